@@ -1,0 +1,69 @@
+#!/bin/bash
+# usage: fetch.sh DIR
+# Puts a real llama.cpp server into DIR, as DIR/llama-server, unless it is there.
+#
+# Debian stable has no package of it, Debian unstable has. Installing that one
+# would pull a newer libc into the system, so its files are unpacked into a
+# folder of their own and started with the loader that came with them. apt
+# works on a state folder of its own: no root, and nothing is installed.
+# About 12 MB, a few seconds.
+set -euo pipefail
+dir=$(realpath -m "${1:?usage: fetch.sh DIR}")
+if [ -x "$dir/llama-server" ] && "$dir/llama-server" --version >/dev/null 2>&1; then
+	exit 0
+fi
+command -v apt-get >/dev/null || {
+	echo "fetch.sh: fetching llama-server needs apt-get (a Debian system)" >&2
+	exit 1
+}
+
+# The machine's own Debian mirror; a fresh image may know none before an update.
+find_mirror() {
+	apt-get indextargets --format '$(REPO_URI) $(ORIGIN) $(LABEL)' 'Created-By: Packages' 2>/dev/null |
+		awk '$2 == "Debian" && $3 == "Debian" {print $1; exit}'
+}
+mirror=$(find_mirror)
+mirror=${mirror:-http://deb.debian.org/debian/}
+
+apt=$(mktemp -d)
+trap 'rm -rf "$apt"' EXIT
+mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial" "$apt/debs"
+: >"$apt/status"
+echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror sid main" >"$apt/sources.list"
+opt=(-o Dir::Etc::SourceList="$apt/sources.list" -o Dir::Etc::SourceParts=/nonexistent
+	-o Dir::State::Lists="$apt/lists" -o Dir::State::status="$apt/status" -o Dir::Cache="$apt/cache"
+	-o APT::Sandbox::User= -o Acquire::Languages=none -o Acquire::Retries=3
+	-o Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false
+	-o Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled=false)
+echo "fetch.sh: fetching llama-server from $mirror sid"
+apt-get -qq "${opt[@]}" update
+
+# What the server needs, less what only maintainer scripts and https models use.
+unused='^(debconf|wget|curl|perl.*|openssl-provider-legacy|libc-gconv-modules-extra|libgmp.*|libnettle.*|libhogweed.*|libunistring.*'
+unused+='|libidn2.*|libffi.*|libp11.*|libtasn1.*|libgnutls.*|libpcre2.*|libpsl.*|libuuid1|gcc-.*-base)$'
+mapfile -t packages < <(apt-get -q "${opt[@]}" -s --no-install-recommends install llama.cpp-tools |
+	awk '$1 == "Inst" {print $2}' | grep -Ev "$unused")
+(cd "$apt/debs" && apt-get -qq "${opt[@]}" download "${packages[@]}")
+
+rm -rf "$dir"
+mkdir -p "$dir/root"
+for deb in "$apt"/debs/*.deb; do dpkg -x "$deb" "$dir/root"; done
+rm -rf "$dir"/root/usr/share "$dir"/root/usr/lib/*-linux-gnu/gconv
+cat >"$dir/llama-server" <<'S'
+#!/bin/sh
+# Starts the unpacked server with the loader and the libraries it came with.
+usr=$(dirname "$(realpath "$0")")/root/usr
+lib=$(echo "$usr"/lib/*-linux-gnu*)
+# The build looks for its compute back ends at an absolute path: name one that
+# this processor can run. For a test model any will do.
+if [ -z "$GGML_BACKEND_PATH" ]; then
+	backend=x64
+	grep -qw avx2 /proc/cpuinfo && grep -qw fma /proc/cpuinfo && backend=haswell
+	GGML_BACKEND_PATH=$(ls "$lib"/ggml/backends*/libggml-cpu-$backend.so 2>/dev/null | head -1)
+	export GGML_BACKEND_PATH
+fi
+loader=$(ls "$lib"/ld-linux-*.so.* "$usr"/lib64/ld-linux-*.so.* 2>/dev/null | head -1)
+exec "$loader" --library-path "$lib:$lib/llama" "$usr/bin/llama-server" "$@"
+S
+chmod +x "$dir/llama-server"
+"$dir/llama-server" --version 2>&1 | head -1

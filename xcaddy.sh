@@ -1,0 +1,110 @@
+#!/bin/bash
+# Builds, runs and tests Postern. It needs Go and nothing else to build and run.
+#
+#   ./xcaddy.sh           build bin/caddy (Caddy with Postern) and bin/connector
+#   ./xcaddy.sh up [...]  build if sources have changed, then run everything on
+#                         this machine: bin/caddy gateway up [...]
+#   ./xcaddy.sh test      lint, build, and run all tests
+#
+# The tests also need node and npm (the OpenAI SDK for Node) and apt (it brings
+# a llama-server into .cache/). POSTERN_SKIP_NODE=1 and POSTERN_SKIP_LLAMA=1
+# leave out what needs them; otherwise a machine without them fails.
+set -euo pipefail
+cd "$(dirname "$(realpath "$0")")"
+
+caddy_version=v2.11.9 # as in go.mod
+
+step() { echo "--- $*" >&2; }
+
+# changed FILE: whether a source file is newer than the built FILE.
+changed() {
+	[ -x "$1" ] || return 0
+	[ -n "$(find go.mod go.sum plugin.go caddymodule connector -type f \
+		! -name '*_test.go' ! -path '*/testdata/*' -newer "$1" -print -quit)" ]
+}
+
+# Both go to a temporary name first: a running binary cannot be overwritten, and
+# nobody shall start half of one. touch: a build of unchanged sources may leave
+# an old date.
+build_caddy() {
+	step "building bin/caddy"
+	go tool xcaddy build "$caddy_version" --with github.com/postern-dev/postern@v0.0.0=. --output bin/caddy.new
+	touch bin/caddy.new
+	mv bin/caddy.new bin/caddy
+}
+
+build_connector() {
+	step "building bin/connector"
+	local version
+	version=$(git describe --tags --always --dirty 2>/dev/null || echo dev)
+	go build -trimpath -ldflags "-s -w -X main.version=$version" -o bin/connector.new ./connector
+	touch bin/connector.new
+	mv bin/connector.new bin/connector
+}
+
+build_changed() {
+	mkdir -p bin
+	if changed bin/caddy; then build_caddy; fi
+	if changed bin/connector; then build_connector; fi
+}
+
+build() {
+	mkdir -p bin
+	build_caddy
+	build_connector
+}
+
+# need COMMAND VARIABLE WHAT: fails unless COMMAND is there or VARIABLE is 1.
+need() {
+	if [ "${!2:-}" != 1 ] && ! command -v "$1" >/dev/null; then
+		echo "xcaddy.sh: $1 is missing: install $3, or set $2=1 to leave out the tests that need it" >&2
+		exit 1
+	fi
+}
+
+lint() {
+	step "go vet"
+	go vet ./...
+	step "staticcheck"
+	go tool staticcheck ./...
+	step "gofumpt"
+	local files
+	files=$(go tool gofumpt -l caddymodule connector tests plugin.go)
+	if [ -n "$files" ]; then
+		echo "not formatted (run: go tool gofumpt -w .):" >&2
+		echo "$files" >&2
+		exit 1
+	fi
+}
+
+run_tests() {
+	need npm POSTERN_SKIP_NODE "Node.js 20 or newer with npm"
+	need node POSTERN_SKIP_NODE "Node.js 20 or newer"
+	need apt-get POSTERN_SKIP_LLAMA "a Debian-like system's apt"
+	lint
+	build_changed
+	local units
+	units=$(go list ./... | grep -v '/tests\(/\|$\)')
+	step "unit tests"
+	# shellcheck disable=SC2086 # one word per package
+	go test -race -shuffle=on $units
+	# One package at a time: end-to-end tests measure time.
+	step "end-to-end tests"
+	go test -race -shuffle=on -p 1 -timeout 15m ./tests/...
+	step "all tests passed"
+}
+
+case "${1:-build}" in
+build) build ;;
+build-changed) build_changed ;;
+up)
+	shift
+	build_changed
+	exec bin/caddy gateway up "$@"
+	;;
+test) run_tests ;;
+*)
+	sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
+	exit 2
+	;;
+esac
