@@ -1,0 +1,108 @@
+// Package scope decides which deployment names a key may use. A scope is a
+// comma-separated list of glob patterns; a name is allowed when one pattern
+// matches all of it.
+//
+// The globs differ from those of path and path/filepath on purpose:
+// deployment names such as "meta/llama-3:70b" have slashes and colons as
+// ordinary characters, so "*" crosses them, and there are no character
+// classes or escapes, so that every pattern means what it looks like.
+package scope
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Limits of what Parse and CheckName accept, in bytes.
+const (
+	MaxName  = 128  // a deployment name, and one pattern of a scope
+	MaxScope = 4096 // a whole scope
+)
+
+// Scope is a parsed list of patterns. The zero Scope allows nothing. A Scope
+// is immutable and safe for concurrent use.
+type Scope struct {
+	patterns []string
+}
+
+// Parse reads comma-separated patterns, ignoring blanks around each. A
+// pattern consists of the characters of deployment names (see CheckName)
+// and of "*" and "?"; anything else could never match and is an error, and
+// so is an empty pattern.
+func Parse(s string) (Scope, error) {
+	if strings.TrimSpace(s) == "" {
+		return Scope{}, errors.New(`the scope is empty: say "*" for all deployments`)
+	}
+	if len(s) > MaxScope {
+		return Scope{}, fmt.Errorf("the scope has %d bytes, more than %d", len(s), MaxScope)
+	}
+	var patterns []string
+	for p := range strings.SplitSeq(s, ",") {
+		p = strings.TrimSpace(p)
+		if err := checkPattern(p); err != nil {
+			return Scope{}, err
+		}
+		patterns = append(patterns, p)
+	}
+	return Scope{patterns: patterns}, nil
+}
+
+// Allows reports whether one of the patterns matches name. It allocates
+// nothing.
+func (s Scope) Allows(name string) bool {
+	for _, p := range s.patterns {
+		if Match(p, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// String gives the scope in the form that Parse reads, without blanks.
+func (s Scope) String() string { return strings.Join(s.patterns, ",") }
+
+// CheckName reports why name cannot be a deployment name: it takes 1 to 128
+// of the ASCII letters, the digits and . _ : / @ + -
+func CheckName(name string) error {
+	if name == "" {
+		return errors.New("the deployment name is empty")
+	}
+	if len(name) > MaxName {
+		return fmt.Errorf("the deployment name has %d characters, more than %d", len(name), MaxName)
+	}
+	for _, r := range name {
+		if !nameRune(r) {
+			return fmt.Errorf("the deployment name %q contains %q: use letters, digits and . _ : / @ + -", name, r)
+		}
+	}
+	return nil
+}
+
+func checkPattern(p string) error {
+	if p == "" {
+		return errors.New("the scope has an empty pattern: remove the extra comma")
+	}
+	if len(p) > MaxName {
+		return fmt.Errorf("a scope pattern has %d characters, more than %d", len(p), MaxName)
+	}
+	for _, r := range p {
+		if r != '*' && r != '?' && !nameRune(r) {
+			return fmt.Errorf("the scope pattern %q contains %q, which no deployment name has: "+
+				"use letters, digits, . _ : / @ + - and the wildcards * and ?", p, r)
+		}
+	}
+	return nil
+}
+
+func nameRune(r rune) bool {
+	switch {
+	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9':
+		return true
+	}
+	switch r {
+	case '.', '_', ':', '/', '@', '+', '-':
+		return true
+	}
+	return false
+}
