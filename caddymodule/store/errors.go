@@ -1,0 +1,43 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+)
+
+// What a caller asked for cannot be done. The errors that wrap these say in
+// plain words what is wrong, and where it helps, what to do; show them to the
+// user as they are.
+var (
+	ErrInvalid         = errors.New("invalid")         // the arguments break a rule
+	ErrNotFound        = errors.New("not found")       // there is no such account, key, connector, deployment or lease
+	ErrExists          = errors.New("exists already")  // the name is taken
+	ErrInUse           = errors.New("in use")          // deployments still need the connector
+	ErrConflict        = errors.New("conflict")        // others kept changing the same records; try again
+	ErrUnauthenticated = errors.New("unauthenticated") // unknown connector or wrong secret
+)
+
+// The store itself cannot be used.
+var (
+	ErrLocked = errors.New("locked") // another process has the file open
+	ErrSchema = errors.New("schema") // the file or a record is of another program or of a newer Postern
+	ErrClosed = errors.New("closed") // Close was called
+)
+
+// ErrCompacted says that a watch asks for events that the KV no longer has.
+// The watcher reads the present state with Range and watches from there.
+var ErrCompacted = errors.New("compacted")
+
+// failure is an error whose text is all its own, so that users do not read
+// the name of the sentinel, and whose kind errors.Is still finds.
+type failure struct {
+	kind error
+	text string
+}
+
+func (f *failure) Error() string { return f.text }
+func (f *failure) Unwrap() error { return f.kind }
+
+func fail(kind error, format string, args ...any) error {
+	return &failure{kind: kind, text: fmt.Sprintf(format, args...)}
+}

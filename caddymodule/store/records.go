@@ -1,0 +1,73 @@
+package store
+
+import "time"
+
+// DefaultAccount is the id of the account that every gateway has.
+const DefaultAccount = "default"
+
+// Account owns keys, connectors and deployments.
+type Account struct {
+	ID        string    `json:"id"`
+	Name      string    `json:"name"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+// Key authenticates API calls. Its secret is not here and cannot be had
+// again.
+type Key struct {
+	ID        string    `json:"id"`
+	Account   string    `json:"account"`
+	Name      string    `json:"name"`
+	Scope     string    `json:"scope"`
+	CreatedAt time.Time `json:"created_at"`
+	// LastUsedAt is nil when the key was never used. It is the one field that
+	// runs ahead of the file, by the few seconds that Touch saves up.
+	LastUsedAt *time.Time `json:"last_used_at"`
+	RevokedAt  *time.Time `json:"revoked_at"` // nil: the key is valid
+}
+
+// Connector is a process that may hold a tunnel.
+type Connector struct {
+	ID        string    `json:"id"`
+	Account   string    `json:"account"`
+	Name      string    `json:"name"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+// Deployment is a public model name and where it goes.
+type Deployment struct {
+	Account   string    `json:"account"`
+	Name      string    `json:"name"`
+	Connector string    `json:"connector"`          // id
+	Upstream  string    `json:"upstream,omitempty"` // "": the connector's routes decide, or its only upstream
+	Model     string    `json:"model,omitempty"`    // "": the connector's routes decide, or the public name
+	CreatedAt time.Time `json:"created_at"`
+	UpdatedAt time.Time `json:"updated_at"`
+}
+
+// The kinds of records that Change names.
+const (
+	KindAccount    = "account"
+	KindKey        = "key"
+	KindConnector  = "connector"
+	KindDeployment = "deployment"
+)
+
+// Change tells a subscriber that a record differs from before.
+type Change struct {
+	Kind    string // KindAccount, …
+	Account string
+	ID      string // of a deployment: its name
+	Name    string
+	Removed bool // it is gone; a key also when it is revoked
+}
+
+// Stats counts what the store holds.
+type Stats struct {
+	Accounts    int   `json:"accounts"`
+	Keys        int   `json:"keys"` // with the revoked ones
+	RevokedKeys int   `json:"revoked_keys"`
+	Connectors  int   `json:"connectors"`
+	Deployments int   `json:"deployments"`
+	Revision    int64 `json:"revision"`
+}
