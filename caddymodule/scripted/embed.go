@@ -1,0 +1,95 @@
+package scripted
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"net/http"
+	"strings"
+)
+
+const (
+	defaultDimensions = 256
+	maxDimensions     = 4096
+)
+
+type embedRequest struct {
+	Input          texts  `json:"input"`
+	Dimensions     *int   `json:"dimensions"`
+	EncodingFormat string `json:"encoding_format"`
+}
+
+type embedding struct {
+	Object    string `json:"object"`
+	Index     int    `json:"index"`
+	Embedding any    `json:"embedding"` // []float32, or base64 of its little-endian bytes
+}
+
+// embed serves POST /v1/embeddings with word counts: texts that share words are
+// near each other, and that is all these vectors know.
+func (m *Model) embed(w http.ResponseWriter, r *http.Request) error {
+	var q embedRequest
+	if err := decode(w, r, &q); err != nil {
+		return err
+	}
+	if len(q.Input) == 0 {
+		return invalid("input", "input must be a text, or a list of texts.")
+	}
+	dimensions := defaultDimensions
+	if q.Dimensions != nil {
+		dimensions = *q.Dimensions
+	}
+	if dimensions < 1 || dimensions > maxDimensions {
+		return invalid("dimensions", fmt.Sprintf("dimensions must be from 1 to %d.", maxDimensions))
+	}
+	if q.EncodingFormat != "" && q.EncodingFormat != "float" && q.EncodingFormat != "base64" {
+		return invalid("encoding_format", "encoding_format must be float or base64.")
+	}
+	data := make([]embedding, len(q.Input))
+	used := 0
+	for i, text := range q.Input {
+		vector := wordCounts(text, dimensions)
+		data[i] = embedding{Object: "embedding", Index: i, Embedding: vector}
+		if q.EncodingFormat == "base64" {
+			data[i].Embedding = encodeVector(vector)
+		}
+		used += len(tokens(text))
+	}
+	return answer(w, map[string]any{
+		"object": "list", "data": data, "model": ModelID,
+		"usage": map[string]int{"prompt_tokens": used, "total_tokens": used},
+	})
+}
+
+// wordCounts hashes every word to one dimension, adds up, and scales the result
+// to length 1.
+func wordCounts(text string, dimensions int) []float32 {
+	vector := make([]float32, dimensions)
+	for word := range strings.FieldsSeq(strings.ToLower(text)) {
+		h := fnv.New64a()
+		h.Write([]byte(word))
+		vector[h.Sum64()%uint64(dimensions)]++
+	}
+	var sum float64
+	for _, x := range vector {
+		sum += float64(x) * float64(x)
+	}
+	if sum == 0 {
+		vector[0] = 1 // a text without words: still a vector of length 1
+		return vector
+	}
+	for i := range vector {
+		vector[i] /= float32(math.Sqrt(sum))
+	}
+	return vector
+}
+
+func encodeVector(vector []float32) string {
+	raw := make([]byte, 0, 4*len(vector))
+	for _, x := range vector {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
+	}
+	return base64.StdEncoding.EncodeToString(raw)
+}

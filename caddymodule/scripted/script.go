@@ -1,0 +1,210 @@
+package scripted
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+const introduction = "I am Postern's built-in scripted model, not a real one. " +
+	"Your request came all the way through the gateway and its tunnel to me, and this answer takes the same way back. "
+
+const farewell = "I cannot think about it, but a model server can: start one on this machine, or name one with --connect, and ask again."
+
+// quoteRunes is how much of the user's text is repeated.
+const quoteRunes = 200
+
+// quote shortens text for repeating it.
+func quote(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if runes := []rune(text); len(runes) > quoteRunes {
+		text = string(runes[:quoteRunes]) + "…"
+	}
+	return text
+}
+
+// reply is the whole text of an answer to the last message of a conversation.
+func reply(role, text string) string {
+	switch {
+	case strings.TrimSpace(text) == "":
+		return introduction + farewell
+	case role == "tool":
+		return introduction + fmt.Sprintf("The tool answered: “%s”. ", quote(text)) + farewell
+	default:
+		return introduction + fmt.Sprintf("You wrote: “%s”. ", quote(text)) + farewell
+	}
+}
+
+// tokens cuts text into what this model calls tokens: words with the space
+// before them. Joined, they are the text again.
+func tokens(text string) []string {
+	var out []string
+	start := 0
+	for i := 1; i < len(text); i++ {
+		if text[i] == ' ' && text[i-1] != ' ' {
+			out = append(out, text[start:i])
+			start = i
+		}
+	}
+	if start < len(text) {
+		out = append(out, text[start:])
+	}
+	return out
+}
+
+// cut ends a text before the first of the stop sequences, and after limit
+// tokens if that is above zero. It returns the tokens that are left and why the
+// text ends there.
+func cut(text string, stops []string, limit int) (left []string, finish string) {
+	for _, stop := range stops {
+		if before, _, found := strings.Cut(text, stop); stop != "" && found {
+			text = before
+		}
+	}
+	left = tokens(text)
+	if limit > 0 && len(left) > limit {
+		return left[:limit], "length"
+	}
+	return left, "stop"
+}
+
+// texts is a JSON value that is one string or a list of them.
+type texts []string
+
+func (t *texts) UnmarshalJSON(data []byte) error {
+	if string(data) == "null" {
+		return nil
+	}
+	var one string
+	if err := json.Unmarshal(data, &one); err == nil {
+		*t = texts{one}
+		return nil
+	}
+	return json.Unmarshal(data, (*[]string)(t))
+}
+
+// content is a message's content: text, or parts of which the text ones count.
+type content string
+
+func (c *content) UnmarshalJSON(data []byte) error {
+	if string(data) == "null" {
+		return nil
+	}
+	var text string
+	if err := json.Unmarshal(data, &text); err == nil {
+		*c = content(text)
+		return nil
+	}
+	var parts []struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+	}
+	if err := json.Unmarshal(data, &parts); err != nil {
+		return err
+	}
+	var joined []string
+	for _, part := range parts {
+		if part.Type == "text" {
+			joined = append(joined, part.Text)
+		}
+	}
+	*c = content(strings.Join(joined, "\n"))
+	return nil
+}
+
+type tool struct {
+	Type     string `json:"type"`
+	Function struct {
+		Name       string `json:"name"`
+		Parameters schema `json:"parameters"`
+	} `json:"function"`
+}
+
+// toolChoice is "auto", "none", "required" or the name of one function.
+type toolChoice struct{ mode, name string }
+
+func (c *toolChoice) UnmarshalJSON(data []byte) error {
+	if err := json.Unmarshal(data, &c.mode); err == nil {
+		return nil
+	}
+	var named struct {
+		Function struct {
+			Name string `json:"name"`
+		} `json:"function"`
+	}
+	if err := json.Unmarshal(data, &named); err != nil {
+		return err
+	}
+	c.mode, c.name = "required", named.Function.Name
+	return nil
+}
+
+// pick returns the tool to call, if any. A script must not run tools that
+// nobody asked for, since an agent would carry the call out: a tool is called if
+// the request demands one, or if the user's text says its name.
+func pick(tools []tool, choice toolChoice, role, text string) *tool {
+	if choice.mode == "none" || role != "user" {
+		return nil
+	}
+	wanted := func(t tool) bool {
+		name := t.Function.Name
+		return t.Type == "function" && name != "" &&
+			(choice.name == "" && strings.Contains(text, name) || name == choice.name)
+	}
+	if i := slices.IndexFunc(tools, wanted); i >= 0 {
+		return &tools[i]
+	}
+	if choice.mode == "required" && choice.name == "" && len(tools) > 0 {
+		return &tools[0]
+	}
+	return nil
+}
+
+// schema is as much of a JSON Schema as is needed to make up arguments.
+type schema struct {
+	Type       any               `json:"type"`
+	Enum       []any             `json:"enum"`
+	Properties map[string]schema `json:"properties"`
+	Required   []string          `json:"required"`
+}
+
+// UnmarshalJSON takes anything that is not an object (true is a schema) for the
+// empty one.
+func (s *schema) UnmarshalJSON(data []byte) error {
+	type plain schema
+	if err := json.Unmarshal(data, (*plain)(s)); err != nil {
+		*s = schema{}
+	}
+	return nil
+}
+
+// example makes up a value that the schema allows: the required properties of
+// an object, and plain values for the rest.
+func (s schema) example() any {
+	if len(s.Enum) > 0 {
+		return s.Enum[0]
+	}
+	kind, _ := s.Type.(string)
+	if kinds, ok := s.Type.([]any); ok && len(kinds) > 0 {
+		kind, _ = kinds[0].(string)
+	}
+	switch kind {
+	case "string":
+		return "example"
+	case "integer", "number":
+		return 1
+	case "boolean":
+		return true
+	case "array":
+		return []any{}
+	case "null":
+		return nil
+	default:
+		object := map[string]any{}
+		for _, name := range s.Required {
+			object[name] = s.Properties[name].example()
+		}
+		return object
+	}
+}
