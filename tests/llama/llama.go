@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
@@ -117,7 +116,7 @@ func prepare(dir string, o Options) (server, model string, err error) {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", "", fmt.Errorf("creating the cache folder: %w", err)
 	}
-	unlock, err := lock(filepath.Join(cache, "llama.lock"))
+	unlock, err := proc.Lock(filepath.Join(cache, "llama.lock"))
 	if err != nil {
 		return "", "", err
 	}
@@ -147,17 +146,4 @@ func writeModel(path string, shape tinymodel.Options) error {
 		return fmt.Errorf("writing the model: %w", err)
 	}
 	return f.Close()
-}
-
-// lock takes an exclusive lock on a file, across processes.
-func lock(path string) (unlock func(), err error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, fmt.Errorf("opening the cache lock: %w", err)
-	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("locking the cache: %w", err)
-	}
-	return func() { f.Close() }, nil
 }

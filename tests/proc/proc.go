@@ -199,3 +199,17 @@ func Root() (string, error) {
 		dir = parent
 	}
 }
+
+// Lock takes an exclusive lock on a file, across processes: tests of several
+// packages run at the same time.
+func Lock(path string) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("opening the lock: %w", err)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("locking %s: %w", path, err)
+	}
+	return func() { f.Close() }, nil
+}
