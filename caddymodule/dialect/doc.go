@@ -1,0 +1,39 @@
+// Package dialect is the gateway's knowledge of HTTP APIs for models: bytes
+// and events in, bytes and events out. It does no I/O and knows neither Caddy
+// nor the tunnel.
+//
+// A dialect is what a client speaks: chat (OpenAI chat completions, with
+// completions, embeddings and the model list beside it), responses (OpenAI
+// responses) or messages (Anthropic messages). The model server only ever sees
+// the chat dialect.
+//
+// How one request passes:
+//
+//	Lookup          method and path        → Operation, or an Error
+//	ScanRequest     client's body          → ChatRequest: what the gateway must know of it
+//	ChatRequest.Body  upstream's model id  → Segments: the upstream's body, spliced, not copied
+//	FromUpstream    status, header, body   → Error, if the upstream did not answer 200
+//	RewriteCompletion  whole answer        → the client's body
+//	ChatStream      upstream's bytes       → the client's bytes, event by event
+//	Error           → status, headers and body in the dialect of the caller
+//
+// The chat dialect passes everything through byte for byte but for what it has
+// to change: JSON is scanned (json_scan.go) and spliced (splice.go), never
+// decoded and encoded again, so that key order, number literals and keys that
+// nobody here knows survive.
+//
+// The parts below that are not bound to the chat dialect: the event-stream
+// reader (sse.go), the JSON scanner, the tool-call slots (tool_slots.go) and
+// the error table (error.go).
+package dialect
+
+// Dialect is what a client speaks. Its value is the name that logs and metrics
+// use.
+type Dialect string
+
+// The dialects.
+const (
+	Chat      Dialect = "chat"      // OpenAI chat completions, completions, embeddings, models
+	Responses Dialect = "responses" // OpenAI responses
+	Messages  Dialect = "messages"  // Anthropic messages
+)

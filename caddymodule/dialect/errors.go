@@ -1,0 +1,168 @@
+package dialect
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// InvalidKey is the answer to a request whose key is missing, unknown or
+// revoked, as reason says.
+func InvalidKey(reason string) *Error {
+	message := "The API key is not known to this gateway. Check it for missing characters, or have a new one made."
+	switch reason {
+	case "missing":
+		message = "No API key. Send it as `Authorization: Bearer sk-svc-…` or as `x-api-key: sk-svc-…`."
+	case "revoked":
+		message = "This API key has been revoked. Have a new one made."
+	}
+	return &Error{Kind: KindInvalidKey, Message: message}
+}
+
+// RevokedKey ends a stream whose key was revoked while it ran.
+func RevokedKey() *Error {
+	return &Error{Kind: KindInvalidKey, Message: "The API key was revoked while this request ran; the answer above is incomplete."}
+}
+
+// OutOfScope is the answer to a valid key whose scope does not hold the model.
+func OutOfScope(model string) *Error {
+	return &Error{
+		Kind: KindOutOfScope, Param: "model",
+		Message: fmt.Sprintf("This API key may not use the model `%s`: it is outside of the key's scope. GET /v1/models lists what the key may use.", show(model)),
+	}
+}
+
+// UnknownModel is the answer to a model that is not registered, or that the
+// key must not know of.
+func UnknownModel(model string) *Error {
+	return &Error{
+		Kind: KindUnknownModel, Param: "model",
+		Message:         fmt.Sprintf("The model `%s` does not exist or you do not have access to it.", show(model)),
+		messagesMessage: "model: " + show(model),
+	}
+}
+
+// BodyTooLarge is the answer to a request body of more than limit bytes.
+func BodyTooLarge(limit int64) *Error {
+	size := fmt.Sprintf("%d bytes", limit)
+	if limit >= 1<<20 && limit%(1<<20) == 0 {
+		size = fmt.Sprintf("%d MiB", limit>>20)
+	}
+	return &Error{Kind: KindTooLarge, Message: "The request body is larger than this gateway takes (" + size + ", compressed or not). Send less, or have the gateway's max_body raised."}
+}
+
+// UnsupportedEncoding is the answer to a Content-Encoding that the gateway
+// cannot undo.
+func UnsupportedEncoding() *Error {
+	return &Error{Kind: KindUnsupportedEncoding, Message: "The request's Content-Encoding is not supported. Use gzip, zstd, or none."}
+}
+
+// UnreadableBody is the answer to a body that broke off or does not decompress.
+func UnreadableBody() *Error {
+	return &Error{Kind: KindInvalidRequest, Message: "The request body could not be read: it broke off, or is not what its Content-Encoding says."}
+}
+
+// Internal is the answer when the gateway itself is at fault; message must not
+// hold more than the caller may know.
+func Internal(message string) *Error {
+	return &Error{Kind: KindInternal, Message: message}
+}
+
+// Offline is the answer when no connector of the deployment is connected.
+func Offline(model string) *Error {
+	return &Error{
+		Kind: KindOffline, RetryAfter: 5,
+		Message: fmt.Sprintf("The model `%s` is offline: the connector in front of its model server is not connected to this gateway. Try again in a few seconds; if it stays so, start the connector.", show(model)),
+	}
+}
+
+// NoRoute is the answer when the connector is there but the deployment names
+// no upstream of it; why is the tunnel's explanation.
+func NoRoute(model, why string) *Error {
+	return &Error{
+		Kind: KindUnreachable, NoRetry: true,
+		Message: fmt.Sprintf("The model `%s` leads nowhere: %s.", show(model), strings.TrimSuffix(why, ".")),
+	}
+}
+
+// UpstreamUnreachable is the answer when the connector cannot connect to the
+// model server.
+func UpstreamUnreachable(model string) *Error {
+	return &Error{
+		Kind:    KindUnreachable,
+		Message: fmt.Sprintf("The connector cannot connect to the model server of `%s`. Check that the server runs, at the address in the connector's configuration.", show(model)),
+	}
+}
+
+// UpstreamReset is the answer when the model server, or the tunnel to it,
+// broke before it had answered.
+func UpstreamReset(model string) *Error {
+	return &Error{
+		Kind:    KindUnreachable,
+		Message: fmt.Sprintf("The connection to the model server of `%s` broke before it answered. It may have crashed or been restarted; try again.", show(model)),
+	}
+}
+
+// UpstreamRefused is the answer when the connector does not forward what the
+// gateway asked for.
+func UpstreamRefused(model string) *Error {
+	return &Error{
+		Kind: KindUnreachable, NoRetry: true,
+		Message: fmt.Sprintf("The connector refused the request for `%s`: it forwards only /v1 paths of the upstreams in its configuration. Check the deployment's upstream.", show(model)),
+	}
+}
+
+// UpstreamTooLarge is the answer when the other end of the tunnel does not
+// take a message of this size.
+func UpstreamTooLarge(model string) *Error {
+	return &Error{
+		Kind:    KindTooLarge,
+		Message: fmt.Sprintf("The connector of `%s` does not take a message of this size. Send less, or upgrade the connector.", show(model)),
+	}
+}
+
+// UpstreamTimeout is the answer when the model server took too long.
+func UpstreamTimeout(model string) *Error {
+	return &Error{
+		Kind:    KindTimeout,
+		Message: fmt.Sprintf("The model server of `%s` did not answer in time. It may be loading the model or be busy; try again.", show(model)),
+	}
+}
+
+// Overloaded is the answer when the gateway itself is to take no more, as when
+// it is shutting down.
+func Overloaded(message string) *Error {
+	return &Error{Kind: KindOverloaded, RetryAfter: 5, Message: message}
+}
+
+// StreamBroken ends a stream whose upstream broke off before it was finished.
+func StreamBroken() *Error {
+	return &Error{
+		Kind:    KindUpstream,
+		Message: "The upstream stream ended unexpectedly: the model server stopped before the answer was complete. Try again.",
+	}
+}
+
+// invalid is a 400 about a field of the request.
+func invalid(param, code, format string, args ...any) *Error {
+	return &Error{Kind: KindInvalidRequest, Param: param, Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// show cuts a name that a client chose to what fits into a message.
+func show(name string) string {
+	const limit = 128
+	return truncate(strings.ToValidUTF8(name, "\uFFFD"), limit)
+}
+
+// truncate cuts s to at most limit bytes, "…" included, at the edge of a rune.
+func truncate(s string, limit int) string {
+	const ellipsis = "…"
+	if len(s) <= limit {
+		return s
+	}
+	cut := limit - len(ellipsis)
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + ellipsis
+}

@@ -1,0 +1,139 @@
+package dialect
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// OperationKind is what a client wants done, by method and path.
+type OperationKind uint8
+
+// The operations.
+const (
+	ChatCompletions OperationKind = iota + 1 // POST /v1/chat/completions
+	Completions                              // POST /v1/completions
+	Embeddings                               // POST /v1/embeddings
+	ListModels                               // GET /v1/models
+	GetModel                                 // GET /v1/models/{id}
+)
+
+// Operation is one request's operation. Its Dialect is right even when Lookup
+// fails: the dialect to answer in.
+type Operation struct {
+	Kind    OperationKind
+	Dialect Dialect
+	ModelID string // of GetModel; may hold '/' and ':'
+}
+
+// endpoint is a path and what each operation on it takes.
+type endpoint struct {
+	path   string
+	method string
+	kind   OperationKind
+}
+
+// endpoints is every path but /v1/models/{id}.
+var endpoints = [...]endpoint{
+	{"/v1/chat/completions", http.MethodPost, ChatCompletions},
+	{"/v1/completions", http.MethodPost, Completions},
+	{"/v1/embeddings", http.MethodPost, Embeddings},
+	{"/v1/models", http.MethodGet, ListModels},
+}
+
+// modelPrefix is the path of a model before its id.
+const modelPrefix = "/v1/models/"
+
+// Lookup finds the operation of a request. escapedPath is the path as it came,
+// percent-encoded (url.URL.EscapedPath): a model's id may hold an encoded '/'.
+// HEAD is taken where GET is.
+func Lookup(method, escapedPath string, h http.Header) (Operation, *Error) {
+	op := Operation{Dialect: OfPath(escapedPath, h)}
+	i := slices.IndexFunc(endpoints[:], func(e endpoint) bool { return e.path == escapedPath })
+	if i >= 0 {
+		e := &endpoints[i]
+		if err := checkMethod(method, e.method, escapedPath); err != nil {
+			return op, err
+		}
+		op.Kind = e.kind
+		return op, nil
+	}
+	if id, ok := strings.CutPrefix(escapedPath, modelPrefix); ok && id != "" {
+		return lookupModel(op, method, escapedPath, id)
+	}
+	if escapedPath == "/v1/responses" && method == http.MethodGet && h.Get("Upgrade") != "" {
+		return op, upgradeRequired()
+	}
+	return op, unknownURL(method, escapedPath)
+}
+
+// lookupModel finds the model that a path names.
+func lookupModel(op Operation, method, escapedPath, escapedID string) (Operation, *Error) {
+	if err := checkMethod(method, http.MethodGet, escapedPath); err != nil {
+		return op, err
+	}
+	id, err := url.PathUnescape(escapedID)
+	if err != nil {
+		return op, unknownURL(method, escapedPath)
+	}
+	op.Kind, op.ModelID = GetModel, id
+	return op, nil
+}
+
+// checkMethod returns nil, or a 405.
+func checkMethod(got, want, path string) *Error {
+	if got == want || got == http.MethodHead && want == http.MethodGet {
+		return nil
+	}
+	allow := want
+	if want == http.MethodGet {
+		allow = "GET, HEAD"
+	}
+	err := invalid("", "", "%s does not take %s; use %s.", show(path), show(got), want)
+	err.Kind, err.Allow = KindWrongMethod, allow
+	return err
+}
+
+// upgradeRequired answers a WebSocket handshake for responses: clients that
+// try one fall back to POST at once on 426, and on no other status.
+func upgradeRequired() *Error {
+	return &Error{Kind: KindUpgradeRequired, Message: "WebSocket is not supported here. Send POST /v1/responses."}
+}
+
+// unknownURL answers a path that is none of ours.
+func unknownURL(method, path string) *Error {
+	return &Error{Kind: KindUnknownURL, Message: "Unknown request URL: " + show(method) + " " + show(path) + ". Check the path; the API's base URL ends in /v1."}
+}
+
+// OfPath is the dialect to answer a path in, even when nothing is served
+// there. /v1/models speaks both shapes: the request's anthropic-version header
+// decides about errors and paging.
+func OfPath(path string, h http.Header) Dialect {
+	switch {
+	case within(path, "/v1/messages"):
+		return Messages
+	case within(path, "/v1/responses"):
+		return Responses
+	case within(path, "/v1/models") && h.Get("Anthropic-Version") != "":
+		return Messages
+	}
+	return Chat
+}
+
+// within reports whether path is root or below it.
+func within(path, root string) bool {
+	rest, ok := strings.CutPrefix(path, root)
+	return ok && (rest == "" || rest[0] == '/')
+}
+
+// UpstreamPath is the path to send the operation to, "" if it is not for an
+// upstream.
+func (op Operation) UpstreamPath() string {
+	for i := range endpoints {
+		if e := &endpoints[i]; e.kind == op.Kind && e.method == http.MethodPost {
+			return e.path
+		}
+	}
+	return ""
+}
