@@ -21,9 +21,9 @@ const patience = 60 * time.Second
 
 // A Client calls the public API with one key.
 type Client struct {
-	URL  string
-	Key  string
-	HTTP *http.Client
+	URL    string
+	APIKey string
+	HTTP   *http.Client
 }
 
 // Client returns a client with connections of its own.
@@ -31,7 +31,7 @@ func (g *Gateway) Client(t testing.TB, key string) *Client {
 	t.Helper()
 	transport := &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 64}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &Client{URL: g.URL, Key: key, HTTP: &http.Client{Transport: transport}}
+	return &Client{URL: g.URL, APIKey: key, HTTP: &http.Client{Transport: transport}}
 }
 
 // An Answer is a whole answer.
@@ -69,8 +69,8 @@ func (c *Client) Request(ctx context.Context, t testing.TB, method, path, body s
 		t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	if c.Key != "" {
-		req.Header.Set("Authorization", "Bearer "+c.Key)
+	if c.APIKey != "" {
+		req.Header.Set("Authorization", "Bearer "+c.APIKey)
 	}
 	for _, h := range headers {
 		name, value, _ := strings.Cut(h, ": ")

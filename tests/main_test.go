@@ -1,0 +1,59 @@
+// Package tests holds the end-to-end tests: the real gateway, the real
+// connector, real clients, and behind them a scripted upstream or a real
+// llama-server. `go test ./tests/...` builds the binaries if sources changed.
+//
+// Tests that assert short times are not parallel; all others are.
+package tests
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/upstream"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }
+
+// A rig is a gateway with one connector to one scripted upstream, and a key
+// for everything.
+type rig struct {
+	*harness.Gateway
+	*harness.Client
+	up    *upstream.Server
+	con   *harness.Connector
+	keyID string
+}
+
+func newRig(t *testing.T, o harness.Options) *rig {
+	t.Helper()
+	r := &rig{Gateway: harness.Start(t, o), up: upstream.Start(t)}
+	id, key := r.Gateway.Key(t, "all", "*")
+	r.keyID = id
+	r.Client = r.Gateway.Client(t, key)
+	r.con = r.Connector(t, "box", r.up.URL)
+	return r
+}
+
+// serve deploys a model whose name at the upstream is "up-" and the name, and
+// sets what answers it there.
+func (r *rig) serve(t *testing.T, name string, h upstream.Handler) {
+	t.Helper()
+	r.up.Handle(up(name), h)
+	r.Deploy(t, name, r.con.ID, "", up(name))
+}
+
+func up(name string) string { return "up-" + name }
+
+// lines joins events, or any strings.
+func lines(s ...string) string { return strings.Join(s, "") }
+
+// streamError is the event that reports an upstream's death in a stream,
+// without its message.
+func expectStreamError(t *testing.T, event string) {
+	t.Helper()
+	const head, tail = `data: {"error":{"message":"`, `","type":"server_error","param":null,"code":"upstream_error"}}` + "\n\n"
+	if !strings.HasPrefix(event, head) || !strings.HasSuffix(event, tail) || len(event) <= len(head)+len(tail) {
+		t.Errorf("the stream's last event is %q, not an error", event)
+	}
+}
