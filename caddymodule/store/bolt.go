@@ -1,0 +1,299 @@
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+)
+
+// BoltOptions adjusts OpenBolt. The zero value is right for a gateway.
+type BoltOptions struct {
+	// LockTimeout is how long to wait for a file that another process has
+	// open, for instance one that is just exiting; 0 means 2 s.
+	LockTimeout time.Duration
+	// History is how many transactions Watch can go back; 0 means 1024.
+	History int
+	// Logger hears of leases that cannot be ended; nil means nobody does.
+	Logger *slog.Logger
+}
+
+// boltKV is a KV in one bbolt file, for one process.
+//
+// The bucket "items" holds key -> item header and value, "leases" holds
+// lease -> ttl, and "leased" has one empty entry lease+key for each item with
+// a lease. "meta" holds the schema version and the revision. Numbers are 8
+// bytes, big endian.
+type boltKV struct {
+	db      *bolt.DB
+	path    string
+	log     *slog.Logger
+	history *history
+
+	mu     sync.Mutex // held by the one writer; guards what follows
+	leases map[LeaseID]*boltLease
+	closed bool
+	// commitTx is (*bolt.Tx).Commit, but for tests of what happens when the
+	// disk fails.
+	commitTx func(*bolt.Tx) error
+
+	wake chan struct{} // a lease was added
+	stop chan struct{} // closed by Close
+	done chan struct{} // closed by the goroutine that ends leases
+}
+
+var (
+	bucketMeta   = []byte("meta")
+	bucketItems  = []byte("items")
+	bucketLeases = []byte("leases")
+	bucketLeased = []byte("leased")
+	metaSchema   = []byte("schema")
+	metaRevision = []byte("revision")
+)
+
+// schemaVersion is that of the buckets, not of the records in them. A file
+// with another one is refused.
+const schemaVersion = 1
+
+// OpenBolt opens the store in the file at path and creates it, mode 0600, and
+// its directory, mode 0700, when they do not exist. It fails with ErrLocked
+// when another process has the file open, and with ErrSchema when the file is
+// something else or of a newer program; then it leaves the file as it was.
+// Next to the file lies path+".owner", which says who has it open.
+func OpenBolt(path string, o BoltOptions) (KV, error) {
+	if o.LockTimeout <= 0 {
+		o.LockTimeout = 2 * time.Second
+	}
+	if o.History <= 0 {
+		o.History = 1024
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("opening the store: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("opening the store: %w", err)
+	}
+	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: o.LockTimeout, FreelistType: bolt.FreelistMapType})
+	if err != nil {
+		return nil, explainOpen(path, err)
+	}
+	b := &boltKV{
+		db: db, path: path, log: o.Logger, commitTx: (*bolt.Tx).Commit,
+		leases: make(map[LeaseID]*boltLease),
+		wake:   make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+	}
+	revision, err := b.prepare(time.Now())
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	b.history = newHistory(revision, o.History)
+	go b.endLeases()
+	return b, nil
+}
+
+// explainOpen turns an error of bolt.Open into one that tells what to do.
+func explainOpen(path string, err error) error {
+	switch {
+	case errors.Is(err, bolterrors.ErrTimeout):
+		return lockedError(path)
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrVersionMismatch),
+		errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrInvalidMapping):
+		return fail(ErrSchema, "%s is not a Postern store, or it is damaged (%v): restore a copy, or name another file", path, err)
+	}
+	// An error of the operating system names the path itself; others do not.
+	if pathErr := (*fs.PathError)(nil); errors.As(err, &pathErr) {
+		return fmt.Errorf("opening the store: %w", err)
+	}
+	return fmt.Errorf("opening the store %s: %w", path, err)
+}
+
+// prepare checks the schema or writes it into a new file, loads the leases,
+// and says who has the file now. It returns the revision.
+func (b *boltKV) prepare(now time.Time) (revision int64, err error) {
+	var fresh bool
+	err = b.db.View(func(tx *bolt.Tx) error {
+		fresh, err = checkSchema(tx, b.path)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	// The file holds the private key of the gateway's tunnels: somebody may
+	// have made it, or copied it here, with a wider mode.
+	if err := os.Chmod(b.path, 0o600); err != nil {
+		return 0, fmt.Errorf("opening the store: %w", err)
+	}
+	if fresh {
+		if err := b.db.Update(writeSchema); err != nil {
+			return 0, fmt.Errorf("creating the store %s: %w", b.path, err)
+		}
+	}
+	err = b.db.View(func(tx *bolt.Tx) error {
+		revision = readRevision(tx)
+		return b.loadLeases(tx, now)
+	})
+	if err != nil {
+		return 0, err
+	}
+	if err := writeOwner(b.path, now); err != nil {
+		return 0, fmt.Errorf("opening the store: %w", err)
+	}
+	return revision, nil
+}
+
+// checkSchema tells a new file, which has no bucket at all, from one of ours,
+// and fails for everything else.
+func checkSchema(tx *bolt.Tx, path string) (fresh bool, err error) {
+	meta := tx.Bucket(bucketMeta)
+	if meta == nil {
+		if first, _ := tx.Cursor().First(); first != nil {
+			return false, fail(ErrSchema, "%s is a database of another program, not a Postern store: name another file", path)
+		}
+		return true, nil
+	}
+	version := meta.Get(metaSchema)
+	if len(version) != 8 || len(meta.Get(metaRevision)) != 8 {
+		return false, fail(ErrSchema, "%s is a database of another program, not a Postern store: name another file", path)
+	}
+	if v := binary.BigEndian.Uint64(version); v != schemaVersion {
+		return false, fail(ErrSchema, "the store %s has schema version %d, and this program knows only %d: "+
+			"it was written by a newer Postern, so run that one, or name another file", path, v, schemaVersion)
+	}
+	for _, name := range [][]byte{bucketItems, bucketLeases, bucketLeased} {
+		if tx.Bucket(name) == nil {
+			return false, fail(ErrSchema, "the store %s lacks its part %q: restore a copy", path, name)
+		}
+	}
+	return false, nil
+}
+
+func writeSchema(tx *bolt.Tx) error {
+	for _, name := range [][]byte{bucketMeta, bucketItems, bucketLeases, bucketLeased} {
+		if _, err := tx.CreateBucket(name); err != nil {
+			return err
+		}
+	}
+	meta := tx.Bucket(bucketMeta)
+	if err := meta.Put(metaSchema, number(schemaVersion)); err != nil {
+		return err
+	}
+	return meta.Put(metaRevision, number(1)) // as etcd: a KV is never at 0
+}
+
+func (b *boltKV) Get(ctx context.Context, key string) (item Item, err error) {
+	if err := checkKey(key); err != nil {
+		return Item{}, err
+	}
+	err = b.read(ctx, func(tx *bolt.Tx) error {
+		item, err = decodeItem(key, tx.Bucket(bucketItems).Get([]byte(key)))
+		return err
+	})
+	return item, err
+}
+
+func (b *boltKV) Range(ctx context.Context, span Span) (snap Snapshot, err error) {
+	err = b.read(ctx, func(tx *bolt.Tx) error {
+		snap.Revision = readRevision(tx)
+		c := tx.Bucket(bucketItems).Cursor()
+		for k, v := c.Seek([]byte(span.Start)); k != nil; k, v = c.Next() {
+			key := string(k)
+			if !span.Contains(key) {
+				break
+			}
+			item, err := decodeItem(key, v)
+			if err != nil {
+				return err
+			}
+			snap.Items = append(snap.Items, item)
+		}
+		return nil
+	})
+	return snap, err
+}
+
+func (b *boltKV) read(ctx context.Context, f func(*bolt.Tx) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	err := b.db.View(f)
+	if errors.Is(err, bolterrors.ErrDatabaseNotOpen) {
+		return ErrClosed
+	}
+	return err
+}
+
+func (b *boltKV) Watch(ctx context.Context, span Span, from int64) (Watcher, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return b.history.watch(span, from)
+}
+
+// Close ends the watchers and unlocks the file. It does not end leases.
+func (b *boltKV) Close() error {
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return ErrClosed
+	}
+	b.closed = true
+	b.mu.Unlock()
+	close(b.stop)
+	<-b.done
+	b.history.close()
+	// While the file is still locked, so that it cannot be the next owner's.
+	err := removeOwner(b.path)
+	if dbErr := b.db.Close(); dbErr != nil {
+		err = errors.Join(err, fmt.Errorf("closing the store: %w", dbErr))
+	}
+	return err
+}
+
+func readRevision(tx *bolt.Tx) int64 {
+	return int64(binary.BigEndian.Uint64(tx.Bucket(bucketMeta).Get(metaRevision)))
+}
+
+func number(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
+
+// itemHeader is what precedes the value: revision of creation, revision of
+// the last change, lease.
+const itemHeader = 24
+
+func encodeItem(i Item) []byte {
+	out := make([]byte, 0, itemHeader+len(i.Value))
+	out = binary.BigEndian.AppendUint64(out, uint64(i.CreateRevision))
+	out = binary.BigEndian.AppendUint64(out, uint64(i.ModRevision))
+	out = binary.BigEndian.AppendUint64(out, uint64(i.Lease))
+	return append(out, i.Value...)
+}
+
+// decodeItem copies, since raw is valid only until its transaction ends. A nil
+// raw is a key that does not exist.
+func decodeItem(key string, raw []byte) (Item, error) {
+	if raw == nil {
+		return Item{Key: key}, nil
+	}
+	if len(raw) < itemHeader {
+		return Item{}, fail(ErrSchema, "the store's item %q is damaged: restore a copy", key)
+	}
+	return Item{
+		Key:            key,
+		CreateRevision: int64(binary.BigEndian.Uint64(raw)),
+		ModRevision:    int64(binary.BigEndian.Uint64(raw[8:])),
+		Lease:          LeaseID(binary.BigEndian.Uint64(raw[16:])),
+		Value:          append([]byte{}, raw[itemHeader:]...),
+	}, nil
+}

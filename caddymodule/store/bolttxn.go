@@ -1,0 +1,173 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// Txn runs under the writer's lock from the first compare to the delivery to
+// the watchers, so that the order of the events is that of the revisions.
+func (b *boltKV) Txn(ctx context.Context, t Txn) (TxnResult, error) {
+	if err := t.check(); err != nil {
+		return TxnResult{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return TxnResult{}, err
+	}
+	var result TxnResult
+	revision, err := b.write(func(w *boltWrite) error {
+		for _, c := range t.If {
+			item, err := w.get(c.Key)
+			if err != nil || item.ModRevision != c.ModRevision {
+				return err
+			}
+		}
+		result.Succeeded = true
+		for _, op := range t.Then {
+			if err := w.do(op); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return TxnResult{}, err
+	}
+	result.Revision = revision
+	return result, nil
+}
+
+// boltWrite is one write transaction.
+type boltWrite struct {
+	tx       *bolt.Tx
+	leases   map[LeaseID]*boltLease
+	revision int64   // that it makes, if it has events
+	dirty    bool    // it changed the file
+	events   []Event // what it changed for watchers
+	after    func()  // if not nil, runs once all is durable, under the lock
+}
+
+// write runs f in a transaction, makes it durable and tells the watchers. It
+// returns the revision after it.
+func (b *boltKV) write(f func(*boltWrite) error) (int64, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return 0, ErrClosed
+	}
+	tx, err := b.db.Begin(true)
+	if err != nil {
+		return 0, fmt.Errorf("writing to the store: %w", err)
+	}
+	before := readRevision(tx)
+	w := &boltWrite{tx: tx, leases: b.leases, revision: before + 1}
+	err = f(w)
+	if err == nil && len(w.events) > 0 {
+		err = tx.Bucket(bucketMeta).Put(metaRevision, number(w.revision))
+	}
+	if err != nil || !w.dirty {
+		if rollbackErr := tx.Rollback(); rollbackErr != nil {
+			err = errors.Join(err, fmt.Errorf("writing to the store: %w", rollbackErr))
+		}
+		return before, err
+	}
+	if err := b.commitTx(tx); err != nil {
+		// What the file says now is unknown until it is read again, and
+		// nobody may go on from what the watchers have seen so far.
+		b.history.reset(b.revisionAfterFailure(before))
+		return 0, fmt.Errorf("writing to the store: %w", err)
+	}
+	if w.after != nil {
+		w.after()
+	}
+	if len(w.events) == 0 {
+		return before, nil
+	}
+	b.history.add(Batch{Revision: w.revision, Events: w.events})
+	return w.revision, nil
+}
+
+func (b *boltKV) revisionAfterFailure(before int64) int64 {
+	revision := before
+	err := b.db.View(func(tx *bolt.Tx) error {
+		revision = readRevision(tx)
+		return nil
+	})
+	if err != nil {
+		b.log.Error("reading the store after a failed write", "error", err)
+	}
+	return revision
+}
+
+func (w *boltWrite) get(key string) (Item, error) {
+	return decodeItem(key, w.tx.Bucket(bucketItems).Get([]byte(key)))
+}
+
+func (w *boltWrite) do(op Op) error {
+	old, err := w.get(op.Key)
+	if err != nil {
+		return err
+	}
+	if op.Delete {
+		if !old.Exists() {
+			return nil
+		}
+		return w.remove(old)
+	}
+	if _, ok := w.leases[op.Lease]; op.Lease != 0 && !ok {
+		return fail(ErrNotFound, "there is no lease %d: it has ended", op.Lease)
+	}
+	item := Item{
+		Key: op.Key, Value: append([]byte{}, op.Value...), Lease: op.Lease,
+		CreateRevision: old.CreateRevision, ModRevision: w.revision,
+	}
+	if !old.Exists() {
+		item.CreateRevision = w.revision
+	}
+	if err := w.detach(old); err != nil {
+		return err
+	}
+	if item.Lease != 0 {
+		if err := w.tx.Bucket(bucketLeased).Put(leasedKey(item.Lease, item.Key), nil); err != nil {
+			return fmt.Errorf("writing to the store: %w", err)
+		}
+	}
+	if err := w.tx.Bucket(bucketItems).Put([]byte(item.Key), encodeItem(item)); err != nil {
+		return fmt.Errorf("writing to the store: %w", err)
+	}
+	w.record(Event{Item: item})
+	return nil
+}
+
+func (w *boltWrite) remove(old Item) error {
+	if err := w.detach(old); err != nil {
+		return err
+	}
+	if err := w.tx.Bucket(bucketItems).Delete([]byte(old.Key)); err != nil {
+		return fmt.Errorf("writing to the store: %w", err)
+	}
+	w.record(Event{Item: Item{Key: old.Key, ModRevision: w.revision}, Deleted: true})
+	return nil
+}
+
+func (w *boltWrite) detach(old Item) error {
+	if old.Lease == 0 {
+		return nil
+	}
+	if err := w.tx.Bucket(bucketLeased).Delete(leasedKey(old.Lease, old.Key)); err != nil {
+		return fmt.Errorf("writing to the store: %w", err)
+	}
+	return nil
+}
+
+func (w *boltWrite) record(e Event) {
+	w.dirty = true
+	w.events = append(w.events, e)
+}
+
+func leasedKey(id LeaseID, key string) []byte {
+	return append(number(int64(id)), key...)
+}

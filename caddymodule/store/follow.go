@@ -1,0 +1,139 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// retryWatch is the pause before a watch that failed is tried again.
+const retryWatch = time.Second
+
+// load brings the view to the present state of the KV and returns a watcher of
+// what follows. When strict, a record that cannot be read is an error.
+func (s *Store) load(ctx context.Context, strict bool) (Watcher, error) {
+	snap, err := s.kv.Range(ctx, Span{})
+	if err != nil {
+		return nil, fmt.Errorf("reading the store: %w", err)
+	}
+	watcher, err := s.kv.Watch(ctx, Span{}, snap.Revision+1)
+	if err != nil {
+		return nil, fmt.Errorf("watching the store: %w", err)
+	}
+	// The state as changes: what is gone, and all there is. Most of it is
+	// known already, if this is not the first time.
+	batch := Batch{Revision: snap.Revision, Events: s.view.Load().missing(snap.Items)}
+	for _, item := range snap.Items {
+		batch.Events = append(batch.Events, Event{Item: item})
+	}
+	if err := s.apply(batch); err != nil && strict {
+		watcher.Close()
+		return nil, err
+	}
+	return watcher, nil
+}
+
+// follow applies the KV's events to the view until the context ends.
+func (s *Store) follow(ctx context.Context, watcher Watcher) {
+	for {
+		batch, err := watcher.Next(ctx)
+		if err == nil {
+			// Logged there; the record is out of the view.
+			_ = s.apply(batch)
+			continue
+		}
+		watcher.Close()
+		if watcher = s.resume(ctx, err); watcher == nil {
+			return
+		}
+	}
+}
+
+// resume returns a new watcher after the old one failed, or nil when the
+// context has ended. It reads the whole state again: watches fail too seldom
+// to have a second way of catching up.
+func (s *Store) resume(ctx context.Context, cause error) Watcher {
+	for ctx.Err() == nil {
+		if !errors.Is(cause, ErrCompacted) {
+			s.log.Warn("watching the store failed", "error", cause)
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(retryWatch):
+			}
+		}
+		watcher, err := s.load(ctx, false)
+		if err == nil {
+			return watcher
+		}
+		cause = err
+	}
+	return nil
+}
+
+// apply is the only place that changes the view. It makes all changes of the
+// batch visible at once, then cuts what runs on revoked keys, then tells the
+// subscribers, then lets go the writes that wait for it. The error is of a
+// record that could not be read.
+func (s *Store) apply(batch Batch) error {
+	var errs []error
+	d := s.view.Load().draft(s.time())
+	for _, e := range batch.Events {
+		if err := d.apply(e); err != nil {
+			s.log.Error("leaving out a record of the store", "error", err)
+			errs = append(errs, err)
+		}
+	}
+	// First the records, so that nobody finds a revoked key valid in the new
+	// view; it does not matter that the old view has them a moment earlier.
+	for _, u := range d.records {
+		u.key.record.Store(u.record)
+	}
+	s.view.Store(d.view(batch.Revision))
+	for _, u := range d.records {
+		if u.record.key.RevokedAt != nil {
+			u.key.revoke()
+		}
+	}
+	s.mu.Lock()
+	subscribers := s.subscribers
+	s.mu.Unlock()
+	for _, change := range d.changes {
+		for _, sub := range subscribers {
+			sub.f(change)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.advance(batch.Revision)
+	return errors.Join(errs...)
+}
+
+// advance sets the revision that waiting writes look at, and wakes them. s.mu
+// is held.
+func (s *Store) advance(revision int64) {
+	s.applied = revision
+	close(s.progress)
+	s.progress = make(chan struct{})
+}
+
+// reach waits until the view has reached revision and its callbacks have run.
+func (s *Store) reach(ctx context.Context, revision int64) error {
+	for {
+		s.mu.Lock()
+		applied, closed, progress := s.applied, s.closed, s.progress
+		s.mu.Unlock()
+		switch {
+		case applied >= revision:
+			return nil
+		case closed:
+			return ErrClosed
+		}
+		select {
+		case <-progress:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the written change to take effect: %w", ctx.Err())
+		}
+	}
+}

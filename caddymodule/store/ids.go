@@ -1,0 +1,88 @@
+package store
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/binary"
+	"math/big"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+const (
+	prefixKey       = "key_"
+	prefixConnector = "con_"
+	prefixSecret    = "sk-svc-"
+)
+
+// secretDigits is the length of 256 bits in base 62, which double-click
+// selects as one word: 62^42 < 2^256 < 62^43.
+const secretDigits = 43
+
+// digest is the SHA-256 of a secret.
+type digest [sha256.Size]byte
+
+// idEncoding keeps the order of the bytes, so that ids sort by their time.
+var idEncoding = base32.NewEncoding("0123456789abcdefghijklmnopqrstuv").WithPadding(base32.NoPadding)
+
+// newID returns prefix and 26 base32 characters of a UUIDv7 (RFC 9562 §5.7):
+// 48 bits of milliseconds, then random but for version and variant.
+func newID(prefix string, now time.Time) string {
+	var random [10]byte
+	rand.Read(random[:]) // never fails, see its documentation
+	ms := binary.BigEndian.AppendUint64(nil, uint64(now.UnixMilli()))
+	id := append(ms[2:], random[:]...)
+	id[6] = id[6]&0x0f | 0x70
+	id[8] = id[8]&0x3f | 0x80
+	return prefix + idEncoding.EncodeToString(id)
+}
+
+// checkID reports whether s looks like what newID makes.
+func checkID(prefix, s string) bool {
+	rest, ok := strings.CutPrefix(s, prefix)
+	if !ok || len(rest) != 26 {
+		return false
+	}
+	_, err := idEncoding.DecodeString(rest)
+	return err == nil
+}
+
+// newSecret returns prefix and 256 random bits as 43 letters and digits.
+func newSecret(prefix string) string {
+	var bits [32]byte
+	rand.Read(bits[:]) // never fails, see its documentation
+	digits := new(big.Int).SetBytes(bits[:]).Text(62)
+	return prefix + strings.Repeat("0", secretDigits-len(digits)) + digits
+}
+
+// hashSecret returns false for what cannot be a secret of ours by its length.
+// It copies to the stack, since converting the string would allocate.
+func hashSecret(prefix, secret string) (digest, bool) {
+	if len(secret) != len(prefix)+secretDigits || !strings.HasPrefix(secret, prefix) {
+		return digest{}, false
+	}
+	var buf [len(prefixSecret) + secretDigits]byte
+	return sha256.Sum256(buf[:copy(buf[:], secret)]), true
+}
+
+// maxLabel bounds, in bytes, the names that people give to keys and
+// connectors.
+const maxLabel = 128
+
+// checkLabel accepts any printable name without blanks around it.
+func checkLabel(what, name string) error {
+	switch {
+	case name == "":
+		return fail(ErrInvalid, "the name of the %s is empty", what)
+	case len(name) > maxLabel:
+		return fail(ErrInvalid, "the name of the %s has %d bytes, more than %d", what, len(name), maxLabel)
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
+		return fail(ErrInvalid, "the name of the %s, %q, has characters that cannot be printed", what, name)
+	case strings.TrimSpace(name) != name:
+		return fail(ErrInvalid, "the name of the %s, %q, begins or ends with a blank", what, name)
+	}
+	return nil
+}

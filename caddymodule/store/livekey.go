@@ -1,0 +1,129 @@
+package store
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/scope"
+)
+
+// LiveKey is a key as it is now: what its methods say follows the store. One
+// key has one LiveKey, also across changes of its record, so a request may
+// hold it for as long as it runs.
+type LiveKey struct {
+	record   atomic.Pointer[liveRecord]
+	lastUsed atomic.Int64 // Unix milliseconds; 0: never
+	unsaved  atomic.Bool  // lastUsed waits in Store.unsaved to be written
+
+	mu      sync.Mutex
+	revoked bool      // the callbacks have been or are being called
+	calls   *onRevoke // list of those to call
+}
+
+// liveRecord is immutable.
+type liveRecord struct {
+	key   Key
+	scope scope.Scope
+	hash  digest
+}
+
+type onRevoke struct {
+	key        *LiveKey
+	f          func()
+	prev, next *onRevoke
+}
+
+// Key returns the record.
+func (k *LiveKey) Key() Key {
+	key := k.record.Load().key
+	if ms := k.lastUsed.Load(); ms != 0 {
+		at := time.UnixMilli(ms).UTC()
+		key.LastUsedAt = &at
+	}
+	return key
+}
+
+// ID returns the key's id.
+func (k *LiveKey) ID() string { return k.record.Load().key.ID }
+
+// Account returns the id of the account that the key belongs to.
+func (k *LiveKey) Account() string { return k.record.Load().key.Account }
+
+// Scope returns what the key may be used for.
+func (k *LiveKey) Scope() scope.Scope { return k.record.Load().scope }
+
+// Revoked reports whether the key has been revoked.
+func (k *LiveKey) Revoked() bool { return k.record.Load().key.RevokedAt != nil }
+
+// OnRevoke has f called once when the key is revoked, before the RevokeKey
+// that does it returns, or at once if that has happened already. f runs on
+// the goroutine that brings the view up to date: it must return soon and must
+// not write to the store. Canceling a context is what it is for.
+//
+// stop takes f back; it must be called when the request ends, and does not
+// wait for an f that is running.
+func (k *LiveKey) OnRevoke(f func()) (stop func()) {
+	k.mu.Lock()
+	if k.revoked {
+		k.mu.Unlock()
+		f()
+		return func() {}
+	}
+	c := &onRevoke{key: k, f: f, next: k.calls}
+	if c.next != nil {
+		c.next.prev = c
+	}
+	k.calls = c
+	k.mu.Unlock()
+	return c.stop
+}
+
+func (c *onRevoke) stop() {
+	c.key.mu.Lock()
+	defer c.key.mu.Unlock()
+	if c.f == nil {
+		return // called, or stopped before
+	}
+	c.f = nil
+	if c.next != nil {
+		c.next.prev = c.prev
+	}
+	if c.prev != nil {
+		c.prev.next = c.next
+	} else {
+		c.key.calls = c.next
+	}
+}
+
+// revoke makes the calls, the first time. The record says so already, so that
+// whoever adds a call later finds the key revoked.
+func (k *LiveKey) revoke() {
+	k.mu.Lock()
+	k.revoked = true
+	var calls []func()
+	for c := k.calls; c != nil; c = c.next {
+		calls = append(calls, c.f)
+		c.f = nil
+	}
+	k.calls = nil
+	k.mu.Unlock()
+	for _, f := range calls {
+		f()
+	}
+}
+
+// used moves the time of last use forward, never back, and reports whether it
+// did.
+func (k *LiveKey) used(at time.Time) bool {
+	ms := at.UnixMilli()
+	for {
+		old := k.lastUsed.Load()
+		if ms <= old {
+			return false
+		}
+		if k.lastUsed.CompareAndSwap(old, ms) {
+			return true
+		}
+	}
+}

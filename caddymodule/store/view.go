@@ -1,0 +1,253 @@
+package store
+
+import (
+	"maps"
+	"time"
+)
+
+// view is the state of the store at one revision, in memory. It is immutable
+// but for the LiveKeys, so that readers need no lock.
+type view struct {
+	revision    int64
+	accounts    map[string]Account
+	keys        map[string]*LiveKey // by id
+	keysByHash  map[digest]*LiveKey
+	connectors  map[string]connectorRecord // by id
+	deployments map[deploymentName]Deployment
+}
+
+type deploymentName struct{ account, name string }
+
+// draft is a view in the making: the old one and what a batch changes.
+type draft struct {
+	accounts    copied[string, Account]
+	keys        copied[string, *LiveKey]
+	keysByHash  copied[digest, *LiveKey]
+	connectors  copied[string, connectorRecord]
+	deployments copied[deploymentName, Deployment]
+
+	now     time.Time
+	records []liveUpdate // to be made when the view is published
+	changes []Change
+}
+
+// liveUpdate is a new record of a key that has its LiveKey already.
+type liveUpdate struct {
+	key    *LiveKey
+	record *liveRecord
+}
+
+func (v *view) draft(now time.Time) *draft {
+	return &draft{
+		accounts:    copied[string, Account]{m: v.accounts},
+		keys:        copied[string, *LiveKey]{m: v.keys},
+		keysByHash:  copied[digest, *LiveKey]{m: v.keysByHash},
+		connectors:  copied[string, connectorRecord]{m: v.connectors},
+		deployments: copied[deploymentName, Deployment]{m: v.deployments},
+		now:         now,
+	}
+}
+
+func (d *draft) view(revision int64) *view {
+	return &view{
+		revision: revision,
+		accounts: d.accounts.m, keys: d.keys.m, keysByHash: d.keysByHash.m,
+		connectors: d.connectors.m, deployments: d.deployments.m,
+	}
+}
+
+// apply makes one change. When its record cannot be read, it makes the change
+// a deletion, and returns the error.
+func (d *draft) apply(e Event) error {
+	dir, account, rest := splitPath(e.Item.Key)
+	var err error
+	if !e.Deleted {
+		if err = d.put(dir, e.Item); err == nil {
+			return nil
+		}
+	}
+	switch dir {
+	case dirAccounts:
+		d.removeAccount(rest)
+	case dirKeys:
+		d.removeKey(rest)
+	case dirConnectors:
+		d.removeConnector(rest)
+	case dirDeployments:
+		d.removeDeployment(deploymentName{account, rest})
+	}
+	return err
+}
+
+func (d *draft) put(dir string, item Item) error {
+	switch dir {
+	case dirAccounts:
+		return d.putAccount(item)
+	case dirKeys:
+		return d.putKey(item)
+	case dirLastUsed:
+		return d.putLastUsed(item)
+	case dirConnectors:
+		return d.putConnector(item)
+	case dirDeployments:
+		return d.putDeployment(item)
+	}
+	return nil // not part of the view
+}
+
+func (d *draft) putAccount(item Item) error {
+	a, err := decodeAccount(item)
+	if err != nil {
+		return err
+	}
+	d.accounts.set(a.ID, a)
+	d.changes = append(d.changes, Change{Kind: KindAccount, Account: a.ID, ID: a.ID, Name: a.Name})
+	return nil
+}
+
+func (d *draft) removeAccount(id string) {
+	if a, ok := d.accounts.m[id]; ok {
+		d.accounts.remove(id)
+		d.changes = append(d.changes, Change{Kind: KindAccount, Account: a.ID, ID: a.ID, Name: a.Name, Removed: true})
+	}
+}
+
+func (d *draft) putKey(item Item) error {
+	r, scope, err := decodeKey(item)
+	if err != nil {
+		return err
+	}
+	next := &liveRecord{key: r.Key, scope: scope, hash: digest(r.Hash)}
+	live, ok := d.keys.m[r.ID]
+	if ok {
+		if old := live.record.Load().hash; old != next.hash {
+			d.keysByHash.remove(old)
+		}
+		d.records = append(d.records, liveUpdate{live, next})
+	} else {
+		live = new(LiveKey)
+		live.record.Store(next)
+		live.revoked = r.RevokedAt != nil
+		d.keys.set(r.ID, live)
+	}
+	if d.keysByHash.m[next.hash] != live {
+		d.keysByHash.set(next.hash, live)
+	}
+	d.changes = append(d.changes, Change{Kind: KindKey, Account: r.Account, ID: r.ID, Name: r.Name, Removed: r.RevokedAt != nil})
+	return nil
+}
+
+// removeKey also revokes the key, for those who hold its LiveKey.
+func (d *draft) removeKey(id string) {
+	live, ok := d.keys.m[id]
+	if !ok {
+		return
+	}
+	r := *live.record.Load()
+	d.keys.remove(id)
+	d.keysByHash.remove(r.hash)
+	if r.key.RevokedAt == nil {
+		r.key.RevokedAt = &d.now
+	}
+	d.records = append(d.records, liveUpdate{live, &r})
+	d.changes = append(d.changes, Change{Kind: KindKey, Account: r.key.Account, ID: id, Name: r.key.Name, Removed: true})
+}
+
+func (d *draft) putLastUsed(item Item) error {
+	var r lastUsedRecord
+	if err := decode(item, &r); err != nil {
+		return err
+	}
+	_, _, id := splitPath(item.Key)
+	if live, ok := d.keys.m[id]; ok {
+		live.used(r.LastUsedAt)
+	}
+	return nil
+}
+
+func (d *draft) putConnector(item Item) error {
+	r, err := decodeConnector(item)
+	if err != nil {
+		return err
+	}
+	d.connectors.set(r.ID, r)
+	d.changes = append(d.changes, Change{Kind: KindConnector, Account: r.Account, ID: r.ID, Name: r.Name})
+	return nil
+}
+
+func (d *draft) removeConnector(id string) {
+	if r, ok := d.connectors.m[id]; ok {
+		d.connectors.remove(id)
+		d.changes = append(d.changes, Change{Kind: KindConnector, Account: r.Account, ID: id, Name: r.Name, Removed: true})
+	}
+}
+
+func (d *draft) putDeployment(item Item) error {
+	r, err := decodeDeployment(item)
+	if err != nil {
+		return err
+	}
+	d.deployments.set(deploymentName{r.Account, r.Name}, r)
+	d.changes = append(d.changes, Change{Kind: KindDeployment, Account: r.Account, ID: r.Name, Name: r.Name})
+	return nil
+}
+
+func (d *draft) removeDeployment(n deploymentName) {
+	if _, ok := d.deployments.m[n]; ok {
+		d.deployments.remove(n)
+		d.changes = append(d.changes, Change{Kind: KindDeployment, Account: n.account, ID: n.name, Name: n.name, Removed: true})
+	}
+}
+
+// missing returns deletions of everything in the view that is not among items.
+func (v *view) missing(items []Item) []Event {
+	present := make(map[string]bool, len(items))
+	for _, i := range items {
+		present[i.Key] = true
+	}
+	var events []Event
+	check := func(path string) {
+		if !present[path] {
+			events = append(events, Event{Item: Item{Key: path}, Deleted: true})
+		}
+	}
+	for id := range v.accounts {
+		check(accountPath(id))
+	}
+	for id, k := range v.keys {
+		check(keyPath(k.Account(), id))
+	}
+	for id, c := range v.connectors {
+		check(connectorPath(c.Account, id))
+	}
+	for n := range v.deployments {
+		check(deploymentPath(n.account, n.name))
+	}
+	return events
+}
+
+// copied is a map that is copied before its first change.
+type copied[K comparable, V any] struct {
+	m   map[K]V
+	own bool
+}
+
+func (c *copied[K, V]) change() {
+	if c.own {
+		return
+	}
+	c.own = true
+	if c.m = maps.Clone(c.m); c.m == nil {
+		c.m = make(map[K]V)
+	}
+}
+
+func (c *copied[K, V]) set(k K, v V) {
+	c.change()
+	c.m[k] = v
+}
+
+func (c *copied[K, V]) remove(k K) {
+	c.change()
+	delete(c.m, k)
+}

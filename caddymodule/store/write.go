@@ -1,0 +1,56 @@
+package store
+
+import (
+	"context"
+	"fmt"
+)
+
+// maxAttempts bounds how often a write starts anew because others changed
+// what it had read.
+const maxAttempts = 20
+
+// update runs the transaction that build makes from what it reads in the KV,
+// again when a compare does not hold, and waits until the view has it. An
+// empty transaction stands for nothing to do.
+func (s *Store) update(ctx context.Context, build func() (Txn, error)) error {
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		return ErrClosed
+	}
+	for range maxAttempts {
+		t, err := build()
+		if err != nil {
+			return err
+		}
+		result, err := s.kv.Txn(ctx, t)
+		if err != nil {
+			return err
+		}
+		if result.Succeeded {
+			return s.reach(ctx, result.Revision)
+		}
+	}
+	return fail(ErrConflict, "others kept changing the same records: try again")
+}
+
+// unchanged is the compare that holds while item is as it was read.
+func unchanged(item Item) Compare {
+	return Compare{Key: item.Key, ModRevision: item.ModRevision}
+}
+
+// account reads an account for a write that needs it.
+func (s *Store) account(ctx context.Context, id string) (Item, error) {
+	if id == "" || len(id) > maxLabel {
+		return Item{}, fail(ErrNotFound, "there is no account %.40q", id)
+	}
+	item, err := s.kv.Get(ctx, accountPath(id))
+	if err != nil {
+		return Item{}, fmt.Errorf("reading the account %q: %w", id, err)
+	}
+	if !item.Exists() {
+		return Item{}, fail(ErrNotFound, "there is no account %q", id)
+	}
+	return item, nil
+}
