@@ -1,0 +1,168 @@
+package caddymodule
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// keyCommand builds `caddy gateway key`.
+func keyCommand(env commandEnv) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "key",
+		Short: "Creates, lists and revokes API keys",
+	}
+	cmd.AddCommand(keyCreateCommand(), keyListCommand(env), keyRevokeCommand())
+	commandGroup(cmd)
+	return cmd
+}
+
+func keyCreateCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "create --name NAME [--scope SCOPE]",
+		Short: "Creates an API key and prints it, this once",
+		Long: `Creates an API key and prints it. It is not stored and cannot be shown again.
+
+The scope says which deployments the key may use: names or patterns, separated
+by commas. "*" stands for any characters, "?" for one.`,
+		Example: `  caddy gateway key create --name laptop
+  caddy gateway key create --name ci --scope "qwen*,llama3.2:3b" --json`,
+	}
+	takes(cmd)
+	cmd.Flags().String("name", "", "What the key is for (required)")
+	cmd.Flags().String("scope", "", `The deployments it may use (default "*", all of them)`)
+	accountFlag(cmd)
+	adminFlags(cmd)
+	runs(cmd, func(cmd *cobra.Command, _ []string) error {
+		name, err := needs(cmd, "name", "caddy gateway key create --name laptop")
+		if err != nil {
+			return err
+		}
+		client, err := newAdminClient(cmd)
+		if err != nil {
+			return err
+		}
+		request := map[string]string{"name": name}
+		setIf(request, "scope", flagValue(cmd, "scope"))
+		setIf(request, "account", flagValue(cmd, "account"))
+		var key manage.CreatedKey
+		if err := client.call(http.MethodPost, "/keys", request, &key); err != nil {
+			return err
+		}
+		if wantsJSON(cmd) {
+			return printJSON(cmd.OutOrStdout(), key)
+		}
+		printCreatedKey(cmd.OutOrStdout(), key, client.url())
+		return nil
+	})
+	return cmd
+}
+
+func printCreatedKey(w io.Writer, key manage.CreatedKey, url string) {
+	fmt.Fprintf(w, `Key %q created. It is shown only this once, so store it now:
+
+  %s
+
+  id     %s
+  scope  %s
+
+Try it:
+
+  curl %s/v1/models -H "Authorization: Bearer %s"
+`, printable(key.Name), key.Key, key.ID, printable(key.Scope), url, key.Key)
+}
+
+func keyListCommand(env commandEnv) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "Lists API keys",
+		Example: `  caddy gateway key list`,
+	}
+	takes(cmd)
+	accountFlag(cmd)
+	adminFlags(cmd)
+	runs(cmd, func(cmd *cobra.Command, _ []string) error {
+		var keys []store.Key
+		if done, err := fetchList(cmd, "/keys", &keys); done || err != nil {
+			return err
+		}
+		if len(keys) == 0 {
+			fmt.Fprintln(cmd.OutOrStdout(), "There are no keys. Create one with `caddy gateway key create --name NAME`.")
+			return nil
+		}
+		rows := [][]string{{"ID", "NAME", "SCOPE", "CREATED", "LAST USED", "STATE"}}
+		for _, k := range keys {
+			state := "valid"
+			if k.RevokedAt != nil {
+				state = "revoked " + env.ago(k.RevokedAt)
+			}
+			rows = append(rows, []string{k.ID, k.Name, k.Scope, env.date(k.CreatedAt), env.ago(k.LastUsedAt), state})
+		}
+		return printTable(cmd.OutOrStdout(), rows)
+	})
+	return cmd
+}
+
+func keyRevokeCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "revoke ID",
+		Short: "Revokes an API key",
+		Long: `Revokes an API key. When the command returns, new requests with the key are
+refused and its running streams are cut.`,
+		Example: `  caddy gateway key revoke key_06b3kz9v6dfx7fbv7wq7m5r2qm`,
+	}
+	takes(cmd, "ID")
+	accountFlag(cmd)
+	adminFlags(cmd)
+	runs(cmd, func(cmd *cobra.Command, args []string) error {
+		var key store.Key
+		if done, err := deleteItem(cmd, "/keys", args[0], &key); done || err != nil {
+			return err
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "Key %q (%s) is revoked.\n", printable(key.Name), key.ID)
+		return nil
+	})
+	return cmd
+}
+
+// setIf sets a member of a request that is only sent when it is given.
+func setIf(request map[string]string, name, value string) {
+	if value != "" {
+		request[name] = value
+	}
+}
+
+// fetchList reads a collection into out. It is done when the caller asked for
+// JSON, which it prints.
+func fetchList(cmd *cobra.Command, path string, out any) (done bool, err error) {
+	return perform(cmd, http.MethodGet, withAccount(path, flagValue(cmd, "account")), nil, out)
+}
+
+// deleteItem deletes one record, and reads what it was into out.
+func deleteItem(cmd *cobra.Command, collection, name string, out any) (done bool, err error) {
+	if name == "" {
+		return false, usagef("the name is empty; usage: %s", cmd.UseLine())
+	}
+	return perform(cmd, http.MethodDelete, itemPath(collection, name, flagValue(cmd, "account")), nil, out)
+}
+
+// perform calls the gateway. It is done when the caller asked for JSON, which
+// it prints.
+func perform(cmd *cobra.Command, method, path string, body, out any) (done bool, err error) {
+	client, err := newAdminClient(cmd)
+	if err != nil {
+		return false, err
+	}
+	if err := client.call(method, path, body, out); err != nil {
+		return false, err
+	}
+	if wantsJSON(cmd) {
+		return true, printJSON(cmd.OutOrStdout(), out)
+	}
+	return false, nil
+}

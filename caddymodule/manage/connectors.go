@@ -1,0 +1,127 @@
+package manage
+
+import (
+	"context"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// The states of a connector and of the deployments behind it.
+const (
+	Online  = "online"
+	Offline = "offline"
+)
+
+// Connector is a connector as it is listed. The fields from Transport on
+// describe its live tunnel and are absent while it is offline.
+type Connector struct {
+	store.Connector
+	State     string     `json:"state"`
+	Transport string     `json:"transport,omitempty"`
+	Remote    string     `json:"remote,omitempty"`
+	Version   string     `json:"version,omitempty"`
+	OS        string     `json:"os,omitempty"`
+	Upstreams []string   `json:"upstreams,omitempty"`
+	Since     *time.Time `json:"since,omitempty"`
+	// RTT is the tunnel's smoothed round-trip time in milliseconds.
+	RTT float64 `json:"rtt_ms,omitempty"`
+	// Active counts the requests that run through the tunnel now.
+	Active int `json:"active,omitempty"`
+}
+
+// CreateConnector asks for a new connector.
+type CreateConnector struct {
+	Account string
+	Name    string // required, unique in the account
+}
+
+// CreatedConnector is the answer to [CreateConnector]: the only place of the
+// token.
+type CreatedConnector struct {
+	ID          string `json:"id"`
+	Name        string `json:"name"`
+	TunnelToken string `json:"tunnel_token"`
+}
+
+// CreateConnector makes a connector and the token that its configuration
+// needs. It is refused while the gateway's public address is not known: a
+// token without it would be of no use.
+func (s *Service) CreateConnector(ctx context.Context, c CreateConnector) (CreatedConnector, error) {
+	account, err := s.account(c.Account)
+	if err != nil {
+		return CreatedConnector{}, err
+	}
+	at := s.endpoint()
+	if at.Public == "" {
+		return CreatedConnector{}, faultf(ErrNotReady, "the address that connectors dial is not known; "+
+			"add `public gw.example.com:7443` to the `model_gateway` block of the Caddyfile's global options and run `caddy reload`")
+	}
+	con, secret, err := s.store.CreateConnector(ctx, account, c.Name)
+	if err != nil {
+		return CreatedConnector{}, err
+	}
+	s.audit("connector.create", account, con.ID, con.Name)
+	token := link.Token{Server: at.Public, Pin: at.Pin, Connector: con.ID, Secret: secret}
+	return CreatedConnector{ID: con.ID, Name: con.Name, TunnelToken: token.Encode()}, nil
+}
+
+// Connectors lists the connectors of an account, oldest first.
+func (s *Service) Connectors(account string) ([]Connector, error) {
+	account, err := s.account(account)
+	if err != nil {
+		return nil, err
+	}
+	live := s.sessions()
+	records := s.store.Connectors(account)
+	connectors := make([]Connector, 0, len(records))
+	for _, c := range records {
+		info, online := live[c.ID]
+		connectors = append(connectors, connectorOf(c, info, online))
+	}
+	return connectors, nil
+}
+
+// RemoveConnector removes a connector by id or name and closes its tunnel; its
+// token is of no use afterwards. It is refused while deployments lead to it.
+func (s *Service) RemoveConnector(ctx context.Context, account, idOrName string) (Connector, error) {
+	account, err := s.account(account)
+	if err != nil {
+		return Connector{}, err
+	}
+	c, err := s.store.RemoveConnector(ctx, account, idOrName)
+	if err != nil {
+		return Connector{}, err
+	}
+	s.tunnels.Disconnect(c.ID)
+	s.audit("connector.remove", account, c.ID, c.Name)
+	return connectorOf(c, tunnel.Info{}, false), nil
+}
+
+// connector finds a connector of the account by id, then by name.
+func (s *Service) connector(account, idOrName string) (store.Connector, error) {
+	if c, ok := s.store.Connector(idOrName); ok && c.Account == account {
+		return c, nil
+	}
+	for _, c := range s.store.Connectors(account) {
+		if c.Name == idOrName {
+			return c, nil
+		}
+	}
+	return store.Connector{}, faultf(store.ErrNotFound, "there is no connector %q in account %q; `caddy gateway connector list` shows those that there are", idOrName, account)
+}
+
+func connectorOf(c store.Connector, info tunnel.Info, online bool) Connector {
+	v := Connector{Connector: c, State: Offline}
+	if !online {
+		return v
+	}
+	since := info.Since
+	v.State, v.Since = Online, &since
+	v.Transport, v.Remote, v.Version, v.OS = info.Transport, info.Remote, info.Version, info.OS
+	v.Upstreams, v.Active = info.Upstreams, info.Active
+	v.RTT = float64(info.RTT.Microseconds()) / 1000
+	return v
+}

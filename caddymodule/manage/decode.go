@@ -1,0 +1,152 @@
+package manage
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+)
+
+// maxBody bounds the body of a management request, in bytes. All of them are
+// a handful of short strings.
+const maxBody = 64 << 10
+
+// field is one member of a request's JSON object. All of them are strings.
+type field struct {
+	name     string
+	to       *string
+	required bool
+}
+
+// decodeBody reads a JSON object of strings into fields, strictly: a member
+// that is unknown, doubled, of another type or, where required, missing or
+// empty is an error that names it. encoding/json alone would accept members
+// in other letter case and doubled ones, and hide a typing mistake.
+func decodeBody(w http.ResponseWriter, r *http.Request, fields ...field) error {
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || media != "application/json" {
+		return &requestError{http.StatusUnsupportedMediaType, "the body must be JSON; send `Content-Type: application/json`"}
+	}
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			return &requestError{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", maxBody)}
+		}
+		return badRequest("reading the body: %v", err)
+	}
+	if err := decodeObject(data, fields); err != nil {
+		return err
+	}
+	for _, f := range fields {
+		if f.required && *f.to == "" {
+			return badRequest("field %q is required", f.name)
+		}
+	}
+	return nil
+}
+
+// decodeObject decodes exactly one JSON object of strings.
+func decodeObject(data []byte, fields []field) error {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return badRequest("the body must be a JSON object with the fields %s", names(fields))
+	}
+	seen := make(map[string]bool, len(fields))
+	for dec.More() {
+		t, err := dec.Token()
+		if err != nil {
+			return invalidJSON(dec, err)
+		}
+		name, _ := t.(string)
+		f := find(fields, name)
+		if f == nil {
+			return badRequest("unknown field %q; the fields are %s", name, names(fields))
+		}
+		if seen[name] {
+			return badRequest("field %q is given twice", name)
+		}
+		seen[name] = true
+		if err := decodeString(dec, f); err != nil {
+			return err
+		}
+	}
+	if _, err := dec.Token(); err != nil { // the closing brace
+		return invalidJSON(dec, err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return badRequest("the body has something after its JSON object, at byte %d", dec.InputOffset())
+	}
+	return nil
+}
+
+func decodeString(dec *json.Decoder, f *field) error {
+	var raw json.RawMessage
+	if err := dec.Decode(&raw); err != nil {
+		return invalidJSON(dec, err)
+	}
+	if raw[0] != '"' {
+		return badRequest("field %q must be a string, not %s", f.name, kind(raw[0]))
+	}
+	if err := json.Unmarshal(raw, f.to); err != nil {
+		return invalidJSON(dec, err)
+	}
+	return nil
+}
+
+func invalidJSON(dec *json.Decoder, err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return badRequest("the body is not valid JSON: it ends too early")
+	}
+	return badRequest("the body is not valid JSON near byte %d: %v", dec.InputOffset(), err)
+}
+
+// kind names a JSON value by its first byte.
+func kind(first byte) string {
+	switch first {
+	case '{':
+		return "an object"
+	case '[':
+		return "an array"
+	case 't', 'f':
+		return "a boolean"
+	case 'n':
+		return "null"
+	}
+	return "a number"
+}
+
+func find(fields []field, name string) *field {
+	for i := range fields {
+		if fields[i].name == name {
+			return &fields[i]
+		}
+	}
+	return nil
+}
+
+func names(fields []field) string {
+	list := make([]string, len(fields))
+	for i, f := range fields {
+		list[i] = f.name
+	}
+	return strings.Join(list, ", ")
+}
+
+// accountParam reads the query, where "account" is the only parameter.
+func accountParam(r *http.Request) (string, error) {
+	query := r.URL.Query()
+	for name, values := range query {
+		if name != "account" {
+			return "", badRequest("unknown query parameter %q; the only one is account", name)
+		}
+		if len(values) > 1 {
+			return "", badRequest("query parameter %q is given twice", name)
+		}
+	}
+	return query.Get("account"), nil
+}

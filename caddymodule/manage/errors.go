@@ -1,0 +1,60 @@
+package manage
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// ErrNotReady is wrapped by operations that the gateway's configuration does
+// not allow yet, such as creating a tunnel token without a public address.
+var ErrNotReady = errors.New("not possible with this configuration")
+
+// fault is an error whose text is for the user, as those of package store are:
+// without the name of the sentinel that errors.Is finds.
+type fault struct {
+	kind error
+	text string
+}
+
+func (f *fault) Error() string { return f.text }
+func (f *fault) Unwrap() error { return f.kind }
+
+func faultf(kind error, format string, args ...any) error {
+	return &fault{kind: kind, text: fmt.Sprintf(format, args...)}
+}
+
+// requestError is a fault of the HTTP request itself, found before any
+// operation ran. Its text names the field and the fix.
+type requestError struct {
+	status int
+	text   string
+}
+
+func (e *requestError) Error() string { return e.text }
+
+func badRequest(format string, args ...any) error {
+	return &requestError{status: http.StatusBadRequest, text: fmt.Sprintf(format, args...)}
+}
+
+// statusOf maps an operation's error to its HTTP status. What is not named
+// here is a fault of the gateway's.
+func statusOf(err error) int {
+	var request *requestError
+	switch {
+	case errors.As(err, &request):
+		return request.status
+	case errors.Is(err, store.ErrInvalid):
+		return http.StatusBadRequest
+	case errors.Is(err, store.ErrNotFound):
+		return http.StatusNotFound
+	case errors.Is(err, store.ErrExists), errors.Is(err, store.ErrConflict),
+		errors.Is(err, store.ErrInUse), errors.Is(err, ErrNotReady):
+		return http.StatusConflict
+	case errors.Is(err, store.ErrLocked):
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
+}

@@ -1,0 +1,69 @@
+package manage
+
+import (
+	"context"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// defaultScope is the scope of a key that is created without one: every
+// deployment of its account.
+const defaultScope = "*"
+
+// CreateKey asks for a new key.
+type CreateKey struct {
+	Account string
+	Name    string // required
+	Scope   string // "" means "*"
+}
+
+// CreatedKey is the answer to [CreateKey]: the only place of the secret.
+type CreatedKey struct {
+	ID        string    `json:"id"`
+	Name      string    `json:"name"`
+	Scope     string    `json:"scope"`
+	Key       string    `json:"key"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+// CreateKey makes a key.
+func (s *Service) CreateKey(ctx context.Context, c CreateKey) (CreatedKey, error) {
+	account, err := s.account(c.Account)
+	if err != nil {
+		return CreatedKey{}, err
+	}
+	if c.Scope == "" {
+		c.Scope = defaultScope
+	}
+	k, secret, err := s.store.CreateKey(ctx, account, c.Name, c.Scope)
+	if err != nil {
+		return CreatedKey{}, err
+	}
+	s.audit("key.create", account, k.ID, k.Name, "scope", k.Scope)
+	return CreatedKey{ID: k.ID, Name: k.Name, Scope: k.Scope, Key: secret, CreatedAt: k.CreatedAt}, nil
+}
+
+// Keys lists the keys of an account, revoked ones included, oldest first.
+func (s *Service) Keys(account string) ([]store.Key, error) {
+	account, err := s.account(account)
+	if err != nil {
+		return nil, err
+	}
+	return list(s.store.Keys(account)), nil
+}
+
+// RevokeKey revokes a key. When it returns, new requests with the key fail
+// and its running streams are cut. Revoking twice is not an error.
+func (s *Service) RevokeKey(ctx context.Context, account, id string) (store.Key, error) {
+	account, err := s.account(account)
+	if err != nil {
+		return store.Key{}, err
+	}
+	k, err := s.store.RevokeKey(ctx, account, id)
+	if err != nil {
+		return store.Key{}, err
+	}
+	s.audit("key.revoke", account, k.ID, k.Name)
+	return k, nil
+}

@@ -1,0 +1,331 @@
+package manage_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+const prefix = "/model_gateway"
+
+// fakeTunnels is a hub whose sessions the test sets.
+type fakeTunnels struct {
+	mu           sync.Mutex
+	infos        []tunnel.Info
+	disconnected []string
+}
+
+func (f *fakeTunnels) Sessions() []tunnel.Info {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.infos
+}
+
+func (f *fakeTunnels) Disconnect(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.disconnected = append(f.disconnected, id)
+}
+
+func (f *fakeTunnels) Counters() tunnel.Counters { return tunnel.Counters{} }
+
+func (f *fakeTunnels) connect(infos ...tunnel.Info) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.infos = infos
+}
+
+// gateway is a management API over a real store and fake tunnels.
+type gateway struct {
+	t        *testing.T
+	store    *store.Store
+	tunnels  *fakeTunnels
+	endpoint manage.Endpoint
+	log      *bytes.Buffer
+	service  *manage.Service
+	handler  http.Handler
+}
+
+func newGateway(t *testing.T) *gateway {
+	t.Helper()
+	kv, err := store.OpenBolt(filepath.Join(t.TempDir(), "gateway.db"), store.BoltOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.New(kv, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	g := &gateway{
+		t: t, store: st, tunnels: &fakeTunnels{}, log: &bytes.Buffer{},
+		endpoint: manage.Endpoint{URL: "https://gw.example.com", Listen: ":7443", Public: "gw.example.com:7443", Pin: "pin"},
+	}
+	g.service = manage.New(manage.Options{
+		Store: st, Tunnels: g.tunnels, Version: "v1.2.3",
+		Endpoint: func() manage.Endpoint { return g.endpoint },
+		Logger:   slog.New(slog.NewJSONHandler(g.log, nil)),
+	})
+	g.handler = g.service.Handler(prefix)
+	return g
+}
+
+// do performs a request; a non-empty body is sent as JSON.
+func (g *gateway) do(method, path, body string) *httptest.ResponseRecorder {
+	g.t.Helper()
+	var reader io.Reader
+	if body != "" {
+		reader = strings.NewReader(body)
+	}
+	r := httptest.NewRequest(method, prefix+path, reader)
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json; charset=utf-8")
+	}
+	w := httptest.NewRecorder()
+	g.handler.ServeHTTP(w, r)
+	return w
+}
+
+// want performs a request that must be answered with status, and decodes it.
+func want[T any](g *gateway, status int, method, path, body string) T {
+	g.t.Helper()
+	w := g.do(method, path, body)
+	if w.Code != status {
+		g.t.Fatalf("%s %s: status %d, want %d: %s", method, path, w.Code, status, w.Body)
+	}
+	if cc := w.Header().Get("Cache-Control"); cc != "no-store" {
+		g.t.Errorf("%s %s: Cache-Control %q, want no-store", method, path, cc)
+	}
+	if ct := w.Header().Get("Content-Type"); ct != "application/json" {
+		g.t.Errorf("%s %s: Content-Type %q", method, path, ct)
+	}
+	var v T
+	if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil {
+		g.t.Fatalf("%s %s: %v in %s", method, path, err, w.Body)
+	}
+	return v
+}
+
+func TestKeys(t *testing.T) {
+	g := newGateway(t)
+	if body := g.do("GET", "/keys", "").Body.String(); body != "[]\n" {
+		t.Errorf("empty list is %q, want []", body)
+	}
+	created := want[map[string]any](g, 201, "POST", "/keys", `{"name":"laptop","scope":"qwen*"}`)
+	wantFields(t, created, "created_at", "id", "key", "name", "scope")
+	secret := created["key"].(string)
+	live, ok := g.store.FindKey(secret)
+	if !ok || live.Revoked() || live.Scope().String() != "qwen*" {
+		t.Fatalf("the printed key is not the stored one")
+	}
+	all := want[map[string]any](g, 201, "POST", "/keys", `{"name":"all"}`)
+	if all["scope"] != "*" {
+		t.Errorf("scope without one = %v, want *", all["scope"])
+	}
+
+	w := g.do("GET", "/keys", "")
+	if strings.Contains(w.Body.String(), secret) || strings.Contains(w.Body.String(), "hash") {
+		t.Errorf("the list shows a secret: %s", w.Body)
+	}
+	list := want[[]map[string]any](g, 200, "GET", "/keys?account=default", "")
+	if len(list) != 2 || list[0]["id"] != created["id"] || list[0]["revoked_at"] != nil || list[0]["last_used_at"] != nil {
+		t.Errorf("list = %v", list)
+	}
+
+	revoked := want[map[string]any](g, 200, "DELETE", "/keys/"+created["id"].(string), "")
+	if revoked["revoked_at"] == nil {
+		t.Errorf("revoked key has no revoked_at: %v", revoked)
+	}
+	if !live.Revoked() {
+		t.Error("key is valid after the revoke call returned")
+	}
+	want[map[string]any](g, 200, "DELETE", "/keys/"+created["id"].(string), "")
+}
+
+func wantFields(t *testing.T, v map[string]any, names ...string) {
+	t.Helper()
+	for _, n := range names {
+		if v[n] == nil || v[n] == "" {
+			t.Errorf("field %q is missing in %v", n, v)
+		}
+	}
+	if len(v) != len(names) {
+		t.Errorf("%v has other fields than %v", v, names)
+	}
+}
+
+func TestConnectors(t *testing.T) {
+	g := newGateway(t)
+	created := want[map[string]any](g, 201, "POST", "/connectors", `{"name":"home"}`)
+	wantFields(t, created, "id", "name", "tunnel_token")
+	token, err := link.ParseToken(created["tunnel_token"].(string))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := created["id"].(string)
+	if token.Server != "gw.example.com:7443" || token.Pin != "pin" || token.Connector != id {
+		t.Errorf("token leads to %q, pin %q, connector %q", token.Server, token.Pin, token.Connector)
+	}
+	if _, err := g.store.AuthenticateConnector(id, token.Secret); err != nil {
+		t.Errorf("the token's secret does not authenticate: %v", err)
+	}
+
+	offline := want[[]map[string]any](g, 200, "GET", "/connectors", "")[0]
+	wantFields(t, offline, "id", "account", "name", "created_at", "state")
+	if offline["state"] != "offline" {
+		t.Errorf("state = %v, want offline", offline["state"])
+	}
+
+	g.tunnels.connect(tunnel.Info{
+		Connector: id, Transport: "quic", Remote: "192.0.2.7:4711", Version: "v1.0.0", OS: "linux",
+		Upstreams: []string{"ollama"}, Since: time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC), RTT: 1500 * time.Microsecond, Active: 2,
+	})
+	online := want[[]map[string]any](g, 200, "GET", "/connectors", "")[0]
+	for field, value := range map[string]any{
+		"state": "online", "transport": "quic", "remote": "192.0.2.7:4711", "version": "v1.0.0",
+		"since": "2026-05-01T12:00:00Z", "rtt_ms": 1.5, "active": 2.0,
+	} {
+		if online[field] != value {
+			t.Errorf("%s = %v, want %v", field, online[field], value)
+		}
+	}
+
+	removed := want[map[string]any](g, 200, "DELETE", "/connectors/home", "")
+	if removed["id"] != id || len(g.tunnels.disconnected) != 1 || g.tunnels.disconnected[0] != id {
+		t.Errorf("removed %v, disconnected %v", removed, g.tunnels.disconnected)
+	}
+	if _, err := g.store.AuthenticateConnector(id, token.Secret); err == nil {
+		t.Error("the token of a removed connector still authenticates")
+	}
+}
+
+func TestDeployments(t *testing.T) {
+	g := newGateway(t)
+	home := want[map[string]any](g, 201, "POST", "/connectors", `{"name":"home"}`)["id"].(string)
+	rack := want[map[string]any](g, 201, "POST", "/connectors", `{"name":"rack"}`)["id"].(string)
+
+	set := want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"connector":"home","model":"q"}`)
+	if set["connector"] != home || set["connector_name"] != "home" || set["model"] != "q" || set["state"] != "offline" {
+		t.Errorf("set = %v", set)
+	}
+	// Registered again with another connector, by id: takes effect at once.
+	set = want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"connector":"`+rack+`"}`)
+	if set["connector"] != rack || set["model"] != nil {
+		t.Errorf("set again = %v", set)
+	}
+	if d, ok := g.store.Deployment("default", "qwen3:8b"); !ok || d.Connector != rack {
+		t.Errorf("stored deployment = %+v", d)
+	}
+
+	g.tunnels.connect(tunnel.Info{Connector: rack, Upstreams: []string{"ollama", "vllm"}})
+	set = want[map[string]any](g, 200, "PUT", "/deployments/org%2Fmodel%2E%2E", `{"connector":"rack","upstream":"olama"}`)
+	if set["name"] != "org/model.." || set["state"] != "online" {
+		t.Errorf("set with an encoded name = %v", set)
+	}
+	if warning, _ := set["warning"].(string); !strings.Contains(warning, `no upstream "olama"`) || !strings.Contains(warning, "ollama, vllm") {
+		t.Errorf("warning = %q", warning)
+	}
+
+	list := want[[]map[string]any](g, 200, "GET", "/deployments", "")
+	if len(list) != 2 || list[0]["name"] != "org/model.." || list[1]["name"] != "qwen3:8b" {
+		t.Errorf("list = %v", list)
+	}
+	want[map[string]any](g, 200, "DELETE", "/deployments/org%2Fmodel%2E%2E", "")
+	if _, ok := g.store.Deployment("default", "org/model.."); ok {
+		t.Error("the deployment is still there")
+	}
+}
+
+func TestStatus(t *testing.T) {
+	g := newGateway(t)
+	id := want[map[string]any](g, 201, "POST", "/connectors", `{"name":"home"}`)["id"].(string)
+	want[map[string]any](g, 201, "POST", "/connectors", `{"name":"rack"}`)
+	want[map[string]any](g, 200, "PUT", "/deployments/m", `{"connector":"home"}`)
+	key := want[map[string]any](g, 201, "POST", "/keys", `{"name":"a"}`)["id"].(string)
+	want[map[string]any](g, 201, "POST", "/keys", `{"name":"b"}`)
+	want[map[string]any](g, 200, "DELETE", "/keys/"+key, "")
+	g.tunnels.connect(tunnel.Info{Connector: id})
+
+	got := want[manage.Status](g, 200, "GET", "/status", "")
+	wanted := manage.Status{
+		Version: "v1.2.3", URL: "https://gw.example.com",
+		Listener:    manage.Listener{Address: ":7443", Public: "gw.example.com:7443", Pin: "pin"},
+		Connectors:  manage.Reachable{Total: 2, Online: 1},
+		Deployments: manage.Reachable{Total: 1, Online: 1},
+		Keys:        manage.KeyCount{Active: 1, Revoked: 1},
+	}
+	if got != wanted {
+		t.Errorf("status = %+v\nwant     %+v", got, wanted)
+	}
+}
+
+// Every write leaves one line with the operation, id and name, and no line
+// has a secret. Reads and failed writes leave none.
+func TestAudit(t *testing.T) {
+	g := newGateway(t)
+	connector := want[map[string]any](g, 201, "POST", "/connectors", `{"name":"home"}`)
+	key := want[map[string]any](g, 201, "POST", "/keys", `{"name":"laptop"}`)
+	want[map[string]any](g, 200, "PUT", "/deployments/m", `{"connector":"home"}`)
+	g.do("POST", "/connectors", `{"name":"home"}`)
+	g.do("GET", "/keys", "")
+	want[map[string]any](g, 200, "DELETE", "/deployments/m", "")
+	want[map[string]any](g, 200, "DELETE", "/connectors/home", "")
+	want[map[string]any](g, 200, "DELETE", "/keys/"+key["id"].(string), "")
+
+	text := g.log.String()
+	token, err := link.ParseToken(connector["tunnel_token"].(string))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{key["key"].(string), connector["tunnel_token"].(string), token.Secret} {
+		if strings.Contains(text, secret) {
+			t.Errorf("the log has a secret:\n%s", text)
+		}
+	}
+	var operations []string
+	for line := range strings.Lines(text) {
+		var entry struct{ Operation, ID, Name, Account string }
+		if err := json.Unmarshal([]byte(line), &entry); err != nil {
+			t.Fatal(err)
+		}
+		if entry.ID == "" || entry.Name == "" || entry.Account != "default" {
+			t.Errorf("incomplete line: %s", line)
+		}
+		operations = append(operations, entry.Operation)
+	}
+	wanted := "connector.create key.create deployment.set deployment.remove connector.remove key.revoke"
+	if got := strings.Join(operations, " "); got != wanted {
+		t.Errorf("operations = %s\nwant       %s", got, wanted)
+	}
+}
+
+// A gateway whose public address is not known refuses to make a token that
+// would be of no use, and makes no connector either.
+func TestCreateConnectorWithoutPublicAddress(t *testing.T) {
+	g := newGateway(t)
+	g.endpoint.Public = ""
+	_, err := g.service.CreateConnector(context.Background(), manage.CreateConnector{Name: "home"})
+	if err == nil || !strings.Contains(err.Error(), "`public gw.example.com:7443`") {
+		t.Errorf("error = %v", err)
+	}
+	if w := g.do("POST", "/connectors", `{"name":"home"}`); w.Code != 409 {
+		t.Errorf("status = %d, want 409", w.Code)
+	}
+	if n := len(g.store.Connectors("default")); n != 0 {
+		t.Errorf("%d connectors were made", n)
+	}
+}

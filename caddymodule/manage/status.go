@@ -1,0 +1,69 @@
+package manage
+
+import "github.com/postern-dev/postern/caddymodule/tunnel"
+
+// Status is what the gateway is and does now, over all accounts.
+type Status struct {
+	Version string `json:"version,omitempty"`
+	// URL is the base of the HTTP API, absent if it is not known.
+	URL         string          `json:"url,omitempty"`
+	Listener    Listener        `json:"listener"`
+	Connectors  Reachable       `json:"connectors"`
+	Deployments Reachable       `json:"deployments"`
+	Keys        KeyCount        `json:"keys"`
+	Counters    tunnel.Counters `json:"counters"`
+}
+
+// Listener describes where connectors dial.
+type Listener struct {
+	Address string `json:"address"`
+	Public  string `json:"public,omitempty"`
+	Pin     string `json:"pin"`
+}
+
+// Reachable counts records, and those whose connector is online.
+type Reachable struct {
+	Total  int `json:"total"`
+	Online int `json:"online"`
+}
+
+// KeyCount counts keys.
+type KeyCount struct {
+	Active  int `json:"active"`
+	Revoked int `json:"revoked"`
+}
+
+// Status reports on the gateway.
+func (s *Service) Status() Status {
+	at := s.endpoint()
+	st := Status{
+		Version:  s.version,
+		URL:      at.URL,
+		Listener: Listener{Address: at.Listen, Public: at.Public, Pin: at.Pin},
+		Counters: s.tunnels.Counters(),
+	}
+	live := s.sessions()
+	for _, account := range s.store.Accounts() {
+		for _, c := range s.store.Connectors(account.ID) {
+			st.Connectors.count(live, c.ID)
+		}
+		for _, d := range s.store.Deployments(account.ID) {
+			st.Deployments.count(live, d.Connector)
+		}
+		for _, k := range s.store.Keys(account.ID) {
+			if k.RevokedAt != nil {
+				st.Keys.Revoked++
+			} else {
+				st.Keys.Active++
+			}
+		}
+	}
+	return st
+}
+
+func (r *Reachable) count(live map[string]tunnel.Info, connector string) {
+	r.Total++
+	if _, online := live[connector]; online {
+		r.Online++
+	}
+}

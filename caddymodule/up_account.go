@@ -1,0 +1,163 @@
+package caddymodule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// The names of what `caddy gateway up` makes in its store.
+const (
+	upName    = "local" // the connector, and its one upstream
+	upKeyName = "up"
+)
+
+// secretStore keeps a secret under a name, made on first use.
+type secretStore interface {
+	Secret(ctx context.Context, name string, generate func() ([]byte, error)) ([]byte, error)
+}
+
+// upAccount is the default account of up.db, which `caddy gateway up` brings
+// in line with the machine at every start. What a user added to it stays.
+type upAccount struct {
+	service *manage.Service
+	secrets secretStore
+}
+
+// errNoSecret says that the store does not have the connector's secret.
+var errNoSecret = errors.New("the secret is not there")
+
+// connector returns the id of the connector "local" and a tunnel token for
+// it. The secret of the token is kept next to the connector: both ends of this
+// tunnel are this process, and reusing the connector keeps the deployments
+// that a user pointed at it.
+func (a upAccount) connector(ctx context.Context) (id, token string, err error) {
+	connectors, err := a.service.Connectors("")
+	if err != nil {
+		return "", "", fmt.Errorf("finding the connector: %w", err)
+	}
+	for _, c := range connectors {
+		if c.Name != upName {
+			continue
+		}
+		secret, err := a.secrets.Secret(ctx, secretName(c.ID), func() ([]byte, error) { return nil, errNoSecret })
+		if err == nil {
+			return c.ID, a.token(c.ID, string(secret)), nil
+		}
+		if !errors.Is(err, errNoSecret) {
+			return "", "", fmt.Errorf("reading the connector's secret: %w", err)
+		}
+		// A run that was killed between the two writes left it behind.
+		if _, err := a.service.RemoveConnector(ctx, "", c.ID); err != nil {
+			return "", "", fmt.Errorf("replacing the connector %q, which `caddy gateway up` did not make: %w", upName, err)
+		}
+	}
+	return a.newConnector(ctx)
+}
+
+func (a upAccount) newConnector(ctx context.Context) (id, token string, err error) {
+	created, err := a.service.CreateConnector(ctx, manage.CreateConnector{Name: upName})
+	if err != nil {
+		return "", "", fmt.Errorf("creating the connector: %w", err)
+	}
+	parsed, err := link.ParseToken(created.TunnelToken)
+	if err != nil {
+		return "", "", fmt.Errorf("reading the new tunnel token: %w", err)
+	}
+	_, err = a.secrets.Secret(ctx, secretName(created.ID), func() ([]byte, error) { return []byte(parsed.Secret), nil })
+	if err != nil {
+		return "", "", fmt.Errorf("keeping the connector's secret: %w", err)
+	}
+	return created.ID, created.TunnelToken, nil
+}
+
+// token makes a token for where the gateway listens in this run.
+func (a upAccount) token(id, secret string) string {
+	at := a.service.Status().Listener
+	return link.Token{Server: at.Public, Pin: at.Pin, Connector: id, Secret: secret}.Encode()
+}
+
+func secretName(connectorID string) string {
+	return "up_" + connectorID
+}
+
+// register makes a deployment of every model, and removes those that a former
+// run made for models that are gone. Names that lead elsewhere are the user's
+// doing and stay.
+func (a upAccount) register(ctx context.Context, connector string, models []string, ready *upReady) error {
+	existing, err := a.service.Deployments("")
+	if err != nil {
+		return fmt.Errorf("reading the deployments: %w", err)
+	}
+	elsewhere := map[string]bool{}
+	for _, d := range existing {
+		elsewhere[d.Name] = d.Connector != connector
+	}
+	made := map[string]bool{}
+	for _, model := range models {
+		name := deploymentName(model)
+		switch {
+		case name == "" || made[name]:
+			ready.note("model %q is not registered: its id gives no public name; use `caddy gateway deployment set NAME --connector %s --model …`", model, upName)
+			continue
+		case elsewhere[name]:
+			ready.note("model %q is not registered: the deployment of that name leads to another connector", name)
+			continue
+		case name != model:
+			ready.note("model %q is registered as %s", model, name)
+		}
+		if _, err := a.service.SetDeployment(ctx, manage.SetDeployment{Name: name, Connector: connector, Upstream: upName, Model: model}); err != nil {
+			return fmt.Errorf("registering model %q: %w", model, err)
+		}
+		made[name] = true
+		ready.Models = append(ready.Models, name)
+	}
+	if len(ready.Models) == 0 {
+		return fmt.Errorf("none of the server's models can be registered: %s", strings.Join(ready.Notes, "; "))
+	}
+	for _, d := range existing {
+		if elsewhere[d.Name] || made[d.Name] || d.Name != deploymentName(d.Model) {
+			continue
+		}
+		if _, err := a.service.RemoveDeployment(ctx, "", d.Name); err != nil {
+			return fmt.Errorf("removing the deployment %s of a former run: %w", d.Name, err)
+		}
+	}
+	return nil
+}
+
+// newKey makes the key of this run and revokes those of former ones.
+func (a upAccount) newKey(ctx context.Context, ready *upReady) error {
+	keys, err := a.service.Keys("")
+	if err != nil {
+		return fmt.Errorf("reading the keys: %w", err)
+	}
+	revoked := false
+	for _, k := range keys {
+		if k.Name != upKeyName || k.RevokedAt != nil {
+			continue
+		}
+		if _, err := a.service.RevokeKey(ctx, "", k.ID); err != nil && !errors.Is(err, store.ErrNotFound) {
+			return fmt.Errorf("revoking the key of the last run: %w", err)
+		}
+		revoked = true
+	}
+	if revoked {
+		ready.note("the key of the last run is revoked; `caddy gateway key create` makes one that stays")
+	}
+	key, err := a.service.CreateKey(ctx, manage.CreateKey{Name: upKeyName})
+	if err != nil {
+		return fmt.Errorf("creating the key: %w", err)
+	}
+	ready.Key = key.Key
+	return nil
+}
+
+func (r *upReady) note(format string, args ...any) {
+	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,169 @@
+package caddymodule
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+)
+
+// upAddresses are the addresses that `caddy gateway up` listens on. All of
+// them are loopback.
+type upAddresses struct {
+	hosts  []string // IP addresses of the HTTP API, the same port on all
+	port   int      // of the HTTP API
+	tunnel string   // UDP
+	admin  string   // Caddy's admin endpoint
+}
+
+const defaultUpListen = "localhost:8080"
+
+// url is the base of the HTTP API.
+func (a upAddresses) url() string {
+	return "http://localhost:" + strconv.Itoa(a.port)
+}
+
+// errPortTaken marks an HTTP port that another program has.
+var errPortTaken = errors.New("the port is taken")
+
+// chooseAddresses settles all addresses before anything is started, so that
+// an error about one is the only thing to read.
+func chooseAddresses(listen string) (upAddresses, error) {
+	a := upAddresses{}
+	if err := a.chooseHTTP(listen); err != nil {
+		return upAddresses{}, err
+	}
+	var err error
+	if a.tunnel, err = chooseUDP(defaultPort); err != nil {
+		return upAddresses{}, err
+	}
+	a.admin, err = chooseAdmin(caddy.DefaultAdminListen)
+	return a, err
+}
+
+// chooseHTTP reads --listen: a port, or a loopback host and a port. "localhost"
+// is both loopback addresses, where the machine has both: if another program
+// had one of them, clients would reach either it or us.
+func (a *upAddresses) chooseHTTP(listen string) error {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		host, port = "", listen
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return usagef("--listen %q is not an address such as localhost:8081", printable(listen))
+	}
+	candidates := []string{"127.0.0.1", "::1"}
+	if host != "" && host != "localhost" {
+		ip, err := netip.ParseAddr(host)
+		if err != nil || !ip.IsLoopback() {
+			return usagef("--listen %q is not on this machine only; `caddy gateway up` listens on localhost. "+
+				"For a public gateway write a Caddyfile and use `caddy run`", printable(listen))
+		}
+		candidates = []string{ip.String()}
+	}
+	a.port = int(n)
+	for _, ip := range candidates {
+		ln, err := net.Listen("tcp", net.JoinHostPort(ip, strconv.Itoa(a.port)))
+		switch {
+		case err == nil:
+			a.port = ln.Addr().(*net.TCPAddr).Port
+			_ = ln.Close()
+			a.hosts = append(a.hosts, ip)
+		case errors.Is(err, syscall.EADDRINUSE):
+			return fmt.Errorf("listening on %s: %w", net.JoinHostPort(ip, strconv.Itoa(a.port)), errPortTaken)
+		case ip == "::1" && len(a.hosts) > 0: // a machine without IPv6
+		default:
+			return fmt.Errorf("listening on %s: %w", net.JoinHostPort(ip, strconv.Itoa(a.port)), err)
+		}
+	}
+	return nil
+}
+
+// chooseUDP prefers the usual port, so that tokens of further connectors on
+// this machine stay good from run to run.
+func chooseUDP(preferred int) (string, error) {
+	var last error
+	for _, port := range []int{preferred, 0} {
+		conn, err := net.ListenPacket("udp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			last = err
+			continue
+		}
+		defer conn.Close()
+		return conn.LocalAddr().String(), nil
+	}
+	return "", fmt.Errorf("finding a UDP port for the tunnel: %w", last)
+}
+
+// chooseAdmin prefers the usual address of the admin endpoint; another Caddy
+// may have it.
+func chooseAdmin(preferred string) (string, error) {
+	addr, err := caddy.ParseNetworkAddress(preferred)
+	if err != nil || addr.IsUnixNetwork() || addr.IsFdNetwork() || addr.PortRangeSize() != 1 {
+		return preferred, nil // Caddy itself reports what is wrong with it
+	}
+	ln, err := net.Listen("tcp", addr.JoinHostPort(0))
+	if err == nil {
+		return preferred, ln.Close()
+	}
+	if ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return "", fmt.Errorf("finding a port for the admin endpoint: %w", err)
+	}
+	return "localhost:" + strconv.Itoa(ln.Addr().(*net.TCPAddr).Port), ln.Close()
+}
+
+// caddyfile is the configuration that `caddy gateway up` runs: what a user
+// would write by hand for a gateway on this machine.
+func (a upAddresses) caddyfile(database string) string {
+	names := []string{a.url()}
+	for _, ip := range a.hosts {
+		names = append(names, "http://"+net.JoinHostPort(ip, strconv.Itoa(a.port)))
+	}
+	return fmt.Sprintf(`{
+	admin %s
+	persist_config off
+	grace_period 2s
+	log {
+		level WARN
+	}
+	model_gateway {
+		listen %s
+		public %s
+		storage bolt %s
+	}
+}
+
+%s {
+	bind %s
+	model_gateway
+}
+`, a.admin, a.tunnel, a.tunnel, "`"+database+"`", strings.Join(names, ", "), strings.Join(a.hosts, " "))
+}
+
+// upDatabase is the store of `caddy gateway up`, apart from that of a gateway
+// that runs as a service.
+func upDatabase() string {
+	return filepath.Join(caddy.AppDataDir(), "model_gateway", "up.db")
+}
+
+// adaptCaddyfile turns a Caddyfile into Caddy's JSON. Its warnings are about
+// formatting and the like, and of no interest for one that we wrote.
+func adaptCaddyfile(text string) ([]byte, error) {
+	adapter := caddyconfig.GetAdapter("caddyfile")
+	if adapter == nil {
+		return nil, errors.New("this program has no Caddyfile adapter; build Caddy with its standard modules")
+	}
+	config, _, err := adapter.Adapt([]byte(text), map[string]any{"filename": "Caddyfile"})
+	if err != nil {
+		return nil, fmt.Errorf("adapting the configuration: %w", err)
+	}
+	return config, nil
+}
