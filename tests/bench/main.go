@@ -1,0 +1,117 @@
+// Command bench measures what Postern costs, next to what plain Caddy costs.
+//
+//	go run ./tests/bench            the whole measurement, four to five minutes
+//	go run ./tests/bench -quick     a coarse one, about a minute
+//
+// It needs bin/caddy and bin/connector (./xcaddy.sh) and Linux, uses loopback
+// only, ends every process that it starts, and prints Markdown to standard
+// output; progress goes to standard error.
+//
+// # What is compared
+//
+// Three ways to one and the same scripted model server, which runs in a process
+// of its own and costs as little as it can:
+//
+//	direct   generator ─────────────────────────────────────▶ upstream
+//	caddy    generator ─▶ caddy, reverse_proxy ──────────────▶ upstream
+//	postern  generator ─▶ caddy, model_gateway ══▶ connector ─▶ upstream
+//
+// Both Caddys are the same binary. Postern checks a key, finds a deployment and
+// rewrites the model's name on the way there and back; plain Caddy does none of
+// that. Its one setting that is not a default is a larger pool of upstream
+// connections: with 64 clients the default one (32) would make it dial anew all
+// the time.
+//
+// # How it is measured
+//
+// The machine's speed drifts, so the ways take turns within each round, in an
+// order that rotates, and every ratio or difference is taken within a round. The
+// tables show medians over the rounds, and for the aims also the range.
+//
+//   - Requests: each client sends its next request when it has the last answer
+//     (a 1 KB completion, compared byte for byte).
+//   - CPU: the kernel's clock of each process, in nanoseconds, read before and
+//     after; the generator, which is this process, is not in it.
+//   - Streams: the upstream writes the time (CLOCK_MONOTONIC, one clock for all
+//     processes of a machine) into each event; the generator compares it with
+//     the time at which the read returned that brought the event's last byte. A
+//     stream's first ten events are left out.
+//   - Answers: streamed answers with writes that split events and runes, and
+//     with prompts of up to 64 KiB, all compared byte for byte.
+//   - Idle tunnels: a fresh gateway before and after connectors of another
+//     process have dialled in.
+//   - Allocations: the Go runtime's own count, before and after a given number of
+//     requests. The connector has no such endpoint: here, and for -profile, the
+//     same agent runs within a process of the bench.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	if ran, err := runRole(os.Getenv(roleVariable)); ran {
+		exit(err)
+	}
+	o, err := parseFlags(os.Args[1:])
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		exit(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	r, err := run(ctx, o)
+	if r != nil {
+		r.write(os.Stdout)
+	}
+	if err == nil {
+		err = r.failure()
+	}
+	exit(err)
+}
+
+// exit ends the process: 0 without an error, else 1.
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// parseFlags reads the command line into options.
+func parseFlags(args []string) (options, error) {
+	o := fullRun()
+	if len(args) > 0 && (args[0] == "-quick" || args[0] == "--quick") {
+		o, args = quickRun(), args[1:]
+	}
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	systems := strings.Join(o.Systems, ",")
+	flags.Bool("quick", false, "a coarse run of about a minute; must come first, the other flags change it")
+	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "`number` of rounds in which the systems take turns")
+	flags.DurationVar(&o.Load, "load", o.Load, "how long each number of clients sends requests, per system and round")
+	flags.DurationVar(&o.Stream, "stream", o.Stream, "how long each number of streams runs, per system and round")
+	flags.IntVar(&o.Answers, "answers", o.Answers, "`number` of streamed answers that are compared")
+	flags.IntVar(&o.Tunnels, "tunnels", o.Tunnels, "`number` of idle tunnels, at most 5000; 0 leaves that part out")
+	flags.DurationVar(&o.Settle, "settle", o.Settle, "how long idle tunnels are left alone before memory is read")
+	flags.StringVar(&systems, "systems", systems, "what to measure; direct must be there")
+	flags.StringVar(&o.Profile, "profile", "", "save CPU and allocation profiles of gateway and connector in this `folder`")
+	flags.StringVar(&o.Bin, "bin", o.Bin, "`folder` of caddy and connector (default: bin of the repository)")
+	if err := flags.Parse(args); err != nil {
+		return options{}, err
+	}
+	if flags.NArg() > 0 {
+		return options{}, fmt.Errorf("%q is not an option", flags.Arg(0))
+	}
+	o.Systems = strings.Split(systems, ",")
+	return o, o.check()
+}

@@ -1,0 +1,218 @@
+package tests
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/proc"
+	"github.com/postern-dev/postern/tests/upstream"
+)
+
+// While the upstream is silent a stream gets pings, before the upstream's
+// headers and between events; they are comments, and no event is harmed.
+func TestPings(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, harness.Options{Site: "keep_alive 100ms"})
+	r.serve(t, "slow", func(x *upstream.Exchange) {
+		x.Sleep(450 * time.Millisecond)
+		x.Stream()
+		x.Chunk(upstream.Role(up("slow")))
+		event := upstream.Delta(up("slow"), "half and half")
+		x.Chunk(event[:40])
+		x.Sleep(450 * time.Millisecond)
+		x.Chunk(event[40:])
+		x.Chunk(upstream.Finish(up("slow"), "stop"))
+		x.Chunk(upstream.Done)
+		x.End()
+	})
+	start := time.Now()
+	s := r.Stream(t, harness.Chat("slow", `,"stream":true`))
+	if d := time.Since(start); d > 400*time.Millisecond {
+		t.Errorf("the headers came after %v: with the upstream's, not with the first ping", d)
+	}
+	var pings []int
+	for _, want := range []string{
+		upstream.Role("slow"), upstream.Delta("slow", "half and half"), upstream.Finish("slow", "stop"), upstream.Done,
+	} {
+		n := 0
+		got, err := s.Next()
+		for ; err == nil && strings.HasPrefix(got, ":"); got, err = s.Next() {
+			n++
+		}
+		if got != want || err != nil {
+			t.Fatalf("event %q, %v; want %q", got, err, want)
+		}
+		pings = append(pings, n)
+	}
+	if pings[0] < 2 || pings[0] > 5 || pings[1] < 2 || pings[1] > 5 || pings[2]+pings[3] != 0 {
+		t.Errorf("pings before each event: %v", pings)
+	}
+}
+
+// A plain answer gets no pings: it waits, and keeps its status.
+func TestPlainAnswerWaitsWithoutPings(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, harness.Options{Site: "keep_alive 50ms"})
+	r.serve(t, "slow", func(x *upstream.Exchange) {
+		x.Sleep(400 * time.Millisecond)
+		upstream.Answer(503, "application/json", upstream.LlamaLoading)(x)
+	})
+	r.Post(t, harness.Chat("slow", "")).ExpectError(t, 503, "server_error", "overloaded")
+}
+
+// A model that works on a long prompt says nothing for minutes: longer than
+// the one-minute timeouts that servers have by default.
+func TestSilentUpstreamIsWaitedFor(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: this takes 70 s")
+	}
+	t.Parallel()
+	r := newRig(t, harness.Options{})
+	r.serve(t, "prefill", func(x *upstream.Exchange) {
+		x.Sleep(70 * time.Second)
+		upstream.Echo(x)
+	})
+	req := r.Request(t.Context(), t, http.MethodPost, "/v1/chat/completions", harness.Chat("prefill", ""))
+	a, err := r.Send(req)
+	if err != nil || a.Status != 200 || !strings.Contains(a.Body, "bytes") {
+		t.Errorf("%v, status %d, body %s", err, a.Status, a.Body)
+	}
+}
+
+// endless streams events of 64 KB as fast as they are taken.
+func endless(x *upstream.Exchange) {
+	event := upstream.Delta(x.Request.Model, strings.Repeat("x", 64<<10))
+	x.Stream()
+	for !x.Left() {
+		x.Chunk(event)
+	}
+}
+
+// dialStream opens a stream on a bare connection with a small receive buffer
+// and returns it after the answer's first bytes.
+func dialStream(t *testing.T, r *rig, body string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(r.Client.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if err := conn.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", r.APIKey, len(body), body)
+	status, err := bufio.NewReaderSize(conn, 16).ReadString('\n')
+	if err != nil || !strings.HasPrefix(status, "HTTP/1.1 200") {
+		t.Fatalf("opening a stream: %q, %v", status, err)
+	}
+	return conn
+}
+
+// Clients that stop reading must not hold up others on the same tunnel; the
+// one that takes no byte for a minute is cut, the one that is merely slow not.
+func TestSlowReaders(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: this takes 100 s")
+	}
+	t.Parallel()
+	r := newRig(t, harness.Options{})
+	r.serve(t, "endless", endless)
+	r.serve(t, "quick", upstream.Events(storyOf(up("quick"))...))
+	const stalled = 6
+	body := harness.Chat("endless", `,"stream":true`)
+	for range stalled {
+		dialStream(t, r, body)
+	}
+	slow := dialStream(t, r, body)
+	start := time.Now()
+	r.up.WaitRunning(t, stalled+1)
+	time.Sleep(2 * time.Second) // until all buffers on the way are full
+	for range 50 {
+		begin := time.Now()
+		if a := r.Post(t, harness.Chat("quick", `,"stream":true`)); a.Body != lines(storyOf("quick")...) {
+			t.Fatalf("a stream beside stalled clients: status %d, %q", a.Status, a.Body)
+		}
+		if d := time.Since(begin); d > 2*time.Second {
+			t.Errorf("a short stream beside stalled clients took %v", d)
+		}
+	}
+	if n := len(r.up.Gone()); n > 0 {
+		t.Fatalf("%d streams were cut after %v", n, time.Since(start))
+	}
+	for time.Since(start) < 90*time.Second {
+		if _, err := io.CopyN(io.Discard, slow, 1<<20); err != nil {
+			t.Fatalf("the slow reader was cut after %v: %v", time.Since(start), err)
+		}
+		time.Sleep(5 * time.Second)
+	}
+	gone := r.up.Gone()
+	slices.SortFunc(gone, time.Time.Compare)
+	if len(gone) != stalled {
+		t.Fatalf("after 90 s %d streams were cut, want the %d stalled ones", len(gone), stalled)
+	}
+	for _, at := range gone {
+		if d := at.Sub(start); d < 55*time.Second || d > 80*time.Second {
+			t.Errorf("a stalled stream was cut after %v, want about 60 s", d)
+		}
+	}
+}
+
+// A client that leaves frees the upstream within 50 ms: a stream, a stream
+// that has not begun, and a plain answer.
+func TestDisconnectReachesTheUpstream(t *testing.T) {
+	r := newRig(t, harness.Options{})
+	silent := func(x *upstream.Exchange) { x.Hold(nil) }
+	r.serve(t, "tokens", upstream.SlowTokens(5*time.Millisecond, nil))
+	r.serve(t, "silent", silent)
+	for _, c := range []struct{ name, model, more string }{
+		{"stream", "tokens", `,"stream":true`},
+		{"stream without headers", "silent", `,"stream":true`},
+		{"plain", "silent", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var took []time.Duration
+			for range 7 {
+				took = append(took, leave(t, r, c.model, c.more))
+			}
+			slices.Sort(took)
+			// The median: a busy machine may delay one or two.
+			if d := took[len(took)/2]; d > 50*time.Millisecond {
+				t.Errorf("the upstream noticed after %v", took)
+			}
+		})
+	}
+}
+
+// leave starts a request, leaves it, and returns how long the upstream took to
+// notice.
+func leave(t *testing.T, r *rig, model, more string) time.Duration {
+	t.Helper()
+	before := len(r.up.Gone())
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	req := r.Request(ctx, t, http.MethodPost, "/v1/chat/completions", harness.Chat(model, more))
+	ended := make(chan error, 1)
+	go func() { _, err := r.Send(req); ended <- err }()
+	r.up.WaitRunning(t, 1)
+	time.Sleep(20 * time.Millisecond)
+	left := time.Now()
+	cancel()
+	<-ended
+	proc.Poll(t, 5*time.Second, "the upstream noticing", func(context.Context) error {
+		if len(r.up.Gone()) == before {
+			return fmt.Errorf("it has not")
+		}
+		return nil
+	})
+	r.up.WaitRunning(t, 0)
+	return r.up.Gone()[before].Sub(left)
+}
