@@ -1,0 +1,531 @@
+package agent
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// recorder is the tunnel's end of an answer: it keeps what was written and how
+// it ended.
+type recorder struct {
+	header  http.Header
+	status  int
+	writes  []string
+	aborted link.Code
+	onWrite func() // called by each Write, before it returns
+}
+
+func (w *recorder) Header() http.Header {
+	if w.header == nil {
+		w.header = make(http.Header)
+	}
+	return w.header
+}
+
+func (w *recorder) WriteHeader(status int) { w.status = status }
+
+func (w *recorder) Write(b []byte) (int, error) {
+	w.writes = append(w.writes, string(b))
+	if w.onWrite != nil {
+		w.onWrite()
+	}
+	return len(b), nil
+}
+
+func (w *recorder) Abort(code link.Code) { w.aborted = code }
+
+func (w *recorder) body() string { return strings.Join(w.writes, "") }
+
+// proxyTo returns a proxy with one upstream, "box", at address.
+func proxyTo(t *testing.T, address string, key *keyFile) *proxy {
+	t.Helper()
+	base, err := fullBase(address + "/v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newProxy(map[string]*upstream{"box": newUpstream("box", base, key)}, quiet)
+	t.Cleanup(p.close)
+	return p
+}
+
+// tunnelRequest is a request as it comes out of the tunnel.
+func tunnelRequest(ctx context.Context, method, target, body string) *http.Request {
+	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(method + " " + target + " HTTP/1.1\r\nHost: box\r\n\r\n")))
+	if err != nil {
+		panic(err)
+	}
+	r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
+	return r.WithContext(ctx)
+}
+
+func serveBox(t *testing.T, h http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	return server
+}
+
+// kill closes the connection of a request without another byte.
+func kill(w http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	conn.(*net.TCPConn).SetLinger(0)
+	conn.Close()
+}
+
+func TestProxyRequestHeaders(t *testing.T) {
+	var got *http.Request
+	var gotBody []byte
+	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+		got = r
+		gotBody, _ = io.ReadAll(r.Body)
+	})
+	p := proxyTo(t, server.URL, nil)
+	r := tunnelRequest(t.Context(), "POST", "/v1/chat/completions?beta=true", `{"model":"x"}`)
+	for name, value := range map[string]string{
+		"Content-Type": "application/json", "Traceparent": "00-1-2-3", "User-Agent": "openai", "Accept": "*/*",
+		"Authorization": "Bearer sk-svc-client", "X-Api-Key": "sk-svc-client", "Cookie": "a=b", "Origin": "https://evil", "Referer": "https://evil/x",
+		"Accept-Encoding": "gzip, br", "Connection": "close, X-Private , upgrade", "X-Private": "1", "Upgrade": "websocket", "Keep-Alive": "1",
+		"Proxy-Authorization": "x", "Te": "trailers", "Transfer-Encoding": "chunked", "Trailer": "x", "Content-Length": "999", "Expect": "100-continue",
+		"X-Forwarded-For": "1.2.3.4", "X-Forwarded-Host": "evil", "Forwarded": "for=1", "Via": "1.1 x", "X-Real-Ip": "1.2.3.4",
+	} {
+		r.Header.Set(name, value)
+	}
+	w := &recorder{}
+	p.ServeHTTP(w, r)
+	if w.status != 200 || w.aborted != 0 {
+		t.Fatalf("status %d, aborted %v", w.status, w.aborted)
+	}
+	want := http.Header{
+		"Content-Type": {"application/json"}, "Traceparent": {"00-1-2-3"}, "User-Agent": {"openai"}, "Accept": {"*/*"},
+		"Accept-Encoding": {"identity"}, "Content-Length": {"13"},
+	}
+	if !reflect.DeepEqual(got.Header, want) {
+		t.Errorf("upstream got %v\nwant %v", got.Header, want)
+	}
+	if got.Host != strings.TrimPrefix(server.URL, "http://") || got.RequestURI != "/v1/chat/completions?beta=true" || string(gotBody) != `{"model":"x"}` {
+		t.Errorf("upstream got Host %s, URI %s, body %q", got.Host, got.RequestURI, gotBody)
+	}
+}
+
+func TestProxyAnswerHeaders(t *testing.T) {
+	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+		for name, value := range map[string]string{
+			"Content-Type": "application/json", "X-Custom": "1", "Retry-After": "3",
+			"Server": "uvicorn", "Access-Control-Allow-Origin": "*", "Access-Control-Allow-Credentials": "true", "X-Accel-Buffering": "no",
+			"Set-Cookie": "a=b", "Alt-Svc": "h3", "Keep-Alive": "timeout=5", "Connection": "keep-alive, X-Hop", "X-Hop": "1", "Trailer": "X-T", "Location": "http://10.0.0.5/v1/x",
+		} {
+			w.Header().Set(name, value)
+		}
+		w.WriteHeader(http.StatusTemporaryRedirect)
+		io.WriteString(w, "moved")
+	})
+	w := &recorder{}
+	proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "GET", "/v1/x", ""))
+	want := http.Header{"Content-Type": {"application/json"}, "X-Custom": {"1"}, "Retry-After": {"3"}}
+	if !reflect.DeepEqual(w.header, want) || w.status != http.StatusTemporaryRedirect || w.body() != "moved" {
+		t.Errorf("got %d %v %q\nwant %v", w.status, w.header, w.body(), want)
+	}
+}
+
+func TestProxyRefuses(t *testing.T) {
+	asked := false
+	server := serveBox(t, func(http.ResponseWriter, *http.Request) { asked = true })
+	p := proxyTo(t, server.URL, nil)
+	for _, target := range []string{
+		"/", "/v1", "/v1/", "/api/tags", "/v1x/models", "/V1/models", "/v1/../api/tags", "/v1/./models", "/v1//models", "//v1/models", "/v1/models/",
+		"/v1/%2e%2e/api/tags", "/v1/..%2fapi/tags", "/v1/a%2fb", "/v1/a%5cb", `/v1/a\..\..\api`, "/v1/a%00", "/v1/a%20b", "/v1/%6dodels", "/v1/a%3fb", "/v1/%c3%a9",
+		"http://box/v1/models", "http://evil/v1/models", "/v1/..;/api", "*",
+	} {
+		w := &recorder{}
+		p.ServeHTTP(w, tunnelRequest(t.Context(), "GET", target, ""))
+		if w.aborted != link.CodeRefused || asked {
+			t.Fatalf("%s: aborted %v, upstream asked: %v", target, w.aborted, asked)
+		}
+	}
+	for _, method := range []string{"CONNECT", "TRACE", "OPTIONS", "PROPFIND"} {
+		w := &recorder{}
+		r := tunnelRequest(t.Context(), "GET", "/v1/models", "")
+		r.Method = method
+		if p.ServeHTTP(w, r); w.aborted != link.CodeRefused || asked {
+			t.Errorf("%s: aborted %v, upstream asked: %v", method, w.aborted, asked)
+		}
+	}
+	for _, host := range []string{"", "other", "BOX", server.Listener.Addr().String()} {
+		w := &recorder{}
+		r := tunnelRequest(t.Context(), "GET", "/v1/models", "")
+		r.Host = host
+		if p.ServeHTTP(w, r); w.aborted != link.CodeRefused || asked {
+			t.Errorf("host %q: aborted %v, upstream asked: %v", host, w.aborted, asked)
+		}
+	}
+	w := &recorder{}
+	if p.ServeHTTP(w, tunnelRequest(t.Context(), "GET", "/v1/models/qwen/qwen3:8b@x", "")); w.aborted != 0 || !asked {
+		t.Errorf("a good path: aborted %v", w.aborted)
+	}
+}
+
+func TestProxyUpstreamPath(t *testing.T) {
+	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.URL.Path) })
+	w := &recorder{}
+	proxyTo(t, server.URL+"/under/here", nil).ServeHTTP(w, tunnelRequest(t.Context(), "GET", "/v1/models", ""))
+	if w.body() != "/under/here/v1/models" {
+		t.Errorf("upstream got %s", w.body())
+	}
+}
+
+func TestProxyUpstreamKey(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "key")
+	write := func(text string, age time.Duration) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, time.Time{}, time.Now().Add(-age)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var clock atomic.Int64
+	var logged bytes.Buffer
+	write("first\n", time.Hour)
+	key, err := openKeyFile(path, func() time.Time { return time.Unix(clock.Load(), 0) }, slog.New(slog.NewTextHandler(&logged, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Header.Get("Authorization")) })
+	p := proxyTo(t, server.URL, key)
+	ask := func() string {
+		w := &recorder{}
+		p.ServeHTTP(w, tunnelRequest(t.Context(), "GET", "/v1/models", ""))
+		return w.body()
+	}
+	steps := []struct {
+		name, text, want string
+		seconds          int64
+	}{
+		{"at the start", "first\n", "Bearer first", 0},
+		{"changed just now", "later", "Bearer first", 0},
+		{"changed a while ago", "later", "Bearer later", 2},
+		{"emptied", "", "Bearer later", 4},
+		{"two lines", "a\nb", "Bearer later", 6},
+		{"changed again", "third", "Bearer third", 8},
+	}
+	for i, step := range steps {
+		write(step.text, time.Minute*time.Duration(len(steps)-i))
+		clock.Store(step.seconds)
+		if got := ask(); got != step.want {
+			t.Errorf("%s: upstream got %q, want %q", step.name, got, step.want)
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	clock.Store(10)
+	if got := ask(); got != "Bearer third" {
+		t.Errorf("removed: upstream got %q", got)
+	}
+	for _, secret := range []string{"first", "later", "third"} {
+		if strings.Contains(logged.String(), secret) {
+			t.Errorf("the log tells a key: %s", &logged)
+		}
+	}
+	if got := strings.Count(logged.String(), "keeping the old upstream key"); got != 2 {
+		t.Errorf("%d warnings in %s", got, &logged)
+	}
+}
+
+func TestKeyFileErrors(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "key")
+	for text, want := range map[string]string{
+		" \n":                     path + " is empty; write the upstream's API key into it",
+		"a\nb":                    path + " must hold nothing but the key, on one line",
+		strings.Repeat("x", 8193): path + " has 8193 bytes, more than the 8192 of any key",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := openKeyFile(path, time.Now, quiet); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	if _, err := openKeyFile("/none", time.Now, quiet); err == nil || err.Error() != "open /none: no such file or directory" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestProxyUpstreamDown(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.Close() // nobody listens there now
+	w := &recorder{}
+	proxyTo(t, "http://"+listener.Addr().String(), nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/x", "{}"))
+	if w.aborted != link.CodeUpstreamDown || w.status != 0 {
+		t.Errorf("status %d, aborted %v", w.status, w.aborted)
+	}
+}
+
+func TestProxyUpstreamDiesBeforeItsAnswer(t *testing.T) {
+	var asked atomic.Int32
+	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) { asked.Add(1); kill(w) })
+	w := &recorder{}
+	proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/x", "{}"))
+	if w.aborted != link.CodeUpstreamReset || w.status != 0 || asked.Load() != 1 {
+		t.Errorf("status %d, aborted %v, asked %d times", w.status, w.aborted, asked.Load())
+	}
+}
+
+func TestProxyUpstreamDiesInItsAnswer(t *testing.T) {
+	for _, length := range []string{"", "100"} {
+		server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+			if length != "" {
+				w.Header().Set("Content-Length", length)
+			}
+			io.WriteString(w, "data: 1\n\n")
+			http.NewResponseController(w).Flush()
+			kill(w)
+		})
+		w := &recorder{}
+		proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/x", "{}"))
+		if w.aborted != link.CodeUpstreamReset || w.status != 200 {
+			t.Errorf("Content-Length %q: status %d, aborted %v", length, w.status, w.aborted)
+		}
+	}
+}
+
+func TestProxyUpstreamSwitchesProtocols(t *testing.T) {
+	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
+	})
+	w := &recorder{}
+	proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/x", "{}"))
+	if w.aborted != link.CodeUpstreamReset {
+		t.Errorf("status %d, aborted %v", w.status, w.aborted)
+	}
+}
+
+// TestProxyStaleKeepAlive lets the upstream close connections just when the
+// next request goes out on them, as model servers do after a few seconds. No
+// request may fail by it, and none may be answered twice.
+func TestProxyStaleKeepAlive(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	var answered atomic.Int32
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() { // answers one request, and hangs up on the next
+				defer conn.Close()
+				in := bufio.NewReader(conn)
+				r, err := http.ReadRequest(in)
+				if err != nil {
+					return
+				}
+				io.Copy(io.Discard, r.Body)
+				answered.Add(1)
+				io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+				in.ReadByte()
+				conn.(*net.TCPConn).SetLinger(0)
+			}()
+		}
+	}()
+	p := proxyTo(t, "http://"+listener.Addr().String(), nil)
+	const requests = 50
+	for i := range requests {
+		w := &recorder{}
+		p.ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/x", strings.Repeat("x", i*4000)))
+		if w.status != 200 || w.aborted != 0 || w.body() != "ok" {
+			t.Fatalf("request %d: status %d, aborted %v, body %q", i, w.status, w.aborted, w.body())
+		}
+	}
+	if got := answered.Load(); got != requests {
+		t.Errorf("%d answers to %d requests", got, requests)
+	}
+}
+
+// TestProxyDoesNotRepeatWork kills the upstream while it works on a request that
+// came over a used connection: that one must fail, not run twice.
+func TestProxyDoesNotRepeatWork(t *testing.T) {
+	var asked atomic.Int32
+	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) > 1 {
+			time.Sleep(staleWithin + 100*time.Millisecond)
+			kill(w)
+		}
+	})
+	p := proxyTo(t, server.URL, nil)
+	p.ServeHTTP(&recorder{}, tunnelRequest(t.Context(), "POST", "/v1/x", "{}"))
+	w := &recorder{}
+	p.ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/x", "{}"))
+	if w.aborted != link.CodeUpstreamReset || asked.Load() != 2 {
+		t.Errorf("aborted %v, asked %d times", w.aborted, asked.Load())
+	}
+}
+
+func TestProxyCancelFreesTheUpstream(t *testing.T) {
+	for _, streaming := range []bool{false, true} {
+		t.Run(fmt.Sprintf("streaming %v", streaming), func(t *testing.T) {
+			working, freed := make(chan struct{}), make(chan time.Time, 1)
+			server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+				io.Copy(io.Discard, r.Body)
+				if streaming {
+					io.WriteString(w, "data: 1\n\n")
+					http.NewResponseController(w).Flush()
+				}
+				close(working)
+				<-r.Context().Done()
+				freed <- time.Now()
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			w, done := &recorder{}, make(chan struct{})
+			go func() {
+				defer close(done)
+				proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(ctx, "POST", "/v1/x", "{}"))
+			}()
+			<-working
+			start := time.Now()
+			cancel()
+			if took := (<-freed).Sub(start); took > 50*time.Millisecond {
+				t.Errorf("the upstream was freed after %v", took)
+			}
+			<-done
+			if w.aborted != link.CodeCancelled {
+				t.Errorf("aborted %v", w.aborted)
+			}
+		})
+	}
+}
+
+func TestProxyStreamsEventByEvent(t *testing.T) {
+	next := make(chan struct{})
+	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i := range 5 {
+			fmt.Fprintf(w, "data: %d\n\n", i)
+			http.NewResponseController(w).Flush()
+			<-next // goes on only when the event came through
+		}
+	})
+	w := &recorder{onWrite: func() { next <- struct{}{} }}
+	proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/x", "{}"))
+	want := []string{"data: 0\n\n", "data: 1\n\n", "data: 2\n\n", "data: 3\n\n", "data: 4\n\n"}
+	if !reflect.DeepEqual(w.writes, want) || w.aborted != 0 {
+		t.Errorf("writes %q, aborted %v", w.writes, w.aborted)
+	}
+}
+
+func TestProxyLargeBodies(t *testing.T) {
+	body := strings.Repeat("0123456789abcdef", 2<<20) // 32 MiB
+	want := sha256.Sum256([]byte(body))
+	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+		hash := sha256.New()
+		n, _ := io.Copy(hash, r.Body)
+		fmt.Fprintf(w, "%d %d %x", r.ContentLength, n, hash.Sum(nil))
+	})
+	p := proxyTo(t, server.URL, nil)
+	for _, length := range []int64{int64(len(body)), -1} {
+		r := tunnelRequest(t.Context(), "POST", "/v1/x", body)
+		r.ContentLength = length
+		w := &recorder{}
+		p.ServeHTTP(w, r)
+		if got := fmt.Sprintf("%d %d %x", len(body), len(body), want); w.body() != got {
+			t.Errorf("announced length %d: upstream got %s, want %s", length, w.body(), got)
+		}
+	}
+}
+
+func TestProxyBodyLimit(t *testing.T) {
+	p := proxyTo(t, "http://127.0.0.1:1", nil)
+	endless := io.NopCloser(zeros{})
+	for _, length := range []int64{maxBody + 1, -1} {
+		r := tunnelRequest(t.Context(), "POST", "/v1/x", "")
+		r.Body, r.ContentLength = endless, length
+		w := &recorder{}
+		if p.ServeHTTP(w, r); w.aborted != link.CodeTooLarge {
+			t.Errorf("announced length %d: aborted %v", length, w.aborted)
+		}
+	}
+	r := tunnelRequest(t.Context(), "POST", "/v1/x", "")
+	r.Body, r.ContentLength = io.NopCloser(io.MultiReader(strings.NewReader("half"), broken{})), 8
+	w := &recorder{}
+	if p.ServeHTTP(w, r); w.aborted != link.CodeCancelled {
+		t.Errorf("a broken body: aborted %v", w.aborted)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { return len(b), nil }
+
+type broken struct{}
+
+func (broken) Read([]byte) (int, error) { return 0, errors.New("reset") }
+
+// TestProxyEarlyAnswer has the upstream answer before it reads the body, which
+// is when a transport may still hold it: the answer must come through, and the
+// buffer must not be given to the next request while it is read.
+func TestProxyEarlyAnswer(t *testing.T) {
+	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		io.WriteString(w, "early")
+	})
+	p := proxyTo(t, server.URL, nil)
+	for range 200 {
+		w := &recorder{}
+		p.ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/x", strings.Repeat("x", 200_000)))
+		if w.status != http.StatusUnauthorized || w.aborted != 0 || w.body() != "early" {
+			t.Fatalf("status %d, aborted %v, body %q", w.status, w.aborted, w.body())
+		}
+	}
+}
+
+func TestProxyPassesErrorsAndEmptyAnswers(t *testing.T) {
+	for _, status := range []int{204, 400, 404, 415, 500, 503} {
+		server := serveBox(t, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(status) })
+		w := &recorder{}
+		proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/x", "{}"))
+		if w.status != status || w.aborted != 0 || len(w.writes) > 0 {
+			t.Errorf("status %d: got %d, aborted %v, %q", status, w.status, w.aborted, w.writes)
+		}
+	}
+}
+
+func TestPlainBaseAddsV1(t *testing.T) {
+	got, err := plainBase("http://localhost:11434/")
+	if want := (&url.URL{Scheme: "http", Host: "localhost:11434", Path: "/v1"}); err != nil || *got != *want {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
