@@ -1,0 +1,176 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/quic-go/quic-go"
+)
+
+// Code says why one side of a request's stream gave up on it. It travels as the
+// error code of RESET_STREAM and STOP_SENDING (RFC 9000 §19.4, §19.5).
+type Code uint64
+
+// The reset codes. Their values are part of the protocol.
+const (
+	// CodeNone stops a request body whose rest nobody needs; the answer is
+	// complete all the same.
+	CodeNone Code = 0
+	// CodeCancelled: the client went away, or the request's context ended.
+	CodeCancelled Code = 1
+	// CodeUpstreamDown: the upstream cannot be connected to; it has seen
+	// nothing of the request.
+	CodeUpstreamDown Code = 2
+	// CodeUpstreamReset: the upstream broke off before or in its answer.
+	CodeUpstreamReset Code = 3
+	// CodeRefused: the path or the upstream is not allowed.
+	CodeRefused Code = 4
+	// CodeTooLarge: the request is larger than the connector takes.
+	CodeTooLarge Code = 5
+	// CodeDraining: the connector is leaving and has not touched the request.
+	CodeDraining Code = 6
+	// CodeInternal: a defect on the side that sends it, or a message from the
+	// other side that breaks the protocol.
+	CodeInternal Code = 7
+)
+
+// What [RoundTrip] and the reading of an answer's body fail with; test with
+// [errors.Is]. A code of a newer peer that is not known here is ErrInternal.
+var (
+	ErrCancelled     = errors.New("the other side cancelled the request")
+	ErrUpstreamDown  = errors.New("the upstream cannot be reached")
+	ErrUpstreamReset = errors.New("the upstream broke off")
+	ErrRefused       = errors.New("the connector refused the request")
+	ErrTooLarge      = errors.New("the request is too large for the connector")
+	ErrDraining      = errors.New("the connector is leaving")
+	ErrInternal      = errors.New("the connector failed")
+
+	// ErrNotSent: the request has not reached the connector's handler, so that
+	// it is safe to send it again on another session. ErrDraining is one too.
+	ErrNotSent = errors.New("the request was not sent")
+	// ErrTunnelLost: the tunnel ended while the request was on its way.
+	ErrTunnelLost = errors.New("the tunnel was lost")
+	// ErrMalformed: the other side's message is not what the protocol allows.
+	ErrMalformed = errors.New("malformed message")
+)
+
+// codes are the names and errors of the reset codes.
+var codes = [...]struct {
+	name string
+	err  error
+}{
+	CodeNone:          {"none", ErrInternal},
+	CodeCancelled:     {"cancelled", ErrCancelled},
+	CodeUpstreamDown:  {"upstream_down", ErrUpstreamDown},
+	CodeUpstreamReset: {"upstream_reset", ErrUpstreamReset},
+	CodeRefused:       {"refused", ErrRefused},
+	CodeTooLarge:      {"too_large", ErrTooLarge},
+	CodeDraining:      {"draining", ErrDraining},
+	CodeInternal:      {"internal", ErrInternal},
+}
+
+// String returns the code's name in snake_case, as logs have it.
+func (c Code) String() string {
+	if c < Code(len(codes)) {
+		return codes[c].name
+	}
+	return fmt.Sprintf("code_%d", uint64(c))
+}
+
+// Err returns the error that a reset with this code means to the other side.
+func (c Code) Err() error {
+	switch {
+	case c == CodeDraining:
+		return errDrainingNotSent
+	case c < Code(len(codes)):
+		return codes[c].err
+	default:
+		return fmt.Errorf("%w (%s)", ErrInternal, c)
+	}
+}
+
+// errDrainingNotSent is ErrDraining and ErrNotSent.
+var errDrainingNotSent = fmt.Errorf("%w: %w", ErrNotSent, ErrDraining)
+
+// CloseCode says why a tunnel was closed. It travels as the application error
+// code of CONNECTION_CLOSE (RFC 9000 §19.19).
+type CloseCode uint64
+
+// The close codes. Their values are part of the protocol.
+const (
+	// CloseNone: the connector ended the tunnel without a special reason.
+	CloseNone CloseCode = 0
+	// CloseReplaced: the same connector said hello on a newer tunnel.
+	CloseReplaced CloseCode = 1
+	// CloseRemoved: the connector was removed, its token is of no more use.
+	CloseRemoved CloseCode = 2
+	// CloseShutdown: the gateway shuts down or restarts; come back.
+	CloseShutdown CloseCode = 3
+	// CloseDenied: the hello was refused.
+	CloseDenied CloseCode = 4
+	// CloseProtocol: the other side broke the protocol, or said no hello in time.
+	CloseProtocol CloseCode = 5
+	// CloseDrained: the connector's drain is complete.
+	CloseDrained CloseCode = 6
+	// CloseLost: the other side has not been heard of for too long.
+	CloseLost CloseCode = 7
+)
+
+var closeNames = [...]string{
+	CloseNone:     "closed",
+	CloseReplaced: "replaced",
+	CloseRemoved:  "removed",
+	CloseShutdown: "shutdown",
+	CloseDenied:   "denied",
+	CloseProtocol: "protocol_error",
+	CloseDrained:  "drained",
+	CloseLost:     "lost",
+}
+
+// String returns the code's name in snake_case, as logs have it.
+func (c CloseCode) String() string {
+	if c < CloseCode(len(closeNames)) {
+		return closeNames[c]
+	}
+	return fmt.Sprintf("close_%d", uint64(c))
+}
+
+// CloseReason returns the code with which the other side closed the tunnel. It
+// is false if err does not come from such a close: the path broke, or the other
+// side is gone.
+func CloseReason(err error) (CloseCode, bool) {
+	var closed *quic.ApplicationError
+	if errors.As(err, &closed) && closed.Remote {
+		return CloseCode(closed.ErrorCode), true
+	}
+	return 0, false
+}
+
+// IsTunnelError tells whether err means that the whole tunnel is gone, and not
+// just one of its streams.
+func IsTunnelError(err error) bool {
+	return errors.Is(err, net.ErrClosed)
+}
+
+// streamError turns what a stream's methods return into this package's errors.
+// ctx is the request's: when it has ended, that is the reason.
+func streamError(ctx context.Context, err error) error {
+	var reset *quic.StreamError
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err == io.EOF:
+		return io.ErrUnexpectedEOF
+	case errors.As(err, &reset) && reset.Remote:
+		return Code(reset.ErrorCode).Err()
+	case IsTunnelError(err):
+		return fmt.Errorf("%w: %w", ErrTunnelLost, err)
+	default:
+		return err
+	}
+}

@@ -1,0 +1,143 @@
+package link
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+)
+
+// maxControl bounds one control message in bytes.
+const maxControl = 1 << 20
+
+// ErrUnknownMessage is what [Control.Receive] returns for a type of message
+// that a newer peer may know. The next message can be received all the same.
+var ErrUnknownMessage = errors.New("unknown control message")
+
+// Control sends and receives control messages. One goroutine may receive while
+// any number send.
+type Control struct {
+	rw io.ReadWriter
+	mu sync.Mutex // serialises sends
+}
+
+// NewControl returns the control channel over rw, the control stream.
+func NewControl(rw io.ReadWriter) *Control {
+	return &Control{rw: rw}
+}
+
+// envelope is a message on the wire.
+type envelope struct {
+	Type string          `json:"type"`
+	Data json.RawMessage `json:"data,omitempty"`
+}
+
+// Send writes one message, in one Write.
+func (c *Control) Send(m Message) error {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encoding %s message: %w", m.kind(), err)
+	}
+	if string(data) == "{}" {
+		data = nil
+	}
+	frame := make([]byte, 4, 64+len(data))
+	buf := bytes.NewBuffer(frame)
+	if err := json.NewEncoder(buf).Encode(envelope{m.kind(), data}); err != nil {
+		return fmt.Errorf("encoding %s message: %w", m.kind(), err)
+	}
+	frame = buf.Bytes()
+	size := len(frame) - 4
+	if size > maxControl {
+		return fmt.Errorf("sending %s message: its %d bytes are over the limit of %d", m.kind(), size, maxControl)
+	}
+	binary.BigEndian.PutUint32(frame, uint32(size))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, err := c.rw.Write(frame); err != nil {
+		return fmt.Errorf("sending %s message: %w", m.kind(), err)
+	}
+	return nil
+}
+
+// Receive reads the next message. After io.EOF, ErrMalformed or an error of
+// the stream no more can follow; after [ErrUnknownMessage] the next one can be
+// read.
+func (c *Control) Receive() (Message, error) {
+	var header [4]byte
+	if _, err := io.ReadFull(c.rw, header[:]); err != nil {
+		return nil, err
+	}
+	size := binary.BigEndian.Uint32(header[:])
+	if size > maxControl {
+		return nil, fmt.Errorf("receiving control message: %w: %d bytes are over the limit of %d", ErrMalformed, size, maxControl)
+	}
+	frame, err := readFrame(c.rw, int64(size))
+	if err != nil {
+		return nil, err
+	}
+	var e envelope
+	if err := json.Unmarshal(frame, &e); err != nil {
+		return nil, fmt.Errorf("receiving control message: %w: not the expected JSON", ErrMalformed)
+	}
+	return decode(e)
+}
+
+// readFrame reads size bytes. Memory grows with what really arrives, so that a
+// length alone cannot claim it.
+func readFrame(r io.Reader, size int64) ([]byte, error) {
+	const believed = 4 << 10
+	if size <= believed {
+		frame := make([]byte, size)
+		_, err := io.ReadFull(r, frame)
+		if err == io.EOF && size > 0 {
+			err = io.ErrUnexpectedEOF
+		}
+		return frame, err
+	}
+	var buf bytes.Buffer
+	n, err := buf.ReadFrom(io.LimitReader(r, size))
+	if err == nil && n < size {
+		err = io.ErrUnexpectedEOF
+	}
+	return buf.Bytes(), err
+}
+
+// decode turns an envelope into its message.
+func decode(e envelope) (Message, error) {
+	switch e.Type {
+	case "hello":
+		return decodeAs[Hello](e)
+	case "welcome":
+		return decodeAs[Welcome](e)
+	case "deny":
+		return decodeAs[Deny](e)
+	case "ping":
+		return Ping{}, nil
+	case "pong":
+		return decodeAs[Pong](e)
+	case "drain":
+		return Drain{}, nil
+	case "drain_ok":
+		return DrainOK{}, nil
+	case "drained":
+		return Drained{}, nil
+	default:
+		return nil, fmt.Errorf("receiving control message: %w %q", ErrUnknownMessage, short(e.Type))
+	}
+}
+
+func decodeAs[M Message](e envelope) (Message, error) {
+	var m M
+	if len(e.Data) == 0 {
+		return m, nil
+	}
+	// The text of a JSON error may quote its input, and a hello has a secret.
+	if err := json.Unmarshal(e.Data, &m); err != nil {
+		return nil, fmt.Errorf("receiving %s message: %w: its fields are not of the expected types", e.Type, ErrMalformed)
+	}
+	return m, nil
+}

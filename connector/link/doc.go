@@ -1,0 +1,64 @@
+// Package link is the tunnel protocol between a gateway and its connectors,
+// both ends of it. It is the only package that both programs share.
+//
+// # Transport
+//
+// A tunnel is one QUIC connection, ALPN "postern/1", dialled by the connector.
+// The connector knows the gateway by the hash of its public key (the pin in
+// its token), not by a certificate authority; the gateway knows the connector
+// by the secret in its hello.
+//
+// # Control
+//
+// The connector opens the first bidirectional stream. It carries control
+// messages, each a length of four bytes, big endian, and that many bytes of
+// JSON, {"type": …, "data": …}:
+//
+//	connector                                gateway
+//	    │ hello (id, secret, upstreams, routes) │   within 5 s of the handshake
+//	    ├──────────────────────────────────────▶│
+//	    │           welcome (session, heartbeat)│   the tunnel is up; an older
+//	    │◀──────────────────────────────────────┤   one of the same connector is
+//	    │                                       │   closed: CloseReplaced
+//	    │        or deny (code, message, retry) │
+//	    │◀──────────────────────────────────────┤   then CloseDenied
+//	    │                                       │
+//	    │ ping                                  │   every heartbeat; no pong for
+//	    ├──────────────────────────────────────▶│   3 s: the connector dials anew
+//	    │                      pong (heartbeat) │
+//	    │◀──────────────────────────────────────┤
+//	    │                                       │
+//	    │ drain                                 │   the connector leaves: no more
+//	    ├──────────────────────────────────────▶│   requests on this tunnel
+//	    │                              drain_ok │   only now may a successor of
+//	    │◀──────────────────────────────────────┤   it say hello
+//	    │                               drained │   the last answer is in; the
+//	    │◀──────────────────────────────────────┤   gateway closes: CloseDrained
+//	    │                                       │
+//	    │                                 drain │   the gateway shuts down: it
+//	    │◀──────────────────────────────────────┤   opens no more streams
+//	    │ drain_ok                              │
+//	    ├──────────────────────────────────────▶│
+//	    │                               drained │   the last answer is in, or its
+//	    │◀──────────────────────────────────────┤   time is up; the gateway
+//	    │                                       │   closes: CloseShutdown, and the
+//	    │                                       │   connector dials anew
+//
+// In both drains it is the gateway that closes: a QUIC close drops what is
+// still queued, so only the side that receives answers knows when it is safe.
+//
+// A receiver ignores messages of unknown type and unknown fields. The types
+// "pending" and "grant" are reserved for pairing.
+//
+// # Requests
+//
+// The gateway opens one bidirectional stream for each request and writes one
+// HTTP/1.1 request on it (RFC 9112), whose Host is the name of an upstream; the
+// connector answers with one HTTP/1.1 response. A stream is never used again,
+// so nothing can be smuggled from one request into the next. [RoundTrip] is the
+// gateway's end of a stream and [Serve] the connector's.
+//
+// Either side gives up with a stream reset that carries a [Code]. The end of a
+// stream alone never ends a message: a body has a Content-Length or is chunked,
+// and one that ends early is an error for whoever reads it.
+package link

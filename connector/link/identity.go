@@ -1,0 +1,112 @@
+package link
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math/big"
+	"time"
+)
+
+// ALPN is the application protocol of a tunnel (RFC 7301).
+const ALPN = "postern/1"
+
+// ErrPin says that whoever answered at the gateway's address is not the gateway
+// that the token was made by.
+var ErrPin = errors.New("the gateway's identity does not match the pin in the tunnel token")
+
+// NewIdentity makes a gateway's long-lived tunnel key, as PKCS #8 DER. It is a
+// secret.
+func NewIdentity() ([]byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("generating tunnel key: %w", err)
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encoding tunnel key: %w", err)
+	}
+	return pkcs8, nil
+}
+
+// Identity returns a certificate for the tunnel key that [NewIdentity] made,
+// and its pin. Connectors look at the key alone, so the certificate is signed
+// by itself, made anew each time, and never expires in practice.
+func Identity(pkcs8 []byte) (cert tls.Certificate, pin string, err error) {
+	parsed, err := x509.ParsePKCS8PrivateKey(pkcs8)
+	if err != nil {
+		return tls.Certificate{}, "", fmt.Errorf("reading tunnel key: %w", err)
+	}
+	key, ok := parsed.(*ecdsa.PrivateKey)
+	if !ok {
+		return tls.Certificate{}, "", fmt.Errorf("reading tunnel key: it is a %T, not ECDSA", parsed)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		Subject:      pkix.Name{CommonName: "Postern tunnel"},
+		NotBefore:    time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC),
+		NotAfter:     time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), // RFC 5280 §4.1.2.5: no expiry
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return tls.Certificate{}, "", fmt.Errorf("making tunnel certificate: %w", err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return tls.Certificate{}, "", fmt.Errorf("making tunnel certificate: %w", err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, Pin(leaf), nil
+}
+
+// Pin returns base64url of the SHA-256 of a certificate's public key
+// (SubjectPublicKeyInfo, as in RFC 7469 §2.4).
+func Pin(cert *x509.Certificate) string {
+	sum := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// checkPin checks the form of a pin.
+func checkPin(pin string) error {
+	b, err := base64.RawURLEncoding.DecodeString(pin)
+	if err != nil || len(b) != sha256.Size {
+		return errors.New("its pin is not a SHA-256 in base64url")
+	}
+	return nil
+}
+
+// GatewayTLS returns the gateway's side of the handshake. There are no session
+// tickets: no connector would use them.
+func GatewayTLS(cert tls.Certificate) *tls.Config {
+	return &tls.Config{
+		Certificates:           []tls.Certificate{cert},
+		NextProtos:             []string{ALPN},
+		MinVersion:             tls.VersionTLS13,
+		SessionTicketsDisabled: true,
+	}
+}
+
+// ConnectorTLS returns the connector's side of the handshake. It trusts the key
+// with the given pin and nothing else; a handshake with another one fails with
+// [ErrPin].
+func ConnectorTLS(pin string) *tls.Config {
+	return &tls.Config{
+		NextProtos: []string{ALPN},
+		MinVersion: tls.VersionTLS13,
+		// The usual verification asks certificate authorities about names. Here
+		// the key itself is known; that the peer holds it is still proven.
+		InsecureSkipVerify: true,
+		VerifyConnection: func(state tls.ConnectionState) error {
+			if len(state.PeerCertificates) == 0 || Pin(state.PeerCertificates[0]) != pin {
+				return ErrPin
+			}
+			return nil
+		},
+	}
+}

@@ -1,0 +1,86 @@
+package link
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+)
+
+// tokenPrefix marks a tunnel token, for people and for secret scanners.
+const tokenPrefix = "ptt_"
+
+// maxToken bounds an encoded token in bytes; a real one has about 250.
+const maxToken = 4096
+
+// Token is what a connector needs to reach its gateway and be let in. It holds
+// a secret: logs and fmt show only the connector's id.
+type Token struct {
+	Server    string // host:port that connectors dial
+	Pin       string // of the gateway's identity, see [Pin]
+	Connector string // id
+	Secret    string
+}
+
+// tokenJSON is a Token as it is encoded.
+type tokenJSON struct {
+	Server    string `json:"server"`
+	Pin       string `json:"pin"`
+	Connector string `json:"connector"`
+	Secret    string `json:"secret"`
+}
+
+// Encode returns the token as text: "ptt_" and base64url of JSON.
+func (t Token) Encode() string {
+	b, _ := json.Marshal(tokenJSON(t)) // strings cannot fail
+	return tokenPrefix + base64.RawURLEncoding.EncodeToString(b)
+}
+
+// ParseToken reads what [Token.Encode] wrote, with or without white space
+// around it. Its errors say what is wrong and never contain any of s.
+func ParseToken(s string) (Token, error) {
+	encoded, ok := strings.CutPrefix(strings.TrimSpace(s), tokenPrefix)
+	if !ok {
+		return Token{}, fmt.Errorf("parsing tunnel token: it does not begin with %q", tokenPrefix)
+	}
+	if len(encoded) > maxToken {
+		return Token{}, fmt.Errorf("parsing tunnel token: it is longer than %d characters", maxToken)
+	}
+	b, err := base64.RawURLEncoding.Strict().DecodeString(encoded)
+	if err != nil {
+		return Token{}, errors.New("parsing tunnel token: it is cut off or damaged")
+	}
+	var t tokenJSON
+	if err := json.Unmarshal(b, &t); err != nil {
+		return Token{}, errors.New("parsing tunnel token: it is cut off or damaged")
+	}
+	if err := t.check(); err != nil {
+		return Token{}, fmt.Errorf("parsing tunnel token: %w", err)
+	}
+	return Token(t), nil
+}
+
+func (t tokenJSON) check() error {
+	if _, port, err := net.SplitHostPort(t.Server); err != nil || port == "" {
+		return errors.New("its server address is not host:port")
+	}
+	if err := checkPin(t.Pin); err != nil {
+		return err
+	}
+	if t.Connector == "" || t.Secret == "" {
+		return errors.New("it lacks the connector's id or secret")
+	}
+	return nil
+}
+
+// String names the connector and hides the secret.
+func (t Token) String() string { return tokenPrefix + "…(" + t.Connector + ")" }
+
+// GoString is [Token.String], for %#v.
+func (t Token) GoString() string { return t.String() }
+
+// LogValue implements [slog.LogValuer].
+func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
