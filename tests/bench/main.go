@@ -52,6 +52,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -91,12 +92,12 @@ func exit(err error) {
 // parseFlags reads the command line into options.
 func parseFlags(args []string) (options, error) {
 	o := fullRun()
-	if len(args) > 0 && (args[0] == "-quick" || args[0] == "--quick") {
-		o, args = quickRun(), args[1:]
+	if slices.Contains(args, "-quick") || slices.Contains(args, "--quick") {
+		o = quickRun() // before the other flags, which change it
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	systems := strings.Join(o.Systems, ",")
-	flags.Bool("quick", false, "a coarse run of about a minute; must come first, the other flags change it")
+	flags.Bool("quick", false, "a coarse run of about a minute, for the other flags to change")
 	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "`number` of rounds in which the systems take turns")
 	flags.DurationVar(&o.Load, "load", o.Load, "how long each number of clients sends requests, per system and round")
 	flags.DurationVar(&o.Stream, "stream", o.Stream, "how long each number of streams runs, per system and round")
