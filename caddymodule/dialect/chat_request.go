@@ -1,17 +1,245 @@
 package dialect
 
-// ChatRequest is what the gateway knows of a request in the chat dialect.
+import (
+	"bytes"
+	"strings"
+)
+
+// field is a key of a request body that the gateway acts on.
+type field uint8
+
+const (
+	fieldModel field = iota
+	fieldStream
+	fieldStreamOptions
+	fieldMaxTokens
+	fieldMaxCompletionTokens
+	fieldCount
+)
+
+// fieldNames are the fields' keys.
+var fieldNames = [fieldCount]string{"model", "stream", "stream_options", "max_tokens", "max_completion_tokens"}
+
+const includeUsage = "include_usage" // the key of stream_options that the gateway acts on
+
+// place is where a member stands in the body; the zero place is nowhere.
+type place struct{ key, value span }
+
+// found reports whether the member is there.
+func (p place) found() bool { return p.value.end != 0 }
+
+// ChatRequest is a scanned request in the chat dialect: what the gateway must
+// know of it, and where the few things stand that it changes. It keeps the
+// body, whose bytes must not change.
 type ChatRequest struct {
 	Model        string // the public name that the client asked for
 	Stream       bool   // the client wants an event stream
 	IncludeUsage bool   // the client wants usage in its stream
+
+	body    []byte
+	kind    OperationKind
+	fields  [fieldCount]place
+	usage   place // of stream_options.include_usage
+	options bool  // stream_options has members
 }
 
-// ScanRequest reads the body of ChatCompletions, Completions or Embeddings.
-func ScanRequest(op Operation, body []byte) (*ChatRequest, *Error) { return nil, nil }
+// ScanRequest reads the body of ChatCompletions, Completions or Embeddings in
+// one pass that decodes nothing but keys and the model's name. It checks the
+// whole grammar, and refuses keys that the gateway acts on if they come twice
+// or in another case: JSON readers differ in which of the two they take, so
+// the upstream might act on one that was not checked here. What else the body
+// holds is the upstream's affair, bytes that are no UTF-8 too.
+func ScanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
+	r := &ChatRequest{body: body, kind: op.Kind}
+	m := membersOf(body, (&scanner{data: body}).space(0))
+	if m.close != '}' {
+		return nil, notAnObject(&m)
+	}
+	var content place // of what the operation is about
+	for m.next() {
+		if err := r.note(&m); err != nil {
+			return nil, err
+		}
+		if name := contentField(op.Kind); name != "" && m.is(name) {
+			content = place{m.key, m.value}
+		}
+	}
+	if m.err() == nil && m.space(m.end) != len(body) {
+		m.fail(m.space(m.end), "unexpected text behind the JSON object")
+	}
+	if err := m.err(); err != nil {
+		return nil, invalid("", "", "The request body is not valid JSON: %v.", err)
+	}
+	if err := r.checkModel(); err != nil {
+		return nil, err
+	}
+	if err := r.checkStream(); err != nil {
+		return nil, err
+	}
+	for _, f := range [...]field{fieldMaxTokens, fieldMaxCompletionTokens} {
+		if raw := r.raw(f); raw != nil && !isNumber(raw) {
+			return nil, wrongType(fieldNames[f], "a number", raw)
+		}
+	}
+	return r, checkContent(op.Kind, content, body)
+}
 
-// Body is the upstream's body: the client's, with the upstream's model id.
-func (r *ChatRequest) Body(upstreamModel string) *Segments { return nil }
+// contentField is the key without which an operation means nothing.
+func contentField(kind OperationKind) string {
+	switch kind {
+	case ChatCompletions:
+		return "messages"
+	case Embeddings:
+		return "input"
+	}
+	return ""
+}
 
-// WholeBody is Body for an answer that is no stream.
-func (r *ChatRequest) WholeBody(upstreamModel string) *Segments { return nil }
+// checkContent refuses a body that lacks what the operation is about: some
+// upstreams answer that with 500, which would look like their own fault.
+func checkContent(kind OperationKind, content place, body []byte) *Error {
+	name := contentField(kind)
+	switch {
+	case name == "":
+		return nil
+	case !content.found():
+		return missing(name)
+	case kind == ChatCompletions && body[content.value.start] != '[':
+		return wrongType(name, "an array", content.value.of(body))
+	}
+	return nil
+}
+
+// actsOn reports whether the gateway acts on a field in this operation.
+func (r *ChatRequest) actsOn(f field) bool {
+	switch r.kind {
+	case ChatCompletions:
+		return true
+	case Completions:
+		return f <= fieldStreamOptions
+	}
+	return f == fieldModel
+}
+
+// note keeps the place of a member that the gateway acts on.
+func (r *ChatRequest) note(m *members) *Error {
+	for f, name := range fieldNames {
+		f := field(f)
+		if !r.actsOn(f) || !m.isLike(name) {
+			continue
+		}
+		if err := checkKey(m, name, r.fields[f], name); err != nil {
+			return err
+		}
+		r.fields[f] = place{m.key, m.value}
+	}
+	return nil
+}
+
+// isLike reports whether the member's key is name in any case, as readers that
+// fold case would have it (encoding/json does: "MODEL", and "ſtream" too).
+func (m *members) isLike(name string) bool {
+	raw := m.data[m.key.start+1 : m.key.end-1]
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return len(raw) >= len(name) && bytes.EqualFold(raw, []byte(name))
+	}
+	return strings.EqualFold(unquote(m.key.of(m.data)), name)
+}
+
+// checkKey refuses a key that is like name but not name, or comes again.
+func checkKey(m *members, name string, before place, param string) *Error {
+	if !m.is(name) {
+		return invalid(param, "unsupported_parameter", "Unknown parameter %q: did you mean %q?", show(unquote(m.key.of(m.data))), name)
+	}
+	if before.found() {
+		return invalid(param, "", "The key %q comes twice in the request body; send it once.", param)
+	}
+	return nil
+}
+
+// raw is the value of a field; nil if it is not there or null.
+func (r *ChatRequest) raw(f field) []byte {
+	p := r.fields[f]
+	if raw := p.value.of(r.body); p.found() && !isNull(raw) {
+		return raw
+	}
+	return nil
+}
+
+// checkModel reads the model's name.
+func (r *ChatRequest) checkModel() *Error {
+	raw := r.raw(fieldModel)
+	if raw == nil {
+		return missing("model")
+	}
+	if !isString(raw) {
+		return wrongType("model", "a string", raw)
+	}
+	if r.Model = unquote(raw); r.Model == "" {
+		return missing("model")
+	}
+	return nil
+}
+
+// checkStream reads stream and stream_options.
+func (r *ChatRequest) checkStream() *Error {
+	if raw := r.raw(fieldStream); raw != nil {
+		if !isBool(raw) {
+			return wrongType("stream", "a boolean", raw)
+		}
+		r.Stream = raw[0] == 't'
+	}
+	raw := r.raw(fieldStreamOptions)
+	if raw == nil {
+		return nil
+	}
+	if raw[0] != '{' {
+		return wrongType("stream_options", "an object", raw)
+	}
+	for m := membersOf(r.body, r.fields[fieldStreamOptions].value.start); m.next(); {
+		r.options = true
+		if !m.isLike(includeUsage) {
+			continue
+		}
+		const param = "stream_options." + includeUsage
+		if err := checkKey(&m, includeUsage, r.usage, param); err != nil {
+			return err
+		}
+		if raw := m.raw(); !isBool(raw) && !isNull(raw) {
+			return wrongType(param, "a boolean", raw)
+		}
+		r.usage = place{m.key, m.value}
+		r.IncludeUsage = m.raw()[0] == 't'
+	}
+	return nil
+}
+
+// notAnObject says why a body is no JSON object.
+func notAnObject(m *members) *Error {
+	i := m.space(0)
+	if i == len(m.data) {
+		return invalid("", "", "The request body is empty; send a JSON object.")
+	}
+	s := scanner{data: m.data}
+	if end := s.value(i, 0); end < 0 || s.space(end) != len(m.data) {
+		if end >= 0 {
+			s.fail(s.space(end), "unexpected text behind the JSON value")
+		}
+		return invalid("", "", "The request body is not valid JSON: %v.", s.err())
+	}
+	return invalid("", "invalid_type", "The request body must be a JSON object, not %s.", typeName(m.data[i:]))
+}
+
+// missing is the answer to a body without a field that must be there.
+func missing(param string) *Error {
+	message := "Missing required parameter: " + param + "."
+	if param == "model" {
+		message += " GET /v1/models lists the models that this key may use."
+	}
+	return invalid(param, "missing_required_parameter", "%s", message)
+}
+
+// wrongType is the answer to a field whose value has the wrong type.
+func wrongType(param, want string, raw []byte) *Error {
+	return invalid(param, "invalid_type", "Invalid type for %s: expected %s, got %s.", param, want, typeName(raw))
+}

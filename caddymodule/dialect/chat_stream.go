@@ -3,11 +3,6 @@ package dialect
 // ChatPing keeps a silent chat stream alive.
 var ChatPing = []byte(": ping\n\n")
 
-// Usage is what an answer cost, in tokens.
-type Usage struct {
-	PromptTokens, CompletionTokens, CachedTokens, ReasoningTokens int64
-}
-
 // ChatStream turns the bytes of an upstream's event stream into the client's.
 type ChatStream struct{}
 

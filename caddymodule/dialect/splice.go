@@ -2,20 +2,110 @@ package dialect
 
 import "io"
 
-// Segments is a body in pieces; an io.ReadCloser and io.WriterTo, read once.
-type Segments struct {
-	parts [][]byte
-	size  int64
+// edit replaces a span of some bytes by other bytes.
+type edit struct {
+	span
+	text []byte
 }
 
-// Len is the number of bytes that are left to read.
+// edits is a list of edits that do not overlap, in order of position.
+type edits []edit
+
+// add puts an edit in its place; edits mostly come in order.
+func (e *edits) add(start, end int, text []byte) {
+	*e = append(*e, edit{span{start, end}, text})
+	list := *e
+	for i := len(list) - 1; i > 0 && list[i].start < list[i-1].start; i-- {
+		list[i], list[i-1] = list[i-1], list[i]
+	}
+}
+
+// appendTo appends data, edited, to b.
+func (e edits) appendTo(b, data []byte) []byte {
+	from := 0
+	for i := range e {
+		b = append(b, data[from:e[i].start]...)
+		b = append(b, e[i].text...)
+		from = e[i].end
+	}
+	return append(b, data[from:]...)
+}
+
+// segments is data, edited, without a copy of it.
+func (e edits) segments(data []byte) *Segments {
+	s := &Segments{parts: make([][]byte, 0, 2*len(e)+1)}
+	from := 0
+	for i := range e {
+		s.add(data[from:e[i].start])
+		s.add(e[i].text)
+		from = e[i].end
+	}
+	s.add(data[from:])
+	return s
+}
+
+// Segments is a body in pieces, so that a large one need not be copied to be
+// changed. It is an io.ReadCloser and io.WriterTo that is read once; whoever
+// reads must not change the bytes. It stays readable after Close, and so can
+// be read late by a transport that net/http has already given up on.
+type Segments struct {
+	parts [][]byte // what is left to read
+	size  int64    // of parts, in bytes
+}
+
+// add appends a piece.
+func (s *Segments) add(p []byte) {
+	if len(p) > 0 {
+		s.parts = append(s.parts, p)
+		s.size += int64(len(p))
+	}
+}
+
+// Len is the number of bytes that are left to read: at first the
+// Content-Length.
 func (s *Segments) Len() int64 { return s.size }
 
 // Read implements io.Reader.
-func (s *Segments) Read(p []byte) (int, error) { return 0, io.EOF }
+func (s *Segments) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	n := 0
+	for n < len(p) && len(s.parts) > 0 {
+		k := copy(p[n:], s.parts[0])
+		n += k
+		if s.parts[0] = s.parts[0][k:]; len(s.parts[0]) == 0 {
+			s.parts = s.parts[1:]
+		}
+	}
+	s.size -= int64(n)
+	if n == 0 {
+		return 0, io.EOF
+	}
+	return n, nil
+}
 
-// WriteTo implements io.WriterTo.
-func (s *Segments) WriteTo(w io.Writer) (int64, error) { return 0, nil }
+// WriteTo implements io.WriterTo: one Write for each piece.
+func (s *Segments) WriteTo(w io.Writer) (int64, error) {
+	var total int64
+	for len(s.parts) > 0 {
+		n, err := w.Write(s.parts[0])
+		total += int64(n)
+		s.size -= int64(n)
+		if err != nil {
+			s.parts[0] = s.parts[0][n:]
+			return total, err
+		}
+		s.parts = s.parts[1:]
+	}
+	return total, nil
+}
 
-// Close implements io.Closer; it does nothing.
+// Close implements io.Closer; there is nothing to close.
 func (s *Segments) Close() error { return nil }
+
+// Interface guards.
+var (
+	_ io.ReadCloser = (*Segments)(nil)
+	_ io.WriterTo   = (*Segments)(nil)
+)

@@ -1,0 +1,266 @@
+package dialect
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+)
+
+// maxDepth is how deep JSON may nest. Schemas in real requests stay below 30;
+// encoding/json allows 10,000, but common upstream parsers recurse and die
+// earlier. The scanner itself does not recurse.
+const maxDepth = 512
+
+// scanner checks JSON (RFC 8259) and finds where values end, without decoding
+// and without allocating. It accepts what encoding/json.Valid accepts, but for
+// depth; so bytes in strings that are no UTF-8 pass.
+//
+// Its methods take the index where something starts and return the index
+// behind it, or -1 after setting problem and at.
+type scanner struct {
+	data    []byte
+	at      int    // where the problem is
+	problem string // what is wrong, "" while nothing is
+}
+
+// fail notes a problem at i.
+func (s *scanner) fail(i int, problem string) int {
+	if i >= len(s.data) {
+		i, problem = len(s.data), "unexpected end"
+	}
+	s.at, s.problem = i, problem
+	return -1
+}
+
+// err is the problem as an error for people, nil if there is none.
+func (s *scanner) err() error {
+	if s.problem == "" {
+		return nil
+	}
+	return fmt.Errorf("%s at byte %d", s.problem, s.at)
+}
+
+// space skips white space.
+func (s *scanner) space(i int) int {
+	for i < len(s.data) {
+		switch s.data[i] {
+		case ' ', '\t', '\n', '\r':
+			i++
+		default:
+			return i
+		}
+	}
+	return i
+}
+
+// value scans the value that starts at i, which lies in depth open containers.
+func (s *scanner) value(i, depth int) int {
+	var object [maxDepth / 64]uint64 // a bit for each open container: 1 is an object
+	base := depth
+	for {
+		switch c := s.at0(i); c {
+		case '{', '[':
+			if depth == maxDepth {
+				return s.fail(i, "nesting deeper than 512")
+			}
+			word, bit := &object[depth/64], uint64(1)<<(depth%64)
+			*word &^= bit
+			depth++
+			i = s.space(i + 1)
+			if c == '{' {
+				*word |= bit
+			}
+			if s.at0(i) == c+2 { // '{'+2 is '}', '['+2 is ']'
+				i++
+				depth--
+				break
+			}
+			if c == '{' {
+				if i = s.key(i); i < 0 {
+					return -1
+				}
+			}
+			continue
+		default:
+			if i = s.scalar(i, c); i < 0 {
+				return -1
+			}
+		}
+		// A value has ended at i: close containers, or find the next value.
+		for {
+			if depth == base {
+				return i
+			}
+			inObject := object[(depth-1)/64]>>((depth-1)%64)&1 == 1
+			i = s.space(i)
+			c := s.at0(i)
+			if c == ',' {
+				i = s.space(i + 1)
+				if inObject {
+					if i = s.key(i); i < 0 {
+						return -1
+					}
+				}
+				break
+			}
+			if inObject && c != '}' || !inObject && c != ']' {
+				return s.fail(i, "expected ',' or the end of the object or array")
+			}
+			i++
+			depth--
+		}
+	}
+}
+
+// at0 is the byte at i, 0 behind the end.
+func (s *scanner) at0(i int) byte {
+	if i < len(s.data) {
+		return s.data[i]
+	}
+	return 0
+}
+
+// key scans a key, its colon and the space around them, up to the value.
+func (s *scanner) key(i int) int {
+	if s.at0(i) != '"' {
+		return s.fail(i, "expected a key in double quotes")
+	}
+	if i = s.str(i); i < 0 {
+		return -1
+	}
+	return s.colon(i)
+}
+
+// colon scans what stands between a key and its value.
+func (s *scanner) colon(i int) int {
+	i = s.space(i)
+	if s.at0(i) != ':' {
+		return s.fail(i, "expected ':' after a key")
+	}
+	return s.space(i + 1)
+}
+
+// scalar scans a value that is no container and starts with c.
+func (s *scanner) scalar(i int, c byte) int {
+	switch c {
+	case '"':
+		return s.str(i)
+	case 't':
+		return s.literal(i, "true")
+	case 'f':
+		return s.literal(i, "false")
+	case 'n':
+		return s.literal(i, "null")
+	}
+	if c == '-' || '0' <= c && c <= '9' {
+		return s.number(i)
+	}
+	return s.fail(i, "expected a value")
+}
+
+// literal scans a word.
+func (s *scanner) literal(i int, word string) int {
+	for k := range len(word) {
+		if s.at0(i+k) != word[k] {
+			return s.fail(i+k, "expected "+word)
+		}
+	}
+	return i + len(word)
+}
+
+// number scans a number (RFC 8259 §6).
+func (s *scanner) number(i int) int {
+	if s.at0(i) == '-' {
+		i++
+	}
+	switch c := s.at0(i); {
+	case c == '0':
+		i++
+	case '1' <= c && c <= '9':
+		i = s.digits(i)
+	default:
+		return s.fail(i, "expected a digit")
+	}
+	if s.at0(i) == '.' {
+		if i = s.digits(i + 1); i < 0 {
+			return -1
+		}
+	}
+	if c := s.at0(i); c == 'e' || c == 'E' {
+		i++
+		if c := s.at0(i); c == '+' || c == '-' {
+			i++
+		}
+		if i = s.digits(i); i < 0 {
+			return -1
+		}
+	}
+	return i
+}
+
+// digits scans one digit or more.
+func (s *scanner) digits(i int) int {
+	start := i
+	for c := s.at0(i); '0' <= c && c <= '9'; c = s.at0(i) {
+		i++
+	}
+	if i == start {
+		return s.fail(i, "expected a digit")
+	}
+	return i
+}
+
+// str scans the string whose opening quote is at i. Strings are most of any
+// body (prompts, base64 images), so they are searched eight bytes at a time.
+func (s *scanner) str(i int) int {
+	data := s.data
+	for i++; ; {
+		for i+8 <= len(data) {
+			if m := special(binary.LittleEndian.Uint64(data[i:])); m != 0 {
+				i += bits.TrailingZeros64(m) / 8
+				break
+			}
+			i += 8
+		}
+		c := s.at0(i)
+		switch {
+		case c == '"':
+			return i + 1
+		case c == '\\':
+			if i = s.escape(i); i < 0 {
+				return -1
+			}
+		case c < 0x20:
+			return s.fail(i, "control character in a string")
+		default:
+			i++
+		}
+	}
+}
+
+// special finds the bytes of a word that end a run of plain string bytes:
+// '"', '\\' and control characters. In the result the high bit of the lowest
+// such byte is set; bits above it may be set in error (a borrow runs upwards).
+func special(w uint64) uint64 {
+	const ones = 0x0101010101010101
+	const highs = 0x8080808080808080
+	quote := w ^ ones*'"'
+	slash := w ^ ones*'\\'
+	return ((w-ones*0x20)&^w | (quote-ones)&^quote | (slash-ones)&^slash) & highs
+}
+
+// escape scans the escape sequence whose backslash is at i.
+func (s *scanner) escape(i int) int {
+	switch s.at0(i + 1) {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return i + 2
+	case 'u':
+		for k := i + 2; k < i+6; k++ {
+			if c := s.at0(k) | 0x20; !('0' <= c && c <= '9' && s.at0(k) >= '0' || 'a' <= c && c <= 'f') {
+				return s.fail(k, "expected a hexadecimal digit")
+			}
+		}
+		return i + 6
+	}
+	return s.fail(i+1, "unknown escape sequence")
+}

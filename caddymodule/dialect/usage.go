@@ -1,0 +1,43 @@
+package dialect
+
+// Usage is what an answer cost, in tokens, as the upstream counted them.
+type Usage struct {
+	PromptTokens     int64
+	CompletionTokens int64
+	CachedTokens     int64 // part of PromptTokens
+	ReasoningTokens  int64 // part of CompletionTokens
+}
+
+// parseUsage reads a usage object; ok is false for null and for what is none.
+// Members that are missing, null or no whole number count as 0.
+func parseUsage(raw []byte) (u Usage, ok bool) {
+	if len(raw) == 0 || raw[0] != '{' {
+		return Usage{}, false
+	}
+	for m := membersOf(raw, 0); m.next(); {
+		switch {
+		case m.is("prompt_tokens"):
+			u.PromptTokens, _ = integer(m.raw())
+		case m.is("completion_tokens"):
+			u.CompletionTokens, _ = integer(m.raw())
+		case m.is("prompt_tokens_details"):
+			u.CachedTokens = detail(m.raw(), "cached_tokens")
+		case m.is("completion_tokens_details"):
+			u.ReasoningTokens = detail(m.raw(), "reasoning_tokens")
+		}
+	}
+	return u, true
+}
+
+// detail reads one whole number of an object, 0 if it is not there.
+func detail(raw []byte, name string) (n int64) {
+	if len(raw) == 0 || raw[0] != '{' {
+		return 0
+	}
+	for m := membersOf(raw, 0); m.next(); {
+		if m.is(name) {
+			n, _ = integer(m.raw())
+		}
+	}
+	return n
+}
