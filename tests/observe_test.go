@@ -1,0 +1,102 @@
+package tests
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/proc"
+	"github.com/postern-dev/postern/tests/upstream"
+)
+
+// Metrics are on Caddy's own endpoint; no label holds a key or a name that a
+// client made up.
+func TestMetrics(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, harness.Options{})
+	r.serve(t, "m", upstream.Echo)
+	r.serve(t, "tokens", upstream.SlowTokens(10*time.Millisecond, nil))
+	for range 3 {
+		r.Post(t, harness.Chat("m", ""))
+	}
+	r.Post(t, harness.Chat("made-up-name", ""))
+	r.Gateway.Client(t, "sk-svc-wrong").Post(t, harness.Chat("m", ""))
+	s := r.Stream(t, harness.Chat("tokens", `,"stream":true`))
+	s.Expect(t, upstream.Role("tokens"))
+	metrics := r.Metrics(t)
+	for _, want := range []string{
+		`postern_requests_total{code="200",deployment="m",dialect="chat"} 3`,
+		`postern_requests_total{code="404",deployment="_other",dialect="chat"} 1`,
+		`postern_inflight_requests{deployment="tokens",dialect="chat"} 1`,
+		`postern_time_to_first_byte_seconds_count{deployment="m",dialect="chat"} 3`,
+		`postern_request_duration_seconds_count{deployment="m",dialect="chat"} 3`,
+		`postern_tunnel_connections{connector="` + r.con.ID + `",transport="quic"} 1`,
+		`postern_auth_failures_total{reason="unknown"} 1`,
+	} {
+		if !strings.Contains(metrics, want+"\n") {
+			t.Errorf("metrics lack %s", want)
+		}
+	}
+	for _, secret := range []string{r.APIKey, "sk-svc", "made-up-name", harness.Prompt} {
+		if strings.Contains(metrics, secret) {
+			t.Errorf("metrics hold %q", secret)
+		}
+	}
+	if t.Failed() {
+		t.Log(strings.Join(regexp.MustCompile(`(?m)^postern_.*$`).FindAllString(metrics, -1), "\n"))
+	}
+}
+
+// The access log says which key, deployment, connector and dialect.
+func TestAccessLog(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, harness.Options{})
+	r.serve(t, "org/m:1", upstream.Echo)
+	if a := r.Post(t, harness.Chat("org/m:1", "")); a.Status != 200 {
+		t.Fatalf("status %d, %s", a.Status, a.Body)
+	}
+	var entry map[string]any
+	proc.Poll(t, 5*time.Second, "the access log's entry", func(context.Context) error {
+		for line := range strings.Lines(r.Gateway.Process.Log()) {
+			if !strings.Contains(line, `"http.log.access`) {
+				continue
+			}
+			return json.Unmarshal([]byte(line), &entry)
+		}
+		return fmt.Errorf("there is none")
+	})
+	for name, want := range map[string]any{
+		"key_id": r.keyID, "deployment": "org/m:1", "connector": r.con.ID, "dialect": "chat", "model": "org/m:1",
+		"status": 200.0, "user_id": r.keyID,
+	} {
+		if entry[name] != want {
+			t.Errorf("%s is %v, want %v", name, entry[name], want)
+		}
+	}
+}
+
+// A key in x-api-key must not reach the log either: Caddy blackens only
+// Authorization by itself. The harness searches the logs when the test ends.
+func TestKeyInOtherHeaderIsNotLogged(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, harness.Options{})
+	r.serve(t, "m", upstream.Echo)
+	anonymous := r.Gateway.Client(t, "")
+	for _, path := range []string{"/v1/chat/completions", "/v1/messages", "/v1/nosuch"} {
+		anonymous.Do(t, http.MethodPost, path, harness.Chat("m", ""), "X-Api-Key: "+r.APIKey)
+	}
+	mistyped := "sk-svc-mistyped-but-nearly-right-0123456789"
+	r.Hide(mistyped)
+	anonymous.Do(t, http.MethodPost, "/v1/chat/completions", harness.Chat("m", ""), "X-Api-Key: "+mistyped)
+	r.Post(t, `{"model":"m","messages":[{"role":"user","content":"`+harness.Prompt+`"`)
+	r.serve(t, "dies", func(x *upstream.Exchange) { x.Die() })
+	r.Post(t, harness.Chat("dies", ""))
+	r.serve(t, "echoes", upstream.Answer(500, "application/json", `{"error":"cannot parse: `+harness.Prompt+`"}`))
+	r.Post(t, harness.Chat("echoes", ""))
+}

@@ -1,0 +1,242 @@
+package tests
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/proc"
+	"github.com/postern-dev/postern/tests/upstream"
+)
+
+// A connector killed with -9 leaves its session behind. When it is back, it
+// replaces that session at once, and the requests on it fail at once.
+func TestConnectorKilled(t *testing.T) {
+	r := newRig(t, harness.Options{})
+	r.serve(t, "tokens", upstream.SlowTokens(10*time.Millisecond, nil))
+	r.serve(t, "m", upstream.Echo)
+	s := r.Stream(t, harness.Chat("tokens", `,"stream":true`))
+	s.Expect(t, upstream.Role("tokens"))
+
+	r.con.Process.Kill()
+	r.up.WaitRunning(t, 0) // the kernel closed the dead process's connections
+	r.con.Launch(t)
+	start := time.Now()
+	rest, err := s.Rest()
+	if d := time.Since(start); d > 3*time.Second {
+		t.Errorf("the stream on the killed connector ended %v after the new one was started", d)
+	}
+	events := strings.SplitAfter(rest, "\n\n")
+	if err != nil || strings.Contains(rest, "[DONE]") || len(events) < 2 {
+		t.Fatalf("the stream on the killed connector ended with %q, %v", clip(rest), err)
+	}
+	expectStreamError(t, events[len(events)-2])
+	if a := r.Post(t, harness.Chat("m", "")); a.Status != 200 {
+		t.Errorf("after the restart: status %d, %s", a.Status, a.Body)
+	}
+	if d := time.Since(start); d > 3*time.Second {
+		t.Errorf("the connector served %v after it was started", d)
+	}
+}
+
+// After kill -9 of the gateway, its connectors are back within 2 s of its
+// listening, and nothing that was acknowledged is lost.
+func TestGatewayKilled(t *testing.T) {
+	r := newRig(t, harness.Options{})
+	second := r.Connector(t, "second", r.up.URL)
+	r.serve(t, "m", upstream.Echo)
+	id, key := r.Gateway.Key(t, "made last", "*")
+	gone, revokedKey := r.Gateway.Key(t, "revoked last", "*")
+	r.Revoke(t, gone)
+	for round := range 3 {
+		r.Gateway.Process.Kill()
+		time.Sleep(time.Duration(round) * 700 * time.Millisecond) // more or less of the connectors' backoff
+		r.Gateway.Restart(t)
+		listening := time.Now()
+		for _, c := range []*harness.Connector{r.con, second} {
+			c.WaitState(t, "online", 5*time.Second)
+			if d := time.Since(listening); d > 2*time.Second {
+				t.Errorf("round %d: connector %s was back after %v", round, c.Name, d)
+			}
+		}
+		if a := r.Gateway.Client(t, key).Post(t, harness.Chat("m", "")); a.Status != 200 {
+			t.Errorf("round %d: key %s: status %d, %s", round, id, a.Status, a.Body)
+		}
+		r.Gateway.Client(t, revokedKey).Post(t, harness.Chat("m", "")).ExpectError(t, 401, "invalid_request_error", "invalid_api_key")
+	}
+}
+
+// A client need not even notice: its request waits for the connector.
+func TestRequestRightAfterGatewayRestart(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, harness.Options{})
+	r.serve(t, "m", upstream.Echo)
+	r.Gateway.Process.Kill()
+	r.Gateway.Restart(t)
+	if a := r.Post(t, harness.Chat("m", "")); a.Status != 200 {
+		t.Errorf("status %d, %s", a.Status, a.Body)
+	}
+}
+
+// SIGTERM to the gateway: a stream that runs is finished first.
+func TestGatewayStopsGracefully(t *testing.T) {
+	r := newRig(t, harness.Options{})
+	release := make(chan struct{})
+	r.serve(t, "tokens", upstream.SlowTokens(10*time.Millisecond, release))
+	r.serve(t, "m", upstream.Echo)
+	s := r.Stream(t, harness.Chat("tokens", `,"stream":true`))
+	s.Expect(t, upstream.Role("tokens"))
+	r.Gateway.Process.Signal(t, syscall.SIGTERM)
+	time.AfterFunc(700*time.Millisecond, func() { close(release) })
+	rest, err := s.Rest()
+	if err != nil || !strings.HasSuffix(rest, upstream.Finish("tokens", "stop")+upstream.Done) {
+		t.Errorf("the stream ended with %q, %v", clip(rest), err)
+	}
+	if code := r.Gateway.Process.WaitExit(t, 10*time.Second); code != 0 {
+		t.Errorf("caddy ended with code %d", code)
+	}
+	time.Sleep(500 * time.Millisecond)
+	r.Gateway.Restart(t)
+	r.con.WaitState(t, "online", 2*time.Second)
+	if a := r.Post(t, harness.Chat("m", "")); a.Status != 200 {
+		t.Errorf("after the restart: status %d, %s", a.Status, a.Body)
+	}
+}
+
+// SIGTERM to the connector: it takes nothing new, finishes what runs, and ends.
+func TestConnectorDrains(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, harness.Options{Site: "connect_wait 100ms"})
+	release := make(chan struct{})
+	r.serve(t, "tokens", upstream.SlowTokens(10*time.Millisecond, release))
+	r.serve(t, "m", upstream.Echo)
+	s := r.Stream(t, harness.Chat("tokens", `,"stream":true`))
+	s.Expect(t, upstream.Role("tokens"))
+	r.con.Process.Signal(t, syscall.SIGTERM)
+	proc.Poll(t, 5*time.Second, "new requests being refused", func(context.Context) error {
+		a := r.Post(t, harness.Chat("m", ""))
+		if a.Status != 503 {
+			return fmt.Errorf("status %d", a.Status)
+		}
+		a.ExpectError(t, 503, "server_error", "deployment_offline")
+		return nil
+	})
+	if !r.con.Process.Running() {
+		t.Fatal("the connector did not wait for the running stream")
+	}
+	close(release)
+	rest, err := s.Rest()
+	if err != nil || !strings.HasSuffix(rest, upstream.Finish("tokens", "stop")+upstream.Done) {
+		t.Errorf("the stream ended with %q, %v", clip(rest), err)
+	}
+	if code := r.con.Process.WaitExit(t, 5*time.Second); code != 0 {
+		t.Errorf("the connector ended with code %d", code)
+	}
+}
+
+// A UDP port that is taken is said to be, by its address.
+func TestListenerAddressInUse(t *testing.T) {
+	t.Parallel()
+	g := harness.Start(t, harness.Options{})
+	p, err := net.ListenPacket("udp", g.UDP)
+	if err == nil {
+		p.Close()
+		t.Fatal("the gateway does not listen on its UDP port")
+	}
+	g.Process.Kill()
+	if p, err = net.ListenPacket("udp", g.UDP); err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	second := proc.Start(t, g.Dir, "caddy-second", g.Caddy(t, "run", "--config", g.Caddyfile))
+	if code := second.WaitExit(t, 20*time.Second); code == 0 {
+		t.Error("caddy ended with code 0")
+	}
+	if log := second.Log(); !strings.Contains(log, g.UDP) || !strings.Contains(log, "address already in use") {
+		t.Errorf("the error does not name the address:\n%s", log)
+	}
+}
+
+// `caddy validate` binds nothing and locks nothing, beside a running gateway
+// and without one.
+func TestValidateTouchesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, harness.Options{})
+	r.serve(t, "m", upstream.Echo)
+	start := time.Now()
+	out, err := r.Caddy(t, "validate", "--config", r.Caddyfile).CombinedOutput()
+	if err != nil {
+		t.Errorf("beside a running gateway: %v\n%s", err, out)
+	}
+	if d := time.Since(start); d > 10*time.Second {
+		t.Errorf("validating took %v: it waited for something", d)
+	}
+	if a := r.Post(t, harness.Chat("m", "")); a.Status != 200 {
+		t.Errorf("afterwards: status %d, %s", a.Status, a.Body)
+	}
+	r.Gateway.Process.Kill()
+	db := filepath.Join(r.Dir, "gateway.db")
+	if err := os.Remove(db); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := r.Caddy(t, "validate", "--config", r.Caddyfile).CombinedOutput(); err != nil {
+		t.Errorf("without a running gateway: %v\n%s", err, out)
+	}
+	if _, err := os.Stat(db); !os.IsNotExist(err) {
+		t.Errorf("validate made the database: %v", err)
+	}
+}
+
+// Two gateways on one database: the second says who holds it.
+func TestLockedStore(t *testing.T) {
+	t.Parallel()
+	g := harness.Start(t, harness.Options{})
+	text, err := os.ReadFile(g.Caddyfile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := strings.NewReplacer(g.Admin, proc.FreeAddr(t), g.UDP, proc.FreeAddr(t), g.URL, "http://"+proc.FreeAddr(t)).Replace(string(text))
+	path := filepath.Join(g.Dir, "Caddyfile.second")
+	if err := os.WriteFile(path, []byte(other), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	second := proc.Start(t, g.Dir, "caddy-second", g.Caddy(t, "run", "--config", path, "--adapter", "caddyfile"))
+	if code := second.WaitExit(t, 30*time.Second); code == 0 {
+		t.Error("caddy ended with code 0")
+	}
+	log := second.Log()
+	for _, want := range []string{filepath.Join(g.Dir, "gateway.db"), fmt.Sprint(g.Process.Pid())} {
+		if !strings.Contains(log, want) {
+			t.Errorf("the error does not name %s:\n%s", want, log)
+		}
+	}
+}
+
+// A connector that is removed is put out at once and does not come back.
+func TestRemovedConnector(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, harness.Options{Site: "connect_wait 100ms"})
+	r.serve(t, "m", upstream.Echo)
+	if _, stderr, code := r.Run(t, "connector", "remove", r.con.ID); code == 0 || !strings.Contains(stderr, `m`) {
+		t.Errorf("removing a connector in use: code %d, %s", code, stderr)
+	}
+	r.Manage(t, http.MethodDelete, "/deployments/m", nil, nil)
+	r.Command(t, nil, "connector", "remove", r.con.ID)
+	time.Sleep(time.Second)
+	var list []any
+	r.Manage(t, http.MethodGet, "/connectors", nil, &list)
+	if len(list) != 0 {
+		t.Errorf("connectors after the removal: %v", list)
+	}
+	if log := r.con.Process.Log(); !strings.Contains(log, "removed") && !strings.Contains(log, "denied") {
+		t.Errorf("the connector's log does not say what happened:\n%s", log)
+	}
+}
