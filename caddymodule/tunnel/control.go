@@ -1,0 +1,124 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// drainedGrace is how long a connector has to read that its drain is complete,
+// before the close overtakes that.
+const drainedGrace = 100 * time.Millisecond
+
+// run reads the control stream until the connection ends.
+func (s *Session) run() {
+	err := s.receive()
+	s.leave()
+	if errors.Is(err, link.ErrMalformed) {
+		s.close(link.CloseProtocol)
+	}
+	s.close(link.CloseNone) // if it still is open
+	s.hub.forget(s)
+	s.log().Info("connector offline", "reason", s.ended(err), "duration", s.hub.options.Load().Now().Sub(s.since))
+}
+
+// ended names the reason of the session's end, for the log.
+func (s *Session) ended(err error) string {
+	if code, ok := link.CloseReason(err); ok {
+		return "connector: " + code.String()
+	}
+	var idle *quic.IdleTimeoutError
+	if errors.As(err, &idle) {
+		return "no sign of life"
+	}
+	if code := s.reason.Load(); code > 1 {
+		return link.CloseCode(code - 1).String()
+	}
+	return "connection lost"
+}
+
+// receive handles control messages until there are no more.
+func (s *Session) receive() error {
+	for {
+		m, err := s.control.Receive()
+		if errors.Is(err, link.ErrUnknownMessage) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		switch m.(type) {
+		case link.Ping:
+			s.send(link.Pong{HeartbeatMillis: int(s.hub.heartbeat().Milliseconds())})
+		case link.Drain:
+			if s.leave() {
+				s.log().Info("connector drains", "active", s.active.Load())
+				go s.drain()
+			}
+			s.send(link.DrainOK{})
+		}
+	}
+}
+
+// send writes one control message. A connector that does not take it in time
+// is cut: the stream is of no use any more.
+func (s *Session) send(m link.Message) {
+	_ = s.stream.SetWriteDeadline(time.Now().Add(sendTimeout))
+	if err := s.control.Send(m); err != nil {
+		s.close(link.CloseLost)
+	}
+}
+
+// leave makes the session take no more requests. It reports whether this call
+// did.
+func (s *Session) leave() bool {
+	if s.draining.Swap(true) {
+		return false
+	}
+	s.retire()
+	s.hub.retire(s)
+	if s.active.Load() == 0 {
+		s.idleOnce.Do(func() { close(s.idle) })
+	}
+	return true
+}
+
+// drain waits for the last answer after the connector announced that it
+// leaves, and closes the connection.
+func (s *Session) drain() {
+	select {
+	case <-s.idle:
+		s.send(link.Drained{})
+		s.closeSoon(link.CloseDrained)
+	case <-s.conn.Context().Done():
+	}
+}
+
+// shutdown tells the connector that the gateway leaves, waits for the last
+// answer until ctx ends, and closes the connection.
+func (s *Session) shutdown(ctx context.Context) {
+	s.leave()
+	s.send(link.Drain{})
+	select {
+	case <-s.idle:
+		s.send(link.Drained{})
+		s.closeSoon(link.CloseShutdown)
+	case <-ctx.Done():
+		s.close(link.CloseShutdown)
+	case <-s.conn.Context().Done():
+	}
+}
+
+// closeSoon closes the connection when the connector has done so, or had the
+// time to.
+func (s *Session) closeSoon(code link.CloseCode) {
+	select {
+	case <-s.conn.Context().Done():
+	case <-time.After(drainedGrace):
+	}
+	s.close(code)
+}

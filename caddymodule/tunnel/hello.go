@@ -1,0 +1,132 @@
+package tunnel
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+const (
+	helloTimeout = 5 * time.Second
+	// denyGrace is how long a denied connector has to read why.
+	denyGrace = time.Second
+	// sendTimeout bounds one control message to a connector that does not read.
+	sendTimeout = 5 * time.Second
+)
+
+// serve is the life of one connection: its hello, then its control stream.
+func (h *Hub) serve(conn *quic.Conn) {
+	s, err := h.greet(conn)
+	if err != nil {
+		h.counters.rejected.Add(1)
+		h.options.Load().Logger.Debug("rejecting a tunnel connection",
+			"remote", conn.RemoteAddr().String(), "error", err)
+		_ = conn.CloseWithError(quic.ApplicationErrorCode(link.CloseProtocol), "hello expected")
+		return
+	}
+	if s != nil {
+		s.run()
+	}
+}
+
+// greet reads a connection's hello and answers it. A session of nil says that
+// the hello was refused and the connection closed.
+func (h *Hub) greet(conn *quic.Conn) (*Session, error) {
+	ctx, cancel := context.WithTimeout(conn.Context(), helloTimeout)
+	defer cancel()
+	stream, err := conn.AcceptStream(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("waiting for the control stream: %w", err)
+	}
+	deadline, _ := ctx.Deadline()
+	_ = stream.SetDeadline(deadline)
+	control := link.NewControl(stream)
+	m, err := control.Receive()
+	if err != nil {
+		return nil, fmt.Errorf("waiting for the hello: %w", err)
+	}
+	hello, ok := m.(link.Hello)
+	if !ok {
+		return nil, errors.New("the first message is no hello")
+	}
+	connector, deny := h.check(ctx, hello)
+	if deny == nil {
+		accepted(conn)
+		_ = stream.SetDeadline(time.Time{})
+		s := newSession(h, conn, stream, control, connector, hello)
+		if deny = h.start(s); deny == nil {
+			return s, nil
+		}
+	}
+	h.deny(conn, control, hello, *deny)
+	return nil, nil
+}
+
+// check decides about a hello.
+func (h *Hub) check(ctx context.Context, hello link.Hello) (Connector, *link.Deny) {
+	o := h.options.Load()
+	if o.Authenticate == nil {
+		return Connector{}, &link.Deny{Code: link.DenyUnavailable, Message: "the gateway is starting", Retry: true}
+	}
+	connector, err := o.Authenticate(ctx, hello.Connector, hello.Secret)
+	switch {
+	case errors.Is(err, ErrUnavailable), err != nil && ctx.Err() != nil:
+		return Connector{}, &link.Deny{Code: link.DenyUnavailable, Message: "the gateway cannot check the token now", Retry: true}
+	case err != nil:
+		return Connector{}, &link.Deny{
+			Code:    link.DenyCredentials,
+			Message: "the tunnel token is not valid: the connector was removed, or the token belongs to another gateway",
+		}
+	}
+	if err := hello.Check(); err != nil {
+		return Connector{}, &link.Deny{Code: link.DenyHello, Message: err.Error()}
+	}
+	return connector, nil
+}
+
+// start puts a session in its connector's place and welcomes it.
+func (h *Hub) start(s *Session) *link.Deny {
+	old, ok := h.register(s)
+	if !ok {
+		return &link.Deny{Code: link.DenyShutdown, Message: "the gateway is shutting down", Retry: true}
+	}
+	h.counters.connected.Add(1)
+	s.log().Info("connector online", "name", s.connector.Name, "version", s.hello.Version,
+		"instance", s.hello.Instance, "replaces", old != nil)
+	if old != nil {
+		h.counters.replaced.Add(1)
+		old.close(link.CloseReplaced)
+	}
+	s.send(link.Welcome{
+		Session:         s.id,
+		Version:         h.options.Load().Version,
+		HeartbeatMillis: int(h.heartbeat().Milliseconds()),
+	})
+	return nil
+}
+
+// deny refuses a hello. The close waits until the connector has read why: it
+// would drop the message.
+func (h *Hub) deny(conn *quic.Conn, control *link.Control, hello link.Hello, d link.Deny) {
+	h.counters.denied.Add(1)
+	h.options.Load().Logger.Warn("denying a connector", "connector", hello.Connector,
+		"remote", conn.RemoteAddr().String(), "code", d.Code)
+	if err := control.Send(d); err == nil {
+		select {
+		case <-conn.Context().Done():
+		case <-time.After(denyGrace):
+		}
+	}
+	_ = conn.CloseWithError(quic.ApplicationErrorCode(link.CloseDenied), d.Code)
+}
+
+// newID returns a random id for a session.
+func newID() string {
+	return rand.Text()[:12]
+}

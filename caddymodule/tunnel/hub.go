@@ -1,0 +1,245 @@
+package tunnel
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// Connector is who a session belongs to.
+type Connector struct {
+	ID, Name, Account string
+}
+
+// Authenticate checks the credentials in a hello. Any error but one that wraps
+// [ErrUnavailable] refuses the connector for good.
+type Authenticate func(ctx context.Context, id, secret string) (Connector, error)
+
+// Options are what a hub takes from the configuration.
+type Options struct {
+	// Authenticate decides who may connect. While it is nil, connectors are
+	// told to try again soon.
+	Authenticate Authenticate
+	// Logger; nil discards.
+	Logger *slog.Logger
+	// Version of the gateway, told to connectors.
+	Version string
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+	// PendingPerAddress is how many connections from one address may be without
+	// a valid hello at a time; 0 is 512. IPv6 addresses count by their /64.
+	PendingPerAddress int
+}
+
+// withDefaults fills in what o leaves out.
+func (o Options) withDefaults() *Options {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	o.PendingPerAddress = cmp.Or(o.PendingPerAddress, defaultPending)
+	return &o
+}
+
+// Hub accepts tunnels and knows the live ones. Its methods may be called from
+// any goroutine.
+type Hub struct {
+	options  atomic.Pointer[Options]
+	pending  pending
+	counters counters
+
+	mu       sync.RWMutex
+	live     map[string]*Session   // by connector id: what takes requests
+	all      map[*Session]struct{} // live and draining
+	arrivals map[string]*arrival   // by connector id: who waits for it
+	closed   bool
+
+	// Set by Listen.
+	conn      net.PacketConn
+	transport *quic.Transport
+	listener  *quic.Listener
+	pin       string
+	accepting sync.WaitGroup // accept loop and unfinished hellos
+}
+
+// arrival wakes those who wait for one connector.
+type arrival struct {
+	ch      chan struct{} // closed when it has come
+	waiting int
+}
+
+// NewHub returns a hub that has no listener yet.
+func NewHub(o Options) *Hub {
+	h := &Hub{
+		live:     make(map[string]*Session),
+		all:      make(map[*Session]struct{}),
+		arrivals: make(map[string]*arrival),
+	}
+	h.SetOptions(o)
+	return h
+}
+
+// SetOptions replaces the options; sessions stay as they are.
+func (h *Hub) SetOptions(o Options) {
+	h.options.Store(o.withDefaults())
+}
+
+// Session returns the session of a connector that takes requests.
+func (h *Hub) Session(connectorID string) (*Session, bool) {
+	h.mu.RLock()
+	s, ok := h.live[connectorID]
+	h.mu.RUnlock()
+	return s, ok && s.usable()
+}
+
+// Wait returns the session of a connector, waiting for up to d for one that is
+// not connected. It fails with [ErrOffline], or with the cause of ctx's end.
+func (h *Hub) Wait(ctx context.Context, connectorID string, d time.Duration) (*Session, error) {
+	if s, ok := h.Session(connectorID); ok {
+		return s, nil
+	}
+	if d <= 0 {
+		return nil, ErrOffline
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	for {
+		s, a, err := h.await(connectorID)
+		if err != nil || s != nil {
+			return s, err
+		}
+		select {
+		case <-a.ch:
+		case <-timer.C:
+			h.leave(connectorID, a)
+			return nil, ErrOffline
+		case <-ctx.Done():
+			h.leave(connectorID, a)
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// await returns the connector's session if it is there, else its arrival.
+func (h *Hub) await(connectorID string) (*Session, *arrival, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s, ok := h.live[connectorID]; ok && s.usable() {
+		return s, nil, nil
+	}
+	if h.closed {
+		return nil, nil, ErrOffline
+	}
+	a := h.arrivals[connectorID]
+	if a == nil {
+		a = &arrival{ch: make(chan struct{})}
+		h.arrivals[connectorID] = a
+	}
+	a.waiting++
+	return nil, a, nil
+}
+
+// leave gives up waiting; the last one removes the arrival.
+func (h *Hub) leave(connectorID string, a *arrival) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if a.waiting--; a.waiting == 0 && h.arrivals[connectorID] == a {
+		delete(h.arrivals, connectorID)
+	}
+}
+
+// arrive wakes those who wait for a connector. The caller holds the lock.
+func (h *Hub) arrive(connectorID string) {
+	if a := h.arrivals[connectorID]; a != nil {
+		delete(h.arrivals, connectorID)
+		close(a.ch)
+	}
+}
+
+// register makes s the session of its connector. It returns the one that it
+// replaces, if any; false says that the hub is closed.
+func (h *Hub) register(s *Session) (old *Session, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil, false
+	}
+	old = h.live[s.connector.ID]
+	h.live[s.connector.ID] = s
+	h.all[s] = struct{}{}
+	h.arrive(s.connector.ID)
+	return old, true
+}
+
+// retire takes s out of the registry of those that take requests; it may still
+// have some.
+func (h *Hub) retire(s *Session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.live[s.connector.ID] == s {
+		delete(h.live, s.connector.ID)
+	}
+}
+
+// forget drops a session whose connection is gone.
+func (h *Hub) forget(s *Session) {
+	h.retire(s)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.all, s)
+}
+
+// Sessions describes the sessions that take requests, at most one for each
+// connector, in the order of connector ids.
+func (h *Hub) Sessions() []Info {
+	h.mu.RLock()
+	sessions := make([]*Session, 0, len(h.live))
+	for _, s := range h.live {
+		sessions = append(sessions, s)
+	}
+	h.mu.RUnlock()
+	slices.SortFunc(sessions, func(a, b *Session) int { return cmp.Compare(a.connector.ID, b.connector.ID) })
+	infos := make([]Info, len(sessions))
+	for i, s := range sessions {
+		infos[i] = s.Info()
+	}
+	return infos
+}
+
+// Disconnect closes all tunnels of a connector, also draining ones; its
+// requests fail at once.
+func (h *Hub) Disconnect(connectorID string, code link.CloseCode) {
+	h.mu.RLock()
+	var sessions []*Session
+	for s := range h.all {
+		if s.connector.ID == connectorID {
+			sessions = append(sessions, s)
+		}
+	}
+	h.mu.RUnlock()
+	for _, s := range sessions {
+		s.close(code)
+	}
+}
+
+// heartbeat is the interval of pings that connectors are told: short, so that
+// they notice soon that the gateway is gone, as long as all of them together
+// stay near 100 pings a second.
+func (h *Hub) heartbeat() time.Duration {
+	h.mu.RLock()
+	n := len(h.live)
+	h.mu.RUnlock()
+	const pingsPerSecond, least, most = 100, 1500 * time.Millisecond, 10 * time.Second
+	return min(max(time.Duration(n)*time.Second/pingsPerSecond, least), most)
+}

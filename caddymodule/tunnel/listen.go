@@ -1,0 +1,140 @@
+package tunnel
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/quic-go/quic-go"
+	"golang.org/x/time/rate"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// Secrets are what a gateway keeps over restarts for its connectors.
+type Secrets struct {
+	// Identity is the key that link.NewIdentity made: connectors know it.
+	Identity []byte
+	// Reset is a random 32-byte key. A gateway that comes back with the same
+	// one makes connectors notice at their next packet that it was away.
+	Reset []byte
+	// Token is a random 32-byte key for address validation tokens.
+	Token []byte
+}
+
+const (
+	connectionIDBytes = 8
+	// handshakesPerSecond is how many may come before each has to prove its
+	// address first, which costs a round trip.
+	handshakesPerSecond = 200
+)
+
+// Listen starts to accept connectors on conn and returns. The hub owns conn
+// from then on. For full speed it must be the *net.UDPConn itself: a wrapped
+// one loses the batching of packets.
+func (h *Hub) Listen(conn net.PacketConn, s Secrets) error {
+	cert, pin, err := link.Identity(s.Identity)
+	if err != nil {
+		return fmt.Errorf("starting tunnel listener: %w", err)
+	}
+	if len(s.Reset) != len(quic.StatelessResetKey{}) || len(s.Token) != len(quic.TokenGeneratorKey{}) {
+		return fmt.Errorf("starting tunnel listener: reset and token keys have %d and %d bytes, not 32", len(s.Reset), len(s.Token))
+	}
+	reset, token := quic.StatelessResetKey(s.Reset), quic.TokenGeneratorKey(s.Token)
+	handshakes := rate.NewLimiter(handshakesPerSecond, handshakesPerSecond)
+	transport := &quic.Transport{
+		Conn:                conn,
+		ConnectionIDLength:  connectionIDBytes,
+		StatelessResetKey:   &reset,
+		TokenGeneratorKey:   &token,
+		VerifySourceAddress: func(net.Addr) bool { return !handshakes.Allow() },
+		ConnContext:         h.admit,
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed || h.listener != nil {
+		return fmt.Errorf("starting tunnel listener: %w, or listens already", ErrClosed)
+	}
+	listener, err := transport.Listen(link.GatewayTLS(cert), link.GatewayQUIC())
+	if err != nil {
+		return fmt.Errorf("starting tunnel listener: %w", err)
+	}
+	h.conn, h.transport, h.listener, h.pin = conn, transport, listener, pin
+	h.accepting.Go(func() { h.accept(listener) })
+	return nil
+}
+
+// accept does nothing but start goroutines: the queue that it empties holds 32
+// connections, and thousands may come back at once.
+func (h *Hub) accept(l *quic.Listener) {
+	for {
+		conn, err := l.Accept(context.Background())
+		if err != nil {
+			return // closed
+		}
+		go h.serve(conn)
+	}
+}
+
+// Addr returns the address that the hub listens on, nil before Listen.
+func (h *Hub) Addr() net.Addr {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if h.conn == nil {
+		return nil
+	}
+	return h.conn.LocalAddr()
+}
+
+// Pin returns the pin of the gateway's identity, "" before Listen.
+func (h *Hub) Pin() string {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.pin
+}
+
+// Close ends the hub. New connectors and requests are refused at once; those
+// connected are told that the gateway shuts down. Requests that run may finish
+// until ctx ends, then all tunnels are closed, and the socket.
+func (h *Hub) Close(ctx context.Context) error {
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		return nil
+	}
+	h.closed = true
+	sessions := make([]*Session, 0, len(h.all))
+	for s := range h.all {
+		sessions = append(sessions, s)
+	}
+	for id := range h.arrivals {
+		h.arrive(id)
+	}
+	h.mu.Unlock()
+
+	var draining sync.WaitGroup
+	for _, s := range sessions {
+		draining.Go(func() { s.shutdown(ctx) })
+	}
+	draining.Wait()
+	return h.closeListener()
+}
+
+// closeListener ends what Listen began, after all sessions are closed: closing
+// the transport says good-bye to nobody.
+func (h *Hub) closeListener() error {
+	if h.listener == nil {
+		return nil
+	}
+	_ = h.listener.Close()
+	h.accepting.Wait()
+	if err := h.transport.Close(); err != nil {
+		_ = h.conn.Close()
+		return fmt.Errorf("closing tunnel transport: %w", err)
+	}
+	if err := h.conn.Close(); err != nil {
+		return fmt.Errorf("closing tunnel socket: %w", err)
+	}
+	return nil
+}

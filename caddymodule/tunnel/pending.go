@@ -1,0 +1,99 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+
+	"github.com/quic-go/quic-go"
+)
+
+// defaultPending is how many connections without a valid hello one address may
+// have: room for a network of connectors that comes back at once, and about
+// 50 MB of handshakes.
+const defaultPending = 512
+
+// errPending refuses a connection; the dialler sees CONNECTION_REFUSED.
+var errPending = errors.New("too many connections of this address wait for their hello")
+
+// pending counts connections without a valid hello by address.
+type pending struct {
+	mu     sync.Mutex
+	counts map[netip.Addr]int
+}
+
+// slot is one such connection. It is freed when its hello is accepted or the
+// connection ends, whichever is first.
+type slot struct {
+	pending *pending
+	addr    netip.Addr
+	once    sync.Once
+	unwatch func() bool
+}
+
+// slotKey is the context key of a connection's slot.
+type slotKey struct{}
+
+// admit is the transport's ConnContext: called for each new connection before
+// anything is spent on it.
+func (h *Hub) admit(ctx context.Context, info *quic.ClientInfo) (context.Context, error) {
+	s := h.pending.take(info.RemoteAddr, h.options.Load().PendingPerAddress)
+	if s == nil {
+		h.counters.rejected.Add(1)
+		return nil, errPending
+	}
+	s.unwatch = context.AfterFunc(ctx, s.free)
+	return context.WithValue(ctx, slotKey{}, s), nil
+}
+
+// take returns a slot for addr, or nil if it has most of them already.
+func (p *pending) take(addr net.Addr, most int) *slot {
+	key := addressKey(addr)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.counts[key] >= most {
+		return nil
+	}
+	if p.counts == nil {
+		p.counts = make(map[netip.Addr]int)
+	}
+	p.counts[key]++
+	return &slot{pending: p, addr: key}
+}
+
+// free gives the slot back, once.
+func (s *slot) free() {
+	s.once.Do(func() {
+		s.pending.mu.Lock()
+		defer s.pending.mu.Unlock()
+		if s.pending.counts[s.addr]--; s.pending.counts[s.addr] == 0 {
+			delete(s.pending.counts, s.addr)
+		}
+	})
+}
+
+// accepted frees the slot of a connection whose hello is valid.
+func accepted(conn *quic.Conn) {
+	if s, ok := conn.Context().Value(slotKey{}).(*slot); ok {
+		s.unwatch()
+		s.free()
+	}
+}
+
+// addressKey is what connections are counted by: the IPv4 address, or the /64
+// of an IPv6 address, which is what one customer has of them.
+func addressKey(addr net.Addr) netip.Addr {
+	udp, ok := addr.(*net.UDPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	ip := udp.AddrPort().Addr().Unmap()
+	if ip.Is6() {
+		if prefix, err := ip.WithZone("").Prefix(64); err == nil {
+			return prefix.Addr()
+		}
+	}
+	return ip
+}

@@ -1,0 +1,168 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// Info describes a session.
+type Info struct {
+	Connector string // id
+	Account   string
+	Session   string // id
+	Instance  string
+	Name      string // as registered
+	Host      string // as the connector calls its machine
+	Version   string
+	OS        string
+	Transport string // "quic"
+	Remote    string // address
+	Since     time.Time
+	RTT       time.Duration // smoothed
+	Upstreams []string
+	Routes    []link.Route
+	Active    int // requests that run
+}
+
+// Session is one live tunnel. It is an [http.RoundTripper].
+type Session struct {
+	hub       *Hub
+	id        string
+	conn      *quic.Conn
+	stream    *quic.Stream // of control
+	control   *link.Control
+	connector Connector
+	hello     link.Hello // without its secret
+	since     time.Time
+	options   link.RoundTripOptions
+
+	active   atomic.Int64
+	draining atomic.Bool
+	retired  context.Context // ends when the session takes no more requests
+	retire   context.CancelFunc
+	idle     chan struct{} // closed when it drains and has no more requests
+	idleOnce sync.Once
+	reason   atomic.Uint64 // link.CloseCode + 1 with which the gateway closed it
+}
+
+var _ http.RoundTripper = (*Session)(nil)
+
+func newSession(h *Hub, conn *quic.Conn, stream *quic.Stream, control *link.Control, c Connector, hello link.Hello) *Session {
+	hello.Secret = ""
+	s := &Session{
+		hub: h, id: newID(), conn: conn, stream: stream, control: control, connector: c, hello: hello,
+		since: h.options.Load().Now(), idle: make(chan struct{}),
+	}
+	s.retired, s.retire = context.WithCancel(conn.Context())
+	s.options.Done = s.end
+	return s
+}
+
+// Info describes the session now.
+func (s *Session) Info() Info {
+	return Info{
+		Connector: s.connector.ID,
+		Account:   s.connector.Account,
+		Session:   s.id,
+		Instance:  s.hello.Instance,
+		Name:      s.connector.Name,
+		Host:      s.hello.Name,
+		Version:   s.hello.Version,
+		OS:        s.hello.OS,
+		Transport: "quic",
+		Remote:    s.conn.RemoteAddr().String(),
+		Since:     s.since,
+		RTT:       s.conn.ConnectionStats().SmoothedRTT,
+		Upstreams: slices.Clone(s.hello.Upstreams),
+		Routes:    slices.Clone(s.hello.Routes),
+		Active:    int(s.active.Load()),
+	}
+}
+
+// log returns the current logger, about this session.
+func (s *Session) log() *slog.Logger {
+	return s.hub.options.Load().Logger.With("connector", s.connector.ID, "session", s.id, "remote", s.conn.RemoteAddr().String())
+}
+
+// usable tells whether the session takes requests.
+func (s *Session) usable() bool {
+	return s.retired.Err() == nil
+}
+
+// RoundTrip sends a request to the connector and returns the answer, whose body
+// must be closed. The request's Host is the name of an upstream, its body is in
+// memory and its ContentLength known. An error that wraps link.ErrNotSent means
+// that nothing was sent: another session may have the request.
+func (s *Session) RoundTrip(r *http.Request) (*http.Response, error) {
+	stream, err := s.open(r.Context())
+	if err != nil {
+		if r.Body != nil {
+			_ = r.Body.Close()
+		}
+		return nil, err
+	}
+	s.hub.counters.requests.Add(1)
+	answer, err := link.RoundTrip(r.Context(), stream, r, s.options)
+	if err != nil {
+		s.hub.counters.failed.Add(1)
+	}
+	return answer, err
+}
+
+// open begins a request and opens its stream, waiting for credit as long as
+// the request and the session live.
+func (s *Session) open(ctx context.Context) (*quic.Stream, error) {
+	// Counted first and checked then: a drain does it the other way round.
+	s.active.Add(1)
+	if !s.usable() {
+		s.end()
+		return nil, errEnded
+	}
+	stream, err := s.conn.OpenStream()
+	if err == nil {
+		return stream, nil
+	}
+	if errors.Is(err, &quic.StreamLimitReachedError{}) {
+		stream, err = s.openSync(ctx)
+		if err == nil {
+			return stream, nil
+		}
+	}
+	s.end()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return nil, errEnded
+}
+
+// openSync waits for the connector to allow one more stream.
+func (s *Session) openSync(ctx context.Context) (*quic.Stream, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.retired, cancel)()
+	return s.conn.OpenStreamSync(ctx)
+}
+
+// end is called at the end of each request.
+func (s *Session) end() {
+	if s.active.Add(-1) == 0 && s.draining.Load() {
+		s.idleOnce.Do(func() { close(s.idle) })
+	}
+}
+
+// close ends the session at once, with all that runs on it.
+func (s *Session) close(code link.CloseCode) {
+	s.reason.CompareAndSwap(0, uint64(code)+1)
+	s.leave()
+	_ = s.conn.CloseWithError(quic.ApplicationErrorCode(code), code.String())
+}
