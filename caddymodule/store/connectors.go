@@ -89,7 +89,7 @@ func (s *Store) RemoveConnector(ctx context.Context, account, idOrName string) (
 // findConnector reads a connector of the account by its id or its name.
 func (s *Store) findConnector(ctx context.Context, account, idOrName string) (Item, connectorRecord, error) {
 	unknown := fail(ErrNotFound, "there is no connector %.40q in the account %.40q", idOrName, account)
-	if checkLabel("connector", idOrName) != nil || checkLabel("account", account) != nil {
+	if checkLabel("connector", idOrName) != nil || !checkAccount(account) {
 		return Item{}, connectorRecord{}, unknown
 	}
 	id := idOrName

@@ -79,7 +79,7 @@ func (s *Store) buildDeployment(ctx context.Context, d Deployment) (Deployment, 
 // RemoveDeployment removes the deployment and returns it as it was.
 func (s *Store) RemoveDeployment(ctx context.Context, account, name string) (Deployment, error) {
 	unknown := fail(ErrNotFound, "there is no deployment %.140q in the account %.40q", name, account)
-	if scope.CheckName(name) != nil || checkLabel("account", account) != nil {
+	if scope.CheckName(name) != nil || !checkAccount(account) {
 		return Deployment{}, unknown
 	}
 	var removed Deployment

@@ -86,3 +86,9 @@ func checkLabel(what, name string) error {
 	}
 	return nil
 }
+
+// checkAccount reports whether s can be the id of an account. A slash would
+// make it another account's id and the beginning of a name.
+func checkAccount(s string) bool {
+	return s != "" && len(s) <= maxLabel && !strings.Contains(s, "/")
+}

@@ -41,7 +41,7 @@ func (s *Store) CreateKey(ctx context.Context, account, name, scopeText string) 
 // new request gets through with the key, and the OnRevoke callbacks of those
 // that run have been called. Revoking a revoked key changes nothing.
 func (s *Store) RevokeKey(ctx context.Context, account, id string) (Key, error) {
-	if !checkID(prefixKey, id) || checkLabel("account", account) != nil {
+	if !checkID(prefixKey, id) || !checkAccount(account) {
 		return Key{}, fail(ErrNotFound, "there is no key %.40q in the account %.40q: give the id that the list of keys shows", id, account)
 	}
 	var r keyRecord

@@ -70,9 +70,9 @@ func (d *draft) apply(e Event) error {
 	case dirAccounts:
 		d.removeAccount(rest)
 	case dirKeys:
-		d.removeKey(rest)
+		d.removeKey(account, rest)
 	case dirConnectors:
-		d.removeConnector(rest)
+		d.removeConnector(account, rest)
 	case dirDeployments:
 		d.removeDeployment(deploymentName{account, rest})
 	}
@@ -138,9 +138,9 @@ func (d *draft) putKey(item Item) error {
 }
 
 // removeKey also revokes the key, for those who hold its LiveKey.
-func (d *draft) removeKey(id string) {
+func (d *draft) removeKey(account, id string) {
 	live, ok := d.keys.m[id]
-	if !ok {
+	if !ok || live.Account() != account {
 		return
 	}
 	r := *live.record.Load()
@@ -175,8 +175,8 @@ func (d *draft) putConnector(item Item) error {
 	return nil
 }
 
-func (d *draft) removeConnector(id string) {
-	if r, ok := d.connectors.m[id]; ok {
+func (d *draft) removeConnector(account, id string) {
+	if r, ok := d.connectors.m[id]; ok && r.Account == account {
 		d.connectors.remove(id)
 		d.changes = append(d.changes, Change{Kind: KindConnector, Account: r.Account, ID: id, Name: r.Name, Removed: true})
 	}

@@ -42,7 +42,7 @@ func unchanged(item Item) Compare {
 
 // account reads an account for a write that needs it.
 func (s *Store) account(ctx context.Context, id string) (Item, error) {
-	if id == "" || len(id) > maxLabel {
+	if !checkAccount(id) {
 		return Item{}, fail(ErrNotFound, "there is no account %.40q", id)
 	}
 	item, err := s.kv.Get(ctx, accountPath(id))

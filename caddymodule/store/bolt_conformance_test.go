@@ -1,0 +1,32 @@
+package store_test
+
+import (
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/store/storetest"
+)
+
+func TestBoltConformance(t *testing.T) {
+	t.Parallel()
+	var paths sync.Map // of the KVs
+	open := func(t *testing.T, path string) store.KV {
+		kv := storetest.OpenBolt(t, path)
+		paths.Store(kv, path)
+		return kv
+	}
+	storetest.RunKV(t, storetest.Backend{
+		TTL:  300 * time.Millisecond,
+		Open: func(t *testing.T) store.KV { return open(t, filepath.Join(t.TempDir(), "gateway.db")) },
+		Reopen: func(t *testing.T, kv store.KV) store.KV {
+			if err := kv.Close(); err != nil {
+				t.Fatal(err)
+			}
+			path, _ := paths.Load(kv)
+			return open(t, path.(string))
+		},
+	})
+}

@@ -1,0 +1,297 @@
+package store_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/store/storetest"
+)
+
+func hold(path string) error {
+	kv, err := store.OpenBolt(path, store.BoltOptions{})
+	if err != nil {
+		return err
+	}
+	os.Stdout.WriteString("held\n")
+	os.Stdin.Read(make([]byte, 1)) // until the parent closes it
+	return kv.Close()
+}
+
+func TestBoltLockedByAnotherProcess(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	cmd, stdin, lines := startChild(t, "hold", path)
+	if line := <-lines; line != "held" {
+		t.Fatalf("the child says %q", line)
+	}
+	quick := store.BoltOptions{LockTimeout: 100 * time.Millisecond}
+	_, err := store.OpenBolt(path, quick)
+	exe, _ := os.Executable()
+	wantError(t, err, store.ErrLocked, path, strconv.Quote(filepath.Base(exe)), "pid "+strconv.Itoa(cmd.Process.Pid), "since 20", "caddy reload")
+
+	if err := os.WriteFile(path+".owner", []byte("\x00junk"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = store.OpenBolt(path, quick)
+	wantError(t, err, store.ErrLocked, "which one is unknown", "not readable")
+	if err := os.Remove(path + ".owner"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = store.OpenBolt(path, quick)
+	wantError(t, err, store.ErrLocked, "which one is unknown", "no such file")
+
+	// It waits for a process that is about to exit.
+	time.AfterFunc(50*time.Millisecond, func() { stdin.Close() })
+	storetest.OpenBolt(t, path)
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestBoltLockedByThisProcess(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	kv := storetest.OpenBolt(t, path)
+	_, err := store.OpenBolt(path, store.BoltOptions{LockTimeout: 100 * time.Millisecond})
+	wantError(t, err, store.ErrLocked, "this same process")
+	if err := kv.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path + ".owner"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the owner's file is still there: %v", err)
+	}
+}
+
+func TestBoltFileModes(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		return // it has no modes
+	}
+	path := filepath.Join(t.TempDir(), "new", "dir", "gateway.db")
+	kv := storetest.OpenBolt(t, path)
+	for name, want := range map[string]fs.FileMode{path: 0o600, path + ".owner": 0o600, filepath.Dir(path): 0o700} {
+		if info, err := os.Stat(name); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v", name, info.Mode(), err)
+		}
+	}
+	if err := kv.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	storetest.OpenBolt(t, path)
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("a file of mode 644 became %v, %v", info.Mode(), err)
+	}
+}
+
+// Files that are not ours are refused and stay as they were.
+func TestBoltSchema(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*bolt.Tx) error
+		want   []string
+	}{
+		"newer": {func(tx *bolt.Tx) error {
+			return tx.Bucket([]byte("meta")).Put([]byte("schema"), binary.BigEndian.AppendUint64(nil, 2))
+		}, []string{"schema version 2", "knows only 1", "newer Postern"}},
+		"foreign with meta": {func(tx *bolt.Tx) error {
+			return tx.Bucket([]byte("meta")).Delete([]byte("schema"))
+		}, []string{"another program"}},
+		"foreign": {func(tx *bolt.Tx) error {
+			if _, err := tx.CreateBucket([]byte("mercure")); err != nil {
+				return err
+			}
+			return tx.DeleteBucket([]byte("meta"))
+		}, []string{"another program"}},
+		"part missing": {func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("items")) }, []string{`lacks its part "items"`}},
+		"damaged lease": {func(tx *bolt.Tx) error {
+			return tx.Bucket([]byte("leases")).Put([]byte("x"), nil)
+		}, []string{"damaged lease"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "gateway.db")
+			change(t, path, c.change)
+			before, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = store.OpenBolt(path, store.BoltOptions{})
+			wantError(t, err, store.ErrSchema, append(c.want, path)...)
+			if after, err := os.ReadFile(path); err != nil || string(after) != string(before) {
+				t.Errorf("the file was changed: %v", err)
+			}
+			storetest.CheckFile(t, path) // and is not locked
+		})
+	}
+}
+
+// change makes a store at path and lets f work on its database.
+func change(t *testing.T, path string, f func(*bolt.Tx) error) {
+	t.Helper()
+	s, err := openStore(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(db.Update(f), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestBoltNoDatabase(t *testing.T) {
+	t.Parallel()
+	for name, content := range map[string]string{
+		"text": "hello", "long text": strings.Repeat("hello", 10000), "zeros": strings.Repeat("\x00", 1<<16),
+	} {
+		path := filepath.Join(t.TempDir(), "gateway.db")
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := store.OpenBolt(path, store.BoltOptions{})
+		if !errors.Is(err, store.ErrSchema) || !strings.Contains(err.Error(), "is not a Postern store") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if after, err := os.ReadFile(path); err != nil || string(after) != content {
+			t.Errorf("%s: the file was changed: %v", name, err)
+		}
+	}
+	dir := t.TempDir()
+	if _, err := store.OpenBolt(dir, store.BoltOptions{}); err == nil || !strings.Contains(err.Error(), dir) {
+		t.Errorf("opening a directory: %v", err)
+	}
+	if _, err := store.OpenBolt(filepath.Join(os.DevNull, "x"), store.BoltOptions{}); err == nil {
+		t.Error("opened a file within a file")
+	}
+}
+
+// A process that was killed while it made the file leaves it empty, or a
+// database without buckets.
+func TestBoltUnfinishedFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Open(t, path)
+	path = filepath.Join(t.TempDir(), "gateway.db")
+	db, err := bolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	storetest.Open(t, path)
+}
+
+func TestBoltWatcherTooSlow(t *testing.T) {
+	t.Parallel()
+	kv, err := store.OpenBolt(filepath.Join(t.TempDir(), "gateway.db"), store.BoltOptions{History: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kv.Close()
+	slow, err := kv.Watch(t.Context(), store.Span{}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last store.TxnResult
+	for range 20 {
+		if last, err = kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put("a", nil)}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := slow.Next(t.Context()); !errors.Is(err, store.ErrCompacted) {
+		t.Errorf("next of a watcher 20 behind: %v", err)
+	}
+	if _, err := kv.Watch(t.Context(), store.Span{}, last.Revision-15); !errors.Is(err, store.ErrCompacted) {
+		t.Errorf("watch from 15 back: %v", err)
+	}
+	recent, err := kv.Watch(t.Context(), store.Span{}, last.Revision-3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if batch, err := recent.Next(t.Context()); err != nil || batch.Revision != last.Revision-3 {
+		t.Errorf("next from 3 back: %+v, %v", batch, err)
+	}
+}
+
+// In the bubble of synctest time stands still until all goroutines wait, and
+// one that does not end is an error.
+func TestBoltLeaseTimes(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		kv, err := store.OpenBolt(path, store.BoltOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease, err := kv.Lease(ctx, 24*time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := kv.Txn(ctx, store.Txn{Then: []store.Op{{Key: "a", Lease: lease.ID()}}}); err != nil {
+			t.Fatal(err)
+		}
+		exists := func(want bool) {
+			t.Helper()
+			if a, err := kv.Get(ctx, "a"); err != nil || a.Exists() != want {
+				t.Errorf("%+v, %v", a, err)
+			}
+		}
+		time.Sleep(20 * time.Hour)
+		if err := lease.KeepAlive(ctx); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(24*time.Hour - time.Second)
+		exists(true)
+		if err := kv.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if kv, err = store.OpenBolt(path, store.BoltOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		defer kv.Close()
+		time.Sleep(24*time.Hour - time.Second)
+		exists(true) // a restart gives the full time
+		time.Sleep(2 * time.Second)
+		exists(false)
+	})
+}
+
+// wantError checks kind and text of an error that a user will read.
+func wantError(t *testing.T, err, kind error, parts ...string) {
+	t.Helper()
+	if !errors.Is(err, kind) {
+		t.Errorf("error %v, want %v", err, kind)
+		return
+	}
+	for _, p := range parts {
+		if !strings.Contains(err.Error(), p) {
+			t.Errorf("error %q, want one with %q", err, p)
+		}
+	}
+}

@@ -1,0 +1,242 @@
+package store_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/store/storetest"
+)
+
+// childEnv makes this test binary a child process that works on the store of
+// the path after the mode: "write PATH" or "hold PATH".
+const childEnv = "POSTERN_STORE_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	mode, path, _ := strings.Cut(os.Getenv(childEnv), " ")
+	switch mode {
+	case "":
+		os.Exit(m.Run())
+	case "write":
+		exitWith(writeUntilKilled(path))
+	case "hold":
+		exitWith(hold(path))
+	}
+	exitWith(fmt.Errorf("unknown mode %q", mode))
+}
+
+func exitWith(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// startChild runs the test binary as a child. Its output comes line by line;
+// the lines end with the process.
+func startChild(t *testing.T, mode, path string) (cmd *exec.Cmd, stdin io.Closer, lines <-chan string) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd = exec.Command(exe)
+	cmd.Env = append(os.Environ(), childEnv+"="+mode+" "+path)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	all := make(chan string, 1<<16)
+	go func() {
+		defer close(all)
+		for r := bufio.NewScanner(out); r.Scan(); {
+			all <- r.Text()
+		}
+	}()
+	return cmd, in, all
+}
+
+func openStore(path string) (*store.Store, error) {
+	kv, err := store.OpenBolt(path, store.BoltOptions{LockTimeout: 10 * time.Second})
+	if err != nil {
+		return nil, err
+	}
+	return store.New(kv, store.Options{})
+}
+
+// writeUntilKilled says what it is about to do and, once the store has
+// acknowledged it, what it did, as "WHAT NAME VALUE".
+func writeUntilKilled(path string) error {
+	s, err := openStore(path)
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	c, _, err := s.CreateConnector(ctx, store.DefaultAccount, fmt.Sprintf("c%d", time.Now().UnixNano()))
+	if err != nil {
+		return err
+	}
+	fmt.Printf("connector %s %s\n", c.ID, c.Name)
+	for i := 0; ; i++ {
+		k, secret, err := s.CreateKey(ctx, store.DefaultAccount, "crash", "*")
+		if err != nil {
+			return err
+		}
+		fmt.Printf("key %s %s\n", k.ID, secret)
+		if i%2 == 0 {
+			if _, err := s.RevokeKey(ctx, store.DefaultAccount, k.ID); err != nil {
+				return err
+			}
+			fmt.Printf("revoked %s %s\n", k.ID, secret)
+		}
+		name, model := fmt.Sprintf("d%d", rand.IntN(8)), k.ID
+		fmt.Printf("setting %s %s\n", name, model)
+		_, err = s.SetDeployment(ctx, store.Deployment{Account: store.DefaultAccount, Name: name, Connector: c.ID, Model: model})
+		if err != nil {
+			return err
+		}
+		fmt.Printf("set %s %s\n", name, model)
+	}
+}
+
+// expected is what the lines of all children so far promise.
+type expected struct {
+	connectors, keys map[string]string // id: name, secret
+	revoked          map[string]bool
+	deployments      map[string]string // name: model
+	doubt            [2]string         // a deployment and the model it may have got
+	writes           int
+}
+
+func (e *expected) read(line string) {
+	what, rest, _ := strings.Cut(line, " ")
+	name, value, complete := strings.Cut(rest, " ")
+	if !complete {
+		return // the kill cut the line off
+	}
+	switch what {
+	case "connector":
+		e.connectors[name] = value
+	case "key":
+		e.keys[name] = value
+	case "revoked":
+		e.revoked[name] = true
+	case "setting":
+		e.doubt = [2]string{name, value}
+		return
+	case "set":
+		e.deployments[name] = value
+		e.doubt = [2]string{}
+	}
+	e.writes++
+}
+
+func (e *expected) check(t *testing.T, s *store.Store) {
+	t.Helper()
+	for id, name := range e.connectors {
+		if c, ok := s.Connector(id); !ok || c.Name != name {
+			t.Errorf("lost connector %s", id)
+		}
+	}
+	for id, secret := range e.keys {
+		k, ok := s.FindKey(secret)
+		if !ok || k.ID() != id {
+			t.Errorf("lost key %s", id)
+		} else if e.revoked[id] && !k.Revoked() {
+			t.Errorf("lost the revocation of %s", id)
+		}
+	}
+	for name, model := range e.deployments {
+		d, ok := s.Deployment(store.DefaultAccount, name)
+		if ok && e.doubt == [2]string{name, d.Model} {
+			e.deployments[name] = d.Model // written, though not acknowledged
+			continue
+		}
+		if !ok || d.Model != model {
+			t.Errorf("deployment %s has model %q, not %q", name, d.Model, model)
+		}
+	}
+	e.doubt = [2]string{}
+}
+
+// TestCrash kills a writing process 50 times, at any moment from its start on.
+// No write that it has acknowledged is ever lost, and the file stays sound.
+func TestCrash(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	e := &expected{
+		connectors: map[string]string{}, keys: map[string]string{},
+		revoked: map[string]bool{}, deployments: map[string]string{},
+	}
+	const kills = 50
+	idle := 0
+	for range kills {
+		before := e.writes
+		cmd, stdin, lines := startChild(t, "write", path)
+		// One in five dies while it opens the store, the others after their
+		// first write.
+		if rand.IntN(5) > 0 {
+			if line, ok := <-lines; ok {
+				e.read(line)
+			}
+		}
+		time.Sleep(time.Duration(rand.IntN(120)) * time.Millisecond)
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		for line := range lines {
+			e.read(line)
+		}
+		stdin.Close()
+		if err := cmd.Wait(); err == nil || cmd.ProcessState.Exited() {
+			t.Fatalf("the child was not killed but ended by itself: %v", err)
+		}
+		if e.writes == before {
+			idle++
+		}
+		if _, err := os.Stat(path); err != nil {
+			continue // killed before there was a file
+		}
+		checkAfterCrash(t, path, e)
+		if t.Failed() {
+			t.FailNow()
+		}
+	}
+	t.Logf("%d kills, %d of them before a write; %d acknowledged writes", kills, idle, e.writes)
+	if idle > kills/2 {
+		t.Errorf("%d of %d children wrote nothing: the test shows too little", idle, kills)
+	}
+}
+
+func checkAfterCrash(t *testing.T, path string, e *expected) {
+	t.Helper()
+	if info, err := os.Stat(path); err == nil && info.Size() > 0 {
+		storetest.CheckFile(t, path)
+	}
+	s, err := openStore(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.check(t, s)
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}

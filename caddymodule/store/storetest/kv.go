@@ -1,0 +1,409 @@
+// Package storetest helps to test what stands below and above a store.Store.
+package storetest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// Backend is an implementation of store.KV for RunKV.
+type Backend struct {
+	// Open returns a KV that is empty. The test closes it.
+	Open func(t *testing.T) store.KV
+	// Reopen ends what kv lives in and returns it as it is after a restart.
+	Reopen func(t *testing.T, kv store.KV) store.KV
+	// TTL is a short time that the KV keeps for a lease without rounding it.
+	TTL time.Duration
+}
+
+// RunKV runs the tests that every implementation of store.KV must pass.
+func RunKV(t *testing.T, b Backend) {
+	for name, f := range map[string]func(k *kvTest){
+		"get":                        testGet,
+		"revisions":                  testRevisions,
+		"range":                      testRange,
+		"values are copies":          testCopies,
+		"txn is all or nothing":      testTxnAtomic,
+		"txn compares":               testTxnCompares,
+		"txn rules":                  testTxnRules,
+		"txn without change":         testTxnNoChange,
+		"concurrent txns":            testTxnConcurrent,
+		"watch past and future":      testWatch,
+		"watch span":                 testWatchSpan,
+		"watch next":                 testWatchNext,
+		"watch ends":                 testWatchEnds,
+		"watch misses nothing":       testWatchGapless,
+		"watch before restart":       testWatchCompacted,
+		"lease ends":                 testLeaseEnds,
+		"lease kept alive":           testLeaseKeptAlive,
+		"lease revoked":              testLeaseRevoked,
+		"lease follows the last put": testLeaseReplaced,
+		"lease outlives a restart":   testLeaseRestart,
+		"restart":                    testRestart,
+		"closed":                     testClosed,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := &kvTest{T: t, Backend: b, kv: b.Open(t)}
+			t.Cleanup(func() {
+				if err := k.kv.Close(); err != nil && !errors.Is(err, store.ErrClosed) {
+					t.Errorf("closing: %v", err)
+				}
+			})
+			f(k)
+		})
+	}
+}
+
+// kvTest is one test with a KV and the shorthands to use it.
+type kvTest struct {
+	*testing.T
+	Backend
+	kv store.KV
+}
+
+// txn runs a transaction that must succeed and returns its revision.
+func (k *kvTest) txn(ops ...store.Op) int64 {
+	k.Helper()
+	result, err := k.kv.Txn(k.Context(), store.Txn{Then: ops})
+	if err != nil || !result.Succeeded {
+		k.Fatalf("txn: %+v, %v", result, err)
+	}
+	return result.Revision
+}
+
+func (k *kvTest) put(key, value string) int64 {
+	k.Helper()
+	return k.txn(store.Put(key, []byte(value)))
+}
+
+func (k *kvTest) get(key string) store.Item {
+	k.Helper()
+	item, err := k.kv.Get(k.Context(), key)
+	if err != nil {
+		k.Fatalf("get %q: %v", key, err)
+	}
+	return item
+}
+
+func (k *kvTest) snapshot(span store.Span) store.Snapshot {
+	k.Helper()
+	snap, err := k.kv.Range(k.Context(), span)
+	if err != nil {
+		k.Fatalf("range: %v", err)
+	}
+	return snap
+}
+
+func (k *kvTest) watch(span store.Span, from int64) store.Watcher {
+	k.Helper()
+	w, err := k.kv.Watch(k.Context(), span, from)
+	if err != nil {
+		k.Fatalf("watch from %d: %v", from, err)
+	}
+	k.Cleanup(w.Close)
+	return w
+}
+
+func (k *kvTest) lease(ttl time.Duration) store.Lease {
+	k.Helper()
+	l, err := k.kv.Lease(k.Context(), ttl)
+	if err != nil {
+		k.Fatalf("lease: %v", err)
+	}
+	return l
+}
+
+// next reads events until it has n, as "rev key=value" or "rev -key".
+func (k *kvTest) next(w store.Watcher, n int) []string {
+	k.Helper()
+	ctx, cancel := context.WithTimeout(k.Context(), 20*time.Second)
+	defer cancel()
+	var out []string
+	for len(out) < n {
+		batch, err := w.Next(ctx)
+		if err != nil {
+			k.Fatalf("next, after %q: %v", out, err)
+		}
+		for _, e := range batch.Events {
+			if e.Item.ModRevision > batch.Revision {
+				k.Errorf("event of revision %d in a batch up to %d", e.Item.ModRevision, batch.Revision)
+			}
+			out = append(out, eventString(e))
+		}
+	}
+	return out
+}
+
+func (k *kvTest) silent(w store.Watcher) {
+	k.Helper()
+	ctx, cancel := context.WithTimeout(k.Context(), 50*time.Millisecond)
+	defer cancel()
+	if batch, err := w.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		k.Errorf("next: %v, %v, want nothing", batch, err)
+	}
+}
+
+// gone waits until key is deleted and returns how long that took.
+func (k *kvTest) gone(key string) time.Duration {
+	k.Helper()
+	start := time.Now()
+	for k.get(key).Exists() {
+		if time.Since(start) > 20*time.Second+k.TTL {
+			k.Fatalf("%q is still there", key)
+		}
+		time.Sleep(k.TTL / 50)
+	}
+	return time.Since(start)
+}
+
+func eventString(e store.Event) string {
+	if e.Deleted {
+		return fmt.Sprintf("%d -%s", e.Item.ModRevision, e.Item.Key)
+	}
+	return fmt.Sprintf("%d %s=%s", e.Item.ModRevision, e.Item.Key, e.Item.Value)
+}
+
+func equal[T comparable](k *kvTest, what string, got, want []T) {
+	k.Helper()
+	if !slices.Equal(got, want) {
+		k.Errorf("%s:\n got %v\nwant %v", what, got, want)
+	}
+}
+
+func testGet(k *kvTest) {
+	if item := k.get("a"); item.Exists() || item.Key != "a" || item.Value != nil {
+		k.Errorf("a missing key gives %+v", item)
+	}
+	rev := k.put("a", "")
+	if item := k.get("a"); !item.Exists() || len(item.Value) != 0 || item.ModRevision != rev {
+		k.Errorf("an empty value gives %+v", item)
+	}
+	big := bytes.Repeat([]byte{0, 1, 255, '"'}, store.MaxValue/4)
+	k.txn(store.Put(strings.Repeat("k", store.MaxKey), big))
+	if item := k.get(strings.Repeat("k", store.MaxKey)); !bytes.Equal(item.Value, big) {
+		k.Errorf("a large value came back different, %d bytes", len(item.Value))
+	}
+	if _, err := k.kv.Get(k.Context(), ""); !errors.Is(err, store.ErrInvalid) {
+		k.Errorf("get of the empty key: %v", err)
+	}
+}
+
+func testRevisions(k *kvTest) {
+	if rev := k.snapshot(store.Span{}).Revision; rev <= 0 {
+		k.Errorf("an empty KV is at revision %d", rev)
+	}
+	first := k.put("a", "1")
+	second := k.put("b", "1")
+	third := k.put("a", "2")
+	if second != first+1 || third != second+1 {
+		k.Errorf("revisions %d, %d, %d", first, second, third)
+	}
+	if a := k.get("a"); a.CreateRevision != first || a.ModRevision != third {
+		k.Errorf("a was created in %d and changed in %d: %+v", first, third, a)
+	}
+	k.txn(store.Delete("a"))
+	fifth := k.put("a", "3")
+	if a := k.get("a"); a.CreateRevision != fifth || fifth != third+2 {
+		k.Errorf("a was created anew in %d: %+v", fifth, a)
+	}
+}
+
+func testRange(k *kvTest) {
+	k.txn(store.Put("b/1", nil), store.Put("a", nil), store.Put("b/", nil), store.Put("b0", nil), store.Put("b/\xff", nil), store.Put("\xff\xff", nil))
+	keys := func(span store.Span) []string {
+		var out []string
+		for _, i := range k.snapshot(span).Items {
+			out = append(out, i.Key)
+		}
+		return out
+	}
+	equal(k, "all", keys(store.Span{}), []string{"a", "b/", "b/1", "b/\xff", "b0", "\xff\xff"})
+	equal(k, "prefix", keys(store.Prefix("b/")), []string{"b/", "b/1", "b/\xff"})
+	equal(k, "prefix of high bytes", keys(store.Prefix("\xff")), []string{"\xff\xff"})
+	equal(k, "empty prefix", keys(store.Prefix("")), keys(store.Span{}))
+	equal(k, "half open", keys(store.Span{Start: "a", End: "b/1"}), []string{"a", "b/"})
+	equal(k, "from", keys(store.Span{Start: "b/1"}), []string{"b/1", "b/\xff", "b0", "\xff\xff"})
+	equal(k, "nothing", keys(store.Span{Start: "c", End: "d"}), nil)
+}
+
+func testCopies(k *kvTest) {
+	value := []byte("abc")
+	k.txn(store.Put("a", value))
+	value[0] = 'X'
+	k.get("a").Value[0] = 'Y'
+	k.snapshot(store.Span{}).Items[0].Value[0] = 'Z'
+	if got := k.get("a").Value; string(got) != "abc" {
+		k.Errorf("the value became %q", got)
+	}
+}
+
+func testTxnAtomic(k *kvTest) {
+	k.put("old", "1")
+	rev := k.txn(store.Put("a", []byte("1")), store.Put("b", []byte("1")), store.Delete("old"))
+	if a, b := k.get("a"), k.get("b"); a.ModRevision != rev || b.ModRevision != rev || k.get("old").Exists() {
+		k.Errorf("after transaction %d: %+v, %+v", rev, a, b)
+	}
+	// The second operation cannot be done.
+	_, err := k.kv.Txn(k.Context(), store.Txn{Then: []store.Op{
+		store.Put("c", nil), {Key: "d", Lease: 4711}, store.Delete("a"),
+	}})
+	if !errors.Is(err, store.ErrNotFound) {
+		k.Errorf("put with an unknown lease: %v", err)
+	}
+	if k.get("c").Exists() || !k.get("a").Exists() || k.snapshot(store.Span{}).Revision != rev {
+		k.Error("a transaction that failed changed something")
+	}
+}
+
+func testTxnCompares(k *kvTest) {
+	create := store.Txn{If: []store.Compare{{Key: "a"}}, Then: []store.Op{store.Put("a", []byte("1"))}}
+	first, err := k.kv.Txn(k.Context(), create)
+	if err != nil || !first.Succeeded {
+		k.Fatalf("creating: %+v, %v", first, err)
+	}
+	for name, compares := range map[string][]store.Compare{
+		"exists":          {{Key: "a"}},
+		"old revision":    {{Key: "a", ModRevision: first.Revision - 1}},
+		"future revision": {{Key: "a", ModRevision: first.Revision + 1}},
+		"missing":         {{Key: "b", ModRevision: first.Revision}},
+		"one of two":      {{Key: "a", ModRevision: first.Revision}, {Key: "a"}},
+	} {
+		got, err := k.kv.Txn(k.Context(), store.Txn{If: compares, Then: []store.Op{store.Delete("a"), store.Put("c", nil)}})
+		if err != nil || got.Succeeded || got.Revision != first.Revision {
+			k.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+	got, err := k.kv.Txn(k.Context(), store.Txn{
+		If:   []store.Compare{{Key: "a", ModRevision: first.Revision}, {Key: "c"}},
+		Then: []store.Op{store.Put("a", []byte("2"))},
+	})
+	if err != nil || !got.Succeeded || got.Revision != first.Revision+1 {
+		k.Errorf("with compares that hold: %+v, %v", got, err)
+	}
+}
+
+func testTxnRules(k *kvTest) {
+	before := k.snapshot(store.Span{}).Revision
+	var many []store.Op
+	for i := range store.MaxTxnOps + 1 {
+		many = append(many, store.Put(strconv.Itoa(i), nil))
+	}
+	for name, t := range map[string]store.Txn{
+		"twice the same key": {Then: []store.Op{store.Put("a", nil), store.Delete("a")}},
+		"too many":           {Then: many},
+		"empty key":          {Then: []store.Op{store.Put("", nil)}},
+		"long key":           {Then: []store.Op{store.Delete(strings.Repeat("k", store.MaxKey+1))}},
+		"empty compare":      {If: []store.Compare{{}}},
+		"large value":        {Then: []store.Op{store.Put("a", make([]byte, store.MaxValue+1))}},
+	} {
+		if _, err := k.kv.Txn(k.Context(), t); !errors.Is(err, store.ErrInvalid) {
+			k.Errorf("%s: %v", name, err)
+		}
+	}
+	if after := k.snapshot(store.Span{}).Revision; after != before {
+		k.Errorf("revision %d became %d", before, after)
+	}
+	if rev := k.txn(many[:store.MaxTxnOps]...); rev != before+1 {
+		k.Errorf("the largest transaction has revision %d after %d", rev, before)
+	}
+}
+
+func testTxnNoChange(k *kvTest) {
+	rev := k.put("a", "1")
+	if got := k.txn(store.Delete("b")); got != rev {
+		k.Errorf("deleting nothing has revision %d after %d", got, rev)
+	}
+	if got := k.txn(); got != rev {
+		k.Errorf("the empty transaction has revision %d after %d", got, rev)
+	}
+	if got := k.put("a", "1"); got != rev+1 {
+		k.Errorf("putting the same value has revision %d after %d", got, rev)
+	}
+}
+
+// testTxnConcurrent counts to 4*20 by compare and put: no step gets lost.
+func testTxnConcurrent(k *kvTest) {
+	const workers, steps = 4, 20
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for done := 0; done < steps; {
+				item, err := k.kv.Get(k.Context(), "n")
+				if err != nil {
+					k.Error(err)
+					return
+				}
+				n, _ := strconv.Atoi(string(item.Value)) // "" is 0
+				result, err := k.kv.Txn(k.Context(), store.Txn{
+					If:   []store.Compare{{Key: "n", ModRevision: item.ModRevision}},
+					Then: []store.Op{store.Put("n", strconv.AppendInt(nil, int64(n+1), 10))},
+				})
+				if err != nil {
+					k.Error(err)
+					return
+				}
+				if result.Succeeded {
+					done++
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := string(k.get("n").Value); got != strconv.Itoa(workers*steps) {
+		k.Errorf("counted to %s", got)
+	}
+}
+
+func testRestart(k *kvTest) {
+	k.put("a", "1")
+	k.txn(store.Put("a", []byte("2")), store.Put("b", nil))
+	k.txn(store.Delete("b"))
+	before, a := k.snapshot(store.Span{}), k.get("a")
+	k.kv = k.Reopen(k.T, k.kv)
+	after := k.snapshot(store.Span{})
+	if after.Revision != before.Revision || len(after.Items) != 1 {
+		k.Errorf("before %+v, after %+v", before, after)
+	}
+	if got := k.get("a"); got.ModRevision != a.ModRevision || got.CreateRevision != a.CreateRevision || string(got.Value) != "2" {
+		k.Errorf("before %+v, after %+v", a, got)
+	}
+	if rev := k.put("c", ""); rev != before.Revision+1 {
+		k.Errorf("the first revision after %d is %d", before.Revision, rev)
+	}
+}
+
+func testClosed(k *kvTest) {
+	w := k.watch(store.Span{}, 0)
+	lease := k.lease(time.Hour)
+	waiting := make(chan error)
+	go func() {
+		_, err := w.Next(k.Context())
+		waiting <- err
+	}()
+	if err := k.kv.Close(); err != nil {
+		k.Fatal(err)
+	}
+	errs := map[string]error{"next": <-waiting, "keep alive": lease.KeepAlive(k.Context()), "revoke": lease.Revoke(k.Context())}
+	_, errs["get"] = k.kv.Get(k.Context(), "a")
+	_, errs["range"] = k.kv.Range(k.Context(), store.Span{})
+	_, errs["txn"] = k.kv.Txn(k.Context(), store.Txn{})
+	_, errs["watch"] = k.kv.Watch(k.Context(), store.Span{}, 0)
+	_, errs["lease"] = k.kv.Lease(k.Context(), time.Second)
+	errs["close"] = k.kv.Close()
+	for name, err := range errs {
+		if !errors.Is(err, store.ErrClosed) {
+			k.Errorf("%s: %v", name, err)
+		}
+	}
+}

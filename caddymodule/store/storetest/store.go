@@ -1,0 +1,72 @@
+package storetest
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// New returns a store in a new file. When the test ends, it is closed, if the
+// test has not done that, and the file is checked.
+func New(t testing.TB) *store.Store {
+	t.Helper()
+	return Open(t, filepath.Join(t.TempDir(), "gateway.db"))
+}
+
+// Open is New for a file that exists, or that the test wants to name.
+func Open(t testing.TB, path string) *store.Store {
+	t.Helper()
+	s, err := store.New(OpenBolt(t, path), store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closeAny(t, s) })
+	return s
+}
+
+// OpenBolt opens a KV in a file, with the same clean-up.
+func OpenBolt(t testing.TB, path string) store.KV {
+	t.Helper()
+	kv, err := store.OpenBolt(path, store.BoltOptions{LockTimeout: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		closeAny(t, kv)
+		CheckFile(t, path)
+	})
+	return kv
+}
+
+func closeAny(t testing.TB, c interface{ Close() error }) {
+	t.Helper()
+	if err := c.Close(); err != nil && !errors.Is(err, store.ErrClosed) {
+		t.Errorf("closing the store: %v", err)
+	}
+}
+
+// CheckFile runs bbolt's own consistency check over the file of a store that
+// is closed.
+func CheckFile(t testing.TB, path string) {
+	t.Helper()
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: 10 * time.Second, PreLoadFreelist: true})
+	if err != nil {
+		t.Errorf("opening %s to check it: %v", path, err)
+		return
+	}
+	defer db.Close()
+	err = db.View(func(tx *bolt.Tx) error {
+		for err := range tx.Check() {
+			t.Errorf("checking %s: %v", path, err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Errorf("checking %s: %v", path, err)
+	}
+}
