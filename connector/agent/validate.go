@@ -20,7 +20,6 @@ import (
 const (
 	maxUpstreams = 256
 	maxRoutes    = 4096
-	maxNameBytes = 64
 	maxModel     = 256
 )
 
@@ -123,12 +122,8 @@ func (c *Config) validateUpstreams() error {
 
 // checkUpstreamName keeps names to what travels unchanged as a Host header.
 func checkUpstreamName(name string) error {
-	ok := name != "" && len(name) <= maxNameBytes
-	for _, b := range []byte(name) {
-		ok = ok && (b == '-' || b == '_' || b == '.' || '0' <= b && b <= '9' || 'a' <= b && b <= 'z' || 'A' <= b && b <= 'Z')
-	}
-	if !ok {
-		return fmt.Errorf("%q is not a name; use 1 to %d letters, digits, dots, dashes and underscores", name, maxNameBytes)
+	if link.CheckUpstream(name) != nil {
+		return fmt.Errorf("%q is not a name; use 1 to 64 letters, digits, dots, dashes and underscores", name)
 	}
 	return nil
 }

@@ -1,0 +1,224 @@
+// Package agent is the connector: it dials the gateway, says which upstreams it
+// has, and hands the requests that come down the tunnel to them. It listens on
+// nothing.
+//
+// An [Agent] keeps one tunnel up for as long as its Run lasts. The tunnel's
+// protocol is package link's; this package adds what is the connector's own:
+//
+//	config.go, parse.go, validate.go   the configuration and its errors
+//	agent.go, retry.go                 one tunnel after another, and the pauses between
+//	dial.go                            a QUIC connection to the gateway
+//	session.go                         one tunnel: hello, heartbeat, requests, drain
+//	proxy.go, headers.go, payload.go   a request on its way to an upstream
+//	keyfile.go                         an upstream's own key
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"maps"
+	mathrand "math/rand/v2"
+	"net/url"
+	"os"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// Options configures an [Agent]. The zero value works.
+type Options struct {
+	// Logger gets state changes, and requests at debug level. Default: none.
+	Logger *slog.Logger
+	// Version is told to the gateway. Default: "dev".
+	Version string
+	// DrainTimeout is how long running requests may take to finish after Run's
+	// context has ended. Default: 30s.
+	DrainTimeout time.Duration
+}
+
+// Agent is a connector. Make it with [New].
+type Agent struct {
+	logger *slog.Logger
+	hello  link.Hello
+	dialer *dialer
+	proxy  *proxy
+
+	drainTimeout time.Duration
+	pongTimeout  time.Duration
+	retry        retry
+}
+
+// New checks the configuration, reads the upstreams' keys and returns a
+// connector that is ready to run. Its errors name the field and the fix.
+func New(c Config, o Options) (*Agent, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	token, err := link.ParseToken(c.TunnelToken)
+	if err != nil {
+		return nil, fmt.Errorf("tunnel_token: %w", err)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Version == "" {
+		o.Version = "dev"
+	}
+	if o.DrainTimeout <= 0 {
+		o.DrainTimeout = 30 * time.Second
+	}
+	upstreams, err := c.open(o.Logger)
+	if err != nil {
+		return nil, err
+	}
+	server := token.Server
+	if c.Server != "" {
+		server = c.Server
+	}
+	// Without a name the gateway shows the connector's own.
+	host, _ := os.Hostname()
+	a := &Agent{
+		logger: o.Logger,
+		hello: link.Hello{
+			Connector: token.Connector,
+			Secret:    token.Secret,
+			Instance:  rand.Text(),
+			Name:      host,
+			Version:   o.Version,
+			OS:        runtime.GOOS + "/" + runtime.GOARCH,
+			Upstreams: slices.Sorted(maps.Keys(upstreams)),
+			Routes:    c.Routes,
+		},
+		dialer:       newDialer(server, token.Pin),
+		proxy:        newProxy(upstreams, o.Logger),
+		drainTimeout: o.DrainTimeout,
+		pongTimeout:  pongTimeout,
+		retry:        retry{random: mathrand.Float64},
+	}
+	if err := a.hello.Check(); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// open returns the upstreams of a valid configuration by name.
+func (c *Config) open(logger *slog.Logger) (map[string]*upstream, error) {
+	upstreams := make(map[string]*upstream)
+	add := func(name, field, keyPath string, base *url.URL) error {
+		var key *keyFile
+		if keyPath != "" {
+			var err error
+			if key, err = openKeyFile(keyPath, time.Now, logger); err != nil {
+				return fmt.Errorf("%s: %w", field, err)
+			}
+		}
+		upstreams[name] = newUpstream(name, base, key)
+		return nil
+	}
+	if c.Upstream != "" {
+		base, err := plainBase(c.Upstream)
+		if err != nil {
+			return nil, fmt.Errorf("upstream: %w", err)
+		}
+		return upstreams, add(DefaultUpstream, "api_key_file", c.APIKeyFile, base)
+	}
+	for name, u := range c.Upstreams {
+		base, err := fullBase(u.BaseURL)
+		if err != nil {
+			return nil, fmt.Errorf("upstreams.%s.BaseUrl: %w", name, err)
+		}
+		if err := add(name, "upstreams."+name+".api_key_file", u.APIKeyFile, base); err != nil {
+			return nil, err
+		}
+	}
+	return upstreams, nil
+}
+
+// Run keeps a tunnel to the gateway up until ctx ends. Then running requests
+// have the drain timeout to finish, and Run returns nil. Whatever goes wrong
+// with the tunnel is logged and tried again: a gateway that is away, or does
+// not know this connector yet, may be there later. Run must not be called again
+// before it has returned.
+func (a *Agent) Run(ctx context.Context) error {
+	defer a.proxy.close()
+	a.retry.reset()
+	for ctx.Err() == nil {
+		end := a.runOnce(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		pause := a.retry.pause(end)
+		a.report(end, pause)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+	a.logger.Info("stopped")
+	return nil
+}
+
+// ending says how a tunnel, or the attempt at one, came to its end.
+type ending struct {
+	err   error
+	lived time.Duration // zero: there never was a welcome
+}
+
+// runOnce dials, and serves the tunnel until it ends.
+func (a *Agent) runOnce(ctx context.Context) ending {
+	a.logger.Info("connecting", "server", a.dialer.server)
+	dialling, cancel := context.WithTimeout(ctx, a.retry.dialTimeout())
+	defer cancel()
+	conn, err := a.dialer.dial(dialling)
+	if err != nil {
+		return ending{err: err}
+	}
+	s := newSession(a, conn)
+	if err := s.introduce(ctx); err != nil {
+		return ending{err: err}
+	}
+	start := time.Now()
+	stats := conn.ConnectionStats()
+	a.logger.Info("connected", "remote", conn.RemoteAddr().String(), "rtt", stats.SmoothedRTT.Round(time.Microsecond*10).String(),
+		"connector", a.hello.Connector, "session", s.welcome.Session, "gateway_version", s.welcome.Version)
+	err = s.serve(ctx)
+	return ending{err: err, lived: max(time.Since(start), 1)}
+}
+
+// report logs an ending with what to do about it, where there is something.
+func (a *Agent) report(end ending, pause time.Duration) {
+	message, level, fix := "cannot connect", slog.LevelWarn, ""
+	if end.lived > 0 {
+		message = "disconnected"
+	}
+	switch kindOf(end.err) {
+	case endComeBack, endReborn:
+		level = slog.LevelInfo
+	case endRefused:
+		level = slog.LevelError
+		fix = "create a new token with `caddy gateway connector create` and put it into tunnel_token"
+	case endRemoved:
+		level = slog.LevelError
+		fix = "the connector was removed on the gateway; create a new one with `caddy gateway connector create`"
+	case endReplaced:
+		level = slog.LevelError
+		fix = "another connector runs with the same tunnel token; stop one of the two, or give it a token of its own"
+	case endWrongPin:
+		level = slog.LevelError
+		fix = "check `server`; if the gateway lost its storage, create a new token with `caddy gateway connector create`"
+	case endSilent:
+		fix = "check that the gateway runs and that UDP can reach it"
+	}
+	attributes := []any{"reason", reason(end.err), "retry_in", pause.Round(10 * time.Millisecond).String()}
+	if end.lived > 0 {
+		attributes = append(attributes, "lived", end.lived.Round(time.Second).String())
+	}
+	if fix != "" {
+		attributes = append(attributes, "fix", fix)
+	}
+	a.logger.Log(context.Background(), level, message, attributes...)
+}

@@ -1,0 +1,163 @@
+package agent
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+const (
+	// addressStagger is how long one address has for its handshake before the
+	// next is tried beside it, RFC 8305 §5.
+	addressStagger = 250 * time.Millisecond
+	// maxAddresses bounds the addresses of one name that are tried.
+	maxAddresses = 8
+)
+
+// dialer makes connections to one gateway.
+type dialer struct {
+	server  string // host:port
+	tls     *tls.Config
+	resolve func(ctx context.Context, server string) ([]netip.AddrPort, error)
+}
+
+func newDialer(server, pin string) *dialer {
+	return &dialer{server: server, tls: link.ConnectorTLS(pin), resolve: resolve}
+}
+
+// dial returns a connection to the gateway: the name is looked up anew each
+// time, and of several addresses the first that answers wins.
+func (d *dialer) dial(ctx context.Context) (*quic.Conn, error) {
+	addresses, err := d.resolve(ctx, d.server)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // stops the losers
+	type result struct {
+		conn *quic.Conn
+		err  error
+	}
+	results := make(chan result, len(addresses)) // nobody waits for the losers
+	next := time.NewTimer(0)
+	defer next.Stop()
+	var errs []error
+	for waiting := addresses; len(errs) < len(addresses); {
+		select {
+		case <-next.C:
+			if len(waiting) == 0 {
+				continue
+			}
+			address := waiting[0]
+			waiting = waiting[1:]
+			go func() {
+				conn, err := d.dialAddress(ctx, address)
+				results <- result{conn, err}
+			}()
+			next.Reset(addressStagger)
+		case r := <-results:
+			if r.err == nil {
+				outstanding := len(addresses) - len(waiting) - len(errs) - 1
+				go func() {
+					for range outstanding {
+						if late := <-results; late.err == nil {
+							late.conn.CloseWithError(quic.ApplicationErrorCode(link.CloseNone), "")
+						}
+					}
+				}()
+				return r.conn, nil
+			}
+			errs = append(errs, r.err)
+			next.Reset(0)
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+// dialAddress makes a connection on a socket of its own. A socket that several
+// connections shared would need connection ids on our side, of which a change
+// of the NAT's mapping uses up one each time until none is left.
+func (d *dialer) dialAddress(ctx context.Context, address netip.AddrPort) (*quic.Conn, error) {
+	network := "udp4"
+	if address.Addr().Is6() {
+		network = "udp6"
+	}
+	socket, err := net.ListenUDP(network, nil)
+	if err != nil {
+		return nil, fmt.Errorf("opening a UDP socket: %w", err)
+	}
+	conn, err := quic.Dial(ctx, socket, net.UDPAddrFromAddrPort(address), d.tls, link.ConnectorQUIC())
+	if err != nil {
+		socket.Close()
+		return nil, fmt.Errorf("dialling %s: %w", address, dialError(ctx, err))
+	}
+	go func() { // quic-go leaves a socket that it did not open to its owner
+		<-conn.Context().Done()
+		socket.Close()
+	}()
+	return conn, nil
+}
+
+// dialError says what a failed handshake means.
+func dialError(ctx context.Context, err error) error {
+	var timeout *quic.HandshakeTimeoutError
+	var idle *quic.IdleTimeoutError
+	switch {
+	case errors.Is(err, link.ErrPin):
+		return link.ErrPin // without the words of TLS
+	case ctx.Err() != nil, errors.As(err, &timeout), errors.As(err, &idle):
+		return errSilent
+	default:
+		return err
+	}
+}
+
+// resolve looks up the addresses of server, a host:port. The two families take
+// turns, so that one that does not work costs little.
+func resolve(ctx context.Context, server string) ([]netip.AddrPort, error) {
+	host, service, err := net.SplitHostPort(server)
+	if err != nil {
+		return nil, fmt.Errorf("reading the server address: %w", err)
+	}
+	port, err := net.DefaultResolver.LookupPort(ctx, "udp", service)
+	if err != nil {
+		return nil, fmt.Errorf("reading the server's port: %w", err)
+	}
+	found, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil, fmt.Errorf("resolving the server: %w", err)
+	}
+	return interleave(found, uint16(port)), nil
+}
+
+// interleave makes the families take turns, beginning with that of the first
+// address.
+func interleave(found []netip.Addr, port uint16) []netip.AddrPort {
+	var same, other []netip.AddrPort
+	for _, address := range found {
+		address = address.Unmap()
+		if address.Is4() == found[0].Unmap().Is4() {
+			same = append(same, netip.AddrPortFrom(address, port))
+		} else {
+			other = append(other, netip.AddrPortFrom(address, port))
+		}
+	}
+	var out []netip.AddrPort
+	for i := range max(len(same), len(other)) {
+		if i < len(same) {
+			out = append(out, same[i])
+		}
+		if i < len(other) {
+			out = append(out, other[i])
+		}
+	}
+	return out[:min(len(out), maxAddresses)]
+}

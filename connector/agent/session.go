@@ -1,0 +1,263 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+const (
+	// pongTimeout is how long a gateway may take to answer a ping.
+	pongTimeout = 3 * time.Second
+	// helloTimeout is how long it may take to answer the hello.
+	helloTimeout = 10 * time.Second
+	// closeTimeout is how long the last goodbye of a drain may take.
+	closeTimeout = 2 * time.Second
+	// minHeartbeat guards against a gateway that asks for pings without pause.
+	minHeartbeat = 20 * time.Millisecond
+	maxHeartbeat = time.Minute
+	// defaultHeartbeat is for a gateway that does not say.
+	defaultHeartbeat = 3 * time.Second
+)
+
+// session is one tunnel.
+type session struct {
+	agent   *Agent
+	conn    *quic.Conn
+	stream  *quic.Stream // of control
+	control *link.Control
+	welcome link.Welcome
+
+	heartbeat atomic.Int64  // time.Duration between pings
+	pongs     chan struct{} // one for each pong
+	why       atomic.Value  // error: the reason, if this side ends the tunnel
+	requests  sync.WaitGroup
+}
+
+func newSession(a *Agent, conn *quic.Conn) *session {
+	s := &session{agent: a, conn: conn, pongs: make(chan struct{}, 1)}
+	s.heartbeat.Store(int64(defaultHeartbeat))
+	return s
+}
+
+// introduce says hello and waits for the welcome. If it fails, the connection
+// is closed.
+func (s *session) introduce(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	// A read of the stream knows no context; closing the connection ends it.
+	stop := context.AfterFunc(ctx, func() { s.close(link.CloseNone, errNoWelcome) })
+	defer func() {
+		if !stop() && err == nil {
+			err = errNoWelcome
+		}
+		if err != nil {
+			s.close(link.CloseNone, err)
+		}
+	}()
+	if s.stream, err = s.conn.OpenStreamSync(ctx); err != nil {
+		return s.explain(fmt.Errorf("opening the control stream: %w", err))
+	}
+	s.control = link.NewControl(s.stream)
+	if err := s.control.Send(s.agent.hello); err != nil {
+		return s.explain(err)
+	}
+	for {
+		message, err := s.control.Receive()
+		if errors.Is(err, link.ErrUnknownMessage) {
+			continue
+		}
+		if err != nil {
+			return s.explain(fmt.Errorf("waiting for the gateway's welcome: %w", err))
+		}
+		switch m := message.(type) {
+		case link.Welcome:
+			s.welcome = m
+			s.setHeartbeat(m.HeartbeatMillis)
+			return nil
+		case link.Deny:
+			return m
+		}
+	}
+}
+
+// explain replaces an error of a stream by that of the connection, if it is
+// over: the connection's knows why.
+func (s *session) explain(err error) error {
+	if s.conn.Context().Err() != nil {
+		return s.ended()
+	}
+	return err
+}
+
+// ended returns why a tunnel that is over has ended.
+func (s *session) ended() error {
+	if why, ok := s.why.Load().(ownEnd); ok {
+		return why.error
+	}
+	return context.Cause(s.conn.Context())
+}
+
+// ownEnd is an error in a form that atomic.Value takes: always the same type.
+type ownEnd struct{ error }
+
+// serve takes requests until the tunnel ends, and returns why it did. When ctx
+// ends, it drains the tunnel first.
+func (s *session) serve(ctx context.Context) error {
+	var background sync.WaitGroup
+	background.Go(s.accept)
+	background.Go(s.listen)
+	background.Go(s.ping)
+	select {
+	case <-s.conn.Context().Done():
+	case <-ctx.Done():
+		s.drain()
+	}
+	// Nothing outlives the tunnel: with it end all streams, and with them the
+	// contexts of the requests.
+	background.Wait()
+	s.requests.Wait()
+	return s.ended()
+}
+
+// accept starts requests. It does nothing else: the queue of new streams is
+// short.
+func (s *session) accept() {
+	for {
+		stream, err := s.conn.AcceptStream(s.conn.Context())
+		if err != nil {
+			return
+		}
+		s.requests.Go(func() { s.request(stream) })
+	}
+}
+
+// request serves one stream.
+func (s *session) request(stream *quic.Stream) {
+	if err := link.Serve(stream, s.agent.proxy); err != nil {
+		s.agent.logger.Debug("request ended early", "session", s.welcome.Session, "error", err)
+	}
+}
+
+// listen handles the gateway's control messages.
+func (s *session) listen() {
+	for {
+		message, err := s.control.Receive()
+		if errors.Is(err, link.ErrUnknownMessage) {
+			continue // of a newer gateway
+		}
+		if err != nil {
+			s.fail(err)
+			return
+		}
+		switch m := message.(type) {
+		case link.Ping:
+			err = s.send(link.Pong{})
+		case link.Pong:
+			s.setHeartbeat(m.HeartbeatMillis)
+			select {
+			case s.pongs <- struct{}{}:
+			default: // one is waiting already
+			}
+		case link.Drain:
+			s.agent.logger.Info("gateway is shutting down", "session", s.welcome.Session)
+			err = s.send(link.DrainOK{})
+		}
+		if err != nil {
+			s.fail(err)
+			return
+		}
+	}
+}
+
+// send writes one control message; a gateway that does not read it in time is
+// lost.
+func (s *session) send(m link.Message) error {
+	if err := s.stream.SetWriteDeadline(time.Now().Add(s.agent.pongTimeout)); err != nil {
+		return err
+	}
+	return s.control.Send(m)
+}
+
+// fail ends a tunnel whose control stream has failed. That is mostly because
+// the tunnel has ended already, and then this changes nothing.
+func (s *session) fail(err error) {
+	if errors.Is(err, link.ErrMalformed) {
+		s.agent.logger.Error("gateway breaks the protocol", "session", s.welcome.Session, "error", err)
+		s.close(link.CloseProtocol, err)
+		return
+	}
+	// The gateway may be about to say why it closes.
+	select {
+	case <-s.conn.Context().Done():
+	case <-time.After(closeTimeout):
+		s.close(link.CloseLost, err)
+	}
+}
+
+// setHeartbeat follows what the gateway asks for, within reason.
+func (s *session) setHeartbeat(milliseconds int) {
+	if milliseconds > 0 {
+		s.heartbeat.Store(int64(min(max(time.Duration(milliseconds)*time.Millisecond, minHeartbeat), maxHeartbeat)))
+	}
+}
+
+// ping asks the gateway for a sign of life, again and again. QUIC alone would
+// notice a gateway that was killed only at its idle timeout.
+func (s *session) ping() {
+	timer := time.NewTimer(time.Duration(s.heartbeat.Load()))
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.conn.Context().Done():
+			return
+		case <-timer.C:
+		}
+		if err := s.send(link.Ping{}); err != nil {
+			s.fail(err)
+			return
+		}
+		timer.Reset(s.agent.pongTimeout)
+		select {
+		case <-s.conn.Context().Done():
+			return
+		case <-timer.C:
+			s.close(link.CloseLost, errNoPong)
+			return
+		case <-s.pongs:
+			timer.Reset(time.Duration(s.heartbeat.Load()))
+		}
+	}
+}
+
+// drain leaves the tunnel without breaking a request: the gateway sends no more
+// of them, and closes when it has the last answer.
+func (s *session) drain() {
+	s.agent.logger.Info("draining", "session", s.welcome.Session, "timeout", s.agent.drainTimeout.String())
+	if err := s.send(link.Drain{}); err != nil {
+		s.close(link.CloseNone, err)
+		return
+	}
+	select {
+	case <-s.conn.Context().Done():
+	case <-time.After(s.agent.drainTimeout):
+		s.agent.logger.Warn("running requests did not finish in time", "session", s.welcome.Session)
+		s.close(link.CloseNone, errDrainTimeout)
+	}
+}
+
+// close ends the tunnel at once. Its reason counts only if nobody else has ended
+// the tunnel before.
+func (s *session) close(code link.CloseCode, why error) {
+	if s.conn.Context().Err() == nil {
+		s.why.CompareAndSwap(nil, ownEnd{why})
+	}
+	s.conn.CloseWithError(quic.ApplicationErrorCode(code), "")
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime/debug"
+
+	"golang.org/x/term"
+)
+
+// newLogger returns the program's logger.
+func newLogger(w io.Writer, format, level string) (*slog.Logger, error) {
+	levels := map[string]slog.Level{
+		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
+	}
+	lowest, ok := levels[level]
+	if !ok {
+		return nil, fmt.Errorf("--log-level: %q is not known; use debug, info, warn or error", level)
+	}
+	options := &slog.HandlerOptions{Level: lowest}
+	if format == "auto" {
+		format = "json"
+		if isTerminal(w) {
+			format = "text"
+		}
+	}
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, options)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, options)), nil
+	default:
+		return nil, fmt.Errorf("--log-format: %q is not known; use auto, text or json", format)
+	}
+}
+
+func isTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// version is set by the linker: -X main.version=….
+var version string
+
+// programVersion is the linker's version or, in a plain `go build`, the one that
+// the Go toolchain takes from the tag or the commit.
+func programVersion() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}

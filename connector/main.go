@@ -1,0 +1,85 @@
+// Command connector publishes model servers of this machine's network through a
+// Postern gateway. It dials out to the gateway and listens on nothing.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes.
+const (
+	exitOK      = 0
+	exitRuntime = 1
+	exitUsage   = 2 // flags or configuration that can never work
+)
+
+func main() {
+	os.Exit(run(context.Background(), os.Args[1:], system{
+		stdout: os.Stdout,
+		stderr: os.Stderr,
+		getenv: os.Getenv,
+		signals: func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+		},
+	}))
+}
+
+// system is what the program uses of its surroundings.
+type system struct {
+	stdout, stderr io.Writer
+	getenv         func(string) string
+	// signals returns a context that ends with the first signal to stop. After
+	// its cancel function a second signal ends the process.
+	signals func(context.Context) (context.Context, context.CancelFunc)
+}
+
+// run executes a command line and returns the exit code.
+func run(ctx context.Context, args []string, sys system) int {
+	root := rootCommand(sys)
+	root.SetArgs(args)
+	root.SetOut(sys.stdout)
+	root.SetErr(sys.stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintln(sys.stderr, "Error:", err)
+	var failed *runtimeError
+	if errors.As(err, &failed) {
+		return exitRuntime
+	}
+	return exitUsage
+}
+
+// runtimeError is an error that another try, without a change of the command
+// line or the configuration, may not meet.
+type runtimeError struct{ err error }
+
+func (e *runtimeError) Error() string { return e.err.Error() }
+func (e *runtimeError) Unwrap() error { return e.err }
+
+func rootCommand(sys system) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "connector",
+		Short: "Publish a model server of your own through a Postern gateway",
+		Long: `The connector runs next to a model server (Ollama, llama-server, vLLM, …), dials
+out to a Postern gateway, and hands the gateway's requests to the model server.
+It needs no open port.
+
+Exit codes: 0 done, 1 failed, 2 wrong flags or configuration.`,
+		Version:       programVersion(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetVersionTemplate("connector {{.Version}}\n")
+	root.AddCommand(runCommand(sys))
+	return root
+}
