@@ -1,9 +1,6 @@
 package dialect
 
-import (
-	"bytes"
-	"strings"
-)
+import "bytes"
 
 // field is a key of a request body that the gateway acts on.
 type field uint8
@@ -35,6 +32,7 @@ type ChatRequest struct {
 	Model        string // the public name that the client asked for
 	Stream       bool   // the client wants an event stream
 	IncludeUsage bool   // the client wants usage in its stream
+	Choices      int    // how many choices the answer may have; 0 is unknown
 
 	body    []byte
 	kind    OperationKind
@@ -50,7 +48,7 @@ type ChatRequest struct {
 // the upstream might act on one that was not checked here. What else the body
 // holds is the upstream's affair, bytes that are no UTF-8 too.
 func ScanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
-	r := &ChatRequest{body: body, kind: op.Kind}
+	r := &ChatRequest{body: body, kind: op.Kind, Choices: 1}
 	m := membersOf(body, (&scanner{data: body}).space(0))
 	if m.close != '}' {
 		return nil, notAnObject(&m)
@@ -60,8 +58,11 @@ func ScanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
 		if err := r.note(&m); err != nil {
 			return nil, err
 		}
-		if name := contentField(op.Kind); name != "" && m.is(name) {
+		switch string(m.name()) {
+		case contentField(op.Kind):
 			content = place{m.key, m.value}
+		case "n":
+			r.noteChoices(m.raw())
 		}
 	}
 	if m.err() == nil && m.space(m.end) != len(body) {
@@ -81,33 +82,45 @@ func ScanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
 			return nil, wrongType(fieldNames[f], "a number", raw)
 		}
 	}
-	return r, checkContent(op.Kind, content, body)
+	if err := r.checkContent(content); err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
-// contentField is the key without which an operation means nothing.
+// contentField is the key of what an operation is about.
 func contentField(kind OperationKind) string {
 	switch kind {
 	case ChatCompletions:
 		return "messages"
-	case Embeddings:
-		return "input"
+	case Completions:
+		return "prompt"
 	}
-	return ""
+	return "input"
 }
 
 // checkContent refuses a body that lacks what the operation is about: some
 // upstreams answer that with 500, which would look like their own fault.
-func checkContent(kind OperationKind, content place, body []byte) *Error {
-	name := contentField(kind)
+func (r *ChatRequest) checkContent(content place) *Error {
+	raw := content.value.of(r.body)
 	switch {
-	case name == "":
-		return nil
+	case r.kind == Completions:
+		if !isString(raw) { // several prompts make several choices each
+			r.Choices = 0
+		}
 	case !content.found():
-		return missing(name)
-	case kind == ChatCompletions && body[content.value.start] != '[':
-		return wrongType(name, "an array", content.value.of(body))
+		return missing(contentField(r.kind))
+	case r.kind == ChatCompletions && raw[0] != '[':
+		return wrongType(contentField(r.kind), "an array", raw)
 	}
 	return nil
+}
+
+// noteChoices reads how many choices the client wants.
+func (r *ChatRequest) noteChoices(raw []byte) {
+	if n, ok := integer(raw); ok && n > 1 && n < 1<<16 {
+		r.Choices = int(n)
+	}
 }
 
 // actsOn reports whether the gateway acts on a field in this operation.
@@ -139,17 +152,14 @@ func (r *ChatRequest) note(m *members) *Error {
 // isLike reports whether the member's key is name in any case, as readers that
 // fold case would have it (encoding/json does: "MODEL", and "ſtream" too).
 func (m *members) isLike(name string) bool {
-	raw := m.data[m.key.start+1 : m.key.end-1]
-	if bytes.IndexByte(raw, '\\') < 0 {
-		return len(raw) >= len(name) && bytes.EqualFold(raw, []byte(name))
-	}
-	return strings.EqualFold(unquote(m.key.of(m.data)), name)
+	key := m.name()
+	return len(key) >= len(name) && bytes.EqualFold(key, []byte(name))
 }
 
 // checkKey refuses a key that is like name but not name, or comes again.
 func checkKey(m *members, name string, before place, param string) *Error {
-	if !m.is(name) {
-		return invalid(param, "unsupported_parameter", "Unknown parameter %q: did you mean %q?", show(unquote(m.key.of(m.data))), name)
+	if string(m.name()) != name {
+		return invalid(param, "unsupported_parameter", "Unknown parameter %q: did you mean %q?", show(string(m.name())), name)
 	}
 	if before.found() {
 		return invalid(param, "", "The key %q comes twice in the request body; send it once.", param)

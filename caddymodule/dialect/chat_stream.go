@@ -1,49 +1,186 @@
 package dialect
 
-// ChatPing keeps a silent chat stream alive.
+import "bytes"
+
+// ChatPing keeps a silent chat stream alive: a comment.
 var ChatPing = []byte(": ping\n\n")
 
-// ChatStream turns the bytes of an upstream's event stream into the client's.
-type ChatStream struct{}
+// doneEvent ends a chat stream that is complete.
+const doneEvent = "data: [DONE]\n\n"
 
 // ChatStreamOptions are a ChatStream's options.
 type ChatStreamOptions struct {
-	Model        string // public name, for the client
-	IncludeUsage bool   // the client asked for usage
+	// The public model name, for the client to see.
+	Model string
+
+	// The client asked for usage. Else usage is taken off the stream.
+	IncludeUsage bool
+
+	// How many choices the client asked for; 0 if that is not known.
+	Choices int
+
+	// Number tool calls anew where the upstream gives several the same
+	// index. Ollama, which does, is recognised without it.
+	RepairToolIndex bool
+}
+
+// ChatStream turns an upstream's event stream into the client's, in the chat
+// dialect: each event's JSON is spliced, not decoded. It puts the public model
+// name in, takes `"error":null` out (the Go SDK takes the mere key for a
+// failure) and usage too unless the client asked for it, and sees to it that
+// the stream ends well only if it was complete: with [DONE] after a
+// finish_reason for each choice that was begun, else with an error event.
+//
+// Upstream comments are dropped. A model server that has come to a standstill
+// may go on sending them; the gateway has pings of its own.
+//
+// It is fed bytes as they come, cut anywhere, and allocates nothing for an
+// event once its buffers have grown.
+type ChatStream struct {
+	o      ChatStreamOptions
+	model  []byte // quoted
+	repair bool
+
+	reader   eventReader
+	edits    edits
+	out      []byte
+	scratch  []byte // texts of edits
+	choices  []choiceState
+	tools    toolSlots
+	envelope []byte // id and created, as members, of the first chunk
+
+	usage    Usage
+	gotUsage bool
+	events   int
+	err      *Error
+	done     bool
 }
 
 // NewChatStream returns a stream that has seen nothing.
-func NewChatStream(o ChatStreamOptions) *ChatStream { return nil }
+func NewChatStream(o ChatStreamOptions) *ChatStream {
+	return &ChatStream{o: o, model: appendQuoted(nil, o.Model), repair: o.RepairToolIndex}
+}
 
-// Feed takes bytes as they came and returns what to send to the client now:
-// whole events, maybe none. They are valid until the next call.
-func (s *ChatStream) Feed(p []byte) []byte { return nil }
+// Feed takes the upstream's next bytes and returns what to send to the client
+// at once: whole events, possibly none. They are valid until the next call.
+func (s *ChatStream) Feed(p []byte) []byte {
+	if s.done {
+		return nil
+	}
+	s.clear()
+	for s.reader.feed(p); !s.done && s.reader.next(); {
+		s.event(s.reader.name, s.reader.data)
+	}
+	s.checkReader()
+	return s.out
+}
 
-// End is the end of the upstream's bytes: cause is nil for a clean end, else
-// what broke it (used unless the answer is complete). It returns the last
-// bytes for the client. No call after Done is needed or does harm.
-func (s *ChatStream) End(cause *Error) []byte { return nil }
+// End ends the upstream's stream and returns the last bytes for the client.
+// cause is nil if the upstream ended its message properly, else what to tell
+// the client if its answer is not complete.
+func (s *ChatStream) End(cause *Error) []byte {
+	if s.done {
+		return nil
+	}
+	s.clear()
+	if s.reader.finish() && !(s.Finished() && !isJSON(s.reader.data)) {
+		// But for a last event that broke off behind a complete answer.
+		s.event(s.reader.name, s.reader.data)
+	}
+	s.checkReader()
+	switch {
+	case s.done:
+	case s.Finished(), cause == nil && s.complete():
+		s.finish()
+	case cause != nil:
+		s.abort(cause)
+	default:
+		s.abort(StreamBroken())
+	}
+	return s.out
+}
 
-// Done reports that the client has got its [DONE] or an error: read no more.
-func (s *ChatStream) Done() bool { return false }
+// Done reports that the client's stream has ended: nothing more need be read.
+func (s *ChatStream) Done() bool { return s.done }
 
-// Finished reports that every choice has its finish_reason: the upstream has
-// 5 s to send usage and [DONE], then call End(nil).
-func (s *ChatStream) Finished() bool { return false }
+// Finished reports that every choice that the client asked for has its
+// finish_reason. Only usage and [DONE] may follow: after 5 s without them, end
+// the stream as if they had come.
+func (s *ChatStream) Finished() bool {
+	return s.complete() && s.o.Choices > 0 && len(s.choices) >= s.o.Choices
+}
 
-// Events is the number of data events so far; comments are none, so that
-// it tells progress.
-func (s *ChatStream) Events() int { return 0 }
+// Events counts the events with data that have come: it tells progress, which
+// comments are not.
+func (s *ChatStream) Events() int { return s.events }
 
-// Err is the error that ended the stream, nil while there is none.
-func (s *ChatStream) Err() *Error { return nil }
+// Err is the error that ended the stream, nil if there is none.
+func (s *ChatStream) Err() *Error { return s.err }
 
-// Usage is what the upstream said last of its tokens.
-func (s *ChatStream) Usage() (Usage, bool) { return Usage{}, false }
+// Usage is the usage that the upstream told last; false if it told none.
+func (s *ChatStream) Usage() (Usage, bool) { return s.usage, s.gotUsage }
 
-// RewriteCompletion puts the public model name into a whole answer.
-func RewriteCompletion(body []byte, model string) ([]byte, Usage, *Error) { return nil, Usage{}, nil }
+// clear makes room for the next output.
+func (s *ChatStream) clear() {
+	if s.out = s.out[:0]; cap(s.out) > keepBuffer {
+		s.out = nil
+	}
+}
 
-// ReplayAsStream turns a whole answer into the event stream that an upstream
-// would have sent, to be fed to a stream.
-func ReplayAsStream(body []byte) ([]byte, *Error) { return nil, nil }
+// checkReader ends the stream if its events cannot be read on.
+func (s *ChatStream) checkReader() {
+	if err := s.reader.err; err != nil && !s.done {
+		s.abort(&Error{Kind: KindUpstream, NoRetry: true, Message: "The model server's stream cannot be read: " + err.Error() + "."})
+	}
+}
+
+// event acts on one event of the upstream.
+func (s *ChatStream) event(name, data []byte) {
+	isError := string(name) == "error"
+	if len(data) == 0 && !isError {
+		return
+	}
+	s.events++
+	switch {
+	case isError:
+		s.abort(fromEvent(data))
+	case string(bytes.TrimSpace(data)) == "[DONE]":
+		if s.settle(); s.complete() {
+			s.finish()
+		} else {
+			s.abort(StreamBroken())
+		}
+	default:
+		s.chunk(data)
+	}
+}
+
+// finish ends the stream well.
+func (s *ChatStream) finish() {
+	s.out = append(s.out, doneEvent...)
+	s.done = true
+}
+
+// abort ends the stream with an error event.
+func (s *ChatStream) abort(e *Error) {
+	s.out = append(s.out, e.Event(Chat, "")...)
+	s.err, s.done = e, true
+}
+
+// appendEvent appends an event that holds one JSON text. A line end in JSON is
+// white space; as a blank it leaves the event on one line, for the clients
+// that read no more than one.
+func appendEvent(b []byte, text func([]byte) []byte) []byte {
+	b = append(b, "data: "...)
+	from := len(b)
+	b = text(b)
+	for i := from; i < len(b); i++ {
+		k := bytes.IndexByte(b[i:], '\n')
+		if k < 0 {
+			break
+		}
+		i += k
+		b[i] = ' '
+	}
+	return append(b, "\n\n"...)
+}

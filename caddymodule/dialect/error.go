@@ -126,7 +126,7 @@ func (e *Error) Body(d Dialect, requestID string) []byte {
 	if d == Messages {
 		b = e.appendMessages(b, requestID)
 	} else {
-		b = e.appendOpenAI(b)
+		b = e.appendOpenAI(b, d)
 	}
 	return append(b, '\n')
 }
@@ -140,14 +140,18 @@ func (e *Error) Event(d Dialect, requestID string) []byte {
 		b = e.appendMessages(b, requestID)
 	} else {
 		b = append(b, "data: "...)
-		b = e.appendOpenAI(b)
+		b = e.appendOpenAI(b, d)
 	}
 	return append(b, "\n\n"...)
 }
 
 // appendOpenAI appends the error object of chat, responses and models.
-func (e *Error) appendOpenAI(b []byte) []byte {
+func (e *Error) appendOpenAI(b []byte, d Dialect) []byte {
 	row := &kinds[e.Kind]
+	param := e.Param
+	if e.Kind == KindContextLength && d == Responses {
+		param = "input"
+	}
 	code := row.code
 	if e.Code != "" {
 		code = e.Code
@@ -157,7 +161,7 @@ func (e *Error) appendOpenAI(b []byte) []byte {
 	b = append(b, `,"type":`...)
 	b = appendQuoted(b, row.openaiType)
 	b = append(b, `,"param":`...)
-	b = appendQuotedOrNull(b, e.Param)
+	b = appendQuotedOrNull(b, param)
 	b = append(b, `,"code":`...)
 	b = appendQuotedOrNull(b, code)
 	return append(b, "}}"...)

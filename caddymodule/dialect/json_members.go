@@ -86,13 +86,13 @@ func (m *members) next() bool {
 	return true
 }
 
-// is reports whether the member's key is name, in whatever way it is written.
-func (m *members) is(name string) bool {
+// name is the member's key, decoded; valid as long as the data is.
+func (m *members) name() []byte {
 	raw := m.data[m.key.start+1 : m.key.end-1]
 	if bytes.IndexByte(raw, '\\') < 0 {
-		return string(raw) == name
+		return raw
 	}
-	return unquote(m.key.of(m.data)) == name
+	return []byte(unquote(m.key.of(m.data)))
 }
 
 // raw is the value's bytes.
@@ -134,6 +134,19 @@ func isBool(raw []byte) bool { return len(raw) > 0 && (raw[0] == 't' || raw[0] =
 // isNumber reports whether a value is a number.
 func isNumber(raw []byte) bool {
 	return len(raw) > 0 && (raw[0] == '-' || '0' <= raw[0] && raw[0] <= '9')
+}
+
+// isFilled reports whether a value is a string, array or object with something
+// in it; white space alone counts as nothing in the last two.
+func isFilled(raw []byte) bool {
+	if len(raw) == 0 || raw[0] != '"' && raw[0] != '[' && raw[0] != '{' {
+		return false
+	}
+	if raw[0] == '"' {
+		return len(raw) > 2
+	}
+	s := scanner{data: raw}
+	return s.space(1) != len(raw)-1
 }
 
 // integer reads a whole number; ok is false for any other value.

@@ -2,19 +2,116 @@ package dialect
 
 import (
 	"net/url"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
 // Model is an entry of the list of models.
 type Model struct {
-	ID      string
+	ID      string // the public name
 	Owner   string // the account
 	Created time.Time
 }
 
-// ModelsList is the body of GET /v1/models. The query's limit, after_id and
-// before_id count only if paging is set: the request has an anthropic-version.
-func ModelsList(models []Model, query url.Values, paging bool) ([]byte, *Error) { return nil, nil }
+// page is the part of the list that a client asks for.
+type page struct {
+	after, before string
+	limit         int // 0 is all
+}
+
+// ModelsList is the body of GET /v1/models: one body for the clients of both
+// shapes, sorted by name. The Anthropic paging parameters limit, after_id and
+// before_id count only if paging is set, that is, if the request has an
+// anthropic-version: OpenAI clients know none.
+func ModelsList(models []Model, query url.Values, paging bool) ([]byte, *Error) {
+	list := slices.SortedFunc(slices.Values(models), func(a, b Model) int { return strings.Compare(a.ID, b.ID) })
+	more := false
+	if paging {
+		p, err := parsePage(query)
+		if err != nil {
+			return nil, err
+		}
+		list, more = p.cut(list)
+	}
+	b := append(make([]byte, 0, 128+256*len(list)), `{"object":"list","data":[`...)
+	for i, m := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = m.append(b)
+	}
+	b = append(b, `],"has_more":`...)
+	b = strconv.AppendBool(b, more)
+	first, last := "", ""
+	if len(list) > 0 {
+		first, last = list[0].ID, list[len(list)-1].ID
+	}
+	b = appendQuotedOrNull(append(b, `,"first_id":`...), first)
+	b = appendQuotedOrNull(append(b, `,"last_id":`...), last)
+	return append(b, "}\n"...), nil
+}
 
 // ModelObject is the body of GET /v1/models/{id}.
-func ModelObject(m Model) []byte { return nil }
+func ModelObject(m Model) []byte {
+	return append(m.append(make([]byte, 0, 256)), '\n')
+}
+
+// append appends the model's object.
+func (m Model) append(b []byte) []byte {
+	b = appendQuoted(append(b, `{"id":`...), m.ID)
+	b = strconv.AppendInt(append(b, `,"object":"model","created":`...), m.Created.Unix(), 10)
+	b = appendQuoted(append(b, `,"owned_by":`...), m.Owner)
+	b = appendQuoted(append(b, `,"type":"model","display_name":`...), m.ID)
+	b = m.Created.UTC().AppendFormat(append(b, `,"created_at":"`...), time.RFC3339)
+	return append(b, `"}`...)
+}
+
+// parsePage reads the paging parameters.
+func parsePage(query url.Values) (p page, err *Error) {
+	p.after, p.before = query.Get("after_id"), query.Get("before_id")
+	if p.after != "" && p.before != "" {
+		return p, invalid("before_id", "", "before_id: give after_id or before_id, not both")
+	}
+	text := query.Get("limit")
+	if text == "" {
+		return p, nil
+	}
+	const most = 1000
+	n, convErr := strconv.Atoi(text)
+	if convErr != nil || n < 1 || n > most {
+		return p, invalid("limit", "", "limit: must be a whole number from 1 to %d", most)
+	}
+	p.limit = n
+	return p, nil
+}
+
+// cut takes the page out of a sorted list; more tells whether the list goes on
+// in the direction of paging. The ids are places in the order of names, so
+// that a page can be had although the model it starts at is gone.
+func (p page) cut(list []Model) (_ []Model, more bool) {
+	if p.after != "" {
+		list = list[sortPlace(list, p.after, true):]
+	}
+	backwards := p.before != ""
+	if backwards {
+		list = list[:sortPlace(list, p.before, false)]
+	}
+	if p.limit == 0 || p.limit >= len(list) {
+		return list, false
+	}
+	if backwards {
+		return list[len(list)-p.limit:], true
+	}
+	return list[:p.limit], true
+}
+
+// sortPlace is the place of an id in a sorted list, or the one behind it.
+func sortPlace(list []Model, id string, behind bool) int {
+	i, found := slices.BinarySearchFunc(list, id, func(m Model, id string) int { return strings.Compare(m.ID, id) })
+	if found && behind {
+		i++
+	}
+	return i
+}

@@ -15,14 +15,14 @@ func parseUsage(raw []byte) (u Usage, ok bool) {
 		return Usage{}, false
 	}
 	for m := membersOf(raw, 0); m.next(); {
-		switch {
-		case m.is("prompt_tokens"):
+		switch string(m.name()) {
+		case "prompt_tokens":
 			u.PromptTokens, _ = integer(m.raw())
-		case m.is("completion_tokens"):
+		case "completion_tokens":
 			u.CompletionTokens, _ = integer(m.raw())
-		case m.is("prompt_tokens_details"):
+		case "prompt_tokens_details":
 			u.CachedTokens = detail(m.raw(), "cached_tokens")
-		case m.is("completion_tokens_details"):
+		case "completion_tokens_details":
 			u.ReasoningTokens = detail(m.raw(), "reasoning_tokens")
 		}
 	}
@@ -35,7 +35,7 @@ func detail(raw []byte, name string) (n int64) {
 		return 0
 	}
 	for m := membersOf(raw, 0); m.next(); {
-		if m.is(name) {
+		if string(m.name()) == name {
 			n, _ = integer(m.raw())
 		}
 	}

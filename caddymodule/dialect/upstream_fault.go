@@ -1,0 +1,141 @@
+package dialect
+
+import (
+	"bytes"
+	"encoding/json"
+	"html"
+	"regexp"
+	"strings"
+)
+
+// maxMessage is the most bytes of an upstream's text that a message repeats.
+const maxMessage = 2 << 10
+
+// fault is what an upstream's error body says, whatever its shape.
+type fault struct {
+	message string // cleaned, "" if there is none
+	kind    string // its "type"
+	code    string // its "code", if that is a string
+	status  int    // its "code", if that is a number
+	prompt  int64  // tokens that were asked for
+	window  int64  // tokens that there is room for
+}
+
+// faultBody holds the members of all known error bodies:
+//
+//	{"error":{"message","type","code":"…" or 400}}       OpenAI, vLLM, Ollama, llama.cpp
+//	{"error":"text"}                                     Ollama's own API, LM Studio
+//	{"object":"error","message":…,"code":400}            older vLLM, SGLang
+//	{"detail":"text"} {"detail":[{"loc":[…],"msg":…}]}   FastAPI
+type faultBody struct {
+	Error   json.RawMessage `json:"error"`
+	Message json.RawMessage `json:"message"`
+	Detail  json.RawMessage `json:"detail"`
+	Type    json.RawMessage `json:"type"`
+	Code    json.RawMessage `json:"code"`
+	Prompt  json.RawMessage `json:"n_prompt_tokens"`
+	Window  json.RawMessage `json:"n_ctx"`
+}
+
+// readFault reads an error body.
+func readFault(body []byte) fault {
+	const most = 1 << 20 // no honest error is larger
+	var f fault
+	f.read(bytes.TrimSpace(body[:min(len(body), most)]), 0)
+	f.message = clean(f.message)
+	return f
+}
+
+// read reads one level: bodies nest errors in "error", and some servers a
+// whole body as the text of "message".
+func (f *fault) read(data []byte, level int) {
+	const deepest = 4
+	var b faultBody
+	if level == deepest || len(data) == 0 || data[0] != '{' || json.Unmarshal(data, &b) != nil {
+		f.message = string(data)
+		return
+	}
+	if s := stringOf(b.Type); s != "" {
+		f.kind = s
+	}
+	if n, ok := integer(b.Code); ok {
+		f.status = int(n)
+	} else if s := stringOf(b.Code); s != "" {
+		f.code = truncate(s, 64)
+	}
+	if n, ok := integer(b.Prompt); ok {
+		f.prompt = n
+	}
+	if n, ok := integer(b.Window); ok {
+		f.window = n
+	}
+	for _, raw := range [...]json.RawMessage{b.Error, b.Message, b.Detail} {
+		if !isFilled(raw) {
+			continue
+		}
+		switch raw[0] {
+		case '{':
+			f.read(raw, level+1)
+		case '[':
+			f.message = details(raw)
+		default: // a string
+			f.read([]byte(strings.TrimSpace(unquote(raw))), level+1)
+		}
+		if f.message != "" {
+			return
+		}
+	}
+	if level == 0 && !isFilled(b.Error) { // JSON of no known shape
+		f.message = string(data)
+	}
+}
+
+// details joins the entries of FastAPI's "detail", each with its place.
+func details(raw []byte) string {
+	const most = 5
+	var list []struct {
+		Loc []any  `json:"loc"`
+		Msg string `json:"msg"`
+	}
+	if json.Unmarshal(raw, &list) != nil {
+		return string(raw)
+	}
+	var b strings.Builder
+	for i, entry := range list[:min(len(list), most)] {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		for k, part := range entry.Loc {
+			if k > 0 {
+				b.WriteByte('.')
+			}
+			text, _ := json.Marshal(part)
+			b.WriteString(strings.Trim(string(text), `"`))
+		}
+		if len(entry.Loc) > 0 {
+			b.WriteString(": ")
+		}
+		b.WriteString(entry.Msg)
+	}
+	return b.String()
+}
+
+// What marks a text as HTML, what of HTML holds no text, and tags.
+var (
+	htmlMark   = regexp.MustCompile(`(?i)<(!doctype|html|head|body|title|h[1-6]|p|pre|center|div)\b`)
+	htmlHidden = regexp.MustCompile(`(?is)<(script|style)\b.*?</(script|style)\s*>|<!--.*?-->`)
+	htmlTag    = regexp.MustCompile(`(?s)<[^>]*>`)
+)
+
+// clean makes a message of an upstream's text: valid UTF-8, without HTML, of
+// at most maxMessage bytes.
+func clean(text string) string {
+	const most = 64 << 10 // of HTML, to find the text in it
+	text = strings.ToValidUTF8(truncate(text, most), "\uFFFD")
+	if htmlMark.MatchString(text) {
+		text = htmlHidden.ReplaceAllString(text, " ")
+		text = html.UnescapeString(htmlTag.ReplaceAllString(text, " "))
+		text = strings.Join(strings.Fields(text), " ")
+	}
+	return truncate(strings.TrimSpace(text), maxMessage)
+}
