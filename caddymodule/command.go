@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -17,9 +16,11 @@ import (
 
 func init() {
 	caddycmd.RegisterCommand(caddycmd.Command{
-		Name:      "gateway",
-		Short:     "Manages the model gateway",
-		CobraFunc: gatewayCommand,
+		Name:  "gateway",
+		Short: "Manages the model gateway",
+		CobraFunc: func(cmd *cobra.Command) {
+			gatewayCommand(cmd, commandEnv{now: time.Now, zone: time.Local})
+		},
 	})
 }
 
@@ -30,7 +31,7 @@ const (
 )
 
 // gatewayCommand builds `caddy gateway` and everything below it.
-func gatewayCommand(root *cobra.Command) {
+func gatewayCommand(root *cobra.Command, env commandEnv) {
 	root.Use = "gateway"
 	root.Long = `Manages the model gateway: API keys, connectors and deployments.
 
@@ -41,7 +42,6 @@ default one (localhost:2019, or $CADDY_ADMIN).`
   caddy gateway connector create --name workstation
   caddy gateway deployment set qwen3:8b --connector workstation
   caddy gateway key create --name laptop --scope "qwen*"`
-	env := commandEnv{now: time.Now, zone: time.Local}
 	root.AddCommand(
 		keyCommand(env),
 		connectorCommand(env),
@@ -88,6 +88,7 @@ func commandGroup(cmd *cobra.Command) {
 
 // takes makes cmd take exactly the named arguments.
 func takes(cmd *cobra.Command, names ...string) {
+	cmd.DisableFlagsInUseLine = true
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < len(names):

@@ -42,7 +42,7 @@ without routes uses its only upstream, and the public name there.`,
 		if args[0] == "" {
 			return usagef("the name is empty; usage: %s", cmd.UseLine())
 		}
-		connector, err := needs(cmd, "connector", "caddy gateway deployment set "+args[0]+" --connector workstation")
+		connector, err := needs(cmd, "connector", "caddy gateway deployment set "+printable(args[0])+" --connector workstation")
 		if err != nil {
 			return err
 		}

@@ -49,6 +49,9 @@ func printStatus(w io.Writer, s manage.Status) {
 	row("Connectors", "%d, %d online", s.Connectors.Total, s.Connectors.Online)
 	row("Deployments", "%d, %d online", s.Deployments.Total, s.Deployments.Online)
 	row("Keys", "%d valid, %d revoked", s.Keys.Active, s.Keys.Revoked)
+	c := s.Counters
+	row("Tunnels", "%d opened, %d replaced, %d denied, %d rejected", c.Connected, c.Replaced, c.Denied, c.Rejected)
+	row("Requests", "%d, %d without an answer", c.Requests, c.Failed)
 }
 
 // url is the base of the gateway's HTTP API for a sample request, or a

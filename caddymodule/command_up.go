@@ -38,7 +38,10 @@ the one of the last run.`,
 	runs(cmd, func(cmd *cobra.Command, _ []string) error {
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 		defer stop()
-		u := &up{connect: flagValue(cmd, "connect"), listen: flagValue(cmd, "listen"), messages: cmd.ErrOrStderr()}
+		u := &up{
+			connect: flagValue(cmd, "connect"), listen: flagValue(cmd, "listen"),
+			search: probeBases(), messages: cmd.ErrOrStderr(),
+		}
 		defer u.stop()
 		ready, err := u.start(ctx)
 		if err != nil {

@@ -23,6 +23,7 @@ import (
 type up struct {
 	connect  string    // --connect; "" searches
 	listen   string    // --listen; "" is the default
+	search   []string  // base URLs to search, in this order
 	messages io.Writer // progress and warnings, for people
 
 	addresses upAddresses
@@ -104,7 +105,7 @@ func (u *up) modelServer(ctx context.Context) (modelServer, error) {
 	if connect != "" {
 		return u.namedServer(ctx, probe, connect)
 	}
-	server, ok, notes := probe.search(ctx, probeBases())
+	server, ok, notes := probe.search(ctx, u.search)
 	u.ready.Notes = notes
 	if !ok {
 		if server, err = u.startScripted(ctx, probe); err != nil {
@@ -194,7 +195,7 @@ func (u *up) startConnector(ctx context.Context, app *App, id, token string, ser
 		Upstreams:   map[string]agent.Upstream{upName: {BaseURL: server.base + "/v1"}},
 	}
 	logger := slog.New(slog.NewTextHandler(u.messages, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	a, err := agent.New(config, agent.Options{Logger: logger})
+	a, err := agent.New(config, agent.Options{Logger: logger, DrainTimeout: agentGrace})
 	if err != nil {
 		return fmt.Errorf("configuring the connector: %w", err)
 	}

@@ -17,6 +17,7 @@ import (
 // upAddresses are the addresses that `caddy gateway up` listens on. All of
 // them are loopback.
 type upAddresses struct {
+	name   string   // host name for clients of the HTTP API
 	hosts  []string // IP addresses of the HTTP API, the same port on all
 	port   int      // of the HTTP API
 	tunnel string   // UDP
@@ -27,7 +28,7 @@ const defaultUpListen = "localhost:8080"
 
 // url is the base of the HTTP API.
 func (a upAddresses) url() string {
-	return "http://localhost:" + strconv.Itoa(a.port)
+	return "http://" + net.JoinHostPort(a.name, strconv.Itoa(a.port))
 }
 
 // errPortTaken marks an HTTP port that another program has.
@@ -61,13 +62,14 @@ func (a *upAddresses) chooseHTTP(listen string) error {
 		return usagef("--listen %q is not an address such as localhost:8081", printable(listen))
 	}
 	candidates := []string{"127.0.0.1", "::1"}
+	a.name = "localhost"
 	if host != "" && host != "localhost" {
 		ip, err := netip.ParseAddr(host)
 		if err != nil || !ip.IsLoopback() {
 			return usagef("--listen %q is not on this machine only; `caddy gateway up` listens on localhost. "+
 				"For a public gateway write a Caddyfile and use `caddy run`", printable(listen))
 		}
-		candidates = []string{ip.String()}
+		candidates, a.name = []string{ip.String()}, ip.String()
 	}
 	a.port = int(n)
 	for _, ip := range candidates {
@@ -123,7 +125,7 @@ func chooseAdmin(preferred string) (string, error) {
 // caddyfile is the configuration that `caddy gateway up` runs: what a user
 // would write by hand for a gateway on this machine.
 func (a upAddresses) caddyfile(database string) string {
-	names := []string{a.url()}
+	names := []string{"http://localhost:" + strconv.Itoa(a.port)}
 	for _, ip := range a.hosts {
 		names = append(names, "http://"+net.JoinHostPort(ip, strconv.Itoa(a.port)))
 	}

@@ -113,17 +113,13 @@ func (p prober) ask(ctx context.Context, base string) (modelServer, error) {
 // parseModels reads the OpenAI model list {"data":[{"id":"…"}]}. Ollama says
 // null for an empty list.
 func parseModels(r io.Reader) ([]string, error) {
-	var list struct {
-		Data *json.RawMessage `json:"data"`
-	}
+	var list map[string]json.RawMessage
 	var entries []struct {
 		ID string `json:"id"`
 	}
 	err := json.NewDecoder(r).Decode(&list)
-	if err == nil && list.Data != nil {
-		err = json.Unmarshal(*list.Data, &entries)
-	}
-	if err != nil {
+	data, ok := list["data"]
+	if err != nil || !ok || json.Unmarshal(data, &entries) != nil {
 		return nil, errors.New("it answers GET /v1/models with something else than a list of models")
 	}
 	ids := make([]string, 0, len(entries))

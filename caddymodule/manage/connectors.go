@@ -95,7 +95,7 @@ func (s *Service) RemoveConnector(ctx context.Context, account, idOrName string)
 	if err != nil {
 		return Connector{}, err
 	}
-	s.tunnels.Disconnect(c.ID)
+	s.tunnels.Disconnect(c.ID, link.CloseRemoved)
 	s.audit("connector.remove", account, c.ID, c.Name)
 	return connectorOf(c, tunnel.Info{}, false), nil
 }

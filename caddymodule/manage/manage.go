@@ -30,6 +30,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/link"
 )
 
 // Tunnels is what the operations need of the tunnel hub.
@@ -39,7 +40,7 @@ type Tunnels interface {
 	// Counters are the totals since the process started.
 	Counters() tunnel.Counters
 	// Disconnect closes the tunnel of a connector, if there is one.
-	Disconnect(connectorID string)
+	Disconnect(connectorID string, code link.CloseCode)
 }
 
 // Endpoint is how the gateway is reached from outside.

@@ -3,6 +3,8 @@ package manage_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -22,6 +24,9 @@ import (
 
 const prefix = "/model_gateway"
 
+// pin is well-formed, which is all that tokens ask of it.
+var pin = base64.RawURLEncoding.EncodeToString(make([]byte, sha256.Size))
+
 // fakeTunnels is a hub whose sessions the test sets.
 type fakeTunnels struct {
 	mu           sync.Mutex
@@ -35,10 +40,12 @@ func (f *fakeTunnels) Sessions() []tunnel.Info {
 	return f.infos
 }
 
-func (f *fakeTunnels) Disconnect(id string) {
+func (f *fakeTunnels) Disconnect(id string, code link.CloseCode) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.disconnected = append(f.disconnected, id)
+	if code == link.CloseRemoved {
+		f.disconnected = append(f.disconnected, id)
+	}
 }
 
 func (f *fakeTunnels) Counters() tunnel.Counters { return tunnel.Counters{} }
@@ -73,7 +80,7 @@ func newGateway(t *testing.T) *gateway {
 	t.Cleanup(func() { _ = st.Close() })
 	g := &gateway{
 		t: t, store: st, tunnels: &fakeTunnels{}, log: &bytes.Buffer{},
-		endpoint: manage.Endpoint{URL: "https://gw.example.com", Listen: ":7443", Public: "gw.example.com:7443", Pin: "pin"},
+		endpoint: manage.Endpoint{URL: "https://gw.example.com", Listen: ":7443", Public: "gw.example.com:7443", Pin: pin},
 	}
 	g.service = manage.New(manage.Options{
 		Store: st, Tunnels: g.tunnels, Version: "v1.2.3",
@@ -177,7 +184,7 @@ func TestConnectors(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := created["id"].(string)
-	if token.Server != "gw.example.com:7443" || token.Pin != "pin" || token.Connector != id {
+	if token.Server != "gw.example.com:7443" || token.Pin != pin || token.Connector != id {
 		t.Errorf("token leads to %q, pin %q, connector %q", token.Server, token.Pin, token.Connector)
 	}
 	if _, err := g.store.AuthenticateConnector(id, token.Secret); err != nil {
@@ -263,7 +270,7 @@ func TestStatus(t *testing.T) {
 	got := want[manage.Status](g, 200, "GET", "/status", "")
 	wanted := manage.Status{
 		Version: "v1.2.3", URL: "https://gw.example.com",
-		Listener:    manage.Listener{Address: ":7443", Public: "gw.example.com:7443", Pin: "pin"},
+		Listener:    manage.Listener{Address: ":7443", Public: "gw.example.com:7443", Pin: pin},
 		Connectors:  manage.Reachable{Total: 2, Online: 1},
 		Deployments: manage.Reachable{Total: 1, Online: 1},
 		Keys:        manage.KeyCount{Active: 1, Revoked: 1},

@@ -1,0 +1,253 @@
+package caddymodule
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// adminAnswer is what the fake admin endpoint says to one request.
+type adminAnswer struct {
+	status int
+	body   string
+}
+
+// fakeAdmin answers with what answers has under "METHOD path", and writes
+// down the requests.
+type fakeAdmin struct {
+	answers  map[string]adminAnswer
+	requests bytes.Buffer
+}
+
+func (f *fakeAdmin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	line := r.Method + " " + r.RequestURI
+	body, _ := io.ReadAll(r.Body)
+	fmt.Fprintln(&f.requests, strings.TrimSpace(line+" "+string(body)))
+	answer, ok := f.answers[line]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(answer.status)
+	_, _ = io.WriteString(w, answer.body)
+}
+
+// ranCommand is the outcome of one command line.
+type ranCommand struct {
+	out, err string
+	exit     int
+}
+
+// runCommand runs `caddy gateway args…` at a fixed time.
+func runCommand(t *testing.T, args ...string) ranCommand {
+	t.Helper()
+	now := func() time.Time { return time.Date(2026, 5, 2, 12, 0, 0, 0, time.UTC) }
+	root, gateway := &cobra.Command{Use: "caddy", SilenceUsage: true}, &cobra.Command{}
+	gatewayCommand(gateway, commandEnv{now: now, zone: time.UTC})
+	root.AddCommand(gateway)
+	var out, errOut bytes.Buffer
+	root.SetOut(&out)
+	root.SetErr(&errOut)
+	root.SetArgs(append([]string{"gateway"}, args...))
+	err := root.ExecuteContext(t.Context())
+	return ranCommand{out: out.String(), err: errOut.String(), exit: exitCode(err)}
+}
+
+// exitCode is the code that Caddy's main function makes of err. The type that
+// carries another code than 1 is not exported.
+func exitCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	if v := reflect.ValueOf(err); v.Kind() == reflect.Pointer && v.Elem().Kind() == reflect.Struct {
+		if code := v.Elem().FieldByName("ExitCode"); code.IsValid() {
+			return int(code.Int())
+		}
+	}
+	return 1
+}
+
+const (
+	keyJSON = `{"id":"key_06b3kz9v6dfx7fbv7wq7m5r2qm","account":"default","name":"laptop","scope":"*",` +
+		`"created_at":"2026-05-01T10:30:00Z","last_used_at":"2026-05-02T11:57:00Z","revoked_at":null}`
+	revokedKeyJSON = `{"id":"key_06b3kz9v6dfx7fbv7wq7m5r2qn","account":"default","name":"ci","scope":"qwen*,llama3.2:3b",` +
+		`"created_at":"2026-04-01T10:30:00Z","last_used_at":null,"revoked_at":"2026-04-02T10:30:00Z"}`
+	createdKeyJSON = `{"id":"key_06b3kz9v6dfx7fbv7wq7m5r2qm","name":"laptop","scope":"*",` +
+		`"key":"sk-svc-EXAMPLE","created_at":"2026-05-01T10:30:00Z"}`
+	onlineJSON = `{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qm","account":"default","name":"rack","created_at":"2026-05-01T10:30:00Z",` +
+		`"state":"online","transport":"quic","remote":"192.0.2.7:4711","version":"v1.0.0","os":"linux",` +
+		`"upstreams":["ollama","vllm"],"since":"2026-05-02T09:00:00Z","rtt_ms":12.5,"active":1}`
+	offlineJSON    = `{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qn","account":"default","name":"home","created_at":"2026-05-01T10:30:00Z","state":"offline"}`
+	hostileJSON    = `{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qo","account":"default","name":"x","created_at":"2026-05-01T10:30:00Z","state":"online","version":"\u001b[2J\nv1\tx"}`
+	deploymentJSON = `{"account":"default","name":"qwen3:8b","connector":"con_06b3kz9v6dfx7fbv7wq7m5r2qm","model":"qwen3",` +
+		`"created_at":"2026-05-01T10:30:00Z","updated_at":"2026-05-02T10:30:00Z","connector_name":"rack","state":"online"}`
+	warnedJSON = `{"account":"default","name":"org/m","connector":"con_06b3kz9v6dfx7fbv7wq7m5r2qm","upstream":"olama",` +
+		`"created_at":"2026-05-01T10:30:00Z","updated_at":"2026-05-02T10:30:00Z","connector_name":"rack","state":"online",` +
+		`"warning":"connector \"rack\" has no upstream \"olama\"; it has: ollama, vllm"}`
+	statusJSON = `{"version":"v1.2.3","url":"https://gw.example.com","listener":{"address":":7443","public":"gw.example.com:7443","pin":"PIN"},` +
+		`"connectors":{"total":2,"online":1},"deployments":{"total":3,"online":2},"keys":{"active":1,"revoked":4},"counters":{"connected":3,"replaced":1,"denied":2,"rejected":0,"requests":120,"failed":4}}`
+)
+
+// TestCommandOutput runs command lines against a fake admin endpoint and
+// compares the requests they make, what they print and how they exit.
+func TestCommandOutput(t *testing.T) {
+	ok := func(request, body string) map[string]adminAnswer {
+		return map[string]adminAnswer{request: {200, body}}
+	}
+	status := adminAnswer{200, statusJSON}
+	tests := []struct {
+		name    string
+		args    string // separated by spaces
+		answers map[string]adminAnswer
+	}{
+		{"help", "--help", nil},
+		{"help_key_create", "key create --help", nil},
+		{"help_deployment_set", "deployment set --help", nil},
+		{"help_up", "up --help", nil},
+		{"key_create", "key create --name laptop --scope *", map[string]adminAnswer{
+			"POST /model_gateway/keys": {201, createdKeyJSON}, "GET /model_gateway/status": status,
+		}},
+		{"key_create_unknown_url", "key create --name laptop --account team", ok("POST /model_gateway/keys", createdKeyJSON)},
+		{"key_create_json", "key create --name laptop --json", ok("POST /model_gateway/keys", createdKeyJSON)},
+		{"key_create_no_name", "key create", nil},
+		{"key_list", "key list", ok("GET /model_gateway/keys", "["+keyJSON+","+revokedKeyJSON+"]")},
+		{"key_list_empty", "key list --account a&b", ok("GET /model_gateway/keys?account=a%26b", "[]")},
+		{"key_list_json", "key list --json", ok("GET /model_gateway/keys", "["+keyJSON+"]")},
+		{"key_revoke", "key revoke key_1", ok("DELETE /model_gateway/keys/key_1", keyJSON)},
+		{"key_revoke_unknown", "key revoke key_1", map[string]adminAnswer{
+			"DELETE /model_gateway/keys/key_1": {404, `{"error":"there is no key \"key_1\""}`},
+		}},
+		{"key_revoke_no_id", "key revoke", nil},
+		{"connector_create", "connector create --name home", ok("POST /model_gateway/connectors", `{"id":"con_1","name":"home","tunnel_token":"ptt_EXAMPLE"}`)},
+		{"connector_create_json", "connector create --name home --json", ok("POST /model_gateway/connectors", `{"id":"con_1","name":"home","tunnel_token":"ptt_EXAMPLE"}`)},
+		{"connector_create_taken", "connector create --name home", map[string]adminAnswer{
+			"POST /model_gateway/connectors": {409, `{"error":"the name \"home\" is taken"}`},
+		}},
+		{"connector_list", "connector list", ok("GET /model_gateway/connectors", "["+onlineJSON+","+offlineJSON+"]")},
+		{"connector_list_empty", "connector list", ok("GET /model_gateway/connectors", "[]")},
+		{"connector_list_hostile", "connector list", ok("GET /model_gateway/connectors", "["+hostileJSON+"]")},
+		{"connector_list_json", "connector list --json", ok("GET /model_gateway/connectors", "["+onlineJSON+","+offlineJSON+"]")},
+		{"connector_remove", "connector remove home", ok("DELETE /model_gateway/connectors/home", offlineJSON)},
+		{"deployment_set", "deployment set qwen3:8b --connector rack --model qwen3", ok("PUT /model_gateway/deployments/qwen3:8b", deploymentJSON)},
+		{"deployment_set_warning", "deployment set org/m --connector rack --upstream olama", ok("PUT /model_gateway/deployments/org%2Fm", warnedJSON)},
+		{"deployment_set_no_connector", "deployment set m", nil},
+		{"deployment_set_two_names", "deployment set a b --connector rack", nil},
+		{"deployment_list", "deployment list", ok("GET /model_gateway/deployments", "["+deploymentJSON+","+warnedJSON+"]")},
+		{"deployment_list_empty", "deployment list", ok("GET /model_gateway/deployments", "[]")},
+		{"deployment_list_json", "deployment list --json", ok("GET /model_gateway/deployments", "["+deploymentJSON+"]")},
+		{"deployment_remove", "deployment remove ..", ok("DELETE /model_gateway/deployments/%2E%2E", deploymentJSON)},
+		{"status", "status", ok("GET /model_gateway/status", statusJSON)},
+		{"status_json", "status --json", ok("GET /model_gateway/status", statusJSON)},
+		{"no_gateway_configured", "status", map[string]adminAnswer{
+			"GET /model_gateway/status": {503, `{"error":"the running configuration has no model gateway"}`},
+		}},
+		{"plain_caddy", "status", nil},
+		{"not_json", "status", ok("GET /model_gateway/status", "<html>")},
+		{"other_server", "status", map[string]adminAnswer{"GET /model_gateway/status": {502, "<html>"}}},
+		{"unknown_command", "frobnicate", nil},
+		{"unknown_subcommand", "key make", nil},
+		{"unknown_flag", "key list --jsn", nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			admin := &fakeAdmin{answers: tt.answers}
+			server := httptest.NewServer(admin)
+			defer server.Close()
+			address := strings.TrimPrefix(server.URL, "http://")
+			args := strings.Fields(tt.args)
+			shown := "$ caddy gateway " + strings.Join(args, " ") + "\n"
+			if !strings.Contains(tt.name, "help") && !strings.Contains(tt.name, "unknown_command") {
+				args = append(args, "--address", address)
+			}
+			ran := runCommand(t, args...)
+			got := fmt.Sprintf("%s-- requests --\n%s-- stdout --\n%s-- stderr --\n%s-- exit %d --\n",
+				shown, admin.requests.String(), ran.out, ran.err, ran.exit)
+			compareGolden(t, tt.name, strings.ReplaceAll(got, address, "ADDRESS"))
+		})
+	}
+}
+
+// compareGolden compares got with testdata/command/name.golden.
+func compareGolden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", "command", name+".golden")
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	wanted, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(wanted) {
+		t.Errorf("got:\n%s\nwant:\n%s", got, wanted)
+	}
+}
+
+// With no server at the address, the error says what to start.
+func TestCommandWithoutServer(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	address := strings.TrimPrefix(server.URL, "http://")
+	server.Close()
+	for _, address := range []string{address, "unix//nonexistent/admin.sock"} {
+		ran := runCommand(t, "key", "list", "--address", address)
+		for _, part := range []string{"Error: no gateway answers at " + address, "caddy run --config Caddyfile", "caddy gateway up", "--address"} {
+			if !strings.Contains(ran.err, part) {
+				t.Errorf("%s: %q is not in %q", address, part, ran.err)
+			}
+		}
+		if ran.exit != exitFailed || ran.out != "" {
+			t.Errorf("%s: exit %d, stdout %q", address, ran.exit, ran.out)
+		}
+	}
+}
+
+// The admin endpoint is found in a configuration file as Caddy's own commands
+// find it.
+func TestCommandConfigFlag(t *testing.T) {
+	server := httptest.NewServer(&fakeAdmin{answers: map[string]adminAnswer{"GET /model_gateway/keys": {200, "[]"}}})
+	defer server.Close()
+	config := filepath.Join(t.TempDir(), "caddy.json")
+	if err := os.WriteFile(config, []byte(`{"admin":{"listen":"`+strings.TrimPrefix(server.URL, "http://")+`"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if ran := runCommand(t, "key", "list", "--config", config); ran.exit != 0 {
+		t.Errorf("exit %d: %s", ran.exit, ran.err)
+	}
+	if ran := runCommand(t, "key", "list", "--config", config+".none"); ran.exit != exitUsage || !strings.Contains(ran.err, "finding the admin endpoint") {
+		t.Errorf("missing file: exit %d: %s", ran.exit, ran.err)
+	}
+}
+
+func TestAgo(t *testing.T) {
+	now := time.Date(2026, 5, 2, 12, 0, 0, 0, time.UTC)
+	env := commandEnv{now: func() time.Time { return now }}
+	for past, want := range map[time.Duration]string{
+		-time.Second: "0s ago", 0: "0s ago", 59 * time.Second: "59s ago", time.Minute: "1m ago",
+		59 * time.Minute: "59m ago", time.Hour: "1h ago", 47 * time.Hour: "47h ago", 48 * time.Hour: "2d ago",
+	} {
+		at := now.Add(-past)
+		if got := env.ago(&at); got != want {
+			t.Errorf("%v: %q, want %q", past, got, want)
+		}
+	}
+	if got := env.ago(nil); got != "never" {
+		t.Errorf("nil: %q", got)
+	}
+}

@@ -1,0 +1,239 @@
+package caddymodule
+
+import (
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// noTunnels is a hub without tunnels.
+type noTunnels struct{}
+
+func (noTunnels) Sessions() []tunnel.Info           { return nil }
+func (noTunnels) Counters() tunnel.Counters         { return tunnel.Counters{} }
+func (noTunnels) Disconnect(string, link.CloseCode) {}
+
+// newUpAccount is the account of a fresh up.db, and what moves its address.
+func newUpAccount(t *testing.T) (account upAccount, st *store.Store, public *string) {
+	t.Helper()
+	kv, err := store.OpenBolt(filepath.Join(t.TempDir(), "up.db"), store.BoltOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err = store.New(kv, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	key, err := link.NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, pin, err := link.Identity(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public = new("127.0.0.1:7443")
+	service := manage.New(manage.Options{
+		Store: st, Tunnels: noTunnels{},
+		Endpoint: func() manage.Endpoint { return manage.Endpoint{Public: *public, Pin: pin} },
+	})
+	return upAccount{service: service, secrets: st}, st, public
+}
+
+// wantToken checks that the token leads to server and lets the connector in.
+func wantToken(t *testing.T, st *store.Store, id, token, server string) {
+	t.Helper()
+	parsed, err := link.ParseToken(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if parsed.Server != server || parsed.Connector != id {
+		t.Errorf("the token is for %s at %s, want %s at %s", parsed.Connector, parsed.Server, id, server)
+	}
+	if _, err := st.AuthenticateConnector(id, parsed.Secret); err != nil {
+		t.Errorf("the token's secret does not authenticate: %v", err)
+	}
+}
+
+func TestUpConnectorIsReused(t *testing.T) {
+	account, st, public := newUpAccount(t)
+	id, token, err := account.connector(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantToken(t, st, id, token, "127.0.0.1:7443")
+
+	*public = "127.0.0.1:40001" // another run got another port
+	again, token, err := account.connector(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again != id {
+		t.Errorf("the connector is %s, was %s", again, id)
+	}
+	wantToken(t, st, id, token, "127.0.0.1:40001")
+}
+
+// A run that was killed right after it made the connector left one behind
+// whose secret nobody has.
+func TestUpConnectorWithoutItsSecret(t *testing.T) {
+	account, st, _ := newUpAccount(t)
+	left, _, err := st.CreateConnector(t.Context(), store.DefaultAccount, upName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, token, err := account.connector(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id == left.ID {
+		t.Error("the connector without a secret was kept")
+	}
+	wantToken(t, st, id, token, "127.0.0.1:7443")
+}
+
+// One that deployments lead to is somebody's own and is not replaced.
+func TestUpConnectorOfAUser(t *testing.T) {
+	account, st, _ := newUpAccount(t)
+	theirs, _, err := st.CreateConnector(t.Context(), store.DefaultAccount, upName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.SetDeployment(t.Context(), store.Deployment{Account: store.DefaultAccount, Name: "m", Connector: theirs.ID}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := account.connector(t.Context()); err == nil || !strings.Contains(err.Error(), "did not make") {
+		t.Errorf("error = %v", err)
+	}
+}
+
+func TestUpRegister(t *testing.T) {
+	account, st, _ := newUpAccount(t)
+	local, _, err := account.connector(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, _, err := st.CreateConnector(t.Context(), store.DefaultAccount, "other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []store.Deployment{
+		{Name: "gone", Connector: local, Model: "gone"},                        // of a former run
+		{Name: "old-file.gguf", Connector: local, Model: "/x y/old file.gguf"}, // likewise, with a changed name
+		{Name: "alias", Connector: local, Model: "gone"},                       // of the user
+		{Name: "elsewhere", Connector: other.ID, Model: "elsewhere"},           // likewise
+	} {
+		d.Account = store.DefaultAccount
+		if _, err := st.SetDeployment(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	var ready upReady
+	models := []string{"qwen3:8b", "/m/My Model.gguf", "/n/My Model.gguf", "elsewhere", "日本語"}
+	if err := account.register(t.Context(), local, models, &ready); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"qwen3:8b", "My-Model.gguf"}; !reflect.DeepEqual(ready.Models, want) {
+		t.Errorf("models = %q, want %q", ready.Models, want)
+	}
+	wantNotes(t, ready.Notes,
+		`model "/m/My Model.gguf" is registered as My-Model.gguf`,
+		`model "/n/My Model.gguf" is not registered`,
+		`model "elsewhere" is not registered: the deployment of that name leads to another connector`,
+		`model "日本語" is not registered`)
+
+	var names []string
+	for _, d := range st.Deployments(store.DefaultAccount) {
+		names = append(names, d.Name+">"+d.Model)
+	}
+	want := []string{"My-Model.gguf>/m/My Model.gguf", "alias>gone", "elsewhere>elsewhere", "qwen3:8b>qwen3:8b"}
+	slices.Sort(names)
+	slices.Sort(want)
+	if !reflect.DeepEqual(names, want) {
+		t.Errorf("deployments = %q\nwant          %q", names, want)
+	}
+}
+
+func TestUpRegisterNothing(t *testing.T) {
+	account, _, _ := newUpAccount(t)
+	local, _, err := account.connector(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = account.register(t.Context(), local, []string{"日本語"}, new(upReady))
+	if err == nil || !strings.Contains(err.Error(), "日本語") {
+		t.Errorf("error = %v", err)
+	}
+}
+
+// Each run has a key of its own; the last one's is revoked, others are not.
+func TestUpKey(t *testing.T) {
+	account, st, _ := newUpAccount(t)
+	_, laptop, err := st.CreateKey(t.Context(), store.DefaultAccount, "laptop", "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var first, second upReady
+	if err := account.newKey(t.Context(), &first); err != nil {
+		t.Fatal(err)
+	}
+	if len(first.Notes) != 0 {
+		t.Errorf("first run: notes %q", first.Notes)
+	}
+	if err := account.newKey(t.Context(), &second); err != nil {
+		t.Fatal(err)
+	}
+	wantNotes(t, second.Notes, "the key of the last run is revoked")
+	for key, revoked := range map[string]bool{laptop: false, first.Key: true, second.Key: false} {
+		live, ok := st.FindKey(key)
+		if !ok || live.Revoked() != revoked {
+			t.Errorf("key revoked: %v, want %v", ok && live.Revoked(), revoked)
+		}
+	}
+}
+
+func wantNotes(t *testing.T, notes []string, parts ...string) {
+	t.Helper()
+	if len(notes) != len(parts) {
+		t.Fatalf("notes = %q, want %d", notes, len(parts))
+	}
+	for i, part := range parts {
+		if !strings.Contains(notes[i], part) {
+			t.Errorf("note %q has no %q", notes[i], part)
+		}
+	}
+}
+
+func TestUpPrint(t *testing.T) {
+	many := make([]string, 14)
+	for i := range many {
+		many[i] = "m" + string(rune('a'+i))
+	}
+	for name, ready := range map[string]*upReady{
+		"up_found": {
+			URL: "http://localhost:8080", ModelServer: "http://localhost:11434", Models: []string{"nomic-embed-text", "llama3.2:3b"},
+			Key: "sk-svc-EXAMPLE", Admin: "localhost:2019", usualAdmin: true, Notes: []string{"the key of the last run is revoked"},
+		},
+		"up_scripted": {
+			URL: "http://localhost:8081", ModelServer: "http://127.0.0.1:40000", Scripted: true, Models: []string{"scripted"},
+			Key: "sk-svc-EXAMPLE", Admin: "localhost:40001",
+		},
+		"up_many_models": {
+			URL: "http://localhost:8080", ModelServer: "http://localhost:11434", Models: many,
+			Key: "sk-svc-EXAMPLE", Admin: "localhost:2019", usualAdmin: true,
+		},
+	} {
+		var out strings.Builder
+		ready.print(&out)
+		compareGolden(t, name, out.String())
+	}
+}
