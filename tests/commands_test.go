@@ -1,0 +1,207 @@
+package tests
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/proc"
+	"github.com/postern-dev/postern/tests/upstream"
+)
+
+// The whole way by commands alone, as the quick start has it.
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	g := harness.Start(t, harness.Options{})
+	up := upstream.Start(t)
+	up.Handle("", upstream.Echo)
+
+	var key struct {
+		ID, Name, Scope, Key string
+		CreatedAt            time.Time `json:"created_at"`
+	}
+	g.Command(t, &key, "key", "create", "--name", "laptop", "--scope", "org/*")
+	g.Hide(key.Key)
+	if !strings.HasPrefix(key.ID, "key_") || key.Name != "laptop" || key.Scope != "org/*" || time.Since(key.CreatedAt) > time.Minute {
+		t.Errorf("key create printed %+v", key)
+	}
+	var created struct {
+		ID, Name string
+		Token    string `json:"tunnel_token"`
+	}
+	g.Command(t, &created, "connector", "create", "--name", "box")
+	g.Hide(created.Token)
+	config := g.Dir + "/connector.json"
+	text := fmt.Sprintf(`{"tunnel_token":%q,"upstream":%q}`, created.Token, up.URL)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	runConnector(t, g, config)
+	g.Command(t, nil, "deployment", "set", "org/m", "--connector", "box", "--model", "m")
+	var connectors []map[string]any
+	proc.Poll(t, 20*time.Second, "the connector being online", nilContext(func() error {
+		g.Command(t, &connectors, "connector", "list")
+		if len(connectors) != 1 || connectors[0]["state"] != "online" {
+			return fmt.Errorf("connectors: %v", connectors)
+		}
+		return nil
+	}))
+	for _, name := range []string{"id", "name", "state", "transport", "remote", "version", "upstreams", "since"} {
+		if connectors[0][name] == nil {
+			t.Errorf("connector list has no %s: %v", name, connectors[0])
+		}
+	}
+	if a := g.Client(t, key.Key).Post(t, harness.Chat("org/m", "")); a.Status != 200 {
+		t.Errorf("status %d, %s", a.Status, a.Body)
+	}
+	checkLists(t, g, key.ID, key.Key)
+}
+
+// checkLists looks at what the other commands print, and revokes and removes.
+func checkLists(t *testing.T, g *harness.Gateway, keyID, key string) {
+	t.Helper()
+	var deployments, keys []map[string]any
+	g.Command(t, &deployments, "deployment", "list")
+	if len(deployments) != 1 || deployments[0]["name"] != "org/m" || deployments[0]["model"] != "m" {
+		t.Errorf("deployment list printed %v", deployments)
+	}
+	var status map[string]any
+	g.Command(t, &status, "status")
+	for _, name := range []string{"listener", "connectors", "deployments", "counters"} {
+		if status[name] == nil {
+			t.Errorf("status has no %s: %v", name, status)
+		}
+	}
+	g.Command(t, nil, "key", "revoke", keyID)
+	g.Client(t, key).Post(t, harness.Chat("org/m", "")).ExpectError(t, 401, "invalid_request_error", "invalid_api_key")
+	g.Command(t, &keys, "key", "list")
+	if len(keys) != 1 || keys[0]["id"] != keyID || keys[0]["revoked_at"] == nil || keys[0]["last_used_at"] == nil {
+		t.Errorf("key list printed %v", keys)
+	}
+	for _, args := range [][]string{{"key", "list"}, {"connector", "list"}, {"deployment", "list"}, {"status"}} {
+		stdout, stderr, code := g.Run(t, args...)
+		if code != 0 || stdout == "" || strings.Contains(stdout, key) || strings.HasPrefix(stdout, "[{") {
+			t.Errorf("%v for people: code %d, %s%s", args, code, stdout, stderr)
+		}
+	}
+	g.Command(t, nil, "deployment", "remove", "org/m")
+	g.Command(t, nil, "connector", "remove", "box")
+	g.Command(t, &deployments, "deployment", "list")
+	if len(deployments) != 0 {
+		t.Errorf("deployments after the removal: %v", deployments)
+	}
+}
+
+// nilContext adapts a probe that needs no context.
+func nilContext(probe func() error) func(context.Context) error {
+	return func(context.Context) error { return probe() }
+}
+
+// runConnector starts a connector with a configuration.
+func runConnector(t *testing.T, g *harness.Gateway, config string) *proc.Process {
+	t.Helper()
+	root, err := proc.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return proc.Start(t, g.Dir, "connector", exec.Command(root+"/bin/connector", "run", "--config", config))
+}
+
+// Mistakes are answered with the exit code 1 and a text that says what to do.
+func TestCommandErrors(t *testing.T) {
+	t.Parallel()
+	g := harness.Start(t, harness.Options{})
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"key", "create"}, "name"},
+		{[]string{"key", "create", "--name", "x", "--scope", "a b,,"}, "scope"},
+		{[]string{"key", "revoke", "key_nosuch"}, "key_nosuch"},
+		{[]string{"connector", "remove", "nosuch"}, "nosuch"},
+		{[]string{"deployment", "set", "m", "--connector", "nosuch"}, "nosuch"},
+		{[]string{"deployment", "set", "not a name", "--connector", "x"}, "name"},
+		{[]string{"deployment", "remove", "nosuch"}, "nosuch"},
+		{[]string{"key", "creat"}, "creat"},
+		{[]string{"nosuch"}, "nosuch"},
+	} {
+		stdout, stderr, code := g.Run(t, c.args...)
+		if code == 0 || !strings.Contains(stderr, c.want) {
+			t.Errorf("%v: code %d, stdout %q, stderr %q; want %q in it", c.args, code, stdout, stderr, c.want)
+		}
+		if strings.Contains(stderr, "goroutine ") {
+			t.Errorf("%v panicked: %s", c.args, stderr)
+		}
+	}
+	g.Process.Kill()
+	if _, stderr, code := g.Run(t, "status"); code == 0 || !strings.Contains(stderr, g.Admin) {
+		t.Errorf("without a gateway: code %d, %s", code, stderr)
+	}
+}
+
+// `caddy gateway up` before a given upstream: prints a key and a curl line
+// that works.
+func TestUp(t *testing.T) {
+	t.Parallel()
+	s := upstream.Start(t)
+	s.Handle("", upstream.Echo)
+	testUp(t, "-given", "--connect", listModels(t, s).URL)
+}
+
+// listModels is a proxy before a scripted upstream that also lists one model,
+// as `up` asks for to register it.
+func listModels(t *testing.T, s *upstream.Server) *upstream.Server {
+	t.Helper()
+	s.Handle("", func(x *upstream.Exchange) {
+		if x.Request.Method == http.MethodGet && x.Request.Target == "/v1/models" {
+			upstream.JSON(`{"object":"list","data":[{"id":"qwen3:8b","object":"model"}]}`)(x)
+			return
+		}
+		upstream.Echo(x)
+	})
+	return s
+}
+
+func testUp(t *testing.T, name string, args ...string) {
+	t.Helper()
+	root, err := proc.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cmd := exec.Command(root+"/bin/caddy", append([]string{"gateway", "up"}, args...)...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir+"/data", "XDG_CONFIG_HOME="+dir+"/config")
+	p := proc.Start(t, dir, "up"+name, cmd)
+	curl := regexp.MustCompile(`(?m)^\s*curl [^\n]*(\\\n[^\n]*)*`)
+	var line string
+	proc.Poll(t, 30*time.Second, "printing a curl line", nilContext(func() error {
+		if !p.Running() {
+			t.Fatal("up has ended")
+		}
+		if line = curl.FindString(p.Log()); line == "" {
+			return io.ErrNoProgress
+		}
+		return nil
+	}))
+	sh := exec.Command("sh", "-c", line)
+	out, err := sh.Output()
+	if err != nil {
+		t.Fatalf("%s: %v", line, err)
+	}
+	content := false
+	for l := range strings.Lines(string(out)) {
+		content = content || strings.Contains(l, `"content":"`)
+	}
+	if !content {
+		t.Errorf("%s\nprinted %s", line, out)
+	}
+}
