@@ -1,0 +1,170 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// When the disk fails in a commit, nobody knows what the file says until it
+// is read again. The store reads it again.
+func TestFailedCommit(t *testing.T) {
+	t.Parallel()
+	diskFull := errors.New("disk full")
+	for name, commit := range map[string]func(*bolt.Tx) error{
+		"nothing written": func(tx *bolt.Tx) error { return errors.Join(diskFull, tx.Rollback()) },
+		"all written":     func(tx *bolt.Tx) error { return errors.Join(diskFull, tx.Commit()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			kv, err := OpenBolt(filepath.Join(t.TempDir(), "gateway.db"), BoltOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := kv.(*boltKV)
+			s, err := New(kv, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			ctx := context.Background()
+			setCommit(b, commit)
+			if _, _, err := s.CreateKey(ctx, DefaultAccount, "a", "*"); !errors.Is(err, diskFull) {
+				t.Errorf("creating a key: %v", err)
+			}
+			if _, err := kv.Lease(ctx, time.Hour); !errors.Is(err, diskFull) {
+				t.Errorf("creating a lease: %v", err)
+			}
+			setCommit(b, (*bolt.Tx).Commit)
+			if _, _, err := s.CreateKey(ctx, DefaultAccount, "b", "*"); err != nil {
+				t.Fatal(err)
+			}
+			snap, err := kv.Range(ctx, Prefix(dirKeys))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := s.Stats(); got.Keys != len(snap.Items) || got.Revision != snap.Revision {
+				t.Errorf("the view is %+v, the file has %d keys at revision %d", got, len(snap.Items), snap.Revision)
+			}
+		})
+	}
+}
+
+func setCommit(b *boltKV, f func(*bolt.Tx) error) {
+	b.mu.Lock()
+	b.commitTx = f
+	b.mu.Unlock()
+}
+
+// A write gives up in the end when others are always faster.
+func TestConflict(t *testing.T) {
+	t.Parallel()
+	kv, err := OpenBolt(filepath.Join(t.TempDir(), "gateway.db"), BoltOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(kv, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	attempts := 0
+	err = s.update(t.Context(), func() (Txn, error) {
+		attempts++
+		return Txn{If: []Compare{{Key: "x", ModRevision: 4711}}}, nil
+	})
+	if !errors.Is(err, ErrConflict) || attempts != maxAttempts {
+		t.Errorf("after %d attempts: %v", attempts, err)
+	}
+}
+
+func TestNewID(t *testing.T) {
+	t.Parallel()
+	var ids []string
+	start := time.UnixMilli(1_700_000_000_000)
+	for i := range 1000 {
+		ids = append(ids, newID(prefixKey, start.Add(time.Duration(i)*time.Millisecond)))
+	}
+	if !sort.StringsAreSorted(ids) {
+		t.Error("the ids do not sort by their time")
+	}
+	for _, id := range ids {
+		raw, err := idEncoding.DecodeString(strings.TrimPrefix(id, prefixKey))
+		if err != nil || raw[6]>>4 != 7 || raw[8]>>6 != 2 || !checkID(prefixKey, id) || checkID(prefixConnector, id) {
+			t.Errorf("%s is no UUIDv7: %x, %v", id, raw, err)
+		}
+	}
+}
+
+func TestNewSecret(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for range 2000 {
+		s := newSecret(prefixSecret)
+		if len(s) != 50 || seen[s] {
+			t.Fatal("a secret has the wrong length or comes twice")
+		}
+		seen[s] = true
+	}
+}
+
+// FuzzRecord feeds what could be in a file to all decoders: they never panic,
+// what they accept survives encoding, and no error has the content in it.
+func FuzzRecord(f *testing.F) {
+	const key, con = "key_00000000000000000000000000", "con_00000000000000000000000000"
+	hash := strings.Repeat("0a", 32)
+	f.Add("accounts/default", []byte(`{"v":1,"id":"default","name":"default","created_at":"2026-01-02T03:04:05.006Z"}`))
+	f.Add("keys/default/"+key, []byte(`{"v":1,"id":"`+key+`","account":"default","name":"x","scope":"*","created_at":"2026-01-02T03:04:05Z","last_used_at":null,"revoked_at":null,"hash":"`+hash+`"}`))
+	f.Add("connectors/default/"+con, []byte(`{"v":1,"id":"`+con+`","account":"default","name":"x","hash":"`+hash+`"}`))
+	f.Add("deployments/default/a/b", []byte(`{"v":1,"account":"default","name":"a/b","connector":"x","model":"m"}`))
+	f.Add("last_used/default/"+key, []byte(`{"v":1,"last_used_at":"2026-01-02T03:04:05Z"}`))
+	f.Add("secrets/x", []byte(`{"v":1,"value":"AAEC"}`))
+	f.Add("accounts/x", []byte(`{"v":2}`))
+	f.Add("keys/x", []byte(`null`))
+	f.Fuzz(func(t *testing.T, path string, value []byte) {
+		d := new(view).draft(time.UnixMilli(0))
+		item := Item{Key: path, Value: value, ModRevision: 1}
+		if err := d.apply(Event{Item: item}); err != nil {
+			if !errors.Is(err, ErrSchema) {
+				t.Errorf("error %v", err)
+			}
+			if len(d.keys.m)+len(d.connectors.m)+len(d.deployments.m)+len(d.accounts.m) != 0 {
+				t.Error("a damaged record is in the view")
+			}
+		}
+		again(t, item, decodeAccount, func(a Account) any { return accountRecord{version{1}, a} })
+		again(t, item, func(i Item) (keyRecord, error) { r, _, err := decodeKey(i); return r, err }, func(r keyRecord) any { return r })
+		again(t, item, decodeConnector, func(r connectorRecord) any { return r })
+		again(t, item, decodeDeployment, func(d Deployment) any { return deploymentRecord{version{1}, d} })
+		again(t, item, decodeSecret, func(v []byte) any { return secretRecord{version{1}, v} })
+	})
+}
+
+// again decodes, encodes, and does both once more: the two encodings are the
+// same.
+func again[T any](t *testing.T, item Item, decode func(Item) (T, error), record func(T) any) {
+	t.Helper()
+	r, err := decode(item)
+	if err != nil {
+		return
+	}
+	first, err := json.Marshal(record(r))
+	if err != nil {
+		t.Fatalf("encoding %+v: %v", r, err)
+	}
+	item.Value = first
+	if r, err = decode(item); err != nil {
+		t.Fatalf("decoding %s: %v", first, err)
+	}
+	if second, err := json.Marshal(record(r)); err != nil || !bytes.Equal(first, second) {
+		t.Errorf("%s became %s, %v", first, second, err)
+	}
+}

@@ -1,0 +1,486 @@
+package store_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/store/storetest"
+)
+
+const account = store.DefaultAccount
+
+func TestDefaultAccount(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	s := storetest.Open(t, path)
+	a, ok := s.Account(account)
+	if !ok || a.ID != account || a.CreatedAt.IsZero() || len(s.Accounts()) != 1 {
+		t.Errorf("a new store has the accounts %+v", s.Accounts())
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if again, _ := storetest.Open(t, path).Account(account); again != a {
+		t.Errorf("the account %+v became %+v", a, again)
+	}
+}
+
+func mustKey(t testing.TB, s *store.Store, scope string) (store.Key, string) {
+	t.Helper()
+	k, secret, err := s.CreateKey(t.Context(), account, "test key", scope)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k, secret
+}
+
+func TestCreateKey(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	s := storetest.Open(t, path)
+	k, secret := mustKey(t, s, " qwen*, gpt-? ")
+	if !regexp.MustCompile(`^sk-svc-[0-9A-Za-z]{43}$`).MatchString(secret) {
+		t.Error("the secret has not the form it should have")
+	}
+	if !regexp.MustCompile(`^key_[0-9a-v]{26}$`).MatchString(k.ID) {
+		t.Errorf("the id is %q", k.ID)
+	}
+	if k.Scope != "qwen*,gpt-?" || k.Account != account || k.LastUsedAt != nil || k.RevokedAt != nil || k.CreatedAt.IsZero() {
+		t.Errorf("created %+v", k)
+	}
+	live, ok := s.FindKey(secret)
+	if !ok || live.Key() != k || live.Revoked() || live.ID() != k.ID || live.Account() != account {
+		t.Fatalf("found %+v", live)
+	}
+	if !live.Scope().Allows("qwen3:8b") || live.Scope().Allows("llama") {
+		t.Error("the scope is not that of the key")
+	}
+	for _, wrong := range []string{"", "sk-svc-", secret[:49], secret + "x", "sk-svc-" + strings.Repeat("a", 43), strings.ToUpper(secret), secret[7:]} {
+		if _, ok := s.FindKey(wrong); ok {
+			t.Errorf("found a key for a wrong secret of %d bytes", len(wrong))
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil || strings.Contains(string(content), secret[7:]) {
+		t.Errorf("the file holds the secret itself, or %v", err)
+	}
+	again, ok := storetest.Open(t, path).FindKey(secret)
+	if !ok || again.Key() != k {
+		t.Error("the key is not there after a restart")
+	}
+}
+
+func TestCreateKeyErrors(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	for _, c := range []struct {
+		account, name, scope string
+		kind                 error
+		part                 string
+	}{
+		{account, "", "*", store.ErrInvalid, "name of the key is empty"},
+		{account, " x", "*", store.ErrInvalid, "blank"},
+		{account, "a\nb", "*", store.ErrInvalid, "cannot be printed"},
+		{account, "\xff", "*", store.ErrInvalid, "cannot be printed"},
+		{account, strings.Repeat("x", 129), "*", store.ErrInvalid, "129 bytes"},
+		{account, "x", "", store.ErrInvalid, `say "*"`},
+		{account, "x", "a b", store.ErrInvalid, "contains ' '"},
+		{"nobody", "x", "*", store.ErrNotFound, `no account "nobody"`},
+		{"", "x", "*", store.ErrNotFound, "no account"},
+		{"default/x", "x", "*", store.ErrNotFound, "no account"},
+	} {
+		_, _, err := s.CreateKey(t.Context(), c.account, c.name, c.scope)
+		wantError(t, err, c.kind, c.part)
+	}
+	if n := s.Stats().Keys; n != 0 {
+		t.Errorf("there are %d keys", n)
+	}
+}
+
+func TestKeysJSON(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	first, secret := mustKey(t, s, "*")
+	second, _ := mustKey(t, s, "*")
+	keys := s.Keys(account)
+	if len(keys) != 2 || !slices.ContainsFunc(keys, func(k store.Key) bool { return k == first }) ||
+		!slices.ContainsFunc(keys, func(k store.Key) bool { return k == second }) || s.Keys("other") != nil {
+		t.Fatalf("keys %+v", keys)
+	}
+	got, err := json.Marshal(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, _ := json.Marshal(first.CreatedAt)
+	want := fmt.Sprintf(`{"id":%q,"account":"default","name":"test key","scope":"*","created_at":%s,"last_used_at":null,"revoked_at":null}`, first.ID, at)
+	if string(got) != want {
+		t.Errorf("as JSON\n got %s\nwant %s", got, want)
+	}
+	if live, _ := s.FindKey(secret); fmt.Sprintf("%+v", live.Key()) != fmt.Sprintf("%+v", first) {
+		t.Error("the live key differs")
+	}
+}
+
+// What is promised of revocation: new lookups see it and running requests are
+// cut, all before RevokeKey returns.
+func TestRevokeKey(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	s := storetest.Open(t, path)
+	k, secret := mustKey(t, s, "*")
+	live, _ := s.FindKey(secret)
+	var cut, stopped atomic.Int32
+	for range 3 {
+		live.OnRevoke(func() {
+			if !live.Revoked() {
+				t.Error("cut before it was revoked")
+			}
+			cut.Add(1)
+		})
+	}
+	stop := live.OnRevoke(func() { stopped.Add(1) })
+	stop()
+	stop()
+	revoked, err := s.RevokeKey(t.Context(), account, k.ID)
+	if err != nil || revoked.RevokedAt == nil {
+		t.Fatalf("revoked %+v, %v", revoked, err)
+	}
+	if cut.Load() != 3 || stopped.Load() != 0 {
+		t.Errorf("%d of 3 requests cut, %d that had ended", cut.Load(), stopped.Load())
+	}
+	if again, ok := s.FindKey(secret); !ok || again != live || !live.Revoked() {
+		t.Error("a lookup does not see the revocation")
+	}
+	live.OnRevoke(func() { cut.Add(1) })()
+	if cut.Load() != 4 {
+		t.Error("a callback that comes late is not called at once")
+	}
+	again, err := s.RevokeKey(t.Context(), account, k.ID)
+	if err != nil || !again.RevokedAt.Equal(*revoked.RevokedAt) || cut.Load() != 4 {
+		t.Errorf("revoked again: %+v, %v", again, err)
+	}
+	for _, id := range []string{"", "key_", "key_" + strings.Repeat("0", 26), k.ID + "/", "test key"} {
+		_, err := s.RevokeKey(t.Context(), account, id)
+		wantError(t, err, store.ErrNotFound, "there is no key")
+	}
+	_, err = s.RevokeKey(t.Context(), "other", k.ID)
+	wantError(t, err, store.ErrNotFound, "there is no key")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = storetest.Open(t, path)
+	if live, ok := s.FindKey(secret); !ok || !live.Revoked() {
+		t.Error("the key is valid again after a restart")
+	} else {
+		live.OnRevoke(func() { cut.Add(1) })
+	}
+	if cut.Load() != 5 || s.Stats().RevokedKeys != 1 {
+		t.Errorf("after a restart: %d calls, %+v", cut.Load(), s.Stats())
+	}
+}
+
+// Requests begin and end while their key is revoked: each is either cut or
+// ended before, and each that began later finds the key revoked.
+func TestRevokeKeyConcurrent(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	for range 10 {
+		k, secret := mustKey(t, s, "*")
+		var done atomic.Bool
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for range 10000 {
+					returned := done.Load()
+					live, ok := s.FindKey(secret)
+					if !ok {
+						t.Error("lost the key")
+						return
+					}
+					if live.Revoked() {
+						return
+					}
+					if returned {
+						t.Error("the key is valid after RevokeKey has returned")
+						return
+					}
+					var cut atomic.Bool
+					stop := live.OnRevoke(func() { cut.Store(true) })
+					s.Touch(live)
+					if done.Load() && !cut.Load() {
+						t.Error("a request is not cut after RevokeKey has returned")
+					}
+					stop()
+				}
+			})
+		}
+		if _, err := s.RevokeKey(t.Context(), account, k.ID); err != nil {
+			t.Error(err)
+		}
+		done.Store(true)
+		wg.Wait()
+	}
+}
+
+func TestConnectors(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	s := storetest.Open(t, path)
+	c, secret, err := s.CreateConnector(t.Context(), account, "Home GPU")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !regexp.MustCompile(`^con_[0-9a-v]{26}$`).MatchString(c.ID) || !regexp.MustCompile(`^[0-9A-Za-z]{43}$`).MatchString(secret) {
+		t.Errorf("the id is %q, the secret has %d bytes", c.ID, len(secret))
+	}
+	for _, s := range []*store.Store{s, reopen(t, s, path)} {
+		if got, err := s.AuthenticateConnector(c.ID, secret); err != nil || got != c {
+			t.Errorf("authenticated %+v, %v", got, err)
+		}
+		if got, ok := s.Connector(c.ID); !ok || got != c || !slices.Equal(s.Connectors(account), []store.Connector{c}) {
+			t.Errorf("connector %+v, all %+v", got, s.Connectors(account))
+		}
+	}
+	s = storetest.Open(t, filepath.Join(t.TempDir(), "other.db"))
+	c, secret, _ = s.CreateConnector(t.Context(), account, "Home GPU")
+	other, otherSecret, _ := s.CreateConnector(t.Context(), account, "second")
+	for id, secret := range map[string]string{
+		c.ID: otherSecret, other.ID: secret, "": "", c.ID + " ": secret, "con_x": strings.Repeat("0", 43),
+	} {
+		_, err := s.AuthenticateConnector(id, secret)
+		wantError(t, err, store.ErrUnauthenticated, "tunnel token is not valid")
+	}
+	_, _, err = s.CreateConnector(t.Context(), account, "Home GPU")
+	wantError(t, err, store.ErrExists, `"Home GPU" already`)
+	_, _, err = s.CreateConnector(t.Context(), account, "con_mine")
+	wantError(t, err, store.ErrInvalid, "begins as ids do")
+	_, _, err = s.CreateConnector(t.Context(), "nobody", "x")
+	wantError(t, err, store.ErrNotFound, "no account")
+	_, err = s.RemoveConnector(t.Context(), account, "third")
+	wantError(t, err, store.ErrNotFound, `no connector "third"`)
+	if removed, err := s.RemoveConnector(t.Context(), account, "Home GPU"); err != nil || removed != c {
+		t.Errorf("removed %+v, %v", removed, err)
+	}
+	if _, err := s.AuthenticateConnector(c.ID, secret); !errors.Is(err, store.ErrUnauthenticated) {
+		t.Errorf("a removed connector is authenticated: %v", err)
+	}
+	if _, _, err := s.CreateConnector(t.Context(), account, "Home GPU"); err != nil {
+		t.Errorf("the name is not free again: %v", err)
+	}
+	if _, err := s.RemoveConnector(t.Context(), account, other.ID); err != nil {
+		t.Errorf("removing by id: %v", err)
+	}
+}
+
+func reopen(t *testing.T, s *store.Store, path string) *store.Store {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return storetest.Open(t, path)
+}
+
+func TestDeployments(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	s := storetest.Open(t, path)
+	one, _, _ := s.CreateConnector(t.Context(), account, "one")
+	two, _, _ := s.CreateConnector(t.Context(), account, "two")
+	first, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "meta/llama:70b", Connector: "one", Upstream: "vllm", Model: "Llama 70B"})
+	if err != nil || first.Connector != one.ID || first.CreatedAt.IsZero() || first.UpdatedAt != first.CreatedAt {
+		t.Fatalf("set %+v, %v", first, err)
+	}
+	second, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "meta/llama:70b", Connector: two.ID})
+	if err != nil || second.Connector != two.ID || second.Upstream != "" || second.CreatedAt != first.CreatedAt || second.UpdatedAt.Before(first.UpdatedAt) {
+		t.Fatalf("set again %+v, %v", second, err)
+	}
+	third, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "a", Connector: "two"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*store.Store{s, reopen(t, s, path)} {
+		if got, ok := s.Deployment(account, "meta/llama:70b"); !ok || got != second {
+			t.Errorf("deployment %+v", got)
+		}
+		if got := s.Deployments(account); !slices.Equal(got, []store.Deployment{third, second}) {
+			t.Errorf("deployments %+v", got)
+		}
+		if _, ok := s.Deployment("other", "a"); ok || s.Deployments("other") != nil {
+			t.Error("another account has the deployment")
+		}
+	}
+}
+
+func TestDeploymentErrors(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	c, _, _ := s.CreateConnector(t.Context(), account, "one")
+	for _, x := range []struct {
+		d    store.Deployment
+		kind error
+		part string
+	}{
+		{store.Deployment{Account: account, Name: "", Connector: c.ID}, store.ErrInvalid, "empty"},
+		{store.Deployment{Account: account, Name: "a b", Connector: c.ID}, store.ErrInvalid, "contains ' '"},
+		{store.Deployment{Account: account, Name: "a", Connector: c.ID, Upstream: "\t"}, store.ErrInvalid, "upstream"},
+		{store.Deployment{Account: account, Name: "a", Connector: c.ID, Model: " m"}, store.ErrInvalid, "upstream's model"},
+		{store.Deployment{Account: account, Name: "a", Connector: ""}, store.ErrNotFound, "no connector"},
+		{store.Deployment{Account: account, Name: "a", Connector: "two"}, store.ErrNotFound, `no connector "two"`},
+		{store.Deployment{Account: account, Name: "a", Connector: "con_" + strings.Repeat("0", 26)}, store.ErrNotFound, "no connector"},
+		{store.Deployment{Account: "nobody", Name: "a", Connector: c.ID}, store.ErrNotFound, "no account"},
+	} {
+		_, err := s.SetDeployment(t.Context(), x.d)
+		wantError(t, err, x.kind, x.part)
+	}
+	for _, name := range []string{"a", "b"} {
+		if _, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: name, Connector: c.ID}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := s.RemoveConnector(t.Context(), account, "one")
+	wantError(t, err, store.ErrInUse, `"one" is in use by a, b`)
+	_, err = s.RemoveDeployment(t.Context(), account+"/a", "b")
+	wantError(t, err, store.ErrNotFound, "no deployment")
+	for _, name := range []string{"a", "b"} {
+		if d, err := s.RemoveDeployment(t.Context(), account, name); err != nil || d.Name != name {
+			t.Errorf("removed %+v, %v", d, err)
+		}
+		_, err := s.RemoveDeployment(t.Context(), account, name)
+		wantError(t, err, store.ErrNotFound, "no deployment")
+	}
+	if _, err := s.RemoveConnector(t.Context(), account, "one"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A connector is removed while deployments begin to use it: never does a
+// deployment point to a connector that is not there.
+func TestRemoveConnectorConcurrent(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	for i := range 15 {
+		c, _, err := s.CreateConnector(t.Context(), account, fmt.Sprintf("c%d", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for j := range 3 {
+			wg.Go(func() {
+				_, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: fmt.Sprintf("d%d-%d", i, j), Connector: c.ID})
+				if err != nil && !errors.Is(err, store.ErrNotFound) {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Go(func() {
+			if _, err := s.RemoveConnector(t.Context(), account, c.ID); err != nil && !errors.Is(err, store.ErrInUse) {
+				t.Error(err)
+			}
+		})
+		wg.Wait()
+	}
+	for _, d := range s.Deployments(account) {
+		if _, ok := s.Connector(d.Connector); !ok {
+			t.Errorf("deployment %s points to nothing", d.Name)
+		}
+	}
+}
+
+func TestSecret(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	s := storetest.Open(t, path)
+	var wg sync.WaitGroup
+	got := make([]string, 8)
+	for i := range got {
+		wg.Go(func() {
+			secret, err := s.Secret(t.Context(), "tunnel_identity", func() ([]byte, error) { return fmt.Append(nil, "secret ", i), nil })
+			if err != nil {
+				t.Error(err)
+			}
+			got[i] = string(secret)
+		})
+	}
+	wg.Wait()
+	never := func() ([]byte, error) { return nil, errors.New("generated twice") }
+	again, err := reopen(t, s, path).Secret(t.Context(), "tunnel_identity", never)
+	if err != nil || slices.ContainsFunc(got, func(s string) bool { return s != string(again) }) {
+		t.Errorf("secrets %q, then %q, %v", got, again, err)
+	}
+	s = storetest.New(t)
+	for _, name := range []string{"", "A", "a/b", "a-b", strings.Repeat("a", 65)} {
+		_, err := s.Secret(t.Context(), name, never)
+		wantError(t, err, store.ErrInvalid, "a secret cannot have the name")
+	}
+	if _, err := s.Secret(t.Context(), "x", never); err == nil || !strings.Contains(err.Error(), "generated twice") {
+		t.Errorf("a generator that fails: %v", err)
+	}
+	_, err = s.Secret(t.Context(), "x", func() ([]byte, error) { return nil, nil })
+	wantError(t, err, store.ErrInvalid, "must not be empty")
+}
+
+func TestSubscribe(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	// No lock: each call is before the return of the write that causes it.
+	var got []string
+	stop := s.Subscribe(func(c store.Change) {
+		got = append(got, fmt.Sprintf("%s %s %v", c.Kind, c.Name, c.Removed))
+		if c.Kind == store.KindConnector {
+			if _, ok := s.Connector(c.ID); ok == c.Removed {
+				t.Errorf("told %+v, which the store does not show", c)
+			}
+		}
+	})
+	c, _, _ := s.CreateConnector(t.Context(), account, "one")
+	k, _ := mustKey(t, s, "*")
+	s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "a", Connector: c.ID})
+	s.RevokeKey(t.Context(), account, k.ID)
+	s.RemoveDeployment(t.Context(), account, "a")
+	s.RemoveConnector(t.Context(), account, c.ID)
+	stop()
+	mustKey(t, s, "*")
+	want := []string{
+		"connector one false", "key test key false", "deployment a false",
+		"key test key true", "deployment a true", "connector one true",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("told\n%q, want\n%q", got, want)
+	}
+	if stats := s.Stats(); stats.Accounts != 1 || stats.Keys != 2 || stats.RevokedKeys != 1 || stats.Connectors != 0 || stats.Deployments != 0 {
+		t.Errorf("stats %+v", stats)
+	}
+}
+
+func TestClosedStore(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	k, secret := mustKey(t, s, "*")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := s.FindKey(secret); !ok {
+		t.Error("requests that still run cannot read any more")
+	}
+	_, _, keyErr := s.CreateKey(t.Context(), account, "x", "*")
+	_, revokeErr := s.RevokeKey(t.Context(), account, k.ID)
+	_, secretErr := s.Secret(t.Context(), "x", nil)
+	for _, err := range []error{keyErr, revokeErr, secretErr, s.Close()} {
+		if !errors.Is(err, store.ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+	}
+}

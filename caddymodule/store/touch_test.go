@@ -1,0 +1,155 @@
+package store_test
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/store/storetest"
+)
+
+// Uses reach the file every few seconds, all in one write, and at Close.
+func TestTouch(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	var secret string
+	var last time.Time
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		s, err := openStore(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// One more than fit into a transaction.
+		var keys []*store.LiveKey
+		for range store.MaxTxnOps + 1 {
+			_, secret, err = s.CreateKey(ctx, account, "x", "*")
+			if err != nil {
+				t.Fatal(err)
+			}
+			k, _ := s.FindKey(secret)
+			keys = append(keys, k)
+		}
+		before := s.Stats().Revision
+		for range 1000 {
+			for _, k := range keys {
+				s.Touch(k)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if got := s.Stats().Revision; got != before {
+			t.Errorf("uses were written at once: revision %d, then %d", before, got)
+		}
+		last = time.Now().Add(-time.Millisecond).UTC()
+		if got := keys[0].Key().LastUsedAt; got == nil || !got.Equal(last) {
+			t.Errorf("last used at %v, not %v", got, last)
+		}
+		time.Sleep(10 * time.Second)
+		if got := s.Stats().Revision; got != before+2 {
+			t.Errorf("uses were written in %d transactions, not 2", got-before)
+		}
+		time.Sleep(time.Minute)
+		if got := s.Stats().Revision; got != before+2 {
+			t.Error("uses were written again though there was none")
+		}
+		last = time.Now().UTC()
+		s.Touch(keys[len(keys)-1])
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	k, ok := storetest.Open(t, path).FindKey(secret)
+	if !ok || k.Key().LastUsedAt == nil || !k.Key().LastUsedAt.Equal(last) {
+		t.Errorf("after a restart: %+v, want last use %v", k.Key(), last)
+	}
+}
+
+// A use that was noted while another process revoked the key must not bring
+// it back.
+func TestTouchRevokedKey(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	s := storetest.Open(t, path)
+	k, secret := mustKey(t, s, "*")
+	live, _ := s.FindKey(secret)
+	s.Touch(live)
+	if _, err := s.RevokeKey(t.Context(), account, k.ID); err != nil {
+		t.Fatal(err)
+	}
+	s.Touch(live)
+	s = reopen(t, s, path)
+	if live, _ = s.FindKey(secret); !live.Revoked() || live.Key().LastUsedAt == nil {
+		t.Errorf("after a restart: %+v", live.Key())
+	}
+}
+
+func TestRequestPathAllocatesNothing(t *testing.T) {
+	s := storetest.New(t)
+	_, secret := mustKey(t, s, "qwen*")
+	c, _, err := s.CreateConnector(t.Context(), account, "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "qwen3", Connector: c.ID}); err != nil {
+		t.Fatal(err)
+	}
+	ok := true
+	if n := testing.AllocsPerRun(1000, func() {
+		k, found := s.FindKey(secret)
+		_, deployed := s.Deployment(k.Account(), "qwen3")
+		_, unknown := s.FindKey("sk-svc-0000000000000000000000000000000000000000000")
+		ok = ok && found && deployed && !unknown && !k.Revoked() && k.Scope().Allows("qwen3")
+		s.Touch(k)
+	}); n > 0 {
+		t.Errorf("a request allocates %v times in the store", n)
+	}
+	if !ok {
+		t.Error("a lookup failed")
+	}
+}
+
+func BenchmarkFindKey(b *testing.B) {
+	s, secret := benchStore(b)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, ok := s.FindKey(secret); !ok {
+				b.Error("not found")
+			}
+		}
+	})
+}
+
+// BenchmarkRequest is all that a request asks of the store.
+func BenchmarkRequest(b *testing.B) {
+	s, secret := benchStore(b)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			k, _ := s.FindKey(secret)
+			stop := k.OnRevoke(func() {})
+			s.Touch(k)
+			s.Deployment(k.Account(), "qwen3")
+			stop()
+		}
+	})
+}
+
+func BenchmarkCreateKey(b *testing.B) {
+	s, _ := benchStore(b)
+	for b.Loop() {
+		mustKey(b, s, "*")
+	}
+}
+
+func benchStore(b *testing.B) (s *store.Store, secret string) {
+	s = storetest.New(b)
+	for range 200 {
+		_, secret = mustKey(b, s, "*")
+	}
+	b.ResetTimer()
+	return s, secret
+}
