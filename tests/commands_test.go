@@ -3,11 +3,8 @@ package tests
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"os/exec"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -144,64 +141,5 @@ func TestCommandErrors(t *testing.T) {
 	g.Process.Kill()
 	if _, stderr, code := g.Run(t, "status"); code == 0 || !strings.Contains(stderr, g.Admin) {
 		t.Errorf("without a gateway: code %d, %s", code, stderr)
-	}
-}
-
-// `caddy gateway up` before a given upstream: prints a key and a curl line
-// that works.
-func TestUp(t *testing.T) {
-	t.Parallel()
-	s := upstream.Start(t)
-	s.Handle("", upstream.Echo)
-	testUp(t, "-given", "--connect", listModels(t, s).URL)
-}
-
-// listModels is a proxy before a scripted upstream that also lists one model,
-// as `up` asks for to register it.
-func listModels(t *testing.T, s *upstream.Server) *upstream.Server {
-	t.Helper()
-	s.Handle("", func(x *upstream.Exchange) {
-		if x.Request.Method == http.MethodGet && x.Request.Target == "/v1/models" {
-			upstream.JSON(`{"object":"list","data":[{"id":"qwen3:8b","object":"model"}]}`)(x)
-			return
-		}
-		upstream.Echo(x)
-	})
-	return s
-}
-
-func testUp(t *testing.T, name string, args ...string) {
-	t.Helper()
-	root, err := proc.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	cmd := exec.Command(root+"/bin/caddy", append([]string{"gateway", "up"}, args...)...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir+"/data", "XDG_CONFIG_HOME="+dir+"/config")
-	p := proc.Start(t, dir, "up"+name, cmd)
-	curl := regexp.MustCompile(`(?m)^\s*curl [^\n]*(\\\n[^\n]*)*`)
-	var line string
-	proc.Poll(t, 30*time.Second, "printing a curl line", nilContext(func() error {
-		if !p.Running() {
-			t.Fatal("up has ended")
-		}
-		if line = curl.FindString(p.Log()); line == "" {
-			return io.ErrNoProgress
-		}
-		return nil
-	}))
-	sh := exec.Command("sh", "-c", line)
-	out, err := sh.Output()
-	if err != nil {
-		t.Fatalf("%s: %v", line, err)
-	}
-	content := false
-	for l := range strings.Lines(string(out)) {
-		content = content || strings.Contains(l, `"content":"`)
-	}
-	if !content {
-		t.Errorf("%s\nprinted %s", line, out)
 	}
 }

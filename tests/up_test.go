@@ -1,0 +1,97 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/tests/llama"
+	"github.com/postern-dev/postern/tests/llama/tinymodel"
+	"github.com/postern-dev/postern/tests/proc"
+	"github.com/postern-dev/postern/tests/upstream"
+)
+
+// `caddy gateway up` prints a curl line that works, whatever stands behind it.
+func TestUp(t *testing.T) {
+	t.Run("a given model server", func(t *testing.T) {
+		s := upstream.Start(t)
+		s.Handle("", func(x *upstream.Exchange) {
+			if x.Request.Method == http.MethodGet && x.Request.Target == "/v1/models" {
+				upstream.JSON(`{"object":"list","data":[{"id":"qwen3:8b","object":"model"}]}`)(x)
+				return
+			}
+			upstream.Events(storyOf(x.Request.Model)...)(x)
+		})
+		out, _ := runUp(t, "--connect", s.URL)
+		if want := lines(storyOf("qwen3:8b")...); out != want {
+			t.Errorf("curl printed %q, want %q", out, want)
+		}
+	})
+	t.Run("a real model server", func(t *testing.T) {
+		out, _ := runUp(t, "--connect", llama.Start(t, llama.Options{}).URL)
+		word := strings.Fields(tinymodel.Answer)[0]
+		if !strings.Contains(out, word) || !strings.HasSuffix(out, upstream.Done) {
+			t.Errorf("curl printed %s", out)
+		}
+	})
+	t.Run("what is found", func(t *testing.T) {
+		usual := false // whether something on this machine listens where model servers do
+		for _, port := range []string{"11434", "8080", "1234", "8000"} {
+			if conn, err := net.Dial("tcp", "localhost:"+port); err == nil {
+				conn.Close()
+				usual = true
+			}
+		}
+		out, log := runUp(t)
+		if !strings.HasSuffix(out, upstream.Done) {
+			t.Errorf("curl printed %s", out)
+		}
+		if !usual && !strings.Contains(log, "scripted") {
+			t.Errorf("the scripted model is not announced:\n%s", log)
+		}
+	})
+}
+
+// runUp starts `up`, runs the curl line that it prints, ends it as Ctrl-C does
+// and returns what curl and it printed.
+func runUp(t *testing.T, args ...string) (out, log string) {
+	t.Helper()
+	root, err := proc.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cmd := exec.Command(filepath.Join(root, "bin", "caddy"), append([]string{"gateway", "up", "--listen", proc.FreeAddr(t)}, args...)...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir+"/data", "XDG_CONFIG_HOME="+dir+"/config")
+	p := proc.Start(t, dir, "up", cmd)
+	curl := regexp.MustCompile(`(?m)^\s*(curl -N [^\n]*'(?:\n|$))`)
+	var line []string
+	proc.Poll(t, 30*time.Second, "printing a curl line", func(context.Context) error {
+		if !p.Running() {
+			t.Fatal("up has ended")
+		}
+		if line = curl.FindStringSubmatch(p.Log()); line == nil {
+			return errors.New("there is none")
+		}
+		return nil
+	})
+	printed, err := exec.Command("sh", "-c", line[1]).Output()
+	if err != nil {
+		t.Errorf("%s: %v", line[1], err)
+	}
+	p.Signal(t, syscall.SIGINT)
+	if code := p.WaitExit(t, 15*time.Second); code != 0 {
+		t.Errorf("up ended with code %d", code)
+	}
+	return string(printed), p.Log()
+}
