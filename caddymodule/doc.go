@@ -1,18 +1,17 @@
-// Package caddymodule is everything of Postern that knows Caddy.
+// Package caddymodule is everything of Postern that knows Caddy: a thin shell,
+// one module per file, around packages that do not.
+//
+// A request passes three handlers, an onion:
+//
+//	model_auth     checks the key, before a byte of the body is read   (auth.go)
+//	model_dialect  reads and checks the body, renders the answer       (dialect.go)
+//	model_route    deployment → scope → tunnel → one round trip        (route.go)
+//
+// What they share travels in one typed value, the exchange (exchange.go), in
+// the request's context. model_route never writes to the client: it leaves the
+// upstream's answer, or an error, for model_dialect to render.
+//
+// The model_gateway app (app.go) owns what outlives a configuration: the store
+// and the tunnel listener, both in usage pools (pool.go), so that a reload
+// drops neither a tunnel nor a running request.
 package caddymodule
-
-import (
-	_ "github.com/caddyserver/caddy/v2"
-	_ "github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
-	_ "github.com/caddyserver/caddy/v2/cmd"
-	_ "github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	_ "github.com/prometheus/client_golang/prometheus"
-	_ "github.com/klauspost/compress/zstd"
-	_ "go.etcd.io/bbolt"
-	_ "github.com/quic-go/quic-go"
-	_ "github.com/spf13/cobra"
-	_ "go.uber.org/zap"
-	_ "golang.org/x/term"
-	_ "golang.org/x/sync/errgroup"
-	_ "golang.org/x/time/rate"
-)

@@ -1,0 +1,184 @@
+package caddymodule
+
+import (
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/dialect"
+)
+
+// answer writes the answer to one client. While a streamed answer is silent it
+// sends pings from a timer, even before the upstream's headers are there;
+// hence the lock.
+//
+// A client that takes no byte for 60 s is cut by Caddy's write_idle timeout,
+// which covers each Write and Flush; it must be, since a stalled client holds
+// a slot of the model and window of the tunnel.
+type answer struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+
+	mu       sync.Mutex
+	pings    *time.Timer
+	interval time.Duration // of silence between pings
+	ping     []byte
+	sent     time.Time // when the last bytes went out
+	status   int       // 0 until the header is written
+	ended    bool
+	err      error // the first failed write
+}
+
+// newAnswer returns the answer to a request that came through w.
+func newAnswer(w http.ResponseWriter) *answer {
+	return &answer{w: w, control: http.NewResponseController(w)}
+}
+
+// keepAlive makes the answer a stream that never stays silent for longer than
+// interval: it sends ping then, and commits the answer to 200 if that is not
+// yet done. 0 or less means no pings.
+func (a *answer) keepAlive(interval time.Duration, ping []byte) {
+	if interval <= 0 {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.interval, a.ping, a.sent = interval, ping, time.Now()
+	a.pings = time.AfterFunc(interval, a.tick)
+}
+
+// tick is the timer's turn. The timer is not reset at each event, which would
+// cost more than this: it looks when the last bytes went out, and sleeps on.
+func (a *answer) tick() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ended || a.err != nil {
+		return
+	}
+	if rest := a.interval - time.Since(a.sent); rest > 0 {
+		a.pings.Reset(rest)
+		return
+	}
+	a.writeEvent(a.ping)
+	a.pings.Reset(a.interval)
+}
+
+// committed reports whether the header is out, so that an error can only go
+// into the stream.
+func (a *answer) committed() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.status != 0
+}
+
+// event sends bytes of a stream to the client at once.
+func (a *answer) event(p []byte) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.writeEvent(p)
+	return a.err
+}
+
+// writeEvent does event's work under the lock.
+func (a *answer) writeEvent(p []byte) {
+	if a.ended || a.err != nil {
+		return
+	}
+	if a.status == 0 {
+		h := a.w.Header()
+		h["Content-Type"] = contentEventStream
+		h["Cache-Control"] = noCache
+		h["X-Accel-Buffering"] = noBuffering
+		a.status = http.StatusOK
+		a.w.WriteHeader(http.StatusOK)
+	}
+	a.sent = time.Now()
+	if _, err := a.w.Write(p); err != nil {
+		a.err = err
+		return
+	}
+	a.err = a.control.Flush()
+}
+
+// Header values that every stream shares; net/http does not change them.
+var (
+	contentEventStream = []string{"text/event-stream"}
+	contentJSON        = []string{"application/json"}
+	noCache            = []string{"no-cache"}
+	noBuffering        = []string{"no"}
+)
+
+// end stops the pings; nothing is sent after it. It returns the status that
+// the client was given.
+func (a *answer) end() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stop()
+	return a.status
+}
+
+// stop does end's work under the lock.
+func (a *answer) stop() {
+	a.ended = true
+	if a.pings != nil {
+		a.pings.Stop()
+	}
+}
+
+// whole sends a complete JSON answer.
+func (a *answer) whole(status int, body []byte) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.writeWhole(status, body)
+	return a.err
+}
+
+// writeWhole does whole's work under the lock. The body goes in small pieces,
+// each with a write_idle of its own: a client is cut for standing still, not
+// for being slow.
+func (a *answer) writeWhole(status int, body []byte) {
+	a.stop()
+	h := a.w.Header()
+	h["Content-Type"] = contentJSON
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	a.status = status
+	a.w.WriteHeader(status)
+	const piece = 16 << 10
+	for len(body) > 0 && a.err == nil {
+		n := min(len(body), piece)
+		_, a.err = a.w.Write(body[:n])
+		body = body[n:]
+	}
+}
+
+// fail ends the answer with an error: as an HTTP answer, or, if the stream has
+// begun, as its last event.
+func (a *answer) fail(d dialect.Dialect, requestID string, e *dialect.Error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.status != 0 {
+		a.writeEvent(e.Event(d, requestID))
+		a.stop()
+		return
+	}
+	h := a.w.Header()
+	for name, value := range e.Header() {
+		h[name] = value
+	}
+	a.writeWhole(e.HTTPStatus(d), e.Body(d, requestID))
+}
+
+// abandon ends the answer to a client that is gone; the status is for the log.
+func (a *answer) abandon() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.stop()
+	if a.status == 0 {
+		a.status = statusClientGone
+		a.w.WriteHeader(a.status)
+	}
+}
+
+// statusClientGone is logged for a client that left before its answer.
+const statusClientGone = 499

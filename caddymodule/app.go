@@ -1,0 +1,246 @@
+package caddymodule
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strconv"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+func init() {
+	caddy.RegisterModule(App{})
+}
+
+// App is the model gateway: the store of keys, connectors and deployments, and
+// the UDP listener that connectors dial. Its handlers find both here.
+type App struct {
+	// The UDP address that connectors dial in to. Default: `:7443`.
+	Listen string `json:"listen,omitempty"`
+
+	// The host:port that connectors dial, as written into their tokens.
+	// Default: the host of the one site with `model_gateway`, and the port of
+	// `listen`.
+	Public string `json:"public,omitempty"`
+
+	// Where keys, connectors and deployments are kept. Default: bolt, in
+	// `model_gateway/gateway.db` below Caddy's data directory.
+	Storage *Storage `json:"storage,omitempty"`
+
+	ctx     caddy.Context
+	logger  *slog.Logger
+	listen  caddy.NetworkAddress
+	store   ref[*storeHandle]
+	tunnel  ref[*tunnelHandle]
+	unwatch func() // ends the subscription to the store's changes
+}
+
+// Storage is where the gateway keeps its records.
+type Storage struct {
+	// The kind of storage. Only `bolt`, an embedded database file.
+	Kind string `json:"kind,omitempty"`
+
+	// The file. Default: `model_gateway/gateway.db` below Caddy's data
+	// directory.
+	Path string `json:"path,omitempty"`
+}
+
+// defaultPort is the UDP port that connectors dial unless told otherwise.
+const defaultPort = 7443
+
+// CaddyModule returns the module's registration.
+func (App) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "model_gateway",
+		New: func() caddy.Module { return new(App) },
+	}
+}
+
+// Provision checks the configuration and takes its share of the pooled store
+// and listener. It opens neither: `caddy validate` provisions too.
+func (a *App) Provision(ctx caddy.Context) error {
+	a.ctx = ctx
+	a.logger = ctx.Slogger()
+	if err := a.provisionAddresses(); err != nil {
+		return err
+	}
+	path, err := a.storagePath()
+	if err != nil {
+		return err
+	}
+	a.store, err = acquire(stores, path, func() *storeHandle {
+		return &storeHandle{path: path, logger: a.logger}
+	})
+	if err != nil {
+		return err
+	}
+	a.tunnel, err = acquire(tunnels, a.listen.String(), newTunnelHandle)
+	if err != nil {
+		return err
+	}
+	return registerMetrics(ctx.GetMetricsRegistry(), a.sessions)
+}
+
+// provisionAddresses parses the two addresses.
+func (a *App) provisionAddresses() error {
+	listen := a.Listen
+	if listen == "" {
+		listen = ":" + strconv.Itoa(defaultPort)
+	}
+	na, err := caddy.ParseNetworkAddressWithDefaults(listen, "udp", defaultPort)
+	if err != nil {
+		return fmt.Errorf("parsing listen %q: %w", listen, err)
+	}
+	if na.Network != "udp" || na.PortRangeSize() != 1 {
+		return fmt.Errorf("parsing listen %q: connectors dial one UDP port, such as :7443", listen)
+	}
+	a.listen = na
+	if a.Public == "" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(a.Public)
+	if err != nil {
+		host, port = a.Public, strconv.Itoa(int(na.StartPort))
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || host == "" {
+		return fmt.Errorf("parsing public %q: it must be the host:port that connectors dial, such as gw.example.com:7443", a.Public)
+	}
+	a.Public = net.JoinHostPort(host, port)
+	return nil
+}
+
+// storagePath returns the absolute path of the database file.
+func (a *App) storagePath() (string, error) {
+	path := filepath.Join(caddy.AppDataDir(), "model_gateway", "gateway.db")
+	if a.Storage != nil {
+		if a.Storage.Kind != "" && a.Storage.Kind != "bolt" {
+			return "", fmt.Errorf("storage %q is unknown; expected bolt", a.Storage.Kind)
+		}
+		if a.Storage.Path != "" {
+			path = a.Storage.Path
+		}
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", fmt.Errorf("finding the storage path %q: %w", path, err)
+	}
+	return abs, nil
+}
+
+// Start opens the store and the listener, unless a former configuration has
+// them open already. An error rolls the reload back.
+func (a *App) Start() error {
+	st, err := a.openStore()
+	if err != nil {
+		return err
+	}
+	if err := a.tunnel.val.start(a, st); err != nil {
+		return err
+	}
+	a.unwatch = st.Subscribe(a.onChange)
+	return nil
+}
+
+// onChange carries a change of the store to what lives outside it.
+func (a *App) onChange(c store.Change) {
+	if !c.Removed {
+		return
+	}
+	switch c.Kind {
+	case store.KindConnector:
+		if hub, err := a.tunnel.val.get(); err == nil {
+			hub.Disconnect(c.ID, link.CloseRemoved)
+		}
+	case store.KindDeployment:
+		forgetDeployment(c.ID)
+	}
+}
+
+// Stop stops taking connectors on behalf of this configuration. Tunnels and
+// requests that run stay: requests may outlast Stop, and a newer configuration
+// may hold the same listener.
+func (a *App) Stop() error {
+	if a.unwatch != nil {
+		a.unwatch()
+	}
+	a.tunnel.val.stop(a)
+	return nil
+}
+
+// Cleanup gives the pooled values back; the last configuration's turn closes
+// tunnels first and the store after them.
+func (a *App) Cleanup() error {
+	err := a.tunnel.release()
+	if e := a.store.release(); err == nil {
+		err = e
+	}
+	return err
+}
+
+// openStore returns the store, opening it if this is its first use: the http
+// app may be started, and serve a request, before this app.
+func (a *App) openStore() (*store.Store, error) {
+	return a.store.val.get()
+}
+
+// Store returns the store of the running gateway, nil before Start.
+func (a *App) Store() *store.Store { return a.store.val.open.Load() }
+
+// Hub returns the live tunnels of the running gateway, nil before Start.
+func (a *App) Hub() *tunnel.Hub { return a.tunnel.val.hub.Load() }
+
+// Manage returns the management operations over the running gateway.
+func (a *App) Manage() (*manage.Service, error) {
+	st, err := a.openStore()
+	if err != nil {
+		return nil, err
+	}
+	hub, err := a.tunnel.val.get()
+	if err != nil {
+		return nil, err
+	}
+	_, version := caddy.Version()
+	return manage.New(manage.Options{
+		Store: st, Tunnels: hub, Endpoint: a.endpoint, Version: version, Logger: a.logger,
+	}), nil
+}
+
+// sessions lists the live tunnels, for metrics.
+func (a *App) sessions() []tunnel.Info {
+	if hub, err := a.tunnel.val.get(); err == nil {
+		return hub.Sessions()
+	}
+	return nil
+}
+
+// internal logs what went wrong inside the gateway and returns what the client
+// is told of it.
+func (a *App) internal(doing string, err error) *dialect.Error {
+	a.logger.Error(doing, "error", err)
+	return dialect.Internal("The gateway failed at " + doing + "; its log has the reason.")
+}
+
+// provisionApp finds the app for one of its handlers.
+func provisionApp(ctx caddy.Context, to **App) error {
+	app, err := ctx.App("model_gateway")
+	if err != nil {
+		return fmt.Errorf("loading the model_gateway app: %w", err)
+	}
+	*to = app.(*App)
+	return nil
+}
+
+// Interface guards.
+var (
+	_ caddy.App          = (*App)(nil)
+	_ caddy.Provisioner  = (*App)(nil)
+	_ caddy.CleanerUpper = (*App)(nil)
+)

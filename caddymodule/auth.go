@@ -1,0 +1,128 @@
+package caddymodule
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+func init() {
+	caddy.RegisterModule(Auth{})
+}
+
+// Auth checks API keys, before a byte of the request's body is read. It takes
+// `Authorization: Bearer sk-svc-…` or `x-api-key: sk-svc-…` (the first wins if
+// both are there), answers 401 in the dialect of the path, and cuts the
+// requests that run when their key is revoked.
+//
+// Placeholder | Value
+// ------------|------
+// `{http.auth.user.id}` | id of the key, not the key
+// `{http.model_gateway.key_id}` | the same
+type Auth struct {
+	app *App
+}
+
+// CaddyModule returns the module's registration.
+func (Auth) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "http.handlers.model_auth",
+		New: func() caddy.Module { return new(Auth) },
+	}
+}
+
+// Provision finds the app.
+func (a *Auth) Provision(ctx caddy.Context) error {
+	return provisionApp(ctx, &a.app)
+}
+
+// errKeyRevoked is the cause of a request's cancellation when its key is
+// revoked.
+var errKeyRevoked = errors.New("the key was revoked")
+
+// ServeHTTP implements caddyhttp.MiddlewareHandler.
+func (a *Auth) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	ex := newExchange(r)
+	h := w.Header()
+	h["X-Request-Id"] = []string{ex.RequestID} // OpenAI SDKs read this one,
+	h["Request-Id"] = h["X-Request-Id"]        // Anthropic SDKs that one
+
+	st, err := a.app.openStore()
+	if err != nil {
+		newAnswer(w).fail(dialect.OfPath(r.URL.Path, r.Header), ex.RequestID, a.app.internal("opening its store", err))
+		return nil
+	}
+	key, reason := authenticate(st, r.Header)
+	if key == nil {
+		authFailuresTotal.WithLabelValues(reason).Inc()
+		h.Set("WWW-Authenticate", `Bearer realm="postern"`)
+		newAnswer(w).fail(dialect.OfPath(r.URL.Path, r.Header), ex.RequestID, dialect.InvalidKey(reason))
+		return nil
+	}
+	record := key.Key()
+	ex.Key, ex.Account = key, record.Account
+	ex.note("key_id", record.ID)
+	if ex.replacer != nil {
+		ex.replacer.Set("http.auth.user.id", record.ID)
+	}
+	st.Touch(key)
+
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	defer key.OnRevoke(func() { cancel(errKeyRevoked) })()
+	return next.ServeHTTP(w, r.WithContext(ex.inContext(ctx)))
+}
+
+// authenticate finds the request's key; if there is none that is valid, it
+// says why: missing, unknown or revoked.
+func authenticate(st *store.Store, h http.Header) (key *store.LiveKey, reason string) {
+	secret := bearer(h.Get("Authorization"))
+	if secret == "" {
+		secret = h.Get("X-Api-Key")
+	}
+	if secret == "" {
+		return nil, "missing"
+	}
+	key, ok := st.FindKey(secret)
+	switch {
+	case !ok:
+		return nil, "unknown"
+	case key.Revoked():
+		return nil, "revoked"
+	}
+	return key, ""
+}
+
+// bearer returns the token of an Authorization header, "" if it holds none.
+// The scheme's name is case-insensitive (RFC 9110 §11.1).
+func bearer(header string) string {
+	const scheme = "bearer "
+	if len(header) < len(scheme) || !strings.EqualFold(header[:len(scheme)], scheme) {
+		return ""
+	}
+	return strings.TrimSpace(header[len(scheme):])
+}
+
+// UnmarshalCaddyfile reads
+//
+//	model_auth
+func (a *Auth) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	return parseBlock(d, func(d *caddyfile.Dispenser) error {
+		return d.Errf("model_auth has no options, got %q", d.Val())
+	})
+}
+
+// Interface guards.
+var (
+	_ caddy.Provisioner           = (*Auth)(nil)
+	_ caddyhttp.MiddlewareHandler = (*Auth)(nil)
+	_ caddyfile.Unmarshaler       = (*Auth)(nil)
+)

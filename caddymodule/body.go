@@ -1,0 +1,103 @@
+package caddymodule
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/postern-dev/postern/caddymodule/dialect"
+)
+
+// errTooLarge is what a limited reader answers past its limit.
+var errTooLarge = errors.New("body is larger than its limit")
+
+// readBody reads the request's body to its end, undoing gzip and zstd
+// (RFC 9110 §8.4); neither what arrives nor what it decodes to may be larger
+// than limit bytes. Reading to the end matters: only then does net/http notice
+// a client that goes away, and Caddy lift its read deadline.
+func readBody(r *http.Request, limit int64) ([]byte, *dialect.Error) {
+	if r.ContentLength > limit {
+		return nil, dialect.BodyTooLarge(limit)
+	}
+	var body []byte
+	var err error
+	switch encoding := strings.ToLower(strings.TrimSpace(r.Header.Get("Content-Encoding"))); encoding {
+	case "", "identity":
+		body, err = readAll(r.Body, r.ContentLength, limit)
+	case "gzip", "x-gzip":
+		body, err = readGzip(r.Body, limit)
+	case "zstd":
+		body, err = readZstd(r.Body, limit)
+	default:
+		return nil, dialect.UnsupportedEncoding()
+	}
+	var maxBytes *http.MaxBytesError
+	switch {
+	case err == nil:
+		return body, nil
+	case errors.Is(err, errTooLarge), errors.As(err, &maxBytes), errors.Is(err, zstd.ErrDecoderSizeExceeded):
+		return nil, dialect.BodyTooLarge(limit)
+	default:
+		return nil, dialect.UnreadableBody()
+	}
+}
+
+// readGzip reads a gzip body whose decoded size may be up to limit bytes.
+func readGzip(r io.Reader, limit int64) ([]byte, error) {
+	zr, err := gzip.NewReader(&limitReader{r, limit})
+	if err != nil {
+		return nil, err
+	}
+	return readAll(zr, -1, limit)
+}
+
+// readZstd reads a zstd body whose decoded size may be up to limit bytes. The
+// decoder runs on this goroutine and never holds more than the limit.
+func readZstd(r io.Reader, limit int64) ([]byte, error) {
+	zr, err := zstd.NewReader(&limitReader{r, limit},
+		zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(uint64(limit)))
+	if err != nil {
+		return nil, err
+	}
+	defer zr.Close()
+	return readAll(zr, -1, limit)
+}
+
+// readAll reads r to its end, at most limit bytes. size is the expected size
+// in bytes, or -1. A declared size is believed only so far: the buffer grows
+// with what really arrives, so that headers alone cannot claim memory.
+func readAll(r io.Reader, size, limit int64) ([]byte, error) {
+	const believed = 1 << 20
+	var buf bytes.Buffer
+	if size > 0 {
+		// One byte more than expected: the read that finds the end then
+		// needs no larger buffer.
+		buf.Grow(int(min(size, believed)) + bytes.MinRead)
+	}
+	_, err := buf.ReadFrom(&limitReader{r, limit})
+	return buf.Bytes(), err
+}
+
+// limitReader is an io.LimitedReader that tells the limit from the end: one
+// byte past the limit is errTooLarge.
+type limitReader struct {
+	r    io.Reader
+	left int64
+}
+
+// Read implements io.Reader.
+func (l *limitReader) Read(p []byte) (int, error) {
+	if int64(len(p)) > l.left+1 {
+		p = p[:l.left+1]
+	}
+	n, err := l.r.Read(p)
+	if l.left -= int64(n); l.left < 0 {
+		return 0, errTooLarge
+	}
+	return n, err
+}

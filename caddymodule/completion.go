@@ -1,0 +1,243 @@
+package caddymodule
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/postern-dev/postern/caddymodule/dialect"
+)
+
+// completion is one request that the upstream answers: chat completions,
+// completions or embeddings.
+type completion struct {
+	*Dialect
+	exchange *exchange
+	answer   *answer
+	ctx      context.Context // ends when the client goes or the key is revoked
+	chat     *dialect.ChatRequest
+}
+
+// maxAnswer is the largest answer that is no stream, in bytes: it is held in
+// memory, as its model name is replaced. Embeddings of a large batch are the
+// largest that are met in practice, tens of MiB.
+const maxAnswer = 256 << 20
+
+// maxErrorAnswer is how much of an upstream's error is read, in bytes.
+const maxErrorAnswer = 64 << 10
+
+// linger is how long an upstream that has finished its answer may take to send
+// usage and [DONE].
+const linger = 5 * time.Second
+
+// serve reads the request, has the next handler fetch the answer, and renders
+// it. What it returns is still to be told to the client: a dialect error, or
+// an error of another handler for Caddy to handle.
+func (c *completion) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (*dialect.Error, error) {
+	body, derr := readBody(r, c.MaxBody)
+	if derr != nil {
+		return derr, nil
+	}
+	ex := c.exchange
+	if c.chat, derr = dialect.ScanRequest(ex.Operation, body); derr != nil {
+		return derr, nil
+	}
+	ex.Model = c.chat.Model
+	ex.Upstream = request{Path: ex.Operation.UpstreamPath(), Header: upstreamHeader(r.Header, c.chat.Stream), Body: c.chat.Body}
+	if c.chat.Stream {
+		c.answer.keepAlive(time.Duration(c.KeepAlive), dialect.ChatPing)
+	}
+	derr, err := c.fetch(w, r, next)
+	if derr != nil && derr.NeedsWhole {
+		ex.Upstream.Header, ex.Upstream.Body = upstreamHeader(r.Header, false), c.chat.WholeBody
+		derr, err = c.fetch(w, r, next)
+	}
+	return derr, err
+}
+
+// fetch has the next handler get the upstream's answer, and renders it.
+func (c *completion) fetch(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (*dialect.Error, error) {
+	ex := c.exchange
+	if err := next.ServeHTTP(w, r); err != nil {
+		return c.failed(err)
+	}
+	if ex.Response == nil {
+		return dialect.Internal("no model_route follows model_dialect in this route of the gateway's configuration"), nil
+	}
+	defer ex.Response.Body.Close()
+	return c.render(ex.Response), nil
+}
+
+// failed says what the client is told of an error of the next handler. An
+// error of a handler that is not ours is Caddy's to handle, unless the stream
+// has begun.
+func (c *completion) failed(err error) (*dialect.Error, error) {
+	var derr *dialect.Error
+	var foreign caddyhttp.HandlerError
+	switch {
+	case errors.As(err, &derr):
+		return derr, nil
+	case c.ctx.Err() != nil:
+		return c.broken(err), nil
+	case errors.As(err, &foreign) && !c.answer.committed():
+		return nil, err
+	default:
+		return c.app.internal("finding the way of a request", err), nil
+	}
+}
+
+// broken says what the client is told when the upstream's answer broke off:
+// nothing if it is the client that went away.
+func (c *completion) broken(err error) *dialect.Error {
+	switch {
+	case errors.Is(context.Cause(c.ctx), errKeyRevoked):
+		return dialect.RevokedKey()
+	case c.ctx.Err() != nil:
+		c.answer.abandon()
+		return nil
+	default:
+		c.app.logger.Warn("the upstream's answer broke off", "deployment", c.exchange.Deployment,
+			"connector", c.exchange.Connector, "error", err)
+		return dialect.UpstreamReset(c.exchange.Deployment)
+	}
+}
+
+// render sends the upstream's answer to the client.
+func (c *completion) render(response *http.Response) *dialect.Error {
+	if response.StatusCode != http.StatusOK {
+		return c.upstreamError(response)
+	}
+	if !c.chat.Stream {
+		return c.whole(response)
+	}
+	if strings.HasPrefix(response.Header.Get("Content-Type"), "application/json") {
+		return c.replay(response)
+	}
+	return c.stream(response.Body)
+}
+
+// upstreamError translates an upstream's error.
+func (c *completion) upstreamError(response *http.Response) *dialect.Error {
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxErrorAnswer))
+	if err != nil && c.ctx.Err() != nil {
+		return c.broken(err)
+	}
+	derr := dialect.FromUpstream(response.StatusCode, response.Header, body)
+	c.app.logger.Warn("the upstream answered with an error", "deployment", c.exchange.Deployment,
+		"connector", c.exchange.Connector, "status", response.StatusCode)
+	return derr
+}
+
+// whole sends an answer that is no stream.
+func (c *completion) whole(response *http.Response) *dialect.Error {
+	body, derr := c.readWhole(response)
+	if derr != nil || body == nil {
+		return derr
+	}
+	out, _, derr := dialect.RewriteCompletion(body, c.exchange.Model)
+	if derr != nil {
+		return derr
+	}
+	_ = c.answer.whole(http.StatusOK, out) // a failed write means that the client is gone
+	return nil
+}
+
+// readWhole reads an answer into memory; nil without an error if the client
+// is gone.
+func (c *completion) readWhole(response *http.Response) ([]byte, *dialect.Error) {
+	body, err := readAll(response.Body, response.ContentLength, maxAnswer)
+	switch {
+	case errors.Is(err, errTooLarge):
+		return nil, dialect.UpstreamTooLarge(c.exchange.Deployment)
+	case err != nil:
+		return nil, c.broken(err)
+	case body == nil:
+		body = []byte{}
+	}
+	return body, nil
+}
+
+// replay sends an answer that came whole although a stream was asked for.
+func (c *completion) replay(response *http.Response) *dialect.Error {
+	body, derr := c.readWhole(response)
+	if derr != nil || body == nil {
+		return derr
+	}
+	events, derr := dialect.ReplayAsStream(body)
+	if derr != nil {
+		return derr
+	}
+	return c.stream(io.NopCloser(strings.NewReader(string(events))))
+}
+
+// copyBuffers are the buffers that streams are read into: at most 32 KiB of
+// events in one read.
+var copyBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+
+// stream sends an event stream on as it comes: each read of the upstream's
+// body is at most one write, flushed at once.
+func (c *completion) stream(body io.ReadCloser) *dialect.Error {
+	s := dialect.NewChatStream(dialect.ChatStreamOptions{Model: c.exchange.Model, IncludeUsage: c.chat.IncludeUsage})
+	buf := copyBuffers.Get().(*[32 << 10]byte)
+	defer copyBuffers.Put(buf)
+	var last *time.Timer
+	for {
+		n, err := body.Read(buf[:])
+		if gone, derr := c.forward(s, s.Feed(buf[:n])); gone || derr != nil {
+			return derr
+		}
+		if err != nil {
+			_, derr := c.forward(s, s.End(c.cause(s, err)))
+			return derr
+		}
+		if s.Done() {
+			return nil
+		}
+		if last == nil && s.Finished() {
+			last = time.AfterFunc(linger, func() { body.Close() })
+			defer last.Stop()
+		}
+	}
+}
+
+// forward sends events to the client and reports whether it is gone. An error
+// that ends a stream before anything was sent is returned instead: the client
+// then gets its status.
+func (c *completion) forward(s *dialect.ChatStream, out []byte) (gone bool, derr *dialect.Error) {
+	if derr := s.Err(); derr != nil && !c.answer.committed() {
+		return false, derr
+	}
+	if len(out) == 0 {
+		return false, nil
+	}
+	return c.answer.event(out) != nil, nil
+}
+
+// cause is what broke the upstream's stream, nil for its proper end.
+func (c *completion) cause(s *dialect.ChatStream, err error) *dialect.Error {
+	if errors.Is(err, io.EOF) || s.Finished() {
+		return nil
+	}
+	return c.broken(err)
+}
+
+// upstreamHeader is the header of the upstream's request. Nothing of the
+// client's goes through but trace context (W3C Trace Context §3).
+func upstreamHeader(client http.Header, stream bool) http.Header {
+	h := http.Header{"Content-Type": contentJSON, "Accept": contentJSON}
+	if stream {
+		h["Accept"] = contentEventStream
+	}
+	for _, name := range [...]string{"Traceparent", "Tracestate"} {
+		if v := client[name]; v != nil {
+			h[name] = v
+		}
+	}
+	return h
+}

@@ -1,0 +1,205 @@
+package caddymodule
+
+import (
+	"encoding/json"
+	"math"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/dustin/go-humanize"
+)
+
+func init() {
+	httpcaddyfile.RegisterGlobalOption("model_gateway", parseGlobalOption)
+	httpcaddyfile.RegisterDirective("model_gateway", parseModelGateway)
+	httpcaddyfile.RegisterDirectiveOrder("model_gateway", httpcaddyfile.Before, "reverse_proxy")
+	httpcaddyfile.RegisterHandlerDirective("model_auth", parseHandler[Auth])
+	httpcaddyfile.RegisterHandlerDirective("model_dialect", parseHandler[Dialect])
+	httpcaddyfile.RegisterHandlerDirective("model_route", parseHandler[Route])
+}
+
+// parseGlobalOption reads the app's options:
+//
+//	{
+//		model_gateway {
+//			listen  <address>       # UDP for connectors, default :7443
+//			public  <host:port>     # what connectors dial
+//			storage bolt <path>
+//		}
+//	}
+func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
+	if existing != nil {
+		return nil, d.Err("model_gateway is given twice in the global options; merge the two blocks")
+	}
+	app := new(App)
+	if err := app.UnmarshalCaddyfile(d); err != nil {
+		return nil, err
+	}
+	return httpcaddyfile.App{Name: "model_gateway", Value: caddyconfig.JSON(app, nil)}, nil
+}
+
+// UnmarshalCaddyfile sets the app up from the tokens of the global option.
+func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next()
+	if d.NextArg() {
+		return d.ArgErr()
+	}
+	seen := map[string]bool{}
+	for d.NextBlock(0) {
+		option := d.Val()
+		if seen[option] {
+			return d.Errf("%s is given twice", option)
+		}
+		seen[option] = true
+		switch option {
+		case "listen":
+			if !d.AllArgs(&a.Listen) {
+				return d.ArgErr()
+			}
+		case "public":
+			if !d.AllArgs(&a.Public) {
+				return d.ArgErr()
+			}
+		case "storage":
+			a.Storage = new(Storage)
+			if !d.AllArgs(&a.Storage.Kind, &a.Storage.Path) {
+				return d.Err("storage takes a kind and a path: storage bolt <path>")
+			}
+		default:
+			return d.Errf("unrecognized option %q; expected listen, public or storage", option)
+		}
+	}
+	return nil
+}
+
+// parseModelGateway writes the three handlers behind the short directive:
+//
+//	model_gateway [<matcher>] {
+//		max_body     <size>       # 32MiB
+//		connect_wait <duration>   # 3s
+//		keep_alive   <duration>   # 10s
+//	}
+//
+// is the same as
+//
+//	@model_gateway path /v1 /v1/*
+//	route @model_gateway {
+//		model_auth
+//		model_dialect {
+//			max_body   <size>
+//			keep_alive <duration>
+//		}
+//		model_route {
+//			connect_wait <duration>
+//		}
+//	}
+func parseModelGateway(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
+	h.Next()
+	matcher, err := h.ExtractMatcherSet()
+	if err != nil {
+		return nil, err
+	}
+	h.Next() // the directive's name again: ExtractMatcherSet rewinds
+	if h.NextArg() {
+		return nil, h.ArgErr()
+	}
+	var dialect Dialect
+	var route Route
+	for h.NextBlock(0) {
+		switch option := h.Val(); option {
+		case "max_body", "keep_alive":
+			err = dialect.parseOption(h.Dispenser)
+		case "connect_wait":
+			err = route.parseOption(h.Dispenser)
+		default:
+			err = h.Errf("unrecognized option %q; expected max_body, connect_wait or keep_alive", option)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	inner := caddyhttp.Route{
+		MatcherSetsRaw: []caddy.ModuleMap{{
+			"path": h.JSON(caddyhttp.MatchPath{"/v1", "/v1/*"}),
+		}},
+		HandlersRaw: []json.RawMessage{
+			caddyconfig.JSONModuleObject(new(Auth), "handler", "model_auth", nil),
+			caddyconfig.JSONModuleObject(&dialect, "handler", "model_dialect", nil),
+			caddyconfig.JSONModuleObject(&route, "handler", "model_route", nil),
+		},
+	}
+	if len(matcher) == 0 {
+		return []httpcaddyfile.ConfigValue{{Class: "route", Value: inner}}, nil
+	}
+	outer := caddyhttp.Route{
+		MatcherSetsRaw: []caddy.ModuleMap{matcher},
+		HandlersRaw: []json.RawMessage{caddyconfig.JSONModuleObject(
+			&caddyhttp.Subroute{Routes: caddyhttp.RouteList{inner}}, "handler", "subroute", nil)},
+	}
+	return []httpcaddyfile.ConfigValue{{Class: "route", Value: outer}}, nil
+}
+
+// handlerModule is one of our handlers, as its long-hand directive sees it.
+type handlerModule[T any] interface {
+	*T
+	caddyhttp.MiddlewareHandler
+	caddyfile.Unmarshaler
+}
+
+// parseHandler reads the long-hand directive of one handler.
+func parseHandler[T any, P handlerModule[T]](h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
+	m := P(new(T))
+	return m, m.UnmarshalCaddyfile(h.Dispenser)
+}
+
+// parseBlock reads `name { option … }`: no arguments, each option by parse.
+func parseBlock(d *caddyfile.Dispenser, parse func(*caddyfile.Dispenser) error) error {
+	d.Next()
+	if d.NextArg() {
+		return d.ArgErr()
+	}
+	for d.NextBlock(0) {
+		if err := parse(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parseDuration reads the option's one argument, a positive duration.
+func parseDuration(d *caddyfile.Dispenser, to *caddy.Duration) error {
+	option, text := d.Val(), ""
+	if !d.AllArgs(&text) {
+		return d.ArgErr()
+	}
+	v, err := caddy.ParseDuration(text)
+	if err != nil || v < 0 {
+		return d.Errf("%s: %q is not a duration such as 10s or 1m", option, text)
+	}
+	if *to = caddy.Duration(v); v == 0 {
+		*to = disabled
+	}
+	return nil
+}
+
+// disabled is how a duration of 0 in a Caddyfile is written: the zero value of
+// a JSON field means its default.
+const disabled = caddy.Duration(-time.Nanosecond)
+
+// parseSize reads the option's one argument, a size such as 32MiB.
+func parseSize(d *caddyfile.Dispenser, to *int64) error {
+	option, text := d.Val(), ""
+	if !d.AllArgs(&text) {
+		return d.ArgErr()
+	}
+	v, err := humanize.ParseBytes(text)
+	if err != nil || v == 0 || v > math.MaxInt64 {
+		return d.Errf("%s: %q is not a size such as 32MiB", option, text)
+	}
+	*to = int64(v)
+	return nil
+}

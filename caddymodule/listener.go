@@ -1,0 +1,175 @@
+package caddymodule
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// tunnelHandle is a tunnel listener that lives as long as any configuration
+// wants its address. What of it depends on a configuration comes from the
+// newest one that is started; if that one fails or stops, from the one before.
+type tunnelHandle struct {
+	hub atomic.Pointer[tunnel.Hub]
+
+	mu     sync.Mutex
+	owners []owner // started configurations, the newest last
+}
+
+// owner is a started configuration and what the hub takes from it.
+type owner struct {
+	app     *App
+	options tunnel.Options
+}
+
+// errNotListening is what a request meets that comes before the app's Start.
+var errNotListening = errors.New("the tunnel listener is not started yet")
+
+// closeGrace is how long requests that still run may take when the last
+// configuration is gone: Caddy has ended its own grace period by then.
+const closeGrace = time.Second
+
+func newTunnelHandle() *tunnelHandle { return new(tunnelHandle) }
+
+// get returns the hub, once a configuration has started it.
+func (t *tunnelHandle) get() (*tunnel.Hub, error) {
+	if hub := t.hub.Load(); hub != nil {
+		return hub, nil
+	}
+	return nil, errNotListening
+}
+
+// start makes app's configuration the one in force, and listens if nothing
+// does so yet.
+func (t *tunnelHandle) start(app *App, st *store.Store) error {
+	_, version := caddy.Version()
+	options := tunnel.Options{Authenticate: authenticateWith(st), Logger: app.logger, Version: version}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if hub := t.hub.Load(); hub != nil {
+		hub.SetOptions(options)
+	} else if err := t.open(app, st, options); err != nil {
+		return err
+	}
+	t.owners = append(t.owners, owner{app, options})
+	return nil
+}
+
+// open binds the socket and starts the hub on it.
+func (t *tunnelHandle) open(app *App, st *store.Store, options tunnel.Options) error {
+	secrets, err := tunnelSecrets(app.ctx, st)
+	if err != nil {
+		return err
+	}
+	conn, err := listenUDP(app.listen)
+	if err != nil {
+		return err
+	}
+	hub := tunnel.NewHub(options)
+	if err := hub.Listen(conn, secrets); err != nil {
+		_ = conn.Close()
+		return fmt.Errorf("starting the tunnel listener: %w", err)
+	}
+	t.hub.Store(hub)
+	return nil
+}
+
+// stop ends app's say. Without any configuration left the hub stays, for the
+// requests that still run, but takes no connector.
+func (t *tunnelHandle) stop(app *App) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.owners = slices.DeleteFunc(t.owners, func(o owner) bool { return o.app == app })
+	hub := t.hub.Load()
+	if hub == nil {
+		return
+	}
+	options := tunnel.Options{Logger: app.logger}
+	if n := len(t.owners); n > 0 {
+		options = t.owners[n-1].options
+	}
+	hub.SetOptions(options)
+}
+
+// Destruct closes all tunnels and the socket; the pool calls it when no
+// configuration is left.
+func (t *tunnelHandle) Destruct() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	hub := t.hub.Swap(nil)
+	if hub == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
+	defer cancel()
+	return hub.Close(ctx)
+}
+
+// authenticateWith checks connectors against a store.
+func authenticateWith(st *store.Store) tunnel.Authenticate {
+	return func(_ context.Context, id, secret string) (tunnel.Connector, error) {
+		c, err := st.AuthenticateConnector(id, secret)
+		switch {
+		case errors.Is(err, store.ErrUnauthenticated):
+			return tunnel.Connector{}, err
+		case err != nil:
+			return tunnel.Connector{}, fmt.Errorf("%w: %w", tunnel.ErrUnavailable, err)
+		}
+		return tunnel.Connector{ID: c.ID, Name: c.Name, Account: c.Account}, nil
+	}
+}
+
+// tunnelSecrets fetches the gateway's tunnel identity and keys, making them at
+// the first start. Connectors pin the identity: it must never change.
+func tunnelSecrets(ctx context.Context, st *store.Store) (s tunnel.Secrets, err error) {
+	for _, secret := range []struct {
+		name     string
+		to       *[]byte
+		generate func() ([]byte, error)
+	}{
+		{"tunnel_identity", &s.Identity, link.NewIdentity},
+		{"quic_reset", &s.Reset, randomKey},
+		{"quic_token", &s.Token, randomKey},
+	} {
+		if *secret.to, err = st.Secret(ctx, secret.name, secret.generate); err != nil {
+			return s, fmt.Errorf("fetching the secret %s: %w", secret.name, err)
+		}
+	}
+	return s, nil
+}
+
+// randomKey makes a 32-byte key.
+func randomKey() ([]byte, error) {
+	key := make([]byte, 32)
+	_, err := rand.Read(key)
+	return key, err
+}
+
+// listenUDP binds the tunnel's own UDP port. It is not shared through Caddy's
+// listener pool: that sets SO_REUSEPORT, with which a second process would
+// silently take half of the packets instead of being told that the port is in
+// use.
+func listenUDP(na caddy.NetworkAddress) (*net.UDPConn, error) {
+	address := na.JoinHostPort(0)
+	addr, err := net.ResolveUDPAddr("udp", address)
+	if err != nil {
+		return nil, fmt.Errorf("resolving the tunnel's listen address %s: %w", address, err)
+	}
+	conn, err := net.ListenUDP("udp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("listening for connectors on UDP %s: %w (is another gateway running? choose another port with `model_gateway { listen … }` in the global options)", address, err)
+	}
+	return conn, nil
+}

@@ -1,0 +1,116 @@
+package caddymodule
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+)
+
+// otherDeployment labels requests for names that are not registered: a client
+// must not be able to make label values.
+const otherDeployment = "_other"
+
+// Collectors are made once and registered anew with each configuration's
+// registry, so that a reload keeps the counts. No label ever holds a key or a
+// name that a client made up.
+var (
+	requestsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "postern", Name: "requests_total",
+		Help: "Authenticated requests that ended, by deployment, dialect and HTTP status.",
+	}, []string{"deployment", "dialect", "code"})
+
+	inflightRequests = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: "postern", Name: "inflight_requests",
+		Help: "Requests that run now, by deployment and dialect.",
+	}, []string{"deployment", "dialect"})
+
+	firstByteSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: "postern", Name: "time_to_first_byte_seconds",
+		Help:    "Time from the arrival of a request to the first byte of the model's answer.",
+		Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 180, 600},
+	}, []string{"deployment", "dialect"})
+
+	durationSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: "postern", Name: "request_duration_seconds",
+		Help:    "Time from the arrival of a request to the end of its answer.",
+		Buckets: []float64{.01, .05, .1, .5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800, 3600},
+	}, []string{"deployment", "dialect"})
+
+	authFailuresTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "postern", Name: "auth_failures_total",
+		Help: "Requests that were refused for their key: missing, unknown or revoked.",
+	}, []string{"reason"})
+)
+
+// registerMetrics makes the collectors visible on a configuration's registry.
+func registerMetrics(reg prometheus.Registerer, sessions func() []tunnel.Info) error {
+	for _, c := range []prometheus.Collector{
+		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal,
+		tunnelCollector{sessions},
+	} {
+		var already prometheus.AlreadyRegisteredError
+		if err := reg.Register(c); err != nil && !errors.As(err, &already) {
+			return err
+		}
+	}
+	return nil
+}
+
+// observe counts a request that ended.
+func (ex *exchange) observe(status int) {
+	deployment, name := ex.labels()
+	requestsTotal.WithLabelValues(deployment, name, strconv.Itoa(status)).Inc()
+	durationSeconds.WithLabelValues(deployment, name).Observe(time.Since(ex.Start).Seconds())
+}
+
+// observeFirstByte notes that the model began to answer.
+func (ex *exchange) observeFirstByte() {
+	deployment, name := ex.labels()
+	firstByteSeconds.WithLabelValues(deployment, name).Observe(time.Since(ex.Start).Seconds())
+}
+
+// labels are the exchange's values for the labels deployment and dialect.
+func (ex *exchange) labels() (deployment, dialect string) {
+	if deployment = ex.Deployment; deployment == "" {
+		deployment = otherDeployment
+	}
+	return deployment, string(ex.Operation.Dialect)
+}
+
+// forgetDeployment drops the series of a deployment that was removed.
+func forgetDeployment(name string) {
+	labels := prometheus.Labels{"deployment": name}
+	requestsTotal.DeletePartialMatch(labels)
+	firstByteSeconds.DeletePartialMatch(labels)
+	durationSeconds.DeletePartialMatch(labels)
+}
+
+// tunnelCollector reports the live tunnels, read at each scrape.
+type tunnelCollector struct {
+	sessions func() []tunnel.Info
+}
+
+var (
+	tunnelConnections = prometheus.NewDesc("postern_tunnel_connections",
+		"Live tunnels, by connector id and transport.", []string{"connector", "transport"}, nil)
+	tunnelRTT = prometheus.NewDesc("postern_tunnel_rtt_seconds",
+		"Round-trip time of a live tunnel.", []string{"connector", "transport"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (tunnelCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- tunnelConnections
+	ch <- tunnelRTT
+}
+
+// Collect implements prometheus.Collector.
+func (c tunnelCollector) Collect(ch chan<- prometheus.Metric) {
+	for _, s := range c.sessions() {
+		ch <- prometheus.MustNewConstMetric(tunnelConnections, prometheus.GaugeValue, 1, s.Connector, s.Transport)
+		ch <- prometheus.MustNewConstMetric(tunnelRTT, prometheus.GaugeValue, s.RTT.Seconds(), s.Connector, s.Transport)
+	}
+}

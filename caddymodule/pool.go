@@ -1,0 +1,100 @@
+package caddymodule
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// What outlives a configuration lives in these pools. Keys are identities
+// only (a path, an address), never tunables: two configurations that differ in
+// a tunable still share the open file and the socket.
+var (
+	stores  = caddy.NewUsagePool() // by absolute path of the database
+	tunnels = caddy.NewUsagePool() // by UDP listen address
+)
+
+// ref is one use of a pooled value. Its zero value releases nothing, so that a
+// module whose Provision failed half way can still be cleaned up.
+type ref[T caddy.Destructor] struct {
+	pool *caddy.UsagePool
+	key  string
+	val  T
+}
+
+// acquire takes one use of the value under key, making it with mk if nobody
+// else holds it.
+func acquire[T caddy.Destructor](pool *caddy.UsagePool, key string, mk func() T) (ref[T], error) {
+	v, _, err := pool.LoadOrNew(key, func() (caddy.Destructor, error) { return mk(), nil })
+	if err != nil {
+		return ref[T]{}, err
+	}
+	return ref[T]{pool: pool, key: key, val: v.(T)}, nil
+}
+
+// release gives the use back; the last one destructs the value.
+func (r *ref[T]) release() error {
+	if r.pool == nil {
+		return nil
+	}
+	pool, key := r.pool, r.key
+	*r = ref[T]{val: r.val}
+	_, err := pool.Delete(key)
+	return err
+}
+
+// storeHandle is a store that is opened on first use: provisioning a
+// configuration (caddy validate) must not lock a file.
+type storeHandle struct {
+	path   string
+	logger *slog.Logger
+
+	open atomic.Pointer[store.Store]
+	mu   sync.Mutex // serialises opening and closing
+}
+
+// get returns the open store, opening it if need be. A failure is not
+// remembered: the next call tries again.
+func (h *storeHandle) get() (*store.Store, error) {
+	if s := h.open.Load(); s != nil {
+		return s, nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s := h.open.Load(); s != nil {
+		return s, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(h.path), 0o700); err != nil {
+		return nil, fmt.Errorf("making the storage directory: %w", err)
+	}
+	kv, err := store.OpenBolt(h.path, store.BoltOptions{})
+	if err != nil {
+		return nil, err
+	}
+	s, err := store.New(kv, store.Options{Logger: h.logger})
+	if err != nil {
+		_ = kv.Close()
+		return nil, err
+	}
+	h.open.Store(s)
+	return s, nil
+}
+
+// Destruct closes the store; the pool calls it when the last configuration
+// that uses the file is gone.
+func (h *storeHandle) Destruct() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.open.Swap(nil)
+	if s == nil {
+		return nil
+	}
+	return s.Close()
+}

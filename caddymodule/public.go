@@ -1,0 +1,103 @@
+package caddymodule
+
+import (
+	"net"
+	"strconv"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+)
+
+// endpoint is how the gateway is reached from outside. It is computed at each
+// use, when all sites are provisioned: that is cheap beside what it is for.
+func (a *App) endpoint() manage.Endpoint {
+	e := manage.Endpoint{Listen: a.listen.JoinHostPort(0), Public: a.Public}
+	if hub, err := a.tunnel.val.get(); err == nil {
+		e.Pin = hub.Pin()
+		if addr := hub.Addr(); addr != nil {
+			e.Listen = addr.String()
+		}
+	}
+	host, url := a.site()
+	e.URL = url
+	if e.Public == "" && host != "" {
+		e.Public = net.JoinHostPort(host, strconv.Itoa(int(a.listen.StartPort)))
+	}
+	return e
+}
+
+// site finds the one site that serves the gateway: its host name and base URL,
+// both empty if there is none or more than one.
+func (a *App) site() (host, url string) {
+	app, err := a.ctx.AppIfConfigured("http")
+	if err != nil {
+		return "", ""
+	}
+	httpApp := app.(*caddyhttp.App)
+	urls := map[string]string{}
+	for _, server := range httpApp.Servers {
+		hosts := map[string]bool{}
+		gatewayHosts(server.Routes, nil, hosts)
+		for name := range hosts {
+			urls[name] = siteURL(httpApp, server, name)
+		}
+	}
+	if len(urls) != 1 {
+		return "", ""
+	}
+	for host, url = range urls {
+	}
+	return host, url
+}
+
+// siteURL is the base URL of a host name on a server, without /v1.
+func siteURL(app *caddyhttp.App, server *caddyhttp.Server, host string) string {
+	httpPort, httpsPort := uint(app.HTTPPort), uint(app.HTTPSPort)
+	if httpPort == 0 {
+		httpPort = caddyhttp.DefaultHTTPPort
+	}
+	if httpsPort == 0 {
+		httpsPort = caddyhttp.DefaultHTTPSPort
+	}
+	port := httpsPort
+	if len(server.Listen) > 0 {
+		if na, err := caddy.ParseNetworkAddress(server.Listen[0]); err == nil {
+			port = na.StartPort
+		}
+	}
+	scheme, usual := "https", uint(caddyhttp.DefaultHTTPSPort)
+	if len(server.TLSConnPolicies) == 0 || port == httpPort {
+		scheme, usual = "http", uint(caddyhttp.DefaultHTTPPort)
+	}
+	if port == usual {
+		return scheme + "://" + host
+	}
+	return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(int(port)))
+}
+
+// gatewayHosts collects the host names of the routes that hold model_route.
+// within is what the enclosing routes' host matchers say.
+func gatewayHosts(routes caddyhttp.RouteList, within []string, hosts map[string]bool) {
+	for _, route := range routes {
+		names := within
+		for _, set := range route.MatcherSets {
+			for _, m := range set {
+				if h, ok := m.(*caddyhttp.MatchHost); ok {
+					names = *h
+				}
+			}
+		}
+		for _, handler := range route.Handlers {
+			switch h := handler.(type) {
+			case *Route:
+				for _, name := range names {
+					hosts[name] = true
+				}
+			case *caddyhttp.Subroute:
+				gatewayHosts(h.Routes, names, hosts)
+			}
+		}
+	}
+}
