@@ -48,7 +48,8 @@ type builder struct {
 }
 
 // newBuilder starts the upstream, which all systems share.
-func newBuilder(f *fleet, bin string) (*builder, error) {
+func newBuilder(f *fleet, o options) (*builder, error) {
+	bin := o.Bin
 	if bin == "" {
 		root, err := proc.Root()
 		if err != nil {
@@ -60,7 +61,10 @@ func newBuilder(f *fleet, bin string) (*builder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the binaries: %w", err)
 	}
-	for _, name := range []string{"caddy", "connector"} {
+	for name, needed := range map[string]bool{"caddy": o.has(plain) || o.has(postern), "connector": o.has(postern)} {
+		if !needed {
+			continue
+		}
 		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
 			return nil, fmt.Errorf("finding the binaries: %w; run ./xcaddy.sh first", err)
 		}

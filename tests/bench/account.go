@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+)
+
+// allocations are what one process allocates for one request.
+type allocations struct{ Objects, Bytes float64 }
+
+// accountClients is how many clients send requests while allocations are
+// counted and profiles taken.
+const accountClients = 16
+
+// profileSeconds is how long a CPU profile takes.
+const profileSeconds = 5
+
+// A watched process has profiling pages.
+type watched struct {
+	name  string
+	admin admin
+}
+
+// measureAllocations counts what each Caddy and the connector allocate per
+// request. Postern's connector is replaced by one with profiling pages: this
+// comes last.
+func (b *builder) measureAllocations(ctx context.Context, o options, s *system) (map[string]allocations, error) {
+	processes := []watched{{s.Processes[1].Name, s.Admin}}
+	if s.connector != nil {
+		address, err := b.replaceConnector(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		processes = append(processes, watched{nameConnector, address})
+	}
+	if err := s.sendRequests(ctx, o.Counted/4+1); err != nil { // fills pools
+		return nil, err
+	}
+	result := map[string]allocations{}
+	for _, p := range processes {
+		a, err := s.countAllocations(ctx, p.admin, o.Counted)
+		if err != nil {
+			return nil, err
+		}
+		result[p.name] = a
+	}
+	if o.Profile == "" {
+		return result, nil
+	}
+	return result, s.saveProfiles(ctx, o.Profile, processes)
+}
+
+// replaceConnector starts the same agent in a process of this program.
+func (b *builder) replaceConnector(ctx context.Context, s *system) (admin, error) {
+	s.connector.stop()
+	if err := s.waitOnline(ctx, 0); err != nil {
+		return "", err
+	}
+	config, err := os.Open(s.config)
+	if err != nil {
+		return "", fmt.Errorf("reading the connector's configuration: %w", err)
+	}
+	defer config.Close()
+	c, address, err := b.fleet.startRole(nameConnector, roleConnector, config)
+	if err != nil {
+		return "", err
+	}
+	s.connector = c
+	s.Processes[len(s.Processes)-1].child = c
+	return admin(address), s.waitOnline(ctx, 1)
+}
+
+// countAllocations sends requests and returns what each of them allocated in a
+// process. What reading the account itself allocates is measured and taken off.
+func (s *system) countAllocations(ctx context.Context, a admin, requests int) (allocations, error) {
+	var readings [3]heap
+	for i := range readings {
+		if i == 2 {
+			if err := s.sendRequests(ctx, requests); err != nil {
+				return allocations{}, err
+			}
+		}
+		var err error
+		if readings[i], err = a.heapOf(ctx, false); err != nil {
+			return allocations{}, err
+		}
+	}
+	reading := heap{Mallocs: readings[1].Mallocs - readings[0].Mallocs, Bytes: readings[1].Bytes - readings[0].Bytes}
+	n := float64(requests)
+	return allocations{
+		Objects: float64(readings[2].Mallocs-readings[1].Mallocs-reading.Mallocs) / n,
+		Bytes:   float64(readings[2].Bytes-readings[1].Bytes-reading.Bytes) / n,
+	}, nil
+}
+
+// sendRequests sends a number of requests.
+func (s *system) sendRequests(ctx context.Context, n int) error {
+	clients, err := s.dialAll(accountClients, time.Minute)
+	if err != nil {
+		return err
+	}
+	defer closeAll(clients)
+	request, want := s.Target.request(requestBody(script{}, 0)), appendCompletion(nil, publicModel)
+	var sent atomic.Int64
+	return eachClient(clients, func(_ int, c *client) error {
+		for sent.Add(1) <= int64(n) && ctx.Err() == nil {
+			if err := oneRequest(c, request, want); err != nil {
+				return err
+			}
+		}
+		return context.Cause(ctx)
+	})
+}
+
+// saveProfiles takes the CPU profiles of all processes at a time, under load,
+// and then what they have allocated.
+func (s *system) saveProfiles(ctx context.Context, dir string, processes []watched) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("creating the folder for profiles: %w", err)
+	}
+	clients, err := s.dialAll(accountClients, time.Minute)
+	if err != nil {
+		return err
+	}
+	defer closeAll(clients)
+	loaded := make(chan error, 1)
+	go func() {
+		_, err := s.closedLoop(ctx, clients, (profileSeconds+1)*time.Second)
+		loaded <- err
+	}()
+	var next atomic.Int64
+	err = parallel(len(processes), func() error {
+		p := processes[next.Add(1)-1]
+		return p.admin.save(ctx, fmt.Sprintf("profile?seconds=%d", profileSeconds), filepath.Join(dir, p.name+"-cpu.pprof"))
+	})
+	if loadErr := <-loaded; err == nil {
+		err = loadErr
+	}
+	for _, p := range processes {
+		if err == nil {
+			err = p.admin.save(ctx, "allocs", filepath.Join(dir, p.name+"-allocs.pprof"))
+		}
+	}
+	return err
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"os"
+	"sync"
+
+	"github.com/postern-dev/postern/connector/agent"
+)
+
+// runAgents reads configurations of connectors, one JSON object after the
+// other, and runs them until ctx ends. started is called when all have been
+// started.
+func runAgents(ctx context.Context, in io.Reader, log *slog.Logger, started func()) error {
+	all, err := readAgents(in, log)
+	if err != nil {
+		return err
+	}
+	errs := make([]error, len(all))
+	var running sync.WaitGroup
+	for i, a := range all {
+		running.Go(func() { errs[i] = a.Run(ctx) })
+	}
+	started()
+	running.Wait()
+	return errors.Join(errs...)
+}
+
+func readAgents(in io.Reader, log *slog.Logger) ([]*agent.Agent, error) {
+	var all []*agent.Agent
+	dec := json.NewDecoder(bufio.NewReader(in))
+	for {
+		var raw json.RawMessage
+		err := dec.Decode(&raw)
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading configurations: %w", err)
+		}
+		config, err := agent.ParseConfig(raw)
+		if err != nil {
+			return nil, err
+		}
+		a, err := agent.New(config, agent.Options{Logger: log})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, a)
+	}
+}
+
+// holdTunnels keeps the connectors on standard input dialled in.
+func holdTunnels(ctx context.Context, in io.Reader, announce io.Writer) error {
+	return runAgents(ctx, in, slog.New(slog.DiscardHandler), func() { fmt.Fprintln(announce, "started") })
+}
+
+// profiledConnector runs the connector on standard input, and announces where
+// its profiling pages are.
+func profiledConnector(ctx context.Context, in io.Reader, announce io.Writer) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("listening: %w", err)
+	}
+	defer l.Close()
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	go func() { _ = http.Serve(l, mux) }() // ends with the listener
+	return runAgents(ctx, in, slog.New(slog.NewTextHandler(os.Stderr, nil)), func() { fmt.Fprintln(announce, l.Addr()) })
+}

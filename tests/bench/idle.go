@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// A footprint is what a process occupies while it does nothing.
+type footprint struct {
+	Memory     memory
+	Goroutines int
+	Heap       heap // after a garbage collection
+}
+
+// footprintOf looks at the Caddy of a system. Memory is read before the garbage
+// collection that the heap's account needs: as it is, not as it could be.
+func (s *system) footprintOf(ctx context.Context) (footprint, error) {
+	var f footprint
+	var err error
+	if f.Memory, err = memoryOf(s.Processes[1].child.pid()); err != nil {
+		return footprint{}, err
+	}
+	if f.Goroutines, err = s.Admin.goroutines(ctx); err != nil {
+		return footprint{}, err
+	}
+	f.Heap, err = s.Admin.heapOf(ctx, true)
+	return f, err
+}
+
+// idle is a gateway without and with idle tunnels.
+type idle struct {
+	Tunnels       int
+	Before, After footprint
+	Holder        memory        // of the process that holds all of the other ends
+	DialIn        time.Duration // until all were online
+	CPU           float64       // of the gateway for all idle tunnels, in percent of one core
+}
+
+// measureIdle starts a gateway of its own and lets connectors dial in.
+func (b *builder) measureIdle(ctx context.Context, o options) (idle, error) {
+	s := &system{Name: "idle", Processes: []process{b.upstream}}
+	if err := b.startGateway(ctx, s); err != nil {
+		return idle{}, err
+	}
+	gateway := s.Processes[1].child
+	defer gateway.stop()
+	result := idle{Tunnels: o.Tunnels}
+	var err error
+	// Before the connectors are created: what creating them leaves in the heap
+	// would hide a part of what tunnels take.
+	if result.Before, err = s.footprintOf(ctx); err != nil {
+		return idle{}, err
+	}
+	configs, err := b.connectorConfigs(ctx, s, o.Tunnels)
+	if err != nil {
+		return idle{}, err
+	}
+	defer configs.Close()
+	began := time.Now()
+	holder, _, err := b.fleet.startRole("tunnels", roleTunnels, configs)
+	if err != nil {
+		return idle{}, err
+	}
+	defer holder.stop()
+	if err := s.waitOnline(ctx, o.Tunnels); err != nil {
+		return idle{}, fmt.Errorf("%w; the last output of their process:\n%s", err, holder.tail())
+	}
+	result.DialIn = time.Since(began)
+	if result.CPU, err = idleCPU(ctx, gateway.pid(), o.Settle); err != nil {
+		return idle{}, err
+	}
+	if result.Holder, err = memoryOf(holder.pid()); err != nil {
+		return idle{}, err
+	}
+	result.After, err = s.footprintOf(ctx)
+	if err != nil {
+		return idle{}, err
+	}
+	return result, s.waitOnline(ctx, o.Tunnels) // none was lost meanwhile
+}
+
+// idleCPU waits and returns what a process uses meanwhile, in percent of one
+// core. The first half of the time, in which it still settles, is left out.
+func idleCPU(ctx context.Context, pid int, d time.Duration) (float64, error) {
+	if err := pause(ctx, d/2); err != nil {
+		return 0, err
+	}
+	before, err := cpuTime(pid)
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if err := pause(ctx, d-d/2); err != nil {
+		return 0, err
+	}
+	after, err := cpuTime(pid)
+	return 100 * float64(after-before) / float64(time.Since(began)), err
+}
+
+// connectorConfigs creates connectors and writes their configurations to a file,
+// which it returns to be read.
+func (b *builder) connectorConfigs(ctx context.Context, s *system, n int) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(b.fleet.dir, "connectors.json"), os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("writing configurations: %w", err)
+	}
+	enc := json.NewEncoder(f)
+	for i := range n {
+		var created struct {
+			Token string `json:"tunnel_token"`
+		}
+		name := map[string]string{"name": fmt.Sprintf("idle-%d", i)}
+		if err = s.Admin.manage(ctx, http.MethodPost, "/connectors", name, &created); err != nil {
+			break
+		}
+		if err = enc.Encode(connectorConfig(created.Token, b.address)); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		_, err = f.Seek(0, 0)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("creating connectors: %w", err)
+	}
+	return f, nil
+}

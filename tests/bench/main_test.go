@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/tests/harness"
+)
+
+// TestMain makes the test binary what the bench starts for its own processes,
+// and builds the binaries that are measured.
+func TestMain(m *testing.M) {
+	if ran, err := runRole(os.Getenv(roleVariable)); ran {
+		exit(err)
+	}
+	harness.Main(m)
+}
+
+// tinyRun does everything once, as little of it as possible.
+func tinyRun() options {
+	o := quickRun()
+	o.Clients, o.Load, o.Warmup = []int{1, aimClients}, 100*time.Millisecond, 20*time.Millisecond
+	o.Streams, o.Stream = []int{1, aimStreams}, 400*time.Millisecond
+	o.Answers, o.AnswerClients = 200, 8
+	o.Tunnels, o.Settle, o.Counted = 5, 200*time.Millisecond, 200
+	return o
+}
+
+// TestRun takes no time into account: it shows that every part works, that all
+// answers are right, and that the report has all of its figures.
+func TestRun(t *testing.T) {
+	o := tinyRun()
+	r, err := run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.failure(); err != nil {
+		t.Error(err)
+	}
+	var b bytes.Buffer
+	r.write(&b)
+	report := b.String()
+	for _, want := range []string{
+		"### Aims", "### Requests", "### Streams", "### Streamed answers", "### Allocations", "### Memory",
+		fmt.Sprintf("| 0 of %d |", o.Answers), "gateway, 5 tunnels",
+	} {
+		if !strings.Contains(strings.Join(strings.Fields(report), " "), want) {
+			t.Errorf("the report has no %q", want)
+		}
+	}
+	for _, missing := range []string{"–", "NaN", "not finished"} {
+		if strings.Contains(strings.ReplaceAll(report, "(range)", ""), "| "+missing+" |") || strings.Contains(report, "not finished") {
+			t.Errorf("the report holds %q: a figure is missing", missing)
+		}
+	}
+	if got := len(r.aims()); got != 6 {
+		t.Errorf("there are %d aims, want 6", got)
+	}
+	if t.Failed() {
+		t.Log("\n" + report)
+	}
+}
+
+func TestRunEndsWhenInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	o := tinyRun()
+	o.Systems = []string{direct}
+	o.Load = time.Minute
+	time.AfterFunc(500*time.Millisecond, cancel)
+	began := time.Now()
+	if _, err := run(ctx, o); err == nil {
+		t.Error("an interrupted run has no error")
+	}
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("it ended after %v", took)
+	}
+}
+
+func TestFlags(t *testing.T) {
+	o, err := parseFlags([]string{"-rounds", "7", "-quick", "-systems", "direct,caddy"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Rounds != 7 || o.Load != quickRun().Load || o.has(postern) {
+		t.Errorf("options %+v", o)
+	}
+	for _, wrong := range [][]string{
+		{"-rounds", "0"},
+		{"-load", "2h"},
+		{"-stream", "1ms"},
+		{"-tunnels", "100000"},
+		{"-answers", "-1"},
+		{"-systems", "caddy"},
+		{"-systems", "direct,nginx"},
+		{"more"},
+	} {
+		if _, err := parseFlags(wrong); err == nil {
+			t.Errorf("%v is accepted", wrong)
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+)
+
+// results are everything that a run has measured.
+type results struct {
+	Options  options
+	Began    time.Time
+	Took     time.Duration
+	Loads    map[point][]load   // one for each round
+	Streams  map[point][]stream // one for each round
+	Answers  map[string]answers // by system
+	Allocs   map[string]map[string]allocations
+	Caddy    *footprint // plain Caddy before its first request
+	Idle     *idle
+	Foreign  float64 // CPU that others used meanwhile, in percent of the machine
+	Stolen   float64 // CPU that the hypervisor withheld, in percent of the machine
+	Complete bool    // nothing is missing
+}
+
+// A point is what one figure of a round stands for.
+type point struct {
+	System string
+	N      int // clients or streams
+}
+
+// run measures everything. With an error it returns what there is so far.
+func run(ctx context.Context, o options) (r *results, err error) {
+	r = &results{
+		Options: o, Began: time.Now(),
+		Loads: map[point][]load{}, Streams: map[point][]stream{},
+		Answers: map[string]answers{}, Allocs: map[string]map[string]allocations{},
+	}
+	ctx, f, err := newFleet(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	noise, err := startNoise()
+	if err != nil {
+		return nil, err
+	}
+	b, err := newBuilder(f, o)
+	if err != nil {
+		return nil, err
+	}
+	var systems []*system
+	for _, name := range o.Systems {
+		progress("starting %s", name)
+		s, err := b.build(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		systems = append(systems, s)
+	}
+	for _, measure := range []func() error{
+		func() error { return r.rounds(ctx, systems) },
+		func() error { return r.compareAnswers(ctx, systems) },
+		func() error { return r.account(ctx, b, systems) },
+		func() error { return r.idleTunnels(ctx, b) },
+	} {
+		if err := measure(); err != nil {
+			return r, err
+		}
+	}
+	r.Took = time.Since(r.Began)
+	r.Foreign, r.Stolen, err = noise.shares(f)
+	r.Complete = err == nil
+	return r, err
+}
+
+// progress says on standard error what is being done.
+func progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, time.Now().Format("15:04:05")+" "+format+"\n", args...)
+}
+
+// rounds lets the systems take turns.
+func (r *results) rounds(ctx context.Context, systems []*system) error {
+	o := r.Options
+	for round := range o.Rounds {
+		progress("round %d of %d: requests", round+1, o.Rounds)
+		for i, n := range o.Clients {
+			for _, s := range rotate(systems, round+i) {
+				l, err := s.measureLoad(ctx, o, n)
+				if err != nil {
+					return fmt.Errorf("%s with %d clients: %w", s.Name, n, err)
+				}
+				at := point{s.Name, n}
+				r.Loads[at] = append(r.Loads[at], l)
+			}
+		}
+		progress("round %d of %d: streams", round+1, o.Rounds)
+		for i, n := range o.Streams {
+			for _, s := range rotate(systems, round+i) {
+				st, err := s.measureStreams(ctx, o, n)
+				if err != nil {
+					return fmt.Errorf("%s with %d streams: %w", s.Name, n, err)
+				}
+				at := point{s.Name, n}
+				r.Streams[at] = append(r.Streams[at], st)
+			}
+		}
+	}
+	return nil
+}
+
+// rotate returns the systems in another order for each n.
+func rotate(systems []*system, n int) []*system {
+	n %= len(systems)
+	return append(append([]*system{}, systems[n:]...), systems[:n]...)
+}
+
+// compareAnswers checks streamed answers; direct and plain Caddy show that what
+// goes wrong is not the check's fault.
+func (r *results) compareAnswers(ctx context.Context, systems []*system) error {
+	if r.Options.Answers == 0 {
+		return nil
+	}
+	for _, s := range systems {
+		progress("%d streamed answers: %s", r.Options.Answers, s.Name)
+		a, err := s.measureAnswers(ctx, r.Options)
+		if err != nil {
+			return err
+		}
+		r.Answers[s.Name] = a
+	}
+	return nil
+}
+
+// account counts allocations, and takes profiles if they are wanted.
+func (r *results) account(ctx context.Context, b *builder, systems []*system) error {
+	for _, s := range systems {
+		if s.Name == direct {
+			continue
+		}
+		progress("allocations: %s", s.Name)
+		a, err := b.measureAllocations(ctx, r.Options, s)
+		if err != nil {
+			return fmt.Errorf("counting allocations of %s: %w", s.Name, err)
+		}
+		r.Allocs[s.Name] = a
+	}
+	return nil
+}
+
+// idleTunnels measures a Caddy at rest, and a gateway with many tunnels.
+func (r *results) idleTunnels(ctx context.Context, b *builder) error {
+	if r.Options.has(plain) {
+		s := &system{Name: plain, Processes: []process{b.upstream}}
+		if err := b.startPlain(ctx, s); err != nil {
+			return err
+		}
+		f, err := s.footprintOf(ctx)
+		s.Processes[1].child.stop()
+		if err != nil {
+			return err
+		}
+		r.Caddy = &f
+	}
+	if !r.Options.has(postern) || r.Options.Tunnels == 0 {
+		return nil
+	}
+	progress("%d idle tunnels", r.Options.Tunnels)
+	i, err := b.measureIdle(ctx, r.Options)
+	if err != nil {
+		return fmt.Errorf("measuring idle tunnels: %w", err)
+	}
+	r.Idle = &i
+	return nil
+}
