@@ -96,7 +96,7 @@ func (s *Session) log() *slog.Logger {
 
 // usable tells whether the session takes requests.
 func (s *Session) usable() bool {
-	return s.retired.Err() == nil
+	return !s.draining.Load() && s.retired.Err() == nil
 }
 
 // RoundTrip sends a request to the connector and returns the answer, whose body
@@ -132,7 +132,8 @@ func (s *Session) open(ctx context.Context) (*quic.Stream, error) {
 	if err == nil {
 		return stream, nil
 	}
-	if errors.Is(err, &quic.StreamLimitReachedError{}) {
+	var full *quic.StreamLimitReachedError
+	if errors.As(err, &full) {
 		stream, err = s.openSync(ctx)
 		if err == nil {
 			return stream, nil

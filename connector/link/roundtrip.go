@@ -3,8 +3,16 @@ package link
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
 )
+
+// maxInformational bounds how many 1xx responses may come before the answer.
+const maxInformational = 16
 
 // RoundTripOptions are the optional parts of [RoundTrip].
 type RoundTripOptions struct {
@@ -13,7 +21,329 @@ type RoundTripOptions struct {
 	Done func()
 }
 
-// RoundTrip sends r down a stream and reads the header of the answer.
+// RoundTrip sends r down a new stream and reads the head of the answer. It is
+// the gateway's end of a request.
+//
+// r.Host (or r.URL.Host) is the name of an upstream, r.ContentLength is known,
+// and r.Body is in memory: it is read to its end even if the answer begins
+// before. RoundTrip closes it. Fields that are not for the connector (those of
+// one connection, Authorization, Cookie, Origin, X-Api-Key) are left out.
+//
+// When ctx ends, or the answer's body is closed before its end, both directions
+// are reset with CodeCancelled. Errors of RoundTrip and of reading the body are
+// the cause of ctx's end, or wrap one of this package's: the code of a reset,
+// [ErrTunnelLost], [ErrMalformed]; or [io.ErrUnexpectedEOF].
 func RoundTrip(ctx context.Context, s Stream, r *http.Request, o RoundTripOptions) (*http.Response, error) {
-	return nil, errors.New("x")
+	x := &exchange{ctx: ctx, stream: s, request: r, done: o.Done}
+	x.in.stream = s
+	if ctx.Done() != nil {
+		x.unwatch = context.AfterFunc(ctx, x.cancel)
+	}
+	if err := x.send(); err != nil {
+		return nil, x.fail(err)
+	}
+	if err := x.receive(); err != nil {
+		return nil, x.fail(err)
+	}
+	return &x.answer, nil
+}
+
+// exchange is one request and its answer, and the body of the answer.
+type exchange struct {
+	ctx     context.Context
+	stream  Stream
+	request *http.Request
+	done    func()
+	unwatch func() bool // stops the watch on ctx; nil: there is none
+
+	// uploaded is closed when the rest of a large body is sent, or given up;
+	// nil: there is no rest. uploadErr is why the body could not be read.
+	uploaded  chan struct{}
+	uploadErr error
+
+	answer http.Response
+
+	finished atomic.Bool // finish has run
+
+	mu   sync.Mutex // held by Read; protects what follows
+	in   reader
+	body content
+	err  error // what Read returns from now on
+}
+
+// cancel resets both directions; it may run beside anything else.
+func (x *exchange) cancel() {
+	stopReading(x.stream, CodeCancelled)
+	x.stream.CancelWrite(CodeCancelled.wire())
+}
+
+// fail gives up before the answer has begun.
+func (x *exchange) fail(err error) error {
+	x.cancel()
+	err = x.explain(err)
+	x.finish()
+	return err
+}
+
+// explain names the reason of an error of the stream, which has been cancelled.
+func (x *exchange) explain(err error) error {
+	if x.uploaded != nil {
+		<-x.uploaded // soon: its stream is reset
+		if x.uploadErr != nil {
+			return x.uploadErr
+		}
+	}
+	return streamError(x.ctx, err)
+}
+
+// finish gives back what the exchange holds, once. Both directions of the
+// stream have ended by then, or been reset.
+func (x *exchange) finish() {
+	if x.finished.Swap(true) {
+		return
+	}
+	if x.unwatch != nil {
+		x.unwatch()
+	}
+	if x.uploaded != nil {
+		select {
+		case <-x.uploaded:
+		default:
+			// The answer is complete, so nobody needs the rest.
+			x.stream.CancelWrite(CodeNone.wire())
+			<-x.uploaded
+		}
+	}
+	x.in.release()
+	if x.done != nil {
+		x.done()
+	}
+}
+
+// send writes the request: with one write, and without another goroutine, if it
+// is small.
+func (x *exchange) send() error {
+	r := x.request
+	body := r.Body
+	if body == nil {
+		body = http.NoBody
+	}
+	size := r.ContentLength
+	if body == http.NoBody {
+		size = 0
+	}
+	buf := getBuffer(int(min(size, largeChunk)) + smallBuffer/2)
+	head, err := appendRequest(buf.array[:0], r, size)
+	var n int
+	if err == nil {
+		head, n, err = x.fillBody(head, body, size)
+	}
+	if err != nil {
+		buf.put()
+		_ = body.Close()
+		return err
+	}
+	_, writeErr := x.stream.Write(head)
+	rest := size - int64(n)
+	if writeErr == nil && rest > 0 {
+		x.uploaded = make(chan struct{})
+		go x.upload(buf, body, rest)
+		return nil
+	}
+	buf.put()
+	_ = body.Close()
+	x.endWrite(writeErr)
+	return nil
+}
+
+// endWrite ends the write side. After a failed write only that side is given
+// up: the connector may have stopped reading because its answer, a 413 say, is
+// on the way; and if the whole stream or the tunnel is gone, reading tells.
+func (x *exchange) endWrite(err error) {
+	if err == nil {
+		err = x.stream.Close()
+	}
+	if err != nil {
+		x.stream.CancelWrite(CodeNone.wire())
+	}
+}
+
+// fillBody reads as much of the body as fits behind the head.
+func (x *exchange) fillBody(b []byte, body io.Reader, size int64) ([]byte, int, error) {
+	if size == 0 {
+		return b, 0, nil
+	}
+	room := int(min(size, int64(cap(b)-len(b))))
+	n, err := io.ReadFull(body, b[len(b):len(b)+room])
+	if err != nil {
+		return nil, 0, bodyError(err)
+	}
+	return b[:len(b)+n], n, nil
+}
+
+// bodyError is the error for a request body that cannot be read.
+func bodyError(err error) error {
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("reading the request's body: %w", err)
+}
+
+// upload sends the rest of a large body.
+func (x *exchange) upload(buf *buffer, body io.ReadCloser, rest int64) {
+	defer close(x.uploaded)
+	defer body.Close()
+	defer buf.put()
+	for rest > 0 {
+		piece := buf.array[:min(rest, largeChunk)]
+		if _, err := io.ReadFull(body, piece); err != nil {
+			x.uploadErr = bodyError(err)
+			x.cancel()
+			return
+		}
+		if _, err := x.stream.Write(piece); err != nil {
+			x.endWrite(err)
+			return
+		}
+		rest -= int64(len(piece))
+	}
+	x.endWrite(nil)
+}
+
+// appendRequest appends the head of a request.
+func appendRequest(b []byte, r *http.Request, size int64) ([]byte, error) {
+	if size < 0 {
+		return nil, errors.New("sending a request: the length of its body is not known")
+	}
+	host := r.Host
+	if host == "" {
+		host = r.URL.Host
+	}
+	if err := CheckUpstream(host); err != nil {
+		return nil, fmt.Errorf("sending a request: %w", err)
+	}
+	method, path, query := r.Method, r.URL.EscapedPath(), r.URL.RawQuery
+	if method == "" {
+		method = http.MethodGet
+	}
+	if !isToken(method) || !isTarget(path) || query != "" && !isTarget("/"+query) {
+		return nil, fmt.Errorf("sending a request: %w: its method or path", ErrMalformed)
+	}
+	b = append(b, method...)
+	b = append(b, ' ')
+	b = append(b, path...)
+	if query != "" {
+		b = append(b, '?')
+		b = append(b, query...)
+	}
+	b = append(b, " HTTP/1.1\r\nHost: "...)
+	b = append(b, host...)
+	b = append(b, "\r\n"...)
+	if size > 0 || method != http.MethodGet && method != http.MethodHead {
+		b = append(b, "Content-Length: "...)
+		b = strconv.AppendInt(b, size, 10)
+		b = append(b, "\r\n"...)
+	}
+	b, err := appendFields(b, r.Header, false, private)
+	if err != nil {
+		return nil, err
+	}
+	return append(b, "\r\n"...), nil
+}
+
+// receive reads the head of the answer.
+func (x *exchange) receive() error {
+	for range maxInformational {
+		text, err := x.in.head()
+		if err != nil {
+			return err
+		}
+		h, final, err := parseResponse(text, &x.answer)
+		if err != nil {
+			return err
+		}
+		if final {
+			return x.begin(h)
+		}
+	}
+	return malformed("too many informational responses")
+}
+
+// begin sets up the answer's body.
+func (x *exchange) begin(h head) error {
+	a := &x.answer
+	a.Request = x.request
+	a.ContentLength = h.length
+	if x.request.Method == http.MethodHead || bodyless(a.StatusCode) {
+		a.ContentLength = max(h.length, 0)
+		h.length, h.chunked = 0, false
+	}
+	if h.length == 0 {
+		if err := x.in.end(); err != nil {
+			return err
+		}
+		a.ContentLength = max(a.ContentLength, 0)
+		a.Body = http.NoBody
+		x.finish()
+		return nil
+	}
+	if h.length < 0 && !h.chunked {
+		return malformed("a response has to say where it ends")
+	}
+	x.body = content{in: &x.in, chunked: h.chunked, left: max(h.length, 0)}
+	a.Body = (*answerBody)(x)
+	return nil
+}
+
+// bodyless tells whether a response of this status never has a body, RFC 9110
+// §6.4.1.
+func bodyless(status int) bool {
+	return status == http.StatusNoContent || status == http.StatusNotModified
+}
+
+// answerBody is an exchange as the body of its answer.
+type answerBody exchange
+
+// Read implements io.Reader. It returns what is there, and waits only when
+// there is nothing.
+func (b *answerBody) Read(p []byte) (int, error) {
+	x := (*exchange)(b)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.err != nil {
+		return 0, x.err
+	}
+	if len(p) == 0 {
+		return 0, nil
+	}
+	n, err := x.body.read(p)
+	if err != nil {
+		if err != io.EOF {
+			x.cancel()
+			err = x.explain(err)
+		}
+		x.err = err
+		x.finish()
+	}
+	return n, err
+}
+
+// errBodyClosed is what Read returns after Close.
+var errBodyClosed = errors.New("reading a closed body")
+
+// Close implements io.Closer. Before the end of the body it cancels the
+// request. It may run beside a Read, which then fails.
+func (b *answerBody) Close() error {
+	x := (*exchange)(b)
+	if x.finished.Load() {
+		return nil
+	}
+	x.cancel() // without the lock: a Read that waits holds it
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.err == nil {
+		x.err = errBodyClosed
+	}
+	x.finish()
+	return nil
 }

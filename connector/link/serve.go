@@ -1,12 +1,140 @@
 package link
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
+	"runtime/debug"
+	"sync"
 )
 
-// Serve answers the one request on a stream and returns when both sides of the
-// stream are done with. Its error says why the answer did not end cleanly.
+// Serve answers the one request on a stream with h and returns when h has. It
+// is the connector's end of a request.
+//
+// The handler's [http.ResponseWriter] is a [ResponseWriter]. The context of its
+// request ends when the gateway cancels the request or the tunnel is lost; it
+// does not end when the request's body does.
+//
+// The error says why no complete answer was sent, for a log: the code that the
+// handler gave to Abort, what the gateway reset the stream with, a malformed
+// request, or a [*PanicError].
 func Serve(s Stream, h http.Handler) error {
-	return errors.New("x")
+	x := &serving{stream: s}
+	x.in.stream = s
+	text, err := x.in.head()
+	if err == nil {
+		err = x.begin(text)
+	}
+	if err != nil {
+		x.in.release()
+		Refuse(s, CodeInternal)
+		return fmt.Errorf("receiving a request: %w", streamError(context.Background(), err))
+	}
+	err = x.run(h)
+	x.close()
+	return err
 }
+
+// Refuse resets both directions of a stream without looking at the request.
+func Refuse(s Stream, code Code) {
+	s.CancelRead(code.wire())
+	s.CancelWrite(code.wire())
+}
+
+// PanicError is a handler's panic.
+type PanicError struct {
+	Value any
+	Stack []byte
+}
+
+// Error implements error.
+func (e *PanicError) Error() string { return fmt.Sprintf("handler panic: %v", e.Value) }
+
+// serving is one request at the connector, and the body of the request.
+type serving struct {
+	stream Stream
+	out    response
+
+	request *http.Request
+
+	mu   sync.Mutex // held by Read; protects what follows
+	in   reader
+	body content
+	err  error // what Read returns from now on
+}
+
+// begin makes the request from its head.
+func (x *serving) begin(text string) error {
+	r, h, err := parseRequest(text)
+	if err != nil {
+		return err
+	}
+	x.out = response{stream: x.stream, length: -1, isHead: r.Method == http.MethodHead}
+	r.Body = http.NoBody
+	if h.length > 0 {
+		r.ContentLength = h.length
+		r.Body = (*requestBody)(x)
+		x.body = content{in: &x.in, left: h.length}
+	} else {
+		x.err = io.EOF
+	}
+	x.request = r.WithContext(x.stream.Context())
+	return nil
+}
+
+// run calls the handler and ends the answer.
+func (x *serving) run(h http.Handler) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			x.out.Abort(CodeInternal)
+			if err = http.ErrAbortHandler; v != err {
+				err = &PanicError{Value: v, Stack: debug.Stack()}
+			}
+		}
+		x.out.release()
+	}()
+	h.ServeHTTP(&x.out, x.request)
+	return x.out.finish()
+}
+
+// close ends the read side: what is left of the request, nobody needs.
+func (x *serving) close() {
+	stopReading(x.stream, CodeNone) // nothing, if it was read to its end
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.err == nil {
+		x.err = errBodyClosed
+	}
+	x.in.release()
+}
+
+// requestBody is a serving as the body of its request.
+type requestBody serving
+
+// Read implements io.Reader.
+func (b *requestBody) Read(p []byte) (int, error) {
+	x := (*serving)(b)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.err != nil {
+		return 0, x.err
+	}
+	if len(p) == 0 {
+		return 0, nil
+	}
+	n, err := x.body.read(p)
+	if err != nil && err != io.EOF {
+		err = streamError(context.Background(), err)
+		if errors.Is(err, ErrInternal) {
+			err = ErrCancelled // the gateway gives no reasons of its own
+		}
+	}
+	x.err = err
+	return n, err
+}
+
+// Close implements io.Closer. The rest of the body is dropped when the handler
+// returns.
+func (b *requestBody) Close() error { return nil }

@@ -19,6 +19,7 @@ type Stream interface {
 	// SetReliableBoundary lets what was written so far arrive even if
 	// CancelWrite follows.
 	SetReliableBoundary()
+	SetReadDeadline(time.Time) error
 	SetWriteDeadline(time.Time) error
 	// Context ends with the write side: also when the peer does not want to
 	// read any more.
@@ -38,5 +39,12 @@ type ResponseWriter interface {
 	Abort(Code)
 }
 
-// code is a Code as quic-go has it.
+// stopReading cancels the read side, and wakes a Read. CancelRead alone does not
+// wake one that waits for the rest of what was written before a reset.
+func stopReading(s Stream, code Code) {
+	s.CancelRead(code.wire())
+	_ = s.SetReadDeadline(time.Unix(1, 0))
+}
+
+// wire returns the code as quic-go has it.
 func (c Code) wire() quic.StreamErrorCode { return quic.StreamErrorCode(c) }

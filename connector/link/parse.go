@@ -1,0 +1,179 @@
+package link
+
+import (
+	"fmt"
+	"net/http"
+	"net/textproto"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// maxHead bounds the head of a message in bytes: what an upstream may answer
+// (256 KiB), and room for what is added to it.
+const maxHead = 320 << 10
+
+// head is a parsed message head without its first line.
+type head struct {
+	header  http.Header
+	host    string
+	length  int64 // Content-Length; -1: none
+	chunked bool
+}
+
+// malformed returns an ErrMalformed that says what is wrong, never with bytes
+// of the message: they may be a secret.
+func malformed(what string) error {
+	return fmt.Errorf("%w: %s", ErrMalformed, what)
+}
+
+// parseFields parses header lines, up to the empty line at the end, as RFC 9112
+// §5 has them and nothing more lenient: a bare CR or LF, folded lines and space
+// before the colon are errors.
+func parseFields(lines string) (head, error) {
+	n := strings.Count(lines, "\n")
+	h := head{header: make(http.Header, n), length: -1}
+	values := make([]string, n) // one allocation for the values of all fields
+	for lines != "\r\n" {
+		line, rest, ok := strings.Cut(lines, "\r\n")
+		if !ok || len(values) == 0 {
+			return h, malformed("a header line does not end in CRLF")
+		}
+		lines = rest
+		name, value, ok := strings.Cut(line, ":")
+		if !ok || !isToken(name) {
+			return h, malformed("a header line has no valid name")
+		}
+		name, value = textproto.CanonicalMIMEHeaderKey(name), strings.Trim(value, " \t")
+		if !isFieldValue(value) {
+			return h, malformed("a header value has control characters")
+		}
+		if err := h.framing(name, value); err != nil {
+			return h, err
+		}
+		if name == "Host" || name == "Transfer-Encoding" {
+			continue // as net/http has it: in fields of their own
+		}
+		if had := h.header[name]; had != nil {
+			h.header[name] = append(had, value)
+			continue
+		}
+		values[0] = value
+		h.header[name], values = values[:1:1], values[1:]
+	}
+	if h.chunked && h.length >= 0 {
+		return h, malformed("Content-Length beside Transfer-Encoding") // RFC 9112 §6.3
+	}
+	return h, nil
+}
+
+// framing takes note of the fields that say how long the message is and whom it
+// is for.
+func (h *head) framing(name, value string) error {
+	switch name {
+	case "Host":
+		if h.host != "" || value == "" {
+			return malformed("Host is empty or there twice")
+		}
+		h.host = value
+	case "Content-Length":
+		n, ok := parseLength(value)
+		if !ok || h.length >= 0 {
+			return malformed("Content-Length is no number or there twice")
+		}
+		h.length = n
+	case "Transfer-Encoding":
+		if h.chunked || !strings.EqualFold(value, "chunked") {
+			return malformed("Transfer-Encoding is not chunked")
+		}
+		h.chunked = true
+	}
+	return nil
+}
+
+// parseLength parses a Content-Length: digits only, RFC 9110 §8.6.
+func parseLength(s string) (int64, bool) {
+	if s == "" || len(s) > 18 {
+		return 0, false
+	}
+	var n int64
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return 0, false
+		}
+		n = n*10 + int64(s[i]-'0')
+	}
+	return n, true
+}
+
+// parseRequest parses a request's head, from the first line to the empty one.
+func parseRequest(text string) (*http.Request, head, error) {
+	line, rest, _ := strings.Cut(text, "\r\n")
+	method, line, _ := strings.Cut(line, " ")
+	target, version, _ := strings.Cut(line, " ")
+	if !isToken(method) || !isTarget(target) || version != "HTTP/1.1" {
+		return nil, head{}, malformed("request line")
+	}
+	h, err := parseFields(rest)
+	if err != nil {
+		return nil, head{}, err
+	}
+	if CheckUpstream(h.host) != nil {
+		return nil, head{}, malformed("Host names no upstream")
+	}
+	if h.chunked {
+		return nil, head{}, malformed("a request has to say its length")
+	}
+	u, err := parseTarget(target)
+	if err != nil {
+		return nil, head{}, err
+	}
+	return &http.Request{
+		Method:     method,
+		URL:        u,
+		Proto:      "HTTP/1.1",
+		ProtoMajor: 1,
+		ProtoMinor: 1,
+		Header:     h.header,
+		Host:       h.host,
+		RequestURI: target,
+	}, h, nil
+}
+
+// parseTarget turns a request target into a URL. Most have no escapes, and need
+// no parser.
+func parseTarget(target string) (*url.URL, error) {
+	path, query, _ := strings.Cut(target, "?")
+	if !strings.Contains(path, "%") {
+		return &url.URL{Path: path, RawQuery: query}, nil
+	}
+	unescaped, err := url.PathUnescape(path)
+	if err != nil {
+		return nil, malformed("request target")
+	}
+	// RawPath keeps the spelling: "%2F" is not "/".
+	return &url.URL{Path: unescaped, RawPath: path, RawQuery: query}, nil
+}
+
+// parseResponse parses a response's head into r, from the status line to the
+// empty line. It returns false for an informational response, which is followed
+// by another one.
+func parseResponse(text string, r *http.Response) (head, bool, error) {
+	line, rest, _ := strings.Cut(text, "\r\n")
+	status, ok := strings.CutPrefix(line, "HTTP/1.1 ")
+	if !ok || len(status) < 3 || len(status) > 3 && status[3] != ' ' || !isFieldValue(status) {
+		return head{}, false, malformed("status line")
+	}
+	code, err := strconv.ParseUint(status[:3], 10, 16)
+	if err != nil || code < 100 || code == http.StatusSwitchingProtocols {
+		return head{}, false, malformed("status code")
+	}
+	h, err := parseFields(rest)
+	if err != nil {
+		return head{}, false, err
+	}
+	r.Status, r.StatusCode = status, int(code)
+	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1
+	r.Header = h.header
+	return h, code >= 200, nil
+}

@@ -1,0 +1,225 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+)
+
+// errAborted is what a write returns after Abort.
+var errAborted = errors.New("the answer was aborted")
+
+// response is the [ResponseWriter] of one request. Its handler uses it from one
+// goroutine at a time.
+type response struct {
+	stream Stream
+	header http.Header
+	isHead bool // the request is a HEAD
+
+	status   int
+	discards bool  // no body belongs to this answer; what is written is dropped
+	length   int64 // Content-Length; -1: chunked
+	written  int64
+
+	// held is what is to go out together with what comes next: the head with
+	// the first of the body, and a small body with the end of the stream.
+	held *buffer
+	out  []byte // bytes in held, or where they went if they outgrew it
+	err  error  // of the first failed write, or of Abort
+}
+
+var _ ResponseWriter = (*response)(nil)
+
+// Header implements http.ResponseWriter.
+func (w *response) Header() http.Header {
+	if w.header == nil {
+		w.header = make(http.Header)
+	}
+	return w.header
+}
+
+// WriteHeader implements http.ResponseWriter. Informational responses are
+// ignored.
+func (w *response) WriteHeader(status int) {
+	if w.status != 0 || w.err != nil || status >= 100 && status <= 199 {
+		return
+	}
+	if status < 200 || status > 999 {
+		w.Abort(CodeInternal)
+		return
+	}
+	w.status = status
+	w.discards = w.isHead || bodyless(status)
+	if v := w.header["Content-Length"]; len(v) > 0 {
+		n, ok := parseLength(v[0])
+		if !ok || len(v) > 1 {
+			w.Abort(CodeInternal)
+			return
+		}
+		w.length = n
+	}
+	w.held = getBuffer(smallBuffer)
+	w.appendHead()
+}
+
+// appendHead puts the head into held.
+func (w *response) appendHead() {
+	b := append(w.held.array[:0], "HTTP/1.1 "...)
+	b = strconv.AppendInt(b, int64(w.status), 10)
+	b = append(b, ' ')
+	b = append(b, http.StatusText(w.status)...)
+	b = append(b, "\r\n"...)
+	switch {
+	case w.status == http.StatusNoContent: // RFC 9110 §8.6: no Content-Length
+	case w.length >= 0:
+		b = append(b, "Content-Length: "...)
+		b = strconv.AppendInt(b, w.length, 10)
+		b = append(b, "\r\n"...)
+	case !w.discards:
+		b = append(b, "Transfer-Encoding: chunked\r\n"...)
+	}
+	// An upstream's field that cannot be sent on is no reason to fail: lenient.
+	b, _ = appendFields(b, w.header, true, noneSkipped)
+	w.out = append(b, "\r\n"...)
+}
+
+// Write implements http.ResponseWriter: one write to the stream for up to 32
+// KiB, with the head before the first. Only the last bytes of a small body
+// whose length is known wait for the handler's end.
+func (w *response) Write(p []byte) (int, error) {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	switch {
+	case w.err != nil:
+		return 0, w.err
+	case w.discards:
+		return len(p), nil
+	case len(p) == 0:
+		return 0, nil
+	case w.length >= 0:
+		return w.writePlain(p)
+	default:
+		return w.writeChunks(p)
+	}
+}
+
+// writePlain writes a part of a body of known length.
+func (w *response) writePlain(p []byte) (int, error) {
+	if int64(len(p)) > w.length-w.written {
+		return 0, http.ErrContentLength
+	}
+	w.written += int64(len(p))
+	if len(w.out)+len(p) <= largeBuffer {
+		w.reserve(len(p))
+		w.out = append(w.out, p...)
+		if w.written == w.length {
+			return len(p), nil // goes with the end of the stream
+		}
+		return len(p), w.send()
+	}
+	if err := w.send(); err != nil {
+		return 0, err
+	}
+	n, err := w.stream.Write(p)
+	w.err = streamError(context.Background(), err)
+	return n, w.err
+}
+
+// writeChunks writes p as chunks of up to 32 KiB.
+func (w *response) writeChunks(p []byte) (int, error) {
+	n := 0
+	for n < len(p) {
+		piece := p[n:min(len(p), n+largeChunk)]
+		w.reserve(len(piece) + 2*maxChunkLine)
+		w.out = strconv.AppendUint(w.out, uint64(len(piece)), 16)
+		w.out = append(w.out, "\r\n"...)
+		w.out = append(w.out, piece...)
+		w.out = append(w.out, "\r\n"...)
+		if err := w.send(); err != nil {
+			return n, err
+		}
+		n += len(piece)
+	}
+	w.written += int64(n)
+	return n, nil
+}
+
+// reserve makes room for n more bytes in held.
+func (w *response) reserve(n int) {
+	if w.held == nil {
+		w.held = getBuffer(n)
+		w.out = w.held.array[:0]
+		return
+	}
+	if n > cap(w.out)-len(w.out) && len(w.out)+n <= largeBuffer {
+		larger := getBuffer(largeBuffer)
+		w.out = append(larger.array[:0], w.out...)
+		w.held.put()
+		w.held = larger
+	}
+}
+
+// send writes what is held.
+func (w *response) send() error {
+	if w.err == nil && len(w.out) > 0 {
+		if _, err := w.stream.Write(w.out); err != nil {
+			w.err = streamError(context.Background(), err)
+		}
+	}
+	w.release()
+	return w.err
+}
+
+// release gives the buffer back.
+func (w *response) release() {
+	w.held.put()
+	w.held, w.out = nil, nil
+}
+
+// Flush implements http.Flusher.
+func (w *response) Flush() {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	_ = w.send() // the next Write returns the error
+}
+
+// Abort implements [ResponseWriter].
+func (w *response) Abort(code Code) {
+	if errors.Is(w.err, errAborted) {
+		return
+	}
+	if code != CodeCancelled {
+		w.stream.SetReliableBoundary()
+	}
+	w.err = fmt.Errorf("%w: %w", errAborted, code.Err())
+	w.release()
+	Refuse(w.stream, code)
+}
+
+// finish ends the answer after the handler has returned.
+func (w *response) finish() error {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
+	if w.err == nil && w.length > w.written && !w.discards {
+		w.Abort(CodeInternal)
+		return fmt.Errorf("sending an answer of %d bytes: the handler wrote %d: %w", w.length, w.written, w.err)
+	}
+	if w.err == nil && w.length < 0 && !w.discards {
+		w.reserve(maxChunkLine)
+		w.out = append(w.out, "0\r\n\r\n"...)
+	}
+	if err := w.send(); err != nil {
+		w.stream.CancelWrite(CodeCancelled.wire())
+		return err
+	}
+	if err := w.stream.Close(); err != nil {
+		// The gateway had stopped reading.
+		return streamError(context.Background(), context.Cause(w.stream.Context()))
+	}
+	return nil
+}
