@@ -12,6 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/scope"
 )
 
 // completion is one request that the upstream answers: chat completions,
@@ -49,6 +50,9 @@ func (c *completion) serve(w http.ResponseWriter, r *http.Request, next caddyhtt
 		return derr, nil
 	}
 	ex.Model = c.chat.Model
+	if scope.CheckName(ex.Model) == nil { // else it can be anything, a prompt too
+		ex.note("model", ex.Model)
+	}
 	ex.Upstream = request{Path: ex.Operation.UpstreamPath(), Header: upstreamHeader(r.Header, c.chat.Stream), Body: c.chat.Body}
 	if c.chat.Stream {
 		c.answer.keepAlive(time.Duration(c.KeepAlive), dialect.ChatPing)

@@ -24,7 +24,7 @@ func init() {
 // Placeholder | Value
 // ------------|------
 // `{http.model_gateway.dialect}` | chat, responses or messages
-// `{http.model_gateway.model}` | the model that the client asked for, if it is registered
+// `{http.model_gateway.model}` | the model that the client asked for, if that can be a name
 type Dialect struct {
 	// The largest request body, as it arrives and decoded, in bytes.
 	// Default: 33554432 (32 MiB).

@@ -35,14 +35,15 @@ type exchange struct {
 	Connector  string         // id of the connector that was chosen
 	Response   *http.Response // the upstream's answer; its body is the reader's to close
 
+	running   bool // counted as in flight
 	logFields *caddyhttp.ExtraLogFields
 	replacer  *caddy.Replacer
 }
 
 // request is an upstream request that lacks nothing but the model id.
 type request struct {
-	Path   string                                 // "/v1/chat/completions"
-	Header http.Header                            // all that goes into the tunnel
+	Path   string                               // "/v1/chat/completions"
+	Header http.Header                          // all that goes into the tunnel
 	Body   func(model string) *dialect.Segments // the body for an upstream model id
 }
 

@@ -60,9 +60,21 @@ func registerMetrics(reg prometheus.Registerer, sessions func() []tunnel.Info) e
 	return nil
 }
 
+// enter counts a request whose deployment is now known as running, once.
+func (ex *exchange) enter() {
+	if !ex.running {
+		ex.running = true
+		deployment, name := ex.labels()
+		inflightRequests.WithLabelValues(deployment, name).Inc()
+	}
+}
+
 // observe counts a request that ended.
 func (ex *exchange) observe(status int) {
 	deployment, name := ex.labels()
+	if ex.running {
+		inflightRequests.WithLabelValues(deployment, name).Dec()
+	}
 	requestsTotal.WithLabelValues(deployment, name, strconv.Itoa(status)).Inc()
 	durationSeconds.WithLabelValues(deployment, name).Observe(time.Since(ex.Start).Seconds())
 }
@@ -81,7 +93,8 @@ func (ex *exchange) labels() (deployment, dialect string) {
 	return deployment, string(ex.Operation.Dialect)
 }
 
-// forgetDeployment drops the series of a deployment that was removed.
+// forgetDeployment drops the series of a deployment that was removed, but for
+// the gauge: its requests that still run have yet to be subtracted.
 func forgetDeployment(name string) {
 	labels := prometheus.Labels{"deployment": name}
 	requestsTotal.DeletePartialMatch(labels)

@@ -104,6 +104,7 @@ func (rt *Route) target(ex *exchange) (destination, error) {
 		return destination{}, dialect.UnknownModel(ex.Model)
 	}
 	ex.Deployment = deployment.Name
+	ex.enter()
 	ex.note("deployment", deployment.Name)
 	if !ex.Key.Scope().Allows(deployment.Name) {
 		return destination{}, dialect.OutOfScope(deployment.Name)
