@@ -8,12 +8,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 
-	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/scripted"
 	"github.com/postern-dev/postern/connector/agent"
 )
@@ -195,7 +193,8 @@ func (u *up) startConnector(ctx context.Context, app *App, id, token string, ser
 		Upstreams:   map[string]agent.Upstream{upName: {BaseURL: server.base + "/v1"}},
 	}
 	logger := slog.New(slog.NewTextHandler(u.messages, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	a, err := agent.New(config, agent.Options{Logger: logger, DrainTimeout: agentGrace})
+	version, _ := caddy.Version()
+	a, err := agent.New(config, agent.Options{Logger: logger, Version: version, DrainTimeout: agentGrace})
 	if err != nil {
 		return fmt.Errorf("configuring the connector: %w", err)
 	}

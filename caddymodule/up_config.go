@@ -133,6 +133,9 @@ func (a upAddresses) caddyfile(database string) string {
 	admin %s
 	persist_config off
 	grace_period 2s
+	servers {
+		protocols h1
+	}
 	log {
 		level WARN
 	}
