@@ -171,22 +171,31 @@ type ending struct {
 // runOnce dials, and serves the tunnel until it ends.
 func (a *Agent) runOnce(ctx context.Context) ending {
 	a.logger.Info("connecting", "server", a.dialer.server)
-	dialling, cancel := context.WithTimeout(ctx, a.retry.dialTimeout())
-	defer cancel()
-	conn, err := a.dialer.dial(dialling)
+	s, err := a.connect(ctx)
 	if err != nil {
 		return ending{err: err}
 	}
-	s := newSession(a, conn)
-	if err := s.introduce(ctx); err != nil {
-		return ending{err: err}
-	}
 	start := time.Now()
-	stats := conn.ConnectionStats()
-	a.logger.Info("connected", "remote", conn.RemoteAddr().String(), "rtt", stats.SmoothedRTT.Round(time.Microsecond*10).String(),
+	a.logger.Info("connected", "remote", s.conn.RemoteAddr().String(),
+		"rtt", s.conn.ConnectionStats().SmoothedRTT.Round(10*time.Microsecond).String(),
 		"connector", a.hello.Connector, "session", s.welcome.Session, "gateway_version", s.welcome.Version)
 	err = s.serve(ctx)
 	return ending{err: err, lived: max(time.Since(start), 1)}
+}
+
+// connect dials and says hello; each may take as long as the dial timeout says.
+func (a *Agent) connect(ctx context.Context) (*session, error) {
+	limit := a.retry.dialTimeout()
+	dialling, cancelDial := context.WithTimeout(ctx, limit)
+	defer cancelDial()
+	conn, err := a.dialer.dial(dialling)
+	if err != nil {
+		return nil, err
+	}
+	welcoming, cancelHello := context.WithTimeout(ctx, limit)
+	defer cancelHello()
+	s := newSession(a, conn)
+	return s, s.introduce(welcoming)
 }
 
 // report logs an ending with what to do about it, where there is something.

@@ -16,8 +16,6 @@ import (
 const (
 	// pongTimeout is how long a gateway may take to answer a ping.
 	pongTimeout = 3 * time.Second
-	// helloTimeout is how long it may take to answer the hello.
-	helloTimeout = 10 * time.Second
 	// closeTimeout is how long the last goodbye of a drain may take.
 	closeTimeout = 2 * time.Second
 	// minHeartbeat guards against a gateway that asks for pings without pause.
@@ -47,11 +45,9 @@ func newSession(a *Agent, conn *quic.Conn) *session {
 	return s
 }
 
-// introduce says hello and waits for the welcome. If it fails, the connection
-// is closed.
+// introduce says hello and waits for the welcome. If it fails, or ctx ends
+// before, the connection is closed.
 func (s *session) introduce(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
-	defer cancel()
 	// A read of the stream knows no context; closing the connection ends it.
 	stop := context.AfterFunc(ctx, func() { s.close(link.CloseNone, errNoWelcome) })
 	defer func() {

@@ -1,0 +1,408 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// post is a request as the gateway sends it.
+func post(ctx context.Context, body string) *http.Request {
+	r, err := http.NewRequestWithContext(ctx, "POST", "http://box/v1/chat/completions", strings.NewReader(body))
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+func TestAgentHello(t *testing.T) {
+	g := startGateway(t)
+	a := startAgent(t, g, "http://127.0.0.1:1", nil)
+	got := g.session().hello
+	host, _ := os.Hostname()
+	want := link.Hello{
+		Connector: testToken.Connector, Secret: testToken.Secret, Instance: a.hello.Instance, Name: host, Version: "1.2.3",
+		OS: runtime.GOOS + "/" + runtime.GOARCH, Upstreams: []string{"box"},
+	}
+	if !reflect.DeepEqual(got, want) || got.Instance == "" {
+		t.Errorf("got %#v\nwant %#v", got, want)
+	}
+	eventually(t, "the log", func() bool { return strings.Contains(a.log.String(), "msg=connected remote="+g.token.Server) })
+}
+
+func TestAgentServesRequests(t *testing.T) {
+	g := startGateway(t)
+	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("X-Path", r.URL.Path)
+		fmt.Fprintf(w, "%d bytes", len(body))
+	})
+	startAgent(t, g, server.URL, nil)
+	s := g.session()
+	var wg sync.WaitGroup
+	for i := range 150 { // more than QUIC's own default of 100 streams
+		wg.Go(func() {
+			answer, err := s.roundTrip(post(t.Context(), strings.Repeat("x", i*1000)))
+			if err != nil {
+				t.Errorf("request %d: %v", i, err)
+				return
+			}
+			defer answer.Body.Close()
+			body, err := io.ReadAll(answer.Body)
+			if want := fmt.Sprintf("%d bytes", i*1000); err != nil || string(body) != want || answer.Header.Get("X-Path") != "/v1/chat/completions" {
+				t.Errorf("request %d: %q, %v", i, body, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestAgentCancelFreesTheUpstream(t *testing.T) {
+	g := startGateway(t)
+	working, freed := make(chan struct{}), make(chan time.Time, 1)
+	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		close(working)
+		<-r.Context().Done()
+		freed <- time.Now()
+	})
+	startAgent(t, g, server.URL, nil)
+	s := g.session()
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := make(chan error, 1)
+	go func() {
+		_, err := s.roundTrip(post(ctx, "{}"))
+		failed <- err
+	}()
+	receive(t, working, "the upstream")
+	start := time.Now()
+	cancel()
+	took := receive(t, freed, "the upstream to be freed").Sub(start)
+	t.Logf("the upstream was freed after %v", took)
+	if took > 50*time.Millisecond {
+		t.Errorf("the upstream was freed after %v", took)
+	}
+	if err := receive(t, failed, "the request's end"); err == nil {
+		t.Error("a cancelled request had an answer")
+	}
+}
+
+func TestAgentComesBack(t *testing.T) {
+	t.Run("after a shutdown", func(t *testing.T) {
+		g := startGateway(t)
+		a := startAgent(t, g, "http://127.0.0.1:1", nil)
+		first := g.session()
+		start := time.Now()
+		first.close(link.CloseShutdown)
+		second := g.session()
+		if took := time.Since(start); took > 1500*time.Millisecond {
+			t.Errorf("it took %v", took)
+		}
+		if second.hello.Instance != first.hello.Instance {
+			t.Error("another instance came back")
+		}
+		if log := a.log.String(); !strings.Contains(log, `level=INFO msg=disconnected reason="the gateway closed the tunnel: shutdown"`) {
+			t.Errorf("log %s", log)
+		}
+	})
+	t.Run("after a kill", func(t *testing.T) {
+		g := startGateway(t)
+		a := startAgent(t, g, "http://127.0.0.1:1", nil)
+		g.session()
+		g.kill()
+		time.Sleep(500 * time.Millisecond)
+		g.listen(g.token.Server)
+		start := time.Now()
+		g.session()
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if log := a.log.String(); !strings.Contains(log, `msg=disconnected reason="the gateway was restarted"`) {
+			t.Errorf("log %s", log)
+		}
+	})
+	t.Run("after silence", func(t *testing.T) {
+		g := startGateway(t)
+		g.silent = true
+		a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.pongTimeout = 100 * time.Millisecond })
+		first := g.session()
+		receive(t, first.conn.Context().Done(), "the end of the silent tunnel")
+		g.set(func() { g.silent = false })
+		if code, ok := link.CloseReason(context.Cause(first.conn.Context())); !ok || code != link.CloseLost {
+			t.Errorf("it was closed with %v", context.Cause(first.conn.Context()))
+		}
+		g.session()
+		if log := a.log.String(); !strings.Contains(log, `msg=disconnected reason="the gateway does not answer pings"`) {
+			t.Errorf("log %s", log)
+		}
+	})
+}
+
+// TestAgentEndings checks what is logged, and that none of these ends is
+// followed by a quick retry.
+func TestAgentEndings(t *testing.T) {
+	tests := []struct {
+		name  string
+		setup func(g *fakeGateway)
+		close link.CloseCode
+		want  string
+	}{
+		{
+			name:  "denied",
+			setup: func(g *fakeGateway) { g.deny = &link.Deny{Code: link.DenyCredentials, Message: "unknown connector"} },
+			want: `level=ERROR msg="cannot connect" reason="the gateway refused the connector: unknown connector (bad_credentials)" retry_in=22.5s ` +
+				"fix=\"create a new token with `caddy gateway connector create` and put it into tunnel_token\"",
+		},
+		{
+			name: "another gateway", setup: func(g *fakeGateway) { g.token.Pin = testToken.Pin },
+			want: `level=ERROR msg="cannot connect" reason="dialling ADDRESS: the gateway's identity does not match the pin in the tunnel token" retry_in=22.5s`,
+		},
+		{
+			name: "removed", close: link.CloseRemoved,
+			want: `level=ERROR msg=disconnected reason="the gateway closed the tunnel: removed" retry_in=22.5s lived=0s fix="the connector was removed on the gateway;`,
+		},
+		{
+			name: "replaced", close: link.CloseReplaced,
+			want: `level=ERROR msg=disconnected reason="the gateway closed the tunnel: replaced" retry_in=22.5s lived=0s fix="another connector runs with the same tunnel token;`,
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			g := startGateway(t)
+			if tt.setup != nil {
+				tt.setup(g)
+			}
+			a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.retry.random = func() float64 { return 0.5 } })
+			if tt.close != 0 {
+				g.session().close(tt.close)
+			}
+			want := strings.ReplaceAll(tt.want, "ADDRESS", g.token.Server)
+			eventually(t, "the log line "+want, func() bool { return strings.Contains(a.log.String(), want) })
+			if got := g.count(); got > 1 {
+				t.Errorf("%d hellos", got)
+			}
+		})
+	}
+}
+
+func TestAgentMeetsNoAnswer(t *testing.T) {
+	socket, err := net.ListenPacket("udp", "127.0.0.1:0") // takes everything, says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	g := startGateway(t)
+	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.dialer.server = socket.LocalAddr().String() })
+	want := `level=WARN msg="cannot connect" reason="dialling ` + socket.LocalAddr().String() + `: no answer over UDP" retry_in=`
+	start := time.Now()
+	eventually(t, "the log line "+want, func() bool { return strings.Contains(a.log.String(), want) })
+	if took := time.Since(start); took < 1500*time.Millisecond || took > 4*time.Second {
+		t.Errorf("the first attempt took %v", took)
+	}
+}
+
+func TestAgentIgnoresAMuteGatewayAtItsEnd(t *testing.T) {
+	g := startGateway(t)
+	g.mute = true
+	a := startAgent(t, g, "http://127.0.0.1:1", nil)
+	eventually(t, "a hello", func() bool { return g.count() == 1 })
+	start := time.Now()
+	a.stop()
+	if err := receive(t, a.result, "the agent's end"); err != nil || time.Since(start) > time.Second {
+		t.Errorf("Run returned %v after %v", err, time.Since(start))
+	}
+}
+
+func TestAgentDrains(t *testing.T) {
+	g := startGateway(t)
+	working, finish := make(chan struct{}), make(chan struct{})
+	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "begun, ")
+		http.NewResponseController(w).Flush()
+		close(working)
+		<-finish
+		io.WriteString(w, "finished")
+	})
+	a := startAgent(t, g, server.URL, nil)
+	s := g.session()
+	answer, err := s.roundTrip(post(t.Context(), "{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	receive(t, working, "the upstream")
+
+	a.stop()
+	if m := receive(t, s.got, "the drain"); m != (link.Drain{}) {
+		t.Fatalf("got %#v", m)
+	}
+	if err := s.control.Send(link.DrainOK{}); err != nil {
+		t.Fatal(err)
+	}
+	close(finish)
+	if body, err := io.ReadAll(answer.Body); err != nil || string(body) != "begun, finished" {
+		t.Errorf("the running request got %q, %v", body, err)
+	}
+	select {
+	case err := <-a.result:
+		t.Fatalf("Run returned %v before the gateway had closed", err)
+	default:
+	}
+	if err := s.control.Send(link.Drained{}); err != nil {
+		t.Fatal(err)
+	}
+	s.close(link.CloseDrained)
+	if err := receive(t, a.result, "the agent's end"); err != nil {
+		t.Errorf("Run returned %v", err)
+	}
+	if got := g.count(); got != 1 {
+		t.Errorf("%d hellos", got)
+	}
+}
+
+func TestAgentDrainTimeout(t *testing.T) {
+	g := startGateway(t)
+	freed := make(chan struct{})
+	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+		close(freed)
+	})
+	a := startAgent(t, g, server.URL, func(a *Agent) { a.drainTimeout = 100 * time.Millisecond })
+	s := g.session()
+	failed := make(chan error, 1)
+	go func() {
+		_, err := s.roundTrip(post(t.Context(), "{}"))
+		failed <- err
+	}()
+	eventually(t, "the request", func() bool { return s.conn.ConnectionStats().PacketsSent > 5 })
+	time.Sleep(20 * time.Millisecond)
+	a.stop()
+	if err := receive(t, a.result, "the agent's end"); err != nil {
+		t.Errorf("Run returned %v", err)
+	}
+	if err := receive(t, failed, "the request's end"); err == nil {
+		t.Error("the request that was cut had an answer")
+	}
+	receive(t, freed, "the upstream to be freed")
+	if log := a.log.String(); !strings.Contains(log, "running requests did not finish in time") {
+		t.Errorf("log %s", log)
+	}
+}
+
+func TestAgentAnswersTheGateway(t *testing.T) {
+	g := startGateway(t)
+	startAgent(t, g, "http://127.0.0.1:1", nil)
+	s := g.session()
+	for _, exchange := range []struct{ send, want link.Message }{
+		{link.Ping{}, link.Pong{}},
+		{link.Drain{}, link.DrainOK{}},
+	} {
+		if err := s.control.Send(exchange.send); err != nil {
+			t.Fatal(err)
+		}
+		if got := receive(t, s.got, "an answer"); got != exchange.want {
+			t.Errorf("%#v was answered with %#v", exchange.send, got)
+		}
+	}
+}
+
+// TestAgentDialsAllAddresses gives the gateway's name two addresses, of which
+// the first is a black hole.
+func TestAgentDialsAllAddresses(t *testing.T) {
+	hole, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hole.Close()
+	g := startGateway(t)
+	var lookups atomic.Int32
+	start := time.Now()
+	startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) {
+		a.dialer.resolve = func(context.Context, string) ([]netip.AddrPort, error) {
+			lookups.Add(1)
+			return []netip.AddrPort{netip.MustParseAddrPort(hole.LocalAddr().String()), netip.MustParseAddrPort(g.token.Server)}, nil
+		}
+	})
+	s := g.session()
+	if took := time.Since(start); took < addressStagger || took > addressStagger+time.Second {
+		t.Errorf("it took %v", took)
+	}
+	s.close(link.CloseShutdown)
+	g.session()
+	if got := lookups.Load(); got != 2 {
+		t.Errorf("%d lookups for 2 tunnels", got)
+	}
+}
+
+func TestNewErrors(t *testing.T) {
+	tests := []struct {
+		name   string
+		config Config
+		want   string
+	}{
+		{"invalid", Config{TunnelToken: testToken.Encode()}, `upstream: missing; give the address of the model server, like "http://localhost:11434" (or set UPSTREAM)`},
+		{"no key file", Config{TunnelToken: testToken.Encode(), Upstream: "http://a", APIKeyFile: "/none"}, "api_key_file: open /none: no such file or directory"},
+		{
+			"no key file of one of several",
+			Config{TunnelToken: testToken.Encode(), Upstreams: map[string]Upstream{"a": {BaseURL: "http://a/v1", APIKeyFile: "/none"}}},
+			"upstreams.a.api_key_file: open /none: no such file or directory",
+		},
+	}
+	for _, tt := range tests {
+		if _, err := New(tt.config, Options{}); err == nil || err.Error() != tt.want {
+			t.Errorf("%s: got %v", tt.name, err)
+		}
+	}
+}
+
+func TestInterleave(t *testing.T) {
+	addresses := func(texts ...string) (out []netip.Addr) {
+		for _, text := range texts {
+			out = append(out, netip.MustParseAddr(text))
+		}
+		return out
+	}
+	tests := []struct {
+		found []netip.Addr
+		want  string
+	}{
+		{nil, "[]"},
+		{addresses("10.0.0.1"), "[10.0.0.1:7]"},
+		{addresses("2001:db8::1", "2001:db8::2", "10.0.0.1"), "[[2001:db8::1]:7 10.0.0.1:7 [2001:db8::2]:7]"},
+		{addresses("::ffff:10.0.0.1", "::1", "10.0.0.2", "10.0.0.3"), "[10.0.0.1:7 [::1]:7 10.0.0.2:7 10.0.0.3:7]"},
+		{
+			addresses("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6", "10.0.0.7", "10.0.0.8", "10.0.0.9"),
+			"[10.0.0.1:7 10.0.0.2:7 10.0.0.3:7 10.0.0.4:7 10.0.0.5:7 10.0.0.6:7 10.0.0.7:7 10.0.0.8:7]",
+		},
+	}
+	for _, tt := range tests {
+		if got := fmt.Sprint(interleave(tt.found, 7)); got != tt.want {
+			t.Errorf("got %s, want %s", got, tt.want)
+		}
+	}
+}
+
+func TestResolve(t *testing.T) {
+	got, err := resolve(t.Context(), "[::1]:7443")
+	if err != nil || fmt.Sprint(got) != "[[::1]:7443]" {
+		t.Errorf("got %v, %v", got, err)
+	}
+	got, err = resolve(t.Context(), "localhost:7443")
+	if err != nil || len(got) == 0 || !got[0].Addr().IsLoopback() {
+		t.Errorf("got %v, %v", got, err)
+	}
+}

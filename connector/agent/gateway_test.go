@@ -1,0 +1,270 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// fakeGateway speaks the gateway's end of the protocol, as little of it as
+// these tests need, over real QUIC on loopback.
+type fakeGateway struct {
+	t        *testing.T
+	identity []byte
+	token    link.Token
+	socket   *net.UDPConn
+	sessions chan *fakeSession // one for each hello that was welcomed
+
+	mu      sync.Mutex
+	deny    *link.Deny // answers every hello, if set
+	silent  bool       // answers no pings
+	mute    bool       // answers no hello
+	hellos  int
+	running sync.WaitGroup
+}
+
+// fakeSession is one tunnel.
+type fakeSession struct {
+	gateway *fakeGateway
+	conn    *quic.Conn
+	control *link.Control
+	hello   link.Hello
+	got     chan link.Message // all but pings
+}
+
+func startGateway(t *testing.T) *fakeGateway {
+	t.Helper()
+	identity, err := link.NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &fakeGateway{t: t, identity: identity, sessions: make(chan *fakeSession, 100)}
+	g.listen("127.0.0.1:0")
+	t.Cleanup(func() {
+		g.kill()
+		g.running.Wait()
+	})
+	return g
+}
+
+// listen begins to accept tunnels. With the same address and identity it is the
+// same gateway, restarted.
+func (g *fakeGateway) listen(address string) {
+	g.t.Helper()
+	cert, pin, err := link.Identity(g.identity)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	udp, err := net.ResolveUDPAddr("udp", address)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	if g.socket, err = net.ListenUDP("udp", udp); err != nil {
+		g.t.Fatal(err)
+	}
+	g.token = link.Token{Server: g.socket.LocalAddr().String(), Pin: pin, Connector: testToken.Connector, Secret: testToken.Secret}
+	key := quic.StatelessResetKey(sha256.Sum256(g.identity))
+	transport := &quic.Transport{Conn: g.socket, ConnectionIDLength: 8, StatelessResetKey: &key}
+	listener, err := transport.Listen(link.GatewayTLS(cert), link.GatewayQUIC())
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.running.Go(func() {
+		for {
+			conn, err := listener.Accept(context.Background())
+			if err != nil {
+				return
+			}
+			g.running.Go(func() { g.tunnel(conn) })
+		}
+	})
+}
+
+// kill takes the gateway away without a word to anybody.
+func (g *fakeGateway) kill() { g.socket.Close() }
+
+// set changes the gateway's behaviour.
+func (g *fakeGateway) set(change func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	change()
+}
+
+// count returns how many hellos there were.
+func (g *fakeGateway) count() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.hellos
+}
+
+func (g *fakeGateway) tunnel(conn *quic.Conn) {
+	stream, err := conn.AcceptStream(conn.Context())
+	if err != nil {
+		return
+	}
+	control := link.NewControl(stream)
+	message, err := control.Receive()
+	if err != nil {
+		return
+	}
+	hello, ok := message.(link.Hello)
+	if !ok || hello.Check() != nil {
+		g.t.Errorf("first message %+v", message)
+		return
+	}
+	g.mu.Lock()
+	g.hellos++
+	deny, mute := g.deny, g.mute
+	g.mu.Unlock()
+	switch {
+	case mute:
+		return
+	case deny != nil:
+		control.Send(*deny)
+		<-conn.Context().Done() // the connector has read it and closes
+		return
+	}
+	if err := control.Send(link.Welcome{Session: "s1", Version: "test", HeartbeatMillis: 30}); err != nil {
+		return
+	}
+	s := &fakeSession{gateway: g, conn: conn, control: control, hello: hello, got: make(chan link.Message, 100)}
+	s.listen()
+}
+
+// listen answers pings. The first of them shows that the connector has read its
+// welcome.
+func (s *fakeSession) listen() {
+	for pings := 0; ; {
+		message, err := s.control.Receive()
+		if err != nil {
+			return
+		}
+		if _, ping := message.(link.Ping); !ping {
+			s.got <- message
+			continue
+		}
+		if pings++; pings == 1 {
+			s.gateway.sessions <- s
+		}
+		s.gateway.mu.Lock()
+		silent := s.gateway.silent
+		s.gateway.mu.Unlock()
+		if !silent {
+			s.control.Send(link.Pong{HeartbeatMillis: 30})
+		}
+	}
+}
+
+// session waits for the next tunnel.
+func (g *fakeGateway) session() *fakeSession {
+	g.t.Helper()
+	return receive(g.t, g.sessions, "a tunnel")
+}
+
+func receive[T any](t *testing.T, c <-chan T, what string) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(10 * time.Second):
+		t.Fatalf("waited 10 s for %s", what)
+		panic("unreachable")
+	}
+}
+
+// roundTrip sends one request down the tunnel.
+func (s *fakeSession) roundTrip(r *http.Request) (*http.Response, error) {
+	stream, err := s.conn.OpenStreamSync(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	return link.RoundTrip(r.Context(), stream, r, link.RoundTripOptions{})
+}
+
+func (s *fakeSession) close(code link.CloseCode) {
+	s.conn.CloseWithError(quic.ApplicationErrorCode(code), "")
+}
+
+// runningAgent is an agent whose Run is under way.
+type runningAgent struct {
+	*Agent
+	log    *logBuffer
+	stop   context.CancelFunc
+	result chan error
+}
+
+// startAgent runs an agent for the upstream at base until the test ends. change
+// may adjust the agent before.
+func startAgent(t *testing.T, g *fakeGateway, base string, change func(*Agent)) *runningAgent {
+	t.Helper()
+	log := &logBuffer{}
+	a, err := New(Config{TunnelToken: g.token.Encode(), Upstreams: map[string]Upstream{"box": {BaseURL: base + "/v1"}}},
+		Options{Logger: slog.New(slog.NewTextHandler(log, nil)), Version: "1.2.3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if change != nil {
+		change(a)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	running := &runningAgent{Agent: a, log: log, stop: stop, result: make(chan error, 1)}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		running.result <- a.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		stop()
+		select { // the gateway need not take part in the drain
+		case <-done:
+		case <-time.After(100 * time.Millisecond):
+			g.kill()
+			receive(t, done, "the agent's end")
+		}
+		if t.Failed() {
+			t.Logf("the agent's log:\n%s", log)
+		}
+		if bytes.Contains([]byte(log.String()), []byte(g.token.Secret)) {
+			t.Error("the log tells the connector's secret")
+		}
+	})
+	return running
+}
+
+// logBuffer is a log that may be read while it is written.
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// eventually waits until ok is true.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited 10 s for %s", what)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// closedBy is what a connection ends with that the gateway closes.
+func closedBy(code link.CloseCode) error {
+	return fmt.Errorf("reading: %w", &quic.ApplicationError{Remote: true, ErrorCode: quic.ApplicationErrorCode(code)})
+}
+
+func TestRetryPauses(t *testing.T) {
+	broken := ending{err: errors.New("broken")}
+	r := retry{random: func() float64 { return 1 }} // the ceiling, which is what grows
+	steps := []struct {
+		name     string
+		end      ending
+		pause    time.Duration
+		dialling time.Duration // of the next attempt
+	}{
+		{"first failure", broken, 500 * time.Millisecond, 4 * time.Second},
+		{"second", broken, time.Second, 8 * time.Second},
+		{"third", ending{err: errSilent}, 2 * time.Second, 10 * time.Second},
+		{"fourth", broken, 4 * time.Second, 10 * time.Second},
+		{"a tunnel that broke at once", ending{err: errNoPong, lived: time.Second}, 8 * time.Second, 10 * time.Second},
+		{"sixth", broken, 16 * time.Second, 10 * time.Second},
+		{"seventh", broken, 30 * time.Second, 10 * time.Second},
+		{"eighth", broken, 30 * time.Second, 10 * time.Second},
+		{"a tunnel that lived", ending{err: errNoPong, lived: time.Minute}, 500 * time.Millisecond, 4 * time.Second},
+		{"again", broken, time.Second, 8 * time.Second},
+		{"a shutdown of a short tunnel", ending{err: closedBy(link.CloseShutdown), lived: time.Second}, 500 * time.Millisecond, 4 * time.Second},
+		{"a gateway that is still shutting down", ending{err: link.Deny{Code: link.DenyShutdown, Retry: true}}, time.Second, 8 * time.Second},
+		{"a reset from a new gateway", ending{err: &quic.StatelessResetError{}, lived: 1}, 200 * time.Millisecond, 2 * time.Second},
+		{"a temporary refusal", ending{err: link.Deny{Code: link.DenyUnavailable, Retry: true}}, 500 * time.Millisecond, 4 * time.Second},
+		{"a final refusal", ending{err: link.Deny{Code: link.DenyCredentials}}, 30 * time.Second, 4 * time.Second},
+		{"another gateway", ending{err: fmt.Errorf("dialling: %w", link.ErrPin)}, 30 * time.Second, 4 * time.Second},
+		{"removed", ending{err: closedBy(link.CloseRemoved), lived: time.Hour}, 30 * time.Second, 4 * time.Second},
+		{"replaced", ending{err: closedBy(link.CloseReplaced), lived: time.Hour}, 30 * time.Second, 4 * time.Second},
+	}
+	for _, step := range steps {
+		if got := r.pause(step.end); got != step.pause {
+			t.Errorf("%s: pause %v, want %v", step.name, got, step.pause)
+		}
+		if got := r.dialTimeout(); got != step.dialling {
+			t.Errorf("%s: the next attempt may take %v, want %v", step.name, got, step.dialling)
+		}
+	}
+}
+
+func TestRetryJitterIsFull(t *testing.T) {
+	r := retry{random: func() float64 { return 0 }}
+	if got := r.pause(ending{err: errSilent}); got != 0 {
+		t.Errorf("the shortest pause is %v", got)
+	}
+	if got := r.pause(ending{err: link.Deny{}}); got != 15*time.Second {
+		t.Errorf("the shortest pause after a refusal is %v", got)
+	}
+}
