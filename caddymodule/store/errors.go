@@ -19,14 +19,14 @@ var (
 
 // The store itself cannot be used.
 var (
-	ErrLocked = errors.New("locked") // another process has the file open
-	ErrSchema = errors.New("schema") // the file or a record is of another program or of a newer Postern
-	ErrClosed = errors.New("closed") // Close was called
+	ErrLocked = errors.New("the store is locked")      // another process has the file open
+	ErrSchema = errors.New("the store cannot be read") // the file or a record is of another program or of a newer Postern
+	ErrClosed = errors.New("the store is closed")      // Close was called
 )
 
 // ErrCompacted says that a watch asks for events that the KV no longer has.
 // The watcher reads the present state with Range and watches from there.
-var ErrCompacted = errors.New("compacted")
+var ErrCompacted = errors.New("the changes asked for are forgotten")
 
 // failure is an error whose text is all its own, so that users do not read
 // the name of the sentinel, and whose kind errors.Is still finds.

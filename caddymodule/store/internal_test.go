@@ -64,6 +64,42 @@ func setCommit(b *boltKV, f func(*bolt.Tx) error) {
 	b.mu.Unlock()
 }
 
+// Uses that could not be written are kept and written later.
+func TestFailedFlush(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	kv, err := OpenBolt(path, BoltOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(kv, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, secret, err := s.CreateKey(t.Context(), DefaultAccount, "a", "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	live, _ := s.FindKey(secret)
+	s.Touch(live)
+	diskFull := errors.New("disk full")
+	setCommit(kv.(*boltKV), func(tx *bolt.Tx) error { return errors.Join(diskFull, tx.Rollback()) })
+	if err := s.flush(t.Context()); !errors.Is(err, diskFull) {
+		t.Errorf("flush: %v", err)
+	}
+	setCommit(kv.(*boltKV), (*bolt.Tx).Commit)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if kv, err = OpenBolt(path, BoltOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	defer kv.Close()
+	if item, err := kv.Get(t.Context(), lastUsedPath(DefaultAccount, k.ID)); err != nil || !item.Exists() {
+		t.Errorf("the use is lost: %v", err)
+	}
+}
+
 // A write gives up in the end when others are always faster.
 func TestConflict(t *testing.T) {
 	t.Parallel()

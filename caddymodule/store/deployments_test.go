@@ -1,0 +1,178 @@
+package store_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/store/storetest"
+)
+
+func TestConnectors(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	s := storetest.Open(t, path)
+	c, secret, err := s.CreateConnector(t.Context(), account, "Home GPU")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !regexp.MustCompile(`^con_[0-9a-v]{26}$`).MatchString(c.ID) || !regexp.MustCompile(`^[0-9A-Za-z]{43}$`).MatchString(secret) {
+		t.Errorf("the id is %q, the secret has %d bytes", c.ID, len(secret))
+	}
+	for _, s := range []*store.Store{s, reopen(t, s, path)} {
+		if got, err := s.AuthenticateConnector(c.ID, secret); err != nil || got != c {
+			t.Errorf("authenticated %+v, %v", got, err)
+		}
+		if got, ok := s.Connector(c.ID); !ok || got != c || !slices.Equal(s.Connectors(account), []store.Connector{c}) {
+			t.Errorf("connector %+v, all %+v", got, s.Connectors(account))
+		}
+	}
+}
+
+func TestConnectorErrors(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	c, secret, err := s.CreateConnector(t.Context(), account, "Home GPU")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, otherSecret, _ := s.CreateConnector(t.Context(), account, "second")
+	for id, secret := range map[string]string{
+		c.ID: otherSecret, other.ID: secret, "": "", c.ID + " ": secret, "con_x": strings.Repeat("0", 43),
+	} {
+		_, err := s.AuthenticateConnector(id, secret)
+		wantError(t, err, store.ErrUnauthenticated, "tunnel token is not valid")
+	}
+	_, _, err = s.CreateConnector(t.Context(), account, "Home GPU")
+	wantError(t, err, store.ErrExists, `"Home GPU" already`)
+	_, _, err = s.CreateConnector(t.Context(), account, "con_mine")
+	wantError(t, err, store.ErrInvalid, "begins as ids do")
+	_, _, err = s.CreateConnector(t.Context(), "nobody", "x")
+	wantError(t, err, store.ErrNotFound, "no account")
+	_, err = s.RemoveConnector(t.Context(), account, "third")
+	wantError(t, err, store.ErrNotFound, `no connector "third"`)
+	if removed, err := s.RemoveConnector(t.Context(), account, "Home GPU"); err != nil || removed != c {
+		t.Errorf("removed %+v, %v", removed, err)
+	}
+	if _, err := s.AuthenticateConnector(c.ID, secret); !errors.Is(err, store.ErrUnauthenticated) {
+		t.Errorf("a removed connector is authenticated: %v", err)
+	}
+	if _, _, err := s.CreateConnector(t.Context(), account, "Home GPU"); err != nil {
+		t.Errorf("the name is not free again: %v", err)
+	}
+	if _, err := s.RemoveConnector(t.Context(), account, other.ID); err != nil {
+		t.Errorf("removing by id: %v", err)
+	}
+}
+
+func TestDeployments(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	s := storetest.Open(t, path)
+	one, _, _ := s.CreateConnector(t.Context(), account, "one")
+	two, _, _ := s.CreateConnector(t.Context(), account, "two")
+	first, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "meta/llama:70b", Connector: "one", Upstream: "vllm", Model: "Llama 70B"})
+	if err != nil || first.Connector != one.ID || first.CreatedAt.IsZero() || first.UpdatedAt != first.CreatedAt {
+		t.Fatalf("set %+v, %v", first, err)
+	}
+	second, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "meta/llama:70b", Connector: two.ID})
+	if err != nil || second.Connector != two.ID || second.Upstream != "" || second.CreatedAt != first.CreatedAt || second.UpdatedAt.Before(first.UpdatedAt) {
+		t.Fatalf("set again %+v, %v", second, err)
+	}
+	third, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "a", Connector: "two"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*store.Store{s, reopen(t, s, path)} {
+		if got, ok := s.Deployment(account, "meta/llama:70b"); !ok || got != second {
+			t.Errorf("deployment %+v", got)
+		}
+		if got := s.Deployments(account); !slices.Equal(got, []store.Deployment{third, second}) {
+			t.Errorf("deployments %+v", got)
+		}
+		if _, ok := s.Deployment("other", "a"); ok || s.Deployments("other") != nil {
+			t.Error("another account has the deployment")
+		}
+	}
+}
+
+func TestDeploymentErrors(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	c, _, _ := s.CreateConnector(t.Context(), account, "one")
+	for _, x := range []struct {
+		d    store.Deployment
+		kind error
+		part string
+	}{
+		{store.Deployment{Account: account, Name: "", Connector: c.ID}, store.ErrInvalid, "empty"},
+		{store.Deployment{Account: account, Name: "a b", Connector: c.ID}, store.ErrInvalid, "contains ' '"},
+		{store.Deployment{Account: account, Name: "a", Connector: c.ID, Upstream: "\t"}, store.ErrInvalid, "upstream"},
+		{store.Deployment{Account: account, Name: "a", Connector: c.ID, Model: " m"}, store.ErrInvalid, "upstream's model"},
+		{store.Deployment{Account: account, Name: "a", Connector: ""}, store.ErrNotFound, "no connector"},
+		{store.Deployment{Account: account, Name: "a", Connector: "two"}, store.ErrNotFound, `no connector "two"`},
+		{store.Deployment{Account: account, Name: "a", Connector: "con_" + strings.Repeat("0", 26)}, store.ErrNotFound, "no connector"},
+		{store.Deployment{Account: "nobody", Name: "a", Connector: c.ID}, store.ErrNotFound, "no account"},
+	} {
+		_, err := s.SetDeployment(t.Context(), x.d)
+		wantError(t, err, x.kind, x.part)
+	}
+	for _, name := range []string{"a", "b"} {
+		if _, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: name, Connector: c.ID}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := s.RemoveConnector(t.Context(), account, "one")
+	wantError(t, err, store.ErrInUse, `"one" is in use by a, b`)
+	_, err = s.RemoveDeployment(t.Context(), account+"/a", "b")
+	wantError(t, err, store.ErrNotFound, "no deployment")
+	for _, name := range []string{"a", "b"} {
+		if d, err := s.RemoveDeployment(t.Context(), account, name); err != nil || d.Name != name {
+			t.Errorf("removed %+v, %v", d, err)
+		}
+		_, err := s.RemoveDeployment(t.Context(), account, name)
+		wantError(t, err, store.ErrNotFound, "no deployment")
+	}
+	if _, err := s.RemoveConnector(t.Context(), account, "one"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A connector is removed while deployments begin to use it: never does a
+// deployment point to a connector that is not there.
+func TestRemoveConnectorConcurrent(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	for i := range 15 {
+		c, _, err := s.CreateConnector(t.Context(), account, fmt.Sprintf("c%d", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for j := range 3 {
+			wg.Go(func() {
+				_, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: fmt.Sprintf("d%d-%d", i, j), Connector: c.ID})
+				if err != nil && !errors.Is(err, store.ErrNotFound) {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Go(func() {
+			if _, err := s.RemoveConnector(t.Context(), account, c.ID); err != nil && !errors.Is(err, store.ErrInUse) {
+				t.Error(err)
+			}
+		})
+		wg.Wait()
+	}
+	for _, d := range s.Deployments(account) {
+		if _, ok := s.Connector(d.Connector); !ok {
+			t.Errorf("deployment %s points to nothing", d.Name)
+		}
+	}
+}

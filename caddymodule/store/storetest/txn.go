@@ -1,0 +1,127 @@
+package storetest
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+func testTxnAtomic(k *kvTest) {
+	k.put("old", "1")
+	rev := k.txn(store.Put("a", []byte("1")), store.Put("b", []byte("1")), store.Delete("old"))
+	if a, b := k.get("a"), k.get("b"); a.ModRevision != rev || b.ModRevision != rev || k.get("old").Exists() {
+		k.Errorf("after transaction %d: %+v, %+v", rev, a, b)
+	}
+	// The second operation cannot be done.
+	_, err := k.kv.Txn(k.Context(), store.Txn{Then: []store.Op{
+		store.Put("c", nil), {Key: "d", Lease: 4711}, store.Delete("a"),
+	}})
+	if !errors.Is(err, store.ErrNotFound) {
+		k.Errorf("put with an unknown lease: %v", err)
+	}
+	if k.get("c").Exists() || !k.get("a").Exists() || k.snapshot(store.Span{}).Revision != rev {
+		k.Error("a transaction that failed changed something")
+	}
+}
+
+func testTxnCompares(k *kvTest) {
+	create := store.Txn{If: []store.Compare{{Key: "a"}}, Then: []store.Op{store.Put("a", []byte("1"))}}
+	first, err := k.kv.Txn(k.Context(), create)
+	if err != nil || !first.Succeeded {
+		k.Fatalf("creating: %+v, %v", first, err)
+	}
+	for name, compares := range map[string][]store.Compare{
+		"exists":          {{Key: "a"}},
+		"old revision":    {{Key: "a", ModRevision: first.Revision - 1}},
+		"future revision": {{Key: "a", ModRevision: first.Revision + 1}},
+		"missing":         {{Key: "b", ModRevision: first.Revision}},
+		"one of two":      {{Key: "a", ModRevision: first.Revision}, {Key: "a"}},
+	} {
+		got, err := k.kv.Txn(k.Context(), store.Txn{If: compares, Then: []store.Op{store.Delete("a"), store.Put("c", nil)}})
+		if err != nil || got.Succeeded || got.Revision != first.Revision {
+			k.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+	got, err := k.kv.Txn(k.Context(), store.Txn{
+		If:   []store.Compare{{Key: "a", ModRevision: first.Revision}, {Key: "c"}},
+		Then: []store.Op{store.Put("a", []byte("2"))},
+	})
+	if err != nil || !got.Succeeded || got.Revision != first.Revision+1 {
+		k.Errorf("with compares that hold: %+v, %v", got, err)
+	}
+}
+
+func testTxnRules(k *kvTest) {
+	before := k.snapshot(store.Span{}).Revision
+	var many []store.Op
+	for i := range store.MaxTxnOps + 1 {
+		many = append(many, store.Put(strconv.Itoa(i), nil))
+	}
+	for name, t := range map[string]store.Txn{
+		"twice the same key": {Then: []store.Op{store.Put("a", nil), store.Delete("a")}},
+		"too many":           {Then: many},
+		"empty key":          {Then: []store.Op{store.Put("", nil)}},
+		"long key":           {Then: []store.Op{store.Delete(strings.Repeat("k", store.MaxKey+1))}},
+		"empty compare":      {If: []store.Compare{{}}},
+		"large value":        {Then: []store.Op{store.Put("a", make([]byte, store.MaxValue+1))}},
+	} {
+		if _, err := k.kv.Txn(k.Context(), t); !errors.Is(err, store.ErrInvalid) {
+			k.Errorf("%s: %v", name, err)
+		}
+	}
+	if after := k.snapshot(store.Span{}).Revision; after != before {
+		k.Errorf("revision %d became %d", before, after)
+	}
+	if rev := k.txn(many[:store.MaxTxnOps]...); rev != before+1 {
+		k.Errorf("the largest transaction has revision %d after %d", rev, before)
+	}
+}
+
+func testTxnNoChange(k *kvTest) {
+	rev := k.put("a", "1")
+	if got := k.txn(store.Delete("b")); got != rev {
+		k.Errorf("deleting nothing has revision %d after %d", got, rev)
+	}
+	if got := k.txn(); got != rev {
+		k.Errorf("the empty transaction has revision %d after %d", got, rev)
+	}
+	if got := k.put("a", "1"); got != rev+1 {
+		k.Errorf("putting the same value has revision %d after %d", got, rev)
+	}
+}
+
+// testTxnConcurrent counts to 4*20 by compare and put: no step gets lost.
+func testTxnConcurrent(k *kvTest) {
+	const workers, steps = 4, 20
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for done := 0; done < steps; {
+				item, err := k.kv.Get(k.Context(), "n")
+				if err != nil {
+					k.Error(err)
+					return
+				}
+				n, _ := strconv.Atoi(string(item.Value)) // "" is 0
+				result, err := k.kv.Txn(k.Context(), store.Txn{
+					If:   []store.Compare{{Key: "n", ModRevision: item.ModRevision}},
+					Then: []store.Op{store.Put("n", strconv.AppendInt(nil, int64(n+1), 10))},
+				})
+				if err != nil {
+					k.Error(err)
+					return
+				}
+				if result.Succeeded {
+					done++
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := string(k.get("n").Value); got != strconv.Itoa(workers*steps) {
+		k.Errorf("counted to %s", got)
+	}
+}
