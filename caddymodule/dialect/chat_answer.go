@@ -8,7 +8,7 @@ import "strconv"
 func RewriteCompletion(body []byte, model string) ([]byte, Usage, *Error) {
 	var e edits
 	var usage Usage
-	m := membersOf(body, (&scanner{data: body}).space(0))
+	m := textOf(body)
 	for m.next() {
 		switch string(m.name()) {
 		case "model":
@@ -25,7 +25,7 @@ func RewriteCompletion(body []byte, model string) ([]byte, Usage, *Error) {
 			}
 		}
 	}
-	if m.close != '}' || m.err() != nil || m.space(m.end) != len(body) {
+	if !m.whole() {
 		return nil, Usage{}, garbled(body)
 	}
 	return e.appendTo(make([]byte, 0, len(body)+len(model)+2), body), usage, nil
@@ -70,7 +70,7 @@ func ReplayAsStream(body []byte) ([]byte, *Error) {
 // readWhole finds the parts of a valid answer.
 func readWhole(body []byte) *wholeAnswer {
 	a := &wholeAnswer{body: body}
-	for m := membersOf(body, (&scanner{data: body}).space(0)); m.next(); {
+	for m := textOf(body); m.next(); {
 		member := body[m.key.start:m.value.end]
 		switch string(m.name()) {
 		case "object":

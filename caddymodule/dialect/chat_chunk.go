@@ -71,7 +71,7 @@ func (s *ChatStream) chunk(data []byte) {
 	var choices span
 	usage := false
 	kept := 0 // end of the last member that stays
-	m := membersOf(data, (&scanner{data: data}).space(0))
+	m := textOf(data)
 	for m.next() {
 		raw, drop := m.raw(), false
 		switch string(m.name()) {
@@ -106,7 +106,7 @@ func (s *ChatStream) chunk(data []byte) {
 			kept = m.value.end
 		}
 	}
-	if m.close != '}' || m.err() != nil || m.space(m.end) != len(data) {
+	if !m.whole() {
 		s.abort(garbled(data))
 		return
 	}

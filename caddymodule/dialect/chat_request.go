@@ -49,7 +49,7 @@ type ChatRequest struct {
 // holds is the upstream's affair, bytes that are no UTF-8 too.
 func ScanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
 	r := &ChatRequest{body: body, kind: op.Kind, Choices: 1}
-	m := membersOf(body, (&scanner{data: body}).space(0))
+	m := textOf(body)
 	if m.close != '}' {
 		return nil, notAnObject(&m)
 	}
@@ -65,11 +65,8 @@ func ScanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
 			r.noteChoices(m.raw())
 		}
 	}
-	if m.err() == nil && m.space(m.end) != len(body) {
-		m.fail(m.space(m.end), "unexpected text behind the JSON object")
-	}
-	if err := m.err(); err != nil {
-		return nil, invalid("", "", "The request body is not valid JSON: %v.", err)
+	if !m.whole() {
+		return nil, invalid("", "", "The request body is not valid JSON: %v.", m.err())
 	}
 	if err := r.checkModel(); err != nil {
 		return nil, err

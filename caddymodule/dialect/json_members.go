@@ -44,6 +44,26 @@ func membersOf(data []byte, i int) members {
 	return m
 }
 
+// textOf walks over the members of a JSON text that is an object; if it is
+// none, the walk ends at once with a problem. whole tells how it went.
+func textOf(data []byte) members {
+	i := (&scanner{data: data}).space(0)
+	m := membersOf(data, i)
+	if m.close == ']' {
+		m.close = 0
+		m.fail(i, "expected an object")
+	}
+	return m
+}
+
+// whole reports whether the walk over a JSON text came to the text's end.
+func (m *members) whole() bool {
+	if m.problem == "" && m.space(m.end) != len(m.data) {
+		m.fail(m.space(m.end), "unexpected text behind the JSON object")
+	}
+	return m.problem == ""
+}
+
 // next finds the next member.
 func (m *members) next() bool {
 	if m.problem != "" || m.end != 0 {

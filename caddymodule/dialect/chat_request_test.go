@@ -1,0 +1,393 @@
+package dialect
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+var chatOp = Operation{Kind: ChatCompletions, Dialect: Chat}
+
+// bodyOf reads segments to their end, and checks their length.
+func bodyOf(t testing.TB, s *Segments) string {
+	t.Helper()
+	size := s.Len()
+	b, err := io.ReadAll(s)
+	if err != nil || int64(len(b)) != size || s.Len() != 0 {
+		t.Fatalf("read %d of %d bytes, %d left, error %v", len(b), size, s.Len(), err)
+	}
+	return string(b)
+}
+
+func TestRequestBody(t *testing.T) {
+	for _, tt := range []struct{ name, body, want, whole string }{
+		{
+			"model only",
+			`{"model":"pub","messages":[]}`,
+			`{"model":"up","messages":[]}`, "",
+		},
+		{
+			"the rest is byte for byte: numbers, order, white space, unknown and double keys, escapes",
+			"\n{ \"temperature\" : 0.10,\"seed\":123456789012345678901234567890 , \"x\":1e3,\"x\":-0.0E+05,\t\"messages\":[{\"content\":\"a\\u00e9\\/\",\"role\":\"user\"}],\r\n\"model\" : \"pub\" , \"tools\":[ ] }\n",
+			"\n{ \"temperature\" : 0.10,\"seed\":123456789012345678901234567890 , \"x\":1e3,\"x\":-0.0E+05,\t\"messages\":[{\"content\":\"a\\u00e9\\/\",\"role\":\"user\"}],\r\n\"model\" : \"up\" , \"tools\":[ ] }\n", "",
+		},
+		{
+			"bytes that are no UTF-8, and lone surrogates, pass",
+			"{\"messages\":[{\"content\":\"\xff\xfe\\ud800\"}],\"model\":\"pub\"}",
+			"{\"messages\":[{\"content\":\"\xff\xfe\\ud800\"}],\"model\":\"up\"}", "",
+		},
+		{
+			"an escaped key, and the public name escaped",
+			`{"mod\u0065l":"p\u0075b","messages":[]}`,
+			`{"mod\u0065l":"up","messages":[]}`, "",
+		},
+		{
+			"model inside of messages is not ours",
+			`{"messages":[{"model":"pub","stream":true}],"model":"pub"}`,
+			`{"messages":[{"model":"pub","stream":true}],"model":"up"}`, "",
+		},
+		{
+			"stream without options",
+			`{"model":"pub","stream":true,"messages":[]}`,
+			`{"model":"up","stream":true,"stream_options":{"include_usage":true},"messages":[]}`,
+			`{"model":"up","stream":false,"messages":[]}`,
+		},
+		{
+			"stream with options null",
+			`{"model":"pub","stream":true,"stream_options":null,"messages":[]}`,
+			`{"model":"up","stream":true,"stream_options":{"include_usage":true},"messages":[]}`,
+			`{"model":"up","stream":false,"stream_options":null,"messages":[]}`,
+		},
+		{
+			"stream with empty options",
+			`{"model":"pub","stream":true,"stream_options":{ },"messages":[]}`,
+			`{"model":"up","stream":true,"stream_options":{"include_usage":true },"messages":[]}`,
+			`{"model":"up","stream":false,"stream_options":null,"messages":[]}`,
+		},
+		{
+			"stream with other options",
+			`{"model":"pub","stream_options":{"continuous_usage_stats":false},"stream":true,"messages":[]}`,
+			`{"model":"up","stream_options":{"include_usage":true,"continuous_usage_stats":false},"stream":true,"messages":[]}`,
+			`{"model":"up","stream_options":null,"stream":false,"messages":[]}`,
+		},
+		{
+			"stream that refuses usage",
+			`{"model":"pub","stream":true,"stream_options":{"include_usage":false,"a":1},"messages":[]}`,
+			`{"model":"up","stream":true,"stream_options":{"include_usage":true,"a":1},"messages":[]}`,
+			`{"model":"up","stream":false,"stream_options":null,"messages":[]}`,
+		},
+		{
+			"no stream: options are the client's affair",
+			`{"model":"pub","stream":false,"stream_options":{"include_usage":false},"messages":[]}`,
+			`{"model":"up","stream":false,"stream_options":{"include_usage":false},"messages":[]}`,
+			`{"model":"up","stream":false,"stream_options":null,"messages":[]}`,
+		},
+		{
+			"stream null",
+			`{"model":"pub","stream":null,"messages":[]}`,
+			`{"model":"up","stream":null,"messages":[]}`, "",
+		},
+		{
+			"max_completion_tokens alone",
+			`{"model":"pub","max_completion_tokens":1e3,"messages":[]}`,
+			`{"model":"up","max_tokens":1e3,"max_completion_tokens":1e3,"messages":[]}`, "",
+		},
+		{
+			"max_completion_tokens beside max_tokens",
+			`{"max_completion_tokens":7,"model":"pub","max_tokens":9,"messages":[]}`,
+			`{"max_completion_tokens":7,"model":"up","max_tokens":9,"messages":[]}`, "",
+		},
+		{
+			"max_completion_tokens beside max_tokens null",
+			`{"max_completion_tokens":7,"model":"pub","max_tokens":null,"messages":[]}`,
+			`{"max_completion_tokens":7,"model":"up","max_tokens":7,"messages":[]}`, "",
+		},
+		{
+			"max_completion_tokens null",
+			`{"max_completion_tokens":null,"model":"pub","messages":[]}`,
+			`{"max_completion_tokens":null,"model":"up","messages":[]}`, "",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r, derr := ScanRequest(chatOp, []byte(tt.body))
+			if derr != nil {
+				t.Fatalf("scanning: %v", derr)
+			}
+			if r.Model != "pub" {
+				t.Errorf("model %q", r.Model)
+			}
+			if got := bodyOf(t, r.Body("up")); got != tt.want {
+				t.Errorf("body\n got %s\nwant %s", got, tt.want)
+			}
+			whole := tt.whole
+			if whole == "" {
+				whole = tt.want
+			}
+			if got := bodyOf(t, r.WholeBody("up")); got != whole {
+				t.Errorf("whole body\n got %s\nwant %s", got, whole)
+			}
+		})
+	}
+}
+
+func TestRequestBodyQuotesTheModel(t *testing.T) {
+	r, derr := ScanRequest(chatOp, []byte(`{"messages":[],"model":"pub"}`))
+	if derr != nil {
+		t.Fatal(derr)
+	}
+	for _, model := range []string{`qwen3:8b`, `a"b\c` + "\n\x01", `<日本>&`, `org/name@v1`} {
+		var got struct{ Model string }
+		if err := json.Unmarshal([]byte(bodyOf(t, r.Body(model))), &got); err != nil || got.Model != model {
+			t.Errorf("got %q, want %q (%v)", got.Model, model, err)
+		}
+	}
+}
+
+func TestRequestOfOtherOperations(t *testing.T) {
+	for _, tt := range []struct {
+		kind       OperationKind
+		body, want string
+		choices    int
+	}{
+		{Completions, `{"model":"pub","prompt":"x","stream":true}`, `{"model":"up","prompt":"x","stream":true,"stream_options":{"include_usage":true}}`, 1},
+		{Completions, `{"model":"pub","prompt":["x","y"],"n":2}`, `{"model":"up","prompt":["x","y"],"n":2}`, 0},
+		{Completions, `{"model":"pub","prompt":"x","n":2,"max_completion_tokens":"odd","MAX_TOKENS":1}`, `{"model":"up","prompt":"x","n":2,"max_completion_tokens":"odd","MAX_TOKENS":1}`, 2},
+		{Completions, `{"model":"pub"}`, `{"model":"up"}`, 0},
+		{Embeddings, `{"input":["a"],"model":"pub","stream":"odd"}`, `{"input":["a"],"model":"up","stream":"odd"}`, 1},
+		{ChatCompletions, `{"model":"pub","messages":[],"n":3}`, `{"model":"up","messages":[],"n":3}`, 3},
+		{ChatCompletions, `{"model":"pub","messages":[],"n":null}`, `{"model":"up","messages":[],"n":null}`, 1},
+	} {
+		r, derr := ScanRequest(Operation{Kind: tt.kind, Dialect: Chat}, []byte(tt.body))
+		if derr != nil {
+			t.Errorf("%s: %v", tt.body, derr)
+			continue
+		}
+		if got := bodyOf(t, r.Body("up")); got != tt.want || r.Choices != tt.choices {
+			t.Errorf("%s:\n got %s, %d choices\nwant %s, %d choices", tt.body, got, r.Choices, tt.want, tt.choices)
+		}
+	}
+}
+
+func TestRequestFlags(t *testing.T) {
+	for body, want := range map[string][2]bool{
+		`{"model":"m","messages":[]}`:                                                         {false, false},
+		`{"model":"m","messages":[],"stream":false}`:                                          {false, false},
+		`{"model":"m","messages":[],"stream":true}`:                                           {true, false},
+		`{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":true}}`:   {true, true},
+		`{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":false}}`:  {true, false},
+		`{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":null}}`:   {true, false},
+		`{"model":"m","messages":[],"str\u0065am":true,"stream_options":{"x":[],"y":{"z":0}}}`: {true, false},
+	} {
+		r, derr := ScanRequest(chatOp, []byte(body))
+		if derr != nil || r.Stream != want[0] || r.IncludeUsage != want[1] {
+			t.Errorf("%s: got %+v, %v", body, r, derr)
+		}
+	}
+}
+
+func TestRequestErrors(t *testing.T) {
+	for _, tt := range []struct{ body, param, code, message string }{
+		{``, "", "", "is empty"},
+		{" \n", "", "", "is empty"},
+		{`[]`, "", "invalid_type", "not an array"},
+		{`"x"`, "", "invalid_type", "not a string"},
+		{`12`, "", "invalid_type", "not a number"},
+		{`null`, "", "invalid_type", "not null"},
+		{`true false`, "", "", "unexpected text behind the JSON value at byte 5"},
+		{`hello`, "", "", "not valid JSON: expected a value at byte 0"},
+		{"\ufeff{}", "", "", "not valid JSON"},
+		{`{"model":"m","messages":[]`, "", "", "unexpected end at byte 26"},
+		{`{"model":"m","messages":[}`, "", "", "at byte 25"},
+		{`{"model":"m","messages":[]}x`, "", "", "unexpected text behind the JSON object at byte 27"},
+		{`{"model":"m","messages":[],}`, "", "", "expected a key in double quotes at byte 27"},
+		{"{\"model\":\"m\",\"messages\":[\"\n\"]}", "", "", "control character in a string"},
+		{`{"model":"m","messages":` + strings.Repeat("[", 600) + strings.Repeat("]", 600) + `}`, "", "", "nesting deeper than 512"},
+
+		{`{"messages":[]}`, "model", "missing_required_parameter", "Missing required parameter: model"},
+		{`{"model":null,"messages":[]}`, "model", "missing_required_parameter", ""},
+		{`{"model":"","messages":[]}`, "model", "missing_required_parameter", ""},
+		{`{"model":7,"messages":[]}`, "model", "invalid_type", "expected a string, got a number"},
+		{`{"model":["a"],"messages":[]}`, "model", "invalid_type", "got an array"},
+
+		{`{"model":"a","model":"b","messages":[]}`, "model", "", `"model" comes twice`},
+		{`{"model":"a","mod\u0065l":"b","messages":[]}`, "model", "", `"model" comes twice`},
+		{`{"model":"a","MODEL":"b","messages":[]}`, "model", "unsupported_parameter", `Unknown parameter "MODEL": did you mean "model"?`},
+		{`{"Model":"b","model":"a","messages":[]}`, "model", "unsupported_parameter", ""},
+		{`{"Model":"b","messages":[]}`, "model", "unsupported_parameter", ""},
+		{`{"model":"a","\u017ftream":true,"messages":[]}`, "stream", "unsupported_parameter", ""},
+		{`{"model":"a","ſtream":true,"messages":[]}`, "stream", "unsupported_parameter", ""},
+		{`{"model":"a","max_to` + "\u212a" + `ens":1,"messages":[]}`, "max_tokens", "unsupported_parameter", ""},
+		{`{"model":"a","stream":true,"stream":false,"messages":[]}`, "stream", "", "comes twice"},
+		{`{"model":"a","max_tokens":1,"max_tokens":2,"messages":[]}`, "max_tokens", "", "comes twice"},
+		{`{"model":"a","stream_options":{},"stream_options":{},"messages":[]}`, "stream_options", "", "comes twice"},
+		{`{"model":"a","stream_options":{"include_usage":true,"include_usage":false},"messages":[]}`, "stream_options.include_usage", "", "comes twice"},
+		{`{"model":"a","stream_options":{"Include_Usage":false},"messages":[]}`, "stream_options.include_usage", "unsupported_parameter", ""},
+
+		{`{"model":"a","stream":"true","messages":[]}`, "stream", "invalid_type", "expected a boolean, got a string"},
+		{`{"model":"a","stream":1,"messages":[]}`, "stream", "invalid_type", ""},
+		{`{"model":"a","stream_options":true,"messages":[]}`, "stream_options", "invalid_type", "expected an object"},
+		{`{"model":"a","stream_options":[],"messages":[]}`, "stream_options", "invalid_type", ""},
+		{`{"model":"a","stream_options":{"include_usage":1},"messages":[]}`, "stream_options.include_usage", "invalid_type", ""},
+		{`{"model":"a","max_tokens":"5","messages":[]}`, "max_tokens", "invalid_type", "expected a number"},
+		{`{"model":"a","max_completion_tokens":{},"messages":[]}`, "max_completion_tokens", "invalid_type", ""},
+
+		{`{"model":"a"}`, "messages", "missing_required_parameter", ""},
+		{`{"model":"a","messages":"hi"}`, "messages", "invalid_type", "expected an array, got a string"},
+		{`{"model":"a","messages":null}`, "messages", "invalid_type", ""},
+	} {
+		r, derr := ScanRequest(chatOp, []byte(tt.body))
+		if derr == nil {
+			t.Errorf("%.80s: accepted", tt.body)
+			continue
+		}
+		if r != nil || derr.Kind != KindInvalidRequest || derr.Param != tt.param || derr.Code != tt.code || !strings.Contains(derr.Message, tt.message) {
+			t.Errorf("%.80s: got param %q, code %q, message %q", tt.body, derr.Param, derr.Code, derr.Message)
+		}
+	}
+	if _, derr := ScanRequest(Operation{Kind: Embeddings}, []byte(`{"model":"m"}`)); derr == nil || derr.Param != "input" {
+		t.Errorf("embeddings without input: %v", derr)
+	}
+}
+
+func TestRequestBodyIsNotCopied(t *testing.T) {
+	body := []byte(`{"model":"pub","stream":true,"messages":["` + strings.Repeat("x", 1<<20) + `"]}`)
+	r, derr := ScanRequest(chatOp, body)
+	if derr != nil {
+		t.Fatal(derr)
+	}
+	var before, after int
+	for _, p := range r.Body("up").parts {
+		if within := uintptrOf(p) >= uintptrOf(body) && uintptrOf(p) < uintptrOf(body)+uintptr(len(body)); within {
+			before += len(p)
+		} else {
+			after += len(p)
+		}
+	}
+	if before < 1<<20 || after > 100 {
+		t.Errorf("%d bytes are the client's, %d are new", before, after)
+	}
+}
+
+func uintptrOf(p []byte) uintptr { return reflect.ValueOf(p).Pointer() }
+
+func TestSegments(t *testing.T) {
+	segments := func() *Segments {
+		e := edits{{span{0, 1}, []byte("AA")}, {span{2, 2}, []byte("-")}, {span{4, 6}, nil}}
+		return e.segments([]byte("abcdef"))
+	}
+	const want = "AAb-cd"
+	if err := iotest.TestReader(segments(), []byte(want)); err != nil {
+		t.Error(err)
+	}
+	if got, err := io.ReadAll(iotest.OneByteReader(segments())); string(got) != want || err != nil {
+		t.Errorf("byte by byte: %q, %v", got, err)
+	}
+	var b bytes.Buffer
+	s := segments()
+	if n, err := io.Copy(&b, s); b.String() != want || n != int64(len(want)) || err != nil || s.Len() != 0 {
+		t.Errorf("WriteTo: %q, %d, %v, %d left", b.String(), n, err, s.Len())
+	}
+	s = segments()
+	n, err := s.WriteTo(failing{})
+	if err == nil || n+s.Len() != int64(len(want)) {
+		t.Errorf("WriteTo that fails: %d written, %d left, %v", n, s.Len(), err)
+	}
+	if rest := bodyOf(t, s); rest != want[n:] {
+		t.Errorf("after a failed WriteTo: %q", rest)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// failing is a writer that takes one byte and fails.
+type failing struct{}
+
+func (failing) Write([]byte) (int, error) { return 1, io.ErrShortWrite }
+
+// FuzzScanRequest holds the scanner and its edits against encoding/json.
+func FuzzScanRequest(f *testing.F) {
+	for _, s := range []string{
+		`{"model":"m","messages":[]}`,
+		`{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":false,"a":[1,{"b":null}]}}`,
+		`{"max_completion_tokens":1,"model":"\u006d","messages":[{"role":"user","content":"x"}],"max_tokens":null,"stream":true}`,
+		`{"model":"m","messages":[],"stream":true,"stream_options":null}`,
+		`{"model":"m","MODEL":"n","messages":[]}`, ` {} `, `[`, `{"model":"a"}}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		keep := bytes.Clone(body)
+		r, derr := ScanRequest(chatOp, body)
+		if derr != nil {
+			if !json.Valid(derr.Body(Chat, "req_1")) {
+				t.Fatalf("the error is no JSON: %s", derr.Body(Chat, "req_1"))
+			}
+			return
+		}
+		var in struct {
+			Model         string
+			Stream        *bool
+			StreamOptions *struct {
+				IncludeUsage *bool `json:"include_usage"`
+			} `json:"stream_options"`
+			MaxTokens, MaxCompletionTokens json.RawMessage
+		}
+		if err := json.Unmarshal(body, &in); err != nil {
+			t.Fatalf("accepted what encoding/json refuses: %v", err)
+		}
+		stream := in.Stream != nil && *in.Stream
+		if in.Model != r.Model || stream != r.Stream {
+			t.Fatalf("got model %q, stream %v; encoding/json has %q, %v", r.Model, r.Stream, in.Model, stream)
+		}
+		for _, whole := range []bool{false, true} {
+			got := r.Body("up")
+			if whole {
+				got = r.WholeBody("up")
+			}
+			checkUpstreamBody(t, body, []byte(bodyOf(t, got)), stream, whole)
+		}
+		if !bytes.Equal(keep, body) {
+			t.Fatal("the body was changed")
+		}
+	})
+}
+
+// checkUpstreamBody checks an upstream's body against the client's.
+func checkUpstreamBody(t *testing.T, in, out []byte, stream, whole bool) {
+	t.Helper()
+	var want, got map[string]any
+	if err := json.Unmarshal(in, &want); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatalf("upstream's body: %v\n%s", err, out)
+	}
+	want["model"] = "up"
+	if limit := want["max_completion_tokens"]; limit != nil && want["max_tokens"] == nil {
+		want["max_tokens"] = limit
+	}
+	options, _ := want["stream_options"].(map[string]any)
+	switch {
+	case whole:
+		if want["stream"] != nil {
+			want["stream"] = false
+		}
+		if options != nil {
+			want["stream_options"] = nil
+		}
+	case stream:
+		if options == nil {
+			options = map[string]any{}
+		}
+		options["include_usage"] = true
+		want["stream_options"] = options
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Fatalf("upstream's body\n got %v\nwant %v", got, want)
+	}
+}
