@@ -68,12 +68,13 @@ func usagef(format string, args ...any) error {
 	return usageError{fmt.Errorf(format, args...)}
 }
 
-// commandGroup makes cmd a command that only holds others: it prints its help, and
-// refuses words that are none of its commands.
+// commandGroup makes cmd a command that only holds others: it prints its help,
+// and refuses words that are none of its commands. It looks at the raw words:
+// otherwise a mistyped command would be reported as the unknown flag after it.
 func commandGroup(cmd *cobra.Command) {
-	cmd.Args = cobra.ArbitraryArgs
+	cmd.DisableFlagParsing = true
 	runs(cmd, func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
+		if len(args) == 0 || args[0] == "--help" || args[0] == "-h" {
 			return cmd.Help()
 		}
 		list := make([]string, 0, len(cmd.Commands()))

@@ -229,6 +229,7 @@ func (u *up) wait(ctx context.Context) error {
 // still end within the grace period.
 func (u *up) stop() {
 	if u.running {
+		u.running = false
 		if err := caddy.Stop(); err != nil {
 			fmt.Fprintln(u.messages, "Warning: stopping the gateway: "+err.Error())
 		}
