@@ -188,7 +188,7 @@ func (s *ChatStream) readChoice(data []byte, i int) {
 	case len(reason) == 0:
 		c.empty = true
 	case string(reason) == "error" || string(reason) == "abort":
-		s.abort(&Error{Kind: KindUpstream, Message: "The model server gave up the answer (finish_reason " + string(reason) + "). Try again."})
+		s.abort(gaveUp(string(reason)))
 	default:
 		c.finished = true
 	}
@@ -258,19 +258,25 @@ func readToolEntry(data []byte, i int) (e toolEntry, index place) {
 			if raw[0] != '{' {
 				continue
 			}
-			for f := membersOf(data, m.value.start); f.next(); {
-				switch string(f.name()) {
-				case "name":
-					e.name = stringOf(f.raw())
-				case "arguments":
-					if e.args = stringOf(f.raw()); !isString(f.raw()) && !isNull(f.raw()) {
-						e.args = string(f.raw())
-					}
-				}
-			}
+			e.readFunction(data, m.value.start)
 		}
 	}
 	return e, index
+}
+
+// readFunction reads the name and the arguments in the object at data[i].
+// Arguments that are no string count as the JSON that they are.
+func (e *toolEntry) readFunction(data []byte, i int) {
+	for m := membersOf(data, i); m.next(); {
+		switch string(m.name()) {
+		case "name":
+			e.name = stringOf(m.raw())
+		case "arguments":
+			if e.args = stringOf(m.raw()); !isString(m.raw()) && !isNull(m.raw()) {
+				e.args = string(m.raw())
+			}
+		}
+	}
 }
 
 // stringOf decodes a string; "" for any other value.

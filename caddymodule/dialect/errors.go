@@ -143,6 +143,25 @@ func StreamBroken() *Error {
 	}
 }
 
+// unreadable ends a stream whose upstream's events cannot be read on.
+func unreadable(err error) *Error {
+	return &Error{Kind: KindUpstream, NoRetry: true, Message: "The model server's stream cannot be read: " + err.Error() + "."}
+}
+
+// gaveUp ends a stream whose upstream gives a finish_reason that is a failure.
+func gaveUp(reason string) *Error {
+	return &Error{Kind: KindUpstream, Message: "The model server gave up the answer (finish_reason " + reason + "). Try again."}
+}
+
+// brokenArguments ends a stream when what was sent on of a tool call can no
+// longer become the JSON that it must be.
+func brokenArguments(name string) *Error {
+	return &Error{
+		Kind:    KindUpstream,
+		Message: fmt.Sprintf("The model produced invalid tool arguments: those of its call of `%s` are not JSON. Try again.", show(name)),
+	}
+}
+
 // invalid is a 400 about a field of the request.
 func invalid(param, code, format string, args ...any) *Error {
 	return &Error{Kind: KindInvalidRequest, Param: param, Code: code, Message: fmt.Sprintf(format, args...)}

@@ -1,0 +1,450 @@
+package dialect
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+)
+
+// parts is told what a streamed answer consists of, in the order in which it
+// came. No string is empty but for what toolStart says. toolArgs of a call
+// follow its toolStart.
+type parts interface {
+	text(s string)
+	reason(s string)
+	refusal(s string)
+	toolStart(k int, id, name string) // k counts calls; id is "" if the upstream gave none
+	toolArgs(k int, s string)         // a fragment of JSON, as the model wrote it
+}
+
+// finishReason is why the upstream ended an answer.
+type finishReason uint8
+
+const (
+	finishNone   finishReason = iota // not ended
+	finishStop                       // the model had done, or met a stop sequence
+	finishTools                      // the model wants tools called
+	finishLength                     // the limit of tokens is reached
+	finishFilter                     // content was filtered
+)
+
+// cut reports whether what stood last in the answer may be incomplete.
+func (f finishReason) cut() bool { return f == finishLength || f == finishFilter }
+
+// normaliser reads the event stream of an upstream's chat completion and tells
+// its parts, whatever the server's habits: who sends null for absent, whole
+// tool calls under one index, ids late or never, errors in a 200, the end
+// without its reason. Only choice 0 is read.
+//
+// It stops at [DONE], at the end of the stream, or at an error; ended tells.
+// What finish, matched, usage and err say is final then.
+type normaliser struct {
+	parts parts
+
+	finish   finishReason
+	matched  string // the stop sequence that ended the answer, if the upstream says so
+	usage    Usage
+	gotUsage bool
+	err      *Error
+	ended    bool
+
+	reader  eventReader
+	slots   toolSlots
+	tools   []toolState // by slot
+	spoken  bool        // text has come
+	begun   bool        // anything of an answer has come
+	blank   bool        // a finish_reason "" has come, which counts before a [DONE]
+	noise   []byte      // the first event that was no JSON
+	garbled bool        // there was one
+}
+
+// toolState is how far the normaliser has told a tool call.
+type toolState struct {
+	started bool
+	held    []byte // arguments that came before the start
+	check   jsonPrefix
+}
+
+// feed takes the upstream's next bytes.
+func (n *normaliser) feed(p []byte) {
+	if n.ended {
+		return
+	}
+	for n.reader.feed(p); !n.ended && n.reader.next(); {
+		n.event(n.reader.name, n.reader.data)
+	}
+	n.checkReader()
+}
+
+// end ends the upstream's stream. cause is nil if it ended its message
+// properly, else what to say if the answer is not complete.
+func (n *normaliser) end(cause *Error) {
+	if n.ended {
+		return
+	}
+	if n.reader.finish() && !(n.finish != finishNone && !isJSON(n.reader.data)) {
+		// But for a last event that broke off behind a complete answer.
+		n.event(n.reader.name, n.reader.data)
+	}
+	n.checkReader()
+	switch {
+	case n.ended:
+	case n.finish != finishNone:
+		n.complete()
+	case cause != nil:
+		n.abort(cause)
+	default:
+		n.abort(n.broken())
+	}
+}
+
+// abort ends the answer with an error.
+func (n *normaliser) abort(e *Error) {
+	if !n.ended {
+		n.err, n.ended = e, true
+	}
+}
+
+// broken is the error of an answer that ended before its end.
+func (n *normaliser) broken() *Error {
+	if n.garbled && !n.begun {
+		return garbled(n.noise)
+	}
+	return StreamBroken()
+}
+
+// checkReader ends the answer if its events cannot be read on.
+func (n *normaliser) checkReader() {
+	if err := n.reader.err; err != nil {
+		n.abort(unreadable(err))
+	}
+}
+
+// event acts on one event of the upstream.
+func (n *normaliser) event(name, data []byte) {
+	isError := string(name) == "error"
+	switch {
+	case isError:
+		n.abort(fromEvent(data))
+	case len(data) == 0:
+	case string(bytes.TrimSpace(data)) == "[DONE]":
+		n.done()
+	default:
+		n.chunk(data)
+	}
+}
+
+// done acts on [DONE]. Without a finish_reason the answer counts as complete
+// if it cannot be half of one: thinking alone is none, and a call whose
+// arguments are open may be cut.
+func (n *normaliser) done() {
+	if n.finish == finishNone && (n.blank || n.settled()) {
+		n.finish = finishStop
+	}
+	if n.finish == finishNone {
+		n.abort(n.broken())
+		return
+	}
+	n.complete()
+}
+
+// settled reports whether an answer without an end may be taken as complete.
+func (n *normaliser) settled() bool {
+	for k := range n.tools {
+		if t := &n.tools[k]; !t.check.complete() && !n.isNothing(k) {
+			return false
+		}
+	}
+	return n.spoken || len(n.tools) > 0
+}
+
+// complete ends the answer well.
+func (n *normaliser) complete() {
+	started := n.startBelated()
+	if n.finish == finishStop && started > 0 {
+		n.finish = finishTools
+	}
+	n.ended = true
+}
+
+// chunk acts on one chunk of the answer. Its choices are looked at only when
+// all of it has been checked.
+func (n *normaliser) chunk(data []byte) {
+	var choices span
+	m := textOf(data)
+	for m.next() {
+		switch string(m.name()) {
+		case "choices":
+			choices = m.value
+		case "usage":
+			if u, ok := parseUsage(m.raw()); ok {
+				n.usage, n.gotUsage = u, true
+			}
+		case "error":
+			if !isNull(m.raw()) {
+				n.abort(fromEvent(data))
+				return
+			}
+		case "object":
+			if string(m.raw()) == `"error"` {
+				n.abort(fromEvent(data))
+				return
+			}
+		}
+	}
+	if !m.whole() {
+		n.skip(data)
+		return
+	}
+	if choices.end == 0 || data[choices.start] != '[' {
+		return
+	}
+	for list := membersOf(data, choices.start); list.next(); {
+		if data[list.value.start] == '{' {
+			n.readChoice(data, list.value.start)
+		}
+	}
+}
+
+// skip passes over an event that is no JSON object: proxies put some there. If
+// nothing else comes, its text tells what went wrong.
+func (n *normaliser) skip(data []byte) {
+	if !n.garbled {
+		n.garbled = true
+		n.noise = bytes.Clone(data[:min(len(data), maxMessage)])
+	}
+}
+
+// readChoice acts on the choice at data[i]: first on what it adds, then on its
+// end, as both may come in one chunk.
+func (n *normaliser) readChoice(data []byte, i int) {
+	var reason, matched []byte
+	delta := -1
+	for m := membersOf(data, i); m.next(); {
+		raw := m.raw()
+		switch string(m.name()) {
+		case "index":
+			if index, ok := integer(raw); ok && index != 0 {
+				return
+			}
+		case "delta", "message":
+			if raw[0] == '{' {
+				delta = m.value.start
+			}
+		case "finish_reason":
+			reason = raw
+		case "stop_reason", "matched_stop":
+			if isString(raw) { // a number is the id of a token
+				matched = raw
+			}
+		}
+	}
+	if delta >= 0 {
+		n.readDelta(data, delta)
+	}
+	if matched != nil {
+		n.matched = unquote(matched)
+	}
+	if isString(reason) && !n.ended {
+		n.readReason(unquote(reason))
+	}
+}
+
+// readReason acts on a finish_reason; the first one counts.
+func (n *normaliser) readReason(reason string) {
+	if n.finish != finishNone {
+		return
+	}
+	switch reason {
+	case "":
+		n.blank = true
+		return
+	case "error", "abort":
+		n.abort(gaveUp(reason))
+		return
+	case "tool_calls", "function_call", "tool_use":
+		n.finish = finishTools
+	case "length", "max_tokens", "model_length":
+		n.finish = finishLength
+	case "content_filter":
+		n.finish = finishFilter
+	default: // stop, eos, end_turn, and what a server may think of
+		n.finish = finishStop
+	}
+	n.startBelated()
+}
+
+// readDelta tells what the delta at data[i] adds. Thinking precedes text,
+// which precedes calls, whatever the order of the keys.
+func (n *normaliser) readDelta(data []byte, i int) {
+	var thoughts [3][]byte
+	var content, refusal []byte
+	calls, legacy := -1, -1
+	for m := membersOf(data, i); m.next(); {
+		raw := m.raw()
+		switch string(m.name()) {
+		case "reasoning_content":
+			thoughts[0] = raw
+		case "reasoning":
+			thoughts[1] = raw
+		case "thinking":
+			thoughts[2] = raw
+		case "content":
+			content = raw
+		case "refusal":
+			refusal = raw
+		case "tool_calls":
+			if raw[0] == '[' {
+				calls = m.value.start
+			}
+		case "function_call":
+			if raw[0] == '{' {
+				legacy = m.value.start
+			}
+		}
+	}
+	for _, raw := range thoughts { // proxies send the same under two names
+		if s := stringOf(raw); s != "" {
+			n.begun = true
+			n.parts.reason(s)
+			break
+		}
+	}
+	n.readContent(content)
+	if s := stringOf(refusal); s != "" {
+		n.begun, n.spoken = true, true
+		n.parts.refusal(s)
+	}
+	if calls >= 0 {
+		for list := membersOf(data, calls); list.next() && !n.ended; {
+			if data[list.value.start] == '{' {
+				entry, _ := readToolEntry(data, list.value.start)
+				n.callTool(entry)
+			}
+		}
+	}
+	if legacy >= 0 && !n.ended { // of before there were tool calls: one call, number 0
+		var entry toolEntry
+		entry.readFunction(data, legacy)
+		n.callTool(entry)
+	}
+}
+
+// readContent tells the text of a content that is a string, or an array of
+// parts.
+func (n *normaliser) readContent(raw []byte) {
+	if isString(raw) {
+		if s := unquote(raw); s != "" {
+			n.begun, n.spoken = true, true
+			n.parts.text(s)
+		}
+		return
+	}
+	if len(raw) == 0 || raw[0] != '[' {
+		return
+	}
+	for list := membersOf(raw, 0); list.next(); {
+		part := list.raw()
+		if isString(part) {
+			n.readContent(part)
+			continue
+		}
+		if part[0] != '{' {
+			continue
+		}
+		for m := membersOf(part, 0); m.next(); {
+			if string(m.name()) == "text" && isString(m.raw()) {
+				n.readContent(m.raw())
+			}
+		}
+	}
+}
+
+// callTool tells what an entry of tool_calls adds.
+func (n *normaliser) callTool(e toolEntry) {
+	n.begun = true
+	k := n.slots.place(e)
+	for len(n.tools) <= k {
+		n.tools = append(n.tools, toolState{})
+	}
+	t := &n.tools[k]
+	t.check.add(e.args)
+	slot := &n.slots.slots[k]
+	if !t.started && slot.name != "" && (slot.id != "" || len(t.held) > 0 || e.args != "") {
+		n.start(k)
+	}
+	switch {
+	case e.args == "":
+	case t.started:
+		n.parts.toolArgs(k, e.args)
+	default:
+		t.held = append(t.held, e.args...)
+	}
+}
+
+// start tells that a call begins, and what has come of it.
+func (n *normaliser) start(k int) {
+	t, slot := &n.tools[k], &n.slots.slots[k]
+	name := slot.name
+	if name == "" {
+		name = "tool_" + strconv.Itoa(k)
+	}
+	t.started = true
+	n.parts.toolStart(k, slot.id, name)
+	if len(t.held) > 0 {
+		n.parts.toolArgs(k, string(t.held))
+		t.held = nil
+	}
+}
+
+// isNothing reports whether a slot holds nothing to make a call of.
+func (n *normaliser) isNothing(k int) bool {
+	slot := &n.slots.slots[k]
+	return slot.name == "" && slot.id == "" && len(n.tools[k].held) == 0
+}
+
+// startBelated starts the calls that still lack an id or a name; it returns
+// how many calls the answer has.
+func (n *normaliser) startBelated() (calls int) {
+	for k := range n.tools {
+		if n.isNothing(k) {
+			continue
+		}
+		calls++
+		if !n.tools[k].started {
+			n.start(k)
+		}
+	}
+	return calls
+}
+
+// normalArguments makes the JSON object that a call's arguments are to be of
+// what the model wrote. Nothing, white space and null are no arguments, a
+// string may hold the object, and all else is shown to the tool, whose check
+// of its arguments then tells the model. ok is false in that last case.
+func normalArguments(text string) (object []byte, ok bool) {
+	raw := bytes.TrimSpace([]byte(text))
+	if len(raw) == 0 || isNull(raw) {
+		return []byte("{}"), true
+	}
+	if isString(raw) && isJSON(raw) {
+		raw = bytes.TrimSpace([]byte(unquote(raw)))
+	}
+	if len(raw) > 0 && raw[0] == '{' && isJSON(raw) {
+		return oneLine(raw), true
+	}
+	return append(appendQuoted([]byte(`{"raw_arguments":`), text), '}'), false
+}
+
+// oneLine is valid JSON without line ends between its tokens, which would end
+// the line of an event.
+func oneLine(raw []byte) []byte {
+	if bytes.IndexByte(raw, '\n') < 0 && bytes.IndexByte(raw, '\r') < 0 {
+		return raw
+	}
+	var b bytes.Buffer
+	if json.Compact(&b, raw) != nil {
+		return raw
+	}
+	return b.Bytes()
+}
