@@ -143,6 +143,11 @@ func StreamBroken() *Error {
 	}
 }
 
+// noChoices is the answer when the upstream's holds nothing.
+func noChoices() *Error {
+	return &Error{Kind: KindUpstream, Message: "The model server's answer holds no choices."}
+}
+
 // unreadable ends a stream whose upstream's events cannot be read on.
 func unreadable(err error) *Error {
 	return &Error{Kind: KindUpstream, NoRetry: true, Message: "The model server's stream cannot be read: " + err.Error() + "."}
@@ -155,11 +160,8 @@ func gaveUp(reason string) *Error {
 
 // brokenArguments ends a stream when what was sent on of a tool call can no
 // longer become the JSON that it must be.
-func brokenArguments(name string) *Error {
-	return &Error{
-		Kind:    KindUpstream,
-		Message: fmt.Sprintf("The model produced invalid tool arguments: those of its call of `%s` are not JSON. Try again.", show(name)),
-	}
+func brokenArguments() *Error {
+	return &Error{Kind: KindUpstream, Message: "The model produced invalid tool arguments: they are not a JSON object. Try again."}
 }
 
 // invalid is a 400 about a field of the request.

@@ -40,11 +40,13 @@ func (f finishReason) cut() bool { return f == finishLength || f == finishFilter
 // What finish, matched, usage and err say is final then.
 type normaliser struct {
 	parts parts
+	whole bool // the answer came in one piece, so that it needs no finish_reason
 
 	finish   finishReason
 	matched  string // the stop sequence that ended the answer, if the upstream says so
 	usage    Usage
 	gotUsage bool
+	size     int64 // bytes of text, thinking and arguments that were told
 	err      *Error
 	ended    bool
 
@@ -53,6 +55,7 @@ type normaliser struct {
 	tools   []toolState // by slot
 	spoken  bool        // text has come
 	begun   bool        // anything of an answer has come
+	chosen  bool        // a choice 0 has come
 	blank   bool        // a finish_reason "" has come, which counts before a [DONE]
 	noise   []byte      // the first event that was no JSON
 	garbled bool        // there was one
@@ -138,7 +141,7 @@ func (n *normaliser) event(name, data []byte) {
 // if it cannot be half of one: thinking alone is none, and a call whose
 // arguments are open may be cut.
 func (n *normaliser) done() {
-	if n.finish == finishNone && (n.blank || n.settled()) {
+	if n.finish == finishNone && (n.blank || n.settled() || n.whole && n.chosen) {
 		n.finish = finishStop
 	}
 	if n.finish == finishNone {
@@ -239,6 +242,7 @@ func (n *normaliser) readChoice(data []byte, i int) {
 			}
 		}
 	}
+	n.chosen = true
 	if delta >= 0 {
 		n.readDelta(data, delta)
 	}
@@ -305,14 +309,15 @@ func (n *normaliser) readDelta(data []byte, i int) {
 	}
 	for _, raw := range thoughts { // proxies send the same under two names
 		if s := stringOf(raw); s != "" {
-			n.begun = true
+			n.note(s)
 			n.parts.reason(s)
 			break
 		}
 	}
 	n.readContent(content)
 	if s := stringOf(refusal); s != "" {
-		n.begun, n.spoken = true, true
+		n.spoken = true
+		n.note(s)
 		n.parts.refusal(s)
 	}
 	if calls >= 0 {
@@ -330,12 +335,19 @@ func (n *normaliser) readDelta(data []byte, i int) {
 	}
 }
 
+// note counts a piece of the answer.
+func (n *normaliser) note(s string) {
+	n.begun = true
+	n.size += int64(len(s))
+}
+
 // readContent tells the text of a content that is a string, or an array of
 // parts.
 func (n *normaliser) readContent(raw []byte) {
 	if isString(raw) {
 		if s := unquote(raw); s != "" {
-			n.begun, n.spoken = true, true
+			n.spoken = true
+			n.note(s)
 			n.parts.text(s)
 		}
 		return
@@ -362,7 +374,7 @@ func (n *normaliser) readContent(raw []byte) {
 
 // callTool tells what an entry of tool_calls adds.
 func (n *normaliser) callTool(e toolEntry) {
-	n.begun = true
+	n.note(e.args)
 	k := n.slots.place(e)
 	for len(n.tools) <= k {
 		n.tools = append(n.tools, toolState{})

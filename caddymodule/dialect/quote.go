@@ -5,8 +5,12 @@ import "unicode/utf8"
 // appendQuoted appends s as a JSON string. Unlike encoding/json it escapes
 // only what JSON demands, and U+FFFD stands for bytes that are no UTF-8.
 func appendQuoted(b []byte, s string) []byte {
+	return append(appendEscaped(append(b, '"'), s), '"')
+}
+
+// appendEscaped appends what stands between the quotes of s as a JSON string.
+func appendEscaped(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
-	b = append(b, '"')
 	for i := 0; i < len(s); {
 		c := s[i]
 		switch {
@@ -30,7 +34,7 @@ func appendQuoted(b []byte, s string) []byte {
 		}
 		i++
 	}
-	return append(b, '"')
+	return b
 }
 
 // appendQuotedOrNull appends s as a JSON string, or null if it is empty.

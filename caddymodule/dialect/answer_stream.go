@@ -1,0 +1,179 @@
+package dialect
+
+// streamEncoder writes a streamed answer in a dialect, into a buffer that take
+// empties.
+type streamEncoder interface {
+	encoder
+
+	begin()          // what opens the stream
+	ping()           // what keeps a silent stream alive
+	finish(o outcome) // what ends it well
+	abort(e *Error)  // what ends it after an error
+	take() []byte    // what was written since the last call; valid until clear
+	clear()          // forgets it
+}
+
+// outcome is how an answer ended.
+type outcome struct {
+	finish  finishReason
+	matched string // the stop sequence that ended it, "" if that is not known
+	usage   Usage  // the upstream's, or an estimate
+}
+
+// answerStream is a Stream in a dialect that is not the upstream's: the
+// normaliser tells the parts of the answer, the serialiser puts them one after
+// the other, and the encoder writes them.
+type answerStream struct {
+	n        normaliser
+	blocks   serialiser
+	to       streamEncoder
+	estimate func() int // tokens of the prompt, if the upstream tells no usage
+	begun    bool
+	done     bool
+}
+
+// newAnswerStream returns a stream that has seen nothing.
+func newAnswerStream(to streamEncoder, estimate func() int) *answerStream {
+	s := &answerStream{to: to, estimate: estimate}
+	s.n.parts = &s.blocks
+	s.blocks.to = to
+	return s
+}
+
+// Begin implements Stream.
+func (s *answerStream) Begin() []byte {
+	s.to.clear()
+	s.open()
+	return s.to.take()
+}
+
+// open writes what opens the stream, once.
+func (s *answerStream) open() {
+	if !s.begun {
+		s.begun = true
+		s.to.begin()
+	}
+}
+
+// Ping implements Stream.
+func (s *answerStream) Ping() []byte {
+	if s.done {
+		return nil
+	}
+	s.to.clear()
+	s.open()
+	s.to.ping()
+	return s.to.take()
+}
+
+// Feed implements Stream.
+func (s *answerStream) Feed(p []byte) []byte {
+	if s.done {
+		return nil
+	}
+	s.to.clear()
+	s.open()
+	s.n.feed(p)
+	s.settle()
+	return s.to.take()
+}
+
+// End implements Stream.
+func (s *answerStream) End(cause *Error) []byte {
+	if s.done {
+		return nil
+	}
+	s.to.clear()
+	s.open()
+	s.n.end(cause)
+	s.settle()
+	return s.to.take()
+}
+
+// settle ends the client's stream if the answer has ended.
+func (s *answerStream) settle() {
+	err := s.Err()
+	if err == nil && s.n.ended {
+		s.blocks.drain(s.n.finish)
+		err = s.blocks.err
+	}
+	switch {
+	case err != nil:
+		s.to.abort(err)
+	case s.n.ended:
+		s.to.finish(s.n.outcome(s.estimate))
+	default:
+		return
+	}
+	s.done = true
+}
+
+// outcome is how the answer ended. An upstream that tells no usage leaves it
+// to estimates: of the prompt by estimate, of the answer by its size.
+func (n *normaliser) outcome(estimate func() int) outcome {
+	o := outcome{finish: n.finish, matched: n.matched, usage: n.usage}
+	if !n.gotUsage {
+		const bytesPerToken = 4
+		o.usage = Usage{
+			PromptTokens:     int64(estimate()),
+			CompletionTokens: (n.size + bytesPerToken - 1) / bytesPerToken,
+		}
+	}
+	return o
+}
+
+// Done implements Stream.
+func (s *answerStream) Done() bool { return s.done }
+
+// Finished implements Stream.
+func (s *answerStream) Finished() bool { return s.n.finish != finishNone }
+
+// Err implements Stream.
+func (s *answerStream) Err() *Error {
+	if s.n.err != nil {
+		return s.n.err
+	}
+	return s.blocks.err
+}
+
+// Usage implements Stream.
+func (s *answerStream) Usage() (Usage, bool) { return s.n.usage, s.n.gotUsage }
+
+// eventBuffer is where an encoder writes its events.
+type eventBuffer struct{ out []byte }
+
+// take implements streamEncoder.
+func (b *eventBuffer) take() []byte { return b.out }
+
+// clear implements streamEncoder.
+func (b *eventBuffer) clear() {
+	if b.out = b.out[:0]; cap(b.out) > keepBuffer {
+		b.out = nil
+	}
+}
+
+// encodeWhole has an encoder write a whole answer of the upstream as if it had
+// been streamed: what servers do in the one form they do in the other. told
+// tells whether the usage is the upstream's own.
+func encodeWhole(body []byte, to encoder, estimate func() int) (o outcome, told bool, err *Error) {
+	stream, err := ReplayAsStream(body)
+	if err != nil {
+		return outcome{}, false, err
+	}
+	blocks := serialiser{to: to}
+	n := normaliser{parts: &blocks, whole: true}
+	n.feed(stream)
+	n.end(nil)
+	if n.err == nil {
+		blocks.drain(n.finish)
+	}
+	switch {
+	case !n.chosen:
+		return outcome{}, false, noChoices()
+	case n.err != nil:
+		return outcome{}, false, n.err
+	case blocks.err != nil:
+		return outcome{}, false, blocks.err
+	}
+	return n.outcome(estimate), n.gotUsage, nil
+}

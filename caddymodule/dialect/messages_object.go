@@ -1,0 +1,126 @@
+package dialect
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"hash"
+	"strconv"
+)
+
+// Members of a message's usage that stand beside the counts of tokens, and
+// that SDKs' types demand.
+const (
+	usageStart = `"cache_creation":null,"server_tool_use":null,"service_tier":"standard"`
+	usageEnd   = `"inference_geo":null,"speed":null`
+)
+
+// appendMessageHead appends a message up to its content.
+func appendMessageHead(b []byte, id, model string) []byte {
+	b = appendQuoted(append(b, `{"id":`...), id)
+	b = appendQuoted(append(b, `,"type":"message","role":"assistant","model":`...), model)
+	return append(b, `,"content":`...)
+}
+
+// appendMessageTail appends what follows a message's content.
+func appendMessageTail(b []byte, stop messageStop, u Usage) []byte {
+	b = stop.append(append(b, ','))
+	b = appendTokens(append(b, `,"usage":{`...), u)
+	b = append(append(b, ','), usageStart...)
+	b = appendThinkingTokens(append(b, ','), u)
+	return append(append(append(b, ','), usageEnd...), "}}"...)
+}
+
+// appendTokens appends the counts of a message's usage, as members. Unlike the
+// upstream's, its input tokens do not include those that came from the cache.
+func appendTokens(b []byte, u Usage) []byte {
+	cached := max(u.CachedTokens, 0)
+	b = strconv.AppendInt(append(b, `"input_tokens":`...), max(u.PromptTokens-cached, 0), 10)
+	b = strconv.AppendInt(append(b, `,"output_tokens":`...), max(u.CompletionTokens, 0), 10)
+	b = append(b, `,"cache_creation_input_tokens":0,"cache_read_input_tokens":`...)
+	return strconv.AppendInt(b, cached, 10)
+}
+
+// appendThinkingTokens appends output_tokens_details.
+func appendThinkingTokens(b []byte, u Usage) []byte {
+	b = append(b, `"output_tokens_details":`...)
+	if u.ReasoningTokens <= 0 {
+		return append(b, "null"...)
+	}
+	b = strconv.AppendInt(append(b, `{"thinking_tokens":`...), u.ReasoningTokens, 10)
+	return append(b, '}')
+}
+
+// messageStop is why a message ended.
+type messageStop struct {
+	reason   string // "" while it has not
+	sequence string // the stop sequence, "" for none
+	refusal  string // what the model said to refuse
+}
+
+// stopOf decides why a message ended: the first that applies. calls tells
+// whether it has tool calls, refusal is what the model said to refuse.
+func stopOf(o outcome, calls bool, refused bool, refusal string) messageStop {
+	switch {
+	case refused || o.finish == finishFilter:
+		return messageStop{reason: "refusal", refusal: refusal}
+	case o.finish == finishLength:
+		return messageStop{reason: "max_tokens"}
+	case calls:
+		return messageStop{reason: "tool_use"}
+	case o.finish == finishStop && o.matched != "":
+		return messageStop{reason: "stop_sequence", sequence: o.matched}
+	}
+	return messageStop{reason: "end_turn"}
+}
+
+// append appends the members that tell why the message ended.
+func (s messageStop) append(b []byte) []byte {
+	b = appendQuotedOrNull(append(b, `"stop_reason":`...), s.reason)
+	b = appendQuotedOrNull(append(b, `,"stop_sequence":`...), s.sequence)
+	b = append(b, `,"stop_details":`...)
+	if s.reason == "refusal" {
+		b = append(b, `{"type":"refusal","category":null,"explanation":`...)
+		b = append(appendQuotedOrNull(b, s.refusal), '}')
+	} else {
+		b = append(b, "null"...)
+	}
+	return append(b, `,"container":null`...)
+}
+
+// appendToolUse appends a tool_use block.
+func appendToolUse(b []byte, id, name string, input []byte) []byte {
+	b = appendQuoted(append(b, `{"type":"tool_use","id":`...), id)
+	b = appendQuoted(append(b, `,"name":`...), name)
+	b = append(append(b, `,"input":`...), input...)
+	return append(b, `,"caller":{"type":"direct"}}`...)
+}
+
+// signer signs a block of thinking while it is written. Clients discard
+// thinking that is not signed, and the whole turn with it; the signature says
+// no more than that the block came from this gateway.
+type signer struct {
+	key []byte
+	mac hash.Hash
+}
+
+// reset begins a block.
+func (s *signer) reset() {
+	if s.mac == nil {
+		s.mac = hmac.New(sha256.New, s.key)
+	}
+	s.mac.Reset()
+}
+
+// add takes a piece of thinking.
+func (s *signer) add(thinking string) { s.mac.Write([]byte(thinking)) }
+
+// appendSignature appends the signature of the block as a JSON string:
+// "gw1." and base64url of the first 16 bytes of its HMAC-SHA256.
+func (s *signer) appendSignature(b []byte) []byte {
+	var sum [sha256.Size]byte
+	mac := s.mac.Sum(sum[:0])
+	b = append(b, `"gw1.`...)
+	b = base64.RawURLEncoding.AppendEncode(b, mac[:16])
+	return append(b, '"')
+}

@@ -1,0 +1,260 @@
+package dialect
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+)
+
+// partKind is what one block of an answer holds.
+type partKind uint8
+
+const (
+	partNone partKind = iota
+	partText
+	partReason
+	partRefusal
+	partTool
+)
+
+// encoder writes the blocks of an answer in a dialect: one after the other,
+// each opened, filled and closed before the next one.
+type encoder interface {
+	// wantsWhole reports whether the arguments of a call of the tool are
+	// wanted in one piece, as the model wrote them. Else they come as they
+	// are streamed, and are checked to be the start of a JSON object.
+	wantsWhole(name string) bool
+
+	open(kind partKind, id, name string) // id and name are a tool call's
+	fill(s string)                       // s is not empty
+	close(cut bool)                      // cut: the answer ended before the block did
+}
+
+// serialiser makes an answer strictly sequential: one block is open at a time,
+// and what belongs to another one waits while a tool call is open. It holds
+// nothing back else: it remembers O(1) of a block that is sent on.
+type serialiser struct {
+	to      encoder
+	kind    partKind // of the open block
+	call    openCall // the open block, if it is a call
+	waiting []waitingPart
+	last    bool   // the open block is the answer's last one
+	err     *Error // why the answer cannot go on; nothing more is sent on
+}
+
+// openCall is the tool call that is open.
+type openCall struct {
+	k      int
+	whole  bool       // arguments go on when the call closes, unchecked
+	live   bool       // arguments are being sent on
+	broken bool       // they cannot become JSON
+	check  jsonPrefix // of all that came
+	held   []byte     // what came and was not sent on
+}
+
+// waitingPart is a part that came while a call was open.
+type waitingPart struct {
+	kind     partKind
+	k        int // of a call
+	id, name string
+	text     []byte
+}
+
+// text implements parts.
+func (s *serialiser) text(t string) { s.add(partText, t) }
+
+// reason implements parts.
+func (s *serialiser) reason(t string) { s.add(partReason, t) }
+
+// refusal implements parts.
+func (s *serialiser) refusal(t string) { s.add(partRefusal, t) }
+
+// add sends a piece on, or has it wait.
+func (s *serialiser) add(kind partKind, t string) {
+	if s.err != nil {
+		return
+	}
+	if s.kind == partTool && !s.makeRoom() {
+		if last := len(s.waiting) - 1; last >= 0 && s.waiting[last].kind == kind {
+			s.waiting[last].text = append(s.waiting[last].text, t...)
+			return
+		}
+		s.waiting = append(s.waiting, waitingPart{kind: kind, text: []byte(t)})
+		return
+	}
+	s.put(kind, t)
+}
+
+// put sends a piece on; no call is open.
+func (s *serialiser) put(kind partKind, t string) {
+	if s.kind != kind {
+		s.closeOpen(finishNone)
+		s.to.open(kind, "", "")
+		s.kind = kind
+	}
+	s.to.fill(t)
+}
+
+// makeRoom closes the open call if it is complete, and then what waits and is
+// complete too. It reports whether no call is open afterwards.
+func (s *serialiser) makeRoom() bool {
+	for s.kind == partTool && s.err == nil {
+		if !s.call.check.complete() {
+			return false
+		}
+		s.closeOpen(finishNone)
+		s.openWaiting()
+	}
+	return true
+}
+
+// openWaiting opens what waits, up to and including the first call.
+func (s *serialiser) openWaiting() {
+	for len(s.waiting) > 0 && s.kind != partTool && s.err == nil {
+		w := s.waiting[0]
+		s.waiting = s.waiting[1:]
+		if w.kind != partTool {
+			s.put(w.kind, string(w.text))
+			continue
+		}
+		s.openCall(w.k, w.id, w.name)
+		s.argue(string(w.text))
+	}
+}
+
+// toolStart implements parts.
+func (s *serialiser) toolStart(k int, id, name string) {
+	if s.err != nil {
+		return
+	}
+	if s.kind != partTool || s.makeRoom() {
+		s.openCall(k, id, name)
+		return
+	}
+	at := slices.IndexFunc(s.waiting, func(w waitingPart) bool { return w.kind == partTool && w.k > k })
+	if at < 0 {
+		at = len(s.waiting)
+	}
+	s.waiting = slices.Insert(s.waiting, at, waitingPart{kind: partTool, k: k, id: id, name: name})
+}
+
+// openCall opens a call.
+func (s *serialiser) openCall(k int, id, name string) {
+	s.closeOpen(finishNone)
+	s.kind = partTool
+	s.call = openCall{k: k, whole: s.to.wantsWhole(name), held: s.call.held[:0]}
+	if cap(s.call.held) > keepBuffer {
+		s.call.held = nil
+	}
+	s.to.open(partTool, id, name)
+}
+
+// toolArgs implements parts.
+func (s *serialiser) toolArgs(k int, fragment string) {
+	if s.err != nil {
+		return
+	}
+	if s.kind == partTool && s.call.k == k {
+		s.argue(fragment)
+		return
+	}
+	for i := range s.waiting {
+		if w := &s.waiting[i]; w.kind == partTool && w.k == k {
+			w.text = append(w.text, fragment...)
+			s.makeRoom() // the model has gone on to this call
+			return
+		}
+	}
+	if strings.Trim(fragment, jsonSpace) != "" { // the call is closed: its arguments were complete
+		s.err = brokenArguments()
+	}
+}
+
+// jsonSpace is what may stand around a JSON value.
+const jsonSpace = " \t\r\n"
+
+// argue takes the next fragment of the open call's arguments. They are sent on
+// from the brace on with which an object begins, as long as they can become
+// one. All else is held until it is known what it is.
+func (s *serialiser) argue(fragment string) {
+	c := &s.call
+	wasComplete := c.check.complete()
+	fits := c.check.add(fragment)
+	switch {
+	case fragment == "", wasComplete && fits: // white space behind the object
+	case c.whole || c.broken:
+		c.held = append(c.held, fragment...)
+	case c.live && !fits:
+		s.err = brokenArguments()
+	case c.live:
+		s.to.fill(fragment)
+	case !fits:
+		c.broken = true
+		c.held = append(c.held, fragment...)
+	default:
+		c.held = append(c.held, fragment...)
+		if text := bytes.TrimLeft(c.held, jsonSpace); len(text) > 0 && text[0] == '{' {
+			c.live, c.held = true, c.held[:0]
+			s.to.fill(string(text))
+		}
+	}
+}
+
+// closeOpen closes the open block, if there is one. finish is why the answer
+// ends there, finishNone if it goes on.
+func (s *serialiser) closeOpen(finish finishReason) {
+	kind := s.kind
+	s.kind = partNone
+	switch kind {
+	case partNone:
+	case partTool:
+		s.closeCall(finish)
+	default:
+		s.to.close(finish.cut())
+	}
+}
+
+// closeCall closes the open call. Arguments that were cut by the limit of
+// tokens stay cut; else half an object must not look like a whole one.
+func (s *serialiser) closeCall(finish finishReason) {
+	c := &s.call
+	complete := c.check.complete()
+	switch {
+	case c.whole && len(c.held) > 0:
+		s.to.fill(string(c.held))
+	case c.whole, c.live && complete:
+	case c.live && !finish.cut():
+		s.err = brokenArguments()
+		return
+	case !c.live && (complete || c.broken || !finish.cut()):
+		if object, _ := normalArguments(string(c.held)); string(object) != "{}" {
+			s.to.fill(string(object))
+		}
+	}
+	s.to.close(finish.cut() && (s.last || !complete))
+}
+
+// drain closes what is open and sends on what waits: the answer has ended.
+// Besides the last block, only calls can be incomplete: those that were
+// interleaved.
+func (s *serialiser) drain(finish finishReason) {
+	for s.err == nil {
+		s.last = len(s.waiting) == 0
+		if s.last || s.kind == partTool {
+			s.closeOpen(finish)
+		} else {
+			s.closeOpen(finishNone)
+		}
+		if s.last || s.err != nil {
+			return
+		}
+		w := s.waiting[0]
+		s.waiting = s.waiting[1:]
+		if w.kind == partTool {
+			s.openCall(w.k, w.id, w.name)
+			s.argue(string(w.text))
+		} else {
+			s.put(w.kind, string(w.text))
+		}
+	}
+}
