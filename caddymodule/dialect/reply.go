@@ -58,3 +58,11 @@ func (r *reply) clientID(id, prefix string) string {
 	}
 	return r.idOK(id)
 }
+
+func (r *reply) appendEcho(b []byte, name, fallback string) []byte {
+	b = append(append(append(b, `,"`...), name...), `":`...)
+	if raw := r.echo[name]; len(raw) > 0 {
+		return append(b, raw...)
+	}
+	return append(b, fallback...)
+}

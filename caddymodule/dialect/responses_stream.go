@@ -1,0 +1,334 @@
+package dialect
+
+import (
+	"strconv"
+	"strings"
+)
+
+// responsesEncoder writes an answer in the responses dialect: the events of a
+// stream,
+//
+//	response.created response.in_progress
+//	( output_item.added … output_item.done )*
+//	response.completed | response.incomplete | error response.failed
+//	[DONE]
+//
+// with further response.in_progress anywhere between, or, if it is quiet, only
+// the items of a whole answer. As the last event repeats all items, it has to
+// remember the answer; of what is open it remembers the text once.
+type responsesEncoder struct {
+	eventBuffer
+	call    *reply
+	quiet   bool
+	id      string // of the response
+	created int64
+	seq     int64
+	index   int // of the item that is open, or comes next
+	item    responseItem
+	raw     []byte // of the open call: arguments that are to be made fit
+	output  []byte // the items that are done, with commas between them
+}
+
+// newResponsesEncoder returns an encoder that has seen nothing.
+func newResponsesEncoder(call *reply, quiet bool) *responsesEncoder {
+	return &responsesEncoder{call: call, quiet: quiet, id: call.newID("resp_"), created: call.now().Unix()}
+}
+
+// begin implements streamEncoder.
+func (r *responsesEncoder) begin() {
+	r.snapshot("created", responseState{status: statusInProgress})
+	r.ping()
+}
+
+// ping implements streamEncoder: clients that wait for events do not count
+// comments.
+func (r *responsesEncoder) ping() {
+	r.snapshot("in_progress", responseState{status: statusInProgress})
+}
+
+// snapshot writes an event that holds the response.
+func (r *responsesEncoder) snapshot(name string, s responseState) {
+	s.created = r.created
+	b := append(r.event(name), `,"response":`...)
+	b = appendResponse(b, r.id, r.call, s)
+	r.out = append(b, "}\n\n"...)
+}
+
+// event begins an event, up to its sequence number.
+func (r *responsesEncoder) event(name string) []byte {
+	b := append(append(r.out, "event: response."...), name...)
+	b = append(append(b, "\ndata: {\"type\":\"response."...), name...)
+	b = strconv.AppendInt(append(b, `","sequence_number":`...), r.seq, 10)
+	r.seq++
+	return b
+}
+
+// itemEvent begins an event about a part of the open item.
+func (r *responsesEncoder) itemEvent(name, partIndex string) []byte {
+	b := appendQuoted(append(r.event(name), `,"item_id":`...), r.item.id)
+	b = strconv.AppendInt(append(b, `,"output_index":`...), int64(r.index), 10)
+	return append(b, partIndex...)
+}
+
+// wantsWhole implements encoder: only the arguments of functions are streamed.
+func (r *responsesEncoder) wantsWhole(name string) bool {
+	return r.quiet || r.call.tool(name).Kind != ToolFunction
+}
+
+// open implements encoder.
+func (r *responsesEncoder) open(kind partKind, id, name string) {
+	prefix := "msg_"
+	r.item = responseItem{kind: kind, text: r.item.text[:0]}
+	r.raw = r.raw[:0]
+	switch kind {
+	case partReason:
+		prefix = "rs_"
+	case partTool:
+		r.item.tool = r.call.tool(name)
+		r.item.callID = r.call.clientID(id, "call_")
+		prefix = callTypes[r.item.tool.Kind].prefix
+	}
+	r.item.id = r.call.newID(prefix)
+	if r.quiet || r.item.isAction() {
+		return
+	}
+	r.itemSnapshot("output_item.added", statusInProgress)
+	switch kind {
+	case partReason:
+		r.partEvent("reasoning_summary_part.added")
+	case partText, partRefusal:
+		r.partEvent("content_part.added")
+	}
+}
+
+// isAction reports whether the item is a call that says what it does as JSON,
+// not as text. It is opened only when that is known.
+func (t *responseItem) isAction() bool {
+	return t.kind == partTool && t.tool.Kind != ToolFunction && t.tool.Kind != ToolCustom
+}
+
+// itemSnapshot writes an event that holds the open item.
+func (r *responsesEncoder) itemSnapshot(name, status string) {
+	b := strconv.AppendInt(append(r.event(name), `,"output_index":`...), int64(r.index), 10)
+	b = r.item.append(append(b, `,"item":`...), status, r.call.encrypted)
+	r.out = append(b, "}\n\n"...)
+}
+
+// partEvent writes an event that holds the part of the open item.
+func (r *responsesEncoder) partEvent(name string) {
+	b := append(r.itemEvent(name, r.item.partIndex()), `,"part":`...)
+	r.out = append(r.item.appendPart(b), "}\n\n"...)
+}
+
+// partIndex is the member that tells the part's place in its item.
+func (t *responseItem) partIndex() string {
+	switch t.kind {
+	case partReason:
+		return `,"summary_index":0`
+	case partTool:
+		return ""
+	}
+	return `,"content_index":0`
+}
+
+// texts are the names of the events that bring the text of an item, without
+// ".delta" and ".done", and of the member that then holds all of it.
+func (t *responseItem) texts() (event, member string) {
+	switch {
+	case t.kind == partReason:
+		return "reasoning_summary_text", "text"
+	case t.kind == partRefusal:
+		return "refusal", "refusal"
+	case t.kind == partTool && t.tool.Kind == ToolCustom:
+		return "custom_tool_call_input", "input"
+	case t.kind == partTool:
+		return "function_call_arguments", "arguments"
+	}
+	return "output_text", "text"
+}
+
+// fill implements encoder.
+func (r *responsesEncoder) fill(s string) {
+	if r.item.kind == partTool && (r.quiet || r.item.tool.Kind != ToolFunction) {
+		r.raw = append(r.raw, s...)
+		return
+	}
+	r.put(s)
+}
+
+// put adds text to the open item and writes it.
+func (r *responsesEncoder) put(s string) {
+	from := len(r.item.text)
+	r.item.text = appendEscaped(r.item.text, s)
+	if r.quiet {
+		return
+	}
+	event, _ := r.item.texts()
+	b := append(append(r.out, "event: response."...), event...)
+	b = append(append(b, ".delta\ndata: {\"type\":\"response."...), event...)
+	b = strconv.AppendInt(append(b, `.delta","sequence_number":`...), r.seq, 10)
+	r.seq++
+	b = appendQuoted(append(b, `,"item_id":`...), r.item.id)
+	b = strconv.AppendInt(append(b, `,"output_index":`...), int64(r.index), 10)
+	b = append(append(b, r.item.partIndex()...), `,"delta":"`...)
+	b = append(append(b, r.item.text[from:]...), '"')
+	r.out = append(append(b, r.item.logprobs()...), "}\n\n"...)
+}
+
+// logprobs is the member that events about text must have.
+func (t *responseItem) logprobs() string {
+	if t.kind == partText {
+		return `,"logprobs":[]`
+	}
+	return ""
+}
+
+// close implements encoder.
+func (r *responsesEncoder) close(cut bool) {
+	if r.item.kind == partTool {
+		r.completeCall(cut)
+	}
+	status := statusCompleted
+	if cut {
+		status = statusIncomplete
+	}
+	if !r.quiet {
+		r.closeEvents(status)
+	}
+	if r.index > 0 {
+		r.output = append(r.output, ',')
+	}
+	r.output = r.item.append(r.output, status, r.call.encrypted)
+	r.index++
+	if cap(r.item.text) > keepBuffer {
+		r.item.text = nil
+	}
+}
+
+// completeCall makes of the open call's arguments what its kind demands.
+func (r *responsesEncoder) completeCall(cut bool) {
+	raw := string(r.raw)
+	switch r.item.tool.Kind {
+	case ToolFunction:
+		if !r.quiet {
+			if len(r.item.text) == 0 {
+				r.put("{}")
+			}
+			return
+		}
+		object, ok := normalArguments(raw)
+		if !ok && cut && !isJSON(r.raw) {
+			object = r.raw // as a stream would show it
+		}
+		r.put(string(object))
+	case ToolCustom:
+		r.put(customInput(raw, cut))
+	case ToolLocalShell, ToolShell:
+		object, _ := normalArguments(raw)
+		r.item.action = appendShellAction(nil, r.item.tool.Kind, object)
+	case ToolApplyPatch:
+		object, _ := normalArguments(raw)
+		r.item.action = appendPatchOperation(nil, object)
+	}
+}
+
+// closeEvents writes the events that close the open item.
+func (r *responsesEncoder) closeEvents(status string) {
+	if r.item.isAction() {
+		r.itemSnapshot("output_item.added", statusInProgress)
+		r.itemSnapshot("output_item.done", status)
+		return
+	}
+	event, member := r.item.texts()
+	b := r.itemEvent(event+".done", r.item.partIndex())
+	if event == "function_call_arguments" {
+		b = appendQuoted(append(b, `,"name":`...), r.item.tool.Name)
+	}
+	b = append(append(append(b, `,"`...), member...), `":"`...)
+	b = append(append(append(b, r.item.text...), '"'), r.item.logprobs()...)
+	r.out = append(b, "}\n\n"...)
+	switch r.item.kind {
+	case partReason:
+		r.partEvent("reasoning_summary_part.done")
+	case partText, partRefusal:
+		r.partEvent("content_part.done")
+	}
+	r.itemSnapshot("output_item.done", status)
+}
+
+// conclude is the response as it ended; an empty one gets a message without
+// text, as its output must not be empty.
+func (r *responsesEncoder) conclude(o outcome) responseState {
+	if r.index == 0 {
+		r.open(partText, "", "")
+		r.close(o.finish.cut())
+	}
+	s := responseState{
+		status: statusCompleted, output: r.output, usage: &o.usage,
+		created: r.created, done: r.call.now().Unix(),
+	}
+	switch o.finish {
+	case finishLength:
+		s.status, s.reason = statusIncomplete, "max_output_tokens"
+	case finishFilter:
+		s.status, s.reason = statusIncomplete, "content_filter"
+	}
+	return s
+}
+
+// finish implements streamEncoder.
+func (r *responsesEncoder) finish(o outcome) {
+	s := r.conclude(o)
+	r.snapshot(s.status, s)
+	r.out = append(r.out, doneEvent...)
+}
+
+// abort implements streamEncoder. The error comes in two forms, as some
+// clients know only the one or the other: as an event of its own, flat and
+// nested, and as a failed response. An open item stays open.
+func (r *responsesEncoder) abort(e *Error) {
+	code, message := responsesFailure(e)
+	b := append(r.out, "event: error\ndata: {\"type\":\"error\",\"sequence_number\":"...)
+	b = strconv.AppendInt(b, r.seq, 10)
+	r.seq++
+	b = appendFailure(append(b, ','), e, code, message)
+	b = appendQuoted(append(b, `,"error":{"type":`...), kinds[e.Kind].openaiType)
+	b = appendFailure(append(b, ','), e, code, message)
+	r.out = append(b, "}}\n\n"...)
+
+	failure := appendQuoted([]byte(`{"code":`), code)
+	failure = append(appendQuoted(append(failure, `,"message":`...), message), '}')
+	r.snapshot("failed", responseState{status: statusFailed, output: r.output, err: failure})
+	r.out = append(r.out, doneEvent...)
+}
+
+// appendFailure appends what both forms of an error hold.
+func appendFailure(b []byte, e *Error, code, message string) []byte {
+	param := e.Param
+	if e.Kind == KindContextLength {
+		param = "input"
+	}
+	b = appendQuoted(append(b, `"code":`...), code)
+	b = appendQuoted(append(b, `,"message":`...), message)
+	return appendQuotedOrNull(append(b, `,"param":`...), param)
+}
+
+// responsesFailure is an error's code and message inside a stream. The code is
+// always a string, and one that clients know: they take faults that are not
+// the caller's for server_error, and read the time to wait from the message.
+func responsesFailure(e *Error) (code, message string) {
+	row := &kinds[e.Kind]
+	code, message = row.code, e.Message
+	switch {
+	case e.Code != "":
+		code = e.Code
+	case row.openaiType == "server_error":
+		code = "server_error"
+	case code == "":
+		code = "invalid_prompt"
+	}
+	if e.RetryAfter > 0 && !strings.Contains(message, "try again in") {
+		message = strings.TrimRight(message, ". ") + ". Please try again in " + strconv.Itoa(e.RetryAfter) + "s."
+	}
+	return code, message
+}
