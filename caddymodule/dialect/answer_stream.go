@@ -5,12 +5,12 @@ package dialect
 type streamEncoder interface {
 	encoder
 
-	begin()          // what opens the stream
-	ping()           // what keeps a silent stream alive
+	begin()           // what opens the stream
+	ping()            // what keeps a silent stream alive
 	finish(o outcome) // what ends it well
-	abort(e *Error)  // what ends it after an error
-	take() []byte    // what was written since the last call; valid until clear
-	clear()          // forgets it
+	abort(e *Error)   // what ends it after an error
+	take() []byte     // what was written since the last call; valid until clear
+	clear()           // forgets it
 }
 
 // outcome is how an answer ended.

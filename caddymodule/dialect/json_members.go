@@ -2,7 +2,6 @@ package dialect
 
 import (
 	"bytes"
-	"encoding/json"
 	"strconv"
 )
 
@@ -120,17 +119,7 @@ func (m *members) raw() []byte { return m.value.of(m.data) }
 
 // unquote decodes a valid JSON string, as encoding/json does: U+FFFD stands
 // for lone surrogates and for bytes that are no UTF-8.
-func unquote(quoted []byte) string {
-	raw := quoted[1 : len(quoted)-1]
-	if plain(raw) {
-		return string(raw)
-	}
-	var s string
-	if err := json.Unmarshal(quoted, &s); err != nil {
-		return string(raw)
-	}
-	return s
-}
+func unquote(quoted []byte) string { return unescape(quoted[1 : len(quoted)-1]) }
 
 // plain reports whether a string's bytes are ASCII without escapes.
 func plain(raw []byte) bool {

@@ -201,9 +201,3 @@ var callTypes = [...]struct{ name, prefix, content string }{
 	ToolShell:      {"shell_call", "sh_", "action"},
 	ToolApplyPatch: {"apply_patch_call", "apc_", "operation"},
 }
-
-// unescape decodes what stands between the quotes of a valid JSON string.
-func unescape(text []byte) string {
-	quoted := make([]byte, 0, len(text)+2)
-	return unquote(append(append(append(quoted, '"'), text...), '"'))
-}

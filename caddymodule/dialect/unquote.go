@@ -1,0 +1,77 @@
+package dialect
+
+import (
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// unescape decodes what stands between the quotes of a valid JSON string, as
+// unquote does. It allocates the result and nothing else.
+func unescape(raw []byte) string {
+	if plain(raw) {
+		return string(raw)
+	}
+	var b strings.Builder
+	b.Grow(len(raw))
+	for i := 0; i < len(raw); {
+		switch c := raw[i]; {
+		case c == '\\':
+			i = unescapeOne(&b, raw, i)
+		case c < utf8.RuneSelf:
+			b.WriteByte(c)
+			i++
+		default:
+			r, n := utf8.DecodeRune(raw[i:])
+			b.WriteRune(r)
+			i += n
+		}
+	}
+	return b.String()
+}
+
+// unescapeOne decodes the escape sequence whose backslash is at raw[i], and
+// the second half of a surrogate pair with the first. It returns the index
+// behind them.
+func unescapeOne(b *strings.Builder, raw []byte, i int) int {
+	c := raw[i+1]
+	switch c {
+	case 'b':
+		c = '\b'
+	case 'f':
+		c = '\f'
+	case 'n':
+		c = '\n'
+	case 'r':
+		c = '\r'
+	case 't':
+		c = '\t'
+	case 'u':
+		r := hexRune(raw[i+2 : i+6])
+		i += 6
+		if utf16.IsSurrogate(r) && i+6 <= len(raw) && raw[i] == '\\' && raw[i+1] == 'u' {
+			if pair := utf16.DecodeRune(r, hexRune(raw[i+2:i+6])); pair != utf8.RuneError {
+				b.WriteRune(pair)
+				return i + 6
+			}
+		}
+		b.WriteRune(r) // U+FFFD for half a pair
+		return i
+	}
+	b.WriteByte(c)
+	return i + 2
+}
+
+// hexRune reads the four digits of a \u escape sequence.
+func hexRune(digits []byte) (r rune) {
+	for _, c := range digits {
+		r <<= 4
+		switch {
+		case c <= '9':
+			r |= rune(c - '0')
+		default:
+			r |= rune(c|0x20-'a') + 10
+		}
+	}
+	return r
+}
