@@ -15,6 +15,7 @@ type parts interface {
 	refusal(s string)
 	toolStart(k int, id, name string) // k counts calls; id is "" if the upstream gave none
 	toolArgs(k int, s string)         // a fragment of JSON, as the model wrote it
+	failed() *Error                   // why no more of the answer can be taken, nil if it can
 }
 
 // finishReason is why the upstream ended an answer.
@@ -134,6 +135,9 @@ func (n *normaliser) event(name, data []byte) {
 		n.done()
 	default:
 		n.chunk(data)
+		if e := n.parts.failed(); e != nil {
+			n.abort(e)
+		}
 	}
 }
 

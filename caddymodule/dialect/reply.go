@@ -5,6 +5,7 @@ import "time"
 // reply is what the encoder of an answer must know of the request, and where
 // it gets ids and the time from.
 type reply struct {
+	dialect      Dialect
 	model        string // the public name
 	omitThinking bool
 	encrypted    bool // reasoning goes out encrypted too

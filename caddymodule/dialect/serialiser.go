@@ -69,6 +69,9 @@ func (s *serialiser) reason(t string) { s.add(partReason, t) }
 // refusal implements parts.
 func (s *serialiser) refusal(t string) { s.add(partRefusal, t) }
 
+// failed implements parts.
+func (s *serialiser) failed() *Error { return s.err }
+
 // add sends a piece on, or has it wait.
 func (s *serialiser) add(kind partKind, t string) {
 	if s.err != nil {
