@@ -1,0 +1,222 @@
+package dialect
+
+import (
+	"container/list"
+	"math"
+	"strconv"
+	"sync"
+)
+
+// How estimates are calibrated.
+const (
+	startRatio      = 1.05 // before anything is known: better too many tokens than too few
+	minRatio        = 0.5
+	maxRatio        = 2.0
+	ratioWeight     = 0.3 // of the newest ratio in the mean
+	minLearned      = 200 // tokens; what templates add blurs the ratio of shorter prompts
+	exactPrompts    = 4096
+	maxPromptTokens = 1 << 30 // what an upstream may claim
+)
+
+// Registration names a deployment as it is registered since a certain time:
+// what was learned of a former registration says nothing about this one.
+type Registration struct {
+	Account, Deployment string
+	Since               int64 // Unix time in milliseconds
+}
+
+// key is the registration as a string that no other has.
+func (r Registration) key() string {
+	return r.Account + "/" + r.Deployment + "\x00" + strconv.FormatInt(r.Since, 10)
+}
+
+// Ratios are how many tokens a deployment's model makes of one that was
+// estimated, for prompts without and with tools; 0 is not yet known.
+type Ratios struct {
+	Plain float64 `json:"plain,omitempty"`
+	Tools float64 `json:"tools,omitempty"`
+}
+
+// of is the ratio of one of the two kinds of prompts.
+func (r *Ratios) of(tools bool) *float64 {
+	if tools {
+		return &r.Tools
+	}
+	return &r.Plain
+}
+
+// Calibration counts tokens of prompts for deployments: by estimate times a
+// ratio learned from what the deployment's model server has counted itself,
+// and exactly where that server has counted the same prompt, or its beginning,
+// before. It is safe for concurrent use.
+type Calibration struct {
+	counter *TokenCounter
+	load    func(Registration) (Ratios, bool)
+
+	mu      sync.Mutex
+	ratios  map[Registration]*Ratios
+	current map[[2]string]Registration // by account and deployment, the newest
+	changed map[Registration]bool      // since the last Export
+	exact   map[promptSum]*list.Element
+	recent  list.List // of exactCount, the latest first
+}
+
+// exactCount is what a model server has counted.
+type exactCount struct {
+	sum    promptSum
+	tokens int
+}
+
+// NewCalibration returns a calibration that knows what load gives, which is
+// asked once for each registration; nil stands for nothing.
+func NewCalibration(counter *TokenCounter, load func(Registration) (Ratios, bool)) *Calibration {
+	if load == nil {
+		load = func(Registration) (Ratios, bool) { return Ratios{}, false }
+	}
+	return &Calibration{
+		counter: counter, load: load,
+		ratios:  make(map[Registration]*Ratios),
+		current: make(map[[2]string]Registration),
+		changed: make(map[Registration]bool),
+		exact:   make(map[promptSum]*list.Element),
+	}
+}
+
+// Count is the number of tokens that the prompt has, as far as is known.
+func (c *Calibration) Count(r Registration, p *Prompt) int {
+	known, from := c.longest(p.sums(r.key()))
+	if from == len(p.messages) && known > 0 {
+		return known
+	}
+	rest := c.counter.estimateFrom(p, from)
+	return known + int(math.Ceil(float64(rest.Tokens)*c.ratio(r, rest.Tools)))
+}
+
+// longest finds the longest beginning of a prompt that was counted: its tokens
+// and the number of its messages.
+func (c *Calibration) longest(sums []promptSum) (tokens, messages int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := len(sums) - 1; i >= 0; i-- {
+		if e, ok := c.exact[sums[i]]; ok {
+			c.recent.MoveToFront(e)
+			return e.Value.(exactCount).tokens, i
+		}
+	}
+	return 0, 0
+}
+
+// ratio is the ratio to multiply an estimate with.
+func (c *Calibration) ratio(r Registration, tools bool) float64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known := c.known(r); known != nil && *known.of(tools) != 0 {
+		return *known.of(tools)
+	}
+	return startRatio
+}
+
+// known is what was learned of a registration; nil if it is not the newest.
+func (c *Calibration) known(r Registration) *Ratios {
+	if ratios, ok := c.ratios[r]; ok {
+		return ratios
+	}
+	name := [2]string{r.Account, r.Deployment}
+	if newest, ok := c.current[name]; ok {
+		if newest.Since > r.Since {
+			return nil
+		}
+		c.drop(newest)
+	}
+	ratios, _ := c.load(r)
+	ratios.Plain, ratios.Tools = clampRatio(ratios.Plain), clampRatio(ratios.Tools)
+	c.current[name], c.ratios[r] = r, &ratios
+	return &ratios
+}
+
+// clampRatio brings a ratio into its bounds; 0 and what is no number stay
+// unknown.
+func clampRatio(ratio float64) float64 {
+	if !(ratio > 0) {
+		return 0
+	}
+	return min(max(ratio, minRatio), maxRatio)
+}
+
+// drop forgets a registration.
+func (c *Calibration) drop(r Registration) {
+	delete(c.ratios, r)
+	delete(c.changed, r)
+}
+
+// Forget forgets a deployment that is no more.
+func (c *Calibration) Forget(account, deployment string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	name := [2]string{account, deployment}
+	if r, ok := c.current[name]; ok {
+		c.drop(r)
+		delete(c.current, name)
+	}
+}
+
+// Learn takes what the deployment's model server has counted for a prompt.
+func (c *Calibration) Learn(r Registration, p *Prompt, promptTokens int64) {
+	if promptTokens <= 0 || promptTokens > maxPromptTokens || len(p.messages) == 0 {
+		return
+	}
+	sums := p.sums(r.key())
+	c.learnExactly(sums[len(sums)-1], int(promptTokens))
+	if estimate := c.counter.Estimate(p); estimate.Tokens >= minLearned && !estimate.Media {
+		c.learnRatio(r, estimate.Tools, float64(promptTokens)/float64(estimate.Tokens))
+	}
+}
+
+// learnExactly keeps the count of a whole prompt.
+func (c *Calibration) learnExactly(sum promptSum, tokens int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e, ok := c.exact[sum]; ok {
+		e.Value = exactCount{sum, tokens}
+		c.recent.MoveToFront(e)
+		return
+	}
+	c.exact[sum] = c.recent.PushFront(exactCount{sum, tokens})
+	if c.recent.Len() > exactPrompts {
+		oldest := c.recent.Remove(c.recent.Back()).(exactCount)
+		delete(c.exact, oldest.sum)
+	}
+}
+
+// learnRatio takes one more ratio into the mean. The first one is the mean:
+// the ratio at the start is no measurement.
+func (c *Calibration) learnRatio(r Registration, tools bool, ratio float64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known := c.known(r)
+	if known == nil {
+		return
+	}
+	mean := known.of(tools)
+	before := *mean
+	if *mean == 0 {
+		*mean = ratio
+	} else {
+		*mean += ratioWeight * (ratio - *mean)
+	}
+	if *mean = clampRatio(*mean); *mean != before {
+		c.changed[r] = true
+	}
+}
+
+// Export gives the ratios that have changed since the last Export.
+func (c *Calibration) Export() map[Registration]Ratios {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make(map[Registration]Ratios, len(c.changed))
+	for r := range c.changed {
+		all[r] = *c.ratios[r]
+	}
+	clear(c.changed)
+	return all
+}

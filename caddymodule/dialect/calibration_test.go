@@ -1,0 +1,234 @@
+package dialect
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+)
+
+var testRegistration = Registration{Account: "default", Deployment: "m", Since: 1}
+
+// longPrompt is a prompt of some 600 tokens by estimate; n makes it differ.
+func longPrompt(t *testing.T, n int, tools any) *Prompt {
+	t.Helper()
+	return promptOf(t, []map[string]any{
+		{"role": "system", "content": strings.Repeat("some words to fill the prompt ", 100)},
+		{"role": "user", "content": fmt.Sprint("question ", n)},
+	}, tools)
+}
+
+var oneTool = []map[string]any{{"type": "function", "function": map[string]any{"name": "look", "parameters": map[string]any{"type": "object"}}}}
+
+func TestCountBeforeAnythingIsKnown(t *testing.T) {
+	c := NewCalibration(NewTokenCounter(), nil)
+	p := longPrompt(t, 1, nil)
+	want := int(math.Ceil(1.05 * float64(c.counter.Estimate(p).Tokens)))
+	if got := c.Count(testRegistration, p); got != want {
+		t.Errorf("%d tokens, want %d", got, want)
+	}
+}
+
+func TestCountOfAKnownPromptIsExact(t *testing.T) {
+	c := NewCalibration(NewTokenCounter(), nil)
+	p := longPrompt(t, 1, nil)
+	c.Learn(testRegistration, p, 777)
+	if got := c.Count(testRegistration, longPrompt(t, 1, nil)); got != 777 {
+		t.Errorf("%d tokens", got)
+	}
+	c.Learn(testRegistration, p, 778) // the server has another template now
+	if got := c.Count(testRegistration, p); got != 778 {
+		t.Errorf("%d tokens", got)
+	}
+	if got := c.Count(testRegistration, longPrompt(t, 1, oneTool)); got == 778 {
+		t.Error("tools are not part of what is compared")
+	}
+	if got := c.Count(Registration{"default", "other", 1}, p); got == 778 {
+		t.Error("deployments share what is exact")
+	}
+}
+
+func TestCountGoesOnFromTheLongestKnownBeginning(t *testing.T) {
+	c := NewCalibration(NewTokenCounter(), nil)
+	messages := []map[string]any{{"role": "user", "content": "hello"}}
+	c.Learn(testRegistration, promptOf(t, messages, nil), 100)
+	messages = append(messages, map[string]any{"role": "assistant", "content": "yes"}, map[string]any{"role": "user", "content": "go"})
+	c.Learn(testRegistration, promptOf(t, messages, nil), 200)
+	messages = append(messages, map[string]any{"role": "assistant", "content": "yes"}, map[string]any{"role": "user", "content": "hello world"})
+	// Two messages of 4 tokens each, their roles, and three words, times 1.05.
+	if got := c.Count(testRegistration, promptOf(t, messages, nil)); got != 214 {
+		t.Errorf("%d tokens, want 200 and 14", got)
+	}
+}
+
+func TestRatioIsAWeightedMean(t *testing.T) {
+	c := NewCalibration(NewTokenCounter(), nil)
+	estimate := c.counter.Estimate(longPrompt(t, 1, nil)).Tokens
+	learn := func(n int, ratio float64, tools any) {
+		c.Learn(testRegistration, longPrompt(t, n, tools), int64(math.Round(ratio*float64(c.counter.Estimate(longPrompt(t, n, tools)).Tokens))))
+	}
+	ratio := func(tools bool) float64 { return c.ratio(testRegistration, tools) }
+	near := func(what string, got, want float64) {
+		t.Helper()
+		if math.Abs(got-want) > 2/float64(estimate) {
+			t.Errorf("%s: ratio %.4f, want %.4f", what, got, want)
+		}
+	}
+	learn(1, 1.2, nil)
+	near("the first", ratio(false), 1.2)
+	learn(2, 1.3, nil)
+	near("the second", ratio(false), 1.2+0.3*0.1)
+	near("with tools", ratio(true), startRatio)
+	learn(3, 0.8, oneTool)
+	near("with tools, the first", ratio(true), 0.8)
+	near("without tools, as before", ratio(false), 1.23)
+	for n := range 30 {
+		learn(10+n, 9, nil)
+		learn(10+n, 0.1, oneTool)
+	}
+	near("clamped above", ratio(false), 2)
+	near("clamped below", ratio(true), 0.5)
+}
+
+func TestWhatIsNotLearned(t *testing.T) {
+	small := promptOf(t, []map[string]any{{"role": "user", "content": "hello"}}, nil)
+	media := promptOf(t, []map[string]any{{"role": "user", "content": []any{
+		map[string]any{"type": "text", "text": strings.Repeat("words ", 500)},
+		map[string]any{"type": "image_url", "image_url": map[string]any{"url": "https://example.com"}},
+	}}}, nil)
+	c := NewCalibration(NewTokenCounter(), nil)
+	for _, tt := range []struct {
+		name   string
+		p      *Prompt
+		tokens int64
+	}{
+		{"a short prompt", small, 20},
+		{"an image", media, 1600},
+		{"no count", longPrompt(t, 1, nil), 0},
+		{"a negative count", longPrompt(t, 1, nil), -4},
+		{"an absurd count", longPrompt(t, 1, nil), 1 << 40},
+	} {
+		c.Learn(testRegistration, tt.p, tt.tokens)
+		if got := c.ratio(testRegistration, false); got != startRatio {
+			t.Errorf("%s was learned: ratio %v", tt.name, got)
+		}
+	}
+	if got := c.Count(testRegistration, media); got != 1600 {
+		t.Errorf("a prompt with an image that was counted is %d tokens", got)
+	}
+}
+
+func TestRatiosAreResetByRegistration(t *testing.T) {
+	c := NewCalibration(NewTokenCounter(), nil)
+	p := longPrompt(t, 1, nil)
+	before := testRegistration
+	c.Learn(before, p, 900)
+	after := before
+	after.Since = 2
+	fresh := int(math.Ceil(1.05 * float64(c.counter.Estimate(p).Tokens)))
+	if got := c.Count(after, p); got != fresh {
+		t.Errorf("%d tokens after registering again, want %d", got, fresh)
+	}
+	c.Learn(before, longPrompt(t, 2, nil), 900) // a request that was still running
+	if got := c.ratio(after, false); got != startRatio {
+		t.Errorf("ratio %v learned from a former registration", got)
+	}
+	if all := c.Export(); len(all) != 0 {
+		t.Errorf("what is over is exported: %v", all)
+	}
+}
+
+func TestExportAndLoad(t *testing.T) {
+	c := NewCalibration(NewTokenCounter(), nil)
+	c.Learn(testRegistration, longPrompt(t, 1, nil), 900)
+	all := c.Export()
+	if len(all) != 1 || all[testRegistration].Plain == 0 || all[testRegistration].Tools != 0 {
+		t.Fatalf("exported %v", all)
+	}
+	if again := c.Export(); len(again) != 0 {
+		t.Errorf("exported a second time: %v", again)
+	}
+	loads := 0
+	next := NewCalibration(c.counter, func(r Registration) (Ratios, bool) {
+		loads++
+		ratios, ok := all[r]
+		return ratios, ok
+	})
+	p := longPrompt(t, 2, nil)
+	want := int(math.Ceil(all[testRegistration].Plain * float64(c.counter.Estimate(p).Tokens)))
+	for range 2 {
+		if got := next.Count(testRegistration, p); got != want {
+			t.Errorf("%d tokens, want %d", got, want)
+		}
+	}
+	if loads != 1 {
+		t.Errorf("loaded %d times", loads)
+	}
+	next.Forget("default", "m")
+	if len(next.ratios)+len(next.current)+len(next.changed) != 0 {
+		t.Error("a deployment that is gone is remembered")
+	}
+}
+
+// What another program wrote may be anything.
+func TestLoadedRatiosAreClamped(t *testing.T) {
+	for loaded, want := range map[float64]float64{9: 2, 0.01: 0.5, -1: startRatio, 0: startRatio, 1.5: 1.5} {
+		c := NewCalibration(NewTokenCounter(), func(Registration) (Ratios, bool) { return Ratios{loaded, math.NaN()}, true })
+		if got := c.ratio(testRegistration, false); got != want {
+			t.Errorf("loaded %v: ratio %v, want %v", loaded, got, want)
+		}
+		if got := c.ratio(testRegistration, true); got != startRatio {
+			t.Errorf("loaded what is no number: ratio %v", got)
+		}
+	}
+}
+
+func TestExactCountsAreBounded(t *testing.T) {
+	c := NewCalibration(NewTokenCounter(), nil)
+	for n := range exactPrompts + 10 {
+		c.learnExactly(chain(promptSum{}, fmt.Append(nil, n)), n)
+	}
+	if len(c.exact) != exactPrompts || c.recent.Len() != exactPrompts {
+		t.Errorf("%d and %d counts are kept", len(c.exact), c.recent.Len())
+	}
+	if n, _ := c.longest([]promptSum{chain(promptSum{}, []byte("9"))}); n != 0 {
+		t.Error("the oldest is kept")
+	}
+	if n, _ := c.longest([]promptSum{chain(promptSum{}, []byte("100"))}); n != 100 {
+		t.Error("a newer one is not kept")
+	}
+}
+
+func TestCalibrationIsSafeForConcurrentUse(t *testing.T) {
+	c := NewCalibration(NewTokenCounter(), nil)
+	prompts := []*Prompt{longPrompt(t, 1, nil), longPrompt(t, 2, oneTool), longPrompt(t, 3, nil)}
+	var g sync.WaitGroup
+	for i := range 6 {
+		g.Go(func() {
+			for n := range 50 {
+				r := testRegistration
+				r.Since = int64(n / 10)
+				c.Learn(r, prompts[i%3], 700)
+				c.Count(r, prompts[(i+n)%3])
+				if n%7 == 0 {
+					c.Export()
+					c.Forget("default", "m")
+				}
+			}
+		})
+	}
+	g.Wait()
+}
+
+// BenchmarkCount counts a long conversation of which only the last message is
+// new, as agents send it.
+func BenchmarkCount(b *testing.B) {
+	c := NewCalibration(NewTokenCounter(), nil)
+	message := `{"role":"user","content":"` + strings.Repeat("some words to fill the prompt ", 100) + `"}`
+	text := []byte("[" + strings.Repeat(message+",", 60) + message + "]")
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		c.Count(testRegistration, NewPrompt(text, nil))
+	}
+}

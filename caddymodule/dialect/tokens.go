@@ -1,0 +1,269 @@
+package dialect
+
+import (
+	"hash/maphash"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/tiktoken-go/tokenizer/codec"
+)
+
+// o200k is the tokenizer of which counts are estimates of any model's: of
+// those that fit into a Go program, it is nearest to what current models use.
+// Its vocabulary takes some 40 ms and 20 MiB to set up, hence not before the
+// first use.
+var o200k = sync.OnceValue(codec.NewO200kBase)
+
+const (
+	maxCounted  = 2 << 20 // bytes of one prompt that are tokenised; the rest is extrapolated
+	countPiece  = 4 << 10 // bytes in one go: a text without spaces costs more than its length
+	cachedText  = 128     // bytes from which on a text's count is remembered
+	cachedTexts = 1 << 15 // texts in one of the two generations that are remembered
+)
+
+// TokenCounter estimates how many tokens a prompt has. It remembers the counts
+// of texts that it has seen, by hash, as agents send their whole conversation
+// again with each turn. It is safe for concurrent use.
+type TokenCounter struct {
+	seed maphash.Seed
+
+	mu         sync.Mutex
+	young, old map[uint64]int32 // old is dropped when young is full
+}
+
+// NewTokenCounter returns a counter that has seen nothing.
+func NewTokenCounter() *TokenCounter {
+	return &TokenCounter{seed: maphash.MakeSeed(), young: make(map[uint64]int32)}
+}
+
+// Text is the number of o200k tokens of a text. Words are cut at every 4 KiB,
+// which adds less than a token to each.
+func (c *TokenCounter) Text(s string) int {
+	if len(s) < cachedText {
+		return tokenise(s)
+	}
+	key := maphash.String(c.seed, s)
+	if n, ok := c.known(key); ok {
+		return n
+	}
+	n := tokenise(s)
+	c.remember(key, n)
+	return n
+}
+
+// tokenise counts a text's tokens.
+func tokenise(s string) (n int) {
+	for len(s) > 0 {
+		end := min(len(s), countPiece)
+		for cut := end; end < len(s) && cut > end-utf8.UTFMax; cut-- {
+			if utf8.RuneStart(s[cut]) {
+				end = cut
+				break
+			}
+		}
+		// Text that is no UTF-8 is counted as it is; the tokenizer knows no
+		// other error than that of its pattern, which has no time limit.
+		k, err := o200k().Count(s[:end])
+		if err != nil {
+			k = (end + 3) / 4
+		}
+		n += k
+		s = s[end:]
+	}
+	return n
+}
+
+// known looks a text's count up.
+func (c *TokenCounter) known(key uint64) (int, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n, ok := c.young[key]; ok {
+		return int(n), true
+	}
+	n, ok := c.old[key]
+	if ok {
+		c.keep(key, n)
+	}
+	return int(n), ok
+}
+
+// remember keeps a text's count.
+func (c *TokenCounter) remember(key uint64, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.keep(key, int32(n))
+}
+
+// keep puts a count among the young ones.
+func (c *TokenCounter) keep(key uint64, n int32) {
+	if len(c.young) >= cachedTexts {
+		c.old, c.young = c.young, make(map[uint64]int32)
+	}
+	c.young[key] = n
+}
+
+// Estimate is what a prompt costs by the tokenizer's count and by what models'
+// templates add on average, before any calibration.
+type Estimate struct {
+	Tokens int
+	Tools  bool // tools are part of it
+	Media  bool // so are images, sound or files, whose cost is a guess
+}
+
+// What a prompt costs besides its texts, in tokens.
+const (
+	tokensPerPrompt  = 3
+	tokensPerMessage = 4
+	tokensPerTool    = 8
+	tokensOfToolTalk = 40 // what templates tell a model about tools in general
+)
+
+// Estimate estimates a prompt.
+func (c *TokenCounter) Estimate(p *Prompt) Estimate { return c.estimateFrom(p, 0) }
+
+// estimateFrom estimates the messages of a prompt from the n-th on, and all
+// else of it if n is 0.
+func (c *TokenCounter) estimateFrom(p *Prompt, n int) Estimate {
+	t := tally{counter: c, left: maxCounted}
+	if n == 0 {
+		t.add(tokensPerPrompt)
+		t.tools(p.tools)
+	}
+	for i := n; i < len(p.messages); i++ {
+		t.add(tokensPerMessage)
+		t.message(p.messages[i], i > p.lastUser)
+	}
+	return Estimate{Tokens: t.total(), Tools: len(p.tools) > 0, Media: t.media}
+}
+
+// tally adds one prompt up.
+type tally struct {
+	counter *TokenCounter
+	fixed   int // tokens of what is no text
+	counted int // tokens of the texts that were tokenised
+	bytes   int // of those
+	skipped int // bytes of the texts beyond the limit
+	left    int // bytes that may still be tokenised
+	media   bool
+}
+
+// add adds tokens of what is no text.
+func (t *tally) add(tokens int) { t.fixed += tokens }
+
+// text adds a text.
+func (t *tally) text(s string) {
+	n := min(len(s), t.left)
+	t.skipped += len(s) - n
+	if n == 0 {
+		return
+	}
+	t.left -= n
+	t.bytes += n
+	t.counted += t.counter.Text(s[:n])
+}
+
+// total is the sum, with what was skipped at the rate of what was not.
+func (t *tally) total() int {
+	n := t.fixed + t.counted
+	if t.skipped > 0 {
+		n += int(float64(t.skipped)*float64(t.counted)/float64(t.bytes)) + 1
+	}
+	return n
+}
+
+// tools adds a JSON array of tools: their JSON, as templates render much the
+// same.
+func (t *tally) tools(raw []byte) {
+	if len(raw) == 0 {
+		return
+	}
+	t.add(tokensOfToolTalk)
+	for m := membersOf(raw, 0); m.next(); {
+		t.add(tokensPerTool)
+		t.text(string(m.raw()))
+	}
+}
+
+// message adds a message. Thinking counts only where templates keep it: in the
+// turn that is going on.
+func (t *tally) message(raw []byte, current bool) {
+	thought := !current
+	for m := membersOf(raw, 0); m.next(); {
+		value := m.raw()
+		switch string(m.name()) {
+		case "role", "name", "refusal":
+			t.str(value)
+		case "content":
+			t.content(value)
+		case "tool_calls":
+			t.calls(value)
+		case "reasoning_content", "reasoning", "thinking": // the same under several names
+			if !thought && isFilled(value) {
+				thought = true
+				t.str(value)
+			}
+		}
+	}
+}
+
+// str adds a value that should be a string.
+func (t *tally) str(raw []byte) {
+	if isString(raw) {
+		t.text(unquote(raw))
+	}
+}
+
+// content adds a message's content: a text, or parts.
+func (t *tally) content(raw []byte) {
+	if len(raw) == 0 || raw[0] != '[' {
+		t.str(raw)
+		return
+	}
+	for m := membersOf(raw, 0); m.next(); {
+		for part := membersOf(m.raw(), 0); part.next(); {
+			switch string(part.name()) {
+			case "text", "refusal":
+				t.str(part.raw())
+			case "image_url":
+				t.image(part.raw())
+			case "input_audio", "file":
+				t.media = true
+				t.add(tokensOfUnknownImage)
+			}
+		}
+	}
+}
+
+// image adds an image part's image_url: an object with its url, or the url.
+func (t *tally) image(raw []byte) {
+	t.media = true
+	if len(raw) > 0 && raw[0] == '{' {
+		url := []byte(nil)
+		for m := membersOf(raw, 0); m.next(); {
+			if string(m.name()) == "url" {
+				url = m.raw()
+			}
+		}
+		raw = url
+	}
+	t.add(imageTokens(raw))
+}
+
+// calls adds an assistant's tool calls.
+func (t *tally) calls(raw []byte) {
+	for m := membersOf(raw, 0); m.next(); {
+		t.add(tokensPerMessage)
+		for call := membersOf(m.raw(), 0); call.next(); {
+			if string(call.name()) != "function" {
+				continue
+			}
+			for f := membersOf(call.raw(), 0); f.next(); {
+				if isString(f.raw()) {
+					t.str(f.raw())
+				} else {
+					t.text(string(f.raw()))
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package dialect
+
+import (
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestTextTokens(t *testing.T) {
+	tests := []struct {
+		text string
+		want int
+	}{
+		{"", 0},
+		{"hello world", 2},
+		{"The quick brown fox jumps over the lazy dog.", 10},
+		{strings.Repeat(" hello", 600), 600},
+	}
+	c := NewTokenCounter()
+	for _, tt := range tests {
+		for range 2 { // the second time from memory
+			if got := c.Text(tt.text); got != tt.want {
+				t.Errorf("Text(%.20q…) is %d, want %d", tt.text, got, tt.want)
+			}
+		}
+	}
+}
+
+// Words are cut at every 4 KiB, but runes are not.
+func TestTextIsCutAtRunes(t *testing.T) {
+	text := "a" + strings.Repeat("你好", 4000)
+	whole, err := o200k().Count(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := NewTokenCounter().Text(text); got < whole || got > whole+len(text)/countPiece+1 {
+		t.Errorf("%d tokens in pieces, %d in one", got, whole)
+	}
+}
+
+// However a text is made, counting it takes a time in proportion to its size.
+func TestCountingIsBounded(t *testing.T) {
+	for name, unit := range map[string]string{"letters": "a", "spaces": " ", "signs": "=-", "broken": "\xff\xfe", "mixed": "aB9 "} {
+		text := strings.Repeat(unit, 128<<10/len(unit))
+		start := time.Now()
+		n := NewTokenCounter().Text(text)
+		if d := time.Since(start); d > 10*time.Second { // 60 ms, but for the race detector and other tests
+			t.Errorf("%s: counted in %v", name, d)
+		}
+		if n < len(text)/256 || n > len(text) {
+			t.Errorf("%s: %d bytes are %d tokens", name, len(text), n)
+		}
+	}
+}
+
+func TestTextBeyondTheLimitIsExtrapolated(t *testing.T) {
+	words := strings.Repeat(" hello", 5<<20/6)
+	p := promptOf(t, []map[string]any{{"role": "user", "content": words}}, nil)
+	got, want := NewTokenCounter().Estimate(p).Tokens, 5<<20/6
+	if d := got - want; d < -want/100 || d > want/100 {
+		t.Errorf("%d tokens, want %d within 1 %%", got, want)
+	}
+}
+
+// promptOf makes a prompt of Go values.
+func promptOf(t *testing.T, messages, tools any) *Prompt {
+	t.Helper()
+	m, err := json.Marshal(messages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tl []byte
+	if tools != nil {
+		if tl, err = json.Marshal(tools); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return NewPrompt(m, tl)
+}
+
+func TestEstimate(t *testing.T) {
+	const hello = `"hello world"` // 2 tokens; a role is 1
+	tests := []struct {
+		name            string
+		messages, tools string
+		want            Estimate
+	}{
+		{"nothing", `[]`, ``, Estimate{Tokens: 3}},
+		{"no array", `{}`, `null`, Estimate{Tokens: 3}},
+		{"text", `[{"role":"user","content":` + hello + `}]`, ``, Estimate{Tokens: 3 + 4 + 1 + 2}},
+		{"parts", `[{"role":"user","content":[{"type":"text","text":` + hello + `},{"type":"text","text":` + hello + `}]}]`, ``, Estimate{Tokens: 3 + 4 + 1 + 4}},
+		{
+			"call and result", `[{"role":"assistant","content":"","tool_calls":[{"id":"c","type":"function","function":{"name":"hello","arguments":"hello world"}}]},` +
+				`{"role":"tool","tool_call_id":"c","content":` + hello + `}]`,
+			``, Estimate{Tokens: 3 + (4 + 1 + 4 + 1 + 2) + (4 + 1 + 2)},
+		},
+		{"tools", `[]`, `["hello"]`, Estimate{Tokens: 3 + 40 + 8 + 3, Tools: true}},
+		{"empty tools", `[]`, `[ ]`, Estimate{Tokens: 3}},
+		{"image elsewhere", `[{"role":"user","content":[{"type":"image_url","image_url":{"url":"https://e.com/a.png"}}]}]`, ``, Estimate{Tokens: 3 + 4 + 1 + 1000, Media: true}},
+		{"image as a string", `[{"role":"user","content":[{"type":"image_url","image_url":"https://e.com/a.png"}]}]`, ``, Estimate{Tokens: 3 + 4 + 1 + 1000, Media: true}},
+		{"sound", `[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"aaaa"}}]}]`, ``, Estimate{Tokens: 3 + 4 + 1 + 1000, Media: true}},
+		{
+			"thinking of the turn that goes on, once", `[{"role":"user","content":""},{"role":"assistant","content":"","reasoning_content":` + hello + `,"reasoning":` + hello + `}]`,
+			``, Estimate{Tokens: 3 + 5 + 5 + 2},
+		},
+		{
+			"thinking of a former turn", `[{"role":"assistant","content":"","reasoning_content":` + hello + `},{"role":"user","content":""}]`,
+			``, Estimate{Tokens: 3 + 5 + 5},
+		},
+		{"odd values", `[null,1,{"role":1,"content":null,"tool_calls":{}},{"content":[1,{"text":2,"image_url":3}]}]`, ``, Estimate{Tokens: 3 + 4*4 + 1000, Media: true}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := NewTokenCounter().Estimate(NewPrompt([]byte(tt.messages), []byte(tt.tools))); got != tt.want {
+				t.Errorf("got %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestTextCacheIsBounded(t *testing.T) {
+	c := NewTokenCounter()
+	for i := range 3 * cachedTexts {
+		c.remember(uint64(i), 1)
+	}
+	if n := len(c.young) + len(c.old); n > 2*cachedTexts {
+		t.Errorf("%d texts are remembered", n)
+	}
+	if _, ok := c.known(3*cachedTexts - 1); !ok {
+		t.Error("the latest text is forgotten")
+	}
+}
+
+func TestTokenCounterIsSafeForConcurrentUse(t *testing.T) {
+	c := NewTokenCounter()
+	text := strings.Repeat("hello world ", 40)
+	want := tokenise(text)
+	var g sync.WaitGroup
+	for range 8 {
+		g.Go(func() {
+			for range 50 {
+				if got := c.Text(text); got != want {
+					t.Errorf("%d tokens, want %d", got, want)
+				}
+			}
+		})
+	}
+	g.Wait()
+}
+
+// FuzzEstimate counts whatever a client may send.
+func FuzzEstimate(f *testing.F) {
+	f.Add([]byte(`[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}]}]`), []byte(`[{"type":"function"}]`))
+	f.Add([]byte(`[{"role":"assistant","tool_calls":[{"function":{"arguments":"{}"}}]}]`), []byte(`[`))
+	f.Add([]byte(`[{"content":"\ud800\u0000`), []byte{})
+	c := NewTokenCounter()
+	f.Fuzz(func(t *testing.T, messages, tools []byte) {
+		p := NewPrompt(messages, tools)
+		if n := c.Estimate(p).Tokens; n < 0 || n > 100*(len(messages)+len(tools)+100) {
+			t.Errorf("%d tokens", n)
+		}
+		if len(p.sums("d")) != len(p.messages)+1 {
+			t.Error("not one sum for each message")
+		}
+	})
+}
