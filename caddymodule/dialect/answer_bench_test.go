@@ -1,0 +1,96 @@
+package dialect
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// benchmarkEvents feeds one event again and again; the time and the
+// allocations are those of one event.
+func benchmarkEvents(b *testing.B, d Dialect, first, event string) {
+	s := newTestStream(d, testCall())
+	s.Begin()
+	s.Feed([]byte(first))
+	p := []byte(event)
+	s.Feed(p)
+	b.ReportAllocs()
+	b.SetBytes(int64(len(p)))
+	for b.Loop() {
+		if len(s.Feed(p)) == 0 {
+			b.Fatal("no event")
+		}
+	}
+}
+
+func BenchmarkAnswerEvents(b *testing.B) {
+	for _, d := range []Dialect{Messages, Responses} {
+		b.Run(fmt.Sprintf("%s/text", d), func(b *testing.B) { benchmarkEvents(b, d, "", contentChunk(" tokens")) })
+		b.Run(fmt.Sprintf("%s/text_escaped", d), func(b *testing.B) { benchmarkEvents(b, d, "", contentChunk("\n\"é\" 😀")) })
+		b.Run(fmt.Sprintf("%s/reason", d), func(b *testing.B) { benchmarkEvents(b, d, "", reasonChunk(" tokens")) })
+		b.Run(fmt.Sprintf("%s/arguments", d), func(b *testing.B) {
+			benchmarkEvents(b, d, toolChunk(call(0, "c1", "a", `{"x":["`)), toolChunk(more(0, `a","b`)))
+		})
+	}
+}
+
+// BenchmarkAnswer is a whole stream of 500 pieces of text.
+func BenchmarkAnswer(b *testing.B) {
+	upstream := []byte(strings.Repeat(contentChunk(" tokens"), 500) + finishChunk("stop") + usageChunk(10, 0, 500) + upstreamDone)
+	for _, d := range []Dialect{Messages, Responses} {
+		b.Run(string(d), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				s := newTestStream(d, testCall())
+				s.Begin()
+				s.Feed(upstream)
+				if !s.Done() {
+					b.Fatal("not done")
+				}
+			}
+		})
+	}
+}
+
+// TestEventAllocations bounds what an event costs: one string of its text.
+func TestEventAllocations(t *testing.T) {
+	for _, d := range []Dialect{Messages, Responses} {
+		for name, event := range map[string]string{"text": contentChunk(" tokens\n"), "reason": reasonChunk(" tokens")} {
+			s := newTestStream(d, testCall())
+			s.Begin()
+			p := []byte(event)
+			for range 100 {
+				s.Feed(p)
+			}
+			if n := testing.AllocsPerRun(2000, func() { s.Feed(p) }); n > 3 {
+				t.Errorf("%s, %s: %v allocations per event", d, name, n)
+			}
+		}
+	}
+}
+
+// TestMessagesState: a messages stream remembers nothing of what it sent on.
+func TestMessagesState(t *testing.T) {
+	s := newTestStream(Messages, testCall())
+	s.Begin()
+	text := []byte(contentChunk(strings.Repeat("x", 1000)))
+	args := []byte(toolChunk(more(0, strings.Repeat("x", 1000))))
+	feed := func(p []byte) func() {
+		return func() {
+			for range 1000 {
+				s.Feed(p)
+			}
+		}
+	}
+	feed(text)()
+	s.Feed([]byte(toolChunk(call(0, "c1", "a", `{"x":"`))))
+	feed(args)()
+	m := s.to.(*messagesStream)
+	kept := cap(m.out) + cap(m.refusal) + cap(s.blocks.call.held) + cap(s.n.reader.buf) + cap(s.n.reader.line)
+	for i := range s.n.tools {
+		kept += cap(s.n.tools[i].held)
+	}
+	if kept > 16<<10 {
+		t.Errorf("%d bytes kept of a stream of 2 MB", kept)
+	}
+}

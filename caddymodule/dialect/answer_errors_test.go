@@ -1,0 +1,114 @@
+package dialect
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestErrorsInStreams: B24, B25 and every kind of error behind the commit. The
+// stream begins, is kept alive, and ends with the error in the dialect's form.
+func TestErrorsInStreams(t *testing.T) {
+	long := FromUpstream(400, nil, []byte(`{"error":{"code":400,"message":"request (13392 tokens) exceeds the available context size (8192 tokens), try increasing it","type":"exceed_context_size_error","n_prompt_tokens":13392,"n_ctx":8192}}`))
+	for _, c := range []struct {
+		name               string
+		err                *Error
+		messagesType, code string
+		text, responses    string
+	}{
+		{"B25 context of llama.cpp", long, "invalid_request_error", "context_length_exceeded", "prompt is too long: 13392 tokens > 8192 maximum", "request (13392 tokens)"},
+		{
+			"B25 context of vLLM", FromUpstream(400, nil, []byte(`{"object":"error","message":"This model's maximum context length is 4096 tokens. However, you requested 5000 tokens","code":400}`)),
+			"invalid_request_error", "context_length_exceeded", "prompt is too long: 5000 tokens > 4096 maximum", "This model's maximum",
+		},
+		{"offline", Offline("public"), "overloaded_error", "server_error", "is offline", "Please try again in 5s."},
+		{"overloaded", FromUpstream(503, nil, []byte(`{"error":{"message":"Loading model"}}`)), "overloaded_error", "server_error", "Loading model", "Please try again in 5s."},
+		{"rate limit", FromUpstream(429, nil, []byte(`slow down`)), "rate_limit_error", "rate_limit_exceeded", "slow down", "Please try again in 1s."},
+		{"unreachable", UpstreamUnreachable("public"), "api_error", "server_error", "cannot connect", "cannot connect"},
+		{"reset", UpstreamReset("public"), "api_error", "server_error", "broke before", "broke before"},
+		{"timeout", UpstreamTimeout("public"), "timeout_error", "server_error", "in time", "in time"},
+		{"credentials", FromUpstream(401, nil, []byte(`bad key`)), "api_error", "server_error", "not yours", "not yours"},
+		{"bad request", FromUpstream(400, nil, []byte(`{"error":{"message":"no such grammar","code":"bad_grammar"}}`)), "invalid_request_error", "bad_grammar", "no such grammar", "no such grammar"},
+		{"bad request without a code", FromUpstream(422, nil, []byte(`{"detail":"no"}`)), "invalid_request_error", "invalid_prompt", "no", "no"},
+		{"revoked", RevokedKey(), "authentication_error", "invalid_api_key", "revoked", "revoked"},
+		{"broken", StreamBroken(), "api_error", "server_error", "unexpectedly", "unexpectedly"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, upstream := range []string{"", contentChunk("Hi"), toolChunk(call(0, "c1", "a", `{"x"`)), contentChunk("Hi") + toolChunk(call(0, "c1", "a", `{}`))} {
+				out := endWith(newTestStream(Messages, testCall()), upstream, c.err)
+				digest := messagesDigest(t, out)
+				if !strings.Contains(digest, "!"+c.messagesType+": ") || !strings.Contains(digest, c.text) || !strings.Contains(out, `"request_id":"req_1"`) {
+					t.Errorf("messages: %s", digest)
+				}
+				if strings.Contains(out, "message_delta\"") {
+					t.Errorf("messages: a good end and a bad one:\n%s", out)
+				}
+				digest = responsesDigest(t, endWith(newTestStream(Responses, testCall()), upstream, c.err))
+				if !strings.Contains(digest, "| failed !"+c.code+": ") || !strings.Contains(digest, c.responses) {
+					t.Errorf("responses: %s", digest)
+				}
+				if strings.Contains(digest, "function_call") {
+					t.Errorf("responses: an item that was not done: %s", digest)
+				}
+			}
+		})
+	}
+}
+
+// endWith is a stream that was kept alive, and whose upstream broke.
+func endWith(s *answerStream, upstream string, cause *Error) string {
+	var out strings.Builder
+	out.Write(s.Begin())
+	out.Write(s.Ping())
+	out.Write(s.Ping())
+	if upstream != "" {
+		out.Write(s.Feed([]byte(upstream)))
+		out.Write(s.Ping())
+	}
+	out.Write(s.End(cause))
+	out.Write(s.Ping())
+	return out.String()
+}
+
+// TestCauseBehindTheEnd: what breaks behind the finish_reason does not spoil
+// an answer that is complete.
+func TestCauseBehindTheEnd(t *testing.T) {
+	for _, d := range []Dialect{Messages, Responses} {
+		s := newTestStream(d, testCall())
+		if s.Finished() {
+			t.Errorf("%s: finished at once", d)
+		}
+		out := endWith(s, contentChunk("Hi")+finishChunk("stop"), StreamBroken())
+		if err := checkStream(d, out); err != nil || s.Err() != nil || !s.Finished() || !s.Done() {
+			t.Errorf("%s: %v, %v\n%s", d, err, s.Err(), out)
+		}
+	}
+}
+
+// TestUnbegun: a stream that is fed before Begin begins by itself, once.
+func TestUnbegun(t *testing.T) {
+	for _, d := range []Dialect{Messages, Responses} {
+		s := newTestStream(d, testCall())
+		var out strings.Builder
+		out.Write(s.Feed([]byte(contentChunk("Hi") + finishChunk("stop"))))
+		out.Write(s.Begin())
+		out.Write(s.End(nil))
+		if err := checkStream(d, out.String()); err != nil {
+			t.Errorf("%s: %v\n%s", d, err, out.String())
+		}
+	}
+}
+
+// TestEventTooLarge: an event without an end does not fill the memory.
+func TestEventTooLarge(t *testing.T) {
+	s := newTestStream(Messages, testCall())
+	s.Begin()
+	piece := []byte("data: " + strings.Repeat("x", 1<<20))
+	for range 40 {
+		s.Feed(piece)
+		piece = piece[6:]
+		piece = append([]byte("xxxxxx"), piece...)
+	}
+	if s.Err() == nil || !strings.Contains(s.Err().Message, "larger than 32 MiB") {
+		t.Errorf("%v", s.Err())
+	}
+}

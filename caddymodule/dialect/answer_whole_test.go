@@ -1,0 +1,204 @@
+package dialect
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// wholeBody is a whole answer of the upstream with one choice.
+func wholeBody(message, finish, extra string) string {
+	return `{"id":"u1","object":"chat.completion","created":1,"model":"up","system_fingerprint":"b1","timings":{"cache_n":1},"choices":[{"index":0,"message":{"role":"assistant",` +
+		message + `},"finish_reason":` + finish + extra + `}],"usage":{"prompt_tokens":100,"completion_tokens":7,"prompt_tokens_details":{"cached_tokens":75},"completion_tokens_details":{"reasoning_tokens":3}}}`
+}
+
+// answerDigests encodes a whole answer in both dialects.
+func answerDigests(t *testing.T, body string, change func(*reply)) (messages, responses string) {
+	t.Helper()
+	encode := map[Dialect]func([]byte, *reply) ([]byte, Usage, *Error){Messages: encodeMessage, Responses: encodeResponse}
+	var digests [2]string
+	for i, d := range []Dialect{Messages, Responses} {
+		r := testCall()
+		r.dialect = d
+		if change != nil {
+			change(r)
+		}
+		out, _, err := encode[d]([]byte(body), r)
+		switch {
+		case err != nil:
+			digests[i] = "!" + err.Message
+		case d == Messages:
+			digests[i] = wholeMessageDigest(t, out)
+		default:
+			var response any
+			if err := json.Unmarshal(out, &response); err != nil {
+				t.Fatalf("%v in %s", err, out)
+			}
+			if err := checkResponse(response); err != nil {
+				t.Fatalf("%v in %s", err, out)
+			}
+			digests[i] = responseDigest(response)
+		}
+	}
+	return digests[0], digests[1]
+}
+
+func TestWholeAnswers(t *testing.T) {
+	tool := func(id, name, args string) string {
+		return `{"id":` + quoted(id) + `,"type":"function","function":{"name":` + quoted(name) + `,"arguments":` + args + `}}`
+	}
+	for _, c := range []struct {
+		name, body, messages, responses string
+		change                          func(*reply)
+	}{
+		{"text", wholeBody(`"content":"Hi"`, `"stop"`, ""), "text:Hi | end_turn", "message:Hi | completed", nil},
+		{
+			"B1 tool call", wholeBody(`"content":"Let me check.","tool_calls":[`+tool("c1", "a", `"{\"x\": 1}"`)+`]`, `"stop"`, ""),
+			`text:Let me check. tool:c1 a {"x":1} | tool_use`, `message:Let me check. function_call:c1 a {"x": 1} | completed`, nil,
+		},
+		{
+			"B4 error with a good status", `{"error":{"message":"Worker limit reached","code":502}}`,
+			"!The model server reported an error: Worker limit reached", "!The model server reported an error: Worker limit reached", nil,
+		},
+		{"B5 thinking", wholeBody(`"content":"Hi","reasoning_content":"hm"`, `"stop"`, ""), "thinking:hm text:Hi | end_turn", "reasoning:hm message:Hi | completed", nil},
+		{"B10 thinking under its other name", wholeBody(`"content":"Hi","reasoning":"hm"`, `"stop"`, ""), "thinking:hm text:Hi | end_turn", "reasoning:hm message:Hi | completed", nil},
+		{
+			"thinking is to be omitted", wholeBody(`"content":"Hi","reasoning_content":"hm"`, `"stop"`, ""),
+			"thinking: text:Hi | end_turn", "reasoning:hm message:Hi | completed", func(r *reply) { r.omitThinking = true },
+		},
+		{
+			"B14 B15 custom tool and namespace", wholeBody(`"content":null,"tool_calls":[`+tool("c1", "apply_patch", `"{\"patch\":\"*** Begin\"}"`)+`,`+tool("c2", "mcp__docs__search", `"{}"`)+`]`, `"tool_calls"`, ""),
+			`tool:c1 apply_patch {"patch":"*** Begin"} tool:c2 search {} | tool_use`,
+			`custom_tool_call:c1 apply_patch *** Begin function_call:c2 mcp__docs__/search {} | completed`, withTools,
+		},
+		{"B23 stop sequence", wholeBody(`"content":"a"`, `"stop"`, `,"stop_reason":"END"`), "text:a | stop_sequence END", "message:a | completed", nil},
+		{"B23 id of a token", wholeBody(`"content":"a"`, `"stop"`, `,"matched_stop":151645`), "text:a | end_turn", "message:a | completed", nil},
+		{
+			"arguments of all kinds", wholeBody(`"content":"","tool_calls":[`+strings.Join([]string{
+				tool("c1", "a", `""`), tool("c2", "b", `" null "`), tool("c3", "c", `{"x": 1}`), tool("c4", "d", `"\"{\\\"x\\\":1}\""`),
+				tool("c5", "e", `"[1]"`), tool("c6", "f", `"5"`), tool("c7", "g", `"{\"x\":"`), tool("c8", "h", `null`),
+			}, ",")+`]`, `"tool_calls"`, ""),
+			`tool:c1 a {} tool:c2 b {} tool:c3 c {"x":1} tool:c4 d {"x":1} tool:c5 e {"raw_arguments":"[1]"} tool:c6 f {"raw_arguments":"5"} tool:c7 g {"raw_arguments":"{\"x\":"} tool:c8 h {} | tool_use`,
+			`function_call:c1 a {} function_call:c2 b {} function_call:c3 c {"x": 1} function_call:c4 d {"x":1} function_call:c5 e {"raw_arguments":"[1]"} function_call:c6 f {"raw_arguments":"5"} function_call:c7 g {"raw_arguments":"{\"x\":"} function_call:c8 h {} | completed`, nil,
+		},
+		{
+			"limit within a call", wholeBody(`"content":"Hel","tool_calls":[`+tool("c1", "a", `"{"`)+`]`, `"length"`, ""),
+			"text:Hel | max_tokens", "message:Hel function_call:c1 a { (incomplete) | incomplete max_output_tokens", nil,
+		},
+		{
+			"limit behind a call", wholeBody(`"content":null,"tool_calls":[`+tool("c1", "a", `"{}"`)+`]`, `"length"`, ""),
+			"tool:c1 a {} | max_tokens", "function_call:c1 a {} (incomplete) | incomplete max_output_tokens", nil,
+		},
+		{"limit within text", wholeBody(`"content":"Hel"`, `"length"`, ""), "text:Hel | max_tokens", "message:Hel (incomplete) | incomplete max_output_tokens", nil},
+		{"limit within thinking", wholeBody(`"content":"","reasoning":"hm"`, `"length"`, ""), "thinking:hm | max_tokens", "reasoning:hm (incomplete) | incomplete max_output_tokens", nil},
+		{"content filter", wholeBody(`"content":"Hel"`, `"content_filter"`, ""), "text:Hel | refusal", "message:Hel (incomplete) | incomplete content_filter", nil},
+		{"refusal", wholeBody(`"content":null,"refusal":"No."`, `"stop"`, ""), "text:No. | refusal", "refusal:No. | completed", nil},
+		{"content in parts", wholeBody(`"content":[{"type":"text","text":"He"},{"type":"text","text":"llo"}]`, `"stop"`, ""), "text:Hello | end_turn", "message:Hello | completed", nil},
+		{"nothing at all", wholeBody(`"content":null`, `"stop"`, ""), "| end_turn", "message: | completed", nil},
+		{"no reason", wholeBody(`"content":"Hi"`, `null`, ""), "text:Hi | end_turn", "message:Hi | completed", nil},
+		{"no reason and thinking alone", wholeBody(`"content":"","reasoning":"hm"`, `null`, ""), "thinking:hm | end_turn", "reasoning:hm | completed", nil},
+		{"legacy function_call", wholeBody(`"content":null,"function_call":{"name":"a","arguments":"{\"x\":1}"}`, `"function_call"`, ""), `tool:toolu_1 a {"x":1} | tool_use`, `function_call:call_2 a {"x":1} | completed`, nil},
+		{"no choices", `{"choices":[],"usage":{"prompt_tokens":1}}`, "!The model server's answer holds no choices.", "!The model server's answer holds no choices.", nil},
+		{"choices missing", `{"id":"u"}`, "!The model server's answer holds no choices.", "!The model server's answer holds no choices.", nil},
+		{"the reason is an error", wholeBody(`"content":"Hi"`, `"error"`, ""), "!The model server gave up the answer (finish_reason error). Try again.", "!The model server gave up the answer (finish_reason error). Try again.", nil},
+		{"HTML", "<html><body>Bad gateway</body></html>", "!The model server sent something that is no valid JSON object: Bad gateway", "!The model server sent something that is no valid JSON object: Bad gateway", nil},
+		{"empty", "", "!The model server's answer is empty.", "!The model server's answer is empty.", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			messages, responses := answerDigests(t, c.body, c.change)
+			if messages != c.messages {
+				t.Errorf("messages\n got %s\nwant %s", messages, c.messages)
+			}
+			if responses != c.responses {
+				t.Errorf("responses\n got %s\nwant %s", responses, c.responses)
+			}
+		})
+	}
+}
+
+// TestWholeBodies pins whole bodies to the byte, usage included.
+func TestWholeBodies(t *testing.T) {
+	body := []byte(wholeBody(`"content":"Hi \"é\"\n","reasoning_content":"hm","tool_calls":[{"id":"c1","function":{"name":"a","arguments":"{\"x\": 1}"}}]`, `"tool_calls"`, ""))
+	message, usage, err := encodeMessage(body, testCall())
+	if err != nil || usage != (Usage{PromptTokens: 100, CompletionTokens: 7, CachedTokens: 75, ReasoningTokens: 3}) {
+		t.Fatalf("%v %+v", err, usage)
+	}
+	golden(t, "whole message", string(message))
+	response, _, err := encodeResponse(body, testCall(func(r *reply) {
+		r.encrypted = true
+		r.echo = map[string][]byte{"instructions": []byte(`"Be brief."`), "temperature": []byte("0.5"), "store": []byte("false"), "metadata": []byte(`{"a":"b"}`)}
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "whole response", string(response))
+}
+
+// TestUsage: counts of messages leave out what came from the cache, those of
+// responses do not, and an upstream that tells none is estimated.
+func TestUsage(t *testing.T) {
+	for _, c := range []struct{ name, chunk, messages, responses string }{
+		{
+			"B21", usageChunk(100, 75, 7),
+			`"usage":{"input_tokens":25,"output_tokens":7,"cache_creation_input_tokens":0,"cache_read_input_tokens":75,"server_tool_use":null,"output_tokens_details":null}`,
+			`"usage":{"input_tokens":100,"input_tokens_details":{"cached_tokens":75,"cache_write_tokens":0},"output_tokens":7,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":107}`,
+		},
+		{
+			"more cached than asked", usageChunk(5, 9, 7),
+			`"usage":{"input_tokens":0,"output_tokens":7,"cache_creation_input_tokens":0,"cache_read_input_tokens":9,`,
+			`"usage":{"input_tokens":5,"input_tokens_details":{"cached_tokens":9,`,
+		},
+		{
+			"thinking", rawEvent(`{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":9,"completion_tokens_details":{"reasoning_tokens":4}}}`),
+			`"output_tokens_details":{"thinking_tokens":4}`, `"output_tokens_details":{"reasoning_tokens":4},"total_tokens":14`,
+		},
+		{
+			"none", "",
+			`"usage":{"input_tokens":42,"output_tokens":2,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,`,
+			`"usage":{"input_tokens":42,"input_tokens_details":{"cached_tokens":0,"cache_write_tokens":0},"output_tokens":2,`,
+		},
+	} {
+		upstream := contentChunk("Hello") + finishChunk("stop") + c.chunk + upstreamDone
+		for d, want := range map[Dialect]string{Messages: c.messages, Responses: c.responses} {
+			s := newTestStream(d, testCall())
+			if out := translate(s, upstream, nil); !strings.Contains(out, want) {
+				t.Errorf("%s, %s: no %s in\n%s", c.name, d, want, out)
+			}
+			if _, told := s.Usage(); told != (c.chunk != "") {
+				t.Errorf("%s, %s: told %v", c.name, d, told)
+			}
+		}
+	}
+}
+
+// TestReplay: a whole answer that is replayed as a stream tells the same as
+// the whole one, for answers that are complete.
+func TestReplay(t *testing.T) {
+	for seed := range uint64(300) {
+		random := rand.New(rand.NewPCG(seed, 4))
+		a := &randomAnswer{Rand: random}
+		var calls []string
+		for range random.IntN(3) {
+			calls = append(calls, call(a.calls, a.pick([]string{"", "c"}), "read", a.pick(randomArgs[:6])))
+			a.calls++
+		}
+		body := wholeBody(`"content":`+quoted(a.pick(randomTexts))+`,"reasoning":`+quoted(a.pick(randomTexts))+`,"tool_calls":[`+strings.Join(calls, ",")+`]`, quoted(a.pick([]string{"stop", "length", "tool_calls"})), "")
+		stream, err := ReplayAsStream([]byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		messages, responses := answerDigests(t, body, nil)
+		streamed := translate(newTestStream(Messages, testCall()), string(stream), nil)
+		if err := checkStream(Messages, streamed); err != nil {
+			t.Fatal(err)
+		}
+		if want := messages[strings.LastIndex(messages, "|"):]; !strings.HasSuffix(messagesDigest(t, streamed), want) {
+			t.Fatalf("seed %d: %s\nnot %s", seed, messagesDigest(t, streamed), messages)
+		}
+		got := responsesDigest(t, translate(newTestStream(Responses, testCall()), string(stream), nil))
+		if strings.Count(got, "_call:") != strings.Count(responses, "_call:") || got[strings.LastIndex(got, "|"):] != responses[strings.LastIndex(responses, "|"):] {
+			t.Fatalf("seed %d: %s\nnot %s", seed, got, responses)
+		}
+	}
+}
