@@ -18,6 +18,7 @@ const recordVersion = 1
 // The directories of the layout, see the package comment.
 const (
 	dirAccounts       = "accounts/"
+	dirCalibrations   = "calibrations/"
 	dirConnectorNames = "connector_names/"
 	dirConnectorUses  = "connector_uses/"
 	dirConnectors     = "connectors/"
@@ -28,6 +29,7 @@ const (
 )
 
 func accountPath(id string) string                  { return dirAccounts + id }
+func calibrationPath(account, name string) string   { return dirCalibrations + account + "/" + name }
 func connectorPath(account, id string) string       { return dirConnectors + account + "/" + id }
 func connectorNamePath(account, name string) string { return dirConnectorNames + account + "/" + name }
 func connectorUsesPath(id string) string            { return dirConnectorUses + id }
@@ -74,6 +76,11 @@ type connectorRecord struct {
 type deploymentRecord struct {
 	version
 	Deployment
+}
+
+type calibrationRecord struct {
+	version
+	Calibration
 }
 
 type lastUsedRecord struct {
@@ -194,4 +201,15 @@ func decodeDeployment(item Item) (Deployment, error) {
 		return Deployment{}, damaged(item, err.Error())
 	}
 	return r.Deployment, nil
+}
+
+func decodeCalibration(item Item) (Calibration, error) {
+	var r calibrationRecord
+	if err := decode(item, &r); err != nil {
+		return Calibration{}, err
+	}
+	if item.Key != calibrationPath(r.Account, r.Deployment) {
+		return Calibration{}, damaged(item, "its name is not that of its place")
+	}
+	return r.Calibration, nil
 }

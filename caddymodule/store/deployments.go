@@ -9,7 +9,8 @@ import (
 
 // SetDeployment creates the deployment of this account and name or replaces
 // it, and returns it as it is now. The connector may be given by id or name,
-// and must exist in the account. The times in d are ignored.
+// and must exist in the account. The times in d are ignored. What was learned
+// about the deployment's tokens is forgotten: another model may answer now.
 func (s *Store) SetDeployment(ctx context.Context, d Deployment) (Deployment, error) {
 	if err := checkDeployment(d); err != nil {
 		return Deployment{}, err
@@ -72,7 +73,7 @@ func (s *Store) buildDeployment(ctx context.Context, d Deployment) (Deployment, 
 	mark, err := encode(connectorUsesPath(c.ID), version{recordVersion})
 	return d, Txn{
 		If:   []Compare{unchanged(owner), unchanged(connector), unchanged(old)},
-		Then: []Op{record, mark},
+		Then: []Op{record, mark, Delete(calibrationPath(d.Account, d.Name))},
 	}, err
 }
 
@@ -94,7 +95,7 @@ func (s *Store) RemoveDeployment(ctx context.Context, account, name string) (Dep
 		if removed, err = decodeDeployment(item); err != nil {
 			return Txn{}, err
 		}
-		return Txn{If: []Compare{unchanged(item)}, Then: []Op{Delete(item.Key)}}, nil
+		return Txn{If: []Compare{unchanged(item)}, Then: []Op{Delete(item.Key), Delete(calibrationPath(account, name))}}, nil
 	})
 	if err != nil {
 		return Deployment{}, fmt.Errorf("removing the deployment: %w", err)

@@ -20,6 +20,7 @@
 // Every record is JSON with its version, "v":1, under one of these keys:
 //
 //	accounts/ID                     account
+//	calibrations/ACCOUNT/NAME       what was learned about counting the deployment's tokens
 //	connector_names/ACCOUNT/NAME    the id of the connector of that name
 //	connector_uses/ID               changed whenever a deployment begins to use the connector
 //	connectors/ACCOUNT/ID           connector and the SHA-256 of its secret

@@ -8,23 +8,25 @@ import (
 // view is the state of the store at one revision, in memory. It is immutable
 // but for the LiveKeys, so that readers need no lock.
 type view struct {
-	revision    int64
-	accounts    map[string]Account
-	keys        map[string]*LiveKey // by id
-	keysByHash  map[digest]*LiveKey
-	connectors  map[string]connectorRecord // by id
-	deployments map[deploymentName]Deployment
+	revision     int64
+	accounts     map[string]Account
+	keys         map[string]*LiveKey // by id
+	keysByHash   map[digest]*LiveKey
+	connectors   map[string]connectorRecord // by id
+	deployments  map[deploymentName]Deployment
+	calibrations map[deploymentName]Calibration
 }
 
 type deploymentName struct{ account, name string }
 
 // draft is a view in the making: the old one and what a batch changes.
 type draft struct {
-	accounts    copied[string, Account]
-	keys        copied[string, *LiveKey]
-	keysByHash  copied[digest, *LiveKey]
-	connectors  copied[string, connectorRecord]
-	deployments copied[deploymentName, Deployment]
+	accounts     copied[string, Account]
+	keys         copied[string, *LiveKey]
+	keysByHash   copied[digest, *LiveKey]
+	connectors   copied[string, connectorRecord]
+	deployments  copied[deploymentName, Deployment]
+	calibrations copied[deploymentName, Calibration]
 
 	now     time.Time
 	records []liveUpdate // to be made when the view is published
@@ -39,12 +41,13 @@ type liveUpdate struct {
 
 func (v *view) draft(now time.Time) *draft {
 	return &draft{
-		accounts:    copied[string, Account]{m: v.accounts},
-		keys:        copied[string, *LiveKey]{m: v.keys},
-		keysByHash:  copied[digest, *LiveKey]{m: v.keysByHash},
-		connectors:  copied[string, connectorRecord]{m: v.connectors},
-		deployments: copied[deploymentName, Deployment]{m: v.deployments},
-		now:         now,
+		accounts:     copied[string, Account]{m: v.accounts},
+		keys:         copied[string, *LiveKey]{m: v.keys},
+		keysByHash:   copied[digest, *LiveKey]{m: v.keysByHash},
+		connectors:   copied[string, connectorRecord]{m: v.connectors},
+		deployments:  copied[deploymentName, Deployment]{m: v.deployments},
+		calibrations: copied[deploymentName, Calibration]{m: v.calibrations},
+		now:          now,
 	}
 }
 
@@ -53,6 +56,7 @@ func (d *draft) view(revision int64) *view {
 		revision: revision,
 		accounts: d.accounts.m, keys: d.keys.m, keysByHash: d.keysByHash.m,
 		connectors: d.connectors.m, deployments: d.deployments.m,
+		calibrations: d.calibrations.m,
 	}
 }
 
@@ -75,6 +79,8 @@ func (d *draft) apply(e Event) error {
 		d.removeConnector(account, rest)
 	case dirDeployments:
 		d.removeDeployment(deploymentName{account, rest})
+	case dirCalibrations:
+		d.removeCalibration(deploymentName{account, rest})
 	}
 	return err
 }
@@ -91,6 +97,8 @@ func (d *draft) put(dir string, item Item) error {
 		return d.putConnector(item)
 	case dirDeployments:
 		return d.putDeployment(item)
+	case dirCalibrations:
+		return d.putCalibration(item)
 	}
 	return nil // not part of the view
 }
@@ -199,6 +207,21 @@ func (d *draft) removeDeployment(n deploymentName) {
 	}
 }
 
+func (d *draft) putCalibration(item Item) error {
+	c, err := decodeCalibration(item)
+	if err != nil {
+		return err
+	}
+	d.calibrations.set(deploymentName{c.Account, c.Deployment}, c)
+	return nil
+}
+
+func (d *draft) removeCalibration(n deploymentName) {
+	if _, ok := d.calibrations.m[n]; ok {
+		d.calibrations.remove(n)
+	}
+}
+
 // missing returns deletions of everything in the view that is not among items.
 func (v *view) missing(items []Item) []Event {
 	present := make(map[string]bool, len(items))
@@ -222,6 +245,9 @@ func (v *view) missing(items []Item) []Event {
 	}
 	for n := range v.deployments {
 		check(deploymentPath(n.account, n.name))
+	}
+	for n := range v.calibrations {
+		check(calibrationPath(n.account, n.name))
 	}
 	return events
 }

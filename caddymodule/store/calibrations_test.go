@@ -1,0 +1,79 @@
+package store_test
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/store/storetest"
+)
+
+func TestCalibration(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	s := storetest.Open(t, path)
+	c, _, err := s.CreateConnector(t.Context(), account, "Home GPU")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "m", Connector: c.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := s.Calibration(account, "m"); ok {
+		t.Errorf("a new deployment has %+v", got)
+	}
+	saved := store.Calibration{Account: account, Deployment: "m", Since: d.UpdatedAt, Plain: 1.25, Tools: 0.75}
+	if err := s.SaveCalibration(t.Context(), saved); err != nil {
+		t.Fatal(err)
+	}
+	s2 := reopen(t, s, path)
+	if got, ok := s2.Calibration(account, "m"); !ok || got != saved {
+		t.Errorf("after reopening: %+v, %v", got, ok)
+	}
+}
+
+// What was learned of a registration is gone with it, and what still comes of
+// it is not stored.
+func TestCalibrationIsOfOneRegistration(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	c, _, err := s.CreateConnector(t.Context(), account, "Home GPU")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := store.Deployment{Account: account, Name: "m", Connector: c.ID}
+	if d, err = s.SetDeployment(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	old := store.Calibration{Account: account, Deployment: "m", Since: d.UpdatedAt, Plain: 1.25}
+	save := func(c store.Calibration) {
+		t.Helper()
+		if err := s.SaveCalibration(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	save(old)
+	time.Sleep(2 * time.Millisecond) // times in records are whole milliseconds
+	again, err := s.SetDeployment(t.Context(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, ok := s.Calibration(account, "m"); ok {
+		t.Errorf("after registering again: %+v", got)
+	}
+	save(old)
+	if got, ok := s.Calibration(account, "m"); ok {
+		t.Errorf("saved for a former registration: %+v", got)
+	}
+	old.Since = again.UpdatedAt
+	save(old)
+	if _, err := s.RemoveDeployment(t.Context(), account, "m"); err != nil {
+		t.Fatal(err)
+	}
+	save(old)
+	if got, ok := s.Calibration(account, "m"); ok {
+		t.Errorf("of a deployment that is gone: %+v", got)
+	}
+}
