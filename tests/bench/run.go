@@ -155,7 +155,7 @@ func (r *results) idleTunnels(ctx context.Context, b *builder) error {
 		if err := b.startPlain(ctx, s); err != nil {
 			return err
 		}
-		f, err := s.footprintOf(ctx)
+		f, err := s.footprintOf(ctx, 0)
 		s.Processes[1].child.stop()
 		if err != nil {
 			return err
