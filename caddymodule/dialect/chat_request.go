@@ -133,9 +133,10 @@ func (r *ChatRequest) actsOn(f field) bool {
 
 // note keeps the place of a member that the gateway acts on.
 func (r *ChatRequest) note(m *members) *Error {
+	key := m.name()
 	for f, name := range fieldNames {
 		f := field(f)
-		if !r.actsOn(f) || !m.isLike(name) {
+		if !r.actsOn(f) || !isLike(key, name) {
 			continue
 		}
 		if err := checkKey(m, name, r.fields[f], name); err != nil {
@@ -146,10 +147,9 @@ func (r *ChatRequest) note(m *members) *Error {
 	return nil
 }
 
-// isLike reports whether the member's key is name in any case, as readers that
-// fold case would have it (encoding/json does: "MODEL", and "ſtream" too).
-func (m *members) isLike(name string) bool {
-	key := m.name()
+// isLike reports whether a key is name in any case, as readers that fold case
+// would have it (encoding/json does: "MODEL", and "ſtream" too).
+func isLike(key []byte, name string) bool {
 	return len(key) >= len(name) && bytes.EqualFold(key, []byte(name))
 }
 
@@ -205,7 +205,7 @@ func (r *ChatRequest) checkStream() *Error {
 	}
 	for m := membersOf(r.body, r.fields[fieldStreamOptions].value.start); m.next(); {
 		r.options = true
-		if !m.isLike(includeUsage) {
+		if !isLike(m.name(), includeUsage) {
 			continue
 		}
 		const param = "stream_options." + includeUsage

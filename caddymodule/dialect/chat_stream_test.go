@@ -69,7 +69,7 @@ var streamCases = []struct {
 		want: sse(`{ "x":1e3,"timings":{"a":0.10,"b":12345678901234567890},"model" : "pub","x":[ ],"choices":[{"delta":{"reasoning_content":"\u00e9\/"},"finish_reason":"stop"}] }`, done),
 	},
 	{name: "text that looks like a stream", in: sse(`{"choices":[{"delta":{"content":"data: [DONE]\n\nevent: error\n\n"}}]}`, stop), want: sse(`{"choices":[{"delta":{"content":"data: [DONE]\n\nevent: error\n\n"}}]}`, stopPub, done)},
-	{name: "text that is a lone BOM", in: sse(`{"choices":[{"delta":{"content":"` + "\ufeff" + `"}}]}`, stop), want: sse(`{"choices":[{"delta":{"content":"`+"\ufeff"+`"}}]}`, stopPub, done)},
+	{name: "text that is a lone BOM", in: sse(`{"choices":[{"delta":{"content":"`+"\ufeff"+`"}}]}`, stop), want: sse(`{"choices":[{"delta":{"content":"`+"\ufeff"+`"}}]}`, stopPub, done)},
 
 	// error:null, which the Go SDK takes for a failure
 	{name: "error null at the start", in: sse(`{"error":null,"choices":[],"a":1}`, stop), want: sse(`{"choices":[],"a":1}`, stopPub, done)},

@@ -29,6 +29,8 @@ func TestErrorTable(t *testing.T) {
 		{UnsupportedEncoding(), 415, 415, "invalid_request_error", "unsupported_content_encoding", "", "invalid_request_error", ""},
 		{BodyTooLarge(32 << 20), 413, 413, "invalid_request_error", "request_too_large", "", "request_too_large", ""},
 		{UpstreamTooLarge("m"), 413, 413, "invalid_request_error", "request_too_large", "", "request_too_large", ""},
+		{BodyTooLarge(1000), 413, 413, "invalid_request_error", "request_too_large", "", "request_too_large", ""},
+		{AnswerTooLarge("m", 1<<20), 502, 502, "server_error", "upstream_error", "", "api_error", "X-Should-Retry: false"},
 		{Offline("m"), 503, 503, "server_error", "deployment_offline", "", "overloaded_error", "Retry-After: 5"},
 		{Overloaded("full"), 503, 529, "server_error", "overloaded", "", "overloaded_error", "Retry-After: 5"},
 		{NoRoute("m", "x"), 502, 502, "server_error", "upstream_unreachable", "", "api_error", "X-Should-Retry: false"},

@@ -44,11 +44,7 @@ func UnknownModel(model string) *Error {
 
 // BodyTooLarge is the answer to a request body of more than limit bytes.
 func BodyTooLarge(limit int64) *Error {
-	size := fmt.Sprintf("%d bytes", limit)
-	if limit >= 1<<20 && limit%(1<<20) == 0 {
-		size = fmt.Sprintf("%d MiB", limit>>20)
-	}
-	return &Error{Kind: KindTooLarge, Message: "The request body is larger than this gateway takes (" + size + ", compressed or not). Send less, or have the gateway's max_body raised."}
+	return &Error{Kind: KindTooLarge, Message: "The request body is larger than this gateway takes (" + byteSize(limit) + ", compressed or not). Send less, or have the gateway's max_body raised."}
 }
 
 // UnsupportedEncoding is the answer to a Content-Encoding that the gateway
@@ -121,6 +117,15 @@ func UpstreamTooLarge(model string) *Error {
 	}
 }
 
+// AnswerTooLarge is the answer when the model server's answer, which is no
+// stream, has more than limit bytes.
+func AnswerTooLarge(model string, limit int64) *Error {
+	return &Error{
+		Kind: KindUpstream, NoRetry: true,
+		Message: fmt.Sprintf("The answer of the model server of `%s` is larger than this gateway takes in one piece (%s). Ask for less at a time, or for a stream.", show(model), byteSize(limit)),
+	}
+}
+
 // UpstreamTimeout is the answer when the model server took too long.
 func UpstreamTimeout(model string) *Error {
 	return &Error{
@@ -146,6 +151,15 @@ func StreamBroken() *Error {
 // invalid is a 400 about a field of the request.
 func invalid(param, code, format string, args ...any) *Error {
 	return &Error{Kind: KindInvalidRequest, Param: param, Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// byteSize shows a number of bytes.
+func byteSize(n int64) string {
+	const mebi = 1 << 20
+	if n >= mebi && n%mebi == 0 {
+		return fmt.Sprintf("%d MiB", n/mebi)
+	}
+	return fmt.Sprintf("%d bytes", n)
 }
 
 // show cuts a name that a client chose to what fits into a message.

@@ -215,6 +215,7 @@ func (s *scanner) digits(i int) int {
 func (s *scanner) str(i int) int {
 	data := s.data
 	for i++; ; {
+		// Four words at a time first: they do not wait for each other.
 		for i+32 <= len(data) {
 			block := data[i : i+32]
 			if special(binary.LittleEndian.Uint64(block))|special(binary.LittleEndian.Uint64(block[8:]))|
