@@ -41,6 +41,9 @@ func TestErrorTable(t *testing.T) {
 		{StreamBroken(), 502, 502, "server_error", "upstream_error", "", "api_error", ""},
 		{Internal("oops"), 500, 500, "server_error", "internal_error", "", "api_error", ""},
 	} {
+		if tt.err.Error() != tt.err.Message {
+			t.Errorf("error text %q", tt.err.Error())
+		}
 		if got := tt.err.HTTPStatus(Chat); got != tt.status {
 			t.Errorf("%v: status %d", tt.err, got)
 		}
