@@ -79,6 +79,7 @@ func (g *Gateway) Configure(t testing.TB, o Options) {
 	}
 }
 %s {
+	bind 127.0.0.1
 	log
 	model_gateway {
 		%s
