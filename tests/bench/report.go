@@ -142,7 +142,7 @@ func (r *results) writeLoads(w io.Writer) {
 				if s == direct || s == other {
 					return ""
 				}
-				return figure(middle(pairwise(rate, r.loads(other, n, rateOf), ratio)), 2)
+				return ranged(spreadOf(pairwise(rate, r.loads(other, n, rateOf), ratio)), 2)
 			}
 			cpu := ""
 			if s != direct {
