@@ -70,7 +70,7 @@ type Hub struct {
 	transport *quic.Transport
 	listener  *quic.Listener
 	pin       string
-	accepting sync.WaitGroup // accept loop and unfinished hellos
+	running   sync.WaitGroup // the accept loop, and one for each connection
 }
 
 // arrival wakes those who wait for one connector.

@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -61,7 +62,7 @@ func (h *Hub) Listen(conn net.PacketConn, s Secrets) error {
 		return fmt.Errorf("starting tunnel listener: %w", err)
 	}
 	h.conn, h.transport, h.listener, h.pin = conn, transport, listener, pin
-	h.accepting.Go(func() { h.accept(listener) })
+	h.running.Go(func() { h.accept(listener) })
 	return nil
 }
 
@@ -73,7 +74,7 @@ func (h *Hub) accept(l *quic.Listener) {
 		if err != nil {
 			return // closed
 		}
-		go h.serve(conn)
+		h.running.Go(func() { h.serve(conn) })
 	}
 }
 
@@ -128,13 +129,10 @@ func (h *Hub) closeListener() error {
 		return nil
 	}
 	_ = h.listener.Close()
-	h.accepting.Wait()
-	if err := h.transport.Close(); err != nil {
-		_ = h.conn.Close()
-		return fmt.Errorf("closing tunnel transport: %w", err)
+	transportErr := h.transport.Close()
+	if err := errors.Join(transportErr, h.conn.Close()); err != nil {
+		return fmt.Errorf("closing tunnel listener: %w", err)
 	}
-	if err := h.conn.Close(); err != nil {
-		return fmt.Errorf("closing tunnel socket: %w", err)
-	}
+	h.running.Wait()
 	return nil
 }
