@@ -49,7 +49,7 @@ func ReplayAsStream(body []byte) ([]byte, *Error) {
 	}
 	a := readWhole(body)
 	if a.choices.end == 0 || body[a.choices.start] != '[' {
-		return nil, &Error{Kind: KindUpstream, Message: "The model server's answer holds no choices."}
+		return nil, noChoices()
 	}
 	b := make([]byte, 0, len(body)+1024)
 	for list := membersOf(body, a.choices.start); list.next(); {

@@ -188,7 +188,7 @@ func (s *ChatStream) readChoice(data []byte, i int) {
 	case len(reason) == 0:
 		c.empty = true
 	case string(reason) == "error" || string(reason) == "abort":
-		s.abort(&Error{Kind: KindUpstream, Message: "The model server gave up the answer (finish_reason " + string(reason) + "). Try again."})
+		s.abort(gaveUp(string(reason)))
 	default:
 		c.finished = true
 	}

@@ -236,17 +236,3 @@ func notAnObject(m *members) *Error {
 	}
 	return invalid("", "invalid_type", "The request body must be a JSON object, not %s.", typeName(m.data[i:]))
 }
-
-// missing is the answer to a body without a field that must be there.
-func missing(param string) *Error {
-	message := "Missing required parameter: " + param + "."
-	if param == "model" {
-		message += " GET /v1/models lists the models that this key may use."
-	}
-	return invalid(param, "missing_required_parameter", "%s", message)
-}
-
-// wrongType is the answer to a field whose value has the wrong type.
-func wrongType(param, want string, raw []byte) *Error {
-	return invalid(param, "invalid_type", "Invalid type for %s: expected %s, got %s.", param, want, typeName(raw))
-}

@@ -130,7 +130,7 @@ func (s *ChatStream) clear() {
 // checkReader ends the stream if its events cannot be read on.
 func (s *ChatStream) checkReader() {
 	if err := s.reader.err; err != nil && !s.done {
-		s.abort(&Error{Kind: KindUpstream, NoRetry: true, Message: "The model server's stream cannot be read: " + err.Error() + "."})
+		s.abort(unreadableStream(err))
 	}
 }
 

@@ -153,6 +153,63 @@ func invalid(param, code, format string, args ...any) *Error {
 	return &Error{Kind: KindInvalidRequest, Param: param, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
+// wrongMethod is the answer to a path of ours with a method that it does not
+// take; allow is the ones it does.
+func wrongMethod(method, path, allow string) *Error {
+	return &Error{Kind: KindWrongMethod, Allow: allow, Message: show(path) + " does not take " + show(method) + "; use " + allow + "."}
+}
+
+// upgradeRequired answers a WebSocket handshake for responses: clients that
+// try one fall back to POST at once on 426, and on no other status.
+func upgradeRequired() *Error {
+	return &Error{Kind: KindUpgradeRequired, Message: "WebSocket is not supported here. Send POST /v1/responses."}
+}
+
+// unknownURL answers a path that is none of ours.
+func unknownURL(method, path string) *Error {
+	return &Error{Kind: KindUnknownURL, Message: "Unknown request URL: " + show(method) + " " + show(path) + ". Check the path; the API's base URL ends in /v1."}
+}
+
+// missing is the answer to a body without a field that must be there.
+func missing(param string) *Error {
+	message := "Missing required parameter: " + param + "."
+	if param == "model" {
+		message += " GET /v1/models lists the models that this key may use."
+	}
+	return invalid(param, "missing_required_parameter", "%s", message)
+}
+
+// wrongType is the answer to a field whose value has the wrong type.
+func wrongType(param, want string, raw []byte) *Error {
+	return invalid(param, "invalid_type", "Invalid type for %s: expected %s, got %s.", param, want, typeName(raw))
+}
+
+// garbled is the Error for an answer, or an event, that is no JSON object.
+func garbled(data []byte) *Error {
+	text := clean(string(data[:min(len(data), 4*maxMessage)]))
+	if text == "" {
+		return &Error{Kind: KindUpstream, Message: "The model server's answer is empty."}
+	}
+	return &Error{Kind: KindUpstream, Message: "The model server sent something that is no valid JSON object: " + text}
+}
+
+// noChoices is the answer when a whole answer that should be streamed holds
+// nothing to stream.
+func noChoices() *Error {
+	return &Error{Kind: KindUpstream, Message: "The model server's answer holds no choices."}
+}
+
+// gaveUp ends a stream whose upstream says, by its finish_reason, that it did
+// not finish.
+func gaveUp(reason string) *Error {
+	return &Error{Kind: KindUpstream, Message: "The model server gave up the answer (finish_reason " + reason + "). Try again."}
+}
+
+// unreadableStream ends a stream that cannot be cut into events any more.
+func unreadableStream(err error) *Error {
+	return &Error{Kind: KindUpstream, NoRetry: true, Message: "The model server's stream cannot be read: " + err.Error() + "."}
+}
+
 // byteSize shows a number of bytes.
 func byteSize(n int64) string {
 	const mebi = 1 << 20
