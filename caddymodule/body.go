@@ -40,7 +40,8 @@ func readBody(r *http.Request, limit int64) ([]byte, *dialect.Error) {
 	switch {
 	case err == nil:
 		return body, nil
-	case errors.Is(err, errTooLarge), errors.As(err, &maxBytes), errors.Is(err, zstd.ErrDecoderSizeExceeded):
+	case errors.Is(err, errTooLarge), errors.As(err, &maxBytes), errors.Is(err, zstd.ErrDecoderSizeExceeded),
+		errors.Is(err, zstd.ErrWindowSizeExceeded):
 		return nil, dialect.BodyTooLarge(limit)
 	default:
 		return nil, dialect.UnreadableBody()
@@ -56,11 +57,17 @@ func readGzip(r io.Reader, limit int64) ([]byte, error) {
 	return readAll(zr, -1, limit)
 }
 
+// zstdWindow is the window that every zstd decoder should support, in bytes
+// (RFC 8878 §3.1.1.1.2). Encoders that do not know a body's size ask for as
+// much, however small the body is.
+const zstdWindow = 8 << 20
+
 // readZstd reads a zstd body whose decoded size may be up to limit bytes. The
-// decoder runs on this goroutine and never holds more than the limit.
+// decoder runs on this goroutine and never holds more than the limit or one
+// window.
 func readZstd(r io.Reader, limit int64) ([]byte, error) {
 	zr, err := zstd.NewReader(&limitReader{r, limit},
-		zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(uint64(limit)))
+		zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(uint64(max(limit, zstdWindow))))
 	if err != nil {
 		return nil, err
 	}

@@ -228,7 +228,11 @@ func (c *completion) cause(s *dialect.ChatStream, err error) *dialect.Error {
 	if errors.Is(err, io.EOF) || s.Finished() {
 		return nil
 	}
-	return c.broken(err)
+	derr := c.broken(err)
+	if derr == nil || c.ctx.Err() != nil || !c.answer.committed() {
+		return derr
+	}
+	return dialect.StreamBroken() // the client has a part of the answer
 }
 
 // upstreamHeader is the header of the upstream's request. Nothing of the
