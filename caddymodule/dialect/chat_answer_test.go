@@ -126,7 +126,8 @@ func FuzzAnswer(f *testing.F) {
 		if replayErr == nil {
 			out, s := runStream(ChatStreamOptions{Model: "pub", IncludeUsage: true}, nil, stream)
 			checkClientStream(t, out, s, true)
-			if bytes.Count(stream, []byte("\n\n")) != strings.Count(out, "\n\n") && s.Err() == nil {
+			// It may see one more: a finish_reason that was missing.
+			if bytes.Count(stream, []byte("\n\n")) > strings.Count(out, "\n\n") && s.Err() == nil {
 				t.Fatalf("replayed %q, client sees %q", stream, out)
 			}
 		}
