@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"reflect"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -133,7 +134,7 @@ func TestAgentComesBack(t *testing.T) {
 	})
 	t.Run("after silence", func(t *testing.T) {
 		g := startGateway(t)
-		g.silent = true
+		g.set(func() { g.silent = true })
 		a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.pongTimeout = 100 * time.Millisecond })
 		first := g.session()
 		receive(t, first.conn.Context().Done(), "the end of the silent tunnel")
@@ -148,6 +149,9 @@ func TestAgentComesBack(t *testing.T) {
 	})
 }
 
+// lived is how long a tunnel was up, which a busy machine makes uncertain.
+var lived = regexp.MustCompile(` lived=\d+s`)
+
 // TestAgentEndings checks what is logged, and that none of these ends is
 // followed by a quick retry.
 func TestAgentEndings(t *testing.T) {
@@ -158,8 +162,10 @@ func TestAgentEndings(t *testing.T) {
 		want  string
 	}{
 		{
-			name:  "denied",
-			setup: func(g *fakeGateway) { g.deny = &link.Deny{Code: link.DenyCredentials, Message: "unknown connector"} },
+			name: "denied",
+			setup: func(g *fakeGateway) {
+				g.set(func() { g.deny = &link.Deny{Code: link.DenyCredentials, Message: "unknown connector"} })
+			},
 			want: `level=ERROR msg="cannot connect" reason="the gateway refused the connector: unknown connector (bad_credentials)" retry_in=22.5s ` +
 				"fix=\"create a new token with `caddy gateway connector create` and put it into tunnel_token\"",
 		},
@@ -169,11 +175,11 @@ func TestAgentEndings(t *testing.T) {
 		},
 		{
 			name: "removed", close: link.CloseRemoved,
-			want: `level=ERROR msg=disconnected reason="the gateway closed the tunnel: removed" retry_in=22.5s lived=0s fix="the connector was removed on the gateway;`,
+			want: `level=ERROR msg=disconnected reason="the gateway closed the tunnel: removed" retry_in=22.5s fix="the connector was removed on the gateway;`,
 		},
 		{
 			name: "replaced", close: link.CloseReplaced,
-			want: `level=ERROR msg=disconnected reason="the gateway closed the tunnel: replaced" retry_in=22.5s lived=0s fix="another connector runs with the same tunnel token;`,
+			want: `level=ERROR msg=disconnected reason="the gateway closed the tunnel: replaced" retry_in=22.5s fix="another connector runs with the same tunnel token;`,
 		},
 	}
 	for _, tt := range tests {
@@ -187,7 +193,7 @@ func TestAgentEndings(t *testing.T) {
 				g.session().close(tt.close)
 			}
 			want := strings.ReplaceAll(tt.want, "ADDRESS", g.token.Server)
-			eventually(t, "the log line "+want, func() bool { return strings.Contains(a.log.String(), want) })
+			eventually(t, "the log line "+want, func() bool { return strings.Contains(lived.ReplaceAllString(a.log.String(), ""), want) })
 			if got := g.count(); got > 1 {
 				t.Errorf("%d hellos", got)
 			}
@@ -197,7 +203,7 @@ func TestAgentEndings(t *testing.T) {
 
 func TestAgentIgnoresAMuteGatewayAtItsEnd(t *testing.T) {
 	g := startGateway(t)
-	g.mute = true
+	g.set(func() { g.mute = true })
 	a := startAgent(t, g, "http://127.0.0.1:1", nil)
 	eventually(t, "a hello", func() bool { return g.count() == 1 })
 	start := time.Now()
