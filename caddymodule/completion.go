@@ -38,16 +38,15 @@ const maxErrorAnswer = 64 << 10
 const linger = 5 * time.Second
 
 // serve reads the request, has the next handler fetch the answer, and renders
-// it. What it returns is still to be told to the client: a dialect error, or
-// an error of another handler for Caddy to handle.
-func (c *completion) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (*dialect.Error, error) {
+// it. The error that it returns is still to be told to the client.
+func (c *completion) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) *dialect.Error {
 	body, derr := readBody(r, c.MaxBody)
 	if derr != nil {
-		return derr, nil
+		return derr
 	}
 	ex := c.exchange
 	if c.chat, derr = dialect.ScanRequest(ex.Operation, body); derr != nil {
-		return derr, nil
+		return derr
 	}
 	ex.Model = c.chat.Model
 	if scope.CheckName(ex.Model) == nil { // else it can be anything, a prompt too
@@ -57,42 +56,44 @@ func (c *completion) serve(w http.ResponseWriter, r *http.Request, next caddyhtt
 	if c.chat.Stream {
 		c.answer.keepAlive(time.Duration(c.KeepAlive), dialect.ChatPing)
 	}
-	derr, err := c.fetch(w, r, next)
+	derr = c.fetch(w, r, next)
 	if derr != nil && derr.NeedsWhole {
 		ex.Upstream.Header, ex.Upstream.Body = upstreamHeader(r.Header, false), c.chat.WholeBody
-		derr, err = c.fetch(w, r, next)
+		derr = c.fetch(w, r, next)
 	}
-	return derr, err
+	return derr
 }
 
 // fetch has the next handler get the upstream's answer, and renders it.
-func (c *completion) fetch(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (*dialect.Error, error) {
+func (c *completion) fetch(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) *dialect.Error {
 	ex := c.exchange
 	if err := next.ServeHTTP(w, r); err != nil {
 		return c.failed(err)
 	}
 	if ex.Response == nil {
-		return dialect.Internal("no model_route follows model_dialect in this route of the gateway's configuration"), nil
+		return dialect.Internal("no model_route follows model_dialect in this route of the gateway's configuration")
 	}
 	defer ex.Response.Body.Close()
-	return c.render(ex.Response), nil
+	return c.render(ex.Response)
 }
 
-// failed says what the client is told of an error of the next handler. An
-// error of a handler that is not ours is Caddy's to handle, unless the stream
-// has begun.
-func (c *completion) failed(err error) (*dialect.Error, error) {
+// failed says what the client is told of an error of the next handler. Errors
+// of handlers that are not ours are rendered too: Caddy's own error handling
+// knows no dialect, and logs the request with its headers.
+func (c *completion) failed(err error) *dialect.Error {
 	var derr *dialect.Error
 	var foreign caddyhttp.HandlerError
 	switch {
 	case errors.As(err, &derr):
-		return derr, nil
+		return derr
 	case c.ctx.Err() != nil:
-		return c.broken(err), nil
-	case errors.As(err, &foreign) && !c.answer.committed():
-		return nil, err
+		return c.broken(err)
+	case errors.As(err, &foreign) && foreign.StatusCode == http.StatusTooManyRequests:
+		return dialect.RateLimited()
+	case errors.As(err, &foreign) && foreign.StatusCode == http.StatusServiceUnavailable:
+		return dialect.Overloaded("The gateway takes no more requests now. Try again later.")
 	default:
-		return c.app.internal("finding the way of a request", err), nil
+		return c.app.internal("finding the way of a request", err)
 	}
 }
 
@@ -158,7 +159,7 @@ func (c *completion) readWhole(response *http.Response) ([]byte, *dialect.Error)
 	body, err := readAll(response.Body, response.ContentLength, maxAnswer)
 	switch {
 	case errors.Is(err, errTooLarge):
-		return nil, dialect.UpstreamTooLarge(c.exchange.Deployment)
+		return nil, dialect.AnswerTooLarge(c.exchange.Deployment, maxAnswer)
 	case err != nil:
 		return nil, c.broken(err)
 	case body == nil:
@@ -187,7 +188,7 @@ var copyBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 // stream sends an event stream on as it comes: each read of the upstream's
 // body is at most one write, flushed at once.
 func (c *completion) stream(body io.ReadCloser) *dialect.Error {
-	s := dialect.NewChatStream(dialect.ChatStreamOptions{Model: c.exchange.Model, IncludeUsage: c.chat.IncludeUsage})
+	s := dialect.NewChatStream(dialect.ChatStreamOptions{Model: c.exchange.Model, IncludeUsage: c.chat.IncludeUsage, Choices: c.chat.Choices})
 	buf := copyBuffers.Get().(*[32 << 10]byte)
 	defer copyBuffers.Put(buf)
 	var last *time.Timer

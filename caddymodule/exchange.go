@@ -36,6 +36,8 @@ type exchange struct {
 	Response   *http.Response // the upstream's answer; its body is the reader's to close
 
 	running   bool // counted as in flight
+	ownEntry  bool        // its access-log entry is ours to write (accesslog.go)
+	notes     []zap.Field // what such an entry says beyond Caddy's own fields
 	logFields *caddyhttp.ExtraLogFields
 	replacer  *caddy.Replacer
 }
@@ -80,8 +82,12 @@ func (ex *exchange) inContext(ctx context.Context) context.Context {
 // note adds a field to the access log and sets the placeholder
 // {http.model_gateway.<name>}.
 func (ex *exchange) note(name, value string) {
+	field := zap.String(name, value)
+	if ex.ownEntry {
+		ex.notes = append(ex.notes, field)
+	}
 	if ex.logFields != nil {
-		ex.logFields.Set(zap.String(name, value))
+		ex.logFields.Set(field)
 	}
 	if ex.replacer != nil {
 		ex.replacer.Set("http.model_gateway."+name, value)

@@ -140,6 +140,12 @@ func Overloaded(message string) *Error {
 	return &Error{Kind: KindOverloaded, RetryAfter: 5, Message: message}
 }
 
+// RateLimited is the answer when a rate limit of the gateway's operator is
+// reached.
+func RateLimited() *Error {
+	return &Error{Kind: KindRateLimit, Message: "Too many requests to this gateway. Wait before you send the next one."}
+}
+
 // StreamBroken ends a stream whose upstream broke off before it was finished.
 func StreamBroken() *Error {
 	return &Error{
