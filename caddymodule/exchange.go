@@ -35,7 +35,7 @@ type exchange struct {
 	Connector  string         // id of the connector that was chosen
 	Response   *http.Response // the upstream's answer; its body is the reader's to close
 
-	running   bool // counted as in flight
+	running   bool        // counted as in flight
 	ownEntry  bool        // its access-log entry is ours to write (accesslog.go)
 	notes     []zap.Field // what such an entry says beyond Caddy's own fields
 	logFields *caddyhttp.ExtraLogFields
