@@ -243,7 +243,8 @@ func (r *roaming) ReadFrom(p []byte) (int, net.Addr, error) {
 }
 
 func (r *roaming) WriteTo(p []byte, addr net.Addr) (int, error) { return r.current().WriteTo(p, addr) }
-func (r *roaming) SetReadDeadline(t time.Time) error            { return r.current().SetReadDeadline(t) }
+
+func (r *roaming) SetReadDeadline(t time.Time) error { return r.current().SetReadDeadline(t) }
 
 func (r *roaming) Close() error {
 	r.mu.Lock()
