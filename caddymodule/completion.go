@@ -202,6 +202,9 @@ func (c *completion) stream(body io.ReadCloser) *dialect.Error {
 			return derr
 		}
 		if s.Done() {
+			if s.Err() == nil {
+				drain(body)
+			}
 			return nil
 		}
 		if last == nil && s.Finished() {
@@ -209,6 +212,16 @@ func (c *completion) stream(body io.ReadCloser) *dialect.Error {
 			defer last.Stop()
 		}
 	}
+}
+
+// drain reads the end of a body whose stream is done. An upstream's connection
+// can be used again only if its answer was read to the end, which comes right
+// behind the [DONE], or else is not waited for.
+func drain(body io.ReadCloser) {
+	const wait = 50 * time.Millisecond
+	timer := time.AfterFunc(wait, func() { body.Close() })
+	defer timer.Stop()
+	_, _ = io.Copy(io.Discard, body) // an error means that there is no end: the body is closed all the same
 }
 
 // forward sends events to the client and reports whether it is gone. An error
