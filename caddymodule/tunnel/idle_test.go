@@ -56,7 +56,7 @@ func residentKB() int {
 // TestIdleTunnelsAreSmall: 3 or 4 goroutines and about 66 KB each, after a hello
 // and a ping. Nearly all of it is QUIC's.
 func TestIdleTunnelsAreSmall(t *testing.T) {
-	const tunnels = 300
+	const tunnels = 200
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childVariable+"=1")
 	cmd.Stderr = os.Stderr

@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/quic-go/quic-go"
-	"golang.org/x/time/rate"
 
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -24,12 +23,7 @@ type Secrets struct {
 	Token []byte
 }
 
-const (
-	connectionIDBytes = 8
-	// handshakesPerSecond is how many may come before each has to prove its
-	// address first, which costs a round trip.
-	handshakesPerSecond = 200
-)
+const connectionIDBytes = 8
 
 // Listen starts to accept connectors on conn and returns. The hub owns conn
 // from then on. For full speed it must be the *net.UDPConn itself: a wrapped
@@ -43,13 +37,12 @@ func (h *Hub) Listen(conn net.PacketConn, s Secrets) error {
 		return fmt.Errorf("starting tunnel listener: reset and token keys have %d and %d bytes, not 32", len(s.Reset), len(s.Token))
 	}
 	reset, token := quic.StatelessResetKey(s.Reset), quic.TokenGeneratorKey(s.Token)
-	handshakes := rate.NewLimiter(handshakesPerSecond, handshakesPerSecond)
 	transport := &quic.Transport{
 		Conn:                conn,
 		ConnectionIDLength:  connectionIDBytes,
 		StatelessResetKey:   &reset,
 		TokenGeneratorKey:   &token,
-		VerifySourceAddress: func(net.Addr) bool { return !handshakes.Allow() },
+		VerifySourceAddress: h.verify,
 		ConnContext:         h.admit,
 	}
 	h.mu.Lock()

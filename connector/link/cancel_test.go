@@ -13,7 +13,7 @@ import (
 
 // soon is the most that a cancel may take to be noticed; generous, since tests
 // share their machine. It takes about a millisecond.
-const soon = 500 * time.Millisecond
+const soon = time.Second
 
 // waiting is a handler that writes what it is told and then waits for the end
 // of its context.
