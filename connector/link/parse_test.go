@@ -172,6 +172,43 @@ func TestMalformedRequests(t *testing.T) {
 	}
 }
 
+// perRead is a stream whose reads return one piece each.
+type perRead struct{ pieces []string }
+
+func (r *perRead) Read(p []byte) (int, error) {
+	if len(r.pieces) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, r.pieces[0])
+	if r.pieces[0] = r.pieces[0][n:]; r.pieces[0] == "" {
+		r.pieces = r.pieces[1:]
+	}
+	return n, nil
+}
+
+// TestEventsAreNotSplit: what arrives in one piece is read in one piece.
+func TestEventsAreNotSplit(t *testing.T) {
+	const events, size = 1000, 200
+	pieces := []string{chunked}
+	for range events {
+		pieces = append(pieces, "c8\r\n"+strings.Repeat("e", size)+"\r\n")
+	}
+	pieces = append(pieces, "0\r\n\r\n")
+	a, err := RoundTrip(t.Context(), &fakeStream{Reader: &perRead{pieces}}, post(""), RoundTripOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 4096)
+	for i := range events {
+		if n, err := a.Body.Read(buf); n != size || err != nil {
+			t.Fatalf("event %d: read %d bytes, %v", i, n, err)
+		}
+	}
+	if n, err := a.Body.Read(buf); n != 0 || err != io.EOF {
+		t.Fatalf("end: %d, %v", n, err)
+	}
+}
+
 // FuzzReadResponse: what is read is what net/http reads, and nothing is read
 // that net/http would not.
 func FuzzReadResponse(f *testing.F) {
