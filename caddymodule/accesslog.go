@@ -16,10 +16,12 @@ import (
 // keyHeader is the header of a key that is no Authorization.
 const keyHeader = "X-Api-Key"
 
-// accessLog writes the access-log entries of requests that carry a key in
-// X-Api-Key. Caddy hides Authorization and cookies in its entries, but not this
-// header, and it takes its copy of the request before any handler runs; so its
-// entry is called off, and one is written that differs only in the header.
+// accessLog adds what an exchange knows to the access log, if there is one.
+//
+// It writes the whole entry of a request that carries its key in X-Api-Key.
+// Caddy hides Authorization and cookies in its entries, but not this header,
+// and it takes its copy of the request before any handler runs; so its entry
+// is called off, and one is written that differs only in the header.
 type accessLog struct {
 	logger *zap.Logger // as Caddy's own: http.log.access
 }
@@ -29,20 +31,18 @@ func newAccessLog(ctx caddy.Context) accessLog {
 	return accessLog{ctx.Logger(new(caddyhttp.App)).Named("log.access")}
 }
 
-// begin takes over the entry of a request, if it must be; the caller serves
-// the request with what it gets, and calls end after it.
+// begin is called before a request is served; the request is to be served with
+// the writer that it returns, and end called after it.
 func (l accessLog) begin(w http.ResponseWriter, r *http.Request, ex *exchange) (_ http.ResponseWriter, end func()) {
-	nothing := func() {}
-	if r.Header[keyHeader] == nil {
-		return w, nothing
-	}
 	server, ok := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	if !ok || server.Logs == nil {
+		return w, func() {}
+	}
 	skip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.LogSkipVar).(bool)
-	if !ok || server.Logs == nil || skip {
-		return w, nothing
+	if r.Header[keyHeader] == nil || skip {
+		return w, func() { addLogFields(r, ex) }
 	}
 	caddyhttp.SetVar(r.Context(), caddyhttp.LogSkipVar, true)
-	ex.ownEntry = true
 	shown := *r
 	shown.Header = r.Header.Clone()
 	shown.Header[keyHeader] = []string{"REDACTED"}
@@ -56,6 +56,17 @@ func (l accessLog) begin(w http.ResponseWriter, r *http.Request, ex *exchange) (
 		for _, name := range loggerNames(server.Logs, r) {
 			entry.write(l.named(name), ex)
 		}
+	}
+}
+
+// addLogFields adds the exchange's fields to Caddy's entry.
+func addLogFields(r *http.Request, ex *exchange) {
+	extra, ok := r.Context().Value(caddyhttp.ExtraLogFieldsCtxKey).(*caddyhttp.ExtraLogFields)
+	if !ok {
+		return
+	}
+	for _, field := range ex.logFields() {
+		extra.Set(field)
 	}
 }
 
@@ -99,7 +110,7 @@ func (e *accessEntry) write(logger *zap.Logger, ex *exchange) {
 		zap.Object("resp_headers", caddyhttp.LoggableHTTPHeader{
 			Header: e.recorder.Header(), ShouldLogCredentials: e.request.ShouldLogCredentials,
 		}),
-	}, ex.notes...)...)
+	}, ex.logFields()...)...)
 }
 
 // loggerNames are the loggers that Caddy would send a request's entry to; none

@@ -52,7 +52,7 @@ var errKeyRevoked = errors.New("the key was revoked")
 
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
 func (a *Auth) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	ex := newExchange(r)
+	ex := newExchange()
 	w, end := a.access.begin(w, r, ex)
 	defer end()
 	h := w.Header()
@@ -71,12 +71,7 @@ func (a *Auth) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.
 		newAnswer(w).fail(dialect.OfPath(r.URL.Path, r.Header), ex.RequestID, dialect.InvalidKey(reason))
 		return nil
 	}
-	record := key.Key()
-	ex.Key, ex.Account = key, record.Account
-	ex.note("key_id", record.ID)
-	if ex.replacer != nil {
-		ex.replacer.Set("http.auth.user.id", record.ID)
-	}
+	ex.Key, ex.Account = key, key.Account()
 	st.Touch(key)
 
 	ctx, cancel := context.WithCancelCause(r.Context())

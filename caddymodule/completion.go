@@ -12,7 +12,6 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
-	"github.com/postern-dev/postern/caddymodule/scope"
 )
 
 // completion is one request that the upstream answers: chat completions,
@@ -49,9 +48,6 @@ func (c *completion) serve(w http.ResponseWriter, r *http.Request, next caddyhtt
 		return derr
 	}
 	ex.Model = c.chat.Model
-	if scope.CheckName(ex.Model) == nil { // else it can be anything, a prompt too
-		ex.note("model", ex.Model)
-	}
 	ex.Upstream = request{Path: ex.Operation.UpstreamPath(), Header: upstreamHeader(r.Header, c.chat.Stream), Body: c.chat.Body}
 	if c.chat.Stream {
 		c.answer.keepAlive(time.Duration(c.KeepAlive), dialect.ChatPing)
@@ -162,8 +158,6 @@ func (c *completion) readWhole(response *http.Response) ([]byte, *dialect.Error)
 		return nil, dialect.AnswerTooLarge(c.exchange.Deployment, maxAnswer)
 	case err != nil:
 		return nil, c.broken(err)
-	case body == nil:
-		body = []byte{}
 	}
 	return body, nil
 }

@@ -66,7 +66,6 @@ func (d *Dialect) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	a := newAnswer(w)
 	operation, derr := dialect.Lookup(r.Method, r.URL.EscapedPath(), r.Header)
 	ex.Operation = operation
-	ex.note("dialect", string(operation.Dialect))
 	defer func() { ex.observe(a.end()) }()
 	switch {
 	case derr != nil:
