@@ -96,7 +96,7 @@ func TestDeny(t *testing.T) {
 			test.change(&h)
 			c, err := g.dial(t, listenLoopback(t), h, echo)
 			var deny link.Deny
-			if !errors.As(err, &deny) || deny.Code != test.code || deny.Retry != test.retry || deny.Message == "" {
+			if !errors.As(err, &deny) || deny.Code != test.code || deny.Retry != test.retry || !strings.Contains(err.Error(), deny.Message) {
 				t.Fatalf("hello was answered with %#v", err)
 			}
 			if code := c.ended(t); code != link.CloseDenied {
@@ -322,4 +322,7 @@ func TestListenErrors(t *testing.T) {
 	}
 	g := newGateway(t, Options{})
 	wantError(t, g.Listen(conn, good), ErrClosed)
+	if g.Addr().String() != g.addr.String() || NewHub(Options{}).Addr() != nil {
+		t.Errorf("address %v", g.Addr())
+	}
 }
