@@ -45,7 +45,7 @@ func TestPayloadReadsEverySize(t *testing.T) {
 				t.Fatalf("%d bytes, announced %d: %v", size, length, err)
 			}
 			first, second := p.open(), p.open()
-			for _, reader := range []*payloadReader{first, second} {
+			for _, reader := range []io.ReadCloser{first, second} {
 				if got, err := io.ReadAll(reader); err != nil || !bytes.Equal(got, want) {
 					t.Errorf("%d bytes, announced %d: read %d, %v", size, length, len(got), err)
 				}
@@ -72,7 +72,7 @@ func TestPayloadIsNotReusedWhileRead(t *testing.T) {
 	var wg sync.WaitGroup
 	for worker := range 4 {
 		wg.Go(func() {
-			fill := strings.Repeat(string(rune('a'+worker)), 10_000)
+			fill := strings.Repeat(string(rune('a'+worker)), small+1)
 			for range 300 {
 				p, err := readPayload(&pool, strings.NewReader(fill), int64(len(fill)))
 				if err != nil {
