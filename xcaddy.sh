@@ -16,6 +16,18 @@ caddy_version=v2.11.9 # as in go.mod
 
 step() { echo "--- $*" >&2; }
 
+# quietly COMMAND...: shows what a command prints only if it fails.
+quietly() {
+	local log
+	log=$(mktemp)
+	if ! "$@" >"$log" 2>&1; then
+		cat "$log" >&2
+		rm -f "$log"
+		exit 1
+	fi
+	rm -f "$log"
+}
+
 # changed FILE: whether a source file is newer than the built FILE.
 changed() {
 	[ -x "$1" ] || return 0
@@ -28,7 +40,7 @@ changed() {
 # an old date.
 build_caddy() {
 	step "building bin/caddy"
-	go tool xcaddy build "$caddy_version" --with github.com/postern-dev/postern@v0.0.0=. --output bin/caddy.new
+	quietly go tool xcaddy build "$caddy_version" --with github.com/postern-dev/postern@v0.0.0=. --output bin/caddy.new
 	touch bin/caddy.new
 	mv bin/caddy.new bin/caddy
 }
@@ -65,6 +77,7 @@ need() {
 lint() {
 	step "go vet"
 	go vet ./...
+	(cd tests/sdk/go && go vet ./...)
 	step "staticcheck"
 	go tool staticcheck ./...
 	step "gofumpt"

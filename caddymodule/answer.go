@@ -17,10 +17,10 @@ import (
 // which covers each Write and Flush; it must be, since a stalled client holds
 // a slot of the model and window of the tunnel.
 type answer struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
+	w http.ResponseWriter
 
 	mu       sync.Mutex
+	control  *http.ResponseController // nil before the first event
 	pings    *time.Timer
 	interval time.Duration // of silence between pings
 	ping     []byte
@@ -32,7 +32,7 @@ type answer struct {
 
 // newAnswer returns the answer to a request that came through w.
 func newAnswer(w http.ResponseWriter) *answer {
-	return &answer{w: w, control: http.NewResponseController(w)}
+	return &answer{w: w}
 }
 
 // keepAlive makes the answer a stream that never stays silent for longer than
@@ -97,6 +97,9 @@ func (a *answer) writeEvent(p []byte) {
 	if _, err := a.w.Write(p); err != nil {
 		a.err = err
 		return
+	}
+	if a.control == nil {
+		a.control = http.NewResponseController(a.w)
 	}
 	a.err = a.control.Flush()
 }

@@ -207,7 +207,7 @@ func (a *App) Manage() (*manage.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, version := caddy.Version()
+	version, _ := caddy.Version()
 	return manage.New(manage.Options{
 		Store: st, Tunnels: hub, Endpoint: a.endpoint, Version: version, Logger: a.logger,
 	}), nil

@@ -28,7 +28,8 @@ func init() {
 // `{http.auth.user.id}` | id of the key, not the key
 // `{http.model_gateway.key_id}` | the same
 type Auth struct {
-	app *App
+	app    *App
+	access accessLog
 }
 
 // CaddyModule returns the module's registration.
@@ -41,6 +42,7 @@ func (Auth) CaddyModule() caddy.ModuleInfo {
 
 // Provision finds the app.
 func (a *Auth) Provision(ctx caddy.Context) error {
+	a.access = newAccessLog(ctx)
 	return provisionApp(ctx, &a.app)
 }
 
@@ -50,7 +52,9 @@ var errKeyRevoked = errors.New("the key was revoked")
 
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
 func (a *Auth) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	ex := newExchange(r)
+	ex := newExchange()
+	w, end := a.access.begin(w, r, ex)
+	defer end()
 	h := w.Header()
 	h["X-Request-Id"] = []string{ex.RequestID} // OpenAI SDKs read this one,
 	h["Request-Id"] = h["X-Request-Id"]        // Anthropic SDKs that one
@@ -67,12 +71,7 @@ func (a *Auth) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.
 		newAnswer(w).fail(dialect.OfPath(r.URL.Path, r.Header), ex.RequestID, dialect.InvalidKey(reason))
 		return nil
 	}
-	record := key.Key()
-	ex.Key, ex.Account = key, record.Account
-	ex.note("key_id", record.ID)
-	if ex.replacer != nil {
-		ex.replacer.Set("http.auth.user.id", record.ID)
-	}
+	ex.Key, ex.Account = key, key.Account()
 	st.Touch(key)
 
 	ctx, cancel := context.WithCancelCause(r.Context())
@@ -86,7 +85,7 @@ func (a *Auth) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.
 func authenticate(st *store.Store, h http.Header) (key *store.LiveKey, reason string) {
 	secret := bearer(h.Get("Authorization"))
 	if secret == "" {
-		secret = h.Get("X-Api-Key")
+		secret = h.Get(keyHeader)
 	}
 	if secret == "" {
 		return nil, "missing"

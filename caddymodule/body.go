@@ -1,11 +1,11 @@
 package caddymodule
 
 import (
-	"bytes"
 	"compress/gzip"
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
@@ -40,7 +40,8 @@ func readBody(r *http.Request, limit int64) ([]byte, *dialect.Error) {
 	switch {
 	case err == nil:
 		return body, nil
-	case errors.Is(err, errTooLarge), errors.As(err, &maxBytes), errors.Is(err, zstd.ErrDecoderSizeExceeded):
+	case errors.Is(err, errTooLarge), errors.As(err, &maxBytes), errors.Is(err, zstd.ErrDecoderSizeExceeded),
+		errors.Is(err, zstd.ErrWindowSizeExceeded):
 		return nil, dialect.BodyTooLarge(limit)
 	default:
 		return nil, dialect.UnreadableBody()
@@ -56,11 +57,17 @@ func readGzip(r io.Reader, limit int64) ([]byte, error) {
 	return readAll(zr, -1, limit)
 }
 
+// zstdWindow is the window that every zstd decoder should support, in bytes
+// (RFC 8878 §3.1.1.1.2). Encoders that do not know a body's size ask for as
+// much, however small the body is.
+const zstdWindow = 8 << 20
+
 // readZstd reads a zstd body whose decoded size may be up to limit bytes. The
-// decoder runs on this goroutine and never holds more than the limit.
+// decoder runs on this goroutine and never holds more than the limit or one
+// window.
 func readZstd(r io.Reader, limit int64) ([]byte, error) {
 	zr, err := zstd.NewReader(&limitReader{r, limit},
-		zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(uint64(limit)))
+		zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(uint64(max(limit, zstdWindow))))
 	if err != nil {
 		return nil, err
 	}
@@ -72,19 +79,28 @@ func readZstd(r io.Reader, limit int64) ([]byte, error) {
 // in bytes, or -1. A declared size is believed only so far: the buffer grows
 // with what really arrives, so that headers alone cannot claim memory.
 func readAll(r io.Reader, size, limit int64) ([]byte, error) {
-	const believed = 1 << 20
-	var buf bytes.Buffer
-	if size > 0 {
-		// One byte more than expected: the read that finds the end then
-		// needs no larger buffer.
-		buf.Grow(int(min(size, believed)) + bytes.MinRead)
+	const believed, least = 1 << 20, 512
+	// One byte more than expected: the read that finds the end then needs no
+	// larger buffer.
+	body := make([]byte, 0, max(min(size, believed)+1, least))
+	for {
+		n, err := r.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		switch {
+		case int64(len(body)) > limit:
+			return nil, errTooLarge
+		case err == io.EOF:
+			return body, nil
+		case err != nil:
+			return nil, err
+		}
+		if len(body) == cap(body) {
+			body = slices.Grow(body, len(body))
+		}
 	}
-	_, err := buf.ReadFrom(&limitReader{r, limit})
-	return buf.Bytes(), err
 }
 
-// limitReader is an io.LimitedReader that tells the limit from the end: one
-// byte past the limit is errTooLarge.
+// limitReader passes at most left bytes on; more is errTooLarge.
 type limitReader struct {
 	r    io.Reader
 	left int64
@@ -92,9 +108,6 @@ type limitReader struct {
 
 // Read implements io.Reader.
 func (l *limitReader) Read(p []byte) (int, error) {
-	if int64(len(p)) > l.left+1 {
-		p = p[:l.left+1]
-	}
 	n, err := l.r.Read(p)
 	if l.left -= int64(n); l.left < 0 {
 		return 0, errTooLarge

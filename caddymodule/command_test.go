@@ -99,69 +99,72 @@ const (
 		`"connectors":{"total":2,"online":1},"deployments":{"total":3,"online":2},"keys":{"active":1,"revoked":4},"counters":{"connected":3,"replaced":1,"denied":2,"rejected":0,"requests":120,"failed":4}}`
 )
 
+// ok is one answer of 200.
+func ok(request, body string) map[string]adminAnswer {
+	return map[string]adminAnswer{request: {200, body}}
+}
+
+// commandTests are command lines, and what the gateway says to their requests.
+var commandTests = []struct {
+	name    string
+	args    string // separated by spaces
+	answers map[string]adminAnswer
+}{
+	{"help", "--help", nil},
+	{"help_key_create", "key create --help", nil},
+	{"help_deployment_set", "deployment set --help", nil},
+	{"help_up", "up --help", nil},
+	{"key_create", "key create --name laptop --scope *", map[string]adminAnswer{
+		"POST /model_gateway/keys": {201, createdKeyJSON}, "GET /model_gateway/status": {200, statusJSON},
+	}},
+	{"key_create_unknown_url", "key create --name laptop --account team", ok("POST /model_gateway/keys", createdKeyJSON)},
+	{"key_create_json", "key create --name laptop --json", ok("POST /model_gateway/keys", createdKeyJSON)},
+	{"key_create_no_name", "key create", nil},
+	{"key_list", "key list", ok("GET /model_gateway/keys", "["+keyJSON+","+revokedKeyJSON+"]")},
+	{"key_list_empty", "key list --account a&b", ok("GET /model_gateway/keys?account=a%26b", "[]")},
+	{"key_list_json", "key list --json", ok("GET /model_gateway/keys", "["+keyJSON+"]")},
+	{"key_revoke", "key revoke key_1", ok("DELETE /model_gateway/keys/key_1", keyJSON)},
+	{"key_revoke_unknown", "key revoke key_1", map[string]adminAnswer{
+		"DELETE /model_gateway/keys/key_1": {404, `{"error":"there is no key \"key_1\""}`},
+	}},
+	{"key_revoke_no_id", "key revoke", nil},
+	{"connector_create", "connector create --name home", ok("POST /model_gateway/connectors", `{"id":"con_1","name":"home","tunnel_token":"ptt_EXAMPLE"}`)},
+	{"connector_create_json", "connector create --name home --json", ok("POST /model_gateway/connectors", `{"id":"con_1","name":"home","tunnel_token":"ptt_EXAMPLE"}`)},
+	{"connector_create_taken", "connector create --name home", map[string]adminAnswer{
+		"POST /model_gateway/connectors": {409, `{"error":"the name \"home\" is taken"}`},
+	}},
+	{"connector_list", "connector list", ok("GET /model_gateway/connectors", "["+onlineJSON+","+offlineJSON+"]")},
+	{"connector_list_empty", "connector list", ok("GET /model_gateway/connectors", "[]")},
+	{"connector_list_hostile", "connector list", ok("GET /model_gateway/connectors", "["+hostileJSON+"]")},
+	{"connector_list_json", "connector list --json", ok("GET /model_gateway/connectors", "["+onlineJSON+","+offlineJSON+"]")},
+	{"connector_remove", "connector remove home", ok("DELETE /model_gateway/connectors/home", offlineJSON)},
+	{"deployment_set", "deployment set qwen3:8b --connector rack --model qwen3", ok("PUT /model_gateway/deployments/qwen3:8b", deploymentJSON)},
+	{"deployment_set_warning", "deployment set org/m --connector rack --upstream olama", ok("PUT /model_gateway/deployments/org%2Fm", warnedJSON)},
+	{"deployment_set_no_connector", "deployment set m", nil},
+	{"deployment_set_two_names", "deployment set a b --connector rack", nil},
+	{"deployment_list", "deployment list", ok("GET /model_gateway/deployments", "["+deploymentJSON+","+warnedJSON+"]")},
+	{"deployment_list_empty", "deployment list", ok("GET /model_gateway/deployments", "[]")},
+	{"deployment_list_json", "deployment list --json", ok("GET /model_gateway/deployments", "["+deploymentJSON+"]")},
+	{"deployment_remove", "deployment remove ..", ok("DELETE /model_gateway/deployments/%2E%2E", deploymentJSON)},
+	{"status", "status", ok("GET /model_gateway/status", statusJSON)},
+	{"status_json", "status --json", ok("GET /model_gateway/status", statusJSON)},
+	{"no_gateway_configured", "status", map[string]adminAnswer{
+		"GET /model_gateway/status": {503, `{"error":"the running configuration has no model gateway"}`},
+	}},
+	{"plain_caddy", "status", nil},
+	{"not_json", "status", ok("GET /model_gateway/status", "<html>")},
+	{"other_server", "status", map[string]adminAnswer{"GET /model_gateway/status": {502, "<html>"}}},
+	{"unknown_command", "frobnicate", nil},
+	{"unknown_subcommand", "key make --name x", nil},
+	{"unknown_group_flag", "--jsn", nil},
+	{"help_key", "key", nil},
+	{"unknown_flag", "key list --jsn", nil},
+}
+
 // TestCommandOutput runs command lines against a fake admin endpoint and
 // compares the requests they make, what they print and how they exit.
 func TestCommandOutput(t *testing.T) {
-	ok := func(request, body string) map[string]adminAnswer {
-		return map[string]adminAnswer{request: {200, body}}
-	}
-	status := adminAnswer{200, statusJSON}
-	tests := []struct {
-		name    string
-		args    string // separated by spaces
-		answers map[string]adminAnswer
-	}{
-		{"help", "--help", nil},
-		{"help_key_create", "key create --help", nil},
-		{"help_deployment_set", "deployment set --help", nil},
-		{"help_up", "up --help", nil},
-		{"key_create", "key create --name laptop --scope *", map[string]adminAnswer{
-			"POST /model_gateway/keys": {201, createdKeyJSON}, "GET /model_gateway/status": status,
-		}},
-		{"key_create_unknown_url", "key create --name laptop --account team", ok("POST /model_gateway/keys", createdKeyJSON)},
-		{"key_create_json", "key create --name laptop --json", ok("POST /model_gateway/keys", createdKeyJSON)},
-		{"key_create_no_name", "key create", nil},
-		{"key_list", "key list", ok("GET /model_gateway/keys", "["+keyJSON+","+revokedKeyJSON+"]")},
-		{"key_list_empty", "key list --account a&b", ok("GET /model_gateway/keys?account=a%26b", "[]")},
-		{"key_list_json", "key list --json", ok("GET /model_gateway/keys", "["+keyJSON+"]")},
-		{"key_revoke", "key revoke key_1", ok("DELETE /model_gateway/keys/key_1", keyJSON)},
-		{"key_revoke_unknown", "key revoke key_1", map[string]adminAnswer{
-			"DELETE /model_gateway/keys/key_1": {404, `{"error":"there is no key \"key_1\""}`},
-		}},
-		{"key_revoke_no_id", "key revoke", nil},
-		{"connector_create", "connector create --name home", ok("POST /model_gateway/connectors", `{"id":"con_1","name":"home","tunnel_token":"ptt_EXAMPLE"}`)},
-		{"connector_create_json", "connector create --name home --json", ok("POST /model_gateway/connectors", `{"id":"con_1","name":"home","tunnel_token":"ptt_EXAMPLE"}`)},
-		{"connector_create_taken", "connector create --name home", map[string]adminAnswer{
-			"POST /model_gateway/connectors": {409, `{"error":"the name \"home\" is taken"}`},
-		}},
-		{"connector_list", "connector list", ok("GET /model_gateway/connectors", "["+onlineJSON+","+offlineJSON+"]")},
-		{"connector_list_empty", "connector list", ok("GET /model_gateway/connectors", "[]")},
-		{"connector_list_hostile", "connector list", ok("GET /model_gateway/connectors", "["+hostileJSON+"]")},
-		{"connector_list_json", "connector list --json", ok("GET /model_gateway/connectors", "["+onlineJSON+","+offlineJSON+"]")},
-		{"connector_remove", "connector remove home", ok("DELETE /model_gateway/connectors/home", offlineJSON)},
-		{"deployment_set", "deployment set qwen3:8b --connector rack --model qwen3", ok("PUT /model_gateway/deployments/qwen3:8b", deploymentJSON)},
-		{"deployment_set_warning", "deployment set org/m --connector rack --upstream olama", ok("PUT /model_gateway/deployments/org%2Fm", warnedJSON)},
-		{"deployment_set_no_connector", "deployment set m", nil},
-		{"deployment_set_two_names", "deployment set a b --connector rack", nil},
-		{"deployment_list", "deployment list", ok("GET /model_gateway/deployments", "["+deploymentJSON+","+warnedJSON+"]")},
-		{"deployment_list_empty", "deployment list", ok("GET /model_gateway/deployments", "[]")},
-		{"deployment_list_json", "deployment list --json", ok("GET /model_gateway/deployments", "["+deploymentJSON+"]")},
-		{"deployment_remove", "deployment remove ..", ok("DELETE /model_gateway/deployments/%2E%2E", deploymentJSON)},
-		{"status", "status", ok("GET /model_gateway/status", statusJSON)},
-		{"status_json", "status --json", ok("GET /model_gateway/status", statusJSON)},
-		{"no_gateway_configured", "status", map[string]adminAnswer{
-			"GET /model_gateway/status": {503, `{"error":"the running configuration has no model gateway"}`},
-		}},
-		{"plain_caddy", "status", nil},
-		{"not_json", "status", ok("GET /model_gateway/status", "<html>")},
-		{"other_server", "status", map[string]adminAnswer{"GET /model_gateway/status": {502, "<html>"}}},
-		{"unknown_command", "frobnicate", nil},
-		{"unknown_subcommand", "key make --name x", nil},
-		{"unknown_group_flag", "--jsn", nil},
-		{"help_key", "key", nil},
-		{"unknown_flag", "key list --jsn", nil},
-	}
-	for _, tt := range tests {
+	for _, tt := range commandTests {
 		t.Run(tt.name, func(t *testing.T) {
 			admin := &fakeAdmin{answers: tt.answers}
 			server := httptest.NewServer(admin)

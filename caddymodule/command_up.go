@@ -35,35 +35,37 @@ the one of the last run.`,
 	cmd.Flags().String("connect", "", "Base URL of the model server (default: search this machine)")
 	cmd.Flags().String("listen", "", "Where the gateway serves HTTP, on loopback (default \""+defaultUpListen+"\")")
 	cmd.Flags().Bool("json", false, "Print what is running as JSON instead of text")
-	runs(cmd, func(cmd *cobra.Command, _ []string) error {
-		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-		defer stop()
-		u := &up{
-			connect: flagValue(cmd, "connect"), listen: flagValue(cmd, "listen"),
-			search: probeBases(), messages: cmd.ErrOrStderr(),
-		}
-		defer u.stop()
-		ready, err := u.start(ctx)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil // interrupted while starting
-			}
-			return err
-		}
-		if wantsJSON(cmd) {
-			err = printJSON(cmd.OutOrStdout(), ready)
-		} else {
-			ready.print(cmd.OutOrStdout())
-		}
-		if err != nil {
-			return err
-		}
-		err = u.wait(ctx)
-		stop() // from here on, a second Ctrl-C ends the process at once
-		fmt.Fprintln(cmd.ErrOrStderr(), "Stopping.")
-		return err
-	})
+	runs(cmd, runUp)
 	return cmd
+}
+
+// runUp is one run of `caddy gateway up`, until Ctrl-C.
+func runUp(cmd *cobra.Command, _ []string) error {
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	u := &up{
+		connect: flagValue(cmd, "connect"), listen: flagValue(cmd, "listen"),
+		search: probeBases(), messages: cmd.ErrOrStderr(),
+	}
+	defer u.stop()
+	ready, err := u.start(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil // interrupted while starting
+		}
+		return err
+	}
+	if wantsJSON(cmd) {
+		if err := printJSON(cmd.OutOrStdout(), ready); err != nil {
+			return err
+		}
+	} else {
+		ready.print(cmd.OutOrStdout())
+	}
+	err = u.wait(ctx)
+	stop() // from here on, a second Ctrl-C ends the process at once
+	fmt.Fprintln(cmd.ErrOrStderr(), "Stopping.")
+	return err
 }
 
 // upReady is what `caddy gateway up` prints once everything runs.

@@ -12,7 +12,6 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
-	"github.com/postern-dev/postern/caddymodule/scope"
 )
 
 // completion is one request that the upstream answers: chat completions,
@@ -38,61 +37,59 @@ const maxErrorAnswer = 64 << 10
 const linger = 5 * time.Second
 
 // serve reads the request, has the next handler fetch the answer, and renders
-// it. What it returns is still to be told to the client: a dialect error, or
-// an error of another handler for Caddy to handle.
-func (c *completion) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (*dialect.Error, error) {
+// it. The error that it returns is still to be told to the client.
+func (c *completion) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) *dialect.Error {
 	body, derr := readBody(r, c.MaxBody)
 	if derr != nil {
-		return derr, nil
+		return derr
 	}
 	ex := c.exchange
 	if c.chat, derr = dialect.ScanRequest(ex.Operation, body); derr != nil {
-		return derr, nil
+		return derr
 	}
 	ex.Model = c.chat.Model
-	if scope.CheckName(ex.Model) == nil { // else it can be anything, a prompt too
-		ex.note("model", ex.Model)
-	}
 	ex.Upstream = request{Path: ex.Operation.UpstreamPath(), Header: upstreamHeader(r.Header, c.chat.Stream), Body: c.chat.Body}
 	if c.chat.Stream {
 		c.answer.keepAlive(time.Duration(c.KeepAlive), dialect.ChatPing)
 	}
-	derr, err := c.fetch(w, r, next)
+	derr = c.fetch(w, r, next)
 	if derr != nil && derr.NeedsWhole {
 		ex.Upstream.Header, ex.Upstream.Body = upstreamHeader(r.Header, false), c.chat.WholeBody
-		derr, err = c.fetch(w, r, next)
+		derr = c.fetch(w, r, next)
 	}
-	return derr, err
+	return derr
 }
 
 // fetch has the next handler get the upstream's answer, and renders it.
-func (c *completion) fetch(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (*dialect.Error, error) {
+func (c *completion) fetch(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) *dialect.Error {
 	ex := c.exchange
 	if err := next.ServeHTTP(w, r); err != nil {
 		return c.failed(err)
 	}
 	if ex.Response == nil {
-		return dialect.Internal("no model_route follows model_dialect in this route of the gateway's configuration"), nil
+		return dialect.Internal("no model_route follows model_dialect in this route of the gateway's configuration")
 	}
 	defer ex.Response.Body.Close()
-	return c.render(ex.Response), nil
+	return c.render(ex.Response)
 }
 
-// failed says what the client is told of an error of the next handler. An
-// error of a handler that is not ours is Caddy's to handle, unless the stream
-// has begun.
-func (c *completion) failed(err error) (*dialect.Error, error) {
+// failed says what the client is told of an error of the next handler. Errors
+// of handlers that are not ours are rendered too: Caddy's own error handling
+// knows no dialect, and logs the request with its headers.
+func (c *completion) failed(err error) *dialect.Error {
 	var derr *dialect.Error
 	var foreign caddyhttp.HandlerError
 	switch {
 	case errors.As(err, &derr):
-		return derr, nil
+		return derr
 	case c.ctx.Err() != nil:
-		return c.broken(err), nil
-	case errors.As(err, &foreign) && !c.answer.committed():
-		return nil, err
+		return c.broken(err)
+	case errors.As(err, &foreign) && foreign.StatusCode == http.StatusTooManyRequests:
+		return dialect.RateLimited()
+	case errors.As(err, &foreign) && foreign.StatusCode == http.StatusServiceUnavailable:
+		return dialect.Overloaded("The gateway takes no more requests now. Try again later.")
 	default:
-		return c.app.internal("finding the way of a request", err), nil
+		return c.app.internal("finding the way of a request", err)
 	}
 }
 
@@ -158,11 +155,9 @@ func (c *completion) readWhole(response *http.Response) ([]byte, *dialect.Error)
 	body, err := readAll(response.Body, response.ContentLength, maxAnswer)
 	switch {
 	case errors.Is(err, errTooLarge):
-		return nil, dialect.UpstreamTooLarge(c.exchange.Deployment)
+		return nil, dialect.AnswerTooLarge(c.exchange.Deployment, maxAnswer)
 	case err != nil:
 		return nil, c.broken(err)
-	case body == nil:
-		body = []byte{}
 	}
 	return body, nil
 }
@@ -187,7 +182,7 @@ var copyBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 // stream sends an event stream on as it comes: each read of the upstream's
 // body is at most one write, flushed at once.
 func (c *completion) stream(body io.ReadCloser) *dialect.Error {
-	s := dialect.NewChatStream(dialect.ChatStreamOptions{Model: c.exchange.Model, IncludeUsage: c.chat.IncludeUsage})
+	s := dialect.NewChatStream(dialect.ChatStreamOptions{Model: c.exchange.Model, IncludeUsage: c.chat.IncludeUsage, Choices: c.chat.Choices})
 	buf := copyBuffers.Get().(*[32 << 10]byte)
 	defer copyBuffers.Put(buf)
 	var last *time.Timer
@@ -201,6 +196,9 @@ func (c *completion) stream(body io.ReadCloser) *dialect.Error {
 			return derr
 		}
 		if s.Done() {
+			if s.Err() == nil {
+				drain(body)
+			}
 			return nil
 		}
 		if last == nil && s.Finished() {
@@ -208,6 +206,16 @@ func (c *completion) stream(body io.ReadCloser) *dialect.Error {
 			defer last.Stop()
 		}
 	}
+}
+
+// drain reads the end of a body whose stream is done. An upstream's connection
+// can be used again only if its answer was read to the end, which comes right
+// behind the [DONE], or else is not waited for.
+func drain(body io.ReadCloser) {
+	const wait = 50 * time.Millisecond
+	timer := time.AfterFunc(wait, func() { body.Close() })
+	defer timer.Stop()
+	_, _ = io.Copy(io.Discard, body) // an error means that there is no end: the body is closed all the same
 }
 
 // forward sends events to the client and reports whether it is gone. An error
@@ -228,7 +236,11 @@ func (c *completion) cause(s *dialect.ChatStream, err error) *dialect.Error {
 	if errors.Is(err, io.EOF) || s.Finished() {
 		return nil
 	}
-	return c.broken(err)
+	derr := c.broken(err)
+	if derr == nil || c.ctx.Err() != nil || !c.answer.committed() {
+		return derr
+	}
+	return dialect.StreamBroken() // the client has a part of the answer
 }
 
 // upstreamHeader is the header of the upstream's request. Nothing of the

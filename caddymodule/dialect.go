@@ -66,7 +66,6 @@ func (d *Dialect) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	a := newAnswer(w)
 	operation, derr := dialect.Lookup(r.Method, r.URL.EscapedPath(), r.Header)
 	ex.Operation = operation
-	ex.note("dialect", string(operation.Dialect))
 	defer func() { ex.observe(a.end()) }()
 	switch {
 	case derr != nil:
@@ -76,12 +75,12 @@ func (d *Dialect) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		derr = d.getModel(a, ex)
 	default:
 		c := completion{Dialect: d, exchange: ex, answer: a, ctx: r.Context()}
-		derr, err = c.serve(w, r, next)
+		derr = c.serve(w, r, next)
 	}
 	if derr != nil {
 		a.fail(operation.Dialect, ex.RequestID, derr)
 	}
-	return err
+	return nil
 }
 
 // listModels answers with the deployments that the key's scope allows.

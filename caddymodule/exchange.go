@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/scope"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -35,9 +36,7 @@ type exchange struct {
 	Connector  string         // id of the connector that was chosen
 	Response   *http.Response // the upstream's answer; its body is the reader's to close
 
-	running   bool // counted as in flight
-	logFields *caddyhttp.ExtraLogFields
-	replacer  *caddy.Replacer
+	running bool // counted as in flight
 }
 
 // request is an upstream request that lacks nothing but the model id.
@@ -64,26 +63,59 @@ func exchangeOf(r *http.Request) (*exchange, error) {
 }
 
 // newExchange makes the exchange of a request.
-func newExchange(r *http.Request) *exchange {
-	ex := &exchange{RequestID: dialect.NewRequestID(), Start: time.Now()}
-	ctx := r.Context()
-	ex.logFields, _ = ctx.Value(caddyhttp.ExtraLogFieldsCtxKey).(*caddyhttp.ExtraLogFields)
-	ex.replacer, _ = ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
-	return ex
+func newExchange() *exchange {
+	return &exchange{RequestID: dialect.NewRequestID(), Start: time.Now()}
 }
 
-// inContext returns the context that carries the exchange.
+// inContext returns the context that carries the exchange, and makes the
+// placeholders of the exchange known.
 func (ex *exchange) inContext(ctx context.Context) context.Context {
+	if repl, ok := ctx.Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
+		repl.Map(ex.placeholder)
+	}
 	return context.WithValue(ctx, exchangeKey{}, ex)
 }
 
-// note adds a field to the access log and sets the placeholder
-// {http.model_gateway.<name>}.
-func (ex *exchange) note(name, value string) {
-	if ex.logFields != nil {
-		ex.logFields.Set(zap.String(name, value))
+// placeholder is the value of a placeholder.
+func (ex *exchange) placeholder(key string) (any, bool) {
+	switch key {
+	case "http.auth.user.id", "http.model_gateway.key_id":
+		return ex.Key.ID(), true
+	case "http.model_gateway.deployment":
+		return ex.Deployment, true
+	case "http.model_gateway.connector":
+		return ex.Connector, true
+	case "http.model_gateway.dialect":
+		return string(ex.Operation.Dialect), true
+	case "http.model_gateway.model":
+		return ex.loggedModel(), true
 	}
-	if ex.replacer != nil {
-		ex.replacer.Set("http.model_gateway."+name, value)
+	return nil, false
+}
+
+// loggedModel is the model that the client asked for, if it can be a name;
+// else it can be anything, a prompt too.
+func (ex *exchange) loggedModel() string {
+	if scope.CheckName(ex.Model) != nil {
+		return ""
 	}
+	return ex.Model
+}
+
+// logFields is what the access log is told beyond Caddy's own fields.
+func (ex *exchange) logFields() []zap.Field {
+	var fields []zap.Field
+	add := func(name, value string) {
+		if value != "" {
+			fields = append(fields, zap.String(name, value))
+		}
+	}
+	if ex.Key != nil {
+		add("key_id", ex.Key.ID())
+	}
+	add("dialect", string(ex.Operation.Dialect))
+	add("model", ex.loggedModel())
+	add("deployment", ex.Deployment)
+	add("connector", ex.Connector)
+	return fields
 }

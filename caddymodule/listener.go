@@ -54,7 +54,7 @@ func (t *tunnelHandle) get() (*tunnel.Hub, error) {
 // start makes app's configuration the one in force, and listens if nothing
 // does so yet.
 func (t *tunnelHandle) start(app *App, st *store.Store) error {
-	_, version := caddy.Version()
+	version, _ := caddy.Version()
 	options := tunnel.Options{Authenticate: authenticateWith(st), Logger: app.logger, Version: version}
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,7 +1,9 @@
 package caddymodule
 
 import (
+	"maps"
 	"net"
+	"net/netip"
 	"strconv"
 
 	"github.com/caddyserver/caddy/v2"
@@ -42,6 +44,21 @@ func (a *App) site() (host, url string) {
 		gatewayHosts(server.Routes, nil, hosts)
 		for name := range hosts {
 			urls[name] = siteURL(httpApp, server, name)
+		}
+	}
+	return onlySite(urls)
+}
+
+// onlySite returns the one host and its URL; the names of the loopback
+// interface count as one.
+func onlySite(urls map[string]string) (host, url string) {
+	if url, ok := urls["localhost"]; ok {
+		maps.DeleteFunc(urls, func(name, _ string) bool {
+			ip, err := netip.ParseAddr(name)
+			return err == nil && ip.IsLoopback()
+		})
+		if len(urls) == 1 {
+			return "localhost", url
 		}
 	}
 	if len(urls) != 1 {

@@ -105,12 +105,10 @@ func (rt *Route) target(ex *exchange) (destination, error) {
 	}
 	ex.Deployment = deployment.Name
 	ex.enter()
-	ex.note("deployment", deployment.Name)
 	if !ex.Key.Scope().Allows(deployment.Name) {
 		return destination{}, dialect.OutOfScope(deployment.Name)
 	}
 	ex.Connector = deployment.Connector
-	ex.note("connector", deployment.Connector)
 	return destination{deployment.Connector, deployment.Upstream, deployment.Model}, nil
 }
 

@@ -36,7 +36,7 @@ type up struct {
 const (
 	// onlineTimeout bounds the wait for our own connector, over loopback.
 	onlineTimeout = 10 * time.Second
-	// agentGrace bounds the wait for the connector's end.
+	// agentGrace is how long running requests may take after Ctrl-C.
 	agentGrace = 2 * time.Second
 )
 
@@ -198,8 +198,7 @@ func (u *up) startConnector(ctx context.Context, app *App, id, token string, ser
 	if err != nil {
 		return fmt.Errorf("configuring the connector: %w", err)
 	}
-	// Not of ctx: on Ctrl-C the gateway ends first, so that the connector
-	// does not report a lost tunnel as something new.
+	// Not of ctx: stop ends it, and before the gateway.
 	agentCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	u.endAgent, u.agentDone = cancel, make(chan error, 1)
 	go func() {
@@ -225,20 +224,20 @@ func (u *up) wait(ctx context.Context) error {
 	}
 }
 
-// stop ends what start began, in an order that cuts no request which could
-// still end within the grace period.
+// stop ends what start began. The connector goes first: it drains, so that
+// requests that run may still end, while the gateway takes their answers.
 func (u *up) stop() {
-	if u.running {
-		u.running = false
-		if err := caddy.Stop(); err != nil {
-			fmt.Fprintln(u.messages, "Warning: stopping the gateway: "+err.Error())
-		}
-	}
 	if u.endAgent != nil {
 		u.endAgent()
 		select {
 		case <-u.agentDone:
-		case <-time.After(agentGrace):
+		case <-time.After(2 * agentGrace):
+		}
+	}
+	if u.running {
+		u.running = false
+		if err := caddy.Stop(); err != nil {
+			fmt.Fprintln(u.messages, "Warning: stopping the gateway: "+err.Error())
 		}
 	}
 	if u.scripted != nil {

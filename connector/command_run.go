@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 
@@ -74,15 +75,18 @@ func serve(command *cobra.Command, sys system, configPath string, logger *slog.L
 	if err != nil {
 		return err
 	}
-	ctx, stop := sys.signals(command.Context())
+	signalled, stop := sys.signals(command.Context())
 	defer stop()
+	ctx, cancel := context.WithCancel(command.Context())
+	defer cancel()
 	finished := make(chan error, 1)
 	go func() { finished <- connector.Run(ctx) }()
 	select {
 	case err = <-finished:
-	case <-ctx.Done():
+	case <-signalled.Done():
 		stop() // the next signal is not caught any more
 		logger.Info("stopping; another signal stops at once")
+		cancel()
 		err = <-finished
 	}
 	if err != nil {

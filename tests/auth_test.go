@@ -131,7 +131,7 @@ func TestRevokedKeyInTheStream(t *testing.T) {
 		t.Errorf("the stream ended cleanly without an error: %q", rest)
 	}
 	r.up.WaitRunning(t, 1)
-	if gone := r.up.Gone(); len(gone) != 1 || gone[0].Sub(revoked) > 500*time.Millisecond {
+	if gone := r.up.Gone(up("tokens")); len(gone) != 1 || gone[0].Sub(revoked) > 500*time.Millisecond {
 		t.Errorf("the upstream was left at %v, the key revoked at %v", gone, revoked)
 	}
 	if next, err := stays.Next(); err != nil || !strings.Contains(next, "token") {

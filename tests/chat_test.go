@@ -117,24 +117,24 @@ func storyOf(model string) []string {
 	}
 }
 
-// Every stream of the table, byte for byte: what the upstream sends, and what
-// the client must get. M stands for the model's name.
-func TestStreamBytes(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, harness.Options{})
+// A streamCase is what an upstream sends and what the client must get. The
+// model's name in both is M.
+type streamCase struct {
+	name  string
+	more  string   // of the request
+	send  []string // one write each
+	split bool     // send each byte on its own
+	want  string
+}
+
+func streamCases() []streamCase {
 	const m = "M"
 	role, text, finish := upstream.Role(m), upstream.Delta(m, "Grüße 你好 🦙"), upstream.Finish(m, "stop")
 	big := upstream.Delta(m, strings.Repeat("0123456789", 30_000))
 	call := upstream.ToolDelta(m, `{"index":0,"id":"c1","type":"function","function":{"name":"f","arguments":"{"}}`)
 	more := upstream.ToolDelta(m, `{"index":0,"function":{"arguments":"\"a\":1}"}}`)
 	calls := upstream.Finish(m, "tool_calls")
-	for _, c := range []struct {
-		name  string
-		more  string   // of the request
-		send  []string // one write each
-		split bool     // send each byte on its own
-		want  string
-	}{
+	return []streamCase{
 		{name: "ordinary", send: []string{role, text, finish, upstream.Done}, want: lines(role, text, finish, upstream.Done)},
 		{name: "usage that was not asked for", send: []string{role, text, finish, upstream.Usage(m, 5, 2), upstream.Done}, want: lines(role, text, finish, upstream.Done)},
 		{
@@ -148,6 +148,19 @@ func TestStreamBytes(t *testing.T) {
 		{name: "all in one write", send: []string{lines(role, text, finish, upstream.Done)}, want: lines(role, text, finish, upstream.Done)},
 		{name: "no [DONE]", send: []string{role, text, finish}, want: lines(role, text, finish, upstream.Done)},
 		{
+			name: "usage on every chunk", send: []string{withUsage(role, "null"), withUsage(text, "{}"), withUsage(finish, `{"total_tokens":3}`), upstream.Done},
+			want: lines(role, text, finish, upstream.Done),
+		},
+		{
+			name: "comments", send: []string{":\n\n", role, ": still here\n\n", text, finish, ":\n\n", upstream.Done},
+			want: lines(role, text, finish, upstream.Done),
+		},
+		{name: "CRLF", send: []string{crlf(role), crlf(text), crlf(finish), crlf(upstream.Done)}, want: lines(role, text, finish, upstream.Done)},
+		{
+			name: "no space after the colon, other fields", send: []string{"event: x\nid: 7\n" + role, strings.Replace(text, "data: ", "data:", 1), "retry: 5\n\n", finish, upstream.Done},
+			want: lines(role, text, finish, upstream.Done),
+		},
+		{
 			name: "error null", send: []string{role, strings.Replace(text, `"index"`, `"error":null,"index"`, 1), finish, upstream.Done},
 			want: lines(role, strings.Replace(text, `"index"`, `"error":null,"index"`, 1), finish, upstream.Done),
 		},
@@ -155,7 +168,21 @@ func TestStreamBytes(t *testing.T) {
 			name: "a top-level error that is null", send: []string{role, strings.Replace(text, `{"choices"`, `{"error":null,"choices"`, 1), finish, upstream.Done},
 			want: lines(role, text, finish, upstream.Done),
 		},
-	} {
+	}
+}
+
+// withUsage adds usage to a chunk, as servers do that send it all the time.
+func withUsage(event, usage string) string {
+	return strings.Replace(event, `"model":"M"`, `"model":"M","usage":`+usage, 1)
+}
+
+func crlf(s string) string { return strings.ReplaceAll(s, "\n", "\r\n") }
+
+// Streams, byte for byte.
+func TestStreamBytes(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, harness.Options{})
+	for _, c := range streamCases() {
 		t.Run(c.name, func(t *testing.T) {
 			name := "stream-" + strings.ReplaceAll(c.name, " ", "-")
 			name = regexp.MustCompile(`[^a-z0-9-]`).ReplaceAllString(name, "")

@@ -116,6 +116,7 @@ func runConnector(t *testing.T, g *harness.Gateway, config string) *proc.Process
 func TestCommandErrors(t *testing.T) {
 	t.Parallel()
 	g := harness.Start(t, harness.Options{})
+	g.NewConnector(t, "box", map[string]any{})
 	for _, c := range []struct {
 		args []string
 		want string
@@ -125,10 +126,8 @@ func TestCommandErrors(t *testing.T) {
 		{[]string{"key", "revoke", "key_nosuch"}, "key_nosuch"},
 		{[]string{"connector", "remove", "nosuch"}, "nosuch"},
 		{[]string{"deployment", "set", "m", "--connector", "nosuch"}, "nosuch"},
-		{[]string{"deployment", "set", "not a name", "--connector", "x"}, "name"},
+		{[]string{"deployment", "set", "not a name", "--connector", "box"}, "name"},
 		{[]string{"deployment", "remove", "nosuch"}, "nosuch"},
-		{[]string{"key", "creat"}, "creat"},
-		{[]string{"nosuch"}, "nosuch"},
 	} {
 		stdout, stderr, code := g.Run(t, c.args...)
 		if code == 0 || !strings.Contains(stderr, c.want) {
@@ -136,6 +135,12 @@ func TestCommandErrors(t *testing.T) {
 		}
 		if strings.Contains(stderr, "goroutine ") {
 			t.Errorf("%v panicked: %s", c.args, stderr)
+		}
+	}
+	for _, args := range [][]string{{"gateway", "key", "creat"}, {"gateway", "nosuch"}} {
+		out, err := g.Caddy(t, args...).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), args[len(args)-1]) {
+			t.Errorf("%v: %v, %s", args, err, out)
 		}
 	}
 	g.Process.Kill()

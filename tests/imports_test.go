@@ -44,8 +44,8 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/tunnel"},
 			forbid: []string{ours},
-			except: []string{module + "connector/link"},
-			why:    "the gateway's end of tunnels shares only the protocol with the connector",
+			except: []string{module + "connector/link", module + "caddymodule/scope"},
+			why:    "the gateway's end of tunnels shares the protocol with the connector, and nothing but the matcher of names with the gateway",
 		},
 		{
 			from:   []string{"caddymodule/manage"},

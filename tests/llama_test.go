@@ -140,7 +140,7 @@ func TestLlama(t *testing.T) {
 		{"weather?", weather, message{Finish: "tool_calls", Calls: []call{paris}}},
 		{"[[parallel]]", weather, message{Finish: "tool_calls", Calls: []call{paris, tokyo}}},
 		{"[[long]]", `,"max_completion_tokens":5`, message{Finish: "length"}},
-		{strings.Repeat("a long prompt ", 800), "", message{Content: tinymodel.Answer, Finish: "stop"}},
+		{strings.Repeat("a long prompt ", 300), "", message{Content: tinymodel.Answer, Finish: "stop"}},
 	} {
 		for _, stream := range []string{"", `,"stream":true`} {
 			t.Run(tc.prompt[:min(len(tc.prompt), 12)]+stream, func(t *testing.T) {

@@ -126,7 +126,7 @@ func TestBadRequests(t *testing.T) {
 		"empty":                {"", "", ""},
 		"not JSON":             {"hello", "", ""},
 		"cut off":              {`{"model":"m","messages":[{"role":"us`, "", ""},
-		"an array":             {`[{"model":"m"}]`, "", ""},
+		"an array":             {`[{"model":"m"}]`, "invalid_type", ""},
 		"two values":           {`{"model":"m","messages":[]}{}`, "", ""},
 		"model twice":          {`{"model":"m","messages":[],"model":"other"}`, "", "model"},
 		"model twice, escaped": {`{"model":"m","messages":[],"\u006dodel":"other"}`, "", "model"},

@@ -32,25 +32,27 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	var served atomic.Int64
-	failures := make(chan string, 1000)
+	var count counts
 	for worker := range 6 {
-		wg.Go(func() { load(ctx, t, r, worker, &served, failures) })
+		wg.Go(func() { load(ctx, t, r, worker, &count) })
 	}
 	for i, site := range []string{"keep_alive 7s", "connect_wait 5s", "max_body 16MiB", ""} {
 		r.Configure(t, harness.Options{Site: site})
-		before := served.Load()
+		before := count.served.Load()
 		r.Reload(t)
 		time.Sleep(300 * time.Millisecond)
-		if n := served.Load() - before; n < 10 {
+		if n := count.served.Load() - before; n < 10 {
 			t.Errorf("reload %d: only %d requests were served meanwhile", i, n)
 		}
 	}
 	stop()
 	wg.Wait()
-	close(failures)
-	for f := range failures {
-		t.Error(f)
+	served, repeated := count.served.Load(), count.repeated.Load()
+	if n := len(r.up.Requests()) - len(streams); n != int(served) {
+		t.Errorf("the upstream received %d requests, %d were served", n, served)
+	}
+	if repeated > served/50 {
+		t.Errorf("of %d requests %d were sent again: more than Caddy alone causes", served, repeated)
 	}
 	close(release)
 	for i, s := range streams {
@@ -58,7 +60,7 @@ func TestReloadUnderLoad(t *testing.T) {
 		if err != nil || !strings.HasSuffix(rest, upstream.Finish("tokens", "stop")+upstream.Done) {
 			t.Errorf("stream %d over the reloads ended with %q, %v", i, clip(rest), err)
 		}
-		for n := 1; n <= strings.Count(rest, "token")-2; n++ {
+		for n := 1; n <= strings.Count(rest, `"content":"token`); n++ {
 			if !strings.Contains(rest, fmt.Sprintf(`"token%d "`, n)) {
 				t.Errorf("stream %d lost token %d", i, n)
 				break
@@ -68,27 +70,43 @@ func TestReloadUnderLoad(t *testing.T) {
 	if got := tunnelSince(t, r); got != since {
 		t.Errorf("the tunnel was made anew: since %s, before the reloads %s", got, since)
 	}
-	t.Logf("%d requests were served", served.Load())
+	t.Logf("%d requests were served, %d of them sent again", served, repeated)
 }
 
-// load sends plain and streamed requests until ctx ends.
-func load(ctx context.Context, t *testing.T, r *rig, worker int, served *atomic.Int64, failures chan<- string) {
-	more := ""
-	if worker%2 == 1 {
-		more = `,"temperature":1`
-	}
-	want := upstream.Completion("m", fmt.Sprintf("%d bytes", len(harness.Chat(up("m"), more))))
+// load sends requests until ctx ends, half of the workers on a new connection
+// each.
+//
+// Caddy's listener resets a few connections per reload that it has accepted
+// and not yet read from (with `respond` alone about 3 of 1000 on this load:
+// SO_REUSEPORT drops what waits on the old socket). Clients, the SDKs too,
+// send such a request again, for nobody has seen it. So does this one; that
+// none of them had reached the upstream is checked by counting there.
+func load(ctx context.Context, t *testing.T, r *rig, worker int, count *counts) {
+	body := harness.Chat("m", "")
+	want := upstream.Completion("m", fmt.Sprintf("%d bytes", len(harness.Chat(up("m"), ""))))
 	for ctx.Err() == nil {
-		a, err := r.Send(r.Request(context.Background(), t, http.MethodPost, "/v1/chat/completions", harness.Chat("m", more)))
-		if err != nil || a.Err != nil || a.Status != 200 || a.Body != want {
-			select {
-			case failures <- fmt.Sprintf("a request under load: status %d, %v, %v, %s", a.Status, err, a.Err, a.Body):
-			default:
+		var a harness.Answer
+		var err error
+		for try := range 3 {
+			req := r.Request(context.Background(), t, http.MethodPost, "/v1/chat/completions", body)
+			req.Close = worker%2 == 1
+			if try > 0 {
+				count.repeated.Add(1)
+			}
+			if a, err = r.Send(req); err == nil {
+				break
 			}
 		}
-		served.Add(1)
+		count.served.Add(1)
+		if err != nil || a.Err != nil || a.Status != 200 || a.Body != want {
+			t.Errorf("a request under load: status %d, %v, %v, %s", a.Status, err, a.Err, a.Body)
+			return
+		}
 	}
 }
+
+// counts says what the load met.
+type counts struct{ served, repeated atomic.Int64 }
 
 // tunnelSince returns when the connector's tunnel was made.
 func tunnelSince(t *testing.T, r *rig) string {

@@ -109,7 +109,8 @@ func dialStream(t *testing.T, r *rig, body string) net.Conn {
 	if err := conn.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s", r.APIKey, len(body), body)
+	fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\n\r\n%s",
+		conn.RemoteAddr(), r.APIKey, len(body), body)
 	status, err := bufio.NewReaderSize(conn, 16).ReadString('\n')
 	if err != nil || !strings.HasPrefix(status, "HTTP/1.1 200") {
 		t.Fatalf("opening a stream: %q, %v", status, err)
@@ -145,7 +146,7 @@ func TestSlowReaders(t *testing.T) {
 			t.Errorf("a short stream beside stalled clients took %v", d)
 		}
 	}
-	if n := len(r.up.Gone()); n > 0 {
+	if n := len(r.up.Gone(up("endless"))); n > 0 {
 		t.Fatalf("%d streams were cut after %v", n, time.Since(start))
 	}
 	for time.Since(start) < 90*time.Second {
@@ -154,7 +155,7 @@ func TestSlowReaders(t *testing.T) {
 		}
 		time.Sleep(5 * time.Second)
 	}
-	gone := r.up.Gone()
+	gone := r.up.Gone(up("endless"))
 	slices.SortFunc(gone, time.Time.Compare)
 	if len(gone) != stalled {
 		t.Fatalf("after 90 s %d streams were cut, want the %d stalled ones", len(gone), stalled)
@@ -196,7 +197,7 @@ func TestDisconnectReachesTheUpstream(t *testing.T) {
 // notice.
 func leave(t *testing.T, r *rig, model, more string) time.Duration {
 	t.Helper()
-	before := len(r.up.Gone())
+	before := len(r.up.Gone(up(model)))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	req := r.Request(ctx, t, http.MethodPost, "/v1/chat/completions", harness.Chat(model, more))
@@ -208,11 +209,11 @@ func leave(t *testing.T, r *rig, model, more string) time.Duration {
 	cancel()
 	<-ended
 	proc.Poll(t, 5*time.Second, "the upstream noticing", func(context.Context) error {
-		if len(r.up.Gone()) == before {
+		if len(r.up.Gone(up(model))) == before {
 			return fmt.Errorf("it has not")
 		}
 		return nil
 	})
 	r.up.WaitRunning(t, 0)
-	return r.up.Gone()[before].Sub(left)
+	return r.up.Gone(up(model))[before].Sub(left)
 }

@@ -133,9 +133,10 @@ func (r *ChatRequest) actsOn(f field) bool {
 
 // note keeps the place of a member that the gateway acts on.
 func (r *ChatRequest) note(m *members) *Error {
+	key := m.name()
 	for f, name := range fieldNames {
 		f := field(f)
-		if !r.actsOn(f) || !m.isLike(name) {
+		if !r.actsOn(f) || !isLike(key, name) {
 			continue
 		}
 		if err := checkKey(m, name, r.fields[f], name); err != nil {
@@ -146,10 +147,9 @@ func (r *ChatRequest) note(m *members) *Error {
 	return nil
 }
 
-// isLike reports whether the member's key is name in any case, as readers that
-// fold case would have it (encoding/json does: "MODEL", and "ſtream" too).
-func (m *members) isLike(name string) bool {
-	key := m.name()
+// isLike reports whether a key is name in any case, as readers that fold case
+// would have it (encoding/json does: "MODEL", and "ſtream" too).
+func isLike(key []byte, name string) bool {
 	return len(key) >= len(name) && bytes.EqualFold(key, []byte(name))
 }
 
@@ -205,7 +205,7 @@ func (r *ChatRequest) checkStream() *Error {
 	}
 	for m := membersOf(r.body, r.fields[fieldStreamOptions].value.start); m.next(); {
 		r.options = true
-		if !m.isLike(includeUsage) {
+		if !isLike(m.name(), includeUsage) {
 			continue
 		}
 		const param = "stream_options." + includeUsage
@@ -235,18 +235,4 @@ func notAnObject(m *members) *Error {
 		return invalid("", "", "The request body is not valid JSON: %v.", s.err())
 	}
 	return invalid("", "invalid_type", "The request body must be a JSON object, not %s.", typeName(m.data[i:]))
-}
-
-// missing is the answer to a body without a field that must be there.
-func missing(param string) *Error {
-	message := "Missing required parameter: " + param + "."
-	if param == "model" {
-		message += " GET /v1/models lists the models that this key may use."
-	}
-	return invalid(param, "missing_required_parameter", "%s", message)
-}
-
-// wrongType is the answer to a field whose value has the wrong type.
-func wrongType(param, want string, raw []byte) *Error {
-	return invalid(param, "invalid_type", "Invalid type for %s: expected %s, got %s.", param, want, typeName(raw))
 }

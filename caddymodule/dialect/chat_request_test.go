@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"testing/iotest"
 )
 
 var chatOp = Operation{Kind: ChatCompletions, Dialect: Chat}
@@ -23,95 +22,99 @@ func bodyOf(t testing.TB, s *Segments) string {
 	return string(b)
 }
 
+// requestCases are clients' bodies, what the upstream gets of them, and what
+// it gets when the answer must not be a stream (the same if that is empty).
+var requestCases = []struct{ name, body, want, whole string }{
+	{
+		"model only",
+		`{"model":"pub","messages":[]}`,
+		`{"model":"up","messages":[]}`, "",
+	},
+	{
+		"the rest is byte for byte: numbers, order, white space, unknown and double keys, escapes",
+		"\n{ \"temperature\" : 0.10,\"seed\":123456789012345678901234567890 , \"x\":1e3,\"x\":-0.0E+05,\t\"messages\":[{\"content\":\"a\\u00e9\\/\",\"role\":\"user\"}],\r\n\"model\" : \"pub\" , \"tools\":[ ] }\n",
+		"\n{ \"temperature\" : 0.10,\"seed\":123456789012345678901234567890 , \"x\":1e3,\"x\":-0.0E+05,\t\"messages\":[{\"content\":\"a\\u00e9\\/\",\"role\":\"user\"}],\r\n\"model\" : \"up\" , \"tools\":[ ] }\n", "",
+	},
+	{
+		"bytes that are no UTF-8, and lone surrogates, pass",
+		"{\"messages\":[{\"content\":\"\xff\xfe\\ud800\"}],\"model\":\"pub\"}",
+		"{\"messages\":[{\"content\":\"\xff\xfe\\ud800\"}],\"model\":\"up\"}", "",
+	},
+	{
+		"an escaped key, and the public name escaped",
+		`{"mod\u0065l":"p\u0075b","messages":[]}`,
+		`{"mod\u0065l":"up","messages":[]}`, "",
+	},
+	{
+		"model inside of messages is not ours",
+		`{"messages":[{"model":"pub","stream":true}],"model":"pub"}`,
+		`{"messages":[{"model":"pub","stream":true}],"model":"up"}`, "",
+	},
+	{
+		"stream without options",
+		`{"model":"pub","stream":true,"messages":[]}`,
+		`{"model":"up","stream":true,"stream_options":{"include_usage":true},"messages":[]}`,
+		`{"model":"up","stream":false,"messages":[]}`,
+	},
+	{
+		"stream with options null",
+		`{"model":"pub","stream":true,"stream_options":null,"messages":[]}`,
+		`{"model":"up","stream":true,"stream_options":{"include_usage":true},"messages":[]}`,
+		`{"model":"up","stream":false,"stream_options":null,"messages":[]}`,
+	},
+	{
+		"stream with empty options",
+		`{"model":"pub","stream":true,"stream_options":{ },"messages":[]}`,
+		`{"model":"up","stream":true,"stream_options":{"include_usage":true },"messages":[]}`,
+		`{"model":"up","stream":false,"stream_options":null,"messages":[]}`,
+	},
+	{
+		"stream with other options",
+		`{"model":"pub","stream_options":{"continuous_usage_stats":false},"stream":true,"messages":[]}`,
+		`{"model":"up","stream_options":{"include_usage":true,"continuous_usage_stats":false},"stream":true,"messages":[]}`,
+		`{"model":"up","stream_options":null,"stream":false,"messages":[]}`,
+	},
+	{
+		"stream that refuses usage",
+		`{"model":"pub","stream":true,"stream_options":{"include_usage":false,"a":1},"messages":[]}`,
+		`{"model":"up","stream":true,"stream_options":{"include_usage":true,"a":1},"messages":[]}`,
+		`{"model":"up","stream":false,"stream_options":null,"messages":[]}`,
+	},
+	{
+		"no stream: options are the client's affair",
+		`{"model":"pub","stream":false,"stream_options":{"include_usage":false},"messages":[]}`,
+		`{"model":"up","stream":false,"stream_options":{"include_usage":false},"messages":[]}`,
+		`{"model":"up","stream":false,"stream_options":null,"messages":[]}`,
+	},
+	{
+		"stream null",
+		`{"model":"pub","stream":null,"messages":[]}`,
+		`{"model":"up","stream":null,"messages":[]}`, "",
+	},
+	{
+		"max_completion_tokens alone",
+		`{"model":"pub","max_completion_tokens":1e3,"messages":[]}`,
+		`{"model":"up","max_tokens":1e3,"max_completion_tokens":1e3,"messages":[]}`, "",
+	},
+	{
+		"max_completion_tokens beside max_tokens",
+		`{"max_completion_tokens":7,"model":"pub","max_tokens":9,"messages":[]}`,
+		`{"max_completion_tokens":7,"model":"up","max_tokens":9,"messages":[]}`, "",
+	},
+	{
+		"max_completion_tokens beside max_tokens null",
+		`{"max_completion_tokens":7,"model":"pub","max_tokens":null,"messages":[]}`,
+		`{"max_completion_tokens":7,"model":"up","max_tokens":7,"messages":[]}`, "",
+	},
+	{
+		"max_completion_tokens null",
+		`{"max_completion_tokens":null,"model":"pub","messages":[]}`,
+		`{"max_completion_tokens":null,"model":"up","messages":[]}`, "",
+	},
+}
+
 func TestRequestBody(t *testing.T) {
-	for _, tt := range []struct{ name, body, want, whole string }{
-		{
-			"model only",
-			`{"model":"pub","messages":[]}`,
-			`{"model":"up","messages":[]}`, "",
-		},
-		{
-			"the rest is byte for byte: numbers, order, white space, unknown and double keys, escapes",
-			"\n{ \"temperature\" : 0.10,\"seed\":123456789012345678901234567890 , \"x\":1e3,\"x\":-0.0E+05,\t\"messages\":[{\"content\":\"a\\u00e9\\/\",\"role\":\"user\"}],\r\n\"model\" : \"pub\" , \"tools\":[ ] }\n",
-			"\n{ \"temperature\" : 0.10,\"seed\":123456789012345678901234567890 , \"x\":1e3,\"x\":-0.0E+05,\t\"messages\":[{\"content\":\"a\\u00e9\\/\",\"role\":\"user\"}],\r\n\"model\" : \"up\" , \"tools\":[ ] }\n", "",
-		},
-		{
-			"bytes that are no UTF-8, and lone surrogates, pass",
-			"{\"messages\":[{\"content\":\"\xff\xfe\\ud800\"}],\"model\":\"pub\"}",
-			"{\"messages\":[{\"content\":\"\xff\xfe\\ud800\"}],\"model\":\"up\"}", "",
-		},
-		{
-			"an escaped key, and the public name escaped",
-			`{"mod\u0065l":"p\u0075b","messages":[]}`,
-			`{"mod\u0065l":"up","messages":[]}`, "",
-		},
-		{
-			"model inside of messages is not ours",
-			`{"messages":[{"model":"pub","stream":true}],"model":"pub"}`,
-			`{"messages":[{"model":"pub","stream":true}],"model":"up"}`, "",
-		},
-		{
-			"stream without options",
-			`{"model":"pub","stream":true,"messages":[]}`,
-			`{"model":"up","stream":true,"stream_options":{"include_usage":true},"messages":[]}`,
-			`{"model":"up","stream":false,"messages":[]}`,
-		},
-		{
-			"stream with options null",
-			`{"model":"pub","stream":true,"stream_options":null,"messages":[]}`,
-			`{"model":"up","stream":true,"stream_options":{"include_usage":true},"messages":[]}`,
-			`{"model":"up","stream":false,"stream_options":null,"messages":[]}`,
-		},
-		{
-			"stream with empty options",
-			`{"model":"pub","stream":true,"stream_options":{ },"messages":[]}`,
-			`{"model":"up","stream":true,"stream_options":{"include_usage":true },"messages":[]}`,
-			`{"model":"up","stream":false,"stream_options":null,"messages":[]}`,
-		},
-		{
-			"stream with other options",
-			`{"model":"pub","stream_options":{"continuous_usage_stats":false},"stream":true,"messages":[]}`,
-			`{"model":"up","stream_options":{"include_usage":true,"continuous_usage_stats":false},"stream":true,"messages":[]}`,
-			`{"model":"up","stream_options":null,"stream":false,"messages":[]}`,
-		},
-		{
-			"stream that refuses usage",
-			`{"model":"pub","stream":true,"stream_options":{"include_usage":false,"a":1},"messages":[]}`,
-			`{"model":"up","stream":true,"stream_options":{"include_usage":true,"a":1},"messages":[]}`,
-			`{"model":"up","stream":false,"stream_options":null,"messages":[]}`,
-		},
-		{
-			"no stream: options are the client's affair",
-			`{"model":"pub","stream":false,"stream_options":{"include_usage":false},"messages":[]}`,
-			`{"model":"up","stream":false,"stream_options":{"include_usage":false},"messages":[]}`,
-			`{"model":"up","stream":false,"stream_options":null,"messages":[]}`,
-		},
-		{
-			"stream null",
-			`{"model":"pub","stream":null,"messages":[]}`,
-			`{"model":"up","stream":null,"messages":[]}`, "",
-		},
-		{
-			"max_completion_tokens alone",
-			`{"model":"pub","max_completion_tokens":1e3,"messages":[]}`,
-			`{"model":"up","max_tokens":1e3,"max_completion_tokens":1e3,"messages":[]}`, "",
-		},
-		{
-			"max_completion_tokens beside max_tokens",
-			`{"max_completion_tokens":7,"model":"pub","max_tokens":9,"messages":[]}`,
-			`{"max_completion_tokens":7,"model":"up","max_tokens":9,"messages":[]}`, "",
-		},
-		{
-			"max_completion_tokens beside max_tokens null",
-			`{"max_completion_tokens":7,"model":"pub","max_tokens":null,"messages":[]}`,
-			`{"max_completion_tokens":7,"model":"up","max_tokens":7,"messages":[]}`, "",
-		},
-		{
-			"max_completion_tokens null",
-			`{"max_completion_tokens":null,"model":"pub","messages":[]}`,
-			`{"max_completion_tokens":null,"model":"up","messages":[]}`, "",
-		},
-	} {
+	for _, tt := range requestCases {
 		t.Run(tt.name, func(t *testing.T) {
 			r, derr := ScanRequest(chatOp, []byte(tt.body))
 			if derr != nil {
@@ -174,12 +177,12 @@ func TestRequestOfOtherOperations(t *testing.T) {
 
 func TestRequestFlags(t *testing.T) {
 	for body, want := range map[string][2]bool{
-		`{"model":"m","messages":[]}`:                                                         {false, false},
-		`{"model":"m","messages":[],"stream":false}`:                                          {false, false},
-		`{"model":"m","messages":[],"stream":true}`:                                           {true, false},
-		`{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":true}}`:   {true, true},
-		`{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":false}}`:  {true, false},
-		`{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":null}}`:   {true, false},
+		`{"model":"m","messages":[]}`:                                                          {false, false},
+		`{"model":"m","messages":[],"stream":false}`:                                           {false, false},
+		`{"model":"m","messages":[],"stream":true}`:                                            {true, false},
+		`{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":true}}`:    {true, true},
+		`{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":false}}`:   {true, false},
+		`{"model":"m","messages":[],"stream":true,"stream_options":{"include_usage":null}}`:    {true, false},
 		`{"model":"m","messages":[],"str\u0065am":true,"stream_options":{"x":[],"y":{"z":0}}}`: {true, false},
 	} {
 		r, derr := ScanRequest(chatOp, []byte(body))
@@ -189,56 +192,59 @@ func TestRequestFlags(t *testing.T) {
 	}
 }
 
+// badRequests are clients' bodies that are refused, and how.
+var badRequests = []struct{ body, param, code, message string }{
+	{``, "", "", "is empty"},
+	{" \n", "", "", "is empty"},
+	{`[]`, "", "invalid_type", "not an array"},
+	{`"x"`, "", "invalid_type", "not a string"},
+	{`12`, "", "invalid_type", "not a number"},
+	{`null`, "", "invalid_type", "not null"},
+	{`true false`, "", "", "unexpected text behind the JSON value at byte 5"},
+	{`hello`, "", "", "not valid JSON: expected a value at byte 0"},
+	{"\ufeff{}", "", "", "not valid JSON"},
+	{`{"model":"m","messages":[]`, "", "", "unexpected end at byte 26"},
+	{`{"model":"m","messages":[}`, "", "", "at byte 25"},
+	{`{"model":"m","messages":[]}x`, "", "", "unexpected text behind the JSON object at byte 27"},
+	{`{"model":"m","messages":[],}`, "", "", "expected a key in double quotes at byte 27"},
+	{"{\"model\":\"m\",\"messages\":[\"\n\"]}", "", "", "control character in a string"},
+	{`{"model":"m","messages":` + strings.Repeat("[", 600) + strings.Repeat("]", 600) + `}`, "", "", "nesting deeper than 512"},
+
+	{`{"messages":[]}`, "model", "missing_required_parameter", "Missing required parameter: model"},
+	{`{"model":null,"messages":[]}`, "model", "missing_required_parameter", ""},
+	{`{"model":"","messages":[]}`, "model", "missing_required_parameter", ""},
+	{`{"model":7,"messages":[]}`, "model", "invalid_type", "expected a string, got a number"},
+	{`{"model":["a"],"messages":[]}`, "model", "invalid_type", "got an array"},
+
+	{`{"model":"a","model":"b","messages":[]}`, "model", "", `"model" comes twice`},
+	{`{"model":"a","mod\u0065l":"b","messages":[]}`, "model", "", `"model" comes twice`},
+	{`{"model":"a","MODEL":"b","messages":[]}`, "model", "unsupported_parameter", `Unknown parameter "MODEL": did you mean "model"?`},
+	{`{"Model":"b","model":"a","messages":[]}`, "model", "unsupported_parameter", ""},
+	{`{"Model":"b","messages":[]}`, "model", "unsupported_parameter", ""},
+	{`{"model":"a","\u017ftream":true,"messages":[]}`, "stream", "unsupported_parameter", ""},
+	{`{"model":"a","ſtream":true,"messages":[]}`, "stream", "unsupported_parameter", ""},
+	{`{"model":"a","max_to` + "\u212a" + `ens":1,"messages":[]}`, "max_tokens", "unsupported_parameter", ""},
+	{`{"model":"a","stream":true,"stream":false,"messages":[]}`, "stream", "", "comes twice"},
+	{`{"model":"a","max_tokens":1,"max_tokens":2,"messages":[]}`, "max_tokens", "", "comes twice"},
+	{`{"model":"a","stream_options":{},"stream_options":{},"messages":[]}`, "stream_options", "", "comes twice"},
+	{`{"model":"a","stream_options":{"include_usage":true,"include_usage":false},"messages":[]}`, "stream_options.include_usage", "", "comes twice"},
+	{`{"model":"a","stream_options":{"Include_Usage":false},"messages":[]}`, "stream_options.include_usage", "unsupported_parameter", ""},
+
+	{`{"model":"a","stream":"true","messages":[]}`, "stream", "invalid_type", "expected a boolean, got a string"},
+	{`{"model":"a","stream":1,"messages":[]}`, "stream", "invalid_type", ""},
+	{`{"model":"a","stream_options":true,"messages":[]}`, "stream_options", "invalid_type", "expected an object"},
+	{`{"model":"a","stream_options":[],"messages":[]}`, "stream_options", "invalid_type", ""},
+	{`{"model":"a","stream_options":{"include_usage":1},"messages":[]}`, "stream_options.include_usage", "invalid_type", ""},
+	{`{"model":"a","max_tokens":"5","messages":[]}`, "max_tokens", "invalid_type", "expected a number"},
+	{`{"model":"a","max_completion_tokens":{},"messages":[]}`, "max_completion_tokens", "invalid_type", ""},
+
+	{`{"model":"a"}`, "messages", "missing_required_parameter", ""},
+	{`{"model":"a","messages":"hi"}`, "messages", "invalid_type", "expected an array, got a string"},
+	{`{"model":"a","messages":null}`, "messages", "invalid_type", ""},
+}
+
 func TestRequestErrors(t *testing.T) {
-	for _, tt := range []struct{ body, param, code, message string }{
-		{``, "", "", "is empty"},
-		{" \n", "", "", "is empty"},
-		{`[]`, "", "invalid_type", "not an array"},
-		{`"x"`, "", "invalid_type", "not a string"},
-		{`12`, "", "invalid_type", "not a number"},
-		{`null`, "", "invalid_type", "not null"},
-		{`true false`, "", "", "unexpected text behind the JSON value at byte 5"},
-		{`hello`, "", "", "not valid JSON: expected a value at byte 0"},
-		{"\ufeff{}", "", "", "not valid JSON"},
-		{`{"model":"m","messages":[]`, "", "", "unexpected end at byte 26"},
-		{`{"model":"m","messages":[}`, "", "", "at byte 25"},
-		{`{"model":"m","messages":[]}x`, "", "", "unexpected text behind the JSON object at byte 27"},
-		{`{"model":"m","messages":[],}`, "", "", "expected a key in double quotes at byte 27"},
-		{"{\"model\":\"m\",\"messages\":[\"\n\"]}", "", "", "control character in a string"},
-		{`{"model":"m","messages":` + strings.Repeat("[", 600) + strings.Repeat("]", 600) + `}`, "", "", "nesting deeper than 512"},
-
-		{`{"messages":[]}`, "model", "missing_required_parameter", "Missing required parameter: model"},
-		{`{"model":null,"messages":[]}`, "model", "missing_required_parameter", ""},
-		{`{"model":"","messages":[]}`, "model", "missing_required_parameter", ""},
-		{`{"model":7,"messages":[]}`, "model", "invalid_type", "expected a string, got a number"},
-		{`{"model":["a"],"messages":[]}`, "model", "invalid_type", "got an array"},
-
-		{`{"model":"a","model":"b","messages":[]}`, "model", "", `"model" comes twice`},
-		{`{"model":"a","mod\u0065l":"b","messages":[]}`, "model", "", `"model" comes twice`},
-		{`{"model":"a","MODEL":"b","messages":[]}`, "model", "unsupported_parameter", `Unknown parameter "MODEL": did you mean "model"?`},
-		{`{"Model":"b","model":"a","messages":[]}`, "model", "unsupported_parameter", ""},
-		{`{"Model":"b","messages":[]}`, "model", "unsupported_parameter", ""},
-		{`{"model":"a","\u017ftream":true,"messages":[]}`, "stream", "unsupported_parameter", ""},
-		{`{"model":"a","ſtream":true,"messages":[]}`, "stream", "unsupported_parameter", ""},
-		{`{"model":"a","max_to` + "\u212a" + `ens":1,"messages":[]}`, "max_tokens", "unsupported_parameter", ""},
-		{`{"model":"a","stream":true,"stream":false,"messages":[]}`, "stream", "", "comes twice"},
-		{`{"model":"a","max_tokens":1,"max_tokens":2,"messages":[]}`, "max_tokens", "", "comes twice"},
-		{`{"model":"a","stream_options":{},"stream_options":{},"messages":[]}`, "stream_options", "", "comes twice"},
-		{`{"model":"a","stream_options":{"include_usage":true,"include_usage":false},"messages":[]}`, "stream_options.include_usage", "", "comes twice"},
-		{`{"model":"a","stream_options":{"Include_Usage":false},"messages":[]}`, "stream_options.include_usage", "unsupported_parameter", ""},
-
-		{`{"model":"a","stream":"true","messages":[]}`, "stream", "invalid_type", "expected a boolean, got a string"},
-		{`{"model":"a","stream":1,"messages":[]}`, "stream", "invalid_type", ""},
-		{`{"model":"a","stream_options":true,"messages":[]}`, "stream_options", "invalid_type", "expected an object"},
-		{`{"model":"a","stream_options":[],"messages":[]}`, "stream_options", "invalid_type", ""},
-		{`{"model":"a","stream_options":{"include_usage":1},"messages":[]}`, "stream_options.include_usage", "invalid_type", ""},
-		{`{"model":"a","max_tokens":"5","messages":[]}`, "max_tokens", "invalid_type", "expected a number"},
-		{`{"model":"a","max_completion_tokens":{},"messages":[]}`, "max_completion_tokens", "invalid_type", ""},
-
-		{`{"model":"a"}`, "messages", "missing_required_parameter", ""},
-		{`{"model":"a","messages":"hi"}`, "messages", "invalid_type", "expected an array, got a string"},
-		{`{"model":"a","messages":null}`, "messages", "invalid_type", ""},
-	} {
+	for _, tt := range badRequests {
 		r, derr := ScanRequest(chatOp, []byte(tt.body))
 		if derr == nil {
 			t.Errorf("%.80s: accepted", tt.body)
@@ -273,41 +279,6 @@ func TestRequestBodyIsNotCopied(t *testing.T) {
 }
 
 func uintptrOf(p []byte) uintptr { return reflect.ValueOf(p).Pointer() }
-
-func TestSegments(t *testing.T) {
-	segments := func() *Segments {
-		e := edits{{span{0, 1}, []byte("AA")}, {span{2, 2}, []byte("-")}, {span{4, 6}, nil}}
-		return e.segments([]byte("abcdef"))
-	}
-	const want = "AAb-cd"
-	if err := iotest.TestReader(segments(), []byte(want)); err != nil {
-		t.Error(err)
-	}
-	if got, err := io.ReadAll(iotest.OneByteReader(segments())); string(got) != want || err != nil {
-		t.Errorf("byte by byte: %q, %v", got, err)
-	}
-	var b bytes.Buffer
-	s := segments()
-	if n, err := io.Copy(&b, s); b.String() != want || n != int64(len(want)) || err != nil || s.Len() != 0 {
-		t.Errorf("WriteTo: %q, %d, %v, %d left", b.String(), n, err, s.Len())
-	}
-	s = segments()
-	n, err := s.WriteTo(failing{})
-	if err == nil || n+s.Len() != int64(len(want)) {
-		t.Errorf("WriteTo that fails: %d written, %d left, %v", n, s.Len(), err)
-	}
-	if rest := bodyOf(t, s); rest != want[n:] {
-		t.Errorf("after a failed WriteTo: %q", rest)
-	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-}
-
-// failing is a writer that takes one byte and fails.
-type failing struct{}
-
-func (failing) Write([]byte) (int, error) { return 1, io.ErrShortWrite }
 
 // FuzzScanRequest holds the scanner and its edits against encoding/json.
 func FuzzScanRequest(f *testing.F) {

@@ -134,7 +134,8 @@ func (s *ChatStream) checkReader() {
 	}
 }
 
-// event acts on one event of the upstream.
+// event acts on one event of the upstream. Data that is no JSON is the end: some
+// servers say so what went wrong, and then leave the stream open.
 func (s *ChatStream) event(name, data []byte) {
 	isError := string(name) == "error"
 	if len(data) == 0 && !isError {

@@ -69,7 +69,7 @@ var streamCases = []struct {
 		want: sse(`{ "x":1e3,"timings":{"a":0.10,"b":12345678901234567890},"model" : "pub","x":[ ],"choices":[{"delta":{"reasoning_content":"\u00e9\/"},"finish_reason":"stop"}] }`, done),
 	},
 	{name: "text that looks like a stream", in: sse(`{"choices":[{"delta":{"content":"data: [DONE]\n\nevent: error\n\n"}}]}`, stop), want: sse(`{"choices":[{"delta":{"content":"data: [DONE]\n\nevent: error\n\n"}}]}`, stopPub, done)},
-	{name: "text that is a lone BOM", in: sse(`{"choices":[{"delta":{"content":"` + "\ufeff" + `"}}]}`, stop), want: sse(`{"choices":[{"delta":{"content":"`+"\ufeff"+`"}}]}`, stopPub, done)},
+	{name: "text that is a lone BOM", in: sse(`{"choices":[{"delta":{"content":"`+"\ufeff"+`"}}]}`, stop), want: sse(`{"choices":[{"delta":{"content":"`+"\ufeff"+`"}}]}`, stopPub, done)},
 
 	// error:null, which the Go SDK takes for a failure
 	{name: "error null at the start", in: sse(`{"error":null,"choices":[],"a":1}`, stop), want: sse(`{"choices":[],"a":1}`, stopPub, done)},
@@ -136,6 +136,10 @@ var streamCases = []struct {
 	{name: "text completion", in: sse(`{"model":"up","choices":[{"text":"a","index":0,"finish_reason":null}]}`, `{"choices":[{"text":"","finish_reason":"length"}]}`, done), want: sse(`{"model":"pub","choices":[{"text":"a","index":0,"finish_reason":null}]}`, `{"choices":[{"text":"","finish_reason":"length"}]}`, done)},
 	{name: "a usage chunk cut behind the finish", o: ChatStreamOptions{Choices: 1}, in: sse(hi, stop) + `data: {"choices":[],"usa`, want: sse(hiPub, stopPub, done)},
 	{name: "message instead of delta", in: sse(`{"choices":[{"message":{"content":"a"}}]}`, done), want: sse(`{"choices":[{"message":{"content":"a"}}]}`, `{"object":"chat.completion.chunk","model":"pub","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`, done)},
+
+	{name: "[DONE] behind a refusal", in: sse(`{"choices":[{"delta":{"refusal":"no"}}]}`, done), want: sse(`{"choices":[{"delta":{"refusal":"no"}}]}`, `{"object":"chat.completion.chunk","model":"pub","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`, done)},
+	{name: "[DONE] behind a legacy function call", in: sse(`{"choices":[{"delta":{"function_call":{"name":"f"}}}]}`, done), want: sse(`{"choices":[{"delta":{"function_call":{"name":"f"}}}]}`) + failed("upstream_error", broken), failed: true},
+	{name: "odd types are the client's to judge", o: ChatStreamOptions{RepairToolIndex: true}, in: sse(`{"choices":[1,{"delta":[],"finish_reason":0},{"delta":{"tool_calls":[]}},{"delta":{"tool_calls":[7,{"index":-1,"id":3,"function":[]}]}}],"usage":{"prompt_tokens":"x","prompt_tokens_details":null}}`, stop), want: sse(`{"choices":[1,{"delta":[],"finish_reason":0},{"delta":{"tool_calls":[]}},{"delta":{"tool_calls":[7,{"index":0,"id":3,"function":[]}]}}]}`, stopPub, done)},
 
 	// errors in the stream
 	{name: "error object", in: sse(hi, `{"error":{"code":500,"message":"bad tool","type":"server_error"}}`), want: sse(hiPub) + failed("upstream_error", "The model server reported an error: bad tool"), failed: true},
@@ -276,6 +280,15 @@ func TestChatStreamTakesLargeEvents(t *testing.T) {
 	out, s = runStream(ChatStreamOptions{Model: "pub"}, nil, slices.Collect(slices.Chunk(slices.Concat([]byte("data: "), bytes.Repeat([]byte("x"), maxEvent)), 1<<20))...)
 	if s.Err() == nil || !strings.Contains(out, "larger than 32 MiB") {
 		t.Errorf("an event without bounds: %v, %.200s", s.Err(), out)
+	}
+}
+
+func TestChatStreamLetsLargeBuffersGo(t *testing.T) {
+	s := NewChatStream(ChatStreamOptions{Model: "pub"})
+	s.Feed([]byte(sse(`{"choices":[{"delta":{"content":"` + strings.Repeat("x", 1<<20) + `"}}]}`)))
+	s.Feed([]byte(sse(hi)))
+	if cap(s.out) > keepBuffer {
+		t.Errorf("a buffer of %d bytes is kept", cap(s.out))
 	}
 }
 

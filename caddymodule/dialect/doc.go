@@ -14,6 +14,7 @@
 //	ChatRequest.Body  upstream's model id  → Segments: the upstream's body, spliced, not copied
 //	FromUpstream    status, header, body   → Error, if the upstream did not answer 200
 //	RewriteCompletion  whole answer        → the client's body
+//	ReplayAsStream  whole answer           → the stream that it should have been
 //	ChatStream      upstream's bytes       → the client's bytes, event by event
 //	Error           → status, headers and body in the dialect of the caller
 //
@@ -22,9 +23,11 @@
 // decoded and encoded again, so that key order, number literals and keys that
 // nobody here knows survive.
 //
-// The parts below that are not bound to the chat dialect: the event-stream
-// reader (sse.go), the JSON scanner, the tool-call slots (tool_slots.go) and
-// the error table (error.go).
+// What is not bound to the chat dialect, for others to build on: the
+// event-stream reader (sse.go), the JSON scanner, the tool-call slots
+// (tool_slots.go), the error table (error.go) and the reading of upstreams'
+// errors (upstream_error.go). Another dialect is two more files, a decoder of
+// its requests and an encoder of its answers, and its rows in operation.go.
 package dialect
 
 // Dialect is what a client speaks. Its value is the name that logs and metrics

@@ -44,11 +44,7 @@ func UnknownModel(model string) *Error {
 
 // BodyTooLarge is the answer to a request body of more than limit bytes.
 func BodyTooLarge(limit int64) *Error {
-	size := fmt.Sprintf("%d bytes", limit)
-	if limit >= 1<<20 && limit%(1<<20) == 0 {
-		size = fmt.Sprintf("%d MiB", limit>>20)
-	}
-	return &Error{Kind: KindTooLarge, Message: "The request body is larger than this gateway takes (" + size + ", compressed or not). Send less, or have the gateway's max_body raised."}
+	return &Error{Kind: KindTooLarge, Message: "The request body is larger than this gateway takes (" + byteSize(limit) + ", compressed or not). Send less, or have the gateway's max_body raised."}
 }
 
 // UnsupportedEncoding is the answer to a Content-Encoding that the gateway
@@ -121,6 +117,15 @@ func UpstreamTooLarge(model string) *Error {
 	}
 }
 
+// AnswerTooLarge is the answer when the model server's answer, which is no
+// stream, has more than limit bytes.
+func AnswerTooLarge(model string, limit int64) *Error {
+	return &Error{
+		Kind: KindUpstream, NoRetry: true,
+		Message: fmt.Sprintf("The answer of the model server of `%s` is larger than this gateway takes in one piece (%s). Ask for less at a time, or for a stream.", show(model), byteSize(limit)),
+	}
+}
+
 // UpstreamTimeout is the answer when the model server took too long.
 func UpstreamTimeout(model string) *Error {
 	return &Error{
@@ -135,6 +140,12 @@ func Overloaded(message string) *Error {
 	return &Error{Kind: KindOverloaded, RetryAfter: 5, Message: message}
 }
 
+// RateLimited is the answer when a rate limit of the gateway's operator is
+// reached.
+func RateLimited() *Error {
+	return &Error{Kind: KindRateLimit, Message: "Too many requests to this gateway. Wait before you send the next one."}
+}
+
 // StreamBroken ends a stream whose upstream broke off before it was finished.
 func StreamBroken() *Error {
 	return &Error{
@@ -143,19 +154,9 @@ func StreamBroken() *Error {
 	}
 }
 
-// noChoices is the answer when the upstream's holds nothing.
-func noChoices() *Error {
-	return &Error{Kind: KindUpstream, Message: "The model server's answer holds no choices."}
-}
-
 // unreadable ends a stream whose upstream's events cannot be read on.
 func unreadable(err error) *Error {
 	return &Error{Kind: KindUpstream, NoRetry: true, Message: "The model server's stream cannot be read: " + err.Error() + "."}
-}
-
-// gaveUp ends a stream whose upstream gives a finish_reason that is a failure.
-func gaveUp(reason string) *Error {
-	return &Error{Kind: KindUpstream, Message: "The model server gave up the answer (finish_reason " + reason + "). Try again."}
 }
 
 // brokenArguments ends a stream when what was sent on of a tool call can no
@@ -167,6 +168,67 @@ func brokenArguments() *Error {
 // invalid is a 400 about a field of the request.
 func invalid(param, code, format string, args ...any) *Error {
 	return &Error{Kind: KindInvalidRequest, Param: param, Code: code, Message: fmt.Sprintf(format, args...)}
+}
+
+// wrongMethod is the answer to a path of ours with a method that it does not
+// take; allow is the ones it does.
+func wrongMethod(method, path, allow string) *Error {
+	return &Error{Kind: KindWrongMethod, Allow: allow, Message: show(path) + " does not take " + show(method) + "; use " + allow + "."}
+}
+
+// upgradeRequired answers a WebSocket handshake for responses: clients that
+// try one fall back to POST at once on 426, and on no other status.
+func upgradeRequired() *Error {
+	return &Error{Kind: KindUpgradeRequired, Message: "WebSocket is not supported here. Send POST /v1/responses."}
+}
+
+// unknownURL answers a path that is none of ours.
+func unknownURL(method, path string) *Error {
+	return &Error{Kind: KindUnknownURL, Message: "Unknown request URL: " + show(method) + " " + show(path) + ". Check the path; the API's base URL ends in /v1."}
+}
+
+// missing is the answer to a body without a field that must be there.
+func missing(param string) *Error {
+	message := "Missing required parameter: " + param + "."
+	if param == "model" {
+		message += " GET /v1/models lists the models that this key may use."
+	}
+	return invalid(param, "missing_required_parameter", "%s", message)
+}
+
+// wrongType is the answer to a field whose value has the wrong type.
+func wrongType(param, want string, raw []byte) *Error {
+	return invalid(param, "invalid_type", "Invalid type for %s: expected %s, got %s.", param, want, typeName(raw))
+}
+
+// garbled is the Error for an answer, or an event, that is no JSON object.
+func garbled(data []byte) *Error {
+	text := clean(string(data[:min(len(data), 4*maxMessage)]))
+	if text == "" {
+		return &Error{Kind: KindUpstream, Message: "The model server's answer is empty."}
+	}
+	return &Error{Kind: KindUpstream, Message: "The model server sent something that is no valid JSON object: " + text}
+}
+
+// noChoices is the answer when a whole answer that should be streamed holds
+// nothing to stream.
+func noChoices() *Error {
+	return &Error{Kind: KindUpstream, Message: "The model server's answer holds no choices."}
+}
+
+// gaveUp ends a stream whose upstream says, by its finish_reason, that it did
+// not finish.
+func gaveUp(reason string) *Error {
+	return &Error{Kind: KindUpstream, Message: "The model server gave up the answer (finish_reason " + reason + "). Try again."}
+}
+
+// byteSize shows a number of bytes.
+func byteSize(n int64) string {
+	const mebi = 1 << 20
+	if n >= mebi && n%mebi == 0 {
+		return fmt.Sprintf("%d MiB", n/mebi)
+	}
+	return fmt.Sprintf("%d bytes", n)
 }
 
 // show cuts a name that a client chose to what fits into a message.

@@ -215,6 +215,15 @@ func (s *scanner) digits(i int) int {
 func (s *scanner) str(i int) int {
 	data := s.data
 	for i++; ; {
+		// Four words at a time first: they do not wait for each other.
+		for i+32 <= len(data) {
+			block := data[i : i+32]
+			if special(binary.LittleEndian.Uint64(block))|special(binary.LittleEndian.Uint64(block[8:]))|
+				special(binary.LittleEndian.Uint64(block[16:]))|special(binary.LittleEndian.Uint64(block[24:])) != 0 {
+				break
+			}
+			i += 32
+		}
 		for i+8 <= len(data) {
 			if m := special(binary.LittleEndian.Uint64(data[i:])); m != 0 {
 				i += bits.TrailingZeros64(m) / 8

@@ -90,20 +90,7 @@ func checkMethod(got, want, path string) *Error {
 	if want == http.MethodGet {
 		allow = "GET, HEAD"
 	}
-	err := invalid("", "", "%s does not take %s; use %s.", show(path), show(got), want)
-	err.Kind, err.Allow = KindWrongMethod, allow
-	return err
-}
-
-// upgradeRequired answers a WebSocket handshake for responses: clients that
-// try one fall back to POST at once on 426, and on no other status.
-func upgradeRequired() *Error {
-	return &Error{Kind: KindUpgradeRequired, Message: "WebSocket is not supported here. Send POST /v1/responses."}
-}
-
-// unknownURL answers a path that is none of ours.
-func unknownURL(method, path string) *Error {
-	return &Error{Kind: KindUnknownURL, Message: "Unknown request URL: " + show(method) + " " + show(path) + ". Check the path; the API's base URL ends in /v1."}
+	return wrongMethod(got, path, allow)
 }
 
 // OfPath is the dialect to answer a path in, even when nothing is served

@@ -1,6 +1,9 @@
 package dialect
 
-import "io"
+import (
+	"io"
+	"slices"
+)
 
 // edit replaces a span of some bytes by other bytes.
 type edit struct {
@@ -8,20 +11,25 @@ type edit struct {
 	text []byte
 }
 
-// edits is a list of edits that do not overlap, in order of position.
+// edits is a list of edits that do not overlap.
 type edits []edit
 
-// add puts an edit in its place; edits mostly come in order.
+// add adds an edit; edits mostly come in order of position.
 func (e *edits) add(start, end int, text []byte) {
 	*e = append(*e, edit{span{start, end}, text})
-	list := *e
-	for i := len(list) - 1; i > 0 && list[i].start < list[i-1].start; i-- {
-		list[i], list[i-1] = list[i-1], list[i]
+}
+
+// sort puts the edits in order of position.
+func (e edits) sort() {
+	byStart := func(a, b edit) int { return a.start - b.start }
+	if !slices.IsSortedFunc(e, byStart) {
+		slices.SortStableFunc(e, byStart)
 	}
 }
 
 // appendTo appends data, edited, to b.
 func (e edits) appendTo(b, data []byte) []byte {
+	e.sort()
 	from := 0
 	for i := range e {
 		b = append(b, data[from:e[i].start]...)
@@ -33,6 +41,7 @@ func (e edits) appendTo(b, data []byte) []byte {
 
 // segments is data, edited, without a copy of it.
 func (e edits) segments(data []byte) *Segments {
+	e.sort()
 	s := &Segments{parts: make([][]byte, 0, 2*len(e)+1)}
 	from := 0
 	for i := range e {

@@ -57,15 +57,6 @@ func fromEvent(data []byte) *Error {
 	return f.toError(status, "The model server reported an error")
 }
 
-// garbled is the Error for an answer, or an event, that is no JSON object.
-func garbled(data []byte) *Error {
-	text := clean(string(data[:min(len(data), 4*maxMessage)]))
-	if text == "" {
-		return &Error{Kind: KindUpstream, Message: "The model server's answer is empty."}
-	}
-	return &Error{Kind: KindUpstream, Message: "The model server sent something that is no valid JSON object: " + text}
-}
-
 // toError finds the kind of a fault. what says how it was met, for messages
 // about faults that are not the client's.
 func (f *fault) toError(status int, what string) *Error {

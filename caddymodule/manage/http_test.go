@@ -7,65 +7,68 @@ import (
 	"testing"
 )
 
+const key, connector, deployment = "/keys", "/connectors", "/deployments/m"
+
+// errorTests are the ways in which a request can be wrong.
+var errorTests = []struct {
+	name, method, path, body string
+	status                   int
+	text                     string // part of the error
+}{
+	{"unknown path", "GET", "/nothing", "", 404, "nothing at /nothing"},
+	{"root", "GET", "/", "", 404, "nothing at /"},
+	{"wrong method", "PATCH", key, "", 405, "use GET, POST"},
+	{"wrong method of an item", "GET", "/keys/x", "", 405, "use DELETE"},
+	{"wrong method of status", "POST", "/status", "{}", 405, "use GET"},
+	{"unknown parameter", "GET", "/keys?acount=x", "", 400, `unknown query parameter "acount"`},
+	{"doubled parameter", "GET", "/keys?account=a&account=b", "", 400, `"account" is given twice`},
+	{"list in an unknown account", "GET", "/keys?account=none", "", 404, `no account "none"`},
+	{"connectors in an unknown account", "GET", "/connectors?account=none", "", 404, `no account "none"`},
+	{"deployments in an unknown account", "GET", "/deployments?account=none", "", 404, `no account "none"`},
+
+	{"not JSON", "POST", key, "name=x", 400, "must be a JSON object with the fields name, scope, account"},
+	{"array", "POST", key, `[]`, 400, "must be a JSON object"},
+	{"cut off", "POST", key, `{"name":"x"`, 400, "ends too early"},
+	{"cut off value", "POST", key, `{"name":"x`, 400, "ends too early"},
+	{"bad syntax", "POST", key, `{"name":"x",}`, 400, "not valid JSON near byte"},
+	{"bad escape", "POST", key, `{"name":"\x"}`, 400, "not valid JSON near byte"},
+	{"two values", "POST", key, `{"name":"x"}{}`, 400, "something after its JSON object"},
+	{"unknown field", "POST", key, `{"name":"x","scopes":"*"}`, 400, `unknown field "scopes"; the fields are name, scope, account`},
+	{"other letter case", "POST", key, `{"Name":"x"}`, 400, `unknown field "Name"`},
+	{"doubled field", "POST", key, `{"name":"x","name":"y"}`, 400, `"name" is given twice`},
+	{"number", "POST", key, `{"name":7}`, 400, `"name" must be a string, not a number`},
+	{"null", "POST", key, `{"name":null}`, 400, `"name" must be a string, not null`},
+	{"object", "POST", key, `{"name":{}}`, 400, `"name" must be a string, not an object`},
+	{"array field", "POST", key, `{"name":"x","scope":["*"]}`, 400, `"scope" must be a string, not an array`},
+	{"boolean", "POST", key, `{"name":true}`, 400, `"name" must be a string, not a boolean`},
+	{"too large", "POST", key, `{"name":"` + strings.Repeat("x", 65<<10) + `"}`, 413, "larger than 65536 bytes"},
+
+	{"key without a name", "POST", key, `{}`, 400, `"name" is required`},
+	{"key with an empty scope part", "POST", key, `{"name":"x","scope":"a,,b"}`, 400, ""},
+	{"key in an unknown account", "POST", key, `{"name":"x","account":"none"}`, 404, `no account "none"`},
+	{"revoke an unknown key", "DELETE", "/keys/key_none", "", 404, "key_none"},
+	{"revoke in an unknown account", "DELETE", "/keys/key_none?account=none", "", 404, `no account "none"`},
+	{"revoke with an unknown parameter", "DELETE", "/keys/key_none?force=1", "", 400, `"force"`},
+
+	{"connector without a name", "POST", connector, `{"name":""}`, 400, `"name" is required`},
+	{"connector name taken", "POST", connector, `{"name":"home"}`, 409, "home"},
+	{"connector in an unknown account", "POST", connector, `{"name":"x","account":"none"}`, 404, `no account "none"`},
+	{"remove an unknown connector", "DELETE", "/connectors/none", "", 404, "none"},
+	{"remove a connector in use", "DELETE", "/connectors/home", "", 409, "used"},
+	{"remove a connector in an unknown account", "DELETE", "/connectors/home?account=none", "", 404, `no account "none"`},
+
+	{"deployment without a connector", "PUT", deployment, `{}`, 400, `"connector" is required`},
+	{"deployment on an unknown connector", "PUT", deployment, `{"connector":"none"}`, 404, "caddy gateway connector list"},
+	{"deployment with a bad name", "PUT", "/deployments/a%20b", `{"connector":"home"}`, 400, "a b"},
+	{"deployment with an unknown field", "PUT", deployment, `{"connector":"home","models":"x"}`, 400, "connector, upstream, model, account"},
+	{"deployment in an unknown account", "PUT", deployment, `{"connector":"home","account":"none"}`, 404, `no account "none"`},
+	{"remove an unknown deployment", "DELETE", "/deployments/none", "", 404, "none"},
+	{"remove a deployment in an unknown account", "DELETE", "/deployments/used?account=none", "", 404, `no account "none"`},
+}
+
 // Every way a request can be wrong, and that nothing is changed by it.
 func TestErrors(t *testing.T) {
-	const key, connector, deployment = "/keys", "/connectors", "/deployments/m"
-	tests := []struct {
-		name, method, path, body string
-		status                   int
-		text                     string // part of the error
-	}{
-		{"unknown path", "GET", "/nothing", "", 404, "nothing at /nothing"},
-		{"root", "GET", "/", "", 404, "nothing at /"},
-		{"wrong method", "PATCH", key, "", 405, "use GET, POST"},
-		{"wrong method of an item", "GET", "/keys/x", "", 405, "use DELETE"},
-		{"wrong method of status", "POST", "/status", "{}", 405, "use GET"},
-		{"unknown parameter", "GET", "/keys?acount=x", "", 400, `unknown query parameter "acount"`},
-		{"doubled parameter", "GET", "/keys?account=a&account=b", "", 400, `"account" is given twice`},
-		{"list in an unknown account", "GET", "/keys?account=none", "", 404, `no account "none"`},
-		{"connectors in an unknown account", "GET", "/connectors?account=none", "", 404, `no account "none"`},
-		{"deployments in an unknown account", "GET", "/deployments?account=none", "", 404, `no account "none"`},
-
-		{"not JSON", "POST", key, "name=x", 400, "must be a JSON object with the fields name, scope, account"},
-		{"array", "POST", key, `[]`, 400, "must be a JSON object"},
-		{"cut off", "POST", key, `{"name":"x"`, 400, "ends too early"},
-		{"cut off value", "POST", key, `{"name":"x`, 400, "ends too early"},
-		{"bad syntax", "POST", key, `{"name":"x",}`, 400, "not valid JSON near byte"},
-		{"bad escape", "POST", key, `{"name":"\x"}`, 400, "not valid JSON near byte"},
-		{"two values", "POST", key, `{"name":"x"}{}`, 400, "something after its JSON object"},
-		{"unknown field", "POST", key, `{"name":"x","scopes":"*"}`, 400, `unknown field "scopes"; the fields are name, scope, account`},
-		{"other letter case", "POST", key, `{"Name":"x"}`, 400, `unknown field "Name"`},
-		{"doubled field", "POST", key, `{"name":"x","name":"y"}`, 400, `"name" is given twice`},
-		{"number", "POST", key, `{"name":7}`, 400, `"name" must be a string, not a number`},
-		{"null", "POST", key, `{"name":null}`, 400, `"name" must be a string, not null`},
-		{"object", "POST", key, `{"name":{}}`, 400, `"name" must be a string, not an object`},
-		{"array field", "POST", key, `{"name":"x","scope":["*"]}`, 400, `"scope" must be a string, not an array`},
-		{"boolean", "POST", key, `{"name":true}`, 400, `"name" must be a string, not a boolean`},
-		{"too large", "POST", key, `{"name":"` + strings.Repeat("x", 65<<10) + `"}`, 413, "larger than 65536 bytes"},
-
-		{"key without a name", "POST", key, `{}`, 400, `"name" is required`},
-		{"key with an empty scope part", "POST", key, `{"name":"x","scope":"a,,b"}`, 400, ""},
-		{"key in an unknown account", "POST", key, `{"name":"x","account":"none"}`, 404, `no account "none"`},
-		{"revoke an unknown key", "DELETE", "/keys/key_none", "", 404, "key_none"},
-		{"revoke in an unknown account", "DELETE", "/keys/key_none?account=none", "", 404, `no account "none"`},
-		{"revoke with an unknown parameter", "DELETE", "/keys/key_none?force=1", "", 400, `"force"`},
-
-		{"connector without a name", "POST", connector, `{"name":""}`, 400, `"name" is required`},
-		{"connector name taken", "POST", connector, `{"name":"home"}`, 409, "home"},
-		{"connector in an unknown account", "POST", connector, `{"name":"x","account":"none"}`, 404, `no account "none"`},
-		{"remove an unknown connector", "DELETE", "/connectors/none", "", 404, "none"},
-		{"remove a connector in use", "DELETE", "/connectors/home", "", 409, "used"},
-		{"remove a connector in an unknown account", "DELETE", "/connectors/home?account=none", "", 404, `no account "none"`},
-
-		{"deployment without a connector", "PUT", deployment, `{}`, 400, `"connector" is required`},
-		{"deployment on an unknown connector", "PUT", deployment, `{"connector":"none"}`, 404, "caddy gateway connector list"},
-		{"deployment with a bad name", "PUT", "/deployments/a%20b", `{"connector":"home"}`, 400, "a b"},
-		{"deployment with an unknown field", "PUT", deployment, `{"connector":"home","models":"x"}`, 400, "connector, upstream, model, account"},
-		{"deployment in an unknown account", "PUT", deployment, `{"connector":"home","account":"none"}`, 404, `no account "none"`},
-		{"remove an unknown deployment", "DELETE", "/deployments/none", "", 404, "none"},
-		{"remove a deployment in an unknown account", "DELETE", "/deployments/used?account=none", "", 404, `no account "none"`},
-	}
-	for _, tt := range tests {
+	for _, tt := range errorTests {
 		t.Run(tt.name, func(t *testing.T) {
 			g := newGateway(t)
 			g.do("POST", "/connectors", `{"name":"home"}`)

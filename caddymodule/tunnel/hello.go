@@ -31,7 +31,7 @@ func (h *Hub) serve(conn *quic.Conn) {
 		return
 	}
 	if s != nil {
-		s.run()
+		h.running.Go(s.run) // with a small stack: this one's has grown
 	}
 }
 

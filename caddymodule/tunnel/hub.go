@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quic-go/quic-go"
+	"golang.org/x/time/rate"
 
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -55,9 +56,10 @@ func (o Options) withDefaults() *Options {
 // Hub accepts tunnels and knows the live ones. Its methods may be called from
 // any goroutine.
 type Hub struct {
-	options  atomic.Pointer[Options]
-	pending  pending
-	counters counters
+	options    atomic.Pointer[Options]
+	handshakes *rate.Limiter
+	pending    pending
+	counters   counters
 
 	mu       sync.RWMutex
 	live     map[string]*Session   // by connector id: what takes requests
@@ -70,7 +72,7 @@ type Hub struct {
 	transport *quic.Transport
 	listener  *quic.Listener
 	pin       string
-	accepting sync.WaitGroup // accept loop and unfinished hellos
+	running   sync.WaitGroup // the accept loop, and one for each connection
 }
 
 // arrival wakes those who wait for one connector.
@@ -82,6 +84,8 @@ type arrival struct {
 // NewHub returns a hub that has no listener yet.
 func NewHub(o Options) *Hub {
 	h := &Hub{
+		handshakes: rate.NewLimiter(handshakesPerSecond, handshakesPerSecond),
+
 		live:     make(map[string]*Session),
 		all:      make(map[*Session]struct{}),
 		arrivals: make(map[string]*arrival),

@@ -2,12 +2,12 @@ package tunnel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
 
 	"github.com/quic-go/quic-go"
-	"golang.org/x/time/rate"
 
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -23,12 +23,7 @@ type Secrets struct {
 	Token []byte
 }
 
-const (
-	connectionIDBytes = 8
-	// handshakesPerSecond is how many may come before each has to prove its
-	// address first, which costs a round trip.
-	handshakesPerSecond = 200
-)
+const connectionIDBytes = 8
 
 // Listen starts to accept connectors on conn and returns. The hub owns conn
 // from then on. For full speed it must be the *net.UDPConn itself: a wrapped
@@ -42,13 +37,12 @@ func (h *Hub) Listen(conn net.PacketConn, s Secrets) error {
 		return fmt.Errorf("starting tunnel listener: reset and token keys have %d and %d bytes, not 32", len(s.Reset), len(s.Token))
 	}
 	reset, token := quic.StatelessResetKey(s.Reset), quic.TokenGeneratorKey(s.Token)
-	handshakes := rate.NewLimiter(handshakesPerSecond, handshakesPerSecond)
 	transport := &quic.Transport{
 		Conn:                conn,
 		ConnectionIDLength:  connectionIDBytes,
 		StatelessResetKey:   &reset,
 		TokenGeneratorKey:   &token,
-		VerifySourceAddress: func(net.Addr) bool { return !handshakes.Allow() },
+		VerifySourceAddress: h.verify,
 		ConnContext:         h.admit,
 	}
 	h.mu.Lock()
@@ -61,7 +55,7 @@ func (h *Hub) Listen(conn net.PacketConn, s Secrets) error {
 		return fmt.Errorf("starting tunnel listener: %w", err)
 	}
 	h.conn, h.transport, h.listener, h.pin = conn, transport, listener, pin
-	h.accepting.Go(func() { h.accept(listener) })
+	h.running.Go(func() { h.accept(listener) })
 	return nil
 }
 
@@ -73,7 +67,7 @@ func (h *Hub) accept(l *quic.Listener) {
 		if err != nil {
 			return // closed
 		}
-		go h.serve(conn)
+		h.running.Go(func() { h.serve(conn) })
 	}
 }
 
@@ -128,13 +122,10 @@ func (h *Hub) closeListener() error {
 		return nil
 	}
 	_ = h.listener.Close()
-	h.accepting.Wait()
-	if err := h.transport.Close(); err != nil {
-		_ = h.conn.Close()
-		return fmt.Errorf("closing tunnel transport: %w", err)
+	transportErr := h.transport.Close()
+	if err := errors.Join(transportErr, h.conn.Close()); err != nil {
+		return fmt.Errorf("closing tunnel listener: %w", err)
 	}
-	if err := h.conn.Close(); err != nil {
-		return fmt.Errorf("closing tunnel socket: %w", err)
-	}
+	h.running.Wait()
 	return nil
 }

@@ -15,6 +15,9 @@ import (
 // 50 MB of handshakes.
 const defaultPending = 512
 
+// handshakesPerSecond is how many may come before each has to prove its address.
+const handshakesPerSecond = 200
+
 // errPending refuses a connection; the dialler sees CONNECTION_REFUSED.
 var errPending = errors.New("too many connections of this address wait for their hello")
 
@@ -35,6 +38,12 @@ type slot struct {
 
 // slotKey is the context key of a connection's slot.
 type slotKey struct{}
+
+// verify is the transport's VerifySourceAddress: it tells whether a connection
+// has to prove its address first, which costs a round trip.
+func (h *Hub) verify(addr net.Addr) bool {
+	return !h.handshakes.Allow() || h.pending.crowded(addr, h.options.Load().PendingPerAddress)
+}
 
 // admit is the transport's ConnContext: called for each new connection before
 // anything is spent on it.
@@ -61,6 +70,16 @@ func (p *pending) take(addr net.Addr, most int) *slot {
 	}
 	p.counts[key]++
 	return &slot{pending: p, addr: key}
+}
+
+// crowded tells whether addr has so many slots that more have to prove their
+// address. Initial packets with a forged one can fill this share of the slots;
+// the rest is left for those who really are there.
+func (p *pending) crowded(addr net.Addr, most int) bool {
+	const share = 8
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.counts[addressKey(addr)] >= most/share
 }
 
 // free gives the slot back, once.

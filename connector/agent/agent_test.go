@@ -4,15 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"reflect"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -136,7 +134,7 @@ func TestAgentComesBack(t *testing.T) {
 	})
 	t.Run("after silence", func(t *testing.T) {
 		g := startGateway(t)
-		g.silent = true
+		g.set(func() { g.silent = true })
 		a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.pongTimeout = 100 * time.Millisecond })
 		first := g.session()
 		receive(t, first.conn.Context().Done(), "the end of the silent tunnel")
@@ -151,6 +149,9 @@ func TestAgentComesBack(t *testing.T) {
 	})
 }
 
+// lived is how long a tunnel was up, which a busy machine makes uncertain.
+var lived = regexp.MustCompile(` lived=\d+s`)
+
 // TestAgentEndings checks what is logged, and that none of these ends is
 // followed by a quick retry.
 func TestAgentEndings(t *testing.T) {
@@ -161,8 +162,10 @@ func TestAgentEndings(t *testing.T) {
 		want  string
 	}{
 		{
-			name:  "denied",
-			setup: func(g *fakeGateway) { g.deny = &link.Deny{Code: link.DenyCredentials, Message: "unknown connector"} },
+			name: "denied",
+			setup: func(g *fakeGateway) {
+				g.set(func() { g.deny = &link.Deny{Code: link.DenyCredentials, Message: "unknown connector"} })
+			},
 			want: `level=ERROR msg="cannot connect" reason="the gateway refused the connector: unknown connector (bad_credentials)" retry_in=22.5s ` +
 				"fix=\"create a new token with `caddy gateway connector create` and put it into tunnel_token\"",
 		},
@@ -172,11 +175,11 @@ func TestAgentEndings(t *testing.T) {
 		},
 		{
 			name: "removed", close: link.CloseRemoved,
-			want: `level=ERROR msg=disconnected reason="the gateway closed the tunnel: removed" retry_in=22.5s lived=0s fix="the connector was removed on the gateway;`,
+			want: `level=ERROR msg=disconnected reason="the gateway closed the tunnel: removed" retry_in=22.5s fix="the connector was removed on the gateway;`,
 		},
 		{
 			name: "replaced", close: link.CloseReplaced,
-			want: `level=ERROR msg=disconnected reason="the gateway closed the tunnel: replaced" retry_in=22.5s lived=0s fix="another connector runs with the same tunnel token;`,
+			want: `level=ERROR msg=disconnected reason="the gateway closed the tunnel: replaced" retry_in=22.5s fix="another connector runs with the same tunnel token;`,
 		},
 	}
 	for _, tt := range tests {
@@ -190,7 +193,7 @@ func TestAgentEndings(t *testing.T) {
 				g.session().close(tt.close)
 			}
 			want := strings.ReplaceAll(tt.want, "ADDRESS", g.token.Server)
-			eventually(t, "the log line "+want, func() bool { return strings.Contains(a.log.String(), want) })
+			eventually(t, "the log line "+want, func() bool { return strings.Contains(lived.ReplaceAllString(a.log.String(), ""), want) })
 			if got := g.count(); got > 1 {
 				t.Errorf("%d hellos", got)
 			}
@@ -198,25 +201,9 @@ func TestAgentEndings(t *testing.T) {
 	}
 }
 
-func TestAgentMeetsNoAnswer(t *testing.T) {
-	socket, err := net.ListenPacket("udp", "127.0.0.1:0") // takes everything, says nothing
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer socket.Close()
-	g := startGateway(t)
-	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.dialer.server = socket.LocalAddr().String() })
-	want := `level=WARN msg="cannot connect" reason="dialling ` + socket.LocalAddr().String() + `: no answer over UDP" retry_in=`
-	start := time.Now()
-	eventually(t, "the log line "+want, func() bool { return strings.Contains(a.log.String(), want) })
-	if took := time.Since(start); took < 1500*time.Millisecond || took > 4*time.Second {
-		t.Errorf("the first attempt took %v", took)
-	}
-}
-
 func TestAgentIgnoresAMuteGatewayAtItsEnd(t *testing.T) {
 	g := startGateway(t)
-	g.mute = true
+	g.set(func() { g.mute = true })
 	a := startAgent(t, g, "http://127.0.0.1:1", nil)
 	eventually(t, "a hello", func() bool { return g.count() == 1 })
 	start := time.Now()
@@ -320,34 +307,6 @@ func TestAgentAnswersTheGateway(t *testing.T) {
 	}
 }
 
-// TestAgentDialsAllAddresses gives the gateway's name two addresses, of which
-// the first is a black hole.
-func TestAgentDialsAllAddresses(t *testing.T) {
-	hole, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer hole.Close()
-	g := startGateway(t)
-	var lookups atomic.Int32
-	start := time.Now()
-	startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) {
-		a.dialer.resolve = func(context.Context, string) ([]netip.AddrPort, error) {
-			lookups.Add(1)
-			return []netip.AddrPort{netip.MustParseAddrPort(hole.LocalAddr().String()), netip.MustParseAddrPort(g.token.Server)}, nil
-		}
-	})
-	s := g.session()
-	if took := time.Since(start); took < addressStagger || took > addressStagger+time.Second {
-		t.Errorf("it took %v", took)
-	}
-	s.close(link.CloseShutdown)
-	g.session()
-	if got := lookups.Load(); got != 2 {
-		t.Errorf("%d lookups for 2 tunnels", got)
-	}
-}
-
 func TestNewErrors(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -366,43 +325,5 @@ func TestNewErrors(t *testing.T) {
 		if _, err := New(tt.config, Options{}); err == nil || err.Error() != tt.want {
 			t.Errorf("%s: got %v", tt.name, err)
 		}
-	}
-}
-
-func TestInterleave(t *testing.T) {
-	addresses := func(texts ...string) (out []netip.Addr) {
-		for _, text := range texts {
-			out = append(out, netip.MustParseAddr(text))
-		}
-		return out
-	}
-	tests := []struct {
-		found []netip.Addr
-		want  string
-	}{
-		{nil, "[]"},
-		{addresses("10.0.0.1"), "[10.0.0.1:7]"},
-		{addresses("2001:db8::1", "2001:db8::2", "10.0.0.1"), "[[2001:db8::1]:7 10.0.0.1:7 [2001:db8::2]:7]"},
-		{addresses("::ffff:10.0.0.1", "::1", "10.0.0.2", "10.0.0.3"), "[10.0.0.1:7 [::1]:7 10.0.0.2:7 10.0.0.3:7]"},
-		{
-			addresses("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6", "10.0.0.7", "10.0.0.8", "10.0.0.9"),
-			"[10.0.0.1:7 10.0.0.2:7 10.0.0.3:7 10.0.0.4:7 10.0.0.5:7 10.0.0.6:7 10.0.0.7:7 10.0.0.8:7]",
-		},
-	}
-	for _, tt := range tests {
-		if got := fmt.Sprint(interleave(tt.found, 7)); got != tt.want {
-			t.Errorf("got %s, want %s", got, tt.want)
-		}
-	}
-}
-
-func TestResolve(t *testing.T) {
-	got, err := resolve(t.Context(), "[::1]:7443")
-	if err != nil || fmt.Sprint(got) != "[[::1]:7443]" {
-		t.Errorf("got %v, %v", got, err)
-	}
-	got, err = resolve(t.Context(), "localhost:7443")
-	if err != nil || len(got) == 0 || !got[0].Addr().IsLoopback() {
-		t.Errorf("got %v, %v", got, err)
 	}
 }

@@ -13,7 +13,8 @@ import (
 
 // Values of Config.Transport.
 const (
-	// TransportAuto tries QUIC first and falls back when it is blocked.
+	// TransportAuto leaves the choice to the connector. QUIC is the only
+	// transport of this build.
 	TransportAuto = "auto"
 	// TransportQUIC uses QUIC only.
 	TransportQUIC = "quic"

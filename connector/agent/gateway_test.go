@@ -30,6 +30,7 @@ type fakeGateway struct {
 	silent  bool       // answers no pings
 	mute    bool       // answers no hello
 	hellos  int
+	conns   []*quic.Conn
 	running sync.WaitGroup
 }
 
@@ -93,6 +94,15 @@ func (g *fakeGateway) listen(address string) {
 // kill takes the gateway away without a word to anybody.
 func (g *fakeGateway) kill() { g.socket.Close() }
 
+// hangUp closes all tunnels.
+func (g *fakeGateway) hangUp() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, conn := range g.conns {
+		conn.CloseWithError(quic.ApplicationErrorCode(link.CloseDrained), "")
+	}
+}
+
 // set changes the gateway's behaviour.
 func (g *fakeGateway) set(change func()) {
 	g.mu.Lock()
@@ -108,6 +118,7 @@ func (g *fakeGateway) count() int {
 }
 
 func (g *fakeGateway) tunnel(conn *quic.Conn) {
+	g.set(func() { g.conns = append(g.conns, conn) })
 	stream, err := conn.AcceptStream(conn.Context())
 	if err != nil {
 		return
@@ -227,8 +238,8 @@ func startAgent(t *testing.T, g *fakeGateway, base string, change func(*Agent)) 
 		stop()
 		select { // the gateway need not take part in the drain
 		case <-done:
-		case <-time.After(100 * time.Millisecond):
-			g.kill()
+		case <-time.After(20 * time.Millisecond):
+			g.hangUp()
 			receive(t, done, "the agent's end")
 		}
 		if t.Failed() {

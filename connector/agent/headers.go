@@ -47,6 +47,12 @@ var notForClient = []string{
 	"X-Accel-Buffering",
 }
 
+// Values that many requests share; nobody changes them.
+var (
+	identity = []string{"identity"}
+	none     = []string{""}
+)
+
 // cleanRequest prepares a request's header for the upstream.
 func cleanRequest(h http.Header, authorization string) {
 	removeHopByHop(h)
@@ -57,9 +63,9 @@ func cleanRequest(h http.Header, authorization string) {
 		}
 	}
 	// No compression: a compressed stream cannot be read event by event.
-	h["Accept-Encoding"] = []string{"identity"}
+	h["Accept-Encoding"] = identity
 	if _, ok := h["User-Agent"]; !ok {
-		h["User-Agent"] = []string{""} // keeps net/http from adding its own
+		h["User-Agent"] = none // keeps net/http from adding its own
 	}
 	if authorization != "" {
 		h["Authorization"] = []string{authorization}

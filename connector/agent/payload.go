@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"math/bits"
@@ -68,11 +69,16 @@ func (b *buffers) put(data *[]byte) {
 	b.pools[c].Put(data)
 }
 
+// small is up to which size a body is left to the garbage collector, in bytes.
+// net/http sends a body of a plain bytes.Reader with the header in one write,
+// and any other in a write of its own, which costs more than the buffer.
+const small = 64 << 10
+
 // payload is a request body in memory. Its buffer goes back when the handler
 // and every reader that it gave out are done: net/http may read and close a
 // body after RoundTrip has returned.
 type payload struct {
-	pool *buffers
+	pool *buffers // nil: the buffer is not for reuse
 	data *[]byte
 	refs atomic.Int32
 }
@@ -84,12 +90,18 @@ func readPayload(pool *buffers, body io.Reader, length int64) (*payload, error) 
 		return nil, errTooLarge
 	}
 	// One byte more than announced lets the end be seen without growing.
-	p := &payload{pool: pool, data: pool.get(int(max(length, 0)) + 1)}
+	p := &payload{}
+	if size := int(length) + 1; length >= 0 && length <= small {
+		data := make([]byte, 0, size)
+		p.data = &data
+	} else {
+		p.pool, p.data = pool, pool.get(max(size, 1))
+	}
 	p.refs.Store(1)
 	for {
 		data := *p.data
 		if len(data) == cap(data) {
-			p.grow()
+			p.grow(pool)
 			continue
 		}
 		n, err := body.Read(data[len(data):cap(data)])
@@ -109,15 +121,18 @@ func readPayload(pool *buffers, body io.Reader, length int64) (*payload, error) 
 }
 
 // grow moves the data into the next larger buffer.
-func (p *payload) grow() {
-	larger := p.pool.get(min(4*cap(*p.data), maxBody+1))
+func (p *payload) grow(pool *buffers) {
+	larger := pool.get(min(4*cap(*p.data), maxBody+1))
 	*larger = append(*larger, *p.data...)
-	p.pool.put(p.data)
-	p.data = larger
+	p.recycle()
+	p.pool, p.data = pool, larger
 }
 
 // open returns a new reader of the whole body.
-func (p *payload) open() *payloadReader {
+func (p *payload) open() io.ReadCloser {
+	if p.pool == nil {
+		return io.NopCloser(bytes.NewReader(*p.data))
+	}
 	p.refs.Add(1)
 	return &payloadReader{payload: p, rest: *p.data}
 }
@@ -125,6 +140,13 @@ func (p *payload) open() *payloadReader {
 // release gives up one reference.
 func (p *payload) release() {
 	if p.refs.Add(-1) == 0 {
+		p.recycle()
+	}
+}
+
+// recycle gives the buffer back, if it is for reuse.
+func (p *payload) recycle() {
+	if p.pool != nil {
 		p.pool.put(p.data)
 	}
 }

@@ -140,11 +140,11 @@ func allowed(r *http.Request) bool {
 // send makes the request of the upstream. Without an answer it returns the code
 // that says why.
 func (p *proxy) send(u *upstream, r *http.Request, body *payload) (*http.Response, link.Code) {
-	out := p.outgoing(u, r)
+	u.readdress(r)
 	for again := false; ; again = true {
 		t := &attempt{}
 		t.trace.GotConn = t.gotConn
-		try := out.WithContext(httptrace.WithClientTrace(r.Context(), &t.trace))
+		try := r.WithContext(httptrace.WithClientTrace(r.Context(), &t.trace))
 		if len(*body.data) > 0 {
 			try.ContentLength = int64(len(*body.data))
 			try.Body = body.open()
@@ -175,28 +175,23 @@ func (p *proxy) send(u *upstream, r *http.Request, body *payload) (*http.Respons
 	}
 }
 
-// outgoing turns the tunnel's request into one for the upstream. It takes over
-// the header, which nobody else needs any more.
-func (p *proxy) outgoing(u *upstream, r *http.Request) *http.Request {
+// readdress turns the tunnel's request into one for the upstream, in place:
+// nobody else needs it any more.
+func (u *upstream) readdress(r *http.Request) {
 	authorization := ""
 	if u.key != nil {
 		authorization = u.key.authorization()
 	}
 	cleanRequest(r.Header, authorization)
-	return &http.Request{
-		Method: r.Method,
-		URL: &url.URL{
-			Scheme:   u.base.Scheme,
-			Host:     u.base.Host,
-			Path:     u.base.Path + strings.TrimPrefix(r.URL.Path, "/v1"),
-			RawQuery: r.URL.RawQuery,
-		},
-		Header:     r.Header,
-		Host:       u.base.Host,
-		Proto:      "HTTP/1.1",
-		ProtoMajor: 1,
-		ProtoMinor: 1,
+	r.URL.Scheme, r.URL.Host = u.base.Scheme, u.base.Host
+	if u.base.Path != "/v1" {
+		r.URL.Path = strings.TrimSuffix(u.base.Path, "/v1") + r.URL.Path
 	}
+	r.Host = u.base.Host
+	r.RequestURI = ""
+	r.Close = false
+	r.TransferEncoding, r.Trailer = nil, nil
+	r.Body, r.GetBody, r.ContentLength = nil, nil, 0
 }
 
 // attempt watches one try of a request.

@@ -16,6 +16,8 @@ import (
 const (
 	// pongTimeout is how long a gateway may take to answer a ping.
 	pongTimeout = 3 * time.Second
+	// pingAgain is when the next ping follows one without an answer.
+	pingAgain = 500 * time.Millisecond
 	// closeTimeout is how long the last goodbye of a drain may take.
 	closeTimeout = 2 * time.Second
 	// minHeartbeat guards against a gateway that asks for pings without pause.
@@ -137,7 +139,12 @@ func (s *session) accept() {
 
 // request serves one stream.
 func (s *session) request(stream *quic.Stream) {
-	if err := link.Serve(stream, s.agent.proxy); err != nil {
+	err := link.Serve(stream, s.agent.proxy)
+	var defect *link.PanicError
+	switch {
+	case errors.As(err, &defect):
+		s.agent.logger.Error("request met a defect of the connector", "session", s.welcome.Session, "error", err, "stack", string(defect.Stack))
+	case err != nil:
 		s.agent.logger.Debug("request ended early", "session", s.welcome.Session, "error", err)
 	}
 }
@@ -206,29 +213,36 @@ func (s *session) setHeartbeat(milliseconds int) {
 }
 
 // ping asks the gateway for a sign of life, again and again. QUIC alone would
-// notice a gateway that was killed only at its idle timeout.
+// notice a gateway that was killed only at its idle timeout; a ping that reaches
+// one that was started anew is answered with a stateless reset. While an answer
+// is missing, pings follow faster, since only they can meet the new gateway.
 func (s *session) ping() {
-	timer := time.NewTimer(time.Duration(s.heartbeat.Load()))
-	defer timer.Stop()
-	for {
+	beat := time.NewTimer(time.Duration(s.heartbeat.Load()))
+	defer beat.Stop()
+	lost := time.NewTimer(s.agent.pongTimeout)
+	lost.Stop()
+	defer lost.Stop()
+	for waiting := false; ; {
 		select {
 		case <-s.conn.Context().Done():
 			return
-		case <-timer.C:
-		}
-		if err := s.send(link.Ping{}); err != nil {
-			s.fail(err)
-			return
-		}
-		timer.Reset(s.agent.pongTimeout)
-		select {
-		case <-s.conn.Context().Done():
-			return
-		case <-timer.C:
+		case <-lost.C:
 			s.close(link.CloseLost, errNoPong)
 			return
 		case <-s.pongs:
-			timer.Reset(time.Duration(s.heartbeat.Load()))
+			waiting = false
+			lost.Stop()
+			beat.Reset(time.Duration(s.heartbeat.Load()))
+		case <-beat.C:
+			if err := s.send(link.Ping{}); err != nil {
+				s.fail(err)
+				return
+			}
+			if !waiting {
+				waiting = true
+				lost.Reset(s.agent.pongTimeout)
+			}
+			beat.Reset(pingAgain)
 		}
 	}
 }

@@ -149,12 +149,6 @@ func CloseReason(err error) (CloseCode, bool) {
 	return 0, false
 }
 
-// IsTunnelError tells whether err means that the whole tunnel is gone, and not
-// just one of its streams.
-func IsTunnelError(err error) bool {
-	return errors.Is(err, net.ErrClosed)
-}
-
 // streamError turns what a stream's methods return into this package's errors.
 // ctx is the request's: when it has ended, that is the reason.
 func streamError(ctx context.Context, err error) error {
@@ -168,7 +162,7 @@ func streamError(ctx context.Context, err error) error {
 		return io.ErrUnexpectedEOF
 	case errors.As(err, &reset) && reset.Remote:
 		return Code(reset.ErrorCode).Err()
-	case IsTunnelError(err):
+	case errors.Is(err, net.ErrClosed): // all of quic-go's connection errors are
 		return fmt.Errorf("%w: %w", ErrTunnelLost, err)
 	default:
 		return err

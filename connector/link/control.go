@@ -37,24 +37,12 @@ type envelope struct {
 
 // Send writes one message, in one Write.
 func (c *Control) Send(m Message) error {
-	data, err := json.Marshal(m)
+	var frame []byte
+	var err error
+	aside(func() { frame, err = encode(m) })
 	if err != nil {
-		return fmt.Errorf("encoding %s message: %w", m.kind(), err)
+		return fmt.Errorf("sending %s message: %w", m.kind(), err)
 	}
-	if string(data) == "{}" {
-		data = nil
-	}
-	frame := make([]byte, 4, 64+len(data))
-	buf := bytes.NewBuffer(frame)
-	if err := json.NewEncoder(buf).Encode(envelope{m.kind(), data}); err != nil {
-		return fmt.Errorf("encoding %s message: %w", m.kind(), err)
-	}
-	frame = buf.Bytes()
-	size := len(frame) - 4
-	if size > maxControl {
-		return fmt.Errorf("sending %s message: its %d bytes are over the limit of %d", m.kind(), size, maxControl)
-	}
-	binary.BigEndian.PutUint32(frame, uint32(size))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, err := c.rw.Write(frame); err != nil {
@@ -79,11 +67,21 @@ func (c *Control) Receive() (Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	var e envelope
-	if err := json.Unmarshal(frame, &e); err != nil {
-		return nil, fmt.Errorf("receiving control message: %w: not the expected JSON", ErrMalformed)
-	}
-	return decode(e)
+	var m Message
+	aside(func() { m, err = decode(frame) })
+	return m, err
+}
+
+// aside runs f on another goroutine and waits for it. JSON takes more stack
+// than waiting for the next message does, and a stack that has grown that far
+// does not shrink again: with thousands of tunnels that adds up.
+func aside(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	<-done
 }
 
 // readFrame reads size bytes. Memory grows with what really arrives, so that a
@@ -106,8 +104,33 @@ func readFrame(r io.Reader, size int64) ([]byte, error) {
 	return buf.Bytes(), err
 }
 
-// decode turns an envelope into its message.
-func decode(e envelope) (Message, error) {
+// encode returns the frame of a message.
+func encode(m Message) ([]byte, error) {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	if string(data) == "{}" {
+		data = nil
+	}
+	text, err := json.Marshal(envelope{m.kind(), data})
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxControl {
+		return nil, fmt.Errorf("its %d bytes are over the limit of %d", len(text), maxControl)
+	}
+	frame := make([]byte, 4, 4+len(text))
+	binary.BigEndian.PutUint32(frame, uint32(len(text)))
+	return append(frame, text...), nil
+}
+
+// decode returns the message in a frame.
+func decode(text []byte) (Message, error) {
+	var e envelope
+	if err := json.Unmarshal(text, &e); err != nil {
+		return nil, fmt.Errorf("receiving control message: %w: not the expected JSON", ErrMalformed)
+	}
 	switch e.Type {
 	case "hello":
 		return decodeAs[Hello](e)

@@ -31,12 +31,10 @@ func (b *reader) fill() error {
 		b.pooled = getBuffer(smallBuffer)
 		b.buf = b.pooled.array
 	}
-	if b.r == b.w {
-		b.r, b.w = 0, 0
-	}
-	if b.w == len(b.buf) && b.r > 0 {
-		b.w = copy(b.buf, b.buf[b.r:b.w])
-		b.r = 0
+	// What little is left, mostly the end of a chunk, moves to the front: an
+	// event shall not be split because it meets the end of the buffer.
+	if left := b.w - b.r; b.r > 0 && (left <= maxChunkLine || b.w == len(b.buf)) {
+		b.r, b.w = 0, copy(b.buf, b.buf[b.r:b.w])
 	}
 	n, err := b.stream.Read(b.buf[b.w:])
 	b.w += n

@@ -112,11 +112,12 @@ func (w *response) writePlain(p []byte) (int, error) {
 		return 0, http.ErrContentLength
 	}
 	w.written += int64(len(p))
-	if len(w.out)+len(p) <= largeBuffer {
+	last := w.written == w.length // goes with the end of the stream
+	if (last || len(w.out) > 0) && len(w.out)+len(p) <= largeBuffer {
 		w.reserve(len(p))
 		w.out = append(w.out, p...)
-		if w.written == w.length {
-			return len(p), nil // goes with the end of the stream
+		if last {
+			return len(p), nil
 		}
 		return len(p), w.send()
 	}

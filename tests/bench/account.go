@@ -51,7 +51,7 @@ func (b *builder) measureAllocations(ctx context.Context, o options, s *system) 
 	if o.Profile == "" {
 		return result, nil
 	}
-	return result, s.saveProfiles(ctx, o.Profile, processes)
+	return result, s.saveProfiles(ctx, o, processes)
 }
 
 // replaceConnector starts the same agent in a process of this program.
@@ -116,34 +116,60 @@ func (s *system) sendRequests(ctx context.Context, n int) error {
 	})
 }
 
-// saveProfiles takes the CPU profiles of all processes at a time, under load,
-// and then what they have allocated.
-func (s *system) saveProfiles(ctx context.Context, dir string, processes []watched) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("creating the folder for profiles: %w", err)
-	}
+// saveProfiles takes profiles of all processes at a time: CPU under requests,
+// CPU under streams, and what they have allocated since they started.
+func (s *system) saveProfiles(ctx context.Context, o options, processes []watched) error {
 	clients, err := s.dialAll(accountClients, time.Minute)
 	if err != nil {
 		return err
 	}
 	defer closeAll(clients)
-	loaded := make(chan error, 1)
-	go func() {
-		_, err := s.closedLoop(ctx, clients, (profileSeconds+1)*time.Second)
-		loaded <- err
-	}()
-	var next atomic.Int64
-	err = parallel(len(processes), func() error {
-		p := processes[next.Add(1)-1]
-		return p.admin.save(ctx, fmt.Sprintf("profile?seconds=%d", profileSeconds), filepath.Join(dir, p.name+"-cpu.pprof"))
-	})
-	if loadErr := <-loaded; err == nil {
-		err = loadErr
+	const longer = (profileSeconds + 1) * time.Second
+	requests := func() error {
+		_, err := s.closedLoop(ctx, clients, longer)
+		return err
+	}
+	if err := profileUnder(ctx, requests, o.Profile, "requests", processes); err != nil {
+		return err
+	}
+	streams := func() error {
+		o.Stream = longer
+		_, err := s.measureStreams(ctx, o, aimStreams)
+		return err
+	}
+	if err := profileUnder(ctx, streams, o.Profile, "streams", processes); err != nil {
+		return err
 	}
 	for _, p := range processes {
-		if err == nil {
-			err = p.admin.save(ctx, "allocs", filepath.Join(dir, p.name+"-allocs.pprof"))
+		if err := saveAll(ctx, p.admin, o.Profile, map[string]string{"allocs": p.name + "-allocs.pprof"}); err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
+}
+
+// profileUnder takes CPU profiles while load runs.
+func profileUnder(ctx context.Context, load func() error, dir, name string, processes []watched) error {
+	var next atomic.Int64
+	return parallel(len(processes)+1, func() error {
+		i := int(next.Add(1)) - 1
+		if i == len(processes) {
+			return load()
+		}
+		page, file := fmt.Sprintf("profile?seconds=%d", profileSeconds), fmt.Sprintf("%s-%s-cpu.pprof", processes[i].name, name)
+		return saveAll(ctx, processes[i].admin, dir, map[string]string{page: file})
+	})
+}
+
+// saveAll stores profiling pages in files of a folder.
+func saveAll(ctx context.Context, a admin, dir string, files map[string]string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("creating the folder for profiles: %w", err)
+	}
+	for page, file := range files {
+		if err := a.save(ctx, page, filepath.Join(dir, file)); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -13,9 +13,15 @@ import (
 	"net/http/pprof"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/postern-dev/postern/connector/agent"
 )
+
+// startInterval is the time between the starts of two connectors: a storm of
+// handshakes on a slow machine leaves garbage and repeated connections behind,
+// and it is not what is measured here.
+const startInterval = 5 * time.Millisecond
 
 // runAgents reads configurations of connectors, one JSON object after the
 // other, and runs them until ctx ends. started is called when all have been
@@ -29,6 +35,7 @@ func runAgents(ctx context.Context, in io.Reader, log *slog.Logger, started func
 	var running sync.WaitGroup
 	for i, a := range all {
 		running.Go(func() { errs[i] = a.Run(ctx) })
+		time.Sleep(startInterval)
 	}
 	started()
 	running.Wait()

@@ -98,3 +98,27 @@ func TestCPUTimeGrows(t *testing.T) {
 		t.Error("a process that is not there has CPU time")
 	}
 }
+
+// When a process ends in the middle of a measurement, that is the error, and
+// not the broken connections that follow from it.
+func TestRunSaysWhichProcessEnded(t *testing.T) {
+	ctx, f := newTestFleet(t)
+	o := tinyRun()
+	o.Systems = []string{direct}
+	b, err := newBuilder(f, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := b.build(ctx, direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Load = 30 * time.Second
+	time.AfterFunc(200*time.Millisecond, func() { _ = b.upstream.child.cmd.Process.Kill() })
+	if _, err = s.measureLoad(ctx, o, 4); err == nil {
+		t.Fatal("a dead upstream is no error")
+	}
+	if err = explain(ctx, err); !strings.Contains(err.Error(), "upstream has ended by itself") {
+		t.Errorf("the error is %v", err)
+	}
+}

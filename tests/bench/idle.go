@@ -12,23 +12,35 @@ import (
 
 // A footprint is what a process occupies while it does nothing.
 type footprint struct {
-	Memory     memory
+	AsItIs     memory // with the garbage that is there
+	Memory     memory // some time after a garbage collection
 	Goroutines int
-	Heap       heap // after a garbage collection
+	Heap       heap // after the garbage collection
 }
 
-// footprintOf looks at the Caddy of a system. Memory is read before the garbage
-// collection that the heap's account needs: as it is, not as it could be.
-func (s *system) footprintOf(ctx context.Context) (footprint, error) {
+// footprintOf looks at the Caddy of a system. Go collects the garbage of an idle
+// process every two minutes, and gives memory back in the background: here it is
+// asked for at once, and given the time to do so.
+func (s *system) footprintOf(ctx context.Context, settle time.Duration) (footprint, error) {
 	var f footprint
 	var err error
-	if f.Memory, err = memoryOf(s.Processes[1].child.pid()); err != nil {
+	pid := s.Processes[1].child.pid()
+	if f.AsItIs, err = memoryOf(pid); err != nil {
 		return footprint{}, err
 	}
 	if f.Goroutines, err = s.Admin.goroutines(ctx); err != nil {
 		return footprint{}, err
 	}
-	f.Heap, err = s.Admin.heapOf(ctx, true)
+	// Twice: pools keep what they hold over one collection.
+	for range 5 {
+		if f.Heap, err = s.Admin.heapOf(ctx, true); err != nil {
+			return footprint{}, err
+		}
+	}
+	if err := pause(ctx, settle); err != nil {
+		return footprint{}, err
+	}
+	f.Memory, err = memoryOf(pid)
 	return f, err
 }
 
@@ -53,7 +65,7 @@ func (b *builder) measureIdle(ctx context.Context, o options) (idle, error) {
 	var err error
 	// Before the connectors are created: what creating them leaves in the heap
 	// would hide a part of what tunnels take.
-	if result.Before, err = s.footprintOf(ctx); err != nil {
+	if result.Before, err = s.footprintOf(ctx, o.Settle/2); err != nil {
 		return idle{}, err
 	}
 	configs, err := b.connectorConfigs(ctx, s, o.Tunnels)
@@ -77,9 +89,14 @@ func (b *builder) measureIdle(ctx context.Context, o options) (idle, error) {
 	if result.Holder, err = memoryOf(holder.pid()); err != nil {
 		return idle{}, err
 	}
-	result.After, err = s.footprintOf(ctx)
+	result.After, err = s.footprintOf(ctx, o.Settle/2)
 	if err != nil {
 		return idle{}, err
+	}
+	if o.Profile != "" {
+		if err := saveAll(ctx, s.Admin, o.Profile, map[string]string{"heap": "idle-heap.pprof", "goroutine": "idle-goroutines.pprof"}); err != nil {
+			return idle{}, err
+		}
 	}
 	return result, s.waitOnline(ctx, o.Tunnels) // none was lost meanwhile
 }

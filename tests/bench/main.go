@@ -39,7 +39,8 @@
 //   - Answers: streamed answers with writes that split events and runes, and
 //     with prompts of up to 64 KiB, all compared byte for byte.
 //   - Idle tunnels: a fresh gateway before and after connectors of another
-//     process have dialled in.
+//     process have dialled in, both after garbage collections; memory with the
+//     garbage is shown beside it.
 //   - Allocations: the Go runtime's own count, before and after a given number of
 //     requests. The connector has no such endpoint: here, and for -profile, the
 //     same agent runs within a process of the bench.

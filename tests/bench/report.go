@@ -20,6 +20,9 @@ func (r *results) write(w io.Writer) {
 	if !r.Complete {
 		fmt.Fprint(w, "**The run was not finished: figures are missing.**\n\n")
 	}
+	if r.Foreign > quietForeign {
+		fmt.Fprint(w, "**The machine was busy with other things: times and rates mean little.**\n\n")
+	}
 	if o.Rounds < 3 {
 		fmt.Fprint(w, "Fewer than three rounds: coarse figures.\n\n")
 	}
@@ -32,6 +35,10 @@ func (r *results) write(w io.Writer) {
 	r.writeAllocations(w)
 	r.writeIdle(w)
 }
+
+// quietForeign is how much of the machine others may use, in percent, before
+// the report warns.
+const quietForeign = 5
 
 // A table is printed with its columns aligned.
 type table struct{ rows [][]string }
@@ -142,7 +149,7 @@ func (r *results) writeLoads(w io.Writer) {
 				if s == direct || s == other {
 					return ""
 				}
-				return figure(middle(pairwise(rate, r.loads(other, n, rateOf), ratio)), 2)
+				return ranged(spreadOf(pairwise(rate, r.loads(other, n, rateOf), ratio)), 2)
 			}
 			cpu := ""
 			if s != direct {

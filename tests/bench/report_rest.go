@@ -99,34 +99,33 @@ func (i *idle) perTunnel(after, before int) float64 {
 
 func (r *results) writeIdle(w io.Writer) {
 	t := &table{}
-	t.add("at rest", "RSS KB", "PSS KB", "goroutines", "live heap KB", "stacks KB")
+	t.add("at rest", "RSS KB", "PSS KB", "RSS with garbage KB", "goroutines", "live heap KB", "stacks KB")
 	row := func(name string, f footprint) {
-		t.add(name, fmt.Sprint(f.Memory.RSS), fmt.Sprint(f.Memory.PSS), fmt.Sprint(f.Goroutines),
+		t.add(name, fmt.Sprint(f.Memory.RSS), fmt.Sprint(f.Memory.PSS), fmt.Sprint(f.AsItIs.RSS), fmt.Sprint(f.Goroutines),
 			fmt.Sprint(f.Heap.Live/1024), fmt.Sprint(f.Heap.Stacks/1024))
 	}
 	if r.Caddy != nil {
 		row("plain Caddy", *r.Caddy)
 	}
-	title := "Memory"
-	if i := r.Idle; i != nil {
-		row("gateway, no tunnels", i.Before)
-		row(fmt.Sprintf("gateway, %d tunnels", i.Tunnels), i.After)
-		kilobytes := func(after, before int64) string { return figure(i.perTunnel(int(after), int(before))/1024, 1) }
-		t.add("for each tunnel",
-			figure(i.perTunnel(i.After.Memory.RSS, i.Before.Memory.RSS), 1),
-			figure(i.perTunnel(i.After.Memory.PSS, i.Before.Memory.PSS), 1),
-			figure(i.perTunnel(i.After.Goroutines, i.Before.Goroutines), 2),
-			kilobytes(i.After.Heap.Live, i.Before.Heap.Live), kilobytes(i.After.Heap.Stacks, i.Before.Heap.Stacks))
-		title = fmt.Sprintf("Memory, with %d tunnels dialled in within %.1f s and left alone for %v (RSS and PSS before, heap after a garbage collection)",
-			i.Tunnels, i.DialIn.Seconds(), r.Options.Settle)
+	i := r.Idle
+	if i == nil {
+		if r.Caddy != nil {
+			t.write(w, "Memory")
+		}
+		return
 	}
-	if len(t.rows) > 1 {
-		t.write(w, title)
-	}
-	if i := r.Idle; i != nil {
-		fmt.Fprintf(w, "All idle tunnels together: %.1f %% of a core in the gateway. The process with their other ends: %.1f KB RSS for each.\n\n",
-			i.CPU, float64(i.Holder.RSS)/float64(i.Tunnels))
-	}
+	row("gateway, no tunnels", i.Before)
+	row(fmt.Sprintf("gateway, %d tunnels", i.Tunnels), i.After)
+	before, after := i.Before, i.After
+	kilobytes := func(after, before int64) string { return figure(i.perTunnel(int(after), int(before))/1024, 1) }
+	t.add("for each tunnel",
+		figure(i.perTunnel(after.Memory.RSS, before.Memory.RSS), 1), figure(i.perTunnel(after.Memory.PSS, before.Memory.PSS), 1),
+		figure(i.perTunnel(after.AsItIs.RSS, before.AsItIs.RSS), 1), figure(i.perTunnel(after.Goroutines, before.Goroutines), 2),
+		kilobytes(after.Heap.Live, before.Heap.Live), kilobytes(after.Heap.Stacks, before.Heap.Stacks))
+	t.write(w, fmt.Sprintf("Memory, with %d idle tunnels that dialled in within %.1f s", i.Tunnels, i.DialIn.Seconds()))
+	fmt.Fprintf(w, "With garbage: %v after the last one dialled in. The other figures: after a garbage collection, as Go makes one every two minutes. "+
+		"All idle tunnels together take %.1f %% of a core in the gateway. The process with their other ends has %.1f KB of RSS for each.\n\n",
+		r.Options.Settle, i.CPU, float64(i.Holder.RSS)/float64(i.Tunnels))
 }
 
 // failure returns an error if an answer was wrong. A missed aim is none: how

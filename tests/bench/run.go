@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -65,13 +66,23 @@ func run(ctx context.Context, o options) (r *results, err error) {
 		func() error { return r.idleTunnels(ctx, b) },
 	} {
 		if err := measure(); err != nil {
-			return r, err
+			return r, explain(ctx, err)
 		}
 	}
 	r.Took = time.Since(r.Began)
 	r.Foreign, r.Stolen, err = noise.shares(f)
 	r.Complete = err == nil
 	return r, err
+}
+
+// explain returns why the run was ended, if it was, instead of what failed
+// because of that.
+func explain(ctx context.Context, err error) error {
+	// That a process has ended may be known a moment after its connections are.
+	if cause := pause(ctx, 200*time.Millisecond); cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w (first seen as: %w)", cause, err)
+	}
+	return err
 }
 
 // progress says on standard error what is being done.
@@ -155,7 +166,7 @@ func (r *results) idleTunnels(ctx context.Context, b *builder) error {
 		if err := b.startPlain(ctx, s); err != nil {
 			return err
 		}
-		f, err := s.footprintOf(ctx)
+		f, err := s.footprintOf(ctx, 0)
 		s.Processes[1].child.stop()
 		if err != nil {
 			return err

@@ -95,6 +95,9 @@ func (u *upstreamConn) stream(s script, model string) error {
 	for i := 0; ; i++ {
 		if s.Pace > 0 {
 			time.Sleep(time.Until(next))
+			if now := time.Now(); now.Sub(next) > s.Pace {
+				next = now // a model that was held up does not catch up in a burst
+			}
 			next = next.Add(s.Pace)
 		}
 		var more bool

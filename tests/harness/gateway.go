@@ -3,6 +3,7 @@ package harness
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -27,6 +28,7 @@ const ready = 30 * time.Second
 type Options struct {
 	Site   string // lines within the site's model_gateway block
 	Global string // lines within the global options
+	HTTPS  bool   // serve HTTPS, with a certificate that Caddy makes, and HTTP/2
 }
 
 // A Gateway is a caddy process with its folder and addresses. The addresses
@@ -52,6 +54,9 @@ func Start(t testing.TB, o Options) *Gateway {
 		Dir: t.TempDir(), URL: "http://" + proc.FreeAddr(t), Admin: proc.FreeAddr(t), UDP: proc.FreeAddr(t),
 		Management: &http.Client{Timeout: 10 * time.Second}, secrets: []string{Prompt},
 	}
+	if o.HTTPS {
+		g.URL = strings.Replace(g.URL, "http://127.0.0.1", "https://localhost", 1)
+	}
 	g.Caddyfile = filepath.Join(g.Dir, "Caddyfile")
 	g.Configure(t, o)
 	t.Cleanup(func() { g.checkLogs(t) })
@@ -62,10 +67,18 @@ func Start(t testing.TB, o Options) *Gateway {
 // Configure writes the Caddyfile; Reload or Restart puts it into effect.
 func (g *Gateway) Configure(t testing.TB, o Options) {
 	t.Helper()
+	https, certificate := "off", ""
+	if o.HTTPS {
+		https, certificate = "disable_redirects", "tls internal"
+	}
 	text := fmt.Sprintf(`{
 	admin %s
 	persist_config off
-	auto_https off
+	auto_https %s
+	skip_install_trust
+	servers {
+		protocols h1 h2
+	}
 	log {
 		level DEBUG
 	}
@@ -79,12 +92,14 @@ func (g *Gateway) Configure(t testing.TB, o Options) {
 	}
 }
 %s {
+	bind 127.0.0.1
+	%s
 	log
 	model_gateway {
 		%s
 	}
 }
-`, g.Admin, o.Global, g.UDP, g.UDP, filepath.Join(g.Dir, "gateway.db"), g.URL, o.Site)
+`, g.Admin, https, o.Global, g.UDP, g.UDP, filepath.Join(g.Dir, "gateway.db"), g.URL, certificate, o.Site)
 	if err := os.WriteFile(g.Caddyfile, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -118,12 +133,25 @@ func (g *Gateway) Restart(t testing.TB) {
 		if _, err := g.get(ctx, "/model_gateway/status"); err != nil {
 			return err
 		}
-		conn, err := net.Dial("tcp", strings.TrimPrefix(g.URL, "http://"))
+		return g.listens()
+	})
+}
+
+// listens returns nil once the public API takes connections; with HTTPS, once
+// it has its certificate.
+func (g *Gateway) listens() error {
+	if addr, ok := strings.CutPrefix(g.URL, "https://"); ok {
+		conn, err := tls.Dial("tcp", addr, &tls.Config{InsecureSkipVerify: true})
 		if err != nil {
 			return err
 		}
 		return conn.Close()
-	})
+	}
+	conn, err := net.Dial("tcp", strings.TrimPrefix(g.URL, "http://"))
+	if err != nil {
+		return err
+	}
+	return conn.Close()
 }
 
 // Reload applies the Caddyfile as `caddy reload` does.

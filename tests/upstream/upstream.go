@@ -47,7 +47,7 @@ type Server struct {
 	handlers map[string]Handler // by model; "" answers the others
 	requests []Request
 	running  int
-	gone     []time.Time // when a client was noticed to have left a running request
+	gone     map[string][]time.Time // when clients were noticed to have left running requests, by model
 	conns    map[net.Conn]bool
 	closed   bool
 }
@@ -65,7 +65,7 @@ func StartAt(t testing.TB, addr string) *Server {
 	if err != nil {
 		t.Fatalf("starting the scripted upstream: %v", err)
 	}
-	s := &Server{URL: "http://" + addr, handlers: map[string]Handler{}, conns: map[net.Conn]bool{}}
+	s := &Server{URL: "http://" + addr, handlers: map[string]Handler{}, gone: map[string][]time.Time{}, conns: map[net.Conn]bool{}}
 	go s.accept(l)
 	t.Cleanup(func() { s.close(l) })
 	return s
@@ -102,11 +102,11 @@ func (s *Server) Running() int {
 	return s.running
 }
 
-// Gone returns when running requests were left by their client.
-func (s *Server) Gone() []time.Time {
+// Gone returns when running requests for a model were left by their client.
+func (s *Server) Gone(model string) []time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.gone)
+	return slices.Clone(s.gone[model])
 }
 
 // WaitRunning waits until n requests are being answered.
@@ -212,7 +212,7 @@ func (s *Server) answer(c net.Conn, r *bufio.Reader, req Request) (again bool) {
 		defer close(watched)
 		if left(r) {
 			s.mu.Lock()
-			s.gone = append(s.gone, time.Now())
+			s.gone[req.Model] = append(s.gone[req.Model], time.Now())
 			s.mu.Unlock()
 			x.left.Store(true)
 			cancel()

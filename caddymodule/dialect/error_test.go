@@ -1,0 +1,161 @@
+package dialect
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// TestErrorTable goes through the table of errors: each kind in both shapes.
+func TestErrorTable(t *testing.T) {
+	for _, tt := range []struct {
+		err                   *Error
+		status, messages      int
+		typ, code, param      string
+		messagesType, headers string
+	}{
+		{InvalidKey("missing"), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error", ""},
+		{InvalidKey("unknown"), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error", ""},
+		{InvalidKey("revoked"), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error", ""},
+		{RevokedKey(), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error", ""},
+		{OutOfScope("m"), 403, 403, "invalid_request_error", "model_not_found", "model", "permission_error", ""},
+		{UnknownModel("m"), 404, 404, "invalid_request_error", "model_not_found", "model", "not_found_error", ""},
+		{unknownURL("GET", "/x"), 404, 404, "invalid_request_error", "unknown_url", "", "not_found_error", ""},
+		{checkMethod("GET", "POST", "/x"), 405, 405, "invalid_request_error", "unknown_url", "", "invalid_request_error", "Allow: POST"},
+		{checkMethod("POST", "GET", "/x"), 405, 405, "invalid_request_error", "unknown_url", "", "invalid_request_error", "Allow: GET, HEAD"},
+		{upgradeRequired(), 426, 426, "invalid_request_error", "upgrade_not_supported", "", "invalid_request_error", "Upgrade: HTTP/1.1"},
+		{invalid("n", "invalid_type", "bad"), 400, 400, "invalid_request_error", "invalid_type", "n", "invalid_request_error", ""},
+		{UnreadableBody(), 400, 400, "invalid_request_error", "", "", "invalid_request_error", ""},
+		{UnsupportedEncoding(), 415, 415, "invalid_request_error", "unsupported_content_encoding", "", "invalid_request_error", ""},
+		{BodyTooLarge(32 << 20), 413, 413, "invalid_request_error", "request_too_large", "", "request_too_large", ""},
+		{UpstreamTooLarge("m"), 413, 413, "invalid_request_error", "request_too_large", "", "request_too_large", ""},
+		{BodyTooLarge(1000), 413, 413, "invalid_request_error", "request_too_large", "", "request_too_large", ""},
+		{AnswerTooLarge("m", 1<<20), 502, 502, "server_error", "upstream_error", "", "api_error", "X-Should-Retry: false"},
+		{Offline("m"), 503, 503, "server_error", "deployment_offline", "", "overloaded_error", "Retry-After: 5"},
+		{Overloaded("full"), 503, 529, "server_error", "overloaded", "", "overloaded_error", "Retry-After: 5"},
+		{NoRoute("m", "x"), 502, 502, "server_error", "upstream_unreachable", "", "api_error", "X-Should-Retry: false"},
+		{UpstreamUnreachable("m"), 502, 502, "server_error", "upstream_unreachable", "", "api_error", ""},
+		{UpstreamReset("m"), 502, 502, "server_error", "upstream_unreachable", "", "api_error", ""},
+		{UpstreamRefused("m"), 502, 502, "server_error", "upstream_unreachable", "", "api_error", "X-Should-Retry: false"},
+		{UpstreamTimeout("m"), 504, 504, "server_error", "upstream_timeout", "", "timeout_error", ""},
+		{StreamBroken(), 502, 502, "server_error", "upstream_error", "", "api_error", ""},
+		{Internal("oops"), 500, 500, "server_error", "internal_error", "", "api_error", ""},
+	} {
+		if tt.err.Error() != tt.err.Message {
+			t.Errorf("error text %q", tt.err.Error())
+		}
+		if got := tt.err.HTTPStatus(Chat); got != tt.status {
+			t.Errorf("%v: status %d", tt.err, got)
+		}
+		if got := tt.err.HTTPStatus(Messages); got != tt.messages {
+			t.Errorf("%v: status %d in messages", tt.err, got)
+		}
+		checkOpenAI(t, tt.err.Body(Chat, "req_1"), tt.typ, tt.code, tt.param)
+		checkOpenAI(t, tt.err.Body(Responses, "req_1"), tt.typ, tt.code, tt.param)
+		checkMessages(t, tt.err.Body(Messages, "req_1"), tt.messagesType)
+		var headers []string
+		for name, values := range tt.err.Header() {
+			headers = append(headers, name+": "+values[0])
+		}
+		if got := strings.Join(headers, "\n"); got != tt.headers {
+			t.Errorf("%v: headers %q, want %q", tt.err, got, tt.headers)
+		}
+	}
+}
+
+// checkOpenAI checks an error body of the OpenAI shape: all four keys.
+func checkOpenAI(t *testing.T, body []byte, typ, code, param string) {
+	t.Helper()
+	var got map[string]map[string]*string
+	if err := json.Unmarshal(body, &got); err != nil || len(got) != 1 || len(got["error"]) != 4 {
+		t.Fatalf("%v: %s", err, body)
+	}
+	value := func(key string) string {
+		if s, ok := got["error"][key]; !ok {
+			return "(no such key)"
+		} else if s != nil {
+			return *s
+		}
+		return ""
+	}
+	if value("type") != typ || value("code") != code || value("param") != param || len(value("message")) < 3 {
+		t.Errorf("want type %q, code %q, param %q: %s", typ, code, param, body)
+	}
+}
+
+// checkMessages checks an error body of the Anthropic shape.
+func checkMessages(t *testing.T, body []byte, typ string) {
+	t.Helper()
+	var got struct {
+		Type  string
+		Error struct{ Type, Message string }
+		ID    string `json:"request_id"`
+	}
+	if err := json.Unmarshal(body, &got); err != nil || got.Type != "error" || got.Error.Type != typ || got.Error.Message == "" || got.ID != "req_1" {
+		t.Errorf("%v: want type %q: %s", err, typ, body)
+	}
+}
+
+func TestErrorGolden(t *testing.T) {
+	for _, tt := range []struct{ got, want string }{
+		{
+			string(UnknownModel("x").Body(Chat, "req_1")),
+			"{\"error\":{\"message\":\"The model `x` does not exist or you do not have access to it.\",\"type\":\"invalid_request_error\",\"param\":\"model\",\"code\":\"model_not_found\"}}\n",
+		},
+		{
+			string(UnknownModel("x").Body(Messages, "req_1")),
+			`{"type":"error","error":{"type":"not_found_error","message":"model: x"},"request_id":"req_1"}` + "\n",
+		},
+		{
+			string(Internal("a \"b\"\n").Event(Chat, "")),
+			`data: {"error":{"message":"a \"b\"\n","type":"server_error","param":null,"code":"internal_error"}}` + "\n\n",
+		},
+		{
+			string(Overloaded("x").Event(Messages, "req_1")),
+			`event: error` + "\n" + `data: {"type":"error","error":{"type":"overloaded_error","message":"x"},"request_id":"req_1"}` + "\n\n",
+		},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("\n got %s\nwant %s", tt.got, tt.want)
+		}
+	}
+}
+
+func TestErrorsShowNamesWithinBounds(t *testing.T) {
+	for _, name := range []string{strings.Repeat("日", 1<<20), "\xff\"\x00\n", "<script>"} {
+		for _, e := range []*Error{UnknownModel(name), OutOfScope(name), unknownURL(name, name), checkMethod(name, "GET", name)} {
+			for _, d := range []Dialect{Chat, Messages} {
+				if body := e.Body(d, "req_1"); !json.Valid(body) || len(body) > 1024 {
+					t.Errorf("%.80s…: %d bytes", body, len(body))
+				}
+			}
+		}
+	}
+}
+
+func TestAppendQuoted(t *testing.T) {
+	for _, s := range []string{"", "plain", "\"\\/\b\f\n\r\t\x00\x1f\x7f", "grüße 日本 🙂 \u2028\u2029<>&", "\ufeff"} {
+		var got string
+		if b := appendQuoted(nil, s); json.Unmarshal(b, &got) != nil || got != s {
+			t.Errorf("%q became %s", s, b)
+		}
+	}
+	if got := string(appendQuoted(nil, "a\xffb\xc3")); got != "\"a\ufffdb\ufffd\"" {
+		t.Errorf("no UTF-8: %q", got)
+	}
+}
+
+func TestTruncate(t *testing.T) {
+	for in, want := range map[string]string{"abcdefgh": "abcdefgh", "abcdefghi": "abcde…", "日本語日本語": "日…", "🙂🙂🙂": "🙂…"} {
+		if got := truncate(in, 8); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestNewRequestID(t *testing.T) {
+	a, b := NewRequestID(), NewRequestID()
+	if a == b || len(a) != len("req_")+26 || !strings.HasPrefix(a, "req_") {
+		t.Errorf("%q, %q", a, b)
+	}
+}

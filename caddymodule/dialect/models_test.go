@@ -1,0 +1,100 @@
+package dialect
+
+import (
+	"encoding/json"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+)
+
+var modelTime = time.Date(2023, 11, 14, 23, 13, 20, 999, time.FixedZone("", 3600))
+
+func TestModelsGolden(t *testing.T) {
+	const a = `{"id":"a/b:1","object":"model","created":1700000000,"owned_by":"default","type":"model","display_name":"a/b:1","created_at":"2023-11-14T22:13:20Z"}`
+	const b = `{"id":"b","object":"model","created":1700000000,"owned_by":"\"x\"","type":"model","display_name":"b","created_at":"2023-11-14T22:13:20Z"}`
+	models := []Model{{"b", `"x"`, modelTime}, {"a/b:1", "default", modelTime}}
+	for _, tt := range []struct {
+		models []Model
+		want   string
+	}{
+		{nil, `{"object":"list","data":[],"has_more":false,"first_id":null,"last_id":null}` + "\n"},
+		{models, `{"object":"list","data":[` + a + `,` + b + `],"has_more":false,"first_id":"a/b:1","last_id":"b"}` + "\n"},
+	} {
+		got, err := ModelsList(tt.models, nil, false)
+		if err != nil || string(got) != tt.want {
+			t.Errorf("%v\n got %s\nwant %s", err, got, tt.want)
+		}
+	}
+	if models[0].ID != "b" {
+		t.Error("the caller's list was sorted")
+	}
+	if got := string(ModelObject(models[1])); got != a+"\n" {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestModelsPaging(t *testing.T) {
+	var models []Model
+	for _, id := range []string{"e", "d", "c", "b", "a"} {
+		models = append(models, Model{ID: id, Created: modelTime})
+	}
+	for _, tt := range []struct{ query, want string }{
+		{"", "abcde"},
+		{"limit=2", "ab+"},
+		{"limit=1000", "abcde"},
+		{"limit=5", "abcde"},
+		{"limit=2&after_id=b", "cd+"},
+		{"limit=2&after_id=c", "de"},
+		{"after_id=bb", "cde"},
+		{"after_id=e", ""},
+		{"limit=2&before_id=d", "bc+"},
+		{"limit=2&before_id=c", "ab"},
+		{"before_id=a", ""},
+		{"before_id=zz", "abcde"},
+		{"unknown=1", "abcde"},
+		{"limit=0", "limit"},
+		{"limit=-1", "limit"},
+		{"limit=1001", "limit"},
+		{"limit=x", "limit"},
+		{"after_id=a&before_id=b", "before_id"},
+	} {
+		query, _ := url.ParseQuery(tt.query)
+		if got := page1(t, models, query, true); got != tt.want {
+			t.Errorf("%q: got %q, want %q", tt.query, got, tt.want)
+		}
+		if got := page1(t, models, query, false); got != "abcde" {
+			t.Errorf("%q without paging: got %q", tt.query, got)
+		}
+	}
+}
+
+// page1 shows a page: its ids, and "+" if there is more; or the parameter
+// that is at fault.
+func page1(t *testing.T, models []Model, query url.Values, paging bool) string {
+	t.Helper()
+	body, derr := ModelsList(models, query, paging)
+	if derr != nil {
+		return derr.Param
+	}
+	var list struct {
+		Data    []struct{ ID string }
+		HasMore bool    `json:"has_more"`
+		First   *string `json:"first_id"`
+		Last    *string `json:"last_id"`
+	}
+	if err := json.Unmarshal(body, &list); err != nil {
+		t.Fatal(err)
+	}
+	var ids strings.Builder
+	for _, m := range list.Data {
+		ids.WriteString(m.ID)
+	}
+	if s := ids.String(); s != "" && (*list.First != s[:1] || *list.Last != s[len(s)-1:]) {
+		t.Errorf("first %s, last %s of %s", *list.First, *list.Last, s)
+	}
+	if list.HasMore {
+		ids.WriteByte('+')
+	}
+	return ids.String()
+}

@@ -1,0 +1,67 @@
+package dialect
+
+import (
+	"net/http"
+	"testing"
+)
+
+func TestLookup(t *testing.T) {
+	anthropic := http.Header{"Anthropic-Version": {"2026-10-21"}}
+	for _, tt := range []struct {
+		method, path string
+		h            http.Header
+		want         Operation
+		status       int // of the error, 0 for none
+		allow        string
+	}{
+		{"POST", "/v1/chat/completions", nil, Operation{Kind: ChatCompletions, Dialect: Chat}, 0, ""},
+		{"POST", "/v1/chat/completions", anthropic, Operation{Kind: ChatCompletions, Dialect: Chat}, 0, ""},
+		{"POST", "/v1/completions", nil, Operation{Kind: Completions, Dialect: Chat}, 0, ""},
+		{"POST", "/v1/embeddings", nil, Operation{Kind: Embeddings, Dialect: Chat}, 0, ""},
+		{"GET", "/v1/models", nil, Operation{Kind: ListModels, Dialect: Chat}, 0, ""},
+		{"HEAD", "/v1/models", nil, Operation{Kind: ListModels, Dialect: Chat}, 0, ""},
+		{"GET", "/v1/models", anthropic, Operation{Kind: ListModels, Dialect: Messages}, 0, ""},
+		{"GET", "/v1/models/llama3.2:3b", nil, Operation{Kind: GetModel, Dialect: Chat, ModelID: "llama3.2:3b"}, 0, ""},
+		{"GET", "/v1/models/org%2Fname%3A1", nil, Operation{Kind: GetModel, Dialect: Chat, ModelID: "org/name:1"}, 0, ""},
+		{"GET", "/v1/models/org/name", anthropic, Operation{Kind: GetModel, Dialect: Messages, ModelID: "org/name"}, 0, ""},
+		{"GET", "/v1/models/a%2541", nil, Operation{Kind: GetModel, Dialect: Chat, ModelID: "a%41"}, 0, ""},
+		{"GET", "/v1/models/a+b", nil, Operation{Kind: GetModel, Dialect: Chat, ModelID: "a+b"}, 0, ""},
+
+		{"GET", "/v1/models/%zz", nil, Operation{Dialect: Chat}, 404, ""},
+		{"GET", "/v1/models/", nil, Operation{Dialect: Chat}, 404, ""},
+		{"GET", "/v1/chat/completions", nil, Operation{Dialect: Chat}, 405, "POST"},
+		{"OPTIONS", "/v1/embeddings", nil, Operation{Dialect: Chat}, 405, "POST"},
+		{"POST", "/v1/models", nil, Operation{Dialect: Chat}, 405, "GET, HEAD"},
+		{"DELETE", "/v1/models/x", anthropic, Operation{Dialect: Messages}, 405, "GET, HEAD"},
+		{"POST", "/v1/chat/completions/", nil, Operation{Dialect: Chat}, 404, ""},
+		{"POST", "/v1/audio/speech", nil, Operation{Dialect: Chat}, 404, ""},
+		{"GET", "/", nil, Operation{Dialect: Chat}, 404, ""},
+		{"GET", "/v1/modelsx", anthropic, Operation{Dialect: Chat}, 404, ""},
+		{"POST", "/v1/messages", nil, Operation{Dialect: Messages}, 404, ""},
+		{"POST", "/v1/messages/count_tokens", nil, Operation{Dialect: Messages}, 404, ""},
+		{"POST", "/v1/messagesx", nil, Operation{Dialect: Chat}, 404, ""},
+		{"POST", "/v1/responses", nil, Operation{Dialect: Responses}, 404, ""},
+		{"GET", "/v1/responses/resp_1", nil, Operation{Dialect: Responses}, 404, ""},
+		{"GET", "/v1/responses", nil, Operation{Dialect: Responses}, 404, ""},
+		{"GET", "/v1/responses", http.Header{"Upgrade": {"websocket"}}, Operation{Dialect: Responses}, 426, ""},
+	} {
+		op, err := Lookup(tt.method, tt.path, tt.h)
+		status, allow := 0, ""
+		if err != nil {
+			status, allow = err.HTTPStatus(op.Dialect), err.Allow
+		}
+		if op != tt.want || status != tt.status || allow != tt.allow {
+			t.Errorf("%s %s: got %+v, %d %q", tt.method, tt.path, op, status, allow)
+		}
+	}
+}
+
+func TestUpstreamPath(t *testing.T) {
+	for kind, want := range map[OperationKind]string{
+		ChatCompletions: "/v1/chat/completions", Completions: "/v1/completions", Embeddings: "/v1/embeddings", ListModels: "", GetModel: "", 0: "",
+	} {
+		if got := (Operation{Kind: kind}).UpstreamPath(); got != want {
+			t.Errorf("%d: %q, want %q", kind, got, want)
+		}
+	}
+}

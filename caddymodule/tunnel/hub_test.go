@@ -1,0 +1,328 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+func TestConnectAndAsk(t *testing.T) {
+	var log syncBuffer
+	g := newGateway(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	h := hello("con_1")
+	h.Routes = []link.Route{{Model: "*", Upstream: "ollama"}}
+	c, err := g.dial(t, listenLoopback(t), h, echo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, err := g.do(t, "con_1", "hi"); body != "hi" || err != nil {
+		t.Fatalf("answer %q, %v", body, err)
+	}
+	if c.welcome.HeartbeatMillis != 1500 || c.welcome.Session == "" || c.welcome.Version != "test" {
+		t.Errorf("welcome %+v", c.welcome)
+	}
+	infos := g.Sessions()
+	if len(infos) != 1 {
+		t.Fatalf("%d sessions", len(infos))
+	}
+	i := infos[0]
+	if i.Connector != "con_1" || i.Name != "name of con_1" || i.Host != "host" || i.Account != "default" ||
+		i.Transport != "quic" || i.Remote != c.conn.LocalAddr().String() || time.Since(i.Since) > time.Minute ||
+		i.RTT <= 0 || i.Active != 0 || len(i.Upstreams) != 1 || len(i.Routes) != 1 || i.Session != c.welcome.Session {
+		t.Errorf("info %+v", i)
+	}
+	if n := g.Counters(); n.Connected != 1 || n.Requests != 1 || n.Failed != 0 {
+		t.Errorf("counters %+v", n)
+	}
+	_ = c.conn.CloseWithError(quic.ApplicationErrorCode(link.CloseNone), "")
+	eventually(t, "the session is gone", func() bool { return len(g.Sessions()) == 0 })
+	eventually(t, "it is logged", func() bool { return strings.Contains(log.String(), "connector offline") })
+	if strings.Contains(log.String(), "secret") || !strings.Contains(log.String(), "connector=con_1") {
+		t.Errorf("log: %s", log.String())
+	}
+}
+
+func TestHeartbeatIsAnswered(t *testing.T) {
+	g := newGateway(t, Options{})
+	c := g.connect(t, "con_1", echo)
+	for range 3 {
+		if err := c.control.Send(link.Ping{}); err != nil {
+			t.Fatal(err)
+		}
+		if m := c.next(t); m != (link.Pong{HeartbeatMillis: 1500}) {
+			t.Errorf("answer to a ping: %#v", m)
+		}
+	}
+}
+
+func TestHeartbeatGrowsWithTheFleet(t *testing.T) {
+	for n, want := range map[int]time.Duration{
+		0: 1500 * time.Millisecond, 150: 1500 * time.Millisecond, 400: 4 * time.Second, 5000: 10 * time.Second,
+	} {
+		h := NewHub(Options{})
+		for i := range n {
+			h.live[strings.Repeat("x", i)] = nil
+		}
+		if got := h.heartbeat(); got != want {
+			t.Errorf("%d connectors: %v, want %v", n, got, want)
+		}
+	}
+}
+
+func TestDeny(t *testing.T) {
+	for name, test := range map[string]struct {
+		authenticate Authenticate
+		change       func(*link.Hello)
+		code         string
+		retry        bool
+	}{
+		"wrong secret": {allow, func(h *link.Hello) { h.Secret = "guess" }, link.DenyCredentials, false},
+		"bad hello":    {allow, func(h *link.Hello) { h.Upstreams = nil }, link.DenyHello, false},
+		"unavailable": {
+			func(context.Context, string, string) (Connector, error) { return Connector{}, ErrUnavailable },
+			func(*link.Hello) {}, link.DenyUnavailable, true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGateway(t, Options{Authenticate: test.authenticate})
+			h := hello("con_1")
+			test.change(&h)
+			c, err := g.dial(t, listenLoopback(t), h, echo)
+			var deny link.Deny
+			if !errors.As(err, &deny) || deny.Code != test.code || deny.Retry != test.retry || !strings.Contains(err.Error(), deny.Message) {
+				t.Fatalf("hello was answered with %#v", err)
+			}
+			if code := c.ended(t); code != link.CloseDenied {
+				t.Errorf("closed with %v", code)
+			}
+			if n := g.Counters(); n.Denied != 1 || n.Connected != 0 || len(g.Sessions()) != 0 {
+				t.Errorf("counters %+v", n)
+			}
+		})
+	}
+}
+
+// TestOptionsAreSwapped: sessions outlive the configuration that let them in.
+func TestOptionsAreSwapped(t *testing.T) {
+	g := newGateway(t, Options{})
+	g.connect(t, "con_1", echo)
+	g.SetOptions(Options{}) // no configuration at the moment
+	if body, err := g.do(t, "con_1", "hi"); body != "hi" || err != nil {
+		t.Fatalf("answer %q, %v", body, err)
+	}
+	_, err := g.dial(t, listenLoopback(t), hello("con_2"), echo)
+	var deny link.Deny
+	if !errors.As(err, &deny) || deny.Code != link.DenyUnavailable || !deny.Retry {
+		t.Errorf("a hello meanwhile: %v", err)
+	}
+	g.SetOptions(Options{Authenticate: allow})
+	g.connect(t, "con_2", echo)
+}
+
+func TestConnectionsWithoutHello(t *testing.T) {
+	g := newGateway(t, Options{})
+	dial := func() (*quic.Conn, *quic.Stream) {
+		conn, err := quic.DialAddr(t.Context(), g.addr.String(), link.ConnectorTLS(g.Pin()), link.ConnectorQUIC())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.CloseWithError(0, "") })
+		s, err := conn.OpenStreamSync(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn, s
+	}
+	for name, say := range map[string]func(*quic.Stream){
+		"another message": func(s *quic.Stream) { _ = link.NewControl(s).Send(link.Ping{}) },
+		"noise":           func(s *quic.Stream) { _, _ = s.Write([]byte("GET / HTTP/1.1\r\n\r\n")) },
+		"an early end":    func(s *quic.Stream) { _ = s.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, s := dial()
+			say(s)
+			wait(t, conn.Context().Done(), "the close")
+			if code, _ := link.CloseReason(context.Cause(conn.Context())); code != link.CloseProtocol {
+				t.Errorf("closed with %v", context.Cause(conn.Context()))
+			}
+		})
+	}
+}
+
+// TestProtocolErrorEndsTheSession: noise on the control stream.
+func TestProtocolErrorEndsTheSession(t *testing.T) {
+	g := newGateway(t, Options{})
+	c := g.connect(t, "con_1", echo)
+	if _, err := c.stream.Write([]byte("\xff\xff\xff\xffnoise")); err != nil {
+		t.Fatal(err)
+	}
+	if code := c.ended(t); code != link.CloseProtocol {
+		t.Errorf("closed with %v", code)
+	}
+}
+
+// TestPendingCap: connections that do not say hello cannot take all there is.
+func TestPendingCap(t *testing.T) {
+	g := newGateway(t, Options{PendingPerAddress: 3})
+	dial := func() (*quic.Conn, error) {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		return quic.DialAddr(ctx, g.addr.String(), link.ConnectorTLS(g.Pin()), link.ConnectorQUIC())
+	}
+	var pending []*quic.Conn
+	for range 3 {
+		conn, err := dial()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.CloseWithError(0, "") }()
+		pending = append(pending, conn)
+	}
+	if conn, err := dial(); err == nil {
+		_ = conn.CloseWithError(0, "")
+		t.Fatal("the fourth was let in")
+	}
+	if n := g.Counters().Rejected; n == 0 {
+		t.Error("it was not counted")
+	}
+	_ = pending[0].CloseWithError(0, "")
+	// Connectors with a valid hello do not count.
+	for _, id := range []string{"con_1", "con_2", "con_3"} {
+		eventually(t, "there is room", func() bool {
+			_, err := g.dial(t, listenLoopback(t), hello(id), echo)
+			return err == nil
+		})
+	}
+	for _, conn := range pending {
+		_ = conn.CloseWithError(0, "")
+	}
+	eventually(t, "all slots are free", func() bool {
+		g.pending.mu.Lock()
+		defer g.pending.mu.Unlock()
+		return len(g.pending.counts) == 0
+	})
+}
+
+func TestWait(t *testing.T) {
+	g := newGateway(t, Options{})
+	at := time.Now()
+	_, err := g.Wait(t.Context(), "con_1", 0)
+	wantError(t, err, ErrOffline)
+	_, err = g.Wait(t.Context(), "con_1", 50*time.Millisecond)
+	wantError(t, err, ErrOffline)
+	if d := time.Since(at); d < 50*time.Millisecond {
+		t.Errorf("it waited %v", d)
+	}
+	cause := errors.New("client left")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	_, err = g.Wait(ctx, "con_1", time.Minute)
+	wantError(t, err, cause)
+	if len(g.arrivals) != 0 {
+		t.Errorf("%d arrivals are left", len(g.arrivals))
+	}
+
+	sessions := make(chan *Session, 2)
+	for range 2 {
+		go func() {
+			s, _ := g.Wait(t.Context(), "con_1", time.Minute)
+			sessions <- s
+		}()
+	}
+	time.Sleep(20 * time.Millisecond)
+	g.connect(t, "con_2", echo) // somebody else
+	g.connect(t, "con_1", echo)
+	for range 2 {
+		if s := wait(t, sessions, "the session"); s == nil || s.Info().Connector != "con_1" {
+			t.Fatal("waiting returned another session")
+		}
+	}
+	g.mustSession(t, "con_1")
+}
+
+// TestWaitSkipsDeadSessions: between the end of a connection and the next hello
+// a request waits.
+func TestWaitSkipsDeadSessions(t *testing.T) {
+	g := newGateway(t, Options{})
+	c := g.connect(t, "con_1", named("first"))
+	old := g.mustSession(t, "con_1")
+	_ = c.conn.CloseWithError(0, "")
+	eventually(t, "the session is unusable", func() bool { return !old.usable() })
+	_, err := old.RoundTrip(post("{}"))
+	wantError(t, err, link.ErrNotSent)
+	got := make(chan *Session, 1)
+	go func() {
+		s, _ := g.Wait(t.Context(), "con_1", time.Minute)
+		got <- s
+	}()
+	time.Sleep(20 * time.Millisecond)
+	g.connect(t, "con_1", named("second"))
+	if body, err := send(t.Context(), wait(t, got, "the session"), "{}"); body != "second" || err != nil {
+		t.Errorf("answer %q, %v", body, err)
+	}
+}
+
+func TestSeveralConnectors(t *testing.T) {
+	g := newGateway(t, Options{})
+	ids := []string{"con_1", "con_2", "con_3"}
+	for _, id := range ids {
+		g.connect(t, id, named(id))
+	}
+	for _, id := range ids {
+		if body, err := g.do(t, id, ""); body != id || err != nil {
+			t.Errorf("%s: %q, %v", id, body, err)
+		}
+	}
+	if infos := g.Sessions(); len(infos) != 3 || infos[0].Connector != "con_1" || infos[2].Connector != "con_3" {
+		t.Errorf("sessions %+v", infos)
+	}
+}
+
+func TestDisconnect(t *testing.T) {
+	g := newGateway(t, Options{})
+	h := newGate()
+	c := g.connect(t, "con_1", h)
+	running := background(t, g.mustSession(t, "con_1"))
+	wait(t, h.started, "the request")
+	at := time.Now()
+	g.Disconnect("con_1", link.CloseRemoved)
+	r := wait(t, running, "the request's end")
+	wantError(t, r.err, link.ErrTunnelLost)
+	if d := r.at.Sub(at); d > soon {
+		t.Errorf("the request failed after %v", d)
+	}
+	if code := c.ended(t); code != link.CloseRemoved {
+		t.Errorf("closed with %v", code)
+	}
+	if _, ok := g.Session("con_1"); ok {
+		t.Error("there still is a session")
+	}
+	g.Disconnect("con_1", link.CloseRemoved) // there is none: nothing
+}
+
+func TestListenErrors(t *testing.T) {
+	conn := listenLoopback(t)
+	defer conn.Close()
+	good := newSecrets(t)
+	for name, s := range map[string]Secrets{
+		"identity": {Identity: []byte("x"), Reset: good.Reset, Token: good.Token},
+		"reset":    {Identity: good.Identity, Reset: []byte("short"), Token: good.Token},
+		"token":    {Identity: good.Identity, Reset: good.Reset},
+	} {
+		if err := NewHub(Options{}).Listen(conn, s); err == nil {
+			t.Errorf("bad %s: no error", name)
+		}
+	}
+	g := newGateway(t, Options{})
+	wantError(t, g.Listen(conn, good), ErrClosed)
+	if g.Addr().String() != g.addr.String() || NewHub(Options{}).Addr() != nil {
+		t.Errorf("address %v", g.Addr())
+	}
+}

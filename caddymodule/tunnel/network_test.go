@@ -1,0 +1,282 @@
+package tunnel
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/quic-go/quic-go/testutils/simnet"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// asError is errors.As, for one type.
+func asError[E error](err error, target *E) bool { return errors.As(err, target) }
+
+// listenAgain binds an address that was just in use.
+func listenAgain(addr string) (*net.UDPConn, error) {
+	udp, err := net.ResolveUDPAddr("udp", addr)
+	if err != nil {
+		return nil, err
+	}
+	for range 100 {
+		conn, err := net.ListenUDP("udp", udp)
+		if err == nil {
+			return conn, nil
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return nil, fmt.Errorf("binding %s", addr)
+}
+
+// network is a simulated one, in virtual time. It drops what drop says.
+type network struct {
+	simnet.PerfectRouter
+	drop atomic.Pointer[func() bool]
+}
+
+func (n *network) SendPacket(p simnet.Packet) error {
+	if drop := n.drop.Load(); drop != nil && (*drop)() {
+		return nil
+	}
+	return n.PerfectRouter.SendPacket(p)
+}
+
+// losing drops a share of all packets, the same ones every time.
+func (n *network) losing(share float64) {
+	random := rand.New(rand.NewPCG(1, 2))
+	var mu sync.Mutex
+	drop := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return random.Float64() < share
+	}
+	n.drop.Store(&drop)
+}
+
+func (n *network) heal() { n.drop.Store(nil) }
+
+// simulate runs f in a bubble of virtual time, with a gateway and the sockets
+// of two connectors, all of them latency apart.
+func simulate(t *testing.T, latency time.Duration, f func(*testing.T, *network, *testGateway, []net.PacketConn)) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &network{}
+		sim := &simnet.Simnet{Router: n}
+		settings := simnet.NodeBiDiLinkSettings{Latency: latency}
+		gateway := sim.NewEndpoint(&net.UDPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 7443}, settings)
+		var connectors []net.PacketConn
+		for i := range 2 {
+			addr := &net.UDPAddr{IP: net.IPv4(10, 0, 1, byte(i+1)), Port: 5000}
+			connectors = append(connectors, sim.NewEndpoint(addr, settings))
+		}
+		if err := sim.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = sim.Close() })
+		f(t, n, newGatewayOn(t, gateway, newSecrets(t), Options{}), connectors)
+	})
+}
+
+func TestLossAndLatency(t *testing.T) {
+	simulate(t, 25*time.Millisecond, func(t *testing.T, n *network, g *testGateway, sockets []net.PacketConn) {
+		n.losing(0.05)
+		if _, err := g.dial(t, sockets[0], hello("con_1"), echo); err != nil {
+			t.Fatal(err)
+		}
+		body := strings.Repeat("0123456789", 20_000)
+		for range 20 {
+			if got, err := g.do(t, "con_1", body); got != body || err != nil {
+				t.Fatalf("%d bytes, %v", len(got), err)
+			}
+		}
+	})
+}
+
+// TestPartition: a path that is gone for longer than the idle timeout ends the
+// session on both sides, and the next hello is a fresh start.
+func TestPartition(t *testing.T) {
+	simulate(t, 10*time.Millisecond, func(t *testing.T, n *network, g *testGateway, sockets []net.PacketConn) {
+		c, err := g.dial(t, sockets[0], hello("con_1"), echo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := g.mustSession(t, "con_1")
+		time.Sleep(5 * time.Minute) // idle: keep-alives carry it
+		if !s.usable() {
+			t.Fatal("an idle tunnel was lost")
+		}
+		n.losing(1)
+		running := background(t, s)
+		at := time.Now()
+		<-c.conn.Context().Done()
+		wantError(t, (<-running).err, link.ErrTunnelLost)
+		if d := time.Since(at); d > time.Minute {
+			t.Errorf("noticed after %v", d)
+		}
+		synctest.Wait()
+		if len(g.Sessions()) != 0 {
+			t.Error("there still is a session")
+		}
+		n.heal()
+		if _, err := g.dial(t, sockets[1], hello("con_1"), named("again")); err != nil {
+			t.Fatal(err)
+		}
+		if body, err := g.do(t, "con_1", ""); body != "again" || err != nil {
+			t.Errorf("answer %q, %v", body, err)
+		}
+	})
+}
+
+// TestShortPartition: one that the idle timeout outlasts is only a delay.
+func TestShortPartition(t *testing.T) {
+	simulate(t, 10*time.Millisecond, func(t *testing.T, n *network, g *testGateway, sockets []net.PacketConn) {
+		if _, err := g.dial(t, sockets[0], hello("con_1"), echo); err != nil {
+			t.Fatal(err)
+		}
+		n.losing(1)
+		running := background(t, g.mustSession(t, "con_1"))
+		time.Sleep(10 * time.Second)
+		n.heal()
+		if r := <-running; r.body != "{}" || r.err != nil {
+			t.Errorf("answer %q, %v", r.body, r.err)
+		}
+	})
+}
+
+// TestHelloHasATimeLimit: 5 s, whatever a connection does instead.
+func TestHelloHasATimeLimit(t *testing.T) {
+	simulate(t, 10*time.Millisecond, func(t *testing.T, _ *network, g *testGateway, sockets []net.PacketConn) {
+		at := time.Now()
+		var ends sync.WaitGroup
+		for i, say := range []string{"", "\x00\x00"} {
+			conn, err := quic.Dial(t.Context(), sockets[i], g.addr, link.ConnectorTLS(g.Pin()), link.ConnectorQUIC())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if say != "" { // half of a message
+				s, err := conn.OpenStreamSync(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, _ = s.Write([]byte(say))
+			}
+			ends.Go(func() { <-conn.Context().Done() })
+		}
+		ends.Wait()
+		if d := time.Since(at); d < helloTimeout || d > helloTimeout+time.Second {
+			t.Errorf("closed after %v", d)
+		}
+		if n := g.Counters().Rejected; n != 2 {
+			t.Errorf("%d were rejected", n)
+		}
+	})
+}
+
+// TestSilentConnectorIsCut: one that does not read its control stream does not
+// hold a goroutine of the gateway for ever.
+func TestSilentConnectorIsCut(t *testing.T) {
+	simulate(t, time.Millisecond, func(t *testing.T, _ *network, g *testGateway, sockets []net.PacketConn) {
+		c, err := g.dial(t, sockets[0], hello("con_1"), echo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Nobody takes the pongs: the channel for them is small.
+		for c.conn.Context().Err() == nil {
+			if err := c.control.Send(link.Ping{}); err != nil {
+				break
+			}
+		}
+		if code := c.ended(t); code != link.CloseLost {
+			t.Errorf("closed with %v", code)
+		}
+		for range c.messages { // lets the connector's end finish
+		}
+	})
+}
+
+// roaming is a connector's socket behind a NAT that forgets its mapping: each
+// roam continues from another port.
+type roaming struct {
+	net.PacketConn
+	t    *testing.T
+	mu   sync.Mutex
+	now  *net.UDPConn
+	past []*net.UDPConn
+}
+
+func newRoaming(t *testing.T) *roaming {
+	first := listenLoopback(t)
+	return &roaming{PacketConn: first, t: t, now: first}
+}
+
+func (r *roaming) current() *net.UDPConn {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.now
+}
+
+func (r *roaming) roam() {
+	next := listenLoopback(r.t)
+	r.mu.Lock()
+	old := r.now
+	r.now, r.past = next, append(r.past, old)
+	r.mu.Unlock()
+	_ = old.SetReadDeadline(time.Now()) // wakes ReadFrom
+}
+
+func (r *roaming) ReadFrom(p []byte) (int, net.Addr, error) {
+	for {
+		conn := r.current()
+		n, addr, err := conn.ReadFrom(p)
+		if err == nil || conn == r.current() {
+			return n, addr, err
+		}
+	}
+}
+
+func (r *roaming) WriteTo(p []byte, addr net.Addr) (int, error) { return r.current().WriteTo(p, addr) }
+
+func (r *roaming) SetReadDeadline(t time.Time) error { return r.current().SetReadDeadline(t) }
+
+func (r *roaming) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, conn := range r.past {
+		_ = conn.Close()
+	}
+	return r.now.Close()
+}
+
+// TestNATRebinding: the tunnel follows its connector to other ports, many
+// times.
+func TestNATRebinding(t *testing.T) {
+	g := newGateway(t, Options{})
+	socket := newRoaming(t)
+	c, err := g.dial(t, socket, hello("con_1"), echo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 6 {
+		socket.roam()
+		// The connector's next packet shows the new way; in real life the next
+		// ping.
+		if err := c.control.Send(link.Ping{}); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.next(t)
+		if body, err := g.do(t, "con_1", "hi"); body != "hi" || err != nil {
+			t.Fatalf("answer %q, %v", body, err)
+		}
+	}
+	if n := g.Counters().Connected; n != 1 {
+		t.Errorf("%d connections", n)
+	}
+}

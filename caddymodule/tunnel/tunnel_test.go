@@ -1,0 +1,325 @@
+package tunnel
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// soon is the most that things which happen at once may take; generous, since
+// tests share their machine.
+const soon = time.Second
+
+// testGateway is a hub that listens, and what connectors need to reach it.
+type testGateway struct {
+	*Hub
+	addr    net.Addr
+	secrets Secrets
+}
+
+func newSecrets(t testing.TB) Secrets {
+	t.Helper()
+	key, err := link.NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := Secrets{Identity: key, Reset: make([]byte, 32), Token: make([]byte, 32)}
+	_, _ = rand.Read(s.Reset)
+	_, _ = rand.Read(s.Token)
+	return s
+}
+
+// allow lets in every connector whose secret is "secret".
+func allow(_ context.Context, id, secret string) (Connector, error) {
+	if secret != "secret" {
+		return Connector{}, errors.New("wrong")
+	}
+	return Connector{ID: id, Name: "name of " + id, Account: "default"}, nil
+}
+
+// newGateway listens on loopback.
+func newGateway(t testing.TB, o Options) *testGateway {
+	t.Helper()
+	return newGatewayOn(t, listenLoopback(t), newSecrets(t), o)
+}
+
+func newGatewayOn(t testing.TB, conn net.PacketConn, s Secrets, o Options) *testGateway {
+	t.Helper()
+	if o.Authenticate == nil {
+		o.Authenticate = allow
+	}
+	o.Version = "test"
+	g := &testGateway{Hub: NewHub(o), addr: conn.LocalAddr(), secrets: s}
+	if err := g.Listen(conn, s); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = g.Close(ended)
+	})
+	return g
+}
+
+func listenLoopback(t testing.TB) *net.UDPConn {
+	t.Helper()
+	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// testConnector is the smallest connector.
+type testConnector struct {
+	conn     *quic.Conn
+	socket   net.PacketConn
+	stream   *quic.Stream
+	control  *link.Control
+	welcome  link.Welcome
+	messages chan link.Message // after the welcome
+	serving  sync.WaitGroup
+}
+
+func hello(id string) link.Hello {
+	return link.Hello{
+		Connector: id, Secret: "secret", Instance: "instance", Name: "host", Version: "1", OS: "linux/amd64",
+		Upstreams: []string{"ollama"},
+	}
+}
+
+// connect brings a connector up, and waits for its welcome.
+func (g *testGateway) connect(t testing.TB, id string, h http.Handler) *testConnector {
+	t.Helper()
+	c, err := g.dial(t, listenLoopback(t), hello(id), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// dial says hello from a socket. Its error is the connection's, or a Deny.
+func (g *testGateway) dial(t testing.TB, socket net.PacketConn, hello link.Hello, h http.Handler) (*testConnector, error) {
+	t.Helper()
+	c := &testConnector{socket: socket, messages: make(chan link.Message, 64)}
+	t.Cleanup(func() {
+		if c.conn != nil {
+			_ = c.conn.CloseWithError(0, "")
+		}
+		c.serving.Wait()
+		_ = socket.Close()
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var err error
+	c.conn, err = quic.Dial(ctx, socket, g.addr, link.ConnectorTLS(g.Pin()), link.ConnectorQUIC())
+	if err != nil {
+		return nil, err
+	}
+	c.stream, err = c.conn.OpenStreamSync(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.control = link.NewControl(c.stream)
+	if err := c.control.Send(hello); err != nil {
+		return nil, err
+	}
+	c.serving.Go(func() { c.serve(h) })
+	m, err := c.control.Receive()
+	switch m := m.(type) {
+	case link.Welcome:
+		c.welcome = m
+		c.serving.Go(c.listen)
+		return c, nil
+	case link.Deny:
+		return c, m
+	default:
+		return c, err
+	}
+}
+
+func (c *testConnector) serve(h http.Handler) {
+	for {
+		s, err := c.conn.AcceptStream(context.Background())
+		if err != nil {
+			return
+		}
+		c.serving.Go(func() { _ = link.Serve(s, h) })
+	}
+}
+
+func (c *testConnector) listen() {
+	defer close(c.messages)
+	for {
+		m, err := c.control.Receive()
+		if err != nil {
+			return
+		}
+		c.messages <- m
+	}
+}
+
+// next returns the next control message.
+func (c *testConnector) next(t testing.TB) link.Message {
+	t.Helper()
+	select {
+	case m := <-c.messages:
+		return m
+	case <-time.After(10 * time.Second):
+		t.Fatal("no control message")
+		return nil
+	}
+}
+
+// ended waits for the end of the connection and returns its close code.
+func (c *testConnector) ended(t testing.TB) link.CloseCode {
+	t.Helper()
+	select {
+	case <-c.conn.Context().Done():
+	case <-time.After(10 * time.Second):
+		t.Fatal("the connection is not closed")
+	}
+	code, ok := link.CloseReason(context.Cause(c.conn.Context()))
+	if !ok {
+		t.Fatalf("the connection ended with %v", context.Cause(c.conn.Context()))
+	}
+	return code
+}
+
+func post(body string) *http.Request {
+	return &http.Request{
+		Method: http.MethodPost, URL: &url.URL{Path: "/v1/chat/completions"}, Host: "ollama",
+		Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), ContentLength: int64(len(body)),
+	}
+}
+
+// mustSession waits for a connector's session.
+func (g *testGateway) mustSession(t testing.TB, id string) *Session {
+	t.Helper()
+	s, err := g.Wait(t.Context(), id, 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// do sends one request to a connector and reads the answer.
+func (g *testGateway) do(t testing.TB, id, body string) (string, error) {
+	t.Helper()
+	return send(t.Context(), g.mustSession(t, id), body)
+}
+
+func send(ctx context.Context, s *Session, body string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	a, err := s.RoundTrip(post(body).WithContext(ctx))
+	if err != nil {
+		return "", err
+	}
+	defer a.Body.Close()
+	b, err := io.ReadAll(a.Body)
+	return string(b), err
+}
+
+// echo answers with the request's body.
+var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	b, _ := io.ReadAll(r.Body)
+	_, _ = w.Write(b)
+})
+
+// named answers with a name, so that a test sees who answered.
+func named(name string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) })
+}
+
+// gate is a handler that answers when it is opened.
+type gate struct {
+	started chan struct{}
+	open    chan struct{}
+}
+
+func newGate() *gate { return &gate{make(chan struct{}, 4096), make(chan struct{})} }
+
+func (h *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.started <- struct{}{}
+	select {
+	case <-h.open:
+		_, _ = io.WriteString(w, "at last")
+	case <-r.Context().Done():
+	}
+}
+
+// result is what a request in the background came to.
+type result struct {
+	body string
+	err  error
+	at   time.Time
+}
+
+func background(t testing.TB, s *Session) <-chan result {
+	done := make(chan result, 1)
+	go func() {
+		body, err := send(t.Context(), s, "{}")
+		done <- result{body, err, time.Now()}
+	}()
+	return done
+}
+
+func wait[T any](t testing.TB, ch <-chan T, what string) T {
+	t.Helper()
+	select {
+	case v := <-ch:
+		return v
+	case <-time.After(20 * time.Second):
+		t.Fatalf("waiting for %s", what)
+		panic("unreachable")
+	}
+}
+
+// eventually waits until f holds.
+func eventually(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !f(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("waiting until %s", what)
+		}
+	}
+}
+
+func wantError(t testing.TB, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Fatalf("error = %v, want %v", err, want)
+	}
+}
+
+// syncBuffer is a log for several goroutines.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}

@@ -1,0 +1,105 @@
+package agent
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+)
+
+func TestBufferClasses(t *testing.T) {
+	tests := []struct{ size, capacity int }{
+		{0, 4 << 10},
+		{1, 4 << 10},
+		{4 << 10, 4 << 10},
+		{4<<10 + 1, 16 << 10},
+		{16 << 10, 16 << 10},
+		{16<<10 + 1, 64 << 10},
+		{100 << 10, 256 << 10},
+		{1 << 20, 1 << 20},
+		{1<<20 + 1, 4 << 20},
+		{4 << 20, 4 << 20},
+		{4<<20 + 1, 4<<20 + 1},
+		{64 << 20, 64 << 20},
+	}
+	var pool buffers
+	for _, tt := range tests {
+		data := pool.get(tt.size)
+		if len(*data) != 0 || cap(*data) != tt.capacity {
+			t.Errorf("%d bytes: length %d, capacity %d, want %d", tt.size, len(*data), cap(*data), tt.capacity)
+		}
+		pool.put(data)
+	}
+}
+
+func TestPayloadReadsEverySize(t *testing.T) {
+	var pool buffers
+	for _, size := range []int{0, 1, 4<<10 - 1, 4 << 10, 4<<10 + 1, 300_000, 5 << 20} {
+		want := bytes.Repeat([]byte("abcdefg"), size/7+1)[:size]
+		for _, length := range []int64{int64(size), -1, 0, int64(size) / 2} { // also wrong ones
+			p, err := readPayload(&pool, iotest.HalfReader(bytes.NewReader(want)), length)
+			if err != nil {
+				t.Fatalf("%d bytes, announced %d: %v", size, length, err)
+			}
+			first, second := p.open(), p.open()
+			for _, reader := range []io.ReadCloser{first, second} {
+				if got, err := io.ReadAll(reader); err != nil || !bytes.Equal(got, want) {
+					t.Errorf("%d bytes, announced %d: read %d, %v", size, length, len(got), err)
+				}
+				reader.Close()
+				reader.Close() // does nothing
+			}
+			p.release()
+		}
+	}
+}
+
+func TestPayloadReadError(t *testing.T) {
+	var pool buffers
+	failure := errors.New("reset")
+	if _, err := readPayload(&pool, io.MultiReader(strings.NewReader("half"), iotest.ErrReader(failure)), 8); err != failure {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestPayloadIsNotReusedWhileRead closes readers from another goroutine than the
+// one that reads, as net/http does, while new payloads take the buffers.
+func TestPayloadIsNotReusedWhileRead(t *testing.T) {
+	var pool buffers
+	var wg sync.WaitGroup
+	for worker := range 4 {
+		wg.Go(func() {
+			fill := strings.Repeat(string(rune('a'+worker)), small+1)
+			for range 300 {
+				p, err := readPayload(&pool, strings.NewReader(fill), int64(len(fill)))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				reader := p.open()
+				go reader.Close()
+				got, err := io.ReadAll(reader)
+				if err != nil && err != errBodyClosed || !strings.HasPrefix(fill, string(got)) {
+					t.Errorf("read %d bytes, %v", len(got), err)
+				}
+				p.release()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestNearest(t *testing.T) {
+	known := []string{"tunnel_token", "upstream", "upstreams", "BaseUrl", "routes"}
+	for name, want := range map[string]string{
+		"tunneltoken": "tunnel_token", "TUNNEL-TOKEN": "tunnel_token", "upstreem": "upstream", "Upstreams": "upstreams", "base_url": "BaseUrl",
+		"route": "routes", "rotues": "routes", "timeout": "", "": "", strings.Repeat("routes", 20): "",
+	} {
+		if got := nearest(name, known); got != want {
+			t.Errorf("%q: got %q, want %q", name, got, want)
+		}
+	}
+}

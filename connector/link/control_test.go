@@ -1,0 +1,225 @@
+package link
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// buffered is a control stream in memory.
+type buffered struct{ bytes.Buffer }
+
+var messages = []Message{
+	Hello{
+		Connector: "con_1", Secret: "s3cret", Instance: "i", Name: "gpu <box>", Version: "v1", OS: "linux/amd64",
+		Upstreams: []string{"ollama", "vllm"},
+		Routes:    []Route{{Model: "qwen*", Upstream: "ollama", UpstreamModel: "qwen3:8b"}, {Model: "*", Upstream: "vllm"}},
+	},
+	Welcome{Session: "x", Version: "v1", HeartbeatMillis: 1500},
+	Deny{Code: DenyCredentials, Message: "no", Retry: true},
+	Ping{},
+	Pong{HeartbeatMillis: 10000},
+	Drain{},
+	DrainOK{},
+	Drained{},
+}
+
+func TestControlRoundTrip(t *testing.T) {
+	var wire buffered
+	c := NewControl(&wire)
+	for _, m := range messages {
+		if err := c.Send(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, want := range messages {
+		got, err := c.Receive()
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("received %#v, %v; want %#v", got, err, want)
+		}
+	}
+	if _, err := c.Receive(); err != io.EOF {
+		t.Errorf("at the end: %v", err)
+	}
+}
+
+// TestControlWire fixes the form on the wire.
+func TestControlWire(t *testing.T) {
+	var wire buffered
+	_ = NewControl(&wire).Send(Pong{HeartbeatMillis: 1500})
+	if want := "\x00\x00\x00\x2c" + `{"type":"pong","data":{"heartbeat_ms":1500}}`; wire.String() != want {
+		t.Errorf("wire %q", wire.String())
+	}
+}
+
+func TestControlTruncated(t *testing.T) {
+	var wire buffered
+	if err := NewControl(&wire).Send(messages[0]); err != nil {
+		t.Fatal(err)
+	}
+	whole := wire.Bytes()
+	for n := range whole {
+		var cut buffered
+		cut.Write(whole[:n])
+		if _, err := NewControl(&cut).Receive(); err != io.EOF && err != io.ErrUnexpectedEOF {
+			t.Fatalf("after %d bytes: %v", n, err)
+		}
+	}
+}
+
+func TestControlUnknownMessages(t *testing.T) {
+	var wire buffered
+	frame(&wire, `{"type":"grant","data":{"a":1}}`)
+	frame(&wire, `{"type":"ping","data":{"later":true},"also":1}`)
+	c := NewControl(&wire)
+	if _, err := c.Receive(); !errors.Is(err, ErrUnknownMessage) {
+		t.Errorf("unknown message: %v", err)
+	}
+	if m, err := c.Receive(); m != (Ping{}) || err != nil {
+		t.Errorf("after it: %v, %v", m, err)
+	}
+}
+
+func TestControlMalformed(t *testing.T) {
+	for _, text := range []string{
+		"", "x", "[]", `{"type":1}`, `{"type":"hello","data":"s3cret"}`, `{"type":"hello","data":{"secret":["s3cret"]}}`,
+	} {
+		var wire buffered
+		frame(&wire, text)
+		_, err := NewControl(&wire).Receive()
+		wantError(t, err, ErrMalformed)
+		if strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("the error quotes the message: %v", err)
+		}
+	}
+	var wire buffered
+	wire.WriteString("\xff\xff\xff\xff")
+	_, err := NewControl(&wire).Receive()
+	wantError(t, err, ErrMalformed)
+	if err := NewControl(&wire).Send(Deny{Message: strings.Repeat("x", maxControl)}); err == nil {
+		t.Error("a message over the limit was sent")
+	}
+}
+
+func TestControlLargeMessage(t *testing.T) {
+	var wire buffered
+	c := NewControl(&wire)
+	want := Deny{Message: strings.Repeat("x", maxControl-200)}
+	if err := c.Send(want); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.Receive(); err != nil || got != want {
+		t.Errorf("received %d bytes, %v", len(fmt.Sprint(got)), err)
+	}
+}
+
+// TestControlConcurrentSends: frames do not mix.
+func TestControlConcurrentSends(t *testing.T) {
+	a, b := net.Pipe()
+	defer a.Close()
+	defer b.Close()
+	sender, receiver := NewControl(a), NewControl(b)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 50 {
+				_ = sender.Send(messages[0])
+			}
+		})
+	}
+	for range 200 {
+		if m, err := receiver.Receive(); err != nil || !reflect.DeepEqual(m, messages[0]) {
+			t.Fatalf("%v, %v", m, err)
+		}
+	}
+	wg.Wait()
+}
+
+func frame(w io.Writer, text string) {
+	_ = binary.Write(w, binary.BigEndian, uint32(len(text)))
+	_, _ = io.WriteString(w, text)
+}
+
+// FuzzControl: whatever comes, receiving ends, and what was received can be
+// sent and received again.
+func FuzzControl(f *testing.F) {
+	for _, m := range messages {
+		var wire buffered
+		_ = NewControl(&wire).Send(m)
+		f.Add(wire.Bytes())
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var wire buffered
+		wire.Write(data)
+		c := NewControl(&wire)
+		for {
+			m, err := c.Receive()
+			if errors.Is(err, ErrUnknownMessage) {
+				continue
+			}
+			if err != nil {
+				return
+			}
+			if h, ok := m.(Hello); ok {
+				_ = h.Check()
+			}
+			var again buffered
+			other := NewControl(&again)
+			if err := other.Send(m); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := other.Receive(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+func TestHelloCheck(t *testing.T) {
+	good := func() Hello {
+		return Hello{Connector: "c", Secret: "s", Upstreams: []string{"a", "b-2"}, Routes: []Route{{"m", "a", ""}}}
+	}
+	if err := good().Check(); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*Hello){
+		"no upstream":          func(h *Hello) { h.Upstreams = nil },
+		"too many upstreams":   func(h *Hello) { h.Upstreams = make([]string, maxUpstreams+1) },
+		"bad upstream":         func(h *Hello) { h.Upstreams[1] = "a b" },
+		"empty upstream":       func(h *Hello) { h.Upstreams[1] = "" },
+		"upstream twice":       func(h *Hello) { h.Upstreams[1] = "a" },
+		"route to nowhere":     func(h *Hello) { h.Routes[0].Upstream = strings.Repeat("c", 1000) },
+		"route of nothing":     func(h *Hello) { h.Routes[0].Model = "" },
+		"too many routes":      func(h *Hello) { h.Routes = make([]Route, maxRoutes+1) },
+		"long name":            func(h *Hello) { h.Name = strings.Repeat("n", maxField+1) },
+		"terminal escape":      func(h *Hello) { h.Version = "\x1b[31m" },
+		"long upstream's name": func(h *Hello) { h.Upstreams[1] = strings.Repeat("u", 65) },
+	} {
+		h := good()
+		change(&h)
+		if err := h.Check(); err == nil || len(err.Error()) > 300 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestSecretsStayHidden: neither fmt nor slog shows them.
+func TestSecretsStayHidden(t *testing.T) {
+	var out bytes.Buffer
+	log := slog.New(slog.NewJSONHandler(&out, nil))
+	h := Hello{Connector: "con_1", Secret: "s3cret", Upstreams: []string{"a"}}
+	tok := Token{Server: "a:1", Pin: "p", Connector: "con_1", Secret: "s3cret"}
+	log.Info("x", "hello", h, "token", tok)
+	fmt.Fprintf(&out, "%v %+v %#v %s %v %+v %#v %s", h, h, h, h, tok, tok, tok, tok)
+	if strings.Contains(out.String(), "s3cret") || !strings.Contains(out.String(), "con_1") {
+		t.Errorf("output: %s", out.String())
+	}
+}

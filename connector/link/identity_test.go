@@ -1,0 +1,142 @@
+package link
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quic-go/quic-go"
+)
+
+func testToken(t testing.TB) Token {
+	t.Helper()
+	key, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, pin, err := Identity(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Token{Server: "gw.example.com:7443", Pin: pin, Connector: "con_1", Secret: "s3cret"}
+}
+
+func TestToken(t *testing.T) {
+	want := testToken(t)
+	text := want.Encode()
+	if !strings.HasPrefix(text, "ptt_") {
+		t.Errorf("token %q", text)
+	}
+	got, err := ParseToken(" " + text + "\n")
+	if err != nil || got != want {
+		t.Errorf("parsed %v, %v", got, err)
+	}
+}
+
+func TestTokensThatAreNone(t *testing.T) {
+	good := testToken(t)
+	texts := []string{
+		"", "x", "ptt_", "ptt_%", "ptt_e30", good.Encode()[:40], good.Encode() + "=",
+		"ptt_" + strings.Repeat("a", maxToken+1), strings.ToUpper(good.Encode()),
+	}
+	for _, change := range []func(*Token){
+		func(tok *Token) { tok.Server = "no port" },
+		func(tok *Token) { tok.Server = "host:" },
+		func(tok *Token) { tok.Pin = "short" },
+		func(tok *Token) { tok.Connector = "" },
+		func(tok *Token) { tok.Secret = "" },
+	} {
+		tok := good
+		change(&tok)
+		texts = append(texts, tok.Encode())
+	}
+	for _, text := range texts {
+		_, err := ParseToken(text)
+		if err == nil {
+			t.Errorf("%q was accepted", text)
+		} else if strings.Contains(err.Error(), "s3cret") || len(text) > 8 && strings.Contains(err.Error(), text[4:]) {
+			t.Errorf("the error shows the token: %v", err)
+		}
+	}
+}
+
+func FuzzToken(f *testing.F) {
+	f.Add(testToken(f).Encode())
+	f.Add("ptt_e30")
+	f.Fuzz(func(t *testing.T, text string) {
+		tok, err := ParseToken(text)
+		if err != nil {
+			return
+		}
+		if again, err := ParseToken(tok.Encode()); err != nil || again != tok {
+			t.Fatalf("parsed again: %v", err)
+		}
+	})
+}
+
+// TestIdentityLasts: the pin is that of the key, not of the certificate.
+func TestIdentityLasts(t *testing.T) {
+	key, err := NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, a, _ := Identity(key)
+	_, b, _ := Identity(key)
+	if a != b || checkPin(a) != nil {
+		t.Errorf("pins %q and %q", a, b)
+	}
+	if _, _, err := Identity([]byte("x")); err == nil {
+		t.Error("a damaged key was accepted")
+	}
+	_, other, _ := ed25519.GenerateKey(rand.Reader)
+	der, _ := x509.MarshalPKCS8PrivateKey(other)
+	if _, _, err := Identity(der); err == nil {
+		t.Error("a key of another kind was accepted")
+	}
+}
+
+// TestWrongPin: a connector does not speak to a gateway that it does not know.
+func TestWrongPin(t *testing.T) {
+	key, _ := NewIdentity()
+	cert, _, _ := Identity(key)
+	socket := listenLoopback(t)
+	defer socket.Close()
+	l, err := quic.Listen(socket, GatewayTLS(cert), GatewayQUIC())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	addr := l.Addr().(*net.UDPAddr).String()
+	_, err = quic.DialAddr(ctx, addr, ConnectorTLS(testToken(t).Pin), ConnectorQUIC())
+	wantError(t, err, ErrPin)
+}
+
+func TestCodes(t *testing.T) {
+	for code, want := range map[Code]string{CodeNone: "none", CodeInternal: "internal", 99: "code_99"} {
+		if code.String() != want {
+			t.Errorf("%d is %q", code, code)
+		}
+	}
+	for code, want := range map[CloseCode]string{CloseNone: "closed", CloseLost: "lost", 99: "close_99"} {
+		if code.String() != want {
+			t.Errorf("%d is %q", code, code)
+		}
+	}
+	remote := &quic.ApplicationError{Remote: true, ErrorCode: quic.ApplicationErrorCode(CloseReplaced)}
+	if code, ok := CloseReason(remote); code != CloseReplaced || !ok {
+		t.Errorf("reason %v, %v", code, ok)
+	}
+	for _, err := range []error{&quic.ApplicationError{ErrorCode: 1}, errors.New("x"), nil} {
+		if _, ok := CloseReason(err); ok {
+			t.Errorf("%v has a close reason", err)
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// testToken is a well-formed token of nobody; no one listens at its address.
+var testToken = link.Token{
+	Server:    "127.0.0.1:1",
+	Pin:       "n4bQgYhMfWWaL-qgxVrQFaO_TxsrC4Is0V1sFbDwCgg",
+	Connector: "con_aaaaaaaaaaaaaaaaaaaaaaaaaa",
+	Secret:    "c2VjcmV0IHNlY3JldCBzZWNyZXQgc2VjcmV0IHNlY3I",
+}
+
+// execute runs a command line in an environment. The first signal comes after
+// the given time.
+func execute(t *testing.T, signal time.Duration, env map[string]string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	logger := slog.Default()
+	t.Cleanup(func() { slog.SetDefault(logger) })
+	var out, errors bytes.Buffer
+	code = run(t.Context(), args, system{
+		stdout: &out, stderr: &errors,
+		getenv: func(name string) string { return env[name] },
+		signals: func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, signal)
+		},
+	})
+	return code, out.String(), errors.String()
+}
+
+func TestUsage(t *testing.T) {
+	tests := []struct {
+		name           string
+		args           []string
+		code           int
+		stdout, stderr string // parts of them
+	}{
+		{"nothing", nil, exitOK, "Available Commands:", ""},
+		{"help", []string{"--help"}, exitOK, "Exit codes: 0 done, 1 failed, 2 wrong flags or configuration.", ""},
+		{"help of run", []string{"run", "--help"}, exitOK, "connector run --config connector.json", ""},
+		{"version", []string{"--version"}, exitOK, "connector " + programVersion() + "\n", ""},
+		{"unknown command", []string{"rum"}, exitUsage, "", "Error: unknown command \"rum\" for \"connector\"\n\nDid you mean this?\n\trun\n"},
+		{"unknown flag", []string{"run", "--conf", "x"}, exitUsage, "", "Error: unknown flag: --conf\n"},
+		{"an argument too many", []string{"run", "connector.json"}, exitUsage, "", `Error: unknown command "connector.json" for "connector run"`},
+		{"unknown level", []string{"run", "--log-level", "loud"}, exitUsage, "", "Error: --log-level: \"loud\" is not known; use debug, info, warn or error\n"},
+		{"unknown format", []string{"run", "--log-format", "xml"}, exitUsage, "", "Error: --log-format: \"xml\" is not known; use auto, text or json\n"},
+		{
+			"no configuration",
+			[]string{"run"},
+			exitUsage, "",
+			"Error: tunnel_token: missing; run `caddy gateway connector create --name NAME` on the gateway and paste its token here (or set TUNNEL_TOKEN)\n" +
+				"There is no --config FILE either; see `connector run --help`\n",
+		},
+		{"no file", []string{"run", "--config", "/none"}, exitUsage, "", "Error: reading the configuration: open /none: no such file or directory\n"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			code, stdout, stderr := execute(t, 0, nil, tt.args...)
+			if code != tt.code || !strings.Contains(stdout, tt.stdout) || !strings.Contains(stderr, tt.stderr) || (stderr == "") != (tt.stderr == "") {
+				t.Errorf("code %d\nstdout %s\nstderr %s", code, stdout, stderr)
+			}
+		})
+	}
+}
+
+// TestRun lets a connector look for a gateway that is not there, and stops it.
+func TestRun(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "connector.json")
+	config := `{"tunnel_token": "` + testToken.Encode() + `", "upstream": "http://localhost:11434"}`
+	if err := os.WriteFile(path, []byte(config), 0o604); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := execute(t, 100*time.Millisecond, nil, "run", "--config", path)
+	if code != exitOK || stdout != "" {
+		t.Errorf("code %d, stdout %q", code, stdout)
+	}
+	var messages []string
+	for decoder := json.NewDecoder(strings.NewReader(stderr)); ; {
+		var line struct{ Level, Msg string }
+		if err := decoder.Decode(&line); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatalf("the log is not JSON: %v\n%s", err, stderr)
+		}
+		messages = append(messages, line.Level+" "+line.Msg)
+	}
+	want := []string{
+		"WARN " + path + " holds a tunnel token and can be read by every user of this machine; run: chmod 600 " + path,
+		"INFO connecting",
+		"INFO stopping; another signal stops at once",
+		"INFO stopped",
+	}
+	if got := strings.Join(messages, "\n"); got != strings.Join(want, "\n") {
+		t.Errorf("got\n%s", got)
+	}
+}
+
+func TestRunFromTheEnvironment(t *testing.T) {
+	env := map[string]string{"TUNNEL_TOKEN": testToken.Encode(), "UPSTREAM": "http://localhost:11434"}
+	code, _, stderr := execute(t, 50*time.Millisecond, env, "run", "--log-format", "text", "--log-level", "info")
+	if code != exitOK || !strings.Contains(stderr, `level=INFO msg=connecting server=127.0.0.1:1`) {
+		t.Errorf("code %d, stderr %s", code, stderr)
+	}
+	if strings.Contains(stderr, testToken.Secret) || strings.Contains(stderr, testToken.Encode()) {
+		t.Error("the log tells the token")
+	}
+}
+
+func TestWrongKeyFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "connector.json")
+	config := `{"tunnel_token": "` + testToken.Encode() + `", "upstream": "http://localhost:11434", "api_key_file": "none"}`
+	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, _, stderr := execute(t, 0, nil, "run", "--config", path)
+	if want := "Error: api_key_file: open " + filepath.Join(filepath.Dir(path), "none") + ": no such file or directory\n"; code != exitUsage || stderr != want {
+		t.Errorf("code %d, stderr %s", code, stderr)
+	}
+}

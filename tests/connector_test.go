@@ -1,0 +1,100 @@
+package tests
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/proc"
+	"github.com/postern-dev/postern/tests/upstream"
+)
+
+// Two processes with the token of one connector: the newer takes its place,
+// and the two do not throw each other out for ever.
+func TestConnectorStartedTwice(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, harness.Options{})
+	r.serve(t, "m", upstream.Echo)
+	first := r.con.Process
+	r.con.Launch(t)
+	time.Sleep(8 * time.Second)
+	if n := strings.Count(r.Gateway.Process.Log(), `"msg":"connector online"`); n < 2 || n > 6 {
+		t.Errorf("the connector came online %d times in 8 s", n)
+	}
+	if a := r.Post(t, harness.Chat("m", "")); a.Status != 200 {
+		t.Errorf("status %d, %s", a.Status, a.Body)
+	}
+	if log := first.Log(); !strings.Contains(log, "replaced") {
+		t.Errorf("the first process's log does not say that it was replaced:\n%s", log)
+	}
+}
+
+// A token that the gateway does not accept, and a gateway that is not the
+// token's: the connector says so and does not get in.
+func TestConnectorIsRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, harness.Options{})
+	t.Run("removed", func(t *testing.T) {
+		c := r.NewConnector(t, "leaver", map[string]any{"upstream": r.up.URL})
+		r.Command(t, nil, "connector", "remove", "leaver")
+		c.Launch(t)
+		waitLog(t, c.Process, "token")
+		if code, running := 0, c.Process.Running(); !running {
+			if code = c.Process.WaitExit(t, time.Second); code == 0 {
+				t.Error("the connector ended with code 0")
+			}
+		}
+	})
+	t.Run("another gateway", func(t *testing.T) {
+		r.Gateway.Process.Kill()
+		if err := os.Remove(filepath.Join(r.Dir, "gateway.db")); err != nil {
+			t.Fatal(err)
+		}
+		r.Gateway.Restart(t) // with a new identity
+		waitLog(t, r.con.Process, "identity")
+		if strings.Contains(r.Gateway.Process.Log(), `"msg":"connector online"`) {
+			t.Error("the connector is online at a gateway that is not its own")
+		}
+	})
+}
+
+// waitLog waits until a process has written a word.
+func waitLog(t *testing.T, p *proc.Process, word string) {
+	t.Helper()
+	proc.Poll(t, 15*time.Second, "the log's having "+word, func(context.Context) error {
+		if !strings.Contains(p.Log(), word) {
+			return errors.New("it does not:\n" + p.Log())
+		}
+		return nil
+	})
+}
+
+// Configuration errors end the connector at once, with a text that names the
+// field and the fix.
+func TestConnectorConfigurationErrors(t *testing.T) {
+	t.Parallel()
+	g := harness.Start(t, harness.Options{})
+	for want, config := range map[string]map[string]any{
+		"upstrem":  {"upstrem": "http://localhost:1"},
+		"/v1":      {"upstreams": map[string]any{"a": map[string]any{"BaseUrl": "http://localhost:1"}}},
+		"upstream": {},
+		"nosuch": {
+			"upstreams": map[string]any{"a": map[string]any{"BaseUrl": "http://localhost:1/v1"}},
+			"routes":    []map[string]string{{"model": "*", "upstream": "nosuch"}},
+		},
+	} {
+		c := g.NewConnector(t, strings.Trim(want, "/"), config)
+		c.Launch(t)
+		if code := c.Process.WaitExit(t, 10*time.Second); code != 2 {
+			t.Errorf("%v: exit code %d, want 2", config, code)
+		}
+		if log := c.Process.Log(); !strings.Contains(log, want) {
+			t.Errorf("%s is not in the error: %s", want, log)
+		}
+	}
+}
