@@ -15,6 +15,7 @@ const (
 	KindOutOfScope
 	KindUnknownModel
 	KindUnknownURL
+	KindNotFound
 	KindWrongMethod
 	KindUpgradeRequired
 	KindTooLarge
@@ -46,6 +47,7 @@ var kinds = [...]kindRow{
 	KindOutOfScope:          {403, "invalid_request_error", "model_not_found", "permission_error", 0},
 	KindUnknownModel:        {404, "invalid_request_error", "model_not_found", "not_found_error", 0},
 	KindUnknownURL:          {404, "invalid_request_error", "unknown_url", "not_found_error", 0},
+	KindNotFound:            {404, "invalid_request_error", "", "not_found_error", 0},
 	KindWrongMethod:         {405, "invalid_request_error", "unknown_url", "invalid_request_error", 0},
 	KindUpgradeRequired:     {426, "invalid_request_error", "upgrade_not_supported", "invalid_request_error", 0},
 	KindTooLarge:            {413, "invalid_request_error", "request_too_large", "request_too_large", 0},
@@ -80,6 +82,9 @@ type Error struct {
 	// messagesMessage replaces Message in the messages dialect, where
 	// clients match words of some messages.
 	messagesMessage string
+
+	// details is JSON for error.details of the messages dialect; "" is none.
+	details string
 }
 
 // Error implements error.
@@ -177,6 +182,9 @@ func (e *Error) appendMessages(b []byte, requestID string) []byte {
 	b = appendQuoted(b, kinds[e.Kind].messagesType)
 	b = append(b, `,"message":`...)
 	b = appendQuoted(b, message)
+	if e.details != "" {
+		b = append(append(b, `,"details":`...), e.details...)
+	}
 	b = append(b, `},"request_id":`...)
 	b = appendQuoted(b, requestID)
 	return append(b, '}')

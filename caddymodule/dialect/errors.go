@@ -170,6 +170,11 @@ func invalid(param, code, format string, args ...any) *Error {
 	return &Error{Kind: KindInvalidRequest, Param: param, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
+// ResponseNotFound is the answer to the id of a response that is not kept.
+func ResponseNotFound(id string) *Error {
+	return &Error{Kind: KindNotFound, Message: "Response with id '" + show(id) + "' not found."}
+}
+
 // wrongMethod is the answer to a path of ours with a method that it does not
 // take; allow is the ones it does.
 func wrongMethod(method, path, allow string) *Error {

@@ -17,6 +17,13 @@ const (
 	Embeddings                               // POST /v1/embeddings
 	ListModels                               // GET /v1/models
 	GetModel                                 // GET /v1/models/{id}
+	CreateMessage                            // POST /v1/messages
+	CountTokens                              // POST /v1/messages/count_tokens
+	CreateResponse                           // POST /v1/responses
+	CountInputTokens                         // POST /v1/responses/input_tokens
+	GetResponse                              // GET /v1/responses/{id}
+	DeleteResponse                           // DELETE /v1/responses/{id}
+	ListInputItems                           // GET /v1/responses/{id}/input_items
 )
 
 // Operation is one request's operation. Its Dialect is right even when Lookup
@@ -25,6 +32,10 @@ type Operation struct {
 	Kind    OperationKind
 	Dialect Dialect
 	ModelID string // of GetModel; may hold '/' and ':'
+
+	// ResponseID is the kept response that GetResponse, DeleteResponse and
+	// ListInputItems are about.
+	ResponseID string
 }
 
 // endpoint is a path and what each operation on it takes.
@@ -34,22 +45,32 @@ type endpoint struct {
 	kind   OperationKind
 }
 
-// endpoints is every path but /v1/models/{id}.
+// endpoints is every path without an id in it.
 var endpoints = [...]endpoint{
 	{"/v1/chat/completions", http.MethodPost, ChatCompletions},
 	{"/v1/completions", http.MethodPost, Completions},
 	{"/v1/embeddings", http.MethodPost, Embeddings},
 	{"/v1/models", http.MethodGet, ListModels},
+	{"/v1/messages", http.MethodPost, CreateMessage},
+	{"/v1/messages/count_tokens", http.MethodPost, CountTokens},
+	{"/v1/responses", http.MethodPost, CreateResponse},
+	{"/v1/responses/input_tokens", http.MethodPost, CountInputTokens},
 }
 
-// modelPrefix is the path of a model before its id.
-const modelPrefix = "/v1/models/"
+// What stands before an id in a path.
+const (
+	modelPrefix    = "/v1/models/"
+	responsePrefix = "/v1/responses/"
+)
 
 // Lookup finds the operation of a request. escapedPath is the path as it came,
 // percent-encoded (url.URL.EscapedPath): a model's id may hold an encoded '/'.
 // HEAD is taken where GET is.
 func Lookup(method, escapedPath string, h http.Header) (Operation, *Error) {
 	op := Operation{Dialect: OfPath(escapedPath, h)}
+	if escapedPath == "/v1/responses" && method == http.MethodGet && h.Get("Upgrade") != "" {
+		return op, upgradeRequired()
+	}
 	i := slices.IndexFunc(endpoints[:], func(e endpoint) bool { return e.path == escapedPath })
 	if i >= 0 {
 		e := &endpoints[i]
@@ -62,8 +83,32 @@ func Lookup(method, escapedPath string, h http.Header) (Operation, *Error) {
 	if id, ok := strings.CutPrefix(escapedPath, modelPrefix); ok && id != "" {
 		return lookupModel(op, method, escapedPath, id)
 	}
-	if escapedPath == "/v1/responses" && method == http.MethodGet && h.Get("Upgrade") != "" {
-		return op, upgradeRequired()
+	if rest, ok := strings.CutPrefix(escapedPath, responsePrefix); ok && rest != "" {
+		return lookupResponse(op, method, escapedPath, rest)
+	}
+	return op, unknownURL(method, escapedPath)
+}
+
+// lookupResponse finds what is wanted of a kept response; rest is the path
+// behind responsePrefix. A response that is made in the background is the only
+// one that can be cancelled, and there is none.
+func lookupResponse(op Operation, method, escapedPath, rest string) (Operation, *Error) {
+	id, sub, _ := strings.Cut(rest, "/")
+	op.ResponseID = id
+	switch {
+	case sub == "cancel" && method == http.MethodPost:
+		return op, ResponseNotFound(id)
+	case sub == "input_items":
+		op.Kind = ListInputItems
+		return op, checkMethod(method, http.MethodGet, escapedPath)
+	case sub == "" && method == http.MethodDelete:
+		op.Kind = DeleteResponse
+		return op, nil
+	case sub == "" && (method == http.MethodGet || method == http.MethodHead):
+		op.Kind = GetResponse
+		return op, nil
+	case sub == "":
+		return op, wrongMethod(method, escapedPath, "GET, HEAD, DELETE")
 	}
 	return op, unknownURL(method, escapedPath)
 }
@@ -115,12 +160,15 @@ func within(path, root string) bool {
 }
 
 // UpstreamPath is the path to send the operation to, "" if it is not for an
-// upstream.
+// upstream. The model server only ever sees chat.
 func (op Operation) UpstreamPath() string {
-	for i := range endpoints {
-		if e := &endpoints[i]; e.kind == op.Kind && e.method == http.MethodPost {
-			return e.path
-		}
+	switch op.Kind {
+	case ChatCompletions, CreateMessage, CreateResponse:
+		return "/v1/chat/completions"
+	case Completions:
+		return "/v1/completions"
+	case Embeddings:
+		return "/v1/embeddings"
 	}
 	return ""
 }

@@ -1,0 +1,119 @@
+package dialect
+
+import (
+	"crypto/rand"
+	"time"
+)
+
+// Call is one request on its way: decoded from its caller's dialect, sent to
+// the upstream as chat, its answer encoded in the caller's dialect again.
+type Call interface {
+	// PublicModel is the name that the client asked for.
+	PublicModel() string
+	// Streamed reports whether the client wants an event stream.
+	Streamed() bool
+	// Body is the body of POST /v1/chat/completions (or of the operation's own
+	// path) for the upstream's id of the model.
+	Body(upstreamModel string) *Segments
+	// WholeBody is Body for an answer that is no stream.
+	WholeBody(upstreamModel string) *Segments
+	// Answer turns a whole answer of the upstream into the client's body.
+	Answer(body []byte) ([]byte, Usage, *Error)
+	// NewStream encodes the one answer to a streamed call.
+	NewStream() Stream
+	// Prompt is what the model reads, for counting its tokens; nil if that is
+	// not known, as for a body that goes through unread.
+	Prompt() *Prompt
+}
+
+// Stream encodes one streamed answer. It is not safe for concurrent use.
+type Stream interface {
+	// Begin is what opens the stream: sent once, with the header, before all
+	// else.
+	Begin() []byte
+	// Ping keeps a silent stream alive, behind Begin.
+	Ping() []byte
+	// Feed takes the upstream's bytes as they come and returns what to send to
+	// the client now: whole events, maybe none, valid until the next call.
+	Feed(p []byte) []byte
+	// End is the end of the upstream's bytes: cause is nil for a clean end,
+	// else what broke it. It returns the last bytes for the client.
+	End(cause *Error) []byte
+	// Done reports that the client has got the end of its stream.
+	Done() bool
+	// Finished reports that the answer is complete: what may follow is usage
+	// and the upstream's own end, which need not be waited for long.
+	Finished() bool
+	// Err is the error that ended the stream, nil while there is none.
+	Err() *Error
+	// Usage is what the upstream said last of its tokens.
+	Usage() (Usage, bool)
+}
+
+// Env is what a call takes from its surroundings.
+type Env struct {
+	// Now is the clock.
+	Now func() time.Time
+	// NewID makes an id: the prefix and at least 128 random bits.
+	NewID func(prefix string) string
+	// RequestID is the request's own id, for in-band errors.
+	RequestID string
+	// SignatureKey signs thinking blocks.
+	SignatureKey []byte
+	// Estimate is how many tokens a prompt to a public model will be counted
+	// as; nil: no estimate.
+	Estimate func(model string, p *Prompt) int
+	// Kept holds the responses that previous_response_id and item_reference
+	// may name, of Account; nil: none are kept.
+	Kept    *KeptResponses
+	Account string
+}
+
+// NewID makes an id of 26 base32 characters behind its prefix.
+func NewID(prefix string) string { return prefix + rand.Text() }
+
+// Decode reads the body of an operation that an upstream answers.
+func Decode(op Operation, body []byte, env *Env) (Call, *Error) {
+	switch op.Kind {
+	case CreateMessage:
+		return decodeMessages(body, env, true)
+	case CountTokens:
+		return decodeMessages(body, env, false)
+	case CreateResponse, CountInputTokens:
+		return decodeResponses(body, env)
+	}
+	r, err := ScanRequest(op, body)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// PublicModel implements Call.
+func (r *ChatRequest) PublicModel() string { return r.Model }
+
+// Streamed implements Call.
+func (r *ChatRequest) Streamed() bool { return r.Stream }
+
+// Answer implements Call.
+func (r *ChatRequest) Answer(body []byte) ([]byte, Usage, *Error) {
+	return RewriteCompletion(body, r.Model)
+}
+
+// NewStream implements Call.
+func (r *ChatRequest) NewStream() Stream {
+	return NewChatStream(ChatStreamOptions{Model: r.Model, IncludeUsage: r.IncludeUsage, Choices: r.Choices})
+}
+
+// Begin implements Stream: a chat stream opens with its first chunk.
+func (s *ChatStream) Begin() []byte { return nil }
+
+// Ping implements Stream.
+func (s *ChatStream) Ping() []byte { return ChatPing }
+
+// Interface guards.
+var (
+	_ Call   = (*ChatRequest)(nil)
+	_ Stream = (*ChatStream)(nil)
+	_ Stream = (*answerStream)(nil)
+)

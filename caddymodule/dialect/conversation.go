@@ -1,0 +1,334 @@
+package dialect
+
+import (
+	"bytes"
+	"strings"
+)
+
+// conversation collects a client's history, in whatever order its dialect
+// tells it, and writes it as the messages of a chat request:
+//
+//   - one system message at most, and only in front; system text that comes
+//     later is folded into the turn that it follows, since most chat templates
+//     refuse it in the middle, and moving it to the front would change the
+//     head of the prompt at every turn and so spoil the upstream's cache;
+//   - behind an assistant message with calls come its results, one message
+//     each, in the order of the calls, and nothing between;
+//   - what a longer history says of earlier turns is the same, byte for byte.
+type conversation struct {
+	system []string
+	turns  []turn
+	calls  map[string]callPlace // by the client's id of the call
+}
+
+// turn is a message of the user, or one of the assistant with the results of
+// its calls.
+type turn struct {
+	assistant bool
+	parts     []contentPart // of the user
+	text      []string      // of the assistant
+	reasoning []string      // of the assistant
+	calls     []toolCall
+	folded    []string // system text that came behind the assistant's turn
+}
+
+// callPlace is where a call stands.
+type callPlace struct{ turn, call int }
+
+// toolCall is a call and its result.
+type toolCall struct {
+	id, name  string
+	arguments string // JSON text
+	result    string
+	images    []contentPart // of the result
+	answered  bool
+}
+
+// contentPart is text, or a part that goes up as it is: an image or audio.
+type contentPart struct {
+	text string
+	raw  []byte // JSON; nil: it is text
+}
+
+// isEmpty reports whether there is nothing in a part.
+func (p contentPart) isEmpty() bool { return p.raw == nil && p.text == "" }
+
+// addSystem adds text of the system or the developer.
+func (c *conversation) addSystem(text string) {
+	if text == "" {
+		return
+	}
+	if len(c.turns) == 0 {
+		c.system = append(c.system, text)
+		return
+	}
+	text = "<system-reminder>\n" + text + "\n</system-reminder>"
+	last := &c.turns[len(c.turns)-1]
+	if last.assistant {
+		last.folded = append(last.folded, text)
+		return
+	}
+	last.appendText(text)
+}
+
+// appendText adds text to the end of what the user says.
+func (t *turn) appendText(text string) {
+	if n := len(t.parts); n > 0 && t.parts[n-1].raw == nil {
+		t.parts[n-1].text += "\n\n" + text
+		return
+	}
+	t.parts = append(t.parts, contentPart{text: text})
+}
+
+// addUser adds a message of the user.
+func (c *conversation) addUser(parts []contentPart) {
+	kept := parts[:0:0]
+	for _, p := range parts {
+		if !p.isEmpty() {
+			kept = append(kept, p)
+		}
+	}
+	if len(kept) > 0 {
+		c.turns = append(c.turns, turn{parts: kept})
+	}
+}
+
+// assistantTurn is the turn that the assistant's next words belong to: the
+// last one, unless that is the user's, or its calls have results already.
+func (c *conversation) assistantTurn() *turn {
+	if n := len(c.turns); n > 0 && c.turns[n-1].assistant && !c.turns[n-1].answered() && len(c.turns[n-1].folded) == 0 {
+		return &c.turns[n-1]
+	}
+	c.turns = append(c.turns, turn{assistant: true})
+	return &c.turns[len(c.turns)-1]
+}
+
+// answered reports whether a call of the turn has a result.
+func (t *turn) answered() bool {
+	for i := range t.calls {
+		if t.calls[i].answered {
+			return true
+		}
+	}
+	return false
+}
+
+// addText adds text of the assistant.
+func (c *conversation) addText(text string) {
+	if text != "" {
+		t := c.assistantTurn()
+		t.text = append(t.text, text)
+	}
+}
+
+// addReasoning adds what the assistant thought.
+func (c *conversation) addReasoning(text string) {
+	if text != "" {
+		t := c.assistantTurn()
+		t.reasoning = append(t.reasoning, text)
+	}
+}
+
+// addCall adds a call of the assistant. arguments is JSON text.
+func (c *conversation) addCall(id, name, arguments string) {
+	t := c.assistantTurn()
+	t.calls = append(t.calls, toolCall{id: id, name: name, arguments: arguments})
+	if c.calls == nil {
+		c.calls = make(map[string]callPlace)
+	}
+	c.calls[id] = callPlace{len(c.turns) - 1, len(t.calls) - 1}
+}
+
+// addResult adds the result of a call. One whose call is not there, or has a
+// result already, becomes text of the user.
+func (c *conversation) addResult(id, text string, images []contentPart) {
+	if at, ok := c.calls[id]; ok {
+		if call := &c.turns[at.turn].calls[at.call]; !call.answered {
+			call.result, call.images, call.answered = text, images, true
+			return
+		}
+	}
+	c.addUser(append([]contentPart{{text: "[tool result " + id + "]\n" + text}}, images...))
+}
+
+// appendMessages appends the conversation as a JSON array of chat messages.
+func (c *conversation) appendMessages(b []byte) []byte {
+	w := messageWriter{b: append(b, '[')}
+	if len(c.system) > 0 {
+		w.begin("system")
+		w.b = appendQuoted(append(w.b, `,"content":`...), strings.Join(c.system, "\n\n"))
+		w.end()
+	}
+	var carried []contentPart // for the next message of the user
+	for i := range c.turns {
+		t := &c.turns[i]
+		if t.assistant {
+			w.user(carried)
+			carried = w.assistant(t)
+			continue
+		}
+		w.user(join(carried, t.parts))
+		carried = nil
+	}
+	w.user(carried)
+	return append(w.b, ']')
+}
+
+// join is the parts of one message after those of another. Folded system text
+// stands before the user's own, apart from it.
+func join(first, second []contentPart) []contentPart {
+	n := len(first)
+	if n == 0 || first[n-1].raw != nil || len(second) == 0 || second[0].raw != nil {
+		return append(first, second...)
+	}
+	joined := append([]contentPart{}, first...)
+	joined[n-1].text += "\n\n" + second[0].text
+	return append(joined, second[1:]...)
+}
+
+// messageWriter writes chat messages.
+type messageWriter struct{ b []byte }
+
+// begin opens a message.
+func (w *messageWriter) begin(role string) {
+	if w.b[len(w.b)-1] != '[' {
+		w.b = append(w.b, ',')
+	}
+	w.b = append(append(append(w.b, `{"role":"`...), role...), '"')
+}
+
+// end closes a message.
+func (w *messageWriter) end() { w.b = append(w.b, '}') }
+
+// user writes a message of the user: its content is a string, or an array if
+// there is more than text in it, as some upstreams make a message of each
+// part.
+func (w *messageWriter) user(parts []contentPart) {
+	if len(parts) == 0 {
+		return
+	}
+	w.begin("user")
+	w.b = append(w.b, `,"content":`...)
+	rich := false
+	for _, p := range parts {
+		rich = rich || p.raw != nil
+	}
+	if rich {
+		w.array(parts)
+	} else {
+		w.text(parts)
+	}
+	w.end()
+}
+
+// text writes parts of text as one string.
+func (w *messageWriter) text(parts []contentPart) {
+	w.b = append(w.b, '"')
+	for i, p := range parts {
+		if i > 0 {
+			w.b = append(w.b, '\\', 'n')
+		}
+		w.b = appendEscaped(w.b, p.text)
+	}
+	w.b = append(w.b, '"')
+}
+
+// array writes parts as an array.
+func (w *messageWriter) array(parts []contentPart) {
+	w.b = append(w.b, '[')
+	for i, p := range parts {
+		if i > 0 {
+			w.b = append(w.b, ',')
+		}
+		if p.raw != nil {
+			w.b = append(w.b, p.raw...)
+			continue
+		}
+		w.b = appendQuoted(append(w.b, `{"type":"text","text":`...), p.text)
+		w.b = append(w.b, '}')
+	}
+	w.b = append(w.b, ']')
+}
+
+// assistant writes a turn of the assistant and the results of its calls, and
+// returns what is left for the next message of the user: images of results,
+// which only a user's message can hold, and system text that found no place.
+func (w *messageWriter) assistant(t *turn) (rest []contentPart) {
+	w.begin("assistant")
+	w.b = appendQuoted(append(w.b, `,"content":`...), strings.Join(t.text, "\n"))
+	if len(t.reasoning) > 0 {
+		// Model servers differ in the name that they read.
+		text := strings.Join(t.reasoning, "\n")
+		w.b = appendQuoted(append(w.b, `,"reasoning_content":`...), text)
+		w.b = appendQuoted(append(w.b, `,"reasoning":`...), text)
+	}
+	w.calls(t.calls)
+	w.end()
+	last := -1 // the last call that has a result
+	for i := range t.calls {
+		if t.calls[i].answered {
+			last = i
+		}
+	}
+	for i := range t.calls {
+		call := &t.calls[i]
+		if !call.answered {
+			continue
+		}
+		w.begin("tool")
+		w.b = appendQuoted(append(w.b, `,"tool_call_id":`...), call.id)
+		text := call.result
+		if i == last {
+			text = strings.Join(append([]string{text}, t.folded...), "\n\n")
+		}
+		w.b = appendQuoted(append(w.b, `,"content":`...), text)
+		w.end()
+		rest = append(rest, call.images...)
+	}
+	if last < 0 && len(t.folded) > 0 {
+		rest = append(rest, contentPart{text: strings.Join(t.folded, "\n\n")})
+	}
+	return rest
+}
+
+// calls writes the tool_calls of a message.
+func (w *messageWriter) calls(calls []toolCall) {
+	if len(calls) == 0 {
+		return
+	}
+	w.b = append(w.b, `,"tool_calls":[`...)
+	for i := range calls {
+		if i > 0 {
+			w.b = append(w.b, ',')
+		}
+		w.b = appendQuoted(append(w.b, `{"id":`...), calls[i].id)
+		w.b = appendQuoted(append(w.b, `,"type":"function","function":{"name":`...), calls[i].name)
+		w.b = appendQuoted(append(w.b, `,"arguments":`...), calls[i].arguments)
+		w.b = append(w.b, "}}"...)
+	}
+	w.b = append(w.b, ']')
+}
+
+// compactJSON is a JSON text without white space between its tokens.
+func compactJSON(raw []byte) []byte {
+	if bytes.IndexByte(raw, ' ') < 0 && bytes.IndexByte(raw, '\n') < 0 && bytes.IndexByte(raw, '\t') < 0 {
+		return raw
+	}
+	out := make([]byte, 0, len(raw))
+	quoted := false
+	for i := 0; i < len(raw); i++ {
+		c := raw[i]
+		switch {
+		case quoted && c == '\\':
+			out = append(out, c, raw[i+1])
+			i++
+			continue
+		case c == '"':
+			quoted = !quoted
+		case !quoted && (c == ' ' || c == '\n' || c == '\t' || c == '\r'):
+			continue
+		}
+		out = append(out, c)
+	}
+	return out
+}

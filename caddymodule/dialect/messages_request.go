@@ -1,0 +1,319 @@
+package dialect
+
+import (
+	"bytes"
+	"strconv"
+	"strings"
+)
+
+// messagesCall is a request in the messages dialect.
+type messagesCall struct {
+	translation
+}
+
+// Answer implements Call.
+func (c *messagesCall) Answer(body []byte) ([]byte, Usage, *Error) {
+	return encodeMessage(body, &c.reply)
+}
+
+// NewStream implements Call.
+func (c *messagesCall) NewStream() Stream {
+	return newAnswerStream(&messagesStream{call: &c.reply, sign: signer{key: c.signatureKey}}, c.estimate)
+}
+
+var _ Call = (*messagesCall)(nil)
+
+// decodeMessages reads the body of POST /v1/messages, or of its count_tokens,
+// which generates nothing and needs no max_tokens.
+func decodeMessages(body []byte, env *Env, generate bool) (Call, *Error) {
+	fields, err := bodyFields(body)
+	if err != nil {
+		return nil, err
+	}
+	c := new(messagesCall)
+	c.dialect, c.idOK = Messages, messagesID
+	for _, read := range []func(map[string][]byte) *Error{
+		c.readUnsupported, c.readModel, c.readSystem, c.readMessages, c.readTools, c.readToolChoice, c.readFormat,
+	} {
+		if err := read(fields); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.readSampling(fields, generate); err != nil {
+		return nil, err
+	}
+	c.complete(env)
+	return c, nil
+}
+
+// bodyFields reads the members of a request body, and checks its whole
+// grammar.
+func bodyFields(body []byte) (map[string][]byte, *Error) {
+	fields := make(map[string][]byte)
+	m := textOf(body)
+	if m.close != '}' {
+		return nil, notAnObject(&m)
+	}
+	for m.next() {
+		fields[string(m.name())] = m.raw()
+	}
+	if !m.whole() {
+		return nil, invalid("", "", "The request body is not valid JSON: %v.", m.err())
+	}
+	return fields, nil
+}
+
+// at is the answer to a fault at a path of the body, in this API's style.
+func at(path, format string, args ...any) *Error {
+	e := invalid(path, "", format, args...)
+	e.Message = path + ": " + e.Message
+	return e
+}
+
+// messagesID is an id that the messages dialect allows.
+func messagesID(id string) string {
+	ok := len(id) > 0 && len(id) <= 64
+	for i := 0; ok && i < len(id); i++ {
+		c := id[i]
+		ok = 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '-'
+	}
+	if !ok {
+		return stableID(id)
+	}
+	return id
+}
+
+// readUnsupported refuses what cannot be honoured and must not be ignored.
+func (c *messagesCall) readUnsupported(fields map[string][]byte) *Error {
+	if given(fields, "thread") != nil {
+		// With these details SDKs fall back to sending the whole history.
+		e := at("thread", "message threads are not supported; send the whole conversation in messages")
+		e.details = `{"error_code":"thread_unsupported_request","unsupported":["model"]}`
+		return e
+	}
+	if raw := given(fields, "mcp_servers"); raw != nil && isFilled(raw) {
+		return at("mcp_servers", "not supported by this deployment")
+	}
+	return nil
+}
+
+// readModel reads model, stream and thinking.
+func (c *messagesCall) readModel(fields map[string][]byte) *Error {
+	raw := given(fields, "model")
+	if raw == nil {
+		return at("model", "Field required")
+	}
+	if !isString(raw) {
+		return at("model", "Input should be a string, not %s", typeName(raw))
+	}
+	if c.model = unquote(raw); c.model == "" {
+		return at("model", "Field required")
+	}
+	if raw := given(fields, "stream"); raw != nil {
+		if !isBool(raw) {
+			return at("stream", "Input should be a boolean, not %s", typeName(raw))
+		}
+		c.stream = raw[0] == 't'
+	}
+	if raw := given(fields, "thinking"); raw != nil && raw[0] == '{' {
+		c.omitThinking = textField(raw, "display") == "omitted"
+	}
+	return nil
+}
+
+// textField is a member of an object that is a string, "" if it is not there.
+func textField(object []byte, name string) string {
+	if len(object) == 0 || object[0] != '{' {
+		return ""
+	}
+	if raw := fieldsByName(object)[name]; isString(raw) {
+		return unquote(raw)
+	}
+	return ""
+}
+
+// readSystem reads the system prompt: a string, or blocks of text.
+func (c *messagesCall) readSystem(fields map[string][]byte) *Error {
+	raw := given(fields, "system")
+	if raw == nil {
+		return nil
+	}
+	return c.addSystemContent(raw, "system")
+}
+
+// addSystemContent adds the content of a system prompt or message.
+func (c *messagesCall) addSystemContent(raw []byte, path string) *Error {
+	if isString(raw) {
+		c.talk.addSystem(withoutBilling(unquote(raw), true))
+		return nil
+	}
+	if raw[0] != '[' {
+		return at(path, "Input should be a string or a list of text blocks, not %s", typeName(raw))
+	}
+	var texts []string
+	for m := membersOf(raw, 0); m.next(); {
+		block := m.raw()
+		here := path + "." + strconv.Itoa(m.index)
+		if block[0] != '{' {
+			return at(here, "Input should be a text block, not %s", typeName(block))
+		}
+		f := fieldsByName(block)
+		if kind := textField(block, "type"); kind != "text" || !isString(f["text"]) {
+			return at(here+".type", "only text blocks are allowed here")
+		}
+		if text := withoutBilling(unquote(f["text"]), false); text != "" {
+			texts = append(texts, text)
+		}
+	}
+	c.talk.addSystem(strings.Join(texts, "\n\n"))
+	return nil
+}
+
+// billing is how a line begins that a client puts in front of its system
+// prompt. It changes at each request, and would spoil the upstream's cache.
+const billing = "x-anthropic-billing-header:"
+
+// withoutBilling takes the billing line off the front of a system text. A
+// prompt that is one string may hold it without a line feed; it then ends
+// behind its nonce.
+func withoutBilling(text string, whole bool) string {
+	if !strings.HasPrefix(text, billing) {
+		return text
+	}
+	if _, rest, ok := strings.Cut(text, "\n"); ok {
+		return rest
+	}
+	const nonce = "cch="
+	if i := strings.Index(text, nonce); whole && i >= 0 {
+		if _, rest, ok := strings.Cut(text[i:], ";"); ok {
+			return strings.TrimPrefix(rest, " ")
+		}
+	}
+	return ""
+}
+
+// readMessages reads the conversation.
+func (c *messagesCall) readMessages(fields map[string][]byte) *Error {
+	raw := given(fields, "messages")
+	if raw == nil {
+		return at("messages", "at least one message is required")
+	}
+	if raw[0] != '[' {
+		return at("messages", "Input should be a list, not %s", typeName(raw))
+	}
+	any := false
+	for m := membersOf(raw, 0); m.next(); {
+		any = true
+		if err := c.readMessage(m.raw(), "messages."+strconv.Itoa(m.index)); err != nil {
+			return err
+		}
+	}
+	if !any {
+		return at("messages", "at least one message is required")
+	}
+	return nil
+}
+
+// readMessage reads one message.
+func (c *messagesCall) readMessage(raw []byte, path string) *Error {
+	if raw[0] != '{' {
+		return at(path, "Input should be an object, not %s", typeName(raw))
+	}
+	f := fieldsByName(raw)
+	content := given(f, "content")
+	if content == nil {
+		content = []byte(`""`)
+	}
+	if !isString(content) && content[0] != '[' {
+		return at(path+".content", "Input should be a string or a list of blocks, not %s", typeName(content))
+	}
+	switch role := textField(raw, "role"); role {
+	case "system":
+		return c.addSystemContent(content, path+".content")
+	case "user":
+		return c.readUser(content, path+".content")
+	case "assistant":
+		return c.readAssistant(content, path+".content")
+	default:
+		return at(path+".role", "Input should be 'user', 'assistant' or 'system', not '%s'", show(role))
+	}
+}
+
+// readSampling reads the limits and parameters of the answer, and writes them
+// in a fixed order.
+func (c *messagesCall) readSampling(fields map[string][]byte, generate bool) *Error {
+	limit := given(fields, "max_tokens")
+	if limit == nil && generate {
+		return at("max_tokens", "Field required")
+	}
+	if limit != nil {
+		n, ok := integer(limit)
+		if !ok {
+			return at("max_tokens", "Input should be a whole number, not %s", typeName(limit))
+		}
+		if n < 1 {
+			return at("max_tokens", "Input should be greater than or equal to 1")
+		}
+		c.option("max_tokens", limit)
+	}
+	for _, name := range [...]string{"temperature", "top_p", "top_k"} {
+		raw := given(fields, name)
+		if raw == nil {
+			continue
+		}
+		if !isNumber(raw) {
+			return at(name, "Input should be a number, not %s", typeName(raw))
+		}
+		c.option(name, raw)
+	}
+	return c.readStop(fields)
+}
+
+// readStop reads the stop sequences. White space alone is none: the API drops
+// it, and a model server would stop at the first line.
+func (c *messagesCall) readStop(fields map[string][]byte) *Error {
+	raw := given(fields, "stop_sequences")
+	if raw == nil {
+		return nil
+	}
+	if raw[0] != '[' {
+		return at("stop_sequences", "Input should be a list of strings, not %s", typeName(raw))
+	}
+	var stops [][]byte
+	for m := membersOf(raw, 0); m.next(); {
+		if !isString(m.raw()) {
+			return at("stop_sequences."+strconv.Itoa(m.index), "Input should be a string, not %s", typeName(m.raw()))
+		}
+		if strings.TrimSpace(unquote(m.raw())) != "" {
+			stops = append(stops, m.raw())
+		}
+	}
+	if len(stops) > 0 {
+		c.option("stop", append(append([]byte{'['}, bytes.Join(stops, []byte{','})...), ']'))
+	}
+	return nil
+}
+
+// readFormat reads the schema that the answer is to have.
+func (c *messagesCall) readFormat(fields map[string][]byte) *Error {
+	path, format := "output_config.format", []byte(nil)
+	if raw := given(fields, "output_config"); raw != nil && raw[0] == '{' {
+		format = given(fieldsByName(raw), "format")
+	}
+	if format == nil {
+		path, format = "output_format", given(fields, "output_format")
+	}
+	if format == nil {
+		return nil
+	}
+	schema := []byte(nil)
+	if format[0] == '{' && textField(format, "type") == "json_schema" {
+		schema = given(fieldsByName(format), "schema")
+	}
+	if schema == nil || schema[0] != '{' {
+		return at(path, "Input should be {\"type\":\"json_schema\",\"schema\":{…}}")
+	}
+	b := append([]byte(`{"type":"json_schema","json_schema":{"name":"output","schema":`), schema...)
+	c.option("response_format", append(b, `,"strict":true}}`...))
+	return nil
+}

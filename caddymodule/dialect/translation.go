@@ -1,0 +1,210 @@
+package dialect
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"strconv"
+)
+
+// translation is a request of another dialect, decoded: what goes up as a chat
+// request, in a fixed order of keys, and what the answer's encoder must know.
+type translation struct {
+	reply
+	stream   bool
+	talk     conversation
+	tools    toolset
+	choice   string // tool_choice: "", "auto" or "required"
+	parallel string // parallel_tool_calls: "", "true" or "false"
+	options  []byte // further members, each with a comma in front
+
+	messages []byte // the conversation as JSON, once it is complete
+	toolList []byte // the tools as JSON, nil if there are none
+}
+
+// option adds a member whose value is JSON.
+func (t *translation) option(name string, raw []byte) {
+	t.options = append(append(append(append(t.options, `,"`...), name...), `":`...), raw...)
+}
+
+// complete writes the parts of the upstream's body.
+func (t *translation) complete(env *Env) {
+	t.messages = t.talk.appendMessages(nil)
+	t.toolList = t.tools.list()
+	t.now, t.newID, t.request, t.signatureKey = env.Now, env.NewID, env.RequestID, env.SignatureKey
+	t.names = t.tools.names
+	if env.Estimate != nil {
+		t.estimator = func() int { return env.Estimate(t.model, t.Prompt()) }
+	}
+}
+
+// Prompt implements Call.
+func (t *translation) Prompt() *Prompt { return NewPrompt(t.messages, t.toolList) }
+
+// PublicModel implements Call.
+func (t *translation) PublicModel() string { return t.model }
+
+// Streamed implements Call.
+func (t *translation) Streamed() bool { return t.stream }
+
+// Body implements Call.
+func (t *translation) Body(upstreamModel string) *Segments {
+	return t.body(upstreamModel, t.stream)
+}
+
+// WholeBody implements Call.
+func (t *translation) WholeBody(upstreamModel string) *Segments {
+	return t.body(upstreamModel, false)
+}
+
+// body is the upstream's body. The messages come last, so that the bodies of
+// one conversation differ only behind what they share.
+func (t *translation) body(upstreamModel string, stream bool) *Segments {
+	head := appendQuoted([]byte(`{"model":`), upstreamModel)
+	if stream {
+		head = append(head, `,"stream":true,"stream_options":{"include_usage":true}`...)
+	}
+	s := new(Segments)
+	s.add(append(head, t.options...))
+	if t.toolList != nil {
+		s.add([]byte(`,"tools":`))
+		s.add(t.toolList)
+		tail := []byte(nil)
+		if t.choice != "" {
+			tail = appendQuoted(append(tail, `,"tool_choice":`...), t.choice)
+		}
+		if t.parallel != "" {
+			tail = append(append(tail, `,"parallel_tool_calls":`...), t.parallel...)
+		}
+		s.add(tail)
+	}
+	s.add([]byte(`,"messages":`))
+	s.add(t.messages)
+	s.add([]byte{'}'})
+	return s
+}
+
+// toolset is the tools of a request, as functions of a chat request.
+type toolset struct {
+	names map[string]ToolName // by the name that the upstream knows
+	order []string
+	raw   map[string][]byte // the chat tool, by the same name
+}
+
+// add adds a function; the first of a name wins. description is a JSON string
+// or nil, parameters a JSON schema or nil.
+func (s *toolset) add(flat string, to ToolName, description, parameters []byte, strict bool) {
+	if _, ok := s.names[flat]; ok {
+		return
+	}
+	if s.names == nil {
+		s.names, s.raw = make(map[string]ToolName), make(map[string][]byte)
+	}
+	b := appendQuoted([]byte(`{"type":"function","function":{"name":`), flat)
+	if isString(description) {
+		b = append(append(b, `,"description":`...), description...)
+	}
+	b = appendSchema(append(b, `,"parameters":`...), parameters)
+	if strict {
+		b = append(b, `,"strict":true`...)
+	}
+	s.names[flat], s.raw[flat] = to, append(b, "}}"...)
+	s.order = append(s.order, flat)
+}
+
+// keep drops all tools but those that ok says.
+func (s *toolset) keep(ok func(flat string) bool) {
+	kept := s.order[:0:0]
+	for _, name := range s.order {
+		if ok(name) {
+			kept = append(kept, name)
+		}
+	}
+	s.order = kept
+}
+
+// clear drops all tools; their names stay known, for the history.
+func (s *toolset) clear() { s.order = nil }
+
+// list is the tools as a JSON array, nil if there are none: an empty one is
+// refused by some upstreams.
+func (s *toolset) list() []byte {
+	if len(s.order) == 0 {
+		return nil
+	}
+	b := []byte{'['}
+	for i, name := range s.order {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, s.raw[name]...)
+	}
+	return append(b, ']')
+}
+
+// appendSchema appends a function's parameters. Chat templates and grammars of
+// model servers need an object with a type and properties; nothing else of the
+// schema is touched.
+func appendSchema(b, schema []byte) []byte {
+	if len(schema) == 0 || schema[0] != '{' {
+		return append(b, `{"type":"object","properties":{}}`...)
+	}
+	typed, properties, any := false, false, false
+	for m := membersOf(schema, 0); m.next(); {
+		any = true
+		switch string(m.name()) {
+		case "type":
+			typed = true
+		case "properties":
+			properties = true
+		}
+	}
+	if typed && properties {
+		return append(b, schema...)
+	}
+	b = append(b, '{')
+	if !typed {
+		b = append(b, `"type":"object"`...)
+	}
+	end := len(schema) - 1
+	if any {
+		if !typed {
+			b = append(b, ',')
+		}
+		b = append(b, schema[1:end]...)
+	}
+	if !properties {
+		if any || !typed {
+			b = append(b, ',')
+		}
+		b = append(b, `"properties":{}`...)
+	}
+	return append(b, '}')
+}
+
+// stableID is what stands for an id that a dialect does not allow: the same
+// for the same id.
+func stableID(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return "call_" + base32.StdEncoding.EncodeToString(sum[:])[:24]
+}
+
+// fieldsByName reads an object into its members; the last of a name wins, as
+// with most JSON readers. It is for objects that were checked before.
+func fieldsByName(raw []byte) map[string][]byte {
+	fields := make(map[string][]byte)
+	for m := membersOf(raw, 0); m.next(); {
+		fields[string(m.name())] = m.raw()
+	}
+	return fields
+}
+
+// given is a field's value, nil if it is absent or null.
+func given(fields map[string][]byte, name string) []byte {
+	if raw := fields[name]; len(raw) > 0 && !isNull(raw) {
+		return raw
+	}
+	return nil
+}
+
+// element is the path of an array's element.
+func element(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
