@@ -105,6 +105,24 @@ func (r *ChatRequest) NewStream() Stream {
 	return NewChatStream(ChatStreamOptions{Model: r.Model, IncludeUsage: r.IncludeUsage, Choices: r.Choices})
 }
 
+// Prompt implements Call. It reads the body once more, so it is for when the
+// answer has been sent.
+func (r *ChatRequest) Prompt() *Prompt {
+	if r.kind != ChatCompletions {
+		return nil
+	}
+	var messages, tools []byte
+	for m := textOf(r.body); m.next(); {
+		switch string(m.name()) {
+		case "messages":
+			messages = m.raw()
+		case "tools":
+			tools = m.raw()
+		}
+	}
+	return NewPrompt(messages, tools)
+}
+
 // Begin implements Stream: a chat stream opens with its first chunk.
 func (s *ChatStream) Begin() []byte { return nil }
 

@@ -1,0 +1,112 @@
+package dialect
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Tools that clients run themselves and whose schema the API implies, by the
+// name in front of their date.
+var impliedTools = []struct{ prefix, description, parameters string }{
+	{
+		"bash_", "Runs a command in a persistent shell and returns its output.",
+		`{"type":"object","properties":{"command":{"type":"string","description":"The command to run"},"restart":{"type":"boolean","description":"Restarts the shell"}}}`,
+	},
+	{
+		"text_editor_", "Views, creates and edits text files.",
+		`{"type":"object","properties":{"command":{"type":"string","enum":["view","create","str_replace","insert"]},"path":{"type":"string"},` +
+			`"file_text":{"type":"string"},"old_str":{"type":"string"},"new_str":{"type":"string"},"insert_line":{"type":"integer"},"insert_text":{"type":"string"},` +
+			`"view_range":{"type":"array","items":{"type":"integer"}}},"required":["command","path"]}`,
+	},
+	{
+		"memory_", "Views and edits files of a memory directory.",
+		`{"type":"object","properties":{"command":{"type":"string","enum":["view","create","str_replace","insert","delete","rename"]},"path":{"type":"string"},` +
+			`"file_text":{"type":"string"},"old_str":{"type":"string"},"new_str":{"type":"string"},"insert_line":{"type":"integer"},"insert_text":{"type":"string"},` +
+			`"old_path":{"type":"string"},"new_path":{"type":"string"},"view_range":{"type":"array","items":{"type":"integer"}}},"required":["command"]}`,
+	},
+}
+
+// readTools reads the tools. Those that the API's servers would run are not
+// there for a model of one's own; they are dropped.
+func (c *messagesCall) readTools(fields map[string][]byte) *Error {
+	raw := given(fields, "tools")
+	if raw == nil {
+		return nil
+	}
+	if raw[0] != '[' {
+		return at("tools", "Input should be a list, not %s", typeName(raw))
+	}
+	for m := membersOf(raw, 0); m.next(); {
+		path := "tools." + strconv.Itoa(m.index)
+		if m.raw()[0] != '{' {
+			return at(path, "Input should be an object, not %s", typeName(m.raw()))
+		}
+		if err := c.readTool(m.raw(), path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readTool reads one tool.
+func (c *messagesCall) readTool(raw []byte, path string) *Error {
+	f := fieldsByName(raw)
+	kind, name := textField(raw, "type"), textField(raw, "name")
+	if kind == "" || kind == "custom" {
+		if name == "" {
+			return at(path+".name", "Field required")
+		}
+		if schema := given(f, "input_schema"); schema != nil && schema[0] != '{' {
+			return at(path+".input_schema", "Input should be an object, not %s", typeName(schema))
+		}
+		c.tools.add(name, ToolName{Name: name}, f["description"], given(f, "input_schema"), string(f["strict"]) == "true")
+		return nil
+	}
+	for _, implied := range impliedTools {
+		if strings.HasPrefix(kind, implied.prefix) && name != "" {
+			c.tools.add(name, ToolName{Name: name}, appendQuoted(nil, implied.description), []byte(implied.parameters), false)
+		}
+	}
+	return nil
+}
+
+// readToolChoice reads which tools are to be called. Model servers take a
+// named choice for auto, and with "none" still show the tools to the model: so
+// the tools that are not to be called are not sent.
+func (c *messagesCall) readToolChoice(fields map[string][]byte) *Error {
+	raw := given(fields, "tool_choice")
+	if raw == nil {
+		return nil
+	}
+	if raw[0] != '{' {
+		return at("tool_choice", "Input should be an object, not %s", typeName(raw))
+	}
+	f := fieldsByName(raw)
+	if v := f["disable_parallel_tool_use"]; isBool(v) {
+		c.parallel = "true"
+		if v[0] == 't' {
+			c.parallel = "false"
+		}
+	}
+	switch kind := textField(raw, "type"); kind {
+	case "auto":
+		c.choice = "auto"
+	case "none":
+		c.tools.clear()
+	case "any":
+		if len(c.tools.order) == 0 {
+			return at("tool_choice", "none of the tools is available on this deployment")
+		}
+		c.choice = "required"
+	case "tool":
+		name := textField(raw, "name")
+		if _, ok := c.tools.raw[name]; !ok {
+			return at("tool_choice.name", "%s is not available on this deployment", show(name))
+		}
+		c.tools.keep(func(flat string) bool { return flat == name })
+		c.choice = "required"
+	default:
+		return at("tool_choice.type", "Input should be 'auto', 'any', 'tool' or 'none', not '%s'", show(kind))
+	}
+	return nil
+}
