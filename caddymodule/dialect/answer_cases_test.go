@@ -100,7 +100,7 @@ var answerCases = []answerCase{
 	{
 		"B6 id that the dialect does not allow",
 		toolChunk(call(0, "functions.bash:0", "bash", `{"a":1}`)) + finishChunk("tool_calls") + upstreamDone,
-		`tool:call_kmx3yrhvmt5mjzjyajhkkfd2 bash {"a":1} | tool_use`, `function_call:functions.bash:0 bash {"a":1} | completed`, nil,
+		`tool:call_QSL75HGONGX7BKTQEXX5SM4Q bash {"a":1} | tool_use`, `function_call:functions.bash:0 bash {"a":1} | completed`, nil,
 	},
 	{
 		"B6 name null and repeated later",

@@ -62,7 +62,6 @@ func testCall(change ...func(*reply)) *reply {
 		estimator: func() int { return 42 },
 		now:       func() time.Time { return time.Unix(1700000000, 0) },
 		newID:     func(prefix string) string { n++; return prefix + strconv.Itoa(n) },
-		idOK:      func(id string) string { return id },
 	}
 	for _, f := range change {
 		f(r)
@@ -70,12 +69,21 @@ func testCall(change ...func(*reply)) *reply {
 	return r
 }
 
+// allowedID is what a dialect makes of a tool call's id, if that is short.
+func allowedID(d Dialect) func(string) string {
+	if d == Messages {
+		return messagesID
+	}
+	return func(id string) string { return id }
+}
+
 // newTestStream returns a stream in a dialect.
 func newTestStream(d Dialect, r *reply) *answerStream {
+	r.idOK = allowedID(d)
 	if d == Messages {
-		return newAnswerStream(&messagesStream{call: r, sign: signer{key: r.signatureKey}}, r.estimate)
+		return newMessagesStream(r)
 	}
-	return newAnswerStream(newResponsesEncoder(r, false), r.estimate)
+	return newResponsesStream(r)
 }
 
 // translate runs a whole upstream stream through a stream in pieces that cut
@@ -134,8 +142,8 @@ func clientEvents(stream string) ([]clientEvent, error) {
 	return list, nil
 }
 
-// at follows keys and indices into decoded JSON; nil if they lead nowhere.
-func at(v any, path ...any) any {
+// dig follows keys and indices into decoded JSON; nil if they lead nowhere.
+func dig(v any, path ...any) any {
 	for _, key := range path {
 		switch key := key.(type) {
 		case string:
@@ -152,9 +160,9 @@ func at(v any, path ...any) any {
 	return v
 }
 
-// str is at for a string.
+// str is dig for a string.
 func str(v any, path ...any) string {
-	s, _ := at(v, path...).(string)
+	s, _ := dig(v, path...).(string)
 	return s
 }
 
@@ -179,14 +187,14 @@ func messagesDigest(t *testing.T, stream string) string {
 			if b.Len() > 0 {
 				b.WriteString(" ")
 			}
-			block := at(e.json, "content_block")
+			block := dig(e.json, "content_block")
 			if str(block, "type") == "tool_use" {
 				fmt.Fprintf(&b, "tool:%s %s ", str(block, "id"), str(block, "name"))
 			} else {
 				b.WriteString(str(block, "type") + ":")
 			}
 		case "content_block_delta":
-			d := at(e.json, "delta")
+			d := dig(e.json, "delta")
 			b.WriteString(str(d, "text") + str(d, "thinking") + str(d, "partial_json"))
 		case "message_delta":
 			b.WriteString(" | " + str(e.json, "delta", "stop_reason"))
@@ -215,7 +223,7 @@ func wholeMessageDigest(t *testing.T, body []byte) string {
 	for _, block := range content {
 		switch kind := str(block, "type"); kind {
 		case "tool_use":
-			input, _ := json.Marshal(at(block, "input"))
+			input, _ := json.Marshal(dig(block, "input"))
 			list = append(list, fmt.Sprintf("tool:%s %s %s", str(block, "id"), str(block, "name"), input))
 		default:
 			list = append(list, kind+":"+str(block, kind))
@@ -244,7 +252,7 @@ func responsesDigest(t *testing.T, stream string) string {
 		t.Fatalf("%v in\n%s", err, stream)
 	}
 	last := events[len(events)-2]
-	digest := responseDigest(at(last.json, "response"))
+	digest := responseDigest(dig(last.json, "response"))
 	if str(last.json, "response", "status") == "failed" {
 		digest += fmt.Sprintf(" !%s: %s", str(last.json, "response", "error", "code"), str(last.json, "response", "error", "message"))
 	}
@@ -254,7 +262,7 @@ func responsesDigest(t *testing.T, stream string) string {
 // responseDigest is responsesDigest for a response object.
 func responseDigest(response any) string {
 	var list []string
-	output, _ := at(response, "output").([]any)
+	output, _ := dig(response, "output").([]any)
 	for _, item := range output {
 		var s string
 		switch kind := str(item, "type"); kind {
@@ -272,7 +280,7 @@ func responseDigest(response any) string {
 			}
 			s = strings.TrimSpace(kind+":"+str(item, "call_id")+" "+name) + " " + str(item, "arguments") + str(item, "input")
 			for _, key := range []string{"action", "operation"} {
-				if v := at(item, key); v != nil {
+				if v := dig(item, key); v != nil {
 					text, _ := json.Marshal(v)
 					s += string(text)
 				}

@@ -3,6 +3,7 @@ package dialect
 import (
 	"encoding/json"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -20,7 +21,7 @@ func answerDigests(t *testing.T, body string, change func(*reply)) (messages, re
 	var digests [2]string
 	for i, d := range []Dialect{Messages, Responses} {
 		r := testCall()
-		r.dialect = d
+		r.idOK = allowedID(d)
 		if change != nil {
 			change(r)
 		}
@@ -94,6 +95,10 @@ func TestWholeAnswers(t *testing.T) {
 		{"limit within thinking", wholeBody(`"content":"","reasoning":"hm"`, `"length"`, ""), "thinking:hm | max_tokens", "reasoning:hm (incomplete) | incomplete max_output_tokens", nil},
 		{"content filter", wholeBody(`"content":"Hel"`, `"content_filter"`, ""), "text:Hel | refusal", "message:Hel (incomplete) | incomplete content_filter", nil},
 		{"refusal", wholeBody(`"content":null,"refusal":"No."`, `"stop"`, ""), "text:No. | refusal", "refusal:No. | completed", nil},
+		{
+			"two calls with one id", wholeBody(`"content":null,"tool_calls":[`+tool("c", "a", `"{}"`)+`,`+tool("c", "a", `"{}"`)+`]`, `"tool_calls"`, ""),
+			"tool:c a {} tool:c a {} | tool_use", "function_call:c a {} function_call:c a {} | completed", nil,
+		},
 		{"content in parts", wholeBody(`"content":[{"type":"text","text":"He"},{"type":"text","text":"llo"}]`, `"stop"`, ""), "text:Hello | end_turn", "message:Hello | completed", nil},
 		{"nothing at all", wholeBody(`"content":null`, `"stop"`, ""), "| end_turn", "message: | completed", nil},
 		{"no reason", wholeBody(`"content":"Hi"`, `null`, ""), "text:Hi | end_turn", "message:Hi | completed", nil},
@@ -120,13 +125,13 @@ func TestWholeAnswers(t *testing.T) {
 // TestWholeBodies pins whole bodies to the byte, usage included.
 func TestWholeBodies(t *testing.T) {
 	body := []byte(wholeBody(`"content":"Hi \"é\"\n","reasoning_content":"hm","tool_calls":[{"id":"c1","function":{"name":"a","arguments":"{\"x\": 1}"}}]`, `"tool_calls"`, ""))
-	message, usage, err := encodeMessage(body, testCall())
+	message, usage, err := encodeMessage(body, testCall(func(r *reply) { r.idOK = messagesID }))
 	if err != nil || usage != (Usage{PromptTokens: 100, CompletionTokens: 7, CachedTokens: 75, ReasoningTokens: 3}) {
 		t.Fatalf("%v %+v", err, usage)
 	}
 	golden(t, "whole message", string(message))
 	response, _, err := encodeResponse(body, testCall(func(r *reply) {
-		r.encrypted = true
+		r.encrypted, r.idOK = true, allowedID(Responses)
 		r.echo = map[string][]byte{"instructions": []byte(`"Be brief."`), "temperature": []byte("0.5"), "store": []byte("false"), "metadata": []byte(`{"a":"b"}`)}
 	}))
 	if err != nil {
@@ -180,7 +185,7 @@ func TestReplay(t *testing.T) {
 		a := &randomAnswer{Rand: random}
 		var calls []string
 		for range random.IntN(3) {
-			calls = append(calls, call(a.calls, a.pick([]string{"", "c"}), "read", a.pick(randomArgs[:6])))
+			calls = append(calls, call(a.calls, a.pick([]string{"", "c" + strconv.Itoa(a.calls)}), "read", a.pick(randomArgs[:6])))
 			a.calls++
 		}
 		body := wholeBody(`"content":`+quoted(a.pick(randomTexts))+`,"reasoning":`+quoted(a.pick(randomTexts))+`,"tool_calls":[`+strings.Join(calls, ",")+`]`, quoted(a.pick([]string{"stop", "length", "tool_calls"})), "")

@@ -68,7 +68,7 @@ func (m *messagesAnswer) close(cut bool) {
 			return
 		}
 		m.calls = true
-		b = appendToolUse(b, m.call.clientID(m.id, "toolu_"), m.call.clientName(m.name), object)
+		b = appendToolUse(b, m.call.callID(m.id, "toolu_"), m.call.tool(m.name).Name, object)
 	default:
 		if m.kind == partRefusal {
 			m.refused = true

@@ -32,9 +32,9 @@ func keysOf(what string, v any, names string) error {
 // wholeNumbers checks that members are whole numbers, not negative.
 func wholeNumbers(what string, v any, names string) error {
 	for name := range strings.FieldsSeq(names) {
-		n, ok := at(v, name).(float64)
+		n, ok := dig(v, name).(float64)
 		if !ok || n < 0 || n != float64(int64(n)) {
-			return fmt.Errorf("%s.%s is no count: %v", what, name, at(v, name))
+			return fmt.Errorf("%s.%s is no count: %v", what, name, dig(v, name))
 		}
 	}
 	return nil
@@ -90,7 +90,7 @@ func checkBlock(block any, whole bool) error {
 		if str(block, "id") == "" || str(block, "name") == "" {
 			return fmt.Errorf("a call without id or name: %v", block)
 		}
-		if _, ok := at(block, "input").(map[string]any); !ok {
+		if _, ok := dig(block, "input").(map[string]any); !ok {
 			return fmt.Errorf("an input that is no object: %v", block)
 		}
 		return keysOf("tool_use", block, "type id name input caller")
@@ -109,16 +109,16 @@ func checkStop(v any, calls bool) error {
 	if calls && (reason == "end_turn" || reason == "stop_sequence") || !calls && reason == "tool_use" {
 		return fmt.Errorf("stop_reason %s, calls %v", reason, calls)
 	}
-	if (reason == "stop_sequence") != (at(v, "stop_sequence") != nil) {
-		return fmt.Errorf("stop_reason %s with stop_sequence %v", reason, at(v, "stop_sequence"))
+	if (reason == "stop_sequence") != (dig(v, "stop_sequence") != nil) {
+		return fmt.Errorf("stop_reason %s with stop_sequence %v", reason, dig(v, "stop_sequence"))
 	}
 	if reason != "refusal" {
-		if at(v, "stop_details") != nil {
-			return fmt.Errorf("stop_details %v", at(v, "stop_details"))
+		if dig(v, "stop_details") != nil {
+			return fmt.Errorf("stop_details %v", dig(v, "stop_details"))
 		}
 		return nil
 	}
-	return keysOf("stop_details", at(v, "stop_details"), "type category explanation")
+	return keysOf("stop_details", dig(v, "stop_details"), "type category explanation")
 }
 
 // messagesGrammar follows a messages stream, event by event.

@@ -53,7 +53,7 @@ func (m *messagesStream) open(kind partKind, id, name string) {
 		b = append(b, `{"type":"thinking","thinking":"","signature":""}`...)
 	case partTool:
 		m.calls = true
-		b = appendToolUse(b, m.call.clientID(id, "toolu_"), m.call.clientName(name), []byte("{}"))
+		b = appendToolUse(b, m.call.callID(id, "toolu_"), m.call.tool(name).Name, []byte("{}"))
 	default:
 		b = append(b, `{"type":"text","text":"","citations":null}`...)
 	}
@@ -118,5 +118,10 @@ func (m *messagesStream) finish(o outcome) {
 // abort implements streamEncoder: nothing may follow, and what is open stays
 // open, so that half a message does not look like a whole one.
 func (m *messagesStream) abort(e *Error) {
-	m.out = append(m.out, e.Event(Messages, m.call.requestID())...)
+	m.out = append(m.out, e.Event(Messages, m.call.request)...)
+}
+
+// newMessagesStream returns the stream of an answer in the messages dialect.
+func newMessagesStream(call *reply) *answerStream {
+	return newAnswerStream(&messagesStream{call: call, sign: signer{key: call.signatureKey}}, call.estimate)
 }

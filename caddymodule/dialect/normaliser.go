@@ -379,7 +379,12 @@ func (n *normaliser) readContent(raw []byte) {
 // callTool tells what an entry of tool_calls adds.
 func (n *normaliser) callTool(e toolEntry) {
 	n.note(e.args)
-	k := n.slots.place(e)
+	k := 0
+	if n.whole { // each entry is a call, whatever its id
+		k = n.slots.begin(e)
+	} else {
+		k = n.slots.place(e)
+	}
 	for len(n.tools) <= k {
 		n.tools = append(n.tools, toolState{})
 	}

@@ -2,48 +2,55 @@ package dialect
 
 import "time"
 
-// reply is what the encoder of an answer must know of the request, and where
-// it gets ids and the time from.
+// reply is what the encoder of an answer must know of its request, and where
+// it gets the time and ids from.
 type reply struct {
 	dialect      Dialect
 	model        string // the public name
-	omitThinking bool
-	encrypted    bool // reasoning goes out encrypted too
-	echo         map[string][]byte
-	signatureKey []byte
-	request      string
-	names        map[string]ToolName
-	estimator    func() int
+	request      string // the request's id, for errors
 	now          func() time.Time
 	newID        func(prefix string) string
-	idOK         func(id string) string
+	signatureKey []byte
+	idOK         func(id string) string // a tool call's id, or what stands for it if the dialect does not allow it
+	names        map[string]ToolName    // by the name that the upstream knows
+	estimator    func() int             // tokens of the prompt; nil: no estimate
+
+	// Of the messages dialect.
+	omitThinking bool // thinking blocks are to be empty
+
+	// Of the responses dialect.
+	encrypted bool              // reasoning is to be told in encrypted form too
+	echo      map[string][]byte // members of the response object as the client sent them, as JSON
+
+	// keep keeps a response with its output items; nil if it is not to be kept.
+	// The bytes are valid during the call only.
+	keep func(id string, body []byte, items [][]byte)
+
+	estimated int // what estimator said
 }
 
+// ToolKind is how a tool of the client's, which is a function for the
+// upstream, is called on the way back.
 type ToolKind uint8
 
+// The kinds of tools. All but the first are of the responses dialect.
 const (
-	ToolFunction ToolKind = iota
-	ToolCustom
-	ToolLocalShell
-	ToolShell
-	ToolApplyPatch
+	ToolFunction   ToolKind = iota // with a JSON object of arguments
+	ToolCustom                     // with free text
+	ToolLocalShell                 // a command for the client's shell
+	ToolShell                      // several of them
+	ToolApplyPatch                 // a change of a file
 )
 
+// ToolName is how a client calls a tool.
 type ToolName struct {
-	Kind            ToolKind
-	Name, Namespace string
+	Kind      ToolKind
+	Name      string
+	Namespace string // "" for none
 }
 
-func (r *reply) estimate() int {
-	if r.estimator == nil {
-		return 0
-	}
-	return r.estimator()
-}
-
-func (r *reply) requestID() string { return r.request }
-
-// tool is how a tool of the upstream's is called by the client.
+// tool is the client's name of a tool; one that the model made up keeps its
+// name, so that the client can say that it does not know it.
 func (r *reply) tool(name string) ToolName {
 	if t, ok := r.names[name]; ok {
 		return t
@@ -51,15 +58,25 @@ func (r *reply) tool(name string) ToolName {
 	return ToolName{Name: name}
 }
 
-func (r *reply) clientName(name string) string { return r.tool(name).Name }
+// estimate is how many tokens the prompt may have; it is computed once.
+func (r *reply) estimate() int {
+	if r.estimator != nil {
+		r.estimated, r.estimator = r.estimator(), nil
+	}
+	return r.estimated
+}
 
-func (r *reply) clientID(id, prefix string) string {
+// callID is the client's id of a tool call: the upstream's if it has one and
+// the dialect allows it.
+func (r *reply) callID(id, prefix string) string {
 	if id == "" {
 		return r.newID(prefix)
 	}
 	return r.idOK(id)
 }
 
+// appendEcho appends a member of the response object: what the client sent,
+// or what holds if it sent nothing.
 func (r *reply) appendEcho(b []byte, name, fallback string) []byte {
 	b = append(append(append(b, `,"`...), name...), `":`...)
 	if raw := r.echo[name]; len(raw) > 0 {

@@ -8,6 +8,7 @@ func encodeResponse(body []byte, call *reply) ([]byte, Usage, *Error) {
 		return nil, Usage{}, err
 	}
 	b := appendResponse(make([]byte, 0, len(r.output)+2048), r.id, call, r.conclude(o))
+	r.keep(b)
 	if !told {
 		o.usage = Usage{}
 	}

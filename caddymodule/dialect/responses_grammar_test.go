@@ -21,11 +21,11 @@ func checkResponse(r any) error {
 		return fmt.Errorf("a response of the wrong head: %v", r)
 	}
 	for _, key := range []string{"temperature", "top_p", "presence_penalty", "frequency_penalty", "top_logprobs", "created_at"} {
-		if _, ok := at(r, key).(float64); !ok {
+		if _, ok := dig(r, key).(float64); !ok {
 			return fmt.Errorf("%s is no number", key)
 		}
 	}
-	output, ok := at(r, "output").([]any)
+	output, ok := dig(r, "output").([]any)
 	if !ok {
 		return errors.New("output is no array")
 	}
@@ -44,30 +44,30 @@ func checkStatus(r any, items int) error {
 	if !ended && status != "in_progress" && status != "failed" {
 		return fmt.Errorf("status %q", status)
 	}
-	if ended == (at(r, "completed_at") == nil) || ended == (at(r, "usage") == nil) {
+	if ended == (dig(r, "completed_at") == nil) || ended == (dig(r, "usage") == nil) {
 		return fmt.Errorf("completed_at or usage do not go with status %s", status)
 	}
-	if (status == "failed") == (at(r, "error") == nil) || (status == "incomplete") == (at(r, "incomplete_details") == nil) {
+	if (status == "failed") == (dig(r, "error") == nil) || (status == "incomplete") == (dig(r, "incomplete_details") == nil) {
 		return fmt.Errorf("error or incomplete_details do not go with status %s", status)
 	}
 	if status == "failed" && (str(r, "error", "code") == "" || str(r, "error", "message") == "") {
-		return fmt.Errorf("error %v", at(r, "error"))
+		return fmt.Errorf("error %v", dig(r, "error"))
 	}
 	if ended {
 		if items == 0 {
 			return errors.New("no output")
 		}
-		u := at(r, "usage")
+		u := dig(r, "usage")
 		if err := keysOf("usage", u, "input_tokens input_tokens_details output_tokens output_tokens_details total_tokens"); err != nil {
 			return err
 		}
 		if err := wholeNumbers("usage", u, "input_tokens output_tokens total_tokens"); err != nil {
 			return err
 		}
-		if err := wholeNumbers("input_tokens_details", at(u, "input_tokens_details"), "cached_tokens cache_write_tokens"); err != nil {
+		if err := wholeNumbers("input_tokens_details", dig(u, "input_tokens_details"), "cached_tokens cache_write_tokens"); err != nil {
 			return err
 		}
-		return wholeNumbers("output_tokens_details", at(u, "output_tokens_details"), "reasoning_tokens")
+		return wholeNumbers("output_tokens_details", dig(u, "output_tokens_details"), "reasoning_tokens")
 	}
 	return nil
 }
@@ -106,11 +106,10 @@ type responsesGrammar struct {
 	item  any    // the item that is open, as it was added
 	part  string // type of the open part
 	text  strings.Builder
-	ended string // the last text that a …done event told, and that deltas told
-	steps int    // of the open item: 1 added, 2 part added, 3 text done, 4 part done
-	fails bool   // error has come
-	over  bool   // a terminal event has come
-	last  bool   // [DONE] has come
+	steps int  // of the open item: 1 added, 2 part added, 3 text done, 4 part done
+	fails bool // error has come
+	over  bool // a terminal event has come
+	last  bool // [DONE] has come
 }
 
 // checkResponsesStream checks a stream against the grammar of the responses
@@ -194,7 +193,7 @@ func (g *responsesGrammar) snapshot(i int, name string, e clientEvent) error {
 	if g.id == "" {
 		g.id = str(r, "id")
 	}
-	output, _ := at(r, "output").([]any)
+	output, _ := dig(r, "output").([]any)
 	switch {
 	case str(r, "id") != g.id, name == "created" && i != 0:
 		return errors.New("another response")
@@ -229,16 +228,16 @@ func (g *responsesGrammar) itemEvent(name string, e clientEvent) error {
 		}
 		g.item, g.steps = item, 1
 		g.text.Reset()
-		content, _ := at(item, "content").([]any)
-		summary, _ := at(item, "summary").([]any)
+		content, _ := dig(item, "content").([]any)
+		summary, _ := dig(item, "summary").([]any)
 		if str(item, "status") != "in_progress" || str(item, "arguments")+str(item, "input") != "" || len(content)+len(summary) > 0 {
 			return errors.New("an item that is not at its start")
 		}
 		return nil
 	}
 	for _, key := range []string{"id", "type", "call_id", "name", "namespace", "role"} {
-		if !reflect.DeepEqual(at(g.item, key), at(item, key)) {
-			return fmt.Errorf("%s was %v, is %v", key, at(g.item, key), at(item, key))
+		if !reflect.DeepEqual(dig(g.item, key), dig(item, key)) {
+			return fmt.Errorf("%s was %v, is %v", key, dig(g.item, key), dig(item, key))
 		}
 	}
 	if want := g.stepsOf(); g.steps != want {
@@ -265,8 +264,8 @@ func (g *responsesGrammar) stepsOf() int {
 
 // partEvent checks an event inside an item.
 func (g *responsesGrammar) partEvent(name string, e clientEvent) error {
-	if g.item == nil || e.json["item_id"] != at(g.item, "id") {
-		return fmt.Errorf("item_id %v, open is %v", e.json["item_id"], at(g.item, "id"))
+	if g.item == nil || e.json["item_id"] != dig(g.item, "id") {
+		return fmt.Errorf("item_id %v, open is %v", e.json["item_id"], dig(g.item, "id"))
 	}
 	kind := str(g.item, "type")
 	const common = "type sequence_number item_id output_index "
@@ -296,7 +295,7 @@ func (g *responsesGrammar) partEvent(name string, e clientEvent) error {
 	if kind == "message" || kind == "reasoning" {
 		begun = 2
 	}
-	at0 := func(want, next int) error {
+	step := func(want, next int) error {
 		if g.steps != want {
 			return fmt.Errorf("at step %d", g.steps)
 		}
@@ -309,10 +308,10 @@ func (g *responsesGrammar) partEvent(name string, e clientEvent) error {
 			return errors.New("a part that is not at its start")
 		}
 		g.part = str(e.json, "part", "type")
-		return at0(1, 2)
+		return step(1, 2)
 	case strings.HasSuffix(name, ".delta"):
 		g.text.WriteString(str(e.json, "delta"))
-		return at0(begun, begun)
+		return step(begun, begun)
 	case rule.member != "":
 		if str(e.json, rule.member) != g.text.String() {
 			return fmt.Errorf("%s %q, deltas %q", rule.member, str(e.json, rule.member), g.text.String())
@@ -320,10 +319,10 @@ func (g *responsesGrammar) partEvent(name string, e clientEvent) error {
 		if (kind == "function_call") && g.text.Len() == 0 {
 			return errors.New("no delta of arguments")
 		}
-		return at0(begun, 3)
+		return step(begun, 3)
 	}
 	if str(e.json, "part", "type") != g.part || str(e.json, "part", "text")+str(e.json, "part", "refusal") != g.text.String() {
 		return fmt.Errorf("part %v, deltas %q", e.json["part"], g.text.String())
 	}
-	return at0(3, 4)
+	return step(3, 4)
 }

@@ -27,6 +27,7 @@ type responsesEncoder struct {
 	item    responseItem
 	raw     []byte // of the open call: arguments that are to be made fit
 	output  []byte // the items that are done, with commas between them
+	items   []span // of output
 }
 
 // newResponsesEncoder returns an encoder that has seen nothing.
@@ -85,7 +86,7 @@ func (r *responsesEncoder) open(kind partKind, id, name string) {
 		prefix = "rs_"
 	case partTool:
 		r.item.tool = r.call.tool(name)
-		r.item.callID = r.call.clientID(id, "call_")
+		r.item.callID = r.call.callID(id, "call_")
 		prefix = callTypes[r.item.tool.Kind].prefix
 	}
 	r.item.id = r.call.newID(prefix)
@@ -198,7 +199,9 @@ func (r *responsesEncoder) close(cut bool) {
 	if r.index > 0 {
 		r.output = append(r.output, ',')
 	}
+	from := len(r.output)
 	r.output = r.item.append(r.output, status, r.call.encrypted)
+	r.items = append(r.items, span{from, len(r.output)})
 	r.index++
 	if cap(r.item.text) > keepBuffer {
 		r.item.text = nil
@@ -279,8 +282,23 @@ func (r *responsesEncoder) conclude(o outcome) responseState {
 // finish implements streamEncoder.
 func (r *responsesEncoder) finish(o outcome) {
 	s := r.conclude(o)
-	r.snapshot(s.status, s)
-	r.out = append(r.out, doneEvent...)
+	b := append(r.event(s.status), `,"response":`...)
+	from := len(b)
+	b = appendResponse(b, r.id, r.call, s)
+	r.keep(b[from:])
+	r.out = append(b, "}\n\n"+doneEvent...)
+}
+
+// keep has the response kept, if the client wants to refer to it.
+func (r *responsesEncoder) keep(body []byte) {
+	if r.call.keep == nil {
+		return
+	}
+	items := make([][]byte, len(r.items))
+	for i, item := range r.items {
+		items[i] = item.of(r.output)
+	}
+	r.call.keep(r.id, body, items)
 }
 
 // abort implements streamEncoder. The error comes in two forms, as some
@@ -331,4 +349,9 @@ func responsesFailure(e *Error) (code, message string) {
 		message = strings.TrimRight(message, ". ") + ". Please try again in " + strconv.Itoa(e.RetryAfter) + "s."
 	}
 	return code, message
+}
+
+// newResponsesStream returns the stream of an answer in the responses dialect.
+func newResponsesStream(call *reply) *answerStream {
+	return newAnswerStream(newResponsesEncoder(call, false), call.estimate)
 }

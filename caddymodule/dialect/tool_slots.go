@@ -27,12 +27,8 @@ type toolEntry struct {
 // what it adds.
 func (t *toolSlots) place(e toolEntry) int {
 	k := t.find(e)
-	if k < 0 && len(t.slots) == maxToolSlots {
-		k = maxToolSlots - 1
-	}
 	if k < 0 {
-		t.slots = append(t.slots, toolSlot{id: e.id, name: e.name, index: e.index})
-		k = len(t.slots) - 1
+		k = t.begin(e)
 	}
 	slot := &t.slots[k]
 	if slot.id == "" {
@@ -43,6 +39,15 @@ func (t *toolSlots) place(e toolEntry) int {
 	}
 	slot.args.add(e.args)
 	return k
+}
+
+// begin makes a new call of an entry and returns its number; what is beyond
+// the bound goes to the last one.
+func (t *toolSlots) begin(e toolEntry) int {
+	if len(t.slots) < maxToolSlots {
+		t.slots = append(t.slots, toolSlot{id: e.id, name: e.name, index: e.index})
+	}
+	return len(t.slots) - 1
 }
 
 // find returns the slot that an entry continues, -1 for none.
