@@ -11,7 +11,7 @@ import (
 
 // answer writes the answer to one client. While a streamed answer is silent it
 // sends pings from a timer, even before the upstream's headers are there;
-// hence the lock.
+// hence the lock, under which alone the stream is touched.
 //
 // A client that takes no byte for 60 s is cut by Caddy's write_idle timeout,
 // which covers each Write and Flush; it must be, since a stalled client holds
@@ -21,13 +21,22 @@ type answer struct {
 
 	mu       sync.Mutex
 	control  *http.ResponseController // nil before the first event
+	stream   dialect.Stream           // nil for an answer that is whole
+	begun    bool                     // what opens the stream is out
 	pings    *time.Timer
 	interval time.Duration // of silence between pings
-	ping     []byte
-	sent     time.Time // when the last bytes went out
-	status   int       // 0 until the header is written
+	sent     time.Time     // when the last bytes went out
+	status   int           // 0 until the header is written
 	ended    bool
 	err      error // the first failed write
+}
+
+// progress is how far a stream is.
+type progress struct {
+	gone     bool           // the client is
+	finished bool           // the answer is complete; only usage may follow
+	done     bool           // the client has the end of its stream
+	err      *dialect.Error // what ended it, nil if nothing did
 }
 
 // newAnswer returns the answer to a request that came through w.
@@ -35,17 +44,17 @@ func newAnswer(w http.ResponseWriter) *answer {
 	return &answer{w: w}
 }
 
-// keepAlive makes the answer a stream that never stays silent for longer than
-// interval: it sends ping then, and commits the answer to 200 if that is not
-// yet done. 0 or less means no pings.
-func (a *answer) keepAlive(interval time.Duration, ping []byte) {
-	if interval <= 0 {
-		return
-	}
+// open makes the answer a stream, which never stays silent for longer than
+// interval: it is opened or sends a ping then, and is committed to the status
+// 200. 0 or less means no pings.
+func (a *answer) open(s dialect.Stream, interval time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.interval, a.ping, a.sent = interval, ping, time.Now()
-	a.pings = time.AfterFunc(interval, a.tick)
+	a.stream = s
+	if interval > 0 {
+		a.interval, a.sent = interval, time.Now()
+		a.pings = time.AfterFunc(interval, a.tick)
+	}
 }
 
 // tick is the timer's turn. The timer is not reset at each event, which would
@@ -60,8 +69,65 @@ func (a *answer) tick() {
 		a.pings.Reset(rest)
 		return
 	}
-	a.writeEvent(a.ping)
+	out := a.opening()
+	if len(out) == 0 {
+		out = a.stream.Ping()
+	}
+	a.writeEvent(out)
 	a.pings.Reset(a.interval)
+}
+
+// opening is what opens the stream, the first time.
+func (a *answer) opening() []byte {
+	if a.begun {
+		return nil
+	}
+	a.begun = true
+	return a.stream.Begin()
+}
+
+// begin sends what opens the stream, if its dialect has such a thing: the
+// upstream has begun to answer.
+func (a *answer) begin() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.writeEvent(a.opening())
+}
+
+// feed sends on what the upstream's bytes mean. An error that ends the stream
+// before anything was sent is returned: the client then gets its status.
+func (a *answer) feed(p []byte) (progress, *dialect.Error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.forward(a.stream.Feed(p))
+}
+
+// finish ends the stream as the upstream has; cause is what broke it.
+func (a *answer) finish(cause *dialect.Error) *dialect.Error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, derr := a.forward(a.stream.End(cause))
+	return derr
+}
+
+// forward sends what the stream gave.
+func (a *answer) forward(out []byte) (progress, *dialect.Error) {
+	p := progress{finished: a.stream.Finished(), done: a.stream.Done(), err: a.stream.Err()}
+	if p.err != nil && a.status == 0 {
+		return p, p.err
+	}
+	a.writeEvent(out)
+	p.gone = a.err != nil
+	return p, nil
+}
+
+// usage is what the upstream said about the stream's tokens; false also if the
+// stream did not end well.
+func (a *answer) usage() (dialect.Usage, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	u, ok := a.stream.Usage()
+	return u, ok && a.stream.Err() == nil
 }
 
 // committed reports whether the header is out, so that an error can only go
@@ -72,17 +138,10 @@ func (a *answer) committed() bool {
 	return a.status != 0
 }
 
-// event sends bytes of a stream to the client at once.
-func (a *answer) event(p []byte) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.writeEvent(p)
-	return a.err
-}
-
-// writeEvent does event's work under the lock.
+// writeEvent sends bytes of a stream to the client at once, in one Write: some
+// clients lose events that come in two.
 func (a *answer) writeEvent(p []byte) {
-	if a.ended || a.err != nil {
+	if len(p) == 0 || a.ended || a.err != nil {
 		return
 	}
 	if a.status == 0 {
@@ -161,7 +220,9 @@ func (a *answer) fail(d dialect.Dialect, requestID string, e *dialect.Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.status != 0 {
-		a.writeEvent(e.Event(d, requestID))
+		if a.stream != nil {
+			a.writeEvent(a.stream.End(e))
+		}
 		a.stop()
 		return
 	}

@@ -9,47 +9,124 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/dialect"
 )
 
+// testStream is a stream whose every part is a line that tells its origin.
+type testStream struct {
+	opening string
+	done    bool
+	err     *dialect.Error
+}
+
+func (s *testStream) Begin() []byte              { return []byte(s.opening) }
+func (s *testStream) Ping() []byte               { return []byte("ping\n") }
+func (s *testStream) Feed(p []byte) []byte       { return p }
+func (s *testStream) Done() bool                 { return s.done }
+func (s *testStream) Finished() bool             { return s.done }
+func (s *testStream) Err() *dialect.Error        { return s.err }
+func (*testStream) Usage() (dialect.Usage, bool) { return dialect.Usage{PromptTokens: 1}, true }
+
+func (s *testStream) End(cause *dialect.Error) []byte {
+	s.done, s.err = true, cause
+	if cause != nil {
+		return []byte("error: " + cause.Message + "\n")
+	}
+	return []byte("end\n")
+}
+
 func TestAnswerPings(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rec := httptest.NewRecorder()
-		a := newAnswer(rec)
-		a.keepAlive(10*time.Second, []byte(": ping\n\n"))
-		time.Sleep(9 * time.Second)
-		if a.committed() {
-			t.Fatal("committed before the interval was over")
-		}
-		time.Sleep(12 * time.Second) // 21 s: two pings
-		if err := a.event([]byte("data: 1\n\n")); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(9 * time.Second) // 30 s: the timer fires, but 9 s of silence are too few
-		if err := a.event([]byte("data: 2\n\n")); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(11 * time.Second)
-		a.end()
-		time.Sleep(time.Minute)
-		want := strings.Repeat(": ping\n\n", 2) + "data: 1\n\ndata: 2\n\n: ping\n\n"
-		if got := rec.Body.String(); got != want {
-			t.Errorf("stream is %q, want %q", got, want)
-		}
-		if got := rec.Header().Get("Content-Type"); rec.Code != 200 || got != "text/event-stream" {
-			t.Errorf("status %d, type %q", rec.Code, got)
-		}
-	})
+	for opening, begins := range map[string]string{"": "ping\n", "begin\n": "begin\n"} {
+		synctest.Test(t, func(t *testing.T) {
+			rec := httptest.NewRecorder()
+			a := newAnswer(rec)
+			a.open(&testStream{opening: opening}, 10*time.Second)
+			time.Sleep(9 * time.Second)
+			if a.committed() {
+				t.Fatal("committed before the interval was over")
+			}
+			time.Sleep(12 * time.Second) // 21 s: two pings, or the opening and one
+			feed(t, a, "1\n")
+			time.Sleep(9 * time.Second) // 30 s: the timer fires, but 9 s of silence are too few
+			feed(t, a, "2\n")
+			time.Sleep(11 * time.Second)
+			a.begin() // the upstream's header comes late
+			if err := a.finish(nil); err != nil {
+				t.Error(err)
+			}
+			a.end()
+			time.Sleep(time.Minute)
+			want := begins + "ping\n1\n2\nping\nend\n"
+			if got := rec.Body.String(); got != want {
+				t.Errorf("stream is %q, want %q", got, want)
+			}
+			if got := rec.Header().Get("Content-Type"); rec.Code != 200 || got != "text/event-stream" {
+				t.Errorf("status %d, type %q", rec.Code, got)
+			}
+		})
+	}
+}
+
+// feed sends bytes of a stream on.
+func feed(t *testing.T, a *answer, p string) {
+	t.Helper()
+	if at, err := a.feed([]byte(p)); err != nil || at.gone {
+		t.Errorf("feeding %q: %+v, %v", p, at, err)
+	}
 }
 
 func TestAnswerWithoutPings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAnswer(httptest.NewRecorder())
-		a.keepAlive(-1, []byte(": ping\n\n"))
+		a.open(&testStream{}, -1)
 		time.Sleep(time.Hour)
 		if a.committed() {
 			t.Error("a ping was sent although pings are off")
 		}
 	})
+}
+
+// An upstream's first 200 opens a stream whose dialect has an opening; another
+// one waits for its first event, as an error may still get its own status.
+func TestAnswerBegins(t *testing.T) {
+	for opening, want := range map[string]bool{"": false, "begin\n": true} {
+		rec := httptest.NewRecorder()
+		a := newAnswer(rec)
+		a.open(&testStream{opening: opening}, -1)
+		a.begin()
+		a.begin()
+		if a.committed() != want || rec.Body.String() != opening {
+			t.Errorf("opening %q: committed %v, sent %q", opening, a.committed(), rec.Body)
+		}
+	}
+}
+
+// An error is an HTTP answer before anything was sent, and the stream's last
+// event after that; nothing follows it.
+func TestAnswerErrors(t *testing.T) {
+	broken := dialect.StreamBroken()
+	rec := httptest.NewRecorder()
+	a := newAnswer(rec)
+	a.open(&testStream{}, -1)
+	if derr := a.finish(broken); derr != broken || a.committed() {
+		t.Errorf("error %v, committed %v", derr, a.committed())
+	}
+	if _, ok := a.usage(); ok {
+		t.Error("a broken stream tells its usage")
+	}
+	if a.fail(dialect.Messages, "req_1", broken); rec.Code != 502 || !strings.Contains(rec.Body.String(), `"type":"error"`) {
+		t.Errorf("status %d, %s", rec.Code, rec.Body)
+	}
+	rec = httptest.NewRecorder()
+	a = newAnswer(rec)
+	a.open(&testStream{opening: "begin\n"}, -1)
+	a.begin()
+	a.fail(dialect.Messages, "req_1", broken)
+	a.fail(dialect.Messages, "req_1", broken)
+	if want := "begin\nerror: " + broken.Message + "\n"; rec.Code != 200 || rec.Body.String() != want {
+		t.Errorf("status %d, %q, want %q", rec.Code, rec.Body, want)
+	}
 }
 
 // failingWriter fails every write, as one whose client is gone.
@@ -59,13 +136,16 @@ var errGone = errors.New("client gone")
 
 func (failingWriter) Write([]byte) (int, error) { return 0, errGone }
 
-func TestAnswerKeepsFirstError(t *testing.T) {
+func TestAnswerTellsThatTheClientIsGone(t *testing.T) {
 	a := newAnswer(failingWriter{httptest.NewRecorder()})
-	if err := a.event([]byte("x")); !errors.Is(err, errGone) {
-		t.Errorf("error %v, want %v", err, errGone)
+	a.open(&testStream{}, -1)
+	for range 2 {
+		if at, err := a.feed([]byte("x")); !at.gone || err != nil {
+			t.Errorf("progress %+v, %v", at, err)
+		}
 	}
-	if err := a.event(nil); !errors.Is(err, errGone) {
-		t.Errorf("second error %v, want %v", err, errGone)
+	if !errors.Is(a.err, errGone) {
+		t.Errorf("error %v", a.err)
 	}
 }
 

@@ -191,6 +191,18 @@ func (a *App) openStore() (*store.Store, error) {
 	return a.store.val.get()
 }
 
+// learner returns what the gateway remembers of requests, opening the store if
+// this is its first use.
+func (a *App) learner() (*learner, error) {
+	if _, err := a.openStore(); err != nil {
+		return nil, err
+	}
+	if l := a.store.val.learned.Load(); l != nil {
+		return l, nil
+	}
+	return nil, store.ErrClosed // just now
+}
+
 // Store returns the store of the running gateway, nil before Start.
 func (a *App) Store() *store.Store { return a.store.val.open.Load() }
 

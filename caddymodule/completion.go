@@ -14,14 +14,19 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
 )
 
-// completion is one request that the upstream answers: chat completions,
-// completions or embeddings.
+// completion is one request that the upstream answers: all but lists, counts
+// and what is kept.
 type completion struct {
 	*Dialect
 	exchange *exchange
 	answer   *answer
 	ctx      context.Context // ends when the client goes or the key is revoked
-	chat     *dialect.ChatRequest
+	call     dialect.Call
+	size     int // of the request's body, in bytes
+	learner  *learner
+
+	counting sync.Once
+	tokens   int // what the prompt is estimated to have
 }
 
 // maxAnswer is the largest answer that is no stream, in bytes: it is held in
@@ -39,25 +44,79 @@ const linger = 5 * time.Second
 // serve reads the request, has the next handler fetch the answer, and renders
 // it. The error that it returns is still to be told to the client.
 func (c *completion) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) *dialect.Error {
+	if derr := c.decode(r); derr != nil {
+		return derr
+	}
+	ex := c.exchange
+	streamed := c.call.Streamed()
+	ex.Upstream = request{Path: ex.Operation.UpstreamPath(), Header: upstreamHeader(r.Header, streamed), Body: c.call.Body}
+	if streamed {
+		if ex.Operation.Kind == dialect.CreateMessage { // whose stream opens with it
+			prompt := c.call.Prompt()
+			go c.estimate("", prompt) // while the upstream reads the prompt too
+		}
+		c.answer.open(c.call.NewStream(), time.Duration(c.KeepAlive))
+	}
+	derr := c.fetch(w, r, next)
+	if derr != nil && derr.NeedsWhole {
+		ex.Upstream.Header, ex.Upstream.Body = upstreamHeader(r.Header, false), c.call.WholeBody
+		derr = c.fetch(w, r, next)
+	}
+	return derr
+}
+
+// decode reads the request.
+func (c *completion) decode(r *http.Request) *dialect.Error {
 	body, derr := readBody(r, c.MaxBody)
 	if derr != nil {
 		return derr
 	}
+	var err error
+	if c.learner, err = c.app.learner(); err != nil {
+		return c.app.internal("opening its store", err)
+	}
 	ex := c.exchange
-	if c.chat, derr = dialect.ScanRequest(ex.Operation, body); derr != nil {
+	env := &dialect.Env{
+		Now: time.Now, NewID: dialect.NewID, RequestID: ex.RequestID, SignatureKey: c.learner.signatureKey,
+		Account: ex.Account, Estimate: c.estimate,
+	}
+	if c.keepsResponses() {
+		env.Kept = c.learner.kept
+	}
+	if c.call, derr = dialect.Decode(ex.Operation, body, env); derr != nil {
 		return derr
 	}
-	ex.Model = c.chat.Model
-	ex.Upstream = request{Path: ex.Operation.UpstreamPath(), Header: upstreamHeader(r.Header, c.chat.Stream), Body: c.chat.Body}
-	if c.chat.Stream {
-		c.answer.keepAlive(time.Duration(c.KeepAlive), dialect.ChatPing)
+	c.size = len(body)
+	ex.Model = c.call.PublicModel()
+	return nil
+}
+
+// registration is the deployment that the request is for, as it is registered
+// now; false if there is none.
+func (c *completion) registration() (dialect.Registration, bool) {
+	deployment, ok := c.learner.store.Deployment(c.exchange.Account, c.exchange.Model)
+	return registration(deployment), ok
+}
+
+// estimate is how many tokens the prompt has, as far as is known.
+func (c *completion) estimate(_ string, p *dialect.Prompt) int {
+	c.counting.Do(func() {
+		if of, ok := c.registration(); ok {
+			c.tokens = c.learner.calibration.Count(of, p)
+		}
+	})
+	return c.tokens
+}
+
+// learn has the request learned from, if the upstream said what its prompt was
+// in tokens.
+func (c *completion) learn(u dialect.Usage) {
+	if u.PromptTokens <= 0 || c.exchange.Operation.Dialect == dialect.Chat && c.exchange.Operation.Kind != dialect.ChatCompletions {
+		return
 	}
-	derr = c.fetch(w, r, next)
-	if derr != nil && derr.NeedsWhole {
-		ex.Upstream.Header, ex.Upstream.Body = upstreamHeader(r.Header, false), c.chat.WholeBody
-		derr = c.fetch(w, r, next)
+	if of, ok := c.registration(); ok {
+		c.learner.learn(lesson{of: of, call: c.call, size: int64(c.size), tokens: u.PromptTokens})
 	}
-	return derr
 }
 
 // fetch has the next handler get the upstream's answer, and renders it.
@@ -114,12 +173,13 @@ func (c *completion) render(response *http.Response) *dialect.Error {
 	if response.StatusCode != http.StatusOK {
 		return c.upstreamError(response)
 	}
-	if !c.chat.Stream {
+	if !c.call.Streamed() {
 		return c.whole(response)
 	}
 	if strings.HasPrefix(response.Header.Get("Content-Type"), "application/json") {
 		return c.replay(response)
 	}
+	c.answer.begin()
 	return c.stream(response.Body)
 }
 
@@ -141,11 +201,12 @@ func (c *completion) whole(response *http.Response) *dialect.Error {
 	if derr != nil || body == nil {
 		return derr
 	}
-	out, _, derr := dialect.RewriteCompletion(body, c.exchange.Model)
+	out, usage, derr := c.call.Answer(body)
 	if derr != nil {
 		return derr
 	}
 	_ = c.answer.whole(http.StatusOK, out) // a failed write means that the client is gone
+	c.learn(usage)
 	return nil
 }
 
@@ -182,29 +243,38 @@ var copyBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 // stream sends an event stream on as it comes: each read of the upstream's
 // body is at most one write, flushed at once.
 func (c *completion) stream(body io.ReadCloser) *dialect.Error {
-	s := dialect.NewChatStream(dialect.ChatStreamOptions{Model: c.exchange.Model, IncludeUsage: c.chat.IncludeUsage, Choices: c.chat.Choices})
 	buf := copyBuffers.Get().(*[32 << 10]byte)
 	defer copyBuffers.Put(buf)
 	var last *time.Timer
 	for {
 		n, err := body.Read(buf[:])
-		if gone, derr := c.forward(s, s.Feed(buf[:n])); gone || derr != nil {
+		at, derr := c.answer.feed(buf[:n])
+		switch {
+		case at.gone || derr != nil:
 			return derr
-		}
-		if err != nil {
-			_, derr := c.forward(s, s.End(c.cause(s, err)))
-			return derr
-		}
-		if s.Done() {
-			if s.Err() == nil {
+		case err != nil:
+			if derr := c.answer.finish(c.cause(at, err)); derr != nil {
+				return derr
+			}
+			c.learnFromStream()
+			return nil
+		case at.done:
+			if at.err == nil {
+				c.learnFromStream()
 				drain(body)
 			}
 			return nil
-		}
-		if last == nil && s.Finished() {
+		case last == nil && at.finished:
 			last = time.AfterFunc(linger, func() { body.Close() })
 			defer last.Stop()
 		}
+	}
+}
+
+// learnFromStream has a streamed request learned from.
+func (c *completion) learnFromStream() {
+	if u, ok := c.answer.usage(); ok {
+		c.learn(u)
 	}
 }
 
@@ -218,22 +288,9 @@ func drain(body io.ReadCloser) {
 	_, _ = io.Copy(io.Discard, body) // an error means that there is no end: the body is closed all the same
 }
 
-// forward sends events to the client and reports whether it is gone. An error
-// that ends a stream before anything was sent is returned instead: the client
-// then gets its status.
-func (c *completion) forward(s *dialect.ChatStream, out []byte) (gone bool, derr *dialect.Error) {
-	if derr := s.Err(); derr != nil && !c.answer.committed() {
-		return false, derr
-	}
-	if len(out) == 0 {
-		return false, nil
-	}
-	return c.answer.event(out) != nil, nil
-}
-
 // cause is what broke the upstream's stream, nil for its proper end.
-func (c *completion) cause(s *dialect.ChatStream, err error) *dialect.Error {
-	if errors.Is(err, io.EOF) || s.Finished() {
+func (c *completion) cause(at progress, err error) *dialect.Error {
+	if errors.Is(err, io.EOF) || at.finished || at.done {
 		return nil
 	}
 	derr := c.broken(err)

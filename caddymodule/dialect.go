@@ -19,7 +19,8 @@ func init() {
 // Dialect speaks the caller's dialect: it picks the operation by method and
 // path, reads the body to its end, has the next handler fetch the upstream's
 // answer, and renders that answer, streamed or whole, and every error, as the
-// dialect demands. The list of models ends here.
+// dialect demands. The list of models, counts of tokens and what is asked of
+// kept responses end here.
 //
 // Placeholder | Value
 // ------------|------
@@ -34,6 +35,12 @@ type Dialect struct {
 	// byte of the upstream's answer as well as between two events.
 	// Default: 10s. Negative: no pings.
 	KeepAlive caddy.Duration `json:"keep_alive,omitempty"`
+
+	// Whether responses are kept in memory for previous_response_id,
+	// item_reference and GET /v1/responses/{id}: for 30 minutes and 64 MiB in
+	// all, the oldest dropped first, each for its account alone.
+	// Default: true.
+	ResponseStore *bool `json:"response_store,omitempty"`
 
 	app *App
 }
@@ -73,9 +80,15 @@ func (d *Dialect) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		derr = d.listModels(a, ex, r)
 	case operation.Kind == dialect.GetModel:
 		derr = d.getModel(a, ex)
+	case operation.ResponseID != "":
+		derr = d.keptResponse(a, ex, r.URL.Query())
 	default:
 		c := completion{Dialect: d, exchange: ex, answer: a, ctx: r.Context()}
-		derr = c.serve(w, r, next)
+		if operation.UpstreamPath() == "" {
+			derr = c.count(r)
+		} else {
+			derr = c.serve(w, r, next)
+		}
 	}
 	if derr != nil {
 		a.fail(operation.Dialect, ex.RequestID, derr)
@@ -131,8 +144,10 @@ func (d *Dialect) parseOption(t *caddyfile.Dispenser) error {
 		return parseSize(t, &d.MaxBody)
 	case "keep_alive":
 		return parseDuration(t, &d.KeepAlive)
+	case "response_store":
+		return parseSwitch(t, &d.ResponseStore)
 	default:
-		return t.Errf("unrecognized option %q; expected max_body or keep_alive", t.Val())
+		return t.Errf("unrecognized option %q; expected max_body, keep_alive or response_store", t.Val())
 	}
 }
 
@@ -141,6 +156,7 @@ func (d *Dialect) parseOption(t *caddyfile.Dispenser) error {
 //	model_dialect {
 //		max_body   <size>
 //		keep_alive <duration>
+//		response_store on|off
 //	}
 func (d *Dialect) UnmarshalCaddyfile(t *caddyfile.Dispenser) error {
 	return parseBlock(t, d.parseOption)

@@ -82,6 +82,7 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //		max_body     <size>       # 32MiB
 //		connect_wait <duration>   # 3s
 //		keep_alive   <duration>   # 10s
+//		response_store on|off     # on
 //	}
 //
 // is the same as
@@ -92,6 +93,7 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //		model_dialect {
 //			max_body   <size>
 //			keep_alive <duration>
+//			response_store on|off
 //		}
 //		model_route {
 //			connect_wait <duration>
@@ -111,12 +113,12 @@ func parseModelGateway(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, err
 	var route Route
 	for h.NextBlock(0) {
 		switch option := h.Val(); option {
-		case "max_body", "keep_alive":
+		case "max_body", "keep_alive", "response_store":
 			err = dialect.parseOption(h.Dispenser)
 		case "connect_wait":
 			err = route.parseOption(h.Dispenser)
 		default:
-			err = h.Errf("unrecognized option %q; expected max_body, connect_wait or keep_alive", option)
+			err = h.Errf("unrecognized option %q; expected max_body, connect_wait, keep_alive or response_store", option)
 		}
 		if err != nil {
 			return nil, err
@@ -183,6 +185,20 @@ func parseDuration(d *caddyfile.Dispenser, to *caddy.Duration) error {
 	if *to = caddy.Duration(v); v == 0 {
 		*to = disabled
 	}
+	return nil
+}
+
+// parseSwitch reads the option's one argument, on or off.
+func parseSwitch(d *caddyfile.Dispenser, to **bool) error {
+	option, text := d.Val(), ""
+	if !d.AllArgs(&text) {
+		return d.ArgErr()
+	}
+	if text != "on" && text != "off" {
+		return d.Errf("%s: %q is neither on nor off", option, text)
+	}
+	on := text == "on"
+	*to = &on
 	return nil
 }
 

@@ -76,6 +76,21 @@ func (ex *exchange) inContext(ctx context.Context) context.Context {
 	return context.WithValue(ctx, exchangeKey{}, ex)
 }
 
+// find finds the deployment of the model that the client asked for, and checks
+// the key's scope.
+func (ex *exchange) find(st *store.Store) (store.Deployment, *dialect.Error) {
+	deployment, ok := st.Deployment(ex.Account, ex.Model)
+	if !ok {
+		return store.Deployment{}, dialect.UnknownModel(ex.Model)
+	}
+	ex.Deployment = deployment.Name
+	ex.enter()
+	if !ex.Key.Scope().Allows(deployment.Name) {
+		return store.Deployment{}, dialect.OutOfScope(deployment.Name)
+	}
+	return deployment, nil
+}
+
 // placeholder is the value of a placeholder.
 func (ex *exchange) placeholder(key string) (any, bool) {
 	switch key {

@@ -56,8 +56,9 @@ type storeHandle struct {
 	path   string
 	logger *slog.Logger
 
-	open atomic.Pointer[store.Store]
-	mu   sync.Mutex // serialises opening and closing
+	open    atomic.Pointer[store.Store]
+	learned atomic.Pointer[learner] // set before open
+	mu      sync.Mutex              // serialises opening and closing
 }
 
 // get returns the open store, opening it if need be. A failure is not
@@ -83,6 +84,12 @@ func (h *storeHandle) get() (*store.Store, error) {
 		_ = kv.Close()
 		return nil, err
 	}
+	learned, err := newLearner(s, h.logger)
+	if err != nil {
+		_ = s.Close()
+		return nil, err
+	}
+	h.learned.Store(learned)
 	h.open.Store(s)
 	return s, nil
 }
@@ -96,5 +103,6 @@ func (h *storeHandle) Destruct() error {
 	if s == nil {
 		return nil
 	}
+	h.learned.Swap(nil).close()
 	return s.Close()
 }

@@ -99,14 +99,9 @@ func (rt *Route) target(ex *exchange) (destination, error) {
 	if err != nil {
 		return destination{}, err
 	}
-	deployment, ok := st.Deployment(ex.Account, ex.Model)
-	if !ok {
-		return destination{}, dialect.UnknownModel(ex.Model)
-	}
-	ex.Deployment = deployment.Name
-	ex.enter()
-	if !ex.Key.Scope().Allows(deployment.Name) {
-		return destination{}, dialect.OutOfScope(deployment.Name)
+	deployment, derr := ex.find(st)
+	if derr != nil {
+		return destination{}, derr
 	}
 	ex.Connector = deployment.Connector
 	return destination{deployment.Connector, deployment.Upstream, deployment.Model}, nil

@@ -94,7 +94,8 @@ func TestEstimate(t *testing.T) {
 		{
 			"call and result", `[{"role":"assistant","content":"","tool_calls":[{"id":"c","type":"function","function":{"name":"hello","arguments":"hello world"}}]},` +
 				`{"role":"tool","tool_call_id":"c","content":` + hello + `}]`,
-			``, Estimate{Tokens: 3 + (4 + 1 + 4 + 1 + 2) + (4 + 1 + 2)},
+			``,
+			Estimate{Tokens: 3 + (4 + 1 + 4 + 1 + 2) + (4 + 1 + 2)},
 		},
 		{"tools", `[]`, `["hello"]`, Estimate{Tokens: 3 + 40 + 8 + 3, Tools: true}},
 		{"empty tools", `[]`, `[ ]`, Estimate{Tokens: 3}},
@@ -103,11 +104,13 @@ func TestEstimate(t *testing.T) {
 		{"sound", `[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"aaaa"}}]}]`, ``, Estimate{Tokens: 3 + 4 + 1 + 1000, Media: true}},
 		{
 			"thinking of the turn that goes on, once", `[{"role":"user","content":""},{"role":"assistant","content":"","reasoning_content":` + hello + `,"reasoning":` + hello + `}]`,
-			``, Estimate{Tokens: 3 + 5 + 5 + 2},
+			``,
+			Estimate{Tokens: 3 + 5 + 5 + 2},
 		},
 		{
 			"thinking of a former turn", `[{"role":"assistant","content":"","reasoning_content":` + hello + `},{"role":"user","content":""}]`,
-			``, Estimate{Tokens: 3 + 5 + 5},
+			``,
+			Estimate{Tokens: 3 + 5 + 5},
 		},
 		{"odd values", `[null,1,{"role":1,"content":null,"tool_calls":{}},{"content":[1,{"text":2,"image_url":3}]}]`, ``, Estimate{Tokens: 3 + 4*4 + 1000, Media: true}},
 	}

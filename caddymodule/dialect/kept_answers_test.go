@@ -1,0 +1,49 @@
+package dialect
+
+import (
+	"net/url"
+	"testing"
+)
+
+func TestTokenCount(t *testing.T) {
+	if got := string(TokenCount(Operation{Kind: CountTokens}, 12)); got != `{"input_tokens":12}`+"\n" {
+		t.Error(got)
+	}
+	if got := string(TokenCount(Operation{Kind: CountInputTokens}, 12)); got != `{"object":"response.input_tokens","input_tokens":12}`+"\n" {
+		t.Error(got)
+	}
+}
+
+func TestDeletedResponse(t *testing.T) {
+	if got := string(DeletedResponse("resp_1")); got != `{"id":"resp_1","object":"response","deleted":true}`+"\n" {
+		t.Error(got)
+	}
+}
+
+func TestInputItems(t *testing.T) {
+	items := [][]byte{[]byte(`{"id":"a"}`), []byte(`{"id":"b"}`), []byte(`{"id":"c"}`)}
+	const list = `{"object":"list","data":[`
+	for query, want := range map[string]string{
+		"":                          list + `{"id":"c"},{"id":"b"},{"id":"a"}],"first_id":"c","last_id":"a","has_more":false}`,
+		"order=asc":                 list + `{"id":"a"},{"id":"b"},{"id":"c"}],"first_id":"a","last_id":"c","has_more":false}`,
+		"limit=2":                   list + `{"id":"c"},{"id":"b"}],"first_id":"c","last_id":"b","has_more":true}`,
+		"limit=2&after=b":           list + `{"id":"a"}],"first_id":"a","last_id":"a","has_more":false}`,
+		"order=asc&after=a&limit=1": list + `{"id":"b"}],"first_id":"b","last_id":"b","has_more":true}`,
+		"after=a":                   list + `],"first_id":null,"last_id":null,"has_more":false}`,
+	} {
+		q, _ := url.ParseQuery(query)
+		got, err := InputItems(items, q)
+		if err != nil || string(got) != want+"\n" {
+			t.Errorf("%s: %s, %v", query, got, err)
+		}
+	}
+	for query, param := range map[string]string{"limit=0": "limit", "limit=x": "limit", "limit=101": "limit", "order=up": "order", "after=z": "after"} {
+		q, _ := url.ParseQuery(query)
+		if _, err := InputItems(items, q); err == nil || err.Param != param || err.HTTPStatus(Responses) != 400 {
+			t.Errorf("%s: %v", query, err)
+		}
+	}
+	if string(items[0]) != `{"id":"a"}` {
+		t.Error("the kept items were changed")
+	}
+}

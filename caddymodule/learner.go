@@ -1,0 +1,147 @@
+package caddymodule
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// learner is what the gateway remembers of requests that have ended: what
+// tokens they had, to count others by, and the responses that clients may
+// refer to. It lives as long as the open store, so that a reload forgets
+// nothing.
+type learner struct {
+	calibration  *dialect.Calibration
+	kept         *dialect.KeptResponses
+	signatureKey []byte // of thinking blocks
+
+	store   *store.Store
+	logger  *slog.Logger
+	lessons chan lesson
+	waiting atomic.Int64 // bytes of requests in lessons
+	unwatch func()
+	stop    context.CancelFunc
+	worker  sync.WaitGroup
+}
+
+// lesson is a completed request and what its prompt had in tokens.
+type lesson struct {
+	of     dialect.Registration
+	call   dialect.Call
+	size   int64 // bytes of the request
+	tokens int64
+}
+
+// Bounds of what waits to be learned. Learning takes some 20 ms for 100 KB of
+// new text; under a load that is too high for it the gateway learns less.
+const (
+	maxLessons     = 256
+	maxLessonBytes = 64 << 20
+)
+
+// saveInterval is how often what was learned is written to the store.
+const saveInterval = 5 * time.Second
+
+// newLearner returns a learner that works until it is closed, which must be
+// before the store is.
+func newLearner(st *store.Store, logger *slog.Logger) (*learner, error) {
+	ctx, stop := context.WithCancel(context.Background())
+	key, err := st.Secret(ctx, "thinking_signature", randomKey)
+	if err != nil {
+		stop()
+		return nil, fmt.Errorf("fetching the key of signatures: %w", err)
+	}
+	l := &learner{
+		kept:         dialect.NewKeptResponses(time.Now),
+		signatureKey: key,
+		store:        st,
+		logger:       logger,
+		lessons:      make(chan lesson, maxLessons),
+		stop:         stop,
+	}
+	l.calibration = dialect.NewCalibration(dialect.NewTokenCounter(), l.load)
+	l.unwatch = st.Subscribe(l.onChange)
+	l.worker.Go(func() { l.run(ctx) })
+	return l, nil
+}
+
+// close stops the work and writes what was learned.
+func (l *learner) close() {
+	l.unwatch()
+	l.stop()
+	l.worker.Wait()
+	l.save(context.Background())
+}
+
+// load is what the store knows about a registration.
+func (l *learner) load(r dialect.Registration) (dialect.Ratios, bool) {
+	c, ok := l.store.Calibration(r.Account, r.Deployment)
+	if !ok || c.Since.UnixMilli() != r.Since {
+		return dialect.Ratios{}, false
+	}
+	return dialect.Ratios{Plain: c.Plain, Tools: c.Tools}, true
+}
+
+// onChange forgets deployments that are removed.
+func (l *learner) onChange(c store.Change) {
+	if c.Kind == store.KindDeployment && c.Removed {
+		l.calibration.Forget(c.Account, c.ID)
+	}
+}
+
+// learn has a completed request learned from, soon, or not at all when too
+// much waits for that.
+func (l *learner) learn(m lesson) {
+	if l.waiting.Add(m.size) <= maxLessonBytes {
+		select {
+		case l.lessons <- m:
+			return
+		default:
+		}
+	}
+	l.waiting.Add(-m.size)
+}
+
+// run works until the context ends.
+func (l *learner) run(ctx context.Context) {
+	ticker := time.NewTicker(saveInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case m := <-l.lessons:
+			if p := m.call.Prompt(); p != nil {
+				l.calibration.Learn(m.of, p, m.tokens)
+			}
+			l.waiting.Add(-m.size)
+		case <-ticker.C:
+			l.kept.Expire()
+			l.save(ctx)
+		}
+	}
+}
+
+// save writes what was learned since the last time.
+func (l *learner) save(ctx context.Context) {
+	for r, ratios := range l.calibration.Export() {
+		err := l.store.SaveCalibration(ctx, store.Calibration{
+			Account: r.Account, Deployment: r.Deployment, Since: time.UnixMilli(r.Since).UTC(),
+			Plain: ratios.Plain, Tools: ratios.Tools,
+		})
+		if err != nil && ctx.Err() == nil {
+			l.logger.Warn("saving what was learned about tokens", "deployment", r.Deployment, "error", err)
+		}
+	}
+}
+
+// registration names a deployment as it is registered now.
+func registration(d store.Deployment) dialect.Registration {
+	return dialect.Registration{Account: d.Account, Deployment: d.Name, Since: d.UpdatedAt.UnixMilli()}
+}
