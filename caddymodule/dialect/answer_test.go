@@ -88,7 +88,7 @@ func newTestStream(d Dialect, r *reply) *answerStream {
 
 // translate runs a whole upstream stream through a stream in pieces that cut
 // tells the sizes of; nil is one piece. The end is a clean one.
-func translate(s *answerStream, upstream string, cut func() int) string {
+func translate(s Stream, upstream string, cut func() int) string {
 	var out strings.Builder
 	out.Write(s.Begin())
 	for len(upstream) > 0 && !s.Done() {

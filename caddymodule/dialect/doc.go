@@ -23,6 +23,14 @@
 // decoded and encoded again, so that key order, number literals and keys that
 // nobody here knows survive.
 //
+// The other dialects see the answer through three stages, all of them fed by
+// the piece: the normaliser makes a small alphabet of what servers send (text,
+// reasoning, refusals, tool calls and their arguments, the end or an error),
+// the serialiser has one block open at a time, and an encoder writes blocks in
+// its dialect. A whole answer goes the same way. A messages stream remembers
+// nothing of what it has sent; a responses stream remembers the answer, as its
+// last event repeats it.
+//
 // What is not bound to the chat dialect, for others to build on: the
 // event-stream reader (sse.go), the JSON scanner, the tool-call slots
 // (tool_slots.go), the error table (error.go) and the reading of upstreams'

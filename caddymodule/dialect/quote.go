@@ -11,30 +11,39 @@ func appendQuoted(b []byte, s string) []byte {
 // appendEscaped appends what stands between the quotes of s as a JSON string.
 func appendEscaped(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
+	from := 0 // of what goes in as it is
 	for i := 0; i < len(s); {
 		c := s[i]
-		switch {
-		case c == '"' || c == '\\':
-			b = append(b, '\\', c)
-		case c == '\n':
-			b = append(b, '\\', 'n')
-		case c == '\r':
-			b = append(b, '\\', 'r')
-		case c == '\t':
-			b = append(b, '\\', 't')
-		case c < 0x20:
-			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
-		case c < utf8.RuneSelf:
-			b = append(b, c)
-		default:
+		if c >= 0x20 && c != '"' && c != '\\' && c < utf8.RuneSelf {
+			i++
+			continue
+		}
+		if c >= utf8.RuneSelf {
 			r, n := utf8.DecodeRuneInString(s[i:])
-			b = utf8.AppendRune(b, r)
+			if r == utf8.RuneError && n == 1 {
+				b = utf8.AppendRune(append(b, s[from:i]...), r)
+				from = i + 1
+			}
 			i += n
 			continue
 		}
+		b = append(b, s[from:i]...)
+		switch c {
+		case '"', '\\':
+			b = append(b, '\\', c)
+		case '\n':
+			b = append(b, '\\', 'n')
+		case '\r':
+			b = append(b, '\\', 'r')
+		case '\t':
+			b = append(b, '\\', 't')
+		default:
+			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+		}
 		i++
+		from = i
 	}
-	return b
+	return append(b, s[from:]...)
 }
 
 // appendQuotedOrNull appends s as a JSON string, or null if it is empty.

@@ -1,0 +1,160 @@
+package dialect
+
+import "strconv"
+
+// readDelta tells what the delta at data[i] adds. Thinking precedes text,
+// which precedes calls, whatever the order of the keys.
+func (n *normaliser) readDelta(data []byte, i int) {
+	var thoughts [3][]byte
+	var content, refusal []byte
+	calls, legacy := -1, -1
+	for m := membersOf(data, i); m.next(); {
+		raw := m.raw()
+		switch string(m.name()) {
+		case "reasoning_content":
+			thoughts[0] = raw
+		case "reasoning":
+			thoughts[1] = raw
+		case "thinking":
+			thoughts[2] = raw
+		case "content":
+			content = raw
+		case "refusal":
+			refusal = raw
+		case "tool_calls":
+			if raw[0] == '[' {
+				calls = m.value.start
+			}
+		case "function_call":
+			if raw[0] == '{' {
+				legacy = m.value.start
+			}
+		}
+	}
+	for _, raw := range thoughts { // proxies send the same under two names
+		if s := stringOf(raw); s != "" {
+			n.note(s)
+			n.parts.reason(s)
+			break
+		}
+	}
+	n.readContent(content)
+	if s := stringOf(refusal); s != "" {
+		n.spoken = true
+		n.note(s)
+		n.parts.refusal(s)
+	}
+	if calls >= 0 {
+		for list := membersOf(data, calls); list.next() && !n.ended; {
+			if data[list.value.start] == '{' {
+				entry, _ := readToolEntry(data, list.value.start)
+				n.callTool(entry)
+			}
+		}
+	}
+	if legacy >= 0 && !n.ended { // of before there were tool calls: one call, number 0
+		var entry toolEntry
+		entry.readFunction(data, legacy)
+		n.callTool(entry)
+	}
+}
+
+// note counts a piece of the answer.
+func (n *normaliser) note(s string) {
+	n.begun = true
+	n.size += int64(len(s))
+}
+
+// readContent tells the text of a content that is a string, or an array of
+// parts.
+func (n *normaliser) readContent(raw []byte) {
+	if isString(raw) {
+		if s := unquote(raw); s != "" {
+			n.spoken = true
+			n.note(s)
+			n.parts.text(s)
+		}
+		return
+	}
+	if len(raw) == 0 || raw[0] != '[' {
+		return
+	}
+	for list := membersOf(raw, 0); list.next(); {
+		part := list.raw()
+		if isString(part) {
+			n.readContent(part)
+			continue
+		}
+		if part[0] != '{' {
+			continue
+		}
+		for m := membersOf(part, 0); m.next(); {
+			if string(m.name()) == "text" && isString(m.raw()) {
+				n.readContent(m.raw())
+			}
+		}
+	}
+}
+
+// callTool tells what an entry of tool_calls adds.
+func (n *normaliser) callTool(e toolEntry) {
+	n.note(e.args)
+	k := 0
+	if n.whole { // each entry is a call, whatever its id
+		k = n.slots.begin(e)
+	} else {
+		k = n.slots.place(e)
+	}
+	for len(n.tools) <= k {
+		n.tools = append(n.tools, toolState{})
+	}
+	t := &n.tools[k]
+	t.check.add(e.args)
+	slot := &n.slots.slots[k]
+	if !t.started && slot.name != "" && (slot.id != "" || len(t.held) > 0 || e.args != "") {
+		n.start(k)
+	}
+	switch {
+	case e.args == "":
+	case t.started:
+		n.parts.toolArgs(k, e.args)
+	default:
+		t.held = append(t.held, e.args...)
+	}
+}
+
+// start tells that a call begins, and what has come of it.
+func (n *normaliser) start(k int) {
+	t, slot := &n.tools[k], &n.slots.slots[k]
+	name := slot.name
+	if name == "" {
+		name = "tool_" + strconv.Itoa(k)
+	}
+	t.started = true
+	n.parts.toolStart(k, slot.id, name)
+	if len(t.held) > 0 {
+		n.parts.toolArgs(k, string(t.held))
+		t.held = nil
+	}
+}
+
+// isNothing reports whether a slot holds nothing to make a call of.
+func (n *normaliser) isNothing(k int) bool {
+	slot := &n.slots.slots[k]
+	return slot.name == "" && slot.id == "" && len(n.tools[k].held) == 0
+}
+
+// startBelated starts the calls that still lack an id or a name; it returns
+// how many calls the answer has.
+func (n *normaliser) startBelated() (calls int) {
+	for k := range n.tools {
+		if n.isNothing(k) {
+			continue
+		}
+		calls++
+		if !n.tools[k].started {
+			n.start(k)
+		}
+	}
+	return calls
+}
