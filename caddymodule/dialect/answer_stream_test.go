@@ -81,14 +81,14 @@ func TestStreamCuts(t *testing.T) {
 }
 
 // TestStreamEnds: a stream that breaks off anywhere before the end is known
-// never looks complete, and keeps the grammar (every third byte is tried).
+// never looks complete, and keeps the grammar (every seventh byte is tried).
 func TestStreamEnds(t *testing.T) {
 	for _, c := range answerCases {
 		end := strings.Index(c.upstream, `"finish_reason":"`)
 		if end < 0 || strings.Contains(c.upstream[:end], "[DONE]") {
 			continue
 		}
-		for cut := 0; cut < end; cut += 3 {
+		for cut := 0; cut < end; cut += 7 {
 			upstream := c.upstream[:cut]
 			if got := messagesDigest(t, translate(c.stream(Messages), upstream, nil)); !strings.Contains(got, "!") {
 				t.Fatalf("%s, cut at %d: %s", c.name, cut, got)
