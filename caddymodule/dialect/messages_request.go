@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"bytes"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -157,11 +158,13 @@ func (c *messagesCall) addSystemContent(raw []byte, path string) *Error {
 		if block[0] != '{' {
 			return at(here, "Input should be a text block, not %s", typeName(block))
 		}
-		f := fieldsByName(block)
-		if kind := textField(block, "type"); kind != "text" || !isString(f["text"]) {
+		if textField(block, "type") != "text" {
+			if path != "system" {
+				continue // clients tell changes of tools in between
+			}
 			return at(here+".type", "only text blocks are allowed here")
 		}
-		if text := withoutBilling(unquote(f["text"]), false); text != "" {
+		if text := withoutBilling(textField(block, "text"), false); text != "" {
 			texts = append(texts, text)
 		}
 	}
@@ -173,23 +176,21 @@ func (c *messagesCall) addSystemContent(raw []byte, path string) *Error {
 // prompt. It changes at each request, and would spoil the upstream's cache.
 const billing = "x-anthropic-billing-header:"
 
-// withoutBilling takes the billing line off the front of a system text. A
-// prompt that is one string may hold it without a line feed; it then ends
-// behind its nonce.
+// billingNonce is what such a line ends in, as a rule, and what else it may
+// hold behind that.
+var billingNonce = regexp.MustCompile(`cch=[0-9a-f]{5};([ ]*[a-z_]+=[^;\n]*;)*[ ]?`)
+
+// withoutBilling takes the billing line off the front of a system text. In a
+// prompt that is one string, the text may follow on the same line.
 func withoutBilling(text string, whole bool) string {
 	if !strings.HasPrefix(text, billing) {
 		return text
 	}
-	if _, rest, ok := strings.Cut(text, "\n"); ok {
-		return rest
+	line, rest, _ := strings.Cut(text, "\n")
+	if end := billingNonce.FindStringIndex(line); whole && end != nil && end[1] < len(line) {
+		return text[end[1]:]
 	}
-	const nonce = "cch="
-	if i := strings.Index(text, nonce); whole && i >= 0 {
-		if _, rest, ok := strings.Cut(text[i:], ";"); ok {
-			return strings.TrimPrefix(rest, " ")
-		}
-	}
-	return ""
+	return rest
 }
 
 // readMessages reads the conversation.

@@ -1,0 +1,334 @@
+package dialect
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// messagesOp and countOp are the operations of the messages dialect.
+var (
+	messagesOp = Operation{Kind: CreateMessage, Dialect: Messages}
+	countOp    = Operation{Kind: CountTokens, Dialect: Messages}
+)
+
+// upstreamFields decodes a request and returns the members of the upstream's
+// body, but for the model, which must be the upstream's.
+func upstreamFields(t *testing.T, op Operation, body string) map[string]json.RawMessage {
+	t.Helper()
+	c, fault := Decode(op, []byte(body), testEnv())
+	if fault != nil {
+		t.Fatalf("%s\n%s", fault.Message, body)
+	}
+	up := upstreamBody(t, c)
+	if err := strictJSON([]byte(up)); err != nil {
+		t.Fatalf("%v in %s", err, up)
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(up), &fields); err != nil {
+		t.Fatal(err)
+	}
+	if string(fields["model"]) != `"up"` {
+		t.Errorf("model %s", fields["model"])
+	}
+	delete(fields, "model")
+	return fields
+}
+
+// strictJSON reports what is wrong with a JSON text; two members of one name
+// in an object are wrong too.
+func strictJSON(data []byte) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	return strictValue(d)
+}
+
+// strictValue is strictJSON for the next value.
+func strictValue(d *json.Decoder) error {
+	token, err := d.Token()
+	if err != nil {
+		return err
+	}
+	switch token {
+	case json.Delim('{'):
+		seen := map[any]bool{}
+		for d.More() {
+			key, err := d.Token()
+			if err != nil {
+				return err
+			}
+			if seen[key] {
+				return &json.SyntaxError{Offset: d.InputOffset()}
+			}
+			seen[key] = true
+			if err := strictValue(d); err != nil {
+				return err
+			}
+		}
+		_, err = d.Token()
+	case json.Delim('['):
+		for d.More() {
+			if err := strictValue(d); err != nil {
+				return err
+			}
+		}
+		_, err = d.Token()
+	}
+	return err
+}
+
+// checkFields compares members of the upstream's body, byte for byte; "" is
+// one that must not be there. Members that want does not name may be anything.
+func checkFields(t *testing.T, got map[string]json.RawMessage, want map[string]string) {
+	t.Helper()
+	for name, text := range want {
+		if string(got[name]) != text {
+			t.Errorf("%s\n got %s\nwant %s", name, got[name], text)
+		}
+	}
+}
+
+// fieldCases are members of a messages body, and what becomes of them. The
+// message of the user is always the same, and max_tokens 9 unless given.
+var messagesFieldCases = []struct {
+	name, members string
+	want          map[string]string // "" is absent
+}{
+	{"max_tokens", `"max_tokens":77`, map[string]string{"max_tokens": `77`, "max_completion_tokens": ""}},
+	{"no system", `"system":""`, map[string]string{"messages": `[{"role":"user","content":"u"}]`}},
+	{"no system blocks", `"system":[]`, map[string]string{"messages": `[{"role":"user","content":"u"}]`}},
+	{"system null", `"system":null`, map[string]string{"messages": `[{"role":"user","content":"u"}]`}},
+	{"system string", `"system":"s"`, map[string]string{"messages": `[{"role":"system","content":"s"},{"role":"user","content":"u"}]`}},
+	{
+		"system blocks", `"system":[{"type":"text","text":"a","cache_control":{"type":"ephemeral"}},{"type":"text","text":""},{"type":"text","text":"b"}]`,
+		map[string]string{"messages": `[{"role":"system","content":"a\n\nb"},{"role":"user","content":"u"}]`},
+	},
+	{"not streamed", `"stream":false`, map[string]string{"stream": "", "stream_options": ""}},
+	{"streamed", `"stream":true`, map[string]string{"stream": "true", "stream_options": `{"include_usage":true}`}},
+	{
+		"sampling, as it was written", `"temperature":0.10,"top_p":1e-1,"top_k":40`,
+		map[string]string{"temperature": "0.10", "top_p": "1e-1", "top_k": "40"},
+	},
+	{"no sampling of our own", `"metadata":{}`, map[string]string{"temperature": "", "top_p": "", "top_k": "", "stop": ""}},
+	{"one stop sequence", `"stop_sequences":["END"]`, map[string]string{"stop": `["END"]`}},
+	{"stop sequences of white space", `"stop_sequences":["\n\n"," ","a "]`, map[string]string{"stop": `["a "]`}},
+	{"no stop sequences left", `"stop_sequences":["\n"]`, map[string]string{"stop": ""}},
+	{"stop sequences empty", `"stop_sequences":[]`, map[string]string{"stop": ""}},
+	{
+		"thinking is not forwarded", `"thinking":{"type":"enabled","budget_tokens":99999},"output_config":{"effort":"max"}`,
+		map[string]string{"thinking": "", "reasoning_effort": "", "output_config": ""},
+	},
+	{"adaptive thinking", `"thinking":{"type":"adaptive","display":"omitted"}`, map[string]string{"thinking": "", "reasoning_effort": ""}},
+	{"thinking between tools", `"thinking":{"type":"between_tools"}`, map[string]string{"thinking": ""}},
+	{
+		"format", `"output_config":{"format":{"type":"json_schema","schema":{"type":"object","b":1,"a":2}}}`,
+		map[string]string{"response_format": `{"type":"json_schema","json_schema":{"name":"output","schema":{"type":"object","b":1,"a":2},"strict":true}}`},
+	},
+	{
+		"format of the beta", `"output_format":{"type":"json_schema","schema":{}}`,
+		map[string]string{"response_format": `{"type":"json_schema","json_schema":{"name":"output","schema":{},"strict":true}}`, "output_format": ""},
+	},
+	{
+		"what is dropped",
+		`"metadata":{"user_id":"secret"},"service_tier":"auto","speed":"fast","inference_geo":"eu","container":"c","diagnostics":{},"cache_control":{"type":"ephemeral"},
+		"context_management":{"edits":[]},"compaction":{},"fallbacks":[],"billing_policy":"x","user_profile_id":"u","workspace_id":"w","betas":["b"],"safeguards":[1],"thread":null,"mcp_servers":[]`,
+		map[string]string{
+			"metadata": "", "service_tier": "", "speed": "", "inference_geo": "", "container": "", "diagnostics": "", "cache_control": "", "context_management": "",
+			"compaction": "", "fallbacks": "", "billing_policy": "", "user_profile_id": "", "workspace_id": "", "betas": "", "safeguards": "", "thread": "", "mcp_servers": "",
+		},
+	},
+}
+
+func TestMessagesFields(t *testing.T) {
+	for _, c := range messagesFieldCases {
+		t.Run(c.name, func(t *testing.T) {
+			limit := `"max_tokens":9,`
+			if strings.Contains(c.members, "max_tokens\"") {
+				limit = ""
+			}
+			body := `{"model":"public","messages":[{"role":"user","content":"u"}],` + limit + c.members + `}`
+			checkFields(t, upstreamFields(t, messagesOp, body), c.want)
+		})
+	}
+}
+
+// toolA and toolB are tools, and chatA and chatB what they become.
+const (
+	toolA = `{"name":"a","description":"does \u0061","input_schema":{"type":"object","properties":{"x":{"type":"string"}},"required":["x"]}}`
+	toolB = `{"type":"custom","name":"b","input_schema":{"type":"object","properties":{}}}`
+	chatA = `{"type":"function","function":{"name":"a","description":"does \u0061","parameters":{"type":"object","properties":{"x":{"type":"string"}},"required":["x"]}}}`
+	chatB = `{"type":"function","function":{"name":"b","parameters":{"type":"object","properties":{}}}}`
+)
+
+// messagesToolCases are tools and tool_choice, and what becomes of them.
+var messagesToolCases = []struct {
+	name, tools, choice string
+	want                map[string]string
+}{
+	{"in their order", toolB + "," + toolA, "", map[string]string{"tools": "[" + chatB + "," + chatA + "]", "tool_choice": "", "parallel_tool_calls": ""}},
+	{"none at all", "", `{"type":"auto"}`, map[string]string{"tools": "", "tool_choice": "", "parallel_tool_calls": ""}},
+	{"none at all, with a word on parallel calls", "", `{"type":"auto","disable_parallel_tool_use":true}`, map[string]string{"tools": "", "tool_choice": "", "parallel_tool_calls": ""}},
+	{"type null", `{"type":null,"name":"b","input_schema":{"type":"object","properties":{}}}`, "", map[string]string{"tools": "[" + chatB + "]"}},
+	{
+		"keys that are dropped",
+		`{"type":"custom","name":"b","input_schema":{"type":"object","properties":{}},"cache_control":{"type":"ephemeral"},"defer_loading":true,"input_examples":[1],"eager_input_streaming":true,"allowed_callers":["x"],"strict":false}`, "",
+		map[string]string{"tools": "[" + chatB + "]"},
+	},
+	{
+		"strict", `{"name":"b","strict":true,"input_schema":{"type":"object","properties":{}}}`, "",
+		map[string]string{"tools": `[{"type":"function","function":{"name":"b","parameters":{"type":"object","properties":{}},"strict":true}}]`},
+	},
+	{"schema without properties", `{"name":"b","input_schema":{"type":"object"}}`, "", map[string]string{"tools": "[" + chatB + "]"}},
+	{"schema empty", `{"name":"b","input_schema":{}}`, "", map[string]string{"tools": "[" + chatB + "]"}},
+	{"schema null", `{"name":"b","input_schema":null}`, "", map[string]string{"tools": "[" + chatB + "]"}},
+	{"no schema", `{"name":"b"}`, "", map[string]string{"tools": "[" + chatB + "]"}},
+	{
+		"a schema keeps what it holds", `{"name":"b","input_schema":{"$schema":"s","properties":{"z":1,"a":2},"additionalProperties":false}}`, "",
+		map[string]string{"tools": `[{"type":"function","function":{"name":"b","parameters":{"type":"object","$schema":"s","properties":{"z":1,"a":2},"additionalProperties":false}}}]`},
+	},
+	{"the first of a name", toolA + `,{"name":"a","input_schema":{"type":"object"}}`, "", map[string]string{"tools": "[" + chatA + "]"}},
+	{
+		"tools of hosted kinds",
+		`{"type":"web_search_20250305","name":"web_search"},{"type":"web_fetch_20250910","name":"web_fetch"},{"type":"code_execution_20250825","name":"code_execution"},` +
+			`{"type":"tool_search_tool_regex_20251119","name":"tool_search_tool_regex"},{"type":"mcp_toolset","mcp_server_name":"m"},{"type":"browser_toolset_20260101"},` +
+			`{"type":"advisor_20260301","name":"advisor"},{"type":"computer_20250124","name":"computer","display_width_px":1},{"type":"unheard_of","name":"u"},` + toolB, `{"type":"auto"}`,
+		map[string]string{"tools": "[" + chatB + "]", "tool_choice": `"auto"`},
+	},
+	{"nothing but a hosted tool", `{"type":"web_search_20250305","name":"web_search"}`, `{"type":"auto"}`, map[string]string{"tools": "", "tool_choice": ""}},
+	{"auto", toolA, `{"type":"auto"}`, map[string]string{"tool_choice": `"auto"`}},
+	{"any", toolA, `{"type":"any"}`, map[string]string{"tool_choice": `"required"`}},
+	{"a named tool", toolA + "," + toolB, `{"type":"tool","name":"b"}`, map[string]string{"tools": "[" + chatB + "]", "tool_choice": `"required"`}},
+	{"none", toolA, `{"type":"none"}`, map[string]string{"tools": "", "tool_choice": "", "parallel_tool_calls": ""}},
+	{"choice null", toolA, `null`, map[string]string{"tools": "[" + chatA + "]", "tool_choice": ""}},
+	{"one call at a time", toolA, `{"type":"auto","disable_parallel_tool_use":true}`, map[string]string{"parallel_tool_calls": "false"}},
+	{"several calls at a time", toolA, `{"type":"any","disable_parallel_tool_use":false}`, map[string]string{"parallel_tool_calls": "true", "tool_choice": `"required"`}},
+}
+
+func TestMessagesTools(t *testing.T) {
+	for _, c := range messagesToolCases {
+		t.Run(c.name, func(t *testing.T) {
+			body := `{"model":"public","max_tokens":9,"messages":[{"role":"user","content":"u"}],"tools":[` + c.tools + `]`
+			if c.choice != "" {
+				body += `,"tool_choice":` + c.choice
+			}
+			checkFields(t, upstreamFields(t, messagesOp, body+"}"), c.want)
+		})
+	}
+}
+
+// Tools that clients run, and whose schema the API implies, become functions
+// that have it, under the name that the client gave.
+func TestMessagesImpliedTools(t *testing.T) {
+	for kind, keys := range map[string]string{
+		"bash_20250124":        "command restart",
+		"text_editor_20250728": "command path",
+		"memory_20250818":      "command path",
+	} {
+		fields := upstreamFields(t, messagesOp, `{"model":"public","max_tokens":9,"messages":[{"role":"user","content":"u"}],"tools":[{"type":"`+kind+`","name":"the_tool"}]}`)
+		var tools []struct {
+			Type     string
+			Function struct {
+				Name       string
+				Parameters struct {
+					Type       string
+					Properties map[string]struct{ Type string }
+				}
+			}
+		}
+		if err := json.Unmarshal(fields["tools"], &tools); err != nil || len(tools) != 1 {
+			t.Fatalf("%s: %s, %v", kind, fields["tools"], err)
+		}
+		f := tools[0].Function
+		if tools[0].Type != "function" || f.Name != "the_tool" || f.Parameters.Type != "object" {
+			t.Errorf("%s: %s", kind, fields["tools"])
+		}
+		for _, key := range strings.Fields(keys) {
+			if f.Parameters.Properties[key].Type == "" {
+				t.Errorf("%s has no %s: %s", kind, key, fields["tools"])
+			}
+		}
+	}
+}
+
+func TestCountTokensNeedsNoLimit(t *testing.T) {
+	fields := upstreamFields(t, countOp, `{"model":"public","messages":[{"role":"user","content":"foo"}],"tools":[]}`)
+	checkFields(t, fields, map[string]string{"messages": `[{"role":"user","content":"foo"}]`, "tools": "", "max_tokens": ""})
+}
+
+// messagesFaults are members of a body, and the message of the 400.
+var messagesFaults = []struct{ name, body, message string }{
+	{"no model", `{"max_tokens":1,"messages":[{"role":"user","content":"u"}]}`, "model: Field required"},
+	{"model empty", `{"model":"","max_tokens":1,"messages":[{"role":"user","content":"u"}]}`, "model: Field required"},
+	{"model of another type", `{"model":7,"max_tokens":1,"messages":[{"role":"user","content":"u"}]}`, "model: "},
+	{"no messages", `{"model":"m","max_tokens":1}`, "messages: at least one message is required"},
+	{"messages empty", `{"model":"m","max_tokens":1,"messages":[]}`, "messages: at least one message is required"},
+	{"messages of another type", `{"model":"m","max_tokens":1,"messages":"u"}`, "messages: "},
+	{"a message of another type", `{"model":"m","max_tokens":1,"messages":["u"]}`, "messages.0: "},
+	{"another role", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"u"},{"role":"tool","content":"u"}]}`, "messages.1.role: "},
+	{"no role", `{"model":"m","max_tokens":1,"messages":[{"content":"u"}]}`, "messages.0.role: "},
+	{"content of another type", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":7}]}`, "messages.0.content: "},
+	{"a block of another type", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":["u"]}]}`, "messages.0.content.0: "},
+	{"no max_tokens", `{"model":"m","messages":[{"role":"user","content":"u"}]}`, "max_tokens: Field required"},
+	{"max_tokens zero", `{"model":"m","max_tokens":0,"messages":[{"role":"user","content":"u"}]}`, "max_tokens: "},
+	{"max_tokens of another type", `{"model":"m","max_tokens":"1","messages":[{"role":"user","content":"u"}]}`, "max_tokens: "},
+	{"temperature of another type", `{"model":"m","max_tokens":1,"temperature":"hot","messages":[{"role":"user","content":"u"}]}`, "temperature: "},
+	{"stream of another type", `{"model":"m","max_tokens":1,"stream":1,"messages":[{"role":"user","content":"u"}]}`, "stream: "},
+	{"stop_sequences of another type", `{"model":"m","max_tokens":1,"stop_sequences":"END","messages":[{"role":"user","content":"u"}]}`, "stop_sequences: "},
+	{"a stop sequence of another type", `{"model":"m","max_tokens":1,"stop_sequences":["a",1],"messages":[{"role":"user","content":"u"}]}`, "stop_sequences.1: "},
+	{"a system block that is no text", `{"model":"m","max_tokens":1,"system":[{"type":"text","text":"s"},{"type":"image"}],"messages":[{"role":"user","content":"u"}]}`, "system.1.type: "},
+	{"system of another type", `{"model":"m","max_tokens":1,"system":7,"messages":[{"role":"user","content":"u"}]}`, "system: "},
+	{"mcp_servers", `{"model":"m","max_tokens":1,"mcp_servers":[{"name":"x"}],"messages":[{"role":"user","content":"u"}]}`, "mcp_servers: not supported by this deployment"},
+	{"thread", `{"model":"m","max_tokens":1,"thread":{"type":"create"},"messages":[{"role":"user","content":"u"}]}`, "thread: "},
+	{"a named tool that is not there", `{"model":"m","max_tokens":1,"tools":[{"name":"a"}],"tool_choice":{"type":"tool","name":"b"},"messages":[{"role":"user","content":"u"}]}`, "tool_choice.name: b is not available on this deployment"},
+	{"a named tool that is hosted", `{"model":"m","max_tokens":1,"tools":[{"type":"web_search_20250305","name":"web_search"}],"tool_choice":{"type":"tool","name":"web_search"},"messages":[{"role":"user","content":"u"}]}`, "tool_choice.name: web_search is not available on this deployment"},
+	{"any of no tools", `{"model":"m","max_tokens":1,"tools":[{"type":"web_search_20250305","name":"web_search"}],"tool_choice":{"type":"any"},"messages":[{"role":"user","content":"u"}]}`, "tool_choice: "},
+	{"another tool_choice", `{"model":"m","max_tokens":1,"tools":[{"name":"a"}],"tool_choice":{"type":"some"},"messages":[{"role":"user","content":"u"}]}`, "tool_choice.type: "},
+	{"tools of another type", `{"model":"m","max_tokens":1,"tools":{},"messages":[{"role":"user","content":"u"}]}`, "tools: "},
+	{"a tool without a name", `{"model":"m","max_tokens":1,"tools":[{"input_schema":{}}],"messages":[{"role":"user","content":"u"}]}`, "tools.0.name: "},
+	{"an image file", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"file","file_id":"f"}}]}]}`, "messages.0.content.0.source.type: file is not supported"},
+	{"an image file in a result", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":[{"type":"image","source":{"type":"file"}}]}]}]}`, "messages.0.content.0.content.0.source.type: file is not supported"},
+	{"an image without a source", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"image"}]}]}`, "messages.0.content.0.source: "},
+	{"a call without an id", `{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"tool_use","name":"n","input":{}}]}]}`, "messages.0.content.0.id: "},
+	{"a call without a name", `{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[{"type":"tool_use","id":"c","input":{}}]}]}`, "messages.0.content.0.name: "},
+	{"a result without an id", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"tool_result"}]}]}`, "messages.0.content.0.tool_use_id: "},
+	{"text without text", `{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"text"}]}]}`, "messages.0.content.0.text: "},
+	{"not an object", `[]`, "The request body must be a JSON object"},
+	{"empty", ``, "The request body is empty"},
+	{"broken", `{"model":"m"`, "The request body is not valid JSON"},
+}
+
+func TestMessagesFaults(t *testing.T) {
+	for _, c := range messagesFaults {
+		t.Run(c.name, func(t *testing.T) {
+			_, fault := Decode(messagesOp, []byte(c.body), testEnv())
+			if fault == nil {
+				t.Fatal("no fault")
+			}
+			if fault.HTTPStatus(Messages) != 400 || !strings.HasPrefix(fault.Message, c.message) {
+				t.Errorf("%d %s", fault.HTTPStatus(Messages), fault.Message)
+			}
+			if strings.HasSuffix(c.message, ": ") && fault.Message == c.message {
+				t.Error("nothing behind the path")
+			}
+		})
+	}
+}
+
+// PDF documents name their type, and threads how to go on without them.
+func TestMessagesFaultsInFull(t *testing.T) {
+	for source, want := range map[string]string{
+		`{"type":"base64","media_type":"application/pdf","data":"JVBE"}`: "document blocks of type application/pdf are not supported by this deployment",
+		`{"type":"url","url":"https://example.com/a.pdf"}`:               "are not supported by this deployment",
+		`{"type":"file","file_id":"f"}`:                                  "are not supported by this deployment",
+	} {
+		_, fault := Decode(messagesOp, []byte(`{"model":"m","max_tokens":1,"messages":[{"role":"user","content":[{"type":"document","source":`+source+`}]}]}`), testEnv())
+		if fault == nil || !strings.Contains(fault.Message, want) {
+			t.Errorf("%s: %v", source, fault)
+		}
+	}
+	_, fault := Decode(messagesOp, []byte(`{"model":"m","max_tokens":1,"thread":{"type":"create"},"messages":[{"role":"user","content":"u"}]}`), testEnv())
+	body := string(fault.Body(Messages, "req_1"))
+	if !strings.Contains(body, `"details":{"error_code":"thread_unsupported_request","unsupported":["model"]}`) || !strings.Contains(body, `"request_id":"req_1"`) {
+		t.Error(body)
+	}
+}
