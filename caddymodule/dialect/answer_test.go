@@ -69,12 +69,12 @@ func testCall(change ...func(*reply)) *reply {
 	return r
 }
 
-// allowedID is what a dialect makes of a tool call's id, if that is short.
+// allowedID is what a dialect makes of a tool call's id.
 func allowedID(d Dialect) func(string) string {
 	if d == Messages {
 		return messagesID
 	}
-	return func(id string) string { return id }
+	return responsesID
 }
 
 // newTestStream returns a stream in a dialect.

@@ -303,3 +303,54 @@ func TestCasesThroughDecode(t *testing.T) {
 		}
 	}
 }
+
+// TestReasoningComesBack: what a client gets as encrypted reasoning goes up as
+// reasoning when it sends that back, and thinking does in the other dialect.
+func TestReasoningComesBack(t *testing.T) {
+	const thought = "hm \"é\" 😀?>"
+	upstream := reasonChunk(thought) + contentChunk("Hi") + finishChunk("stop") + upstreamDone
+	events, err := clientEvents(translate(decodeCase(t, Responses, responsesBody(`"input":"u","store":false,"include":["reasoning.encrypted_content"]`)).NewStream(), upstream, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	item, _ := dig(events[len(events)-2].json, "response", "output", 0).(map[string]any)
+	if !strings.HasPrefix(str(item, "encrypted_content"), "gwr1.") {
+		t.Fatalf("%v", item)
+	}
+	item["summary"] = []any{}
+	text, _ := json.Marshal(item)
+	body := upstreamBody(t, decodeCase(t, Responses, responsesBody(`"input":[{"role":"user","content":"u"},`+string(text)+`,{"role":"assistant","content":"Hi"},{"role":"user","content":"v"}]`)))
+	if want := `"reasoning_content":` + quoted(thought); !strings.Contains(body, want) {
+		t.Errorf("no %s in %s", want, body)
+	}
+}
+
+// TestAnswersAreKept: a response is kept for its account as it was sent, with
+// its items, unless the client wants none kept.
+func TestAnswersAreKept(t *testing.T) {
+	env := testEnv()
+	env.Kept, env.Account = NewKeptResponses(env.Now), "acme"
+	upstream := contentChunk("Hi") + finishChunk("stop") + upstreamDone
+	for _, c := range []struct {
+		members string
+		kept    bool
+	}{{`"input":"u"`, true}, {`"input":"u","store":false`, false}} {
+		call, err := Decode(Operation{Kind: CreateResponse, Dialect: Responses}, []byte(responsesBody(c.members)), env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		events, _ := clientEvents(translate(call.NewStream(), upstream, nil))
+		response := dig(events[len(events)-2].json, "response")
+		kept, ok := env.Kept.Response("acme", str(response, "id"))
+		if ok != c.kept {
+			t.Fatalf("%s: kept %v", c.members, ok)
+		}
+		if ok {
+			text, _ := json.Marshal(response)
+			var body any
+			if err := json.Unmarshal(kept.Body, &body); err != nil || !reflect.DeepEqual(body, response) || len(kept.Output) != 1 {
+				t.Errorf("kept %s\nsent %s", kept.Body, text)
+			}
+		}
+	}
+}

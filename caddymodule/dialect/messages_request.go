@@ -19,7 +19,7 @@ func (c *messagesCall) Answer(body []byte) ([]byte, Usage, *Error) {
 
 // NewStream implements Call.
 func (c *messagesCall) NewStream() Stream {
-	return newAnswerStream(&messagesStream{call: &c.reply, sign: signer{key: c.signatureKey}}, c.estimate)
+	return newMessagesStream(&c.reply)
 }
 
 var _ Call = (*messagesCall)(nil)
