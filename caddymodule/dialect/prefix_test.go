@@ -1,0 +1,372 @@
+package dialect
+
+import (
+	"encoding/base64"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A model server keeps what it has computed for the prompts that it has seen,
+// and goes on from the longest beginning that a new one shares with them. So
+// the body that goes up for a longer conversation must begin with that of the
+// shorter one, byte for byte, however the client tells the same history again.
+
+// randomTalk makes up a conversation, step by step, and tells all of it again
+// at each turn, differently where clients differ.
+type randomTalk struct {
+	*rand.Rand
+	ids   int
+	steps []func() string // each tells some messages or items, with commas between them
+}
+
+// chance is true in one of n cases.
+func (r *randomTalk) chance(n int) bool { return r.IntN(n) == 0 }
+
+// words makes up text, some of it such that it must be escaped.
+func (r *randomTalk) words() string {
+	list := []string{"list the files", "naïve ", "\"quoted\"\n", "C:\\x\ty", "a <b> & c", "日本語", "😀", "{\"json\":[1, 2]}", "Error", " "}
+	var b strings.Builder
+	b.WriteString("w")
+	for range 1 + r.IntN(4) {
+		b.WriteString(list[r.IntN(len(list))])
+	}
+	return b.String()
+}
+
+// shuffled is a list in random order.
+func (r *randomTalk) shuffled(list []string) []string {
+	list = append([]string(nil), list...)
+	r.Shuffle(len(list), func(i, k int) { list[i], list[k] = list[k], list[i] })
+	return list
+}
+
+// randomCall is a call that the assistant makes, and its result.
+type randomCall struct {
+	id, name, arguments, result string
+	image, failed               bool
+}
+
+// calls makes up as many calls as n.
+func (r *randomTalk) calls(n int) []randomCall {
+	list := make([]randomCall, n)
+	for i := range list {
+		r.ids++
+		list[i] = randomCall{
+			id: fmt.Sprintf("call_%d", r.ids), name: []string{"read", "search"}[r.IntN(2)],
+			arguments: `{"b":` + quoted(r.words()) + `,"a":[1.0,2]}`, result: r.words(), image: r.chance(4), failed: r.chance(4),
+		}
+	}
+	return list
+}
+
+// some is how many of something there are: mostly none.
+func (r *randomTalk) some() int { return max(0, r.IntN(5)-2) }
+
+// history tells all steps.
+func (r *randomTalk) history() string {
+	told := make([]string, len(r.steps))
+	for i, step := range r.steps {
+		told[i] = step()
+	}
+	return strings.Join(told, ",")
+}
+
+// userTurn adds what the user, the tools and the system say: results of calls,
+// if there are any, else text.
+func (r *randomTalk) userTurn(calls []randomCall, results func([]randomCall, string) string, system func(string) string) {
+	text := ""
+	if len(calls) == 0 || r.chance(4) {
+		text = r.words()
+	}
+	if note := r.words(); r.chance(6) {
+		r.steps = append(r.steps, func() string { return system(note) })
+	}
+	r.steps = append(r.steps, func() string { return results(calls, text) })
+	if note := r.words(); r.chance(3) {
+		r.steps = append(r.steps, func() string { return system(note) })
+	}
+}
+
+// checkExtends decodes requests and checks that each body begins with the one
+// before.
+func checkExtends(t *testing.T, seed uint64, bodies []Call) {
+	t.Helper()
+	before := ""
+	for i, c := range bodies {
+		b, err := io.ReadAll(c.Body("up"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, _ := io.ReadAll(c.Body("up")); string(again) != string(b) {
+			t.Fatalf("seed %d, turn %d: the body is not the same again", seed, i)
+		}
+		if err := strictJSON(b); err != nil {
+			t.Fatalf("seed %d, turn %d: %v in %s", seed, i, err, b)
+		}
+		if strings.Count(string(b), `"role":"system"`) > 1 {
+			t.Errorf("seed %d, turn %d: more than one system message: %s", seed, i, b)
+		}
+		if !strings.HasPrefix(string(b), strings.TrimSuffix(before, "]}")) {
+			t.Fatalf("seed %d, turn %d\n%s\ndoes not extend\n%s", seed, i, b, before)
+		}
+		before = string(b)
+	}
+}
+
+// mustDecode decodes a request.
+func mustDecode(t *testing.T, op Operation, body string, env *Env) Call {
+	t.Helper()
+	c, fault := Decode(op, []byte(body), env)
+	if fault != nil {
+		t.Fatalf("%s\n%s", fault.Message, body)
+	}
+	return c
+}
+
+const (
+	prefixSeeds = 300
+	prefixTurns = 6
+)
+
+func TestMessagesExtend(t *testing.T) {
+	for seed := range uint64(prefixSeeds) {
+		r := &randomTalk{Rand: rand.New(rand.NewPCG(seed, 1))}
+		var bodies []Call
+		var calls []randomCall
+		for turn := range prefixTurns {
+			r.userTurn(calls, r.messagesUser, r.messagesSystem)
+			system := `[{"type":"text","text":"x-anthropic-billing-header: cc_version=2.1; cch=` + fmt.Sprintf("%05x", r.IntN(1<<20)) + `;"},{"type":"text","text":"You are"` + r.cacheControl() + `}]`
+			body := `{"model":"public","max_tokens":9,"stream":true,"system":` + system + `,"metadata":{"user_id":"` + fmt.Sprint(turn) + `"},"tools":[` + toolA + "," + toolB + `],"messages":[` + r.history() + `]}`
+			bodies = append(bodies, mustDecode(t, messagesOp, body, testEnv()))
+			calls = r.calls(r.some())
+			r.messagesAssistant(calls)
+		}
+		checkExtends(t, seed, bodies)
+	}
+}
+
+// cacheControl is a member of blocks that moves on from turn to turn.
+func (r *randomTalk) cacheControl() string {
+	if r.chance(3) {
+		return `,"cache_control":{"type":"ephemeral"}`
+	}
+	return ""
+}
+
+// textBlock tells a text.
+func (r *randomTalk) textBlock(text string) string {
+	return `{"type":"text","text":` + quoted(text) + r.cacheControl() + `}`
+}
+
+// textContent tells content that is one text.
+func (r *randomTalk) textContent(text string) string {
+	if r.chance(2) {
+		return quoted(text)
+	}
+	return "[" + r.textBlock(text) + "]"
+}
+
+// messagesSystem tells a system message.
+func (r *randomTalk) messagesSystem(text string) string {
+	return `{"role":"system","content":` + r.textContent(text) + `}`
+}
+
+// messagesUser tells the user's message: results in any order, and text on
+// either side of them.
+func (r *randomTalk) messagesUser(calls []randomCall, text string) string {
+	if len(calls) == 0 {
+		return `{"role":"user","content":` + r.textContent(text) + `}`
+	}
+	var blocks []string
+	for _, c := range calls {
+		content := r.textContent(c.result)
+		if c.image {
+			content = "[" + r.textBlock(c.result) + "," + pngIn + "]"
+		}
+		members := `"content":` + content + r.cacheControl()
+		if c.failed {
+			members += `,"is_error":true`
+		}
+		blocks = append(blocks, result(c.id, members))
+	}
+	if text != "" {
+		blocks = append(blocks, r.textBlock(text))
+	}
+	return userSays(strings.Join(r.shuffled(blocks), ","))
+}
+
+// messagesAssistant adds an answer.
+func (r *randomTalk) messagesAssistant(calls []randomCall) {
+	thinking, text := "", ""
+	if r.chance(2) {
+		thinking = r.words()
+	}
+	if len(calls) == 0 || r.chance(2) {
+		text = r.words()
+	}
+	r.steps = append(r.steps, func() string {
+		if thinking == "" && len(calls) == 0 && r.chance(2) {
+			return saying("assistant", text)
+		}
+		var blocks []string
+		if thinking != "" {
+			blocks = append(blocks, `{"type":"thinking","thinking":`+quoted(thinking)+`,"signature":"s`+fmt.Sprint(r.IntN(9))+`"}`)
+		}
+		if text != "" {
+			blocks = append(blocks, r.textBlock(text))
+		}
+		for _, c := range calls {
+			input := c.arguments
+			if r.chance(2) {
+				input = strings.NewReplacer(`{"b":`, "{ \"b\" :\n", `,"a":[`, `, "a": [ `).Replace(input)
+			}
+			blocks = append(blocks, `{"type":"tool_use","id":`+quoted(c.id)+`,"name":`+quoted(c.name)+`,"input":`+input+r.cacheControl()+`}`)
+		}
+		return assistantSays(strings.Join(blocks, ","))
+	})
+}
+
+func TestResponsesExtend(t *testing.T) {
+	for seed := range uint64(prefixSeeds) {
+		r := &randomTalk{Rand: rand.New(rand.NewPCG(seed, 2))}
+		var bodies []Call
+		var calls []randomCall
+		for range prefixTurns {
+			r.userTurn(calls, r.responsesUser, r.responsesSystem)
+			body := `{"model":"public","stream":true,"instructions":"You are","tools":[` + functionA + "," + functionB + `],"input":[` + r.history() + `]}`
+			bodies = append(bodies, mustDecode(t, responsesOp, body, testEnv()))
+			calls = r.calls(r.some())
+			r.responsesAssistant(calls)
+		}
+		checkExtends(t, seed, bodies)
+	}
+}
+
+// A response that is kept says the same as the client would.
+func TestKeptResponsesExtend(t *testing.T) {
+	for seed := range uint64(prefixSeeds) {
+		r := &randomTalk{Rand: rand.New(rand.NewPCG(seed, 3))}
+		env := keptEnv(NewKeptResponses(func() time.Time { return time.Unix(1700000000, 0) }), "acme")
+		var bodies []Call
+		var calls []randomCall
+		previous := "null"
+		for range prefixTurns {
+			r.steps = nil
+			r.userTurn(calls, r.responsesUser, r.responsesSystem)
+			c := mustDecode(t, responsesOp, `{"model":"public","stream":true,"instructions":"You are","previous_response_id":`+previous+`,"input":[`+r.history()+`]}`, env)
+			bodies = append(bodies, c)
+			calls = r.calls(r.some())
+			told, _, fault := c.Answer([]byte(wholeBody(r.answer(calls), `"stop"`, "")))
+			if fault != nil {
+				t.Fatal(fault.Message)
+			}
+			previous = quoted(itemID(told))
+		}
+		checkExtends(t, seed, bodies)
+	}
+}
+
+// answer is an upstream's message with calls.
+func (r *randomTalk) answer(calls []randomCall) string {
+	message := `"content":` + quoted(r.words())
+	if r.chance(2) {
+		message += `,"reasoning_content":` + quoted(r.words())
+	}
+	var entries []string
+	for i, c := range calls {
+		entries = append(entries, call(i, c.id, c.name, c.arguments))
+	}
+	if len(entries) > 0 {
+		message += `,"tool_calls":[` + strings.Join(entries, ",") + `]`
+	}
+	return message
+}
+
+// itemMembers are members of items that clients may leave out.
+func (r *randomTalk) itemMembers() string {
+	if r.chance(2) {
+		return ""
+	}
+	return fmt.Sprintf(`,"id":"item_%d","status":"completed","internal_metadata":{"turn":%d}`, r.IntN(1000), r.IntN(9))
+}
+
+// itemSaying tells a message of one text.
+func (r *randomTalk) itemSaying(role, kind, text string) string {
+	content := quoted(text)
+	if r.chance(2) {
+		content = `[{"type":"` + kind + `","text":` + content + `}]`
+	}
+	return `{"type":"message","role":"` + role + `","content":` + content + r.itemMembers() + `}`
+}
+
+// responsesSystem tells a system message.
+func (r *randomTalk) responsesSystem(text string) string {
+	return r.itemSaying([]string{"system", "developer"}[r.IntN(2)], "input_text", text)
+}
+
+// responsesUser tells results in any order, and what the user says.
+func (r *randomTalk) responsesUser(calls []randomCall, text string) string {
+	var items []string
+	for _, c := range calls {
+		output := quoted(c.result)
+		switch parts := `[{"type":"input_text","text":` + output + `}`; {
+		case c.image:
+			if output = parts + "," + itemImage + "]"; r.chance(2) {
+				output = quoted(output)
+			}
+		case r.chance(2):
+			output = parts + "]"
+		}
+		items = append(items, itemOutput(c.id, output))
+	}
+	items = r.shuffled(items)
+	if text != "" {
+		items = append(items, r.itemSaying("user", "input_text", text))
+	}
+	return strings.Join(items, ",")
+}
+
+// responsesAssistant adds an answer: its text may stand on either side of its
+// calls.
+func (r *randomTalk) responsesAssistant(calls []randomCall) {
+	thinking, text := "", ""
+	if r.chance(2) {
+		thinking = r.words()
+	}
+	if len(calls) == 0 || r.chance(2) {
+		text = r.words()
+	}
+	r.steps = append(r.steps, func() string {
+		var items []string
+		for _, c := range calls {
+			items = append(items, `{"type":"function_call","call_id":`+quoted(c.id)+`,"name":`+quoted(c.name)+`,"arguments":`+quoted(c.arguments)+r.itemMembers()+`}`)
+		}
+		if text != "" {
+			said := r.itemSaying("assistant", "output_text", text)
+			if r.chance(2) {
+				items = append(items, said)
+			} else {
+				items = append([]string{said}, items...)
+			}
+		}
+		if thinking != "" {
+			items = append([]string{r.reasoningItem(thinking)}, items...)
+		}
+		return strings.Join(items, ",")
+	})
+}
+
+// reasoningItem tells reasoning in one of the three ways.
+func (r *randomTalk) reasoningItem(text string) string {
+	switch r.IntN(3) {
+	case 0:
+		return `{"type":"reasoning","summary":[{"type":"summary_text","text":` + quoted(text) + `}],"content":null,"encrypted_content":null}`
+	case 1:
+		return `{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":` + quoted(text) + `}],"encrypted_content":"gAAAA"}`
+	}
+	return `{"type":"reasoning","summary":[],"encrypted_content":"` + reasoningMark + base64.RawURLEncoding.EncodeToString([]byte(text)) + `"}`
+}
