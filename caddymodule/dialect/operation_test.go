@@ -37,12 +37,21 @@ func TestLookup(t *testing.T) {
 		{"POST", "/v1/audio/speech", nil, Operation{Dialect: Chat}, 404, ""},
 		{"GET", "/", nil, Operation{Dialect: Chat}, 404, ""},
 		{"GET", "/v1/modelsx", anthropic, Operation{Dialect: Chat}, 404, ""},
-		{"POST", "/v1/messages", nil, Operation{Dialect: Messages}, 404, ""},
-		{"POST", "/v1/messages/count_tokens", nil, Operation{Dialect: Messages}, 404, ""},
+		{"POST", "/v1/messages", nil, Operation{Kind: CreateMessage, Dialect: Messages}, 0, ""},
+		{"POST", "/v1/messages/count_tokens", nil, Operation{Kind: CountTokens, Dialect: Messages}, 0, ""},
+		{"GET", "/v1/messages", nil, Operation{Dialect: Messages}, 405, "POST"},
+		{"POST", "/v1/messages/batches", nil, Operation{Dialect: Messages}, 404, ""},
 		{"POST", "/v1/messagesx", nil, Operation{Dialect: Chat}, 404, ""},
-		{"POST", "/v1/responses", nil, Operation{Dialect: Responses}, 404, ""},
-		{"GET", "/v1/responses/resp_1", nil, Operation{Dialect: Responses}, 404, ""},
-		{"GET", "/v1/responses", nil, Operation{Dialect: Responses}, 404, ""},
+		{"POST", "/v1/responses", nil, Operation{Kind: CreateResponse, Dialect: Responses}, 0, ""},
+		{"POST", "/v1/responses/input_tokens", nil, Operation{Kind: CountInputTokens, Dialect: Responses}, 0, ""},
+		{"GET", "/v1/responses/resp_1", nil, Operation{Kind: GetResponse, Dialect: Responses, ResponseID: "resp_1"}, 0, ""},
+		{"DELETE", "/v1/responses/resp_1", nil, Operation{Kind: DeleteResponse, Dialect: Responses, ResponseID: "resp_1"}, 0, ""},
+		{"GET", "/v1/responses/resp_1/input_items", nil, Operation{Kind: ListInputItems, Dialect: Responses, ResponseID: "resp_1"}, 0, ""},
+		{"POST", "/v1/responses/resp_1/cancel", nil, Operation{Dialect: Responses, ResponseID: "resp_1"}, 404, ""},
+		{"POST", "/v1/responses/resp_1", nil, Operation{Dialect: Responses, ResponseID: "resp_1"}, 405, "GET, HEAD, DELETE"},
+		{"GET", "/v1/responses/resp_1/events", nil, Operation{Dialect: Responses, ResponseID: "resp_1"}, 404, ""},
+		{"POST", "/v1/responses/compact", nil, Operation{Dialect: Responses, ResponseID: "compact"}, 404, ""},
+		{"GET", "/v1/responses", nil, Operation{Dialect: Responses}, 405, "POST"},
 		{"GET", "/v1/responses", http.Header{"Upgrade": {"websocket"}}, Operation{Dialect: Responses}, 426, ""},
 	} {
 		op, err := Lookup(tt.method, tt.path, tt.h)
@@ -59,6 +68,7 @@ func TestLookup(t *testing.T) {
 func TestUpstreamPath(t *testing.T) {
 	for kind, want := range map[OperationKind]string{
 		ChatCompletions: "/v1/chat/completions", Completions: "/v1/completions", Embeddings: "/v1/embeddings", ListModels: "", GetModel: "", 0: "",
+		CreateMessage: "/v1/chat/completions", CreateResponse: "/v1/chat/completions", CountTokens: "", CountInputTokens: "", GetResponse: "",
 	} {
 		if got := (Operation{Kind: kind}).UpstreamPath(); got != want {
 			t.Errorf("%d: %q, want %q", kind, got, want)
