@@ -93,6 +93,14 @@ func (c *conversation) addUser(parts []contentPart) {
 	}
 }
 
+// ensureMessage makes sure that there is a message: model servers refuse a
+// request without any.
+func (c *conversation) ensureMessage() {
+	if len(c.system) == 0 && len(c.turns) == 0 {
+		c.turns = append(c.turns, turn{parts: []contentPart{{}}})
+	}
+}
+
 // assistantTurn is the turn that the assistant's next words belong to: the
 // last one, unless that is the user's, or its calls have results already.
 func (c *conversation) assistantTurn() *turn {

@@ -1,8 +1,20 @@
 package dialect
 
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
 // responsesCall is a request in the responses dialect.
 type responsesCall struct {
 	translation
+	env       *Env
+	items     []inputItem // the whole input, what it refers to too
+	flat      flatNames
+	reasoning []string          // not said yet: it belongs to what follows
+	calls     map[string]string // call ids by the ids of their items
 }
 
 // Answer implements Call.
@@ -12,7 +24,376 @@ func (c *responsesCall) Answer(body []byte) ([]byte, Usage, *Error) {
 
 // NewStream implements Call.
 func (c *responsesCall) NewStream() Stream {
-	return newAnswerStream(newResponsesEncoder(&c.reply, false), c.estimate)
+	return newResponsesStream(&c.reply)
 }
 
 var _ Call = (*responsesCall)(nil)
+
+// decodeResponses reads the body of POST /v1/responses, or of its
+// input_tokens. What the client may send and a chat request cannot say is
+// dropped: clients cannot be told not to send it.
+func decodeResponses(body []byte, env *Env) (Call, *Error) {
+	fields, err := bodyFields(body)
+	if err != nil {
+		return nil, err
+	}
+	c := &responsesCall{env: env}
+	c.dialect, c.idOK = Responses, responsesID
+	c.echo = make(map[string][]byte)
+	for _, read := range []func(map[string][]byte) *Error{
+		c.readUnsupported, c.readModel, c.readInput, c.readTools, c.readInstructions, c.readItems,
+		c.readToolChoice, c.readLimit, c.readSampling, c.readReasoning, c.readText, c.readInclude, c.readEchoed,
+	} {
+		if err := read(fields); err != nil {
+			return nil, err
+		}
+	}
+	c.complete(env)
+	return c, nil
+}
+
+// responsesID is an id that the responses dialect allows.
+func responsesID(id string) string {
+	const limit = 64
+	if len(id) > limit {
+		return stableID(id)
+	}
+	return id
+}
+
+// readUnsupported refuses what cannot be honoured and must not be ignored.
+func (c *responsesCall) readUnsupported(fields map[string][]byte) *Error {
+	for _, name := range [...]string{"conversation", "prompt"} {
+		if given(fields, name) != nil {
+			return invalid(name, "unsupported_parameter", "Unsupported parameter: %s. Send the whole conversation in input.", name)
+		}
+	}
+	if on, err := boolField(fields, "background"); err != nil {
+		return err
+	} else if on {
+		return invalid("background", "unsupported_parameter", "Unsupported parameter: background. Responses are made while the client waits.")
+	}
+	return nil
+}
+
+// readModel reads model, stream, and whether the response is to be kept.
+func (c *responsesCall) readModel(fields map[string][]byte) (err *Error) {
+	raw := given(fields, "model")
+	if raw == nil {
+		return missing("model")
+	}
+	if !isString(raw) {
+		return wrongType("model", "a string", raw)
+	}
+	if c.model = unquote(raw); c.model == "" {
+		return missing("model")
+	}
+	if c.stream, err = boolField(fields, "stream"); err != nil {
+		return err
+	}
+	kept, err := boolField(fields, "store")
+	if err != nil {
+		return err
+	}
+	if given(fields, "store") == nil {
+		kept = true
+	}
+	if kept && c.env.Kept != nil {
+		c.keep = c.keepResponse
+	}
+	return nil
+}
+
+// boolField is a member that is true or false, false if it is not there.
+func boolField(fields map[string][]byte, name string) (bool, *Error) {
+	raw := given(fields, name)
+	if raw == nil {
+		return false, nil
+	}
+	if !isBool(raw) {
+		return false, wrongType(name, "a boolean", raw)
+	}
+	return raw[0] == 't', nil
+}
+
+// keepResponse has a response kept with its input and output items.
+func (c *responsesCall) keepResponse(id string, body []byte, output [][]byte) {
+	input := make([][]byte, len(c.items))
+	for i, item := range c.items {
+		input[i] = withID(item.raw, c.env.NewID)
+	}
+	c.env.Kept.Keep(c.env.Account, id, KeptResponse{Body: body, Input: input, Output: output})
+}
+
+// withID is an item with an id, and with its type: clients of kept items need
+// them, and may leave them out of what they send.
+func withID(raw []byte, newID func(prefix string) string) []byte {
+	f := fieldsByName(raw)
+	id, kind := stringOf(f["id"]), itemType(f)
+	if id != "" && stringOf(f["type"]) != "" {
+		return raw
+	}
+	if id == "" {
+		prefix := "item_"
+		if kind == "message" {
+			prefix = "msg_"
+		}
+		id = newID(prefix)
+	}
+	b := appendQuoted([]byte(`{"id":`), id)
+	b = appendQuoted(append(b, `,"type":`...), kind)
+	for m := membersOf(raw, 0); m.next(); {
+		if name := string(m.name()); name != "id" && name != "type" {
+			b = append(append(b, ','), m.key.of(raw)...)
+			b = append(append(b, ':'), m.raw()...)
+		}
+	}
+	return append(b, '}')
+}
+
+// readInstructions reads the system prompt.
+func (c *responsesCall) readInstructions(fields map[string][]byte) *Error {
+	raw := given(fields, "instructions")
+	if raw == nil {
+		return nil
+	}
+	if !isString(raw) {
+		return wrongType("instructions", "a string", raw)
+	}
+	c.echo["instructions"] = raw
+	c.talk.addSystem(unquote(raw))
+	return nil
+}
+
+// readLimit reads how long the answer may be.
+func (c *responsesCall) readLimit(fields map[string][]byte) *Error {
+	const name = "max_output_tokens"
+	raw := given(fields, name)
+	if raw == nil {
+		return nil
+	}
+	n, ok := integer(raw)
+	if !ok {
+		return wrongType(name, "a whole number", raw)
+	}
+	if n < 1 {
+		return invalid(name, "", "Invalid value for %s: it must be 1 or more.", name)
+	}
+	c.echo[name] = raw
+	c.option("max_tokens", raw)
+	return nil
+}
+
+// readSampling reads the parameters that the upstream takes as they are.
+func (c *responsesCall) readSampling(fields map[string][]byte) *Error {
+	for _, name := range [...]string{"temperature", "top_p", "presence_penalty", "frequency_penalty"} {
+		raw := given(fields, name)
+		if raw == nil {
+			continue
+		}
+		if !isNumber(raw) {
+			return wrongType(name, "a number", raw)
+		}
+		c.echo[name] = raw
+		c.option(name, raw)
+	}
+	return nil
+}
+
+// readReasoning reads how much the model is to think. Model servers know
+// fewer degrees than clients ask for.
+func (c *responsesCall) readReasoning(fields map[string][]byte) *Error {
+	raw := given(fields, "reasoning")
+	if raw == nil {
+		return nil
+	}
+	if raw[0] != '{' {
+		return wrongType("reasoning", "an object", raw)
+	}
+	f := fieldsByName(raw)
+	if effort := given(f, "effort"); effort != nil {
+		if !isString(effort) {
+			return wrongType("reasoning.effort", "a string", effort)
+		}
+		level := unquote(effort)
+		switch level {
+		case "minimal":
+			level = "low"
+		case "xhigh", "max":
+			level = "high"
+		}
+		c.option("reasoning_effort", appendQuoted(nil, level))
+	}
+	c.echo["reasoning"] = withMembers(raw, "effort", "null", "summary", "null")
+	return nil
+}
+
+// withMembers is an object with members added that it lacks: pairs of a name
+// and its JSON.
+func withMembers(object []byte, pairs ...string) []byte {
+	f := fieldsByName(object)
+	b := []byte{'{'}
+	comma := func() {
+		if len(b) > 1 {
+			b = append(b, ',')
+		}
+	}
+	for i := 0; i < len(pairs); i += 2 {
+		if _, ok := f[pairs[i]]; !ok {
+			comma()
+			b = append(append(appendQuoted(b, pairs[i]), ':'), pairs[i+1]...)
+		}
+	}
+	for m := membersOf(object, 0); m.next(); {
+		comma()
+		b = append(append(append(b, m.key.of(object)...), ':'), m.raw()...)
+	}
+	return append(b, '}')
+}
+
+// readText reads the form that the answer is to have.
+func (c *responsesCall) readText(fields map[string][]byte) *Error {
+	raw := given(fields, "text")
+	if raw == nil {
+		return nil
+	}
+	if raw[0] != '{' {
+		return wrongType("text", "an object", raw)
+	}
+	f := fieldsByName(raw)
+	format := given(f, "format")
+	if format == nil {
+		if _, ok := f["format"]; !ok {
+			c.echo["text"] = withMembers(raw, "format", `{"type":"text"}`)
+		}
+		return nil
+	}
+	c.echo["text"] = raw
+	if format[0] != '{' {
+		return wrongType("text.format", "an object", format)
+	}
+	f = fieldsByName(format)
+	switch kind := stringOf(f["type"]); kind {
+	case "text":
+	case "json_object":
+		c.option("response_format", []byte(`{"type":"json_object"}`))
+	case "json_schema":
+		return c.readSchema(f)
+	default:
+		return invalid("text.format.type", "", "Invalid value for text.format.type: '%s'. It must be text, json_object or json_schema.", show(kind))
+	}
+	return nil
+}
+
+// readSchema reads the schema that the answer is to have.
+func (c *responsesCall) readSchema(format map[string][]byte) *Error {
+	schema := given(format, "schema")
+	if schema == nil {
+		return missing("text.format.schema")
+	}
+	if schema[0] != '{' {
+		return wrongType("text.format.schema", "an object", schema)
+	}
+	name := stringOf(format["name"])
+	if name == "" {
+		name = "output"
+	}
+	b := appendQuoted([]byte(`{"type":"json_schema","json_schema":{"name":`), name)
+	b = append(append(b, `,"schema":`...), schema...)
+	if strict := format["strict"]; isBool(strict) {
+		b = append(append(b, `,"strict":`...), strict...)
+	}
+	if description := format["description"]; isString(description) {
+		b = append(append(b, `,"description":`...), description...)
+	}
+	c.option("response_format", append(b, "}}"...))
+	return nil
+}
+
+// readInclude reads what the answer is to tell besides.
+func (c *responsesCall) readInclude(fields map[string][]byte) *Error {
+	probabilities := false
+	if raw := given(fields, "include"); raw != nil {
+		if raw[0] != '[' {
+			return wrongType("include", "an array", raw)
+		}
+		for m := membersOf(raw, 0); m.next(); {
+			if !isString(m.raw()) {
+				return wrongType(element("include", m.index), "a string", m.raw())
+			}
+			switch unquote(m.raw()) {
+			case "reasoning.encrypted_content":
+				c.encrypted = true
+			case "message.output_text.logprobs":
+				probabilities = true
+			}
+		}
+	}
+	const most = 20
+	top := given(fields, "top_logprobs")
+	if top != nil {
+		n, ok := integer(top)
+		if !ok {
+			return wrongType("top_logprobs", "a whole number", top)
+		}
+		if n < 0 || n > most {
+			return invalid("top_logprobs", "", "Invalid value for top_logprobs: it must be between 0 and %d.", most)
+		}
+		c.echo["top_logprobs"] = top
+		if n == 0 {
+			top = nil
+		}
+	}
+	if probabilities || top != nil {
+		c.option("logprobs", []byte("true"))
+	}
+	if top != nil {
+		c.option("top_logprobs", top)
+	}
+	return nil
+}
+
+// readEchoed reads what is told back and nothing else.
+func (c *responsesCall) readEchoed(fields map[string][]byte) *Error {
+	for _, f := range [...]struct {
+		name, want string
+		ok         func(raw []byte) bool
+	}{
+		{"parallel_tool_calls", "a boolean", isBool},
+		{"store", "a boolean", isBool},
+		{"truncation", "a string", isString},
+		{"metadata", "an object", func(raw []byte) bool { return raw[0] == '{' }},
+		{"previous_response_id", "a string", isString},
+	} {
+		raw := given(fields, f.name)
+		if raw == nil {
+			continue
+		}
+		if !f.ok(raw) {
+			return wrongType(f.name, f.want, raw)
+		}
+		c.echo[f.name] = raw
+	}
+	for _, name := range [...]string{"safety_identifier", "prompt_cache_key"} {
+		if raw := given(fields, name); isString(raw) {
+			c.echo[name] = raw
+		}
+	}
+	if raw := given(fields, "max_tool_calls"); isNumber(raw) {
+		c.echo["max_tool_calls"] = raw
+	}
+	if raw, ok := c.echo["parallel_tool_calls"]; ok {
+		c.parallel = string(raw)
+	}
+	return nil
+}
+
+// previousNotFound is the answer to the id of a response that is not kept.
+func previousNotFound(id string, kept bool) *Error {
+	why := "This gateway keeps no responses"
+	if kept {
+		why = "Responses are kept for " + strconv.Itoa(int(KeptTTL/time.Minute)) + " minutes"
+	}
+	message := []string{fmt.Sprintf("Previous response with id '%s' not found.", show(id)), why + "; send the whole conversation in input instead of previous_response_id."}
+	return invalid("previous_response_id", "previous_response_not_found", "%s", strings.Join(message, " "))
+}

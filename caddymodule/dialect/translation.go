@@ -111,6 +111,18 @@ func (s *toolset) add(flat string, to ToolName, description, parameters []byte, 
 	s.order = append(s.order, flat)
 }
 
+// know has a name told back by its own name though no tool of it is offered, as
+// when the history has a call of it.
+func (s *toolset) know(flat string, to ToolName) {
+	if _, ok := s.names[flat]; ok {
+		return
+	}
+	if s.names == nil {
+		s.names, s.raw = make(map[string]ToolName), make(map[string][]byte)
+	}
+	s.names[flat] = to
+}
+
 // keep drops all tools but those that ok says.
 func (s *toolset) keep(ok func(flat string) bool) {
 	kept := s.order[:0:0]

@@ -1,0 +1,273 @@
+package dialect
+
+import (
+	"encoding/base64"
+	"strings"
+)
+
+// readItems reads the conversation.
+func (c *responsesCall) readItems(map[string][]byte) *Error {
+	for _, item := range c.items {
+		if err := c.readItem(item); err != nil {
+			return err
+		}
+	}
+	c.talk.ensureMessage()
+	return nil
+}
+
+// readItem reads one item. Those that belong to tools of the API's servers, and
+// those that are not known, are nothing to the model: a client cannot be told
+// not to send them.
+func (c *responsesCall) readItem(item inputItem) *Error {
+	f := fieldsByName(item.raw)
+	switch kind := itemType(f); kind {
+	case "message":
+		return c.readMessage(f, item.path)
+	case "function_call", "custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call":
+		return c.readCall(kind, f, item.path)
+	case "function_call_output", "custom_tool_call_output", "local_shell_call_output", "shell_call_output", "apply_patch_call_output":
+		return c.readOutput(kind, f, item.path)
+	case "reasoning":
+		if text := reasoningText(f); text != "" {
+			c.reasoning = append(c.reasoning, text)
+		}
+	case "compaction":
+		if text := decodeOwn(stringOf(f["encrypted_content"]), compactionMark); text != "" {
+			c.reasoning = nil
+			c.talk.addUser([]contentPart{{text: text}})
+		}
+	}
+	return nil
+}
+
+// compactionMark is how our encrypted_content of a compaction item begins;
+// behind it stands the summary in base64url.
+const compactionMark = "gwc1."
+
+// decodeOwn is the text in an encrypted_content of ours, "" if it is another's.
+func decodeOwn(content, mark string) string {
+	rest, ok := strings.CutPrefix(content, mark)
+	if !ok {
+		return ""
+	}
+	text, err := base64.RawURLEncoding.DecodeString(rest)
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// reasoningText is what a reasoning item says.
+func reasoningText(f map[string][]byte) string {
+	if text := decodeOwn(stringOf(f["encrypted_content"]), reasoningMark); text != "" {
+		return text
+	}
+	for _, name := range [...]string{"content", "summary"} {
+		if text := plainText(f[name]); text != "" {
+			return text
+		}
+	}
+	return ""
+}
+
+// think says the reasoning that came before what the assistant says now.
+func (c *responsesCall) think() {
+	for _, text := range c.reasoning {
+		c.talk.addReasoning(text)
+	}
+	c.reasoning = nil
+}
+
+// readMessage reads a message.
+func (c *responsesCall) readMessage(f map[string][]byte, path string) *Error {
+	role := stringOf(f["role"])
+	var parts []contentPart
+	if content := given(f, "content"); content != nil {
+		var err *Error
+		if parts, err = readParts(content, path+".content"); err != nil {
+			return err
+		}
+	}
+	switch role {
+	case "user":
+		c.reasoning = nil
+		c.talk.addUser(parts)
+		return nil
+	case "assistant", "system", "developer":
+		texts, err := onlyTexts(parts, role, path+".content")
+		if err != nil {
+			return err
+		}
+		if role != "assistant" {
+			c.talk.addSystem(strings.Join(texts, "\n"))
+			return nil
+		}
+		if len(texts) > 0 {
+			c.think()
+			c.talk.addText(strings.Join(texts, "\n"))
+		}
+		return nil
+	case "":
+		return missing(path + ".role")
+	}
+	return invalid(path+".role", "", "Invalid value for %s.role: '%s'. It must be user, assistant, system or developer.", path, show(role))
+}
+
+// onlyTexts is the texts of parts that must hold nothing else.
+func onlyTexts(parts []contentPart, role, path string) ([]string, *Error) {
+	var texts []string
+	for i, p := range parts {
+		if p.raw != nil {
+			return nil, invalid(element(path, i)+".type", "", "A message of the role %s can hold only text.", role)
+		}
+		if p.text != "" {
+			texts = append(texts, p.text)
+		}
+	}
+	return texts, nil
+}
+
+// readCall reads a call of a tool.
+func (c *responsesCall) readCall(kind string, f map[string][]byte, path string) *Error {
+	id, item := stringOf(f["call_id"]), stringOf(f["id"])
+	if id == "" {
+		id = item
+	}
+	if id == "" {
+		return missing(path + ".call_id")
+	}
+	key := toolKey{stringOf(f["namespace"]), stringOf(f["name"])}
+	to := ToolName{Name: key.name, Namespace: key.namespace}
+	arguments := ""
+	switch kind {
+	case "function_call":
+		arguments = callArguments(f["arguments"])
+	case "custom_tool_call":
+		to.Kind = ToolCustom
+		arguments = string(append(appendText([]byte(`{"input":`), inputOf(f)), '}'))
+	default:
+		name := strings.TrimSuffix(kind, "_call")
+		key = toolKey{name: name}
+		to = ToolName{Kind: builtinTools[name].kind, Name: name}
+		action := given(f, "action")
+		if kind == "apply_patch_call" {
+			action = given(f, "operation")
+		}
+		arguments = callInput(action)
+	}
+	if key.name == "" {
+		return missing(path + ".name")
+	}
+	if item != "" {
+		if c.calls == nil {
+			c.calls = make(map[string]string)
+		}
+		c.calls[item] = id
+	}
+	flat := c.flat.called(key)
+	c.tools.know(flat, to)
+	c.think()
+	c.talk.addCall(responsesID(id), flat, arguments)
+	return nil
+}
+
+// inputOf is the input of a custom_tool_call as JSON.
+func inputOf(f map[string][]byte) []byte {
+	if raw := given(f, "input"); raw != nil {
+		return raw
+	}
+	return []byte(`""`)
+}
+
+// callArguments is the arguments of a function_call as JSON text. Templates of
+// model servers need an object.
+func callArguments(raw []byte) string {
+	if !isString(raw) {
+		return callInput(raw)
+	}
+	text := unquote(raw)
+	object, _ := normalArguments(text)
+	return string(object)
+}
+
+// readOutput reads the result of a call. It names the call by its call_id, or,
+// of some types, by the id of its item.
+func (c *responsesCall) readOutput(kind string, f map[string][]byte, path string) *Error {
+	id := stringOf(f["call_id"])
+	if id == "" {
+		id = stringOf(f["id"])
+		if call, ok := c.calls[id]; ok {
+			id = call
+		}
+	}
+	if id == "" {
+		return missing(path + ".call_id")
+	}
+	text, images := "", []contentPart(nil)
+	output := given(f, "output")
+	switch {
+	case output == nil:
+	case kind == "shell_call_output" && !isString(output):
+		text = string(compactJSON(output))
+	default:
+		var err *Error
+		if text, images, err = readResultParts(output, path+".output"); err != nil {
+			return err
+		}
+	}
+	if kind == "apply_patch_call_output" {
+		status := stringOf(f["status"])
+		switch {
+		case status == "failed":
+			text = failedResult(text)
+		case text == "":
+			text = status
+		}
+	}
+	c.talk.addResult(responsesID(id), text, images)
+	return nil
+}
+
+// readResultParts is the text and the images of a result. A client may send a
+// list of parts as a string.
+func readResultParts(raw []byte, path string) (text string, images []contentPart, err *Error) {
+	if isString(raw) {
+		text = unquote(raw)
+		list := []byte(strings.TrimSpace(text))
+		if len(list) == 0 || list[0] != '[' || !strings.Contains(text, `"input_image"`) || !isJSON(list) {
+			return text, nil, nil
+		}
+		parts, err := readParts(list, path)
+		if err != nil { // only looks like it
+			return text, nil, nil
+		}
+		text, images = resultText(parts)
+		return text, images, nil
+	}
+	if raw[0] != '[' {
+		return string(compactJSON(raw)), nil, nil
+	}
+	parts, err := readParts(raw, path)
+	if err != nil {
+		return "", nil, err
+	}
+	text, images = resultText(parts)
+	return text, images, nil
+}
+
+// resultText is the text of a result's parts, and its images: only text fits
+// into a tool's message of the chat dialect, so images follow in the user's.
+func resultText(parts []contentPart) (string, []contentPart) {
+	var texts []string
+	var images []contentPart
+	for _, p := range parts {
+		switch {
+		case p.raw != nil:
+			texts, images = append(texts, "[image]"), append(images, p)
+		case p.text != "":
+			texts = append(texts, p.text)
+		}
+	}
+	return strings.Join(texts, "\n"), images
+}

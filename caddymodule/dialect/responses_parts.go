@@ -1,0 +1,129 @@
+package dialect
+
+import (
+	"encoding/base64"
+	"net/url"
+	"strings"
+)
+
+// readParts reads content: a string, or a list of parts.
+func readParts(content []byte, path string) ([]contentPart, *Error) {
+	if isString(content) {
+		return []contentPart{{text: unquote(content)}}, nil
+	}
+	if content[0] != '[' {
+		return nil, wrongType(path, "a string or an array", content)
+	}
+	var parts []contentPart
+	for m := membersOf(content, 0); m.next(); {
+		here := element(path, m.index)
+		if m.raw()[0] != '{' {
+			return nil, wrongType(here, "an object", m.raw())
+		}
+		part, err := readPart(fieldsByName(m.raw()), here)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, part)
+	}
+	return parts, nil
+}
+
+// readPart reads one part of content.
+func readPart(f map[string][]byte, path string) (contentPart, *Error) {
+	text := "text"
+	switch kind := stringOf(f["type"]); kind {
+	case "refusal":
+		text = "refusal"
+	case "input_text", "output_text", "text":
+	case "input_image":
+		return readInputImage(f, path)
+	case "input_file":
+		return readInputFile(f, path)
+	case "input_audio":
+		audio := given(f, "input_audio")
+		if audio == nil || audio[0] != '{' {
+			return contentPart{}, missing(path + ".input_audio")
+		}
+		raw := append([]byte(`{"type":"input_audio","input_audio":`), compactJSON(audio)...)
+		return contentPart{raw: append(raw, '}')}, nil
+	case "":
+		return contentPart{}, missing(path + ".type")
+	default:
+		return contentPart{}, invalid(path+".type", "", "Content of type '%s' is not supported by this deployment.", show(kind))
+	}
+	raw := given(f, text)
+	if raw == nil {
+		return contentPart{}, missing(path + "." + text)
+	}
+	if !isString(raw) {
+		return contentPart{}, wrongType(path+"."+text, "a string", raw)
+	}
+	return contentPart{text: unquote(raw)}, nil
+}
+
+// readInputImage reads an image: its address goes up as it is, and is never
+// fetched here.
+func readInputImage(f map[string][]byte, path string) (contentPart, *Error) {
+	address := stringOf(f["image_url"])
+	if address == "" {
+		address = textField(given(f, "image_url"), "url")
+	}
+	if address == "" {
+		if given(f, "file_id") != nil {
+			return contentPart{}, invalid(path+".file_id", "", "Files are not supported by this deployment; send the image in image_url.")
+		}
+		return contentPart{}, missing(path + ".image_url")
+	}
+	detail := stringOf(f["detail"])
+	switch detail {
+	case "auto", "low", "high":
+	case "original":
+		detail = "high"
+	default:
+		detail = ""
+	}
+	return imagePart(address, detail), nil
+}
+
+// readInputFile reads a file that is text.
+func readInputFile(f map[string][]byte, path string) (contentPart, *Error) {
+	for _, name := range [...]string{"file_id", "file_url"} {
+		if given(f, name) != nil && given(f, "file_data") == nil {
+			return contentPart{}, invalid(path+"."+name, "", "%s is not supported by this deployment; send the file's text.", name)
+		}
+	}
+	data := stringOf(f["file_data"])
+	if data == "" {
+		return contentPart{}, missing(path + ".file_data")
+	}
+	media, text, ok := dataURL(data)
+	if !ok {
+		return contentPart{}, invalid(path+".file_data", "", "The file_data is not a data URL: data:text/plain;base64,….")
+	}
+	if !strings.HasPrefix(media, "text/") {
+		return contentPart{}, invalid(path+".file_data", "", "Files of type %s are not supported by this deployment.", show(media))
+	}
+	return contentPart{text: documentText(stringOf(f["filename"]), text)}, nil
+}
+
+// dataURL reads a data URL (RFC 2397): its media type, in lower case and
+// without parameters, and its data.
+func dataURL(s string) (media, data string, ok bool) {
+	head, data, ok := strings.Cut(s, ",")
+	if !ok || len(head) < len("data:") || !strings.EqualFold(head[:len("data:")], "data:") {
+		return "", "", false
+	}
+	head, encoded := strings.CutSuffix(head[len("data:"):], ";base64")
+	media, _, _ = strings.Cut(head, ";")
+	if media = strings.ToLower(strings.TrimSpace(media)); media == "" {
+		media = "text/plain"
+	}
+	if !encoded {
+		data, err := url.PathUnescape(data)
+		return media, data, err == nil
+	}
+	// Encoders differ in whether they pad.
+	raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(data, "="))
+	return media, string(raw), err == nil
+}

@@ -1,0 +1,263 @@
+package dialect
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+	"unicode/utf8"
+)
+
+// Names of tools that clients of this dialect have by their type.
+const (
+	localShell = "local_shell"
+	shell      = "shell"
+	applyPatch = "apply_patch"
+)
+
+// builtinTools are the tools whose schema their type implies.
+var builtinTools = map[string]struct {
+	kind                    ToolKind
+	description, parameters string
+}{
+	localShell: {
+		ToolLocalShell, "Runs a command on the user's machine and returns its output.",
+		`{"type":"object","properties":{"command":{"type":"array","items":{"type":"string"},"description":"The program and its arguments"},` +
+			`"workdir":{"type":"string","description":"The directory to run in"},"timeout_ms":{"type":"integer"},` +
+			`"env":{"type":"object","additionalProperties":{"type":"string"}}},"required":["command"]}`,
+	},
+	shell: {
+		ToolShell, "Runs shell commands and returns their output.",
+		`{"type":"object","properties":{"commands":{"type":"array","items":{"type":"string"},"description":"The commands, each a shell command line"},` +
+			`"timeout_ms":{"type":"integer"},"max_output_length":{"type":"integer"}},"required":["commands"]}`,
+	},
+	applyPatch: {
+		ToolApplyPatch, "Creates, updates or deletes a file.",
+		`{"type":"object","properties":{"type":{"type":"string","enum":["create_file","update_file","delete_file"]},"path":{"type":"string"},` +
+			`"diff":{"type":"string","description":"The change as a V4A diff; none for delete_file"}},"required":["type","path"]}`,
+	},
+}
+
+// customParameters is the schema of the function that stands for a tool with
+// free text.
+const customParameters = `{"type":"object","properties":{"input":{"type":"string"}},"required":["input"]}`
+
+// toolKey is how a client names a tool.
+type toolKey struct{ namespace, name string }
+
+// flatNames gives tools the names that the upstream knows them by. The name
+// of a tool is the same in all requests that have the same tools before it.
+type flatNames struct {
+	names map[toolKey]string
+	taken map[string]bool
+}
+
+// of is the upstream's name of a tool. A name that is too long, or taken by
+// another tool, ends in a hash.
+func (n *flatNames) of(key toolKey) string {
+	if flat, ok := n.names[key]; ok {
+		return flat
+	}
+	if n.names == nil {
+		n.names, n.taken = make(map[toolKey]string), make(map[string]bool)
+	}
+	const limit = 64
+	flat := key.name
+	if key.namespace != "" {
+		flat = strings.TrimSuffix(key.namespace, "__") + "__" + key.name
+	}
+	if len(flat) > limit || n.taken[flat] {
+		sum := sha256.Sum256([]byte(key.namespace + "\x00" + key.name))
+		mark := "_" + hex.EncodeToString(sum[:6])
+		cut := min(len(flat), limit-len(mark))
+		for cut < len(flat) && !utf8.RuneStart(flat[cut]) {
+			cut--
+		}
+		flat = flat[:cut] + mark
+	}
+	n.names[key], n.taken[flat] = flat, true
+	return flat
+}
+
+// called is the upstream's name of a tool in the history. A client may tell a
+// tool of a namespace by the name that the upstream has for it.
+func (n *flatNames) called(key toolKey) string {
+	if _, ok := n.names[key]; !ok && key.namespace == "" && n.taken[key.name] {
+		return key.name
+	}
+	return n.of(key)
+}
+
+// readTools reads the tools, and those that items of the input bring: they
+// come behind, and only if there is none of their name.
+func (c *responsesCall) readTools(fields map[string][]byte) *Error {
+	if raw := given(fields, "tools"); raw != nil {
+		if raw[0] != '[' {
+			return wrongType("tools", "an array", raw)
+		}
+		c.reserve(raw)
+		for m := membersOf(raw, 0); m.next(); {
+			if err := c.readTool(m.raw(), element("tools", m.index), ""); err != nil {
+				return err
+			}
+		}
+		c.echo["tools"] = echoedTools(raw)
+	}
+	for _, item := range c.items {
+		f := fieldsByName(item.raw)
+		switch itemType(f) {
+		case "additional_tools", "tool_search_output":
+			tools := given(f, "tools")
+			if tools == nil || tools[0] != '[' {
+				continue
+			}
+			for m := membersOf(tools, 0); m.next(); {
+				// A tool that cannot be read is left out: the item is the
+				// client's own doing, which its user cannot change.
+				_ = c.readTool(m.raw(), item.path, "")
+			}
+		}
+	}
+	return nil
+}
+
+// reserve has the tools that are in no namespace keep their names.
+func (c *responsesCall) reserve(tools []byte) {
+	for m := membersOf(tools, 0); m.next(); {
+		switch kind := textField(m.raw(), "type"); kind {
+		case "", "function", "custom":
+			if name := toolName(m.raw()); name != "" {
+				c.flat.of(toolKey{name: name})
+			}
+		case localShell, shell, applyPatch:
+			c.flat.of(toolKey{name: kind})
+		}
+	}
+}
+
+// toolName is the name of a tool. Some clients wrap it as the chat dialect
+// does.
+func toolName(raw []byte) string { return stringOf(toolFields(raw)["name"]) }
+
+// toolFields are the members of a tool, unwrapped.
+func toolFields(raw []byte) map[string][]byte {
+	if len(raw) == 0 || raw[0] != '{' {
+		return nil
+	}
+	f := fieldsByName(raw)
+	if inner := given(f, "function"); inner != nil && inner[0] == '{' && given(f, "name") == nil {
+		return fieldsByName(inner)
+	}
+	return f
+}
+
+// readTool reads one tool. Those that the API's servers would run, and those
+// that are not known, are not there for a model of one's own.
+func (c *responsesCall) readTool(raw []byte, path, namespace string) *Error {
+	if raw[0] != '{' {
+		return wrongType(path, "an object", raw)
+	}
+	kind := textField(raw, "type")
+	switch kind {
+	case "", "function", "custom":
+		return c.readFunction(raw, path, namespace)
+	case "namespace":
+		if namespace != "" {
+			return nil
+		}
+		return c.readNamespace(raw, path)
+	}
+	if builtin, ok := builtinTools[kind]; ok && namespace == "" {
+		flat := c.flat.of(toolKey{name: kind})
+		c.tools.add(flat, ToolName{Kind: builtin.kind, Name: kind}, appendQuoted(nil, builtin.description), []byte(builtin.parameters), false)
+	}
+	return nil
+}
+
+// readNamespace reads the tools of a namespace.
+func (c *responsesCall) readNamespace(raw []byte, path string) *Error {
+	f := fieldsByName(raw)
+	namespace := stringOf(f["name"])
+	if namespace == "" {
+		return missing(path + ".name")
+	}
+	tools := given(f, "tools")
+	if tools == nil {
+		return nil
+	}
+	if tools[0] != '[' {
+		return wrongType(path+".tools", "an array", tools)
+	}
+	for m := membersOf(tools, 0); m.next(); {
+		if err := c.readTool(m.raw(), element(path+".tools", m.index), namespace); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readFunction reads a function, or a tool that takes free text: for the
+// upstream that is a function with one string, since chat knows nothing else.
+func (c *responsesCall) readFunction(raw []byte, path, namespace string) *Error {
+	f := toolFields(raw)
+	name := stringOf(f["name"])
+	if name == "" {
+		return missing(path + ".name")
+	}
+	to := ToolName{Name: name, Namespace: namespace}
+	flat := c.flat.of(toolKey{namespace, name})
+	if textField(raw, "type") == "custom" {
+		to.Kind = ToolCustom
+		c.tools.add(flat, to, customDescription(f), []byte(customParameters), false)
+		return nil
+	}
+	parameters := given(f, "parameters")
+	if parameters != nil && parameters[0] != '{' {
+		return wrongType(path+".parameters", "an object", parameters)
+	}
+	c.tools.add(flat, to, f["description"], parameters, string(f["strict"]) == "true")
+	return nil
+}
+
+// customDescription is the description of a tool with free text, as a JSON
+// string: a grammar can only be told to the model. nil if there is nothing to
+// say.
+func customDescription(f map[string][]byte) []byte {
+	text := stringOf(f["description"])
+	if format := given(f, "format"); format != nil && textField(format, "type") == "grammar" {
+		syntax := textField(format, "syntax")
+		if syntax != "" {
+			syntax += " "
+		}
+		if text != "" {
+			text += "\n\n"
+		}
+		text += "The input must follow this " + syntax + "grammar:\n" + textField(format, "definition")
+	}
+	if text == "" {
+		return nil
+	}
+	return appendQuoted(nil, text)
+}
+
+// echoedTools is the tools as the response tells them: functions with all
+// keys, which clients' types demand, others as they came.
+func echoedTools(raw []byte) []byte {
+	b := []byte{'['}
+	for m := membersOf(raw, 0); m.next(); {
+		if m.index > 0 {
+			b = append(b, ',')
+		}
+		if textField(m.raw(), "type") != "function" {
+			b = append(b, m.raw()...)
+			continue
+		}
+		f := toolFields(m.raw())
+		b = appendQuoted(append(b, `{"type":"function","name":`...), stringOf(f["name"]))
+		for _, name := range [...]string{"description", "parameters", "strict"} {
+			b = append(append(append(b, `,"`...), name...), `":`...)
+			b = appendRawOrNull(b, f[name])
+		}
+		b = append(b, '}')
+	}
+	return append(b, ']')
+}
