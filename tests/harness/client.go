@@ -126,8 +126,14 @@ type Stream struct {
 // Stream sends a chat request and returns when the answer's headers are there.
 func (c *Client) Stream(t testing.TB, body string, headers ...string) *Stream {
 	t.Helper()
+	return c.Open(t, "/v1/chat/completions", body, headers...)
+}
+
+// Open posts a request and returns when the answer's headers are there.
+func (c *Client) Open(t testing.TB, path, body string, headers ...string) *Stream {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	resp, err := c.HTTP.Do(c.Request(ctx, t, http.MethodPost, "/v1/chat/completions", body, headers...))
+	resp, err := c.HTTP.Do(c.Request(ctx, t, http.MethodPost, path, body, headers...))
 	if err != nil {
 		cancel()
 		t.Fatalf("opening a stream: %v", err)
