@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -56,9 +57,14 @@ type storeHandle struct {
 	path   string
 	logger *slog.Logger
 
-	open atomic.Pointer[store.Store]
-	mu   sync.Mutex // serialises opening and closing
+	open   atomic.Pointer[store.Store]
+	mu     sync.Mutex // serialises opening and closing
+	closed bool       // for good
 }
+
+// errStoreClosed is what a request meets that outlives the configuration whose
+// store it would be the first to use.
+var errStoreClosed = errors.New("the store was closed together with the configuration that it belongs to")
 
 // get returns the open store, opening it if need be. A failure is not
 // remembered: the next call tries again.
@@ -70,6 +76,9 @@ func (h *storeHandle) get() (*store.Store, error) {
 	defer h.mu.Unlock()
 	if s := h.open.Load(); s != nil {
 		return s, nil
+	}
+	if h.closed {
+		return nil, errStoreClosed
 	}
 	if err := os.MkdirAll(filepath.Dir(h.path), 0o700); err != nil {
 		return nil, fmt.Errorf("making the storage directory: %w", err)
@@ -87,12 +96,15 @@ func (h *storeHandle) get() (*store.Store, error) {
 	return s, nil
 }
 
-// Destruct closes the store; the pool calls it when the last configuration
-// that uses the file is gone.
+// Destruct closes the store for good; the pool calls it when the last
+// configuration that uses the file is gone. Requests that still run keep the
+// closed store and its last view: if they opened the file again, nobody would
+// ever close it, and no later configuration could have it.
 func (h *storeHandle) Destruct() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := h.open.Swap(nil)
+	h.closed = true
+	s := h.open.Load()
 	if s == nil {
 		return nil
 	}
