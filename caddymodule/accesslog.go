@@ -116,6 +116,14 @@ func (e *accessEntry) write(logger *zap.Logger, ex *exchange) {
 // loggerNames are the loggers that Caddy would send a request's entry to; none
 // if it would log nothing.
 func loggerNames(logs *caddyhttp.ServerLogConfig, r *http.Request) []string {
+	// The log_name directive's choice, for this one request.
+	if chosen, ok := caddyhttp.GetVar(r.Context(), caddyhttp.AccessLoggerNameVarKey).([]any); ok {
+		names := make([]string, len(chosen))
+		for i, name := range chosen {
+			names[i], _ = name.(string)
+		}
+		return names
+	}
 	host, _, err := net.SplitHostPort(r.Host)
 	if err != nil {
 		host = r.Host

@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"context"
 	"net/http/httptest"
 	"slices"
 	"testing"
@@ -41,5 +42,16 @@ func TestLoggerNames(t *testing.T) {
 		if got := loggerNames(test.logs, r); !slices.Equal(got, test.want) {
 			t.Errorf("loggerNames(%q) = %q, want %q", test.host, got, test.want)
 		}
+	}
+}
+
+// The log_name directive sends the entry of one request elsewhere.
+func TestLoggerNamesOfRequest(t *testing.T) {
+	vars := map[string]any{caddyhttp.AccessLoggerNameVarKey: []any{"mine", ""}}
+	r := httptest.NewRequest("POST", "/v1/chat/completions", nil)
+	r = r.WithContext(context.WithValue(r.Context(), caddyhttp.VarsCtxKey, vars))
+	logs := &caddyhttp.ServerLogConfig{DefaultLoggerName: "rest"}
+	if got, want := loggerNames(logs, r), []string{"mine", ""}; !slices.Equal(got, want) {
+		t.Errorf("loggerNames = %q, want %q", got, want)
 	}
 }

@@ -171,6 +171,14 @@ var (
 	noBuffering        = []string{"no"}
 )
 
+// cut reports whether the client, or its connection, did not take all that was
+// sent.
+func (a *answer) cut() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.err != nil
+}
+
 // end stops the pings; nothing is sent after it. It returns the status that
 // the client was given.
 func (a *answer) end() int {

@@ -159,3 +159,26 @@ func TestAnswerWhole(t *testing.T) {
 		t.Errorf("status %d, %d bytes, header %v", rec.Code, rec.Body.Len(), rec.Header())
 	}
 }
+
+// A handler that returned would end the answer of HTTP/3 as if it were whole.
+func TestDialectAbortsCutAnswer(t *testing.T) {
+	serve := func(w http.ResponseWriter, major int) (panicked any) {
+		defer func() { panicked = recover() }()
+		r := httptest.NewRequest(http.MethodGet, "/v1/unknown", nil)
+		r.ProtoMajor = major
+		r = r.WithContext(newExchange().inContext(r.Context()))
+		if err := new(Dialect).ServeHTTP(w, r, nil); err != nil {
+			t.Error(err)
+		}
+		return nil
+	}
+	if v := serve(failingWriter{httptest.NewRecorder()}, 3); v != http.ErrAbortHandler {
+		t.Errorf("HTTP/3, failed write: panics with %v, want http.ErrAbortHandler", v)
+	}
+	if v := serve(httptest.NewRecorder(), 3); v != nil {
+		t.Errorf("HTTP/3, complete answer: panics with %v", v)
+	}
+	if v := serve(failingWriter{httptest.NewRecorder()}, 1); v != nil {
+		t.Errorf("HTTP/1.1, failed write: panics with %v", v)
+	}
+}

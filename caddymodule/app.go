@@ -197,10 +197,7 @@ func (a *App) learner() (*learner, error) {
 	if _, err := a.openStore(); err != nil {
 		return nil, err
 	}
-	if l := a.store.val.learned.Load(); l != nil {
-		return l, nil
-	}
-	return nil, store.ErrClosed // just now
+	return a.store.val.learned.Load(), nil
 }
 
 // Store returns the store of the running gateway, nil before Start.

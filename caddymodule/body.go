@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
@@ -95,9 +94,21 @@ func readAll(r io.Reader, size, limit int64) ([]byte, error) {
 			return nil, err
 		}
 		if len(body) == cap(body) {
-			body = slices.Grow(body, len(body))
+			body = enlarge(body, size, limit)
 		}
 	}
+}
+
+// enlarge doubles a full buffer, but not beyond what can still come: the last
+// and largest step would otherwise be mostly waste.
+func enlarge(body []byte, size, limit int64) []byte {
+	most := limit + 1 // the one byte that tells too large
+	if size >= int64(len(body)) && size < limit {
+		most = size + 1 // the room for finding the end
+	}
+	larger := make([]byte, len(body), max(min(2*int64(len(body)), most), int64(len(body))+1))
+	copy(larger, body)
+	return larger
 }
 
 // limitReader passes at most left bytes on; more is errTooLarge.

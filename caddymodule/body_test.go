@@ -86,3 +86,31 @@ func TestReadBody(t *testing.T) {
 		})
 	}
 }
+
+// A buffer grows to what can come and not to twice as much.
+func TestReadAllBuffer(t *testing.T) {
+	const limit = 4 << 20
+	for _, test := range []struct {
+		name        string
+		bytes, size int64
+		most        int // of the buffer
+	}{
+		{"small", 100, 100, 512},
+		{"known size", 3 << 20, 3 << 20, 3<<20 + 1},
+		{"unknown size", 3 << 20, -1, limit + 1},
+		{"at the limit", limit, limit, limit + 1},
+		{"more than announced", 3 << 20, 2 << 20, limit + 1},
+		{"less than announced", 1 << 20, limit, 2 << 20},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			want := bytes.Repeat([]byte("x"), int(test.bytes))
+			got, err := readAll(bytes.NewReader(want), test.size, limit)
+			if err != nil || !bytes.Equal(got, want) {
+				t.Fatalf("got %d bytes, %v", len(got), err)
+			}
+			if cap(got) > test.most {
+				t.Errorf("the buffer has %d bytes, want at most %d", cap(got), test.most)
+			}
+		})
+	}
+}

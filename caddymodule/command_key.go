@@ -43,6 +43,10 @@ by commas. "*" stands for any characters, "?" for one.`,
 		if err != nil {
 			return err
 		}
+		if cmd.Flags().Changed("scope") && flagValue(cmd, "scope") == "" {
+			// An unset variable of a script, say: that must not mean all.
+			return usagef(`--scope is empty; for all deployments write --scope "*", or leave it out`)
+		}
 		client, err := newAdminClient(cmd)
 		if err != nil {
 			return err

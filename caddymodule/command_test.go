@@ -120,6 +120,7 @@ var commandTests = []struct {
 	{"key_create_unknown_url", "key create --name laptop --account team", ok("POST /model_gateway/keys", createdKeyJSON)},
 	{"key_create_json", "key create --name laptop --json", ok("POST /model_gateway/keys", createdKeyJSON)},
 	{"key_create_no_name", "key create", nil},
+	{"key_create_empty_scope", "key create --name laptop --scope=", nil},
 	{"key_list", "key list", ok("GET /model_gateway/keys", "["+keyJSON+","+revokedKeyJSON+"]")},
 	{"key_list_empty", "key list --account a&b", ok("GET /model_gateway/keys?account=a%26b", "[]")},
 	{"key_list_json", "key list --json", ok("GET /model_gateway/keys", "["+keyJSON+"]")},

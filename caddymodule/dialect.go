@@ -93,6 +93,11 @@ func (d *Dialect) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if derr != nil {
 		a.fail(operation.Dialect, ex.RequestID, derr)
 	}
+	if r.ProtoMajor == 3 && a.cut() {
+		// A failed write ends a connection of HTTP/1.1 and a stream of HTTP/2,
+		// but a return would end one of HTTP/3 as if its answer were whole.
+		panic(http.ErrAbortHandler)
+	}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -24,8 +25,9 @@ import (
 type tunnelHandle struct {
 	hub atomic.Pointer[tunnel.Hub]
 
-	mu     sync.Mutex
-	owners []owner // started configurations, the newest last
+	mu      sync.Mutex
+	owners  []owner        // started configurations, the newest last
+	secrets tunnel.Secrets // of the store that the hub was opened with
 }
 
 // owner is a started configuration and what the hub takes from it.
@@ -33,6 +35,12 @@ type owner struct {
 	app     *App
 	options tunnel.Options
 }
+
+// errOtherStorage refuses a configuration whose store has another identity than
+// the one that the listener has shown since it was opened: every token made
+// from then on would hold a pin that is wrong after the next restart.
+var errOtherStorage = errors.New("a reload cannot change the storage of a tunnel listener that stays: " +
+	"restart Caddy, or let `model_gateway { listen … }` name another port, too")
 
 // errNotListening is what a request meets that comes before the app's Start.
 var errNotListening = errors.New("the tunnel listener is not started yet")
@@ -58,9 +66,19 @@ func (t *tunnelHandle) start(app *App, st *store.Store) error {
 	options := tunnel.Options{Authenticate: authenticateWith(st), Logger: app.logger, Version: version}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if hub := t.hub.Load(); hub != nil {
+	secrets, err := tunnelSecrets(app.ctx, st)
+	if err != nil {
+		return err
+	}
+	switch hub := t.hub.Load(); {
+	case hub == nil:
+		err = t.open(app, secrets, options)
+	case !bytes.Equal(secrets.Identity, t.secrets.Identity):
+		err = errOtherStorage
+	default:
 		hub.SetOptions(options)
-	} else if err := t.open(app, st, options); err != nil {
+	}
+	if err != nil {
 		return err
 	}
 	t.owners = append(t.owners, owner{app, options})
@@ -68,11 +86,7 @@ func (t *tunnelHandle) start(app *App, st *store.Store) error {
 }
 
 // open binds the socket and starts the hub on it.
-func (t *tunnelHandle) open(app *App, st *store.Store, options tunnel.Options) error {
-	secrets, err := tunnelSecrets(app.ctx, st)
-	if err != nil {
-		return err
-	}
+func (t *tunnelHandle) open(app *App, secrets tunnel.Secrets, options tunnel.Options) error {
 	conn, err := listenUDP(app.listen)
 	if err != nil {
 		return err
@@ -82,6 +96,7 @@ func (t *tunnelHandle) open(app *App, st *store.Store, options tunnel.Options) e
 		_ = conn.Close()
 		return fmt.Errorf("starting the tunnel listener: %w", err)
 	}
+	t.secrets = secrets
 	t.hub.Store(hub)
 	return nil
 }

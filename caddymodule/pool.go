@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -59,7 +60,12 @@ type storeHandle struct {
 	open    atomic.Pointer[store.Store]
 	learned atomic.Pointer[learner] // set before open
 	mu      sync.Mutex              // serialises opening and closing
+	closed  bool                    // for good
 }
+
+// errStoreClosed is what a request meets that outlives the configuration whose
+// store it would be the first to use.
+var errStoreClosed = errors.New("the store was closed together with the configuration that it belongs to")
 
 // get returns the open store, opening it if need be. A failure is not
 // remembered: the next call tries again.
@@ -71,6 +77,9 @@ func (h *storeHandle) get() (*store.Store, error) {
 	defer h.mu.Unlock()
 	if s := h.open.Load(); s != nil {
 		return s, nil
+	}
+	if h.closed {
+		return nil, errStoreClosed
 	}
 	if err := os.MkdirAll(filepath.Dir(h.path), 0o700); err != nil {
 		return nil, fmt.Errorf("making the storage directory: %w", err)
@@ -94,15 +103,18 @@ func (h *storeHandle) get() (*store.Store, error) {
 	return s, nil
 }
 
-// Destruct closes the store; the pool calls it when the last configuration
-// that uses the file is gone.
+// Destruct closes the store for good; the pool calls it when the last
+// configuration that uses the file is gone. Requests that still run keep the
+// closed store and its last view: if they opened the file again, nobody would
+// ever close it, and no later configuration could have it.
 func (h *storeHandle) Destruct() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := h.open.Swap(nil)
+	h.closed = true
+	s := h.open.Load()
 	if s == nil {
 		return nil
 	}
-	h.learned.Swap(nil).close()
+	h.learned.Load().close()
 	return s.Close()
 }

@@ -3,7 +3,6 @@ package caddymodule
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"time"
@@ -65,8 +64,8 @@ func (rt *Route) ServeHTTP(_ http.ResponseWriter, r *http.Request, _ caddyhttp.H
 		return err
 	}
 	hub, err := rt.app.tunnel.val.get()
-	if err != nil {
-		return fmt.Errorf("finding the tunnel: %w", err)
+	if err != nil { // this configuration is just starting, or gone
+		return dialect.Offline(ex.Deployment)
 	}
 	deadline := time.Now().Add(time.Duration(rt.ConnectWait))
 	for {

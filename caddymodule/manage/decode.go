@@ -20,6 +20,7 @@ type field struct {
 	name     string
 	to       *string
 	required bool
+	filled   bool // may be left out, but not be empty
 }
 
 // decodeBody reads a JSON object of strings into fields, strictly: a member
@@ -94,6 +95,9 @@ func decodeString(dec *json.Decoder, f *field) error {
 	}
 	if err := json.Unmarshal(raw, f.to); err != nil {
 		return invalidJSON(dec, err)
+	}
+	if f.filled && *f.to == "" {
+		return badRequest("field %q is empty; leave it out for its default", f.name)
 	}
 	return nil
 }

@@ -111,7 +111,7 @@ func (s *Service) postKey(w http.ResponseWriter, r *http.Request) (int, any, err
 	var c CreateKey
 	err := decodeBody(w, r,
 		field{name: "name", to: &c.Name, required: true},
-		field{name: "scope", to: &c.Scope},
+		field{name: "scope", to: &c.Scope, filled: true},
 		field{name: "account", to: &c.Account},
 	)
 	if err != nil {

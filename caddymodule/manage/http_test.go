@@ -44,6 +44,7 @@ var errorTests = []struct {
 	{"too large", "POST", key, `{"name":"` + strings.Repeat("x", 65<<10) + `"}`, 413, "larger than 65536 bytes"},
 
 	{"key without a name", "POST", key, `{}`, 400, `"name" is required`},
+	{"key with an empty scope", "POST", key, `{"name":"x","scope":""}`, 400, `"scope" is empty`},
 	{"key with an empty scope part", "POST", key, `{"name":"x","scope":"a,,b"}`, 400, ""},
 	{"key in an unknown account", "POST", key, `{"name":"x","account":"none"}`, 404, `no account "none"`},
 	{"revoke an unknown key", "DELETE", "/keys/key_none", "", 404, "key_none"},

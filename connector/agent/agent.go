@@ -10,6 +10,8 @@
 //	dial.go                            a QUIC connection to the gateway
 //	session.go                         one tunnel: hello, heartbeat, requests, drain
 //	proxy.go, headers.go, payload.go   a request on its way to an upstream
+//	upstream.go, answer.go             the client that speaks to it, HTTP/1.1 with or without TLS
+//	connection.go, silent_*.go         its connections, and the idle ones among them
 //	keyfile.go                         an upstream's own key
 package agent
 

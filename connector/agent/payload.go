@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"math/bits"
@@ -16,13 +15,10 @@ const maxBody = 64 << 20
 // errTooLarge says that a request body is over maxBody.
 var errTooLarge = errors.New("the request body is larger than 64 MiB")
 
-// errBodyClosed is what a reader gets that goes on after its Close.
-var errBodyClosed = errors.New("reading a closed request body")
-
-// Request bodies are held in memory before the upstream sees the first byte:
-// a transport that still reads a body when the answer begins would otherwise
-// lose it and, with it, the upstream connection. Buffers of 4 KiB to 4 MiB,
-// each four times the one before, are reused; larger ones are rare.
+// Request bodies are held in memory before the upstream sees the first byte: a
+// request that meets a connection just as the upstream closes it can then be
+// sent again. Buffers of 4 KiB to 4 MiB, each four times the one before, are
+// reused; larger ones are rare.
 const (
 	smallestClass = 12 // 4 KiB
 	classes       = 6
@@ -69,16 +65,11 @@ func (b *buffers) put(data *[]byte) {
 	b.pools[c].Put(data)
 }
 
-// small is up to which size a body is left to the garbage collector, in bytes.
-// net/http sends a body of a plain bytes.Reader with the header in one write,
-// and any other in a write of its own, which costs more than the buffer.
-const small = 64 << 10
-
-// payload is a request body in memory. Its buffer goes back when the handler
-// and every reader that it gave out are done: net/http may read and close a
-// body after RoundTrip has returned.
+// payload is a request body in memory. Its buffer goes back when all who hold it
+// are done: a large body may still be on its way when the handler is not
+// interested any more.
 type payload struct {
-	pool *buffers // nil: the buffer is not for reuse
+	pool *buffers
 	data *[]byte
 	refs atomic.Int32
 }
@@ -90,18 +81,12 @@ func readPayload(pool *buffers, body io.Reader, length int64) (*payload, error) 
 		return nil, errTooLarge
 	}
 	// One byte more than announced lets the end be seen without growing.
-	p := &payload{}
-	if size := int(length) + 1; length >= 0 && length <= small {
-		data := make([]byte, 0, size)
-		p.data = &data
-	} else {
-		p.pool, p.data = pool, pool.get(max(size, 1))
-	}
+	p := &payload{pool: pool, data: pool.get(int(max(length, 0)) + 1)}
 	p.refs.Store(1)
 	for {
 		data := *p.data
 		if len(data) == cap(data) {
-			p.grow(pool)
+			p.grow()
 			continue
 		}
 		n, err := body.Read(data[len(data):cap(data)])
@@ -121,67 +106,21 @@ func readPayload(pool *buffers, body io.Reader, length int64) (*payload, error) 
 }
 
 // grow moves the data into the next larger buffer.
-func (p *payload) grow(pool *buffers) {
-	larger := pool.get(min(4*cap(*p.data), maxBody+1))
+func (p *payload) grow() {
+	larger := p.pool.get(min(4*cap(*p.data), maxBody+1))
 	*larger = append(*larger, *p.data...)
-	p.recycle()
-	p.pool, p.data = pool, larger
+	p.pool.put(p.data)
+	p.data = larger
 }
 
-// open returns a new reader of the whole body.
-func (p *payload) open() io.ReadCloser {
-	if p.pool == nil {
-		return io.NopCloser(bytes.NewReader(*p.data))
-	}
-	p.refs.Add(1)
-	return &payloadReader{payload: p, rest: *p.data}
-}
+// retain adds a reference, for a goroutine that may outlive the handler.
+func (p *payload) retain() { p.refs.Add(1) }
 
 // release gives up one reference.
 func (p *payload) release() {
 	if p.refs.Add(-1) == 0 {
-		p.recycle()
-	}
-}
-
-// recycle gives the buffer back, if it is for reuse.
-func (p *payload) recycle() {
-	if p.pool != nil {
 		p.pool.put(p.data)
 	}
-}
-
-// payloadReader reads a payload. Close may come from another goroutine than
-// Read, and wins: after it the buffer may belong to another request.
-type payloadReader struct {
-	mu      sync.Mutex
-	payload *payload // nil once closed
-	rest    []byte
-}
-
-func (r *payloadReader) Read(b []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.payload == nil {
-		return 0, errBodyClosed
-	}
-	if len(r.rest) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(b, r.rest)
-	r.rest = r.rest[n:]
-	return n, nil
-}
-
-func (r *payloadReader) Close() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.payload != nil {
-		p := r.payload
-		r.payload, r.rest = nil, nil
-		p.release()
-	}
-	return nil
 }
 
 // readUpTo fills b from r and accepts an end before it is full.

@@ -4,57 +4,16 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
-	"net/http/httptrace"
-	"net/url"
 	"path"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/postern-dev/postern/connector/link"
 )
 
-const (
-	dialTimeout = 10 * time.Second
-	// upstreamIdle is below the 5 s after which the common model servers close
-	// an idle connection, so that a request rarely meets one that is closing.
-	upstreamIdle = 4 * time.Second
-	// staleWithin is how soon a connection that was closed while idle fails.
-	// What fails later was at work on the request: it is not sent again.
-	staleWithin = time.Second
-	// chunkBytes is one read of the upstream's answer, and one write to the
-	// tunnel.
-	chunkBytes = 32 << 10
-	// maxAnswerHeader bounds the header of an upstream's answer.
-	maxAnswerHeader = 256 << 10
-)
-
-// upstream is one model server that the proxy may speak to.
-type upstream struct {
-	name      string
-	base      *url.URL // ends in /v1
-	key       *keyFile // nil: it asks for none
-	transport *http.Transport
-}
-
-// newUpstream has a transport of its own, so that dropping the idle connections
-// of one upstream leaves the others alone.
-func newUpstream(name string, base *url.URL, key *keyFile) *upstream {
-	return &upstream{name: name, base: base, key: key, transport: &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext,
-		TLSHandshakeTimeout: dialTimeout,
-		// Answers pass as they are; and a model may think for an hour before
-		// its first header, so there is no ResponseHeaderTimeout.
-		DisableCompression:     true,
-		MaxIdleConnsPerHost:    256,
-		IdleConnTimeout:        upstreamIdle,
-		MaxResponseHeaderBytes: maxAnswerHeader,
-		WriteBufferSize:        chunkBytes,
-		ReadBufferSize:         chunkBytes,
-	}}
-}
+// chunkBytes is one read of the upstream's answer, and one write to the tunnel;
+// also the most that is sent to the upstream in one write.
+const chunkBytes = 32 << 10
 
 // proxy hands requests from the tunnel to upstreams. Its ServeHTTP is all that
 // a transport of the tunnel needs.
@@ -62,21 +21,16 @@ type proxy struct {
 	upstreams map[string]*upstream
 	logger    *slog.Logger
 	bodies    buffers
-	chunks    sync.Pool // of *[]byte, chunkBytes long
 }
 
 func newProxy(upstreams map[string]*upstream, logger *slog.Logger) *proxy {
-	return &proxy{
-		upstreams: upstreams,
-		logger:    logger,
-		chunks:    sync.Pool{New: func() any { b := make([]byte, chunkBytes); return &b }},
-	}
+	return &proxy{upstreams: upstreams, logger: logger}
 }
 
 // close drops idle connections to the upstreams.
 func (p *proxy) close() {
 	for _, u := range p.upstreams {
-		u.transport.CloseIdleConnections()
+		u.idle.drop()
 	}
 }
 
@@ -109,7 +63,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		abort(w, code)
 		return
 	}
-	defer answer.Body.Close()
+	defer answer.finish()
 	p.relay(w, r, u, answer)
 }
 
@@ -139,87 +93,32 @@ func allowed(r *http.Request) bool {
 
 // send makes the request of the upstream. Without an answer it returns the code
 // that says why.
-func (p *proxy) send(u *upstream, r *http.Request, body *payload) (*http.Response, link.Code) {
+func (p *proxy) send(u *upstream, r *http.Request, body *payload) (*answer, link.Code) {
 	u.readdress(r)
-	for again := false; ; again = true {
-		t := &attempt{}
-		t.trace.GotConn = t.gotConn
-		try := r.WithContext(httptrace.WithClientTrace(r.Context(), &t.trace))
-		if len(*body.data) > 0 {
-			try.ContentLength = int64(len(*body.data))
-			try.Body = body.open()
-			try.GetBody = func() (io.ReadCloser, error) { return body.open(), nil }
-		}
-		answer, err := u.transport.RoundTrip(try)
-		switch {
-		case err == nil && answer.StatusCode != http.StatusSwitchingProtocols:
-			return answer, 0
-		case err == nil:
-			answer.Body.Close()
-			return nil, link.CodeUpstreamReset
-		case r.Context().Err() != nil:
-			return nil, link.CodeCancelled
-		case t.stale() && !again:
-			// The upstream closed an idle connection just when the request went
-			// out; net/http repeats only what it knows was never sent. The other
-			// idle connections are as old, so the second try gets a new one.
-			u.transport.CloseIdleConnections()
-			continue
-		case t.at.IsZero():
-			p.logger.Warn("upstream is down", "upstream", u.name, "error", err)
-			return nil, link.CodeUpstreamDown
-		default:
-			p.logger.Warn("upstream broke off before its answer", "upstream", u.name, "error", err)
-			return nil, link.CodeUpstreamReset
-		}
+	answer, err := u.roundTrip(r, body)
+	switch {
+	case err == nil:
+		return answer, 0
+	case r.Context().Err() != nil:
+		return nil, link.CodeCancelled
+	case errors.Is(err, errNotConnected):
+		p.logger.Warn("upstream is down", "upstream", u.name, "error", err)
+		return nil, link.CodeUpstreamDown
+	default:
+		p.logger.Warn("upstream broke off before its answer", "upstream", u.name, "error", err)
+		return nil, link.CodeUpstreamReset
 	}
-}
-
-// readdress turns the tunnel's request into one for the upstream, in place:
-// nobody else needs it any more.
-func (u *upstream) readdress(r *http.Request) {
-	authorization := ""
-	if u.key != nil {
-		authorization = u.key.authorization()
-	}
-	cleanRequest(r.Header, authorization)
-	r.URL.Scheme, r.URL.Host = u.base.Scheme, u.base.Host
-	if u.base.Path != "/v1" {
-		r.URL.Path = strings.TrimSuffix(u.base.Path, "/v1") + r.URL.Path
-	}
-	r.Host = u.base.Host
-	r.RequestURI = ""
-	r.Close = false
-	r.TransferEncoding, r.Trailer = nil, nil
-	r.Body, r.GetBody, r.ContentLength = nil, nil, 0
-}
-
-// attempt watches one try of a request.
-type attempt struct {
-	trace  httptrace.ClientTrace
-	at     time.Time // when it had a connection; zero: it never had one
-	reused bool
-}
-
-func (t *attempt) gotConn(info httptrace.GotConnInfo) {
-	t.at, t.reused = time.Now(), info.Reused
-}
-
-// stale tells whether a failure looks like that of a connection that the
-// upstream had closed while it was idle.
-func (t *attempt) stale() bool {
-	return t.reused && time.Since(t.at) < staleWithin
 }
 
 // relay copies the answer, one write for each read: an event of a stream leaves
 // as soon as it comes.
-func (p *proxy) relay(w http.ResponseWriter, r *http.Request, u *upstream, answer *http.Response) {
-	copyAnswer(w.Header(), answer.Header)
-	w.WriteHeader(answer.StatusCode)
-	chunk := p.chunks.Get().(*[]byte)
-	defer p.chunks.Put(chunk)
+func (p *proxy) relay(w http.ResponseWriter, r *http.Request, u *upstream, answer *answer) {
+	copyAnswer(w.Header(), answer.header)
+	w.WriteHeader(answer.status)
+	chunk := u.chunks.Get().(*[]byte)
+	defer u.chunks.Put(chunk)
 	for {
-		n, err := answer.Body.Read(*chunk)
+		n, err := answer.Read(*chunk)
 		if n > 0 {
 			if _, err := w.Write((*chunk)[:n]); err != nil {
 				abort(w, link.CodeCancelled) // the tunnel broke, or the client left

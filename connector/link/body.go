@@ -6,13 +6,16 @@ import "io"
 type content struct {
 	in      *reader
 	chunked bool
+	goesOn  bool  // the stream goes on after the message
+	toEnd   bool  // the body is all that comes, and left has no meaning
 	started bool  // a chunk has begun
 	left    int64 // bytes of the body, or of the chunk
 }
 
 // read reads the next bytes of the body. It asks the stream once at most, and
 // not at all when it has bytes to return: an event passes as soon as it is
-// there. io.EOF is the end of the message, and nothing else is.
+// there. io.EOF is the end of the message, and nothing else is; it may come
+// together with the last bytes.
 func (c *content) read(p []byte) (n int, err error) {
 	for n < len(p) {
 		if c.left == 0 {
@@ -30,7 +33,7 @@ func (c *content) read(p []byte) (n int, err error) {
 		m, err := c.in.read(p[n:min(int64(len(p)), int64(n)+c.left)])
 		c.left -= int64(m)
 		n += m
-		if err == io.EOF {
+		if err == io.EOF && !c.toEnd {
 			err = io.ErrUnexpectedEOF
 		}
 		if err != nil {
@@ -43,10 +46,10 @@ func (c *content) read(p []byte) (n int, err error) {
 // ahead tells whether next will not have to wait for the stream.
 func (c *content) ahead() bool {
 	if !c.chunked {
-		return c.in.err != nil
+		return c.goesOn || c.in.err != nil
 	}
-	size, used, err := parseChunk(c.in.buffered(), "\r\n")
-	return err != nil || used > 0 && (size > 0 || c.in.err != nil)
+	size, used, err := parseChunk(c.in.buffered(), "\r\n", c.in.extras)
+	return err != nil || used > 0 && (size > 0 || c.goesOn || c.in.err != nil)
 }
 
 // next goes on to the next chunk, or finds the end of the message: io.EOF.
@@ -60,6 +63,9 @@ func (c *content) next() error {
 			c.started, c.left = true, size
 			return err
 		}
+	}
+	if c.goesOn {
+		return io.EOF
 	}
 	if err := c.in.end(); err != nil {
 		return err

@@ -61,4 +61,10 @@
 // Either side gives up with a stream reset that carries a [Code]. The end of a
 // stream alone never ends a message: a body has a Content-Length or is chunked,
 // and one that ends early is an error for whoever reads it.
+//
+// # Upstreams
+//
+// A connector speaks to its upstreams with the same codec: [AppendRequest] and
+// [AnswerReader] are what differs on a connection that carries one request after
+// the other, and where the server is not ours.
 package link

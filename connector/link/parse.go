@@ -156,11 +156,16 @@ func parseTarget(target string) (*url.URL, error) {
 }
 
 // parseResponse parses a response's head into r, from the status line to the
-// empty line. It returns false for an informational response, which is followed
+// empty line; old tells whether it may be one of HTTP/1.0. It returns false for an informational response, which is followed
 // by another one.
-func parseResponse(text string, r *http.Response) (head, bool, error) {
+func parseResponse(text string, r *http.Response, old bool) (head, bool, error) {
 	line, rest, _ := strings.Cut(text, "\r\n")
+	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1
 	status, ok := strings.CutPrefix(line, "HTTP/1.1 ")
+	if !ok && old {
+		r.Proto, r.ProtoMinor = "HTTP/1.0", 0
+		status, ok = strings.CutPrefix(line, "HTTP/1.0 ")
+	}
 	if !ok || len(status) < 3 || len(status) > 3 && status[3] != ' ' || !isFieldValue(status) {
 		return head{}, false, malformed("status line")
 	}
@@ -173,7 +178,6 @@ func parseResponse(text string, r *http.Response) (head, bool, error) {
 		return head{}, false, err
 	}
 	r.Status, r.StatusCode = status, int(code)
-	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1
 	r.Header = h.header
 	return h, code >= 200, nil
 }

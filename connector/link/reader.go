@@ -9,9 +9,11 @@ import (
 // maxChunkLine bounds "size CRLF" of a chunk.
 const maxChunkLine = 18
 
-// reader reads one message from a stream, through a pooled buffer.
+// reader reads messages from a stream, through a pooled buffer.
 type reader struct {
 	stream io.Reader
+	large  bool    // whether the buffer is a large one
+	extras bool    // whether chunk extensions and trailers are read, and dropped
 	pooled *buffer // nil before the first use, and after release
 	buf    []byte
 	r, w   int   // buf[r:w] is yet to be used
@@ -28,7 +30,11 @@ func (b *reader) fill() error {
 		return b.err
 	}
 	if b.pooled == nil {
-		b.pooled = getBuffer(smallBuffer)
+		size := smallBuffer
+		if b.large {
+			size = largeBuffer
+		}
+		b.pooled = getBuffer(size)
 		b.buf = b.pooled.array
 	}
 	// What little is left, mostly the end of a chunk, moves to the front: an
@@ -45,17 +51,23 @@ func (b *reader) fill() error {
 	return err
 }
 
-// release gives the buffer back.
-func (b *reader) release() {
+// rest gives the buffer back until there is something to read again.
+func (b *reader) rest() {
 	b.pooled.put()
 	b.pooled, b.buf, b.r, b.w = nil, nil, 0, 0
+}
+
+// release gives the buffer back for good.
+func (b *reader) release() {
+	b.rest()
 	if b.err == nil {
 		b.err = io.ErrClosedPipe
 	}
 }
 
-// head reads up to and including the first empty line.
-func (b *reader) head() (string, error) {
+// head reads up to and including the first empty line, at most about limit
+// bytes.
+func (b *reader) head(limit int) (string, error) {
 	searched := 0
 	for {
 		// The end may straddle what was there before and what came after.
@@ -68,8 +80,8 @@ func (b *reader) head() (string, error) {
 		}
 		searched = len(b.buffered())
 		if searched == len(b.buf) && searched > 0 {
-			if searched >= maxHead {
-				return "", malformed(fmt.Sprintf("the head is over %d bytes", maxHead))
+			if searched >= limit {
+				return "", malformed(fmt.Sprintf("the head is over %d bytes", limit))
 			}
 			b.grow()
 		}
@@ -109,14 +121,15 @@ func (b *reader) read(p []byte) (int, error) {
 
 // chunk reads the size line of the next chunk, with the end of the one before
 // it, and after the last chunk also the empty line that stands for the trailer.
-// Only sizes as RFC 9112 §7.1 has them are read, without extensions.
+// Only sizes as RFC 9112 §7.1 has them are read, without extensions unless
+// extras is set.
 func (b *reader) chunk(first bool) (int64, error) {
 	prefix := ""
 	if !first {
 		prefix = "\r\n"
 	}
 	for {
-		size, used, err := parseChunk(b.buffered(), prefix)
+		size, used, err := parseChunk(b.buffered(), prefix, b.extras)
 		if err != nil {
 			return 0, err
 		}
@@ -132,7 +145,7 @@ func (b *reader) chunk(first bool) (int64, error) {
 
 // parseChunk parses prefix and a chunk's size line at the beginning of data. It
 // returns how many bytes that were: 0 if data ends too early to tell.
-func parseChunk(data []byte, prefix string) (size int64, used int, err error) {
+func parseChunk(data []byte, prefix string, extras bool) (size int64, used int, err error) {
 	n := min(len(data), len(prefix))
 	if string(data[:n]) != prefix[:n] {
 		return 0, 0, malformed("a chunk does not end in CRLF")
@@ -141,7 +154,14 @@ func parseChunk(data []byte, prefix string) (size int64, used int, err error) {
 	used = n
 	for i, c := range data {
 		if c == '\r' && i > 0 {
-			return endOfLine(data[i:], size, used+i)
+			return endOfLine(data[i:], size, used+i, extras)
+		}
+		if extras && i > 0 && (c == ';' || c == ' ' || c == '\t') {
+			n, err := extension(data[i:])
+			if n == 0 {
+				return 0, 0, err
+			}
+			return endOfLine(data[i+n:], size, used+i+n, extras)
 		}
 		digit, ok := hexDigit(c)
 		if !ok || i >= maxChunkLine-2 || size > 1<<58 {
@@ -154,13 +174,20 @@ func parseChunk(data []byte, prefix string) (size int64, used int, err error) {
 
 // endOfLine expects the CRLF after a chunk's size, and for the last chunk one
 // more.
-func endOfLine(data []byte, size int64, used int) (int64, int, error) {
+func endOfLine(data []byte, size int64, used int, extras bool) (int64, int, error) {
 	end := "\r\n"
 	if size == 0 {
 		end = "\r\n\r\n"
 	}
 	n := min(len(data), len(end))
 	if string(data[:n]) != end[:n] {
+		if extras && size == 0 && n > 2 && string(data[:2]) == end[:2] {
+			n, err := trailer(data[2:])
+			if n == 0 {
+				return 0, 0, err
+			}
+			return 0, used + 2 + n, nil
+		}
 		return 0, 0, malformed("a chunk's size line is not just a size, or there is a trailer")
 	}
 	if n < len(end) {

@@ -222,6 +222,12 @@ func appendRequest(b []byte, r *http.Request, size int64) ([]byte, error) {
 	if err := CheckUpstream(host); err != nil {
 		return nil, fmt.Errorf("sending a request: %w", err)
 	}
+	return appendHead(b, r, host, size, private)
+}
+
+// appendHead appends the head of a request to host, with the fields for which
+// skip is false.
+func appendHead(b []byte, r *http.Request, host string, size int64, skip func(name string) bool) ([]byte, error) {
 	method, path, query := r.Method, r.URL.EscapedPath(), r.URL.RawQuery
 	if method == "" {
 		method = http.MethodGet
@@ -244,7 +250,7 @@ func appendRequest(b []byte, r *http.Request, size int64) ([]byte, error) {
 		b = strconv.AppendInt(b, size, 10)
 		b = append(b, "\r\n"...)
 	}
-	b, err := appendFields(b, r.Header, false, private)
+	b, err := appendFields(b, r.Header, false, skip)
 	if err != nil {
 		return nil, err
 	}
@@ -254,11 +260,11 @@ func appendRequest(b []byte, r *http.Request, size int64) ([]byte, error) {
 // receive reads the head of the answer.
 func (x *exchange) receive() error {
 	for range maxInformational {
-		text, err := x.in.head()
+		text, err := x.in.head(maxHead)
 		if err != nil {
 			return err
 		}
-		h, final, err := parseResponse(text, &x.answer)
+		h, final, err := parseResponse(text, &x.answer, false)
 		if err != nil {
 			return err
 		}

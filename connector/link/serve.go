@@ -23,7 +23,7 @@ import (
 func Serve(s Stream, h http.Handler) error {
 	x := &serving{stream: s}
 	x.in.stream = s
-	text, err := x.in.head()
+	text, err := x.in.head(maxHead)
 	if err == nil {
 		err = x.begin(text)
 	}

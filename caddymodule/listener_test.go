@@ -1,0 +1,50 @@
+package caddymodule
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// A listener outlives configurations, and with it the identity that connectors
+// know: a configuration with another store must not make tokens for it.
+func TestListenerKeepsItsIdentity(t *testing.T) {
+	ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})
+	defer cancel()
+	listen, err := caddy.ParseNetworkAddress("udp/127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	app := func() *App { return &App{ctx: ctx, logger: slog.New(slog.DiscardHandler), listen: listen} }
+	open := func(name string) *store.Store {
+		handle := &storeHandle{path: filepath.Join(t.TempDir(), name)}
+		st, err := handle.get()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = handle.Destruct() })
+		return st
+	}
+	first, second := open("first.db"), open("second.db")
+	handle := newTunnelHandle()
+	t.Cleanup(func() { _ = handle.Destruct() })
+
+	if err := handle.start(app(), first); err != nil {
+		t.Fatal(err)
+	}
+	if err := handle.start(app(), second); !errors.Is(err, errOtherStorage) {
+		t.Errorf("another store: %v, want errOtherStorage", err)
+	}
+	if err := handle.start(app(), first); err != nil {
+		t.Errorf("the same store again: %v", err)
+	}
+	if n := len(handle.owners); n != 2 {
+		t.Errorf("%d configurations own the listener, want 2", n)
+	}
+}

@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// uploadGrace is how long the answer to a large body waits for the upload to
+// notice that it is through: the upstream can answer before the writer has woken
+// up. An answer that is still earlier costs the connection.
+const uploadGrace = 5 * time.Millisecond
+
+// answer is the exchange of one request, from its first byte to the end of what
+// the upstream answers.
+type answer struct {
+	upstream *upstream
+	conn     *connection // nil after finish
+	unwatch  func() bool // stops the watch on the request's context
+	uploaded chan bool   // whether a large body was sent; nil: there is none
+	unsent   bool        // the request did not go out in full, or not in time
+
+	status int
+	header http.Header
+	err    error // what Read returns after finish
+}
+
+// send writes the request. A small one goes out in one write; the body of a
+// large one is sent by another goroutine, since the upstream may answer before
+// it has read it all.
+func (a *answer) send(r *http.Request, body *payload) error {
+	chunk := a.upstream.chunks.Get().(*[]byte)
+	data := *body.data
+	head, err := link.AppendRequest((*chunk)[:0], r, int64(len(data)), notForUpstream)
+	if err != nil {
+		a.upstream.chunks.Put(chunk)
+		return err
+	}
+	if len(head)+len(data) > len(*chunk) {
+		a.uploaded = make(chan bool, 1)
+		body.retain()
+		go a.upload(a.conn, a.uploaded, head, chunk, body)
+		return nil
+	}
+	_, err = a.conn.Write(append(head, data...))
+	a.upstream.chunks.Put(chunk)
+	// The upstream may have closed its ear but not its mouth: reading tells.
+	a.unsent = err != nil
+	return nil
+}
+
+// upload writes a large request. It ends soon after the connection is closed.
+func (a *answer) upload(c *connection, uploaded chan<- bool, head []byte, chunk *[]byte, body *payload) {
+	pieces := net.Buffers{head, *body.data}
+	_, err := pieces.WriteTo(c.Conn) // one system call, if it is not TLS
+	a.upstream.chunks.Put(chunk)
+	body.release()
+	uploaded <- err == nil
+}
+
+// settle finds out, when the answer begins, whether the request is all sent.
+func (a *answer) settle() {
+	if a.uploaded == nil {
+		return
+	}
+	select {
+	case sent := <-a.uploaded:
+		a.unsent = !sent
+		return
+	default:
+	}
+	grace := time.NewTimer(uploadGrace)
+	defer grace.Stop()
+	select {
+	case sent := <-a.uploaded:
+		a.unsent = !sent
+	case <-grace.C:
+		a.unsent = true
+	}
+}
+
+// Read reads the body of the answer: what is there. io.EOF is the end of a
+// complete answer, and may come with its last bytes; the connection is free for
+// the next request then.
+func (a *answer) Read(b []byte) (int, error) {
+	if a.conn == nil {
+		return 0, a.err
+	}
+	n, err := a.conn.in.Read(b)
+	if err != nil {
+		a.err = err
+		a.finish()
+	}
+	return n, err
+}
+
+// finish gives the connection back if it can be used again, and closes it
+// otherwise. It may be called twice.
+func (a *answer) finish() {
+	c := a.conn
+	if c == nil {
+		return
+	}
+	a.conn = nil
+	live := a.unwatch()
+	reusable := live && !a.unsent && c.in.Reusable()
+	c.in.Release()
+	if reusable {
+		a.upstream.idle.put(c)
+	} else {
+		c.shut()
+	}
+}

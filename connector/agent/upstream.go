@@ -1,0 +1,172 @@
+package agent
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	dialTimeout = 10 * time.Second
+	// keepAlive is how often a silent connection is probed: a model may think
+	// for an hour before its first header, and nothing else bounds the wait.
+	keepAlive = 15 * time.Second
+	// staleWithin is how soon a connection that was closed while idle fails.
+	// What fails later was at work on the request: it is not sent again.
+	staleWithin = time.Second
+)
+
+// errNotConnected says that no connection to the upstream could be had.
+var errNotConnected = errors.New("connecting")
+
+// upstream is one model server that the proxy may speak to. Its idle
+// connections are its own, so that dropping them leaves other upstreams alone.
+type upstream struct {
+	name    string
+	prefix  string   // of the path, before /v1
+	key     *keyFile // nil: it asks for none
+	host    string   // Host of requests
+	address string   // host:port to dial
+	tls     *tls.Config
+	idle    idleConns
+	chunks  *sync.Pool // of *[]byte, chunkBytes long
+}
+
+// newUpstream returns the upstream at base, a URL that ends in /v1.
+func newUpstream(name string, base *url.URL, key *keyFile) *upstream {
+	u := &upstream{
+		name:   name,
+		prefix: strings.TrimSuffix(base.Path, "/v1"),
+		key:    key,
+		host:   wireHost(base.Host),
+		chunks: &sync.Pool{New: func() any { b := make([]byte, chunkBytes); return &b }},
+	}
+	port := base.Port()
+	if port == "" {
+		port = "80"
+	}
+	onWire := (&url.URL{Host: u.host}).Hostname()
+	if base.Scheme == "https" {
+		if base.Port() == "" {
+			port = "443"
+		}
+		u.tls = &tls.Config{ServerName: onWire, NextProtos: []string{"http/1.1"}}
+	}
+	name = base.Hostname()
+	if !strings.Contains(name, "%") { // not an IPv6 address with its zone
+		name = onWire
+	}
+	u.address = net.JoinHostPort(name, port)
+	return u
+}
+
+// wireHost spells a host as requests do, with net/http's help: letters outside
+// ASCII are encoded, and the zone of an IPv6 address is left out. What cannot
+// be encoded stays as it is.
+func wireHost(host string) string {
+	var b bytes.Buffer
+	plain := &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/"}, Host: host}
+	if err := plain.Write(&b); err != nil {
+		return host
+	}
+	r, err := http.ReadRequest(bufio.NewReader(&b))
+	if err != nil {
+		return host
+	}
+	return r.Host
+}
+
+// readdress turns the tunnel's request into one for the upstream, in place:
+// nobody else needs it any more.
+func (u *upstream) readdress(r *http.Request) {
+	authorization := ""
+	if u.key != nil {
+		authorization = u.key.authorization()
+	}
+	addressHeader(r.Header, authorization)
+	r.Host = u.host
+	r.URL.Path = u.prefix + r.URL.Path
+}
+
+// roundTrip sends a request that readdress has prepared and waits for the head
+// of the answer. The error wraps errNotConnected if the upstream cannot have
+// seen the request.
+func (u *upstream) roundTrip(r *http.Request, body *payload) (*answer, error) {
+	c := u.idle.take()
+	for {
+		var start time.Time
+		reused := c != nil
+		if reused {
+			start = time.Now()
+		} else {
+			var err error
+			if c, err = u.dial(r.Context()); err != nil {
+				return nil, fmt.Errorf("%w: %w", errNotConnected, err)
+			}
+		}
+		a, err := u.try(c, r, body)
+		if err == nil {
+			return a, nil
+		}
+		// The upstream may have closed an idle connection just when the request
+		// went out. The other idle ones are as old: the second try dials.
+		stale := reused && !c.in.Begun() && time.Since(start) < staleWithin
+		c.in.Release()
+		if !stale || r.Context().Err() != nil {
+			return nil, err
+		}
+		u.idle.drop()
+		c = nil
+	}
+}
+
+// try sends the request on c and waits for the head of the answer. After an
+// error c is closed.
+func (u *upstream) try(c *connection, r *http.Request, body *payload) (*answer, error) {
+	a := &answer{upstream: u, conn: c, unwatch: context.AfterFunc(r.Context(), c.shut)}
+	err := a.send(r, body)
+	if err == nil {
+		a.status, a.header, err = c.in.Next(r.Method)
+	}
+	if err != nil {
+		a.unwatch()
+		c.shut()
+		return nil, err
+	}
+	a.settle()
+	if c.in.Ended() {
+		a.err = io.EOF
+		a.finish()
+	}
+	return a, nil
+}
+
+// dial opens a connection.
+func (u *upstream) dial(ctx context.Context) (*connection, error) {
+	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}
+	raw, err := dialer.DialContext(ctx, "tcp", u.address)
+	if err != nil {
+		return nil, err
+	}
+	if u.tls == nil {
+		return newConnection(raw, raw), nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	secure := tls.Client(raw, u.tls)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		raw.Close()
+		return nil, err
+	}
+	return newConnection(secure, raw), nil
+}
