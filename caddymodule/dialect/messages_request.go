@@ -212,6 +212,7 @@ func (c *messagesCall) readMessages(fields map[string][]byte) *Error {
 	if !any {
 		return at("messages", "at least one message is required")
 	}
+	c.talk.ensureMessage()
 	return nil
 }
 

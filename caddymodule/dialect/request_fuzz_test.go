@@ -1,0 +1,201 @@
+package dialect
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+)
+
+// checkDecoded checks what must hold for any body: it is refused as the
+// client's fault, or goes up as a chat request that model servers can read.
+func checkDecoded(t *testing.T, op Operation, body []byte) {
+	env := keptEnv(NewKeptResponses(func() time.Time { return time.Unix(1700000000, 0) }), "acme")
+	c, fault := Decode(op, body, env)
+	if fault != nil {
+		if status := fault.HTTPStatus(op.Dialect); status < 400 || status > 499 || fault.Message == "" {
+			t.Fatalf("%d %s", status, fault.Message)
+		}
+		return
+	}
+	if c.PublicModel() == "" {
+		t.Fatal("no model")
+	}
+	up, err := io.ReadAll(c.Body("up"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := io.ReadAll(c.WholeBody("up"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, _ := io.ReadAll(c.Body("up")); !bytes.Equal(again, up) {
+		t.Fatal("the body is not the same again")
+	}
+	checkChatRequest(t, up, c.Streamed())
+	checkChatRequest(t, whole, false)
+	if c.Streamed() {
+		translate(c.NewStream(), contentChunk("a")+finishChunk("stop")+upstreamDone, nil)
+	}
+	told, _, fault := c.Answer([]byte(wholeBody(`"content":"a"`, `"stop"`, "")))
+	if fault != nil {
+		t.Fatal(fault.Message)
+	}
+	if !json.Valid(told) {
+		t.Fatalf("the answer is no JSON: %s", told)
+	}
+	_ = c.Prompt()
+}
+
+// chatMessage is a message of a chat request.
+type chatMessage struct {
+	Role    string
+	Content any
+	Calls   []struct {
+		ID, Type string
+		Function struct{ Name, Arguments *string }
+	} `json:"tool_calls"`
+	Result string `json:"tool_call_id"`
+}
+
+// checkChatRequest checks the rules that hold for all that goes up.
+func checkChatRequest(t *testing.T, body []byte, stream bool) {
+	t.Helper()
+	var r struct {
+		Model    string
+		Stream   bool
+		Options  map[string]bool `json:"stream_options"`
+		Messages []chatMessage
+		Tools    []struct {
+			Type     string
+			Function struct {
+				Name       string
+				Parameters map[string]any
+			}
+		}
+		ToolChoice *string `json:"tool_choice"`
+		Parallel   *bool   `json:"parallel_tool_calls"`
+	}
+	if err := json.Unmarshal(body, &r); err != nil {
+		t.Fatalf("%v in %s", err, body)
+	}
+	if r.Model != "up" || len(r.Messages) == 0 {
+		t.Fatalf("model or messages: %s", body)
+	}
+	if r.Stream != stream || r.Options["include_usage"] != stream {
+		t.Fatalf("stream: %s", body)
+	}
+	if r.Tools == nil && (r.ToolChoice != nil || r.Parallel != nil) || r.Tools != nil && len(r.Tools) == 0 {
+		t.Fatalf("settings without tools: %s", body)
+	}
+	seen := map[string]bool{}
+	for _, tool := range r.Tools {
+		f := tool.Function
+		if tool.Type != "function" || f.Name == "" || seen[f.Name] || f.Parameters["type"] == nil && f.Parameters["properties"] == nil {
+			t.Fatalf("tool %q: %s", f.Name, body)
+		}
+		seen[f.Name] = true
+	}
+	checkMessageOrder(t, r.Messages, body)
+}
+
+// checkMessageOrder checks that there is one system message at most, in front,
+// and that results come right behind their calls and in their order.
+func checkMessageOrder(t *testing.T, messages []chatMessage, body []byte) {
+	t.Helper()
+	var open []string // calls that may have a result yet
+	for i, m := range messages {
+		switch m.Role {
+		case "system":
+			if i > 0 {
+				t.Fatalf("message %d: %s", i, body)
+			}
+		case "tool":
+			for len(open) > 0 && open[0] != m.Result {
+				open = open[1:]
+			}
+			if len(open) == 0 {
+				t.Fatalf("message %d is of no call: %s", i, body)
+			}
+			open = open[1:]
+			continue
+		case "user", "assistant":
+		default:
+			t.Fatalf("message %d: %s", i, body)
+		}
+		if m.Content == nil {
+			t.Fatalf("message %d has no content: %s", i, body)
+		}
+		open = nil
+		for _, call := range m.Calls {
+			if call.Type != "function" || call.Function.Name == nil || call.Function.Arguments == nil || !json.Valid([]byte(*call.Function.Arguments)) {
+				t.Fatalf("message %d, call %q: %s", i, call.ID, body)
+			}
+			open = append(open, call.ID)
+		}
+	}
+}
+
+// Histories that no client would tell go up in good order too.
+func TestAnyHistory(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 4))
+	for range 3000 {
+		var messages, items []string
+		for range 1 + r.IntN(6) {
+			messages = append(messages, blockCases[r.IntN(len(blockCases))].in)
+			items = append(items, itemCases[r.IntN(len(itemCases))].in)
+		}
+		for op, body := range map[Operation]string{
+			messagesOp:  `{"model":"m","max_tokens":9,"messages":[` + strings.Join(messages, ",") + `]}`,
+			responsesOp: `{"model":"m","input":[` + strings.Join(items, ",") + `]}`,
+		} {
+			if _, fault := Decode(op, []byte(body), testEnv()); fault != nil {
+				t.Fatalf("%s\n%s", fault.Message, body)
+			}
+			checkDecoded(t, op, []byte(body))
+		}
+	}
+}
+
+func FuzzMessagesRequest(f *testing.F) {
+	for _, c := range blockCases {
+		f.Add([]byte(`{"model":"m","max_tokens":9,"messages":[` + c.in + `]}`))
+	}
+	for _, c := range messagesFieldCases {
+		f.Add([]byte(`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"u"}],` + c.members + `}`))
+	}
+	for _, c := range messagesToolCases {
+		f.Add([]byte(`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"u"}],"tools":[` + c.tools + `]}`))
+	}
+	for _, c := range messagesFaults {
+		f.Add([]byte(c.body))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		checkDecoded(t, messagesOp, body)
+		if _, fault := Decode(countOp, body, testEnv()); fault != nil && fault.HTTPStatus(Messages) != 400 {
+			t.Fatal(fault.Message)
+		}
+	})
+}
+
+func FuzzResponsesRequest(f *testing.F) {
+	for _, c := range itemCases {
+		f.Add([]byte(`{"model":"m","input":[` + c.in + `]}`))
+	}
+	for _, c := range itemFaults {
+		f.Add([]byte(`{"model":"m","input":[` + c.in + `]}`))
+	}
+	for _, c := range responsesFieldCases {
+		f.Add([]byte(`{"model":"m","input":"u",` + c.members + `}`))
+	}
+	for _, c := range responsesToolCases {
+		f.Add([]byte(`{"model":"m","input":"u","tools":[` + c.tools + `]}`))
+	}
+	for _, c := range responsesFaults {
+		f.Add([]byte(c.body))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) { checkDecoded(t, responsesOp, body) })
+}
