@@ -1,0 +1,85 @@
+package dialect
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestAgentRequests decodes bodies shaped like those of Claude Code and Codex,
+// turn after turn of one conversation, and compares what goes up.
+func TestAgentRequests(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		op    Operation
+		turns int
+	}{
+		{"claude_code", messagesOp, 3},
+		{"codex", responsesOp, 3},
+	} {
+		before := ""
+		for turn := range c.turns {
+			name := c.name + "_" + string(rune('1'+turn))
+			up := upstreamBody(t, mustDecode(t, c.op, agentRequest(t, name), testEnv()))
+			checkChatRequest(t, []byte(up), true)
+			if !strings.HasPrefix(up, strings.TrimSuffix(before, "]}")) {
+				t.Errorf("%s does not extend the turn before", name)
+			}
+			before = up
+			for _, secret := range []string{"billing", "cch=", "account_uuid", "session_id", "cache_control", "encrypted", "installation"} {
+				if strings.Contains(up, secret) {
+					t.Errorf("%s: %q goes up", name, secret)
+				}
+			}
+			checkUpstream(t, name, up)
+		}
+	}
+}
+
+// Clients count small bodies in bursts; nothing but the message is told.
+func TestAgentCounts(t *testing.T) {
+	c := mustDecode(t, countOp, agentRequest(t, "claude_code_count"), testEnv())
+	if up := upstreamBody(t, c); up != `{"model":"up","messages":[{"role":"user","content":"foo"}]}` {
+		t.Error(up)
+	}
+	if p := c.Prompt(); len(p.messages) != 1 || p.tools != nil {
+		t.Errorf("%+v", p)
+	}
+}
+
+// agentRequest is a request body of a test file.
+func agentRequest(t *testing.T, name string) string {
+	t.Helper()
+	body, err := os.ReadFile(filepath.Join("testdata", "requests", name+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
+// checkUpstream compares what goes up with the golden file, indented.
+func checkUpstream(t *testing.T, name, up string) {
+	t.Helper()
+	var b bytes.Buffer
+	if err := json.Indent(&b, []byte(up), "", " "); err != nil {
+		t.Fatal(err)
+	}
+	b.WriteByte('\n')
+	path := filepath.Join("testdata", "requests", name+".golden")
+	if *update {
+		if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(want, b.Bytes()) {
+		t.Errorf("not as in %s (-update writes it anew):\n%s", path, b.Bytes())
+	}
+}
