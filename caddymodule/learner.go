@@ -25,6 +25,7 @@ type learner struct {
 	logger  *slog.Logger
 	lessons chan lesson
 	waiting atomic.Int64 // bytes of requests in lessons
+	resting atomic.Int64 // until when nothing is learned, in Unix nanoseconds
 	unwatch func()
 	stop    context.CancelFunc
 	worker  sync.WaitGroup
@@ -44,6 +45,11 @@ const (
 	maxLessons     = 256
 	maxLessonBytes = 64 << 20
 )
+
+// rest is how much longer than a lesson took the learner rests after it: it
+// may have a twentieth of one core. At the pace of people and agents it learns
+// from every request, under load from some.
+const rest = 20
 
 // saveInterval is how often what was learned is written to the store.
 const saveInterval = 5 * time.Second
@@ -98,6 +104,9 @@ func (l *learner) onChange(c store.Change) {
 // learn has a completed request learned from, soon, or not at all when too
 // much waits for that.
 func (l *learner) learn(m lesson) {
+	if time.Now().UnixNano() < l.resting.Load() {
+		return
+	}
 	if l.waiting.Add(m.size) <= maxLessonBytes {
 		select {
 		case l.lessons <- m:
@@ -117,10 +126,13 @@ func (l *learner) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case m := <-l.lessons:
+			begun := time.Now()
 			if p := m.call.Prompt(); p != nil {
 				l.calibration.Learn(m.of, p, m.tokens)
 			}
 			l.waiting.Add(-m.size)
+			now := time.Now()
+			l.resting.Store(now.Add(rest * now.Sub(begun)).UnixNano())
 		case <-ticker.C:
 			l.kept.Expire()
 			l.save(ctx)
