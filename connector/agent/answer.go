@@ -3,6 +3,7 @@ package agent
 import (
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
@@ -94,6 +95,13 @@ func (a *answer) Read(b []byte) (int, error) {
 		a.finish()
 	}
 	return n, err
+}
+
+// isSilent reports whether it is an event stream of which nothing has come but
+// its head.
+func (a *answer) isSilent() bool {
+	return a.conn != nil && !a.conn.in.Buffered() &&
+		strings.HasPrefix(a.header.Get("Content-Type"), "text/event-stream")
 }
 
 // finish gives the connection back if it can be used again, and closes it

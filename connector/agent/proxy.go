@@ -115,6 +115,11 @@ func (p *proxy) send(u *upstream, r *http.Request, body *payload) (*answer, link
 func (p *proxy) relay(w http.ResponseWriter, r *http.Request, u *upstream, answer *answer) {
 	copyAnswer(w.Header(), answer.header)
 	w.WriteHeader(answer.status)
+	if answer.isSilent() {
+		// The gateway opens some clients' streams with the header, and a model
+		// may take minutes until its first event.
+		w.(http.Flusher).Flush()
+	}
 	chunk := u.chunks.Get().(*[]byte)
 	defer u.chunks.Put(chunk)
 	for {

@@ -32,6 +32,7 @@ type recorder struct {
 	status  int
 	writes  []string
 	aborted link.Code
+	flushed int
 	onWrite func() // called by each Write, before it returns
 }
 
@@ -51,6 +52,8 @@ func (w *recorder) Write(b []byte) (int, error) {
 	}
 	return len(b), nil
 }
+
+func (w *recorder) Flush() { w.flushed++ }
 
 func (w *recorder) Abort(code link.Code) { w.aborted = code }
 
@@ -279,6 +282,26 @@ func TestProxyStreamsEventByEvent(t *testing.T) {
 	want := []string{"data: 0\n\n", "data: 1\n\n", "data: 2\n\n", "data: 3\n\n", "data: 4\n\n"}
 	if !reflect.DeepEqual(w.writes, want) || w.aborted != 0 {
 		t.Errorf("writes %q, aborted %v", w.writes, w.aborted)
+	}
+}
+
+// The header of a stream goes out before its first event, if that is not there
+// yet; other answers' headers wait for their bodies.
+func TestProxySendsTheHeaderOfASilentStream(t *testing.T) {
+	for contentType, want := range map[string]int{"text/event-stream; charset=utf-8": 1, "application/json": 0} {
+		release := make(chan struct{})
+		server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", contentType)
+			http.NewResponseController(w).Flush()
+			<-release
+			fmt.Fprint(w, "data: 1\n\n")
+		})
+		time.AfterFunc(50*time.Millisecond, func() { close(release) })
+		w := &recorder{}
+		proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/x", "{}"))
+		if w.flushed != want || w.body() != "data: 1\n\n" {
+			t.Errorf("%s: flushed %d times, body %q", contentType, w.flushed, w.body())
+		}
 	}
 }
 

@@ -35,6 +35,9 @@ func NewAnswerReader(conn io.Reader) *AnswerReader {
 	return &AnswerReader{in: reader{stream: conn, large: true, extras: true}}
 }
 
+// Buffered reports whether more than the head of the answer has come already.
+func (a *AnswerReader) Buffered() bool { return len(a.in.buffered()) > 0 }
+
 // Next waits for the head of the answer to a request with this method, and skips
 // informational ones. The error wraps [ErrMalformed], for a switch of protocols
 // too, or is the connection's: [io.ErrUnexpectedEOF] when it ended.
