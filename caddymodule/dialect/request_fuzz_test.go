@@ -161,14 +161,8 @@ func TestAnyHistory(t *testing.T) {
 }
 
 func FuzzMessagesRequest(f *testing.F) {
-	for _, c := range blockCases {
-		f.Add([]byte(`{"model":"m","max_tokens":9,"messages":[` + c.in + `]}`))
-	}
-	for _, c := range messagesFieldCases {
-		f.Add([]byte(`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"u"}],` + c.members + `}`))
-	}
-	for _, c := range messagesToolCases {
-		f.Add([]byte(`{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"u"}],"tools":[` + c.tools + `]}`))
+	for _, body := range requestSeeds()[messagesOp] {
+		f.Add([]byte(body))
 	}
 	for _, c := range messagesFaults {
 		f.Add([]byte(c.body))
@@ -182,17 +176,11 @@ func FuzzMessagesRequest(f *testing.F) {
 }
 
 func FuzzResponsesRequest(f *testing.F) {
-	for _, c := range itemCases {
-		f.Add([]byte(`{"model":"m","input":[` + c.in + `]}`))
+	for _, body := range requestSeeds()[responsesOp] {
+		f.Add([]byte(body))
 	}
 	for _, c := range itemFaults {
 		f.Add([]byte(`{"model":"m","input":[` + c.in + `]}`))
-	}
-	for _, c := range responsesFieldCases {
-		f.Add([]byte(`{"model":"m","input":"u",` + c.members + `}`))
-	}
-	for _, c := range responsesToolCases {
-		f.Add([]byte(`{"model":"m","input":"u","tools":[` + c.tools + `]}`))
 	}
 	for _, c := range responsesFaults {
 		f.Add([]byte(c.body))

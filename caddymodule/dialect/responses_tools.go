@@ -187,12 +187,13 @@ func (c *responsesCall) readNamespace(raw []byte, path string) *Error {
 	if tools[0] != '[' {
 		return wrongType(path+".tools", "an array", tools)
 	}
+	var first *Error
 	for m := membersOf(tools, 0); m.next(); {
-		if err := c.readTool(m.raw(), element(path+".tools", m.index), namespace); err != nil {
-			return err
+		if err := c.readTool(m.raw(), element(path+".tools", m.index), namespace); err != nil && first == nil {
+			first = err
 		}
 	}
-	return nil
+	return first
 }
 
 // readFunction reads a function, or a tool that takes free text: for the
