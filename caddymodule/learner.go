@@ -47,9 +47,9 @@ const (
 )
 
 // rest is how much longer than a lesson took the learner rests after it: it
-// may have a twentieth of one core. At the pace of people and agents it learns
+// may have a hundredth of one core. At the pace of people and agents it learns
 // from every request, under load from some.
-const rest = 20
+const rest = 100
 
 // saveInterval is how often what was learned is written to the store.
 const saveInterval = 5 * time.Second
