@@ -128,7 +128,7 @@ func mustDecode(t *testing.T, op Operation, body string, env *Env) Call {
 }
 
 const (
-	prefixSeeds = 300
+	prefixSeeds = 100
 	prefixTurns = 6
 )
 

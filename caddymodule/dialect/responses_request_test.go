@@ -33,7 +33,8 @@ var responsesFieldCases = []struct {
 	{"an object", `"text":{"format":{"type":"json_object"}}`, map[string]string{"response_format": `{"type":"json_object"}`}, map[string]string{"text": `{"format":{"type":"json_object"}}`}},
 	{
 		"a schema", `"text":{"format":{"type":"json_schema","name":"n","description":"d","schema":{"type":"object","b":1,"a":2},"strict":false}}`,
-		map[string]string{"response_format": `{"type":"json_schema","json_schema":{"name":"n","schema":{"type":"object","b":1,"a":2},"strict":false,"description":"d"}}`}, nil,
+		map[string]string{"response_format": `{"type":"json_schema","json_schema":{"name":"n","schema":{"type":"object","b":1,"a":2},"strict":false,"description":"d"}}`},
+		nil,
 	},
 	{"a schema and no more", `"text":{"format":{"type":"json_schema","name":"n","schema":{}}}`, map[string]string{"response_format": `{"type":"json_schema","json_schema":{"name":"n","schema":{}}}`}, nil},
 	{"effort", `"reasoning":{"effort":"medium","summary":"auto","generate_summary":"x","mode":"y","context":"z"}`, map[string]string{"reasoning_effort": `"medium"`, "reasoning": ""}, map[string]string{"reasoning": `{"effort":"medium","summary":"auto","generate_summary":"x","mode":"y","context":"z"}`}},

@@ -58,6 +58,10 @@ var responsesToolCases = []struct {
 		"allowed tools", functionA + "," + functionB + `,{"type":"web_search"}`, `{"type":"allowed_tools","mode":"required","tools":[{"type":"function","name":"b"},{"type":"web_search"}]}`,
 		map[string]string{"tools": "[" + chatB + "]", "tool_choice": `"required"`},
 	},
+	{
+		"an allowed namespace", functionA + `,{"type":"namespace","name":"ns","tools":[` + functionB + `]}`, `{"type":"allowed_tools","mode":"auto","tools":[{"type":"namespace","name":"ns"}]}`,
+		map[string]string{"tools": "[" + chatFunction("ns__b", "", emptyObject) + "]", "tool_choice": `"auto"`},
+	},
 	{"allowed tools, of which none need be called", functionA + "," + functionB, `{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"a"}]}`, map[string]string{"tools": "[" + chatA + "]", "tool_choice": `"auto"`}},
 }
 

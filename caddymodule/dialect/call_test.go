@@ -1,0 +1,80 @@
+package dialect
+
+import (
+	"strings"
+	"testing"
+)
+
+// A chat request goes through as it is, as a call like those of the other
+// dialects.
+func TestChatCall(t *testing.T) {
+	const body = `{"model":"public","stream":true,"messages":[{"role":"user","content":"u"}],"tools":[{"type":"function"}],"x":1}`
+	c := mustDecode(t, chatOp, body, testEnv())
+	if c.PublicModel() != "public" || !c.Streamed() {
+		t.Errorf("%q, streamed %v", c.PublicModel(), c.Streamed())
+	}
+	if up := upstreamBody(t, c); up != strings.Replace(strings.Replace(body, "public", "up", 1), "true,", `true,"stream_options":{"include_usage":true},`, 1) {
+		t.Error(up)
+	}
+	if p := c.Prompt(); len(p.messages) != 1 || string(p.tools) != `[{"type":"function"}]` {
+		t.Errorf("%+v", p)
+	}
+	s := c.NewStream()
+	if begin := s.Begin(); begin != nil {
+		t.Errorf("begins with %q", begin)
+	}
+	if ping := s.Ping(); string(ping) != ": ping\n\n" {
+		t.Errorf("ping %q", ping)
+	}
+	out := string(s.Feed([]byte(contentChunk("a") + finishChunk("stop"))))
+	out += string(s.End(nil))
+	if !strings.Contains(out, `"model":"public"`) || !strings.HasSuffix(out, doneEvent) || !s.Done() || s.Err() != nil {
+		t.Error(out)
+	}
+	told, usage, fault := c.Answer([]byte(wholeBody(`"content":"a"`, `"stop"`, "")))
+	if fault != nil || !strings.Contains(string(told), `"model":"public"`) || usage.PromptTokens != 100 {
+		t.Errorf("%s, %+v, %v", told, usage, fault)
+	}
+}
+
+// What is no chat has no prompt that could be counted.
+func TestOtherCalls(t *testing.T) {
+	c := mustDecode(t, Operation{Kind: Embeddings, Dialect: Chat}, `{"model":"public","input":"u"}`, testEnv())
+	if c.Prompt() != nil || c.Streamed() {
+		t.Errorf("%+v, streamed %v", c.Prompt(), c.Streamed())
+	}
+	if c, fault := Decode(chatOp, []byte(`{}`), testEnv()); c != nil || fault == nil {
+		t.Errorf("%v, %v", c, fault)
+	}
+}
+
+// Counting input tokens reads a body as creating a response does, and the
+// estimate is asked for the prompt that would go up, once.
+func TestCallPrompt(t *testing.T) {
+	for op, body := range map[Operation]string{
+		{Kind: CountInputTokens, Dialect: Responses}: `{"model":"public","input":"u","instructions":"i","tools":[` + functionB + `]}`,
+		countOp: `{"model":"public","system":"i","messages":[{"role":"user","content":"u"}],"tools":[` + toolB + `]}`,
+	} {
+		c := mustDecode(t, op, body, testEnv())
+		p := c.Prompt()
+		if len(p.messages) != 2 || string(p.messages[0]) != saying("system", "i") || string(p.messages[1]) != saying("user", "u") || string(p.tools) != "["+chatB+"]" {
+			t.Errorf("%+v", p)
+		}
+	}
+	env, asked := testEnv(), 0
+	env.Estimate = func(model string, p *Prompt) int {
+		if asked++; model != "public" || len(p.messages) != 1 {
+			t.Errorf("%s %+v", model, p)
+		}
+		return 1234
+	}
+	c := mustDecode(t, messagesOp, messagesBody(`"messages":[{"role":"user","content":"u"}]`), env)
+	for range 2 {
+		if begin := string(c.NewStream().Begin()); !strings.Contains(begin, `"input_tokens":1234`) {
+			t.Error(begin)
+		}
+	}
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
+	}
+}
