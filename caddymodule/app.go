@@ -1,13 +1,16 @@
 package caddymodule
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"path/filepath"
 	"strconv"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -235,6 +238,16 @@ func (a *App) sessions() []tunnel.Info {
 func (a *App) internal(doing string, err error) *dialect.Error {
 	a.logger.Error(doing, "error", err)
 	return dialect.Internal("The gateway failed at " + doing + "; its log has the reason.")
+}
+
+// foreign is what the client is told of the error of a handler that is not
+// ours: Caddy's own error handling knows no dialect.
+func (a *App) foreign(err error) *dialect.Error {
+	var handler caddyhttp.HandlerError
+	if errors.As(err, &handler) && handler.StatusCode != 0 && handler.StatusCode != http.StatusInternalServerError {
+		return dialect.FromHandler(handler.StatusCode)
+	}
+	return a.internal("passing a request from handler to handler", err)
 }
 
 // provisionApp finds the app for one of its handlers.

@@ -77,7 +77,12 @@ func (a *Auth) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	defer key.OnRevoke(func() { cancel(errKeyRevoked) })()
-	return next.ServeHTTP(w, r.WithContext(ex.inContext(ctx)))
+	if err := next.ServeHTTP(w, r.WithContext(ex.inContext(ctx))); err != nil {
+		// Of a handler that is not ours. Returned, it would be logged together
+		// with the request's header, X-Api-Key too.
+		newAnswer(w).fail(dialect.OfPath(r.URL.Path, r.Header), ex.RequestID, a.app.foreign(err))
+	}
+	return nil
 }
 
 // authenticate finds the request's key; if there is none that is valid, it

@@ -32,7 +32,7 @@ type completion struct {
 // maxAnswer is the largest answer that is no stream, in bytes: it is held in
 // memory, as its model name is replaced. Embeddings of a large batch are the
 // largest that are met in practice, tens of MiB.
-const maxAnswer = 256 << 20
+const maxAnswer = 128 << 20
 
 // maxErrorAnswer is how much of an upstream's error is read, in bytes.
 const maxErrorAnswer = 64 << 10
@@ -137,18 +137,13 @@ func (c *completion) fetch(w http.ResponseWriter, r *http.Request, next caddyhtt
 // knows no dialect, and logs the request with its headers.
 func (c *completion) failed(err error) *dialect.Error {
 	var derr *dialect.Error
-	var foreign caddyhttp.HandlerError
 	switch {
 	case errors.As(err, &derr):
 		return derr
 	case c.ctx.Err() != nil:
 		return c.broken(err)
-	case errors.As(err, &foreign) && foreign.StatusCode == http.StatusTooManyRequests:
-		return dialect.RateLimited()
-	case errors.As(err, &foreign) && foreign.StatusCode == http.StatusServiceUnavailable:
-		return dialect.Overloaded("The gateway takes no more requests now. Try again later.")
 	default:
-		return c.app.internal("finding the way of a request", err)
+		return c.app.foreign(err)
 	}
 }
 

@@ -159,3 +159,13 @@ func TestNewRequestID(t *testing.T) {
 		t.Errorf("%q, %q", a, b)
 	}
 }
+
+func TestFromHandler(t *testing.T) {
+	for status, want := range map[int]int{
+		400: 400, 401: 401, 403: 403, 404: 404, 413: 400, 429: 429, 500: 500, 502: 500, 503: 503, 504: 504, 0: 500,
+	} {
+		if got := FromHandler(status).HTTPStatus(Chat); got != want {
+			t.Errorf("%d: answered with %d, want %d", status, got, want)
+		}
+	}
+}

@@ -140,10 +140,26 @@ func Overloaded(message string) *Error {
 	return &Error{Kind: KindOverloaded, RetryAfter: 5, Message: message}
 }
 
-// RateLimited is the answer when a rate limit of the gateway's operator is
-// reached.
-func RateLimited() *Error {
-	return &Error{Kind: KindRateLimit, Message: "Too many requests to this gateway. Wait before you send the next one."}
+// FromHandler is the answer when another handler of the gateway, such as a
+// rate limit, ended the request with an HTTP status.
+func FromHandler(status int) *Error {
+	switch {
+	case status == 429:
+		return &Error{Kind: KindRateLimit, Message: "Too many requests to this gateway. Wait before you send the next one."}
+	case status == 401:
+		return InvalidKey("unknown")
+	case status == 403:
+		return &Error{Kind: KindOutOfScope, Code: "forbidden", Message: "This gateway does not allow the request."}
+	case status == 404:
+		return &Error{Kind: KindUnknownURL, Message: "This gateway does not serve the path."}
+	case status == 503:
+		return Overloaded("The gateway takes no more requests now. Try again later.")
+	case status == 504:
+		return &Error{Kind: KindTimeout, Message: "The gateway gave up waiting. Try again."}
+	case status >= 400 && status < 500:
+		return invalid("", "", "A rule of this gateway refuses the request (HTTP %d).", status)
+	}
+	return Internal("A handler of the gateway failed; its log has the reason.")
 }
 
 // StreamBroken ends a stream whose upstream broke off before it was finished.

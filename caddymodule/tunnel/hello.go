@@ -61,6 +61,10 @@ func (h *Hub) greet(conn *quic.Conn) (*Session, error) {
 		_ = stream.SetDeadline(time.Time{})
 		s := newSession(h, conn, stream, control, connector, hello)
 		if deny = h.start(s); deny == nil {
+			// A removal between the check and now found no session to close.
+			if _, gone := h.check(ctx, hello); gone != nil && !gone.Retry {
+				s.close(link.CloseRemoved)
+			}
 			return s, nil
 		}
 	}

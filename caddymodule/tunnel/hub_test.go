@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -305,6 +306,26 @@ func TestDisconnect(t *testing.T) {
 		t.Error("there still is a session")
 	}
 	g.Disconnect("con_1", link.CloseRemoved) // there is none: nothing
+}
+
+// A connector that is removed after its hello was checked, and before its
+// session is there to be closed, must not stay.
+func TestRemovedWhileSayingHello(t *testing.T) {
+	var calls atomic.Int32
+	g := newGateway(t, Options{Authenticate: func(ctx context.Context, id, secret string) (Connector, error) {
+		if calls.Add(1) > 1 {
+			return Connector{}, errors.New("removed")
+		}
+		return allow(ctx, id, secret)
+	}})
+	c, err := g.dial(t, listenLoopback(t), hello("a"), named("a"))
+	if c == nil {
+		t.Fatal(err)
+	}
+	if code := c.ended(t); code != link.CloseRemoved {
+		t.Errorf("closed with %v, want %v", code, link.CloseRemoved)
+	}
+	eventually(t, "the session is gone", func() bool { return len(g.Sessions()) == 0 })
 }
 
 func TestListenErrors(t *testing.T) {

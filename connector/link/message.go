@@ -3,6 +3,9 @@ package link
 import (
 	"fmt"
 	"log/slog"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Message is one of the control messages below.
@@ -105,7 +108,7 @@ func (d Deny) Error() string {
 // Limits of a hello.
 const (
 	maxUpstreams = 256
-	maxRoutes    = 4096
+	maxRoutes    = 256
 	maxField     = 256 // bytes
 )
 
@@ -158,15 +161,10 @@ func CheckUpstream(name string) error {
 	return nil
 }
 
-// printable tells whether s has no control characters, which would end up in
-// terminals and logs.
+// printable tells whether s is text without control characters, which would end
+// up in terminals and logs.
 func printable(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] == 0x7f {
-			return false
-		}
-	}
-	return true
+	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
 }
 
 // short bounds what an error quotes.
