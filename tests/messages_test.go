@@ -25,7 +25,7 @@ type turn struct {
 	Text, Thinking string
 	Calls          []toolCall
 	Stop           string
-	Input          int // tokens of the prompt
+	Input          int // tokens of the prompt, with those from the server's cache
 	Raw            any // what stands for the answer in the next request
 }
 
@@ -59,7 +59,7 @@ func askMessages(t *testing.T, c *harness.Client, request string) (m turn) {
 		for _, block := range blocks {
 			m.add(t, block)
 		}
-		m.Stop, m.Input, m.Raw = text(answer, "stop_reason"), number(answer, "usage", "input_tokens"), at(answer, "content")
+		m.Stop, m.Input, m.Raw = text(answer, "stop_reason"), promptTokens(answer), at(answer, "content")
 		return m
 	}
 	a := c.Do(t, http.MethodPost, messagesPath, request)
@@ -67,6 +67,12 @@ func askMessages(t *testing.T, c *harness.Client, request string) (m turn) {
 		t.Fatalf("status %d, %v, %s", a.Status, a.Err, a.Body)
 	}
 	return messagesTurn(t, readEvents(t, a.Body))
+}
+
+// promptTokens is the size of the prompt by the usage of a message: what came
+// from the server's cache is not among the input tokens.
+func promptTokens(message any) int {
+	return number(message, "usage", "input_tokens") + number(message, "usage", "cache_read_input_tokens")
 }
 
 // messagesTurn puts a turn together from a stream's events.
@@ -97,7 +103,7 @@ func messagesTurn(t *testing.T, list []event) (m turn) {
 			m.add(t, open)
 			blocks = append(blocks, open)
 		case "message_delta":
-			m.Stop, m.Input = text(e.Data, "delta", "stop_reason"), number(e.Data, "usage", "input_tokens")
+			m.Stop, m.Input = text(e.Data, "delta", "stop_reason"), promptTokens(e.Data)
 		case "message_start", "message_stop", "ping":
 		default:
 			t.Errorf("unexpected event %s %v", e.Name, e.Data)
