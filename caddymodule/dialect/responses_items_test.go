@@ -68,6 +68,9 @@ var itemCases = []struct{ name, in, want string }{
 	{"detail original", itemMessage("user", `{"type":"input_image","image_url":"x:","detail":"original"}`), userSays(`{"type":"image_url","image_url":{"url":"x:","detail":"high"}}`)},
 	{"another detail", itemMessage("user", `{"type":"input_image","image_url":"x:","detail":"ultra"}`), userSays(`{"type":"image_url","image_url":{"url":"x:"}}`)},
 	{"a file of text", itemMessage("user", `{"type":"input_file","filename":"a.md","file_data":"data:text/markdown;base64,aMOp"}`), saying("user", "<document title=\"a.md\">\nhé\n</document>")},
+	{"a file of text that is not base64", itemMessage("user", `{"type":"input_file","file_data":"data:,a%20b"}`), saying("user", "<document>\na b\n</document>")},
+	{"a file without padding, its type with parameters", itemMessage("user", `{"type":"input_file","file_data":"data:Text/CSV;charset=utf-8;base64,YQ"}`), saying("user", "<document>\na\n</document>")},
+	{"an image as the chat dialect has it", itemMessage("user", `{"type":"input_image","image_url":{"url":"data:image/png;base64,iVBO"}}`), userSays(chatPNG)},
 	{"audio", itemMessage("user", `{"type":"input_audio","input_audio":{"data":"AAAA","format":"wav"}}`), userSays(`{"type":"input_audio","input_audio":{"data":"AAAA","format":"wav"}}`)},
 
 	// Calls and results.
@@ -90,6 +93,10 @@ var itemCases = []struct{ name, in, want string }{
 	{"a local shell's result names the item", itemU + `,{"type":"local_shell_call","id":"lsc_1","call_id":"a","action":{"command":["ls"]}},{"type":"local_shell_call_output","id":"lsc_1","output":"r"}`, chatU + "," + chatCall("", "", [3]string{"a", "local_shell", `{"command":["ls"]}`}) + "," + toolSays("a", "r")},
 	{"a shell's call", itemU + `,{"type":"shell_call","call_id":"a","action":{"commands":["ls"]}},{"type":"shell_call_output","call_id":"a","output":[{"stdout":"r","outcome":{"type":"exit","exit_code":0}}]}`, chatU + "," + chatCall("", "", [3]string{"a", "shell", `{"commands":["ls"]}`}) + "," + toolSays("a", `[{"stdout":"r","outcome":{"type":"exit","exit_code":0}}]`)},
 	{"a patch", itemU + `,{"type":"apply_patch_call","call_id":"a","operation":{"type":"delete_file","path":"p"}},{"type":"apply_patch_call_output","call_id":"a","status":"completed","output":"r"}`, chatU + "," + chatCall("", "", [3]string{"a", "apply_patch", `{"type":"delete_file","path":"p"}`}) + "," + toolSays("a", "r")},
+	{"a patch that did not work", itemU + `,{"type":"apply_patch_call","call_id":"a","operation":{"type":"delete_file","path":"p"}},{"type":"apply_patch_call_output","call_id":"a","status":"failed","output":"no p"}`, chatU + "," + chatCall("", "", [3]string{"a", "apply_patch", `{"type":"delete_file","path":"p"}`}) + "," + toolSays("a", "Error: no p")},
+	{"a patch without a word", itemU + `,{"type":"apply_patch_call","call_id":"a","operation":{"type":"delete_file","path":"p"}},{"type":"apply_patch_call_output","call_id":"a","status":"completed"}`, chatU + "," + chatCall("", "", [3]string{"a", "apply_patch", `{"type":"delete_file","path":"p"}`}) + "," + toolSays("a", "completed")},
+	{"arguments that are an object", itemU + `,{"type":"function_call","call_id":"a","name":"f","arguments":{"x": 1}}`, chatU + "," + chatCall("", "", [3]string{"a", "f", `{"x":1}`})},
+	{"a result that is an object", itemU + "," + itemCallA + "," + itemOutput("a", `{"x": 1}`), chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", `{"x":1}`)},
 
 	// Reasoning.
 	{"reasoning before a message", itemU + "," + itemReason + `,{"role":"assistant","content":"a"}`, chatU + `,{"role":"assistant","content":"a"` + thought + "}"},
@@ -98,6 +105,7 @@ var itemCases = []struct{ name, in, want string }{
 	{"reasoning of our own", itemU + `,{"type":"reasoning","summary":[],"encrypted_content":"gwr1.` + base64.RawURLEncoding.EncodeToString([]byte("hm")) + `"},` + itemCallA, chatU + "," + chatCall("", thought, [3]string{"a", "f", "{}"})},
 	{"reasoning that another encrypted", itemU + `,{"type":"reasoning","summary":[],"encrypted_content":"gAAAA"},` + itemCallA, chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"})},
 	{"reasoning that another encrypted, with a summary", itemU + `,{"type":"reasoning","summary":[{"type":"summary_text","text":"hm"}],"encrypted_content":"gAAAA"},` + itemCallA, chatU + "," + chatCall("", thought, [3]string{"a", "f", "{}"})},
+	{"reasoning of our own that is broken", itemU + `,{"type":"reasoning","summary":[],"encrypted_content":"gwr1.?"},` + itemCallA, chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"})},
 	{"trailing reasoning", itemU + "," + itemReason, chatU},
 	{"reasoning before the user", itemU + "," + itemReason + "," + itemU + `,{"role":"assistant","content":"a"}`, chatU + "," + chatU + "," + saying("assistant", "a")},
 
@@ -129,6 +137,9 @@ var itemFaults = []struct{ name, in, param, message string }{
 	{"an unknown part", itemU + `,{"role":"user","content":[{"type":"video"}]}`, "input[1].content[0].type", "video"},
 	{"a part without a type", `{"role":"user","content":[{"text":"u"}]}`, "input[0].content[0].type", ""},
 	{"text of another type", `{"role":"user","content":[{"type":"input_text","text":7}]}`, "input[0].content[0].text", ""},
+	{"an image of the assistant", `{"role":"assistant","content":[{"type":"output_text","text":"a"},` + itemImage + `]}`, "input[0].content[1].type", "assistant"},
+	{"an image of the system", `{"role":"system","content":[` + itemImage + `]}`, "input[0].content[0].type", "system"},
+	{"a file that is no data URL", `{"role":"user","content":[{"type":"input_file","file_data":"YQ=="}]}`, "input[0].content[0].file_data", "data URL"},
 	{"an image file", `{"role":"user","content":[{"type":"input_image","file_id":"file_1"}]}`, "input[0].content[0].file_id", ""},
 	{"a file id", `{"role":"user","content":[{"type":"input_file","file_id":"file_1"}]}`, "input[0].content[0].file_id", ""},
 	{"a file's address", `{"role":"user","content":[{"type":"input_file","file_url":"https://example.com"}]}`, "input[0].content[0].file_url", ""},

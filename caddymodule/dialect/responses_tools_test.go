@@ -62,6 +62,12 @@ var responsesToolCases = []struct {
 		"an allowed namespace", functionA + `,{"type":"namespace","name":"ns","tools":[` + functionB + `]}`, `{"type":"allowed_tools","mode":"auto","tools":[{"type":"namespace","name":"ns"}]}`,
 		map[string]string{"tools": "[" + chatFunction("ns__b", "", emptyObject) + "]", "tool_choice": `"auto"`},
 	},
+	{
+		"allowed namespaces", functionA + `,{"type":"namespace","name":"ns","tools":[` + functionB + `,{"type":"namespace","name":"x","tools":[` + functionA + `]},{"type":"shell"}]}`,
+		`{"type":"allowed_tools","tools":[{"type":"namespace","name":"ns"}]}`,
+		map[string]string{"tools": "[" + chatFunction("ns__b", "", emptyObject) + "]", "tool_choice": `"auto"`},
+	},
+	{"a function as the chat dialect has it", `{"type":"function","function":{"name":"b"}}`, `{"type":"function","function":{"name":"b"}}`, map[string]string{"tools": "[" + chatB + "]", "tool_choice": `"required"`}},
 	{"allowed tools, of which none need be called", functionA + "," + functionB, `{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"a"}]}`, map[string]string{"tools": "[" + chatA + "]", "tool_choice": `"auto"`}},
 }
 
@@ -155,6 +161,26 @@ func TestFlatNames(t *testing.T) {
 	fields := upstreamFields(t, responsesOp, `{"model":"public","input":[`+history+`],"tools":[`+tools+`]}`)
 	want := chatCall("", "", [3]string{"a", first[0], "{}"}, [3]string{"b", first[3], "{}"}, [3]string{"c", first[4], "{}"}, [3]string{"d", first[1], `{"input":"x"}`})
 	checkFields(t, fields, map[string]string{"messages": "[" + chatU + "," + want + "]"})
+}
+
+// A client that tells a tool of a namespace by the upstream's name means that
+// tool; the model does not see two names of it.
+func TestFlatNameInHistory(t *testing.T) {
+	c := decodeCase(t, Responses, `{"model":"public","input":[`+itemU+`,{"type":"function_call","call_id":"a","name":"ns__b","arguments":"{}"}],"tools":[{"type":"namespace","name":"ns","tools":[`+functionB+`]}],"tool_choice":{"type":"function","name":"ns__b"}}`)
+	body := upstreamBody(t, c)
+	if strings.Count(body, `"ns__b"`) != 2 || strings.Contains(body, "ns__b_") {
+		t.Errorf("%s", body)
+	}
+}
+
+// A tool of the history that is not offered any more comes back by its own
+// name.
+func TestToolOfTheHistory(t *testing.T) {
+	c := decodeCase(t, Responses, responsesBody(`"input":[`+itemU+`,{"type":"custom_tool_call","call_id":"a","name":"b","namespace":"ns","input":"x"}]`))
+	got := responsesDigest(t, translate(c.NewStream(), toolChunk(call(0, "c", "ns__b", `{"input":"y"}`))+finishChunk("tool_calls")+upstreamDone, nil))
+	if want := "custom_tool_call:c ns/b y | completed"; got != want {
+		t.Errorf("\n got %s\nwant %s", got, want)
+	}
 }
 
 // Tools that the input brings come behind the others, each once.
