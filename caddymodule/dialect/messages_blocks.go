@@ -19,13 +19,14 @@ func (c *messagesCall) readUser(content []byte, path string) *Error {
 		if block[0] != '{' {
 			return at(here, "Input should be an object, not %s", typeName(block))
 		}
-		if textField(block, "type") == "tool_result" {
-			if err := c.readResult(block, here); err != nil {
+		f := fieldsByName(block)
+		if stringOf(f["type"]) == "tool_result" {
+			if err := c.readResult(f, here); err != nil {
 				return err
 			}
 			continue
 		}
-		more, err := readBlock(block, here)
+		more, err := readBlock(f, here)
 		if err != nil {
 			return err
 		}
@@ -37,9 +38,8 @@ func (c *messagesCall) readUser(content []byte, path string) *Error {
 
 // readBlock reads a block of what the user, or a tool, tells the model. Blocks
 // that belong to hosted tools, and those that are not known, are nothing.
-func readBlock(block []byte, path string) ([]contentPart, *Error) {
-	f := fieldsByName(block)
-	switch textField(block, "type") {
+func readBlock(f map[string][]byte, path string) ([]contentPart, *Error) {
+	switch stringOf(f["type"]) {
 	case "text":
 		if !isString(f["text"]) {
 			return nil, at(path+".text", "Field required")
@@ -54,9 +54,9 @@ func readBlock(block []byte, path string) ([]contentPart, *Error) {
 	case "search_result":
 		return []contentPart{{text: searchResult(f)}}, nil
 	case "tool_reference":
-		return []contentPart{{text: "[tool: " + textField(block, "tool_name") + "]"}}, nil
+		return []contentPart{{text: "[tool: " + stringOf(f["tool_name"]) + "]"}}, nil
 	}
-	return []contentPart{{text: hostedText(block)}}, nil
+	return []contentPart{{text: hostedText(f)}}, nil
 }
 
 // readImage reads the source of an image block.
@@ -64,16 +64,16 @@ func readImage(source []byte, path string) (contentPart, *Error) {
 	if source == nil || source[0] != '{' {
 		return contentPart{}, at(path, "Field required")
 	}
-	url := ""
-	switch kind := textField(source, "type"); kind {
+	f, url := fieldsByName(source), ""
+	switch kind := stringOf(f["type"]); kind {
 	case "base64":
-		data, media := textField(source, "data"), textField(source, "media_type")
+		data, media := stringOf(f["data"]), stringOf(f["media_type"])
 		if data == "" || media == "" {
 			return contentPart{}, at(path, "a base64 source needs media_type and data")
 		}
 		url = "data:" + media + ";base64," + data
 	case "url":
-		if url = textField(source, "url"); url == "" {
+		if url = stringOf(f["url"]); url == "" {
 			return contentPart{}, at(path+".url", "Field required")
 		}
 	default:
@@ -99,8 +99,8 @@ func readDocument(f map[string][]byte, path string) (contentPart, *Error) {
 		return contentPart{}, at(path+".source", "Field required")
 	}
 	s := fieldsByName(source)
-	text, media := "", textField(source, "media_type")
-	switch kind := textField(source, "type"); {
+	text, media := "", stringOf(s["media_type"])
+	switch kind := stringOf(s["type"]); {
 	case kind == "text" && isString(s["data"]):
 		text = unquote(s["data"])
 	case kind == "content" && given(s, "content") != nil:
@@ -163,9 +163,8 @@ func plainText(raw []byte) string {
 
 // readResult reads the result of a call. Only text fits into a tool's message
 // of the chat dialect, so images follow in the user's.
-func (c *messagesCall) readResult(block []byte, path string) *Error {
-	f := fieldsByName(block)
-	id := textField(block, "tool_use_id")
+func (c *messagesCall) readResult(f map[string][]byte, path string) *Error {
+	id := stringOf(f["tool_use_id"])
 	if id == "" {
 		return at(path+".tool_use_id", "Field required")
 	}
@@ -181,7 +180,7 @@ func (c *messagesCall) readResult(block []byte, path string) *Error {
 			if m.raw()[0] != '{' {
 				return at(here, "Input should be an object, not %s", typeName(m.raw()))
 			}
-			parts, err := readBlock(m.raw(), here)
+			parts, err := readBlock(fieldsByName(m.raw()), here)
 			if err != nil {
 				return err
 			}
@@ -229,7 +228,7 @@ func (c *messagesCall) readAssistant(content []byte, path string) *Error {
 		if block[0] != '{' {
 			return at(here, "Input should be an object, not %s", typeName(block))
 		}
-		if err := c.readSaid(block, here); err != nil {
+		if err := c.readSaid(fieldsByName(block), here); err != nil {
 			return err
 		}
 	}
@@ -237,25 +236,25 @@ func (c *messagesCall) readAssistant(content []byte, path string) *Error {
 }
 
 // readSaid reads one block of what the assistant said.
-func (c *messagesCall) readSaid(block []byte, path string) *Error {
-	switch textField(block, "type") {
+func (c *messagesCall) readSaid(f map[string][]byte, path string) *Error {
+	switch stringOf(f["type"]) {
 	case "text":
-		c.talk.addText(textField(block, "text"))
+		c.talk.addText(stringOf(f["text"]))
 	case "thinking":
-		c.talk.addReasoning(textField(block, "thinking"))
+		c.talk.addReasoning(stringOf(f["thinking"]))
 	case "tool_use":
-		id, name := textField(block, "id"), textField(block, "name")
+		id, name := stringOf(f["id"]), stringOf(f["name"])
 		if id == "" {
 			return at(path+".id", "Field required")
 		}
 		if name == "" {
 			return at(path+".name", "Field required")
 		}
-		c.talk.addCall(id, name, callInput(fieldsByName(block)["input"]))
+		c.talk.addCall(id, name, callInput(f["input"]))
 	case "image", "document":
 		return at(path+".type", "an assistant's message cannot hold this block")
 	default:
-		c.talk.addText(hostedText(block))
+		c.talk.addText(hostedText(f))
 	}
 	return nil
 }
@@ -271,11 +270,10 @@ func callInput(raw []byte) string {
 // hostedText is what the history of a hosted tool says to a model that does
 // not have it: the call in one line, and what was found in lines of title and
 // address. Other blocks are nothing.
-func hostedText(block []byte) string {
-	kind := textField(block, "type")
-	f := fieldsByName(block)
+func hostedText(f map[string][]byte) string {
+	kind := stringOf(f["type"])
 	if kind == "server_tool_use" {
-		return "[" + textField(block, "name") + " " + callInput(f["input"]) + "]"
+		return "[" + stringOf(f["name"]) + " " + callInput(f["input"]) + "]"
 	}
 	if !strings.HasSuffix(kind, "_tool_result") {
 		return ""

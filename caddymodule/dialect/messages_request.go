@@ -158,13 +158,14 @@ func (c *messagesCall) addSystemContent(raw []byte, path string) *Error {
 		if block[0] != '{' {
 			return at(here, "Input should be a text block, not %s", typeName(block))
 		}
-		if textField(block, "type") != "text" {
+		f := fieldsByName(block)
+		if stringOf(f["type"]) != "text" {
 			if path != "system" {
 				continue // clients tell changes of tools in between
 			}
 			return at(here+".type", "only text blocks are allowed here")
 		}
-		if text := withoutBilling(textField(block, "text"), false); text != "" {
+		if text := withoutBilling(stringOf(f["text"]), false); text != "" {
 			texts = append(texts, text)
 		}
 	}
@@ -229,7 +230,7 @@ func (c *messagesCall) readMessage(raw []byte, path string) *Error {
 	if !isString(content) && content[0] != '[' {
 		return at(path+".content", "Input should be a string or a list of blocks, not %s", typeName(content))
 	}
-	switch role := textField(raw, "role"); role {
+	switch role := stringOf(f["role"]); role {
 	case "system":
 		return c.addSystemContent(content, path+".content")
 	case "user":

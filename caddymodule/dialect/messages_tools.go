@@ -51,7 +51,7 @@ func (c *messagesCall) readTools(fields map[string][]byte) *Error {
 // readTool reads one tool.
 func (c *messagesCall) readTool(raw []byte, path string) *Error {
 	f := fieldsByName(raw)
-	kind, name := textField(raw, "type"), textField(raw, "name")
+	kind, name := stringOf(f["type"]), stringOf(f["name"])
 	if kind == "" || kind == "custom" {
 		if name == "" {
 			return at(path+".name", "Field required")
@@ -88,7 +88,7 @@ func (c *messagesCall) readToolChoice(fields map[string][]byte) *Error {
 			c.parallel = "false"
 		}
 	}
-	switch kind := textField(raw, "type"); kind {
+	switch kind := stringOf(f["type"]); kind {
 	case "auto":
 		c.choice = "auto"
 	case "none":
@@ -99,7 +99,7 @@ func (c *messagesCall) readToolChoice(fields map[string][]byte) *Error {
 		}
 		c.choice = "required"
 	case "tool":
-		name := textField(raw, "name")
+		name := stringOf(f["name"])
 		if _, ok := c.tools.raw[name]; !ok {
 			return at("tool_choice.name", "%s is not available on this deployment", show(name))
 		}

@@ -4,8 +4,14 @@ import "strings"
 
 // inputItem is an item of the input and where it stands in the request.
 type inputItem struct {
-	raw  []byte // an object
-	path string
+	raw    []byte // an object
+	fields map[string][]byte
+	path   string
+}
+
+// newItem reads an item's members.
+func newItem(raw []byte, path string) inputItem {
+	return inputItem{raw, fieldsByName(raw), path}
 }
 
 // readInput collects the input's items, those of the response that it goes on
@@ -21,18 +27,18 @@ func (c *responsesCall) readInput(fields map[string][]byte) *Error {
 	case isString(raw):
 		if len(raw) > len(`""`) {
 			item := append([]byte(`{"type":"message","role":"user","content":[{"type":"input_text","text":`), raw...)
-			c.items = append(c.items, inputItem{append(item, "}]}"...), "input"})
+			c.items = append(c.items, newItem(append(item, "}]}"...), "input"))
 		}
 		return nil
 	case raw[0] != '[':
 		return wrongType("input", "a string or an array", raw)
 	}
 	for m := membersOf(raw, 0); m.next(); {
-		item := inputItem{m.raw(), element("input", m.index)}
-		if item.raw[0] != '{' {
-			return wrongType(item.path, "an object", item.raw)
+		path := element("input", m.index)
+		if m.raw()[0] != '{' {
+			return wrongType(path, "an object", m.raw())
 		}
-		item, ok, err := c.resolve(item)
+		item, ok, err := c.resolve(newItem(m.raw(), path))
 		if err != nil {
 			return err
 		}
@@ -63,7 +69,7 @@ func (c *responsesCall) readPrevious(fields map[string][]byte) *Error {
 	}
 	for _, items := range [...][][]byte{r.Input, r.Output} {
 		for _, item := range items {
-			c.items = append(c.items, inputItem{item, name})
+			c.items = append(c.items, newItem(item, name))
 		}
 	}
 	return nil
@@ -72,17 +78,16 @@ func (c *responsesCall) readPrevious(fields map[string][]byte) *Error {
 // resolve finds the item that a reference means. Clients refer to reasoning
 // that they never had to keep: without it the model only thinks anew.
 func (c *responsesCall) resolve(item inputItem) (_ inputItem, ok bool, _ *Error) {
-	f := fieldsByName(item.raw)
-	if itemType(f) != "item_reference" {
+	if itemType(item.fields) != "item_reference" {
 		return item, true, nil
 	}
-	id := stringOf(f["id"])
+	id := stringOf(item.fields["id"])
 	if id == "" {
 		return item, false, missing(item.path + ".id")
 	}
 	if c.env.Kept != nil {
 		if raw, ok := c.env.Kept.Item(c.env.Account, id); ok {
-			return inputItem{raw, item.path}, true, nil
+			return newItem(raw, item.path), true, nil
 		}
 	}
 	if strings.HasPrefix(id, "rs_") {

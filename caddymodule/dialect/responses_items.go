@@ -20,7 +20,7 @@ func (c *responsesCall) readItems(map[string][]byte) *Error {
 // those that are not known, are nothing to the model: a client cannot be told
 // not to send them.
 func (c *responsesCall) readItem(item inputItem) *Error {
-	f := fieldsByName(item.raw)
+	f := item.fields
 	switch kind := itemType(f); kind {
 	case "message":
 		return c.readMessage(f, item.path)

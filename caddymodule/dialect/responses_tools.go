@@ -103,10 +103,9 @@ func (c *responsesCall) readTools(fields map[string][]byte) *Error {
 		c.echo["tools"] = echoedTools(raw)
 	}
 	for _, item := range c.items {
-		f := fieldsByName(item.raw)
-		switch itemType(f) {
+		switch itemType(item.fields) {
 		case "additional_tools", "tool_search_output":
-			tools := given(f, "tools")
+			tools := given(item.fields, "tools")
 			if tools == nil || tools[0] != '[' {
 				continue
 			}
