@@ -182,3 +182,37 @@ func TestDialectAbortsCutAnswer(t *testing.T) {
 		t.Errorf("HTTP/1.1, failed write: panics with %v", v)
 	}
 }
+
+// touchyStream notices, with the race detector, when it is used by two at once.
+type touchyStream struct {
+	testStream
+	uses int
+}
+
+func (s *touchyStream) Ping() []byte         { s.uses++; return []byte("ping\n") }
+func (s *touchyStream) Feed(p []byte) []byte { s.uses++; return p }
+
+// Events and pings never meet in the stream, nor in one write.
+func TestAnswerTouchesTheStreamFromOneGoroutineAtATime(t *testing.T) {
+	rec := httptest.NewRecorder()
+	a := newAnswer(rec)
+	s := &touchyStream{}
+	a.open(s, time.Microsecond)
+	for range 500 {
+		feed(t, a, "event\n")
+		time.Sleep(20 * time.Microsecond)
+	}
+	a.end()
+	lines := strings.SplitAfter(rec.Body.String(), "\n")
+	events := 0
+	for _, line := range lines {
+		if line == "event\n" {
+			events++
+		} else if line != "ping\n" && line != "" {
+			t.Errorf("line %q", line)
+		}
+	}
+	if pings := len(lines) - 1 - events; events != 500 || pings == 0 || s.uses != events+pings {
+		t.Errorf("%d events and %d pings in %d uses", events, pings, s.uses)
+	}
+}

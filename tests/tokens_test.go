@@ -197,7 +197,9 @@ func TestEstimateAgainstLlama(t *testing.T) {
 			return strings.Repeat(fmt.Sprintf("func add%d(a, b int) (int, error) {\n\tif a > %d {\n\t\treturn 0, fmt.Errorf(\"adding %%d: %%w\", a, err)\n\t}\n\treturn a + b, nil\n}\n\n", n, n), 12)
 		}, false, 5},
 		{"tools", func(n int) string { return fmt.Sprintf("look up number %d, please", n) }, true, 35},
-		{"chinese", func(n int) string { return strings.Repeat(fmt.Sprintf("你好，世界。今天是第%d天，我们去图书馆看书。", n), 12) }, false, 60},
+		{"chinese", func(n int) string {
+			return strings.Repeat(fmt.Sprintf("你好，世界。今天是第%d天，我们去图书馆看书。", n), 12)
+		}, false, 60},
 	} {
 		t.Run(kind.name, func(t *testing.T) {
 			g.Deploy(t, kind.name, con.ID, "", llama.Alias) // each kind learns for itself

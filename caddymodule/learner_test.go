@@ -1,0 +1,104 @@
+package caddymodule
+
+import (
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/store/storetest"
+)
+
+// chatCall is a chat request whose prompt has some 400 tokens by estimate.
+func chatCall(t *testing.T) dialect.Call {
+	t.Helper()
+	body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("some words ", 200) + `"}]}`
+	call, derr := dialect.Decode(dialect.Operation{Kind: dialect.ChatCompletions, Dialect: dialect.Chat}, []byte(body), &dialect.Env{})
+	if derr != nil {
+		t.Fatal(derr)
+	}
+	return call
+}
+
+// deploy registers the deployment m.
+func deploy(t *testing.T, st *store.Store) store.Deployment {
+	t.Helper()
+	c, _, err := st.CreateConnector(t.Context(), store.DefaultAccount, "box")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := st.SetDeployment(t.Context(), store.Deployment{Account: store.DefaultAccount, Name: "m", Connector: c.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// newTestLearner returns a learner that the test has to close.
+func newTestLearner(t *testing.T, st *store.Store) *learner {
+	t.Helper()
+	l, err := newLearner(st, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// What was learned is in the store when the learner is closed, and the next
+// one goes on from it; its key of signatures is the same.
+func TestLearnerSaves(t *testing.T) {
+	st := storetest.Open(t, filepath.Join(t.TempDir(), "gateway.db"))
+	d := deploy(t, st)
+	l := newTestLearner(t, st)
+	call := chatCall(t)
+	before := l.calibration.Count(registration(d), call.Prompt())
+	l.learn(lesson{of: registration(d), call: call, size: 100, tokens: int64(before) * 3 / 2})
+	for deadline := time.Now().Add(10 * time.Second); l.waiting.Load() != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing was learned")
+		}
+	}
+	l.close()
+	saved, ok := st.Calibration(d.Account, d.Name)
+	if !ok || saved.Plain < 1.4 || saved.Plain > 1.7 || saved.Tools != 0 {
+		t.Errorf("saved %+v, %v", saved, ok)
+	}
+	next := newTestLearner(t, st)
+	defer next.close()
+	if got := next.calibration.Count(registration(d), call.Prompt()); got < before*14/10 {
+		t.Errorf("the next learner counts %d, at first it was %d", got, before)
+	}
+	if string(next.signatureKey) != string(l.signatureKey) || len(l.signatureKey) == 0 {
+		t.Error("the key of signatures has changed")
+	}
+	// A deployment that is removed is forgotten, not saved again.
+	if _, err := st.RemoveDeployment(t.Context(), d.Account, d.Name); err != nil {
+		t.Fatal(err)
+	}
+	if got := next.calibration.Export(); len(got) != 0 {
+		t.Errorf("still known: %v", got)
+	}
+}
+
+// Requests that cannot be learned from in time are let go: what waits is
+// bounded in number and in bytes.
+func TestLearnerIsBounded(t *testing.T) {
+	st := storetest.New(t)
+	d := deploy(t, st)
+	l := newTestLearner(t, st)
+	l.close() // so that nothing is taken off the queue
+	call := chatCall(t)
+	l.learn(lesson{of: registration(d), call: call, size: maxLessonBytes + 1, tokens: 1})
+	if len(l.lessons) != 0 || l.waiting.Load() != 0 {
+		t.Errorf("%d lessons of %d bytes wait", len(l.lessons), l.waiting.Load())
+	}
+	for range maxLessons + 10 {
+		l.learn(lesson{of: registration(d), call: call, size: 1, tokens: 1})
+	}
+	if len(l.lessons) != maxLessons || l.waiting.Load() != maxLessons {
+		t.Errorf("%d lessons of %d bytes wait", len(l.lessons), l.waiting.Load())
+	}
+}
