@@ -43,6 +43,14 @@ func membersOf(data []byte, i int) members {
 	return m
 }
 
+// checkedMembers walks over the container that a text is, which is part of
+// one that was walked over to its end and so is known to be JSON.
+func checkedMembers(text []byte) members {
+	m := membersOf(text, 0)
+	m.checked = true
+	return m
+}
+
 // textOf walks over the members of a JSON text that is an object; if it is
 // none, the walk ends at once with a problem. whole tells how it went.
 func textOf(data []byte) members {

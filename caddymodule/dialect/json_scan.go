@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math/bits"
@@ -19,6 +20,7 @@ const maxDepth = 512
 // behind it, or -1 after setting problem and at.
 type scanner struct {
 	data    []byte
+	checked bool   // the data is known to be JSON: strings need not be checked again
 	at      int    // where the problem is
 	problem string // what is wrong, "" while nothing is
 }
@@ -214,6 +216,9 @@ func (s *scanner) digits(i int) int {
 // body (prompts, base64 images), so they are searched eight bytes at a time.
 func (s *scanner) str(i int) int {
 	data := s.data
+	if s.checked {
+		return s.skipString(i)
+	}
 	for i++; ; {
 		// Four words at a time first: they do not wait for each other.
 		for i+32 <= len(data) {
@@ -243,6 +248,25 @@ func (s *scanner) str(i int) int {
 			return s.fail(i, "control character in a string")
 		default:
 			i++
+		}
+	}
+}
+
+// skipString is str for data that is known to be JSON: a string ends at the
+// first quote that has an even number of backslashes, or none, before it.
+func (s *scanner) skipString(i int) int {
+	for end := i + 1; ; end++ {
+		k := bytes.IndexByte(s.data[end:], '"')
+		if k < 0 {
+			return s.fail(len(s.data), "unexpected end")
+		}
+		end += k
+		escapes := 0
+		for s.data[end-1-escapes] == '\\' {
+			escapes++
+		}
+		if escapes%2 == 0 {
+			return end + 1
 		}
 	}
 }

@@ -14,7 +14,7 @@ func (c *messagesCall) readUser(content []byte, path string) *Error {
 		return nil
 	}
 	var parts []contentPart
-	for m := membersOf(content, 0); m.next(); {
+	for m := checkedMembers(content); m.next(); {
 		block, here := m.raw(), path+"."+strconv.Itoa(m.index)
 		if block[0] != '{' {
 			return at(here, "Input should be an object, not %s", typeName(block))
@@ -153,7 +153,7 @@ func plainText(raw []byte) string {
 		return ""
 	}
 	var texts []string
-	for m := membersOf(raw, 0); m.next(); {
+	for m := checkedMembers(raw); m.next(); {
 		if text := textField(m.raw(), "text"); text != "" {
 			texts = append(texts, text)
 		}
@@ -175,7 +175,7 @@ func (c *messagesCall) readResult(f map[string][]byte, path string) *Error {
 	case isString(content):
 		texts = []string{unquote(content)}
 	case content[0] == '[':
-		for m := membersOf(content, 0); m.next(); {
+		for m := checkedMembers(content); m.next(); {
 			here := path + ".content." + strconv.Itoa(m.index)
 			if m.raw()[0] != '{' {
 				return at(here, "Input should be an object, not %s", typeName(m.raw()))
@@ -223,7 +223,7 @@ func (c *messagesCall) readAssistant(content []byte, path string) *Error {
 		c.talk.addText(unquote(content))
 		return nil
 	}
-	for m := membersOf(content, 0); m.next(); {
+	for m := checkedMembers(content); m.next(); {
 		block, here := m.raw(), path+"."+strconv.Itoa(m.index)
 		if block[0] != '{' {
 			return at(here, "Input should be an object, not %s", typeName(block))
@@ -283,7 +283,7 @@ func hostedText(f map[string][]byte) string {
 		return ""
 	}
 	var lines []string
-	for m := membersOf(content, 0); m.next(); {
+	for m := checkedMembers(content); m.next(); {
 		title, url := textField(m.raw(), "title"), textField(m.raw(), "url")
 		if url != "" {
 			lines = append(lines, strings.TrimPrefix(title+": "+url, ": "))

@@ -43,7 +43,7 @@ func decodeMessages(body []byte, env *Env, generate bool) (Call, *Error) {
 	if err := c.readSampling(fields, generate); err != nil {
 		return nil, err
 	}
-	c.complete(env)
+	c.complete(env, len(body))
 	return c, nil
 }
 
@@ -152,7 +152,7 @@ func (c *messagesCall) addSystemContent(raw []byte, path string) *Error {
 		return at(path, "Input should be a string or a list of text blocks, not %s", typeName(raw))
 	}
 	var texts []string
-	for m := membersOf(raw, 0); m.next(); {
+	for m := checkedMembers(raw); m.next(); {
 		block := m.raw()
 		here := path + "." + strconv.Itoa(m.index)
 		if block[0] != '{' {
@@ -204,7 +204,7 @@ func (c *messagesCall) readMessages(fields map[string][]byte) *Error {
 		return at("messages", "Input should be a list, not %s", typeName(raw))
 	}
 	any := false
-	for m := membersOf(raw, 0); m.next(); {
+	for m := checkedMembers(raw); m.next(); {
 		any = true
 		if err := c.readMessage(m.raw(), "messages."+strconv.Itoa(m.index)); err != nil {
 			return err
@@ -283,7 +283,7 @@ func (c *messagesCall) readStop(fields map[string][]byte) *Error {
 		return at("stop_sequences", "Input should be a list of strings, not %s", typeName(raw))
 	}
 	var stops [][]byte
-	for m := membersOf(raw, 0); m.next(); {
+	for m := checkedMembers(raw); m.next(); {
 		if !isString(m.raw()) {
 			return at("stop_sequences."+strconv.Itoa(m.index), "Input should be a string, not %s", typeName(m.raw()))
 		}

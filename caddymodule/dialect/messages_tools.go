@@ -36,7 +36,7 @@ func (c *messagesCall) readTools(fields map[string][]byte) *Error {
 	if raw[0] != '[' {
 		return at("tools", "Input should be a list, not %s", typeName(raw))
 	}
-	for m := membersOf(raw, 0); m.next(); {
+	for m := checkedMembers(raw); m.next(); {
 		path := "tools." + strconv.Itoa(m.index)
 		if m.raw()[0] != '{' {
 			return at(path, "Input should be an object, not %s", typeName(m.raw()))

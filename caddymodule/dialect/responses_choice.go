@@ -57,7 +57,7 @@ func (c *responsesCall) allowTools(f map[string][]byte) *Error {
 		return wrongType(path, "an array", list)
 	}
 	allowed := make(map[string]bool)
-	for m := membersOf(list, 0); m.next(); {
+	for m := checkedMembers(list); m.next(); {
 		here := element(path, m.index)
 		if m.raw()[0] != '{' {
 			return wrongType(here, "an object", m.raw())

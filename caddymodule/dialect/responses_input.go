@@ -33,7 +33,7 @@ func (c *responsesCall) readInput(fields map[string][]byte) *Error {
 	case raw[0] != '[':
 		return wrongType("input", "a string or an array", raw)
 	}
-	for m := membersOf(raw, 0); m.next(); {
+	for m := checkedMembers(raw); m.next(); {
 		path := element("input", m.index)
 		if m.raw()[0] != '{' {
 			return wrongType(path, "an object", m.raw())

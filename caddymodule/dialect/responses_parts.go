@@ -15,7 +15,7 @@ func readParts(content []byte, path string) ([]contentPart, *Error) {
 		return nil, wrongType(path, "a string or an array", content)
 	}
 	var parts []contentPart
-	for m := membersOf(content, 0); m.next(); {
+	for m := checkedMembers(content); m.next(); {
 		here := element(path, m.index)
 		if m.raw()[0] != '{' {
 			return nil, wrongType(here, "an object", m.raw())

@@ -48,7 +48,7 @@ func decodeResponses(body []byte, env *Env) (Call, *Error) {
 			return nil, err
 		}
 	}
-	c.complete(env)
+	c.complete(env, len(body))
 	return c, nil
 }
 
@@ -142,7 +142,7 @@ func withID(raw []byte, newID func(prefix string) string) []byte {
 	}
 	b := appendQuoted([]byte(`{"id":`), id)
 	b = appendQuoted(append(b, `,"type":`...), kind)
-	for m := membersOf(raw, 0); m.next(); {
+	for m := checkedMembers(raw); m.next(); {
 		if name := string(m.name()); name != "id" && name != "type" {
 			b = append(append(b, ','), m.key.of(raw)...)
 			b = append(append(b, ':'), m.raw()...)
@@ -244,7 +244,7 @@ func withMembers(object []byte, pairs ...string) []byte {
 			b = append(append(appendQuoted(b, pairs[i]), ':'), pairs[i+1]...)
 		}
 	}
-	for m := membersOf(object, 0); m.next(); {
+	for m := checkedMembers(object); m.next(); {
 		comma()
 		b = append(append(append(b, m.key.of(object)...), ':'), m.raw()...)
 	}
@@ -317,7 +317,7 @@ func (c *responsesCall) readInclude(fields map[string][]byte) *Error {
 		if raw[0] != '[' {
 			return wrongType("include", "an array", raw)
 		}
-		for m := membersOf(raw, 0); m.next(); {
+		for m := checkedMembers(raw); m.next(); {
 			if !isString(m.raw()) {
 				return wrongType(element("include", m.index), "a string", m.raw())
 			}

@@ -95,7 +95,7 @@ func (c *responsesCall) readTools(fields map[string][]byte) *Error {
 			return wrongType("tools", "an array", raw)
 		}
 		c.reserve(raw)
-		for m := membersOf(raw, 0); m.next(); {
+		for m := checkedMembers(raw); m.next(); {
 			if err := c.readTool(m.raw(), element("tools", m.index), ""); err != nil {
 				return err
 			}
@@ -109,7 +109,7 @@ func (c *responsesCall) readTools(fields map[string][]byte) *Error {
 			if tools == nil || tools[0] != '[' {
 				continue
 			}
-			for m := membersOf(tools, 0); m.next(); {
+			for m := checkedMembers(tools); m.next(); {
 				// A tool that cannot be read is left out: the item is the
 				// client's own doing, which its user cannot change.
 				_ = c.readTool(m.raw(), item.path, "")
@@ -121,7 +121,7 @@ func (c *responsesCall) readTools(fields map[string][]byte) *Error {
 
 // reserve has the tools that are in no namespace keep their names.
 func (c *responsesCall) reserve(tools []byte) {
-	for m := membersOf(tools, 0); m.next(); {
+	for m := checkedMembers(tools); m.next(); {
 		switch kind := textField(m.raw(), "type"); kind {
 		case "", "function", "custom":
 			if name := toolName(m.raw()); name != "" {
@@ -187,7 +187,7 @@ func (c *responsesCall) readNamespace(raw []byte, path string) *Error {
 		return wrongType(path+".tools", "an array", tools)
 	}
 	var first *Error
-	for m := membersOf(tools, 0); m.next(); {
+	for m := checkedMembers(tools); m.next(); {
 		if err := c.readTool(m.raw(), element(path+".tools", m.index), namespace); err != nil && first == nil {
 			first = err
 		}
@@ -243,7 +243,7 @@ func customDescription(f map[string][]byte) []byte {
 // keys, which clients' types demand, others as they came.
 func echoedTools(raw []byte) []byte {
 	b := []byte{'['}
-	for m := membersOf(raw, 0); m.next(); {
+	for m := checkedMembers(raw); m.next(); {
 		if m.index > 0 {
 			b = append(b, ',')
 		}

@@ -26,9 +26,10 @@ func (t *translation) option(name string, raw []byte) {
 	t.options = append(append(append(append(t.options, `,"`...), name...), `":`...), raw...)
 }
 
-// complete writes the parts of the upstream's body.
-func (t *translation) complete(env *Env) {
-	t.messages = t.talk.appendMessages(nil)
+// complete writes the parts of the upstream's body. size is that of the
+// client's, in bytes: the messages are mostly about as large.
+func (t *translation) complete(env *Env, size int) {
+	t.messages = t.talk.appendMessages(make([]byte, 0, size))
 	t.toolList = t.tools.list()
 	t.now, t.newID, t.request, t.signatureKey = env.Now, env.NewID, env.RequestID, env.SignatureKey
 	t.names = t.tools.names
@@ -161,7 +162,7 @@ func appendSchema(b, schema []byte) []byte {
 		return append(b, `{"type":"object","properties":{}}`...)
 	}
 	typed, properties, any := false, false, false
-	for m := membersOf(schema, 0); m.next(); {
+	for m := checkedMembers(schema); m.next(); {
 		any = true
 		switch string(m.name()) {
 		case "type":
@@ -204,7 +205,7 @@ func stableID(id string) string {
 // with most JSON readers. It is for objects that were checked before.
 func fieldsByName(raw []byte) map[string][]byte {
 	fields := make(map[string][]byte)
-	for m := membersOf(raw, 0); m.next(); {
+	for m := checkedMembers(raw); m.next(); {
 		fields[string(m.name())] = m.raw()
 	}
 	return fields
