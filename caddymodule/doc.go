@@ -14,4 +14,8 @@
 // The model_gateway app (app.go) owns what outlives a configuration: the store
 // and the tunnel listener, both in usage pools (pool.go), so that a reload
 // drops neither a tunnel nor a running request.
+// Beside the open store lives what is remembered of requests that have ended
+// (learner.go): how many tokens their prompts had, which is what counts of
+// tokens are made from (counting.go), and responses that clients may refer to
+// (keptresponses.go).
 package caddymodule

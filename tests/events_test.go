@@ -35,9 +35,10 @@ func readEvents(t *testing.T, stream string) (list []event) {
 // readEvent decodes one event.
 func readEvent(t *testing.T, text string) event {
 	t.Helper()
-	name, data, ok := strings.Cut(strings.TrimSuffix(text, "\n\n"), "\n")
+	name, data, _ := strings.Cut(strings.TrimSuffix(text, "\n\n"), "\n")
 	e := event{Name: strings.TrimPrefix(name, "event: ")}
-	if data, ok = strings.CutPrefix(data, "data: "); !ok || e.Name == name {
+	data, ok := strings.CutPrefix(data, "data: ")
+	if !ok || e.Name == name {
 		t.Fatalf("not an event with a name and a line of data: %q", text)
 	}
 	if err := json.Unmarshal([]byte(data), &e.Data); err != nil {

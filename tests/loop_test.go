@@ -212,12 +212,15 @@ func TestBrokenCalls(t *testing.T) {
 					}
 					limit := 200
 					if prompt == "weather?" {
-						limit = 8 // in the middle of the arguments
+						limit = 6 // before the city's name
 					}
 					body += fmt.Sprintf(`,"%s":%d%s%s}`, s.limit, limit, s.tool, stream)
 					a := c.Do(t, http.MethodPost, path, body)
 					if a.Err != nil || a.Status >= 500 && a.Status != 502 {
 						t.Errorf("status %d, %v", a.Status, a.Err)
+					}
+					if stopped := map[string]string{"messages": `"max_tokens"`, "responses": `"incomplete"`}[s.name]; limit == 6 && !strings.Contains(a.Body, stopped) {
+						t.Errorf("the limit is not told: %s", a.Body)
 					}
 					if strings.Contains(a.Body, "Paris") {
 						t.Errorf("half a call was completed: %s", a.Body)

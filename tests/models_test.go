@@ -86,7 +86,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	r := newRig(t, harness.Options{})
 	r.serve(t, "m", upstream.Echo)
 	for _, c := range []struct{ method, path string }{
-		{http.MethodPost, "/v1/responses"},
+		{http.MethodPost, "/v1/responses/compact"},
 		{http.MethodPost, "/v1/nosuch"},
 		{http.MethodGet, "/v1"},
 		{http.MethodPost, "/v1/chat"},
@@ -95,7 +95,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 		a := r.Do(t, c.method, c.path, `{"model":"m"}`)
 		a.ExpectError(t, 404, "invalid_request_error", "unknown_url")
 	}
-	for _, path := range []string{"/v1/messages", "/v1/messages/count_tokens", "/v1/messages?beta=true"} {
+	for _, path := range []string{"/v1/messages/batches", "/v1/messages/count_tokens/x", "/v1/messages/nosuch?beta=true"} {
 		expectAnthropic(t, r.Do(t, http.MethodPost, path, `{"model":"m"}`), 404, "not_found_error")
 	}
 	for _, c := range []struct{ method, path, allow string }{
