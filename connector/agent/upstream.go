@@ -23,7 +23,7 @@ const (
 	keepAlive = 15 * time.Second
 	// staleWithin is how soon a connection that was closed while idle fails.
 	// What fails later was at work on the request: it is not sent again.
-	staleWithin = time.Second
+	staleWithin = 250 * time.Millisecond
 )
 
 // errNotConnected says that no connection to the upstream could be had.
