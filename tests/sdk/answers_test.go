@@ -25,7 +25,12 @@ type question struct {
 		Content any    `json:"content"`
 	} `json:"messages"`
 	Format json.RawMessage `json:"response_format"`
-	body   []byte
+	Tools  []struct {
+		Function struct {
+			Name string `json:"name"`
+		} `json:"function"`
+	} `json:"tools"`
+	body []byte
 }
 
 // models are the scripted models that reply.
@@ -55,12 +60,17 @@ func weather(q question) reply {
 	}}
 }
 
-// form fills in a form where the request has a schema.
+// form fills in a form where the request has one: a schema, or a tool that
+// takes the form.
 func form(q question) reply {
+	const filled = `{"city": "Paris", "degrees": 21}`
+	if len(q.Tools) > 0 {
+		return reply{calls: []call{{"call_form", q.Tools[0].Function.Name, filled}}}
+	}
 	if !strings.Contains(string(q.Format), `"json_schema"`) {
 		return reply{text: "no schema"}
 	}
-	return reply{text: `{"city": "Paris", "degrees": 21}`}
+	return reply{text: filled}
 }
 
 // serve makes all models that the programs use known to an upstream.

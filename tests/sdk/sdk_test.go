@@ -74,7 +74,7 @@ func install(t *testing.T) {
 
 func TestSDKs(t *testing.T) {
 	list := programs(t)
-	g := harness.Start(t, harness.Options{})
+	g := harness.Start(t, harness.Options{Site: "connect_wait 100ms"})
 	_, key := g.Key(t, "sdk", "*")
 	up := upstream.Start(t)
 	serve(up)
