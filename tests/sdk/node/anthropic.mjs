@@ -8,7 +8,7 @@ import { answer, apiKey, check, degrees, done, fails, gateway, pixel, results, s
 
 const client = new Anthropic({ baseURL: gateway, apiKey, maxRetries: 0 });
 const stranger = new Anthropic({ baseURL: gateway, apiKey: "sk-svc-wrong", maxRetries: 0 });
-const base = { max_tokens: 300, messages: [{ role: "user", content: "hello" }] };
+const base = { max_tokens: 300, temperature: 0, messages: [{ role: "user", content: "hello" }] };
 const tools = [{ name: "get_weather", description: "the weather now", input_schema: schema }];
 
 const textOf = (message) => message.content.map((block) => block.text ?? "").join("");
@@ -46,16 +46,16 @@ async function messages(model, text, tokens) {
   assert.equal(seen.map((e) => e.delta?.text ?? "").join(""), text);
 }
 
-// A tool loop in which each result comes with an image.
+// A tool loop: both turns whole, and both streamed.
 async function toolLoop(model, text, cities) {
-  await both({ model, tools, temperature: 0 }, async (first) => {
+  await both({ model, tools }, async (first) => {
     assert.equal(first.stop_reason, "tool_use");
     const calls = first.content.filter((b) => b.type === "tool_use");
     assert.deepEqual(calls.map((c) => [c.name, c.input]), cities.map((city) => ["get_weather", { city }]));
     const history = [...base.messages, { role: "assistant", content: first.content }, {
       role: "user", content: calls.map((c) => ({ type: "tool_result", tool_use_id: c.id, content: degrees[c.input.city] })),
     }];
-    await both({ model, tools, temperature: 0, messages: history }, (second) => {
+    await both({ model, tools, messages: history }, (second) => {
       assert.deepEqual([textOf(second), second.stop_reason], [text, "end_turn"]);
     });
   });
@@ -110,10 +110,20 @@ async function count(model) {
 async function runner(model, text, cities) {
   for (const stream of [false, true]) {
     const asked = [];
+    const sent = []; // what stands for the conversation in each request, and the answer's status
+    const client = new Anthropic({
+      baseURL: gateway, apiKey, maxRetries: 0, fetch: async (url, init) => {
+        const { thread, messages } = JSON.parse(init.body);
+        const answer = await fetch(url, init);
+        sent.push([thread?.type ?? messages.length, answer.status]);
+        return answer;
+      },
+    });
     const run = ({ city }) => (asked.push(city), degrees[city]);
     const loop = client.beta.messages.toolRunner({ ...base, model, stream, tools: [betaTool({ name: "get_weather", inputSchema: schema, description: "the weather", run })] });
     assert.equal(textOf(await loop.runUntilDone()), text);
     assert.deepEqual(asked, cities);
+    assert.deepEqual(sent, [["create", 400], [1, 200], [3, 200]]);
   }
 }
 

@@ -48,6 +48,15 @@ async function thinking(model) {
   await ask({ model }, (got) => assert.deepEqual([got.reasoningText, got.text], ["Six times seven.", "Forty-two."]));
 }
 
+// What the model said goes back with the history: the provider for responses
+// sends no more than its id.
+async function history(provider) {
+  const question = { role: "user", content: "hello" };
+  const { response } = await generateText({ maxRetries: 0, model: provider("hello"), messages: [question] });
+  const { text } = await generateText({ maxRetries: 0, model: provider("echo"), messages: [question, ...response.messages, question] });
+  assert.deepEqual(JSON.parse(text).messages, [question, { role: "assistant", content: "Hello, world." }, question]);
+}
+
 // For models that it does not know the Anthropic provider has a tool take the
 // form, unless it is told that they can do more.
 async function form(model, structuredOutputMode) {
@@ -73,6 +82,7 @@ for (const [name, provider] of [["responses", openai], ["chat", openai.chat], ["
   }
   await check(`${name}: plain`, () => plain(provider("hello"), "Hello, world.", 3));
   await check(`${name}: tools`, () => tools(provider("weather"), results, ["Paris", "Tokyo"]));
+  await check(`${name}: history`, () => history(provider));
   for (const mode of name === "messages" ? ["jsonTool", "outputFormat"] : [""]) {
     await check(`${name}: structured output ${mode}`, () => form(provider("form"), mode || undefined));
   }
