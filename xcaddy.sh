@@ -6,7 +6,7 @@
 #                         this machine: bin/caddy gateway up [...]
 #   ./xcaddy.sh test      lint, build, and run all tests
 #
-# The tests also need node and npm (the OpenAI SDK for Node) and apt (it brings
+# The tests also need node and npm (SDKs for Node) and apt (it brings
 # a llama-server into .cache/). POSTERN_SKIP_NODE=1 and POSTERN_SKIP_LLAMA=1
 # leave out what needs them; otherwise a machine without them fails.
 set -euo pipefail

@@ -106,7 +106,7 @@ func Example_stream() {
 	fmt.Printf("%s", s.Feed([]byte(contentChunk("Hi"))))
 	// Output:
 	// event: content_block_start
-	// data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":"","citations":null}}
+	// data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}
 	//
 	// event: content_block_delta
 	// data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hi"}}

@@ -74,8 +74,8 @@ func (m *messagesAnswer) close(cut bool) {
 			m.refused = true
 			m.refusal = append(m.refusal, text...)
 		}
-		b = appendQuoted(append(b, `{"type":"text","text":`...), text)
-		b = append(b, `,"citations":null}`...)
+		// No citations, not even null: the Vercel AI SDK refuses that.
+		b = append(appendQuoted(append(b, `{"type":"text","text":`...), text), '}')
 	}
 	m.content = append(b, ',')
 }

@@ -80,7 +80,7 @@ func checkMessage(m map[string]any) error {
 func checkBlock(block any, whole bool) error {
 	switch str(block, "type") {
 	case "text":
-		return keysOf("text", block, "type text citations")
+		return keysOf("text", block, "type text")
 	case "thinking":
 		if signed := str(block, "signature") != ""; signed != whole {
 			return fmt.Errorf("a signature at the wrong time: %v", block)

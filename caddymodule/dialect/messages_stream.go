@@ -55,7 +55,7 @@ func (m *messagesStream) open(kind partKind, id, name string) {
 		m.calls = true
 		b = appendToolUse(b, m.call.callID(id, "toolu_"), m.call.tool(name).Name, []byte("{}"))
 	default:
-		b = append(b, `{"type":"text","text":"","citations":null}`...)
+		b = append(b, `{"type":"text","text":""}`...)
 	}
 	m.out = append(b, "}\n\n"...)
 }

@@ -51,6 +51,11 @@ func Delta(model, text string) string {
 	return chunk(model, `{"content":`+quote(text)+`}`, "null")
 }
 
+// Thought is an event with a piece of what the model thinks.
+func Thought(model, text string) string {
+	return chunk(model, `{"reasoning_content":`+quote(text)+`}`, "null")
+}
+
 // Finish is the event that says why the model stopped.
 func Finish(model, reason string) string { return chunk(model, "{}", quote(reason)) }
 

@@ -1,151 +1,107 @@
-// Command go uses the gateway as any program with the official OpenAI SDK
-// does, and prints what it saw as one JSON object. Environment: BASE_URL,
-// API_KEY, MODEL, PROMPT, and CUT, a model whose streams are cut by the
-// upstream. It is a module of its own so that the SDK is no dependency of the
+// Command go uses the gateway as any program with the official SDKs of OpenAI
+// and of Anthropic for Go does, checks what it sees, and fails if that is
+// wrong. It is a module of its own so that the SDKs are no dependency of the
 // product.
+//
+// Environment: GATEWAY, its URL; API_KEY; TINY, the public name of a real
+// model, which says ANSWER, calls get_weather where there are tools, and says
+// DONE after their results. Argument: the upstream that is used, scripted or
+// llama.
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"log"
-	"net/http"
+	"fmt"
 	"os"
+	"reflect"
+	"strings"
 	"time"
-
-	"github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/option"
 )
 
-// report is what a program sees of the gateway.
-type report struct {
-	Models        []string           `json:"models"`
-	Retrieved     string             `json:"retrieved"`
-	Completed     string             `json:"completed"`
-	AnsweredModel string             `json:"answeredModel"`
-	RequestID     string             `json:"requestID"`
-	Streamed      string             `json:"streamed"`
-	Finish        string             `json:"finish"`
-	Chunks        int                `json:"chunks"`
-	Usage         int64              `json:"usage"`
-	Helper        string             `json:"helper"`
-	Errors        map[string]failure `json:"errors"`
-}
-
-type failure struct {
-	Class     string `json:"class"`
-	Status    int    `json:"status"`
-	Code      string `json:"code"`
-	RequestID bool   `json:"requestID"`
+// A model is what is asked, and what it is known to say.
+type model struct {
+	plain, plainText, weather, weatherText string
+	cities                                 []string // that it calls the tool for
+	tokens                                 int64    // of plainText
 }
 
 func main() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	r, err := use(ctx)
-	if err != nil {
-		log.Fatal(err)
+	scripted := len(os.Args) > 1 && os.Args[1] == "scripted"
+	tiny := os.Getenv("TINY")
+	m := model{tiny, os.Getenv("ANSWER"), tiny, os.Getenv("DONE"), []string{"Paris"}, 38}
+	if scripted {
+		m = model{"hello", "Hello, world.", "weather", "Results: 21, 25", []string{"Paris", "Tokyo"}, 3}
 	}
-	if err := json.NewEncoder(os.Stdout).Encode(r); err != nil {
-		log.Fatal(err)
-	}
-}
-
-func newClient(key string) openai.Client {
-	return openai.NewClient(option.WithBaseURL(os.Getenv("BASE_URL")), option.WithAPIKey(key), option.WithMaxRetries(0))
-}
-
-func use(ctx context.Context) (*report, error) {
-	client, model := newClient(os.Getenv("API_KEY")), os.Getenv("MODEL")
-	r := &report{}
-	pages := client.Models.ListAutoPaging(ctx)
-	for pages.Next() {
-		r.Models = append(r.Models, pages.Current().ID)
-	}
-	if err := pages.Err(); err != nil {
-		return nil, err
-	}
-	got, err := client.Models.Get(ctx, model)
-	if err != nil {
-		return nil, err
-	}
-	r.Retrieved = got.ID
-
-	var raw *http.Response
-	completion, err := client.Chat.Completions.New(ctx, params(model), option.WithResponseInto(&raw))
-	if err != nil {
-		return nil, err
-	}
-	r.Completed = completion.Choices[0].Message.Content
-	r.AnsweredModel = completion.Model
-	r.RequestID = raw.Header.Get("X-Request-Id")
-	if err := r.stream(ctx, client, model); err != nil {
-		return nil, err
-	}
-	r.Errors = failures(ctx, client)
-	return r, nil
-}
-
-func params(model string) openai.ChatCompletionNewParams {
-	return openai.ChatCompletionNewParams{
-		Model:       model,
-		Messages:    []openai.ChatCompletionMessageParamUnion{openai.UserMessage(os.Getenv("PROMPT"))},
-		Temperature: openai.Float(0),
-	}
-}
-
-func (r *report) stream(ctx context.Context, client openai.Client, model string) error {
-	p := params(model)
-	p.StreamOptions = openai.ChatCompletionStreamOptionsParam{IncludeUsage: openai.Bool(true)}
-	s := client.Chat.Completions.NewStreaming(ctx, p)
-	defer s.Close()
-	var helper openai.ChatCompletionAccumulator
-	for s.Next() {
-		chunk := s.Current()
-		helper.AddChunk(chunk)
-		r.Chunks++
-		if len(chunk.Choices) > 0 {
-			r.Streamed += chunk.Choices[0].Delta.Content
-			r.Finish += chunk.Choices[0].FinishReason
+	failed := false
+	for _, use := range []func(context.Context, model, bool) error{useChat, useResponses, useMessages} {
+		if err := use(ctx, m, scripted); err != nil {
+			failed = true
+			fmt.Fprintln(os.Stderr, "FAILED", err)
 		}
-		r.Usage = max(r.Usage, chunk.Usage.CompletionTokens)
 	}
-	if len(helper.Choices) > 0 {
-		r.Helper = helper.Choices[0].Message.Content
-	}
-	return s.Err()
-}
-
-func failures(ctx context.Context, client openai.Client) map[string]failure {
-	stranger := newClient("sk-svc-wrong")
-	_, wrongKey := stranger.Models.List(ctx)
-	_, unknownModel := client.Chat.Completions.New(ctx, params("nosuch"))
-	_, unknownRetrieve := client.Models.Get(ctx, "nosuch")
-	_, badRequest := client.Chat.Completions.New(ctx, params("x"), option.WithJSONSet("messages", 7), option.WithJSONDel("model"))
-	cut := client.Chat.Completions.NewStreaming(ctx, params(os.Getenv("CUT")))
-	for cut.Next() {
-		continue
-	}
-	cut.Close()
-	return map[string]failure{
-		"wrongKey":        describe(wrongKey),
-		"unknownModel":    describe(unknownModel),
-		"unknownRetrieve": describe(unknownRetrieve),
-		"badRequest":      describe(badRequest),
-		"cutStream":       describe(cut.Err()),
+	if failed {
+		os.Exit(1)
 	}
 }
 
-// describe names an error as the SDK for Node does, by its status.
-func describe(err error) failure {
-	var e *openai.Error
-	switch {
-	case err == nil:
-		return failure{Class: "none"}
-	case !errors.As(err, &e):
-		return failure{Class: "APIError"}
+// first returns the first error of some checks, which run until then.
+func first(checks ...func() error) error {
+	for _, check := range checks {
+		if err := check(); err != nil {
+			return err
+		}
 	}
-	class := map[int]string{400: "BadRequestError", 401: "AuthenticationError", 404: "NotFoundError"}[e.StatusCode]
-	return failure{Class: class, Status: e.StatusCode, Code: e.Code, RequestID: e.Response != nil && e.Response.Header.Get("X-Request-Id") != ""}
+	return nil
+}
+
+// equal compares what was seen with what was to be seen.
+func equal(what string, got, want any) error {
+	if !reflect.DeepEqual(got, want) {
+		return fmt.Errorf("%s: got %#v, want %#v", what, got, want)
+	}
+	return nil
+}
+
+// degrees is what the tool says.
+func degrees(city string) string {
+	return map[string]string{"Paris": "21", "Tokyo": "25"}[city]
+}
+
+// properties are those of the tool's parameters.
+var properties = map[string]any{"city": map[string]any{"type": "string"}}
+
+// sorted tells whether a list of models is in order and has one of them.
+func sorted(names []string, name string) error {
+	for i := 1; i < len(names); i++ {
+		if names[i-1] >= names[i] {
+			return fmt.Errorf("models: %q is not in order", names)
+		}
+	}
+	if !strings.Contains("\n"+strings.Join(names, "\n")+"\n", "\n"+name+"\n") {
+		return fmt.Errorf("models: %q is not among %q", name, names)
+	}
+	return nil
+}
+
+// A failure is an error as a program sees it.
+type failure struct {
+	Status    int
+	Kind      string // its code (OpenAI) or type (Anthropic)
+	RequestID bool
+}
+
+// failures compares errors with what was to be seen. The zero failure is an
+// error that is no answer with a status, as in the middle of a stream.
+func failures(describe func(error) (failure, bool), got map[string]error, want map[string]failure) error {
+	var all []error
+	for name, err := range got {
+		f, ok := describe(err)
+		if err == nil || ok != (want[name] != failure{}) || f != want[name] {
+			all = append(all, fmt.Errorf("error %s: got %+v (%w), want %+v", name, f, err, want[name]))
+		}
+	}
+	return errors.Join(all...)
 }

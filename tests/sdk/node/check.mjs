@@ -1,53 +1,42 @@
-// Uses the gateway as any program with the official OpenAI SDK does, and
-// prints what it saw as one JSON object. Environment: BASE_URL, API_KEY, MODEL,
-// PROMPT, and CUT, a model whose streams are cut by the upstream.
-import OpenAI from "openai";
+// What all programs share. Environment: GATEWAY, its URL; API_KEY; TINY, the
+// public name of a real model, which says ANSWER, calls get_weather where there
+// are tools, and says DONE after their results. Argument: the upstream that is
+// used, scripted or llama.
+import assert from "node:assert/strict";
 
-const { BASE_URL: baseURL, API_KEY: apiKey, MODEL: model, PROMPT: prompt, CUT: cut } = process.env;
-const client = new OpenAI({ baseURL, apiKey, maxRetries: 0 });
-const messages = [{ role: "user", content: prompt }];
+export const { GATEWAY: gateway, API_KEY: apiKey, TINY: tiny, ANSWER: answer, DONE: done } = process.env;
+export const scripted = process.argv[2] === "scripted";
 
-// caught returns what a program sees of a failure.
-async function caught(call) {
+// check runs one check. After a failure the others still run.
+export async function check(name, run) {
   try {
-    await call();
-    return { class: "none" };
+    await run();
   } catch (e) {
-    return { class: e.constructor.name, status: e.status ?? 0, code: e.code ?? "", requestID: Boolean(e.requestID) };
+    process.exitCode = 1;
+    console.error(`FAILED ${name}: ${e.stack}`);
   }
 }
 
-const report = { models: [], streamed: "", finish: "", chunks: 0 };
-for await (const m of client.models.list()) report.models.push(m.id);
-report.retrieved = (await client.models.retrieve(model)).id;
-
-const { data, request_id: id } = await client.chat.completions.create({ model, messages, temperature: 0 }).withResponse();
-report.completed = data.choices[0].message.content;
-report.answeredModel = data.model;
-report.requestID = id;
-
-const stream = await client.chat.completions.create({
-  model, messages, temperature: 0, stream: true, stream_options: { include_usage: true },
-});
-for await (const chunk of stream) {
-  report.chunks++;
-  report.streamed += chunk.choices[0]?.delta?.content ?? "";
-  report.finish ||= chunk.choices[0]?.finish_reason ?? "";
-  report.usage ??= chunk.usage?.completion_tokens;
+// fails checks the class of an error and some of its members.
+export async function fails(call, type, members) {
+  const e = await call().then(() => assert.fail("there was no error"), (e) => e);
+  assert.ok(e instanceof type, `${e.constructor.name}, not ${type.name}: ${e.stack}`);
+  for (const [name, value] of Object.entries(members)) {
+    if (value instanceof RegExp) assert.match(String(e[name]), value);
+    else assert.deepEqual(e[name], value, `${name} of ${e}`);
+  }
 }
 
-const helper = client.chat.completions.stream({ model, messages, temperature: 0 });
-report.helper = (await helper.finalChatCompletion()).choices[0].message.content;
+// degrees is what the tool of the programs says.
+export const degrees = { Paris: "21", Tokyo: "25" };
 
-const wrong = new OpenAI({ baseURL, apiKey: "sk-svc-wrong", maxRetries: 0 });
-report.errors = {
-  wrongKey: await caught(() => wrong.models.list()),
-  unknownModel: await caught(() => client.chat.completions.create({ model: "nosuch", messages })),
-  unknownRetrieve: await caught(() => client.models.retrieve("nosuch")),
-  badRequest: await caught(() => client.chat.completions.create({ messages })),
-  cutStream: await caught(async () => {
-    const s = await client.chat.completions.create({ model: cut, messages, stream: true });
-    for await (const chunk of s) void chunk;
-  }),
+// schema is that of the tool's parameters.
+export const schema = {
+  type: "object", properties: { city: { type: "string" } }, required: ["city"], additionalProperties: false,
 };
-console.log(JSON.stringify(report));
+
+// results is what the scripted model says after the tool was called.
+export const results = "Results: 21, 25";
+
+// pixel is an image.
+export const pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";

@@ -1,0 +1,157 @@
+package sdk
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/postern-dev/postern/tests/upstream"
+)
+
+// A reply is what a scripted model says, streamed or whole as it is asked.
+type reply struct {
+	thought, text string
+	calls         []call
+}
+
+type call struct{ id, name, arguments string }
+
+// A question is what a scripted model reads of a request.
+type question struct {
+	Stream   bool `json:"stream"`
+	Messages []struct {
+		Role    string `json:"role"`
+		Content any    `json:"content"`
+	} `json:"messages"`
+	Format json.RawMessage `json:"response_format"`
+	Tools  []struct {
+		Function struct {
+			Name string `json:"name"`
+		} `json:"function"`
+	} `json:"tools"`
+	body []byte
+}
+
+// models are the scripted models that reply.
+func models() map[string]func(question) reply {
+	return map[string]func(question) reply{
+		"hello":   func(question) reply { return reply{text: "Hello, world."} },
+		"echo":    func(q question) reply { return reply{text: string(q.body)} },
+		"think":   func(question) reply { return reply{thought: "Six times seven.", text: "Forty-two."} },
+		"weather": weather,
+		"form":    form,
+	}
+}
+
+// weather calls a tool twice at once, and then says what the results were.
+func weather(q question) reply {
+	var results []string
+	for _, m := range q.Messages {
+		if m.Role == "tool" {
+			results = append(results, fmt.Sprint(m.Content))
+		}
+	}
+	if len(results) > 0 {
+		return reply{text: "Results: " + strings.Join(results, ", ")}
+	}
+	return reply{text: "Let me look.", calls: []call{
+		{"call_paris", "get_weather", `{"city": "Paris"}`}, {"call_tokyo", "get_weather", `{"city": "Tokyo"}`},
+	}}
+}
+
+// form fills in a form where the request has one: a schema, or a tool that
+// takes the form.
+func form(q question) reply {
+	const filled = `{"city": "Paris", "degrees": 21}`
+	if len(q.Tools) > 0 {
+		return reply{calls: []call{{"call_form", q.Tools[0].Function.Name, filled}}}
+	}
+	if !strings.Contains(string(q.Format), `"json_schema"`) {
+		return reply{text: "no schema"}
+	}
+	return reply{text: filled}
+}
+
+// serve makes all models that the programs use known to an upstream.
+func serve(up *upstream.Server) {
+	for name, say := range models() {
+		up.Handle(name, func(x *upstream.Exchange) {
+			q := question{body: x.Request.Body}
+			if err := json.Unmarshal(x.Request.Body, &q); err != nil {
+				upstream.Answer(http.StatusBadRequest, "text/plain", err.Error())(x)
+				return
+			}
+			if r := say(q); q.Stream {
+				upstream.Events(r.stream(name)...)(x)
+			} else {
+				upstream.JSON(r.whole(name))(x)
+			}
+		})
+	}
+	up.Handle("full", upstream.Answer(http.StatusBadRequest, "application/json", upstream.LlamaContext))
+	up.Handle("loading", upstream.Answer(http.StatusServiceUnavailable, "application/json", upstream.LlamaLoading))
+	up.Handle("cut", func(x *upstream.Exchange) {
+		x.Stream()
+		x.Chunk(upstream.Role("cut"))
+		x.Chunk(upstream.Delta("cut", "Half an"))
+		x.Die()
+	})
+}
+
+func (r reply) finish() string {
+	if r.calls != nil {
+		return "tool_calls"
+	}
+	return "stop"
+}
+
+// stream is the reply as chunks, with everything in two pieces.
+func (r reply) stream(model string) []string {
+	chunks := []string{upstream.Role(model)}
+	for _, piece := range halves(r.thought) {
+		chunks = append(chunks, upstream.Thought(model, piece))
+	}
+	for _, piece := range halves(r.text) {
+		chunks = append(chunks, upstream.Delta(model, piece))
+	}
+	for i, c := range r.calls {
+		chunks = append(chunks, upstream.ToolDelta(model, fmt.Sprintf(`{"index":%d,"id":%q,"type":"function","function":{"name":%q,"arguments":""}}`, i, c.id, c.name)))
+		for _, piece := range halves(c.arguments) {
+			chunks = append(chunks, upstream.ToolDelta(model, fmt.Sprintf(`{"index":%d,"function":{"arguments":%q}}`, i, piece)))
+		}
+	}
+	return append(chunks, upstream.Finish(model, r.finish()), upstream.Usage(model, 10, 3), upstream.Done)
+}
+
+func halves(s string) []string {
+	if s == "" {
+		return nil
+	}
+	middle := len(s) / 2
+	return []string{s[:middle], s[middle:]}
+}
+
+// whole is the reply as one chat completion.
+func (r reply) whole(model string) string {
+	message := map[string]any{"role": "assistant", "content": r.text}
+	if r.thought != "" {
+		message["reasoning_content"] = r.thought
+	}
+	var calls []any
+	for _, c := range r.calls {
+		calls = append(calls, map[string]any{"id": c.id, "type": "function", "function": map[string]string{"name": c.name, "arguments": c.arguments}})
+	}
+	if calls != nil {
+		message["tool_calls"] = calls
+	}
+	b, err := json.Marshal(map[string]any{
+		"id": "chatcmpl-up3", "object": "chat.completion", "created": 1700000000, "model": model,
+		"choices": []any{map[string]any{"index": 0, "finish_reason": r.finish(), "message": message}},
+		"usage":   map[string]int{"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13},
+	})
+	if err != nil {
+		panic(err) // it holds nothing but text and numbers
+	}
+	return string(b)
+}
