@@ -325,6 +325,46 @@ func TestReasoningComesBack(t *testing.T) {
 	}
 }
 
+// TestOmittedThinkingComesBack: a client that wants no thinking gets empty
+// blocks, and the model has its thinking again when they come back, streamed or
+// whole.
+func TestOmittedThinkingComesBack(t *testing.T) {
+	const thought = "hm \"é\" 😀?>"
+	call := decodeCase(t, Messages, messagesBody(`"thinking":{"type":"adaptive","display":"omitted"},"messages":[{"role":"user","content":"u"}]`))
+	whole, _, err := call.Answer([]byte(wholeBody(`"content":"Hi","reasoning_content":`+quoted(thought), `"stop"`, "")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var message map[string]any
+	if err := json.Unmarshal(whole, &message); err != nil {
+		t.Fatal(err)
+	}
+	block, _ := dig(message, "content", 0).(map[string]any)
+	events, failed := clientEvents(translate(call.NewStream(), reasonChunk(thought)+contentChunk("Hi")+finishChunk("stop")+upstreamDone, nil))
+	if failed != nil {
+		t.Fatal(failed)
+	}
+	streamed := ""
+	for _, e := range events {
+		if delta, ok := dig(e.json, "delta").(map[string]any); ok && str(delta, "type") == "signature_delta" {
+			streamed = str(delta, "signature")
+		}
+	}
+	if str(block, "thinking") != "" || str(block, "signature") != streamed || !strings.HasPrefix(streamed, carryingMark) {
+		t.Fatalf("whole %v, streamed %q", block, streamed)
+	}
+	text, _ := json.Marshal(block)
+	body := upstreamBody(t, decodeCase(t, Messages, messagesBody(`"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[`+string(text)+`,{"type":"text","text":"Hi"}]},{"role":"user","content":"v"}]`)))
+	if want := `"reasoning_content":` + quoted(thought); !strings.Contains(body, want) {
+		t.Errorf("no %s in %s", want, body)
+	}
+	for _, signature := range []string{"", "gw1.xyz", carryingMark, carryingMark + "AAAA", carryingMark + "!"} {
+		if got := carriedThinking(signature); got != "" {
+			t.Errorf("%q carries %q", signature, got)
+		}
+	}
+}
+
 // TestAnswersAreKept: a response is kept for its account as it was sent, with
 // its items, unless the client wants none kept.
 func TestAnswersAreKept(t *testing.T) {

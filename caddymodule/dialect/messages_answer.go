@@ -17,7 +17,7 @@ type messagesAnswer struct {
 
 // encodeMessage is the client's body for a whole answer of the upstream.
 func encodeMessage(body []byte, call *reply) ([]byte, Usage, *Error) {
-	m := messagesAnswer{call: call, sign: signer{key: call.signatureKey}}
+	m := messagesAnswer{call: call, sign: newSigner(call)}
 	o, told, err := encodeWhole(body, &m, call.estimate)
 	if err != nil {
 		return nil, Usage{}, err

@@ -241,7 +241,11 @@ func (c *messagesCall) readSaid(f map[string][]byte, path string) *Error {
 	case "text":
 		c.talk.addText(stringOf(f["text"]))
 	case "thinking":
-		c.talk.addReasoning(stringOf(f["thinking"]))
+		thinking := stringOf(f["thinking"])
+		if thinking == "" {
+			thinking = carriedThinking(stringOf(f["signature"]))
+		}
+		c.talk.addReasoning(thinking)
 	case "tool_use":
 		id, name := stringOf(f["id"]), stringOf(f["name"])
 		if id == "" {

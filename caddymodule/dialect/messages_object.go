@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"hash"
 	"strconv"
+	"strings"
 )
 
 // Members of a message's usage that stand beside the counts of tokens, and
@@ -98,10 +99,19 @@ func appendToolUse(b []byte, id, name string, input []byte) []byte {
 
 // signer signs a block of thinking while it is written. Clients discard
 // thinking that is not signed, and the whole turn with it; the signature says
-// no more than that the block came from this gateway.
+// no more than that the block came from this gateway. Where the client wants
+// the thinking left out, the signature carries it, so that the model has it
+// again when the block comes back in the history.
 type signer struct {
-	key []byte
-	mac hash.Hash
+	key   []byte
+	mac   hash.Hash
+	carry bool   // the thinking goes into the signature
+	said  []byte // what is to be carried
+}
+
+// newSigner returns the signer of a call's thinking.
+func newSigner(call *reply) signer {
+	return signer{key: call.signatureKey, carry: call.omitThinking}
 }
 
 // reset begins a block.
@@ -110,17 +120,49 @@ func (s *signer) reset() {
 		s.mac = hmac.New(sha256.New, s.key)
 	}
 	s.mac.Reset()
+	s.said = s.said[:0]
 }
 
 // add takes a piece of thinking.
-func (s *signer) add(thinking string) { s.mac.Write([]byte(thinking)) }
+func (s *signer) add(thinking string) {
+	s.mac.Write([]byte(thinking))
+	if s.carry {
+		s.said = append(s.said, thinking...)
+	}
+}
 
-// appendSignature appends the signature of the block as a JSON string:
-// "gw1." and base64url of the first 16 bytes of its HMAC-SHA256.
+// How signatures begin. Behind it stands, in base64url, the first signatureSize
+// bytes of the HMAC-SHA256 of the thinking, and, in one that carries it, the
+// thinking.
+const (
+	signatureMark = "gw1."
+	carryingMark  = "gw2."
+	signatureSize = 16
+)
+
+// appendSignature appends the signature of the block as a JSON string.
 func (s *signer) appendSignature(b []byte) []byte {
 	var sum [sha256.Size]byte
-	mac := s.mac.Sum(sum[:0])
-	b = append(b, `"gw1.`...)
-	b = base64.RawURLEncoding.AppendEncode(b, mac[:16])
+	mac := s.mac.Sum(sum[:0])[:signatureSize]
+	mark := signatureMark
+	if s.carry {
+		mark, mac = carryingMark, append(mac[:signatureSize:signatureSize], s.said...)
+	}
+	b = append(append(b, '"'), mark...)
+	b = base64.RawURLEncoding.AppendEncode(b, mac)
 	return append(b, '"')
+}
+
+// carriedThinking is the thinking that a signature carries, "" if it carries
+// none. It is not checked: the client may say what it likes in its history.
+func carriedThinking(signature string) string {
+	text, ok := strings.CutPrefix(signature, carryingMark)
+	if !ok {
+		return ""
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil || len(raw) < signatureSize {
+		return ""
+	}
+	return string(raw[signatureSize:])
 }

@@ -123,5 +123,5 @@ func (m *messagesStream) abort(e *Error) {
 
 // newMessagesStream returns the stream of an answer in the messages dialect.
 func newMessagesStream(call *reply) *answerStream {
-	return newAnswerStream(&messagesStream{call: call, sign: signer{key: call.signatureKey}}, call.estimate)
+	return newAnswerStream(&messagesStream{call: call, sign: newSigner(call)}, call.estimate)
 }
