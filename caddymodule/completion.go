@@ -78,7 +78,7 @@ func (c *completion) decode(r *http.Request) *dialect.Error {
 	ex := c.exchange
 	env := &dialect.Env{
 		Now: time.Now, NewID: dialect.NewID, RequestID: ex.RequestID, SignatureKey: c.learner.signatureKey,
-		Account: ex.Account, Estimate: c.estimate,
+		Account: ex.Account, Estimate: c.estimate, Dropped: c.dropped,
 	}
 	if c.keepsResponses() {
 		env.Kept = c.learner.kept
@@ -89,6 +89,11 @@ func (c *completion) decode(r *http.Request) *dialect.Error {
 	c.size = len(body)
 	ex.Model = c.call.PublicModel()
 	return nil
+}
+
+// dropped logs that an item of the request was left out.
+func (c *completion) dropped(itemType string) {
+	c.app.logger.Debug("leaving out an item of a request", "type", itemType, "dialect", string(c.exchange.Operation.Dialect))
 }
 
 // registration is the deployment that the request is for, as it is registered

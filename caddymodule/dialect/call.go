@@ -67,6 +67,9 @@ type Env struct {
 	// may name, of Account; nil: none are kept.
 	Kept    *KeptResponses
 	Account string
+	// Dropped is told the type of each item that is nothing to a model, for
+	// the log; nil: nobody is told.
+	Dropped func(itemType string)
 }
 
 // NewID makes an id of 26 base32 characters behind its prefix.

@@ -37,8 +37,27 @@ func (c *responsesCall) readItem(item inputItem) *Error {
 			c.reasoning = nil
 			c.talk.addUser([]contentPart{{text: text}})
 		}
+	case "additional_tools", "tool_search_output": // their tools were read before
+	default:
+		if c.env.Dropped != nil {
+			c.env.Dropped(plainName(kind))
+		}
 	}
 	return nil
+}
+
+// plainName is a client's name for something if it looks like one; else it can
+// be anything, and must not get into a log.
+func plainName(name string) string {
+	ok := name != "" && len(name) <= 64
+	for i := 0; ok && i < len(name); i++ {
+		c := name[i] | 0x20
+		ok = 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || name[i] == '_' || name[i] == '.' || name[i] == ':'
+	}
+	if !ok {
+		return "(no plain name)"
+	}
+	return name
 }
 
 // compactionMark is how our encrypted_content of a compaction item begins;

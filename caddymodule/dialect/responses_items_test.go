@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"encoding/base64"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -173,5 +174,21 @@ func checkFault(t *testing.T, body, param, code, message string) {
 	}
 	if fault.Message == "" {
 		t.Error("no message")
+	}
+}
+
+// TestDroppedItemsAreTold: what is left out can be found in a log, but nothing
+// that a client may have hidden in a type.
+func TestDroppedItemsAreTold(t *testing.T) {
+	var told []string
+	env := testEnv()
+	env.Dropped = func(itemType string) { told = append(told, itemType) }
+	body := `{"model":"m","input":[{"role":"user","content":"u"},{"type":"web_search_call"},{"type":"vendor:thing_2"},{"type":"my secret prompt"},` +
+		`{"type":"additional_tools","tools":[]},{"type":"reasoning","summary":[]}]}`
+	if _, err := Decode(Operation{Kind: CreateResponse, Dialect: Responses}, []byte(body), env); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"web_search_call", "vendor:thing_2", "(no plain name)"}; !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
 	}
 }
