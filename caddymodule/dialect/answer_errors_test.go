@@ -25,7 +25,7 @@ func TestErrorsInStreams(t *testing.T) {
 		{"rate limit", FromUpstream(429, nil, []byte(`slow down`)), "rate_limit_error", "rate_limit_exceeded", "slow down", "Please try again in 1s."},
 		{"unreachable", UpstreamUnreachable("public"), "api_error", "server_error", "cannot connect", "cannot connect"},
 		{"reset", UpstreamReset("public"), "api_error", "server_error", "broke before", "broke before"},
-		{"timeout", UpstreamTimeout("public"), "timeout_error", "server_error", "in time", "in time"},
+		{"timeout", &Error{Kind: KindTimeout, Message: "The model server did not answer in time."}, "timeout_error", "server_error", "in time", "in time"},
 		{"credentials", FromUpstream(401, nil, []byte(`bad key`)), "api_error", "server_error", "not yours", "not yours"},
 		{"bad request", FromUpstream(400, nil, []byte(`{"error":{"message":"no such grammar","code":"bad_grammar"}}`)), "invalid_request_error", "bad_grammar", "no such grammar", "no such grammar"},
 		{"bad request without a code", FromUpstream(422, nil, []byte(`{"detail":"no"}`)), "invalid_request_error", "invalid_prompt", "no", "no"},

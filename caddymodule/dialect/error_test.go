@@ -37,7 +37,7 @@ func TestErrorTable(t *testing.T) {
 		{UpstreamUnreachable("m"), 502, 502, "server_error", "upstream_unreachable", "", "api_error", ""},
 		{UpstreamReset("m"), 502, 502, "server_error", "upstream_unreachable", "", "api_error", ""},
 		{UpstreamRefused("m"), 502, 502, "server_error", "upstream_unreachable", "", "api_error", "X-Should-Retry: false"},
-		{UpstreamTimeout("m"), 504, 504, "server_error", "upstream_timeout", "", "timeout_error", ""},
+		{FromHandler(504), 504, 504, "server_error", "upstream_timeout", "", "timeout_error", ""},
 		{StreamBroken(), 502, 502, "server_error", "upstream_error", "", "api_error", ""},
 		{Internal("oops"), 500, 500, "server_error", "internal_error", "", "api_error", ""},
 	} {

@@ -126,14 +126,6 @@ func AnswerTooLarge(model string, limit int64) *Error {
 	}
 }
 
-// UpstreamTimeout is the answer when the model server took too long.
-func UpstreamTimeout(model string) *Error {
-	return &Error{
-		Kind:    KindTimeout,
-		Message: fmt.Sprintf("The model server of `%s` did not answer in time. It may be loading the model or be busy; try again.", show(model)),
-	}
-}
-
 // Overloaded is the answer when the gateway itself is to take no more, as when
 // it is shutting down.
 func Overloaded(message string) *Error {
