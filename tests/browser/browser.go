@@ -1,0 +1,359 @@
+// Package browser drives a real Chromium through the console, as people with a
+// mouse, a keyboard, a phone, or without JavaScript do. Every page that a test
+// opens is watched: an error on its console, an exception or a violation of
+// its content security policy fails the test.
+package browser
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/audits"
+	"github.com/chromedp/cdproto/browser"
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// patience bounds one step of a test on a busy machine.
+const patience = 30 * time.Second
+
+// skipVariable leaves the tests of this package out where it is 1.
+const skipVariable = "POSTERN_SKIP_BROWSER"
+
+// find returns the path of a Chromium. Without one the test fails, unless the
+// environment says that this machine is to do without.
+func find(t testing.TB) string {
+	t.Helper()
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	if os.Getenv(skipVariable) == "1" {
+		t.Skip(skipVariable + "=1: not testing the console in a browser")
+	}
+	t.Fatalf("there is no Chromium: install it (Debian: apt-get install chromium), or set %s=1", skipVariable)
+	return ""
+}
+
+// A Browser is one Chromium. The people in it, see [Browser.Person], share
+// nothing but the program.
+type Browser struct {
+	ctx context.Context
+}
+
+// Start starts a Chromium that ends with the test.
+func Start(t testing.TB) *Browser {
+	t.Helper()
+	options := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(find(t)),
+		chromedp.NoSandbox, // tests may run as root, where the sandbox does not work
+		chromedp.Flag("disable-dev-shm-usage", true),
+		chromedp.Flag("ignore-certificate-errors", true),
+		// Nothing here may ask the network for anything.
+		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1"),
+		chromedp.UserDataDir(t.TempDir()),
+		chromedp.WSURLReadTimeout(patience),
+	)
+	allocator, stopAllocator := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, stop := chromedp.NewContext(allocator)
+	t.Cleanup(func() {
+		stop()
+		stopAllocator()
+	})
+	if err := chromedp.Do(ctx); err != nil {
+		t.Fatalf("starting Chromium: %v", err)
+	}
+	return &Browser{ctx: ctx}
+}
+
+// A Person has one page open, with cookies of its own.
+type Person struct {
+	t    testing.TB
+	ctx  context.Context
+	base string // of relative URLs
+
+	mu       sync.Mutex
+	faults   []string
+	expected []string // parts of messages that are no fault
+}
+
+// Person opens an empty page in a profile of its own. base is put before the
+// paths that [Person.Open] is given.
+func (b *Browser) Person(t testing.TB, base string) *Person {
+	t.Helper()
+	ctx, cancel := chromedp.NewContext(b.ctx, chromedp.WithNewBrowserContext())
+	p := &Person{t: t, ctx: ctx, base: base}
+	t.Cleanup(func() {
+		p.Check()
+		cancel()
+	})
+	// Without a deadline: the page would end with it.
+	if err := chromedp.Listen(ctx, p.watch); err != nil {
+		t.Fatalf("opening a page: %v", err)
+	}
+	p.Do(command(audits.Enable, cdp.Empty{}))
+	p.Width(1280)
+	return p
+}
+
+// command is a protocol command as a step.
+func command[P, R any](c cdp.Command[P, R], params P) chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, c, params)
+		return err
+	})
+}
+
+// watch notes what no page of ours may cause.
+func (p *Person) watch(event any) {
+	switch e := event.(type) {
+	case *log.EventEntryAdded:
+		if e.Entry.Level == log.EntryLevelError {
+			p.fault("log", e.Entry.Text+" "+e.Entry.URL)
+		}
+	case *runtime.EventExceptionThrown:
+		text := e.ExceptionDetails.Text
+		if thrown := e.ExceptionDetails.Exception; thrown != nil {
+			text += " " + thrown.Description
+		}
+		p.fault("exception", text)
+	case *runtime.EventConsoleAPICalled:
+		if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeWarning {
+			var text []string
+			for _, arg := range e.Args {
+				text = append(text, string(arg.Value)+arg.Description)
+			}
+			p.fault("console", strings.Join(text, " "))
+		}
+	case *audits.EventIssueAdded:
+		if d := e.Issue.Details.ContentSecurityPolicyIssueDetails; d != nil {
+			p.fault("content security policy", fmt.Sprintf("%s %s %s", d.ContentSecurityPolicyViolationType, d.ViolatedDirective, d.BlockedURL))
+		}
+	}
+}
+
+func (p *Person) fault(kind, text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, part := range p.expected {
+		if strings.Contains(text, part) {
+			return
+		}
+	}
+	p.faults = append(p.faults, kind+": "+text)
+}
+
+// Expect says that messages with this text in them are no fault from now on: a
+// form that is refused has a status that the browser logs.
+func (p *Person) Expect(part string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.expected = append(p.expected, part)
+}
+
+// Check fails the test for what was wrong with the pages until now.
+func (p *Person) Check() {
+	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, fault := range p.faults {
+		p.t.Errorf("the page is at fault: %s", fault)
+	}
+	p.faults = nil
+}
+
+// Do takes steps, and fails the test if one does not succeed in time.
+func (p *Person) Do(steps ...chromedp.Action[chromedp.Void]) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, steps...); err != nil {
+		p.t.Fatalf("in the browser: %v\n%s", err, p.where())
+	}
+}
+
+// get asks the page for something.
+func get[T any](p *Person, a chromedp.Action[T]) (T, error) {
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	return chromedp.Run(ctx, a)
+}
+
+// must asks the page for something that it must know.
+func must[T any](p *Person, a chromedp.Action[T]) T {
+	p.t.Helper()
+	v, err := get(p, a)
+	if err != nil {
+		p.t.Fatalf("in the browser: %v\n%s", err, p.where())
+	}
+	return v
+}
+
+// Eval is the value of a JavaScript expression in the page.
+func Eval[T any](p *Person, expression string) T {
+	p.t.Helper()
+	return must(p, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
+}
+
+// body is the visible text of the page.
+const body = `document.body ? document.body.innerText : ""`
+
+// where describes the page for the message of a failure.
+func (p *Person) where() string {
+	url, _ := get(p, chromedp.Location())
+	text, err := get(p, chromedp.Evaluate[string](body))
+	return fmt.Sprintf("the page is %s (%v):\n%s", url, err, text)
+}
+
+// Open goes to a path, and fails unless the page has loaded.
+func (p *Person) Open(path string) {
+	p.t.Helper()
+	p.Do(chromedp.Navigate(p.base + path))
+}
+
+// Path is the path and query of the page that is open.
+func (p *Person) Path() string {
+	p.t.Helper()
+	return strings.TrimPrefix(must(p, chromedp.Location()), p.base)
+}
+
+// Arrives waits until the page of a path is open.
+func (p *Person) Arrives(path string) {
+	p.t.Helper()
+	p.until(fmt.Sprintf("the address is %s", path), func() bool {
+		url, err := get(p, chromedp.Location())
+		return err == nil && strings.TrimPrefix(url, p.base) == path
+	})
+}
+
+// Text is the visible text of the first element that the selector finds, which
+// is waited for.
+func (p *Person) Text(selector string) string {
+	p.t.Helper()
+	return must(p, chromedp.Text(chromedp.CSS(selector), chromedp.NodeVisible))
+}
+
+// Sees waits until the visible text of the page has a part, whatever its case
+// and spacing.
+func (p *Person) Sees(part string) {
+	p.t.Helper()
+	p.until(fmt.Sprintf("the page shows %q", part), func() bool { return p.shows(part) })
+}
+
+// SeesNot waits until the visible text of the page lacks a part.
+func (p *Person) SeesNot(part string) {
+	p.t.Helper()
+	p.until(fmt.Sprintf("the page does not show %q", part), func() bool { return !p.shows(part) })
+}
+
+func (p *Person) shows(part string) bool {
+	text, err := get(p, chromedp.Evaluate[string](body))
+	return err == nil && strings.Contains(fold(text), fold(part))
+}
+
+func (p *Person) until(what string, holds func() bool) {
+	p.t.Helper()
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("it did not come about that %s\n%s", what, p.where())
+		}
+	}
+}
+
+func fold(s string) string { return strings.ToLower(strings.Join(strings.Fields(s), " ")) }
+
+// Fill types into a field, in place of what it holds.
+func (p *Person) Fill(selector, text string) {
+	p.t.Helper()
+	field := chromedp.CSS(selector)
+	p.Do(chromedp.WaitVisible(field), chromedp.Clear(field), chromedp.SendKeys(field, text))
+}
+
+// Choose sets a select to the option with a value.
+func (p *Person) Choose(selector, value string) {
+	p.t.Helper()
+	p.Do(chromedp.WaitVisible(chromedp.CSS(selector)))
+	if !Eval[bool](p, fmt.Sprintf(`(() => {
+		const s = document.querySelector(%q);
+		s.value = %q;
+		s.dispatchEvent(new Event("input", {bubbles: true}));
+		s.dispatchEvent(new Event("change", {bubbles: true}));
+		return s.value === %[2]q;
+	})()`, selector, value)) {
+		p.t.Fatalf("%s has no option %q\n%s", selector, value, p.where())
+	}
+}
+
+// Click clicks what the selector finds first, when it can be seen.
+func (p *Person) Click(selector string) {
+	p.t.Helper()
+	p.Do(chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible))
+}
+
+// Press clicks the first button or link with this text, or label.
+func (p *Person) Press(label string) {
+	p.t.Helper()
+	text := quoteXPath(label)
+	find := "normalize-space(.)=" + text + " or @aria-label=" + text
+	p.Do(chromedp.Click(chromedp.Search("//button["+find+"]|//a["+find+"]|//summary["+find+"]"), chromedp.NodeVisible))
+}
+
+// quoteXPath is s as a string of XPath, which has no escapes.
+func quoteXPath(s string) string {
+	if !strings.Contains(s, `"`) {
+		return `"` + s + `"`
+	}
+	return `'` + s + `'`
+}
+
+// Width makes the window as wide as a device of that many CSS pixels; below
+// 600 it is a phone with a touch screen.
+func (p *Person) Width(pixels int64) {
+	p.t.Helper()
+	p.Do(command(emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{
+		Width: pixels, Height: 900, DeviceScaleFactor: 1, Mobile: pixels < 600,
+	}))
+}
+
+// Dark switches the colour scheme that the page is asked for.
+func (p *Person) Dark(on bool) {
+	p.t.Helper()
+	scheme := "light"
+	if on {
+		scheme = "dark"
+	}
+	p.Do(command(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+	}))
+}
+
+// Scripts switches JavaScript, for the pages that are opened from now on.
+func (p *Person) Scripts(on bool) {
+	p.t.Helper()
+	p.Do(command(emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: !on}))
+}
+
+// Clipboard allows pages to use the clipboard, as a person's click does.
+func (p *Person) Clipboard() {
+	p.t.Helper()
+	c := chromedp.FromContext(p.ctx)
+	for _, name := range []string{"clipboard-read", "clipboard-write"} {
+		_, err := chromedp.CallBrowser(p.ctx, browser.SetPermission, browser.SetPermissionParams{
+			Permission: &browser.PermissionDescriptor{Name: name}, Setting: browser.PermissionSettingGranted,
+			BrowserContextID: c.BrowserContextID,
+		})
+		if err != nil {
+			p.t.Fatalf("allowing the clipboard: %v", err)
+		}
+	}
+}

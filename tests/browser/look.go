@@ -1,0 +1,172 @@
+package browser
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+
+	"github.com/postern-dev/postern/tests/proc"
+)
+
+// screenshots is the environment variable with the folder that [Person.Look]
+// puts pictures into.
+const screenshots = "POSTERN_SCREENSHOTS"
+
+// Look looks at the page as it is now: on a phone and on a wide screen, light
+// and dark, by rules of accessibility and for what is cut off. If the
+// environment names a folder, it leaves pictures there for a person to judge.
+func (p *Person) Look(name string) {
+	p.t.Helper()
+	for _, width := range []int64{390, 1280} {
+		p.Width(width)
+		for _, dark := range []bool{false, true} {
+			p.Dark(dark)
+			scheme := "light"
+			if dark {
+				scheme = "dark"
+			}
+			view := fmt.Sprintf("%s-%d-%s", name, width, scheme)
+			p.fits(view)
+			p.accessible(view)
+			p.shoot(view)
+		}
+	}
+	p.Dark(false)
+}
+
+// fits fails the test when the page is wider than the window: a phone would
+// have to scroll sideways.
+func (p *Person) fits(view string) {
+	p.t.Helper()
+	wide := Eval[struct {
+		Page     int      `json:"page"`
+		Window   int      `json:"window"`
+		Culprits []string `json:"culprits"`
+	}](p, `(() => {
+		const width = document.documentElement.clientWidth;
+		const culprits = [...document.body.querySelectorAll("*")].filter(e => {
+			if (e.getBoundingClientRect().right <= width + 1) return false;
+			for (let up = e.parentElement; up; up = up.parentElement) if (getComputedStyle(up).overflowX !== "visible") return false;
+			return true;
+		}).slice(0, 5).map(e => e.outerHTML.slice(0, 120));
+		return {page: document.documentElement.scrollWidth, window: width, culprits};
+	})()`)
+	if wide.Page > wide.Window {
+		p.t.Errorf("%s: the page is %d px wide, the window %d: %s", view, wide.Page, wide.Window, strings.Join(wide.Culprits, "\n"))
+	}
+}
+
+// A violation of a rule of accessibility, as axe-core reports it.
+type violation struct {
+	ID     string `json:"id"`
+	Impact string `json:"impact"`
+	Help   string `json:"help"`
+	Nodes  []struct {
+		HTML    string `json:"html"`
+		Summary string `json:"summary"`
+	} `json:"nodes"`
+}
+
+// accessible fails the test for serious and critical violations.
+func (p *Person) accessible(view string) {
+	p.t.Helper()
+	source := axe(p.t)
+	if source == "" {
+		return
+	}
+	Eval[bool](p, source+"; true")
+	violations := Eval[[]violation](p, `axe.run(document, {resultTypes: ["violations"]}).then(r => r.violations.map(
+		({id, impact, help, nodes}) => ({id, impact, help, nodes: nodes.map(n => ({html: n.html, summary: n.failureSummary}))})))`)
+	for _, v := range violations {
+		if v.Impact != "serious" && v.Impact != "critical" {
+			continue
+		}
+		for _, node := range v.Nodes {
+			p.t.Errorf("%s: %s (%s): %s\n\t%s", view, v.Help, v.ID, node.HTML, strings.ReplaceAll(node.Summary, "\n", "\n\t"))
+		}
+	}
+}
+
+// shoot takes a picture of the whole page.
+func (p *Person) shoot(view string) {
+	p.t.Helper()
+	dir := os.Getenv(screenshots)
+	if dir == "" {
+		return
+	}
+	beyond := true
+	picture, err := chromedp.Call(p.ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{CaptureBeyondViewport: &beyond})
+	if err == nil {
+		err = os.MkdirAll(dir, 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, view+".png"), picture.Data, 0o644)
+	}
+	if err != nil {
+		p.t.Errorf("%s: taking a picture: %v", view, err)
+	}
+}
+
+// axe returns the source of axe-core, which npm installs on first use; "" if
+// the machine is to do without Node.
+var axe = func() func(testing.TB) string {
+	load := sync.OnceValues(loadAxe)
+	return func(t testing.TB) string {
+		t.Helper()
+		if os.Getenv("POSTERN_SKIP_NODE") == "1" {
+			return ""
+		}
+		source, err := load()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return source
+	}
+}()
+
+func loadAxe() (string, error) {
+	root, err := proc.Root()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(root, "tests", "browser")
+	file := filepath.Join(dir, "node_modules", "axe-core", "axe.min.js")
+	version := filepath.Join(dir, "node_modules", "axe-core", "package.json")
+	if installed(version) != wanted(filepath.Join(dir, "package.json")) {
+		cmd := exec.Command("npm", "ci", "--no-audit", "--no-fund")
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("installing axe-core: %w\n%s\n(install Node.js with npm, or set POSTERN_SKIP_NODE=1)", err, out)
+		}
+	}
+	source, err := os.ReadFile(file)
+	return string(source), err
+}
+
+// installed is the version of the package that is there, "" if none is.
+func installed(file string) string {
+	var p struct{ Version string }
+	data, err := os.ReadFile(file)
+	if err != nil || json.Unmarshal(data, &p) != nil {
+		return ""
+	}
+	return p.Version
+}
+
+// wanted is the version of axe-core that the tests ask for.
+func wanted(file string) string {
+	var p struct{ Dependencies map[string]string }
+	data, err := os.ReadFile(file)
+	if err != nil || json.Unmarshal(data, &p) != nil {
+		return "unknown"
+	}
+	return p.Dependencies["axe-core"]
+}
