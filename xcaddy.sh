@@ -6,9 +6,10 @@
 #                         this machine: bin/caddy gateway up [...]
 #   ./xcaddy.sh test      lint, build, and run all tests
 #
-# The tests also need node and npm (SDKs for Node) and apt (it brings
-# a llama-server into .cache/). POSTERN_SKIP_NODE=1 and POSTERN_SKIP_LLAMA=1
-# leave out what needs them; otherwise a machine without them fails.
+# The tests also need node and npm (SDKs for Node, axe-core), apt (it brings a
+# llama-server into .cache/), and Chromium, which root gets installed on Debian.
+# POSTERN_SKIP_NODE=1, POSTERN_SKIP_LLAMA=1 and POSTERN_SKIP_BROWSER=1 leave out
+# what needs them; otherwise a machine without them fails.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")"
 
@@ -74,6 +75,23 @@ need() {
 	fi
 }
 
+# need_chromium: installs Chromium where that is possible, or fails unless
+# POSTERN_SKIP_BROWSER is 1.
+need_chromium() {
+	local name
+	for name in chromium chromium-browser google-chrome google-chrome-stable; do
+		if command -v "$name" >/dev/null; then return; fi
+	done
+	if [ "${POSTERN_SKIP_BROWSER:-}" = 1 ]; then return; fi
+	if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+		echo "xcaddy.sh: chromium is missing: install it, or set POSTERN_SKIP_BROWSER=1 to leave out the tests that need it" >&2
+		exit 1
+	fi
+	step "installing Chromium"
+	quietly apt-get -q update
+	quietly env DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends chromium fonts-dejavu-core
+}
+
 # The linters look at the code as the race detector has it, so that they and the
 # tests compile Caddy's many packages once and not twice.
 lint() {
@@ -98,6 +116,7 @@ run_tests() {
 	need npm POSTERN_SKIP_NODE "Node.js 20 or newer with npm"
 	need node POSTERN_SKIP_NODE "Node.js 20 or newer"
 	need apt-get POSTERN_SKIP_LLAMA "a Debian-like system's apt"
+	need_chromium
 	lint
 	build_changed
 	local units
