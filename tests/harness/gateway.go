@@ -29,6 +29,8 @@ type Options struct {
 	Site   string // lines within the site's model_gateway block
 	Global string // lines within the global options
 	HTTPS  bool   // serve HTTPS, with a certificate that Caddy makes, and HTTP/2
+
+	Console bool // serve the console; the site's host is localhost then, too
 }
 
 // A Gateway is a caddy process with its folder and addresses. The addresses
@@ -54,8 +56,11 @@ func Start(t testing.TB, o Options) *Gateway {
 		Dir: t.TempDir(), URL: "http://" + proc.FreeAddr(t), Admin: proc.FreeAddr(t), UDP: proc.FreeAddr(t),
 		Management: &http.Client{Timeout: 10 * time.Second}, secrets: []string{Prompt},
 	}
+	if o.HTTPS || o.Console {
+		g.URL = strings.Replace(g.URL, "127.0.0.1", "localhost", 1)
+	}
 	if o.HTTPS {
-		g.URL = strings.Replace(g.URL, "http://127.0.0.1", "https://localhost", 1)
+		g.URL = strings.Replace(g.URL, "http://", "https://", 1)
 	}
 	g.Caddyfile = filepath.Join(g.Dir, "Caddyfile")
 	g.Configure(t, o)
@@ -70,6 +75,10 @@ func (g *Gateway) Configure(t testing.TB, o Options) {
 	https, certificate := "off", ""
 	if o.HTTPS {
 		https, certificate = "disable_redirects", "tls internal"
+	}
+	console := ""
+	if o.Console {
+		console = "model_console"
 	}
 	text := fmt.Sprintf(`{
 	admin %s
@@ -98,8 +107,9 @@ func (g *Gateway) Configure(t testing.TB, o Options) {
 	model_gateway {
 		%s
 	}
+	%s
 }
-`, g.Admin, https, o.Global, g.UDP, g.UDP, filepath.Join(g.Dir, "gateway.db"), g.URL, certificate, o.Site)
+`, g.Admin, https, o.Global, g.UDP, g.UDP, filepath.Join(g.Dir, "gateway.db"), g.URL, certificate, o.Site, console)
 	if err := os.WriteFile(g.Caddyfile, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
