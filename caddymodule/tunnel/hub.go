@@ -30,6 +30,8 @@ type Options struct {
 	// Authenticate decides who may connect. While it is nil, connectors are
 	// told to try again soon.
 	Authenticate Authenticate
+	// Pairing takes devices with a pairing code; nil: they are refused.
+	Pairing Pairing
 	// Logger; nil discards.
 	Logger *slog.Logger
 	// Version of the gateway, told to connectors.
@@ -60,6 +62,7 @@ type Hub struct {
 	handshakes *rate.Limiter
 	pending    pending
 	counters   counters
+	events     events
 
 	mu       sync.RWMutex
 	live     map[string]*Session   // by connector id: what takes requests
@@ -105,6 +108,11 @@ func (h *Hub) Session(connectorID string) (*Session, bool) {
 	s, ok := h.live[connectorID]
 	h.mu.RUnlock()
 	return s, ok && s.usable()
+}
+
+// Tunnel is [Hub.Session].
+func (h *Hub) Tunnel(connectorID string) (*Session, bool) {
+	return h.Session(connectorID)
 }
 
 // Wait returns the session of a connector, waiting for up to d for one that is
@@ -174,6 +182,7 @@ func (h *Hub) arrive(connectorID string) {
 // register makes s the session of its connector. It returns the one that it
 // replaces, if any; false says that the hub is closed.
 func (h *Hub) register(s *Session) (old *Session, ok bool) {
+	defer h.events.tell()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
@@ -183,16 +192,19 @@ func (h *Hub) register(s *Session) (old *Session, ok bool) {
 	h.live[s.connector.ID] = s
 	h.all[s] = struct{}{}
 	h.arrive(s.connector.ID)
+	h.events.add(eventOf(s, true))
 	return old, true
 }
 
 // retire takes s out of the registry of those that take requests; it may still
 // have some.
 func (h *Hub) retire(s *Session) {
+	defer h.events.tell()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.live[s.connector.ID] == s {
 		delete(h.live, s.connector.ID)
+		h.events.add(eventOf(s, false))
 	}
 }
 

@@ -138,6 +138,10 @@ func decode(text []byte) (Message, error) {
 		return decodeAs[Welcome](e)
 	case "deny":
 		return decodeAs[Deny](e)
+	case "pending":
+		return decodeAs[Pending](e)
+	case "grant":
+		return decodeAs[Grant](e)
 	case "ping":
 		return Ping{}, nil
 	case "pong":

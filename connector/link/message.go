@@ -13,11 +13,15 @@ type Message interface {
 	kind() string
 }
 
-// Hello is a connector's first message. It holds a secret: logs and fmt show
+// Hello is a connector's first message. It holds secrets: logs and fmt show
 // only the connector's id and instance.
 type Hello struct {
 	Connector string `json:"connector"` // id
 	Secret    string `json:"secret"`
+	// Claim is a pairing code, of a device that is no connector yet: Connector
+	// is empty then, and Secret one that the device made. Once a person has
+	// approved the device, it is the connector's secret.
+	Claim string `json:"claim,omitempty"`
 	// Instance is chosen at random by the process and stays the same over its
 	// reconnects.
 	Instance  string   `json:"instance,omitempty"`
@@ -89,8 +93,11 @@ func (Drain) kind() string   { return "drain" }
 func (DrainOK) kind() string { return "drain_ok" }
 func (Drained) kind() string { return "drained" }
 
-// String names the connector and hides the secret.
+// String names the connector and hides the secret and the claim.
 func (h Hello) String() string {
+	if h.Claim != "" {
+		return fmt.Sprintf("hello with a claim (instance %s)", h.Instance)
+	}
 	return fmt.Sprintf("hello of %s (instance %s)", h.Connector, h.Instance)
 }
 
@@ -119,6 +126,9 @@ func (h Hello) Check() error {
 		if len(f) > maxField || !printable(f) {
 			return fmt.Errorf("checking hello: a field is longer than %d bytes or not printable", maxField)
 		}
+	}
+	if err := h.checkClaim(); err != nil {
+		return err
 	}
 	if len(h.Upstreams) == 0 || len(h.Upstreams) > maxUpstreams {
 		return fmt.Errorf("checking hello: it names %d upstreams; 1 to %d are possible", len(h.Upstreams), maxUpstreams)

@@ -1,0 +1,89 @@
+package link
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Pending answers a hello with a claim: a person has to approve the device.
+// The connection stays open until somebody did, with pings and pongs as on a
+// tunnel.
+type Pending struct {
+	// Fingerprint is what [Fingerprint] returns. The connector shows its own,
+	// so that a person can compare the two.
+	Fingerprint string    `json:"fingerprint"`
+	ExpiresAt   time.Time `json:"expires_at"` // when the code runs out
+}
+
+// Grant ends a pairing: the device is a connector now. The connector stores the
+// token, closes the connection (CloseNone) and dials with it. It holds a secret:
+// logs and fmt do not show it.
+type Grant struct {
+	TunnelToken string `json:"tunnel_token"`
+}
+
+// The codes of [Deny] that a hello with a claim may get, besides [DenyHello],
+// [DenyUnavailable] and [DenyShutdown].
+const (
+	DenyPairingUnknown = "pairing_unknown" // there is no such code
+	DenyPairingExpired = "pairing_expired" // nobody approved it in time
+	DenyPairingUsed    = "pairing_used"    // another device has it
+	DenyPairingDenied  = "pairing_denied"  // a person refused the device
+	DenyPairingLimit   = "pairing_limit"   // too many tries; the message says when to come back
+	DenyPairingOff     = "pairing_off"     // this gateway does not pair
+)
+
+const (
+	claimSecretLength = 43 // base62: 256 bits
+	maxClaim          = 64 // bytes
+)
+
+// Fingerprint returns a short name for a device with this secret, at the gateway
+// with this pin, like "3f9a 07c2 b1d4". Both ends compute it: somebody in the
+// middle, or another device with the same code, has another one.
+func Fingerprint(pin, secret string) string {
+	hidden := sha256.Sum256([]byte(secret))
+	sum := sha256.Sum256([]byte("postern pairing\x00" + pin + "\x00" + string(hidden[:])))
+	return hex.EncodeToString(sum[:2]) + " " + hex.EncodeToString(sum[2:4]) + " " + hex.EncodeToString(sum[4:6])
+}
+
+// checkClaim checks what is special in a hello with a claim.
+func (h Hello) checkClaim() error {
+	switch {
+	case h.Claim == "":
+		return nil
+	case h.Connector != "":
+		return errors.New("checking hello: it has a claim and a connector's id; one of the two is possible")
+	case len(h.Claim) > maxClaim || !printable(h.Claim):
+		return fmt.Errorf("checking hello: the claim is longer than %d bytes or not printable", maxClaim)
+	case !base62(h.Secret, claimSecretLength):
+		return fmt.Errorf("checking hello: the secret of a claim is not %d of A-Z a-z 0-9", claimSecretLength)
+	}
+	return nil
+}
+
+// base62 tells whether s is n letters and digits.
+func base62(s string, n int) bool {
+	ok := len(s) == n
+	for i := 0; ok && i < len(s); i++ {
+		c := s[i]
+		ok = c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+	}
+	return ok
+}
+
+func (Pending) kind() string { return "pending" }
+func (Grant) kind() string   { return "grant" }
+
+// String hides the token.
+func (Grant) String() string { return "grant" }
+
+// GoString is [Grant.String], for %#v.
+func (g Grant) GoString() string { return g.String() }
+
+// LogValue implements [slog.LogValuer].
+func (g Grant) LogValue() slog.Value { return slog.StringValue(g.String()) }
