@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -20,9 +21,9 @@ const (
 	sendTimeout = 5 * time.Second
 )
 
-// serve is the life of one connection: its hello, then its control stream.
+// serve is the life of one connection: its hello, then what that asks for.
 func (h *Hub) serve(conn *quic.Conn) {
-	s, err := h.greet(conn)
+	run, err := h.greet(conn)
 	if err != nil {
 		h.counters.rejected.Add(1)
 		h.options.Load().Logger.Debug("rejecting a tunnel connection",
@@ -30,14 +31,14 @@ func (h *Hub) serve(conn *quic.Conn) {
 		_ = conn.CloseWithError(quic.ApplicationErrorCode(link.CloseProtocol), "hello expected")
 		return
 	}
-	if s != nil {
-		h.running.Go(s.run) // with a small stack: this one's has grown
+	if run != nil {
+		h.running.Go(run) // with a small stack: this one's has grown
 	}
 }
 
-// greet reads a connection's hello and answers it. A session of nil says that
-// the hello was refused and the connection closed.
-func (h *Hub) greet(conn *quic.Conn) (*Session, error) {
+// greet reads a connection's hello and answers it. It returns what is left to
+// do for the connection: nil after a refusal, which has closed it.
+func (h *Hub) greet(conn *quic.Conn) (run func(), err error) {
 	ctx, cancel := context.WithTimeout(conn.Context(), helloTimeout)
 	defer cancel()
 	stream, err := conn.AcceptStream(ctx)
@@ -55,6 +56,9 @@ func (h *Hub) greet(conn *quic.Conn) (*Session, error) {
 	if !ok {
 		return nil, errors.New("the first message is no hello")
 	}
+	if hello.Claim != "" {
+		return h.greetDevice(ctx, conn, stream, control, hello), nil
+	}
 	connector, deny := h.check(ctx, hello)
 	if deny == nil {
 		accepted(conn)
@@ -65,10 +69,10 @@ func (h *Hub) greet(conn *quic.Conn) (*Session, error) {
 			if _, gone := h.check(ctx, hello); gone != nil && !gone.Retry {
 				s.close(link.CloseRemoved)
 			}
-			return s, nil
+			return s.run, nil
 		}
 	}
-	h.deny(conn, control, hello, *deny)
+	h.deny(conn, control, slog.String("connector", hello.Connector), *deny)
 	return nil, nil
 }
 
@@ -115,12 +119,11 @@ func (h *Hub) start(s *Session) *link.Deny {
 	return nil
 }
 
-// deny refuses a hello. The close waits until the connector has read why: it
-// would drop the message.
-func (h *Hub) deny(conn *quic.Conn, control *link.Control, hello link.Hello, d link.Deny) {
+// deny refuses whoever said hello; who is for the log. The close waits until the
+// other side has read why: it would drop the message.
+func (h *Hub) deny(conn *quic.Conn, control *link.Control, who slog.Attr, d link.Deny) {
 	h.counters.denied.Add(1)
-	h.options.Load().Logger.Warn("denying a connector", "connector", hello.Connector,
-		"remote", conn.RemoteAddr().String(), "code", d.Code)
+	h.options.Load().Logger.Warn("denying a connector", who, "remote", conn.RemoteAddr().String(), "code", d.Code)
 	if err := control.Send(d); err == nil {
 		select {
 		case <-conn.Context().Done():

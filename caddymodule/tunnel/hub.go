@@ -67,6 +67,7 @@ type Hub struct {
 	mu       sync.RWMutex
 	live     map[string]*Session   // by connector id: what takes requests
 	all      map[*Session]struct{} // live and draining
+	waiting  map[*waiting]struct{} // devices without a decision
 	arrivals map[string]*arrival   // by connector id: who waits for it
 	closed   bool
 
@@ -91,6 +92,7 @@ func NewHub(o Options) *Hub {
 
 		live:     make(map[string]*Session),
 		all:      make(map[*Session]struct{}),
+		waiting:  make(map[*waiting]struct{}),
 		arrivals: make(map[string]*arrival),
 	}
 	h.SetOptions(o)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 
 	"github.com/quic-go/quic-go"
@@ -90,7 +92,8 @@ func (h *Hub) Pin() string {
 
 // Close ends the hub. New connectors and requests are refused at once; those
 // connected are told that the gateway shuts down. Requests that run may finish
-// until ctx ends, then all tunnels are closed, and the socket.
+// until ctx ends, then all tunnels are closed, and the socket. Devices that wait
+// for a decision are sent away at once; they come back to the next gateway.
 func (h *Hub) Close(ctx context.Context) error {
 	h.mu.Lock()
 	if h.closed {
@@ -102,11 +105,15 @@ func (h *Hub) Close(ctx context.Context) error {
 	for s := range h.all {
 		sessions = append(sessions, s)
 	}
+	devices := slices.Collect(maps.Keys(h.waiting))
 	for id := range h.arrivals {
 		h.arrive(id)
 	}
 	h.mu.Unlock()
 
+	for _, w := range devices {
+		w.close(link.CloseShutdown)
+	}
 	var draining sync.WaitGroup
 	for _, s := range sessions {
 		draining.Go(func() { s.shutdown(ctx) })

@@ -1,0 +1,175 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// maxWaiting bounds the devices that wait for a decision in one hub, with some
+// 65 KB each.
+const maxWaiting = 1000
+
+// waiting is the connection of a device that waits for a decision. It is no
+// session: nothing can be sent to its upstreams.
+type waiting struct {
+	hub     *Hub
+	conn    *quic.Conn
+	stream  *quic.Stream // of control
+	control *link.Control
+	ticket  Ticket
+}
+
+// greetDevice answers a hello with a claim and returns what is left to do for
+// the connection: nil after a refusal, which has closed it.
+func (h *Hub) greetDevice(ctx context.Context, conn *quic.Conn, stream *quic.Stream, control *link.Control, hello link.Hello) (run func()) {
+	w := &waiting{hub: h, conn: conn, stream: stream, control: control}
+	if deny := w.claim(ctx, hello); deny != nil {
+		h.deny(conn, control, slog.String("device", hello.Name), *deny)
+		return nil
+	}
+	accepted(conn)
+	_ = stream.SetDeadline(time.Time{})
+	return w.run
+}
+
+// claim gets the device its ticket, or the reason why not.
+func (w *waiting) claim(ctx context.Context, hello link.Hello) *link.Deny {
+	pairing := w.hub.options.Load().Pairing
+	if pairing == nil {
+		return &link.Deny{Code: link.DenyPairingOff, Message: "this gateway does not pair devices"}
+	}
+	if err := hello.Check(); err != nil {
+		return &link.Deny{Code: link.DenyHello, Message: err.Error()}
+	}
+	if deny := w.hub.seat(w); deny != nil {
+		return deny
+	}
+	ticket, deny := pairing.Claim(ctx, Device{
+		Code: hello.Claim, Secret: hello.Secret, Hostname: hello.Name, OS: hello.OS, Version: hello.Version,
+		Remote: hostOf(w.conn.RemoteAddr()), Upstreams: hello.Upstreams,
+	})
+	if deny != nil {
+		w.hub.unseat(w)
+		return deny
+	}
+	w.ticket = ticket
+	return nil
+}
+
+// run waits for the decision and tells it.
+func (w *waiting) run() {
+	defer w.hub.unseat(w)
+	defer w.ticket.Release()
+	select {
+	case d := <-w.ticket.Decided: // while the device was away
+		w.tell(d)
+		return
+	default:
+	}
+	w.log().Info("device waits for approval", "expires_at", w.ticket.ExpiresAt)
+	w.send(link.Pending{Fingerprint: w.ticket.Fingerprint, ExpiresAt: w.ticket.ExpiresAt})
+	w.hub.running.Go(w.listen)
+	select {
+	case d := <-w.ticket.Decided:
+		w.tell(d)
+	case <-w.conn.Context().Done():
+		w.log().Info("waiting device is gone")
+	}
+}
+
+// tell passes the decision on and ends the connection.
+func (w *waiting) tell(d Decision) {
+	switch {
+	case d.TunnelToken != "":
+		w.log().Info("device is paired")
+		w.send(link.Grant{TunnelToken: d.TunnelToken})
+		select { // the device closes when it has read that
+		case <-w.conn.Context().Done():
+		case <-time.After(sendTimeout):
+		}
+		w.close(link.CloseNone)
+	case d.Deny != nil:
+		_ = w.stream.SetWriteDeadline(time.Now().Add(sendTimeout))
+		w.hub.deny(w.conn, w.control, slog.String("pairing", w.ticket.ID), *d.Deny)
+	default:
+		w.close(link.CloseShutdown)
+	}
+}
+
+// listen answers pings until the connection ends.
+func (w *waiting) listen() {
+	for {
+		m, err := w.control.Receive()
+		switch {
+		case errors.Is(err, link.ErrUnknownMessage):
+		case errors.Is(err, link.ErrMalformed):
+			w.close(link.CloseProtocol)
+			return
+		case err != nil:
+			w.close(link.CloseNone)
+			return
+		default:
+			if _, ping := m.(link.Ping); ping {
+				w.send(link.Pong{HeartbeatMillis: int(w.hub.heartbeat().Milliseconds())})
+			}
+		}
+	}
+}
+
+// send writes one control message. A device that does not take it in time is
+// cut: it comes back.
+func (w *waiting) send(m link.Message) {
+	_ = w.stream.SetWriteDeadline(time.Now().Add(sendTimeout))
+	if err := w.control.Send(m); err != nil {
+		w.close(link.CloseLost)
+	}
+}
+
+func (w *waiting) close(code link.CloseCode) {
+	_ = w.conn.CloseWithError(quic.ApplicationErrorCode(code), code.String())
+}
+
+// log returns the current logger, about this device.
+func (w *waiting) log() *slog.Logger {
+	return w.hub.options.Load().Logger.With("pairing", w.ticket.ID, "remote", w.conn.RemoteAddr().String())
+}
+
+// seat takes a place among the waiting devices.
+func (h *Hub) seat(w *waiting) *link.Deny {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.closed:
+		return &link.Deny{Code: link.DenyShutdown, Message: "the gateway is shutting down", Retry: true}
+	case len(h.waiting) >= maxWaiting:
+		return &link.Deny{
+			Code:    link.DenyPairingLimit,
+			Message: "too many devices wait for approval now; approve or deny some of them, or come back in 15 minutes",
+			Retry:   true,
+		}
+	}
+	h.waiting[w] = struct{}{}
+	return nil
+}
+
+func (h *Hub) unseat(w *waiting) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.waiting, w)
+}
+
+// hostOf returns the address of a peer without its port.
+func hostOf(addr net.Addr) string {
+	host, _, err := net.SplitHostPort(addr.String())
+	if err != nil {
+		return addr.String()
+	}
+	return host
+}
