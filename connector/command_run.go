@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -23,7 +25,8 @@ The configuration is a JSON object:
 
   { "tunnel_token": "…", "upstream": "http://localhost:11434" }
 
-The token comes from ` + "`caddy gateway connector create --name NAME`" + ` on the gateway.
+` + "`connector pair`" + ` writes it, and then needs no --config here. Otherwise the token comes
+from ` + "`caddy gateway connector create --name NAME`" + ` on the gateway.
 The upstream has no path; /v1 is added. Optional: "server" (host:port, in place
 of the token's), "transport" ("auto" or "quic"), "api_key_file" (holds the key
 that the upstream asks for).
@@ -47,14 +50,32 @@ and UPSTREAM.`,
 			if err != nil {
 				return err
 			}
+			if configPath == "" {
+				if configPath = pairedConfig(sys.getenv); configPath != "" {
+					logger.Info("using the configuration of a pairing", "config", configPath)
+				}
+			}
 			return serve(command, sys, configPath, logger)
 		},
 	}
 	flags := command.Flags()
-	flags.StringVarP(&configPath, "config", "c", "", "configuration `FILE` (default: the environment alone)")
-	flags.StringVar(&logFormat, "log-format", "auto", "`FORMAT` of the log: auto (text on a terminal, JSON otherwise), text or json")
-	flags.StringVar(&logLevel, "log-level", "info", "lowest `LEVEL` that is logged: debug, info, warn or error")
+	flags.StringVarP(&configPath, "config", "c", "", "configuration `FILE` (default: what the command pair wrote, or the environment alone)")
+	logFlags(command, &logFormat, &logLevel)
 	return command
+}
+
+// pairedConfig returns the file that the command pair writes, if it is there. A
+// token in the environment is one that somebody has set for this very run, and
+// comes first.
+func pairedConfig(getenv func(string) string) string {
+	path := agent.DefaultConfigPath(getenv)
+	if path == "" || getenv("TUNNEL_TOKEN") != "" || getenv("TUNNEL_TOKEN_FILE") != "" {
+		return ""
+	}
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return ""
+	}
+	return path
 }
 
 // serve runs the connector until a signal or an end of the command's context.

@@ -7,8 +7,16 @@ import (
 	"os"
 	"runtime/debug"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 )
+
+// logFlags adds the flags that newLogger is given.
+func logFlags(command *cobra.Command, format, level *string) {
+	flags := command.Flags()
+	flags.StringVar(format, "log-format", "auto", "`FORMAT` of the log: auto (text on a terminal, JSON otherwise), text or json")
+	flags.StringVar(level, "log-level", "info", "lowest `LEVEL` that is logged: debug, info, warn or error")
+}
 
 // newLogger returns the program's logger.
 func newLogger(w io.Writer, format, level string) (*slog.Logger, error) {

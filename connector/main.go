@@ -20,6 +20,7 @@ const (
 	exitOK      = 0
 	exitRuntime = 1
 	exitUsage   = 2 // flags or configuration that can never work
+	exitRefused = 3 // the gateway did not pair this machine
 )
 
 func main() {
@@ -59,10 +60,15 @@ func run(ctx context.Context, args []string, sys system) int {
 	}
 	fmt.Fprintln(sys.stderr, "Error:", err)
 	var failed *runtimeError
-	if errors.As(err, &failed) {
+	var refused *notPairedError
+	switch {
+	case errors.As(err, &failed):
 		return exitRuntime
+	case errors.As(err, &refused):
+		return exitRefused
+	default:
+		return exitUsage
 	}
-	return exitUsage
 }
 
 // runtimeError is an error that another try, without a change of the command
@@ -80,12 +86,12 @@ func rootCommand(sys system) *cobra.Command {
 out to a Postern gateway, and hands the gateway's requests to the model server.
 It needs no open port.
 
-Exit codes: 0 done, 1 failed, 2 wrong flags or configuration.`,
+Exit codes: 0 done, 1 failed, 2 wrong flags or configuration, 3 not paired.`,
 		Version:       programVersion(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	root.SetVersionTemplate("connector {{.Version}}\n")
-	root.AddCommand(runCommand(sys))
+	root.AddCommand(pairCommand(sys), runCommand(sys))
 	return root
 }

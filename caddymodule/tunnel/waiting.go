@@ -31,7 +31,7 @@ type waiting struct {
 func (h *Hub) greetDevice(ctx context.Context, conn *quic.Conn, stream *quic.Stream, control *link.Control, hello link.Hello) (run func()) {
 	w := &waiting{hub: h, conn: conn, stream: stream, control: control}
 	if deny := w.claim(ctx, hello); deny != nil {
-		h.deny(conn, control, slog.String("device", hello.Name), *deny)
+		h.deny(conn, control, slog.Bool("claim", true), *deny)
 		return nil
 	}
 	accepted(conn)

@@ -6,6 +6,8 @@
 // protocol is package link's; this package adds what is the connector's own:
 //
 //	config.go, parse.go, validate.go   the configuration and its errors
+//	store.go, check.go                 where the configuration is kept, and whether its upstreams answer
+//	discover.go, pair.go               how a machine becomes a connector
 //	agent.go, retry.go                 one tunnel after another, and the pauses between
 //	dial.go                            a QUIC connection to the gateway
 //	session.go                         one tunnel: hello, heartbeat, requests, drain
@@ -173,8 +175,11 @@ type ending struct {
 // runOnce dials, and serves the tunnel until it ends.
 func (a *Agent) runOnce(ctx context.Context) ending {
 	a.logger.Info("connecting", "server", a.dialer.server)
-	s, err := a.connect(ctx)
+	s, answer, err := a.connect(ctx)
 	if err != nil {
+		return ending{err: err}
+	}
+	if err := s.begin(answer); err != nil {
 		return ending{err: err}
 	}
 	start := time.Now()
@@ -186,18 +191,20 @@ func (a *Agent) runOnce(ctx context.Context) ending {
 }
 
 // connect dials and says hello; each may take as long as the dial timeout says.
-func (a *Agent) connect(ctx context.Context) (*session, error) {
+// It returns the answer to the hello.
+func (a *Agent) connect(ctx context.Context) (*session, link.Message, error) {
 	limit := a.retry.dialTimeout()
 	dialling, cancelDial := context.WithTimeout(ctx, limit)
 	defer cancelDial()
 	conn, err := a.dialer.dial(dialling)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	welcoming, cancelHello := context.WithTimeout(ctx, limit)
 	defer cancelHello()
 	s := newSession(a, conn)
-	return s, s.introduce(welcoming)
+	answer, err := s.introduce(welcoming)
+	return s, answer, err
 }
 
 // report logs an ending with what to do about it, where there is something.

@@ -40,8 +40,8 @@ func (r *retry) reset() { r.failures = 0 }
 // pause returns how long to wait after a tunnel that ended so.
 func (r *retry) pause(end ending) time.Duration {
 	switch kind := kindOf(end.err); {
-	case kind == endRefused, kind == endRemoved, kind == endReplaced, kind == endWrongPin:
-		// Only somebody's hand can help. Half of the pause is fixed: a fast
+	case kind == endRefused, kind == endRemoved, kind == endReplaced, kind == endWrongPin, kind == endLimited:
+		// Only somebody's hand, or time, can help. Half of the pause is fixed: a fast
 		// retry would be wrong, and two connectors with one token would throw
 		// each other out all the time.
 		return longPause/2 + r.jitter(longPause/2)
@@ -81,6 +81,7 @@ const (
 	endRefused                 // the gateway does not accept the token
 	endRemoved                 // the connector was removed
 	endReplaced                // another process holds the same token
+	endLimited                 // the gateway has had too many tries at pairing
 	endWrongPin                // somebody else answers at the gateway's address
 )
 
@@ -98,6 +99,8 @@ func kindOf(err error) endKind {
 		switch {
 		case deny.Code == link.DenyShutdown:
 			return endComeBack
+		case deny.Code == link.DenyPairingLimit:
+			return endLimited
 		case deny.Retry:
 			return endBroken
 		default:

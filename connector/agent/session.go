@@ -34,6 +34,7 @@ type session struct {
 	stream  *quic.Stream // of control
 	control *link.Control
 	welcome link.Welcome
+	decided chan link.Message // in a pairing: its grant or deny
 
 	heartbeat atomic.Int64  // time.Duration between pings
 	pongs     chan struct{} // one for each pong
@@ -42,14 +43,14 @@ type session struct {
 }
 
 func newSession(a *Agent, conn *quic.Conn) *session {
-	s := &session{agent: a, conn: conn, pongs: make(chan struct{}, 1)}
+	s := &session{agent: a, conn: conn, decided: make(chan link.Message, 1), pongs: make(chan struct{}, 1)}
 	s.heartbeat.Store(int64(defaultHeartbeat))
 	return s
 }
 
-// introduce says hello and waits for the welcome. If it fails, or ctx ends
-// before, the connection is closed.
-func (s *session) introduce(ctx context.Context) (err error) {
+// introduce says hello and waits for the welcome or, in a pairing, for pending
+// or grant. If it fails, or ctx ends before, the connection is closed.
+func (s *session) introduce(ctx context.Context) (answer link.Message, err error) {
 	// A read of the stream knows no context; closing the connection ends it.
 	stop := context.AfterFunc(ctx, func() { s.close(link.CloseNone, errNoWelcome) })
 	defer func() {
@@ -61,11 +62,11 @@ func (s *session) introduce(ctx context.Context) (err error) {
 		}
 	}()
 	if s.stream, err = s.conn.OpenStreamSync(ctx); err != nil {
-		return s.explain(fmt.Errorf("opening the control stream: %w", err))
+		return nil, s.explain(fmt.Errorf("opening the control stream: %w", err))
 	}
 	s.control = link.NewControl(s.stream)
 	if err := s.control.Send(s.agent.hello); err != nil {
-		return s.explain(err)
+		return nil, s.explain(err)
 	}
 	for {
 		message, err := s.control.Receive()
@@ -73,17 +74,28 @@ func (s *session) introduce(ctx context.Context) (err error) {
 			continue
 		}
 		if err != nil {
-			return s.explain(fmt.Errorf("waiting for the gateway's welcome: %w", err))
+			return nil, s.explain(fmt.Errorf("waiting for the gateway's answer: %w", err))
 		}
 		switch m := message.(type) {
-		case link.Welcome:
-			s.welcome = m
-			s.setHeartbeat(m.HeartbeatMillis)
-			return nil
+		case link.Welcome, link.Pending, link.Grant:
+			return m, nil
 		case link.Deny:
-			return m
+			return nil, m
 		}
 	}
+}
+
+// begin takes the welcome. Any other answer is one to a claim, and closes the
+// connection.
+func (s *session) begin(answer link.Message) error {
+	welcome, ok := answer.(link.Welcome)
+	if !ok {
+		s.close(link.CloseProtocol, errNoWelcome)
+		return errNoWelcome
+	}
+	s.welcome = welcome
+	s.setHeartbeat(welcome.HeartbeatMillis)
+	return nil
 }
 
 // explain replaces an error of a stream by that of the connection, if it is
@@ -172,6 +184,11 @@ func (s *session) listen() {
 		case link.Drain:
 			s.agent.logger.Info("gateway is shutting down", "session", s.welcome.Session)
 			err = s.send(link.DrainOK{})
+		case link.Grant, link.Deny:
+			select {
+			case s.decided <- m:
+			default: // nobody asked, or it is decided already
+			}
 		}
 		if err != nil {
 			s.fail(err)

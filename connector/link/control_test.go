@@ -77,7 +77,7 @@ func TestControlTruncated(t *testing.T) {
 
 func TestControlUnknownMessages(t *testing.T) {
 	var wire buffered
-	frame(&wire, `{"type":"grant","data":{"a":1}}`)
+	frame(&wire, `{"type":"later","data":{"a":1}}`)
 	frame(&wire, `{"type":"ping","data":{"later":true},"also":1}`)
 	c := NewControl(&wire)
 	if _, err := c.Receive(); !errors.Is(err, ErrUnknownMessage) {

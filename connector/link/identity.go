@@ -72,8 +72,8 @@ func Pin(cert *x509.Certificate) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// checkPin checks the form of a pin.
-func checkPin(pin string) error {
+// CheckPin checks the form of a pin.
+func CheckPin(pin string) error {
 	b, err := base64.RawURLEncoding.DecodeString(pin)
 	if err != nil || len(b) != sha256.Size {
 		return errors.New("its pin is not a SHA-256 in base64url")

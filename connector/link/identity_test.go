@@ -88,7 +88,7 @@ func TestIdentityLasts(t *testing.T) {
 	}
 	_, a, _ := Identity(key)
 	_, b, _ := Identity(key)
-	if a != b || checkPin(a) != nil {
+	if a != b || CheckPin(a) != nil {
 		t.Errorf("pins %q and %q", a, b)
 	}
 	if _, _, err := Identity([]byte("x")); err == nil {

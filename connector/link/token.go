@@ -67,7 +67,7 @@ func (t tokenJSON) check() error {
 	if _, port, err := net.SplitHostPort(t.Server); err != nil || port == "" {
 		return errors.New("its server address is not host:port")
 	}
-	if err := checkPin(t.Pin); err != nil {
+	if err := CheckPin(t.Pin); err != nil {
 		return err
 	}
 	if t.Connector == "" || t.Secret == "" {

@@ -1,0 +1,216 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/big"
+	mathrand "math/rand/v2"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// pairPatience is how long a gateway that was never reached, or is away, is
+// tried: as long as a code lasts.
+const pairPatience = 15 * time.Minute
+
+// ErrUnreachable: the gateway told where it is, but could not be reached there.
+var ErrUnreachable = errors.New("the gateway cannot be reached")
+
+// PairOptions configures [Pair].
+type PairOptions struct {
+	Server string // host:port
+	Pin    string // of the gateway
+	Code   string // that a person made in the console
+	// Name is shown to whoever approves. Default: the host's.
+	Name      string
+	Version   string
+	Upstreams []string // names
+	// Pending is called when the gateway waits for a person, also again after
+	// the connection was lost.
+	Pending func(link.Pending)
+	// Interrupted is called when the gateway is tried again after a pause. fix
+	// is empty where there is nothing to do but wait.
+	Interrupted func(reason, fix string, pause time.Duration)
+}
+
+// petition is the attempt to become a connector: an agent without a token.
+type petition struct {
+	*Agent
+	options  PairOptions
+	patience time.Duration
+}
+
+// Pair asks the gateway to make this machine one of its connectors, waits for a
+// person to approve that, and returns the tunnel token. The gateway may go away
+// and come back meanwhile. A refusal is a [link.Deny]; when ctx ends, its error
+// is returned.
+func Pair(ctx context.Context, o PairOptions) (token string, err error) {
+	p, err := newPetition(o)
+	if err != nil {
+		return "", err
+	}
+	return p.run(ctx)
+}
+
+func newPetition(o PairOptions) (*petition, error) {
+	name := o.Name
+	if name == "" {
+		name, _ = os.Hostname()
+	}
+	a := &Agent{
+		logger: slog.New(slog.DiscardHandler),
+		hello: link.Hello{
+			Claim:     strings.TrimSpace(o.Code),
+			Secret:    newSecret(),
+			Instance:  rand.Text(),
+			Name:      name,
+			Version:   o.Version,
+			OS:        runtime.GOOS + "/" + runtime.GOARCH,
+			Upstreams: o.Upstreams,
+		},
+		dialer:      newDialer(o.Server, o.Pin),
+		pongTimeout: pongTimeout,
+		retry:       retry{random: mathrand.Float64},
+	}
+	if a.hello.Claim == "" {
+		return nil, errors.New("there is no pairing code")
+	}
+	if err := a.hello.Check(); err != nil {
+		return nil, err
+	}
+	return &petition{Agent: a, options: o, patience: pairPatience}, nil
+}
+
+// newSecret returns 43 random letters and digits: what a claim needs.
+func newSecret() string {
+	const letters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	secret := make([]byte, 43)
+	for i := range secret {
+		n, _ := rand.Int(rand.Reader, big.NewInt(int64(len(letters)))) // never fails
+		secret[i] = letters[n.Int64()]
+	}
+	return string(secret)
+}
+
+// run asks again until there is a decision.
+func (p *petition) run(ctx context.Context) (token string, err error) {
+	heard := time.Now()
+	for {
+		token, end := p.ask(ctx)
+		if end.err == nil {
+			return token, p.checkToken(token)
+		}
+		if ctx.Err() != nil {
+			return "", ctx.Err()
+		}
+		var deny link.Deny
+		refused := errors.As(end.err, &deny)
+		if refused && !deny.Retry || errors.Is(end.err, link.ErrPin) {
+			return "", end.err
+		}
+		if refused || end.lived > 0 {
+			heard = time.Now()
+		}
+		if time.Since(heard) >= p.patience {
+			return "", fmt.Errorf("%w at %s: %s", ErrUnreachable, p.dialer.server, reason(end.err))
+		}
+		pause := p.retry.pause(end)
+		p.interrupted(end.err, pause)
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// interrupted tells why there is a pause.
+func (p *petition) interrupted(err error, pause time.Duration) {
+	if p.options.Interrupted == nil {
+		return
+	}
+	why, fix := reason(err), ""
+	var deny link.Deny
+	switch {
+	case errors.As(err, &deny):
+		why = deny.Message
+	case kindOf(err) == endSilent:
+		fix = "check that the gateway runs and that UDP can reach it at " + p.dialer.server
+	}
+	p.options.Interrupted(why, fix, pause)
+}
+
+// ask says hello with the claim, and waits on that connection for the decision.
+func (p *petition) ask(ctx context.Context) (token string, end ending) {
+	s, answer, err := p.connect(ctx)
+	if err != nil {
+		return "", ending{err: err}
+	}
+	start := time.Now()
+	switch m := answer.(type) {
+	case link.Grant:
+		s.close(link.CloseNone, nil)
+		return m.TunnelToken, ending{}
+	case link.Pending:
+		if p.options.Pending != nil {
+			// What is shown is this end's own, not what it was told.
+			m.Fingerprint = link.Fingerprint(p.options.Pin, p.hello.Secret)
+			p.options.Pending(m)
+		}
+		token, err = s.awaitDecision(ctx)
+	default:
+		err = errNoWelcome
+		s.close(link.CloseProtocol, err)
+	}
+	return token, ending{err: err, lived: max(time.Since(start), 1)}
+}
+
+// awaitDecision keeps the connection up until there is a decision on it, and
+// then closes it.
+func (s *session) awaitDecision(ctx context.Context) (token string, err error) {
+	var background sync.WaitGroup
+	background.Go(s.listen)
+	background.Go(s.ping)
+	defer background.Wait()
+	var decision link.Message
+	select {
+	case decision = <-s.decided:
+	case <-s.conn.Context().Done():
+		select { // both at once: the decision counts
+		case decision = <-s.decided:
+		default:
+		}
+	case <-ctx.Done():
+		s.close(link.CloseNone, ctx.Err())
+	}
+	switch m := decision.(type) {
+	case link.Grant:
+		s.close(link.CloseNone, nil)
+		return m.TunnelToken, nil
+	case link.Deny:
+		s.close(link.CloseNone, m)
+		return "", m
+	default:
+		return "", s.ended()
+	}
+}
+
+// checkToken makes sure that what was granted is a token of this gateway.
+func (p *petition) checkToken(token string) error {
+	t, err := link.ParseToken(token)
+	if err != nil {
+		return fmt.Errorf("the gateway granted a token that cannot be used: %w", err)
+	}
+	if t.Pin != p.options.Pin {
+		return fmt.Errorf("the gateway granted a token of another gateway: %w", link.ErrPin)
+	}
+	return nil
+}

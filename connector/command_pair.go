@@ -1,0 +1,224 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// pairFlags are the flags of the pair command.
+type pairFlags struct {
+	upstream, config, pin, name, server string
+	noRun, force                        bool
+	logFormat, logLevel                 string
+}
+
+func pairCommand(sys system) *cobra.Command {
+	var f pairFlags
+	command := &cobra.Command{
+		Use:   "pair SERVER_URL CODE --upstream URL",
+		Short: "Make this machine a connector of a gateway, with a pairing code",
+		Long: `Asks the gateway to make this machine one of its connectors, waits until a person
+has approved that, keeps the token in the configuration file, and goes on as
+` + "`connector run`" + `.
+
+The code comes from "Start pairing" in the gateway's console, or from
+` + "`caddy gateway pairing start`" + `. It works once and lasts 15 minutes. Compare the
+fingerprint that is printed here with the one that the console shows, and
+approve the device if the two are the same.
+
+The gateway is asked over HTTPS where its tunnels are. Without HTTPS that is
+possible on the same machine, or with the gateway's --pin.
+
+A configuration file that has upstreams or routes, but no token, keeps them;
+then --upstream may be left out. It may come from the environment: UPSTREAM.
+
+Exit codes: 0 done, 1 failed, 2 wrong flags or configuration, 3 not paired: the
+code is unknown, has run out or is used, or the device was denied.`,
+		Example: `  connector pair https://gateway.example.com PAIR-XXXX-XXXX --upstream http://localhost:11434
+  connector pair http://192.168.1.2:8080 PAIR-XXXX-XXXX --pin PIN --upstream http://localhost:8000 --no-run`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return fmt.Errorf("give the gateway's URL and the pairing code, like: connector pair https://gateway.example.com PAIR-XXXX-XXXX --upstream http://localhost:11434")
+			}
+			return nil
+		},
+		RunE: func(command *cobra.Command, args []string) error {
+			logger, err := newLogger(sys.stderr, f.logFormat, f.logLevel)
+			if err != nil {
+				return err
+			}
+			var v voice = logVoice{logger}
+			if f.logFormat == "auto" && isTerminal(sys.stderr) {
+				v = newTerminalVoice(sys.stderr)
+			}
+			return pair(command, sys, args[0], args[1], f, logger, v)
+		},
+	}
+	flags := command.Flags()
+	flags.StringVarP(&f.upstream, "upstream", "u", "", "`URL` of the model server, without a path, like http://localhost:11434")
+	flags.StringVarP(&f.config, "config", "c", "", "configuration `FILE` to write (default: connector.json in the folder postern of your configurations)")
+	flags.StringVar(&f.pin, "pin", "", "`PIN` that the gateway must have")
+	flags.StringVar(&f.name, "name", "", "`NAME` of this machine in the console (default: its host name)")
+	flags.StringVar(&f.server, "server", "", "`HOST:PORT` of the gateway's tunnels, in place of what the gateway tells")
+	flags.BoolVar(&f.noRun, "no-run", false, "end when the configuration is written")
+	flags.BoolVar(&f.force, "force", false, "replace a token that the configuration has already")
+	logFlags(command, &f.logFormat, &f.logLevel)
+	return command
+}
+
+// pair pairs, and goes on as run.
+func pair(command *cobra.Command, sys system, gatewayURL, code string, f pairFlags, logger *slog.Logger, v voice) error {
+	path := cmp.Or(f.config, agent.DefaultConfigPath(sys.getenv))
+	if path == "" {
+		return errors.New("there is no folder for configurations in the environment (HOME is not set); give --config FILE")
+	}
+	slog.SetDefault(logger) // for libraries that write there
+	store := agent.NewStore(path, f.force)
+	config, err := pairConfig(store, sys, f)
+	if err != nil {
+		return err
+	}
+	discovery, err := agent.NewDiscovery(gatewayURL, f.pin, config.Server)
+	if err != nil {
+		return err
+	}
+	ctx, stop := sys.signals(command.Context())
+	defer stop()
+	warnings, err := config.CheckUpstreams(ctx, path, logger)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	for _, warning := range warnings {
+		v.warn(warning)
+	}
+	// A token that cannot be kept would be lost.
+	if err := store.Prepare(); err != nil {
+		return &runtimeError{err}
+	}
+	if err := obtain(ctx, discovery, code, f.name, store, config, v); err != nil {
+		return err
+	}
+	if f.noRun {
+		return nil
+	}
+	stop() // run has its own
+	return serve(command, sys, path, logger)
+}
+
+// pairConfig returns the configuration as it will be, but for the token.
+func pairConfig(store *agent.Store, sys system, f pairFlags) (agent.Config, error) {
+	config, err := store.Load()
+	if errors.Is(err, agent.ErrPaired) {
+		return config, fmt.Errorf("%w; start it with `connector run --config %s`, or give --force to pair it anew, or another file with --config", err, store.Path())
+	}
+	if err != nil {
+		return config, err
+	}
+	if config.TunnelToken != "" {
+		config.Server = "" // was for the gateway of the old token
+	}
+	config.Server = cmp.Or(f.server, config.Server)
+	switch {
+	case f.upstream != "" && len(config.Upstreams) > 0:
+		return config, fmt.Errorf("--upstream: %s has upstreams already; leave --upstream out to keep them, or name another file with --config", store.Path())
+	case f.upstream != "" && f.upstream != config.Upstream:
+		config.Upstream, config.APIKeyFile = f.upstream, "" // the key was another server's
+	case config.Upstream == "" && len(config.Upstreams) == 0:
+		config.Upstream = sys.getenv("UPSTREAM")
+	}
+	if config.Upstream == "" && len(config.Upstreams) == 0 {
+		return config, errors.New("--upstream: missing; give the address of the model server, like --upstream http://localhost:11434")
+	}
+	return config, config.ValidateUpstreams()
+}
+
+// obtain pairs and keeps the token.
+func obtain(ctx context.Context, discovery *agent.Discovery, code, name string, store *agent.Store, config agent.Config, v voice) error {
+	gateway, err := discovery.Find(ctx)
+	if err != nil {
+		return &runtimeError{stopped(ctx, err, "the code can still be used")}
+	}
+	v.found(discovery.Origin(), gateway)
+	pending := false
+	token, err := agent.Pair(ctx, agent.PairOptions{
+		Server: gateway.Server, Pin: gateway.Pin, Code: code, Name: name,
+		Version: programVersion(), Upstreams: config.UpstreamNames(),
+		Pending: func(p link.Pending) {
+			pending = true
+			v.pending(p, gateway.Console)
+		},
+		Interrupted: v.interrupted,
+	})
+	v.quiet()
+	if err != nil {
+		return explainPairing(ctx, err, gateway, pending)
+	}
+	config.TunnelToken = token
+	if err := store.Save(config); err != nil {
+		return &runtimeError{fmt.Errorf("this machine was approved, but its token could not be kept: %w; remove the connector on the gateway, and pair again", err)}
+	}
+	v.paired(store.Path())
+	return nil
+}
+
+// explainPairing says what a failed pairing means, and what to do.
+func explainPairing(ctx context.Context, err error, gateway agent.Gateway, pending bool) error {
+	start := "make a new one with Start pairing in the console"
+	if gateway.Console != "" {
+		start += " (" + gateway.Console + ")"
+	}
+	var deny link.Deny
+	switch {
+	case errors.As(err, &deny):
+		return &notPairedError{errors.New(refusal(deny, start))}
+	case errors.Is(err, link.ErrPin):
+		return &runtimeError{fmt.Errorf("who answers at %s is not the gateway that told this address: its identity has another pin; check --server, and what is between this machine and the gateway", gateway.Server)}
+	case errors.Is(err, agent.ErrUnreachable):
+		return &runtimeError{fmt.Errorf("%w; check that UDP can reach it", err)}
+	case pending:
+		return &runtimeError{stopped(ctx, err, "the code is bound to this attempt: deny it in the console, and "+start)}
+	default:
+		return &runtimeError{stopped(ctx, err, "the code may still be used")}
+	}
+}
+
+// refusal is the sentence for each way of the gateway to say no.
+func refusal(deny link.Deny, start string) string {
+	switch deny.Code {
+	case link.DenyPairingUnknown:
+		return "this code is not known to the gateway: compare it with what the console shows, or " + start
+	case link.DenyPairingExpired:
+		return "this code has expired before the device was approved; " + start
+	case link.DenyPairingUsed:
+		return "this code was used by another device, and works only once; " + start
+	case link.DenyPairingDenied:
+		return "this device was denied on the gateway; if that was a mistake, " + start
+	case link.DenyPairingOff:
+		return "this gateway does not pair connectors; create a token with `caddy gateway connector create` on it, and put that into the configuration"
+	default:
+		return fmt.Sprintf("the gateway refused to pair this device: %s (%s)", deny.Message, deny.Code)
+	}
+}
+
+// stopped replaces an error by the news that somebody stopped the command, where
+// that is the reason.
+func stopped(ctx context.Context, err error, then string) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	return errors.New("stopped before this machine was paired; " + then)
+}
+
+// notPairedError: the gateway has said no.
+type notPairedError struct{ err error }
+
+func (e *notPairedError) Error() string { return e.err.Error() }
+func (e *notPairedError) Unwrap() error { return e.err }
