@@ -10,11 +10,14 @@ import (
 // user as they are.
 var (
 	ErrInvalid         = errors.New("invalid")         // the arguments break a rule
-	ErrNotFound        = errors.New("not found")       // there is no such account, key, connector, deployment or lease
+	ErrNotFound        = errors.New("not found")       // there is no such record or lease
 	ErrExists          = errors.New("exists already")  // the name is taken
-	ErrInUse           = errors.New("in use")          // deployments still need the connector
-	ErrConflict        = errors.New("conflict")        // others kept changing the same records; try again
-	ErrUnauthenticated = errors.New("unauthenticated") // unknown connector or wrong secret
+	ErrInUse           = errors.New("in use")          // deployments still need the connector; the account is not empty
+	ErrConflict        = errors.New("conflict")        // the records are not, or do not stay, in the state that the write needs
+	ErrUnauthenticated = errors.New("unauthenticated") // unknown connector, wrong secret, unknown claim code
+	ErrExpired         = errors.New("expired")         // the link or the claim code has ended
+	ErrUsed            = errors.New("used")            // another device has used the claim code
+	ErrDenied          = errors.New("denied")          // the pairing was denied
 )
 
 // The store itself cannot be used.

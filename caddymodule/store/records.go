@@ -51,6 +51,11 @@ const (
 	KindKey        = "key"
 	KindConnector  = "connector"
 	KindDeployment = "deployment"
+	KindUser       = "user"
+	KindSession    = "session"
+	KindLink       = "link"
+	KindToken      = "token"
+	KindPairing    = "pairing"
 )
 
 // Change tells a subscriber that a record differs from before.
@@ -58,8 +63,8 @@ type Change struct {
 	Kind    string // KindAccount, …
 	Account string
 	ID      string // of a deployment: its name
-	Name    string
-	Removed bool // it is gone; a key also when it is revoked
+	Name    string // of a session: the id of its user; of a link: its kind; of a pairing: its state
+	Removed bool   // it is gone; a key also when it is revoked
 }
 
 // Stats counts what the store holds.
