@@ -1,0 +1,100 @@
+package browser
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// From the first start to the first completion, with nothing but the browser
+// and one command for the connector. On its way every page is looked at.
+func TestFromFirstStartToFirstCompletion(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.firstUser("ada")
+	p.Sees("0 of 4 steps")
+	p.Look("start-empty")
+	for _, tab := range []string{"models", "keys", "connectors", "activity", "settings"} {
+		p.Open("/console/" + tab)
+		p.Look(tab + "-empty")
+	}
+
+	code := r.startPairing(p)
+	p.Sees(code)
+	p.Look("start-code")
+	device := r.Pair(t, "gpu-box", code, r.model)
+	fingerprint := r.fingerprint(device)
+	p.Sees(fingerprint) // live: nobody has reloaded the page
+	p.Sees("waits for you")
+	p.Look("start-device")
+	p.Press("Approve")
+	p.Sees("1 of 4 steps")
+	p.Sees("Register scripted")
+	p.Look("start-offers")
+	p.Click(`form[action="/console/start/register"] button`)
+	p.Sees("2 of 4 steps")
+
+	p.Open("/console/keys/new")
+	p.Fill("#scope", "scr*")
+	p.Sees("One model matches")
+	p.Fill("#scope", "other*")
+	p.Sees("No model matches")
+	p.Look("key-new")
+	key := r.key(p, "laptop", "*")
+	p.Look("key-created")
+
+	p.Open("/console/start")
+	p.Sees("3 of 4 steps")
+	r.expectChat(key, "scripted", http.StatusOK)
+	p.Sees("All is set up")
+	p.Look("start-done")
+
+	p.Open("/console/activity")
+	p.Sees("laptop")
+	p.Look("activity")
+	r.expectChat(key, "scripted", http.StatusOK)
+	p.Sees("Requests 2")
+
+	p.Open("/console/models")
+	p.Sees("1 of 1 can answer now")
+	p.Look("models")
+	p.Press("scripted")
+	p.Press("Run a test")
+	p.Sees("It works.")
+	p.Sees("First token")
+	p.Look("model")
+	p.Open("/console/connectors")
+	p.Sees("1 of 1 online")
+	p.Look("connectors")
+}
+
+// A key that is revoked fails from the moment that the page says so.
+func TestRevokingAKey(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.firstUser("ada")
+	r.paired(p, "box")
+	p.Click(`form[action="/console/start/register"] button`)
+	p.Sees("2 of 4 steps")
+	p.Clipboard()
+	key := r.key(p, "short-lived", "scripted")
+	p.Press("Copy")
+	if got := Eval[string](p, "navigator.clipboard.readText()"); got != key {
+		t.Errorf("the copy button has copied %d characters, not the key", len(got))
+	}
+	r.expectChat(key, "scripted", http.StatusOK)
+
+	p.Open("/console/keys")
+	p.Press("Revoke short-lived")
+	p.Look("key-revoke")
+	p.Click("main .button-danger")
+	p.Arrives("/console/keys")
+	r.expectChat(key, "scripted", http.StatusUnauthorized)
+	p.Sees("Revoked keys (1)")
+	p.Open("/console/keys?show=revoked")
+	p.Sees("short-lived")
+	p.Look("keys-revoked")
+	if html := Eval[string](p, "document.documentElement.outerHTML"); strings.Contains(html, key) {
+		t.Error("the page still has the key")
+	}
+}
