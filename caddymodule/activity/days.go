@@ -1,0 +1,80 @@
+package activity
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+const daySeconds = 24 * 60 * 60
+
+// dayOf numbers the days of UTC.
+func dayOf(t time.Time) int64 {
+	seconds := t.Unix()
+	if seconds < 0 {
+		return 0
+	}
+	return seconds / daySeconds
+}
+
+// dayName is a day as records have it.
+func dayName(day int64) string {
+	return time.Unix(day*daySeconds, 0).UTC().Format(time.DateOnly)
+}
+
+// usage is the sum as the store takes it.
+func (s sum) usage(account string) store.UsageDay {
+	return store.UsageDay{
+		Account: account, Day: dayName(s.day),
+		Requests: s.requests, Errors: s.errors, InputTokens: s.inputTokens, OutputTokens: s.outputTokens,
+	}
+}
+
+// Days returns the sums of the last n days, today's the last, at most 366. Days
+// of which nothing is known are there, with zeros.
+func (l *Log) Days(ctx context.Context, account string, n int) ([]store.UsageDay, error) {
+	n = min(max(n, 1), maxDays)
+	first := dayOf(l.now()) - int64(n) + 1
+	days := make([]store.UsageDay, n)
+	index := make(map[string]int, n)
+	for i := range days {
+		days[i] = sum{day: first + int64(i)}.usage(account)
+		index[days[i].Day] = i
+	}
+	known, err := l.known(ctx, account, days[0].Day)
+	if err != nil {
+		return nil, fmt.Errorf("adding up the requests of the last days: %w", err)
+	}
+	for _, k := range known {
+		i, ok := index[k.Day]
+		if !ok {
+			continue
+		}
+		days[i].Requests += k.Requests
+		days[i].Errors += k.Errors
+		days[i].InputTokens += k.InputTokens
+		days[i].OutputTokens += k.OutputTokens
+	}
+	return days, nil
+}
+
+// known returns what the store has, and what it does not have yet. A day may be
+// in both.
+func (l *Log) known(ctx context.Context, account, from string) ([]store.UsageDay, error) {
+	l.saving.Lock()
+	defer l.saving.Unlock()
+	known, err := l.store.Usage(ctx, account, from)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a := l.accounts[account]; a != nil {
+		for _, s := range a.unsaved {
+			known = append(known, s.usage(account))
+		}
+	}
+	return known, nil
+}

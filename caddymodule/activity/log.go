@@ -1,0 +1,194 @@
+package activity
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// keep is how many requests of an account are remembered.
+const keep = 200
+
+// maxDays bounds how far Days looks back.
+const maxDays = 366
+
+// Options are what a log works with.
+type Options struct {
+	// Store is where it is saved; it is needed, and must be closed after the log.
+	Store *store.Store
+	// Logger; nil discards.
+	Logger *slog.Logger
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+}
+
+// Log records requests by account. Its methods are safe for concurrent use.
+type Log struct {
+	store       *store.Store
+	log         *slog.Logger
+	now         func() time.Time
+	subscribers atomic.Pointer[[]*subscriber] // replaced, never changed
+
+	mu       sync.Mutex
+	accounts map[string]*account
+
+	saving sync.Mutex // held while sums are on their way from memory to the store, before mu
+	stop   chan struct{}
+	closed sync.Once
+	worker sync.WaitGroup
+}
+
+type subscriber struct{ f func(account string) }
+
+// account is what is remembered of one account.
+type account struct {
+	recent  []Request // a ring, once it has keep of them
+	oldest  int       // index into recent
+	changed bool      // since recent was saved
+	unsaved []sum
+}
+
+// sum is what is to be added to a day.
+type sum struct {
+	day                                         int64 // since 1970, in UTC
+	requests, errors, inputTokens, outputTokens int64
+}
+
+// New returns a log that begins with the requests that the last one has saved,
+// and works until it is closed.
+func New(o Options) *Log {
+	l := &Log{store: o.Store, log: o.Logger, now: o.Now, accounts: make(map[string]*account), stop: make(chan struct{})}
+	if l.log == nil {
+		l.log = slog.New(slog.DiscardHandler)
+	}
+	if l.now == nil {
+		l.now = time.Now
+	}
+	l.subscribers.Store(new([]*subscriber))
+	for _, a := range l.store.Accounts() {
+		recent, err := l.load(a.ID)
+		if err != nil {
+			l.log.Warn("forgetting the last requests of an account", "account", a.ID, "error", err)
+		}
+		if len(recent) > 0 {
+			l.accounts[a.ID] = &account{recent: recent}
+		}
+	}
+	l.worker.Go(l.run)
+	return l
+}
+
+// load returns the requests that are saved, the oldest first.
+func (l *Log) load(account string) ([]Request, error) {
+	data, err := l.store.LoadRecent(context.Background(), account)
+	if err != nil {
+		return nil, fmt.Errorf("loading the last requests: %w", err)
+	}
+	if len(data) == 0 {
+		return nil, nil
+	}
+	var recent []Request
+	if err := json.Unmarshal(data, &recent); err != nil {
+		return nil, fmt.Errorf("reading the last requests: %w", err)
+	}
+	recent = recent[:min(len(recent), keep)]
+	slices.Reverse(recent)
+	return recent, nil
+}
+
+// Record adds a request that has ended. It is called for each request: it does
+// no I/O and holds a lock only for as long as copying takes.
+func (l *Log) Record(account string, r Request) {
+	r.clip()
+	l.mu.Lock()
+	l.account(account).record(&r)
+	l.mu.Unlock()
+	for _, s := range *l.subscribers.Load() {
+		s.f(account)
+	}
+}
+
+// account returns the account's memory. l.mu is held.
+func (l *Log) account(id string) *account {
+	a := l.accounts[id]
+	if a == nil {
+		a = new(account)
+		l.accounts[id] = a
+	}
+	return a
+}
+
+func (a *account) record(r *Request) {
+	if len(a.recent) < keep {
+		a.recent = append(a.recent, *r)
+	} else {
+		a.recent[a.oldest] = *r
+		a.oldest = (a.oldest + 1) % keep
+	}
+	a.changed = true
+	s := sum{day: dayOf(r.Time), requests: 1, inputTokens: int64(r.InputTokens), outputTokens: int64(r.OutputTokens)}
+	if r.Status >= 400 {
+		s.errors = 1
+	}
+	a.add(s)
+}
+
+// add adds to what is to be saved of a day.
+func (a *account) add(s sum) {
+	for i := range a.unsaved {
+		if o := &a.unsaved[i]; o.day == s.day {
+			o.requests += s.requests
+			o.errors += s.errors
+			o.inputTokens += s.inputTokens
+			o.outputTokens += s.outputTokens
+			return
+		}
+	}
+	a.unsaved = append(a.unsaved, s)
+}
+
+// newestFirst returns a copy of the last requests.
+func (a *account) newestFirst() []Request {
+	out := make([]Request, 0, len(a.recent))
+	out = append(append(out, a.recent[a.oldest:]...), a.recent[:a.oldest]...)
+	slices.Reverse(out)
+	return out
+}
+
+// Recent returns the last requests of an account, the newest first, at most
+// 200.
+func (l *Log) Recent(account string) []Request {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a := l.accounts[account]; a != nil {
+		return a.newestFirst()
+	}
+	return nil
+}
+
+// Subscribe has f called after each request of whatever account, with no lock
+// held, on the way of the request: it must return at once. stop ends it, but
+// for calls that are running.
+func (l *Log) Subscribe(f func(account string)) (stop func()) {
+	sub := &subscriber{f}
+	l.change(func(subs []*subscriber) []*subscriber { return append(slices.Clip(subs), sub) })
+	return func() {
+		l.change(func(subs []*subscriber) []*subscriber {
+			return slices.DeleteFunc(slices.Clone(subs), func(o *subscriber) bool { return o == sub })
+		})
+	}
+}
+
+func (l *Log) change(f func([]*subscriber) []*subscriber) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	next := f(*l.subscribers.Load())
+	l.subscribers.Store(&next)
+}

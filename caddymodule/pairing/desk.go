@@ -1,0 +1,182 @@
+package pairing
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// Options are what a desk works with.
+type Options struct {
+	// Store has the pairings; it is needed, and must be closed after the desk.
+	Store *store.Store
+	// Token makes the tunnel token of a connector; it is needed. It is called
+	// with each approval, also by the store's subscription: it must return soon
+	// and must not write to the store.
+	Token func(connectorID, secret string) (string, error)
+	// Pin returns the pin of the gateway's identity, for the fingerprints of
+	// devices; it is needed.
+	Pin func() string
+	// Logger; nil discards.
+	Logger *slog.Logger
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+}
+
+// Desk takes claim codes from devices and tells them what was decided. Its
+// methods are safe for concurrent use.
+type Desk struct {
+	store   *store.Store
+	token   func(connectorID, secret string) (string, error)
+	pin     func() string
+	log     *slog.Logger
+	now     func() time.Time
+	unwatch func()
+	guesses guesses
+
+	mu      sync.Mutex
+	tickets map[string]*ticket // by pairing id: the connected devices
+	codes   map[string]code    // by pairing id: what Start has made
+	closed  bool
+}
+
+// code is a claim code that can be shown again.
+type code struct{ account, text string }
+
+var _ tunnel.Pairing = (*Desk)(nil)
+
+// New returns a desk that works until it is closed.
+func New(o Options) *Desk {
+	d := &Desk{
+		store: o.Store, token: o.Token, pin: o.Pin,
+		log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), now: o.Now,
+		tickets: make(map[string]*ticket), codes: make(map[string]code),
+	}
+	if d.now == nil {
+		d.now = time.Now
+	}
+	d.unwatch = d.store.Subscribe(d.onChange)
+	return d
+}
+
+// Close sends the waiting devices away; they come back to the next desk.
+func (d *Desk) Close() {
+	d.unwatch()
+	d.mu.Lock()
+	d.closed = true
+	left := d.tickets
+	d.tickets = make(map[string]*ticket)
+	d.mu.Unlock()
+	for _, t := range left {
+		t.dismiss()
+	}
+}
+
+// Start makes a pairing and returns it with its claim code, which this process
+// keeps in memory as long as the pairing is open.
+func (d *Desk) Start(ctx context.Context, account, by string) (store.Pairing, string, error) {
+	p, text, err := d.store.CreatePairing(ctx, account, by)
+	if err != nil {
+		return store.Pairing{}, "", err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, c := range d.codes {
+		if !d.open(c.account, id) {
+			delete(d.codes, id)
+		}
+	}
+	d.codes[p.ID] = code{account, text}
+	return p, text, nil
+}
+
+// Code returns the claim code of a pairing that is open and was started here.
+func (d *Desk) Code(pairingID string) (string, bool) {
+	d.mu.Lock()
+	c, ok := d.codes[pairingID]
+	d.mu.Unlock()
+	if !ok || !d.open(c.account, pairingID) {
+		return "", false
+	}
+	return c.text, true
+}
+
+// open tells whether nothing has been decided about a pairing.
+func (d *Desk) open(account, id string) bool {
+	p, ok := d.store.Pairing(account, id)
+	return ok && (p.State == store.PairingWaiting || p.State == store.PairingPending)
+}
+
+// Connected tells whether the device of a pairing waits here for its decision.
+func (d *Desk) Connected(pairingID string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, ok := d.tickets[pairingID]
+	return ok
+}
+
+// Claim implements [tunnel.Pairing].
+func (d *Desk) Claim(ctx context.Context, device tunnel.Device) (tunnel.Ticket, *link.Deny) {
+	fingerprint := link.Fingerprint(d.pin(), device.Secret)
+	p, deny := d.claim(ctx, device, fingerprint)
+	if deny == nil && p.State == store.PairingExpired {
+		deny = denyExpired()
+	}
+	if deny != nil {
+		return tunnel.Ticket{}, deny
+	}
+	t := &ticket{id: p.ID, account: p.Account, secret: device.Secret, ends: p.ExpiresAt, decided: make(chan tunnel.Decision, 1)}
+	if !d.admit(t) {
+		return tunnel.Ticket{}, denyShutdown()
+	}
+	if !d.decide(t, p) {
+		d.settle(t) // what was decided since the claim was told to nobody
+	}
+	return tunnel.Ticket{
+		ID: p.ID, Fingerprint: fingerprint, ExpiresAt: p.ExpiresAt, Decided: t.decided, Release: func() { d.remove(t) },
+	}, nil
+}
+
+// claim has the store bind the code to the device, within the bounds of
+// guessing.
+func (d *Desk) claim(ctx context.Context, device tunnel.Device, fingerprint string) (store.Pairing, *link.Deny) {
+	known, returning := d.recognize(device.Code, fingerprint)
+	var g guess
+	if !returning {
+		var wait time.Duration
+		if g, wait = d.guesses.begin(device.Remote, d.now(), !known); wait > 0 {
+			return store.Pairing{}, denyLimit(wait)
+		}
+	}
+	p, err := d.store.ClaimPairing(ctx, device.Code, device.Secret, store.Device{
+		Hostname: device.Hostname, OS: device.OS, Version: device.Version,
+		Address: device.Remote, Fingerprint: fingerprint, Upstreams: device.Upstreams,
+	})
+	deny := d.refusal(err)
+	if deny == nil || deny.Code != link.DenyPairingUnknown {
+		d.guesses.takeBack(g)
+	}
+	return p, deny
+}
+
+// recognize looks at what the store has in memory: whether the code is known,
+// and whether the device is the one that has it. A stranger cannot have its
+// fingerprint, and would not get past the store with it.
+func (d *Desk) recognize(text, fingerprint string) (known, returning bool) {
+	normal, ok := store.NormalizeCode(text)
+	if !ok {
+		return false, false
+	}
+	for _, a := range d.store.Accounts() {
+		if p, ok := d.store.Pairing(a.ID, normal); ok {
+			return true, p.Device != nil && p.Device.Fingerprint == fingerprint
+		}
+	}
+	return false, false
+}
