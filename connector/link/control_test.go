@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // buffered is a control stream in memory.
@@ -23,7 +24,10 @@ var messages = []Message{
 		Upstreams: []string{"ollama", "vllm"},
 		Routes:    []Route{{Model: "qwen*", Upstream: "ollama", UpstreamModel: "qwen3:8b"}, {Model: "*", Upstream: "vllm"}},
 	},
+	claim(),
 	Welcome{Session: "x", Version: "v1", HeartbeatMillis: 1500},
+	Pending{Fingerprint: "3f9a 07c2 b1d4", ExpiresAt: time.Date(2026, 11, 21, 14, 38, 0, 0, time.UTC)},
+	Grant{TunnelToken: "ptt_s3cret"},
 	Deny{Code: DenyCredentials, Message: "no", Retry: true},
 	Ping{},
 	Pong{HeartbeatMillis: 10000},

@@ -47,8 +47,35 @@
 // In both drains it is the gateway that closes: a QUIC close drops what is
 // still queued, so only the side that receives answers knows when it is safe.
 //
-// A receiver ignores messages of unknown type and unknown fields. The types
-// "pending" and "grant" are reserved for pairing.
+// A receiver ignores messages of unknown type and unknown fields.
+//
+// # Pairing
+//
+// A device that is no connector yet says hello with a claim, a code that a
+// person made, in place of a connector's id, and with a secret of its own
+// making. Once a person has approved it, that is the connector's secret:
+//
+//	device                                   gateway
+//	    │ hello (claim, secret, upstreams)      │
+//	    ├──────────────────────────────────────▶│
+//	    │     pending (fingerprint, expires_at) │   a person compares the
+//	    │◀──────────────────────────────────────┤   fingerprint with the device's
+//	    │                                       │
+//	    │ ping                                  │   as on a tunnel
+//	    ├──────────────────────────────────────▶│
+//	    │                      pong (heartbeat) │
+//	    │◀──────────────────────────────────────┤
+//	    │                                       │
+//	    │                  grant (tunnel_token) │   approved: the device closes,
+//	    │◀──────────────────────────────────────┤   CloseNone, and dials with
+//	    │                                       │   the token
+//	    │        or deny (code, message, retry) │   unknown, used, expired, …
+//	    │◀──────────────────────────────────────┤   then CloseDenied
+//
+// Whenever the connection is lost, or closed without one of the two, the device
+// dials again and says the same hello: it is pending again, or learns what was
+// decided meanwhile, without pending before it. Such a connection is no tunnel:
+// no requests come down it.
 //
 // # Requests
 //
