@@ -1,0 +1,119 @@
+package signin
+
+import (
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"golang.org/x/crypto/argon2"
+)
+
+// cost is what argon2id is asked to spend.
+type cost struct {
+	memory  uint32 // KiB
+	passes  uint32
+	threads uint8
+}
+
+// currentCost is OWASP's first choice of 2026: what fits a small machine, and
+// is still dear to those who guess.
+var currentCost = cost{memory: 19 * 1024, passes: 2, threads: 1}
+
+// The most that a stored hash may ask for: whoever can write to the store must
+// not be able to have the gateway's memory spent by signing in.
+const (
+	maxMemory  = 64 * 1024 // KiB
+	maxPasses  = 8
+	maxThreads = 4
+
+	saltSize, minSalt, maxSalt = 16, 8, 64
+	keySize, minKey, maxKey    = 32, 16, 64
+)
+
+// derive is argon2id; tests count its calls.
+type derive func(password, salt []byte, c cost, size int) []byte
+
+func deriveArgon2id(password, salt []byte, c cost, size int) []byte {
+	return argon2.IDKey(password, salt, c.passes, c.memory, c.threads, uint32(size))
+}
+
+// passwordHash is what is stored of a password, as text in PHC's format:
+//
+//	$argon2id$v=19$m=19456,t=2,p=1$SALT$KEY
+type passwordHash struct {
+	cost
+	salt, key []byte
+}
+
+func (h passwordHash) String() string {
+	return fmt.Sprintf("$argon2id$v=%d$m=%d,t=%d,p=%d$%s$%s", argon2.Version, h.memory, h.passes, h.threads,
+		phcEncoding.EncodeToString(h.salt), phcEncoding.EncodeToString(h.key))
+}
+
+// matches does the work of one derivation, whatever the answer.
+func (h passwordHash) matches(derive derive, password string) bool {
+	return subtle.ConstantTimeCompare(derive([]byte(password), h.salt, h.cost, len(h.key)), h.key) == 1
+}
+
+func newPasswordHash(derive derive, password string) passwordHash {
+	h := passwordHash{cost: currentCost, salt: make([]byte, saltSize)}
+	rand.Read(h.salt) // never fails, see its documentation
+	h.key = derive([]byte(password), h.salt, h.cost, keySize)
+	return h
+}
+
+// newDecoy returns a hash that no password has, to be compared with when there
+// is no user.
+func newDecoy() passwordHash {
+	h := passwordHash{cost: currentCost, salt: make([]byte, saltSize), key: make([]byte, keySize)}
+	rand.Read(h.salt)
+	rand.Read(h.key)
+	return h
+}
+
+var phcEncoding = base64.RawStdEncoding.Strict()
+
+// errHash tells nothing of the hash: it would end up in a log.
+var errHash = errors.New("the stored hash of the password cannot be read")
+
+// parseHash accepts what String writes, and nothing else.
+func parseHash(s string) (passwordHash, error) {
+	parts := strings.Split(s, "$")
+	if len(s) > 512 || len(parts) != 6 || parts[0] != "" || parts[1] != "argon2id" || parts[2] != "v="+strconv.Itoa(argon2.Version) {
+		return passwordHash{}, errHash
+	}
+	c, ok := parseCost(parts[3])
+	salt, saltErr := phcEncoding.DecodeString(parts[4])
+	key, keyErr := phcEncoding.DecodeString(parts[5])
+	h := passwordHash{cost: c, salt: salt, key: key}
+	switch {
+	case !ok || saltErr != nil || keyErr != nil:
+	case len(salt) < minSalt || len(salt) > maxSalt || len(key) < minKey || len(key) > maxKey:
+	case h.String() != s: // the decoder skips line breaks
+	default:
+		return h, nil
+	}
+	return passwordHash{}, errHash
+}
+
+func parseCost(s string) (cost, bool) {
+	fields := strings.Split(s, ",")
+	if len(fields) != 3 {
+		return cost{}, false
+	}
+	m, okM := parseNumber(fields[0], "m=", maxMemory)
+	t, okT := parseNumber(fields[1], "t=", maxPasses)
+	p, okP := parseNumber(fields[2], "p=", maxThreads)
+	// RFC 9106 §3.1: at least 8 KiB for each thread.
+	return cost{memory: m, passes: t, threads: uint8(p)}, okM && okT && okP && m >= 8*p
+}
+
+func parseNumber(s, prefix string, most uint32) (uint32, bool) {
+	digits, ok := strings.CutPrefix(s, prefix)
+	n, err := strconv.ParseUint(digits, 10, 32)
+	return uint32(n), ok && err == nil && n >= 1 && n <= uint64(most)
+}

@@ -1,0 +1,33 @@
+// Package signin lets users of the console in: by password, by passkey, and by
+// the one-time links with which they come to be or get a new password. It knows
+// what a browser sends but not how: pages, cookies and HTTP are its callers'.
+//
+// # Passwords
+//
+// Passwords are stored as argon2id in PHC's format, at most two are derived at
+// a time, and others wait, a bounded number for a bounded time. A name that
+// nobody has takes the same work as one that somebody has. A hash that was made
+// at another cost is replaced when its password is next given.
+//
+// # Guessing
+//
+// Failures are counted by address (the /64 of IPv6) and by the name that was
+// typed, known or not. Five are free; then the next attempt has to wait, from a
+// second on, twice as long after each failure: up to 15 minutes for an address,
+// up to 30 seconds for a name, which strangers can fail with. A client with an
+// address that the user has a session from does not wait for the name at all,
+// so that a flood of guesses keeps nobody out who is in already. After an hour
+// without failures they are forgotten, and the tables are bounded. Attempts
+// that have to wait are refused before anything is checked, and do not count.
+//
+// # Passkeys
+//
+// A passkey belongs to the host of the origin that it was made at. Ceremonies,
+// from a challenge to its answer, are kept in memory for five minutes, can be
+// answered once, and are bounded in all and by address.
+//
+// # Logs
+//
+// Each failed attempt is logged once, with its address, and without the name
+// that was typed: people type their password there.
+package signin

@@ -1,0 +1,49 @@
+package signin
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Why somebody does not get in, or cannot have what was asked for. The errors
+// that wrap these are sentences for the person who asked; show them as they
+// are. Errors of the store come through as they are.
+var (
+	ErrCredentials = errors.New("wrong name or password")
+	ErrPassword    = errors.New("password not allowed") // a new password breaks a rule
+	ErrPasskey     = errors.New("passkey refused")      // wrong, unknown, copied, late, or not possible at this address
+	ErrLink        = errors.New("link not valid")       // unknown, used or expired
+	ErrBusy        = errors.New("busy")                 // too many passwords wait to be checked
+)
+
+// ThrottledError says that too many attempts have failed. Nothing was checked.
+type ThrottledError struct {
+	RetryAfter time.Duration
+}
+
+func (e *ThrottledError) Error() string {
+	seconds := max(1, int(math.Ceil(e.RetryAfter.Seconds())))
+	switch {
+	case seconds == 1:
+		return "too many attempts have failed: try again in a second"
+	case seconds < 120:
+		return fmt.Sprintf("too many attempts have failed: try again in %d seconds", seconds)
+	}
+	return fmt.Sprintf("too many attempts have failed: try again in %d minutes", (seconds+59)/60)
+}
+
+// failure is an error whose text is all its own, and whose kind errors.Is
+// finds.
+type failure struct {
+	kind error
+	text string
+}
+
+func (f *failure) Error() string { return f.text }
+func (f *failure) Unwrap() error { return f.kind }
+
+func fail(kind error, format string, args ...any) error {
+	return &failure{kind: kind, text: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,112 @@
+package signin
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// How long links work. Setup and recovery links are used by whoever asks for
+// them, invitations travel.
+const (
+	setupLife      = 15 * time.Minute
+	invitationLife = 3 * 24 * time.Hour
+	recoveryLife   = 15 * time.Minute
+)
+
+// SetupLink makes the link with which the first user is made, and ends older
+// ones. It is an error of the store when there are users.
+func (s *Service) SetupLink(ctx context.Context) (store.Link, string, error) {
+	return s.store.CreateLink(ctx, store.Link{Kind: store.LinkSetup, Account: store.DefaultAccount}, setupLife)
+}
+
+// Invite makes a link with which another user of the account is made. by is
+// the id of the user who invites, or a word for who else does.
+func (s *Service) Invite(ctx context.Context, account, by string) (store.Link, string, error) {
+	return s.store.CreateLink(ctx, store.Link{Kind: store.LinkInvitation, Account: account, CreatedBy: by}, invitationLife)
+}
+
+// RecoveryLink makes a link with which a user of the account sets a new
+// password without knowing the old one.
+func (s *Service) RecoveryLink(ctx context.Context, account, idOrName, by string) (store.Link, string, error) {
+	user, ok := s.store.User(idOrName)
+	if !ok {
+		user, ok = s.store.FindUser(idOrName)
+	}
+	if !ok || user.Account != account {
+		return store.Link{}, "", fail(store.ErrNotFound, "there is no user %.80q in the account %.80q: give the name that the list of users shows", idOrName, account)
+	}
+	l := store.Link{Kind: store.LinkRecovery, Account: account, User: user.ID, CreatedBy: by}
+	return s.store.CreateLink(ctx, l, recoveryLife)
+}
+
+// Link returns the link with this secret while it works. Its errors are
+// ErrLink, a *ThrottledError, or the store's.
+func (s *Service) Link(_ context.Context, address, secret string) (store.Link, error) {
+	client := network(address)
+	if err := s.guard.address(client, s.now()); err != nil {
+		return store.Link{}, err
+	}
+	link, err := s.store.FindLink(secret)
+	if err != nil {
+		return store.Link{}, s.linkFailure(address, err)
+	}
+	return link, nil
+}
+
+// linkFailure counts and logs a link that does not work.
+func (s *Service) linkFailure(address string, err error) error {
+	switch {
+	case errors.Is(err, store.ErrExpired):
+		err = fail(ErrLink, "the link has expired: ask for a new one")
+	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrUsed):
+		err = fail(ErrLink, "the link does not work: it was used already, was replaced by a newer one, or is not whole. Ask for a new one")
+	default:
+		return err
+	}
+	s.guard.addresses.failed(network(address), s.now())
+	s.logFailure(address, MethodLink, err.Error())
+	return err
+}
+
+// Redeem uses a link up and signs its user in: a new one of a.Name, or for a
+// recovery link the one that it is for, with a.Password from now on. Its errors
+// are ErrLink, ErrPassword, ErrBusy, a *ThrottledError, or the store's, such as
+// ErrExists for a name that is taken; the link still works after those but
+// ErrLink.
+func (s *Service) Redeem(ctx context.Context, a Attempt, secret string) (Signed, error) {
+	link, err := s.Link(ctx, a.Address, secret)
+	if err != nil {
+		return Signed{}, err
+	}
+	name := a.Name
+	if link.Kind == store.LinkRecovery {
+		user, ok := s.store.User(link.User)
+		if !ok {
+			return Signed{}, fail(ErrLink, "the link does not work: its user was removed")
+		}
+		name = user.Name
+	}
+	if err := checkPassword(name, a.Password); err != nil {
+		return Signed{}, err
+	}
+	hash, err := s.hash(ctx, a.Password)
+	if err != nil {
+		return Signed{}, err
+	}
+	user, err := s.redeem(ctx, secret, name, hash)
+	if err != nil {
+		return Signed{}, s.linkFailure(a.Address, err)
+	}
+	s.guard.succeeded(network(a.Address), named(user.Name))
+	s.log.Info("link redeemed", "link", link.ID, "kind", link.Kind, "user", user.ID, "account", user.Account)
+	return s.begin(ctx, user, MethodLink, a)
+}
+
+func (s *Service) redeem(ctx context.Context, secret, name, hash string) (store.User, error) {
+	s.passwords.Lock()
+	defer s.passwords.Unlock()
+	return s.store.RedeemLink(ctx, secret, name, hash)
+}

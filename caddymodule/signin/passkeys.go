@@ -1,0 +1,276 @@
+package signin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/go-webauthn/webauthn/protocol"
+	"github.com/go-webauthn/webauthn/webauthn"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+const (
+	maxPasskeys = 20 // of a user
+	maxName     = 64 // characters of a passkey's name
+	maxResponse = 64 << 10
+)
+
+// holder is a user as the library asks for one.
+type holder struct {
+	user        store.User
+	credentials []webauthn.Credential
+}
+
+// The id is the handle by which a passkey tells whose it is. It says nothing
+// about the person.
+func (h holder) WebAuthnID() []byte                         { return []byte(h.user.ID) }
+func (h holder) WebAuthnName() string                       { return h.user.Name }
+func (h holder) WebAuthnDisplayName() string                { return h.user.Name }
+func (h holder) WebAuthnCredentials() []webauthn.Credential { return h.credentials }
+
+func (s *Service) holder(user store.User) (holder, error) {
+	h := holder{user: user}
+	for _, p := range s.store.Passkeys(user.ID) {
+		var c webauthn.Credential
+		if err := json.Unmarshal(p.Credential, &c); err != nil {
+			return holder{}, fmt.Errorf("reading the passkey %q: %w", p.Name, err)
+		}
+		h.credentials = append(h.credentials, c)
+	}
+	return h, nil
+}
+
+// BeginPasskey begins to add a passkey to a signed-in user, on a page of
+// origin. options is what the page gives to navigator.credentials.create, as
+// JSON; ceremony comes back to FinishPasskey with the answer.
+func (s *Service) BeginPasskey(_ context.Context, user store.User, origin string) (options json.RawMessage, ceremonyID string, err error) {
+	party, err := relyingParty(origin)
+	if err != nil {
+		return nil, "", err
+	}
+	h, err := s.holder(user)
+	if err != nil {
+		return nil, "", err
+	}
+	if len(h.credentials) >= maxPasskeys {
+		return nil, "", fail(ErrPasskey, "there are %d passkeys already: remove one that is no longer used", len(h.credentials))
+	}
+	creation, data, err := party.BeginRegistration(h, webauthn.WithExclusions(webauthn.Credentials(h.credentials).CredentialDescriptors()))
+	if err != nil {
+		return nil, "", fmt.Errorf("beginning to add a passkey: %w", err)
+	}
+	if options, err = json.Marshal(creation); err != nil {
+		return nil, "", fmt.Errorf("beginning to add a passkey: %w", err)
+	}
+	return options, s.registrations.add(ceremony{user: user.ID, origin: origin, data: data}, s.now()), nil
+}
+
+// FinishPasskey adds the passkey that response, the JSON of the browser's
+// credential, was made with.
+func (s *Service) FinishPasskey(ctx context.Context, user store.User, origin, ceremonyID, name string, response []byte) (store.Passkey, error) {
+	if name = strings.TrimSpace(name); name == "" {
+		name = "Passkey"
+	}
+	data, err := s.registrations.take(ceremonyID, origin, user.ID, s.now())
+	if err != nil {
+		return store.Passkey{}, err
+	}
+	if err := checkPasskeyName(name); err != nil {
+		return store.Passkey{}, err
+	}
+	party, err := relyingParty(origin)
+	if err != nil {
+		return store.Passkey{}, err
+	}
+	credential, err := register(party, holder{user: user}, *data, response)
+	if err != nil {
+		s.log.Warn("adding a passkey failed", "user", user.ID, "reason", reason(err))
+		return store.Passkey{}, fail(ErrPasskey, "the passkey could not be added, since the answer of the device did not fit this page: begin again")
+	}
+	record, err := json.Marshal(credential)
+	if err != nil {
+		return store.Passkey{}, fmt.Errorf("adding a passkey: %w", err)
+	}
+	p := store.Passkey{ID: credential.ID, Name: name, Credential: record, CreatedAt: s.stamp()}
+	if len(s.store.Passkeys(user.ID)) >= maxPasskeys {
+		return store.Passkey{}, fail(ErrPasskey, "there are %d passkeys already: remove one that is no longer used", maxPasskeys)
+	}
+	if err := s.store.AddPasskey(ctx, user.ID, p); err != nil {
+		if errors.Is(err, store.ErrExists) {
+			return store.Passkey{}, fail(ErrPasskey, "this passkey was added already")
+		}
+		return store.Passkey{}, err
+	}
+	s.log.Info("passkey added", "user", user.ID, "account", user.Account)
+	return p, nil
+}
+
+func register(party *webauthn.WebAuthn, h holder, data webauthn.SessionData, response []byte) (*webauthn.Credential, error) {
+	if len(response) > maxResponse {
+		return nil, errResponse
+	}
+	parsed, err := protocol.ParseCredentialCreationResponseBytes(response)
+	if err != nil {
+		return nil, err
+	}
+	return party.CreateCredential(h, data, parsed)
+}
+
+func checkPasskeyName(name string) error {
+	switch {
+	case utf8.RuneCountInString(name) > maxName:
+		return fail(ErrPasskey, "the name of the passkey is too long: it can have %d characters", maxName)
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
+		return fail(ErrPasskey, "the name of the passkey has characters that cannot be printed")
+	}
+	return nil
+}
+
+// BeginPasskeySignIn begins to sign in whoever has a passkey for the host of
+// origin. options is what the page gives to navigator.credentials.get, as JSON.
+func (s *Service) BeginPasskeySignIn(_ context.Context, address, origin string) (options json.RawMessage, ceremonyID string, err error) {
+	client := network(address)
+	if err := s.guard.address(client, s.now()); err != nil {
+		return nil, "", err
+	}
+	party, err := relyingParty(origin)
+	if err != nil {
+		return nil, "", err
+	}
+	assertion, data, err := party.BeginDiscoverableLogin()
+	if err != nil {
+		return nil, "", fmt.Errorf("beginning to sign in: %w", err)
+	}
+	if options, err = json.Marshal(assertion); err != nil {
+		return nil, "", fmt.Errorf("beginning to sign in: %w", err)
+	}
+	return options, s.assertions.add(ceremony{client: client, origin: origin, data: data}, s.now()), nil
+}
+
+// FinishPasskeySignIn signs in the user whose passkey made response. Name and
+// password of the attempt are not looked at. Its errors are ErrPasskey, a
+// *ThrottledError, or the store's.
+func (s *Service) FinishPasskeySignIn(ctx context.Context, a Attempt, origin, ceremonyID string, response []byte) (Signed, error) {
+	client := network(a.Address)
+	if err := s.guard.address(client, s.now()); err != nil {
+		return Signed{}, err
+	}
+	user, id, err := s.assert(ctx, origin, ceremonyID, response)
+	if err != nil {
+		return Signed{}, s.passkeyFailure(a, err)
+	}
+	signed, err := s.begin(ctx, user, MethodPasskey, a)
+	if err != nil {
+		return Signed{}, err
+	}
+	// As after a password: a passkey that was removed meanwhile must not leave
+	// a session behind.
+	if !slices.ContainsFunc(s.store.Passkeys(user.ID), func(p store.Passkey) bool { return bytes.Equal(p.ID, id) }) {
+		_ = s.SignOut(ctx, signed.Session)
+		return Signed{}, s.passkeyFailure(a, errUnknownPasskey())
+	}
+	return signed, nil
+}
+
+// assert checks what a passkey has signed, and notes its use.
+func (s *Service) assert(ctx context.Context, origin, ceremonyID string, response []byte) (store.User, []byte, error) {
+	data, err := s.assertions.take(ceremonyID, origin, "", s.now())
+	if err != nil {
+		return store.User{}, nil, err
+	}
+	party, err := relyingParty(origin)
+	if err != nil {
+		return store.User{}, nil, err
+	}
+	if len(response) > maxResponse {
+		return store.User{}, nil, errResponse
+	}
+	parsed, err := protocol.ParseCredentialRequestResponseBytes(response)
+	if err != nil {
+		return store.User{}, nil, err
+	}
+	s.counters.Lock()
+	defer s.counters.Unlock()
+	found, credential, err := party.ValidatePasskeyLogin(s.findHolder, *data, parsed)
+	if err != nil {
+		return store.User{}, nil, err
+	}
+	user := found.(holder).user
+	return user, credential.ID, s.notePasskey(ctx, user, credential)
+}
+
+func (s *Service) findHolder(_, handle []byte) (webauthn.User, error) {
+	user, ok := s.store.User(string(handle))
+	if !ok {
+		return nil, errUnknownPasskey()
+	}
+	return s.holder(user)
+}
+
+// notePasskey stores the counter and the time of use. A passkey whose counter
+// went back exists twice, and which of the two is the thief's cannot be told:
+// neither gets in from then on.
+func (s *Service) notePasskey(ctx context.Context, user store.User, credential *webauthn.Credential) error {
+	all := s.store.Passkeys(user.ID)
+	i := slices.IndexFunc(all, func(p store.Passkey) bool { return bytes.Equal(p.ID, credential.ID) })
+	if i < 0 {
+		return errUnknownPasskey()
+	}
+	record, err := json.Marshal(credential)
+	if err != nil {
+		return fmt.Errorf("noting the use of a passkey: %w", err)
+	}
+	p := all[i]
+	p.Credential = record
+	if !credential.Authenticator.CloneWarning {
+		now := s.stamp()
+		p.LastUsedAt = &now
+	}
+	if err := s.store.UpdatePasskey(ctx, user.ID, p); err != nil {
+		return err
+	}
+	if credential.Authenticator.CloneWarning {
+		return fail(ErrPasskey, "this passkey may have been copied: its counter went back. Sign in another way, remove the passkey %q in the settings and add a new one", p.Name)
+	}
+	return nil
+}
+
+// passkeyFailure counts and logs a passkey that does not get in, and returns
+// what to say. What the library says is for logs.
+func (s *Service) passkeyFailure(a Attempt, err error) error {
+	var refused *protocol.Error
+	isOurs := errors.Is(err, ErrPasskey)
+	isTheirs := errors.As(err, &refused)
+	if !isOurs && !isTheirs {
+		return err
+	}
+	s.guard.addresses.failed(network(a.Address), s.now())
+	s.logFailure(a.Address, MethodPasskey, reason(err))
+	if isOurs && !isTheirs {
+		return err
+	}
+	return errUnknownPasskey()
+}
+
+func errUnknownPasskey() error {
+	return fail(ErrPasskey, "this passkey is not known here, or was made for another address: sign in with a password, and add it in the settings")
+}
+
+var errResponse error = protocol.ErrParsingData.WithDetails("the answer is too long")
+
+// reason is what a log may have of an error of the library: its further
+// information has challenges and what was sent.
+func reason(err error) string {
+	if refused := (*protocol.Error)(nil); errors.As(err, &refused) {
+		return refused.Details
+	}
+	return err.Error()
+}

@@ -1,0 +1,97 @@
+package signin
+
+import (
+	"context"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// The length of passwords in characters: NIST SP 800-63B asks for length, and
+// against rules on what they are made of.
+const (
+	minPassword      = 10
+	maxPassword      = 128
+	maxPasswordBytes = maxPassword * utf8.UTFMax
+)
+
+func checkPassword(name, password string) error {
+	switch n := utf8.RuneCountInString(password); {
+	case n < minPassword:
+		return fail(ErrPassword, "the password is too short: it needs at least %d characters", minPassword)
+	case n > maxPassword:
+		return fail(ErrPassword, "the password is too long: it can have at most %d characters", maxPassword)
+	case !utf8.ValidString(password):
+		return fail(ErrPassword, "the password has bytes that are not text: choose another one")
+	case strings.EqualFold(strings.TrimSpace(password), strings.TrimSpace(name)):
+		return fail(ErrPassword, "the password is the name: choose one that cannot be guessed")
+	case strings.TrimSpace(password) == "":
+		return fail(ErrPassword, "the password is nothing but blanks: choose one that cannot be guessed")
+	}
+	return nil
+}
+
+// hash derives a new password when there is a slot for it.
+func (s *Service) hash(ctx context.Context, password string) (string, error) {
+	release, err := s.slots.acquire(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	return newPasswordHash(s.derive, password).String(), nil
+}
+
+// AddUser makes a user with a password.
+func (s *Service) AddUser(ctx context.Context, account, name, password string) (store.User, error) {
+	if err := checkPassword(name, password); err != nil {
+		return store.User{}, err
+	}
+	hash, err := s.hash(ctx, password)
+	if err != nil {
+		return store.User{}, err
+	}
+	return s.store.CreateUser(ctx, account, name, hash)
+}
+
+// ChangePassword gives a user who knows the old password a new one, and ends
+// the user's sessions but the one with the id sessionID. Its errors are those
+// of Password, and ErrPassword.
+func (s *Service) ChangePassword(ctx context.Context, userID, sessionID, old, password string) error {
+	user, ok := s.store.User(userID)
+	if !ok {
+		return fail(store.ErrNotFound, "the user was removed")
+	}
+	if err := checkPassword(user.Name, password); err != nil {
+		return err
+	}
+	if err := throttled(s.guard.users.wait(changing(userID), s.now())); err != nil {
+		return err
+	}
+	release, err := s.slots.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := throttled(s.guard.users.wait(changing(userID), s.now())); err != nil {
+		return err
+	}
+	stored, right := s.check(user, true, old)
+	if !right {
+		s.guard.users.failed(changing(userID), s.now())
+		s.log.Warn("changing a password failed", "user", userID, "reason", "wrong password")
+		return fail(ErrCredentials, "the present password is wrong")
+	}
+	hash := newPasswordHash(s.derive, password).String()
+	s.passwords.Lock()
+	defer s.passwords.Unlock()
+	if s.store.PasswordHash(userID) != stored {
+		return fail(ErrCredentials, "the password has just been changed: try again with the new one as the present one")
+	}
+	if err := s.store.SetPassword(ctx, userID, hash, sessionID); err != nil {
+		return err
+	}
+	s.guard.users.forgive(changing(userID), -1)
+	s.log.Info("password changed", "user", userID)
+	return nil
+}

@@ -1,0 +1,254 @@
+package signin
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// How a session began.
+const (
+	MethodPassword = "password"
+	MethodPasskey  = "passkey"
+	MethodLink     = "link"
+)
+
+// Options are what New needs.
+type Options struct {
+	Store  *store.Store
+	Logger *slog.Logger     // nil: nothing is logged
+	Now    func() time.Time // nil: time.Now
+}
+
+// Service signs users in and out. Its methods are safe for concurrent use, and
+// nothing runs between them: it need not be closed.
+type Service struct {
+	store  *store.Store
+	log    *slog.Logger
+	now    func() time.Time
+	derive derive
+	slots  *slots
+	guard  *guard
+	decoy  passwordHash
+
+	// passwords is held while a password is changed because of what was read
+	// before, so that a new hash of an old password does not replace the hash
+	// of a new one.
+	passwords sync.Mutex
+	// counters is held from reading a passkey's counter to writing it, so that
+	// a copy cannot use the same one at the same time.
+	counters sync.Mutex
+
+	registrations *ceremonies
+	assertions    *ceremonies
+}
+
+// New returns a service for the users in o.Store.
+func New(o Options) *Service {
+	s := &Service{
+		store: o.Store, log: o.Logger, now: o.Now,
+		derive: deriveArgon2id, slots: newSlots(), guard: newGuard(), decoy: newDecoy(),
+		registrations: newCeremonies(), assertions: newCeremonies(),
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	return s
+}
+
+// Attempt is what somebody sends to get in.
+type Attempt struct {
+	Address   string // of the client, without port
+	UserAgent string
+	Name      string
+	Password  string
+}
+
+// Signed is a user who is in.
+type Signed struct {
+	User    store.User
+	Session store.Session
+	Secret  string // of the session, for the cookie; it cannot be had again
+}
+
+// Password signs a user in by name and password. Its errors are ErrCredentials,
+// ErrBusy, a *ThrottledError, or the store's.
+func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
+	// Once before waiting, to turn floods away cheaply, and once after it, since
+	// those before in the queue may have failed meanwhile.
+	if err := s.mayTry(a); err != nil {
+		return Signed{}, err
+	}
+	release, err := s.slots.acquire(ctx)
+	if err != nil {
+		return Signed{}, err
+	}
+	defer release()
+	if err := s.mayTry(a); err != nil {
+		return Signed{}, err
+	}
+	user, known := s.store.FindUser(a.Name)
+	hash, right := s.check(user, known, a.Password)
+	if !right {
+		s.guard.failed(network(a.Address), named(a.Name), s.now())
+		s.logFailure(a.Address, MethodPassword, "wrong name or password")
+		return Signed{}, fail(ErrCredentials, "the name or the password is wrong")
+	}
+	hash = s.renew(ctx, user, hash, a.Password)
+	signed, err := s.begin(ctx, user, MethodPassword, a)
+	if err != nil {
+		return Signed{}, err
+	}
+	// Whoever changed the password since the check ended the sessions that
+	// there were then; this one must not outlive that.
+	if s.store.PasswordHash(user.ID) != hash {
+		_ = s.SignOut(ctx, signed.Session)
+		s.logFailure(a.Address, MethodPassword, "the password was changed meanwhile")
+		return Signed{}, fail(ErrCredentials, "the password has just been changed: sign in with the new one")
+	}
+	s.guard.succeeded(network(a.Address), named(a.Name))
+	return signed, nil
+}
+
+// mayTry tells whether an attempt may be made now.
+func (s *Service) mayTry(a Attempt) error {
+	client := network(a.Address)
+	err := s.guard.user(client, named(a.Name), s.knows(client, a.Name), s.now())
+	if err != nil {
+		s.log.Debug("sign-in refused", "remote", remote(a.Address), "error", err)
+	}
+	return err
+}
+
+// knows reports whether the user of this name has a session from this client.
+func (s *Service) knows(client netip.Prefix, name string) bool {
+	user, ok := s.store.FindUser(name)
+	return ok && client.IsValid() && slices.ContainsFunc(s.store.Sessions(user.ID), func(o store.Session) bool {
+		return network(o.Address) == client
+	})
+}
+
+// check derives a password exactly once, also where there is nothing to
+// compare with, and returns the stored hash that it is right for.
+func (s *Service) check(user store.User, known bool, password string) (stored string, right bool) {
+	hash := s.decoy
+	if known {
+		stored = s.store.PasswordHash(user.ID)
+		parsed, err := parseHash(stored)
+		switch {
+		case err == nil:
+			hash = parsed
+		case stored != "":
+			s.log.Error("reading a stored password", "user", user.ID, "error", err)
+			known = false
+		default:
+			known = false
+		}
+	}
+	if len(password) > maxPasswordBytes {
+		password, known = password[:maxPasswordBytes], false
+	}
+	same := hash.matches(s.derive, password)
+	return stored, same && known
+}
+
+// renew replaces a hash of another cost than the current one, and returns the
+// one that is stored now. It is no reason to refuse anybody.
+func (s *Service) renew(ctx context.Context, user store.User, stored, password string) string {
+	parsed, err := parseHash(stored)
+	if err != nil || parsed.cost == currentCost {
+		return stored
+	}
+	renewed := newPasswordHash(s.derive, password).String()
+	s.passwords.Lock()
+	defer s.passwords.Unlock()
+	if s.store.PasswordHash(user.ID) != stored {
+		return stored
+	}
+	if err := s.store.SetPassword(ctx, user.ID, renewed, ""); err != nil {
+		s.log.Warn("storing a password at the current cost", "user", user.ID, "error", err)
+		return stored
+	}
+	return renewed
+}
+
+// begin makes the session of a user who has shown who they are: always a new
+// one, whatever the browser brought along.
+func (s *Service) begin(ctx context.Context, user store.User, method string, a Attempt) (Signed, error) {
+	session, secret, err := s.store.CreateSession(ctx, user.ID, method, remote(a.Address), a.UserAgent)
+	if err != nil {
+		return Signed{}, err
+	}
+	s.log.Info("signed in", "user", user.ID, "account", user.Account, "method", method, "remote", remote(a.Address))
+	return Signed{User: user, Session: session, Secret: secret}, nil
+}
+
+func (s *Service) logFailure(address, method, reason string) {
+	s.log.Warn("sign-in failed", "remote", remote(address), "method", method, "reason", reason)
+}
+
+// remote is an address as logs and lists of sessions show it.
+func remote(address string) string {
+	ip, err := netip.ParseAddr(address)
+	if err != nil {
+		return "unknown"
+	}
+	return ip.Unmap().String()
+}
+
+// Session returns the valid session with this secret and its user, and notes
+// that it was used. It does no I/O.
+func (s *Service) Session(secret string) (store.Session, store.User, bool) {
+	session, ok := s.store.FindSession(secret)
+	if !ok {
+		return store.Session{}, store.User{}, false
+	}
+	user, ok := s.store.User(session.User)
+	if !ok {
+		return store.Session{}, store.User{}, false
+	}
+	s.store.TouchSession(session)
+	return session, user, true
+}
+
+// Token returns the management token with this secret and the user it acts
+// for, and notes that it was used. It does no I/O.
+func (s *Service) Token(secret string) (store.Token, store.User, bool) {
+	token, ok := s.store.FindToken(secret)
+	if !ok {
+		return store.Token{}, store.User{}, false
+	}
+	user, ok := s.store.User(token.User)
+	if !ok {
+		return store.Token{}, store.User{}, false
+	}
+	s.store.TouchToken(token)
+	return token, user, true
+}
+
+// SignOut ends a session. That it has ended already is no error.
+func (s *Service) SignOut(ctx context.Context, session store.Session) error {
+	err := s.store.RemoveSession(ctx, session.User, session.ID)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// SignOutEverywhere ends the sessions of a user but the one with the id
+// exceptID, if that is not "", and returns how many there were.
+func (s *Service) SignOutEverywhere(ctx context.Context, userID, exceptID string) (int, error) {
+	return s.store.RemoveSessions(ctx, userID, exceptID)
+}
+
+// stamp is now as records have it.
+func (s *Service) stamp() time.Time { return s.now().UTC().Truncate(time.Millisecond) }
