@@ -1,0 +1,265 @@
+package console
+
+import (
+	"bytes"
+	"errors"
+	"html/template"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/signin"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// frame is what the layout needs to know about a page.
+type frame struct {
+	Title   string
+	Main    template.HTML // what a template of ours made, escaped by it
+	Nav     []navItem     // nil on the pages for those who are not signed in
+	User    string
+	Account string // "" if it need not be told: there is only the default one
+	Notice  string
+	Fault   string
+	Events  string // URL of the stream of live regions
+	Plots   bool   // the page draws plots
+	Passkey bool   // the page has buttons for passkeys
+}
+
+type navItem struct {
+	Title, URL string
+	Current    bool
+}
+
+// sections are the entries of the navigation: one for each main tab.
+var sections = [...]struct{ name, title string }{
+	{"start", "Setup"}, {"models", "Models"}, {"keys", "Keys"}, {"connectors", "Connectors"}, {"activity", "Activity"}, {"settings", "Settings"},
+}
+
+func loadTemplates(a *assets) (*template.Template, error) {
+	return template.New("").Funcs(template.FuncMap{"asset": a.url}).ParseFS(templateFiles, "templates/*.html")
+}
+
+// show answers with a page: tab t, with its frame around it.
+func (c *Console) show(w http.ResponseWriter, v *visit, t *tab, status int, data any) error {
+	return c.showFault(w, v, t, status, data, "")
+}
+
+// showFault is show with a sentence about what went wrong.
+func (c *Console) showFault(w http.ResponseWriter, v *visit, t *tab, status int, data any, fault string) error {
+	f := frame{
+		Title: t.title, Fault: fault, Notice: takeNotice(w, v.r), Nav: navigation(v.r.URL.Path), User: v.User.Name,
+		Plots: t.name == "activity", Passkey: t.name == "settings",
+	}
+	if v.Account != store.DefaultAccount {
+		f.Account = v.Account
+	}
+	if len(t.live) > 0 && c.tabs[t.name] != nil {
+		f.Events = "/console/events/" + t.name
+		if q := v.r.URL.RawQuery; q != "" {
+			f.Events += "?" + q
+		}
+	}
+	return c.render(w, status, t.name, data, f)
+}
+
+// render writes a whole page, or nothing and an error.
+func (c *Console) render(w http.ResponseWriter, status int, name string, data any, f frame) error {
+	var main, page bytes.Buffer
+	if err := c.templates.ExecuteTemplate(&main, name, data); err != nil {
+		return err
+	}
+	f.Main = template.HTML(main.String())
+	if err := c.templates.ExecuteTemplate(&page, "layout", f); err != nil {
+		return err
+	}
+	writePage(w, status, page.Bytes())
+	return nil
+}
+
+// partial answers with a fragment, for a request of htmx.
+func (c *Console) partial(w http.ResponseWriter, _ *visit, name string, data any) error {
+	var part bytes.Buffer
+	if err := c.templates.ExecuteTemplate(&part, name, data); err != nil {
+		return err
+	}
+	writePage(w, http.StatusOK, part.Bytes())
+	return nil
+}
+
+func writePage(w http.ResponseWriter, status int, page []byte) {
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Content-Length", strconv.Itoa(len(page)))
+	w.WriteHeader(status)
+	_, _ = w.Write(page) // the client has gone: there is nobody to tell
+}
+
+// done answers a form: the browser goes on to path, which shows the notice.
+func (c *Console) done(w http.ResponseWriter, v *visit, path, notice string) error {
+	leaveNotice(w, v.r, notice)
+	if v.htmx() {
+		w.Header().Set("HX-Redirect", path)
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	http.Redirect(w, v.r, path, http.StatusSeeOther)
+	return nil
+}
+
+// htmx reports whether a script asks, which wants a part of a page.
+func (v *visit) htmx() bool { return isHTMX(v.r) }
+
+func isHTMX(r *http.Request) bool { return r.Header.Get("HX-Request") == "true" }
+
+// tabFault is an error to be shown on a tab.
+type tabFault struct {
+	tab *tab
+	err error
+}
+
+func (f *tabFault) Error() string { return f.err.Error() }
+func (f *tabFault) Unwrap() error { return f.err }
+
+// fault has err shown on tab t, with what was typed. Errors that are not the
+// user's get a page of their own all the same.
+func (v *visit) fault(t *tab, err error) error { return &tabFault{t, err} }
+
+// failVisit answers a signed-in user with an error.
+func (c *Console) failVisit(w http.ResponseWriter, v *visit, err error) {
+	status, text := c.explain(w, v.r, err)
+	var on *tabFault
+	switch {
+	case v.htmx():
+		c.failPart(w, status, text)
+		return
+	case errors.As(err, &on) && status < http.StatusInternalServerError && on.tab.data != nil:
+		data, dataErr := on.tab.data(v)
+		if dataErr == nil {
+			dataErr = c.showFault(w, v, on.tab, status, data, text)
+		}
+		if dataErr == nil {
+			return
+		}
+	}
+	c.failPage(w, frame{Nav: navigation(v.r.URL.Path), User: v.User.Name}, status, text)
+}
+
+// failPart answers htmx with a notice, which takes the place of what was asked
+// for.
+func (c *Console) failPart(w http.ResponseWriter, status int, text string) {
+	writePage(w, status, []byte(`<p class="notice notice-bad" role="alert">`+template.HTMLEscapeString(text)+"</p>"))
+}
+
+type errorPage struct {
+	Title, Text string
+	Signed      bool
+}
+
+// failPage answers with a page that only says what went wrong.
+func (c *Console) failPage(w http.ResponseWriter, f frame, status int, text string) {
+	title := map[int]string{
+		http.StatusBadRequest: "That does not work", http.StatusNotFound: "Not found", http.StatusForbidden: "Not allowed",
+		http.StatusMethodNotAllowed: "Not this way", http.StatusTooManyRequests: "Too many attempts", http.StatusConflict: "Not possible now",
+		http.StatusRequestEntityTooLarge: "Too much", http.StatusServiceUnavailable: "Not now",
+	}[status]
+	if title == "" {
+		title = "Something went wrong"
+	}
+	f.Title = title
+	if err := c.render(w, status, "error", errorPage{Title: title, Text: text, Signed: f.Nav != nil}, f); err != nil {
+		c.log.Error("rendering a page", "page", "error", "error", err)
+		http.Error(w, text, status)
+	}
+}
+
+// explain finds the status for an error, and a sentence for the user. What is
+// not the user's to mend is only told to the log.
+func (c *Console) explain(w http.ResponseWriter, r *http.Request, err error) (status int, text string) {
+	var throttled *signin.ThrottledError
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &throttled):
+		w.Header().Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(throttled.RetryAfter.Seconds())))))
+		return http.StatusTooManyRequests, sentence(err.Error())
+	case errors.As(err, &large):
+		return http.StatusRequestEntityTooLarge, "The form is larger than the gateway accepts. Shorten what you typed."
+	}
+	for _, known := range statuses {
+		if errors.Is(err, known.kind) {
+			return known.status, sentence(err.Error())
+		}
+	}
+	if r.Context().Err() == nil {
+		c.log.Error("console request failed", "method", r.Method, "path", r.URL.Path, "error", err)
+	}
+	return http.StatusInternalServerError, "The gateway failed to do this. Its log says why."
+}
+
+// statuses are the errors whose texts are for users.
+var statuses = [...]struct {
+	kind   error
+	status int
+}{
+	{store.ErrInvalid, http.StatusBadRequest},
+	{store.ErrNotFound, http.StatusNotFound},
+	{store.ErrExists, http.StatusConflict},
+	{store.ErrConflict, http.StatusConflict},
+	{store.ErrInUse, http.StatusConflict},
+	{store.ErrExpired, http.StatusConflict},
+	{store.ErrUsed, http.StatusConflict},
+	{store.ErrDenied, http.StatusConflict},
+	{manage.ErrNotReady, http.StatusConflict},
+	{signin.ErrPassword, http.StatusBadRequest},
+	{signin.ErrPasskey, http.StatusBadRequest},
+	{signin.ErrLink, http.StatusBadRequest},
+	{signin.ErrCredentials, http.StatusForbidden},
+	{signin.ErrBusy, http.StatusServiceUnavailable},
+	{store.ErrLocked, http.StatusServiceUnavailable},
+}
+
+// nowhere answers for paths and methods that no page has.
+func (c *Console) nowhere(w http.ResponseWriter, r *http.Request) {
+	status, text := http.StatusNotFound, "There is no such page."
+	if allowed := c.allowed(r); allowed != "" {
+		w.Header().Set("Allow", allowed)
+		status, text = http.StatusMethodNotAllowed, "This address does not answer to "+r.Method+"."
+	}
+	if isHTMX(r) {
+		c.failPart(w, status, text)
+		return
+	}
+	var f frame
+	if v, ok := c.visit(r); ok {
+		f.Nav, f.User = navigation(r.URL.Path), v.User.Name
+	}
+	c.failPage(w, f, status, text)
+}
+
+// allowed lists the methods that the path of r answers to.
+func (c *Console) allowed(r *http.Request) string {
+	var methods []string
+	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
+		other := &http.Request{Method: method, URL: &url.URL{Path: r.URL.Path}, Host: r.Host}
+		if _, pattern := c.mux.Handler(other); pattern != "/" && pattern != "" {
+			methods = append(methods, method)
+		}
+	}
+	return strings.Join(methods, ", ")
+}
+
+// navigation is the list of main tabs, as seen from a path.
+func navigation(path string) []navItem {
+	section, _, _ := strings.Cut(strings.TrimPrefix(path, "/console/"), "/")
+	if section == "pairings" {
+		section = "start"
+	}
+	items := make([]navItem, 0, len(sections))
+	for _, s := range sections {
+		items = append(items, navItem{Title: s.title, URL: "/console/" + s.name, Current: s.name == section})
+	}
+	return items
+}

@@ -1,0 +1,264 @@
+package console
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/signin"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+const (
+	policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
+		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+	maxForm   = 64 << 10
+	maxNotice = 1 << 10
+	maxNext   = 1 << 10
+)
+
+// ServeHTTP implements [http.Handler].
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	protect(w.Header(), r)
+	_, token := bearer(r)
+	if err := c.origins.Check(r); err != nil && (!token || hasCookie(r)) {
+		c.refuseOrigin(w, r)
+		return
+	}
+	if !isAPI(r) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		if err := r.ParseForm(); err != nil {
+			status, text := c.explain(w, r, &formError{err})
+			c.failPage(w, frame{}, status, text)
+			return
+		}
+	}
+	c.mux.ServeHTTP(w, r)
+}
+
+// protect sets the headers that every answer has. Answers that a cache may keep
+// say so themselves.
+func protect(h http.Header, r *http.Request) {
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	// Not no-referrer: with that, browsers send forms with the origin "null",
+	// and over plain http nothing else tells where they come from.
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=()")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	if r.TLS != nil {
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	}
+	h.Set("Cache-Control", "no-store")
+}
+
+// formError is a form that could not be read.
+type formError struct{ err error }
+
+func (e *formError) Error() string {
+	return "the form could not be read: load the page again, and send it once more"
+}
+
+func (e *formError) Unwrap() []error { return []error{e.err, store.ErrInvalid} }
+
+func isAPI(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/console/api/") }
+
+// refuseOrigin answers an unsafe request that another site had the browser
+// send.
+func (c *Console) refuseOrigin(w http.ResponseWriter, r *http.Request) {
+	const text = "This was sent by another site than the console, so the gateway does nothing. Open the console itself and try there."
+	c.log.Warn("refused a request from another origin", "method", r.Method, "path", r.URL.Path, "remote", c.clientIP(r))
+	if isAPI(r) {
+		writeJSON(w, http.StatusForbidden, apiError{text})
+		return
+	}
+	c.failPage(w, frame{}, http.StatusForbidden, text)
+}
+
+// cookieName is the name of a cookie. Over TLS, its prefix has browsers see to
+// it that nobody but this very host has set it.
+func cookieName(r *http.Request, name string) string {
+	if r.TLS != nil {
+		return "__Host-" + name
+	}
+	return name
+}
+
+func newCookie(r *http.Request, name, value string) *http.Cookie {
+	return &http.Cookie{
+		Name: cookieName(r, name), Value: value, Path: "/", HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteLaxMode,
+	}
+}
+
+const (
+	sessionCookie = "postern"
+	noticeCookie  = "postern-notice"
+)
+
+func hasCookie(r *http.Request) bool {
+	_, err := r.Cookie(cookieName(r, sessionCookie))
+	return err == nil
+}
+
+func sessionSecret(r *http.Request) string {
+	cookie, err := r.Cookie(cookieName(r, sessionCookie))
+	if err != nil {
+		return ""
+	}
+	return cookie.Value
+}
+
+// visit finds out who asks.
+func (c *Console) visit(r *http.Request) (*visit, bool) {
+	secret := sessionSecret(r)
+	if secret == "" {
+		return nil, false
+	}
+	session, user, ok := c.signIn.Session(secret)
+	if !ok {
+		return nil, false
+	}
+	ctx := manage.WithCaller(r.Context(), manage.Caller{Account: session.Account, User: user.ID, Name: user.Name, Session: session.ID})
+	return &visit{Console: c, r: r, User: user, Session: session, Account: session.Account, ctx: ctx}, true
+}
+
+// enter gives somebody who has just signed in a session of a new secret; one
+// that the browser had ends, whoever's it was.
+func (c *Console) enter(w http.ResponseWriter, r *http.Request, s signin.Signed, next string) {
+	if old, ok := c.visit(r); ok {
+		if err := c.signIn.SignOut(r.Context(), old.Session); err != nil {
+			c.log.Error("ending the session before", "session", old.Session.ID, "error", err)
+		}
+	}
+	cookie := newCookie(r, sessionCookie, s.Secret)
+	cookie.Expires = s.Session.ExpiresAt
+	http.SetCookie(w, cookie)
+	http.Redirect(w, r, localPath(next), http.StatusSeeOther)
+}
+
+// leave has the browser forget its session.
+func leave(w http.ResponseWriter, r *http.Request) {
+	cookie := newCookie(r, sessionCookie, "")
+	cookie.MaxAge = -1
+	http.SetCookie(w, cookie)
+}
+
+// localPath is where to go after signing in: next, if it is a page of the
+// console and nothing else.
+func localPath(next string) string {
+	const home = "/console/"
+	u, err := url.Parse(next)
+	if err != nil || len(next) > maxNext || u.Scheme != "" || u.Host != "" || u.User != nil || u.Opaque != "" ||
+		!strings.HasPrefix(next, home) || strings.ContainsAny(next, "\\\r\n\t") || strings.Contains(u.Path, "..") {
+		return home
+	}
+	for _, no := range []string{"api/", "events/", "static/", "sign-in", "sign-out"} {
+		if strings.HasPrefix(u.Path, home+no) {
+			return home
+		}
+	}
+	return next
+}
+
+// askToSignIn answers somebody who is not signed in.
+func (c *Console) askToSignIn(w http.ResponseWriter, r *http.Request) {
+	to := "/console/sign-in"
+	if next := localPath(r.URL.RequestURI()); r.Method == http.MethodGet && next != "/console/" {
+		to += "?" + url.Values{"next": {next}}.Encode()
+	}
+	switch {
+	case isHTMX(r):
+		// The page as a whole goes to where one signs in, and comes back.
+		if from, err := url.Parse(r.Referer()); err == nil {
+			to = "/console/sign-in?" + url.Values{"next": {localPath(from.RequestURI())}}.Encode()
+		}
+		w.Header().Set("HX-Redirect", to)
+		w.WriteHeader(http.StatusUnauthorized)
+	case wantsJSON(r):
+		writeJSON(w, http.StatusUnauthorized, apiError{"Your session has ended. Sign in again."})
+	default:
+		http.Redirect(w, r, to, http.StatusSeeOther)
+	}
+}
+
+func wantsJSON(r *http.Request) bool { return strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") }
+
+// bearer returns the management token that a request shows.
+func bearer(r *http.Request) (string, bool) {
+	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "Bearer")
+}
+
+// serveAPI answers the JSON API, for whom a token or a session stands for. A
+// request with a token that is not valid is refused even if it has a session:
+// who sends a token means it.
+func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request) {
+	var caller manage.Caller
+	if secret, ok := bearer(r); ok {
+		token, user, ok := c.signIn.Token(secret)
+		if !ok {
+			refuseAPI(w, "The management token is unknown or was revoked. Make one in the console, under Settings.")
+			return
+		}
+		caller = manage.Caller{Account: token.Account, User: user.ID, Name: user.Name}
+	} else {
+		v, ok := c.visit(r)
+		if !ok {
+			refuseAPI(w, "Sign in, or send a management token as Authorization: Bearer pmt_…; the console makes one under Settings.")
+			return
+		}
+		caller = manage.CallerFrom(v.ctx)
+	}
+	c.api.ServeHTTP(w, r.WithContext(manage.WithCaller(r.Context(), caller)))
+}
+
+func refuseAPI(w http.ResponseWriter, text string) {
+	w.Header().Set("WWW-Authenticate", `Bearer realm="Postern"`)
+	writeJSON(w, http.StatusUnauthorized, apiError{text})
+}
+
+// apiError has the shape of the API's own errors.
+type apiError struct {
+	Error string `json:"error"`
+}
+
+func writeJSON(w http.ResponseWriter, status int, answer any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(answer) // the client has gone: there is nobody to tell
+}
+
+// leaveNotice keeps a sentence for the next page, in the browser: this may not
+// be the process that is asked for it.
+func leaveNotice(w http.ResponseWriter, r *http.Request, notice string) {
+	if notice == "" {
+		return
+	}
+	cookie := newCookie(r, noticeCookie, base64.RawURLEncoding.EncodeToString([]byte(notice[:min(len(notice), maxNotice)])))
+	cookie.MaxAge = int(time.Minute / time.Second)
+	http.SetCookie(w, cookie)
+}
+
+// takeNotice returns the sentence that was left, and has the browser forget it.
+func takeNotice(w http.ResponseWriter, r *http.Request) string {
+	cookie, err := r.Cookie(cookieName(r, noticeCookie))
+	if err != nil {
+		return ""
+	}
+	gone := newCookie(r, noticeCookie, "")
+	gone.MaxAge = -1
+	http.SetCookie(w, gone)
+	text, err := base64.RawURLEncoding.DecodeString(cookie.Value)
+	if err != nil || len(text) > maxNotice {
+		return ""
+	}
+	return strings.ToValidUTF8(string(text), "")
+}
