@@ -50,27 +50,35 @@ type CreatedConnector struct {
 // needs. It is refused while the gateway's public address is not known: a
 // token without it would be of no use.
 func (s *Service) CreateConnector(ctx context.Context, c CreateConnector) (CreatedConnector, error) {
-	account, err := s.account(c.Account)
+	account, err := s.account(ctx, c.Account)
 	if err != nil {
 		return CreatedConnector{}, err
 	}
-	at := s.endpoint()
-	if at.Public == "" {
-		return CreatedConnector{}, faultf(ErrNotReady, "the address that connectors dial is not known; "+
-			"add `public gw.example.com:7443` to the `model_gateway` block of the Caddyfile's global options and run `caddy reload`")
+	if err := s.needPublic(); err != nil {
+		return CreatedConnector{}, err
 	}
 	con, secret, err := s.store.CreateConnector(ctx, account, c.Name)
 	if err != nil {
 		return CreatedConnector{}, err
 	}
-	s.audit("connector.create", account, con.ID, con.Name)
+	s.audit(ctx, "connector.create", account, con.ID, con.Name)
+	at := s.endpoint()
 	token := link.Token{Server: at.Public, Pin: at.Pin, Connector: con.ID, Secret: secret}
 	return CreatedConnector{ID: con.ID, Name: con.Name, TunnelToken: token.Encode()}, nil
 }
 
+// needPublic checks that connectors can find the gateway.
+func (s *Service) needPublic() error {
+	if s.endpoint().Public == "" {
+		return faultf(ErrNotReady, "the address that connectors dial is not known; "+
+			"add `public gw.example.com:7443` to the `model_gateway` block of the Caddyfile's global options and run `caddy reload`")
+	}
+	return nil
+}
+
 // Connectors lists the connectors of an account, oldest first.
 func (s *Service) Connectors(account string) ([]Connector, error) {
-	account, err := s.account(account)
+	account, err := s.known(account)
 	if err != nil {
 		return nil, err
 	}
@@ -84,10 +92,11 @@ func (s *Service) Connectors(account string) ([]Connector, error) {
 	return connectors, nil
 }
 
-// RemoveConnector removes a connector by id or name and closes its tunnel; its
-// token is of no use afterwards. It is refused while deployments lead to it.
+// RemoveConnector removes a connector by id or name; its token is of no use
+// afterwards, and whoever owns the tunnels closes its one when the store tells
+// of the removal. It is refused while deployments lead to it.
 func (s *Service) RemoveConnector(ctx context.Context, account, idOrName string) (Connector, error) {
-	account, err := s.account(account)
+	account, err := s.account(ctx, account)
 	if err != nil {
 		return Connector{}, err
 	}
@@ -95,8 +104,7 @@ func (s *Service) RemoveConnector(ctx context.Context, account, idOrName string)
 	if err != nil {
 		return Connector{}, err
 	}
-	s.tunnels.Disconnect(c.ID, link.CloseRemoved)
-	s.audit("connector.remove", account, c.ID, c.Name)
+	s.audit(ctx, "connector.remove", account, c.ID, c.Name)
 	return connectorOf(c, tunnel.Info{}, false), nil
 }
 

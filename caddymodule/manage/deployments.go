@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/postern-dev/postern/caddymodule/scope"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
@@ -34,7 +35,7 @@ type SetDeployment struct {
 // SetDeployment registers a deployment or gives it a new way: requests that
 // start later take it, running ones finish on the old one.
 func (s *Service) SetDeployment(ctx context.Context, d SetDeployment) (Deployment, error) {
-	account, err := s.account(d.Account)
+	account, err := s.account(ctx, d.Account)
 	if err != nil {
 		return Deployment{}, err
 	}
@@ -48,13 +49,13 @@ func (s *Service) SetDeployment(ctx context.Context, d SetDeployment) (Deploymen
 	if err != nil {
 		return Deployment{}, err
 	}
-	s.audit("deployment.set", account, record.Name, record.Name, "connector", con.ID)
+	s.audit(ctx, "deployment.set", account, record.Name, record.Name, "connector", con.ID)
 	return s.deploymentOf(record, s.sessions()), nil
 }
 
 // Deployments lists the deployments of an account by name.
 func (s *Service) Deployments(account string) ([]Deployment, error) {
-	account, err := s.account(account)
+	account, err := s.known(account)
 	if err != nil {
 		return nil, err
 	}
@@ -67,10 +68,29 @@ func (s *Service) Deployments(account string) ([]Deployment, error) {
 	return deployments, nil
 }
 
+// MatchScope lists the names of the deployments that a scope allows now.
+func (s *Service) MatchScope(account, text string) ([]string, error) {
+	account, err := s.known(account)
+	if err != nil {
+		return nil, err
+	}
+	allowed, err := scope.Parse(text)
+	if err != nil {
+		return nil, faultf(store.ErrInvalid, "%v", err)
+	}
+	names := []string{}
+	for _, d := range s.store.Deployments(account) {
+		if allowed.Allows(d.Name) {
+			names = append(names, d.Name)
+		}
+	}
+	return names, nil
+}
+
 // RemoveDeployment removes a deployment: later requests for it fail, running
 // ones finish.
 func (s *Service) RemoveDeployment(ctx context.Context, account, name string) (Deployment, error) {
-	account, err := s.account(account)
+	account, err := s.account(ctx, account)
 	if err != nil {
 		return Deployment{}, err
 	}
@@ -78,7 +98,7 @@ func (s *Service) RemoveDeployment(ctx context.Context, account, name string) (D
 	if err != nil {
 		return Deployment{}, err
 	}
-	s.audit("deployment.remove", account, d.Name, d.Name)
+	s.audit(ctx, "deployment.remove", account, d.Name, d.Name)
 	removed := s.deploymentOf(d, s.sessions())
 	removed.Warning = ""
 	return removed, nil

@@ -12,6 +12,9 @@ import (
 // not allow yet, such as creating a tunnel token without a public address.
 var ErrNotReady = errors.New("not possible with this configuration")
 
+// ErrForbidden is wrapped by operations that the caller may not ask for.
+var ErrForbidden = errors.New("not allowed")
+
 // fault is an error whose text is for the user, as those of package store are:
 // without the name of the sentinel that errors.Is finds.
 type fault struct {
@@ -48,6 +51,8 @@ func statusOf(err error) int {
 		return request.status
 	case errors.Is(err, store.ErrInvalid):
 		return http.StatusBadRequest
+	case errors.Is(err, ErrForbidden):
+		return http.StatusForbidden
 	case errors.Is(err, store.ErrNotFound):
 		return http.StatusNotFound
 	case errors.Is(err, store.ErrExists), errors.Is(err, store.ErrConflict),

@@ -81,25 +81,29 @@ func write(w http.ResponseWriter, status int, answer any) {
 	_ = enc.Encode(answer) // the client has gone: there is nobody to tell
 }
 
-func (s *Service) getStatus(_ http.ResponseWriter, _ *http.Request) (int, any, error) {
-	return http.StatusOK, s.Status(), nil
+func (s *Service) getStatus(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+	return http.StatusOK, s.Status(r.Context()), nil
 }
 
 func (s *Service) getKeys(_ http.ResponseWriter, r *http.Request) (int, any, error) {
-	return read(r, s.Keys)
+	return read(s, r, s.Keys)
 }
 
 func (s *Service) getConnectors(_ http.ResponseWriter, r *http.Request) (int, any, error) {
-	return read(r, s.Connectors)
+	return read(s, r, s.Connectors)
 }
 
 func (s *Service) getDeployments(_ http.ResponseWriter, r *http.Request) (int, any, error) {
-	return read(r, s.Deployments)
+	return read(s, r, s.Deployments)
 }
 
 // read answers with a list of the account that the query names.
-func read[T any](r *http.Request, fetch func(account string) ([]T, error)) (int, any, error) {
+func read[T any](s *Service, r *http.Request, fetch func(account string) ([]T, error)) (int, any, error) {
 	account, err := accountParam(r)
+	if err != nil {
+		return 0, nil, err
+	}
+	account, err = s.account(r.Context(), account)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -29,7 +29,7 @@ type CreatedKey struct {
 
 // CreateKey makes a key.
 func (s *Service) CreateKey(ctx context.Context, c CreateKey) (CreatedKey, error) {
-	account, err := s.account(c.Account)
+	account, err := s.account(ctx, c.Account)
 	if err != nil {
 		return CreatedKey{}, err
 	}
@@ -40,13 +40,13 @@ func (s *Service) CreateKey(ctx context.Context, c CreateKey) (CreatedKey, error
 	if err != nil {
 		return CreatedKey{}, err
 	}
-	s.audit("key.create", account, k.ID, k.Name, "scope", k.Scope)
+	s.audit(ctx, "key.create", account, k.ID, k.Name, "scope", k.Scope)
 	return CreatedKey{ID: k.ID, Name: k.Name, Scope: k.Scope, Key: secret, CreatedAt: k.CreatedAt}, nil
 }
 
 // Keys lists the keys of an account, revoked ones included, oldest first.
 func (s *Service) Keys(account string) ([]store.Key, error) {
-	account, err := s.account(account)
+	account, err := s.known(account)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (s *Service) Keys(account string) ([]store.Key, error) {
 // RevokeKey revokes a key. When it returns, new requests with the key fail
 // and its running streams are cut. Revoking twice is not an error.
 func (s *Service) RevokeKey(ctx context.Context, account, id string) (store.Key, error) {
-	account, err := s.account(account)
+	account, err := s.account(ctx, account)
 	if err != nil {
 		return store.Key{}, err
 	}
@@ -64,6 +64,6 @@ func (s *Service) RevokeKey(ctx context.Context, account, id string) (store.Key,
 	if err != nil {
 		return store.Key{}, err
 	}
-	s.audit("key.revoke", account, k.ID, k.Name)
+	s.audit(ctx, "key.revoke", account, k.ID, k.Name)
 	return k, nil
 }

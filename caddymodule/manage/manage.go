@@ -26,11 +26,17 @@
 package manage
 
 import (
+	"context"
 	"log/slog"
+	"net/http"
+	"sync"
+	"time"
 
+	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/pairing"
+	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
-	"github.com/postern-dev/postern/connector/link"
 )
 
 // Tunnels is what the operations need of the tunnel hub.
@@ -39,8 +45,17 @@ type Tunnels interface {
 	Sessions() []tunnel.Info
 	// Counters are the totals since the process started.
 	Counters() tunnel.Counters
-	// Disconnect closes the tunnel of a connector, if there is one.
-	Disconnect(connectorID string, code link.CloseCode)
+	// Tunnel returns the live tunnel of a connector.
+	Tunnel(connectorID string) (Tunnel, bool)
+}
+
+// Tunnel is the live tunnel of one connector. The host of its requests is the
+// name of an upstream.
+type Tunnel interface {
+	http.RoundTripper
+	// Resolve finds the upstream and its model for a deployment that names
+	// upstream and model, or leaves them to the connector's routes.
+	Resolve(public, upstream, model string) (string, string, error)
 }
 
 // Endpoint is how the gateway is reached from outside.
@@ -48,6 +63,9 @@ type Endpoint struct {
 	// URL is the base of the HTTP API without /v1, for example
 	// "https://gw.example.com"; empty if it is not known.
 	URL string
+	// Console is the base URL of the console, for example
+	// "https://gw.example.com/console/"; empty if it is not known.
+	Console string
 	// Listen is the UDP address of the tunnel listener.
 	Listen string
 	// Public is the host:port that connectors dial; empty if it is not known.
@@ -62,10 +80,17 @@ type Options struct {
 	Tunnels Tunnels
 	// Endpoint is asked at every use: it follows configuration reloads.
 	Endpoint func() Endpoint
+	// Pairing, SignIn and Activity may be nil: what needs them is refused, or
+	// empty.
+	Pairing  *pairing.Desk
+	SignIn   *signin.Service
+	Activity *activity.Log
 	// Version of the gateway, for status; empty is allowed.
 	Version string
 	// Logger takes the audit lines; nil discards them.
 	Logger *slog.Logger
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
 }
 
 // Service performs the management operations. Its methods are safe for
@@ -75,33 +100,36 @@ type Service struct {
 	store    *store.Store
 	tunnels  Tunnels
 	endpoint func() Endpoint
+	desk     *pairing.Desk
+	signIn   *signin.Service
+	activity *activity.Log
 	version  string
 	log      *slog.Logger
+	now      func() time.Time
+
+	removing sync.Mutex // held while a user is removed
 }
 
 // New returns a service over o.Store and o.Tunnels; it owns neither.
 func New(o Options) *Service {
-	log := o.Logger
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
+	s := &Service{
+		store: o.Store, tunnels: o.Tunnels, endpoint: o.Endpoint,
+		desk: o.Pairing, signIn: o.SignIn, activity: o.Activity,
+		version: o.Version, log: o.Logger, now: o.Now,
 	}
-	return &Service{store: o.Store, tunnels: o.Tunnels, endpoint: o.Endpoint, version: o.Version, log: log}
-}
-
-// account resolves the account an operation works in; empty is the default.
-func (s *Service) account(id string) (string, error) {
-	if id == "" {
-		return store.DefaultAccount, nil
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
 	}
-	if _, ok := s.store.Account(id); !ok {
-		return "", faultf(store.ErrNotFound, "there is no account %q", id)
+	if s.now == nil {
+		s.now = time.Now
 	}
-	return id, nil
+	return s
 }
 
 // audit writes the one line that every successful write leaves behind.
-func (s *Service) audit(operation, account, id, name string, more ...any) {
-	s.log.With("operation", operation, "account", account, "id", id, "name", name).Info("management operation", more...)
+func (s *Service) audit(ctx context.Context, operation, account, id, name string, more ...any) {
+	s.log.With("operation", operation, "account", account, "id", id, "name", name, "by", CallerFrom(ctx).by()).
+		InfoContext(ctx, "management operation", more...)
 }
 
 // sessions returns the live tunnels by connector id.

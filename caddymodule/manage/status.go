@@ -1,8 +1,14 @@
 package manage
 
-import "github.com/postern-dev/postern/caddymodule/tunnel"
+import (
+	"context"
 
-// Status is what the gateway is and does now, over all accounts.
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+)
+
+// Status is what the gateway is and does now: over all accounts for operators,
+// in the caller's account for others.
 type Status struct {
 	Version string `json:"version,omitempty"`
 	// URL is the base of the HTTP API, absent if it is not known.
@@ -11,7 +17,8 @@ type Status struct {
 	Connectors  Reachable       `json:"connectors"`
 	Deployments Reachable       `json:"deployments"`
 	Keys        KeyCount        `json:"keys"`
-	Counters    tunnel.Counters `json:"counters"`
+	// Counters are of the whole gateway and for operators only.
+	Counters tunnel.Counters `json:"counters,omitzero"`
 }
 
 // Listener describes where connectors dial.
@@ -34,16 +41,21 @@ type KeyCount struct {
 }
 
 // Status reports on the gateway.
-func (s *Service) Status() Status {
+func (s *Service) Status(ctx context.Context) Status {
 	at := s.endpoint()
 	st := Status{
 		Version:  s.version,
 		URL:      at.URL,
 		Listener: Listener{Address: at.Listen, Public: at.Public, Pin: at.Pin},
-		Counters: s.tunnels.Counters(),
+	}
+	caller := CallerFrom(ctx)
+	accounts := []store.Account{{ID: caller.Account}}
+	if caller.Operator {
+		accounts = s.store.Accounts()
+		st.Counters = s.tunnels.Counters()
 	}
 	live := s.sessions()
-	for _, account := range s.store.Accounts() {
+	for _, account := range accounts {
 		for _, c := range s.store.Connectors(account.ID) {
 			st.Connectors.count(live, c.ID)
 		}

@@ -1,0 +1,81 @@
+package manage
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// Caller is who asks for an operation.
+type Caller struct {
+	// Account is the one that the caller is confined to.
+	Account string
+	// User is the id of a user of it, Name what people call the caller.
+	User, Name string
+	// Session is the id of the session that the user signed in with; empty if
+	// a management token was used.
+	Session string
+	// Operator is whoever runs the gateway, who comes by the admin endpoint and
+	// may do everything in every account.
+	Operator bool
+}
+
+// by is how the audit lines and records name the caller.
+func (c Caller) by() string {
+	switch {
+	case c.Name != "":
+		return c.Name
+	case c.Operator:
+		return "operator"
+	}
+	return c.User
+}
+
+type callerKey struct{}
+
+// WithCaller returns a context for what c asks for.
+func WithCaller(ctx context.Context, c Caller) context.Context {
+	return context.WithValue(ctx, callerKey{}, c)
+}
+
+// CallerFrom returns who asks. Without [WithCaller] it is nobody, who may do
+// nothing: a way in that forgot to ask for credentials must not be open.
+func CallerFrom(ctx context.Context) Caller {
+	c, _ := ctx.Value(callerKey{}).(Caller)
+	return c
+}
+
+// account resolves the account that an operation works in. Empty is the
+// caller's own, and the default one for operators. That an account of others
+// exists is not told.
+func (s *Service) account(ctx context.Context, id string) (string, error) {
+	c := CallerFrom(ctx)
+	switch {
+	case c.Operator:
+		return s.known(cmp.Or(id, store.DefaultAccount))
+	case c.Account == "":
+		return "", faultf(ErrForbidden, "nobody is signed in; sign in, or send a management token")
+	case id != "" && id != c.Account:
+		return "", faultf(store.ErrNotFound, "there is no account %q", id)
+	}
+	return s.known(c.Account)
+}
+
+// known checks that an account exists; empty is the default one. It is for
+// operations that cannot see their caller, which has been confined before.
+func (s *Service) known(id string) (string, error) {
+	id = cmp.Or(id, store.DefaultAccount)
+	if _, ok := s.store.Account(id); !ok {
+		return "", faultf(store.ErrNotFound, "there is no account %q", id)
+	}
+	return id, nil
+}
+
+// operator checks that the caller is one.
+func operator(ctx context.Context) error {
+	if !CallerFrom(ctx).Operator {
+		return faultf(ErrForbidden, "only whoever runs the gateway may do this; it is done by `caddy gateway` on its machine")
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+package manage
+
+import (
+	"context"
+
+	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// maxUsageDays bounds how many days [Service.Usage] reports on.
+const maxUsageDays = 366
+
+// Checklist is how far an account is on the way to its first request.
+type Checklist struct {
+	Connector bool `json:"connector"` // there is one
+	Model     bool `json:"model"`     // a deployment is registered
+	Key       bool `json:"key"`       // there is one that works
+	Request   bool `json:"request"`   // a key was used
+}
+
+// Checklist tells how far an account is.
+func (s *Service) Checklist(account string) (Checklist, error) {
+	account, err := s.known(account)
+	if err != nil {
+		return Checklist{}, err
+	}
+	c := Checklist{
+		Connector: len(s.store.Connectors(account)) > 0,
+		Model:     len(s.store.Deployments(account)) > 0,
+		Request:   s.activity != nil && len(s.activity.Recent(account)) > 0,
+	}
+	for _, k := range s.store.Keys(account) {
+		c.Key = c.Key || k.RevokedAt == nil
+		c.Request = c.Request || k.LastUsedAt != nil
+	}
+	return c, nil
+}
+
+// Activity lists the last requests of an account, the newest first.
+func (s *Service) Activity(account string) ([]activity.Request, error) {
+	account, err := s.known(account)
+	if err != nil {
+		return nil, err
+	}
+	if s.activity == nil {
+		return []activity.Request{}, nil
+	}
+	return list(s.activity.Recent(account)), nil
+}
+
+// Usage sums up what an account used on each of the last days, today's being
+// the last.
+func (s *Service) Usage(ctx context.Context, account string, days int) ([]store.UsageDay, error) {
+	account, err := s.account(ctx, account)
+	if err != nil {
+		return nil, err
+	}
+	if days < 1 || days > maxUsageDays {
+		return nil, faultf(store.ErrInvalid, "the number of days is %d; it can be 1 to %d", days, maxUsageDays)
+	}
+	if s.activity == nil {
+		return []store.UsageDay{}, nil
+	}
+	usage, err := s.activity.Days(ctx, account, days)
+	return list(usage), err
+}
+
+// Accounts lists the accounts, for operators.
+func (s *Service) Accounts(ctx context.Context) ([]store.Account, error) {
+	if err := operator(ctx); err != nil {
+		return nil, err
+	}
+	return list(s.store.Accounts()), nil
+}
+
+// CreateAccount makes an account, for operators.
+func (s *Service) CreateAccount(ctx context.Context, id string) (store.Account, error) {
+	if err := operator(ctx); err != nil {
+		return store.Account{}, err
+	}
+	a, err := s.store.CreateAccount(ctx, id)
+	if err != nil {
+		return store.Account{}, err
+	}
+	s.audit(ctx, "account.create", a.ID, a.ID, a.Name)
+	return a, nil
+}
+
+// RemoveAccount removes an account that is empty, for operators.
+func (s *Service) RemoveAccount(ctx context.Context, id string) (store.Account, error) {
+	if err := operator(ctx); err != nil {
+		return store.Account{}, err
+	}
+	a, err := s.store.RemoveAccount(ctx, id)
+	if err != nil {
+		return store.Account{}, err
+	}
+	s.audit(ctx, "account.remove", a.ID, a.ID, a.Name)
+	return a, nil
+}

@@ -1,0 +1,122 @@
+package manage
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/pairing"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// endedPairings is how long a pairing is listed after its end.
+const endedPairings = time.Hour
+
+// Pairing is a pairing as it is listed.
+type Pairing struct {
+	store.Pairing
+	// Code is the claim code while it may still be used, if this process made
+	// it: codes are not stored.
+	Code string `json:"code,omitempty"`
+	// Connected says that the device is there and waits.
+	Connected bool `json:"connected"`
+}
+
+// StartPairing makes a claim code. It is refused while the gateway's public
+// address is not known: a device could be let in but not connect.
+func (s *Service) StartPairing(ctx context.Context, account string) (Pairing, error) {
+	account, err := s.account(ctx, account)
+	if err != nil {
+		return Pairing{}, err
+	}
+	desk, err := s.pairingDesk()
+	if err != nil {
+		return Pairing{}, err
+	}
+	p, code, err := desk.Start(ctx, account, CallerFrom(ctx).by())
+	if err != nil {
+		return Pairing{}, err
+	}
+	s.audit(ctx, "pairing.start", account, p.ID, "")
+	return Pairing{Pairing: p, Code: code}, nil
+}
+
+// Pairings lists the pairings of an account, the newest first: the open ones,
+// and those that ended within the last hour.
+func (s *Service) Pairings(account string) ([]Pairing, error) {
+	account, err := s.known(account)
+	if err != nil {
+		return nil, err
+	}
+	since := s.now().Add(-endedPairings)
+	pairings := []Pairing{}
+	for _, p := range s.store.Pairings(account) {
+		if pairingEnd(p).After(since) {
+			pairings = append(pairings, s.pairingOf(p))
+		}
+	}
+	slices.SortStableFunc(pairings, func(a, b Pairing) int { return b.CreatedAt.Compare(a.CreatedAt) })
+	return pairings, nil
+}
+
+// ApprovePairing lets the waiting device of a pairing in, as a connector that
+// is called name; "" calls it like its host.
+func (s *Service) ApprovePairing(ctx context.Context, account, codeOrID, name string) (Pairing, error) {
+	account, err := s.account(ctx, account)
+	if err != nil {
+		return Pairing{}, err
+	}
+	if _, err := s.pairingDesk(); err != nil {
+		return Pairing{}, err
+	}
+	p, con, err := s.store.ApprovePairing(ctx, account, codeOrID, name, CallerFrom(ctx).by())
+	if err != nil {
+		return Pairing{}, err
+	}
+	s.audit(ctx, "pairing.approve", account, p.ID, con.Name, "connector", con.ID)
+	return s.pairingOf(p), nil
+}
+
+// DenyPairing refuses the device of a pairing, or calls its code off while no
+// device has used it.
+func (s *Service) DenyPairing(ctx context.Context, account, codeOrID string) (Pairing, error) {
+	account, err := s.account(ctx, account)
+	if err != nil {
+		return Pairing{}, err
+	}
+	p, err := s.store.DenyPairing(ctx, account, codeOrID, CallerFrom(ctx).by())
+	if err != nil {
+		return Pairing{}, err
+	}
+	name := ""
+	if p.Device != nil {
+		name = p.Device.Hostname
+	}
+	s.audit(ctx, "pairing.deny", account, p.ID, name)
+	return s.pairingOf(p), nil
+}
+
+// pairingDesk returns the desk if devices can be paired.
+func (s *Service) pairingDesk() (*pairing.Desk, error) {
+	if s.desk == nil {
+		return nil, faultf(ErrNotReady, "devices cannot be paired with this gateway")
+	}
+	return s.desk, s.needPublic()
+}
+
+// pairingOf adds to a record what the desk knows of it.
+func (s *Service) pairingOf(p store.Pairing) Pairing {
+	v := Pairing{Pairing: p}
+	if s.desk == nil || p.State != store.PairingWaiting && p.State != store.PairingPending {
+		return v
+	}
+	v.Code, _ = s.desk.Code(p.ID)
+	v.Connected = s.desk.Connected(p.ID)
+	return v
+}
+
+// pairingEnd is when a pairing ended or will end by itself.
+func pairingEnd(p store.Pairing) time.Time {
+	return *cmp.Or(p.DecidedAt, &p.ExpiresAt)
+}

@@ -1,0 +1,72 @@
+package manage
+
+import (
+	"context"
+	"slices"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// Session is one of the caller's sessions.
+type Session struct {
+	store.Session
+	// Current says that the caller is in this session.
+	Current bool `json:"current"`
+}
+
+// Sessions lists the caller's own sessions.
+func (s *Service) Sessions(ctx context.Context) ([]Session, error) {
+	caller, err := s.signedIn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	sessions := []Session{}
+	for _, o := range s.store.Sessions(caller.User) {
+		sessions = append(sessions, Session{Session: o, Current: o.ID == caller.Session})
+	}
+	return sessions, nil
+}
+
+// RevokeSession ends one of the caller's own sessions, which may be the current
+// one.
+func (s *Service) RevokeSession(ctx context.Context, id string) (Session, error) {
+	sessions, err := s.Sessions(ctx)
+	if err != nil {
+		return Session{}, err
+	}
+	i := slices.IndexFunc(sessions, func(o Session) bool { return o.ID == id })
+	if i < 0 {
+		return Session{}, faultf(store.ErrNotFound, "you have no session %q; it may have ended by itself", id)
+	}
+	caller := CallerFrom(ctx)
+	if err := s.store.RemoveSession(ctx, caller.User, id); err != nil {
+		return Session{}, err
+	}
+	s.audit(ctx, "session.revoke", caller.Account, id, "")
+	return sessions[i], nil
+}
+
+// RevokeSessions ends the caller's own sessions but the current one, and
+// returns how many there were.
+func (s *Service) RevokeSessions(ctx context.Context) (int, error) {
+	caller, err := s.signedIn(ctx)
+	if err != nil {
+		return 0, err
+	}
+	n, err := s.store.RemoveSessions(ctx, caller.User, caller.Session)
+	if err != nil {
+		return 0, err
+	}
+	s.audit(ctx, "session.revoke_others", caller.Account, caller.User, "", "sessions", n)
+	return n, nil
+}
+
+// signedIn returns the caller if it is a user.
+func (s *Service) signedIn(ctx context.Context) (Caller, error) {
+	caller := CallerFrom(ctx)
+	if caller.User == "" {
+		return Caller{}, faultf(ErrForbidden, "only users have sessions, and each sees the own ones; sign in to the console")
+	}
+	_, err := s.account(ctx, caller.Account)
+	return caller, err
+}

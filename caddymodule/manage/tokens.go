@@ -1,0 +1,106 @@
+package manage
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// Token is a management token as it is listed.
+type Token struct {
+	store.Token
+	// UserName is for people; User is the id.
+	UserName string `json:"user_name"`
+}
+
+// CreateToken asks for a management token.
+type CreateToken struct {
+	Account string
+	Name    string // required
+	// User is whom the token acts for, by id or name. Operators have to say it;
+	// for others it is the caller.
+	User string
+}
+
+// CreatedToken is the answer to [CreateToken]: the only place of the secret.
+type CreatedToken struct {
+	ID        string    `json:"id"`
+	Name      string    `json:"name"`
+	User      string    `json:"user"`
+	Token     string    `json:"token"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+// Tokens lists the management tokens of all users of an account.
+func (s *Service) Tokens(account string) ([]Token, error) {
+	account, err := s.known(account)
+	if err != nil {
+		return nil, err
+	}
+	tokens := []Token{}
+	for _, t := range s.store.Tokens(account) {
+		tokens = append(tokens, s.tokenOf(t))
+	}
+	return tokens, nil
+}
+
+// CreateToken makes a management token. A token cannot make another one: who
+// found one could then not be locked out by revoking it.
+func (s *Service) CreateToken(ctx context.Context, c CreateToken) (CreatedToken, error) {
+	account, err := s.account(ctx, c.Account)
+	if err != nil {
+		return CreatedToken{}, err
+	}
+	caller := CallerFrom(ctx)
+	switch {
+	case caller.Operator && c.User == "":
+		return CreatedToken{}, faultf(store.ErrInvalid, "a management token acts for a user; say which, as `user`")
+	case !caller.Operator && caller.Session == "":
+		return CreatedToken{}, faultf(ErrForbidden, "a management token cannot make another one; sign in to the console and make it there")
+	case c.User == "":
+		c.User = caller.User
+	}
+	u, err := s.user(account, c.User)
+	if err != nil {
+		return CreatedToken{}, err
+	}
+	if !caller.Operator && u.ID != caller.User {
+		return CreatedToken{}, faultf(ErrForbidden, "you can make management tokens for yourself only")
+	}
+	t, secret, err := s.store.CreateToken(ctx, account, u.ID, c.Name)
+	if err != nil {
+		return CreatedToken{}, err
+	}
+	s.audit(ctx, "token.create", account, t.ID, t.Name, "user", u.ID)
+	return CreatedToken{ID: t.ID, Name: t.Name, User: t.User, Token: secret, CreatedAt: t.CreatedAt}, nil
+}
+
+// RevokeToken ends a management token. When it returns, new requests with it
+// fail.
+func (s *Service) RevokeToken(ctx context.Context, account, id string) (Token, error) {
+	account, err := s.account(ctx, account)
+	if err != nil {
+		return Token{}, err
+	}
+	tokens := s.store.Tokens(account)
+	i := slices.IndexFunc(tokens, func(t store.Token) bool { return t.ID == id })
+	if i < 0 {
+		return Token{}, faultf(store.ErrNotFound, "there is no management token %q in account %q", id, account)
+	}
+	revoked := s.tokenOf(tokens[i])
+	if err := s.store.RemoveToken(ctx, account, id); err != nil {
+		return Token{}, err
+	}
+	s.audit(ctx, "token.revoke", account, id, revoked.Name)
+	return revoked, nil
+}
+
+func (s *Service) tokenOf(t store.Token) Token {
+	v := Token{Token: t}
+	if u, ok := s.store.User(t.User); ok {
+		v.UserName = u.Name
+	}
+	return v
+}
