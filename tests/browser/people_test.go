@@ -1,0 +1,134 @@
+package browser
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// A second account sees nothing of the first, whatever it asks for.
+func TestAnotherAccountSeesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ada := r.firstUser("ada")
+	r.paired(ada, "secret-box")
+	ada.Click(`form[action="/console/start/register"] button`)
+	ada.Sees("2 of 4 steps")
+	key := r.key(ada, "secret-key", "*")
+	r.expectChat(key, "scripted", http.StatusOK)
+
+	r.Command(t, nil, "account", "add", "other")
+	var invited struct{ URL string }
+	r.Manage(t, http.MethodPost, "/invitations", map[string]string{"account": "other"}, &invited)
+	eve := r.redeem(invited.URL, "eve")
+	eve.Sees("0 of 4 steps")
+	for _, tab := range []string{"start", "models", "keys", "connectors", "activity", "settings"} {
+		eve.Open("/console/" + tab)
+		html := Eval[string](eve, "document.documentElement.outerHTML")
+		for _, secret := range []string{"secret-box", "secret-key", "scripted", "ada"} {
+			if strings.Contains(html, secret) {
+				t.Errorf("the tab %s of another account has %q", tab, secret)
+			}
+		}
+	}
+	for _, path := range []string{"/models/show?name=scripted", "/models/new?name=scripted"} {
+		eve.Expect("404")
+		eve.Open("/console" + path)
+		if html := Eval[string](eve, "document.documentElement.outerHTML"); strings.Contains(html, "secret-box") {
+			t.Errorf("%s shows another account's connector", path)
+		}
+	}
+	if got := r.chat(r.key(eve, "eves", "*"), "scripted"); got != http.StatusNotFound {
+		t.Errorf("another account's key reached the model: %d", got)
+	}
+	eve.Open("/console/start")
+	r.expectChat(key, "scripted", http.StatusOK)
+	eve.Sees("0 of 4 steps")
+}
+
+// A user who forgot the password, signs out, comes back, and is invited.
+func TestUsersComeAndGo(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	ada := r.firstUser("ada")
+	ada.Open("/console/settings")
+	ada.Look("settings")
+
+	stranger := r.browser.Person(t, r.URL)
+	stranger.Open("/console/keys")
+	stranger.Arrives("/console/sign-in?next=%2Fconsole%2Fkeys")
+	stranger.Look("sign-in")
+	stranger.Expect("401")
+	stranger.Fill(`input[name="name"]`, "ada")
+	stranger.Fill(`input[name="password"]`, "not the password")
+	stranger.Click(`main form button:not([type="button"])`)
+	stranger.Sees("password")
+	stranger.Look("sign-in-refused")
+	stranger.Fill(`input[name="name"]`, "Ada") // names have no case
+	stranger.Fill(`input[name="password"]`, password)
+	stranger.Click(`main form button:not([type="button"])`)
+	stranger.Arrives("/console/keys")
+
+	// The other session ends here, and its page finds out.
+	ada.Open("/console/start")
+	stranger.Open("/console/settings")
+	stranger.Press("Sign out everywhere else")
+	stranger.Sees("ended")
+	ada.Open("/console/keys")
+	ada.Arrives("/console/sign-in?next=%2Fconsole%2Fkeys")
+
+	stranger.Press("Sign out")
+	stranger.Sees("signed out")
+	stranger.Open("/console/models")
+	stranger.Arrives("/console/sign-in?next=%2Fconsole%2Fmodels")
+
+	// A link works once.
+	var link struct{ URL string }
+	r.Command(t, &link, "user", "recovery-link", "ada")
+	path := strings.TrimPrefix(link.URL, r.URL)
+	r.Hide(path[strings.IndexByte(path, '#')+1:])
+	stranger.Open(path)
+	stranger.Look("recover")
+	stranger.Fill(`input[name="password"]`, password+"-2")
+	r.Hide(password + "-2")
+	stranger.Click(`main form button:not([type="button"])`)
+	stranger.Arrives("/console/start")
+	again := r.browser.Person(t, r.URL)
+	again.Expect("status of 4")
+	again.Open(path)
+	again.Fill(`input[name="password"]`, password+"-3")
+	again.Click(`main form button:not([type="button"])`)
+	again.Sees("used")
+	again.signIn("ada", password)
+	again.Sees("password")
+	again.signIn("ada", password+"-2")
+	again.Arrives("/console/start")
+}
+
+// Names come from everywhere: connectors and model servers choose theirs.
+func TestHostileNames(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.firstUser(`ada"><img src=x onerror=alert(1)>`)
+	const evil = `"><script>document.title='pwned'</script><img src=x onerror="document.title='pwned'">{{.}}` + "`${1}`"
+	hostile := newHostileModels(t, evil)
+	device := r.Pair(t, "evil", r.startPairing(p), hostile, "--name", evil)
+	p.Sees(r.fingerprint(device))
+	check := func(where string) {
+		t.Helper()
+		if got := Eval[bool](p, `document.title === "pwned" || !!document.querySelector("main img, main script, main [onerror]")`); got {
+			t.Errorf("%s: a name became part of the page", where)
+		}
+	}
+	check("device")
+	p.Look("hostile-device")
+	p.Press("Approve")
+	p.SeesNot("waits for you")
+	check("start")
+	for i, path := range []string{"connectors", "models/new", "settings", "keys/new"} {
+		p.Open("/console/" + path)
+		check(path)
+		p.Look(fmt.Sprintf("hostile-%d", i))
+	}
+}
