@@ -1,0 +1,351 @@
+package activity_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/store/storetest"
+)
+
+const account = store.DefaultAccount
+
+// brittle is a KV that fails to write while it is told to.
+type brittle struct {
+	store.KV
+	fails  atomic.Bool
+	writes atomic.Int64
+}
+
+var errDisk = errors.New("the disk is full")
+
+func (b *brittle) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
+	if b.fails.Load() {
+		return store.TxnResult{}, errDisk
+	}
+	b.writes.Add(1)
+	return b.KV.Txn(ctx, t)
+}
+
+// open opens the store at path and a log of it. The test may close them.
+func open(t *testing.T, path string) (*activity.Log, *store.Store, *brittle) {
+	t.Helper()
+	kv := &brittle{KV: storetest.OpenBolt(t, path)}
+	st, err := store.New(kv, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	return newLog(t, activity.Options{Store: st}), st, kv
+}
+
+// newLog returns a log that is closed when the test ends, before its store.
+func newLog(t *testing.T, o activity.Options) *activity.Log {
+	t.Helper()
+	l := activity.New(o)
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func closeBoth(t *testing.T, l *activity.Log, st *store.Store) {
+	t.Helper()
+	if err := errors.Join(l.Close(), st.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// request is one that ended well just now.
+func request(i int) activity.Request {
+	return activity.Request{
+		ID: fmt.Sprintf("req_%d", i), Time: time.Now(), KeyID: "key_1", KeyName: "laptop", Deployment: "qwen3:8b",
+		Dialect: "chat", Operation: "chat/completions", Status: 200, Streamed: true,
+		Duration: 1500 * time.Millisecond, FirstToken: 300 * time.Millisecond, InputTokens: 100, OutputTokens: 10,
+	}
+}
+
+// ids are those of the recent requests.
+func ids(l *activity.Log, account string) []string {
+	var out []string
+	for _, r := range l.Recent(account) {
+		out = append(out, r.ID)
+	}
+	return out
+}
+
+// today returns the sums of the last day.
+func today(t *testing.T, l *activity.Log, account string) store.UsageDay {
+	t.Helper()
+	days, err := l.Days(context.Background(), account, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return days[len(days)-1]
+}
+
+func TestRecent(t *testing.T) {
+	t.Parallel()
+	st := storetest.New(t)
+	l := newLog(t, activity.Options{Store: st})
+	if got := l.Recent(account); len(got) != 0 {
+		t.Errorf("at first there is %v", got)
+	}
+	for i := range 3 {
+		l.Record(account, request(i))
+	}
+	l.Record("other", request(9))
+	if got := ids(l, account); !slices.Equal(got, []string{"req_2", "req_1", "req_0"}) {
+		t.Errorf("recent: %v", got)
+	}
+	if got := ids(l, "other"); !slices.Equal(got, []string{"req_9"}) {
+		t.Errorf("recent of the other account: %v", got)
+	}
+	for i := range 450 {
+		l.Record(account, request(i))
+	}
+	got := ids(l, account)
+	if len(got) != 200 || got[0] != "req_449" || got[1] != "req_448" || got[199] != "req_250" {
+		t.Errorf("%d recent, %v", len(got), got)
+	}
+	l.Recent(account)[0].ID = "changed"
+	if got := ids(l, account)[0]; got != "req_449" {
+		t.Errorf("a reader has changed the newest to %q", got)
+	}
+}
+
+// The last requests are there after a restart, in the same order, and after a
+// kill all but those of the last minute.
+func TestRecentSurvives(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	synctest.Test(t, func(t *testing.T) {
+		l, st, kv := open(t, path)
+		for i := range 230 {
+			l.Record(account, request(i))
+		}
+		time.Sleep(61 * time.Second)
+		synctest.Wait()
+		saved := kv.writes.Load()
+		time.Sleep(10 * time.Minute)
+		if got := kv.writes.Load(); got != saved {
+			t.Errorf("%d writes though nothing happened", got-saved)
+		}
+		l.Record(account, request(230))
+		kv.fails.Store(true) // as if killed
+		if err := l.Close(); !errors.Is(err, errDisk) {
+			t.Errorf("closing the log: %v", err)
+		}
+		kv.fails.Store(false)
+		_ = st.Close()
+
+		l, st, _ = open(t, path)
+		got := ids(l, account)
+		if len(got) != 200 || got[0] != "req_229" || got[199] != "req_30" {
+			t.Fatalf("%d recent after a kill: %v", len(got), got)
+		}
+		l.Record(account, request(231))
+		before := l.Recent(account)
+		closeBoth(t, l, st)
+
+		l, _, _ = open(t, path)
+		after := l.Recent(account)
+		if len(after) != 200 || after[0].ID != "req_231" || after[1].ID != "req_229" {
+			t.Fatalf("%d recent after a restart: %v", len(after), ids(l, account))
+		}
+		want, _ := json.Marshal(before)
+		if have, _ := json.Marshal(after); string(have) != string(want) {
+			t.Errorf("after a restart:\n%s\nnot\n%s", have, want)
+		}
+		if d := after[0]; d.Duration != 1500*time.Millisecond || d.FirstToken != 300*time.Millisecond || d.Deployment != "qwen3:8b" {
+			t.Errorf("after a restart: %+v", d)
+		}
+	})
+}
+
+// What cannot be read is let go.
+func TestDamagedRecent(t *testing.T) {
+	t.Parallel()
+	st := storetest.New(t)
+	if err := st.SaveRecent(t.Context(), account, []byte(`[{"id":1}]`)); err != nil {
+		t.Fatal(err)
+	}
+	l := newLog(t, activity.Options{Store: st})
+	if got := ids(l, account); len(got) != 0 {
+		t.Errorf("recent: %v", got)
+	}
+	l.Record(account, request(1))
+	if got := ids(l, account); !slices.Equal(got, []string{"req_1"}) {
+		t.Errorf("recent: %v", got)
+	}
+}
+
+func TestJSON(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 21, 16, 36, 5, 123_456_789, time.FixedZone("", 7200))
+	r := activity.Request{
+		ID: "req_1", Time: at, KeyID: "key_1", KeyName: "laptop", Deployment: "m", Dialect: "messages", Operation: "messages",
+		Status: 200, Streamed: true, Duration: 1234_600 * time.Microsecond, FirstToken: 200 * time.Microsecond, InputTokens: 5, OutputTokens: 7,
+	}
+	const want = `{"id":"req_1","time":"2026-11-21T14:36:05.123Z","key_id":"key_1","key_name":"laptop","deployment":"m",` +
+		`"dialect":"messages","operation":"messages","status":200,"streamed":true,"duration_ms":1235,"first_token_ms":1,` +
+		`"input_tokens":5,"output_tokens":7}`
+	got, err := json.Marshal(r)
+	if err != nil || string(got) != want {
+		t.Errorf("%s, %v, not\n%s", got, err, want)
+	}
+	var back activity.Request
+	if err := json.Unmarshal(got, &back); err != nil || back.Duration != 1235*time.Millisecond || !back.Time.Equal(at.Truncate(time.Millisecond)) {
+		t.Errorf("read as %+v, %v", back, err)
+	}
+}
+
+// Clients choose some of the texts: those are bounded in memory, and the list
+// of them in the store.
+func TestLongTexts(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	st := storetest.Open(t, path)
+	l := newLog(t, activity.Options{Store: st})
+	r := request(0)
+	for _, field := range []*string{&r.KeyID, &r.KeyName, &r.Deployment, &r.Dialect, &r.Operation} {
+		*field = strings.Repeat("<", 253) + "é" + strings.Repeat("é", 1<<20)
+	}
+	for i := range 200 {
+		r.ID = fmt.Sprintf("req_%d", i)
+		l.Record(account, r)
+	}
+	if got := l.Recent(account)[0].Deployment; got != strings.Repeat("<", 253)+"é" {
+		t.Errorf("a text of %d bytes is kept", len(got))
+	}
+	closeBoth(t, l, st)
+	st = storetest.Open(t, path)
+	l = newLog(t, activity.Options{Store: st})
+	if got := ids(l, account); len(got) < 50 || got[0] != "req_199" {
+		t.Errorf("%d are left after a restart", len(got))
+	}
+}
+
+// Subscribers are told of each request after it can be read, and may ask.
+func TestSubscribe(t *testing.T) {
+	t.Parallel()
+	st := storetest.New(t)
+	l := newLog(t, activity.Options{Store: st})
+	var told []string
+	stop := l.Subscribe(func(account string) { told = append(told, fmt.Sprint(account, len(l.Recent(account)))) })
+	var other int
+	stopOther := l.Subscribe(func(string) { other++ })
+	l.Record(account, request(1))
+	l.Record(account, request(2))
+	l.Record("b", request(3))
+	stop()
+	stop()
+	l.Record(account, request(4))
+	if want := []string{account + "1", account + "2", "b1"}; !slices.Equal(told, want) {
+		t.Errorf("told %v, not %v", told, want)
+	}
+	if stopOther(); other != 4 {
+		t.Errorf("the other one was told of %d requests", other)
+	}
+}
+
+// Everything at once: no request is lost or counted twice while others read,
+// save, come and go.
+func TestConcurrent(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	var total int64
+	synctest.Test(t, func(t *testing.T) {
+		l, st, kv := open(t, path)
+		var told, recorded atomic.Int64
+		l.Subscribe(func(string) { told.Add(1) })
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for i := range 300 {
+					l.Record(account, request(i))
+					recorded.Add(1)
+					time.Sleep(time.Second)
+				}
+			})
+		}
+		wg.Go(func() {
+			last := int64(0)
+			for range 500 {
+				least := recorded.Load()
+				got := today(t, l, account).Requests
+				if most := recorded.Load() + 8; got < least || got > most || got < last {
+					t.Errorf("%d requests today, of %d to %d; before it were %d", got, least, most, last)
+				}
+				last = got
+				l.Subscribe(func(string) {})()
+				l.Recent(account)
+				time.Sleep(500 * time.Millisecond)
+			}
+		})
+		wg.Go(func() {
+			for i := range 10 {
+				kv.fails.Store(i%2 == 0)
+				time.Sleep(25 * time.Second)
+			}
+		})
+		wg.Wait()
+		closeBoth(t, l, st)
+		if told.Load() != 2400 {
+			t.Errorf("told of %d requests", told.Load())
+		}
+		l, _, _ = open(t, path)
+		days, err := l.Days(context.Background(), account, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total = days[0].Requests + days[1].Requests
+	})
+	if total != 2400 {
+		t.Errorf("%d of 2400 requests were saved", total)
+	}
+}
+
+func TestRecordAllocates(t *testing.T) {
+	st := storetest.New(t)
+	l := newLog(t, activity.Options{Store: st})
+	l.Subscribe(func(string) {})
+	r := request(1)
+	for range 300 {
+		l.Record(account, r)
+	}
+	if n := testing.AllocsPerRun(1000, func() { l.Record(account, r) }); n > 1 {
+		t.Errorf("%v allocations per request", n)
+	}
+}
+
+func BenchmarkRecord(b *testing.B) {
+	st := storetest.New(b)
+	l := activity.New(activity.Options{Store: st})
+	defer l.Close()
+	l.Subscribe(func(string) {})
+	r := request(1)
+	b.Run("alone", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			l.Record(account, r)
+		}
+	})
+	b.Run("parallel", func(b *testing.B) {
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				l.Record(account, r)
+			}
+		})
+	})
+}

@@ -1,0 +1,160 @@
+package pairing_test
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/postern-dev/postern/caddymodule/pairing"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/store/storetest"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+const (
+	account = store.DefaultAccount
+	pin     = "the pin"
+)
+
+// bench is a desk over a store, and what a test needs of them.
+type bench struct {
+	*testing.T
+	store *store.Store
+	desk  *pairing.Desk
+}
+
+// newBench returns a bench of the file at path, which must be closed.
+func newBench(t *testing.T, path string) *bench {
+	t.Helper()
+	st := storetest.Open(t, path)
+	return &bench{t, st, newDesk(st)}
+}
+
+func newDesk(st *store.Store) *pairing.Desk {
+	return pairing.New(pairing.Options{Store: st, Token: token, Pin: func() string { return pin }})
+}
+
+// token is a tunnel token that tests can read.
+func token(connectorID, secret string) (string, error) { return connectorID + "/" + secret, nil }
+
+func (b *bench) close() {
+	b.desk.Close()
+	if err := b.store.Close(); err != nil {
+		b.Error(err)
+	}
+}
+
+// inBubble runs f with a bench of its own, in a bubble.
+func inBubble(t *testing.T, f func(b *bench)) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, path)
+		defer b.close()
+		f(b)
+	})
+}
+
+func (b *bench) start() (store.Pairing, string) {
+	b.Helper()
+	p, code, err := b.desk.Start(context.Background(), account, "usr_1")
+	if err != nil {
+		b.Fatal(err)
+	}
+	return p, code
+}
+
+// device is a device by a name, from which its secret follows.
+func device(code, name string) tunnel.Device {
+	return tunnel.Device{
+		Code: code, Secret: secret(name), Hostname: name, OS: "linux/amd64", Version: "1.0.0",
+		Remote: "192.0.2.1", Upstreams: []string{"ollama"},
+	}
+}
+
+func secret(name string) string { return name + strings.Repeat("0", 43-len(name)) }
+
+// claim claims for a device that must be let in.
+func (b *bench) claim(d tunnel.Device) tunnel.Ticket {
+	b.Helper()
+	t, deny := b.desk.Claim(context.Background(), d)
+	if deny != nil {
+		b.Fatalf("denied: %v", deny)
+	}
+	return t
+}
+
+// refused claims for a device that must be refused.
+func (b *bench) refused(d tunnel.Device, code string) *link.Deny {
+	b.Helper()
+	t, deny := b.desk.Claim(context.Background(), d)
+	if deny == nil {
+		t.Release()
+		b.Fatalf("the device was let in, not refused with %s", code)
+	}
+	b.denied(deny, code)
+	return deny
+}
+
+func (b *bench) denied(deny *link.Deny, code string) {
+	b.Helper()
+	if deny == nil || deny.Code != code || deny.Message == "" {
+		b.Errorf("denied with %+v, not with %s", deny, code)
+	}
+}
+
+func (b *bench) approve(id string) store.Pairing {
+	b.Helper()
+	p, _, err := b.store.ApprovePairing(context.Background(), account, id, "", "usr_1")
+	if err != nil {
+		b.Fatal(err)
+	}
+	return p
+}
+
+func (b *bench) deny(id string) {
+	b.Helper()
+	if _, err := b.store.DenyPairing(context.Background(), account, id, "usr_1"); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// decision is what the ticket has now.
+func (b *bench) decision(t tunnel.Ticket) tunnel.Decision {
+	b.Helper()
+	select {
+	case d, ok := <-t.Decided:
+		if !ok {
+			b.Fatal("closed without a decision")
+		}
+		return d
+	default:
+		b.Fatal("no decision")
+	}
+	return tunnel.Decision{}
+}
+
+func (b *bench) undecided(t tunnel.Ticket) {
+	b.Helper()
+	select {
+	case d, ok := <-t.Decided:
+		b.Fatalf("decided %+v, %v", d, ok)
+	default:
+	}
+}
+
+// sentBack fails unless the ticket ended without a decision.
+func (b *bench) sentBack(t tunnel.Ticket) {
+	b.Helper()
+	select {
+	case d, ok := <-t.Decided:
+		if ok {
+			b.Errorf("decided %+v", d)
+		}
+	default:
+		b.Error("the ticket is still good")
+	}
+}
