@@ -90,7 +90,7 @@ type testConnector struct {
 	stream   *quic.Stream
 	control  *link.Control
 	welcome  link.Welcome
-	messages chan link.Message // after the welcome
+	messages chan link.Message // after the welcome, or all of a pairing
 	serving  sync.WaitGroup
 }
 
@@ -142,6 +142,10 @@ func (g *testGateway) dial(t testing.TB, socket net.PacketConn, hello link.Hello
 	switch m := m.(type) {
 	case link.Welcome:
 		c.welcome = m
+		c.serving.Go(c.listen)
+		return c, nil
+	case link.Pending, link.Grant:
+		c.messages <- m
 		c.serving.Go(c.listen)
 		return c, nil
 	case link.Deny:

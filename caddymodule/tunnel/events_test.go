@@ -1,0 +1,114 @@
+package tunnel
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// eventLog is a subscriber that keeps what it is told.
+type eventLog struct {
+	mu     sync.Mutex
+	events []Event
+}
+
+func (l *eventLog) add(e Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.events = append(l.events, e)
+}
+
+func (l *eventLog) all() []Event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.events)
+}
+
+func TestSubscribe(t *testing.T) {
+	g := newGateway(t, Options{})
+	var log eventLog
+	// A subscriber may ask the hub: nothing is locked while it is called.
+	stop := g.Subscribe(func(e Event) {
+		if _, online := g.Tunnel(e.Connector); online != e.Online {
+			e.Name = fmt.Sprintf("told %v, but it is %v", e.Online, online)
+		}
+		log.add(e)
+	})
+	var other eventLog
+	g.Subscribe(other.add)
+
+	c := g.connect(t, "con_1", echo)
+	event := func(online bool) Event {
+		return Event{Online: online, Connector: "con_1", Account: "default", Name: "name of con_1"}
+	}
+	want := []Event{event(true)}
+	check := func(what string) {
+		t.Helper()
+		eventually(t, what, func() bool { return len(log.all()) >= len(want) })
+		if got := log.all(); !slices.Equal(got, want) {
+			t.Fatalf("%s: got %+v, want %+v", what, got, want)
+		}
+	}
+	check("it is online")
+
+	// A newer tunnel in its place is no going offline.
+	g.connect(t, "con_1", echo)
+	want = append(want, event(true))
+	if code := c.ended(t); code != link.CloseReplaced {
+		t.Errorf("closed with %s", code)
+	}
+	check("it is replaced")
+	eventually(t, "the old session is forgotten", func() bool {
+		g.mu.RLock()
+		defer g.mu.RUnlock()
+		return len(g.all) == 1
+	})
+
+	g.Disconnect("con_1", link.CloseRemoved)
+	want = append(want, event(false))
+	check("it is offline")
+
+	stop()
+	g.connect(t, "con_1", echo)
+	eventually(t, "the other subscriber is told all", func() bool { return len(other.all()) == 4 })
+	check("nothing is told after stop")
+}
+
+// TestEventsInOrder: whoever tells them, each connector's alternate.
+func TestEventsInOrder(t *testing.T) {
+	h := NewHub(Options{})
+	var mu sync.Mutex
+	online := make(map[string]bool)
+	calls := 0
+	h.Subscribe(func(e Event) {
+		if !mu.TryLock() {
+			t.Error("two calls at a time")
+			return
+		}
+		defer mu.Unlock()
+		if online[e.Connector] == e.Online {
+			t.Errorf("%s was told to be %v twice", e.Connector, e.Online)
+		}
+		online[e.Connector] = e.Online
+		calls++
+	})
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			s := &Session{hub: h, connector: Connector{ID: fmt.Sprint("con_", i)}}
+			for range 200 {
+				if _, ok := h.register(s); !ok {
+					t.Error("the hub is closed")
+				}
+				h.forget(s)
+			}
+		})
+	}
+	wg.Wait()
+	if calls != 8*200*2 {
+		t.Errorf("%d calls", calls)
+	}
+}
