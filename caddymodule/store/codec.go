@@ -25,7 +25,19 @@ const (
 	dirDeployments    = "deployments/"
 	dirKeys           = "keys/"
 	dirLastUsed       = "last_used/"
+	dirLinks          = "links/"
+	dirMarks          = "marks/"
+	dirPairings       = "pairings/"
+	dirPasskeys       = "passkeys/"
+	dirRecent         = "recent/"
 	dirSecrets        = "secrets/"
+	dirSessions       = "sessions/"
+	dirSessionsSeen   = "sessions_seen/"
+	dirTokens         = "tokens/"
+	dirTokensUsed     = "tokens_used/"
+	dirUsage          = "usage/"
+	dirUserNames      = "user_names/"
+	dirUsers          = "users/"
 )
 
 func accountPath(id string) string                  { return dirAccounts + id }
@@ -36,15 +48,40 @@ func connectorUsesPath(id string) string            { return dirConnectorUses + 
 func deploymentPath(account, name string) string    { return dirDeployments + account + "/" + name }
 func keyPath(account, id string) string             { return dirKeys + account + "/" + id }
 func lastUsedPath(account, id string) string        { return dirLastUsed + account + "/" + id }
+func linkPath(account, id string) string            { return dirLinks + account + "/" + id }
+func pairingPath(account, id string) string         { return dirPairings + account + "/" + id }
+func recentPath(account string) string              { return dirRecent + account }
 func secretPath(name string) string                 { return dirSecrets + name }
+func sessionPath(user, id string) string            { return dirSessions + user + "/" + id }
+func sessionSeenPath(user, id string) string        { return dirSessionsSeen + user + "/" + id }
+func tokenPath(account, id string) string           { return dirTokens + account + "/" + id }
+func tokenUsedPath(account, id string) string       { return dirTokensUsed + account + "/" + id }
+func usagePath(account, day string) string          { return dirUsage + account + "/" + day }
+func userPath(account, id string) string            { return dirUsers + account + "/" + id }
+
+// The marks are changed by writes that others must not miss: those compare
+// them.
+const markUsers = dirMarks + "users"
+
+func markAccount(id string) string       { return dirMarks + "accounts/" + id }
+func markPairings(account string) string { return dirMarks + "pairings/" + account }
+
+// passkeyPath has the hash of the passkey's id, which may be longer than keys.
+func passkeyPath(user string, id []byte) string {
+	return dirPasskeys + user + "/" + hex.EncodeToString(passkeyHash(id))
+}
+
+// userNamePath is the same for all spellings of a name.
+func userNamePath(name string) string { return dirUserNames + strings.ToLower(name) }
 
 // splitPath divides a key of the layout into directory, account and rest. Keys
-// without an account have their whole rest there.
+// without an account have their whole rest there; those of sessions and
+// passkeys have the user in place of the account.
 func splitPath(path string) (dir, account, rest string) {
 	dir, rest, _ = strings.Cut(path, "/")
 	dir += "/"
 	switch dir {
-	case dirAccounts, dirConnectorUses, dirSecrets:
+	case dirAccounts, dirConnectorUses, dirMarks, dirRecent, dirSecrets, dirUserNames:
 		return dir, "", rest
 	}
 	account, rest, _ = strings.Cut(rest, "/")

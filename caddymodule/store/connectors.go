@@ -9,11 +9,8 @@ import (
 // CreateConnector makes a connector and returns it with its secret, which
 // cannot be had again. The name must be free in the account.
 func (s *Store) CreateConnector(ctx context.Context, account, name string) (Connector, string, error) {
-	if err := checkLabel("connector", name); err != nil {
+	if err := checkConnectorName(name); err != nil {
 		return Connector{}, "", err
-	}
-	if strings.HasPrefix(name, prefixConnector) {
-		return Connector{}, "", fail(ErrInvalid, "the name of the connector, %q, begins as ids do: give another name", name)
 	}
 	secret := newSecret("")
 	hash, _ := hashSecret("", secret)
@@ -28,6 +25,16 @@ func (s *Store) CreateConnector(ctx context.Context, account, name string) (Conn
 	return r.Connector, secret, nil
 }
 
+func checkConnectorName(name string) error {
+	if err := checkLabel("connector", name); err != nil {
+		return err
+	}
+	if strings.HasPrefix(name, prefixConnector) {
+		return fail(ErrInvalid, "the name of the connector, %q, begins as ids do: give another name", name)
+	}
+	return nil
+}
+
 func (s *Store) buildConnector(ctx context.Context, r connectorRecord) (Txn, error) {
 	owner, err := s.account(ctx, r.Account)
 	if err != nil {
@@ -40,15 +47,12 @@ func (s *Store) buildConnector(ctx context.Context, r connectorRecord) (Txn, err
 	if taken.Exists() {
 		return Txn{}, fail(ErrExists, "the account %q has a connector %q already: give another name, or remove that one first", r.Account, r.Name)
 	}
-	record, err := encode(connectorPath(r.Account, r.ID), r)
-	if err != nil {
-		return Txn{}, err
-	}
-	name, err := encode(taken.Key, connectorNameRecord{version{recordVersion}, r.ID})
-	return Txn{
-		If:   []Compare{unchanged(owner), unchanged(taken), {Key: record.Key}},
-		Then: []Op{record, name},
-	}, err
+	t := Txn{If: []Compare{unchanged(owner), unchanged(taken), {Key: connectorPath(r.Account, r.ID)}}}
+	return t.put(
+		put{connectorPath(r.Account, r.ID), r},
+		put{taken.Key, connectorNameRecord{version{recordVersion}, r.ID}},
+		put{markAccount(r.Account), version{recordVersion}},
+	)
 }
 
 // RemoveConnector removes a connector, given by id or name, that no deployment

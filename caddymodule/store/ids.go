@@ -15,7 +15,14 @@ import (
 const (
 	prefixKey       = "key_"
 	prefixConnector = "con_"
-	prefixSecret    = "sk-svc-"
+	prefixUser      = "usr_"
+	prefixSession   = "ses_"
+	prefixLink      = "lnk_"
+	prefixToken     = "mgt_"
+	prefixPairing   = "pair_"
+
+	prefixSecret      = "sk-svc-" // of keys
+	prefixTokenSecret = "pmt_"    // of management tokens; other secrets have none
 )
 
 // secretDigits is the length of 256 bits in base 62, which double-click
@@ -68,8 +75,7 @@ func hashSecret(prefix, secret string) (digest, bool) {
 	return sha256.Sum256(buf[:copy(buf[:], secret)]), true
 }
 
-// maxLabel bounds, in bytes, the names that people give to keys and
-// connectors.
+// maxLabel bounds, in bytes, the names that people give to things.
 const maxLabel = 128
 
 // checkLabel accepts any printable name without blanks around it.
@@ -91,4 +97,20 @@ func checkLabel(what, name string) error {
 // make it another account's id and the beginning of a name.
 func checkAccount(s string) bool {
 	return s != "" && len(s) <= maxLabel && !strings.Contains(s, "/")
+}
+
+// cleanLabel makes of what somebody outside says a text that can be shown: of
+// at most limit bytes, printable, without blanks around it. It may be empty.
+func cleanLabel(s string, limit int) string {
+	s = strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, s[:min(len(s), 4*limit)])
+	for len(s) > limit {
+		_, size := utf8.DecodeLastRuneInString(s)
+		s = s[:len(s)-size]
+	}
+	return strings.TrimSpace(s)
 }

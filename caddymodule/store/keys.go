@@ -28,8 +28,8 @@ func (s *Store) CreateKey(ctx context.Context, account, name, scopeText string) 
 		if err != nil {
 			return Txn{}, err
 		}
-		op, err := encode(keyPath(account, r.ID), r)
-		return Txn{If: []Compare{unchanged(owner), {Key: op.Key}}, Then: []Op{op}}, err
+		t := Txn{If: []Compare{unchanged(owner), {Key: keyPath(account, r.ID)}}}
+		return t.put(put{keyPath(account, r.ID), r}, put{markAccount(account), version{recordVersion}})
 	})
 	if err != nil {
 		return Key{}, "", fmt.Errorf("creating the key: %w", err)

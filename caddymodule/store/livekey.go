@@ -127,3 +127,12 @@ func (k *LiveKey) used(at time.Time) bool {
 		}
 	}
 }
+
+// The use of a key is saved up by Touch.
+func (k *LiveKey) queued() *atomic.Bool { return &k.unsaved }
+
+func (k *LiveKey) last() (path string, at time.Time) {
+	return lastUsedPath(k.Account(), k.ID()), time.UnixMilli(k.lastUsed.Load()).UTC()
+}
+
+func (k *LiveKey) savedUntil(time.Time) {}

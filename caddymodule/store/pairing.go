@@ -41,3 +41,14 @@ type Device struct {
 	Upstreams   []string  `json:"upstreams"`
 	At          time.Time `json:"at"`
 }
+
+// open reports whether the pairing waits for a device or a decision.
+func (p Pairing) open() bool { return p.State == PairingWaiting || p.State == PairingPending }
+
+// asOf returns the pairing as it is now: time may have ended it.
+func (p Pairing) asOf(now time.Time) Pairing {
+	if p.open() && !now.Before(p.ExpiresAt) {
+		p.State = PairingExpired
+	}
+	return p
+}

@@ -265,7 +265,7 @@ func TestDamagedRecord(t *testing.T) {
 		wantError(t, err, store.ErrSchema, path, "is damaged")
 	}
 	kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
-	if _, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put("users/default/x", []byte("a newer kind"))}}); err != nil {
+	if _, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put("robots/default/x", []byte("a newer kind"))}}); err != nil {
 		t.Fatal(err)
 	}
 	newStore(t, kv)

@@ -5,7 +5,7 @@ import "time"
 // DefaultAccount is the id of the account that every gateway has.
 const DefaultAccount = "default"
 
-// Account owns keys, connectors and deployments.
+// Account owns keys, connectors, deployments and users.
 type Account struct {
 	ID        string    `json:"id"`
 	Name      string    `json:"name"`
@@ -74,5 +74,6 @@ type Stats struct {
 	RevokedKeys int   `json:"revoked_keys"`
 	Connectors  int   `json:"connectors"`
 	Deployments int   `json:"deployments"`
+	Users       int   `json:"users"`
 	Revision    int64 `json:"revision"`
 }

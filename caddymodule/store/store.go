@@ -32,7 +32,7 @@ type Store struct {
 	progress    chan struct{} // closed and replaced when applied changes or closed is set
 	closed      bool
 	subscribers []*subscriber // replaced, never changed
-	unsaved     []*LiveKey    // of which a use is to be written
+	unsaved     []noted       // whose last use is to be written
 
 	stop    context.CancelFunc // of the goroutines
 	workers sync.WaitGroup
@@ -202,7 +202,7 @@ func (s *Store) Stats() Stats {
 	v := s.view.Load()
 	stats := Stats{
 		Accounts: len(v.accounts), Keys: len(v.keys), Connectors: len(v.connectors),
-		Deployments: len(v.deployments), Revision: v.revision,
+		Deployments: len(v.deployments), Users: len(v.users), Revision: v.revision,
 	}
 	for _, k := range v.keys {
 		if k.Revoked() {
@@ -212,9 +212,8 @@ func (s *Store) Stats() Stats {
 	return stats
 }
 
-// Subscribe has f called for each change of an account, key, connector or
-// deployment after the reads show it, and before the write that made it
-// returns. Now and then a change is told though nothing differs. f runs on
+// Subscribe has f called for each change of a record that Change has a kind
+// for, after the reads show it, and before the write that made it returns. Now and then a change is told though nothing differs. f runs on
 // the goroutine that brings the view up to date: it must return soon and must
 // not write to the store. stop ends it, but for a call that is running.
 func (s *Store) Subscribe(f func(Change)) (stop func()) {

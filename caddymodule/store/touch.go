@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,13 +19,63 @@ func (s *Store) Touch(k *LiveKey) {
 	}
 }
 
+// saveRest is how long after one write of it the use of a session or of a
+// token is not written again.
+const saveRest = time.Minute
+
+// noted is what has a time of last use that is saved up.
+type noted interface {
+	queued() *atomic.Bool // it waits in Store.unsaved
+	last() (path string, at time.Time)
+	savedUntil(at time.Time)
+}
+
+// use is when a session or a token was used last, in whole seconds or less.
+// It outlives changes of the record.
+type use struct {
+	path    string
+	at      atomic.Pointer[time.Time] // what it points to never changes; nil: never
+	saved   atomic.Int64              // Unix milliseconds that the KV has
+	unsaved atomic.Bool
+}
+
+// used moves the time of last use forward, never back, and allocates only when
+// it does. It reports whether it did.
+func (u *use) used(at time.Time) bool {
+	for {
+		old := u.at.Load()
+		if old != nil && at.Sub(*old) < time.Second {
+			return false
+		}
+		next := at.UTC().Truncate(time.Millisecond)
+		if u.at.CompareAndSwap(old, &next) {
+			return true
+		}
+	}
+}
+
+func (u *use) queued() *atomic.Bool { return &u.unsaved }
+
+func (u *use) last() (path string, at time.Time) { return u.path, *u.at.Load() }
+
+func (u *use) savedUntil(at time.Time) { u.saved.Store(at.UnixMilli()) }
+
+// note is Touch for sessions and tokens.
+func (s *Store) note(u *use) {
+	now := s.now()
+	if u.used(now) && now.Sub(time.UnixMilli(u.saved.Load())) >= saveRest {
+		s.queue(u)
+	}
+}
+
 // queue takes the lock only for the first use since the last write.
-func (s *Store) queue(k *LiveKey) {
-	if k.unsaved.Load() || !k.unsaved.CompareAndSwap(false, true) {
+func (s *Store) queue(n noted) {
+	unsaved := n.queued()
+	if unsaved.Load() || !unsaved.CompareAndSwap(false, true) {
 		return
 	}
 	s.mu.Lock()
-	s.unsaved = append(s.unsaved, k)
+	s.unsaved = append(s.unsaved, n)
 	s.mu.Unlock()
 }
 
@@ -37,46 +88,52 @@ func (s *Store) saveUses(ctx context.Context) {
 			return // Close saves the rest
 		case <-ticker.C:
 			if err := s.flush(ctx); err != nil && ctx.Err() == nil {
-				s.log.Warn("saving when keys were used", "error", err)
+				s.log.Warn("saving what was used when", "error", err)
 			}
 		}
 	}
 }
 
 // flush writes the saved-up times, and keeps for the next time what it could
-// not write. Two processes may write the time of the same key; the view takes
+// not write. Two processes may write the same one; the view takes
 // the later one.
 func (s *Store) flush(ctx context.Context) error {
 	s.mu.Lock()
-	keys := s.unsaved
+	all := s.unsaved
 	s.unsaved = nil
 	s.mu.Unlock()
-	for _, k := range keys {
-		k.unsaved.Store(false) // before reading the time: a later use queues again
+	for _, n := range all {
+		n.queued().Store(false) // before reading the time: a later use queues again
 	}
-	for len(keys) > 0 {
-		chunk := keys[:min(len(keys), MaxTxnOps)]
+	for len(all) > 0 {
+		chunk := all[:min(len(all), MaxTxnOps)]
 		if err := s.saveChunk(ctx, chunk); err != nil {
-			for _, k := range keys {
-				s.queue(k)
+			for _, n := range all {
+				s.queue(n)
 			}
-			return fmt.Errorf("saving when keys were used: %w", err)
+			return fmt.Errorf("saving what was used when: %w", err)
 		}
-		keys = keys[len(chunk):]
+		all = all[len(chunk):]
 	}
 	return nil
 }
 
-func (s *Store) saveChunk(ctx context.Context, keys []*LiveKey) error {
-	ops := make([]Op, 0, len(keys))
-	for _, k := range keys {
-		at := time.UnixMilli(k.lastUsed.Load()).UTC()
-		op, err := encode(lastUsedPath(k.Account(), k.ID()), lastUsedRecord{version{recordVersion}, at})
+func (s *Store) saveChunk(ctx context.Context, chunk []noted) error {
+	times := make([]time.Time, len(chunk))
+	var t Txn
+	for i, n := range chunk {
+		path, at := n.last()
+		op, err := encode(path, lastUsedRecord{version{recordVersion}, at})
 		if err != nil {
 			return err
 		}
-		ops = append(ops, op)
+		times[i], t.Then = at, append(t.Then, op)
 	}
-	_, err := s.kv.Txn(ctx, Txn{Then: ops})
-	return err
+	if _, err := s.kv.Txn(ctx, t); err != nil {
+		return err
+	}
+	for i, n := range chunk {
+		n.savedUntil(times[i])
+	}
+	return nil
 }

@@ -15,6 +15,18 @@ type view struct {
 	connectors   map[string]connectorRecord // by id
 	deployments  map[deploymentName]Deployment
 	calibrations map[deploymentName]Calibration
+
+	users          map[string]userRecord // by id
+	userNames      map[string]string     // path of the name: id
+	passkeys       map[passkeyName]Passkey
+	sessions       map[string]*sessionEntry // by id
+	sessionsByHash map[digest]*sessionEntry
+	links          map[string]*linkRecord // by id
+	linksByHash    map[digest]*linkRecord
+	tokens         map[string]*tokenEntry // by id
+	tokensByHash   map[digest]*tokenEntry
+	pairings       map[string]*pairingRecord // by id
+	pairingsByCode map[digest]*pairingRecord
 }
 
 type deploymentName struct{ account, name string }
@@ -27,6 +39,18 @@ type draft struct {
 	connectors   copied[string, connectorRecord]
 	deployments  copied[deploymentName, Deployment]
 	calibrations copied[deploymentName, Calibration]
+
+	users          copied[string, userRecord]
+	userNames      copied[string, string]
+	passkeys       copied[passkeyName, Passkey]
+	sessions       copied[string, *sessionEntry]
+	sessionsByHash copied[digest, *sessionEntry]
+	links          copied[string, *linkRecord]
+	linksByHash    copied[digest, *linkRecord]
+	tokens         copied[string, *tokenEntry]
+	tokensByHash   copied[digest, *tokenEntry]
+	pairings       copied[string, *pairingRecord]
+	pairingsByCode copied[digest, *pairingRecord]
 
 	now     time.Time
 	records []liveUpdate // to be made when the view is published
@@ -47,7 +71,20 @@ func (v *view) draft(now time.Time) *draft {
 		connectors:   copied[string, connectorRecord]{m: v.connectors},
 		deployments:  copied[deploymentName, Deployment]{m: v.deployments},
 		calibrations: copied[deploymentName, Calibration]{m: v.calibrations},
-		now:          now,
+
+		users:          copied[string, userRecord]{m: v.users},
+		userNames:      copied[string, string]{m: v.userNames},
+		passkeys:       copied[passkeyName, Passkey]{m: v.passkeys},
+		sessions:       copied[string, *sessionEntry]{m: v.sessions},
+		sessionsByHash: copied[digest, *sessionEntry]{m: v.sessionsByHash},
+		links:          copied[string, *linkRecord]{m: v.links},
+		linksByHash:    copied[digest, *linkRecord]{m: v.linksByHash},
+		tokens:         copied[string, *tokenEntry]{m: v.tokens},
+		tokensByHash:   copied[digest, *tokenEntry]{m: v.tokensByHash},
+		pairings:       copied[string, *pairingRecord]{m: v.pairings},
+		pairingsByCode: copied[digest, *pairingRecord]{m: v.pairingsByCode},
+
+		now: now,
 	}
 }
 
@@ -57,6 +94,11 @@ func (d *draft) view(revision int64) *view {
 		accounts: d.accounts.m, keys: d.keys.m, keysByHash: d.keysByHash.m,
 		connectors: d.connectors.m, deployments: d.deployments.m,
 		calibrations: d.calibrations.m,
+		users:        d.users.m, userNames: d.userNames.m, passkeys: d.passkeys.m,
+		sessions: d.sessions.m, sessionsByHash: d.sessionsByHash.m,
+		links: d.links.m, linksByHash: d.linksByHash.m,
+		tokens: d.tokens.m, tokensByHash: d.tokensByHash.m,
+		pairings: d.pairings.m, pairingsByCode: d.pairingsByCode.m,
 	}
 }
 
@@ -81,6 +123,18 @@ func (d *draft) apply(e Event) error {
 		d.removeDeployment(deploymentName{account, rest})
 	case dirCalibrations:
 		d.removeCalibration(deploymentName{account, rest})
+	case dirUsers:
+		d.removeUser(account, rest)
+	case dirPasskeys:
+		d.removePasskey(passkeyName{account, rest})
+	case dirSessions:
+		d.removeSession(account, rest)
+	case dirLinks:
+		d.removeLink(account, rest)
+	case dirTokens:
+		d.removeToken(account, rest)
+	case dirPairings:
+		d.removePairing(account, rest)
 	}
 	return err
 }
@@ -99,6 +153,20 @@ func (d *draft) put(dir string, item Item) error {
 		return d.putDeployment(item)
 	case dirCalibrations:
 		return d.putCalibration(item)
+	case dirUsers:
+		return d.putUser(item)
+	case dirPasskeys:
+		return d.putPasskey(item)
+	case dirSessions:
+		return d.putSession(item)
+	case dirSessionsSeen, dirTokensUsed:
+		return d.putUse(dir, item)
+	case dirLinks:
+		return d.putLink(item)
+	case dirTokens:
+		return d.putToken(item)
+	case dirPairings:
+		return d.putPairing(item)
 	}
 	return nil // not part of the view
 }
@@ -249,6 +317,7 @@ func (v *view) missing(items []Item) []Event {
 	for n := range v.calibrations {
 		check(calibrationPath(n.account, n.name))
 	}
+	v.eachPerson(check)
 	return events
 }
 

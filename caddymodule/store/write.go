@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 )
 
 // maxAttempts bounds how often a write starts anew because others changed
@@ -53,4 +54,36 @@ func (s *Store) account(ctx context.Context, id string) (Item, error) {
 		return Item{}, fail(ErrNotFound, "there is no account %q", id)
 	}
 	return item, nil
+}
+
+// put is a record and where it goes.
+type put struct {
+	path   string
+	record any
+}
+
+// put returns the transaction with puts of records added.
+func (t Txn) put(puts ...put) (Txn, error) {
+	for _, p := range puts {
+		op, err := encode(p.path, p.record)
+		if err != nil {
+			return Txn{}, err
+		}
+		t.Then = append(t.Then, op)
+	}
+	return t, nil
+}
+
+// drop deletes keys, whatever they hold, in as many transactions as it takes.
+func (s *Store) drop(ctx context.Context, keys []string) error {
+	for chunk := range slices.Chunk(keys, MaxTxnOps) {
+		t := Txn{}
+		for _, key := range chunk {
+			t.Then = append(t.Then, Delete(key))
+		}
+		if err := s.update(ctx, func() (Txn, error) { return t, nil }); err != nil {
+			return err
+		}
+	}
+	return nil
 }

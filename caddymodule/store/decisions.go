@@ -1,0 +1,128 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// ApprovePairing makes the device that waits with a claim code a connector of
+// the account, both or neither. Without a name the connector gets that of the
+// device's host, with a number if it is taken. Only a pending pairing can be
+// approved: others fail with ErrExpired or ErrConflict, so of two approvals
+// one wins.
+func (s *Store) ApprovePairing(ctx context.Context, account, idOrCode, connectorName, by string) (Pairing, Connector, error) {
+	if connectorName != "" {
+		if err := checkConnectorName(connectorName); err != nil {
+			return Pairing{}, Connector{}, err
+		}
+	}
+	now := s.time()
+	id := newID(prefixConnector, now)
+	var c connectorRecord
+	p, err := s.decide(ctx, account, idOrCode, func(item Item, r *pairingRecord) (Txn, error) {
+		if r.State == PairingWaiting {
+			return Txn{}, fail(ErrConflict, "no device waits for approval: none has used the claim code yet")
+		}
+		name := connectorName
+		if name == "" {
+			var err error
+			if name, err = s.freeName(ctx, account, r.Device.Hostname); err != nil {
+				return Txn{}, err
+			}
+		}
+		c = connectorRecord{version{recordVersion}, Connector{ID: id, Account: account, Name: name, CreatedAt: now}, *r.DeviceHash}
+		r.State, r.Connector = PairingApproved, c.ID
+		r.decided(now, by)
+		return s.buildConnector(ctx, c)
+	})
+	if err != nil {
+		return Pairing{}, Connector{}, fmt.Errorf("approving the pairing: %w", err)
+	}
+	return p, c.Connector, nil
+}
+
+// DenyPairing sends the device that waits with a claim code away, or cancels
+// the code if there is none.
+func (s *Store) DenyPairing(ctx context.Context, account, idOrCode, by string) (Pairing, error) {
+	now := s.time()
+	p, err := s.decide(ctx, account, idOrCode, func(_ Item, r *pairingRecord) (Txn, error) {
+		r.State = PairingDenied
+		r.decided(now, by)
+		return Txn{}, nil
+	})
+	if err != nil {
+		return Pairing{}, fmt.Errorf("denying the pairing: %w", err)
+	}
+	return p, nil
+}
+
+func (p *Pairing) decided(at time.Time, by string) {
+	p.DecidedAt, p.DecidedBy = &at, cleanLabel(by, maxLabel)
+}
+
+// decide has f change an open pairing, and writes it with what f returns.
+func (s *Store) decide(ctx context.Context, account, idOrCode string, f func(Item, *pairingRecord) (Txn, error)) (Pairing, error) {
+	unknown := fail(ErrNotFound, "there is no such pairing in the account %.40q: check the code, or start a new pairing", account)
+	known, ok := s.pairingOf(idOrCode)
+	if !ok || known.Account != account {
+		return Pairing{}, unknown
+	}
+	var r pairingRecord
+	err := s.update(ctx, func() (Txn, error) {
+		item, err := s.kv.Get(ctx, pairingPath(account, known.ID))
+		if err != nil {
+			return Txn{}, err
+		}
+		if !item.Exists() {
+			return Txn{}, unknown
+		}
+		if r, err = decodePairing(item); err != nil {
+			return Txn{}, err
+		}
+		if now := r.asOf(s.now()); !now.open() {
+			return Txn{}, errDecided(now)
+		}
+		t, err := f(item, &r)
+		if err != nil {
+			return Txn{}, err
+		}
+		t.If = append(t.If, unchanged(item))
+		return t.put(put{item.Key, r})
+	})
+	return r.Pairing, err
+}
+
+func errDecided(p Pairing) error {
+	if p.State == PairingExpired {
+		return fail(ErrExpired, "the claim code has expired: start a new pairing")
+	}
+	by := ""
+	if p.DecidedBy != "" {
+		by = fmt.Sprintf(" by %q", p.DecidedBy)
+	}
+	return fail(ErrConflict, "the pairing was %s already%s: start a new one for another device", p.State, by)
+}
+
+// freeName returns a name for a connector that none of the account has, made
+// from the name of a host.
+func (s *Store) freeName(ctx context.Context, account, hostname string) (string, error) {
+	base := cleanLabel(hostname, maxLabel-8)
+	if checkConnectorName(base) != nil {
+		base = "connector"
+	}
+	snap, err := s.kv.Range(ctx, Prefix(connectorNamePath(account, base)))
+	if err != nil {
+		return "", err
+	}
+	taken := make(map[string]bool, len(snap.Items))
+	for _, item := range snap.Items {
+		taken[strings.TrimPrefix(item.Key, connectorNamePath(account, ""))] = true
+	}
+	name := base
+	for n := 2; taken[name]; n++ {
+		name = fmt.Sprintf("%s-%d", base, n)
+	}
+	return name, nil
+}

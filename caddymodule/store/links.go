@@ -1,0 +1,216 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// CreateLink makes a link that ends after life, and returns it with its
+// secret, which cannot be had again. Of l it takes the kind, the account, by
+// whom it is made and, for a recovery, the user's id. A new setup link ends
+// the older ones, a recovery link those of the user.
+func (s *Store) CreateLink(ctx context.Context, l Link, life time.Duration) (Link, string, error) {
+	switch {
+	case l.Kind != LinkSetup && l.Kind != LinkInvitation && l.Kind != LinkRecovery:
+		return Link{}, "", fail(ErrInvalid, "there are no links of the kind %.40q", l.Kind)
+	case life <= 0:
+		return Link{}, "", fail(ErrInvalid, "a link must last longer than %v", life)
+	case l.Kind != LinkRecovery:
+		l.User = ""
+	}
+	secret := newSecret("")
+	hash, _ := hashSecret("", secret)
+	l.CreatedAt = s.time()
+	l.ExpiresAt = l.CreatedAt.Add(life).Truncate(time.Millisecond)
+	l.ID, l.CreatedBy = newID(prefixLink, l.CreatedAt), cleanLabel(l.CreatedBy, maxLabel)
+	r := linkRecord{version{recordVersion}, l, hexDigest(hash)}
+	err := s.update(ctx, func() (Txn, error) { return s.buildLink(ctx, r) })
+	if err != nil {
+		return Link{}, "", fmt.Errorf("creating the link: %w", err)
+	}
+	return r.Link, secret, nil
+}
+
+func (s *Store) buildLink(ctx context.Context, r linkRecord) (Txn, error) {
+	owner, err := s.account(ctx, r.Account)
+	if err != nil {
+		return Txn{}, err
+	}
+	t := Txn{If: []Compare{unchanged(owner), {Key: linkPath(r.Account, r.ID)}}}
+	puts := []put{{linkPath(r.Account, r.ID), r}}
+	span := linkPath(r.Account, "")
+	switch r.Kind {
+	case LinkInvitation:
+		return t.put(puts...)
+	case LinkRecovery:
+		item, _, err := s.findUser(ctx, r.Account, r.User)
+		if err != nil {
+			return Txn{}, err
+		}
+		t.If = append(t.If, unchanged(item))
+	case LinkSetup:
+		mark, err := s.noUsers(ctx)
+		if err != nil {
+			return Txn{}, err
+		}
+		t.If = append(t.If, unchanged(mark))
+		puts = append(puts, put{mark.Key, version{recordVersion}})
+		span = dirLinks // of whatever account: the first user is one
+	}
+	snap, err := s.kv.Range(ctx, Prefix(span))
+	if err != nil {
+		return Txn{}, err
+	}
+	for _, item := range snap.Items {
+		old, err := decodeLink(item)
+		// What does not fit ends by itself.
+		if err == nil && old.Kind == r.Kind && old.User == r.User && len(t.Then) < MaxTxnOps-len(puts) {
+			t.Then = append(t.Then, Delete(item.Key))
+		}
+	}
+	return t.put(puts...)
+}
+
+// noUsers fails with ErrConflict when there are users. The mark that it
+// returns changes when one is made.
+func (s *Store) noUsers(ctx context.Context) (mark Item, err error) {
+	if mark, err = s.kv.Get(ctx, markUsers); err != nil {
+		return Item{}, err
+	}
+	snap, err := s.kv.Range(ctx, Prefix(dirUsers))
+	if err != nil {
+		return Item{}, err
+	}
+	if len(snap.Items) > 0 {
+		return Item{}, fail(ErrConflict, "the gateway is set up already: sign in, or ask a user for an invitation")
+	}
+	return mark, nil
+}
+
+// FindLink returns the link with this secret. It fails with ErrNotFound also
+// when the link was used, and with ErrExpired for a day after its end.
+func (s *Store) FindLink(secret string) (Link, error) {
+	r, ok := s.linkOf(secret)
+	if !ok {
+		return Link{}, errNoLink()
+	}
+	return r.Link, s.checkLink(r.Link)
+}
+
+func errNoLink() error {
+	return fail(ErrNotFound, "the link is not valid: it was used already or taken back, or it is not complete; ask for a new one")
+}
+
+func (s *Store) checkLink(l Link) error {
+	if !s.now().Before(l.ExpiresAt) {
+		return fail(ErrExpired, "the link has expired: ask for a new one")
+	}
+	return nil
+}
+
+func (s *Store) linkOf(secret string) (*linkRecord, bool) {
+	hash, ok := hashSecret("", secret)
+	if !ok {
+		return nil, false
+	}
+	v := s.view.Load()
+	r, ok := v.linksByHash[hash]
+	if !ok {
+		return nil, false
+	}
+	if r.Kind == LinkRecovery {
+		_, ok = v.users[r.User]
+	}
+	return r, ok
+}
+
+// Links returns the links of an account that have not ended, in the order of
+// their creation.
+func (s *Store) Links(account string) []Link {
+	var out []Link
+	for _, r := range s.view.Load().links {
+		if r.Account == account && s.checkLink(r.Link) == nil {
+			out = append(out, r.Link)
+		}
+	}
+	slices.SortFunc(out, func(a, b Link) int { return cmp.Compare(a.ID, b.ID) })
+	return out
+}
+
+// RemoveLink takes a link back.
+func (s *Store) RemoveLink(ctx context.Context, account, id string) error {
+	unknown := fail(ErrNotFound, "there is no link %.40q in the account %.40q: it was used already or taken back", id, account)
+	if !checkID(prefixLink, id) || !checkAccount(account) {
+		return unknown
+	}
+	err := s.update(ctx, func() (Txn, error) {
+		item, err := s.kv.Get(ctx, linkPath(account, id))
+		if err != nil {
+			return Txn{}, err
+		}
+		if !item.Exists() {
+			return Txn{}, unknown
+		}
+		return Txn{If: []Compare{unchanged(item)}, Then: []Op{Delete(item.Key)}}, nil
+	})
+	if err != nil {
+		return fmt.Errorf("taking the link back: %w", err)
+	}
+	return nil
+}
+
+// RedeemLink uses a link up and does what it is for, both or neither: a setup
+// link makes the first user, or fails with ErrConflict if there is one; an
+// invitation makes a user of its account; a recovery link, which needs no
+// name, sets the password of its user and ends the user's sessions.
+func (s *Store) RedeemLink(ctx context.Context, secret, name, passwordHash string) (User, error) {
+	known, ok := s.linkOf(secret)
+	if !ok {
+		return User{}, errNoLink()
+	}
+	var user userRecord
+	if known.Kind != LinkRecovery {
+		var err error
+		if user, err = s.newUser(known.Account, name, passwordHash); err != nil {
+			return User{}, err
+		}
+	}
+	err := s.update(ctx, func() (Txn, error) {
+		item, err := s.kv.Get(ctx, linkPath(known.Account, known.ID))
+		if err != nil {
+			return Txn{}, err
+		}
+		if !item.Exists() {
+			return Txn{}, errNoLink()
+		}
+		if err := s.checkLink(known.Link); err != nil {
+			return Txn{}, err
+		}
+		used := []Compare{unchanged(item)}
+		var t Txn
+		switch known.Kind {
+		case LinkRecovery:
+			user, t, err = s.buildPassword(ctx, known.User, passwordHash, "")
+		case LinkSetup:
+			var mark Item
+			if mark, err = s.noUsers(ctx); err != nil {
+				return Txn{}, err
+			}
+			used = append(used, unchanged(mark))
+			t, err = s.buildUser(ctx, user)
+		default:
+			t, err = s.buildUser(ctx, user)
+		}
+		t.If = append(t.If, used...)
+		t.Then = append(t.Then, Delete(item.Key))
+		return t, err
+	})
+	if err != nil {
+		return User{}, fmt.Errorf("using the link: %w", err)
+	}
+	s.dropEarlier(ctx, user)
+	return user.User, nil
+}
