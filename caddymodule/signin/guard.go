@@ -67,11 +67,12 @@ func (g *guard) address(client netip.Prefix, now time.Time) error {
 }
 
 // user tells whether a client may try a user. One that the user is known to
-// come from need not wait for what others do with the name.
-func (g *guard) user(client netip.Prefix, user who, known bool, now time.Time) error {
+// come from need not wait for what others do with the name; it is asked for
+// only when that matters, so that it adds no work that tells who is a user.
+func (g *guard) user(client netip.Prefix, user who, known func() bool, now time.Time) error {
 	wait := g.addresses.wait(client, now)
-	if !known {
-		wait = max(wait, g.users.wait(user, now))
+	if others := g.users.wait(user, now); others > wait && !known() {
+		wait = others
 	}
 	return throttled(wait)
 }

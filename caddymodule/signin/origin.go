@@ -28,7 +28,7 @@ func relyingParty(origin string) (*webauthn.WebAuthn, error) {
 	case u.Scheme != "https" && (u.Scheme != "http" || host != "localhost"):
 		return nil, fail(ErrPasskey, "passkeys need https: open the console by its https address, or sign in with a password")
 	case protocol.ValidateRPID(host) != nil:
-		return nil, fail(ErrPasskey, "passkeys cannot be bound to this host name: open the console by another name, or sign in with a password")
+		return nil, fail(ErrPasskey, "passkeys need a full host name, like gw.example.com: open the console by one, or sign in with a password")
 	}
 	timeout := webauthn.TimeoutConfig{Timeout: ceremonyLife, TimeoutUVD: ceremonyLife}
 	return webauthn.New(&webauthn.Config{

@@ -122,7 +122,7 @@ func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
 // mayTry tells whether an attempt may be made now.
 func (s *Service) mayTry(a Attempt) error {
 	client := network(a.Address)
-	err := s.guard.user(client, named(a.Name), s.knows(client, a.Name), s.now())
+	err := s.guard.user(client, named(a.Name), func() bool { return s.knows(client, a.Name) }, s.now())
 	if err != nil {
 		s.log.Debug("sign-in refused", "remote", remote(a.Address), "error", err)
 	}
@@ -144,14 +144,11 @@ func (s *Service) check(user store.User, known bool, password string) (stored st
 	if known {
 		stored = s.store.PasswordHash(user.ID)
 		parsed, err := parseHash(stored)
-		switch {
-		case err == nil:
-			hash = parsed
-		case stored != "":
+		if err != nil && stored != "" {
 			s.log.Error("reading a stored password", "user", user.ID, "error", err)
-			known = false
-		default:
-			known = false
+		}
+		if known = err == nil; known {
+			hash = parsed
 		}
 	}
 	if len(password) > maxPasswordBytes {

@@ -1,0 +1,184 @@
+package signin
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+func attempt(name, password string) Attempt {
+	return Attempt{Address: home, UserAgent: "Firefox", Name: name, Password: password}
+}
+
+func TestSetupLink(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	_, older, err := d.SetupLink(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	link, secret, err := d.SetupLink(t.Context())
+	if err != nil || link.Kind != store.LinkSetup || link.ExpiresAt.Sub(link.CreatedAt) != 15*time.Minute {
+		t.Fatalf("%+v, %v", link, err)
+	}
+	if _, err := d.Link(t.Context(), home, older); !errors.Is(err, ErrLink) {
+		t.Errorf("a link that was replaced: %v", err)
+	}
+	if found, err := d.Link(t.Context(), home, secret); err != nil || found.ID != link.ID {
+		t.Errorf("%+v, %v", found, err)
+	}
+	// What is wrong with name or password does not use the link up.
+	if _, err := d.Redeem(t.Context(), attempt("ann", "short"), secret); !errors.Is(err, ErrPassword) {
+		t.Errorf("a short password: %v", err)
+	}
+	if _, err := d.Redeem(t.Context(), attempt("", rightPassword), secret); !errors.Is(err, store.ErrInvalid) {
+		t.Errorf("no name: %v", err)
+	}
+	signed, err := d.Redeem(t.Context(), attempt("ann", rightPassword), secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if signed.User.Account != store.DefaultAccount || signed.User.Name != "ann" || signed.Session.Method != MethodLink {
+		t.Errorf("%+v", signed)
+	}
+	if _, user, ok := d.Session(signed.Secret); !ok || user != signed.User {
+		t.Error("the first user is not signed in")
+	}
+	if _, err := d.Redeem(t.Context(), attempt("bob", rightPassword), secret); !errors.Is(err, ErrLink) {
+		t.Errorf("a used link: %v", err)
+	}
+	if _, _, err := d.SetupLink(t.Context()); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("a setup link where there are users: %v", err)
+	}
+	d.mustSignIn(t, home, "ann")
+}
+
+func TestInvite(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	if _, err := d.store.CreateAccount(t.Context(), "other"); err != nil {
+		t.Fatal(err)
+	}
+	ann := d.addUser(t, "ann")
+	link, secret, err := d.Invite(t.Context(), "other", ann.ID)
+	if err != nil || link.Kind != store.LinkInvitation || link.CreatedBy != ann.ID || link.ExpiresAt.Sub(link.CreatedAt) != 72*time.Hour {
+		t.Fatalf("%+v, %v", link, err)
+	}
+	if _, err := d.Redeem(t.Context(), attempt("Ann", rightPassword), secret); !errors.Is(err, store.ErrExists) {
+		t.Errorf("a name that is taken: %v", err)
+	}
+	signed, err := d.Redeem(t.Context(), attempt("bob", rightPassword), secret)
+	if err != nil || signed.User.Account != "other" || signed.Session.Account != "other" {
+		t.Fatalf("%+v, %v", signed, err)
+	}
+}
+
+func TestRecovery(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	ann, bob := d.addUser(t, "ann"), d.addUser(t, "bob")
+	before := d.mustSignIn(t, home, "ann")
+	for _, wrong := range []struct{ account, user string }{{"other", "ann"}, {"other", ann.ID}, {store.DefaultAccount, "carl"}, {store.DefaultAccount, ""}} {
+		if _, _, err := d.RecoveryLink(t.Context(), wrong.account, wrong.user, bob.ID); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("%+v: %v", wrong, err)
+		}
+	}
+	link, secret, err := d.RecoveryLink(t.Context(), store.DefaultAccount, "ANN", bob.ID)
+	if err != nil || link.Kind != store.LinkRecovery || link.User != ann.ID {
+		t.Fatalf("%+v, %v", link, err)
+	}
+	// The name that is typed does not matter, but the rules are the user's.
+	signed, err := d.Redeem(t.Context(), attempt("bob", newPassword), secret)
+	if err != nil || signed.User != ann {
+		t.Fatalf("%+v, %v", signed, err)
+	}
+	if _, _, ok := d.Session(before.Secret); ok {
+		t.Error("a session from before the recovery works")
+	}
+	if _, _, ok := d.Session(signed.Secret); !ok {
+		t.Error("the session from the recovery does not work")
+	}
+	if _, err := d.signIn(t, home, "ann", newPassword); err != nil {
+		t.Errorf("the new password: %v", err)
+	}
+	if _, err := d.signIn(t, home, "ann", rightPassword); !errors.Is(err, ErrCredentials) {
+		t.Errorf("the old password: %v", err)
+	}
+	d.mustSignIn(t, home, "bob")
+	_, secret, err = d.RecoveryLink(t.Context(), store.DefaultAccount, ann.ID, "the command line")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.store.RemoveUser(t.Context(), store.DefaultAccount, ann.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Redeem(t.Context(), attempt("", newPassword), secret); !errors.Is(err, ErrLink) {
+		t.Errorf("the link of a removed user: %v", err)
+	}
+}
+
+// Of many who have a link one gets in.
+func TestRedeemRace(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	_, secret, err := d.SetupLink(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var winners atomic.Int64
+	var wait sync.WaitGroup
+	for i := range 12 {
+		wait.Go(func() {
+			a := attempt(fmt.Sprint("user ", i), rightPassword)
+			a.Address = fmt.Sprintf("192.0.2.%d", i)
+			switch _, err := d.Redeem(t.Context(), a, secret); {
+			case err == nil:
+				winners.Add(1)
+			case !errors.Is(err, ErrLink):
+				t.Errorf("one that lost: %v", err)
+			}
+		})
+	}
+	wait.Wait()
+	if n := winners.Load(); n != 1 || d.store.UserCount() != 1 {
+		t.Errorf("%d got in, there are %d users", n, d.store.UserCount())
+	}
+}
+
+func TestLinksEndAndGuessingIsBounded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		_, secret, err := d.SetupLink(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		derived := d.derived.Load()
+		for range freeFailures + 1 {
+			if _, err := d.Redeem(t.Context(), attempt("ann", rightPassword), "guess"); !errors.Is(err, ErrLink) {
+				t.Errorf("a guess: %v", err)
+			}
+		}
+		var throttled *ThrottledError
+		if _, err := d.Link(t.Context(), home, secret); !errors.As(err, &throttled) {
+			t.Errorf("after six guesses: %v", err)
+		}
+		if _, err := d.Link(t.Context(), elsewhere, secret); err != nil {
+			t.Errorf("from another address: %v", err)
+		}
+		if d.derived.Load() != derived {
+			t.Error("guesses at links cost what passwords do")
+		}
+		time.Sleep(setupLife)
+		_, err = d.Link(t.Context(), elsewhere, secret)
+		if !errors.Is(err, ErrLink) || err.Error() != "the link has expired: ask for a new one" {
+			t.Errorf("after its end: %v", err)
+		}
+	})
+}

@@ -1,0 +1,162 @@
+package signin
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestThrottleDelays(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name string
+		most time.Duration
+		want []time.Duration // after each failure
+	}{
+		{"of an address", addressDelay, seconds(0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 900, 900)},
+		{"of a user", userDelay, seconds(0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 30, 30)},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				g := newThrottle[string](test.most)
+				for i, want := range test.want {
+					g.failed("x", time.Now())
+					if got := g.wait("x", time.Now()); got != want {
+						t.Errorf("after %d failures one waits for %v, not %v", i+1, got, want)
+					}
+					if got := g.wait("y", time.Now()); got != 0 {
+						t.Errorf("another one waits for %v", got)
+					}
+					time.Sleep(want)
+					if got := g.wait("x", time.Now()); got != 0 {
+						t.Errorf("after %d failures and %v one still waits for %v", i+1, want, got)
+					}
+				}
+				// However often: nothing overflows.
+				for range 100 {
+					g.failed("x", time.Now())
+				}
+				if got := g.wait("x", time.Now()); got != test.most {
+					t.Errorf("after very many failures one waits for %v", got)
+				}
+				time.Sleep(forgetting - time.Nanosecond)
+				g.failed("x", time.Now())
+				if got := g.wait("x", time.Now()); got != test.most {
+					t.Errorf("just before an hour was over all was forgotten: one waits for %v", got)
+				}
+				time.Sleep(forgetting)
+				g.failed("x", time.Now())
+				if got := g.wait("x", time.Now()); got != 0 {
+					t.Errorf("after a quiet hour one waits for %v", got)
+				}
+			})
+		})
+	}
+}
+
+func seconds(all ...int) []time.Duration {
+	var out []time.Duration
+	for _, n := range all {
+		out = append(out, time.Duration(n)*time.Second)
+	}
+	return out
+}
+
+func TestThrottleForgive(t *testing.T) {
+	t.Parallel()
+	g := newThrottle[string](addressDelay)
+	now := time.Now()
+	for range 7 {
+		g.failed("x", now)
+	}
+	if n := g.forgive("x", 3); n != 3 {
+		t.Errorf("took back %d of 3", n)
+	}
+	later := now.Add(time.Minute)
+	g.failed("x", later)
+	if got := g.wait("x", later); got != 0 {
+		t.Errorf("the fifth failure makes one wait for %v", got)
+	}
+	if n := g.forgive("x", -1); n != 5 || len(g.entries) != 0 || g.order.Len() != 0 {
+		t.Errorf("took back %d of 5; %d entries are left", n, len(g.entries))
+	}
+	if n := g.forgive("x", -1); n != 0 {
+		t.Errorf("took back %d of none", n)
+	}
+}
+
+// A flood of names and addresses takes no more memory than the tables may.
+func TestGuardIsBounded(t *testing.T) {
+	t.Parallel()
+	g := newGuard()
+	now := time.Now()
+	for i := range 3 * maxEntries {
+		client := network(fmt.Sprintf("2001:db8:%x:%x::1", i>>16, i&0xffff))
+		g.failed(client, named(fmt.Sprint("name ", i)), now)
+	}
+	for name, n := range map[string]int{
+		"addresses": len(g.addresses.entries), "addresses in order": g.addresses.order.Len(),
+		"users": len(g.users.entries), "users in order": g.users.order.Len(),
+		"pairs": len(g.pairs.entries), "pairs in order": g.pairs.order.Len(),
+	} {
+		if n != maxEntries {
+			t.Errorf("%d %s, not %d", n, name, maxEntries)
+		}
+	}
+	// Those that go on failing are not the ones that are displaced.
+	for range freeFailures + 1 {
+		g.failed(network("192.0.2.1"), named("ann"), now)
+	}
+	for i := range maxEntries - 1 {
+		g.failed(network(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)), named(fmt.Sprint(i)), now)
+	}
+	if g.address(network("192.0.2.1"), now) == nil || g.user(network("192.0.2.2"), named("ann"), func() bool { return false }, now) == nil {
+		t.Error("a flood made the tables forget what was not the oldest")
+	}
+	// After a quiet hour one failure clears the tables.
+	g.failed(network("192.0.2.1"), named("ann"), now.Add(2*forgetting))
+	if len(g.addresses.entries) != 1 || len(g.users.entries) != 1 || len(g.pairs.entries) != 1 {
+		t.Errorf("after two quiet hours there are %d addresses, %d users", len(g.addresses.entries), len(g.users.entries))
+	}
+}
+
+func TestNetwork(t *testing.T) {
+	t.Parallel()
+	tests := []struct{ address, want string }{
+		{"192.0.2.1", "192.0.2.1/32"},
+		{"::ffff:192.0.2.1", "192.0.2.1/32"},
+		{"2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"},
+		{"fe80::1%eth0", "fe80::/64"},
+		{"", "invalid Prefix"},
+		{"gw.example.com", "invalid Prefix"},
+		{"192.0.2.1:80", "invalid Prefix"},
+	}
+	for _, test := range tests {
+		if got := network(test.address).String(); got != test.want {
+			t.Errorf("the network of %q is %s, not %s", test.address, got, test.want)
+		}
+	}
+	if network("2001:db8::1") != netip.MustParsePrefix("2001:db8::/64") {
+		t.Error("addresses of a /64 are not one client")
+	}
+}
+
+func TestThrottledErrorSaysWhen(t *testing.T) {
+	t.Parallel()
+	for wait, want := range map[time.Duration]string{
+		time.Millisecond:        "too many attempts have failed: try again in a second",
+		time.Second:             "too many attempts have failed: try again in a second",
+		1001 * time.Millisecond: "too many attempts have failed: try again in 2 seconds",
+		119 * time.Second:       "too many attempts have failed: try again in 119 seconds",
+		2 * time.Minute:         "too many attempts have failed: try again in 2 minutes",
+		841 * time.Second:       "too many attempts have failed: try again in 15 minutes",
+	} {
+		if got := (&ThrottledError{RetryAfter: wait}).Error(); got != want {
+			t.Errorf("%v: %q, not %q", wait, got, want)
+		}
+	}
+}
