@@ -8,6 +8,8 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -133,7 +135,11 @@ func find(fields []field, name string) *field {
 	return nil
 }
 
+// names lists the names of fields.
 func names(fields []field) string {
+	if len(fields) == 0 {
+		return "(none)"
+	}
 	list := make([]string, len(fields))
 	for i, f := range fields {
 		list[i] = f.name
@@ -141,16 +147,32 @@ func names(fields []field) string {
 	return strings.Join(list, ", ")
 }
 
-// accountParam reads the query, where "account" is the only parameter.
-func accountParam(r *http.Request) (string, error) {
-	query := r.URL.Query()
+// params reads the query, which may have each of these parameters once.
+func params(r *http.Request, allowed ...string) (url.Values, error) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, badRequest("the query of the URL cannot be read: %v", err)
+	}
 	for name, values := range query {
-		if name != "account" {
-			return "", badRequest("unknown query parameter %q; the only one is account", name)
+		if !slices.Contains(allowed, name) {
+			if len(allowed) == 0 {
+				return nil, badRequest("unknown query parameter %q; there are none here", name)
+			}
+			return nil, badRequest("unknown query parameter %q; there is only: %s", name, strings.Join(allowed, ", "))
 		}
 		if len(values) > 1 {
-			return "", badRequest("query parameter %q is given twice", name)
+			return nil, badRequest("query parameter %q is given twice", name)
 		}
 	}
-	return query.Get("account"), nil
+	return query, nil
+}
+
+// accountParam returns the account that a query is about, where "account" is
+// the only parameter. It is one that the caller may see.
+func (s *Service) accountParam(r *http.Request) (string, error) {
+	query, err := params(r, "account")
+	if err != nil {
+		return "", err
+	}
+	return s.account(r.Context(), query.Get("account"))
 }

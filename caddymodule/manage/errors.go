@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -49,16 +50,17 @@ func statusOf(err error) int {
 	switch {
 	case errors.As(err, &request):
 		return request.status
-	case errors.Is(err, store.ErrInvalid):
+	case errors.Is(err, store.ErrInvalid), errors.Is(err, signin.ErrPassword):
 		return http.StatusBadRequest
 	case errors.Is(err, ErrForbidden):
 		return http.StatusForbidden
 	case errors.Is(err, store.ErrNotFound):
 		return http.StatusNotFound
 	case errors.Is(err, store.ErrExists), errors.Is(err, store.ErrConflict),
-		errors.Is(err, store.ErrInUse), errors.Is(err, ErrNotReady):
+		errors.Is(err, store.ErrInUse), errors.Is(err, store.ErrExpired), errors.Is(err, store.ErrUsed),
+		errors.Is(err, store.ErrDenied), errors.Is(err, ErrNotReady):
 		return http.StatusConflict
-	case errors.Is(err, store.ErrLocked):
+	case errors.Is(err, store.ErrLocked), errors.Is(err, signin.ErrBusy):
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusInternalServerError

@@ -11,19 +11,47 @@ import (
 // operation answers one method of a path: the status, and a value to encode.
 type operation func(w http.ResponseWriter, r *http.Request) (int, any, error)
 
+// routes are the operations by path and method.
+func (s *Service) routes() map[string]map[string]operation {
+	const get, post, put, remove = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete
+	return map[string]map[string]operation{
+		"/status":                   {get: s.getStatus},
+		"/checklist":                {get: s.getChecklist},
+		"/keys":                     {get: s.getKeys, post: s.postKey},
+		"/keys/{id}":                {remove: s.deleteKey},
+		"/connectors":               {get: s.getConnectors, post: s.postConnector},
+		"/connectors/{id}":          {remove: s.deleteConnector},
+		"/connectors/{id}/models":   {get: s.getModels},
+		"/pairings":                 {get: s.getPairings, post: s.postPairing},
+		"/pairings/{code}/approve":  {post: s.approvePairing},
+		"/pairings/{code}/deny":     {post: s.denyPairing},
+		"/offers":                   {get: s.getOffers},
+		"/deployments":              {get: s.getDeployments},
+		"/deployments/{name}":       {put: s.putDeployment, remove: s.deleteDeployment},
+		"/deployments/{name}/test":  {post: s.testDeployment},
+		"/activity":                 {get: s.getActivity},
+		"/usage":                    {get: s.getUsage},
+		"/users":                    {get: s.getUsers, post: s.postUser},
+		"/users/{id}":               {remove: s.deleteUser},
+		"/users/{id}/recovery-link": {post: s.postRecoveryLink},
+		"/invitations":              {get: s.getInvitations, post: s.postInvitation},
+		"/invitations/{id}":         {remove: s.deleteInvitation},
+		"/setup-link":               {post: s.postSetupLink},
+		"/tokens":                   {get: s.getTokens, post: s.postToken},
+		"/tokens/{id}":              {remove: s.deleteToken},
+		"/sessions":                 {get: s.getSessions, remove: s.deleteSessions},
+		"/sessions/{id}":            {remove: s.deleteSession},
+		"/accounts":                 {get: s.getAccounts, post: s.postAccount},
+		"/accounts/{id}":            {remove: s.deleteAccount},
+	}
+}
+
 // Handler returns the JSON API under prefix, for example "/model_gateway".
-// It does not authenticate: whoever mounts it decides who may call it.
+// It does not authenticate: whoever mounts it decides who may call it, and says
+// who does by [WithCaller].
 func (s *Service) Handler(prefix string) http.Handler {
 	mux := http.NewServeMux()
-	for path, methods := range map[string]map[string]operation{
-		"/status":             {http.MethodGet: s.getStatus},
-		"/keys":               {http.MethodGet: s.getKeys, http.MethodPost: s.postKey},
-		"/keys/{id}":          {http.MethodDelete: s.deleteKey},
-		"/connectors":         {http.MethodGet: s.getConnectors, http.MethodPost: s.postConnector},
-		"/connectors/{id}":    {http.MethodDelete: s.deleteConnector},
-		"/deployments":        {http.MethodGet: s.getDeployments},
-		"/deployments/{name}": {http.MethodPut: s.putDeployment, http.MethodDelete: s.deleteDeployment},
-	} {
+	for path, methods := range s.routes() {
 		mux.Handle(path, s.methods(methods))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
@@ -62,7 +90,8 @@ func (s *Service) methods(byMethod map[string]operation) http.Handler {
 func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status, text := statusOf(err), err.Error()
 	if status == http.StatusInternalServerError {
-		s.log.Error("management operation failed", "method", r.Method, "path", r.URL.Path, "error", err)
+		// Not the path itself: it may have a claim code.
+		s.log.Error("management operation failed", "method", r.Method, "path", r.Pattern, "error", err)
 		text = "the gateway failed to do this; its log says why"
 	}
 	write(w, status, struct {
@@ -79,103 +108,4 @@ func write(w http.ResponseWriter, status int, answer any) {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(answer) // the client has gone: there is nobody to tell
-}
-
-func (s *Service) getStatus(_ http.ResponseWriter, r *http.Request) (int, any, error) {
-	return http.StatusOK, s.Status(r.Context()), nil
-}
-
-func (s *Service) getKeys(_ http.ResponseWriter, r *http.Request) (int, any, error) {
-	return read(s, r, s.Keys)
-}
-
-func (s *Service) getConnectors(_ http.ResponseWriter, r *http.Request) (int, any, error) {
-	return read(s, r, s.Connectors)
-}
-
-func (s *Service) getDeployments(_ http.ResponseWriter, r *http.Request) (int, any, error) {
-	return read(s, r, s.Deployments)
-}
-
-// read answers with a list of the account that the query names.
-func read[T any](s *Service, r *http.Request, fetch func(account string) ([]T, error)) (int, any, error) {
-	account, err := accountParam(r)
-	if err != nil {
-		return 0, nil, err
-	}
-	account, err = s.account(r.Context(), account)
-	if err != nil {
-		return 0, nil, err
-	}
-	items, err := fetch(account)
-	return http.StatusOK, items, err
-}
-
-func (s *Service) postKey(w http.ResponseWriter, r *http.Request) (int, any, error) {
-	var c CreateKey
-	err := decodeBody(w, r,
-		field{name: "name", to: &c.Name, required: true},
-		field{name: "scope", to: &c.Scope, filled: true},
-		field{name: "account", to: &c.Account},
-	)
-	if err != nil {
-		return 0, nil, err
-	}
-	created, err := s.CreateKey(r.Context(), c)
-	return http.StatusCreated, created, err
-}
-
-func (s *Service) postConnector(w http.ResponseWriter, r *http.Request) (int, any, error) {
-	var c CreateConnector
-	err := decodeBody(w, r,
-		field{name: "name", to: &c.Name, required: true},
-		field{name: "account", to: &c.Account},
-	)
-	if err != nil {
-		return 0, nil, err
-	}
-	created, err := s.CreateConnector(r.Context(), c)
-	return http.StatusCreated, created, err
-}
-
-func (s *Service) putDeployment(w http.ResponseWriter, r *http.Request) (int, any, error) {
-	d := SetDeployment{Name: r.PathValue("name")}
-	err := decodeBody(w, r,
-		field{name: "connector", to: &d.Connector, required: true},
-		field{name: "upstream", to: &d.Upstream},
-		field{name: "model", to: &d.Model},
-		field{name: "account", to: &d.Account},
-	)
-	if err != nil {
-		return 0, nil, err
-	}
-	set, err := s.SetDeployment(r.Context(), d)
-	return http.StatusOK, set, err
-}
-
-func (s *Service) deleteKey(_ http.ResponseWriter, r *http.Request) (int, any, error) {
-	account, err := accountParam(r)
-	if err != nil {
-		return 0, nil, err
-	}
-	k, err := s.RevokeKey(r.Context(), account, r.PathValue("id"))
-	return http.StatusOK, k, err
-}
-
-func (s *Service) deleteConnector(_ http.ResponseWriter, r *http.Request) (int, any, error) {
-	account, err := accountParam(r)
-	if err != nil {
-		return 0, nil, err
-	}
-	c, err := s.RemoveConnector(r.Context(), account, r.PathValue("id"))
-	return http.StatusOK, c, err
-}
-
-func (s *Service) deleteDeployment(_ http.ResponseWriter, r *http.Request) (int, any, error) {
-	account, err := accountParam(r)
-	if err != nil {
-		return 0, nil, err
-	}
-	d, err := s.RemoveDeployment(r.Context(), account, r.PathValue("name"))
-	return http.StatusOK, d, err
 }

@@ -1,28 +1,23 @@
-// Package manage is the management of a gateway: the operations on its keys,
-// connectors and deployments, and the JSON API that offers them.
+// Package manage is the management of a gateway: the operations on its
+// connectors, deployments, keys and users, and the JSON API that offers them.
 //
-// It knows neither Caddy nor the command line. Caddy's admin endpoint serves
-// [Service.Handler] under /model_gateway; the commands are clients of it:
+// It knows neither Caddy nor the command line nor pages. Caddy's admin endpoint
+// serves [Service.Handler] under /model_gateway, and the commands are clients of
+// it; the console performs the same operations and serves the same API under
+// /console/api. docs/api.md describes all routes.
 //
-//	GET    /status                          what the gateway is and does now
-//	GET    /keys                            list
-//	POST   /keys                            {name, scope?} -> the key, once
-//	DELETE /keys/{id}                       revoke
-//	GET    /connectors                      list, with their live state
-//	POST   /connectors                      {name} -> the tunnel token, once
-//	DELETE /connectors/{id or name}         remove and disconnect
-//	GET    /deployments                     list, with their live state
-//	PUT    /deployments/{name}              {connector, upstream?, model?}
-//	DELETE /deployments/{name}              remove
-//
-// Every operation works inside one account: the field "account" of a body, or
-// the query parameter of the same name; "default" if it is not given. Names in
-// paths are percent-encoded, so that "org/model:7b" is one segment.
+// Whoever serves an operation has found out who asks for it and says so by
+// [WithCaller]. Users are confined to their account: that of others is as one
+// that does not exist. Operators, who come by the admin endpoint, name the
+// account in the field "account" of a body, or the query parameter of the same
+// name; "default" if it is not given. Operations without a context read only,
+// and are for callers that have been confined: [Service.Handler] does it, and
+// pages ask for the account of their session.
 //
 // Errors are {"error": "text"}, as everywhere on Caddy's admin endpoint, and
 // their text says what to do. Every write leaves one log line that names the
-// operation and the record; secrets appear in the answer that creates them
-// and nowhere else.
+// operation, the record and who did it; secrets appear in the answer that
+// creates them and nowhere else.
 package manage
 
 import (
@@ -107,6 +102,7 @@ type Service struct {
 	log      *slog.Logger
 	now      func() time.Time
 
+	models   modelLists
 	removing sync.Mutex // held while a user is removed
 }
 
@@ -123,6 +119,7 @@ func New(o Options) *Service {
 	if s.now == nil {
 		s.now = time.Now
 	}
+	s.models = modelLists{now: s.now, lists: make(map[listKey]*modelList)}
 	return s
 }
 

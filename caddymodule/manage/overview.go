@@ -91,8 +91,11 @@ func (s *Service) RemoveAccount(ctx context.Context, id string) (store.Account, 
 	if err := operator(ctx); err != nil {
 		return store.Account{}, err
 	}
-	a, err := s.store.RemoveAccount(ctx, id)
-	if err != nil {
+	a, ok := s.store.Account(id)
+	if !ok {
+		return store.Account{}, faultf(store.ErrNotFound, "there is no account %q", id)
+	}
+	if err := s.store.RemoveAccount(ctx, id); err != nil {
 		return store.Account{}, err
 	}
 	s.audit(ctx, "account.remove", a.ID, a.ID, a.Name)

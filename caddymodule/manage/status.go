@@ -12,11 +12,11 @@ import (
 type Status struct {
 	Version string `json:"version,omitempty"`
 	// URL is the base of the HTTP API, absent if it is not known.
-	URL         string          `json:"url,omitempty"`
-	Listener    Listener        `json:"listener"`
-	Connectors  Reachable       `json:"connectors"`
-	Deployments Reachable       `json:"deployments"`
-	Keys        KeyCount        `json:"keys"`
+	URL         string    `json:"url,omitempty"`
+	Listener    Listener  `json:"listener"`
+	Connectors  Reachable `json:"connectors"`
+	Deployments Reachable `json:"deployments"`
+	Keys        KeyCount  `json:"keys"`
 	// Counters are of the whole gateway and for operators only.
 	Counters tunnel.Counters `json:"counters,omitzero"`
 }

@@ -1,6 +1,29 @@
 package manage
 
-import "context"
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+)
+
+const (
+	modelsWait   = 5 * time.Second  // for an upstream's list of models
+	modelsFresh  = 10 * time.Second // how long a list is good enough for offers
+	modelsAsked  = 16               // upstreams at a time, for one operation
+	maxModelList = 2 << 20          // bytes
+	maxModels    = 1000
+	maxModelID   = 256 // bytes
+)
 
 // UpstreamModels is what one upstream of a connector says of its models.
 type UpstreamModels struct {
@@ -13,5 +36,202 @@ type UpstreamModels struct {
 // UpstreamModels asks the upstreams of a connector, which must be online, for
 // their models.
 func (s *Service) UpstreamModels(ctx context.Context, account, connector string) ([]UpstreamModels, error) {
-	return nil, faultf(ErrNotReady, "not built yet")
+	account, err := s.account(ctx, account)
+	if err != nil {
+		return nil, err
+	}
+	con, err := s.connector(account, connector)
+	if err != nil {
+		return nil, err
+	}
+	info, online := s.sessions()[con.ID]
+	if !online {
+		return nil, offline(con.Name)
+	}
+	lists := s.listsOf(con.Name, info)
+	if lists == nil { // it has just gone
+		return nil, offline(con.Name)
+	}
+	lists = s.models.fetch(ctx, lists, true)
+	answers := make([]UpstreamModels, len(lists))
+	for i, l := range lists {
+		answers[i] = UpstreamModels{Upstream: l.upstream, Models: []string{}}
+		if l.err != nil {
+			answers[i].Error = l.err.Error()
+			continue
+		}
+		answers[i].Models = append(answers[i].Models, l.models...)
+	}
+	return answers, nil
+}
+
+func offline(connector string) error {
+	return faultf(ErrNotReady, "connector %q is offline; start it on its machine with `connector run`", connector)
+}
+
+// modelList is what an upstream was asked, and its answer.
+type modelList struct {
+	question
+	id, session string // of the connector
+
+	done   chan struct{} // closed when what follows is there
+	at     time.Time
+	models []string
+	err    error
+}
+
+// listsOf returns a list to ask for of each upstream of a connector, nil if its
+// tunnel is gone.
+func (s *Service) listsOf(connector string, info tunnel.Info) []*modelList {
+	t, ok := s.tunnels.Tunnel(info.Connector)
+	if !ok {
+		return nil
+	}
+	lists := make([]*modelList, len(info.Upstreams))
+	for i, upstream := range info.Upstreams {
+		lists[i] = &modelList{
+			question: question{tunnel: t, connector: connector, upstream: upstream, limit: modelsWait},
+			id:       info.Connector, session: info.Session, done: make(chan struct{}),
+		}
+	}
+	return lists
+}
+
+// modelLists remembers for a while what upstreams have said. An upstream that
+// takes long is asked once, whoever waits for it, and asked to the end when
+// nobody waits any more: the next one who asks finds the answer.
+type modelLists struct {
+	now func() time.Time
+
+	mu    sync.Mutex
+	lists map[listKey]*modelList
+}
+
+type listKey struct{ connector, session, upstream string }
+
+// fetch returns the answers to lists, in their order. One that did not come
+// before the end of ctx has that as its error. With anew no answer is taken
+// that was there before.
+func (m *modelLists) fetch(ctx context.Context, lists []*modelList, anew bool) []*modelList {
+	answers := make([]*modelList, len(lists))
+	slots := make(chan struct{}, modelsAsked)
+	var all sync.WaitGroup
+	for i, l := range lists {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			answers[i] = l.missed()
+			continue
+		}
+		all.Go(func() {
+			defer func() { <-slots }()
+			answers[i] = m.wait(ctx, l, anew)
+		})
+	}
+	all.Wait()
+	return answers
+}
+
+func (m *modelLists) wait(ctx context.Context, l *modelList, anew bool) *modelList {
+	current := m.get(ctx, l, anew)
+	select {
+	case <-current.done:
+		return current
+	case <-ctx.Done():
+		return l.missed()
+	}
+}
+
+// missed is l without an answer.
+func (l *modelList) missed() *modelList {
+	return &modelList{question: l.question, id: l.id, session: l.session, err: errors.New("the model server has not answered yet")}
+}
+
+// get returns the list to wait for: one that is asked for already, one that is
+// fresh enough, or else l, which it then asks for.
+func (m *modelLists) get(ctx context.Context, l *modelList, anew bool) *modelList {
+	key := listKey{l.id, l.session, l.upstream}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if known, ok := m.lists[key]; ok {
+		select {
+		case <-known.done:
+			if !anew && m.now().Sub(known.at) < modelsFresh {
+				return known
+			}
+		default:
+			return known
+		}
+	}
+	for k, old := range m.lists {
+		select {
+		case <-old.done:
+			if m.now().Sub(old.at) >= modelsFresh {
+				delete(m.lists, k)
+			}
+		default:
+		}
+	}
+	m.lists[key] = l
+	go func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), modelsWait)
+		defer cancel()
+		l.models, l.err = l.ask(ctx)
+		l.at = m.now()
+		close(l.done)
+	}()
+	return l
+}
+
+// ask asks the upstream.
+func (l *modelList) ask(ctx context.Context) ([]string, error) {
+	answer, err := l.do(ctx, http.MethodGet, "/v1/models", nil)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(answer.Body, maxModelList+1))
+	if err != nil {
+		return nil, l.explain(ctx, err)
+	}
+	if len(data) > maxModelList {
+		return nil, fmt.Errorf("the model server's list of models is larger than %d bytes", maxModelList)
+	}
+	return parseModels(data)
+}
+
+// parseModels reads {"data": [{"id": text}, …]}. Ids that cannot be shown or
+// sent as they are, and those beyond the limit, are left out.
+func parseModels(data []byte) ([]string, error) {
+	var body struct {
+		Data json.RawMessage `json:"data"`
+	}
+	var entries []struct {
+		ID string `json:"id"`
+	}
+	if json.Unmarshal(data, &body) != nil || body.Data == nil || json.Unmarshal(body.Data, &entries) != nil {
+		return nil, errors.New("the model server answered /v1/models with something else than a list of models; is the upstream's address that of an OpenAI-compatible server?")
+	}
+	ids := make([]string, 0, min(len(entries), maxModels))
+	for _, e := range entries {
+		if len(ids) < maxModels && isModelID(e.ID) {
+			ids = append(ids, e.ID)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
+}
+
+// isModelID tells whether an id is short and printable: it is shown on pages
+// and terminals.
+func isModelID(id string) bool {
+	if id == "" || len(id) > maxModelID || !utf8.ValidString(id) {
+		return false
+	}
+	for _, r := range id {
+		if !unicode.IsPrint(r) {
+			return false
+		}
+	}
+	return true
 }

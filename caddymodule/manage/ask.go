@@ -1,0 +1,149 @@
+package manage
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+const (
+	maxErrorBody = 8 << 10 // of a model server, in bytes
+	maxErrorText = 300     // of what people are shown of it
+)
+
+// question is what an operation asks of one upstream of a connector.
+type question struct {
+	tunnel    Tunnel
+	connector string // its name
+	upstream  string
+	limit     time.Duration // of everything that is asked, for messages
+}
+
+// do sends a request. An answer that is not a success is an error, as is one
+// that does not come; the texts of the errors are for people.
+func (q question) do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	r := (&http.Request{
+		Method: method,
+		URL:    &url.URL{Scheme: "http", Host: q.upstream, Path: path},
+		Host:   q.upstream,
+		Header: http.Header{"Accept": {"application/json, text/event-stream"}, "User-Agent": {"postern"}},
+		Body:   http.NoBody,
+	}).WithContext(ctx)
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	}
+	answer, err := q.tunnel.RoundTrip(r)
+	if err != nil {
+		return nil, q.explain(ctx, err)
+	}
+	if answer.StatusCode/100 == 2 {
+		return answer, nil
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxErrorBody))
+	if err != nil {
+		text = nil // the status tells enough
+	}
+	return nil, &refusal{status: answer.StatusCode, text: errorText(text)}
+}
+
+// refusal is an answer of a model server that is not a success.
+type refusal struct {
+	status int
+	text   string // the server's own words, cut and printable; may be empty
+}
+
+func (r *refusal) Error() string {
+	status := fmt.Sprint(r.status)
+	if name := http.StatusText(r.status); name != "" {
+		status += " " + name
+	}
+	if r.text == "" {
+		return "the model server answered " + status
+	}
+	return "the model server answered " + status + ": " + r.text
+}
+
+// errorText finds the message in the body of an error: {"error": {"message":
+// text}}, as most have it, or {"error": text}, {"message": text}, {"detail":
+// text}, or else the body itself.
+func errorText(body []byte) string {
+	var members struct {
+		Error, Message, Detail json.RawMessage
+	}
+	if json.Unmarshal(body, &members) != nil {
+		if strings.HasPrefix(strings.TrimSpace(string(body)), "<") {
+			return "" // a page
+		}
+		return clean(string(body), maxErrorText)
+	}
+	var inner struct{ Message string }
+	if json.Unmarshal(members.Error, &inner) == nil && inner.Message != "" {
+		return clean(inner.Message, maxErrorText)
+	}
+	for _, member := range []json.RawMessage{members.Error, members.Message, members.Detail} {
+		var text string
+		if json.Unmarshal(member, &text) == nil && text != "" {
+			return clean(text, maxErrorText)
+		}
+	}
+	return ""
+}
+
+// explain says in plain words why there is no answer, or not all of it.
+func (q question) explain(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("the model server did not answer within %s", seconds(q.limit))
+	case ctx.Err() != nil:
+		return errors.New("the test was given up")
+	case errors.Is(err, link.ErrUpstreamDown):
+		return fmt.Errorf("connector %q cannot reach its upstream %q; start the model server there, or correct the upstream's address in the connector's configuration", q.connector, q.upstream)
+	case errors.Is(err, link.ErrUpstreamReset), errors.Is(err, io.ErrUnexpectedEOF):
+		return errors.New("the model server broke off; its own log may say why")
+	case errors.Is(err, link.ErrRefused):
+		return fmt.Errorf("connector %q refused the request; it may be older than this gateway", q.connector)
+	case errors.Is(err, link.ErrNotSent), errors.Is(err, link.ErrTunnelLost), errors.Is(err, link.ErrDraining), errors.Is(err, link.ErrCancelled):
+		return fmt.Errorf("the tunnel of connector %q was lost; try again when the connector is online", q.connector)
+	}
+	return fmt.Errorf("the request failed on its way to the model server: %w", err)
+}
+
+func seconds(d time.Duration) string {
+	return fmt.Sprintf("%d seconds", int(d.Seconds()))
+}
+
+// clean makes what comes from outside fit to be shown: one line of printable
+// characters, at most limit bytes and a sign that it was cut.
+func clean(s string, limit int) string {
+	var b strings.Builder
+	blank := false
+	for _, r := range strings.ToValidUTF8(s, "\ufffd") {
+		if !unicode.IsPrint(r) || r == ' ' {
+			blank = b.Len() > 0
+			continue
+		}
+		if b.Len()+1+utf8.RuneLen(r) > limit {
+			b.WriteString("…")
+			break
+		}
+		if blank {
+			b.WriteByte(' ')
+			blank = false
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}

@@ -1,0 +1,178 @@
+package manage
+
+import (
+	"context"
+	"net/http"
+)
+
+// onlyAccount reads a body that has at most the account.
+func onlyAccount(w http.ResponseWriter, r *http.Request) (account string, err error) {
+	err = decodeBody(w, r, field{name: "account", to: &account})
+	return account, err
+}
+
+func (s *Service) getPairings(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+	return one(s, r, s.Pairings)
+}
+
+func (s *Service) postPairing(w http.ResponseWriter, r *http.Request) (int, any, error) {
+	account, err := onlyAccount(w, r)
+	if err != nil {
+		return 0, nil, err
+	}
+	p, err := s.StartPairing(r.Context(), account)
+	return http.StatusCreated, p, err
+}
+
+func (s *Service) approvePairing(w http.ResponseWriter, r *http.Request) (int, any, error) {
+	var account, name string
+	err := decodeBody(w, r,
+		field{name: "name", to: &name, filled: true},
+		field{name: "account", to: &account},
+	)
+	if err != nil {
+		return 0, nil, err
+	}
+	p, err := s.ApprovePairing(r.Context(), account, r.PathValue("code"), name)
+	return http.StatusOK, p, err
+}
+
+func (s *Service) denyPairing(w http.ResponseWriter, r *http.Request) (int, any, error) {
+	account, err := onlyAccount(w, r)
+	if err != nil {
+		return 0, nil, err
+	}
+	p, err := s.DenyPairing(r.Context(), account, r.PathValue("code"))
+	return http.StatusOK, p, err
+}
+
+func (s *Service) getUsers(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+	return one(s, r, s.Users)
+}
+
+func (s *Service) postUser(w http.ResponseWriter, r *http.Request) (int, any, error) {
+	var a AddUser
+	err := decodeBody(w, r,
+		field{name: "name", to: &a.Name, required: true},
+		field{name: "password", to: &a.Password, required: true},
+		field{name: "account", to: &a.Account},
+	)
+	if err != nil {
+		return 0, nil, err
+	}
+	u, err := s.AddUser(r.Context(), a)
+	return http.StatusCreated, u, err
+}
+
+func (s *Service) deleteUser(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+	return item(s, r, "id", s.RemoveUser)
+}
+
+func (s *Service) postRecoveryLink(w http.ResponseWriter, r *http.Request) (int, any, error) {
+	account, err := onlyAccount(w, r)
+	if err != nil {
+		return 0, nil, err
+	}
+	l, err := s.RecoveryLink(r.Context(), account, r.PathValue("id"))
+	return http.StatusCreated, l, err
+}
+
+func (s *Service) getInvitations(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+	return one(s, r, s.Invitations)
+}
+
+func (s *Service) postInvitation(w http.ResponseWriter, r *http.Request) (int, any, error) {
+	account, err := onlyAccount(w, r)
+	if err != nil {
+		return 0, nil, err
+	}
+	l, err := s.Invite(r.Context(), account)
+	return http.StatusCreated, l, err
+}
+
+func (s *Service) deleteInvitation(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+	return item(s, r, "id", s.RevokeInvitation)
+}
+
+func (s *Service) postSetupLink(w http.ResponseWriter, r *http.Request) (int, any, error) {
+	if err := decodeBody(w, r); err != nil {
+		return 0, nil, err
+	}
+	l, err := s.SetupLink(r.Context())
+	return http.StatusCreated, l, err
+}
+
+func (s *Service) getTokens(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+	return one(s, r, s.Tokens)
+}
+
+func (s *Service) postToken(w http.ResponseWriter, r *http.Request) (int, any, error) {
+	var c CreateToken
+	err := decodeBody(w, r,
+		field{name: "name", to: &c.Name, required: true},
+		field{name: "user", to: &c.User, filled: true},
+		field{name: "account", to: &c.Account},
+	)
+	if err != nil {
+		return 0, nil, err
+	}
+	t, err := s.CreateToken(r.Context(), c)
+	return http.StatusCreated, t, err
+}
+
+func (s *Service) deleteToken(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+	return item(s, r, "id", s.RevokeToken)
+}
+
+func (s *Service) getSessions(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+	if _, err := params(r); err != nil {
+		return 0, nil, err
+	}
+	sessions, err := s.Sessions(r.Context())
+	return http.StatusOK, sessions, err
+}
+
+func (s *Service) deleteSession(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+	return byID(r, s.RevokeSession)
+}
+
+func (s *Service) deleteSessions(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+	if _, err := params(r); err != nil {
+		return 0, nil, err
+	}
+	n, err := s.RevokeSessions(r.Context())
+	return http.StatusOK, struct {
+		Ended int `json:"ended"`
+	}{n}, err
+}
+
+func (s *Service) getAccounts(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+	if _, err := params(r); err != nil {
+		return 0, nil, err
+	}
+	accounts, err := s.Accounts(r.Context())
+	return http.StatusOK, accounts, err
+}
+
+func (s *Service) postAccount(w http.ResponseWriter, r *http.Request) (int, any, error) {
+	var id string
+	if err := decodeBody(w, r, field{name: "id", to: &id, required: true}); err != nil {
+		return 0, nil, err
+	}
+	a, err := s.CreateAccount(r.Context(), id)
+	return http.StatusCreated, a, err
+}
+
+func (s *Service) deleteAccount(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+	return byID(r, s.RemoveAccount)
+}
+
+// byID answers with what becomes of the record that the path names, of no
+// account.
+func byID[T any](r *http.Request, do func(ctx context.Context, id string) (T, error)) (int, any, error) {
+	if _, err := params(r); err != nil {
+		return 0, nil, err
+	}
+	answer, err := do(r.Context(), r.PathValue("id"))
+	return http.StatusOK, answer, err
+}
