@@ -136,6 +136,9 @@ func (c *Console) failVisit(w http.ResponseWriter, v *visit, err error) {
 	case v.htmx():
 		c.failPart(w, status, text)
 		return
+	case wantsJSON(v.r):
+		writeJSON(w, status, apiError{text})
+		return
 	case errors.As(err, &on) && status < http.StatusInternalServerError && on.tab.data != nil:
 		data, dataErr := on.tab.data(v)
 		if dataErr == nil {
@@ -212,6 +215,7 @@ var statuses = [...]struct {
 	{store.ErrExpired, http.StatusConflict},
 	{store.ErrUsed, http.StatusConflict},
 	{store.ErrDenied, http.StatusConflict},
+	{manage.ErrForbidden, http.StatusForbidden},
 	{manage.ErrNotReady, http.StatusConflict},
 	{signin.ErrPassword, http.StatusBadRequest},
 	{signin.ErrPasskey, http.StatusBadRequest},

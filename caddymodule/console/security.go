@@ -130,7 +130,7 @@ func (c *Console) visit(r *http.Request) (*visit, bool) {
 
 // enter gives somebody who has just signed in a session of a new secret; one
 // that the browser had ends, whoever's it was.
-func (c *Console) enter(w http.ResponseWriter, r *http.Request, s signin.Signed, next string) {
+func (c *Console) enter(w http.ResponseWriter, r *http.Request, s signin.Signed) {
 	if old, ok := c.visit(r); ok {
 		if err := c.signIn.SignOut(r.Context(), old.Session); err != nil {
 			c.log.Error("ending the session before", "session", old.Session.ID, "error", err)
@@ -139,7 +139,6 @@ func (c *Console) enter(w http.ResponseWriter, r *http.Request, s signin.Signed,
 	cookie := newCookie(r, sessionCookie, s.Secret)
 	cookie.Expires = s.Session.ExpiresAt
 	http.SetCookie(w, cookie)
-	http.Redirect(w, r, localPath(next), http.StatusSeeOther)
 }
 
 // leave has the browser forget its session.
@@ -187,7 +186,9 @@ func (c *Console) askToSignIn(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func wantsJSON(r *http.Request) bool { return strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") }
+func wantsJSON(r *http.Request) bool {
+	return strings.HasPrefix(r.Header.Get("Content-Type"), "application/json")
+}
 
 // bearer returns the management token that a request shows.
 func bearer(r *http.Request) (string, bool) {

@@ -1,0 +1,85 @@
+// What scripts add to the console's pages: the link's secret moves from the URL
+// into its form, countdowns run, times are told as ages, buttons copy, and a
+// page whose session has ended says so. Without them all of it works by hand.
+(() => {
+  "use strict";
+
+  // The secret of a one-time link. It leaves the address bar and the history.
+  const field = document.querySelector("input[data-fragment]");
+  if (field) {
+    if (location.hash.length > 1) {
+      field.value = location.hash.slice(1);
+      history.replaceState(null, "", location.pathname + location.search);
+    }
+    if (field.value) {
+      field.closest(".field").hidden = true;
+      field.form.querySelector(".field:not([hidden]) input")?.focus();
+    }
+  }
+
+  const units = [["day", 86400], ["hour", 3600], ["minute", 60]];
+  const ages = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
+  const set = (element, text) => { if (element.textContent !== text) element.textContent = text; };
+
+  const tell = (time) => {
+    const at = Date.parse(time.dateTime);
+    if (Number.isNaN(at)) return;
+    const seconds = Math.round((at - Date.now()) / 1000);
+    if (time.hasAttribute("data-expires")) {
+      time.classList.toggle("soon", seconds < 120);
+      set(time, seconds <= 0 ? "ran out" : `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")} left`);
+      return;
+    }
+    if (!time.title) time.title = new Date(at).toLocaleString();
+    const [unit, size] = units.find(([, size]) => Math.abs(seconds) >= size) ?? [];
+    if (unit === "day" && -seconds > 30 * size) set(time, new Date(at).toLocaleDateString("en", { dateStyle: "medium" }));
+    else set(time, unit ? ages.format(Math.round(seconds / size), unit) : "just now");
+  };
+  const tellAll = () => document.querySelectorAll("time[data-ago], time[data-expires]").forEach(tell);
+  tellAll();
+  setInterval(tellAll, 1000);
+
+  // Copying. Where the page may not, what is to be copied is selected.
+  const select = (element) => {
+    const range = document.createRange();
+    range.selectNodeContents(element);
+    getSelection().removeAllRanges();
+    getSelection().addRange(range);
+  };
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("button[data-copy]");
+    const source = button && document.getElementById(button.dataset.copy);
+    if (!source) return;
+    let said = "Copied";
+    try {
+      await navigator.clipboard.writeText(source.textContent);
+    } catch {
+      select(source);
+      said = "Selected";
+    }
+    button.textContent = said;
+    button.classList.add("copied");
+    setTimeout(() => {
+      button.textContent = "Copy";
+      button.classList.remove("copied");
+    }, 2000);
+  });
+  // The words of a button are read out when they change.
+  document.querySelectorAll("button[data-copy]").forEach((button) => button.setAttribute("aria-live", "polite"));
+
+  const signIn = () => location.assign("/console/sign-in?next=" + encodeURIComponent(location.pathname + location.search));
+  document.addEventListener("session-ended", signIn);
+  document.addEventListener("htmx:sse:error", (event) => {
+    if (event.detail?.status === 401) signIn();
+  });
+  document.addEventListener("htmx:after:swap", tellAll);
+
+  // What somebody opened stays open when its region is drawn again, and what
+  // this script has written is not taken for a difference.
+  window.htmx?.registerExtension("postern", {
+    htmx_before_morph_attr: (element, { attrName }) => {
+      if (attrName === "open" && element instanceof HTMLDetailsElement) return false;
+      if ((attrName === "title" || attrName === "class") && element instanceof HTMLTimeElement) return false;
+    },
+  });
+})();

@@ -1,0 +1,84 @@
+// Passkeys: the browser is asked for one, and the gateway for whether it is
+// right. Both ways begin at an element that says which one it is.
+(() => {
+  "use strict";
+
+  const block = document.querySelector("[data-passkey]");
+  // Only secure pages have passkeys, and they are bound to a host name.
+  if (!block || !window.PublicKeyCredential || /^[\d.]+$|^\[/.test(location.hostname)) return;
+  const button = block.querySelector("button");
+  const fault = block.querySelector(".notice");
+  block.hidden = false;
+
+  const bytes = (text) => Uint8Array.from(atob(text.replace(/-/g, "+").replace(/_/g, "/")), (c) => c.charCodeAt(0));
+  const text = (buffer) => btoa(String.fromCharCode(...new Uint8Array(buffer))).replace(/\+/g, "-").replace(/\//g, "_").replace(/=+$/, "");
+
+  const post = async (path, body) => {
+    const answer = await fetch(path, {
+      method: "POST", credentials: "same-origin", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
+    });
+    const value = await answer.json().catch(() => ({}));
+    if (!answer.ok) throw new Error(value.error || "The gateway does not answer as it should. Load the page again.");
+    return value;
+  };
+
+  const described = (list) => (list ?? []).map((one) => ({ ...one, id: bytes(one.id) }));
+
+  const make = async ({ publicKey }) => {
+    const credential = await navigator.credentials.create({ publicKey: {
+      ...publicKey, challenge: bytes(publicKey.challenge), user: { ...publicKey.user, id: bytes(publicKey.user.id) },
+      excludeCredentials: described(publicKey.excludeCredentials),
+    } });
+    const { response } = credential;
+    return {
+      id: credential.id, rawId: text(credential.rawId), type: credential.type,
+      authenticatorAttachment: credential.authenticatorAttachment ?? undefined,
+      clientExtensionResults: credential.getClientExtensionResults(),
+      response: {
+        clientDataJSON: text(response.clientDataJSON), attestationObject: text(response.attestationObject),
+        transports: response.getTransports?.() ?? [],
+      },
+    };
+  };
+
+  const use = async ({ publicKey }) => {
+    const credential = await navigator.credentials.get({ publicKey: {
+      ...publicKey, challenge: bytes(publicKey.challenge), allowCredentials: described(publicKey.allowCredentials),
+    } });
+    const { response } = credential;
+    return {
+      id: credential.id, rawId: text(credential.rawId), type: credential.type,
+      authenticatorAttachment: credential.authenticatorAttachment ?? undefined,
+      clientExtensionResults: credential.getClientExtensionResults(),
+      response: {
+        clientDataJSON: text(response.clientDataJSON), authenticatorData: text(response.authenticatorData),
+        signature: text(response.signature), userHandle: response.userHandle ? text(response.userHandle) : undefined,
+      },
+    };
+  };
+
+  const ways = {
+    "sign-in": { path: "/console/sign-in/passkey", ask: use, more: () => ({ next: block.dataset.next }) },
+    "add": { path: "/console/settings/passkeys", ask: make, more: () => ({ name: block.querySelector("input").value }) },
+  };
+  const way = ways[block.dataset.passkey];
+
+  button.addEventListener("click", async () => {
+    button.disabled = true;
+    fault.hidden = true;
+    try {
+      const { options, ceremony } = await post(way.path + "/begin", {});
+      const response = await way.ask(options);
+      const { location: to } = await post(way.path, { ceremony, response, ...way.more() });
+      location.assign(to);
+    } catch (error) {
+      fault.textContent = {
+        NotAllowedError: "No passkey was used: it was cancelled, or took too long.",
+        InvalidStateError: "This device has a passkey of yours already.",
+        SecurityError: "The browser has no passkeys for this address.",
+      }[error.name] ?? error.message;
+      fault.hidden = false;
+      button.disabled = false;
+    }
+  });
+})();
