@@ -1,5 +1,6 @@
 // Package store keeps what a gateway must not forget: accounts, keys,
-// connectors, deployments and the gateway's own secrets.
+// connectors, deployments, the users of the console and all that lets them in,
+// pairings, usage and the gateway's own secrets.
 //
 // It has two layers. KV is a small, ordered, revisioned key-value store in the
 // shape of etcd's API; OpenBolt keeps one in a file. Store is on top and knows
@@ -28,15 +29,44 @@
 //	keys/ACCOUNT/ID                 key and the SHA-256 of its secret
 //	last_used/ACCOUNT/ID            when the key was last used; apart from the key, so
 //	                                that noting it never competes with a revocation
+//	links/ACCOUNT/ID                one-time link and the SHA-256 of its secret
+//	marks/accounts/ID               changed whenever the account gets a key, connector or user
+//	marks/pairings/ACCOUNT          changed whenever the account gets a pairing
+//	marks/users                     changed whenever a user or a setup link is made
+//	pairings/ACCOUNT/ID             pairing and the SHA-256 of its code and of its device's secret
+//	passkeys/USER/SHA-256 OF ID     passkey
+//	recent/ACCOUNT                  bytes that tell of the latest requests
 //	secrets/NAME                    bytes
+//	sessions/USER/ID                session and the SHA-256 of its secret
+//	sessions_seen/USER/ID           when the session was last used, apart as last_used
+//	tokens/ACCOUNT/ID               management token and the SHA-256 of its secret
+//	tokens_used/ACCOUNT/ID          when the token was last used, apart as last_used
+//	usage/ACCOUNT/DAY               what the account used on that day
+//	user_names/NAME                 the user of that name, which is in lower case
+//	users/ACCOUNT/ID                user and password hash
+//
+// What was noted about uses comes behind what is used, so that a store that
+// reads all in order knows the one when it comes to the other.
 //
 // Other keys are ignored, so that a newer program can add kinds of records. A
 // record of a newer version is an error when the store is opened. When another
 // process writes one later, it is left out of the view: a key that cannot be
 // understood must not open anything.
 //
+// # What ends
+//
+// Sessions, links and pairings end by the clock, which reads compare; nothing
+// has to happen for that. A user who is removed takes sessions, tokens and
+// links along at once, as a new password does with the sessions of the old one,
+// however many there are: each read asks for the user, and each session has the
+// number of the password under which it began. A sweeper removes the records
+// themselves, those that ended by the clock a day later.
+//
 // # Secrets
 //
-// The secrets of keys and connectors are 256 random bits, shown once and
-// stored as SHA-256; with that much entropy a slow hash would add nothing.
+// The secrets of keys, connectors, sessions, links and management tokens are
+// 256 random bits, shown once and stored as SHA-256; with that much entropy a
+// slow hash would add nothing. A claim code has 40 bits, for people to type: it
+// is good for 15 minutes, and whoever lets devices try codes has to bound how
+// many. Passwords come here as hashes, made by the caller.
 package store

@@ -65,6 +65,7 @@ func New(kv KV, o Options) (*Store, error) {
 	s.stop = stop
 	s.workers.Go(func() { s.follow(ctx, watcher) })
 	s.workers.Go(func() { s.saveUses(ctx) })
+	s.workers.Go(func() { s.sweepRegularly(ctx) })
 	return s, nil
 }
 

@@ -1,0 +1,152 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// sweepInterval is how often the sweeper runs, beginning at once.
+	sweepInterval = 10 * time.Minute
+	// sweepAfter is how long what has ended is kept, so that whoever still
+	// has it can be told.
+	sweepAfter = 24 * time.Hour
+)
+
+// sweepRegularly removes what nobody needs any more, until the context ends.
+func (s *Store) sweepRegularly(ctx context.Context) {
+	ticker := time.NewTicker(sweepInterval)
+	defer ticker.Stop()
+	for {
+		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("removing from the store what has ended", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// sweep removes sessions, links and pairings that ended a day ago, and what a
+// killed process has left of removed users and accounts.
+func (s *Store) sweep(ctx context.Context) error {
+	snap, err := s.kv.Range(ctx, Span{})
+	if err != nil {
+		return fmt.Errorf("reading the store: %w", err)
+	}
+	w := newSweep(snap.Items, s.now().Add(-sweepAfter))
+	var doomed []Item
+	for _, item := range snap.Items {
+		if w.ended(item) {
+			doomed = append(doomed, item)
+		}
+	}
+	for chunk := range slices.Chunk(doomed, MaxTxnOps) {
+		var t Txn
+		for _, item := range chunk {
+			t.If = append(t.If, unchanged(item))
+			t.Then = append(t.Then, Delete(item.Key))
+		}
+		// When a compare does not hold, the next sweep comes to it.
+		if _, err := s.kv.Txn(ctx, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sweep is what decides whether a record has ended: everything that there is.
+type sweep struct {
+	before   time.Time       // what ended then is to be removed
+	paths    map[string]bool // of all records
+	users    map[string]userRecord
+	unread   map[string]bool      // ids of users that this program cannot read
+	lastSeen map[string]time.Time // of sessions, by id
+}
+
+func newSweep(items []Item, before time.Time) *sweep {
+	w := &sweep{
+		before: before, paths: make(map[string]bool, len(items)), users: make(map[string]userRecord),
+		unread: make(map[string]bool), lastSeen: make(map[string]time.Time),
+	}
+	for _, item := range items {
+		w.paths[item.Key] = true
+		switch dir, _, id := splitPath(item.Key); dir {
+		case dirUsers:
+			if r, err := decodeUser(item); err == nil {
+				w.users[id] = r
+			} else {
+				w.unread[id] = true
+			}
+		case dirSessionsSeen:
+			var r lastUsedRecord
+			if decode(item, &r) == nil {
+				w.lastSeen[id] = r.LastUsedAt
+			}
+		}
+	}
+	return w
+}
+
+// ended reports whether a record is to be removed. One that cannot be read
+// stays: a newer program may know what it is.
+func (w *sweep) ended(item Item) bool {
+	dir, owner, id := splitPath(item.Key)
+	if slices.Contains(accountDirs(), dir) && !w.paths[accountPath(owner)] {
+		return true
+	}
+	switch dir {
+	case dirSessions:
+		r, err := decodeSession(item)
+		return err == nil && w.sessionEnded(r)
+	case dirSessionsSeen:
+		return !w.paths[sessionPath(owner, id)]
+	case dirPasskeys:
+		return w.gone(owner)
+	case dirTokens:
+		r, err := decodeToken(item)
+		return err == nil && w.gone(r.User)
+	case dirTokensUsed:
+		return !w.paths[tokenPath(owner, id)]
+	case dirLinks:
+		r, err := decodeLink(item)
+		return err == nil && (!w.before.Before(r.ExpiresAt) || r.Kind == LinkRecovery && w.gone(r.User))
+	case dirPairings:
+		r, err := decodePairing(item)
+		return err == nil && !w.before.Before(r.end())
+	case dirRecent:
+		return !w.paths[accountPath(id)]
+	case dirMarks:
+		kind, account, found := strings.Cut(id, "/")
+		return found && (kind == "accounts" || kind == "pairings") && !w.paths[accountPath(account)]
+	}
+	return false
+}
+
+func (w *sweep) gone(user string) bool {
+	_, known := w.users[user]
+	return !known && !w.unread[user]
+}
+
+func (w *sweep) sessionEnded(r sessionRecord) bool {
+	if u, ok := w.users[r.User]; ok && r.Epoch < u.Epoch {
+		return true
+	}
+	if seen := w.lastSeen[r.ID]; seen.After(r.SeenAt) {
+		r.SeenAt = seen
+	}
+	return w.gone(r.User) || r.ended(w.before)
+}
+
+// end is when nothing could happen to the pairing any more.
+func (p Pairing) end() time.Time {
+	if p.DecidedAt != nil {
+		return *p.DecidedAt
+	}
+	return p.ExpiresAt
+}

@@ -1,0 +1,97 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+)
+
+// CreateToken makes a management token of a user of the account and returns it
+// with its secret, which cannot be had again. Names of tokens need not differ.
+func (s *Store) CreateToken(ctx context.Context, account, userID, name string) (Token, string, error) {
+	if err := checkLabel("token", name); err != nil {
+		return Token{}, "", err
+	}
+	if !checkID(prefixUser, userID) {
+		return Token{}, "", fail(ErrNotFound, "there is no such user in the account %.40q", account)
+	}
+	secret := newSecret(prefixTokenSecret)
+	hash, _ := hashSecret(prefixTokenSecret, secret)
+	now := s.time()
+	r := tokenRecord{version{recordVersion}, Token{
+		ID: newID(prefixToken, now), Account: account, User: userID, Name: name, CreatedAt: now,
+	}, hexDigest(hash)}
+	err := s.update(ctx, func() (Txn, error) {
+		item, _, err := s.findUser(ctx, account, userID)
+		if err != nil {
+			return Txn{}, err
+		}
+		t := Txn{If: []Compare{unchanged(item), {Key: tokenPath(account, r.ID)}}}
+		return t.put(put{tokenPath(account, r.ID), r})
+	})
+	if err != nil {
+		return Token{}, "", fmt.Errorf("creating the token: %w", err)
+	}
+	return r.Token, secret, nil
+}
+
+// FindToken returns the management token with this secret. It takes no lock
+// and allocates nothing.
+func (s *Store) FindToken(secret string) (Token, bool) {
+	hash, ok := hashSecret(prefixTokenSecret, secret)
+	if !ok {
+		return Token{}, false
+	}
+	v := s.view.Load()
+	e, ok := v.tokensByHash[hash]
+	if !ok {
+		return Token{}, false
+	}
+	// A user who is removed takes the tokens along at once.
+	_, ok = v.users[e.token.User]
+	return e.current(), ok
+}
+
+// TouchToken is TouchSession for management tokens.
+func (s *Store) TouchToken(t Token) {
+	if e, ok := s.view.Load().tokens[t.ID]; ok {
+		s.note(e.use)
+	}
+}
+
+// Tokens returns the management tokens of an account in the order of their
+// creation.
+func (s *Store) Tokens(account string) []Token {
+	var out []Token
+	v := s.view.Load()
+	for _, e := range v.tokens {
+		if _, ok := v.users[e.token.User]; ok && e.token.Account == account {
+			out = append(out, e.current())
+		}
+	}
+	slices.SortFunc(out, func(a, b Token) int { return cmp.Compare(a.ID, b.ID) })
+	return out
+}
+
+// RemoveToken makes a management token invalid for good.
+func (s *Store) RemoveToken(ctx context.Context, account, id string) error {
+	unknown := fail(ErrNotFound, "there is no token %.40q in the account %.40q: give the id that the list of tokens shows", id, account)
+	if !checkID(prefixToken, id) || !checkAccount(account) {
+		return unknown
+	}
+	err := s.update(ctx, func() (Txn, error) {
+		item, err := s.kv.Get(ctx, tokenPath(account, id))
+		if err != nil {
+			return Txn{}, err
+		}
+		if !item.Exists() {
+			return Txn{}, unknown
+		}
+		return Txn{If: []Compare{unchanged(item)}, Then: []Op{Delete(item.Key), Delete(tokenUsedPath(account, id))}}, nil
+	})
+	if err != nil {
+		return fmt.Errorf("removing the token: %w", err)
+	}
+	return nil
+}
