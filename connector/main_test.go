@@ -27,15 +27,21 @@ var testToken = link.Token{
 // the given time.
 func execute(t *testing.T, signal time.Duration, env map[string]string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
+	return executeUntil(t, func(ctx context.Context) (context.Context, context.CancelFunc) {
+		return context.WithTimeout(ctx, signal)
+	}, env, args...)
+}
+
+// executeUntil runs a command line in an environment, with such signals.
+func executeUntil(t *testing.T, signals func(context.Context) (context.Context, context.CancelFunc), env map[string]string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
 	logger := slog.Default()
 	t.Cleanup(func() { slog.SetDefault(logger) })
 	var out, errors bytes.Buffer
 	code = run(t.Context(), args, system{
 		stdout: &out, stderr: &errors,
-		getenv: func(name string) string { return env[name] },
-		signals: func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return context.WithTimeout(ctx, signal)
-		},
+		getenv:  func(name string) string { return env[name] },
+		signals: signals,
 	})
 	return code, out.String(), errors.String()
 }

@@ -79,7 +79,7 @@ func (v *terminalVoice) pending(p link.Pending, console string) {
 	if console != "" {
 		where = "Approve this machine at " + console
 	}
-	text := fmt.Sprintf("\n  %s,\n  if the fingerprint there is the same:  %s\n\n", where, p.Fingerprint)
+	text := fmt.Sprintf("\n  %s\n  if the fingerprint there is the same:  %s\n\n", where, p.Fingerprint)
 	if text != v.shown {
 		v.shown = text
 		fmt.Fprint(v.w, text)

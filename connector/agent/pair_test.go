@@ -1,0 +1,128 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+func TestNewSecret(t *testing.T) {
+	form := regexp.MustCompile(`^[0-9A-Za-z]{43}$`)
+	seen := make(map[string]bool)
+	letters := make(map[rune]bool)
+	for range 200 {
+		s := newSecret()
+		if !form.MatchString(s) || seen[s] {
+			t.Fatalf("secret %q", s)
+		}
+		seen[s] = true
+		for _, r := range s {
+			letters[r] = true
+		}
+	}
+	if len(letters) != 62 {
+		t.Errorf("only %d different letters", len(letters))
+	}
+}
+
+func TestPairNeedsACode(t *testing.T) {
+	for _, code := range []string{"", " \n", strings.Repeat("P", 65), "PAIR\x1b[31m"} {
+		_, err := Pair(t.Context(), PairOptions{Server: "127.0.0.1:1", Code: code, Upstreams: []string{"default"}})
+		if err == nil || strings.Contains(err.Error(), "PAIR") {
+			t.Errorf("%q: error = %v", code, err)
+		}
+	}
+}
+
+// TestPairGivesUp: a gateway that never answers is tried as long as a code
+// lasts, with a hint each time.
+func TestPairGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var hints, tries int
+		p, err := newPetition(PairOptions{Server: "gw:1", Code: "c", Upstreams: []string{"default"}, Interrupted: func(why, fix string, pause time.Duration) {
+			if tries++; strings.Contains(fix, "UDP can reach it at gw:1") && why != "" && pause <= longPause {
+				hints++
+			}
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.retry.random = func() float64 { return 0.5 }
+		p.dialer.resolve = func(context.Context, string) ([]netip.AddrPort, error) {
+			time.Sleep(time.Second)
+			return nil, errSilent
+		}
+		start := time.Now()
+		_, err = p.run(t.Context())
+		if lasted := time.Since(start); !errors.Is(err, ErrUnreachable) || lasted < pairPatience || lasted > pairPatience+longPause {
+			t.Errorf("after %v: %v", lasted, err)
+		}
+		if hints < 20 || hints != tries {
+			t.Errorf("%d hints in %d tries", hints, tries)
+		}
+	})
+}
+
+func TestPairStopsInAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := newPetition(PairOptions{Server: "gw:1", Code: "c", Upstreams: []string{"default"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.dialer.resolve = func(context.Context, string) ([]netip.AddrPort, error) { return nil, errors.New("no such name") }
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := p.run(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error = %v", err)
+		}
+	})
+}
+
+// TestAnswersToTheOtherHello: each kind of hello has answers of its own.
+func TestAnswersToTheOtherHello(t *testing.T) {
+	g := startGateway(t)
+	d := newDialer(g.token.Server, g.token.Pin)
+	conn, err := d.dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSession(&Agent{}, conn)
+	if err := s.begin(link.Grant{TunnelToken: "ptt_x"}); !errors.Is(err, errNoWelcome) {
+		t.Errorf("a tunnel took a grant: %v", err)
+	}
+	<-conn.Context().Done()
+
+	// The fake gateway welcomes every hello.
+	p, err := newPetition(PairOptions{Server: g.token.Server, Pin: g.token.Pin, Code: "c", Upstreams: []string{"default"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, end := p.ask(t.Context()); !errors.Is(end.err, errNoWelcome) {
+		t.Errorf("a pairing took a welcome: %v", end.err)
+	}
+}
+
+// TestPauseAfterTooManyTries: it knocks seldom, whatever went before.
+func TestPauseAfterTooManyTries(t *testing.T) {
+	for _, random := range []float64{0, 0.999} {
+		r := retry{random: func() float64 { return random }}
+		pause := r.pause(ending{err: link.Deny{Code: link.DenyPairingLimit, Retry: true}})
+		if pause < longPause/2 || pause > longPause {
+			t.Errorf("pause %v", pause)
+		}
+	}
+	var closed error = &quic.ApplicationError{Remote: true, ErrorCode: quic.ApplicationErrorCode(link.CloseShutdown)}
+	r := retry{random: func() float64 { return 0.999 }}
+	if pause := r.pause(ending{err: closed, lived: time.Minute}); pause > firstPause {
+		t.Errorf("after a shutdown: %v", pause)
+	}
+}

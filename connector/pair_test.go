@@ -1,0 +1,289 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+const pairCode = "PAIR-7K2M-9QXV"
+
+// pairGateway decides about each claim as it is told to, and welcomes whoever
+// has the token that it grants.
+type pairGateway struct {
+	*httptest.Server
+	pin, server string
+	answers     []link.Message // to a claim, in this order
+
+	mu       sync.Mutex
+	claims   []link.Hello
+	welcomed []link.Hello
+	tunnels  chan struct{} // one for each welcome
+}
+
+func newPairGateway(t *testing.T, answers ...link.Message) *pairGateway {
+	t.Helper()
+	key, err := link.NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, pin, err := link.Identity(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := quic.Listen(socket, link.GatewayTLS(cert), link.GatewayQUIC())
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &pairGateway{pin: pin, server: socket.LocalAddr().String(), answers: answers, tunnels: make(chan struct{}, 100)}
+	for i, m := range answers {
+		if _, ok := m.(link.Grant); ok {
+			answers[i] = link.Grant{TunnelToken: g.token()}
+		}
+	}
+	g.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/models" {
+			fmt.Fprint(w, `{"data":[]}`)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(map[string]string{
+			"server": g.server, "pin": g.pin, "url": g.URL, "console": g.URL + "/console/", "version": "v1",
+		})
+	}))
+	t.Cleanup(func() {
+		g.Close()
+		listener.Close()
+		socket.Close()
+	})
+	go func() {
+		for {
+			conn, err := listener.Accept(context.Background())
+			if err != nil {
+				return
+			}
+			go g.serve(conn)
+		}
+	}()
+	return g
+}
+
+func (g *pairGateway) token() string {
+	return link.Token{Server: g.server, Pin: g.pin, Connector: "con_1", Secret: "s3cret"}.Encode()
+}
+
+func (g *pairGateway) serve(conn *quic.Conn) {
+	stream, err := conn.AcceptStream(conn.Context())
+	if err != nil {
+		return
+	}
+	control := link.NewControl(stream)
+	m, _ := control.Receive()
+	hello, _ := m.(link.Hello)
+	g.mu.Lock()
+	if hello.Claim == "" {
+		g.welcomed = append(g.welcomed, hello)
+		_ = control.Send(link.Welcome{Session: "s", HeartbeatMillis: 20})
+	} else {
+		g.claims = append(g.claims, hello)
+		for _, m := range g.answers {
+			_ = control.Send(m)
+		}
+	}
+	g.mu.Unlock()
+	// The first ping shows that the welcome was read.
+	if m, err := control.Receive(); err == nil && m == (link.Ping{}) {
+		g.tunnels <- struct{}{}
+	}
+	<-conn.Context().Done()
+}
+
+// seen returns who said hello so far.
+func (g *pairGateway) seen() (claims, welcomed []link.Hello) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.claims), slices.Clone(g.welcomed)
+}
+
+// execute runs a command line. The signal comes when a tunnel is up.
+func (g *pairGateway) execute(t *testing.T, env map[string]string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	return executeUntil(t, func(ctx context.Context) (context.Context, context.CancelFunc) {
+		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+		go func() {
+			select {
+			case <-g.tunnels:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
+		return ctx, cancel
+	}, env, args...)
+}
+
+// args are those of a pairing with this gateway.
+func (g *pairGateway) args(config string, more ...string) []string {
+	return append([]string{"pair", g.URL, pairCode, "--upstream", g.URL, "--config", config}, more...)
+}
+
+// noSecrets fails if an output tells what only the two ends may know.
+func (g *pairGateway) noSecrets(t *testing.T, output string) {
+	t.Helper()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	secrets := []string{g.token(), "s3cret", "ptt_", pairCode}
+	for _, claim := range g.claims {
+		secrets = append(secrets, claim.Secret)
+	}
+	for _, secret := range secrets {
+		if strings.Contains(output, secret) {
+			t.Errorf("the output tells %s:\n%s", secret, output)
+		}
+	}
+}
+
+func soonPending() link.Pending {
+	return link.Pending{Fingerprint: "told", ExpiresAt: time.Now().Add(15 * time.Minute)}
+}
+
+func TestPairAndRun(t *testing.T) {
+	g := newPairGateway(t, soonPending(), link.Grant{})
+	config := filepath.Join(t.TempDir(), "postern", "connector.json")
+	code, stdout, stderr := g.execute(t, nil, g.args(config, "--name", "gpu-box")...)
+	if code != exitOK || stdout != "" {
+		t.Fatalf("code %d, stdout %q, stderr %s", code, stdout, stderr)
+	}
+	g.noSecrets(t, stderr)
+	claims, welcomed := g.seen()
+	if len(claims) != 1 || len(welcomed) != 1 || welcomed[0].Connector != "con_1" || claims[0].Name != "gpu-box" {
+		t.Fatalf("%d claims, %d tunnels", len(claims), len(welcomed))
+	}
+	fingerprint := link.Fingerprint(g.pin, claims[0].Secret)
+	for _, want := range []string{`"msg":"pairing"`, `"msg":"waiting for approval"`, fingerprint, g.URL + "/console/", `"msg":"paired"`, `"msg":"connected"`} {
+		if !strings.Contains(stderr, want) {
+			t.Errorf("the log lacks %s:\n%s", want, stderr)
+		}
+	}
+	for line := range strings.Lines(stderr) {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("not JSON: %s", line)
+		}
+	}
+	info, err := os.Stat(config)
+	if err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+
+	// A second pairing would throw this one away.
+	code, _, stderr = execute(t, 0, nil, g.args(config)...)
+	if code != exitUsage || !strings.Contains(stderr, "is paired already") || !strings.Contains(stderr, "--force") {
+		t.Errorf("again: code %d, %s", code, stderr)
+	}
+	code, _, stderr = g.execute(t, nil, g.args(config, "--force", "--no-run")...)
+	claims, welcomed = g.seen()
+	if code != exitOK || len(claims) != 2 || len(welcomed) != 1 {
+		t.Errorf("by force: code %d, %d claims, %d tunnels, %s", code, len(claims), len(welcomed), stderr)
+	}
+}
+
+// TestPairThenRunByDefault: what one command wrote, the other finds.
+func TestPairThenRunByDefault(t *testing.T) {
+	g := newPairGateway(t, link.Grant{})
+	env := map[string]string{"XDG_CONFIG_HOME": t.TempDir(), "UPSTREAM": g.URL}
+	if code, _, stderr := g.execute(t, env, "pair", g.URL, pairCode, "--no-run"); code != exitOK {
+		t.Fatalf("code %d, %s", code, stderr)
+	}
+	delete(env, "UPSTREAM")
+	code, _, stderr := g.execute(t, env, "run")
+	if code != exitOK || !strings.Contains(stderr, `"msg":"connected"`) {
+		t.Errorf("run: code %d, %s", code, stderr)
+	}
+	// A token that is given for this run counts.
+	env["TUNNEL_TOKEN"], env["UPSTREAM"] = testToken.Encode(), g.URL
+	_, _, stderr = execute(t, 50*time.Millisecond, env, "run")
+	if !strings.Contains(stderr, `"server":"127.0.0.1:1"`) {
+		t.Errorf("run with a token: %s", stderr)
+	}
+}
+
+func TestPairRefused(t *testing.T) {
+	for code, want := range map[string]string{
+		link.DenyPairingUnknown: "this code is not known to the gateway",
+		link.DenyPairingExpired: "this code has expired",
+		link.DenyPairingUsed:    "this code was used by another device",
+		link.DenyPairingDenied:  "this device was denied",
+		link.DenyPairingOff:     "does not pair connectors",
+		link.DenyHello:          "the reason (bad_hello)",
+	} {
+		t.Run(code, func(t *testing.T) {
+			g := newPairGateway(t, link.Deny{Code: code, Message: "the reason"})
+			config := filepath.Join(t.TempDir(), "connector.json")
+			exit, _, stderr := g.execute(t, nil, g.args(config)...)
+			if exit != exitRefused || !strings.Contains(stderr, "Error: ") || !strings.Contains(stderr, want) {
+				t.Errorf("code %d, %s", exit, stderr)
+			}
+			g.noSecrets(t, stderr)
+			if _, err := os.Stat(config); !os.IsNotExist(err) {
+				t.Errorf("there is a configuration: %v", err)
+			}
+		})
+	}
+}
+
+func TestPairStopped(t *testing.T) {
+	g := newPairGateway(t, soonPending())
+	code, _, stderr := execute(t, time.Second, nil, g.args(filepath.Join(t.TempDir(), "connector.json"))...)
+	if code != exitRuntime || !strings.Contains(stderr, "stopped before this machine was paired") || !strings.Contains(stderr, "bound to this attempt") {
+		t.Errorf("code %d, %s", code, stderr)
+	}
+}
+
+func TestPairUsage(t *testing.T) {
+	dir := t.TempDir()
+	several := filepath.Join(dir, "several.json")
+	if err := os.WriteFile(several, []byte(`{"upstreams":{"a":{"BaseUrl":"http://a:1/v1"}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fresh := filepath.Join(dir, "connector.json")
+	for _, test := range []struct {
+		name string
+		args []string
+		code int
+		want string
+	}{
+		{"no arguments", nil, exitUsage, "give the gateway's URL and the pairing code"},
+		{"no home", []string{"https://gw", pairCode}, exitUsage, "--config FILE"},
+		{"no upstream", []string{"https://gw", pairCode, "-c", fresh}, exitUsage, "--upstream: missing"},
+		{"upstream with a path", []string{"https://gw", pairCode, "-c", fresh, "-u", "http://a:1/v1"}, exitUsage, "must not have a path"},
+		{"upstreams are there", []string{"https://gw", pairCode, "-c", several, "-u", "http://a:1"}, exitUsage, "has upstreams already"},
+		{"plain HTTP", []string{"http://gw.example.com", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1"}, exitUsage, "--pin"},
+		{"bad server", []string{"https://gw", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1", "--server", "gw"}, exitUsage, "--server: "},
+		{"nobody there", []string{"http://127.0.0.1:1", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1"}, exitRuntime, "check the address"},
+		{"a folder that cannot be", []string{"https://gw", pairCode, "-c", several + "/x/c.json", "-u", "http://127.0.0.1:1"}, exitUsage, "not a directory"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			code, _, stderr := execute(t, 10*time.Second, nil, append([]string{"pair"}, test.args...)...)
+			if code != test.code || !strings.Contains(stderr, test.want) || strings.Contains(stderr, pairCode) {
+				t.Errorf("code %d, %s", code, stderr)
+			}
+		})
+	}
+}

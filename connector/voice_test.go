@@ -1,0 +1,111 @@
+package main
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// output is written by the countdown while a test reads it.
+type output struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// screen shows text as a terminal would, as far as carriage returns go.
+func screen(text string) string {
+	var lines []string
+	for line := range strings.SplitSeq(text, "\n") {
+		var cells []rune
+		at := 0
+		for _, r := range line {
+			switch {
+			case r == '\r':
+				at = 0
+				continue
+			case at < len(cells):
+				cells[at] = r
+			default:
+				cells = append(cells, r)
+			}
+			at++
+		}
+		lines = append(lines, strings.TrimRight(string(cells), " "))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestTerminalVoice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out output
+		v := newTerminalVoice(&out)
+		pending := link.Pending{Fingerprint: "3f9a 07c2 b1d4", ExpiresAt: time.Now().Add(10*time.Minute + 2*time.Second)}
+		show := func() string {
+			synctest.Wait()
+			return screen(out.String())
+		}
+		v.warn("the model server sleeps")
+		v.found("https://gw.example.com", agent.Gateway{Server: "gw.example.com:7443"})
+		v.pending(pending, "https://gw.example.com/console/")
+		before := `Warning: the model server sleeps
+Pairing with https://gw.example.com (tunnels at gw.example.com:7443)
+
+  Approve this machine at https://gw.example.com/console/
+  if the fingerprint there is the same:  3f9a 07c2 b1d4
+
+`
+		if got, want := show(), before+"Waiting for approval, 10:02 left"; got != want {
+			t.Errorf("at first:\n%s", got)
+		}
+		time.Sleep(3*time.Second + time.Millisecond)
+		if got, want := show(), before+"Waiting for approval, 9:59 left"; got != want {
+			t.Errorf("later:\n%s", got)
+		}
+		v.interrupted("the gateway was restarted", "", 300*time.Millisecond)
+		v.pending(pending, "https://gw.example.com/console/")
+		before += "Interrupted: the gateway was restarted. Trying again in 1s.\n"
+		if got, want := show(), before+"Waiting for approval, 9:59 left"; got != want {
+			t.Errorf("after an interruption:\n%s", got)
+		}
+		time.Sleep(11 * time.Minute)
+		if got, want := show(), before+"Waiting for approval, 0:00 left"; got != want {
+			t.Errorf("at the end:\n%s", got)
+		}
+		v.interrupted("no answer over UDP", "check the firewall", 4*time.Second)
+		v.paired("/home/me/.config/postern/connector.json")
+		before += `Interrupted: no answer over UDP; check the firewall. Trying again in 4s.
+Approved. This machine is paired; its token is in /home/me/.config/postern/connector.json
+`
+		if got := show(); got != before {
+			t.Errorf("at last:\n%s", got)
+		}
+	})
+}
+
+func TestTerminalVoiceWithoutAConsole(t *testing.T) {
+	var out output
+	v := newTerminalVoice(&out)
+	v.pending(link.Pending{Fingerprint: "3f9a 07c2 b1d4", ExpiresAt: time.Now()}, "")
+	v.quiet()
+	v.quiet()
+	if !strings.Contains(out.String(), "caddy gateway pairing approve CODE") || !strings.HasSuffix(screen(out.String()), "\n") {
+		t.Errorf("it says %q", out.String())
+	}
+}
