@@ -1,0 +1,365 @@
+package signin
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+const origin = "https://gw.example.com"
+
+// addPasskey adds the passkey of a.
+func (d *desk) addPasskey(t testing.TB, user store.User, a *authenticator, name string) store.Passkey {
+	t.Helper()
+	options, ceremony, err := d.BeginPasskey(t.Context(), user, origin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := d.FinishPasskey(t.Context(), user, origin, ceremony, name, a.create(t, options))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// passkey signs in with a.
+func (d *desk) passkey(t testing.TB, address string, a *authenticator) (Signed, error) {
+	t.Helper()
+	options, ceremony, err := d.BeginPasskeySignIn(t.Context(), address, origin)
+	if err != nil {
+		return Signed{}, err
+	}
+	return d.FinishPasskeySignIn(t.Context(), Attempt{Address: address, UserAgent: "Firefox"}, origin, ceremony, a.get(t, options))
+}
+
+func TestPasskey(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	ann := d.addUser(t, "ann")
+	a := newAuthenticator(t, origin)
+	p := d.addPasskey(t, ann, a, "  Ann's phone ")
+	all := d.store.Passkeys(ann.ID)
+	if len(all) != 1 || !bytes.Equal(all[0].ID, a.id) || all[0].Name != "Ann's phone" || all[0].LastUsedAt != nil || p.Name != all[0].Name {
+		t.Fatalf("passkeys: %+v", all)
+	}
+	derived := d.derived.Load()
+	for range 3 {
+		signed, err := d.passkey(t, home, a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if signed.User != ann || signed.Session.Method != MethodPasskey || signed.Session.Address != home {
+			t.Errorf("signed in as %+v", signed)
+		}
+		if _, user, ok := d.Session(signed.Secret); !ok || user != ann {
+			t.Error("the session does not work")
+		}
+	}
+	if d.derived.Load() != derived {
+		t.Error("passkeys cost what passwords do")
+	}
+	if all := d.store.Passkeys(ann.ID); all[0].LastUsedAt == nil || all[0].Name != "Ann's phone" {
+		t.Errorf("the use is not noted: %+v", all)
+	}
+	if err := d.store.RemovePasskey(t.Context(), ann.ID, a.id); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.passkey(t, home, a); !errors.Is(err, ErrPasskey) {
+		t.Errorf("after its removal: %v", err)
+	}
+}
+
+func TestPasskeyOptions(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	ann := d.addUser(t, "ann")
+	a := newAuthenticator(t, origin)
+	d.addPasskey(t, ann, a, "phone")
+	options, _, err := d.BeginPasskey(t.Context(), ann, "https://gw.example.com:8443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := read[createOptions](t, options).PublicKey
+	if o.RP.ID != "gw.example.com" || o.RP.Name != "Postern" || o.User.Name != "ann" || o.Timeout != 300_000 || o.Attestation != "none" {
+		t.Errorf("options: %s", options)
+	}
+	if s := o.Selection; s.ResidentKey != "required" || !s.RequireResidentKey || s.UserVerification != "preferred" {
+		t.Errorf("options: %s", options)
+	}
+	if len(o.Exclude) != 1 || o.Exclude[0].ID != b64.EncodeToString(a.id) || len(o.Params) == 0 {
+		t.Errorf("the passkey that there is can be made again: %s", options)
+	}
+	if handle, err := b64.DecodeString(o.User.ID); err != nil || string(handle) != ann.ID {
+		t.Errorf("the handle %q is not the user's id: %v", handle, err)
+	}
+	options, _, err = d.BeginPasskeySignIn(t.Context(), home, "http://localhost:2015")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g := read[getOptions](t, options).PublicKey; g.RPID != "localhost" || g.UserVerification != "preferred" || g.Timeout != 300_000 || len(g.AllowCredentials) != 0 {
+		t.Errorf("options: %s", options)
+	}
+	for _, bad := range []string{"https://192.0.2.1", "http://gw.example.com", ""} {
+		if _, _, err := d.BeginPasskey(t.Context(), ann, bad); !errors.Is(err, ErrPasskey) {
+			t.Errorf("at %q: %v", bad, err)
+		}
+		if _, _, err := d.BeginPasskeySignIn(t.Context(), home, bad); !errors.Is(err, ErrPasskey) {
+			t.Errorf("at %q: %v", bad, err)
+		}
+	}
+}
+
+func TestPasskeyRegistrationRefused(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name  string
+		spoil func(a *authenticator)
+	}{
+		{"another origin", func(a *authenticator) { a.origin = "https://evil.example.com" }},
+		{"another port", func(a *authenticator) { a.origin = origin + ":8443" }},
+		{"without https", func(a *authenticator) { a.origin = "http://gw.example.com" }},
+		{"another party", func(a *authenticator) { a.party = "example.com" }},
+		{"nobody there", func(a *authenticator) { a.flags = 0 }},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			ann := d.addUser(t, "ann")
+			options, ceremony, err := d.BeginPasskey(t.Context(), ann, origin)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := newAuthenticator(t, origin)
+			test.spoil(a)
+			_, err = d.FinishPasskey(t.Context(), ann, origin, ceremony, "phone", a.create(t, options))
+			if !errors.Is(err, ErrPasskey) || len(d.store.Passkeys(ann.ID)) != 0 {
+				t.Fatalf("error %v, passkeys %+v", err, d.store.Passkeys(ann.ID))
+			}
+			// The ceremony is spent, also for a right answer.
+			b := newAuthenticator(t, origin)
+			_, err = d.FinishPasskey(t.Context(), ann, origin, ceremony, "phone", b.create(t, options))
+			if !errors.Is(err, ErrPasskey) {
+				t.Errorf("a second answer: %v", err)
+			}
+		})
+	}
+}
+
+func TestPasskeyRegistrationIsBound(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	ann, bob := d.addUser(t, "ann"), d.addUser(t, "bob")
+	a := newAuthenticator(t, origin)
+	finish := func(user store.User, origin, name string, response func([]byte) []byte) error {
+		t.Helper()
+		options, ceremony, err := d.BeginPasskey(t.Context(), ann, "https://gw.example.com")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = d.FinishPasskey(t.Context(), user, origin, ceremony, name, response(a.create(t, options)))
+		return err
+	}
+	as := func(b []byte) []byte { return b }
+	for name, err := range map[string]error{
+		"another user":       finish(bob, origin, "phone", as),
+		"another page":       finish(ann, "https://other.example.com", "phone", as),
+		"a long name":        finish(ann, origin, strings.Repeat("x", maxName+1), as),
+		"an unprintable one": finish(ann, origin, "pho\x00ne", as),
+		"nothing":            finish(ann, origin, "phone", func([]byte) []byte { return nil }),
+		"no JSON":            finish(ann, origin, "phone", func([]byte) []byte { return []byte("{") }),
+		"a flood":            finish(ann, origin, "phone", func([]byte) []byte { return bytes.Repeat([]byte(" "), maxResponse+1) }),
+	} {
+		if !errors.Is(err, ErrPasskey) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := finish(ann, origin, "", as); err != nil {
+		t.Fatal(err)
+	}
+	if all := d.store.Passkeys(ann.ID); len(all) != 1 || all[0].Name != "Passkey" {
+		t.Errorf("passkeys: %+v", all)
+	}
+	if err := finish(ann, origin, "again", as); !errors.Is(err, ErrPasskey) {
+		t.Errorf("the same passkey again: %v", err)
+	}
+	for i := range maxPasskeys - 1 {
+		d.addPasskey(t, ann, newAuthenticator(t, origin), fmt.Sprint("key ", i))
+	}
+	if _, _, err := d.BeginPasskey(t.Context(), ann, origin); !errors.Is(err, ErrPasskey) {
+		t.Errorf("one more than there may be: %v", err)
+	}
+}
+
+func TestPasskeySignInRefused(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name  string
+		spoil func(t *testing.T, a *authenticator, bob store.User)
+	}{
+		{"another origin", func(_ *testing.T, a *authenticator, _ store.User) { a.origin = "https://evil.example.com" }},
+		{"another party", func(_ *testing.T, a *authenticator, _ store.User) { a.party = "evil.example.com" }},
+		{"nobody there", func(_ *testing.T, a *authenticator, _ store.User) { a.flags = 0 }},
+		{"another key", func(t *testing.T, a *authenticator, _ store.User) { a.key = newAuthenticator(t, origin).key }},
+		{"another credential", func(_ *testing.T, a *authenticator, _ store.User) { a.id = []byte("unknown") }},
+		{"another user", func(_ *testing.T, a *authenticator, bob store.User) { a.handle = []byte(bob.ID) }},
+		{"nobody", func(_ *testing.T, a *authenticator, _ store.User) { a.handle = []byte("usr_x") }},
+		{"no handle", func(_ *testing.T, a *authenticator, _ store.User) { a.handle = nil }},
+		{"long", func(_ *testing.T, a *authenticator, _ store.User) { a.handle = make([]byte, maxResponse) }},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDesk(t)
+			ann, bob := d.addUser(t, "ann"), d.addUser(t, "bob")
+			a := newAuthenticator(t, origin)
+			d.addPasskey(t, ann, a, "phone")
+			d.addPasskey(t, bob, newAuthenticator(t, origin), "phone")
+			spoiled := *a
+			test.spoil(t, &spoiled, bob)
+			signed, err := d.passkey(t, home, &spoiled)
+			if !errors.Is(err, ErrPasskey) || signed.Secret != "" || len(d.store.Sessions(ann.ID))+len(d.store.Sessions(bob.ID)) != 0 {
+				t.Errorf("%+v, %v", signed, err)
+			}
+			if got := strings.Count(d.log.String(), "sign-in failed"); got != 1 {
+				t.Errorf("the failure is logged %d times:\n%s", got, d.log.String())
+			}
+			if _, err := d.passkey(t, home, a); err != nil {
+				t.Errorf("the right passkey after it: %v", err)
+			}
+		})
+	}
+}
+
+// An answer works once, at the page that asked for it, in time.
+func TestPasskeyCeremonyIsBound(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		ann := d.addUser(t, "ann")
+		a := newAuthenticator(t, origin)
+		d.addPasskey(t, ann, a, "phone")
+		begin := func() (string, []byte) {
+			options, ceremony, err := d.BeginPasskeySignIn(t.Context(), home, origin)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return ceremony, a.get(t, options)
+		}
+		finish := func(origin, ceremony string, response []byte) error {
+			_, err := d.FinishPasskeySignIn(t.Context(), attempt("", ""), origin, ceremony, response)
+			return err
+		}
+		ceremony, response := begin()
+		if err := finish(origin, ceremony, response); err != nil {
+			t.Fatal(err)
+		}
+		if err := finish(origin, ceremony, response); !errors.Is(err, ErrPasskey) {
+			t.Errorf("replayed: %v", err)
+		}
+		other, _ := begin()
+		if err := finish(origin, other, response); !errors.Is(err, ErrPasskey) {
+			t.Errorf("replayed in another ceremony: %v", err)
+		}
+		ceremony, response = begin()
+		if err := finish("https://other.example.com", ceremony, response); !errors.Is(err, ErrPasskey) {
+			t.Errorf("at another page: %v", err)
+		}
+		_, adding, err := d.BeginPasskey(t.Context(), ann, origin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := finish(origin, adding, response); !errors.Is(err, ErrPasskey) {
+			t.Errorf("in a ceremony of another kind: %v", err)
+		}
+		ceremony, response = begin()
+		time.Sleep(ceremonyLife)
+		if err := finish(origin, ceremony, response); !errors.Is(err, ErrPasskey) || !strings.Contains(err.Error(), "five minutes") {
+			t.Errorf("late: %v", err)
+		}
+		// Those were five failures; after one more the address has to wait.
+		var throttled *ThrottledError
+		if err := finish(origin, "x", nil); !errors.Is(err, ErrPasskey) {
+			t.Error(err)
+		}
+		if _, err := d.passkey(t, home, a); !errors.As(err, &throttled) {
+			t.Errorf("after six failures: %v", err)
+		}
+		if _, err := d.passkey(t, elsewhere, a); err != nil {
+			t.Errorf("from another address: %v", err)
+		}
+	})
+}
+
+// A counter that does not go up tells that the key exists twice. From then on
+// it is refused, whoever has it.
+func TestCopiedPasskey(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	ann := d.addUser(t, "ann")
+	a := newAuthenticator(t, origin)
+	d.addPasskey(t, ann, a, "phone")
+	thief := *a
+	if _, err := d.passkey(t, home, a); err != nil {
+		t.Fatal(err)
+	}
+	used := d.store.Passkeys(ann.ID)[0].LastUsedAt
+	if _, err := d.passkey(t, elsewhere, &thief); !errors.Is(err, ErrPasskey) || !strings.Contains(err.Error(), "copied") {
+		t.Errorf("the copy: %v", err)
+	}
+	if got := d.store.Passkeys(ann.ID)[0].LastUsedAt; !got.Equal(*used) {
+		t.Error("the refused use is noted as one")
+	}
+	if _, err := d.passkey(t, home, a); !errors.Is(err, ErrPasskey) || !strings.Contains(err.Error(), "copied") {
+		t.Errorf("the original after the copy: %v", err)
+	}
+	if n := len(d.store.Sessions(ann.ID)); n != 1 {
+		t.Errorf("%d sessions, not 1", n)
+	}
+}
+
+// Synced passkeys always count zero.
+func TestPasskeyWithoutCounter(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	a := newAuthenticator(t, origin)
+	d.addPasskey(t, d.addUser(t, "ann"), a, "phone")
+	for range 3 {
+		a.counter = ^uint32(0) // get adds one
+		if _, err := d.passkey(t, home, a); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Of copies that use the same counter at the same time one gets in.
+func TestCopiedPasskeyRace(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	a := newAuthenticator(t, origin)
+	d.addPasskey(t, d.addUser(t, "ann"), a, "phone")
+	var winners atomic.Int64
+	var wait sync.WaitGroup
+	for i := range 8 {
+		wait.Go(func() {
+			thief := *a
+			if _, err := d.passkey(t, fmt.Sprintf("192.0.2.%d", i), &thief); err == nil {
+				winners.Add(1)
+			} else if !errors.Is(err, ErrPasskey) {
+				t.Errorf("one that lost: %v", err)
+			}
+		})
+	}
+	wait.Wait()
+	if n := winners.Load(); n != 1 {
+		t.Errorf("%d copies got in", n)
+	}
+}
