@@ -1,0 +1,194 @@
+package console
+
+import (
+	"fmt"
+	"html"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// mean is a name that must never be more than text, wherever it stands.
+const mean = `"><script>alert(1)</script><a href='javascript:x' onx=y>{{.}}`
+
+// plain wants a page that shows mean, as text.
+func plain(t testing.TB, page string) {
+	t.Helper()
+	main := mainOf(page)
+	lacks(t, main, "<script>alert", "<a href='javascript", `value=""><`)
+	has(t, main, html.EscapeString("<script>alert(1)</script>"))
+}
+
+// mainOf is the part of a page that its tab makes.
+func mainOf(page string) string {
+	if at := strings.Index(page, "<main"); at >= 0 {
+		page = page[at:]
+	}
+	if at := strings.Index(page, "</main>"); at >= 0 {
+		page = page[:at]
+	}
+	return page
+}
+
+func TestConnectorsList(t *testing.T) {
+	g := newGateway(t)
+	has(t, g.page("/console/connectors"), "There is no connector yet", `href="/console/start#pair"`)
+
+	on, off := g.connector("gpu-box"), g.connector("attic")
+	g.lines.connect(on, "m")
+	page := mainOf(g.page("/console/connectors"))
+	has(t, page, "1 of 2 online", "gpu-box", "attic", "203.0.113.7:40312", "v9.9.9", "23 ms", "quic", "default",
+		"/console/connectors/"+on.ID+"/remove", "/console/connectors/"+off.ID+"/remove")
+
+	page = mainOf(g.page("/console/connectors?q=ATT"))
+	has(t, page, "attic")
+	lacks(t, page, "gpu-box")
+	has(t, g.page("/console/connectors?q=nothing"), "No connector matches", "Show all 2")
+}
+
+func TestConnectorToken(t *testing.T) {
+	g := newGateway(t)
+	has(t, g.page("/console/connectors/new"), `name="name"`, "shown once")
+
+	w := g.post("/console/connectors", "name", "gpu-box")
+	if w.Code != http.StatusOK || w.Header().Get("Cache-Control") != "no-store" {
+		t.Errorf("status %d, Cache-Control %q", w.Code, w.Header().Get("Cache-Control"))
+	}
+	has(t, w.Body.String(), "ptt_", html.EscapeString(`"tunnel_token": "`), "chmod 600 connector.json")
+	lacks(t, g.page("/console/connectors"), "ptt_")
+
+	again := g.post("/console/connectors", "name", "gpu-box")
+	if again.Code != http.StatusConflict {
+		t.Errorf("the same name again: status %d, want 409", again.Code)
+	}
+	has(t, again.Body.String(), `value="gpu-box"`, "gpu-box")
+	lacks(t, again.Body.String(), "ptt_")
+
+	empty := g.post("/console/connectors", "name", "")
+	if empty.Code != http.StatusBadRequest {
+		t.Errorf("no name: status %d, want 400", empty.Code)
+	}
+}
+
+// Without an address that connectors dial the page says what to do.
+func TestConnectorTokenWithoutAddress(t *testing.T) {
+	g := newGateway(t)
+	g.endpoint.Public = ""
+	w := g.post("/console/connectors", "name", "gpu-box")
+	if w.Code != http.StatusConflict {
+		t.Errorf("status %d, want 409", w.Code)
+	}
+	has(t, w.Body.String(), "public gw.example.com:7443", `value="gpu-box"`)
+}
+
+func TestConnectorRemove(t *testing.T) {
+	g := newGateway(t)
+	con := g.connector("gpu-box")
+	g.deployment("qwen3", con)
+	path := "/console/connectors/" + con.ID + "/remove"
+	page := mainOf(g.page(path))
+	has(t, page, "qwen3", "first")
+	lacks(t, page, "<form method")
+	if w := g.post(path); w.Code != http.StatusConflict {
+		t.Errorf("removing a connector in use: status %d, want 409", w.Code)
+	}
+
+	if _, err := g.store.RemoveDeployment(t.Context(), store.DefaultAccount, "qwen3"); err != nil {
+		t.Fatal(err)
+	}
+	has(t, mainOf(g.page(path)), `<form method="post" action="`+path+`">`, "Keep it")
+	if _, there := g.store.Connector(con.ID); !there {
+		t.Fatal("asking removed it")
+	}
+	g.moved(g.post(path), "/console/connectors")
+	if _, there := g.store.Connector(con.ID); there {
+		t.Error("it is still there")
+	}
+	has(t, g.page("/console/connectors"), "gpu-box is removed")
+	if w := g.get(path); w.Code != http.StatusNotFound {
+		t.Errorf("asking again: status %d, want 404", w.Code)
+	}
+}
+
+func TestConnectorNamesAreText(t *testing.T) {
+	g := newGateway(t)
+	con := g.connector(mean)
+	g.lines.connect(con)
+	g.lines.infos[0].Version, g.lines.infos[0].OS, g.lines.infos[0].Upstreams = mean, mean, []string{mean}
+	plain(t, g.page("/console/connectors"))
+	plain(t, g.page("/console/connectors/"+con.ID+"/remove"))
+	plain(t, g.post("/console/connectors", "name", mean).Body.String())
+	plain(t, g.page("/console/models/new"))
+	g.deployment("m", con)
+	plain(t, g.page("/console/models"))
+	plain(t, g.page("/console/models/show?name=m"))
+	plain(t, g.page("/console/connectors?q="+"%3Cscript%3Ealert(1)%3C/script%3E"))
+}
+
+// Nobody sees or removes what belongs to another account.
+func TestConnectorsOfAnotherAccount(t *testing.T) {
+	g := newGateway(t)
+	con := g.connector("gpu-box")
+	g.deployment("qwen3", con)
+	if _, err := g.store.CreateAccount(t.Context(), "other"); err != nil {
+		t.Fatal(err)
+	}
+	g.signInAs("other", "eve")
+	lacks(t, mainOf(g.page("/console/connectors")), "gpu-box")
+	lacks(t, mainOf(g.page("/console/models")), "qwen3")
+	for _, path := range []string{"/console/connectors/" + con.ID + "/remove", "/console/models/show?name=qwen3", "/console/models/remove?name=qwen3"} {
+		if w := g.get(path); w.Code != http.StatusNotFound {
+			t.Errorf("GET %s: status %d, want 404", path, w.Code)
+		}
+	}
+	if w := g.post("/console/connectors/" + con.ID + "/remove"); w.Code != http.StatusNotFound {
+		t.Errorf("removing: status %d, want 404", w.Code)
+	}
+	if w := g.post("/console/models/remove", "name", "qwen3"); w.Code != http.StatusNotFound {
+		t.Errorf("removing the model: status %d, want 404", w.Code)
+	}
+	if w := g.post("/console/models", "name", "mine", "connector", con.ID); w.Code != http.StatusNotFound {
+		t.Errorf("registering on it: status %d, want 404", w.Code)
+	}
+	if w := g.post("/console/models/test", "name", "qwen3"); w.Code != http.StatusNotFound {
+		t.Errorf("testing: status %d, want 404", w.Code)
+	}
+	lacks(t, g.get("/console/models/choices?connector="+con.ID).Body.String(), "gpu-box")
+}
+
+// fill makes a gateway of the largest supported size.
+func fill(b *testing.B) *gateway {
+	g := newGateway(b)
+	connectors := make([]store.Connector, 200)
+	for i := range connectors {
+		connectors[i] = g.connector(fmt.Sprintf("connector-%03d", i))
+		if i%4 != 0 {
+			g.lines.connect(connectors[i], "llama3.2:3b")
+		}
+	}
+	for i := range 1000 {
+		g.deployment(fmt.Sprintf("org-%02d/model-%04d:7b", i%20, i), connectors[i%len(connectors)])
+		if _, _, err := g.store.CreateKey(b.Context(), store.DefaultAccount, fmt.Sprintf("key-%04d", i), "org-01/*"); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return g
+}
+
+func BenchmarkPages(b *testing.B) {
+	g := fill(b)
+	for _, path := range []string{
+		"/console/start", "/console/connectors", "/console/models", "/console/models?q=model-09&page=2", "/console/models/show?name=org-01/model-0001:7b",
+		"/console/models/new", "/console/keys", "/console/keys/new?scope=org-*", "/console/keys/preview?scope=*model*7b", "/console/activity",
+	} {
+		b.Run(path, func(b *testing.B) {
+			for b.Loop() {
+				if w := g.get(path); w.Code != http.StatusOK {
+					b.Fatalf("status %d", w.Code)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,46 @@
+package console
+
+import (
+	"fmt"
+	"net/url"
+	"testing"
+)
+
+func TestList(t *testing.T) {
+	var items []string
+	for i := range 1000 {
+		items = append(items, fmt.Sprintf("Model-%03d", i))
+	}
+	for _, tt := range []struct {
+		query              string
+		first              string
+		shown, page, pages int
+		prev, next         string
+	}{
+		{"", "Model-000", 50, 1, 20, "", "/x?page=2"},
+		{"page=2", "Model-050", 50, 2, 20, "/x?page=1", "/x?page=3"},
+		{"page=20", "Model-950", 50, 20, 20, "/x?page=19", ""},
+		{"page=9999", "Model-950", 50, 20, 20, "/x?page=19", ""},
+		{"page=-1", "Model-000", 50, 1, 20, "", "/x?page=2"},
+		{"page=zzz", "Model-000", 50, 1, 20, "", "/x?page=2"},
+		{"q=model+99", "Model-099", 19, 1, 1, "", ""},
+		{"q=MODEL-1&page=2&show=revoked&junk=1", "Model-150", 50, 2, 2, "/x?page=1&q=MODEL-1&show=revoked", ""},
+		{"q=none", "", 0, 1, 1, "", ""},
+		{"q=%26evil%3D1", "", 0, 1, 1, "", ""},
+	} {
+		query, err := url.ParseQuery(tt.query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := list("/x", query, items, func(s string) string { return s })
+		if len(l.Items) != tt.shown || l.Page != tt.page || l.Pages != tt.pages || l.Prev != tt.prev || l.Next != tt.next {
+			t.Errorf("%q: %d items, page %d of %d, %q, %q", tt.query, len(l.Items), l.Page, l.Pages, l.Prev, l.Next)
+		}
+		if tt.first != "" && l.Items[0] != tt.first {
+			t.Errorf("%q begins with %s, want %s", tt.query, l.Items[0], tt.first)
+		}
+		if l.Total != 1000 {
+			t.Errorf("%q: total %d", tt.query, l.Total)
+		}
+	}
+}

@@ -1,0 +1,248 @@
+package console
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/pairing"
+	"github.com/postern-dev/postern/caddymodule/signin"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+)
+
+// tabsPin is well-formed, which is all that tokens ask of it.
+var tabsPin = base64.RawURLEncoding.EncodeToString(make([]byte, sha256.Size))
+
+// lines are the tunnels of a gateway as tests set them.
+type lines struct {
+	mu    sync.Mutex
+	infos []tunnel.Info
+	serve map[string]http.Handler // by connector id
+}
+
+func (l *lines) Sessions() []tunnel.Info {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.infos
+}
+
+func (l *lines) Counters() tunnel.Counters { return tunnel.Counters{} }
+
+func (l *lines) Tunnel(id string) (manage.Tunnel, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h, ok := l.serve[id]
+	return line{h}, ok
+}
+
+// connect brings a connector online with the upstream "default", at which
+// models are served.
+func (l *lines) connect(c store.Connector, models ...string) {
+	var list []string
+	for _, m := range models {
+		list = append(list, `{"id":`+quote(m)+`,"object":"model"}`)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.infos = append(l.infos, tunnel.Info{
+		Connector: c.ID, Account: c.Account, Name: c.Name, Session: "ses_" + c.ID, Version: "v9.9.9", OS: "linux/amd64", Transport: "quic",
+		Remote: "203.0.113.7:40312", Since: time.Now().Add(-time.Hour), RTT: 23 * time.Millisecond, Upstreams: []string{"default"},
+	})
+	l.serve[c.ID] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(r.URL.Path, "/models") {
+			fmt.Fprintf(w, `{"object":"list","data":[%s]}`, strings.Join(list, ","))
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, `data: {"choices":[{"index":0,"delta":{"role":"assistant","content":"Good <b>day</b>"}}]}`+"\n\n"+
+			`data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":7}}`+"\n\ndata: [DONE]\n\n")
+	})
+}
+
+// line is one tunnel: a handler that is asked instead of a connector.
+type line struct{ handler http.Handler }
+
+func (l line) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	l.handler.ServeHTTP(w, r)
+	return w.Result(), nil
+}
+
+func (l line) Resolve(public, upstream, model string) (string, string, error) {
+	if upstream == "" {
+		upstream = "default"
+	}
+	if model == "" {
+		model = public
+	}
+	return upstream, model, nil
+}
+
+// gateway is a console over a real store and real operations, with a user who
+// is signed in.
+type gateway struct {
+	testing.TB
+	store    *store.Store
+	lines    *lines
+	desk     *pairing.Desk
+	log      *activity.Log
+	console  *Console
+	endpoint manage.Endpoint
+	cookie   *http.Cookie
+	notice   *http.Cookie // what the last answer left for the next page
+}
+
+func newGateway(t testing.TB) *gateway {
+	t.Helper()
+	kv, err := store.OpenBolt(filepath.Join(t.TempDir(), "gateway.db"), store.BoltOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.New(kv, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	g := &gateway{
+		TB: t, store: st, lines: &lines{serve: make(map[string]http.Handler)},
+		endpoint: manage.Endpoint{URL: "https://gw.example.com", Listen: ":7443", Public: "gw.example.com:7443", Pin: tabsPin},
+	}
+	g.desk = pairing.New(pairing.Options{
+		Store: st, Token: func(string, string) (string, error) { return "ptt_test", nil }, Pin: func() string { return tabsPin },
+	})
+	t.Cleanup(g.desk.Close)
+	g.log = activity.New(activity.Options{Store: st})
+	t.Cleanup(func() { _ = g.log.Close() })
+	signIn := signin.New(signin.Options{Store: st})
+	service := manage.New(manage.Options{
+		Store: st, Tunnels: g.lines, Pairing: g.desk, SignIn: signIn, Activity: g.log,
+		Endpoint: func() manage.Endpoint { return g.endpoint },
+	})
+	if g.console, err = New(Options{Manage: service, SignIn: signIn}); err != nil {
+		t.Fatal(err)
+	}
+	g.signInAs(store.DefaultAccount, "ada")
+	return g
+}
+
+// signInAs makes a user of an account, in whose name requests are from now on.
+func (g *gateway) signInAs(account, name string) {
+	g.Helper()
+	user, err := g.store.CreateUser(g.Context(), account, name, "")
+	if err != nil {
+		g.Fatal(err)
+	}
+	_, secret, err := g.store.CreateSession(g.Context(), user.ID, "password", "192.0.2.1", "test")
+	if err != nil {
+		g.Fatal(err)
+	}
+	g.cookie = &http.Cookie{Name: cookieName(httptest.NewRequest(http.MethodGet, "/console/", nil), sessionCookie), Value: secret}
+}
+
+func (g *gateway) do(r *http.Request) *httptest.ResponseRecorder {
+	g.Helper()
+	r.AddCookie(g.cookie)
+	if g.notice != nil {
+		r.AddCookie(g.notice)
+		g.notice = nil
+	}
+	w := httptest.NewRecorder()
+	g.console.ServeHTTP(w, r)
+	for _, c := range w.Result().Cookies() {
+		if c.Name == cookieName(r, noticeCookie) && c.MaxAge >= 0 {
+			g.notice = c
+		}
+	}
+	return w
+}
+
+func (g *gateway) get(path string) *httptest.ResponseRecorder {
+	g.Helper()
+	return g.do(httptest.NewRequest(http.MethodGet, path, nil))
+}
+
+// page gets a page that must be there.
+func (g *gateway) page(path string) string {
+	g.Helper()
+	w := g.get(path)
+	if w.Code != http.StatusOK {
+		g.Fatalf("GET %s: status %d: %s", path, w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+// post sends a form, given as pairs.
+func (g *gateway) post(path string, form ...string) *httptest.ResponseRecorder {
+	g.Helper()
+	values := url.Values{}
+	for i := 0; i < len(form); i += 2 {
+		values.Set(form[i], form[i+1])
+	}
+	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(values.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	return g.do(r)
+}
+
+// moved checks a form's success: it leads to another page.
+func (g *gateway) moved(w *httptest.ResponseRecorder, to string) {
+	g.Helper()
+	if w.Code != http.StatusSeeOther || w.Header().Get("Location") != to {
+		g.Fatalf("status %d, location %q, want 303 to %q: %s", w.Code, w.Header().Get("Location"), to, w.Body)
+	}
+}
+
+func (g *gateway) connector(name string) store.Connector {
+	g.Helper()
+	c, _, err := g.store.CreateConnector(g.Context(), store.DefaultAccount, name)
+	if err != nil {
+		g.Fatal(err)
+	}
+	return c
+}
+
+func (g *gateway) deployment(name string, c store.Connector) {
+	g.Helper()
+	if _, err := g.store.SetDeployment(g.Context(), store.Deployment{Account: store.DefaultAccount, Name: name, Connector: c.ID}); err != nil {
+		g.Fatal(err)
+	}
+}
+
+// has checks that a page has all of the texts.
+func has(t testing.TB, page string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(page, text) {
+			t.Errorf("the page has no %q:\n%s", text, mainPart(page))
+		}
+	}
+}
+
+// lacks checks that a page has none of the texts.
+func lacks(t testing.TB, page string, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if strings.Contains(page, text) {
+			t.Errorf("the page has %q:\n%s", text, mainPart(page))
+		}
+	}
+}
+
+func mainPart(page string) string {
+	if _, rest, ok := strings.Cut(page, "<main"); ok {
+		page = rest
+	}
+	return page[:min(len(page), 6000)]
+}
