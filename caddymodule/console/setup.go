@@ -1,0 +1,272 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+const (
+	startPath    = "/console/start"
+	shownOffers  = 12
+	offersWait   = 1500 * time.Millisecond
+	startRefresh = 5 * time.Second // asks connectors for their models
+)
+
+// startTab is the way from nothing to the first request.
+func startTab() *tab {
+	return &tab{
+		name: "start", title: "Setup", data: startData,
+		live: []string{"start-progress", "start-devices", "start-codes", "start-offers", "start-request"}, every: startRefresh,
+	}
+}
+
+type startPage struct {
+	Checklist manage.Checklist
+	Done      int // of four steps
+	Devices   []deviceRow
+	Codes     []codeRow // the newest first: the first one has lines to copy
+	Ended     []endedRow
+	Offers    []manage.Offer
+	More      int    // offers beyond those shown
+	AskError  string // why some models are missing, may be empty
+	Request   string // a curl line, once there is a deployment
+	Model     string
+}
+
+// deviceRow is a device that waits for somebody's decision.
+type deviceRow struct {
+	ID        string
+	Hostname  string
+	OS        string
+	Version   string
+	Address   string
+	Upstreams []string
+
+	Fingerprint string
+	Connected   bool
+	ExpiresAt   time.Time
+	Back        string // the tab that its buttons lead back to
+}
+
+type codeRow struct {
+	ID        string
+	Code      string // "" when another process made it: codes are not stored
+	ExpiresAt time.Time
+	Lines     []snippet
+}
+
+// endedRow tells what became of a code.
+type endedRow struct {
+	State     string
+	Name      string
+	Connector string
+}
+
+func startData(v *visit) (any, error) {
+	checklist, err := v.manage.Checklist(v.Account)
+	if err != nil {
+		return nil, err
+	}
+	pairings, err := v.manage.Pairings(v.Account)
+	if err != nil {
+		return nil, err
+	}
+	p := &startPage{Checklist: checklist, Devices: devices(pairings, "start")}
+	for _, done := range []bool{checklist.Connector, checklist.Model, checklist.Key, checklist.Request} {
+		if done {
+			p.Done++
+		}
+	}
+	at := v.endpoint()
+	for _, pairing := range pairings {
+		p.add(pairing, at)
+	}
+	p.offer(v)
+	return p, p.request(v, at.URL)
+}
+
+// add sorts one pairing into the lists; devices has taken the pending ones.
+func (p *startPage) add(pairing manage.Pairing, at manage.Endpoint) {
+	switch pairing.State {
+	case store.PairingPending:
+	case store.PairingWaiting:
+		c := codeRow{ID: pairing.ID, Code: pairing.Code, ExpiresAt: pairing.ExpiresAt}
+		if c.Code != "" && len(p.Codes) == 0 {
+			c.Lines = pairLines(at.URL, at.Pin, c.Code)
+		}
+		p.Codes = append(p.Codes, c)
+	default:
+		if len(p.Ended) > 0 { // only the last one is news
+			return
+		}
+		e := endedRow{State: pairing.State, Connector: pairing.Connector}
+		if pairing.Device != nil {
+			e.Name = pairing.Device.Hostname
+		}
+		p.Ended = append(p.Ended, e)
+	}
+}
+
+// offer asks for the models that the connectors have and nobody registered.
+// A model server that does not answer must not hold up the page: it is asked
+// again with the next refresh.
+func (p *startPage) offer(v *visit) {
+	ctx, cancel := context.WithTimeout(v.ctx, offersWait)
+	defer cancel()
+	offers, err := v.manage.Offers(ctx, v.Account)
+	if err != nil {
+		p.AskError = sentence(err.Error())
+	}
+	p.Offers = offers[:min(len(offers), shownOffers)]
+	p.More = len(offers) - len(p.Offers)
+}
+
+// request finds a deployment for the curl line, if possible one that answers.
+func (p *startPage) request(v *visit, base string) error {
+	deployments, err := v.manage.Deployments(v.Account)
+	if err != nil {
+		return err
+	}
+	for _, d := range deployments {
+		if p.Model == "" {
+			p.Model = d.Name
+		}
+		if d.State == manage.Online {
+			p.Model = d.Name
+			break
+		}
+	}
+	if p.Model != "" {
+		p.Request = curlSnippet(base, p.Model, keyPlaceholder)
+	}
+	return nil
+}
+
+// devices picks the pairings that wait for a decision.
+func devices(pairings []manage.Pairing, back string) []deviceRow {
+	var rows []deviceRow
+	for _, p := range pairings {
+		if p.State == store.PairingPending && p.Device != nil {
+			rows = append(rows, deviceOf(p, back))
+		}
+	}
+	return rows
+}
+
+func deviceOf(p manage.Pairing, back string) deviceRow {
+	return deviceRow{
+		ID: p.ID, Connected: p.Connected, ExpiresAt: p.ExpiresAt, Back: back,
+		Hostname: p.Device.Hostname, OS: p.Device.OS, Version: p.Device.Version, Address: p.Device.Address,
+		Upstreams: p.Device.Upstreams, Fingerprint: p.Device.Fingerprint,
+	}
+}
+
+func (c *Console) startRoutes(handle func(pattern string, a action)) {
+	handle("POST /console/start/pairing", c.startPairing)
+	handle("POST /console/start/register", c.registerOffer)
+	handle("GET /console/pairings/{id}", c.pairingPage)
+	handle("POST /console/pairings/{id}/approve", c.approvePairing)
+	handle("POST /console/pairings/{id}/deny", c.denyPairing)
+}
+
+func (c *Console) startPairing(w http.ResponseWriter, v *visit) error {
+	if _, err := v.manage.StartPairing(v.ctx, v.Account); err != nil {
+		return v.fault(startTab(), err)
+	}
+	return c.done(w, v, startPath+"#pair", "")
+}
+
+// registerOffer registers one offer, or all of those that the page showed of.
+// The form names what was shown: offers may be others by now.
+func (c *Console) registerOffer(w http.ResponseWriter, v *visit) error {
+	set, err := v.manage.SetDeployment(v.ctx, manage.SetDeployment{
+		Account: v.Account, Name: v.r.PostFormValue("name"), Connector: v.r.PostFormValue("connector"),
+		Upstream: v.r.PostFormValue("upstream"), Model: v.r.PostFormValue("model"),
+	})
+	if err != nil {
+		return v.fault(startTab(), err)
+	}
+	return c.done(w, v, startPath, set.Name+" is registered.")
+}
+
+// pairingTab is the page about one waiting device, where it can get another
+// name than its own.
+func pairingTab() *tab {
+	return &tab{name: "pairing", title: "Approve a device", data: pairingData}
+}
+
+type pairingPage struct {
+	deviceRow
+	Name string
+}
+
+func pairingData(v *visit) (any, error) {
+	id := v.r.PathValue("id")
+	pairings, err := v.manage.Pairings(v.Account)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range pairings {
+		if p.ID == id && p.State == store.PairingPending && p.Device != nil {
+			return &pairingPage{deviceRow: deviceOf(p, backTab(v.r)), Name: v.r.FormValue("name")}, nil
+		}
+	}
+	return nil, notThere("No device waits here any more: it was decided on, or its code ran out.")
+}
+
+func (c *Console) pairingPage(w http.ResponseWriter, v *visit) error {
+	t := pairingTab()
+	data, err := t.data(v)
+	if err != nil {
+		return v.fault(startTab(), err)
+	}
+	return c.show(w, v, t, http.StatusOK, data)
+}
+
+func (c *Console) approvePairing(w http.ResponseWriter, v *visit) error {
+	p, err := v.manage.ApprovePairing(v.ctx, v.Account, v.r.PathValue("id"), v.r.PostFormValue("name"))
+	if err != nil {
+		if v.r.PostFormValue("name") != "" {
+			if _, gone := pairingData(v); gone == nil {
+				return v.fault(pairingTab(), err)
+			}
+		}
+		return v.fault(backToTab(v.r), err)
+	}
+	name := p.Connector
+	if p.Device != nil {
+		name = p.Device.Hostname
+	}
+	return c.done(w, v, "/console/"+backTab(v.r), name+" is approved. Its connector gets its token now and comes online.")
+}
+
+func (c *Console) denyPairing(w http.ResponseWriter, v *visit) error {
+	p, err := v.manage.DenyPairing(v.ctx, v.Account, v.r.PathValue("id"))
+	if err != nil {
+		return v.fault(backToTab(v.r), err)
+	}
+	notice := "The code is of no use any more."
+	if p.Device != nil {
+		notice = p.Device.Hostname + " is denied. Its code is of no use any more."
+	}
+	return c.done(w, v, "/console/"+backTab(v.r), notice)
+}
+
+// backTab is the tab that a form about a pairing was on.
+func backTab(r *http.Request) string {
+	if r.FormValue("back") == "connectors" {
+		return "connectors"
+	}
+	return "start"
+}
+
+func backToTab(r *http.Request) *tab {
+	if backTab(r) == "connectors" {
+		return connectorsTab()
+	}
+	return startTab()
+}

@@ -1,0 +1,204 @@
+package console
+
+import (
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// hostile are strings that want to be more than strings. No deployment may be
+// called so; snippets must not rely on that.
+var hostile = []string{
+	"qwen3", "org/model:7b@x+y-z_1.5", "-rf", "it's", `say "hi"`, "$(touch /tmp/x)", "`id`", "${HOME}", `back\slash`, `trailing\`,
+	"two words", "two\nlines", "tab\there", "bell\a", "del\x7f", "nul-free\x01", "é ☃ 😀", "line\u2028separator", "bad\xffutf8", "'''", `"""`,
+	"a;b", "a&b", "a|b", "a>b", "#comment", "~", "*", "!history", "%s%d", "</script>", "{{.}}", "",
+}
+
+// A literal of quote is read by JSON as what it was; TOML's basic strings and
+// Python's share the escapes that it uses.
+func TestQuote(t *testing.T) {
+	for _, s := range hostile {
+		literal := quote(s)
+		var back string
+		if err := json.Unmarshal([]byte(literal), &back); err != nil {
+			t.Errorf("quote(%q) = %s: %v", s, literal, err)
+		} else if back != strings.ToValidUTF8(s, "\ufffd") {
+			t.Errorf("quote(%q) is read as %q", s, back)
+		}
+		inner := literal[1 : len(literal)-1]
+		for i := 0; i < len(inner); i++ {
+			if inner[i] < ' ' || inner[i] == 0x7f {
+				t.Errorf("quote(%q) = %s holds the control character %#x, which TOML refuses", s, literal, inner[i])
+			}
+			if inner[i] == '\\' {
+				i++
+				if !strings.ContainsRune(`"\u`, rune(inner[i])) {
+					t.Errorf("quote(%q) = %s has an escape that not all languages know", s, literal)
+				}
+			}
+		}
+		if !utf8.ValidString(literal) {
+			t.Errorf("quote(%q) is not UTF-8", s)
+		}
+	}
+}
+
+// shellPrints has a shell print the words that it understands, one a line.
+func shellPrints(t *testing.T, words string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "sh", "-c", `printf '%s|' `+words).CombinedOutput()
+	if err != nil {
+		t.Fatalf("sh: %v: %s", err, out)
+	}
+	return string(out)
+}
+
+func TestShell(t *testing.T) {
+	for _, s := range hostile {
+		if got := shellPrints(t, shellQuote(s)); got != s+"|" {
+			t.Errorf("sh reads shellQuote(%q) as %q", s, got)
+		}
+		if got := shellPrints(t, shellWord(s)+" end"); got != s+"|end|" {
+			t.Errorf("sh reads shellWord(%q) as %q", s, got)
+		}
+	}
+}
+
+func TestPowerShellQuote(t *testing.T) {
+	for s, want := range map[string]string{
+		"a b": "'a b'", "it's": "'it''s'", "$x": "'$x'", "‘a’‚b‛": "'‘‘a’’‚‚b‛‛'", "`n": "'`n'",
+	} {
+		if got := powerShellQuote(s); got != want {
+			t.Errorf("powerShellQuote(%q) = %s, want %s", s, got, want)
+		}
+	}
+}
+
+// runShell runs a snippet in a shell whose programs only print their
+// arguments and what of the environment is named, one a line.
+func runShell(t *testing.T, snippet string, programs ...string) string {
+	t.Helper()
+	var script strings.Builder
+	for _, p := range programs {
+		script.WriteString(p + `() { for a in "$@"; do printf '%s\n' "$a"; done; }` + "\n")
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-eu")
+	cmd.Stdin = strings.NewReader(script.String() + snippet + "\nenv | grep -E '^(ANTHROPIC|POSTERN)' || true\n")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("sh: %v: %s\n%s", err, out, snippet)
+	}
+	return string(out)
+}
+
+// The snippets say what they should to the programs that they call, whatever
+// the deployment is called.
+func TestSnippets(t *testing.T) {
+	const base, key = "https://gw.example.com", "sk-svc-abc"
+	for _, model := range hostile {
+		if strings.ContainsAny(model, "\n\xff") || model == "" {
+			continue // what is printed by lines could not be told apart
+		}
+		args := strings.Split(runShell(t, curlSnippet(base, model, key), "curl"), "\n")
+		if args[1] != base+"/v1/chat/completions" || args[3] != "Authorization: Bearer "+key {
+			t.Errorf("curl gets %q", args)
+		}
+		var body struct {
+			Model    string
+			Stream   bool
+			Messages []map[string]string
+		}
+		if err := json.Unmarshal([]byte(args[7]), &body); err != nil || body.Model != model || !body.Stream || len(body.Messages) != 1 {
+			t.Errorf("curl sends %s for %q: %v", args[7], model, err)
+		}
+		claude := runShell(t, claudeSnippet(base, model, key), "claude")
+		for _, want := range []string{
+			"--model=" + model + "\n", "ANTHROPIC_BASE_URL=" + base + "\n",
+			"ANTHROPIC_AUTH_TOKEN=" + key + "\n", "ANTHROPIC_DEFAULT_HAIKU_MODEL=" + model + "\n",
+		} {
+			if !strings.Contains(claude, want) {
+				t.Errorf("claude and its environment: %q, want %q", claude, want)
+			}
+		}
+		if first, _, _ := strings.Cut(codexSnippet(base, model), "\n"); first != "model = "+quote(model) {
+			t.Errorf("config.toml begins with %s", first)
+		}
+		if !strings.Contains(sdkSnippet(base, model, key), "model="+quote(model)+",") {
+			t.Errorf("the SDK is not told of %q", model)
+		}
+	}
+}
+
+// The Python snippet is Python, whatever the deployment is called.
+func TestSDKSnippetLines(t *testing.T) {
+	want := strings.Count(sdkSnippet("https://gw", "m", "k"), "\n")
+	for _, model := range hostile {
+		if got := strings.Count(sdkSnippet("https://gw", model, "k"), "\n"); got != want {
+			t.Errorf("%q makes %d lines of %d", model, got, want)
+		}
+	}
+}
+
+func TestSnippetsOfAPage(t *testing.T) {
+	all := snippets("http://localhost:8080", "qwen3", "")
+	ids := map[string]bool{}
+	for _, s := range all {
+		for _, p := range s.Parts {
+			if ids[p.ID] {
+				t.Errorf("two parts have the id %s", p.ID)
+			}
+			ids[p.ID] = true
+			if p.Code == "" {
+				t.Errorf("%s has no code", p.ID)
+			}
+		}
+	}
+	if len(all) != 5 {
+		t.Errorf("%d clients, want 5", len(all))
+	}
+	if code := all[0].Parts[0].Code; !strings.Contains(code, keyPlaceholder) {
+		t.Errorf("a page without a key shows %s", code)
+	}
+	if code := all[4].Parts[0].Code; !strings.Contains(code, "--network=host") {
+		t.Errorf("a container does not reach the gateway on loopback: %s", code)
+	}
+	if code := webUISnippet("https://gw.example.com", "k"); !strings.Contains(code, "-p 3000:8080") {
+		t.Errorf("public gateway: %s", code)
+	}
+}
+
+func TestPairLines(t *testing.T) {
+	const code = "PAIR-7K3M-Q9XD"
+	for _, tt := range []struct{ name, base, unix, windows string }{
+		{
+			"public", "https://gw.example.com",
+			`go install github.com/postern-dev/postern/connector@latest && "$(go env GOPATH)/bin/connector" pair https://gw.example.com PAIR-7K3M-Q9XD --upstream http://localhost:11434`,
+			`go install github.com/postern-dev/postern/connector@latest; if ($?) { & "$(go env GOPATH)\bin\connector.exe" pair 'https://gw.example.com' PAIR-7K3M-Q9XD --upstream http://localhost:11434 }`,
+		},
+		{
+			"loopback", "http://localhost:8080",
+			`go install github.com/postern-dev/postern/connector@latest && "$(go env GOPATH)/bin/connector" pair http://localhost:8080 PAIR-7K3M-Q9XD --upstream http://localhost:11434`,
+			`go install github.com/postern-dev/postern/connector@latest; if ($?) { & "$(go env GOPATH)\bin\connector.exe" pair 'http://localhost:8080' PAIR-7K3M-Q9XD --upstream http://localhost:11434 }`,
+		},
+		{
+			"plain HTTP", "http://10.0.0.5:8080",
+			`go install github.com/postern-dev/postern/connector@latest && "$(go env GOPATH)/bin/connector" pair http://10.0.0.5:8080 PAIR-7K3M-Q9XD --upstream http://localhost:11434 --pin PIN`,
+			`go install github.com/postern-dev/postern/connector@latest; if ($?) { & "$(go env GOPATH)\bin\connector.exe" pair 'http://10.0.0.5:8080' PAIR-7K3M-Q9XD --upstream http://localhost:11434 --pin 'PIN' }`,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			lines := pairLines(tt.base, "PIN", code)
+			if got := lines[0].Parts[0].Code; got != tt.unix {
+				t.Errorf("shell:\n got %s\nwant %s", got, tt.unix)
+			}
+			if got := lines[1].Parts[0].Code; got != tt.windows {
+				t.Errorf("PowerShell:\n got %s\nwant %s", got, tt.windows)
+			}
+			if got := lines[2].Parts[0].Code; !strings.HasPrefix(got, "connector pair "+tt.base+" "+code) {
+				t.Errorf("installed: %s", got)
+			}
+		})
+	}
+}
