@@ -1,0 +1,170 @@
+package console
+
+import (
+	"html"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+func TestModelsList(t *testing.T) {
+	g := newGateway(t)
+	has(t, g.page("/console/models"), "needs a connector", `href="/console/start#pair"`)
+	con := g.connector("gpu-box")
+	has(t, g.page("/console/models"), "No model is registered yet", `href="/console/models/new"`)
+
+	g.deployment("org/qwen3:8b@x+y", con)
+	page := mainOf(g.page("/console/models"))
+	has(t, page, "org/qwen3:8b@x", "offline", "0 of 1", "/console/models/show?name=org%2Fqwen3%3A8b%40x%2By", "what the connector decides")
+	g.lines.connect(con)
+	has(t, mainOf(g.page("/console/models")), "online", "1 of 1")
+	if _, err := g.store.SetDeployment(t.Context(), store.Deployment{Account: store.DefaultAccount, Name: "lost", Connector: con.ID, Upstream: "gone"}); err != nil {
+		t.Fatal(err)
+	}
+	has(t, mainOf(g.page("/console/models?q=lost")), "misses its upstream")
+	has(t, mainOf(g.page("/console/models/show?name=lost")), "Requests fail now")
+}
+
+// With scripts or without: the form asks a connector for its models.
+func TestRegister(t *testing.T) {
+	g := newGateway(t)
+	has(t, g.page("/console/models/new"), "needs a connector")
+	gpu, attic := g.connector("gpu-box"), g.connector("attic")
+	g.lines.connect(gpu, "llama3.2:3b", mean)
+
+	page := mainOf(g.page("/console/models/new"))
+	has(t, page, "gpu-box", "attic (offline)", "Choose a connector", "Load models")
+	lacks(t, page, "llama3.2:3b")
+
+	pick := way{"", "llama3.2:3b"}.encode()
+	for _, path := range []string{"/console/models/new?connector=" + gpu.ID + "&name=typed", "/console/models/choices?connector=" + gpu.ID} {
+		page = g.page(path)
+		has(t, html.UnescapeString(page), `<option value="`+pick+`">llama3.2:3b</option>`)
+		plain(t, page)
+	}
+	has(t, g.page("/console/models/new?connector="+gpu.ID+"&name=typed"), `value="typed"`)
+	has(t, g.page("/console/models/choices?connector="+attic.ID), "attic is offline", "<details open>")
+
+	g.moved(g.post("/console/models", "connector", gpu.ID, "pick", pick), "/console/models/show?name=llama3.2%3A3b")
+	d, ok := g.store.Deployment(store.DefaultAccount, "llama3.2:3b")
+	if !ok || d.Model != "llama3.2:3b" || d.Upstream != "" || d.Connector != gpu.ID {
+		t.Errorf("registered: %+v", d)
+	}
+	has(t, g.page("/console/models"), "llama3.2:3b is registered")
+
+	again := mainOf(g.page("/console/models/new?name=llama3.2:3b"))
+	has(t, again, "Change llama3.2:3b", "readonly", " selected>llama3.2:3b</option>")
+	g.moved(g.post("/console/models", "name", "llama3.2:3b", "connector", attic.ID, "pick", pick, "upstream", "vllm", "model", "typed one"), "/console/models/show?name=llama3.2%3A3b")
+	d, _ = g.store.Deployment(store.DefaultAccount, "llama3.2:3b")
+	if d.Model != "typed one" || d.Upstream != "vllm" || d.Connector != attic.ID {
+		t.Errorf("what is typed must win over what is picked: %+v", d)
+	}
+	again = mainOf(g.page("/console/models/new?name=llama3.2:3b"))
+	has(t, again, `value="typed one"`, `value="vllm"`, "<details open>")
+}
+
+func TestRegisterFaults(t *testing.T) {
+	g := newGateway(t)
+	con := g.connector("gpu-box")
+	g.connector("other")
+	for _, tt := range []struct {
+		name   string
+		form   []string
+		status int
+		texts  []string
+	}{
+		{"no connector", []string{"name", "m"}, 400, []string{"Choose the connector", `value="m"`}},
+		{"unknown connector", []string{"name", "m", "connector", "con_none"}, 404, []string{"con_none", `value="m"`}},
+		{"bad name", []string{"name", "a b", "connector", con.ID, "model", "x"}, 400, []string{"use letters", `value="a b"`, `value="x"`, `value="` + con.ID + `" selected`}},
+		{"no name at all", []string{"connector", con.ID}, 400, []string{"empty"}},
+		{"model with a name that cannot be public", []string{"connector", con.ID, "pick", way{"", "my model"}.encode()}, 400, []string{"my model"}},
+		{"hostile name", []string{"name", mean, "connector", con.ID}, 400, []string{html.EscapeString("<script>")}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := g.post("/console/models", tt.form...)
+			if w.Code != tt.status {
+				t.Errorf("status %d, want %d", w.Code, tt.status)
+			}
+			has(t, w.Body.String(), tt.texts...)
+			lacks(t, w.Body.String(), "<script>alert")
+		})
+	}
+	if ds := g.store.Deployments(store.DefaultAccount); len(ds) != 0 {
+		t.Errorf("registered: %+v", ds)
+	}
+}
+
+func TestModelPage(t *testing.T) {
+	g := newGateway(t)
+	con := g.connector("gpu-box")
+	g.deployment("org/qwen3:8b", con)
+	page := mainOf(g.page("/console/models/show?name=org/qwen3:8b"))
+	has(t, page, "connector is offline", "https://gw.example.com/v1/chat/completions", "ANTHROPIC_BASE_URL=https://gw.example.com",
+		html.EscapeString(`model = "org/qwen3:8b"`), "wire_api", "OPENAI_API_BASE_URL", "from openai import OpenAI", keyPlaceholder)
+	if w := g.get("/console/models/show?name=none"); w.Code != http.StatusNotFound {
+		t.Errorf("unknown model: status %d, want 404", w.Code)
+	}
+	if w := g.get("/console/models/show"); w.Code != http.StatusNotFound {
+		t.Errorf("no model: status %d, want 404", w.Code)
+	}
+}
+
+// Where the configuration does not say how the gateway is reached, it is as
+// this page was.
+func TestModelPageWithoutURL(t *testing.T) {
+	g := newGateway(t)
+	g.endpoint.URL = ""
+	g.deployment("qwen3", g.connector("gpu-box"))
+	has(t, g.page("/console/models/show?name=qwen3"), "http://example.com/v1/chat/completions")
+}
+
+func TestModelTest(t *testing.T) {
+	g := newGateway(t)
+	con := g.connector("gpu-box")
+	g.deployment("qwen3", con)
+	offline := g.post("/console/models/test", "name", "qwen3").Body.String()
+	has(t, offline, "offline")
+
+	g.lines.connect(con, "qwen3")
+	page := g.post("/console/models/test", "name", "qwen3").Body.String()
+	has(t, page, "It works.", html.EscapeString("Good <b>day</b>"), "<!doctype html>")
+
+	r := httptest.NewRequest(http.MethodPost, "/console/models/test", strings.NewReader(url.Values{"name": {"qwen3"}}.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("HX-Request", "true")
+	part := g.do(r).Body.String()
+	has(t, part, "It works.")
+	lacks(t, part, "<html", "<main")
+}
+
+func TestModelRemove(t *testing.T) {
+	g := newGateway(t)
+	g.deployment("org/qwen3", g.connector("gpu-box"))
+	has(t, mainOf(g.page("/console/models/remove?name=org/qwen3")), "Remove org/qwen3?", "Keep it")
+	g.moved(g.post("/console/models/remove", "name", "org/qwen3"), "/console/models")
+	if _, ok := g.store.Deployment(store.DefaultAccount, "org/qwen3"); ok {
+		t.Error("it is still there")
+	}
+	has(t, g.page("/console/models"), "org/qwen3 is removed")
+}
+
+func TestModelsPaging(t *testing.T) {
+	g := newGateway(t)
+	con := g.connector("gpu-box")
+	for _, r := range "abcdefghijklmnopqrstuvwxyz" {
+		for _, n := range []string{"1", "2", "3"} {
+			g.deployment("m-"+string(r)+n, con)
+		}
+	}
+	first := mainOf(g.page("/console/models"))
+	has(t, first, "m-a1", "1 to 50 of 78", `href="/console/models?page=2"`, `role="search"`)
+	lacks(t, first, "m-z3")
+	second := mainOf(g.page("/console/models?page=2"))
+	has(t, second, "m-z3", "51 to 78 of 78", `href="/console/models?page=1"`)
+	lacks(t, second, "m-a1")
+	has(t, mainOf(g.page("/console/models?q=m-z")), "3 match", `value="m-z"`)
+}

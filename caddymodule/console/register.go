@@ -1,0 +1,177 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+)
+
+// registerTab is the form that registers a deployment, or gives one a new way.
+func registerTab() *tab {
+	return &tab{name: "model-new", title: "Register a model", data: registerData}
+}
+
+type registerPage struct {
+	Again      bool // the name is registered: this gives it a new way
+	Name       string
+	Connectors []connectorChoice
+	choices
+}
+
+type connectorChoice struct {
+	ID, Name string
+	Online   bool
+	Selected bool
+}
+
+// choices is the part of the form that depends on the connector: a model is
+// picked from those that its upstreams list, or the way is typed.
+type choices struct {
+	Connector string // name, "" if none is chosen yet
+	Groups    []modelGroup
+	Upstream  string // typed
+	Model     string // typed
+	ByHand    bool   // the typed fields have something to say
+	Problems  []string
+}
+
+type modelGroup struct {
+	Upstream string
+	Picks    []modelPick
+}
+
+// modelPick is one model of one upstream; Value is what the form sends.
+type modelPick struct {
+	Value, Model string
+	Selected     bool
+}
+
+// way is where a deployment goes behind its connector.
+type way struct{ upstream, model string }
+
+func (w way) encode() string {
+	return url.Values{"upstream": {w.upstream}, "model": {w.model}}.Encode()
+}
+
+// formWay is the way that a form asks for: the picked one, unless one was
+// typed.
+func formWay(r *http.Request) way {
+	typed := way{strings.TrimSpace(r.FormValue("upstream")), strings.TrimSpace(r.FormValue("model"))}
+	if typed != (way{}) {
+		return typed
+	}
+	picked, err := url.ParseQuery(r.FormValue("pick"))
+	if err != nil {
+		return way{}
+	}
+	return way{picked.Get("upstream"), picked.Get("model")}
+}
+
+// registerData fills the form from what was typed, else from the deployment
+// that a link names.
+func registerData(v *visit) (any, error) {
+	connectors, err := v.manage.Connectors(v.Account)
+	if err != nil {
+		return nil, err
+	}
+	p := &registerPage{Name: v.r.FormValue("name")}
+	id, to := v.r.FormValue("connector"), formWay(v.r)
+	if d, err := findDeployment(v, p.Name); err == nil {
+		p.Again = true
+		if id == "" {
+			id, to = d.Connector, way{d.Upstream, d.Model}
+		}
+	}
+	if id == "" && len(connectors) == 1 {
+		id = connectors[0].ID
+	}
+	for _, c := range connectors {
+		p.Connectors = append(p.Connectors, connectorChoice{
+			ID: c.ID, Name: c.Name, Online: c.State == manage.Online, Selected: c.ID == id,
+		})
+	}
+	at := slices.IndexFunc(connectors, func(c manage.Connector) bool { return c.ID == id })
+	if at >= 0 {
+		p.load(v, connectors[at])
+	}
+	p.choose(to)
+	return p, nil
+}
+
+// load asks a connector for the models of its upstreams.
+func (ch *choices) load(v *visit, c manage.Connector) {
+	ch.Connector = c.Name
+	if c.State != manage.Online {
+		ch.Problems = append(ch.Problems, c.Name+" is offline, so its models are not known. Type the name of one, or start the connector and load them again.")
+		return
+	}
+	upstreams, err := v.manage.UpstreamModels(v.ctx, v.Account, c.ID)
+	if err != nil {
+		ch.Problems = append(ch.Problems, sentence(err.Error()))
+	}
+	for _, u := range upstreams {
+		if u.Error != "" {
+			ch.Problems = append(ch.Problems, "Upstream "+u.Upstream+" did not say which models it has: "+u.Error)
+		}
+		g := modelGroup{Upstream: u.Upstream}
+		for _, m := range u.Models {
+			to := way{u.Upstream, m}
+			if len(c.Upstreams) == 1 {
+				to.upstream = "" // its only one, whatever it is called later
+			}
+			g.Picks = append(g.Picks, modelPick{Value: to.encode(), Model: m})
+		}
+		if len(g.Picks) > 0 {
+			ch.Groups = append(ch.Groups, g)
+		}
+	}
+}
+
+// choose selects the pick that goes the same way, else it fills in the fields.
+func (ch *choices) choose(to way) {
+	if to == (way{}) {
+		ch.ByHand = len(ch.Groups) == 0
+		return
+	}
+	value := to.encode()
+	for i := range ch.Groups {
+		for j := range ch.Groups[i].Picks {
+			if p := &ch.Groups[i].Picks[j]; p.Value == value {
+				p.Selected = true
+				return
+			}
+		}
+	}
+	ch.Upstream, ch.Model, ch.ByHand = to.upstream, to.model, true
+}
+
+// modelChoices draws the part of the form that depends on the connector.
+func (c *Console) modelChoices(w http.ResponseWriter, v *visit) error {
+	data, err := registerData(v)
+	if err != nil {
+		return v.fault(registerTab(), err)
+	}
+	return c.partial(w, v, "model-choices", data)
+}
+
+// registerModel sets a deployment. Without a public name the model's own one
+// becomes public.
+func (c *Console) registerModel(w http.ResponseWriter, v *visit) error {
+	to, name := formWay(v.r), strings.TrimSpace(v.r.PostFormValue("name"))
+	if name == "" {
+		name = to.model
+	}
+	if v.r.PostFormValue("connector") == "" {
+		return v.fault(registerTab(), badForm("Choose the connector that leads to the model."))
+	}
+	set, err := v.manage.SetDeployment(v.ctx, manage.SetDeployment{
+		Account: v.Account, Name: name, Connector: v.r.PostFormValue("connector"), Upstream: to.upstream, Model: to.model,
+	})
+	if err != nil {
+		return v.fault(registerTab(), err)
+	}
+	return c.done(w, v, modelURL("show", set.Name), set.Name+" is registered. New requests for it go this way from now on.")
+}
