@@ -6,6 +6,8 @@ import (
 	"net/http"
 
 	"github.com/caddyserver/caddy/v2"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
 )
 
 func init() {
@@ -49,6 +51,7 @@ func (*adminAPI) serve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return caddy.APIError{HTTPStatus: http.StatusServiceUnavailable, Err: fmt.Errorf("the model gateway is not running: %w", err)}
 	}
+	r = r.WithContext(manage.WithCaller(r.Context(), operator("admin endpoint")))
 	service.Handler(adminPrefix).ServeHTTP(w, r)
 	return nil
 }

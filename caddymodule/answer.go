@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"bytes"
 	"net/http"
 	"strconv"
 	"sync"
@@ -26,6 +27,7 @@ type answer struct {
 	pings    *time.Timer
 	interval time.Duration // of silence between pings
 	sent     time.Time     // when the last bytes went out
+	first    time.Time     // when the first of the model's answer went out
 	status   int           // 0 until the header is written
 	ended    bool
 	err      error // the first failed write
@@ -118,7 +120,32 @@ func (a *answer) forward(out []byte) (progress, *dialect.Error) {
 	}
 	a.writeEvent(out)
 	p.gone = a.err != nil
+	if a.first.IsZero() && p.err == nil && len(out) > 0 && a.sendsContent(out) {
+		a.first = a.sent
+	}
 	return p, nil
+}
+
+// sendsContent reports whether events hold something that the model said. A
+// stream of chat completions passes through, and servers open it with an event
+// that has the role alone.
+func (a *answer) sendsContent(events []byte) bool {
+	if _, through := a.stream.(*dialect.ChatStream); !through {
+		return true
+	}
+	for _, name := range [...]string{`"content"`, `"text"`, `"reasoning_content"`, `"reasoning"`, `"refusal"`, `"tool_calls"`} {
+		for rest := events; ; {
+			i := bytes.Index(rest, []byte(name))
+			if i < 0 {
+				break
+			}
+			rest = rest[i+len(name):]
+			if v := bytes.TrimLeft(rest, ": "); len(v) > 1 && (v[0] == '"' && v[1] != '"' || v[0] == '[' && v[1] != ']') {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // usage is what the upstream said about the stream's tokens; false also if the
@@ -180,12 +207,13 @@ func (a *answer) cut() bool {
 }
 
 // end stops the pings; nothing is sent after it. It returns the status that
-// the client was given.
-func (a *answer) end() int {
+// the client was given, and when the first content of a stream went out, zero
+// if none has.
+func (a *answer) end() (status int, first time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.stop()
-	return a.status
+	return a.status, a.first
 }
 
 // stop does end's work under the lock.

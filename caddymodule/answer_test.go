@@ -3,6 +3,7 @@ package caddymodule
 import (
 	"bytes"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -162,12 +163,13 @@ func TestAnswerWhole(t *testing.T) {
 
 // A handler that returned would end the answer of HTTP/3 as if it were whole.
 func TestDialectAbortsCutAnswer(t *testing.T) {
+	d := &Dialect{app: &App{store: ref[*storeHandle]{val: newStoreHandle("", slog.New(slog.DiscardHandler))}}}
 	serve := func(w http.ResponseWriter, major int) (panicked any) {
 		defer func() { panicked = recover() }()
 		r := httptest.NewRequest(http.MethodGet, "/v1/unknown", nil)
 		r.ProtoMajor = major
 		r = r.WithContext(newExchange().inContext(r.Context()))
-		if err := new(Dialect).ServeHTTP(w, r, nil); err != nil {
+		if err := d.ServeHTTP(w, r, nil); err != nil {
 			t.Error(err)
 		}
 		return nil

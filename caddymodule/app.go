@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -8,8 +9,10 @@ import (
 	"net/http"
 	"path/filepath"
 	"strconv"
+	"sync"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyevents"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
@@ -20,7 +23,7 @@ import (
 )
 
 func init() {
-	caddy.RegisterModule(App{})
+	caddy.RegisterModule(new(App))
 }
 
 // App is the model gateway: the store of keys, connectors and deployments, and
@@ -43,7 +46,13 @@ type App struct {
 	listen  caddy.NetworkAddress
 	store   ref[*storeHandle]
 	tunnel  ref[*tunnelHandle]
-	unwatch func() // ends the subscription to the store's changes
+	unwatch func()          // ends the subscription to the store's changes
+	console bool            // a site has the console; set while provisioning
+	life    context.Context // ends when the configuration does
+	end     context.CancelFunc
+
+	mu      sync.Mutex
+	service *manage.Service // nil until its first use
 }
 
 // Storage is where the gateway keeps its records.
@@ -60,7 +69,7 @@ type Storage struct {
 const defaultPort = 7443
 
 // CaddyModule returns the module's registration.
-func (App) CaddyModule() caddy.ModuleInfo {
+func (*App) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
 		ID:  "model_gateway",
 		New: func() caddy.Module { return new(App) },
@@ -72,6 +81,10 @@ func (App) CaddyModule() caddy.ModuleInfo {
 func (a *App) Provision(ctx caddy.Context) error {
 	a.ctx = ctx
 	a.logger = ctx.Slogger()
+	a.life, a.end = context.WithCancel(context.Background())
+	if err := a.provisionEnd(ctx); err != nil {
+		return err
+	}
 	if err := a.provisionAddresses(); err != nil {
 		return err
 	}
@@ -80,7 +93,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		return err
 	}
 	a.store, err = acquire(stores, path, func() *storeHandle {
-		return &storeHandle{path: path, logger: a.logger}
+		return newStoreHandle(path, a.logger)
 	})
 	if err != nil {
 		return err
@@ -90,6 +103,26 @@ func (a *App) Provision(ctx caddy.Context) error {
 		return err
 	}
 	return registerMetrics(ctx.GetMetricsRegistry(), a.sessions)
+}
+
+// provisionEnd has life end at the first sign of the configuration's end. The
+// http app waits for the requests that run when it stops, and may be told to
+// stop before this app is: the streams of open console pages would never end.
+func (a *App) provisionEnd(ctx caddy.Context) error {
+	events, err := ctx.App("events")
+	if err != nil {
+		return fmt.Errorf("loading the events app: %w", err)
+	}
+	return events.(*caddyevents.App).On("stopping", onStopping(a.end))
+}
+
+// onStopping is called when the configuration is about to stop.
+type onStopping func()
+
+// Handle implements caddyevents.Handler.
+func (f onStopping) Handle(context.Context, caddy.Event) error {
+	f()
+	return nil
 }
 
 // provisionAddresses parses the two addresses.
@@ -141,14 +174,17 @@ func (a *App) storagePath() (string, error) {
 // Start opens the store and the listener, unless a former configuration has
 // them open already. An error rolls the reload back.
 func (a *App) Start() error {
-	st, err := a.openStore()
+	open, err := a.store.val.get()
 	if err != nil {
 		return err
 	}
-	if err := a.tunnel.val.start(a, st); err != nil {
+	a.store.val.force.enter(a)
+	if err := a.tunnel.val.start(a, open); err != nil {
+		a.store.val.force.leave(a)
 		return err
 	}
-	a.unwatch = st.Subscribe(a.onChange)
+	a.unwatch = open.store.Subscribe(a.onChange)
+	a.welcome(open)
 	return nil
 }
 
@@ -175,12 +211,16 @@ func (a *App) Stop() error {
 		a.unwatch()
 	}
 	a.tunnel.val.stop(a)
+	a.store.val.force.leave(a)
 	return nil
 }
 
 // Cleanup gives the pooled values back; the last configuration's turn closes
 // tunnels first and the store after them.
 func (a *App) Cleanup() error {
+	if a.end != nil {
+		a.end()
+	}
 	err := a.tunnel.release()
 	if e := a.store.release(); err == nil {
 		err = e
@@ -191,27 +231,42 @@ func (a *App) Cleanup() error {
 // openStore returns the store, opening it if this is its first use: the http
 // app may be started, and serve a request, before this app.
 func (a *App) openStore() (*store.Store, error) {
-	return a.store.val.get()
+	open, err := a.store.val.get()
+	if err != nil {
+		return nil, err
+	}
+	return open.store, nil
 }
 
 // learner returns what the gateway remembers of requests, opening the store if
 // this is its first use.
 func (a *App) learner() (*learner, error) {
-	if _, err := a.openStore(); err != nil {
+	open, err := a.store.val.get()
+	if err != nil {
 		return nil, err
 	}
-	return a.store.val.learned.Load(), nil
+	return open.learner, nil
 }
 
 // Store returns the store of the running gateway, nil before Start.
-func (a *App) Store() *store.Store { return a.store.val.open.Load() }
+func (a *App) Store() *store.Store {
+	if open := a.store.val.open.Load(); open != nil {
+		return open.store
+	}
+	return nil
+}
 
 // Hub returns the live tunnels of the running gateway, nil before Start.
 func (a *App) Hub() *tunnel.Hub { return a.tunnel.val.hub.Load() }
 
 // Manage returns the management operations over the running gateway.
 func (a *App) Manage() (*manage.Service, error) {
-	st, err := a.openStore()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.service != nil {
+		return a.service, nil
+	}
+	open, err := a.store.val.get()
 	if err != nil {
 		return nil, err
 	}
@@ -220,9 +275,21 @@ func (a *App) Manage() (*manage.Service, error) {
 		return nil, err
 	}
 	version, _ := caddy.Version()
-	return manage.New(manage.Options{
-		Store: st, Tunnels: hub, Endpoint: a.endpoint, Version: version, Logger: a.logger,
-	}), nil
+	a.service = manage.New(manage.Options{
+		Store: open.store, Tunnels: managedTunnels{hub}, Endpoint: a.endpoint,
+		Pairing: open.desk, SignIn: open.signIn, Activity: open.activity,
+		Version: version, Logger: a.logger,
+	})
+	return a.service, nil
+}
+
+// managedTunnels is the hub as the management operations see it.
+type managedTunnels struct{ *tunnel.Hub }
+
+// Tunnel implements manage.Tunnels.
+func (t managedTunnels) Tunnel(connectorID string) (manage.Tunnel, bool) {
+	session, ok := t.Hub.Tunnel(connectorID)
+	return session, ok
 }
 
 // sessions lists the live tunnels, for metrics.

@@ -19,7 +19,7 @@ func init() {
 		Name:  "gateway",
 		Short: "Manages the model gateway",
 		CobraFunc: func(cmd *cobra.Command) {
-			gatewayCommand(cmd, commandEnv{now: time.Now, zone: time.Local})
+			gatewayCommand(cmd, commandEnv{now: time.Now, zone: time.Local, askPassword: terminalPassword})
 		},
 	})
 }
@@ -33,19 +33,26 @@ const (
 // gatewayCommand builds `caddy gateway` and everything below it.
 func gatewayCommand(root *cobra.Command, env commandEnv) {
 	root.Use = "gateway"
-	root.Long = `Manages the model gateway: API keys, connectors and deployments.
+	root.Long = `Manages the model gateway: API keys, connectors, deployments, and the users of
+its console.
 
 All commands but "up" talk to the running Caddy through its admin endpoint.
 Name it with --address, or let --config find it; without either it is the
 default one (localhost:2019, or $CADDY_ADMIN).`
 	root.Example = `  caddy gateway up
-  caddy gateway connector create --name workstation
+  caddy gateway setup-link
+  caddy gateway pairing start
+  caddy gateway pairing approve PAIR-7K3M-Q9TX --name workstation
   caddy gateway deployment set qwen3:8b --connector workstation
   caddy gateway key create --name laptop --scope "qwen*"`
 	root.AddCommand(
 		keyCommand(env),
 		connectorCommand(env),
 		deploymentCommand(env),
+		pairingCommand(env),
+		userCommand(env),
+		setupLinkCommand(env),
+		accountCommand(env),
 		statusCommand(),
 		upCommand(),
 	)
@@ -57,6 +64,8 @@ default one (localhost:2019, or $CADDY_ADMIN).`
 type commandEnv struct {
 	now  func() time.Time
 	zone *time.Location
+	// askPassword asks a person for a password.
+	askPassword func(cmd *cobra.Command, prompt string) (string, error)
 }
 
 // usageError marks an error in the command line itself.
@@ -215,6 +224,23 @@ func (e commandEnv) ago(t *time.Time) string {
 		return fmt.Sprintf("%dh ago", int(d.Hours()))
 	}
 	return fmt.Sprintf("%dd ago", int(d.Hours()/24))
+}
+
+// in tells how long t is ahead, in one unit, rounded up.
+func (e commandEnv) in(t time.Time) string {
+	d := t.Sub(e.now())
+	up := func(unit time.Duration) int { return int((d + unit - 1) / unit) }
+	switch {
+	case d <= 0:
+		return "now"
+	case d <= time.Minute:
+		return fmt.Sprintf("in %ds", up(time.Second))
+	case d <= time.Hour:
+		return fmt.Sprintf("in %dm", up(time.Minute))
+	case d <= 48*time.Hour:
+		return fmt.Sprintf("in %dh", up(time.Hour))
+	}
+	return fmt.Sprintf("in %dd", up(24*time.Hour))
 }
 
 // date prints the local day and minute of t.

@@ -54,7 +54,7 @@ func runCommand(t *testing.T, args ...string) ranCommand {
 	t.Helper()
 	now := func() time.Time { return time.Date(2026, 5, 2, 12, 0, 0, 0, time.UTC) }
 	root, gateway := &cobra.Command{Use: "caddy", SilenceUsage: true}, &cobra.Command{}
-	gatewayCommand(gateway, commandEnv{now: now, zone: time.UTC})
+	gatewayCommand(gateway, commandEnv{now: now, zone: time.UTC, askPassword: scriptedPassword})
 	root.AddCommand(gateway)
 	var out, errOut bytes.Buffer
 	root.SetOut(&out)
@@ -62,6 +62,15 @@ func runCommand(t *testing.T, args ...string) ranCommand {
 	root.SetArgs(append([]string{"gateway"}, args...))
 	err := root.ExecuteContext(t.Context())
 	return ranCommand{out: out.String(), err: errOut.String(), exit: exitCode(err)}
+}
+
+// scriptedPassword stands for a person at a terminal.
+func scriptedPassword(cmd *cobra.Command, prompt string) (string, error) {
+	fmt.Fprintln(cmd.ErrOrStderr(), prompt)
+	if cmd.Flags().Arg(0) == "typo" {
+		return prompt, nil
+	}
+	return "correct horse", nil
 }
 
 // exitCode is the code that Caddy's main function makes of err. The type that
@@ -97,6 +106,24 @@ const (
 		`"warning":"connector \"rack\" has no upstream \"olama\"; it has: ollama, vllm"}`
 	statusJSON = `{"version":"v1.2.3","url":"https://gw.example.com","listener":{"address":":7443","public":"gw.example.com:7443","pin":"PIN"},` +
 		`"connectors":{"total":2,"online":1},"deployments":{"total":3,"online":2},"keys":{"active":1,"revoked":4},"counters":{"connected":3,"replaced":1,"denied":2,"rejected":0,"requests":120,"failed":4}}`
+)
+
+const (
+	startedJSON = `{"id":"pair_1","account":"default","created_by":"admin endpoint","state":"waiting","created_at":"2026-05-02T12:00:00Z",` +
+		`"expires_at":"2026-05-02T12:15:00Z","code":"PAIR-7K3M-Q9TX","connected":false}`
+	deviceJSON = `"device":{"hostname":"rack\u001b[2J","os":"linux","version":"v1.0.0","address":"192.0.2.7",` +
+		`"fingerprint":"3f9a 07c2 b1d4","upstreams":["ollama","vllm"],"at":"2026-05-02T11:59:00Z"}`
+	pendingJSON = `{"id":"pair_2","account":"default","created_by":"usr_1","state":"pending","created_at":"2026-05-02T11:50:00Z",` +
+		`"expires_at":"2026-05-02T12:05:00Z",` + deviceJSON + `,"code":"PAIR-7K3M-Q9TY","connected":true}`
+	awayJSON = `{"id":"pair_3","account":"default","created_by":"usr_1","state":"pending","created_at":"2026-05-02T11:50:00Z",` +
+		`"expires_at":"2026-05-02T12:05:00Z",` + deviceJSON + `,"connected":false}`
+	approvedJSON = `{"id":"pair_4","account":"default","created_by":"usr_1","state":"approved","created_at":"2026-05-02T11:30:00Z",` +
+		`"expires_at":"2026-05-02T11:45:00Z","decided_at":"2026-05-02T11:40:00Z","decided_by":"usr_1",` + deviceJSON + `,"connector":"con_1","connected":false}`
+	expiredJSON = `{"id":"pair_5","account":"default","created_by":"usr_1","state":"expired","created_at":"2026-05-02T11:30:00Z",` +
+		`"expires_at":"2026-05-02T11:45:00Z","connected":false}`
+	userJSON    = `{"id":"usr_1","account":"default","name":"anna","created_at":"2026-05-01T10:30:00Z","passkeys":2}`
+	linkJSON    = `{"id":"lnk_1","kind":"setup","url":"https://gw.example.com/console/setup#EXAMPLE","expires_at":"2026-05-02T12:15:00Z"}`
+	accountJSON = `{"id":"research","created_at":"2026-05-01T10:30:00Z"}`
 )
 
 // ok is one answer of 200.
@@ -149,6 +176,38 @@ var commandTests = []struct {
 	{"deployment_remove", "deployment remove ..", ok("DELETE /model_gateway/deployments/%2E%2E", deploymentJSON)},
 	{"status", "status", ok("GET /model_gateway/status", statusJSON)},
 	{"status_json", "status --json", ok("GET /model_gateway/status", statusJSON)},
+	{"help_pairing", "pairing", nil},
+	{"help_user_add", "user add --help", nil},
+	{"pairing_start", "pairing start", map[string]adminAnswer{
+		"POST /model_gateway/pairings": {201, startedJSON}, "GET /model_gateway/status": {200, statusJSON},
+	}},
+	{"pairing_start_json", "pairing start --json --account team", ok("POST /model_gateway/pairings", startedJSON)},
+	{"pairing_list", "pairing list", ok("GET /model_gateway/pairings", "["+strings.Join([]string{startedJSON, pendingJSON, awayJSON, approvedJSON, expiredJSON}, ",")+"]")},
+	{"pairing_list_json", "pairing list --json", ok("GET /model_gateway/pairings", "["+pendingJSON+"]")},
+	{"pairing_list_empty", "pairing list --account team", ok("GET /model_gateway/pairings?account=team", "[]")},
+	{"pairing_approve", "pairing approve PAIR-7K3M-Q9TX --name rack", ok("POST /model_gateway/pairings/PAIR-7K3M-Q9TX/approve", approvedJSON)},
+	{"pairing_approve_json", "pairing approve pair_4 --json", ok("POST /model_gateway/pairings/pair_4/approve", approvedJSON)},
+	{"pairing_approve_unknown", "pairing approve PAIR-7K3M-Q9TX", map[string]adminAnswer{
+		"POST /model_gateway/pairings/PAIR-7K3M-Q9TX/approve": {404, `{"error":"there is no such pairing"}`},
+	}},
+	{"pairing_deny", "pairing deny pair_2 --account team", ok("POST /model_gateway/pairings/pair_2/deny", pendingJSON)},
+	{"pairing_deny_code", "pairing deny pair_1", ok("POST /model_gateway/pairings/pair_1/deny", startedJSON)},
+	{"pairing_deny_no_code", "pairing deny", nil},
+	{"user_add", "user add anna", ok("POST /model_gateway/users", userJSON)},
+	{"user_add_typo", "user add typo", nil},
+	{"user_add_json", "user add anna --account team --json", ok("POST /model_gateway/users", userJSON)},
+	{"user_list", "user list", ok("GET /model_gateway/users", "["+userJSON+"]")},
+	{"user_list_empty", "user list", ok("GET /model_gateway/users", "[]")},
+	{"user_remove", "user remove anna", ok("DELETE /model_gateway/users/anna", userJSON)},
+	{"user_recovery_link", "user recovery-link anna", ok("POST /model_gateway/users/anna/recovery-link", strings.Replace(linkJSON, "setup", "recover", 2))},
+	{"setup_link", "setup-link", ok("POST /model_gateway/setup-link", linkJSON)},
+	{"setup_link_json", "setup-link --json", ok("POST /model_gateway/setup-link", linkJSON)},
+	{"setup_link_users", "setup-link", map[string]adminAnswer{
+		"POST /model_gateway/setup-link": {409, `{"error":"there are users already"}`},
+	}},
+	{"account_add", "account add research", ok("POST /model_gateway/accounts", accountJSON)},
+	{"account_list", "account list", ok("GET /model_gateway/accounts", "["+accountJSON+"]")},
+	{"account_remove", "account remove research", ok("DELETE /model_gateway/accounts/research", accountJSON)},
 	{"no_gateway_configured", "status", map[string]adminAnswer{
 		"GET /model_gateway/status": {503, `{"error":"the running configuration has no model gateway"}`},
 	}},
@@ -238,6 +297,41 @@ func TestCommandConfigFlag(t *testing.T) {
 	}
 	if ran := runCommand(t, "key", "list", "--config", config+".none"); ran.exit != exitUsage || !strings.Contains(ran.err, "finding the admin endpoint") {
 		t.Errorf("missing file: exit %d: %s", ran.exit, ran.err)
+	}
+}
+
+// A password comes from the standard input whole but for its line's end, and
+// never from a terminal that is not there.
+func TestPasswordFromStandardInput(t *testing.T) {
+	for _, tt := range []struct{ input, want, err string }{
+		{"correct horse \n", "correct horse ", ""},
+		{"correct horse\r\nsecond line", "correct horse", ""},
+		{"no line's end", "no line's end", ""},
+		{"\n", "", "holds no password"},
+		{"", "", "holds no password"},
+	} {
+		cmd := userAddCommand(commandEnv{})
+		cmd.SetIn(strings.NewReader(tt.input))
+		if err := cmd.Flags().Set("password-stdin", "true"); err != nil {
+			t.Fatal(err)
+		}
+		got, err := newPassword(cmd, commandEnv{})
+		if got != tt.want || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			t.Errorf("%q: %q, %v", tt.input, got, err)
+		}
+	}
+}
+
+func TestIn(t *testing.T) {
+	now := time.Date(2026, 5, 2, 12, 0, 0, 0, time.UTC)
+	env := commandEnv{now: func() time.Time { return now }}
+	for ahead, want := range map[time.Duration]string{
+		-time.Second: "now", 0: "now", time.Second: "in 1s", 14*time.Minute + 59*time.Second: "in 15m", 15 * time.Minute: "in 15m",
+		61 * time.Minute: "in 2h", 72 * time.Hour: "in 3d",
+	} {
+		if got := env.in(now.Add(ahead)); got != want {
+			t.Errorf("%v: %q, want %q", ahead, got, want)
+		}
 	}
 }
 

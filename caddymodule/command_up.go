@@ -17,7 +17,7 @@ func upCommand() *cobra.Command {
 		Short: "Runs a gateway and a connector on this machine, in one process",
 		Long: `Runs everything on this machine in one process: the gateway on localhost, and a
 connector to a model server. It registers the server's models and prints an API
-key and a request to paste.
+key, a request to paste and a link to the web console.
 
 The model server is the one that --connect names, else the first that answers on
 one of the usual ports (11434, 8080, 1234, 8000). If there is none, a built-in
@@ -75,11 +75,13 @@ type upReady struct {
 	Scripted    bool     `json:"scripted"`     // it is the built-in one
 	Models      []string `json:"models"`       // public names
 	Key         string   `json:"key"`
-	Admin       string   `json:"admin"` // address of the admin endpoint
+	Console     string   `json:"console"` // the one-time link for the first user, else the address
+	Admin       string   `json:"admin"`   // address of the admin endpoint
 	Curl        string   `json:"curl"`
 	Notes       []string `json:"notes,omitempty"`
 
 	usualAdmin bool // the commands find it without --address
+	setup      bool // Console is the link for the first user
 }
 
 // curl is a request that works when pasted into a shell. Public model names
@@ -116,19 +118,24 @@ func (r *upReady) print(w io.Writer) {
 	if !r.usualAdmin {
 		address = " --address " + r.Admin
 	}
+	console := r.Console
+	if r.setup {
+		console += "\n                (makes the first user; works once, for 15 minutes)"
+	}
 	fmt.Fprintf(w, `The gateway is running.
 
   Model server  %s
   Models        %s
   API           %s/v1
   Key           %s
+  Console       %s
   Manage        caddy gateway status%s
 
 Try it:
 
   %s
 
-`, server, models, r.URL, r.Key, address, r.curl())
+`, server, models, r.URL, r.Key, console, address, r.curl())
 	for _, note := range r.Notes {
 		fmt.Fprintln(w, "Note: "+printable(note))
 	}

@@ -49,6 +49,7 @@ func (c *completion) serve(w http.ResponseWriter, r *http.Request, next caddyhtt
 	}
 	ex := c.exchange
 	streamed := c.call.Streamed()
+	ex.Streamed = streamed
 	ex.Upstream = request{Path: ex.Operation.UpstreamPath(), Header: upstreamHeader(r.Header, streamed), Body: c.call.Body}
 	if streamed {
 		if ex.Operation.Kind == dialect.CreateMessage { // whose stream opens with it
@@ -116,6 +117,7 @@ func (c *completion) estimate(_ string, p *dialect.Prompt) int {
 // learn has the request learned from, if the upstream said what its prompt was
 // in tokens.
 func (c *completion) learn(u dialect.Usage) {
+	c.exchange.Usage = u
 	if u.PromptTokens <= 0 || c.exchange.Operation.Dialect == dialect.Chat && c.exchange.Operation.Kind != dialect.ChatCompletions {
 		return
 	}

@@ -73,7 +73,11 @@ func (d *Dialect) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	a := newAnswer(w)
 	operation, derr := dialect.Lookup(r.Method, r.URL.EscapedPath(), r.Header)
 	ex.Operation = operation
-	defer func() { ex.observe(a.end()) }()
+	defer func() {
+		status, first := a.end()
+		ex.observe(status)
+		d.app.record(ex, status, first)
+	}()
 	switch {
 	case derr != nil:
 	case operation.Kind == dialect.ListModels:

@@ -20,6 +20,9 @@ func init() {
 	httpcaddyfile.RegisterHandlerDirective("model_auth", parseHandler[Auth])
 	httpcaddyfile.RegisterHandlerDirective("model_dialect", parseHandler[Dialect])
 	httpcaddyfile.RegisterHandlerDirective("model_route", parseHandler[Route])
+	httpcaddyfile.RegisterHandlerDirective("model_tunnel", parseHandler[Tunnel])
+	httpcaddyfile.RegisterDirective("model_console", parseModelConsole)
+	httpcaddyfile.RegisterDirectiveOrder("model_console", httpcaddyfile.Before, "reverse_proxy")
 }
 
 // parseGlobalOption reads the app's options:
@@ -76,7 +79,7 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// parseModelGateway writes the three handlers behind the short directive:
+// parseModelGateway writes the handlers behind the short directive:
 //
 //	model_gateway [<matcher>] {
 //		max_body     <size>       # 32MiB
@@ -98,6 +101,10 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //		model_route {
 //			connect_wait <duration>
 //		}
+//	}
+//	@model_tunnel path /.well-known/postern
+//	route @model_tunnel {
+//		model_tunnel
 //	}
 func parseModelGateway(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 	h.Next()
@@ -124,25 +131,55 @@ func parseModelGateway(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, err
 			return nil, err
 		}
 	}
-	inner := caddyhttp.Route{
-		MatcherSetsRaw: []caddy.ModuleMap{{
-			"path": h.JSON(caddyhttp.MatchPath{"/v1", "/v1/*"}),
-		}},
-		HandlersRaw: []json.RawMessage{
+	return routesWithin(matcher,
+		pathRoute(h, caddyhttp.MatchPath{"/v1", "/v1/*"},
 			caddyconfig.JSONModuleObject(new(Auth), "handler", "model_auth", nil),
 			caddyconfig.JSONModuleObject(&dialect, "handler", "model_dialect", nil),
-			caddyconfig.JSONModuleObject(&route, "handler", "model_route", nil),
-		},
+			caddyconfig.JSONModuleObject(&route, "handler", "model_route", nil)),
+		pathRoute(h, caddyhttp.MatchPath{discoveryPath},
+			caddyconfig.JSONModuleObject(new(Tunnel), "handler", "model_tunnel", nil)),
+	), nil
+}
+
+// parseModelConsole writes the handler of the console and its path:
+//
+//	model_console [<matcher>]
+//
+// serves /console and what is below it, of the requests that match.
+func parseModelConsole(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
+	h.Next()
+	matcher, err := h.ExtractMatcherSet()
+	if err != nil {
+		return nil, err
 	}
-	if len(matcher) == 0 {
-		return []httpcaddyfile.ConfigValue{{Class: "route", Value: inner}}, nil
+	var console Console
+	if err := console.UnmarshalCaddyfile(h.Dispenser); err != nil {
+		return nil, err
 	}
-	outer := caddyhttp.Route{
-		MatcherSetsRaw: []caddy.ModuleMap{matcher},
-		HandlersRaw: []json.RawMessage{caddyconfig.JSONModuleObject(
-			&caddyhttp.Subroute{Routes: caddyhttp.RouteList{inner}}, "handler", "subroute", nil)},
+	return routesWithin(matcher, pathRoute(h, caddyhttp.MatchPath{consolePath, consolePath + "/*"},
+		caddyconfig.JSONModuleObject(&console, "handler", "model_console", nil))), nil
+}
+
+// pathRoute is the route of paths to handlers.
+func pathRoute(h httpcaddyfile.Helper, paths caddyhttp.MatchPath, handlers ...json.RawMessage) caddyhttp.Route {
+	return caddyhttp.Route{MatcherSetsRaw: []caddy.ModuleMap{{"path": h.JSON(paths)}}, HandlersRaw: handlers}
+}
+
+// routesWithin are the routes of a directive, for requests that its matcher
+// lets through.
+func routesWithin(matcher caddy.ModuleMap, routes ...caddyhttp.Route) []httpcaddyfile.ConfigValue {
+	if len(matcher) > 0 {
+		routes = []caddyhttp.Route{{
+			MatcherSetsRaw: []caddy.ModuleMap{matcher},
+			HandlersRaw: []json.RawMessage{caddyconfig.JSONModuleObject(
+				&caddyhttp.Subroute{Routes: routes}, "handler", "subroute", nil)},
+		}}
 	}
-	return []httpcaddyfile.ConfigValue{{Class: "route", Value: outer}}, nil
+	values := make([]httpcaddyfile.ConfigValue, len(routes))
+	for i, route := range routes {
+		values[i] = httpcaddyfile.ConfigValue{Class: "route", Value: route}
+	}
+	return values
 }
 
 // handlerModule is one of our handlers, as its long-hand directive sees it.

@@ -14,8 +14,14 @@
 // The model_gateway app (app.go) owns what outlives a configuration: the store
 // and the tunnel listener, both in usage pools (pool.go), so that a reload
 // drops neither a tunnel nor a running request.
-// Beside the open store lives what is remembered of requests that have ended
+// Beside the open store live the services on it (services.go): sign-in, the
+// desk where devices wait to be paired, the activity of the last requests
+// (activity.go), and what is remembered of requests that have ended
 // (learner.go): how many tokens their prompts had, which is what counts of
 // tokens are made from (counting.go), and responses that clients may refer to
 // (keptresponses.go).
+//
+// Two more handlers stand beside the onion: model_console serves the web
+// console (console.go), and model_tunnel tells connectors that are to be paired
+// where they dial (discovery.go).
 package caddymodule

@@ -28,8 +28,10 @@ type exchange struct {
 
 	// Set by model_dialect.
 	Operation dialect.Operation
-	Model     string  // the public name that the client asked for
-	Upstream  request // what to send once the upstream's model id is known
+	Model     string        // the public name that the client asked for
+	Streamed  bool          // the client asked for a stream
+	Upstream  request       // what to send once the upstream's model id is known
+	Usage     dialect.Usage // what the upstream said of the tokens, once it has
 
 	// Set by model_route.
 	Deployment string         // the registered name, "" while unknown

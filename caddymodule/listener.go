@@ -61,12 +61,14 @@ func (t *tunnelHandle) get() (*tunnel.Hub, error) {
 
 // start makes app's configuration the one in force, and listens if nothing
 // does so yet.
-func (t *tunnelHandle) start(app *App, st *store.Store) error {
+func (t *tunnelHandle) start(app *App, open *services) error {
 	version, _ := caddy.Version()
-	options := tunnel.Options{Authenticate: authenticateWith(st), Logger: app.logger, Version: version}
+	options := tunnel.Options{
+		Authenticate: authenticateWith(open.store), Pairing: open.desk, Logger: app.logger, Version: version,
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	secrets, err := tunnelSecrets(app.ctx, st)
+	secrets, err := tunnelSecrets(app.ctx, open.store)
 	if err != nil {
 		return err
 	}
@@ -92,12 +94,15 @@ func (t *tunnelHandle) open(app *App, secrets tunnel.Secrets, options tunnel.Opt
 		return err
 	}
 	hub := tunnel.NewHub(options)
+	// Known before it listens: devices that wait to be paired come back at
+	// once, and what they are told holds its pin.
+	t.hub.Store(hub)
 	if err := hub.Listen(conn, secrets); err != nil {
+		t.hub.Store(nil)
 		_ = conn.Close()
 		return fmt.Errorf("starting the tunnel listener: %w", err)
 	}
 	t.secrets = secrets
-	t.hub.Store(hub)
 	return nil
 }
 
@@ -111,11 +116,20 @@ func (t *tunnelHandle) stop(app *App) {
 	if hub == nil {
 		return
 	}
-	options := tunnel.Options{Logger: app.logger}
+	options := tunnel.Options{Pairing: notNow{}, Logger: app.logger}
 	if n := len(t.owners); n > 0 {
 		options = t.owners[n-1].options
 	}
 	hub.SetOptions(options)
+}
+
+// notNow is the desk of a listener without a configuration: without one,
+// devices would be told for good that this gateway does not pair.
+type notNow struct{}
+
+// Claim implements tunnel.Pairing.
+func (notNow) Claim(context.Context, tunnel.Device) (tunnel.Ticket, *link.Deny) {
+	return tunnel.Ticket{}, &link.Deny{Code: link.DenyUnavailable, Message: "the gateway is about to stop", Retry: true}
 }
 
 // Destruct closes all tunnels and the socket; the pool calls it when no

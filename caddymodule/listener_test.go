@@ -9,7 +9,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
-	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
 // A listener outlives configurations, and with it the identity that connectors
@@ -22,8 +22,8 @@ func TestListenerKeepsItsIdentity(t *testing.T) {
 		t.Fatal(err)
 	}
 	app := func() *App { return &App{ctx: ctx, logger: slog.New(slog.DiscardHandler), listen: listen} }
-	open := func(name string) *store.Store {
-		handle := &storeHandle{path: filepath.Join(t.TempDir(), name)}
+	open := func(name string) *services {
+		handle := newStoreHandle(filepath.Join(t.TempDir(), name), slog.New(slog.DiscardHandler))
 		st, err := handle.get()
 		if err != nil {
 			t.Fatal(err)
@@ -46,5 +46,8 @@ func TestListenerKeepsItsIdentity(t *testing.T) {
 	}
 	if n := len(handle.owners); n != 2 {
 		t.Errorf("%d configurations own the listener, want 2", n)
+	}
+	if _, deny := (notNow{}).Claim(t.Context(), tunnel.Device{}); deny == nil || !deny.Retry {
+		t.Errorf("without a configuration devices are told %+v, want to come back", deny)
 	}
 }

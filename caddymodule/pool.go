@@ -3,6 +3,7 @@ package caddymodule
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -54,22 +55,29 @@ func (r *ref[T]) release() error {
 // storeHandle is a store that is opened on first use: provisioning a
 // configuration (caddy validate) must not lock a file.
 type storeHandle struct {
-	path   string
-	logger *slog.Logger
+	path     string
+	logger   *slog.Logger
+	messages io.Writer // for people, beside the log
 
-	open    atomic.Pointer[store.Store]
-	learned atomic.Pointer[learner] // set before open
-	mu      sync.Mutex              // serialises opening and closing
-	closed  bool                    // for good
+	open   atomic.Pointer[services]
+	mu     sync.Mutex // serialises opening and closing
+	closed bool       // for good
+
+	welcomed atomic.Bool // the first user was told how to come in
+	force    inForce     // the configurations that use the store
 }
 
 // errStoreClosed is what a request meets that outlives the configuration whose
 // store it would be the first to use.
 var errStoreClosed = errors.New("the store was closed together with the configuration that it belongs to")
 
-// get returns the open store, opening it if need be. A failure is not
-// remembered: the next call tries again.
-func (h *storeHandle) get() (*store.Store, error) {
+func newStoreHandle(path string, logger *slog.Logger) *storeHandle {
+	return &storeHandle{path: path, logger: logger, messages: os.Stderr}
+}
+
+// get returns the open store and what works on it, opening it if need be. A
+// failure is not remembered: the next call tries again.
+func (h *storeHandle) get() (*services, error) {
 	if s := h.open.Load(); s != nil {
 		return s, nil
 	}
@@ -88,17 +96,16 @@ func (h *storeHandle) get() (*store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := store.New(kv, store.Options{Logger: h.logger})
+	st, err := store.New(kv, store.Options{Logger: h.logger})
 	if err != nil {
 		_ = kv.Close()
 		return nil, err
 	}
-	learned, err := newLearner(s, h.logger)
+	s, err := newServices(st, &h.force, h.logger)
 	if err != nil {
-		_ = s.Close()
+		_ = st.Close()
 		return nil, err
 	}
-	h.learned.Store(learned)
 	h.open.Store(s)
 	return s, nil
 }
@@ -115,6 +122,5 @@ func (h *storeHandle) Destruct() error {
 	if s == nil {
 		return nil
 	}
-	h.learned.Load().close()
-	return s.Close()
+	return s.close()
 }

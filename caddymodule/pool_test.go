@@ -2,6 +2,7 @@ package caddymodule
 
 import (
 	"errors"
+	"log/slog"
 	"path/filepath"
 	"testing"
 
@@ -13,7 +14,7 @@ import (
 // wants it would be refused.
 func TestStoreStaysClosed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gateway.db")
-	handle := &storeHandle{path: path}
+	handle := newStoreHandle(path, slog.New(slog.DiscardHandler))
 	before, err := handle.get()
 	if err != nil {
 		t.Fatal(err)
@@ -26,10 +27,10 @@ func TestStoreStaysClosed(t *testing.T) {
 	if err != nil || after != before {
 		t.Errorf("after Destruct: %p, %v; want the closed store %p, for its last view", after, err, before)
 	}
-	if _, ok := after.Account(store.DefaultAccount); !ok {
+	if _, ok := after.store.Account(store.DefaultAccount); !ok {
 		t.Error("the closed store has lost its view")
 	}
-	next := &storeHandle{path: path}
+	next := newStoreHandle(path, slog.New(slog.DiscardHandler))
 	if _, err := next.get(); err != nil {
 		t.Fatalf("the next configuration: %v", err)
 	}
@@ -39,7 +40,7 @@ func TestStoreStaysClosed(t *testing.T) {
 }
 
 func TestStoreNeverOpened(t *testing.T) {
-	handle := &storeHandle{path: filepath.Join(t.TempDir(), "gateway.db")}
+	handle := newStoreHandle(filepath.Join(t.TempDir(), "gateway.db"), slog.New(slog.DiscardHandler))
 	if err := handle.Destruct(); err != nil {
 		t.Fatal(err)
 	}

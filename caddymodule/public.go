@@ -22,17 +22,24 @@ func (a *App) endpoint() manage.Endpoint {
 			e.Listen = addr.String()
 		}
 	}
-	host, url := a.site()
+	host, url := a.site(isRoute)
 	e.URL = url
+	if _, console := a.site(isConsole); console != "" {
+		e.Console = console + "/console/"
+	}
 	if e.Public == "" && host != "" {
 		e.Public = net.JoinHostPort(host, strconv.Itoa(int(a.listen.StartPort)))
 	}
 	return e
 }
 
-// site finds the one site that serves the gateway: its host name and base URL,
-// both empty if there is none or more than one.
-func (a *App) site() (host, url string) {
+// isRoute and isConsole tell handlers by which a site is found.
+func isRoute(h caddyhttp.MiddlewareHandler) bool   { _, ok := h.(*Route); return ok }
+func isConsole(h caddyhttp.MiddlewareHandler) bool { _, ok := h.(*Console); return ok }
+
+// site finds the one site that has a handler: its host name and base URL, both
+// empty if there is none or more than one.
+func (a *App) site(has func(caddyhttp.MiddlewareHandler) bool) (host, url string) {
 	app, err := a.ctx.AppIfConfigured("http")
 	if err != nil {
 		return "", ""
@@ -41,7 +48,7 @@ func (a *App) site() (host, url string) {
 	urls := map[string]string{}
 	for _, server := range httpApp.Servers {
 		hosts := map[string]bool{}
-		gatewayHosts(server.Routes, nil, hosts)
+		handlerHosts(server.Routes, has, nil, hosts)
 		for name := range hosts {
 			urls[name] = siteURL(httpApp, server, name)
 		}
@@ -94,9 +101,9 @@ func siteURL(app *caddyhttp.App, server *caddyhttp.Server, host string) string {
 	return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
-// gatewayHosts collects the host names of the routes that hold model_route.
+// handlerHosts collects the host names of the routes that hold a handler.
 // within is what the enclosing routes' host matchers say.
-func gatewayHosts(routes caddyhttp.RouteList, within []string, hosts map[string]bool) {
+func handlerHosts(routes caddyhttp.RouteList, has func(caddyhttp.MiddlewareHandler) bool, within []string, hosts map[string]bool) {
 	for _, route := range routes {
 		names := within
 		for _, set := range route.MatcherSets {
@@ -107,13 +114,13 @@ func gatewayHosts(routes caddyhttp.RouteList, within []string, hosts map[string]
 			}
 		}
 		for _, handler := range route.Handlers {
-			switch h := handler.(type) {
-			case *Route:
+			if sub, ok := handler.(*caddyhttp.Subroute); ok {
+				handlerHosts(sub.Routes, has, names, hosts)
+			}
+			if has(handler) {
 				for _, name := range names {
 					hosts[name] = true
 				}
-			case *caddyhttp.Subroute:
-				gatewayHosts(h.Routes, names, hosts)
 			}
 		}
 	}

@@ -10,22 +10,26 @@ import (
 
 // TestEndpoint checks what the gateway finds out about its own address.
 func TestEndpoint(t *testing.T) {
-	for _, test := range []struct{ name, file, public, url string }{
-		{"one site", "gw.example.com {\n model_gateway\n}", "gw.example.com:7443", "https://gw.example.com"},
-		{"beside another", "gw.example.com {\n model_gateway\n}\nwww.example.com {\n respond ok\n}", "gw.example.com:7443", "https://gw.example.com"},
-		{"ports", "{\n model_gateway {\n  listen :9443\n }\n}\nhttps://gw.example.com:8443 {\n model_gateway\n}", "gw.example.com:9443", "https://gw.example.com:8443"},
-		{"plain HTTP", "http://gw.example.com:8080 {\n model_gateway\n}", "gw.example.com:7443", "http://gw.example.com:8080"},
-		{"loopback names", "http://localhost:8080, http://127.0.0.1:8080, http://[::1]:8080 {\n model_gateway\n}", "localhost:7443", "http://localhost:8080"},
-		{"two sites", "a.example.com, b.example.com {\n model_gateway\n}", "", ""},
-		{"no host", ":8080 {\n model_gateway\n}", "", ""},
-		{"public", "{\n model_gateway {\n  public gw.example.net\n }\n}\n:8080 {\n model_gateway\n}", "gw.example.net:7443", ""},
-		{"long form", "gw.example.com {\n route /v1/* {\n  model_auth\n  model_dialect\n  model_route\n }\n}", "gw.example.com:7443", "https://gw.example.com"},
+	const consoleElsewhere = "gw.example.com {\n model_gateway\n}\nadmin.example.com:8443 {\n model_console\n}"
+	for _, test := range []struct{ name, file, public, url, console string }{
+		{"one site", "gw.example.com {\n model_gateway\n}", "gw.example.com:7443", "https://gw.example.com", ""},
+		{"beside another", "gw.example.com {\n model_gateway\n}\nwww.example.com {\n respond ok\n}", "gw.example.com:7443", "https://gw.example.com", ""},
+		{"ports", "{\n model_gateway {\n  listen :9443\n }\n}\nhttps://gw.example.com:8443 {\n model_gateway\n}", "gw.example.com:9443", "https://gw.example.com:8443", ""},
+		{"plain HTTP", "http://gw.example.com:8080 {\n model_gateway\n}", "gw.example.com:7443", "http://gw.example.com:8080", ""},
+		{"loopback names", "http://localhost:8080, http://127.0.0.1:8080, http://[::1]:8080 {\n model_gateway\n}", "localhost:7443", "http://localhost:8080", ""},
+		{"two sites", "a.example.com, b.example.com {\n model_gateway\n}", "", "", ""},
+		{"no host", ":8080 {\n model_gateway\n}", "", "", ""},
+		{"public", "{\n model_gateway {\n  public gw.example.net\n }\n}\n:8080 {\n model_gateway\n}", "gw.example.net:7443", "", ""},
+		{"long form", "gw.example.com {\n route /v1/* {\n  model_auth\n  model_dialect\n  model_route\n }\n}", "gw.example.com:7443", "https://gw.example.com", ""},
+		{"console", "gw.example.com {\n model_gateway\n model_console\n}", "gw.example.com:7443", "https://gw.example.com", "https://gw.example.com/console/"},
+		{"console elsewhere", consoleElsewhere, "gw.example.com:7443", "https://gw.example.com", "https://admin.example.com:8443/console/"},
+		{"console for some", "gw.example.com {\n model_gateway\n @in remote_ip 10.0.0.0/8\n model_console @in\n}", "gw.example.com:7443", "https://gw.example.com", "https://gw.example.com/console/"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			app := provision(t, test.file)
 			got := app.endpoint()
-			if got.Public != test.public || got.URL != test.url {
-				t.Errorf("public %q, URL %q; want %q and %q", got.Public, got.URL, test.public, test.url)
+			if got.Public != test.public || got.URL != test.url || got.Console != test.console {
+				t.Errorf("public %q, URL %q, console %q; want %q, %q and %q", got.Public, got.URL, got.Console, test.public, test.url, test.console)
 			}
 		})
 	}

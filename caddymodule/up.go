@@ -12,6 +12,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/scripted"
 	"github.com/postern-dev/postern/connector/agent"
 )
@@ -27,7 +28,8 @@ type up struct {
 	addresses upAddresses
 	ready     upReady
 	scripted  *http.Server
-	running   bool // Caddy was loaded
+	running   bool              // Caddy was loaded
+	store     ref[*storeHandle] // held from before the gateway to after it
 
 	endAgent  context.CancelFunc
 	agentDone chan error // closed after the agent's one result
@@ -58,6 +60,7 @@ func (u *up) start(ctx context.Context) (*upReady, error) {
 	if err != nil {
 		return nil, err
 	}
+	ctx = manage.WithCaller(ctx, operator("caddy gateway up"))
 	local := upAccount{service: service, secrets: app.Store()}
 	connector, token, err := local.connector(ctx)
 	if err != nil {
@@ -73,6 +76,9 @@ func (u *up) start(ctx context.Context) (*upReady, error) {
 		return nil, err
 	}
 	u.ready.URL, u.ready.Admin = u.addresses.url(), u.addresses.admin
+	if err := local.console(ctx, &u.ready); err != nil {
+		return nil, err
+	}
 	u.ready.usualAdmin = u.addresses.admin == caddy.DefaultAdminListen
 	u.ready.Curl = u.ready.curl()
 	return &u.ready, nil
@@ -165,10 +171,18 @@ func (u *up) startScripted(ctx context.Context, probe prober) (modelServer, erro
 
 // startGateway runs Caddy with our configuration.
 func (u *up) startGateway() error {
-	config, err := adaptCaddyfile(u.addresses.caddyfile(upDatabase()))
+	database := upDatabase()
+	config, err := adaptCaddyfile(u.addresses.caddyfile(database))
 	if err != nil {
 		return err
 	}
+	u.store, err = acquire(stores, database, func() *storeHandle {
+		return newStoreHandle(database, slog.New(slog.NewTextHandler(u.messages, &slog.HandlerOptions{Level: slog.LevelWarn})))
+	})
+	if err != nil {
+		return err
+	}
+	u.store.val.welcomed.Store(true) // the link is part of what we print ourselves
 	if err := caddy.Load(config, true); err != nil {
 		return fmt.Errorf("starting the gateway: %w", err)
 	}
@@ -239,6 +253,9 @@ func (u *up) stop() {
 		if err := caddy.Stop(); err != nil {
 			fmt.Fprintln(u.messages, "Warning: stopping the gateway: "+err.Error())
 		}
+	}
+	if err := u.store.release(); err != nil {
+		fmt.Fprintln(u.messages, "Warning: closing the database: "+err.Error())
 	}
 	if u.scripted != nil {
 		_ = u.scripted.Close()

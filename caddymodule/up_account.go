@@ -47,7 +47,7 @@ func (a upAccount) connector(ctx context.Context) (id, token string, err error) 
 		}
 		secret, err := a.secrets.Secret(ctx, secretName(c.ID), func() ([]byte, error) { return nil, errNoSecret })
 		if err == nil {
-			return c.ID, a.token(c.ID, string(secret)), nil
+			return c.ID, a.token(ctx, c.ID, string(secret)), nil
 		}
 		if !errors.Is(err, errNoSecret) {
 			return "", "", fmt.Errorf("reading the connector's secret: %w", err)
@@ -77,8 +77,8 @@ func (a upAccount) newConnector(ctx context.Context) (id, token string, err erro
 }
 
 // token makes a token for where the gateway listens in this run.
-func (a upAccount) token(id, secret string) string {
-	at := a.service.Status().Listener
+func (a upAccount) token(ctx context.Context, id, secret string) string {
+	at := a.service.Status(ctx).Listener
 	return link.Token{Server: at.Public, Pin: at.Pin, Connector: id, Secret: secret}.Encode()
 }
 
@@ -155,6 +155,21 @@ func (a upAccount) newKey(ctx context.Context, ready *upReady) error {
 		return fmt.Errorf("creating the key: %w", err)
 	}
 	ready.Key = key.Key
+	return nil
+}
+
+// console tells where the console is: the link for its first user, or the
+// address if there is a user from a former run.
+func (a upAccount) console(ctx context.Context, ready *upReady) error {
+	link, err := a.service.SetupLink(ctx)
+	switch {
+	case err == nil:
+		ready.Console, ready.setup = link.URL, true
+	case errors.Is(err, store.ErrConflict):
+		ready.Console = ready.URL + consolePath + "/"
+	default:
+		return fmt.Errorf("making the setup link: %w", err)
+	}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"context"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -16,9 +17,15 @@ import (
 // noTunnels is a hub without tunnels.
 type noTunnels struct{}
 
-func (noTunnels) Sessions() []tunnel.Info           { return nil }
-func (noTunnels) Counters() tunnel.Counters         { return tunnel.Counters{} }
-func (noTunnels) Disconnect(string, link.CloseCode) {}
+func (noTunnels) Sessions() []tunnel.Info             { return nil }
+func (noTunnels) Counters() tunnel.Counters           { return tunnel.Counters{} }
+func (noTunnels) Tunnel(string) (manage.Tunnel, bool) { return nil, false }
+
+// asOperator is the context of what `caddy gateway up` does.
+func asOperator(t *testing.T) context.Context {
+	t.Helper()
+	return manage.WithCaller(t.Context(), operator("test"))
+}
 
 // newUpAccount is the account of a fresh up.db, and what moves its address.
 func newUpAccount(t *testing.T) (account upAccount, st *store.Store, public *string) {
@@ -65,14 +72,14 @@ func wantToken(t *testing.T, st *store.Store, id, token, server string) {
 
 func TestUpConnectorIsReused(t *testing.T) {
 	account, st, public := newUpAccount(t)
-	id, token, err := account.connector(t.Context())
+	id, token, err := account.connector(asOperator(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	wantToken(t, st, id, token, "127.0.0.1:7443")
 
 	*public = "127.0.0.1:40001" // another run got another port
-	again, token, err := account.connector(t.Context())
+	again, token, err := account.connector(asOperator(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,11 +93,11 @@ func TestUpConnectorIsReused(t *testing.T) {
 // whose secret nobody has.
 func TestUpConnectorWithoutItsSecret(t *testing.T) {
 	account, st, _ := newUpAccount(t)
-	left, _, err := st.CreateConnector(t.Context(), store.DefaultAccount, upName)
+	left, _, err := st.CreateConnector(asOperator(t), store.DefaultAccount, upName)
 	if err != nil {
 		t.Fatal(err)
 	}
-	id, token, err := account.connector(t.Context())
+	id, token, err := account.connector(asOperator(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,25 +110,25 @@ func TestUpConnectorWithoutItsSecret(t *testing.T) {
 // One that deployments lead to is somebody's own and is not replaced.
 func TestUpConnectorOfAUser(t *testing.T) {
 	account, st, _ := newUpAccount(t)
-	theirs, _, err := st.CreateConnector(t.Context(), store.DefaultAccount, upName)
+	theirs, _, err := st.CreateConnector(asOperator(t), store.DefaultAccount, upName)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := st.SetDeployment(t.Context(), store.Deployment{Account: store.DefaultAccount, Name: "m", Connector: theirs.ID}); err != nil {
+	if _, err := st.SetDeployment(asOperator(t), store.Deployment{Account: store.DefaultAccount, Name: "m", Connector: theirs.ID}); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := account.connector(t.Context()); err == nil || !strings.Contains(err.Error(), "did not make") {
+	if _, _, err := account.connector(asOperator(t)); err == nil || !strings.Contains(err.Error(), "did not make") {
 		t.Errorf("error = %v", err)
 	}
 }
 
 func TestUpRegister(t *testing.T) {
 	account, st, _ := newUpAccount(t)
-	local, _, err := account.connector(t.Context())
+	local, _, err := account.connector(asOperator(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, _, err := st.CreateConnector(t.Context(), store.DefaultAccount, "other")
+	other, _, err := st.CreateConnector(asOperator(t), store.DefaultAccount, "other")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,14 +139,14 @@ func TestUpRegister(t *testing.T) {
 		{Name: "elsewhere", Connector: other.ID, Model: "elsewhere"},           // likewise
 	} {
 		d.Account = store.DefaultAccount
-		if _, err := st.SetDeployment(t.Context(), d); err != nil {
+		if _, err := st.SetDeployment(asOperator(t), d); err != nil {
 			t.Fatal(err)
 		}
 	}
 
 	var ready upReady
 	models := []string{"qwen3:8b", "/m/My Model.gguf", "/n/My Model.gguf", "elsewhere", "日本語"}
-	if err := account.register(t.Context(), local, models, &ready); err != nil {
+	if err := account.register(asOperator(t), local, models, &ready); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"qwen3:8b", "My-Model.gguf"}; !reflect.DeepEqual(ready.Models, want) {
@@ -165,11 +172,11 @@ func TestUpRegister(t *testing.T) {
 
 func TestUpRegisterNothing(t *testing.T) {
 	account, _, _ := newUpAccount(t)
-	local, _, err := account.connector(t.Context())
+	local, _, err := account.connector(asOperator(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = account.register(t.Context(), local, []string{"日本語"}, new(upReady))
+	err = account.register(asOperator(t), local, []string{"日本語"}, new(upReady))
 	if err == nil || !strings.Contains(err.Error(), "日本語") {
 		t.Errorf("error = %v", err)
 	}
@@ -178,18 +185,18 @@ func TestUpRegisterNothing(t *testing.T) {
 // Each run has a key of its own; the last one's is revoked, others are not.
 func TestUpKey(t *testing.T) {
 	account, st, _ := newUpAccount(t)
-	_, laptop, err := st.CreateKey(t.Context(), store.DefaultAccount, "laptop", "*")
+	_, laptop, err := st.CreateKey(asOperator(t), store.DefaultAccount, "laptop", "*")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var first, second upReady
-	if err := account.newKey(t.Context(), &first); err != nil {
+	if err := account.newKey(asOperator(t), &first); err != nil {
 		t.Fatal(err)
 	}
 	if len(first.Notes) != 0 {
 		t.Errorf("first run: notes %q", first.Notes)
 	}
-	if err := account.newKey(t.Context(), &second); err != nil {
+	if err := account.newKey(asOperator(t), &second); err != nil {
 		t.Fatal(err)
 	}
 	wantNotes(t, second.Notes, "the key of the last run is revoked")
@@ -221,15 +228,16 @@ func TestUpPrint(t *testing.T) {
 	for name, ready := range map[string]*upReady{
 		"up_found": {
 			URL: "http://localhost:8080", ModelServer: "http://localhost:11434", Models: []string{"nomic-embed-text", "llama3.2:3b"},
-			Key: "sk-svc-EXAMPLE", Admin: "localhost:2019", usualAdmin: true, Notes: []string{"the key of the last run is revoked"},
+			Key: "sk-svc-EXAMPLE", Console: "http://localhost:8080/console/setup#EXAMPLE", setup: true,
+			Admin: "localhost:2019", usualAdmin: true, Notes: []string{"the key of the last run is revoked"},
 		},
 		"up_scripted": {
 			URL: "http://localhost:8081", ModelServer: "http://127.0.0.1:40000", Scripted: true, Models: []string{"scripted"},
-			Key: "sk-svc-EXAMPLE", Admin: "localhost:40001",
+			Key: "sk-svc-EXAMPLE", Console: "http://localhost:8081/console/", Admin: "localhost:40001",
 		},
 		"up_many_models": {
 			URL: "http://localhost:8080", ModelServer: "http://localhost:11434", Models: many,
-			Key: "sk-svc-EXAMPLE", Admin: "localhost:2019", usualAdmin: true,
+			Key: "sk-svc-EXAMPLE", Console: "http://localhost:8080/console/", Admin: "localhost:2019", usualAdmin: true,
 		},
 	} {
 		var out strings.Builder

@@ -149,6 +149,7 @@ func (a upAddresses) caddyfile(database string) string {
 %s {
 	bind %s
 	model_gateway
+	model_console
 }
 `, a.admin, a.tunnel, a.tunnel, "`"+database+"`", strings.Join(names, ", "), strings.Join(a.hosts, " "))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/postern-dev/postern/caddymodule/scripted"
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // newUp is a run on ports of its own that searches at bases only.
@@ -73,6 +74,7 @@ func TestUpRuns(t *testing.T) {
 	if ran := runCommand(t, "connector", "list", "--address", one.Admin); ran.exit != 0 || !strings.Contains(ran.out, "online") {
 		t.Errorf("connector list: exit %d, %s%s", ran.exit, ran.out, ran.err)
 	}
+	checkUpConsole(t, one)
 	first.stop()
 	if conn, err := net.Dial("tcp", strings.TrimPrefix(one.URL, "http://")); err == nil {
 		conn.Close()
@@ -93,6 +95,38 @@ func TestUpRuns(t *testing.T) {
 	checkSecondRun(t, one, server.URL)
 }
 
+// checkUpConsole looks at what a run serves beside the API, and makes its first
+// user.
+func checkUpConsole(t *testing.T, ready *upReady) {
+	t.Helper()
+	page, secret, ok := strings.Cut(ready.Console, "#")
+	if !ok || page != ready.URL+"/console/setup" || len(secret) != 43 || !ready.setup {
+		t.Errorf("the console is at %q", ready.Console)
+	}
+	if status, answer := ask(t, ready, "", "GET", "/console/setup", ""); status != 200 || !strings.Contains(answer, "<html") {
+		t.Errorf("/console/setup: status %d, %.300s", status, answer)
+	}
+	if status, answer := ask(t, ready, "", "GET", discoveryPath, ""); status != 200 || !strings.Contains(answer, `"console":"`+ready.URL+`/console/"`) {
+		t.Errorf("%s: status %d, %s", discoveryPath, status, answer)
+	}
+	app, err := runningApp()
+	if err != nil {
+		t.Fatal(err)
+	}
+	recent := app.store.val.open.Load().activity.Recent(store.DefaultAccount)
+	if len(recent) != 1 {
+		t.Fatalf("%d requests are recorded, want the one: %+v", len(recent), recent)
+	}
+	r := recent[0]
+	if r.Status != 200 || !r.Streamed || r.Deployment != scripted.ModelID || r.KeyName != upKeyName || r.Operation != "chat/completions" ||
+		r.InputTokens == 0 || r.OutputTokens == 0 || r.FirstToken <= 0 || r.FirstToken > r.Duration {
+		t.Errorf("recorded %+v", r)
+	}
+	if _, err := app.Store().CreateUser(t.Context(), store.DefaultAccount, "anna", "$argon2id$none"); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // checkSecondRun runs again with a model server: the old key and the scripted
 // model are gone.
 func checkSecondRun(t *testing.T, one *upReady, base string) {
@@ -105,6 +139,9 @@ func checkSecondRun(t *testing.T, one *upReady, base string) {
 	}
 	if two.Scripted || two.ModelServer != base {
 		t.Errorf("second run: %+v", two)
+	}
+	if two.Console != two.URL+"/console/" || two.setup {
+		t.Errorf("with a user the console is at %q", two.Console)
 	}
 	wantNotes(t, two.Notes, "the key of the last run is revoked")
 	if status, _ := ask(t, two, one.Key, "GET", "/v1/models", ""); status != 401 {

@@ -1,0 +1,196 @@
+package caddymodule
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// pairingCommand builds `caddy gateway pairing`.
+func pairingCommand(env commandEnv) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "pairing",
+		Short: "Pairs connectors by a claim code",
+		Long: `Pairs connectors by a claim code: the gateway makes a code, the machine of the
+model server shows it, and a person approves that machine. No token is copied.`,
+		Example: `  caddy gateway pairing start
+  caddy gateway pairing list
+  caddy gateway pairing approve PAIR-7K3M-Q9TX`,
+	}
+	cmd.AddCommand(pairingStartCommand(env), pairingListCommand(env), pairingApproveCommand(), pairingDenyCommand())
+	commandGroup(cmd)
+	return cmd
+}
+
+func pairingStartCommand(env commandEnv) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "start",
+		Short: "Makes a claim code for one device",
+		Long: `Makes a claim code for one device, good for 15 minutes, and prints what to run on
+the machine of the model server. The device then waits for its approval.`,
+		Example: `  caddy gateway pairing start
+  caddy gateway pairing start --json`,
+	}
+	takes(cmd)
+	accountFlag(cmd)
+	adminFlags(cmd)
+	runs(cmd, func(cmd *cobra.Command, _ []string) error {
+		client, err := newAdminClient(cmd)
+		if err != nil {
+			return err
+		}
+		var p manage.Pairing
+		if err := client.call(http.MethodPost, "/pairings", accountOnly(cmd), &p); err != nil {
+			return err
+		}
+		if wantsJSON(cmd) {
+			return printJSON(cmd.OutOrStdout(), p)
+		}
+		printStartedPairing(cmd.OutOrStdout(), p, client.url(), env.in(p.ExpiresAt))
+		return nil
+	})
+	return cmd
+}
+
+func printStartedPairing(w io.Writer, p manage.Pairing, url, left string) {
+	fmt.Fprintf(w, `The claim code is %s. It works once, and runs out %s.
+
+On the machine of the model server, run this; --upstream is where the model
+server listens:
+
+  connector pair %s %s --upstream http://localhost:11434
+
+It prints a fingerprint and waits. Compare it with the one that this shows:
+
+  caddy gateway pairing list
+
+and let the device in:
+
+  caddy gateway pairing approve %s
+`, p.Code, left, url, p.Code, p.Code)
+}
+
+func pairingListCommand(env commandEnv) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "Lists claim codes and the devices that wait for approval",
+		Example: `  caddy gateway pairing list`,
+	}
+	takes(cmd)
+	accountFlag(cmd)
+	adminFlags(cmd)
+	runs(cmd, func(cmd *cobra.Command, _ []string) error {
+		var pairings []manage.Pairing
+		if done, err := fetchList(cmd, "/pairings", &pairings); done || err != nil {
+			return err
+		}
+		if len(pairings) == 0 {
+			fmt.Fprintln(cmd.OutOrStdout(), "There are no pairings. Start one with `caddy gateway pairing start`.")
+			return nil
+		}
+		rows := [][]string{{"ID", "CODE", "STATE", "DEVICE", "OS", "VERSION", "ADDRESS", "FINGERPRINT", "UPSTREAMS", "ENDS"}}
+		for _, p := range pairings {
+			rows = append(rows, env.pairingRow(p))
+		}
+		return printTable(cmd.OutOrStdout(), rows)
+	})
+	return cmd
+}
+
+// pairingRow is a line of the list.
+func (e commandEnv) pairingRow(p manage.Pairing) []string {
+	ends := e.in(p.ExpiresAt)
+	if p.DecidedAt != nil {
+		ends = e.ago(p.DecidedAt)
+	} else if p.State == store.PairingExpired {
+		ends = e.ago(&p.ExpiresAt)
+	}
+	state := p.State
+	if p.State == store.PairingPending && !p.Connected {
+		state += ", away"
+	}
+	var d store.Device
+	if p.Device != nil {
+		d = *p.Device
+	}
+	return []string{p.ID, p.Code, state, d.Hostname, d.OS, d.Version, d.Address, d.Fingerprint, strings.Join(d.Upstreams, ","), ends}
+}
+
+func pairingApproveCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "approve CODE_OR_ID [--name NAME]",
+		Short: "Lets a device that waits in, as a connector",
+		Long: `Lets a device that waits in, as a connector. Compare the fingerprint first: the
+device prints it, and "caddy gateway pairing list" shows it.`,
+		Example: `  caddy gateway pairing approve PAIR-7K3M-Q9TX
+  caddy gateway pairing approve PAIR-7K3M-Q9TX --name workstation`,
+	}
+	takes(cmd, "CODE_OR_ID")
+	cmd.Flags().String("name", "", "The connector's name (default: the device's host name)")
+	accountFlag(cmd)
+	adminFlags(cmd)
+	runs(cmd, func(cmd *cobra.Command, args []string) error {
+		request := accountOnly(cmd)
+		setIf(request, "name", flagValue(cmd, "name"))
+		var p manage.Pairing
+		if done, err := decide(cmd, args[0], "approve", request, &p); done || err != nil {
+			return err
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "%s is approved, as connector %s. It comes online by itself.\n", deviceName(p), p.Connector)
+		return nil
+	})
+	return cmd
+}
+
+func pairingDenyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "deny CODE_OR_ID",
+		Short:   "Refuses a device that waits, or calls a code off",
+		Example: `  caddy gateway pairing deny PAIR-7K3M-Q9TX`,
+	}
+	takes(cmd, "CODE_OR_ID")
+	accountFlag(cmd)
+	adminFlags(cmd)
+	runs(cmd, func(cmd *cobra.Command, args []string) error {
+		var p manage.Pairing
+		if done, err := decide(cmd, args[0], "deny", accountOnly(cmd), &p); done || err != nil {
+			return err
+		}
+		if p.Device == nil {
+			fmt.Fprintln(cmd.OutOrStdout(), "The code is called off.")
+			return nil
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "%s is denied.\n", deviceName(p))
+		return nil
+	})
+	return cmd
+}
+
+// decide approves or denies the pairing that the command names.
+func decide(cmd *cobra.Command, codeOrID, decision string, request map[string]string, out *manage.Pairing) (done bool, err error) {
+	if codeOrID == "" {
+		return false, usagef("the code is empty; usage: %s", cmd.UseLine())
+	}
+	return perform(cmd, http.MethodPost, itemPath("/pairings", codeOrID, "")+"/"+decision, request, out)
+}
+
+// deviceName is the device of a pairing in a sentence.
+func deviceName(p manage.Pairing) string {
+	if p.Device == nil {
+		return "The device"
+	}
+	return fmt.Sprintf("Device %q (%s, %s)", printable(p.Device.Hostname), printable(p.Device.Address), printable(p.Device.Fingerprint))
+}
+
+// accountOnly is a request that says no more than the account.
+func accountOnly(cmd *cobra.Command) map[string]string {
+	request := map[string]string{}
+	setIf(request, "account", flagValue(cmd, "account"))
+	return request
+}

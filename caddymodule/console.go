@@ -1,0 +1,176 @@
+package caddymodule
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/postern-dev/postern/caddymodule/console"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+)
+
+func init() {
+	caddy.RegisterModule(new(Console))
+}
+
+// consolePath is where the console is served.
+const consolePath = "/console"
+
+// Console serves the web console and the management API for its users, under
+// /console. Clients are told apart by Caddy's client IP: behind another proxy,
+// name that one in the server's trusted_proxies.
+type Console struct {
+	app     *App
+	mu      sync.Mutex // serialises making the handler
+	handler atomic.Pointer[console.Console]
+}
+
+// CaddyModule returns the module's registration.
+func (*Console) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "http.handlers.model_console",
+		New: func() caddy.Module { return new(Console) },
+	}
+}
+
+// Provision finds the app.
+func (c *Console) Provision(ctx caddy.Context) error {
+	if err := provisionApp(ctx, &c.app); err != nil {
+		return err
+	}
+	c.app.console = true
+	return nil
+}
+
+// ServeHTTP implements caddyhttp.MiddlewareHandler.
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
+	handler, err := c.get()
+	if err != nil {
+		text := "The gateway is just starting. Try again in a moment."
+		if !errors.Is(err, errNotListening) {
+			c.app.logger.Error("starting the console", "error", err)
+			text = "The gateway's console could not be started; the gateway's log has the reason."
+		}
+		w.Header().Set("Retry-After", "1")
+		w.Header().Set("Cache-Control", "no-store")
+		http.Error(w, text, http.StatusServiceUnavailable)
+		return nil
+	}
+	r, done := c.app.untilEnd(r)
+	defer done()
+	handler.ServeHTTP(w, r)
+	return nil
+}
+
+// untilEnd returns a request that ends with the configuration, if it is for a
+// stream, which would never end by itself: its page then asks again and finds
+// the next configuration. done must be called when the request was served.
+func (a *App) untilEnd(r *http.Request) (_ *http.Request, done func()) {
+	if !strings.HasPrefix(r.URL.Path, consolePath+"/events/") {
+		return r, func() {}
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	stop := context.AfterFunc(a.life, cancel)
+	return r.WithContext(ctx), func() {
+		stop()
+		cancel()
+	}
+}
+
+// get returns the console, making it at the first request that comes after the
+// app's Start. A failure is not remembered.
+func (c *Console) get() (*console.Console, error) {
+	if handler := c.handler.Load(); handler != nil {
+		return handler, nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if handler := c.handler.Load(); handler != nil {
+		return handler, nil
+	}
+	service, err := c.app.Manage()
+	if err != nil {
+		return nil, err
+	}
+	open, err := c.app.store.val.get()
+	if err != nil {
+		return nil, err
+	}
+	handler, err := console.New(console.Options{
+		Manage: service, SignIn: open.signIn, ClientIP: clientIP, Changes: c.app.changes, Logger: c.app.logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.handler.Store(handler)
+	return handler, nil
+}
+
+// clientIP is the address of a request's client as Caddy sees it: that of the
+// connection, or what a trusted proxy says.
+func clientIP(r *http.Request) string {
+	if ip, ok := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string); ok && ip != "" {
+		return ip
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}
+
+// changes has f called whenever something of an account may look different: a
+// record, a tunnel or a request. f must return at once.
+func (a *App) changes(account string, f func()) (stop func()) {
+	var stops []func()
+	if open := a.store.val.open.Load(); open != nil {
+		stops = append(stops,
+			open.store.Subscribe(func(c store.Change) {
+				if c.Account == account {
+					f()
+				}
+			}),
+			open.activity.Subscribe(func(of string) {
+				if of == account {
+					f()
+				}
+			}))
+	}
+	if hub, err := a.tunnel.val.get(); err == nil {
+		stops = append(stops, hub.Subscribe(func(e tunnel.Event) {
+			if e.Account == account {
+				f()
+			}
+		}))
+	}
+	return func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}
+}
+
+// UnmarshalCaddyfile reads
+//
+//	model_console
+func (c *Console) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	return parseBlock(d, func(d *caddyfile.Dispenser) error {
+		return d.Errf("model_console has no options, got %q", d.Val())
+	})
+}
+
+// Interface guards.
+var (
+	_ caddy.Provisioner           = (*Console)(nil)
+	_ caddyhttp.MiddlewareHandler = (*Console)(nil)
+	_ caddyfile.Unmarshaler       = (*Console)(nil)
+)

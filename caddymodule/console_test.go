@@ -1,0 +1,177 @@
+package caddymodule
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyevents"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// serveOne has a handler answer one request, as Caddy would have it.
+func serveOne(t *testing.T, h caddyhttp.MiddlewareHandler, r *http.Request) *httptest.ResponseRecorder {
+	t.Helper()
+	w := httptest.NewRecorder()
+	r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, &caddyhttp.Server{})
+	if err := h.ServeHTTP(w, r, nil); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// A request may come before the app's Start: it is told to come again, and the
+// next one is served.
+func TestConsoleBeforeStart(t *testing.T) {
+	app := provision(t, gatewayFile(freeUDP(t), "localhost:7443", filepath.Join(t.TempDir(), "gateway.db")))
+	app.store.val.messages = io.Discard
+	h := &Console{app: app}
+	w := serveOne(t, h, httptest.NewRequest("GET", "http://localhost:8080/console/sign-in", nil))
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "starting") {
+		t.Errorf("before Start: %d %v %s", w.Code, w.Header(), w.Body)
+	}
+	start(t, app)
+	w = serveOne(t, h, httptest.NewRequest("GET", "http://localhost:8080/console/sign-in", nil))
+	if w.Code >= http.StatusInternalServerError || w.Header().Get("Content-Security-Policy") == "" {
+		t.Errorf("after Start: %d %v %.300s", w.Code, w.Header(), w.Body)
+	}
+	if first, _ := h.get(); first == nil || first != h.handler.Load() {
+		t.Error("the console is made for each request")
+	}
+}
+
+// A connector that is to be paired learns where it dials, once that is known.
+func TestDiscovery(t *testing.T) {
+	app := provision(t, gatewayFile(freeUDP(t), "gw.example.com:7443", filepath.Join(t.TempDir(), "gateway.db")))
+	app.store.val.messages = io.Discard
+	h := &Tunnel{app: app}
+	ask := func(method string) *httptest.ResponseRecorder {
+		return serveOne(t, h, httptest.NewRequest(method, "http://localhost:8080"+discoveryPath, nil))
+	}
+	if w := ask("GET"); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), `"error"`) {
+		t.Errorf("before Start: %d %s", w.Code, w.Body)
+	}
+	start(t, app)
+	w := ask("GET")
+	var got discovery
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != http.StatusOK {
+		t.Fatalf("%d %s: %v", w.Code, w.Body, err)
+	}
+	hub, err := app.tunnel.val.get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got.Version = ""
+	want := discovery{Server: "gw.example.com:7443", Pin: hub.Pin(), URL: "http://localhost:8080", Console: "http://localhost:8080/console/"}
+	if got != want || got.Pin == "" {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if w := ask("POST"); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, HEAD" {
+		t.Errorf("POST: %d %v", w.Code, w.Header())
+	}
+}
+
+// Without an address that connectors can dial there is nothing to tell.
+func TestDiscoveryWithoutAddress(t *testing.T) {
+	app := provision(t, "{\n model_gateway {\n  listen "+freeUDP(t)+"\n }\n}\n:8080 {\n model_gateway\n}")
+	start(t, app)
+	w := serveOne(t, &Tunnel{app: app}, httptest.NewRequest("GET", "http://localhost:8080"+discoveryPath, nil))
+	if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "public gw.example.com:7443") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// Failed sign-ins are counted by the address that Caddy believes.
+func TestClientIP(t *testing.T) {
+	r := httptest.NewRequest("GET", "/console/", nil)
+	r.RemoteAddr = "192.0.2.7:4711"
+	r.Header.Set("X-Forwarded-For", "198.51.100.1")
+	if got := clientIP(r); got != "192.0.2.7" {
+		t.Errorf("without Caddy: %q", got)
+	}
+	trusted := r.WithContext(context.WithValue(r.Context(), caddyhttp.VarsCtxKey, map[string]any{caddyhttp.ClientIPVarKey: "198.51.100.1"}))
+	if got := clientIP(trusted); got != "198.51.100.1" {
+		t.Errorf("behind a trusted proxy: %q", got)
+	}
+}
+
+// Streams end when the configuration is about to stop, before the http app
+// waits for them; other requests are left to finish.
+func TestStreamsEndWithTheConfiguration(t *testing.T) {
+	app := provision(t, gatewayFile(freeUDP(t), "localhost:7443", filepath.Join(t.TempDir(), "gateway.db")))
+	stream, done := app.untilEnd(httptest.NewRequest("GET", "/console/events/keys", nil))
+	defer done()
+	page, pageDone := app.untilEnd(httptest.NewRequest("GET", "/console/keys", nil))
+	defer pageDone()
+	if err := stream.Context().Err(); err != nil {
+		t.Fatalf("ended at once: %v", err)
+	}
+	events, err := app.ctx.App("events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	events.(*caddyevents.App).Emit(app.ctx, "stopping", nil)
+	select {
+	case <-stream.Context().Done():
+	case <-time.After(5 * time.Second):
+		t.Error("the stream goes on")
+	}
+	if err := page.Context().Err(); err != nil {
+		t.Errorf("a page was cut: %v", err)
+	}
+}
+
+// Pages hear of what happens in their account, and of nothing else.
+func TestChanges(t *testing.T) {
+	app := provision(t, gatewayFile(freeUDP(t), "localhost:7443", filepath.Join(t.TempDir(), "gateway.db")))
+	app.store.val.messages = io.Discard
+	start(t, app)
+	st := app.Store()
+	if _, err := st.CreateAccount(t.Context(), "other"); err != nil {
+		t.Fatal(err)
+	}
+	heard := make(chan struct{}, 100)
+	stop := app.changes(store.DefaultAccount, func() { heard <- struct{}{} })
+	expect := func(what string, want bool) {
+		t.Helper()
+		select {
+		case <-heard:
+			if !want {
+				t.Errorf("heard of %s", what)
+			}
+		case <-time.After(map[bool]time.Duration{true: 5 * time.Second, false: 300 * time.Millisecond}[want]):
+			if want {
+				t.Errorf("did not hear of %s", what)
+			}
+		}
+		for len(heard) > 0 {
+			<-heard
+		}
+	}
+	if _, _, err := st.CreateKey(t.Context(), store.DefaultAccount, "laptop", "*"); err != nil {
+		t.Fatal(err)
+	}
+	expect("a key", true)
+	app.store.val.open.Load().activity.Record(store.DefaultAccount, activity.Request{ID: "req_1", Time: time.Now()})
+	expect("a request", true)
+	if _, _, err := st.CreateKey(t.Context(), "other", "laptop", "*"); err != nil {
+		t.Fatal(err)
+	}
+	app.store.val.open.Load().activity.Record("other", activity.Request{ID: "req_2", Time: time.Now()})
+	expect("another account", false)
+	stop()
+	if _, _, err := st.CreateKey(t.Context(), store.DefaultAccount, "desk", "*"); err != nil {
+		t.Fatal(err)
+	}
+	expect("a key after the end", false)
+}

@@ -1,0 +1,90 @@
+package caddymodule
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+)
+
+func init() {
+	caddy.RegisterModule(Tunnel{})
+}
+
+// discoveryPath is where `connector pair` asks.
+const discoveryPath = "/.well-known/postern"
+
+// Tunnel tells connectors that are to be paired where they dial, and the pin
+// of the identity that they find there. Nothing of it is secret; that it comes
+// over HTTPS is what the pin is believed for.
+type Tunnel struct {
+	app *App
+}
+
+// CaddyModule returns the module's registration.
+func (Tunnel) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "http.handlers.model_tunnel",
+		New: func() caddy.Module { return new(Tunnel) },
+	}
+}
+
+// Provision finds the app.
+func (t *Tunnel) Provision(ctx caddy.Context) error { return provisionApp(ctx, &t.app) }
+
+// discovery is what a connector is told.
+type discovery struct {
+	Server  string `json:"server"` // host:port
+	Pin     string `json:"pin"`
+	URL     string `json:"url,omitempty"`     // of the HTTP API, without /v1
+	Console string `json:"console,omitempty"` // where the pairing is approved
+	Version string `json:"version,omitempty"`
+}
+
+// ServeHTTP implements caddyhttp.MiddlewareHandler.
+func (t *Tunnel) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		answerJSON(w, http.StatusMethodNotAllowed, map[string]string{"error": "use GET to ask where connectors dial"})
+		return nil
+	}
+	at := t.app.endpoint()
+	version, _ := caddy.Version()
+	switch {
+	case at.Pin == "":
+		w.Header().Set("Retry-After", "1")
+		answerJSON(w, http.StatusServiceUnavailable, map[string]string{"error": "the gateway is just starting; ask again in a moment"})
+	case at.Public == "":
+		answerJSON(w, http.StatusServiceUnavailable, map[string]string{"error": errNoAddress.Error()})
+	default:
+		answerJSON(w, http.StatusOK, discovery{at.Public, at.Pin, at.URL, at.Console, version})
+	}
+	return nil
+}
+
+// answerJSON sends a small answer that no cache keeps.
+func answerJSON(w http.ResponseWriter, status int, answer any) {
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(answer) // a failed write means that the client is gone
+}
+
+// UnmarshalCaddyfile reads
+//
+//	model_tunnel
+func (t *Tunnel) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	return parseBlock(d, func(d *caddyfile.Dispenser) error {
+		return d.Errf("model_tunnel has no options, got %q", d.Val())
+	})
+}
+
+// Interface guards.
+var (
+	_ caddy.Provisioner           = (*Tunnel)(nil)
+	_ caddyhttp.MiddlewareHandler = (*Tunnel)(nil)
+	_ caddyfile.Unmarshaler       = (*Tunnel)(nil)
+)

@@ -1,0 +1,139 @@
+package caddymodule
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// freeUDP is a loopback UDP address that nobody listens on.
+func freeUDP(t *testing.T) string {
+	t.Helper()
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	return conn.LocalAddr().String()
+}
+
+// gatewayFile is a Caddyfile of a gateway with a console, whose tokens lead to
+// public.
+func gatewayFile(listen, public, database string) string {
+	return fmt.Sprintf("{\n model_gateway {\n  listen %s\n  public %s\n  storage bolt %s\n }\n}\n"+
+		"http://localhost:8080 {\n model_gateway\n model_console\n}", listen, public, database)
+}
+
+// start starts app as Caddy would, and stops it when the test ends.
+func start(t *testing.T, app *App) {
+	t.Helper()
+	if err := app.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = app.Stop() })
+}
+
+// Tokens hold the address of the configuration in force, whichever stops first.
+func TestTokensFollowTheConfiguration(t *testing.T) {
+	listen, database := freeUDP(t), filepath.Join(t.TempDir(), "gateway.db")
+	old := provision(t, gatewayFile(listen, "old.example.com:7443", database))
+	next := provision(t, gatewayFile(listen, "new.example.com:7443", database))
+	old.store.val.messages = io.Discard
+	force := &old.store.val.force
+	server := func() string {
+		text, err := force.token("con_06b3kz9v6dfx7fbv7wq7m5r2qm", strings.Repeat("s", 43))
+		if err != nil {
+			return err.Error()
+		}
+		token, err := link.ParseToken(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if token.Pin == "" || token.Pin != force.pin() || token.Connector != "con_06b3kz9v6dfx7fbv7wq7m5r2qm" {
+			t.Errorf("token with pin %q of %q, want the pin %q", token.Pin, token.Connector, force.pin())
+		}
+		return token.Server
+	}
+	expect := func(when, want string) {
+		t.Helper()
+		if got := server(); !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", when, got, want)
+		}
+	}
+	expect("before the start", errNotListening.Error())
+	if pin := force.pin(); pin != "" {
+		t.Errorf("before the start the pin is %q", pin)
+	}
+	start(t, old)
+	expect("started", "old.example.com:7443")
+	start(t, next)
+	expect("reloaded", "new.example.com:7443")
+	_ = next.Stop()
+	expect("rolled back", "old.example.com:7443")
+	start(t, next)
+	_ = old.Stop()
+	expect("reloaded again", "new.example.com:7443")
+	_ = next.Stop()
+	expect("stopped", errNotListening.Error())
+}
+
+// A site without a name gives no address to dial.
+func TestNoTokenWithoutAddress(t *testing.T) {
+	app := provision(t, "{\n model_gateway {\n  listen "+freeUDP(t)+"\n }\n}\n:8080 {\n model_gateway\n}")
+	start(t, app)
+	if _, err := app.store.val.force.token("con_1", "s"); err == nil || !strings.Contains(err.Error(), "`public gw.example.com:7443`") {
+		t.Errorf("error = %v", err)
+	}
+}
+
+// The first start tells how the first user comes in, once in a process.
+func TestWelcome(t *testing.T) {
+	listen, database := freeUDP(t), filepath.Join(t.TempDir(), "gateway.db")
+	var said bytes.Buffer
+	first := provision(t, gatewayFile(listen, "localhost:7443", database))
+	first.store.val.messages = &said
+	start(t, first)
+	_, secret, ok := strings.Cut(said.String(), "  http://localhost:8080/console/setup#")
+	if !ok || strings.Count(said.String(), "#") != 1 || len(strings.Fields(secret)[0]) != 43 {
+		t.Fatalf("the first start said %q", said.String())
+	}
+	if _, err := first.Store().FindLink(strings.Fields(secret)[0]); err != nil {
+		t.Errorf("the link is not valid: %v", err)
+	}
+	said.Reset()
+	start(t, provision(t, gatewayFile(listen, "localhost:7443", database)))
+	if said.Len() > 0 {
+		t.Errorf("a reload said %q", said.String())
+	}
+}
+
+func TestNoWelcome(t *testing.T) {
+	without := strings.Replace(gatewayFile(freeUDP(t), "localhost:7443", filepath.Join(t.TempDir(), "a.db")), "\n model_console", "", 1)
+	with := gatewayFile(freeUDP(t), "localhost:7443", filepath.Join(t.TempDir(), "b.db"))
+	for name, file := range map[string]string{"no console": without, "a user": with} {
+		t.Run(name, func(t *testing.T) {
+			var said bytes.Buffer
+			app := provision(t, file)
+			app.store.val.messages = &said
+			st, err := app.openStore()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name == "a user" {
+				if _, err := st.CreateUser(t.Context(), "default", "anna", "$argon2id$none"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			start(t, app)
+			if said.Len() > 0 {
+				t.Errorf("it said %q", said.String())
+			}
+		})
+	}
+}
