@@ -48,13 +48,39 @@ func importRules() []importRule {
 			why:    "the gateway's end of tunnels shares the protocol with the connector, and nothing but the matcher of names with the gateway",
 		},
 		{
+			from:   []string{"caddymodule/signin", "caddymodule/activity"},
+			forbid: []string{ours},
+			except: []string{module + "caddymodule/store", module + "caddymodule/scope"},
+			why:    "who a user is, and what requests cost, need records alone; neither knows tunnels, pages or the other",
+		},
+		{
+			from:   []string{"caddymodule/activity"},
+			forbid: []string{"net/http"},
+			why:    "what of a request may be kept is decided by who serves it: activity must not come to see one",
+		},
+		{
+			from:   []string{"caddymodule/pairing"},
+			forbid: []string{ours},
+			except: []string{module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/tunnel", module + "connector/link"},
+			why:    "the desk stands between the tunnels, where devices wait, and the store, where decisions are made; nobody else is there",
+		},
+		{
 			from:   []string{"caddymodule/manage"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/scope", module + "caddymodule/store", module + "caddymodule/tunnel", module + "connector/link"},
-			why:    "management works on the store and the tunnels, the same behind console, admin endpoint and command line",
+			except: []string{
+				module + "caddymodule/scope", module + "caddymodule/store", module + "caddymodule/tunnel", module + "connector/link",
+				module + "caddymodule/signin", module + "caddymodule/pairing", module + "caddymodule/activity",
+			},
+			why: "management works on the store and the tunnels, the same behind console, admin endpoint and command line",
+		},
+		{
+			from:   []string{"caddymodule/console"},
+			forbid: []string{module + "caddymodule/dialect", module + "caddymodule/scripted", module + "connector", module + "connector/agent"},
+			why:    "pages show what management tells; they neither take part in requests nor run connectors",
 		},
 		{
 			from: []string{
+				"caddymodule/signin", "caddymodule/activity", "caddymodule/pairing", "caddymodule/console",
 				"caddymodule/dialect", "caddymodule/scope", "caddymodule/store", "caddymodule/tunnel", "caddymodule/manage",
 				"caddymodule/scripted",
 			},
