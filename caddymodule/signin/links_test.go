@@ -19,6 +19,9 @@ func attempt(name, password string) Attempt {
 func TestSetupLink(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
+	if d.HasUsers() {
+		t.Error("there are users before the first one")
+	}
 	_, older, err := d.SetupLink(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -49,6 +52,9 @@ func TestSetupLink(t *testing.T) {
 	}
 	if _, user, ok := d.Session(signed.Secret); !ok || user != signed.User {
 		t.Error("the first user is not signed in")
+	}
+	if !d.HasUsers() {
+		t.Error("there are no users after the first one")
 	}
 	if _, err := d.Redeem(t.Context(), attempt("bob", rightPassword), secret); !errors.Is(err, ErrLink) {
 		t.Errorf("a used link: %v", err)

@@ -36,16 +36,19 @@ func (h holder) WebAuthnName() string                       { return h.user.Name
 func (h holder) WebAuthnDisplayName() string                { return h.user.Name }
 func (h holder) WebAuthnCredentials() []webauthn.Credential { return h.credentials }
 
-func (s *Service) holder(user store.User) (holder, error) {
+// holder returns a user with the passkeys that can be read: one that cannot be
+// must not keep out the others.
+func (s *Service) holder(user store.User) holder {
 	h := holder{user: user}
 	for _, p := range s.store.Passkeys(user.ID) {
 		var c webauthn.Credential
 		if err := json.Unmarshal(p.Credential, &c); err != nil {
-			return holder{}, fmt.Errorf("reading the passkey %q: %w", p.Name, err)
+			s.log.Error("reading a stored passkey", "user", user.ID, "error", err)
+			continue
 		}
 		h.credentials = append(h.credentials, c)
 	}
-	return h, nil
+	return h
 }
 
 // BeginPasskey begins to add a passkey to a signed-in user, on a page of
@@ -56,13 +59,10 @@ func (s *Service) BeginPasskey(_ context.Context, user store.User, origin string
 	if err != nil {
 		return nil, "", err
 	}
-	h, err := s.holder(user)
-	if err != nil {
+	if err := s.checkRoom(user); err != nil {
 		return nil, "", err
 	}
-	if len(h.credentials) >= maxPasskeys {
-		return nil, "", fail(ErrPasskey, "there are %d passkeys already: remove one that is no longer used", len(h.credentials))
-	}
+	h := s.holder(user)
 	creation, data, err := party.BeginRegistration(h, webauthn.WithExclusions(webauthn.Credentials(h.credentials).CredentialDescriptors()))
 	if err != nil {
 		return nil, "", fmt.Errorf("beginning to add a passkey: %w", err)
@@ -100,8 +100,8 @@ func (s *Service) FinishPasskey(ctx context.Context, user store.User, origin, ce
 		return store.Passkey{}, fmt.Errorf("adding a passkey: %w", err)
 	}
 	p := store.Passkey{ID: credential.ID, Name: name, Credential: record, CreatedAt: s.stamp()}
-	if len(s.store.Passkeys(user.ID)) >= maxPasskeys {
-		return store.Passkey{}, fail(ErrPasskey, "there are %d passkeys already: remove one that is no longer used", maxPasskeys)
+	if err := s.checkRoom(user); err != nil {
+		return store.Passkey{}, err
 	}
 	if err := s.store.AddPasskey(ctx, user.ID, p); err != nil {
 		if errors.Is(err, store.ErrExists) {
@@ -111,6 +111,13 @@ func (s *Service) FinishPasskey(ctx context.Context, user store.User, origin, ce
 	}
 	s.log.Info("passkey added", "user", user.ID, "account", user.Account)
 	return p, nil
+}
+
+func (s *Service) checkRoom(user store.User) error {
+	if n := len(s.store.Passkeys(user.ID)); n >= maxPasskeys {
+		return fail(ErrPasskey, "there are %d passkeys already: remove one that is no longer used", n)
+	}
+	return nil
 }
 
 func register(party *webauthn.WebAuthn, h holder, data webauthn.SessionData, response []byte) (*webauthn.Credential, error) {
@@ -212,7 +219,7 @@ func (s *Service) findHolder(_, handle []byte) (webauthn.User, error) {
 	if !ok {
 		return nil, errUnknownPasskey()
 	}
-	return s.holder(user)
+	return s.holder(user), nil
 }
 
 // notePasskey stores the counter and the time of use. A passkey whose counter

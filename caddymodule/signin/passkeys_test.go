@@ -69,11 +69,29 @@ func TestPasskey(t *testing.T) {
 	if all := d.store.Passkeys(ann.ID); all[0].LastUsedAt == nil || all[0].Name != "Ann's phone" {
 		t.Errorf("the use is not noted: %+v", all)
 	}
-	if err := d.store.RemovePasskey(t.Context(), ann.ID, a.id); err != nil {
+	if err := d.RemovePasskey(t.Context(), ann, a.id); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.passkey(t, home, a); !errors.Is(err, ErrPasskey) {
+	if _, err := d.passkey(t, home, a); !errors.Is(err, ErrPasskey) || len(d.Passkeys(ann.ID)) != 0 {
 		t.Errorf("after its removal: %v", err)
+	}
+}
+
+// A passkey that cannot be read does not keep out the others.
+func TestDamagedPasskey(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	ann := d.addUser(t, "ann")
+	if err := d.store.AddPasskey(t.Context(), ann.ID, store.Passkey{ID: []byte("damaged"), Name: "old", Credential: []byte("[]")}); err != nil {
+		t.Fatal(err)
+	}
+	a := newAuthenticator(t, origin)
+	d.addPasskey(t, ann, a, "phone")
+	if _, err := d.passkey(t, home, a); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(d.log.String(), "reading a stored passkey") {
+		t.Error("the damaged one is not logged")
 	}
 }
 

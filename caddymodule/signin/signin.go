@@ -73,12 +73,24 @@ type Attempt struct {
 	Password  string
 }
 
+// String hides what is typed, for whoever logs an attempt by mistake.
+func (a Attempt) String() string { return "attempt from " + remote(a.Address) }
+
+// LogValue is String for slog.
+func (a Attempt) LogValue() slog.Value { return slog.StringValue(a.String()) }
+
 // Signed is a user who is in.
 type Signed struct {
 	User    store.User
 	Session store.Session
 	Secret  string // of the session, for the cookie; it cannot be had again
 }
+
+// String hides the secret.
+func (s Signed) String() string { return s.User.ID + " in " + s.Session.ID }
+
+// LogValue is String for slog.
+func (s Signed) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // Password signs a user in by name and password. Its errors are ErrCredentials,
 // ErrBusy, a *ThrottledError, or the store's.
