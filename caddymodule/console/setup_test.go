@@ -1,0 +1,205 @@
+package console
+
+import (
+	"html"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+)
+
+// deviceSecret is what a device makes for itself.
+const deviceSecret = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFG"
+
+// code starts a pairing on the Setup tab and returns its code.
+func (g *gateway) code() string {
+	g.Helper()
+	g.moved(g.post("/console/start/pairing"), "/console/start#pair")
+	_, rest, ok := strings.Cut(g.page("/console/start"), `<p class="claim mono">`)
+	code, _, _ := strings.Cut(rest, "<")
+	if !ok || !strings.HasPrefix(code, "PAIR-") {
+		g.Fatalf("the Setup tab shows the code %q", code)
+	}
+	return code
+}
+
+// claim has a device use a code.
+func (g *gateway) claim(code, hostname string) tunnel.Ticket {
+	g.Helper()
+	ticket, deny := g.desk.Claim(g.Context(), tunnel.Device{
+		Code: code, Secret: deviceSecret, Hostname: hostname, OS: "linux/amd64", Version: "v9.9.9", Remote: "203.0.113.7", Upstreams: []string{"default"},
+	})
+	if deny != nil {
+		g.Fatalf("the code is refused: %v", deny)
+	}
+	g.Cleanup(ticket.Release)
+	return ticket
+}
+
+// pairing finds a pairing of a state.
+func (g *gateway) pairing(state string) store.Pairing {
+	g.Helper()
+	for _, p := range g.store.Pairings(store.DefaultAccount) {
+		if p.State == state {
+			return p
+		}
+	}
+	g.Fatalf("no pairing is %s", state)
+	return store.Pairing{}
+}
+
+func TestSetupFromTheBeginning(t *testing.T) {
+	g := newGateway(t)
+	has(t, mainOf(g.page("/console/start")), "0 of 4 steps", "Start pairing", "Once a model is registered")
+	code := g.code()
+	page := html.UnescapeString(mainOf(g.page("/console/start")))
+	has(t, page, `connector" pair https://gw.example.com `+code+" --upstream http://localhost:11434", `connector.exe" pair 'https://gw.example.com' `+code,
+		"connector pair https://gw.example.com "+code, "New code", "data-expires", "Cancel this code")
+
+	ticket := g.claim(code, "gpu-box")
+	page = mainOf(g.page("/console/start"))
+	has(t, page, "gpu-box", "linux/amd64", "v9.9.9", "203.0.113.7", ticket.Fingerprint, "waits for you")
+	lacks(t, page, code)
+
+	id := g.pairing(store.PairingPending).ID
+	g.moved(g.post("/console/pairings/"+id+"/approve", "back", "start"), "/console/start")
+	if d := <-ticket.Decided; d.Deny != nil || d.TunnelToken == "" {
+		t.Fatalf("the device is told %+v", d.Deny)
+	}
+	page = mainOf(g.page("/console/start"))
+	has(t, page, "gpu-box is approved", "1 of 4 steps")
+	lacks(t, page, "waits for you", deviceSecret, "ptt_")
+
+	con := g.store.Connectors(store.DefaultAccount)[0]
+	g.lines.connect(con, "llama3.2:3b")
+	page = mainOf(g.page("/console/start"))
+	has(t, page, "llama3.2:3b", `aria-label="Register llama3.2:3b"`)
+	g.moved(g.post("/console/start/register", "name", "llama3.2:3b", "connector", con.ID, "upstream", "default", "model", "llama3.2:3b"), "/console/start")
+	page = html.UnescapeString(mainOf(g.page("/console/start")))
+	has(t, page, "llama3.2:3b is registered", "2 of 4 steps", `"model": "llama3.2:3b"`)
+	lacks(t, page, `aria-label="Register`)
+}
+
+func TestPairingUnderAnotherName(t *testing.T) {
+	g := newGateway(t)
+	g.claim(g.code(), "gpu-box")
+	id := g.pairing(store.PairingPending).ID
+	page := mainOf(g.page("/console/pairings/" + id + "?back=connectors"))
+	has(t, page, `value="gpu-box"`, `name="back" value="connectors"`)
+
+	w := g.post("/console/pairings/"+id+"/approve", "back", "connectors", "name", "a\x01b")
+	if w.Code != http.StatusBadRequest {
+		t.Errorf("unprintable name: status %d, want 400", w.Code)
+	}
+	has(t, w.Body.String(), "cannot be printed", "/console/pairings/"+id+"/approve")
+	g.moved(g.post("/console/pairings/"+id+"/approve", "back", "connectors", "name", "big one"), "/console/connectors")
+	if c := g.store.Connectors(store.DefaultAccount); len(c) != 1 || c[0].Name != "big one" {
+		t.Errorf("connectors: %+v", c)
+	}
+	if w := g.get("/console/pairings/" + id); w.Code != http.StatusNotFound {
+		t.Errorf("the page of a decided pairing: status %d, want 404", w.Code)
+	}
+	if w := g.post("/console/pairings/"+id+"/approve", "back", "start"); w.Code != http.StatusConflict && w.Code != http.StatusNotFound {
+		t.Errorf("approving again: status %d", w.Code)
+	}
+}
+
+func TestPairingDenied(t *testing.T) {
+	g := newGateway(t)
+	ticket := g.claim(g.code(), "gpu-box")
+	id := g.pairing(store.PairingPending).ID
+	has(t, mainOf(g.page("/console/connectors")), "waits for you", ticket.Fingerprint)
+	g.moved(g.post("/console/pairings/"+id+"/deny", "back", "connectors"), "/console/connectors")
+	if d := <-ticket.Decided; d.Deny == nil || d.TunnelToken != "" {
+		t.Error("the device is not denied")
+	}
+	has(t, mainOf(g.page("/console/connectors")), "gpu-box is denied")
+	has(t, mainOf(g.page("/console/start")), "gpu-box was denied")
+}
+
+func TestCodeCancelled(t *testing.T) {
+	g := newGateway(t)
+	code := g.code()
+	g.moved(g.post("/console/pairings/"+g.pairing(store.PairingWaiting).ID+"/deny"), "/console/start")
+	page := mainOf(g.page("/console/start"))
+	has(t, page, "of no use any more", "Start pairing")
+	lacks(t, page, code)
+}
+
+// A newer code takes the place; the older one can still be called off.
+func TestTwoCodes(t *testing.T) {
+	g := newGateway(t)
+	first := g.code()
+	time.Sleep(2 * time.Millisecond)
+	second := g.code()
+	page := mainOf(g.page("/console/start"))
+	has(t, page, first, second)
+	if first == second || strings.Index(page, second) > strings.Index(page, first) {
+		t.Error("the newer code is not the first")
+	}
+	if n := strings.Count(page, `id="tab-unix"`); n != 1 {
+		t.Errorf("%d sets of lines, want 1", n)
+	}
+}
+
+func TestCodeExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t)
+		g.code()
+		time.Sleep(store.PairingLife + time.Second)
+		has(t, mainOf(g.page("/console/start")), "The last code ran out", "Start pairing")
+	})
+}
+
+func TestSetupWithoutAddress(t *testing.T) {
+	g := newGateway(t)
+	g.endpoint.Public = ""
+	w := g.post("/console/start/pairing")
+	if w.Code != http.StatusConflict {
+		t.Errorf("status %d, want 409", w.Code)
+	}
+	has(t, mainOf(w.Body.String()), "caddy reload", "0 of 4 steps")
+}
+
+func TestDeviceNamesAreText(t *testing.T) {
+	g := newGateway(t)
+	g.claim(g.code(), mean)
+	id := g.pairing(store.PairingPending).ID
+	plain(t, g.page("/console/start"))
+	plain(t, g.page("/console/connectors"))
+	plain(t, g.page("/console/pairings/"+id))
+	g.post("/console/pairings/"+id+"/approve", "back", "start")
+	plain(t, g.page("/console/start"))
+	g.lines.connect(g.store.Connectors(store.DefaultAccount)[0], mean)
+	time.Sleep(time.Millisecond)
+	plain(t, g.page("/console/start"))
+}
+
+func TestPairingOfAnotherAccount(t *testing.T) {
+	g := newGateway(t)
+	code := g.code()
+	g.claim(code, "gpu-box")
+	id := g.pairing(store.PairingPending).ID
+	if _, err := g.store.CreateAccount(t.Context(), "other"); err != nil {
+		t.Fatal(err)
+	}
+	g.signInAs("other", "eve")
+	lacks(t, mainOf(g.page("/console/start")), "gpu-box", code)
+	for _, at := range []string{id, code} {
+		if w := g.get("/console/pairings/" + at); w.Code != http.StatusNotFound {
+			t.Errorf("seeing it: status %d, want 404", w.Code)
+		}
+		for _, do := range []string{"approve", "deny"} {
+			if w := g.post("/console/pairings/" + at + "/" + do); w.Code != http.StatusNotFound {
+				t.Errorf("%s: status %d, want 404", do, w.Code)
+			}
+		}
+	}
+	if p := g.pairing(store.PairingPending); p.ID != id {
+		t.Error("it was decided")
+	}
+}
