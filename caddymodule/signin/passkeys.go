@@ -241,7 +241,9 @@ func (s *Service) notePasskey(ctx context.Context, user store.User, credential *
 		now := s.stamp()
 		p.LastUsedAt = &now
 	}
-	if err := s.store.UpdatePasskey(ctx, user.ID, p); err != nil {
+	if err := s.store.UpdatePasskey(ctx, user.ID, p); errors.Is(err, store.ErrNotFound) {
+		return errUnknownPasskey()
+	} else if err != nil {
 		return err
 	}
 	if credential.Authenticator.CloneWarning {

@@ -31,11 +31,15 @@ type desk struct {
 }
 
 type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
+	line func(string) // called for each line, unless it is nil
+	mu   sync.Mutex
+	buf  bytes.Buffer
 }
 
 func (b *logBuffer) Write(p []byte) (int, error) {
+	if b.line != nil {
+		b.line(string(p))
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buf.Write(p)
