@@ -41,19 +41,19 @@
       width, height,
       tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "UTC"),
       cursor: { drag: { x: false, y: false } },
-      scales: { y: { range: (_, min, max) => [0, Math.max(max, 1) * 1.1] } },
+      scales: { x: { range: (_, min, max) => [min - 43200, max + 43200] }, y: { range: (_, min, max) => [0, Math.max(max, 1) * 1.1] } },
       axes: [
         { ...axis, values: (_, at) => at.map((s) => new Date(s * 1000).toLocaleDateString(undefined, { day: "numeric", month: "short", timeZone: "UTC" })), space: 70 },
         { ...axis, size: 52, values: (_, at) => at.map((n) => Number.isInteger(n) ? short(n) : "") },
       ],
       series: [
-        { label: "Day", value: (_, s) => s == null ? "" : new Date(s * 1000).toISOString().slice(0, 10) },
+        { label: "Day", value: (u, s) => new Date((s ?? u.data[0].at(-1)) * 1000).toISOString().slice(0, 10) },
         ...series.map(({ label, tint, bars }) => ({
           label, stroke: color(tint, "#36c"), width: bars ? 0 : 2,
           fill: bars ? color(tint, "#36c") : undefined,
           paths: bars ? uPlot.paths.bars({ size: [0.7, 24], radius: 0.15 }) : undefined,
           points: { show: !bars, size: 4 },
-          value: (_, n) => n == null ? "" : n.toLocaleString(),
+          value: (u, n, i) => (n ?? u.data[i].at(-1) ?? 0).toLocaleString(),
         })),
       ],
     };
