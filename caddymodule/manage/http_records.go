@@ -9,6 +9,14 @@ import (
 )
 
 func (s *Service) getStatus(_ http.ResponseWriter, r *http.Request) (int, any, error) {
+	if _, err := params(r); err != nil {
+		return 0, nil, err
+	}
+	if c := CallerFrom(r.Context()); !c.Operator {
+		if _, err := s.account(r.Context(), ""); err != nil {
+			return 0, nil, err
+		}
+	}
 	return http.StatusOK, s.Status(r.Context()), nil
 }
 

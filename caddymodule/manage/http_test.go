@@ -107,6 +107,7 @@ func TestContentTypeRequired(t *testing.T) {
 	g := newGateway(t)
 	for _, contentType := range []string{"", "text/plain", "application/x-www-form-urlencoded", ";"} {
 		r := httptest.NewRequest("POST", prefix+"/keys", strings.NewReader(`{"name":"x"}`))
+		r = r.WithContext(asOperator(r.Context()))
 		r.Header.Set("Content-Type", contentType)
 		w := httptest.NewRecorder()
 		g.handler.ServeHTTP(w, r)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 	"unicode"
@@ -225,13 +226,8 @@ func parseModels(data []byte) ([]string, error) {
 // isModelID tells whether an id is short and printable: it is shown on pages
 // and terminals.
 func isModelID(id string) bool {
-	if id == "" || len(id) > maxModelID || !utf8.ValidString(id) {
-		return false
-	}
-	for _, r := range id {
-		if !unicode.IsPrint(r) {
-			return false
-		}
-	}
-	return true
+	return id != "" && len(id) <= maxModelID && !strings.ContainsFunc(id, func(r rune) bool {
+		// utf8.RuneError stands for what was no text.
+		return !unicode.IsPrint(r) || r == utf8.RuneError
+	})
 }

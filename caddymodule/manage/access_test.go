@@ -1,0 +1,318 @@
+package manage_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/manage"
+)
+
+// access is a request that works for whoever may do it.
+type access struct {
+	path string            // relative to the route's collection; {…} are records of the world
+	body map[string]string // nil: none
+	// noAccount: the route takes no account.
+	noAccount bool
+	// operators: users may not do it. users: operators may not.
+	operators, users bool
+}
+
+// accesses has a case for every route: a new route needs one here.
+var accesses = map[string]access{
+	"GET /status":                    {path: "/status", noAccount: true},
+	"GET /checklist":                 {path: "/checklist"},
+	"GET /keys":                      {path: "/keys"},
+	"POST /keys":                     {path: "/keys", body: map[string]string{"name": "new"}},
+	"DELETE /keys/{id}":              {path: "/keys/{key}"},
+	"GET /connectors":                {path: "/connectors"},
+	"POST /connectors":               {path: "/connectors", body: map[string]string{"name": "new"}},
+	"DELETE /connectors/{id}":        {path: "/connectors/{spare}"},
+	"GET /connectors/{id}/models":    {path: "/connectors/{connector}/models"},
+	"GET /pairings":                  {path: "/pairings"},
+	"POST /pairings":                 {path: "/pairings", body: map[string]string{}},
+	"POST /pairings/{code}/approve":  {path: "/pairings/{code}/approve", body: map[string]string{}},
+	"POST /pairings/{code}/deny":     {path: "/pairings/{pairing}/deny", body: map[string]string{}},
+	"GET /offers":                    {path: "/offers"},
+	"GET /deployments":               {path: "/deployments"},
+	"PUT /deployments/{name}":        {path: "/deployments/mine-deployment", body: map[string]string{"connector": "mine-connector"}},
+	"DELETE /deployments/{name}":     {path: "/deployments/mine-deployment"},
+	"POST /deployments/{name}/test":  {path: "/deployments/mine-deployment/test", body: map[string]string{}},
+	"GET /activity":                  {path: "/activity"},
+	"GET /usage":                     {path: "/usage"},
+	"GET /users":                     {path: "/users"},
+	"POST /users":                    {path: "/users", body: map[string]string{"name": "new", "password": "long enough for this"}},
+	"DELETE /users/{id}":             {path: "/users/{second}"},
+	"POST /users/{id}/recovery-link": {path: "/users/{user}/recovery-link", body: map[string]string{}},
+	"GET /invitations":               {path: "/invitations"},
+	"POST /invitations":              {path: "/invitations", body: map[string]string{}},
+	"DELETE /invitations/{id}":       {path: "/invitations/{invitation}"},
+	"POST /setup-link":               {path: "/setup-link", body: map[string]string{}, noAccount: true, operators: true},
+	"GET /tokens":                    {path: "/tokens"},
+	"POST /tokens":                   {path: "/tokens", body: map[string]string{"name": "new", "user": "mine-user"}},
+	"DELETE /tokens/{id}":            {path: "/tokens/{token}"},
+	"GET /sessions":                  {path: "/sessions", noAccount: true, users: true},
+	"DELETE /sessions":               {path: "/sessions", noAccount: true, users: true},
+	"DELETE /sessions/{id}":          {path: "/sessions/{session}", noAccount: true, users: true},
+	"GET /accounts":                  {path: "/accounts", noAccount: true, operators: true},
+	"POST /accounts":                 {path: "/accounts", body: map[string]string{"id": "third"}, noAccount: true, operators: true},
+	"DELETE /accounts/{id}":          {path: "/accounts/empty", noAccount: true, operators: true},
+}
+
+// world is a gateway with an account that has something of everything, whose
+// names and ids are told by "mine", and another account.
+type world struct {
+	*gateway
+	mine, other manage.Caller
+	ids         map[string]string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	g := newGateway(t)
+	for _, id := range []string{"other", "empty"} {
+		if _, err := g.store.CreateAccount(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := &world{gateway: g, mine: g.user("default", "mine-user"), other: g.user("other", "olga"), ids: map[string]string{}}
+	second := g.user("default", "mine-second")
+	g.connector("other", "others", map[string]http.Handler{"ollama": models("others-model")})
+	home := g.connector("default", "mine-connector", map[string]http.Handler{"ollama": models("mine-model")})
+	g.deployment("mine-deployment", home, "", "")
+	ctx := manage.WithCaller(t.Context(), w.mine)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	key, err := g.service.CreateKey(ctx, manage.CreateKey{Name: "mine-key"})
+	must(err)
+	spare, err := g.service.CreateConnector(ctx, manage.CreateConnector{Name: "mine-spare"})
+	must(err)
+	pairing, err := g.service.StartPairing(ctx, "")
+	must(err)
+	g.device(pairing.Code, "mine-device")
+	invitation, err := g.service.Invite(ctx, "")
+	must(err)
+	token, err := g.service.CreateToken(ctx, manage.CreateToken{Name: "mine-token"})
+	must(err)
+	g.activity.Record("default", activity.Request{ID: "req_mine", Time: time.Now(), Deployment: "mine-deployment", Status: 200})
+	for name, id := range map[string]string{
+		"key": key.ID, "spare": spare.ID, "connector": home.info.Connector, "code": pairing.Code, "pairing": pairing.ID,
+		"invitation": invitation.ID, "token": token.ID, "user": w.mine.User, "second": second.User, "session": w.mine.Session,
+	} {
+		w.ids["{"+name+"}"] = id
+	}
+	return w
+}
+
+// request performs the request of a case. account "" leaves it out.
+func (w *world) request(caller manage.Caller, route string, account string) (status int, body string) {
+	a := accesses[route]
+	method, _, _ := strings.Cut(route, " ")
+	path := a.path
+	for name, id := range w.ids {
+		path = strings.ReplaceAll(path, name, id)
+	}
+	text := ""
+	if a.body != nil {
+		var members []string
+		for name, value := range a.body {
+			members = append(members, fmt.Sprintf("%q:%q", name, value))
+		}
+		if account != "" {
+			members = append(members, fmt.Sprintf(`"account":%q`, account))
+		}
+		text = "{" + strings.Join(members, ",") + "}"
+	} else if account != "" {
+		path += "?account=" + account
+	}
+	answer := w.doAs(caller, method, path, text)
+	return answer.Code, answer.Body.String()
+}
+
+// records is all that the first account has, as its user sees it.
+func (w *world) records() string {
+	w.t.Helper()
+	var all strings.Builder
+	for _, list := range []string{"keys", "connectors", "deployments", "pairings", "users", "invitations", "tokens", "sessions", "activity", "usage"} {
+		answer := w.doAs(w.mine, "GET", "/"+list, "")
+		if answer.Code != 200 {
+			w.t.Fatalf("GET /%s: %d %s", list, answer.Code, answer.Body)
+		}
+		all.WriteString(answer.Body.String())
+	}
+	return all.String()
+}
+
+// wantNothing checks that an answer tells nothing of the first account.
+func (w *world) wantNothing(body string) {
+	w.t.Helper()
+	for name, id := range w.ids {
+		// What was asked for may be said again in an error.
+		if strings.Contains(body, id) && !strings.HasPrefix(body, `{"error":`) {
+			w.t.Errorf("the answer tells %s %s: %s", name, id, body)
+		}
+	}
+	if strings.Contains(body, "mine-") && !strings.HasPrefix(body, `{"error":`) || strings.Contains(body, "mine-device") || strings.Contains(body, "req_mine") {
+		w.t.Errorf("the answer tells of another account: %s", body)
+	}
+}
+
+func TestAccessesAreComplete(t *testing.T) {
+	g := newGateway(t)
+	routes := g.service.Routes()
+	for _, route := range routes {
+		if _, ok := accesses[route]; !ok {
+			t.Errorf("%s has no case in accesses: who may do it?", route)
+		}
+	}
+	for route := range accesses {
+		if !slices.Contains(routes, route) {
+			t.Errorf("accesses has a case for %s, which is no route", route)
+		}
+	}
+}
+
+// The requests of accesses work for whoever may do them, so that what the
+// other tests see refused is not just wrong.
+func TestAccessAllowed(t *testing.T) {
+	for route, a := range accesses {
+		t.Run(route, func(t *testing.T) {
+			w := newWorld(t)
+			status, body := w.request(w.mine, route, "")
+			if a.operators && status != http.StatusForbidden || !a.operators && status >= 300 {
+				t.Errorf("the account's user: %d %s", status, body)
+			}
+			w = newWorld(t)
+			account := "default"
+			if a.noAccount {
+				account = ""
+			}
+			if route == "POST /setup-link" { // only while there are no users
+				for _, id := range []string{w.mine.User, w.ids["{second}"]} {
+					if _, err := w.store.RemoveUser(t.Context(), "default", id); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if _, err := w.store.RemoveUser(t.Context(), "other", w.other.User); err != nil {
+					t.Fatal(err)
+				}
+			}
+			status, body = w.request(manage.Caller{Name: "root", Operator: true}, route, account)
+			if a.users && status != http.StatusForbidden || !a.users && status >= 300 {
+				t.Errorf("an operator: %d %s", status, body)
+			}
+		})
+	}
+}
+
+// Nobody gets at anything of another account, by whatever route, and nothing
+// of it changes.
+func TestAccessOfAnotherAccount(t *testing.T) {
+	w := newWorld(t)
+	token := w.other
+	token.Session = ""
+	before := w.records()
+	for route, a := range accesses {
+		t.Run(route, func(t *testing.T) {
+			for name, caller := range map[string]manage.Caller{"session": w.other, "token": token} {
+				status, body := w.request(caller, route, "")
+				w.wantNothing(body)
+				if strings.Contains(a.path, "{") && status != http.StatusNotFound && status != http.StatusForbidden {
+					t.Errorf("%s, record of another account: %d %s", name, status, body)
+				}
+				if a.operators && status != http.StatusForbidden {
+					t.Errorf("%s, for operators only: %d %s", name, status, body)
+				}
+				status, body = w.request(caller, route, "default")
+				w.wantNothing(body)
+				if a.noAccount {
+					if status != http.StatusBadRequest && status != http.StatusForbidden && status != http.StatusNotFound {
+						t.Errorf("%s, naming the account where there is none: %d %s", name, status, body)
+					}
+				} else if status != http.StatusNotFound || !strings.Contains(body, `no account \"default\"`) {
+					t.Errorf("%s, naming another account: %d %s", name, status, body)
+				}
+			}
+		})
+	}
+	if after := w.records(); after != before {
+		t.Errorf("the account's records have changed:\n%s\nwere\n%s", after, before)
+	}
+}
+
+// Without a caller nothing is done: a way in that forgot to ask who comes is
+// not open.
+func TestAccessOfNobody(t *testing.T) {
+	w := newWorld(t)
+	before := w.records()
+	for route := range accesses {
+		for _, account := range []string{"", "default"} {
+			status, body := w.request(manage.Caller{}, route, account)
+			w.wantNothing(body)
+			if status < 400 {
+				t.Errorf("%s, account %q: %d %s", route, account, status, body)
+			}
+		}
+	}
+	if after := w.records(); after != before {
+		t.Errorf("the account's records have changed:\n%s\nwere\n%s", after, before)
+	}
+}
+
+// A caller whose account is gone is as nobody, not one of the default account.
+func TestAccessOfRemovedAccount(t *testing.T) {
+	w := newWorld(t)
+	gone := manage.Caller{Account: "gone", User: "usr_gone", Name: "gone", Session: "ses_gone"}
+	for route := range accesses {
+		status, body := w.request(gone, route, "")
+		w.wantNothing(body)
+		if status < 400 {
+			t.Errorf("%s: %d %s", route, status, body)
+		}
+	}
+}
+
+// Status counts the caller's account; totals of the gateway are for operators.
+func TestStatusOfAccount(t *testing.T) {
+	w := newWorld(t)
+	st := w.service.Status(manage.WithCaller(t.Context(), w.other))
+	if st.Connectors != (manage.Reachable{Total: 1, Online: 1}) || st.Deployments.Total != 0 || st.Keys.Active != 0 || st.Counters.Connected != 0 {
+		t.Errorf("status = %+v", st)
+	}
+	if st.Listener.Pin != pin {
+		t.Errorf("pin = %q: users need it to pair", st.Listener.Pin)
+	}
+	if st := w.service.Status(asOperator(t.Context())); st.Connectors.Total != 3 || st.Counters.Connected != 7 {
+		t.Errorf("operator's status = %+v", st)
+	}
+}
+
+// The manual has every route, with a line that shows how it is called.
+func TestManualHasAllRoutes(t *testing.T) {
+	data, err := os.ReadFile("../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	manual := string(data)
+	for _, route := range newGateway(t).service.Routes() {
+		if !strings.Contains(manual, "### `"+route+"`") {
+			t.Errorf("docs/api.md has no heading ### `%s`", route)
+		}
+	}
+	routes := newGateway(t).service.Routes()
+	for _, heading := range regexp.MustCompile("(?m)^### `([A-Z]+ /[^`]*)`").FindAllStringSubmatch(manual, -1) {
+		if !slices.Contains(routes, heading[1]) {
+			t.Errorf("docs/api.md describes %s, which is no route", heading[1])
+		}
+	}
+}

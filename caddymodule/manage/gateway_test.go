@@ -1,0 +1,208 @@
+package manage_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/pairing"
+	"github.com/postern-dev/postern/caddymodule/signin"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+)
+
+const prefix = "/model_gateway"
+
+// pin is well-formed, which is all that tokens ask of it.
+var pin = base64.RawURLEncoding.EncodeToString(make([]byte, sha256.Size))
+
+// gateway is a management API over a real store and fake tunnels.
+type gateway struct {
+	t        *testing.T
+	store    *store.Store
+	tunnels  *fakeTunnels
+	activity *activity.Log
+	endpoint manage.Endpoint
+	log      *buffer
+	service  *manage.Service
+	handler  http.Handler
+}
+
+// buffer takes log lines from several goroutines.
+type buffer struct {
+	mu    sync.Mutex
+	bytes bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.bytes.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.bytes.String()
+}
+
+func newGateway(t *testing.T) *gateway {
+	t.Helper()
+	kv, err := store.OpenBolt(filepath.Join(t.TempDir(), "gateway.db"), store.BoltOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.New(kv, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	g := &gateway{
+		t: t, store: st, tunnels: &fakeTunnels{tunnels: make(map[string]*fakeTunnel)}, log: &buffer{},
+		endpoint: manage.Endpoint{
+			URL: "https://gw.example.com", Console: "https://gw.example.com/console/", Listen: ":7443", Public: "gw.example.com:7443", Pin: pin,
+		},
+	}
+	desk := pairing.New(pairing.Options{
+		Store: st, Token: func(string, string) (string, error) { return "ptt_test", nil }, Pin: func() string { return pin },
+	})
+	t.Cleanup(desk.Close)
+	g.activity = activity.New(activity.Options{Store: st})
+	t.Cleanup(func() { _ = g.activity.Close() })
+	g.service = manage.New(manage.Options{
+		Store: st, Tunnels: g.tunnels, Version: "v1.2.3",
+		Pairing: desk, SignIn: signin.New(signin.Options{Store: st}), Activity: g.activity,
+		Endpoint: func() manage.Endpoint { return g.endpoint },
+		Logger:   slog.New(slog.NewJSONHandler(g.log, nil)),
+	})
+	g.handler = g.service.Handler(prefix)
+	return g
+}
+
+// asOperator is for what the gateway's operator asks for.
+func asOperator(ctx context.Context) context.Context {
+	return manage.WithCaller(ctx, manage.Caller{Name: "root", Operator: true})
+}
+
+// do performs a request of the operator; a non-empty body is sent as JSON.
+func (g *gateway) do(method, path, body string) *httptest.ResponseRecorder {
+	g.t.Helper()
+	return g.doAs(manage.Caller{Name: "root", Operator: true}, method, path, body)
+}
+
+func (g *gateway) doAs(caller manage.Caller, method, path, body string) *httptest.ResponseRecorder {
+	g.t.Helper()
+	var reader io.Reader
+	if body != "" {
+		reader = strings.NewReader(body)
+	}
+	r := httptest.NewRequest(method, prefix+path, reader)
+	if caller != (manage.Caller{}) {
+		r = r.WithContext(manage.WithCaller(r.Context(), caller))
+	}
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json; charset=utf-8")
+	}
+	w := httptest.NewRecorder()
+	g.handler.ServeHTTP(w, r)
+	return w
+}
+
+// user makes a user who is signed in.
+func (g *gateway) user(account, name string) manage.Caller {
+	g.t.Helper()
+	u, err := g.store.CreateUser(g.t.Context(), account, name, "")
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	session, _, err := g.store.CreateSession(g.t.Context(), u.ID, "password", "192.0.2.1", "test")
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return manage.Caller{Account: account, User: u.ID, Name: name, Session: session.ID}
+}
+
+// connector makes a connector that is online with these upstreams.
+func (g *gateway) connector(account, name string, upstreams map[string]http.Handler) *fakeTunnel {
+	g.t.Helper()
+	con, _, err := g.store.CreateConnector(g.t.Context(), account, name)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return g.tunnels.open(g.t, con, upstreams)
+}
+
+// deployment registers name on the connector of a tunnel.
+func (g *gateway) deployment(name string, to *fakeTunnel, upstream, model string) {
+	g.t.Helper()
+	_, err := g.store.SetDeployment(g.t.Context(), store.Deployment{
+		Account: to.info.Account, Name: name, Connector: to.info.Connector, Upstream: upstream, Model: model,
+	})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// device has a device wait for the decision of a pairing.
+func (g *gateway) device(code, hostname string) {
+	g.t.Helper()
+	_, err := g.store.ClaimPairing(g.t.Context(), code, strings.Repeat("s", 43), store.Device{
+		Hostname: hostname, OS: "linux", Version: "v1.0.0", Address: "192.0.2.9", Fingerprint: "3f9a 07c2 b1d4", Upstreams: []string{"ollama"},
+		At: time.Now(),
+	})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+var _ manage.Tunnels = (*fakeTunnels)(nil)
+
+// fakeTunnels is a hub whose tunnels the test opens.
+type fakeTunnels struct {
+	mu      sync.Mutex
+	infos   []tunnel.Info
+	tunnels map[string]*fakeTunnel
+}
+
+func (f *fakeTunnels) Sessions() []tunnel.Info {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.infos
+}
+
+func (f *fakeTunnels) Counters() tunnel.Counters { return tunnel.Counters{Connected: 7} }
+
+func (f *fakeTunnels) Tunnel(id string) (manage.Tunnel, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t, ok := f.tunnels[id]
+	return t, ok
+}
+
+// connect sets what is known of the tunnels; requests find none.
+func (f *fakeTunnels) connect(infos ...tunnel.Info) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.infos = infos
+}
+
+func (f *fakeTunnels) open(t *testing.T, con store.Connector, upstreams map[string]http.Handler) *fakeTunnel {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	opened := newFakeTunnel(t, con, upstreams)
+	f.infos = append(f.infos, opened.info)
+	f.tunnels[con.ID] = opened
+	return opened
+}

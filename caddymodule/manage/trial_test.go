@@ -1,0 +1,279 @@
+package manage_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// request is what tests read of the requests that reach a model server.
+type request struct {
+	Model         string `json:"model"`
+	MaxTokens     int    `json:"max_tokens"`
+	Stream        bool   `json:"stream"`
+	StreamOptions struct {
+		IncludeUsage bool `json:"include_usage"`
+	} `json:"stream_options"`
+	Tools []struct {
+		Type     string `json:"type"`
+		Function struct {
+			Name       string         `json:"name"`
+			Parameters map[string]any `json:"parameters"`
+		} `json:"function"`
+	} `json:"tools"`
+	ToolChoice string `json:"tool_choice"`
+}
+
+// server is a model server: speak answers the completion, tool the one with a
+// tool.
+type server struct {
+	t           *testing.T
+	speak, tool http.HandlerFunc
+}
+
+func (s server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var q request
+	dec := json.NewDecoder(r.Body)
+	if err := dec.Decode(&q); err != nil || r.Method != "POST" || r.URL.Path != "/v1/chat/completions" || r.Header.Get("Content-Type") != "application/json" {
+		s.t.Errorf("%s %s: %v", r.Method, r.URL, err)
+	}
+	if q.Model != "upstream-model" || q.MaxTokens < 1 || q.MaxTokens > 512 {
+		s.t.Errorf("request = %+v", q)
+	}
+	if q.Stream {
+		if !q.StreamOptions.IncludeUsage || len(q.Tools) > 0 {
+			s.t.Errorf("request = %+v", q)
+		}
+		s.speak(w, r)
+		return
+	}
+	if len(q.Tools) != 1 || q.Tools[0].Function.Name != "get_weather" || q.ToolChoice != "auto" {
+		s.t.Errorf("request = %+v", q)
+	}
+	s.tool(w, r)
+}
+
+// events answers with a stream of events; "wait" lets 100 ms pass, "abort"
+// breaks off.
+func events(list ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.(http.Flusher).Flush()
+		for _, e := range list {
+			switch e {
+			case "wait":
+				time.Sleep(100 * time.Millisecond)
+			case "abort":
+				abort()
+			default:
+				_, _ = io.WriteString(w, "data: "+e+"\r\n\r\n")
+			}
+		}
+	}
+}
+
+const (
+	role  = `{"choices":[{"delta":{"role":"assistant","content":""}}]}`
+	hello = `{"choices":[{"delta":{"content":"Hel"}}]}`
+	more  = `{"choices":[{"delta":{"content":"lo\n\u001b[31m"}}]}`
+	think = `{"choices":[{"delta":{"reasoning_content":"hm"}}]}`
+	stop  = `{"choices":[{"delta":{},"finish_reason":"stop"}]}`
+	usage = `{"choices":[],"usage":{"completion_tokens":11}}`
+	done  = `[DONE]`
+)
+
+// call answers with the call of a tool.
+func call(name, arguments string) http.HandlerFunc {
+	text, _ := json.Marshal(arguments)
+	return answer(200, "application/json", fmt.Sprintf(
+		`{"choices":[{"message":{"content":null,"tool_calls":[{"type":"function","function":{"name":%q,"arguments":%s}}]},"finish_reason":"tool_calls"}]}`, name, text))
+}
+
+var goodCall = call("get_weather", `{"city":"Paris"}`)
+
+// try tests a deployment on a server.
+func try(t *testing.T, s server) manage.TestResult {
+	t.Helper()
+	g := newGateway(t)
+	s.t = t
+	home := g.connector("default", "home", map[string]http.Handler{"ollama": s})
+	g.deployment("public", home, "", "upstream-model")
+	return want[manage.TestResult](g, 200, "POST", "/deployments/public/test", "{}")
+}
+
+func TestTrial(t *testing.T) {
+	tests := []struct {
+		name   string
+		speak  http.HandlerFunc
+		tokens int
+		first  float64 // ms
+		speed  float64 // tokens/s
+		answer string
+		error  string
+	}{
+		{"by usage", events(role, "wait", hello, "wait", more, stop, usage, done), 11, 100, 100, "Hello [31m", ""},
+		{"counted", events("wait", hello, "wait", more, "wait", hello, stop, done), 3, 100, 10, "Hello [31mHel", ""},
+		{"thoughts count and are not shown", events("wait", think, "wait", think, "wait", hello, stop, done), 3, 100, 10, "Hel", ""},
+		{"nothing but thoughts", events("wait", `{"choices":[{"delta":{"reasoning":"hm"}}]}`, "wait", think, stop, done), 2, 100, 10, "", ""},
+		{"parts", events("wait", `{"choices":[{"delta":{"content":[{"type":"thinking","thinking":[{"type":"text","text":"hm"}]}]}}]}`, "wait", `{"choices":[{"delta":{"content":[{"type":"text","text":"Hi"}]}}]}`, stop, done), 2, 100, 10, "Hi", ""},
+		{"without a last event", events("wait", hello, "wait", more, stop), 2, 100, 10, "Hello [31m", ""},
+		{"all at once", events("wait", `{"choices":[{"delta":{"content":"Hello"},"finish_reason":"stop"}],"usage":{"completion_tokens":10}}`, done), 10, 100, 100, "Hello", ""},
+		{"not streamed", func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(100 * time.Millisecond)
+			answer(200, "application/json; charset=utf-8", `{"choices":[{"message":{"content":"Hello"}}],"usage":{"completion_tokens":5}}`)(w, r)
+		}, 5, 100, 50, "Hello", ""},
+		{"comments and other fields", events("wait", hello+"\n: comment\nid: 3\nevent: x", "wait", more, stop, done), 2, 100, 10, "Hello [31m", ""},
+
+		{"empty", events(role, stop, done), 0, 0, 0, "", "the model's answer is empty; is it one for chat?"},
+		{"no events", events(), 0, 0, 0, "", "ended in the middle"},
+		{"tokens that are no text", events(stop, usage, done), 11, 0, 0, "", "produced 11 tokens and none of them is text"},
+		{"ends in the middle", events("wait", hello), 1, 100, 10, "Hel", "the model's answer ended in the middle"},
+		{"broken off", events("wait", hello, "abort"), 1, 100, 10, "Hel", "the model server broke off"},
+		{"broken off before", events("abort"), 0, 0, 0, "", "the model server broke off"},
+		{"error in the stream", events("wait", hello, `{"error":{"message":"out of memory"}}`), 1, 100, 10, "Hel", "the model server failed in its answer: out of memory"},
+		{"not JSON", events(`hello`), 0, 0, 0, "", "an event that cannot be read"},
+		{"not streamed and broken", answer(200, "application/json", `{`), 0, 0, 0, "", "answer cannot be read"},
+		{"refused", answer(404, "application/json", `{"error":"model \"upstream-model\" not found, try pulling it first"}`), 0, 0, 0, "", `the model server answered 404 Not Found: model "upstream-model" not found, try pulling it first`},
+		{"long error", answer(400, "text/plain", strings.Repeat("x", 100_000)), 0, 0, 0, "", "400 Bad Request: xxx"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				got := try(t, server{speak: tt.speak, tool: goodCall})
+				if got.OK != (tt.error == "") || !strings.Contains(got.Error, tt.error) || len(got.Error) > 400 {
+					t.Errorf("ok = %v, error = %q, want %q", got.OK, got.Error, tt.error)
+				}
+				if got.Tokens != tt.tokens || got.FirstTokenMillis != tt.first || got.TokensPerSecond != tt.speed || got.Answer != tt.answer {
+					t.Errorf("result = %+v", got)
+				}
+				if tools := map[bool]string{true: manage.ToolsWork, false: manage.ToolsUnknown}[got.OK]; got.Tools != tools {
+					t.Errorf("tools = %q, want %q", got.Tools, tools)
+				}
+			})
+		})
+	}
+}
+
+func TestTrialOfTools(t *testing.T) {
+	speak := events(hello, stop, done)
+	words := func(finish string) http.HandlerFunc {
+		return answer(200, "application/json", `{"choices":[{"message":{"content":"It is sunny."},"finish_reason":"`+finish+`"}]}`)
+	}
+	tests := []struct {
+		name   string
+		tool   http.HandlerFunc
+		tools  string
+		reason string
+	}{
+		{"works", goodCall, manage.ToolsWork, ""},
+		{"words", words("stop"), manage.ToolsNo, "in words"},
+		{"not done", words("length"), manage.ToolsUnknown, "not done after 512 tokens"},
+		{"made up tool", call("get_wether", `{}`), manage.ToolsNo, `called "get_wether", which is no tool`},
+		{"broken arguments", call("get_weather", `{"city":`), manage.ToolsNo, "arguments"},
+		{"no arguments", call("get_weather", ``), manage.ToolsNo, "arguments"},
+		{"other arguments", call("get_weather", `{"town":"Paris"}`), manage.ToolsNo, "arguments"},
+		{"Ollama without tools", answer(400, "application/json", `{"error":{"message":"registry.ollama.ai/library/phi does not support tools"}}`), manage.ToolsNo, "does not support tools"},
+		{"vLLM without a parser", answer(400, "application/json", `{"object":"error","message":"\"auto\" tool choice requires --enable-auto-tool-choice"}`), manage.ToolsNo, "--enable-auto-tool-choice"},
+		{"fails", answer(500, "application/json", `{"error":{"message":"overloaded"}}`), manage.ToolsUnknown, "500 Internal Server Error: overloaded"},
+		{"not JSON", answer(200, "text/html", `<html>`), manage.ToolsUnknown, "cannot be read"},
+		{"no choices", answer(200, "application/json", `{"choices":[]}`), manage.ToolsUnknown, "cannot be read"},
+		{"broken off", func(http.ResponseWriter, *http.Request) { abort() }, manage.ToolsUnknown, "broke off"},
+		{"huge", answer(200, "application/json", `{"x":"`+strings.Repeat("x", 2<<20)+`"}`), manage.ToolsUnknown, "cannot be read"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got := try(t, server{speak: speak, tool: tt.tool})
+			if !got.OK || got.Error != "" || got.Tools != tt.tools || !strings.Contains(got.ToolsReason, tt.reason) || (tt.reason == "") != (got.ToolsReason == "") {
+				t.Errorf("result = %+v", got)
+			}
+		})
+	}
+}
+
+// A test ends after a minute, whatever the model server does.
+func TestTrialIsBoundedInTime(t *testing.T) {
+	late := func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "data: "+hello+"\n\n")
+		hang(w, r)
+	}
+	for name, s := range map[string]server{
+		"no answer":         {speak: hang, tool: goodCall},
+		"answer gets stuck": {speak: late, tool: goodCall},
+		"tools get stuck":   {speak: events(hello, stop, done), tool: hang},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begin := time.Now()
+				got := try(t, s)
+				if took := time.Since(begin); took != time.Minute {
+					t.Errorf("took %v", took)
+				}
+				text := "the model server did not answer within 60 seconds"
+				if name == "tools get stuck" {
+					if !got.OK || got.Tools != manage.ToolsUnknown || got.ToolsReason != text {
+						t.Errorf("result = %+v", got)
+					}
+				} else if got.OK || got.Error != text {
+					t.Errorf("result = %+v", got)
+				}
+			})
+		})
+	}
+}
+
+// A server that does not mind how much it was asked for is not heard to the
+// end, neither by events nor by bytes.
+func TestTrialIsBoundedInBytes(t *testing.T) {
+	endless := func(event string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			for {
+				if _, err := io.WriteString(w, event); err != nil {
+					return
+				}
+			}
+		}
+	}
+	got := try(t, server{speak: endless("data: " + hello + "\n\n"), tool: goodCall})
+	if !got.OK || got.Tokens != 256 || len(got.Answer) > 404 {
+		t.Errorf("endless answer: %+v", got)
+	}
+	for name, event := range map[string]string{"nothing but comments": ": hello\n\n", "one endless line": "data: xxxxxxxx", "empty events": "data: " + role + "\n\n"} {
+		if got := try(t, server{speak: endless(event), tool: goodCall}); got.OK || got.Error == "" {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func TestTrialWithoutAWay(t *testing.T) {
+	g := newGateway(t)
+	home := g.connector("default", "home", map[string]http.Handler{"a": server{}, "b": server{}})
+	g.deployment("m", home, "", "")
+	got := want[manage.TestResult](g, 200, "POST", "/deployments/m/test", "{}")
+	if got.OK || !strings.Contains(got.Error, "several upstreams") || got.Tools != manage.ToolsUnknown {
+		t.Errorf("no route: %+v", got)
+	}
+	g.deployment("m", home, "a", "")
+	home.err = fmt.Errorf("opening: %w", link.ErrUpstreamDown)
+	if got = want[manage.TestResult](g, 200, "POST", "/deployments/m/test", "{}"); got.OK || !strings.Contains(got.Error, `cannot reach its upstream "a"; start the model server there`) {
+		t.Errorf("upstream down: %+v", got)
+	}
+	g.tunnels.mu.Lock()
+	delete(g.tunnels.tunnels, home.info.Connector)
+	g.tunnels.mu.Unlock()
+	if got = want[manage.TestResult](g, 200, "POST", "/deployments/m/test", "{}"); got.OK || !strings.Contains(got.Error, `connector "home" is offline`) {
+		t.Errorf("offline: %+v", got)
+	}
+	w := g.do("POST", "/deployments/none/test", "{}")
+	if w.Code != 404 {
+		t.Errorf("unknown deployment: %d", w.Code)
+	}
+	wantError(t, w, `no deployment "none"`)
+}

@@ -1,0 +1,207 @@
+package manage_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+func TestUpstreamModels(t *testing.T) {
+	var many []string
+	for i := range 1200 {
+		many = append(many, fmt.Sprintf("m%04d", i))
+	}
+	tests := []struct {
+		name    string
+		handler http.HandlerFunc
+		models  []string // nil: error has it
+		error   string
+	}{
+		{"sorted, once each", models("b", "a", "b"), []string{"a", "b"}, ""},
+		{"none", answer(200, "application/json", `{"object":"list","data":[]}`), []string{}, ""},
+		{"null, as Ollama has it", answer(200, "application/json", `{"object":"list","data":null}`), []string{}, ""},
+		{"other members", answer(200, "application/json", `{"data":[{"id":"a","meta":{"x":[1]}}],"models":[{}]}`), []string{"a"}, ""},
+		{"hostile ids", models("ok", "", "a\x00b", "a\nb", "\u202eevil", "bad\xff", "<script>alert(1)</script>", strings.Repeat("x", 257), strings.Repeat("y", 256)),
+			[]string{"<script>alert(1)</script>", "ok", strings.Repeat("y", 256)}, ""},
+		{"too many", models(many...), many[:1000], ""},
+		{"no list", answer(200, "application/json", `{"models":[]}`), nil, "something else than a list of models"},
+		{"list of something else", answer(200, "application/json", `{"data":["a"]}`), nil, "something else than a list of models"},
+		{"a page", answer(200, "text/html", `<html>hello</html>`), nil, "something else than a list of models"},
+		{"nothing", answer(200, "application/json", ``), nil, "something else than a list of models"},
+		{"cut off", answer(200, "application/json", `{"data":[{"id":"a"`), nil, "something else than a list of models"},
+		{"huge", answer(200, "application/json", `{"data":[{"id":"`+strings.Repeat("x", 3<<20)+`"}]}`), nil, "larger than"},
+		{"refused", answer(401, "application/json", `{"error":{"message":"wrong key"}}`), nil, "the model server answered 401 Unauthorized: wrong key"},
+		{"an error page", answer(502, "text/html", `<html>bad</html>`), nil, "the model server answered 502 Bad Gateway"},
+		{"error text with control characters", answer(500, "text/plain", "\x1b[31mred\n\nline"), nil, "500 Internal Server Error: [31mred line"},
+		{"broken off", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"data":`); abort() }, nil, "broke off"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			g := newGateway(t)
+			g.connector("default", "home", map[string]http.Handler{"ollama": tt.handler})
+			got := want[[]manage.UpstreamModels](g, 200, "GET", "/connectors/home/models", "")
+			if len(got) != 1 || got[0].Upstream != "ollama" || got[0].Models == nil {
+				t.Fatalf("answer = %+v", got)
+			}
+			if !slices.Equal(got[0].Models, tt.models) {
+				t.Errorf("models = %q, want %q", got[0].Models, tt.models)
+			}
+			if !strings.Contains(got[0].Error, tt.error) || (tt.error == "") != (got[0].Error == "") {
+				t.Errorf("error = %q, want %q", got[0].Error, tt.error)
+			}
+		})
+	}
+}
+
+// Each upstream has its say, also when others have none, and each fault of the
+// tunnel has its sentence.
+func TestUpstreamModelsOfSeveral(t *testing.T) {
+	g := newGateway(t)
+	home := g.connector("default", "home", map[string]http.Handler{"llama": models("l"), "vllm": answer(503, "text/plain", "loading"), "z": models()})
+	got := want[[]manage.UpstreamModels](g, 200, "GET", "/connectors/"+home.info.Connector+"/models", "")
+	if len(got) != 3 || !slices.Equal(got[0].Models, []string{"l"}) || got[1].Error != "the model server answered 503 Service Unavailable: loading" || got[2].Error != "" {
+		t.Errorf("answer = %+v", got)
+	}
+	for err, part := range map[error]string{
+		link.ErrUpstreamDown:  `cannot reach its upstream "llama"; start the model server there`,
+		link.ErrRefused:       `refused the request`,
+		link.ErrTunnelLost:    `tunnel of connector "home" was lost`,
+		link.ErrNotSent:       `tunnel of connector "home" was lost`,
+		link.ErrUpstreamReset: `broke off`,
+		link.ErrMalformed:     `on its way to the model server: malformed`,
+	} {
+		home.err = fmt.Errorf("wrapped: %w", err)
+		if errors.Is(err, link.ErrMalformed) {
+			home.err = err
+		}
+		got := want[[]manage.UpstreamModels](g, 200, "GET", "/connectors/home/models", "")
+		if !strings.Contains(got[0].Error, part) {
+			t.Errorf("%v is told as %q", err, got[0].Error)
+		}
+	}
+	if w := g.do("GET", "/connectors/none/models", ""); w.Code != 404 {
+		t.Errorf("unknown connector: %d", w.Code)
+	}
+	g.tunnels.connect()
+	w := g.do("GET", "/connectors/home/models", "")
+	if w.Code != 409 {
+		t.Errorf("offline: %d", w.Code)
+	}
+	wantError(t, w, `connector "home" is offline; start it`)
+}
+
+// An upstream that does not answer is given five seconds, and does not keep
+// others waiting longer.
+func TestUpstreamModelsAreBoundedInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t)
+		stuck := func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, `{"data":[`)
+			hang(w, r)
+		}
+		g.connector("default", "home", map[string]http.Handler{"a": http.HandlerFunc(hang), "b": models("m"), "c": http.HandlerFunc(stuck)})
+		begin := time.Now()
+		got, err := g.service.UpstreamModels(asOperator(t.Context()), "", "home")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begin); took != 5*time.Second {
+			t.Errorf("took %v", took)
+		}
+		for _, i := range []int{0, 2} {
+			if got[i].Error != "the model server did not answer within 5 seconds" {
+				t.Errorf("error = %q", got[i].Error)
+			}
+		}
+		if len(got[1].Models) != 1 {
+			t.Errorf("models = %q", got[1].Models)
+		}
+	})
+}
+
+func TestOffers(t *testing.T) {
+	g := newGateway(t)
+	home := g.connector("default", "home", map[string]http.Handler{"ollama": models("qwen3:8b", "llama3", "hf.co/org/Model GGUF", "/srv/models/phi-4.gguf", "日本語")})
+	rack := g.connector("default", "rack", map[string]http.Handler{"vllm": models("llama3", "big"), "down": answer(500, "text/plain", "no")})
+	g.connector("default", "elsewhere", nil)
+	g.deployment("qwen3:8b", home, "", "")
+	g.deployment("large", rack, "vllm", "big")
+	type offer struct{ connector, upstream, model, name string }
+	got, err := g.service.Offers(asOperator(t.Context()), "")
+	var offers []offer
+	for _, o := range got {
+		offers = append(offers, offer{o.ConnectorName, o.Upstream, o.Model, o.Name})
+	}
+	wanted := []offer{
+		{"home", "ollama", "/srv/models/phi-4.gguf", "phi-4"},
+		{"home", "ollama", "hf.co/org/Model GGUF", "hf.co/org/Model-GGUF"},
+		{"home", "ollama", "llama3", "llama3"},
+		{"home", "ollama", "日本語", "model"},
+		{"rack", "vllm", "llama3", "llama3-rack"},
+	}
+	if !slices.Equal(offers, wanted) {
+		t.Errorf("offers = %q\nwant     %q", offers, wanted)
+	}
+	if !errors.Is(err, manage.ErrIncomplete) || !strings.Contains(err.Error(), `upstream "down" of connector "rack" did not say which models it has: the model server answered 500`) {
+		t.Errorf("error = %v", err)
+	}
+	// All names can be registered, and then there is nothing to offer.
+	for _, o := range got {
+		body := fmt.Sprintf(`{"connector":%q,"upstream":%q,"model":%q}`, o.Connector, o.Upstream, o.Model)
+		want[map[string]any](g, 200, "PUT", "/deployments/"+strings.ReplaceAll(o.Name, "/", "%2F"), body)
+	}
+	if left := want[[]manage.Offer](g, 200, "GET", "/offers", ""); len(left) != 0 {
+		t.Errorf("offers after all were taken: %+v", left)
+	}
+}
+
+// Offers ask an upstream once in ten seconds, a new session of its connector
+// anew; whoever cannot wait does not stop the asking.
+func TestOffersAreRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t)
+		slow := func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(3 * time.Second)
+			models("m")(w, r)
+		}
+		home := g.connector("default", "home", map[string]http.Handler{"a": http.HandlerFunc(slow)})
+		hurry, cancel := context.WithTimeout(asOperator(t.Context()), time.Second)
+		defer cancel()
+		offers, err := g.service.Offers(hurry, "")
+		if len(offers) != 0 || !errors.Is(err, manage.ErrIncomplete) || !strings.Contains(err.Error(), "not all connectors") {
+			t.Errorf("in a hurry: %v, %v", offers, err)
+		}
+		ask := func(wanted int64) {
+			t.Helper()
+			offers, err := g.service.Offers(asOperator(t.Context()), "")
+			if err != nil || len(offers) != 1 {
+				t.Errorf("offers = %v, %v", offers, err)
+			}
+			if n := home.requests.Load(); n != wanted {
+				t.Errorf("asked %d times, want %d", n, wanted)
+			}
+		}
+		ask(1) // the first question is still answered
+		ask(1)
+		time.Sleep(11 * time.Second)
+		ask(2)
+		if _, err := g.service.UpstreamModels(asOperator(t.Context()), "", "home"); err != nil || home.requests.Load() != 3 {
+			t.Errorf("who asks for the models gets them from the upstream: %v, asked %d times", err, home.requests.Load())
+		}
+		ask(3)
+		g.tunnels.mu.Lock()
+		g.tunnels.infos[0].Session = "next"
+		g.tunnels.mu.Unlock()
+		ask(4)
+	})
+}
