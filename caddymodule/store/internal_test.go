@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"path/filepath"
+	"reflect"
 	"sort"
 	"strings"
 	"testing"
@@ -162,6 +163,16 @@ func FuzzRecord(f *testing.F) {
 	f.Add("connectors/default/"+con, []byte(`{"v":1,"id":"`+con+`","account":"default","name":"x","hash":"`+hash+`"}`))
 	f.Add("deployments/default/a/b", []byte(`{"v":1,"account":"default","name":"a/b","connector":"x","model":"m"}`))
 	f.Add("last_used/default/"+key, []byte(`{"v":1,"last_used_at":"2026-01-02T03:04:05Z"}`))
+	const usr, ses, lnk = "usr_00000000000000000000000000", "ses_00000000000000000000000000", "lnk_00000000000000000000000000"
+	const mgt, pair = "mgt_00000000000000000000000000", "pair_00000000000000000000000000"
+	f.Add("users/default/"+usr, []byte(`{"v":1,"id":"`+usr+`","account":"default","name":"Ann","password_hash":"x","epoch":3}`))
+	f.Add(passkeyPath(usr, []byte("x")), []byte(`{"v":1,"user":"`+usr+`","id":"eA==","name":"phone","credential":{"a":1}}`))
+	f.Add("sessions/"+usr+"/"+ses, []byte(`{"v":1,"id":"`+ses+`","user":"`+usr+`","account":"default","seen_at":"2026-01-02T03:04:05Z","epoch":3,"hash":"`+hash+`"}`))
+	f.Add("sessions_seen/"+usr+"/"+ses, []byte(`{"v":1,"last_used_at":"2026-01-02T03:04:05Z"}`))
+	f.Add("links/default/"+lnk, []byte(`{"v":1,"id":"`+lnk+`","account":"default","kind":"setup","hash":"`+hash+`"}`))
+	f.Add("tokens/default/"+mgt, []byte(`{"v":1,"id":"`+mgt+`","account":"default","user":"`+usr+`","hash":"`+hash+`"}`))
+	f.Add("pairings/default/"+pair, []byte(`{"v":1,"id":"`+pair+`","account":"default","state":"pending","device":{"hostname":"x"},"code_hash":"`+hash+`","device_hash":"`+hash+`"}`))
+	f.Add("usage/default/2026-01-02", []byte(`{"v":1,"account":"default","day":"2026-01-02","requests":1}`))
 	f.Add("secrets/x", []byte(`{"v":1,"value":"AAEC"}`))
 	f.Add("accounts/x", []byte(`{"v":2}`))
 	f.Add("keys/x", []byte(`null`))
@@ -172,7 +183,8 @@ func FuzzRecord(f *testing.F) {
 			if !errors.Is(err, ErrSchema) {
 				t.Errorf("error %v", err)
 			}
-			if len(d.keys.m)+len(d.connectors.m)+len(d.deployments.m)+len(d.accounts.m) != 0 {
+			if len(d.keys.m)+len(d.connectors.m)+len(d.deployments.m)+len(d.accounts.m)+len(d.users.m)+
+				len(d.passkeys.m)+len(d.sessions.m)+len(d.links.m)+len(d.tokens.m)+len(d.pairings.m) != 0 {
 				t.Error("a damaged record is in the view")
 			}
 		}
@@ -180,8 +192,65 @@ func FuzzRecord(f *testing.F) {
 		again(t, item, func(i Item) (keyRecord, error) { r, _, err := decodeKey(i); return r, err }, func(r keyRecord) any { return r })
 		again(t, item, decodeConnector, func(r connectorRecord) any { return r })
 		again(t, item, decodeDeployment, func(d Deployment) any { return deploymentRecord{version{1}, d} })
+		again(t, item, decodeUser, func(r userRecord) any { return r })
+		again(t, item, decodePasskey, func(r passkeyRecord) any { return r })
+		again(t, item, decodeSession, func(r sessionRecord) any { return r })
+		again(t, item, decodeLink, func(r linkRecord) any { return r })
+		again(t, item, decodeToken, func(r tokenRecord) any { return r })
+		again(t, item, decodePairing, func(r pairingRecord) any { return r })
+		again(t, item, decodeUsage, func(d UsageDay) any { return usageRecord{version{1}, d} })
 		again(t, item, decodeSecret, func(v []byte) any { return secretRecord{version{1}, v} })
 	})
+}
+
+// A view forgets each record that the file no longer has.
+func TestViewMissesNothing(t *testing.T) {
+	t.Parallel()
+	kv, err := OpenBolt(filepath.Join(t.TempDir(), "gateway.db"), BoltOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(kv, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ctx := t.Context()
+	u, err := s.CreateUser(ctx, DefaultAccount, "Ann", "")
+	_, _, sessionErr := s.CreateSession(ctx, u.ID, "", "", "")
+	_, _, linkErr := s.CreateLink(ctx, Link{Kind: LinkInvitation, Account: DefaultAccount}, time.Hour)
+	_, _, tokenErr := s.CreateToken(ctx, DefaultAccount, u.ID, "x")
+	_, _, pairingErr := s.CreatePairing(ctx, DefaultAccount, "")
+	_, _, keyErr := s.CreateKey(ctx, DefaultAccount, "x", "*")
+	c, _, connectorErr := s.CreateConnector(ctx, DefaultAccount, "x")
+	d, deploymentErr := s.SetDeployment(ctx, Deployment{Account: DefaultAccount, Name: "x", Connector: c.ID})
+	passkeyErr := s.AddPasskey(ctx, u.ID, Passkey{ID: []byte("x"), Name: "x", Credential: []byte("1")})
+	calibrationErr := s.SaveCalibration(ctx, Calibration{Account: DefaultAccount, Deployment: "x", Since: d.UpdatedAt})
+	err = errors.Join(err, sessionErr, linkErr, tokenErr, pairingErr, keyErr, connectorErr, deploymentErr, passkeyErr, calibrationErr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := s.view.Load()
+	events := v.missing(nil)
+	if len(events) != 11 {
+		t.Errorf("%d records are missed, not one of each kind", len(events))
+	}
+	draft := v.draft(time.Now())
+	for _, e := range events {
+		if item, err := kv.Get(ctx, e.Item.Key); err != nil || !item.Exists() {
+			t.Errorf("there is no %s, %v", e.Item.Key, err)
+		}
+		if err := draft.apply(e); err != nil {
+			t.Error(err)
+		}
+	}
+	empty := draft.view(0)
+	value := reflect.ValueOf(*empty)
+	for i := range value.NumField() {
+		if f := value.Field(i); f.Kind() == reflect.Map && f.Len() != 0 {
+			t.Errorf("%s still has %d records", value.Type().Field(i).Name, f.Len())
+		}
+	}
 }
 
 // again decodes, encodes, and does both once more: the two encodings are the

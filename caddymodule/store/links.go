@@ -10,7 +10,7 @@ import (
 
 // CreateLink makes a link that ends after life, and returns it with its
 // secret, which cannot be had again. Of l it takes the kind, the account, by
-// whom it is made and, for a recovery, the user's id. A new setup link ends
+// whom it is made and, for a recovery, the user, given by id or name. A new setup link ends
 // the older ones, a recovery link those of the user.
 func (s *Store) CreateLink(ctx context.Context, l Link, life time.Duration) (Link, string, error) {
 	switch {
@@ -27,29 +27,30 @@ func (s *Store) CreateLink(ctx context.Context, l Link, life time.Duration) (Lin
 	l.ExpiresAt = l.CreatedAt.Add(life).Truncate(time.Millisecond)
 	l.ID, l.CreatedBy = newID(prefixLink, l.CreatedAt), cleanLabel(l.CreatedBy, maxLabel)
 	r := linkRecord{version{recordVersion}, l, hexDigest(hash)}
-	err := s.update(ctx, func() (Txn, error) { return s.buildLink(ctx, r) })
+	err := s.update(ctx, func() (Txn, error) { return s.buildLink(ctx, &r) })
 	if err != nil {
 		return Link{}, "", fmt.Errorf("creating the link: %w", err)
 	}
 	return r.Link, secret, nil
 }
 
-func (s *Store) buildLink(ctx context.Context, r linkRecord) (Txn, error) {
+func (s *Store) buildLink(ctx context.Context, r *linkRecord) (Txn, error) {
 	owner, err := s.account(ctx, r.Account)
 	if err != nil {
 		return Txn{}, err
 	}
 	t := Txn{If: []Compare{unchanged(owner), {Key: linkPath(r.Account, r.ID)}}}
-	puts := []put{{linkPath(r.Account, r.ID), r}}
+	var puts []put
 	span := linkPath(r.Account, "")
 	switch r.Kind {
 	case LinkInvitation:
-		return t.put(puts...)
+		return t.put(put{linkPath(r.Account, r.ID), r})
 	case LinkRecovery:
-		item, _, err := s.findUser(ctx, r.Account, r.User)
+		item, u, err := s.findUser(ctx, r.Account, r.User)
 		if err != nil {
 			return Txn{}, err
 		}
+		r.User = u.ID
 		t.If = append(t.If, unchanged(item))
 	case LinkSetup:
 		mark, err := s.noUsers(ctx)
@@ -60,6 +61,7 @@ func (s *Store) buildLink(ctx context.Context, r linkRecord) (Txn, error) {
 		puts = append(puts, put{mark.Key, version{recordVersion}})
 		span = dirLinks // of whatever account: the first user is one
 	}
+	puts = append(puts, put{linkPath(r.Account, r.ID), r})
 	snap, err := s.kv.Range(ctx, Prefix(span))
 	if err != nil {
 		return Txn{}, err

@@ -99,7 +99,15 @@ func eventually(t *testing.T, what string, f func() bool) {
 
 func sameState(a, b *store.Store) bool {
 	dump := func(s *store.Store) string {
+		var people []any
+		for _, u := range s.Users(account) {
+			people = append(people, u, s.PasswordHash(u.ID), s.Sessions(u.ID), s.Passkeys(u.ID))
+		}
+		for _, p := range s.Pairings(account) {
+			people = append(people, p.ID, p.State)
+		}
 		return fmt.Sprintf("%+v %+v %+v", s.Accounts(), s.Connectors(account), s.Deployments(account)) +
+			fmt.Sprintf("%+v %+v %+v", people, s.Links(account), s.Tokens(account)) +
 			fmt.Sprint(slices.Collect(func(yield func(string) bool) {
 				for _, k := range s.Keys(account) {
 					if !yield(fmt.Sprint(k.ID, k.Scope, k.RevokedAt)) {
@@ -162,6 +170,28 @@ func TestTwoProcesses(t *testing.T) {
 		wg.Wait()
 	}
 	eventually(t, "both are the same", func() bool { return sameState(a, b) })
+	u := mustUser(t, a, "Ann")
+	eventually(t, "b knows the user of a", func() bool { return b.UserCount() == 1 })
+	session, sessionSecret := mustSession(t, a, u)
+	_, tokenSecret, err := b.CreateToken(t.Context(), account, u.ID, "ci")
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "both know session and token", func() bool {
+		_, inB := b.FindSession(sessionSecret)
+		_, inA := a.FindToken(tokenSecret)
+		return inA && inB
+	})
+	if err := b.RemoveSession(t.Context(), u.ID, session.ID); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the session has ended in a", func() bool { _, ok := a.FindSession(sessionSecret); return !ok })
+	_, sessionSecret = mustSession(t, a, u)
+	if err := b.SetPassword(t.Context(), u.ID, "new", ""); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the new password has ended it in a", func() bool { _, ok := a.FindSession(sessionSecret); return !ok })
+	eventually(t, "both are the same", func() bool { return sameState(a, b) })
 	for _, d := range a.Deployments(account) {
 		if _, ok := a.Connector(d.Connector); !ok {
 			t.Errorf("deployment %s points to nothing", d.Name)
@@ -187,7 +217,20 @@ func TestWatchFails(t *testing.T) {
 			c, _, _ := b.CreateConnector(t.Context(), account, "one")
 			gone, _, _ := b.CreateConnector(t.Context(), account, "gone")
 			b.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "a", Connector: c.ID})
+			ann, bob := mustUser(t, b, "Ann"), mustUser(t, b, "bob")
+			_, annSecret := mustSession(t, b, ann)
+			_, bobSecret := mustSession(t, b, bob)
+			_, linkSecret := mustLink(t, b, store.LinkInvitation, "")
+			_, code := mustPairing(t, b)
+			eventually(t, "both are the same at first", func() bool { return sameState(a, b) })
 			deaf.cutOff(cause, func() {
+				_, removeErr := a.RemoveUser(t.Context(), account, ann.ID)
+				passwordErr := a.SetPassword(t.Context(), bob.ID, "new", "")
+				_, redeemErr := a.RedeemLink(t.Context(), linkSecret, "carol", "hash")
+				_, denyErr := a.DenyPairing(t.Context(), account, code, "bob")
+				if err := errors.Join(removeErr, passwordErr, redeemErr, denyErr); err != nil {
+					t.Error(err)
+				}
 				if _, err := a.RevokeKey(t.Context(), account, k.ID); err != nil {
 					t.Error(err)
 				}
@@ -207,6 +250,11 @@ func TestWatchFails(t *testing.T) {
 			})
 			<-cut
 			eventually(t, "both are the same", func() bool { return sameState(a, b) })
+			_, annOK := b.FindSession(annSecret)
+			_, bobOK := b.FindSession(bobSecret)
+			if _, err := b.FindLink(linkSecret); err == nil || annOK || bobOK || len(b.Sessions(bob.ID)) != 0 {
+				t.Error("what has ended meanwhile is valid")
+			}
 			if again, ok := b.FindKey(secret); !ok || again != live {
 				t.Error("the key has another LiveKey")
 			}
@@ -249,6 +297,9 @@ func TestNewerRecord(t *testing.T) {
 
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
+	const id = "00000000000000000000000000"
+	const lnk, mgt, pair = "lnk_" + id, "mgt_" + id, "pair_" + id
+	hash := strings.Repeat("0a", 32)
 	for path, value := range map[string]string{
 		"accounts/x":                    `{"v":1,"id":"y"}`,
 		"keys/default/key_x":            `{"v":1,"id":"key_x"}`,
@@ -256,6 +307,14 @@ func TestDamagedRecord(t *testing.T) {
 		"deployments/default/a":         `{}`,
 		"last_used/default/x":           `{"v":1,"last_used_at":7}`,
 		"deployments/default/not valid": `{"v":1,"account":"default","name":"not valid"}`,
+		"users/default/usr_x":           `{"v":1,"id":"usr_x","account":"default","name":"x"}`,
+		"passkeys/usr_x/00":             `{"v":1,"user":"usr_x","id":"eA=="}`,
+		"sessions/usr_x/ses_x":          `{"v":1,"id":"ses_x","user":"usr_x"}`,
+		"sessions_seen/usr_x/ses_x":     `{"v":1,"last_used_at":""}`,
+		"links/default/" + lnk:          `{"v":1,"id":"` + lnk + `","account":"other","hash":"` + hash + `"}`,
+		"tokens/default/" + mgt:         `{"v":1,"id":"` + mgt + `","account":"default"}`,
+		"pairings/default/" + pair:      `{"v":1,"id":"` + pair + `","account":"default","state":"pending","code_hash":"` + hash + `"}`,
+		"pairings/other/" + pair:        `{"v":1,"id":"` + pair + `","account":"other","state":"odd","code_hash":"` + hash + `"}`,
 	} {
 		kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
 		if _, err := kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put(path, []byte(value))}}); err != nil {

@@ -21,7 +21,13 @@ func New(t testing.TB) *store.Store {
 // Open is New for a file that exists, or that the test wants to name.
 func Open(t testing.TB, path string) *store.Store {
 	t.Helper()
-	s, err := store.New(OpenBolt(t, path), store.Options{})
+	return OpenWith(t, path, store.Options{})
+}
+
+// OpenWith is Open with options, such as a clock.
+func OpenWith(t testing.TB, path string, o store.Options) *store.Store {
+	t.Helper()
+	s, err := store.New(OpenBolt(t, path), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,224 @@
+package store_test
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/store/storetest"
+)
+
+func mustLink(t testing.TB, s *store.Store, kind, user string) (store.Link, string) {
+	t.Helper()
+	l, secret, err := s.CreateLink(t.Context(), store.Link{Kind: kind, Account: account, User: user, CreatedBy: "test"}, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, secret
+}
+
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	path := tempStore(t)
+	s := c.open(t, path)
+	l, secret := mustLink(t, s, store.LinkInvitation, "ignored")
+	want := store.Link{
+		ID: l.ID, Kind: store.LinkInvitation, Account: account, CreatedBy: "test",
+		CreatedAt: c.now().UTC(), ExpiresAt: c.now().Add(time.Hour).UTC(),
+	}
+	if l != want || !regexp.MustCompile(`^lnk_[0-9a-v]{26}$`).MatchString(l.ID) || !regexp.MustCompile(`^[0-9A-Za-z]{43}$`).MatchString(secret) {
+		t.Errorf("created %+v with a secret of %d bytes", l, len(secret))
+	}
+	s = c.open(t, closed(t, s, path))
+	if got, err := s.FindLink(secret); err != nil || got != l {
+		t.Errorf("found %+v, %v", got, err)
+	}
+	if got := s.Links(account); !slices.Equal(got, []store.Link{l}) || s.Links("other") != nil {
+		t.Errorf("links %+v", got)
+	}
+	for _, wrong := range []string{"", secret[1:], strings.Repeat("0", 43)} {
+		_, err := s.FindLink(wrong)
+		wantError(t, err, store.ErrNotFound, "not valid")
+		_, err = s.RedeemLink(t.Context(), wrong, "x", "")
+		wantError(t, err, store.ErrNotFound, "not valid")
+	}
+	c.advance(time.Hour - time.Millisecond)
+	if _, err := s.FindLink(secret); err != nil {
+		t.Errorf("just before its end: %v", err)
+	}
+	c.advance(time.Millisecond)
+	_, err := s.FindLink(secret)
+	wantError(t, err, store.ErrExpired, "has expired")
+	_, err = s.RedeemLink(t.Context(), secret, "x", "")
+	wantError(t, err, store.ErrExpired, "has expired", "ask for a new one")
+	if len(s.Links(account)) != 0 || s.UserCount() != 0 {
+		t.Errorf("links %+v, %d users", s.Links(account), s.UserCount())
+	}
+
+	l, secret = mustLink(t, s, store.LinkInvitation, "")
+	for _, c := range [][2]string{{"other", l.ID}, {account, ""}, {account, "lnk_x"}, {account + "/", l.ID}} {
+		wantError(t, s.RemoveLink(t.Context(), c[0], c[1]), store.ErrNotFound, "there is no link")
+	}
+	if err := s.RemoveLink(t.Context(), account, l.ID); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.RedeemLink(t.Context(), secret, "x", "")
+	wantError(t, err, store.ErrNotFound, "taken back")
+}
+
+func TestCreateLinkErrors(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	for _, c := range []struct {
+		l    store.Link
+		life time.Duration
+		kind error
+		part string
+	}{
+		{store.Link{Kind: "x", Account: account}, time.Hour, store.ErrInvalid, `of the kind "x"`},
+		{store.Link{Kind: store.LinkSetup, Account: account}, 0, store.ErrInvalid, "must last"},
+		{store.Link{Kind: store.LinkInvitation, Account: "nobody"}, time.Hour, store.ErrNotFound, "no account"},
+		{store.Link{Kind: store.LinkRecovery, Account: account, User: "ann"}, time.Hour, store.ErrNotFound, "no user"},
+	} {
+		_, _, err := s.CreateLink(t.Context(), c.l, c.life)
+		wantError(t, err, c.kind, c.part)
+	}
+}
+
+func TestSetupLink(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	_, older := mustLink(t, s, store.LinkSetup, "")
+	_, invitation := mustLink(t, s, store.LinkInvitation, "")
+	_, secret := mustLink(t, s, store.LinkSetup, "")
+	_, err := s.FindLink(older)
+	wantError(t, err, store.ErrNotFound)
+	if _, err := s.FindLink(invitation); err != nil {
+		t.Errorf("the setup link ended an invitation: %v", err)
+	}
+	_, err = s.RedeemLink(t.Context(), secret, "", "hash")
+	wantError(t, err, store.ErrInvalid, "empty")
+	u, err := s.RedeemLink(t.Context(), secret, "Ann", "hash")
+	if err != nil || u.Name != "Ann" || u.Account != account || s.PasswordHash(u.ID) != "hash" {
+		t.Fatalf("made %+v, %v", u, err)
+	}
+	_, err = s.RedeemLink(t.Context(), secret, "bob", "hash")
+	wantError(t, err, store.ErrNotFound, "used already")
+	_, _, err = s.CreateLink(t.Context(), store.Link{Kind: store.LinkSetup, Account: account}, time.Hour)
+	wantError(t, err, store.ErrConflict, "set up already")
+
+	// A user is made by other means meanwhile, even one of the same name.
+	s = storetest.New(t)
+	_, secret = mustLink(t, s, store.LinkSetup, "")
+	mustUser(t, s, "Ann")
+	_, err = s.RedeemLink(t.Context(), secret, "ann", "hash")
+	wantError(t, err, store.ErrConflict, "set up already")
+	if s.UserCount() != 1 {
+		t.Errorf("%d users", s.UserCount())
+	}
+}
+
+func TestInvitationLink(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	mustUser(t, s, "Ann")
+	_, secret := mustLink(t, s, store.LinkInvitation, "")
+	_, err := s.RedeemLink(t.Context(), secret, "ANN", "hash")
+	wantError(t, err, store.ErrExists, "give another name")
+	if u, err := s.RedeemLink(t.Context(), secret, "bob", "hash"); err != nil || u.Name != "bob" || s.UserCount() != 2 {
+		t.Errorf("made %+v, %v", u, err)
+	}
+	_, err = s.FindLink(secret)
+	wantError(t, err, store.ErrNotFound)
+}
+
+func TestRecoveryLink(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	ann, bob := mustUser(t, s, "Ann"), mustUser(t, s, "bob")
+	_, session := mustSession(t, s, ann)
+	_, others := mustSession(t, s, bob)
+	_, older := mustLink(t, s, store.LinkRecovery, ann.ID)
+	_, bobs := mustLink(t, s, store.LinkRecovery, bob.ID)
+	l, secret := mustLink(t, s, store.LinkRecovery, "ANN")
+	if l.User != ann.ID {
+		t.Errorf("the link is for %q", l.User)
+	}
+	u, err := s.RedeemLink(t.Context(), secret, "", "new")
+	if err != nil || u != ann || s.PasswordHash(ann.ID) != "new" || s.PasswordHash(bob.ID) != "$argon2id$bob" {
+		t.Errorf("recovered %+v, %v", u, err)
+	}
+	if _, ok := s.FindSession(session); ok {
+		t.Error("a session outlived the recovery")
+	}
+	if _, ok := s.FindSession(others); !ok {
+		t.Error("the session of another user has ended")
+	}
+	_, err = s.FindLink(older)
+	wantError(t, err, store.ErrNotFound)
+	if _, err := s.RemoveUser(t.Context(), account, bob.ID); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.RedeemLink(t.Context(), bobs, "", "new")
+	wantError(t, err, store.ErrNotFound)
+}
+
+// Of all that use one link at once, in two processes, one wins.
+func TestRedeemLinkConcurrent(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{store.LinkSetup, store.LinkInvitation, store.LinkRecovery} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			kv := storetest.OpenBolt(t, tempStore(t))
+			stores := [2]*store.Store{newStore(t, share(kv)), newStore(t, share(kv))}
+			user := ""
+			if kind == store.LinkRecovery {
+				user = mustUser(t, stores[0], "Ann").ID
+			}
+			_, secret := mustLink(t, stores[0], kind, user)
+			eventually(t, "both know the link", func() bool { _, err := stores[1].FindLink(secret); return err == nil })
+			var won atomic.Int32
+			var wg sync.WaitGroup
+			for i := range 8 {
+				wg.Go(func() {
+					_, err := stores[i%2].RedeemLink(t.Context(), secret, deviceSecret(i), "hash")
+					switch {
+					case err == nil:
+						won.Add(1)
+					case kind == store.LinkSetup && strings.Contains(err.Error(), "set up already"):
+						wantError(t, err, store.ErrConflict)
+					default:
+						wantError(t, err, store.ErrNotFound, "used already")
+					}
+				})
+			}
+			wg.Wait()
+			if won.Load() != 1 {
+				t.Errorf("%d used the link", won.Load())
+			}
+			for _, s := range stores {
+				eventually(t, "there is one user", func() bool { return s.UserCount() == 1 })
+			}
+		})
+	}
+}
+
+// Two setup links that are made at once do not both stay.
+func TestSetupLinkConcurrent(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() { mustLink(t, s, store.LinkSetup, "") })
+	}
+	wg.Wait()
+	if n := len(s.Links(account)); n != 1 {
+		t.Errorf("there are %d setup links", n)
+	}
+}

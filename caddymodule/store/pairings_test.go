@@ -1,0 +1,412 @@
+package store_test
+
+import (
+	"encoding/json"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/store/storetest"
+)
+
+func mustPairing(t testing.TB, s *store.Store) (store.Pairing, string) {
+	t.Helper()
+	p, code, err := s.CreatePairing(t.Context(), account, "Ann")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, code
+}
+
+func mustClaim(t testing.TB, s *store.Store, code string, device int) store.Pairing {
+	t.Helper()
+	p, err := s.ClaimPairing(t.Context(), code, deviceSecret(device), store.Device{Hostname: "gpu", OS: "linux", Upstreams: []string{"ollama"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestPairing(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	path := tempStore(t)
+	s := c.open(t, path)
+	p, code := mustPairing(t, s)
+	if !regexp.MustCompile(`^PAIR-[0-9A-HJKMNP-TV-Z]{4}-[0-9A-HJKMNP-TV-Z]{4}$`).MatchString(code) {
+		t.Errorf("the code is %q", code)
+	}
+	if p.State != store.PairingWaiting || p.Device != nil || p.DecidedAt != nil || p.CreatedBy != "Ann" || p.ExpiresAt.Sub(p.CreatedAt) != store.PairingLife {
+		t.Errorf("created %+v", p)
+	}
+	_, _, err := s.ApprovePairing(t.Context(), account, code, "", "Ann")
+	wantError(t, err, store.ErrConflict, "no device waits")
+	c.advance(time.Minute)
+	claimed := mustClaim(t, s, strings.ToLower(code[5:]), 1)
+	if claimed.State != store.PairingPending || claimed.Device.Hostname != "gpu" || !claimed.Device.At.Equal(c.now()) {
+		t.Errorf("claimed %+v", claimed)
+	}
+	s = c.open(t, closed(t, s, path))
+	if got, ok := s.Pairing(account, code); !ok || got.ID != p.ID || got.State != store.PairingPending {
+		t.Errorf("pairing %+v", got)
+	}
+	approved, connector, err := s.ApprovePairing(t.Context(), account, p.ID, "", "Ann")
+	if err != nil || approved.State != store.PairingApproved || approved.Connector != connector.ID || approved.DecidedBy != "Ann" || !approved.DecidedAt.Equal(c.now()) {
+		t.Fatalf("approved %+v, %v", approved, err)
+	}
+	if connector.Name != "gpu" || connector.Account != account {
+		t.Errorf("connector %+v", connector)
+	}
+	s = c.open(t, closed(t, s, path))
+	if got, err := s.AuthenticateConnector(connector.ID, deviceSecret(1)); err != nil || got != connector {
+		t.Errorf("the device's secret is not the connector's: %v", err)
+	}
+	c.advance(time.Hour)
+	if again := mustClaim(t, s, code, 1); again.State != store.PairingApproved || again.Connector != connector.ID {
+		t.Errorf("claimed again: %+v", again)
+	}
+	_, err = s.ClaimPairing(t.Context(), code, deviceSecret(2), store.Device{})
+	wantError(t, err, store.ErrUsed, "another device")
+	_, _, err = s.ApprovePairing(t.Context(), account, code, "", "bob")
+	wantError(t, err, store.ErrConflict, `approved already by "Ann"`)
+	_, err = s.DenyPairing(t.Context(), account, code, "bob")
+	wantError(t, err, store.ErrConflict, "approved already")
+	if got := s.Pairings(account); len(got) != 1 || got[0].State != store.PairingApproved || s.Pairings("other") != nil {
+		t.Errorf("pairings %+v", got)
+	}
+}
+
+func TestPairingJSON(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	s := c.open(t, tempStore(t))
+	p, code := mustPairing(t, s)
+	for _, want := range []string{
+		`{"id":"ID","account":"default","created_by":"Ann","state":"waiting","created_at":"2026-11-21T08:00:00Z","expires_at":"2026-11-21T08:15:00Z","decided_at":null,"device":null}`,
+		`{"id":"ID","account":"default","created_by":"Ann","state":"pending","created_at":"2026-11-21T08:00:00Z","expires_at":"2026-11-21T08:15:00Z","decided_at":null,` +
+			`"device":{"hostname":"gpu","os":"linux","version":"","address":"","fingerprint":"","upstreams":["ollama"],"at":"2026-11-21T08:00:00Z"}}`,
+	} {
+		got, err := json.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := strings.ReplaceAll(string(got), p.ID, "ID"); text != want {
+			t.Errorf("as JSON\n got %s\nwant %s", text, want)
+		}
+		p = mustClaim(t, s, code, 1)
+	}
+}
+
+func TestClaimErrors(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	s := c.open(t, tempStore(t))
+	p, code := mustPairing(t, s)
+	claim := func(code, secret string) error {
+		_, err := s.ClaimPairing(t.Context(), code, secret, store.Device{})
+		if err != nil && (len(code) > 4 && strings.Contains(err.Error(), code) || len(secret) > 4 && strings.Contains(err.Error(), secret)) {
+			t.Errorf("the error has the code or the secret: %v", err)
+		}
+		return err
+	}
+	for _, wrong := range []string{"", "PAIR-0000-0000", code[:13], p.ID, "nonsense", code + "0"} {
+		wantError(t, claim(wrong, deviceSecret(1)), store.ErrUnauthenticated, "unknown")
+	}
+	for _, wrong := range []string{"", "short", deviceSecret(1) + "0", "!" + deviceSecret(1)[1:], "é" + deviceSecret(1)[2:]} {
+		wantError(t, claim(code, wrong), store.ErrInvalid, "43 letters and digits")
+	}
+	mustClaim(t, s, code, 1)
+	wantError(t, claim(code, deviceSecret(2)), store.ErrUsed, "another device")
+	if _, err := s.DenyPairing(t.Context(), account, code, "Ann"); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, claim(code, deviceSecret(2)), store.ErrDenied, "was denied")
+	if again := mustClaim(t, s, code, 1); again.State != store.PairingDenied || again.DecidedBy != "Ann" {
+		t.Errorf("the device that was denied learns %+v", again)
+	}
+
+	_, cancelled := mustPairing(t, s)
+	if p, err := s.DenyPairing(t.Context(), account, cancelled, "Ann"); err != nil || p.State != store.PairingDenied {
+		t.Errorf("cancelled %+v, %v", p, err)
+	}
+	wantError(t, claim(cancelled, deviceSecret(1)), store.ErrDenied)
+
+	_, unused := mustPairing(t, s)
+	_, pending := mustPairing(t, s)
+	mustClaim(t, s, pending, 3)
+	c.advance(store.PairingLife - time.Millisecond)
+	if p, _ := s.Pairing(account, unused); p.State != store.PairingWaiting {
+		t.Errorf("just before its end: %s", p.State)
+	}
+	c.advance(time.Millisecond)
+	wantError(t, claim(unused, deviceSecret(1)), store.ErrExpired, "has expired")
+	wantError(t, claim(pending, deviceSecret(4)), store.ErrExpired)
+	if again := mustClaim(t, s, pending, 3); again.State != store.PairingExpired {
+		t.Errorf("the device that waited too long learns %s", again.State)
+	}
+	for _, code := range []string{unused, pending} {
+		if p, _ := s.Pairing(account, code); p.State != store.PairingExpired {
+			t.Errorf("after its end: %s", p.State)
+		}
+		_, _, err := s.ApprovePairing(t.Context(), account, code, "", "Ann")
+		wantError(t, err, store.ErrExpired, "start a new pairing")
+		_, err = s.DenyPairing(t.Context(), account, code, "Ann")
+		wantError(t, err, store.ErrExpired)
+	}
+	if len(s.Connectors(account)) != 0 {
+		t.Errorf("connectors %+v", s.Connectors(account))
+	}
+}
+
+func TestPairingOfOtherAccount(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	if _, err := s.CreateAccount(t.Context(), "other"); err != nil {
+		t.Fatal(err)
+	}
+	p, code := mustPairing(t, s)
+	mustClaim(t, s, code, 1)
+	for _, given := range []string{p.ID, code} {
+		if _, ok := s.Pairing("other", given); ok {
+			t.Error("another account sees the pairing")
+		}
+		_, _, err := s.ApprovePairing(t.Context(), "other", given, "", "eve")
+		wantError(t, err, store.ErrNotFound, "no such pairing")
+		_, err = s.DenyPairing(t.Context(), "other", given, "eve")
+		wantError(t, err, store.ErrNotFound, "no such pairing")
+	}
+	if p, _ := s.Pairing(account, code); p.State != store.PairingPending || len(s.Connectors("other")) != 0 {
+		t.Errorf("the pairing is %+v", p)
+	}
+}
+
+func TestConnectorNames(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	approve := func(hostname, name string) (store.Connector, error) {
+		_, code := mustPairing(t, s)
+		if _, err := s.ClaimPairing(t.Context(), code, deviceSecret(1), store.Device{Hostname: hostname}); err != nil {
+			t.Fatal(err)
+		}
+		_, c, err := s.ApprovePairing(t.Context(), account, code, name, "Ann")
+		if err != nil {
+			if _, err := s.DenyPairing(t.Context(), account, code, "Ann"); err != nil {
+				t.Errorf("after a failed approval: %v", err)
+			}
+		}
+		return c, err
+	}
+	for _, c := range [][2]string{
+		{"gpu", "gpu"},
+		{"gpu", "gpu-2"},
+		{"gpu", "gpu-3"},
+		{"", "connector"},
+		{"con_x", "connector-2"},
+		{" a\x00b\xff ", "ab"},
+		{strings.Repeat("é", 100), strings.Repeat("é", 60)},
+		{strings.Repeat("é", 100), strings.Repeat("é", 60) + "-2"},
+		{"<script>alert(1)</script>", "<script>alert(1)</script>"},
+		{"gp", "gp"},
+	} {
+		if got, err := approve(c[0], ""); err != nil || got.Name != c[1] {
+			t.Errorf("a device called %q became %q, not %q, %v", c[0], got.Name, c[1], err)
+		}
+	}
+	if got, err := approve("gpu", "mine"); err != nil || got.Name != "mine" {
+		t.Errorf("named %q, %v", got.Name, err)
+	}
+	_, err := approve("gpu", "mine")
+	wantError(t, err, store.ErrExists, `"mine" already`)
+	_, err = approve("gpu", "con_mine")
+	wantError(t, err, store.ErrInvalid, "begins as ids do")
+}
+
+func TestDeviceIsBounded(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	_, code := mustPairing(t, s)
+	long := strings.Repeat("x", 1<<16)
+	p, err := s.ClaimPairing(t.Context(), code, deviceSecret(1), store.Device{
+		Hostname: long, OS: long, Version: long, Address: "2001:db8::1", Fingerprint: "3f9a 07c2 b1d4",
+		Upstreams: slices.Repeat([]string{long}, 1000),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := json.Marshal(p)
+	if len(text) > 16<<10 || p.Device.Address != "2001:db8::1" || p.Device.Fingerprint != "3f9a 07c2 b1d4" {
+		t.Errorf("%d bytes, %s, %s", len(text), p.Device.Address, p.Device.Fingerprint)
+	}
+}
+
+func TestOpenPairingsAreBounded(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	s := c.open(t, tempStore(t))
+	if _, err := s.CreateAccount(t.Context(), "other"); err != nil {
+		t.Fatal(err)
+	}
+	var made atomic.Int32
+	var wg sync.WaitGroup
+	for range 30 {
+		wg.Go(func() {
+			_, _, err := s.CreatePairing(t.Context(), account, "Ann")
+			if err == nil {
+				made.Add(1)
+			} else {
+				wantError(t, err, store.ErrConflict)
+			}
+		})
+	}
+	wg.Wait()
+	for made.Load() < 20 {
+		mustPairing(t, s) // others were faster twenty times
+		made.Add(1)
+	}
+	if n := len(s.Pairings(account)); n != 20 {
+		t.Errorf("there are %d pairings", n)
+	}
+	_, _, err := s.CreatePairing(t.Context(), account, "Ann")
+	wantError(t, err, store.ErrConflict, "20 open pairings")
+	if _, _, err := s.CreatePairing(t.Context(), "other", "bob"); err != nil {
+		t.Errorf("another account: %v", err)
+	}
+	if _, err := s.DenyPairing(t.Context(), account, s.Pairings(account)[0].ID, "Ann"); err != nil {
+		t.Fatal(err)
+	}
+	mustPairing(t, s)
+	c.advance(store.PairingLife)
+	mustPairing(t, s)
+	_, _, err = s.CreatePairing(t.Context(), "nobody", "Ann")
+	wantError(t, err, store.ErrNotFound, "no account")
+}
+
+// Of all that decide at once, in two processes, one wins, and only an approval
+// that won makes a connector.
+func TestDecideConcurrent(t *testing.T) {
+	t.Parallel()
+	kv := storetest.OpenBolt(t, tempStore(t))
+	stores := [2]*store.Store{newStore(t, share(kv)), newStore(t, share(kv))}
+	for round := range 10 {
+		p, code := mustPairing(t, stores[0])
+		eventually(t, "both know the code", func() bool { _, ok := stores[1].Pairing(account, code); return ok })
+		mustClaim(t, stores[0], code, 1)
+		var approved, denied atomic.Int32
+		var wg sync.WaitGroup
+		for i := range 6 {
+			wg.Go(func() {
+				s, counter, err := stores[i%2], &approved, error(nil)
+				if round > 4 && i > 2 {
+					counter = &denied
+					_, err = s.DenyPairing(t.Context(), account, code, "Ann")
+				} else {
+					_, _, err = s.ApprovePairing(t.Context(), account, p.ID, "", "Ann")
+				}
+				if err == nil {
+					counter.Add(1)
+				} else {
+					wantError(t, err, store.ErrConflict, "already by")
+				}
+			})
+		}
+		wg.Wait()
+		if approved.Load()+denied.Load() != 1 {
+			t.Errorf("%d approvals and %d denials won", approved.Load(), denied.Load())
+		}
+		for _, s := range stores {
+			eventually(t, "both show the decision", func() bool { p, _ := s.Pairing(account, code); return p.DecidedAt != nil })
+			if n := len(s.Connectors(account)); n != int(approved.Load()) {
+				t.Errorf("%d connectors after %d approvals", n, approved.Load())
+			}
+		}
+		for _, c := range stores[0].Connectors(account) {
+			if _, err := stores[0].RemoveConnector(t.Context(), account, c.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		eventually(t, "both are clean", func() bool { return len(stores[1].Connectors(account)) == 0 })
+	}
+}
+
+// Of the devices that use one code at once one gets it.
+func TestClaimConcurrent(t *testing.T) {
+	t.Parallel()
+	kv := storetest.OpenBolt(t, tempStore(t))
+	stores := [2]*store.Store{newStore(t, share(kv)), newStore(t, share(kv))}
+	for range 10 {
+		p, code := mustPairing(t, stores[0])
+		eventually(t, "both know the code", func() bool { _, ok := stores[1].Pairing(account, code); return ok })
+		var winner atomic.Int32
+		var wg sync.WaitGroup
+		for i := range 8 {
+			device := i/2 + 1 // each comes twice
+			wg.Go(func() {
+				_, err := stores[i%2].ClaimPairing(t.Context(), code, deviceSecret(device), store.Device{})
+				switch {
+				case err == nil:
+					if old := winner.Swap(int32(device)); old != 0 && old != int32(device) {
+						t.Error("two devices have the code")
+					}
+				case !errors.Is(err, store.ErrUsed):
+					t.Errorf("claim: %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		if winner.Load() == 0 {
+			t.Error("no device has the code")
+		}
+		_, c, err := stores[1].ApprovePairing(t.Context(), account, p.ID, "", "Ann")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stores[1].AuthenticateConnector(c.ID, deviceSecret(int(winner.Load()))); err != nil {
+			t.Errorf("the winner cannot connect: %v", err)
+		}
+	}
+}
+
+func TestNormalizeCode(t *testing.T) {
+	t.Parallel()
+	for typed, want := range map[string]string{
+		"PAIR-0123-ABCD": "PAIR-0123-ABCD", "pair-o1i3-abcl": "PAIR-0113-ABC1", "0123abcd": "PAIR-0123-ABCD",
+		" PAIR 0123 ABCD\n": "PAIR-0123-ABCD", "PAIR0123ABCD": "PAIR-0123-ABCD", "palr-0123-abcd": "PAIR-0123-ABCD",
+		"PAIR-PAIR-PAIR": "PAIR-PA1R-PA1R", "PAIR-PAIR": "PAIR-PA1R-PA1R", "p-a-i-r-0-1-2-3-a-b-c-d": "PAIR-0123-ABCD",
+		"": "", "PAIR-": "", "PAIR-0123-ABC": "", "PAIR-0123-ABCDE": "", "PAIR-0123-ABCU": "", "PEAR-0123-ABCD": "",
+		"PAIR-0123-ABC\x00": "", "PAIR-0123-ABCı": "", "0123-ABCé": "", strings.Repeat("-", 1000) + "0123ABCD": "",
+	} {
+		if got, ok := store.NormalizeCode(typed); got != want || ok != (want != "") {
+			t.Errorf("%q became %q, %v, not %q", typed, got, ok, want)
+		}
+	}
+}
+
+func FuzzNormalizeCode(f *testing.F) {
+	for _, s := range []string{"PAIR-0123-ABCD", "pair o1il abcd", "PAIR-PAIR", "", "\xff"} {
+		f.Add(s)
+	}
+	form := regexp.MustCompile(`^PAIR-[0-9A-HJKMNP-TV-Z]{4}-[0-9A-HJKMNP-TV-Z]{4}$`)
+	f.Fuzz(func(t *testing.T, s string) {
+		code, ok := store.NormalizeCode(s)
+		if !ok {
+			if code != "" {
+				t.Errorf("%q is no code, and became %q", s, code)
+			}
+			return
+		}
+		if !form.MatchString(code) {
+			t.Errorf("%q became %q", s, code)
+		}
+		for _, same := range []string{code, code[5:], strings.ToLower(code), strings.ReplaceAll(code, "-", " ")} {
+			if again, ok := store.NormalizeCode(same); !ok || again != code {
+				t.Errorf("%q became %q, and %q then %q", s, code, same, again)
+			}
+		}
+	})
+}

@@ -1,0 +1,254 @@
+package store_test
+
+import (
+	"context"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/store/storetest"
+)
+
+func TestSessions(t *testing.T) {
+	t.Parallel()
+	path := tempStore(t)
+	s := storetest.Open(t, path)
+	ann, bob := mustUser(t, s, "Ann"), mustUser(t, s, "bob")
+	session, secret, err := s.CreateSession(t.Context(), ann.ID, "password", "192.0.2.1", "Browser\x00/1 "+strings.Repeat("x", 300))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !regexp.MustCompile(`^[0-9A-Za-z]{43}$`).MatchString(secret) || !regexp.MustCompile(`^ses_[0-9a-v]{26}$`).MatchString(session.ID) {
+		t.Errorf("the id is %q, the secret has %d bytes", session.ID, len(secret))
+	}
+	if session.User != ann.ID || session.Account != account || session.ExpiresAt.Sub(session.CreatedAt) != store.SessionLife ||
+		session.SeenAt != session.CreatedAt || len(session.UserAgent) != 256 || !strings.HasPrefix(session.UserAgent, "Browser/1 x") {
+		t.Errorf("created %+v", session)
+	}
+	other, otherSecret := mustSession(t, s, bob)
+	for _, s := range []*store.Store{s, reopen(t, s, path)} {
+		if got, ok := s.FindSession(secret); !ok || got != session {
+			t.Errorf("found %+v, want %+v", got, session)
+		}
+		if got := s.Sessions(ann.ID); !slices.Equal(got, []store.Session{session}) {
+			t.Errorf("sessions %+v", got)
+		}
+		for _, wrong := range []string{"", secret[1:], secret + "0", strings.Repeat("0", 43), "pmt_" + secret} {
+			if _, ok := s.FindSession(wrong); ok {
+				t.Error("a wrong secret is a session's")
+			}
+		}
+	}
+	s = storetest.Open(t, tempStore(t))
+	ann, bob = mustUser(t, s, "Ann"), mustUser(t, s, "bob")
+	session, secret = mustSession(t, s, ann)
+	other, otherSecret = mustSession(t, s, bob)
+	for _, c := range [][2]string{{ann.ID, other.ID}, {bob.ID, session.ID}, {"", session.ID}, {ann.ID, ""}, {"usr_x/", session.ID}} {
+		wantError(t, s.RemoveSession(t.Context(), c[0], c[1]), store.ErrNotFound, "no such session")
+	}
+	if err := s.RemoveSession(t.Context(), ann.ID, session.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := s.FindSession(secret); ok {
+		t.Error("a removed session is valid")
+	}
+	if _, ok := s.FindSession(otherSecret); !ok {
+		t.Error("the session of another user has ended")
+	}
+}
+
+func TestRemoveSessions(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	ann, bob := mustUser(t, s, "Ann"), mustUser(t, s, "bob")
+	_, otherSecret := mustSession(t, s, bob)
+	var kept store.Session
+	for range store.MaxTxnOps {
+		kept, _ = mustSession(t, s, ann)
+	}
+	if n, err := s.RemoveSessions(t.Context(), ann.ID, kept.ID); n != store.MaxTxnOps-1 || err != nil {
+		t.Errorf("ended %d, %v", n, err)
+	}
+	if got := s.Sessions(ann.ID); !slices.Equal(got, []store.Session{kept}) {
+		t.Errorf("left %+v", got)
+	}
+	if n, err := s.RemoveSessions(t.Context(), ann.ID, ""); n != 1 || err != nil || len(s.Sessions(ann.ID)) != 0 {
+		t.Errorf("ended %d, %v", n, err)
+	}
+	if _, ok := s.FindSession(otherSecret); !ok {
+		t.Error("the session of another user has ended")
+	}
+}
+
+func TestSessionEnds(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	path := tempStore(t)
+	s := c.open(t, path)
+	ann := mustUser(t, s, "Ann")
+	_, secret := mustSession(t, s, ann)
+	find := func(want bool, when string) store.Session {
+		t.Helper()
+		session, ok := s.FindSession(secret)
+		if ok != want || len(s.Sessions(ann.ID)) == 1 != want {
+			t.Errorf("%s: valid %v", when, ok)
+		}
+		return session
+	}
+	c.advance(store.SessionIdle - time.Millisecond)
+	s.TouchSession(find(true, "just before it is idle"))
+	c.advance(store.SessionIdle - time.Millisecond)
+	find(true, "used in between")
+	s = c.open(t, closed(t, s, path))
+	find(true, "after a restart, which keeps the use")
+	c.advance(time.Millisecond)
+	find(false, "idle")
+	s.TouchSession(store.Session{ID: "ses_x"}) // unknown: nothing happens
+
+	_, secret = mustSession(t, s, ann)
+	for range 14 {
+		s.TouchSession(find(true, "used now and then"))
+		c.advance(store.SessionIdle - time.Second)
+	}
+	s.TouchSession(find(true, "used for the last time"))
+	c.advance(14*time.Second - time.Millisecond)
+	s.TouchSession(find(true, "at its end"))
+	c.advance(time.Millisecond)
+	find(false, "after its life")
+}
+
+func closed(t *testing.T, s *store.Store, path string) string {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// A session and a token that are used all the time are written once a minute.
+func TestTouchSession(t *testing.T) {
+	t.Parallel()
+	path := tempStore(t)
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		s, err := openStore(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u, err := s.CreateUser(ctx, account, "Ann", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		session, secret, _ := s.CreateSession(ctx, u.ID, "", "", "")
+		token, tokenSecret, err := s.CreateToken(ctx, account, u.ID, "ci")
+		if err != nil || token.LastUsedAt != nil {
+			t.Fatalf("%+v, %v", token, err)
+		}
+		told := 0
+		s.Subscribe(func(store.Change) { told++ })
+		before := s.Stats().Revision
+		for range 600 {
+			time.Sleep(time.Second)
+			s.TouchSession(session)
+			s.TouchToken(token)
+		}
+		if got := s.Stats().Revision - before; got < 10 || got > 22 {
+			t.Errorf("%d writes in ten minutes of two that may be written once a minute", got)
+		}
+		if told != 0 {
+			t.Errorf("%d uses were told to subscribers", told)
+		}
+		now := time.Now().UTC()
+		if got, ok := s.FindSession(secret); !ok || !got.SeenAt.Equal(now) {
+			t.Errorf("seen at %v, not %v", got.SeenAt, now)
+		}
+		if got, ok := s.FindToken(tokenSecret); !ok || got.LastUsedAt == nil || !got.LastUsedAt.Equal(now) {
+			t.Errorf("last used at %v, not %v", got.LastUsedAt, now)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if s, err = openStore(path); err != nil {
+			t.Fatal(err)
+		}
+		got, ok := s.FindToken(tokenSecret)
+		if !ok || got.LastUsedAt == nil || now.Sub(*got.LastUsedAt) > time.Minute+5*time.Second {
+			t.Errorf("after a restart last used at %v", got.LastUsedAt)
+		}
+		// A removal is not undone by the use that was noted before.
+		time.Sleep(2 * time.Minute)
+		s.TouchSession(session)
+		if err := s.RemoveSession(ctx, u.ID, session.ID); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if _, ok := s.FindSession(secret); ok {
+			t.Error("a removed session is back")
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestConsolePathAllocatesNothing(t *testing.T) {
+	s := storetest.New(t)
+	u := mustUser(t, s, "Ann")
+	_, secret := mustSession(t, s, u)
+	token, tokenSecret, err := s.CreateToken(t.Context(), account, u.ID, "ci")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.TouchToken(token)
+	ok := true
+	if n := testing.AllocsPerRun(1000, func() {
+		_, found := s.FindSession(secret)
+		_, known := s.FindToken(tokenSecret)
+		_, unknown := s.FindSession(tokenSecret)
+		ok = ok && found && known && !unknown
+	}); n > 0 {
+		t.Errorf("a request allocates %v times in the store", n)
+	}
+	if !ok {
+		t.Error("a lookup failed")
+	}
+}
+
+func BenchmarkFindSession(b *testing.B) {
+	s := storetest.New(b)
+	_, secret := mustSession(b, s, mustUser(b, s, "Ann"))
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			session, ok := s.FindSession(secret)
+			if !ok {
+				b.Error("not found")
+			}
+			s.TouchSession(session)
+		}
+	})
+}
+
+func BenchmarkFindToken(b *testing.B) {
+	s := storetest.New(b)
+	_, secret, err := s.CreateToken(b.Context(), account, mustUser(b, s, "Ann").ID, "ci")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			token, ok := s.FindToken(secret)
+			if !ok {
+				b.Error("not found")
+			}
+			s.TouchToken(token)
+		}
+	})
+}

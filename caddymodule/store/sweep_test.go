@@ -1,0 +1,129 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/store/storetest"
+)
+
+// What ended a day ago is removed, by a store that runs and by one that opens;
+// what is valid or ended lately stays.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	path := tempStore(t)
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		kv, err := store.OpenBolt(path, store.BoltOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := store.New(share(kv), store.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		u, err := s.CreateUser(ctx, account, "Ann", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := func() store.Session {
+			session, _, err := s.CreateSession(ctx, u.ID, "", "", "")
+			_, _, linkErr := s.CreateLink(ctx, store.Link{Kind: store.LinkInvitation, Account: account}, 15*time.Minute)
+			_, _, unusedErr := s.CreatePairing(ctx, account, "")
+			_, code, pendingErr := s.CreatePairing(ctx, account, "")
+			_, claimErr := s.ClaimPairing(ctx, code, deviceSecret(1), store.Device{})
+			_, denied, deniedErr := s.CreatePairing(ctx, account, "")
+			_, denyErr := s.DenyPairing(ctx, account, denied, "")
+			if err := errors.Join(err, linkErr, unusedErr, pendingErr, claimErr, deniedErr, denyErr); err != nil {
+				t.Fatal(err)
+			}
+			return session
+		}
+		check := func(when string, sessions, links, pairings int) {
+			t.Helper()
+			synctest.Wait()
+			got := [3]int{len(paths(t, kv, "sessions/")), len(paths(t, kv, "links/")), len(paths(t, kv, "pairings/"))}
+			if got != [3]int{sessions, links, pairings} {
+				t.Errorf("%s there are %v sessions, links and pairings", when, got)
+			}
+		}
+		used := begin()
+		begin()
+		check("at first", 2, 2, 6)
+		time.Sleep(11 * time.Hour)
+		s.TouchSession(used)
+		time.Sleep(13 * time.Hour)
+		check("after a day", 2, 2, 4) // without those that were denied at once
+		time.Sleep(30 * time.Minute)
+		check("a day after the end of the codes", 2, 0, 0)
+		begin()
+		time.Sleep(12 * time.Hour)
+		check("a day after one session was idle", 2, 1, 3)
+		if got := s.Stats(); got.Users != 1 || len(s.Links(account)) != 0 || len(s.Pairings(account)) != 3 {
+			t.Errorf("the view has %+v, pairings %+v", got, s.Pairings(account))
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(60 * time.Hour)
+		check("while no store runs", 2, 1, 3)
+		if s, err = store.New(share(kv), store.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		check("after a start", 0, 0, 0)
+		time.Sleep(time.Hour)
+		if n := len(paths(t, kv, "sessions_seen/")); n != 0 {
+			t.Errorf("%d uses of removed sessions are left", n)
+		}
+		if err := errors.Join(s.Close(), kv.Close()); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// What a killed process left of accounts and users goes; what this program
+// does not understand stays.
+func TestSweepLeftovers(t *testing.T) {
+	t.Parallel()
+	kv := storetest.OpenBolt(t, tempStore(t))
+	first := newStore(t, share(kv))
+	u := mustUser(t, first, "Ann")
+	session, _ := mustSession(t, first, u)
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	const id = "00000000000000000000000000"
+	stay := []string{
+		"robots/gone/x", "user_names/x", "secrets/x", "sessions_seen/" + u.ID + "/" + session.ID, "marks/users2", "marks/accounts/default",
+	}
+	gone := []string{
+		"usage/gone/2026-01-01", "recent/gone", "last_used/gone/x",
+		"marks/accounts/gone", "marks/pairings/gone", "tokens_used/default/mgt_" + id, "sessions_seen/" + u.ID + "/ses_" + id,
+	}
+	var ops []store.Op
+	for _, path := range slices.Concat(stay, gone) {
+		ops = append(ops, store.Put(path, []byte(`{"v":1,"last_used_at":"2026-01-01T00:00:00Z"}`)))
+	}
+	if _, err := kv.Txn(t.Context(), store.Txn{Then: ops}); err != nil {
+		t.Fatal(err)
+	}
+	s := newStore(t, share(kv))
+	eventually(t, "the leftovers are swept", func() bool {
+		all := paths(t, kv, "")
+		return !slices.ContainsFunc(gone, func(p string) bool { return slices.Contains(all, p) })
+	})
+	all := paths(t, kv, "")
+	for _, path := range stay {
+		if !slices.Contains(all, path) {
+			t.Errorf("%s is gone", path)
+		}
+	}
+	if len(s.Sessions(u.ID)) != 1 {
+		t.Error("a valid session is gone")
+	}
+}
