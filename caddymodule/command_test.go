@@ -185,10 +185,15 @@ var commandTests = []struct {
 	{"pairing_list", "pairing list", ok("GET /model_gateway/pairings", "["+strings.Join([]string{startedJSON, pendingJSON, awayJSON, approvedJSON, expiredJSON}, ",")+"]")},
 	{"pairing_list_json", "pairing list --json", ok("GET /model_gateway/pairings", "["+pendingJSON+"]")},
 	{"pairing_list_empty", "pairing list --account team", ok("GET /model_gateway/pairings?account=team", "[]")},
-	{"pairing_approve", "pairing approve PAIR-7K3M-Q9TX --name rack", ok("POST /model_gateway/pairings/PAIR-7K3M-Q9TX/approve", approvedJSON)},
+	{"pairing_approve", "pairing approve pair-7k3mq9ty --name rack", map[string]adminAnswer{
+		"GET /model_gateway/pairings":                 {200, "[" + startedJSON + "," + pendingJSON + "]"},
+		"POST /model_gateway/pairings/pair_2/approve": {200, approvedJSON},
+	}},
 	{"pairing_approve_json", "pairing approve pair_4 --json", ok("POST /model_gateway/pairings/pair_4/approve", approvedJSON)},
-	{"pairing_approve_unknown", "pairing approve PAIR-7K3M-Q9TX", map[string]adminAnswer{
-		"POST /model_gateway/pairings/PAIR-7K3M-Q9TX/approve": {404, `{"error":"there is no such pairing"}`},
+	{"pairing_approve_unknown", "pairing approve PAIR-7K3M-Q9T0 --account team", ok("GET /model_gateway/pairings?account=team", "["+startedJSON+","+approvedJSON+"]")},
+	{"pairing_approve_no_code", "pairing approve PAIR-7K3", nil},
+	{"pairing_approve_again", "pairing approve pair_4", map[string]adminAnswer{
+		"POST /model_gateway/pairings/pair_4/approve": {409, `{"error":"the pairing is approved already"}`},
 	}},
 	{"pairing_deny", "pairing deny pair_2 --account team", ok("POST /model_gateway/pairings/pair_2/deny", pendingJSON)},
 	{"pairing_deny_code", "pairing deny pair_1", ok("POST /model_gateway/pairings/pair_1/deny", startedJSON)},
