@@ -87,6 +87,13 @@ func (d *testDesk) set(change func()) {
 	change()
 }
 
+// seats returns how many devices wait.
+func (g *testGateway) seats() int {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return len(g.waiting)
+}
+
 // pend says hello with a claim and waits for the answer that a person is needed.
 func (g *testGateway) pend(t *testing.T, n byte) *testConnector {
 	t.Helper()
@@ -164,7 +171,7 @@ func TestDeviceIsDenied(t *testing.T) {
 			if code := c.ended(t); code != link.CloseDenied {
 				t.Errorf("closed with %s", code)
 			}
-			if len(g.waiting) != 0 {
+			if g.seats() != 0 {
 				t.Error("the refused device has a seat")
 			}
 		})
@@ -208,11 +215,7 @@ func TestWaitingDeviceGoes(t *testing.T) {
 	if code := second.ended(t); code != link.CloseProtocol {
 		t.Errorf("closed with %s", code)
 	}
-	eventually(t, "no seat is taken", func() bool {
-		g.mu.RLock()
-		defer g.mu.RUnlock()
-		return len(g.waiting) == 0
-	})
+	eventually(t, "no seat is taken", func() bool { return g.seats() == 0 })
 }
 
 func TestTooManyDevicesWait(t *testing.T) {
