@@ -133,6 +133,40 @@ func TestSavingFails(t *testing.T) {
 	})
 }
 
+// Sums that are on their way to the store are not missing meanwhile.
+func TestDaysWhileSaving(t *testing.T) {
+	t.Parallel()
+	l, _, kv := open(t, filepath.Join(t.TempDir(), "gateway.db"))
+	l.Record(account, request(1))
+	asked := make(chan int64, 1)
+	ask := func() {
+		go func() {
+			days, err := l.Days(context.Background(), account, 1)
+			if err != nil {
+				t.Error(err)
+			}
+			var requests int64
+			for _, d := range days {
+				requests += d.Requests
+			}
+			asked <- requests
+		}()
+		time.Sleep(20 * time.Millisecond)
+	}
+	kv.before.Store(&ask)
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case got := <-asked:
+		if got != 1 {
+			t.Errorf("%d requests while they were saved", got)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("no answer")
+	}
+}
+
 // An account that is gone does not keep the others from being saved, and is
 // forgotten.
 func TestAccountIsGone(t *testing.T) {
@@ -150,7 +184,7 @@ func TestAccountIsGone(t *testing.T) {
 		if got := l.Recent("gone"); len(got) != 0 {
 			t.Errorf("still remembered: %v", got)
 		}
-		if got, err := st.Usage(context.Background(), account, ""); err != nil || len(got) != 1 || got[0].Requests != 1 {
+		if got, err := st.Usage(context.Background(), account, "2000-01-01"); err != nil || len(got) != 1 || got[0].Requests != 1 {
 			t.Errorf("saved: %+v, %v", got, err)
 		}
 		l.Record("gone", request(3))

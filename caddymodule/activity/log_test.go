@@ -26,6 +26,7 @@ type brittle struct {
 	store.KV
 	fails  atomic.Bool
 	writes atomic.Int64
+	before atomic.Pointer[func()] // called before the next write
 }
 
 var errDisk = errors.New("the disk is full")
@@ -33,6 +34,9 @@ var errDisk = errors.New("the disk is full")
 func (b *brittle) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
 	if b.fails.Load() {
 		return store.TxnResult{}, errDisk
+	}
+	if f := b.before.Swap(nil); f != nil {
+		(*f)()
 	}
 	b.writes.Add(1)
 	return b.KV.Txn(ctx, t)
@@ -282,7 +286,12 @@ func TestConcurrent(t *testing.T) {
 			last := int64(0)
 			for range 500 {
 				least := recorded.Load()
-				got := today(t, l, account).Requests
+				days, err := l.Days(context.Background(), account, 1)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				got := days[0].Requests
 				if most := recorded.Load() + 8; got < least || got > most || got < last {
 					t.Errorf("%d requests today, of %d to %d; before it were %d", got, least, most, last)
 				}

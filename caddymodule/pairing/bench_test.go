@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -39,6 +40,34 @@ func newDesk(st *store.Store) *pairing.Desk {
 
 // token is a tunnel token that tests can read.
 func token(connectorID, secret string) (string, error) { return connectorID + "/" + secret, nil }
+
+// hooked is a KV that has a hook called around its next transaction.
+type hooked struct {
+	store.KV
+	before, after atomic.Pointer[func()]
+}
+
+func (h *hooked) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
+	if f := h.before.Swap(nil); f != nil {
+		(*f)()
+	}
+	result, err := h.KV.Txn(ctx, t)
+	if f := h.after.Swap(nil); f != nil {
+		(*f)()
+	}
+	return result, err
+}
+
+// newHookedBench returns a bench over a KV with hooks.
+func newHookedBench(t *testing.T, path string) (*bench, *hooked) {
+	t.Helper()
+	kv := &hooked{KV: storetest.OpenBolt(t, path)}
+	st, err := store.New(kv, store.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &bench{t, st, newDesk(st)}, kv
+}
 
 func (b *bench) close() {
 	b.desk.Close()

@@ -6,11 +6,79 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
 )
+
+// A decision that is made after the store has bound the code, and before the
+// device has its place, is not lost.
+func TestDecisionBeforeThePlace(t *testing.T) {
+	for name, c := range map[string]struct {
+		decide func(b *bench, id string)
+		token  bool
+	}{
+		"approved": {func(b *bench, id string) { b.approve(id) }, true},
+		"denied":   {func(b *bench, id string) { b.deny(id) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, kv := newHookedBench(t, filepath.Join(t.TempDir(), "gateway.db"))
+			defer b.close()
+			p, code := b.start()
+			decide := func() { c.decide(b, p.ID) }
+			kv.after.Store(&decide)
+			if d := b.decision(b.claim(device(code, "box"))); (d.TunnelToken != "") != c.token || (d.Deny == nil) != c.token {
+				t.Errorf("decided %+v", d)
+			}
+		})
+	}
+}
+
+// An approval that was made in time counts, even if it is written when the code
+// has just run out.
+func TestApprovedInTheLastMoment(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	synctest.Test(t, func(t *testing.T) {
+		b, kv := newHookedBench(t, path)
+		defer b.close()
+		p, code := b.start()
+		ticket := b.claim(device(code, "box"))
+		time.Sleep(store.PairingLife - 100*time.Millisecond)
+		slow := func() { time.Sleep(500 * time.Millisecond) }
+		kv.before.Store(&slow)
+		b.approve(p.ID)
+		if d := b.decision(ticket); d.TunnelToken == "" {
+			t.Errorf("decided %+v", d)
+		}
+	})
+}
+
+// Right codes that come at the same time from one network do not get in each
+// other's way.
+func TestConcurrentRightCodes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, filepath.Join(t.TempDir(), "gateway.db"))
+	defer b.close()
+	var codes []string
+	for range 15 {
+		_, code := b.start()
+		codes = append(codes, code)
+	}
+	var wg sync.WaitGroup
+	for i, code := range codes {
+		wg.Go(func() {
+			if _, deny := b.desk.Claim(context.Background(), device(code, fmt.Sprintf("box%d", i))); deny != nil {
+				t.Errorf("denied: %v", deny)
+			}
+		})
+	}
+	wg.Wait()
+}
 
 // A decision that comes just when a device claims or comes back reaches it,
 // whoever is faster.

@@ -253,18 +253,22 @@ func TestTokenFails(t *testing.T) {
 	}
 }
 
-// A store that cannot be asked now is no reason to give up, nor a wrong code.
-func TestStoreFails(t *testing.T) {
+// A claim that tells nothing about its code is no wrong one, however often it is
+// made: one that is broken off, or has a secret that none can be.
+func TestNeitherRightNorWrong(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, filepath.Join(t.TempDir(), "gateway.db"))
 	defer b.close()
 	_, code := b.start()
-	ctx, cancel := context.WithCancel(context.Background())
+	ended, cancel := context.WithCancel(context.Background())
 	cancel()
+	odd := device(wrong, "box")
+	odd.Secret = "short"
 	for range 20 {
-		if _, deny := b.desk.Claim(ctx, device(code, "box")); deny == nil || deny.Code != link.DenyUnavailable || !deny.Retry {
+		if _, deny := b.desk.Claim(ended, device(code, "box")); deny == nil || deny.Code != link.DenyUnavailable || !deny.Retry {
 			t.Fatalf("denied with %+v", deny)
 		}
+		b.refused(odd, link.DenyHello)
 	}
 	b.claim(device(code, "box"))
 }
