@@ -12,7 +12,7 @@ import (
 
 const (
 	keysPath     = "/console/keys"
-	shownMatches = 30 // names that the preview of a scope lists
+	shownMatches = 12 // names that the preview of a scope lists
 )
 
 // keysTab lists the keys that work, or those that are revoked.

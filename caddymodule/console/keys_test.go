@@ -74,7 +74,7 @@ func TestKeyPreview(t *testing.T) {
 	for query, texts := range map[string][]string{
 		"m-a":       {"One model matches", "m-a"},
 		"m-a,m-b":   {"2 models match", "m-a", "m-b"},
-		"*":         {"36 models match", "and 6 more"},
+		"*":         {"36 models match", "and 24 more"},
 		"none":      {"No model matches now"},
 		"a%20b,":    {"notice-bad"},
 		"%3Cscript": {"notice-bad", "&lt;script"},

@@ -11,6 +11,7 @@ const pageSize = 50
 
 // listing is one page of a list that may be long, and the way to the others.
 type listing[T any] struct {
+	Path     string // of the tab
 	Items    []T
 	Query    string // what was searched for
 	Show     string // the part of the list that this is, kept by search and paging
@@ -26,11 +27,15 @@ type listing[T any] struct {
 func (l listing[T]) First() int { return (l.Page-1)*pageSize + 1 }
 func (l listing[T]) Last() int  { return (l.Page-1)*pageSize + len(l.Items) }
 
+// Region is the live region of the tab that shows the list. It is what a search
+// draws again.
+func (l listing[T]) Region() string { return strings.TrimPrefix(l.Path, "/console/") + "-list" }
+
 // list searches items for the q of a query and cuts out its page. The words
 // of q must all be in text(item), in any letter case. A page after the last
 // one is the last one: rows may have gone since the link was made.
 func list[T any](path string, query url.Values, items []T, text func(T) string) listing[T] {
-	l := listing[T]{Items: items, Query: strings.TrimSpace(query.Get("q")), Show: query.Get("show"), Total: len(items), Page: 1}
+	l := listing[T]{Path: path, Items: items, Query: strings.TrimSpace(query.Get("q")), Show: query.Get("show"), Total: len(items), Page: 1}
 	if words := strings.Fields(strings.ToLower(l.Query)); len(words) > 0 {
 		l.Items = nil
 		for _, item := range items {
@@ -79,7 +84,7 @@ func pageURL(path string, query url.Values, page int) string {
 // mapListing turns the items of one page into rows.
 func mapListing[T, R any](l listing[T], row func(T) R) listing[R] {
 	rows := listing[R]{
-		Query: l.Query, Show: l.Show, Total: l.Total, Matching: l.Matching, Page: l.Page, Pages: l.Pages, Prev: l.Prev, Next: l.Next,
+		Path: l.Path, Query: l.Query, Show: l.Show, Total: l.Total, Matching: l.Matching, Page: l.Page, Pages: l.Pages, Prev: l.Prev, Next: l.Next,
 		Items: make([]R, 0, len(l.Items)),
 	}
 	for _, item := range l.Items {

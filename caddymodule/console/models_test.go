@@ -19,7 +19,7 @@ func TestModelsList(t *testing.T) {
 
 	g.deployment("org/qwen3:8b@x+y", con)
 	page := mainOf(g.page("/console/models"))
-	has(t, page, "org/qwen3:8b@x", "offline", "0 of 1", "/console/models/show?name=org%2Fqwen3%3A8b%40x%2By", "what the connector decides")
+	has(t, page, "org/qwen3:8b@x", "offline", "0 of 1", "/console/models/show?name=org%2Fqwen3%3A8b%40x%2By")
 	g.lines.connect(con)
 	has(t, mainOf(g.page("/console/models")), "online", "1 of 1")
 	if _, err := g.store.SetDeployment(t.Context(), store.Deployment{Account: store.DefaultAccount, Name: "lost", Connector: con.ID, Upstream: "gone"}); err != nil {

@@ -30,7 +30,7 @@ func pairLines(base, pin, code string) []snippet {
 			"go install "+connectorPackage+` && "$(go env GOPATH)/bin/connector"`+pair(shellWord)),
 		oneSnippet("windows", "Windows", "With Go installed, in PowerShell:",
 			"go install "+connectorPackage+`; if ($?) { & "$(go env GOPATH)\bin\connector.exe"`+pair(powerShellQuote)+" }"),
-		oneSnippet("installed", "Connector is there", "Where the connector is installed already:",
+		oneSnippet("installed", "Installed already", "Where the connector is installed already:",
 			"connector"+pair(shellWord)),
 	}
 }

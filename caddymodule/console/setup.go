@@ -34,7 +34,6 @@ type startPage struct {
 	More      int    // offers beyond those shown
 	AskError  string // why some models are missing, may be empty
 	Request   string // a curl line, once there is a deployment
-	Model     string
 }
 
 // deviceRow is a device that waits for somebody's decision.
@@ -131,17 +130,18 @@ func (p *startPage) request(v *visit, base string) error {
 	if err != nil {
 		return err
 	}
+	var names, online []string
 	for _, d := range deployments {
-		if p.Model == "" {
-			p.Model = d.Name
-		}
+		names = append(names, d.Name)
 		if d.State == manage.Online {
-			p.Model = d.Name
-			break
+			online = append(online, d.Name)
 		}
 	}
-	if p.Model != "" {
-		p.Request = curlSnippet(base, p.Model, keyPlaceholder)
+	if len(online) > 0 {
+		names = online
+	}
+	if len(names) > 0 {
+		p.Request = curlSnippet(base, chatModel(names), keyPlaceholder)
 	}
 	return nil
 }
