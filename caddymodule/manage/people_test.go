@@ -1,0 +1,357 @@
+package manage_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// wantAs is want for another caller than the operator.
+func wantAs[T any](g *gateway, caller manage.Caller, status int, method, path, body string) T {
+	g.t.Helper()
+	w := g.doAs(caller, method, path, body)
+	if w.Code != status {
+		g.t.Fatalf("%s %s: status %d, want %d: %s", method, path, w.Code, status, w.Body)
+	}
+	if cc := w.Header().Get("Cache-Control"); cc != "no-store" {
+		g.t.Errorf("%s %s: Cache-Control %q, want no-store", method, path, cc)
+	}
+	var v T
+	if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil {
+		g.t.Fatalf("%s %s: %v in %s", method, path, err, w.Body)
+	}
+	return v
+}
+
+func TestPairings(t *testing.T) {
+	g := newGateway(t)
+	anna := g.user("default", "anna")
+	started := wantAs[manage.Pairing](g, anna, 201, "POST", "/pairings", "{}")
+	if !strings.HasPrefix(started.Code, "PAIR-") || started.State != store.PairingWaiting || started.CreatedBy != "anna" {
+		t.Errorf("started = %+v", started)
+	}
+	wantAs[map[string]any](g, anna, 409, "POST", "/pairings/"+started.Code+"/approve", "{}") // nobody waits
+	g.device(started.Code, "workstation")
+	list := wantAs[[]manage.Pairing](g, anna, 200, "GET", "/pairings", "")
+	if len(list) != 1 || list[0].Code != started.Code || list[0].Device.Hostname != "workstation" || list[0].State != store.PairingPending || list[0].Connected {
+		t.Errorf("list = %+v", list)
+	}
+	code := strings.ToLower(strings.TrimPrefix(started.Code, "PAIR-")) // as people type it
+	approved := wantAs[manage.Pairing](g, anna, 200, "POST", "/pairings/"+code+"/approve", `{"name":"rack"}`)
+	con, ok := g.store.Connector(approved.Connector)
+	if approved.State != store.PairingApproved || approved.DecidedBy != "anna" || approved.Code != "" || !ok || con.Name != "rack" {
+		t.Errorf("approved = %+v, connector %+v", approved, con)
+	}
+	wantAs[map[string]any](g, anna, 409, "POST", "/pairings/"+started.ID+"/deny", "{}")
+
+	second := wantAs[manage.Pairing](g, anna, 201, "POST", "/pairings", "{}")
+	denied := wantAs[manage.Pairing](g, anna, 200, "POST", "/pairings/"+second.ID+"/deny", "{}")
+	if denied.State != store.PairingDenied || denied.Code != "" {
+		t.Errorf("denied = %+v", denied)
+	}
+	if list = wantAs[[]manage.Pairing](g, anna, 200, "GET", "/pairings", ""); len(list) != 2 || list[0].ID != second.ID {
+		t.Errorf("the newest is not the first: %+v", list)
+	}
+	for _, code := range []string{started.Code, second.Code, code} {
+		if strings.Contains(g.log.String(), code) {
+			t.Errorf("the log has a claim code:\n%s", g.log)
+		}
+	}
+	g.endpoint.Public = ""
+	if w := g.doAs(anna, "POST", "/pairings", "{}"); w.Code != 409 || !strings.Contains(w.Body.String(), "`public gw.example.com:7443`") {
+		t.Errorf("without a public address: %d %s", w.Code, w.Body)
+	}
+}
+
+// The code in the path is not in the log when the operation fails inside.
+func TestClaimCodeIsNotLogged(t *testing.T) {
+	g := newGateway(t)
+	if err := g.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if w := g.do("POST", "/pairings/PAIR-1234-5678/approve", "{}"); w.Code < 400 {
+		t.Errorf("status = %d", w.Code)
+	}
+	if strings.Contains(g.log.String(), "1234") {
+		t.Errorf("the log has a claim code:\n%s", g.log)
+	}
+}
+
+func TestLinks(t *testing.T) {
+	g := newGateway(t)
+	setup := want[manage.Link](g, 201, "POST", "/setup-link", "{}")
+	anna := g.user("default", "anna")
+	w := g.do("POST", "/setup-link", "{}")
+	if w.Code != 409 {
+		t.Errorf("setup link with users: %d", w.Code)
+	}
+	invitation := wantAs[manage.Link](g, anna, 201, "POST", "/invitations", "{}")
+	recovery := wantAs[manage.Link](g, anna, 201, "POST", "/users/ANNA/recovery-link", "{}")
+	for page, l := range map[string]manage.Link{"setup": setup, "join": invitation, "recover": recovery} {
+		secret, ok := strings.CutPrefix(l.URL, "https://gw.example.com/console/"+page+"#")
+		if !ok || len(secret) != 43 {
+			t.Errorf("%s: URL %q", page, l.URL)
+			continue
+		}
+		found, err := g.store.FindLink(secret)
+		if page != "setup" && (err != nil || found.ID != l.ID || found.CreatedBy != "anna") {
+			t.Errorf("%s: link %+v, %v", page, found, err)
+		}
+		if strings.Contains(g.log.String(), secret) {
+			t.Errorf("the log has the secret of a link")
+		}
+	}
+	list := wantAs[[]manage.Link](g, anna, 200, "GET", "/invitations", "")
+	if len(list) != 1 || list[0].ID != invitation.ID || list[0].URL != "" {
+		t.Errorf("invitations = %+v", list)
+	}
+	wantAs[map[string]any](g, anna, 404, "DELETE", "/invitations/"+recovery.ID, "")
+	wantAs[manage.Link](g, anna, 200, "DELETE", "/invitations/"+invitation.ID, "")
+	wantAs[map[string]any](g, anna, 404, "DELETE", "/invitations/"+invitation.ID, "")
+
+	g.endpoint.Console = ""
+	if w := g.doAs(anna, "POST", "/invitations", "{}"); w.Code != 409 || !strings.Contains(w.Body.String(), "`model_console`") {
+		t.Errorf("without a console: %d %s", w.Code, w.Body)
+	}
+	if left := g.store.Links("default"); len(left) > 2 {
+		t.Errorf("a link was made that nobody knows: %+v", left)
+	}
+}
+
+func TestUsers(t *testing.T) {
+	g := newGateway(t)
+	anna := g.user("default", "anna")
+	added := wantAs[manage.User](g, anna, 201, "POST", "/users", `{"name":"bert","password":"correct horse battery"}`)
+	if added.Name != "bert" || added.Account != "default" {
+		t.Errorf("added = %+v", added)
+	}
+	w := g.doAs(anna, "POST", "/users", `{"name":"carl","password":"short"}`)
+	if w.Code != 400 {
+		t.Errorf("short password: %d %s", w.Code, w.Body)
+	}
+	if text := g.log.String(); strings.Contains(text, "correct horse") || strings.Contains(text, "short") {
+		t.Errorf("the log has a password:\n%s", text)
+	}
+	wantAs[map[string]any](g, anna, 409, "POST", "/users", `{"name":"Bert","password":"correct horse battery"}`)
+	if list := wantAs[[]manage.User](g, anna, 200, "GET", "/users", ""); len(list) != 2 {
+		t.Errorf("list = %+v", list)
+	}
+	for _, self := range []string{anna.User, "anna", "ANNA"} {
+		w := g.doAs(anna, "DELETE", "/users/"+self, "")
+		if w.Code != 403 {
+			t.Errorf("removing oneself as %s: %d %s", self, w.Code, w.Body)
+		}
+		wantError(t, w, "cannot remove yourself")
+	}
+	if removed := wantAs[manage.User](g, anna, 200, "DELETE", "/users/bert", ""); removed.ID != added.ID {
+		t.Errorf("removed = %+v", removed)
+	}
+	if removed := want[manage.User](g, 200, "DELETE", "/users/anna", ""); removed.ID != anna.User {
+		t.Errorf("the operator removed %+v", removed)
+	}
+	if w := g.doAs(anna, "DELETE", "/users/bert", ""); w.Code < 400 {
+		t.Errorf("a removed user removes others: %d", w.Code)
+	}
+}
+
+// Users who remove each other at the same time leave one.
+func TestUsersRemoveEachOther(t *testing.T) {
+	g := newGateway(t)
+	for range 5 {
+		anna, bert := g.user("default", "anna"), g.user("default", "bert")
+		var both sync.WaitGroup
+		both.Go(func() { g.doAs(anna, "DELETE", "/users/bert", "") })
+		both.Go(func() { g.doAs(bert, "DELETE", "/users/anna", "") })
+		both.Wait()
+		users := g.store.Users("default")
+		if len(users) != 1 {
+			t.Fatalf("%d users are left", len(users))
+		}
+		if _, err := g.store.RemoveUser(t.Context(), "default", users[0].ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestTokens(t *testing.T) {
+	g := newGateway(t)
+	anna, bert := g.user("default", "anna"), g.user("default", "bert")
+	created := wantAs[manage.CreatedToken](g, anna, 201, "POST", "/tokens", `{"name":"ci"}`)
+	found, ok := g.store.FindToken(created.Token)
+	if !ok || found.User != anna.User || !strings.HasPrefix(created.Token, "pmt_") {
+		t.Fatalf("created = %+v, found %+v", created, found)
+	}
+	byToken := anna
+	byToken.Session = ""
+	w := g.doAs(byToken, "POST", "/tokens", `{"name":"more"}`)
+	if w.Code != 403 {
+		t.Errorf("a token makes tokens: %d", w.Code)
+	}
+	wantError(t, w, "sign in to the console")
+	wantAs[map[string]any](g, anna, 403, "POST", "/tokens", `{"name":"x","user":"bert"}`)
+	want[map[string]any](g, 400, "POST", "/tokens", `{"name":"x"}`)
+	want[map[string]any](g, 404, "POST", "/tokens", `{"name":"x","user":"nobody"}`)
+	if forBert := want[manage.CreatedToken](g, 201, "POST", "/tokens", `{"name":"x","user":"bert"}`); forBert.User != bert.User {
+		t.Errorf("the operator's = %+v", forBert)
+	}
+	list := g.doAs(bert, "GET", "/tokens", "").Body.String()
+	if strings.Contains(list, created.Token) || !strings.Contains(list, `"user_name":"anna"`) {
+		t.Errorf("list = %s", list)
+	}
+	if revoked := wantAs[manage.Token](g, bert, 200, "DELETE", "/tokens/"+created.ID, ""); revoked.Name != "ci" {
+		t.Errorf("revoked = %+v", revoked)
+	}
+	if _, ok := g.store.FindToken(created.Token); ok {
+		t.Error("the token works after its revocation")
+	}
+	if strings.Contains(g.log.String(), created.Token) {
+		t.Error("the log has a token")
+	}
+}
+
+func TestSessions(t *testing.T) {
+	g := newGateway(t)
+	anna, bert := g.user("default", "anna"), g.user("default", "bert")
+	second, _, err := g.store.CreateSession(t.Context(), anna.User, "passkey", "192.0.2.2", "phone")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := wantAs[[]manage.Session](g, anna, 200, "GET", "/sessions", "")
+	if len(list) != 2 {
+		t.Fatalf("list = %+v", list)
+	}
+	for _, o := range list {
+		if o.Current != (o.ID == anna.Session) {
+			t.Errorf("current = %v in %+v", o.Current, o)
+		}
+	}
+	// Not even those of others of the account.
+	wantAs[map[string]any](g, bert, 404, "DELETE", "/sessions/"+second.ID, "")
+	wantAs[manage.Session](g, anna, 200, "DELETE", "/sessions/"+second.ID, "")
+	wantAs[map[string]any](g, anna, 404, "DELETE", "/sessions/"+second.ID, "")
+	if _, _, err := g.store.CreateSession(t.Context(), anna.User, "password", "192.0.2.2", "phone"); err != nil {
+		t.Fatal(err)
+	}
+	if ended := wantAs[map[string]int](g, anna, 200, "DELETE", "/sessions", ""); ended["ended"] != 1 {
+		t.Errorf("ended = %v", ended)
+	}
+	if left := g.store.Sessions(anna.User); len(left) != 1 || left[0].ID != anna.Session {
+		t.Errorf("left = %+v", left)
+	}
+	if len(g.store.Sessions(bert.User)) != 1 {
+		t.Error("the sessions of another user ended")
+	}
+}
+
+func TestAccounts(t *testing.T) {
+	g := newGateway(t)
+	if a := want[store.Account](g, 201, "POST", "/accounts", `{"id":"research"}`); a.ID != "research" {
+		t.Errorf("created = %+v", a)
+	}
+	want[map[string]any](g, 409, "POST", "/accounts", `{"id":"research"}`)
+	want[map[string]any](g, 400, "POST", "/accounts", `{"id":"No!"}`)
+	if list := want[[]store.Account](g, 200, "GET", "/accounts", ""); len(list) != 2 {
+		t.Errorf("list = %+v", list)
+	}
+	want[map[string]any](g, 201, "POST", "/keys", `{"name":"k","account":"research"}`)
+	want[map[string]any](g, 409, "DELETE", "/accounts/research", "")
+	want[map[string]any](g, 404, "DELETE", "/accounts/none", "")
+	want[map[string]any](g, 201, "POST", "/accounts", `{"id":"brief"}`)
+	want[store.Account](g, 200, "DELETE", "/accounts/brief", "")
+	if w := g.do("DELETE", "/accounts/default", ""); w.Code < 400 {
+		t.Errorf("the default account is removed: %d", w.Code)
+	}
+}
+
+func TestChecklist(t *testing.T) {
+	g := newGateway(t)
+	anna := g.user("default", "anna")
+	check := func(wanted manage.Checklist) {
+		t.Helper()
+		if got := wantAs[manage.Checklist](g, anna, 200, "GET", "/checklist", ""); got != wanted {
+			t.Errorf("checklist = %+v, want %+v", got, wanted)
+		}
+	}
+	check(manage.Checklist{})
+	home := g.connector("default", "home", map[string]http.Handler{"a": models()})
+	check(manage.Checklist{Connector: true})
+	g.deployment("m", home, "", "")
+	check(manage.Checklist{Connector: true, Model: true})
+	key := want[map[string]any](g, 201, "POST", "/keys", `{"name":"k"}`)["id"].(string)
+	check(manage.Checklist{Connector: true, Model: true, Key: true})
+	g.activity.Record("default", activity.Request{ID: "req_1", Time: time.Now(), Status: 200})
+	check(manage.Checklist{Connector: true, Model: true, Key: true, Request: true})
+	want[map[string]any](g, 200, "DELETE", "/keys/"+key, "")
+	check(manage.Checklist{Connector: true, Model: true, Request: true})
+}
+
+func TestActivityAndUsage(t *testing.T) {
+	g := newGateway(t)
+	anna := g.user("default", "anna")
+	if body := g.doAs(anna, "GET", "/activity", "").Body.String(); body != "[]\n" {
+		t.Errorf("empty activity = %q", body)
+	}
+	g.activity.Record("default", activity.Request{ID: "req_1", Time: time.Now(), Deployment: "m", Status: 200, InputTokens: 3, OutputTokens: 4})
+	if list := wantAs[[]activity.Request](g, anna, 200, "GET", "/activity", ""); len(list) != 1 || list[0].ID != "req_1" {
+		t.Errorf("activity = %+v", list)
+	}
+	for query, days := range map[string]int{"": 30, "?days=1": 1, "?days=366": 366} {
+		usage := wantAs[[]store.UsageDay](g, anna, 200, "GET", "/usage"+query, "")
+		if len(usage) != days || usage[days-1].OutputTokens != 4 {
+			t.Errorf("%s: %d days, the last %+v", query, len(usage), usage[len(usage)-1])
+		}
+	}
+	for _, query := range []string{"?days=0", "?days=367", "?days=x", "?days=", "?days=1&days=2", "?day=1"} {
+		wantAs[map[string]any](g, anna, 400, "GET", "/usage"+query, "")
+	}
+}
+
+func TestScope(t *testing.T) {
+	g := newGateway(t)
+	home := g.connector("default", "home", map[string]http.Handler{"a": models()})
+	for _, name := range []string{"qwen3:8b", "qwen3:32b", "llama"} {
+		g.deployment(name, home, "", "")
+	}
+	for query, n := range map[string]int{"": 3, "?scope=*": 3, "?scope=qwen*": 2, "?scope=llama,nothing": 1, "?scope=nothing": 0} {
+		w := g.do("GET", "/deployments"+query, "")
+		var list []manage.Deployment
+		if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || len(list) != n {
+			t.Errorf("%s: %s", query, w.Body)
+		}
+	}
+	for _, query := range []string{"?scope=", "?scope=a,,b", "?scope=%00", "?scope=a&scope=b"} {
+		if w := g.do("GET", "/deployments"+query, ""); w.Code != 400 {
+			t.Errorf("%s: %d %s", query, w.Code, w.Body)
+		}
+	}
+}
+
+// A service without the parts that users and devices need says so.
+func TestWithoutParts(t *testing.T) {
+	g := newGateway(t)
+	bare := manage.New(manage.Options{Store: g.store, Tunnels: g.tunnels, Endpoint: func() manage.Endpoint { return g.endpoint }})
+	ctx := asOperator(t.Context())
+	if _, err := bare.StartPairing(ctx, ""); !errors.Is(err, manage.ErrNotReady) {
+		t.Errorf("pairing: %v", err)
+	}
+	if _, err := bare.Invite(ctx, ""); !errors.Is(err, manage.ErrNotReady) {
+		t.Errorf("invitation: %v", err)
+	}
+	if list, err := bare.Activity(""); err != nil || list == nil {
+		t.Errorf("activity: %v, %v", list, err)
+	}
+	if days, err := bare.Usage(ctx, "", 5); err != nil || days == nil {
+		t.Errorf("usage: %v, %v", days, err)
+	}
+	if c, err := bare.Checklist(""); err != nil || c != (manage.Checklist{}) {
+		t.Errorf("checklist: %+v, %v", c, err)
+	}
+}
