@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -19,23 +20,20 @@ func (s *Store) ApprovePairing(ctx context.Context, account, idOrCode, connector
 		}
 	}
 	now := s.time()
-	id := newID(prefixConnector, now)
-	var c connectorRecord
-	p, err := s.decide(ctx, account, idOrCode, func(item Item, r *pairingRecord) (Txn, error) {
+	c := connectorRecord{version: version{recordVersion}, Connector: Connector{
+		ID: newID(prefixConnector, now), Account: account, Name: connectorName, CreatedAt: now,
+	}}
+	p, err := s.decide(ctx, account, idOrCode, func(r *pairingRecord) (Txn, error) {
 		if r.State == PairingWaiting {
 			return Txn{}, fail(ErrConflict, "no device waits for approval: none has used the claim code yet")
 		}
-		name := connectorName
-		if name == "" {
-			var err error
-			if name, err = s.freeName(ctx, account, r.Device.Hostname); err != nil {
-				return Txn{}, err
-			}
-		}
-		c = connectorRecord{version{recordVersion}, Connector{ID: id, Account: account, Name: name, CreatedAt: now}, *r.DeviceHash}
+		c.Hash = *r.DeviceHash
 		r.State, r.Connector = PairingApproved, c.ID
 		r.decided(now, by)
-		return s.buildConnector(ctx, c)
+		if connectorName != "" {
+			return s.buildConnector(ctx, c)
+		}
+		return s.buildNamed(ctx, &c, r.Device.Hostname)
 	})
 	if err != nil {
 		return Pairing{}, Connector{}, fmt.Errorf("approving the pairing: %w", err)
@@ -47,7 +45,7 @@ func (s *Store) ApprovePairing(ctx context.Context, account, idOrCode, connector
 // the code if there is none.
 func (s *Store) DenyPairing(ctx context.Context, account, idOrCode, by string) (Pairing, error) {
 	now := s.time()
-	p, err := s.decide(ctx, account, idOrCode, func(_ Item, r *pairingRecord) (Txn, error) {
+	p, err := s.decide(ctx, account, idOrCode, func(r *pairingRecord) (Txn, error) {
 		r.State = PairingDenied
 		r.decided(now, by)
 		return Txn{}, nil
@@ -63,7 +61,7 @@ func (p *Pairing) decided(at time.Time, by string) {
 }
 
 // decide has f change an open pairing, and writes it with what f returns.
-func (s *Store) decide(ctx context.Context, account, idOrCode string, f func(Item, *pairingRecord) (Txn, error)) (Pairing, error) {
+func (s *Store) decide(ctx context.Context, account, idOrCode string, f func(*pairingRecord) (Txn, error)) (Pairing, error) {
 	unknown := fail(ErrNotFound, "there is no such pairing in the account %.40q: check the code, or start a new pairing", account)
 	known, ok := s.pairingOf(idOrCode)
 	if !ok || known.Account != account {
@@ -84,12 +82,12 @@ func (s *Store) decide(ctx context.Context, account, idOrCode string, f func(Ite
 		if now := r.asOf(s.now()); !now.open() {
 			return Txn{}, errDecided(now)
 		}
-		t, err := f(item, &r)
-		if err != nil {
-			return Txn{}, err
+		t, err := f(&r)
+		if err == nil {
+			t.If = append(t.If, unchanged(item))
+			t, err = t.put(put{item.Key, r})
 		}
-		t.If = append(t.If, unchanged(item))
-		return t.put(put{item.Key, r})
+		return s.unlessStale(ctx, item, t, err)
 	})
 	return r.Pairing, err
 }
@@ -103,6 +101,20 @@ func errDecided(p Pairing) error {
 		by = fmt.Sprintf(" by %q", p.DecidedBy)
 	}
 	return fail(ErrConflict, "the pairing was %s already%s: start a new one for another device", p.State, by)
+}
+
+// buildNamed is buildConnector with a name after the host's. It looks for
+// another one when somebody takes that at the same time.
+func (s *Store) buildNamed(ctx context.Context, c *connectorRecord, hostname string) (t Txn, err error) {
+	for range maxAttempts {
+		if c.Name, err = s.freeName(ctx, c.Account, hostname); err != nil {
+			return Txn{}, err
+		}
+		if t, err = s.buildConnector(ctx, *c); !errors.Is(err, ErrExists) {
+			return t, err
+		}
+	}
+	return Txn{}, err
 }
 
 // freeName returns a name for a connector that none of the account has, made

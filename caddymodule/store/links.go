@@ -191,28 +191,33 @@ func (s *Store) RedeemLink(ctx context.Context, secret, name, passwordHash strin
 		if err := s.checkLink(known.Link); err != nil {
 			return Txn{}, err
 		}
-		used := []Compare{unchanged(item)}
 		var t Txn
-		switch known.Kind {
-		case LinkRecovery:
+		if known.Kind == LinkRecovery {
 			user, t, err = s.buildPassword(ctx, known.User, passwordHash, "")
-		case LinkSetup:
-			var mark Item
-			if mark, err = s.noUsers(ctx); err != nil {
-				return Txn{}, err
-			}
-			used = append(used, unchanged(mark))
-			t, err = s.buildUser(ctx, user)
-		default:
-			t, err = s.buildUser(ctx, user)
+		} else {
+			t, err = s.buildInvited(ctx, known.Kind, user)
 		}
-		t.If = append(t.If, used...)
+		t.If = append(t.If, unchanged(item))
 		t.Then = append(t.Then, Delete(item.Key))
-		return t, err
+		return s.unlessStale(ctx, item, t, err)
 	})
 	if err != nil {
 		return User{}, fmt.Errorf("using the link: %w", err)
 	}
 	s.dropEarlier(ctx, user)
 	return user.User, nil
+}
+
+// buildInvited is buildUser for somebody with a link.
+func (s *Store) buildInvited(ctx context.Context, kind string, r userRecord) (Txn, error) {
+	if kind != LinkSetup {
+		return s.buildUser(ctx, r)
+	}
+	mark, err := s.noUsers(ctx)
+	if err != nil {
+		return Txn{}, err
+	}
+	t, err := s.buildUser(ctx, r)
+	t.If = append(t.If, unchanged(mark))
+	return t, err
 }

@@ -135,4 +135,4 @@ func (k *LiveKey) last() (path string, at time.Time) {
 	return lastUsedPath(k.Account(), k.ID()), time.UnixMilli(k.lastUsed.Load()).UTC()
 }
 
-func (k *LiveKey) savedUntil(time.Time) {}
+func (k *LiveKey) saving() {}

@@ -93,7 +93,7 @@ func (d *draft) putSession(item Item) error {
 	} else {
 		e.use = &use{path: sessionSeenPath(r.User, r.ID)}
 		e.use.used(r.SeenAt)
-		e.use.savedUntil(r.SeenAt)
+		e.use.saving()
 	}
 	d.sessions.set(r.ID, e)
 	d.sessionsByHash.set(e.hash, e)
@@ -126,8 +126,9 @@ func (d *draft) putUse(dir string, item Item) error {
 		u = e.use
 	}
 	if u != nil && u.path == item.Key {
-		u.used(r.LastUsedAt)
-		u.savedUntil(r.LastUsedAt)
+		if u.used(r.LastUsedAt) {
+			u.saving()
+		}
 	}
 	return nil
 }

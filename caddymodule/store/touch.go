@@ -27,7 +27,7 @@ const saveRest = time.Minute
 type noted interface {
 	queued() *atomic.Bool // it waits in Store.unsaved
 	last() (path string, at time.Time)
-	savedUntil(at time.Time)
+	saving() // what last says now will be written
 }
 
 // use is when a session or a token was used last, in whole seconds or less.
@@ -35,7 +35,7 @@ type noted interface {
 type use struct {
 	path    string
 	at      atomic.Pointer[time.Time] // what it points to never changes; nil: never
-	saved   atomic.Int64              // Unix milliseconds that the KV has
+	saved   atomic.Int64              // Unix milliseconds that the KV has, or is about to get
 	unsaved atomic.Bool
 }
 
@@ -58,7 +58,7 @@ func (u *use) queued() *atomic.Bool { return &u.unsaved }
 
 func (u *use) last() (path string, at time.Time) { return u.path, *u.at.Load() }
 
-func (u *use) savedUntil(at time.Time) { u.saved.Store(at.UnixMilli()) }
+func (u *use) saving() { u.saved.Store(u.at.Load().UnixMilli()) }
 
 // note is Touch for sessions and tokens.
 func (s *Store) note(u *use) {
@@ -103,6 +103,7 @@ func (s *Store) flush(ctx context.Context) error {
 	s.unsaved = nil
 	s.mu.Unlock()
 	for _, n := range all {
+		n.saving()
 		n.queued().Store(false) // before reading the time: a later use queues again
 	}
 	for len(all) > 0 {
@@ -119,21 +120,15 @@ func (s *Store) flush(ctx context.Context) error {
 }
 
 func (s *Store) saveChunk(ctx context.Context, chunk []noted) error {
-	times := make([]time.Time, len(chunk))
 	var t Txn
-	for i, n := range chunk {
+	for _, n := range chunk {
 		path, at := n.last()
 		op, err := encode(path, lastUsedRecord{version{recordVersion}, at})
 		if err != nil {
 			return err
 		}
-		times[i], t.Then = at, append(t.Then, op)
+		t.Then = append(t.Then, op)
 	}
-	if _, err := s.kv.Txn(ctx, t); err != nil {
-		return err
-	}
-	for i, n := range chunk {
-		n.savedUntil(times[i])
-	}
-	return nil
+	_, err := s.kv.Txn(ctx, t)
+	return err
 }

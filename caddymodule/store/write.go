@@ -56,6 +56,19 @@ func (s *Store) account(ctx context.Context, id string) (Item, error) {
 	return item, nil
 }
 
+// unlessStale returns t, or err, unless item has changed since it was read:
+// then err may be of a state between two writes, and update has to look again.
+func (s *Store) unlessStale(ctx context.Context, item Item, t Txn, err error) (Txn, error) {
+	if err == nil {
+		return t, nil
+	}
+	now, getErr := s.kv.Get(ctx, item.Key)
+	if getErr == nil && now.ModRevision != item.ModRevision {
+		return Txn{If: []Compare{unchanged(item)}}, nil
+	}
+	return Txn{}, err
+}
+
 // put is a record and where it goes.
 type put struct {
 	path   string
