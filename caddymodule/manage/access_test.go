@@ -303,16 +303,29 @@ func TestManualHasAllRoutes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	manual := string(data)
-	for _, route := range newGateway(t).service.Routes() {
-		if !strings.Contains(manual, "### `"+route+"`") {
-			t.Errorf("docs/api.md has no heading ### `%s`", route)
+	routes := newGateway(t).service.Routes()
+	var described []string
+	for section := range strings.SplitSeq(string(data), "\n### ") {
+		heading := regexp.MustCompile("^`([A-Z]+ (/[^`{]*)[^`]*)`\n").FindStringSubmatch(section)
+		if heading == nil {
+			continue
+		}
+		route, path := heading[1], heading[2]
+		described = append(described, route)
+		if !slices.Contains(routes, route) {
+			t.Errorf("docs/api.md describes %s, which is no route", route)
+		}
+		// With a method other than GET, curl has to be told.
+		line := regexp.MustCompile(`(?m)^curl .*(/console/api|/model_gateway)` + path).FindString(section)
+		method, _, _ := strings.Cut(route, " ")
+		told := map[string]string{"GET": "curl ", "POST": "curl --json ", "PUT": "curl -X PUT --json ", "DELETE": "curl -X DELETE "}[method]
+		if !strings.HasPrefix(line, told) || method == "GET" && strings.Contains(line, "json") {
+			t.Errorf("docs/api.md does not show how %s is called by curl: %q", route, line)
 		}
 	}
-	routes := newGateway(t).service.Routes()
-	for _, heading := range regexp.MustCompile("(?m)^### `([A-Z]+ /[^`]*)`").FindAllStringSubmatch(manual, -1) {
-		if !slices.Contains(routes, heading[1]) {
-			t.Errorf("docs/api.md describes %s, which is no route", heading[1])
+	for _, route := range routes {
+		if n := strings.Count("\n"+strings.Join(described, "\n")+"\n", "\n"+route+"\n"); n != 1 {
+			t.Errorf("docs/api.md describes %s %d times", route, n)
 		}
 	}
 }

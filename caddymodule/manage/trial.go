@@ -227,20 +227,27 @@ func judgeCall(body []byte) (works, reason string) {
 		return ToolsUnknown, "the model server's answer cannot be read"
 	}
 	choice := c.Choices[0]
-	for _, call := range choice.Message.ToolCalls {
-		if call.Function.Name != weatherTool {
-			return ToolsNo, fmt.Sprintf("the model called %q, which is no tool that it has", clean(call.Function.Name, 64))
-		}
-		// The arguments are JSON in a string.
-		var text string
-		var arguments struct{ City string }
-		if json.Unmarshal(call.Function.Arguments, &text) != nil || json.Unmarshal([]byte(text), &arguments) != nil || arguments.City == "" {
-			return ToolsNo, "the model called the tool with arguments that it does not take"
-		}
-		return ToolsWork, ""
-	}
-	if choice.FinishReason == "length" {
+	switch calls := choice.Message.ToolCalls; {
+	case len(calls) > 0:
+		return judgeArguments(calls[0].Function.Name, calls[0].Function.Arguments)
+	case choice.FinishReason == "length":
 		return ToolsUnknown, fmt.Sprintf("the model was not done after %d tokens", toolTokens)
 	}
 	return ToolsNo, "the model answered in words instead of calling the tool"
+}
+
+// judgeArguments judges the call of a tool. Its arguments should be JSON in a
+// string.
+func judgeArguments(name string, raw json.RawMessage) (works, reason string) {
+	if name != weatherTool {
+		return ToolsNo, fmt.Sprintf("the model called %q, which is no tool that it has", clean(name, 64))
+	}
+	var text string
+	var arguments struct {
+		City string `json:"city"`
+	}
+	if json.Unmarshal(raw, &text) != nil || json.Unmarshal([]byte(text), &arguments) != nil || arguments.City == "" {
+		return ToolsNo, "the model called the tool with arguments that it does not take"
+	}
+	return ToolsWork, ""
 }

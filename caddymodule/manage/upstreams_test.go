@@ -31,8 +31,11 @@ func TestUpstreamModels(t *testing.T) {
 		{"none", answer(200, "application/json", `{"object":"list","data":[]}`), []string{}, ""},
 		{"null, as Ollama has it", answer(200, "application/json", `{"object":"list","data":null}`), []string{}, ""},
 		{"other members", answer(200, "application/json", `{"data":[{"id":"a","meta":{"x":[1]}}],"models":[{}]}`), []string{"a"}, ""},
-		{"hostile ids", models("ok", "", "a\x00b", "a\nb", "\u202eevil", "bad\xff", "<script>alert(1)</script>", strings.Repeat("x", 257), strings.Repeat("y", 256)),
-			[]string{"<script>alert(1)</script>", "ok", strings.Repeat("y", 256)}, ""},
+		{
+			"hostile ids", models("ok", "", "a\x00b", "a\nb", "\u202eevil", "bad\xff", "<script>alert(1)</script>", strings.Repeat("x", 257), strings.Repeat("y", 256)),
+			[]string{"<script>alert(1)</script>", "ok", strings.Repeat("y", 256)},
+			"",
+		},
 		{"too many", models(many...), many[:1000], ""},
 		{"no list", answer(200, "application/json", `{"models":[]}`), nil, "something else than a list of models"},
 		{"list of something else", answer(200, "application/json", `{"data":["a"]}`), nil, "something else than a list of models"},
