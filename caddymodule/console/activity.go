@@ -9,28 +9,28 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// usageDays is how many days the plot shows.
-const usageDays = 30
+const (
+	activityPath = "/console/activity"
+	usageDays    = 30 // that the plot shows
+)
 
 // activityTab shows what the account's keys are used for: numbers and names,
 // never content.
 func activityTab() *tab {
 	return &tab{
 		name: "activity", title: "Activity", data: activityData,
-		live: []string{"activity-requests", "activity-usage"}, every: 10 * time.Second,
+		live: []string{"activity-list", "activity-usage"}, every: 10 * time.Second,
 	}
 }
 
 type activityPage struct {
-	Requests []requestRow
-	Days     []dayRow // oldest first, as the plot wants them
-	Sum      dayRow
-	Used     bool
+	List listing[requestRow]
+	Days []dayRow // oldest first, as the plot wants them
+	Sum  dayRow
 }
 
 type requestRow struct {
 	activity.Request
-	Good   bool
 	Class  string // of the status
 	Took   string
 	First  string
@@ -52,10 +52,10 @@ func activityData(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &activityPage{Requests: make([]requestRow, 0, len(requests)), Days: make([]dayRow, 0, len(days))}
-	for _, r := range requests {
-		p.Requests = append(p.Requests, requestRowOf(r))
-	}
+	found := list(activityPath, v.r.URL.Query(), requests, func(r activity.Request) string {
+		return strings.Join([]string{r.KeyName, r.KeyID, r.Deployment, r.Dialect, strconv.Itoa(r.Status)}, "\n")
+	})
+	p := &activityPage{List: mapListing(found, requestRowOf), Days: make([]dayRow, 0, len(days))}
 	var sum store.UsageDay
 	for _, d := range days {
 		sum.Requests += d.Requests
@@ -64,12 +64,12 @@ func activityData(v *visit) (any, error) {
 		sum.OutputTokens += d.OutputTokens
 		p.Days = append(p.Days, dayRowOf(d))
 	}
-	p.Sum, p.Used = dayRowOf(sum), sum.Requests > 0
+	p.Sum = dayRowOf(sum)
 	return p, nil
 }
 
 func requestRowOf(r activity.Request) requestRow {
-	row := requestRow{Request: r, Good: r.Status < 400, Took: seconds(r.Duration), First: seconds(r.FirstToken)}
+	row := requestRow{Request: r, Took: seconds(r.Duration), First: seconds(r.FirstToken)}
 	switch {
 	case r.Status < 400:
 		row.Class = "badge-ok"
@@ -120,7 +120,13 @@ func seconds(d time.Duration) string {
 	return strconv.Itoa(int(d.Minutes())) + " min " + strconv.Itoa(int(d.Seconds())%60) + " s"
 }
 
-func decimal(f float64) string { return strconv.FormatFloat(f, 'f', 1, 64) }
+// decimal writes a number with the digits that matter.
+func decimal(f float64) string {
+	if f >= 100 {
+		return count(int64(f + .5))
+	}
+	return strconv.FormatFloat(f, 'f', 1, 64)
+}
 
 // count writes a number with its thousands apart.
 func count(n int64) string {

@@ -22,6 +22,10 @@ func TestActivity(t *testing.T) {
 	plain(t, page)
 	main := mainOf(page)
 	has(t, main, "laptop", "qwen3", "messages", "2.3 s", "210 ms", "12\u202f934", `badge-ok">200`, `badge-warn">404`)
+	found := mainOf(g.page("/console/activity?q=LAPTOP+200"))
+	has(t, found, "qwen3")
+	lacks(t, found, `badge-warn">404`)
+	has(t, g.page("/console/activity?q=nothing"), "None of the last 2 requests matches")
 	if n := strings.Count(main, "data-day="); n != usageDays {
 		t.Errorf("%d days, want %d", n, usageDays)
 	}

@@ -141,6 +141,7 @@ func testRowOf(r manage.TestResult) *testRow {
 		row.Tools = "work"
 	case manage.ToolsNo:
 		row.Tools = "do not work"
+		row.Reason += " Agents such as Claude Code and Codex need a model that calls tools."
 	default:
 		row.Tools = "not known"
 	}

@@ -98,7 +98,7 @@ func runShell(t *testing.T, snippet string, programs ...string) string {
 func TestSnippets(t *testing.T) {
 	const base, key = "https://gw.example.com", "sk-svc-abc"
 	for _, model := range hostile {
-		if strings.ContainsAny(model, "\n\xff") || model == "" {
+		if !utf8.ValidString(model) || strings.Contains(model, "\n") || model == "" {
 			continue // what is printed by lines could not be told apart
 		}
 		args := strings.Split(runShell(t, curlSnippet(base, model, key), "curl"), "\n")
