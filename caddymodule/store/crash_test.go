@@ -107,6 +107,11 @@ func writeUntilKilled(path string) error {
 			}
 			fmt.Printf("revoked %s %s\n", k.ID, secret)
 		}
+		if i%4 == 0 {
+			if err := writePeople(ctx, s); err != nil {
+				return err
+			}
+		}
 		name, model := fmt.Sprintf("d%d", rand.IntN(8)), k.ID
 		fmt.Printf("setting %s %s\n", name, model)
 		_, err = s.SetDeployment(ctx, store.Deployment{Account: store.DefaultAccount, Name: name, Connector: c.ID, Model: model})
@@ -117,11 +122,49 @@ func writeUntilKilled(path string) error {
 	}
 }
 
+// writePeople makes a user with a session, removes some, and pairs a device.
+func writePeople(ctx context.Context, s *store.Store) error {
+	u, err := s.CreateUser(ctx, store.DefaultAccount, fmt.Sprintf("u%d", time.Now().UnixNano()), "hash")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("user %s %s\n", u.ID, u.Name)
+	_, secret, err := s.CreateSession(ctx, u.ID, "", "", "")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("session %s %s\n", secret, u.ID)
+	if rand.IntN(2) == 0 {
+		fmt.Printf("removing %s %s\n", u.ID, secret)
+		if _, err := s.RemoveUser(ctx, store.DefaultAccount, u.ID); err != nil {
+			return err
+		}
+		fmt.Printf("removed %s %s\n", u.ID, secret)
+	}
+	_, code, err := s.CreatePairing(ctx, store.DefaultAccount, "")
+	if err != nil {
+		return err
+	}
+	device := deviceSecret(rand.IntN(1 << 30))
+	if _, err := s.ClaimPairing(ctx, code, device, store.Device{}); err != nil {
+		return err
+	}
+	_, c, err := s.ApprovePairing(ctx, store.DefaultAccount, code, "", "")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("paired %s %s\n", c.ID, device)
+	return nil
+}
+
 // expected is what the lines of all children so far promise.
 type expected struct {
 	connectors, keys map[string]string // id: name, secret
 	revoked          map[string]bool
+	removed          map[string]bool   // secrets of sessions of removed users
 	deployments      map[string]string // name: model
+	users, sessions  map[string]string // id: name, secret: id
+	paired           map[string]string // connector: secret
 	doubt            [2]string         // a deployment and the model it may have got
 	writes           int
 }
@@ -139,6 +182,18 @@ func (e *expected) read(line string) {
 		e.keys[name] = value
 	case "revoked":
 		e.revoked[name] = true
+	case "user":
+		e.users[name] = value
+	case "session":
+		e.sessions[name] = value
+	case "removing": // from now on both may be
+		delete(e.users, name)
+		delete(e.sessions, value)
+		return
+	case "removed":
+		e.removed[value] = true
+	case "paired":
+		e.paired[name] = value
 	case "setting":
 		e.doubt = [2]string{name, value}
 		return
@@ -164,6 +219,26 @@ func (e *expected) check(t *testing.T, s *store.Store) {
 			t.Errorf("lost the revocation of %s", id)
 		}
 	}
+	for id, name := range e.users {
+		if u, ok := s.FindUser(name); !ok || u.ID != id {
+			t.Errorf("lost user %s", id)
+		}
+	}
+	for secret, user := range e.sessions {
+		if session, ok := s.FindSession(secret); !ok || session.User != user {
+			t.Errorf("lost a session of %s", user)
+		}
+	}
+	for secret := range e.removed {
+		if session, ok := s.FindSession(secret); ok {
+			t.Errorf("lost the removal of %s", session.User)
+		}
+	}
+	for id, secret := range e.paired {
+		if _, err := s.AuthenticateConnector(id, secret); err != nil {
+			t.Errorf("lost the paired connector %s: %v", id, err)
+		}
+	}
 	for name, model := range e.deployments {
 		d, ok := s.Deployment(store.DefaultAccount, name)
 		if ok && e.doubt == [2]string{name, d.Model} {
@@ -185,6 +260,7 @@ func TestCrash(t *testing.T) {
 	e := &expected{
 		connectors: map[string]string{}, keys: map[string]string{},
 		revoked: map[string]bool{}, deployments: map[string]string{},
+		users: map[string]string{}, sessions: map[string]string{}, removed: map[string]bool{}, paired: map[string]string{},
 	}
 	const kills = 50
 	idle := 0
