@@ -1,0 +1,223 @@
+package console
+
+import (
+	"crypto/tls"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/pairing"
+	"github.com/postern-dev/postern/caddymodule/signin"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+const (
+	base     = "https://gw.example.com"
+	password = "correct horse battery"
+)
+
+// house is a console with its clock and its log, seen from outside by people
+// with browsers.
+type house struct {
+	testing.TB
+	console *Console
+	store   *store.Store
+	signIn  *signin.Service
+	service *manage.Service
+
+	mu     sync.Mutex
+	offset time.Duration
+	log    strings.Builder
+}
+
+func (h *house) now() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Now().Add(h.offset)
+}
+
+func (h *house) pass(d time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.offset += d
+}
+
+func (h *house) Write(b []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.log.Write(b)
+}
+
+func (h *house) logged() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.log.String()
+}
+
+func newHouse(t testing.TB) *house {
+	t.Helper()
+	kv, err := store.OpenBolt(filepath.Join(t.TempDir(), "gateway.db"), store.BoltOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &house{TB: t}
+	logger := slog.New(slog.NewTextHandler(h, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	if h.store, err = store.New(kv, store.Options{Now: h.now, Logger: logger}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.store.Close() })
+	desk := pairing.New(pairing.Options{
+		Store: h.store, Token: func(string, string) (string, error) { return "ptt_test", nil }, Pin: func() string { return tabsPin },
+	})
+	t.Cleanup(desk.Close)
+	requests := activity.New(activity.Options{Store: h.store})
+	t.Cleanup(func() { _ = requests.Close() })
+	h.signIn = signin.New(signin.Options{Store: h.store, Now: h.now, Logger: logger})
+	h.service = manage.New(manage.Options{
+		Store: h.store, Tunnels: &lines{}, Pairing: desk, SignIn: h.signIn, Activity: requests, Now: h.now, Logger: logger,
+		Endpoint: func() manage.Endpoint { return manage.Endpoint{URL: base, Console: base + "/console/"} },
+	})
+	h.console, err = New(Options{
+		Manage: h.service, SignIn: h.signIn, Logger: logger, Now: h.now,
+		Changes: func(account string, f func()) func() {
+			return h.store.Subscribe(func(c store.Change) {
+				if c.Account == account {
+					f()
+				}
+			})
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// user makes a user with the password of all tests.
+func (h *house) user(account, name string) store.User {
+	h.Helper()
+	u, err := h.signIn.AddUser(h.Context(), account, name, password)
+	if err != nil {
+		h.Fatal(err)
+	}
+	return u
+}
+
+// in is the browser of a user who is in, without the delay of a password.
+func (h *house) in(u store.User) *browser {
+	h.Helper()
+	_, secret, err := h.store.CreateSession(h.Context(), u.ID, signin.MethodPassword, "192.0.2.1", "test")
+	if err != nil {
+		h.Fatal(err)
+	}
+	b := h.browser()
+	b.cookies["__Host-postern"] = &http.Cookie{Name: "__Host-postern", Value: secret}
+	return b
+}
+
+// browser keeps cookies as browsers do, and tells where its requests come from.
+type browser struct {
+	*house
+	cookies map[string]*http.Cookie
+	plain   bool // http instead of https
+}
+
+func (h *house) browser() *browser { return &browser{house: h, cookies: make(map[string]*http.Cookie)} }
+
+// request makes a request of the browser, which tweak may change.
+func (b *browser) request(method, path, body string, tweak ...func(*http.Request)) *httptest.ResponseRecorder {
+	b.Helper()
+	scheme := "https"
+	if b.plain {
+		scheme = "http"
+	}
+	r := httptest.NewRequest(method, scheme+"://gw.example.com"+path, strings.NewReader(body)).WithContext(b.Context())
+	r.RequestURI = path
+	if r.TLS = nil; !b.plain {
+		r.TLS = &tls.ConnectionState{}
+	}
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Origin", scheme+"://gw.example.com")
+		r.Header.Set("Sec-Fetch-Site", "same-origin")
+	}
+	for _, c := range b.cookies {
+		r.AddCookie(c)
+	}
+	for _, t := range tweak {
+		t(r)
+	}
+	w := httptest.NewRecorder()
+	b.console.ServeHTTP(w, r)
+	for _, c := range w.Result().Cookies() {
+		if c.MaxAge < 0 {
+			delete(b.cookies, c.Name)
+		} else {
+			b.cookies[c.Name] = c
+		}
+	}
+	return w
+}
+
+func (b *browser) get(path string) *httptest.ResponseRecorder {
+	b.Helper()
+	return b.request(http.MethodGet, path, "")
+}
+
+func (b *browser) post(path string, form ...string) *httptest.ResponseRecorder {
+	b.Helper()
+	return b.request(http.MethodPost, path, encode(form...))
+}
+
+func encode(form ...string) string {
+	values := url.Values{}
+	for i := 0; i < len(form); i += 2 {
+		values.Set(form[i], form[i+1])
+	}
+	return values.Encode()
+}
+
+// page gets a page that must be there.
+func (b *browser) page(path string) string {
+	b.Helper()
+	w := b.get(path)
+	if w.Code != http.StatusOK {
+		b.Fatalf("GET %s: status %d, location %q: %s", path, w.Code, w.Header().Get("Location"), mainPart(w.Body.String()))
+	}
+	return w.Body.String()
+}
+
+// goes checks that an answer leads on.
+func (b *browser) goes(w *httptest.ResponseRecorder, to string) {
+	b.Helper()
+	if w.Code != http.StatusSeeOther || w.Header().Get("Location") != to {
+		b.Fatalf("status %d, location %q, want 303 to %q: %s", w.Code, w.Header().Get("Location"), to, mainPart(w.Body.String()))
+	}
+}
+
+// refused checks that an answer has a status, and says what is wrong.
+func (b *browser) refused(w *httptest.ResponseRecorder, status int, text string) {
+	b.Helper()
+	if w.Code != status || !strings.Contains(w.Body.String(), text) {
+		b.Fatalf("status %d, want %d with %q: %s", w.Code, status, text, mainPart(w.Body.String()))
+	}
+}
+
+// secretIn finds what a page shows once.
+func (b *browser) secretIn(page string) string {
+	b.Helper()
+	_, rest, ok := strings.Cut(page, `id="shown-once-secret">`)
+	secret, _, closed := strings.Cut(rest, "<")
+	if !ok || !closed {
+		b.Fatalf("the page shows no secret: %s", mainPart(page))
+	}
+	return secret
+}

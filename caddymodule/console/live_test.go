@@ -1,0 +1,304 @@
+package console
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// wrapped is a ResponseWriter as Caddy's are: what it can do is found by
+// unwrapping.
+type wrapped struct{ http.ResponseWriter }
+
+func (w wrapped) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// live reads a stream of the browser's session, over a real connection.
+type live struct {
+	testing.TB
+	answer *http.Response
+	lines  *bufio.Scanner
+}
+
+func (b *browser) stream(path string) *live {
+	b.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.TLS = &tls.ConnectionState{} // as if it were
+		b.console.ServeHTTP(wrapped{w}, r)
+	}))
+	ctx, cancel := context.WithTimeout(b.Context(), 30*time.Second)
+	b.Cleanup(func() {
+		cancel()
+		server.Close()
+	})
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL+path, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, c := range b.cookies {
+		r.AddCookie(c)
+	}
+	answer, err := server.Client().Do(r)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = answer.Body.Close() })
+	return &live{TB: b, answer: answer, lines: bufio.NewScanner(answer.Body)}
+}
+
+// message reads the next one, without comments; ok is false at the end.
+func (l *live) message() (text string, ok bool) {
+	l.Helper()
+	var b strings.Builder
+	for l.lines.Scan() {
+		line := l.lines.Text()
+		if line == "" && b.Len() > 0 {
+			return b.String(), true
+		}
+		if line != "" && !strings.HasPrefix(line, ":") {
+			b.WriteString(line + "\n")
+		}
+	}
+	return b.String(), false
+}
+
+// next reads a message that must come.
+func (l *live) next() string {
+	l.Helper()
+	text, ok := l.message()
+	if !ok {
+		l.Fatal("the stream has ended")
+	}
+	return text
+}
+
+func (h *house) key(name string) {
+	h.Helper()
+	if _, _, err := h.store.CreateKey(h.Context(), store0, name, "*"); err != nil {
+		h.Fatal(err)
+	}
+}
+
+// What changes is sent as htmx swaps it, and only that.
+func TestStream(t *testing.T) {
+	h := newHouse(t)
+	b := h.in(h.user(store0, "ada"))
+	s := b.stream("/console/events/settings")
+	if s.answer.StatusCode != http.StatusOK || s.answer.Header.Get("Content-Type") != "text/event-stream" || s.answer.Header.Get("Cache-Control") != "no-store" {
+		t.Fatalf("%d %v", s.answer.StatusCode, s.answer.Header)
+	}
+	first := s.next()
+	for _, region := range settingsTab().live {
+		if !strings.Contains(first, `data: <div id="live-`+region+`" hx-swap-oob="innerMorph">`) {
+			t.Errorf("the first message lacks %s:\n%s", region, first)
+		}
+	}
+	if _, _, err := h.store.CreateToken(t.Context(), store0, b.userID(), "<img src=x onerror=alert(1)>"); err != nil {
+		t.Fatal(err)
+	}
+	second := s.next()
+	if !strings.Contains(second, "live-settings-tokens") || strings.Contains(second, "live-settings-users") {
+		t.Errorf("the message is not about the tokens alone:\n%s", second)
+	}
+	if strings.Contains(second, "<img") || !strings.Contains(second, "&lt;img src=x onerror=alert(1)&gt;") {
+		t.Errorf("the name is not text:\n%s", second)
+	}
+	for line := range strings.Lines(second) {
+		if !strings.HasPrefix(line, "data: ") {
+			t.Errorf("a line is not of the message: %q", line)
+		}
+	}
+	// Somebody else's account is none of it.
+	if _, err := h.store.CreateAccount(t.Context(), "lab"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := h.store.CreateKey(t.Context(), "lab", "labs-key", "*"); err != nil {
+		t.Fatal(err)
+	}
+	h.user(store0, "grace")
+	if third := s.next(); !strings.Contains(third, "grace") || strings.Contains(third, "labs-key") {
+		t.Errorf("the third message is\n%s", third)
+	}
+}
+
+// A stream is of the page that its query names.
+func TestStreamOfAQuery(t *testing.T) {
+	h := newHouse(t)
+	for _, name := range []string{"laptop", "server"} {
+		h.key(name)
+	}
+	b := h.in(h.user(store0, "ada"))
+	has(t, b.page("/console/keys?q=lap"), `hx-sse:connect="/console/events/keys?q=lap"`)
+	if first := b.stream("/console/events/keys?q=lap").next(); !strings.Contains(first, "laptop") || strings.Contains(first, "server") {
+		t.Errorf("the stream shows\n%s", first)
+	}
+}
+
+// Many changes in a moment are drawn a few times, the last one for sure.
+func TestStreamCoalesces(t *testing.T) {
+	h := newHouse(t)
+	s := h.in(h.user(store0, "ada")).stream("/console/events/keys")
+	s.next()
+	began, messages := time.Now(), 0
+	for i := range 40 {
+		h.key("k" + string(rune('A'+i)))
+	}
+	for text := ""; !strings.Contains(text, "kh<"); messages++ {
+		text = s.next()
+	}
+	if most := int(time.Since(began)/liveCoalesce) + 2; messages > most {
+		t.Errorf("%d messages in %v, want %d at most", messages, time.Since(began), most)
+	}
+}
+
+// A stream ends with its session, however that does, and says so.
+func TestStreamEndsWithTheSession(t *testing.T) {
+	h := newHouse(t)
+	for why, end := range map[string]func(b *browser){
+		"signed out": func(b *browser) { b.post("/console/sign-out") },
+		"revoked elsewhere": func(b *browser) {
+			if _, err := h.store.RemoveSessions(t.Context(), b.userID(), ""); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"user removed": func(b *browser) {
+			if _, err := h.store.RemoveUser(t.Context(), store0, b.userID()); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"idle, though the page is open": func(*browser) {
+			h.pass(store.SessionIdle + time.Minute)
+			h.key("somebody-elses-doing")
+		},
+	} {
+		t.Run(why, func(t *testing.T) {
+			b := h.in(h.user(store0, strings.ReplaceAll(why, " ", "-")))
+			s := b.stream("/console/events/keys")
+			s.TB = t
+			s.next()
+			end(b)
+			for text, ok := s.message(); ; text, ok = s.message() {
+				if !ok {
+					t.Fatal("it ended without a word")
+				}
+				if strings.HasPrefix(text, "event: session-ended\n") {
+					break
+				}
+			}
+			if text, ok := s.message(); ok {
+				t.Errorf("it goes on: %s", text)
+			}
+			if w := b.get("/console/events/keys"); w.Code == http.StatusOK {
+				t.Errorf("a new stream: %d", w.Code)
+			}
+		})
+	}
+}
+
+func TestStreamsAreBounded(t *testing.T) {
+	h := newHouse(t)
+	ada := h.user(store0, "ada")
+	b, other := h.in(ada), h.in(ada)
+	for range maxStreams {
+		b.stream("/console/events/keys").next()
+	}
+	if w := b.get("/console/events/keys"); w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
+		t.Errorf("one more: %d", w.Code)
+	}
+	last := other.stream("/console/events/keys")
+	last.next()
+	_ = last.answer.Body.Close()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		h.console.streams.mu.Lock()
+		n := len(h.console.streams.open)
+		h.console.streams.mu.Unlock()
+		if n == 1 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("a stream that was left is still counted")
+		}
+	}
+}
+
+// What cannot be drawn is not asked for again: htmx leaves a page alone that
+// gets no content.
+func TestStreamOfNothing(t *testing.T) {
+	h := newHouse(t)
+	b := h.in(h.user(store0, "ada"))
+	if w := b.get("/console/events/model?name=gone"); w.Code != http.StatusNoContent {
+		t.Errorf("a record that is gone: %d", w.Code)
+	}
+	if w := b.get("/console/events/nothing"); w.Code != http.StatusNotFound {
+		t.Errorf("an unknown tab: %d", w.Code)
+	}
+	if w := b.request(http.MethodHead, "/console/events/keys", ""); w.Code != http.StatusOK || w.Header().Get("Content-Type") != "text/event-stream" {
+		t.Errorf("HEAD: %d %v", w.Code, w.Header())
+	}
+	w := h.browser().request(http.MethodGet, "/console/events/keys", "", func(r *http.Request) { r.Header.Set("HX-Request", "true") })
+	if w.Code != http.StatusUnauthorized || w.Header().Get("HX-Redirect") == "" {
+		t.Errorf("nobody: %d %v", w.Code, w.Header())
+	}
+}
+
+// stuck is a client that takes the first message and then nothing more.
+type stuck struct {
+	*httptest.ResponseRecorder
+	deadlines []time.Time
+	taken     int
+}
+
+func (s *stuck) SetWriteDeadline(at time.Time) error {
+	s.deadlines = append(s.deadlines, at)
+	return nil
+}
+
+func (s *stuck) FlushError() error {
+	if s.taken++; s.taken > 1 {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// Who does not read in time is left alone, and the connection has no deadline
+// afterwards.
+func TestStreamToAStuckClient(t *testing.T) {
+	h := newHouse(t)
+	b := h.in(h.user(store0, "ada"))
+	r := httptest.NewRequest(http.MethodGet, base+"/console/events/keys", nil).WithContext(t.Context())
+	r.AddCookie(b.cookies["__Host-postern"])
+	w := &stuck{ResponseRecorder: httptest.NewRecorder()}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		h.console.ServeHTTP(wrapped{w}, r)
+	}()
+	for i := 0; ; i++ {
+		h.key("k" + string(rune('A'+i)))
+		select {
+		case <-ended:
+		case <-time.After(100 * time.Millisecond):
+			if i > 100 {
+				t.Fatal("the stream goes on")
+			}
+			continue
+		}
+		break
+	}
+	if n := len(w.deadlines); n != 3 || !w.deadlines[2].IsZero() || time.Until(w.deadlines[1]) > livePatience {
+		t.Errorf("the deadlines were %v", w.deadlines)
+	}
+}
+
+// A name with ends of lines of all kinds cannot end a message, or begin one.
+func TestNewlines(t *testing.T) {
+	if got := newlines.Replace("a\r\nb\rc\nd"); got != "a\nb\nc\nd" {
+		t.Errorf("%q", got)
+	}
+}

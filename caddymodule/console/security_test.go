@@ -1,0 +1,379 @@
+package console
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+const store0 = store.DefaultAccount
+
+// Every answer has the headers, whatever it is.
+func TestHeaders(t *testing.T) {
+	h := newHouse(t)
+	in, out := h.in(h.user(store0, "ada")), h.browser()
+	for _, w := range []*httptest.ResponseRecorder{
+		in.get("/console/"), in.get("/console/settings"), in.get("/console/nowhere"), in.post("/console/settings/password"), in.get("/console/api/keys"),
+		in.request(http.MethodHead, "/console/events/keys", ""), in.request(http.MethodDelete, "/console/keys", ""),
+		out.get("/console"), out.get("/console/sign-in"), out.get("/console/keys"), out.get("/console/api/keys"), out.get("/console/static/x/y"),
+		out.post("/console/sign-in", "name", "x", "password", "y"), out.get("/console/sign-in?a=%zz"),
+		out.request(http.MethodPost, "/console/sign-in", "", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }),
+	} {
+		for name, want := range map[string]string{
+			"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
+				"form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "same-origin",
+			"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store",
+		} {
+			if got := w.Header().Values(name); len(got) != 1 || got[0] != want {
+				t.Errorf("status %d: %s is %q", w.Code, name, got)
+			}
+		}
+	}
+}
+
+// unsafe are all forms of the console, found as the mux knows them, and the
+// API's.
+var unsafe = []string{
+	"/console/sign-in", "/console/sign-in/passkey", "/console/sign-in/passkey/begin", "/console/sign-out", "/console/setup", "/console/join", "/console/recover",
+	"/console/start/pairing", "/console/start/register", "/console/pairings/x/approve", "/console/pairings/x/deny", "/console/models", "/console/models/test",
+	"/console/models/remove", "/console/keys", "/console/keys/x/revoke", "/console/connectors", "/console/connectors/x/remove",
+	"/console/settings/password", "/console/settings/passkeys", "/console/settings/passkeys/begin", "/console/settings/passkeys/x/remove",
+	"/console/settings/sessions/x/end", "/console/settings/sessions/end-others", "/console/settings/invitations", "/console/settings/invitations/x/revoke",
+	"/console/settings/users/x/remove", "/console/settings/users/x/recovery-link", "/console/settings/tokens", "/console/settings/tokens/x/revoke",
+	"/console/api/keys", "/console/api/pairings",
+}
+
+// No other site can have a browser do anything, whatever the browser is like.
+func TestCrossSiteRequestForgery(t *testing.T) {
+	h := newHouse(t)
+	b := h.in(h.user(store0, "ada"))
+	forgeries := map[string]func(*http.Request){
+		"cross-site": func(r *http.Request) {
+			r.Header.Set("Sec-Fetch-Site", "cross-site")
+			r.Header.Set("Origin", "https://evil.example.com")
+		},
+		"a sibling of the host": func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-site") },
+		"an older browser": func(r *http.Request) {
+			r.Header.Del("Sec-Fetch-Site")
+			r.Header.Set("Origin", "https://evil.example.com")
+		},
+		"another port": func(r *http.Request) {
+			r.Header.Del("Sec-Fetch-Site")
+			r.Header.Set("Origin", "https://gw.example.com:8443")
+		},
+		"a sandboxed frame": func(r *http.Request) {
+			r.Header.Del("Sec-Fetch-Site")
+			r.Header.Set("Origin", "null")
+		},
+		// The session would be asked if the token turned out to be nothing.
+		"with a token": func(r *http.Request) {
+			r.Header.Set("Sec-Fetch-Site", "cross-site")
+			r.Header.Set("Authorization", "Bearer pmt_x")
+		},
+	}
+	for _, path := range unsafe {
+		if w := b.post(path); w.Code == http.StatusMethodNotAllowed || strings.Contains(w.Body.String(), "There is no such page.") {
+			t.Errorf("POST %s: there is no such form any more: %d", path, w.Code)
+		}
+	}
+	b = h.in(h.user(store0, "grace")) // ada has signed out
+	before := len(h.store.Sessions(b.userID()))
+	for _, path := range unsafe {
+		for kind, forge := range forgeries {
+			w := b.request(http.MethodPost, path, encode("name", "forged", "scope", "*"), forge)
+			if w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "another site") {
+				t.Errorf("POST %s, %s: status %d", path, kind, w.Code)
+			}
+		}
+	}
+	if keys := h.store.Keys(store0); len(keys) != 0 {
+		t.Errorf("forged: %v", keys)
+	}
+	if n := len(h.store.Sessions(b.userID())); n != before {
+		t.Errorf("there are %d sessions, were %d", n, before)
+	}
+}
+
+// userID is whose session the browser has.
+func (b *browser) userID() string {
+	b.Helper()
+	session, ok := b.store.FindSession(b.cookies["__Host-postern"].Value)
+	if !ok {
+		b.Fatal("the browser has no session")
+	}
+	return session.User
+}
+
+// A program has no cookies that another site could use.
+func TestProgramsAreFromNoSite(t *testing.T) {
+	h := newHouse(t)
+	u := h.user(store0, "ada")
+	_, secret, err := h.store.CreateToken(t.Context(), store0, u.ID, "script")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := func(token string) *httptest.ResponseRecorder {
+		return h.browser().request(http.MethodPost, "/console/api/keys", `{"name":"ci","scope":"*"}`, func(r *http.Request) {
+			r.Header = http.Header{"Authorization": {token}, "Content-Type": {"application/json"}, "Origin": {"https://app.example.org"}}
+		})
+	}
+	if w := program("Bearer " + secret); w.Code != http.StatusCreated || len(h.store.Keys(store0)) != 1 {
+		t.Errorf("with a token: %d %s", w.Code, w.Body)
+	}
+	if w := program("bearer " + secret); w.Code != http.StatusCreated {
+		t.Errorf("the scheme is case-insensitive (RFC 9110, section 11.1): %d", w.Code)
+	}
+	for _, token := range []string{"Bearer pmt_wrong", "Bearer ", "Bearer " + secret + "x"} {
+		w := program(token)
+		var answer apiError
+		if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != http.StatusUnauthorized ||
+			!strings.Contains(answer.Error, "revoked") || w.Header().Get("WWW-Authenticate") == "" {
+			t.Errorf("with %.12s: %d %s", token, w.Code, w.Body)
+		}
+	}
+	if w := program("Basic YTpi"); w.Code != http.StatusForbidden {
+		t.Errorf("without a token, from another site: %d", w.Code)
+	}
+	if err := h.store.RemoveToken(t.Context(), store0, h.store.Tokens(store0)[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	if w := program("Bearer " + secret); w.Code != http.StatusUnauthorized {
+		t.Errorf("with a revoked token: %d", w.Code)
+	}
+}
+
+// The API answers a session for its account only, and everybody else in JSON.
+func TestAPI(t *testing.T) {
+	h := newHouse(t)
+	if _, err := h.store.CreateAccount(t.Context(), "lab"); err != nil {
+		t.Fatal(err)
+	}
+	ada, eve := h.in(h.user(store0, "ada")), h.in(h.user("lab", "eve"))
+	if _, _, err := h.store.CreateKey(t.Context(), store0, "adas-key", "*"); err != nil {
+		t.Fatal(err)
+	}
+	if w := ada.get("/console/api/keys"); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "adas-key") {
+		t.Errorf("own account: %d %s", w.Code, w.Body)
+	}
+	if w := eve.get("/console/api/keys"); w.Code != http.StatusOK || strings.Contains(w.Body.String(), "adas-key") {
+		t.Errorf("another account: %d %s", w.Code, w.Body)
+	}
+	if w := eve.get("/console/api/keys?account=default"); w.Code != http.StatusNotFound || strings.Contains(w.Body.String(), "adas-key") {
+		t.Errorf("another account by name: %d %s", w.Code, w.Body)
+	}
+	w := h.browser().get("/console/api/keys")
+	var answer apiError
+	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != http.StatusUnauthorized || !strings.Contains(answer.Error, "Bearer pmt_") {
+		t.Errorf("nobody: %d %s", w.Code, w.Body)
+	}
+	if w := ada.get("/console/api/nothing"); w.Code != http.StatusNotFound || w.Header().Get("Content-Type") != "application/json" {
+		t.Errorf("an unknown path: %d %s", w.Code, w.Body)
+	}
+	// A token that is sent is meant, also where a session would do.
+	w = ada.request(http.MethodGet, "/console/api/keys", "", func(r *http.Request) { r.Header.Set("Authorization", "Bearer pmt_x") })
+	if w.Code != http.StatusUnauthorized {
+		t.Errorf("a wrong token beside a session: %d", w.Code)
+	}
+}
+
+func TestCookie(t *testing.T) {
+	h := newHouse(t)
+	h.user(store0, "ada")
+	for _, plain := range []bool{false, true} {
+		b := h.browser()
+		b.plain = plain
+		b.goes(b.post("/console/sign-in", "name", "ADA ", "password", password), "/console/")
+		name := "__Host-postern"
+		if plain {
+			name = "postern"
+		}
+		c := b.cookies[name]
+		if c == nil {
+			t.Fatalf("plain %v: the cookies are %v", plain, b.cookies)
+		}
+		if c.Path != "/" || c.Domain != "" || !c.HttpOnly || c.SameSite != http.SameSiteLaxMode || c.Secure == plain {
+			t.Errorf("plain %v: the cookie is %v", plain, c)
+		}
+		if left := c.Expires.Sub(h.now()); left < store.SessionLife-time.Minute || left > store.SessionLife {
+			t.Errorf("plain %v: the cookie lasts %v", plain, left)
+		}
+		b.page("/console/settings")
+	}
+	// Over TLS a cookie that a sibling host or a plain page could have set
+	// counts for nothing.
+	b := h.in(h.user(store0, "grace"))
+	b.cookies["postern"] = &http.Cookie{Name: "postern", Value: b.cookies["__Host-postern"].Value}
+	delete(b.cookies, "__Host-postern")
+	b.goes(b.get("/console/settings"), "/console/sign-in?next=%2Fconsole%2Fsettings")
+}
+
+// Nobody gets in by a session that the browser had before, and none is left.
+func TestSessionFixation(t *testing.T) {
+	h := newHouse(t)
+	ada, eve := h.user(store0, "ada"), h.user(store0, "eve")
+	planted := h.in(eve)
+	before := planted.cookies["__Host-postern"].Value
+	planted.goes(planted.post("/console/sign-in", "name", "ada", "password", password), "/console/")
+	after := planted.cookies["__Host-postern"].Value
+	if after == before || planted.userID() != ada.ID {
+		t.Error("the session before is used on")
+	}
+	if _, ok := h.store.FindSession(before); ok {
+		t.Error("the session before still works")
+	}
+	made := h.browser()
+	made.cookies["__Host-postern"] = &http.Cookie{Name: "__Host-postern", Value: "chosen-by-somebody-else-chosen-by-somebody"}
+	made.goes(made.post("/console/sign-in", "name", "ada", "password", password), "/console/")
+	if made.cookies["__Host-postern"].Value == "chosen-by-somebody-else-chosen-by-somebody" {
+		t.Error("the secret is not the gateway's")
+	}
+}
+
+func TestNext(t *testing.T) {
+	for next, want := range map[string]string{
+		"/console/keys?q=a&page=2": "/console/keys?q=a&page=2", "/console/models/show?name=org%2Fx": "/console/models/show?name=org%2Fx",
+		"": "/console/", "/": "/console/", "/console": "/console/", "keys": "/console/", "/consoles/x": "/console/", "/v1/models": "/console/",
+		"https://evil.example.com/console/keys": "/console/", "//evil.example.com/console/keys": "/console/", "///evil.example.com": "/console/",
+		`/\evil.example.com`: "/console/", `/console/\evil`: "/console/", "\t//evil.example.com": "/console/", "/console/\r\nSet-Cookie: a=b": "/console/",
+		"javascript:alert(1)": "/console/", "/console/../v1/models": "/console/", "/console/%2e%2e/v1": "/console/", "/console/%zz": "/console/",
+		"/console/api/keys": "/console/", "/console/events/keys": "/console/", "/console/sign-in": "/console/", "/console/sign-out": "/console/",
+		"/console/" + strings.Repeat("x", maxNext): "/console/",
+	} {
+		if got := localPath(next); got != want {
+			t.Errorf("localPath(%q) = %q, want %q", next, got, want)
+		}
+	}
+	h := newHouse(t)
+	h.user(store0, "ada")
+	for next, want := range map[string]string{"/console/keys?q=x": "/console/keys?q=x", "//evil.example.com": "/console/"} {
+		b := h.browser()
+		page := b.page("/console/sign-in?" + url.Values{"next": {next}}.Encode())
+		if strings.Contains(page, "evil") {
+			t.Error("the form leads away")
+		}
+		b.goes(b.post("/console/sign-in", "name", "ada", "password", password, "next", next), want)
+		b.goes(b.get("/console/sign-in?"+url.Values{"next": {next}}.Encode()), want)
+	}
+}
+
+func TestForms(t *testing.T) {
+	h := newHouse(t)
+	b := h.in(h.user(store0, "ada"))
+	b.refused(b.post("/console/keys", "name", strings.Repeat("x", maxForm)), http.StatusRequestEntityTooLarge, "larger than the gateway accepts")
+	b.refused(h.browser().post("/console/sign-in", "name", strings.Repeat("x", maxForm)), http.StatusRequestEntityTooLarge, "larger")
+	b.refused(b.request(http.MethodPost, "/console/sign-in/passkey", `{"ceremony":"`+strings.Repeat("x", maxForm)+`"}`, asJSON), http.StatusRequestEntityTooLarge, "larger")
+	b.refused(b.request(http.MethodPost, "/console/keys", "name=%zz"), http.StatusBadRequest, "could not be read")
+	if n := len(h.store.Keys(store0)); n != 0 {
+		t.Errorf("%d keys were made", n)
+	}
+}
+
+func asJSON(r *http.Request) { r.Header.Set("Content-Type", "application/json") }
+
+func TestUnknownPathsAndMethods(t *testing.T) {
+	h := newHouse(t)
+	in, out := h.in(h.user(store0, "ada")), h.browser()
+	for _, b := range []*browser{in, out} {
+		b.refused(b.get("/console/nothing"), http.StatusNotFound, "There is no such page.")
+		w := b.request(http.MethodDelete, "/console/keys", "", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-origin") })
+		b.refused(w, http.StatusMethodNotAllowed, "does not answer to DELETE")
+		if w.Header().Get("Allow") != "GET, HEAD, POST" {
+			t.Errorf("Allow is %q", w.Header().Get("Allow"))
+		}
+		if w := b.request(http.MethodGet, "/console/settings/password", ""); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "POST" {
+			t.Errorf("GET of a form: %d %q", w.Code, w.Header().Get("Allow"))
+		}
+	}
+	if !strings.Contains(in.get("/console/nothing").Body.String(), "Sign out") || strings.Contains(out.get("/console/nothing").Body.String(), "Sign out") {
+		t.Error("the page has not the frame of whoever asks")
+	}
+	if w := in.request(http.MethodHead, "/console/settings", ""); w.Code != http.StatusOK || w.Header().Get("Content-Length") == "" {
+		t.Errorf("HEAD: %d %v", w.Code, w.Header())
+	}
+	out.goes(out.get("/console"), "/console/")
+	w := in.request(http.MethodGet, "/console/keys/preview/nothing", "", func(r *http.Request) { r.Header.Set("HX-Request", "true") })
+	if w.Code != http.StatusNotFound || !strings.HasPrefix(w.Body.String(), `<p class="notice`) {
+		t.Errorf("htmx gets %d %s", w.Code, w.Body)
+	}
+}
+
+// Sessions end by themselves, by their user and with their user.
+func TestSessionsEnd(t *testing.T) {
+	h := newHouse(t)
+	ada := h.user(store0, "ada")
+	b := h.in(ada)
+	ended := func(b *browser, why string) {
+		t.Helper()
+		w := b.get("/console/keys")
+		if w.Code != http.StatusSeeOther || w.Header().Get("Location") != "/console/sign-in?next=%2Fconsole%2Fkeys" {
+			t.Errorf("%s: %d to %q", why, w.Code, w.Header().Get("Location"))
+		}
+	}
+	b.page("/console/keys")
+	h.pass(store.SessionIdle + time.Minute)
+	ended(b, "idle")
+	if w := b.post("/console/keys", "name", "late", "scope", "*"); w.Code != http.StatusSeeOther || len(h.store.Keys(store0)) != 0 {
+		t.Errorf("a form of an ended session: %d", w.Code)
+	}
+
+	b = h.in(ada)
+	for range 7 * 24 / 8 {
+		b.page("/console/keys")
+		h.pass(8 * time.Hour)
+	}
+	ended(b, "after the longest time")
+
+	b = h.in(ada)
+	secret := b.cookies["__Host-postern"]
+	b.goes(b.post("/console/sign-out"), "/console/sign-in")
+	if b.cookies["__Host-postern"] != nil {
+		t.Error("the browser keeps the cookie")
+	}
+	has(t, b.page("/console/sign-in"), "You are signed out.")
+	b.cookies["__Host-postern"] = secret
+	ended(b, "signed out, with the cookie kept")
+
+	b = h.in(ada)
+	if _, err := h.store.RemoveUser(t.Context(), store0, ada.ID); err != nil {
+		t.Fatal(err)
+	}
+	ended(b, "user removed")
+	w := b.request(http.MethodGet, "/console/keys/preview?scope=x", "", func(r *http.Request) {
+		r.Header.Set("HX-Request", "true")
+		r.Header.Set("Referer", base+"/console/keys/new?name=x")
+	})
+	if w.Code != http.StatusUnauthorized || w.Header().Get("HX-Redirect") != "/console/sign-in?next=%2Fconsole%2Fkeys%2Fnew%3Fname%3Dx" {
+		t.Errorf("htmx: %d %q", w.Code, w.Header().Get("HX-Redirect"))
+	}
+}
+
+// Guessing passwords gets slow, and the page says for how long.
+func TestThrottledSignIn(t *testing.T) {
+	h := newHouse(t)
+	const guess = "not quite the horse"
+	h.user(store0, "ada")
+	b := h.browser()
+	for range 5 {
+		b.refused(b.post("/console/sign-in", "name", "ada", "password", guess), http.StatusForbidden, "The name or the password is wrong.")
+	}
+	var w *httptest.ResponseRecorder
+	for range 3 {
+		w = b.post("/console/sign-in", "name", "ada", "password", guess)
+	}
+	b.refused(w, http.StatusTooManyRequests, "Too many attempts have failed")
+	if w.Header().Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+	has(t, w.Body.String(), `value="ada"`)
+	lacks(t, w.Body.String(), guess)
+	if strings.Contains(h.logged(), guess) {
+		t.Error("the log has a password")
+	}
+}

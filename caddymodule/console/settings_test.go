@@ -1,0 +1,154 @@
+package console
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+func newRequest(url string) *http.Request { return httptest.NewRequest(http.MethodPost, url, nil) }
+
+func TestChangePassword(t *testing.T) {
+	h := newHouse(t)
+	ada := h.user(store0, "ada")
+	b, other := h.in(ada), h.in(ada)
+	const new = "another horse battery"
+	b.refused(b.post("/console/settings/password", "password", "wrong", "new-password", new), http.StatusForbidden, "The present password is wrong.")
+	b.refused(b.post("/console/settings/password", "password", password, "new-password", "short"), http.StatusBadRequest, "role=\"alert\"")
+	b.goes(b.post("/console/settings/password", "password", password, "new-password", new), "/console/settings")
+	has(t, b.page("/console/settings"), "The new password is set.")
+	lacks(t, b.page("/console/settings"), "The new password is set.")
+	other.goes(other.get("/console/settings"), "/console/sign-in?next=%2Fconsole%2Fsettings")
+	out := h.browser()
+	out.goes(out.post("/console/sign-in", "name", "ada", "password", new), "/console/")
+}
+
+func TestOwnSessions(t *testing.T) {
+	h := newHouse(t)
+	ada := h.user(store0, "ada")
+	b, phone, tablet := h.in(ada), h.in(ada), h.in(ada)
+	id := func(b *browser) string {
+		s, _ := h.store.FindSession(b.cookies["__Host-postern"].Value)
+		return s.ID
+	}
+	has(t, b.page("/console/settings"), id(phone), id(tablet), "this one")
+	b.goes(b.post("/console/settings/sessions/"+id(phone)+"/end"), "/console/settings")
+	phone.goes(phone.get("/console/"), "/console/sign-in")
+	b.goes(b.post("/console/settings/sessions/end-others"), "/console/settings")
+	tablet.goes(tablet.get("/console/"), "/console/sign-in")
+	has(t, b.page("/console/settings"), "are ended: 1.")
+	eve := h.in(h.user(store0, "eve"))
+	eve.refused(eve.post("/console/settings/sessions/"+id(b)+"/end"), http.StatusNotFound, "You have no session")
+	b.goes(b.post("/console/settings/sessions/"+id(b)+"/end"), "/console/sign-in")
+	if len(h.store.Sessions(ada.ID)) != 0 || b.cookies["__Host-postern"] != nil {
+		t.Error("the own session goes on")
+	}
+}
+
+func TestUsers(t *testing.T) {
+	h := newHouse(t)
+	ada, grace := h.user(store0, "ada"), h.user(store0, "grace")
+	b, hers := h.in(ada), h.in(grace)
+	page := b.page("/console/settings")
+	has(t, page, "/console/settings/users/"+grace.ID+"/remove")
+	lacks(t, page, "/console/settings/users/"+ada.ID+"/remove")
+	has(t, b.page("/console/settings/users/"+grace.ID+"/remove"), "Remove grace?", `action="/console/settings/users/`+grace.ID+`/remove"`)
+	b.refused(b.post("/console/settings/users/"+ada.ID+"/remove"), http.StatusForbidden, "You cannot remove yourself")
+	b.goes(b.post("/console/settings/users/"+grace.ID+"/remove"), "/console/settings")
+	hers.goes(hers.get("/console/"), "/console/sign-in")
+	b.refused(b.get("/console/settings/users/"+grace.ID+"/remove"), http.StatusNotFound, "There is no such user any more.")
+	b.refused(b.post("/console/settings/users/"+grace.ID+"/recovery-link"), http.StatusNotFound, "There is no such user any more.")
+}
+
+func TestTokens(t *testing.T) {
+	h := newHouse(t)
+	b := h.in(h.user(store0, "ada"))
+	b.refused(b.post("/console/settings/tokens", "name", strings.Repeat("n", 200)), http.StatusBadRequest, strings.Repeat("n", 200))
+	w := b.post("/console/settings/tokens", "name", "deploy")
+	secret := b.secretIn(w.Body.String())
+	if !strings.HasPrefix(secret, "pmt_") || w.Header().Get("Cache-Control") != "no-store" {
+		t.Fatalf("%d %v", w.Code, w.Header())
+	}
+	lacks(t, b.page("/console/settings"), secret)
+	use := func() int {
+		return h.browser().request(http.MethodGet, "/console/api/status", "", func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+secret) }).Code
+	}
+	if status := use(); status != http.StatusOK {
+		t.Errorf("the token: %d", status)
+	}
+	path := "/console/settings/tokens/" + h.store.Tokens(store0)[0].ID + "/revoke"
+	has(t, b.page(path), "Revoke the token deploy?")
+	b.goes(b.post(path), "/console/settings")
+	has(t, b.page("/console/settings"), "The management token deploy is revoked.")
+	if status := use(); status != http.StatusUnauthorized {
+		t.Errorf("the revoked token: %d", status)
+	}
+	b.refused(b.get(path), http.StatusNotFound, "no such management token")
+}
+
+func TestPasskeyList(t *testing.T) {
+	h := newHouse(t)
+	ada := h.user(store0, "ada")
+	b, eve := h.in(ada), h.in(h.user(store0, "eve"))
+	k := store.Passkey{ID: []byte{0xff, 0xfe, 1, 2}, Name: "key on the ring", Credential: json.RawMessage(`{}`), CreatedAt: h.now()}
+	if err := h.store.AddPasskey(t.Context(), ada.ID, k); err != nil {
+		t.Fatal(err)
+	}
+	path := "/console/settings/passkeys/" + passkeyID(k) + "/remove"
+	has(t, b.page("/console/settings"), path, "key on the ring", "never used")
+	lacks(t, eve.page("/console/settings"), "key on the ring")
+	eve.refused(eve.get(path), http.StatusNotFound, "You have no such passkey")
+	eve.refused(eve.post(path), http.StatusNotFound, "You have no such passkey")
+	has(t, b.page(path), "Remove the passkey key on the ring?")
+	b.goes(b.post(path), "/console/settings")
+	if left := h.store.Passkeys(ada.ID); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+	b.refused(b.get("/console/settings/passkeys/!/remove"), http.StatusNotFound, "You have no such passkey")
+}
+
+// Nobody reaches into another account, whatever the addresses.
+func TestOtherAccounts(t *testing.T) {
+	h := newHouse(t)
+	if _, err := h.store.CreateAccount(t.Context(), "lab"); err != nil {
+		t.Fatal(err)
+	}
+	ada := h.user(store0, "ada")
+	b, eve := h.in(ada), h.in(h.user("lab", "eve"))
+	b.post("/console/settings/invitations")
+	b.post("/console/settings/tokens", "name", "adas-token")
+	link, token := h.store.Links(store0)[0], h.store.Tokens(store0)[0]
+	page := eve.page("/console/settings")
+	has(t, page, "eve", "lab")
+	lacks(t, page, ada.ID, link.ID, token.ID, "adas-token")
+	for _, path := range []string{
+		"/console/settings/users/" + ada.ID + "/remove", "/console/settings/users/" + ada.ID + "/recovery-link",
+		"/console/settings/invitations/" + link.ID + "/revoke", "/console/settings/tokens/" + token.ID + "/revoke",
+	} {
+		if w := eve.post(path); w.Code != http.StatusNotFound {
+			t.Errorf("POST %s: %d", path, w.Code)
+		}
+	}
+	if len(h.store.Users(store0)) != 1 || len(h.store.Links(store0)) != 1 || len(h.store.Tokens(store0)) != 1 {
+		t.Error("something of the other account is gone")
+	}
+}
+
+func TestBrowserOf(t *testing.T) {
+	for agent, want := range map[string]string{
+		"Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0":                                                           "Firefox on Linux",
+		"Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36 Edg/140.0":        "Edge on Windows",
+		"Mozilla/5.0 (Linux; Android 15; Pixel) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Mobile Safari/537.36":              "Chrome on Android",
+		"Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/18.0 Mobile Safari/604.1": "Safari on iPhone",
+		"Mozilla/5.0 (Macintosh; Intel Mac OS X 15_0) AppleWebKit/605.1.15 (KHTML, like Gecko) Version/18.0 Safari/605.1.15":               "Safari on macOS",
+		"curl/8.14.1": "curl", "": "Unknown browser", "Lynx": "Unknown browser",
+	} {
+		if got := browserOf(agent); got != want {
+			t.Errorf("browserOf(%q) = %q, want %q", agent, got, want)
+		}
+	}
+}
