@@ -105,8 +105,7 @@ func TestPairingJSON(t *testing.T) {
 
 func TestClaimErrors(t *testing.T) {
 	t.Parallel()
-	c := newClock()
-	s := c.open(t, tempStore(t))
+	s := storetest.New(t)
 	p, code := mustPairing(t, s)
 	claim := func(code, secret string) error {
 		_, err := s.ClaimPairing(t.Context(), code, secret, store.Device{})
@@ -136,7 +135,16 @@ func TestClaimErrors(t *testing.T) {
 		t.Errorf("cancelled %+v, %v", p, err)
 	}
 	wantError(t, claim(cancelled, deviceSecret(1)), store.ErrDenied)
+}
 
+func TestPairingExpires(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	s := c.open(t, tempStore(t))
+	claim := func(code, secret string) error {
+		_, err := s.ClaimPairing(t.Context(), code, secret, store.Device{})
+		return err
+	}
 	_, unused := mustPairing(t, s)
 	_, pending := mustPairing(t, s)
 	mustClaim(t, s, pending, 3)
@@ -184,47 +192,6 @@ func TestPairingOfOtherAccount(t *testing.T) {
 	if p, _ := s.Pairing(account, code); p.State != store.PairingPending || len(s.Connectors("other")) != 0 {
 		t.Errorf("the pairing is %+v", p)
 	}
-}
-
-func TestConnectorNames(t *testing.T) {
-	t.Parallel()
-	s := storetest.New(t)
-	approve := func(hostname, name string) (store.Connector, error) {
-		_, code := mustPairing(t, s)
-		if _, err := s.ClaimPairing(t.Context(), code, deviceSecret(1), store.Device{Hostname: hostname}); err != nil {
-			t.Fatal(err)
-		}
-		_, c, err := s.ApprovePairing(t.Context(), account, code, name, "Ann")
-		if err != nil {
-			if _, err := s.DenyPairing(t.Context(), account, code, "Ann"); err != nil {
-				t.Errorf("after a failed approval: %v", err)
-			}
-		}
-		return c, err
-	}
-	for _, c := range [][2]string{
-		{"gpu", "gpu"},
-		{"gpu", "gpu-2"},
-		{"gpu", "gpu-3"},
-		{"", "connector"},
-		{"con_x", "connector-2"},
-		{" a\x00b\xff ", "ab"},
-		{strings.Repeat("é", 100), strings.Repeat("é", 60)},
-		{strings.Repeat("é", 100), strings.Repeat("é", 60) + "-2"},
-		{"<script>alert(1)</script>", "<script>alert(1)</script>"},
-		{"gp", "gp"},
-	} {
-		if got, err := approve(c[0], ""); err != nil || got.Name != c[1] {
-			t.Errorf("a device called %q became %q, not %q, %v", c[0], got.Name, c[1], err)
-		}
-	}
-	if got, err := approve("gpu", "mine"); err != nil || got.Name != "mine" {
-		t.Errorf("named %q, %v", got.Name, err)
-	}
-	_, err := approve("gpu", "mine")
-	wantError(t, err, store.ErrExists, `"mine" already`)
-	_, err = approve("gpu", "con_mine")
-	wantError(t, err, store.ErrInvalid, "begins as ids do")
 }
 
 func TestDeviceIsBounded(t *testing.T) {
@@ -287,53 +254,6 @@ func TestOpenPairingsAreBounded(t *testing.T) {
 	wantError(t, err, store.ErrNotFound, "no account")
 }
 
-// Of all that decide at once, in two processes, one wins, and only an approval
-// that won makes a connector.
-func TestDecideConcurrent(t *testing.T) {
-	t.Parallel()
-	kv := storetest.OpenBolt(t, tempStore(t))
-	stores := [2]*store.Store{newStore(t, share(kv)), newStore(t, share(kv))}
-	for round := range 10 {
-		p, code := mustPairing(t, stores[0])
-		eventually(t, "both know the code", func() bool { _, ok := stores[1].Pairing(account, code); return ok })
-		mustClaim(t, stores[0], code, 1)
-		var approved, denied atomic.Int32
-		var wg sync.WaitGroup
-		for i := range 6 {
-			wg.Go(func() {
-				s, counter, err := stores[i%2], &approved, error(nil)
-				if round > 4 && i > 2 {
-					counter = &denied
-					_, err = s.DenyPairing(t.Context(), account, code, "Ann")
-				} else {
-					_, _, err = s.ApprovePairing(t.Context(), account, p.ID, "", "Ann")
-				}
-				if err == nil {
-					counter.Add(1)
-				} else {
-					wantError(t, err, store.ErrConflict, "already by")
-				}
-			})
-		}
-		wg.Wait()
-		if approved.Load()+denied.Load() != 1 {
-			t.Errorf("%d approvals and %d denials won", approved.Load(), denied.Load())
-		}
-		for _, s := range stores {
-			eventually(t, "both show the decision", func() bool { p, _ := s.Pairing(account, code); return p.DecidedAt != nil })
-			if n := len(s.Connectors(account)); n != int(approved.Load()) {
-				t.Errorf("%d connectors after %d approvals", n, approved.Load())
-			}
-		}
-		for _, c := range stores[0].Connectors(account) {
-			if _, err := stores[0].RemoveConnector(t.Context(), account, c.ID); err != nil {
-				t.Fatal(err)
-			}
-		}
-		eventually(t, "both are clean", func() bool { return len(stores[1].Connectors(account)) == 0 })
-	}
-}
-
 // Of the devices that use one code at once one gets it.
 func TestClaimConcurrent(t *testing.T) {
 	t.Parallel()
@@ -369,30 +289,5 @@ func TestClaimConcurrent(t *testing.T) {
 		if _, err := stores[1].AuthenticateConnector(c.ID, deviceSecret(int(winner.Load()))); err != nil {
 			t.Errorf("the winner cannot connect: %v", err)
 		}
-	}
-}
-
-// Devices of one name that are approved at once all get one of their own.
-func TestConnectorNamesConcurrent(t *testing.T) {
-	t.Parallel()
-	s := storetest.New(t)
-	var wg sync.WaitGroup
-	for i := range 8 {
-		_, code := mustPairing(t, s)
-		mustClaim(t, s, code, i)
-		wg.Go(func() {
-			if _, _, err := s.ApprovePairing(t.Context(), account, code, "", "Ann"); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	var names []string
-	for _, c := range s.Connectors(account) {
-		names = append(names, c.Name)
-	}
-	slices.Sort(names)
-	if want := []string{"gpu", "gpu-2", "gpu-3", "gpu-4", "gpu-5", "gpu-6", "gpu-7", "gpu-8"}; !slices.Equal(names, want) {
-		t.Errorf("named %q", names)
 	}
 }

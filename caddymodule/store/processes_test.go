@@ -170,6 +170,18 @@ func TestTwoProcesses(t *testing.T) {
 		wg.Wait()
 	}
 	eventually(t, "both are the same", func() bool { return sameState(a, b) })
+	for _, d := range a.Deployments(account) {
+		if _, ok := a.Connector(d.Connector); !ok {
+			t.Errorf("deployment %s points to nothing", d.Name)
+		}
+	}
+}
+
+// What one does with users and their sessions the other obeys too.
+func TestTwoProcessesPeople(t *testing.T) {
+	t.Parallel()
+	kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
+	a, b := newStore(t, share(kv)), newStore(t, share(kv))
 	u := mustUser(t, a, "Ann")
 	eventually(t, "b knows the user of a", func() bool { return b.UserCount() == 1 })
 	session, sessionSecret := mustSession(t, a, u)
@@ -192,11 +204,6 @@ func TestTwoProcesses(t *testing.T) {
 	}
 	eventually(t, "the new password has ended it in a", func() bool { _, ok := a.FindSession(sessionSecret); return !ok })
 	eventually(t, "both are the same", func() bool { return sameState(a, b) })
-	for _, d := range a.Deployments(account) {
-		if _, ok := a.Connector(d.Connector); !ok {
-			t.Errorf("deployment %s points to nothing", d.Name)
-		}
-	}
 }
 
 // A store whose watch fails, or fell behind, reads everything again: what was
@@ -224,13 +231,7 @@ func TestWatchFails(t *testing.T) {
 			_, code := mustPairing(t, b)
 			eventually(t, "both are the same at first", func() bool { return sameState(a, b) })
 			deaf.cutOff(cause, func() {
-				_, removeErr := a.RemoveUser(t.Context(), account, ann.ID)
-				passwordErr := a.SetPassword(t.Context(), bob.ID, "new", "")
-				_, redeemErr := a.RedeemLink(t.Context(), linkSecret, "carol", "hash")
-				_, denyErr := a.DenyPairing(t.Context(), account, code, "bob")
-				if err := errors.Join(removeErr, passwordErr, redeemErr, denyErr); err != nil {
-					t.Error(err)
-				}
+				changePeople(t, a, ann, bob, linkSecret, code)
 				if _, err := a.RevokeKey(t.Context(), account, k.ID); err != nil {
 					t.Error(err)
 				}
@@ -260,6 +261,17 @@ func TestWatchFails(t *testing.T) {
 			}
 			mustKey(t, b, "*") // and goes on
 		})
+	}
+}
+
+func changePeople(t *testing.T, s *store.Store, removed, changed store.User, link, code string) {
+	t.Helper()
+	_, removeErr := s.RemoveUser(t.Context(), account, removed.ID)
+	passwordErr := s.SetPassword(t.Context(), changed.ID, "new", "")
+	_, redeemErr := s.RedeemLink(t.Context(), link, "carol", "hash")
+	_, denyErr := s.DenyPairing(t.Context(), account, code, changed.ID)
+	if err := errors.Join(removeErr, passwordErr, redeemErr, denyErr); err != nil {
+		t.Error(err)
 	}
 }
 

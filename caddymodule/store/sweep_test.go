@@ -12,6 +12,23 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store/storetest"
 )
 
+// beginAll makes one of each that ends by the clock.
+func beginAll(t *testing.T, s *store.Store, u store.User) store.Session {
+	t.Helper()
+	ctx := t.Context()
+	session, _, err := s.CreateSession(ctx, u.ID, "", "", "")
+	_, _, linkErr := s.CreateLink(ctx, store.Link{Kind: store.LinkInvitation, Account: account}, 15*time.Minute)
+	_, _, unusedErr := s.CreatePairing(ctx, account, "")
+	_, code, pendingErr := s.CreatePairing(ctx, account, "")
+	_, claimErr := s.ClaimPairing(ctx, code, deviceSecret(1), store.Device{})
+	_, denied, deniedErr := s.CreatePairing(ctx, account, "")
+	_, denyErr := s.DenyPairing(ctx, account, denied, "")
+	if err := errors.Join(err, linkErr, unusedErr, pendingErr, claimErr, deniedErr, denyErr); err != nil {
+		t.Fatal(err)
+	}
+	return session
+}
+
 // What ended a day ago is removed, by a store that runs and by one that opens;
 // what is valid or ended lately stays.
 func TestSweep(t *testing.T) {
@@ -31,19 +48,6 @@ func TestSweep(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		begin := func() store.Session {
-			session, _, err := s.CreateSession(ctx, u.ID, "", "", "")
-			_, _, linkErr := s.CreateLink(ctx, store.Link{Kind: store.LinkInvitation, Account: account}, 15*time.Minute)
-			_, _, unusedErr := s.CreatePairing(ctx, account, "")
-			_, code, pendingErr := s.CreatePairing(ctx, account, "")
-			_, claimErr := s.ClaimPairing(ctx, code, deviceSecret(1), store.Device{})
-			_, denied, deniedErr := s.CreatePairing(ctx, account, "")
-			_, denyErr := s.DenyPairing(ctx, account, denied, "")
-			if err := errors.Join(err, linkErr, unusedErr, pendingErr, claimErr, deniedErr, denyErr); err != nil {
-				t.Fatal(err)
-			}
-			return session
-		}
 		check := func(when string, sessions, links, pairings int) {
 			t.Helper()
 			synctest.Wait()
@@ -52,8 +56,8 @@ func TestSweep(t *testing.T) {
 				t.Errorf("%s there are %v sessions, links and pairings", when, got)
 			}
 		}
-		used := begin()
-		begin()
+		used := beginAll(t, s, u)
+		beginAll(t, s, u)
 		check("at first", 2, 2, 6)
 		time.Sleep(11 * time.Hour)
 		s.TouchSession(used)
@@ -61,7 +65,7 @@ func TestSweep(t *testing.T) {
 		check("after a day", 2, 2, 4) // without those that were denied at once
 		time.Sleep(30 * time.Minute)
 		check("a day after the end of the codes", 2, 0, 0)
-		begin()
+		beginAll(t, s, u)
 		time.Sleep(12 * time.Hour)
 		check("a day after one session was idle", 2, 1, 3)
 		if got := s.Stats(); got.Users != 1 || len(s.Links(account)) != 0 || len(s.Pairings(account)) != 3 {
