@@ -102,8 +102,14 @@ func passkeyID(k store.Passkey) string { return base64.RawURLEncoding.EncodeToSt
 func browserOf(agent string) string {
 	browser, system := "", ""
 	for _, known := range [...][2]string{
-		{"Edg/", "Edge"}, {"OPR/", "Opera"}, {"Firefox/", "Firefox"}, {"FxiOS/", "Firefox"}, {"CriOS/", "Chrome"},
-		{"Chrome/", "Chrome"}, {"Safari/", "Safari"}, {"curl/", "curl"},
+		{"Edg/", "Edge"},
+		{"OPR/", "Opera"},
+		{"Firefox/", "Firefox"},
+		{"FxiOS/", "Firefox"},
+		{"CriOS/", "Chrome"},
+		{"Chrome/", "Chrome"},
+		{"Safari/", "Safari"},
+		{"curl/", "curl"},
 	} {
 		if strings.Contains(agent, known[0]) {
 			browser = known[1]
