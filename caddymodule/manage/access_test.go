@@ -1,6 +1,7 @@
 package manage_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // access is a request that works for whoever may do it.
@@ -185,14 +187,21 @@ func TestAccessesAreComplete(t *testing.T) {
 // The requests of accesses work for whoever may do them, so that what the
 // other tests see refused is not just wrong.
 func TestAccessAllowed(t *testing.T) {
+	unchanged := newWorld(t)
+	fresh := func(t *testing.T, route string) *world {
+		if strings.HasPrefix(route, "GET ") {
+			return unchanged
+		}
+		return newWorld(t)
+	}
 	for route, a := range accesses {
 		t.Run(route, func(t *testing.T) {
-			w := newWorld(t)
+			w := fresh(t, route)
 			status, body := w.request(w.mine, route, "")
 			if a.operators && status != http.StatusForbidden || !a.operators && status >= 300 {
 				t.Errorf("the account's user: %d %s", status, body)
 			}
-			w = newWorld(t)
+			w = fresh(t, route)
 			account := "default"
 			if a.noAccount {
 				account = ""
@@ -244,6 +253,64 @@ func TestAccessOfAnotherAccount(t *testing.T) {
 				}
 			}
 		})
+	}
+	if after := w.records(); after != before {
+		t.Errorf("the account's records have changed:\n%s\nwere\n%s", after, before)
+	}
+}
+
+// Operations that see their caller confine it themselves, whatever account the
+// page or handler that performs them names.
+func TestOperationsAreConfined(t *testing.T) {
+	w := newWorld(t)
+	before := w.records()
+	id := func(name string) string { return w.ids["{"+name+"}"] }
+	s, ctx := w.service, manage.WithCaller(t.Context(), w.other)
+	first := func(_ any, err error) error { return err }
+	for _, account := range []string{"default", "other", ""} {
+		for name, err := range map[string]error{
+			"RevokeKey":        first(s.RevokeKey(ctx, account, id("key"))),
+			"RemoveConnector":  first(s.RemoveConnector(ctx, account, id("spare"))),
+			"SetDeployment":    first(s.SetDeployment(ctx, manage.SetDeployment{Account: account, Name: "x", Connector: id("connector")})),
+			"RemoveDeployment": first(s.RemoveDeployment(ctx, account, "mine-deployment")),
+			"TestDeployment":   first(s.TestDeployment(ctx, account, "mine-deployment")),
+			"UpstreamModels":   first(s.UpstreamModels(ctx, account, id("connector"))),
+			"ApprovePairing":   first(s.ApprovePairing(ctx, account, id("code"), "")),
+			"DenyPairing":      first(s.DenyPairing(ctx, account, id("pairing"))),
+			"RemoveUser":       first(s.RemoveUser(ctx, account, id("second"))),
+			"RecoveryLink":     first(s.RecoveryLink(ctx, account, id("user"))),
+			"RevokeInvitation": first(s.RevokeInvitation(ctx, account, id("invitation"))),
+			"CreateToken":      first(s.CreateToken(ctx, manage.CreateToken{Account: account, Name: "x", User: id("user")})),
+			"RevokeToken":      first(s.RevokeToken(ctx, account, id("token"))),
+			"RevokeSession":    first(s.RevokeSession(ctx, id("session"))),
+		} {
+			if !errors.Is(err, store.ErrNotFound) {
+				t.Errorf("%s in account %q: %v", name, account, err)
+			}
+		}
+	}
+	for name, err := range map[string]error{
+		"CreateKey":       first(s.CreateKey(ctx, manage.CreateKey{Account: "default", Name: "x"})),
+		"CreateConnector": first(s.CreateConnector(ctx, manage.CreateConnector{Account: "default", Name: "x"})),
+		"StartPairing":    first(s.StartPairing(ctx, "default")),
+		"Offers":          first(s.Offers(ctx, "default")),
+		"AddUser":         first(s.AddUser(ctx, manage.AddUser{Account: "default", Name: "x", Password: "long enough for this"})),
+		"Invite":          first(s.Invite(ctx, "default")),
+		"Usage":           first(s.Usage(ctx, "default", 1)),
+	} {
+		if !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, err := range map[string]error{
+		"SetupLink":     first(s.SetupLink(ctx)),
+		"Accounts":      first(s.Accounts(ctx)),
+		"CreateAccount": first(s.CreateAccount(ctx, "x")),
+		"RemoveAccount": first(s.RemoveAccount(ctx, "empty")),
+	} {
+		if !errors.Is(err, manage.ErrForbidden) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 	if after := w.records(); after != before {
 		t.Errorf("the account's records have changed:\n%s\nwere\n%s", after, before)

@@ -43,6 +43,7 @@ func TestKeys(t *testing.T) {
 	if !ok || live.Revoked() || live.Scope().String() != "qwen*" {
 		t.Fatalf("the printed key is not the stored one")
 	}
+	time.Sleep(2 * time.Millisecond) // lists are in the order of milliseconds
 	all := want[map[string]any](g, 201, "POST", "/keys", `{"name":"all"}`)
 	if all["scope"] != "*" {
 		t.Errorf("scope without one = %v, want *", all["scope"])

@@ -135,6 +135,7 @@ func TestUpstreamModelsAreBoundedInTime(t *testing.T) {
 func TestOffers(t *testing.T) {
 	g := newGateway(t)
 	home := g.connector("default", "home", map[string]http.Handler{"ollama": models("qwen3:8b", "llama3", "hf.co/org/Model GGUF", "/srv/models/phi-4.gguf", "日本語")})
+	time.Sleep(2 * time.Millisecond) // lists are in the order of milliseconds
 	rack := g.connector("default", "rack", map[string]http.Handler{"vllm": models("llama3", "big"), "down": answer(500, "text/plain", "no")})
 	g.connector("default", "elsewhere", nil)
 	g.deployment("qwen3:8b", home, "", "")
