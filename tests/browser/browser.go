@@ -101,7 +101,11 @@ func (b *Browser) Person(t testing.TB, base string) *Person {
 	if err := chromedp.Listen(ctx, p.watch); err != nil {
 		t.Fatalf("opening a page: %v", err)
 	}
-	p.Do(command(audits.Enable, cdp.Empty{}))
+	p.Do(
+		command(audits.Enable, cdp.Empty{}),
+		// As if its window were in front: only such a page has the clipboard.
+		command(emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true}),
+	)
 	p.Width(1280)
 	return p
 }
@@ -300,20 +304,26 @@ func (p *Person) Click(selector string) {
 	p.Do(chromedp.Click(chromedp.CSS(selector), chromedp.NodeVisible))
 }
 
-// Press clicks the first button or link with this text, or label.
+// Press clicks the first button or link that can be seen and has this text, or
+// label. It finds and clicks in one step, as live pages replace their elements;
+// what something else covers cannot be clicked.
 func (p *Person) Press(label string) {
 	p.t.Helper()
-	text := quoteXPath(label)
-	find := "normalize-space(.)=" + text + " or @aria-label=" + text
-	p.Do(chromedp.Click(chromedp.Search("//button["+find+"]|//a["+find+"]|//summary["+find+"]"), chromedp.NodeVisible))
-}
-
-// quoteXPath is s as a string of XPath, which has no escapes.
-func quoteXPath(s string) string {
-	if !strings.Contains(s, `"`) {
-		return `"` + s + `"`
-	}
-	return `'` + s + `'`
+	const press = `((label) => {
+		const found = [...document.querySelectorAll("button, a, summary")].find(e => e.checkVisibility() &&
+			(e.textContent.trim().replace(/\s+/g, " ") === label || e.getAttribute("aria-label") === label));
+		if (!found || found.disabled) return false;
+		found.scrollIntoView({block: "center", behavior: "instant"});
+		const box = found.getBoundingClientRect();
+		const top = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+		if (!top || !(found.contains(top) || top.contains(found))) return false;
+		found.click();
+		return true;
+	})(%q)`
+	p.until(fmt.Sprintf("%q can be pressed", label), func() bool {
+		found, err := get(p, chromedp.Evaluate[bool](fmt.Sprintf(press, label)))
+		return err == nil && found
+	})
 }
 
 // Width makes the window as wide as a device of that many CSS pixels; below

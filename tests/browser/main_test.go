@@ -126,7 +126,7 @@ func (r *rig) paired(p *Person, name string) {
 	device := r.Pair(r.t, name, r.startPairing(p), r.model)
 	p.Sees(r.fingerprint(device))
 	p.Press("Approve")
-	p.Sees("Register scripted")
+	p.Sees("scripted on ")
 }
 
 // key creates a key by the console and returns it.

@@ -42,9 +42,11 @@ func TestAnotherAccountSeesNothing(t *testing.T) {
 	if got := r.chat(r.key(eve, "eves", "*"), "scripted"); got != http.StatusNotFound {
 		t.Errorf("another account's key reached the model: %d", got)
 	}
-	eve.Open("/console/start")
+	eve.Open("/console/activity")
+	eve.Sees("Requests 1")
 	r.expectChat(key, "scripted", http.StatusOK)
-	eve.Sees("0 of 4 steps")
+	eve.Open("/console/activity")
+	eve.Sees("Requests 1")
 }
 
 // A user who forgot the password, signs out, comes back, and is invited.
@@ -59,7 +61,7 @@ func TestUsersComeAndGo(t *testing.T) {
 	stranger.Open("/console/keys")
 	stranger.Arrives("/console/sign-in?next=%2Fconsole%2Fkeys")
 	stranger.Look("sign-in")
-	stranger.Expect("401")
+	stranger.Expect("status of 403") // the browser logs what it is refused
 	stranger.Fill(`input[name="name"]`, "ada")
 	stranger.Fill(`input[name="password"]`, "not the password")
 	stranger.Click(`main form button:not([type="button"])`)
@@ -73,7 +75,7 @@ func TestUsersComeAndGo(t *testing.T) {
 	// The other session ends here, and its page finds out.
 	ada.Open("/console/start")
 	stranger.Open("/console/settings")
-	stranger.Press("Sign out everywhere else")
+	stranger.Press("End all others")
 	stranger.Sees("ended")
 	ada.Open("/console/keys")
 	ada.Arrives("/console/sign-in?next=%2Fconsole%2Fkeys")
