@@ -90,8 +90,10 @@ func (s *Service) methods(byMethod map[string]operation) http.Handler {
 func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status, text := statusOf(err), err.Error()
 	if status == http.StatusInternalServerError {
-		// Not the path itself: it may have a claim code.
-		s.log.Error("management operation failed", "method", r.Method, "path", r.Pattern, "error", err)
+		if r.Context().Err() == nil { // else the client has gone, which is no fault
+			// Not the path itself: it may have a claim code.
+			s.log.Error("management operation failed", "method", r.Method, "path", r.Pattern, "error", err)
+		}
 		text = "the gateway failed to do this; its log says why"
 	}
 	write(w, status, struct {
