@@ -139,11 +139,8 @@ func (a *App) changes(account string, f func()) (stop func()) {
 					f()
 				}
 			}),
-			open.activity.Subscribe(func(of string) {
-				if of == account {
-					f()
-				}
-			}))
+			open.activity.Subscribe(ofAccount(account, f)),
+			open.desk.Subscribe(ofAccount(account, f)))
 	}
 	if hub, err := a.tunnel.val.get(); err == nil {
 		stops = append(stops, hub.Subscribe(func(e tunnel.Event) {
@@ -155,6 +152,15 @@ func (a *App) changes(account string, f func()) (stop func()) {
 	return func() {
 		for _, stop := range stops {
 			stop()
+		}
+	}
+}
+
+// ofAccount calls f for one account alone.
+func ofAccount(account string, f func()) func(string) {
+	return func(of string) {
+		if of == account {
+			f()
 		}
 	}
 }

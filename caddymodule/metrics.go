@@ -44,12 +44,20 @@ var (
 		Namespace: "postern", Name: "auth_failures_total",
 		Help: "Requests that were refused for their key: missing, unknown or revoked.",
 	}, []string{"reason"})
+
+	signInFailuresTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "postern", Name: "sign_in_failures_total",
+		Help: "Sign-ins to the console that failed, by method: password, passkey or link.",
+	}, []string{"method"})
 )
+
+// observeSignInFailure counts a sign-in that failed.
+func observeSignInFailure(method string) { signInFailuresTotal.WithLabelValues(method).Inc() }
 
 // registerMetrics makes the collectors visible on a configuration's registry.
 func registerMetrics(reg prometheus.Registerer, sessions func() []tunnel.Info) error {
 	for _, c := range []prometheus.Collector{
-		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal,
+		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal, signInFailuresTotal,
 		tunnelCollector{sessions},
 	} {
 		var already prometheus.AlreadyRegisteredError

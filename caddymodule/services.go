@@ -35,7 +35,7 @@ func newServices(st *store.Store, force *inForce, logger *slog.Logger) (*service
 	return &services{
 		store:    st,
 		learner:  learned,
-		signIn:   signin.New(signin.Options{Store: st, Logger: logger}),
+		signIn:   signin.New(signin.Options{Store: st, Logger: logger, Failed: observeSignInFailure}),
 		desk:     pairing.New(pairing.Options{Store: st, Token: force.token, Pin: force.pin, Logger: logger}),
 		activity: activity.New(activity.Options{Store: st, Logger: logger}),
 	}, nil

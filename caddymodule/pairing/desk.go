@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,7 +45,12 @@ type Desk struct {
 	tickets map[string]*ticket // by pairing id: the connected devices
 	codes   map[string]code    // by pairing id: what Start has made
 	closed  bool
+
+	watchers []*watcher // replaced, never changed
 }
+
+// watcher is a subscription.
+type watcher struct{ f func(account string) }
 
 // code is a claim code that can be shown again.
 type code struct{ account, text string }
@@ -111,6 +117,31 @@ func (d *Desk) Code(pairingID string) (string, bool) {
 func (d *Desk) open(account, id string) bool {
 	p, ok := d.store.Pairing(account, id)
 	return ok && (p.State == store.PairingWaiting || p.State == store.PairingPending)
+}
+
+// Subscribe has f called when a device of an account comes to the desk or
+// leaves it. f must return soon. stop ends it, but for a call that is running.
+func (d *Desk) Subscribe(f func(account string)) (stop func()) {
+	w := &watcher{f}
+	d.mu.Lock()
+	d.watchers = append(slices.Clip(d.watchers), w)
+	d.mu.Unlock()
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.watchers = slices.DeleteFunc(slices.Clone(d.watchers), func(o *watcher) bool { return o == w })
+	}
+}
+
+// notify tells the subscribers that something about an account's devices has
+// changed.
+func (d *Desk) notify(account string) {
+	d.mu.Lock()
+	watchers := d.watchers
+	d.mu.Unlock()
+	for _, w := range watchers {
+		w.f(account)
+	}
 }
 
 // Connected tells whether the device of a pairing waits here for its decision.

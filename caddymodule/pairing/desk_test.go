@@ -155,6 +155,30 @@ func TestNewerTicketReplaces(t *testing.T) {
 	})
 }
 
+// Who watches an account's devices hears when one comes and when it leaves.
+func TestSubscribe(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		p, code := b.start()
+		var seen []bool
+		stop := b.desk.Subscribe(func(of string) {
+			if of != account {
+				b.Errorf("told of the account %q", of)
+			}
+			seen = append(seen, b.desk.Connected(p.ID))
+		})
+		ticket := b.claim(device(code, "box"))
+		ticket.Release()
+		if len(seen) != 2 || !seen[0] || seen[1] {
+			b.Errorf("when told, the device was connected: %v", seen)
+		}
+		stop()
+		b.claim(device(code, "box")).Release()
+		if len(seen) != 2 {
+			b.Error("told after the end of the subscription")
+		}
+	})
+}
+
 func TestRelease(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		p, code := b.start()

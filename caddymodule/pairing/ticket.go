@@ -31,6 +31,14 @@ func (t *ticket) dismiss() {
 // admit gives the device its place, in which there may be an older connection
 // of it. It returns false if the desk is closed.
 func (d *Desk) admit(t *ticket) bool {
+	if !d.enter(t) {
+		return false
+	}
+	d.notify(t.account)
+	return true
+}
+
+func (d *Desk) enter(t *ticket) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -46,6 +54,14 @@ func (d *Desk) admit(t *ticket) bool {
 
 // remove takes the device's place away and returns whether it had it.
 func (d *Desk) remove(t *ticket) bool {
+	if !d.leave(t) {
+		return false
+	}
+	d.notify(t.account)
+	return true
+}
+
+func (d *Desk) leave(t *ticket) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.tickets[t.id] != t {

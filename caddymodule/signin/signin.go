@@ -24,6 +24,8 @@ type Options struct {
 	Store  *store.Store
 	Logger *slog.Logger     // nil: nothing is logged
 	Now    func() time.Time // nil: time.Now
+	// Failed, if it is not nil, is told of each sign-in that failed: Method…
+	Failed func(method string)
 }
 
 // Service signs users in and out. Its methods are safe for concurrent use, and
@@ -32,6 +34,7 @@ type Service struct {
 	store  *store.Store
 	log    *slog.Logger
 	now    func() time.Time
+	tell   func(method string) // of a failure
 	derive derive
 	slots  *slots
 	guard  *guard
@@ -58,6 +61,9 @@ func New(o Options) *Service {
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.tell = o.Failed; s.tell == nil {
+		s.tell = func(string) {}
 	}
 	if s.now == nil {
 		s.now = time.Now
@@ -202,6 +208,7 @@ func (s *Service) begin(ctx context.Context, user store.User, method string, a A
 }
 
 func (s *Service) logFailure(address, method, reason string) {
+	s.tell(method)
 	s.log.Warn("sign-in failed", "remote", remote(address), "method", method, "reason", reason)
 }
 
