@@ -280,7 +280,9 @@ func fold(s string) string { return strings.ToLower(strings.Join(strings.Fields(
 func (p *Person) Fill(selector, text string) {
 	p.t.Helper()
 	field := chromedp.CSS(selector)
-	p.Do(chromedp.WaitVisible(field), chromedp.Clear(field), chromedp.SendKeys(field, text))
+	p.Do(chromedp.WaitVisible(field))
+	Eval[bool](p, fmt.Sprintf(`(() => { document.querySelector(%q).value = ""; return true; })()`, selector))
+	p.Do(chromedp.SendKeys(field, text))
 }
 
 // Choose sets a select to the option with a value.
