@@ -114,6 +114,9 @@ func TestNamesAreText(t *testing.T) {
 			t.Errorf("POST %s has a script of somebody else's:\n%s", path, mainPart(page))
 		}
 	}
+	part := b.request(http.MethodPost, "/console/settings/sessions/%3Cscript%3Ealert(1)%3C%2Fscript%3E/end", "", func(r *http.Request) { r.Header.Set("HX-Request", "true") })
+	has(t, part.Body.String(), "&lt;script&gt;")
+	lacks(t, part.Body.String(), "<script")
 	// A cookie that somebody has managed to set says nothing but text.
 	b.cookies["__Host-postern-notice"] = &http.Cookie{Name: "__Host-postern-notice", Value: "Ij48c2NyaXB0PmFsZXJ0KDEpPC9zY3JpcHQ-"}
 	page := b.page("/console/settings")
