@@ -1,7 +1,6 @@
 package caddymodule
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -173,39 +172,18 @@ func pairingDenyCommand() *cobra.Command {
 	return cmd
 }
 
-// decide approves or denies the pairing that the command names.
+// decide approves or denies the pairing that the command names, by its claim
+// code or its id.
 func decide(cmd *cobra.Command, codeOrID, decision string, request map[string]string, out *manage.Pairing) (done bool, err error) {
-	id := codeOrID
 	if !strings.HasPrefix(codeOrID, "pair_") {
-		if id, err = pairingOfCode(cmd, codeOrID); err != nil {
-			return false, err
+		code, ok := store.NormalizeCode(codeOrID)
+		if !ok {
+			return false, usagef("that is neither a claim code, such as PAIR-7K3M-Q9TX, nor the id of a pairing; usage: %s", cmd.UseLine())
 		}
+		codeOrID = code
 	}
-	return perform(cmd, http.MethodPost, itemPath("/pairings", id, "")+"/"+decision, request, out)
-}
-
-// pairingOfCode finds the id of the pairing with a claim code. The code does
-// not go into a URL: Caddy logs those of its admin endpoint.
-func pairingOfCode(cmd *cobra.Command, text string) (id string, err error) {
-	code, ok := store.NormalizeCode(text)
-	if !ok {
-		return "", usagef("that is neither a claim code, such as PAIR-7K3M-Q9TX, nor the id of a pairing; usage: %s", cmd.UseLine())
-	}
-	client, err := newAdminClient(cmd)
-	if err != nil {
-		return "", err
-	}
-	var pairings []manage.Pairing
-	if err := client.call(http.MethodGet, withAccount("/pairings", flagValue(cmd, "account")), nil, &pairings); err != nil {
-		return "", err
-	}
-	for _, p := range pairings {
-		if p.Code == code {
-			return p.ID, nil
-		}
-	}
-	return "", errors.New("no open pairing is known by this code: it was approved or denied already, or has run out, " +
-		"or the gateway was started anew since; `caddy gateway pairing list` shows pairings with the ids to name them by")
+	request["pairing"] = codeOrID
+	return perform(cmd, http.MethodPost, "/pairings/"+decision, request, out)
 }
 
 // deviceName is the device of a pairing in a sentence.

@@ -249,7 +249,7 @@ func TestOneApprovalWins(t *testing.T) {
 			if i%2 == 1 {
 				verb = "deny"
 			}
-			req, err := http.NewRequest(http.MethodPost, "http://"+g.Admin+"/model_gateway/pairings/"+started.ID+"/"+verb, strings.NewReader("{}"))
+			req, err := http.NewRequest(http.MethodPost, "http://"+g.Admin+"/model_gateway/pairings/"+verb, strings.NewReader(`{"pairing":"`+started.ID+`"}`))
 			if err != nil {
 				return
 			}

@@ -39,8 +39,8 @@ var accesses = map[string]access{
 	"GET /connectors/{id}/models":    {path: "/connectors/{connector}/models"},
 	"GET /pairings":                  {path: "/pairings"},
 	"POST /pairings":                 {path: "/pairings", body: map[string]string{}},
-	"POST /pairings/{code}/approve":  {path: "/pairings/{code}/approve", body: map[string]string{}},
-	"POST /pairings/{code}/deny":     {path: "/pairings/{pairing}/deny", body: map[string]string{}},
+	"POST /pairings/approve":         {path: "/pairings/approve", body: map[string]string{"pairing": "{code}"}},
+	"POST /pairings/deny":            {path: "/pairings/deny", body: map[string]string{"pairing": "{pairing}"}},
 	"GET /offers":                    {path: "/offers"},
 	"GET /deployments":               {path: "/deployments"},
 	"PUT /deployments/{name}":        {path: "/deployments/mine-deployment", body: map[string]string{"connector": "mine-connector"}},
@@ -120,15 +120,18 @@ func newWorld(t *testing.T) *world {
 func (w *world) request(caller manage.Caller, route string, account string) (status int, body string) {
 	a := accesses[route]
 	method, _, _ := strings.Cut(route, " ")
-	path := a.path
-	for name, id := range w.ids {
-		path = strings.ReplaceAll(path, name, id)
+	filled := func(s string) string {
+		for name, id := range w.ids {
+			s = strings.ReplaceAll(s, name, id)
+		}
+		return s
 	}
+	path := filled(a.path)
 	text := ""
 	if a.body != nil {
 		var members []string
 		for name, value := range a.body {
-			members = append(members, fmt.Sprintf("%q:%q", name, value))
+			members = append(members, fmt.Sprintf("%q:%q", name, filled(value)))
 		}
 		if account != "" {
 			members = append(members, fmt.Sprintf(`"account":%q`, account))

@@ -24,25 +24,32 @@ func (s *Service) postPairing(w http.ResponseWriter, r *http.Request) (int, any,
 	return http.StatusCreated, p, err
 }
 
+// The pairing that is decided about is named in the body: it may be named by its
+// claim code, and addresses get into logs.
 func (s *Service) approvePairing(w http.ResponseWriter, r *http.Request) (int, any, error) {
-	var account, name string
+	var account, codeOrID, name string
 	err := decodeBody(w, r,
+		field{name: "pairing", to: &codeOrID, required: true},
 		field{name: "name", to: &name, filled: true},
 		field{name: "account", to: &account},
 	)
 	if err != nil {
 		return 0, nil, err
 	}
-	p, err := s.ApprovePairing(r.Context(), account, r.PathValue("code"), name)
+	p, err := s.ApprovePairing(r.Context(), account, codeOrID, name)
 	return http.StatusOK, p, err
 }
 
 func (s *Service) denyPairing(w http.ResponseWriter, r *http.Request) (int, any, error) {
-	account, err := onlyAccount(w, r)
+	var account, codeOrID string
+	err := decodeBody(w, r,
+		field{name: "pairing", to: &codeOrID, required: true},
+		field{name: "account", to: &account},
+	)
 	if err != nil {
 		return 0, nil, err
 	}
-	p, err := s.DenyPairing(r.Context(), account, r.PathValue("code"))
+	p, err := s.DenyPairing(r.Context(), account, codeOrID)
 	return http.StatusOK, p, err
 }
 

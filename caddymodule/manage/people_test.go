@@ -38,22 +38,22 @@ func TestPairings(t *testing.T) {
 	if !strings.HasPrefix(started.Code, "PAIR-") || started.State != store.PairingWaiting || started.CreatedBy != "anna" {
 		t.Errorf("started = %+v", started)
 	}
-	wantAs[map[string]any](g, anna, 409, "POST", "/pairings/"+started.Code+"/approve", "{}") // nobody waits
+	wantAs[map[string]any](g, anna, 409, "POST", "/pairings/approve", pairingBody(started.Code, "")) // nobody waits
 	g.device(started.Code, "workstation")
 	list := wantAs[[]manage.Pairing](g, anna, 200, "GET", "/pairings", "")
 	if len(list) != 1 || list[0].Code != started.Code || list[0].Device.Hostname != "workstation" || list[0].State != store.PairingPending || list[0].Connected {
 		t.Errorf("list = %+v", list)
 	}
 	code := strings.ToLower(strings.TrimPrefix(started.Code, "PAIR-")) // as people type it
-	approved := wantAs[manage.Pairing](g, anna, 200, "POST", "/pairings/"+code+"/approve", `{"name":"rack"}`)
+	approved := wantAs[manage.Pairing](g, anna, 200, "POST", "/pairings/approve", pairingBody(code, `,"name":"rack"`))
 	con, ok := g.store.Connector(approved.Connector)
 	if approved.State != store.PairingApproved || approved.DecidedBy != "anna" || approved.Code != "" || !ok || con.Name != "rack" {
 		t.Errorf("approved = %+v, connector %+v", approved, con)
 	}
-	wantAs[map[string]any](g, anna, 409, "POST", "/pairings/"+started.ID+"/deny", "{}")
+	wantAs[map[string]any](g, anna, 409, "POST", "/pairings/deny", pairingBody(started.ID, ""))
 
 	second := wantAs[manage.Pairing](g, anna, 201, "POST", "/pairings", "{}")
-	denied := wantAs[manage.Pairing](g, anna, 200, "POST", "/pairings/"+second.ID+"/deny", "{}")
+	denied := wantAs[manage.Pairing](g, anna, 200, "POST", "/pairings/deny", pairingBody(second.ID, ""))
 	if denied.State != store.PairingDenied || denied.Code != "" {
 		t.Errorf("denied = %+v", denied)
 	}
@@ -71,13 +71,16 @@ func TestPairings(t *testing.T) {
 	}
 }
 
-// The code in the path is not in the log when the operation fails inside.
+// pairingBody names a pairing; more is spliced in.
+func pairingBody(codeOrID, more string) string { return `{"pairing":"` + codeOrID + `"` + more + `}` }
+
+// The code is not in the log when the operation fails inside.
 func TestClaimCodeIsNotLogged(t *testing.T) {
 	g := newGateway(t)
 	if err := g.store.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if w := g.do("POST", "/pairings/PAIR-1234-5678/approve", "{}"); w.Code < 400 {
+	if w := g.do("POST", "/pairings/approve", pairingBody("PAIR-1234-5678", "")); w.Code < 400 {
 		t.Errorf("status = %d", w.Code)
 	}
 	if strings.Contains(g.log.String(), "1234") {
