@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"sync"
@@ -121,5 +122,85 @@ func TestDecideConcurrent(t *testing.T) {
 			}
 		}
 		eventually(t, "both are clean", func() bool { return len(stores[1].Connectors(account)) == 0 })
+	}
+}
+
+// overtakenKV has others write just before the first read of a key.
+type overtakenKV struct {
+	store.KV
+	key    string
+	others func()
+	once   sync.Once
+}
+
+func (k *overtakenKV) Get(ctx context.Context, key string) (store.Item, error) {
+	if key == k.key {
+		k.once.Do(k.others)
+	}
+	return k.KV.Get(ctx, key)
+}
+
+// Who is overtaken after the first read learns what the winner did, not that
+// the name, which the winner has, is taken.
+func TestOvertaken(t *testing.T) {
+	t.Parallel()
+	kv := storetest.OpenBolt(t, tempStore(t))
+	winner := newStore(t, share(kv))
+	_, code := mustPairing(t, winner)
+	mustClaim(t, winner, code, 1)
+	_, secret := mustLink(t, winner, store.LinkInvitation, "")
+	approve := func(s *store.Store) error {
+		_, _, err := s.ApprovePairing(t.Context(), account, code, "mine", "Ann")
+		return err
+	}
+	redeem := func(s *store.Store) error {
+		_, err := s.RedeemLink(t.Context(), secret, "Ann", "hash")
+		return err
+	}
+	for key, c := range map[string]struct {
+		do   func(*store.Store) error
+		kind error
+		part string
+	}{
+		"connector_names/default/mine": {approve, store.ErrConflict, `approved already by "Ann"`},
+		"user_names/ann":               {redeem, store.ErrNotFound, "used already"},
+	} {
+		overtaken := &overtakenKV{KV: share(kv), key: key, others: func() {
+			if err := c.do(winner); err != nil {
+				t.Error(err)
+			}
+		}}
+		wantError(t, c.do(newStore(t, overtaken)), c.kind, c.part)
+	}
+}
+
+// A name after the host's is another one when somebody takes it meanwhile.
+func TestConnectorNameIsTakenMeanwhile(t *testing.T) {
+	t.Parallel()
+	kv := storetest.OpenBolt(t, tempStore(t))
+	other := newStore(t, share(kv))
+	_, code := mustPairing(t, other)
+	mustClaim(t, other, code, 1)
+	s := newStore(t, &overtakenKV{KV: share(kv), key: "connector_names/default/gpu", others: func() {
+		if _, _, err := other.CreateConnector(t.Context(), account, "gpu"); err != nil {
+			t.Error(err)
+		}
+	}})
+	if _, c, err := s.ApprovePairing(t.Context(), account, code, "", "Ann"); err != nil || c.Name != "gpu-2" {
+		t.Errorf("named %q, %v", c.Name, err)
+	}
+}
+
+// A setup link makes no user when one is made in the middle of it.
+func TestSetupIsOvertaken(t *testing.T) {
+	t.Parallel()
+	kv := storetest.OpenBolt(t, tempStore(t))
+	other := newStore(t, share(kv))
+	_, secret := mustLink(t, other, store.LinkSetup, "")
+	s := newStore(t, &overtakenKV{KV: share(kv), key: "user_names/ann", others: func() { mustUser(t, other, "bob") }})
+	_, err := s.RedeemLink(t.Context(), secret, "Ann", "hash")
+	wantError(t, err, store.ErrConflict, "set up already")
+	if other.UserCount() != 1 {
+		t.Errorf("there are %d users", other.UserCount())
 	}
 }

@@ -186,8 +186,12 @@ func TestRedeemLinkConcurrent(t *testing.T) {
 			var won atomic.Int32
 			var wg sync.WaitGroup
 			for i := range 8 {
+				name := "Ann" // some of one name, some not
+				if i > 3 {
+					name = deviceSecret(i)
+				}
 				wg.Go(func() {
-					_, err := stores[i%2].RedeemLink(t.Context(), secret, "Ann", "hash")
+					_, err := stores[i%2].RedeemLink(t.Context(), secret, name, "hash")
 					switch {
 					case err == nil:
 						won.Add(1)
