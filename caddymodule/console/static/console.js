@@ -67,7 +67,12 @@
   // The words of a button are read out when they change.
   document.querySelectorAll("button[data-copy]").forEach((button) => button.setAttribute("aria-live", "polite"));
 
-  const signIn = () => location.assign("/console/sign-in?next=" + encodeURIComponent(location.pathname + location.search));
+  // A form that was sent leads on by itself, also the one that ends the session.
+  let sent = false;
+  document.addEventListener("submit", (event) => {
+    sent ||= !event.defaultPrevented;
+  });
+  const signIn = () => sent || location.assign("/console/sign-in?next=" + encodeURIComponent(location.pathname + location.search));
   document.addEventListener("session-ended", signIn);
   document.addEventListener("htmx:sse:error", (event) => {
     if (event.detail?.status === 401) signIn();
