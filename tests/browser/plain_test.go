@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/chromedp/cdproto/webauthn"
+	"github.com/chromedp/chromedp"
 
 	"github.com/postern-dev/postern/tests/proc"
 )
@@ -70,6 +71,7 @@ func TestPasskeys(t *testing.T) {
 // firstOption is the first value that a select offers.
 func firstOption(p *Person, selector string) string {
 	p.t.Helper()
+	p.Do(chromedp.WaitVisible(chromedp.CSS(selector)))
 	return Eval[string](p, fmt.Sprintf(`[...document.querySelector(%q).options].map(o => o.value).find(v => v) ?? ""`, selector))
 }
 
