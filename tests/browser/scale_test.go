@@ -1,0 +1,52 @@
+package browser
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+)
+
+// A large account: its pages stay short, and what is looked for is found.
+func TestLargeAccount(t *testing.T) {
+	t.Parallel()
+	const deployments, keys, connectors = 1000, 1000, 200
+	r := newRig(t)
+	p := r.firstUser("ada")
+	var connector struct{ ID string }
+	for i := range connectors {
+		r.Manage(t, http.MethodPost, "/connectors", map[string]string{"name": fmt.Sprintf("rack-%03d", i)}, &connector)
+	}
+	for i := range keys {
+		r.Manage(t, http.MethodPost, "/keys", map[string]string{"name": fmt.Sprintf("key-%04d", i)}, nil)
+	}
+	for i := range deployments {
+		name := fmt.Sprintf("org/model-%04d:7b", i)
+		r.Manage(t, http.MethodPut, "/deployments/"+url.PathEscape(name), map[string]string{"connector": connector.ID, "model": "m"}, nil)
+	}
+	for _, tab := range []struct{ name, needle, found string }{
+		{"models", "0777", "org/model-0777:7b"}, {"keys", "0888", "key-0888"}, {"connectors", "rack-111", "rack-111"},
+	} {
+		began := time.Now()
+		p.Open("/console/" + tab.name)
+		t.Logf("the tab %s took %v", tab.name, time.Since(began))
+		if rows := Eval[int](p, `document.querySelectorAll("main tbody tr").length`); rows != 50 {
+			t.Errorf("the tab %s shows %d rows, not a page of 50", tab.name, rows)
+		}
+		p.Look(tab.name + "-large")
+		p.Press("Next")
+		p.Sees("51 to 100 of")
+		p.Fill("#q", tab.needle)
+		p.Sees(tab.found)
+		p.until("the search leaves one", func() bool {
+			return Eval[int](p, `document.querySelectorAll("main tbody tr").length`) == 1
+		})
+	}
+	p.Open("/console/keys/new")
+	p.Fill("#scope", "org/model-00*")
+	p.Sees("100 models match")
+	p.Look("key-new-large")
+	p.Open("/console/start")
+	p.Look("start-large")
+}
