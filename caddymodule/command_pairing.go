@@ -142,7 +142,7 @@ device prints it, and "caddy gateway pairing list" shows it.`,
 		if done, err := decide(cmd, args[0], "approve", request, &p); done || err != nil {
 			return err
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%s is approved, as connector %s. It comes online by itself.\n", deviceName(p), p.Connector)
+		fmt.Fprintf(cmd.OutOrStdout(), "%s is approved, as connector %s. It comes online by itself, if it still waits.\n", deviceName(p), p.Connector)
 		return nil
 	})
 	return cmd

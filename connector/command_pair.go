@@ -198,7 +198,7 @@ func refusal(deny link.Deny, start string) string {
 	case link.DenyPairingExpired:
 		return "this code has expired before the device was approved; " + start
 	case link.DenyPairingUsed:
-		return "this code was used by another device, and works only once; " + start
+		return "this code was used already, by another device or an attempt that was stopped, and works only once; " + start
 	case link.DenyPairingDenied:
 		return "this device was denied on the gateway; if that was a mistake, " + start
 	case link.DenyPairingOff:

@@ -228,7 +228,7 @@ func TestPairRefused(t *testing.T) {
 	for code, want := range map[string]string{
 		link.DenyPairingUnknown: "this code is not known to the gateway",
 		link.DenyPairingExpired: "this code has expired",
-		link.DenyPairingUsed:    "this code was used by another device",
+		link.DenyPairingUsed:    "this code was used already",
 		link.DenyPairingDenied:  "this device was denied",
 		link.DenyPairingOff:     "does not pair connectors",
 		link.DenyHello:          "the reason (bad_hello)",

@@ -241,7 +241,7 @@ func (c *Console) approvePairing(w http.ResponseWriter, v *visit) error {
 	if p.Device != nil {
 		name = p.Device.Hostname
 	}
-	return c.done(w, v, "/console/"+backTab(v.r), name+" is approved. Its connector gets its token now and comes online.")
+	return c.done(w, v, "/console/"+backTab(v.r), name+" is approved. Its connector comes online as soon as it has got its token.")
 }
 
 func (c *Console) denyPairing(w http.ResponseWriter, v *visit) error {

@@ -222,8 +222,8 @@ func explainDiscovery(ctx context.Context, at *url.URL, err error) error {
 	case errors.As(err, &unverified):
 		return fmt.Errorf("the certificate of %s is not trusted by this machine: %w; install the gateway's certificate authority here, or use http:// with --pin",
 			host, err)
-	case errors.As(err, &record):
-		return fmt.Errorf("%s does not speak HTTPS: %w; check the port", host, err)
+	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
+		return fmt.Errorf("%s does not speak HTTPS: %w; check the port, or write http:// if the gateway has no HTTPS", host, err)
 	case errors.As(err, &dns):
 		return fmt.Errorf("the name %s cannot be found: %w; check the address", at.Hostname(), err)
 	case failed != nil && failed.Timeout():

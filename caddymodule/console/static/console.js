@@ -6,7 +6,7 @@
 
   // The secret of a one-time link. It leaves the address bar and the history.
   const field = document.querySelector("input[data-fragment]");
-  if (field) {
+  const takeLink = () => {
     if (location.hash.length > 1) {
       field.value = location.hash.slice(1);
       history.replaceState(null, "", location.pathname + location.search);
@@ -15,6 +15,10 @@
       field.closest(".field").hidden = true;
       field.form.querySelector(".field:not([hidden]) input")?.focus();
     }
+  };
+  if (field) {
+    takeLink();
+    addEventListener("hashchange", takeLink); // another link, pasted over the address of this page
   }
 
   const units = [["day", 86400], ["hour", 3600], ["minute", 60]];
