@@ -1,0 +1,77 @@
+package browser
+
+import (
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// keys types as on a keyboard, wherever the focus is.
+func (p *Person) keys(text string) {
+	p.t.Helper()
+	p.Do(chromedp.KeyEvent(text))
+}
+
+// tabTo presses the Tab key until what has the focus has this text or label,
+// and fails where the focus cannot be seen on the way.
+func (p *Person) tabTo(label string) {
+	p.t.Helper()
+	for range 60 {
+		p.keys(kb.Tab)
+		at := Eval[struct {
+			Label string `json:"label"`
+			Seen  bool   `json:"seen"`
+		}](p, `(() => {
+			const e = document.activeElement ?? document.documentElement, style = getComputedStyle(e), box = e.getBoundingClientRect();
+			const shown = e.matches("input[type=radio]") ? e.nextElementSibling : e; // its label is what one sees
+			const ring = getComputedStyle(shown);
+			return {label: e.getAttribute("aria-label") || e.textContent.trim().replace(/\s+/g, " ") || e.id,
+				seen: e === document.body || e === document.documentElement || ring.outlineStyle !== "none" || ring.boxShadow !== "none" || style.outlineStyle !== "none"};
+		})()`)
+		if !at.Seen {
+			p.t.Errorf("the focus on %q cannot be seen", at.Label)
+		}
+		if at.Label == label {
+			return
+		}
+	}
+	p.t.Fatalf("the Tab key does not lead to %q\n%s", label, p.where())
+}
+
+// Everything from signing in to a key, with the keyboard alone.
+func TestByKeyboard(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.firstUser("ada")
+	p := r.browser.Person(t, r.URL)
+	p.Open("/console/sign-in")
+	p.keys("ada") // the first field has the focus
+	p.keys(kb.Tab)
+	p.keys(password)
+	p.keys(kb.Enter)
+	p.Arrives("/console/start")
+
+	p.Open("/console/keys")
+	p.keys(kb.Tab)
+	if first := Eval[string](p, `document.activeElement.textContent.trim()`); first != "Skip to content" {
+		t.Errorf("the first Tab leads to %q, not past the navigation", first)
+	}
+	p.keys(kb.Enter)
+	p.tabTo("Create a key")
+	p.keys(kb.Enter)
+	p.Arrives("/console/keys/new")
+	p.keys("typed")
+	p.tabTo("Create the key")
+	p.keys(kb.Enter)
+	p.Sees("Key typed")
+	p.tabTo("I have copied it")
+	p.keys(kb.Enter)
+	p.Arrives("/console/keys")
+	p.tabTo("Revoke typed")
+	p.keys(kb.Enter)
+	p.Sees("Revoke typed?")
+	p.tabTo("Revoke typed")
+	p.keys(kb.Enter)
+	p.Sees("Revoked keys (1)")
+}
