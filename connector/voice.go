@@ -64,7 +64,7 @@ func newTerminalVoice(w io.Writer) *terminalVoice {
 // say writes whole lines, in place of the countdown.
 func (v *terminalVoice) say(format string, args ...any) {
 	v.quiet()
-	fmt.Fprintf(v.w, format, args...)
+	fmt.Fprint(v.w, legible(fmt.Sprintf(format, args...)))
 }
 
 func (v *terminalVoice) warn(text string) { v.say("Warning: %s\n", text) }
@@ -131,5 +131,5 @@ func (v *terminalVoice) interrupted(reason, fix string, pause time.Duration) {
 }
 
 func (v *terminalVoice) paired(path string) {
-	v.say("Approved. This machine is paired; its token is in %s\n", path)
+	v.say("Approved. This machine is paired; its token is in %s\nFrom now on this starts it: connector run --config %[1]s\n", path)
 }

@@ -92,6 +92,7 @@ Pairing with https://gw.example.com (tunnels at gw.example.com:7443)
 		v.paired("/home/me/.config/postern/connector.json")
 		before += `Interrupted: no answer over UDP; check the firewall. Trying again in 4s.
 Approved. This machine is paired; its token is in /home/me/.config/postern/connector.json
+From now on this starts it: connector run --config /home/me/.config/postern/connector.json
 `
 		if got := show(); got != before {
 			t.Errorf("at last:\n%s", got)
@@ -107,5 +108,18 @@ func TestTerminalVoiceWithoutAConsole(t *testing.T) {
 	v.quiet()
 	if !strings.Contains(out.String(), "caddy gateway pairing approve CODE") || !strings.HasSuffix(screen(out.String()), "\n") {
 		t.Errorf("it says %q", out.String())
+	}
+}
+
+// TestTerminalVoiceIsLegible: a gateway, or who pretends to be one, gets no hold
+// of the terminal.
+func TestTerminalVoiceIsLegible(t *testing.T) {
+	var out output
+	v := newTerminalVoice(&out)
+	v.warn("the model server says \x1b]0;title\x07")
+	v.interrupted("closed: \x1b[2J\u009b1m\rno", "", time.Second)
+	want := "Warning: the model server says ]0;title\nInterrupted: closed: [2J1mno. Trying again in 1s.\n"
+	if got := out.String(); got != want {
+		t.Errorf("it says %q", got)
 	}
 }
