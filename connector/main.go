@@ -10,7 +10,9 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
+	"unicode"
 
 	"github.com/spf13/cobra"
 )
@@ -58,7 +60,7 @@ func run(ctx context.Context, args []string, sys system) int {
 	if err == nil {
 		return exitOK
 	}
-	fmt.Fprintln(sys.stderr, "Error:", err)
+	fmt.Fprintln(sys.stderr, "Error:", legible(err.Error()))
 	var failed *runtimeError
 	var refused *notPairedError
 	switch {
@@ -69,6 +71,18 @@ func run(ctx context.Context, args []string, sys system) int {
 	default:
 		return exitUsage
 	}
+}
+
+// legible leaves out what a terminal would obey. What goes wrong may be told in
+// the words of somebody whom nobody vouches for: the names in a certificate that
+// is not trusted, the reason for which a handshake was broken off.
+func legible(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && r != '\t' && !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, text)
 }
 
 // runtimeError is an error that another try, without a change of the command

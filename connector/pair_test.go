@@ -2,8 +2,16 @@ package main
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -285,5 +293,36 @@ func TestPairUsage(t *testing.T) {
 				t.Errorf("code %d, %s", code, stderr)
 			}
 		})
+	}
+}
+
+// TestPairErrorsAreLegible: neither a refusal nor a certificate that nobody
+// vouches for gets hold of the terminal.
+func TestPairErrorsAreLegible(t *testing.T) {
+	g := newPairGateway(t, link.Deny{Code: "no\x1b[31m", Message: "not \x1b]0;title\x07\r you"})
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"a\x1b]0;title\x07\x1b[2Jb"}}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	imposter := httptest.NewUnstartedServer(http.NotFoundHandler())
+	imposter.Config.ErrorLog = log.New(io.Discard, "", 0)
+	imposter.TLS = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{certificate}, PrivateKey: key}}}
+	imposter.StartTLS()
+	defer imposter.Close()
+
+	for url, want := range map[string]string{
+		g.URL:        "not ]0;title you (no[31m)",
+		imposter.URL: "is for another name",
+	} {
+		url = strings.Replace(url, "https://127.0.0.1", "https://localhost", 1)
+		_, _, stderr := g.execute(t, nil, "pair", url, pairCode, "--upstream", g.URL, "--config", filepath.Join(t.TempDir(), "c.json"))
+		if !strings.Contains(stderr, want) || strings.ContainsAny(stderr, "\x1b\x07\r") {
+			t.Errorf("%s: it says %q", url, stderr)
+		}
 	}
 }
