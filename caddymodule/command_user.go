@@ -136,8 +136,8 @@ func userRemoveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove ID_OR_NAME",
 		Short: "Removes a user of the console",
-		Long: `Removes a user, and with it the user's sessions, passkeys and management tokens.
-API keys and connectors belong to the account, and stay.`,
+		Long: `Removes a user, and with it the user's sessions, passkeys, management tokens
+and invitations. API keys and connectors belong to the account, and stay.`,
 		Example: `  caddy gateway user remove anna`,
 	}
 	takes(cmd, "ID_OR_NAME")

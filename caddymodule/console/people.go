@@ -64,7 +64,7 @@ func removeUserTab() *tab {
 		u, err := findUser(v)
 		return &confirmPage{
 			Title: "Remove " + u.Name + "?", Button: "Remove " + u.Name, Keep: "Keep the user",
-			Text: "Sessions, passkeys and management tokens of this user end at once. Keys, models and connectors belong to the account and stay.",
+			Text: "Sessions, passkeys, management tokens and invitations of this user end at once. Keys, models and connectors belong to the account and stay.",
 		}, err
 	})
 }

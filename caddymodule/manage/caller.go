@@ -32,6 +32,10 @@ func (c Caller) by() string {
 	return c.User
 }
 
+// maker is how links know the caller, with whom they end: by the id, if it is a
+// user.
+func (c Caller) maker() string { return cmp.Or(c.User, c.by()) }
+
 type callerKey struct{}
 
 // WithCaller returns a context for what c asks for.

@@ -111,7 +111,7 @@ func (s *Service) Invite(ctx context.Context, account string) (Link, error) {
 		return Link{}, err
 	}
 	return s.makeLink(ctx, "join", func(signIn *signin.Service) (store.Link, string, error) {
-		return signIn.Invite(ctx, account, CallerFrom(ctx).by())
+		return signIn.Invite(ctx, account, CallerFrom(ctx).maker())
 	})
 }
 
@@ -127,7 +127,7 @@ func (s *Service) RecoveryLink(ctx context.Context, account, idOrName string) (L
 		return Link{}, err
 	}
 	return s.makeLink(ctx, "recover", func(signIn *signin.Service) (store.Link, string, error) {
-		return signIn.RecoveryLink(ctx, account, u.ID, CallerFrom(ctx).by())
+		return signIn.RecoveryLink(ctx, account, u.ID, CallerFrom(ctx).maker())
 	})
 }
 

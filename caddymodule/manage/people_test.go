@@ -88,6 +88,25 @@ func TestClaimCodeIsNotLogged(t *testing.T) {
 	}
 }
 
+// TestLinksEndWithTheirMaker: who is removed has left no way back in.
+func TestLinksEndWithTheirMaker(t *testing.T) {
+	g := newGateway(t)
+	anna, bert := g.user("default", "anna"), g.user("default", "bert")
+	for _, path := range []string{"/invitations", "/users/anna/recovery-link"} {
+		l := wantAs[manage.Link](g, bert, 201, "POST", path, "{}")
+		_, secret, _ := strings.Cut(l.URL, "#")
+		if _, err := g.store.FindLink(secret); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if _, err := g.store.FindLink(secret); err == nil {
+				t.Errorf("the link of %s works", path)
+			}
+		}()
+	}
+	wantAs[manage.User](g, anna, 200, "DELETE", "/users/bert", "")
+}
+
 func TestLinks(t *testing.T) {
 	g := newGateway(t)
 	setup := want[manage.Link](g, 201, "POST", "/setup-link", "{}")

@@ -73,7 +73,7 @@ func TestInvite(t *testing.T) {
 	}
 	ann := d.addUser(t, "ann")
 	link, secret, err := d.Invite(t.Context(), "other", ann.ID)
-	if err != nil || link.Kind != store.LinkInvitation || link.CreatedBy != ann.ID || link.ExpiresAt.Sub(link.CreatedAt) != 72*time.Hour {
+	if err != nil || link.Kind != store.LinkInvitation || link.CreatedBy != "ann" || link.ExpiresAt.Sub(link.CreatedAt) != 72*time.Hour {
 		t.Fatalf("%+v, %v", link, err)
 	}
 	if _, err := d.Redeem(t.Context(), attempt("Ann", rightPassword), secret); !errors.Is(err, store.ErrExists) {

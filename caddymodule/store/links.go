@@ -10,8 +10,10 @@ import (
 
 // CreateLink makes a link that ends after life, and returns it with its
 // secret, which cannot be had again. Of l it takes the kind, the account, by
-// whom it is made and, for a recovery, the user, given by id or name. A new setup link ends
-// the older ones, a recovery link those of the user.
+// whom it is made and, for a recovery, the user, given by id or name. A new
+// setup link ends the older ones, a recovery link those of the user. What a
+// user makes, given by id, ends with that user: nobody who is removed may have
+// left a way back in.
 func (s *Store) CreateLink(ctx context.Context, l Link, life time.Duration) (Link, string, error) {
 	switch {
 	case l.Kind != LinkSetup && l.Kind != LinkInvitation && l.Kind != LinkRecovery:
@@ -26,7 +28,12 @@ func (s *Store) CreateLink(ctx context.Context, l Link, life time.Duration) (Lin
 	l.CreatedAt = s.time()
 	l.ExpiresAt = l.CreatedAt.Add(life).Truncate(time.Millisecond)
 	l.ID, l.CreatedBy = newID(prefixLink, l.CreatedAt), cleanLabel(l.CreatedBy, maxLabel)
-	r := linkRecord{version{recordVersion}, l, hexDigest(hash)}
+	r := linkRecord{version: version{recordVersion}, Link: l, Hash: hexDigest(hash)}
+	if maker, ok := s.User(l.CreatedBy); ok {
+		r.Maker, r.CreatedBy = maker.ID, maker.Name
+	} else if checkID(prefixUser, l.CreatedBy) {
+		return Link{}, "", fail(ErrNotFound, "there is no such user: it was removed")
+	}
 	err := s.update(ctx, func() (Txn, error) { return s.buildLink(ctx, &r) })
 	if err != nil {
 		return Link{}, "", fmt.Errorf("creating the link: %w", err)
@@ -123,18 +130,26 @@ func (s *Store) linkOf(secret string) (*linkRecord, bool) {
 	if !ok {
 		return nil, false
 	}
-	if r.Kind == LinkRecovery {
-		_, ok = v.users[r.User]
+	return r, v.stands(r)
+}
+
+// stands reports whether the users are there whom a link needs.
+func (v *view) stands(r *linkRecord) bool {
+	for _, id := range [...]string{r.User, r.Maker} {
+		if _, ok := v.users[id]; !ok && id != "" {
+			return false
+		}
 	}
-	return r, ok
+	return true
 }
 
 // Links returns the links of an account that have not ended, in the order of
 // their creation.
 func (s *Store) Links(account string) []Link {
 	var out []Link
-	for _, r := range s.view.Load().links {
-		if r.Account == account && s.checkLink(r.Link) == nil {
+	v := s.view.Load()
+	for _, r := range v.links {
+		if r.Account == account && v.stands(r) && s.checkLink(r.Link) == nil {
 			out = append(out, r.Link)
 		}
 	}

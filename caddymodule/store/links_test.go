@@ -226,3 +226,41 @@ func TestSetupLinkConcurrent(t *testing.T) {
 		t.Errorf("there are %d setup links", n)
 	}
 }
+
+// TestLinksOfARemovedUser: nobody who is removed has left a way back in.
+func TestLinksOfARemovedUser(t *testing.T) {
+	t.Parallel()
+	path := tempStore(t)
+	s := storetest.Open(t, path)
+	ann, bob := mustUser(t, s, "ann"), mustUser(t, s, "bob")
+	by := func(user store.User, kind string) (link store.Link, secret string) {
+		link, secret, err := s.CreateLink(t.Context(), store.Link{Kind: kind, Account: account, User: bob.ID, CreatedBy: user.ID}, time.Hour)
+		if err != nil || link.CreatedBy != user.Name {
+			t.Fatalf("%+v, %v", link, err)
+		}
+		return link, secret
+	}
+	_, invitation := by(ann, store.LinkInvitation)
+	_, recovery := by(ann, store.LinkRecovery)
+	kept, keptSecret := by(bob, store.LinkInvitation)
+	if _, err := s.RemoveUser(t.Context(), account, ann.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []*store.Store{s, reopen(t, s, path)} {
+		for _, secret := range []string{invitation, recovery} {
+			_, err := s.FindLink(secret)
+			wantError(t, err, store.ErrNotFound)
+			_, err = s.RedeemLink(t.Context(), secret, "ann2", "hash")
+			wantError(t, err, store.ErrNotFound)
+		}
+		if links := s.Links(account); len(links) != 1 || links[0] != kept {
+			t.Errorf("there are %+v", links)
+		}
+		if _, err := s.FindLink(keptSecret); err != nil {
+			t.Errorf("the invitation of another user: %v", err)
+		}
+	}
+	// One that was on its way when its maker was removed.
+	_, _, err := s.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: account, CreatedBy: ann.ID}, time.Hour)
+	wantError(t, err, store.ErrNotFound)
+}

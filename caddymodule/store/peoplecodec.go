@@ -33,7 +33,8 @@ type sessionRecord struct {
 type linkRecord struct {
 	version
 	Link
-	Hash hexDigest `json:"hash"`
+	Maker string    `json:"maker,omitempty"` // id of the user without whom it is void
+	Hash  hexDigest `json:"hash"`
 }
 
 type tokenRecord struct {

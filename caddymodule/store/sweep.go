@@ -115,7 +115,7 @@ func (w *sweep) ended(item Item) bool {
 		return !w.paths[tokenPath(owner, id)]
 	case dirLinks:
 		r, err := decodeLink(item)
-		return err == nil && (!w.before.Before(r.ExpiresAt) || r.Kind == LinkRecovery && w.gone(r.User))
+		return err == nil && (!w.before.Before(r.ExpiresAt) || r.User != "" && w.gone(r.User) || r.Maker != "" && w.gone(r.Maker))
 	case dirPairings:
 		r, err := decodePairing(item)
 		return err == nil && !w.before.Before(r.end())

@@ -139,7 +139,7 @@ func (s *Store) dropBelongings(ctx context.Context, u User) error {
 				}
 				keys = append(keys, tokenUsedPath(account, id))
 			case dirLinks:
-				if r, err := decodeLink(item); err != nil || r.User != u.ID {
+				if r, err := decodeLink(item); err != nil || r.User != u.ID && r.Maker != u.ID {
 					continue
 				}
 			}
