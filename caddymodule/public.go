@@ -37,8 +37,8 @@ func (a *App) endpoint() manage.Endpoint {
 func isRoute(h caddyhttp.MiddlewareHandler) bool   { _, ok := h.(*Route); return ok }
 func isConsole(h caddyhttp.MiddlewareHandler) bool { _, ok := h.(*Console); return ok }
 
-// site finds the one site that has a handler: its host name and base URL, both
-// empty if there is none or more than one.
+// site finds the site that has a handler: its host name and base URL. Of several
+// it is the one with the name that connectors dial; both are empty if none is.
 func (a *App) site(has func(caddyhttp.MiddlewareHandler) bool) (host, url string) {
 	app, err := a.ctx.AppIfConfigured("http")
 	if err != nil {
@@ -53,7 +53,12 @@ func (a *App) site(has func(caddyhttp.MiddlewareHandler) bool) (host, url string
 			urls[name] = siteURL(httpApp, server, name)
 		}
 	}
-	return onlySite(urls)
+	name, _, _ := net.SplitHostPort(a.Public)
+	named := urls[name]
+	if host, url = onlySite(urls); url == "" && named != "" {
+		return name, named
+	}
+	return host, url
 }
 
 // onlySite returns the one host and its URL; the names of the loopback

@@ -18,6 +18,11 @@ func TestEndpoint(t *testing.T) {
 		{"plain HTTP", "http://gw.example.com:8080 {\n model_gateway\n}", "gw.example.com:7443", "http://gw.example.com:8080", ""},
 		{"loopback names", "http://localhost:8080, http://127.0.0.1:8080, http://[::1]:8080 {\n model_gateway\n}", "localhost:7443", "http://localhost:8080", ""},
 		{"two sites", "a.example.com, b.example.com {\n model_gateway\n}", "", "", ""},
+		{
+			"two names, public one of them",
+			"{\n model_gateway {\n  public b.example.com:7443\n }\n}\na.example.com, b.example.com {\n model_gateway\n model_console\n}",
+			"b.example.com:7443", "https://b.example.com", "https://b.example.com/console/",
+		},
 		{"no host", ":8080 {\n model_gateway\n}", "", "", ""},
 		{"public", "{\n model_gateway {\n  public gw.example.net\n }\n}\n:8080 {\n model_gateway\n}", "gw.example.net:7443", "", ""},
 		{"long form", "gw.example.com {\n route /v1/* {\n  model_auth\n  model_dialect\n  model_route\n }\n}", "gw.example.com:7443", "https://gw.example.com", ""},

@@ -20,7 +20,7 @@ func (a *App) welcome(open *services) {
 	}
 	link, err := service.SetupLink(manage.WithCaller(a.ctx, operator("gateway start")))
 	if err != nil {
-		a.logger.Warn("making the setup link; `caddy gateway setup-link` makes one", "error", err)
+		a.logger.Warn("the console has no user yet, and no link for the first could be made", "error", err)
 		return
 	}
 	fmt.Fprintf(a.store.val.messages, `

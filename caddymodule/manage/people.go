@@ -176,8 +176,8 @@ func (s *Service) makeLink(ctx context.Context, page string, create func(*signin
 	}
 	base := s.endpoint().Console
 	if base == "" {
-		return Link{}, faultf(ErrNotReady, "the address of the console is not known; "+
-			"add `model_console` to a site of the Caddyfile that has a host name and run `caddy reload`")
+		return Link{}, faultf(ErrNotReady, "the address of the console is not known, as the Caddyfile has no site with `model_console` and a host name, or several; "+
+			"if it has several, tell by `public` which it is, and run `caddy reload`; `caddy gateway user add` makes users without a link")
 	}
 	l, secret, err := create(signIn)
 	if err != nil {
