@@ -35,7 +35,7 @@ func printStatus(w io.Writer, s manage.Status) {
 		fmt.Fprintf(w, "%-12s  %s\n", name, printable(fmt.Sprintf(format, args...)))
 	}
 	if s.Version != "" {
-		row("Version", "%s", s.Version)
+		row("Caddy", "%s", s.Version)
 	}
 	if s.URL != "" {
 		row("API", "%s/v1", s.URL)
@@ -45,6 +45,9 @@ func printStatus(w io.Writer, s manage.Status) {
 		row("Public", "%s", s.Listener.Public)
 	} else {
 		row("Public", "not known; set `public` in the model_gateway global options")
+	}
+	if s.Listener.Pin != "" {
+		row("Pin", "%s", s.Listener.Pin)
 	}
 	row("Connectors", "%d, %d online", s.Connectors.Total, s.Connectors.Online)
 	row("Deployments", "%d, %d online", s.Deployments.Total, s.Deployments.Online)

@@ -65,7 +65,7 @@ code is unknown, has run out or is used, or the device was denied.`,
 	flags := command.Flags()
 	flags.StringVarP(&f.upstream, "upstream", "u", "", "`URL` of the model server, without a path, like http://localhost:11434")
 	flags.StringVarP(&f.config, "config", "c", "", "configuration `FILE` to write (default: connector.json in the folder postern of your configurations)")
-	flags.StringVar(&f.pin, "pin", "", "`PIN` that the gateway must have")
+	flags.StringVar(&f.pin, "pin", "", "`PIN` that the gateway must have; \"caddy gateway status\" shows it")
 	flags.StringVar(&f.name, "name", "", "`NAME` of this machine in the console (default: its host name)")
 	flags.StringVar(&f.server, "server", "", "`HOST:PORT` of the gateway's tunnels, in place of what the gateway tells")
 	flags.BoolVar(&f.noRun, "no-run", false, "end when the configuration is written")

@@ -129,7 +129,7 @@ func parseGatewayURL(raw, pin string) (*url.URL, error) {
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, fmt.Errorf("the gateway's URL begins with %q; write one like %q", u.Scheme+"://", example)
 	case u.Scheme == "http" && pin == "" && !loopback(u.Hostname()):
-		return nil, fmt.Errorf("http://%s could be answered by anybody on the way; use %q or, if the gateway has no HTTPS, give the pin that it shows with --pin",
+		return nil, fmt.Errorf("http://%s could be answered by anybody on the way; use %q or, if the gateway has no HTTPS, give --pin with the pin that `caddy gateway status` shows on it",
 			u.Host, "https://"+u.Hostname())
 	}
 	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: discoveryPath}, nil
