@@ -125,7 +125,7 @@ func runs(cmd *cobra.Command, do func(cmd *cobra.Command, args []string) error) 
 // only come about through Caddy's own wrapper.
 func failCommand(cmd *cobra.Command, err error) error {
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	fmt.Fprintln(cmd.ErrOrStderr(), "Error: "+err.Error())
+	fmt.Fprintln(cmd.ErrOrStderr(), "Error: "+printableLines(err.Error()))
 	var usage usageError
 	if !errors.As(err, &usage) {
 		return err

@@ -2,6 +2,7 @@ package caddymodule
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -289,6 +290,17 @@ func TestCommandWithoutServer(t *testing.T) {
 
 // The admin endpoint is found in a configuration file as Caddy's own commands
 // find it.
+// TestCommandErrorsArePrintable: some of their words are a model server's.
+func TestCommandErrorsArePrintable(t *testing.T) {
+	var out strings.Builder
+	cmd := &cobra.Command{}
+	cmd.SetErr(&out)
+	_ = failCommand(cmd, errors.New("it answers 500 \x1b[2J\r\nand no more"))
+	if got, want := out.String(), "Error: it answers 500 ?[2J?\nand no more\n"; got != want {
+		t.Errorf("printed %q, want %q", got, want)
+	}
+}
+
 func TestCommandConfigFlag(t *testing.T) {
 	server := httptest.NewServer(&fakeAdmin{answers: map[string]adminAnswer{"GET /model_gateway/keys": {200, "[]"}}})
 	defer server.Close()
