@@ -201,6 +201,19 @@ func TestStreamEndsWithTheSession(t *testing.T) {
 	}
 }
 
+// TestStreamIsNoUse: a page that is left open, and connects again now and then,
+// does not keep its session alive.
+func TestStreamIsNoUse(t *testing.T) {
+	h := newHouse(t)
+	b := h.in(h.user(store0, "ada"))
+	h.pass(store.SessionIdle - time.Minute)
+	if w := b.request(http.MethodHead, "/console/events/keys", ""); w.Code != http.StatusOK {
+		t.Fatalf("status %d", w.Code)
+	}
+	h.pass(2 * time.Minute)
+	b.goes(b.get("/console/keys"), "/console/sign-in?next=%2Fconsole%2Fkeys")
+}
+
 func TestStreamsAreBounded(t *testing.T) {
 	h := newHouse(t)
 	ada := h.user(store0, "ada")

@@ -92,8 +92,14 @@ func cookieName(r *http.Request, name string) string {
 
 func newCookie(r *http.Request, name, value string) *http.Cookie {
 	return &http.Cookie{
-		Name: cookieName(r, name), Value: value, Path: "/", HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteLaxMode,
+		Name: cookieName(r, name), Value: value, Path: "/", HttpOnly: true, Secure: secure(r), SameSite: http.SameSiteLaxMode,
 	}
+}
+
+// secure reports whether the browser speaks TLS: to us, or, as the origin of
+// the form that it sends tells, to a proxy before us.
+func secure(r *http.Request) bool {
+	return r.TLS != nil || r.Header.Get("Origin") == "https://"+r.Host
 }
 
 const (
@@ -120,7 +126,11 @@ func (c *Console) visit(r *http.Request) (*visit, bool) {
 	if secret == "" {
 		return nil, false
 	}
-	session, user, ok := c.signIn.Session(secret)
+	find := c.signIn.Session
+	if strings.HasPrefix(r.URL.Path, "/console/events/") {
+		find = c.signIn.Peek // pages that are left open ask again after each interruption
+	}
+	session, user, ok := find(secret)
 	if !ok {
 		return nil, false
 	}

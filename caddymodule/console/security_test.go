@@ -206,9 +206,20 @@ func TestCookie(t *testing.T) {
 		}
 		b.page("/console/settings")
 	}
+	// A proxy before us may end TLS, and the browser knows.
+	b := h.browser()
+	b.plain = true
+	for origin, want := range map[string]bool{"https://gw.example.com": true, "http://gw.example.com": false} {
+		w := b.request(http.MethodPost, "/console/sign-in", encode("name", "ada", "password", password), func(r *http.Request) {
+			r.Header.Set("Origin", origin)
+		})
+		if cookies := w.Result().Cookies(); len(cookies) != 1 || cookies[0].Secure != want {
+			t.Errorf("the cookies for a page of %s are %v", origin, cookies)
+		}
+	}
 	// Over TLS a cookie that a sibling host or a plain page could have set
 	// counts for nothing.
-	b := h.in(h.user(store0, "grace"))
+	b = h.in(h.user(store0, "grace"))
 	b.cookies["postern"] = &http.Cookie{Name: "postern", Value: b.cookies["__Host-postern"].Value}
 	delete(b.cookies, "__Host-postern")
 	b.goes(b.get("/console/settings"), "/console/sign-in?next=%2Fconsole%2Fsettings")

@@ -224,6 +224,16 @@ func remote(address string) string {
 // Session returns the valid session with this secret and its user, and notes
 // that it was used. It does no I/O.
 func (s *Service) Session(secret string) (store.Session, store.User, bool) {
+	session, user, ok := s.Peek(secret)
+	if ok {
+		s.store.TouchSession(session)
+	}
+	return session, user, ok
+}
+
+// Peek is Session for what a page does by itself, with nobody before it: that is
+// no use of the session.
+func (s *Service) Peek(secret string) (store.Session, store.User, bool) {
 	session, ok := s.store.FindSession(secret)
 	if !ok {
 		return store.Session{}, store.User{}, false
@@ -232,7 +242,6 @@ func (s *Service) Session(secret string) (store.Session, store.User, bool) {
 	if !ok {
 		return store.Session{}, store.User{}, false
 	}
-	s.store.TouchSession(session)
 	return session, user, true
 }
 
