@@ -77,7 +77,7 @@ func (s *Store) RemoveConnector(ctx context.Context, account, idOrName string) (
 		}
 		if len(users) > 0 {
 			return Txn{}, fail(ErrInUse, "the connector %q is in use by %s: point them to another connector, or remove them first",
-				r.Name, strings.Join(users, ", "))
+				r.Name, someOf(users))
 		}
 		return Txn{
 			If:   []Compare{unchanged(item), unchanged(uses)},
@@ -88,6 +88,15 @@ func (s *Store) RemoveConnector(ctx context.Context, account, idOrName string) (
 		return Connector{}, fmt.Errorf("removing the connector: %w", err)
 	}
 	return removed, nil
+}
+
+// someOf lists names for a message that is to be read: five, and how many more.
+func someOf(names []string) string {
+	const most = 5
+	if more := len(names) - most; more > 1 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), more)
+	}
+	return strings.Join(names, ", ")
 }
 
 // findConnector reads a connector of the account by its id or its name.

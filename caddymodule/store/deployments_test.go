@@ -130,6 +130,18 @@ func TestDeploymentErrors(t *testing.T) {
 	}
 	_, err := s.RemoveConnector(t.Context(), account, "one")
 	wantError(t, err, store.ErrInUse, `"one" is in use by a, b`)
+	for _, name := range []string{"c", "d", "e", "f", "g"} {
+		if _, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: name, Connector: c.ID}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = s.RemoveConnector(t.Context(), account, "one")
+	wantError(t, err, store.ErrInUse, `"one" is in use by a, b, c, d, e and 2 more: `)
+	for _, name := range []string{"c", "d", "e", "f", "g"} {
+		if _, err := s.RemoveDeployment(t.Context(), account, name); err != nil {
+			t.Fatal(err)
+		}
+	}
 	_, err = s.RemoveDeployment(t.Context(), account+"/a", "b")
 	wantError(t, err, store.ErrNotFound, "no deployment")
 	for _, name := range []string{"a", "b"} {
