@@ -53,7 +53,7 @@ func activityData(v *visit) (any, error) {
 		return nil, err
 	}
 	found := list(activityPath, v.r.URL.Query(), requests, func(r activity.Request) string {
-		return strings.Join([]string{r.KeyName, r.KeyID, r.Deployment, r.Dialect, strconv.Itoa(r.Status)}, "\n")
+		return strings.Join([]string{r.KeyName, r.KeyID, r.Deployment, r.Dialect, r.Operation, strconv.Itoa(r.Status)}, "\n")
 	})
 	p := &activityPage{List: mapListing(found, requestRowOf), Days: make([]dayRow, 0, len(days))}
 	var sum store.UsageDay

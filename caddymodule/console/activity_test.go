@@ -14,7 +14,7 @@ func TestActivity(t *testing.T) {
 	g := newGateway(t)
 	has(t, mainOf(g.page("/console/activity")), "No request yet", `href="/console/start#request-title"`)
 	g.log.Record(store.DefaultAccount, activity.Request{
-		ID: "req_1", Time: time.Now(), KeyID: "key_1", KeyName: "laptop", Deployment: "qwen3", Dialect: "messages", Operation: "chat",
+		ID: "req_1", Time: time.Now(), KeyID: "key_1", KeyName: "laptop", Deployment: "qwen3", Dialect: "messages", Operation: "messages",
 		Status: 200, Streamed: true, Duration: 2340 * time.Millisecond, FirstToken: 210 * time.Millisecond, InputTokens: 12934, OutputTokens: 312,
 	})
 	g.log.Record(store.DefaultAccount, activity.Request{Time: time.Now(), KeyName: mean, Deployment: mean, Dialect: "chat", Status: 404, Duration: time.Millisecond})
