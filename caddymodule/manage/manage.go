@@ -123,9 +123,12 @@ func New(o Options) *Service {
 	return s
 }
 
-// audit writes the one line that every successful write leaves behind.
+// audit writes the one line that every successful write leaves behind. It has the
+// id of a user beside the name: people may be called like operators, or like
+// somebody who was removed.
 func (s *Service) audit(ctx context.Context, operation, account, id, name string, more ...any) {
-	s.log.With("operation", operation, "account", account, "id", id, "name", name, "by", CallerFrom(ctx).by()).
+	c := CallerFrom(ctx)
+	s.log.With("operation", operation, "account", account, "id", id, "name", name, "by", c.by(), "by_id", c.User).
 		InfoContext(ctx, "management operation", more...)
 }
 

@@ -226,6 +226,28 @@ func TestAudit(t *testing.T) {
 	}
 }
 
+// A user who is called like an operator cannot be taken for one in the log.
+func TestAuditOfANamesake(t *testing.T) {
+	g := newGateway(t)
+	namesake := g.user("default", "root")
+	for _, c := range []struct {
+		caller manage.Caller
+		id     string
+	}{{namesake, namesake.User}, {manage.CallerFrom(asOperator(t.Context())), ""}} {
+		before := len(g.log.String())
+		if _, err := g.service.CreateKey(manage.WithCaller(t.Context(), c.caller), manage.CreateKey{Name: "laptop"}); err != nil {
+			t.Fatal(err)
+		}
+		var entry map[string]any
+		if err := json.Unmarshal([]byte(g.log.String()[before:]), &entry); err != nil {
+			t.Fatal(err)
+		}
+		if entry["by"] != "root" || entry["by_id"] != c.id {
+			t.Errorf("by %v, id %v, want root, %q", entry["by"], entry["by_id"], c.id)
+		}
+	}
+}
+
 // A gateway whose public address is not known refuses to make a token that
 // would be of no use, and makes no connector either.
 func TestCreateConnectorWithoutPublicAddress(t *testing.T) {
