@@ -8,8 +8,13 @@ import (
 	"time"
 )
 
+// maxSessions bounds the sessions of a user: a program that signs in for each of
+// its requests leaves one each time.
+const maxSessions = 200
+
 // CreateSession makes a session of a user and returns it with its secret,
-// which cannot be had again.
+// which cannot be had again. Of too many sessions those end that were not used
+// for the longest.
 func (s *Store) CreateSession(ctx context.Context, userID, method, address, userAgent string) (Session, string, error) {
 	secret := newSecret("")
 	hash, _ := hashSecret("", secret)
@@ -25,12 +30,29 @@ func (s *Store) CreateSession(ctx context.Context, userID, method, address, user
 		}
 		r.Account, r.Epoch = u.Account, u.Epoch
 		t := Txn{If: []Compare{unchanged(item), {Key: sessionPath(userID, r.ID)}}}
+		for _, old := range s.surplus(userID) {
+			t.Then = append(t.Then, Delete(sessionPath(userID, old.ID)), Delete(sessionSeenPath(userID, old.ID)))
+		}
 		return t.put(put{sessionPath(userID, r.ID), r})
 	})
 	if err != nil {
 		return Session{}, "", fmt.Errorf("creating the session: %w", err)
 	}
 	return r.Session, secret, nil
+}
+
+// surplus returns the sessions of a user that have to make room for another one.
+// It is some of them if there are far too many: those made at once may find the
+// same ones.
+func (s *Store) surplus(userID string) []Session {
+	const atOnce = 16
+	sessions := s.Sessions(userID)
+	n := min(len(sessions)-maxSessions+1, atOnce)
+	if n <= 0 {
+		return nil
+	}
+	slices.SortStableFunc(sessions, func(a, b Session) int { return a.SeenAt.Compare(b.SeenAt) })
+	return sessions[:n]
 }
 
 // FindSession returns the session with this secret, if it has not ended. It

@@ -269,3 +269,36 @@ func BenchmarkFindToken(b *testing.B) {
 		}
 	})
 }
+
+// TestSessionsAreBounded: those that were not used for the longest make room.
+func TestSessionsAreBounded(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	s := c.open(t, tempStore(t))
+	ann, bob := mustUser(t, s, "ann"), mustUser(t, s, "bob")
+	_, others := mustSession(t, s, bob)
+	var secrets []string
+	for range 200 {
+		_, secret := mustSession(t, s, ann)
+		secrets = append(secrets, secret)
+		c.advance(time.Second)
+	}
+	used, _ := s.FindSession(secrets[0])
+	s.TouchSession(used)
+	for range 3 {
+		c.advance(time.Second)
+		_, secret := mustSession(t, s, ann)
+		secrets = append(secrets, secret)
+	}
+	for i, secret := range secrets {
+		if _, ok := s.FindSession(secret); ok == (i >= 1 && i <= 3) {
+			t.Errorf("session %d: there %v", i, ok)
+		}
+	}
+	if n := len(s.Sessions(ann.ID)); n != 200 {
+		t.Errorf("there are %d sessions", n)
+	}
+	if _, ok := s.FindSession(others); !ok {
+		t.Error("the session of another user has ended")
+	}
+}
