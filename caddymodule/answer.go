@@ -30,6 +30,7 @@ type answer struct {
 	first    time.Time     // when the first of the model's answer went out
 	status   int           // 0 until the header is written
 	ended    bool
+	left     bool // the client went away before the end
 	err      error // the first failed write
 }
 
@@ -269,11 +270,26 @@ func (a *answer) fail(d dialect.Dialect, requestID string, e *dialect.Error) {
 	a.writeWhole(e.HTTPStatus(d), e.Body(d, requestID))
 }
 
+// outcome is the status that tells how the request went: of a stream that broke
+// off, that of its error, although its client was given 200 at its beginning.
+func (a *answer) outcome(d dialect.Dialect) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.left, a.err != nil:
+		return statusClientGone
+	case a.stream != nil && a.stream.Err() != nil:
+		return a.stream.Err().HTTPStatus(d)
+	}
+	return a.status
+}
+
 // abandon ends the answer to a client that is gone; the status is for the log.
 func (a *answer) abandon() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.stop()
+	a.left = true
 	if a.status == 0 {
 		a.status = statusClientGone
 		a.w.WriteHeader(a.status)

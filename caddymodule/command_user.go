@@ -7,8 +7,10 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/signal"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -96,6 +98,11 @@ func terminalPassword(cmd *cobra.Command, prompt string) (string, error) {
 	if !term.IsTerminal(fd) {
 		return "", usagef("there is no terminal to ask for the password; use --password-stdin")
 	}
+	restore, err := restoreAtInterrupt(fd)
+	if err != nil {
+		return "", fmt.Errorf("reading the password: %w", err)
+	}
+	defer restore()
 	fmt.Fprint(cmd.ErrOrStderr(), prompt)
 	password, err := term.ReadPassword(fd)
 	fmt.Fprintln(cmd.ErrOrStderr())
@@ -103,6 +110,30 @@ func terminalPassword(cmd *cobra.Command, prompt string) (string, error) {
 		return "", fmt.Errorf("reading the password: %w", err)
 	}
 	return string(password), nil
+}
+
+// restoreAtInterrupt has Ctrl-C give the terminal its echo back before it ends
+// the program, until stop is called.
+func restoreAtInterrupt(fd int) (stop func(), err error) {
+	state, err := term.GetState(fd)
+	if err != nil {
+		return nil, err
+	}
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
+	stopped := make(chan struct{})
+	go func() {
+		select {
+		case <-interrupted:
+			_ = term.Restore(fd, state) // there is no other way to do it
+			os.Exit(exitFailed)
+		case <-stopped:
+		}
+	}()
+	return func() {
+		signal.Stop(interrupted)
+		close(stopped)
+	}, nil
 }
 
 func userListCommand(env commandEnv) *cobra.Command {

@@ -76,7 +76,7 @@ func (d *Dialect) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	defer func() {
 		status, first := a.end()
 		ex.observe(status)
-		d.app.record(ex, status, first)
+		d.app.record(ex, a.outcome(operation.Dialect), first)
 	}()
 	switch {
 	case derr != nil:
