@@ -30,7 +30,7 @@ type answer struct {
 	first    time.Time     // when the first of the model's answer went out
 	status   int           // 0 until the header is written
 	ended    bool
-	left     bool // the client went away before the end
+	left     bool  // the client went away before the end
 	err      error // the first failed write
 }
 

@@ -227,6 +227,25 @@ func TestAccessAllowed(t *testing.T) {
 	}
 }
 
+// Whoever got hold of a management token cannot make a way back in for when it
+// is revoked.
+func TestTokensMayNotDecideAboutPeople(t *testing.T) {
+	w := newWorld(t)
+	token := w.mine
+	token.Session = ""
+	before := w.records()
+	for _, route := range []string{
+		"POST /users", "DELETE /users/{id}", "POST /users/{id}/recovery-link", "POST /invitations", "POST /tokens",
+	} {
+		if status, body := w.request(token, route, ""); status != http.StatusForbidden || !strings.Contains(body, "management token") {
+			t.Errorf("%s: %d %s", route, status, body)
+		}
+	}
+	if after := w.records(); after != before {
+		t.Errorf("the account's records have changed:\n%s\nwere\n%s", after, before)
+	}
+}
+
 // Nobody gets at anything of another account, by whatever route, and nothing
 // of it changes.
 func TestAccessOfAnotherAccount(t *testing.T) {

@@ -66,6 +66,17 @@ func (s *Service) account(ctx context.Context, id string) (string, error) {
 	return s.known(c.Account)
 }
 
+// accountOfPerson is account for operations on people. A management token may
+// not perform them: whoever got hold of one could make a user, and stay when
+// the token is revoked.
+func (s *Service) accountOfPerson(ctx context.Context, id string) (string, error) {
+	account, err := s.account(ctx, id)
+	if c := CallerFrom(ctx); err == nil && !c.Operator && c.Session == "" {
+		return "", faultf(ErrForbidden, "a management token cannot add, invite or remove people, or make links for new passwords; sign in to the console and do it there")
+	}
+	return account, err
+}
+
 // known checks that an account exists; empty is the default one. It is for
 // operations that cannot see their caller, which has been confined before.
 func (s *Service) known(id string) (string, error) {

@@ -46,7 +46,7 @@ func (s *Service) Users(account string) ([]User, error) {
 // AddUser makes a user with a password that somebody else has chosen. An
 // invitation lets people choose their own.
 func (s *Service) AddUser(ctx context.Context, a AddUser) (User, error) {
-	account, err := s.account(ctx, a.Account)
+	account, err := s.accountOfPerson(ctx, a.Account)
 	if err != nil {
 		return User{}, err
 	}
@@ -66,7 +66,7 @@ func (s *Service) AddUser(ctx context.Context, a AddUser) (User, error) {
 // Users cannot remove themselves, so that an account keeps one; operators can
 // remove all.
 func (s *Service) RemoveUser(ctx context.Context, account, idOrName string) (User, error) {
-	account, err := s.account(ctx, account)
+	account, err := s.accountOfPerson(ctx, account)
 	if err != nil {
 		return User{}, err
 	}
@@ -106,7 +106,7 @@ func (s *Service) SetupLink(ctx context.Context) (Link, error) {
 
 // Invite makes a link with which somebody becomes a user of the account.
 func (s *Service) Invite(ctx context.Context, account string) (Link, error) {
-	account, err := s.account(ctx, account)
+	account, err := s.accountOfPerson(ctx, account)
 	if err != nil {
 		return Link{}, err
 	}
@@ -118,7 +118,7 @@ func (s *Service) Invite(ctx context.Context, account string) (Link, error) {
 // RecoveryLink makes a link with which a user, by id or name, sets a new
 // password.
 func (s *Service) RecoveryLink(ctx context.Context, account, idOrName string) (Link, error) {
-	account, err := s.account(ctx, account)
+	account, err := s.accountOfPerson(ctx, account)
 	if err != nil {
 		return Link{}, err
 	}

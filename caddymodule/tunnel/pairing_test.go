@@ -75,7 +75,7 @@ func TestPair(t *testing.T) {
 	g := newGateway(t, Options{Pairing: desk})
 	d := g.pair(t)
 	p := wait(t, d.pending, "the device waiting")
-	if want := link.Fingerprint(g.Pin(), desk.device(0).Secret); p.Fingerprint != want || len(want) != 14 {
+	if want := link.Fingerprint(g.Pin(), desk.device(0).Secret); p.Fingerprint != want || len(want) != 19 {
 		t.Errorf("fingerprint %q, want %q", p.Fingerprint, want)
 	}
 	if desk.device(0).Code != claimCode || desk.device(0).Hostname != "gpu-box" {

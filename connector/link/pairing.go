@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 )
 
@@ -43,12 +44,17 @@ const (
 )
 
 // Fingerprint returns a short name for a device with this secret, at the gateway
-// with this pin, like "3f9a 07c2 b1d4". Both ends compute it: somebody in the
-// middle, or another device with the same code, has another one.
+// with this pin, like "3f9a 07c2 b1d4 5e60". Both ends compute it: somebody in
+// the middle, or another device with the same code, has another one, and its 64
+// bits are more than can be searched through while a code lasts.
 func Fingerprint(pin, secret string) string {
 	hidden := sha256.Sum256([]byte(secret))
 	sum := sha256.Sum256([]byte("postern pairing\x00" + pin + "\x00" + string(hidden[:])))
-	return hex.EncodeToString(sum[:2]) + " " + hex.EncodeToString(sum[2:4]) + " " + hex.EncodeToString(sum[4:6])
+	var groups [4]string
+	for i := range groups {
+		groups[i] = hex.EncodeToString(sum[2*i : 2*i+2])
+	}
+	return strings.Join(groups[:], " ")
 }
 
 // checkClaim checks what is special in a hello with a claim.

@@ -51,7 +51,7 @@ func TestClaimCheck(t *testing.T) {
 func TestFingerprint(t *testing.T) {
 	const pin = "n4bQgYhMfWWaL-qgxVrQFaO_TxsrC4Is0V1sFbDwCgg"
 	got := Fingerprint(pin, claim().Secret)
-	if want := "61f7 f980 840f"; got != want {
+	if want := "61f7 f980 840f 9201"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if Fingerprint(pin, claim().Secret+"x") == got || Fingerprint(pin[1:]+"w", claim().Secret) == got {

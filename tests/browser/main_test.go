@@ -98,8 +98,8 @@ func (r *rig) fingerprint(device *proc.Process) string {
 	proc.Poll(r.t, patience, "the device's fingerprint", func(context.Context) error {
 		log := device.Log()
 		for i := range log {
-			if i+14 <= len(log) && isFingerprint(log[i:i+14]) {
-				found = log[i : i+14]
+			if i+19 <= len(log) && isFingerprint(log[i:i+19]) {
+				found = log[i : i+19]
 				return nil
 			}
 		}
@@ -108,10 +108,10 @@ func (r *rig) fingerprint(device *proc.Process) string {
 	return found
 }
 
-// isFingerprint tells whether s looks like "3f9a 07c2 b1d4".
+// isFingerprint tells whether s looks like "3f9a 07c2 b1d4 5e60".
 func isFingerprint(s string) bool {
 	for i, c := range s {
-		blank := i == 4 || i == 9
+		blank := i%5 == 4
 		hex := c >= '0' && c <= '9' || c >= 'a' && c <= 'f'
 		if blank && c != ' ' || !blank && !hex {
 			return false
