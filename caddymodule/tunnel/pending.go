@@ -93,9 +93,10 @@ func (s *slot) free() {
 	})
 }
 
-// accepted frees the slot of a connection whose hello is valid.
-func accepted(conn *quic.Conn) {
-	if s, ok := conn.Context().Value(slotKey{}).(*slot); ok {
+// accepted frees the slot of a connection whose hello is valid; conn is its
+// context.
+func accepted(conn context.Context) {
+	if s, ok := conn.Value(slotKey{}).(*slot); ok {
 		s.unwatch()
 		s.free()
 	}
@@ -104,11 +105,13 @@ func accepted(conn *quic.Conn) {
 // addressKey is what connections are counted by: the IPv4 address, or the /64
 // of an IPv6 address, which is what one customer has of them.
 func addressKey(addr net.Addr) netip.Addr {
-	udp, ok := addr.(*net.UDPAddr)
-	if !ok {
-		return netip.Addr{}
+	var ip netip.Addr
+	switch a := addr.(type) {
+	case *net.UDPAddr:
+		ip = a.AddrPort().Addr().Unmap()
+	case *net.TCPAddr:
+		ip = a.AddrPort().Addr().Unmap()
 	}
-	ip := udp.AddrPort().Addr().Unmap()
 	if ip.Is6() {
 		if prefix, err := ip.WithZone("").Prefix(64); err == nil {
 			return prefix.Addr()

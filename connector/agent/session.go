@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/quic-go/quic-go"
-
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -30,20 +28,23 @@ const (
 // session is one tunnel.
 type session struct {
 	agent   *Agent
-	conn    *quic.Conn
-	stream  *quic.Stream // of control
+	conn    link.Conn
+	stream  link.ControlStream
 	control *link.Control
 	welcome link.Welcome
 	decided chan link.Message // in a pairing: its grant or deny
 
 	heartbeat atomic.Int64  // time.Duration between pings
 	pongs     chan struct{} // one for each pong
+	departed  atomic.Bool   // drain was said
+	agree     sync.Once
+	agreed    chan struct{} // closed by its drain_ok
 	why       atomic.Value  // error: the reason, if this side ends the tunnel
 	requests  sync.WaitGroup
 }
 
-func newSession(a *Agent, conn *quic.Conn) *session {
-	s := &session{agent: a, conn: conn, decided: make(chan link.Message, 1), pongs: make(chan struct{}, 1)}
+func newSession(a *Agent, conn link.Conn) *session {
+	s := &session{agent: a, conn: conn, decided: make(chan link.Message, 1), pongs: make(chan struct{}, 1), agreed: make(chan struct{})}
 	s.heartbeat.Store(int64(defaultHeartbeat))
 	return s
 }
@@ -61,7 +62,7 @@ func (s *session) introduce(ctx context.Context) (answer link.Message, err error
 			s.close(link.CloseNone, err)
 		}
 	}()
-	if s.stream, err = s.conn.OpenStreamSync(ctx); err != nil {
+	if s.stream, err = s.conn.Control(ctx); err != nil {
 		return nil, s.explain(fmt.Errorf("opening the control stream: %w", err))
 	}
 	s.control = link.NewControl(s.stream)
@@ -150,7 +151,7 @@ func (s *session) accept() {
 }
 
 // request serves one stream.
-func (s *session) request(stream *quic.Stream) {
+func (s *session) request(stream link.Stream) {
 	err := link.Serve(stream, s.agent.proxy)
 	var defect *link.PanicError
 	switch {
@@ -184,6 +185,8 @@ func (s *session) listen() {
 		case link.Drain:
 			s.agent.logger.Info("gateway is shutting down", "session", s.welcome.Session)
 			err = s.send(link.DrainOK{})
+		case link.DrainOK:
+			s.agree.Do(func() { close(s.agreed) })
 		case link.Grant, link.Deny:
 			select {
 			case s.decided <- m:
@@ -268,7 +271,7 @@ func (s *session) ping() {
 // of them, and closes when it has the last answer.
 func (s *session) drain() {
 	s.agent.logger.Info("draining", "session", s.welcome.Session, "timeout", s.agent.drainTimeout.String())
-	if err := s.send(link.Drain{}); err != nil {
+	if err := s.depart(); err != nil {
 		s.close(link.CloseNone, err)
 		return
 	}
@@ -280,11 +283,19 @@ func (s *session) drain() {
 	}
 }
 
+// depart announces that this side leaves, once.
+func (s *session) depart() error {
+	if s.departed.Swap(true) {
+		return nil
+	}
+	return s.send(link.Drain{})
+}
+
 // close ends the tunnel at once. Its reason counts only if nobody else has ended
 // the tunnel before.
 func (s *session) close(code link.CloseCode, why error) {
 	if s.conn.Context().Err() == nil {
 		s.why.CompareAndSwap(nil, ownEnd{why})
 	}
-	s.conn.CloseWithError(quic.ApplicationErrorCode(code), "")
+	s.conn.Close(code, "")
 }
