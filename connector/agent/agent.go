@@ -15,11 +15,14 @@
 //	upstream.go, answer.go             the client that speaks to it, HTTP/1.1 with or without TLS
 //	connection.go, silent_*.go         its connections, and the idle ones among them
 //	keyfile.go                         an upstream's own key
+//	reload.go                          another configuration, without losing a request
+//	status.go, monitor.go              what the connector tells of itself
 package agent
 
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -29,6 +32,8 @@ import (
 	"runtime"
 	"slices"
 	"time"
+
+	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -47,9 +52,13 @@ type Options struct {
 // Agent is a connector. Make it with [New].
 type Agent struct {
 	logger *slog.Logger
+	config Config
 	hello  link.Hello
 	dialer *dialer
 	proxy  *proxy
+
+	monitor monitor
+	reload  reloading
 
 	drainTimeout time.Duration
 	pongTimeout  time.Duration
@@ -87,6 +96,7 @@ func New(c Config, o Options) (*Agent, error) {
 	host, _ := os.Hostname()
 	a := &Agent{
 		logger: o.Logger,
+		config: c,
 		hello: link.Hello{
 			Connector: token.Connector,
 			Secret:    token.Secret,
@@ -102,6 +112,7 @@ func New(c Config, o Options) (*Agent, error) {
 		drainTimeout: o.DrainTimeout,
 		pongTimeout:  pongTimeout,
 		retry:        retry{random: mathrand.Float64},
+		reload:       reloading{wake: make(chan struct{}, 1)},
 	}
 	if err := a.hello.Check(); err != nil {
 		return nil, err
@@ -148,20 +159,30 @@ func (c *Config) open(logger *slog.Logger) (map[string]*upstream, error) {
 // not know this connector yet, may be there later. Run must not be called again
 // before it has returned.
 func (a *Agent) Run(ctx context.Context) error {
-	defer a.proxy.close()
+	defer func() { a.proxy.close() }() // of the last configuration
 	a.retry.reset()
 	for ctx.Err() == nil {
+		a.adopt()
 		end := a.runOnce(ctx)
 		if ctx.Err() != nil {
 			break
+		}
+		if errors.Is(end.err, errRenewed) {
+			continue
 		}
 		pause := a.retry.pause(end)
 		a.report(end, pause)
 		select {
 		case <-ctx.Done():
+		case <-a.reload.wake:
 		case <-time.After(pause):
 		}
 	}
+	if conn := a.reload.ready; conn != nil {
+		conn.CloseWithError(quic.ApplicationErrorCode(link.CloseNone), "")
+	}
+	a.reload.leaving.Wait()
+	a.monitor.stopped()
 	a.logger.Info("stopped")
 	return nil
 }
@@ -175,6 +196,7 @@ type ending struct {
 // runOnce dials, and serves the tunnel until it ends.
 func (a *Agent) runOnce(ctx context.Context) ending {
 	a.logger.Info("connecting", "server", a.dialer.server)
+	a.monitor.connecting()
 	s, answer, err := a.connect(ctx)
 	if err != nil {
 		return ending{err: err}
@@ -186,6 +208,7 @@ func (a *Agent) runOnce(ctx context.Context) ending {
 	a.logger.Info("connected", "remote", s.conn.RemoteAddr().String(),
 		"rtt", s.conn.ConnectionStats().SmoothedRTT.Round(10*time.Microsecond).String(),
 		"connector", a.hello.Connector, "session", s.welcome.Session, "gateway_version", s.welcome.Version)
+	a.monitor.online(s.status())
 	err = s.serve(ctx)
 	return ending{err: err, lived: max(time.Since(start), 1)}
 }
@@ -196,7 +219,7 @@ func (a *Agent) connect(ctx context.Context) (*session, link.Message, error) {
 	limit := a.retry.dialTimeout()
 	dialling, cancelDial := context.WithTimeout(ctx, limit)
 	defer cancelDial()
-	conn, err := a.dialer.dial(dialling)
+	conn, err := a.dialNext(dialling)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -238,5 +261,6 @@ func (a *Agent) report(end ending, pause time.Duration) {
 	if fix != "" {
 		attributes = append(attributes, "fix", fix)
 	}
+	a.monitor.waiting(reason(end.err), fix, pause)
 	a.logger.Log(context.Background(), level, message, attributes...)
 }

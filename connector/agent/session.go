@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,10 +41,15 @@ type session struct {
 	pongs     chan struct{} // one for each pong
 	why       atomic.Value  // error: the reason, if this side ends the tunnel
 	requests  sync.WaitGroup
+	handler   http.Handler
+	parted    chan struct{} // one for the gateway's word that it sends no more
 }
 
 func newSession(a *Agent, conn *quic.Conn) *session {
-	s := &session{agent: a, conn: conn, decided: make(chan link.Message, 1), pongs: make(chan struct{}, 1)}
+	s := &session{
+		agent: a, conn: conn, decided: make(chan link.Message, 1), pongs: make(chan struct{}, 1),
+		handler: &watched{&a.monitor, a.proxy}, parted: make(chan struct{}, 1),
+	}
 	s.heartbeat.Store(int64(defaultHeartbeat))
 	return s
 }
@@ -121,14 +127,27 @@ type ownEnd struct{ error }
 // serve takes requests until the tunnel ends, and returns why it did. When ctx
 // ends, it drains the tunnel first.
 func (s *session) serve(ctx context.Context) error {
-	var background sync.WaitGroup
+	background := new(sync.WaitGroup)
 	background.Go(s.accept)
 	background.Go(s.listen)
 	background.Go(s.ping)
-	select {
-	case <-s.conn.Context().Done():
-	case <-ctx.Done():
-		s.drain()
+	for open := true; open; {
+		select {
+		case <-s.conn.Context().Done():
+			open = false
+		case <-ctx.Done():
+			s.drain()
+			open = false
+		case <-s.agent.reload.wake:
+			if s.handOver(ctx) {
+				s.agent.reload.leaving.Go(func() {
+					s.leave()
+					background.Wait()
+					s.requests.Wait()
+				})
+				return errRenewed
+			}
+		}
 	}
 	// Nothing outlives the tunnel: with it end all streams, and with them the
 	// contexts of the requests.
@@ -151,7 +170,7 @@ func (s *session) accept() {
 
 // request serves one stream.
 func (s *session) request(stream *quic.Stream) {
-	err := link.Serve(stream, s.agent.proxy)
+	err := link.Serve(stream, s.handler)
 	var defect *link.PanicError
 	switch {
 	case errors.As(err, &defect):
@@ -184,6 +203,11 @@ func (s *session) listen() {
 		case link.Drain:
 			s.agent.logger.Info("gateway is shutting down", "session", s.welcome.Session)
 			err = s.send(link.DrainOK{})
+		case link.DrainOK:
+			select {
+			case s.parted <- struct{}{}:
+			default:
+			}
 		case link.Grant, link.Deny:
 			select {
 			case s.decided <- m:
@@ -268,6 +292,7 @@ func (s *session) ping() {
 // of them, and closes when it has the last answer.
 func (s *session) drain() {
 	s.agent.logger.Info("draining", "session", s.welcome.Session, "timeout", s.agent.drainTimeout.String())
+	s.agent.monitor.draining()
 	if err := s.send(link.Drain{}); err != nil {
 		s.close(link.CloseNone, err)
 		return
@@ -287,4 +312,11 @@ func (s *session) close(code link.CloseCode, why error) {
 		s.why.CompareAndSwap(nil, ownEnd{why})
 	}
 	s.conn.CloseWithError(quic.ApplicationErrorCode(code), "")
+}
+
+// status tells of a tunnel that is up, and how to learn its round trip time.
+func (s *session) status() (TunnelStatus, func() time.Duration) {
+	return TunnelStatus{
+		Session: s.welcome.Session, Remote: s.conn.RemoteAddr().String(), Transport: TransportQUIC, GatewayVersion: legible(s.welcome.Version),
+	}, func() time.Duration { return s.conn.ConnectionStats().SmoothedRTT }
 }
