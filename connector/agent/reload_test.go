@@ -145,9 +145,7 @@ func TestReloadKeepsATunnelWhenTheNewGatewayIsAway(t *testing.T) {
 	g, away := startGateway(t), startGateway(t)
 	a := startAgent(t, g, answerWith(t, "old"), nil)
 	s := g.session()
-	away.kill()
-	away.token.Pin = testToken.Pin
-	away.listen(away.token.Server) // answers at once, with a wrong pin
+	away.token.Pin = testToken.Pin // not its own
 	if err := a.Reload(away.config(map[string]string{"box": "http://127.0.0.1:1"})); err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +194,8 @@ func TestStatus(t *testing.T) {
 	s := g.session()
 	eventually(t, "the tunnel", func() bool { return a.Status().State == StateOnline })
 	receive(t, changed, "a change")
-	for _, body := range []string{"{}", "missing", "panic"} {
+	for i, body := range []string{"{}", "missing", "panic"} {
+		eventually(t, "the request before", func() bool { return len(a.Status().Recent) == i })
 		if answer, err := s.roundTrip(post(t.Context(), body)); err == nil {
 			_, err = io.ReadAll(answer.Body)
 			answer.Body.Close()
@@ -208,6 +207,7 @@ func TestStatus(t *testing.T) {
 	if broken == nil {
 		t.Error("the broken answer was whole")
 	}
+	eventually(t, "three requests", func() bool { return len(a.Status().Recent) == 3 })
 	strange := post(t.Context(), "{}")
 	strange.Host, strange.URL.Path = "nobody", "/v1/secret-name"
 	if _, err := s.roundTrip(strange); err == nil {
