@@ -110,7 +110,7 @@ func pair(command *cobra.Command, sys system, gatewayURL, code string, f pairFla
 		return nil
 	}
 	stop() // run has its own
-	return serve(command, sys, path, logger)
+	return serve(command, sys, runOptions{config: path, drain: defaultDrain}, logger)
 }
 
 // pairConfig returns the configuration as it will be, but for the token.

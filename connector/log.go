@@ -5,7 +5,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -47,19 +46,4 @@ func newLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 func isTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
-}
-
-// version is set by the linker: -X main.version=….
-var version string
-
-// programVersion is the linker's version or, in a plain `go build`, the one that
-// the Go toolchain takes from the tag or the commit.
-func programVersion() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(devel)"
 }

@@ -38,6 +38,11 @@ func main() {
 		signals: func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 		},
+		hangups: func() (<-chan os.Signal, func()) {
+			c := make(chan os.Signal, 1)
+			signal.Notify(c, syscall.SIGHUP)
+			return c, func() { signal.Stop(c) }
+		},
 	}))
 }
 
@@ -48,6 +53,8 @@ type system struct {
 	// signals returns a context that ends with the first signal to stop. After
 	// its cancel function a second signal ends the process.
 	signals func(context.Context) (context.Context, context.CancelFunc)
+	// hangups returns what gets the signals to reload; nil: there are none.
+	hangups func() (<-chan os.Signal, func())
 }
 
 // run executes a command line and returns the exit code.
@@ -105,7 +112,7 @@ Exit codes: 0 done, 1 failed, 2 wrong flags or configuration, 3 not paired.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.SetVersionTemplate("connector {{.Version}}\n")
-	root.AddCommand(pairCommand(sys), runCommand(sys))
+	root.SetVersionTemplate(versionText())
+	root.AddCommand(pairCommand(sys), runCommand(sys), statusCommand(sys), waitCommand(sys), reloadCommand(sys))
 	return root
 }
