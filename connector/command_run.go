@@ -45,10 +45,11 @@ and UPSTREAM.`,
   connector run --config connector.json --log-format json --log-level debug`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			logger, err := newLogger(sys.stderr, logFormat, logLevel)
+			logger, screen, err := newDisplay(command, sys, logFormat, logLevel)
 			if err != nil {
 				return err
 			}
+			o.screen = screen
 			if o.drain < 0 {
 				return fmt.Errorf("--drain-timeout: %v is negative; use something like 30s, or 0s to stop at once", o.drain)
 			}

@@ -13,8 +13,25 @@ import (
 // logFlags adds the flags that newLogger is given.
 func logFlags(command *cobra.Command, format, level *string) {
 	flags := command.Flags()
-	flags.StringVar(format, "log-format", "auto", "`FORMAT` of the log: auto (text on a terminal, JSON otherwise), text or json")
+	flags.StringVar(format, "log-format", "auto", "`FORMAT` of the log: auto (a live status on a terminal, JSON otherwise), text or json")
 	flags.StringVar(level, "log-level", "info", "lowest `LEVEL` that is logged: debug, info, warn or error")
+}
+
+// newDisplay returns the logger of a connector that runs. On a terminal it comes
+// with a screen that shows what happens; the log then has only what the screen
+// does not tell, unless its level was asked for.
+func newDisplay(command *cobra.Command, sys system, format, level string) (*slog.Logger, *screen, error) {
+	if format == "auto" {
+		if s := newScreen(sys.stderr, sys.getenv); s != nil {
+			if !command.Flags().Changed("log-level") {
+				level = "warn"
+			}
+			logger, err := newLogger(s, "text", level)
+			return logger, s, err
+		}
+	}
+	logger, err := newLogger(sys.stderr, format, level)
+	return logger, nil, err
 }
 
 // newLogger returns the program's logger.

@@ -24,6 +24,7 @@ type runOptions struct {
 	config string        // "" is the environment alone
 	drain  time.Duration // 0 stops at once
 	socket string        // of control; "" is the one that belongs to the configuration
+	screen *screen       // nil: there is none
 }
 
 // runner is a connector at work, with what this machine sees of it.
@@ -85,6 +86,9 @@ func (r *runner) run(ctx context.Context) error {
 	beside.Go(func() { r.notify.live(besides, func() { r.agent.Status() }) })
 	beside.Go(func() { r.follow(besides) })
 	beside.Go(func() { r.hangups(besides) })
+	if r.options.screen != nil {
+		beside.Go(func() { r.options.screen.show(besides, r.agent) })
+	}
 	var err error
 	select {
 	case err = <-finished:
