@@ -113,6 +113,6 @@ Exit codes: 0 done, 1 failed, 2 wrong flags or configuration, 3 not paired.`,
 		SilenceErrors: true,
 	}
 	root.SetVersionTemplate(versionText())
-	root.AddCommand(pairCommand(sys), runCommand(sys), statusCommand(sys), waitCommand(sys), reloadCommand(sys))
+	root.AddCommand(pairCommand(sys), runCommand(sys), statusCommand(sys), waitCommand(sys), reloadCommand(sys), doctorCommand(sys))
 	return root
 }

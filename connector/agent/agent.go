@@ -17,6 +17,7 @@
 //	keyfile.go                         an upstream's own key
 //	reload.go                          another configuration, without losing a request
 //	status.go, monitor.go              what the connector tells of itself
+//	diagnose.go                        what keeps it from working
 package agent
 
 import (
@@ -117,6 +118,7 @@ func New(c Config, o Options) (*Agent, error) {
 	if err := a.hello.Check(); err != nil {
 		return nil, err
 	}
+	a.monitor.connecting() // as soon as Run is called
 	return a, nil
 }
 

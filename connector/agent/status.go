@@ -15,7 +15,7 @@ const (
 	StateOnline     State = "online"     // its tunnel is up
 	StateWaiting    State = "waiting"    // it pauses before the next attempt
 	StateDraining   State = "draining"   // it stops; running requests may finish
-	StateStopped    State = "stopped"    // its Run is over, or has not begun
+	StateStopped    State = "stopped"    // its Run is over
 )
 
 // Status is what a connector can tell of itself. It holds no secrets, and
@@ -91,9 +91,6 @@ func (a *Agent) Status() Status {
 	s := Status{
 		State: m.state, Since: m.since, Connector: config.hello.Connector, Server: config.dialer.server, Problem: m.problem,
 		Running: m.running, Served: m.served, Failed: m.failed, Tunnels: m.tunnels, Recent: m.recent(),
-	}
-	if s.State == "" {
-		s.State = StateStopped
 	}
 	if m.tunnel != nil {
 		tunnel := *m.tunnel
