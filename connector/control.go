@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/service"
 )
 
 // A running connector can be asked and told things by who runs it: over a
@@ -25,9 +26,6 @@ import (
 //
 //	GET  /status   the report, as JSON
 //	POST /reload   reads the configuration again; {"error": …} if that failed
-
-// serviceName is the system's name for the connector as a service.
-const serviceName = "postern-connector"
 
 // socketOff is the value of --socket for none.
 const socketOff = "off"
@@ -94,7 +92,7 @@ func socketFolder(getenv func(string) string) (string, error) {
 // serviceSocket is the socket of the service for the whole machine, or "".
 func serviceSocket() string {
 	if runtime.GOOS == "linux" {
-		return filepath.Join("/run", serviceName, "control.sock")
+		return filepath.Join("/run", service.Name, "control.sock")
 	}
 	return ""
 }

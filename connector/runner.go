@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/service"
 )
 
 // defaultDrain is how long running requests may take to finish at the end.
@@ -156,7 +157,7 @@ func (r *runner) reload() error {
 		return errors.New("this connector has its configuration from the environment, which stays as it was; start it anew, or give it a file with --config")
 	}
 	if dir := r.sys.getenv("CREDENTIALS_DIRECTORY"); dir != "" && strings.HasPrefix(r.options.config, dir+string(filepath.Separator)) {
-		return errors.New("systemd hands this service a copy of the configuration, and a new one only when it starts; run: sudo systemctl restart " + serviceName)
+		return errors.New("systemd hands this service a copy of the configuration, and a new one only when it starts; run: sudo systemctl restart " + service.Name)
 	}
 	r.notify.reloading()
 	defer r.notify.tell("READY=1")
