@@ -42,7 +42,8 @@ What the file lacks comes from the environment: TUNNEL_TOKEN or TUNNEL_TOKEN_FIL
 and UPSTREAM.`,
 		Example: `  connector run --config connector.json
   TUNNEL_TOKEN_FILE=/run/secrets/tunnel UPSTREAM=http://localhost:11434 connector run
-  connector run --config connector.json --log-format json --log-level debug`,
+  connector run --config connector.json --log-format json --log-level debug
+  connector run --metrics-listen 127.0.0.1:9464`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			logger, screen, err := newDisplay(command, sys, logFormat, logLevel)
@@ -64,6 +65,7 @@ and UPSTREAM.`,
 	flags := command.Flags()
 	flags.StringVarP(&o.config, "config", "c", "", "configuration `FILE` (default: what the command pair wrote, or the environment alone)")
 	flags.DurationVar(&o.drain, "drain-timeout", defaultDrain, "`TIME` that running requests have to finish when it stops")
+	flags.StringVar(&o.metrics, "metrics-listen", "", "`HOST:PORT` for /healthz, /readyz and /metrics, like 127.0.0.1:9464 (default: none)")
 	socketFlag(command, &o.socket)
 	logFlags(command, &logFormat, &logLevel)
 	return command

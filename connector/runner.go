@@ -22,10 +22,11 @@ const defaultDrain = 30 * time.Second
 
 // runOptions are the flags of the run command.
 type runOptions struct {
-	config string        // "" is the environment alone
-	drain  time.Duration // 0 stops at once
-	socket string        // of control; "" is the one that belongs to the configuration
-	screen *screen       // nil: there is none
+	config  string        // "" is the environment alone
+	drain   time.Duration // 0 stops at once
+	socket  string        // of control; "" is the one that belongs to the configuration
+	metrics string        // address for health checks and metrics; "" is none
+	screen  *screen       // nil: there is none
 }
 
 // runner is a connector at work, with what this machine sees of it.
@@ -68,6 +69,11 @@ func serve(command *cobra.Command, sys system, o runOptions, logger *slog.Logger
 		return err
 	}
 	defer control.close()
+	stopMetrics, err := r.listenMetrics()
+	if err != nil {
+		return err
+	}
+	defer stopMetrics()
 	return r.run(command.Context())
 }
 

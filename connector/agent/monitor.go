@@ -34,11 +34,12 @@ type monitor struct {
 
 // upstreamCounts are the requests of one upstream.
 type upstreamCounts struct {
-	running int
-	down    bool
-	results map[string]uint64
-	seconds float64
-	buckets [len(DurationBounds)]uint64
+	running  int
+	down     bool
+	results  map[string]uint64
+	answered uint64
+	seconds  float64
+	buckets  [len(DurationBounds)]uint64
 }
 
 // enter notes a state. The caller holds mu.
@@ -130,6 +131,7 @@ func (m *monitor) end(r RequestStatus) {
 	if r.Status != 0 {
 		c.down = false
 		seconds := r.Duration.Seconds()
+		c.answered++
 		c.seconds += seconds
 		for i := len(DurationBounds) - 1; i >= 0 && seconds <= DurationBounds[i]; i-- {
 			c.buckets[i]++

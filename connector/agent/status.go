@@ -62,8 +62,9 @@ type UpstreamStatus struct {
 	Results map[string]uint64 `json:"results"`
 	// Durations of what was answered, of all and by the bounds in
 	// [DurationBounds]; each counts what is at most its bound.
-	Seconds float64  `json:"seconds"`
-	Buckets []uint64 `json:"buckets"`
+	Answered uint64   `json:"answered"`
+	Seconds  float64  `json:"seconds"`
+	Buckets  []uint64 `json:"buckets"`
 }
 
 // DurationBounds are the bounds of UpstreamStatus.Buckets in seconds. Local
@@ -101,7 +102,7 @@ func (a *Agent) Status() Status {
 	for _, name := range slices.Sorted(maps.Keys(upstreams)) {
 		u := UpstreamStatus{Name: name, Address: upstreams[name].address, Results: map[string]uint64{}, Buckets: make([]uint64, len(DurationBounds))}
 		if count := m.counts[name]; count != nil {
-			u.Running, u.Down, u.Seconds = count.running, count.down, count.seconds
+			u.Running, u.Down, u.Answered, u.Seconds = count.running, count.down, count.answered, count.seconds
 			maps.Copy(u.Results, count.results)
 			copy(u.Buckets, count.buckets[:])
 		}
