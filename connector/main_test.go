@@ -71,6 +71,7 @@ func TestUsage(t *testing.T) {
 		{"unknown flag", []string{"run", "--conf", "x"}, exitUsage, "", "Error: unknown flag: --conf\n"},
 		{"an argument too many", []string{"run", "connector.json"}, exitUsage, "", `Error: unknown command "connector.json" for "connector run"`},
 		{"unknown level", []string{"run", "--log-level", "loud"}, exitUsage, "", "Error: --log-level: \"loud\" is not known; use debug, info, warn or error\n"},
+		{"negative time", []string{"run", "--drain-timeout", "-1s"}, exitUsage, "", "Error: --drain-timeout: -1s is negative; use something like 30s, or 0s to stop at once\n"},
 		{"unknown format", []string{"run", "--log-format", "xml"}, exitUsage, "", "Error: --log-format: \"xml\" is not known; use auto, text or json\n"},
 		{
 			"no configuration",
