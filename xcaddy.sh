@@ -48,9 +48,10 @@ build_caddy() {
 
 build_connector() {
 	step "building bin/connector"
-	local version
+	local version commit
 	version=$(git describe --tags --always --dirty 2>/dev/null || echo dev)
-	go build -trimpath -ldflags "-s -w -X main.version=$version" -o bin/connector.new ./connector
+	commit=$(git rev-parse HEAD 2>/dev/null || echo unknown)
+	go build -trimpath -ldflags "-s -w -X main.version=$version -X main.commit=$commit" -o bin/connector.new ./connector
 	touch bin/connector.new
 	mv bin/connector.new bin/connector
 }

@@ -110,7 +110,11 @@ func pair(command *cobra.Command, sys system, gatewayURL, code string, f pairFla
 		return nil
 	}
 	stop() // run has its own
-	return serve(command, sys, path, logger)
+	logger, screen, err := newDisplay(command, sys, f.logFormat, f.logLevel)
+	if err != nil {
+		return err
+	}
+	return serve(command, sys, runOptions{config: path, drain: defaultDrain, screen: screen}, logger)
 }
 
 // pairConfig returns the configuration as it will be, but for the token.

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -13,13 +11,14 @@ import (
 )
 
 func runCommand(sys system) *cobra.Command {
-	var configPath, logFormat, logLevel string
+	var o runOptions
+	var logFormat, logLevel string
 	command := &cobra.Command{
 		Use:   "run [--config FILE]",
 		Short: "Connect to the gateway and serve its requests",
 		Long: `Connects to the gateway, and serves its requests until it gets SIGINT (Ctrl-C) or
 SIGTERM. Then running requests have 30 seconds to finish; a second signal stops
-at once.
+at once. SIGHUP, or ` + "`connector reload`" + `, makes it read its configuration again.
 
 The configuration is a JSON object:
 
@@ -43,23 +42,31 @@ What the file lacks comes from the environment: TUNNEL_TOKEN or TUNNEL_TOKEN_FIL
 and UPSTREAM.`,
 		Example: `  connector run --config connector.json
   TUNNEL_TOKEN_FILE=/run/secrets/tunnel UPSTREAM=http://localhost:11434 connector run
-  connector run --config connector.json --log-format json --log-level debug`,
+  connector run --config connector.json --log-format json --log-level debug
+  connector run --metrics-listen 127.0.0.1:9464`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			logger, err := newLogger(sys.stderr, logFormat, logLevel)
+			logger, screen, err := newDisplay(command, sys, logFormat, logLevel)
 			if err != nil {
 				return err
 			}
-			if configPath == "" {
-				if configPath = pairedConfig(sys.getenv); configPath != "" {
-					logger.Info("using the configuration of a pairing", "config", configPath)
+			o.screen = screen
+			if o.drain < 0 {
+				return fmt.Errorf("--drain-timeout: %v is negative; use something like 30s, or 0s to stop at once", o.drain)
+			}
+			if o.config == "" {
+				if o.config = pairedConfig(sys.getenv); o.config != "" {
+					logger.Info("using the configuration of a pairing", "config", o.config)
 				}
 			}
-			return serve(command, sys, configPath, logger)
+			return serve(command, sys, o, logger)
 		},
 	}
 	flags := command.Flags()
-	flags.StringVarP(&configPath, "config", "c", "", "configuration `FILE` (default: what the command pair wrote, or the environment alone)")
+	flags.StringVarP(&o.config, "config", "c", "", "configuration `FILE` (default: what the command pair wrote, or the environment alone)")
+	flags.DurationVar(&o.drain, "drain-timeout", defaultDrain, "`TIME` that running requests have to finish when it stops")
+	flags.StringVar(&o.metrics, "metrics-listen", "", "`HOST:PORT` for /healthz, /readyz and /metrics, like 127.0.0.1:9464 (default: none)")
+	socketFlag(command, &o.socket)
 	logFlags(command, &logFormat, &logLevel)
 	return command
 }
@@ -76,42 +83,4 @@ func pairedConfig(getenv func(string) string) string {
 		return ""
 	}
 	return path
-}
-
-// serve runs the connector until a signal or an end of the command's context.
-func serve(command *cobra.Command, sys system, configPath string, logger *slog.Logger) error {
-	loaded, err := agent.LoadConfig(configPath, sys.getenv)
-	if err != nil {
-		if configPath == "" {
-			return fmt.Errorf("%w\nThere is no --config FILE either; see `connector run --help`", err)
-		}
-		return err
-	}
-	// Libraries write to the standard logger, where it is their only way.
-	slog.SetDefault(logger)
-	for _, warning := range loaded.Warnings {
-		logger.Warn(warning)
-	}
-	connector, err := agent.New(loaded.Config, agent.Options{Logger: logger, Version: programVersion()})
-	if err != nil {
-		return err
-	}
-	signalled, stop := sys.signals(command.Context())
-	defer stop()
-	ctx, cancel := context.WithCancel(command.Context())
-	defer cancel()
-	finished := make(chan error, 1)
-	go func() { finished <- connector.Run(ctx) }()
-	select {
-	case err = <-finished:
-	case <-signalled.Done():
-		stop() // the next signal is not caught any more
-		logger.Info("stopping; another signal stops at once")
-		cancel()
-		err = <-finished
-	}
-	if err != nil {
-		return &runtimeError{err}
-	}
-	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -14,8 +13,25 @@ import (
 // logFlags adds the flags that newLogger is given.
 func logFlags(command *cobra.Command, format, level *string) {
 	flags := command.Flags()
-	flags.StringVar(format, "log-format", "auto", "`FORMAT` of the log: auto (text on a terminal, JSON otherwise), text or json")
+	flags.StringVar(format, "log-format", "auto", "`FORMAT` of the log: auto (a live status on a terminal, JSON otherwise), text or json")
 	flags.StringVar(level, "log-level", "info", "lowest `LEVEL` that is logged: debug, info, warn or error")
+}
+
+// newDisplay returns the logger of a connector that runs. On a terminal it comes
+// with a screen that shows what happens; the log then has only what the screen
+// does not tell, unless its level was asked for.
+func newDisplay(command *cobra.Command, sys system, format, level string) (*slog.Logger, *screen, error) {
+	if format == "auto" {
+		if s := newScreen(sys.stderr, sys.getenv); s != nil {
+			if !command.Flags().Changed("log-level") {
+				level = "warn"
+			}
+			logger, err := newLogger(s, "text", level)
+			return logger, s, err
+		}
+	}
+	logger, err := newLogger(sys.stderr, format, level)
+	return logger, nil, err
 }
 
 // newLogger returns the program's logger.
@@ -47,19 +63,4 @@ func newLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 func isTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(file.Fd()))
-}
-
-// version is set by the linker: -X main.version=….
-var version string
-
-// programVersion is the linker's version or, in a plain `go build`, the one that
-// the Go toolchain takes from the tag or the commit.
-func programVersion() string {
-	if version != "" {
-		return version
-	}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(devel)"
 }

@@ -9,12 +9,16 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"syscall"
 	"unicode"
 
 	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/connector/service"
 )
 
 // Exit codes.
@@ -31,14 +35,48 @@ func main() {
 		// after every few hundred requests. This costs some 20 MB instead.
 		debug.SetGCPercent(400)
 	}
-	os.Exit(run(context.Background(), os.Args[1:], system{
+	os.Exit(start(system{
 		stdout: os.Stdout,
 		stderr: os.Stderr,
 		getenv: os.Getenv,
 		signals: func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 		},
+		hangups: func() (<-chan os.Signal, func()) {
+			c := make(chan os.Signal, 1)
+			signal.Notify(c, syscall.SIGHUP)
+			return c, func() { signal.Stop(c) }
+		},
+		services:   service.New,
+		root:       os.Geteuid() == 0 || runtime.GOOS == "windows",
+		executable: executable(),
 	}))
+}
+
+// executable is this program's path, "" unknown.
+func executable() string {
+	path, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
+}
+
+// start runs the program, as the service of Windows that it may be.
+func start(sys system) int {
+	if !service.Managed() {
+		return run(context.Background(), os.Args[1:], sys)
+	}
+	return service.Run(func(ctx context.Context) int {
+		if log, err := service.OpenLog(); err == nil {
+			sys.stdout, sys.stderr = log, log
+		}
+		sys.signals = func(context.Context) (context.Context, context.CancelFunc) { return context.WithCancel(ctx) }
+		return run(context.Background(), os.Args[1:], sys)
+	})
 }
 
 // system is what the program uses of its surroundings.
@@ -48,6 +86,13 @@ type system struct {
 	// signals returns a context that ends with the first signal to stop. After
 	// its cancel function a second signal ends the process.
 	signals func(context.Context) (context.Context, context.CancelFunc)
+	// hangups returns what gets the signals to reload; nil: there are none.
+	hangups func() (<-chan os.Signal, func())
+	// services returns the machine's manager of services.
+	services func(service.Plan) (service.Manager, error)
+	// root may change the machine.
+	root       bool
+	executable string // path of this program
 }
 
 // run executes a command line and returns the exit code.
@@ -105,7 +150,7 @@ Exit codes: 0 done, 1 failed, 2 wrong flags or configuration, 3 not paired.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.SetVersionTemplate("connector {{.Version}}\n")
-	root.AddCommand(pairCommand(sys), runCommand(sys))
+	root.SetVersionTemplate(versionText())
+	root.AddCommand(pairCommand(sys), runCommand(sys), statusCommand(sys), waitCommand(sys), reloadCommand(sys), doctorCommand(sys), serviceCommand(sys))
 	return root
 }

@@ -37,10 +37,20 @@ func executeUntil(t *testing.T, signals func(context.Context) (context.Context, 
 	t.Helper()
 	logger := slog.Default()
 	t.Cleanup(func() { slog.SetDefault(logger) })
+	runtimeDir, err := os.MkdirTemp("", "run") // a short path, for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(runtimeDir) })
 	var out, errors bytes.Buffer
 	code = run(t.Context(), args, system{
 		stdout: &out, stderr: &errors,
-		getenv:  func(name string) string { return env[name] },
+		getenv: func(name string) string {
+			if name == "XDG_RUNTIME_DIR" && env[name] == "" {
+				return runtimeDir
+			}
+			return env[name]
+		},
 		signals: signals,
 	})
 	return code, out.String(), errors.String()
@@ -56,11 +66,12 @@ func TestUsage(t *testing.T) {
 		{"nothing", nil, exitOK, "Available Commands:", ""},
 		{"help", []string{"--help"}, exitOK, "Exit codes: 0 done, 1 failed, 2 wrong flags or configuration, 3 not paired.", ""},
 		{"help of run", []string{"run", "--help"}, exitOK, "connector run --config connector.json", ""},
-		{"version", []string{"--version"}, exitOK, "connector " + programVersion() + "\n", ""},
+		{"version", []string{"--version"}, exitOK, "connector " + programVersion() + "\ncommit ", ""},
 		{"unknown command", []string{"rum"}, exitUsage, "", "Error: unknown command \"rum\" for \"connector\"\n\nDid you mean this?\n\trun\n"},
 		{"unknown flag", []string{"run", "--conf", "x"}, exitUsage, "", "Error: unknown flag: --conf\n"},
 		{"an argument too many", []string{"run", "connector.json"}, exitUsage, "", `Error: unknown command "connector.json" for "connector run"`},
 		{"unknown level", []string{"run", "--log-level", "loud"}, exitUsage, "", "Error: --log-level: \"loud\" is not known; use debug, info, warn or error\n"},
+		{"negative time", []string{"run", "--drain-timeout", "-1s"}, exitUsage, "", "Error: --drain-timeout: -1s is negative; use something like 30s, or 0s to stop at once\n"},
 		{"unknown format", []string{"run", "--log-format", "xml"}, exitUsage, "", "Error: --log-format: \"xml\" is not known; use auto, text or json\n"},
 		{
 			"no configuration",

@@ -29,8 +29,8 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// screen shows text as a terminal would, as far as carriage returns go.
-func screen(text string) string {
+// visible shows text as a terminal would, as far as carriage returns go.
+func visible(text string) string {
 	var lines []string
 	for line := range strings.SplitSeq(text, "\n") {
 		var cells []rune
@@ -59,7 +59,7 @@ func TestTerminalVoice(t *testing.T) {
 		pending := link.Pending{Fingerprint: "3f9a 07c2 b1d4", ExpiresAt: time.Now().Add(10*time.Minute + 2*time.Second)}
 		show := func() string {
 			synctest.Wait()
-			return screen(out.String())
+			return visible(out.String())
 		}
 		v.warn("the model server sleeps")
 		v.found("https://gw.example.com", agent.Gateway{Server: "gw.example.com:7443"})
@@ -106,7 +106,7 @@ func TestTerminalVoiceWithoutAConsole(t *testing.T) {
 	v.pending(link.Pending{Fingerprint: "3f9a 07c2 b1d4", ExpiresAt: time.Now()}, "")
 	v.quiet()
 	v.quiet()
-	if !strings.Contains(out.String(), "caddy gateway pairing approve CODE") || !strings.HasSuffix(screen(out.String()), "\n") {
+	if !strings.Contains(out.String(), "caddy gateway pairing approve CODE") || !strings.HasSuffix(visible(out.String()), "\n") {
 		t.Errorf("it says %q", out.String())
 	}
 }

@@ -88,7 +88,7 @@ func importRules() []importRule {
 			why:    "only the shell knows Caddy, so that everything below it can be tested without a server",
 		},
 		{
-			from:   []string{"connector", "connector/agent", "connector/link"},
+			from:   []string{"connector", "connector/agent", "connector/link", "connector/service"},
 			forbid: []string{caddy, bbolt, module + "caddymodule/...", "github.com/prometheus/..."},
 			why:    "the connector is small and runs on machines of others: it must not carry the gateway",
 		},

@@ -16,6 +16,9 @@
 //	upstream.go, answer.go             the client that speaks to it, HTTP/1.1 with or without TLS
 //	connection.go, silent_*.go         its connections, and the idle ones among them
 //	keyfile.go                         an upstream's own key
+//	reload.go                          another configuration, without losing a request
+//	status.go, monitor.go              what the connector tells of itself
+//	diagnose.go                        what keeps it from working
 package agent
 
 import (
@@ -50,6 +53,7 @@ type Options struct {
 // Agent is a connector. Make it with [New].
 type Agent struct {
 	logger *slog.Logger
+	config Config
 	hello  link.Hello
 	dialer *dialer
 	web    *webDialer
@@ -58,6 +62,9 @@ type Agent struct {
 	transport string        // of the configuration
 	webDelay  time.Duration // of the WebSocket in the next attempt
 	tunnels   sync.WaitGroup
+
+	monitor monitor
+	reload  reloading
 
 	drainTimeout time.Duration
 	pongTimeout  time.Duration
@@ -96,6 +103,7 @@ func New(c Config, o Options) (*Agent, error) {
 	host, _ := os.Hostname()
 	a := &Agent{
 		logger: o.Logger,
+		config: c,
 		hello: link.Hello{
 			Connector: token.Connector,
 			Secret:    token.Secret,
@@ -115,10 +123,12 @@ func New(c Config, o Options) (*Agent, error) {
 		drainTimeout: o.DrainTimeout,
 		pongTimeout:  pongTimeout,
 		retry:        retry{random: mathrand.Float64},
+		reload:       reloading{wake: make(chan struct{}, 1)},
 	}
 	if err := a.hello.Check(); err != nil {
 		return nil, err
 	}
+	a.monitor.connecting() // as soon as Run is called
 	return a, nil
 }
 
@@ -161,9 +171,10 @@ func (c *Config) open(logger *slog.Logger) (map[string]*upstream, error) {
 // not know this connector yet, may be there later. Run must not be called again
 // before it has returned.
 func (a *Agent) Run(ctx context.Context) error {
-	defer a.proxy.close()
+	defer func() { a.proxy.close() }() // of the last configuration
 	a.retry.reset()
 	for ctx.Err() == nil {
+		a.adopt()
 		end := a.runOnce(ctx)
 		if ctx.Err() != nil {
 			break
@@ -172,10 +183,12 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.report(end, pause)
 		select {
 		case <-ctx.Done():
+		case <-a.reload.wake:
 		case <-time.After(pause):
 		}
 	}
 	a.tunnels.Wait()
+	a.monitor.stopped()
 	a.logger.Info("stopped")
 	return nil
 }
@@ -189,6 +202,7 @@ type ending struct {
 // runOnce dials, and serves the tunnel until it ends.
 func (a *Agent) runOnce(ctx context.Context) ending {
 	a.logger.Info("connecting", "server", a.dialer.server)
+	a.monitor.connecting()
 	s, answer, err := a.connect(ctx)
 	if err != nil {
 		return ending{err: err}
@@ -200,6 +214,7 @@ func (a *Agent) runOnce(ctx context.Context) ending {
 		a.logger.Info("connected", "remote", s.conn.RemoteAddr().String(),
 			"rtt", s.conn.RTT().Round(10*time.Microsecond).String(),
 			"connector", a.hello.Connector, "session", s.welcome.Session, "gateway_version", s.welcome.Version, "transport", s.conn.Transport())
+		a.monitor.online(s.status())
 		end, next := a.tend(ctx, s)
 		if next == nil {
 			return end
@@ -241,5 +256,6 @@ func (a *Agent) report(end ending, pause time.Duration) {
 	if fix != "" {
 		attributes = append(attributes, "fix", fix)
 	}
+	a.monitor.waiting(reason(end.err), fix, pause)
 	a.logger.Log(context.Background(), level, message, attributes...)
 }

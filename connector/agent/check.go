@@ -2,13 +2,10 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
-	"net/http"
 	"path/filepath"
 	"slices"
 	"time"
@@ -54,37 +51,13 @@ func (u *upstream) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	defer u.idle.drop()
-	err := u.list(ctx)
+	_, err := u.list(ctx)
+	var status *statusError
+	if errors.As(err, &status) {
+		err = fmt.Errorf("%w when asked for its models", err)
+	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("no answer within %v", checkTimeout)
 	}
 	return err
-}
-
-func (u *upstream) list(ctx context.Context) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "/v1/models", nil)
-	if err != nil {
-		return err
-	}
-	u.readdress(r)
-	body, err := readPayload(new(buffers), http.NoBody, 0)
-	if err != nil {
-		return err
-	}
-	defer body.release()
-	answer, err := u.roundTrip(r, body)
-	if err != nil {
-		return err
-	}
-	defer answer.finish()
-	if answer.status != http.StatusOK {
-		return fmt.Errorf("it answers with status %d when asked for its models", answer.status)
-	}
-	var models struct {
-		Data []json.RawMessage `json:"data"`
-	}
-	if err := json.NewDecoder(io.LimitReader(answer, maxConfigBytes)).Decode(&models); err != nil || models.Data == nil {
-		return errors.New("it answers, but not with a list of models")
-	}
-	return nil
 }

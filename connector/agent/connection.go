@@ -58,6 +58,8 @@ type idleConns struct {
 	conns []*connection // the one that became idle last is the last
 	timer *time.Timer   // runs while there are any; nil before the first
 	armed bool
+	// closed: the upstream takes no more requests, and keeps nothing.
+	closed bool
 }
 
 // take returns the connection that became idle last, or nil.
@@ -91,7 +93,7 @@ func (p *idleConns) pop() *connection {
 func (p *idleConns) put(c *connection) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.conns) >= maxIdle {
+	if p.closed || len(p.conns) >= maxIdle {
 		c.shut()
 		return
 	}

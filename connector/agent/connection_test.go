@@ -136,7 +136,7 @@ func TestSmallRequestsAreOneWrite(t *testing.T) {
 	}
 	p := proxyTo(t, address, nil)
 	counted := &countedWrites{Conn: raw}
-	p.upstreams["box"].idle.put(newConnection(counted, raw))
+	p.upstream("box").idle.put(newConnection(counted, raw))
 	for i, size := range []int{0, 1, 300, 30 << 10} {
 		if w := ask(context.Background(), p, strings.Repeat("x", size)); w.status != 200 || counted.n != i+1 {
 			t.Fatalf("%d bytes: status %d, %d writes after %d requests", size, w.status, counted.n, i+1)

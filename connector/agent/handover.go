@@ -38,26 +38,49 @@ func (a *Agent) tend(ctx context.Context, s *session) (ending, *session) {
 	a.tunnels.Go(func() { ended <- s.serve(ctx) })
 
 	searching, stop := context.WithCancel(ctx)
-	defer stop()
-	found := make(chan handover, 1)
-	if onWeb && a.transport == TransportAuto {
+	defer func() { stop() }()
+	search := func() <-chan handover {
+		if !onWeb || a.transport != TransportAuto {
+			return nil
+		}
+		found := make(chan handover, 1)
 		go a.seek(searching, ctx, s, found)
-	} else {
-		close(found)
+		return found
 	}
-	select {
-	case h, ok := <-found:
-		if ok {
+	found := search()
+	for {
+		select {
+		case h := <-found:
 			return ending{err: h.err, lived: lived()}, h.next
+		case <-a.reload.wake:
+			stop() // seek and a reload must not both change the tunnel
+			if h, ok := last(found); ok {
+				a.wakeReload()
+				return ending{err: h.err, lived: lived()}, h.next
+			}
+			if h, done := a.renew(ctx, s); done {
+				return ending{err: h.err, lived: lived()}, h.next
+			}
+			searching, stop = context.WithCancel(ctx)
+			found = search()
+		case err := <-ended:
+			stop()
+			if h, ok := last(found); ok && h.next != nil {
+				return ending{}, h.next
+			}
+			return a.after(err, lived()), nil
 		}
-	case err := <-ended:
-		stop()
-		if h, ok := <-found; ok && h.next != nil {
-			return ending{}, h.next
-		}
-		return a.after(err, lived()), nil
 	}
-	return a.after(<-ended, lived()), nil
+}
+
+// last waits for the end of a search that was stopped, and returns what it had
+// begun; there may be no search.
+func last(found <-chan handover) (handover, bool) {
+	if found == nil {
+		return handover{}, false
+	}
+	h, ok := <-found
+	return h, ok
 }
 
 // after returns the ending of a tunnel. One that fell silent may have lost its

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync/atomic"
 
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -18,18 +19,23 @@ const chunkBytes = 32 << 10
 // proxy hands requests from the tunnel to upstreams. Its ServeHTTP is all that
 // a transport of the tunnel needs.
 type proxy struct {
-	upstreams map[string]*upstream
+	upstreams atomic.Pointer[map[string]*upstream] // by name
 	logger    *slog.Logger
 	bodies    buffers
 }
 
 func newProxy(upstreams map[string]*upstream, logger *slog.Logger) *proxy {
-	return &proxy{upstreams: upstreams, logger: logger}
+	p := &proxy{logger: logger}
+	p.upstreams.Store(&upstreams)
+	return p
 }
+
+// upstream returns the upstream of that name, or nil.
+func (p *proxy) upstream(name string) *upstream { return (*p.upstreams.Load())[name] }
 
 // close drops idle connections to the upstreams.
 func (p *proxy) close() {
-	for _, u := range p.upstreams {
+	for _, u := range *p.upstreams.Load() {
 		u.idle.drop()
 	}
 }
@@ -39,7 +45,7 @@ func (p *proxy) close() {
 // reset that names the reason and never with a clean end. When the request's
 // context ends, so does the upstream's work on it.
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	u := p.upstreams[r.Host]
+	u := p.upstream(r.Host)
 	if u == nil || !allowed(r) {
 		p.logger.Warn("refusing a request", "upstream", r.Host, "method", r.Method)
 		abort(w, link.CodeRefused)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,10 +42,15 @@ type session struct {
 	agreed    chan struct{} // closed by its drain_ok
 	why       atomic.Value  // error: the reason, if this side ends the tunnel
 	requests  sync.WaitGroup
+	handler   http.Handler
+	updated   chan link.Updated // the answer to an update
 }
 
 func newSession(a *Agent, conn link.Conn) *session {
-	s := &session{agent: a, conn: conn, decided: make(chan link.Message, 1), pongs: make(chan struct{}, 1), agreed: make(chan struct{})}
+	s := &session{
+		agent: a, conn: conn, decided: make(chan link.Message, 1), pongs: make(chan struct{}, 1),
+		agreed: make(chan struct{}), updated: make(chan link.Updated, 1), handler: &watched{&a.monitor, a.proxy},
+	}
 	s.heartbeat.Store(int64(defaultHeartbeat))
 	return s
 }
@@ -152,7 +158,7 @@ func (s *session) accept() {
 
 // request serves one stream.
 func (s *session) request(stream link.Stream) {
-	err := link.Serve(stream, s.agent.proxy)
+	err := link.Serve(stream, s.handler)
 	var defect *link.PanicError
 	switch {
 	case errors.As(err, &defect):
@@ -187,6 +193,11 @@ func (s *session) listen() {
 			err = s.send(link.DrainOK{})
 		case link.DrainOK:
 			s.agree.Do(func() { close(s.agreed) })
+		case link.Updated:
+			select {
+			case s.updated <- m:
+			default: // nobody asked
+			}
 		case link.Grant, link.Deny:
 			select {
 			case s.decided <- m:
@@ -271,6 +282,7 @@ func (s *session) ping() {
 // of them, and closes when it has the last answer.
 func (s *session) drain() {
 	s.agent.logger.Info("draining", "session", s.welcome.Session, "timeout", s.agent.drainTimeout.String())
+	s.agent.monitor.draining()
 	if err := s.depart(); err != nil {
 		s.close(link.CloseNone, err)
 		return
@@ -298,4 +310,11 @@ func (s *session) close(code link.CloseCode, why error) {
 		s.why.CompareAndSwap(nil, ownEnd{why})
 	}
 	s.conn.Close(code, "")
+}
+
+// status tells of a tunnel that is up, and how to learn its round trip time.
+func (s *session) status() (TunnelStatus, func() time.Duration) {
+	return TunnelStatus{
+		Session: s.welcome.Session, Remote: s.conn.RemoteAddr().String(), Transport: s.conn.Transport(), GatewayVersion: legible(s.welcome.Version),
+	}, s.conn.RTT
 }

@@ -234,7 +234,7 @@ func TestUpstreamOverTLS(t *testing.T) {
 	server.StartTLS()
 	defer server.Close()
 	p := proxyTo(t, server.URL, nil)
-	u := p.upstreams["box"]
+	u := p.upstream("box")
 	if w := ask(t.Context(), p, "{}"); w.aborted != link.CodeUpstreamDown {
 		t.Errorf("a certificate of nobody: status %d, aborted %v", w.status, w.aborted)
 	}

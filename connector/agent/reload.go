@@ -1,0 +1,257 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// reloading is what an agent needs to change its configuration while it runs.
+type reloading struct {
+	wake chan struct{} // room for one: next is to be looked at
+
+	mu   sync.Mutex
+	next *Agent // whose configuration is to be taken; nil: none
+}
+
+// Reload makes the agent work by another configuration. An error names the
+// field and the fix, and means that nothing has changed.
+//
+// Keys, and the addresses of upstreams, change at once, and the gateway is told
+// of other upstreams and routes on the same tunnel. Another token, server or
+// transport takes a new one: when the gateway can be reached with it, the old one
+// is drained, and no request is lost.
+func (a *Agent) Reload(c Config) error {
+	a.reload.mu.Lock()
+	defer a.reload.mu.Unlock()
+	old := a.latest()
+	next, err := New(c, Options{Logger: a.logger, Version: old.hello.Version, DrainTimeout: a.drainTimeout})
+	if err != nil {
+		return err
+	}
+	next.hello.Instance = old.hello.Instance
+	next.proxy.inherit(old.proxy)
+	if old.sameTunnel(next) {
+		old.proxy.replace(next.proxy)
+		old.config = next.config
+		a.logger.Info("configuration reloaded", "tunnel", "kept")
+		return nil
+	}
+	a.logger.Info("configuration reloaded", "tunnel", "renewing")
+	a.reload.next = next
+	a.wakeReload()
+	return nil
+}
+
+// latest returns the agent with the newest configuration: a itself, or what it
+// is about to become. The caller holds reload.mu.
+func (a *Agent) latest() *Agent {
+	if a.reload.next != nil {
+		return a.reload.next
+	}
+	return a
+}
+
+// newest returns a copy of the newest configuration.
+func (a *Agent) newest() (n struct {
+	hello  link.Hello
+	dialer *dialer
+	proxy  *proxy
+},
+) {
+	a.reload.mu.Lock()
+	defer a.reload.mu.Unlock()
+	latest := a.latest()
+	n.hello, n.dialer, n.proxy = latest.hello, latest.dialer, latest.proxy
+	return n
+}
+
+// sameTunnel tells whether the gateway would see no difference.
+func (a *Agent) sameTunnel(b *Agent) bool {
+	return a.samePeer(b) && reflect.DeepEqual(a.hello, b.hello)
+}
+
+func (a *Agent) wakeReload() {
+	select {
+	case a.reload.wake <- struct{}{}:
+	default:
+	}
+}
+
+// adopt takes the configuration that waits for it, if there is one. It runs on
+// Run's goroutine, while no tunnel of the old one takes requests.
+func (a *Agent) adopt() {
+	a.reload.mu.Lock()
+	defer a.reload.mu.Unlock()
+	next := a.reload.next
+	if next == nil {
+		return
+	}
+	a.reload.next = nil
+	old := a.proxy
+	a.config, a.hello, a.dialer, a.proxy = next.config, next.hello, next.dialer, next.proxy
+	a.web, a.transport = next.web, next.transport
+	a.retry.reset()
+	old.leaveTo(a.proxy)
+}
+
+// waiting returns the agent whose configuration waits to be taken, nil if there
+// is none.
+func (a *Agent) waiting() *Agent {
+	a.reload.mu.Lock()
+	defer a.reload.mu.Unlock()
+	return a.reload.next
+}
+
+// reloadPause is between attempts to reach a gateway with a new configuration.
+const reloadPause = 10 * time.Second
+
+// renew takes the configuration that waits, if there is one: by an update of the
+// tunnel where that is enough, else by a new tunnel, which it returns, or the
+// reason why there is none. Without both, the tunnel stays. It runs on Run's
+// goroutine, and nothing else changes the tunnel meanwhile.
+func (a *Agent) renew(ctx context.Context, s *session) (handover, bool) {
+	next := a.waiting()
+	if next == nil {
+		return handover{}, false
+	}
+	if a.samePeer(next) && a.update(s, next) {
+		return handover{}, false
+	}
+	// The connection is made first: what can fail there costs nothing.
+	conn, err := next.open(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			a.logger.Error("cannot connect with the new configuration; the tunnel stays as it was",
+				"server", next.dialer.server, "reason", reason(err), "retry_in", reloadPause.String(), "fix", "check `server` and `tunnel_token`, and reload again")
+			time.AfterFunc(reloadPause, a.wakeReload)
+		}
+		return handover{}, false
+	}
+	a.adopt()
+	return a.change(ctx, s, conn), true
+}
+
+// samePeer tells whether two configurations lead to the same gateway on the same
+// way, as the same connector.
+func (a *Agent) samePeer(b *Agent) bool {
+	return a.config.TunnelToken == b.config.TunnelToken && a.config.Server == b.config.Server && a.config.Transport == b.config.Transport
+}
+
+// update tells the gateway on its tunnel of other upstreams and routes. Until its
+// answer there are the old upstreams as well as the new ones. It returns false
+// when the gateway did not take it.
+func (a *Agent) update(s *session, next *Agent) bool {
+	a.proxy.add(next.proxy)
+	select {
+	case <-s.updated: // late, of an earlier one
+	default:
+	}
+	if err := s.send(link.Update{Upstreams: next.hello.Upstreams, Routes: next.hello.Routes}); err != nil {
+		return false
+	}
+	select {
+	case u := <-s.updated:
+		if u.Error != "" {
+			a.logger.Warn("the gateway did not take the new configuration on this tunnel", "reason", u.Error)
+			return false
+		}
+	case <-s.conn.Context().Done():
+		return false
+	case <-time.After(a.pongTimeout):
+		return false
+	}
+	a.reload.mu.Lock()
+	defer a.reload.mu.Unlock()
+	if a.reload.next != next { // a newer one has come, which wakes us again
+		return true
+	}
+	a.reload.next = nil
+	a.proxy.replace(next.proxy)
+	a.config, a.hello = next.config, next.hello
+	return true
+}
+
+// open makes a connection by the first transport that works, beginning with the
+// one that did last.
+func (a *Agent) open(ctx context.Context) (link.Conn, error) {
+	runners := a.runners()
+	if a.webDelay == 0 {
+		slices.Reverse(runners)
+	}
+	var errs []error
+	for _, r := range runners {
+		conn, err := r.dial(ctx)
+		if err == nil {
+			return conn, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+// add lets p use the upstreams of another proxy as well; of those with the same
+// name the other's.
+func (p *proxy) add(more *proxy) {
+	all := maps.Clone(*p.upstreams.Load())
+	maps.Copy(all, *more.upstreams.Load())
+	p.upstreams.Store(&all)
+}
+
+// inherit keeps what is the same as in the old configuration, with its
+// connections. It comes before p is used.
+func (p *proxy) inherit(old *proxy) {
+	upstreams := *p.upstreams.Load()
+	for name, u := range *old.upstreams.Load() {
+		if fresh := upstreams[name]; fresh != nil && u.same(fresh) {
+			upstreams[name] = u
+		}
+	}
+}
+
+// same tells whether two upstreams are one server with one key.
+func (u *upstream) same(v *upstream) bool {
+	path := func(u *upstream) string {
+		if u.key == nil {
+			return ""
+		}
+		return u.key.path
+	}
+	return u.address == v.address && u.host == v.host && u.prefix == v.prefix && (u.tls == nil) == (v.tls == nil) && path(u) == path(v)
+}
+
+// replace makes p use the upstreams of another proxy. Requests that run keep
+// theirs.
+func (p *proxy) replace(next *proxy) {
+	old := *p.upstreams.Swap(next.upstreams.Load())
+	retire(old, *next.upstreams.Load())
+}
+
+// leaveTo closes what only p, and not its successor, keeps.
+func (p *proxy) leaveTo(next *proxy) {
+	retire(*p.upstreams.Load(), *next.upstreams.Load())
+}
+
+// retire drops the idle connections of upstreams that are not among the others.
+// What runs over them may finish.
+func retire(old, others map[string]*upstream) {
+	for name, u := range old {
+		if others[name] != u {
+			u.idle.close()
+		}
+	}
+}
+
+// close drops all idle connections, and those that become idle later.
+func (p *idleConns) close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.drop()
+}

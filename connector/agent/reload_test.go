@@ -1,0 +1,256 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// config is a configuration for a gateway, with upstreams by name and base URL.
+func (g *fakeGateway) config(upstreams map[string]string) Config {
+	c := Config{TunnelToken: g.token.Encode(), Upstreams: map[string]Upstream{}}
+	for name, base := range upstreams {
+		c.Upstreams[name] = Upstream{BaseURL: base + "/v1"}
+	}
+	return c
+}
+
+// ask sends a request and returns the answer's body.
+func (s *fakeSession) ask(t *testing.T) string {
+	t.Helper()
+	answer, err := s.roundTrip(post(t.Context(), "{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
+func answerWith(t *testing.T, text string) string {
+	return serveBox(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) }).URL
+}
+
+func TestReloadKeepsTheTunnel(t *testing.T) {
+	g := startGateway(t)
+	old, next := answerWith(t, "old"), answerWith(t, "new")
+	a := startAgent(t, g, old, nil)
+	s := g.session()
+	if got := s.ask(t); got != "old" {
+		t.Fatalf("before: %q", got)
+	}
+	warm := a.proxy.upstream("box")
+	if err := a.Reload(g.config(map[string]string{"box": old})); err != nil {
+		t.Fatal(err)
+	}
+	if a.proxy.upstream("box") != warm {
+		t.Error("an upstream that is the same lost its connections")
+	}
+	if err := a.Reload(g.config(map[string]string{"box": next})); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.ask(t); got != "new" {
+		t.Errorf("after: %q", got)
+	}
+	if got := g.count(); got != 1 {
+		t.Errorf("%d hellos", got)
+	}
+	shut := false
+	if warm.idle.put(&connection{shut: func() { shut = true }}); !shut {
+		t.Error("an upstream that is gone keeps connections")
+	}
+}
+
+func TestReloadRefusesWhatIsWrong(t *testing.T) {
+	g := startGateway(t)
+	a := startAgent(t, g, answerWith(t, "old"), nil)
+	s := g.session()
+	c := g.config(map[string]string{"box": "http://127.0.0.1:1"})
+	c.Routes = []link.Route{{Model: "*", Upstream: "bix"}}
+	if err := a.Reload(c); err == nil || !strings.Contains(err.Error(), `did you mean "box"`) {
+		t.Errorf("error %v", err)
+	}
+	c = g.config(map[string]string{"box": "http://127.0.0.1:1"})
+	c.Upstreams["box"] = Upstream{BaseURL: "http://127.0.0.1:1/v1", APIKeyFile: "/none"}
+	if err := a.Reload(c); err == nil || !strings.Contains(err.Error(), "upstreams.box.api_key_file") {
+		t.Errorf("error %v", err)
+	}
+	if got := s.ask(t); got != "old" {
+		t.Errorf("it is %q now", got)
+	}
+}
+
+// TestReloadRenewsTheTunnel changes what the gateway has to know, while a
+// request runs.
+func TestReloadRenewsTheTunnel(t *testing.T) {
+	g := startGateway(t)
+	working, finish := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	server := serveBox(t, func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, "begun, ")
+		http.NewResponseController(w).Flush()
+		once.Do(func() { close(working) })
+		<-finish
+		io.WriteString(w, "finished")
+	})
+	a := startAgent(t, g, server.URL, nil)
+	first := g.session()
+	answer, err := first.roundTrip(post(t.Context(), "{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	receive(t, working, "the upstream")
+
+	c := g.config(map[string]string{"box": server.URL, "other": server.URL})
+	if err := a.Reload(c); err != nil {
+		t.Fatal(err)
+	}
+	if m := receive(t, first.got, "the drain"); m != (link.Drain{}) {
+		t.Fatalf("got %#v", m)
+	}
+	if got := g.count(); got != 1 {
+		t.Errorf("%d hellos before the gateway has left the old tunnel", got)
+	}
+	if err := first.control.Send(link.DrainOK{}); err != nil {
+		t.Fatal(err)
+	}
+	second := g.session()
+	if got := fmt.Sprint(second.hello.Upstreams); got != "[box other]" || second.hello.Instance != first.hello.Instance {
+		t.Errorf("the new hello has upstreams %s, instance %s", got, second.hello.Instance)
+	}
+	if got := a.Status(); got.State != StateOnline || got.Running != 1 || len(got.Upstreams) != 2 {
+		t.Errorf("status %+v", got)
+	}
+	close(finish)
+	if body, err := io.ReadAll(answer.Body); err != nil || string(body) != "begun, finished" {
+		t.Errorf("the request on the old tunnel: %q, %v", body, err)
+	}
+	if got := second.ask(t); got != "begun, finished" {
+		t.Errorf("the new tunnel: %q", got)
+	}
+	first.close(link.CloseDrained)
+}
+
+func TestReloadKeepsATunnelWhenTheNewGatewayIsAway(t *testing.T) {
+	g, away := startGateway(t), startGateway(t)
+	a := startAgent(t, g, answerWith(t, "old"), nil)
+	s := g.session()
+	away.token.Pin = testToken.Pin // not its own
+	if err := a.Reload(away.config(map[string]string{"box": "http://127.0.0.1:1"})); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the failure", func() bool {
+		return strings.Contains(a.log.String(), "the tunnel stays as it was")
+	})
+	if got := s.ask(t); got != "old" {
+		t.Errorf("it is %q now", got)
+	}
+}
+
+func TestReloadWhileWaiting(t *testing.T) {
+	g, other := startGateway(t), startGateway(t)
+	g.set(func() { g.deny = &link.Deny{Code: link.DenyCredentials, Message: "unknown connector"} })
+	a := startAgent(t, g, answerWith(t, "x"), nil)
+	eventually(t, "the pause", func() bool { return a.Status().State == StateWaiting })
+	if p := a.Status().Problem; p == nil || !strings.Contains(p.Fix, "create a new token") || !strings.Contains(p.Reason, "unknown connector") {
+		t.Errorf("problem %+v", p)
+	}
+	if err := a.Reload(other.config(map[string]string{"box": answerWith(t, "new")})); err != nil {
+		t.Fatal(err)
+	}
+	s := other.session() // at once, not after half a minute
+	if got := s.ask(t); got != "new" {
+		t.Errorf("got %q", got)
+	}
+	t.Cleanup(other.hangUp)
+}
+
+func TestStatus(t *testing.T) {
+	g := startGateway(t)
+	broken := errors.New("")
+	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		switch string(body) {
+		case "missing":
+			w.WriteHeader(http.StatusNotFound)
+		case "panic":
+			panic(http.ErrAbortHandler)
+		default:
+			io.WriteString(w, "hello")
+		}
+	})
+	a := startAgent(t, g, server.URL, nil)
+	changed := a.Changed()
+	s := g.session()
+	eventually(t, "the tunnel", func() bool { return a.Status().State == StateOnline })
+	receive(t, changed, "a change")
+	for i, body := range []string{"{}", "missing", "panic"} {
+		eventually(t, "the request before", func() bool { return len(a.Status().Recent) == i })
+		if answer, err := s.roundTrip(post(t.Context(), body)); err == nil {
+			_, err = io.ReadAll(answer.Body)
+			answer.Body.Close()
+			broken = err
+		} else {
+			broken = err
+		}
+	}
+	if broken == nil {
+		t.Error("the broken answer was whole")
+	}
+	eventually(t, "three requests", func() bool { return len(a.Status().Recent) == 3 })
+	strange := post(t.Context(), "{}")
+	strange.Host, strange.URL.Path = "nobody", "/v1/secret-name"
+	if _, err := s.roundTrip(strange); err == nil {
+		t.Error("a request to nobody had an answer")
+	}
+	eventually(t, "four requests", func() bool { return len(a.Status().Recent) == 4 })
+	got := a.Status()
+	if got.Served != 2 || got.Failed != 2 || got.Running != 0 || got.Tunnels != 1 || got.Server != g.token.Server || got.Connector != testToken.Connector {
+		t.Errorf("status %+v", got)
+	}
+	if got.Tunnel == nil || got.Tunnel.RTT <= 0 || got.Tunnel.Transport != "quic" || got.Tunnel.GatewayVersion != "test" || got.Problem != nil {
+		t.Errorf("tunnel %+v, problem %+v", got.Tunnel, got.Problem)
+	}
+	var lines []string
+	for _, r := range got.Recent {
+		lines = append(lines, fmt.Sprintf("%s %s %s %d %s %d", r.Method, r.Path, r.Upstream, r.Status, r.Result, r.Bytes))
+	}
+	want := `POST   0 refused 0
+POST /v1/chat/completions box 0 upstream_reset 0
+POST /v1/chat/completions box 404 4xx 0
+POST /v1/chat/completions box 200 2xx 5`
+	if got := strings.Join(lines, "\n"); got != want {
+		t.Errorf("recent requests:\n%s", got)
+	}
+	u := got.Upstreams[0]
+	if fmt.Sprint(u.Results) != "map[2xx:1 4xx:1 upstream_reset:1]" || u.Seconds <= 0 || u.Buckets[len(u.Buckets)-1] != 2 || u.Down || u.Running != 0 {
+		t.Errorf("upstream %+v", u)
+	}
+	a.stop()
+	receive(t, s.got, "the drain")
+	if got := a.Status(); got.State != StateDraining || got.Tunnel == nil {
+		t.Errorf("while it drains: %+v", got)
+	}
+	s.close(link.CloseDrained)
+	eventually(t, "the end", func() bool { return a.Status().State == StateStopped && a.Status().Tunnel == nil })
+}
+
+func TestStatusOfAnUpstreamThatIsDown(t *testing.T) {
+	g := startGateway(t)
+	a := startAgent(t, g, "http://127.0.0.1:1", nil)
+	s := g.session()
+	if _, err := s.roundTrip(post(t.Context(), "{}")); !errors.Is(err, link.ErrUpstreamDown) {
+		t.Fatalf("error %v", err)
+	}
+	eventually(t, "the upstream to be down", func() bool { return a.Status().Upstreams[0].Down })
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	maxBinary = 15 << 20 // bytes, stripped
+	maxRSS    = 20 << 20 // bytes, with a tunnel that is idle
+)
+
+// buildFor builds the connector as releases are, and returns the file.
+func buildFor(t *testing.T, system, machine string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "connector")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, ".")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+machine)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building for %s/%s: %v\n%s", system, machine, err, out)
+	}
+	return path
+}
+
+// TestBuilds builds for all machines. What has not changed comes from Go's
+// cache; with an empty one it takes minutes.
+func TestBuilds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds six programs")
+	}
+	for _, system := range []string{"linux", "darwin", "windows"} {
+		for _, machine := range []string{"amd64", "arm64"} {
+			t.Run(system+"_"+machine, func(t *testing.T) {
+				info, err := os.Stat(buildFor(t, system, machine))
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Logf("%.1f MB", float64(info.Size())/(1<<20))
+				if info.Size() > maxBinary {
+					t.Errorf("it has %d bytes, more than %d", info.Size(), maxBinary)
+				}
+			})
+		}
+	}
+}
+
+// TestProcess runs the program as its own process, with a tunnel: what it needs
+// of memory, and how it takes its signals.
+func TestProcess(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("memory is read from /proc")
+	}
+	g := newPairGateway(t)
+	h := newHome(t)
+	config := fmt.Sprintf(`{"tunnel_token": %q, "upstream": %q}`, g.token(), g.URL)
+	if err := os.WriteFile(h.config, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log output
+	process := exec.Command(buildFor(t, runtime.GOOS, runtime.GOARCH), "run", "--config", h.config)
+	process.Env = []string{"HOME=" + h.env["HOME"], "XDG_RUNTIME_DIR=" + h.env["XDG_RUNTIME_DIR"]}
+	process.Stderr = &log
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer process.Process.Kill()
+	select {
+	case <-g.tunnels:
+	case <-time.After(10 * time.Second):
+		t.Fatalf("there is no tunnel after 10 s: %s", &log)
+	}
+	if code, _, stderr := h.run(t.Context(), "wait", "--timeout", "5s", "--config", h.config); code != exitOK {
+		t.Errorf("wait ended with code %d: %s", code, stderr)
+	}
+	time.Sleep(time.Second)
+	rss := residentBytes(t, process.Process.Pid)
+	t.Logf("RSS %.1f MB", float64(rss)/(1<<20))
+	if rss > maxRSS {
+		t.Errorf("it has %d bytes of memory, more than %d", rss, maxRSS)
+	}
+	if err := process.Process.Signal(syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	h.eventually("the reload", func() bool { return strings.Contains(log.String(), "configuration reloaded") })
+	// The gateway does not take part in the drain, so that it would take 30 s.
+	start := time.Now()
+	if err := process.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	h.eventually("the drain", func() bool { return strings.Contains(log.String(), "another signal stops at once") })
+	if err := process.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = process.Wait() // by the signal
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("after the second signal it ran for %v", took)
+	}
+	if strings.Contains(log.String(), "s3cret") {
+		t.Error("the log tells the secret")
+	}
+}
+
+// residentBytes is a process's memory as the system counts it.
+func residentBytes(t *testing.T, pid int) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.SplitSeq(string(text), "\n") {
+		if value, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kilobytes, err := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(value), " kB"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return kilobytes << 10
+		}
+	}
+	t.Fatal("the system does not say")
+	return 0
+}

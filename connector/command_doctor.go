@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/connector/agent"
+)
+
+func doctorCommand(sys system) *cobra.Command {
+	var config string
+	var asJSON bool
+	var timeout time.Duration
+	command := &cobra.Command{
+		Use:   "doctor [--config FILE] [--json]",
+		Short: "Check all that the connector needs, and say how to fix it",
+		Long: `Checks the configuration, the name of the gateway, the ways to it (UDP, and
+WebSocket where UDP is blocked), the pin of its identity, this machine's clock,
+and each model server: its list of models, and a short streamed answer of the
+first. A connector that runs is not disturbed.
+
+Exit codes: 0 nothing has failed, 1 something has, 2 wrong flags or
+configuration.`,
+		Example: `  connector doctor
+  connector doctor --config connector.json --json`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			if config == "" {
+				config = pairedConfig(sys.getenv)
+			}
+			loaded, err := agent.LoadConfig(config, sys.getenv)
+			if err != nil {
+				return err
+			}
+			ctx, stop := sys.signals(command.Context())
+			defer stop()
+			return doctor(ctx, sys, config, loaded, timeout, asJSON)
+		},
+	}
+	flags := command.Flags()
+	flags.StringVarP(&config, "config", "c", "", "configuration `FILE` (default: as `connector run` has it)")
+	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	flags.DurationVar(&timeout, "timeout", time.Minute, "`TIME` that a model has for its answer")
+	return command
+}
+
+// doctor makes the checks and tells what they find.
+func doctor(ctx context.Context, sys system, config string, loaded agent.Loaded, timeout time.Duration, asJSON bool) error {
+	var findings []agent.Finding
+	failed := 0
+	tell := func(f agent.Finding) {
+		if f.Result == agent.ResultFailed {
+			failed++
+		}
+		findings = append(findings, f)
+		if !asJSON {
+			writeFinding(sys.stdout, f)
+		}
+	}
+	tell(configFinding(config, loaded))
+	tell(connectorFinding(ctx, sys, config))
+	err := agent.Diagnose(ctx, loaded.Config, timeout, tell)
+	if err != nil {
+		return &runtimeError{fmt.Errorf("interrupted: %w", err)}
+	}
+	if asJSON {
+		encoder := json.NewEncoder(sys.stdout)
+		encoder.SetIndent("", "  ")
+		if err := encoder.Encode(map[string]any{"ok": failed == 0, "checks": findings}); err != nil {
+			return &runtimeError{err}
+		}
+	}
+	if failed > 0 {
+		return &runtimeError{fmt.Errorf("%d of %d checks failed", failed, len(findings))}
+	}
+	return nil
+}
+
+func configFinding(config string, loaded agent.Loaded) agent.Finding {
+	f := agent.Finding{Check: "configuration", Result: agent.ResultOK, Detail: config}
+	if config == "" {
+		f.Detail = "from the environment"
+	}
+	for _, warning := range loaded.Warnings {
+		f.Result, f.Detail = agent.ResultWarning, warning
+	}
+	return f
+}
+
+// connectorFinding tells whether the connector runs.
+func connectorFinding(ctx context.Context, sys system, config string) agent.Finding {
+	f := agent.Finding{Check: "connector"}
+	r, _, err := findConnector(ctx, sys, config, "")
+	switch {
+	case err != nil:
+		f.Result, f.Detail = agent.ResultSkipped, err.Error()
+	case r.State == agent.StateOnline:
+		f.Result, f.Detail = agent.ResultOK, fmt.Sprintf("process %d is %s", r.PID, oneLine(r.Status))
+	default:
+		f.Result, f.Detail = agent.ResultFailed, fmt.Sprintf("process %d: %s", r.PID, oneLine(r.Status))
+		if r.Problem != nil {
+			f.Detail, f.Fix = fmt.Sprintf("process %d cannot connect: %s", r.PID, r.Problem.Reason), r.Problem.Fix
+		}
+		if f.Fix == "" {
+			f.Fix = "see what follows"
+		}
+	}
+	return f
+}
+
+func writeFinding(w io.Writer, f agent.Finding) {
+	fmt.Fprintf(w, "%-8s %s: %s\n", f.Result, f.Check, legible(f.Detail))
+	if f.Fix != "" {
+		fmt.Fprintf(w, "         fix: %s\n", legible(f.Fix))
+	}
+}

@@ -1,0 +1,313 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/connector/agent"
+)
+
+// target are the flags that say which connector is meant.
+type target struct{ config, socket string }
+
+func (t *target) flags(command *cobra.Command) {
+	command.Flags().StringVarP(&t.config, "config", "c", "", "configuration `FILE` that the connector runs with (default: as `connector run` has it, then the service)")
+	socketFlag(command, &t.socket)
+}
+
+func statusCommand(sys system) *cobra.Command {
+	var at target
+	var asJSON bool
+	command := &cobra.Command{
+		Use:   "status [--json]",
+		Short: "Show what the connector on this machine is doing",
+		Long: `Asks the connector that runs on this machine what it is doing: whether its tunnel
+is up, which model servers it has, and how its last requests ended. It tells
+nothing of what requests and answers say.
+
+Exit codes: 0 the tunnel is up, 1 it is not, or no connector runs.`,
+		Example: `  connector status
+  connector status --json --config connector.json
+  HEALTHCHECK CMD ["connector", "status"]      in a Dockerfile`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			r, _, err := findConnector(command.Context(), sys, at.config, at.socket)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				encoder := json.NewEncoder(sys.stdout)
+				encoder.SetIndent("", "  ")
+				if err := encoder.Encode(r); err != nil {
+					return &runtimeError{err}
+				}
+			} else {
+				writeReport(sys.stdout, r, time.Now())
+			}
+			if r.State != agent.StateOnline {
+				return &runtimeError{fmt.Errorf("the tunnel is not up: %s", oneLine(r.Status))}
+			}
+			return nil
+		},
+	}
+	at.flags(command)
+	command.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return command
+}
+
+func waitCommand(sys system) *cobra.Command {
+	var at target
+	var timeout time.Duration
+	command := &cobra.Command{
+		Use:   "wait [--timeout TIME]",
+		Short: "Wait until the connector's tunnel is up",
+		Long: `Waits until the connector on this machine has its tunnel up, also for one that is
+only about to start. For scripts.
+
+Exit codes: 0 the tunnel is up, 1 it is not, and the time has run out.`,
+		Example: `  connector run & connector wait --timeout 30s && echo ready`,
+		Args:    cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			ctx, stop := sys.signals(command.Context())
+			defer stop()
+			return waitOnline(ctx, sys, at, timeout)
+		},
+	}
+	at.flags(command)
+	command.Flags().DurationVar(&timeout, "timeout", time.Minute, "`TIME` to wait at most")
+	return command
+}
+
+// waitOnline asks again and again. The connector may not be there yet, so that
+// nothing could tell of a change.
+func waitOnline(ctx context.Context, sys system, at target, timeout time.Duration) error {
+	limit := time.NewTimer(timeout)
+	defer limit.Stop()
+	for {
+		r, _, err := findConnector(ctx, sys, at.config, at.socket)
+		var failed *runtimeError
+		switch {
+		case err == nil && r.State == agent.StateOnline:
+			return nil
+		case err == nil:
+			err = errors.New(oneLine(r.Status))
+		case !errors.As(err, &failed):
+			return err
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-limit.C:
+			return &runtimeError{fmt.Errorf("the tunnel is not up after %v: %w", timeout, err)}
+		case <-ctx.Done():
+			return &runtimeError{fmt.Errorf("interrupted; the tunnel is not up: %w", err)}
+		}
+	}
+}
+
+func reloadCommand(sys system) *cobra.Command {
+	var at target
+	command := &cobra.Command{
+		Use:   "reload",
+		Short: "Make the connector on this machine read its configuration again",
+		Long: `Makes the connector on this machine read its configuration again, as SIGHUP does.
+No request is lost: keys and addresses of model servers change at once, and for
+what the gateway has to know (names of upstreams, routes, the token) a new
+tunnel takes over from the old one.
+
+Exit codes: 0 the new configuration is in use, 1 no connector runs, 2 the new
+configuration is wrong, and the old one stays.`,
+		Example: `  connector reload
+  connector reload --config connector.json`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			r, socket, err := findConnector(command.Context(), sys, at.config, at.socket)
+			if err != nil {
+				return err
+			}
+			var answer reloadAnswer
+			if err := ask(command.Context(), socket, http.MethodPost, "/reload", &answer); err != nil {
+				return &runtimeError{err}
+			}
+			if answer.Error != "" {
+				return fmt.Errorf("not reloaded; the old configuration stays: %s", answer.Error)
+			}
+			fmt.Fprintf(sys.stdout, "Process %d uses the configuration as it is now in %s\n", r.PID, r.Config)
+			return nil
+		},
+	}
+	at.flags(command)
+	return command
+}
+
+// oneLine says what a connector is doing.
+func oneLine(s agent.Status) string {
+	switch {
+	case s.State == agent.StateOnline && s.Tunnel != nil:
+		return fmt.Sprintf("online at %s over %s; %s", s.Server, s.Tunnel.Transport, requestsText(s))
+	case s.State == agent.StateDraining:
+		return "draining; " + requestsText(s)
+	case s.State == agent.StateStopped:
+		return "stopped"
+	case s.Problem != nil:
+		text := fmt.Sprintf("%s to %s; last try: %s", s.State, s.Server, s.Problem.Reason)
+		if s.State == agent.StateWaiting {
+			text = fmt.Sprintf("cannot connect to %s: %s", s.Server, s.Problem.Reason)
+		}
+		if s.Problem.Fix != "" {
+			text += "; " + s.Problem.Fix
+		}
+		return text
+	default:
+		return fmt.Sprintf("%s to %s", s.State, s.Server)
+	}
+}
+
+func requestsText(s agent.Status) string {
+	text := fmt.Sprintf("requests: %d running, %d served", s.Running, s.Served)
+	if s.Failed > 0 {
+		text += fmt.Sprintf(", %d failed", s.Failed)
+	}
+	return text
+}
+
+// writeReport prints what `connector status` shows.
+func writeReport(w io.Writer, r report, now time.Time) {
+	for _, line := range reportLines(r.Status, now, len(r.Recent)) {
+		fmt.Fprintln(w, line.text())
+	}
+	config := r.Config
+	if config == "" {
+		config = "the environment"
+	}
+	fmt.Fprintf(w, "process    %d, version %s, running for %s, configured by %s\n", r.PID, r.Version, short(now.Sub(r.Started)), config)
+}
+
+// line is one line of a status: pieces, each with its meaning.
+type line []piece
+
+type piece struct {
+	tone tone
+	text string
+}
+
+// tone is what a piece of text means, for its colour.
+type tone int
+
+const (
+	plain tone = iota
+	faint
+	good
+	warning
+	bad
+)
+
+func (l line) text() string {
+	var b strings.Builder
+	for _, p := range l {
+		b.WriteString(legible(p.text))
+	}
+	return b.String()
+}
+
+// short shows a duration as people say it.
+func short(d time.Duration) string {
+	switch d = max(d, 0); {
+	case d < 10*time.Millisecond:
+		return d.Round(10 * time.Microsecond).String()
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh%02dm", int(d.Hours()), int(d.Minutes())%60)
+	default:
+		return fmt.Sprintf("%dd%02dh", int(d.Hours())/24, int(d.Hours())%24)
+	}
+}
+
+// reportLines are the lines of a status, with up to so many of the last
+// requests.
+func reportLines(s agent.Status, now time.Time, recent int) []line {
+	label := func(name string, pieces ...piece) line {
+		return append(line{{faint, fmt.Sprintf("%-11s", name)}}, pieces...)
+	}
+	lines := []line{label("state", stateText(s, now)...), label("gateway", piece{plain, s.Server})}
+	if t := s.Tunnel; t != nil {
+		lines[1] = label("gateway", piece{plain, s.Server}, piece{faint, "  version " + t.GatewayVersion})
+		lines = append(lines, label("tunnel", piece{plain, t.Transport}, piece{faint, ", round trip "}, piece{plain, short(t.RTT)}))
+	}
+	if p := s.Problem; p != nil {
+		lines = append(lines, label("reason", piece{warning, p.Reason}))
+		if p.Fix != "" {
+			lines = append(lines, label("fix", piece{plain, p.Fix}))
+		}
+	}
+	for i, u := range s.Upstreams {
+		name := "upstream"
+		if i > 0 {
+			name = ""
+		}
+		pieces := []piece{{plain, u.Name}, {faint, "  " + u.Address}}
+		if u.Down {
+			pieces = append(pieces, piece{bad, "  does not answer"})
+		}
+		lines = append(lines, label(name, pieces...))
+	}
+	counts := []piece{{plain, fmt.Sprintf("%d running", s.Running)}, {plain, fmt.Sprintf(", %d served", s.Served)}}
+	if s.Failed > 0 {
+		counts = append(counts, piece{warning, fmt.Sprintf(", %d failed", s.Failed)})
+	}
+	lines = append(lines, label("requests", counts...))
+	for _, r := range s.Recent[:min(recent, len(s.Recent))] {
+		lines = append(lines, label("", requestPieces(r)...))
+	}
+	return lines
+}
+
+func stateText(s agent.Status, now time.Time) []piece {
+	since := piece{faint, " for " + short(now.Sub(s.Since).Truncate(time.Second))}
+	switch s.State {
+	case agent.StateOnline:
+		return []piece{{good, "online"}, since}
+	case agent.StateWaiting:
+		text := "not connected"
+		if s.Problem != nil {
+			text += fmt.Sprintf(", next try in %s", short(s.Problem.RetryAt.Sub(now).Round(time.Second)))
+		}
+		return []piece{{bad, text}}
+	case agent.StateDraining:
+		return []piece{{warning, "stopping"}, {faint, ", running requests may finish"}}
+	default:
+		return []piece{{warning, string(s.State)}}
+	}
+}
+
+func requestPieces(r agent.RequestStatus) []piece {
+	result, mood := r.Result, bad
+	if r.Status != 0 && strings.HasSuffix(result, "xx") {
+		result = fmt.Sprint(r.Status)
+		switch {
+		case r.Status < 400:
+			mood = good
+		case r.Status < 500:
+			mood = warning
+		}
+	}
+	what := strings.TrimSpace(r.Method + " " + r.Path)
+	return []piece{
+		{faint, r.At.Local().Format(time.TimeOnly) + "  "},
+		{mood, fmt.Sprintf("%-4s", result)},
+		{plain, fmt.Sprintf(" %7s  %s", short(r.Duration), what)},
+		{faint, "  " + r.Upstream},
+	}
+}

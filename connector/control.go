@@ -1,0 +1,240 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/service"
+)
+
+// A running connector can be asked and told things by who runs it: over a
+// socket that only this user, and root, can open. It speaks HTTP:
+//
+//	GET  /status   the report, as JSON
+//	POST /reload   reads the configuration again; {"error": …} if that failed
+
+// socketOff is the value of --socket for none.
+const socketOff = "off"
+
+// maxSocketPath is what all systems take, of the 104 to 108 bytes they have.
+const maxSocketPath = 103
+
+// report is what a running connector tells.
+type report struct {
+	Version string    `json:"version"`
+	Commit  string    `json:"commit"`
+	PID     int       `json:"pid"`
+	Config  string    `json:"config,omitempty"` // path
+	Started time.Time `json:"started"`
+	agent.Status
+}
+
+func socketFlag(command *cobra.Command, socket *string) {
+	command.Flags().StringVar(socket, "socket", "", "`PATH` of the connector's control socket, or off (default: one that belongs to the configuration)")
+}
+
+// socketPath returns where the connector with a configuration has its socket.
+// One without a file is known by its id.
+func socketPath(getenv func(string) string, config, connector string) (string, error) {
+	if dir := filepath.SplitList(getenv("RUNTIME_DIRECTORY")); len(dir) > 0 && filepath.IsAbs(dir[0]) {
+		return filepath.Join(dir[0], "control.sock"), nil // systemd made it for this service
+	}
+	dir, err := socketFolder(getenv)
+	if err != nil {
+		return "", err
+	}
+	name := "connector " + connector
+	if config != "" {
+		if name, err = filepath.Abs(config); err != nil {
+			return "", fmt.Errorf("finding the configuration's folder: %w", err)
+		}
+		if real, err := filepath.EvalSymlinks(name); err == nil {
+			name = real
+		}
+	}
+	sum := sha256.Sum256([]byte(name))
+	return filepath.Join(dir, "connector-"+hex.EncodeToString(sum[:6])+".sock"), nil
+}
+
+// socketFolder returns this user's folder for sockets.
+func socketFolder(getenv func(string) string) (string, error) {
+	switch {
+	case runtime.GOOS == "windows":
+		for _, name := range []string{"LocalAppData", "ProgramData"} {
+			if dir := getenv(name); filepath.IsAbs(dir) {
+				return filepath.Join(dir, "postern", "run"), nil
+			}
+		}
+		return "", errors.New("there is no folder for the control socket in the environment (LocalAppData is not set); give --socket PATH")
+	case filepath.IsAbs(getenv("XDG_RUNTIME_DIR")):
+		return filepath.Join(getenv("XDG_RUNTIME_DIR"), "postern"), nil
+	case os.Geteuid() == 0:
+		return filepath.Join("/var/run", "postern"), nil
+	default:
+		return filepath.Join(os.TempDir(), fmt.Sprintf("postern-%d", os.Geteuid())), nil
+	}
+}
+
+// serviceSocket is the socket of the service for the whole machine, or "".
+func serviceSocket() string {
+	if runtime.GOOS == "linux" {
+		return filepath.Join("/run", service.Name, "control.sock")
+	}
+	return ""
+}
+
+// control is the socket's server.
+type control struct {
+	server *http.Server
+	done   chan struct{}
+}
+
+// listenControl opens the socket. Another connector that runs with the same
+// configuration is an error: with one token, the two would throw each other
+// out. Without a socket the connector works all the same.
+func (r *runner) listenControl(connector string) (*control, error) {
+	if r.options.socket == socketOff {
+		return nil, nil
+	}
+	path := r.options.socket
+	var err error
+	if path == "" {
+		path, err = socketPath(r.sys.getenv, r.options.config, connector)
+	}
+	var listener net.Listener
+	if err == nil {
+		listener, err = openSocket(path)
+	}
+	var busy *busyError
+	switch {
+	case errors.As(err, &busy):
+		return nil, &runtimeError{err}
+	case err != nil && r.options.socket != "":
+		return nil, fmt.Errorf("--socket: %w", err)
+	case err != nil:
+		r.logger.Warn("there is no control socket: status, wait and reload will not find this connector", "reason", err)
+		return nil, nil
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, r.report()) })
+	mux.HandleFunc("POST /reload", func(w http.ResponseWriter, _ *http.Request) {
+		answer := reloadAnswer{}
+		status := http.StatusOK
+		if err := r.reload(); err != nil {
+			answer.Error, status = err.Error(), http.StatusUnprocessableEntity
+		}
+		writeJSON(w, status, answer)
+	})
+	c := &control{server: &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}, done: make(chan struct{})}
+	go func() {
+		defer close(c.done)
+		_ = c.server.Serve(listener) // until close, which removes the socket
+	}()
+	return c, nil
+}
+
+// reloadAnswer answers a reload.
+type reloadAnswer struct {
+	Error string `json:"error,omitempty"`
+}
+
+func (c *control) close() {
+	if c == nil {
+		return
+	}
+	// The last answer may say that it stops.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = c.server.Shutdown(ctx)
+	<-c.done
+}
+
+func (r *runner) report() report {
+	config := r.options.config
+	if absolute, err := filepath.Abs(config); err == nil && config != "" {
+		config = absolute
+	}
+	return report{
+		Version: programVersion(), Commit: programCommit(), PID: os.Getpid(),
+		Config: config, Started: r.started, Status: r.agent.Status(),
+	}
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	_ = encoder.Encode(v) // who asked may be gone
+}
+
+// busyError: a connector answers at the socket.
+type busyError struct{ pid int }
+
+func (e *busyError) Error() string {
+	return fmt.Sprintf("a connector runs with this configuration already (process %d); see `connector status`, and stop that one first, or give this one a configuration and a token of its own", e.pid)
+}
+
+// openSocket listens at path. A socket that nobody listens at any more is
+// replaced.
+func openSocket(path string) (net.Listener, error) {
+	if len(path) > maxSocketPath {
+		return nil, fmt.Errorf("the path of the control socket is longer than %d bytes: %s; give a shorter one with --socket PATH", maxSocketPath, path)
+	}
+	if err := privateFolder(filepath.Dir(path)); err != nil {
+		return nil, err
+	}
+	if info, err := os.Lstat(path); err == nil {
+		if other, err := askStatus(context.Background(), path); err == nil {
+			return nil, &busyError{other.PID}
+		}
+		if info.Mode().Type() != fs.ModeSocket && runtime.GOOS != "windows" {
+			return nil, fmt.Errorf("%s is there, and is no socket; remove it, or give another with --socket PATH", path)
+		}
+		_ = os.Remove(path)
+	}
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("opening the control socket: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil && runtime.GOOS != "windows" {
+		listener.Close()
+		return nil, fmt.Errorf("opening the control socket: %w", err)
+	}
+	return listener, nil
+}
+
+// privateFolder makes the folder of the socket, if it is missing. One that
+// somebody else could have made must be closed to others.
+func privateFolder(dir string) error {
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("making the folder of the control socket: %w; give another with --socket PATH", err)
+		}
+	}
+	if filepath.Dir(dir) != filepath.Clean(os.TempDir()) {
+		return nil
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return fmt.Errorf("looking at the folder of the control socket: %w", err)
+	}
+	if !ownedByUser(info) || !info.IsDir() {
+		return fmt.Errorf("%s belongs to somebody else; remove it, or give another with --socket PATH", dir)
+	}
+	return nil
+}

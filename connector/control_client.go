@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// controlTimeout is how long a connector has for an answer. A reload may wait
+// for nothing but files.
+const controlTimeout = 5 * time.Second
+
+// errNotRunning: nobody answers at the socket.
+var errNotRunning = errors.New("no connector runs here with this configuration; start it with `connector run`, or as a service with `connector service install`, or name its file with --config")
+
+// sockets returns where a connector may be found, the likeliest first.
+func sockets(sys system, config, socket string) ([]string, error) {
+	if socket != "" && socket != socketOff {
+		return []string{socket}, nil
+	}
+	if socket == socketOff {
+		return nil, errors.New("--socket: off makes no sense here; give the PATH that the connector was started with")
+	}
+	var paths []string
+	named := config != ""
+	if !named {
+		config = pairedConfig(sys.getenv)
+	}
+	id := ""
+	if config == "" {
+		// As far as the token goes, no more of the configuration is needed.
+		loaded, err := agent.LoadConfig("", sys.getenv)
+		if err == nil {
+			if token, err := link.ParseToken(loaded.Config.TunnelToken); err == nil {
+				id = token.Connector
+			}
+		}
+	}
+	if config != "" || id != "" {
+		path, err := socketPath(sys.getenv, config, id)
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, path)
+	}
+	if system := serviceSocket(); system != "" && !named {
+		paths = append(paths, system)
+	}
+	return paths, nil
+}
+
+// findConnector asks the first connector that answers.
+func findConnector(ctx context.Context, sys system, config, socket string) (report, string, error) {
+	paths, err := sockets(sys, config, socket)
+	if err != nil {
+		return report{}, "", err
+	}
+	for _, path := range paths {
+		r, err := askStatus(ctx, path)
+		switch {
+		case err == nil:
+			return r, path, nil
+		case errors.Is(err, fs.ErrPermission):
+			return report{}, "", &runtimeError{fmt.Errorf("the connector's control socket %s belongs to another user; run this as that user, or with sudo", path)}
+		case !errors.Is(err, errNotRunning):
+			return report{}, "", &runtimeError{err}
+		}
+	}
+	return report{}, "", &runtimeError{errNotRunning}
+}
+
+// askStatus asks the connector at a socket for its report.
+func askStatus(ctx context.Context, path string) (r report, err error) {
+	err = ask(ctx, path, http.MethodGet, "/status", &r)
+	return r, err
+}
+
+// ask makes one request. Its errors are errNotRunning if nobody listens.
+func ask(ctx context.Context, path, method, at string, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
+	defer cancel()
+	refused := false
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var dialer net.Dialer
+			conn, err := dialer.DialContext(ctx, "unix", path)
+			refused = err != nil && !errors.Is(err, fs.ErrPermission)
+			return conn, err
+		},
+	}}
+	request, err := http.NewRequestWithContext(ctx, method, "http://connector"+at, nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	switch {
+	case refused:
+		return errNotRunning
+	case err != nil:
+		return fmt.Errorf("asking the connector at %s: %w", path, err)
+	}
+	defer response.Body.Close()
+	if err := json.NewDecoder(io.LimitReader(response.Body, 1<<20)).Decode(answer); err != nil {
+		return fmt.Errorf("asking the connector at %s: what it answers cannot be read: %w", path, err)
+	}
+	return nil
+}

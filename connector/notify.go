@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// notifier tells systemd about this process, by the protocol of sd_notify(3).
+// Without systemd it does nothing.
+type notifier struct {
+	socket string
+	every  time.Duration // between signs of life; 0: none are wanted
+}
+
+// newNotifier reads what systemd put into the environment for this process.
+func newNotifier(getenv func(string) string, pid int) *notifier {
+	n := &notifier{socket: getenv("NOTIFY_SOCKET")}
+	if strings.HasPrefix(n.socket, "@") { // Linux's abstract names
+		n.socket = "\x00" + n.socket[1:]
+	}
+	microseconds, err := strconv.ParseInt(getenv("WATCHDOG_USEC"), 10, 64)
+	if owner := getenv("WATCHDOG_PID"); err == nil && microseconds > 0 && (owner == "" || owner == strconv.Itoa(pid)) {
+		n.every = time.Duration(microseconds) * time.Microsecond / 2
+	}
+	return n
+}
+
+// tell sends assignments like READY=1. Nothing depends on whether they arrive.
+func (n *notifier) tell(assignments ...string) {
+	if n.socket == "" {
+		return
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: n.socket, Net: "unixgram"})
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
+	_, _ = conn.Write([]byte(strings.Join(assignments, "\n")))
+}
+
+// reloading announces a reload; READY=1 must follow.
+func (n *notifier) reloading() {
+	n.tell("RELOADING=1", fmt.Sprintf("MONOTONIC_USEC=%d", monotonicMicroseconds()))
+}
+
+// live gives signs of life until ctx ends. One that depends on alive: a process
+// whose locks do not open any more must not seem well.
+func (n *notifier) live(ctx context.Context, alive func()) {
+	if n.socket == "" || n.every <= 0 {
+		return
+	}
+	tick := time.NewTicker(n.every)
+	defer tick.Stop()
+	for {
+		alive()
+		n.tell("WATCHDOG=1")
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}

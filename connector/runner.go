@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/service"
+)
+
+// defaultDrain is how long running requests may take to finish at the end.
+const defaultDrain = 30 * time.Second
+
+// runOptions are the flags of the run command.
+type runOptions struct {
+	config  string        // "" is the environment alone
+	drain   time.Duration // 0 stops at once
+	socket  string        // of control; "" is the one that belongs to the configuration
+	metrics string        // address for health checks and metrics; "" is none
+	screen  *screen       // nil: there is none
+}
+
+// runner is a connector at work, with what this machine sees of it.
+type runner struct {
+	sys     system
+	options runOptions
+	logger  *slog.Logger
+	agent   *agent.Agent
+	notify  *notifier
+	started time.Time
+	reloads sync.Mutex // one at a time
+}
+
+// serve runs the connector until a signal or an end of the command's context.
+func serve(command *cobra.Command, sys system, o runOptions, logger *slog.Logger) error {
+	loaded, err := agent.LoadConfig(o.config, sys.getenv)
+	if err != nil {
+		if o.config == "" {
+			return fmt.Errorf("%w\nThere is no --config FILE either; see `connector run --help`", err)
+		}
+		return err
+	}
+	// Libraries write to the standard logger, where it is their only way.
+	slog.SetDefault(logger)
+	for _, warning := range loaded.Warnings {
+		logger.Warn(warning)
+	}
+	connector, err := agent.New(loaded.Config, agent.Options{
+		Logger: logger, Version: programVersion(), DrainTimeout: max(o.drain, time.Nanosecond),
+	})
+	if err != nil {
+		return err
+	}
+	r := &runner{
+		sys: sys, options: o, logger: logger, agent: connector,
+		notify: newNotifier(sys.getenv, os.Getpid()), started: time.Now(),
+	}
+	control, err := r.listenControl(connector.Status().Connector)
+	if err != nil {
+		return err
+	}
+	defer control.close()
+	stopMetrics, err := r.listenMetrics()
+	if err != nil {
+		return err
+	}
+	defer stopMetrics()
+	return r.run(command.Context())
+}
+
+// run runs the connector and all that goes along with it.
+func (r *runner) run(ctx context.Context) error {
+	signalled, stop := r.sys.signals(ctx)
+	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	finished := make(chan error, 1)
+	besides, end := context.WithCancel(context.Background())
+	defer end()
+	go func() { finished <- r.agent.Run(ctx) }()
+	r.notify.tell("READY=1")
+	beside.Go(func() { r.notify.live(besides, func() { r.agent.Status() }) })
+	beside.Go(func() { r.follow(besides) })
+	beside.Go(func() { r.hangups(besides) })
+	if r.options.screen != nil {
+		beside.Go(func() { r.options.screen.show(besides, r.agent) })
+	}
+	var err error
+	select {
+	case err = <-finished:
+	case <-signalled.Done():
+		stop() // the next signal is not caught any more
+		r.logger.Info("stopping; another signal stops at once")
+		r.notify.tell("STOPPING=1")
+		cancel()
+		err = <-finished
+	}
+	if err != nil {
+		return &runtimeError{err}
+	}
+	return nil
+}
+
+// follow tells systemd what the connector is doing, as `systemctl status` shows
+// it.
+func (r *runner) follow(ctx context.Context) {
+	told := ""
+	for {
+		changed := r.agent.Changed()
+		if text := oneLine(r.agent.Status()); text != told {
+			told = text
+			r.notify.tell("STATUS=" + text)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+		// Requests come and go faster than anybody reads.
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Second / 2):
+		}
+	}
+}
+
+// hangups reloads at each SIGHUP.
+func (r *runner) hangups(ctx context.Context) {
+	if r.sys.hangups == nil {
+		return
+	}
+	signals, stop := r.sys.hangups()
+	defer stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-signals:
+			if err := r.reload(); err != nil {
+				r.logger.Error("not reloaded; the old configuration stays", "reason", err)
+			}
+		}
+	}
+}
+
+// reload reads the configuration again. After an error nothing has changed.
+func (r *runner) reload() error {
+	r.reloads.Lock()
+	defer r.reloads.Unlock()
+	if r.options.config == "" {
+		return errors.New("this connector has its configuration from the environment, which stays as it was; start it anew, or give it a file with --config")
+	}
+	if dir := r.sys.getenv("CREDENTIALS_DIRECTORY"); dir != "" && strings.HasPrefix(r.options.config, dir+string(filepath.Separator)) {
+		return errors.New("systemd hands this service a copy of the configuration, and a new one only when it starts; run: sudo systemctl restart " + service.Name)
+	}
+	r.notify.reloading()
+	defer r.notify.tell("READY=1")
+	loaded, err := agent.LoadConfig(r.options.config, r.sys.getenv)
+	if err != nil {
+		return err
+	}
+	for _, warning := range loaded.Warnings {
+		r.logger.Warn(warning)
+	}
+	return r.agent.Reload(loaded.Config)
+}

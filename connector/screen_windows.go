@@ -1,0 +1,18 @@
+package main
+
+import (
+	"os"
+
+	"golang.org/x/sys/windows"
+)
+
+// enableSequences makes the console understand escape sequences. It reports
+// whether it does.
+func enableSequences(file *os.File) bool {
+	var mode uint32
+	console := windows.Handle(file.Fd())
+	if windows.GetConsoleMode(console, &mode) != nil {
+		return false
+	}
+	return windows.SetConsoleMode(console, mode|windows.ENABLE_VIRTUAL_TERMINAL_PROCESSING) == nil
+}

@@ -1,0 +1,85 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/kardianos/service"
+)
+
+// State is that of the service.
+type State string
+
+// The states of a service.
+const (
+	NotInstalled State = "not installed"
+	Stopped      State = "stopped"
+	Running      State = "running"
+	Failed       State = "failed"
+)
+
+// Manager is the machine's manager of services.
+type Manager interface {
+	Platform() string
+	Install() error
+	Uninstall() error
+	Start() error
+	Stop() error
+	State() (State, error)
+}
+
+// ErrNoManager: there is none that is known.
+var ErrNoManager = errors.New("this machine has no service manager that the connector knows (systemd, launchd, Windows, OpenRC, …); in a container, let the container's own restart it")
+
+// New returns the machine's manager for a service.
+func New(p Plan) (Manager, error) {
+	s, err := service.New(nothing{}, p.config())
+	if errors.Is(err, service.ErrNoServiceSystemDetected) {
+		return nil, ErrNoManager
+	}
+	if err != nil {
+		return nil, fmt.Errorf("asking the service manager: %w", err)
+	}
+	return manager{s}, nil
+}
+
+// config is the plan as the library has it.
+func (p Plan) config() *service.Config {
+	return &service.Config{
+		Name: Name, DisplayName: displayName, Description: description,
+		Executable: p.Executable, Arguments: p.arguments(),
+		Option: service.KeyValue{
+			"UserService":    p.User,
+			"SystemdScript":  p.Unit(),
+			"LaunchdConfig":  p.PropertyList(),
+			"OnFailure":      "restart", // Windows
+			"OnFailureDelay": "5s",
+		},
+	}
+}
+
+// manager is the library's, with the states of this package.
+type manager struct{ service.Service }
+
+// State implements [Manager].
+func (m manager) State() (State, error) {
+	status, err := m.Status()
+	switch {
+	case errors.Is(err, service.ErrNotInstalled):
+		return NotInstalled, nil
+	case err != nil && err.Error() == "service in failed state":
+		return Failed, nil
+	case err != nil:
+		return "", fmt.Errorf("asking the service manager: %w", err)
+	case status == service.StatusRunning:
+		return Running, nil
+	default:
+		return Stopped, nil
+	}
+}
+
+// nothing is what a service does that is only managed.
+type nothing struct{}
+
+func (nothing) Start(service.Service) error { return nil }
+func (nothing) Stop(service.Service) error  { return nil }

@@ -1,0 +1,79 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/kardianos/service"
+)
+
+// Managed tells whether this process was started by a service manager that
+// wants to be spoken to: that of Windows. Others start ordinary processes.
+func Managed() bool { return runtime.GOOS == "windows" && !service.Interactive() }
+
+// Run runs f as the service until the manager stops it, and returns the exit
+// code.
+func Run(f func(ctx context.Context) int) int {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	p := &program{f: f, ctx: ctx, cancel: cancel, done: make(chan struct{})}
+	s, err := service.New(p, &service.Config{Name: Name})
+	if err == nil {
+		err = s.Run()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "Error: running as a service:", err)
+		return 1
+	}
+	return p.code
+}
+
+// program is f as the library wants it.
+type program struct {
+	f      func(ctx context.Context) int
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   chan struct{}
+	code   int
+}
+
+// Start implements [service.Interface].
+func (p *program) Start(service.Service) error {
+	go func() {
+		p.code = p.f(p.ctx)
+		close(p.done)
+		if p.ctx.Err() == nil {
+			os.Exit(max(p.code, 1)) // the manager starts it again
+		}
+	}()
+	return nil
+}
+
+// Stop implements [service.Interface].
+func (p *program) Stop(service.Service) error {
+	p.cancel()
+	<-p.done
+	return nil
+}
+
+// maxLog is where a log file of Windows gives way to a new one.
+const maxLog = 10 << 20
+
+// OpenLog opens the log of a service of Windows, which has none of its own.
+func OpenLog() (*os.File, error) {
+	path := windowsLog()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	if info, err := os.Stat(path); err == nil && info.Size() > maxLog {
+		_ = os.Rename(path, path+".old") // or it goes on growing
+	}
+	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+}
+
+func windowsLog() string {
+	return filepath.Join(os.Getenv("ProgramData"), "postern", Name+".log")
+}

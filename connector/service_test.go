@@ -1,0 +1,166 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/connector/service"
+)
+
+// fakeManager is a machine's manager of services.
+type fakeManager struct {
+	states map[bool]service.State // by Plan.User
+	plans  []service.Plan
+	did    []string
+	fail   error
+}
+
+func (f *fakeManager) of(p service.Plan) (service.Manager, error) {
+	f.plans = append(f.plans, p)
+	return &fakeService{f, p.User}, nil
+}
+
+type fakeService struct {
+	*fakeManager
+	user bool
+}
+
+func (s *fakeService) act(what string, state service.State) error {
+	s.did = append(s.did, what)
+	if s.fail != nil {
+		return s.fail
+	}
+	s.states[s.user] = state
+	return nil
+}
+
+func (s *fakeService) Platform() string { return "fake" }
+func (s *fakeService) Install() error   { return s.act("install", service.Stopped) }
+func (s *fakeService) Uninstall() error { return s.act("uninstall", service.NotInstalled) }
+func (s *fakeService) Start() error     { return s.act("start", service.Running) }
+func (s *fakeService) Stop() error      { return s.act("stop", service.Stopped) }
+
+func (s *fakeService) State() (service.State, error) { return s.states[s.user], nil }
+
+func newFakeManager() *fakeManager {
+	return &fakeManager{states: map[bool]service.State{false: service.NotInstalled, true: service.NotInstalled}}
+}
+
+// runService executes a command line on a machine with such services.
+func (h *home) runService(f *fakeManager, root bool, args ...string) (code int, stdout, stderr string) {
+	out, errs := new(output), new(output)
+	sys := h.system(out, errs)
+	sys.services, sys.root, sys.executable = f.of, root, "/usr/local/bin/connector"
+	code = run(h.t.Context(), append([]string{"service"}, args...), sys)
+	return code, out.String(), errs.String()
+}
+
+func TestServiceLife(t *testing.T) {
+	for _, root := range []bool{true, false} {
+		h, f := newHome(t), newFakeManager()
+		code, stdout, stderr := h.runService(f, root, "install", "--config", h.config)
+		if code != exitOK || !strings.Contains(stdout, "Installed the service postern-connector (fake).\nIt runs.") {
+			t.Fatalf("root %v: code %d, %s%s", root, code, stdout, stderr)
+		}
+		if p := f.plans[0]; p.User == root || p.Config != h.config || p.Executable != "/usr/local/bin/connector" || p.Drain != defaultDrain {
+			t.Errorf("plan %+v", p)
+		}
+		if code, _, stderr := h.runService(f, root, "install", "--config", h.config); code != exitRuntime || !strings.Contains(stderr, "is installed already") || !strings.Contains(stderr, "connector service uninstall") {
+			t.Errorf("again: code %d, %s", code, stderr)
+		}
+		h.start()
+		if code, stdout, stderr := h.runService(f, root, "status", "--config", h.config); code != exitOK || !strings.HasPrefix(stdout, "service    running, of ") {
+			t.Errorf("status: code %d, %s%s", code, stdout, stderr)
+		} else if !root && !strings.Contains(stdout, "gateway    127.0.0.1:1") {
+			t.Errorf("what the connector tells is missing in %s", stdout)
+		}
+		if code, stdout, stderr := h.runService(f, root, "uninstall"); code != exitOK || !strings.Contains(stdout, "Its configuration is still there.") {
+			t.Errorf("uninstall: code %d, %s%s", code, stdout, stderr)
+		}
+		if got := strings.Join(f.did, " "); got != "install start stop uninstall" {
+			t.Errorf("done: %s", got)
+		}
+		for _, command := range []string{"status", "uninstall", "logs"} {
+			if code, _, stderr := h.runService(f, root, command); code != exitRuntime || !strings.Contains(stderr, "not installed; install it with `connector service install`") {
+				t.Errorf("%s of nothing: code %d, %s", command, code, stderr)
+			}
+		}
+	}
+}
+
+func TestServiceInstallRefuses(t *testing.T) {
+	h, f := newHome(t), newFakeManager()
+	write := func(name, text string) string {
+		path := filepath.Join(filepath.Dir(h.config), name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	h.env["TUNNEL_TOKEN"] = testToken.Encode()
+	noToken := write("a.json", `{"upstream": "http://localhost:1"}`)
+	withKey := write("b.json", `{"tunnel_token": "`+testToken.Encode()+`", "upstream": "http://localhost:1", "api_key_file": "`+write("x", "k")+`"}`)
+	noKey := write("c.json", `{"tunnel_token": "`+testToken.Encode()+`", "upstream": "http://localhost:1", "api_key_file": "none"}`)
+	tests := []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"no configuration", nil, "pair this machine with `connector pair`, or name a file with --config FILE"},
+		{"no token in the file", []string{"--config", noToken}, "A service takes all from its file, and nothing from this environment"},
+		{"no key", []string{"--config", noKey}, "api_key_file: open "},
+		{"no time", []string{"--config", h.config, "--drain-timeout", "0s"}, "--drain-timeout: 0s is no time"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if code, _, stderr := h.runService(f, true, append([]string{"install"}, tt.args...)...); code != exitUsage || !strings.Contains(stderr, tt.want) {
+				t.Errorf("code %d, %s", code, stderr)
+			}
+		})
+	}
+	if code, _, stderr := h.runService(f, true, "install", "--no-start", "--config", withKey); code != exitOK || len(f.plans) != 1 || len(f.plans[0].Keys) != 1 {
+		t.Errorf("with a key: code %d, %s, plans %+v", code, stderr, f.plans)
+	}
+	if got := strings.Join(f.did, " "); got != "install" {
+		t.Errorf("done: %s", got)
+	}
+}
+
+func TestServiceFailures(t *testing.T) {
+	h, f := newHome(t), newFakeManager()
+	f.fail = os.ErrPermission
+	code, _, stderr := h.runService(f, true, "install", "--config", h.config)
+	if code != exitRuntime || !strings.Contains(stderr, "run it with sudo") || strings.Join(f.did, " ") != "install uninstall" {
+		t.Errorf("code %d, %s, done %v", code, stderr, f.did)
+	}
+	f.fail, f.states[false] = nil, service.Running
+	if code, _, stderr := h.runService(f, false, "uninstall"); code != exitRuntime || !strings.Contains(stderr, "sudo connector service uninstall") {
+		t.Errorf("the machine's, by a user: code %d, %s", code, stderr)
+	}
+	f.states[false] = service.Failed
+	if code, stdout, stderr := h.runService(f, false, "status"); code != exitRuntime || !strings.Contains(stdout, "failed, of the machine") || !strings.Contains(stderr, "connector service logs") {
+		t.Errorf("status: code %d, %s%s", code, stdout, stderr)
+	}
+	sys := h.system(new(output), new(output))
+	sys.services = func(service.Plan) (service.Manager, error) { return nil, service.ErrNoManager }
+	sys.executable = "/usr/local/bin/connector"
+	if err := installService(sys, serviceFlags{config: h.config, drain: defaultDrain, user: true}); !errors.Is(err, service.ErrNoManager) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestShowLogs(t *testing.T) {
+	h := newHome(t)
+	out := new(output)
+	sys := h.system(out, out)
+	if err := showLogs(t.Context(), sys, []string{"echo", "a line"}); err != nil || out.String() != "a line\n" {
+		t.Errorf("%v, %q", err, out)
+	}
+	var failed *runtimeError
+	if err := showLogs(t.Context(), sys, []string{"no-such-command"}); !errors.As(err, &failed) {
+		t.Errorf("error %v", err)
+	}
+}
