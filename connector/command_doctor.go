@@ -114,8 +114,8 @@ func connectorFinding(ctx context.Context, sys system, config string) agent.Find
 }
 
 func writeFinding(w io.Writer, f agent.Finding) {
-	fmt.Fprintf(w, "%-8s %s: %s\n", f.Result, f.Check, legible(f.Detail))
+	fmt.Fprintf(w, "%-8s %s: %s\n", f.Result, f.Check, flat(f.Detail))
 	if f.Fix != "" {
-		fmt.Fprintf(w, "         fix: %s\n", legible(f.Fix))
+		fmt.Fprintf(w, "         fix: %s\n", flat(f.Fix))
 	}
 }

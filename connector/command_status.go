@@ -212,7 +212,7 @@ const (
 func (l line) text() string {
 	var b strings.Builder
 	for _, p := range l {
-		b.WriteString(legible(p.text))
+		b.WriteString(flat(p.text))
 	}
 	return b.String()
 }

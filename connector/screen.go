@@ -169,7 +169,7 @@ func (s *screen) lines(height int) []line {
 func (s *screen) render(l line, most int) (text string, columns int) {
 	var b strings.Builder
 	for _, p := range l {
-		piece := legible(p.text)
+		piece := flat(p.text)
 		left := most - columns
 		if left <= 0 {
 			break
@@ -203,9 +203,9 @@ func (t tone) sequence() string {
 	}
 }
 
-// legible leaves out what could move a terminal's cursor: some of what is shown
+// flat leaves out what could move a terminal's cursor: some of what is shown
 // was said by others.
-func legible(s string) string {
+func flat(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r

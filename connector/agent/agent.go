@@ -18,7 +18,7 @@
 //	keyfile.go                         an upstream's own key
 //	reload.go                          another configuration, without losing a request
 //	status.go, monitor.go              what the connector tells of itself
-//	diagnose.go                        what keeps it from working
+//	diagnose.go, diagnose_upstream.go  what keeps it from working
 package agent
 
 import (

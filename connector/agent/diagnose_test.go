@@ -131,7 +131,7 @@ func TestDiagnoseWayToTheGateway(t *testing.T) {
 		io.WriteString(w, "<h1>Welcome to our hotel</h1>")
 	}, nil)
 	expect(found, "websocket", ResultWarning, "login page of the network", "sign in to the network")
-	expect(found, "clock", ResultFailed, "3h0m0s ahead of", "timedatectl")
+	expect(found, "clock", ResultFailed, "clock is 3h0m", "timedatectl")
 
 	found = diagnose(t, c, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, nil)
 	expect(found, "websocket", ResultWarning, "answers with status 404")
