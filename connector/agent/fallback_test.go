@@ -131,7 +131,7 @@ func (r *relay) back(from *net.UDPConn, to *net.UDPAddr) {
 }
 
 // modelServer answers with three events, over some 30 ms.
-func modelServer(t *testing.T) string {
+func helloServer(t *testing.T) string {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -150,7 +150,7 @@ func modelServer(t *testing.T) string {
 func startReal(t *testing.T, g *realGateway, change func(*Agent)) *runningAgent {
 	t.Helper()
 	log := &logBuffer{}
-	a, err := New(Config{TunnelToken: g.token.Encode(), Upstreams: map[string]Upstream{"box": {BaseURL: modelServer(t) + "/v1"}}},
+	a, err := New(Config{TunnelToken: g.token.Encode(), Upstreams: map[string]Upstream{"box": {BaseURL: helloServer(t) + "/v1"}}},
 		Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)

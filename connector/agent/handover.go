@@ -29,43 +29,31 @@ type handover struct {
 func (a *Agent) tend(ctx context.Context, s *session) (ending, *session) {
 	start := time.Now()
 	lived := func() time.Duration { return max(time.Since(start), 1) }
-	onWeb := s.conn.Transport() == link.TransportWebSocket
 	a.webDelay = webSocketDelay
-	if onWeb {
+	if s.conn.Transport() == link.TransportWebSocket {
 		a.webDelay = 0
 	}
 	ended := make(chan error, 1)
 	a.tunnels.Go(func() { ended <- s.serve(ctx) })
 
-	searching, stop := context.WithCancel(ctx)
-	defer func() { stop() }()
-	search := func() <-chan handover {
-		if !onWeb || a.transport != TransportAuto {
-			return nil
-		}
-		found := make(chan handover, 1)
-		go a.seek(searching, ctx, s, found)
-		return found
-	}
-	found := search()
+	search := a.search(ctx, s)
+	defer func() { search.stop() }()
 	for {
 		select {
-		case h := <-found:
+		case h := <-search.found:
 			return ending{err: h.err, lived: lived()}, h.next
 		case <-a.reload.wake:
-			stop() // seek and a reload must not both change the tunnel
-			if h, ok := last(found); ok {
+			// Of a search and a reload only one may change the tunnel.
+			if h, begun := search.stop(); begun {
 				a.wakeReload()
 				return ending{err: h.err, lived: lived()}, h.next
 			}
 			if h, done := a.renew(ctx, s); done {
 				return ending{err: h.err, lived: lived()}, h.next
 			}
-			searching, stop = context.WithCancel(ctx)
-			found = search()
+			search = a.search(ctx, s)
 		case err := <-ended:
-			stop()
-			if h, ok := last(found); ok && h.next != nil {
+			if h, begun := search.stop(); begun && h.next != nil {
 				return ending{}, h.next
 			}
 			return a.after(err, lived()), nil
@@ -73,14 +61,32 @@ func (a *Agent) tend(ctx context.Context, s *session) (ending, *session) {
 	}
 }
 
-// last waits for the end of a search that was stopped, and returns what it had
-// begun; there may be no search.
-func last(found <-chan handover) (handover, bool) {
-	if found == nil {
+// search looks for a better transport.
+type search struct {
+	found  <-chan handover // nil: there is nothing better
+	cancel context.CancelFunc
+}
+
+// search begins to look for a better transport than that of a tunnel.
+func (a *Agent) search(ctx context.Context, s *session) search {
+	if s.conn.Transport() != link.TransportWebSocket || a.transport != TransportAuto {
+		return search{cancel: func() {}}
+	}
+	searching, cancel := context.WithCancel(ctx)
+	found := make(chan handover, 1)
+	go a.seek(searching, ctx, s, found)
+	return search{found, cancel}
+}
+
+// stop ends the search, and returns the change that it had begun, if it had.
+func (s *search) stop() (handover, bool) {
+	s.cancel()
+	if s.found == nil {
 		return handover{}, false
 	}
-	h, ok := <-found
-	return h, ok
+	h, begun := <-s.found
+	s.found = nil
+	return h, begun
 }
 
 // after returns the ending of a tunnel. One that fell silent may have lost its

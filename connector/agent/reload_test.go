@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -14,7 +15,7 @@ import (
 
 // config is a configuration for a gateway, with upstreams by name and base URL.
 func (g *fakeGateway) config(upstreams map[string]string) Config {
-	c := Config{TunnelToken: g.token.Encode(), Upstreams: map[string]Upstream{}}
+	c := Config{TunnelToken: g.token.Encode(), Transport: g.transport, Upstreams: map[string]Upstream{}}
 	for name, base := range upstreams {
 		c.Upstreams[name] = Upstream{BaseURL: base + "/v1"}
 	}
@@ -112,6 +113,7 @@ func TestReloadRenewsTheTunnel(t *testing.T) {
 	receive(t, working, "the upstream")
 
 	c := g.config(map[string]string{"box": server.URL, "other": server.URL})
+	c.Server = g.token.Server // the same place, but that is for the resolver to find out
 	if err := a.Reload(c); err != nil {
 		t.Fatal(err)
 	}
@@ -139,6 +141,42 @@ func TestReloadRenewsTheTunnel(t *testing.T) {
 		t.Errorf("the new tunnel: %q", got)
 	}
 	first.close(link.CloseDrained)
+}
+
+// TestReloadUpdatesTheTunnel changes what the gateway has to know, on the tunnel
+// that there is.
+func TestReloadUpdatesTheTunnel(t *testing.T) {
+	g := startGateway(t)
+	a := startAgent(t, g, answerWith(t, "old"), nil)
+	s := g.session()
+	c := g.config(map[string]string{"bix": answerWith(t, "new")})
+	c.Routes = []link.Route{{Model: "*", Upstream: "bix"}}
+	if err := a.Reload(c); err != nil {
+		t.Fatal(err)
+	}
+	want := link.Update{Upstreams: []string{"bix"}, Routes: c.Routes}
+	if m := receive(t, s.got, "the update"); !reflect.DeepEqual(m, want) {
+		t.Fatalf("got %#v", m)
+	}
+	// Until the gateway has taken it, it may send to both.
+	if got := s.ask(t); got != "old" {
+		t.Errorf("before the answer: %q", got)
+	}
+	r := post(t.Context(), "{}")
+	r.Host, r.URL.Host = "bix", "bix"
+	if answer, err := s.roundTrip(r); err != nil || answer.StatusCode != http.StatusOK {
+		t.Errorf("to the new upstream: %v", err)
+	}
+	if err := s.control.Send(link.Updated{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the old upstream to be gone", func() bool { return a.proxy.upstream("box") == nil })
+	if got := g.count(); got != 1 {
+		t.Errorf("%d hellos", got)
+	}
+	if got := a.Status(); got.State != StateOnline || len(got.Upstreams) != 1 || got.Upstreams[0].Name != "bix" {
+		t.Errorf("status %+v", got)
+	}
 }
 
 func TestReloadKeepsATunnelWhenTheNewGatewayIsAway(t *testing.T) {
