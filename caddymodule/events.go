@@ -130,7 +130,7 @@ func (f *eventFeed) run() {
 }
 
 // tell hands an event to the configuration in force, waiting until there is
-// one; false says that the feed was closed instead.
+// one; false says that the feed is closed.
 func (f *eventFeed) tell(e gatewayEvent) bool {
 	to := f.begin()
 	for to == nil {
@@ -146,7 +146,12 @@ func (f *eventFeed) tell(e gatewayEvent) bool {
 	defer f.mu.Unlock()
 	f.emitting = nil
 	close(f.ended)
-	return true
+	select {
+	case <-f.closing:
+		return false
+	default:
+		return true
+	}
 }
 
 // begin notes that the handlers of the configuration in force are about to run.
