@@ -136,6 +136,11 @@ func (w *Webhook) Handle(_ context.Context, e caddy.Event) error {
 	if e.Origin() == nil || e.Origin().CaddyModule().ID != new(App).CaddyModule().ID {
 		return nil
 	}
+	return w.take(e)
+}
+
+// take has an event posted. It returns at once.
+func (w *Webhook) take(e caddy.Event) error {
 	body, err := json.Marshal(e.CloudEvent())
 	if err != nil {
 		return fmt.Errorf("encoding an event: %w", err)
@@ -154,14 +159,18 @@ func (w *Webhook) Handle(_ context.Context, e caddy.Event) error {
 	return nil
 }
 
-// post posts what waits, until nothing does.
+// post posts what waits, until nothing does or life ends.
 func (w *Webhook) post(idle chan struct{}) {
 	defer close(idle)
 	for {
 		w.mu.Lock()
-		if len(w.waiting) == 0 {
+		if n := len(w.waiting); n == 0 || w.life.Err() != nil {
 			w.waiting, w.idle = nil, nil
 			w.mu.Unlock()
+			if n > 0 {
+				w.logger.Error("events were lost: they still waited for the webhook a while after the end of its configuration",
+					"host", w.target.Host, "lost", n)
+			}
 			return
 		}
 		next := w.waiting[0]
