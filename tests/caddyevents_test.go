@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -197,6 +198,30 @@ func pairingEvents(t *testing.T, g *harness.Gateway, hook *receiver, upstreamURL
 	device.Signal(t, syscall.SIGTERM)
 	if all, _ := json.Marshal(hook.list()); strings.Contains(string(all), p.Code) {
 		t.Error("the events hold the claim code")
+	}
+}
+
+// Reloads while events are on their way: each arrives, and once.
+func TestWebhookOverReloads(t *testing.T) {
+	hook := newReceiver(t)
+	options := harness.Options{Global: "events {\n on * model_gateway_webhook " + hook.URL + "\n}"}
+	g := harness.Start(t, options)
+	want := map[string]int{}
+	for range 5 {
+		for range 8 {
+			id, _ := g.Key(t, fmt.Sprintf("key-%d", len(want)), "*")
+			want[id] = 1
+		}
+		g.Reload(t)
+	}
+	hook.next(t, len(want)-1, "key_created")
+	time.Sleep(300 * time.Millisecond) // for those that come twice
+	got := map[string]int{}
+	for _, e := range hook.list() {
+		got[e.Data["key_id"]]++
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("received %v, want %v", got, want)
 	}
 }
 
