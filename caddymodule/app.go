@@ -46,6 +46,7 @@ type App struct {
 	listen  caddy.NetworkAddress
 	store   ref[*storeHandle]
 	tunnel  ref[*tunnelHandle]
+	events  *caddyevents.App
 	unwatch func()          // ends the subscription to the store's changes
 	console bool            // a site has the console; set while provisioning
 	life    context.Context // ends when the configuration does
@@ -82,7 +83,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	a.ctx = ctx
 	a.logger = ctx.Slogger()
 	a.life, a.end = context.WithCancel(context.Background())
-	if err := a.provisionEnd(ctx); err != nil {
+	if err := a.provisionEvents(ctx); err != nil {
 		return err
 	}
 	if err := a.provisionAddresses(); err != nil {
@@ -105,24 +106,58 @@ func (a *App) Provision(ctx caddy.Context) error {
 	return registerMetrics(ctx.GetMetricsRegistry(), a.sessions)
 }
 
-// provisionEnd has life end at the first sign of the configuration's end. The
+// provisionEvents has life end at the first sign of the configuration's end. The
 // http app waits for the requests that run when it stops, and may be told to
 // stop before this app is: the streams of open console pages would never end.
-func (a *App) provisionEnd(ctx caddy.Context) error {
+//
+// Events are emitted from the moment when all apps have started, the events app
+// too, which nobody may use earlier.
+func (a *App) provisionEvents(ctx caddy.Context) error {
 	events, err := ctx.App("events")
 	if err != nil {
 		return fmt.Errorf("loading the events app: %w", err)
 	}
-	return events.(*caddyevents.App).On("stopping", onStopping(a.end))
+	a.events = events.(*caddyevents.App)
+	if err := a.events.On("started", onEvent(a.beginEvents)); err != nil {
+		return err
+	}
+	return a.events.On("stopping", onEvent(func() {
+		a.end()
+		a.endEvents()
+	}))
 }
 
-// onStopping is called when the configuration is about to stop.
-type onStopping func()
+// onEvent is called when the configuration has started, or is about to stop.
+type onEvent func()
 
 // Handle implements caddyevents.Handler.
-func (f onStopping) Handle(context.Context, caddy.Event) error {
+func (f onEvent) Handle(context.Context, caddy.Event) error {
 	f()
 	return nil
+}
+
+// beginEvents makes this configuration the one that emits events.
+func (a *App) beginEvents() {
+	if open := a.store.val.open.Load(); open != nil {
+		open.events.enter(a)
+	}
+}
+
+// endEvents ends that.
+func (a *App) endEvents() {
+	if a.store.val == nil {
+		return
+	}
+	if open := a.store.val.open.Load(); open != nil {
+		open.events.leave(a)
+	}
+}
+
+// emit implements emitter.
+func (a *App) emit(e gatewayEvent) {
+	if name := "model_gateway." + e.name; a.events.ShouldEmit(name) {
+		a.events.Emit(a.ctx, name, e.data)
+	}
 }
 
 // provisionAddresses parses the two addresses.
@@ -221,6 +256,7 @@ func (a *App) Cleanup() error {
 	if a.end != nil {
 		a.end()
 	}
+	a.endEvents() // if it failed right after it had started
 	err := a.tunnel.release()
 	if e := a.store.release(); err == nil {
 		err = e

@@ -24,4 +24,8 @@
 // Two more handlers stand beside the onion: model_console serves the web
 // console (console.go), and model_tunnel tells connectors that are to be paired
 // where they dial (discovery.go).
+//
+// What happens to records and tunnels goes to Caddy's events app: it is found
+// out in events_sources.go, handed over in events.go, and posted by the handler
+// model_gateway_webhook (events_webhook.go).
 package caddymodule

@@ -26,8 +26,9 @@ type tunnelHandle struct {
 	hub atomic.Pointer[tunnel.Hub]
 
 	mu      sync.Mutex
-	owners  []owner        // started configurations, the newest last
-	secrets tunnel.Secrets // of the store that the hub was opened with
+	owners  []owner          // started configurations, the newest last
+	secrets tunnel.Secrets   // of the store that the hub was opened with
+	events  []*gatewayEvents // that tell of the hub
 }
 
 // owner is a started configuration and what the hub takes from it.
@@ -74,11 +75,12 @@ func (t *tunnelHandle) start(app *App, open *services) error {
 	}
 	switch hub := t.hub.Load(); {
 	case hub == nil:
-		err = t.open(app, secrets, options)
+		err = t.open(app, open, secrets, options)
 	case !bytes.Equal(secrets.Identity, t.secrets.Identity):
 		err = errOtherStorage
 	default:
 		hub.SetOptions(options)
+		t.tellOf(hub, open.events)
 	}
 	if err != nil {
 		return err
@@ -87,8 +89,24 @@ func (t *tunnelHandle) start(app *App, open *services) error {
 	return nil
 }
 
+// tellOf has events tell of the hub's connectors.
+func (t *tunnelHandle) tellOf(hub *tunnel.Hub, events *gatewayEvents) {
+	if !slices.Contains(t.events, events) {
+		t.events = append(t.events, events)
+		events.follow(hub)
+	}
+}
+
+// tellNoMore ends that.
+func (t *tunnelHandle) tellNoMore(hub *tunnel.Hub) {
+	for _, events := range t.events {
+		events.unfollow(hub)
+	}
+	t.events = nil
+}
+
 // open binds the socket and starts the hub on it.
-func (t *tunnelHandle) open(app *App, secrets tunnel.Secrets, options tunnel.Options) error {
+func (t *tunnelHandle) open(app *App, open *services, secrets tunnel.Secrets, options tunnel.Options) error {
 	conn, err := listenUDP(app.listen)
 	if err != nil {
 		return err
@@ -97,7 +115,9 @@ func (t *tunnelHandle) open(app *App, secrets tunnel.Secrets, options tunnel.Opt
 	// Known before it listens: devices that wait to be paired come back at
 	// once, and what they are told holds its pin.
 	t.hub.Store(hub)
+	t.tellOf(hub, open.events)
 	if err := hub.Listen(conn, secrets); err != nil {
+		t.tellNoMore(hub)
 		t.hub.Store(nil)
 		_ = conn.Close()
 		return fmt.Errorf("starting the tunnel listener: %w", err)
@@ -143,7 +163,9 @@ func (t *tunnelHandle) Destruct() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
-	return hub.Close(ctx)
+	err := hub.Close(ctx)
+	t.tellNoMore(hub)
+	return err
 }
 
 // authenticateWith checks connectors against a store.

@@ -23,6 +23,7 @@ type services struct {
 	signIn   *signin.Service
 	desk     *pairing.Desk
 	activity *activity.Log
+	events   *gatewayEvents
 }
 
 // newServices starts what works on a store. force knows the configuration that
@@ -38,12 +39,14 @@ func newServices(st *store.Store, force *inForce, logger *slog.Logger) (*service
 		signIn:   signin.New(signin.Options{Store: st, Logger: logger, Failed: observeSignInFailure}),
 		desk:     pairing.New(pairing.Options{Store: st, Token: force.token, Pin: force.pin, Logger: logger}),
 		activity: activity.New(activity.Options{Store: st, Logger: logger}),
+		events:   newEvents(st, logger),
 	}, nil
 }
 
 // close ends the services, and closes the store after them: they save what they
 // know.
 func (s *services) close() error {
+	s.events.close()
 	s.desk.Close()
 	s.learner.close()
 	err := s.activity.Close()

@@ -1,0 +1,272 @@
+package caddymodule
+
+import (
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+)
+
+// offlineAfter is how long a connector may be away before that is told: one
+// that reconnects makes no noise.
+const offlineAfter = 5 * time.Second
+
+// The names of events, without the module's.
+const (
+	eventConnectorOnline   = "connector_online"
+	eventConnectorOffline  = "connector_offline"
+	eventPairingRequested  = "pairing_requested"
+	eventPairingApproved   = "pairing_approved"
+	eventKeyCreated        = "key_created"
+	eventKeyRevoked        = "key_revoked"
+	eventDeploymentChanged = "deployment_changed"
+	eventDeploymentRemoved = "deployment_removed"
+)
+
+// eventSources makes events of what the store and the tunnels report. It knows
+// what has been told: the store may report a change though nothing differs, and
+// a tunnel may be replaced by another.
+type eventSources struct {
+	store *store.Store
+	tell  func(gatewayEvent) // returns at once
+	stop  func()             // ends the subscription to the store
+
+	mu          sync.Mutex // held while telling, for the order
+	closed      bool
+	keys        map[string]bool // by id: whether it is revoked
+	deployments map[deploymentID]store.Deployment
+	pairings    map[string]string      // states by id
+	presences   map[string]*presence   // by connector id
+	hubs        map[*tunnel.Hub]func() // end the subscriptions
+}
+
+type deploymentID struct{ account, name string }
+
+// presence is a connector that is online, or was until a moment ago.
+type presence struct {
+	tunnel.Event                      // its last, of any hub
+	hubs         map[*tunnel.Hub]bool // where it is online
+	turn         int                  // counts its comings and goings
+	timer        *time.Timer          // until its going is told
+}
+
+// newEventSources begins to watch the store. What is in it by now is no event.
+func newEventSources(st *store.Store, tell func(gatewayEvent)) *eventSources {
+	s := &eventSources{
+		store: st, tell: tell,
+		keys: make(map[string]bool), deployments: make(map[deploymentID]store.Deployment), pairings: make(map[string]string),
+		presences: make(map[string]*presence), hubs: make(map[*tunnel.Hub]func()),
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stop = st.Subscribe(s.onChange)
+	for _, account := range st.Accounts() {
+		for _, k := range st.Keys(account.ID) {
+			s.keys[k.ID] = k.RevokedAt != nil
+		}
+		for _, d := range st.Deployments(account.ID) {
+			s.deployments[deploymentID{d.Account, d.Name}] = d
+		}
+		for _, p := range st.Pairings(account.ID) {
+			s.pairings[p.ID] = p.State
+		}
+	}
+	return s
+}
+
+// close ends all telling, also of connectors that have just gone.
+func (s *eventSources) close() {
+	s.stop()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	for _, stop := range s.hubs {
+		stop()
+	}
+	for _, p := range s.presences {
+		p.stopTimer()
+	}
+}
+
+// onChange implements the subscription to the store.
+func (s *eventSources) onChange(c store.Change) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	switch c.Kind {
+	case store.KindKey:
+		s.onKey(c)
+	case store.KindDeployment:
+		s.onDeployment(c)
+	case store.KindPairing:
+		s.onPairing(c)
+	}
+}
+
+func (s *eventSources) onKey(c store.Change) {
+	revoked, known := s.keys[c.ID]
+	if known && revoked == c.Removed {
+		return
+	}
+	// Also of those that are gone: their revocation has been told.
+	s.keys[c.ID] = c.Removed
+	name := eventKeyCreated
+	if c.Removed {
+		name = eventKeyRevoked
+	}
+	s.tell(gatewayEvent{name, map[string]any{"account": c.Account, "key_id": c.ID, "key_name": c.Name}})
+}
+
+func (s *eventSources) onDeployment(c store.Change) {
+	id := deploymentID{c.Account, c.ID}
+	before, known := s.deployments[id]
+	data := map[string]any{"account": c.Account, "deployment": c.ID}
+	if c.Removed {
+		delete(s.deployments, id)
+		if known {
+			s.tell(gatewayEvent{eventDeploymentRemoved, data})
+		}
+		return
+	}
+	d, ok := s.store.Deployment(c.Account, c.ID)
+	if !ok || known && reflect.DeepEqual(before, d) {
+		return // gone again, which is told next; or told already
+	}
+	s.deployments[id] = d
+	data["upstream"], data["model"] = d.Upstream, d.Model
+	s.tell(gatewayEvent{eventDeploymentChanged, data})
+}
+
+func (s *eventSources) onPairing(c store.Change) {
+	before, state := s.pairings[c.ID], c.Name
+	if c.Removed {
+		delete(s.pairings, c.ID)
+		return
+	}
+	s.pairings[c.ID] = state
+	p, ok := s.store.Pairing(c.Account, c.ID)
+	if !ok || before == state || p.Device == nil {
+		return
+	}
+	data := map[string]any{
+		"account": c.Account, "pairing_id": c.ID, "hostname": p.Device.Hostname, "os": p.Device.OS,
+		"version": p.Device.Version, "remote": p.Device.Address, "fingerprint": p.Device.Fingerprint,
+	}
+	switch state {
+	case store.PairingPending:
+		s.tell(gatewayEvent{eventPairingRequested, data})
+	case store.PairingApproved:
+		data["connector_id"], data["decided_by"] = p.Connector, p.DecidedBy
+		if connector, ok := s.store.Connector(p.Connector); ok {
+			data["connector_name"] = connector.Name
+		}
+		s.tell(gatewayEvent{eventPairingApproved, data})
+	}
+}
+
+// follow begins to tell of a hub's connectors, if it has not begun yet. Those
+// that are online by now have been told.
+func (s *eventSources) follow(hub *tunnel.Hub) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.hubs[hub] != nil {
+		return
+	}
+	s.hubs[hub] = hub.Subscribe(func(e tunnel.Event) { s.onTunnel(hub, e) })
+	for _, info := range hub.Sessions() {
+		s.arrive(hub, tunnel.Event{Online: true, Connector: info.Connector, Account: info.Account, Name: info.Name})
+	}
+}
+
+// unfollow forgets a hub that is closed, or never opened. Who was there is gone.
+func (s *eventSources) unfollow(hub *tunnel.Hub) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if stop := s.hubs[hub]; stop != nil {
+		stop()
+		delete(s.hubs, hub)
+	}
+	for _, p := range s.presences {
+		s.depart(hub, p)
+	}
+}
+
+// onTunnel implements the subscription to a hub.
+func (s *eventSources) onTunnel(hub *tunnel.Hub, e tunnel.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	if !e.Online {
+		if p := s.presences[e.Connector]; p != nil {
+			s.depart(hub, p)
+		}
+		return
+	}
+	if !s.arrive(hub, e) {
+		return
+	}
+	data := connectorData(e)
+	if session, ok := hub.Tunnel(e.Connector); ok {
+		info := session.Info()
+		data["transport"], data["remote"] = info.Transport, info.Remote
+	}
+	s.tell(gatewayEvent{eventConnectorOnline, data})
+}
+
+// arrive notes that a connector is online at a hub, and reports whether it was
+// told to be offline before.
+func (s *eventSources) arrive(hub *tunnel.Hub, e tunnel.Event) (news bool) {
+	p := s.presences[e.Connector]
+	if p == nil {
+		p, news = &presence{hubs: make(map[*tunnel.Hub]bool)}, true
+		s.presences[e.Connector] = p
+	}
+	p.Event = e
+	p.hubs[hub] = true
+	p.stopTimer()
+	return news
+}
+
+// depart notes that a connector is no longer online at a hub. It is told later,
+// unless the connector comes back.
+func (s *eventSources) depart(hub *tunnel.Hub, p *presence) {
+	if !p.hubs[hub] {
+		return
+	}
+	delete(p.hubs, hub)
+	if len(p.hubs) > 0 {
+		return
+	}
+	p.stopTimer()
+	turn, data := p.turn, connectorData(p.Event)
+	data["since"] = time.Now().UTC().Format(time.RFC3339)
+	p.timer = time.AfterFunc(offlineAfter, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.closed || p.turn != turn {
+			return
+		}
+		delete(s.presences, p.Connector)
+		s.tell(gatewayEvent{eventConnectorOffline, data})
+	})
+}
+
+// connectorData is what every event of a connector says.
+func connectorData(e tunnel.Event) map[string]any {
+	return map[string]any{"account": e.Account, "connector_id": e.Connector, "connector_name": e.Name}
+}
+
+// stopTimer keeps a going from being told, even if the timer has just fired.
+func (p *presence) stopTimer() {
+	p.turn++
+	if p.timer != nil {
+		p.timer.Stop()
+		p.timer = nil
+	}
+}

@@ -1,0 +1,259 @@
+package tests
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/upstream"
+)
+
+// A posted event is a CloudEvent as a webhook receives it.
+type posted struct {
+	SpecVersion string
+	ID          string
+	Source      string
+	Type        string
+	Time        time.Time
+	Data        map[string]string
+
+	authorization, contentType string
+}
+
+// A receiver is where a webhook posts to.
+type receiver struct {
+	*httptest.Server
+	mu     sync.Mutex
+	events []posted
+	fail   int // how many posts are refused first
+	failed []string
+}
+
+func newReceiver(t *testing.T) *receiver {
+	t.Helper()
+	r := &receiver{}
+	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		body, err := io.ReadAll(req.Body)
+		e := posted{authorization: req.Header.Get("Authorization"), contentType: req.Header.Get("Content-Type")}
+		if err == nil {
+			err = json.Unmarshal(body, &e)
+		}
+		if err != nil {
+			t.Errorf("a post that is no event: %v\n%s", err, body)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.fail > 0 {
+			r.fail--
+			r.failed = append(r.failed, e.ID)
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		r.events = append(r.events, e)
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	t.Cleanup(r.Close)
+	return r
+}
+
+// list returns what has been received.
+func (r *receiver) list() []posted {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]posted(nil), r.events...)
+}
+
+// refuse has the next n posts answered with an error.
+func (r *receiver) refuse(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fail = n
+}
+
+// next waits for event number n, which must be of a type, and returns it.
+func (r *receiver) next(t *testing.T, n int, name string) posted {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	for len(r.list()) <= n {
+		if time.Now().After(deadline) {
+			t.Fatalf("no %s came; received: %+v", name, r.list())
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	e := r.list()[n]
+	if e.Type != "model_gateway."+name || e.Source != "model_gateway" || e.SpecVersion != "1.0" || e.ID == "" ||
+		e.contentType != "application/cloudevents+json" || time.Since(e.Time).Abs() > time.Minute {
+		t.Fatalf("event %d is %+v, want %s", n, e, name)
+	}
+	return e
+}
+
+// expectData checks an event's data; a value of "*" means any but none.
+func (e posted) expectData(t *testing.T, want map[string]string) {
+	t.Helper()
+	ok := len(e.Data) == len(want)
+	for name, value := range want {
+		got := e.Data[name]
+		ok = ok && (got == value || value == "*" && got != "")
+	}
+	if !ok {
+		t.Errorf("the data of %s is %v, want %v", e.Type, e.Data, want)
+	}
+}
+
+// The life of a gateway as a webhook sees it, over reloads and reconnects: each
+// event once, in order, and no secret in any of it.
+func TestWebhook(t *testing.T) {
+	const secret = "Bearer whsec-4f1c7a90be"
+	t.Setenv("POSTERN_TEST_WEBHOOK", secret)
+	hook := newReceiver(t)
+	urlFile := filepath.Join(t.TempDir(), "url")
+	if err := os.WriteFile(urlFile, []byte(hook.URL+"/hooks/path-secret-77\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	options := harness.Options{Global: fmt.Sprintf(`events {
+		on * model_gateway_webhook {file.%s} {
+			header Authorization {env.POSTERN_TEST_WEBHOOK}
+		}
+	}`, urlFile)}
+	g := harness.Start(t, options)
+	g.Hide(secret, "path-secret-77")
+	up := upstream.Start(t)
+
+	id, key := g.Key(t, "laptop", "*")
+	created := hook.next(t, 0, "key_created")
+	created.expectData(t, map[string]string{"account": "default", "key_id": id, "key_name": "laptop"})
+	if created.authorization != secret {
+		t.Errorf("Authorization is %q", created.authorization)
+	}
+	con := g.Connector(t, "box", up.URL)
+	who := map[string]string{"account": "default", "connector_id": con.ID, "connector_name": "box", "transport": "quic", "remote": "*"}
+	hook.next(t, 1, "connector_online").expectData(t, who)
+	g.Deploy(t, "m", con.ID, "", "up-m")
+	hook.next(t, 2, "deployment_changed").expectData(t,
+		map[string]string{"account": "default", "deployment": "m", "upstream": "", "model": "up-m"})
+
+	// A reload and a reconnect tell nothing; the receiver's trouble loses nothing.
+	g.Reload(t)
+	con.Process.Signal(t, syscall.SIGTERM)
+	con.WaitState(t, "offline", limit)
+	con.Start(t)
+	hook.refuse(2)
+	g.Revoke(t, id)
+	hook.next(t, 3, "key_revoked").expectData(t, created.Data)
+	hook.mu.Lock()
+	if len(hook.failed) != 2 || hook.failed[0] != hook.events[3].ID || hook.failed[1] != hook.events[3].ID {
+		t.Errorf("refused were %v, received then %s", hook.failed, hook.events[3].ID)
+	}
+	hook.mu.Unlock()
+
+	g.Manage(t, http.MethodDelete, "/deployments/m", nil, nil)
+	hook.next(t, 4, "deployment_removed").expectData(t, map[string]string{"account": "default", "deployment": "m"})
+	began := time.Now()
+	con.Process.Signal(t, syscall.SIGTERM)
+	gone := hook.next(t, 5, "connector_offline")
+	gone.expectData(t, map[string]string{"account": "default", "connector_id": con.ID, "connector_name": "box", "since": "*"})
+	if d := time.Since(began); d < 5*time.Second {
+		t.Errorf("that it is offline was told after %v", d)
+	}
+
+	pairingEvents(t, g, hook, up.URL)
+	all, _ := json.Marshal(hook.list())
+	for name, text := range map[string]string{"key": key, "tunnel token": con.Token} {
+		if strings.Contains(string(all), text) {
+			t.Errorf("the events hold the %s", name)
+		}
+	}
+}
+
+// pairingEvents pairs a device and expects events 6 to 8 of it.
+func pairingEvents(t *testing.T, g *harness.Gateway, hook *receiver, upstreamURL string) {
+	t.Helper()
+	p := startPairing(t, g)
+	device := g.Pair(t, "den", p.Code, upstreamURL, "--name", "den")
+	requested := hook.next(t, 6, "pairing_requested")
+	data := map[string]string{
+		"account": "default", "pairing_id": p.ID, "hostname": "den", "os": "*", "version": "*", "remote": "127.0.0.1", "fingerprint": "*",
+	}
+	requested.expectData(t, data)
+	g.Command(t, nil, "pairing", "approve", p.Code)
+	approved := hook.next(t, 7, "pairing_approved")
+	data["connector_id"], data["connector_name"], data["decided_by"] = "*", "den", "*"
+	approved.expectData(t, data)
+	online := hook.next(t, 8, "connector_online")
+	if online.Data["connector_id"] != approved.Data["connector_id"] || online.Data["connector_name"] != "den" {
+		t.Errorf("online came %v", online.Data)
+	}
+	device.Signal(t, syscall.SIGTERM)
+	if all, _ := json.Marshal(hook.list()); strings.Contains(string(all), p.Code) {
+		t.Error("the events hold the claim code")
+	}
+}
+
+// Reloads while events are on their way: each arrives, and once.
+func TestWebhookOverReloads(t *testing.T) {
+	hook := newReceiver(t)
+	options := harness.Options{Global: "events {\n on * model_gateway_webhook " + hook.URL + "\n}"}
+	g := harness.Start(t, options)
+	want := map[string]int{}
+	for range 5 {
+		for range 8 {
+			id, _ := g.Key(t, fmt.Sprintf("key-%d", len(want)), "*")
+			want[id] = 1
+		}
+		g.Reload(t)
+	}
+	hook.next(t, len(want)-1, "key_created")
+	time.Sleep(300 * time.Millisecond) // for those that come twice
+	got := map[string]int{}
+	for _, e := range hook.list() {
+		got[e.Data["key_id"]]++
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("received %v, want %v", got, want)
+	}
+}
+
+// A webhook whose secret is missing is an error at once, and names what is missing.
+func TestWebhookWithoutSecret(t *testing.T) {
+	g := harness.Start(t, harness.Options{})
+	g.Configure(t, harness.Options{Global: `events {
+		on * model_gateway_webhook https://127.0.0.1:1/hook {
+			header Authorization {env.POSTERN_TEST_NO_SUCH_VARIABLE}
+		}
+	}`})
+	out, err := g.Caddy(t, "validate", "--config", g.Caddyfile, "--adapter", "caddyfile").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "env.POSTERN_TEST_NO_SUCH_VARIABLE") {
+		t.Errorf("caddy validate: %v\n%s", err, out)
+	}
+}
+
+// A receiver that never answers holds up neither writes nor tunnels nor reloads.
+func TestHangingWebhookHoldsNobody(t *testing.T) {
+	release := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
+	t.Cleanup(server.Close)
+	t.Cleanup(func() { close(release) })
+	g := harness.Start(t, harness.Options{Global: "events {\n on * model_gateway_webhook " + server.URL + "\n}"})
+	began := time.Now()
+	for n := range 5 {
+		id, _ := g.Key(t, fmt.Sprintf("key-%d", n), "*")
+		g.Revoke(t, id)
+	}
+	g.Connector(t, "box", upstream.Start(t).URL)
+	g.Reload(t)
+	if d := time.Since(began); d > 9*time.Second {
+		t.Errorf("beside a webhook that hangs it took %v", d)
+	}
+}
