@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/quic-go/quic-go"
-
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -31,8 +29,7 @@ func (s *Session) ended(err error) string {
 	if code, ok := link.CloseReason(err); ok {
 		return "connector: " + code.String()
 	}
-	var idle *quic.IdleTimeoutError
-	if errors.As(err, &idle) {
+	if link.Silent(context.Cause(s.conn.Context())) {
 		return "no sign of life"
 	}
 	if code := s.reason.Load(); code > 1 {

@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/quic-go/quic-go"
-
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -22,13 +20,13 @@ const (
 )
 
 // serve is the life of one connection: its hello, then what that asks for.
-func (h *Hub) serve(conn *quic.Conn) {
+func (h *Hub) serve(conn link.Conn) {
 	run, err := h.greet(conn)
 	if err != nil {
 		h.counters.rejected.Add(1)
 		h.options.Load().Logger.Debug("rejecting a tunnel connection",
 			"remote", conn.RemoteAddr().String(), "error", err)
-		_ = conn.CloseWithError(quic.ApplicationErrorCode(link.CloseProtocol), "hello expected")
+		_ = conn.Close(link.CloseProtocol, "hello expected")
 		return
 	}
 	if run != nil {
@@ -38,10 +36,10 @@ func (h *Hub) serve(conn *quic.Conn) {
 
 // greet reads a connection's hello and answers it. It returns what is left to
 // do for the connection: nil after a refusal, which has closed it.
-func (h *Hub) greet(conn *quic.Conn) (run func(), err error) {
+func (h *Hub) greet(conn link.Conn) (run func(), err error) {
 	ctx, cancel := context.WithTimeout(conn.Context(), helloTimeout)
 	defer cancel()
-	stream, err := conn.AcceptStream(ctx)
+	stream, err := conn.Control(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("waiting for the control stream: %w", err)
 	}
@@ -61,7 +59,7 @@ func (h *Hub) greet(conn *quic.Conn) (run func(), err error) {
 	}
 	connector, deny := h.check(ctx, hello)
 	if deny == nil {
-		accepted(conn)
+		accepted(conn.Context())
 		_ = stream.SetDeadline(time.Time{})
 		s := newSession(h, conn, stream, control, connector, hello)
 		if deny = h.start(s); deny == nil {
@@ -121,7 +119,7 @@ func (h *Hub) start(s *Session) *link.Deny {
 
 // deny refuses whoever said hello; who is for the log. The close waits until the
 // other side has read why: it would drop the message.
-func (h *Hub) deny(conn *quic.Conn, control *link.Control, who slog.Attr, d link.Deny) {
+func (h *Hub) deny(conn link.Conn, control *link.Control, who slog.Attr, d link.Deny) {
 	h.counters.denied.Add(1)
 	h.options.Load().Logger.Warn("denying a connector", who, "remote", conn.RemoteAddr().String(), "code", d.Code)
 	if err := control.Send(d); err == nil {
@@ -130,7 +128,7 @@ func (h *Hub) deny(conn *quic.Conn, control *link.Control, who slog.Attr, d link
 		case <-time.After(denyGrace):
 		}
 	}
-	_ = conn.CloseWithError(quic.ApplicationErrorCode(link.CloseDenied), d.Code)
+	_ = conn.Close(link.CloseDenied, d.Code)
 }
 
 // newID returns a random id for a session.

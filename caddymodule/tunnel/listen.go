@@ -69,7 +69,7 @@ func (h *Hub) accept(l *quic.Listener) {
 		if err != nil {
 			return // closed
 		}
-		h.running.Go(func() { h.serve(conn) })
+		h.running.Go(func() { h.serve(link.QUICGateway(conn)) })
 	}
 }
 

@@ -93,9 +93,10 @@ func (s *slot) free() {
 	})
 }
 
-// accepted frees the slot of a connection whose hello is valid.
-func accepted(conn *quic.Conn) {
-	if s, ok := conn.Context().Value(slotKey{}).(*slot); ok {
+// accepted frees the slot of a connection whose hello is valid; conn is its
+// context.
+func accepted(conn context.Context) {
+	if s, ok := conn.Value(slotKey{}).(*slot); ok {
 		s.unwatch()
 		s.free()
 	}

@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/quic-go/quic-go"
-
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -25,7 +23,7 @@ type Info struct {
 	Host      string // as the connector calls its machine
 	Version   string
 	OS        string
-	Transport string // "quic"
+	Transport string // "quic" or "websocket"
 	Remote    string // address
 	Since     time.Time
 	RTT       time.Duration // smoothed
@@ -38,8 +36,8 @@ type Info struct {
 type Session struct {
 	hub       *Hub
 	id        string
-	conn      *quic.Conn
-	stream    *quic.Stream // of control
+	conn      link.Conn
+	stream    link.ControlStream
 	control   *link.Control
 	connector Connector
 	hello     link.Hello // without its secret
@@ -57,7 +55,7 @@ type Session struct {
 
 var _ http.RoundTripper = (*Session)(nil)
 
-func newSession(h *Hub, conn *quic.Conn, stream *quic.Stream, control *link.Control, c Connector, hello link.Hello) *Session {
+func newSession(h *Hub, conn link.Conn, stream link.ControlStream, control *link.Control, c Connector, hello link.Hello) *Session {
 	hello.Secret = ""
 	s := &Session{
 		hub: h, id: newID(), conn: conn, stream: stream, control: control, connector: c, hello: hello,
@@ -79,10 +77,10 @@ func (s *Session) Info() Info {
 		Host:      s.hello.Name,
 		Version:   s.hello.Version,
 		OS:        s.hello.OS,
-		Transport: "quic",
+		Transport: s.conn.Transport(),
 		Remote:    s.conn.RemoteAddr().String(),
 		Since:     s.since,
-		RTT:       s.conn.ConnectionStats().SmoothedRTT,
+		RTT:       s.conn.RTT(),
 		Upstreams: slices.Clone(s.hello.Upstreams),
 		Routes:    slices.Clone(s.hello.Routes),
 		Active:    int(s.active.Load()),
@@ -121,19 +119,18 @@ func (s *Session) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // open begins a request and opens its stream, waiting for credit as long as
 // the request and the session live.
-func (s *Session) open(ctx context.Context) (*quic.Stream, error) {
+func (s *Session) open(ctx context.Context) (link.Stream, error) {
 	// Counted first and checked then: a drain does it the other way round.
 	s.active.Add(1)
 	if !s.usable() {
 		s.end()
 		return nil, errEnded
 	}
-	stream, err := s.conn.OpenStream()
+	stream, err := s.conn.TryOpenStream()
 	if err == nil {
 		return stream, nil
 	}
-	var full *quic.StreamLimitReachedError
-	if errors.As(err, &full) {
+	if errors.Is(err, link.ErrNoCredit) {
 		stream, err = s.openSync(ctx)
 		if err == nil {
 			return stream, nil
@@ -147,11 +144,11 @@ func (s *Session) open(ctx context.Context) (*quic.Stream, error) {
 }
 
 // openSync waits for the connector to allow one more stream.
-func (s *Session) openSync(ctx context.Context) (*quic.Stream, error) {
+func (s *Session) openSync(ctx context.Context) (link.Stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.retired, cancel)()
-	return s.conn.OpenStreamSync(ctx)
+	return s.conn.OpenStream(ctx)
 }
 
 // end is called at the end of each request.
@@ -165,5 +162,5 @@ func (s *Session) end() {
 func (s *Session) close(code link.CloseCode) {
 	s.reason.CompareAndSwap(0, uint64(code)+1)
 	s.leave()
-	_ = s.conn.CloseWithError(quic.ApplicationErrorCode(code), code.String())
+	_ = s.conn.Close(code, code.String())
 }

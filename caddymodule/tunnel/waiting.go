@@ -7,8 +7,6 @@ import (
 	"net"
 	"time"
 
-	"github.com/quic-go/quic-go"
-
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -20,21 +18,21 @@ const maxWaiting = 1000
 // session: nothing can be sent to its upstreams.
 type waiting struct {
 	hub     *Hub
-	conn    *quic.Conn
-	stream  *quic.Stream // of control
+	conn    link.Conn
+	stream  link.ControlStream
 	control *link.Control
 	ticket  Ticket
 }
 
 // greetDevice answers a hello with a claim and returns what is left to do for
 // the connection: nil after a refusal, which has closed it.
-func (h *Hub) greetDevice(ctx context.Context, conn *quic.Conn, stream *quic.Stream, control *link.Control, hello link.Hello) (run func()) {
+func (h *Hub) greetDevice(ctx context.Context, conn link.Conn, stream link.ControlStream, control *link.Control, hello link.Hello) (run func()) {
 	w := &waiting{hub: h, conn: conn, stream: stream, control: control}
 	if deny := w.claim(ctx, hello); deny != nil {
 		h.deny(conn, control, slog.Bool("claim", true), *deny)
 		return nil
 	}
-	accepted(conn)
+	accepted(conn.Context())
 	_ = stream.SetDeadline(time.Time{})
 	return w.run
 }
@@ -133,7 +131,7 @@ func (w *waiting) send(m link.Message) {
 }
 
 func (w *waiting) close(code link.CloseCode) {
-	_ = w.conn.CloseWithError(quic.ApplicationErrorCode(code), code.String())
+	_ = w.conn.Close(code, code.String())
 }
 
 // log returns the current logger, about this device.

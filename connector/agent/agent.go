@@ -184,7 +184,7 @@ func (a *Agent) runOnce(ctx context.Context) ending {
 	}
 	start := time.Now()
 	a.logger.Info("connected", "remote", s.conn.RemoteAddr().String(),
-		"rtt", s.conn.ConnectionStats().SmoothedRTT.Round(10*time.Microsecond).String(),
+		"rtt", s.conn.RTT().Round(10*time.Microsecond).String(),
 		"connector", a.hello.Connector, "session", s.welcome.Session, "gateway_version", s.welcome.Version)
 	err = s.serve(ctx)
 	return ending{err: err, lived: max(time.Since(start), 1)}

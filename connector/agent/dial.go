@@ -35,7 +35,7 @@ func newDialer(server, pin string) *dialer {
 
 // dial returns a connection to the gateway: the name is looked up anew each
 // time, and of several addresses the first that answers wins.
-func (d *dialer) dial(ctx context.Context) (*quic.Conn, error) {
+func (d *dialer) dial(ctx context.Context) (link.Conn, error) {
 	addresses, err := d.resolve(ctx, d.server)
 	if err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func (d *dialer) dial(ctx context.Context) (*quic.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // stops the losers
 	type result struct {
-		conn *quic.Conn
+		conn link.Conn
 		err  error
 	}
 	results := make(chan result, len(addresses)) // nobody waits for the losers
@@ -69,7 +69,7 @@ func (d *dialer) dial(ctx context.Context) (*quic.Conn, error) {
 				go func() {
 					for range outstanding {
 						if late := <-results; late.err == nil {
-							late.conn.CloseWithError(quic.ApplicationErrorCode(link.CloseNone), "")
+							late.conn.Close(link.CloseNone, "")
 						}
 					}
 				}()
@@ -85,7 +85,7 @@ func (d *dialer) dial(ctx context.Context) (*quic.Conn, error) {
 // dialAddress makes a connection on a socket of its own. A socket that several
 // connections shared would need connection ids on our side, of which a change
 // of the NAT's mapping uses up one each time until none is left.
-func (d *dialer) dialAddress(ctx context.Context, address netip.AddrPort) (*quic.Conn, error) {
+func (d *dialer) dialAddress(ctx context.Context, address netip.AddrPort) (link.Conn, error) {
 	network := "udp4"
 	if address.Addr().Is6() {
 		network = "udp6"
@@ -103,7 +103,7 @@ func (d *dialer) dialAddress(ctx context.Context, address netip.AddrPort) (*quic
 		<-conn.Context().Done()
 		socket.Close()
 	}()
-	return conn, nil
+	return link.QUICConnector(conn), nil
 }
 
 // dialError says what a failed handshake means.

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quic-go/quic-go"
-
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -117,9 +115,8 @@ func kindOf(err error) endKind {
 	case link.CloseDenied:
 		return endRefused
 	}
-	var reset *quic.StatelessResetError
 	switch {
-	case errors.As(err, &reset): // a gateway that knows nothing of this tunnel: it was started anew
+	case link.Reborn(err): // a gateway that knows nothing of this tunnel: it was started anew
 		return endReborn
 	case errors.Is(err, link.ErrPin):
 		return endWrongPin
@@ -135,12 +132,10 @@ func reason(err error) string {
 	if code, ok := link.CloseReason(err); ok {
 		return "the gateway closed the tunnel: " + code.String()
 	}
-	var reset *quic.StatelessResetError
-	var idle *quic.IdleTimeoutError
 	switch {
-	case errors.As(err, &reset):
+	case link.Reborn(err):
 		return "the gateway was restarted"
-	case errors.As(err, &idle):
+	case link.Silent(err):
 		return "the gateway has not been heard of for too long"
 	default:
 		return strings.ReplaceAll(err.Error(), "\n", "; ") // one line per address

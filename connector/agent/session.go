@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/quic-go/quic-go"
-
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -30,8 +28,8 @@ const (
 // session is one tunnel.
 type session struct {
 	agent   *Agent
-	conn    *quic.Conn
-	stream  *quic.Stream // of control
+	conn    link.Conn
+	stream  link.ControlStream
 	control *link.Control
 	welcome link.Welcome
 	decided chan link.Message // in a pairing: its grant or deny
@@ -42,7 +40,7 @@ type session struct {
 	requests  sync.WaitGroup
 }
 
-func newSession(a *Agent, conn *quic.Conn) *session {
+func newSession(a *Agent, conn link.Conn) *session {
 	s := &session{agent: a, conn: conn, decided: make(chan link.Message, 1), pongs: make(chan struct{}, 1)}
 	s.heartbeat.Store(int64(defaultHeartbeat))
 	return s
@@ -61,7 +59,7 @@ func (s *session) introduce(ctx context.Context) (answer link.Message, err error
 			s.close(link.CloseNone, err)
 		}
 	}()
-	if s.stream, err = s.conn.OpenStreamSync(ctx); err != nil {
+	if s.stream, err = s.conn.Control(ctx); err != nil {
 		return nil, s.explain(fmt.Errorf("opening the control stream: %w", err))
 	}
 	s.control = link.NewControl(s.stream)
@@ -150,7 +148,7 @@ func (s *session) accept() {
 }
 
 // request serves one stream.
-func (s *session) request(stream *quic.Stream) {
+func (s *session) request(stream link.Stream) {
 	err := link.Serve(stream, s.agent.proxy)
 	var defect *link.PanicError
 	switch {
@@ -286,5 +284,5 @@ func (s *session) close(code link.CloseCode, why error) {
 	if s.conn.Context().Err() == nil {
 		s.why.CompareAndSwap(nil, ownEnd{why})
 	}
-	s.conn.CloseWithError(quic.ApplicationErrorCode(code), "")
+	s.conn.Close(code, "")
 }
