@@ -20,6 +20,7 @@ require (
 )
 
 require (
+	github.com/coder/websocket v1.8.15
 	github.com/fxamacker/cbor/v2 v2.9.4 // indirect
 	github.com/go-json-experiment/json v0.0.0-20260213210345-44df1a37e875 // indirect
 	github.com/go-viper/mapstructure/v2 v2.5.0 // indirect

@@ -37,7 +37,7 @@ func cpuTime() time.Duration {
 // KB down. B/op and allocs/op are of both together.
 func BenchmarkRoundTrip(b *testing.B) {
 	for _, clients := range []int{1, 16, 64} {
-		b.Run("clients="+itoa(clients), func(b *testing.B) {
+		benchBoth(b, "clients="+itoa(clients), func(b *testing.B, newPair pairing) {
 			p := newPair(b, answerJSON())
 			request := strings.Repeat("y", 300)
 			warm(b, p, request)
@@ -97,27 +97,37 @@ func share(clients, n int, f func()) {
 // BenchmarkStream measures events through a tunnel, one write each.
 func BenchmarkStream(b *testing.B) {
 	event := []byte("data: " + strings.Repeat("z", 200) + "\n\n")
-	p := newPair(b, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		for range b.N {
-			_, _ = w.Write(event)
+	benchBoth(b, "events", func(b *testing.B, newPair pairing) {
+		p := newPair(b, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			for range b.N {
+				_, _ = w.Write(event)
+			}
+		}))
+		b.ReportAllocs()
+		b.SetBytes(int64(len(event)))
+		if err := p.once("{}"); err != nil {
+			b.Fatal(err)
 		}
-	}))
-	b.ReportAllocs()
-	b.SetBytes(int64(len(event)))
-	if err := p.once("{}"); err != nil {
-		b.Fatal(err)
-	}
+	})
 }
 
 // BenchmarkUpload measures 8 MB bodies.
 func BenchmarkUpload(b *testing.B) {
-	p := newPair(b, answerJSON())
 	body := strings.Repeat("b", 8<<20)
-	b.ReportAllocs()
-	b.SetBytes(int64(len(body)))
-	for b.Loop() {
-		if err := p.once(body); err != nil {
-			b.Fatal(err)
+	benchBoth(b, "8MB", func(b *testing.B, newPair pairing) {
+		p := newPair(b, answerJSON())
+		b.ReportAllocs()
+		b.SetBytes(int64(len(body)))
+		for b.Loop() {
+			if err := p.once(body); err != nil {
+				b.Fatal(err)
+			}
 		}
-	}
+	})
+}
+
+// benchBoth measures both transports side by side.
+func benchBoth(b *testing.B, name string, f func(b *testing.B, newPair pairing)) {
+	b.Run(name+"/"+TransportQUIC, func(b *testing.B) { f(b, newPair) })
+	b.Run(name+"/"+TransportWebSocket, func(b *testing.B) { f(b, newHTTP2Pair) })
 }

@@ -51,173 +51,185 @@ func (h *waiting) check(t *testing.T, since time.Time) {
 }
 
 func TestCancelBeforeTheAnswer(t *testing.T) {
-	h := newWaiting("")
-	p := newPair(t, h)
-	cause := errors.New("client left")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	var at time.Time
-	go func() {
-		<-h.started
-		at = time.Now()
-		cancel(cause)
-	}()
-	_, err := p.roundTrip(ctx, post("{}"))
-	wantError(t, err, cause)
-	h.check(t, at)
-	wantError(t, <-p.served, ErrCancelled)
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		h := newWaiting("")
+		p := newPair(t, h)
+		cause := errors.New("client left")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		var at time.Time
+		go func() {
+			<-h.started
+			at = time.Now()
+			cancel(cause)
+		}()
+		_, err := p.roundTrip(ctx, post("{}"))
+		wantError(t, err, cause)
+		h.check(t, at)
+		wantError(t, <-p.served, ErrCancelled)
+	})
 }
 
 func TestCancelInTheAnswer(t *testing.T) {
-	for name, cancelBy := range map[string]func(context.CancelFunc, *http.Response){
-		"context": func(cancel context.CancelFunc, _ *http.Response) { cancel() },
-		"close":   func(_ context.CancelFunc, a *http.Response) { _ = a.Body.Close() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			h := newWaiting("data: 1\n\n")
-			p := newPair(t, h)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			a, err := p.roundTrip(ctx, post("{}"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			buf := make([]byte, 100)
-			if n, err := a.Body.Read(buf); string(buf[:n]) != "data: 1\n\n" || err != nil {
-				t.Fatalf("read %q, %v", buf[:n], err)
-			}
-			read := make(chan error, 1)
-			go func() { // waits in Read meanwhile
-				_, err := a.Body.Read(buf)
-				read <- err
-			}()
-			time.Sleep(20 * time.Millisecond)
-			at := time.Now()
-			cancelBy(cancel, a)
-			h.check(t, at)
-			select {
-			case err := <-read:
-				if err == nil || err == io.EOF {
-					t.Errorf("the waiting Read returned %v", err)
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		for name, cancelBy := range map[string]func(context.CancelFunc, *http.Response){
+			"context": func(cancel context.CancelFunc, _ *http.Response) { cancel() },
+			"close":   func(_ context.CancelFunc, a *http.Response) { _ = a.Body.Close() },
+		} {
+			t.Run(name, func(t *testing.T) {
+				h := newWaiting("data: 1\n\n")
+				p := newPair(t, h)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				a, err := p.roundTrip(ctx, post("{}"))
+				if err != nil {
+					t.Fatal(err)
 				}
-			case <-time.After(soon):
-				t.Error("the waiting Read did not return")
-			}
-			_ = a.Body.Close()
-			if _, err := a.Body.Read(buf); err == nil || err == io.EOF {
-				t.Errorf("Read after Close: %v", err)
-			}
-		})
-	}
+				buf := make([]byte, 100)
+				if n, err := a.Body.Read(buf); string(buf[:n]) != "data: 1\n\n" || err != nil {
+					t.Fatalf("read %q, %v", buf[:n], err)
+				}
+				read := make(chan error, 1)
+				go func() { // waits in Read meanwhile
+					_, err := a.Body.Read(buf)
+					read <- err
+				}()
+				time.Sleep(20 * time.Millisecond)
+				at := time.Now()
+				cancelBy(cancel, a)
+				h.check(t, at)
+				select {
+				case err := <-read:
+					if err == nil || err == io.EOF {
+						t.Errorf("the waiting Read returned %v", err)
+					}
+				case <-time.After(soon):
+					t.Error("the waiting Read did not return")
+				}
+				_ = a.Body.Close()
+				if _, err := a.Body.Read(buf); err == nil || err == io.EOF {
+					t.Errorf("Read after Close: %v", err)
+				}
+			})
+		}
+	})
 }
 
 // TestCancelWhileUploading: the connector reads nothing, and the body is far
 // larger than its windows.
 func TestCancelWhileUploading(t *testing.T) {
-	h := newWaiting("")
-	p := newPair(t, h)
-	ctx, cancel := context.WithCancel(t.Context())
-	var at time.Time
-	go func() {
-		<-h.started
-		at = time.Now()
-		cancel()
-	}()
-	_, err := p.roundTrip(ctx, post(strings.Repeat("x", 8<<20)))
-	wantError(t, err, context.Canceled)
-	h.check(t, at)
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		h := newWaiting("")
+		p := newPair(t, h)
+		ctx, cancel := context.WithCancel(t.Context())
+		var at time.Time
+		go func() {
+			<-h.started
+			at = time.Now()
+			cancel()
+		}()
+		_, err := p.roundTrip(ctx, post(strings.Repeat("x", 8<<20)))
+		wantError(t, err, context.Canceled)
+		h.check(t, at)
+	})
 }
 
 func TestAbort(t *testing.T) {
-	for _, test := range []struct {
-		code Code
-		want error
-	}{
-		{CodeCancelled, ErrCancelled},
-		{CodeUpstreamDown, ErrUpstreamDown},
-		{CodeUpstreamReset, ErrUpstreamReset},
-		{CodeRefused, ErrRefused},
-		{CodeTooLarge, ErrTooLarge},
-		{CodeDraining, ErrDraining},
-		{CodeInternal, ErrInternal},
-		{Code(4711), ErrInternal},
-	} {
-		t.Run(test.code.String(), func(t *testing.T) {
-			for _, when := range []string{"", "header", "body"} {
-				p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-					switch when {
-					case "header":
-						w.WriteHeader(200)
-					case "body":
-						_, _ = io.WriteString(w, "some")
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		for _, test := range []struct {
+			code Code
+			want error
+		}{
+			{CodeCancelled, ErrCancelled},
+			{CodeUpstreamDown, ErrUpstreamDown},
+			{CodeUpstreamReset, ErrUpstreamReset},
+			{CodeRefused, ErrRefused},
+			{CodeTooLarge, ErrTooLarge},
+			{CodeDraining, ErrDraining},
+			{CodeInternal, ErrInternal},
+			{Code(4711), ErrInternal},
+		} {
+			t.Run(test.code.String(), func(t *testing.T) {
+				for _, when := range []string{"", "header", "body"} {
+					p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+						switch when {
+						case "header":
+							w.WriteHeader(200)
+						case "body":
+							_, _ = io.WriteString(w, "some")
+						}
+						w.(ResponseWriter).Abort(test.code)
+						w.(ResponseWriter).Abort(CodeInternal) // the first one counts
+						if _, err := io.WriteString(w, "more"); err == nil {
+							t.Error("a write after Abort succeeded")
+						}
+					}))
+					_, body, err := p.do(t, post("{}"))
+					wantError(t, err, test.want)
+					// Unless nobody wants it, what was sent before arrives.
+					if when == "body" && test.code != CodeCancelled && body != "some" {
+						t.Errorf("body %q before the abort", body)
 					}
-					w.(ResponseWriter).Abort(test.code)
-					w.(ResponseWriter).Abort(CodeInternal) // the first one counts
-					if _, err := io.WriteString(w, "more"); err == nil {
-						t.Error("a write after Abort succeeded")
-					}
-				}))
-				_, body, err := p.do(t, post("{}"))
-				wantError(t, err, test.want)
-				// Unless nobody wants it, what was sent before arrives.
-				if when == "body" && test.code != CodeCancelled && body != "some" {
-					t.Errorf("body %q before the abort", body)
+					wantError(t, <-p.served, test.want)
 				}
-				wantError(t, <-p.served, test.want)
-			}
-		})
-	}
-	wantError(t, CodeDraining.Err(), ErrNotSent)
+			})
+		}
+		wantError(t, CodeDraining.Err(), ErrNotSent)
+	})
 }
 
 func TestHandlersThatFail(t *testing.T) {
-	for name, h := range map[string]http.HandlerFunc{
-		"panic": func(http.ResponseWriter, *http.Request) { panic("oops") },
-		"panic after header": func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, "some")
-			panic("oops")
-		},
-		"abort panic": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-		"wrote too little": func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Length", "10")
-			_, _ = io.WriteString(w, "some")
-		},
-		"wrote nothing": func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Length", "10")
-			w.WriteHeader(200)
-		},
-		"bad length": func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Length", "ten")
-			w.WriteHeader(200)
-		},
-		"bad status": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(1000) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := newPair(t, h)
-			_, _, err := p.do(t, post("{}"))
-			wantError(t, err, ErrInternal)
-			if err := <-p.served; err == nil {
-				t.Error("Serve returned no error")
-			} else if name == "panic" {
-				var panicked *PanicError
-				if !errors.As(err, &panicked) || panicked.Value != "oops" || len(panicked.Stack) == 0 {
-					t.Errorf("Serve returned %v", err)
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		for name, h := range map[string]http.HandlerFunc{
+			"panic": func(http.ResponseWriter, *http.Request) { panic("oops") },
+			"panic after header": func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, "some")
+				panic("oops")
+			},
+			"abort panic": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+			"wrote too little": func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Length", "10")
+				_, _ = io.WriteString(w, "some")
+			},
+			"wrote nothing": func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Length", "10")
+				w.WriteHeader(200)
+			},
+			"bad length": func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Length", "ten")
+				w.WriteHeader(200)
+			},
+			"bad status": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(1000) },
+		} {
+			t.Run(name, func(t *testing.T) {
+				p := newPair(t, h)
+				_, _, err := p.do(t, post("{}"))
+				wantError(t, err, ErrInternal)
+				if err := <-p.served; err == nil {
+					t.Error("Serve returned no error")
+				} else if name == "panic" {
+					var panicked *PanicError
+					if !errors.As(err, &panicked) || panicked.Value != "oops" || len(panicked.Stack) == 0 {
+						t.Errorf("Serve returned %v", err)
+					}
 				}
-			}
-		})
-	}
+			})
+		}
+	})
 }
 
 func TestTooManyBytes(t *testing.T) {
-	p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Length", "4")
-		_, _ = io.WriteString(w, "some")
-		if _, err := io.WriteString(w, "more"); !errors.Is(err, http.ErrContentLength) {
-			t.Errorf("write over Content-Length: %v", err)
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "4")
+			_, _ = io.WriteString(w, "some")
+			if _, err := io.WriteString(w, "more"); !errors.Is(err, http.ErrContentLength) {
+				t.Errorf("write over Content-Length: %v", err)
+			}
+		}))
+		if _, body := p.mustDo(t, post("{}")); body != "some" {
+			t.Errorf("body %q", body)
 		}
-	}))
-	if _, body := p.mustDo(t, post("{}")); body != "some" {
-		t.Errorf("body %q", body)
-	}
+	})
 }
 
 // TestNeverACleanEnd writes answers by hand that end before they are complete.
@@ -242,132 +254,140 @@ func TestNeverACleanEnd(t *testing.T) {
 }
 
 func TestTunnelLost(t *testing.T) {
-	h := newWaiting("data: 1\n\n")
-	p := newPair(t, h)
-	a, err := p.roundTrip(t.Context(), post("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.Body.Close()
-	at := time.Now()
-	_ = p.gateway.CloseWithError(0, "")
-	_, err = io.ReadAll(a.Body)
-	wantError(t, err, ErrTunnelLost)
-	h.check(t, at)
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		h := newWaiting("data: 1\n\n")
+		p := newPair(t, h)
+		a, err := p.roundTrip(t.Context(), post("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Body.Close()
+		at := time.Now()
+		_ = p.gateway.Close(0, "")
+		_, err = io.ReadAll(a.Body)
+		wantError(t, err, ErrTunnelLost)
+		h.check(t, at)
+	})
 }
 
 // TestStreamsAreGivenBack: requests that end in any way leave no stream behind;
 // the 1024 that may be open at a time would be used up otherwise.
 func TestStreamsAreGivenBack(t *testing.T) {
-	p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch r.Header.Get("How") {
-		case "abort":
-			w.(ResponseWriter).Abort(CodeUpstreamReset)
-		case "abort in body":
-			_, _ = io.WriteString(w, "some")
-			w.(ResponseWriter).Abort(CodeUpstreamReset)
-		case "early":
-			_, _ = io.WriteString(w, "some")
-		case "cancel":
-			_, _ = io.WriteString(w, "some")
-			<-r.Context().Done()
-		}
-	}))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	ways := []string{"abort", "abort in body", "early", "cancel", "fine"}
-	var wg sync.WaitGroup
-	for i := range 8 {
-		wg.Go(func() {
-			for j := range 3 * maxStreams / 8 {
-				r := post("{}")
-				how := ways[(i+j)%len(ways)]
-				r.Header.Set("How", how)
-				if how == "early" {
-					r = post(strings.Repeat("x", 100_000))
-				}
-				a, err := p.roundTrip(ctx, r)
-				if ctx.Err() != nil {
-					t.Error("no more streams")
-					return
-				}
-				if err == nil {
-					if how == "fine" {
-						_, _ = io.Copy(io.Discard, a.Body)
-					}
-					_ = a.Body.Close()
-				}
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch r.Header.Get("How") {
+			case "abort":
+				w.(ResponseWriter).Abort(CodeUpstreamReset)
+			case "abort in body":
+				_, _ = io.WriteString(w, "some")
+				w.(ResponseWriter).Abort(CodeUpstreamReset)
+			case "early":
+				_, _ = io.WriteString(w, "some")
+			case "cancel":
+				_, _ = io.WriteString(w, "some")
+				<-r.Context().Done()
 			}
-		})
-	}
-	wg.Wait()
+		}))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		ways := []string{"abort", "abort in body", "early", "cancel", "fine"}
+		var wg sync.WaitGroup
+		for i := range 8 {
+			wg.Go(func() {
+				for j := range 3 * maxStreams / 8 {
+					r := post("{}")
+					how := ways[(i+j)%len(ways)]
+					r.Header.Set("How", how)
+					if how == "early" {
+						r = post(strings.Repeat("x", 100_000))
+					}
+					a, err := p.roundTrip(ctx, r)
+					if ctx.Err() != nil {
+						t.Error("no more streams")
+						return
+					}
+					if err == nil {
+						if how == "fine" {
+							_, _ = io.Copy(io.Discard, a.Body)
+						}
+						_ = a.Body.Close()
+					}
+				}
+			})
+		}
+		wg.Wait()
+	})
 }
 
 // TestSlowReadersDoNotBlockOthers: answers that nobody reads fill their own
 // windows and not the connection's.
 func TestSlowReadersDoNotBlockOthers(t *testing.T) {
-	p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		n := 1
-		if r.Header.Get("Much") != "" {
-			n = 1000
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			n := 1
+			if r.Header.Get("Much") != "" {
+				n = 1000
+			}
+			for range n {
+				if _, err := w.Write(make([]byte, largeChunk)); err != nil {
+					return
+				}
+			}
+		}))
+		for range 20 {
+			r := post("{}")
+			r.Header.Set("Much", "yes")
+			a, err := p.roundTrip(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer a.Body.Close()
 		}
-		for range n {
-			if _, err := w.Write(make([]byte, largeChunk)); err != nil {
-				return
+		time.Sleep(200 * time.Millisecond)
+		for range 10 {
+			at := time.Now()
+			if _, body := p.mustDo(t, post("{}")); len(body) != largeChunk {
+				t.Fatalf("%d bytes", len(body))
+			}
+			if d := time.Since(at); d > 2*time.Second {
+				t.Errorf("it took %v beside readers that stand still", d)
 			}
 		}
-	}))
-	for range 20 {
-		r := post("{}")
-		r.Header.Set("Much", "yes")
-		a, err := p.roundTrip(t.Context(), r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer a.Body.Close()
-	}
-	time.Sleep(200 * time.Millisecond)
-	for range 10 {
-		at := time.Now()
-		if _, body := p.mustDo(t, post("{}")); len(body) != largeChunk {
-			t.Fatalf("%d bytes", len(body))
-		}
-		if d := time.Since(at); d > 2*time.Second {
-			t.Errorf("it took %v beside readers that stand still", d)
-		}
-	}
+	})
 }
 
 func TestDoneIsCalledOnce(t *testing.T) {
-	p := newPair(t, echo)
-	for name, use := range map[string]func(*http.Response){
-		"to the end": func(a *http.Response) {
-			_, _ = io.ReadAll(a.Body)
-			_ = a.Body.Close()
-			_ = a.Body.Close()
-		},
-		"closed":   func(a *http.Response) { _ = a.Body.Close() },
-		"not read": func(a *http.Response) {},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s, err := p.gateway.OpenStreamSync(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			done := 0
-			r := post("body")
-			if name == "not read" {
-				r = post("")
-				r.Method = http.MethodHead // nothing to read: done at once
-			}
-			a, err := RoundTrip(t.Context(), s, r, RoundTripOptions{Done: func() { done++ }})
-			if err != nil {
-				t.Fatal(err)
-			}
-			use(a)
-			if done != 1 {
-				t.Errorf("Done was called %d times", done)
-			}
-		})
-	}
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		p := newPair(t, echo)
+		for name, use := range map[string]func(*http.Response){
+			"to the end": func(a *http.Response) {
+				_, _ = io.ReadAll(a.Body)
+				_ = a.Body.Close()
+				_ = a.Body.Close()
+			},
+			"closed":   func(a *http.Response) { _ = a.Body.Close() },
+			"not read": func(a *http.Response) {},
+		} {
+			t.Run(name, func(t *testing.T) {
+				s, err := p.gateway.OpenStream(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				done := 0
+				r := post("body")
+				if name == "not read" {
+					r = post("")
+					r.Method = http.MethodHead // nothing to read: done at once
+				}
+				a, err := RoundTrip(t.Context(), s, r, RoundTripOptions{Done: func() { done++ }})
+				if err != nil {
+					t.Fatal(err)
+				}
+				use(a)
+				if done != 1 {
+					t.Errorf("Done was called %d times", done)
+				}
+			})
+		}
+	})
 }

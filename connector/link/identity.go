@@ -18,6 +18,14 @@ import (
 // ALPN is the application protocol of a tunnel (RFC 7301).
 const ALPN = "postern/1"
 
+// Where a gateway takes tunnels over its HTTPS port.
+const (
+	// WebSocketPath is the path of the WebSocket.
+	WebSocketPath = "/.well-known/postern/tunnel"
+	// Subprotocol is what the WebSocket is opened for (RFC 6455 §1.9).
+	Subprotocol = "postern.1"
+)
+
 // ErrPin says that whoever answered at the gateway's address is not the gateway
 // that the token was made by.
 var ErrPin = errors.New("the gateway's identity does not match the pin in the tunnel token")

@@ -2,6 +2,7 @@ package link
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -17,14 +18,17 @@ import (
 
 // pair is a tunnel over loopback: both ends of one connection.
 type pair struct {
-	gateway, connector *quic.Conn
+	gateway, connector Conn
 	served             chan error // results of Serve, if anybody reads them
 }
 
-// newPair connects a gateway and a connector whose streams h serves.
-func newPair(t testing.TB, h http.Handler) *pair {
-	t.Helper()
-	return newPairOver(t, listenLoopback(t), listenLoopback(t), h)
+// pairing connects a gateway and a connector whose streams h serves.
+type pairing func(t testing.TB, h http.Handler) *pair
+
+// overBoth runs a test over QUIC and over HTTP/2.
+func overBoth(t *testing.T, test func(t *testing.T, newPair pairing)) {
+	t.Run(TransportQUIC, func(t *testing.T) { test(t, newPair) })
+	t.Run(TransportWebSocket, func(t *testing.T) { test(t, newHTTP2Pair) })
 }
 
 func listenLoopback(t testing.TB) net.PacketConn {
@@ -36,16 +40,23 @@ func listenLoopback(t testing.TB) net.PacketConn {
 	return conn
 }
 
-func newPairOver(t testing.TB, gatewaySocket, connectorSocket net.PacketConn, h http.Handler) *pair {
+func newTestIdentity(t testing.TB) (cert tls.Certificate, pin string) {
 	t.Helper()
 	key, err := NewIdentity()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert, pin, err := Identity(key)
-	if err != nil {
+	if cert, pin, err = Identity(key); err != nil {
 		t.Fatal(err)
 	}
+	return cert, pin
+}
+
+// newPair connects over QUIC.
+func newPair(t testing.TB, h http.Handler) *pair {
+	t.Helper()
+	gatewaySocket, connectorSocket := listenLoopback(t), listenLoopback(t)
+	cert, pin := newTestIdentity(t)
 	gateway := &quic.Transport{Conn: gatewaySocket}
 	l, err := gateway.Listen(GatewayTLS(cert), GatewayQUIC())
 	if err != nil {
@@ -54,25 +65,77 @@ func newPairOver(t testing.TB, gatewaySocket, connectorSocket net.PacketConn, h 
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	connector := &quic.Transport{Conn: connectorSocket}
-	p := &pair{served: make(chan error, 16)}
-	p.connector, err = connector.Dial(ctx, gatewaySocket.LocalAddr(), ConnectorTLS(pin), ConnectorQUIC())
+	dialled, err := connector.Dial(ctx, gatewaySocket.LocalAddr(), ConnectorTLS(pin), ConnectorQUIC())
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.gateway, err = l.Accept(ctx)
+	accepted, err := l.Accept(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var serving sync.WaitGroup
-	serving.Go(func() { p.serve(&serving, h) })
 	t.Cleanup(func() {
-		_ = p.gateway.CloseWithError(0, "")
-		_ = p.connector.CloseWithError(0, "")
-		serving.Wait()
 		_ = gateway.Close()
 		_ = connector.Close()
 		_ = gatewaySocket.Close()
 		_ = connectorSocket.Close()
+	})
+	return startPair(t, QUICGateway(accepted), QUICConnector(dialled), h)
+}
+
+// newHTTP2Pair connects over HTTP/2 on TCP.
+func newHTTP2Pair(t testing.TB, h http.Handler) *pair {
+	t.Helper()
+	return newHTTP2PairOver(t, tcpPipe, h)
+}
+
+// tcpPipe returns both ends of a TCP connection over loopback.
+func tcpPipe(t testing.TB) (gateway, connector net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	connector, err = net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	gateway, err = l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return gateway, connector
+}
+
+func newHTTP2PairOver(t testing.TB, pipe func(testing.TB) (net.Conn, net.Conn), h http.Handler) *pair {
+	t.Helper()
+	cert, pin := newTestIdentity(t)
+	gatewayEnd, connectorEnd := pipe(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var gateway Conn
+	var gatewayErr error
+	var accepting sync.WaitGroup
+	accepting.Go(func() {
+		gateway, gatewayErr = HTTP2Gateway(context.Background(), ctx, gatewayEnd, GatewayTLS(cert))
+	})
+	connector, err := HTTP2Connector(ctx, connectorEnd, ConnectorTLS(pin))
+	accepting.Wait()
+	if err := errors.Join(err, gatewayErr); err != nil {
+		t.Fatal(err)
+	}
+	return startPair(t, gateway, connector, h)
+}
+
+// startPair serves the connector's streams until the test ends.
+func startPair(t testing.TB, gateway, connector Conn, h http.Handler) *pair {
+	p := &pair{gateway: gateway, connector: connector, served: make(chan error, 16)}
+	var serving sync.WaitGroup
+	serving.Go(func() { p.serve(&serving, h) })
+	t.Cleanup(func() {
+		_ = p.gateway.Close(CloseNone, "")
+		_ = p.connector.Close(CloseNone, "")
+		serving.Wait()
 	})
 	return p
 }
@@ -95,7 +158,7 @@ func (p *pair) serve(serving *sync.WaitGroup, h http.Handler) {
 
 // roundTrip sends one request.
 func (p *pair) roundTrip(ctx context.Context, r *http.Request) (*http.Response, error) {
-	s, err := p.gateway.OpenStreamSync(ctx)
+	s, err := p.gateway.OpenStream(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -21,288 +21,310 @@ var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 })
 
 func TestRequestArrives(t *testing.T) {
-	seen := make(chan *http.Request, 1)
-	p := newPair(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		b, _ := io.ReadAll(r.Body)
-		r.Body = io.NopCloser(bytes.NewReader(b))
-		seen <- r
-	}))
-	r := post(`{"model":"a"}`)
-	r.URL.RawQuery = "a=b&c=%20"
-	r.Header = http.Header{
-		"Accept":          {"text/event-stream"},
-		"X-Twice":         {"one", "two"},
-		"x-lower":         {"v"},
-		"Utf8":            {"grüße"},
-		"Connection":      {"close, X-Nominated"},
-		"X-Nominated":     {"secret"},
-		"Keep-Alive":      {"secret"},
-		"Te":              {"secret"},
-		"Upgrade":         {"secret"},
-		"Authorization":   {"secret"},
-		"authorization":   {"secret"},
-		"X-Api-Key":       {"secret"},
-		"Cookie":          {"secret"},
-		"Origin":          {"secret"},
-		"Expect":          {"100-continue"},
-		"Content-Length":  {"999"},
-		"Host":            {"elsewhere"},
-		"Proxy-Something": {"v"},
-	}
-	answer, body := p.mustDo(t, r)
-	if answer.StatusCode != 200 || answer.Status != "200 OK" || body != "" {
-		t.Errorf("answer %q with body %q", answer.Status, body)
-	}
-	got := <-seen
-	want := http.Header{
-		"Accept": {"text/event-stream"}, "X-Twice": {"one", "two"}, "X-Lower": {"v"}, "Utf8": {"grüße"},
-		"Content-Length": {"13"}, "Proxy-Something": {"v"},
-	}
-	for name := range got.Header {
-		if !slices.Equal(got.Header[name], want[name]) {
-			t.Errorf("header %s = %q, want %q", name, got.Header[name], want[name])
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		seen := make(chan *http.Request, 1)
+		p := newPair(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			b, _ := io.ReadAll(r.Body)
+			r.Body = io.NopCloser(bytes.NewReader(b))
+			seen <- r
+		}))
+		r := post(`{"model":"a"}`)
+		r.URL.RawQuery = "a=b&c=%20"
+		r.Header = http.Header{
+			"Accept":          {"text/event-stream"},
+			"X-Twice":         {"one", "two"},
+			"x-lower":         {"v"},
+			"Utf8":            {"grüße"},
+			"Connection":      {"close, X-Nominated"},
+			"X-Nominated":     {"secret"},
+			"Keep-Alive":      {"secret"},
+			"Te":              {"secret"},
+			"Upgrade":         {"secret"},
+			"Authorization":   {"secret"},
+			"authorization":   {"secret"},
+			"X-Api-Key":       {"secret"},
+			"Cookie":          {"secret"},
+			"Origin":          {"secret"},
+			"Expect":          {"100-continue"},
+			"Content-Length":  {"999"},
+			"Host":            {"elsewhere"},
+			"Proxy-Something": {"v"},
 		}
-	}
-	if len(got.Header) != len(want) {
-		t.Errorf("header has %d fields, want %d: %v", len(got.Header), len(want), got.Header)
-	}
-	b, _ := io.ReadAll(got.Body)
-	if got.Method != "POST" || got.Host != "ollama" || got.URL.Path != "/v1/chat/completions" ||
-		got.RequestURI != "/v1/chat/completions?a=b&c=%20" || got.ContentLength != 13 || string(b) != `{"model":"a"}` {
-		t.Errorf("got %s %s %s, length %d, body %q", got.Method, got.Host, got.RequestURI, got.ContentLength, b)
-	}
+		answer, body := p.mustDo(t, r)
+		if answer.StatusCode != 200 || answer.Status != "200 OK" || body != "" {
+			t.Errorf("answer %q with body %q", answer.Status, body)
+		}
+		got := <-seen
+		want := http.Header{
+			"Accept": {"text/event-stream"}, "X-Twice": {"one", "two"}, "X-Lower": {"v"}, "Utf8": {"grüße"},
+			"Content-Length": {"13"}, "Proxy-Something": {"v"},
+		}
+		for name := range got.Header {
+			if !slices.Equal(got.Header[name], want[name]) {
+				t.Errorf("header %s = %q, want %q", name, got.Header[name], want[name])
+			}
+		}
+		if len(got.Header) != len(want) {
+			t.Errorf("header has %d fields, want %d: %v", len(got.Header), len(want), got.Header)
+		}
+		b, _ := io.ReadAll(got.Body)
+		if got.Method != "POST" || got.Host != "ollama" || got.URL.Path != "/v1/chat/completions" ||
+			got.RequestURI != "/v1/chat/completions?a=b&c=%20" || got.ContentLength != 13 || string(b) != `{"model":"a"}` {
+			t.Errorf("got %s %s %s, length %d, body %q", got.Method, got.Host, got.RequestURI, got.ContentLength, b)
+		}
+	})
 }
 
 func TestEscapedPathKeepsItsSpelling(t *testing.T) {
-	seen := make(chan *url.URL, 1)
-	p := newPair(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen <- r.URL }))
-	r := post("")
-	r.URL = &url.URL{Path: "/v1/models/a/b c", RawPath: "/v1/models/a%2Fb%20c"}
-	p.mustDo(t, r)
-	if u := <-seen; u.Path != "/v1/models/a/b c" || u.EscapedPath() != "/v1/models/a%2Fb%20c" {
-		t.Errorf("path %q, escaped %q", u.Path, u.EscapedPath())
-	}
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		seen := make(chan *url.URL, 1)
+		p := newPair(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen <- r.URL }))
+		r := post("")
+		r.URL = &url.URL{Path: "/v1/models/a/b c", RawPath: "/v1/models/a%2Fb%20c"}
+		p.mustDo(t, r)
+		if u := <-seen; u.Path != "/v1/models/a/b c" || u.EscapedPath() != "/v1/models/a%2Fb%20c" {
+			t.Errorf("path %q, escaped %q", u.Path, u.EscapedPath())
+		}
+	})
 }
 
 func TestRequestsThatCannotBeSent(t *testing.T) {
-	p := newPair(t, echo)
-	for name, change := range map[string]func(*http.Request){
-		"length unknown":      func(r *http.Request) { r.ContentLength = -1 },
-		"no upstream":         func(r *http.Request) { r.Host = "" },
-		"upstream with space": func(r *http.Request) { r.Host = "a b" },
-		"line break in value": func(r *http.Request) { r.Header["A"] = []string{"b\r\nC: d"} },
-		"bad name":            func(r *http.Request) { r.Header["A b"] = []string{"c"} },
-		"bad method":          func(r *http.Request) { r.Method = "GET /x" },
-		"bad path":            func(r *http.Request) { r.URL.Path = "v1" },
-		"bad query":           func(r *http.Request) { r.URL.RawQuery = "a b" },
-		"body too short":      func(r *http.Request) { r.ContentLength++ },
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := post("x")
-			change(r)
-			if _, _, err := p.do(t, r); err == nil {
-				t.Error("no error")
-			}
-		})
-	}
-	if _, body := p.mustDo(t, post("still fine")); body != "still fine" {
-		t.Errorf("body %q", body)
-	}
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		p := newPair(t, echo)
+		for name, change := range map[string]func(*http.Request){
+			"length unknown":      func(r *http.Request) { r.ContentLength = -1 },
+			"no upstream":         func(r *http.Request) { r.Host = "" },
+			"upstream with space": func(r *http.Request) { r.Host = "a b" },
+			"line break in value": func(r *http.Request) { r.Header["A"] = []string{"b\r\nC: d"} },
+			"bad name":            func(r *http.Request) { r.Header["A b"] = []string{"c"} },
+			"bad method":          func(r *http.Request) { r.Method = "GET /x" },
+			"bad path":            func(r *http.Request) { r.URL.Path = "v1" },
+			"bad query":           func(r *http.Request) { r.URL.RawQuery = "a b" },
+			"body too short":      func(r *http.Request) { r.ContentLength++ },
+		} {
+			t.Run(name, func(t *testing.T) {
+				r := post("x")
+				change(r)
+				if _, _, err := p.do(t, r); err == nil {
+					t.Error("no error")
+				}
+			})
+		}
+		if _, body := p.mustDo(t, post("still fine")); body != "still fine" {
+			t.Errorf("body %q", body)
+		}
+	})
 }
 
 func TestAnswers(t *testing.T) {
-	type answer struct {
-		status int
-		header map[string]string
-		writes []string
-	}
-	for name, test := range map[string]struct {
-		method string
-		answer answer
-		length int64
-	}{
-		"known length":          {"POST", answer{200, map[string]string{"Content-Length": "6"}, []string{"abc", "def"}}, 6},
-		"chunks":                {"POST", answer{200, nil, []string{"abc", "def"}}, -1},
-		"error status":          {"POST", answer{429, map[string]string{"Retry-After": "3"}, []string{"wait"}}, -1},
-		"unknown status":        {"POST", answer{599, nil, []string{"?"}}, -1},
-		"empty, known length":   {"POST", answer{200, map[string]string{"Content-Length": "0"}, nil}, 0},
-		"empty chunks":          {"POST", answer{200, nil, nil}, -1},
-		"no content":            {"POST", answer{204, nil, nil}, 0},
-		"not modified":          {"GET", answer{304, map[string]string{"Content-Length": "5"}, nil}, 5},
-		"head":                  {"HEAD", answer{200, map[string]string{"Content-Length": "5"}, []string{"drop!"}}, 5},
-		"head, unknown length":  {"HEAD", answer{200, nil, []string{"dropped"}}, 0},
-		"larger than a buffer":  {"POST", answer{200, map[string]string{"Content-Length": "100000"}, []string{strings.Repeat("a", 100000)}}, 100000},
-		"fills a buffer":        {"POST", answer{200, nil, []string{strings.Repeat("a", largeChunk), "b"}}, -1},
-		"many small, of length": {"POST", answer{200, map[string]string{"Content-Length": "2000"}, slices.Repeat([]string{"ab"}, 1000)}, 2000},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				for k, v := range test.answer.header {
-					w.Header().Set(k, v)
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		type answer struct {
+			status int
+			header map[string]string
+			writes []string
+		}
+		for name, test := range map[string]struct {
+			method string
+			answer answer
+			length int64
+		}{
+			"known length":          {"POST", answer{200, map[string]string{"Content-Length": "6"}, []string{"abc", "def"}}, 6},
+			"chunks":                {"POST", answer{200, nil, []string{"abc", "def"}}, -1},
+			"error status":          {"POST", answer{429, map[string]string{"Retry-After": "3"}, []string{"wait"}}, -1},
+			"unknown status":        {"POST", answer{599, nil, []string{"?"}}, -1},
+			"empty, known length":   {"POST", answer{200, map[string]string{"Content-Length": "0"}, nil}, 0},
+			"empty chunks":          {"POST", answer{200, nil, nil}, -1},
+			"no content":            {"POST", answer{204, nil, nil}, 0},
+			"not modified":          {"GET", answer{304, map[string]string{"Content-Length": "5"}, nil}, 5},
+			"head":                  {"HEAD", answer{200, map[string]string{"Content-Length": "5"}, []string{"drop!"}}, 5},
+			"head, unknown length":  {"HEAD", answer{200, nil, []string{"dropped"}}, 0},
+			"larger than a buffer":  {"POST", answer{200, map[string]string{"Content-Length": "100000"}, []string{strings.Repeat("a", 100000)}}, 100000},
+			"fills a buffer":        {"POST", answer{200, nil, []string{strings.Repeat("a", largeChunk), "b"}}, -1},
+			"many small, of length": {"POST", answer{200, map[string]string{"Content-Length": "2000"}, slices.Repeat([]string{"ab"}, 1000)}, 2000},
+		} {
+			t.Run(name, func(t *testing.T) {
+				p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					for k, v := range test.answer.header {
+						w.Header().Set(k, v)
+					}
+					w.WriteHeader(103) // informational: ignored
+					w.WriteHeader(test.answer.status)
+					w.WriteHeader(500) // too late
+					for _, s := range test.answer.writes {
+						if n, err := io.WriteString(w, s); n != len(s) || err != nil {
+							t.Errorf("write: %d, %v", n, err)
+						}
+					}
+				}))
+				r := post("")
+				r.Method = test.method
+				a, body := p.mustDo(t, r)
+				want := strings.Join(test.answer.writes, "")
+				if test.method == "HEAD" {
+					want = ""
 				}
-				w.WriteHeader(103) // informational: ignored
-				w.WriteHeader(test.answer.status)
-				w.WriteHeader(500) // too late
-				for _, s := range test.answer.writes {
-					if n, err := io.WriteString(w, s); n != len(s) || err != nil {
-						t.Errorf("write: %d, %v", n, err)
+				if a.StatusCode != test.answer.status || a.ContentLength != test.length || body != want {
+					t.Errorf("status %d, length %d, body of %d bytes", a.StatusCode, a.ContentLength, len(body))
+				}
+				for k, v := range test.answer.header {
+					if a.Header.Get(k) != v {
+						t.Errorf("header %s = %q", k, a.Header.Get(k))
 					}
 				}
-			}))
-			r := post("")
-			r.Method = test.method
-			a, body := p.mustDo(t, r)
-			want := strings.Join(test.answer.writes, "")
-			if test.method == "HEAD" {
-				want = ""
-			}
-			if a.StatusCode != test.answer.status || a.ContentLength != test.length || body != want {
-				t.Errorf("status %d, length %d, body of %d bytes", a.StatusCode, a.ContentLength, len(body))
-			}
-			for k, v := range test.answer.header {
-				if a.Header.Get(k) != v {
-					t.Errorf("header %s = %q", k, a.Header.Get(k))
+				if err := <-p.served; err != nil {
+					t.Errorf("Serve: %v", err)
 				}
-			}
-			if err := <-p.served; err != nil {
-				t.Errorf("Serve: %v", err)
-			}
-		})
-	}
+			})
+		}
+	})
 }
 
 func TestAnswerHeaderIsCleaned(t *testing.T) {
-	p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		h := w.Header()
-		h["Connection"] = []string{"keep-alive"}
-		h["Transfer-Encoding"] = []string{"gzip"}
-		h["Bad name"] = []string{"v"}
-		h["Bad-Value"] = []string{"a\r\nb"}
-		h["Good"] = []string{"v"}
-		_, _ = io.WriteString(w, "ok")
-	}))
-	a, body := p.mustDo(t, post(""))
-	if len(a.Header) != 1 || a.Header.Get("Good") != "v" || body != "ok" {
-		t.Errorf("header %v, body %q", a.Header, body)
-	}
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			h := w.Header()
+			h["Connection"] = []string{"keep-alive"}
+			h["Transfer-Encoding"] = []string{"gzip"}
+			h["Bad name"] = []string{"v"}
+			h["Bad-Value"] = []string{"a\r\nb"}
+			h["Good"] = []string{"v"}
+			_, _ = io.WriteString(w, "ok")
+		}))
+		a, body := p.mustDo(t, post(""))
+		if len(a.Header) != 1 || a.Header.Get("Good") != "v" || body != "ok" {
+			t.Errorf("header %v, body %q", a.Header, body)
+		}
+	})
 }
 
 func TestLargeBodiesBothWays(t *testing.T) {
-	p := newPair(t, echo)
-	body := bytes.Repeat([]byte("0123456789abcdef"), 32<<20/16)
-	r := post("")
-	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	a, err := p.roundTrip(ctx, r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.Body.Close()
-	sum := sha256.New()
-	if n, err := io.Copy(sum, a.Body); n != int64(len(body)) || err != nil {
-		t.Fatalf("%d bytes, %v", n, err)
-	}
-	if want := sha256.Sum256(body); !bytes.Equal(sum.Sum(nil), want[:]) {
-		t.Error("the body came back changed")
-	}
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		p := newPair(t, echo)
+		body := bytes.Repeat([]byte("0123456789abcdef"), 32<<20/16)
+		r := post("")
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		a, err := p.roundTrip(ctx, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Body.Close()
+		sum := sha256.New()
+		if n, err := io.Copy(sum, a.Body); n != int64(len(body)) || err != nil {
+			t.Fatalf("%d bytes, %v", n, err)
+		}
+		if want := sha256.Sum256(body); !bytes.Equal(sum.Sum(nil), want[:]) {
+			t.Error("the body came back changed")
+		}
+	})
 }
 
 func TestLargeEvent(t *testing.T) {
-	event := "data: " + strings.Repeat("ä", 150_000) + "\n\n"
-	p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, event)
-		_, _ = io.WriteString(w, "data: [DONE]\n\n")
-	}))
-	if _, body := p.mustDo(t, post("{}")); body != event+"data: [DONE]\n\n" {
-		t.Errorf("%d bytes came, want %d", len(body), len(event)+14)
-	}
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		event := "data: " + strings.Repeat("ä", 150_000) + "\n\n"
+		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, event)
+			_, _ = io.WriteString(w, "data: [DONE]\n\n")
+		}))
+		if _, body := p.mustDo(t, post("{}")); body != event+"data: [DONE]\n\n" {
+			t.Errorf("%d bytes came, want %d", len(body), len(event)+14)
+		}
+	})
 }
 
 func TestLargeHeads(t *testing.T) {
-	value := strings.Repeat("v", 60_000)
-	p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for i := range 4 {
-			w.Header().Set("B"+strconv.Itoa(i), r.Header.Get("A"))
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		value := strings.Repeat("v", 60_000)
+		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			for i := range 4 {
+				w.Header().Set("B"+strconv.Itoa(i), r.Header.Get("A"))
+			}
+			_, _ = io.Copy(w, r.Body)
+		}))
+		r := post("body")
+		r.Header.Set("A", value)
+		a, body := p.mustDo(t, r)
+		if a.Header.Get("B3") != value || body != "body" {
+			t.Errorf("header of %d bytes, body %q", len(a.Header.Get("B3")), body)
 		}
-		_, _ = io.Copy(w, r.Body)
-	}))
-	r := post("body")
-	r.Header.Set("A", value)
-	a, body := p.mustDo(t, r)
-	if a.Header.Get("B3") != value || body != "body" {
-		t.Errorf("header of %d bytes, body %q", len(a.Header.Get("B3")), body)
-	}
-	r = post("")
-	r.Header.Set("A", strings.Repeat("v", maxHead))
-	if _, _, err := p.do(t, r); err == nil {
-		t.Error("a head over the limit was taken")
-	}
+		r = post("")
+		r.Header.Set("A", strings.Repeat("v", maxHead))
+		if _, _, err := p.do(t, r); err == nil {
+			t.Error("a head over the limit was taken")
+		}
+	})
 }
 
 // TestEventsArriveOneByOne: each write is there before the next one is made.
 func TestEventsArriveOneByOne(t *testing.T) {
-	next := make(chan struct{})
-	p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		next := make(chan struct{})
+		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			for range 3 {
+				_, _ = io.WriteString(w, "data: x\n\n")
+				<-next
+			}
+		}))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		a, err := p.roundTrip(ctx, post("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Body.Close()
+		buf := make([]byte, 100)
 		for range 3 {
-			_, _ = io.WriteString(w, "data: x\n\n")
-			<-next
+			n, err := a.Body.Read(buf)
+			if string(buf[:n]) != "data: x\n\n" || err != nil {
+				t.Fatalf("read %q, %v", buf[:n], err)
+			}
+			next <- struct{}{}
 		}
-	}))
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	a, err := p.roundTrip(ctx, post("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.Body.Close()
-	buf := make([]byte, 100)
-	for range 3 {
-		n, err := a.Body.Read(buf)
-		if string(buf[:n]) != "data: x\n\n" || err != nil {
-			t.Fatalf("read %q, %v", buf[:n], err)
+		if n, err := a.Body.Read(buf); n != 0 || err != io.EOF {
+			t.Fatalf("end: %d, %v", n, err)
 		}
-		next <- struct{}{}
-	}
-	if n, err := a.Body.Read(buf); n != 0 || err != io.EOF {
-		t.Fatalf("end: %d, %v", n, err)
-	}
+	})
 }
 
 // TestFlushSendsTheHead: it arrives without a body.
 func TestFlushSendsTheHead(t *testing.T) {
-	done := make(chan struct{})
-	p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.(http.Flusher).Flush()
-		<-done
-	}))
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	a, err := p.roundTrip(ctx, post("{}"))
-	close(done)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.Body.Close()
-	if _, err := io.ReadAll(a.Body); err != nil {
-		t.Fatal(err)
-	}
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		done := make(chan struct{})
+		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.(http.Flusher).Flush()
+			<-done
+		}))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		a, err := p.roundTrip(ctx, post("{}"))
+		close(done)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Body.Close()
+		if _, err := io.ReadAll(a.Body); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 // TestEarlyAnswer: a handler that does not want the whole body answers all the
 // same.
 func TestEarlyAnswer(t *testing.T) {
-	p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.ReadFull(r.Body, make([]byte, 1000))
-		w.WriteHeader(http.StatusRequestEntityTooLarge)
-		_, _ = io.WriteString(w, "too much")
-	}))
-	for range 20 {
-		a, body := p.mustDo(t, post(strings.Repeat("x", 8<<20)))
-		if a.StatusCode != 413 || body != "too much" {
-			t.Fatalf("status %d, body %q", a.StatusCode, body)
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.ReadFull(r.Body, make([]byte, 1000))
+			w.WriteHeader(http.StatusRequestEntityTooLarge)
+			_, _ = io.WriteString(w, "too much")
+		}))
+		for range 20 {
+			a, body := p.mustDo(t, post(strings.Repeat("x", 8<<20)))
+			if a.StatusCode != 413 || body != "too much" {
+				t.Fatalf("status %d, body %q", a.StatusCode, body)
+			}
 		}
-	}
+	})
 }
 
 // failingBody is a body that cannot be read after some bytes.
@@ -328,20 +350,22 @@ func (b *failingBody) Close() error {
 }
 
 func TestRequestBodyThatFails(t *testing.T) {
-	read := make(chan error, 2)
-	p := newPair(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, err := io.Copy(io.Discard, r.Body)
-		read <- err
-	}))
-	for _, after := range []int{100, 1 << 20} {
-		r := post("")
-		b := &failingBody{after, make(chan struct{})}
-		r.Body, r.ContentLength = b, 2<<20
-		_, _, err := p.do(t, r)
-		wantError(t, err, errBroken)
-		<-b.closed
-	}
-	if err := <-read; err == nil {
-		t.Error("the handler saw a clean end of half a body")
-	}
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		read := make(chan error, 2)
+		p := newPair(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, err := io.Copy(io.Discard, r.Body)
+			read <- err
+		}))
+		for _, after := range []int{100, 1 << 20} {
+			r := post("")
+			b := &failingBody{after, make(chan struct{})}
+			r.Body, r.ContentLength = b, 2<<20
+			_, _, err := p.do(t, r)
+			wantError(t, err, errBroken)
+			<-b.closed
+		}
+		if err := <-read; err == nil {
+			t.Error("the handler saw a clean end of half a body")
+		}
+	})
 }

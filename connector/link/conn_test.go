@@ -1,0 +1,213 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// controls opens the control stream at both ends. The connector speaks first:
+// over QUIC nothing of it is there before.
+func (p *pair) controls(t *testing.T) (gateway, connector ControlStream) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	accepted := make(chan ControlStream, 1)
+	go func() {
+		s, err := p.gateway.Control(ctx)
+		if err != nil {
+			t.Error(err)
+		}
+		accepted <- s
+	}()
+	connector, err := p.connector.Control(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := NewControl(connector).Send(Hello{Connector: "con_1"}); err != nil {
+		t.Fatal(err)
+	}
+	gateway = <-accepted
+	if m, err := NewControl(gateway).Receive(); m == nil || err != nil {
+		t.Fatalf("received %v, %v", m, err)
+	}
+	return gateway, connector
+}
+
+func TestControlBothWays(t *testing.T) {
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		p := newPair(t, echo)
+		g, c := p.controls(t)
+		for range 3 {
+			if err := NewControl(g).Send(Pong{HeartbeatMillis: 1500}); err != nil {
+				t.Fatal(err)
+			}
+			if m, err := NewControl(c).Receive(); m != (Pong{HeartbeatMillis: 1500}) || err != nil {
+				t.Fatalf("received %v, %v", m, err)
+			}
+			if err := NewControl(c).Send(Deny{Message: strings.Repeat("x", 100_000)}); err != nil {
+				t.Fatal(err)
+			}
+			if m, err := NewControl(g).Receive(); len(m.(Deny).Message) != 100_000 || err != nil {
+				t.Fatal(err)
+			}
+		}
+		if d := p.gateway.RTT(); d < 0 || d > time.Second {
+			t.Errorf("round trip of %v", d)
+		}
+		if p.gateway.Transport() != p.connector.Transport() || !strings.HasSuffix(t.Name(), p.gateway.Transport()) {
+			t.Errorf("transport %q", p.gateway.Transport())
+		}
+	})
+}
+
+// TestCloseSaysWhy: what was sent before the close and is read in time arrives,
+// and then the code.
+func TestCloseSaysWhy(t *testing.T) {
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		for _, byGateway := range []bool{true, false} {
+			p := newPair(t, newWaiting("data: 1\n\n"))
+			g, c := p.controls(t)
+			a, err := p.roundTrip(t.Context(), post("{}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer a.Body.Close()
+			near, far, stream := p.gateway, p.connector, c
+			if !byGateway {
+				near, far, stream = p.connector, p.gateway, g
+			}
+			read := make(chan error, 1)
+			go func() {
+				_, err := NewControl(stream).Receive()
+				read <- err
+			}()
+			at := time.Now()
+			if err := near.Close(CloseReplaced, "a newer one"); err != nil {
+				t.Fatal(err)
+			}
+			if near.Context().Err() == nil {
+				t.Error("a closed connection lives on")
+			}
+			if _, remote := CloseReason(context.Cause(near.Context())); remote {
+				t.Error("this side's close counts as the other's")
+			}
+			<-far.Context().Done()
+			if d := time.Since(at); d > soon {
+				t.Errorf("noticed after %v", d)
+			}
+			if code, ok := CloseReason(context.Cause(far.Context())); !ok || code != CloseReplaced {
+				t.Errorf("ended with %v", context.Cause(far.Context()))
+			}
+			if err := <-read; !errors.Is(err, net.ErrClosed) {
+				t.Errorf("the control stream ended with %v", err)
+			}
+			_, err = a.Body.Read(make([]byte, 100))
+			for err == nil {
+				_, err = a.Body.Read(make([]byte, 100))
+			}
+			wantError(t, err, ErrTunnelLost)
+			if _, err := p.gateway.TryOpenStream(); err == nil || errors.Is(err, ErrNoCredit) {
+				t.Errorf("a stream of a closed connection: %v", err)
+			}
+			if _, err := p.gateway.OpenStream(t.Context()); err == nil {
+				t.Error("a closed connection has streams")
+			}
+			if _, err := p.connector.AcceptStream(t.Context()); err == nil {
+				t.Error("a closed connection has requests")
+			}
+		}
+	})
+}
+
+// TestBrokenPipe: a connection that breaks has no code.
+func TestBrokenPipe(t *testing.T) {
+	var cut net.Conn
+	p := newHTTP2PairOver(t, func(t testing.TB) (net.Conn, net.Conn) {
+		gateway, connector := tcpPipe(t)
+		cut = gateway
+		return gateway, connector
+	}, newWaiting(""))
+	p.controls(t)
+	_ = cut.Close()
+	for _, end := range []Conn{p.gateway, p.connector} {
+		<-end.Context().Done()
+		cause := context.Cause(end.Context())
+		if _, ok := CloseReason(cause); ok || Silent(cause) || Reborn(cause) || !errors.Is(cause, net.ErrClosed) {
+			t.Errorf("ended with %v", cause)
+		}
+	}
+}
+
+// TestHTTP2Pin: the connector knows the gateway by its key alone.
+func TestHTTP2Pin(t *testing.T) {
+	cert, _ := newTestIdentity(t)
+	_, pin := newTestIdentity(t)
+	gateway, connector := tcpPipe(t)
+	go func() { _, _ = HTTP2Gateway(t.Context(), t.Context(), gateway, GatewayTLS(cert)) }()
+	_, err := HTTP2Connector(t.Context(), connector, ConnectorTLS(pin))
+	wantError(t, err, ErrPin)
+}
+
+// TestControlDeadlines: a peer that says nothing, and one that takes nothing.
+func TestControlDeadlines(t *testing.T) {
+	p := newHTTP2Pair(t, echo)
+	g, _ := p.controls(t)
+	if err := g.SetDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	at := time.Now()
+	if _, err := g.Read(make([]byte, 10)); err == nil || time.Since(at) > goodbyeTimeout+soon {
+		t.Errorf("read ended with %v after %v", err, time.Since(at))
+	}
+	<-p.connector.Context().Done()
+
+	p = newHTTP2Pair(t, echo)
+	g, _ = p.controls(t)
+	_ = g.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
+	var err error
+	for end := time.Now().Add(10 * time.Second); err == nil && time.Now().Before(end); {
+		_, err = g.Write(make([]byte, 1<<20)) // the connector reads nothing
+	}
+	if err == nil {
+		t.Error("a write to a peer that does not read never ends")
+	}
+}
+
+// TestThousandRequests: as many at once as a connector takes, and those who wait.
+func TestThousandRequests(t *testing.T) {
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		open := make(chan struct{})
+		arrived := make(chan struct{}, 2*maxStreams)
+		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			arrived <- struct{}{}
+			<-open
+			_, _ = w.Write([]byte("fine"))
+		}))
+		const n = maxStreams + 200
+		results := make(chan error, n)
+		for range n {
+			go func() { results <- p.once("{}") }()
+		}
+		for range maxStreams {
+			select {
+			case <-arrived:
+			case <-time.After(20 * time.Second):
+				t.Fatal("too few requests run at once")
+			}
+		}
+		if _, err := p.gateway.TryOpenStream(); !errors.Is(err, ErrNoCredit) {
+			t.Errorf("one more: %v", err)
+		}
+		close(open)
+		for range n {
+			if err := <-results; err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
