@@ -3,6 +3,7 @@ package tunnel
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"log/slog"
 	"net"
 	"slices"
@@ -76,7 +77,12 @@ type Hub struct {
 	transport *quic.Transport
 	listener  *quic.Listener
 	pin       string
+	tls       *tls.Config
 	running   sync.WaitGroup // the accept loop, and one for each connection
+
+	sockets sync.WaitGroup  // one for each open WebSocket
+	life    context.Context // of the WebSockets
+	end     context.CancelFunc
 }
 
 // arrival wakes those who wait for one connector.
@@ -95,6 +101,7 @@ func NewHub(o Options) *Hub {
 		waiting:  make(map[*waiting]struct{}),
 		arrivals: make(map[string]*arrival),
 	}
+	h.life, h.end = context.WithCancel(context.Background())
 	h.SetOptions(o)
 	return h
 }

@@ -35,14 +35,14 @@ func TestConnectAndAsk(t *testing.T) {
 	}
 	i := infos[0]
 	if i.Connector != "con_1" || i.Name != "name of con_1" || i.Host != "host" || i.Account != "default" ||
-		i.Transport != "quic" || i.Remote != c.conn.LocalAddr().String() || time.Since(i.Since) > time.Minute ||
+		i.Transport != "quic" || i.Remote != c.socket.LocalAddr().String() || time.Since(i.Since) > time.Minute ||
 		i.RTT <= 0 || i.Active != 0 || len(i.Upstreams) != 1 || len(i.Routes) != 1 || i.Session != c.welcome.Session {
 		t.Errorf("info %+v", i)
 	}
 	if n := g.Counters(); n.Connected != 1 || n.Requests != 1 || n.Failed != 0 {
 		t.Errorf("counters %+v", n)
 	}
-	_ = c.conn.CloseWithError(quic.ApplicationErrorCode(link.CloseNone), "")
+	_ = c.conn.Close(link.CloseNone, "")
 	eventually(t, "the session is gone", func() bool { return len(g.Sessions()) == 0 })
 	eventually(t, "it is logged", func() bool { return strings.Contains(log.String(), "connector offline") })
 	if strings.Contains(log.String(), "secret") || !strings.Contains(log.String(), "connector=con_1") {
@@ -51,16 +51,18 @@ func TestConnectAndAsk(t *testing.T) {
 }
 
 func TestHeartbeatIsAnswered(t *testing.T) {
-	g := newGateway(t, Options{})
-	c := g.connect(t, "con_1", echo)
-	for range 3 {
-		if err := c.control.Send(link.Ping{}); err != nil {
-			t.Fatal(err)
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{})
+		c := g.connect(t, "con_1", echo)
+		for range 3 {
+			if err := c.control.Send(link.Ping{}); err != nil {
+				t.Fatal(err)
+			}
+			if m := c.next(t); m != (link.Pong{HeartbeatMillis: 1500}) {
+				t.Errorf("answer to a ping: %#v", m)
+			}
 		}
-		if m := c.next(t); m != (link.Pong{HeartbeatMillis: 1500}) {
-			t.Errorf("answer to a ping: %#v", m)
-		}
-	}
+	})
 }
 
 func TestHeartbeatGrowsWithTheFleet(t *testing.T) {
@@ -78,53 +80,57 @@ func TestHeartbeatGrowsWithTheFleet(t *testing.T) {
 }
 
 func TestDeny(t *testing.T) {
-	for name, test := range map[string]struct {
-		authenticate Authenticate
-		change       func(*link.Hello)
-		code         string
-		retry        bool
-	}{
-		"wrong secret": {allow, func(h *link.Hello) { h.Secret = "guess" }, link.DenyCredentials, false},
-		"bad hello":    {allow, func(h *link.Hello) { h.Upstreams = nil }, link.DenyHello, false},
-		"unavailable": {
-			func(context.Context, string, string) (Connector, error) { return Connector{}, ErrUnavailable },
-			func(*link.Hello) {}, link.DenyUnavailable, true,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			g := newGateway(t, Options{Authenticate: test.authenticate})
-			h := hello("con_1")
-			test.change(&h)
-			c, err := g.dial(t, listenLoopback(t), h, echo)
-			var deny link.Deny
-			if !errors.As(err, &deny) || deny.Code != test.code || deny.Retry != test.retry || !strings.Contains(err.Error(), deny.Message) {
-				t.Fatalf("hello was answered with %#v", err)
-			}
-			if code := c.ended(t); code != link.CloseDenied {
-				t.Errorf("closed with %v", code)
-			}
-			if n := g.Counters(); n.Denied != 1 || n.Connected != 0 || len(g.Sessions()) != 0 {
-				t.Errorf("counters %+v", n)
-			}
-		})
-	}
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		for name, test := range map[string]struct {
+			authenticate Authenticate
+			change       func(*link.Hello)
+			code         string
+			retry        bool
+		}{
+			"wrong secret": {allow, func(h *link.Hello) { h.Secret = "guess" }, link.DenyCredentials, false},
+			"bad hello":    {allow, func(h *link.Hello) { h.Upstreams = nil }, link.DenyHello, false},
+			"unavailable": {
+				func(context.Context, string, string) (Connector, error) { return Connector{}, ErrUnavailable },
+				func(*link.Hello) {}, link.DenyUnavailable, true,
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				g := newGateway(t, Options{Authenticate: test.authenticate})
+				h := hello("con_1")
+				test.change(&h)
+				c, err := g.dial(t, listenLoopback(t), h, echo)
+				var deny link.Deny
+				if !errors.As(err, &deny) || deny.Code != test.code || deny.Retry != test.retry || !strings.Contains(err.Error(), deny.Message) {
+					t.Fatalf("hello was answered with %#v", err)
+				}
+				if code := c.ended(t); code != link.CloseDenied {
+					t.Errorf("closed with %v", code)
+				}
+				if n := g.Counters(); n.Denied != 1 || n.Connected != 0 || len(g.Sessions()) != 0 {
+					t.Errorf("counters %+v", n)
+				}
+			})
+		}
+	})
 }
 
 // TestOptionsAreSwapped: sessions outlive the configuration that let them in.
 func TestOptionsAreSwapped(t *testing.T) {
-	g := newGateway(t, Options{})
-	g.connect(t, "con_1", echo)
-	g.SetOptions(Options{}) // no configuration at the moment
-	if body, err := g.do(t, "con_1", "hi"); body != "hi" || err != nil {
-		t.Fatalf("answer %q, %v", body, err)
-	}
-	_, err := g.dial(t, listenLoopback(t), hello("con_2"), echo)
-	var deny link.Deny
-	if !errors.As(err, &deny) || deny.Code != link.DenyUnavailable || !deny.Retry {
-		t.Errorf("a hello meanwhile: %v", err)
-	}
-	g.SetOptions(Options{Authenticate: allow})
-	g.connect(t, "con_2", echo)
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{})
+		g.connect(t, "con_1", echo)
+		g.SetOptions(Options{}) // no configuration at the moment
+		if body, err := g.do(t, "con_1", "hi"); body != "hi" || err != nil {
+			t.Fatalf("answer %q, %v", body, err)
+		}
+		_, err := g.dial(t, listenLoopback(t), hello("con_2"), echo)
+		var deny link.Deny
+		if !errors.As(err, &deny) || deny.Code != link.DenyUnavailable || !deny.Retry {
+			t.Errorf("a hello meanwhile: %v", err)
+		}
+		g.SetOptions(Options{Authenticate: allow})
+		g.connect(t, "con_2", echo)
+	})
 }
 
 func TestConnectionsWithoutHello(t *testing.T) {
@@ -159,14 +165,16 @@ func TestConnectionsWithoutHello(t *testing.T) {
 
 // TestProtocolErrorEndsTheSession: noise on the control stream.
 func TestProtocolErrorEndsTheSession(t *testing.T) {
-	g := newGateway(t, Options{})
-	c := g.connect(t, "con_1", echo)
-	if _, err := c.stream.Write([]byte("\xff\xff\xff\xffnoise")); err != nil {
-		t.Fatal(err)
-	}
-	if code := c.ended(t); code != link.CloseProtocol {
-		t.Errorf("closed with %v", code)
-	}
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{})
+		c := g.connect(t, "con_1", echo)
+		if _, err := c.stream.Write([]byte("\xff\xff\xff\xffnoise")); err != nil {
+			t.Fatal(err)
+		}
+		if code := c.ended(t); code != link.CloseProtocol {
+			t.Errorf("closed with %v", code)
+		}
+	})
 }
 
 // TestPendingCap: connections that do not say hello cannot take all there is.
@@ -212,120 +220,130 @@ func TestPendingCap(t *testing.T) {
 }
 
 func TestWait(t *testing.T) {
-	g := newGateway(t, Options{})
-	at := time.Now()
-	_, err := g.Wait(t.Context(), "con_1", 0)
-	wantError(t, err, ErrOffline)
-	_, err = g.Wait(t.Context(), "con_1", 50*time.Millisecond)
-	wantError(t, err, ErrOffline)
-	if d := time.Since(at); d < 50*time.Millisecond {
-		t.Errorf("it waited %v", d)
-	}
-	cause := errors.New("client left")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(cause)
-	_, err = g.Wait(ctx, "con_1", time.Minute)
-	wantError(t, err, cause)
-	if len(g.arrivals) != 0 {
-		t.Errorf("%d arrivals are left", len(g.arrivals))
-	}
-
-	sessions := make(chan *Session, 2)
-	for range 2 {
-		go func() {
-			s, _ := g.Wait(t.Context(), "con_1", time.Minute)
-			sessions <- s
-		}()
-	}
-	time.Sleep(20 * time.Millisecond)
-	g.connect(t, "con_2", echo) // somebody else
-	g.connect(t, "con_1", echo)
-	for range 2 {
-		if s := wait(t, sessions, "the session"); s == nil || s.Info().Connector != "con_1" {
-			t.Fatal("waiting returned another session")
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{})
+		at := time.Now()
+		_, err := g.Wait(t.Context(), "con_1", 0)
+		wantError(t, err, ErrOffline)
+		_, err = g.Wait(t.Context(), "con_1", 50*time.Millisecond)
+		wantError(t, err, ErrOffline)
+		if d := time.Since(at); d < 50*time.Millisecond {
+			t.Errorf("it waited %v", d)
 		}
-	}
-	g.mustSession(t, "con_1")
+		cause := errors.New("client left")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(cause)
+		_, err = g.Wait(ctx, "con_1", time.Minute)
+		wantError(t, err, cause)
+		if len(g.arrivals) != 0 {
+			t.Errorf("%d arrivals are left", len(g.arrivals))
+		}
+
+		sessions := make(chan *Session, 2)
+		for range 2 {
+			go func() {
+				s, _ := g.Wait(t.Context(), "con_1", time.Minute)
+				sessions <- s
+			}()
+		}
+		time.Sleep(20 * time.Millisecond)
+		g.connect(t, "con_2", echo) // somebody else
+		g.connect(t, "con_1", echo)
+		for range 2 {
+			if s := wait(t, sessions, "the session"); s == nil || s.Info().Connector != "con_1" {
+				t.Fatal("waiting returned another session")
+			}
+		}
+		g.mustSession(t, "con_1")
+	})
 }
 
 // TestWaitSkipsDeadSessions: between the end of a connection and the next hello
 // a request waits.
 func TestWaitSkipsDeadSessions(t *testing.T) {
-	g := newGateway(t, Options{})
-	c := g.connect(t, "con_1", named("first"))
-	old := g.mustSession(t, "con_1")
-	_ = c.conn.CloseWithError(0, "")
-	eventually(t, "the session is unusable", func() bool { return !old.usable() })
-	_, err := old.RoundTrip(post("{}"))
-	wantError(t, err, link.ErrNotSent)
-	got := make(chan *Session, 1)
-	go func() {
-		s, _ := g.Wait(t.Context(), "con_1", time.Minute)
-		got <- s
-	}()
-	time.Sleep(20 * time.Millisecond)
-	g.connect(t, "con_1", named("second"))
-	if body, err := send(t.Context(), wait(t, got, "the session"), "{}"); body != "second" || err != nil {
-		t.Errorf("answer %q, %v", body, err)
-	}
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{})
+		c := g.connect(t, "con_1", named("first"))
+		old := g.mustSession(t, "con_1")
+		_ = c.conn.Close(link.CloseNone, "")
+		eventually(t, "the session is unusable", func() bool { return !old.usable() })
+		_, err := old.RoundTrip(post("{}"))
+		wantError(t, err, link.ErrNotSent)
+		got := make(chan *Session, 1)
+		go func() {
+			s, _ := g.Wait(t.Context(), "con_1", time.Minute)
+			got <- s
+		}()
+		time.Sleep(20 * time.Millisecond)
+		g.connect(t, "con_1", named("second"))
+		if body, err := send(t.Context(), wait(t, got, "the session"), "{}"); body != "second" || err != nil {
+			t.Errorf("answer %q, %v", body, err)
+		}
+	})
 }
 
 func TestSeveralConnectors(t *testing.T) {
-	g := newGateway(t, Options{})
-	ids := []string{"con_1", "con_2", "con_3"}
-	for _, id := range ids {
-		g.connect(t, id, named(id))
-	}
-	for _, id := range ids {
-		if body, err := g.do(t, id, ""); body != id || err != nil {
-			t.Errorf("%s: %q, %v", id, body, err)
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{})
+		ids := []string{"con_1", "con_2", "con_3"}
+		for _, id := range ids {
+			g.connect(t, id, named(id))
 		}
-	}
-	if infos := g.Sessions(); len(infos) != 3 || infos[0].Connector != "con_1" || infos[2].Connector != "con_3" {
-		t.Errorf("sessions %+v", infos)
-	}
+		for _, id := range ids {
+			if body, err := g.do(t, id, ""); body != id || err != nil {
+				t.Errorf("%s: %q, %v", id, body, err)
+			}
+		}
+		if infos := g.Sessions(); len(infos) != 3 || infos[0].Connector != "con_1" || infos[2].Connector != "con_3" {
+			t.Errorf("sessions %+v", infos)
+		}
+	})
 }
 
 func TestDisconnect(t *testing.T) {
-	g := newGateway(t, Options{})
-	h := newGate()
-	c := g.connect(t, "con_1", h)
-	running := background(t, g.mustSession(t, "con_1"))
-	wait(t, h.started, "the request")
-	at := time.Now()
-	g.Disconnect("con_1", link.CloseRemoved)
-	r := wait(t, running, "the request's end")
-	wantError(t, r.err, link.ErrTunnelLost)
-	if d := r.at.Sub(at); d > soon {
-		t.Errorf("the request failed after %v", d)
-	}
-	if code := c.ended(t); code != link.CloseRemoved {
-		t.Errorf("closed with %v", code)
-	}
-	if _, ok := g.Session("con_1"); ok {
-		t.Error("there still is a session")
-	}
-	g.Disconnect("con_1", link.CloseRemoved) // there is none: nothing
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{})
+		h := newGate()
+		c := g.connect(t, "con_1", h)
+		running := background(t, g.mustSession(t, "con_1"))
+		wait(t, h.started, "the request")
+		at := time.Now()
+		g.Disconnect("con_1", link.CloseRemoved)
+		r := wait(t, running, "the request's end")
+		wantError(t, r.err, link.ErrTunnelLost)
+		if d := r.at.Sub(at); d > soon {
+			t.Errorf("the request failed after %v", d)
+		}
+		if code := c.ended(t); code != link.CloseRemoved {
+			t.Errorf("closed with %v", code)
+		}
+		if _, ok := g.Session("con_1"); ok {
+			t.Error("there still is a session")
+		}
+		g.Disconnect("con_1", link.CloseRemoved) // there is none: nothing
+	})
 }
 
 // A connector that is removed after its hello was checked, and before its
 // session is there to be closed, must not stay.
 func TestRemovedWhileSayingHello(t *testing.T) {
-	var calls atomic.Int32
-	g := newGateway(t, Options{Authenticate: func(ctx context.Context, id, secret string) (Connector, error) {
-		if calls.Add(1) > 1 {
-			return Connector{}, errors.New("removed")
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		var calls atomic.Int32
+		g := newGateway(t, Options{Authenticate: func(ctx context.Context, id, secret string) (Connector, error) {
+			if calls.Add(1) > 1 {
+				return Connector{}, errors.New("removed")
+			}
+			return allow(ctx, id, secret)
+		}})
+		c, err := g.dial(t, listenLoopback(t), hello("a"), named("a"))
+		if c == nil {
+			t.Fatal(err)
 		}
-		return allow(ctx, id, secret)
-	}})
-	c, err := g.dial(t, listenLoopback(t), hello("a"), named("a"))
-	if c == nil {
-		t.Fatal(err)
-	}
-	if code := c.ended(t); code != link.CloseRemoved {
-		t.Errorf("closed with %v, want %v", code, link.CloseRemoved)
-	}
-	eventually(t, "the session is gone", func() bool { return len(g.Sessions()) == 0 })
+		if code := c.ended(t); code != link.CloseRemoved {
+			t.Errorf("closed with %v, want %v", code, link.CloseRemoved)
+		}
+		eventually(t, "the session is gone", func() bool { return len(g.Sessions()) == 0 })
+	})
 }
 
 func TestListenErrors(t *testing.T) {

@@ -52,11 +52,13 @@ func (h *Hub) Listen(conn net.PacketConn, s Secrets) error {
 	if h.closed || h.listener != nil {
 		return fmt.Errorf("starting tunnel listener: %w, or listens already", ErrClosed)
 	}
-	listener, err := transport.Listen(link.GatewayTLS(cert), link.GatewayQUIC())
+	config := link.GatewayTLS(cert)
+	listener, err := transport.Listen(config, link.GatewayQUIC())
 	if err != nil {
 		return fmt.Errorf("starting tunnel listener: %w", err)
 	}
 	h.conn, h.transport, h.listener, h.pin = conn, transport, listener, pin
+	h.tls = config
 	h.running.Go(func() { h.accept(listener) })
 	return nil
 }
@@ -119,6 +121,7 @@ func (h *Hub) Close(ctx context.Context) error {
 		draining.Go(func() { s.shutdown(ctx) })
 	}
 	draining.Wait()
+	h.closeSockets()
 	return h.closeListener()
 }
 

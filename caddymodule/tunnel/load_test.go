@@ -38,36 +38,38 @@ func TestStampede(t *testing.T) {
 // TestNoStreamIsCutShort: many streamed answers at once, some of whose clients
 // leave, and every one that is read to its end is whole.
 func TestNoStreamIsCutShort(t *testing.T) {
-	const clients, each, events = 16, 100, 20
-	event := "data: " + strings.Repeat("e", 200) + "\n\n"
-	g := newGateway(t, Options{})
-	g.connect(t, "con_1", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		for range events {
-			if _, err := io.WriteString(w, event); err != nil {
-				return
-			}
-		}
-	}))
-	s := g.mustSession(t, "con_1")
-	want := strings.Repeat(event, events)
-	var all sync.WaitGroup
-	for range clients {
-		all.Go(func() {
-			for i := range each {
-				if i%10 == 0 {
-					leave(t.Context(), s)
-					continue
-				}
-				if body, err := send(t.Context(), s, "{}"); body != want || err != nil {
-					t.Errorf("%d of %d bytes, %v", len(body), len(want), err)
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		const clients, each, events = 16, 100, 20
+		event := "data: " + strings.Repeat("e", 200) + "\n\n"
+		g := newGateway(t, Options{})
+		g.connect(t, "con_1", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			for range events {
+				if _, err := io.WriteString(w, event); err != nil {
 					return
 				}
 			}
-		})
-	}
-	all.Wait()
-	eventually(t, "none is active", func() bool { return s.Info().Active == 0 })
+		}))
+		s := g.mustSession(t, "con_1")
+		want := strings.Repeat(event, events)
+		var all sync.WaitGroup
+		for range clients {
+			all.Go(func() {
+				for i := range each {
+					if i%10 == 0 {
+						leave(t.Context(), s)
+						continue
+					}
+					if body, err := send(t.Context(), s, "{}"); body != want || err != nil {
+						t.Errorf("%d of %d bytes, %v", len(body), len(want), err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+		eventually(t, "none is active", func() bool { return s.Info().Active == 0 })
+	})
 }
 
 // leave is a client that goes away at some point of the answer.

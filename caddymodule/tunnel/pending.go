@@ -105,11 +105,13 @@ func accepted(conn context.Context) {
 // addressKey is what connections are counted by: the IPv4 address, or the /64
 // of an IPv6 address, which is what one customer has of them.
 func addressKey(addr net.Addr) netip.Addr {
-	udp, ok := addr.(*net.UDPAddr)
-	if !ok {
-		return netip.Addr{}
+	var ip netip.Addr
+	switch a := addr.(type) {
+	case *net.UDPAddr:
+		ip = a.AddrPort().Addr().Unmap()
+	case *net.TCPAddr:
+		ip = a.AddrPort().Addr().Unmap()
 	}
-	ip := udp.AddrPort().Addr().Unmap()
 	if ip.Is6() {
 		if prefix, err := ip.WithZone("").Prefix(64); err == nil {
 			return prefix.Addr()

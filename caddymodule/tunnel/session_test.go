@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,247 +17,264 @@ import (
 
 // TestReplace: a newer hello of the same connector takes over at once.
 func TestReplace(t *testing.T) {
-	for _, how := range []string{"alive", "killed"} {
-		t.Run(how, func(t *testing.T) {
-			g := newGateway(t, Options{})
-			h := newGate()
-			first := g.connect(t, "con_1", h)
-			old := g.mustSession(t, "con_1")
-			running := background(t, old)
-			wait(t, h.started, "the request")
-			if how == "killed" {
-				_ = first.socket.Close() // as kill -9: not a word of it
-			}
-			at := time.Now()
-			g.connect(t, "con_1", named("second"))
-			r := wait(t, running, "the request's end")
-			wantError(t, r.err, link.ErrTunnelLost)
-			if d := r.at.Sub(at); d > soon {
-				t.Errorf("the old session's request failed after %v", d)
-			}
-			if body, err := g.do(t, "con_1", ""); body != "second" || err != nil {
-				t.Errorf("answer %q, %v", body, err)
-			}
-			_, err := old.RoundTrip(post("{}"))
-			wantError(t, err, link.ErrNotSent)
-			if how == "alive" {
-				if code := first.ended(t); code != link.CloseReplaced {
-					t.Errorf("closed with %v", code)
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		for _, how := range []string{"alive", "killed"} {
+			t.Run(how, func(t *testing.T) {
+				g := newGateway(t, Options{})
+				h := newGate()
+				first := g.connect(t, "con_1", h)
+				old := g.mustSession(t, "con_1")
+				running := background(t, old)
+				wait(t, h.started, "the request")
+				if how == "killed" {
+					_ = first.socket.Close() // as kill -9: not a word of it
 				}
-			}
-			if n := g.Counters(); n.Replaced != 1 || n.Connected != 2 {
-				t.Errorf("counters %+v", n)
-			}
-		})
-	}
+				at := time.Now()
+				g.connect(t, "con_1", named("second"))
+				r := wait(t, running, "the request's end")
+				wantError(t, r.err, link.ErrTunnelLost)
+				if d := r.at.Sub(at); d > soon {
+					t.Errorf("the old session's request failed after %v", d)
+				}
+				if body, err := g.do(t, "con_1", ""); body != "second" || err != nil {
+					t.Errorf("answer %q, %v", body, err)
+				}
+				_, err := old.RoundTrip(post("{}"))
+				wantError(t, err, link.ErrNotSent)
+				if how == "alive" {
+					if code := first.ended(t); code != link.CloseReplaced {
+						t.Errorf("closed with %v", code)
+					}
+				}
+				if n := g.Counters(); n.Replaced != 1 || n.Connected != 2 {
+					t.Errorf("counters %+v", n)
+				}
+			})
+		}
+	})
 }
 
 // TestConnectorDrains: what runs is finished, what comes goes to the successor.
 func TestConnectorDrains(t *testing.T) {
-	g := newGateway(t, Options{})
-	h := newGate()
-	first := g.connect(t, "con_1", h)
-	old := g.mustSession(t, "con_1")
-	running := background(t, old)
-	wait(t, h.started, "the request")
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{})
+		h := newGate()
+		first := g.connect(t, "con_1", h)
+		old := g.mustSession(t, "con_1")
+		running := background(t, old)
+		wait(t, h.started, "the request")
 
-	if err := first.control.Send(link.Drain{}); err != nil {
-		t.Fatal(err)
-	}
-	if m := first.next(t); m != (link.DrainOK{}) {
-		t.Fatalf("answer to drain: %#v", m)
-	}
-	_, err := old.RoundTrip(post("{}"))
-	wantError(t, err, link.ErrNotSent)
-	if _, err := g.Wait(t.Context(), "con_1", 10*time.Millisecond); err == nil {
-		t.Fatal("a draining session was handed out")
-	}
-	g.connect(t, "con_1", named("second")) // does not cut the first
-	if body, err := g.do(t, "con_1", ""); body != "second" || err != nil {
-		t.Errorf("answer %q, %v", body, err)
-	}
-	if infos := g.Sessions(); len(infos) != 1 {
-		t.Errorf("sessions %+v", infos)
-	}
+		if err := first.control.Send(link.Drain{}); err != nil {
+			t.Fatal(err)
+		}
+		if m := first.next(t); m != (link.DrainOK{}) {
+			t.Fatalf("answer to drain: %#v", m)
+		}
+		_, err := old.RoundTrip(post("{}"))
+		wantError(t, err, link.ErrNotSent)
+		if _, err := g.Wait(t.Context(), "con_1", 10*time.Millisecond); err == nil {
+			t.Fatal("a draining session was handed out")
+		}
+		g.connect(t, "con_1", named("second")) // does not cut the first
+		if body, err := g.do(t, "con_1", ""); body != "second" || err != nil {
+			t.Errorf("answer %q, %v", body, err)
+		}
+		if infos := g.Sessions(); len(infos) != 1 {
+			t.Errorf("sessions %+v", infos)
+		}
 
-	close(h.open)
-	if r := wait(t, running, "the answer"); r.body != "at last" || r.err != nil {
-		t.Errorf("the running request: %q, %v", r.body, r.err)
-	}
-	if m := first.next(t); m != (link.Drained{}) {
-		t.Errorf("after the last answer: %#v", m)
-	}
-	if code := first.ended(t); code != link.CloseDrained {
-		t.Errorf("closed with %v", code)
-	}
-	if n := g.Counters(); n.Replaced != 0 {
-		t.Errorf("counters %+v", n)
-	}
+		close(h.open)
+		if r := wait(t, running, "the answer"); r.body != "at last" || r.err != nil {
+			t.Errorf("the running request: %q, %v", r.body, r.err)
+		}
+		if m := first.next(t); m != (link.Drained{}) {
+			t.Errorf("after the last answer: %#v", m)
+		}
+		if code := first.ended(t); code != link.CloseDrained {
+			t.Errorf("closed with %v", code)
+		}
+		if n := g.Counters(); n.Replaced != 0 {
+			t.Errorf("counters %+v", n)
+		}
+	})
 }
 
 func TestConnectorDrainsWhileIdle(t *testing.T) {
-	g := newGateway(t, Options{})
-	c := g.connect(t, "con_1", echo)
-	if err := c.control.Send(link.Drain{}); err != nil {
-		t.Fatal(err)
-	}
-	seen := map[link.Message]bool{c.next(t): true, c.next(t): true}
-	if !seen[link.DrainOK{}] || !seen[link.Drained{}] {
-		t.Errorf("messages %v", seen)
-	}
-	if code := c.ended(t); code != link.CloseDrained {
-		t.Errorf("closed with %v", code)
-	}
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{})
+		c := g.connect(t, "con_1", echo)
+		if err := c.control.Send(link.Drain{}); err != nil {
+			t.Fatal(err)
+		}
+		seen := map[link.Message]bool{c.next(t): true, c.next(t): true}
+		if !seen[link.DrainOK{}] || !seen[link.Drained{}] {
+			t.Errorf("messages %v", seen)
+		}
+		if code := c.ended(t); code != link.CloseDrained {
+			t.Errorf("closed with %v", code)
+		}
+	})
 }
 
 // TestDrainWaitsForTheWholeBody: an answer that still streams is not cut.
 func TestDrainWaitsForTheWholeBody(t *testing.T) {
-	g := newGateway(t, Options{})
-	more := make(chan struct{})
-	c := g.connect(t, "con_1", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "one ")
-		<-more
-		_, _ = io.WriteString(w, "two")
-	}))
-	a, err := g.mustSession(t, "con_1").RoundTrip(post("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.Body.Close()
-	_ = c.control.Send(link.Drain{})
-	_ = c.next(t)
-	time.Sleep(3 * drainedGrace)
-	close(more)
-	time.Sleep(3 * drainedGrace)
-	if b, err := io.ReadAll(a.Body); string(b) != "one two" || err != nil {
-		t.Errorf("body %q, %v", b, err)
-	}
-	if code := c.ended(t); code != link.CloseDrained {
-		t.Errorf("closed with %v", code)
-	}
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{})
+		more := make(chan struct{})
+		c := g.connect(t, "con_1", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "one ")
+			<-more
+			_, _ = io.WriteString(w, "two")
+		}))
+		a, err := g.mustSession(t, "con_1").RoundTrip(post("{}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Body.Close()
+		_ = c.control.Send(link.Drain{})
+		_ = c.next(t)
+		time.Sleep(3 * drainedGrace)
+		close(more)
+		time.Sleep(3 * drainedGrace)
+		if b, err := io.ReadAll(a.Body); string(b) != "one two" || err != nil {
+			t.Errorf("body %q, %v", b, err)
+		}
+		if code := c.ended(t); code != link.CloseDrained {
+			t.Errorf("closed with %v", code)
+		}
+	})
 }
 
 // TestShutdown: requests finish, connectors are told to come back.
 func TestShutdown(t *testing.T) {
-	g := newGateway(t, Options{})
-	h := newGate()
-	c := g.connect(t, "con_1", h)
-	s := g.mustSession(t, "con_1")
-	running := background(t, s)
-	wait(t, h.started, "the request")
-	waiting := make(chan error, 1)
-	go func() {
-		_, err := g.Wait(t.Context(), "con_2", time.Minute)
-		waiting <- err
-	}()
-	time.Sleep(20 * time.Millisecond)
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{})
+		h := newGate()
+		c := g.connect(t, "con_1", h)
+		s := g.mustSession(t, "con_1")
+		running := background(t, s)
+		wait(t, h.started, "the request")
+		waiting := make(chan error, 1)
+		go func() {
+			_, err := g.Wait(t.Context(), "con_2", time.Minute)
+			waiting <- err
+		}()
+		time.Sleep(20 * time.Millisecond)
 
-	closed := make(chan error, 1)
-	go func() { closed <- g.Close(t.Context()) }()
-	if m := c.next(t); m != (link.Drain{}) {
-		t.Fatalf("message %#v", m)
-	}
-	wantError(t, wait(t, waiting, "the end of waiting"), ErrOffline)
-	_, err := s.RoundTrip(post("{}"))
-	wantError(t, err, link.ErrNotSent)
-	_, err = g.dial(t, listenLoopback(t), hello("con_2"), echo)
-	if deny, ok := err.(link.Deny); !ok || deny.Code != link.DenyShutdown || !deny.Retry {
-		t.Errorf("a hello meanwhile: %v", err)
-	}
+		closed := make(chan error, 1)
+		go func() { closed <- g.Close(t.Context()) }()
+		if m := c.next(t); m != (link.Drain{}) {
+			t.Fatalf("message %#v", m)
+		}
+		wantError(t, wait(t, waiting, "the end of waiting"), ErrOffline)
+		_, err := s.RoundTrip(post("{}"))
+		wantError(t, err, link.ErrNotSent)
+		_, err = g.dial(t, listenLoopback(t), hello("con_2"), echo)
+		if deny, ok := err.(link.Deny); g.web == "" && (!ok || deny.Code != link.DenyShutdown || !deny.Retry) ||
+			g.web != "" && (err == nil || !strings.Contains(err.Error(), "503")) {
+			t.Errorf("a hello meanwhile: %v", err)
+		}
 
-	close(h.open)
-	if r := wait(t, running, "the answer"); r.body != "at last" || r.err != nil {
-		t.Errorf("the running request: %q, %v", r.body, r.err)
-	}
-	if err := wait(t, closed, "Close"); err != nil {
-		t.Error(err)
-	}
-	if code := c.ended(t); code != link.CloseShutdown {
-		t.Errorf("closed with %v", code)
-	}
-	if err := g.Close(t.Context()); err != nil { // again: nothing
-		t.Error(err)
-	}
+		close(h.open)
+		if r := wait(t, running, "the answer"); r.body != "at last" || r.err != nil {
+			t.Errorf("the running request: %q, %v", r.body, r.err)
+		}
+		if err := wait(t, closed, "Close"); err != nil {
+			t.Error(err)
+		}
+		if code := c.ended(t); code != link.CloseShutdown {
+			t.Errorf("closed with %v", code)
+		}
+		if err := g.Close(t.Context()); err != nil { // again: nothing
+			t.Error(err)
+		}
+	})
 }
 
 // TestShutdownHasAnEnd: requests that do not finish are cut.
 func TestShutdownHasAnEnd(t *testing.T) {
-	g := newGateway(t, Options{})
-	h := newGate()
-	c := g.connect(t, "con_1", h)
-	running := background(t, g.mustSession(t, "con_1"))
-	wait(t, h.started, "the request")
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if err := g.Close(ctx); err != nil {
-		t.Error(err)
-	}
-	wantError(t, wait(t, running, "the request's end").err, link.ErrTunnelLost)
-	if code := c.ended(t); code != link.CloseShutdown {
-		t.Errorf("closed with %v", code)
-	}
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{})
+		h := newGate()
+		c := g.connect(t, "con_1", h)
+		running := background(t, g.mustSession(t, "con_1"))
+		wait(t, h.started, "the request")
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if err := g.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		wantError(t, wait(t, running, "the request's end").err, link.ErrTunnelLost)
+		if code := c.ended(t); code != link.CloseShutdown {
+			t.Errorf("closed with %v", code)
+		}
+	})
 }
 
 // TestMoreRequestsThanStreams: those over the connector's limit wait and finish.
 func TestMoreRequestsThanStreams(t *testing.T) {
-	const limit, n = 1024, 2000
-	g := newGateway(t, Options{})
-	h := newGate()
-	g.connect(t, "con_1", h)
-	s := g.mustSession(t, "con_1")
-	errs := make(chan error, n)
-	var all sync.WaitGroup
-	for range n {
-		all.Go(func() {
-			body, err := send(t.Context(), s, "{}")
-			if err == nil && body != "at last" {
-				err = fmt.Errorf("body %q", body)
-			}
-			errs <- err
-		})
-	}
-	for range limit {
-		wait(t, h.started, "requests")
-	}
-	eventually(t, "all requests are there", func() bool { return s.Info().Active == n })
-
-	// One more, that gives up waiting for a stream.
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err := s.RoundTrip(post("{}").WithContext(ctx))
-	wantError(t, err, context.DeadlineExceeded)
-
-	close(h.open)
-	all.Wait()
-	close(errs)
-	for err := range errs {
-		if err != nil {
-			t.Fatal(err)
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		const limit, n = 1024, 2000
+		g := newGateway(t, Options{})
+		h := newGate()
+		g.connect(t, "con_1", h)
+		s := g.mustSession(t, "con_1")
+		errs := make(chan error, n)
+		var all sync.WaitGroup
+		for range n {
+			all.Go(func() {
+				body, err := send(t.Context(), s, "{}")
+				if err == nil && body != "at last" {
+					err = fmt.Errorf("body %q", body)
+				}
+				errs <- err
+			})
 		}
-	}
-	eventually(t, "none is active", func() bool { return s.Info().Active == 0 })
+		for range limit {
+			wait(t, h.started, "requests")
+		}
+		eventually(t, "all requests are there", func() bool { return s.Info().Active == n })
+
+		// One more, that gives up waiting for a stream.
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		_, err := s.RoundTrip(post("{}").WithContext(ctx))
+		wantError(t, err, context.DeadlineExceeded)
+
+		close(h.open)
+		all.Wait()
+		close(errs)
+		for err := range errs {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		eventually(t, "none is active", func() bool { return s.Info().Active == 0 })
+	})
 }
 
 // TestDrainFreesThoseWhoWaitForAStream: they can go to the successor at once.
 func TestDrainFreesThoseWhoWaitForAStream(t *testing.T) {
-	g := newGateway(t, Options{})
-	h := newGate()
-	c := g.connect(t, "con_1", h)
-	s := g.mustSession(t, "con_1")
-	for range 1024 {
-		background(t, s)
-	}
-	for range 1024 {
-		wait(t, h.started, "requests")
-	}
-	waiting := background(t, s)
-	eventually(t, "it waits", func() bool { return s.Info().Active == 1025 })
-	_ = c.control.Send(link.Drain{})
-	wantError(t, wait(t, waiting, "the request's end").err, link.ErrNotSent)
-	close(h.open)
-	if code := c.ended(t); code != link.CloseDrained {
-		t.Errorf("closed with %v", code)
-	}
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{})
+		h := newGate()
+		c := g.connect(t, "con_1", h)
+		s := g.mustSession(t, "con_1")
+		for range 1024 {
+			background(t, s)
+		}
+		for range 1024 {
+			wait(t, h.started, "requests")
+		}
+		waiting := background(t, s)
+		eventually(t, "it waits", func() bool { return s.Info().Active == 1025 })
+		_ = c.control.Send(link.Drain{})
+		wantError(t, wait(t, waiting, "the request's end").err, link.ErrNotSent)
+		close(h.open)
+		if code := c.ended(t); code != link.CloseDrained {
+			t.Errorf("closed with %v", code)
+		}
+	})
 }
 
 // TestRestartIsNoticed: a gateway that was killed and is back with the same

@@ -8,12 +8,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/coder/websocket"
 	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
@@ -27,6 +29,7 @@ const soon = time.Second
 type testGateway struct {
 	*Hub
 	addr    net.Addr
+	web     string // URL of the HTTP server; "": connectors come over QUIC
 	secrets Secrets
 }
 
@@ -85,9 +88,9 @@ func listenLoopback(t testing.TB) *net.UDPConn {
 
 // testConnector is the smallest connector.
 type testConnector struct {
-	conn     *quic.Conn
+	conn     link.Conn
 	socket   net.PacketConn
-	stream   *quic.Stream
+	stream   link.ControlStream
 	control  *link.Control
 	welcome  link.Welcome
 	messages chan link.Message // after the welcome, or all of a pairing
@@ -111,25 +114,64 @@ func (g *testGateway) connect(t testing.TB, id string, h http.Handler) *testConn
 	return c
 }
 
-// dial says hello from a socket. Its error is the connection's, or a Deny.
-func (g *testGateway) dial(t testing.TB, socket net.PacketConn, hello link.Hello, h http.Handler) (*testConnector, error) {
-	t.Helper()
-	c := &testConnector{socket: socket, messages: make(chan link.Message, 64)}
-	t.Cleanup(func() {
-		if c.conn != nil {
-			_ = c.conn.CloseWithError(0, "")
-		}
-		c.serving.Wait()
-		_ = socket.Close()
-	})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	var err error
-	c.conn, err = quic.Dial(ctx, socket, g.addr, link.ConnectorTLS(g.Pin()), link.ConnectorQUIC())
+// connection returns a connection without a hello: over QUIC from a socket, or
+// over the gateway's WebSocket.
+func (g *testGateway) connection(ctx context.Context, socket net.PacketConn) (link.Conn, error) {
+	if g.web != "" {
+		return g.openWebSocket(ctx)
+	}
+	conn, err := quic.Dial(ctx, socket, g.addr, link.ConnectorTLS(g.Pin()), link.ConnectorQUIC())
 	if err != nil {
 		return nil, err
 	}
-	c.stream, err = c.conn.OpenStreamSync(ctx)
+	return link.QUICConnector(conn), nil
+}
+
+// openWebSocket makes a connection over the gateway's HTTP server.
+func (g *testGateway) openWebSocket(ctx context.Context) (link.Conn, error) {
+	socket, _, err := websocket.Dial(ctx, g.web+link.WebSocketPath, &websocket.DialOptions{Subprotocols: []string{link.Subprotocol}})
+	if err != nil {
+		return nil, err
+	}
+	raw := &webSocket{Conn: websocket.NetConn(context.Background(), socket, websocket.MessageBinary), socket: socket, remote: &net.TCPAddr{}, closed: func() {}}
+	return link.HTTP2Connector(ctx, raw, link.ConnectorTLS(g.Pin()))
+}
+
+// overBoth runs a test with a gateway whose connectors come over QUIC, and with
+// one whose connectors come over WebSockets.
+func overBoth(t *testing.T, test func(t *testing.T, newGateway gatewayMaker)) {
+	t.Run(link.TransportQUIC, func(t *testing.T) { test(t, newGateway) })
+	t.Run(link.TransportWebSocket, func(t *testing.T) { test(t, newWebGateway) })
+}
+
+type gatewayMaker func(t testing.TB, o Options) *testGateway
+
+// newWebGateway is newGateway for connectors that cannot use UDP.
+func newWebGateway(t testing.TB, o Options) *testGateway {
+	t.Helper()
+	g := newGateway(t, o)
+	server := httptest.NewServer(http.HandlerFunc(g.ServeWebSocket))
+	t.Cleanup(server.Close)
+	g.web = server.URL
+	return g
+}
+
+// dial says hello from a socket. Its error is the connection's, or a Deny.
+func (g *testGateway) dial(t testing.TB, socket net.PacketConn, hello link.Hello, h http.Handler) (*testConnector, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	t.Cleanup(func() { _ = socket.Close() })
+	conn, err := g.connection(ctx, socket)
+	if err != nil {
+		return nil, err
+	}
+	c := &testConnector{conn: conn, socket: socket, messages: make(chan link.Message, 64)}
+	t.Cleanup(func() {
+		_ = c.conn.Close(link.CloseNone, "")
+		c.serving.Wait()
+	})
+	c.stream, err = c.conn.Control(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -149,6 +191,7 @@ func (g *testGateway) dial(t testing.TB, socket net.PacketConn, hello link.Hello
 		c.serving.Go(c.listen)
 		return c, nil
 	case link.Deny:
+		c.serving.Go(c.listen) // sees the close
 		return c, m
 	default:
 		return c, err

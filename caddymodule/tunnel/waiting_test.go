@@ -108,74 +108,78 @@ func (g *testGateway) pend(t *testing.T, n byte) *testConnector {
 }
 
 func TestDeviceIsGranted(t *testing.T) {
-	var log syncBuffer
-	desk := &testDesk{}
-	g := newGateway(t, Options{Pairing: desk, Logger: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
-	c := g.pend(t, 0)
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		var log syncBuffer
+		desk := &testDesk{}
+		g := newGateway(t, Options{Pairing: desk, Logger: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+		c := g.pend(t, 0)
 
-	if got := desk.device(0); got.Code != claimCode || got.Secret != deviceSecret(0) || got.Hostname != "gpu-box" || got.OS != "linux/amd64" ||
-		got.Version != "1.2" || got.Remote != "127.0.0.1" || len(got.Upstreams) != 1 {
-		t.Errorf("the desk was told %+v", got)
-	}
-	// A device that waits is no tunnel, but its pings are answered.
-	if len(g.Sessions()) != 0 {
-		t.Errorf("sessions: %+v", g.Sessions())
-	}
-	if err := c.control.Send(link.Ping{}); err != nil {
-		t.Fatal(err)
-	}
-	if p, ok := c.next(t).(link.Pong); !ok || p.HeartbeatMillis <= 0 {
-		t.Errorf("the answer to a ping is %+v", p)
-	}
+		if got := desk.device(0); got.Code != claimCode || got.Secret != deviceSecret(0) || got.Hostname != "gpu-box" || got.OS != "linux/amd64" ||
+			got.Version != "1.2" || got.Remote != "127.0.0.1" || len(got.Upstreams) != 1 {
+			t.Errorf("the desk was told %+v", got)
+		}
+		// A device that waits is no tunnel, but its pings are answered.
+		if len(g.Sessions()) != 0 {
+			t.Errorf("sessions: %+v", g.Sessions())
+		}
+		if err := c.control.Send(link.Ping{}); err != nil {
+			t.Fatal(err)
+		}
+		if p, ok := c.next(t).(link.Pong); !ok || p.HeartbeatMillis <= 0 {
+			t.Errorf("the answer to a ping is %+v", p)
+		}
 
-	desk.decide(Decision{TunnelToken: "ptt_s3cret"})
-	if m := c.next(t); m != (link.Grant{TunnelToken: "ptt_s3cret"}) {
-		t.Errorf("the decision is %+v", m)
-	}
-	_ = c.conn.CloseWithError(0, "")
-	eventually(t, "the ticket is released", func() bool { _, released := desk.counts(); return released == 1 })
-	if s := log.String(); strings.Contains(s, "s3cret") || strings.Contains(s, "PAIR-") {
-		t.Errorf("the log tells a secret: %s", s)
-	}
+		desk.decide(Decision{TunnelToken: "ptt_s3cret"})
+		if m := c.next(t); m != (link.Grant{TunnelToken: "ptt_s3cret"}) {
+			t.Errorf("the decision is %+v", m)
+		}
+		_ = c.conn.Close(link.CloseNone, "")
+		eventually(t, "the ticket is released", func() bool { _, released := desk.counts(); return released == 1 })
+		if s := log.String(); strings.Contains(s, "s3cret") || strings.Contains(s, "PAIR-") {
+			t.Errorf("the log tells a secret: %s", s)
+		}
+	})
 }
 
 func TestDeviceIsDenied(t *testing.T) {
-	for _, test := range []struct {
-		name  string
-		desk  *testDesk // nil: none
-		hello func(*link.Hello)
-		code  string
-	}{
-		{"no pairing here", nil, nil, link.DenyPairingOff},
-		{"unknown", &testDesk{deny: &link.Deny{Code: link.DenyPairingUnknown}}, nil, link.DenyPairingUnknown},
-		{"used", &testDesk{deny: &link.Deny{Code: link.DenyPairingUsed}}, nil, link.DenyPairingUsed},
-		{"bad secret", &testDesk{}, func(h *link.Hello) { h.Secret = "short" }, link.DenyHello},
-		{"an id as well", &testDesk{}, func(h *link.Hello) { h.Connector = "con_1" }, link.DenyHello},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			o := Options{}
-			if test.desk != nil {
-				o.Pairing = test.desk
-			}
-			g := newGateway(t, o)
-			hello := claimOf(0)
-			if test.hello != nil {
-				test.hello(&hello)
-			}
-			c, err := g.dial(t, listenLoopback(t), hello, nil)
-			var deny link.Deny
-			if !errors.As(err, &deny) || deny.Code != test.code || deny.Retry {
-				t.Fatalf("error = %v, want %s", err, test.code)
-			}
-			if code := c.ended(t); code != link.CloseDenied {
-				t.Errorf("closed with %s", code)
-			}
-			if g.seats() != 0 {
-				t.Error("the refused device has a seat")
-			}
-		})
-	}
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		for _, test := range []struct {
+			name  string
+			desk  *testDesk // nil: none
+			hello func(*link.Hello)
+			code  string
+		}{
+			{"no pairing here", nil, nil, link.DenyPairingOff},
+			{"unknown", &testDesk{deny: &link.Deny{Code: link.DenyPairingUnknown}}, nil, link.DenyPairingUnknown},
+			{"used", &testDesk{deny: &link.Deny{Code: link.DenyPairingUsed}}, nil, link.DenyPairingUsed},
+			{"bad secret", &testDesk{}, func(h *link.Hello) { h.Secret = "short" }, link.DenyHello},
+			{"an id as well", &testDesk{}, func(h *link.Hello) { h.Connector = "con_1" }, link.DenyHello},
+		} {
+			t.Run(test.name, func(t *testing.T) {
+				t.Parallel()
+				o := Options{}
+				if test.desk != nil {
+					o.Pairing = test.desk
+				}
+				g := newGateway(t, o)
+				hello := claimOf(0)
+				if test.hello != nil {
+					test.hello(&hello)
+				}
+				c, err := g.dial(t, listenLoopback(t), hello, nil)
+				var deny link.Deny
+				if !errors.As(err, &deny) || deny.Code != test.code || deny.Retry {
+					t.Fatalf("error = %v, want %s", err, test.code)
+				}
+				if code := c.ended(t); code != link.CloseDenied {
+					t.Errorf("closed with %s", code)
+				}
+				if g.seats() != 0 {
+					t.Error("the refused device has a seat")
+				}
+			})
+		}
+	})
 }
 
 // TestDecisionAgainstADevice: each ends the connection in its way.
@@ -201,21 +205,23 @@ func TestDecisionAgainstADevice(t *testing.T) {
 }
 
 func TestWaitingDeviceGoes(t *testing.T) {
-	desk := &testDesk{}
-	g := newGateway(t, Options{Pairing: desk, PendingPerAddress: 1})
-	first := g.pend(t, 0)
-	// Who waits for a person is not counted among those without a hello.
-	second := g.pend(t, 1)
-	_ = first.conn.CloseWithError(0, "")
-	eventually(t, "the first is released", func() bool { _, released := desk.counts(); return released == 1 })
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		desk := &testDesk{}
+		g := newGateway(t, Options{Pairing: desk, PendingPerAddress: 1})
+		first := g.pend(t, 0)
+		// Who waits for a person is not counted among those without a hello.
+		second := g.pend(t, 1)
+		_ = first.conn.Close(link.CloseNone, "")
+		eventually(t, "the first is released", func() bool { _, released := desk.counts(); return released == 1 })
 
-	if _, err := second.stream.Write([]byte("\xff\xff\xff\xff")); err != nil {
-		t.Fatal(err)
-	}
-	if code := second.ended(t); code != link.CloseProtocol {
-		t.Errorf("closed with %s", code)
-	}
-	eventually(t, "no seat is taken", func() bool { return g.seats() == 0 })
+		if _, err := second.stream.Write([]byte("\xff\xff\xff\xff")); err != nil {
+			t.Fatal(err)
+		}
+		if code := second.ended(t); code != link.CloseProtocol {
+			t.Errorf("closed with %s", code)
+		}
+		eventually(t, "no seat is taken", func() bool { return g.seats() == 0 })
+	})
 }
 
 func TestTooManyDevicesWait(t *testing.T) {
@@ -247,16 +253,18 @@ func TestTooManyDevicesWait(t *testing.T) {
 }
 
 func TestCloseSendsDevicesAway(t *testing.T) {
-	desk := &testDesk{}
-	g := newGateway(t, Options{Pairing: desk})
-	c := g.pend(t, 0)
-	if err := g.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if code := c.ended(t); code != link.CloseShutdown {
-		t.Errorf("closed with %s", code)
-	}
-	if _, released := desk.counts(); released != 1 {
-		t.Errorf("%d tickets were released before Close returned", released)
-	}
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		desk := &testDesk{}
+		g := newGateway(t, Options{Pairing: desk})
+		c := g.pend(t, 0)
+		if err := g.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if code := c.ended(t); code != link.CloseShutdown {
+			t.Errorf("closed with %s", code)
+		}
+		if _, released := desk.counts(); released != 1 {
+			t.Errorf("%d tickets were released before Close returned", released)
+		}
+	})
 }

@@ -9,7 +9,8 @@
 //	store.go, check.go                 where the configuration is kept, and whether its upstreams answer
 //	discover.go, pair.go               how a machine becomes a connector
 //	agent.go, retry.go                 one tunnel after another, and the pauses between
-//	dial.go                            a QUIC connection to the gateway
+//	dial.go, websocket.go, bbr_*.go    a connection to the gateway, over QUIC or its HTTPS port
+//	race.go, handover.go               which of the two, and how to change
 //	session.go                         one tunnel: hello, heartbeat, requests, drain
 //	proxy.go, headers.go, payload.go   a request on its way to an upstream
 //	upstream.go, answer.go             the client that speaks to it, HTTP/1.1 with or without TLS
@@ -18,6 +19,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -28,6 +30,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
@@ -49,10 +52,16 @@ type Agent struct {
 	logger *slog.Logger
 	hello  link.Hello
 	dialer *dialer
+	web    *webDialer
 	proxy  *proxy
+
+	transport string // of the configuration
+	preferWeb bool   // a WebSocket is what worked last
+	tunnels   sync.WaitGroup
 
 	drainTimeout time.Duration
 	pongTimeout  time.Duration
+	firstUpgrade time.Duration
 	retry        retry
 }
 
@@ -98,6 +107,9 @@ func New(c Config, o Options) (*Agent, error) {
 			Routes:    c.Routes,
 		},
 		dialer:       newDialer(server, token.Pin),
+		web:          newWebDialer(token.URL, server, token.Pin, o.Logger),
+		transport:    cmp.Or(c.Transport, TransportAuto),
+		firstUpgrade: firstUpgrade,
 		proxy:        newProxy(upstreams, o.Logger),
 		drainTimeout: o.DrainTimeout,
 		pongTimeout:  pongTimeout,
@@ -162,6 +174,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		case <-time.After(pause):
 		}
 	}
+	a.tunnels.Wait()
 	a.logger.Info("stopped")
 	return nil
 }
@@ -182,29 +195,16 @@ func (a *Agent) runOnce(ctx context.Context) ending {
 	if err := s.begin(answer); err != nil {
 		return ending{err: err}
 	}
-	start := time.Now()
-	a.logger.Info("connected", "remote", s.conn.RemoteAddr().String(),
-		"rtt", s.conn.RTT().Round(10*time.Microsecond).String(),
-		"connector", a.hello.Connector, "session", s.welcome.Session, "gateway_version", s.welcome.Version)
-	err = s.serve(ctx)
-	return ending{err: err, lived: max(time.Since(start), 1)}
-}
-
-// connect dials and says hello; each may take as long as the dial timeout says.
-// It returns the answer to the hello.
-func (a *Agent) connect(ctx context.Context) (*session, link.Message, error) {
-	limit := a.retry.dialTimeout()
-	dialling, cancelDial := context.WithTimeout(ctx, limit)
-	defer cancelDial()
-	conn, err := a.dialer.dial(dialling)
-	if err != nil {
-		return nil, nil, err
+	for {
+		a.logger.Info("connected", "remote", s.conn.RemoteAddr().String(),
+			"rtt", s.conn.RTT().Round(10*time.Microsecond).String(),
+			"connector", a.hello.Connector, "session", s.welcome.Session, "gateway_version", s.welcome.Version, "transport", s.conn.Transport())
+		end, next := a.tend(ctx, s)
+		if next == nil {
+			return end
+		}
+		s = next
 	}
-	welcoming, cancelHello := context.WithTimeout(ctx, limit)
-	defer cancelHello()
-	s := newSession(a, conn)
-	answer, err := s.introduce(welcoming)
-	return s, answer, err
 }
 
 // report logs an ending with what to do about it, where there is something.
@@ -229,7 +229,9 @@ func (a *Agent) report(end ending, pause time.Duration) {
 		level = slog.LevelError
 		fix = "check `server`; if the gateway lost its storage, create a new token with `caddy gateway connector create`"
 	case endSilent:
-		fix = "check that the gateway runs and that UDP can reach it"
+		fix = "check that the gateway runs and that UDP, or HTTPS, can reach it"
+	case endPortal:
+		fix = "this network may ask to sign in first: open any page in a browser on it"
 	}
 	attributes := []any{"reason", reason(end.err), "retry_in", pause.Round(10 * time.Millisecond).String()}
 	if end.lived > 0 {

@@ -13,12 +13,12 @@ import (
 
 // Values of Config.Transport.
 const (
-	// TransportAuto leaves the choice to the connector. QUIC is the only
-	// transport of this build.
+	// TransportAuto leaves the choice to the connector: QUIC, and a WebSocket
+	// where UDP is blocked.
 	TransportAuto = "auto"
 	// TransportQUIC uses QUIC only.
 	TransportQUIC = "quic"
-	// TransportWebSocket is a known word, but not part of this build.
+	// TransportWebSocket uses the gateway's HTTPS port only.
 	TransportWebSocket = "websocket"
 )
 
@@ -34,7 +34,7 @@ type Config struct {
 	TunnelToken string `json:"tunnel_token"`
 	// Server is the host:port to dial. Default: the one in the token.
 	Server string `json:"server,omitempty"`
-	// Transport is "auto" (the default) or "quic".
+	// Transport is "auto" (the default), "quic" or "websocket".
 	Transport string `json:"transport,omitempty"`
 	// Upstream is the plain form's model server: a base URL without a path,
 	// to which /v1 is added. Its name in the tunnel is "default".

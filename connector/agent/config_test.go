@@ -112,9 +112,8 @@ var configErrors = []struct{ name, text, want string }{
 	{"server without a host", `{"tunnel_token":"TOKEN","server":":7443","upstream":"http://a"}`, `server: ":7443" must be host:port; write "gateway.example.com:7443"`},
 	{"server with a bad port", `{"tunnel_token":"TOKEN","server":"gw:quic","upstream":"http://a"}`, "server: \"quic\" is not a port; use a number from 1 to 65535, as the gateway's `listen` has it"},
 	{"server with a path", `{"tunnel_token":"TOKEN","server":"gw/x:1","upstream":"http://a"}`, `server: "gw/x" is not a host name or an address`},
-	{"websocket", `{"tunnel_token":"TOKEN","transport":"websocket","upstream":"http://a"}`, `transport: "websocket" is not part of this version of the connector; use "auto" or "quic"`},
 	{"a misspelt transport", `{"tunnel_token":"TOKEN","transport":"QUICK","upstream":"http://a"}`, `transport: "QUICK" is not known; did you mean "quic"?`},
-	{"an unknown transport", `{"tunnel_token":"TOKEN","transport":"carrier pigeon","upstream":"http://a"}`, `transport: "carrier pigeon" is not known; use "auto" or "quic"`},
+	{"an unknown transport", `{"tunnel_token":"TOKEN","transport":"carrier pigeon","upstream":"http://a"}`, `transport: "carrier pigeon" is not known; use "auto", "quic" or "websocket"`},
 
 	{"no upstream", `{"tunnel_token":"TOKEN"}`, `upstream: missing; give the address of the model server, like "http://localhost:11434" (or set UPSTREAM)`},
 	{"both forms", `{"tunnel_token":"TOKEN","upstream":"http://a","upstreams":{"b":{"BaseUrl":"http://b/v1"}}}`, `upstream, upstreams: give one of the two; move the address into upstreams to keep both`},

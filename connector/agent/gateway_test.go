@@ -25,6 +25,8 @@ type fakeGateway struct {
 	socket   *net.UDPConn
 	sessions chan *fakeSession // one for each hello that was welcomed
 
+	transport string // that agents are configured for
+
 	mu      sync.Mutex
 	deny    *link.Deny // answers every hello, if set
 	silent  bool       // answers no pings
@@ -49,7 +51,7 @@ func startGateway(t *testing.T) *fakeGateway {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &fakeGateway{t: t, identity: identity, sessions: make(chan *fakeSession, 100)}
+	g := &fakeGateway{t: t, identity: identity, sessions: make(chan *fakeSession, 100), transport: TransportQUIC}
 	g.listen("127.0.0.1:0")
 	t.Cleanup(func() {
 		g.kill()
@@ -219,7 +221,7 @@ type runningAgent struct {
 func startAgent(t *testing.T, g *fakeGateway, base string, change func(*Agent)) *runningAgent {
 	t.Helper()
 	log := &logBuffer{}
-	a, err := New(Config{TunnelToken: g.token.Encode(), Upstreams: map[string]Upstream{"box": {BaseURL: base + "/v1"}}},
+	a, err := New(Config{TunnelToken: g.token.Encode(), Transport: g.transport, Upstreams: map[string]Upstream{"box": {BaseURL: base + "/v1"}}},
 		Options{Logger: slog.New(slog.NewTextHandler(log, nil)), Version: "1.2.3"})
 	if err != nil {
 		t.Fatal(err)

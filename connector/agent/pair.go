@@ -27,6 +27,7 @@ var ErrUnreachable = errors.New("the gateway cannot be reached")
 // PairOptions configures [Pair].
 type PairOptions struct {
 	Server string // host:port
+	URL    string // base URL of the gateway's HTTPS; default: https:// and the host of Server
 	Pin    string // of the gateway
 	Code   string // that a person made in the console
 	// Name is shown to whoever approves. Default: the host's.
@@ -77,6 +78,8 @@ func newPetition(o PairOptions) (*petition, error) {
 			Upstreams: o.Upstreams,
 		},
 		dialer:      newDialer(o.Server, o.Pin),
+		web:         newWebDialer(o.URL, o.Server, o.Pin, slog.New(slog.DiscardHandler)),
+		transport:   TransportAuto,
 		pongTimeout: pongTimeout,
 		retry:       retry{random: mathrand.Float64},
 	}
@@ -143,7 +146,7 @@ func (p *petition) interrupted(err error, pause time.Duration) {
 	case errors.As(err, &deny):
 		why = deny.Message
 	case kindOf(err) == endSilent:
-		fix = "check that the gateway runs and that UDP can reach it at " + p.dialer.server
+		fix = "check that the gateway runs and that UDP can reach it at " + p.dialer.server + ", or HTTPS at " + p.web.address
 	}
 	p.options.Interrupted(why, fix, pause)
 }

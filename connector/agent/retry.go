@@ -80,6 +80,7 @@ const (
 	endRemoved                 // the connector was removed
 	endReplaced                // another process holds the same token
 	endLimited                 // the gateway has had too many tries at pairing
+	endPortal                  // a captive portal answers in place of the gateway
 	endWrongPin                // somebody else answers at the gateway's address
 )
 
@@ -120,7 +121,9 @@ func kindOf(err error) endKind {
 		return endReborn
 	case errors.Is(err, link.ErrPin):
 		return endWrongPin
-	case errors.Is(err, errSilent):
+	case errors.Is(err, errPortal):
+		return endPortal
+	case errors.Is(err, errSilent), errors.Is(err, errNoHTTPS):
 		return endSilent
 	default:
 		return endBroken

@@ -36,12 +36,15 @@ type session struct {
 
 	heartbeat atomic.Int64  // time.Duration between pings
 	pongs     chan struct{} // one for each pong
+	departed  atomic.Bool   // drain was said
+	agree     sync.Once
+	agreed    chan struct{} // closed by its drain_ok
 	why       atomic.Value  // error: the reason, if this side ends the tunnel
 	requests  sync.WaitGroup
 }
 
 func newSession(a *Agent, conn link.Conn) *session {
-	s := &session{agent: a, conn: conn, decided: make(chan link.Message, 1), pongs: make(chan struct{}, 1)}
+	s := &session{agent: a, conn: conn, decided: make(chan link.Message, 1), pongs: make(chan struct{}, 1), agreed: make(chan struct{})}
 	s.heartbeat.Store(int64(defaultHeartbeat))
 	return s
 }
@@ -182,6 +185,8 @@ func (s *session) listen() {
 		case link.Drain:
 			s.agent.logger.Info("gateway is shutting down", "session", s.welcome.Session)
 			err = s.send(link.DrainOK{})
+		case link.DrainOK:
+			s.agree.Do(func() { close(s.agreed) })
 		case link.Grant, link.Deny:
 			select {
 			case s.decided <- m:
@@ -266,7 +271,7 @@ func (s *session) ping() {
 // of them, and closes when it has the last answer.
 func (s *session) drain() {
 	s.agent.logger.Info("draining", "session", s.welcome.Session, "timeout", s.agent.drainTimeout.String())
-	if err := s.send(link.Drain{}); err != nil {
+	if err := s.depart(); err != nil {
 		s.close(link.CloseNone, err)
 		return
 	}
@@ -276,6 +281,14 @@ func (s *session) drain() {
 		s.agent.logger.Warn("running requests did not finish in time", "session", s.welcome.Session)
 		s.close(link.CloseNone, errDrainTimeout)
 	}
+}
+
+// depart announces that this side leaves, once.
+func (s *session) depart() error {
+	if s.departed.Swap(true) {
+		return nil
+	}
+	return s.send(link.Drain{})
 }
 
 // close ends the tunnel at once. Its reason counts only if nobody else has ended

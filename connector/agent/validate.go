@@ -47,16 +47,14 @@ func (c *Config) validateTunnel() error {
 		}
 	}
 	switch c.Transport {
-	case "", TransportAuto, TransportQUIC:
+	case "", TransportAuto, TransportQUIC, TransportWebSocket:
 		return nil
-	case TransportWebSocket:
-		return errors.New(`transport: "websocket" is not part of this version of the connector; use "auto" or "quic"`)
 	}
 	known := []string{TransportAuto, TransportQUIC, TransportWebSocket}
 	if near := nearest(c.Transport, known); near != "" {
 		return fmt.Errorf("transport: %q is not known; did you mean %q?", c.Transport, near)
 	}
-	return fmt.Errorf(`transport: %q is not known; use "auto" or "quic"`, c.Transport)
+	return fmt.Errorf(`transport: %q is not known; use "auto", "quic" or "websocket"`, c.Transport)
 }
 
 // checkServer accepts host:port, with an IPv6 address in brackets.

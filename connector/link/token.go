@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"strings"
 )
 
@@ -20,6 +21,7 @@ const maxToken = 4096
 // a secret: logs and fmt show only the connector's id.
 type Token struct {
 	Server    string // host:port that connectors dial
+	URL       string // base URL of the gateway's HTTPS, for networks without UDP; "" unknown
 	Pin       string // of the gateway's identity, see [Pin]
 	Connector string // id
 	Secret    string
@@ -28,6 +30,7 @@ type Token struct {
 // tokenJSON is a Token as it is encoded.
 type tokenJSON struct {
 	Server    string `json:"server"`
+	URL       string `json:"url,omitempty"`
 	Pin       string `json:"pin"`
 	Connector string `json:"connector"`
 	Secret    string `json:"secret"`
@@ -66,6 +69,12 @@ func ParseToken(s string) (Token, error) {
 func (t tokenJSON) check() error {
 	if _, port, err := net.SplitHostPort(t.Server); err != nil || port == "" {
 		return errors.New("its server address is not host:port")
+	}
+	if t.URL != "" {
+		u, err := url.Parse(t.URL)
+		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil {
+			return errors.New("the URL in it is not one of a gateway")
+		}
 	}
 	if err := CheckPin(t.Pin); err != nil {
 		return err

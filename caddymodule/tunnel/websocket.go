@@ -1,0 +1,135 @@
+package tunnel
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// socketGrace is a little more than a connection takes to say good-bye.
+const socketGrace = 1500 * time.Millisecond
+
+// ServeWebSocket takes a tunnel that comes as a WebSocket, where UDP is blocked:
+// inside it are TLS with the gateway's identity and HTTP/2. It returns when the
+// WebSocket is open; the tunnel outlives the request. Until its hello is valid it
+// counts among the connections of r.RemoteAddr.
+func (h *Hub) ServeWebSocket(w http.ResponseWriter, r *http.Request) {
+	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
+		w.Header().Set("Upgrade", "websocket")
+		w.Header().Set("Connection", "Upgrade")
+		http.Error(w, "Connectors open a WebSocket here when UDP is blocked. There is nothing to see.", http.StatusUpgradeRequired)
+		return
+	}
+	if !strings.Contains(r.Header.Get("Sec-WebSocket-Protocol"), link.Subprotocol) {
+		http.Error(w, "This gateway speaks the WebSocket subprotocol "+link.Subprotocol+"; update the connector.", http.StatusBadRequest)
+		return
+	}
+	h.mu.RLock()
+	config, closed := h.tls, h.closed
+	h.mu.RUnlock()
+	if config == nil || closed {
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "The gateway is starting or shutting down; try again in a moment.", http.StatusServiceUnavailable)
+		return
+	}
+	slot := h.pending.take(tcpAddr(r.RemoteAddr), h.options.Load().PendingPerAddress)
+	if slot == nil {
+		h.counters.rejected.Add(1)
+		w.Header().Set("Retry-After", "5")
+		http.Error(w, "Too many connections of this address wait for their hello.", http.StatusTooManyRequests)
+		return
+	}
+	socket, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{link.Subprotocol}})
+	if err != nil { // it has answered
+		slot.free()
+		h.counters.rejected.Add(1)
+		return
+	}
+	raw := &webSocket{
+		Conn:   websocket.NetConn(h.life, socket, websocket.MessageBinary),
+		socket: socket, remote: tcpAddr(r.RemoteAddr), closed: h.sockets.Done,
+	}
+	if !h.begin(func() { h.serveSocket(raw, config, slot) }) {
+		slot.free()
+		_ = socket.CloseNow()
+	}
+}
+
+// begin starts f for a new WebSocket, unless the hub is closed.
+func (h *Hub) begin(f func()) bool {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if h.closed {
+		return false
+	}
+	h.sockets.Add(1)
+	h.running.Go(f)
+	return true
+}
+
+// serveSocket makes a tunnel's connection of a WebSocket, and serves it.
+func (h *Hub) serveSocket(raw *webSocket, config *tls.Config, slot *slot) {
+	handshake, cancel := context.WithTimeout(h.life, helloTimeout)
+	defer cancel()
+	conn, err := link.HTTP2Gateway(context.WithValue(context.Background(), slotKey{}, slot), handshake, raw, config)
+	if err != nil {
+		slot.free()
+		h.counters.rejected.Add(1)
+		h.options.Load().Logger.Debug("rejecting a tunnel connection", "remote", raw.remote.String(), "error", err)
+		return
+	}
+	slot.unwatch = context.AfterFunc(conn.Context(), slot.free)
+	h.serve(conn)
+}
+
+// closeSockets gives the connectors at WebSockets the time to read why, and then
+// cuts those that have not.
+func (h *Hub) closeSockets() {
+	gone := make(chan struct{})
+	go func() {
+		h.sockets.Wait()
+		close(gone)
+	}()
+	select {
+	case <-gone:
+	case <-time.After(socketGrace):
+	}
+	h.end()
+}
+
+// tcpAddr returns a request's RemoteAddr as what it is.
+func tcpAddr(remote string) net.Addr {
+	at, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return &net.TCPAddr{}
+	}
+	return net.TCPAddrFromAddrPort(at)
+}
+
+// webSocket is a WebSocket as a connection.
+type webSocket struct {
+	net.Conn
+	socket *websocket.Conn
+	remote net.Addr
+	once   sync.Once
+	closed func()
+}
+
+// RemoteAddr implements net.Conn: the address may be what a trusted proxy said.
+func (s *webSocket) RemoteAddr() net.Addr { return s.remote }
+
+// Close implements net.Conn. It does not wait for the other side, which HTTP/2
+// has told.
+func (s *webSocket) Close() error {
+	defer s.once.Do(s.closed)
+	return s.socket.CloseNow()
+}

@@ -1,0 +1,203 @@
+package tunnel
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+func TestWebSocketInfo(t *testing.T) {
+	g := newWebGateway(t, Options{})
+	c := g.connect(t, "con_1", echo)
+	if body, err := g.do(t, "con_1", "hi"); body != "hi" || err != nil {
+		t.Fatalf("answer %q, %v", body, err)
+	}
+	i := g.Sessions()[0]
+	if i.Transport != "websocket" || !strings.HasPrefix(i.Remote, "127.0.0.1:") || i.Session != c.welcome.Session {
+		t.Errorf("info %+v", i)
+	}
+	eventually(t, "the round trip is measured", func() bool { return g.Sessions()[0].RTT > 0 })
+}
+
+// TestWebSocketRefusals: what is no connector gets a sentence.
+func TestWebSocketRefusals(t *testing.T) {
+	g := newWebGateway(t, Options{})
+	upgrade := http.Header{
+		"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"},
+		"Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="}, "Sec-Websocket-Protocol": {link.Subprotocol},
+	}
+	starting := &testGateway{Hub: NewHub(Options{})}
+	for name, test := range map[string]struct {
+		change func(http.Header)
+		hub    *testGateway
+		status int
+	}{
+		"plain GET":      {func(h http.Header) { clear(h) }, g, http.StatusUpgradeRequired},
+		"other protocol": {func(h http.Header) { h.Set("Sec-Websocket-Protocol", "chat") }, g, http.StatusBadRequest},
+		"a web page":     {func(h http.Header) { h.Set("Origin", "https://example.com") }, g, http.StatusForbidden},
+		"starting":       {func(http.Header) {}, starting, http.StatusServiceUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if test.hub == starting {
+				server := newServer(t, starting)
+				defer func(web string) { g.web = web }(g.web)
+				g.web = server
+			}
+			r, err := http.NewRequest(http.MethodGet, g.web+link.WebSocketPath, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header = upgrade.Clone()
+			test.change(r.Header)
+			answer, err := http.DefaultTransport.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer answer.Body.Close()
+			body, _ := io.ReadAll(answer.Body)
+			if answer.StatusCode != test.status || len(body) < 10 {
+				t.Errorf("status %d: %s", answer.StatusCode, body)
+			}
+		})
+	}
+	if n := slots(g); n != 0 {
+		t.Errorf("%d slots are taken", n)
+	}
+}
+
+func slots(g *testGateway) int {
+	g.pending.mu.Lock()
+	defer g.pending.mu.Unlock()
+	return len(g.pending.counts)
+}
+
+// TestWebSocketPendingCap: those that do not say hello cannot take all there is,
+// whether they shake hands or not.
+func TestWebSocketPendingCap(t *testing.T) {
+	g := newWebGateway(t, Options{PendingPerAddress: 2})
+	half, _, err := websocket.Dial(t.Context(), g.web, &websocket.DialOptions{Subprotocols: []string{link.Subprotocol}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer half.CloseNow()
+	whole, err := g.openWebSocket(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.openWebSocket(t.Context()); err == nil || !strings.Contains(err.Error(), "429") {
+		t.Fatalf("the third: %v", err)
+	}
+	_ = half.CloseNow()
+	// A connector with a valid hello does not count.
+	for _, id := range []string{"con_1", "con_2", "con_3"} {
+		eventually(t, "there is room", func() bool {
+			_, err := g.dial(t, listenLoopback(t), hello(id), echo)
+			return err == nil
+		})
+	}
+	at := time.Now()
+	control, err := whole.Control(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, control)
+	if d := time.Since(at); d > helloTimeout+soon {
+		t.Errorf("without a hello it lived for %v", d)
+	}
+	if code, ok := link.CloseReason(context.Cause(whole.Context())); !ok || code != link.CloseProtocol {
+		t.Errorf("closed with %v", context.Cause(whole.Context()))
+	}
+	eventually(t, "all slots are free", func() bool { return slots(g) == 0 })
+}
+
+// TestWebSocketNoise: bytes that are no TLS.
+func TestWebSocketNoise(t *testing.T) {
+	g := newWebGateway(t, Options{})
+	s, _, err := websocket.Dial(t.Context(), g.web, &websocket.DialOptions{Subprotocols: []string{link.Subprotocol}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.CloseNow()
+	if err := s.Write(t.Context(), websocket.MessageBinary, []byte("GET / HTTP/1.1\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, _, err = s.Read(t.Context())
+	}
+	eventually(t, "it is counted", func() bool { return g.Counters().Rejected == 1 && slots(g) == 0 })
+}
+
+// TestTransportsReplaceEachOther: a connector has one tunnel, of either kind.
+func TestTransportsReplaceEachOther(t *testing.T) {
+	g := newWebGateway(t, Options{})
+	web := g.connect(t, "con_1", named("web"))
+	url := g.web
+	g.web = ""
+	quic := g.connect(t, "con_1", named("quic"))
+	if code := web.ended(t); code != link.CloseReplaced {
+		t.Errorf("closed with %v", code)
+	}
+	if body, err := g.do(t, "con_1", ""); body != "quic" || err != nil {
+		t.Errorf("answer %q, %v", body, err)
+	}
+	g.web = url
+	g.connect(t, "con_1", named("web"))
+	if code := quic.ended(t); code != link.CloseReplaced {
+		t.Errorf("closed with %v", code)
+	}
+	if body, err := g.do(t, "con_1", ""); body != "web" || err != nil {
+		t.Errorf("answer %q, %v", body, err)
+	}
+}
+
+// TestFrozenPeerOverWebSocket: a connector that vanishes without a word ends with
+// its TCP connection, here cut in the middle.
+func TestFrozenPeerOverWebSocket(t *testing.T) {
+	g := newWebGateway(t, Options{})
+	c := g.connect(t, "con_1", echo)
+	_ = c.conn.Close(link.CloseNone, "")
+	eventually(t, "the session is gone", func() bool { return len(g.Sessions()) == 0 })
+	eventually(t, "nothing is left of it", func() bool {
+		g.mu.RLock()
+		defer g.mu.RUnlock()
+		return len(g.all) == 0
+	})
+}
+
+// newServer serves a hub's WebSocket.
+func newServer(t *testing.T, g *testGateway) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(g.ServeWebSocket)}
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close() })
+	return "http://" + l.Addr().String()
+}
+
+// TestOldHTTP: HTTP/1.0 cannot be upgraded.
+func TestOldHTTP(t *testing.T) {
+	g := newWebGateway(t, Options{})
+	conn, err := net.Dial("tcp", strings.TrimPrefix(g.web, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "GET %s HTTP/1.0\r\nUpgrade: websocket\r\nSec-WebSocket-Protocol: %s\r\n\r\n", link.WebSocketPath, link.Subprotocol)
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || answer.StatusCode != http.StatusUpgradeRequired {
+		t.Errorf("answer %v, %v", answer, err)
+	}
+}
