@@ -1,0 +1,411 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/x509"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// realGateway is a hub behind a network that may lose all UDP, and an HTTP
+// server with its WebSocket.
+type realGateway struct {
+	*tunnel.Hub
+	relay *relay
+	web   *httptest.Server
+	token link.Token
+}
+
+func startRealGateway(t *testing.T) *realGateway {
+	t.Helper()
+	identity, err := link.NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets := tunnel.Secrets{Identity: identity, Reset: make([]byte, 32), Token: make([]byte, 32)}
+	_, _ = rand.Read(secrets.Reset)
+	_, _ = rand.Read(secrets.Token)
+	hub := tunnel.NewHub(tunnel.Options{Authenticate: func(_ context.Context, id, _ string) (tunnel.Connector, error) {
+		return tunnel.Connector{ID: id, Name: id, Account: "default"}, nil
+	}})
+	socket, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := hub.Listen(socket, secrets); err != nil {
+		t.Fatal(err)
+	}
+	g := &realGateway{Hub: hub, relay: newRelay(t, socket.LocalAddr()), web: httptest.NewServer(http.HandlerFunc(hub.ServeWebSocket))}
+	g.token = link.Token{
+		Server: g.relay.front.LocalAddr().String(), URL: g.web.URL, Pin: hub.Pin(),
+		Connector: testToken.Connector, Secret: testToken.Secret,
+	}
+	t.Cleanup(func() {
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = hub.Close(ended)
+		g.web.Close()
+	})
+	return g
+}
+
+// relay passes datagrams between one gateway and those who dial it.
+type relay struct {
+	front   *net.UDPConn
+	target  *net.UDPAddr
+	blocked atomic.Bool
+
+	mu    sync.Mutex
+	backs map[string]*net.UDPConn // by the dialler's address
+}
+
+func newRelay(t *testing.T, target net.Addr) *relay {
+	t.Helper()
+	front, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{front: front, target: target.(*net.UDPAddr), backs: map[string]*net.UDPConn{}}
+	go r.forth()
+	t.Cleanup(func() {
+		_ = front.Close()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, back := range r.backs {
+			_ = back.Close()
+		}
+	})
+	return r
+}
+
+func (r *relay) forth() {
+	packet := make([]byte, 2048)
+	for {
+		n, from, err := r.front.ReadFromUDP(packet)
+		if err != nil {
+			return
+		}
+		r.mu.Lock()
+		back := r.backs[from.String()]
+		if back == nil {
+			if back, err = net.DialUDP("udp", nil, r.target); err != nil {
+				r.mu.Unlock()
+				return
+			}
+			r.backs[from.String()] = back
+			go r.back(back, from)
+		}
+		r.mu.Unlock()
+		if !r.blocked.Load() {
+			_, _ = back.Write(packet[:n])
+		}
+	}
+}
+
+func (r *relay) back(from *net.UDPConn, to *net.UDPAddr) {
+	packet := make([]byte, 2048)
+	for {
+		n, err := from.Read(packet)
+		if err != nil {
+			return
+		}
+		if !r.blocked.Load() {
+			_, _ = r.front.WriteToUDP(packet[:n], to)
+		}
+	}
+}
+
+// modelServer answers with three events, over some 30 ms.
+func modelServer(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "text/event-stream")
+		for range 3 {
+			_, _ = io.WriteString(w, "data: x\n\n")
+			w.(http.Flusher).Flush()
+			time.Sleep(10 * time.Millisecond)
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// startReal runs an agent for a real gateway until the test ends.
+func startReal(t *testing.T, g *realGateway, change func(*Agent)) *runningAgent {
+	t.Helper()
+	log := &logBuffer{}
+	a, err := New(Config{TunnelToken: g.token.Encode(), Upstreams: map[string]Upstream{"box": {BaseURL: modelServer(t) + "/v1"}}},
+		Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if change != nil {
+		change(a)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	running := &runningAgent{Agent: a, log: log, stop: stop, result: make(chan error, 1)}
+	go func() { running.result <- a.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		receive(t, running.result, "the agent's end")
+		if t.Failed() {
+			t.Logf("the agent's log:\n%s", log)
+		}
+	})
+	return running
+}
+
+// transport returns what the connector's tunnel goes over, "" without one.
+func (g *realGateway) transport() string {
+	if s := g.Sessions(); len(s) == 1 {
+		return s[0].Transport
+	}
+	return ""
+}
+
+// ask sends one request as the gateway's routing does.
+func (g *realGateway) ask(ctx context.Context) error {
+	for {
+		s, err := g.Wait(ctx, g.token.Connector, 3*time.Second)
+		if err != nil {
+			return err
+		}
+		answer, err := s.RoundTrip(post(ctx, "{}"))
+		if errors.Is(err, link.ErrNotSent) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		body, err := io.ReadAll(answer.Body)
+		if err == nil && string(body) != strings.Repeat("data: x\n\n", 3) {
+			err = errors.New("the answer is not complete: " + string(body))
+		}
+		return err
+	}
+}
+
+func (g *realGateway) mustAsk(t *testing.T) {
+	t.Helper()
+	if err := g.ask(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestQUICWinsWhereItWorks(t *testing.T) {
+	g := startRealGateway(t)
+	startReal(t, g, nil)
+	eventually(t, "a tunnel", func() bool { return g.transport() != "" })
+	if got := g.transport(); got != "quic" {
+		t.Errorf("the tunnel goes over %s", got)
+	}
+	g.mustAsk(t)
+}
+
+func TestUDPBlockedFromTheStart(t *testing.T) {
+	g := startRealGateway(t)
+	g.relay.blocked.Store(true)
+	start := time.Now()
+	a := startReal(t, g, nil)
+	eventually(t, "a tunnel", func() bool { return g.transport() == "websocket" })
+	if took := time.Since(start); took > webSocketDelay+2*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	g.mustAsk(t)
+	if n := g.Counters().Connected; n != 1 || !strings.Contains(a.log.String(), "transport=websocket") {
+		t.Errorf("%d tunnels", n)
+	}
+	// The next one does not wait for QUIC again.
+	g.Disconnect(g.token.Connector, link.CloseShutdown)
+	start = time.Now()
+	eventually(t, "the next tunnel", func() bool { return g.Counters().Connected == 2 })
+	if took := time.Since(start); took > 2*time.Second {
+		t.Errorf("the next one took %v", took)
+	}
+}
+
+func TestUDPBlockedInMidLife(t *testing.T) {
+	g := startRealGateway(t)
+	startReal(t, g, nil)
+	eventually(t, "a tunnel", func() bool { return g.transport() == "quic" })
+	g.mustAsk(t)
+	g.relay.blocked.Store(true)
+	start := time.Now()
+	eventually(t, "the other transport", func() bool { return g.transport() == "websocket" })
+	t.Logf("noticed and replaced after %v", time.Since(start))
+	g.mustAsk(t)
+}
+
+// TestChangeUnderLoad: the way back to QUIC loses no request.
+func TestChangeUnderLoad(t *testing.T) {
+	g := startRealGateway(t)
+	g.relay.blocked.Store(true)
+	startReal(t, g, func(a *Agent) { a.firstUpgrade = 100 * time.Millisecond })
+	eventually(t, "a tunnel", func() bool { return g.transport() == "websocket" })
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var clients sync.WaitGroup
+	var asked atomic.Int32
+	for range 16 {
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				if err := g.ask(t.Context()); err != nil {
+					t.Error(err)
+				}
+				asked.Add(1)
+			}
+		})
+	}
+	time.Sleep(200 * time.Millisecond)
+	g.relay.blocked.Store(false)
+	start := time.Now()
+	for deadline := start.Add(25 * time.Second); g.transport() != "quic"; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("QUIC was not tried again")
+		}
+	}
+	time.Sleep(300 * time.Millisecond)
+	stop()
+	clients.Wait()
+	if n := g.Counters(); asked.Load() < 100 || n.Failed != 0 || n.Connected != 2 || n.Replaced != 0 {
+		t.Errorf("%d requests, %+v", asked.Load(), n)
+	}
+}
+
+func TestOnlyWebSocket(t *testing.T) {
+	g := startRealGateway(t)
+	startReal(t, g, func(a *Agent) { a.transport, a.firstUpgrade = TransportWebSocket, time.Millisecond })
+	eventually(t, "a tunnel", func() bool { return g.transport() == "websocket" })
+	time.Sleep(100 * time.Millisecond)
+	if g.transport() != "websocket" {
+		t.Error("it changed to QUIC")
+	}
+}
+
+// TestThroughAProxy: CONNECT, as HTTPS_PROXY has it.
+func TestThroughAProxy(t *testing.T) {
+	g := startRealGateway(t)
+	secure := httptest.NewTLSServer(http.HandlerFunc(g.ServeWebSocket))
+	defer secure.Close()
+	var connects atomic.Int32
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodConnect {
+			http.Error(w, "CONNECT only", http.StatusMethodNotAllowed)
+			return
+		}
+		connects.Add(1)
+		far, err := net.Dial("tcp", r.Host)
+		if err != nil {
+			http.Error(w, "no", http.StatusBadGateway)
+			return
+		}
+		near, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		_, _ = io.WriteString(near, "HTTP/1.1 200 OK\r\n\r\n")
+		go func() { _, _ = io.Copy(far, near); _ = far.Close() }()
+		_, _ = io.Copy(near, far)
+		_ = near.Close()
+	}))
+	defer proxy.Close()
+	at, _ := url.Parse(proxy.URL)
+	pool := x509.NewCertPool()
+	pool.AddCert(secure.Certificate())
+	g.token.URL = secure.URL
+	g.relay.blocked.Store(true)
+	a := startReal(t, g, func(a *Agent) { a.web.proxy, a.web.roots = http.ProxyURL(at), pool })
+	eventually(t, "a tunnel", func() bool { return g.transport() == "websocket" })
+	g.mustAsk(t)
+	if connects.Load() != 1 || strings.Contains(a.log.String(), "certificate") {
+		t.Errorf("%d connections through the proxy", connects.Load())
+	}
+}
+
+// TestThroughATLSProxy: one that opens TLS, with a certificate that nobody
+// knows. The pin inside still holds.
+func TestThroughATLSProxy(t *testing.T) {
+	g := startRealGateway(t)
+	inside, _ := url.Parse(g.web.URL)
+	proxy := httptest.NewTLSServer(httputil.NewSingleHostReverseProxy(inside))
+	defer proxy.Close()
+	proxy.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	g.token.URL = proxy.URL
+	g.relay.blocked.Store(true)
+	a := startReal(t, g, func(a *Agent) { a.transport = TransportWebSocket })
+	eventually(t, "a tunnel", func() bool { return g.transport() == "websocket" })
+	g.mustAsk(t)
+	g.Disconnect(g.token.Connector, link.CloseShutdown)
+	eventually(t, "the next tunnel", func() bool { return g.Counters().Connected == 2 })
+	if n := strings.Count(a.log.String(), "cannot be verified"); n != 1 {
+		t.Errorf("%d warnings", n)
+	}
+}
+
+// TestWebSocketMeetsStrangers: each has its own sentence, and what to do.
+func TestWebSocketMeetsStrangers(t *testing.T) {
+	html := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, "<html>Welcome to the hotel")
+	}
+	for name, test := range map[string]struct {
+		handler http.HandlerFunc
+		want    []string
+	}{
+		"captive portal":  {html, []string{"a web page answers in place of the gateway (status 200)", "fix=\"this network may ask to sign in first"}},
+		"portal redirect": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://portal", 302) }, []string{"a web page answers in place of the gateway (status 302)"}},
+		"no such route":   {http.NotFound, []string{"no tunnels are taken there (status 404)", "model_gateway"}},
+		"starting":        {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }, []string{"not ready, or busy (status 503)"}},
+		"proxy":           {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(407) }, []string{"put them into HTTPS_PROXY"}},
+		"forbidden":       {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }, []string{"refused with status 403"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := startRealGateway(t)
+			stranger := httptest.NewServer(test.handler)
+			defer stranger.Close()
+			g.token.URL = stranger.URL
+			a := startReal(t, g, func(a *Agent) { a.transport = TransportWebSocket })
+			for _, want := range test.want {
+				eventually(t, want, func() bool { return strings.Contains(a.log.String(), want) })
+			}
+		})
+	}
+}
+
+func TestWebSocketMeetsAnotherGateway(t *testing.T) {
+	g, other := startRealGateway(t), startRealGateway(t)
+	g.token.URL = other.web.URL
+	a := startReal(t, g, func(a *Agent) { a.transport = TransportWebSocket })
+	want := "level=ERROR msg=\"cannot connect\" reason=\"dialling " + other.web.URL + link.WebSocketPath + ": " + link.ErrPin.Error()
+	eventually(t, want, func() bool { return strings.Contains(a.log.String(), want) })
+}
+
+func TestWebSocketAddress(t *testing.T) {
+	for _, test := range []struct{ base, server, want string }{
+		{"https://gw.example.com", "udp.example.com:7443", "https://gw.example.com" + link.WebSocketPath},
+		{"http://localhost:8080/", "localhost:7443", "http://localhost:8080" + link.WebSocketPath},
+		{"", "gw.example.com:7443", "https://gw.example.com" + link.WebSocketPath},
+		{"", "[2001:db8::1]:7443", "https://[2001:db8::1]" + link.WebSocketPath},
+	} {
+		if got := newWebDialer(test.base, test.server, "", nil).address; got != test.want {
+			t.Errorf("%+v: %s", test, got)
+		}
+	}
+}
