@@ -102,7 +102,7 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //			connect_wait <duration>
 //		}
 //	}
-//	@model_tunnel path /.well-known/postern
+//	@model_tunnel path /.well-known/postern /.well-known/postern/*
 //	route @model_tunnel {
 //		model_tunnel
 //	}
@@ -136,7 +136,7 @@ func parseModelGateway(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, err
 			caddyconfig.JSONModuleObject(new(Auth), "handler", "model_auth", nil),
 			caddyconfig.JSONModuleObject(&dialect, "handler", "model_dialect", nil),
 			caddyconfig.JSONModuleObject(&route, "handler", "model_route", nil)),
-		pathRoute(h, caddyhttp.MatchPath{discoveryPath},
+		pathRoute(h, caddyhttp.MatchPath{discoveryPath, discoveryPath + "/*"},
 			caddyconfig.JSONModuleObject(new(Tunnel), "handler", "model_tunnel", nil)),
 	), nil
 }

@@ -2,11 +2,14 @@ package caddymodule
 
 import (
 	"encoding/json"
+	"net"
 	"net/http"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/postern-dev/postern/connector/link"
 )
 
 func init() {
@@ -18,7 +21,8 @@ const discoveryPath = "/.well-known/postern"
 
 // Tunnel tells connectors that are to be paired where they dial, and the pin
 // of the identity that they find there. Nothing of it is secret; that it comes
-// over HTTPS is what the pin is believed for.
+// over HTTPS is what the pin is believed for. It also takes the tunnels of
+// connectors that cannot use UDP, over WebSockets.
 type Tunnel struct {
 	app *App
 }
@@ -45,6 +49,10 @@ type discovery struct {
 
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
 func (t *Tunnel) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
+	if r.URL.Path == link.WebSocketPath {
+		t.serveWebSocket(w, r)
+		return nil
+	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
 		answerJSON(w, http.StatusMethodNotAllowed, map[string]string{"error": "use GET to ask where connectors dial"})
@@ -62,6 +70,21 @@ func (t *Tunnel) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 		answerJSON(w, http.StatusOK, discovery{at.Public, at.Pin, at.URL, at.Console, version})
 	}
 	return nil
+}
+
+// serveWebSocket hands a WebSocket to the hub, under the address that trusted
+// proxies tell.
+func (t *Tunnel) serveWebSocket(w http.ResponseWriter, r *http.Request) {
+	hub, err := t.app.tunnel.val.get()
+	if err != nil {
+		w.Header().Set("Retry-After", "1")
+		answerJSON(w, http.StatusServiceUnavailable, map[string]string{"error": "the gateway is just starting; try again in a moment"})
+		return
+	}
+	if _, port, err := net.SplitHostPort(r.RemoteAddr); err == nil {
+		r.RemoteAddr = net.JoinHostPort(clientIP(r), port)
+	}
+	hub.ServeWebSocket(w, r)
 }
 
 // answerJSON sends a small answer that no cache keeps.

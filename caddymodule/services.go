@@ -99,7 +99,7 @@ func (f *inForce) token(connectorID, secret string) (string, error) {
 	case at.Public == "":
 		return "", fmt.Errorf("making a tunnel token: %w", errNoAddress)
 	}
-	return link.Token{Server: at.Public, Pin: at.Pin, Connector: connectorID, Secret: secret}.Encode(), nil
+	return link.Token{Server: at.Public, URL: at.URL, Pin: at.Pin, Connector: connectorID, Secret: secret}.Encode(), nil
 }
 
 // pin is the pin of the identity that connectors see, "" while none is shown.

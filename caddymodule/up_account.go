@@ -78,8 +78,8 @@ func (a upAccount) newConnector(ctx context.Context) (id, token string, err erro
 
 // token makes a token for where the gateway listens in this run.
 func (a upAccount) token(ctx context.Context, id, secret string) string {
-	at := a.service.Status(ctx).Listener
-	return link.Token{Server: at.Public, Pin: at.Pin, Connector: id, Secret: secret}.Encode()
+	at := a.service.Status(ctx)
+	return link.Token{Server: at.Listener.Public, URL: at.URL, Pin: at.Listener.Pin, Connector: id, Secret: secret}.Encode()
 }
 
 func secretName(connectorID string) string {

@@ -63,7 +63,7 @@ func (s *Service) CreateConnector(ctx context.Context, c CreateConnector) (Creat
 	}
 	s.audit(ctx, "connector.create", account, con.ID, con.Name)
 	at := s.endpoint()
-	token := link.Token{Server: at.Public, Pin: at.Pin, Connector: con.ID, Secret: secret}
+	token := link.Token{Server: at.Public, URL: at.URL, Pin: at.Pin, Connector: con.ID, Secret: secret}
 	return CreatedConnector{ID: con.ID, Name: con.Name, TunnelToken: token.Encode()}, nil
 }
 

@@ -66,7 +66,7 @@ func (d *webDialer) dial(ctx context.Context) (link.Conn, error) {
 	if !lenient && errors.As(err, &unverified) {
 		d.lenient.Store(true)
 		d.logger.Warn("the gateway's HTTPS certificate cannot be verified; the tunnel inside is protected by the pin all the same",
-			"url", d.address, "reason", unverified.Err, "fix", certificateFix(unverified.Err))
+			"url", d.address, "reason", legible(unverified.Err.Error()), "fix", certificateFix(unverified.Err))
 		raw, err = d.open(ctx, true)
 	}
 	if err != nil {
@@ -137,7 +137,7 @@ func explainWebSocket(ctx context.Context, answer *http.Response, err error) err
 	case ctx.Err() != nil:
 		return errNoHTTPS
 	case errors.As(err, &proxy) && proxy.Op == "proxyconnect":
-		return fmt.Errorf("the proxy cannot be used: %w; check HTTPS_PROXY and NO_PROXY", proxy.Err)
+		return fmt.Errorf("the proxy cannot be used: %s; check HTTPS_PROXY and NO_PROXY", legible(proxy.Err.Error()))
 	}
 	var failed *url.Error
 	if errors.As(err, &failed) {
