@@ -55,8 +55,8 @@ type Agent struct {
 	web    *webDialer
 	proxy  *proxy
 
-	transport string // of the configuration
-	preferWeb bool   // a WebSocket is what worked last
+	transport string        // of the configuration
+	webDelay  time.Duration // of the WebSocket in the next attempt
 	tunnels   sync.WaitGroup
 
 	drainTimeout time.Duration
@@ -109,6 +109,7 @@ func New(c Config, o Options) (*Agent, error) {
 		dialer:       newDialer(server, token.Pin),
 		web:          newWebDialer(token.URL, server, token.Pin, o.Logger),
 		transport:    cmp.Or(c.Transport, TransportAuto),
+		webDelay:     webSocketDelay,
 		firstUpgrade: firstUpgrade,
 		proxy:        newProxy(upstreams, o.Logger),
 		drainTimeout: o.DrainTimeout,

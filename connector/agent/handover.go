@@ -29,14 +29,18 @@ type handover struct {
 func (a *Agent) tend(ctx context.Context, s *session) (ending, *session) {
 	start := time.Now()
 	lived := func() time.Duration { return max(time.Since(start), 1) }
-	a.preferWeb = s.conn.Transport() == link.TransportWebSocket
+	onWeb := s.conn.Transport() == link.TransportWebSocket
+	a.webDelay = webSocketDelay
+	if onWeb {
+		a.webDelay = 0
+	}
 	ended := make(chan error, 1)
 	a.tunnels.Go(func() { ended <- s.serve(ctx) })
 
 	searching, stop := context.WithCancel(ctx)
 	defer stop()
 	found := make(chan handover, 1)
-	if a.preferWeb && a.transport == TransportAuto {
+	if onWeb && a.transport == TransportAuto {
 		go a.seek(searching, ctx, s, found)
 	} else {
 		close(found)
@@ -57,10 +61,10 @@ func (a *Agent) tend(ctx context.Context, s *session) (ending, *session) {
 }
 
 // after returns the ending of a tunnel. One that fell silent may have lost its
-// way for UDP: the next attempt does not wait for QUIC.
+// way for UDP: the next attempt does not wait for QUIC as long.
 func (a *Agent) after(err error, lived time.Duration) ending {
 	if errors.Is(err, errNoPong) || link.Silent(err) {
-		a.preferWeb = true
+		a.webDelay = min(a.webDelay, suspectDelay)
 	}
 	return ending{err: err, lived: lived}
 }

@@ -80,6 +80,7 @@ func newPetition(o PairOptions) (*petition, error) {
 		dialer:      newDialer(o.Server, o.Pin),
 		web:         newWebDialer(o.URL, o.Server, o.Pin, slog.New(slog.DiscardHandler)),
 		transport:   TransportAuto,
+		webDelay:    webSocketDelay,
 		pongTimeout: pongTimeout,
 		retry:       retry{random: mathrand.Float64},
 	}

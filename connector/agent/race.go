@@ -9,8 +9,11 @@ import (
 )
 
 const (
-	// webSocketDelay is how long QUIC is alone in an attempt.
+	// webSocketDelay is how long QUIC is alone in an attempt. Where a WebSocket
+	// was what worked last, it is not; suspectDelay is for a tunnel that fell
+	// silent, because UDP is blocked now, or because the gateway is away.
 	webSocketDelay = 3 * time.Second
+	suspectDelay   = 500 * time.Millisecond
 	// webSocketExtra is what a WebSocket may take longer: it has four round trips
 	// more to make.
 	webSocketExtra = 2 * time.Second
@@ -27,10 +30,7 @@ type runner struct {
 func (a *Agent) runners() []runner {
 	limit := a.retry.dialTimeout()
 	quic := runner{dial: a.dialer.dial, limit: limit}
-	web := runner{dial: a.web.dial, limit: limit + webSocketExtra, delay: webSocketDelay}
-	if a.preferWeb {
-		web.delay = 0
-	}
+	web := runner{dial: a.web.dial, limit: limit + webSocketExtra, delay: a.webDelay}
 	switch a.transport {
 	case TransportQUIC:
 		return []runner{quic}

@@ -1,0 +1,66 @@
+package tests
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/upstream"
+)
+
+// A connector without UDP: its tunnel comes over the site's own port, with
+// HTTPS and without. Requests, streams and cancels are the same, and a reload
+// leaves it alone.
+func TestTunnelOverWebSocket(t *testing.T) {
+	for name, https := range map[string]bool{"HTTP": false, "HTTPS": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, harness.Options{HTTPS: https})
+			r.con = r.NewConnector(t, "web", map[string]any{"upstream": r.up.URL, "transport": "websocket"})
+			r.con.Start(t)
+			r.serve(t, "m", upstream.Echo)
+			r.serve(t, "story", upstream.Events(storyOf(up("story"))...))
+			r.serve(t, "tokens", upstream.SlowTokens(5*time.Millisecond, nil))
+			var list []struct{ Name, Transport string }
+			r.Command(t, &list, "connector", "list")
+			transports := map[string]string{}
+			for _, c := range list {
+				transports[c.Name] = c.Transport
+			}
+			if transports["web"] != "websocket" || transports["box"] != "quic" {
+				t.Errorf("transports %v", transports)
+			}
+			if a := r.Post(t, harness.Chat("story", `,"stream":true`)); a.Body != lines(storyOf("story")...) || a.Err != nil {
+				t.Errorf("status %d, %v, %s", a.Status, a.Err, a.Body)
+			}
+			if a := r.Post(t, chatOf("m", 16*mib)); a.Status != 200 {
+				t.Errorf("16 MiB: status %d, %s", a.Status, clip(a.Body))
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			ended := make(chan error, 1)
+			go func() {
+				_, err := r.Send(r.Request(ctx, t, http.MethodPost, "/v1/chat/completions", harness.Chat("tokens", `,"stream":true`)))
+				ended <- err
+			}()
+			r.up.WaitRunning(t, 1)
+			cancel()
+			left := time.Now()
+			<-ended
+			r.up.WaitRunning(t, 0)
+			if d := r.up.Gone(up("tokens"))[0].Sub(left); d > 500*time.Millisecond {
+				t.Errorf("the upstream noticed after %v", d)
+			}
+			r.Configure(t, harness.Options{HTTPS: https, Site: "keep_alive 7s"})
+			r.Reload(t)
+			if a := r.Post(t, harness.Chat("m", "")); a.Status != 200 {
+				t.Errorf("after a reload: status %d, %s", a.Status, a.Body)
+			}
+			if log := r.con.Process.Log(); strings.Count(log, "msg=connected")+strings.Count(log, `"msg":"connected"`) > 1 {
+				t.Errorf("the tunnel was dropped:\n%s", log)
+			}
+		})
+	}
+}
