@@ -149,7 +149,7 @@ func obtain(ctx context.Context, discovery *agent.Discovery, code, name string, 
 	v.found(discovery.Origin(), gateway)
 	pending := false
 	token, err := agent.Pair(ctx, agent.PairOptions{
-		Server: gateway.Server, Pin: gateway.Pin, Code: code, Name: name,
+		Server: gateway.Server, URL: gateway.URL, Pin: gateway.Pin, Code: code, Name: name,
 		Version: programVersion(), Upstreams: config.UpstreamNames(),
 		Pending: func(p link.Pending) {
 			pending = true

@@ -48,9 +48,11 @@ func (s *Session) receive() error {
 		if err != nil {
 			return err
 		}
-		switch m.(type) {
+		switch m := m.(type) {
 		case link.Ping:
 			s.send(link.Pong{HeartbeatMillis: int(s.hub.heartbeat().Milliseconds())})
+		case link.Update:
+			s.send(s.update(m))
 		case link.Drain:
 			if s.leave() {
 				s.log().Info("connector drains", "active", s.active.Load())
@@ -59,6 +61,18 @@ func (s *Session) receive() error {
 			s.send(link.DrainOK{})
 		}
 	}
+}
+
+// update changes what the connector has, for all requests from now on.
+func (s *Session) update(m link.Update) link.Updated {
+	changed := s.hello
+	changed.Upstreams, changed.Routes = m.Upstreams, m.Routes
+	if err := changed.Check(); err != nil {
+		return link.Updated{Error: err.Error()}
+	}
+	s.offer.Store(&m)
+	s.log().Info("connector changed its configuration", "upstreams", len(m.Upstreams), "routes", len(m.Routes))
+	return link.Updated{}
 }
 
 // send writes one control message. A connector that does not take it in time

@@ -8,5 +8,6 @@
 // package link.
 //
 // Each session costs one goroutine here, which reads the control stream, and
-// two inside quic-go.
+// two inside quic-go, or inside x/net/http2 for one that came to
+// [Hub.ServeWebSocket].
 package tunnel

@@ -14,12 +14,13 @@ import (
 // routes, the first whose pattern matches the public name; then the only
 // upstream of the connector, and the public name. Errors wrap [ErrNoRoute].
 func (s *Session) Resolve(publicName, upstream, model string) (upstreamName, upstreamModel string, err error) {
-	known := s.hello.Upstreams
+	offer := s.offer.Load()
+	known := offer.Upstreams
 	if upstream != "" && !slices.Contains(known, upstream) {
 		return "", "", fmt.Errorf("%w: deployment %q goes to upstream %q, but connector %q has %s; change the deployment's upstream or add it to the connector's configuration",
 			ErrNoRoute, publicName, upstream, s.connector.Name, strings.Join(known, ", "))
 	}
-	for _, r := range s.hello.Routes {
+	for _, r := range offer.Routes {
 		if (upstream == "" || upstream == r.Upstream) && scope.Match(r.Model, publicName) {
 			return r.Upstream, cmp.Or(model, r.UpstreamModel, publicName), nil
 		}

@@ -40,7 +40,8 @@ type Session struct {
 	stream    link.ControlStream
 	control   *link.Control
 	connector Connector
-	hello     link.Hello // without its secret
+	hello     link.Hello                  // without its secret
+	offer     atomic.Pointer[link.Update] // what it has now
 	since     time.Time
 	options   link.RoundTripOptions
 
@@ -62,12 +63,14 @@ func newSession(h *Hub, conn link.Conn, stream link.ControlStream, control *link
 		since: h.options.Load().Now(), idle: make(chan struct{}),
 	}
 	s.retired, s.retire = context.WithCancel(conn.Context())
+	s.offer.Store(&link.Update{Upstreams: hello.Upstreams, Routes: hello.Routes})
 	s.options.Done = s.end
 	return s
 }
 
 // Info describes the session now.
 func (s *Session) Info() Info {
+	offer := s.offer.Load()
 	return Info{
 		Connector: s.connector.ID,
 		Account:   s.connector.Account,
@@ -81,8 +84,8 @@ func (s *Session) Info() Info {
 		Remote:    s.conn.RemoteAddr().String(),
 		Since:     s.since,
 		RTT:       s.conn.RTT(),
-		Upstreams: slices.Clone(s.hello.Upstreams),
-		Routes:    slices.Clone(s.hello.Routes),
+		Upstreams: slices.Clone(offer.Upstreams),
+		Routes:    slices.Clone(offer.Routes),
 		Active:    int(s.active.Load()),
 	}
 }

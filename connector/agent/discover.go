@@ -34,6 +34,7 @@ var errStarting = errors.New("it is starting")
 // Gateway is where a gateway can be found, as it says itself.
 type Gateway struct {
 	Server  string // host:port that connectors dial
+	URL     string // that it was asked at, without a path
 	Pin     string // of its identity
 	Console string // URL of the page to approve a pairing on, "" unknown
 	Version string
@@ -193,7 +194,7 @@ func (d *Discovery) check(a discoveryAnswer) (Gateway, error) {
 		return Gateway{}, fmt.Errorf("the gateway at %s tells the pin %s, not the expected one: either --pin is of another gateway, or somebody else answers there; compare with what the gateway shows",
 			d.Origin(), a.Pin)
 	}
-	g := Gateway{Server: server, Pin: a.Pin, Version: legible(a.Version)}
+	g := Gateway{Server: server, URL: d.Origin(), Pin: a.Pin, Version: legible(a.Version)}
 	if u, err := url.Parse(a.Console); err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.User == nil {
 		g.Console = u.String() // escapes what is not printable
 	}

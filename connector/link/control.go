@@ -142,6 +142,10 @@ func decode(text []byte) (Message, error) {
 		return decodeAs[Pending](e)
 	case "grant":
 		return decodeAs[Grant](e)
+	case "update":
+		return decodeAs[Update](e)
+	case "updated":
+		return decodeAs[Updated](e)
 	case "ping":
 		return Ping{}, nil
 	case "pong":

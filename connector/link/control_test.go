@@ -31,6 +31,8 @@ var messages = []Message{
 	Deny{Code: DenyCredentials, Message: "no", Retry: true},
 	Ping{},
 	Pong{HeartbeatMillis: 10000},
+	Update{Upstreams: []string{"a"}, Routes: []Route{{Model: "*", Upstream: "a"}}},
+	Updated{Error: "no"},
 	Drain{},
 	DrainOK{},
 	Drained{},

@@ -8,9 +8,22 @@
 // its token), not by a certificate authority; the gateway knows the connector
 // by the secret in its hello.
 //
+// Where UDP is blocked, a tunnel is a WebSocket on the gateway's HTTPS port,
+// subprotocol "postern.1": inside it TLS 1.3 with the same identity and ALPN,
+// and inside that HTTP/2 with the gateway as the client. [Conn] is what both
+// have in common, and all that the rest of this page needs:
+//
+//	                     QUIC                       HTTP/2
+//	control stream       opened by the connector    POST /control of the gateway
+//	request              a stream of the gateway    POST /request, the message in its body
+//	reset by connector   RESET_STREAM with Code     the answer's trailer Postern-Reset: Code
+//	reset by gateway     RESET_STREAM with Code     RST_STREAM, which means CodeCancelled
+//	close                CONNECTION_CLOSE with      the control stream's trailer
+//	                     CloseCode                  Postern-Close: CloseCode
+//
 // # Control
 //
-// The connector opens the first bidirectional stream. It carries control
+// The first stream is the connector's. It carries control
 // messages, each a length of four bytes, big endian, and that many bytes of
 // JSON, {"type": …, "data": …}:
 //
@@ -26,6 +39,11 @@
 //	    │ ping                                  │   every heartbeat; no pong for
 //	    ├──────────────────────────────────────▶│   3 s: the connector dials anew
 //	    │                      pong (heartbeat) │
+//	    │◀──────────────────────────────────────┤
+//	    │                                       │
+//	    │ update (upstreams, routes)            │   its configuration changed; no
+//	    ├──────────────────────────────────────▶│   answer: the gateway is older,
+//	    │                       updated (error) │   and needs a new tunnel for it
 //	    │◀──────────────────────────────────────┤
 //	    │                                       │
 //	    │ drain                                 │   the connector leaves: no more

@@ -66,6 +66,19 @@ const (
 	DenyShutdown    = "shutdown"        // the gateway is shutting down
 )
 
+// Update replaces what the hello said about upstreams and routes.
+type Update struct {
+	Upstreams []string `json:"upstreams"`
+	Routes    []Route  `json:"routes,omitempty"`
+}
+
+// Updated answers an update. A gateway that does not know updates says nothing.
+type Updated struct {
+	// Error says what is wrong with the update, which then changes nothing; ""
+	// means that all later requests see it.
+	Error string `json:"error,omitempty"`
+}
+
 // Ping asks for a [Pong].
 type Ping struct{}
 
@@ -87,6 +100,8 @@ type Drained struct{}
 func (Hello) kind() string   { return "hello" }
 func (Welcome) kind() string { return "welcome" }
 func (Deny) kind() string    { return "deny" }
+func (Update) kind() string  { return "update" }
+func (Updated) kind() string { return "updated" }
 func (Ping) kind() string    { return "ping" }
 func (Pong) kind() string    { return "pong" }
 func (Drain) kind() string   { return "drain" }
