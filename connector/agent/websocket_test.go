@@ -1,0 +1,62 @@
+package agent
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// TestWebSocketMeetsStrangers: each has its own sentence, and what to do.
+func TestWebSocketMeetsStrangers(t *testing.T) {
+	html := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, "<html>Welcome to the hotel")
+	}
+	for name, test := range map[string]struct {
+		handler http.HandlerFunc
+		want    []string
+	}{
+		"captive portal":  {html, []string{"a web page answers in place of the gateway (status 200)", "fix=\"this network may ask to sign in first"}},
+		"portal redirect": {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://portal", http.StatusFound) }, []string{"a web page answers in place of the gateway (status 302)"}},
+		"no such route":   {http.NotFound, []string{"no tunnels are taken there (status 404)", "model_gateway"}},
+		"starting":        {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }, []string{"not ready, or busy (status 503)"}},
+		"proxy":           {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(407) }, []string{"put them into HTTPS_PROXY"}},
+		"forbidden":       {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }, []string{"refused with status 403"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := startRealGateway(t)
+			stranger := httptest.NewServer(test.handler)
+			defer stranger.Close()
+			g.token.URL = stranger.URL
+			a := startReal(t, g, func(a *Agent) { a.transport = TransportWebSocket })
+			for _, want := range test.want {
+				eventually(t, want, func() bool { return strings.Contains(a.log.String(), want) })
+			}
+		})
+	}
+}
+
+func TestWebSocketMeetsAnotherGateway(t *testing.T) {
+	g, other := startRealGateway(t), startRealGateway(t)
+	g.token.URL = other.web.URL
+	a := startReal(t, g, func(a *Agent) { a.transport = TransportWebSocket })
+	want := "level=ERROR msg=\"cannot connect\" reason=\"dialling " + other.web.URL + link.WebSocketPath + ": " + link.ErrPin.Error()
+	eventually(t, want, func() bool { return strings.Contains(a.log.String(), want) })
+}
+
+func TestWebSocketAddress(t *testing.T) {
+	for _, test := range []struct{ base, server, want string }{
+		{"https://gw.example.com", "udp.example.com:7443", "https://gw.example.com" + link.WebSocketPath},
+		{"http://localhost:8080/", "localhost:7443", "http://localhost:8080" + link.WebSocketPath},
+		{"", "gw.example.com:7443", "https://gw.example.com" + link.WebSocketPath},
+		{"", "[2001:db8::1]:7443", "https://[2001:db8::1]" + link.WebSocketPath},
+	} {
+		if got := newWebDialer(test.base, test.server, "", nil).address; got != test.want {
+			t.Errorf("%+v: %s", test, got)
+		}
+	}
+}
