@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/pairing"
+	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/link"
@@ -23,6 +24,8 @@ type services struct {
 	signIn   *signin.Service
 	desk     *pairing.Desk
 	activity *activity.Log
+	queues   *queue.Queues
+	unqueue  func() // ends what tells queues of changes
 }
 
 // newServices starts what works on a store. force knows the configuration that
@@ -32,7 +35,9 @@ func newServices(st *store.Store, force *inForce, logger *slog.Logger) (*service
 	if err != nil {
 		return nil, err
 	}
+	queues, unqueue := newQueues(st)
 	return &services{
+		queues: queues, unqueue: unqueue,
 		store:    st,
 		learner:  learned,
 		signIn:   signin.New(signin.Options{Store: st, Logger: logger, Failed: observeSignInFailure}),
@@ -44,6 +49,7 @@ func newServices(st *store.Store, force *inForce, logger *slog.Logger) (*service
 // close ends the services, and closes the store after them: they save what they
 // know.
 func (s *services) close() error {
+	s.unqueue()
 	s.desk.Close()
 	s.learner.close()
 	err := s.activity.Close()

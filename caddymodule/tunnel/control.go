@@ -53,7 +53,9 @@ func (s *Session) receive() error {
 		}
 		switch m.(type) {
 		case link.Ping:
-			s.send(link.Pong{HeartbeatMillis: int(s.hub.heartbeat().Milliseconds())})
+			next := s.hub.heartbeat()
+			s.pulse.beat(next)
+			s.send(link.Pong{HeartbeatMillis: int(next.Milliseconds())})
 		case link.Drain:
 			if s.leave() {
 				s.log().Info("connector drains", "active", s.active.Load())

@@ -47,6 +47,7 @@ type Session struct {
 	options   link.RoundTripOptions
 
 	active   atomic.Int64
+	pulse    pulse
 	draining atomic.Bool
 	retired  context.Context // ends when the session takes no more requests
 	retire   context.CancelFunc
@@ -65,6 +66,7 @@ func newSession(h *Hub, conn *quic.Conn, stream *quic.Stream, control *link.Cont
 	}
 	s.retired, s.retire = context.WithCancel(conn.Context())
 	s.options.Done = s.end
+	s.pulse.beat(h.heartbeat())
 	return s
 }
 
