@@ -136,7 +136,7 @@ func TestDeploymentErrors(t *testing.T) {
 	_, err := s.RemoveConnector(t.Context(), account, "one")
 	wantError(t, err, store.ErrInUse, `"one" is in use by a, b`)
 	for _, name := range []string{"c", "d", "e", "f", "g"} {
-		if _, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: name, Connector: c.ID}); err != nil {
+		if _, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: name, Connectors: []string{c.ID}}); err != nil {
 			t.Fatal(err)
 		}
 	}
