@@ -17,6 +17,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
@@ -103,7 +104,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	return registerMetrics(ctx.GetMetricsRegistry(), a.sessions)
+	return registerMetrics(ctx.GetMetricsRegistry(), a.sessions, a.queues)
 }
 
 // provisionEvents has life end at the first sign of the configuration's end. The
@@ -332,6 +333,14 @@ func (t managedTunnels) Tunnel(connectorID string) (manage.Tunnel, bool) {
 func (a *App) sessions() []tunnel.Info {
 	if hub, err := a.tunnel.val.get(); err == nil {
 		return hub.Sessions()
+	}
+	return nil
+}
+
+// queues are those of the open store, for metrics; nil while it is not open.
+func (a *App) queues() *queue.Queues {
+	if open := a.store.val.open.Load(); open != nil {
+		return open.queues
 	}
 	return nil
 }

@@ -3,6 +3,9 @@ package caddymodule
 import (
 	"fmt"
 	"net/http"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -22,45 +25,91 @@ func deploymentCommand(env commandEnv) *cobra.Command {
 
 func deploymentSetCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "set NAME --connector ID_OR_NAME [--upstream UPSTREAM] [--model MODEL]",
+		Use:   "set NAME --connector ID_OR_NAME … [--upstream UPSTREAM] [--model MODEL] [--max-concurrency N]",
 		Short: "Registers a public model name, or gives it a new way",
 		Long: `Registers a public model name, or gives it a new way: requests that come later
 take it at once, running ones finish on the old one.
 
 Without --upstream and --model the connector's own routes decide; a connector
-without routes uses its only upstream, and the public name there.`,
+without routes uses its only upstream, and the public name there.
+
+With several connectors, each request goes to the one that has the fewest, and
+past one that is gone. All of them have to have the model under the same name.
+
+With --max-concurrency so many requests run at a time; more wait for their turn,
+which goes round robin over the keys.`,
 		Example: `  caddy gateway deployment set qwen3:8b --connector workstation
+  caddy gateway deployment set qwen3:8b --connector workstation --connector rack --max-concurrency 8
   caddy gateway deployment set assistant --connector rack --upstream vllm --model Qwen/Qwen3-32B`,
 	}
 	takes(cmd, "NAME")
-	cmd.Flags().String("connector", "", "The connector that leads to the model (required)")
+	cmd.Flags().StringArray("connector", nil, "A connector that leads to the model (required; may be repeated)")
 	cmd.Flags().String("upstream", "", "The model server of that connector, by its name there")
 	cmd.Flags().String("model", "", "The model's id on that server")
+	cmd.Flags().Int("max-concurrency", 0, "How many requests may run at a time (default any number)")
 	accountFlag(cmd)
 	adminFlags(cmd)
 	runs(cmd, func(cmd *cobra.Command, args []string) error {
 		if args[0] == "" {
 			return usagef("the name is empty; usage: %s", cmd.UseLine())
 		}
-		connector, err := needs(cmd, "connector", "caddy gateway deployment set "+printable(args[0])+" --connector workstation")
+		request, err := deploymentRequest(cmd, args[0])
 		if err != nil {
 			return err
 		}
-		request := map[string]string{"connector": connector}
-		setIf(request, "upstream", flagValue(cmd, "upstream"))
-		setIf(request, "model", flagValue(cmd, "model"))
-		setIf(request, "account", flagValue(cmd, "account"))
 		var d manage.Deployment
 		if done, err := perform(cmd, http.MethodPut, itemPath("/deployments", args[0], ""), request, &d); done || err != nil {
 			return err
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "Deployment %q leads to connector %q (%s).\n", d.Name, printable(d.ConnectorName), d.State)
+		fmt.Fprintf(cmd.OutOrStdout(), "Deployment %q leads to %s.\n", d.Name, legs(d))
 		if d.Warning != "" {
 			fmt.Fprintln(cmd.ErrOrStderr(), "Warning: "+printable(d.Warning))
 		}
 		return nil
 	})
 	return cmd
+}
+
+// deploymentRequest is what the flags ask for.
+func deploymentRequest(cmd *cobra.Command, name string) (map[string]any, error) {
+	connectors, err := cmd.Flags().GetStringArray("connector")
+	if err != nil {
+		return nil, err
+	}
+	if len(connectors) == 0 || slices.Contains(connectors, "") {
+		return nil, usagef("--connector is missing; for example: caddy gateway deployment set %s --connector workstation", printable(name))
+	}
+	bound, err := cmd.Flags().GetInt("max-concurrency")
+	if err != nil {
+		return nil, err
+	}
+	request := map[string]any{"connectors": connectors}
+	if bound != 0 {
+		request["max_concurrency"] = bound
+	}
+	for _, flag := range []string{"upstream", "model", "account"} {
+		if value := flagValue(cmd, flag); value != "" {
+			request[flag] = value
+		}
+	}
+	return request, nil
+}
+
+// legs lists the connectors of a deployment with their states.
+func legs(d manage.Deployment) string {
+	list := make([]string, len(d.Through))
+	for i, l := range d.Through {
+		list[i] = fmt.Sprintf("connector %q (%s)", printable(l.Name), l.State)
+	}
+	return strings.Join(list, ", ")
+}
+
+// bound is what a deployment's MaxConcurrency is in a list.
+func bound(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
 }
 
 func deploymentListCommand(env commandEnv) *cobra.Command {
@@ -81,9 +130,9 @@ func deploymentListCommand(env commandEnv) *cobra.Command {
 			fmt.Fprintln(cmd.OutOrStdout(), "There are no deployments. Register one with `caddy gateway deployment set NAME --connector ID_OR_NAME`.")
 			return nil
 		}
-		rows := [][]string{{"NAME", "STATE", "CONNECTOR", "UPSTREAM", "MODEL", "UPDATED"}}
+		rows := [][]string{{"NAME", "STATE", "CONNECTOR", "UPSTREAM", "MODEL", "MAX", "UPDATED"}}
 		for _, d := range deployments {
-			rows = append(rows, []string{d.Name, d.State, d.ConnectorName, d.Upstream, d.Model, env.date(d.UpdatedAt)})
+			rows = append(rows, []string{d.Name, d.State, strings.Join(d.ConnectorNames(), ", "), d.Upstream, d.Model, bound(d.MaxConcurrency), env.date(d.UpdatedAt)})
 		}
 		if err := printTable(cmd.OutOrStdout(), rows); err != nil {
 			return err

@@ -100,10 +100,11 @@ const (
 		`"upstreams":["ollama","vllm"],"since":"2026-05-02T09:00:00Z","rtt_ms":12.5,"active":1}`
 	offlineJSON    = `{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qn","account":"default","name":"home","created_at":"2026-05-01T10:30:00Z","state":"offline"}`
 	hostileJSON    = `{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qo","account":"default","name":"x","created_at":"2026-05-01T10:30:00Z","state":"online","version":"\u001b[2J\nv1\tx"}`
-	deploymentJSON = `{"account":"default","name":"qwen3:8b","connector":"con_06b3kz9v6dfx7fbv7wq7m5r2qm","model":"qwen3",` +
-		`"created_at":"2026-05-01T10:30:00Z","updated_at":"2026-05-02T10:30:00Z","connector_name":"rack","state":"online"}`
-	warnedJSON = `{"account":"default","name":"org/m","connector":"con_06b3kz9v6dfx7fbv7wq7m5r2qm","upstream":"olama",` +
-		`"created_at":"2026-05-01T10:30:00Z","updated_at":"2026-05-02T10:30:00Z","connector_name":"rack","state":"online",` +
+	deploymentJSON = `{"account":"default","name":"qwen3:8b","connectors":["con_06b3kz9v6dfx7fbv7wq7m5r2qm","con_06b3kz9v6dfx7fbv7wq7m5r2qn"],"model":"qwen3","max_concurrency":4,` +
+		`"created_at":"2026-05-01T10:30:00Z","updated_at":"2026-05-02T10:30:00Z","through":[{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qm","name":"rack","state":"online"},` +
+		`{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qn","name":"home","state":"offline"}],"state":"online"}`
+	warnedJSON = `{"account":"default","name":"org/m","connectors":["con_06b3kz9v6dfx7fbv7wq7m5r2qm"],"upstream":"olama",` +
+		`"created_at":"2026-05-01T10:30:00Z","updated_at":"2026-05-02T10:30:00Z","through":[{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qm","name":"rack","state":"online"}],"state":"online",` +
 		`"warning":"connector \"rack\" has no upstream \"olama\"; it has: ollama, vllm"}`
 	statusJSON = `{"version":"v1.2.3","url":"https://gw.example.com","listener":{"address":":7443","public":"gw.example.com:7443","pin":"PIN"},` +
 		`"connectors":{"total":2,"online":1},"deployments":{"total":3,"online":2},"keys":{"active":1,"revoked":4},"counters":{"connected":3,"replaced":1,"denied":2,"rejected":0,"requests":120,"failed":4}}`
@@ -168,6 +169,7 @@ var commandTests = []struct {
 	{"connector_list_json", "connector list --json", ok("GET /model_gateway/connectors", "["+onlineJSON+","+offlineJSON+"]")},
 	{"connector_remove", "connector remove home", ok("DELETE /model_gateway/connectors/home", offlineJSON)},
 	{"deployment_set", "deployment set qwen3:8b --connector rack --model qwen3", ok("PUT /model_gateway/deployments/qwen3:8b", deploymentJSON)},
+	{"deployment_set_several", "deployment set qwen3:8b --connector rack --connector home --max-concurrency 4", ok("PUT /model_gateway/deployments/qwen3:8b", deploymentJSON)},
 	{"deployment_set_warning", "deployment set org/m --connector rack --upstream olama", ok("PUT /model_gateway/deployments/org%2Fm", warnedJSON)},
 	{"deployment_set_no_connector", "deployment set m", nil},
 	{"deployment_set_two_names", "deployment set a b --connector rack", nil},

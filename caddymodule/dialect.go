@@ -74,6 +74,7 @@ func (d *Dialect) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	operation, derr := dialect.Lookup(r.Method, r.URL.EscapedPath(), r.Header)
 	ex.Operation = operation
 	defer func() {
+		ex.place.Leave()
 		status, first := a.end()
 		ex.observe(status)
 		d.app.record(ex, a.outcome(operation.Dialect), first)

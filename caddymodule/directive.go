@@ -3,6 +3,7 @@ package caddymodule
 import (
 	"encoding/json"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -84,6 +85,8 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //	model_gateway [<matcher>] {
 //		max_body     <size>       # 32MiB
 //		connect_wait <duration>   # 3s
+//		queue_length <count>      # 64
+//		queue_wait   <duration>   # 1m
 //		keep_alive   <duration>   # 10s
 //		response_store on|off     # on
 //	}
@@ -100,6 +103,8 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //		}
 //		model_route {
 //			connect_wait <duration>
+//			queue_length <count>
+//			queue_wait   <duration>
 //		}
 //	}
 //	@model_tunnel path /.well-known/postern /.well-known/postern/*
@@ -122,10 +127,10 @@ func parseModelGateway(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, err
 		switch option := h.Val(); option {
 		case "max_body", "keep_alive", "response_store":
 			err = dialect.parseOption(h.Dispenser)
-		case "connect_wait":
+		case "connect_wait", "queue_length", "queue_wait":
 			err = route.parseOption(h.Dispenser)
 		default:
-			err = h.Errf("unrecognized option %q; expected max_body, connect_wait, keep_alive or response_store", option)
+			err = h.Errf("unrecognized option %q; expected max_body, connect_wait, keep_alive, queue_length, queue_wait or response_store", option)
 		}
 		if err != nil {
 			return nil, err
@@ -221,6 +226,22 @@ func parseDuration(d *caddyfile.Dispenser, to *caddy.Duration) error {
 	}
 	if *to = caddy.Duration(v); v == 0 {
 		*to = disabled
+	}
+	return nil
+}
+
+// parseCount reads the option's one argument, a number from 0.
+func parseCount(d *caddyfile.Dispenser, to *int) error {
+	option, text := d.Val(), ""
+	if !d.AllArgs(&text) {
+		return d.ArgErr()
+	}
+	v, err := strconv.ParseUint(text, 10, 31)
+	if err != nil {
+		return d.Errf("%s: %q is not a number such as 64", option, text)
+	}
+	if *to = int(v); v == 0 {
+		*to = -1 // the zero value of a JSON field means its default
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/scope"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -38,7 +39,8 @@ type exchange struct {
 	Connector  string         // id of the connector that was chosen
 	Response   *http.Response // the upstream's answer; its body is the reader's to close
 
-	running bool // counted as in flight
+	place   queue.Place // what the deployment's bound lets run
+	running bool        // counted as in flight
 }
 
 // request is an upstream request that lacks nothing but the model id.

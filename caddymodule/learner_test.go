@@ -30,7 +30,7 @@ func deploy(t *testing.T, st *store.Store) store.Deployment {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := st.SetDeployment(t.Context(), store.Deployment{Account: store.DefaultAccount, Name: "m", Connector: c.ID})
+	d, err := st.SetDeployment(t.Context(), store.Deployment{Account: store.DefaultAccount, Name: "m", Connectors: []string{c.ID}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
@@ -49,16 +50,22 @@ var (
 		Namespace: "postern", Name: "sign_in_failures_total",
 		Help: "Sign-ins to the console that failed, by method: password, passkey or link.",
 	}, []string{"method"})
+
+	queueRejectedTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "postern", Name: "queue_rejected_total",
+		Help: "Requests that were refused by a deployment's queue, by reason: full or timeout.",
+	}, []string{"deployment", "reason"})
 )
 
 // observeSignInFailure counts a sign-in that failed.
 func observeSignInFailure(method string) { signInFailuresTotal.WithLabelValues(method).Inc() }
 
 // registerMetrics makes the collectors visible on a configuration's registry.
-func registerMetrics(reg prometheus.Registerer, sessions func() []tunnel.Info) error {
+func registerMetrics(reg prometheus.Registerer, sessions func() []tunnel.Info, queues func() *queue.Queues) error {
 	for _, c := range []prometheus.Collector{
-		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal, signInFailuresTotal,
+		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal, signInFailuresTotal, queueRejectedTotal,
 		tunnelCollector{sessions},
+		queueCollector{queues},
 	} {
 		var already prometheus.AlreadyRegisteredError
 		if err := reg.Register(c); err != nil && !errors.As(err, &already) {
@@ -106,6 +113,7 @@ func (ex *exchange) labels() (deployment, dialect string) {
 func forgetDeployment(name string) {
 	labels := prometheus.Labels{"deployment": name}
 	requestsTotal.DeletePartialMatch(labels)
+	queueRejectedTotal.DeletePartialMatch(labels)
 	firstByteSeconds.DeletePartialMatch(labels)
 	durationSeconds.DeletePartialMatch(labels)
 }
@@ -133,5 +141,30 @@ func (c tunnelCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range c.sessions() {
 		ch <- prometheus.MustNewConstMetric(tunnelConnections, prometheus.GaugeValue, 1, s.Connector, s.Transport)
 		ch <- prometheus.MustNewConstMetric(tunnelRTT, prometheus.GaugeValue, s.RTT.Seconds(), s.Connector, s.Transport)
+	}
+}
+
+// queueCollector reports how many requests wait, read at each scrape.
+type queueCollector struct {
+	queues func() *queue.Queues // nil while the store is not open
+}
+
+var queueLength = prometheus.NewDesc("postern_queue_length",
+	"Requests that wait for their turn, by deployment; only deployments with a bound have a queue.", []string{"deployment"}, nil)
+
+// Describe implements prometheus.Collector.
+func (queueCollector) Describe(ch chan<- *prometheus.Desc) { ch <- queueLength }
+
+// Collect implements prometheus.Collector. Accounts may have deployments of the
+// same name, which are one series.
+func (c queueCollector) Collect(ch chan<- prometheus.Metric) {
+	queues := c.queues()
+	if queues == nil {
+		return
+	}
+	lengths := map[string]int{}
+	queues.Lengths(func(n queue.Name, waiting int) { lengths[n.Deployment] += waiting })
+	for deployment, waiting := range lengths {
+		ch <- prometheus.MustNewConstMetric(queueLength, prometheus.GaugeValue, float64(waiting), deployment)
 	}
 }

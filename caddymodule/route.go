@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -12,6 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -21,9 +23,10 @@ func init() {
 }
 
 // Route finds the deployment of the model that a request names, checks that
-// the key's scope allows it, and sends the request down the tunnel of the
-// deployment's connector. It writes nothing to the client: the upstream's
-// answer, or the error, is for model_dialect to render.
+// the key's scope allows it, waits for the request's turn if as many run as the
+// deployment allows, and sends it down the tunnel of that one of the
+// deployment's connectors that has the fewest requests. It writes nothing to the
+// client: the upstream's answer, or the error, is for model_dialect to render.
 //
 // Placeholder | Value
 // ------------|------
@@ -33,6 +36,13 @@ type Route struct {
 	// How long a request waits for a connector that is just reconnecting.
 	// Default: 3s. Negative: not at all.
 	ConnectWait caddy.Duration `json:"connect_wait,omitempty"`
+
+	// How many requests of one deployment with max_concurrency may wait for
+	// their turn. Default: 64. Negative: none.
+	QueueLength int `json:"queue_length,omitempty"`
+
+	// How long a request waits for its turn. Default: 1m. Negative: not at all.
+	QueueWait caddy.Duration `json:"queue_wait,omitempty"`
 
 	app *App
 }
@@ -59,7 +69,7 @@ func (rt *Route) ServeHTTP(_ http.ResponseWriter, r *http.Request, _ caddyhttp.H
 	if err != nil {
 		return err
 	}
-	target, err := rt.target(ex)
+	deployment, err := rt.admit(r.Context(), ex)
 	if err != nil {
 		return err
 	}
@@ -67,43 +77,71 @@ func (rt *Route) ServeHTTP(_ http.ResponseWriter, r *http.Request, _ caddyhttp.H
 	if err != nil { // this configuration is just starting, or gone
 		return dialect.Offline(ex.Deployment)
 	}
+	return rt.send(r.Context(), ex, hub, deployment)
+}
+
+// send sends the request to one of the deployment's connectors. One that turns
+// out not to have taken it is followed by the others, each at most once; if
+// none is there, one that comes back within ConnectWait has it. What may have
+// reached a model is never sent again.
+func (rt *Route) send(ctx context.Context, ex *exchange, hub *tunnel.Hub, d store.Deployment) error {
 	deadline := time.Now().Add(time.Duration(rt.ConnectWait))
+	if len(d.Connectors) == 1 {
+		ex.Connector = d.Connectors[0] // for the log, should it be offline
+	}
+	var tried []*tunnel.Session
+	var unable error // why one that is online cannot have the request
 	for {
-		session, err := hub.Wait(r.Context(), target.Connector, time.Until(deadline))
-		if err != nil {
-			return routeError(r.Context(), ex, err)
+		session, ok := hub.Choose(d.Connectors, tried)
+		if !ok && unable != nil {
+			return routeError(ctx, ex, unable)
 		}
-		ex.Response, err = roundTrip(r.Context(), ex, session, target.Upstream, target.Model)
-		// A session that ended before it took the request: nothing has
-		// reached the upstream, the next session may have it.
-		if errors.Is(err, link.ErrNotSent) && r.Context().Err() == nil && time.Now().Before(deadline) {
-			continue
+		var err error
+		if !ok {
+			if session, err = rt.await(ctx, hub, d.Connectors, tried, deadline); err != nil {
+				return routeError(ctx, ex, err)
+			}
 		}
-		if err != nil {
-			return routeError(r.Context(), ex, err)
+		ex.Connector = session.Connector()
+		ex.Response, err = roundTrip(ctx, ex, session, d.Upstream, d.Model)
+		if err == nil {
+			ex.observeFirstByte()
+			return nil
 		}
-		ex.observeFirstByte()
-		return nil
+		late := rt.ConnectWait > 0 && time.Now().After(deadline)
+		if ctx.Err() != nil || late || !untouched(err) {
+			return routeError(ctx, ex, err)
+		}
+		tried = append(tried, session)
+		if unable == nil && !errors.Is(err, link.ErrNotSent) {
+			unable = err
+		}
 	}
 }
 
-// destination is where a deployment sends its requests.
-type destination struct {
-	Connector, Upstream, Model string
+// await waits until one of the connectors is back. One that drains may still
+// seem to be there for a moment.
+func (rt *Route) await(ctx context.Context, hub *tunnel.Hub, connectors []string, tried []*tunnel.Session, deadline time.Time) (*tunnel.Session, error) {
+	const again = 10 * time.Millisecond
+	for {
+		session, err := hub.WaitAny(ctx, connectors, time.Until(deadline))
+		if err != nil || !slices.Contains(tried, session) {
+			return session, err
+		}
+		if time.Until(deadline) < again {
+			return nil, tunnel.ErrOffline
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(again):
+		}
+	}
 }
 
-// target finds the deployment and checks the key's scope.
-func (rt *Route) target(ex *exchange) (destination, error) {
-	st, err := rt.app.openStore()
-	if err != nil {
-		return destination{}, err
-	}
-	deployment, derr := ex.find(st)
-	if derr != nil {
-		return destination{}, derr
-	}
-	ex.Connector = deployment.Connector
-	return destination{deployment.Connector, deployment.Upstream, deployment.Model}, nil
+// untouched tells whether an error says that no model has seen the request.
+func untouched(err error) bool {
+	return errors.Is(err, link.ErrNotSent) || errors.Is(err, link.ErrUpstreamDown) || errors.Is(err, tunnel.ErrNoRoute)
 }
 
 // roundTrip sends the request down one session.
@@ -146,16 +184,24 @@ func routeError(ctx context.Context, ex *exchange, err error) error {
 
 // parseOption reads one option of the directive.
 func (rt *Route) parseOption(d *caddyfile.Dispenser) error {
-	if d.Val() != "connect_wait" {
-		return d.Errf("unrecognized option %q; expected connect_wait", d.Val())
+	switch d.Val() {
+	case "connect_wait":
+		return parseDuration(d, &rt.ConnectWait)
+	case "queue_wait":
+		return parseDuration(d, &rt.QueueWait)
+	case "queue_length":
+		return parseCount(d, &rt.QueueLength)
+	default:
+		return d.Errf("unrecognized option %q; expected connect_wait, queue_length or queue_wait", d.Val())
 	}
-	return parseDuration(d, &rt.ConnectWait)
 }
 
 // UnmarshalCaddyfile reads
 //
 //	model_route {
 //		connect_wait <duration>
+//		queue_length <count>
+//		queue_wait   <duration>
 //	}
 func (rt *Route) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return parseBlock(d, rt.parseOption)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/pairing"
+	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/link"
@@ -24,6 +25,8 @@ type services struct {
 	desk     *pairing.Desk
 	activity *activity.Log
 	events   *gatewayEvents
+	queues   *queue.Queues
+	unqueue  func() // ends what tells queues of changes
 }
 
 // newServices starts what works on a store. force knows the configuration that
@@ -33,7 +36,9 @@ func newServices(st *store.Store, force *inForce, logger *slog.Logger) (*service
 	if err != nil {
 		return nil, err
 	}
+	queues, unqueue := newQueues(st)
 	return &services{
+		queues: queues, unqueue: unqueue,
 		store:    st,
 		learner:  learned,
 		signIn:   signin.New(signin.Options{Store: st, Logger: logger, Failed: observeSignInFailure}),
@@ -47,6 +52,7 @@ func newServices(st *store.Store, force *inForce, logger *slog.Logger) (*service
 // know.
 func (s *services) close() error {
 	s.events.close()
+	s.unqueue()
 	s.desk.Close()
 	s.learner.close()
 	err := s.activity.Close()

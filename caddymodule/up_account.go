@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -94,9 +95,10 @@ func (a upAccount) register(ctx context.Context, connector string, models []stri
 	if err != nil {
 		return fmt.Errorf("reading the deployments: %w", err)
 	}
-	elsewhere := map[string]bool{}
+	elsewhere, bounds := map[string]bool{}, map[string]int{}
 	for _, d := range existing {
-		elsewhere[d.Name] = d.Connector != connector
+		bounds[d.Name] = d.MaxConcurrency
+		elsewhere[d.Name] = !slices.Equal(d.Connectors, []string{connector})
 	}
 	made := map[string]bool{}
 	for _, model := range models {
@@ -111,7 +113,10 @@ func (a upAccount) register(ctx context.Context, connector string, models []stri
 		case name != model:
 			ready.note("model %q is registered as %s", model, name)
 		}
-		if _, err := a.service.SetDeployment(ctx, manage.SetDeployment{Name: name, Connector: connector, Upstream: upName, Model: model}); err != nil {
+		_, err := a.service.SetDeployment(ctx, manage.SetDeployment{
+			Name: name, Connectors: []string{connector}, Upstream: upName, Model: model, MaxConcurrency: bounds[name],
+		})
+		if err != nil {
 			return fmt.Errorf("registering model %q: %w", model, err)
 		}
 		made[name] = true

@@ -114,7 +114,7 @@ func TestUpConnectorOfAUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := st.SetDeployment(asOperator(t), store.Deployment{Account: store.DefaultAccount, Name: "m", Connector: theirs.ID}); err != nil {
+	if _, err := st.SetDeployment(asOperator(t), store.Deployment{Account: store.DefaultAccount, Name: "m", Connectors: []string{theirs.ID}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := account.connector(asOperator(t)); err == nil || !strings.Contains(err.Error(), "did not make") {
@@ -133,10 +133,10 @@ func TestUpRegister(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, d := range []store.Deployment{
-		{Name: "gone", Connector: local, Model: "gone"},                        // of a former run
-		{Name: "old-file.gguf", Connector: local, Model: "/x y/old file.gguf"}, // likewise, with a changed name
-		{Name: "alias", Connector: local, Model: "gone"},                       // of the user
-		{Name: "elsewhere", Connector: other.ID, Model: "elsewhere"},           // likewise
+		{Name: "gone", Connectors: []string{local}, Model: "gone"},                        // of a former run
+		{Name: "old-file.gguf", Connectors: []string{local}, Model: "/x y/old file.gguf"}, // likewise, with a changed name
+		{Name: "alias", Connectors: []string{local}, Model: "gone"},                       // of the user
+		{Name: "elsewhere", Connectors: []string{other.ID}, Model: "elsewhere"},           // likewise
 	} {
 		d.Account = store.DefaultAccount
 		if _, err := st.SetDeployment(asOperator(t), d); err != nil {

@@ -48,6 +48,11 @@ func importRules() []importRule {
 			why:    "the gateway's end of tunnels shares the protocol with the connector, and nothing but the matcher of names with the gateway",
 		},
 		{
+			from:   []string{"caddymodule/queue"},
+			forbid: []string{ours, "net/http"},
+			why:    "a queue knows names, keys and numbers; what waits in it, and what bounds it, is told by others",
+		},
+		{
 			from:   []string{"caddymodule/signin", "caddymodule/activity"},
 			forbid: []string{ours},
 			except: []string{module + "caddymodule/store", module + "caddymodule/scope"},
@@ -82,7 +87,7 @@ func importRules() []importRule {
 			from: []string{
 				"caddymodule/signin", "caddymodule/activity", "caddymodule/pairing", "caddymodule/console",
 				"caddymodule/dialect", "caddymodule/scope", "caddymodule/store", "caddymodule/tunnel", "caddymodule/manage",
-				"caddymodule/scripted",
+				"caddymodule/scripted", "caddymodule/queue",
 			},
 			forbid: []string{caddy},
 			why:    "only the shell knows Caddy, so that everything below it can be tested without a server",

@@ -3,6 +3,7 @@ package console
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -130,7 +131,7 @@ func deploymentsOf(v *visit, connector string) ([]string, error) {
 	}
 	var names []string
 	for _, d := range deployments {
-		if d.Connector == connector {
+		if slices.Contains(d.Connectors, connector) {
 			names = append(names, d.Name)
 		}
 	}

@@ -45,7 +45,7 @@ func modelsData(v *visit) (any, error) {
 		}
 	}
 	found := list(modelsPath, v.r.URL.Query(), deployments, func(d manage.Deployment) string {
-		return strings.Join([]string{d.Name, d.ConnectorName, d.Upstream, d.Model, d.State}, "\n")
+		return strings.Join(append(d.ConnectorNames(), d.Name, d.Upstream, d.Model, d.State), "\n")
 	})
 	p.List = mapListing(found, modelRowOf)
 	return p, nil

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,7 +23,7 @@ func TestModelsList(t *testing.T) {
 	has(t, page, "org/qwen3:8b@x", "offline", "0 of 1", "/console/models/show?name=org%2Fqwen3%3A8b%40x%2By")
 	g.lines.connect(con)
 	has(t, mainOf(g.page("/console/models")), "online", "1 of 1")
-	if _, err := g.store.SetDeployment(t.Context(), store.Deployment{Account: store.DefaultAccount, Name: "lost", Connector: con.ID, Upstream: "gone"}); err != nil {
+	if _, err := g.store.SetDeployment(t.Context(), store.Deployment{Account: store.DefaultAccount, Name: "lost", Connectors: []string{con.ID}, Upstream: "gone"}); err != nil {
 		t.Fatal(err)
 	}
 	has(t, mainOf(g.page("/console/models?q=lost")), "misses its upstream")
@@ -51,7 +52,7 @@ func TestRegister(t *testing.T) {
 
 	g.moved(g.post("/console/models", "connector", gpu.ID, "pick", pick), "/console/models/show?name=llama3.2%3A3b")
 	d, ok := g.store.Deployment(store.DefaultAccount, "llama3.2:3b")
-	if !ok || d.Model != "llama3.2:3b" || d.Upstream != "" || d.Connector != gpu.ID {
+	if !ok || d.Model != "llama3.2:3b" || d.Upstream != "" || !slices.Equal(d.Connectors, []string{gpu.ID}) {
 		t.Errorf("registered: %+v", d)
 	}
 	has(t, g.page("/console/models"), "llama3.2:3b is registered")
@@ -60,11 +61,39 @@ func TestRegister(t *testing.T) {
 	has(t, again, "Change llama3.2:3b", "readonly", " selected>llama3.2:3b</option>")
 	g.moved(g.post("/console/models", "name", "llama3.2:3b", "connector", attic.ID, "pick", pick, "upstream", "vllm", "model", "typed one"), "/console/models/show?name=llama3.2%3A3b")
 	d, _ = g.store.Deployment(store.DefaultAccount, "llama3.2:3b")
-	if d.Model != "typed one" || d.Upstream != "vllm" || d.Connector != attic.ID {
+	if d.Model != "typed one" || d.Upstream != "vllm" || !slices.Equal(d.Connectors, []string{attic.ID}) {
 		t.Errorf("what is typed must win over what is picked: %+v", d)
 	}
 	again = mainOf(g.page("/console/models/new?name=llama3.2:3b"))
 	has(t, again, `value="typed one"`, `value="vllm"`, "<details open>")
+}
+
+// A model that several connectors have, with a bound: the form sets it, shows it
+// again, and the pages say which of them are there.
+func TestRegisterOnSeveral(t *testing.T) {
+	g := newGateway(t)
+	gpu, attic, cellar := g.connector("gpu-box"), g.connector("attic"), g.connector("cellar")
+	g.lines.connect(gpu, "qwen3")
+	form := url.Values{"name": {"qwen3"}, "connector": {gpu.ID}, "also": {attic.ID, gpu.ID}, "max_concurrency": {" 4 "}}
+	r := httptest.NewRequest(http.MethodPost, "/console/models", strings.NewReader(form.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	g.moved(g.do(r), "/console/models/show?name=qwen3")
+	d, _ := g.store.Deployment(store.DefaultAccount, "qwen3")
+	if !slices.Equal(d.Connectors, []string{gpu.ID, attic.ID}) || d.MaxConcurrency != 4 {
+		t.Errorf("registered: %+v", d)
+	}
+	has(t, mainOf(g.page("/console/models")), "gpu-box, attic (offline)", "1 of 1")
+	has(t, mainOf(g.page("/console/models/show?name=qwen3")), "gpu-box", "attic", "4 at most")
+	again := mainOf(g.page("/console/models/new?name=qwen3"))
+	has(t, again, `value="`+attic.ID+`" checked`, `name="max_concurrency" value="4"`, `value="`+gpu.ID+`" selected`)
+	lacks(t, again, `value="`+cellar.ID+`" checked`)
+
+	w := g.post("/console/models", "name", "qwen3", "connector", gpu.ID, "also", cellar.ID, "max_concurrency", "four")
+	if w.Code != http.StatusBadRequest {
+		t.Errorf("a bound that is no number: status %d, want 400", w.Code)
+	}
+	has(t, w.Body.String(), "is a number", `value="four"`, `value="`+cellar.ID+`" checked`)
+	has(t, mainOf(g.page("/console/connectors/"+attic.ID+"/remove")), "These models go through it", "<li>qwen3</li>")
 }
 
 func TestRegisterFaults(t *testing.T) {

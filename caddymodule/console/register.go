@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -18,6 +19,8 @@ type registerPage struct {
 	Again      bool // the name is registered: this gives it a new way
 	Name       string
 	Connectors []connectorChoice
+	// MaxConcurrency is as typed, "" for no bound.
+	MaxConcurrency string
 	choices
 }
 
@@ -25,6 +28,7 @@ type connectorChoice struct {
 	ID, Name string
 	Online   bool
 	Selected bool
+	Also     bool // checked as one that has the model too
 }
 
 // choices is the part of the form that depends on the connector: a model is
@@ -78,11 +82,15 @@ func registerData(v *visit) (any, error) {
 		return nil, err
 	}
 	p := &registerPage{Name: v.r.FormValue("name")}
-	id, to := v.r.FormValue("connector"), formWay(v.r)
+	p.MaxConcurrency = v.r.FormValue("max_concurrency")
+	id, to, also := v.r.FormValue("connector"), formWay(v.r), v.r.Form["also"]
 	if d, err := findDeployment(v, p.Name); err == nil {
 		p.Again = true
 		if id == "" {
-			id, to = d.Connector, way{d.Upstream, d.Model}
+			id, to, also = d.Connectors[0], way{d.Upstream, d.Model}, d.Connectors[1:]
+			if d.MaxConcurrency > 0 {
+				p.MaxConcurrency = strconv.Itoa(d.MaxConcurrency)
+			}
 		}
 	}
 	if id == "" && len(connectors) == 1 {
@@ -91,6 +99,7 @@ func registerData(v *visit) (any, error) {
 	for _, c := range connectors {
 		p.Connectors = append(p.Connectors, connectorChoice{
 			ID: c.ID, Name: c.Name, Online: c.State == manage.Online, Selected: c.ID == id,
+			Also: slices.Contains(also, c.ID),
 		})
 	}
 	at := slices.IndexFunc(connectors, func(c manage.Connector) bool { return c.ID == id })
@@ -148,6 +157,19 @@ func (ch *choices) choose(to way) {
 	ch.Upstream, ch.Model, ch.ByHand = to.upstream, to.model, true
 }
 
+// formBound is how many requests a form lets run at a time; 0 is any number.
+func formBound(r *http.Request) (int, error) {
+	text := strings.TrimSpace(r.PostFormValue("max_concurrency"))
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		return 0, badForm("Requests at a time is a number; leave it empty for no bound.")
+	}
+	return n, nil
+}
+
 // modelChoices draws the part of the form that depends on the connector.
 func (c *Console) modelChoices(w http.ResponseWriter, v *visit) error {
 	data, err := registerData(v)
@@ -167,8 +189,13 @@ func (c *Console) registerModel(w http.ResponseWriter, v *visit) error {
 	if v.r.PostFormValue("connector") == "" {
 		return v.fault(registerTab(), badForm("Choose the connector that leads to the model."))
 	}
+	bound, err := formBound(v.r)
+	if err != nil {
+		return v.fault(registerTab(), err)
+	}
 	set, err := v.manage.SetDeployment(v.ctx, manage.SetDeployment{
-		Account: v.Account, Name: name, Connector: v.r.PostFormValue("connector"), Upstream: to.upstream, Model: to.model,
+		Account: v.Account, Name: name, Connectors: append([]string{v.r.PostFormValue("connector")}, v.r.PostForm["also"]...),
+		Upstream: to.upstream, Model: to.model, MaxConcurrency: bound,
 	})
 	if err != nil {
 		return v.fault(registerTab(), err)

@@ -184,7 +184,7 @@ func (c *Console) startPairing(w http.ResponseWriter, v *visit) error {
 // The form names what was shown: offers may be others by now.
 func (c *Console) registerOffer(w http.ResponseWriter, v *visit) error {
 	set, err := v.manage.SetDeployment(v.ctx, manage.SetDeployment{
-		Account: v.Account, Name: v.r.PostFormValue("name"), Connector: v.r.PostFormValue("connector"),
+		Account: v.Account, Name: v.r.PostFormValue("name"), Connectors: []string{v.r.PostFormValue("connector")},
 		Upstream: v.r.PostFormValue("upstream"), Model: v.r.PostFormValue("model"),
 	})
 	if err != nil {

@@ -215,7 +215,7 @@ func (g *gateway) connector(name string) store.Connector {
 
 func (g *gateway) deployment(name string, c store.Connector) {
 	g.Helper()
-	if _, err := g.store.SetDeployment(g.Context(), store.Deployment{Account: store.DefaultAccount, Name: name, Connector: c.ID}); err != nil {
+	if _, err := g.store.SetDeployment(g.Context(), store.Deployment{Account: store.DefaultAccount, Name: name, Connectors: []string{c.ID}}); err != nil {
 		g.Fatal(err)
 	}
 }

@@ -132,6 +132,24 @@ func Overloaded(message string) *Error {
 	return &Error{Kind: KindOverloaded, RetryAfter: 5, Message: message}
 }
 
+// QueueFull is the answer when as many requests as may wait for the deployment
+// do so already.
+func QueueFull(model string) *Error {
+	return &Error{
+		Kind: KindRateLimit, Code: "queue_full", RetryAfter: 5,
+		Message: fmt.Sprintf("The model `%s` is busy, and too many requests wait for it already. Try again in a few seconds, or send fewer at a time.", show(model)),
+	}
+}
+
+// QueueTimeout is the answer to a request that has waited for its turn for as
+// long as it may.
+func QueueTimeout(model string) *Error {
+	return &Error{
+		Kind: KindRateLimit, Code: "queue_timeout", RetryAfter: 5,
+		Message: fmt.Sprintf("The model `%s` is busy: no turn came for this request in time. Try again later, or send fewer at a time.", show(model)),
+	}
+}
+
 // FromHandler is the answer when another handler of the gateway, such as a
 // rate limit, ended the request with an HTTP status.
 func FromHandler(status int) *Error {

@@ -293,7 +293,7 @@ func TestOperationsAreConfined(t *testing.T) {
 		for name, err := range map[string]error{
 			"RevokeKey":        first(s.RevokeKey(ctx, account, id("key"))),
 			"RemoveConnector":  first(s.RemoveConnector(ctx, account, id("spare"))),
-			"SetDeployment":    first(s.SetDeployment(ctx, manage.SetDeployment{Account: account, Name: "x", Connector: id("connector")})),
+			"SetDeployment":    first(s.SetDeployment(ctx, manage.SetDeployment{Account: account, Name: "x", Connectors: []string{id("connector")}})),
 			"RemoveDeployment": first(s.RemoveDeployment(ctx, account, "mine-deployment")),
 			"TestDeployment":   first(s.TestDeployment(ctx, account, "mine-deployment")),
 			"UpstreamModels":   first(s.UpstreamModels(ctx, account, id("connector"))),

@@ -17,15 +17,18 @@ import (
 // a handful of short strings.
 const maxBody = 64 << 10
 
-// field is one member of a request's JSON object. All of them are strings.
+// field is one member of a request's JSON object: a string, or a list of them,
+// or a number.
 type field struct {
 	name     string
 	to       *string
-	required bool
+	list     *[]string
+	count    *int
+	required bool // a string
 	filled   bool // may be left out, but not be empty
 }
 
-// decodeBody reads a JSON object of strings into fields, strictly: a member
+// decodeBody reads a JSON object into fields, strictly: a member
 // that is unknown, doubled, of another type or, where required, missing or
 // empty is an error that names it. encoding/json alone would accept members
 // in other letter case and doubled ones, and hide a typing mistake.
@@ -53,7 +56,7 @@ func decodeBody(w http.ResponseWriter, r *http.Request, fields ...field) error {
 	return nil
 }
 
-// decodeObject decodes exactly one JSON object of strings.
+// decodeObject decodes exactly one JSON object.
 func decodeObject(data []byte, fields []field) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
@@ -74,7 +77,7 @@ func decodeObject(data []byte, fields []field) error {
 			return badRequest("field %q is given twice", name)
 		}
 		seen[name] = true
-		if err := decodeString(dec, f); err != nil {
+		if err := decodeField(dec, f); err != nil {
 			return err
 		}
 	}
@@ -83,6 +86,29 @@ func decodeObject(data []byte, fields []field) error {
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return badRequest("the body has something after its JSON object, at byte %d", dec.InputOffset())
+	}
+	return nil
+}
+
+func decodeField(dec *json.Decoder, f *field) error {
+	switch {
+	case f.list != nil:
+		return decodeAs(dec, f.name, "an array of strings", f.list)
+	case f.count != nil:
+		return decodeAs(dec, f.name, "a whole number", f.count)
+	default:
+		return decodeString(dec, f)
+	}
+}
+
+// decodeAs decodes a value that is no string; what says what it must be.
+func decodeAs(dec *json.Decoder, name, what string, to any) error {
+	var raw json.RawMessage
+	if err := dec.Decode(&raw); err != nil {
+		return invalidJSON(dec, err)
+	}
+	if raw[0] == 'n' || json.Unmarshal(raw, to) != nil {
+		return badRequest("field %q must be %s", name, what)
 	}
 	return nil
 }

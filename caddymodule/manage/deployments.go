@@ -14,22 +14,41 @@ import (
 // Deployment is a deployment as it is listed.
 type Deployment struct {
 	store.Deployment
-	// ConnectorName is for people; Connector is the id.
-	ConnectorName string `json:"connector_name"`
-	// State is that of the connector.
+	// Through are its connectors, in the order of Connectors.
+	Through []Leg `json:"through"`
+	// State is online if any of its connectors is.
 	State string `json:"state"`
-	// Warning says why requests would fail now, if that can be seen. It does
-	// not make the operation fail: a connector may be configured later.
+	// Warning says why requests would fail now, or some of its connectors are of
+	// no use to it, if that can be seen. It does not make the operation fail: a
+	// connector may be configured later.
 	Warning string `json:"warning,omitempty"`
+}
+
+// Leg is one of the connectors of a deployment.
+type Leg struct {
+	ID    string `json:"id"`
+	Name  string `json:"name"`
+	State string `json:"state"`
+}
+
+// ConnectorNames are the names of its connectors, for people.
+func (d Deployment) ConnectorNames() []string {
+	names := make([]string, len(d.Through))
+	for i, l := range d.Through {
+		names[i] = l.Name
+	}
+	return names
 }
 
 // SetDeployment asks to register or re-register a public model name.
 type SetDeployment struct {
-	Account   string
-	Name      string // required
-	Connector string // id or name, required
-	Upstream  string // "" lets the connector's routes decide
-	Model     string // "" likewise, and else the public name
+	Account    string
+	Name       string   // required
+	Connectors []string // ids or names, at least one
+	Upstream   string   // "" lets the connector's routes decide
+	Model      string   // "" likewise, and else the public name
+	// MaxConcurrency is how many requests may run at a time; 0: any number.
+	MaxConcurrency int
 }
 
 // SetDeployment registers a deployment or gives it a new way: requests that
@@ -39,17 +58,21 @@ func (s *Service) SetDeployment(ctx context.Context, d SetDeployment) (Deploymen
 	if err != nil {
 		return Deployment{}, err
 	}
-	con, err := s.connector(account, d.Connector)
-	if err != nil {
-		return Deployment{}, err
+	ids := make([]string, len(d.Connectors))
+	for i, idOrName := range d.Connectors {
+		con, err := s.connector(account, idOrName)
+		if err != nil {
+			return Deployment{}, err
+		}
+		ids[i] = con.ID
 	}
 	record, err := s.store.SetDeployment(ctx, store.Deployment{
-		Account: account, Name: d.Name, Connector: con.ID, Upstream: d.Upstream, Model: d.Model,
+		Account: account, Name: d.Name, Connectors: ids, Upstream: d.Upstream, Model: d.Model, MaxConcurrency: d.MaxConcurrency,
 	})
 	if err != nil {
 		return Deployment{}, err
 	}
-	s.audit(ctx, "deployment.set", account, record.Name, record.Name, "connector", con.ID)
+	s.audit(ctx, "deployment.set", account, record.Name, record.Name, "connectors", record.Connectors)
 	return s.deploymentOf(record, s.sessions()), nil
 }
 
@@ -106,16 +129,18 @@ func (s *Service) RemoveDeployment(ctx context.Context, account, name string) (D
 
 func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) Deployment {
 	v := Deployment{Deployment: d, State: Offline}
-	if c, ok := s.store.Connector(d.Connector); ok {
-		v.ConnectorName = c.Name
-	}
-	info, online := live[d.Connector]
-	if !online {
-		return v
-	}
-	v.State = Online
-	if d.Upstream != "" && !slices.Contains(info.Upstreams, d.Upstream) {
-		v.Warning = fmt.Sprintf("connector %q has no upstream %q; it has: %s", v.ConnectorName, d.Upstream, strings.Join(info.Upstreams, ", "))
+	for _, id := range d.Connectors {
+		l := Leg{ID: id, State: Offline}
+		if c, ok := s.store.Connector(id); ok {
+			l.Name = c.Name
+		}
+		if info, online := live[id]; online {
+			v.State, l.State = Online, Online
+			if v.Warning == "" && d.Upstream != "" && !slices.Contains(info.Upstreams, d.Upstream) {
+				v.Warning = fmt.Sprintf("connector %q has no upstream %q; it has: %s", l.Name, d.Upstream, strings.Join(info.Upstreams, ", "))
+			}
+		}
+		v.Through = append(v.Through, l)
 	}
 	return v
 }

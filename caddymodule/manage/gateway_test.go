@@ -148,7 +148,7 @@ func (g *gateway) connector(account, name string, upstreams map[string]http.Hand
 func (g *gateway) deployment(name string, to *fakeTunnel, upstream, model string) {
 	g.t.Helper()
 	_, err := g.store.SetDeployment(g.t.Context(), store.Deployment{
-		Account: to.info.Account, Name: name, Connector: to.info.Connector, Upstream: upstream, Model: model,
+		Account: to.info.Account, Name: name, Connectors: []string{to.info.Connector}, Upstream: upstream, Model: model,
 	})
 	if err != nil {
 		g.t.Fatal(err)

@@ -104,14 +104,24 @@ func (s *Service) postConnector(w http.ResponseWriter, r *http.Request) (int, an
 
 func (s *Service) putDeployment(w http.ResponseWriter, r *http.Request) (int, any, error) {
 	d := SetDeployment{Name: r.PathValue("name")}
+	var connector string
 	err := decodeBody(w, r,
-		field{name: "connector", to: &d.Connector, required: true},
+		field{name: "connector", to: &connector},
+		field{name: "connectors", list: &d.Connectors},
 		field{name: "upstream", to: &d.Upstream},
 		field{name: "model", to: &d.Model},
+		field{name: "max_concurrency", count: &d.MaxConcurrency},
 		field{name: "account", to: &d.Account},
 	)
-	if err != nil {
+	switch {
+	case err != nil:
 		return 0, nil, err
+	case connector != "" && d.Connectors != nil:
+		return 0, nil, badRequest("fields %q and %q exclude each other; give all in %q", "connector", "connectors", "connectors")
+	case connector != "":
+		d.Connectors = []string{connector}
+	case len(d.Connectors) == 0:
+		return 0, nil, badRequest("field %q or %q is required", "connector", "connectors")
 	}
 	set, err := s.SetDeployment(r.Context(), d)
 	return http.StatusOK, set, err

@@ -2,6 +2,8 @@ package manage_test
 
 import (
 	"encoding/json"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -125,25 +127,46 @@ func TestConnectors(t *testing.T) {
 	}
 }
 
+// through tells whether a deployment leads through connectors: id, name and
+// state of each.
+func through(set map[string]any, connectors ...string) bool {
+	var legs, ids []any
+	for c := range slices.Chunk(connectors, 3) {
+		ids = append(ids, c[0])
+		legs = append(legs, map[string]any{"id": c[0], "name": c[1], "state": c[2]})
+	}
+	return reflect.DeepEqual(set["connectors"], ids) && reflect.DeepEqual(set["through"], legs)
+}
+
 func TestDeployments(t *testing.T) {
 	g := newGateway(t)
 	home := want[map[string]any](g, 201, "POST", "/connectors", `{"name":"home"}`)["id"].(string)
 	rack := want[map[string]any](g, 201, "POST", "/connectors", `{"name":"rack"}`)["id"].(string)
 
 	set := want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"connector":"home","model":"q"}`)
-	if set["connector"] != home || set["connector_name"] != "home" || set["model"] != "q" || set["state"] != "offline" {
+	if !through(set, home, "home", "offline") || set["model"] != "q" || set["state"] != "offline" || set["max_concurrency"] != nil {
 		t.Errorf("set = %v", set)
 	}
 	// Registered again with another connector, by id: takes effect at once.
 	set = want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"connector":"`+rack+`"}`)
-	if set["connector"] != rack || set["model"] != nil {
+	if !through(set, rack, "rack", "offline") || set["model"] != nil {
 		t.Errorf("set again = %v", set)
 	}
-	if d, ok := g.store.Deployment("default", "qwen3:8b"); !ok || d.Connector != rack {
+	if d, ok := g.store.Deployment("default", "qwen3:8b"); !ok || !slices.Equal(d.Connectors, []string{rack}) {
 		t.Errorf("stored deployment = %+v", d)
 	}
 
 	g.tunnels.connect(tunnel.Info{Connector: rack, Upstreams: []string{"ollama", "vllm"}})
+	// With several it is online if any of them is.
+	set = want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"connectors":["home","`+rack+`","rack"],"max_concurrency":4}`)
+	if !through(set, home, "home", "offline", rack, "rack", "online") || set["state"] != "online" || set["max_concurrency"] != 4.0 {
+		t.Errorf("set with two connectors = %v", set)
+	}
+	for _, name := range []string{"home", "rack"} {
+		if w := g.do("DELETE", "/connectors/"+name, ""); w.Code != 409 || !strings.Contains(w.Body.String(), "in use by qwen3:8b") {
+			t.Errorf("removing %s, which is in use: status %d, %s", name, w.Code, w.Body)
+		}
+	}
 	set = want[map[string]any](g, 200, "PUT", "/deployments/org%2Fmodel%2E%2E", `{"connector":"rack","upstream":"olama"}`)
 	if set["name"] != "org/model.." || set["state"] != "online" {
 		t.Errorf("set with an encoded name = %v", set)

@@ -64,12 +64,14 @@ func (s *Service) offersOf(account string, lists []*modelList) []Offer {
 	taken, led := make(map[string]bool), make(map[way]bool)
 	for _, d := range s.store.Deployments(account) {
 		taken[d.Name] = true
-		t := tunnels[d.Connector]
-		if t == nil {
-			continue
-		}
-		if upstream, model, err := t.Resolve(d.Name, d.Upstream, d.Model); err == nil {
-			led[way{d.Connector, upstream, model}] = true
+		for _, id := range d.Connectors {
+			t := tunnels[id]
+			if t == nil {
+				continue
+			}
+			if upstream, model, err := t.Resolve(d.Name, d.Upstream, d.Model); err == nil {
+				led[way{id, upstream, model}] = true
+			}
 		}
 	}
 	offers := []Offer{}

@@ -60,7 +60,7 @@ func (s *Service) Status(ctx context.Context) Status {
 			st.Connectors.count(live, c.ID)
 		}
 		for _, d := range s.store.Deployments(account.ID) {
-			st.Deployments.count(live, d.Connector)
+			st.Deployments.count(live, d.Connectors...)
 		}
 		for _, k := range s.store.Keys(account.ID) {
 			if k.RevokedAt != nil {
@@ -73,9 +73,12 @@ func (s *Service) Status(ctx context.Context) Status {
 	return st
 }
 
-func (r *Reachable) count(live map[string]tunnel.Info, connector string) {
+func (r *Reachable) count(live map[string]tunnel.Info, connectors ...string) {
 	r.Total++
-	if _, online := live[connector]; online {
-		r.Online++
+	for _, id := range connectors {
+		if _, online := live[id]; online {
+			r.Online++
+			return
+		}
 	}
 }

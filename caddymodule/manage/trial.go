@@ -79,13 +79,9 @@ type trial struct {
 
 // run finds the way of the deployment and has the model say something.
 func (t *trial) run(ctx context.Context, s *Service, d store.Deployment) error {
-	con, ok := s.store.Connector(d.Connector)
-	if !ok {
-		return errors.New("the deployment's connector was removed; register the deployment again")
-	}
-	tunnel, ok := s.tunnels.Tunnel(d.Connector)
-	if !ok {
-		return offline(con.Name)
+	con, tunnel, err := s.firstOnline(d)
+	if err != nil {
+		return err
 	}
 	upstream, model, err := tunnel.Resolve(d.Name, d.Upstream, d.Model)
 	if err != nil {
@@ -94,6 +90,22 @@ func (t *trial) run(ctx context.Context, s *Service, d store.Deployment) error {
 	t.question = question{tunnel: tunnel, connector: con.Name, upstream: upstream, limit: trialWait}
 	t.model = model
 	return t.speak(ctx)
+}
+
+// firstOnline is the first of the deployment's connectors that has a tunnel.
+func (s *Service) firstOnline(d store.Deployment) (store.Connector, Tunnel, error) {
+	err := errors.New("the deployment's connector was removed; register the deployment again")
+	for _, id := range d.Connectors {
+		con, ok := s.store.Connector(id)
+		if !ok {
+			continue
+		}
+		if tunnel, ok := s.tunnels.Tunnel(id); ok {
+			return con, tunnel, nil
+		}
+		err = offline(con.Name)
+	}
+	return store.Connector{}, nil, err
 }
 
 // chat is as much of a Chat Completions request as tests send.

@@ -51,7 +51,7 @@ func TestRemoveAccount(t *testing.T) {
 	}
 	k, _, _ := s.CreateKey(t.Context(), id, "k", "*")
 	c, _, _ := s.CreateConnector(t.Context(), id, "c")
-	if _, err := s.SetDeployment(t.Context(), store.Deployment{Account: id, Name: "d", Connector: c.ID}); err != nil {
+	if _, err := s.SetDeployment(t.Context(), store.Deployment{Account: id, Name: "d", Connectors: []string{c.ID}}); err != nil {
 		t.Fatal(err)
 	}
 	_, _, err = s.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: id}, time.Hour)

@@ -17,7 +17,7 @@ func TestCalibration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "m", Connector: c.ID})
+	d, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "m", Connectors: []string{c.ID}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestCalibrationIsOfOneRegistration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := store.Deployment{Account: account, Name: "m", Connector: c.ID}
+	d := store.Deployment{Account: account, Name: "m", Connectors: []string{c.ID}}
 	if d, err = s.SetDeployment(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}

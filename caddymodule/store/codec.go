@@ -237,6 +237,10 @@ func decodeDeployment(item Item) (Deployment, error) {
 	if err := scope.CheckName(r.Name); err != nil {
 		return Deployment{}, damaged(item, err.Error())
 	}
+	if len(r.Connectors) == 0 || r.MaxConcurrency < 0 {
+		return Deployment{}, damaged(item, "it names no connectors, or a bound below 0; "+
+			"it may be of a preview of Postern, whose deployments had one connector each: begin with a new file")
+	}
 	return r.Deployment, nil
 }
 

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -143,7 +144,7 @@ func (s *Store) deploymentsOf(ctx context.Context, c Connector) ([]string, error
 		if err != nil {
 			return nil, err
 		}
-		if d.Connector == c.ID {
+		if slices.Contains(d.Connectors, c.ID) {
 			names = append(names, d.Name)
 		}
 	}

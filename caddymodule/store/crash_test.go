@@ -114,7 +114,7 @@ func writeUntilKilled(path string) error {
 		}
 		name, model := fmt.Sprintf("d%d", rand.IntN(8)), k.ID
 		fmt.Printf("setting %s %s\n", name, model)
-		_, err = s.SetDeployment(ctx, store.Deployment{Account: store.DefaultAccount, Name: name, Connector: c.ID, Model: model})
+		_, err = s.SetDeployment(ctx, store.Deployment{Account: store.DefaultAccount, Name: name, Connectors: []string{c.ID}, Model: model})
 		if err != nil {
 			return err
 		}

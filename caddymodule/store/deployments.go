@@ -3,13 +3,20 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/postern-dev/postern/caddymodule/scope"
 )
 
+const (
+	maxConnectors  = 32 // of a deployment: all of them are in one transaction
+	maxConcurrency = 1_000_000
+)
+
 // SetDeployment creates the deployment of this account and name or replaces
-// it, and returns it as it is now. The connector may be given by id or name,
-// and must exist in the account. The times in d are ignored. What was learned
+// it, and returns it as it is now. The connectors may be given by id or name,
+// and must exist in the account; doubled ones count once. The times in d are
+// ignored. What was learned
 // about the deployment's tokens is forgotten: another model may answer now.
 func (s *Store) SetDeployment(ctx context.Context, d Deployment) (Deployment, error) {
 	if err := checkDeployment(d); err != nil {
@@ -40,6 +47,14 @@ func checkDeployment(d Deployment) error {
 			return err
 		}
 	}
+	switch {
+	case len(d.Connectors) == 0:
+		return fail(ErrInvalid, "the deployment %q needs a connector that leads to its model", d.Name)
+	case len(d.Connectors) > maxConnectors:
+		return fail(ErrInvalid, "the deployment %q has %d connectors, but there may be %d at most", d.Name, len(d.Connectors), maxConnectors)
+	case d.MaxConcurrency < 0 || d.MaxConcurrency > maxConcurrency:
+		return fail(ErrInvalid, "max_concurrency is %d, but must be between 1 and %d, or 0 for no bound", d.MaxConcurrency, maxConcurrency)
+	}
 	return nil
 }
 
@@ -48,7 +63,7 @@ func (s *Store) buildDeployment(ctx context.Context, d Deployment) (Deployment, 
 	if err != nil {
 		return Deployment{}, Txn{}, err
 	}
-	connector, c, err := s.findConnector(ctx, d.Account, d.Connector)
+	d, t, err := s.useConnectors(ctx, d)
 	if err != nil {
 		return Deployment{}, Txn{}, err
 	}
@@ -56,7 +71,7 @@ func (s *Store) buildDeployment(ctx context.Context, d Deployment) (Deployment, 
 	if err != nil {
 		return Deployment{}, Txn{}, err
 	}
-	d.Connector, d.UpdatedAt = c.ID, s.time()
+	d.UpdatedAt = s.time()
 	d.CreatedAt = d.UpdatedAt
 	if old.Exists() {
 		before, err := decodeDeployment(old)
@@ -69,12 +84,34 @@ func (s *Store) buildDeployment(ctx context.Context, d Deployment) (Deployment, 
 	if err != nil {
 		return Deployment{}, Txn{}, err
 	}
-	// The mark makes a RemoveConnector that has looked before this look again.
-	mark, err := encode(connectorUsesPath(c.ID), version{recordVersion})
-	return d, Txn{
-		If:   []Compare{unchanged(owner), unchanged(connector), unchanged(old)},
-		Then: []Op{record, mark, Delete(calibrationPath(d.Account, d.Name))},
-	}, err
+	t.If = append(t.If, unchanged(owner), unchanged(old))
+	t.Then = append(t.Then, record, Delete(calibrationPath(d.Account, d.Name)))
+	return d, t, nil
+}
+
+// useConnectors finds the connectors of d, which are ids in what it returns,
+// and begins the transaction that d needs to use them.
+func (s *Store) useConnectors(ctx context.Context, d Deployment) (Deployment, Txn, error) {
+	var ids []string
+	var t Txn
+	for _, idOrName := range d.Connectors {
+		connector, c, err := s.findConnector(ctx, d.Account, idOrName)
+		if err != nil {
+			return Deployment{}, Txn{}, err
+		}
+		if slices.Contains(ids, c.ID) {
+			continue
+		}
+		ids = append(ids, c.ID)
+		// The mark makes a RemoveConnector that has looked before this look again.
+		mark, err := encode(connectorUsesPath(c.ID), version{recordVersion})
+		if err != nil {
+			return Deployment{}, Txn{}, err
+		}
+		t.If, t.Then = append(t.If, unchanged(connector)), append(t.Then, mark)
+	}
+	d.Connectors = ids
+	return d, t, nil
 }
 
 // RemoveDeployment removes the deployment and returns it as it was.

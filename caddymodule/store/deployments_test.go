@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -77,23 +78,23 @@ func TestDeployments(t *testing.T) {
 	s := storetest.Open(t, path)
 	one, _, _ := s.CreateConnector(t.Context(), account, "one")
 	two, _, _ := s.CreateConnector(t.Context(), account, "two")
-	first, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "meta/llama:70b", Connector: "one", Upstream: "vllm", Model: "Llama 70B"})
-	if err != nil || first.Connector != one.ID || first.CreatedAt.IsZero() || first.UpdatedAt != first.CreatedAt {
+	first, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "meta/llama:70b", Connectors: []string{"one"}, Upstream: "vllm", Model: "Llama 70B"})
+	if err != nil || !slices.Equal(first.Connectors, []string{one.ID}) || first.CreatedAt.IsZero() || first.UpdatedAt != first.CreatedAt {
 		t.Fatalf("set %+v, %v", first, err)
 	}
-	second, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "meta/llama:70b", Connector: two.ID})
-	if err != nil || second.Connector != two.ID || second.Upstream != "" || second.CreatedAt != first.CreatedAt || second.UpdatedAt.Before(first.UpdatedAt) {
+	second, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "meta/llama:70b", Connectors: []string{two.ID, "one", "two"}, MaxConcurrency: 3})
+	if err != nil || !slices.Equal(second.Connectors, []string{two.ID, one.ID}) || second.MaxConcurrency != 3 || second.Upstream != "" || second.CreatedAt != first.CreatedAt || second.UpdatedAt.Before(first.UpdatedAt) {
 		t.Fatalf("set again %+v, %v", second, err)
 	}
-	third, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "a", Connector: "two"})
+	third, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "a", Connectors: []string{"two"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range []*store.Store{s, reopen(t, s, path)} {
-		if got, ok := s.Deployment(account, "meta/llama:70b"); !ok || got != second {
+		if got, ok := s.Deployment(account, "meta/llama:70b"); !ok || !reflect.DeepEqual(got, second) {
 			t.Errorf("deployment %+v", got)
 		}
-		if got := s.Deployments(account); !slices.Equal(got, []store.Deployment{third, second}) {
+		if got := s.Deployments(account); !reflect.DeepEqual(got, []store.Deployment{third, second}) {
 			t.Errorf("deployments %+v", got)
 		}
 		if _, ok := s.Deployment("other", "a"); ok || s.Deployments("other") != nil {
@@ -111,27 +112,31 @@ func TestDeploymentErrors(t *testing.T) {
 		kind error
 		part string
 	}{
-		{store.Deployment{Account: account, Name: "", Connector: c.ID}, store.ErrInvalid, "empty"},
-		{store.Deployment{Account: account, Name: "a b", Connector: c.ID}, store.ErrInvalid, "contains ' '"},
-		{store.Deployment{Account: account, Name: "a", Connector: c.ID, Upstream: "\t"}, store.ErrInvalid, "upstream"},
-		{store.Deployment{Account: account, Name: "a", Connector: c.ID, Model: " m"}, store.ErrInvalid, "upstream's model"},
-		{store.Deployment{Account: account, Name: "a", Connector: ""}, store.ErrNotFound, "no connector"},
-		{store.Deployment{Account: account, Name: "a", Connector: "two"}, store.ErrNotFound, `no connector "two"`},
-		{store.Deployment{Account: account, Name: "a", Connector: "con_" + strings.Repeat("0", 26)}, store.ErrNotFound, "no connector"},
-		{store.Deployment{Account: "nobody", Name: "a", Connector: c.ID}, store.ErrNotFound, "no account"},
+		{store.Deployment{Account: account, Name: "", Connectors: []string{c.ID}}, store.ErrInvalid, "empty"},
+		{store.Deployment{Account: account, Name: "a b", Connectors: []string{c.ID}}, store.ErrInvalid, "contains ' '"},
+		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID}, Upstream: "\t"}, store.ErrInvalid, "upstream"},
+		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID}, Model: " m"}, store.ErrInvalid, "upstream's model"},
+		{store.Deployment{Account: account, Name: "a"}, store.ErrInvalid, "needs a connector"},
+		{store.Deployment{Account: account, Name: "a", Connectors: make([]string, 33)}, store.ErrInvalid, "32 at most"},
+		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID}, MaxConcurrency: -1}, store.ErrInvalid, "max_concurrency"},
+		{store.Deployment{Account: account, Name: "a", Connectors: []string{""}}, store.ErrNotFound, "no connector"},
+		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID, "two"}}, store.ErrNotFound, `no connector "two"`},
+		{store.Deployment{Account: account, Name: "a", Connectors: []string{"two"}}, store.ErrNotFound, `no connector "two"`},
+		{store.Deployment{Account: account, Name: "a", Connectors: []string{"con_" + strings.Repeat("0", 26)}}, store.ErrNotFound, "no connector"},
+		{store.Deployment{Account: "nobody", Name: "a", Connectors: []string{c.ID}}, store.ErrNotFound, "no account"},
 	} {
 		_, err := s.SetDeployment(t.Context(), x.d)
 		wantError(t, err, x.kind, x.part)
 	}
 	for _, name := range []string{"a", "b"} {
-		if _, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: name, Connector: c.ID}); err != nil {
+		if _, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: name, Connectors: []string{c.ID}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	_, err := s.RemoveConnector(t.Context(), account, "one")
 	wantError(t, err, store.ErrInUse, `"one" is in use by a, b`)
 	for _, name := range []string{"c", "d", "e", "f", "g"} {
-		if _, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: name, Connector: c.ID}); err != nil {
+		if _, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: name, Connectors: []string{c.ID}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -156,6 +161,31 @@ func TestDeploymentErrors(t *testing.T) {
 	}
 }
 
+// Each connector of a deployment is in use.
+func TestRemoveOneOfSeveralConnectors(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	for _, name := range []string{"one", "two"} {
+		if _, _, err := s.CreateConnector(t.Context(), account, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set := func(connectors ...string) {
+		if _, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "m", Connectors: connectors}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("one", "two")
+	for _, name := range []string{"one", "two"} {
+		_, err := s.RemoveConnector(t.Context(), account, name)
+		wantError(t, err, store.ErrInUse, `"`+name+`" is in use by m`)
+	}
+	set("two")
+	if _, err := s.RemoveConnector(t.Context(), account, "one"); err != nil {
+		t.Errorf("removing a connector that no deployment has any more: %v", err)
+	}
+}
+
 // A connector is removed while deployments begin to use it: never does a
 // deployment point to a connector that is not there.
 func TestRemoveConnectorConcurrent(t *testing.T) {
@@ -166,10 +196,14 @@ func TestRemoveConnectorConcurrent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		other, _, err := s.CreateConnector(t.Context(), account, fmt.Sprintf("other%d", i))
+		if err != nil {
+			t.Fatal(err)
+		}
 		var wg sync.WaitGroup
 		for j := range 3 {
 			wg.Go(func() {
-				_, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: fmt.Sprintf("d%d-%d", i, j), Connector: c.ID})
+				_, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: fmt.Sprintf("d%d-%d", i, j), Connectors: []string{other.ID, c.ID}})
 				if err != nil && !errors.Is(err, store.ErrNotFound) {
 					t.Error(err)
 				}
@@ -183,8 +217,10 @@ func TestRemoveConnectorConcurrent(t *testing.T) {
 		wg.Wait()
 	}
 	for _, d := range s.Deployments(account) {
-		if _, ok := s.Connector(d.Connector); !ok {
-			t.Errorf("deployment %s points to nothing", d.Name)
+		for _, id := range d.Connectors {
+			if _, ok := s.Connector(id); !ok {
+				t.Errorf("deployment %s points to nothing", d.Name)
+			}
 		}
 	}
 }

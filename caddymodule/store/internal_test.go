@@ -161,7 +161,7 @@ func FuzzRecord(f *testing.F) {
 	f.Add("accounts/default", []byte(`{"v":1,"id":"default","name":"default","created_at":"2026-01-02T03:04:05.006Z"}`))
 	f.Add("keys/default/"+key, []byte(`{"v":1,"id":"`+key+`","account":"default","name":"x","scope":"*","created_at":"2026-01-02T03:04:05Z","last_used_at":null,"revoked_at":null,"hash":"`+hash+`"}`))
 	f.Add("connectors/default/"+con, []byte(`{"v":1,"id":"`+con+`","account":"default","name":"x","hash":"`+hash+`"}`))
-	f.Add("deployments/default/a/b", []byte(`{"v":1,"account":"default","name":"a/b","connector":"x","model":"m"}`))
+	f.Add("deployments/default/a/b", []byte(`{"v":1,"account":"default","name":"a/b","connectors":["x"],"model":"m"}`))
 	f.Add("last_used/default/"+key, []byte(`{"v":1,"last_used_at":"2026-01-02T03:04:05Z"}`))
 	const usr, ses, lnk = "usr_00000000000000000000000000", "ses_00000000000000000000000000", "lnk_00000000000000000000000000"
 	const mgt, pair = "mgt_00000000000000000000000000", "pair_00000000000000000000000000"
@@ -223,7 +223,7 @@ func TestViewMissesNothing(t *testing.T) {
 	_, _, pairingErr := s.CreatePairing(ctx, DefaultAccount, "")
 	_, _, keyErr := s.CreateKey(ctx, DefaultAccount, "x", "*")
 	c, _, connectorErr := s.CreateConnector(ctx, DefaultAccount, "x")
-	d, deploymentErr := s.SetDeployment(ctx, Deployment{Account: DefaultAccount, Name: "x", Connector: c.ID})
+	d, deploymentErr := s.SetDeployment(ctx, Deployment{Account: DefaultAccount, Name: "x", Connectors: []string{c.ID}})
 	passkeyErr := s.AddPasskey(ctx, u.ID, Passkey{ID: []byte("x"), Name: "x", Credential: []byte("1")})
 	calibrationErr := s.SaveCalibration(ctx, Calibration{Account: DefaultAccount, Deployment: "x", Since: d.UpdatedAt})
 	err = errors.Join(err, sessionErr, linkErr, tokenErr, pairingErr, keyErr, connectorErr, deploymentErr, passkeyErr, calibrationErr)

@@ -157,7 +157,7 @@ func TestTwoProcesses(t *testing.T) {
 		wantError(t, err, store.ErrExists)
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			_, err := a.SetDeployment(t.Context(), store.Deployment{Account: account, Name: c.Name, Connector: c.ID})
+			_, err := a.SetDeployment(t.Context(), store.Deployment{Account: account, Name: c.Name, Connectors: []string{c.ID}})
 			if err != nil && !errors.Is(err, store.ErrNotFound) {
 				t.Error(err)
 			}
@@ -171,7 +171,7 @@ func TestTwoProcesses(t *testing.T) {
 	}
 	eventually(t, "both are the same", func() bool { return sameState(a, b) })
 	for _, d := range a.Deployments(account) {
-		if _, ok := a.Connector(d.Connector); !ok {
+		if _, ok := a.Connector(d.Connectors[0]); !ok {
 			t.Errorf("deployment %s points to nothing", d.Name)
 		}
 	}
@@ -223,7 +223,7 @@ func TestWatchFails(t *testing.T) {
 			live.OnRevoke(func() { close(cut) })
 			c, _, _ := b.CreateConnector(t.Context(), account, "one")
 			gone, _, _ := b.CreateConnector(t.Context(), account, "gone")
-			b.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "a", Connector: c.ID})
+			b.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID}})
 			ann, bob := mustUser(t, b, "Ann"), mustUser(t, b, "bob")
 			_, annSecret := mustSession(t, b, ann)
 			_, bobSecret := mustSession(t, b, bob)
@@ -317,6 +317,7 @@ func TestDamagedRecord(t *testing.T) {
 		"keys/default/key_x":            `{"v":1,"id":"key_x"}`,
 		"connectors/default/x":          `nonsense`,
 		"deployments/default/a":         `{}`,
+		"deployments/default/old":       `{"v":1,"account":"default","name":"old","connector":"con_x"}`,
 		"last_used/default/x":           `{"v":1,"last_used_at":7}`,
 		"deployments/default/not valid": `{"v":1,"account":"default","name":"not valid"}`,
 		"users/default/usr_x":           `{"v":1,"id":"usr_x","account":"default","name":"x"}`,

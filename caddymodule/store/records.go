@@ -34,15 +34,19 @@ type Connector struct {
 	CreatedAt time.Time `json:"created_at"`
 }
 
-// Deployment is a public model name and where it goes.
+// Deployment is a public model name and where it goes. What the store gives out
+// shares its Connectors, which must not be changed.
 type Deployment struct {
-	Account   string    `json:"account"`
-	Name      string    `json:"name"`
-	Connector string    `json:"connector"`          // id
-	Upstream  string    `json:"upstream,omitempty"` // "": the connector's routes decide, or its only upstream
-	Model     string    `json:"model,omitempty"`    // "": the connector's routes decide, or the public name
-	CreatedAt time.Time `json:"created_at"`
-	UpdatedAt time.Time `json:"updated_at"`
+	Account    string   `json:"account"`
+	Name       string   `json:"name"`
+	Connectors []string `json:"connectors"`         // ids, at least one: each has the model
+	Upstream   string   `json:"upstream,omitempty"` // "": the connector's routes decide, or its only upstream
+	Model      string   `json:"model,omitempty"`    // "": the connector's routes decide, or the public name
+	// MaxConcurrency is how many requests may run at a time, on all connectors
+	// together; 0: any number.
+	MaxConcurrency int       `json:"max_concurrency,omitempty"`
+	CreatedAt      time.Time `json:"created_at"`
+	UpdatedAt      time.Time `json:"updated_at"`
 }
 
 // The kinds of records that Change names.

@@ -291,7 +291,7 @@ func TestSubscribe(t *testing.T) {
 	})
 	c, _, _ := s.CreateConnector(t.Context(), account, "one")
 	k, _ := mustKey(t, s, "*")
-	s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "a", Connector: c.ID})
+	s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID}})
 	s.RevokeKey(t.Context(), account, k.ID)
 	s.RemoveDeployment(t.Context(), account, "a")
 	s.RemoveConnector(t.Context(), account, c.ID)

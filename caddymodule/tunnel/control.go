@@ -50,7 +50,9 @@ func (s *Session) receive() error {
 		}
 		switch m := m.(type) {
 		case link.Ping:
-			s.send(link.Pong{HeartbeatMillis: int(s.hub.heartbeat().Milliseconds())})
+			next := s.hub.heartbeat()
+			s.pulse.beat(next)
+			s.send(link.Pong{HeartbeatMillis: int(next.Milliseconds())})
 		case link.Update:
 			s.send(s.update(m))
 		case link.Drain:

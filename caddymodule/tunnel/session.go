@@ -46,6 +46,7 @@ type Session struct {
 	options   link.RoundTripOptions
 
 	active   atomic.Int64
+	pulse    pulse
 	draining atomic.Bool
 	retired  context.Context // ends when the session takes no more requests
 	retire   context.CancelFunc
@@ -65,6 +66,7 @@ func newSession(h *Hub, conn link.Conn, stream link.ControlStream, control *link
 	s.retired, s.retire = context.WithCancel(conn.Context())
 	s.offer.Store(&link.Update{Upstreams: hello.Upstreams, Routes: hello.Routes})
 	s.options.Done = s.end
+	s.pulse.beat(h.heartbeat())
 	return s
 }
 

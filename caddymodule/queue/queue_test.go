@@ -1,0 +1,290 @@
+package queue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/queue"
+)
+
+func name() queue.Name { return queue.Name{Account: "default", Deployment: "m"} }
+
+// hall is a deployment's queue with what the tests see of it.
+type hall struct {
+	*queue.Queues
+	t     *testing.T
+	limit atomic.Int64
+
+	mu      sync.Mutex
+	order   []string // of those that got their place
+	refused []string // of those that did not, with the reason
+	places  []queue.Place
+}
+
+func newHall(t *testing.T, limit int) *hall {
+	h := &hall{t: t}
+	h.limit.Store(int64(limit))
+	h.Queues = queue.New(func(queue.Name) int { return int(h.limit.Load()) })
+	return h
+}
+
+// come has requests arrive one after the other, and returns when each of them
+// runs, waits, or was refused. The key is the part of a request before "/".
+func (h *hall) come(ctx context.Context, b queue.Bounds, requests ...string) {
+	for _, r := range requests {
+		go func() {
+			p, err := h.Enter(ctx, name(), r[:1], b)
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if err != nil {
+				h.refused = append(h.refused, r+": "+err.Error())
+				return
+			}
+			h.order, h.places = append(h.order, r), append(h.places, p)
+		}()
+		synctest.Wait()
+	}
+}
+
+// leave has the request leave that has its place for the longest time.
+func (h *hall) leave() {
+	h.mu.Lock()
+	p := h.places[0]
+	h.places = h.places[1:]
+	h.mu.Unlock()
+	p.Leave()
+	synctest.Wait()
+}
+
+func (h *hall) expect(what string, got *[]string, want ...string) {
+	h.t.Helper()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !slices.Equal(*got, want) {
+		h.t.Errorf("%s: %q, want %q", what, *got, want)
+	}
+}
+
+func (h *hall) waiting() (n int) {
+	h.Lengths(func(_ queue.Name, waiting int) { n += waiting })
+	return n
+}
+
+// A key with many requests gets no more turns than one with few, and the
+// requests of each run in the order of their arrival.
+func TestRoundRobin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHall(t, 1)
+		h.come(t.Context(), queue.Bounds{}, "a1", "a2", "a3", "a4", "b1", "b2", "c1")
+		h.expect("at first", &h.order, "a1")
+		if n := h.waiting(); n != 6 {
+			t.Errorf("%d wait, want 6", n)
+		}
+		for range 6 {
+			h.leave()
+		}
+		h.expect("order", &h.order, "a1", "a2", "b1", "c1", "a3", "b2", "a4")
+		h.leave()
+		h.come(t.Context(), queue.Bounds{}, "z1")
+		h.expect("refused", &h.refused)
+		if n := h.waiting(); n != 0 || len(h.places) != 1 {
+			t.Errorf("%d wait, %d run in the end", n, len(h.places))
+		}
+	})
+}
+
+// A key that floods the queue cannot keep others out: they displace its newest.
+func TestFullQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHall(t, 1)
+		b := queue.Bounds{Length: 3}
+		h.come(t.Context(), b, "a1", "a2", "a3", "a4", "a5")
+		h.expect("one key alone", &h.refused, "a5: "+queue.ErrFull.Error())
+		h.come(t.Context(), b, "b1", "b2", "c1")
+		h.expect("three keys", &h.refused, "a5: "+queue.ErrFull.Error(), "a4: "+queue.ErrFull.Error(), "b2: "+queue.ErrFull.Error(), "a3: "+queue.ErrFull.Error())
+		for range 3 {
+			h.leave()
+		}
+		h.expect("order", &h.order, "a1", "a2", "b1", "c1")
+		h.come(t.Context(), queue.Bounds{Length: -1}, "d1")
+		h.expect("without a queue", &h.refused, "a5: "+queue.ErrFull.Error(), "a4: "+queue.ErrFull.Error(), "b2: "+queue.ErrFull.Error(), "a3: "+queue.ErrFull.Error(), "d1: "+queue.ErrFull.Error())
+		h.leave()
+	})
+}
+
+func TestTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHall(t, 1)
+		h.come(t.Context(), queue.Bounds{Wait: 10 * time.Second}, "a1", "a2")
+		h.come(t.Context(), queue.Bounds{}, "a3")
+		time.Sleep(9 * time.Second)
+		synctest.Wait()
+		h.expect("before its time", &h.refused)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		h.expect("after 11 s", &h.refused, "a2: "+queue.ErrTimeout.Error())
+		time.Sleep(queue.DefaultWait)
+		synctest.Wait()
+		h.expect("after the default", &h.refused, "a2: "+queue.ErrTimeout.Error(), "a3: "+queue.ErrTimeout.Error())
+		h.leave()
+		h.come(t.Context(), queue.Bounds{}, "b1")
+		h.expect("order", &h.order, "a1", "b1")
+	})
+}
+
+// A client that goes away gives up its place in the queue, and says why.
+func TestClientLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHall(t, 1)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		h.come(t.Context(), queue.Bounds{}, "a1")
+		h.come(ctx, queue.Bounds{}, "b1")
+		h.come(t.Context(), queue.Bounds{}, "c1")
+		cancel(errors.New("the key was revoked"))
+		synctest.Wait()
+		h.expect("refused", &h.refused, "b1: the key was revoked")
+		if n := h.waiting(); n != 1 {
+			t.Errorf("%d wait, want 1", n)
+		}
+		h.leave()
+		h.expect("order", &h.order, "a1", "c1")
+	})
+}
+
+// Another limit is in force at once, for those that wait too; what runs already
+// counts, even what began when there was none.
+func TestChangedLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHall(t, 0)
+		h.come(t.Context(), queue.Bounds{}, "a1", "a2", "a3")
+		h.limit.Store(2)
+		h.Changed(name())
+		h.come(t.Context(), queue.Bounds{}, "b1", "b2", "b3")
+		h.leave()
+		h.expect("more run than may", &h.order, "a1", "a2", "a3")
+		h.leave()
+		h.expect("one has left", &h.order, "a1", "a2", "a3", "b1")
+		h.limit.Store(3)
+		h.Changed(name())
+		synctest.Wait()
+		h.expect("raised", &h.order, "a1", "a2", "a3", "b1", "b2")
+		h.limit.Store(0)
+		h.Remove(name())
+		synctest.Wait()
+		h.expect("removed", &h.order, "a1", "a2", "a3", "b1", "b2", "b3")
+		for range 4 {
+			h.leave()
+		}
+	})
+}
+
+// Many at once, with clients that leave and a limit that changes: never do more
+// run than may, nobody waits for ever, and in the end nothing is counted.
+func TestConcurrent(t *testing.T) {
+	const limit, keys, each = 4, 8, 300
+	q := queue.New(func(queue.Name) int { return limit })
+	var running, most, done atomic.Int64
+	var wg sync.WaitGroup
+	for k := range keys {
+		for range 8 {
+			wg.Go(func() {
+				for i := range each {
+					ctx, cancel := t.Context(), context.CancelFunc(func() {})
+					if i%3 == 0 {
+						ctx, cancel = context.WithTimeout(ctx, time.Duration(i)*time.Microsecond)
+					}
+					p, err := q.Enter(ctx, name(), fmt.Sprint(k), queue.Bounds{Length: 40})
+					if err == nil {
+						if n := running.Add(1); n > most.Load() {
+							most.Store(n)
+						}
+						done.Add(1)
+						running.Add(-1)
+						p.Leave()
+					}
+					cancel()
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if most.Load() > limit {
+		t.Errorf("%d ran at a time, the limit is %d", most.Load(), limit)
+	}
+	// All places are free again.
+	for range limit {
+		if p, err := q.Enter(t.Context(), name(), "x", queue.Bounds{Length: -1}); err != nil || p.Waited() {
+			t.Fatalf("a place was lost: %v", err)
+		}
+	}
+	if done.Load() == 0 {
+		t.Error("nothing ran")
+	}
+	q.Lengths(func(_ queue.Name, waiting int) {
+		if waiting != 0 {
+			t.Errorf("%d wait in the end", waiting)
+		}
+	})
+}
+
+// Each of two keys gets its half of the turns, whatever they send.
+func TestShares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := queue.New(func(queue.Name) int { return 2 })
+		var few, many atomic.Int64
+		ctx, stop := context.WithTimeout(t.Context(), 100*time.Second)
+		defer stop()
+		client := func(key string, served *atomic.Int64) {
+			for ctx.Err() == nil {
+				p, err := q.Enter(ctx, name(), key, queue.Bounds{})
+				if err != nil {
+					continue
+				}
+				time.Sleep(time.Second)
+				served.Add(1)
+				p.Leave()
+			}
+		}
+		var wg sync.WaitGroup
+		for range 30 {
+			wg.Go(func() { client("many", &many) })
+		}
+		for range 3 {
+			wg.Go(func() { client("few", &few) })
+		}
+		wg.Wait()
+		if a, b := few.Load(), many.Load(); a < 95 || b < 95 {
+			t.Errorf("three clients of one key had %d turns, 30 of another %d; want 100 each", a, b)
+		}
+	})
+}
+
+func BenchmarkUnbounded(b *testing.B) {
+	q := queue.New(func(queue.Name) int { return 0 })
+	ctx := b.Context()
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			p, _ := q.Enter(ctx, name(), "key", queue.Bounds{})
+			p.Leave()
+		}
+	})
+}
+
+func TestUnboundedAllocatesNothing(t *testing.T) {
+	q := queue.New(func(queue.Name) int { return 0 })
+	n := testing.AllocsPerRun(100, func() {
+		p, _ := q.Enter(t.Context(), name(), "key", queue.Bounds{})
+		p.Leave()
+	})
+	if n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -1,0 +1,135 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+)
+
+// held are requests that run on a session, as far as it counts them.
+func held(t *testing.T, g *testGateway, id string, n int64) *Session {
+	t.Helper()
+	s, ok := g.Session(id)
+	if !ok {
+		t.Fatalf("%s has no session", id)
+	}
+	s.active.Store(n)
+	return s
+}
+
+func TestChoose(t *testing.T) {
+	g := newGateway(t, Options{})
+	none := http.NotFoundHandler()
+	ids := []string{"con_1", "con_2", "con_3", "con_none"}
+	if _, ok := g.Choose(ids, nil); ok {
+		t.Error("chose one of none")
+	}
+	for _, id := range ids[:3] {
+		g.connect(t, id, none)
+	}
+	one, two, three := held(t, g, "con_1", 5), held(t, g, "con_2", 3), held(t, g, "con_3", 7)
+	choose := func(want *Session, except ...*Session) {
+		t.Helper()
+		if got, _ := g.Choose(ids, except); got != want {
+			t.Errorf("chose %v, want %v", got, want)
+		}
+	}
+	choose(two)
+	choose(one, two)
+	choose(three, one, two)
+	choose(nil, one, two, three)
+
+	// One that has missed its pings is the last choice, whatever it has.
+	two.pulse.beat(-time.Minute)
+	choose(one)
+	choose(two, one, three)
+	one.pulse.beat(-time.Minute)
+	three.pulse.beat(-time.Minute)
+	choose(two)
+	two.pulse.beat(time.Second)
+
+	// Among equals each has its share.
+	one.pulse.beat(time.Second)
+	three.pulse.beat(time.Second)
+	for _, s := range []*Session{one, two, three} {
+		s.active.Store(1)
+	}
+	times := map[*Session]int{}
+	for range 3000 {
+		s, _ := g.Choose(ids, nil)
+		times[s]++
+	}
+	for s, n := range times {
+		if n < 800 || n > 1200 {
+			t.Errorf("%s was chosen %d times of 3000", s.Connector(), n)
+		}
+	}
+	for _, s := range []*Session{one, two, three} {
+		s.active.Store(0)
+	}
+	if n := testing.AllocsPerRun(100, func() { g.Choose(ids, nil) }); n != 0 {
+		t.Errorf("choosing allocates %v times", n)
+	}
+}
+
+func TestWaitAny(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, Options{})
+	ids := []string{"con_1", "con_2"}
+	start := time.Now()
+	if _, err := g.WaitAny(t.Context(), ids, 50*time.Millisecond); !errors.Is(err, ErrOffline) || time.Since(start) < 50*time.Millisecond {
+		t.Errorf("nobody came: %v after %v", err, time.Since(start))
+	}
+	if _, err := g.WaitAny(t.Context(), ids, -1); !errors.Is(err, ErrOffline) {
+		t.Errorf("without a wait: %v", err)
+	}
+	gone := errors.New("gone")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	time.AfterFunc(20*time.Millisecond, func() { cancel(gone) })
+	if _, err := g.WaitAny(ctx, ids, soon*10); !errors.Is(err, gone) {
+		t.Errorf("the client went away: %v", err)
+	}
+	go func() {
+		time.Sleep(50 * time.Millisecond)
+		g.connect(t, "con_2", http.NotFoundHandler())
+	}()
+	s, err := g.WaitAny(t.Context(), ids, 10*soon)
+	if err != nil || s.Connector() != "con_2" {
+		t.Fatalf("waited for %v, %v", s, err)
+	}
+	// Nobody is left waiting.
+	deadline := time.Now().Add(soon)
+	for {
+		g.mu.Lock()
+		n := len(g.arrivals)
+		g.mu.Unlock()
+		if n == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d still wait", n)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// A connector that stops pinging, while its tunnel lasts, grows faint; its next
+// ping heals it.
+func TestFaint(t *testing.T) {
+	t.Parallel()
+	var p pulse
+	p.beat(10 * time.Second)
+	if p.faint() {
+		t.Error("faint after a ping")
+	}
+	p.beat(-2 * time.Second) // due three seconds ago
+	if !p.faint() {
+		t.Error("not faint after two missed pings")
+	}
+	p.beat(10 * time.Second)
+	if p.faint() {
+		t.Error("faint after another ping")
+	}
+}

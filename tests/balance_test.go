@@ -1,0 +1,332 @@
+package tests
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/proc"
+	"github.com/postern-dev/postern/tests/upstream"
+)
+
+// A pair is a gateway with two connectors, "a" and "b", to a scripted upstream
+// each, and a key for everything.
+type pair struct {
+	*harness.Gateway
+	*harness.Client
+	ups  [2]*upstream.Server
+	cons [2]*harness.Connector
+}
+
+func newPair(t *testing.T, o harness.Options) *pair {
+	t.Helper()
+	p := &pair{Gateway: harness.Start(t, o)}
+	_, key := p.Gateway.Key(t, "all", "*")
+	p.Client = p.Gateway.Client(t, key)
+	for i, name := range []string{"a", "b"} {
+		p.ups[i] = upstream.Start(t)
+		p.cons[i] = p.Connector(t, name, p.ups[i].URL)
+	}
+	return p
+}
+
+// deploy registers a model that both connectors have.
+func (p *pair) deploy(t *testing.T, name string, maxConcurrency int) {
+	t.Helper()
+	p.Manage(t, http.MethodPut, "/deployments/"+name, map[string]any{
+		"connectors": []string{"a", "b"}, "max_concurrency": maxConcurrency,
+	}, nil)
+}
+
+// handle sets what answers requests for a model on both upstreams.
+func (p *pair) handle(name string, h upstream.Handler) {
+	for _, u := range p.ups {
+		u.Handle(name, h)
+	}
+}
+
+// received is how many requests each upstream has received.
+func (p *pair) received() (n [2]int) {
+	for i, u := range p.ups {
+		n[i] = len(u.Requests())
+	}
+	return n
+}
+
+// send sends a request from a goroutine of its own.
+func (p *pair) send(t *testing.T, c *harness.Client, body string) <-chan harness.Answer {
+	done := make(chan harness.Answer, 1)
+	go func() {
+		a, err := c.Send(c.Request(context.Background(), t, http.MethodPost, "/v1/chat/completions", body))
+		if err != nil {
+			a.Err = err
+		}
+		done <- a
+	}()
+	return done
+}
+
+// Requests go to the connector with the fewest.
+func TestFewestInFlight(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, harness.Options{})
+	p.deploy(t, "m", 0)
+	release := make(chan struct{})
+	p.handle("m", func(x *upstream.Exchange) { x.Hold(release); upstream.Echo(x) })
+	const n = 12
+	var answers []<-chan harness.Answer
+	for i := range n {
+		answers = append(answers, p.send(t, p.Client, harness.Chat("m", "")))
+		proc.Poll(t, 10*time.Second, "the request being at a model", nilContext(func() error {
+			if got := p.received(); got[0]+got[1] != i+1 {
+				return fmt.Errorf("received %v of %d", got, i+1)
+			}
+			return nil
+		}))
+	}
+	if got := p.received(); got != [2]int{n / 2, n / 2} {
+		t.Errorf("the upstreams received %v requests, want %d each", got, n/2)
+	}
+	close(release)
+	for _, c := range answers {
+		if a := <-c; a.Status != 200 || a.Err != nil {
+			t.Errorf("status %d, %v, %s", a.Status, a.Err, a.Body)
+		}
+	}
+}
+
+// A connector that is gone, or whose model server is, is passed over; one that
+// comes back has its share again. Only with nobody there a request waits.
+func TestOtherConnectorTakesOver(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, harness.Options{Site: "connect_wait 20s"})
+	p.deploy(t, "m", 0)
+	p.handle("m", upstream.Echo)
+	down := p.NewConnector(t, "down", map[string]any{"upstream": "http://" + proc.FreeAddr(t)})
+	down.Start(t)
+	p.Manage(t, http.MethodPut, "/deployments/half", map[string]any{"connectors": []string{"down", "b"}, "model": "m"}, nil)
+	p.Manage(t, http.MethodPut, "/deployments/none", map[string]any{"connectors": []string{"down"}, "model": "m"}, nil)
+	expect := func(model string) {
+		t.Helper()
+		start := time.Now()
+		for range 10 {
+			if a := p.Post(t, harness.Chat(model, "")); a.Status != 200 {
+				t.Fatalf("%s: status %d, %s", model, a.Status, a.Body)
+			}
+		}
+		if d := time.Since(start); d > 15*time.Second {
+			t.Errorf("%s: ten requests took %v", model, d)
+		}
+	}
+	expect("half")
+	if got := p.received(); got != [2]int{0, 10} {
+		t.Errorf("the upstreams received %v", got)
+	}
+	p.Post(t, harness.Chat("none", "")).ExpectError(t, 502, "server_error", "upstream_unreachable")
+
+	p.cons[0].Process.Kill()
+	p.cons[0].Process.WaitExit(t, 10*time.Second)
+	p.cons[0].Start(t) // replaces the dead tunnel
+	p.cons[1].Process.Signal(t, syscall.SIGTERM)
+	p.cons[1].Process.WaitExit(t, 10*time.Second)
+	expect("m")
+	if got := p.received(); got != [2]int{10, 10} {
+		t.Errorf("with one connector the upstreams received %v", got)
+	}
+	p.cons[0].Process.Signal(t, syscall.SIGTERM)
+	p.cons[0].Process.WaitExit(t, 10*time.Second)
+	p.cons[0].WaitState(t, "offline", 5*time.Second)
+	waits := p.send(t, p.Client, harness.Chat("m", ""))
+	select {
+	case a := <-waits:
+		t.Fatalf("a request did not wait: status %d, %s, %v", a.Status, a.Body, a.Err)
+	case <-time.After(500 * time.Millisecond):
+	}
+	p.cons[1].Start(t)
+	if a := <-waits; a.Status != 200 {
+		t.Errorf("a request that waited: status %d, %s, %v", a.Status, a.Body, a.Err)
+	}
+}
+
+// Connectors drain and come back under load, one after the other, and no
+// request fails.
+func TestRollingRestart(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, harness.Options{})
+	p.deploy(t, "m", 0)
+	p.handle("m", func(x *upstream.Exchange) {
+		upstream.Events(upstream.Role("m"), upstream.Delta("m", "x"), upstream.Finish("m", "stop"), upstream.Done)(x)
+	})
+	l := p.load(t, 8)
+	for range 2 {
+		for _, c := range p.cons {
+			time.Sleep(300 * time.Millisecond)
+			c.Process.Signal(t, syscall.SIGTERM)
+			c.Process.WaitExit(t, 20*time.Second)
+			c.Start(t)
+		}
+	}
+	for _, o := range l.end() {
+		if !o.whole() {
+			t.Errorf("request %s: status %d, %v, %s", o.id, o.status, o.err, clip(o.body))
+		}
+	}
+	p.once(t, l)
+}
+
+// A connector is killed under load. What had begun to stream ends with an error
+// in its stream; no model sees a request twice. What was given to the dead
+// connector before anybody could know may have reached its model, for all that
+// the gateway can tell: it fails too, with a proper error, and there are few.
+func TestConnectorKilledUnderLoad(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, harness.Options{})
+	p.deploy(t, "m", 0)
+	p.handle("m", func(x *upstream.Exchange) {
+		x.Stream()
+		x.Chunk(upstream.Role("m"))
+		for range 10 {
+			x.Sleep(20 * time.Millisecond)
+			x.Chunk(upstream.Delta("m", "x"))
+		}
+		x.Chunk(upstream.Finish("m", "stop"))
+		x.Chunk(upstream.Done)
+		x.End()
+	})
+	const clients = 16
+	l := p.load(t, clients)
+	time.Sleep(time.Second)
+	p.cons[0].Process.Kill()
+	p.cons[0].Process.WaitExit(t, 10*time.Second)
+	// Soon nothing is given to the dead tunnel any more.
+	time.Sleep(5 * time.Second)
+	before := l.count()
+	time.Sleep(time.Second)
+	lost := clients - len(l.served(before))
+	t.Logf("%d of %d clients wait for the dead connector, others have gone on", lost, clients)
+	if lost == clients {
+		t.Error("nobody is served while one of two connectors is dead")
+	}
+	p.cons[0].Start(t) // takes the place of the dead tunnel, whose requests end
+	begun, blind, good := 0, 0, 0
+	for _, o := range l.end() {
+		switch {
+		case o.whole():
+			good++
+		case o.status == 200 && strings.Contains(o.body, upstream.Role("m")) && strings.Contains(o.body, `"code":"upstream_error"`):
+			begun++
+		case o.status == 502 && strings.Contains(o.body, `"code":"upstream_unreachable"`):
+			blind++
+		default:
+			t.Errorf("request %s: status %d, %v, %s", o.id, o.status, o.err, clip(o.body))
+		}
+	}
+	t.Logf("%d whole, %d broken in the stream, %d given to the dead connector", good, begun, blind)
+	if begun == 0 || begun+blind > clients {
+		t.Errorf("%d broken in the stream, %d given to the dead connector, of %d clients", begun, blind, clients)
+	}
+	p.once(t, l)
+}
+
+// traffic is clients that send one streamed request after the other.
+type traffic struct {
+	stop chan struct{}
+	wg   sync.WaitGroup
+
+	mu       sync.Mutex
+	outcomes []outcome
+}
+
+// outcome is what became of one request.
+type outcome struct {
+	id     string // in the request, for the upstreams to tell
+	client int
+	status int
+	body   string
+	err    error
+}
+
+// whole tells whether the answer is complete and without an error.
+func (o outcome) whole() bool {
+	return o.status == 200 && o.err == nil && strings.HasSuffix(o.body, upstream.Finish("m", "stop")+upstream.Done)
+}
+
+// load starts n clients.
+func (p *pair) load(t *testing.T, n int) *traffic {
+	l := &traffic{stop: make(chan struct{})}
+	for client := range n {
+		l.wg.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-l.stop:
+					return
+				default:
+				}
+				id := fmt.Sprintf("load-%d-%d", client, i)
+				a, err := p.Send(p.Request(context.Background(), t, http.MethodPost, "/v1/chat/completions",
+					harness.Chat("m", `,"stream":true,"user":"`+id+`"`)))
+				if err == nil {
+					err = a.Err
+				}
+				l.mu.Lock()
+				l.outcomes = append(l.outcomes, outcome{id, client, a.Status, a.Body, err})
+				l.mu.Unlock()
+			}
+		})
+	}
+	return l
+}
+
+// served is which clients have had an answer since there were n.
+func (l *traffic) served(n int) map[int]bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clients := map[int]bool{}
+	for _, o := range l.outcomes[n:] {
+		clients[o.client] = true
+	}
+	return clients
+}
+
+func (l *traffic) count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.outcomes)
+}
+
+// end ends the load and returns what became of its requests.
+func (l *traffic) end() []outcome {
+	close(l.stop)
+	l.wg.Wait()
+	return l.outcomes
+}
+
+// once checks that the models have seen no request twice, and all whose answers
+// are whole.
+func (p *pair) once(t *testing.T, l *traffic) {
+	t.Helper()
+	seen := map[string]int{}
+	for _, u := range p.ups {
+		for _, r := range u.Requests() {
+			var body struct{ User string }
+			if err := json.Unmarshal(r.Body, &body); err != nil {
+				t.Fatal(err)
+			}
+			if seen[body.User]++; seen[body.User] > 1 {
+				t.Errorf("the models have seen request %s twice", body.User)
+			}
+		}
+	}
+	for _, o := range l.outcomes {
+		if o.whole() && seen[o.id] != 1 {
+			t.Errorf("the models have seen request %s %d times", o.id, seen[o.id])
+		}
+	}
+}

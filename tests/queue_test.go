@@ -1,0 +1,166 @@
+package tests
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/proc"
+	"github.com/postern-dev/postern/tests/upstream"
+)
+
+// A deployment with a bound: the keys take turns, waiting streams get pings,
+// and another bound is in force at once.
+func TestMaxConcurrency(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, harness.Options{Site: "keep_alive 100ms"})
+	_, other := p.Key(t, "other", "*")
+	second := p.Gateway.Client(t, other)
+	p.deploy(t, "m", 2)
+	release := make(chan struct{})
+	p.handle("m", func(x *upstream.Exchange) { x.Hold(release); upstream.Echo(x) })
+	waiting := func(running, length int) {
+		t.Helper()
+		proc.Poll(t, 10*time.Second, fmt.Sprintf("%d requests running and %d waiting", running, length), nilContext(func() error {
+			got := p.received()
+			metric := fmt.Sprintf("postern_queue_length{deployment=\"m\"} %d\n", length)
+			shown := p.Metrics(t)
+			none := length == 0 && !strings.Contains(shown, "postern_queue_length{")
+			if got[0]+got[1] != running || !none && !strings.Contains(shown, metric) {
+				return fmt.Errorf("received %v, the metric %q is there: %v", got, metric, strings.Contains(shown, metric))
+			}
+			return nil
+		}))
+	}
+	var answers []<-chan harness.Answer
+	for i := range 5 {
+		answers = append(answers, p.send(t, p.Client, harness.Chat("m", fmt.Sprintf(`,"user":"one-%d"`, i))))
+		waiting(min(i+1, 2), max(i-1, 0))
+	}
+	answers = append(answers, p.send(t, second, harness.Chat("m", `,"user":"two"`)))
+	waiting(2, 4)
+	stream := p.Stream(t, harness.Chat("m", `,"stream":true`))
+	for range 3 {
+		if event, err := stream.Next(); err != nil || !strings.HasPrefix(event, ":") {
+			t.Errorf("a waiting stream got %q, %v; want pings", event, err)
+		}
+	}
+	stream.Close()
+	waiting(2, 4) // it gave up its place
+	p.deploy(t, "m", 4)
+	waiting(4, 2)
+	users := ""
+	for _, u := range p.ups {
+		for _, r := range u.Requests() {
+			users += string(r.Body)
+		}
+	}
+	if !strings.Contains(users, `"two"`) || strings.Contains(users, `"one-3"`) {
+		t.Errorf("the other key has not had its turn; the models have seen %s", users)
+	}
+	p.deploy(t, "m", 0)
+	waiting(6, 0)
+	close(release)
+	for _, c := range answers {
+		if a := <-c; a.Status != 200 || a.Err != nil {
+			t.Errorf("status %d, %v, %s", a.Status, a.Err, a.Body)
+		}
+	}
+}
+
+// A request that has waited goes where its deployment leads by then.
+func TestQueuedRequestTakesTheNewWay(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, harness.Options{})
+	release := make(chan struct{})
+	p.handle("m", func(x *upstream.Exchange) { x.Hold(release); upstream.Echo(x) })
+	set := func(connector string) {
+		p.Manage(t, http.MethodPut, "/deployments/m", map[string]any{"connectors": []string{connector}, "max_concurrency": 1}, nil)
+	}
+	set("a")
+	first := p.send(t, p.Client, harness.Chat("m", ""))
+	p.ups[0].WaitRunning(t, 1)
+	second, third := p.send(t, p.Client, harness.Chat("m", "")), p.send(t, p.Client, harness.Chat("m", ""))
+	proc.Poll(t, 10*time.Second, "two requests waiting", nilContext(func() error {
+		if !strings.Contains(p.Metrics(t), `postern_queue_length{deployment="m"} 2`) {
+			return fmt.Errorf("there are others")
+		}
+		return nil
+	}))
+	set("b")
+	if got := p.received(); got != [2]int{1, 0} {
+		t.Errorf("the upstreams received %v before there was room", got)
+	}
+	release <- struct{}{}
+	p.ups[1].WaitRunning(t, 1)
+	p.Manage(t, http.MethodDelete, "/deployments/m", nil, nil)
+	release <- struct{}{}
+	statuses := map[int]int{}
+	for _, c := range []<-chan harness.Answer{first, second, third} {
+		statuses[(<-c).Status]++
+	}
+	if statuses[200] != 2 || statuses[404] != 1 {
+		t.Errorf("statuses %v; want two answers, and 404 for the one that waited for a deployment that was removed", statuses)
+	}
+	if got := p.received(); got != [2]int{1, 1} {
+		t.Errorf("the upstreams received %v", got)
+	}
+}
+
+// What cannot wait is told so in the caller's dialect, and a key that is revoked
+// waits no longer.
+func TestQueueRefuses(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, harness.Options{Site: "queue_length 2\nqueue_wait 2s"})
+	p.deploy(t, "m", 1)
+	release := make(chan struct{})
+	p.handle("m", func(x *upstream.Exchange) { x.Hold(release); upstream.Echo(x) })
+	runs := p.send(t, p.Client, harness.Chat("m", ""))
+	proc.Poll(t, 10*time.Second, "a request running", nilContext(func() error {
+		if p.received() == [2]int{} {
+			return fmt.Errorf("there is none")
+		}
+		return nil
+	}))
+	id, revoked := p.Key(t, "revoked", "*")
+	gone := p.send(t, p.Gateway.Client(t, revoked), harness.Chat("m", ""))
+	times := p.send(t, p.Client, harness.Chat("m", ""))
+	proc.Poll(t, 10*time.Second, "two requests waiting", nilContext(func() error {
+		if !strings.Contains(p.Metrics(t), `postern_queue_length{deployment="m"} 2`) {
+			return fmt.Errorf("there are others")
+		}
+		return nil
+	}))
+	for _, more := range []string{"", `,"stream":true`} {
+		a := p.Post(t, harness.Chat("m", more))
+		a.ExpectError(t, 429, "rate_limit_error", "queue_full")
+		if a.Header.Get("Retry-After") == "" {
+			t.Error("no Retry-After")
+		}
+	}
+	a := p.Do(t, http.MethodPost, "/v1/messages", `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"x"}]}`)
+	if a.Status != 429 || !strings.Contains(a.Body, `"type":"rate_limit_error"`) {
+		t.Errorf("messages: status %d, %s", a.Status, a.Body)
+	}
+	p.Revoke(t, id)
+	if a := <-gone; a.Status != 401 {
+		t.Errorf("the revoked key's request: status %d, %s, %v", a.Status, a.Body, a.Err)
+	}
+	a = <-times
+	a.ExpectError(t, 429, "rate_limit_error", "queue_timeout")
+	close(release)
+	if a := <-runs; a.Status != 200 {
+		t.Errorf("the one that ran: status %d, %s, %v", a.Status, a.Body, a.Err)
+	}
+	if got := p.received(); got[0]+got[1] != 1 {
+		t.Errorf("the models have seen %v requests, want 1", got)
+	}
+	for _, line := range []string{`{deployment="m",reason="full"} 3`, `{deployment="m",reason="timeout"} 1`} {
+		if !strings.Contains(p.Metrics(t), "postern_queue_rejected_total"+line) {
+			t.Errorf("no metric %s", line)
+		}
+	}
+}
