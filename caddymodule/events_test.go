@@ -140,7 +140,7 @@ func TestEventsOfDeployments(t *testing.T) {
 // setDeployment lets m lead to the one connector.
 func setDeployment(t *testing.T, st *store.Store, model string) {
 	t.Helper()
-	d := store.Deployment{Account: store.DefaultAccount, Name: "m", Connectors: []string{st.Connectors}("default")[0].ID, Model: model}
+	d := store.Deployment{Account: store.DefaultAccount, Name: "m", Connectors: []string{st.Connectors("default")[0].ID}, Model: model}
 	if _, err := st.SetDeployment(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}

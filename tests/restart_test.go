@@ -240,3 +240,32 @@ func TestRemovedConnector(t *testing.T) {
 		t.Errorf("the connector's log does not say what happened:\n%s", log)
 	}
 }
+
+// A connector that was killed and does not come back is missed soon: requests
+// that wait for it are told so.
+func TestConnectorThatStaysAway(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, harness.Options{})
+	release := make(chan struct{})
+	t.Cleanup(func() { close(release) })
+	r.serve(t, "m", func(x *upstream.Exchange) {
+		x.Stream()
+		x.Chunk(upstream.Delta("up-m", "hel"))
+		x.Hold(release)
+	})
+	s := r.Stream(t, harness.Chat("m", `,"stream":true`))
+	if _, err := s.Next(); err != nil {
+		t.Fatal(err)
+	}
+	killed := time.Now()
+	r.con.Process.Kill()
+	rest, err := s.Rest()
+	if err != nil || !strings.Contains(rest, `"code":"upstream_error"`) {
+		t.Errorf("the stream ended with %q, %v", rest, err)
+	}
+	// QUIC itself would notice after 30 s.
+	if took := time.Since(killed); took > 25*time.Second {
+		t.Errorf("it was missed after %v", took)
+	}
+	r.con.WaitState(t, "offline", limit)
+}

@@ -38,10 +38,18 @@ func (s *Session) ended(err error) string {
 	return "connection lost"
 }
 
-// receive handles control messages until there are no more.
+// silence is how long a connector that was told a heartbeat may say nothing. It
+// has missed three pings by then, and given up on the gateway itself.
+func silence(heartbeat time.Duration) time.Duration { return 3*heartbeat + 5*time.Second }
+
+// receive handles control messages until there are no more, or have been none
+// for too long: a connector that was killed says no goodbye.
 func (s *Session) receive() error {
+	silent := time.AfterFunc(silence(s.hub.heartbeat()), func() { s.close(link.CloseLost) })
+	defer silent.Stop()
 	for {
 		m, err := s.control.Receive()
+		silent.Reset(silence(s.hub.heartbeat()))
 		if errors.Is(err, link.ErrUnknownMessage) {
 			continue
 		}
