@@ -100,12 +100,17 @@ func serviceSocket() string {
 // control is the socket's server.
 type control struct {
 	server *http.Server
+	stop   context.CancelFunc
 	done   chan struct{}
 }
 
-// listenControl opens the socket. Another connector that runs with the same
-// configuration is an error: with one token, the two would throw each other
-// out. Without a socket the connector works all the same.
+// socketAgain is how often a socket that an older process has is tried.
+const socketAgain = time.Second
+
+// listenControl opens the socket. While another process with the same
+// configuration has it, whose place on the gateway this one takes, it waits for
+// it: that one may be about to end, as in an upgrade. Without a socket the
+// connector works all the same.
 func (r *runner) listenControl(connector string) (*control, error) {
 	if r.options.socket == socketOff {
 		return nil, nil
@@ -122,13 +127,48 @@ func (r *runner) listenControl(connector string) (*control, error) {
 	var busy *busyError
 	switch {
 	case errors.As(err, &busy):
-		return nil, &runtimeError{err}
+		r.logger.Warn("another connector runs with this configuration; this one takes its place",
+			"process", busy.pid, "fix", "stop that one, or give this one a token of its own: status, wait and reload speak of it until it ends")
 	case err != nil && r.options.socket != "":
 		return nil, fmt.Errorf("--socket: %w", err)
 	case err != nil:
 		r.logger.Warn("there is no control socket: status, wait and reload will not find this connector", "reason", err)
 		return nil, nil
 	}
+	waiting, stop := context.WithCancel(context.Background())
+	c := &control{
+		server: &http.Server{Handler: r.controlHandler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute},
+		stop:   stop, done: make(chan struct{}),
+	}
+	go func() {
+		defer close(c.done)
+		if listener == nil {
+			if listener = awaitSocket(waiting, path); listener == nil {
+				return
+			}
+		}
+		defer listener.Close()
+		_ = c.server.Serve(listener) // until close; the listener removes the socket
+	}()
+	return c, nil
+}
+
+// awaitSocket opens the socket when it is free; nil if ctx ends before.
+func awaitSocket(ctx context.Context, path string) net.Listener {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(socketAgain):
+		}
+		if listener, err := openSocket(path); err == nil {
+			return listener
+		}
+	}
+}
+
+// controlHandler answers at the socket.
+func (r *runner) controlHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, r.report()) })
 	mux.HandleFunc("POST /reload", func(w http.ResponseWriter, _ *http.Request) {
@@ -139,12 +179,7 @@ func (r *runner) listenControl(connector string) (*control, error) {
 		}
 		writeJSON(w, status, answer)
 	})
-	c := &control{server: &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}, done: make(chan struct{})}
-	go func() {
-		defer close(c.done)
-		_ = c.server.Serve(listener) // until close, which removes the socket
-	}()
-	return c, nil
+	return mux
 }
 
 // reloadAnswer answers a reload.
@@ -159,6 +194,7 @@ func (c *control) close() {
 	// The last answer may say that it stops.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
+	c.stop()
 	_ = c.server.Shutdown(ctx)
 	<-c.done
 }
@@ -186,7 +222,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 type busyError struct{ pid int }
 
 func (e *busyError) Error() string {
-	return fmt.Sprintf("a connector runs with this configuration already (process %d); see `connector status`, and stop that one first, or give this one a configuration and a token of its own", e.pid)
+	return fmt.Sprintf("a connector runs with this configuration already (process %d)", e.pid)
 }
 
 // openSocket listens at path. A socket that nobody listens at any more is

@@ -135,12 +135,32 @@ func TestSocketIsPrivate(t *testing.T) {
 	}
 }
 
+// A newer process takes the place of an older one, and its socket as soon as
+// that one has ended.
 func TestTwoConnectorsWithOneConfiguration(t *testing.T) {
 	h := newHome(t)
-	h.start()
-	code, _, stderr := h.run(t.Context(), "run", "--config", h.config)
-	if want := fmt.Sprintf("a connector runs with this configuration already (process %d)", os.Getpid()); code != exitRuntime || !strings.Contains(stderr.String(), want) {
-		t.Errorf("code %d, %s", code, stderr)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	old := new(output)
+	go func() { ended <- run(ctx, []string{"run", "--config", h.config}, h.system(new(output), old)) }()
+	answers := func() bool {
+		_, _, err := findConnector(t.Context(), h.system(new(output), new(output)), h.config, "")
+		return err == nil
+	}
+	h.eventually("the older process", answers)
+	next := new(output)
+	nextCtx, stopNext := context.WithCancel(t.Context())
+	nextEnded := make(chan int, 1)
+	go func() { nextEnded <- run(nextCtx, []string{"run", "--config", h.config}, h.system(new(output), next)) }()
+	h.eventually("the warning", func() bool { return strings.Contains(next.String(), "this one takes its place") })
+	stop()
+	if code := <-ended; code != exitOK {
+		t.Errorf("the older process: code %d, %s", code, old)
+	}
+	h.eventually("the socket of the newer process", answers)
+	stopNext()
+	if code := <-nextEnded; code != exitOK {
+		t.Errorf("the newer process: code %d, %s", code, next)
 	}
 }
 
