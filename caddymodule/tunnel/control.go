@@ -40,7 +40,7 @@ func (s *Session) ended(err error) string {
 
 // silence is how long a connector that was told a heartbeat may say nothing. It
 // has missed three pings by then, and given up on the gateway itself.
-func silence(heartbeat time.Duration) time.Duration { return 3*heartbeat + 5*time.Second }
+func silence(heartbeat time.Duration) time.Duration { return 3*heartbeat + 8*time.Second }
 
 // receive handles control messages until there are no more, or have been none
 // for too long: a connector that was killed says no goodbye.

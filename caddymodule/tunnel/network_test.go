@@ -85,12 +85,32 @@ func simulate(t *testing.T, latency time.Duration, f func(*testing.T, *network, 
 	})
 }
 
+// beats has the connector ping, as real ones do; nothing else is read from then
+// on.
+func (c *testConnector) beats() {
+	go func() {
+		next := time.NewTicker(time.Second)
+		defer next.Stop()
+		for {
+			select {
+			case <-c.conn.Context().Done():
+				return
+			case <-c.messages:
+			case <-next.C:
+				_ = c.control.Send(link.Ping{}) // it fails when the connection ends
+			}
+		}
+	}()
+}
+
 func TestLossAndLatency(t *testing.T) {
 	simulate(t, 25*time.Millisecond, func(t *testing.T, n *network, g *testGateway, sockets []net.PacketConn) {
 		n.losing(0.05)
-		if _, err := g.dial(t, sockets[0], hello("con_1"), echo); err != nil {
+		c, err := g.dial(t, sockets[0], hello("con_1"), echo)
+		if err != nil {
 			t.Fatal(err)
 		}
+		c.beats()
 		body := strings.Repeat("0123456789", 20_000)
 		for range 20 {
 			if got, err := g.do(t, "con_1", body); got != body || err != nil {
@@ -108,6 +128,7 @@ func TestPartition(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		c.beats()
 		s := g.mustSession(t, "con_1")
 		time.Sleep(5 * time.Minute) // idle: keep-alives carry it
 		if !s.usable() {
@@ -138,9 +159,11 @@ func TestPartition(t *testing.T) {
 // TestShortPartition: one that the idle timeout outlasts is only a delay.
 func TestShortPartition(t *testing.T) {
 	simulate(t, 10*time.Millisecond, func(t *testing.T, n *network, g *testGateway, sockets []net.PacketConn) {
-		if _, err := g.dial(t, sockets[0], hello("con_1"), echo); err != nil {
+		c, err := g.dial(t, sockets[0], hello("con_1"), echo)
+		if err != nil {
 			t.Fatal(err)
 		}
+		c.beats()
 		n.losing(1)
 		running := background(t, g.mustSession(t, "con_1"))
 		time.Sleep(10 * time.Second)

@@ -15,10 +15,17 @@ import (
 
 // config is a configuration for a gateway, with upstreams by name and base URL.
 func (g *fakeGateway) config(upstreams map[string]string) Config {
-	c := Config{TunnelToken: g.token.Encode(), Transport: g.transport, Upstreams: map[string]Upstream{}}
+	c := Config{TunnelToken: g.token.Encode(), Upstreams: map[string]Upstream{}}
 	for name, base := range upstreams {
 		c.Upstreams[name] = Upstream{BaseURL: base + "/v1"}
 	}
+	return c
+}
+
+// present is config for an agent that runs already, on the same transport.
+func (g *fakeGateway) present(upstreams map[string]string) Config {
+	c := g.config(upstreams)
+	c.Transport = g.transport
 	return c
 }
 
@@ -50,13 +57,13 @@ func TestReloadKeepsTheTunnel(t *testing.T) {
 		t.Fatalf("before: %q", got)
 	}
 	warm := a.proxy.upstream("box")
-	if err := a.Reload(g.config(map[string]string{"box": old})); err != nil {
+	if err := a.Reload(g.present(map[string]string{"box": old})); err != nil {
 		t.Fatal(err)
 	}
 	if a.proxy.upstream("box") != warm {
 		t.Error("an upstream that is the same lost its connections")
 	}
-	if err := a.Reload(g.config(map[string]string{"box": next})); err != nil {
+	if err := a.Reload(g.present(map[string]string{"box": next})); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.ask(t); got != "new" {
@@ -75,12 +82,12 @@ func TestReloadRefusesWhatIsWrong(t *testing.T) {
 	g := startGateway(t)
 	a := startAgent(t, g, answerWith(t, "old"), nil)
 	s := g.session()
-	c := g.config(map[string]string{"box": "http://127.0.0.1:1"})
+	c := g.present(map[string]string{"box": "http://127.0.0.1:1"})
 	c.Routes = []link.Route{{Model: "*", Upstream: "bix"}}
 	if err := a.Reload(c); err == nil || !strings.Contains(err.Error(), `did you mean "box"`) {
 		t.Errorf("error %v", err)
 	}
-	c = g.config(map[string]string{"box": "http://127.0.0.1:1"})
+	c = g.present(map[string]string{"box": "http://127.0.0.1:1"})
 	c.Upstreams["box"] = Upstream{BaseURL: "http://127.0.0.1:1/v1", APIKeyFile: "/none"}
 	if err := a.Reload(c); err == nil || !strings.Contains(err.Error(), "upstreams.box.api_key_file") {
 		t.Errorf("error %v", err)
@@ -112,7 +119,7 @@ func TestReloadRenewsTheTunnel(t *testing.T) {
 	defer answer.Body.Close()
 	receive(t, working, "the upstream")
 
-	c := g.config(map[string]string{"box": server.URL, "other": server.URL})
+	c := g.present(map[string]string{"box": server.URL, "other": server.URL})
 	c.Server = g.token.Server // the same place, but that is for the resolver to find out
 	if err := a.Reload(c); err != nil {
 		t.Fatal(err)
@@ -149,7 +156,7 @@ func TestReloadUpdatesTheTunnel(t *testing.T) {
 	g := startGateway(t)
 	a := startAgent(t, g, answerWith(t, "old"), nil)
 	s := g.session()
-	c := g.config(map[string]string{"bix": answerWith(t, "new")})
+	c := g.present(map[string]string{"bix": answerWith(t, "new")})
 	c.Routes = []link.Route{{Model: "*", Upstream: "bix"}}
 	if err := a.Reload(c); err != nil {
 		t.Fatal(err)
@@ -184,7 +191,7 @@ func TestReloadKeepsATunnelWhenTheNewGatewayIsAway(t *testing.T) {
 	a := startAgent(t, g, answerWith(t, "old"), nil)
 	s := g.session()
 	away.token.Pin = testToken.Pin // not its own
-	if err := a.Reload(away.config(map[string]string{"box": "http://127.0.0.1:1"})); err != nil {
+	if err := a.Reload(away.present(map[string]string{"box": "http://127.0.0.1:1"})); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the failure", func() bool {
@@ -203,7 +210,7 @@ func TestReloadWhileWaiting(t *testing.T) {
 	if p := a.Status().Problem; p == nil || !strings.Contains(p.Fix, "create a new token") || !strings.Contains(p.Reason, "unknown connector") {
 		t.Errorf("problem %+v", p)
 	}
-	if err := a.Reload(other.config(map[string]string{"box": answerWith(t, "new")})); err != nil {
+	if err := a.Reload(other.present(map[string]string{"box": answerWith(t, "new")})); err != nil {
 		t.Fatal(err)
 	}
 	s := other.session() // at once, not after half a minute
