@@ -33,7 +33,7 @@ type Conditions struct {
 // A Wire is a line between two TUN devices.
 type Wire struct {
 	conditions atomic.Pointer[Conditions]
-	carried    atomic.Int64
+	lost       atomic.Int64
 
 	mu  sync.Mutex
 	tap func(p Packet, out bool)
@@ -71,8 +71,8 @@ func (w *Wire) Cut() { w.Set(Conditions{Loss: 1}) }
 // Heal makes the line a perfect one.
 func (w *Wire) Heal() { w.Set(Conditions{}) }
 
-// Carried returns how many packets have come through so far.
-func (w *Wire) Carried() int64 { return w.carried.Load() }
+// Lost returns how many packets the conditions have cost so far.
+func (w *Wire) Lost() int64 { return w.lost.Load() }
 
 // Tap shows f each packet that comes through, until it returns.
 func (w *Wire) Tap(f func(p Packet, out bool)) {
@@ -93,9 +93,7 @@ func (w *Wire) pump(from, to *os.File, out bool) {
 		for p := range road {
 			time.Sleep(time.Until(p.due))
 			// A device that is down takes nothing, as a cable that is not plugged in.
-			if _, err := to.Write(p.packet); err == nil {
-				w.carried.Add(1)
-			}
+			_, _ = to.Write(p.packet)
 		}
 	})
 	defer arrivals.Wait()
@@ -109,6 +107,7 @@ func (w *Wire) pump(from, to *os.File, out bool) {
 		packet = packet[:n]
 		c := w.conditions.Load()
 		if c.Loss > 0 && rand.Float64() < c.Loss || c.Drop != nil && c.Drop(packet, out) {
+			w.lost.Add(1)
 			continue
 		}
 		w.show(packet, out)
