@@ -26,7 +26,7 @@ const (
 func TestMain(m *testing.M) {
 	switch os.Getenv(roleVariable) {
 	case roleCrowd:
-		exit(runCrowd(os.Stdin, os.Stdout))
+		exit(runCrowd(os.Stdin))
 	case roleTests:
 		if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
 			exit(fmt.Errorf("setting up the loopback: %w\n%s", err, out))
