@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/network/lab"
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
@@ -78,6 +79,33 @@ func TestOutage(t *testing.T) {
 	}
 }
 
+// A network card that is away for a moment, as when a laptop changes networks,
+// does not leave callers waiting for the end of the path's patience.
+func TestCardBlinks(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, harness.Options{})
+	r.serve(t, "ticker", upstream.SlowTokens(50*time.Millisecond, nil))
+	r.serve(t, "echo", upstream.Echo)
+	f := r.follow(t, "ticker")
+	f.wait(t, 3, patience)
+	r.Home.IP(t, "link set lan down")
+	time.Sleep(3 * time.Second)
+	r.Home.IP(t, "link set lan up", "route add default via "+lab.RouterLAN)
+	start := time.Now()
+	tokens := f.tokens.Load()
+	for f.tokens.Load() < tokens+5 && !f.over() {
+		if time.Since(start) > 20*time.Second {
+			t.Fatal("the stream neither goes on nor ends")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Logf("the stream goes on, %t, after %v", !f.over(), time.Since(start).Round(100*time.Millisecond))
+	if f.over() && (f.err != nil || !strings.HasPrefix(f.last, streamError)) {
+		t.Errorf("the stream ended with %q, %v", f.last, f.err)
+	}
+	t.Logf("back after %v", r.waitAnswer(t, "echo", 15*time.Second).Round(100*time.Millisecond))
+}
+
 // While home has no network at all a request is refused in time, in the words
 // of its dialect; and a network card that is switched off and on again does not
 // end the connector.
@@ -99,7 +127,7 @@ func TestCardOff(t *testing.T) {
 	if took := time.Since(start); took > patience {
 		t.Errorf("the refusal took %v", took)
 	}
-	r.Home.IP(t, "link set lan up", "route add default via 192.168.7.1")
+	r.Home.IP(t, "link set lan up", "route add default via "+lab.RouterLAN)
 	t.Logf("back after %v", r.waitAnswer(t, "echo", 2*patience).Round(100*time.Millisecond))
 	if !r.box.Process.Running() {
 		t.Error("the connector has ended")

@@ -168,16 +168,24 @@ func (f *tail) wait(t *testing.T, n int, limit time.Duration) {
 	t.Helper()
 	want := f.tokens.Load() + int64(n)
 	proc.Poll(t, limit, "more tokens of a running stream", func(context.Context) error {
-		select {
-		case <-f.done:
+		if f.over() {
 			t.Fatalf("the stream has ended (%v) with %s", f.err, f.last)
-		default:
 		}
 		if got := f.tokens.Load(); got < want {
 			return fmt.Errorf("there are %d of %d", got, want)
 		}
 		return nil
 	})
+}
+
+// over tells whether the stream has ended; last and err are valid then.
+func (f *tail) over() bool {
+	select {
+	case <-f.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // whole waits for the end and checks that it is the model's own.
