@@ -136,6 +136,26 @@ func TestUDPBlockedInMidLife(t *testing.T) {
 	}
 }
 
+// A certificate that nobody knows, at the port of the WebSocket, is told once,
+// with what to do; the tunnel inside trusts the token's pin and nothing else.
+func TestUnknownCertificate(t *testing.T) {
+	t.Parallel()
+	r := newGateway(t, harness.Options{HTTPS: true})
+	r.needWebSockets(t)
+	r.WAN.Set(withoutUDP)
+	r.box = r.addressed(t, r.connector(t, "box", map[string]any{}))
+	r.launch(t, r.box)
+	r.box.WaitState(t, "online", patience)
+	waitLog(t, r.box.Process, webSocket, patience)
+	r.serve(t, "echo", upstream.Echo)
+	r.waitAnswer(t, "echo", patience)
+	const warning = `"level":"WARN","msg":"the gateway's HTTPS certificate cannot be verified; the tunnel inside is protected by the pin all the same"`
+	const fix = `"fix":"if a proxy in between opens TLS, install its certificate authority here; otherwise check the gateway's certificate"`
+	if log := r.box.Process.Log(); strings.Count(log, warning) != 1 || !strings.Contains(log, fix) {
+		t.Errorf("the log does not warn once, with the fix:\n%s", log)
+	}
+}
+
 // portal answers every address of the world with a page, as a hotel does to
 // those who have not signed in.
 func (r *rig) portal(t *testing.T) {
