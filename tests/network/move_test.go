@@ -78,7 +78,7 @@ func TestAddressChange(t *testing.T) {
 	f := r.follow(t, "ticker")
 	f.wait(t, 3, patience)
 	for i := range 5 {
-		r.Move(t, 10+i, 20+i)
+		r.Move(t, i+1)
 		f.wait(t, 5, patience)
 	}
 	close(release)

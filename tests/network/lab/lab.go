@@ -100,12 +100,16 @@ func (l *Lab) Rebind(t testing.TB) {
 	}
 }
 
-// Move gives home another address and the router another one on the WAN, as
-// when a laptop changes networks. The numbers are the addresses' last ones.
-func (l *Lab) Move(t testing.TB, home, router int) {
+// Move takes home to its n-th other network, with an address of its own and
+// another one for the router on the WAN, as a laptop goes from the cable to a
+// telephone's hot spot: it has the new network before it leaves the old one.
+func (l *Lab) Move(t testing.TB, n int) {
 	t.Helper()
-	l.Home.IP(t, "address flush dev lan", fmt.Sprintf("address add 192.168.7.%d/24 dev lan", home), "route add default via "+RouterLAN)
-	l.Router.IP(t, "address flush dev wan", fmt.Sprintf("address add %s.%d/24 dev wan", l.net, router))
+	router, home := fmt.Sprintf("192.168.%d.1", 7+n), fmt.Sprintf("192.168.%d.2", 7+n)
+	l.Router.IP(t, "address add "+router+"/24 dev lan")
+	l.Home.IP(t, "address add "+home+"/24 dev lan", "route replace default via "+router+" src "+home,
+		fmt.Sprintf("address del 192.168.%d.2/24 dev lan", 6+n))
+	l.Router.IP(t, "address flush dev wan", fmt.Sprintf("address add %s.%d/24 dev wan", l.net, 2+n))
 	l.Rebind(t)
 }
 
