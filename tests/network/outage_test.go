@@ -3,6 +3,7 @@
 package network
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 	"testing"
@@ -65,7 +66,7 @@ func TestOutage(t *testing.T) {
 			time.Sleep(outage.length)
 			r.WAN.Heal()
 			took := r.waitAnswer(t, "echo", outage.limit)
-			t.Logf("back after %v", took.Round(100*time.Millisecond))
+			t.Logf("back after %v over %s", took.Round(100*time.Millisecond), cmp.Or(transport(r.box), "QUIC"))
 			f.end(t)
 			if f.err != nil || !strings.HasPrefix(f.last, streamError) {
 				t.Errorf("the stream of chat completions ended with %q, %v", f.last, f.err)

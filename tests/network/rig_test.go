@@ -85,6 +85,19 @@ func (r *rig) online(c *harness.Connector) int {
 	return n
 }
 
+// transport returns what a connector's last tunnel goes over, "" if it does not
+// say.
+func transport(c *harness.Connector) string {
+	const field = `"transport":"`
+	log := c.Process.Log()
+	at := strings.LastIndex(log, field)
+	if at < 0 {
+		return ""
+	}
+	name, _, _ := strings.Cut(log[at+len(field):], `"`)
+	return name
+}
+
 // waitLog waits until a process has written a text.
 func waitLog(t *testing.T, p *proc.Process, text string, limit time.Duration) {
 	t.Helper()

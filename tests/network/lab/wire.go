@@ -74,7 +74,7 @@ func (w *Wire) Heal() { w.Set(Conditions{}) }
 // Lost returns how many packets the conditions have cost so far.
 func (w *Wire) Lost() int64 { return w.lost.Load() }
 
-// Tap shows f each packet that comes through, until it returns.
+// Tap shows f each packet that comes through.
 func (w *Wire) Tap(f func(p Packet, out bool)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
