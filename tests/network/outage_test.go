@@ -26,9 +26,9 @@ func TestHiccup(t *testing.T) {
 	r.serve(t, "ticker", upstream.SlowTokens(50*time.Millisecond, release))
 	f := r.follow(t, "ticker")
 	for range 3 {
-		f.wait(t, 3, patience)
+		f.wait(t, 20, patience)
 		r.WAN.Cut()
-		time.Sleep(1500 * time.Millisecond)
+		time.Sleep(time.Second) // a connector gives the path up when a ping has no answer for 3 s
 		r.WAN.Heal()
 	}
 	f.wait(t, 3, patience)

@@ -210,12 +210,13 @@ func (f *tail) whole(t *testing.T) {
 	}
 }
 
-// end waits for the end, whichever it is.
+// end waits for the end, whichever it is. A path that is silent is given up
+// after 30 s.
 func (f *tail) end(t *testing.T) {
 	t.Helper()
 	select {
 	case <-f.done:
-	case <-time.After(patience):
+	case <-time.After(30*time.Second + patience):
 		t.Fatalf("the stream has not ended after %d tokens", f.tokens.Load())
 	}
 }
