@@ -38,6 +38,7 @@ func newRig(t *testing.T, o harness.Options) *rig {
 	r.box = r.connector(t, "box", map[string]any{})
 	r.launch(t, r.box)
 	r.box.WaitState(t, "online", patience)
+	waitLog(t, r.box.Process, `"msg":"connected"`, patience) // it may be a moment later
 	return r
 }
 
