@@ -3,15 +3,43 @@
 package network
 
 import (
+	"context"
+	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/proc"
 	"github.com/postern-dev/postern/tests/upstream"
 )
+
+// freeze stops a process and waits until none of its threads runs.
+func freeze(t *testing.T, p *proc.Process) {
+	t.Helper()
+	p.Signal(t, syscall.SIGSTOP)
+	proc.Poll(t, patience, "all threads being stopped", func(context.Context) error {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.Pid()))
+		if err != nil {
+			return err
+		}
+		for _, thread := range threads {
+			b, err := os.ReadFile(thread)
+			if err != nil {
+				return err
+			}
+			// The state follows the name, which is in parentheses, proc_pid_stat(5).
+			if _, state, _ := strings.Cut(string(b), ") "); !strings.HasPrefix(state, "T") {
+				return fmt.Errorf("one is not: %s", b)
+			}
+		}
+		return nil
+	})
+}
 
 // A connector that is frozen harms only who needs it: callers get an error in
 // their dialect, and others do not notice. It goes on where it wakes up.
@@ -27,7 +55,7 @@ func TestFrozen(t *testing.T) {
 	running := r.follow(t, "ticker")
 	running.wait(t, 3, patience)
 
-	r.box.Process.Signal(t, syscall.SIGSTOP)
+	freeze(t, r.box.Process)
 	frozen := time.Now()
 	type result struct {
 		answer harness.Answer
@@ -85,7 +113,7 @@ func TestFrozenShortly(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, harness.Options{})
 	r.serve(t, "echo", upstream.Echo)
-	r.box.Process.Signal(t, syscall.SIGSTOP)
+	freeze(t, r.box.Process)
 	req := r.Request(t.Context(), t, http.MethodPost, "/v1/chat/completions", harness.Chat("echo", ""))
 	time.AfterFunc(5*time.Second, func() { _ = syscall.Kill(r.box.Process.Pid(), syscall.SIGCONT) })
 	a, err := r.Send(req)
