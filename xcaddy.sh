@@ -7,9 +7,11 @@
 #   ./xcaddy.sh test      lint, build, and run all tests
 #
 # The tests also need node and npm (SDKs for Node, axe-core), apt (it brings a
-# llama-server into .cache/), and Chromium, which root gets installed on Debian.
-# POSTERN_SKIP_NODE=1, POSTERN_SKIP_LLAMA=1 and POSTERN_SKIP_BROWSER=1 leave out
-# what needs them; otherwise a machine without them fails.
+# llama-server into .cache/), Chromium, and on Linux iproute2, nftables and root
+# (network namespaces). Root gets Chromium and the two installed on Debian.
+# POSTERN_SKIP_NODE=1, POSTERN_SKIP_LLAMA=1, POSTERN_SKIP_BROWSER=1 and
+# POSTERN_SKIP_NETWORK=1 leave out what needs them; otherwise a machine without
+# them fails.
 set -euo pipefail
 cd "$(dirname "$(realpath "$0")")"
 
@@ -93,6 +95,24 @@ need_chromium() {
 	quietly env DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends chromium fonts-dejavu-core
 }
 
+# need_network: installs the tools of the tests of bad networks where that is
+# possible, or fails unless POSTERN_SKIP_NETWORK is 1.
+need_network() {
+	if [ "${POSTERN_SKIP_NETWORK:-}" = 1 ] || [ "$(uname)" != Linux ]; then return; fi
+	if [ "$(id -u)" != 0 ]; then
+		echo "xcaddy.sh: network namespaces need root: run as root, or set POSTERN_SKIP_NETWORK=1 to leave out the tests that need them" >&2
+		exit 1
+	fi
+	if command -v ip >/dev/null && command -v nft >/dev/null; then return; fi
+	if ! command -v apt-get >/dev/null; then
+		echo "xcaddy.sh: ip or nft is missing: install iproute2 and nftables, or set POSTERN_SKIP_NETWORK=1 to leave out the tests that need them" >&2
+		exit 1
+	fi
+	step "installing iproute2 and nftables"
+	quietly apt-get -q update
+	quietly env DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends iproute2 nftables
+}
+
 # The linters look at the code as the race detector has it, so that they and the
 # tests compile Caddy's many packages once and not twice.
 lint() {
@@ -118,6 +138,7 @@ run_tests() {
 	need node POSTERN_SKIP_NODE "Node.js 20 or newer"
 	need apt-get POSTERN_SKIP_LLAMA "a Debian-like system's apt"
 	need_chromium
+	need_network
 	lint
 	build_changed
 	local units
@@ -141,7 +162,7 @@ up)
 	;;
 test) run_tests ;;
 *)
-	sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
+	sed -n '2,14s/^# \{0,1\}//p' "$0" >&2
 	exit 2
 	;;
 esac

@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -31,6 +32,10 @@ type Options struct {
 	HTTPS  bool   // serve HTTPS, with a certificate that Caddy makes, and HTTP/2
 
 	Console bool // serve the console; the site's host is localhost then, too
+
+	// Address is where clients and connectors reach the gateway. Default: the
+	// loopback's.
+	Address string
 }
 
 // A Gateway is a caddy process with its folder and addresses. The addresses
@@ -56,7 +61,10 @@ func Start(t testing.TB, o Options) *Gateway {
 		Dir: t.TempDir(), URL: "http://" + proc.FreeAddr(t), Admin: proc.FreeAddr(t), UDP: proc.FreeAddr(t),
 		Management: &http.Client{Timeout: 10 * time.Second}, secrets: []string{Prompt},
 	}
-	if o.HTTPS || o.Console {
+	if o.Address != "" {
+		g.URL = strings.Replace(g.URL, "127.0.0.1", o.Address, 1)
+		g.UDP = strings.Replace(g.UDP, "127.0.0.1", o.Address, 1)
+	} else if o.HTTPS || o.Console {
 		g.URL = strings.Replace(g.URL, "127.0.0.1", "localhost", 1)
 	}
 	if o.HTTPS {
@@ -101,7 +109,7 @@ func (g *Gateway) Configure(t testing.TB, o Options) {
 	}
 }
 %s {
-	bind 127.0.0.1
+	bind %s
 	%s
 	log
 	model_gateway {
@@ -109,7 +117,7 @@ func (g *Gateway) Configure(t testing.TB, o Options) {
 	}
 	%s
 }
-`, g.Admin, https, o.Global, g.UDP, g.UDP, filepath.Join(g.Dir, "gateway.db"), g.URL, certificate, o.Site, console)
+`, g.Admin, https, o.Global, g.UDP, g.UDP, filepath.Join(g.Dir, "gateway.db"), g.URL, cmp.Or(o.Address, "127.0.0.1"), certificate, o.Site, console)
 	if err := os.WriteFile(g.Caddyfile, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

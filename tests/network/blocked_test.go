@@ -1,0 +1,225 @@
+//go:build linux
+
+package network
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/network/lab"
+	"github.com/postern-dev/postern/tests/upstream"
+)
+
+// webSocket is what a connector's log says when its tunnel goes over one.
+const webSocket = `"transport":"websocket"`
+
+// withoutUDP are the conditions of a network that lets nothing but TCP through.
+var withoutUDP = lab.Conditions{Drop: func(p lab.Packet, _ bool) bool { return p.UDP() }}
+
+// needWebSockets skips tests of a gateway that takes no tunnels over WebSockets.
+func (r *rig) needWebSockets(t *testing.T) {
+	t.Helper()
+	if a := r.Do(t, http.MethodGet, "/.well-known/postern/tunnel", ""); a.Status != http.StatusUpgradeRequired {
+		t.Skipf("this gateway takes no tunnels over WebSockets (status %d)", a.Status)
+	}
+}
+
+// addressed makes sure that the token says where the gateway's WebSocket is.
+func (r *rig) addressed(t *testing.T, c *harness.Connector) *harness.Connector {
+	t.Helper()
+	raw, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(c.Token, "ptt_"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := map[string]string{}
+	if err := json.Unmarshal(raw, &token); err != nil {
+		t.Fatal(err)
+	}
+	token["url"] = r.gateway.URL
+	raw, err = json.Marshal(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := "ptt_" + base64.RawURLEncoding.EncodeToString(raw)
+	r.gateway.Hide(changed)
+	config, err := os.ReadFile(c.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(c.Config, []byte(strings.Replace(string(config), c.Token, changed, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Where UDP is blocked a tunnel goes over a WebSocket, and changes to QUIC when
+// that is let through, without a failed request.
+func TestUDPBlockedFromTheStart(t *testing.T) {
+	t.Parallel()
+	r := newGateway(t, harness.Options{})
+	r.needWebSockets(t)
+	r.WAN.Set(withoutUDP)
+	r.box = r.addressed(t, r.connector(t, "box", map[string]any{}))
+	start := time.Now()
+	r.launch(t, r.box)
+	r.box.WaitState(t, "online", patience)
+	t.Logf("online after %v", time.Since(start).Round(100*time.Millisecond))
+	waitLog(t, r.box.Process, webSocket, patience)
+	r.serve(t, "echo", upstream.Echo)
+	const model = "essay"
+	events := []string{upstream.Role(model), upstream.Delta(model, strings.Repeat("word ", 1000)), upstream.Finish(model, "stop"), upstream.Done}
+	r.serve(t, model, upstream.Events(events...))
+	r.ask(t, 20, 5, model, strings.Join(events, ""))
+	if r.WAN.Lost() == 0 {
+		t.Error("the line has lost no UDP: nothing was tested")
+	}
+	if testing.Short() {
+		return // the rest takes up to two minutes
+	}
+	load, stop := context.WithCancel(t.Context())
+	var clients sync.WaitGroup
+	var asked atomic.Int64
+	for range 4 {
+		clients.Go(func() {
+			for load.Err() == nil {
+				r.ask(t, 1, 1, model, strings.Join(events, ""))
+				asked.Add(1)
+				time.Sleep(20 * time.Millisecond)
+			}
+		})
+	}
+	r.WAN.Heal()
+	waitLog(t, r.box.Process, `"transport":"quic"`, 3*time.Minute)
+	time.Sleep(2 * time.Second)
+	stop()
+	clients.Wait()
+	t.Logf("back to QUIC after %v, %d requests meanwhile", time.Since(start).Round(time.Second), asked.Load())
+}
+
+// UDP that is blocked while a tunnel is up costs what runs on it, and the tunnel
+// is back over a WebSocket.
+func TestUDPBlockedInMidLife(t *testing.T) {
+	t.Parallel()
+	r := newGateway(t, harness.Options{})
+	r.needWebSockets(t)
+	r.box = r.addressed(t, r.connector(t, "box", map[string]any{}))
+	r.launch(t, r.box)
+	r.box.WaitState(t, "online", patience)
+	r.serve(t, "ticker", upstream.SlowTokens(50*time.Millisecond, nil))
+	r.serve(t, "echo", upstream.Echo)
+	f := r.follow(t, "ticker")
+	f.wait(t, 3, patience)
+	if strings.Contains(r.box.Process.Log(), webSocket) {
+		t.Fatal("the tunnel goes over a WebSocket although UDP works")
+	}
+	start := time.Now()
+	r.WAN.Set(withoutUDP)
+	waitLog(t, r.box.Process, webSocket, patience)
+	t.Logf("on a WebSocket after %v", time.Since(start).Round(100*time.Millisecond))
+	r.waitAnswer(t, "echo", patience)
+	f.end(t)
+	if f.err != nil || !strings.HasPrefix(f.last, streamError) {
+		t.Errorf("the stream ended with %q, %v", f.last, f.err)
+	}
+}
+
+// A certificate that nobody knows, at the port of the WebSocket, is told once,
+// with what to do; the tunnel inside trusts the token's pin and nothing else.
+func TestUnknownCertificate(t *testing.T) {
+	t.Parallel()
+	r := newGateway(t, harness.Options{HTTPS: true})
+	r.needWebSockets(t)
+	r.WAN.Set(withoutUDP)
+	r.box = r.addressed(t, r.connector(t, "box", map[string]any{}))
+	r.launch(t, r.box)
+	r.box.WaitState(t, "online", patience)
+	waitLog(t, r.box.Process, webSocket, patience)
+	r.serve(t, "echo", upstream.Echo)
+	r.waitAnswer(t, "echo", patience)
+	const warning = `"level":"WARN","msg":"the gateway's HTTPS certificate cannot be verified; the tunnel inside is protected by the pin all the same"`
+	const fix = `"fix":"if a proxy in between opens TLS, install its certificate authority here; otherwise check the gateway's certificate"`
+	if log := r.box.Process.Log(); strings.Count(log, warning) != 1 || !strings.Contains(log, fix) {
+		t.Errorf("the log does not warn once, with the fix:\n%s", log)
+	}
+}
+
+// portal answers every address of the world with a page, as a hotel does to
+// those who have not signed in.
+func (r *rig) portal(t *testing.T) {
+	t.Helper()
+	var l net.Listener
+	var err error
+	r.Router.Do(func() { l, err = net.Listen("tcp4", ":8080") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, "<html><title>Welcome</title>Please sign in.")
+	})}
+	go func() { _ = server.Serve(l) }() // ends with the listener
+	t.Cleanup(func() { server.Close() })
+	r.Router.Run(t, "nft", "-f", "-", `
+table ip portal {
+	chain guests {
+		type nat hook prerouting priority dstnat
+		iifname "lan" tcp dport 1-65535 redirect to :8080
+	}
+}
+`)
+}
+
+// A captive portal is told apart from a gateway, with what to do about it; after
+// somebody has signed in the connector gets through by itself.
+func TestCaptivePortal(t *testing.T) {
+	t.Parallel()
+	r := newGateway(t, harness.Options{})
+	r.needWebSockets(t)
+	r.portal(t)
+	r.WAN.Set(withoutUDP)
+	r.box = r.addressed(t, r.connector(t, "box", map[string]any{}))
+	r.launch(t, r.box)
+	const reason, fix = "a web page answers in place of the gateway", `"fix":"this network may ask to sign in first: open any page in a browser on it"`
+	waitLog(t, r.box.Process, reason, patience)
+	waitLog(t, r.box.Process, fix, patience)
+	if state, err := r.box.State(t.Context()); err != nil || state != "offline" {
+		t.Errorf("behind the portal the connector is %s, %v", state, err)
+	}
+	if err := r.onlyPortal(); err != nil {
+		t.Error(err)
+	}
+	r.Router.Run(t, "nft", "delete", "table", "ip", "portal")
+	start := time.Now()
+	r.box.WaitState(t, "online", 2*time.Minute)
+	t.Logf("through %v after the sign-in", time.Since(start).Round(100*time.Millisecond))
+}
+
+// onlyPortal checks that home reaches nothing but the portal.
+func (r *rig) onlyPortal() error {
+	var conn net.Conn
+	var err error
+	r.Home.Do(func() { conn, err = net.Dial("tcp4", strings.TrimPrefix(r.gateway.URL, "http://")) })
+	if err != nil {
+		return fmt.Errorf("reaching the portal: %w", err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "GET / HTTP/1.0\r\n\r\n")
+	answer, err := io.ReadAll(conn)
+	if err == nil && !strings.Contains(string(answer), "Welcome") {
+		err = errors.New("it is not the portal that answers: nothing was tested")
+	}
+	return err
+}

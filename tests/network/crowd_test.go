@@ -1,0 +1,118 @@
+//go:build linux
+
+package network
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/proc"
+)
+
+// runCrowd runs the connectors whose configurations come in, all in this
+// process.
+func runCrowd(in io.Reader) error {
+	for dec := json.NewDecoder(bufio.NewReader(in)); ; {
+		var raw json.RawMessage
+		err := dec.Decode(&raw)
+		if errors.Is(err, io.EOF) {
+			select {} // until the process is killed
+		}
+		if err != nil {
+			return fmt.Errorf("reading configurations: %w", err)
+		}
+		config, err := agent.ParseConfig(raw)
+		if err != nil {
+			return err
+		}
+		a, err := agent.New(config, agent.Options{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return err
+		}
+		go func() { _ = a.Run(context.Background()) }() // has no errors
+	}
+}
+
+// Thousands of connectors whose gateway is restarted come back at once, and all
+// get in.
+func TestCrowd(t *testing.T) {
+	t.Parallel()
+	size := 3000
+	if testing.Short() {
+		size = 500
+	}
+	r := newGateway(t, harness.Options{})
+	r.Spread(t)
+	start := time.Now()
+	crowd := r.crowd(t, size)
+	r.waitCrowd(t, size)
+	t.Logf("%d connectors created and online in %v", size, time.Since(start).Round(100*time.Millisecond))
+	start = time.Now()
+	r.gateway.Process.Signal(t, syscall.SIGTERM) // which all of them are told at once
+	if code := r.gateway.Process.WaitExit(t, patience); code != 0 {
+		t.Errorf("the gateway ended with code %d", code)
+	}
+	r.gateway.Restart(t)
+	r.waitCrowd(t, size)
+	t.Logf("all back in %v", time.Since(start).Round(100*time.Millisecond))
+	crowd.Kill()
+}
+
+// crowd creates connectors and starts each at once.
+func (r *rig) crowd(t *testing.T, size int) *proc.Process {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	configs, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	var crowd *proc.Process
+	r.Home.Do(func() {
+		cmd := exec.Command(self)
+		cmd.Env = append(os.Environ(), roleVariable+"="+roleCrowd)
+		cmd.Stdin = configs
+		crowd = proc.Start(t, r.gateway.Dir, "crowd", cmd)
+	})
+	configs.Close() // the process has its own
+	for i := range size {
+		var created struct {
+			Token string `json:"tunnel_token"`
+		}
+		r.gateway.Manage(t, http.MethodPost, "/connectors", map[string]string{"name": fmt.Sprintf("c%d", i)}, &created)
+		fmt.Fprintf(in, "{\"tunnel_token\":%q,\"upstream\":%q}\n", created.Token, r.up.URL)
+	}
+	return crowd
+}
+
+// waitCrowd waits until all connectors are online.
+func (r *rig) waitCrowd(t *testing.T, size int) {
+	t.Helper()
+	proc.Poll(t, 3*time.Minute, "all connectors being online", func(context.Context) error {
+		var status struct {
+			Connectors struct{ Online int } `json:"connectors"`
+		}
+		r.gateway.Manage(t, http.MethodGet, "/status", nil, &status)
+		if got := status.Connectors.Online; got != size {
+			time.Sleep(200 * time.Millisecond) // the gateway has more to do than to answer this
+			return fmt.Errorf("%d of %d are", got, size)
+		}
+		return nil
+	})
+}

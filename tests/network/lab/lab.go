@@ -1,0 +1,133 @@
+//go:build linux
+
+package lab
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"testing"
+)
+
+// Addresses that are the same in each lab.
+const (
+	RouterLAN = "192.168.7.1"
+	HomeLAN   = "192.168.7.2"
+)
+
+// A Lab is a network with a gateway's side and a home's.
+type Lab struct {
+	Gateway, Router, Home *Namespace
+	WAN                   *Wire // out: from the router to the gateway
+	LAN                   *Wire // out: from home to the router
+
+	// GatewayAddress and RouterAddress are those on the WAN.
+	GatewayAddress, RouterAddress string
+
+	net    string // of the WAN, its first three numbers
+	device string // of the WAN in the gateway's namespace
+}
+
+// labs counts those of this process: they share the gateway's namespace.
+var labs atomic.Int32
+
+// New makes a lab that ends with the test.
+func New(t testing.TB) *Lab {
+	t.Helper()
+	n := labs.Add(1)
+	l := &Lab{net: fmt.Sprintf("10.99.%d", n), device: fmt.Sprintf("wan%d", n)}
+	l.GatewayAddress, l.RouterAddress = l.net+".1", l.net+".2"
+	for _, namespace := range []struct {
+		at   **Namespace
+		make func() (*Namespace, error)
+	}{{&l.Gateway, own}, {&l.Router, newNamespace}, {&l.Home, newNamespace}} {
+		made, err := namespace.make()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(made.close)
+		*namespace.at = made
+	}
+	l.WAN = newWire(t, end{l.Router, "wan"}, end{l.Gateway, l.device})
+	l.LAN = newWire(t, end{l.Home, "lan"}, end{l.Router, "lan"})
+	// A device's queue is short by default: a storm of handshakes would be lost
+	// before it reaches the line.
+	l.Gateway.IP(t, "address add "+l.GatewayAddress+"/24 dev "+l.device, "link set "+l.device+" txqueuelen 20000 up")
+	l.Router.IP(t, "address add "+l.RouterAddress+"/24 dev wan", "link set wan txqueuelen 20000 up",
+		"address add "+RouterLAN+"/24 dev lan", "link set lan txqueuelen 20000 up")
+	l.Home.IP(t, "link set lo up", "address add "+HomeLAN+"/24 dev lan", "link set lan txqueuelen 20000 up",
+		"route add default via "+RouterLAN)
+	l.route(t)
+	return l
+}
+
+// route makes the router one, with a NAT that gives each flow a random port
+// and lets nothing in that was not asked for.
+func (l *Lab) route(t testing.TB) {
+	t.Helper()
+	var err error
+	l.Router.Do(func() { err = os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) })
+	if err != nil {
+		t.Fatalf("making the router forward: %v", err)
+	}
+	l.Router.Run(t, "nft", "-f", "-", `
+table ip box {
+	chain nat {
+		type nat hook postrouting priority srcnat
+		oifname "wan" masquerade fully-random
+	}
+	chain entry {
+		type filter hook input priority filter
+		iifname "wan" drop
+	}
+	chain transit {
+		type filter hook forward priority filter
+		iifname "wan" ct state new drop
+	}
+}
+`)
+}
+
+// Rebind makes the NAT forget its mappings, as a box does that was switched off
+// and on: what is on its way in is lost, and the next packet out gets another
+// port.
+func (l *Lab) Rebind(t testing.TB) {
+	t.Helper()
+	var err error
+	l.Router.Do(func() { err = flushConntrack() })
+	if err != nil {
+		t.Fatalf("making the NAT forget: %v", err)
+	}
+}
+
+// Move takes home to its n-th other network, with an address of its own and
+// another one for the router on the WAN, as a laptop goes from the cable to a
+// telephone's hot spot: it has the new network before it leaves the old one.
+func (l *Lab) Move(t testing.TB, n int) {
+	t.Helper()
+	router, home := fmt.Sprintf("192.168.%d.1", 7+n), fmt.Sprintf("192.168.%d.2", 7+n)
+	l.Router.IP(t, "address add "+router+"/24 dev lan")
+	l.Home.IP(t, "address add "+home+"/24 dev lan", "route replace default via "+router+" src "+home,
+		fmt.Sprintf("address del 192.168.%d.2/24 dev lan", 6+n))
+	l.Router.IP(t, "address flush dev wan", fmt.Sprintf("address add %s.%d/24 dev wan", l.net, 2+n))
+	l.Rebind(t)
+}
+
+// Spread makes the NAT use many addresses, so that the gateway sees flows from
+// many places.
+func (l *Lab) Spread(t testing.TB) {
+	t.Helper()
+	l.Router.Run(t, "nft", "-f", "-", fmt.Sprintf(`
+flush chain ip box nat
+add rule ip box nat oifname "wan" snat to jhash udp sport mod 250 map { %s }
+`, l.pool(250)))
+}
+
+// pool maps numbers to addresses, for nft.
+func (l *Lab) pool(n int) string {
+	text := ""
+	for i := range n {
+		text += fmt.Sprintf("%d : %s.%d, ", i, l.net, i+3)
+	}
+	return text
+}

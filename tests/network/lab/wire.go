@@ -1,0 +1,155 @@
+//go:build linux
+
+package lab
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxPacket is above every packet of a device with the usual MTU.
+	maxPacket = 2048
+	// queue is how many packets are on their way at most, in one direction.
+	queue = 8192
+)
+
+// Conditions are what a line does to packets. The zero value is a perfect one.
+type Conditions struct {
+	Delay time.Duration // of each packet, in each direction
+	Loss  float64       // share of the packets that are lost, 0 to 1
+	// Drop, if not nil, tells which packets are lost. Out: from the first end to
+	// the second.
+	Drop func(p Packet, out bool) bool
+}
+
+// A Wire is a line between two TUN devices.
+type Wire struct {
+	conditions atomic.Pointer[Conditions]
+	lost       atomic.Int64
+
+	mu  sync.Mutex
+	tap func(p Packet, out bool)
+}
+
+// end names a wire's device in a namespace.
+type end struct {
+	in     *Namespace
+	device string
+}
+
+// newWire connects two namespaces by devices, which are down.
+func newWire(t testing.TB, first, second end) *Wire {
+	t.Helper()
+	w := &Wire{}
+	w.Set(Conditions{})
+	a, b := openTUN(t, first), openTUN(t, second)
+	var pumps sync.WaitGroup
+	pumps.Go(func() { w.pump(a, b, true) })
+	pumps.Go(func() { w.pump(b, a, false) })
+	t.Cleanup(func() {
+		a.Close()
+		b.Close()
+		pumps.Wait()
+	})
+	return w
+}
+
+// Set changes the line.
+func (w *Wire) Set(c Conditions) { w.conditions.Store(&c) }
+
+// Cut makes the line lose everything.
+func (w *Wire) Cut() { w.Set(Conditions{Loss: 1}) }
+
+// Heal makes the line a perfect one.
+func (w *Wire) Heal() { w.Set(Conditions{}) }
+
+// Lost returns how many packets the conditions have cost so far.
+func (w *Wire) Lost() int64 { return w.lost.Load() }
+
+// Tap shows f each packet that comes through.
+func (w *Wire) Tap(f func(p Packet, out bool)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tap = f
+}
+
+// pump carries packets until a device is closed.
+func (w *Wire) pump(from, to *os.File, out bool) {
+	type parcel struct {
+		packet Packet
+		due    time.Time
+	}
+	road := make(chan parcel, queue)
+	var arrivals sync.WaitGroup
+	arrivals.Go(func() {
+		for p := range road {
+			time.Sleep(time.Until(p.due))
+			// A device that is down takes nothing, as a cable that is not plugged in.
+			_, _ = to.Write(p.packet)
+		}
+	})
+	defer arrivals.Wait()
+	defer close(road)
+	for {
+		packet := make(Packet, maxPacket)
+		n, err := from.Read(packet)
+		if err != nil {
+			return
+		}
+		packet = packet[:n]
+		c := w.conditions.Load()
+		if c.Loss > 0 && rand.Float64() < c.Loss || c.Drop != nil && c.Drop(packet, out) {
+			w.lost.Add(1)
+			continue
+		}
+		w.show(packet, out)
+		select {
+		case road <- parcel{packet, time.Now().Add(c.Delay)}:
+		default: // the line is full
+		}
+	}
+}
+
+func (w *Wire) show(p Packet, out bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.tap != nil {
+		w.tap(p, out)
+	}
+}
+
+// openTUN makes a device. It is gone when the file is closed.
+func openTUN(t testing.TB, e end) *os.File {
+	t.Helper()
+	var fd int
+	var err error
+	e.in.Do(func() { fd, err = tun(e.device) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return os.NewFile(uintptr(fd), "tun "+e.device)
+}
+
+func tun(device string) (int, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("opening /dev/net/tun: %w", err)
+	}
+	request, err := unix.NewIfreq(device)
+	if err != nil {
+		return 0, fmt.Errorf("naming a TUN device %s: %w", device, err)
+	}
+	request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, request); err != nil {
+		return 0, fmt.Errorf("making the TUN device %s: %w", device, err)
+	}
+	return fd, nil
+}

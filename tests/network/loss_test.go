@@ -1,0 +1,70 @@
+//go:build linux
+
+package network
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/network/lab"
+	"github.com/postern-dev/postern/tests/upstream"
+)
+
+// A line of 50 ms that loses packets makes answers slower, and nothing else.
+func TestLoss(t *testing.T) {
+	t.Parallel()
+	for _, percent := range []int{1, 5} {
+		t.Run(fmt.Sprintf("%d percent", percent), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, harness.Options{})
+			const model = "essay"
+			events := []string{upstream.Role(model)}
+			for i := range 40 {
+				events = append(events, upstream.Delta(model, fmt.Sprintf("%d: %s", i, strings.Repeat("word ", 40))))
+			}
+			events = append(events, upstream.Finish(model, "stop"), upstream.Done)
+			r.serve(t, model, upstream.Events(events...))
+			r.WAN.Set(lab.Conditions{Delay: 25 * time.Millisecond, Loss: float64(percent) / 100})
+			start := time.Now()
+			r.ask(t, 100, 10, model, strings.Join(events, ""))
+			t.Logf("100 streamed answers in %v", time.Since(start).Round(100*time.Millisecond))
+			if r.WAN.Lost() == 0 {
+				t.Error("the line has lost nothing: nothing was tested")
+			}
+			if n := r.online(r.box); n != 1 {
+				t.Errorf("the connector came online %d times", n)
+			}
+		})
+	}
+}
+
+// ask asks for n streams, some of them at a time, that all must be just want.
+func (r *rig) ask(t *testing.T, n, atOnce int, model, want string) {
+	t.Helper()
+	var askers sync.WaitGroup
+	turns := make(chan int)
+	for range atOnce {
+		askers.Go(func() {
+			for i := range turns {
+				req := r.Request(t.Context(), t, http.MethodPost, "/v1/chat/completions", harness.Chat(model, `,"stream":true`))
+				a, err := r.Send(req)
+				switch {
+				case err != nil:
+					t.Errorf("request %d: %v", i, err)
+				case a.Status != http.StatusOK || a.Err != nil || a.Body != want:
+					t.Errorf("answer %d: status %d, %v, %d bytes of %d", i, a.Status, a.Err, len(a.Body), len(want))
+				}
+			}
+		})
+	}
+	for i := range n {
+		turns <- i
+	}
+	close(turns)
+	askers.Wait()
+}

@@ -1,0 +1,95 @@
+//go:build linux
+
+package network
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"testing"
+
+	"github.com/postern-dev/postern/tests/harness"
+)
+
+// roleVariable says what this program is: the tests in their own namespace, or
+// a process that they start. Without it, it is what `go test` has started.
+const roleVariable = "POSTERN_NETWORK_ROLE"
+
+const (
+	roleTests = "tests"
+	roleCrowd = "crowd"
+)
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(roleVariable) {
+	case roleCrowd:
+		exit(runCrowd(os.Stdin))
+	case roleTests:
+		if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
+			exit(fmt.Errorf("setting up the loopback: %w\n%s", err, out))
+		}
+		harness.Main(m)
+	default:
+		if os.Getenv("POSTERN_SKIP_NETWORK") == "1" {
+			fmt.Println("POSTERN_SKIP_NETWORK=1: no tests of bad networks")
+			return
+		}
+		exit(startInNamespace())
+	}
+}
+
+func exit(err error) {
+	var ended *exec.ExitError
+	switch {
+	case err == nil:
+		os.Exit(0)
+	case errors.As(err, &ended) && ended.ExitCode() > 0:
+		os.Exit(ended.ExitCode())
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+// startInNamespace runs the tests in another process, whose network is its own.
+// What has to be built is built here, where Go's module proxy can be reached.
+func startInNamespace() error {
+	if err := equipped(); err != nil {
+		return fmt.Errorf("the tests of bad networks need %w; set POSTERN_SKIP_NETWORK=1 to leave them out", err)
+	}
+	if err := harness.Build(); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this program: %w", err)
+	}
+	// The kernel kills the process when the thread ends that started it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	// Tests mostly wait for the network: more of them run at once than there are
+	// processors. What go test was told comes later, and wins.
+	cmd := exec.Command(self, append([]string{"-test.parallel=6"}, os.Args[1:]...)...)
+	cmd.Env = append(os.Environ(), roleVariable+"="+roleTests)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	return cmd.Run()
+}
+
+// equipped returns what is missing here.
+func equipped() error {
+	if os.Getuid() != 0 {
+		return errors.New("root, for network namespaces")
+	}
+	for tool, from := range map[string]string{"ip": "iproute2", "nft": "nftables"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return fmt.Errorf("%s, which is in Debian's package %s", tool, from)
+		}
+	}
+	if _, err := os.Stat("/dev/net/tun"); err != nil {
+		return errors.New("TUN devices, /dev/net/tun")
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+//go:build linux
+
+package network
+
+import (
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/network/lab"
+	"github.com/postern-dev/postern/tests/upstream"
+)
+
+// flows remembers from where packets have come to the gateway.
+type flows struct {
+	mu   sync.Mutex
+	seen map[netip.AddrPort]bool
+}
+
+func watchFlows(w *lab.Wire) *flows {
+	f := &flows{seen: map[netip.AddrPort]bool{}}
+	w.Tap(func(p lab.Packet, out bool) {
+		if out && p.UDP() {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.seen[p.Source()] = true
+		}
+	})
+	return f
+}
+
+func (f *flows) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.seen)
+}
+
+// A NAT that changes its mapping 20 times breaks neither a running stream nor
+// the tunnel.
+func TestRebinds(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, harness.Options{})
+	release := make(chan struct{})
+	r.serve(t, "ticker", upstream.SlowTokens(50*time.Millisecond, release))
+	r.serve(t, "echo", upstream.Echo)
+	seen := watchFlows(r.WAN)
+	f := r.follow(t, "ticker")
+	f.wait(t, 3, patience)
+	for range 20 {
+		r.Rebind(t)
+		f.wait(t, 5, patience)
+	}
+	close(release)
+	f.whole(t)
+	if n := seen.count(); n < 20 {
+		t.Errorf("the NAT has used only %d ports: nothing was tested", n)
+	}
+	// While idle nothing tells the gateway where to send: a request waits for
+	// the connector's next packet.
+	time.Sleep(time.Second)
+	r.Rebind(t)
+	t.Logf("the first answer after a rebind while idle took %v", r.waitAnswer(t, "echo", patience).Round(10*time.Millisecond))
+	if n := r.online(r.box); n != 1 {
+		t.Errorf("the connector came online %d times", n)
+	}
+}
+
+// A machine that changes networks has another address of its own, and another
+// one for the gateway. The tunnel moves along.
+func TestAddressChange(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, harness.Options{})
+	release := make(chan struct{})
+	r.serve(t, "ticker", upstream.SlowTokens(50*time.Millisecond, release))
+	seen := watchFlows(r.WAN)
+	f := r.follow(t, "ticker")
+	f.wait(t, 3, patience)
+	for i := range 5 {
+		r.Move(t, i+1)
+		f.wait(t, 5, patience)
+	}
+	close(release)
+	f.whole(t)
+	if n := seen.count(); n < 6 {
+		t.Errorf("the gateway has seen only %d addresses: nothing was tested", n)
+	}
+	if n := r.online(r.box); n != 1 {
+		t.Errorf("the connector came online %d times", n)
+	}
+}

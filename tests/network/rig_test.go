@@ -1,0 +1,223 @@
+//go:build linux
+
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/network/lab"
+	"github.com/postern-dev/postern/tests/proc"
+	"github.com/postern-dev/postern/tests/upstream"
+)
+
+// patience is for what has to happen on a busy machine without faults.
+const patience = 30 * time.Second
+
+// A rig is a lab with a gateway on one side, and a connector and its upstream
+// on the other.
+type rig struct {
+	*lab.Lab
+	*harness.Client
+	gateway *harness.Gateway
+	up      *upstream.Server
+	box     *harness.Connector
+}
+
+func newRig(t *testing.T, o harness.Options) *rig {
+	t.Helper()
+	r := newGateway(t, o)
+	r.box = r.connector(t, "box", map[string]any{})
+	r.launch(t, r.box)
+	r.box.WaitState(t, "online", patience)
+	waitLog(t, r.box.Process, `"msg":"connected"`, patience) // it may be a moment later
+	return r
+}
+
+// newGateway returns a rig without a connector.
+func newGateway(t *testing.T, o harness.Options) *rig {
+	t.Helper()
+	r := &rig{Lab: lab.New(t)}
+	r.Home.Do(func() { r.up = upstream.Start(t) })
+	o.Address = r.GatewayAddress
+	r.gateway = harness.Start(t, o)
+	_, key := r.gateway.Key(t, "all", "*")
+	r.Client = r.gateway.Client(t, key)
+	return r
+}
+
+// connector creates one for the rig's upstream; config is what else it is told.
+func (r *rig) connector(t *testing.T, name string, config map[string]any) *harness.Connector {
+	t.Helper()
+	config["upstream"] = r.up.URL
+	return r.gateway.NewConnector(t, name, config)
+}
+
+// launch starts a connector's process at home.
+func (r *rig) launch(t *testing.T, c *harness.Connector) *proc.Process {
+	t.Helper()
+	r.Home.Do(func() { c.Launch(t) })
+	return c.Process
+}
+
+// serve deploys a model under the same name as at the upstream.
+func (r *rig) serve(t *testing.T, name string, h upstream.Handler) {
+	t.Helper()
+	r.up.Handle(name, h)
+	r.gateway.Deploy(t, name, r.box.ID, "", name)
+}
+
+// online counts how often a connector has come online.
+func (r *rig) online(c *harness.Connector) int {
+	n := 0
+	for line := range strings.Lines(r.gateway.Process.Log()) {
+		if strings.Contains(line, `"msg":"connector online"`) && strings.Contains(line, c.ID) {
+			n++
+		}
+	}
+	return n
+}
+
+// transport returns what a connector's last tunnel goes over, "" if it does not
+// say.
+func transport(c *harness.Connector) string {
+	const field = `"transport":"`
+	log := c.Process.Log()
+	at := strings.LastIndex(log, field)
+	if at < 0 {
+		return ""
+	}
+	name, _, _ := strings.Cut(log[at+len(field):], `"`)
+	return name
+}
+
+// waitLog waits until a process has written a text.
+func waitLog(t *testing.T, p *proc.Process, text string, limit time.Duration) {
+	t.Helper()
+	proc.Poll(t, limit, "the log of "+p.Name+" having "+text, func(context.Context) error {
+		if !strings.Contains(p.Log(), text) {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+}
+
+// waitAnswer asks again and again until there is an answer of status 200, and
+// returns how long that took.
+func (r *rig) waitAnswer(t *testing.T, model string, limit time.Duration) time.Duration {
+	t.Helper()
+	start := time.Now()
+	proc.Poll(t, limit, "an answer of "+model, func(ctx context.Context) error {
+		a, err := r.Send(r.Request(ctx, t, http.MethodPost, "/v1/chat/completions", harness.Chat(model, "")))
+		if err == nil && a.Status != http.StatusOK {
+			err = fmt.Errorf("status %d: %s", a.Status, a.Body)
+		}
+		if err == nil {
+			err = a.Err
+		}
+		return err
+	})
+	return time.Since(start)
+}
+
+// A tail is a stream of [upstream.SlowTokens] that is being read.
+type tail struct {
+	stream *harness.Stream
+	tokens atomic.Int64 // that have come, each in its place
+	done   chan struct{}
+	last   string // the last event
+	err    error  // of the end; nil after a clean one
+}
+
+// follow opens a stream and reads it until it ends.
+func (r *rig) follow(t *testing.T, model string) *tail {
+	t.Helper()
+	f := &tail{stream: r.Stream(t, harness.Chat(model, `,"stream":true`)), done: make(chan struct{})}
+	if f.stream.Status != http.StatusOK {
+		t.Fatalf("the stream of %s has status %d", model, f.stream.Status)
+	}
+	go func() {
+		defer close(f.done)
+		for {
+			event, err := f.stream.Next()
+			if err != nil {
+				if !errors.Is(err, io.EOF) || event != "" {
+					f.err = fmt.Errorf("after %d tokens: %w", f.tokens.Load(), err)
+				}
+				return
+			}
+			if !strings.HasPrefix(event, "data:") {
+				continue // a ping
+			}
+			f.last = event
+			if strings.Contains(event, "token") && !f.counts(event) {
+				f.err = fmt.Errorf("after token %d comes %s", f.tokens.Load(), event)
+				return
+			}
+		}
+	}()
+	return f
+}
+
+// counts tells whether the event holds the next token, and counts it.
+func (f *tail) counts(event string) bool {
+	next := f.tokens.Load() + 1
+	if !strings.Contains(event, fmt.Sprintf(`"token%d "`, next)) {
+		return false
+	}
+	f.tokens.Store(next)
+	return true
+}
+
+// wait waits until n more tokens have come.
+func (f *tail) wait(t *testing.T, n int, limit time.Duration) {
+	t.Helper()
+	want := f.tokens.Load() + int64(n)
+	proc.Poll(t, limit, "more tokens of a running stream", func(context.Context) error {
+		if f.over() {
+			t.Fatalf("the stream has ended (%v) with %s", f.err, f.last)
+		}
+		if got := f.tokens.Load(); got < want {
+			return fmt.Errorf("there are %d of %d", got, want)
+		}
+		return nil
+	})
+}
+
+// over tells whether the stream has ended; last and err are valid then.
+func (f *tail) over() bool {
+	select {
+	case <-f.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// whole waits for the end and checks that it is the model's own.
+func (f *tail) whole(t *testing.T) {
+	t.Helper()
+	f.end(t)
+	if f.err != nil || f.last != upstream.Done {
+		t.Errorf("the stream ended with %q, %v", f.last, f.err)
+	}
+}
+
+// end waits for the end, whichever it is. A path that is silent is given up
+// after 30 s.
+func (f *tail) end(t *testing.T) {
+	t.Helper()
+	select {
+	case <-f.done:
+	case <-time.After(30*time.Second + patience):
+		t.Fatalf("the stream has not ended after %d tokens", f.tokens.Load())
+	}
+}

@@ -1,0 +1,117 @@
+//go:build linux
+
+package network
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/proc"
+	"github.com/postern-dev/postern/tests/upstream"
+)
+
+// What only somebody's hand can mend is an error in the log with the fix, and
+// is not tried again twice a second.
+func TestFatal(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, log string
+		change    func(t *testing.T, r *rig)
+	}{
+		{
+			name:   "removed while online",
+			log:    `"level":"ERROR","msg":"disconnected","reason":"the gateway closed the tunnel: removed","retry_in":"~","lived":"~","fix":"the connector was removed on the gateway; create a new one with ` + "`caddy gateway connector create`" + `"}`,
+			change: func(t *testing.T, r *rig) { r.gateway.Command(t, nil, "connector", "remove", "box") },
+		},
+		{
+			name: "removed while offline",
+			log:  `"level":"ERROR","msg":"cannot connect","reason":"the gateway refused the connector: the tunnel token is not valid: the connector was removed, or the token belongs to another gateway (bad_credentials)","retry_in":"~","fix":"create a new token with ` + "`caddy gateway connector create`" + ` and put it into tunnel_token"}`,
+			change: func(t *testing.T, r *rig) {
+				r.box.Process.Kill()
+				r.gateway.Command(t, nil, "connector", "remove", "box")
+				r.launch(t, r.box)
+			},
+		},
+		{
+			name: "another identity at the gateway's address",
+			log:  `"level":"ERROR","msg":"cannot connect","reason":"dialling ` + "~" + `: the gateway's identity does not match the pin in the tunnel token","retry_in":"~","fix":"check ` + "`server`" + `; if the gateway lost its storage, create a new token with ` + "`caddy gateway connector create`" + `"}`,
+			change: func(t *testing.T, r *rig) {
+				r.gateway.Process.Kill()
+				if err := os.Remove(filepath.Join(r.gateway.Dir, "gateway.db")); err != nil {
+					t.Fatal(err)
+				}
+				r.gateway.Restart(t)
+			},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, harness.Options{})
+			c.change(t, r)
+			waitLog(t, r.box.Process, `"fix":`, patience)
+			var said string
+			for line := range strings.Lines(r.box.Process.Log()) {
+				if strings.Contains(line, `"level":"ERROR"`) {
+					said = line
+				}
+			}
+			if !like(said, c.log) {
+				t.Errorf("the log says\n%s\nwant\n%s", said, c.log)
+			}
+			before := dials(r.box.Process)
+			time.Sleep(10 * time.Second)
+			if n := dials(r.box.Process) - before; n > 1 {
+				t.Errorf("it was tried %d times in 10 s", n)
+			}
+		})
+	}
+}
+
+// like tells whether a line holds the pieces of a pattern, which are parted by
+// ~, in order.
+func like(line, pattern string) bool {
+	for piece := range strings.SplitSeq(pattern, "~") {
+		_, after, found := strings.Cut(line, piece)
+		if !found {
+			return false
+		}
+		line = after
+	}
+	return true
+}
+
+// dials counts a connector's attempts.
+func dials(p *proc.Process) int { return strings.Count(p.Log(), `"msg":"connecting"`) }
+
+// Two processes with the token of one connector: the newer is served, the older
+// says why it is not, and the two do not throw each other out all the time.
+func TestTwins(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, harness.Options{})
+	r.serve(t, "echo", upstream.Echo)
+	older := r.box.Process
+	newer := r.launch(t, r.box)
+	waitLog(t, older, "connected", patience)
+	const fix = `"fix":"another connector runs with the same tunnel token; stop one of the two, or give it a token of its own"`
+	waitLog(t, older, fix, patience)
+	if strings.Contains(newer.Log(), "replaced") {
+		t.Error("the newer one was thrown out at once")
+	}
+	before := r.online(r.box)
+	for range 15 {
+		time.Sleep(2 * time.Second)
+		r.waitAnswer(t, "echo", patience)
+	}
+	// Each waits 15 to 30 s before it is back, if it does come back.
+	n := r.online(r.box) - before
+	t.Logf("they replaced each other %d times in 30 s", n)
+	if n > 3 {
+		t.Errorf("they replaced each other %d times in 30 s: they fight", n)
+	}
+	older.Kill()
+	newer.Kill()
+}
