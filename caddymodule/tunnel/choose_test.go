@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync"
 	"testing"
 	"time"
 )
@@ -91,11 +92,13 @@ func TestWaitAny(t *testing.T) {
 	if _, err := g.WaitAny(ctx, ids, soon*10); !errors.Is(err, gone) {
 		t.Errorf("the client went away: %v", err)
 	}
-	go func() {
+	var coming sync.WaitGroup
+	coming.Go(func() {
 		time.Sleep(50 * time.Millisecond)
 		g.connect(t, "con_2", http.NotFoundHandler())
-	}()
+	})
 	s, err := g.WaitAny(t.Context(), ids, 10*soon)
+	coming.Wait()
 	if err != nil || s.Connector() != "con_2" {
 		t.Fatalf("waited for %v, %v", s, err)
 	}

@@ -29,14 +29,6 @@ const webSocket = `"transport":"websocket"`
 // withoutUDP are the conditions of a network that lets nothing but TCP through.
 var withoutUDP = lab.Conditions{Drop: func(p lab.Packet, _ bool) bool { return p.UDP() }}
 
-// needWebSockets skips tests of a gateway that takes no tunnels over WebSockets.
-func (r *rig) needWebSockets(t *testing.T) {
-	t.Helper()
-	if a := r.Do(t, http.MethodGet, "/.well-known/postern/tunnel", ""); a.Status != http.StatusUpgradeRequired {
-		t.Skipf("this gateway takes no tunnels over WebSockets (status %d)", a.Status)
-	}
-}
-
 // addressed makes sure that the token says where the gateway's WebSocket is.
 func (r *rig) addressed(t *testing.T, c *harness.Connector) *harness.Connector {
 	t.Helper()
@@ -70,7 +62,6 @@ func (r *rig) addressed(t *testing.T, c *harness.Connector) *harness.Connector {
 func TestUDPBlockedFromTheStart(t *testing.T) {
 	t.Parallel()
 	r := newGateway(t, harness.Options{})
-	r.needWebSockets(t)
 	r.WAN.Set(withoutUDP)
 	r.box = r.addressed(t, r.connector(t, "box", map[string]any{}))
 	start := time.Now()
@@ -114,7 +105,6 @@ func TestUDPBlockedFromTheStart(t *testing.T) {
 func TestUDPBlockedInMidLife(t *testing.T) {
 	t.Parallel()
 	r := newGateway(t, harness.Options{})
-	r.needWebSockets(t)
 	r.box = r.addressed(t, r.connector(t, "box", map[string]any{}))
 	r.launch(t, r.box)
 	r.box.WaitState(t, "online", patience)
@@ -141,7 +131,6 @@ func TestUDPBlockedInMidLife(t *testing.T) {
 func TestUnknownCertificate(t *testing.T) {
 	t.Parallel()
 	r := newGateway(t, harness.Options{HTTPS: true})
-	r.needWebSockets(t)
 	r.WAN.Set(withoutUDP)
 	r.box = r.addressed(t, r.connector(t, "box", map[string]any{}))
 	r.launch(t, r.box)
@@ -187,7 +176,6 @@ table ip portal {
 func TestCaptivePortal(t *testing.T) {
 	t.Parallel()
 	r := newGateway(t, harness.Options{})
-	r.needWebSockets(t)
 	r.portal(t)
 	r.WAN.Set(withoutUDP)
 	r.box = r.addressed(t, r.connector(t, "box", map[string]any{}))
