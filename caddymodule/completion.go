@@ -12,6 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/connector/link"
 )
 
 // completion is one request that the upstream answers: all but lists, counts
@@ -166,6 +167,9 @@ func (c *completion) broken(err error) *dialect.Error {
 	default:
 		c.app.logger.Warn("the upstream's answer broke off", "deployment", c.exchange.Deployment,
 			"connector", c.exchange.Connector, "error", err)
+		if errors.Is(err, link.ErrTunnelLost) {
+			return dialect.TunnelLost(c.exchange.Deployment)
+		}
 		return dialect.UpstreamReset(c.exchange.Deployment)
 	}
 }
@@ -298,6 +302,9 @@ func (c *completion) cause(at progress, err error) *dialect.Error {
 	derr := c.broken(err)
 	if derr == nil || c.ctx.Err() != nil || !c.answer.committed() {
 		return derr
+	}
+	if errors.Is(err, link.ErrTunnelLost) {
+		return dialect.TunnelBroken()
 	}
 	return dialect.StreamBroken() // the client has a part of the answer
 }

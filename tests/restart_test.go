@@ -260,7 +260,7 @@ func TestConnectorThatStaysAway(t *testing.T) {
 	killed := time.Now()
 	r.con.Process.Kill()
 	rest, err := s.Rest()
-	if err != nil || !strings.Contains(rest, `"code":"upstream_error"`) {
+	if err != nil || !strings.Contains(rest, `"code":"upstream_error"`) || !strings.Contains(rest, "connector was lost") {
 		t.Errorf("the stream ended with %q, %v", rest, err)
 	}
 	// QUIC itself would notice after 30 s.

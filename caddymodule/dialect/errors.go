@@ -99,6 +99,15 @@ func UpstreamReset(model string) *Error {
 	}
 }
 
+// TunnelLost is the answer when the connector went away before the model server
+// answered, so that nobody knows what became of the request.
+func TunnelLost(model string) *Error {
+	return &Error{
+		Kind:    KindUnreachable,
+		Message: fmt.Sprintf("The connection to the connector of `%s` was lost before the model server answered: the connector, its machine or its network went away. Try again.", show(model)),
+	}
+}
+
 // UpstreamRefused is the answer when the connector does not forward what the
 // gateway asked for.
 func UpstreamRefused(model string) *Error {
@@ -177,6 +186,14 @@ func StreamBroken() *Error {
 	return &Error{
 		Kind:    KindUpstream,
 		Message: "The upstream stream ended unexpectedly: the model server stopped before the answer was complete. Try again.",
+	}
+}
+
+// TunnelBroken ends a stream whose connector went away.
+func TunnelBroken() *Error {
+	return &Error{
+		Kind:    KindUpstream,
+		Message: "The stream ended unexpectedly: the connection to the model server's connector was lost before the answer was complete. Try again.",
 	}
 }
 
