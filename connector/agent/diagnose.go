@@ -34,8 +34,6 @@ type Finding struct {
 }
 
 const (
-	// tunnelPath is where a gateway takes tunnels over WebSocket.
-	tunnelPath = "/.well-known/postern/tunnel"
 	// diagnoseTimeout is enough for a handshake that loses packets.
 	diagnoseTimeout = 5 * time.Second
 	// maxSkew is how wrong a clock may be: certificates that were just made must
@@ -183,11 +181,7 @@ func (d *diagnosis) judgePin(err error) Finding {
 
 // webURL is where the gateway takes tunnels over WebSocket.
 func (d *diagnosis) webURL() string {
-	host, _, _ := net.SplitHostPort(d.server)
-	if strings.Contains(host, ":") {
-		host = "[" + host + "]"
-	}
-	return "https://" + host + tunnelPath
+	return newWebDialer(d.token.URL, d.server, d.token.Pin, nil).address
 }
 
 // webSocket asks for the tunnel's path as no WebSocket would, which a gateway
@@ -210,7 +204,7 @@ func (d *diagnosis) webSocket(ctx context.Context) Finding {
 	if err != nil {
 		return Finding{
 			Result: result, Detail: "no WebSocket, which is the way where UDP is blocked: " + explainDiscovery(ctx, request.URL, err).Error(),
-			Fix: "let the gateway serve HTTPS at " + strings.TrimSuffix(url, tunnelPath) + ", and let this machine reach it (HTTPS_PROXY names a proxy)",
+			Fix: "let the gateway serve HTTPS at " + strings.TrimSuffix(url, link.WebSocketPath) + ", and let this machine reach it (HTTPS_PROXY names a proxy)",
 		}
 	}
 	response.Body.Close()
@@ -226,7 +220,7 @@ func (d *diagnosis) webSocket(ctx context.Context) Finding {
 	default:
 		return Finding{
 			Result: result, Detail: fmt.Sprintf("%s answers with status %d, not as a gateway that takes tunnels there", url, response.StatusCode),
-			Fix: "check that this host is the gateway, that its version can do this, and that its site passes on " + tunnelPath,
+			Fix: "check that this host is the gateway, that its version can do this, and that its site passes on " + link.WebSocketPath,
 		}
 	}
 }

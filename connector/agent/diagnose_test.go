@@ -70,7 +70,7 @@ func diagnose(t *testing.T, c Config, web http.HandlerFunc, change func(*diagnos
 }
 
 func upgradeRequired(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == tunnelPath && r.Method == http.MethodGet {
+	if r.URL.Path == link.WebSocketPath && r.Method == http.MethodGet {
 		w.WriteHeader(http.StatusUpgradeRequired)
 	}
 }
@@ -211,4 +211,17 @@ func TestDiagnoseUpstreams(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	})
+}
+
+// The WebSocket is looked for where a tunnel would be dialled.
+func TestDiagnoseAddressOfTheWebSocket(t *testing.T) {
+	for base, want := range map[string]string{
+		"":                      "https://gw.example.com" + link.WebSocketPath,
+		"http://localhost:8080": "http://localhost:8080" + link.WebSocketPath,
+	} {
+		d := &diagnosis{server: "gw.example.com:7443", token: link.Token{URL: base, Pin: testToken.Pin}}
+		if got := d.webURL(); got != want {
+			t.Errorf("%q: %s", base, got)
+		}
+	}
 }
