@@ -27,7 +27,7 @@ The configuration is a JSON object:
 ` + "`connector pair`" + ` writes it, and then needs no --config here. Otherwise the token comes
 from ` + "`caddy gateway connector create --name NAME`" + ` on the gateway.
 The upstream has no path; /v1 is added. Optional: "server" (host:port, in place
-of the token's), "transport" ("auto" or "quic"), "api_key_file" (holds the key
+of the token's), "transport" ("auto", "quic" or "websocket"), "api_key_file" (holds the key
 that the upstream asks for).
 
 Several upstreams, and which model goes to which; the first match wins:

@@ -56,6 +56,7 @@ func TestPairGivesUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		p.transport = TransportQUIC // no names are looked up in a bubble
 		p.retry.random = func() float64 { return 0.5 }
 		p.dialer.resolve = func(context.Context, string) ([]netip.AddrPort, error) {
 			time.Sleep(time.Second)
@@ -78,6 +79,7 @@ func TestPairStopsInAPause(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		p.transport = TransportQUIC
 		p.dialer.resolve = func(context.Context, string) ([]netip.AddrPort, error) { return nil, errors.New("no such name") }
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
