@@ -1,0 +1,151 @@
+package manage_test
+
+import (
+	"errors"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// Operations that see their caller confine it themselves, whatever account the
+// page or handler that performs them names.
+func TestOperationsAreConfined(t *testing.T) {
+	w := newWorld(t)
+	before := w.records()
+	id := func(name string) string { return w.ids["{"+name+"}"] }
+	s, ctx := w.service, manage.WithCaller(t.Context(), w.other)
+	first := func(_ any, err error) error { return err }
+	for _, account := range []string{"default", "other", ""} {
+		for name, err := range map[string]error{
+			"RevokeKey":        first(s.RevokeKey(ctx, account, id("key"))),
+			"RemoveConnector":  first(s.RemoveConnector(ctx, account, id("spare"))),
+			"SetDeployment":    first(s.SetDeployment(ctx, manage.SetDeployment{Account: account, Name: "x", Connectors: []string{id("connector")}})),
+			"RemoveDeployment": first(s.RemoveDeployment(ctx, account, "mine-deployment")),
+			"TestDeployment":   first(s.TestDeployment(ctx, account, "mine-deployment")),
+			"UpstreamModels":   first(s.UpstreamModels(ctx, account, id("connector"))),
+			"ApprovePairing":   first(s.ApprovePairing(ctx, account, id("code"), "")),
+			"DenyPairing":      first(s.DenyPairing(ctx, account, id("pairing"))),
+			"RemoveUser":       first(s.RemoveUser(ctx, account, id("second"))),
+			"RecoveryLink":     first(s.RecoveryLink(ctx, account, id("user"))),
+			"RevokeInvitation": first(s.RevokeInvitation(ctx, account, id("invitation"))),
+			"CreateToken":      first(s.CreateToken(ctx, manage.CreateToken{Account: account, Name: "x", User: id("user")})),
+			"RevokeToken":      first(s.RevokeToken(ctx, account, id("token"))),
+			"RevokeSession":    first(s.RevokeSession(ctx, id("session"))),
+		} {
+			if !errors.Is(err, store.ErrNotFound) {
+				t.Errorf("%s in account %q: %v", name, account, err)
+			}
+		}
+	}
+	for name, err := range map[string]error{
+		"CreateKey":       first(s.CreateKey(ctx, manage.CreateKey{Account: "default", Name: "x"})),
+		"CreateConnector": first(s.CreateConnector(ctx, manage.CreateConnector{Account: "default", Name: "x"})),
+		"StartPairing":    first(s.StartPairing(ctx, "default")),
+		"Offers":          first(s.Offers(ctx, "default")),
+		"AddUser":         first(s.AddUser(ctx, manage.AddUser{Account: "default", Name: "x", Password: "long enough for this"})),
+		"Invite":          first(s.Invite(ctx, "default")),
+		"Usage":           first(s.Usage(ctx, "default", 1)),
+	} {
+		if !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, err := range map[string]error{
+		"SetupLink":     first(s.SetupLink(ctx)),
+		"Accounts":      first(s.Accounts(ctx)),
+		"CreateAccount": first(s.CreateAccount(ctx, "x")),
+		"RemoveAccount": first(s.RemoveAccount(ctx, "empty")),
+	} {
+		if !errors.Is(err, manage.ErrForbidden) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if after := w.records(); after != before {
+		t.Errorf("the account's records have changed:\n%s\nwere\n%s", after, before)
+	}
+}
+
+// Without a caller nothing is done: a way in that forgot to ask who comes is
+// not open.
+func TestAccessOfNobody(t *testing.T) {
+	w := newWorld(t)
+	before := w.records()
+	for route := range accesses {
+		for _, account := range []string{"", "default"} {
+			status, body := w.request(manage.Caller{}, route, account)
+			w.wantNothing(body)
+			if status < 400 {
+				t.Errorf("%s, account %q: %d %s", route, account, status, body)
+			}
+		}
+	}
+	if after := w.records(); after != before {
+		t.Errorf("the account's records have changed:\n%s\nwere\n%s", after, before)
+	}
+}
+
+// A caller whose account is gone is as nobody, not one of the default account.
+func TestAccessOfRemovedAccount(t *testing.T) {
+	w := newWorld(t)
+	gone := manage.Caller{Account: "gone", User: "usr_gone", Name: "gone", Session: "ses_gone"}
+	for route := range accesses {
+		status, body := w.request(gone, route, "")
+		w.wantNothing(body)
+		if status < 400 {
+			t.Errorf("%s: %d %s", route, status, body)
+		}
+	}
+}
+
+// Status counts the caller's account; totals of the gateway are for operators.
+func TestStatusOfAccount(t *testing.T) {
+	w := newWorld(t)
+	st := w.service.Status(manage.WithCaller(t.Context(), w.other))
+	if st.Connectors != (manage.Reachable{Total: 1, Online: 1}) || st.Deployments.Total != 0 || st.Keys.Active != 0 || st.Counters.Connected != 0 {
+		t.Errorf("status = %+v", st)
+	}
+	if st.Listener.Pin != pin {
+		t.Errorf("pin = %q: users need it to pair", st.Listener.Pin)
+	}
+	if st := w.service.Status(asOperator(t.Context())); st.Connectors.Total != 3 || st.Counters.Connected != 7 {
+		t.Errorf("operator's status = %+v", st)
+	}
+}
+
+// The manual has every route, with a line that shows how it is called.
+func TestManualHasAllRoutes(t *testing.T) {
+	data, err := os.ReadFile("../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	routes := newGateway(t).service.Routes()
+	var described []string
+	for section := range strings.SplitSeq(string(data), "\n### ") {
+		heading := regexp.MustCompile("^`([A-Z]+ (/[^`{]*)[^`]*)`\n").FindStringSubmatch(section)
+		if heading == nil {
+			continue
+		}
+		route, path := heading[1], heading[2]
+		described = append(described, route)
+		if !slices.Contains(routes, route) {
+			t.Errorf("docs/api.md describes %s, which is no route", route)
+		}
+		// With a method other than GET, curl has to be told.
+		line := regexp.MustCompile(`(?m)^curl .*(/console/api|/model_gateway)` + path).FindString(section)
+		method, _, _ := strings.Cut(route, " ")
+		told := map[string]string{"GET": "curl ", "POST": "curl --json ", "PUT": "curl -X PUT --json ", "DELETE": "curl -X DELETE "}[method]
+		if !strings.HasPrefix(line, told) || method == "GET" && strings.Contains(line, "json") {
+			t.Errorf("docs/api.md does not show how %s is called by curl: %q", route, line)
+		}
+	}
+	for _, route := range routes {
+		if n := strings.Count("\n"+strings.Join(described, "\n")+"\n", "\n"+route+"\n"); n != 1 {
+			t.Errorf("docs/api.md describes %s %d times", route, n)
+		}
+	}
+}
