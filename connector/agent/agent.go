@@ -174,7 +174,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer func() { a.proxy.close() }() // of the last configuration
 	a.retry.reset()
 	for ctx.Err() == nil {
-		a.adopt()
+		a.adopt(nil)
 		end := a.runOnce(ctx)
 		if ctx.Err() != nil {
 			break

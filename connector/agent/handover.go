@@ -56,6 +56,9 @@ func (a *Agent) tend(ctx context.Context, s *session) (ending, *session) {
 			if h, begun := search.stop(); begun && h.next != nil {
 				return ending{}, h.next
 			}
+			if next, _ := a.waiting(); next != nil {
+				a.wakeReload() // no pause before it is tried
+			}
 			return a.after(err, lived()), nil
 		}
 	}

@@ -84,14 +84,15 @@ func (a *Agent) wakeReload() {
 	}
 }
 
-// adopt takes the configuration that waits for it, if there is one. It runs on
-// Run's goroutine, while no tunnel of the old one takes requests.
-func (a *Agent) adopt() {
+// adopt takes the configuration that waits for it, if there is one; given one,
+// only that, as a newer may wait by now. It runs on Run's goroutine, while no
+// tunnel of the old one takes requests.
+func (a *Agent) adopt(only *Agent) bool {
 	a.reload.mu.Lock()
 	defer a.reload.mu.Unlock()
 	next := a.reload.next
-	if next == nil {
-		return
+	if next == nil || only != nil && next != only {
+		return false
 	}
 	a.reload.next = nil
 	old := a.proxy
@@ -99,14 +100,16 @@ func (a *Agent) adopt() {
 	a.web, a.transport = next.web, next.transport
 	a.retry.reset()
 	old.leaveTo(a.proxy)
+	return true
 }
 
 // waiting returns the agent whose configuration waits to be taken, nil if there
-// is none.
-func (a *Agent) waiting() *Agent {
+// is none, and whether it leads to the same peer.
+func (a *Agent) waiting() (next *Agent, same bool) {
 	a.reload.mu.Lock()
 	defer a.reload.mu.Unlock()
-	return a.reload.next
+	next = a.reload.next
+	return next, next != nil && a.samePeer(next)
 }
 
 // reloadPause is between attempts to reach a gateway with a new configuration.
@@ -117,25 +120,34 @@ const reloadPause = 10 * time.Second
 // reason why there is none. Without both, the tunnel stays. It runs on Run's
 // goroutine, and nothing else changes the tunnel meanwhile.
 func (a *Agent) renew(ctx context.Context, s *session) (handover, bool) {
-	next := a.waiting()
+	next, same := a.waiting()
 	if next == nil {
 		return handover{}, false
 	}
-	if a.samePeer(next) && a.update(s, next) {
+	if same && a.update(s, next) {
 		return handover{}, false
 	}
-	// The connection is made first: what can fail there costs nothing.
-	conn, err := next.open(ctx)
-	if err != nil {
-		if ctx.Err() == nil {
-			a.logger.Error("cannot connect with the new configuration; the tunnel stays as it was",
-				"server", next.dialer.server, "reason", reason(err), "retry_in", reloadPause.String(), "fix", "check `server` and `tunnel_token`, and reload again")
-			time.AfterFunc(reloadPause, a.wakeReload)
+	// The connection is made first: what can fail there costs nothing. It is of
+	// no use to a tunnel that has ended meanwhile.
+	living, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(s.conn.Context(), stop)()
+	conn, err := next.open(living, s.conn.Transport())
+	switch {
+	case living.Err() != nil:
+		if err == nil {
+			_ = conn.Close(link.CloseNone, "")
 		}
-		return handover{}, false
+	case err != nil:
+		a.logger.Error("cannot connect with the new configuration; the tunnel stays as it was",
+			"server", next.dialer.server, "reason", reason(err), "retry_in", reloadPause.String(), "fix", "check `server` and `tunnel_token`, and reload again")
+		time.AfterFunc(reloadPause, a.wakeReload)
+	case !a.adopt(next): // a newer one has come, which wakes us again
+		_ = conn.Close(link.CloseNone, "")
+	default:
+		return a.change(ctx, s, conn), true
 	}
-	a.adopt()
-	return a.change(ctx, s, conn), true
+	return handover{}, false
 }
 
 // samePeer tells whether two configurations lead to the same gateway on the same
@@ -180,14 +192,16 @@ func (a *Agent) update(s *session, next *Agent) bool {
 
 // open makes a connection by the first transport that works, beginning with the
 // one that did last.
-func (a *Agent) open(ctx context.Context) (link.Conn, error) {
+func (a *Agent) open(ctx context.Context, last string) (link.Conn, error) {
 	runners := a.runners()
-	if a.webDelay == 0 {
+	if last == link.TransportWebSocket {
 		slices.Reverse(runners)
 	}
 	var errs []error
 	for _, r := range runners {
-		conn, err := r.dial(ctx)
+		dialling, cancel := context.WithTimeout(ctx, longDialTimeout)
+		conn, err := r.dial(dialling)
+		cancel()
 		if err == nil {
 			return conn, nil
 		}

@@ -90,6 +90,7 @@ type http2Conn struct {
 	endWith  context.CancelCauseFunc
 	gone     chan struct{} // closed when the raw connection is of no more use
 	goneOnce sync.Once
+	parting  atomic.Bool  // part has begun
 	heard    atomic.Int64 // unix nanoseconds
 	rtt      atomic.Int64 // time.Duration
 }
@@ -144,7 +145,7 @@ func (c *http2Conn) drop() {
 // part ends the connection on behalf of this side. sayWhy ends the control
 // stream with the code; the other side, which has read it, ends the connection.
 func (c *http2Conn) part(code CloseCode, why string, sayWhy func()) {
-	if c.ctx.Err() != nil {
+	if c.ctx.Err() != nil || c.parting.Swap(true) { // only one may write the trailer
 		return
 	}
 	c.endWith(&CloseError{Code: code, Why: why})

@@ -1,0 +1,104 @@
+package agent
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// TestReloadTwiceInARow reloads while the gateway of the first reload is being
+// dialled: that one must not see the token of the second.
+func TestReloadTwiceInARow(t *testing.T) {
+	g, one, two := startGateway(t), startGateway(t), startGateway(t)
+	slow := newRelay(t, one.socket.LocalAddr())
+	slow.blocked.Store(true)
+	box := answerWith(t, "box")
+	a := startAgent(t, g, box, nil)
+	s := g.session()
+
+	c := one.present(map[string]string{"box": box})
+	c.Server = slow.front.LocalAddr().String()
+	if err := a.Reload(c); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the first one to be dialled", func() bool {
+		slow.mu.Lock()
+		defer slow.mu.Unlock()
+		return len(slow.backs) > 0
+	})
+	if err := a.Reload(two.present(map[string]string{"box": box})); err != nil {
+		t.Fatal(err)
+	}
+	slow.blocked.Store(false)
+	if m := receive(t, s.got, "the drain"); m != (link.Drain{}) {
+		t.Fatalf("got %#v", m)
+	}
+	if err := s.control.Send(link.DrainOK{}); err != nil {
+		t.Fatal(err)
+	}
+	two.session()
+	if n := one.count(); n != 0 {
+		t.Errorf("the first gateway got %d hellos", n)
+	}
+	s.close(link.CloseDrained)
+	two.hangUp()
+}
+
+// TestReloadAgainDuringTheUpdate reloads what the gateway need not know, while
+// it is being told of an earlier reload. It is for the race detector.
+func TestReloadAgainDuringTheUpdate(t *testing.T) {
+	g := startGateway(t)
+	a := startAgent(t, g, answerWith(t, "old"), nil)
+	s := g.session()
+	box := answerWith(t, "new")
+	for i := range 50 {
+		bix := fmt.Sprintf("http://127.0.0.1:%d", i+1)
+		if err := a.Reload(g.present(map[string]string{"box": box, "bix": bix})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	receive(t, s.got, "the update")
+	if err := s.control.Send(link.Updated{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the newest upstream", func() bool { return s.ask(t) == "new" && a.proxy.upstream("bix").address == "127.0.0.1:50" })
+}
+
+// TestTunnelEndsDuringAReload: what is dialled for a reload says nothing, and
+// the tunnel ends meanwhile.
+func TestTunnelEndsDuringAReload(t *testing.T) {
+	g := startGateway(t)
+	a := startAgent(t, g, answerWith(t, "old"), nil)
+	g.session()
+	mute, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
+	dialled := make(chan net.Conn, 100)
+	go func() {
+		for {
+			conn, err := mute.Accept()
+			if err != nil {
+				return
+			}
+			dialled <- conn
+		}
+	}()
+	c := g.present(map[string]string{"box": "http://127.0.0.1:1"})
+	token := g.token
+	token.URL = "http://" + mute.Addr().String()
+	c.TunnelToken, c.Transport = token.Encode(), TransportWebSocket
+	if err := a.Reload(c); err != nil {
+		t.Fatal(err)
+	}
+	defer receive(t, dialled, "the WebSocket").Close()
+	g.hangUp()
+	eventually(t, "the end of the tunnel to be noticed", func() bool {
+		return strings.Contains(a.log.String(), "disconnected")
+	})
+	defer receive(t, dialled, "the next attempt").Close()
+}
