@@ -235,7 +235,10 @@ func openSocket(path string) (net.Listener, error) {
 		return nil, err
 	}
 	if info, err := os.Lstat(path); err == nil {
-		if other, err := askStatus(context.Background(), path); err == nil {
+		other, err := askStatus(context.Background(), path)
+		// One that listens but does not answer lives all the same: it would remove
+		// the new socket at its end.
+		if err == nil || errors.Is(err, context.DeadlineExceeded) {
 			return nil, &busyError{other.PID}
 		}
 		if info.Mode().Type() != fs.ModeSocket && runtime.GOOS != "windows" {
