@@ -5,7 +5,16 @@ import (
 	"errors"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/postern-dev/postern/connector/link"
+)
+
+// A connector has a ping every second or two to say, and sometimes a change. From
+// one that says more the rest is read more slowly: it waits in its own memory.
+const (
+	messagesPerSecond = 20
+	messagesAtOnce    = 100
 )
 
 // drainedGrace is how long a connector has to read that its drain is complete,
@@ -47,7 +56,11 @@ func silence(heartbeat time.Duration) time.Duration { return 3*heartbeat + 8*tim
 func (s *Session) receive() error {
 	silent := time.AfterFunc(silence(s.hub.heartbeat()), func() { s.close(link.CloseLost) })
 	defer silent.Stop()
+	pace := rate.NewLimiter(messagesPerSecond, messagesAtOnce)
 	for {
+		if err := pace.Wait(s.conn.Context()); err != nil {
+			return context.Cause(s.conn.Context())
+		}
 		m, err := s.control.Receive()
 		silent.Reset(silence(s.hub.heartbeat()))
 		if errors.Is(err, link.ErrUnknownMessage) {

@@ -7,6 +7,8 @@ import (
 	"net"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -103,7 +105,11 @@ func (w *waiting) tell(d Decision) {
 
 // listen answers pings until the connection ends.
 func (w *waiting) listen() {
+	pace := rate.NewLimiter(messagesPerSecond, messagesAtOnce)
 	for {
+		if pace.Wait(w.conn.Context()) != nil {
+			return
+		}
 		m, err := w.control.Receive()
 		switch {
 		case errors.Is(err, link.ErrUnknownMessage):

@@ -43,6 +43,9 @@ const (
 	// frameBytes is the most in one frame: what a TLS record holds. A parked
 	// stream of x/net/http2 keeps a buffer of that size.
 	frameBytes = 16 << 10
+	// fieldBytes bounds the HTTP/2 header of an answer, and its trailer: all that
+	// is in them is a status and a code. The answer's own header is in the body.
+	fieldBytes = 8 << 10
 	// spareStreams are more than maxStreams, since the connector may learn of
 	// the end of a stream later than the gateway; one is for control.
 	spareStreams = 65
@@ -69,6 +72,7 @@ func newHTTP2Transport() (*http2.Transport, error) {
 	t.PingTimeout = pingTimeout
 	t.WriteByteTimeout = stallTimeout
 	t.MaxReadFrameSize = frameBytes
+	t.MaxHeaderListSize = fieldBytes
 	return t, nil
 }
 

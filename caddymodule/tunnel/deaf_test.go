@@ -1,0 +1,157 @@
+package tunnel
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/quic-go/quic-go"
+	"golang.org/x/net/http2"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// deafWindow is all that a deaf connector takes of a stream.
+const deafWindow = 1 << 10
+
+// deaf brings a connector up that says hello and many pings, and reads nothing:
+// neither its control stream nor its requests.
+func (g *testGateway) deaf(t *testing.T, id string, pings int) {
+	t.Helper()
+	speak := func(w io.Writer) {
+		control := link.NewControl(asReadWriter{w})
+		_ = control.Send(hello(id))
+		for range pings {
+			_ = control.Send(link.Ping{})
+		}
+	}
+	if g.web != "" {
+		g.deafWebSocket(t, speak)
+	} else {
+		g.deafQUIC(t, speak)
+	}
+}
+
+func (g *testGateway) deafQUIC(t *testing.T, speak func(io.Writer)) {
+	t.Helper()
+	config := link.ConnectorQUIC()
+	config.InitialStreamReceiveWindow, config.MaxStreamReceiveWindow = deafWindow, deafWindow
+	socket := listenLoopback(t)
+	conn, err := quic.Dial(t.Context(), socket, g.addr, link.ConnectorTLS(g.Pin()), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = conn.CloseWithError(0, "")
+		_ = socket.Close()
+	})
+	stream, err := conn.OpenStreamSync(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	speak(stream)
+}
+
+func (g *testGateway) deafWebSocket(t *testing.T, speak func(io.Writer)) {
+	t.Helper()
+	socket, _, err := websocket.Dial(t.Context(), g.web+link.WebSocketPath, &websocket.DialOptions{Subprotocols: []string{link.Subprotocol}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := tls.Client(websocket.NetConn(context.Background(), socket, websocket.MessageBinary), link.ConnectorTLS(g.Pin()))
+	if err := conn.HandshakeContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = socket.CloseNow() })
+	server := &http2.Server{MaxUploadBufferPerStream: deafWindow, MaxConcurrentStreams: 2000}
+	go server.ServeConn(conn, &http2.ServeConnOpts{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "control") {
+			speak(flushed{w})
+		}
+		<-r.Context().Done()
+	})})
+}
+
+// flushed is an answer whose parts are sent at once.
+type flushed struct{ http.ResponseWriter }
+
+func (f flushed) Write(p []byte) (int, error) {
+	n, err := f.ResponseWriter.Write(p)
+	f.ResponseWriter.(http.Flusher).Flush()
+	return n, err
+}
+
+// TestDeafControlStream: a connector that wants answers, and takes none, is cut.
+func TestDeafControlStream(t *testing.T) {
+	t.Parallel()
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		t.Parallel()
+		g := newGateway(t, Options{})
+		g.connect(t, "con_other", echo)
+		at := time.Now()
+		g.deaf(t, "con_deaf", messagesAtOnce)
+		g.mustSession(t, "con_deaf")
+		for len(g.Sessions()) > 1 {
+			if time.Since(at) > sendTimeout+3*soon {
+				t.Fatal("it stays")
+			}
+			if body, err := g.do(t, "con_other", "hi"); body != "hi" || err != nil {
+				t.Fatalf("the other: %q, %v", body, err)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		eventually(t, "nothing is left of it", func() bool {
+			g.mu.RLock()
+			defer g.mu.RUnlock()
+			return len(g.all) == 1
+		})
+	})
+}
+
+// TestDeafRequestStreams: requests that a connector does not read end with their
+// clients, leave nothing behind, and hold up nobody else.
+func TestDeafRequestStreams(t *testing.T) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		const requests = 300
+		g := newGateway(t, Options{})
+		g.connect(t, "con_other", echo)
+		g.deaf(t, "con_deaf", 0)
+		s := g.mustSession(t, "con_deaf")
+		if _, err := g.do(t, "con_other", "hi"); err != nil {
+			t.Fatal(err)
+		}
+		before := runtime.NumGoroutine()
+		ctx, cancel := context.WithTimeout(t.Context(), soon)
+		defer cancel()
+		body := strings.Repeat("x", 64<<10)
+		var all sync.WaitGroup
+		for range requests {
+			all.Go(func() {
+				if _, err := send(ctx, s, body); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("a request ended with %v", err)
+				}
+			})
+		}
+		for ctx.Err() == nil {
+			if body, err := g.do(t, "con_other", "hi"); body != "hi" || err != nil {
+				t.Fatalf("the other: %q, %v", body, err)
+			}
+		}
+		at := time.Now()
+		all.Wait()
+		if d := time.Since(at); d > 2*soon {
+			t.Errorf("they ended %v after their clients", d)
+		}
+		eventually(t, "nothing is left of them", func() bool {
+			return s.Info().Active == 0 && runtime.NumGoroutine() < before+20
+		})
+	})
+}
