@@ -52,9 +52,9 @@ func TestBadHellos(t *testing.T) {
 			all.Go(func() {
 				at := time.Now()
 				cause := g.rejected(t, test.say)
-				most := 2 * soon
+				most := helloTimeout - soon
 				if test.slow {
-					most += helloTimeout
+					most = helloTimeout + 4*soon
 				}
 				if code, ok := link.CloseReason(cause); !ok || code != link.CloseProtocol || time.Since(at) > most {
 					t.Errorf("%s: closed with %v after %v", name, cause, time.Since(at))
@@ -233,7 +233,7 @@ func TestControlMessagesArePaced(t *testing.T) {
 				for range c.messages {
 					answers++
 				}
-				if most := messagesAtOnce + 2*(seconds+2)*messagesPerSecond; answers > most || answers < messagesAtOnce/2 {
+				if most := messagesAtOnce + 2*(seconds+2)*messagesPerSecond; answers > most {
 					t.Errorf("%d of the %s were answered in %d seconds", answers, name, seconds)
 				}
 			})
