@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 the peer of a tunnel is x/net/http2 on a connection of its own, as in package link
+
 package tunnel
 
 import (
