@@ -194,9 +194,8 @@ func TestGarbageAfterHello(t *testing.T) {
 				g := newGateway(t, Options{})
 				c := g.connect(t, "con_1", echo)
 				other := `{"type":"later"}`
-				if _, err := io.WriteString(c.stream, length(uint32(len(other)))+other+garbage); err != nil {
-					t.Fatal(err)
-				}
+				// It may fail: the session can end before all is written.
+				_, _ = io.WriteString(c.stream, length(uint32(len(other)))+other+garbage)
 				if code := c.ended(t); code != link.CloseProtocol {
 					t.Errorf("closed with %v", code)
 				}
