@@ -245,3 +245,16 @@ func resetOf(trailer http.Header) error {
 	}
 	return resetError(code)
 }
+
+// controlError explains an error of reading the control stream. A clean end has
+// the reason of the close in its trailer, which is there by then.
+func (c *http2Conn) controlError(err error, trailer http.Header) error {
+	switch {
+	case err == nil:
+		return nil
+	case err == io.EOF:
+		return c.closed(trailer)
+	default:
+		return c.explain(err)
+	}
+}

@@ -142,14 +142,7 @@ type connectorControl struct {
 func (s *connectorControl) Read(p []byte) (int, error) {
 	defer s.reading()()
 	n, err := s.r.Body.Read(p)
-	switch {
-	case err == nil:
-	case err == io.EOF:
-		err = s.connector.closed(s.r.Trailer)
-	default:
-		err = s.connector.explain(err)
-	}
-	return n, err
+	return n, s.connector.controlError(err, s.r.Trailer)
 }
 
 // Write implements [ControlStream].

@@ -186,14 +186,7 @@ func (c *http2Gateway) Control(ctx context.Context) (ControlStream, error) {
 func (s *gatewayControl) Read(p []byte) (int, error) {
 	defer s.reading()()
 	n, err := s.answer.Body.Read(p)
-	switch {
-	case err == nil:
-	case err == io.EOF:
-		err = s.gateway.closed(s.answer.Trailer)
-	default:
-		err = s.gateway.explain(err)
-	}
-	return n, err
+	return n, s.gateway.controlError(err, s.answer.Trailer)
 }
 
 // Write implements [ControlStream].
