@@ -119,21 +119,22 @@ func (a *App) provisionEvents(ctx caddy.Context) error {
 		return fmt.Errorf("loading the events app: %w", err)
 	}
 	a.events = events.(*caddyevents.App)
-	if err := a.events.On("started", onEvent(a.beginEvents)); err != nil {
+	if err := a.events.On("started", onEvent{a.beginEvents}); err != nil {
 		return err
 	}
-	return a.events.On("stopping", onEvent(func() {
+	return a.events.On("stopping", onEvent{func() {
 		a.end()
 		a.endEvents()
-	}))
+	}})
 }
 
-// onEvent is called when the configuration has started, or is about to stop.
-type onEvent func()
+// onEvent does something when the configuration has started, or is about to stop.
+// It is a struct since Caddy logs it as JSON, which knows no functions.
+type onEvent struct{ do func() }
 
 // Handle implements caddyevents.Handler.
 func (f onEvent) Handle(context.Context, caddy.Event) error {
-	f()
+	f.do()
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -11,6 +12,16 @@ import (
 func (p *Person) keys(text string) {
 	p.t.Helper()
 	p.Do(chromedp.KeyEvent(text))
+}
+
+// focused waits until the first field has the focus: a page that has been reached
+// may still be without it.
+func (p *Person) focused(selector string) {
+	p.t.Helper()
+	p.until(selector+" has the focus", func() bool {
+		is, err := get(p, chromedp.Evaluate[bool](fmt.Sprintf(`document.activeElement?.matches(%q) === true`, selector)))
+		return err == nil && is
+	})
 }
 
 // tabTo presses the Tab key until what has the focus has this text or label,
@@ -46,7 +57,8 @@ func TestByKeyboard(t *testing.T) {
 	r.firstUser("ada")
 	p := r.browser.Person(t, r.URL)
 	p.Open("/console/sign-in")
-	p.keys("ada") // the first field has the focus
+	p.focused("[name=name]")
+	p.keys("ada")
 	p.keys(kb.Tab)
 	p.keys(password)
 	p.keys(kb.Enter)
@@ -61,6 +73,7 @@ func TestByKeyboard(t *testing.T) {
 	p.tabTo("Create a key")
 	p.keys(kb.Enter)
 	p.Arrives("/console/keys/new")
+	p.focused("[name=name]")
 	p.keys("typed")
 	p.tabTo("Create the key")
 	p.keys(kb.Enter)
