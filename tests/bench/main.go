@@ -54,6 +54,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 )
@@ -97,15 +98,18 @@ func parseFlags(args []string) (options, error) {
 		o = quickRun() // before the other flags, which change it
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	systems := strings.Join(o.Systems, ",")
-	flags.Bool("quick", false, "a coarse run of about a minute, for the other flags to change")
+	flags.Bool("quick", false, "a coarse run of two to three minutes, for the other flags to change")
+	flags.Var(listFlag[string]{&o.Parts, func(s string) (string, error) { return s, nil }}, "parts", "what to measure: a `list` of "+strings.Join(allParts, ", "))
 	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "`number` of rounds in which the systems take turns")
 	flags.DurationVar(&o.Load, "load", o.Load, "how long each number of clients sends requests, per system and round")
 	flags.DurationVar(&o.Stream, "stream", o.Stream, "how long each number of streams runs, per system and round")
 	flags.IntVar(&o.Answers, "answers", o.Answers, "`number` of streamed answers that are compared")
-	flags.IntVar(&o.Tunnels, "tunnels", o.Tunnels, "`number` of idle tunnels, at most 5000; 0 leaves that part out")
+	flags.Var(listFlag[int]{&o.Tunnels, strconv.Atoi}, "tunnels", "`numbers` of idle tunnels, at most 5000")
 	flags.DurationVar(&o.Settle, "settle", o.Settle, "how long idle tunnels are left alone before memory is read")
-	flags.StringVar(&systems, "systems", systems, "what to measure; direct must be there")
+	flags.Var(listFlag[float64]{&o.Loss, parsePercent}, "loss", "shares of packets that the line loses, in `percent`")
+	flags.DurationVar(&o.RTT, "rtt", o.RTT, "round-trip time of that line")
+	flags.IntVar(&o.LossRounds, "loss-rounds", o.LossRounds, "`number` of rounds on that line")
+	flags.Var(listFlag[string]{&o.Systems, func(s string) (string, error) { return s, nil }}, "systems", "of which: a `list`; requests and streams are compared with direct")
 	flags.StringVar(&o.Profile, "profile", "", "save CPU and allocation profiles of gateway and connector in this `folder`")
 	flags.StringVar(&o.Bin, "bin", o.Bin, "`folder` of caddy and connector (default: bin of the repository)")
 	if err := flags.Parse(args); err != nil {
@@ -114,6 +118,39 @@ func parseFlags(args []string) (options, error) {
 	if flags.NArg() > 0 {
 		return options{}, fmt.Errorf("%q is not an option", flags.Arg(0))
 	}
-	o.Systems = strings.Split(systems, ",")
 	return o, o.check()
 }
+
+// A listFlag is a flag of values between commas.
+type listFlag[T any] struct {
+	values *[]T
+	parse  func(string) (T, error)
+}
+
+// String implements flag.Value.
+func (l listFlag[T]) String() string {
+	if l.values == nil {
+		return ""
+	}
+	text := make([]string, len(*l.values))
+	for i, v := range *l.values {
+		text[i] = fmt.Sprint(v)
+	}
+	return strings.Join(text, ",")
+}
+
+// Set implements flag.Value.
+func (l listFlag[T]) Set(text string) error {
+	var values []T
+	for part := range strings.SplitSeq(text, ",") {
+		v, err := l.parse(part)
+		if err != nil {
+			return err
+		}
+		values = append(values, v)
+	}
+	*l.values = values
+	return nil
+}
+
+func parsePercent(text string) (float64, error) { return strconv.ParseFloat(text, 64) }

@@ -27,7 +27,8 @@ func tinyRun() options {
 	o.Clients, o.Load, o.Warmup = []int{1, aimClients}, 100*time.Millisecond, 20*time.Millisecond
 	o.Streams, o.Stream = []int{1, aimStreams}, 400*time.Millisecond
 	o.Answers, o.AnswerClients = 200, 8
-	o.Tunnels, o.Settle, o.Counted = 5, 200*time.Millisecond, 200
+	o.Tunnels, o.Settle, o.Counted = []int{5}, 200*time.Millisecond, 200
+	o.Loss, o.RTT = []float64{1}, 2*time.Millisecond
 	return o
 }
 
@@ -46,8 +47,10 @@ func TestRun(t *testing.T) {
 	r.write(&b)
 	report := b.String()
 	for _, want := range []string{
-		"### Aims", "### Requests", "### Streams", "### Streamed answers", "### Allocations", "### Memory",
-		fmt.Sprintf("| 0 of %d |", o.Answers), "gateway, 5 tunnels",
+		"### Aims", "### Requests", "### Streams", "### Transports", "### Streamed answers", "### Allocations", "### Memory",
+		"### Idle tunnels", "### A line",
+		fmt.Sprintf("| 0 of %d |", o.Answers), "gateway, 5 tunnels: quic", "gateway, 5 tunnels: websocket", "5 idle tunnels: KB each",
+		"| websocket | connector |",
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(report), " "), want) {
 			t.Errorf("the report has no %q", want)

@@ -16,9 +16,9 @@ func madeUp() *results {
 		Loads: map[point][]load{}, Streams: map[point][]stream{},
 		Answers: map[string]answers{postern: {Total: 100, Took: time.Second}},
 		Allocs:  map[string]map[string]allocations{postern: {nameGateway: {Objects: 89, Bytes: 9000}}},
-		Idle:    &idle{Tunnels: 1000, DialIn: time.Second},
+		Idle:    []idle{{System: postern, Tunnels: 1000, DialIn: time.Second}},
 	}
-	r.Idle.Before.Memory, r.Idle.After.Memory = memory{RSS: 50000, PSS: 40000}, memory{RSS: 115000, PSS: 104000}
+	r.Idle[0].Before.Memory, r.Idle[0].After.Memory = memory{RSS: 50000, PSS: 40000}, memory{RSS: 115000, PSS: 104000}
 	for round := range 2 {
 		speed := float64(round + 1) // the machine's
 		r.Loads[point{direct, aimClients}] = append(r.Loads[point{direct, aimClients}], load{Rate: 40000 * speed})
@@ -62,7 +62,7 @@ func TestMissedAims(t *testing.T) {
 		s.P99 += 0.2
 	}
 	r.Answers[postern] = answers{Total: 100, Cut: 1, Took: time.Second, Example: "answer 7"}
-	r.Idle.After.Memory.RSS += 5000
+	r.Idle[0].After.Memory.RSS += 5000
 	for _, a := range r.aims() {
 		if a.Met {
 			t.Errorf("%s: met with %s", a.What, a.Measured)
