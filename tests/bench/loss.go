@@ -76,9 +76,10 @@ func bulkAnswer() task {
 func megabytes(l load) float64 { return l.Rate * bulkBytes / 1e6 }
 
 // lossyLine measures on a lossy line, in a process whose network is its own.
-func (r *results) lossyLine(ctx context.Context, f *fleet) error {
+func (r *results) lossyLine(ctx context.Context, b *builder) error {
 	o := r.Options
-	if !o.measures(partLoss) || len(o.tunnels()) == 0 {
+	o.Bin = b.bin // it has another working folder
+	if !o.measures(partLoss) || len(o.tunnels()) == 0 || len(o.Loss) == 0 {
 		return nil
 	}
 	if missing := labMissing(); missing != nil {
@@ -99,7 +100,7 @@ func (r *results) lossyLine(ctx context.Context, f *fleet) error {
 	cmd.Env = []string{roleVariable + "=" + roleLoss}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &output, os.Stderr
 	isolate(cmd)
-	c, err := f.start("loss", cmd)
+	c, err := b.fleet.start("loss", cmd)
 	if err != nil {
 		return err
 	}
@@ -143,7 +144,7 @@ func lossInNamespace(ctx context.Context, in io.Reader, out io.Writer) error {
 const lossAnswerLimit = 2 * time.Minute
 
 // lossAttempts is how often a measurement is begun that a lost tunnel ends.
-const lossAttempts = 3
+const lossAttempts = 2
 
 // measureWay measures one way on the line as it is. What comes to no end in all
 // attempts stays zero.

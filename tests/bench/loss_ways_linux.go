@@ -159,7 +159,7 @@ func splice(near net.Conn, r io.Reader, far net.Conn) {
 	defer far.Close()
 	go func() {
 		_, _ = io.Copy(far, r) // the end of either is the end of both
-		_ = near.SetDeadline(time.Unix(1, 0))
+		_ = far.SetDeadline(time.Unix(1, 0))
 	}()
 	_, _ = io.Copy(near, far)
 }

@@ -1,22 +1,27 @@
 // Command bench measures what Postern costs, next to what plain Caddy costs.
 //
-//	go run ./tests/bench            the whole measurement, four to five minutes
-//	go run ./tests/bench -quick     a coarse one, about a minute
+//	go run ./tests/bench                   the whole measurement, 12 to 14 minutes
+//	go run ./tests/bench -quick            a coarse one, two to three minutes
+//	go run ./tests/bench -parts idle,loss  some of its parts
 //
-// It needs bin/caddy and bin/connector (./xcaddy.sh) and Linux, uses loopback
-// only, ends every process that it starts, and prints Markdown to standard
-// output; progress goes to standard error.
+// It needs bin/caddy and bin/connector (./xcaddy.sh) and Linux; the part loss
+// also root, iproute2, nftables and TUN devices, and is left out without. It uses
+// loopback only, or a network namespace of its own, ends every process that it
+// starts, and prints Markdown to standard output; progress goes to standard
+// error. The parts are requests, streams, answers, allocations, idle and loss.
 //
 // # What is compared
 //
-// Three ways to one and the same scripted model server, which runs in a process
+// Four ways to one and the same scripted model server, which runs in a process
 // of its own and costs as little as it can:
 //
-//	direct   generator ─────────────────────────────────────▶ upstream
-//	caddy    generator ─▶ caddy, reverse_proxy ──────────────▶ upstream
-//	postern  generator ─▶ caddy, model_gateway ══▶ connector ─▶ upstream
+//	direct     generator ─────────────────────────────────────▶ upstream
+//	caddy      generator ─▶ caddy, reverse_proxy ──────────────▶ upstream
+//	postern    generator ─▶ caddy, model_gateway ══▶ connector ─▶ upstream, over QUIC
+//	websocket  the same, with the tunnel of networks without UDP: a WebSocket on
+//	           Caddy's HTTPS port, inside it the tunnel's own TLS and HTTP/2
 //
-// Both Caddys are the same binary. Postern checks a key, finds a deployment and
+// All Caddys are the same binary. Postern checks a key, finds a deployment and
 // rewrites the model's name on the way there and back; plain Caddy does none of
 // that. Its one setting that is not a default is a larger pool of upstream
 // connections: with 64 clients the default one (32) would make it dial anew all
@@ -41,6 +46,12 @@
 //   - Idle tunnels: a fresh gateway before and after connectors of another
 //     process have dialled in, both after garbage collections; memory with the
 //     garbage is shown beside it.
+//   - Loss: gateway and connector in two network namespaces, between them a line
+//     of TUN devices (tests/network/lab) with a delay, which loses packets at
+//     random in both directions. Where the kernel has BBR, a WebSocket is also
+//     measured without it: between a proxy and a relay whose sockets are told to
+//     use cubic. The congestion controls in the table are those that ss shows.
+//     A tunnel may be lost there; what it ended is begun again once, and counted.
 //   - Allocations: the Go runtime's own count, before and after a given number of
 //     requests. The connector has no such endpoint: here, and for -profile, the
 //     same agent runs within a process of the bench.

@@ -55,7 +55,7 @@ func run(ctx context.Context, o options) (r *results, err error) {
 	for _, measure := range []func() error{
 		func() error { return r.compare(ctx, b) },
 		func() error { return r.idleTunnels(ctx, b) },
-		func() error { return r.lossyLine(ctx, f) },
+		func() error { return r.lossyLine(ctx, b) },
 	} {
 		if err := measure(); err != nil {
 			return r, explain(ctx, err)
