@@ -51,5 +51,5 @@ func (r *results) writeIdle(w io.Writer) {
 	t.write(w, "Idle tunnels")
 	fmt.Fprintf(w, "With garbage: %v after the last one dialled in. The other figures: after a garbage collection, as Go makes one every two minutes. "+
 		"Connectors start %v apart, and all other ends are in one process. Processor: of the gateway, which answers a ping of each tunnel "+
-		"every 10 s when there are 1,000 or more.\n\n", r.Options.Settle, startInterval)
+		"every 9 s when there are 900 or more.\n\n", r.Options.Settle, startInterval)
 }
