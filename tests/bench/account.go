@@ -51,6 +51,7 @@ func (b *builder) measureAllocations(ctx context.Context, o options, s *system) 
 	if o.Profile == "" {
 		return result, nil
 	}
+	o.Profile = filepath.Join(o.Profile, s.Name)
 	return result, s.saveProfiles(ctx, o, processes)
 }
 
@@ -104,11 +105,12 @@ func (s *system) sendRequests(ctx context.Context, n int) error {
 		return err
 	}
 	defer closeAll(clients)
-	request, want := s.Target.request(requestBody(script{}, 0)), appendCompletion(nil, publicModel)
+	what := smallTask()
+	request := s.Target.request(what.request)
 	var sent atomic.Int64
 	return eachClient(clients, func(_ int, c *client) error {
 		for sent.Add(1) <= int64(n) && ctx.Err() == nil {
-			if err := oneRequest(c, request, want); err != nil {
+			if err := oneRequest(c, request, what.want); err != nil {
 				return err
 			}
 		}
@@ -126,7 +128,7 @@ func (s *system) saveProfiles(ctx context.Context, o options, processes []watche
 	defer closeAll(clients)
 	const longer = (profileSeconds + 1) * time.Second
 	requests := func() error {
-		_, err := s.closedLoop(ctx, clients, longer)
+		_, err := s.closedLoop(ctx, clients, longer, smallTask())
 		return err
 	}
 	if err := profileUnder(ctx, requests, o.Profile, "requests", processes); err != nil {

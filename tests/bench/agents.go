@@ -24,20 +24,19 @@ import (
 const startInterval = 5 * time.Millisecond
 
 // runAgents reads configurations of connectors, one JSON object after the
-// other, and runs them until ctx ends. started is called when all have been
-// started.
-func runAgents(ctx context.Context, in io.Reader, log *slog.Logger, started func()) error {
+// other, and runs them until ctx ends. ready is called when it has read them.
+func runAgents(ctx context.Context, in io.Reader, log *slog.Logger, ready func()) error {
 	all, err := readAgents(in, log)
 	if err != nil {
 		return err
 	}
+	ready()
 	errs := make([]error, len(all))
 	var running sync.WaitGroup
 	for i, a := range all {
 		running.Go(func() { errs[i] = a.Run(ctx) })
 		time.Sleep(startInterval)
 	}
-	started()
 	running.Wait()
 	return errors.Join(errs...)
 }
@@ -68,7 +67,7 @@ func readAgents(in io.Reader, log *slog.Logger) ([]*agent.Agent, error) {
 
 // holdTunnels keeps the connectors on standard input dialled in.
 func holdTunnels(ctx context.Context, in io.Reader, announce io.Writer) error {
-	return runAgents(ctx, in, slog.New(slog.DiscardHandler), func() { fmt.Fprintln(announce, "started") })
+	return runAgents(ctx, in, slog.New(slog.DiscardHandler), func() { fmt.Fprintln(announce, "ready") })
 }
 
 // profiledConnector runs the connector on standard input, and announces where

@@ -78,7 +78,7 @@ func TestStreamsThatAreCutFail(t *testing.T) {
 	answer := "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + string(appendHTTPChunk(nil, []byte(body[:len(body)/2])))
 	for name, end := range map[string]string{"torn": "", "clean end": "0\r\n\r\n"} {
 		at := serveBytes(t, answer+end)
-		c, err := at.dial(answerLimit)
+		c, err := at.dial(tinyRun().AnswerLimit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +94,7 @@ func TestUpstreamAnswersAsScripted(t *testing.T) {
 	ctx, f := newTestFleet(t)
 	o := tinyRun()
 	o.Systems = []string{direct}
-	b, err := newBuilder(f, o)
+	b, err := newBuilder(f, o, loopback())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestUpstreamAnswersAsScripted(t *testing.T) {
 	if _, err := s.measureStreams(ctx, o, 3); err != nil {
 		t.Error(err)
 	}
-	c, err := s.Target.dial(answerLimit)
+	c, err := s.Target.dial(tinyRun().AnswerLimit)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -49,13 +50,17 @@ func (f *fleet) start(name string, cmd *exec.Cmd) (*child, error) {
 		return nil, fmt.Errorf("creating the log of %s: %w", name, err)
 	}
 	defer log.Close()
-	cmd.Stderr = log
+	if cmd.Stderr == nil {
+		cmd.Stderr = log
+	}
 	if cmd.Stdout == nil {
 		cmd.Stdout = log
 	}
 	cmd.Dir = f.dir
-	cmd.Env = append(append(os.Environ(), cmd.Env...), "HOME="+f.dir, "XDG_DATA_HOME="+f.dir, "XDG_CONFIG_HOME="+f.dir)
-	cmd.SysProcAttr = attributes()
+	cmd.Env = slices.Concat(os.Environ(), f.environment(), cmd.Env)
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = attributes()
+	}
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", name, err)
 	}
@@ -71,6 +76,17 @@ func (f *fleet) start(name string, cmd *exec.Cmd) (*child, error) {
 		close(c.done)
 	}()
 	return c, nil
+}
+
+// environment gives processes their home in the fleet's folder, where Caddy also
+// keeps the authority that signs its certificates: connectors trust it. No proxy
+// of the machine is in the way of what is measured.
+func (f *fleet) environment() []string {
+	return []string{
+		"HOME=" + f.dir, "XDG_DATA_HOME=" + f.dir, "XDG_CONFIG_HOME=" + f.dir,
+		"SSL_CERT_FILE=" + filepath.Join(f.dir, "caddy", "pki", "authorities", "local", "root.crt"),
+		"HTTPS_PROXY=", "https_proxy=", "NO_PROXY=", "no_proxy=",
+	}
 }
 
 // startRole starts another process of this program in a role, and returns the

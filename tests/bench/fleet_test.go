@@ -105,7 +105,7 @@ func TestRunSaysWhichProcessEnded(t *testing.T) {
 	ctx, f := newTestFleet(t)
 	o := tinyRun()
 	o.Systems = []string{direct}
-	b, err := newBuilder(f, o)
+	b, err := newBuilder(f, o, loopback())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,6 +46,7 @@ func (s *system) footprintOf(ctx context.Context, settle time.Duration) (footpri
 
 // idle is a gateway without and with idle tunnels.
 type idle struct {
+	System        string // whose transport they have
 	Tunnels       int
 	Before, After footprint
 	Holder        memory        // of the process that holds all of the other ends
@@ -54,21 +55,21 @@ type idle struct {
 }
 
 // measureIdle starts a gateway of its own and lets connectors dial in.
-func (b *builder) measureIdle(ctx context.Context, o options) (idle, error) {
-	s := &system{Name: "idle", Processes: []process{b.upstream}}
+func (b *builder) measureIdle(ctx context.Context, o options, name string, tunnels int) (idle, error) {
+	s := &system{Name: name, Processes: []process{b.upstream}}
 	if err := b.startGateway(ctx, s); err != nil {
 		return idle{}, err
 	}
 	gateway := s.Processes[1].child
 	defer gateway.stop()
-	result := idle{Tunnels: o.Tunnels}
+	result := idle{System: name, Tunnels: tunnels}
 	var err error
 	// Before the connectors are created: what creating them leaves in the heap
 	// would hide a part of what tunnels take.
 	if result.Before, err = s.footprintOf(ctx, o.Settle/2); err != nil {
 		return idle{}, err
 	}
-	configs, err := b.connectorConfigs(ctx, s, o.Tunnels)
+	configs, err := b.connectorConfigs(ctx, s, tunnels)
 	if err != nil {
 		return idle{}, err
 	}
@@ -79,7 +80,7 @@ func (b *builder) measureIdle(ctx context.Context, o options) (idle, error) {
 		return idle{}, err
 	}
 	defer holder.stop()
-	if err := s.waitOnline(ctx, o.Tunnels); err != nil {
+	if err := s.waitOnline(ctx, tunnels); err != nil {
 		return idle{}, fmt.Errorf("%w; the last output of their process:\n%s", err, holder.tail())
 	}
 	result.DialIn = time.Since(began)
@@ -94,11 +95,12 @@ func (b *builder) measureIdle(ctx context.Context, o options) (idle, error) {
 		return idle{}, err
 	}
 	if o.Profile != "" {
-		if err := saveAll(ctx, s.Admin, o.Profile, map[string]string{"heap": "idle-heap.pprof", "goroutine": "idle-goroutines.pprof"}); err != nil {
+		files := map[string]string{"heap": "idle-heap.pprof", "goroutine": "idle-goroutines.pprof"}
+		if err := saveAll(ctx, s.Admin, filepath.Join(o.Profile, name), files); err != nil {
 			return idle{}, err
 		}
 	}
-	return result, s.waitOnline(ctx, o.Tunnels) // none was lost meanwhile
+	return result, s.waitOnline(ctx, tunnels) // none was lost meanwhile
 }
 
 // idleCPU waits and returns what a process uses meanwhile, in percent of one
@@ -135,7 +137,11 @@ func (b *builder) connectorConfigs(ctx context.Context, s *system, n int) (*os.F
 		if err = s.Admin.manage(ctx, http.MethodPost, "/connectors", name, &created); err != nil {
 			break
 		}
-		if err = enc.Encode(connectorConfig(created.Token, b.address)); err != nil {
+		var config map[string]string
+		if config, err = b.connectorConfig(s, created.Token); err != nil {
+			break
+		}
+		if err = enc.Encode(config); err != nil {
 			break
 		}
 	}

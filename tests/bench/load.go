@@ -32,12 +32,25 @@ func oneRequest(c *client, request, want []byte) error {
 // measureLoad lets n clients send requests, one after the other each. Any wrong
 // answer is an error: figures of a system that fails mean nothing.
 func (s *system) measureLoad(ctx context.Context, o options, n int) (load, error) {
-	clients, err := s.dialAll(n, o.Warmup+o.Load+answerLimit)
+	return s.measureTask(ctx, o, n, smallTask())
+}
+
+// A task is a request and its right answer.
+type task struct{ request, want []byte }
+
+// smallTask asks for a completion of 1 KB.
+func smallTask() task {
+	return task{requestBody(script{}, 0), appendCompletion(nil, publicModel)}
+}
+
+// measureTask is measureLoad with any request.
+func (s *system) measureTask(ctx context.Context, o options, n int, what task) (load, error) {
+	clients, err := s.dialAll(n, o.Warmup+o.Load+o.AnswerLimit)
 	if err != nil {
 		return load{}, err
 	}
 	defer closeAll(clients)
-	if _, err := s.closedLoop(ctx, clients, o.Warmup); err != nil {
+	if _, err := s.closedLoop(ctx, clients, o.Warmup, what); err != nil {
 		return load{}, fmt.Errorf("warming up: %w", err)
 	}
 	before, err := s.cpu()
@@ -45,7 +58,7 @@ func (s *system) measureLoad(ctx context.Context, o options, n int) (load, error
 		return load{}, err
 	}
 	began := time.Now()
-	latencies, err := s.closedLoop(ctx, clients, o.Load)
+	latencies, err := s.closedLoop(ctx, clients, o.Load, what)
 	took := time.Since(began)
 	if err != nil {
 		return load{}, err
@@ -59,18 +72,15 @@ func (s *system) measureLoad(ctx context.Context, o options, n int) (load, error
 	return l, err
 }
 
-// answerLimit is how long the last answer of a phase may take.
-const answerLimit = 15 * time.Second
-
 // closedLoop lets the clients send requests for some time. It returns how long
 // each took, in milliseconds and sorted.
-func (s *system) closedLoop(ctx context.Context, clients []*client, d time.Duration) ([]float64, error) {
-	request, want := s.Target.request(requestBody(script{}, 0)), appendCompletion(nil, publicModel)
+func (s *system) closedLoop(ctx context.Context, clients []*client, d time.Duration, what task) ([]float64, error) {
+	request := s.Target.request(what.request)
 	deadline := time.Now().Add(d)
 	taken := make([][]float64, len(clients))
 	err := eachClient(clients, func(i int, c *client) error {
 		for began := time.Now(); began.Before(deadline) && ctx.Err() == nil; {
-			if err := oneRequest(c, request, want); err != nil {
+			if err := oneRequest(c, request, what.want); err != nil {
 				return err
 			}
 			now := time.Now()
@@ -136,7 +146,7 @@ const warmEvents = 10
 
 // measureStreams reads n streams at a time.
 func (s *system) measureStreams(ctx context.Context, o options, n int) (stream, error) {
-	clients, err := s.dialAll(n, o.Stream+answerLimit)
+	clients, err := s.dialAll(n, o.Stream+o.AnswerLimit)
 	if err != nil {
 		return stream{}, err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +28,8 @@ func tinyRun() options {
 	o.Clients, o.Load, o.Warmup = []int{1, aimClients}, 100*time.Millisecond, 20*time.Millisecond
 	o.Streams, o.Stream = []int{1, aimStreams}, 400*time.Millisecond
 	o.Answers, o.AnswerClients = 200, 8
-	o.Tunnels, o.Settle, o.Counted = 5, 200*time.Millisecond, 200
+	o.Tunnels, o.Settle, o.Counted = []int{5}, 200*time.Millisecond, 200
+	o.Loss, o.RTT = []float64{1}, 2*time.Millisecond
 	return o
 }
 
@@ -35,9 +37,16 @@ func tinyRun() options {
 // answers are right, and that the report has all of its figures.
 func TestRun(t *testing.T) {
 	o := tinyRun()
+	network := os.Getenv("POSTERN_SKIP_NETWORK") != "1"
+	if !network {
+		o.Loss = nil
+	}
 	r, err := run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if network && (r.Loss == nil || r.Loss.Missing != "") {
+		t.Errorf("on a lossy line there is %+v; set POSTERN_SKIP_NETWORK=1 to leave that out", r.Loss)
 	}
 	if err := r.failure(); err != nil {
 		t.Error(err)
@@ -46,8 +55,10 @@ func TestRun(t *testing.T) {
 	r.write(&b)
 	report := b.String()
 	for _, want := range []string{
-		"### Aims", "### Requests", "### Streams", "### Streamed answers", "### Allocations", "### Memory",
-		fmt.Sprintf("| 0 of %d |", o.Answers), "gateway, 5 tunnels",
+		"### Aims", "### Requests", "### Streams", "### Transports", "### Streamed answers", "### Allocations", "### Memory",
+		"### Idle tunnels",
+		fmt.Sprintf("| 0 of %d |", o.Answers), "gateway, 5 tunnels: quic", "gateway, 5 tunnels: websocket", "5 idle tunnels: KB each",
+		"| websocket | connector |",
 	} {
 		if !strings.Contains(strings.Join(strings.Fields(report), " "), want) {
 			t.Errorf("the report has no %q", want)
@@ -89,11 +100,26 @@ func TestFlags(t *testing.T) {
 	if o.Rounds != 7 || o.Load != quickRun().Load || o.has(postern) {
 		t.Errorf("options %+v", o)
 	}
+	if o, err = parseFlags([]string{"-parts", "idle,loss", "-systems", "websocket", "-tunnels", "7,8", "-loss", "0.5"}); err != nil {
+		t.Fatal(err)
+	}
+	if o.measures(partRequests) || !o.measures(partLoss) || !slices.Equal(o.tunnels(), []string{webSocket}) ||
+		!slices.Equal(o.Tunnels, []int{7, 8}) || !slices.Equal(o.Loss, []float64{0.5}) {
+		t.Errorf("options %+v", o)
+	}
 	for _, wrong := range [][]string{
 		{"-rounds", "0"},
 		{"-load", "2h"},
 		{"-stream", "1ms"},
 		{"-tunnels", "100000"},
+		{"-tunnels", "1000,0"},
+		{"-tunnels", "many"},
+		{"-loss", "101"},
+		{"-loss", "NaN"},
+		{"-loss-rounds", "0"},
+		{"-rtt", "1h"},
+		{"-parts", "requests,memory"},
+		{"-parts", "streams", "-systems", "postern"},
 		{"-answers", "-1"},
 		{"-systems", "caddy"},
 		{"-systems", "direct,nginx"},

@@ -26,14 +26,11 @@ func (r *results) write(w io.Writer) {
 	if o.Rounds < 3 {
 		fmt.Fprint(w, "Fewer than three rounds: coarse figures.\n\n")
 	}
-	if o.has(postern) {
-		r.writeAims(w)
+	for _, write := range []func(io.Writer){
+		r.writeAims, r.writeLoads, r.writeStreams, r.writeTransports, r.writeAnswers, r.writeAllocations, r.writeIdle, r.writeLoss,
+	} {
+		write(w)
 	}
-	r.writeLoads(w)
-	r.writeStreams(w)
-	r.writeAnswers(w)
-	r.writeAllocations(w)
-	r.writeIdle(w)
 }
 
 // quietForeign is how much of the machine others may use, in percent, before
@@ -133,6 +130,9 @@ func hops(cpu map[string]float64) float64 {
 }
 
 func (r *results) writeLoads(w io.Writer) {
+	if len(r.Loads) == 0 {
+		return
+	}
 	t := &table{}
 	t.add("clients", "system", "requests/s", "× direct", "× caddy", "p50 ms", "p99 ms", "CPU µs/request", "of it gateway", "connector", "upstream")
 	for _, n := range r.Options.Clients {
@@ -164,6 +164,9 @@ func (r *results) writeLoads(w io.Writer) {
 }
 
 func (r *results) writeStreams(w io.Writer) {
+	if len(r.Streams) == 0 {
+		return
+	}
 	t := &table{}
 	t.add("streams", "system", "p50 ms", "p99 ms", "added p50", "added p99", "CPU µs/event", "upstream")
 	for _, n := range r.Options.Streams {

@@ -41,17 +41,23 @@ func (r *results) aims() []aim {
 	if a, ok := r.Answers[postern]; ok {
 		add("streamed answers cut short or different", "0", fmt.Sprintf("%d of %d", a.wrong(), a.Total), a.wrong() == 0)
 	}
-	if r.Idle != nil {
-		kb := r.Idle.perTunnel(r.Idle.After.Memory.RSS, r.Idle.Before.Memory.RSS)
-		add(fmt.Sprintf("KB of gateway memory (RSS) per idle tunnel, %d of them", r.Idle.Tunnels), "< 70", figure(kb, 1), kb < 70)
+	for _, i := range r.Idle {
+		if i.System == postern {
+			kb := i.perTunnel(i.After.Memory.RSS, i.Before.Memory.RSS)
+			add(fmt.Sprintf("KB of gateway memory (RSS) per idle tunnel, %d of them", i.Tunnels), "< 70", figure(kb, 1), kb < 70)
+		}
 	}
 	return list
 }
 
 func (r *results) writeAims(w io.Writer) {
+	aims := r.aims()
+	if len(aims) == 0 {
+		return
+	}
 	t := &table{}
 	t.add("aim", "goal", "measured, median (range)", "met")
-	for _, a := range r.aims() {
+	for _, a := range aims {
 		met := "yes"
 		if !a.Met {
 			met = "**no**"
@@ -90,42 +96,6 @@ func (r *results) writeAllocations(w io.Writer) {
 		}
 	}
 	t.write(w, fmt.Sprintf("Allocations, %d requests, %d clients", r.Options.Counted, accountClients))
-}
-
-// perTunnel returns by how much a figure grew for each tunnel.
-func (i *idle) perTunnel(after, before int) float64 {
-	return float64(after-before) / float64(i.Tunnels)
-}
-
-func (r *results) writeIdle(w io.Writer) {
-	t := &table{}
-	t.add("at rest", "RSS KB", "PSS KB", "RSS with garbage KB", "goroutines", "live heap KB", "stacks KB")
-	row := func(name string, f footprint) {
-		t.add(name, fmt.Sprint(f.Memory.RSS), fmt.Sprint(f.Memory.PSS), fmt.Sprint(f.AsItIs.RSS), fmt.Sprint(f.Goroutines),
-			fmt.Sprint(f.Heap.Live/1024), fmt.Sprint(f.Heap.Stacks/1024))
-	}
-	if r.Caddy != nil {
-		row("plain Caddy", *r.Caddy)
-	}
-	i := r.Idle
-	if i == nil {
-		if r.Caddy != nil {
-			t.write(w, "Memory")
-		}
-		return
-	}
-	row("gateway, no tunnels", i.Before)
-	row(fmt.Sprintf("gateway, %d tunnels", i.Tunnels), i.After)
-	before, after := i.Before, i.After
-	kilobytes := func(after, before int64) string { return figure(i.perTunnel(int(after), int(before))/1024, 1) }
-	t.add("for each tunnel",
-		figure(i.perTunnel(after.Memory.RSS, before.Memory.RSS), 1), figure(i.perTunnel(after.Memory.PSS, before.Memory.PSS), 1),
-		figure(i.perTunnel(after.AsItIs.RSS, before.AsItIs.RSS), 1), figure(i.perTunnel(after.Goroutines, before.Goroutines), 2),
-		kilobytes(after.Heap.Live, before.Heap.Live), kilobytes(after.Heap.Stacks, before.Heap.Stacks))
-	t.write(w, fmt.Sprintf("Memory, with %d idle tunnels that dialled in within %.1f s", i.Tunnels, i.DialIn.Seconds()))
-	fmt.Fprintf(w, "With garbage: %v after the last one dialled in. The other figures: after a garbage collection, as Go makes one every two minutes. "+
-		"All idle tunnels together take %.1f %% of a core in the gateway. The process with their other ends has %.1f KB of RSS for each.\n\n",
-		r.Options.Settle, i.CPU, float64(i.Holder.RSS)/float64(i.Tunnels))
 }
 
 // failure returns an error if an answer was wrong. A missed aim is none: how

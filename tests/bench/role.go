@@ -17,6 +17,7 @@ const (
 	roleUpstream  = "upstream"  // the scripted model server
 	roleTunnels   = "tunnels"   // many idle connectors
 	roleConnector = "connector" // one connector with Go's profiling endpoints
+	roleLoss      = "loss"      // what measures on a lossy line, in a network of its own
 )
 
 // runRole runs this process in a role; it returns false for none.
@@ -34,6 +35,8 @@ func runRole(role string) (bool, error) {
 		return true, holdTunnels(ctx, os.Stdin, os.Stdout)
 	case roleConnector:
 		return true, profiledConnector(ctx, os.Stdin, os.Stdout)
+	case roleLoss:
+		return true, lossInNamespace(ctx, os.Stdin, os.Stdout)
 	}
 	return true, fmt.Errorf("%s: %q is no role", roleVariable, role)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -18,7 +19,8 @@ type results struct {
 	Answers  map[string]answers // by system
 	Allocs   map[string]map[string]allocations
 	Caddy    *footprint // plain Caddy before its first request
-	Idle     *idle
+	Idle     []idle
+	Loss     *lossy  // nil: not measured
 	Foreign  float64 // CPU that others used meanwhile, in percent of the machine
 	Stolen   float64 // CPU that the hypervisor withheld, in percent of the machine
 	Complete bool    // nothing is missing
@@ -46,24 +48,14 @@ func run(ctx context.Context, o options) (r *results, err error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := newBuilder(f, o)
+	b, err := newBuilder(f, o, loopback())
 	if err != nil {
 		return nil, err
 	}
-	var systems []*system
-	for _, name := range o.Systems {
-		progress("starting %s", name)
-		s, err := b.build(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		systems = append(systems, s)
-	}
 	for _, measure := range []func() error{
-		func() error { return r.rounds(ctx, systems) },
-		func() error { return r.compareAnswers(ctx, systems) },
-		func() error { return r.account(ctx, b, systems) },
+		func() error { return r.compare(ctx, b) },
 		func() error { return r.idleTunnels(ctx, b) },
+		func() error { return r.lossyLine(ctx, b) },
 	} {
 		if err := measure(); err != nil {
 			return r, explain(ctx, err)
@@ -90,31 +82,79 @@ func progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, time.Now().Format("15:04:05")+" "+format+"\n", args...)
 }
 
+// compare measures what all systems can do.
+func (r *results) compare(ctx context.Context, b *builder) error {
+	o := r.Options
+	if !slices.ContainsFunc([]string{partRequests, partStreams, partAnswers, partAllocations}, o.measures) {
+		return nil
+	}
+	var systems []*system
+	for _, name := range o.Systems {
+		progress("starting %s", name)
+		s, err := b.build(ctx, name)
+		if err != nil {
+			return err
+		}
+		systems = append(systems, s)
+	}
+	// They would take a little of the processor from what comes later.
+	defer func() {
+		for _, s := range systems {
+			s.stop()
+		}
+	}()
+	if err := r.rounds(ctx, systems); err != nil {
+		return err
+	}
+	if err := r.compareAnswers(ctx, systems); err != nil {
+		return err
+	}
+	return r.account(ctx, b, systems)
+}
+
 // rounds lets the systems take turns.
 func (r *results) rounds(ctx context.Context, systems []*system) error {
 	o := r.Options
 	for round := range o.Rounds {
-		progress("round %d of %d: requests", round+1, o.Rounds)
-		for i, n := range o.Clients {
-			for _, s := range rotate(systems, round+i) {
-				l, err := s.measureLoad(ctx, o, n)
-				if err != nil {
-					return fmt.Errorf("%s with %d clients: %w", s.Name, n, err)
-				}
-				at := point{s.Name, n}
-				r.Loads[at] = append(r.Loads[at], l)
+		if o.measures(partRequests) {
+			progress("round %d of %d: requests", round+1, o.Rounds)
+			if err := r.roundOfLoads(ctx, systems, round); err != nil {
+				return err
 			}
 		}
-		progress("round %d of %d: streams", round+1, o.Rounds)
-		for i, n := range o.Streams {
-			for _, s := range rotate(systems, round+i) {
-				st, err := s.measureStreams(ctx, o, n)
-				if err != nil {
-					return fmt.Errorf("%s with %d streams: %w", s.Name, n, err)
-				}
-				at := point{s.Name, n}
-				r.Streams[at] = append(r.Streams[at], st)
+		if o.measures(partStreams) {
+			progress("round %d of %d: streams", round+1, o.Rounds)
+			if err := r.roundOfStreams(ctx, systems, round); err != nil {
+				return err
 			}
+		}
+	}
+	return nil
+}
+
+func (r *results) roundOfLoads(ctx context.Context, systems []*system, round int) error {
+	for i, n := range r.Options.Clients {
+		for _, s := range rotate(systems, round+i) {
+			l, err := s.measureLoad(ctx, r.Options, n)
+			if err != nil {
+				return fmt.Errorf("%s with %d clients: %w", s.Name, n, err)
+			}
+			at := point{s.Name, n}
+			r.Loads[at] = append(r.Loads[at], l)
+		}
+	}
+	return nil
+}
+
+func (r *results) roundOfStreams(ctx context.Context, systems []*system, round int) error {
+	for i, n := range r.Options.Streams {
+		for _, s := range rotate(systems, round+i) {
+			st, err := s.measureStreams(ctx, r.Options, n)
+			if err != nil {
+				return fmt.Errorf("%s with %d streams: %w", s.Name, n, err)
+			}
+			at := point{s.Name, n}
+			r.Streams[at] = append(r.Streams[at], st)
 		}
 	}
 	return nil
@@ -123,13 +163,13 @@ func (r *results) rounds(ctx context.Context, systems []*system) error {
 // rotate returns the systems in another order for each n.
 func rotate(systems []*system, n int) []*system {
 	n %= len(systems)
-	return append(append([]*system{}, systems[n:]...), systems[:n]...)
+	return slices.Concat(systems[n:], systems[:n])
 }
 
 // compareAnswers checks streamed answers; direct and plain Caddy show that what
 // goes wrong is not the check's fault.
 func (r *results) compareAnswers(ctx context.Context, systems []*system) error {
-	if r.Options.Answers == 0 {
+	if r.Options.Answers == 0 || !r.Options.measures(partAnswers) {
 		return nil
 	}
 	for _, s := range systems {
@@ -146,7 +186,7 @@ func (r *results) compareAnswers(ctx context.Context, systems []*system) error {
 // account counts allocations, and takes profiles if they are wanted.
 func (r *results) account(ctx context.Context, b *builder, systems []*system) error {
 	for _, s := range systems {
-		if s.Name == direct {
+		if s.Name == direct || !r.Options.measures(partAllocations) {
 			continue
 		}
 		progress("allocations: %s", s.Name)
@@ -161,6 +201,9 @@ func (r *results) account(ctx context.Context, b *builder, systems []*system) er
 
 // idleTunnels measures a Caddy at rest, and a gateway with many tunnels.
 func (r *results) idleTunnels(ctx context.Context, b *builder) error {
+	if !r.Options.measures(partIdle) {
+		return nil
+	}
 	if r.Options.has(plain) {
 		s := &system{Name: plain, Processes: []process{b.upstream}}
 		if err := b.startPlain(ctx, s); err != nil {
@@ -173,14 +216,15 @@ func (r *results) idleTunnels(ctx context.Context, b *builder) error {
 		}
 		r.Caddy = &f
 	}
-	if !r.Options.has(postern) || r.Options.Tunnels == 0 {
-		return nil
+	for _, n := range r.Options.Tunnels {
+		for _, name := range r.Options.tunnels() {
+			progress("%d idle tunnels: %s", n, name)
+			i, err := b.measureIdle(ctx, r.Options, name, n)
+			if err != nil {
+				return fmt.Errorf("measuring %d idle tunnels of %s: %w", n, name, err)
+			}
+			r.Idle = append(r.Idle, i)
+		}
 	}
-	progress("%d idle tunnels", r.Options.Tunnels)
-	i, err := b.measureIdle(ctx, r.Options)
-	if err != nil {
-		return fmt.Errorf("measuring idle tunnels: %w", err)
-	}
-	r.Idle = &i
 	return nil
 }

@@ -4,12 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
 
+	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/tests/proc"
 )
 
@@ -23,6 +27,19 @@ type system struct {
 
 	connector *child // Postern's, and its configuration
 	config    string
+	https     string   // https://host:port for tunnels over WebSockets, "" without
+	proxy     []string // environment of the connector: a proxy, or none
+}
+
+// transportOf returns the transport of a system's tunnel, "" if it has none.
+func transportOf(name string) string {
+	switch name {
+	case postern:
+		return agent.TransportQUIC
+	case webSocket:
+		return agent.TransportWebSocket
+	}
+	return ""
 }
 
 // A process has a name in the tables.
@@ -45,10 +62,22 @@ type builder struct {
 	bin      string // folder of the binaries
 	upstream process
 	address  string // of the upstream
+	place    place
+}
+
+// A place is where processes are.
+type place struct {
+	gateway string       // host at which connectors reach gateways
+	home    func(func()) // runs what starts a connector or the upstream
+}
+
+// loopback is where everything is unless a line is between.
+func loopback() place {
+	return place{gateway: "127.0.0.1", home: func(start func()) { start() }}
 }
 
 // newBuilder starts the upstream, which all systems share.
-func newBuilder(f *fleet, o options) (*builder, error) {
+func newBuilder(f *fleet, o options, at place) (*builder, error) {
 	bin := o.Bin
 	if bin == "" {
 		root, err := proc.Root()
@@ -61,7 +90,7 @@ func newBuilder(f *fleet, o options) (*builder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the binaries: %w", err)
 	}
-	for name, needed := range map[string]bool{"caddy": o.has(plain) || o.has(postern), "connector": o.has(postern)} {
+	for name, needed := range map[string]bool{"caddy": o.has(plain) || len(o.tunnels()) > 0, "connector": len(o.tunnels()) > 0} {
 		if !needed {
 			continue
 		}
@@ -69,11 +98,10 @@ func newBuilder(f *fleet, o options) (*builder, error) {
 			return nil, fmt.Errorf("finding the binaries: %w; run ./xcaddy.sh first", err)
 		}
 	}
-	c, address, err := f.startRole(nameUpstream, roleUpstream, nil)
-	if err != nil {
-		return nil, err
-	}
-	return &builder{fleet: f, bin: bin, upstream: process{nameUpstream, c}, address: address}, nil
+	b := &builder{fleet: f, bin: bin, place: at}
+	b.place.home(func() { b.upstream.child, b.address, err = f.startRole(nameUpstream, roleUpstream, nil) })
+	b.upstream.Name = nameUpstream
+	return b, err
 }
 
 // build starts what a system needs and waits until it answers.
@@ -83,7 +111,7 @@ func (b *builder) build(ctx context.Context, name string) (*system, error) {
 	switch name {
 	case plain:
 		err = b.startPlain(ctx, s)
-	case postern:
+	case postern, webSocket:
 		if err = b.startGateway(ctx, s); err == nil {
 			err = b.connect(ctx, s)
 		}
@@ -97,6 +125,13 @@ func (b *builder) build(ctx context.Context, name string) (*system, error) {
 	return s, nil
 }
 
+// stop ends the system's own processes.
+func (s *system) stop() {
+	for _, p := range slices.Backward(s.Processes[1:]) {
+		p.child.stop()
+	}
+}
+
 // try sends one request.
 func (s *system) try() error {
 	c, err := s.Target.dial(startLimit)
@@ -104,7 +139,8 @@ func (s *system) try() error {
 		return err
 	}
 	defer c.Close()
-	return oneRequest(c, s.Target.request(requestBody(script{}, 0)), appendCompletion(nil, publicModel))
+	what := smallTask()
+	return oneRequest(c, s.Target.request(what.request), what.want)
 }
 
 // startPlain starts a Caddy that does nothing but pass on.
@@ -129,17 +165,33 @@ http://%s {
 `, addrs[0], addrs[1], b.address))
 }
 
-// startGateway starts a gateway that knows no connector yet.
+// startGateway starts a gateway that knows no connector yet. Clients come over
+// plain HTTP as to the other systems; tunnels over WebSockets come over HTTPS, as
+// they do from outside.
 func (b *builder) startGateway(ctx context.Context, s *system) error {
-	addrs, err := freeAddrs(3)
+	addrs, err := freeAddrs(4)
 	if err != nil {
 		return err
 	}
+	for i, addr := range addrs[2:] {
+		_, port, _ := net.SplitHostPort(addr) // it has one
+		addrs[2+i] = net.JoinHostPort(b.place.gateway, port)
+	}
 	s.Target.Addr, s.Admin = addrs[1], admin(addrs[0])
+	site := ""
+	if transportOf(s.Name) == agent.TransportWebSocket {
+		s.https = "https://" + addrs[3]
+		site = s.https + " {\n\ttls internal\n\tmodel_gateway\n}\n"
+	}
 	return b.startCaddy(ctx, s, nameGateway, fmt.Sprintf(`{
 	admin %s
 	persist_config off
+	auto_https disable_redirects
+	skip_install_trust
 	grace_period 1s
+	servers {
+		protocols h1 h2
+	}
 	model_gateway {
 		listen %s
 		public %s
@@ -149,7 +201,7 @@ func (b *builder) startGateway(ctx context.Context, s *system) error {
 http://%s {
 	model_gateway
 }
-`, addrs[0], addrs[2], addrs[2], filepath.Join(b.fleet.dir, fmt.Sprintf("gateway-%d.db", len(b.fleet.children))), addrs[1]))
+%s`, addrs[0], addrs[2], addrs[2], filepath.Join(b.fleet.dir, fmt.Sprintf("gateway-%d.db", len(b.fleet.children))), addrs[1], site))
 }
 
 // startCaddy starts bin/caddy with a Caddyfile and waits for its admin endpoint.
@@ -190,15 +242,21 @@ func (b *builder) connect(ctx context.Context, s *system) error {
 	if err := s.Admin.manage(ctx, http.MethodPut, "/deployments/"+publicModel, deployment, nil); err != nil {
 		return err
 	}
-	config, err := json.Marshal(connectorConfig(con.Token, b.address))
+	plain, err := b.connectorConfig(s, con.Token)
+	if err != nil {
+		return err
+	}
+	config, err := json.Marshal(plain)
 	if err != nil {
 		return fmt.Errorf("writing the connector's configuration: %w", err)
 	}
-	s.config = filepath.Join(b.fleet.dir, "connector.json")
+	s.config = filepath.Join(b.fleet.dir, fmt.Sprintf("connector-%d.json", len(b.fleet.children)))
 	if err := os.WriteFile(s.config, config, 0o600); err != nil {
 		return fmt.Errorf("writing the connector's configuration: %w", err)
 	}
-	s.connector, err = b.fleet.start(nameConnector, exec.Command(filepath.Join(b.bin, "connector"), "run", "--config", s.config))
+	cmd := exec.Command(filepath.Join(b.bin, "connector"), "run", "--config", s.config)
+	cmd.Env = s.proxy
+	b.place.home(func() { s.connector, err = b.fleet.start(nameConnector, cmd) })
 	if err != nil {
 		return err
 	}
@@ -206,9 +264,15 @@ func (b *builder) connect(ctx context.Context, s *system) error {
 	return s.waitOnline(ctx, 1)
 }
 
-// connectorConfig is the plain form of a connector's configuration.
-func connectorConfig(token, upstream string) map[string]string {
-	return map[string]string{"tunnel_token": token, "upstream": "http://" + upstream}
+// connectorConfig is the plain form of a connector's configuration, for the
+// system's transport.
+func (b *builder) connectorConfig(s *system, token string) (map[string]string, error) {
+	t, err := link.ParseToken(token)
+	if err != nil {
+		return nil, err
+	}
+	t.URL = s.https // of two sites, a gateway does not know which one it is
+	return map[string]string{"tunnel_token": t.Encode(), "upstream": "http://" + b.address, "transport": transportOf(s.Name)}, nil
 }
 
 // waitOnline waits until n connectors of the gateway are online.
@@ -228,7 +292,7 @@ func (s *system) waitOnline(ctx context.Context, n int) error {
 }
 
 // connectLimit is how long all connectors may take to dial in.
-const connectLimit = time.Minute
+const connectLimit = 3 * time.Minute
 
 // cpu reads the CPU clock of each process.
 func (s *system) cpu() (map[string]time.Duration, error) {

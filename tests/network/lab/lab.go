@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
-	"testing"
 )
 
 // Addresses that are the same in each lab.
@@ -32,7 +31,7 @@ type Lab struct {
 var labs atomic.Int32
 
 // New makes a lab that ends with the test.
-func New(t testing.TB) *Lab {
+func New(t TB) *Lab {
 	t.Helper()
 	n := labs.Add(1)
 	l := &Lab{net: fmt.Sprintf("10.99.%d", n), device: fmt.Sprintf("wan%d", n)}
@@ -63,7 +62,7 @@ func New(t testing.TB) *Lab {
 
 // route makes the router one, with a NAT that gives each flow a random port
 // and lets nothing in that was not asked for.
-func (l *Lab) route(t testing.TB) {
+func (l *Lab) route(t TB) {
 	t.Helper()
 	var err error
 	l.Router.Do(func() { err = os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0) })
@@ -91,7 +90,7 @@ table ip box {
 // Rebind makes the NAT forget its mappings, as a box does that was switched off
 // and on: what is on its way in is lost, and the next packet out gets another
 // port.
-func (l *Lab) Rebind(t testing.TB) {
+func (l *Lab) Rebind(t TB) {
 	t.Helper()
 	var err error
 	l.Router.Do(func() { err = flushConntrack() })
@@ -103,7 +102,7 @@ func (l *Lab) Rebind(t testing.TB) {
 // Move takes home to its n-th other network, with an address of its own and
 // another one for the router on the WAN, as a laptop goes from the cable to a
 // telephone's hot spot: it has the new network before it leaves the old one.
-func (l *Lab) Move(t testing.TB, n int) {
+func (l *Lab) Move(t TB, n int) {
 	t.Helper()
 	router, home := fmt.Sprintf("192.168.%d.1", 7+n), fmt.Sprintf("192.168.%d.2", 7+n)
 	l.Router.IP(t, "address add "+router+"/24 dev lan")
@@ -115,7 +114,7 @@ func (l *Lab) Move(t testing.TB, n int) {
 
 // Spread makes the NAT use many addresses, so that the gateway sees flows from
 // many places.
-func (l *Lab) Spread(t testing.TB) {
+func (l *Lab) Spread(t TB) {
 	t.Helper()
 	l.Router.Run(t, "nft", "-f", "-", fmt.Sprintf(`
 flush chain ip box nat

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
-	"testing"
 
 	"golang.org/x/sys/unix"
 )
@@ -68,7 +67,7 @@ func (n *Namespace) Do(f func()) {
 
 // Run runs a command in the namespace. Its input is in the last argument if that
 // has lines.
-func (n *Namespace) Run(t testing.TB, name string, args ...string) {
+func (n *Namespace) Run(t TB, name string, args ...string) {
 	t.Helper()
 	input := ""
 	if last := len(args) - 1; strings.Contains(args[last], "\n") {
@@ -87,7 +86,7 @@ func (n *Namespace) Run(t testing.TB, name string, args ...string) {
 }
 
 // IP runs commands of ip(8) in the namespace.
-func (n *Namespace) IP(t testing.TB, commands ...string) {
+func (n *Namespace) IP(t TB, commands ...string) {
 	t.Helper()
 	for _, command := range commands {
 		n.Run(t, "ip", strings.Fields(command)...)

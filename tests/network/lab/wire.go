@@ -8,7 +8,6 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -46,7 +45,7 @@ type end struct {
 }
 
 // newWire connects two namespaces by devices, which are down.
-func newWire(t testing.TB, first, second end) *Wire {
+func newWire(t TB, first, second end) *Wire {
 	t.Helper()
 	w := &Wire{}
 	w.Set(Conditions{})
@@ -127,7 +126,7 @@ func (w *Wire) show(p Packet, out bool) {
 }
 
 // openTUN makes a device. It is gone when the file is closed.
-func openTUN(t testing.TB, e end) *os.File {
+func openTUN(t TB, e end) *os.File {
 	t.Helper()
 	var fd int
 	var err error

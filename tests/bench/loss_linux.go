@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"syscall"
+
+	"github.com/postern-dev/postern/tests/network/lab"
+)
+
+// labMissing returns what a lossy line needs and this machine has not. Packets
+// of TCP can only be lost below the sockets.
+func labMissing() error {
+	if os.Getuid() != 0 {
+		return errors.New("root, for network namespaces")
+	}
+	for tool, from := range map[string]string{"ip": "iproute2", "nft": "nftables"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return fmt.Errorf("%s, which is in Debian's package %s", tool, from)
+		}
+	}
+	if _, err := os.Stat("/dev/net/tun"); err != nil {
+		return errors.New("TUN devices, /dev/net/tun")
+	}
+	return nil
+}
+
+// isolate gives a process a network of its own.
+func isolate(cmd *exec.Cmd) {
+	cmd.SysProcAttr = attributes()
+	cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWNET
+}
+
+// measureLoss takes each way over each line. It must run in a network of its
+// own.
+func measureLoss(ctx context.Context, f *fleet, o options) ([]lossResult, error) {
+	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("setting up the loopback: %w: %s", err, out)
+	}
+	l, tear, err := newLab()
+	if err != nil {
+		return nil, err
+	}
+	defer tear()
+	b, err := newBuilder(f, o, place{gateway: l.GatewayAddress, home: l.Home.Do})
+	if err != nil {
+		return nil, err
+	}
+	ways, err := b.ways(ctx, o, l)
+	if err != nil {
+		return nil, err
+	}
+	var results []lossResult
+	for _, percent := range o.Loss {
+		for _, w := range ways {
+			results = append(results, lossResult{Way: w.name, Percent: percent, Congestion: w.congestion})
+		}
+	}
+	for round := range o.LossRounds {
+		for i, percent := range o.Loss {
+			l.WAN.Set(lab.Conditions{Delay: o.RTT / 2, Loss: percent / 100})
+			line := results[i*len(ways) : (i+1)*len(ways)]
+			for j := range ways {
+				j = (j + round + i) % len(ways) // they take turns
+				progress("round %d of %d, a line that loses %v %%: %s", round+1, o.LossRounds, percent, ways[j].name)
+				measured, err := ways[j].measureWay(ctx, o)
+				if err != nil {
+					return nil, fmt.Errorf("%s on a line that loses %v %%: %w", ways[j].name, percent, err)
+				}
+				line[j].Rounds = append(line[j].Rounds, measured)
+			}
+		}
+	}
+	return results, nil
+}
+
+// newLab makes the network, and returns what ends it.
+func newLab() (l *lab.Lab, tear func(), err error) {
+	t := &stage{}
+	built := make(chan struct{})
+	go func() {
+		defer close(built)
+		l = lab.New(t)
+	}()
+	<-built
+	if t.failure != nil {
+		t.tear()
+		return nil, nil, t.failure
+	}
+	return l, t.tear, nil
+}
+
+// A stage is what a lab needs of a test.
+type stage struct {
+	cleanups []func()
+	failure  error
+}
+
+var _ lab.TB = (*stage)(nil)
+
+// Helper implements lab.TB.
+func (s *stage) Helper() {}
+
+// Cleanup implements lab.TB.
+func (s *stage) Cleanup(f func()) { s.cleanups = append(s.cleanups, f) }
+
+// Fatal implements lab.TB: it ends the goroutine.
+func (s *stage) Fatal(args ...any) {
+	s.failure = fmt.Errorf("making a network: %s", fmt.Sprint(args...))
+	runtime.Goexit()
+}
+
+// Fatalf implements lab.TB.
+func (s *stage) Fatalf(format string, args ...any) { s.Fatal(fmt.Sprintf(format, args...)) }
+
+// tear runs the cleanups, the last first.
+func (s *stage) tear() {
+	for _, f := range slices.Backward(s.cleanups) {
+		f()
+	}
+}
