@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"encoding/base64"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -368,5 +367,5 @@ func (r *randomTalk) reasoningItem(text string) string {
 	case 1:
 		return `{"type":"reasoning","summary":[],"content":[{"type":"reasoning_text","text":` + quoted(text) + `}],"encrypted_content":"gAAAA"}`
 	}
-	return `{"type":"reasoning","summary":[],"encrypted_content":"` + reasoningMark + base64.RawURLEncoding.EncodeToString([]byte(text)) + `"}`
+	return `{"type":"reasoning","summary":[],"encrypted_content":"` + sealed(reasoningMark, text) + `"}`
 }
