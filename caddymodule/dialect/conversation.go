@@ -11,7 +11,8 @@ import (
 //   - one system message at most, and only in front; system text that comes
 //     later is folded into the turn that it follows, since most chat templates
 //     refuse it in the middle, and moving it to the front would change the
-//     head of the prompt at every turn and so spoil the upstream's cache;
+//     head of the prompt at every turn and so spoil the upstream's cache,
+//     unless keepSystem says that the template takes it where it came;
 //   - behind an assistant message with calls come its results, one message
 //     each, in the order of the calls, and nothing between;
 //   - what a longer history says of earlier turns is the same, byte for byte.
