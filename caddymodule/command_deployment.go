@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/manage"
 )
 
@@ -25,7 +26,7 @@ func deploymentCommand(env commandEnv) *cobra.Command {
 
 func deploymentSetCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "set NAME --connector ID_OR_NAME … [--upstream UPSTREAM] [--model MODEL] [--max-concurrency N]",
+		Use:   "set NAME --connector ID_OR_NAME … [--upstream UPSTREAM] [--model MODEL] [--max-concurrency N] [--option NAME=VALUE …]",
 		Short: "Registers a public model name, or gives it a new way",
 		Long: `Registers a public model name, or gives it a new way: requests that come later
 take it at once, running ones finish on the old one.
@@ -37,9 +38,16 @@ With several connectors, each request goes to the one that has the fewest, and
 past one that is gone. All of them have to have the model under the same name.
 
 With --max-concurrency so many requests run at a time; more wait for their turn,
-which goes round robin over the keys.`,
+which goes round robin over the keys.
+
+With --option the gateway treats the model server otherwise than most:
+
+` + optionsHelp() + `
+
+What is not given is at its default, also if it was set before.`,
 		Example: `  caddy gateway deployment set qwen3:8b --connector workstation
   caddy gateway deployment set qwen3:8b --connector workstation --connector rack --max-concurrency 8
+  caddy gateway deployment set r1 --connector rack --option think_tags=true --option reasoning_as=content
   caddy gateway deployment set assistant --connector rack --upstream vllm --model Qwen/Qwen3-32B`,
 	}
 	takes(cmd, "NAME")
@@ -47,6 +55,7 @@ which goes round robin over the keys.`,
 	cmd.Flags().String("upstream", "", "The model server of that connector, by its name there")
 	cmd.Flags().String("model", "", "The model's id on that server")
 	cmd.Flags().Int("max-concurrency", 0, "How many requests may run at a time (default any number)")
+	cmd.Flags().StringArray("option", nil, "NAME=VALUE: how to treat the model server (may be repeated)")
 	accountFlag(cmd)
 	adminFlags(cmd)
 	runs(cmd, func(cmd *cobra.Command, args []string) error {
@@ -87,12 +96,46 @@ func deploymentRequest(cmd *cobra.Command, name string) (map[string]any, error) 
 	if bound != 0 {
 		request["max_concurrency"] = bound
 	}
+	options, err := optionFlags(cmd)
+	if err != nil {
+		return nil, err
+	}
+	if options != (compat.Options{}) {
+		request["options"] = options
+	}
 	for _, flag := range []string{"upstream", "model", "account"} {
 		if value := flagValue(cmd, flag); value != "" {
 			request[flag] = value
 		}
 	}
 	return request, nil
+}
+
+// optionFlags is what the flags --option say.
+func optionFlags(cmd *cobra.Command) (compat.Options, error) {
+	var options compat.Options
+	given, err := cmd.Flags().GetStringArray("option")
+	if err != nil {
+		return options, err
+	}
+	for _, assignment := range given {
+		if err := options.Parse(assignment); err != nil {
+			return options, usagef("--option: %s", printable(err.Error()))
+		}
+	}
+	return options, nil
+}
+
+// optionsHelp explains the options, one under the other.
+func optionsHelp() string {
+	var b strings.Builder
+	for i, o := range compat.All() {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(&b, "  %s=%s (default %s)\n      %s", o.Name, strings.Join(o.Values, "|"), o.Values[0], o.Help)
+	}
+	return b.String()
 }
 
 // legs lists the connectors of a deployment with their states.
@@ -130,9 +173,9 @@ func deploymentListCommand(env commandEnv) *cobra.Command {
 			fmt.Fprintln(cmd.OutOrStdout(), "There are no deployments. Register one with `caddy gateway deployment set NAME --connector ID_OR_NAME`.")
 			return nil
 		}
-		rows := [][]string{{"NAME", "STATE", "CONNECTOR", "UPSTREAM", "MODEL", "MAX", "UPDATED"}}
+		rows := [][]string{{"NAME", "STATE", "CONNECTOR", "UPSTREAM", "MODEL", "MAX", "OPTIONS", "UPDATED"}}
 		for _, d := range deployments {
-			rows = append(rows, []string{d.Name, d.State, strings.Join(d.ConnectorNames(), ", "), d.Upstream, d.Model, bound(d.MaxConcurrency), env.date(d.UpdatedAt)})
+			rows = append(rows, []string{d.Name, d.State, strings.Join(d.ConnectorNames(), ", "), d.Upstream, d.Model, bound(d.MaxConcurrency), d.Options.String(), env.date(d.UpdatedAt)})
 		}
 		if err := printTable(cmd.OutOrStdout(), rows); err != nil {
 			return err

@@ -100,7 +100,7 @@ const (
 		`"upstreams":["ollama","vllm"],"since":"2026-05-02T09:00:00Z","rtt_ms":12.5,"active":1}`
 	offlineJSON    = `{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qn","account":"default","name":"home","created_at":"2026-05-01T10:30:00Z","state":"offline"}`
 	hostileJSON    = `{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qo","account":"default","name":"x","created_at":"2026-05-01T10:30:00Z","state":"online","version":"\u001b[2J\nv1\tx"}`
-	deploymentJSON = `{"account":"default","name":"qwen3:8b","connectors":["con_06b3kz9v6dfx7fbv7wq7m5r2qm","con_06b3kz9v6dfx7fbv7wq7m5r2qn"],"model":"qwen3","max_concurrency":4,` +
+	deploymentJSON = `{"account":"default","name":"qwen3:8b","connectors":["con_06b3kz9v6dfx7fbv7wq7m5r2qm","con_06b3kz9v6dfx7fbv7wq7m5r2qn"],"model":"qwen3","max_concurrency":4,"options":{"think_tags":true},` +
 		`"created_at":"2026-05-01T10:30:00Z","updated_at":"2026-05-02T10:30:00Z","through":[{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qm","name":"rack","state":"online"},` +
 		`{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qn","name":"home","state":"offline"}],"state":"online"}`
 	warnedJSON = `{"account":"default","name":"org/m","connectors":["con_06b3kz9v6dfx7fbv7wq7m5r2qm"],"upstream":"olama",` +
@@ -170,6 +170,9 @@ var commandTests = []struct {
 	{"connector_remove", "connector remove home", ok("DELETE /model_gateway/connectors/home", offlineJSON)},
 	{"deployment_set", "deployment set qwen3:8b --connector rack --model qwen3", ok("PUT /model_gateway/deployments/qwen3:8b", deploymentJSON)},
 	{"deployment_set_several", "deployment set qwen3:8b --connector rack --connector home --max-concurrency 4", ok("PUT /model_gateway/deployments/qwen3:8b", deploymentJSON)},
+	{"deployment_set_options", "deployment set qwen3:8b --connector rack --option think_tags=true --option inline_system=keep --option file_parts=false", ok("PUT /model_gateway/deployments/qwen3:8b", deploymentJSON)},
+	{"deployment_set_unknown_option", "deployment set qwen3:8b --connector rack --option thinktags=true", nil},
+	{"deployment_set_option_without_value", "deployment set qwen3:8b --connector rack --option think_tags", nil},
 	{"deployment_set_warning", "deployment set org/m --connector rack --upstream olama", ok("PUT /model_gateway/deployments/org%2Fm", warnedJSON)},
 	{"deployment_set_no_connector", "deployment set m", nil},
 	{"deployment_set_two_names", "deployment set a b --connector rack", nil},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -80,7 +81,7 @@ func (c *completion) decode(r *http.Request) *dialect.Error {
 	ex := c.exchange
 	env := &dialect.Env{
 		Now: time.Now, NewID: dialect.NewID, RequestID: ex.RequestID, SignatureKey: c.learner.signatureKey,
-		Account: ex.Account, Estimate: c.estimate, Dropped: c.dropped,
+		Account: ex.Account, Sealer: c.learner.sealer, Deployments: c, Estimate: c.estimate, Dropped: c.dropped,
 	}
 	if c.keepsResponses() {
 		env.Kept = c.learner.kept
@@ -91,6 +92,17 @@ func (c *completion) decode(r *http.Request) *dialect.Error {
 	c.size = len(body)
 	ex.Model = c.call.PublicModel()
 	return nil
+}
+
+// Options implements dialect.Deployments. A deployment that the key may not use
+// is as if it were not there, until model_route says so.
+func (c *completion) Options(model string) compat.Options {
+	ex := c.exchange
+	deployment, ok := c.learner.store.Deployment(ex.Account, model)
+	if !ok || !ex.Key.Scope().Allows(model) {
+		return compat.Options{}
+	}
+	return deployment.Options
 }
 
 // dropped logs that an item of the request was left out.

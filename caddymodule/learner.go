@@ -20,6 +20,7 @@ type learner struct {
 	calibration  *dialect.Calibration
 	kept         *dialect.KeptResponses
 	signatureKey []byte // of thinking blocks
+	sealer       *dialect.Sealer
 
 	store   *store.Store
 	logger  *slog.Logger
@@ -63,9 +64,15 @@ func newLearner(st *store.Store, logger *slog.Logger) (*learner, error) {
 		stop()
 		return nil, fmt.Errorf("fetching the key of signatures: %w", err)
 	}
+	sealer, err := dialect.NewSealer(key)
+	if err != nil {
+		stop()
+		return nil, err
+	}
 	l := &learner{
 		kept:         dialect.NewKeptResponses(time.Now),
 		signatureKey: key,
+		sealer:       sealer,
 		store:        st,
 		logger:       logger,
 		lessons:      make(chan lesson, maxLessons),

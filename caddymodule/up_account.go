@@ -95,9 +95,9 @@ func (a upAccount) register(ctx context.Context, connector string, models []stri
 	if err != nil {
 		return fmt.Errorf("reading the deployments: %w", err)
 	}
-	elsewhere, bounds := map[string]bool{}, map[string]int{}
+	elsewhere, before := map[string]bool{}, map[string]manage.Deployment{}
 	for _, d := range existing {
-		bounds[d.Name] = d.MaxConcurrency
+		before[d.Name] = d
 		elsewhere[d.Name] = !slices.Equal(d.Connectors, []string{connector})
 	}
 	made := map[string]bool{}
@@ -114,7 +114,8 @@ func (a upAccount) register(ctx context.Context, connector string, models []stri
 			ready.note("model %q is registered as %s", model, name)
 		}
 		_, err := a.service.SetDeployment(ctx, manage.SetDeployment{
-			Name: name, Connectors: []string{connector}, Upstream: upName, Model: model, MaxConcurrency: bounds[name],
+			Name: name, Connectors: []string{connector}, Upstream: upName, Model: model,
+			MaxConcurrency: before[name].MaxConcurrency, Options: before[name].Options,
 		})
 		if err != nil {
 			return fmt.Errorf("registering model %q: %w", model, err)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -137,6 +138,7 @@ func TestUpRegister(t *testing.T) {
 		{Name: "old-file.gguf", Connectors: []string{local}, Model: "/x y/old file.gguf"}, // likewise, with a changed name
 		{Name: "alias", Connectors: []string{local}, Model: "gone"},                       // of the user
 		{Name: "elsewhere", Connectors: []string{other.ID}, Model: "elsewhere"},           // likewise
+		{Name: "qwen3:8b", Connectors: []string{local}, MaxConcurrency: 4, Options: compat.Options{ThinkTags: true}},
 	} {
 		d.Account = store.DefaultAccount
 		if _, err := st.SetDeployment(asOperator(t), d); err != nil {
@@ -167,6 +169,10 @@ func TestUpRegister(t *testing.T) {
 	slices.Sort(want)
 	if !reflect.DeepEqual(names, want) {
 		t.Errorf("deployments = %q\nwant          %q", names, want)
+	}
+	// What the user has set stays.
+	if d, _ := st.Deployment(store.DefaultAccount, "qwen3:8b"); d.MaxConcurrency != 4 || !d.Options.ThinkTags {
+		t.Errorf("the bound and the options of a model are lost: %+v", d)
 	}
 }
 

@@ -31,14 +31,15 @@ func importRules() []importRule {
 	)
 	return []importRule{
 		{
-			from:   []string{"caddymodule/dialect", "caddymodule/scope", "connector/link"},
+			from:   []string{"caddymodule/dialect", "caddymodule/scope", "caddymodule/compat", "connector/link"},
 			forbid: []string{ours},
+			except: []string{module + "caddymodule/compat"},
 			why:    "translation, matching and the wire are pure: they can be tested, fuzzed and reused alone",
 		},
 		{
 			from:   []string{"caddymodule/store"},
 			forbid: []string{ours, "net/http"},
-			except: []string{module + "caddymodule/scope"},
+			except: []string{module + "caddymodule/scope", module + "caddymodule/compat"},
 			why:    "the store knows records and scopes; who asks for them, over HTTP or not, is not its business",
 		},
 		{
@@ -55,7 +56,7 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/signin", "caddymodule/activity"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/store", module + "caddymodule/scope"},
+			except: []string{module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat"},
 			why:    "who a user is, and what requests cost, need records alone; neither knows tunnels, pages or the other",
 		},
 		{
@@ -66,14 +67,14 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/pairing"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/tunnel", module + "connector/link"},
+			except: []string{module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/tunnel", module + "connector/link"},
 			why:    "the desk stands between the tunnels, where devices wait, and the store, where decisions are made; nobody else is there",
 		},
 		{
 			from:   []string{"caddymodule/manage"},
 			forbid: []string{ours},
 			except: []string{
-				module + "caddymodule/scope", module + "caddymodule/store", module + "caddymodule/tunnel", module + "connector/link",
+				module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/store", module + "caddymodule/tunnel", module + "connector/link",
 				module + "caddymodule/signin", module + "caddymodule/pairing", module + "caddymodule/activity",
 			},
 			why: "management works on the store and the tunnels, the same behind console, admin endpoint and command line",
@@ -87,7 +88,7 @@ func importRules() []importRule {
 			from: []string{
 				"caddymodule/signin", "caddymodule/activity", "caddymodule/pairing", "caddymodule/console",
 				"caddymodule/dialect", "caddymodule/scope", "caddymodule/store", "caddymodule/tunnel", "caddymodule/manage",
-				"caddymodule/scripted", "caddymodule/queue",
+				"caddymodule/scripted", "caddymodule/queue", "caddymodule/compat",
 			},
 			forbid: []string{caddy},
 			why:    "only the shell knows Caddy, so that everything below it can be tested without a server",

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -94,6 +95,38 @@ func TestRegisterOnSeveral(t *testing.T) {
 	}
 	has(t, w.Body.String(), "is a number", `value="four"`, `value="`+cellar.ID+`" checked`)
 	has(t, mainOf(g.page("/console/connectors/"+attic.ID+"/remove")), "These models go through it", "<li>qwen3</li>")
+}
+
+// The switches of a model: the form sets them and shows them again, and what is
+// at its default is as if it had not been set.
+func TestRegisterOptions(t *testing.T) {
+	g := newGateway(t)
+	gpu := g.connector("gpu-box")
+	set := func(fields ...string) *httptest.ResponseRecorder {
+		return g.post("/console/models", append([]string{"name", "r1", "connector", gpu.ID}, fields...)...)
+	}
+	g.moved(set("option.think_tags", "true", "option.reasoning_as", "content", "option.file_parts", "false"), "/console/models/show?name=r1")
+	want := compat.Options{ThinkTags: true, ReasoningAs: compat.ReasoningContent}
+	if d, _ := g.store.Deployment(store.DefaultAccount, "r1"); d.Options != want {
+		t.Errorf("registered: %+v", d.Options)
+	}
+	has(t, mainOf(g.page("/console/models/show?name=r1")), "Compatibility", "think_tags=true reasoning_as=content")
+	again := mainOf(g.page("/console/models/new?name=r1"))
+	has(t, again, "<details open>", `name="option.think_tags"><option value="false">false</option><option value="true" selected>`,
+		`<option value="content" selected>`, `<option value="fold" selected>`)
+	// What is chosen stays when the models of a connector are loaded.
+	has(t, mainOf(g.page("/console/models/new?name=r1&connector="+gpu.ID+"&option.inline_system=keep")), `<option value="keep" selected>`, `<option value="summary" selected>`)
+
+	w := set("option.inline_system", "hoist")
+	if w.Code != http.StatusBadRequest {
+		t.Errorf("a value that there is not: status %d, want 400", w.Code)
+	}
+	has(t, w.Body.String(), "must be fold or keep")
+	g.moved(set(), "/console/models/show?name=r1")
+	if d, _ := g.store.Deployment(store.DefaultAccount, "r1"); d.Options != (compat.Options{}) {
+		t.Errorf("registered without options: %+v", d.Options)
+	}
+	lacks(t, mainOf(g.page("/console/models/show?name=r1")), "Compatibility")
 }
 
 func TestRegisterFaults(t *testing.T) {

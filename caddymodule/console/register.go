@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/manage"
 )
 
@@ -21,7 +22,41 @@ type registerPage struct {
 	Connectors []connectorChoice
 	// MaxConcurrency is as typed, "" for no bound.
 	MaxConcurrency string
+	Options        []optionChoice
+	OptionsSet     bool // one of them is not at its default
 	choices
+}
+
+// optionChoice is a switch of the model's and its values.
+type optionChoice struct {
+	compat.Option
+	ID     string // of its field
+	Field  string
+	Chosen string
+}
+
+// optionField is the name of the field of a switch.
+func optionField(o compat.Option) string { return "option." + o.Name }
+
+// formOptions are the switches as a form has them.
+func formOptions(r *http.Request) (compat.Options, error) {
+	var options compat.Options
+	for _, o := range compat.All() {
+		if err := options.Set(o.Name, r.FormValue(optionField(o))); err != nil {
+			return compat.Options{}, badForm(sentence(err.Error()))
+		}
+	}
+	return options, nil
+}
+
+// showOptions fills in the part of the form with the switches.
+func (p *registerPage) showOptions(options compat.Options) {
+	p.OptionsSet = options != (compat.Options{})
+	for _, o := range compat.All() {
+		p.Options = append(p.Options, optionChoice{
+			Option: o, Field: optionField(o), Chosen: o.Of(options), ID: "option-" + strings.ReplaceAll(o.Name, "_", "-"),
+		})
+	}
 }
 
 type connectorChoice struct {
@@ -83,16 +118,19 @@ func registerData(v *visit) (any, error) {
 	}
 	p := &registerPage{Name: v.r.FormValue("name")}
 	p.MaxConcurrency = v.r.FormValue("max_concurrency")
+	options, _ := formOptions(v.r) // one that there is not is told when the form is sent
 	id, to, also := v.r.FormValue("connector"), formWay(v.r), v.r.Form["also"]
 	if d, err := findDeployment(v, p.Name); err == nil {
 		p.Again = true
 		if id == "" {
 			id, to, also = d.Connectors[0], way{d.Upstream, d.Model}, d.Connectors[1:]
+			options = d.Options
 			if d.MaxConcurrency > 0 {
 				p.MaxConcurrency = strconv.Itoa(d.MaxConcurrency)
 			}
 		}
 	}
+	p.showOptions(options)
 	if id == "" && len(connectors) == 1 {
 		id = connectors[0].ID
 	}
@@ -193,9 +231,13 @@ func (c *Console) registerModel(w http.ResponseWriter, v *visit) error {
 	if err != nil {
 		return v.fault(registerTab(), err)
 	}
+	options, err := formOptions(v.r)
+	if err != nil {
+		return v.fault(registerTab(), err)
+	}
 	set, err := v.manage.SetDeployment(v.ctx, manage.SetDeployment{
 		Account: v.Account, Name: name, Connectors: append([]string{v.r.PostFormValue("connector")}, v.r.PostForm["also"]...),
-		Upstream: to.upstream, Model: to.model, MaxConcurrency: bound,
+		Upstream: to.upstream, Model: to.model, MaxConcurrency: bound, Options: options,
 	})
 	if err != nil {
 		return v.fault(registerTab(), err)

@@ -5,12 +5,12 @@ package dialect
 type streamEncoder interface {
 	encoder
 
-	begin()           // what opens the stream
-	ping()            // what keeps a silent stream alive
-	finish(o outcome) // what ends it well
-	abort(e *Error)   // what ends it after an error
-	take() []byte     // what was written since the last call; valid until clear
-	clear()           // forgets it
+	begin()                  // what opens the stream
+	ping()                   // what keeps a silent stream alive
+	finish(o outcome) *Error // what ends it well, unless the answer is not what was asked for
+	abort(e *Error)          // what ends it after an error
+	take() []byte            // what was written since the last call; valid until clear
+	clear()                  // forgets it
 }
 
 // outcome is how an answer ended.
@@ -33,9 +33,9 @@ type answerStream struct {
 }
 
 // newAnswerStream returns a stream that has seen nothing.
-func newAnswerStream(to streamEncoder, estimate func() int) *answerStream {
-	s := &answerStream{to: to, estimate: estimate}
-	s.n.parts = &s.blocks
+func newAnswerStream(to streamEncoder, call *reply) *answerStream {
+	s := &answerStream{to: to, estimate: call.estimate}
+	s.n.parts, s.n.thinkTags, s.n.logprobs = &s.blocks, call.treat.ThinkTags, call.logprobs
 	s.blocks.to = to
 	return s
 }
@@ -97,13 +97,16 @@ func (s *answerStream) settle() {
 		s.blocks.drain(s.n.finish)
 		err = s.blocks.err
 	}
-	switch {
-	case err != nil:
+	if err == nil {
+		if !s.n.ended {
+			return
+		}
+		if err = s.to.finish(s.n.outcome(s.estimate)); err != nil {
+			s.n.err = err
+		}
+	}
+	if err != nil {
 		s.to.abort(err)
-	case s.n.ended:
-		s.to.finish(s.n.outcome(s.estimate))
-	default:
-		return
 	}
 	s.done = true
 }
@@ -155,13 +158,13 @@ func (b *eventBuffer) clear() {
 // encodeWhole has an encoder write a whole answer of the upstream as if it had
 // been streamed: what servers do in the one form they do in the other. told
 // tells whether the usage is the upstream's own.
-func encodeWhole(body []byte, to encoder, estimate func() int) (o outcome, told bool, err *Error) {
+func encodeWhole(body []byte, to encoder, call *reply) (o outcome, told bool, err *Error) {
 	stream, err := ReplayAsStream(body)
 	if err != nil {
 		return outcome{}, false, err
 	}
 	blocks := serialiser{to: to}
-	n := normaliser{parts: &blocks, whole: true}
+	n := normaliser{parts: &blocks, whole: true, thinkTags: call.treat.ThinkTags, logprobs: call.logprobs}
 	n.feed(stream)
 	n.end(nil)
 	if n.err == nil {
@@ -175,5 +178,5 @@ func encodeWhole(body []byte, to encoder, estimate func() int) (o outcome, told 
 	case blocks.err != nil:
 		return outcome{}, false, blocks.err
 	}
-	return n.outcome(estimate), n.gotUsage, nil
+	return n.outcome(call.estimate), n.gotUsage, nil
 }

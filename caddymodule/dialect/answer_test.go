@@ -58,7 +58,7 @@ func quoted(s string) string { return string(appendQuoted(nil, s)) }
 func testCall(change ...func(*reply)) *reply {
 	n := 0
 	r := &reply{
-		model: "public", signatureKey: []byte("a key for tests"), request: "req_1",
+		model: "public", signatureKey: []byte("a key for tests"), vault: vault{sealer: testSealer}, request: "req_1",
 		estimator: func() int { return 42 },
 		now:       func() time.Time { return time.Unix(1700000000, 0) },
 		newID:     func(prefix string) string { n++; return prefix + strconv.Itoa(n) },
@@ -268,6 +268,9 @@ func responseDigest(response any) string {
 		switch kind := str(item, "type"); kind {
 		case "reasoning":
 			s = "reasoning:" + str(item, "summary", 0, "text")
+			if text := str(item, "content", 0, "text"); text != "" {
+				s = "reasoning as " + str(item, "content", 0, "type") + ":" + text
+			}
 		case "message":
 			s = "message:" + str(item, "content", 0, "text")
 			if str(item, "content", 0, "type") == "refusal" {

@@ -60,6 +60,8 @@ type Env struct {
 	RequestID string
 	// SignatureKey signs thinking blocks.
 	SignatureKey []byte
+	// Sealer seals what clients carry for Account without having to know it.
+	Sealer *Sealer
 	// Estimate is how many tokens a prompt to a public model will be counted
 	// as; nil: no estimate.
 	Estimate func(model string, p *Prompt) int
@@ -67,6 +69,8 @@ type Env struct {
 	// may name, of Account; nil: none are kept.
 	Kept    *KeptResponses
 	Account string
+	// Deployments tells how the model server is to be treated; nil: as most.
+	Deployments Deployments
 	// Dropped is told the type of each item that is nothing to a model, for
 	// the log; nil: nobody is told.
 	Dropped func(itemType string)
@@ -89,6 +93,7 @@ func Decode(op Operation, body []byte, env *Env) (Call, *Error) {
 	if err != nil {
 		return nil, err
 	}
+	r.repairIndex = env.options(r.Model).RepairToolIndex
 	return r, nil
 }
 
@@ -105,7 +110,7 @@ func (r *ChatRequest) Answer(body []byte) ([]byte, Usage, *Error) {
 
 // NewStream implements Call.
 func (r *ChatRequest) NewStream() Stream {
-	return NewChatStream(ChatStreamOptions{Model: r.Model, IncludeUsage: r.IncludeUsage, Choices: r.Choices})
+	return NewChatStream(ChatStreamOptions{Model: r.Model, IncludeUsage: r.IncludeUsage, Choices: r.Choices, RepairToolIndex: r.repairIndex})
 }
 
 // Prompt implements Call. It reads the body once more, so it is for when the

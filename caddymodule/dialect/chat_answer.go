@@ -98,7 +98,8 @@ func readWhole(body []byte) *wholeAnswer {
 func (a *wholeAnswer) appendChoice(b []byte, choice span, position int) []byte {
 	index := strconv.AppendInt([]byte(`"index":`), int64(position), 10)
 	var message span
-	rest := []byte(nil) // finish_reason, logprobs, and what servers add
+	probs := []byte(nil) // logprobs, which come with their text
+	rest := []byte(nil)  // finish_reason, and what servers add
 	for m := membersOf(a.body, choice.start); m.next(); {
 		member := a.body[m.key.start:m.value.end]
 		switch string(m.name()) {
@@ -106,6 +107,8 @@ func (a *wholeAnswer) appendChoice(b []byte, choice span, position int) []byte {
 			index = member
 		case "message":
 			message = m.value
+		case "logprobs":
+			probs = append([]byte{','}, member...)
 		default:
 			rest = append(append(rest, ','), member...)
 		}
@@ -114,7 +117,7 @@ func (a *wholeAnswer) appendChoice(b []byte, choice span, position int) []byte {
 		return a.appendChunk(b, a.extras, choice.of(a.body))
 	}
 	start := append(append([]byte{'{'}, index...), `,"delta":`...)
-	first := append(a.appendDelta(start, message), `,"finish_reason":null}`...)
+	first := append(append(a.appendDelta(start, message), probs...), `,"finish_reason":null}`...)
 	b = a.appendChunk(b, nil, first)
 	last := append(append([]byte{'{'}, index...), `,"delta":{}`...)
 	return a.appendChunk(b, a.extras, append(append(last, rest...), '}'))

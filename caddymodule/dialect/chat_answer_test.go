@@ -76,10 +76,10 @@ func TestReplayAsStream(t *testing.T) {
 				`{"choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}]}`, done),
 		},
 		{
-			"two choices without an index, one without a message",
-			`{"choices":[{"message":{"content":"a"},"finish_reason":"stop"},{"message":null,"finish_reason":"length","logprobs":null}]}`,
+			"two choices without an index, one without a message, with probabilities, which come with what is said",
+			`{"choices":[{"message":{"content":"a"},"finish_reason":"stop"},{"message":null,"finish_reason":"length","logprobs":{"content":[]}}]}`,
 			sse(`{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":null}]}`, `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`,
-				`{"choices":[{"index":1,"delta":{},"finish_reason":null}]}`, `{"choices":[{"index":1,"delta":{},"finish_reason":"length","logprobs":null}]}`, done),
+				`{"choices":[{"index":1,"delta":{},"logprobs":{"content":[]},"finish_reason":null}]}`, `{"choices":[{"index":1,"delta":{},"finish_reason":"length"}]}`, done),
 		},
 		{
 			"a text completion",

@@ -96,7 +96,7 @@ func (s *ChatStream) chunk(data []byte) {
 				return
 			}
 		case "system_fingerprint":
-			s.repair = s.repair || string(raw) == `"fp_ollama"`
+			s.repair = s.repair || s.o.RepairToolIndex == "" && string(raw) == `"fp_ollama"`
 		case "id", "created":
 			s.keepEnvelope(&m)
 		}

@@ -39,6 +39,8 @@ type ChatRequest struct {
 	fields  [fieldCount]place
 	usage   place // of stream_options.include_usage
 	options bool  // stream_options has members
+
+	repairIndex string // the deployment's option RepairToolIndex
 }
 
 // ScanRequest reads the body of ChatCompletions, Completions or Embeddings in

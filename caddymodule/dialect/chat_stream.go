@@ -1,6 +1,10 @@
 package dialect
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/postern-dev/postern/caddymodule/compat"
+)
 
 // ChatPing keeps a silent chat stream alive: a comment.
 var ChatPing = []byte(": ping\n\n")
@@ -19,9 +23,10 @@ type ChatStreamOptions struct {
 	// How many choices the client asked for; 0 if that is not known.
 	Choices int
 
-	// Number tool calls anew where the upstream gives several the same
-	// index. Ollama, which does, is recognised without it.
-	RepairToolIndex bool
+	// Whether to number tool calls anew where the upstream gives several the
+	// same index: compat.RepairOn, RepairOff, or "" for Ollama alone, which
+	// does that and can be recognised.
+	RepairToolIndex string
 }
 
 // ChatStream turns an upstream's event stream into the client's, in the chat
@@ -58,7 +63,7 @@ type ChatStream struct {
 
 // NewChatStream returns a stream that has seen nothing.
 func NewChatStream(o ChatStreamOptions) *ChatStream {
-	return &ChatStream{o: o, model: appendQuoted(nil, o.Model), repair: o.RepairToolIndex}
+	return &ChatStream{o: o, model: appendQuoted(nil, o.Model), repair: o.RepairToolIndex == compat.RepairOn}
 }
 
 // Feed takes the upstream's next bytes and returns what to send to the client

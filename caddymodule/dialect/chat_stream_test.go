@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/compat"
 )
 
 // runStream feeds a stream in pieces and ends it.
@@ -139,7 +141,7 @@ var streamCases = []struct {
 
 	{name: "[DONE] behind a refusal", in: sse(`{"choices":[{"delta":{"refusal":"no"}}]}`, done), want: sse(`{"choices":[{"delta":{"refusal":"no"}}]}`, `{"object":"chat.completion.chunk","model":"pub","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`, done)},
 	{name: "[DONE] behind a legacy function call", in: sse(`{"choices":[{"delta":{"function_call":{"name":"f"}}}]}`, done), want: sse(`{"choices":[{"delta":{"function_call":{"name":"f"}}}]}`) + failed("upstream_error", broken), failed: true},
-	{name: "odd types are the client's to judge", o: ChatStreamOptions{RepairToolIndex: true}, in: sse(`{"choices":[1,{"delta":[],"finish_reason":0},{"delta":{"tool_calls":[]}},{"delta":{"tool_calls":[7,{"index":-1,"id":3,"function":[]}]}}],"usage":{"prompt_tokens":"x","prompt_tokens_details":null}}`, stop), want: sse(`{"choices":[1,{"delta":[],"finish_reason":0},{"delta":{"tool_calls":[]}},{"delta":{"tool_calls":[7,{"index":0,"id":3,"function":[]}]}}]}`, stopPub, done)},
+	{name: "odd types are the client's to judge", o: ChatStreamOptions{RepairToolIndex: compat.RepairOn}, in: sse(`{"choices":[1,{"delta":[],"finish_reason":0},{"delta":{"tool_calls":[]}},{"delta":{"tool_calls":[7,{"index":-1,"id":3,"function":[]}]}}],"usage":{"prompt_tokens":"x","prompt_tokens_details":null}}`, stop), want: sse(`{"choices":[1,{"delta":[],"finish_reason":0},{"delta":{"tool_calls":[]}},{"delta":{"tool_calls":[7,{"index":0,"id":3,"function":[]}]}}]}`, stopPub, done)},
 
 	// errors in the stream
 	{name: "error object", in: sse(hi, `{"error":{"code":500,"message":"bad tool","type":"server_error"}}`), want: sse(hiPub) + failed("upstream_error", "The model server reported an error: bad tool"), failed: true},
@@ -180,12 +182,12 @@ var streamCases = []struct {
 		want: sse(`{"choices":[{"delta":{"tool_calls":[{"id":"a","index":0,"function":{"name":"f"}},{"id":"b","index":0,"function":{"name":"f"}}]},"finish_reason":"stop"}]}`, done),
 	},
 	{
-		name: "repair when told to", o: ChatStreamOptions{RepairToolIndex: true},
+		name: "repair when told to", o: ChatStreamOptions{RepairToolIndex: compat.RepairOn},
 		in:   sse(`{"choices":[{"delta":{"tool_calls":[{"id":"a","index":0,"function":{"name":"f"}},{"id":"b","index":0,"function":{"name":"f"}}]},"finish_reason":"stop"}]}`),
 		want: sse(`{"choices":[{"delta":{"tool_calls":[{"id":"a","index":0,"function":{"name":"f"}},{"id":"b","index":1,"function":{"name":"f"}}]},"finish_reason":"stop"}]}`, done),
 	},
 	{
-		name: "llama.cpp's fragments", o: ChatStreamOptions{RepairToolIndex: true},
+		name: "llama.cpp's fragments", o: ChatStreamOptions{RepairToolIndex: compat.RepairOn},
 		in: sse(`{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"f","arguments":"{"}}]}}]}`,
 			`{"choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"\"x\":1}"}}]}}]}`,
 			`{"choices":[{"delta":{"tool_calls":[{"index":1,"id":"b","function":{"name":"g","arguments":"{}"}}]},"finish_reason":"tool_calls"}]}`, done),
@@ -293,7 +295,7 @@ func TestChatStreamLetsLargeBuffersGo(t *testing.T) {
 }
 
 func TestChatStreamBoundsItsState(t *testing.T) {
-	s := NewChatStream(ChatStreamOptions{Model: "pub", RepairToolIndex: true})
+	s := NewChatStream(ChatStreamOptions{Model: "pub", RepairToolIndex: compat.RepairOn})
 	for i := range 5000 {
 		n := string(appendQuoted(nil, strings.Repeat("i", i%7)+string(rune('a'+i%26))))
 		s.Feed([]byte(sse(`{"choices":[{"index":` + string(integerText(i)) + `,"delta":{}},{"index":0,"delta":{"tool_calls":[{"index":` + string(integerText(i)) + `,"function":{"name":` + n + `}}]}}]}`)))
@@ -321,10 +323,13 @@ func TestChatStreamAllocatesNothing(t *testing.T) {
 
 func FuzzChatStream(f *testing.F) {
 	for i, tt := range streamCases {
-		f.Add([]byte(tt.in), uint64(i), tt.o.IncludeUsage, tt.o.RepairToolIndex)
+		f.Add([]byte(tt.in), uint64(i), tt.o.IncludeUsage, tt.o.RepairToolIndex != "")
 	}
 	f.Fuzz(func(t *testing.T, in []byte, seed uint64, usage, repair bool) {
-		o := ChatStreamOptions{Model: "pub", Choices: 1, IncludeUsage: usage, RepairToolIndex: repair}
+		o := ChatStreamOptions{Model: "pub", Choices: 1, IncludeUsage: usage}
+		if repair {
+			o.RepairToolIndex = compat.RepairOn
+		}
 		whole, s := runStream(o, nil, in)
 		cut, _ := runStream(o, nil, cutAnywhere(in, seed)...)
 		if whole != cut {

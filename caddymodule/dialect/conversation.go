@@ -11,21 +11,26 @@ import (
 //   - one system message at most, and only in front; system text that comes
 //     later is folded into the turn that it follows, since most chat templates
 //     refuse it in the middle, and moving it to the front would change the
-//     head of the prompt at every turn and so spoil the upstream's cache;
+//     head of the prompt at every turn and so spoil the upstream's cache,
+//     unless keepSystem says that the template takes it where it came;
 //   - behind an assistant message with calls come its results, one message
 //     each, in the order of the calls, and nothing between;
 //   - what a longer history says of earlier turns is the same, byte for byte.
 type conversation struct {
 	system []string
-	turns  []turn
-	calls  map[string]callPlace // by the client's id of the call
+	// keepSystem has system text that comes later stay where it came, as a
+	// message of its own, for chat templates that take it there.
+	keepSystem bool
+	turns      []turn
+	calls      map[string]callPlace // by the client's id of the call
 }
 
-// turn is a message of the user, or one of the assistant with the results of
-// its calls.
+// turn is a message of the user or the system, or one of the assistant with the
+// results of its calls.
 type turn struct {
 	assistant bool
-	parts     []contentPart // of the user
+	system    bool
+	parts     []contentPart // of the user or the system
 	text      []string      // of the assistant
 	reasoning []string      // of the assistant
 	calls     []toolCall
@@ -48,6 +53,15 @@ type toolCall struct {
 type contentPart struct {
 	text string
 	raw  []byte // JSON; nil: it is text
+	mark string // what stands for it in text; "": it is an image
+}
+
+// marker is what stands for a part where only text can be.
+func (p contentPart) marker() string {
+	if p.mark == "" {
+		return "[image]"
+	}
+	return p.mark
 }
 
 // isEmpty reports whether there is nothing in a part.
@@ -60,6 +74,10 @@ func (c *conversation) addSystem(text string) {
 	}
 	if len(c.turns) == 0 {
 		c.system = append(c.system, text)
+		return
+	}
+	if c.keepSystem {
+		c.turns = append(c.turns, turn{system: true, parts: []contentPart{{text: text}}})
 		return
 	}
 	text = "<system-reminder>\n" + text + "\n</system-reminder>"
@@ -163,20 +181,22 @@ func (c *conversation) addResult(id, text string, images []contentPart) {
 func (c *conversation) appendMessages(b []byte) []byte {
 	w := messageWriter{b: append(b, '[')}
 	if len(c.system) > 0 {
-		w.begin("system")
-		w.b = appendQuoted(append(w.b, `,"content":`...), strings.Join(c.system, "\n\n"))
-		w.end()
+		w.system(strings.Join(c.system, "\n\n"))
 	}
 	var carried []contentPart // for the next message of the user
 	for i := range c.turns {
-		t := &c.turns[i]
-		if t.assistant {
+		switch t := &c.turns[i]; {
+		case t.assistant:
 			w.user(carried)
 			carried = w.assistant(t)
-			continue
+		case t.system:
+			w.user(carried)
+			carried = nil
+			w.system(t.parts[0].text)
+		default:
+			w.user(join(carried, t.parts))
+			carried = nil
 		}
-		w.user(join(carried, t.parts))
-		carried = nil
 	}
 	w.user(carried)
 	return append(w.b, ']')
@@ -207,6 +227,13 @@ func (w *messageWriter) begin(role string) {
 
 // end closes a message.
 func (w *messageWriter) end() { w.b = append(w.b, '}') }
+
+// system writes a message of the system.
+func (w *messageWriter) system(text string) {
+	w.begin("system")
+	w.b = appendQuoted(append(w.b, `,"content":`...), text)
+	w.end()
+}
 
 // user writes a message of the user: its content is a string, or an array if
 // there is more than text in it, as some upstreams make a message of each

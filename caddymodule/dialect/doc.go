@@ -31,6 +31,10 @@
 // nothing of what it has sent; a responses stream remembers the answer, as its
 // last event repeats it.
 //
+// Model servers differ; what a deployment's options say of its own
+// (package compat) is asked for once the model of a request is known, and
+// costs nothing while all are at their defaults.
+//
 // What is not bound to the chat dialect, for others to build on: the
 // event-stream reader (sse.go), the JSON scanner, the tool-call slots
 // (tool_slots.go), the error table (error.go) and the reading of upstreams'

@@ -264,6 +264,12 @@ func noChoices() *Error {
 	return &Error{Kind: KindUpstream, Message: "The model server's answer holds no choices."}
 }
 
+// noSummary is the answer when a conversation was to be summarised, and the
+// model wrote no whole summary.
+func noSummary() *Error {
+	return &Error{Kind: KindUpstream, Message: "The model wrote no complete summary of the conversation. Try again, or go on with the whole conversation."}
+}
+
 // gaveUp ends a stream whose upstream says, by its finish_reason, that it did
 // not finish.
 func gaveUp(reason string) *Error {

@@ -18,7 +18,7 @@ type messagesAnswer struct {
 // encodeMessage is the client's body for a whole answer of the upstream.
 func encodeMessage(body []byte, call *reply) ([]byte, Usage, *Error) {
 	m := messagesAnswer{call: call, sign: newSigner(call)}
-	o, told, err := encodeWhole(body, &m, call.estimate)
+	o, told, err := encodeWhole(body, &m, call)
 	if err != nil {
 		return nil, Usage{}, err
 	}
@@ -44,6 +44,9 @@ func (m *messagesAnswer) open(kind partKind, id, name string) {
 	m.kind, m.id, m.name = kind, id, name
 	m.text = m.text[:0]
 }
+
+// logprobs implements encoder: the dialect has none.
+func (m *messagesAnswer) logprobs([]byte) {}
 
 // fill implements encoder.
 func (m *messagesAnswer) fill(s string) { m.text = append(m.text, s...) }

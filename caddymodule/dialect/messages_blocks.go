@@ -26,7 +26,7 @@ func (c *messagesCall) readUser(content []byte, path string) *Error {
 			}
 			continue
 		}
-		more, err := readBlock(f, here)
+		more, err := c.readBlock(f, here)
 		if err != nil {
 			return err
 		}
@@ -38,7 +38,7 @@ func (c *messagesCall) readUser(content []byte, path string) *Error {
 
 // readBlock reads a block of what the user, or a tool, tells the model. Blocks
 // that belong to hosted tools, and those that are not known, are nothing.
-func readBlock(f map[string][]byte, path string) ([]contentPart, *Error) {
+func (c *messagesCall) readBlock(f map[string][]byte, path string) ([]contentPart, *Error) {
 	switch stringOf(f["type"]) {
 	case "text":
 		if !isString(f["text"]) {
@@ -49,7 +49,7 @@ func readBlock(f map[string][]byte, path string) ([]contentPart, *Error) {
 		part, err := readImage(given(f, "source"), path+".source")
 		return []contentPart{part}, err
 	case "document":
-		part, err := readDocument(f, path)
+		part, err := c.readDocument(f, path)
 		return []contentPart{part}, err
 	case "search_result":
 		return []contentPart{{text: searchResult(f)}}, nil
@@ -92,14 +92,16 @@ func imagePart(url, detail string) contentPart {
 	return contentPart{raw: append(b, "}}"...)}
 }
 
-// readDocument reads a document block that is text.
-func readDocument(f map[string][]byte, path string) (contentPart, *Error) {
+// readDocument reads a document block: text, or, if the model server takes
+// files, any other kind too.
+func (c *messagesCall) readDocument(f map[string][]byte, path string) (contentPart, *Error) {
 	source := given(f, "source")
 	if source == nil || source[0] != '{' {
 		return contentPart{}, at(path+".source", "Field required")
 	}
 	s := fieldsByName(source)
 	text, media := "", stringOf(s["media_type"])
+	title := stringOf(f["title"])
 	switch kind := stringOf(s["type"]); {
 	case kind == "text" && isString(s["data"]):
 		text = unquote(s["data"])
@@ -111,15 +113,13 @@ func readDocument(f map[string][]byte, path string) (contentPart, *Error) {
 			return contentPart{}, at(path+".source.data", "is not valid base64")
 		}
 		text = string(data)
+	case c.treat.FileParts && kind == "base64" && media != "" && stringOf(s["data"]) != "":
+		return filePart(fileName(title, media), "data:"+media+";base64,"+stringOf(s["data"])), nil
 	default:
 		if media == "" {
 			media = kind
 		}
 		return contentPart{}, at(path+".source", "document blocks of type %s are not supported by this deployment", show(media))
-	}
-	title := ""
-	if isString(f["title"]) {
-		title = unquote(f["title"])
 	}
 	return contentPart{text: documentText(title, text)}, nil
 }
@@ -180,14 +180,14 @@ func (c *messagesCall) readResult(f map[string][]byte, path string) *Error {
 			if m.raw()[0] != '{' {
 				return at(here, "Input should be an object, not %s", typeName(m.raw()))
 			}
-			parts, err := readBlock(fieldsByName(m.raw()), here)
+			parts, err := c.readBlock(fieldsByName(m.raw()), here)
 			if err != nil {
 				return err
 			}
 			for _, p := range parts {
 				switch {
 				case p.raw != nil:
-					texts, images = append(texts, "[image]"), append(images, p)
+					texts, images = append(texts, p.marker()), append(images, p)
 				case p.text != "":
 					texts = append(texts, p.text)
 				}
@@ -243,7 +243,7 @@ func (c *messagesCall) readSaid(f map[string][]byte, path string) *Error {
 	case "thinking":
 		thinking := stringOf(f["thinking"])
 		if thinking == "" {
-			thinking = carriedThinking(stringOf(f["signature"]))
+			thinking = c.vault.open(carryingMark, stringOf(f["signature"]))
 		}
 		c.talk.addReasoning(thinking)
 	case "tool_use":

@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"hash"
 	"strconv"
-	"strings"
 )
 
 // Members of a message's usage that stand beside the counts of tokens, and
@@ -104,6 +103,7 @@ func appendToolUse(b []byte, id, name string, input []byte) []byte {
 // again when the block comes back in the history.
 type signer struct {
 	key   []byte
+	vault vault
 	mac   hash.Hash
 	carry bool   // the thinking goes into the signature
 	said  []byte // what is to be carried
@@ -111,7 +111,7 @@ type signer struct {
 
 // newSigner returns the signer of a call's thinking.
 func newSigner(call *reply) signer {
-	return signer{key: call.signatureKey, carry: call.omitThinking}
+	return signer{key: call.signatureKey, vault: call.vault, carry: call.omitThinking}
 }
 
 // reset begins a block.
@@ -131,38 +131,21 @@ func (s *signer) add(thinking string) {
 	}
 }
 
-// How signatures begin. Behind it stands, in base64url, the first signatureSize
-// bytes of the HMAC-SHA256 of the thinking, and, in one that carries it, the
-// thinking.
+// How a signature begins that carries nothing. Behind it stand, in base64url,
+// the first signatureSize bytes of the HMAC-SHA256 of the thinking.
 const (
 	signatureMark = "gw1."
-	carryingMark  = "gw2."
 	signatureSize = 16
 )
 
 // appendSignature appends the signature of the block as a JSON string.
 func (s *signer) appendSignature(b []byte) []byte {
+	b = append(b, '"')
+	if s.carry {
+		return append(s.vault.append(b, carryingMark, s.said), '"')
+	}
 	var sum [sha256.Size]byte
 	mac := s.mac.Sum(sum[:0])[:signatureSize]
-	mark := signatureMark
-	if s.carry {
-		mark, mac = carryingMark, append(mac[:signatureSize:signatureSize], s.said...)
-	}
-	b = append(append(b, '"'), mark...)
-	b = base64.RawURLEncoding.AppendEncode(b, mac)
+	b = base64.RawURLEncoding.AppendEncode(append(b, signatureMark...), mac)
 	return append(b, '"')
-}
-
-// carriedThinking is the thinking that a signature carries, "" if it carries
-// none. It is not checked: the client may say what it likes in its history.
-func carriedThinking(signature string) string {
-	text, ok := strings.CutPrefix(signature, carryingMark)
-	if !ok {
-		return ""
-	}
-	raw, err := base64.RawURLEncoding.DecodeString(text)
-	if err != nil || len(raw) < signatureSize {
-		return ""
-	}
-	return string(raw[signatureSize:])
 }

@@ -10,6 +10,7 @@ import (
 // messagesCall is a request in the messages dialect.
 type messagesCall struct {
 	translation
+	env *Env
 }
 
 // Answer implements Call.
@@ -31,10 +32,10 @@ func decodeMessages(body []byte, env *Env, generate bool) (Call, *Error) {
 	if err != nil {
 		return nil, err
 	}
-	c := new(messagesCall)
-	c.dialect, c.idOK = Messages, messagesID
+	c := &messagesCall{env: env}
+	c.dialect, c.idOK, c.vault = Messages, messagesID, env.vault()
 	for _, read := range []func(map[string][]byte) *Error{
-		c.readUnsupported, c.readModel, c.readSystem, c.readMessages, c.readTools, c.readToolChoice, c.readFormat,
+		c.readUnsupported, c.readModel, c.readSystem, c.readMessages, c.readTools, c.readToolChoice, c.readFormat, c.readEffort,
 	} {
 		if err := read(fields); err != nil {
 			return nil, err
@@ -110,6 +111,7 @@ func (c *messagesCall) readModel(fields map[string][]byte) *Error {
 	if c.model = unquote(raw); c.model == "" {
 		return at("model", "Field required")
 	}
+	c.treatAs(c.env.options(c.model))
 	if raw := given(fields, "stream"); raw != nil {
 		if !isBool(raw) {
 			return at("stream", "Input should be a boolean, not %s", typeName(raw))

@@ -60,6 +60,9 @@ func (m *messagesStream) open(kind partKind, id, name string) {
 	m.out = append(b, "}\n\n"...)
 }
 
+// logprobs implements encoder: the dialect has none.
+func (m *messagesStream) logprobs([]byte) {}
+
 // fill implements encoder.
 func (m *messagesStream) fill(s string) {
 	switch m.kind {
@@ -106,13 +109,14 @@ func (m *messagesStream) close(bool) {
 }
 
 // finish implements streamEncoder.
-func (m *messagesStream) finish(o outcome) {
+func (m *messagesStream) finish(o outcome) *Error {
 	stop := stopOf(o, m.calls, m.refused, string(m.refusal))
 	b := append(m.out, "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{"...)
 	b = append(stop.append(b), `},"usage":{`...)
 	b = append(appendTokens(b, o.usage), `,"server_tool_use":null,`...)
 	b = append(appendThinkingTokens(b, o.usage), "}}\n\n"...)
 	m.out = append(b, "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"...)
+	return nil
 }
 
 // abort implements streamEncoder: nothing may follow, and what is open stays
@@ -123,5 +127,5 @@ func (m *messagesStream) abort(e *Error) {
 
 // newMessagesStream returns the stream of an answer in the messages dialect.
 func newMessagesStream(call *reply) *answerStream {
-	return newAnswerStream(&messagesStream{call: call, sign: newSigner(call)}, call.estimate)
+	return newAnswerStream(&messagesStream{call: call, sign: newSigner(call)}, call)
 }

@@ -6,7 +6,7 @@ import "bytes"
 // came. No string is empty but for what toolStart says. toolArgs of a call
 // follow its toolStart.
 type parts interface {
-	text(s string)
+	text(s string, probs []byte) // probs are what was computed with it, see logprobs.go
 	reason(s string)
 	refusal(s string)
 	toolStart(k int, id, name string) // k counts calls; id is "" if the upstream gave none
@@ -36,8 +36,10 @@ func (f finishReason) cut() bool { return f == finishLength || f == finishFilter
 // It stops at [DONE], at the end of the stream, or at an error; ended tells.
 // What finish, matched, usage and err say is final then.
 type normaliser struct {
-	parts parts
-	whole bool // the answer came in one piece, so that it needs no finish_reason
+	parts     parts
+	whole     bool // the answer came in one piece, so that it needs no finish_reason
+	thinkTags bool // the text may begin with thinking
+	logprobs  bool // probabilities of the text are wanted
 
 	finish   finishReason
 	matched  string // the stop sequence that ended the answer, if the upstream says so
@@ -47,9 +49,12 @@ type normaliser struct {
 	err      *Error
 	ended    bool
 
+	think   thinkTags
+	probs   []byte // probabilities whose text has not been told
 	reader  eventReader
 	slots   toolSlots
 	tools   []toolState // by slot
+	thought bool        // thinking has come
 	spoken  bool        // text has come
 	begun   bool        // anything of an answer has come
 	chosen  bool        // a choice 0 has come
@@ -87,6 +92,7 @@ func (n *normaliser) end(cause *Error) {
 		n.event(n.reader.name, n.reader.data)
 	}
 	n.checkReader()
+	n.flushThinking()
 	switch {
 	case n.ended:
 	case n.finish != finishNone:
@@ -141,6 +147,7 @@ func (n *normaliser) event(name, data []byte) {
 // if it cannot be half of one: thinking alone is none, and a call whose
 // arguments are open may be cut.
 func (n *normaliser) done() {
+	n.flushThinking()
 	if n.finish == finishNone && (n.blank || n.settled() || n.whole && n.chosen) {
 		n.finish = finishStop
 	}
@@ -221,7 +228,7 @@ func (n *normaliser) skip(data []byte) {
 // readChoice acts on the choice at data[i]: first on what it adds, then on its
 // end, as both may come in one chunk.
 func (n *normaliser) readChoice(data []byte, i int) {
-	var reason, matched []byte
+	var reason, matched, probs []byte
 	delta := -1
 	for m := membersOf(data, i); m.next(); {
 		raw := m.raw()
@@ -236,6 +243,8 @@ func (n *normaliser) readChoice(data []byte, i int) {
 			}
 		case "finish_reason":
 			reason = raw
+		case "logprobs":
+			probs = raw
 		case "stop_reason", "matched_stop":
 			if isString(raw) { // a number is the id of a token
 				matched = raw
@@ -243,6 +252,9 @@ func (n *normaliser) readChoice(data []byte, i int) {
 		}
 	}
 	n.chosen = true
+	if n.logprobs {
+		n.probs = appendLogprobs(n.probs, probs)
+	}
 	if delta >= 0 {
 		n.readDelta(data, delta)
 	}
@@ -259,6 +271,7 @@ func (n *normaliser) readReason(reason string) {
 	if n.finish != finishNone {
 		return
 	}
+	n.flushThinking()
 	switch reason {
 	case "":
 		n.blank = true

@@ -33,13 +33,13 @@ func (n *normaliser) readDelta(data []byte, i int) {
 	}
 	for _, raw := range thoughts { // proxies send the same under two names
 		if s := stringOf(raw); s != "" {
-			n.note(s)
-			n.parts.reason(s)
+			n.tellReason(s)
 			break
 		}
 	}
 	n.readContent(content)
 	if s := stringOf(refusal); s != "" {
+		n.flushThinking()
 		n.spoken = true
 		n.note(s)
 		n.parts.refusal(s)
@@ -69,10 +69,15 @@ func (n *normaliser) note(s string) {
 // parts.
 func (n *normaliser) readContent(raw []byte) {
 	if isString(raw) {
-		if s := unquote(raw); s != "" {
-			n.spoken = true
-			n.note(s)
-			n.parts.text(s)
+		switch s := unquote(raw); {
+		case s == "":
+		case n.thinkTags:
+			n.think.take(s, n.tellReason, n.tellText)
+			if at := n.think.place; at == thinkInside || at == thinkBehind {
+				n.dropLogprobs()
+			}
+		default:
+			n.tellText(s)
 		}
 		return
 	}
@@ -96,8 +101,44 @@ func (n *normaliser) readContent(raw []byte) {
 	}
 }
 
+// tellText tells a piece of text, and what was computed with it.
+func (n *normaliser) tellText(s string) {
+	n.spoken = true
+	n.note(s)
+	probs := n.probs
+	if n.whole && n.thought && len(probs) > 0 {
+		probs = logprobsOf(probs, s)
+	}
+	n.parts.text(s, probs)
+	n.probs = n.probs[:0]
+}
+
+// tellReason tells a piece of thinking.
+func (n *normaliser) tellReason(s string) {
+	n.thought = true
+	n.note(s)
+	n.parts.reason(s)
+	n.dropLogprobs()
+}
+
+// dropLogprobs forgets the probabilities that came with what is no text. Those
+// of a whole answer came all at once: the text's are among them.
+func (n *normaliser) dropLogprobs() {
+	if !n.whole {
+		n.probs = n.probs[:0]
+	}
+}
+
+// flushThinking tells what was held back of thinking and of the text behind it.
+func (n *normaliser) flushThinking() {
+	if n.thinkTags && !n.ended {
+		n.think.flush(n.tellReason, n.tellText)
+	}
+}
+
 // callTool tells what an entry of tool_calls adds.
 func (n *normaliser) callTool(e toolEntry) {
+	n.flushThinking()
 	n.note(e.args)
 	k := 0
 	if n.whole { // each entry is a call, whatever its id

@@ -1,6 +1,10 @@
 package dialect
 
-import "time"
+import (
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/compat"
+)
 
 // reply is what the encoder of an answer must know of its request, and where
 // it gets the time and ids from.
@@ -11,16 +15,21 @@ type reply struct {
 	now          func() time.Time
 	newID        func(prefix string) string
 	signatureKey []byte
+	vault        vault
 	idOK         func(id string) string // a tool call's id, or what stands for it if the dialect does not allow it
 	names        map[string]ToolName    // by the name that the upstream knows
 	estimator    func() int             // tokens of the prompt; nil: no estimate
+	treat        compat.Options         // of the deployment
 
 	// Of the messages dialect.
 	omitThinking bool // thinking blocks are to be empty
 
 	// Of the responses dialect.
 	encrypted bool              // reasoning is to be told in encrypted form too
+	logprobs  bool              // probabilities of the text are to be told
 	echo      map[string][]byte // members of the response object as the client sent them, as JSON
+
+	compact bool // the answer is to be a compaction
 
 	// keep keeps a response with its output items; nil if it is not to be kept.
 	// The bytes are valid during the call only.

@@ -76,7 +76,8 @@ func checkStatus(r any, items int) error {
 func checkItem(item any) error {
 	kind := str(item, "type")
 	keys, ok := map[string]string{
-		"reasoning":        "id type status summary encrypted_content?",
+		"reasoning":        "id type status summary content? encrypted_content?",
+		"compaction":       "id type encrypted_content",
 		"message":          "id type role status content",
 		"function_call":    "id type status call_id name arguments namespace?",
 		"custom_tool_call": "id type status call_id name input namespace?",
@@ -230,6 +231,9 @@ func (g *responsesGrammar) itemEvent(name string, e clientEvent) error {
 		g.text.Reset()
 		content, _ := dig(item, "content").([]any)
 		summary, _ := dig(item, "summary").([]any)
+		if str(item, "type") == "compaction" {
+			return nil
+		}
 		if str(item, "status") != "in_progress" || str(item, "arguments")+str(item, "input") != "" || len(content)+len(summary) > 0 {
 			return errors.New("an item that is not at its start")
 		}
@@ -256,7 +260,7 @@ func (g *responsesGrammar) stepsOf() int {
 	switch str(g.item, "type") {
 	case "function_call", "custom_tool_call":
 		return 3
-	case "local_shell_call", "shell_call", "apply_patch_call":
+	case "local_shell_call", "shell_call", "apply_patch_call", "compaction":
 		return 1
 	}
 	return 4
@@ -280,11 +284,19 @@ func (g *responsesGrammar) partEvent(name string, e clientEvent) error {
 		"reasoning_summary_part.done":   {"reasoning", "summary_index part", ""},
 		"reasoning_summary_text.delta":  {"reasoning", "summary_index delta", ""},
 		"reasoning_summary_text.done":   {"reasoning", "summary_index text", "text"},
+		"reasoning_text.delta":          {"reasoning", "content_index delta", ""},
+		"reasoning_text.done":           {"reasoning", "content_index text", "text"},
 		"function_call_arguments.delta": {"function_call", "delta", ""},
 		"function_call_arguments.done":  {"function_call", "name arguments", "arguments"},
 		"custom_tool_call_input.delta":  {"custom_tool_call", "delta", ""},
 		"custom_tool_call_input.done":   {"custom_tool_call", "input", "input"},
 	}[name]
+	if strings.HasPrefix(name, "content_part.") && str(e.json, "part", "type") == "reasoning_text" {
+		rule.item = "reasoning"
+	}
+	if inSummary := strings.HasPrefix(name, "reasoning_summary"); kind == "reasoning" && inSummary == (dig(g.item, "content") != nil) {
+		return errors.New("reasoning is told as a summary or as content, not as both")
+	}
 	if !ok || rule.item != kind {
 		return fmt.Errorf("in an item of type %s", kind)
 	}

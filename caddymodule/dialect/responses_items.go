@@ -1,9 +1,6 @@
 package dialect
 
-import (
-	"encoding/base64"
-	"strings"
-)
+import "strings"
 
 // readItems reads the conversation.
 func (c *responsesCall) readItems(map[string][]byte) *Error {
@@ -29,15 +26,16 @@ func (c *responsesCall) readItem(item inputItem) *Error {
 	case "function_call_output", "custom_tool_call_output", "local_shell_call_output", "shell_call_output", "apply_patch_call_output":
 		return c.readOutput(kind, f, item.path)
 	case "reasoning":
-		if text := reasoningText(f); text != "" {
+		if text := c.reasoningText(f); text != "" {
 			c.reasoning = append(c.reasoning, text)
 		}
 	case "compaction":
-		if text := decodeOwn(stringOf(f["encrypted_content"]), compactionMark); text != "" {
+		if text := c.vault.open(compactionMark, stringOf(f["encrypted_content"])); text != "" {
 			c.reasoning = nil
 			c.talk.addUser([]contentPart{{text: text}})
 		}
 	case "additional_tools", "tool_search_output": // their tools were read before
+	case "compaction_trigger": // acted on when it comes last
 	default:
 		if c.env.Dropped != nil {
 			c.env.Dropped(plainName(kind))
@@ -60,26 +58,9 @@ func plainName(name string) string {
 	return name
 }
 
-// compactionMark is how our encrypted_content of a compaction item begins;
-// behind it stands the summary in base64url.
-const compactionMark = "gwc1."
-
-// decodeOwn is the text in an encrypted_content of ours, "" if it is another's.
-func decodeOwn(content, mark string) string {
-	rest, ok := strings.CutPrefix(content, mark)
-	if !ok {
-		return ""
-	}
-	text, err := base64.RawURLEncoding.DecodeString(rest)
-	if err != nil {
-		return ""
-	}
-	return string(text)
-}
-
 // reasoningText is what a reasoning item says.
-func reasoningText(f map[string][]byte) string {
-	if text := decodeOwn(stringOf(f["encrypted_content"]), reasoningMark); text != "" {
+func (c *responsesCall) reasoningText(f map[string][]byte) string {
+	if text := c.vault.open(reasoningMark, stringOf(f["encrypted_content"])); text != "" {
 		return text
 	}
 	for _, name := range [...]string{"content", "summary"} {
@@ -104,7 +85,7 @@ func (c *responsesCall) readMessage(f map[string][]byte, path string) *Error {
 	var parts []contentPart
 	if content := given(f, "content"); content != nil {
 		var err *Error
-		if parts, err = readParts(content, path+".content"); err != nil {
+		if parts, err = c.readParts(content, path+".content"); err != nil {
 			return err
 		}
 	}
@@ -231,7 +212,7 @@ func (c *responsesCall) readOutput(kind string, f map[string][]byte, path string
 		text = string(compactJSON(output))
 	default:
 		var err *Error
-		if text, images, err = readResultParts(output, path+".output"); err != nil {
+		if text, images, err = c.readResultParts(output, path+".output"); err != nil {
 			return err
 		}
 	}
@@ -250,14 +231,14 @@ func (c *responsesCall) readOutput(kind string, f map[string][]byte, path string
 
 // readResultParts is the text and the images of a result. A client may send a
 // list of parts as a string.
-func readResultParts(raw []byte, path string) (text string, images []contentPart, err *Error) {
+func (c *responsesCall) readResultParts(raw []byte, path string) (text string, images []contentPart, err *Error) {
 	if isString(raw) {
 		text = unquote(raw)
 		list := []byte(strings.TrimSpace(text))
 		if len(list) == 0 || list[0] != '[' || !strings.Contains(text, `"input_image"`) || !isJSON(list) {
 			return text, nil, nil
 		}
-		parts, err := readParts(list, path)
+		parts, err := c.readParts(list, path)
 		if err != nil { // only looks like it
 			return text, nil, nil
 		}
@@ -267,7 +248,7 @@ func readResultParts(raw []byte, path string) (text string, images []contentPart
 	if raw[0] != '[' {
 		return string(compactJSON(raw)), nil, nil
 	}
-	parts, err := readParts(raw, path)
+	parts, err := c.readParts(raw, path)
 	if err != nil {
 		return "", nil, err
 	}
@@ -283,7 +264,7 @@ func resultText(parts []contentPart) (string, []contentPart) {
 	for _, p := range parts {
 		switch {
 		case p.raw != nil:
-			texts, images = append(texts, "[image]"), append(images, p)
+			texts, images = append(texts, p.marker()), append(images, p)
 		case p.text != "":
 			texts = append(texts, p.text)
 		}

@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"encoding/base64"
 	"slices"
 	"strings"
 	"testing"
@@ -103,7 +102,7 @@ var itemCases = []struct{ name, in, want string }{
 	{"reasoning before a message", itemU + "," + itemReason + `,{"role":"assistant","content":"a"}`, chatU + `,{"role":"assistant","content":"a"` + thought + "}"},
 	{"reasoning before a call", itemU + "," + itemReason + "," + itemCallA, chatU + "," + chatCall("", thought, [3]string{"a", "f", "{}"})},
 	{"reasoning in its content", itemU + `,{"type":"reasoning","summary":[{"type":"summary_text","text":"s"}],"content":[{"type":"reasoning_text","text":"h"},{"type":"reasoning_text","text":"i"}]},` + itemCallA, chatU + "," + chatCall("", `,"reasoning_content":"h\ni","reasoning":"h\ni"`, [3]string{"a", "f", "{}"})},
-	{"reasoning of our own", itemU + `,{"type":"reasoning","summary":[],"encrypted_content":"gwr1.` + base64.RawURLEncoding.EncodeToString([]byte("hm")) + `"},` + itemCallA, chatU + "," + chatCall("", thought, [3]string{"a", "f", "{}"})},
+	{"reasoning of our own", itemU + `,{"type":"reasoning","summary":[],"encrypted_content":"` + sealed(reasoningMark, "hm") + `"},` + itemCallA, chatU + "," + chatCall("", thought, [3]string{"a", "f", "{}"})},
 	{"reasoning that another encrypted", itemU + `,{"type":"reasoning","summary":[],"encrypted_content":"gAAAA"},` + itemCallA, chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"})},
 	{"reasoning that another encrypted, with a summary", itemU + `,{"type":"reasoning","summary":[{"type":"summary_text","text":"hm"}],"encrypted_content":"gAAAA"},` + itemCallA, chatU + "," + chatCall("", thought, [3]string{"a", "f", "{}"})},
 	{"reasoning of our own that is broken", itemU + `,{"type":"reasoning","summary":[],"encrypted_content":"gwr1.?"},` + itemCallA, chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"})},
@@ -111,7 +110,7 @@ var itemCases = []struct{ name, in, want string }{
 	{"reasoning before the user", itemU + "," + itemReason + "," + itemU + `,{"role":"assistant","content":"a"}`, chatU + "," + chatU + "," + saying("assistant", "a")},
 
 	// The rest.
-	{"compaction of our own", `{"type":"compaction","encrypted_content":"gwc1.` + base64.RawURLEncoding.EncodeToString([]byte("what was")) + `"},` + itemU, saying("user", "what was") + "," + chatU},
+	{"compaction of our own", `{"type":"compaction","encrypted_content":"` + sealed(compactionMark, "what was") + `"},` + itemU, saying("user", "what was") + "," + chatU},
 	{"compaction of another", `{"type":"compaction","encrypted_content":"gAAAA"},` + itemU, chatU},
 	{
 		"what is dropped", itemU + `,{"type":"web_search_call","id":"x"},{"type":"file_search_call"},{"type":"code_interpreter_call"},{"type":"image_generation_call","result":"x"},{"type":"computer_call"},{"type":"computer_call_output"},

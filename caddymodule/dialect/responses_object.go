@@ -1,13 +1,6 @@
 package dialect
 
-import (
-	"encoding/base64"
-	"strconv"
-)
-
-// reasoningMark is how our encrypted_content of a reasoning item begins;
-// behind it stands the thinking in base64url.
-const reasoningMark = "gwr1."
+import "strconv"
 
 // responseState is what changes in a response object while it is made.
 type responseState struct {
@@ -93,12 +86,14 @@ func appendResponseUsage(b []byte, u *Usage) []byte {
 // responseItem is an output item that is being made. Its texts are escaped, as
 // they stand in JSON, without their quotes.
 type responseItem struct {
-	kind   partKind
-	id     string
-	callID string
-	tool   ToolName
-	text   []byte // the text, or a call's arguments or input
-	action []byte // of a local_shell, shell or apply_patch call: its JSON
+	kind    partKind
+	id      string
+	callID  string
+	tool    ToolName
+	text    []byte // the text, or a call's arguments or input
+	probs   []byte // of the text, as JSON with commas between them
+	action  []byte // of a local_shell, shell or apply_patch call: its JSON
+	content bool   // thinking is told as content, not as a summary
 }
 
 // Statuses of items and responses.
@@ -110,9 +105,12 @@ const (
 )
 
 // append appends the item. While it is in progress it has no content yet.
-func (t *responseItem) append(b []byte, status string, encrypted bool) []byte {
+func (t *responseItem) append(b []byte, status string, call *reply) []byte {
 	b = appendQuoted(append(b, `{"id":`...), t.id)
 	b = append(append(append(b, `,"type":"`...), t.typeName()...), '"')
+	if t.kind == partCompaction { // it has no status
+		return append(t.appendSealed(b, compactionMark, call.vault), '}')
+	}
 	if t.kind == partText || t.kind == partRefusal {
 		b = append(b, `,"role":"assistant"`...)
 	}
@@ -121,13 +119,15 @@ func (t *responseItem) append(b []byte, status string, encrypted bool) []byte {
 	switch t.kind {
 	case partReason:
 		b = append(b, `,"summary":[`...)
+		if t.content {
+			b = append(b, `],"content":[`...)
+		}
 		if begun {
-			b = append(t.appendPart(b), ']')
-			if encrypted {
-				b = t.appendEncrypted(b)
-			}
-		} else {
-			b = append(b, ']')
+			b = t.appendPart(b)
+		}
+		b = append(b, ']')
+		if begun && call.encrypted {
+			b = t.appendSealed(b, reasoningMark, call.vault)
 		}
 	case partTool:
 		b = t.appendCall(b)
@@ -148,6 +148,8 @@ func (t *responseItem) typeName() string {
 		return "reasoning"
 	case partTool:
 		return callTypes[t.tool.Kind].name
+	case partCompaction:
+		return "compaction"
 	}
 	return "message"
 }
@@ -156,22 +158,30 @@ func (t *responseItem) typeName() string {
 func (t *responseItem) appendPart(b []byte) []byte {
 	switch t.kind {
 	case partReason:
-		b = append(append(b, `{"type":"summary_text","text":"`...), t.text...)
-		return append(b, `"}`...)
+		kind := "summary_text"
+		if t.content {
+			kind = "reasoning_text"
+		}
+		b = append(append(append(b, `{"type":"`...), kind...), `","text":"`...)
+		return append(append(b, t.text...), `"}`...)
 	case partRefusal:
 		b = append(append(b, `{"type":"refusal","refusal":"`...), t.text...)
 		return append(b, `"}`...)
 	}
 	b = append(append(b, `{"type":"output_text","text":"`...), t.text...)
-	return append(b, `","annotations":[],"logprobs":[]}`...)
+	b = append(append(b, `","annotations":[],"logprobs":[`...), t.probs...)
+	return append(b, "]}"...)
 }
 
-// appendEncrypted appends the thinking in the form in which clients give it
+// appendSealed appends the item's text in the form in which clients give it
 // back without knowing what it is.
-func (t *responseItem) appendEncrypted(b []byte) []byte {
-	b = append(b, `,"encrypted_content":"`+reasoningMark...)
-	b = base64.RawURLEncoding.AppendEncode(b, []byte(unescape(t.text)))
-	return append(b, '"')
+func (t *responseItem) appendSealed(b []byte, mark string, v vault) []byte {
+	b = append(b, `,"encrypted_content":"`...)
+	text := t.text
+	if t.kind == partReason { // which is told in the open too
+		text = []byte(unescape(text))
+	}
+	return append(v.append(b, mark, text), '"')
 }
 
 // appendCall appends the members of a tool call.

@@ -7,7 +7,7 @@ import (
 )
 
 // readParts reads content: a string, or a list of parts.
-func readParts(content []byte, path string) ([]contentPart, *Error) {
+func (c *responsesCall) readParts(content []byte, path string) ([]contentPart, *Error) {
 	if isString(content) {
 		return []contentPart{{text: unquote(content)}}, nil
 	}
@@ -20,7 +20,7 @@ func readParts(content []byte, path string) ([]contentPart, *Error) {
 		if m.raw()[0] != '{' {
 			return nil, wrongType(here, "an object", m.raw())
 		}
-		part, err := readPart(fieldsByName(m.raw()), here)
+		part, err := c.readPart(fieldsByName(m.raw()), here)
 		if err != nil {
 			return nil, err
 		}
@@ -30,7 +30,7 @@ func readParts(content []byte, path string) ([]contentPart, *Error) {
 }
 
 // readPart reads one part of content.
-func readPart(f map[string][]byte, path string) (contentPart, *Error) {
+func (c *responsesCall) readPart(f map[string][]byte, path string) (contentPart, *Error) {
 	text := "text"
 	switch kind := stringOf(f["type"]); kind {
 	case "refusal":
@@ -39,7 +39,7 @@ func readPart(f map[string][]byte, path string) (contentPart, *Error) {
 	case "input_image":
 		return readInputImage(f, path)
 	case "input_file":
-		return readInputFile(f, path)
+		return c.readInputFile(f, path)
 	case "input_audio":
 		audio := given(f, "input_audio")
 		if audio == nil || audio[0] != '{' {
@@ -86,8 +86,9 @@ func readInputImage(f map[string][]byte, path string) (contentPart, *Error) {
 	return imagePart(address, detail), nil
 }
 
-// readInputFile reads a file that is text.
-func readInputFile(f map[string][]byte, path string) (contentPart, *Error) {
+// readInputFile reads a file: text, or, if the model server takes files, any
+// other kind too.
+func (c *responsesCall) readInputFile(f map[string][]byte, path string) (contentPart, *Error) {
 	for _, name := range [...]string{"file_id", "file_url"} {
 		if given(f, name) != nil && given(f, "file_data") == nil {
 			return contentPart{}, invalid(path+"."+name, "", "%s is not supported by this deployment; send the file's text.", name)
@@ -101,10 +102,15 @@ func readInputFile(f map[string][]byte, path string) (contentPart, *Error) {
 	if !ok {
 		return contentPart{}, invalid(path+".file_data", "", "The file_data is not a data URL: data:text/plain;base64,….")
 	}
-	if !strings.HasPrefix(media, "text/") {
+	name := stringOf(f["filename"])
+	switch {
+	case strings.HasPrefix(media, "text/"):
+		return contentPart{text: documentText(name, text)}, nil
+	case c.treat.FileParts:
+		return filePart(fileName(name, media), data), nil
+	default:
 		return contentPart{}, invalid(path+".file_data", "", "Files of type %s are not supported by this deployment.", show(media))
 	}
-	return contentPart{text: documentText(stringOf(f["filename"]), text)}, nil
 }
 
 // dataURL reads a data URL (RFC 2397): its media type, in lower case and

@@ -38,15 +38,18 @@ func decodeResponses(body []byte, env *Env) (Call, *Error) {
 		return nil, err
 	}
 	c := &responsesCall{env: env}
-	c.dialect, c.idOK = Responses, responsesID
+	c.dialect, c.idOK, c.vault = Responses, responsesID, env.vault()
 	c.echo = make(map[string][]byte)
 	for _, read := range []func(map[string][]byte) *Error{
-		c.readUnsupported, c.readModel, c.readInput, c.readTools, c.readInstructions, c.readItems,
+		c.readUnsupported, c.readModel, c.readInput, c.readTools, c.readInstructions, c.readItems, c.readTrigger,
 		c.readToolChoice, c.readLimit, c.readSampling, c.readReasoning, c.readText, c.readInclude, c.readEchoed,
 	} {
 		if err := read(fields); err != nil {
 			return nil, err
 		}
+	}
+	if c.compact {
+		c.tools.clear()
 	}
 	c.complete(env, len(body))
 	return c, nil
@@ -88,6 +91,7 @@ func (c *responsesCall) readModel(fields map[string][]byte) (err *Error) {
 	if c.model = unquote(raw); c.model == "" {
 		return missing("model")
 	}
+	c.treatAs(c.env.options(c.model))
 	if c.stream, err = boolField(fields, "stream"); err != nil {
 		return err
 	}
@@ -118,9 +122,11 @@ func boolField(fields map[string][]byte, name string) (bool, *Error) {
 
 // keepResponse has a response kept with its input and output items.
 func (c *responsesCall) keepResponse(id string, body []byte, output [][]byte) {
-	input := make([][]byte, len(c.items))
-	for i, item := range c.items {
-		input[i] = withID(item.raw, c.env.NewID)
+	var input [][]byte
+	if !c.compact { // else what it goes on from is the summary alone
+		for _, item := range c.items {
+			input = append(input, withID(item.raw, c.env.NewID))
+		}
 	}
 	c.env.Kept.Keep(c.env.Account, id, KeptResponse{Body: body, Input: input, Output: output})
 }
@@ -200,8 +206,7 @@ func (c *responsesCall) readSampling(fields map[string][]byte) *Error {
 	return nil
 }
 
-// readReasoning reads how much the model is to think. Model servers know
-// fewer degrees than clients ask for.
+// readReasoning reads how much the model is to think.
 func (c *responsesCall) readReasoning(fields map[string][]byte) *Error {
 	raw := given(fields, "reasoning")
 	if raw == nil {
@@ -215,14 +220,7 @@ func (c *responsesCall) readReasoning(fields map[string][]byte) *Error {
 		if !isString(effort) {
 			return wrongType("reasoning.effort", "a string", effort)
 		}
-		level := unquote(effort)
-		switch level {
-		case "minimal":
-			level = "low"
-		case "xhigh", "max":
-			level = "high"
-		}
-		c.option("reasoning_effort", appendQuoted(nil, level))
+		c.option("reasoning_effort", appendQuoted(nil, effortLevel(unquote(effort))))
 	}
 	c.echo["reasoning"] = withMembers(raw, "effort", "null", "summary", "null")
 	return nil
@@ -262,6 +260,9 @@ func (c *responsesCall) readText(fields map[string][]byte) *Error {
 	}
 	f := fieldsByName(raw)
 	format := given(f, "format")
+	if c.compact { // a summary is plain text
+		format = nil
+	}
 	if format == nil {
 		if _, ok := f["format"]; !ok {
 			c.echo["text"] = withMembers(raw, "format", `{"type":"text"}`)
@@ -344,10 +345,10 @@ func (c *responsesCall) readInclude(fields map[string][]byte) *Error {
 			top = nil
 		}
 	}
-	if probabilities || top != nil {
+	if c.logprobs = (probabilities || top != nil) && !c.compact; c.logprobs {
 		c.option("logprobs", []byte("true"))
 	}
-	if top != nil {
+	if c.logprobs && top != nil {
 		c.option("top_logprobs", top)
 	}
 	return nil

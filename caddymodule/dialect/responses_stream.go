@@ -3,6 +3,8 @@ package dialect
 import (
 	"strconv"
 	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/compat"
 )
 
 // responsesEncoder writes an answer in the responses dialect: the events of a
@@ -26,6 +28,7 @@ type responsesEncoder struct {
 	index   int // of the item that is open, or comes next
 	item    responseItem
 	raw     []byte // of the open call: arguments that are to be made fit
+	probs   []byte // of the text that is filled next
 	output  []byte // the items that are done, with commas between them
 	items   []span // of output
 }
@@ -79,7 +82,7 @@ func (r *responsesEncoder) wantsWhole(name string) bool {
 // open implements encoder.
 func (r *responsesEncoder) open(kind partKind, id, name string) {
 	prefix := "msg_"
-	r.item = responseItem{kind: kind, text: r.item.text[:0]}
+	r.item = responseItem{kind: kind, text: r.item.text[:0], probs: r.item.probs[:0], content: r.call.treat.ReasoningAs == compat.ReasoningContent}
 	r.raw = r.raw[:0]
 	switch kind {
 	case partReason:
@@ -94,11 +97,8 @@ func (r *responsesEncoder) open(kind partKind, id, name string) {
 		return
 	}
 	r.itemSnapshot("output_item.added", statusInProgress)
-	switch kind {
-	case partReason:
-		r.partEvent("reasoning_summary_part.added")
-	case partText, partRefusal:
-		r.partEvent("content_part.added")
+	if event := r.item.partName(); event != "" {
+		r.partEvent(event + ".added")
 	}
 }
 
@@ -111,7 +111,7 @@ func (t *responseItem) isAction() bool {
 // itemSnapshot writes an event that holds the open item.
 func (r *responsesEncoder) itemSnapshot(name, status string) {
 	b := strconv.AppendInt(append(r.event(name), `,"output_index":`...), int64(r.index), 10)
-	b = r.item.append(append(b, `,"item":`...), status, r.call.encrypted)
+	b = r.item.append(append(b, `,"item":`...), status, r.call)
 	r.out = append(b, "}\n\n"...)
 }
 
@@ -121,21 +121,35 @@ func (r *responsesEncoder) partEvent(name string) {
 	r.out = append(r.item.appendPart(b), "}\n\n"...)
 }
 
+// partName is the name of the events that open and close the item's part,
+// without ".added" and ".done"; "" for an item that has none.
+func (t *responseItem) partName() string {
+	switch {
+	case t.kind == partTool:
+		return ""
+	case t.kind == partReason && !t.content:
+		return "reasoning_summary_part"
+	}
+	return "content_part"
+}
+
 // partIndex is the member that tells the part's place in its item.
 func (t *responseItem) partIndex() string {
-	switch t.kind {
-	case partReason:
-		return `,"summary_index":0`
-	case partTool:
+	switch t.partName() {
+	case "":
 		return ""
+	case "content_part":
+		return `,"content_index":0`
 	}
-	return `,"content_index":0`
+	return `,"summary_index":0`
 }
 
 // texts are the names of the events that bring the text of an item, without
 // ".delta" and ".done", and of the member that then holds all of it.
 func (t *responseItem) texts() (event, member string) {
 	switch {
+	case t.kind == partReason && t.content:
+		return "reasoning_text", "text"
 	case t.kind == partReason:
 		return "reasoning_summary_text", "text"
 	case t.kind == partRefusal:
@@ -173,15 +187,22 @@ func (r *responsesEncoder) put(s string) {
 	b = strconv.AppendInt(append(b, `,"output_index":`...), int64(r.index), 10)
 	b = append(append(b, r.item.partIndex()...), `,"delta":"`...)
 	b = append(append(b, r.item.text[from:]...), '"')
-	r.out = append(append(b, r.item.logprobs()...), "}\n\n"...)
+	r.out = append(r.item.appendLogprobs(b, r.probs), "}\n\n"...)
+	r.probs = r.probs[:0]
 }
 
-// logprobs is the member that events about text must have.
-func (t *responseItem) logprobs() string {
-	if t.kind == partText {
-		return `,"logprobs":[]`
+// appendLogprobs appends the member that events about text must have.
+func (t *responseItem) appendLogprobs(b, probs []byte) []byte {
+	if t.kind != partText {
+		return b
 	}
-	return ""
+	return append(append(append(b, `,"logprobs":[`...), probs...), ']')
+}
+
+// logprobs implements encoder.
+func (r *responsesEncoder) logprobs(list []byte) {
+	r.probs = append(r.probs[:0], list...)
+	r.item.probs = joinLogprobs(r.item.probs, list)
 }
 
 // close implements encoder.
@@ -200,11 +221,14 @@ func (r *responsesEncoder) close(cut bool) {
 		r.output = append(r.output, ',')
 	}
 	from := len(r.output)
-	r.output = r.item.append(r.output, status, r.call.encrypted)
+	r.output = r.item.append(r.output, status, r.call)
 	r.items = append(r.items, span{from, len(r.output)})
 	r.index++
 	if cap(r.item.text) > keepBuffer {
 		r.item.text = nil
+	}
+	if cap(r.item.probs) > keepBuffer {
+		r.item.probs = nil
 	}
 }
 
@@ -248,13 +272,10 @@ func (r *responsesEncoder) closeEvents(status string) {
 		b = appendQuoted(append(b, `,"name":`...), r.item.tool.Name)
 	}
 	b = append(append(append(b, `,"`...), member...), `":"`...)
-	b = append(append(append(b, r.item.text...), '"'), r.item.logprobs()...)
+	b = r.item.appendLogprobs(append(append(b, r.item.text...), '"'), r.item.probs)
 	r.out = append(b, "}\n\n"...)
-	switch r.item.kind {
-	case partReason:
-		r.partEvent("reasoning_summary_part.done")
-	case partText, partRefusal:
-		r.partEvent("content_part.done")
+	if event := r.item.partName(); event != "" {
+		r.partEvent(event + ".done")
 	}
 	r.itemSnapshot("output_item.done", status)
 }
@@ -280,13 +301,14 @@ func (r *responsesEncoder) conclude(o outcome) responseState {
 }
 
 // finish implements streamEncoder.
-func (r *responsesEncoder) finish(o outcome) {
+func (r *responsesEncoder) finish(o outcome) *Error {
 	s := r.conclude(o)
 	b := append(r.event(s.status), `,"response":`...)
 	from := len(b)
 	b = appendResponse(b, r.id, r.call, s)
 	r.keep(b[from:])
 	r.out = append(b, "}\n\n"+doneEvent...)
+	return nil
 }
 
 // keep has the response kept, if the client wants to refer to it.
@@ -353,5 +375,8 @@ func responsesFailure(e *Error) (code, message string) {
 
 // newResponsesStream returns the stream of an answer in the responses dialect.
 func newResponsesStream(call *reply) *answerStream {
-	return newAnswerStream(newResponsesEncoder(call, false), call.estimate)
+	if call.compact {
+		return newAnswerStream(&compactionEncoder{responsesEncoder: *newResponsesEncoder(call, false)}, call)
+	}
+	return newAnswerStream(newResponsesEncoder(call, false), call)
 }

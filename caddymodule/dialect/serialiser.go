@@ -15,6 +15,7 @@ const (
 	partReason
 	partRefusal
 	partTool
+	partCompaction // of the responses dialect: made of an answer, never a part of one
 )
 
 // encoder writes the blocks of an answer in a dialect: one after the other,
@@ -26,6 +27,7 @@ type encoder interface {
 	wantsWhole(name string) bool
 
 	open(kind partKind, id, name string) // id and name are a tool call's
+	logprobs(list []byte)                // of the text that is filled next; valid during the call
 	fill(s string)                       // s is not empty
 	close(cut bool)                      // cut: the answer ended before the block did
 }
@@ -58,42 +60,47 @@ type waitingPart struct {
 	k        int // of a call
 	id, name string
 	text     []byte
+	probs    []byte
 }
 
 // text implements parts.
-func (s *serialiser) text(t string) { s.add(partText, t) }
+func (s *serialiser) text(t string, probs []byte) { s.add(partText, t, probs) }
 
 // reason implements parts.
-func (s *serialiser) reason(t string) { s.add(partReason, t) }
+func (s *serialiser) reason(t string) { s.add(partReason, t, nil) }
 
 // refusal implements parts.
-func (s *serialiser) refusal(t string) { s.add(partRefusal, t) }
+func (s *serialiser) refusal(t string) { s.add(partRefusal, t, nil) }
 
 // failed implements parts.
 func (s *serialiser) failed() *Error { return s.err }
 
 // add sends a piece on, or has it wait.
-func (s *serialiser) add(kind partKind, t string) {
+func (s *serialiser) add(kind partKind, t string, probs []byte) {
 	if s.err != nil {
 		return
 	}
 	if s.kind == partTool && !s.makeRoom() {
 		if last := len(s.waiting) - 1; last >= 0 && s.waiting[last].kind == kind {
 			s.waiting[last].text = append(s.waiting[last].text, t...)
+			s.waiting[last].probs = joinLogprobs(s.waiting[last].probs, probs)
 			return
 		}
-		s.waiting = append(s.waiting, waitingPart{kind: kind, text: []byte(t)})
+		s.waiting = append(s.waiting, waitingPart{kind: kind, text: []byte(t), probs: joinLogprobs(nil, probs)})
 		return
 	}
-	s.put(kind, t)
+	s.put(kind, t, probs)
 }
 
 // put sends a piece on; no call is open.
-func (s *serialiser) put(kind partKind, t string) {
+func (s *serialiser) put(kind partKind, t string, probs []byte) {
 	if s.kind != kind {
 		s.closeOpen(finishNone)
 		s.to.open(kind, "", "")
 		s.kind = kind
+	}
+	if len(probs) > 0 {
+		s.to.logprobs(probs)
 	}
 	s.to.fill(t)
 }
@@ -117,7 +124,7 @@ func (s *serialiser) openWaiting() {
 		w := s.waiting[0]
 		s.waiting = s.waiting[1:]
 		if w.kind != partTool {
-			s.put(w.kind, string(w.text))
+			s.put(w.kind, string(w.text), w.probs)
 			continue
 		}
 		s.openCall(w.k, w.id, w.name)
@@ -257,7 +264,7 @@ func (s *serialiser) drain(finish finishReason) {
 			s.openCall(w.k, w.id, w.name)
 			s.argue(string(w.text))
 		} else {
-			s.put(w.kind, string(w.text))
+			s.put(w.kind, string(w.text), w.probs)
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"strconv"
+
+	"github.com/postern-dev/postern/caddymodule/compat"
 )
 
 // translation is a request of another dialect, decoded: what goes up as a chat
@@ -19,6 +21,13 @@ type translation struct {
 
 	messages []byte // the conversation as JSON, once it is complete
 	toolList []byte // the tools as JSON, nil if there are none
+}
+
+// treatAs has the request and its answer treated as the deployment's model
+// server needs it.
+func (t *translation) treatAs(o compat.Options) {
+	t.treat = o
+	t.talk.keepSystem = o.InlineSystem == compat.InlineKeep
 }
 
 // option adds a member whose value is JSON.

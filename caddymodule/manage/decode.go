@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/compat"
 )
 
 // maxBody bounds the body of a management request, in bytes. All of them are
@@ -18,12 +20,13 @@ import (
 const maxBody = 64 << 10
 
 // field is one member of a request's JSON object: a string, or a list of them,
-// or a number.
+// a number, or a deployment's options.
 type field struct {
 	name     string
 	to       *string
 	list     *[]string
 	count    *int
+	options  *compat.Options
 	required bool // a string
 	filled   bool // may be left out, but not be empty
 }
@@ -96,9 +99,45 @@ func decodeField(dec *json.Decoder, f *field) error {
 		return decodeAs(dec, f.name, "an array of strings", f.list)
 	case f.count != nil:
 		return decodeAs(dec, f.name, "a whole number", f.count)
+	case f.options != nil:
+		return decodeOptions(dec, f)
 	default:
 		return decodeString(dec, f)
 	}
+}
+
+// decodeOptions decodes an object of options, as strictly as what it is in.
+func decodeOptions(dec *json.Decoder, f *field) error {
+	t, err := dec.Token()
+	switch {
+	case err != nil:
+		return invalidJSON(dec, err)
+	case t != json.Delim('{'):
+		return badRequest("field %q must be an object with the options %s", f.name, strings.Join(compat.Names(), ", "))
+	}
+	seen := map[string]bool{}
+	for dec.More() {
+		t, err := dec.Token()
+		if err != nil {
+			return invalidJSON(dec, err)
+		}
+		name, _ := t.(string)
+		if seen[name] {
+			return badRequest("option %q is given twice", name)
+		}
+		seen[name] = true
+		var value any
+		if err := dec.Decode(&value); err != nil {
+			return invalidJSON(dec, err)
+		}
+		if err := f.options.SetJSON(name, value); err != nil {
+			return badRequest("%v", err)
+		}
+	}
+	if _, err := dec.Token(); err != nil { // the closing brace
+		return invalidJSON(dec, err)
+	}
+	return nil
 }
 
 // decodeAs decodes a value that is no string; what says what it must be.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/scope"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -49,6 +50,8 @@ type SetDeployment struct {
 	Model      string   // "" likewise, and else the public name
 	// MaxConcurrency is how many requests may run at a time; 0: any number.
 	MaxConcurrency int
+	// Options say how the model server is to be treated.
+	Options compat.Options
 }
 
 // SetDeployment registers a deployment or gives it a new way: requests that
@@ -68,6 +71,7 @@ func (s *Service) SetDeployment(ctx context.Context, d SetDeployment) (Deploymen
 	}
 	record, err := s.store.SetDeployment(ctx, store.Deployment{
 		Account: account, Name: d.Name, Connectors: ids, Upstream: d.Upstream, Model: d.Model, MaxConcurrency: d.MaxConcurrency,
+		Options: d.Options,
 	})
 	if err != nil {
 		return Deployment{}, err

@@ -111,6 +111,7 @@ func (s *Service) putDeployment(w http.ResponseWriter, r *http.Request) (int, an
 		field{name: "upstream", to: &d.Upstream},
 		field{name: "model", to: &d.Model},
 		field{name: "max_concurrency", count: &d.MaxConcurrency},
+		field{name: "options", options: &d.Options},
 		field{name: "account", to: &d.Account},
 	)
 	switch {

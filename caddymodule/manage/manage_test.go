@@ -162,6 +162,15 @@ func TestDeployments(t *testing.T) {
 	if !through(set, home, "home", "offline", rack, "rack", "online") || set["state"] != "online" || set["max_concurrency"] != 4.0 {
 		t.Errorf("set with two connectors = %v", set)
 	}
+	// Options that are at their defaults are as if nobody had set them.
+	set = want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"connectors":["home","rack"],"options":{"think_tags":true,"file_parts":false,"reasoning_as":"content","inline_system":"fold"}}`)
+	if !reflect.DeepEqual(set["options"], map[string]any{"think_tags": true, "reasoning_as": "content"}) {
+		t.Errorf("options = %v", set["options"])
+	}
+	set = want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"connectors":["home","rack"],"options":{"think_tags":false}}`)
+	if _, there := set["options"]; there {
+		t.Errorf("options = %v, want none", set["options"])
+	}
 	for _, name := range []string{"home", "rack"} {
 		if w := g.do("DELETE", "/connectors/"+name, ""); w.Code != 409 || !strings.Contains(w.Body.String(), "in use by qwen3:8b") {
 			t.Errorf("removing %s, which is in use: status %d, %s", name, w.Code, w.Body)

@@ -241,6 +241,9 @@ func decodeDeployment(item Item) (Deployment, error) {
 		return Deployment{}, damaged(item, "it names no connectors, or a bound below 0; "+
 			"it may be of a preview of Postern, whose deployments had one connector each: begin with a new file")
 	}
+	if err := r.Options.Check(); err != nil {
+		return Deployment{}, damaged(item, err.Error())
+	}
 	return r.Deployment, nil
 }
 

@@ -55,6 +55,9 @@ func checkDeployment(d Deployment) error {
 	case d.MaxConcurrency < 0 || d.MaxConcurrency > maxConcurrency:
 		return fail(ErrInvalid, "max_concurrency is %d, but must be between 1 and %d, or 0 for no bound", d.MaxConcurrency, maxConcurrency)
 	}
+	if err := d.Options.Check(); err != nil {
+		return fail(ErrInvalid, "%v", err)
+	}
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/store/storetest"
 )
@@ -82,8 +83,8 @@ func TestDeployments(t *testing.T) {
 	if err != nil || !slices.Equal(first.Connectors, []string{one.ID}) || first.CreatedAt.IsZero() || first.UpdatedAt != first.CreatedAt {
 		t.Fatalf("set %+v, %v", first, err)
 	}
-	second, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "meta/llama:70b", Connectors: []string{two.ID, "one", "two"}, MaxConcurrency: 3})
-	if err != nil || !slices.Equal(second.Connectors, []string{two.ID, one.ID}) || second.MaxConcurrency != 3 || second.Upstream != "" || second.CreatedAt != first.CreatedAt || second.UpdatedAt.Before(first.UpdatedAt) {
+	second, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "meta/llama:70b", Connectors: []string{two.ID, "one", "two"}, MaxConcurrency: 3, Options: compat.Options{FileParts: true, InlineSystem: compat.InlineKeep}})
+	if err != nil || !slices.Equal(second.Connectors, []string{two.ID, one.ID}) || second.MaxConcurrency != 3 || second.Options.String() != "inline_system=keep file_parts=true" || second.Upstream != "" || second.CreatedAt != first.CreatedAt || second.UpdatedAt.Before(first.UpdatedAt) {
 		t.Fatalf("set again %+v, %v", second, err)
 	}
 	third, err := s.SetDeployment(t.Context(), store.Deployment{Account: account, Name: "a", Connectors: []string{"two"}})
@@ -119,6 +120,7 @@ func TestDeploymentErrors(t *testing.T) {
 		{store.Deployment{Account: account, Name: "a"}, store.ErrInvalid, "needs a connector"},
 		{store.Deployment{Account: account, Name: "a", Connectors: make([]string, 33)}, store.ErrInvalid, "32 at most"},
 		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID}, MaxConcurrency: -1}, store.ErrInvalid, "max_concurrency"},
+		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID}, Options: compat.Options{ReasoningAs: "text"}}, store.ErrInvalid, `"reasoning_as" must be summary or content`},
 		{store.Deployment{Account: account, Name: "a", Connectors: []string{""}}, store.ErrNotFound, "no connector"},
 		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID, "two"}}, store.ErrNotFound, `no connector "two"`},
 		{store.Deployment{Account: account, Name: "a", Connectors: []string{"two"}}, store.ErrNotFound, `no connector "two"`},

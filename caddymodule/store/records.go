@@ -1,6 +1,10 @@
 package store
 
-import "time"
+import (
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/compat"
+)
 
 // DefaultAccount is the id of the account that every gateway has.
 const DefaultAccount = "default"
@@ -44,9 +48,11 @@ type Deployment struct {
 	Model      string   `json:"model,omitempty"`    // "": the connector's routes decide, or the public name
 	// MaxConcurrency is how many requests may run at a time, on all connectors
 	// together; 0: any number.
-	MaxConcurrency int       `json:"max_concurrency,omitempty"`
-	CreatedAt      time.Time `json:"created_at"`
-	UpdatedAt      time.Time `json:"updated_at"`
+	MaxConcurrency int `json:"max_concurrency,omitempty"`
+	// Options say how its model server is to be treated.
+	Options   compat.Options `json:"options,omitzero"`
+	CreatedAt time.Time      `json:"created_at"`
+	UpdatedAt time.Time      `json:"updated_at"`
 }
 
 // The kinds of records that Change names.

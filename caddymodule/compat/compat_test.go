@@ -1,0 +1,92 @@
+package compat
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// Every switch can be set to each of its values, says so, and survives JSON.
+func TestValues(t *testing.T) {
+	for _, s := range All() {
+		for i, value := range s.Values {
+			var o, back Options
+			if err := o.Set(s.Name, value); err != nil {
+				t.Fatal(err)
+			}
+			if got := s.Of(o); got != value {
+				t.Errorf("%s is %s, want %s", s.Name, got, value)
+			}
+			if err := o.Check(); err != nil {
+				t.Errorf("%s=%s: %v", s.Name, value, err)
+			}
+			text, err := json.Marshal(o)
+			if err != nil || json.Unmarshal(text, &back) != nil || back != o {
+				t.Errorf("%s=%s is %s, and then %+v", s.Name, value, text, back)
+			}
+			want := ""
+			if i > 0 {
+				want = s.Name + "=" + value
+			}
+			if o.String() != want || (o == Options{}) != (i == 0) || (string(text) == "{}") != (i == 0) {
+				t.Errorf("%s=%s is %+v, %s", s.Name, value, o, text)
+			}
+			var parsed Options
+			if err := parsed.Parse(s.Name + "=" + value); err != nil || parsed != o {
+				t.Errorf("parsed as %+v, %v", parsed, err)
+			}
+		}
+		if s.Title == "" || s.Help == "" {
+			t.Errorf("%s is not explained", s.Name)
+		}
+	}
+}
+
+// The default can be set over another value, and "" is it too.
+func TestDefaultsAgain(t *testing.T) {
+	o := Options{Reasoning: true, InlineSystem: InlineKeep, FileParts: true, ThinkTags: true, ReasoningAs: ReasoningContent, RepairToolIndex: RepairOff}
+	if got := o.String(); got != "reasoning=true inline_system=keep file_parts=true think_tags=true reasoning_as=content repair_tool_index=off" {
+		t.Error(got)
+	}
+	for i, s := range All() {
+		value := s.Values[0]
+		if i%2 == 0 {
+			value = ""
+		}
+		if err := o.Set(s.Name, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if o != (Options{}) {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestFaults(t *testing.T) {
+	for _, c := range []struct {
+		set  func(*Options) error
+		part string
+	}{
+		{func(o *Options) error { return o.Set("thinktags", "true") }, `unknown option "thinktags"; the options are reasoning, inline_system, file_parts, think_tags, reasoning_as, repair_tool_index`},
+		{func(o *Options) error { return o.Set("think_tags", "yes") }, `option "think_tags" must be false or true`},
+		{func(o *Options) error { return o.Set("repair_tool_index", "true") }, `option "repair_tool_index" must be auto, on or off`},
+		{func(o *Options) error { return o.Parse("think_tags") }, "NAME=VALUE"},
+		{func(o *Options) error { return o.Parse("think_tags=") }, "NAME=VALUE"},
+		{func(o *Options) error { return o.SetJSON("think_tags", "true") }, "must be false or true"},
+		{func(o *Options) error { return o.SetJSON("think_tags", nil) }, "must be false or true"},
+		{func(o *Options) error { return o.SetJSON("inline_system", true) }, "must be fold or keep"},
+		{func(o *Options) error { return o.SetJSON("inline_system", "") }, "must be fold or keep"},
+		{func(o *Options) error { return o.SetJSON("inline_system", 1.0) }, "must be fold or keep"},
+		{func(o *Options) error { return o.SetJSON("x", true) }, `unknown option "x"`},
+		{func(*Options) error { return Options{InlineSystem: "fold"}.Check() }, "must be fold or keep"}, // not in the form of Set
+		{func(*Options) error { return Options{RepairToolIndex: "maybe"}.Check() }, "must be auto, on or off"},
+	} {
+		var o Options
+		if err := c.set(&o); err == nil || !strings.Contains(err.Error(), c.part) {
+			t.Errorf("error = %v, want one with %q", err, c.part)
+		}
+		if o != (Options{}) {
+			t.Errorf("%+v after an error", o)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package dialect
+
+import (
+	"bytes"
+	"slices"
+)
+
+// Probabilities of tokens come with a choice of a chat completion as
+//
+//	{"content":[{"token","logprob","bytes","top_logprobs":[{"token","logprob","bytes"},…]},…]}
+//
+// and stand in the responses dialect as the elements of that list, beside the
+// text that they belong to. A list of them is kept as JSON with commas between
+// its elements, without brackets.
+
+// appendLogprobs appends the elements of a choice's logprobs to a list, with
+// nothing in them but what the responses dialect knows.
+func appendLogprobs(list, logprobs []byte) []byte {
+	if len(logprobs) == 0 || logprobs[0] != '{' {
+		return list
+	}
+	content := fieldsOf(logprobs, "content")[0]
+	if len(content) == 0 || content[0] != '[' {
+		return list
+	}
+	for m := membersOf(content, 0); m.next(); {
+		if m.raw()[0] != '{' {
+			continue
+		}
+		if len(list) > 0 {
+			list = append(list, ',')
+		}
+		list = appendLogprob(list, m.raw(), true)
+	}
+	return list
+}
+
+// appendLogprob appends one token's; top tells that the likeliest in its place
+// belong to it. Clients' types want every member.
+func appendLogprob(b, token []byte, top bool) []byte {
+	fields := fieldsOf(token, "token", "logprob", "bytes", "top_logprobs")
+	text, logprob, raw, others := fields[0], fields[1], fields[2], fields[3]
+	if !isString(text) {
+		text = []byte(`""`)
+	}
+	if !isNumber(logprob) {
+		logprob = []byte("0")
+	}
+	b = append(append(append(append(b, `{"token":`...), text...), `,"logprob":`...), logprob...)
+	b = append(b, `,"bytes":`...)
+	if len(raw) == 0 || raw[0] != '[' {
+		raw = []byte("[]")
+	}
+	b = append(b, oneLine(raw)...)
+	if !top {
+		return append(b, '}')
+	}
+	b = append(b, `,"top_logprobs":[`...)
+	if len(others) > 0 && others[0] == '[' {
+		n := 0
+		for m := membersOf(others, 0); m.next(); {
+			if m.raw()[0] != '{' {
+				continue
+			}
+			if n > 0 {
+				b = append(b, ',')
+			}
+			b = appendLogprob(b, m.raw(), false)
+			n++
+		}
+	}
+	return append(b, "]}"...)
+}
+
+// joinLogprobs appends a list to a list.
+func joinLogprobs(list, more []byte) []byte {
+	if len(more) == 0 {
+		return list
+	}
+	if len(list) > 0 {
+		list = append(list, ',')
+	}
+	return append(list, more...)
+}
+
+// logprobsOf is the part of a list whose tokens make up a text, nil if none
+// do. Some servers list the tokens of the thinking too, and the mark of the
+// end.
+func logprobsOf(list []byte, text string) []byte {
+	whole := append(append([]byte{'['}, list...), ']')
+	var said []byte
+	var starts []int // of each token in said
+	var places []span
+	for m := membersOf(whole, 0); m.next(); {
+		starts, places = append(starts, len(said)), append(places, m.value)
+		said = append(said, textField(m.raw(), "token")...)
+	}
+	at := bytes.LastIndex(said, []byte(text))
+	if at < 0 || len(places) == 0 {
+		return nil
+	}
+	first, exact := slices.BinarySearch(starts, at)
+	if !exact {
+		return nil
+	}
+	last := len(places) - 1
+	if end := at + len(text); end < len(said) {
+		if last, exact = slices.BinarySearch(starts, end); !exact {
+			return nil
+		}
+		last--
+	}
+	return whole[places[first].start:places[last].end]
+}

@@ -1,0 +1,93 @@
+package dialect
+
+import "github.com/postern-dev/postern/caddymodule/compat"
+
+// Deployments knows how the model server behind a public model is to be
+// treated.
+type Deployments interface {
+	Options(model string) compat.Options
+}
+
+// options are those of the deployment of a model. A model that is not there has
+// the defaults: that it is missing is told by whoever sends the request on.
+func (e *Env) options(model string) compat.Options {
+	if e.Deployments == nil {
+		return compat.Options{}
+	}
+	return e.Deployments.Options(model)
+}
+
+// vault seals and opens what clients carry for the account.
+func (e *Env) vault() vault { return vault{e.Sealer, e.Account} }
+
+// effortLevel is a degree of thinking as model servers know it: they know
+// fewer than clients ask for.
+func effortLevel(effort string) string {
+	switch effort {
+	case "minimal":
+		return "low"
+	case "xhigh", "max":
+		return "high"
+	}
+	return effort
+}
+
+// Budgets of thinking, in tokens, from which on a client that names one wants
+// more than little of it, and much.
+const (
+	mediumBudget = 4096
+	highBudget   = 16384
+)
+
+// budgetLevel is the degree of thinking that a budget stands for.
+func budgetLevel(tokens int64) string {
+	switch {
+	case tokens < mediumBudget:
+		return "low"
+	case tokens < highBudget:
+		return "medium"
+	}
+	return "high"
+}
+
+// readEffort reads how much the model is to think, for a model server that can
+// be told. The client's word for it counts more than its budget, which agents
+// leave at one number whatever their user chooses.
+func (c *messagesCall) readEffort(fields map[string][]byte) *Error {
+	if !c.treat.Reasoning {
+		return nil
+	}
+	level := effortLevel(textField(given(fields, "output_config"), "effort"))
+	thinking := given(fields, "thinking")
+	switch textField(thinking, "type") {
+	case "disabled":
+		level = "none"
+	case "enabled":
+		if budget, ok := integer(fieldsByName(thinking)["budget_tokens"]); ok && level == "" {
+			level = budgetLevel(budget)
+		}
+	}
+	if level != "" {
+		c.option("reasoning_effort", appendQuoted(nil, level))
+	}
+	return nil
+}
+
+// filePart is a file as a part of a chat message; data is a data URL.
+func filePart(name, data string) contentPart {
+	b := appendQuoted([]byte(`{"type":"file","file":{"filename":`), name)
+	b = appendQuoted(append(b, `,"file_data":`...), data)
+	return contentPart{raw: append(b, "}}"...), mark: "[file]"}
+}
+
+// fileName is the name of a file: that which the client gave, or one that tells
+// its type.
+func fileName(given, media string) string {
+	switch {
+	case given != "":
+		return given
+	case media == "application/pdf":
+		return "document.pdf"
+	}
+	return "document"
+}

@@ -1,0 +1,250 @@
+package dialect
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/compat"
+)
+
+// treated is a Deployments whose only model is "public".
+type treated compat.Options
+
+func (o treated) Options(model string) compat.Options {
+	if model != "public" {
+		return compat.Options{}
+	}
+	return compat.Options(o)
+}
+
+// treating is testEnv for a model server that needs options.
+func treating(o compat.Options) *Env {
+	env := testEnv()
+	env.Deployments = treated(o)
+	return env
+}
+
+// treatedFields is upstreamFields for a model server that needs options.
+func treatedFields(t *testing.T, op Operation, body string, o compat.Options) map[string]json.RawMessage {
+	t.Helper()
+	up := upstreamBody(t, mustDecode(t, op, body, treating(o)))
+	if err := strictJSON([]byte(up)); err != nil {
+		t.Fatalf("%v in %s", err, up)
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(up), &fields); err != nil {
+		t.Fatal(err)
+	}
+	return fields
+}
+
+func TestReasoningEffort(t *testing.T) {
+	on := compat.Options{Reasoning: true}
+	for _, c := range []struct{ members, want string }{
+		{`"thinking":{"type":"disabled"}`, `"none"`},
+		{`"thinking":{"type":"disabled"},"output_config":{"effort":"high"}`, `"none"`},
+		{`"thinking":{"type":"enabled","budget_tokens":4095}`, `"low"`},
+		{`"thinking":{"type":"enabled","budget_tokens":4096}`, `"medium"`},
+		{`"thinking":{"type":"enabled","budget_tokens":16383}`, `"medium"`},
+		{`"thinking":{"type":"enabled","budget_tokens":16384}`, `"high"`},
+		{`"thinking":{"type":"enabled","budget_tokens":99999}`, `"high"`}, // more than max_tokens, which is not our affair
+		{`"thinking":{"type":"enabled","budget_tokens":31999},"output_config":{"effort":"low"}`, `"low"`},
+		{`"thinking":{"type":"enabled"}`, ""},
+		{`"thinking":{"type":"enabled","budget_tokens":"many"}`, ""},
+		{`"thinking":{"type":"adaptive"}`, ""},
+		{`"thinking":{"type":"adaptive","display":"omitted"},"output_config":{"effort":"medium"}`, `"medium"`},
+		{`"thinking":{"type":"between_tools"},"output_config":{"effort":"minimal"}`, `"low"`},
+		{`"output_config":{"effort":"xhigh"}`, `"high"`},
+		{`"output_config":{"effort":"max"}`, `"high"`},
+		{`"output_config":{"effort":7}`, ""},
+		{`"thinking":null,"output_config":null`, ""},
+		{`"thinking":[],"output_config":"high"`, ""},
+		{`"temperature":1`, ""},
+	} {
+		body := messagesBody(`"messages":[{"role":"user","content":"u"}],` + c.members)
+		checkFields(t, treatedFields(t, messagesOp, body, on), map[string]string{"reasoning_effort": c.want, "thinking": ""})
+		checkFields(t, treatedFields(t, messagesOp, body, compat.Options{}), map[string]string{"reasoning_effort": ""})
+	}
+	// Responses and chat have a word for it of their own, which goes up anyway.
+	for _, o := range []compat.Options{{}, on} {
+		checkFields(t, treatedFields(t, responsesOp, responsesBody(`"input":"u","reasoning":{"effort":"xhigh"}`), o), map[string]string{"reasoning_effort": `"high"`})
+		checkFields(t, treatedFields(t, chatOp, `{"model":"public","messages":[],"reasoning_effort":"xhigh","thinking":{"type":"disabled"}}`, o),
+			map[string]string{"reasoning_effort": `"xhigh"`, "thinking": `{"type":"disabled"}`})
+	}
+}
+
+// systemSays is a message of the system as it goes up.
+func systemSays(text string) string { return saying("system", text) }
+
+func TestSystemInBetween(t *testing.T) {
+	keep := compat.Options{InlineSystem: compat.InlineKeep}
+	for _, c := range []struct {
+		name string
+		op   Operation
+		body string
+		want string
+	}{
+		{
+			"behind the user", messagesOp,
+			messagesBody(`"system":"S","messages":[{"role":"user","content":"u"},{"role":"system","content":"x"},{"role":"assistant","content":"a"},{"role":"system","content":"y"},{"role":"system","content":"z"},{"role":"user","content":"u"}]`),
+			systemSays("S") + "," + chatU + "," + systemSays("x") + "," + saying("assistant", "a") + "," + systemSays("y") + "," + systemSays("z") + "," + chatU,
+		},
+		{
+			"in front", messagesOp, messagesBody(`"system":"S","messages":[{"role":"system","content":"x"},{"role":"user","content":"u"},{"role":"system","content":""}]`),
+			systemSays("S\n\nx") + "," + chatU,
+		},
+		{
+			"between a call and its result", messagesOp,
+			messagesBody(`"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"f","input":{}}]},{"role":"system","content":"x"},{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"r"}]}]`),
+			chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "r") + "," + systemSays("x"),
+		},
+		{
+			"behind a result with an image", messagesOp,
+			messagesBody(`"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[` + caseImage + `]}]},{"role":"system","content":"x"},{"role":"user","content":"u"}]`),
+			chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "[image]") + `,{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}]},` + systemSays("x") + "," + chatU,
+		},
+		{
+			"developer", responsesOp, responsesBody(`"instructions":"I","input":[{"role":"developer","content":"D"},` + itemU + `,{"role":"developer","content":"x"},` + itemCallA + `,{"role":"system","content":"y"},` + itemOutput("a", `"r"`) + `,{"role":"assistant","content":"a"}]`),
+			systemSays("I\n\nD") + "," + chatU + "," + systemSays("x") + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "r") + "," + systemSays("y") + "," + saying("assistant", "a"),
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			checkFields(t, treatedFields(t, c.op, c.body, keep), map[string]string{"messages": "[" + c.want + "]"})
+			if folded := treatedFields(t, c.op, c.body, compat.Options{})["messages"]; strings.Count(string(folded), `"role":"system"`) > 1 {
+				t.Errorf("not folded by default: %s", folded)
+			}
+		})
+	}
+}
+
+// The chat dialect is the upstream's own: what a client says there stays.
+func TestChatIsNotTouched(t *testing.T) {
+	body := `{"model":"public","messages":[{"role":"user","content":"u"},{"role":"system","content":"x"},{"role":"user","content":[{"type":"file","file":{}}]}]}`
+	all := compat.Options{Reasoning: true, InlineSystem: compat.InlineKeep, FileParts: true, ThinkTags: true, ReasoningAs: compat.ReasoningContent, RepairToolIndex: compat.RepairOn}
+	up := upstreamBody(t, mustDecode(t, chatOp, body, treating(all)))
+	if want := strings.Replace(body, `"public"`, `"up"`, 1); up != want {
+		t.Errorf("%s\nwant %s", up, want)
+	}
+	answer := wholeBody(`"content":"<think>hm</think>Hi"`, `"stop"`, "")
+	out, _, err := mustDecode(t, chatOp, body, treating(all)).Answer([]byte(answer))
+	if want := strings.Replace(answer, `"up"`, `"public"`, 1); err != nil || string(out) != want {
+		t.Errorf("%s\nwant %s", out, want)
+	}
+}
+
+// A model that is not there is treated as most.
+func TestOptionsAreOfTheModel(t *testing.T) {
+	body := strings.Replace(messagesBody(`"messages":[{"role":"user","content":"u"}],"output_config":{"effort":"low"}`), "public", "other", 1)
+	checkFields(t, treatedFields(t, messagesOp, body, compat.Options{Reasoning: true}), map[string]string{"reasoning_effort": ""})
+}
+
+const (
+	casePDF  = `{"type":"document","title":"Q3.pdf","source":{"type":"base64","media_type":"application/pdf","data":"JVBERi0="}}`
+	chatPDF  = `{"type":"file","file":{"filename":"Q3.pdf","file_data":"data:application/pdf;base64,JVBERi0="}}`
+	inputPDF = `{"type":"input_file","filename":"Q3.pdf","file_data":"data:application/pdf;base64,JVBERi0="}`
+)
+
+func TestFileParts(t *testing.T) {
+	on := compat.Options{FileParts: true}
+	call := `{"role":"user","content":"u"},{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"f","input":{}}]},`
+	for _, c := range []struct {
+		name string
+		op   Operation
+		body string
+		want string // "" if it is refused all the same
+	}{
+		{"a document", messagesOp, messagesBody(`"messages":[{"role":"user","content":[{"type":"text","text":"a"},` + casePDF + `]}]`), userSays(`{"type":"text","text":"a"},` + chatPDF)},
+		{
+			"a document without a title", messagesOp, messagesBody(`"messages":[{"role":"user","content":[` + strings.Replace(casePDF, `"title":"Q3.pdf",`, `"title":null,`, 1) + `]}]`),
+			userSays(strings.Replace(chatPDF, "Q3.pdf", "document.pdf", 1)),
+		},
+		{
+			"a document of a result", messagesOp, messagesBody(`"messages":[` + call + `{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[{"type":"text","text":"r"},` + casePDF + `]}]}]`),
+			chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "r\n[file]") + "," + userSays(chatPDF),
+		},
+		{"a document by its address", messagesOp, messagesBody(`"messages":[{"role":"user","content":[{"type":"document","source":{"type":"url","url":"https://example.com/a.pdf"}}]}]`), ""},
+		{"a document by its id", messagesOp, messagesBody(`"messages":[{"role":"user","content":[{"type":"document","source":{"type":"file","file_id":"f"}}]}]`), ""},
+		{"a document without data", messagesOp, messagesBody(`"messages":[{"role":"user","content":[{"type":"document","source":{"type":"base64","media_type":"application/pdf","data":""}}]}]`), ""},
+		{"a file", responsesOp, responsesBody(`"input":[` + itemMessage("user", inputPDF) + `]`), userSays(chatPDF)},
+		{"a file without a name", responsesOp, responsesBody(`"input":[` + itemMessage("user", strings.Replace(strings.Replace(inputPDF, `"filename":"Q3.pdf",`, "", 1), "application/pdf", "application/zip", 1)) + `]`), userSays(`{"type":"file","file":{"filename":"document","file_data":"data:application/zip;base64,JVBERi0="}}`)},
+		{
+			"a file of a result", responsesOp, responsesBody(`"input":[` + itemU + "," + itemCallA + "," + itemOutput("a", "["+inputPDF+"]") + `]`),
+			chatU + "," + chatCall("", "", [3]string{"a", "f", "{}"}) + "," + toolSays("a", "[file]") + "," + userSays(chatPDF),
+		},
+		{"a file by its address", responsesOp, responsesBody(`"input":[` + itemMessage("user", `{"type":"input_file","file_url":"https://example.com/a.pdf"}`) + `]`), ""},
+		{"a file that is not whole", responsesOp, responsesBody(`"input":[` + itemMessage("user", `{"type":"input_file","file_data":"data:application/pdf;base64,J"}`) + `]`), ""},
+		{"a file of the system", responsesOp, responsesBody(`"input":[` + itemU + "," + itemMessage("developer", inputPDF) + `]`), ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := Decode(c.op, []byte(c.body), testEnv()); err == nil || err.HTTPStatus(c.op.Dialect) != 400 {
+				t.Errorf("by default: %v, want a 400", err)
+			}
+			if c.want == "" {
+				if _, err := Decode(c.op, []byte(c.body), treating(on)); err == nil || err.HTTPStatus(c.op.Dialect) != 400 {
+					t.Errorf("%v, want a 400", err)
+				}
+				return
+			}
+			checkFields(t, treatedFields(t, c.op, c.body, on), map[string]string{"messages": "[" + c.want + "]"})
+		})
+	}
+	// Text is text for any model server.
+	text := strings.NewReplacer("application/pdf", "text/plain", "JVBERi0=", "YQ==").Replace(casePDF)
+	checkFields(t, treatedFields(t, messagesOp, messagesBody(`"messages":[{"role":"user","content":[`+text+`]}]`), on), map[string]string{
+		"messages": "[" + saying("user", "<document title=\"Q3.pdf\">\na\n</document>") + "]",
+	})
+}
+
+func TestRepairToolIndex(t *testing.T) {
+	calls := func(fingerprint string) string {
+		chunk := func(id string) string {
+			return rawEvent(`{` + fingerprint + `"choices":[{"index":0,"delta":{"tool_calls":[` + call(0, id, "f", "{}") + `]}}]}`)
+		}
+		return chunk("a") + chunk("b") + finishChunk("tool_calls") + upstreamDone
+	}
+	const ollama = `"system_fingerprint":"fp_ollama",`
+	for _, c := range []struct {
+		option, fingerprint string
+		want                bool
+	}{
+		{"", "", false},
+		{"", ollama, true},
+		{compat.RepairOn, "", true},
+		{compat.RepairOn, ollama, true},
+		{compat.RepairOff, "", false},
+		{compat.RepairOff, ollama, false},
+	} {
+		request := mustDecode(t, chatOp, `{"model":"public","messages":[],"stream":true}`, treating(compat.Options{RepairToolIndex: c.option}))
+		out := translate(request.NewStream(), calls(c.fingerprint), nil)
+		if got := strings.Contains(out, `"index":1,"id":"b"`); got != c.want {
+			t.Errorf("option %q with %q: numbered anew %v, want %v in\n%s", c.option, c.fingerprint, got, c.want, out)
+		}
+	}
+}
+
+// Options at their defaults cost nothing.
+func TestDefaultsDoNotAllocate(t *testing.T) {
+	for _, c := range []struct {
+		op   Operation
+		body string
+	}{
+		{messagesOp, messagesBody(`"messages":[{"role":"user","content":"u"}]`)},
+		{responsesOp, responsesBody(`"input":"u"`)},
+		{chatOp, `{"model":"public","messages":[]}`},
+	} {
+		plain, asked := testEnv(), testEnv()
+		var deployments Deployments = treated{}
+		asked.Deployments = deployments
+		count := func(env *Env) float64 {
+			return testing.AllocsPerRun(100, func() {
+				if _, err := Decode(c.op, []byte(c.body), env); err != nil {
+					t.Fatal(err.Message)
+				}
+			})
+		}
+		if without, with := count(plain), count(asked); with > without {
+			t.Errorf("%s: %v allocations, %v without options", c.op.Dialect, with, without)
+		}
+	}
+}

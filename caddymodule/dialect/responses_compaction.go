@@ -1,0 +1,89 @@
+package dialect
+
+// A client that runs out of room sends its conversation with an item
+// compaction_trigger at its end, and wants exactly one item back: a compaction,
+// which it keeps in place of the conversation and never looks into. A model
+// server has nothing like that, so the model is asked for a summary, and the
+// item carries it.
+
+// compactionOrder is what the model is told to do.
+const compactionOrder = "Summarize this conversation. Another assistant will go on with the work, and will know nothing of it but your summary. " +
+	"Tell what the user wants and has decided, what has been done and found out, which files, names, commands and values matter, exactly as they are, " +
+	"what did not work, and what is to be done next. Call no tools, and write nothing but the summary."
+
+// compactionHead stands before the summary when it comes back.
+const compactionHead = "This is a summary of the conversation so far:\n\n"
+
+// readTrigger makes the request one for a summary, if the input ends in the
+// trigger. Anywhere else it is history.
+func (c *responsesCall) readTrigger(map[string][]byte) *Error {
+	last := len(c.items) - 1
+	if last < 0 || itemType(c.items[last].fields) != "compaction_trigger" {
+		return nil
+	}
+	c.compact = true
+	c.talk.addUser([]contentPart{{text: compactionOrder}})
+	return nil
+}
+
+// compactionEncoder writes an answer that is a compaction: nothing of the
+// summary is told before its end.
+type compactionEncoder struct {
+	responsesEncoder
+	kind    partKind // of the open block
+	summary []byte
+	refused bool
+}
+
+// wantsWhole implements encoder.
+func (c *compactionEncoder) wantsWhole(string) bool { return true }
+
+// open implements encoder.
+func (c *compactionEncoder) open(kind partKind, _, _ string) { c.kind = kind }
+
+// logprobs implements encoder: nobody can ask for them here.
+func (c *compactionEncoder) logprobs([]byte) {}
+
+// fill implements encoder: thinking, and calls of tools that there are none of,
+// are no part of a summary.
+func (c *compactionEncoder) fill(s string) {
+	switch c.kind {
+	case partText:
+		c.summary = append(c.summary, s...)
+	case partRefusal:
+		c.refused = true
+	}
+}
+
+// close implements encoder.
+func (c *compactionEncoder) close(bool) {}
+
+// check tells why the answer is no summary, nil if it is one. The client would
+// throw its conversation away for half a summary too.
+func (c *compactionEncoder) check(o outcome) *Error {
+	if c.refused || o.finish.cut() || len(c.summary) == 0 {
+		return noSummary()
+	}
+	return nil
+}
+
+// putItem puts the item in place of what was said.
+func (c *compactionEncoder) putItem() {
+	c.item = responseItem{kind: partCompaction, id: c.call.newID("cmp_"), text: append([]byte(compactionHead), c.summary...)}
+	if !c.quiet {
+		c.itemSnapshot("output_item.added", statusInProgress)
+		c.itemSnapshot("output_item.done", statusCompleted)
+	}
+	c.output = c.item.append(c.output, statusCompleted, c.call)
+	c.items = append(c.items, span{0, len(c.output)})
+	c.index++
+}
+
+// finish implements streamEncoder.
+func (c *compactionEncoder) finish(o outcome) *Error {
+	if err := c.check(o); err != nil {
+		return err
+	}
+	c.putItem()
+	return c.responsesEncoder.finish(o)
+}

@@ -1,0 +1,146 @@
+package dialect
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/compat"
+)
+
+// withThinkTags is for a model server that leaves thinking in the text.
+func withThinkTags(r *reply) { r.treat.ThinkTags = true }
+
+// thinkCases are texts of an answer, and what they are by their tags.
+var thinkCases = []struct{ name, text, messages string }{
+	{"thinking and text", "<think>\nhm \"é\"\n\nyes\n</think>\n\nHi\n there ", "thinking:hm \"é\"\n\nyes text:Hi\n there  | end_turn"},
+	{"white space in front", "\n <think>hm</think>Hi", "thinking:hm text:Hi | end_turn"},
+	{"no thinking", "Hi", "text:Hi | end_turn"},
+	{"white space and text", " \nHi", "text: \nHi | end_turn"},
+	{"white space alone", "\n\n", "text:\n\n | end_turn"},
+	{"empty thinking", "<think>\n\n</think>\n\nHi", "text:Hi | end_turn"},
+	{"tags further behind are text", "Use <think>a</think> for that", "text:Use <think>a</think> for that | end_turn"},
+	{"tags behind the thinking are text", "<think>hm</think>\n<think>b</think>", "thinking:hm text:<think>b</think> | end_turn"},
+	{"tags in the thinking", "<think>a<think>b</b></thin></think>Hi", "thinking:a<think>b</b></thin> text:Hi | end_turn"},
+	{"no tag after all", "<thinking>hm", "text:<thinking>hm | end_turn"},
+	{"half a tag at the end", " <thi", "text: <thi | end_turn"},
+	{"half a tag at the end of the thinking", "<think>hm </thi", "thinking:hm </thi | end_turn"},
+	{"a tag in other letters", "<THINK>hm</THINK>", "text:<THINK>hm</THINK> | end_turn"},
+	{"thinking alone", "<think>hm</think>", "thinking:hm | end_turn"},
+	{"nothing but tags", "<think></think>", "| end_turn"},
+}
+
+func TestThinkTags(t *testing.T) {
+	for _, c := range thinkCases {
+		t.Run(c.name, func(t *testing.T) {
+			responses := strings.NewReplacer("thinking:", "reasoning:", "text:", "message:", "end_turn", "completed").Replace(c.messages)
+			if strings.HasPrefix(responses, "|") {
+				responses = "message: " + responses
+			}
+			messages, got := answerDigests(t, wholeBody(`"content":`+quoted(c.text), `"stop"`, ""), withThinkTags)
+			if messages != c.messages || got != responses {
+				t.Errorf("whole\n got %q %q\nwant %q %q", messages, got, c.messages, responses)
+			}
+			for seed := range uint64(50) {
+				r := rand.New(rand.NewPCG(seed, 3))
+				var stream strings.Builder
+				for rest := c.text; rest != ""; {
+					n := min(1+r.IntN(5), len(rest))
+					for n < len(rest) && rest[n]&0xC0 == 0x80 {
+						n++
+					}
+					stream.WriteString(contentChunk(rest[:n]))
+					rest = rest[n:]
+				}
+				stream.WriteString(finishChunk("stop") + upstreamDone)
+				cut := func() int { return 1 + r.IntN(100) }
+				if got := messagesDigest(t, translate(newTestStream(Messages, testCall(withThinkTags)), stream.String(), cut)); got != strings.TrimSpace(c.messages) {
+					t.Fatalf("messages, seed %d\n got %q\nwant %q", seed, got, c.messages)
+				}
+				if got := responsesDigest(t, translate(newTestStream(Responses, testCall(withThinkTags)), stream.String(), cut)); got != responses {
+					t.Fatalf("responses, seed %d\n got %q\nwant %q", seed, got, responses)
+				}
+			}
+		})
+	}
+}
+
+// Nothing is held back longer than it has to be: what is thought is told with
+// the piece that it came in.
+func TestThinkTagsDoNotWait(t *testing.T) {
+	s := newTestStream(Messages, testCall(withThinkTags))
+	for _, c := range []struct{ chunk, want string }{
+		{"<think>", ""},
+		{"\nhm", `"thinking":"hm"`},
+		{", so ", `"thinking":", so"`},
+		{"what <", `"thinking":" what"`},
+		{"5 ", `"thinking":" <5"`},
+		{"</think", ""},
+		{">\n\n", ""},
+		{"Hi", `"text":"Hi"`},
+		{" <think>", `"text":" <think>"`},
+	} {
+		out := string(s.Feed([]byte(contentChunk(c.chunk))))
+		if (c.want == "") == strings.Contains(out, "delta") || !strings.Contains(out, c.want) {
+			t.Errorf("for %q came %q, want %q", c.chunk, out, c.want)
+		}
+	}
+}
+
+func TestThinkTagsBesideOtherParts(t *testing.T) {
+	tool := toolChunk(call(0, "c1", "a", "{}"))
+	for _, c := range []struct{ name, upstream, messages string }{
+		{"a call behind the thinking", contentChunk("<think>hm</think>\n\n") + tool + finishChunk("tool_calls"), "thinking:hm tool:c1 a  | tool_use"},
+		{"a call in the thinking", contentChunk("<think>hm ") + tool + finishChunk("tool_calls"), "thinking:hm tool:c1 a  | tool_use"},
+		{"a call behind half a tag", contentChunk("<th") + tool + finishChunk("tool_calls"), "text:<th tool:c1 a  | tool_use"},
+		{"thinking of its own beside it", reasonChunk("hm") + contentChunk("<think>so</think>Hi") + finishChunk("stop"), "thinking:hmso text:Hi | end_turn"},
+		{"the limit within the thinking", contentChunk("<think>hm") + finishChunk("length"), "thinking:hm | max_tokens"},
+		{"a refusal", contentChunk("<think>hm</think>") + deltaChunk(`"refusal":"No."`) + finishChunk("stop"), "thinking:hm text:No. | refusal"},
+		{"no reason, but text", contentChunk("<think>hm</think>") + contentChunk("Hi"), "thinking:hm text:Hi | end_turn"},
+		{"no reason, and half a tag", contentChunk("<th"), "text:<th | end_turn"},
+		{"no reason, and thinking alone", contentChunk("<think>hm"), "thinking:hm !api_error: …"},
+	} {
+		got := messagesDigest(t, translate(newTestStream(Messages, testCall(withThinkTags)), c.upstream+upstreamDone, nil))
+		got = strings.ReplaceAll(got, "{}", "")
+		if !sameDigest(got, c.messages) {
+			t.Errorf("%s\n got %q\nwant %q", c.name, got, c.messages)
+		}
+	}
+}
+
+// White space without an end is not held without an end.
+func TestThinkTagsAreBounded(t *testing.T) {
+	for _, start := range []string{"", "<think>hm", "<think>hm</think>"} {
+		n := normaliser{parts: new(serialiser), thinkTags: true}
+		n.parts.(*serialiser).to = &messagesAnswer{call: testCall()}
+		n.feed([]byte(contentChunk(start)))
+		for range 100 {
+			n.feed([]byte(contentChunk(strings.Repeat("\n", 1000))))
+			if held := len(n.think.held); held > 2*maxHeldSpace {
+				t.Fatalf("%d bytes are held behind %q", held, start)
+			}
+		}
+	}
+}
+
+func TestReasoningAsContent(t *testing.T) {
+	as := func(r *reply) { r.treat.ReasoningAs = compat.ReasoningContent }
+	upstream := reasonChunk("hm \"é\"\n") + reasonChunk("so") + contentChunk("Hi") + toolChunk(call(0, "c1", "a", "{}")) + finishChunk("tool_calls") + upstreamDone
+	stream := translate(newTestStream(Responses, testCall(as)), upstream, nil)
+	want := "reasoning as reasoning_text:hm \"é\"\nso message:Hi function_call:c1 a {} | completed"
+	if got := responsesDigest(t, stream); got != want {
+		t.Errorf("\n got %s\nwant %s", got, want)
+	}
+	if strings.Contains(stream, "summary_text") || !strings.Contains(stream, `"type":"response.reasoning_text.delta"`) {
+		t.Errorf("a summary is told:\n%s", stream)
+	}
+	encrypted := func(r *reply) { as(r); r.encrypted = true }
+	_, whole := answerDigests(t, wholeBody(`"content":"Hi","reasoning_content":"hm"`, `"stop"`, ""), encrypted)
+	if whole != "reasoning as reasoning_text:hm message:Hi | completed" {
+		t.Error(whole)
+	}
+	// The messages dialect has but one form of thinking.
+	if got := messagesDigest(t, translate(newTestStream(Messages, testCall(as)), upstream, nil)); !strings.HasPrefix(got, "thinking:hm") {
+		t.Error(got)
+	}
+}
