@@ -123,7 +123,7 @@ func (h *Hub) start(s *Session) *link.Deny {
 		"instance", s.hello.Instance, "replaces", old != nil)
 	if old != nil {
 		h.counters.replaced.Add(1)
-		old.close(link.CloseReplaced)
+		old.yield(s)
 	}
 	s.send(link.Welcome{
 		Session:         s.id,
