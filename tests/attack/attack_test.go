@@ -4,9 +4,12 @@ package attack
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,7 +34,73 @@ const (
 	patience = 60 * time.Second
 )
 
-func TestMain(m *testing.M) { harness.Main(m) }
+// program is the attackers'.
+var program string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "postern-attack-")
+	if err == nil {
+		program = filepath.Join(dir, "attacker")
+		err = exec.Command("go", "build", "-trimpath", "-o", program, "./attacker").Run()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "building the attackers:", err)
+		os.Exit(1)
+	}
+	code := harness.Run(m)
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// TestUnknown: connections whose hello does not come, or is none.
+func TestUnknown(t *testing.T) {
+	for _, attack := range []string{"quic/handshakes", "quic/hellos", "quic/streams"} {
+		t.Run(attack, func(t *testing.T) { newTarget(t, harness.Options{}).endure(t, attack) })
+	}
+	for _, attack := range []string{"websocket/handshakes", "websocket/hellos"} {
+		t.Run(attack, func(t *testing.T) { newTarget(t, harness.Options{HTTPS: true}).endure(t, attack) })
+	}
+}
+
+// TestFloods: connectors over WebSockets that flood the gateway with frames of
+// HTTP/2, for which they have to know nothing, or after a valid hello; and clients
+// of the API that do.
+func TestFloods(t *testing.T) {
+	for _, attack := range []string{"floods/unknown", "floods/known", "floods/clients"} {
+		t.Run(attack, func(t *testing.T) {
+			g := newTarget(t, harness.Options{HTTPS: attack == "floods/clients"})
+			g.hostile(t, 30)
+			g.endure(t, attack)
+		})
+	}
+}
+
+// TestSlowClients: requests that do not come to their end.
+func TestSlowClients(t *testing.T) { newTarget(t, harness.Options{}).endure(t, "slow") }
+
+// TestEndlessAnswers: upstreams that do not end what they say.
+func TestEndlessAnswers(t *testing.T) {
+	const (
+		head   = "HTTP/1.1 200 OK\r\n"
+		object = "Content-Type: application/json\r\nContent-Length: 9000000000\r\n\r\n"
+		stream = "Content-Type: text/event-stream\r\nContent-Length: 9000000000\r\n\r\n"
+	)
+	text := strings.Repeat("x", 2<<10)
+	g := newTarget(t, harness.Options{Site: "connect_wait 1s"})
+	for model, says := range map[string][2]string{
+		"json":          {head + object + `{"choices":[{"message":{"content":"`, text},
+		"event":         {head + stream + "data: ", text},
+		"header":        {head, "A: " + text + "\r\n"},
+		"informational": {"", "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"},
+		"error":         {"HTTP/1.1 500 Oh\r\n" + object + `{"error":{"message":"`, text},
+		"call":          {head + stream, `data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","type":"function","function":{"name":"f","arguments":"` + text + `"}}]}}]}` + "\n\n"},
+	} {
+		g.models = append(g.models, model)
+		g.endless(model, says[0], says[1])
+		g.Deploy(t, model, link.TransportQUIC, "", model)
+	}
+	g.endure(t, "endless")
+}
 
 // A target is a gateway with honest connectors and clients.
 type target struct {
@@ -39,14 +108,16 @@ type target struct {
 	up       *upstream.Server
 	client   *harness.Client
 	newcomer *harness.Connector
-	tokens   []link.Token // of connectors that the attackers have
+	key      string
+	tokens   []string // of connectors that the attackers have
+	models   []string // whose upstreams do not end what they say
 }
 
 func newTarget(t *testing.T, o harness.Options) *target {
 	t.Helper()
 	g := &target{Gateway: harness.Start(t, o), up: upstream.Start(t)}
 	_, key := g.Key(t, "all", "*")
-	g.client = g.Gateway.Client(t, key)
+	g.key, g.client = key, g.Gateway.Client(t, key)
 	for _, transport := range []string{link.TransportQUIC, link.TransportWebSocket} {
 		c := g.NewConnector(t, transport, map[string]any{"upstream": g.up.URL, "transport": transport})
 		c.Start(t)
@@ -63,11 +134,7 @@ func (g *target) hostile(t *testing.T, n int) {
 	t.Helper()
 	for range n {
 		c := g.NewConnector(t, fmt.Sprintf("hostile-%d", len(g.tokens)), map[string]any{"upstream": g.up.URL})
-		token, err := link.ParseToken(c.Token)
-		if err != nil {
-			t.Fatal(err)
-		}
-		g.tokens = append(g.tokens, token)
+		g.tokens = append(g.tokens, c.Token)
 	}
 }
 
@@ -158,17 +225,38 @@ func (h *honest) String() string {
 		h.served[0].Load(), h.served[1].Load(), h.again.Load(), time.Duration(h.slowest.Load()).Round(time.Millisecond))
 }
 
+// attack starts an attack. The attackers leave the processor to others where they
+// can: these tests are about memory.
+func (g *target) attack(t *testing.T, name string) (stop func() string) {
+	t.Helper()
+	command := exec.Command("nice", "-n", "10", program)
+	in, err := command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := proc.Start(t, g.Dir, "attacker", command)
+	order := map[string]any{"Attack": name, "UDP": g.UDP, "URL": g.URL, "Key": g.key, "Tokens": g.tokens, "Models": g.models}
+	if err := json.NewEncoder(in).Encode(order); err != nil {
+		t.Fatal(err)
+	}
+	return func() string {
+		_ = in.Close()
+		if code := p.WaitExit(t, patience); code != 0 {
+			t.Errorf("the attackers ended with code %d", code)
+		}
+		return strings.TrimSpace(p.Log())
+	}
+}
+
 // endure attacks the gateway for a while, which lasts until some honest clients
 // have been served.
-func (g *target) endure(t *testing.T, attack func(ctx context.Context, g *target) string) {
+func (g *target) endure(t *testing.T, attack string) {
 	t.Helper()
 	before := rss(t, g.Process)
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
 	clients := g.honest(ctx, t)
-	attacking, stop := context.WithCancel(ctx)
-	done := make(chan string, 1)
-	go func() { done <- attack(attacking, g) }()
+	stop := g.attack(t, attack)
 
 	highest := before
 	var newcomer sync.WaitGroup
@@ -180,8 +268,7 @@ func (g *target) endure(t *testing.T, attack func(ctx context.Context, g *target
 		}
 	}
 	newcomer.Wait()
-	stop()
-	story := <-done
+	story := stop()
 	end()
 	clients.all.Wait()
 	t.Logf("%s: from %d to at most %d MiB; honest requests: %v", story, before>>20, highest>>20, clients)

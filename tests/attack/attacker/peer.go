@@ -2,7 +2,7 @@
 
 //lint:file-ignore SA1019 the peer of a tunnel is HTTP/2 on a connection of its own, as in package link
 
-package attack
+package main
 
 import (
 	"bytes"
@@ -73,7 +73,7 @@ func (p *peer) data(b []byte) {
 	}
 }
 
-// hello says a control message.
+// say sends a control message.
 func (p *peer) say(m link.Message) {
 	var frame bytes.Buffer
 	p.note(link.NewControl(&frame).Send(m))

@@ -1,6 +1,6 @@
 //go:build linux
 
-package attack
+package main
 
 import (
 	"context"
@@ -13,28 +13,21 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"github.com/coder/websocket"
 	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
-	"github.com/postern-dev/postern/tests/harness"
 )
 
-// attackers is how many work at a time; they have some addresses.
-const attackers, addresses = 400, 4
-
-// crowd runs one for each of n attackers, again and again until ctx ends. They do
-// not begin all at once: it is about memory, and not about the processor, which
-// they share with the gateway here.
+// crowd runs one for each of n attackers, again and again until ctx ends.
 func crowd(ctx context.Context, n int, one func(i, run int) error) (runs, failed int64) {
 	var all sync.WaitGroup
 	var ran, missed atomic.Int64
 	for i := range n {
 		all.Go(func() {
-			time.Sleep(time.Duration(i) * lasts / 4 / time.Duration(n))
+			time.Sleep(time.Duration(i) * rampUp / time.Duration(n))
 			for run := 0; ctx.Err() == nil; run++ {
 				ran.Add(1)
 				if one(i, run) != nil {
@@ -55,7 +48,7 @@ func crowd(ctx context.Context, n int, one func(i, run int) error) (runs, failed
 func address(i int) net.IP { return net.IPv4(127, 0, 1, byte(1+i%addresses)) }
 
 // overQUIC has each attacker make connections, on which it says something.
-func overQUIC(say func(ctx context.Context, conn *quic.Conn, run int)) func(context.Context, *target) string {
+func overQUIC(say func(ctx context.Context, conn *quic.Conn, run int)) attack {
 	return func(ctx context.Context, g *target) string {
 		to, err := net.ResolveUDPAddr("udp", g.UDP)
 		if err != nil {
@@ -90,7 +83,7 @@ func overQUIC(say func(ctx context.Context, conn *quic.Conn, run int)) func(cont
 }
 
 // overWebSocket is the same over WebSockets: say gets what is inside.
-func overWebSocket(say func(ctx context.Context, conn net.Conn, g *target, run int)) func(context.Context, *target) string {
+func overWebSocket(say func(ctx context.Context, conn net.Conn, g *target, run int)) attack {
 	return func(ctx context.Context, g *target) string {
 		runs, failed := crowd(ctx, attackers, func(i, run int) error {
 			conn, err := dialWebSocket(ctx, g, i)
@@ -157,52 +150,44 @@ func badHello(run int) []byte {
 	}
 }
 
-// TestUnknownQUIC: connections over QUIC whose hello does not come.
-func TestUnknownQUIC(t *testing.T) {
-	for name, say := range map[string]func(context.Context, *quic.Conn, int){
-		"handshakes": func(context.Context, *quic.Conn, int) {},
-		"hellos": func(ctx context.Context, conn *quic.Conn, run int) {
-			if stream, err := conn.OpenStreamSync(ctx); err == nil {
-				sayOn(stream, badHello(run))
-			}
-		},
-		"streams": func(_ context.Context, conn *quic.Conn, _ int) {
-			stream, err := conn.OpenStream()
-			if err == nil {
-				sayOn(stream, badHello(1))
-			}
-			for err == nil {
-				if stream, err = conn.OpenStream(); err == nil {
-					sayOn(stream, make([]byte, 1<<20))
-				}
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) { newTarget(t, harness.Options{}).endure(t, overQUIC(say)) })
+// quicHandshake is a connection that says nothing.
+func quicHandshake(context.Context, *quic.Conn, int) {}
+
+// quicHello is one with a bad hello.
+func quicHello(ctx context.Context, conn *quic.Conn, run int) {
+	if stream, err := conn.OpenStreamSync(ctx); err == nil {
+		sayOn(stream, badHello(run))
 	}
 }
 
-// TestUnknownWebSocket: the same over WebSockets, at each of their layers.
-func TestUnknownWebSocket(t *testing.T) {
-	for name, say := range map[string]func(context.Context, net.Conn, *target, int){
-		"handshakes": func(ctx context.Context, conn net.Conn, g *target, run int) {
-			switch run % 3 {
-			case 0: // just the WebSocket
-			case 1:
-				_, _ = conn.Write([]byte("\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03" + strings.Repeat("x", 15<<10)))
-			case 2:
-				_, _ = newPeer(ctx, conn, g.tokens[0].Pin) // which says no more
-			}
-		},
-		"hellos": func(ctx context.Context, conn net.Conn, g *target, run int) {
-			if p, err := newPeer(ctx, conn, g.tokens[0].Pin); err == nil {
-				p.answer()
-				p.data(badHello(run))
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			newTarget(t, harness.Options{HTTPS: true}).endure(t, overWebSocket(say))
-		})
+// quicStreams is one that fills all streams that it may open.
+func quicStreams(_ context.Context, conn *quic.Conn, _ int) {
+	stream, err := conn.OpenStream()
+	if err == nil {
+		sayOn(stream, badHello(1))
+	}
+	for err == nil {
+		if stream, err = conn.OpenStream(); err == nil {
+			sayOn(stream, make([]byte, 1<<20))
+		}
+	}
+}
+
+// webHandshake does not come further than to one of the layers of a WebSocket.
+func webHandshake(ctx context.Context, conn net.Conn, g *target, run int) {
+	switch run % 3 {
+	case 0: // just the WebSocket
+	case 1:
+		_, _ = conn.Write([]byte("\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03" + strings.Repeat("x", 15<<10)))
+	case 2:
+		_, _ = newPeer(ctx, conn, g.tokens[0].Pin) // which says no more
+	}
+}
+
+// webHello is a bad hello.
+func webHello(ctx context.Context, conn net.Conn, g *target, run int) {
+	if p, err := newPeer(ctx, conn, g.tokens[0].Pin); err == nil {
+		p.answer()
+		p.data(badHello(run))
 	}
 }
