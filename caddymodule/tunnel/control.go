@@ -74,6 +74,11 @@ func (s *Session) receive() error {
 			next := s.hub.heartbeat()
 			s.pulse.beat(next)
 			s.send(link.Pong{HeartbeatMillis: int(next.Milliseconds())})
+		case link.Pong:
+			select {
+			case s.pong <- struct{}{}:
+			default: // nobody asked
+			}
 		case link.Update:
 			s.send(s.update(m))
 		case link.Drain:

@@ -46,7 +46,11 @@ func (h *Hub) greet(conn link.Conn) (run func(), err error) {
 	deadline, _ := ctx.Deadline()
 	_ = stream.SetDeadline(deadline)
 	control := link.NewControl(stream)
-	m, err := control.Receive()
+	m, err := control.ReceiveCounted(counter(conn.Context()))
+	if deny := unread(err); deny != nil {
+		h.deny(conn, control, slog.Bool("hello", false), *deny)
+		return nil, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("waiting for the hello: %w", err)
 	}
@@ -72,6 +76,18 @@ func (h *Hub) greet(conn link.Conn) (run func(), err error) {
 	}
 	h.deny(conn, control, slog.String("connector", hello.Connector), *deny)
 	return nil, nil
+}
+
+// unread returns what to say to whoever said a hello that is not read to its end,
+// nil for one that broke off.
+func unread(err error) *link.Deny {
+	switch {
+	case errors.Is(err, link.ErrOversized):
+		return &link.Deny{Code: link.DenyHello, Message: err.Error() + "; name fewer upstreams and routes"}
+	case errors.Is(err, errHelloBudget):
+		return &link.Deny{Code: link.DenyUnavailable, Message: errHelloBudget.Error() + "; the gateway takes this one when there is room again", Retry: true}
+	}
+	return nil
 }
 
 // check decides about a hello.
@@ -107,7 +123,7 @@ func (h *Hub) start(s *Session) *link.Deny {
 		"instance", s.hello.Instance, "replaces", old != nil)
 	if old != nil {
 		h.counters.replaced.Add(1)
-		old.close(link.CloseReplaced)
+		old.yield(s)
 	}
 	s.send(link.Welcome{
 		Session:         s.id,

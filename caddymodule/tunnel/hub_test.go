@@ -149,7 +149,7 @@ func TestConnectionsWithoutHello(t *testing.T) {
 	}
 	for name, say := range map[string]func(*quic.Stream){
 		"another message": func(s *quic.Stream) { _ = link.NewControl(s).Send(link.Ping{}) },
-		"noise":           func(s *quic.Stream) { _, _ = s.Write([]byte("GET / HTTP/1.1\r\n\r\n")) },
+		"noise":           func(s *quic.Stream) { _, _ = s.Write([]byte("\x00\x00\x00\x08GET / HTTP/1.1\r\n\r\n")) },
 		"an early end":    func(s *quic.Stream) { _ = s.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {

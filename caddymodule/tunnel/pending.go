@@ -23,8 +23,11 @@ var errPending = errors.New("too many connections of this address wait for their
 
 // pending counts connections without a valid hello by address.
 type pending struct {
-	mu     sync.Mutex
-	counts map[netip.Addr]int
+	mu      sync.Mutex
+	counts  map[netip.Addr]int
+	total   int                // of counts
+	helloOf map[netip.Addr]int // bytes of large hellos
+	hellos  int                // of helloOf
 }
 
 // slot is one such connection. It is freed when its hello is accepted or the
@@ -34,6 +37,8 @@ type slot struct {
 	addr    netip.Addr
 	once    sync.Once
 	unwatch func() bool
+	hello   int  // bytes of its hello that count
+	freed   bool // both under the lock of pending
 }
 
 // slotKey is the context key of a connection's slot.
@@ -62,24 +67,25 @@ func (p *pending) take(addr net.Addr, most int) *slot {
 	key := addressKey(addr)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.counts[key] >= most {
+	if p.counts[key] >= p.room(most) {
 		return nil
 	}
 	if p.counts == nil {
 		p.counts = make(map[netip.Addr]int)
 	}
 	p.counts[key]++
+	p.total++
 	return &slot{pending: p, addr: key}
 }
 
-// crowded tells whether addr has so many slots that more have to prove their
-// address. Initial packets with a forged one can fill this share of the slots;
-// the rest is left for those who really are there.
+// crowded tells whether addr, or all together, have so many slots that more have
+// to prove their address. Initial packets with a forged one can fill this part of
+// the slots; the rest is left for those who really are there.
 func (p *pending) crowded(addr net.Addr, most int) bool {
-	const share = 8
+	const part = 8
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.counts[addressKey(addr)] >= most/share
+	return p.counts[addressKey(addr)] >= most/part || p.total >= maxPending/part
 }
 
 // free gives the slot back, once.
@@ -90,6 +96,9 @@ func (s *slot) free() {
 		if s.pending.counts[s.addr]--; s.pending.counts[s.addr] == 0 {
 			delete(s.pending.counts, s.addr)
 		}
+		s.pending.total--
+		s.shrink()
+		s.freed = true
 	})
 }
 

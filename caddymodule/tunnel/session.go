@@ -52,6 +52,7 @@ type Session struct {
 	retire   context.CancelFunc
 	idle     chan struct{} // closed when it drains and has no more requests
 	idleOnce sync.Once
+	pong     chan struct{} // room for one: the answer to a ping of the gateway
 	reason   atomic.Uint64 // link.CloseCode + 1 with which the gateway closed it
 }
 
@@ -61,7 +62,7 @@ func newSession(h *Hub, conn link.Conn, stream link.ControlStream, control *link
 	hello.Secret = ""
 	s := &Session{
 		hub: h, id: newID(), conn: conn, stream: stream, control: control, connector: c, hello: hello,
-		since: h.options.Load().Now(), idle: make(chan struct{}),
+		since: h.options.Load().Now(), idle: make(chan struct{}), pong: make(chan struct{}, 1),
 	}
 	s.retired, s.retire = context.WithCancel(conn.Context())
 	s.offer.Store(&link.Update{Upstreams: hello.Upstreams, Routes: hello.Routes})

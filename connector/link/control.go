@@ -10,8 +10,21 @@ import (
 	"sync"
 )
 
-// maxControl bounds one control message in bytes.
-const maxControl = 1 << 20
+const (
+	// maxControl bounds one control message in bytes. The largest hello fits: as
+	// many upstreams and routes as there may be, of the longest names, each
+	// character of which has to be escaped.
+	maxControl = 320 << 10
+	// maxParts bounds the fields and elements of one: in memory "{}," is some
+	// twenty times what it is on the wire. The largest hello has some 1,030.
+	maxParts = 4096
+	// believed is how much of a message is taken without asking who counts.
+	believed = 4 << 10
+)
+
+// ErrOversized is what [Control.Receive] returns, beside [ErrMalformed], for a
+// message that is larger than any may be.
+var ErrOversized = errors.New("larger than a control message may be")
 
 // ErrUnknownMessage is what [Control.Receive] returns for a type of message
 // that a newer peer may know. The next message can be received all the same.
@@ -55,15 +68,22 @@ func (c *Control) Send(m Message) error {
 // the stream no more can follow; after [ErrUnknownMessage] the next one can be
 // read.
 func (c *Control) Receive() (Message, error) {
+	return c.ReceiveCounted(func(int) error { return nil })
+}
+
+// ReceiveCounted is [Control.Receive] from somebody who is not known yet: take is
+// asked before more than a few KiB are spent on the message, with how many bytes
+// more. Its error ends the reading, and is returned.
+func (c *Control) ReceiveCounted(take func(bytes int) error) (Message, error) {
 	var header [4]byte
 	if _, err := io.ReadFull(c.rw, header[:]); err != nil {
 		return nil, err
 	}
 	size := binary.BigEndian.Uint32(header[:])
 	if size > maxControl {
-		return nil, fmt.Errorf("receiving control message: %w: %d bytes are over the limit of %d", ErrMalformed, size, maxControl)
+		return nil, fmt.Errorf("receiving control message: %w: %w: %d bytes are over the limit of %d", ErrMalformed, ErrOversized, size, maxControl)
 	}
-	frame, err := readFrame(c.rw, int64(size))
+	frame, err := readFrame(c.rw, int(size), take)
 	if err != nil {
 		return nil, err
 	}
@@ -86,34 +106,37 @@ func aside(f func()) {
 
 // readFrame reads size bytes. Memory grows with what really arrives, so that a
 // length alone cannot claim it.
-func readFrame(r io.Reader, size int64) ([]byte, error) {
-	const believed = 4 << 10
-	if size <= believed {
-		frame := make([]byte, size)
-		_, err := io.ReadFull(r, frame)
-		if err == io.EOF && size > 0 {
-			err = io.ErrUnexpectedEOF
+func readFrame(r io.Reader, size int, take func(bytes int) error) ([]byte, error) {
+	frame := make([]byte, min(size, believed))
+	for read := 0; ; {
+		n, err := io.ReadFull(r, frame[read:])
+		if read += n; err != nil {
+			if err == io.EOF {
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, err
 		}
-		return frame, err
+		if read == size {
+			return frame, nil
+		}
+		more := min(read, size-read)
+		if err := take(more); err != nil {
+			return nil, err
+		}
+		frame = append(make([]byte, 0, read+more), frame...)[:read+more]
 	}
-	var buf bytes.Buffer
-	n, err := buf.ReadFrom(io.LimitReader(r, size))
-	if err == nil && n < size {
-		err = io.ErrUnexpectedEOF
-	}
-	return buf.Bytes(), err
 }
 
 // encode returns the frame of a message.
 func encode(m Message) ([]byte, error) {
-	data, err := json.Marshal(m)
+	data, err := plainJSON(m)
 	if err != nil {
 		return nil, err
 	}
 	if string(data) == "{}" {
 		data = nil
 	}
-	text, err := json.Marshal(envelope{m.kind(), data})
+	text, err := plainJSON(envelope{m.kind(), data})
 	if err != nil {
 		return nil, err
 	}
@@ -123,6 +146,18 @@ func encode(m Message) ([]byte, error) {
 	frame := make([]byte, 4, 4+len(text))
 	binary.BigEndian.PutUint32(frame, uint32(len(text)))
 	return append(frame, text...), nil
+}
+
+// plainJSON is json.Marshal without what is for web pages: it would write six
+// bytes for a "<".
+func plainJSON(v any) ([]byte, error) {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), nil
 }
 
 // decode returns the message in a frame.
@@ -166,9 +201,29 @@ func decodeAs[M Message](e envelope) (Message, error) {
 	if len(e.Data) == 0 {
 		return m, nil
 	}
+	if parts(e.Data) > maxParts {
+		return nil, fmt.Errorf("receiving %s message: %w: %w: it has more than %d parts", e.Type, ErrMalformed, ErrOversized, maxParts)
+	}
 	// The text of a JSON error may quote its input, and a hello has a secret.
 	if err := json.Unmarshal(e.Data, &m); err != nil {
 		return nil, fmt.Errorf("receiving %s message: %w: its fields are not of the expected types", e.Type, ErrMalformed)
 	}
 	return m, nil
+}
+
+// parts counts the commas between the fields and elements of a JSON text, which
+// is valid.
+func parts(text []byte) (n int) {
+	quoted := false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case c == ',' && !quoted:
+			n++
+		}
+	}
+	return n
 }

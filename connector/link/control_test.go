@@ -9,10 +9,12 @@ import (
 	"log/slog"
 	"net"
 	"reflect"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+	"unicode"
 )
 
 // buffered is a control stream in memory.
@@ -127,6 +129,117 @@ func TestControlLargeMessage(t *testing.T) {
 	}
 }
 
+// largestHello returns the hello that takes the most bytes of all that pass the
+// check.
+func largestHello() Hello {
+	field := func(n int) string { return strings.Repeat(`"`, n) }
+	h := Hello{
+		Connector: field(maxField), Secret: field(maxField), Instance: field(maxField),
+		Name: field(maxField), Version: field(maxField), OS: field(maxField),
+	}
+	for i := range maxUpstreams {
+		name := fmt.Sprintf("%064d", i)
+		h.Upstreams = append(h.Upstreams, name)
+		h.Routes = append(h.Routes, Route{Model: field(maxField), Upstream: name, UpstreamModel: field(maxField)})
+	}
+	return h
+}
+
+// TestLargestHello: one that passes the check can be sent, and what is larger is
+// refused on both sides. All printable characters are, at worst, as long as a
+// quotation mark is.
+func TestLargestHello(t *testing.T) {
+	h := largestHello()
+	if err := h.Check(); err != nil {
+		t.Fatal(err)
+	}
+	var wire buffered
+	if err := NewControl(&wire).Send(h); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d bytes, %d parts", wire.Len(), parts(wire.Bytes()[4:]))
+	if n := parts(wire.Bytes()[4:]); 2*n > maxParts {
+		t.Errorf("it has %d parts", n)
+	}
+	if got, err := NewControl(&wire).Receive(); err != nil || !reflect.DeepEqual(got, h) {
+		t.Errorf("received %v", err)
+	}
+	for r := rune(0); r <= unicode.MaxRune; r++ {
+		s := string(r)
+		if text, err := plainJSON(s); printable(s) && (err != nil || len(text)-2 > 2*len(s)) {
+			t.Fatalf("%q takes %d bytes, %v", s, len(text)-2, err)
+		}
+	}
+	h.Routes = append(h.Routes, h.Routes...)
+	if err := NewControl(&wire).Send(h); err == nil || !strings.Contains(err.Error(), "over the limit") {
+		t.Errorf("a larger one: %v", err)
+	}
+	frame(&wire, strings.Repeat(" ", maxControl+1))
+	_, err := NewControl(&wire).Receive()
+	wantError(t, err, ErrMalformed)
+	wantError(t, err, ErrOversized)
+}
+
+// TestManyParts: a few bytes each, and many more of memory. They are not made.
+func TestManyParts(t *testing.T) {
+	for name, data := range map[string]string{
+		"routes":    `{"routes":[` + strings.Repeat("{},", 90_000) + `{}]}`,
+		"upstreams": `{"upstreams":[` + strings.Repeat(`"",`, 90_000) + `""]}`,
+		"quotes":    `{"upstreams":["\"\\",` + strings.Repeat(`"",`, maxParts+1) + `""]}`,
+	} {
+		var wire buffered
+		frame(&wire, `{"type":"hello","data":`+data+`}`)
+		var err error
+		before := allocated()
+		_, err = NewControl(&wire).Receive()
+		wantError(t, err, ErrOversized)
+		if n := allocated() - before; n > 5*maxControl {
+			t.Errorf("%s: %d bytes were allocated", name, n)
+		}
+	}
+	var wire buffered
+	frame(&wire, `{"type":"hello","data":{"name":"`+strings.Repeat(`,\"`, 2*maxParts)+`"}}`)
+	if _, err := NewControl(&wire).Receive(); err != nil {
+		t.Errorf("commas in a text: %v", err)
+	}
+}
+
+func allocated() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.TotalAlloc
+}
+
+// TestReceiveCounted: who counts is asked before the memory is taken, and only
+// for large messages.
+func TestReceiveCounted(t *testing.T) {
+	errFull := errors.New("full")
+	for _, test := range []struct{ size, room, taken int }{
+		{believed, 0, 0},
+		{believed + 1, 1, 1},
+		{believed + 1, 0, 0},
+		{maxControl, maxControl, maxControl - believed},
+		{maxControl, 10 * believed, 7 * believed},
+	} {
+		var wire buffered
+		want := Deny{Message: strings.Repeat("x", test.size-len(`{"type":"deny","data":{"code":"","message":"","retry":false}}`))}
+		if err := NewControl(&wire).Send(want); err != nil || wire.Len() != 4+test.size {
+			t.Fatal(wire.Len(), err)
+		}
+		taken := 0
+		got, err := NewControl(&wire).ReceiveCounted(func(n int) error {
+			if taken+n > test.room {
+				return errFull
+			}
+			taken += n
+			return nil
+		})
+		if whole := test.room >= test.size-believed; taken != test.taken || whole && (got != want || err != nil) || !whole && err != errFull {
+			t.Errorf("%d bytes with room for %d: took %d, %v", test.size, test.room, taken, err)
+		}
+	}
+}
+
 // TestControlConcurrentSends: frames do not mix.
 func TestControlConcurrentSends(t *testing.T) {
 	a, b := net.Pipe()
@@ -203,6 +316,8 @@ func TestHelloCheck(t *testing.T) {
 		"empty upstream":       func(h *Hello) { h.Upstreams[1] = "" },
 		"upstream twice":       func(h *Hello) { h.Upstreams[1] = "a" },
 		"route to nowhere":     func(h *Hello) { h.Routes[0].Upstream = strings.Repeat("c", 1000) },
+		"unprintable model":    func(h *Hello) { h.Routes[0].Model = "a\x00" },
+		"unprintable id":       func(h *Hello) { h.Routes[0].UpstreamModel = "a\xff" },
 		"route of nothing":     func(h *Hello) { h.Routes[0].Model = "" },
 		"too many routes":      func(h *Hello) { h.Routes = make([]Route, maxRoutes+1) },
 		"long name":            func(h *Hello) { h.Name = strings.Repeat("n", maxField+1) },

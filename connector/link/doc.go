@@ -32,7 +32,7 @@
 //	    ├──────────────────────────────────────▶│
 //	    │           welcome (session, heartbeat)│   the tunnel is up; an older
 //	    │◀──────────────────────────────────────┤   one of the same connector is
-//	    │                                       │   closed: CloseReplaced
+//	    │                                       │   replaced: CloseReplaced
 //	    │        or deny (code, message, retry) │
 //	    │◀──────────────────────────────────────┤   then CloseDenied
 //	    │                                       │
@@ -65,7 +65,14 @@
 // In both drains it is the gateway that closes: a QUIC close drops what is
 // still queued, so only the side that receives answers knows when it is safe.
 //
-// A receiver ignores messages of unknown type and unknown fields.
+// A hello takes the place of the connector's tunnel before it. If that belongs to
+// the same process, it is closed at once: whoever dials anew has lost it. If it
+// belongs to another, as when a newer program is started beside the one that runs,
+// it gets no more requests, and if it answers a ping of the gateway within a
+// second, it finishes those that it has before it is closed.
+//
+// A receiver ignores messages of unknown type and unknown fields. A message has at
+// most 320 KiB, which a hello with 256 upstreams and 256 routes does not exceed.
 //
 // # Pairing
 //

@@ -131,3 +131,124 @@ func TestHTTP2FieldLimits(t *testing.T) {
 	p := &pair{gateway: newHostilePair(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) }))}
 	p.mustDo(t, post("{}"))
 }
+
+// raw is a handler that writes to the stream by itself: start once, and again
+// without end, unless it is empty. It returns after read is closed: its caller
+// would add an answer of its own.
+func raw(start, again string, written chan<- error, read <-chan struct{}) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		stream := w.(*response).stream
+		_, err := io.WriteString(stream, start)
+		for err == nil && again != "" {
+			_, err = io.WriteString(stream, again)
+		}
+		written <- err
+		if err == nil {
+			_ = stream.Close()
+			<-read
+		}
+	})
+}
+
+// TestAnswerLimits: over a tunnel, what comes before the body of an answer, and
+// behind it, is bounded. The connector cannot go on with it, and other requests
+// on the tunnel do not notice.
+func TestAnswerLimits(t *testing.T) {
+	field := "A: " + strings.Repeat("a", 8<<10) + "\r\n"
+	const plain = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		for name, test := range map[string]struct {
+			start, again string
+			taken        bool
+		}{
+			"large header":          {start: "HTTP/1.1 200 OK\r\n" + strings.Repeat(field, 36) + "Content-Length: 2\r\n\r\nhi", taken: true},
+			"too large header":      {start: "HTTP/1.1 200 OK\r\n" + strings.Repeat(field, 90) + "Content-Length: 2\r\n\r\nhi"},
+			"endless header":        {start: "HTTP/1.1 200 OK\r\n", again: field},
+			"endless field":         {start: "HTTP/1.1 200 OK\r\nA: ", again: strings.Repeat("a", 8<<10)},
+			"informational":         {start: strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 3) + plain, taken: true},
+			"endless informational": {again: "HTTP/1.1 103 Early Hints\r\n" + field + "\r\n"},
+			"trailer":               {start: chunked + "2\r\nhi\r\n0\r\nA: b\r\n\r\n"},
+			"endless trailer":       {start: chunked + "2\r\nhi\r\n0\r\n", again: field},
+			"endless size":          {start: chunked, again: strings.Repeat("0", 8<<10)},
+			"endless extension":     {start: chunked + "2;", again: strings.Repeat("a", 8<<10)},
+		} {
+			t.Run(name, func(t *testing.T) {
+				written := make(chan error, 2)
+				read := make(chan struct{})
+				hostile := raw(test.start, test.again, written, read)
+				p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.URL.Path == "/v1/hostile" {
+						hostile.ServeHTTP(w, r)
+						return
+					}
+					_, _ = io.WriteString(w, "hi")
+				}))
+				r := post("{}")
+				r.URL.Path = "/v1/hostile"
+				_, body, err := p.do(t, r)
+				close(read)
+				if test.taken != (err == nil) || test.taken && body != "hi" {
+					t.Errorf("body %q, %v", body, err)
+				}
+				select {
+				case err := <-written:
+					if endless := test.again != ""; endless && err == nil || test.taken && err != nil {
+						t.Errorf("writing it ended with %v", err)
+					}
+				case <-time.After(20 * time.Second):
+					t.Error("the connector still writes")
+				}
+				if _, body := p.mustDo(t, post("{}")); body != "hi" {
+					t.Errorf("another request: %q", body)
+				}
+			})
+		}
+	})
+}
+
+// TestRequestLimits: the same for a gateway's requests, at the connector.
+func TestRequestLimits(t *testing.T) {
+	field := "A: " + strings.Repeat("a", 8<<10) + "\r\n"
+	overBoth(t, func(t *testing.T, newPair pairing) {
+		p := newPair(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			_, _ = io.WriteString(w, "hi")
+		}))
+		for name, test := range map[string][2]string{
+			"header": {"POST /v1/x HTTP/1.1\r\nHost: a\r\n", field},
+			"target": {"POST /", strings.Repeat("a", 8<<10)},
+			"fields": {"POST /v1/x HTTP/1.1\r\nHost: a\r\n", "A: b\r\n"},
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			stream, err := p.gateway.OpenStream(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			refused := make(chan error, 1)
+			go func() {
+				_, err := io.ReadAll(stream)
+				refused <- err
+				stopReading(stream, CodeNone)
+				stream.CancelWrite(CodeCancelled.wire())
+			}()
+			_, err = io.WriteString(stream, test[0])
+			for err == nil && ctx.Err() == nil {
+				_, err = io.WriteString(stream, test[1])
+			}
+			if err == nil {
+				t.Errorf("%s: it is still taken", name)
+			}
+			if err := <-refused; err == nil {
+				t.Errorf("%s: it was answered", name)
+			}
+			cancel()
+			if err := <-p.served; err == nil {
+				t.Errorf("%s: it was served", name)
+			}
+			if _, body := p.mustDo(t, post("{}")); body != "hi" {
+				t.Errorf("another request: %q", body)
+			}
+			<-p.served
+		}
+	})
+}

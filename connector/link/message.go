@@ -167,6 +167,8 @@ func (h Hello) Check() error {
 			return fmt.Errorf("checking hello: route %d leads to the unknown upstream %q", i+1, short(r.Upstream))
 		case r.Model == "" || len(r.Model) > maxField || len(r.UpstreamModel) > maxField:
 			return fmt.Errorf("checking hello: route %d has a model of no, or of more than %d, bytes", i+1, maxField)
+		case !printable(r.Model) || !printable(r.UpstreamModel):
+			return fmt.Errorf("checking hello: route %d has a model that is not printable", i+1)
 		}
 	}
 	return nil

@@ -16,12 +16,15 @@ import (
 
 // Main builds the binaries if sources have changed since, and runs the tests.
 // A package's TestMain calls it.
-func Main(m *testing.M) {
+func Main(m *testing.M) { os.Exit(Run(m)) }
+
+// Run is Main for a package that has something to do after its tests.
+func Run(m *testing.M) (code int) {
 	if err := build(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+		return 1
 	}
-	os.Exit(m.Run())
+	return m.Run()
 }
 
 func build() error {

@@ -1,0 +1,188 @@
+package tunnel
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+func addressOf(i int) net.Addr {
+	return &net.UDPAddr{IP: net.IPv4(10, byte(i>>16), byte(i>>8), byte(i)), Port: 1}
+}
+
+// attacker is an address that takes all that it can get.
+type attacker struct {
+	addr  net.Addr
+	slots []*slot
+}
+
+func (a *attacker) take(p *pending) (n int) {
+	for s := p.take(a.addr, defaultPending); s != nil; s = p.take(a.addr, defaultPending) {
+		a.slots = append(a.slots, s)
+		n++
+	}
+	return n
+}
+
+// renew is when the time of an attacker's connections is up.
+func (a *attacker) renew(p *pending) {
+	a.free()
+	a.take(p)
+}
+
+func (a *attacker) free() {
+	for _, s := range a.slots {
+		s.free()
+		s.free() // counts once
+	}
+	a.slots = nil
+}
+
+// TestPendingBudget: however many addresses take all that they can get, there is
+// an end to it, and soon room for one more address.
+func TestPendingBudget(t *testing.T) {
+	for _, addresses := range []int{1, 3, 10, 100, 2 * maxPending} {
+		var p pending
+		attackers := make([]attacker, addresses)
+		for i := range attackers {
+			attackers[i].addr = addressOf(i)
+			if n := attackers[i].take(&p); i == 0 && n != defaultPending {
+				t.Errorf("the first of %d addresses got %d", addresses, n)
+			}
+			if p.total > maxPending {
+				t.Fatalf("%d addresses got %d", i+1, p.total)
+			}
+		}
+		if !p.crowded(addressOf(1<<20), defaultPending) {
+			t.Errorf("nobody has to prove an address although %d connections wait", p.total)
+		}
+		random := rand.New(rand.NewPCG(1, 2))
+		for range min(20*addresses, 10_000) {
+			attackers[random.IntN(addresses)].renew(&p)
+		}
+		if honest := (&attacker{addr: addressOf(1 << 20)}); addresses <= 100 {
+			n := honest.take(&p)
+			if n < 5 {
+				t.Errorf("beside %d addresses there is room for %d", addresses, n)
+			}
+			t.Logf("beside %d addresses there is room for %d", addresses, n)
+			honest.free()
+		} else if p.total < maxPending*9/10 {
+			t.Errorf("%d addresses got %d", addresses, p.total)
+		}
+		for i := range attackers {
+			attackers[i].free()
+		}
+		if p.total != 0 || len(p.counts) != 0 {
+			t.Errorf("afterwards %d are left", p.total)
+		}
+	}
+}
+
+// TestHelloBudget: the same for the bytes of large hellos.
+func TestHelloBudget(t *testing.T) {
+	var p pending
+	var slots []*slot
+	for address := range 4 {
+		for range 60 {
+			s := p.take(addressOf(address), defaultPending)
+			for n := 4 << 10; n <= 256<<10 && s.grow(n) == nil; n *= 2 {
+			}
+			slots = append(slots, s)
+		}
+		if most := helloBytes/3 + 256<<10; address == 0 && (p.hellos > most || p.hellos < most/2) {
+			t.Errorf("one address has %d bytes", p.hellos)
+		}
+		if p.hellos > helloBytes {
+			t.Errorf("%d addresses have %d bytes", address+1, p.hellos)
+		}
+	}
+	if s := p.take(addressOf(1<<20), 1); s.grow(300<<10) != nil {
+		t.Errorf("beside %d bytes there is no room for another address", p.hellos)
+	} else {
+		slots = append(slots, s)
+	}
+	for _, s := range slots {
+		s.free()
+	}
+	if p.hellos != 0 || len(p.helloOf) != 0 {
+		t.Errorf("afterwards %d bytes are left", p.hellos)
+	}
+	if slots[0].grow(1) == nil {
+		t.Error("a slot that is free has grown")
+	}
+}
+
+// largeHello returns a hello with n routes.
+func largeHello(id string, n int) link.Hello {
+	h := hello(id)
+	for i := range n {
+		h.Routes = append(h.Routes, link.Route{Model: fmt.Sprintf("%d-", i) + strings.Repeat("m", 200), Upstream: "ollama"})
+	}
+	return h
+}
+
+// TestLargeHellos: while there is no room for large hellos, their connectors are
+// told so, and to come back; others get in as always.
+func TestLargeHellos(t *testing.T) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{})
+		full := g.pending.take(addressOf(1), 1)
+		full.hello, g.pending.hellos = helloBytes, helloBytes
+		g.pending.helloOf = map[netip.Addr]int{full.addr: helloBytes}
+		_, err := g.dial(t, listenLoopback(t), largeHello("con_1", 200), echo)
+		if deny, ok := err.(link.Deny); !ok || deny.Code != link.DenyUnavailable || !deny.Retry || !strings.Contains(deny.Message, "large hellos") {
+			t.Errorf("without room: %v", err)
+		}
+		g.connect(t, "con_2", echo)
+		full.free()
+		c, err := g.dial(t, listenLoopback(t), largeHello("con_1", 200), echo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, err := g.do(t, "con_1", "hi"); body != "hi" || err != nil || c.welcome.Session == "" {
+			t.Errorf("with room: %q, %v", body, err)
+		}
+		eventually(t, "nothing is counted any more", func() bool {
+			g.pending.mu.Lock()
+			defer g.pending.mu.Unlock()
+			return g.pending.hellos == 0 && len(g.pending.helloOf) == 0
+		})
+	})
+}
+
+// frame is a control message as it is sent.
+func frame(text string) string { return length(uint32(len(text))) + text }
+
+// TestOversizedHello: it is said what is wrong with it.
+func TestOversizedHello(t *testing.T) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		for name, hello := range map[string]string{
+			"bytes": length(321 << 10),
+			"parts": frame(`{"type":"hello","data":{"upstreams":[` + strings.Repeat(`"",`, 5000) + `""]}}`),
+		} {
+			g := newGateway(t, Options{})
+			socket := listenLoopback(t)
+			defer socket.Close()
+			conn, err := g.connection(t.Context(), socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stream, err := conn.Control(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.WriteString(stream, hello)
+			m, err := link.NewControl(stream).Receive()
+			if deny, ok := m.(link.Deny); !ok || deny.Code != link.DenyHello || deny.Retry || !strings.Contains(deny.Message, "fewer upstreams") {
+				t.Errorf("%s: the answer is %v, %v", name, m, err)
+			}
+		}
+	})
+}

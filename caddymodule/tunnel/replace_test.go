@@ -1,0 +1,106 @@
+package tunnel
+
+import (
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// TestAnotherProcessTakesOver: as in an upgrade. What the older one has begun it
+// finishes, if it is alive, and all else goes to the newer one at once.
+func TestAnotherProcessTakesOver(t *testing.T) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{})
+		h := newGate()
+		older := g.connect(t, "con_1", h)
+		go func() {
+			for m := range older.messages {
+				if m == (link.Ping{}) {
+					_ = older.control.Send(link.Pong{})
+				}
+			}
+		}()
+		s := g.mustSession(t, "con_1")
+		running := background(t, s)
+		wait(t, h.started, "the request")
+
+		newer := hello("con_1")
+		newer.Instance = "another"
+		if _, err := g.dial(t, listenLoopback(t), newer, named("newer")); err != nil {
+			t.Fatal(err)
+		}
+		for range 10 {
+			if body, err := g.do(t, "con_1", ""); body != "newer" || err != nil {
+				t.Errorf("answer %q, %v", body, err)
+			}
+		}
+		_, err := s.RoundTrip(post("{}"))
+		wantError(t, err, link.ErrNotSent)
+		if infos := g.Sessions(); len(infos) != 1 || infos[0].Instance != "another" {
+			t.Errorf("sessions %+v", infos)
+		}
+		time.Sleep(aliveTimeout + soon) // no longer limit counts than the request's own
+		if older.conn.Context().Err() != nil {
+			t.Fatal("the older one is cut")
+		}
+		close(h.open)
+		if r := wait(t, running, "the answer"); r.body != "at last" || r.err != nil {
+			t.Errorf("the running request: %q, %v", r.body, r.err)
+		}
+		if code := older.ended(t); code != link.CloseReplaced {
+			t.Errorf("closed with %v", code)
+		}
+		eventually(t, "nothing is left of it", func() bool {
+			g.mu.RLock()
+			defer g.mu.RUnlock()
+			return len(g.all) == 1
+		})
+	})
+}
+
+// TestDeadProcessIsReplaced: the requests of one that was killed, or frozen, do not
+// wait for it.
+func TestDeadProcessIsReplaced(t *testing.T) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{})
+		h := newGate()
+		older := g.connect(t, "con_1", h) // it answers no pings
+		running := background(t, g.mustSession(t, "con_1"))
+		wait(t, h.started, "the request")
+		newer := hello("con_1")
+		newer.Instance = "another"
+		if _, err := g.dial(t, listenLoopback(t), newer, named("newer")); err != nil {
+			t.Fatal(err)
+		}
+		at := time.Now()
+		if body, err := g.do(t, "con_1", ""); body != "newer" || err != nil || time.Since(at) > soon {
+			t.Errorf("answer %q, %v, after %v", body, err, time.Since(at))
+		}
+		r := wait(t, running, "the request's end")
+		wantError(t, r.err, link.ErrTunnelLost)
+		if d := r.at.Sub(at); d > aliveTimeout+4*soon {
+			t.Errorf("the request failed after %v", d)
+		}
+		if code := older.ended(t); code != link.CloseReplaced {
+			t.Errorf("closed with %v", code)
+		}
+	})
+}
+
+// TestIdleProcessIsReplaced at once: it learns that another one runs.
+func TestIdleProcessIsReplaced(t *testing.T) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{})
+		older := g.connect(t, "con_1", echo)
+		newer := hello("con_1")
+		newer.Instance = "another"
+		at := time.Now()
+		if _, err := g.dial(t, listenLoopback(t), newer, echo); err != nil {
+			t.Fatal(err)
+		}
+		if code := older.ended(t); code != link.CloseReplaced || time.Since(at) > 4*soon {
+			t.Errorf("closed with %v after %v", code, time.Since(at))
+		}
+	})
+}

@@ -1,0 +1,105 @@
+//go:build linux
+
+// Command attacker attacks a gateway on loopback, for the tests in the folder
+// above. It is a program of its own, for these run under the race detector, with
+// which it would do little harm.
+//
+// It reads an [order] from its standard input, goes on until that is closed, and
+// then says what it did. Its addresses are others than 127.0.0.1.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+const (
+	// attackers is how many work at a time; they have some addresses.
+	attackers, addresses = 400, 4
+	// rampUp is the time in which they begin: it is about memory, and not about
+	// the processor, which they share with the gateway here.
+	rampUp = 2 * time.Second
+)
+
+// An order is what to do.
+type order struct {
+	Attack string
+	UDP    string   // where connectors dial
+	URL    string   // of the site
+	Key    string   // of the API
+	Tokens []string // of connectors
+	Models []string // whose upstreams do not end what they say
+}
+
+// A target is the gateway to attack.
+type target struct {
+	order
+	tokens []link.Token
+}
+
+// An attack goes on until ctx ends, and returns what was done.
+type attack func(ctx context.Context, g *target) string
+
+func attacks() map[string]attack {
+	return map[string]attack{
+		"quic/handshakes":      overQUIC(quicHandshake),
+		"quic/hellos":          overQUIC(quicHello),
+		"quic/streams":         overQUIC(quicStreams),
+		"websocket/handshakes": overWebSocket(webHandshake),
+		"websocket/hellos":     overWebSocket(webHello),
+		"floods/unknown":       flooding(join),
+		"floods/known":         flooding(joinKnown),
+		"floods/clients":       flooding(joinAPI),
+		"slow":                 slowClients,
+		"endless":              endlessAnswers,
+	}
+}
+
+func main() {
+	if err := run(os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "attacker:", err)
+		os.Exit(1)
+	}
+}
+
+func run(in io.Reader, out io.Writer) error {
+	lines := bufio.NewReader(in)
+	line, err := lines.ReadString('\n')
+	if err != nil {
+		return fmt.Errorf("reading the order: %w", err)
+	}
+	g := &target{}
+	if err := json.Unmarshal([]byte(line), &g.order); err != nil {
+		return fmt.Errorf("reading the order: %w", err)
+	}
+	for _, text := range g.Tokens {
+		token, err := link.ParseToken(text)
+		if err != nil {
+			return err
+		}
+		g.tokens = append(g.tokens, token)
+	}
+	all := attacks()
+	attack := all[g.Attack]
+	if attack == nil {
+		return fmt.Errorf("there is no attack %q", g.Attack)
+	}
+	if !strings.Contains(g.URL, "://127.0.0.1:") && !strings.Contains(g.URL, "://localhost:") {
+		return fmt.Errorf("%s is not on loopback", g.URL)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		_, _ = io.Copy(io.Discard, lines)
+		cancel()
+	}()
+	_, err = fmt.Fprintln(out, attack(ctx, g))
+	return err
+}

@@ -1,0 +1,193 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+	"github.com/quic-go/quic-go"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// crowd runs one for each of n attackers, again and again until ctx ends.
+func crowd(ctx context.Context, n int, one func(i, run int) error) (runs, failed int64) {
+	var all sync.WaitGroup
+	var ran, missed atomic.Int64
+	for i := range n {
+		all.Go(func() {
+			time.Sleep(time.Duration(i) * rampUp / time.Duration(n))
+			for run := 0; ctx.Err() == nil; run++ {
+				ran.Add(1)
+				if one(i, run) != nil {
+					missed.Add(1)
+					select {
+					case <-ctx.Done():
+					case <-time.After(100 * time.Millisecond):
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	return ran.Load(), missed.Load()
+}
+
+// address is that of an attacker.
+func address(i int) net.IP { return net.IPv4(127, 0, 1, byte(1+i%addresses)) }
+
+// overQUIC has each attacker make connections, on which it says something.
+func overQUIC(say func(ctx context.Context, conn *quic.Conn, run int)) attack {
+	return func(ctx context.Context, g *target) string {
+		to, err := net.ResolveUDPAddr("udp", g.UDP)
+		if err != nil {
+			return err.Error()
+		}
+		transports := make([]*quic.Transport, addresses)
+		for i := range transports {
+			socket, err := net.ListenUDP("udp", &net.UDPAddr{IP: address(i)})
+			if err != nil {
+				return err.Error()
+			}
+			transports[i] = &quic.Transport{Conn: socket}
+			defer func() {
+				_ = transports[i].Close()
+				_ = socket.Close()
+			}()
+		}
+		runs, failed := crowd(ctx, attackers, func(i, run int) error {
+			conn, err := transports[i%addresses].Dial(ctx, to, link.ConnectorTLS(g.tokens[0].Pin), link.ConnectorQUIC())
+			if err != nil {
+				return err
+			}
+			say(ctx, conn, run)
+			select {
+			case <-ctx.Done():
+			case <-conn.Context().Done():
+			}
+			return conn.CloseWithError(0, "")
+		})
+		return fmt.Sprintf("%d connections, %d of them refused", runs, failed)
+	}
+}
+
+// overWebSocket is the same over WebSockets: say gets what is inside.
+func overWebSocket(say func(ctx context.Context, conn net.Conn, g *target, run int)) attack {
+	return func(ctx context.Context, g *target) string {
+		runs, failed := crowd(ctx, attackers, func(i, run int) error {
+			conn, err := dialWebSocket(ctx, g, i)
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+			say(ctx, conn, g, run)
+			_, _ = io.Copy(io.Discard, conn)
+			return nil
+		})
+		return fmt.Sprintf("%d connections, %d of them refused", runs, failed)
+	}
+}
+
+// dialWebSocket opens a WebSocket of attacker i.
+func dialWebSocket(ctx context.Context, g *target, i int) (net.Conn, error) {
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: address(i)}}
+	client := &http.Client{Transport: &http.Transport{
+		DialContext: dialer.DialContext, DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+	}}
+	socket, answer, err := websocket.Dial(ctx, g.URL+link.WebSocketPath, &websocket.DialOptions{HTTPClient: client, Subprotocols: []string{link.Subprotocol}})
+	if err != nil {
+		if answer != nil && answer.Body != nil {
+			_ = answer.Body.Close()
+		}
+		return nil, err
+	}
+	conn := websocket.NetConn(context.Background(), socket, websocket.MessageBinary)
+	return closing{conn, socket}, nil
+}
+
+// closing is a WebSocket that is closed without a word.
+type closing struct {
+	net.Conn
+	socket *websocket.Conn
+}
+
+func (c closing) Close() error { return c.socket.CloseNow() }
+
+// frame is the beginning of a control message of so many bytes.
+func frame(size, have int) []byte {
+	return append(binary.BigEndian.AppendUint32(nil, uint32(size)), strings.Repeat(" ", have)...)
+}
+
+// sayOn writes what there is room for on a stream.
+func sayOn(stream *quic.Stream, what []byte) {
+	_ = stream.SetWriteDeadline(time.Now().Add(2 * time.Second))
+	_, _ = stream.Write(what)
+}
+
+// badHello is one of several, by turns: larger than any may be, one that does not
+// come to its end, and one that would take much more memory than it has bytes.
+func badHello(run int) []byte {
+	switch run % 3 {
+	case 0:
+		return frame(1<<20, 1<<20-1)
+	case 1:
+		return frame(300<<10, 300<<10-1)
+	default:
+		text := `{"type":"hello","data":{"upstreams":[` + strings.Repeat(`"",`, 100_000) + `""]}}`
+		return append(frame(len(text), 0), text...)
+	}
+}
+
+// quicHandshake is a connection that says nothing.
+func quicHandshake(context.Context, *quic.Conn, int) {}
+
+// quicHello is one with a bad hello.
+func quicHello(ctx context.Context, conn *quic.Conn, run int) {
+	if stream, err := conn.OpenStreamSync(ctx); err == nil {
+		sayOn(stream, badHello(run))
+	}
+}
+
+// quicStreams is one that fills all streams that it may open.
+func quicStreams(_ context.Context, conn *quic.Conn, _ int) {
+	stream, err := conn.OpenStream()
+	if err == nil {
+		sayOn(stream, badHello(1))
+	}
+	for err == nil {
+		if stream, err = conn.OpenStream(); err == nil {
+			sayOn(stream, make([]byte, 1<<20))
+		}
+	}
+}
+
+// webHandshake does not come further than to one of the layers of a WebSocket.
+func webHandshake(ctx context.Context, conn net.Conn, g *target, run int) {
+	switch run % 3 {
+	case 0: // just the WebSocket
+	case 1:
+		_, _ = conn.Write([]byte("\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03" + strings.Repeat("x", 15<<10)))
+	case 2:
+		_, _ = newPeer(ctx, conn, g.tokens[0].Pin) // which says no more
+	}
+}
+
+// webHello is a bad hello.
+func webHello(ctx context.Context, conn net.Conn, g *target, run int) {
+	if p, err := newPeer(ctx, conn, g.tokens[0].Pin); err == nil {
+		p.answer()
+		p.data(badHello(run))
+	}
+}

@@ -1,0 +1,284 @@
+package tests
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/tests/harness"
+	"github.com/postern-dev/postern/tests/proc"
+	"github.com/postern-dev/postern/tests/upstream"
+)
+
+const (
+	upgradeClients = 10
+	// stories are long streams, which run over an upgrade.
+	stories = 4
+)
+
+// An upgrade is a gateway with two connectors, over QUIC and over a WebSocket,
+// under load.
+type upgrade struct {
+	*pair
+	release chan struct{} // ends the stories
+}
+
+func newUpgrade(t *testing.T, o harness.Options) *upgrade {
+	t.Helper()
+	u := &upgrade{pair: &pair{Gateway: harness.Start(t, o)}, release: make(chan struct{})}
+	_, key := u.Gateway.Key(t, "all", "*")
+	u.Client = u.Gateway.Client(t, key)
+	for i, name := range []string{"a", "b"} {
+		u.ups[i] = upstream.Start(t)
+		transport := []string{"quic", "websocket"}[i]
+		u.cons[i] = u.NewConnector(t, name, map[string]any{"upstream": u.ups[i].URL, "transport": transport})
+		u.cons[i].Start(t)
+	}
+	u.handle("m", func(x *upstream.Exchange) {
+		x.Sleep(10 * time.Millisecond)
+		if !strings.Contains(string(x.Request.Body), `"stream":true`) {
+			upstream.JSON(upstream.Completion("m", "done"))(x)
+			return
+		}
+		upstream.Events(upstream.Role("m"), upstream.Delta("m", "x"), upstream.Delta("m", "y"), upstream.Finish("m", "stop"), upstream.Done)(x)
+	})
+	u.handle("story", upstream.SlowTokens(10*time.Millisecond, u.release))
+	return u
+}
+
+// begin opens the long streams.
+func (u *upgrade) begin(t *testing.T) (streams []*harness.Stream) {
+	t.Helper()
+	for i := range stories {
+		s := u.Stream(t, harness.Chat("story", fmt.Sprintf(`,"stream":true,"user":"story-%d"`, i)))
+		s.Expect(t, upstream.Role("story"))
+		streams = append(streams, s)
+	}
+	return streams
+}
+
+// whole checks that the long streams are.
+func (u *upgrade) whole(t *testing.T, streams []*harness.Stream) {
+	t.Helper()
+	for i, s := range streams {
+		rest, err := s.Rest()
+		if err != nil || !strings.HasSuffix(rest, upstream.Finish("story", "stop")+upstream.Done) {
+			t.Errorf("long stream %d ended with %q, %v", i, clip(rest), err)
+		}
+		for n := 1; n <= strings.Count(rest, `"content":"token`); n++ {
+			if !strings.Contains(rest, fmt.Sprintf(`"token%d "`, n)) {
+				t.Errorf("long stream %d lost token %d", i, n)
+				break
+			}
+		}
+	}
+}
+
+// traffic starts clients, every second of which streams. They send a request
+// again as the SDKs do, up to so many times: if it got no answer, or one that asks
+// for it.
+func (u *upgrade) traffic(t *testing.T, again int) *traffic {
+	l := &traffic{stop: make(chan struct{})}
+	for client := range upgradeClients {
+		l.wg.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-l.stop:
+					return
+				default:
+				}
+				id := fmt.Sprintf("load-%d-%d", client, i)
+				a, err := u.persist(t, harness.Chat("m", fmt.Sprintf(`,"stream":%t,"user":%q`, client%2 == 0, id)), again)
+				if err == nil {
+					err = a.Err
+				}
+				l.mu.Lock()
+				l.outcomes = append(l.outcomes, outcome{id, client, a.Status, a.Body, err})
+				l.mu.Unlock()
+			}
+		})
+	}
+	return l
+}
+
+func (u *upgrade) persist(t *testing.T, body string, again int) (harness.Answer, error) {
+	for try := 0; ; try++ {
+		a, err := u.Send(u.Request(context.Background(), t, http.MethodPost, "/v1/chat/completions", body))
+		retriable := err != nil || a.Status == http.StatusTooManyRequests || a.Status >= http.StatusInternalServerError
+		if !retriable || try == again {
+			return a, err
+		}
+		time.Sleep(min(500*time.Millisecond<<try, 2*time.Second) * time.Duration(75+rand.IntN(50)) / 100)
+	}
+}
+
+// check ends the load. All requests are answered whole, and the models have seen
+// each of them once.
+func (u *upgrade) check(t *testing.T, l *traffic) {
+	t.Helper()
+	streamed, plain := 0, 0
+	for _, o := range l.end() {
+		switch {
+		case o.client%2 == 0 && o.whole():
+			streamed++
+		case o.client%2 != 0 && o.status == 200 && o.err == nil && o.body == upstream.Completion("m", "done"):
+			plain++
+		default:
+			t.Errorf("request %s: status %d, %v, %s", o.id, o.status, o.err, clip(o.body))
+		}
+	}
+	u.once(t, l)
+	seen := 0
+	for _, n := range u.received() {
+		seen += n
+	}
+	if want := streamed + plain + stories; seen != want {
+		t.Errorf("the models have seen %d requests, %d were answered", seen, want)
+	}
+	t.Logf("%d streams and %d other answers", streamed, plain)
+	if min(streamed, plain) < upgradeClients {
+		t.Errorf("that is too little to tell anything")
+	}
+}
+
+// A newer gateway is put in place as `systemctl restart` does it: the old one is
+// told to end, and the new one starts when it has. What it had accepted it
+// answers, the connectors are back at once, and clients that try again, as the
+// SDKs do, never notice.
+func TestGatewayUpgrade(t *testing.T) {
+	u := newUpgrade(t, harness.Options{})
+	u.deploy(t, "m", 0)
+	u.deploy(t, "story", 0)
+	streams := u.begin(t)
+	l := u.traffic(t, 20)
+	time.Sleep(time.Second)
+
+	old := u.Gateway.Process
+	old.Signal(t, syscall.SIGTERM)
+	time.Sleep(time.Second)
+	if !old.Running() {
+		t.Fatal("the old gateway has left its streams")
+	}
+	close(u.release)
+	u.whole(t, streams)
+	if code := old.WaitExit(t, 20*time.Second); code != 0 {
+		t.Errorf("the old gateway ended with code %d", code)
+	}
+	u.Gateway.Restart(t)
+	listens := time.Now()
+	for _, c := range u.cons {
+		c.WaitState(t, "online", limit)
+		d := time.Since(listens).Round(time.Millisecond)
+		t.Logf("connector %s is back after %v", c.Name, d)
+		if d > 10*time.Second {
+			t.Errorf("connector %s was back after %v", c.Name, d)
+		}
+	}
+	before := l.count()
+	proc.Poll(t, limit, "clients being served again", nilContext(func() error {
+		if n := len(l.served(before)); n < upgradeClients {
+			return fmt.Errorf("%d are", n)
+		}
+		return nil
+	}))
+	u.check(t, l)
+}
+
+// A newer connector is started beside the old one, with the same configuration,
+// and then the old one is told to end. No request fails, and none is sent again.
+func TestConnectorUpgradeBeside(t *testing.T) {
+	for i, transport := range []string{"quic", "websocket"} {
+		t.Run(transport, func(t *testing.T) {
+			u := newUpgrade(t, harness.Options{})
+			con := u.cons[i]
+			for _, name := range []string{"m", "story"} {
+				u.Manage(t, http.MethodPut, "/deployments/"+name, map[string]any{"connectors": []string{con.Name}}, nil)
+			}
+			streams := u.begin(t)
+			l := u.traffic(t, 0)
+			time.Sleep(time.Second)
+
+			old := con.Process
+			con.Launch(t)
+			proc.Poll(t, limit, "the newer one being connected", nilContext(func() error {
+				if !strings.Contains(con.Process.Log(), "connected") {
+					return fmt.Errorf("it is not")
+				}
+				return nil
+			}))
+			time.Sleep(2 * time.Second) // longer than the gateway looks whether the old one lives
+			old.Signal(t, syscall.SIGTERM)
+			time.Sleep(time.Second)
+			if !old.Running() {
+				t.Fatal("the old connector has left its streams")
+			}
+			close(u.release)
+			u.whole(t, streams)
+			if code := old.WaitExit(t, 20*time.Second); code != 0 {
+				t.Errorf("the old connector ended with code %d", code)
+			}
+			time.Sleep(time.Second)
+			u.check(t, l)
+		})
+	}
+}
+
+// A newer connector is put in place as `systemctl restart` does it, of one that
+// is alone: requests wait for it.
+func TestConnectorUpgradeAlone(t *testing.T) {
+	for i, transport := range []string{"quic", "websocket"} {
+		t.Run(transport, func(t *testing.T) {
+			u := newUpgrade(t, harness.Options{Site: "connect_wait 30s"})
+			con := u.cons[i]
+			for _, name := range []string{"m", "story"} {
+				u.Manage(t, http.MethodPut, "/deployments/"+name, map[string]any{"connectors": []string{con.Name}}, nil)
+			}
+			streams := u.begin(t)
+			l := u.traffic(t, 0)
+			for round := range 2 {
+				time.Sleep(time.Second)
+				con.Process.Signal(t, syscall.SIGTERM)
+				if round == 0 {
+					time.Sleep(time.Second)
+					close(u.release)
+					u.whole(t, streams)
+				}
+				if code := con.Process.WaitExit(t, 20*time.Second); code != 0 {
+					t.Errorf("the old connector ended with code %d", code)
+				}
+				con.Start(t)
+			}
+			time.Sleep(time.Second)
+			u.check(t, l)
+		})
+	}
+}
+
+// Of two connectors each is restarted, one after the other: nobody waits.
+func TestConnectorUpgradeInTurn(t *testing.T) {
+	u := newUpgrade(t, harness.Options{Site: "connect_wait 1ms"})
+	u.deploy(t, "m", 0)
+	u.deploy(t, "story", 0)
+	streams := u.begin(t)
+	l := u.traffic(t, 0)
+	for i, con := range u.cons {
+		time.Sleep(time.Second)
+		con.Process.Signal(t, syscall.SIGTERM)
+		if i == 0 {
+			time.Sleep(time.Second)
+			close(u.release)
+			u.whole(t, streams)
+		}
+		if code := con.Process.WaitExit(t, 20*time.Second); code != 0 {
+			t.Errorf("the old connector ended with code %d", code)
+		}
+		con.Start(t)
+	}
+	time.Sleep(time.Second)
+	u.check(t, l)
+}
