@@ -8,7 +8,7 @@
 //	config.go, parse.go, validate.go   the configuration and its errors
 //	store.go, check.go                 where the configuration is kept, and whether its upstreams answer
 //	discover.go, pair.go               how a machine becomes a connector
-//	agent.go, retry.go                 one tunnel after another, and the pauses between
+//	agent.go, retry.go, fatal.go       one tunnel after another, the pauses between, and the end of all
 //	dial.go, websocket.go, bbr_*.go    a connection to the gateway, over QUIC or its HTTPS port
 //	race.go, handover.go               which of the two, and how to change
 //	session.go                         one tunnel: hello, heartbeat, requests, drain
@@ -62,6 +62,7 @@ type Agent struct {
 	transport string        // of the configuration
 	webDelay  time.Duration // of the WebSocket in the next attempt
 	tunnels   sync.WaitGroup
+	known     bool // the gateway has welcomed this process
 
 	monitor monitor
 	reload  reloading
@@ -167,9 +168,9 @@ func (c *Config) open(logger *slog.Logger) (map[string]*upstream, error) {
 
 // Run keeps a tunnel to the gateway up until ctx ends. Then running requests
 // have the drain timeout to finish, and Run returns nil. Whatever goes wrong
-// with the tunnel is logged and tried again: a gateway that is away, or does
-// not know this connector yet, may be there later. Run must not be called again
-// before it has returned.
+// with the tunnel is logged and tried again: a gateway that is away may be there
+// later. What only somebody's hand can mend is a [FatalError]. Run must not be
+// called again before it has returned.
 func (a *Agent) Run(ctx context.Context) error {
 	defer func() { a.proxy.close() }() // of the last configuration
 	a.retry.reset()
@@ -178,6 +179,12 @@ func (a *Agent) Run(ctx context.Context) error {
 		end := a.runOnce(ctx)
 		if ctx.Err() != nil {
 			break
+		}
+		if fatal := a.fatal(end.err); fatal != nil {
+			a.tunnels.Wait()
+			a.monitor.gaveUp(fatal.Reason, fatal.Fix)
+			a.logger.Error("ended", "reason", fatal.Reason, "fix", fatal.Fix)
+			return fatal
 		}
 		pause := a.retry.pause(end)
 		a.report(end, pause)
@@ -215,6 +222,7 @@ func (a *Agent) runOnce(ctx context.Context) ending {
 			"rtt", s.conn.RTT().Round(10*time.Microsecond).String(),
 			"connector", a.hello.Connector, "session", s.welcome.Session, "gateway_version", s.welcome.Version, "transport", s.conn.Transport())
 		a.monitor.online(s.status())
+		a.known = true
 		end, next := a.tend(ctx, s)
 		if next == nil {
 			return end
@@ -225,29 +233,15 @@ func (a *Agent) runOnce(ctx context.Context) ending {
 
 // report logs an ending with what to do about it, where there is something.
 func (a *Agent) report(end ending, pause time.Duration) {
-	message, level, fix := "cannot connect", slog.LevelWarn, ""
+	message, level, fix := "cannot connect", slog.LevelWarn, fixFor(end.err)
 	if end.lived > 0 {
 		message = "disconnected"
 	}
 	switch kindOf(end.err) {
 	case endComeBack, endReborn:
 		level = slog.LevelInfo
-	case endRefused:
+	case endRefused, endReplaced, endWrongPin:
 		level = slog.LevelError
-		fix = "create a new token with `caddy gateway connector create` and put it into tunnel_token"
-	case endRemoved:
-		level = slog.LevelError
-		fix = "the connector was removed on the gateway; create a new one with `caddy gateway connector create`"
-	case endReplaced:
-		level = slog.LevelError
-		fix = "another connector runs with the same tunnel token; stop one of the two, or give it a token of its own"
-	case endWrongPin:
-		level = slog.LevelError
-		fix = "check `server`; if the gateway lost its storage, create a new token with `caddy gateway connector create`"
-	case endSilent:
-		fix = "check that the gateway runs and that UDP, or HTTPS, can reach it"
-	case endPortal:
-		fix = "this network may ask to sign in first: open any page in a browser on it"
 	}
 	attributes := []any{"reason", reason(end.err), "retry_in", pause.Round(10 * time.Millisecond).String()}
 	if end.lived > 0 {

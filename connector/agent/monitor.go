@@ -69,6 +69,11 @@ func (m *monitor) draining() {
 
 func (m *monitor) stopped() { m.enterLocked(StateStopped, nil) }
 
+// gaveUp is stopped for good, and why.
+func (m *monitor) gaveUp(reason, fix string) {
+	m.enterLocked(StateStopped, &Problem{Reason: reason, Fix: fix})
+}
+
 func (m *monitor) waiting(reason, fix string, pause time.Duration) {
 	m.enterLocked(StateWaiting, &Problem{Reason: reason, Fix: fix, RetryAt: time.Now().Add(pause)})
 }

@@ -48,7 +48,7 @@ type TunnelStatus struct {
 type Problem struct {
 	Reason  string    `json:"reason"`
 	Fix     string    `json:"fix,omitempty"`
-	RetryAt time.Time `json:"retry_at"`
+	RetryAt time.Time `json:"retry_at"` // zero: it will not be tried again
 }
 
 // UpstreamStatus is one model server.
