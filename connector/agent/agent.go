@@ -11,13 +11,15 @@
 //	agent.go, retry.go, fatal.go       one tunnel after another, the pauses between, and the end of all
 //	dial.go, websocket.go, bbr_*.go    a connection to the gateway, over QUIC or its HTTPS port
 //	socket*.go                         its socket, which takes a missing route for a lost packet
-//	race.go, handover.go               which of the two, and how to change
+//	race.go                            which of the two
+//	handover.go, renew.go              how to change, beside the tunnel that there is
+//	rescue.go, loss.go, echo.go        a tunnel that fell silent, and one that loses too much
 //	session.go                         one tunnel: hello, heartbeat, requests, drain
 //	proxy.go, headers.go, payload.go   a request on its way to an upstream
 //	upstream.go, answer.go             the client that speaks to it, HTTP/1.1 with or without TLS
 //	connection.go, silent_*.go         its connections, and the idle ones among them
 //	keyfile.go                         an upstream's own key
-//	reload.go                          another configuration, without losing a request
+//	reload.go, setup.go                another configuration, without losing a request
 //	status.go, monitor.go              what the connector tells of itself
 //	diagnose.go, diagnose_upstream.go  what keeps it from working
 package agent
@@ -54,24 +56,33 @@ type Options struct {
 // Agent is a connector. Make it with [New].
 type Agent struct {
 	logger *slog.Logger
-	config Config
-	hello  link.Hello
-	dialer *dialer
-	web    *webDialer
-	proxy  *proxy
+	setup
 
-	transport string        // of the configuration
-	webDelay  time.Duration // of the WebSocket in the next attempt
-	tunnels   sync.WaitGroup
-	known     bool // the gateway has welcomed this process
+	webDelay time.Duration // of the WebSocket in the next attempt
+	loss     lossGuard
+	tunnels  sync.WaitGroup
+	known    bool // the gateway has welcomed this process
 
 	monitor monitor
 	reload  reloading
 
 	drainTimeout time.Duration
 	pongTimeout  time.Duration
+	silenceLimit time.Duration // 0: pongTimeout
 	firstUpgrade time.Duration
+	lossSpan     time.Duration
 	retry        retry
+}
+
+// setup is what a configuration makes of an agent.
+type setup struct {
+	config    Config
+	hello     link.Hello
+	pin       string
+	dialer    *dialer
+	web       *webDialer
+	proxy     *proxy
+	transport string
 }
 
 // New checks the configuration, reads the upstreams' keys and returns a
@@ -105,25 +116,30 @@ func New(c Config, o Options) (*Agent, error) {
 	host, _ := os.Hostname()
 	a := &Agent{
 		logger: o.Logger,
-		config: c,
-		hello: link.Hello{
-			Connector: token.Connector,
-			Secret:    token.Secret,
-			Instance:  rand.Text(),
-			Name:      host,
-			Version:   o.Version,
-			OS:        runtime.GOOS + "/" + runtime.GOARCH,
-			Upstreams: slices.Sorted(maps.Keys(upstreams)),
-			Routes:    c.Routes,
+		setup: setup{
+			config: c,
+			hello: link.Hello{
+				Connector: token.Connector,
+				Secret:    token.Secret,
+				Instance:  rand.Text(),
+				Name:      host,
+				Version:   o.Version,
+				OS:        runtime.GOOS + "/" + runtime.GOARCH,
+				Upstreams: slices.Sorted(maps.Keys(upstreams)),
+				Routes:    c.Routes,
+			},
+			pin:       token.Pin,
+			dialer:    newDialer(server, token.Pin),
+			web:       newWebDialer(token.URL, server, token.Pin, o.Logger),
+			proxy:     newProxy(upstreams, o.Logger),
+			transport: cmp.Or(c.Transport, TransportAuto),
 		},
-		dialer:       newDialer(server, token.Pin),
-		web:          newWebDialer(token.URL, server, token.Pin, o.Logger),
-		transport:    cmp.Or(c.Transport, TransportAuto),
 		webDelay:     webSocketDelay,
 		firstUpgrade: firstUpgrade,
-		proxy:        newProxy(upstreams, o.Logger),
+		lossSpan:     lossSpan,
 		drainTimeout: o.DrainTimeout,
 		pongTimeout:  pongTimeout,
+		silenceLimit: silenceLimit,
 		retry:        retry{random: mathrand.Float64},
 		reload:       reloading{wake: make(chan struct{}, 1)},
 	}
@@ -174,9 +190,9 @@ func (c *Config) open(logger *slog.Logger) (map[string]*upstream, error) {
 // called again before it has returned.
 func (a *Agent) Run(ctx context.Context) error {
 	defer func() { a.proxy.close() }() // of the last configuration
+	defer a.reload.stop()
 	a.retry.reset()
 	for ctx.Err() == nil {
-		a.adopt(nil)
 		end := a.runOnce(ctx)
 		if ctx.Err() != nil {
 			break
@@ -209,13 +225,9 @@ type ending struct {
 
 // runOnce dials, and serves the tunnel until it ends.
 func (a *Agent) runOnce(ctx context.Context) ending {
-	a.logger.Info("connecting", "server", a.dialer.server)
 	a.monitor.connecting()
-	s, answer, err := a.connect(ctx)
+	s, err := a.enter(ctx)
 	if err != nil {
-		return ending{err: err}
-	}
-	if err := s.begin(answer); err != nil {
 		return ending{err: err}
 	}
 	for {

@@ -95,7 +95,8 @@ func (d *dialer) dialAddress(ctx context.Context, address netip.AddrPort) (link.
 	if err != nil {
 		return nil, fmt.Errorf("opening a UDP socket: %w", err)
 	}
-	socket := &patientSocket{udpSocket: opened}
+	echo := &echoSocket{udpSocket: opened}
+	socket := &patientSocket{udpSocket: echo}
 	conn, err := quic.Dial(ctx, socket, net.UDPAddrFromAddrPort(address), d.tls, link.ConnectorQUIC())
 	if err != nil {
 		socket.Close()
@@ -106,7 +107,7 @@ func (d *dialer) dialAddress(ctx context.Context, address netip.AddrPort) (link.
 		<-conn.Context().Done()
 		socket.Close()
 	}()
-	return link.QUICConnector(conn), nil
+	return &quicTunnel{Conn: link.QUICConnector(conn), stats: conn.ConnectionStats, socket: echo}, nil
 }
 
 // dialError says what a failed handshake means. failure is that of a packet which

@@ -95,6 +95,19 @@ func (m *monitor) online(tunnel TunnelStatus, rtt func() time.Duration) {
 	m.tunnels++
 }
 
+// silent is connecting beside a tunnel.
+func (m *monitor) silent(reason, fix string) {
+	m.enterLocked(StateConnecting, &Problem{Reason: reason, Fix: fix, RetryAt: time.Now()})
+}
+
+// heard is online again, on the same tunnel.
+func (m *monitor) heard(tunnel TunnelStatus, rtt func() time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.enter(StateOnline)
+	m.tunnel, m.rtt, m.problem = &tunnel, rtt, nil
+}
+
 // recent returns the requests that ended last. The caller holds mu.
 func (m *monitor) recent() []RequestStatus {
 	n := min(m.ended, recentRequests)

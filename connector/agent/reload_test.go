@@ -195,7 +195,7 @@ func TestReloadKeepsATunnelWhenTheNewGatewayIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the failure", func() bool {
-		return strings.Contains(a.log.String(), "the tunnel stays as it was")
+		return strings.Contains(a.log.String(), "the last one that worked stays")
 	})
 	if got := s.ask(t); got != "old" {
 		t.Errorf("it is %q now", got)

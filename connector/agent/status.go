@@ -85,7 +85,7 @@ type RequestStatus struct {
 
 // Status returns what the connector is doing. It may be called at any time.
 func (a *Agent) Status() Status {
-	config := a.newest()
+	config := a.current()
 	m := &a.monitor
 	m.mu.Lock()
 	defer m.mu.Unlock()
