@@ -253,7 +253,7 @@ func (s *session) setHeartbeat(milliseconds int) {
 // A tunnel whose gateway was heard of before does not end by silence alone: the
 // path may come back. See rescue.
 func (s *session) ping() {
-	beat := time.NewTimer(time.Duration(s.heartbeat.Load()))
+	beat := time.NewTimer(0)
 	defer beat.Stop()
 	lost := time.NewTimer(s.agent.pongTimeout)
 	lost.Stop()
