@@ -141,7 +141,7 @@ func New(c Config, o Options) (*Agent, error) {
 		pongTimeout:  pongTimeout,
 		silenceLimit: silenceLimit,
 		retry:        retry{random: mathrand.Float64},
-		reload:       reloading{wake: make(chan struct{}, 1)},
+		reload:       reloading{wake: make(chan struct{}, 1), first: reloadPause},
 	}
 	if err := a.hello.Check(); err != nil {
 		return nil, err
@@ -196,6 +196,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		end := a.runOnce(ctx)
 		if ctx.Err() != nil {
 			break
+		}
+		if kindOf(end.err) == endRemoved {
+			a.known = false // what has worked will not any more
 		}
 		if fatal := a.fatal(end.err); fatal != nil {
 			a.tunnels.Wait()

@@ -31,8 +31,11 @@ func (a *Agent) Reload(c Config) error {
 	if old.sameTunnel(next) {
 		old.proxy.replace(next.proxy)
 		old.config = next.config
-		a.logger.Info("configuration reloaded", "tunnel", "kept")
-		return nil
+		if old == a {
+			a.logger.Info("configuration reloaded", "tunnel", "kept")
+			return nil
+		}
+		next = old // which waits, and is tried now
 	}
 	a.logger.Info("configuration reloaded", "tunnel", "renewing")
 	a.reload.put(next)

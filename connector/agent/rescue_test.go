@@ -196,7 +196,9 @@ func TestSilentTunnelEnds(t *testing.T) {
 	g.session()
 	g, s, a := fallSilent(t)
 	s.close(link.CloseReplaced)
-	eventually(t, "the reason", func() bool { return strings.Contains(a.log.String(), "another connector runs with the same tunnel token") })
+	eventually(t, "the reason", func() bool {
+		return strings.Contains(a.log.String(), "another connector runs with the same tunnel token")
+	})
 	if n := g.count(); n != 1 {
 		t.Errorf("%d hellos", n)
 	}

@@ -23,7 +23,8 @@ var errNewer = errors.New("there is a newer configuration")
 
 // reloading is what an agent needs to change its configuration while it runs.
 type reloading struct {
-	wake chan struct{} // room for one: next is to be looked at
+	wake  chan struct{} // room for one: next is to be looked at
+	first time.Duration // pause
 
 	mu    sync.Mutex
 	next  *Agent        // whose configuration is to be taken; nil: none
@@ -139,7 +140,7 @@ func (a *Agent) putOff(next *Agent, err error) {
 			"server", next.dialer.server, "reason", reason(err), "fix", "correct `tunnel_token`, and reload again")
 		return
 	}
-	a.reload.pause = min(max(2*a.reload.pause, reloadPause), lastReloadPause)
+	a.reload.pause = min(max(2*a.reload.pause, a.reload.first), lastReloadPause)
 	a.wakeAfter(a.reload.pause)
 	a.logger.Error("cannot connect with the new configuration; the last one that worked stays",
 		"server", next.dialer.server, "reason", reason(err), "retry_in", a.reload.pause.String(), "fix", "check `server` and `tunnel_token`, and reload again")
