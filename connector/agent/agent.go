@@ -69,6 +69,7 @@ type Agent struct {
 	drainTimeout time.Duration
 	pongTimeout  time.Duration
 	silenceLimit time.Duration // 0: pongTimeout
+	moment       time.Duration // of a silent tunnel
 	firstUpgrade time.Duration
 	lossSpan     time.Duration
 	retry        retry
@@ -140,6 +141,7 @@ func New(c Config, o Options) (*Agent, error) {
 		drainTimeout: o.DrainTimeout,
 		pongTimeout:  pongTimeout,
 		silenceLimit: silenceLimit,
+		moment:       rescueMoment,
 		retry:        retry{random: mathrand.Float64},
 		reload:       reloading{wake: make(chan struct{}, 1), first: reloadPause},
 	}

@@ -86,6 +86,13 @@ func (r *relay) strand() {
 	}
 }
 
+// rejoin takes strand back.
+func (r *relay) rejoin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.stranded)
+}
+
 // loses tells whether the next packet is lost.
 func (r *relay) loses(from string) bool {
 	r.mu.Lock()

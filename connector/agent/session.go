@@ -42,6 +42,7 @@ type session struct {
 	agreed    chan struct{} // closed by its drain_ok
 	silent    atomic.Bool   // a pong is overdue
 	turned    chan struct{} // silent has changed
+	beside    bool          // it is to take the place of a silent tunnel
 	why       atomic.Value  // error: the reason, if this side ends the tunnel
 	requests  sync.WaitGroup
 	handler   http.Handler
@@ -74,7 +75,9 @@ func (s *session) introduce(ctx context.Context) (answer link.Message, err error
 		return nil, s.explain(fmt.Errorf("opening the control stream: %w", err))
 	}
 	s.control = link.NewControl(s.stream)
-	if err := s.control.Send(s.agent.hello); err != nil {
+	hello := s.agent.hello
+	hello.Beside = s.beside
+	if err := s.control.Send(hello); err != nil {
 		return nil, s.explain(err)
 	}
 	for {
