@@ -94,12 +94,18 @@ func startFlood(t *testing.T, g *realGateway) *runningAgent {
 	t.Helper()
 	return startReal(t, g, func(a *Agent) {
 		a.transport = TransportQUIC
-		base, err := fullBase(flood(t) + "/v1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		a.proxy.upstreams.Store(&map[string]*upstream{"box": newUpstream("box", base, nil)})
+		a.serve(t, flood(t))
 	})
+}
+
+// serve replaces the upstream.
+func (a *Agent) serve(t *testing.T, address string) {
+	t.Helper()
+	base, err := fullBase(address + "/v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.proxy.upstreams.Store(&map[string]*upstream{"box": newUpstream("box", base, nil)})
 }
 
 // TestDeadPathIsReplaced: the path of the tunnel is dead for good, while others
