@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -69,9 +70,34 @@ type relay struct {
 	front   *net.UDPConn
 	target  *net.UDPAddr
 	blocked atomic.Bool
+	lossy   atomic.Bool // a fifth of all packets, in each direction
 
-	mu    sync.Mutex
-	backs map[string]*net.UDPConn // by the dialler's address
+	mu       sync.Mutex
+	backs    map[string]*net.UDPConn // by the dialler's address
+	stranded map[string]bool
+}
+
+// strand makes the relay lose all of those who have dialled so far.
+func (r *relay) strand() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for from := range r.backs {
+		r.stranded[from] = true
+	}
+}
+
+// rejoin takes strand back.
+func (r *relay) rejoin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.stranded)
+}
+
+// loses tells whether the next packet is lost.
+func (r *relay) loses(from string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.blocked.Load() || r.stranded[from] || r.lossy.Load() && mathrand.IntN(5) == 0
 }
 
 func newRelay(t *testing.T, target net.Addr) *relay {
@@ -80,7 +106,7 @@ func newRelay(t *testing.T, target net.Addr) *relay {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &relay{front: front, target: target.(*net.UDPAddr), backs: map[string]*net.UDPConn{}}
+	r := &relay{front: front, target: target.(*net.UDPAddr), backs: map[string]*net.UDPConn{}, stranded: map[string]bool{}}
 	go r.forth()
 	t.Cleanup(func() {
 		_ = front.Close()
@@ -111,7 +137,7 @@ func (r *relay) forth() {
 			go r.back(back, from)
 		}
 		r.mu.Unlock()
-		if !r.blocked.Load() {
+		if !r.loses(from.String()) {
 			_, _ = back.Write(packet[:n])
 		}
 	}
@@ -124,7 +150,7 @@ func (r *relay) back(from *net.UDPConn, to *net.UDPAddr) {
 		if err != nil {
 			return
 		}
-		if !r.blocked.Load() {
+		if !r.loses(to.String()) {
 			_, _ = r.front.WriteToUDP(packet[:n], to)
 		}
 	}
@@ -181,24 +207,30 @@ func (g *realGateway) transport() string {
 
 // ask sends one request as the gateway's routing does.
 func (g *realGateway) ask(ctx context.Context) error {
+	body, err := g.answer(ctx)
+	if err == nil && body != strings.Repeat("data: x\n\n", 3) {
+		err = errors.New("the answer is not complete: " + body)
+	}
+	return err
+}
+
+// answer is ask with whatever the upstream says.
+func (g *realGateway) answer(ctx context.Context) (string, error) {
 	for {
 		s, err := g.Wait(ctx, g.token.Connector, 3*time.Second)
 		if err != nil {
-			return err
+			return "", err
 		}
 		answer, err := s.RoundTrip(post(ctx, "{}"))
 		if errors.Is(err, link.ErrNotSent) {
 			continue
 		}
 		if err != nil {
-			return err
+			return "", err
 		}
 		defer answer.Body.Close()
 		body, err := io.ReadAll(answer.Body)
-		if err == nil && string(body) != strings.Repeat("data: x\n\n", 3) {
-			err = errors.New("the answer is not complete: " + string(body))
-		}
-		return err
+		return string(body), err
 	}
 }
 

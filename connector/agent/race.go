@@ -31,15 +31,25 @@ func (a *Agent) runners() []runner {
 	limit := a.retry.dialTimeout()
 	quic := runner{dial: a.dialer.dial, limit: limit}
 	web := runner{dial: a.web.dial, limit: limit + webSocketExtra, delay: a.webDelay}
-	switch a.transport {
-	case TransportQUIC:
+	switch {
+	case a.transport == TransportQUIC:
 		return []runner{quic}
-	case TransportWebSocket:
+	case a.transport == TransportWebSocket:
 		return []runner{web}
+	case a.loss.avoided(time.Now()):
+		quic.delay = webSocketDelay
+		return []runner{web, quic}
 	default:
 		return []runner{quic, web}
 	}
 }
+
+// permit waits until a hello may be said on a connection that is ready for it,
+// and returns the context for that; an error means that it is not wanted.
+type permit func(ctx context.Context, s *session) (context.Context, error)
+
+// atOnce is the permit where there is no other tunnel.
+func atOnce(ctx context.Context, _ *session) (context.Context, error) { return ctx, nil }
 
 // dialled is what one runner came to.
 type dialled struct {
@@ -50,7 +60,7 @@ type dialled struct {
 // connect dials and says hello. The first transport with a connection says it;
 // another one only if that leads to nothing, as a second hello would end the
 // first's tunnel. It returns the answer to the hello.
-func (a *Agent) connect(ctx context.Context) (*session, link.Message, error) {
+func (a *Agent) connect(ctx context.Context, may permit) (*session, link.Message, error) {
 	runners := a.runners()
 	limit := runners[0].limit
 	racing, stop := context.WithCancel(ctx)
@@ -84,7 +94,7 @@ func (a *Agent) connect(ctx context.Context) (*session, link.Message, error) {
 			if r.err == nil {
 				s := newSession(a, r.conn)
 				var answer link.Message
-				if answer, r.err = s.introduceWithin(ctx, limit); r.err == nil {
+				if answer, r.err = s.introduceWhen(ctx, may, limit); r.err == nil {
 					return s, answer, nil
 				}
 				if errors.As(r.err, new(link.Deny)) {
@@ -110,6 +120,16 @@ func discard(results <-chan dialled, n int) {
 			_ = r.conn.Close(link.CloseNone, "")
 		}
 	}
+}
+
+// introduceWhen is introduceWithin, as soon as it may be.
+func (s *session) introduceWhen(ctx context.Context, may permit, limit time.Duration) (link.Message, error) {
+	ctx, err := may(ctx, s)
+	if err != nil {
+		s.close(link.CloseNone, err)
+		return nil, err
+	}
+	return s.introduceWithin(ctx, limit)
 }
 
 // introduceWithin is introduce with a time limit.

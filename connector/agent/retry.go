@@ -11,6 +11,12 @@ import (
 const (
 	firstPause = 500 * time.Millisecond
 	longPause  = 30 * time.Second
+	// lastRefusal is the ceiling between attempts that are refused again and
+	// again.
+	lastRefusal = 5 * time.Minute
+	// strandedPause is the ceiling while this machine has no way to the gateway:
+	// an attempt burdens nobody, and the way may be back any moment.
+	strandedPause = 2 * time.Second
 	// rebornPause is the ceiling after the reset from a gateway that was killed
 	// and is up again: everything is ready for the next tunnel.
 	rebornPause = 200 * time.Millisecond
@@ -30,6 +36,7 @@ const (
 // the same gateway do not come back all at once.
 type retry struct {
 	failures int            // in a row
+	refusals int            // since the last tunnel
 	random   func() float64 // in [0, 1)
 }
 
@@ -37,8 +44,15 @@ func (r *retry) reset() { r.failures = 0 }
 
 // pause returns how long to wait after a tunnel that ended so.
 func (r *retry) pause(end ending) time.Duration {
+	if end.lived > 0 {
+		r.refusals = 0
+	}
 	switch kind := kindOf(end.err); {
-	case kind == endRefused, kind == endRemoved, kind == endReplaced, kind == endWrongPin, kind == endLimited:
+	case kind == endRefused, kind == endWrongPin:
+		ceiling := min(longPause<<min(r.refusals, 4), lastRefusal)
+		r.refusals++
+		return ceiling/2 + r.jitter(ceiling/2)
+	case kind == endRemoved, kind == endReplaced, kind == endLimited:
 		// Only somebody's hand, or time, can help. Half of the pause is fixed: a fast
 		// retry would be wrong, and two connectors with one token would throw
 		// each other out all the time.
@@ -54,6 +68,9 @@ func (r *retry) pause(end ending) time.Duration {
 	ceiling := longPause
 	if r.failures < 6 { // 0.5 s × 2⁶ is above 30 s
 		ceiling = firstPause << r.failures
+	}
+	if ceiling >= strandedPause && end.lived == 0 && stranded(end.err) {
+		return r.jitter(strandedPause) // and the next pause is no longer either
 	}
 	r.failures++
 	return r.jitter(ceiling)
