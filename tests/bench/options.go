@@ -116,6 +116,11 @@ func (o options) check() error {
 			return fmt.Errorf("-tunnels: %d is not between 1 and %d", n, maxTunnels)
 		}
 	}
+	for _, n := range slices.Concat(o.Clients, o.Streams) {
+		if n < 1 || n > maxClients {
+			return fmt.Errorf("-clients and -streams: %d is not between 1 and %d", n, maxClients)
+		}
+	}
 	for _, percent := range o.Loss {
 		if !(percent >= 0 && percent <= 20) {
 			return fmt.Errorf("-loss: %v is not between 0 and 20", percent)
@@ -141,6 +146,9 @@ func (o options) check() error {
 	}
 	return nil
 }
+
+// maxClients is what the generator can still serve without being the slowest.
+const maxClients = 1000
 
 // maxTunnels is what one process may hold the ends of: each is a socket.
 const maxTunnels = 5000
