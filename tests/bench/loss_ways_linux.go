@@ -103,6 +103,7 @@ func startRelay(ctx context.Context, l *lab.Lab, address string) (string, error)
 	}
 	go acceptAll(ctx, listener, func(near net.Conn) {
 		if far, err := net.DialTimeout("tcp", address, startLimit); err == nil {
+			keepShort(far)
 			splice(near, near, far)
 		}
 	})
@@ -119,6 +120,7 @@ func startProxy(ctx context.Context, l *lab.Lab, relay string) (string, error) {
 		return "", fmt.Errorf("listening for a proxy: %w", err)
 	}
 	go acceptAll(ctx, listener, func(near net.Conn) {
+		keepShort(near)
 		r := bufio.NewReader(near)
 		request, err := http.ReadRequest(r)
 		if err != nil || request.Method != http.MethodConnect {
@@ -150,6 +152,14 @@ func acceptAll(ctx context.Context, listener net.Listener, serve func(net.Conn))
 			defer conn.Close()
 			serve(conn)
 		}()
+	}
+}
+
+// keepShort bounds what waits between a process and the socket on the line:
+// without a proxy, nothing would.
+func keepShort(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetReadBuffer(32 << 10) // if it fails, a little more waits
 	}
 }
 

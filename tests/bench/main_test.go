@@ -114,6 +114,8 @@ func TestFlags(t *testing.T) {
 		{"-tunnels", "100000"},
 		{"-tunnels", "1000,0"},
 		{"-tunnels", "many"},
+		{"-clients", "1,5000"},
+		{"-streams", "0"},
 		{"-loss", "101"},
 		{"-loss", "NaN"},
 		{"-loss-rounds", "0"},

@@ -67,16 +67,16 @@ func fullRun() options {
 		Systems:       allSystems,
 		Rounds:        4,
 		Clients:       []int{1, 16, 64},
-		Load:          2500 * time.Millisecond,
+		Load:          2 * time.Second,
 		Warmup:        300 * time.Millisecond,
 		AnswerLimit:   15 * time.Second,
 		Streams:       []int{1, 50, 200},
-		Stream:        3 * time.Second,
+		Stream:        2500 * time.Millisecond,
 		Pace:          20 * time.Millisecond,
 		Answers:       10000,
 		AnswerClients: 64,
 		Tunnels:       []int{1000, 5000},
-		Settle:        20 * time.Second,
+		Settle:        15 * time.Second,
 		Loss:          []float64{0, 1, 5},
 		RTT:           50 * time.Millisecond,
 		LossRounds:    2,
@@ -116,6 +116,11 @@ func (o options) check() error {
 			return fmt.Errorf("-tunnels: %d is not between 1 and %d", n, maxTunnels)
 		}
 	}
+	for _, n := range slices.Concat(o.Clients, o.Streams) {
+		if n < 1 || n > maxClients {
+			return fmt.Errorf("-clients and -streams: %d is not between 1 and %d", n, maxClients)
+		}
+	}
 	for _, percent := range o.Loss {
 		if !(percent >= 0 && percent <= 20) {
 			return fmt.Errorf("-loss: %v is not between 0 and 20", percent)
@@ -141,6 +146,9 @@ func (o options) check() error {
 	}
 	return nil
 }
+
+// maxClients is what the generator can still serve without being the slowest.
+const maxClients = 1000
 
 // maxTunnels is what one process may hold the ends of: each is a socket.
 const maxTunnels = 5000
