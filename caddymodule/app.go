@@ -21,6 +21,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/version"
 )
 
 func init() {
@@ -311,11 +312,12 @@ func (a *App) Manage() (*manage.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	version, _ := caddy.Version()
+	caddyVersion, _ := caddy.Version()
 	a.service = manage.New(manage.Options{
 		Store: open.store, Tunnels: managedTunnels{hub}, Endpoint: a.endpoint,
 		Pairing: open.desk, SignIn: open.signIn, Activity: open.activity,
-		Version: version, Logger: a.logger,
+		Build:  manage.Build{Version: version.Number(), Commit: version.Commit(), Caddy: caddyVersion},
+		Logger: a.logger,
 	})
 	return a.service, nil
 }

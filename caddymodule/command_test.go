@@ -106,7 +106,7 @@ const (
 	warnedJSON = `{"account":"default","name":"org/m","connectors":["con_06b3kz9v6dfx7fbv7wq7m5r2qm"],"upstream":"olama",` +
 		`"created_at":"2026-05-01T10:30:00Z","updated_at":"2026-05-02T10:30:00Z","through":[{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qm","name":"rack","state":"online"}],"state":"online",` +
 		`"warning":"connector \"rack\" has no upstream \"olama\"; it has: ollama, vllm"}`
-	statusJSON = `{"version":"v1.2.3","url":"https://gw.example.com","listener":{"address":":7443","public":"gw.example.com:7443","pin":"PIN"},` +
+	statusJSON = `{"version":"v1.2.3","commit":"7337cac","caddy":"v2.11.9","url":"https://gw.example.com","listener":{"address":":7443","public":"gw.example.com:7443","pin":"PIN"},` +
 		`"connectors":{"total":2,"online":1},"deployments":{"total":3,"online":2},"keys":{"active":1,"revoked":4},"counters":{"connected":3,"replaced":1,"denied":2,"rejected":0,"requests":120,"failed":4}}`
 )
 

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/connector/service"
+	"github.com/postern-dev/postern/connector/version"
 )
 
 // Exit codes.
@@ -146,7 +147,7 @@ out to a Postern gateway, and hands the gateway's requests to the model server.
 It needs no open port.
 
 Exit codes: 0 done, 1 failed, 2 wrong flags or configuration, 3 not paired.`,
-		Version:       programVersion(),
+		Version:       version.Number(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}

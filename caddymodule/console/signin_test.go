@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // script is a name that wants to be more than a name.
@@ -186,5 +188,18 @@ func TestOrigin(t *testing.T) {
 		if got := origin(r); got != test.want {
 			t.Errorf("Origin %q, plain %v: %q, want %q", test.origin, test.plain, got, test.want)
 		}
+	}
+}
+
+// Those who are in see which Postern this is; strangers need not know.
+func TestFooterTellsVersion(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	footer := `<footer class="colophon">Postern v1.2.3-4-gabc</footer>`
+	if page := h.in(h.user(store.DefaultAccount, "ada")).page("/console/start"); !strings.Contains(page, footer) {
+		t.Errorf("no footer on a page: %s", page)
+	}
+	if page := h.browser().page("/console/sign-in"); strings.Contains(page, "v1.2.3") {
+		t.Error("the page for those who are not in tells the version")
 	}
 }
