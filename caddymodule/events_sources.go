@@ -2,6 +2,7 @@ package caddymodule
 
 import (
 	"reflect"
+	"strconv"
 	"sync"
 	"time"
 
@@ -160,7 +161,7 @@ func (s *eventSources) onPairing(c store.Change) {
 	case store.PairingPending:
 		s.tell(gatewayEvent{eventPairingRequested, data})
 	case store.PairingApproved:
-		data["connector_id"], data["decided_by"] = p.Connector, p.DecidedBy
+		data["connector_id"], data["decided_by"], data["replaced"] = p.Connector, p.DecidedBy, strconv.FormatBool(p.Replaced)
 		if connector, ok := s.store.Connector(p.Connector); ok {
 			data["connector_name"] = connector.Name
 		}

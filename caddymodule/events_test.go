@@ -92,7 +92,7 @@ func TestEventsOfTheStore(t *testing.T) {
 	}
 	want := map[string]any{
 		"account": "default", "pairing_id": p.ID, "hostname": "den", "os": "", "version": "", "remote": "", "fingerprint": "",
-		"connector_id": st.Connectors("default")[0].ID, "connector_name": "den", "decided_by": "anna",
+		"connector_id": st.Connectors("default")[0].ID, "connector_name": "den", "decided_by": "anna", "replaced": "false",
 	}
 	if got := out.events[0].data; !reflect.DeepEqual(got, want) {
 		t.Errorf("data %v, want %v", got, want)

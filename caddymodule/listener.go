@@ -178,8 +178,13 @@ func authenticateWith(st *store.Store) tunnel.Authenticate {
 		case err != nil:
 			return tunnel.Connector{}, fmt.Errorf("%w: %w", tunnel.ErrUnavailable, err)
 		}
-		return tunnel.Connector{ID: c.ID, Name: c.Name, Account: c.Account}, nil
+		return tunnelConnector(c), nil
 	}
+}
+
+// tunnelConnector is a connector as the hub knows it.
+func tunnelConnector(c store.Connector) tunnel.Connector {
+	return tunnel.Connector{ID: c.ID, Name: c.Name, Account: c.Account, Pairing: c.Pairing}
 }
 
 // tunnelSecrets fetches the gateway's tunnel identity and keys, making them at

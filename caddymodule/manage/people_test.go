@@ -12,6 +12,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
 // wantAs is want for another caller than the operator.
@@ -68,6 +69,43 @@ func TestPairings(t *testing.T) {
 	g.endpoint.Public = ""
 	if w := g.doAs(anna, "POST", "/pairings", "{}"); w.Code != 409 || !strings.Contains(w.Body.String(), "`public gw.example.com:7443`") {
 		t.Errorf("without a public address: %d %s", w.Code, w.Body)
+	}
+}
+
+// TestPairingAgain: a machine that lost its configuration gets its old place.
+func TestPairingAgain(t *testing.T) {
+	g := newGateway(t)
+	anna := g.user("default", "anna")
+	pair := func(hostname string) manage.Pairing {
+		t.Helper()
+		started := wantAs[manage.Pairing](g, anna, 201, "POST", "/pairings", "{}")
+		g.device(started.Code, hostname)
+		return wantAs[[]manage.Pairing](g, anna, 200, "GET", "/pairings", "")[0]
+	}
+	first := pair("vm")
+	if first.Namesake != nil {
+		t.Errorf("the first device has the namesake %+v", first.Namesake)
+	}
+	id := wantAs[manage.Pairing](g, anna, 200, "POST", "/pairings/approve", pairingBody(first.ID, "")).Connector
+	want[map[string]any](g, 200, "PUT", "/deployments/m", `{"connector":"vm"}`)
+
+	again := pair("vm")
+	if n := again.Namesake; n == nil || *n != (manage.Leg{ID: id, Name: "vm", State: manage.Offline}) {
+		t.Errorf("the namesake is %+v", again.Namesake)
+	}
+	g.tunnels.connect(tunnel.Info{Connector: id})
+	if list := wantAs[[]manage.Pairing](g, anna, 200, "GET", "/pairings", ""); list[0].Namesake.State != manage.Online || list[1].Namesake != nil {
+		t.Errorf("the pairings are %+v", list)
+	}
+	wantAs[map[string]any](g, anna, 400, "POST", "/pairings/approve", pairingBody(again.ID, `,"name":"x","replace":"vm"`))
+	wantAs[map[string]any](g, anna, 400, "POST", "/pairings/approve", pairingBody(again.ID, `,"replace":""`))
+	wantAs[map[string]any](g, anna, 404, "POST", "/pairings/approve", pairingBody(again.ID, `,"replace":"nosuch"`))
+	replaced := wantAs[manage.Pairing](g, anna, 200, "POST", "/pairings/approve", pairingBody(again.ID, `,"replace":"vm"`))
+	if replaced.Connector != id || !replaced.Replaced || replaced.Namesake != nil || len(g.store.Connectors("default")) != 1 {
+		t.Errorf("replaced = %+v, connectors %+v", replaced, g.store.Connectors("default"))
+	}
+	if !strings.Contains(g.log.String(), "pairing.replace") {
+		t.Errorf("the log does not tell of it:\n%s", g.log)
 	}
 }
 

@@ -20,6 +20,9 @@ import (
 // Connector is who a session belongs to.
 type Connector struct {
 	ID, Name, Account string
+	// Pairing tells credentials of the same connector apart: the id of the
+	// pairing that they come from, "" for a token's.
+	Pairing string
 }
 
 // Authenticate checks the credentials in a hello. Any error but one that wraps
@@ -245,10 +248,20 @@ func (h *Hub) Sessions() []Info {
 // Disconnect closes all tunnels of a connector, also draining ones; its
 // requests fail at once.
 func (h *Hub) Disconnect(connectorID string, code link.CloseCode) {
+	h.disconnect(code, func(c Connector) bool { return c.ID == connectorID })
+}
+
+// DisconnectOthers closes the tunnels of a connector that were opened with
+// other credentials than those that it has now.
+func (h *Hub) DisconnectOthers(now Connector, code link.CloseCode) {
+	h.disconnect(code, func(c Connector) bool { return c.ID == now.ID && c.Pairing != now.Pairing })
+}
+
+func (h *Hub) disconnect(code link.CloseCode, whose func(Connector) bool) {
 	h.mu.RLock()
 	var sessions []*Session
 	for s := range h.all {
-		if s.connector.ID == connectorID {
+		if whose(s.connector) {
 			sessions = append(sessions, s)
 		}
 	}
