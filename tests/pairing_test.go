@@ -202,21 +202,27 @@ func TestPairingAgain(t *testing.T) {
 		return nil
 	})
 	expect("the new one")
-	var list []struct{ ID, Name, State string }
+	var list []struct{ ID, Name string }
 	g.Command(t, &list, "connector", "list")
 	if len(list) != 1 || list[0].ID != first.Connector || list[0].Name != "vm" {
 		t.Errorf("the connectors are %+v", list)
 	}
+	giveAway(t, g, first.Connector)
+}
 
-	// Whose place is given away goes at once, also if nobody comes for it.
+// giveAway gives the place of the one connector, which is called vm, to a device
+// that never comes for it: who has it by then must go at once all the same.
+func giveAway(t *testing.T, g *harness.Gateway, connector string) {
+	t.Helper()
 	started := startPairing(t, g)
 	ghost := g.Pair(t, "a ghost", started.Code, "http://127.0.0.1:9", "--name", "vm")
 	waitPairing(t, g, started.ID, "pending")
 	ghost.Kill()
 	g.Command(t, nil, "pairing", "approve", started.ID, "--replace", "vm")
 	proc.Poll(t, limit, "the connector being offline", func(context.Context) error {
+		var list []struct{ ID, State string }
 		g.Command(t, &list, "connector", "list")
-		if len(list) != 1 || list[0].State != "offline" {
+		if len(list) != 1 || list[0].ID != connector || list[0].State != "offline" {
 			return fmt.Errorf("the connectors are %+v", list)
 		}
 		return nil
