@@ -148,6 +148,7 @@ func (w *Webhook) take(e caddy.Event) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.waiting) >= webhookBuffer {
+		observeEventsLost(lostByWebhook, 1)
 		w.lost.add()
 		return nil
 	}
@@ -168,6 +169,7 @@ func (w *Webhook) post(idle chan struct{}) {
 			w.waiting, w.idle = nil, nil
 			w.mu.Unlock()
 			if n > 0 {
+				observeEventsLost(lostAtEnd, n)
 				w.logger.Error("events were lost: they still waited for the webhook a while after the end of its configuration",
 					"host", w.target.Host, "lost", n)
 			}
@@ -178,6 +180,7 @@ func (w *Webhook) post(idle chan struct{}) {
 		w.mu.Unlock()
 		log := w.logger.With("event", next.name, "event_id", next.id, "host", w.target.Host)
 		if tries, err := w.deliver(next); err != nil {
+			observeEventsLost(lostRefused, 1)
 			log.Error("posting an event to the webhook", "tries", tries, "error", err)
 		} else {
 			log.Debug("posted an event to the webhook", "tries", tries)

@@ -139,6 +139,7 @@ func TestWebhookHangs(t *testing.T) {
 		var log bytes.Buffer
 		to := &answers{takes: time.Hour}
 		w := newWebhook(t, to, &log)
+		before := lostEvents(t, lostByWebhook, lostRefused, lostAtEnd)
 		began := time.Now()
 		for range webhookBuffer + 10 {
 			if err := w.take(newEvent(t)); err != nil {
@@ -163,6 +164,9 @@ func TestWebhookHangs(t *testing.T) {
 		defer w.mu.Unlock()
 		if n := len(w.waiting); n != 0 || w.idle != nil {
 			t.Errorf("a minute after the end %d events wait", n)
+		}
+		if n := lostEvents(t, lostByWebhook, lostRefused, lostAtEnd) - before; n != webhookBuffer+10 {
+			t.Errorf("the metrics count %v of %d events that nobody got", n, webhookBuffer+10)
 		}
 		if strings.Count(log.String(), "events were lost: the webhook is too slow") != 1 || strings.Count(log.String(), "events were lost: they still waited") != 1 {
 			t.Errorf("the log says %s", log.String())

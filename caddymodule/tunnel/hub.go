@@ -204,7 +204,7 @@ func (h *Hub) register(s *Session) (old *Session, ok bool) {
 	h.live[s.connector.ID] = s
 	h.all[s] = struct{}{}
 	h.arrive(s.connector.ID)
-	h.events.add(eventOf(s, true))
+	h.events.add(noted{eventOf(s, true), old != nil})
 	return old, true
 }
 
@@ -216,7 +216,7 @@ func (h *Hub) retire(s *Session) {
 	defer h.mu.Unlock()
 	if h.live[s.connector.ID] == s {
 		delete(h.live, s.connector.ID)
-		h.events.add(eventOf(s, false))
+		h.events.add(noted{eventOf(s, false), true})
 	}
 }
 
