@@ -38,22 +38,28 @@ changed() {
 		! -name '*_test.go' ! -path '*/testdata/*' -newer "$1" -print -quit)" ]
 }
 
+# version_flags: has the linker write down which Postern this is.
+version_flags() {
+	local package=github.com/postern-dev/postern/connector/version
+	echo "-X $package.number=$(git describe --tags --always --dirty 2>/dev/null || echo dev)" \
+		"-X $package.commit=$(git rev-parse HEAD 2>/dev/null || echo unknown)"
+}
+
 # Both go to a temporary name first: a running binary cannot be overwritten, and
 # nobody shall start half of one. touch: a build of unchanged sources may leave
 # an old date.
 build_caddy() {
 	step "building bin/caddy"
-	quietly go tool xcaddy build "$caddy_version" --with github.com/postern-dev/postern@v0.0.0=. --output bin/caddy.new
+	# As xcaddy's own flags, and the version of Postern in a folder, which Go does not know.
+	XCADDY_GO_BUILD_FLAGS="-trimpath -tags nobadger,nomysql,nopgx -ldflags '-s -w $(version_flags)'" \
+		quietly go tool xcaddy build "$caddy_version" --with github.com/postern-dev/postern@v0.0.0=. --output bin/caddy.new
 	touch bin/caddy.new
 	mv bin/caddy.new bin/caddy
 }
 
 build_connector() {
 	step "building bin/connector"
-	local version commit
-	version=$(git describe --tags --always --dirty 2>/dev/null || echo dev)
-	commit=$(git rev-parse HEAD 2>/dev/null || echo unknown)
-	go build -trimpath -ldflags "-s -w -X main.version=$version -X main.commit=$commit" -o bin/connector.new ./connector
+	go build -trimpath -ldflags "-s -w $(version_flags)" -o bin/connector.new ./connector
 	touch bin/connector.new
 	mv bin/connector.new bin/connector
 }

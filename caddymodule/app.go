@@ -21,6 +21,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/version"
 )
 
 func init() {
@@ -227,17 +228,26 @@ func (a *App) Start() error {
 
 // onChange carries a change of the store to what lives outside it.
 func (a *App) onChange(c store.Change) {
-	if !c.Removed {
-		return
-	}
-	switch c.Kind {
-	case store.KindConnector:
-		if hub, err := a.tunnel.val.get(); err == nil {
-			hub.Disconnect(c.ID, link.CloseRemoved)
-		}
-	case store.KindDeployment:
+	switch {
+	case c.Kind == store.KindConnector:
+		a.onConnector(c)
+	case c.Kind == store.KindDeployment && c.Removed:
 		forgetDeployment(c.ID)
 	}
+}
+
+// onConnector closes the tunnels of a connector that is gone, or those of the
+// device that had its place before another was given it.
+func (a *App) onConnector(c store.Change) {
+	hub, err := a.tunnel.val.get()
+	if err != nil {
+		return
+	}
+	if con, ok := a.Store().Connector(c.ID); ok && !c.Removed {
+		hub.DisconnectOthers(tunnelConnector(con), link.CloseRemoved)
+		return
+	}
+	hub.Disconnect(c.ID, link.CloseRemoved)
 }
 
 // Stop stops taking connectors on behalf of this configuration. Tunnels and
@@ -312,11 +322,12 @@ func (a *App) Manage() (*manage.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	version, _ := caddy.Version()
+	caddyVersion, _ := caddy.Version()
 	a.service = manage.New(manage.Options{
 		Store: open.store, Tunnels: managedTunnels{hub}, Endpoint: a.endpoint,
 		Pairing: open.desk, SignIn: open.signIn, Activity: open.activity,
-		Version: version, Logger: a.logger,
+		Build:  manage.Build{Version: version.Number(), Commit: version.Commit(), Caddy: caddyVersion},
+		Logger: a.logger,
 	})
 	return a.service, nil
 }

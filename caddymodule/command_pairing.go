@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -98,9 +99,23 @@ func pairingListCommand(env commandEnv) *cobra.Command {
 		for _, p := range pairings {
 			rows = append(rows, env.pairingRow(p))
 		}
-		return printTable(cmd.OutOrStdout(), rows)
+		if err := printTable(cmd.OutOrStdout(), rows); err != nil {
+			return err
+		}
+		printNamesakes(cmd.OutOrStdout(), pairings)
+		return nil
 	})
 	return cmd
+}
+
+// printNamesakes tells how a machine that is paired again gets its old place.
+func printNamesakes(w io.Writer, pairings []manage.Pairing) {
+	for _, p := range pairings {
+		if n := p.Namesake; n != nil {
+			fmt.Fprintf(w, "\nThere is a connector %s already, which is %s. If this is the same machine, let it have that place:\n\n"+
+				"  caddy gateway pairing approve %s --replace %s\n", printable(n.Name), n.State, cmp.Or(p.Code, p.ID), n.ID)
+		}
+	}
 }
 
 // pairingRow is a line of the list.
@@ -124,23 +139,37 @@ func (e commandEnv) pairingRow(p manage.Pairing) []string {
 
 func pairingApproveCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "approve CODE_OR_ID [--name NAME]",
+		Use:   "approve CODE_OR_ID [--name NAME | --replace NAME_OR_ID]",
 		Short: "Lets a device that waits in, as a connector",
 		Long: `Lets a device that waits in, as a connector. Compare the fingerprint first: the
-device prints it, and "caddy gateway pairing list" shows it.`,
+device prints it, and "caddy gateway pairing list" shows it.
+
+With --replace it gets the place of a connector that there is: the id, the name
+and the deployments stay, the old tunnel is closed, and the old token is of no use
+any more. It is for a machine that lost its configuration, or was set up anew.`,
 		Example: `  caddy gateway pairing approve PAIR-7K3M-Q9TX
-  caddy gateway pairing approve PAIR-7K3M-Q9TX --name workstation`,
+  caddy gateway pairing approve PAIR-7K3M-Q9TX --name workstation
+  caddy gateway pairing approve PAIR-7K3M-Q9TX --replace workstation`,
 	}
 	takes(cmd, "CODE_OR_ID")
 	cmd.Flags().String("name", "", "The connector's name (default: the device's host name)")
+	cmd.Flags().String("replace", "", "The name or id of the connector whose place the device gets")
 	accountFlag(cmd)
 	adminFlags(cmd)
 	runs(cmd, func(cmd *cobra.Command, args []string) error {
 		request := accountOnly(cmd)
 		setIf(request, "name", flagValue(cmd, "name"))
+		setIf(request, "replace", flagValue(cmd, "replace"))
+		if request["name"] != "" && request["replace"] != "" {
+			return usagef("--name and --replace exclude each other: a connector that is replaced keeps its name")
+		}
 		var p manage.Pairing
 		if done, err := decide(cmd, args[0], "approve", request, &p); done || err != nil {
 			return err
+		}
+		if p.Replaced {
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is approved, and has the place of connector %s now. It comes online by itself, if it still waits.\n", deviceName(p), p.Connector)
+			return nil
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "%s is approved, as connector %s. It comes online by itself, if it still waits.\n", deviceName(p), p.Connector)
 		return nil

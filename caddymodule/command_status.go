@@ -35,7 +35,10 @@ func printStatus(w io.Writer, s manage.Status) {
 		fmt.Fprintf(w, "%-12s  %s\n", name, printable(fmt.Sprintf(format, args...)))
 	}
 	if s.Version != "" {
-		row("Caddy", "%s", s.Version)
+		row("Postern", "%s, commit %s", s.Version, s.Commit)
+	}
+	if s.Caddy != "" {
+		row("Caddy", "%s", s.Caddy)
 	}
 	if s.URL != "" {
 		row("API", "%s/v1", s.URL)

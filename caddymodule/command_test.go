@@ -106,7 +106,7 @@ const (
 	warnedJSON = `{"account":"default","name":"org/m","connectors":["con_06b3kz9v6dfx7fbv7wq7m5r2qm"],"upstream":"olama",` +
 		`"created_at":"2026-05-01T10:30:00Z","updated_at":"2026-05-02T10:30:00Z","through":[{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qm","name":"rack","state":"online"}],"state":"online",` +
 		`"warning":"connector \"rack\" has no upstream \"olama\"; it has: ollama, vllm"}`
-	statusJSON = `{"version":"v1.2.3","url":"https://gw.example.com","listener":{"address":":7443","public":"gw.example.com:7443","pin":"PIN"},` +
+	statusJSON = `{"version":"v1.2.3","commit":"7337cac","caddy":"v2.11.9","url":"https://gw.example.com","listener":{"address":":7443","public":"gw.example.com:7443","pin":"PIN"},` +
 		`"connectors":{"total":2,"online":1},"deployments":{"total":3,"online":2},"keys":{"active":1,"revoked":4},"counters":{"connected":3,"replaced":1,"denied":2,"rejected":0,"requests":120,"failed":4}}`
 )
 
@@ -117,6 +117,9 @@ const (
 		`"fingerprint":"3f9a 07c2 b1d4","upstreams":["ollama","vllm"],"at":"2026-05-02T11:59:00Z"}`
 	pendingJSON = `{"id":"pair_2","account":"default","created_by":"usr_1","state":"pending","created_at":"2026-05-02T11:50:00Z",` +
 		`"expires_at":"2026-05-02T12:05:00Z",` + deviceJSON + `,"code":"PAIR-7K3M-Q9TY","connected":true}`
+	namesakeJSON = `{"id":"pair_2","account":"default","created_by":"usr_1","state":"pending","created_at":"2026-05-02T11:50:00Z",` +
+		`"expires_at":"2026-05-02T12:05:00Z",` + deviceJSON + `,"code":"PAIR-7K3M-Q9TY","connected":true,` +
+		`"namesake":{"id":"con_1","name":"ra\u001bck","state":"offline"}}`
 	awayJSON = `{"id":"pair_3","account":"default","created_by":"usr_1","state":"pending","created_at":"2026-05-02T11:50:00Z",` +
 		`"expires_at":"2026-05-02T12:05:00Z",` + deviceJSON + `,"connected":false}`
 	approvedJSON = `{"id":"pair_4","account":"default","created_by":"usr_1","state":"approved","created_at":"2026-05-02T11:30:00Z",` +
@@ -192,6 +195,9 @@ var commandTests = []struct {
 	{"pairing_list_json", "pairing list --json", ok("GET /model_gateway/pairings", "["+pendingJSON+"]")},
 	{"pairing_list_empty", "pairing list --account team", ok("GET /model_gateway/pairings?account=team", "[]")},
 	{"pairing_approve", "pairing approve pair-7k3mq9ty --name rack", ok("POST /model_gateway/pairings/approve", approvedJSON)},
+	{"pairing_approve_replace", "pairing approve pair_2 --replace rack", ok("POST /model_gateway/pairings/approve", strings.Replace(approvedJSON, `"connected"`, `"replaced":true,"connected"`, 1))},
+	{"pairing_approve_replace_name", "pairing approve pair_2 --replace rack --name box", nil},
+	{"pairing_list_namesake", "pairing list", ok("GET /model_gateway/pairings", "["+namesakeJSON+","+strings.Replace(namesakeJSON, `"code":"PAIR-7K3M-Q9TY",`, "", 1)+"]")},
 	{"pairing_approve_json", "pairing approve pair_4 --json", ok("POST /model_gateway/pairings/approve", approvedJSON)},
 	{"pairing_approve_unknown", "pairing approve PAIR-7K3M-Q9T0 --account team", map[string]adminAnswer{
 		"POST /model_gateway/pairings/approve": {404, `{"error":"there is no pairing with this code"}`},

@@ -190,7 +190,8 @@ func userRecoveryCommand(env commandEnv) *cobra.Command {
 		Use:   "recovery-link ID_OR_NAME",
 		Short: "Prints a link with which a user sets a new password",
 		Long: `Prints a link with which a user sets a new password, this once. It works for 15
-minutes, and ends the user's sessions when it is used.`,
+minutes, and ends the user's sessions when it is used. Its page also offers to
+remove the user's passkeys, and to revoke management tokens and invitations.`,
 		Example: `  caddy gateway user recovery-link anna`,
 	}
 	takes(cmd, "ID_OR_NAME")

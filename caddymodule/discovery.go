@@ -10,6 +10,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/version"
 )
 
 func init() {
@@ -59,7 +60,6 @@ func (t *Tunnel) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 		return nil
 	}
 	at := t.app.endpoint()
-	version, _ := caddy.Version()
 	switch {
 	case at.Pin == "":
 		w.Header().Set("Retry-After", "1")
@@ -67,7 +67,7 @@ func (t *Tunnel) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 	case at.Public == "":
 		answerJSON(w, http.StatusServiceUnavailable, map[string]string{"error": errNoAddress.Error()})
 	default:
-		answerJSON(w, http.StatusOK, discovery{at.Public, at.Pin, at.URL, at.Console, version})
+		answerJSON(w, http.StatusOK, discovery{at.Public, at.Pin, at.URL, at.Console, version.Number()})
 	}
 	return nil
 }

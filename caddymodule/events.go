@@ -84,6 +84,7 @@ func (f *eventFeed) add(e gatewayEvent) {
 	select {
 	case f.queue <- e:
 	default:
+		observeEventsLost(lostByHandlers, 1)
 		f.lost.add()
 	}
 }

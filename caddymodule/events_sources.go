@@ -2,6 +2,7 @@ package caddymodule
 
 import (
 	"reflect"
+	"strconv"
 	"sync"
 	"time"
 
@@ -160,7 +161,7 @@ func (s *eventSources) onPairing(c store.Change) {
 	case store.PairingPending:
 		s.tell(gatewayEvent{eventPairingRequested, data})
 	case store.PairingApproved:
-		data["connector_id"], data["decided_by"] = p.Connector, p.DecidedBy
+		data["connector_id"], data["decided_by"], data["replaced"] = p.Connector, p.DecidedBy, strconv.FormatBool(p.Replaced)
 		if connector, ok := s.store.Connector(p.Connector); ok {
 			data["connector_name"] = connector.Name
 		}
@@ -169,16 +170,17 @@ func (s *eventSources) onPairing(c store.Change) {
 }
 
 // follow begins to tell of a hub's connectors, if it has not begun yet. Those
-// that are online by now have been told.
+// that are online by now have been told: by whoever followed it before.
 func (s *eventSources) follow(hub *tunnel.Hub) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.hubs[hub] != nil {
 		return
 	}
-	s.hubs[hub] = hub.Subscribe(func(e tunnel.Event) { s.onTunnel(hub, e) })
-	for _, info := range hub.Sessions() {
-		s.arrive(hub, tunnel.Event{Online: true, Connector: info.Connector, Account: info.Account, Name: info.Name})
+	online, stop := hub.Follow(func(e tunnel.Event) { s.onTunnel(hub, e) })
+	s.hubs[hub] = stop
+	for _, e := range online {
+		s.arrive(hub, e)
 	}
 }
 

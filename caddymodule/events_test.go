@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/store/storetest"
@@ -92,7 +93,7 @@ func TestEventsOfTheStore(t *testing.T) {
 	}
 	want := map[string]any{
 		"account": "default", "pairing_id": p.ID, "hostname": "den", "os": "", "version": "", "remote": "", "fingerprint": "",
-		"connector_id": st.Connectors("default")[0].ID, "connector_name": "den", "decided_by": "anna",
+		"connector_id": st.Connectors("default")[0].ID, "connector_name": "den", "decided_by": "anna", "replaced": "false",
 	}
 	if got := out.events[0].data; !reflect.DeepEqual(got, want) {
 		t.Errorf("data %v, want %v", got, want)
@@ -265,6 +266,25 @@ func TestFeedLeaveWaits(t *testing.T) {
 	}
 }
 
+// lostEvents is how many events the metrics say were lost for some reasons.
+func lostEvents(t *testing.T, reasons ...string) (n float64) {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(eventsLostTotal)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if slices.Contains(reasons, m.GetLabel()[0].GetValue()) {
+				n += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return n
+}
+
 // What a slow handler cannot take is lost, counted, and said once a minute.
 func TestFeedOverflow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -272,11 +292,15 @@ func TestFeedOverflow(t *testing.T) {
 		f := newEventFeed(slog.New(slog.NewTextHandler(&log, nil)))
 		e := &slowEmitter{takes: time.Hour}
 		f.enter(e)
+		before := lostEvents(t, lostByHandlers)
 		f.add(gatewayEvent{name: "held"})
 		synctest.Wait()
 		began := time.Now()
 		for range eventBuffer + 7 {
 			f.add(gatewayEvent{name: "more"})
+		}
+		if n := lostEvents(t, lostByHandlers) - before; n != 7 {
+			t.Errorf("the metrics count %v", n)
 		}
 		if d := time.Since(began); d != 0 {
 			t.Errorf("adding waited for %v", d)

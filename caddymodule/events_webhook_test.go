@@ -139,6 +139,7 @@ func TestWebhookHangs(t *testing.T) {
 		var log bytes.Buffer
 		to := &answers{takes: time.Hour}
 		w := newWebhook(t, to, &log)
+		before := lostEvents(t, lostByWebhook, lostRefused, lostAtEnd)
 		began := time.Now()
 		for range webhookBuffer + 10 {
 			if err := w.take(newEvent(t)); err != nil {
@@ -163,6 +164,9 @@ func TestWebhookHangs(t *testing.T) {
 		defer w.mu.Unlock()
 		if n := len(w.waiting); n != 0 || w.idle != nil {
 			t.Errorf("a minute after the end %d events wait", n)
+		}
+		if n := lostEvents(t, lostByWebhook, lostRefused, lostAtEnd) - before; n != webhookBuffer+10 {
+			t.Errorf("the metrics count %v of %d events that nobody got", n, webhookBuffer+10)
 		}
 		if strings.Count(log.String(), "events were lost: the webhook is too slow") != 1 || strings.Count(log.String(), "events were lost: they still waited") != 1 {
 			t.Errorf("the log says %s", log.String())
@@ -193,15 +197,19 @@ func TestWebhookInLogs(t *testing.T) {
 func TestWebhookMistakes(t *testing.T) {
 	t.Setenv("POSTERN_TEST_TWO_LINES", "secret\nsecret")
 	for name, c := range map[string]struct{ file, want string }{
-		"no url":     {"model_gateway_webhook", "takes a url"},
-		"two urls":   {"model_gateway_webhook https://a.example https://b.example", "takes a url"},
-		"option":     {"model_gateway_webhook https://a.example {\n retry 3\n}", "expected header"},
-		"half":       {"model_gateway_webhook https://a.example {\n header X\n}", "header takes a name and a value"},
-		"scheme":     {"model_gateway_webhook ftp://secret.example", "must be one such as https://"},
-		"no address": {"model_gateway_webhook {env.POSTERN_TEST_NOT_SET}", "env.POSTERN_TEST_NOT_SET"},
-		"no secret":  {"model_gateway_webhook https://a.example {\n header X {env.POSTERN_TEST_NOT_SET}\n}", "env.POSTERN_TEST_NOT_SET"},
-		"two lines":  {"model_gateway_webhook https://a.example {\n header X {env.POSTERN_TEST_TWO_LINES}\n}", `header "X"`},
-		"name":       {"model_gateway_webhook https://a.example {\n header \"X Y\" z\n}", `header "X Y"`},
+		"no url":      {"model_gateway_webhook", "takes a url"},
+		"two urls":    {"model_gateway_webhook https://a.example https://b.example", "takes a url"},
+		"option":      {"model_gateway_webhook https://a.example {\n retry 3\n}", "expected header or secret"},
+		"half":        {"model_gateway_webhook https://a.example {\n header X\n}", "header takes a name and a value"},
+		"scheme":      {"model_gateway_webhook ftp://secret.example", "must be one such as https://"},
+		"no address":  {"model_gateway_webhook {env.POSTERN_TEST_NOT_SET}", "env.POSTERN_TEST_NOT_SET"},
+		"no secret":   {"model_gateway_webhook https://a.example {\n header X {env.POSTERN_TEST_NOT_SET}\n}", "env.POSTERN_TEST_NOT_SET"},
+		"two lines":   {"model_gateway_webhook https://a.example {\n header X {env.POSTERN_TEST_TWO_LINES}\n}", `header "X"`},
+		"two secrets": {"model_gateway_webhook https://a.example {\n secret secret-secret-secret\n secret secret-secret-secret\n}", "secret takes one"},
+		"no signing":  {"model_gateway_webhook https://a.example {\n secret {env.POSTERN_TEST_NOT_SET}\n}", "env.POSTERN_TEST_NOT_SET"},
+		"short":       {"model_gateway_webhook https://a.example {\n secret 123456789012345\n}", "too short"},
+		"no base64":   {"model_gateway_webhook https://a.example {\n secret whsec_%%%\n}", "not base64"},
+		"name":        {"model_gateway_webhook https://a.example {\n header \"X Y\" z\n}", `header "X Y"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})

@@ -17,6 +17,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/version"
 )
 
 // tunnelHandle is a tunnel listener that lives as long as any configuration
@@ -63,9 +64,8 @@ func (t *tunnelHandle) get() (*tunnel.Hub, error) {
 // start makes app's configuration the one in force, and listens if nothing
 // does so yet.
 func (t *tunnelHandle) start(app *App, open *services) error {
-	version, _ := caddy.Version()
 	options := tunnel.Options{
-		Authenticate: authenticateWith(open.store), Pairing: open.desk, Logger: app.logger, Version: version,
+		Authenticate: authenticateWith(open.store), Pairing: open.desk, Logger: app.logger, Version: version.Number(),
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -178,8 +178,13 @@ func authenticateWith(st *store.Store) tunnel.Authenticate {
 		case err != nil:
 			return tunnel.Connector{}, fmt.Errorf("%w: %w", tunnel.ErrUnavailable, err)
 		}
-		return tunnel.Connector{ID: c.ID, Name: c.Name, Account: c.Account}, nil
+		return tunnelConnector(c), nil
 	}
+}
+
+// tunnelConnector is a connector as the hub knows it.
+func tunnelConnector(c store.Connector) tunnel.Connector {
+	return tunnel.Connector{ID: c.ID, Name: c.Name, Account: c.Account, Pairing: c.Pairing}
 }
 
 // tunnelSecrets fetches the gateway's tunnel identity and keys, making them at

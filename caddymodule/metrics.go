@@ -55,15 +55,32 @@ var (
 		Namespace: "postern", Name: "queue_rejected_total",
 		Help: "Requests that were refused by a deployment's queue, by reason: full or timeout.",
 	}, []string{"deployment", "reason"})
+
+	eventsLostTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "postern", Name: "events_lost_total",
+		Help: "Events that nobody was told, by reason: handlers or webhook were too slow, a webhook refused them, its configuration had ended.",
+	}, []string{"reason"})
 )
 
 // observeSignInFailure counts a sign-in that failed.
 func observeSignInFailure(method string) { signInFailuresTotal.WithLabelValues(method).Inc() }
 
+// The reasons for which events are lost.
+const (
+	lostByHandlers = "handlers"
+	lostByWebhook  = "webhook"
+	lostRefused    = "refused"
+	lostAtEnd      = "ended"
+)
+
+// observeEventsLost counts events that are lost.
+func observeEventsLost(reason string, n int) { eventsLostTotal.WithLabelValues(reason).Add(float64(n)) }
+
 // registerMetrics makes the collectors visible on a configuration's registry.
 func registerMetrics(reg prometheus.Registerer, sessions func() []tunnel.Info, queues func() *queue.Queues) error {
 	for _, c := range []prometheus.Collector{
 		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal, signInFailuresTotal, queueRejectedTotal,
+		eventsLostTotal,
 		tunnelCollector{sessions},
 		queueCollector{queues},
 	} {

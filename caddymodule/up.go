@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/scripted"
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/version"
 )
 
 // up is one run of `caddy gateway up`: a gateway, a connector and, where the
@@ -207,8 +208,7 @@ func (u *up) startConnector(ctx context.Context, app *App, id, token string, ser
 		Upstreams:   map[string]agent.Upstream{upName: {BaseURL: server.base + "/v1"}},
 	}
 	logger := slog.New(slog.NewTextHandler(u.messages, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	version, _ := caddy.Version()
-	a, err := agent.New(config, agent.Options{Logger: logger, Version: version, DrainTimeout: agentGrace})
+	a, err := agent.New(config, agent.Options{Logger: logger, Version: version.Number(), DrainTimeout: agentGrace})
 	if err != nil {
 		return fmt.Errorf("configuring the connector: %w", err)
 	}

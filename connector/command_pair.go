@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/version"
 )
 
 // pairFlags are the flags of the pair command.
@@ -155,7 +156,7 @@ func obtain(ctx context.Context, discovery *agent.Discovery, code, name string, 
 	pending := false
 	token, err := agent.Pair(ctx, agent.PairOptions{
 		Server: gateway.Server, URL: gateway.URL, Pin: gateway.Pin, Code: code, Name: name,
-		Version: programVersion(), Upstreams: config.UpstreamNames(),
+		Version: version.Number(), Upstreams: config.UpstreamNames(),
 		Pending: func(p link.Pending) {
 			pending = true
 			v.pending(p, gateway.Console)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/service"
+	"github.com/postern-dev/postern/connector/version"
 )
 
 // A running connector can be asked and told things by who runs it: over a
@@ -205,7 +206,7 @@ func (r *runner) report() report {
 		config = absolute
 	}
 	return report{
-		Version: programVersion(), Commit: programCommit(), PID: os.Getpid(),
+		Version: version.Number(), Commit: version.Commit(), PID: os.Getpid(),
 		Config: config, Started: r.started, Status: r.agent.Status(),
 	}
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/service"
+	"github.com/postern-dev/postern/connector/version"
 )
 
 // Exit codes.
@@ -154,7 +155,7 @@ It needs no open port.
 
 Exit codes: 0 done, 1 failed, 2 wrong flags or configuration, 3 not paired, 78 not
 accepted by the gateway.`,
-		Version:       programVersion(),
+		Version:       version.Number(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/version"
 )
 
 // testToken is a well-formed token of nobody; no one listens at its address.
@@ -66,7 +67,7 @@ func TestUsage(t *testing.T) {
 		{"nothing", nil, exitOK, "Available Commands:", ""},
 		{"help", []string{"--help"}, exitOK, "Exit codes: 0 done, 1 failed, 2 wrong flags or configuration, 3 not paired, 78 not\naccepted by the gateway.", ""},
 		{"help of run", []string{"run", "--help"}, exitOK, "connector run --config connector.json", ""},
-		{"version", []string{"--version"}, exitOK, "connector " + programVersion() + "\ncommit ", ""},
+		{"version", []string{"--version"}, exitOK, "connector " + version.Number() + "\ncommit ", ""},
 		{"unknown command", []string{"rum"}, exitUsage, "", "Error: unknown command \"rum\" for \"connector\"\n\nDid you mean this?\n\trun\n"},
 		{"unknown flag", []string{"run", "--conf", "x"}, exitUsage, "", "Error: unknown flag: --conf\n"},
 		{"an argument too many", []string{"run", "connector.json"}, exitUsage, "", `Error: unknown command "connector.json" for "connector run"`},

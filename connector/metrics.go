@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/version"
 )
 
 // listenMetrics opens the port for health checks and metrics, which is off by
@@ -96,7 +97,7 @@ func writeMetrics(w io.Writer, s agent.Status, started time.Time) {
 		b.WriteString(" " + strconv.FormatFloat(value, 'g', -1, 64) + "\n")
 	}
 	family("build_info", "gauge", "The program; always 1.")
-	sample("build_info", 1, "version", programVersion(), "goversion", runtime.Version())
+	sample("build_info", 1, "version", version.Number(), "goversion", runtime.Version())
 	family("start_time_seconds", "gauge", "When the process began, as Unix time.")
 	sample("start_time_seconds", float64(started.UnixMilli())/1000)
 	family("up", "gauge", "Whether the tunnel is up.")

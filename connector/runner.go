@@ -15,6 +15,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/service"
+	"github.com/postern-dev/postern/connector/version"
 )
 
 // defaultDrain is how long running requests may take to finish at the end.
@@ -55,7 +56,7 @@ func serve(command *cobra.Command, sys system, o runOptions, logger *slog.Logger
 		logger.Warn(warning)
 	}
 	connector, err := agent.New(loaded.Config, agent.Options{
-		Logger: logger, Version: programVersion(), DrainTimeout: max(o.drain, time.Nanosecond),
+		Logger: logger, Version: version.Number(), DrainTimeout: max(o.drain, time.Nanosecond),
 	})
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/version"
 )
 
 const (
@@ -156,7 +157,7 @@ func (s *screen) draw(b *bytes.Buffer) {
 
 // lines are the block's, as many as there is room for.
 func (s *screen) lines(height int) []line {
-	head := []line{nil, {{plain, "Postern connector " + programVersion()}, {faint, "  Ctrl-C stops it"}}}
+	head := []line{nil, {{plain, "Postern connector " + version.Number()}, {faint, "  Ctrl-C stops it"}}}
 	status := s.status()
 	lines := append(head, reportLines(status, s.now(), screenRequests)...)
 	if spare := len(lines) - (height - 1); spare > 0 {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/version"
 )
 
 // terminal is as much of one as the block needs: it wraps, and knows two escape
@@ -88,7 +89,7 @@ func TestScreen(t *testing.T) {
 	term := &terminal{width: 80}
 	s, status := testScreen(t, term, 24)
 	s.update()
-	head := "\nPostern connector " + programVersion() + "  Ctrl-C stops it\n"
+	head := "\nPostern connector " + version.Number() + "  Ctrl-C stops it\n"
 	block := head + `state      online for 0s
 gateway    gw.example.com:7443  version v1
 tunnel     quic, round trip 12ms

@@ -59,7 +59,41 @@ func TestCommands(t *testing.T) {
 	if a := g.Client(t, key.Key).Post(t, harness.Chat("org/m", "")); a.Status != 200 {
 		t.Errorf("status %d, %s", a.Status, a.Body)
 	}
+	checkVersions(t, g, config, connectors[0]["version"])
 	checkLists(t, g, key.ID, key.Key)
+}
+
+// checkVersions compares what the two programs, built from the same sources,
+// say of themselves, everywhere.
+func checkVersions(t *testing.T, g *harness.Gateway, config string, listed any) {
+	t.Helper()
+	root, err := proc.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(root+"/bin/connector", "--version").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, err := exec.Command(root+"/bin/connector", "status", "--json", "--config", config).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(out), "\n")
+	number, commit := strings.TrimPrefix(lines[0], "connector "), strings.TrimPrefix(lines[1], "commit ")
+	var status struct{ Version, Commit, Caddy string }
+	g.Command(t, &status, "status")
+	// The two may have been built at different commits: what is newer than
+	// its sources is not built again.
+	if number == "" || listed != number {
+		t.Errorf("the gateway lists version %v, the connector says %q", listed, number)
+	}
+	if !strings.Contains(string(state), fmt.Sprintf(`"gateway_version": %q`, status.Version)) {
+		t.Errorf("the gateway's status says version %q, the connector heard: %s", status.Version, state)
+	}
+	if len(status.Commit) != len(commit) || status.Version == "" || status.Version == status.Caddy || !strings.HasPrefix(status.Caddy, "v2.") {
+		t.Errorf("the gateway's versions are %+v, the connector has commit %s", status, commit)
+	}
 }
 
 // checkLists looks at what the other commands print, and revokes and removes.

@@ -31,7 +31,7 @@ func importRules() []importRule {
 	)
 	return []importRule{
 		{
-			from:   []string{"caddymodule/dialect", "caddymodule/scope", "caddymodule/compat", "connector/link"},
+			from:   []string{"caddymodule/dialect", "caddymodule/scope", "caddymodule/compat", "connector/link", "connector/version"},
 			forbid: []string{ours},
 			except: []string{module + "caddymodule/compat"},
 			why:    "translation, matching and the wire are pure: they can be tested, fuzzed and reused alone",
@@ -94,7 +94,7 @@ func importRules() []importRule {
 			why:    "only the shell knows Caddy, so that everything below it can be tested without a server",
 		},
 		{
-			from:   []string{"connector", "connector/agent", "connector/link", "connector/service"},
+			from:   []string{"connector", "connector/agent", "connector/link", "connector/service", "connector/version"},
 			forbid: []string{caddy, bbolt, module + "caddymodule/...", "github.com/prometheus/..."},
 			why:    "the connector is small and runs on machines of others: it must not carry the gateway",
 		},

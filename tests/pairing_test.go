@@ -158,6 +158,77 @@ func TestPairingByTheCommandLine(t *testing.T) {
 	}
 }
 
+// A machine is set up anew and paired again, while its old connector still
+// runs: the new one gets the place, and with it the models.
+func TestPairingAgain(t *testing.T) {
+	t.Parallel()
+	g := harness.Start(t, harness.Options{Console: true})
+	_, key := g.Key(t, "all", "*")
+	pair := func(name string, args ...string) (pairing, *proc.Process) {
+		t.Helper()
+		up := upstream.Start(t)
+		up.Handle("up-model", upstream.JSON(upstream.Completion("up-model", name)))
+		started := startPairing(t, g)
+		device := g.Pair(t, name, started.Code, up.URL, "--name", "vm")
+		waitPairing(t, g, started.ID, "pending")
+		var approved pairing
+		g.Command(t, &approved, append([]string{"pairing", "approve", started.ID}, args...)...)
+		return approved, device
+	}
+	expect := func(name string) {
+		t.Helper()
+		proc.Poll(t, limit, "an answer of the connector "+name, func(context.Context) error {
+			if a := g.Client(t, key).Post(t, harness.Chat("model", "")); a.Status != http.StatusOK || !strings.Contains(string(a.Body), name) {
+				return fmt.Errorf("status %d, %s", a.Status, a.Body)
+			}
+			return nil
+		})
+	}
+	first, old := pair("the old one")
+	waitOnline(t, g, first.Connector)
+	hideToken(t, g, "the old one")
+	g.Deploy(t, "model", first.Connector, "", "up-model")
+	expect("the old one")
+	second, _ := pair("the new one", "--replace", "vm")
+	if second.Connector != first.Connector {
+		t.Errorf("the connector was %s, and is %s", first.Connector, second.Connector)
+	}
+	expect("the new one")
+	hideToken(t, g, "the new one")
+	proc.Poll(t, limit, "the old connector being told", func(context.Context) error {
+		if log := old.Log(); !strings.Contains(log, "removed") {
+			return fmt.Errorf("it says %s", log)
+		}
+		return nil
+	})
+	expect("the new one")
+	var list []struct{ ID, Name string }
+	g.Command(t, &list, "connector", "list")
+	if len(list) != 1 || list[0].ID != first.Connector || list[0].Name != "vm" {
+		t.Errorf("the connectors are %+v", list)
+	}
+	giveAway(t, g, first.Connector)
+}
+
+// giveAway gives the place of the one connector, which is called vm, to a device
+// that never comes for it: who has it by then must go at once all the same.
+func giveAway(t *testing.T, g *harness.Gateway, connector string) {
+	t.Helper()
+	started := startPairing(t, g)
+	ghost := g.Pair(t, "a ghost", started.Code, "http://127.0.0.1:9", "--name", "vm")
+	waitPairing(t, g, started.ID, "pending")
+	ghost.Kill()
+	g.Command(t, nil, "pairing", "approve", started.ID, "--replace", "vm")
+	proc.Poll(t, limit, "the connector being offline", func(context.Context) error {
+		var list []struct{ ID, State string }
+		g.Command(t, &list, "connector", "list")
+		if len(list) != 1 || list[0].ID != connector || list[0].State != "offline" {
+			return fmt.Errorf("the connectors are %+v", list)
+		}
+		return nil
+	})
+}
+
 func TestDeniedAndUnknownCodes(t *testing.T) {
 	t.Parallel()
 	g := harness.Start(t, harness.Options{Console: true})

@@ -27,6 +27,7 @@ type frame struct {
 	Events  string // URL of the stream of live regions
 	Plots   bool   // the page draws plots
 	Passkey bool   // the page has buttons for passkeys
+	Version string // for those who are signed in
 }
 
 type navItem struct {
@@ -73,6 +74,9 @@ func (c *Console) render(w http.ResponseWriter, status int, name string, data an
 		return err
 	}
 	f.Main = template.HTML(main.String())
+	if f.Nav != nil {
+		f.Version = c.manage.Build().Version
+	}
 	if err := c.templates.ExecuteTemplate(&page, "layout", f); err != nil {
 		return err
 	}

@@ -83,6 +83,7 @@ func newHouse(t testing.TB) *house {
 	h.signIn = signin.New(signin.Options{Store: h.store, Now: h.now, Logger: logger})
 	h.service = manage.New(manage.Options{
 		Store: h.store, Tunnels: &lines{}, Pairing: desk, SignIn: h.signIn, Activity: requests, Now: h.now, Logger: logger,
+		Build:    manage.Build{Version: "v1.2.3-4-gabc", Caddy: "v2.11.9"},
 		Endpoint: func() manage.Endpoint { return manage.Endpoint{URL: base, Console: base + "/console/"} },
 	})
 	h.console, err = New(Options{

@@ -49,6 +49,8 @@ type deviceRow struct {
 	Connected   bool
 	ExpiresAt   time.Time
 	Back        string // the tab that its buttons lead back to
+	Namesake    string // an offline connector's id: this may be its machine
+	Taken       string // the name that it would get, if a connector has it
 }
 
 type codeRow struct {
@@ -158,11 +160,18 @@ func devices(pairings []manage.Pairing, back string) []deviceRow {
 }
 
 func deviceOf(p manage.Pairing, back string) deviceRow {
-	return deviceRow{
+	row := deviceRow{
 		ID: p.ID, Connected: p.Connected, ExpiresAt: p.ExpiresAt, Back: back,
 		Hostname: p.Device.Hostname, OS: p.Device.OS, Version: p.Device.Version, Address: p.Device.Address,
 		Upstreams: p.Device.Upstreams, Fingerprint: p.Device.Fingerprint,
 	}
+	if n := p.Namesake; n != nil {
+		row.Taken = n.Name
+		if n.State == manage.Offline {
+			row.Namesake = n.ID
+		}
+	}
+	return row
 }
 
 func (c *Console) startRoutes(handle func(pattern string, a action)) {
@@ -201,7 +210,9 @@ func pairingTab() *tab {
 
 type pairingPage struct {
 	deviceRow
-	Name string
+	Name       string
+	Replace    string // what is chosen
+	Connectors []manage.Connector
 }
 
 func pairingData(v *visit) (any, error) {
@@ -211,9 +222,15 @@ func pairingData(v *visit) (any, error) {
 		return nil, err
 	}
 	for _, p := range pairings {
-		if p.ID == id && p.State == store.PairingPending && p.Device != nil {
-			return &pairingPage{deviceRow: deviceOf(p, backTab(v.r)), Name: v.r.FormValue("name")}, nil
+		if p.ID != id || p.State != store.PairingPending || p.Device == nil {
+			continue
 		}
+		page := &pairingPage{deviceRow: deviceOf(p, backTab(v.r)), Name: v.r.FormValue("name"), Replace: v.r.FormValue("replace")}
+		if page.Replace == "" && p.Namesake != nil {
+			page.Replace = p.Namesake.ID
+		}
+		page.Connectors, err = v.manage.Connectors(v.Account)
+		return page, err
 	}
 	return nil, notThere("No device waits here any more: it was decided on, or its code ran out.")
 }
@@ -228,20 +245,31 @@ func (c *Console) pairingPage(w http.ResponseWriter, v *visit) error {
 }
 
 func (c *Console) approvePairing(w http.ResponseWriter, v *visit) error {
-	p, err := v.manage.ApprovePairing(v.ctx, v.Account, v.r.PathValue("id"), v.r.PostFormValue("name"))
+	id, name, replace := v.r.PathValue("id"), v.r.PostFormValue("name"), v.r.PostFormValue("replace")
+	var p manage.Pairing
+	var err error
+	if replace != "" {
+		p, err = v.manage.ReplaceConnector(v.ctx, v.Account, id, replace)
+	} else {
+		p, err = v.manage.ApprovePairing(v.ctx, v.Account, id, name)
+	}
 	if err != nil {
-		if v.r.PostFormValue("name") != "" {
+		if name != "" || replace != "" {
 			if _, gone := pairingData(v); gone == nil {
 				return v.fault(pairingTab(), err)
 			}
 		}
 		return v.fault(backToTab(v.r), err)
 	}
-	name := p.Connector
+	device := p.Connector
 	if p.Device != nil {
-		name = p.Device.Hostname
+		device = p.Device.Hostname
 	}
-	return c.done(w, v, "/console/"+backTab(v.r), name+" is approved. Its connector comes online as soon as it has got its token.")
+	notice := device + " is approved. Its connector comes online as soon as it has got its token."
+	if p.Replaced {
+		notice = device + " is approved, in the place of the connector from before. It comes online as soon as it has got its token."
+	}
+	return c.done(w, v, "/console/"+backTab(v.r), notice)
 }
 
 func (c *Console) denyPairing(w http.ResponseWriter, v *visit) error {

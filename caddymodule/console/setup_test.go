@@ -108,6 +108,39 @@ func TestPairingUnderAnotherName(t *testing.T) {
 	}
 }
 
+func TestPairingAgain(t *testing.T) {
+	g := newGateway(t)
+	g.claim(g.code(), "vm")
+	g.moved(g.post("/console/pairings/"+g.pairing(store.PairingPending).ID+"/approve", "back", "start"), "/console/start")
+	before := g.store.Connectors(store.DefaultAccount)[0]
+
+	ticket := g.claim(g.code(), "vm")
+	id := g.pairing(store.PairingPending).ID
+	page := mainOf(g.page("/console/start"))
+	has(t, page, "There is a connector vm, which is offline", ">Replace vm<", ">Approve as new<", `name="replace" value="`+before.ID+`"`)
+	page = mainOf(g.page("/console/pairings/" + id))
+	has(t, page, `<option value="`+before.ID+`" selected>vm, offline`, `name="name" value=""`)
+	w := g.post("/console/pairings/"+id+"/approve", "back", "start", "replace", "con_nosuch")
+	if w.Code != http.StatusNotFound {
+		t.Errorf("replacing nobody: status %d, want 404", w.Code)
+	}
+	has(t, w.Body.String(), "no connector", "/console/pairings/"+id+"/approve")
+
+	g.lines.connect(before) // now it cannot be told whether it is the same machine
+	page = mainOf(g.page("/console/start"))
+	has(t, page, "A connector vm is online", ">Approve as new<")
+	lacks(t, page, "Replace vm")
+
+	g.moved(g.post("/console/pairings/"+id+"/approve", "back", "start", "replace", before.ID), "/console/start")
+	if d := <-ticket.Decided; d.Deny != nil || d.TunnelToken == "" {
+		t.Fatalf("the device is told %+v", d.Deny)
+	}
+	has(t, mainOf(g.page("/console/start")), "in the place of the connector from before")
+	if c := g.store.Connectors(store.DefaultAccount); len(c) != 1 || c[0].ID != before.ID || c[0].Pairing != id {
+		t.Errorf("connectors: %+v", c)
+	}
+}
+
 func TestPairingDenied(t *testing.T) {
 	g := newGateway(t)
 	ticket := g.claim(g.code(), "gpu-box")

@@ -106,7 +106,7 @@ func (c *Console) signOut(w http.ResponseWriter, r *http.Request) error {
 // into the form.
 type linkKind struct {
 	Path, Title, Text, Button string
-	AsksName                  bool
+	AsksName, Recovers        bool
 }
 
 var (
@@ -119,7 +119,7 @@ var (
 		Text: "Somebody invited you to this gateway. Choose the name and the password that you sign in with.",
 	}
 	recoverLink = linkKind{
-		Path: "/console/recover", Title: "Choose a new password", Button: "Set the password",
+		Path: "/console/recover", Title: "Choose a new password", Button: "Set the password", Recovers: true,
 		Text: "The password before stops working, and whoever is signed in with it is signed out.",
 	}
 )
@@ -128,6 +128,7 @@ type linkData struct {
 	linkKind
 	Name, Link string
 	Help       string // how to get such a link
+	End        store.Ending
 }
 
 func (c *Console) linkPage(kind linkKind) open {
@@ -142,7 +143,10 @@ func (c *Console) linkPage(kind linkKind) open {
 }
 
 func (c *Console) showLink(w http.ResponseWriter, r *http.Request, kind linkKind, status int, secret, fault string) error {
-	data := linkData{linkKind: kind, Name: r.PostFormValue("name"), Link: secret}
+	data := linkData{linkKind: kind, Name: r.PostFormValue("name"), Link: secret, End: ending(r)}
+	if r.Method != http.MethodPost {
+		data.End = store.Ending{Passkeys: true, Tokens: true}
+	}
 	switch kind {
 	case setupLink:
 		data.Help = "The gateway printed it at its first start. `caddy gateway setup-link` prints a new one."
@@ -154,10 +158,17 @@ func (c *Console) showLink(w http.ResponseWriter, r *http.Request, kind linkKind
 	return c.render(w, status, "link", data, frame{Title: kind.Title, Fault: fault})
 }
 
+// ending reads what is ticked on the page of a recovery link.
+func ending(r *http.Request) store.Ending {
+	return store.Ending{Passkeys: r.PostFormValue("end_passkeys") != "", Tokens: r.PostFormValue("end_tokens") != ""}
+}
+
 func (c *Console) redeemLink(kind linkKind) open {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		secret := linkSecret(r.PostFormValue("link"))
-		signed, err := c.signIn.Redeem(r.Context(), c.attempt(r), secret)
+		attempt := c.attempt(r)
+		attempt.End = ending(r)
+		signed, err := c.signIn.Redeem(r.Context(), attempt, secret)
 		if err != nil {
 			status, text := c.explain(w, r, err)
 			if errors.Is(err, signin.ErrLink) || errors.Is(err, store.ErrConflict) {

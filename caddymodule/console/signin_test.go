@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // script is a name that wants to be more than a name.
@@ -82,6 +84,39 @@ func TestRecovery(t *testing.T) {
 	again.refused(again.post("/console/sign-in", "name", "grace", "password", password), http.StatusForbidden, "wrong")
 	again.goes(again.post("/console/sign-in", "name", "grace", "password", new), "/console/")
 	again.refused(again.post("/console/recover", "password", password, "link", link), http.StatusBadRequest, "The link does not work")
+}
+
+// TestRecoveryEndsWaysIn: what is ticked ends, and it is ticked at first.
+func TestRecoveryEndsWaysIn(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	ada, grace := h.user(store0, "ada"), h.user(store0, "grace")
+	if err := h.store.AddPasskey(t.Context(), grace.ID, store.Passkey{ID: []byte("x"), Name: "phone", Credential: []byte("1")}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := h.store.CreateToken(t.Context(), store0, grace.ID, "ci"); err != nil {
+		t.Fatal(err)
+	}
+	recover := func() (*browser, string) {
+		w := h.in(ada).post("/console/settings/users/" + grace.ID + "/recovery-link")
+		return h.browser(), h.in(ada).secretIn(w.Body.String())
+	}
+	out, link := recover()
+	has(t, out.page("/console/recover"), `name="end_passkeys" value="1" checked`, `name="end_tokens" value="1" checked`)
+	w := out.post("/console/recover", "password", "short", "link", link, "end_tokens", "1")
+	out.refused(w, http.StatusBadRequest, "too short") // the choice stays
+	has(t, w.Body.String(), `name="end_tokens" value="1" checked`)
+	lacks(t, w.Body.String(), `name="end_passkeys" value="1" checked`)
+	out.goes(out.post("/console/recover", "password", "another horse battery", "link", link, "end_tokens", "1"), "/console/")
+	if p, tokens := h.store.Passkeys(grace.ID), h.store.Tokens(store0); len(p) != 1 || len(tokens) != 0 {
+		t.Errorf("left are %d passkeys and %d tokens", len(p), len(tokens))
+	}
+	out, link = recover()
+	out.goes(out.post("/console/recover", "password", "one more horse battery", "link", link, "end_passkeys", "1"), "/console/")
+	if p := h.store.Passkeys(grace.ID); len(p) != 0 {
+		t.Errorf("left are %d passkeys", len(p))
+	}
+	lacks(t, h.browser().page("/console/join"), "end_passkeys")
 }
 
 // Names and addresses are text, wherever they turn up.
@@ -186,5 +221,18 @@ func TestOrigin(t *testing.T) {
 		if got := origin(r); got != test.want {
 			t.Errorf("Origin %q, plain %v: %q, want %q", test.origin, test.plain, got, test.want)
 		}
+	}
+}
+
+// Those who are in see which Postern this is; strangers need not know.
+func TestFooterTellsVersion(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	footer := `<footer class="colophon">Postern v1.2.3-4-gabc</footer>`
+	if page := h.in(h.user(store.DefaultAccount, "ada")).page("/console/start"); !strings.Contains(page, footer) {
+		t.Errorf("no footer on a page: %s", page)
+	}
+	if page := h.browser().page("/console/sign-in"); strings.Contains(page, "v1.2.3") {
+		t.Error("the page for those who are not in tells the version")
 	}
 }

@@ -29,6 +29,7 @@ func TestOperationsAreConfined(t *testing.T) {
 			"TestDeployment":   first(s.TestDeployment(ctx, account, "mine-deployment")),
 			"UpstreamModels":   first(s.UpstreamModels(ctx, account, id("connector"))),
 			"ApprovePairing":   first(s.ApprovePairing(ctx, account, id("code"), "")),
+			"ReplaceConnector": first(s.ReplaceConnector(ctx, account, id("code"), id("connector"))),
 			"DenyPairing":      first(s.DenyPairing(ctx, account, id("pairing"))),
 			"RemoveUser":       first(s.RemoveUser(ctx, account, id("second"))),
 			"RecoveryLink":     first(s.RecoveryLink(ctx, account, id("user"))),

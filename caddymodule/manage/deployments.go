@@ -25,7 +25,7 @@ type Deployment struct {
 	Warning string `json:"warning,omitempty"`
 }
 
-// Leg is one of the connectors of a deployment.
+// Leg is one of the connectors of a deployment, or what a device may replace.
 type Leg struct {
 	ID    string `json:"id"`
 	Name  string `json:"name"`

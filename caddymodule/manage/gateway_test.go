@@ -82,7 +82,7 @@ func newGateway(t *testing.T) *gateway {
 	g.activity = activity.New(activity.Options{Store: st})
 	t.Cleanup(func() { _ = g.activity.Close() })
 	g.service = manage.New(manage.Options{
-		Store: st, Tunnels: g.tunnels, Version: "v1.2.3",
+		Store: st, Tunnels: g.tunnels, Build: manage.Build{Version: "v1.2.3", Commit: "abc123", Caddy: "v2.11.9"},
 		Pairing: desk, SignIn: signin.New(signin.Options{Store: st}), Activity: g.activity,
 		Endpoint: func() manage.Endpoint { return g.endpoint },
 		Logger:   slog.New(slog.NewJSONHandler(g.log, nil)),

@@ -27,14 +27,21 @@ func (s *Service) postPairing(w http.ResponseWriter, r *http.Request) (int, any,
 // The pairing that is decided about is named in the body: it may be named by its
 // claim code, and addresses get into logs.
 func (s *Service) approvePairing(w http.ResponseWriter, r *http.Request) (int, any, error) {
-	var account, codeOrID, name string
+	var account, codeOrID, name, replace string
 	err := decodeBody(w, r,
 		field{name: "pairing", to: &codeOrID, required: true},
 		field{name: "name", to: &name, filled: true},
+		field{name: "replace", to: &replace, filled: true},
 		field{name: "account", to: &account},
 	)
-	if err != nil {
+	switch {
+	case err != nil:
 		return 0, nil, err
+	case name != "" && replace != "":
+		return 0, nil, badRequest("fields %q and %q exclude each other; a connector that is replaced keeps its name", "name", "replace")
+	case replace != "":
+		p, err := s.ReplaceConnector(r.Context(), account, codeOrID, replace)
+		return http.StatusOK, p, err
 	}
 	p, err := s.ApprovePairing(r.Context(), account, codeOrID, name)
 	return http.StatusOK, p, err

@@ -80,8 +80,8 @@ type Options struct {
 	Pairing  *pairing.Desk
 	SignIn   *signin.Service
 	Activity *activity.Log
-	// Version of the gateway, for status; empty is allowed.
-	Version string
+	// Build is what the gateway is, for status; it may be empty.
+	Build Build
 	// Logger takes the audit lines; nil discards them.
 	Logger *slog.Logger
 	// Now is the clock; nil is time.Now.
@@ -98,7 +98,7 @@ type Service struct {
 	desk     *pairing.Desk
 	signIn   *signin.Service
 	activity *activity.Log
-	version  string
+	build    Build
 	log      *slog.Logger
 	now      func() time.Time
 
@@ -111,7 +111,7 @@ func New(o Options) *Service {
 	s := &Service{
 		store: o.Store, tunnels: o.Tunnels, endpoint: o.Endpoint,
 		desk: o.Pairing, signIn: o.SignIn, activity: o.Activity,
-		version: o.Version, log: o.Logger, now: o.Now,
+		build: o.Build, log: o.Logger, now: o.Now,
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

@@ -206,7 +206,7 @@ func TestStatus(t *testing.T) {
 
 	got := want[manage.Status](g, 200, "GET", "/status", "")
 	wanted := manage.Status{
-		Version: "v1.2.3", URL: "https://gw.example.com",
+		Build: manage.Build{Version: "v1.2.3", Commit: "abc123", Caddy: "v2.11.9"}, URL: "https://gw.example.com",
 		Listener:    manage.Listener{Address: ":7443", Public: "gw.example.com:7443", Pin: pin},
 		Connectors:  manage.Reachable{Total: 2, Online: 1},
 		Deployments: manage.Reachable{Total: 1, Online: 1},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/pairing"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
 // endedPairings is how long a pairing is listed after its end.
@@ -21,6 +22,9 @@ type Pairing struct {
 	Code string `json:"code,omitempty"`
 	// Connected says that the device is there and waits.
 	Connected bool `json:"connected"`
+	// Namesake is a connector of the name that the device would get while it
+	// waits: probably the same machine, which is paired again.
+	Namesake *Leg `json:"namesake,omitempty"`
 }
 
 // StartPairing makes a claim code. It is refused while the gateway's public
@@ -50,10 +54,10 @@ func (s *Service) Pairings(account string) ([]Pairing, error) {
 		return nil, err
 	}
 	since := s.now().Add(-endedPairings)
-	pairings := []Pairing{}
+	pairings, live := []Pairing{}, s.sessions()
 	for _, p := range s.store.Pairings(account) {
 		if pairingEnd(p).After(since) {
-			pairings = append(pairings, s.pairingOf(p))
+			pairings = append(pairings, s.pairingOf(p, live))
 		}
 	}
 	slices.SortStableFunc(pairings, func(a, b Pairing) int { return b.CreatedAt.Compare(a.CreatedAt) })
@@ -75,7 +79,26 @@ func (s *Service) ApprovePairing(ctx context.Context, account, codeOrID, name st
 		return Pairing{}, err
 	}
 	s.audit(ctx, "pairing.approve", account, p.ID, con.Name, "connector", con.ID)
-	return s.pairingOf(p), nil
+	return s.pairingOf(p, s.sessions()), nil
+}
+
+// ReplaceConnector lets the waiting device of a pairing in, in the place of a
+// connector, given by id or name. What leads to it stays; its tunnel from before
+// is closed, and its token is of no use any more.
+func (s *Service) ReplaceConnector(ctx context.Context, account, codeOrID, connector string) (Pairing, error) {
+	account, err := s.account(ctx, account)
+	if err != nil {
+		return Pairing{}, err
+	}
+	if _, err := s.pairingDesk(); err != nil {
+		return Pairing{}, err
+	}
+	p, con, err := s.store.ReplaceConnector(ctx, account, codeOrID, connector, CallerFrom(ctx).by())
+	if err != nil {
+		return Pairing{}, err
+	}
+	s.audit(ctx, "pairing.replace", account, p.ID, con.Name, "connector", con.ID)
+	return s.pairingOf(p, s.sessions()), nil
 }
 
 // DenyPairing refuses the device of a pairing, or calls its code off while no
@@ -94,7 +117,7 @@ func (s *Service) DenyPairing(ctx context.Context, account, codeOrID string) (Pa
 		name = p.Device.Hostname
 	}
 	s.audit(ctx, "pairing.deny", account, p.ID, name)
-	return s.pairingOf(p), nil
+	return s.pairingOf(p, s.sessions()), nil
 }
 
 // pairingDesk returns the desk if devices can be paired.
@@ -106,13 +129,22 @@ func (s *Service) pairingDesk() (*pairing.Desk, error) {
 }
 
 // pairingOf adds to a record what the desk knows of it.
-func (s *Service) pairingOf(p store.Pairing) Pairing {
+func (s *Service) pairingOf(p store.Pairing, live map[string]tunnel.Info) Pairing {
 	v := Pairing{Pairing: p}
 	if s.desk == nil || p.State != store.PairingWaiting && p.State != store.PairingPending {
 		return v
 	}
 	v.Code, _ = s.desk.Code(p.ID)
 	v.Connected = s.desk.Connected(p.ID)
+	if p.Device == nil {
+		return v
+	}
+	if c, ok := s.store.Namesake(p.Account, *p.Device); ok {
+		v.Namesake = &Leg{ID: c.ID, Name: c.Name, State: Offline}
+		if _, online := live[c.ID]; online {
+			v.Namesake.State = Online
+		}
+	}
 	return v
 }
 

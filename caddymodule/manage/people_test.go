@@ -31,63 +31,6 @@ func wantAs[T any](g *gateway, caller manage.Caller, status int, method, path, b
 	return v
 }
 
-func TestPairings(t *testing.T) {
-	g := newGateway(t)
-	anna := g.user("default", "anna")
-	started := wantAs[manage.Pairing](g, anna, 201, "POST", "/pairings", "{}")
-	if !strings.HasPrefix(started.Code, "PAIR-") || started.State != store.PairingWaiting || started.CreatedBy != "anna" {
-		t.Errorf("started = %+v", started)
-	}
-	wantAs[map[string]any](g, anna, 409, "POST", "/pairings/approve", pairingBody(started.Code, "")) // nobody waits
-	g.device(started.Code, "workstation")
-	list := wantAs[[]manage.Pairing](g, anna, 200, "GET", "/pairings", "")
-	if len(list) != 1 || list[0].Code != started.Code || list[0].Device.Hostname != "workstation" || list[0].State != store.PairingPending || list[0].Connected {
-		t.Errorf("list = %+v", list)
-	}
-	code := strings.ToLower(strings.TrimPrefix(started.Code, "PAIR-")) // as people type it
-	approved := wantAs[manage.Pairing](g, anna, 200, "POST", "/pairings/approve", pairingBody(code, `,"name":"rack"`))
-	con, ok := g.store.Connector(approved.Connector)
-	if approved.State != store.PairingApproved || approved.DecidedBy != "anna" || approved.Code != "" || !ok || con.Name != "rack" {
-		t.Errorf("approved = %+v, connector %+v", approved, con)
-	}
-	wantAs[map[string]any](g, anna, 409, "POST", "/pairings/deny", pairingBody(started.ID, ""))
-
-	second := wantAs[manage.Pairing](g, anna, 201, "POST", "/pairings", "{}")
-	denied := wantAs[manage.Pairing](g, anna, 200, "POST", "/pairings/deny", pairingBody(second.ID, ""))
-	if denied.State != store.PairingDenied || denied.Code != "" {
-		t.Errorf("denied = %+v", denied)
-	}
-	if list = wantAs[[]manage.Pairing](g, anna, 200, "GET", "/pairings", ""); len(list) != 2 || list[0].ID != second.ID {
-		t.Errorf("the newest is not the first: %+v", list)
-	}
-	for _, code := range []string{started.Code, second.Code, code} {
-		if strings.Contains(g.log.String(), code) {
-			t.Errorf("the log has a claim code:\n%s", g.log)
-		}
-	}
-	g.endpoint.Public = ""
-	if w := g.doAs(anna, "POST", "/pairings", "{}"); w.Code != 409 || !strings.Contains(w.Body.String(), "`public gw.example.com:7443`") {
-		t.Errorf("without a public address: %d %s", w.Code, w.Body)
-	}
-}
-
-// pairingBody names a pairing; more is spliced in.
-func pairingBody(codeOrID, more string) string { return `{"pairing":"` + codeOrID + `"` + more + `}` }
-
-// The code is not in the log when the operation fails inside.
-func TestClaimCodeIsNotLogged(t *testing.T) {
-	g := newGateway(t)
-	if err := g.store.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if w := g.do("POST", "/pairings/approve", pairingBody("PAIR-1234-5678", "")); w.Code < 400 {
-		t.Errorf("status = %d", w.Code)
-	}
-	if strings.Contains(g.log.String(), "1234") {
-		t.Errorf("the log has a claim code:\n%s", g.log)
-	}
-}
-
 // TestLinksEndWithTheirMaker: who is removed has left no way back in.
 func TestLinksEndWithTheirMaker(t *testing.T) {
 	g := newGateway(t)

@@ -10,7 +10,7 @@ import (
 // Status is what the gateway is and does now: over all accounts for operators,
 // in the caller's account for others.
 type Status struct {
-	Version string `json:"version,omitempty"`
+	Build
 	// URL is the base of the HTTP API, absent if it is not known.
 	URL         string    `json:"url,omitempty"`
 	Listener    Listener  `json:"listener"`
@@ -19,6 +19,13 @@ type Status struct {
 	Keys        KeyCount  `json:"keys"`
 	// Counters are of the whole gateway and for operators only.
 	Counters tunnel.Counters `json:"counters,omitzero"`
+}
+
+// Build is what program the gateway is.
+type Build struct {
+	Version string `json:"version,omitempty"` // of Postern
+	Commit  string `json:"commit,omitempty"`
+	Caddy   string `json:"caddy,omitempty"` // the version of the Caddy that it is a part of
 }
 
 // Listener describes where connectors dial.
@@ -40,11 +47,14 @@ type KeyCount struct {
 	Revoked int `json:"revoked"`
 }
 
+// Build returns what program the gateway is.
+func (s *Service) Build() Build { return s.build }
+
 // Status reports on the gateway.
 func (s *Service) Status(ctx context.Context) Status {
 	at := s.endpoint()
 	st := Status{
-		Version:  s.version,
+		Build:    s.build,
 		URL:      at.URL,
 		Listener: Listener{Address: at.Listen, Public: at.Public, Pin: at.Pin},
 	}

@@ -81,32 +81,35 @@ func (s *Service) Redeem(ctx context.Context, a Attempt, secret string) (Signed,
 	if err != nil {
 		return Signed{}, err
 	}
-	name := a.Name
 	if link.Kind == store.LinkRecovery {
 		user, ok := s.store.User(link.User)
 		if !ok {
 			return Signed{}, fail(ErrLink, "the link does not work: its user was removed")
 		}
-		name = user.Name
+		a.Name = user.Name
 	}
-	if err := checkPassword(name, a.Password); err != nil {
+	if err := checkPassword(a.Name, a.Password); err != nil {
 		return Signed{}, err
 	}
 	hash, err := s.hash(ctx, a.Password)
 	if err != nil {
 		return Signed{}, err
 	}
-	user, err := s.redeem(ctx, secret, name, hash)
+	user, err := s.redeem(ctx, link.Kind, a, secret, hash)
 	if err != nil {
 		return Signed{}, s.linkFailure(a.Address, err)
 	}
 	s.guard.succeeded(network(a.Address), named(user.Name))
-	s.log.Info("link redeemed", "link", link.ID, "kind", link.Kind, "user", user.ID, "account", user.Account)
+	s.log.Info("link redeemed", "link", link.ID, "kind", link.Kind, "user", user.ID, "account", user.Account,
+		"ends_passkeys", a.End.Passkeys, "ends_tokens", a.End.Tokens)
 	return s.begin(ctx, user, MethodLink, a)
 }
 
-func (s *Service) redeem(ctx context.Context, secret, name, hash string) (store.User, error) {
+func (s *Service) redeem(ctx context.Context, kind string, a Attempt, secret, hash string) (store.User, error) {
 	s.passwords.Lock()
 	defer s.passwords.Unlock()
-	return s.store.RedeemLink(ctx, secret, name, hash)
+	if kind == store.LinkRecovery {
+		return s.store.Recover(ctx, secret, hash, a.End)
+	}
+	return s.store.RedeemLink(ctx, secret, a.Name, hash)
 }

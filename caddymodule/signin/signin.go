@@ -77,6 +77,8 @@ type Attempt struct {
 	UserAgent string
 	Name      string
 	Password  string
+	// End is what a recovery link ends besides the sessions.
+	End store.Ending
 }
 
 // String hides what is typed, for whoever logs an attempt by mistake.

@@ -67,8 +67,10 @@ func markAccount(id string) string       { return dirMarks + "accounts/" + id }
 func markPairings(account string) string { return dirMarks + "pairings/" + account }
 
 // passkeyPath has the hash of the passkey's id, which may be longer than keys.
+func passkeysPath(user string) string { return dirPasskeys + user + "/" }
+
 func passkeyPath(user string, id []byte) string {
-	return dirPasskeys + user + "/" + hex.EncodeToString(passkeyHash(id))
+	return passkeysPath(user) + hex.EncodeToString(passkeyHash(id))
 }
 
 // userNamePath is the same for all spellings of a name.

@@ -25,10 +25,10 @@ func (s *Store) ApprovePairing(ctx context.Context, account, idOrCode, connector
 	}}
 	p, err := s.decide(ctx, account, idOrCode, func(r *pairingRecord) (Txn, error) {
 		if r.State == PairingWaiting {
-			return Txn{}, fail(ErrConflict, "no device waits for approval: none has used the claim code yet")
+			return Txn{}, errNoDevice()
 		}
 		c.Hash = *r.DeviceHash
-		r.State, r.Connector = PairingApproved, c.ID
+		r.State, r.Connector, c.Pairing = PairingApproved, c.ID, r.ID
 		r.decided(now, by)
 		if connectorName != "" {
 			return s.buildConnector(ctx, c)
@@ -39,6 +39,48 @@ func (s *Store) ApprovePairing(ctx context.Context, account, idOrCode, connector
 		return Pairing{}, Connector{}, fmt.Errorf("approving the pairing: %w", err)
 	}
 	return p, c.Connector, nil
+}
+
+// ReplaceConnector gives the device that waits with a claim code the place of a
+// connector of the account, given by id or name: its id, its name and what leads
+// to it stay, its credentials from before are good for nothing.
+func (s *Store) ReplaceConnector(ctx context.Context, account, idOrCode, connector, by string) (Pairing, Connector, error) {
+	now := s.time()
+	var c connectorRecord
+	p, err := s.decide(ctx, account, idOrCode, func(r *pairingRecord) (Txn, error) {
+		if r.State == PairingWaiting {
+			return Txn{}, errNoDevice()
+		}
+		item, old, err := s.findConnector(ctx, account, connector)
+		if err != nil {
+			return Txn{}, err
+		}
+		// A record of its own: nothing of the old credentials shall survive.
+		c = connectorRecord{version: version{recordVersion}, Connector: old.Connector, Hash: *r.DeviceHash}
+		r.State, r.Connector, r.Replaced, c.Pairing = PairingApproved, c.ID, true, r.ID
+		r.decided(now, by)
+		return Txn{If: []Compare{unchanged(item)}}.put(put{item.Key, c})
+	})
+	if err != nil {
+		return Pairing{}, Connector{}, fmt.Errorf("giving the device a connector's place: %w", err)
+	}
+	return p, c.Connector, nil
+}
+
+func errNoDevice() error {
+	return fail(ErrConflict, "no device waits for approval: none has used the claim code yet")
+}
+
+// Namesake returns the connector of an account that has the name that a device
+// would get after its host: it is probably the same machine.
+func (s *Store) Namesake(account string, d Device) (Connector, bool) {
+	base := hostName(d.Hostname)
+	for _, r := range s.view.Load().connectors {
+		if r.Account == account && r.Name == base {
+			return r.Connector, true
+		}
+	}
+	return Connector{}, false
 }
 
 // DenyPairing sends the device that waits with a claim code away, or cancels
@@ -117,13 +159,20 @@ func (s *Store) buildNamed(ctx context.Context, c *connectorRecord, hostname str
 	return Txn{}, err
 }
 
+// hostName is the name of a connector after its host's, leaving room for a
+// number.
+func hostName(hostname string) string {
+	base := cleanLabel(hostname, maxLabel-8)
+	if checkConnectorName(base) != nil {
+		return "connector"
+	}
+	return base
+}
+
 // freeName returns a name for a connector that none of the account has, made
 // from the name of a host.
 func (s *Store) freeName(ctx context.Context, account, hostname string) (string, error) {
-	base := cleanLabel(hostname, maxLabel-8)
-	if checkConnectorName(base) != nil {
-		base = "connector"
-	}
+	base := hostName(hostname)
 	snap, err := s.kv.Range(ctx, Prefix(connectorNamePath(account, base)))
 	if err != nil {
 		return "", err

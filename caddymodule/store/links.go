@@ -184,6 +184,22 @@ func (s *Store) RemoveLink(ctx context.Context, account, id string) error {
 // invitation makes a user of its account; a recovery link, which needs no
 // name, sets the password of its user and ends the user's sessions.
 func (s *Store) RedeemLink(ctx context.Context, secret, name, passwordHash string) (User, error) {
+	return s.redeem(ctx, secret, name, passwordHash, Ending{})
+}
+
+// Ending is what a recovery ends besides the sessions of the user: whoever got in
+// before may have left a way back.
+type Ending struct {
+	Passkeys bool
+	Tokens   bool // for management, and the links that the user has made
+}
+
+// Recover is RedeemLink for a recovery link, with more that ends.
+func (s *Store) Recover(ctx context.Context, secret, passwordHash string, end Ending) (User, error) {
+	return s.redeem(ctx, secret, "", passwordHash, end)
+}
+
+func (s *Store) redeem(ctx context.Context, secret, name, passwordHash string, end Ending) (User, error) {
 	known, ok := s.linkOf(secret)
 	if !ok {
 		return User{}, errNoLink()
@@ -208,7 +224,7 @@ func (s *Store) RedeemLink(ctx context.Context, secret, name, passwordHash strin
 		}
 		var t Txn
 		if known.Kind == LinkRecovery {
-			user, t, err = s.buildPassword(ctx, known.User, passwordHash, "")
+			user, t, err = s.buildRecovery(ctx, known.Link, passwordHash, end)
 		} else {
 			t, err = s.buildInvited(ctx, known.Kind, user)
 		}
@@ -220,7 +236,49 @@ func (s *Store) RedeemLink(ctx context.Context, secret, name, passwordHash strin
 		return User{}, fmt.Errorf("using the link: %w", err)
 	}
 	s.dropEarlier(ctx, user)
+	if known.Kind == LinkRecovery {
+		s.dropEnded(ctx, user.User, end)
+	}
 	return user.User, nil
+}
+
+// buildRecovery is buildPassword for somebody with a link. What ends does so in
+// the same transaction, as far as that takes it; dropEnded does the rest.
+func (s *Store) buildRecovery(ctx context.Context, used Link, hash string, end Ending) (userRecord, Txn, error) {
+	user, t, err := s.buildPassword(ctx, used.User, hash, "")
+	if err != nil {
+		return user, t, err
+	}
+	keys, err := s.belongings(ctx, user.User, end.spans(user.User)...)
+	keys = slices.DeleteFunc(keys, func(key string) bool { return key == linkPath(used.Account, used.ID) }) // which ends in any case
+	for _, key := range keys[:min(len(keys), MaxTxnOps-len(t.Then)-1)] {
+		t.Then = append(t.Then, Delete(key))
+	}
+	return user, t, err
+}
+
+// spans are where the records are that end.
+func (e Ending) spans(u User) []string {
+	var spans []string
+	if e.Passkeys {
+		spans = append(spans, passkeysPath(u.ID))
+	}
+	if e.Tokens {
+		spans = append(spans, tokenPath(u.Account, ""), linkPath(u.Account, ""))
+	}
+	return spans
+}
+
+// dropEnded removes what a recovery ends and its transaction did not take, or
+// what was added beside it by a session from before.
+func (s *Store) dropEnded(ctx context.Context, u User, end Ending) {
+	keys, err := s.belongings(ctx, u, end.spans(u)...)
+	if err == nil {
+		err = s.drop(ctx, keys)
+	}
+	if err != nil {
+		s.log.Warn("removing what a recovery has ended", "user", u.ID, "error", err)
+	}
 }
 
 // buildInvited is buildUser for somebody with a link.

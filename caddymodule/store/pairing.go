@@ -28,6 +28,7 @@ type Pairing struct {
 	DecidedBy string     `json:"decided_by,omitempty"`
 	Device    *Device    `json:"device"`              // nil: none has used the code
 	Connector string     `json:"connector,omitempty"` // id, once approved
+	Replaced  bool       `json:"replaced,omitempty"`  // the connector was there before, for another device
 }
 
 // Device is what a device says of itself when it uses a claim code, and where

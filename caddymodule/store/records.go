@@ -36,6 +36,9 @@ type Connector struct {
 	Account   string    `json:"account"`
 	Name      string    `json:"name"`
 	CreatedAt time.Time `json:"created_at"`
+	// Pairing is the id of the pairing that its credentials come from; "": they
+	// came with a token.
+	Pairing string `json:"pairing,omitempty"`
 }
 
 // Deployment is a public model name and where it goes. What the store gives out

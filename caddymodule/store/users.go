@@ -114,21 +114,24 @@ func (s *Store) RemoveUser(ctx context.Context, account, idOrName string) (User,
 	}
 	// Without the user the rest is void. There may be more of it than a
 	// transaction takes; what is left when this fails, the sweeper removes.
-	if err := s.dropBelongings(ctx, removed); err != nil {
+	keys, err := s.belongings(ctx, removed, sessionPath(removed.ID, ""), sessionSeenPath(removed.ID, ""),
+		passkeysPath(removed.ID), tokenPath(removed.Account, ""), linkPath(removed.Account, ""))
+	if err == nil {
+		err = s.drop(ctx, keys)
+	}
+	if err != nil {
 		s.log.Warn("removing what a removed user had", "user", removed.ID, "error", err)
 	}
 	return removed, nil
 }
 
-func (s *Store) dropBelongings(ctx context.Context, u User) error {
+// belongings returns the keys of what a user has among spans.
+func (s *Store) belongings(ctx context.Context, u User, spans ...string) ([]string, error) {
 	var keys []string
-	for _, span := range []string{
-		sessionPath(u.ID, ""), sessionSeenPath(u.ID, ""), dirPasskeys + u.ID + "/",
-		tokenPath(u.Account, ""), linkPath(u.Account, ""),
-	} {
+	for _, span := range spans {
 		snap, err := s.kv.Range(ctx, Prefix(span))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, item := range snap.Items {
 			dir, account, id := splitPath(item.Key)
@@ -146,7 +149,7 @@ func (s *Store) dropBelongings(ctx context.Context, u User) error {
 			keys = append(keys, item.Key)
 		}
 	}
-	return s.drop(ctx, keys)
+	return keys, nil
 }
 
 // findUser reads a user of the account by id or name.

@@ -18,8 +18,14 @@ type Event struct {
 type events struct {
 	mu          sync.Mutex
 	subscribers []*func(Event)
-	queue       []Event
+	queue       []noted
 	telling     bool // somebody is at it: tell has nothing left to do
+}
+
+// noted is an event that has yet to be told.
+type noted struct {
+	Event
+	before bool // whether the connector was online
 }
 
 // Subscribe calls f for each connector that comes online or goes offline, until
@@ -27,9 +33,38 @@ type events struct {
 // replaced by a newer one of the same connector is no going offline. One call
 // follows the other: f must be quick, and may call the hub's methods.
 func (h *Hub) Subscribe(f func(Event)) (stop func()) {
+	h.events.mu.Lock()
+	defer h.events.mu.Unlock()
+	return h.events.subscribe(f)
+}
+
+// Follow is Subscribe, and returns who is online: of each connector either that
+// is told, or its coming.
+func (h *Hub) Follow(f func(Event)) (online []Event, stop func()) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
 	e := &h.events
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	// What is noted, but not told yet, f will hear: for f it has not happened.
+	pending := make(map[string]bool)
+	for _, n := range e.queue {
+		if !pending[n.Connector] && n.before {
+			n.Online = true
+			online = append(online, n.Event)
+		}
+		pending[n.Connector] = true
+	}
+	for id, s := range h.live {
+		if !pending[id] && !s.away.Load() {
+			online = append(online, eventOf(s, true))
+		}
+	}
+	return online, e.subscribe(f)
+}
+
+// subscribe is called with the lock.
+func (e *events) subscribe(f func(Event)) (stop func()) {
 	key := &f
 	e.subscribers = append(slices.Clip(e.subscribers), key)
 	return func() {
@@ -40,7 +75,7 @@ func (h *Hub) Subscribe(f func(Event)) (stop func()) {
 }
 
 // add notes an event. The hub's lock is held: that is what gives the order.
-func (e *events) add(event Event) {
+func (e *events) add(event noted) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.queue = append(e.queue, event)
@@ -55,7 +90,7 @@ func (e *events) tell() {
 	}
 	e.telling = true
 	for len(e.queue) > 0 {
-		event, subscribers := e.queue[0], e.subscribers
+		event, subscribers := e.queue[0].Event, e.subscribers
 		e.queue = e.queue[1:]
 		e.mu.Unlock()
 		for _, f := range subscribers {

@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -110,5 +111,89 @@ func TestEventsInOrder(t *testing.T) {
 	wg.Wait()
 	if calls != 8*200*2 {
 		t.Errorf("%d calls", calls)
+	}
+}
+
+// TestFollow: whoever begins to follow while connectors come and go misses
+// nothing and hears nothing twice: what it is told goes on from who was online.
+func TestFollow(t *testing.T) {
+	h := NewHub(Options{})
+	var connectors, followers sync.WaitGroup
+	for i := range 4 {
+		connectors.Go(func() {
+			s := &Session{hub: h, connector: Connector{ID: fmt.Sprint("con_", i)}}
+			for range 3000 {
+				h.register(s)
+				h.forget(s)
+			}
+			h.register(s)
+		})
+	}
+	for range 4 {
+		followers.Go(func() {
+			for range 300 {
+				follow(t, h)
+			}
+		})
+	}
+	connectors.Wait()
+	followers.Wait()
+	if online, _ := h.Follow(func(Event) {}); len(online) != 4 {
+		t.Errorf("online are %+v", online)
+	}
+}
+
+// follow follows a hub for a moment.
+func follow(t *testing.T, h *Hub) {
+	var mu sync.Mutex
+	online := make(map[string]bool)
+	mu.Lock()
+	now, stop := h.Follow(func(e Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		if online[e.Connector] == e.Online {
+			t.Errorf("%s was told to be %v, which it was", e.Connector, e.Online)
+		}
+		online[e.Connector] = e.Online
+	})
+	for _, e := range now {
+		if online[e.Connector] || !e.Online {
+			t.Errorf("%+v is not online, or twice", e)
+		}
+		online[e.Connector] = true
+	}
+	mu.Unlock()
+	runtime.Gosched()
+	stop()
+}
+
+// What has been noted, and nobody has been told, happens for a follower.
+func TestFollowOfWhatIsNotTold(t *testing.T) {
+	session := func(h *Hub, id string) *Session { return &Session{hub: h, connector: Connector{ID: id}} }
+	h := NewHub(Options{})
+	stays, goes, replaced := session(h, "stays"), session(h, "goes"), session(h, "replaced")
+	for _, s := range []*Session{stays, goes, replaced} {
+		h.register(s)
+	}
+	h.events.telling = true // somebody is about to
+	comes := session(h, "comes")
+	h.register(comes)
+	h.forget(goes)
+	h.register(session(h, "replaced"))
+	var log eventLog
+	online, _ := h.Follow(log.add)
+	var ids []string
+	for _, e := range online {
+		ids = append(ids, e.Connector)
+	}
+	slices.Sort(ids)
+	if want := []string{"goes", "replaced", "stays"}; !slices.Equal(ids, want) {
+		t.Errorf("online are %v, want %v", ids, want)
+	}
+	h.events.telling = false
+	h.events.tell()
+	want := []Event{{Online: true, Connector: "comes"}, {Connector: "goes"}, {Online: true, Connector: "replaced"}}
+	if got := log.all(); !slices.Equal(got, want) {
+		t.Errorf("told %+v, want %+v", got, want)
 	}
 }

@@ -103,7 +103,7 @@ func (h *Hub) check(ctx context.Context, hello link.Hello) (Connector, *link.Den
 	case err != nil:
 		return Connector{}, &link.Deny{
 			Code:    link.DenyCredentials,
-			Message: "the tunnel token is not valid: the connector was removed, or the token belongs to another gateway",
+			Message: "the tunnel token is not valid: the connector was removed or paired anew on another machine, or the token belongs to another gateway",
 		}
 	}
 	if err := hello.Check(); err != nil {

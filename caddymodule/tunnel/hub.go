@@ -20,6 +20,9 @@ import (
 // Connector is who a session belongs to.
 type Connector struct {
 	ID, Name, Account string
+	// Pairing tells credentials of the same connector apart: the id of the
+	// pairing that they come from, "" for a token's.
+	Pairing string
 }
 
 // Authenticate checks the credentials in a hello. Any error but one that wraps
@@ -201,7 +204,7 @@ func (h *Hub) register(s *Session) (old *Session, ok bool) {
 	h.live[s.connector.ID] = s
 	h.all[s] = struct{}{}
 	h.arrive(s.connector.ID)
-	h.events.add(eventOf(s, true))
+	h.events.add(noted{eventOf(s, true), old != nil && !old.away.Load()})
 	return old, true
 }
 
@@ -214,7 +217,7 @@ func (h *Hub) retire(s *Session) {
 	if h.live[s.connector.ID] == s {
 		delete(h.live, s.connector.ID)
 		if !s.away.Load() {
-			h.events.add(eventOf(s, false))
+			h.events.add(noted{eventOf(s, false), true})
 		}
 	}
 }
@@ -231,7 +234,7 @@ func (h *Hub) miss(s *Session, away bool) {
 		return
 	}
 	s.away.Store(away)
-	h.events.add(eventOf(s, !away))
+	h.events.add(noted{eventOf(s, !away), away})
 	if !away {
 		h.arrive(s.connector.ID)
 	}
@@ -267,10 +270,20 @@ func (h *Hub) Sessions() []Info {
 // Disconnect closes all tunnels of a connector, also draining ones; its
 // requests fail at once.
 func (h *Hub) Disconnect(connectorID string, code link.CloseCode) {
+	h.disconnect(code, func(c Connector) bool { return c.ID == connectorID })
+}
+
+// DisconnectOthers closes the tunnels of a connector that were opened with
+// other credentials than those that it has now.
+func (h *Hub) DisconnectOthers(now Connector, code link.CloseCode) {
+	h.disconnect(code, func(c Connector) bool { return c.ID == now.ID && c.Pairing != now.Pairing })
+}
+
+func (h *Hub) disconnect(code link.CloseCode, whose func(Connector) bool) {
 	h.mu.RLock()
 	var sessions []*Session
 	for s := range h.all {
-		if s.connector.ID == connectorID {
+		if whose(s.connector) {
 			sessions = append(sessions, s)
 		}
 	}

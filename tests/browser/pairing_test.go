@@ -2,12 +2,14 @@ package browser
 
 import (
 	"encoding/json"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/proc"
 )
 
 // notPaired is the exit code of a connector whose code does not work.
@@ -30,6 +32,45 @@ func TestDeniedDevice(t *testing.T) {
 	p.Open("/console/start")
 	p.Sees("was denied")
 	p.Sees("0 of 4 steps")
+}
+
+// A machine that was set up anew gets its old place by one button.
+func TestReplacedDevice(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.firstUser("ada")
+	pair := func(config string) *proc.Process {
+		device := r.Pair(t, config, r.startPairing(p), r.model, "--name", "gpu-box")
+		p.Sees(r.fingerprint(device))
+		return device
+	}
+	first := pair("first")
+	p.Press("Approve")
+	p.Sees("scripted on ")
+	p.Click(`form[action="/console/start/register"] button`)
+	p.Sees("2 of 4 steps")
+	key := r.key(p, "laptop", "*")
+	r.expectChat(key, "scripted", http.StatusOK)
+
+	second := pair("second")
+	p.Sees("A connector gpu-box is online")
+	p.Look("start-device-online")
+	first.Kill()
+	p.Sees("There is a connector gpu-box, which is offline") // by itself
+	p.Look("start-device-again")
+	p.Press("Approve as…")
+	p.Sees("Or give it the place of a connector")
+	p.Look("pairing-again")
+	p.Open("/console/start")
+	p.Press("Replace gpu-box")
+	p.Sees("in the place of the connector from before")
+	p.Open("/console/connectors")
+	p.Sees("1 of 1 online")
+	p.SeesNot("gpu-box-2")
+	r.expectChat(key, "scripted", http.StatusOK)
+	if !second.Running() {
+		t.Error("the connector has ended")
+	}
 }
 
 // The gateway is down when the code runs out. The device, which has waited for

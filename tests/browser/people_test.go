@@ -72,11 +72,14 @@ func TestUsersComeAndGo(t *testing.T) {
 	stranger.Click(`main form button:not([type="button"])`)
 	stranger.Arrives("/console/keys")
 
-	// The other session ends here, and its page finds out.
+	// The other session ends here, and its page finds out, at the end of its
+	// stream or when it asks for another.
 	ada.Open("/console/start")
+	ada.Expect("status of 401")
 	stranger.Open("/console/settings")
 	stranger.Press("End all others")
 	stranger.Sees("ended")
+	ada.Arrives("/console/sign-in?next=%2Fconsole%2Fstart")
 	ada.Open("/console/keys")
 	ada.Arrives("/console/sign-in?next=%2Fconsole%2Fkeys")
 
@@ -92,6 +95,10 @@ func TestUsersComeAndGo(t *testing.T) {
 	r.Hide(path[strings.IndexByte(path, '#')+1:])
 	stranger.Open(path)
 	stranger.Look("recover")
+	stranger.Sees("Remove your passkeys")
+	if got := Eval[int](stranger, `document.querySelectorAll("input[type=checkbox]:checked").length`); got != 2 {
+		t.Errorf("%d of two boxes are ticked", got)
+	}
 	stranger.Fill(`input[name="password"]`, password+"-2")
 	r.Hide(password + "-2")
 	stranger.Click(`main form button:not([type="button"])`)

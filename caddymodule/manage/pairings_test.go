@@ -1,0 +1,104 @@
+package manage_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+)
+
+func TestPairings(t *testing.T) {
+	g := newGateway(t)
+	anna := g.user("default", "anna")
+	started := wantAs[manage.Pairing](g, anna, 201, "POST", "/pairings", "{}")
+	if !strings.HasPrefix(started.Code, "PAIR-") || started.State != store.PairingWaiting || started.CreatedBy != "anna" {
+		t.Errorf("started = %+v", started)
+	}
+	wantAs[map[string]any](g, anna, 409, "POST", "/pairings/approve", pairingBody(started.Code, "")) // nobody waits
+	g.device(started.Code, "workstation")
+	list := wantAs[[]manage.Pairing](g, anna, 200, "GET", "/pairings", "")
+	if len(list) != 1 || list[0].Code != started.Code || list[0].Device.Hostname != "workstation" || list[0].State != store.PairingPending || list[0].Connected {
+		t.Errorf("list = %+v", list)
+	}
+	code := strings.ToLower(strings.TrimPrefix(started.Code, "PAIR-")) // as people type it
+	approved := wantAs[manage.Pairing](g, anna, 200, "POST", "/pairings/approve", pairingBody(code, `,"name":"rack"`))
+	con, ok := g.store.Connector(approved.Connector)
+	if approved.State != store.PairingApproved || approved.DecidedBy != "anna" || approved.Code != "" || !ok || con.Name != "rack" {
+		t.Errorf("approved = %+v, connector %+v", approved, con)
+	}
+	wantAs[map[string]any](g, anna, 409, "POST", "/pairings/deny", pairingBody(started.ID, ""))
+
+	second := wantAs[manage.Pairing](g, anna, 201, "POST", "/pairings", "{}")
+	denied := wantAs[manage.Pairing](g, anna, 200, "POST", "/pairings/deny", pairingBody(second.ID, ""))
+	if denied.State != store.PairingDenied || denied.Code != "" {
+		t.Errorf("denied = %+v", denied)
+	}
+	if list = wantAs[[]manage.Pairing](g, anna, 200, "GET", "/pairings", ""); len(list) != 2 || list[0].ID != second.ID {
+		t.Errorf("the newest is not the first: %+v", list)
+	}
+	for _, code := range []string{started.Code, second.Code, code} {
+		if strings.Contains(g.log.String(), code) {
+			t.Errorf("the log has a claim code:\n%s", g.log)
+		}
+	}
+	g.endpoint.Public = ""
+	if w := g.doAs(anna, "POST", "/pairings", "{}"); w.Code != 409 || !strings.Contains(w.Body.String(), "`public gw.example.com:7443`") {
+		t.Errorf("without a public address: %d %s", w.Code, w.Body)
+	}
+}
+
+// TestPairingAgain: a machine that lost its configuration gets its old place.
+func TestPairingAgain(t *testing.T) {
+	g := newGateway(t)
+	anna := g.user("default", "anna")
+	pair := func(hostname string) manage.Pairing {
+		t.Helper()
+		started := wantAs[manage.Pairing](g, anna, 201, "POST", "/pairings", "{}")
+		g.device(started.Code, hostname)
+		return wantAs[[]manage.Pairing](g, anna, 200, "GET", "/pairings", "")[0]
+	}
+	first := pair("vm")
+	if first.Namesake != nil {
+		t.Errorf("the first device has the namesake %+v", first.Namesake)
+	}
+	id := wantAs[manage.Pairing](g, anna, 200, "POST", "/pairings/approve", pairingBody(first.ID, "")).Connector
+	want[map[string]any](g, 200, "PUT", "/deployments/m", `{"connector":"vm"}`)
+
+	again := pair("vm")
+	if n := again.Namesake; n == nil || *n != (manage.Leg{ID: id, Name: "vm", State: manage.Offline}) {
+		t.Errorf("the namesake is %+v", again.Namesake)
+	}
+	g.tunnels.connect(tunnel.Info{Connector: id})
+	if list := wantAs[[]manage.Pairing](g, anna, 200, "GET", "/pairings", ""); list[0].Namesake.State != manage.Online || list[1].Namesake != nil {
+		t.Errorf("the pairings are %+v", list)
+	}
+	wantAs[map[string]any](g, anna, 400, "POST", "/pairings/approve", pairingBody(again.ID, `,"name":"x","replace":"vm"`))
+	wantAs[map[string]any](g, anna, 400, "POST", "/pairings/approve", pairingBody(again.ID, `,"replace":""`))
+	wantAs[map[string]any](g, anna, 404, "POST", "/pairings/approve", pairingBody(again.ID, `,"replace":"nosuch"`))
+	replaced := wantAs[manage.Pairing](g, anna, 200, "POST", "/pairings/approve", pairingBody(again.ID, `,"replace":"vm"`))
+	if replaced.Connector != id || !replaced.Replaced || replaced.Namesake != nil || len(g.store.Connectors("default")) != 1 {
+		t.Errorf("replaced = %+v, connectors %+v", replaced, g.store.Connectors("default"))
+	}
+	if !strings.Contains(g.log.String(), "pairing.replace") {
+		t.Errorf("the log does not tell of it:\n%s", g.log)
+	}
+}
+
+// pairingBody names a pairing; more is spliced in.
+func pairingBody(codeOrID, more string) string { return `{"pairing":"` + codeOrID + `"` + more + `}` }
+
+// The code is not in the log when the operation fails inside.
+func TestClaimCodeIsNotLogged(t *testing.T) {
+	g := newGateway(t)
+	if err := g.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if w := g.do("POST", "/pairings/approve", pairingBody("PAIR-1234-5678", "")); w.Code < 400 {
+		t.Errorf("status = %d", w.Code)
+	}
+	if strings.Contains(g.log.String(), "1234") {
+		t.Errorf("the log has a claim code:\n%s", g.log)
+	}
+}

@@ -1,0 +1,77 @@
+package version
+
+import (
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"testing"
+)
+
+func TestOfBuildInfo(t *testing.T) {
+	t.Parallel()
+	const revisionText = "7337cacd0b0d7f8b9f1d2f1a51d4f4b5d4f5e6a7"
+	vcs := []debug.BuildSetting{{Key: "vcs.revision", Value: revisionText}, {Key: "vcs.modified", Value: "false"}}
+	dirty := []debug.BuildSetting{{Key: "vcs.revision", Value: revisionText}, {Key: "vcs.modified", Value: "true"}}
+	caddy := debug.Module{Path: "caddy", Version: "(devel)"}
+	tests := map[string]struct {
+		info debug.BuildInfo
+		want build
+	}{
+		"nothing": {debug.BuildInfo{}, build{"(devel)", "unknown"}},
+		"go build in the repository": {
+			debug.BuildInfo{Main: debug.Module{Path: module, Version: "v1.2.3"}, Settings: vcs}, build{"v1.2.3", revisionText},
+		},
+		"with changes": {
+			debug.BuildInfo{Main: debug.Module{Path: module, Version: "v1.2.3+dirty"}, Settings: dirty},
+			build{"v1.2.3+dirty", revisionText + ", modified"},
+		},
+		"go install": {debug.BuildInfo{Main: debug.Module{Path: module, Version: "v1.2.3"}}, build{"v1.2.3", "unknown"}},
+		"xcaddy": {
+			debug.BuildInfo{Main: caddy, Deps: []*debug.Module{{Path: "github.com/caddyserver/caddy/v2", Version: "v2.11.9"}, {Path: module, Version: "v1.2.3"}}},
+			build{"v1.2.3", "unknown"},
+		},
+		"xcaddy with a folder": {
+			debug.BuildInfo{Main: caddy, Deps: []*debug.Module{{Path: module, Version: "v0.0.0", Replace: &debug.Module{Path: "/src", Version: "(devel)"}}}},
+			build{"(devel)", "unknown"},
+		},
+		"replaced by a folder": {
+			debug.BuildInfo{Main: caddy, Deps: []*debug.Module{{Path: module, Version: "v0.0.0", Replace: &debug.Module{Path: "/src"}}}},
+			build{"(devel)", "unknown"},
+		},
+		"replaced by a fork": {
+			debug.BuildInfo{Main: caddy, Deps: []*debug.Module{{Path: module, Version: "v1.0.0", Replace: &debug.Module{Path: "example.com/fork", Version: "v1.0.1"}}}},
+			build{"v1.0.1", "unknown"},
+		},
+		// Somebody else's commit says nothing about Postern.
+		"part of another repository": {
+			debug.BuildInfo{Main: caddy, Settings: vcs, Deps: []*debug.Module{{Path: module, Version: "v1.2.3"}}}, build{"v1.2.3", "unknown"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := of(&test.info); got != test.want {
+				t.Errorf("of = %+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
+
+// The names that the linker sets are written down in the build script, and a
+// wrong one is no error to the linker.
+func TestLinkerSetsBoth(t *testing.T) {
+	t.Parallel()
+	program := filepath.Join(t.TempDir(), "connector")
+	flags := "-X " + module + "/connector/version.number=v7.8.9 -X " + module + "/connector/version.commit=abc123"
+	if out, err := exec.Command("go", "build", "-ldflags", flags, "-o", program, module+"/connector").CombinedOutput(); err != nil {
+		t.Fatalf("building: %v\n%s", err, out)
+	}
+	out, err := exec.Command(program, "--version").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(string(out), "connector v7.8.9\ncommit abc123\n") {
+		t.Errorf("--version prints %q", out)
+	}
+}
