@@ -20,7 +20,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
-	"github.com/postern-dev/postern/connector/link"
 )
 
 func init() {
@@ -222,21 +221,6 @@ func (a *App) Start() error {
 	a.unwatch = open.store.Subscribe(a.onChange)
 	a.welcome(open)
 	return nil
-}
-
-// onChange carries a change of the store to what lives outside it.
-func (a *App) onChange(c store.Change) {
-	if !c.Removed {
-		return
-	}
-	switch c.Kind {
-	case store.KindConnector:
-		if hub, err := a.tunnel.val.get(); err == nil {
-			hub.Disconnect(c.ID, link.CloseRemoved)
-		}
-	case store.KindDeployment:
-		forgetDeployment(c.ID)
-	}
 }
 
 // Stop stops taking connectors on behalf of this configuration. Tunnels and

@@ -18,12 +18,13 @@ import (
 const maxBody = 64 << 10
 
 // field is one member of a request's JSON object: a string, or a list of them,
-// or a number.
+// a number, or true or false.
 type field struct {
 	name     string
 	to       *string
 	list     *[]string
 	count    *int
+	yes      *bool
 	required bool // a string
 	filled   bool // may be left out, but not be empty
 }
@@ -96,6 +97,8 @@ func decodeField(dec *json.Decoder, f *field) error {
 		return decodeAs(dec, f.name, "an array of strings", f.list)
 	case f.count != nil:
 		return decodeAs(dec, f.name, "a whole number", f.count)
+	case f.yes != nil:
+		return decodeAs(dec, f.name, "true or false", f.yes)
 	default:
 		return decodeString(dec, f)
 	}

@@ -76,6 +76,8 @@ func (s *Session) receive() error {
 			s.send(link.Pong{HeartbeatMillis: int(next.Milliseconds())})
 		case link.Update:
 			s.send(s.update(m))
+		case link.Rotated:
+			s.rotated(m)
 		case link.Drain:
 			if s.leave() {
 				s.log().Info("connector drains", "active", s.active.Load())

@@ -53,6 +53,9 @@ type Session struct {
 	idle     chan struct{} // closed when it drains and has no more requests
 	idleOnce sync.Once
 	reason   atomic.Uint64 // link.CloseCode + 1 with which the gateway closed it
+
+	rotating sync.Mutex             // held while a new token is offered
+	offered  atomic.Pointer[string] // the id of a new token, until its answer
 }
 
 var _ http.RoundTripper = (*Session)(nil)
