@@ -39,7 +39,10 @@ Several upstreams, and which model goes to which; the first match wins:
                 { "model": "*",     "upstream": "vllm" } ] }
 
 What the file lacks comes from the environment: TUNNEL_TOKEN or TUNNEL_TOKEN_FILE,
-and UPSTREAM.`,
+and UPSTREAM.
+
+When the gateway rotates the token, the connector puts the new one into the file, and
+changes nothing else in it. A file that is marked as read-only is left alone.`,
 		Example: `  connector run --config connector.json
   TUNNEL_TOKEN_FILE=/run/secrets/tunnel UPSTREAM=http://localhost:11434 connector run
   connector run --config connector.json --log-format json --log-level debug
