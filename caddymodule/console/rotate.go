@@ -46,7 +46,7 @@ func (c *Console) rotateConnector(w http.ResponseWriter, v *visit) error {
 	case manage.RotationByHand:
 		return c.show(w, v, rotatedConnectorTab(), http.StatusOK, rotated)
 	case manage.RotationFailed:
-		return c.done(w, v, rotateURL(rotated.ID), rotated.Name+" cannot write its configuration. Its old token stays valid.")
+		return c.done(w, v, rotateURL(rotated.ID), "Nothing has changed: "+rotated.Name+" keeps its old token.")
 	default:
 		return c.done(w, v, connectorsPath, rotated.Name+" has not taken its new token yet. It is offered it whenever it connects; until then the old one is valid.")
 	}

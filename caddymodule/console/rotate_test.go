@@ -91,7 +91,7 @@ func TestConnectorRotateOnline(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	has(t, g.page(path), "gpu-box cannot write its configuration. Its old token stays valid.", "read-only", "Try again")
+	has(t, g.page(path), "Nothing has changed: gpu-box keeps its old token.", "read-only", "Try again")
 
 	answer = func(ctx context.Context, secret string) error {
 		_, _, err := g.store.FinishRotation(ctx, con.ID, secret)
