@@ -20,7 +20,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
-	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -224,30 +223,6 @@ func (a *App) Start() error {
 	a.unwatch = open.store.Subscribe(a.onChange)
 	a.welcome(open)
 	return nil
-}
-
-// onChange carries a change of the store to what lives outside it.
-func (a *App) onChange(c store.Change) {
-	switch {
-	case c.Kind == store.KindConnector:
-		a.onConnector(c)
-	case c.Kind == store.KindDeployment && c.Removed:
-		forgetDeployment(c.ID)
-	}
-}
-
-// onConnector closes the tunnels of a connector that is gone, or those of the
-// device that had its place before another was given it.
-func (a *App) onConnector(c store.Change) {
-	hub, err := a.tunnel.val.get()
-	if err != nil {
-		return
-	}
-	if con, ok := a.Store().Connector(c.ID); ok && !c.Removed {
-		hub.DisconnectOthers(tunnelConnector(con), link.CloseRemoved)
-		return
-	}
-	hub.Disconnect(c.ID, link.CloseRemoved)
 }
 
 // Stop stops taking connectors on behalf of this configuration. Tunnels and

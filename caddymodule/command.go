@@ -19,7 +19,7 @@ func init() {
 		Name:  "gateway",
 		Short: "Manages the model gateway",
 		CobraFunc: func(cmd *cobra.Command) {
-			gatewayCommand(cmd, commandEnv{now: time.Now, zone: time.Local, askPassword: terminalPassword})
+			gatewayCommand(cmd, commandEnv{now: time.Now, zone: time.Local, askPassword: terminalPassword, confirm: terminalConfirm})
 		},
 	})
 }
@@ -66,6 +66,8 @@ type commandEnv struct {
 	zone *time.Location
 	// askPassword asks a person for a password.
 	askPassword func(cmd *cobra.Command, prompt string) (string, error)
+	// confirm asks a person, and returns an error unless the answer is yes.
+	confirm func(cmd *cobra.Command, question string) error
 }
 
 // usageError marks an error in the command line itself.

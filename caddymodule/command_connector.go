@@ -15,9 +15,9 @@ import (
 func connectorCommand(env commandEnv) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "connector",
-		Short: "Creates, lists and removes connectors",
+		Short: "Creates, lists and removes connectors, and gives them new tokens",
 	}
-	cmd.AddCommand(connectorCreateCommand(), connectorListCommand(env), connectorRemoveCommand())
+	cmd.AddCommand(connectorCreateCommand(), connectorListCommand(env), connectorRotateCommand(env), connectorRemoveCommand())
 	commandGroup(cmd)
 	return cmd
 }
@@ -90,15 +90,19 @@ func connectorListCommand(env commandEnv) *cobra.Command {
 			fmt.Fprintln(cmd.OutOrStdout(), "There are no connectors. Create one with `caddy gateway connector create --name NAME`.")
 			return nil
 		}
-		rows := [][]string{{"ID", "NAME", "STATE", "TRANSPORT", "REMOTE", "VERSION", "UPSTREAMS", "SINCE"}}
+		rows := [][]string{{"ID", "NAME", "STATE", "TRANSPORT", "REMOTE", "VERSION", "UPSTREAMS", "SINCE", "TOKEN"}}
 		for _, c := range connectors {
 			since := ""
 			if c.Since != nil {
 				since = env.ago(c.Since)
 			}
-			rows = append(rows, []string{c.ID, c.Name, c.State, c.Transport, c.Remote, c.Version, strings.Join(c.Upstreams, ","), since})
+			rows = append(rows, []string{c.ID, c.Name, c.State, c.Transport, c.Remote, c.Version, strings.Join(c.Upstreams, ","), since, env.tokenState(c)})
 		}
-		return printTable(cmd.OutOrStdout(), rows)
+		if err := printTable(cmd.OutOrStdout(), rows); err != nil {
+			return err
+		}
+		printRotationProblems(cmd.OutOrStdout(), connectors)
+		return nil
 	})
 	return cmd
 }

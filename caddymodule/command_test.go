@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,7 +56,7 @@ func runCommand(t *testing.T, args ...string) ranCommand {
 	t.Helper()
 	now := func() time.Time { return time.Date(2026, 5, 2, 12, 0, 0, 0, time.UTC) }
 	root, gateway := &cobra.Command{Use: "caddy", SilenceUsage: true}, &cobra.Command{}
-	gatewayCommand(gateway, commandEnv{now: now, zone: time.UTC, askPassword: scriptedPassword})
+	gatewayCommand(gateway, commandEnv{now: now, zone: time.UTC, askPassword: scriptedPassword, confirm: scriptedConfirm})
 	root.AddCommand(gateway)
 	var out, errOut bytes.Buffer
 	root.SetOut(&out)
@@ -72,6 +73,12 @@ func scriptedPassword(cmd *cobra.Command, prompt string) (string, error) {
 		return prompt, nil
 	}
 	return "correct horse", nil
+}
+
+// scriptedConfirm stands for a person at a terminal, who knows one connector.
+func scriptedConfirm(cmd *cobra.Command, question string) error {
+	cmd.SetIn(strings.NewReader(map[string]string{"rack": "y\n"}[cmd.Flags().Arg(0)]))
+	return readConfirmation(cmd, question)
 }
 
 // exitCode is the code that Caddy's main function makes of err. The type that
@@ -240,7 +247,7 @@ var commandTests = []struct {
 // TestCommandOutput runs command lines against a fake admin endpoint and
 // compares the requests they make, what they print and how they exit.
 func TestCommandOutput(t *testing.T) {
-	for _, tt := range commandTests {
+	for _, tt := range slices.Concat(commandTests, rotateTests) {
 		t.Run(tt.name, func(t *testing.T) {
 			admin := &fakeAdmin{answers: tt.answers}
 			server := httptest.NewServer(admin)

@@ -18,6 +18,7 @@ const offlineAfter = 5 * time.Second
 const (
 	eventConnectorOnline   = "connector_online"
 	eventConnectorOffline  = "connector_offline"
+	eventConnectorRotated  = "connector_rotated"
 	eventPairingRequested  = "pairing_requested"
 	eventPairingApproved   = "pairing_approved"
 	eventKeyCreated        = "key_created"
@@ -39,6 +40,7 @@ type eventSources struct {
 	keys        map[string]bool // by id: whether it is revoked
 	deployments map[deploymentID]store.Deployment
 	pairings    map[string]string      // states by id
+	rotations   map[string]time.Time   // the last by connector id
 	presences   map[string]*presence   // by connector id
 	hubs        map[*tunnel.Hub]func() // end the subscriptions
 }
@@ -58,6 +60,7 @@ func newEventSources(st *store.Store, tell func(gatewayEvent)) *eventSources {
 	s := &eventSources{
 		store: st, tell: tell,
 		keys: make(map[string]bool), deployments: make(map[deploymentID]store.Deployment), pairings: make(map[string]string),
+		rotations: make(map[string]time.Time),
 		presences: make(map[string]*presence), hubs: make(map[*tunnel.Hub]func()),
 	}
 	s.mu.Lock()
@@ -72,6 +75,11 @@ func newEventSources(st *store.Store, tell func(gatewayEvent)) *eventSources {
 		}
 		for _, p := range st.Pairings(account.ID) {
 			s.pairings[p.ID] = p.State
+		}
+		for _, c := range st.Connectors(account.ID) {
+			if c.RotatedAt != nil {
+				s.rotations[c.ID] = *c.RotatedAt
+			}
 		}
 	}
 	return s
@@ -105,6 +113,8 @@ func (s *eventSources) onChange(c store.Change) {
 		s.onDeployment(c)
 	case store.KindPairing:
 		s.onPairing(c)
+	case store.KindConnector:
+		s.onConnector(c)
 	}
 }
 
@@ -167,6 +177,22 @@ func (s *eventSources) onPairing(c store.Change) {
 		}
 		s.tell(gatewayEvent{eventPairingApproved, data})
 	}
+}
+
+// onConnector tells of a connector that has a new token, once it is the only one.
+func (s *eventSources) onConnector(c store.Change) {
+	if c.Removed {
+		delete(s.rotations, c.ID)
+		return
+	}
+	now, ok := s.store.Connector(c.ID)
+	if !ok || now.RotatedAt == nil || now.RotatedAt.Equal(s.rotations[c.ID]) {
+		return
+	}
+	s.rotations[c.ID] = *now.RotatedAt
+	s.tell(gatewayEvent{eventConnectorRotated, map[string]any{
+		"account": c.Account, "connector_id": c.ID, "connector_name": c.Name,
+	}})
 }
 
 // follow begins to tell of a hub's connectors, if it has not begun yet. Those

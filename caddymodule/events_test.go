@@ -100,6 +100,28 @@ func TestEventsOfTheStore(t *testing.T) {
 	}
 	out.expect(t, "approved", eventPairingApproved)
 
+	den := st.Connectors("default")[0]
+	if _, err := st.BeginRotation(ctx, store.DefaultAccount, den.ID); err != nil {
+		t.Fatal(err)
+	}
+	secret, err := st.OfferSecret(ctx, den.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out.expect(t, "a rotation that is under way")
+	if _, _, err := st.FinishRotation(ctx, den.ID, secret); err != nil {
+		t.Fatal(err)
+	}
+	want = map[string]any{"account": "default", "connector_id": den.ID, "connector_name": "den"}
+	if got := out.events[0].data; !reflect.DeepEqual(got, want) {
+		t.Errorf("data %v, want %v", got, want)
+	}
+	s.onChange(store.Change{Kind: store.KindConnector, Account: "default", ID: den.ID, Name: "den"})
+	out.expect(t, "rotated", eventConnectorRotated)
+	var again told
+	newEventSources(st, again.add).onChange(store.Change{Kind: store.KindConnector, Account: "default", ID: den.ID, Name: "den"})
+	again.expect(t, "rotated before the start")
+
 	s.close()
 	if _, _, err := st.CreateKey(ctx, store.DefaultAccount, "late", "*"); err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/postern-dev/postern/caddymodule/rotation"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
@@ -65,7 +66,8 @@ func (t *tunnelHandle) get() (*tunnel.Hub, error) {
 // does so yet.
 func (t *tunnelHandle) start(app *App, open *services) error {
 	options := tunnel.Options{
-		Authenticate: authenticateWith(open.store), Pairing: open.desk, Logger: app.logger, Version: version.Number(),
+		Authenticate: authenticateWith(open.store, open.rotation), Pairing: open.desk, Rotation: open.rotation,
+		Logger: app.logger, Version: version.Number(),
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -168,15 +170,18 @@ func (t *tunnelHandle) Destruct() error {
 	return err
 }
 
-// authenticateWith checks connectors against a store.
-func authenticateWith(st *store.Store) tunnel.Authenticate {
-	return func(_ context.Context, id, secret string) (tunnel.Connector, error) {
+// authenticateWith checks connectors against a store. One that comes with the new
+// secret of a rotation has ended it.
+func authenticateWith(st *store.Store, rotations *rotation.Desk) tunnel.Authenticate {
+	return func(ctx context.Context, id, secret string) (tunnel.Connector, error) {
 		c, err := st.AuthenticateConnector(id, secret)
 		switch {
 		case errors.Is(err, store.ErrUnauthenticated):
 			return tunnel.Connector{}, err
 		case err != nil:
 			return tunnel.Connector{}, fmt.Errorf("%w: %w", tunnel.ErrUnavailable, err)
+		case c.Rotation != nil:
+			rotations.Hello(ctx, id, secret)
 		}
 		return tunnelConnector(c), nil
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/pairing"
 	"github.com/postern-dev/postern/caddymodule/queue"
+	"github.com/postern-dev/postern/caddymodule/rotation"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/link"
@@ -23,6 +24,7 @@ type services struct {
 	learner  *learner
 	signIn   *signin.Service
 	desk     *pairing.Desk
+	rotation *rotation.Desk
 	activity *activity.Log
 	events   *gatewayEvents
 	queues   *queue.Queues
@@ -43,6 +45,7 @@ func newServices(st *store.Store, force *inForce, logger *slog.Logger) (*service
 		learner:  learned,
 		signIn:   signin.New(signin.Options{Store: st, Logger: logger, Failed: observeSignInFailure}),
 		desk:     pairing.New(pairing.Options{Store: st, Token: force.token, Pin: force.pin, Logger: logger}),
+		rotation: rotation.New(rotation.Options{Store: st, Token: force.token, Logger: logger}),
 		activity: activity.New(activity.Options{Store: st, Logger: logger}),
 		events:   newEvents(st, logger),
 	}, nil

@@ -41,6 +41,9 @@ Several upstreams, and which model goes to which; the first match wins:
 What the file lacks comes from the environment: TUNNEL_TOKEN or TUNNEL_TOKEN_FILE,
 and UPSTREAM.
 
+When the gateway rotates the token, the connector puts the new one into the file, and
+changes nothing else in it. A file that is marked as read-only is left alone.
+
 A gateway that is away is tried until it is back. The command ends by itself,
 with the exit code 78 and what to do, when the gateway says that the connector was
 removed; and, if it has never been online, when the gateway does not accept the

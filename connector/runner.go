@@ -41,6 +41,25 @@ type runner struct {
 	reloads sync.Mutex // one at a time
 }
 
+// copied tells whether systemd hands this service a copy of its configuration.
+func (o runOptions) copied(getenv func(string) string) bool {
+	dir := getenv("CREDENTIALS_DIRECTORY")
+	return dir != "" && strings.HasPrefix(o.config, dir+string(filepath.Separator))
+}
+
+// keepToken returns what writes a new tunnel token into the configuration.
+func (o runOptions) keepToken(getenv func(string) string) func(old, renewed string) error {
+	return func(old, renewed string) error {
+		switch {
+		case o.config == "":
+			return errors.New("its tunnel token comes from the environment")
+		case o.copied(getenv):
+			return errors.New("systemd hands it a copy of the configuration, which it cannot change; change the file that LoadCredential= names, and restart the service")
+		}
+		return agent.ReplaceToken(o.config, old, renewed)
+	}
+}
+
 // serve runs the connector until a signal or an end of the command's context.
 func serve(command *cobra.Command, sys system, o runOptions, logger *slog.Logger) error {
 	loaded, err := agent.LoadConfig(o.config, sys.getenv)
@@ -56,7 +75,7 @@ func serve(command *cobra.Command, sys system, o runOptions, logger *slog.Logger
 		logger.Warn(warning)
 	}
 	connector, err := agent.New(loaded.Config, agent.Options{
-		Logger: logger, Version: version.Number(), DrainTimeout: max(o.drain, time.Nanosecond),
+		Logger: logger, Version: version.Number(), DrainTimeout: max(o.drain, time.Nanosecond), Keep: o.keepToken(sys.getenv),
 	})
 	if err != nil {
 		return err
@@ -163,7 +182,7 @@ func (r *runner) reload() error {
 	if r.options.config == "" {
 		return errors.New("this connector has its configuration from the environment, which stays as it was; start it anew, or give it a file with --config")
 	}
-	if dir := r.sys.getenv("CREDENTIALS_DIRECTORY"); dir != "" && strings.HasPrefix(r.options.config, dir+string(filepath.Separator)) {
+	if r.options.copied(r.sys.getenv) {
 		return errors.New("systemd hands this service a copy of the configuration, and a new one only when it starts; run: sudo systemctl restart " + service.Name)
 	}
 	r.notify.reloading()

@@ -71,6 +71,12 @@ func importRules() []importRule {
 			why:    "the desk stands between the tunnels, where devices wait, and the store, where decisions are made; nobody else is there",
 		},
 		{
+			from:   []string{"caddymodule/rotation"},
+			forbid: []string{ours},
+			except: []string{module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/tunnel", module + "connector/link"},
+			why:    "it stands between the tunnels, on which tokens are offered, and the store, where they are counted; nobody else sees one",
+		},
+		{
 			from:   []string{"caddymodule/manage"},
 			forbid: []string{ours},
 			except: []string{
@@ -86,7 +92,7 @@ func importRules() []importRule {
 		},
 		{
 			from: []string{
-				"caddymodule/signin", "caddymodule/activity", "caddymodule/pairing", "caddymodule/console",
+				"caddymodule/signin", "caddymodule/activity", "caddymodule/pairing", "caddymodule/rotation", "caddymodule/console",
 				"caddymodule/dialect", "caddymodule/scope", "caddymodule/store", "caddymodule/tunnel", "caddymodule/manage",
 				"caddymodule/scripted", "caddymodule/queue", "caddymodule/compat",
 			},

@@ -34,6 +34,7 @@ type connectorRow struct {
 	RTTText   string
 	Upstream  string
 	RemoveURL string
+	RotateURL string
 }
 
 func connectorsData(v *visit) (any, error) {
@@ -62,12 +63,15 @@ func connectorRowOf(c manage.Connector) connectorRow {
 	return connectorRow{
 		Connector: c, IsOnline: c.State == manage.Online, RTTText: millis(c.RTT),
 		Upstream: strings.Join(c.Upstreams, ", "), RemoveURL: connectorsPath + "/" + url.PathEscape(c.ID) + "/remove",
+		RotateURL: rotateURL(c.ID),
 	}
 }
 
 func (c *Console) connectorsRoutes(handle func(pattern string, a action)) {
 	handle("GET /console/connectors/new", c.page(newConnectorTab))
 	handle("POST /console/connectors", c.createConnector)
+	handle("GET /console/connectors/{id}/rotate", c.page(rotateConnectorTab))
+	handle("POST /console/connectors/{id}/rotate", c.rotateConnector)
 	handle("GET /console/connectors/{id}/remove", c.page(removeConnectorTab))
 	handle("POST /console/connectors/{id}/remove", c.removeConnector)
 }

@@ -33,6 +33,7 @@ var accesses = map[string]access{
 	"POST /connectors":               {path: "/connectors", body: map[string]string{"name": "new"}},
 	"DELETE /connectors/{id}":        {path: "/connectors/{spare}"},
 	"GET /connectors/{id}/models":    {path: "/connectors/{connector}/models"},
+	"POST /connectors/{id}/rotate":   {path: "/connectors/{spare}/rotate", body: map[string]string{}},
 	"GET /pairings":                  {path: "/pairings"},
 	"POST /pairings":                 {path: "/pairings", body: map[string]string{}},
 	"POST /pairings/approve":         {path: "/pairings/approve", body: map[string]string{"pairing": "{code}"}},

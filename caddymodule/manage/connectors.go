@@ -6,7 +6,6 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
-	"github.com/postern-dev/postern/connector/link"
 )
 
 // The states of a connector and of the deployments behind it.
@@ -62,9 +61,7 @@ func (s *Service) CreateConnector(ctx context.Context, c CreateConnector) (Creat
 		return CreatedConnector{}, err
 	}
 	s.audit(ctx, "connector.create", account, con.ID, con.Name)
-	at := s.endpoint()
-	token := link.Token{Server: at.Public, URL: at.URL, Pin: at.Pin, Connector: con.ID, Secret: secret}
-	return CreatedConnector{ID: con.ID, Name: con.Name, TunnelToken: token.Encode()}, nil
+	return CreatedConnector{ID: con.ID, Name: con.Name, TunnelToken: s.tunnelToken(con.ID, secret)}, nil
 }
 
 // needPublic checks that connectors can find the gateway.

@@ -20,13 +20,14 @@ import (
 const maxBody = 64 << 10
 
 // field is one member of a request's JSON object: a string, or a list of them,
-// a number, or a deployment's options.
+// a number, true or false, or a deployment's options.
 type field struct {
 	name     string
 	to       *string
 	list     *[]string
 	count    *int
 	options  *compat.Options
+	yes      *bool
 	required bool // a string
 	filled   bool // may be left out, but not be empty
 }
@@ -101,6 +102,8 @@ func decodeField(dec *json.Decoder, f *field) error {
 		return decodeAs(dec, f.name, "a whole number", f.count)
 	case f.options != nil:
 		return decodeOptions(dec, f)
+	case f.yes != nil:
+		return decodeAs(dec, f.name, "true or false", f.yes)
 	default:
 		return decodeString(dec, f)
 	}

@@ -22,6 +22,7 @@ func (s *Service) routes() map[string]map[string]operation {
 		"/connectors":               {get: s.getConnectors, post: s.postConnector},
 		"/connectors/{id}":          {remove: s.deleteConnector},
 		"/connectors/{id}/models":   {get: s.getModels},
+		"/connectors/{id}/rotate":   {post: s.rotateConnector},
 		"/pairings":                 {get: s.getPairings, post: s.postPairing},
 		"/pairings/approve":         {post: s.approvePairing},
 		"/pairings/deny":            {post: s.denyPairing},

@@ -136,6 +136,19 @@ func (s *Service) deleteConnector(_ http.ResponseWriter, r *http.Request) (int, 
 	return item(s, r, "id", s.RemoveConnector)
 }
 
+func (s *Service) rotateConnector(w http.ResponseWriter, r *http.Request) (int, any, error) {
+	rotate := RotateConnector{Connector: r.PathValue("id")}
+	err := decodeBody(w, r,
+		field{name: "show", yes: &rotate.Show},
+		field{name: "account", to: &rotate.Account},
+	)
+	if err != nil {
+		return 0, nil, err
+	}
+	rotated, err := s.RotateConnector(r.Context(), rotate)
+	return http.StatusOK, rotated, err
+}
+
 func (s *Service) getModels(_ http.ResponseWriter, r *http.Request) (int, any, error) {
 	return item(s, r, "id", s.UpstreamModels)
 }

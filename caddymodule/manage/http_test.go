@@ -57,6 +57,10 @@ var errorTests = []struct {
 	{"remove an unknown connector", "DELETE", "/connectors/none", "", 404, "none"},
 	{"remove a connector in use", "DELETE", "/connectors/home", "", 409, "used"},
 	{"remove a connector in an unknown account", "DELETE", "/connectors/home?account=none", "", 404, `no account "none"`},
+	{"rotate an unknown connector", "POST", "/connectors/none/rotate", "{}", 404, "none"},
+	{"rotate in an unknown account", "POST", "/connectors/home/rotate", `{"account":"none"}`, 404, `no account "none"`},
+	{"rotate with a text for a boolean", "POST", "/connectors/home/rotate", `{"show":"yes"}`, 400, `"show" must be true or false`},
+	{"rotate with null for a boolean", "POST", "/connectors/home/rotate", `{"show":null}`, 400, `"show" must be true or false`},
 
 	{"deployment without a connector", "PUT", deployment, `{}`, 400, `"connector" or "connectors" is required`},
 	{"deployment with both forms of connectors", "PUT", deployment, `{"connector":"home","connectors":["home"]}`, 400, `exclude each other`},

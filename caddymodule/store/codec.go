@@ -110,6 +110,15 @@ type connectorRecord struct {
 	version
 	Connector
 	Hash hexDigest `json:"hash"`
+	// Next are the new secrets of a rotation, the newest last: one for each
+	// offer whose fate is not known.
+	Next []nextSecret `json:"next,omitempty"`
+}
+
+// nextSecret is a secret that is valid beside that of the record.
+type nextSecret struct {
+	Hash  hexDigest `json:"hash"`
+	Shown bool      `json:"shown,omitempty"` // to a person
 }
 
 type deploymentRecord struct {
@@ -222,7 +231,7 @@ func decodeConnector(item Item) (connectorRecord, error) {
 	if item.Key != connectorPath(r.Account, r.ID) || !checkID(prefixConnector, r.ID) {
 		return connectorRecord{}, damaged(item, "its id is not that of its place")
 	}
-	if r.Hash == (hexDigest{}) {
+	if r.Hash == (hexDigest{}) || r.next(hexDigest{}) >= 0 {
 		return connectorRecord{}, damaged(item, "it has no hash")
 	}
 	return r, nil

@@ -16,9 +16,9 @@ func (s *Store) CreateConnector(ctx context.Context, account, name string) (Conn
 	secret := newSecret("")
 	hash, _ := hashSecret("", secret)
 	now := s.time()
-	r := connectorRecord{version{recordVersion}, Connector{
+	r := connectorRecord{version: version{recordVersion}, Hash: hexDigest(hash), Connector: Connector{
 		ID: newID(prefixConnector, now), Account: account, Name: name, CreatedAt: now,
-	}, hexDigest(hash)}
+	}}
 	err := s.update(ctx, func() (Txn, error) { return s.buildConnector(ctx, r) })
 	if err != nil {
 		return Connector{}, "", fmt.Errorf("creating the connector: %w", err)

@@ -57,6 +57,7 @@ func (s *Store) ReplaceConnector(ctx context.Context, account, idOrCode, connect
 		}
 		// A record of its own: nothing of the old credentials shall survive.
 		c = connectorRecord{version: version{recordVersion}, Connector: old.Connector, Hash: *r.DeviceHash}
+		c.Rotation, c.RotatedAt = nil, nil
 		r.State, r.Connector, r.Replaced, c.Pairing = PairingApproved, c.ID, true, r.ID
 		r.decided(now, by)
 		return Txn{If: []Compare{unchanged(item)}}.put(put{item.Key, c})

@@ -24,7 +24,7 @@
 //	calibrations/ACCOUNT/NAME       what was learned about counting the deployment's tokens
 //	connector_names/ACCOUNT/NAME    the id of the connector of that name
 //	connector_uses/ID               changed whenever a deployment begins to use the connector
-//	connectors/ACCOUNT/ID           connector and the SHA-256 of its secret
+//	connectors/ACCOUNT/ID           connector and the SHA-256 of its secret, in a rotation of several
 //	deployments/ACCOUNT/NAME        deployment
 //	keys/ACCOUNT/ID                 key and the SHA-256 of its secret
 //	last_used/ACCOUNT/ID            when the key was last used; apart from the key, so

@@ -161,6 +161,8 @@ func FuzzRecord(f *testing.F) {
 	f.Add("accounts/default", []byte(`{"v":1,"id":"default","name":"default","created_at":"2026-01-02T03:04:05.006Z"}`))
 	f.Add("keys/default/"+key, []byte(`{"v":1,"id":"`+key+`","account":"default","name":"x","scope":"*","created_at":"2026-01-02T03:04:05Z","last_used_at":null,"revoked_at":null,"hash":"`+hash+`"}`))
 	f.Add("connectors/default/"+con, []byte(`{"v":1,"id":"`+con+`","account":"default","name":"x","hash":"`+hash+`"}`))
+	f.Add("connectors/default/"+con, []byte(`{"v":1,"id":"`+con+`","account":"default","name":"x","hash":"`+hash+`","next":[{"hash":"`+hash+`","shown":true}],"rotation":{"since":"2026-01-02T03:04:05Z"}}`))
+	f.Add("connectors/default/"+con, []byte(`{"v":1,"id":"`+con+`","account":"default","name":"x","hash":"`+hash+`","next":[{}]}`))
 	f.Add("deployments/default/a/b", []byte(`{"v":1,"account":"default","name":"a/b","connectors":["x"],"model":"m"}`))
 	f.Add("last_used/default/"+key, []byte(`{"v":1,"last_used_at":"2026-01-02T03:04:05Z"}`))
 	const usr, ses, lnk = "usr_00000000000000000000000000", "ses_00000000000000000000000000", "lnk_00000000000000000000000000"

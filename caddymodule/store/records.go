@@ -39,6 +39,22 @@ type Connector struct {
 	// Pairing is the id of the pairing that its credentials come from; "": they
 	// came with a token.
 	Pairing string `json:"pairing,omitempty"`
+	// RotatedAt is when a new secret took the place of the former; nil: never.
+	RotatedAt *time.Time `json:"rotated_at,omitempty"`
+	// Rotation is the change of the secret that is under way; nil: none is.
+	Rotation *Rotation `json:"rotation,omitempty"`
+}
+
+// Rotation is the change of a connector's secret. Until the connector has shown
+// that it keeps a new one, the former is valid as well.
+type Rotation struct {
+	Since time.Time `json:"since"`
+	// ByHand: a person brings the new token to the connector, so that it is not
+	// offered one on its tunnel.
+	ByHand bool `json:"by_hand,omitempty"`
+	// Problem is why the connector could not keep what it was offered, in its
+	// own words; "" while it has said nothing.
+	Problem string `json:"problem,omitempty"`
 }
 
 // Deployment is a public model name and where it goes. What the store gives out

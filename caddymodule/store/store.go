@@ -118,14 +118,17 @@ func (s *Store) FindKey(secret string) (*LiveKey, bool) {
 }
 
 // AuthenticateConnector returns the connector with this id if secret is its
-// secret, else ErrUnauthenticated. It takes no lock, and the same time for all
-// wrong secrets.
+// secret, or the new one of a rotation, else ErrUnauthenticated. It takes no
+// lock, and the same time for all wrong secrets.
 func (s *Store) AuthenticateConnector(id, secret string) (Connector, error) {
 	// For an unknown id this compares with a hash that nothing has.
 	c, known := s.view.Load().connectors[id]
 	hash, ok := hashSecret("", secret)
-	same := subtle.ConstantTimeCompare(hash[:], c.Hash[:]) == 1
-	if !known || !ok || !same {
+	same := subtle.ConstantTimeCompare(hash[:], c.Hash[:])
+	for _, next := range c.Next {
+		same |= subtle.ConstantTimeCompare(hash[:], next.Hash[:])
+	}
+	if !known || !ok || same != 1 {
 		return Connector{}, fail(ErrUnauthenticated, "the tunnel token is not valid: its connector was removed, or its secret is wrong")
 	}
 	return c.Connector, nil

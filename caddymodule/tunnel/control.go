@@ -105,6 +105,8 @@ func (s *Session) receive() error {
 			}
 		case link.Update:
 			s.send(s.update(m))
+		case link.Rotated:
+			s.rotated(m)
 		case link.Drain:
 			if s.leave() {
 				s.log().Info("connector drains", "active", s.active.Load())

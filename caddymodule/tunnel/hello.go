@@ -135,6 +135,7 @@ func (h *Hub) start(s *Session) *link.Deny {
 		Version:         h.options.Load().Version,
 		HeartbeatMillis: int(h.heartbeat().Milliseconds()),
 	})
+	s.rotate()
 	return nil
 }
 

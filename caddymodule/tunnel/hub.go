@@ -36,6 +36,8 @@ type Options struct {
 	Authenticate Authenticate
 	// Pairing takes devices with a pairing code; nil: they are refused.
 	Pairing Pairing
+	// Rotation has the new tokens of connectors; nil: there are none.
+	Rotation Rotation
 	// Logger; nil discards.
 	Logger *slog.Logger
 	// Version of the gateway, told to connectors.

@@ -55,6 +55,9 @@ type Session struct {
 	idleOnce sync.Once
 	pong     chan struct{} // room for one: the answer to a ping of the gateway
 	reason   atomic.Uint64 // link.CloseCode + 1 with which the gateway closed it
+
+	rotating sync.Mutex             // held while a new token is offered
+	offered  atomic.Pointer[string] // the id of a new token, until its answer
 }
 
 var _ http.RoundTripper = (*Session)(nil)

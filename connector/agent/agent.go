@@ -20,6 +20,7 @@
 //	connection.go, silent_*.go         its connections, and the idle ones among them
 //	keyfile.go                         an upstream's own key
 //	reload.go, setup.go                another configuration, without losing a request
+//	rotate.go, keep.go, owner_*.go     another token, without losing the tunnel
 //	status.go, monitor.go              what the connector tells of itself
 //	diagnose.go, diagnose_upstream.go  what keeps it from working
 package agent
@@ -51,6 +52,10 @@ type Options struct {
 	// DrainTimeout is how long running requests may take to finish after Run's
 	// context has ended. Default: 30s.
 	DrainTimeout time.Duration
+	// Keep writes a new tunnel token over the old one, where the configuration
+	// is kept, so that it outlives this process and the machine's power. After an
+	// error the old one must be there. Default: tokens cannot be kept.
+	Keep func(old, renewed string) error
 }
 
 // Agent is a connector. Make it with [New].
@@ -63,8 +68,9 @@ type Agent struct {
 	tunnels  sync.WaitGroup
 	known    bool // the gateway has welcomed this process
 
-	monitor monitor
-	reload  reloading
+	monitor  monitor
+	reload   reloading
+	rotation rotating
 
 	drainTimeout time.Duration
 	pongTimeout  time.Duration
@@ -144,6 +150,7 @@ func New(c Config, o Options) (*Agent, error) {
 		moment:       rescueMoment,
 		retry:        retry{random: mathrand.Float64},
 		reload:       reloading{wake: make(chan struct{}, 1), first: reloadPause},
+		rotation:     rotating{keep: o.Keep},
 	}
 	if err := a.hello.Check(); err != nil {
 		return nil, err

@@ -75,7 +75,7 @@ func (s *session) introduce(ctx context.Context) (answer link.Message, err error
 		return nil, s.explain(fmt.Errorf("opening the control stream: %w", err))
 	}
 	s.control = link.NewControl(s.stream)
-	hello := s.agent.hello
+	hello := s.agent.greeting()
 	hello.Beside = s.beside
 	if err := s.control.Send(hello); err != nil {
 		return nil, s.explain(err)
@@ -92,7 +92,7 @@ func (s *session) introduce(ctx context.Context) (answer link.Message, err error
 		case link.Welcome, link.Pending, link.Grant:
 			return m, nil
 		case link.Deny:
-			return nil, m
+			return nil, s.agent.refused(hello, m)
 		}
 	}
 }
@@ -203,6 +203,8 @@ func (s *session) listen() {
 			case s.updated <- m:
 			default: // nobody asked
 			}
+		case link.Rotate:
+			s.requests.Go(func() { s.rotate(m) })
 		case link.Grant, link.Deny:
 			select {
 			case s.decided <- m:

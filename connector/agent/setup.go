@@ -119,6 +119,7 @@ func (a *Agent) keep(next *Agent, good setup) {
 // giveBack ends the trial of a configuration that does not work, for now.
 func (a *Agent) giveBack(next *Agent, good setup, err error) {
 	a.reload.mu.Lock()
+	a.rotation.last.apply(&good) // it may have come on the tunnel that was tried from
 	a.setup = good
 	a.reload.mu.Unlock()
 	a.putOff(next, err)

@@ -181,6 +181,10 @@ func decode(text []byte) (Message, error) {
 		return decodeAs[Update](e)
 	case "updated":
 		return decodeAs[Updated](e)
+	case "rotate":
+		return decodeAs[Rotate](e)
+	case "rotated":
+		return decodeAs[Rotated](e)
 	case "ping":
 		return Ping{}, nil
 	case "pong":

@@ -35,6 +35,8 @@ var messages = []Message{
 	Pong{HeartbeatMillis: 10000},
 	Update{Upstreams: []string{"a"}, Routes: []Route{{Model: "*", Upstream: "a"}}},
 	Updated{Error: "no"},
+	Rotate{ID: "r1", TunnelToken: "ptt_s3cret"},
+	Rotated{ID: "r1", Error: "read-only"},
 	Drain{},
 	DrainOK{},
 	Drained{},

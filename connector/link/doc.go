@@ -48,6 +48,14 @@
 //	    │                       updated (error) │   and needs a new tunnel for it
 //	    │◀──────────────────────────────────────┤
 //	    │                                       │
+//	    │             rotate (id, tunnel_token) │   a new secret; old and new are
+//	    │◀──────────────────────────────────────┤   valid
+//	    │ rotated (id, error)                   │   the connector has stored it:
+//	    ├──────────────────────────────────────▶│   only the new one is valid. With
+//	    │                                       │   an error both stay; without an
+//	    │                                       │   answer the gateway asks again
+//	    │                                       │   after the next hello
+//	    │                                       │
 //	    │ drain                                 │   the connector leaves: no more
 //	    ├──────────────────────────────────────▶│   requests on this tunnel
 //	    │                              drain_ok │   only now may a successor of

@@ -1,0 +1,140 @@
+package manage
+
+import (
+	"context"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// The states of a rotation.
+const (
+	Rotated        = "rotated" // the connector has a new token, the old one is of no use
+	RotationWaits  = "waiting" // the connector is offline, or has not answered yet
+	RotationFailed = "failed"  // the connector cannot keep a new token
+	RotationByHand = "by_hand" // the new token was shown
+)
+
+// rotationWait is how long an online connector has to take its new token, before
+// the answer is that it is waited for.
+const rotationWait = 5 * time.Second
+
+// RotateConnector asks for a new tunnel token of a connector.
+type RotateConnector struct {
+	Account   string
+	Connector string // id or name
+	// Show gives the token to who asks, for a connector that cannot change its
+	// own configuration.
+	Show bool
+}
+
+// RotatedConnector is what became of a rotation. The old token is valid until
+// State is [Rotated].
+type RotatedConnector struct {
+	ID    string     `json:"id"`
+	Name  string     `json:"name"`
+	State string     `json:"state"`
+	Since *time.Time `json:"since,omitempty"` // of a rotation that is not done
+	// Problem is why the connector could not keep the token, in its own words.
+	Problem string `json:"problem,omitempty"`
+	// TunnelToken is there if it was to be shown: the only place of it.
+	TunnelToken string `json:"tunnel_token,omitempty"`
+}
+
+// RotateConnector changes the secret of a connector. One that is online is
+// offered a new token on its tunnel, which stays, and has a few seconds to write
+// it into its configuration; one that is offline gets it when it comes back.
+func (s *Service) RotateConnector(ctx context.Context, r RotateConnector) (RotatedConnector, error) {
+	account, err := s.account(ctx, r.Account)
+	if err != nil {
+		return RotatedConnector{}, err
+	}
+	if err := s.needPublic(); err != nil {
+		return RotatedConnector{}, err
+	}
+	if r.Show {
+		return s.showToken(ctx, account, r.Connector)
+	}
+	news := make(chan struct{}, 1)
+	stop := s.store.Subscribe(func(c store.Change) {
+		if c.Kind != store.KindConnector {
+			return
+		}
+		select {
+		case news <- struct{}{}:
+		default: // it is to look anyway
+		}
+	})
+	defer stop()
+	c, err := s.store.BeginRotation(ctx, account, r.Connector)
+	if err != nil {
+		return RotatedConnector{}, err
+	}
+	s.audit(ctx, "connector.rotate", account, c.ID, c.Name)
+	return s.awaitRotation(ctx, c, news)
+}
+
+// showToken makes a token for a person to bring to the connector.
+func (s *Service) showToken(ctx context.Context, account, idOrName string) (RotatedConnector, error) {
+	c, secret, err := s.store.ShowSecret(ctx, account, idOrName)
+	if err != nil {
+		return RotatedConnector{}, err
+	}
+	s.audit(ctx, "connector.rotate", account, c.ID, c.Name, "shown", true)
+	answer := rotationOf(c)
+	answer.TunnelToken = s.tunnelToken(c.ID, secret)
+	return answer, nil
+}
+
+// tunnelToken is a token for where the gateway is reached now.
+func (s *Service) tunnelToken(connectorID, secret string) string {
+	at := s.endpoint()
+	return link.Token{Server: at.Public, URL: at.URL, Pin: at.Pin, Connector: connectorID, Secret: secret}.Encode()
+}
+
+// awaitRotation waits until the connector has answered, for a moment and only if
+// it is online. news has something after each change.
+func (s *Service) awaitRotation(ctx context.Context, c store.Connector, news <-chan struct{}) (RotatedConnector, error) {
+	late := time.NewTimer(rotationWait)
+	defer late.Stop()
+	for {
+		now, ok := s.store.Connector(c.ID)
+		if !ok {
+			return RotatedConnector{}, faultf(store.ErrNotFound, "the connector %q was removed meanwhile", c.Name)
+		}
+		answer := rotationOf(now)
+		if answer.State != RotationWaits {
+			return answer, nil
+		}
+		if _, online := s.sessions()[c.ID]; !online {
+			return answer, nil
+		}
+		select {
+		case <-news:
+		case <-late.C:
+			return answer, nil
+		case <-ctx.Done():
+			return answer, nil
+		}
+	}
+}
+
+// rotationOf describes the rotation of a connector as it is now.
+func rotationOf(c store.Connector) RotatedConnector {
+	answer := RotatedConnector{ID: c.ID, Name: c.Name, State: Rotated}
+	if c.Rotation == nil {
+		return answer
+	}
+	since := c.Rotation.Since
+	answer.Since, answer.Problem = &since, c.Rotation.Problem
+	switch {
+	case c.Rotation.ByHand:
+		answer.State = RotationByHand
+	case c.Rotation.Problem != "":
+		answer.State = RotationFailed
+	default:
+		answer.State = RotationWaits
+	}
+	return answer
+}

@@ -1,0 +1,156 @@
+package manage_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// answering is what a connector does with its rotations, by the store.
+func (g *gateway) answering(id string, do func(ctx context.Context, secret string) error) {
+	g.t.Helper()
+	done := make(chan struct{})
+	begun := make(chan struct{}, 10)
+	stop := g.store.Subscribe(func(c store.Change) {
+		if now, ok := g.store.Connector(c.ID); ok && c.ID == id && now.Rotation != nil && now.Rotation.Problem == "" {
+			begun <- struct{}{}
+		}
+	})
+	ctx, cancel := context.WithCancel(g.t.Context())
+	go func() {
+		defer close(done)
+		for offered := false; ; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-begun:
+				if offered { // the offer itself is told too
+					offered = false
+					continue
+				}
+				offered = true
+				secret, err := g.store.OfferSecret(ctx, id)
+				if err == nil {
+					err = do(ctx, secret)
+				}
+				if err != nil && ctx.Err() == nil {
+					g.t.Error(err)
+				}
+			}
+		}
+	}()
+	g.t.Cleanup(func() {
+		stop()
+		cancel()
+		<-done
+	})
+}
+
+func TestRotateConnector(t *testing.T) {
+	g := newGateway(t)
+	home := g.connector("default", "home", map[string]http.Handler{"ollama": models("m")})
+	id := home.info.Connector
+	g.answering(id, func(ctx context.Context, secret string) error {
+		_, _, err := g.store.FinishRotation(ctx, id, secret)
+		return err
+	})
+	got := want[map[string]any](g, 200, "POST", "/connectors/home/rotate", `{}`)
+	wantFields(t, got, "id", "name", "state")
+	if got["id"] != id || got["name"] != "home" || got["state"] != "rotated" {
+		t.Errorf("answer %v", got)
+	}
+	listed := want[[]map[string]any](g, 200, "GET", "/connectors", "")[0]
+	if listed["rotated_at"] == nil || listed["rotation"] != nil {
+		t.Errorf("listed %v", listed)
+	}
+	if log := g.log.String(); !strings.Contains(log, `"operation":"connector.rotate"`) {
+		t.Errorf("the log has no audit line: %s", log)
+	}
+}
+
+func TestRotateConnectorThatCannot(t *testing.T) {
+	g := newGateway(t)
+	home := g.connector("default", "home", map[string]http.Handler{"ollama": models("m")})
+	id := home.info.Connector
+	g.answering(id, func(ctx context.Context, _ string) error { return g.store.FailRotation(ctx, id, "it is read-only") })
+	got := want[map[string]any](g, 200, "POST", "/connectors/"+id+"/rotate", `{"show":false}`)
+	wantFields(t, got, "id", "name", "state", "since", "problem")
+	if got["state"] != "failed" || got["problem"] != "it is read-only" {
+		t.Errorf("answer %v", got)
+	}
+	rotation := want[[]map[string]any](g, 200, "GET", "/connectors", "")[0]["rotation"].(map[string]any)
+	wantFields(t, rotation, "since", "problem")
+}
+
+// An offline connector is not waited for, and one that does not answer only as
+// long as whoever asks.
+func TestRotateConnectorThatIsAway(t *testing.T) {
+	g := newGateway(t)
+	old := g.created("attic")
+	got := want[map[string]any](g, 200, "POST", "/connectors/attic/rotate", `{}`)
+	wantFields(t, got, "id", "name", "state", "since")
+	if got["state"] != "waiting" {
+		t.Errorf("answer %v", got)
+	}
+	if _, err := g.store.AuthenticateConnector(old.Connector, old.Secret); err != nil {
+		t.Errorf("the old token is of no use: %v", err)
+	}
+	g.connector("default", "mute", nil)
+	ctx, cancel := context.WithTimeout(asOperator(t.Context()), 50*time.Millisecond)
+	defer cancel()
+	mute, err := g.service.RotateConnector(ctx, manage.RotateConnector{Connector: "mute"})
+	if err != nil || mute.State != manage.RotationWaits || mute.Since == nil {
+		t.Errorf("answer %+v, %v", mute, err)
+	}
+}
+
+func (g *gateway) created(name string) link.Token {
+	g.t.Helper()
+	return g.token(want[map[string]any](g, 201, "POST", "/connectors", `{"name":"`+name+`"}`))
+}
+
+func (g *gateway) token(answer map[string]any) link.Token {
+	g.t.Helper()
+	text, _ := answer["tunnel_token"].(string)
+	token, err := link.ParseToken(text)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return token
+}
+
+func TestShowToken(t *testing.T) {
+	g := newGateway(t)
+	old := g.created("attic")
+	lost := g.token(want[map[string]any](g, 200, "POST", "/connectors/attic/rotate", `{"show":true}`))
+	answer := want[map[string]any](g, 200, "POST", "/connectors/attic/rotate", `{"show":true}`)
+	wantFields(t, answer, "id", "name", "state", "since", "tunnel_token")
+	token := g.token(answer)
+	if token.Secret == old.Secret || token.Secret == lost.Secret || answer["state"] != "by_hand" {
+		t.Errorf("answer %v", answer["state"])
+	}
+	if token.Secret = old.Secret; token != old {
+		t.Errorf("the token leads to %v, the old one to %v", token, old)
+	}
+	token = g.token(answer)
+	for secret, in := range map[string]bool{old.Secret: true, lost.Secret: false, token.Secret: true} {
+		if _, err := g.store.AuthenticateConnector(old.Connector, secret); (err == nil) != in {
+			t.Errorf("a secret is let in: %v, want %v", err == nil, in)
+		}
+	}
+	for _, text := range []string{g.log.String(), g.do("GET", "/connectors", "").Body.String()} {
+		if strings.Contains(text, token.Secret) || strings.Contains(text, lost.Secret) || strings.Contains(text, "ptt_") {
+			t.Errorf("a secret is told again: %s", text)
+		}
+	}
+	g.endpoint.Public = ""
+	if w := g.do("POST", "/connectors/attic/rotate", `{"show":true}`); w.Code != 409 || !strings.Contains(w.Body.String(), "public gw.example.com:7443") {
+		t.Errorf("without an address: %d %s", w.Code, w.Body)
+	}
+}

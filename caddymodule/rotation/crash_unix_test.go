@@ -1,0 +1,360 @@
+//go:build unix
+
+package rotation_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/rotation"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/store/storetest"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// The two programs of a rotation, each of which can be told where it is killed.
+const (
+	roleGateway   = "gateway"
+	roleConnector = "connector"
+)
+
+// crashPoints are all moments between two steps of a rotation, in their order.
+var crashPoints = []struct{ role, point string }{
+	{roleGateway, "before the offer is stored"},
+	{roleGateway, "before the offer is sent"},
+	{roleConnector, "before the token is kept"},
+	{roleConnector, "before the answer"},
+	{roleGateway, "before the answer is stored"},
+	{roleGateway, "after the answer is stored"},
+	{roleConnector, "after the answer"},
+	{roleGateway, "before a hello with the new token is stored"},
+}
+
+func TestMain(m *testing.M) {
+	var err error
+	switch dir := os.Getenv("ROTATION_DIR"); os.Getenv("ROTATION_ROLE") {
+	case roleGateway:
+		err = gatewayMain(dir)
+	case roleConnector:
+		err = connectorMain(dir)
+	default:
+		os.Exit(m.Run())
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+// die kills this process, as a loss of power would, if that is its point.
+func die(point string) {
+	if os.Getenv("ROTATION_POINT") == point {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	}
+}
+
+// deadly is a desk that may be the last thing its process does.
+type deadly struct{ *rotation.Desk }
+
+func (d deadly) Next(ctx context.Context, id string) (link.Rotate, bool) {
+	die("before the offer is stored")
+	offer, ok := d.Desk.Next(ctx, id)
+	if ok {
+		die("before the offer is sent")
+	}
+	return offer, ok
+}
+
+func (d deadly) Rotated(ctx context.Context, id string, answer link.Rotated) {
+	die("before the answer is stored")
+	d.Desk.Rotated(ctx, id, answer)
+	die("after the answer is stored")
+}
+
+func (d deadly) authenticate(st *store.Store) tunnel.Authenticate {
+	return func(ctx context.Context, id, secret string) (tunnel.Connector, error) {
+		c, err := st.AuthenticateConnector(id, secret)
+		if err != nil {
+			return tunnel.Connector{}, err
+		}
+		if st.IsNextSecret(id, secret) {
+			die("before a hello with the new token is stored")
+		}
+		d.Hello(ctx, id, secret)
+		return tunnel.Connector{ID: c.ID, Name: c.Name, Account: c.Account}, nil
+	}
+}
+
+// gatewayMain serves tunnels on the socket that it inherits.
+func gatewayMain(dir string) error {
+	kv, err := store.OpenBolt(filepath.Join(dir, "gateway.db"), store.BoltOptions{LockTimeout: 10 * time.Second})
+	if err != nil {
+		return err
+	}
+	st, err := store.New(kv, store.Options{})
+	if err != nil {
+		return err
+	}
+	identity, err := st.Secret(context.Background(), "tunnel_identity", link.NewIdentity)
+	if err != nil {
+		return err
+	}
+	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	var hub *tunnel.Hub
+	desk := deadly{rotation.New(rotation.Options{Store: st, Logger: logger, Token: func(id, secret string) (string, error) {
+		return link.Token{Server: hub.Addr().String(), Pin: hub.Pin(), Connector: id, Secret: secret}.Encode(), nil
+	}})}
+	hub = tunnel.NewHub(tunnel.Options{Authenticate: desk.authenticate(st), Rotation: desk, Logger: logger})
+	socket, err := net.FilePacketConn(os.NewFile(3, "socket"))
+	if err != nil {
+		return err
+	}
+	key := make([]byte, 32) // of this test: the same after a restart
+	if err := hub.Listen(socket, tunnel.Secrets{Identity: identity, Reset: key, Token: key}); err != nil {
+		return err
+	}
+	select {}
+}
+
+// connectorMain is `connector run`.
+func connectorMain(dir string) error {
+	path := filepath.Join(dir, "connector.json")
+	loaded, err := agent.LoadConfig(path, os.Getenv)
+	if err != nil {
+		return err
+	}
+	a, err := agent.New(loaded.Config, agent.Options{
+		Logger: slog.New(&lastWords{slog.NewTextHandler(os.Stderr, nil)}),
+		Keep: func(old, renewed string) error {
+			die("before the token is kept")
+			defer die("before the answer")
+			return agent.ReplaceToken(path, old, renewed)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return a.Run(context.Background())
+}
+
+// lastWords ends the connector after a tunnel was lost: its answer was on the way.
+type lastWords struct{ slog.Handler }
+
+func (l *lastWords) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == "tunnel token rotated" {
+		time.AfterFunc(100*time.Millisecond, func() { die("after the answer") })
+	}
+	return l.Handler.Handle(ctx, r)
+}
+
+// stage is where a rotation is played.
+type stage struct {
+	t      *testing.T
+	dir    string
+	socket *os.File
+	id     string
+	old    string
+
+	programs []*program
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	s := &stage{t: t, dir: t.TempDir()}
+	udp, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer udp.Close() // but not the copy, which outlives each gateway
+	if s.socket, err = udp.File(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.socket.Close() })
+	st := storetest.Open(t, filepath.Join(s.dir, "gateway.db"))
+	defer st.Close()
+	identity, err := st.Secret(t.Context(), "tunnel_identity", link.NewIdentity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, pin, err := link.Identity(identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, secret, err := st.CreateConnector(t.Context(), store.DefaultAccount, "box")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.id, s.old = c.ID, secret
+	token := link.Token{Server: udp.LocalAddr().String(), Pin: pin, Connector: c.ID, Secret: secret}
+	upstream := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(upstream.Close)
+	config := fmt.Sprintf("{\n  \"tunnel_token\": %q,\n  \"upstream\": %q, \"transport\": \"quic\"\n}\n", token.Encode(), upstream.URL)
+	if err := os.WriteFile(filepath.Join(s.dir, "connector.json"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.BeginRotation(t.Context(), store.DefaultAccount, c.ID); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// program is a process and its log.
+type program struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	lines chan string
+	log   []string
+}
+
+func (s *stage) start(role, point string) *program {
+	s.t.Helper()
+	p := &program{t: s.t, cmd: exec.Command(os.Args[0]), lines: make(chan string, 1000)}
+	p.cmd.Env = append(os.Environ(), "ROTATION_ROLE="+role, "ROTATION_DIR="+s.dir, "ROTATION_POINT="+point)
+	if role == roleGateway { // to hand it on makes it block, for whoever has it already
+		p.cmd.ExtraFiles = []*os.File{s.socket}
+	}
+	out, err := p.cmd.StderrPipe()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.programs = append(s.programs, p)
+	go func() {
+		defer close(p.lines)
+		for scanner := bufio.NewScanner(out); scanner.Scan(); {
+			p.lines <- scanner.Text()
+		}
+	}()
+	s.t.Cleanup(func() {
+		p.kill()
+		if s.t.Failed() {
+			s.t.Logf("%s:\n%s", role, strings.Join(p.log, "\n"))
+		}
+	})
+	return p
+}
+
+// until reads the log up to a line with part; "" is its end.
+func (p *program) until(part string) {
+	p.t.Helper()
+	late := time.After(2 * time.Minute)
+	for {
+		select {
+		case line, ok := <-p.lines:
+			if !ok && part == "" {
+				return
+			}
+			if !ok {
+				p.t.Fatalf("the process ended before %q", part)
+			}
+			p.log = append(p.log, line)
+			if part != "" && strings.Contains(line, part) {
+				return
+			}
+		case <-late:
+			p.t.Fatalf("waited 2 minutes for %q", part)
+		}
+	}
+}
+
+// killed waits until the process has died at its point.
+func (p *program) killed() {
+	p.t.Helper()
+	p.until("")
+	var exit *exec.ExitError
+	if err := p.cmd.Wait(); !errors.As(err, &exit) || exit.Exited() {
+		p.t.Fatalf("it was not killed, but ended: %v", err)
+	}
+}
+
+func (p *program) kill() {
+	_ = p.cmd.Process.Kill()
+	for line := range p.lines {
+		p.log = append(p.log, line)
+	}
+	_ = p.cmd.Wait()
+}
+
+// After a kill -9 of either program, between any two steps, the connector comes
+// back with what its file holds, and the rotation ends.
+func TestKilledAnywhere(t *testing.T) {
+	for _, c := range crashPoints {
+		t.Run(c.role+" "+c.point, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			points := map[string]string{c.role: c.point}
+			if strings.Contains(c.point, "hello") { // which the connector says only if it could not answer
+				points[roleConnector] = "before the answer"
+			}
+			gateway := s.start(roleGateway, points[roleGateway])
+			connector := s.start(roleConnector, points[roleConnector])
+			if points[roleConnector] != "" {
+				connector.killed()
+				connector = s.start(roleConnector, "")
+			}
+			if points[roleGateway] != "" {
+				gateway.killed()
+				gateway = s.start(roleGateway, "")
+			}
+			if c.point == "after the answer is stored" {
+				gateway.until("connector online")
+			} else {
+				gateway.until("connector token rotated")
+			}
+			connector.kill()
+			s.start(roleConnector, "").until("msg=connected")
+			for _, p := range s.programs {
+				p.kill()
+			}
+			s.check()
+		})
+	}
+}
+
+// check wants the secret in the file to be the only one that lets the connector
+// in, and neither log nor folder to hold what must not be there.
+func (s *stage) check() {
+	s.t.Helper()
+	st := storetest.Open(s.t, filepath.Join(s.dir, "gateway.db"))
+	if c, _ := st.Connector(s.id); c.Rotation != nil || c.RotatedAt == nil {
+		s.t.Errorf("the connector is %+v", c)
+	}
+	loaded, err := agent.LoadConfig(filepath.Join(s.dir, "connector.json"), os.Getenv)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	token, err := link.ParseToken(loaded.Config.TunnelToken)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := st.AuthenticateConnector(s.id, token.Secret); err != nil || token.Secret == s.old {
+		s.t.Errorf("the secret in the file is refused (%v), or is the old one: %v", err, token.Secret == s.old)
+	}
+	if _, err := st.AuthenticateConnector(s.id, s.old); err == nil {
+		s.t.Error("the old secret is let in")
+	}
+	if files, err := filepath.Glob(filepath.Join(s.dir, ".*")); err != nil || len(files) != 0 {
+		s.t.Errorf("there are files left over: %v, %v", files, err)
+	}
+	for _, p := range s.programs {
+		if log := strings.Join(p.log, "\n"); strings.Contains(log, "ptt_") || strings.Contains(log, s.old) || strings.Contains(log, token.Secret) {
+			s.t.Errorf("a log has a secret:\n%s", log)
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package rotation
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"sync"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// Options are what a desk works with.
+type Options struct {
+	// Store has the rotations; it is needed.
+	Store *store.Store
+	// Token makes the tunnel token of a connector; it is needed.
+	Token func(connectorID, secret string) (string, error)
+	// Logger; nil discards.
+	Logger *slog.Logger
+}
+
+// Desk offers new tokens and learns what became of them. Its methods are safe
+// for concurrent use.
+type Desk struct {
+	store *store.Store
+	token func(connectorID, secret string) (string, error)
+	log   *slog.Logger
+
+	mu     sync.Mutex
+	offers map[string]offer // by connector id
+}
+
+// offer is a new secret of one connector.
+type offer struct {
+	id     string
+	secret string
+}
+
+var _ tunnel.Rotation = (*Desk)(nil)
+
+// New returns a desk. It has nothing to close.
+func New(o Options) *Desk {
+	return &Desk{
+		store: o.Store, token: o.Token, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
+		offers: make(map[string]offer),
+	}
+}
+
+// Pending implements tunnel.Rotation.
+func (d *Desk) Pending(connectorID string) bool {
+	c, _ := d.store.Connector(connectorID)
+	return c.Rotation != nil && !c.Rotation.ByHand
+}
+
+// Next implements tunnel.Rotation. As long as this process lives, it offers a
+// connector the same token again.
+func (d *Desk) Next(ctx context.Context, connectorID string) (link.Rotate, bool) {
+	if !d.Pending(connectorID) {
+		return link.Rotate{}, false
+	}
+	o, err := d.offer(ctx, connectorID)
+	if err == nil {
+		var token string
+		if token, err = d.token(connectorID, o.secret); err == nil {
+			return link.Rotate{ID: o.id, TunnelToken: token}, true
+		}
+	}
+	// Else the tunnel has ended, or the rotation meanwhile.
+	if ctx.Err() == nil && d.Pending(connectorID) {
+		d.log.Error("a connector's token waits to be rotated", "connector", connectorID, "error", err)
+	}
+	return link.Rotate{}, false
+}
+
+// offer returns the secret that a connector is offered, making it if need be.
+func (d *Desk) offer(ctx context.Context, connectorID string) (offer, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, o := range d.offers { // also those of connectors that are gone
+		if !d.store.IsNextSecret(id, o.secret) {
+			delete(d.offers, id)
+		}
+	}
+	if o, ok := d.offers[connectorID]; ok {
+		return o, nil
+	}
+	secret, err := d.store.OfferSecret(ctx, connectorID)
+	if err != nil {
+		return offer{}, err
+	}
+	o := offer{id: rand.Text()[:12], secret: secret}
+	d.offers[connectorID] = o
+	return o, nil
+}
+
+// Rotated implements tunnel.Rotation.
+func (d *Desk) Rotated(ctx context.Context, connectorID string, answer link.Rotated) {
+	d.mu.Lock()
+	o, ok := d.offers[connectorID]
+	d.mu.Unlock()
+	if !ok || o.id != answer.ID {
+		return // of an offer that is out of date
+	}
+	if answer.Error == "" {
+		d.finish(ctx, connectorID, o.secret)
+		return
+	}
+	if err := d.store.FailRotation(ctx, connectorID, answer.Error); err != nil {
+		d.log.Error("a connector's token is not rotated", "connector", connectorID, "error", err)
+		return
+	}
+	d.log.Warn("a connector cannot keep its new token: the old one stays valid", "connector", connectorID, "reason", answer.Error)
+}
+
+// Hello takes the secret with which a connector was let in: with a new one, the
+// old one is of no more use.
+func (d *Desk) Hello(ctx context.Context, connectorID, secret string) {
+	if d.store.IsNextSecret(connectorID, secret) {
+		d.finish(ctx, connectorID, secret)
+	}
+}
+
+// finish ends a rotation. If that cannot be written, old and new stay valid, and
+// the next hello ends it.
+func (d *Desk) finish(ctx context.Context, connectorID, secret string) {
+	c, done, err := d.store.FinishRotation(ctx, connectorID, secret)
+	switch {
+	case err != nil:
+		d.log.Error("a connector has its new token, but the old one stays valid", "connector", connectorID, "error", err)
+	case done:
+		d.log.Info("connector token rotated", "connector", connectorID, "name", c.Name, "account", c.Account)
+	}
+}

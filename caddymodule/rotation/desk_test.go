@@ -1,0 +1,223 @@
+package rotation
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/store/storetest"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// bench is a desk over a real store with one connector.
+type bench struct {
+	*Desk
+	t      *testing.T
+	store  *store.Store
+	path   string
+	id     string
+	old    string // its secret
+	log    bytes.Buffer
+	failed error // of making tokens
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{t: t, path: filepath.Join(t.TempDir(), "gateway.db")}
+	b.open()
+	c, secret, err := b.store.CreateConnector(t.Context(), store.DefaultAccount, "box")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.id, b.old = c.ID, secret
+	return b
+}
+
+// open is a start of the gateway: it knows what is in the file.
+func (b *bench) open() {
+	b.t.Helper()
+	if b.store != nil {
+		if err := b.store.Close(); err != nil && !errors.Is(err, store.ErrClosed) {
+			b.t.Fatal(err)
+		}
+	}
+	b.store = storetest.Open(b.t, b.path)
+	b.Desk = New(Options{
+		Store: b.store, Logger: slog.New(slog.NewTextHandler(&b.log, nil)),
+		Token: func(id, secret string) (string, error) { return id + "/" + secret, b.failed },
+	})
+}
+
+func (b *bench) begin() {
+	b.t.Helper()
+	if _, err := b.store.BeginRotation(b.t.Context(), store.DefaultAccount, b.id); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// next returns an offer and the secret in it.
+func (b *bench) next() (link.Rotate, string) {
+	b.t.Helper()
+	offer, ok := b.Next(b.t.Context(), b.id)
+	if !ok {
+		b.t.Fatalf("there is no offer; log:\n%s", b.log.String())
+	}
+	secret, ours := strings.CutPrefix(offer.TunnelToken, b.id+"/")
+	if !ours || offer.ID == "" {
+		b.t.Fatalf("the offer is of another connector: %v", offer)
+	}
+	return offer, secret
+}
+
+// valid wants exactly these secrets to be let in.
+func (b *bench) valid(secrets map[string]bool) {
+	b.t.Helper()
+	for secret, want := range secrets {
+		if _, err := b.store.AuthenticateConnector(b.id, secret); (err == nil) != want {
+			b.t.Errorf("secret %.4s… is let in: %v", secret, err == nil)
+		}
+	}
+	if strings.Contains(b.log.String(), b.old) {
+		b.t.Error("the log has a secret")
+	}
+}
+
+func TestAnswered(t *testing.T) {
+	b := newBench(t)
+	if b.Pending(b.id) || b.Pending("con_gone") {
+		t.Error("a rotation is pending that nobody asked for")
+	}
+	if _, ok := b.Next(t.Context(), b.id); ok {
+		t.Error("there is an offer that nobody asked for")
+	}
+	b.begin()
+	offer, secret := b.next()
+	again, _ := b.next()
+	if again != offer {
+		t.Error("the same process makes another offer")
+	}
+	b.Rotated(t.Context(), b.id, link.Rotated{ID: "stale"})
+	b.valid(map[string]bool{b.old: true, secret: true})
+	b.Rotated(t.Context(), b.id, link.Rotated{ID: offer.ID, Error: "read-only"})
+	b.valid(map[string]bool{b.old: true, secret: true})
+	if c, _ := b.store.Connector(b.id); c.Rotation == nil || c.Rotation.Problem != "read-only" {
+		t.Errorf("the problem is not kept: %+v", c.Rotation)
+	}
+	b.Rotated(t.Context(), b.id, link.Rotated{ID: offer.ID})
+	b.valid(map[string]bool{b.old: false, secret: true})
+	if b.Pending(b.id) {
+		t.Error("it is still pending")
+	}
+	// An answer that comes twice does not end the next rotation.
+	b.begin()
+	next, nextSecret := b.next()
+	if next.ID == offer.ID || nextSecret == secret {
+		t.Error("the next rotation offers the same")
+	}
+	b.Rotated(t.Context(), b.id, link.Rotated{ID: offer.ID})
+	b.valid(map[string]bool{secret: true, nextSecret: true})
+	if strings.Contains(b.log.String(), secret) || strings.Contains(b.log.String(), nextSecret) {
+		t.Error("the log has a secret")
+	}
+}
+
+// A restarted gateway does not know the text of what it has offered, only its
+// hash. That is enough.
+func TestRestart(t *testing.T) {
+	b := newBench(t)
+	b.begin()
+	first, firstSecret := b.next()
+	b.open()
+	if !b.Pending(b.id) {
+		t.Fatal("the rotation is forgotten")
+	}
+	second, secondSecret := b.next()
+	if first.ID == second.ID || firstSecret == secondSecret {
+		t.Error("the secret was kept")
+	}
+	// Its connector had kept the first one, and was killed before it could say so.
+	b.Hello(t.Context(), b.id, b.old)
+	b.valid(map[string]bool{b.old: true, firstSecret: true, secondSecret: true})
+	b.Hello(t.Context(), b.id, firstSecret)
+	b.valid(map[string]bool{b.old: false, firstSecret: true, secondSecret: false})
+	b.Rotated(t.Context(), b.id, link.Rotated{ID: second.ID})
+	b.valid(map[string]bool{firstSecret: true, secondSecret: false})
+}
+
+func TestByHand(t *testing.T) {
+	b := newBench(t)
+	b.begin()
+	_, offered := b.next()
+	_, shown, err := b.store.ShowSecret(t.Context(), store.DefaultAccount, b.id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := b.Next(t.Context(), b.id); ok || b.Pending(b.id) {
+		t.Error("it is offered what a person brings")
+	}
+	b.Hello(t.Context(), b.id, shown)
+	b.valid(map[string]bool{b.old: false, offered: false, shown: true})
+}
+
+// Many tunnels of one connector, one after the other, get one offer.
+func TestOneOffer(t *testing.T) {
+	b := newBench(t)
+	b.begin()
+	ids := make(chan string, 20)
+	var all sync.WaitGroup
+	for range cap(ids) {
+		all.Go(func() {
+			offer, _ := b.Next(t.Context(), b.id)
+			ids <- offer.ID
+		})
+	}
+	all.Wait()
+	close(ids)
+	first := <-ids
+	for id := range ids {
+		if id != first || id == "" {
+			t.Errorf("offers %q and %q", first, id)
+		}
+	}
+}
+
+// What goes wrong is logged, and the rotation waits.
+func TestFailures(t *testing.T) {
+	b := newBench(t)
+	b.begin()
+	b.failed = errors.New("no address")
+	if _, ok := b.Next(t.Context(), b.id); ok || !strings.Contains(b.log.String(), "no address") {
+		t.Errorf("an offer without a token, or no word of it: %s", b.log.String())
+	}
+	b.failed = nil
+	offer, secret := b.next()
+	if err := b.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.Rotated(t.Context(), b.id, link.Rotated{ID: offer.ID})
+	if !strings.Contains(b.log.String(), "the old one stays valid") {
+		t.Errorf("log:\n%s", b.log.String())
+	}
+	b.open()
+	b.valid(map[string]bool{b.old: true, secret: true})
+	// Offers of connectors that are gone are forgotten.
+	b.next()
+	if _, err := b.store.RemoveConnector(t.Context(), store.DefaultAccount, b.id); err != nil {
+		t.Fatal(err)
+	}
+	other, _, err := b.store.CreateConnector(t.Context(), store.DefaultAccount, "other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.store.BeginRotation(t.Context(), store.DefaultAccount, other.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := b.Next(t.Context(), other.ID); !ok || len(b.offers) != 1 {
+		t.Errorf("an offer: %v; kept are %d", ok, len(b.offers))
+	}
+}

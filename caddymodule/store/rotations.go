@@ -1,0 +1,162 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+const (
+	// maxOffered bounds the secrets of one rotation that were offered on tunnels.
+	// There is one for each process of the gateway that offered, and a connector
+	// keeps the one of its last tunnels.
+	maxOffered = 4
+	// maxProblem bounds, in bytes, what a connector may say of its problem.
+	maxProblem = 256
+)
+
+// BeginRotation has a connector, given by id or name, be offered a new secret:
+// whoever has its tunnel calls [Store.OfferSecret] when subscribers are told. A
+// rotation that is under way begins anew, without its problem.
+func (s *Store) BeginRotation(ctx context.Context, account, idOrName string) (Connector, error) {
+	c, err := s.changeConnector(ctx, account, idOrName, func(r *connectorRecord) (bool, error) {
+		r.rotate(s)
+		return true, nil
+	})
+	if err != nil {
+		return Connector{}, fmt.Errorf("rotating the secret of the connector: %w", err)
+	}
+	return c, nil
+}
+
+// ShowSecret returns a new secret of a connector, which cannot be had again, for
+// a person to bring there. The one that was shown before is of no use any more,
+// and none is offered on the tunnel until [Store.BeginRotation].
+func (s *Store) ShowSecret(ctx context.Context, account, idOrName string) (Connector, string, error) {
+	secret := newSecret("")
+	hash, _ := hashSecret("", secret)
+	c, err := s.changeConnector(ctx, account, idOrName, func(r *connectorRecord) (bool, error) {
+		r.rotate(s)
+		r.Rotation.ByHand = true
+		r.Next = slices.DeleteFunc(r.Next, func(n nextSecret) bool { return n.Shown })
+		r.Next = append(r.Next, nextSecret{hexDigest(hash), true})
+		return true, nil
+	})
+	if err != nil {
+		return Connector{}, "", fmt.Errorf("making a new secret of the connector: %w", err)
+	}
+	return c, secret, nil
+}
+
+// OfferSecret returns a new secret of a connector whose rotation is under way,
+// to be offered on its tunnel. Those of earlier offers stay valid as well: the
+// connector may have kept one of them, and not have been able to say so.
+func (s *Store) OfferSecret(ctx context.Context, id string) (string, error) {
+	secret := newSecret("")
+	hash, _ := hashSecret("", secret)
+	_, err := s.changeKnown(ctx, id, func(r *connectorRecord) (bool, error) {
+		if r.Rotation == nil || r.Rotation.ByHand {
+			return false, fail(ErrConflict, "the connector %q is to be offered no new secret", r.Name)
+		}
+		if offered := r.offered(); len(offered) >= maxOffered {
+			r.Next = slices.DeleteFunc(r.Next, func(n nextSecret) bool { return n == offered[0] })
+		}
+		r.Next = append(r.Next, nextSecret{Hash: hexDigest(hash)})
+		return true, nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("making a new secret of the connector: %w", err)
+	}
+	return secret, nil
+}
+
+// IsNextSecret reports whether secret is one that would finish a rotation.
+func (s *Store) IsNextSecret(id, secret string) bool {
+	hash, ok := hashSecret("", secret)
+	r := s.view.Load().connectors[id]
+	return ok && r.next(hexDigest(hash)) >= 0
+}
+
+// FinishRotation makes a secret that was offered or shown the only one of the
+// connector, which has it now. It reports false if it was none of these.
+func (s *Store) FinishRotation(ctx context.Context, id, secret string) (Connector, bool, error) {
+	hash, _ := hashSecret("", secret)
+	finished := false
+	c, err := s.changeKnown(ctx, id, func(r *connectorRecord) (bool, error) {
+		at := r.next(hexDigest(hash))
+		if finished = at >= 0; !finished {
+			return false, nil
+		}
+		now := s.time()
+		r.Hash, r.Next, r.Rotation, r.RotatedAt = r.Next[at].Hash, nil, nil, &now
+		return true, nil
+	})
+	if err != nil {
+		return Connector{}, false, fmt.Errorf("finishing the rotation of the connector's secret: %w", err)
+	}
+	return c, finished, nil
+}
+
+// FailRotation notes why a connector could not keep what it was offered. All its
+// secrets stay valid.
+func (s *Store) FailRotation(ctx context.Context, id, problem string) error {
+	problem = cleanLabel(problem, maxProblem)
+	_, err := s.changeKnown(ctx, id, func(r *connectorRecord) (bool, error) {
+		if r.Rotation == nil || r.Rotation.ByHand || r.Rotation.Problem == problem {
+			return false, nil
+		}
+		r.Rotation.Problem = problem
+		return true, nil
+	})
+	if err != nil {
+		return fmt.Errorf("noting why the connector's secret is not rotated: %w", err)
+	}
+	return nil
+}
+
+// changeKnown is changeConnector for a connector of whatever account.
+func (s *Store) changeKnown(ctx context.Context, id string, change func(*connectorRecord) (bool, error)) (Connector, error) {
+	known, ok := s.Connector(id)
+	if !ok {
+		return Connector{}, fail(ErrNotFound, "there is no connector %.40q", id)
+	}
+	return s.changeConnector(ctx, known.Account, id, change)
+}
+
+// changeConnector has change alter the record of a connector, and writes it if
+// that reports true.
+func (s *Store) changeConnector(ctx context.Context, account, idOrName string, change func(*connectorRecord) (bool, error)) (Connector, error) {
+	var changed Connector
+	err := s.update(ctx, func() (Txn, error) {
+		item, r, err := s.findConnector(ctx, account, idOrName)
+		if err != nil {
+			return Txn{}, err
+		}
+		write, err := change(&r)
+		changed = r.Connector
+		if err != nil || !write {
+			return Txn{}, err
+		}
+		return Txn{If: []Compare{unchanged(item)}}.put(put{item.Key, r})
+	})
+	return changed, err
+}
+
+// rotate begins a rotation, or lets the one that is under way begin anew.
+func (r *connectorRecord) rotate(s *Store) {
+	since := s.time()
+	if r.Rotation != nil {
+		since = r.Rotation.Since
+	}
+	r.Rotation = &Rotation{Since: since}
+}
+
+// next returns where a hash is among the new secrets, or -1.
+func (r *connectorRecord) next(hash hexDigest) int {
+	return slices.IndexFunc(r.Next, func(n nextSecret) bool { return n.Hash == hash })
+}
+
+// offered returns the new secrets that were not shown to a person.
+func (r *connectorRecord) offered() []nextSecret {
+	return slices.DeleteFunc(slices.Clone(r.Next), func(n nextSecret) bool { return n.Shown })
+}

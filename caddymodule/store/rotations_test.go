@@ -1,0 +1,191 @@
+package store_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/store/storetest"
+)
+
+// letsIn wants exactly these secrets of a connector to be valid.
+func letsIn(t *testing.T, s *store.Store, id string, secrets map[string]bool) {
+	t.Helper()
+	for secret, want := range secrets {
+		if _, err := s.AuthenticateConnector(id, secret); (err == nil) != want {
+			t.Errorf("the secret %.4s… is let in: %v, want %v (%v)", secret, err == nil, want, err)
+		}
+	}
+}
+
+func mustConnector(t *testing.T, s *store.Store, name string) (store.Connector, string) {
+	t.Helper()
+	c, secret, err := s.CreateConnector(t.Context(), account, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, secret
+}
+
+func mustOffer(t *testing.T, s *store.Store, id string) string {
+	t.Helper()
+	secret, err := s.OfferSecret(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return secret
+}
+
+// Both secrets are valid from the offer until the connector has one of them for
+// good, over restarts, and then only that one.
+func TestRotation(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	s := storetest.Open(t, path)
+	c, old := mustConnector(t, s, "box")
+	other, otherSecret := mustConnector(t, s, "other")
+	if _, err := s.OfferSecret(t.Context(), c.ID); err == nil {
+		t.Error("a secret is offered though nobody asked for a rotation")
+	}
+	begun, err := s.BeginRotation(t.Context(), account, "box")
+	if err != nil || begun.ID != c.ID || begun.Rotation == nil || begun.Rotation.Since.IsZero() || begun.Rotation.ByHand {
+		t.Fatalf("begun %+v, %v", begun, err)
+	}
+	first := mustOffer(t, s, c.ID)
+	s = reopen(t, s, path)
+	second := mustOffer(t, s, c.ID)
+	letsIn(t, s, c.ID, map[string]bool{old: true, first: true, second: true, otherSecret: false, "": false, strings.Repeat("0", 43): false})
+	letsIn(t, s, other.ID, map[string]bool{first: false, otherSecret: true})
+	if s.IsNextSecret(c.ID, old) || !s.IsNextSecret(c.ID, first) || s.IsNextSecret(other.ID, first) || s.IsNextSecret("con_x", first) {
+		t.Error("the secrets are not told apart")
+	}
+	if _, done, err := s.FinishRotation(t.Context(), c.ID, old); done || err != nil {
+		t.Errorf("the old secret finishes it: %v, %v", done, err)
+	}
+	finished, done, err := s.FinishRotation(t.Context(), c.ID, first)
+	if err != nil || !done || finished.Rotation != nil || finished.RotatedAt == nil {
+		t.Fatalf("finished %+v, %v, %v", finished, done, err)
+	}
+	for _, s := range []*store.Store{s, reopen(t, s, path)} {
+		letsIn(t, s, c.ID, map[string]bool{old: false, first: true, second: false})
+		if got, _ := s.Connector(c.ID); got.Rotation != nil || got.RotatedAt == nil || got.Name != "box" {
+			t.Errorf("afterwards %+v", got)
+		}
+	}
+	content, err := os.ReadFile(path)
+	for _, secret := range []string{old, first, second} {
+		if err != nil || strings.Contains(string(content), secret) {
+			t.Errorf("the file holds a secret itself, or %v", err)
+		}
+	}
+}
+
+func TestRotationByHand(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	c, old := mustConnector(t, s, "box")
+	if _, err := s.BeginRotation(t.Context(), account, c.ID); err != nil {
+		t.Fatal(err)
+	}
+	offered := mustOffer(t, s, c.ID)
+	if err := s.FailRotation(t.Context(), c.ID, "it is read-only\x1b[2J"); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := s.Connector(c.ID); got.Rotation.Problem != "it is read-only[2J" {
+		t.Errorf("the problem is %q", got.Rotation.Problem)
+	}
+	_, lost, err := s.ShowSecret(t.Context(), account, "box")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown, secret, err := s.ShowSecret(t.Context(), account, c.ID)
+	if err != nil || !shown.Rotation.ByHand || shown.Rotation.Problem != "" {
+		t.Fatalf("%+v, %v", shown, err)
+	}
+	letsIn(t, s, c.ID, map[string]bool{old: true, offered: true, lost: false, secret: true})
+	if _, err := s.OfferSecret(t.Context(), c.ID); err == nil {
+		t.Error("a secret is offered on the tunnel of a connector that gets one by hand")
+	}
+	// An answer that is late changes nothing of what a person does.
+	if err := s.FailRotation(t.Context(), c.ID, "late"); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := s.Connector(c.ID); got.Rotation.Problem != "" {
+		t.Errorf("a late answer is noted: %q", got.Rotation.Problem)
+	}
+	if _, done, err := s.FinishRotation(t.Context(), c.ID, secret); !done || err != nil {
+		t.Fatal(done, err)
+	}
+	letsIn(t, s, c.ID, map[string]bool{old: false, offered: false, lost: false, secret: true})
+}
+
+// A gateway that is restarted again and again, and offers each time, does not
+// fill its store; the last offers stay good.
+func TestRotationIsBounded(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	c, old := mustConnector(t, s, "box")
+	if _, err := s.BeginRotation(t.Context(), account, c.ID); err != nil {
+		t.Fatal(err)
+	}
+	var offers []string
+	for range 10 {
+		offers = append(offers, mustOffer(t, s, c.ID))
+	}
+	want := map[string]bool{old: true}
+	for i, secret := range offers {
+		want[secret] = i >= 6
+	}
+	letsIn(t, s, c.ID, want)
+}
+
+func TestRotationErrors(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	_, err := s.BeginRotation(t.Context(), account, "nobody")
+	wantError(t, err, store.ErrNotFound, `no connector "nobody"`)
+	_, _, err = s.ShowSecret(t.Context(), account, "nobody")
+	wantError(t, err, store.ErrNotFound, `no connector "nobody"`)
+	_, _, err = s.FinishRotation(t.Context(), "con_gone", strings.Repeat("a", 43))
+	wantError(t, err, store.ErrNotFound, `no connector "con_gone"`)
+	c, old := mustConnector(t, s, "box")
+	// What is no secret by its form is none of an offer either.
+	if _, done, err := s.FinishRotation(t.Context(), c.ID, ""); done || err != nil {
+		t.Error(done, err)
+	}
+	if err := s.FailRotation(t.Context(), c.ID, "there is none"); err != nil {
+		t.Error(err)
+	}
+	if got, _ := s.Connector(c.ID); got.Rotation != nil {
+		t.Errorf("a failure began a rotation: %+v", got.Rotation)
+	}
+	letsIn(t, s, c.ID, map[string]bool{old: true})
+}
+
+// Subscribers are told of what they have to act on.
+func TestRotationIsTold(t *testing.T) {
+	t.Parallel()
+	s := storetest.New(t)
+	c, _ := mustConnector(t, s, "box")
+	var told []string
+	stop := s.Subscribe(func(change store.Change) {
+		now, _ := s.Connector(change.ID)
+		told = append(told, fmt.Sprint(change.Kind, " ", now.Rotation != nil, " ", now.RotatedAt != nil))
+	})
+	defer stop()
+	for range 2 {
+		if _, err := s.BeginRotation(t.Context(), account, c.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := s.FinishRotation(t.Context(), c.ID, mustOffer(t, s, c.ID)); err != nil {
+		t.Fatal(err)
+	}
+	want := "connector true false, connector true false, connector true false, connector false true"
+	if got := strings.Join(told, ", "); got != want {
+		t.Errorf("told %s\nwant %s", got, want)
+	}
+}

@@ -1,0 +1,177 @@
+package tunnel
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// testRotation is a rotation of every connector, once it is begun.
+type testRotation struct {
+	mu      sync.Mutex
+	offer   *link.Rotate
+	asked   int
+	answers chan link.Rotated
+	block   chan struct{} // Next waits for it, if it is there
+}
+
+func newRotation() *testRotation { return &testRotation{answers: make(chan link.Rotated, 10)} }
+
+func (r *testRotation) begin(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.offer = &link.Rotate{ID: id, TunnelToken: "ptt_" + id}
+}
+
+func (r *testRotation) Pending(string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.offer != nil
+}
+
+func (r *testRotation) Next(context.Context, string) (link.Rotate, bool) {
+	r.mu.Lock()
+	r.asked++
+	block := r.block
+	r.mu.Unlock()
+	if block != nil {
+		<-block
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.offer == nil {
+		return link.Rotate{}, false
+	}
+	return *r.offer, true
+}
+
+func (r *testRotation) Rotated(_ context.Context, connectorID string, answer link.Rotated) {
+	answer.Error = connectorID + ":" + answer.Error
+	r.answers <- answer
+}
+
+// quiet wants no message for the connector, and no answer for the desk.
+func (c *testConnector) quiet(t *testing.T, r *testRotation) {
+	t.Helper()
+	select {
+	case m := <-c.messages:
+		t.Errorf("unexpected message %v", m)
+	case a := <-r.answers:
+		t.Errorf("unexpected answer %+v", a)
+	case <-time.After(100 * time.Millisecond):
+	}
+}
+
+func TestRotate(t *testing.T) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		r := newRotation()
+		g := newGateway(t, Options{Rotation: r})
+		g.Rotate("con_1") // nobody is there
+		gate := newGate()
+		c := g.connect(t, "con_1", gate)
+		running := background(t, g.mustSession(t, "con_1"))
+		wait(t, gate.started, "a request")
+		g.Rotate("con_1") // there is nothing to offer
+		c.quiet(t, r)
+
+		r.begin("r1")
+		for range 3 {
+			g.Rotate("con_1")
+		}
+		if m, ok := c.next(t).(link.Rotate); !ok || m.ID != "r1" || m.TunnelToken != "ptt_r1" {
+			t.Fatalf("received %v", m)
+		}
+		c.quiet(t, r) // what is offered is not offered again before its answer
+		for _, answer := range []link.Rotated{{ID: "other"}, {ID: "r1", Error: "no"}, {ID: "r1"}} {
+			if err := c.control.Send(answer); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := wait(t, r.answers, "the answer"); got != (link.Rotated{ID: "r1", Error: "con_1:no"}) {
+			t.Errorf("the answer is %+v", got)
+		}
+		c.quiet(t, r) // one answer counts
+
+		g.Rotate("con_1") // anew, after a failure
+		if m, ok := c.next(t).(link.Rotate); !ok || m.ID != "r1" {
+			t.Fatalf("received %v", m)
+		}
+		if err := c.control.Send(link.Rotated{ID: "r1"}); err != nil {
+			t.Fatal(err)
+		}
+		if got := wait(t, r.answers, "the answer"); got.Error != "con_1:" {
+			t.Errorf("the answer is %+v", got)
+		}
+		close(gate.open)
+		if got := wait(t, running, "the request"); got.err != nil || got.body != "at last" {
+			t.Errorf("the request got %q, %v", got.body, got.err)
+		}
+	})
+}
+
+// A connector that was away is offered its token after its hello, and the welcome
+// comes first, however long the store takes.
+func TestRotateAtTheNextHello(t *testing.T) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		r := newRotation()
+		r.begin("r1")
+		r.block = make(chan struct{})
+		g := newGateway(t, Options{Rotation: r})
+		c := g.connect(t, "con_1", named("alive"))
+		if err := c.control.Send(link.Ping{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := c.next(t).(link.Pong); !ok {
+			t.Error("a ping has to wait for the store")
+		}
+		if body, err := g.do(t, "con_1", "{}"); err != nil || body != "alive" {
+			t.Errorf("a request got %q, %v", body, err)
+		}
+		close(r.block)
+		if m, ok := c.next(t).(link.Rotate); !ok || m.ID != "r1" {
+			t.Fatalf("received %v", m)
+		}
+	})
+}
+
+// A connector that does not know of rotations says nothing, and stays.
+func TestRotateOfAnOldConnector(t *testing.T) {
+	r := newRotation()
+	r.begin("r1")
+	g := newGateway(t, Options{Rotation: r})
+	for range 2 { // it is offered at each hello
+		c := g.connect(t, "con_1", echo)
+		if m, ok := c.next(t).(link.Rotate); !ok || m.ID != "r1" {
+			t.Fatalf("received %v", m)
+		}
+		if body, err := g.do(t, "con_1", "x"); err != nil || body != "x" {
+			t.Errorf("a request got %q, %v", body, err)
+		}
+	}
+}
+
+// Answers that nobody asked for cost nothing.
+func TestRotatedFlood(t *testing.T) {
+	r := newRotation()
+	g := newGateway(t, Options{Rotation: r})
+	c := g.connect(t, "con_1", echo)
+	for i := range 50 {
+		if err := c.control.Send(link.Rotated{ID: fmt.Sprint(i % 2)}); err != nil { // "0" is no id of an offer
+			t.Fatal(err)
+		}
+	}
+	if err := c.control.Send(link.Ping{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := c.next(t).(link.Pong); !ok {
+		t.Error("no pong")
+	}
+	c.quiet(t, r)
+	if r.asked != 0 {
+		t.Errorf("the desk was asked %d times", r.asked)
+	}
+}

@@ -1,0 +1,66 @@
+package browser
+
+import (
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+)
+
+// A connector gets a new token with two clicks; one that cannot write its
+// configuration says why, and the page has a token to copy.
+func TestRotatingAToken(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	p := r.firstUser("ada")
+	r.paired(p, "box")
+	p.Click(`form[action="/console/start/register"] button`)
+	p.Sees("2 of 4 steps")
+	key := r.key(p, "laptop", "*")
+	config := r.PairedConfig("box")
+	before := fileText(t, config)
+
+	p.Open("/console/connectors")
+	p.Click(`a[aria-label^="Rotate the token of"]`)
+	p.Sees("New token for ")
+	p.Look("connector-rotate")
+	p.Press("Rotate the token")
+	p.Sees("has a new token")
+	if fileText(t, config) == before {
+		t.Error("the configuration has the old token")
+	}
+	r.expectChat(key, "scripted", http.StatusOK)
+
+	if err := os.Chmod(config, 0o400); err != nil {
+		t.Fatal(err)
+	}
+	p.Click(`a[aria-label^="Rotate the token of"]`)
+	p.Press("Rotate the token")
+	p.Sees("is marked as read-only")
+	p.Look("connector-rotate-failed")
+	p.Open("/console/connectors")
+	p.Sees("token not rotated")
+	p.Look("connectors-rotating")
+	p.Click(`td[data-label="State"] a`)
+	p.Press("Show a token to copy")
+	p.Sees("the only place that shows the token")
+	token := strings.TrimSpace(p.Text("#token-new"))
+	if !strings.HasPrefix(token, "ptt_") {
+		t.Errorf("the page shows no token but %d characters", len(token))
+	}
+	r.Hide(token)
+	p.Look("connector-rotated")
+	p.Open("/console/connectors")
+	p.Sees("token rotating since")
+	p.Look("connectors-by-hand")
+	r.expectChat(key, "scripted", http.StatusOK)
+}
+
+func fileText(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
