@@ -1,0 +1,198 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A faultKind is something that is done to a part of the system, and what of
+// it clients may notice. What is in no list must go unnoticed.
+type faultKind struct {
+	name    string
+	excuses []symptom
+}
+
+// The kinds of faults.
+var (
+	connectorKilled    = faultKind{"connector killed", []symptom{offline, broken, cut, busy}}
+	connectorFrozen    = faultKind{"connector frozen", []symptom{offline, broken, cut, busy}}
+	connectorHeldUp    = faultKind{"connector held up", nil}
+	connectorRestarted = faultKind{"connector restarted", []symptom{offline}}
+	connectorReloaded  = faultKind{"connector reloaded", nil}
+	connectorRotated   = faultKind{"connector rotated", nil}
+	hostFrozen         = faultKind{"many connectors frozen", []symptom{offline, broken, cut, busy}}
+
+	pathLossy    = faultKind{"path lossy", nil}
+	pathSlow     = faultKind{"path slow", nil}
+	pathRebound  = faultKind{"path rebound", nil}
+	pathFlickers = faultKind{"path dark for a moment", nil}
+	pathDark     = faultKind{"path dark", []symptom{offline, broken, cut, busy}}
+
+	gatewayReloaded  = faultKind{"gateway reloaded", []symptom{stale}}
+	gatewayRestarted = faultKind{"gateway restarted", []symptom{refused, stale, offline, busy}}
+	gatewayKilled    = faultKind{"gateway killed", []symptom{refused, stale, offline, broken, cut, severed, busy}}
+
+	upstreamKilled = faultKind{"model server killed", []symptom{broken, cut, busy}}
+
+	deploymentMoved = faultKind{"deployment moved", nil}
+	keyMade         = faultKind{"key made", nil}
+	keyRevoked      = faultKind{"key revoked", nil} // its own requests alone: see cause
+)
+
+// A fault is one that was made. Its fields are the log's to read and write.
+type fault struct {
+	kind       *faultKind
+	connectors []int // nil: all
+	note       string
+	from       time.Time
+	until      time.Time // when all was seen to be well again; zero: not yet
+	caused     int       // failures
+}
+
+func (f *fault) String() string {
+	whom := "everything"
+	if f.connectors != nil {
+		whom = "connectors " + numbers(f.connectors)
+	}
+	return fmt.Sprintf("%s – %s %s (%s) %s", clock(f.from), clock(f.until), f.kind.name, whom, f.note)
+}
+
+// slack is how much later than a fault's end a client may notice it: its side
+// of the connection has buffers, and the machine is busy.
+const slack = 2 * time.Second
+
+// covers tells whether the fault was in force for a connector at a time.
+func (f *fault) covers(connector int, at time.Time) bool {
+	if at.Before(f.from) || !f.until.IsZero() && at.After(f.until.Add(slack)) {
+		return false
+	}
+	return f.connectors == nil || slices.Contains(f.connectors, connector)
+}
+
+// A faultLog holds what was done, in order of its beginning.
+type faultLog struct {
+	mu     sync.Mutex
+	faults []*fault
+}
+
+// begin notes a fault before it is made.
+func (l *faultLog) begin(kind *faultKind, connectors []int, format string, args ...any) *fault {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := &fault{kind: kind, connectors: connectors, note: fmt.Sprintf(format, args...), from: time.Now()}
+	l.faults = append(l.faults, f)
+	return f
+}
+
+// end notes that all is well again.
+func (l *faultLog) end(f *fault) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f.until = time.Now()
+}
+
+// troubled tells whether a fault of a connector is under way that takes it
+// offline.
+func (l *faultLog) troubled(connector int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.faults, func(f *fault) bool {
+		return f.until.IsZero() && f.connectors != nil && slices.Contains(f.kind.excuses, offline) && f.covers(connector, time.Now())
+	})
+}
+
+// The causes that are no faults of the log.
+const (
+	causeModelDied   = "model server died in the answer"
+	causeModelFailed = "model server answered 500"
+	causeDeaf        = "client read no more"
+	causeKeyRevoked  = "key revoked"
+)
+
+// cause says why a request failed; false if there is no reason known. A request
+// that was to fail and did not is a failure, too.
+func (l *faultLog) cause(o *outcome) (string, bool) {
+	switch {
+	case o.symptom == well && (o.End != whole || o.habit == deaf):
+		o.detail = "this request was to fail, and did not"
+		return "", false
+	case o.symptom == well || o.symptom == left:
+		return "", true
+	case o.End == dies && (o.symptom == broken || o.symptom == cut):
+		return causeModelDied, true
+	case o.End == fails500 && (o.symptom == failed || o.symptom == broken || o.symptom == cut):
+		return causeModelFailed, true
+	case o.habit == deaf && (o.symptom == severed || o.symptom == cut):
+		return causeDeaf, true
+	case o.symptom == unauthorised && o.key.revokedBy(o.ended):
+		return causeKeyRevoked, true
+	}
+	return l.blame(o)
+}
+
+// blame looks for a fault that excuses the symptom. A deployment is offline
+// only if each of its connectors has such a fault.
+func (l *faultLog) blame(o *outcome) (string, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, home := range o.homes {
+		var found []*fault
+		for _, c := range home {
+			i := slices.IndexFunc(l.faults, func(f *fault) bool {
+				return slices.Contains(f.kind.excuses, o.symptom) && f.covers(c, o.ended)
+			})
+			if i >= 0 {
+				found = append(found, l.faults[i])
+			}
+		}
+		if len(found) > 0 && (o.symptom != offline || len(found) == len(home)) {
+			found[0].caused++
+			return found[0].kind.name, true
+		}
+	}
+	return "", false
+}
+
+// around returns the faults that were in force at a time, or shortly before.
+func (l *faultLog) around(from, until time.Time) []string {
+	const before = 30 * time.Second
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var lines []string
+	for _, f := range l.faults {
+		if !f.from.After(until) && (f.until.IsZero() || f.until.After(from.Add(-before))) {
+			lines = append(lines, f.String())
+		}
+	}
+	return lines
+}
+
+// summary is one line of the table of faults.
+type summary struct {
+	name      string
+	count     int
+	caused    int
+	recovered []float64 // seconds until all was well again
+}
+
+// summaries counts the faults by kind, in order of their first.
+func (l *faultLog) summaries() []summary {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []summary
+	for _, f := range l.faults {
+		i := slices.IndexFunc(all, func(s summary) bool { return s.name == f.kind.name })
+		if i < 0 {
+			i = len(all)
+			all = append(all, summary{name: f.kind.name})
+		}
+		all[i].count++
+		all[i].caused += f.caused
+		if !f.until.IsZero() {
+			all[i].recovered = append(all[i].recovered, f.until.Sub(f.from).Seconds())
+		}
+	}
+	return all
+}
