@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -50,7 +51,9 @@ func (a admin) call(ctx context.Context, method, path, contentType string, body 
 }
 
 // manage calls the gateway's management API and decodes the answer into what is
-// not nil.
+// not nil. A reload replaces Caddy's admin endpoint, which loses connections
+// that are just being made: what changes something is tried again then. All of
+// it may be done twice.
 func (a admin) manage(ctx context.Context, method, path string, body, into any) error {
 	payload, err := json.Marshal(body)
 	if err != nil {
@@ -60,6 +63,10 @@ func (a admin) manage(ctx context.Context, method, path string, body, into any) 
 		payload = nil
 	}
 	answer, err := a.call(ctx, method, "/model_gateway"+path, "application/json", payload)
+	var status *statusError
+	for tries := 1; err != nil && method != http.MethodGet && tries < 3 && !errors.As(err, &status) && pause(ctx, 200*time.Millisecond) == nil; tries++ {
+		answer, err = a.call(ctx, method, "/model_gateway"+path, "application/json", payload)
+	}
 	if err != nil || into == nil {
 		return err
 	}

@@ -12,33 +12,37 @@ import (
 type faultKind struct {
 	name    string
 	excuses []symptom
+	// lingers is how long after its end clients may notice it still.
+	lingers time.Duration
 }
 
 // The kinds of faults.
 var (
-	connectorKilled    = faultKind{"connector killed", []symptom{offline, broken, cut, busy}}
-	connectorFrozen    = faultKind{"connector frozen", []symptom{offline, broken, cut, busy}}
-	connectorHeldUp    = faultKind{"connector held up", nil}
-	connectorRestarted = faultKind{"connector restarted", []symptom{offline}}
-	connectorReloaded  = faultKind{"connector reloaded", nil}
-	connectorRotated   = faultKind{"connector rotated", nil}
-	hostFrozen         = faultKind{"many connectors frozen", []symptom{offline, broken, cut, busy}}
+	connectorKilled    = faultKind{name: "connector killed", excuses: []symptom{offline, broken, cut, busy}}
+	connectorFrozen    = faultKind{name: "connector frozen", excuses: []symptom{offline, broken, cut, busy}}
+	connectorHeldUp    = faultKind{name: "connector held up"}
+	connectorRestarted = faultKind{name: "connector restarted", excuses: []symptom{offline}}
+	connectorReloaded  = faultKind{name: "connector reloaded"}
+	connectorRotated   = faultKind{name: "connector rotated"}
+	hostFrozen         = faultKind{name: "many connectors frozen", excuses: []symptom{offline, broken, cut, busy}}
 
-	pathLossy    = faultKind{"path lossy", nil}
-	pathSlow     = faultKind{"path slow", nil}
-	pathRebound  = faultKind{"path rebound", nil}
-	pathFlickers = faultKind{"path dark for a moment", nil}
-	pathDark     = faultKind{"path dark", []symptom{offline, broken, cut, busy}}
+	pathLossy    = faultKind{name: "path lossy"}
+	pathSlow     = faultKind{name: "path slow"}
+	pathRebound  = faultKind{name: "path rebound"}
+	pathFlickers = faultKind{name: "path dark for a moment"}
+	pathDark     = faultKind{name: "path dark", excuses: []symptom{offline, broken, cut, busy}}
 
-	gatewayReloaded  = faultKind{"gateway reloaded", []symptom{stale}}
-	gatewayRestarted = faultKind{"gateway restarted", []symptom{refused, stale, offline, busy}}
-	gatewayKilled    = faultKind{"gateway killed", []symptom{refused, stale, offline, broken, cut, severed, busy}}
+	// A kept connection whose stream began before the reload is closed when that
+	// ends, and a client may send its next request just then: so HTTP/1.1 is.
+	gatewayReloaded  = faultKind{name: "gateway reloaded", excuses: []symptom{stale}, lingers: grace}
+	gatewayRestarted = faultKind{name: "gateway restarted", excuses: []symptom{refused, stale, offline, busy}}
+	gatewayKilled    = faultKind{name: "gateway killed", excuses: []symptom{refused, stale, offline, broken, cut, severed, busy}}
 
-	upstreamKilled = faultKind{"model server killed", []symptom{broken, cut, busy}}
+	upstreamKilled = faultKind{name: "model server killed", excuses: []symptom{broken, cut, busy}}
 
-	deploymentMoved = faultKind{"deployment moved", nil}
-	keyMade         = faultKind{"key made", nil}
-	keyRevoked      = faultKind{"key revoked", nil} // its own requests alone: see cause
+	deploymentMoved = faultKind{name: "deployment moved"}
+	keyMade         = faultKind{name: "key made"}
+	keyRevoked      = faultKind{name: "key revoked"} // its own requests alone: see cause
 )
 
 // A fault is one that was made. Its fields are the log's to read and write.
@@ -65,7 +69,7 @@ const slack = 2 * time.Second
 
 // covers tells whether the fault was in force for a connector at a time.
 func (f *fault) covers(connector int, at time.Time) bool {
-	if at.Before(f.from) || !f.until.IsZero() && at.After(f.until.Add(slack)) {
+	if at.Before(f.from) || !f.until.IsZero() && at.After(f.until.Add(max(slack, f.kind.lingers))) {
 		return false
 	}
 	return f.connectors == nil || slices.Contains(f.connectors, connector)

@@ -28,15 +28,16 @@ func (s *system) lanes(rotation bool) []lane {
 	if rotation {
 		connectors = append(connectors, rotateConnector)
 	}
-	rest := func(d time.Duration) time.Duration { return min(d, s.o.Length/40) }
+	rest := func(d time.Duration, share time.Duration) time.Duration { return min(d, s.o.Length/share) }
+	gateway := []action{reloadGateway, restartGateway, reloadGateway, killGateway}
 	return []lane{
-		{"gateway", []action{reloadGateway, restartGateway, reloadGateway, killGateway}, rest(20 * time.Second), s.o.deaths()},
-		{"configuration", []action{reloadGateway}, rest(40 * time.Second), s.o.Length},
-		{"connectors", connectors, rest(4 * time.Second), s.o.Length},
-		{"hosts", []action{freezeHost}, rest(3 * time.Minute), s.o.Length},
-		{"paths", []action{losePackets, delayPackets, rebindPath, flickerPath, darkenPath}, rest(4 * time.Second), s.o.Length},
-		{"model servers", []action{killUpstream}, rest(time.Minute), s.o.Length},
-		{"management", []action{moveDeployment, makeKey, moveDeployment, revokeKey}, rest(3 * time.Second), s.o.Length},
+		{"gateway", gateway, rest(20*time.Second, 40), s.o.deaths()},
+		{"configuration", []action{reloadGateway}, rest(40*time.Second, 10), s.o.Length},
+		{"connectors", connectors, rest(4*time.Second, 40), s.o.Length},
+		{"hosts", []action{freezeHost}, rest(3*time.Minute, 5), s.o.Length},
+		{"paths", []action{losePackets, delayPackets, rebindPath, flickerPath, darkenPath}, rest(4*time.Second, 40), s.o.Length},
+		{"model servers", []action{killUpstream}, rest(time.Minute, 6), s.o.Length},
+		{"management", []action{moveDeployment, makeKey, moveDeployment, revokeKey}, rest(3*time.Second, 40), s.o.Length},
 	}
 }
 

@@ -122,5 +122,8 @@ func (r *report) writeFindings(w io.Writer) {
 		for _, line := range r.log.around(f.began, f.at) {
 			fmt.Fprintf(w, "   - %s\n", line)
 		}
+		for _, line := range f.log {
+			fmt.Fprintf(w, "   - log: %s\n", line)
+		}
 	}
 }

@@ -77,21 +77,35 @@ func compose(random *rand.Rand, id int64) *request {
 	}
 	switch n := random.IntN(1000); {
 	case n < 20:
-		r.End = dies
+		// The connector takes a kept connection that ends at once for one that
+		// the model server had closed before, and sends the request again: this
+		// one dies later.
+		r.End, r.First = dies, 500*time.Millisecond
 	case n < 40:
 		r.End = fails500
 	case n < 70: // a model that thinks, some for longer than the pings' interval
 		r.First = time.Duration(2+random.IntN(12)) * time.Second
 	case n < 110:
 		r.habit, r.leave = leaves, 1+random.IntN(80)
-	case n < 113: // more than the buffers between model and client hold
-		r.habit, r.streamed, r.Tokens, r.Bulk, r.Pace, r.Tool = pauses, true, 800, 16<<10, 0, false
+	case n < 113:
+		r.habit = pauses
+		r.fill(500)
 	case n < 114:
-		r.habit, r.streamed, r.Tokens, r.Bulk, r.Pace, r.Tool = deaf, true, 1500, 16<<10, 0, false
+		r.habit = deaf
+		r.fill(1000)
 	case n < 220: // a long answer, for faults to find it running
 		r.Tokens, r.Pace = 100, time.Duration(30+random.IntN(60))*time.Millisecond
 	}
 	return r
+}
+
+// fill makes the answer a stream of more than the buffers between model and
+// client hold. It is none of responses, which say all of it again at the end.
+func (r *request) fill(tokens int) {
+	r.streamed, r.Tokens, r.Bulk, r.Pace, r.Tool = true, tokens, 16<<10, 0, false
+	if r.dialect == responses {
+		r.dialect = chat
+	}
 }
 
 // body is the request's body.

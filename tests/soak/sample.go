@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -151,16 +153,22 @@ func (s *system) watch(ctx context.Context, h *history) {
 }
 
 // atRest takes a sample of processes that have nothing to do, after a garbage
-// collection, and the gateway's heap.
-func (s *system) atRest(ctx context.Context) (m sample, heap int, err error) {
+// collection, and the gateway's heap. A profile of that stays with the logs.
+func (s *system) atRest(ctx context.Context, name string) (m sample, heap int, err error) {
 	// What ends a moment after the last request: idle connections, timers.
 	if err := pause(ctx, min(10*time.Second, s.o.Length/12)); err != nil {
 		return sample{}, 0, err
 	}
 	err = until(ctx, startLimit, "a sample at rest", func() error {
-		heap, err = s.admin.heap(ctx)
+		if heap, err = s.admin.heap(ctx); err != nil {
+			return err
+		}
+		profile, err := s.admin.call(ctx, http.MethodGet, "/debug/pprof/heap", "", nil)
 		if err != nil {
 			return err
+		}
+		if err := os.WriteFile(filepath.Join(s.dir, "heap-"+name+".pprof"), profile, 0o600); err != nil {
+			return fmt.Errorf("saving a profile: %w", err)
 		}
 		m, err = s.sample(ctx)
 		return err

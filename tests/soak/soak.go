@@ -22,7 +22,7 @@ func soak(ctx context.Context, o options) (r *report, err error) {
 		return nil, explain(ctx, err)
 	}
 	h := r.history
-	if h.before, h.heapBefore, err = s.atRest(ctx); err != nil {
+	if h.before, h.heapBefore, err = s.atRest(ctx, "before"); err != nil {
 		return nil, explain(ctx, err)
 	}
 	progress("at rest: %s", h.before)
@@ -35,7 +35,7 @@ func soak(ctx context.Context, o options) (r *report, err error) {
 	if err := s.rest(ctx, restLimit); err != nil {
 		return r, explain(ctx, err)
 	}
-	if h.after, h.heapAfter, err = s.atRest(ctx); err != nil {
+	if h.after, h.heapAfter, err = s.atRest(ctx, "after"); err != nil {
 		return r, explain(ctx, err)
 	}
 	progress("at rest: %s", h.after)

@@ -22,6 +22,10 @@ const (
 	relays    = 5 // bad paths
 )
 
+// grace is how long the gateway gives what runs, when it ends or takes another
+// configuration: longer than all answers but those of clients that do not read.
+const grace = 30 * time.Second
+
 // A system is everything that a run has started.
 type system struct {
 	o     options
@@ -54,7 +58,7 @@ type system struct {
 	tally   *tally
 
 	seenMu sync.Mutex
-	seen   map[int64]bool // requests that have reached a model
+	seen   map[int64]sighting // requests that have reached a model
 }
 
 // nextID returns the id of another request.
@@ -63,8 +67,8 @@ func (s *system) nextID() int64 { return s.lastID.Add(1) }
 // newSystem makes a system without processes. The context that it returns ends
 // with the cause when one of its processes ends unasked.
 func newSystem(ctx context.Context, o options) (context.Context, *system, error) {
-	s := &system{o: o, ports: o.random('p'), taken: map[int]bool{}, log: &faultLog{}, seen: map[int64]bool{}}
-	s.tally = newTally(s.log)
+	s := &system{o: o, ports: o.random('p'), taken: map[int]bool{}, log: &faultLog{}, seen: map[int64]sighting{}}
+	s.tally = newTally(s.log, s.logLines)
 	root, err := proc.Root()
 	if err != nil && o.Bin == "" {
 		return nil, nil, err
@@ -197,7 +201,7 @@ func (s *system) caddyfile() string {
 	persist_config off
 	auto_https off
 	metrics
-	grace_period 30s
+	grace_period %s
 	model_gateway {
 		listen %s
 		public %s
@@ -211,7 +215,7 @@ func (s *system) caddyfile() string {
 		keep_alive %ds
 	}
 }
-`, s.admin, s.udp, s.udp, filepath.Join(s.dir, "gateway.db"), s.url, 3+s.generation%2, 5+s.generation%3)
+`, s.admin, grace, s.udp, s.udp, filepath.Join(s.dir, "gateway.db"), s.url, 3+s.generation%2, 5+s.generation%3)
 }
 
 // close ends all processes and removes the folder, unless it is to be kept.

@@ -13,6 +13,7 @@ import (
 type finding struct {
 	began, at time.Time
 	story     string
+	log       []string // what the processes said meanwhile
 }
 
 // maxFindings is how many are told in full: one defect may break everything.
@@ -21,6 +22,8 @@ const maxFindings = 50
 // A tally counts what became of requests.
 type tally struct {
 	log *faultLog
+	// lines returns what the gateway, and these connectors, logged.
+	lines func(from, until time.Time, connectors []int) []string
 
 	mu       sync.Mutex
 	started  map[string]int // by kind of request
@@ -33,8 +36,8 @@ type tally struct {
 	findings []finding
 }
 
-func newTally(log *faultLog) *tally {
-	return &tally{log: log, started: map[string]int{}, causes: map[string]int{}}
+func newTally(log *faultLog, lines func(from, until time.Time, connectors []int) []string) *tally {
+	return &tally{log: log, lines: lines, started: map[string]int{}, causes: map[string]int{}}
 }
 
 // start counts a request that is sent.
@@ -60,7 +63,7 @@ func (t *tally) hold() {
 func (t *tally) end(o *outcome) {
 	cause, known := t.log.cause(o)
 	if !known {
-		t.findSince(o.began, o.story())
+		t.findSince(o.began, slices.Concat(o.homes...), o.story())
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -78,12 +81,14 @@ func (t *tally) end(o *outcome) {
 
 // find notes a finding.
 func (t *tally) find(format string, args ...any) {
-	t.findSince(time.Now(), fmt.Sprintf(format, args...))
+	t.findSince(time.Now(), nil, fmt.Sprintf(format, args...))
 }
 
-// findSince notes a finding whose story began earlier.
-func (t *tally) findSince(began time.Time, story string) {
+// findSince notes a finding whose story began earlier, and is one of some
+// connectors.
+func (t *tally) findSince(began time.Time, connectors []int, story string) {
 	f := finding{began: began, at: time.Now(), story: story}
+	f.log = t.lines(began, f.at, connectors)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.findings = append(t.findings, f); len(t.findings) <= maxFindings {

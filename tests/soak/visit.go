@@ -9,9 +9,16 @@ import (
 	"time"
 )
 
+// A sighting is where a request was seen.
+type sighting struct {
+	server int
+	life   time.Time // when that model server was started
+}
+
 // visit asks a model server what it has seen, and returns how many requests it
 // is answering. A request that reached a model twice is a finding, whoever
-// answered it: what may have reached one must not be sent again.
+// answered it: what may have reached one must not be sent again, unless that
+// one has been killed since.
 func (s *system) visit(ctx context.Context, server int) (running int, err error) {
 	body, err := admin(s.addresses[server]).call(ctx, http.MethodGet, reportPath, "", nil)
 	if err != nil {
@@ -24,10 +31,10 @@ func (s *system) visit(ctx context.Context, server int) (running int, err error)
 	s.seenMu.Lock()
 	defer s.seenMu.Unlock()
 	for _, id := range r.Seen {
-		if s.seen[id] {
-			s.tally.find("request %d has reached a model twice", id)
+		if first, again := s.seen[id]; again && first.life.Equal(s.servers[first.server].since()) {
+			s.tally.find("request %d has reached a model twice: model server %d, and model server %d", id, first.server, server)
 		}
-		s.seen[id] = true
+		s.seen[id] = sighting{server, s.servers[server].since()}
 	}
 	return r.Running, nil
 }
