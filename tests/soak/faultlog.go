@@ -12,7 +12,7 @@ import (
 type faultKind struct {
 	name    string
 	excuses []symptom
-	// lingers is how long after its end clients may notice it still.
+	// lingers is how long after its end kept connections may be closed still.
 	lingers time.Duration
 }
 
@@ -32,9 +32,11 @@ var (
 	pathFlickers = faultKind{name: "path dark for a moment"}
 	pathDark     = faultKind{name: "path dark", excuses: []symptom{offline, broken, cut, busy}}
 
-	// A kept connection whose stream began before the reload is closed when that
-	// ends, and a client may send its next request just then: so HTTP/1.1 is.
-	gatewayReloaded  = faultKind{name: "gateway reloaded", excuses: []symptom{stale}, lingers: grace}
+	// What is running goes on. But Go's HTTP server drops a connection whose
+	// request arrives just as it begins to shut down; and a kept connection whose
+	// stream began before the reload is closed at the end of that, when a client
+	// may send its next request: so HTTP/1.1 is.
+	gatewayReloaded  = faultKind{name: "gateway reloaded", excuses: []symptom{refused, stale}, lingers: grace}
 	gatewayRestarted = faultKind{name: "gateway restarted", excuses: []symptom{refused, stale, offline, busy}}
 	gatewayKilled    = faultKind{name: "gateway killed", excuses: []symptom{refused, stale, offline, broken, cut, severed, busy}}
 
@@ -67,9 +69,14 @@ func (f *fault) String() string {
 // of the connection has buffers, and the machine is busy.
 const slack = 2 * time.Second
 
-// covers tells whether the fault was in force for a connector at a time.
-func (f *fault) covers(connector int, at time.Time) bool {
-	if at.Before(f.from) || !f.until.IsZero() && at.After(f.until.Add(max(slack, f.kind.lingers))) {
+// excuses tells whether the fault may be the cause of a symptom that a client
+// of a connector saw at a time.
+func (f *fault) excuses(s symptom, connector int, at time.Time) bool {
+	late := slack
+	if s == stale {
+		late = max(late, f.kind.lingers)
+	}
+	if !slices.Contains(f.kind.excuses, s) || at.Before(f.from) || !f.until.IsZero() && at.After(f.until.Add(late)) {
 		return false
 	}
 	return f.connectors == nil || slices.Contains(f.connectors, connector)
@@ -103,7 +110,7 @@ func (l *faultLog) troubled(connector int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.ContainsFunc(l.faults, func(f *fault) bool {
-		return f.until.IsZero() && f.connectors != nil && slices.Contains(f.kind.excuses, offline) && f.covers(connector, time.Now())
+		return f.until.IsZero() && f.connectors != nil && f.excuses(offline, connector, time.Now())
 	})
 }
 
@@ -145,7 +152,7 @@ func (l *faultLog) blame(o *outcome) (string, bool) {
 		var found []*fault
 		for _, c := range home {
 			i := slices.IndexFunc(l.faults, func(f *fault) bool {
-				return slices.Contains(f.kind.excuses, o.symptom) && f.covers(c, o.ended)
+				return f.excuses(o.symptom, c, o.ended)
 			})
 			if i >= 0 {
 				found = append(found, l.faults[i])

@@ -12,8 +12,8 @@ import (
 
 // Bounds of what a finding shows of logs.
 const (
-	logBytes = 1 << 20 // of a log's end that are looked through
-	logLines = 12      // of each log
+	logBytes    = 1 << 20 // of a log's end that are looked through
+	maxLogLines = 12      // of each log
 )
 
 // logLines returns what the gateway logged about connectors, or as a warning or
@@ -69,5 +69,5 @@ func within(path string, from, until time.Time, choose func([]byte) bool) []stri
 			lines = append(lines, strings.TrimSpace(string(line[:min(len(line), 400)])))
 		}
 	}
-	return lines[max(0, len(lines)-logLines):]
+	return lines[max(0, len(lines)-maxLogLines):]
 }
