@@ -70,16 +70,19 @@ func (f *fault) String() string {
 const slack = 2 * time.Second
 
 // excuses tells whether the fault may be the cause of a symptom that a client
-// of a connector saw at a time.
-func (f *fault) excuses(s symptom, connector int, at time.Time) bool {
+// of a connector saw at a time, and how long it was over then.
+func (f *fault) excuses(s symptom, connector int, at time.Time) (over time.Duration, ok bool) {
 	late := slack
 	if s == stale {
 		late = max(late, f.kind.lingers)
 	}
-	if !slices.Contains(f.kind.excuses, s) || at.Before(f.from) || !f.until.IsZero() && at.After(f.until.Add(late)) {
-		return false
+	if !f.until.IsZero() {
+		over = max(0, at.Sub(f.until))
 	}
-	return f.connectors == nil || slices.Contains(f.connectors, connector)
+	if !slices.Contains(f.kind.excuses, s) || at.Before(f.from) || over > late {
+		return 0, false
+	}
+	return over, f.connectors == nil || slices.Contains(f.connectors, connector)
 }
 
 // A faultLog holds what was done, in order of its beginning.
@@ -110,7 +113,8 @@ func (l *faultLog) troubled(connector int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.ContainsFunc(l.faults, func(f *fault) bool {
-		return f.until.IsZero() && f.connectors != nil && f.excuses(offline, connector, time.Now())
+		_, ok := f.excuses(offline, connector, time.Now())
+		return ok && f.until.IsZero() && f.connectors != nil
 	})
 }
 
@@ -151,11 +155,8 @@ func (l *faultLog) blame(o *outcome) (string, bool) {
 	for _, home := range o.homes {
 		var found []*fault
 		for _, c := range home {
-			i := slices.IndexFunc(l.faults, func(f *fault) bool {
-				return f.excuses(o.symptom, c, o.ended)
-			})
-			if i >= 0 {
-				found = append(found, l.faults[i])
+			if f := l.nearest(o.symptom, c, o.ended); f != nil {
+				found = append(found, f)
 			}
 		}
 		if len(found) > 0 && (o.symptom != offline || len(found) == len(home)) {
@@ -164,6 +165,19 @@ func (l *faultLog) blame(o *outcome) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// nearest returns the fault that excuses a symptom and was over for the shortest
+// time, if at all; of several, the one that began last. The lock must be held.
+func (l *faultLog) nearest(s symptom, connector int, at time.Time) *fault {
+	var found *fault
+	var least time.Duration
+	for _, f := range l.faults {
+		if over, ok := f.excuses(s, connector, at); ok && (found == nil || over <= least) {
+			found, least = f, over
+		}
+	}
+	return found
 }
 
 // around returns the faults that were in force at a time, or shortly before.

@@ -47,6 +47,7 @@ func TestCause(t *testing.T) {
 		"offline, two of two":       {[]*fault{made(&connectorKilled, 2), made(&connectorFrozen, 1)}, outcome{symptom: offline, homes: two}, "connector frozen", true},
 		"cut, one of two":           {[]*fault{made(&connectorKilled, 2)}, outcome{symptom: cut, homes: two}, "connector killed", true},
 		"moved from where it broke": {[]*fault{made(&connectorKilled, 1)}, outcome{symptom: offline, homes: [][]int{{1}, {2}}}, "connector killed", true},
+		"the nearer one":            {[]*fault{made(&gatewayReloaded), {kind: &gatewayRestarted, from: at(20)}}, outcome{symptom: refused, homes: one, ended: at(21)}, "gateway restarted", true},
 		"under way":                 {[]*fault{{kind: &connectorKilled, connectors: []int{1}, from: at(10)}}, outcome{symptom: cut, homes: one, ended: at(99)}, "connector killed", true},
 		"a valid key":               {o: outcome{symptom: unauthorised, homes: one}},
 		"a revoked key":             {o: outcome{symptom: unauthorised, request: &request{key: revoked}}, want: causeKeyRevoked, known: true},

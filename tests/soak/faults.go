@@ -41,6 +41,9 @@ func (s *system) lanes(rotation bool) []lane {
 	}
 }
 
+// atMost bounds how long a fault lasts, so that a short run has some of each.
+func (s *system) atMost(d time.Duration) time.Duration { return min(d, s.o.Length/12) }
+
 // run runs a lane until its time is over or ctx ends.
 func (s *system) run(ctx context.Context, l lane, random *rand.Rand) error {
 	end := time.Now().Add(l.length)

@@ -17,7 +17,7 @@ func (s *system) own(random *rand.Rand) *connector { return one(random, s.connec
 
 // killConnector kills a connector and starts it again after a while.
 func killConnector(ctx context.Context, s *system, random *rand.Rand) error {
-	c, down := s.own(random), upTo(random, 15*time.Second)
+	c, down := s.own(random), upTo(random, s.atMost(15*time.Second))
 	f := s.log.begin(&connectorKilled, []int{c.index}, "down for %v", down)
 	c.process.kill()
 	if err := pause(ctx, down); err != nil {
@@ -31,7 +31,7 @@ func killConnector(ctx context.Context, s *system, random *rand.Rand) error {
 
 // freezeConnector stops a connector for longer than its tunnel bears.
 func freezeConnector(ctx context.Context, s *system, random *rand.Rand) error {
-	c, stopped := s.own(random), 2*time.Second+upTo(random, 20*time.Second)
+	c, stopped := s.own(random), 2*time.Second+upTo(random, s.atMost(20*time.Second))
 	f := s.log.begin(&connectorFrozen, []int{c.index}, "for %v", stopped)
 	if err := freeze(ctx, c.process, stopped); err != nil {
 		return err
@@ -49,7 +49,7 @@ func holdUpConnector(ctx context.Context, s *system, random *rand.Rand) error {
 
 // freezeHost stops a quarter of all connectors at once.
 func freezeHost(ctx context.Context, s *system, random *rand.Rand) error {
-	i, stopped := random.IntN(len(s.hosts)), 2*time.Second+upTo(random, 15*time.Second)
+	i, stopped := random.IntN(len(s.hosts)), 2*time.Second+upTo(random, s.atMost(15*time.Second))
 	f := s.log.begin(&hostFrozen, s.members(func(c *connector) bool { return c.host == i }), "host %d for %v", i, stopped)
 	if err := freeze(ctx, s.hosts[i].process, stopped); err != nil {
 		return err

@@ -27,7 +27,7 @@ func losePackets(ctx context.Context, s *system, random *rand.Rand) error {
 	loss := 0.005 + 0.025*random.Float64()
 	f := s.log.begin(&pathLossy, takers, "%.1f %%", 100*loss)
 	defer s.log.end(f)
-	return spoil(ctx, r, loss, 0, false, 2*time.Second+upTo(random, 20*time.Second))
+	return spoil(ctx, r, loss, 0, false, 2*time.Second+upTo(random, s.atMost(20*time.Second)))
 }
 
 // delayPackets delays all packets.
@@ -36,7 +36,7 @@ func delayPackets(ctx context.Context, s *system, random *rand.Rand) error {
 	delay := 5*time.Millisecond + upTo(random, 120*time.Millisecond)
 	f := s.log.begin(&pathSlow, takers, "%v", delay)
 	defer s.log.end(f)
-	return spoil(ctx, r, 0, delay, false, 2*time.Second+upTo(random, 20*time.Second))
+	return spoil(ctx, r, 0, delay, false, 2*time.Second+upTo(random, s.atMost(20*time.Second)))
 }
 
 // rebindPath gives the connectors of a path other addresses, at once.
@@ -60,7 +60,7 @@ func flickerPath(ctx context.Context, s *system, random *rand.Rand) error {
 // darkenPath takes a path away for longer.
 func darkenPath(ctx context.Context, s *system, random *rand.Rand) error {
 	r, takers := s.path(random)
-	d := 2*time.Second + upTo(random, 13*time.Second)
+	d := 2*time.Second + upTo(random, s.atMost(13*time.Second))
 	f := s.log.begin(&pathDark, takers, "for %v", d)
 	if err := spoil(ctx, r, 0, 0, true, d); err != nil {
 		return err

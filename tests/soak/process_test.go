@@ -21,7 +21,7 @@ func shell(t *testing.T, script string) (context.Context, *process) {
 }
 
 func TestProcessLives(t *testing.T) {
-	ctx, p := shell(t, "echo ready; echo said >&2; exec sleep 600")
+	ctx, p := shell(t, "echo said >&2; echo ready; exec sleep 600")
 	for range 2 {
 		line, err := p.start(true)
 		if err != nil || line != "ready" {
