@@ -37,13 +37,14 @@
 //
 // The log of faults knows what was in force for which connectors, from before a
 // fault was made until all was seen to be well again for some seconds. Each kind
-// of fault excuses certain failures, and some excuse none: a reload, a rebind,
-// lost and late packets, a connector that is held up for less than a second, a
-// deployment that moves. A deployment with two connectors is offline with a
-// cause only if both have one. Nothing excuses a wrong answer, a stream that
-// ends as if it were whole, a request without an end, or one that reached a
-// model twice. What does not come back after a fault is a finding, too, as is
-// what still runs after the last client has gone.
+// of fault excuses certain failures, and some excuse none: a rebind, lost and
+// late packets, a connector that is held up for less than a second, a deployment
+// that moves. A reload excuses that a request finds its connection closed before
+// an answer, and nothing that was running. A deployment with two connectors is
+// offline with a cause only if both have one. Nothing excuses a wrong answer, a
+// stream that ends as if it were whole, a request without an end, or one that
+// reached a model twice. What does not come back after a fault is a finding, too,
+// as is what still runs after the last client has gone.
 //
 // # What is growth
 //
