@@ -28,10 +28,10 @@ func TestTrend(t *testing.T) {
 		"level":      {15 * time.Minute, func(float64) float64 { return 200 }, true, false},
 		"falls":      {15 * time.Minute, func(s float64) float64 { return 300 - 100*s }, true, false},
 		"grows":      {15 * time.Minute, func(s float64) float64 { return 200 + 60*s }, true, true},
-		"a little":   {15 * time.Minute, func(s float64) float64 { return 200 + 8*s }, true, false},
+		"a little":   {15 * time.Minute, func(s float64) float64 { return 200 + 20*s }, true, false},
 		"too short":  {2 * time.Minute, func(s float64) float64 { return 200 + 60*s }, false, false},
 		"a moment":   {15 * time.Minute, func(s float64) float64 { return 200 + map[bool]float64{true: 500}[s > 0.9 && s < 0.97] }, true, false},
-		"from small": {15 * time.Minute, func(s float64) float64 { return 20 + 5*s }, true, false},
+		"from small": {15 * time.Minute, func(s float64) float64 { return 20 + 15*s }, true, false},
 	} {
 		got := trendOf(rss, samples(60, c.over, c.of))
 		if got.judged != c.judged || got.grows != c.grows {
@@ -47,13 +47,13 @@ func TestLeaks(t *testing.T) {
 	h := &history{}
 	h.before.parts[partGateway] = use{rss: 1, goroutines: 1500, files: 80}
 	h.after = h.before
-	h.heapBefore, h.heapAfter = 20<<20, 40<<20
+	h.heapBefore[partGateway], h.heapAfter[partGateway] = 20<<20, 40<<20
 	if found := h.leaks(1000); len(found) != 0 {
 		t.Errorf("what is as before leaks: %q", found)
 	}
 	h.after.parts[partGateway].goroutines += 200
 	h.after.parts[partHosts].files += 50
-	h.heapAfter = 80 << 20
+	h.heapAfter[partGateway] = 80 << 20
 	if found := h.leaks(1000); len(found) != 3 {
 		t.Errorf("found %q", found)
 	}

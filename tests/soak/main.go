@@ -48,11 +48,13 @@
 //
 // # What is growth
 //
-// The last 45 % of a run count, in quarters: memory, goroutines or open files
-// grow if the median of the last quarter is above that of the first by more than
-// 8 % and a floor (10 MB, 100 goroutines, 40 files), and the slope of all samples
-// says so as well. Besides, goroutines, open files and the gateway's live heap
-// are compared between rest before the first request and rest after the last.
+// The last 45 % of a run count, in quarters: a figure grows if the median of the
+// last quarter is above that of the first by more than a floor (20 MB of RSS,
+// 100 goroutines, 40 open files) and a share (15 % of RSS, 8 % of the others),
+// and the slope of all samples says so as well. Besides, goroutines, open files
+// and what the heaps hold are compared between rest before the first request and
+// rest after the last. A run of less than some fifteen minutes is too short for
+// the first, not for the second.
 package main
 
 import (

@@ -102,8 +102,9 @@ func (r *report) writeFigures(w io.Writer) {
 		fmt.Fprintf(w, "| %s | %.0f | %.0f | %.0f | %.0f | %.0f | %.0f | %.0f | %.0f | %+.1f | %s |\n", f.name, f.of(h.before), f.of(h.samples[0]),
 			t.quarters[0], t.quarters[1], t.quarters[2], t.quarters[3], f.of(h.samples[len(h.samples)-1]), f.of(h.after), t.slope, verdict)
 	}
-	fmt.Fprintf(w, "\nThe gateway's live heap at rest: %.1f MB before, %.1f MB after. The steady part has %d samples.\n",
-		float64(h.heapBefore)/(1<<20), float64(h.heapAfter)/(1<<20), len(samples))
+	mega := func(bytes int) float64 { return float64(bytes) / (1 << 20) }
+	fmt.Fprintf(w, "\nLive heap at rest, before and after: gateway %.1f and %.1f MB, connectors in hosts %.1f and %.1f MB. The steady part has %d samples.\n",
+		mega(h.heapBefore[partGateway]), mega(h.heapAfter[partGateway]), mega(h.heapBefore[partHosts]), mega(h.heapAfter[partHosts]), len(samples))
 	for _, l := range h.leaks(r.tally.total) {
 		fmt.Fprintf(w, "\n**%s**\n", l)
 	}

@@ -153,14 +153,15 @@ func (s *system) watch(ctx context.Context, h *history) {
 }
 
 // atRest takes a sample of processes that have nothing to do, after a garbage
-// collection, and the gateway's heap. A profile of that stays with the logs.
-func (s *system) atRest(ctx context.Context, name string) (m sample, heap int, err error) {
+// collection, and what their heaps hold. A profile of the gateway's stays with
+// the logs.
+func (s *system) atRest(ctx context.Context, name string) (m sample, heaps [parts]int, err error) {
 	// What ends a moment after the last request: idle connections, timers.
 	if err := pause(ctx, min(10*time.Second, s.o.Length/12)); err != nil {
-		return sample{}, 0, err
+		return m, heaps, err
 	}
 	err = until(ctx, startLimit, "a sample at rest", func() error {
-		if heap, err = s.admin.heap(ctx); err != nil {
+		if heaps, err = s.heaps(ctx); err != nil {
 			return err
 		}
 		profile, err := s.admin.call(ctx, http.MethodGet, "/debug/pprof/heap", "", nil)
@@ -173,5 +174,20 @@ func (s *system) atRest(ctx context.Context, name string) (m sample, heap int, e
 		m, err = s.sample(ctx)
 		return err
 	})
-	return m, heap, errors.Join(err, ctx.Err())
+	return m, heaps, errors.Join(err, ctx.Err())
+}
+
+// heaps returns what the heaps hold after a collection.
+func (s *system) heaps(ctx context.Context) (heaps [parts]int, err error) {
+	if heaps[partGateway], err = s.admin.heap(ctx); err != nil {
+		return heaps, err
+	}
+	for _, h := range s.hosts {
+		n, err := h.admin.heap(ctx)
+		if err != nil {
+			return heaps, err
+		}
+		heaps[partHosts] += n
+	}
+	return heaps, nil
 }
