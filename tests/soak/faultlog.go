@@ -42,6 +42,9 @@ var (
 
 	upstreamKilled = faultKind{name: "model server killed", excuses: []symptom{broken, cut, busy}}
 
+	// Not made, but met: see pulse.
+	machineOverloaded = faultKind{name: "machine overloaded", excuses: []symptom{offline, broken, cut, busy}}
+
 	deploymentMoved = faultKind{name: "deployment moved"}
 	keyMade         = faultKind{name: "key made"}
 	keyRevoked      = faultKind{name: "key revoked"} // its own requests alone: see cause
@@ -70,16 +73,16 @@ func (f *fault) String() string {
 const slack = 2 * time.Second
 
 // excuses tells whether the fault may be the cause of a symptom that a client
-// of a connector saw at a time, and how long it was over then.
-func (f *fault) excuses(s symptom, connector int, at time.Time) (over time.Duration, ok bool) {
+// of a connector met between two times, and how long it was over then.
+func (f *fault) excuses(s symptom, connector int, from, until time.Time) (over time.Duration, ok bool) {
 	late := slack
 	if s == stale {
 		late = max(late, f.kind.lingers)
 	}
 	if !f.until.IsZero() {
-		over = max(0, at.Sub(f.until))
+		over = max(0, from.Sub(f.until))
 	}
-	if !slices.Contains(f.kind.excuses, s) || at.Before(f.from) || over > late {
+	if !slices.Contains(f.kind.excuses, s) || until.Before(f.from) || over > late {
 		return 0, false
 	}
 	return over, f.connectors == nil || slices.Contains(f.connectors, connector)
@@ -93,9 +96,13 @@ type faultLog struct {
 
 // begin notes a fault before it is made.
 func (l *faultLog) begin(kind *faultKind, connectors []int, format string, args ...any) *fault {
+	return l.add(&fault{kind: kind, connectors: connectors, note: fmt.Sprintf(format, args...), from: time.Now()})
+}
+
+// add adds a fault to the log.
+func (l *faultLog) add(f *fault) *fault {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f := &fault{kind: kind, connectors: connectors, note: fmt.Sprintf(format, args...), from: time.Now()}
 	l.faults = append(l.faults, f)
 	return f
 }
@@ -113,7 +120,7 @@ func (l *faultLog) troubled(connector int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.ContainsFunc(l.faults, func(f *fault) bool {
-		_, ok := f.excuses(offline, connector, time.Now())
+		_, ok := f.excuses(offline, connector, time.Now(), time.Now())
 		return ok && f.until.IsZero() && f.connectors != nil
 	})
 }
@@ -152,10 +159,14 @@ func (l *faultLog) cause(o *outcome) (string, bool) {
 func (l *faultLog) blame(o *outcome) (string, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	met := o.ended
+	if o.habit == pauses { // it may have been there while the client did not read
+		met = met.Add(-pauseTime)
+	}
 	for _, home := range o.homes {
 		var found []*fault
 		for _, c := range home {
-			if f := l.nearest(o.symptom, c, o.ended); f != nil {
+			if f := l.nearest(o.symptom, c, met, o.ended); f != nil {
 				found = append(found, f)
 			}
 		}
@@ -169,11 +180,11 @@ func (l *faultLog) blame(o *outcome) (string, bool) {
 
 // nearest returns the fault that excuses a symptom and was over for the shortest
 // time, if at all; of several, the one that began last. The lock must be held.
-func (l *faultLog) nearest(s symptom, connector int, at time.Time) *fault {
+func (l *faultLog) nearest(s symptom, connector int, from, until time.Time) *fault {
 	var found *fault
 	var least time.Duration
 	for _, f := range l.faults {
-		if over, ok := f.excuses(s, connector, at); ok && (found == nil || over <= least) {
+		if over, ok := f.excuses(s, connector, from, until); ok && (found == nil || over <= least) {
 			found, least = f, over
 		}
 	}

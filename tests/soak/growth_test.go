@@ -84,3 +84,12 @@ func TestReportFails(t *testing.T) {
 		}
 	}
 }
+
+func TestPressure(t *testing.T) {
+	if got := parsePressure("some avg10=98.66 avg60=98.32 avg300=98.22 total=7442458199\nfull avg10=0.00"); got != 98.66 {
+		t.Errorf("pressure %v", got)
+	}
+	if got := parsePressure(""); got != 0 {
+		t.Errorf("pressure of nothing: %v", got)
+	}
+}

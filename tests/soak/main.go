@@ -46,6 +46,11 @@
 // reached a model twice. What does not come back after a fault is a finding, too,
 // as is what still runs after the last client has gone.
 //
+// A machine with too much else to do loses tunnels, too. That counts as a cause
+// when a small request to the gateway is late while some process waits for a
+// processor all the time (/proc/pressure/cpu); it has a line of its own among
+// the faults. A run that is to tell something should have none.
+//
 // # What is growth
 //
 // The last 45 % of a run count, in quarters: a figure grows if the median of the

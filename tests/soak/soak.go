@@ -69,6 +69,7 @@ func (s *system) stress(ctx context.Context, h *history) error {
 	l := &load{s: s}
 	var watcher, workers sync.WaitGroup
 	watcher.Go(func() { s.watch(watching, h) })
+	watcher.Go(func() { s.pulse(watching) })
 	workers.Go(func() { l.run(sending, ctx) })
 	for i, lane := range lanes {
 		workers.Go(func() {
