@@ -9,12 +9,34 @@ import (
 
 func always(int) error { return nil }
 
+// A caseOfStream is a stream and what it says.
+type caseOfStream struct {
+	stream   string
+	want     answer
+	symptoms symptom // of what it tells
+}
+
+func (c caseOfStream) check(t *testing.T, name string) {
+	t.Helper()
+	got, err := readStream(strings.NewReader(c.stream), always)
+	if err != nil {
+		t.Errorf("%s: %v", name, err)
+	}
+	told := well
+	if got.told != nil {
+		told = symptomOf(200, got.told)
+		got.told = nil
+	}
+	if told != c.symptoms {
+		t.Errorf("%s: what it tells is %q, want %q", name, told, c.symptoms)
+	}
+	if got != c.want {
+		t.Errorf("%s: %+v, want %+v", name, got, c.want)
+	}
+}
+
 func TestReadStream(t *testing.T) {
-	for name, c := range map[string]struct {
-		stream   string
-		want     answer
-		symptoms symptom // of what it tells
-	}{
+	for name, c := range map[string]caseOfStream{
 		"chat": {
 			stream: `data: {"choices":[{"delta":{"role":"assistant","content":""}}]}` + "\n\n: ping\n\n" +
 				`data: {"choices":[{"delta":{"content":"a"}}]}` + "\n\n" + `data: {"choices":[{"delta":{"content":"b"}}]}` + "\n\n" +
@@ -30,21 +52,11 @@ func TestReadStream(t *testing.T) {
 			stream: `data: {"choices":[{"delta":{"content":"a"}}]}` + "\n\n",
 			want:   answer{text: "a", events: 1},
 		},
-		"chat that breaks": {
-			stream:   `data: {"choices":[{"delta":{"content":"a"}}]}` + "\n\n" + `data: {"error":{"message":"m","type":"server_error","code":"upstream_error"}}` + "\n\n",
-			want:     answer{text: "a", events: 2},
-			symptoms: cut,
-		},
 		"responses": {
 			stream: "event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"error\":null}}\n\n" +
 				`data: {"type":"response.output_text.delta","delta":"a\n"}` + "\n\n" + `data: {"type":"response.function_call_arguments.delta","delta":"{}"}` + "\n\n" +
 				`data: {"type":"response.completed","response":{"error":null}}` + "\n\ndata: [DONE]\n\n",
 			want: answer{text: "a\n", arguments: "{}", finished: true, events: 5},
-		},
-		"responses that fail": {
-			stream:   `data: {"type":"response.failed","response":{"error":{"code":"invalid_api_key","message":"m"}}}` + "\n\ndata: [DONE]\n\n",
-			want:     answer{events: 2},
-			symptoms: unauthorised,
 		},
 		"messages": {
 			stream: `data: {"type":"content_block_start","content_block":{"type":"text","text":""}}` + "\n\n" +
@@ -52,27 +64,30 @@ func TestReadStream(t *testing.T) {
 				`data: {"type":"content_block_delta","delta":{"type":"input_json_delta","partial_json":"{}"}}` + "\n\n" + `data: {"type":"message_stop"}` + "\n\n",
 			want: answer{text: "a", arguments: "{}", finished: true, events: 4},
 		},
+	} {
+		c.check(t, name)
+	}
+}
+
+func TestReadStreamThatFails(t *testing.T) {
+	for name, c := range map[string]caseOfStream{
+		"chat that breaks": {
+			stream:   `data: {"choices":[{"delta":{"content":"a"}}]}` + "\n\n" + `data: {"error":{"message":"m","type":"server_error","code":"upstream_error"}}` + "\n\n",
+			want:     answer{text: "a", events: 2},
+			symptoms: cut,
+		},
+		"responses that fail": {
+			stream:   `data: {"type":"response.failed","response":{"error":{"code":"invalid_api_key","message":"m"}}}` + "\n\ndata: [DONE]\n\n",
+			want:     answer{events: 2},
+			symptoms: unauthorised,
+		},
 		"messages that break": {
 			stream:   "event: error\ndata: " + `{"type":"error","error":{"type":"overloaded_error","message":"m"}}` + "\n\n",
 			want:     answer{events: 1},
 			symptoms: offline,
 		},
 	} {
-		got, err := readStream(strings.NewReader(c.stream), always)
-		if err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-		if got.told != nil {
-			if s := symptomOf(200, got.told); s != c.symptoms {
-				t.Errorf("%s: told %v, which is %q; want %q", name, got.told, s, c.symptoms)
-			}
-			got.told = nil
-		} else if c.symptoms != "" {
-			t.Errorf("%s: it tells no error", name)
-		}
-		if got != c.want {
-			t.Errorf("%s: %+v, want %+v", name, got, c.want)
-		}
+		c.check(t, name)
 	}
 }
 

@@ -15,18 +15,55 @@ func made(kind *faultKind, connectors ...int) *fault {
 	return &fault{kind: kind, connectors: connectors, from: at(10), until: at(20)}
 }
 
-func TestCause(t *testing.T) {
-	revoked := &key{id: "k", revoked: at(12)}
+// A caseOfCause is an outcome and why it is as it is. What it leaves out is of a
+// request without a fault of its own that ended at 15.
+type caseOfCause struct {
+	faults []*fault
+	o      outcome
+	want   string
+	known  bool
+}
+
+func (c *caseOfCause) check(t *testing.T, name string) {
+	t.Helper()
+	if c.o.request == nil {
+		c.o.request = &request{script: script{End: whole}, habit: reads}
+	}
+	if c.o.key == nil {
+		c.o.key = &key{}
+	}
+	if c.o.ended.IsZero() {
+		c.o.ended = at(15)
+	}
+	got, known := (&faultLog{faults: c.faults}).cause(&c.o)
+	if got != c.want || known != c.known {
+		t.Errorf("%s: %q, %t; want %q, %t", name, got, known, c.want, c.known)
+	}
+}
+
+func TestCauseOfARequestsOwn(t *testing.T) {
+	revoked, one := &key{id: "k", revoked: at(12)}, [][]int{{1}}
+	for name, c := range map[string]caseOfCause{
+		"an answer":                {o: outcome{symptom: well}, known: true},
+		"a client that left":       {o: outcome{symptom: left}, known: true},
+		"no fault":                 {o: outcome{symptom: broken, homes: one}},
+		"a valid key":              {o: outcome{symptom: unauthorised, homes: one}},
+		"a revoked key":            {o: outcome{symptom: unauthorised, request: &request{key: revoked}}, want: causeKeyRevoked, known: true},
+		"before it was revoked":    {o: outcome{symptom: unauthorised, ended: at(11), request: &request{key: revoked}}},
+		"the model dies":           {o: outcome{symptom: cut, request: &request{script: script{End: dies}}}, want: causeModelDied, known: true},
+		"the model dies unnoticed": {o: outcome{symptom: well, request: &request{script: script{End: dies}}}},
+		"the model dies silently":  {o: outcome{symptom: severed, request: &request{script: script{End: dies}}}},
+		"the model fails":          {o: outcome{symptom: broken, request: &request{script: script{End: fails500}}}, want: causeModelFailed, known: true},
+		"a deaf client":            {o: outcome{symptom: severed, request: &request{script: script{End: whole}, habit: deaf}}, want: causeDeaf, known: true},
+		"a deaf client is served":  {o: outcome{symptom: well, request: &request{script: script{End: whole}, habit: deaf}}},
+	} {
+		c.check(t, name)
+	}
+}
+
+func TestCauseInTheLog(t *testing.T) {
 	one, two := [][]int{{1}}, [][]int{{1, 2}}
-	for name, c := range map[string]struct {
-		faults []*fault
-		o      outcome
-		want   string
-		known  bool
-	}{
-		"an answer":                 {o: outcome{symptom: well}, known: true},
-		"a client that left":        {o: outcome{symptom: left}, known: true},
-		"no fault":                  {o: outcome{symptom: broken, homes: one}},
+	for name, c := range map[string]caseOfCause{
 		"killed":                    {[]*fault{made(&connectorKilled, 1)}, outcome{symptom: broken, homes: one}, "connector killed", true},
 		"another was killed":        {[]*fault{made(&connectorKilled, 2)}, outcome{symptom: broken, homes: one}, "", false},
 		"too early":                 {[]*fault{made(&connectorKilled, 1)}, outcome{symptom: broken, homes: one, ended: at(9)}, "", false},
@@ -52,29 +89,8 @@ func TestCause(t *testing.T) {
 		"moved from where it broke": {[]*fault{made(&connectorKilled, 1)}, outcome{symptom: offline, homes: [][]int{{1}, {2}}}, "connector killed", true},
 		"the nearer one":            {[]*fault{made(&gatewayReloaded), {kind: &gatewayRestarted, from: at(20)}}, outcome{symptom: refused, homes: one, ended: at(21)}, "gateway restarted", true},
 		"under way":                 {[]*fault{{kind: &connectorKilled, connectors: []int{1}, from: at(10)}}, outcome{symptom: cut, homes: one, ended: at(99)}, "connector killed", true},
-		"a valid key":               {o: outcome{symptom: unauthorised, homes: one}},
-		"a revoked key":             {o: outcome{symptom: unauthorised, request: &request{key: revoked}}, want: causeKeyRevoked, known: true},
-		"before it was revoked":     {o: outcome{symptom: unauthorised, ended: at(11), request: &request{key: revoked}}},
-		"the model dies":            {o: outcome{symptom: cut, request: &request{script: script{End: dies}}}, want: causeModelDied, known: true},
-		"the model dies unnoticed":  {o: outcome{symptom: well, request: &request{script: script{End: dies}}}},
-		"the model dies silently":   {o: outcome{symptom: severed, request: &request{script: script{End: dies}}}},
-		"the model fails":           {o: outcome{symptom: broken, request: &request{script: script{End: fails500}}}, want: causeModelFailed, known: true},
-		"a deaf client":             {o: outcome{symptom: severed, request: &request{script: script{End: whole}, habit: deaf}}, want: causeDeaf, known: true},
-		"a deaf client is served":   {o: outcome{symptom: well, request: &request{script: script{End: whole}, habit: deaf}}},
 	} {
-		if c.o.request == nil {
-			c.o.request = &request{script: script{End: whole}, habit: reads, key: &key{}}
-		}
-		if c.o.key == nil {
-			c.o.key = &key{}
-		}
-		if c.o.ended.IsZero() {
-			c.o.ended = at(15)
-		}
-		got, known := (&faultLog{faults: c.faults}).cause(&c.o)
-		if got != c.want || known != c.known {
-			t.Errorf("%s: %q, %t; want %q, %t", name, got, known, c.want, c.known)
-		}
+		c.check(t, name)
 	}
 }
 
