@@ -292,3 +292,8 @@ func isJSON(data []byte) bool {
 	s := scanner{data: bytes.TrimSpace(data)}
 	return s.value(0, 0) == len(s.data)
 }
+
+// cutOff reports whether data is an event that ended in its middle.
+func cutOff(data []byte) bool {
+	return !isJSON(data) && string(bytes.TrimSpace(data)) != "[DONE]"
+}

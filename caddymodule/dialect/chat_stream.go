@@ -88,8 +88,9 @@ func (s *ChatStream) End(cause *Error) []byte {
 		return nil
 	}
 	s.clear()
-	if s.reader.finish() && !(s.Finished() && !isJSON(s.reader.data)) {
-		// But for a last event that broke off behind a complete answer.
+	if s.reader.finish() && !((s.Finished() || cause != nil) && cutOff(s.reader.data)) {
+		// But for a last event that broke off with the stream: it says nothing of
+		// its own.
 		s.event(s.reader.name, s.reader.data)
 	}
 	s.checkReader()

@@ -233,7 +233,9 @@ func TestChatStreamEndedByACause(t *testing.T) {
 	}{
 		{"before the first byte", "", tail, o},
 		{"in the middle", sse(hi), sse(hiPub) + tail, o},
-		{"in the middle of an event", sse(hi) + hi[:20], sse(hiPub) + tail, o},
+		{"in the middle of a field's name", sse(hi) + "da", sse(hiPub) + tail, o},
+		{"in the middle of an event", sse(hi) + sse(hi)[:20], sse(hiPub) + tail, o},
+		{"before an event's empty line", sse(hi) + sse(hi)[:len(sse(hi))-2], sse(hiPub, hiPub) + tail, o},
 		{"behind the finish", sse(hi, stop), sse(hiPub, stopPub, done), o},
 		{"behind the finish of one of two choices", sse(hi, stop), sse(hiPub, stopPub) + tail, ChatStreamOptions{Model: "pub", Choices: 2}},
 		{"behind a finish, choices unknown", sse(hi, stop), sse(hiPub, stopPub) + tail, ChatStreamOptions{Model: "pub"}},

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+// A key is an API key; it may have been revoked.
+type key struct {
+	id, secret string
+
+	mu      sync.Mutex
+	revoked time.Time // when its revocation began; zero: it is valid
+}
+
+// revokedBy tells whether the key's revocation had begun by then.
+func (k *key) revokedBy(at time.Time) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return !k.revoked.IsZero() && !at.Before(k.revoked)
+}
+
+// A keyring holds the keys that clients use. The first stays, others come and
+// go.
+type keyring struct {
+	mu   sync.Mutex
+	keys []*key
+	made int
+}
+
+func (k *keyring) any(random *rand.Rand) *key {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return one(random, k.keys)
+}
+
+// create makes a key and hands it to clients.
+func (k *keyring) create(ctx context.Context, a admin) (*key, error) {
+	k.mu.Lock()
+	k.made++
+	name := fmt.Sprintf("soak-%d", k.made)
+	k.mu.Unlock()
+	var made struct{ ID, Key string }
+	if err := a.manage(ctx, http.MethodPost, "/keys", map[string]string{"name": name, "scope": "*"}, &made); err != nil {
+		return nil, err
+	}
+	fresh := &key{id: made.ID, secret: made.Key}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.keys = append(k.keys, fresh)
+	return fresh, nil
+}
+
+// take returns the oldest key but the first, and hands it out no more; nil if
+// there are few.
+func (k *keyring) take() *key {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.keys) < 3 {
+		return nil
+	}
+	oldest := k.keys[1]
+	k.keys = slices.Delete(k.keys, 1, 2)
+	return oldest
+}
+
+// revoke revokes a key.
+func (k *key) revoke(ctx context.Context, a admin) error {
+	k.mu.Lock()
+	k.revoked = time.Now()
+	k.mu.Unlock()
+	return a.manage(ctx, http.MethodDelete, "/keys/"+k.id, nil, nil)
+}

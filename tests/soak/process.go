@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A process is a command that is started, ended in many ways, and started
+// again. Its output over all of its lives is in one file.
+type process struct {
+	name    string
+	dir     string
+	logPath string
+	make    func() *exec.Cmd
+	// fail ends the run when the process has ended unasked.
+	fail context.CancelCauseFunc
+
+	mu      sync.Mutex
+	cmd     *exec.Cmd
+	done    chan struct{} // closed when this life has ended
+	ending  bool          // it is meant to end
+	started time.Time
+}
+
+// startLimit is how long a process may take until it serves, on a busy machine.
+const startLimit = time.Minute
+
+// start starts the process. With announced it returns the first line of its
+// standard output, which goes to the log otherwise.
+func (p *process) start(announced bool) (line string, err error) {
+	log, err := os.OpenFile(p.logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return "", fmt.Errorf("opening the log of %s: %w", p.name, err)
+	}
+	defer log.Close()
+	cmd := p.make()
+	cmd.Dir = p.dir
+	cmd.Env = append(append(os.Environ(), cmd.Env...), "HOME="+p.dir, "NO_COLOR=1",
+		"XDG_DATA_HOME="+filepath.Join(p.dir, "data"), "XDG_CONFIG_HOME="+filepath.Join(p.dir, "config"))
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = attributes()
+	var r, w *os.File
+	if announced {
+		if r, w, err = os.Pipe(); err != nil {
+			return "", fmt.Errorf("making a pipe: %w", err)
+		}
+		defer r.Close()
+		cmd.Stdout = w
+	}
+	if err = cmd.Start(); w != nil {
+		w.Close() // the process has its own
+	}
+	if err != nil {
+		return "", fmt.Errorf("starting %s: %w", p.name, err)
+	}
+	p.begin(cmd)
+	if !announced {
+		return "", nil
+	}
+	_ = r.SetReadDeadline(time.Now().Add(startLimit)) // pipes have deadlines
+	if line, err = bufio.NewReader(r).ReadString('\n'); err != nil {
+		return "", fmt.Errorf("waiting for %s to announce itself: %w; its last output:\n%s", p.name, err, p.tail())
+	}
+	return strings.TrimSpace(line), nil
+}
+
+// begin watches a new life of the process.
+func (p *process) begin(cmd *exec.Cmd) {
+	done := make(chan struct{})
+	p.mu.Lock()
+	p.cmd, p.done, p.ending, p.started = cmd, done, false, time.Now()
+	p.mu.Unlock()
+	go func() {
+		err := cmd.Wait()
+		p.mu.Lock()
+		asked := p.ending
+		p.mu.Unlock()
+		if !asked {
+			p.fail(fmt.Errorf("%s has ended by itself: %w; its last output:\n%s", p.name, ended(err), p.tail()))
+		}
+		close(done)
+	}()
+}
+
+// ended makes an error of an exit without one.
+func ended(err error) error {
+	if err == nil {
+		return errors.New("exit code 0")
+	}
+	return err
+}
+
+// life returns what belongs to the present life, and says whether it is meant
+// to end from here on.
+func (p *process) life(ending bool) (*exec.Cmd, chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ending = p.ending || ending
+	return p.cmd, p.done
+}
+
+func (p *process) pid() int {
+	cmd, _ := p.life(false)
+	return cmd.Process.Pid
+}
+
+// since is when the present life began.
+func (p *process) since() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.started
+}
+
+// signal sends a signal that does not end the process.
+func (p *process) signal(s syscall.Signal) error {
+	cmd, _ := p.life(false)
+	if err := cmd.Process.Signal(s); err != nil {
+		return fmt.Errorf("sending %v to %s: %w", s, p.name, err)
+	}
+	return nil
+}
+
+// kill ends the process as kill -9 does, and returns when it is gone.
+func (p *process) kill() {
+	cmd, done := p.life(true)
+	if cmd == nil {
+		return
+	}
+	_ = cmd.Process.Kill() // an error means that it has ended already
+	<-done
+}
+
+// terminate asks the process to end, and kills it after limit, which is an
+// error.
+func (p *process) terminate(limit time.Duration) error {
+	cmd, done := p.life(true)
+	if cmd == nil {
+		return nil
+	}
+	_ = cmd.Process.Signal(syscall.SIGTERM) // an error means that it has ended already
+	select {
+	case <-done:
+		return nil
+	case <-time.After(limit):
+		p.kill()
+		return fmt.Errorf("%s has not ended within %v of SIGTERM", p.name, limit)
+	}
+}
+
+// tail returns the end of what the process has written.
+func (p *process) tail() string {
+	f, err := os.Open(p.logPath)
+	if err != nil {
+		return fmt.Sprintf("(reading its log: %v)", err)
+	}
+	defer f.Close()
+	if size, err := f.Seek(0, io.SeekEnd); err == nil {
+		_, _ = f.Seek(max(0, size-2000), io.SeekStart) // it can be sought: Seek above did
+	}
+	b, _ := io.ReadAll(f) // as much as there is
+	return string(b)
+}
+
+// freeAddr returns a loopback address that is free for TCP and UDP, below the
+// ports that the kernel gives to outgoing connections: who is killed and
+// started again finds it free still.
+func (s *system) freeAddr() (string, error) {
+	for range 1000 {
+		port := 18000 + s.ports.IntN(14000)
+		addr := fmt.Sprintf("127.0.0.1:%d", port)
+		if s.taken[port] || !free(addr) {
+			continue
+		}
+		s.taken[port] = true
+		return addr, nil
+	}
+	return "", errors.New("found no free port between 18000 and 32000")
+}
+
+func free(addr string) bool {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return false
+	}
+	defer l.Close()
+	u, err := net.ListenPacket("udp", addr)
+	if err != nil {
+		return false
+	}
+	return u.Close() == nil
+}
+
+// pause waits, unless ctx ends first.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// until calls probe until it returns nil; after limit it returns probe's last
+// error, and at the end of ctx its cause.
+func until(ctx context.Context, limit time.Duration, what string, probe func() error) error {
+	deadline := time.Now().Add(limit)
+	for {
+		err := probe()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s has not happened within %v: %w", what, limit, err)
+		}
+		if err := pause(ctx, 250*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
