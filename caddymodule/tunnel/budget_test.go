@@ -1,13 +1,16 @@
 package tunnel
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -183,6 +186,39 @@ func TestOversizedHello(t *testing.T) {
 			if deny, ok := m.(link.Deny); !ok || deny.Code != link.DenyHello || deny.Retry || !strings.Contains(deny.Message, "fewer upstreams") {
 				t.Errorf("%s: the answer is %v, %v", name, m, err)
 			}
+		}
+	})
+}
+
+// TestHalfHandshakes: who begins to shake hands, and never ends it, has no slot
+// for long.
+func TestHalfHandshakes(t *testing.T) {
+	simulate(t, 10*time.Millisecond, func(t *testing.T, n *network, g *testGateway, sockets []net.PacketConn) {
+		taken := func() int {
+			g.pending.mu.Lock()
+			defer g.pending.mu.Unlock()
+			return g.pending.total
+		}
+		var passed atomic.Int64
+		rest := func() bool { return passed.Add(1) > 2 }
+		n.drop.Store(&rest)
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+		defer cancel()
+		dialled := make(chan error, 1)
+		go func() {
+			_, err := g.connection(ctx, sockets[0])
+			dialled <- err
+		}()
+		time.Sleep(time.Second)
+		if taken() != 1 {
+			t.Fatalf("%d slots are taken", taken())
+		}
+		if err := <-dialled; err == nil {
+			t.Fatal("the hands were shaken")
+		}
+		time.Sleep(20 * time.Second)
+		if taken() != 0 {
+			t.Errorf("%d slots are taken", taken())
 		}
 	})
 }

@@ -49,7 +49,7 @@ func TestNoStreamIsCutShort(t *testing.T) {
 					return
 				}
 			}
-		}))
+		})).ping(t)
 		s := g.mustSession(t, "con_1")
 		want := strings.Repeat(event, events)
 		var all sync.WaitGroup

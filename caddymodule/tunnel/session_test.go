@@ -217,7 +217,7 @@ func TestMoreRequestsThanStreams(t *testing.T) {
 		const limit, n = 1024, 2000
 		g := newGateway(t, Options{})
 		h := newGate()
-		g.connect(t, "con_1", h)
+		g.connect(t, "con_1", h).ping(t) // a busy machine takes longer than its silence may last
 		s := g.mustSession(t, "con_1")
 		errs := make(chan error, n)
 		var all sync.WaitGroup
