@@ -92,7 +92,8 @@ func TestLogprobsInStreams(t *testing.T) {
 		},
 		{
 			"with some pieces alone", probChunk(`"content":"He"`, "He") + contentChunk("llo"),
-			[]string{clientProbs("He"), "[]"}, clientProbs("He"), false,
+			[]string{clientProbs("He"), "[]"},
+			clientProbs("He"), false,
 		},
 		{
 			"a token that is half a letter", probChunk(`"content":""`, "\u00c3") + probChunk(`"content":"é"`, "\u00a9"),
