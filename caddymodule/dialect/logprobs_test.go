@@ -91,6 +91,11 @@ func TestLogprobsInStreams(t *testing.T) {
 			clientProbs("He", "l", "lo"), false,
 		},
 		{
+			"with some pieces alone", probChunk(`"content":"He"`, "He") + contentChunk("llo"),
+			[]string{clientProbs("He"), "[]"},
+			clientProbs("He"), false,
+		},
+		{
 			"a token that is half a letter", probChunk(`"content":""`, "\u00c3") + probChunk(`"content":"é"`, "\u00a9"),
 			[]string{clientProbs("\u00c3", "\u00a9")},
 			clientProbs("\u00c3", "\u00a9"), false,

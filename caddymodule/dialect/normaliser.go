@@ -271,7 +271,6 @@ func (n *normaliser) readReason(reason string) {
 	if n.finish != finishNone {
 		return
 	}
-	n.flushThinking()
 	switch reason {
 	case "":
 		n.blank = true

@@ -13,6 +13,7 @@ import (
 type reply struct {
 	thought, text string
 	calls         []call
+	probs         bool // with probabilities of the text's pieces
 }
 
 type call struct{ id, name, arguments string }
@@ -24,8 +25,9 @@ type question struct {
 		Role    string `json:"role"`
 		Content any    `json:"content"`
 	} `json:"messages"`
-	Format json.RawMessage `json:"response_format"`
-	Tools  []struct {
+	Format   json.RawMessage `json:"response_format"`
+	Logprobs bool            `json:"logprobs"`
+	Tools    []struct {
 		Function struct {
 			Name string `json:"name"`
 		} `json:"function"`
@@ -39,6 +41,7 @@ func models() map[string]func(question) reply {
 		"hello":   func(question) reply { return reply{text: "Hello, world."} },
 		"echo":    func(q question) reply { return reply{text: string(q.body)} },
 		"think":   func(question) reply { return reply{thought: "Six times seven.", text: "Forty-two."} },
+		"sure":    func(q question) reply { return reply{text: "Hello, world.", probs: q.Logprobs} },
 		"weather": weather,
 		"form":    form,
 	}
@@ -113,7 +116,11 @@ func (r reply) stream(model string) []string {
 		chunks = append(chunks, upstream.Thought(model, piece))
 	}
 	for _, piece := range halves(r.text) {
-		chunks = append(chunks, upstream.Delta(model, piece))
+		chunk := upstream.Delta(model, piece)
+		if r.probs {
+			chunk = strings.Replace(chunk, `"index":0`, `"index":0,"logprobs":`+probsOf(piece), 1)
+		}
+		chunks = append(chunks, chunk)
 	}
 	for i, c := range r.calls {
 		chunks = append(chunks, upstream.ToolDelta(model, fmt.Sprintf(`{"index":%d,"id":%q,"type":"function","function":{"name":%q,"arguments":""}}`, i, c.id, c.name)))
@@ -122,6 +129,11 @@ func (r reply) stream(model string) []string {
 		}
 	}
 	return append(chunks, upstream.Finish(model, r.finish()), upstream.Usage(model, 10, 3), upstream.Done)
+}
+
+// probsOf is the logprobs of a choice whose text is one token.
+func probsOf(token string) string {
+	return fmt.Sprintf(`{"content":[{"token":%q,"logprob":-0.5,"bytes":[1],"top_logprobs":[{"token":%q,"logprob":-0.5,"bytes":[1]}]}]}`, token, token)
 }
 
 func halves(s string) []string {
@@ -145,9 +157,13 @@ func (r reply) whole(model string) string {
 	if calls != nil {
 		message["tool_calls"] = calls
 	}
+	choice := map[string]any{"index": 0, "finish_reason": r.finish(), "message": message}
+	if r.probs {
+		choice["logprobs"] = json.RawMessage(probsOf(r.text))
+	}
 	b, err := json.Marshal(map[string]any{
 		"id": "chatcmpl-up3", "object": "chat.completion", "created": 1700000000, "model": model,
-		"choices": []any{map[string]any{"index": 0, "finish_reason": r.finish(), "message": message}},
+		"choices": []any{choice},
 		"usage":   map[string]int{"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13},
 	})
 	if err != nil {

@@ -3,6 +3,7 @@
 package sdk
 
 import (
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -82,6 +83,9 @@ func TestSDKs(t *testing.T) {
 	for name := range models() {
 		g.Deploy(t, name, con.ID, "", name)
 	}
+	g.Manage(t, http.MethodPut, "/deployments/think-openly", map[string]any{
+		"connector": con.ID, "model": "think", "options": map[string]any{"reasoning_as": "content"},
+	}, nil)
 	for _, name := range []string{"cut", "full", "loading"} {
 		g.Deploy(t, name, con.ID, "", name)
 	}

@@ -131,6 +131,34 @@ async function responsesThinking() {
   }
 }
 
+async function responsesThinkingAsContent() {
+  const body = { model: "think-openly", input: "hello", store: false };
+  for (const got of [await client.responses.create(body), await client.responses.stream(body).finalResponse()]) {
+    assert.deepEqual([got.output[0].summary, got.output[0].content], [[], [{ type: "reasoning_text", text: "Six times seven." }]]);
+    assert.equal(got.output_text, "Forty-two.");
+  }
+}
+
+async function responsesProbabilities() {
+  const body = { model: "sure", input: "hello", include: ["message.output_text.logprobs"], top_logprobs: 1 };
+  for (const got of [await client.responses.create(body), await client.responses.stream(body).finalResponse()]) {
+    const { text, logprobs } = got.output[0].content[0];
+    assert.equal(logprobs.map((p) => p.token).join(""), text);
+    assert.deepEqual([logprobs[0].logprob, logprobs[0].bytes, logprobs[0].top_logprobs[0].logprob], [-0.5, [1], -0.5]);
+  }
+}
+
+// The item that stands for a conversation is all that a client gets, and the
+// model has what it stands for when it comes back.
+async function responsesCompaction() {
+  const body = { model: "hello", input: [{ role: "user", content: "hello" }, { type: "compaction_trigger" }], store: false };
+  for (const got of [await client.responses.create(body), await client.responses.stream(body).finalResponse()]) {
+    assert.deepEqual(got.output.map((item) => item.type), ["compaction"]);
+    const { output_text: sent } = await client.responses.create({ model: "echo", input: [...got.output, { role: "user", content: "and?" }] });
+    assert.match(JSON.parse(sent).messages[0].content, /Hello, world\.$/);
+  }
+}
+
 async function responsesImages() {
   const image_url = `data:image/png;base64,${pixel}`;
   const { output_text: sent } = await client.responses.create({
@@ -168,6 +196,9 @@ if (scripted) {
   await check("responses: kept", responsesKept);
   await check("responses: structured output", responsesForm);
   await check("responses: thinking", responsesThinking);
+  await check("responses: thinking as content", responsesThinkingAsContent);
+  await check("responses: probabilities", responsesProbabilities);
+  await check("responses: compaction", responsesCompaction);
   await check("responses: images", responsesImages);
   await check("responses: errors", responsesErrors);
 } else {
