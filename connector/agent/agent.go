@@ -10,6 +10,7 @@
 //	discover.go, pair.go               how a machine becomes a connector
 //	agent.go, retry.go                 one tunnel after another, and the pauses between
 //	dial.go, websocket.go, bbr_*.go    a connection to the gateway, over QUIC or its HTTPS port
+//	socket*.go                         its socket, which takes a missing route for a lost packet
 //	race.go, handover.go               which of the two, and how to change
 //	session.go                         one tunnel: hello, heartbeat, requests, drain
 //	proxy.go, headers.go, payload.go   a request on its way to an upstream

@@ -27,10 +27,11 @@ type dialer struct {
 	server  string // host:port
 	tls     *tls.Config
 	resolve func(ctx context.Context, server string) ([]netip.AddrPort, error)
+	open    func(network string) (udpSocket, error)
 }
 
 func newDialer(server, pin string) *dialer {
-	return &dialer{server: server, tls: link.ConnectorTLS(pin), resolve: resolve}
+	return &dialer{server: server, tls: link.ConnectorTLS(pin), resolve: resolve, open: openSocket}
 }
 
 // dial returns a connection to the gateway: the name is looked up anew each
@@ -90,15 +91,17 @@ func (d *dialer) dialAddress(ctx context.Context, address netip.AddrPort) (link.
 	if address.Addr().Is6() {
 		network = "udp6"
 	}
-	socket, err := net.ListenUDP(network, nil)
+	opened, err := d.open(network)
 	if err != nil {
 		return nil, fmt.Errorf("opening a UDP socket: %w", err)
 	}
+	socket := &patientSocket{udpSocket: opened}
 	conn, err := quic.Dial(ctx, socket, net.UDPAddrFromAddrPort(address), d.tls, link.ConnectorQUIC())
 	if err != nil {
 		socket.Close()
-		return nil, fmt.Errorf("dialling %s: %w", address, dialError(ctx, err))
+		return nil, fmt.Errorf("dialling %s: %w", address, dialError(ctx, err, socket.failure()))
 	}
+	socket.endure()
 	go func() { // quic-go leaves a socket that it did not open to its owner
 		<-conn.Context().Done()
 		socket.Close()
@@ -106,15 +109,19 @@ func (d *dialer) dialAddress(ctx context.Context, address netip.AddrPort) (link.
 	return link.QUICConnector(conn), nil
 }
 
-// dialError says what a failed handshake means.
-func dialError(ctx context.Context, err error) error {
+// dialError says what a failed handshake means. failure is that of a packet which
+// did not leave this machine, if there was one.
+func dialError(ctx context.Context, err, failure error) error {
 	var timeout *quic.HandshakeTimeoutError
 	var idle *quic.IdleTimeoutError
+	var internal *quic.TransportError // of a write that failed, among others
 	switch {
 	case errors.Is(err, link.ErrPin):
 		return link.ErrPin // without the words of TLS
 	case ctx.Err() != nil, errors.As(err, &timeout), errors.As(err, &idle):
 		return errSilent
+	case failure != nil && errors.As(err, &internal) && internal.ErrorCode == quic.InternalError && !internal.Remote:
+		return failure
 	default:
 		return err
 	}

@@ -11,6 +11,9 @@ import (
 const (
 	firstPause = 500 * time.Millisecond
 	longPause  = 30 * time.Second
+	// strandedPause is the ceiling while this machine has no way to the gateway:
+	// an attempt burdens nobody, and the way may be back any moment.
+	strandedPause = 2 * time.Second
 	// rebornPause is the ceiling after the reset from a gateway that was killed
 	// and is up again: everything is ready for the next tunnel.
 	rebornPause = 200 * time.Millisecond
@@ -54,6 +57,9 @@ func (r *retry) pause(end ending) time.Duration {
 	ceiling := longPause
 	if r.failures < 6 { // 0.5 s × 2⁶ is above 30 s
 		ceiling = firstPause << r.failures
+	}
+	if ceiling >= strandedPause && end.lived == 0 && stranded(end.err) {
+		return r.jitter(strandedPause) // and the next pause is no longer either
 	}
 	r.failures++
 	return r.jitter(ceiling)

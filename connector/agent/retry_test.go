@@ -3,6 +3,8 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -51,6 +53,48 @@ func TestRetryPauses(t *testing.T) {
 		if got := r.dialTimeout(); got != step.dialling {
 			t.Errorf("%s: the next attempt may take %v, want %v", step.name, got, step.dialling)
 		}
+	}
+}
+
+func TestRetryPausesWithoutAWay(t *testing.T) {
+	write := &net.OpError{Op: "write", Net: "udp4", Err: os.NewSyscallError("sendmsg", noWayErrors[0])}
+	quicFails := fmt.Errorf("dialling 192.0.2.1:7: %w", errors.Join(write))
+	webFails := fmt.Errorf("dialling https://192.0.2.1: %w", &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", noWayErrors[1])})
+	name := &net.DNSError{Err: "dial udp 192.0.2.53:53: connect: network is unreachable", Name: "gateway"}
+	ends := []struct {
+		name     string
+		end      ending
+		stranded bool
+	}{
+		{"QUIC alone", ending{err: quicFails}, true},
+		{"both transports", ending{err: errors.Join(quicFails, webFails)}, true},
+		{"no resolver", ending{err: errors.Join(fmt.Errorf("resolving the server: %w", name), webFails)}, true},
+		{"a way for one family", ending{err: errors.Join(write, errSilent)}, false},
+		{"a way for HTTPS", ending{err: errors.Join(quicFails, errNoHTTPS)}, false},
+		{"a name that is unknown", ending{err: &net.DNSError{Err: "no such host", IsNotFound: true}}, false},
+		{"a resolver that is silent", ending{err: &net.DNSError{Err: "i/o timeout", IsTimeout: true}}, false},
+		{"a short tunnel", ending{err: quicFails, lived: time.Second}, false},
+		{"another error", ending{err: errSilent}, false},
+	}
+	for _, tt := range ends {
+		r := retry{random: func() float64 { return 1 }}
+		want := []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, longPause, longPause}
+		for i, pause := range want {
+			if tt.stranded {
+				pause = min(pause, 2*time.Second)
+			}
+			if got := r.pause(tt.end); got != pause {
+				t.Errorf("%s: pause %d is %v, want %v", tt.name, i+1, got, pause)
+			}
+		}
+	}
+	// A gateway that was silent before is still not to be rushed at.
+	r := retry{random: func() float64 { return 1 }, failures: 5}
+	if got := r.pause(ending{err: quicFails}); got != 2*time.Second {
+		t.Errorf("without a way: %v", got)
+	}
+	if got := r.pause(ending{err: errSilent}); got != 16*time.Second {
+		t.Errorf("after that, without an answer: %v", got)
 	}
 }
 
