@@ -9,7 +9,7 @@
 //	store.go, check.go                 where the configuration is kept, and whether its upstreams answer
 //	discover.go, pair.go               how a machine becomes a connector
 //	agent.go, retry.go                 one tunnel after another, and the pauses between
-//	dial.go, websocket.go, bbr_*.go    a connection to the gateway, over QUIC or its HTTPS port
+//	dial.go, websocket.go              a connection to the gateway, over QUIC or its HTTPS port
 //	socket*.go                         its socket, which takes a missing route for a lost packet
 //	race.go, handover.go               which of the two, and how to change
 //	session.go                         one tunnel: hello, heartbeat, requests, drain

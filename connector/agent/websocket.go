@@ -99,7 +99,7 @@ func (d *webDialer) open(ctx context.Context, lenient bool) (net.Conn, error) {
 	transport := &http.Transport{
 		Proxy: d.proxy,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := (&net.Dialer{Control: preferBBR}).DialContext(ctx, network, address)
+			conn, err := (&net.Dialer{Control: link.ControlBBR}).DialContext(ctx, network, address)
 			if err == nil {
 				addr := conn.RemoteAddr()
 				remote.Store(&addr)
