@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/netip"
@@ -25,6 +26,7 @@ var errPending = errors.New("too many connections of this address wait for their
 type pending struct {
 	mu     sync.Mutex
 	counts map[netip.Addr]int
+	total  int
 }
 
 // slot is one such connection. It is freed when its hello is accepted or the
@@ -32,7 +34,8 @@ type pending struct {
 type slot struct {
 	pending *pending
 	addr    netip.Addr
-	once    sync.Once
+	freed   bool
+	pass    *pass // since it has begun its handshake
 	unwatch func() bool
 }
 
@@ -40,7 +43,8 @@ type slot struct {
 type slotKey struct{}
 
 // verify is the transport's VerifySourceAddress: it tells whether a connection
-// has to prove its address first, which costs a round trip.
+// has to prove its address first, which costs a round trip. All have to that may
+// wait at the turnstile: it is how a connector learns that the gateway is there.
 func (h *Hub) verify(addr net.Addr) bool {
 	return !h.handshakes.Allow() || h.pending.crowded(addr, h.options.Load().PendingPerAddress)
 }
@@ -48,6 +52,10 @@ func (h *Hub) verify(addr net.Addr) bool {
 // admit is the transport's ConnContext: called for each new connection before
 // anything is spent on it.
 func (h *Hub) admit(ctx context.Context, info *quic.ClientInfo) (context.Context, error) {
+	if h.turnstile.full() {
+		h.counters.rejected.Add(1)
+		return nil, errBusy
+	}
 	s := h.pending.take(info.RemoteAddr, h.options.Load().PendingPerAddress)
 	if s == nil {
 		h.counters.rejected.Add(1)
@@ -55,6 +63,16 @@ func (h *Hub) admit(ctx context.Context, info *quic.ClientInfo) (context.Context
 	}
 	s.unwatch = context.AfterFunc(ctx, s.free)
 	return context.WithValue(ctx, slotKey{}, s), nil
+}
+
+// pace lets a QUIC connection begin its handshake when it is its turn. TLS asks
+// for another configuration before it has spent anything.
+func (h *Hub) pace(info *tls.ClientHelloInfo) (*tls.Config, error) {
+	s, ok := info.Context().Value(slotKey{}).(*slot)
+	if !ok {
+		return nil, errPending // admit has seen every connection
+	}
+	return nil, s.enter(info.Context(), &h.turnstile)
 }
 
 // take returns a slot for addr, or nil if it has most of them already.
@@ -69,28 +87,60 @@ func (p *pending) take(addr net.Addr, most int) *slot {
 		p.counts = make(map[netip.Addr]int)
 	}
 	p.counts[key]++
+	p.total++
 	return &slot{pending: p, addr: key}
 }
 
 // crowded tells whether addr has so many slots that more have to prove their
-// address. Initial packets with a forged one can fill this share of the slots;
-// the rest is left for those who really are there.
+// address, or all together have. Initial packets with a forged one can fill this
+// share of the slots; the rest is left for those who really are there.
 func (p *pending) crowded(addr net.Addr, most int) bool {
 	const share = 8
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.counts[addressKey(addr)] >= most/share
+	return p.counts[addressKey(addr)] >= most/share || p.total >= handshakesAtOnce/2
+}
+
+// enter waits until the connection may begin its handshake.
+func (s *slot) enter(ctx context.Context, t *turnstile) error {
+	pass, err := t.enter(ctx, s.addr)
+	if err != nil {
+		return err
+	}
+	s.pending.mu.Lock()
+	s.pass = pass
+	freed := s.freed
+	s.pending.mu.Unlock()
+	if freed {
+		s.decide()
+	}
+	return nil
+}
+
+// decide makes room at the turnstile for the next connection.
+func (s *slot) decide() {
+	s.pending.mu.Lock()
+	pass := s.pass
+	s.pass = nil
+	s.pending.mu.Unlock()
+	if pass != nil {
+		pass.leave()
+	}
 }
 
 // free gives the slot back, once.
 func (s *slot) free() {
-	s.once.Do(func() {
-		s.pending.mu.Lock()
-		defer s.pending.mu.Unlock()
-		if s.pending.counts[s.addr]--; s.pending.counts[s.addr] == 0 {
-			delete(s.pending.counts, s.addr)
-		}
-	})
+	defer s.decide()
+	s.pending.mu.Lock()
+	defer s.pending.mu.Unlock()
+	if s.freed {
+		return
+	}
+	s.freed = true
+	s.pending.total--
+	if s.pending.counts[s.addr]--; s.pending.counts[s.addr] == 0 {
+		delete(s.pending.counts, s.addr)
+	}
 }
 
 // accepted frees the slot of a connection whose hello is valid; conn is its
@@ -99,6 +149,14 @@ func accepted(conn context.Context) {
 	if s, ok := conn.Value(slotKey{}).(*slot); ok {
 		s.unwatch()
 		s.free()
+	}
+}
+
+// refused makes room at the turnstile for the next connection; this one only has to
+// read why. conn is its context.
+func refused(conn context.Context) {
+	if s, ok := conn.Value(slotKey{}).(*slot); ok {
+		s.decide()
 	}
 }
 

@@ -49,6 +49,13 @@ func (h *Hub) ServeWebSocket(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Too many connections of this address wait for their hello.", http.StatusTooManyRequests)
 		return
 	}
+	if err := slot.enter(r.Context(), &h.turnstile); err != nil {
+		slot.free()
+		h.counters.rejected.Add(1)
+		w.Header().Set("Retry-After", "5")
+		http.Error(w, "Too many connectors come at once; try again in a moment.", http.StatusServiceUnavailable)
+		return
+	}
 	socket, err := websocket.Accept(hijackers{w}, r, &websocket.AcceptOptions{Subprotocols: []string{link.Subprotocol}})
 	if err != nil { // it has answered
 		slot.free()
