@@ -220,18 +220,30 @@ func (u *up) startConnector(ctx context.Context, app *App, id, token string, ser
 		close(u.agentDone)
 	}()
 	if _, err := app.Hub().Wait(ctx, id, onlineTimeout); err != nil {
+		select {
+		case err := <-u.agentDone:
+			return fmt.Errorf("running the connector: %w", err)
+		default:
+		}
 		return fmt.Errorf("waiting for the connector's tunnel: %w", err)
 	}
 	return nil
 }
 
-// wait blocks until ctx ends, or the connector by itself, which is an error.
+// wait blocks until ctx ends, or the connector by itself, which is an error but
+// for one that somebody has removed: the gateway may have others.
 func (u *up) wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
 	case err := <-u.agentDone:
-		if err == nil {
+		var fatal *agent.FatalError
+		switch {
+		case errors.As(err, &fatal):
+			fmt.Fprintf(u.messages, "Warning: this process has no connector any more: %s. The gateway goes on; start this command anew for another connector.\n", fatal.Reason)
+			<-ctx.Done()
+			return nil
+		case err == nil:
 			err = errors.New("it stopped")
 		}
 		return fmt.Errorf("running the connector: %w", err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/scripted"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/agent"
 )
 
 // newUp is a run on ports of its own that searches at bases only.
@@ -227,6 +228,28 @@ func TestUpConnectorEnds(t *testing.T) {
 		if err := u.wait(t.Context()); err == nil || !strings.Contains(err.Error(), "running the connector") {
 			t.Errorf("error = %v", err)
 		}
+	}
+}
+
+// A connector that somebody has removed leaves the gateway to its others.
+func TestUpConnectorRemoved(t *testing.T) {
+	var messages strings.Builder
+	u := &up{agentDone: make(chan error, 1), messages: &messages}
+	u.agentDone <- &agent.FatalError{Reason: "the gateway closed the tunnel: removed", Fix: "create"}
+	ctx, stop := context.WithCancel(t.Context())
+	waited := make(chan error, 1)
+	go func() { waited <- u.wait(ctx) }()
+	select {
+	case err := <-waited:
+		t.Errorf("it ended with %v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	stop()
+	if err := <-waited; err != nil {
+		t.Error(err)
+	}
+	if got := messages.String(); !strings.Contains(got, "Warning: this process has no connector any more: the gateway closed the tunnel: removed.") {
+		t.Errorf("it says %q", got)
 	}
 }
 

@@ -41,7 +41,8 @@ A configuration file that has upstreams or routes, but no token, keeps them;
 then --upstream may be left out. It may come from the environment: UPSTREAM.
 
 Exit codes: 0 done, 1 failed, 2 wrong flags or configuration, 3 not paired: the
-code is unknown, has run out or is used, or the device was denied.`,
+code is unknown, has run out or is used, or the device was denied, 78 as
+` + "`connector run`" + ` has it.`,
 		Example: `  connector pair https://gateway.example.com PAIR-XXXX-XXXX --upstream http://localhost:11434
   connector pair http://192.168.1.2:8080 PAIR-XXXX-XXXX --pin PIN --upstream http://localhost:8000 --no-run`,
 		Args: func(_ *cobra.Command, args []string) error {

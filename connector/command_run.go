@@ -39,7 +39,12 @@ Several upstreams, and which model goes to which; the first match wins:
                 { "model": "*",     "upstream": "vllm" } ] }
 
 What the file lacks comes from the environment: TUNNEL_TOKEN or TUNNEL_TOKEN_FILE,
-and UPSTREAM.`,
+and UPSTREAM.
+
+A gateway that is away is tried until it is back. The command ends by itself,
+with the exit code 78 and what to do, when the gateway says that the connector was
+removed; and, if it has never been online, when the gateway does not accept the
+token, or is not the one that the token was made by.`,
 		Example: `  connector run --config connector.json
   TUNNEL_TOKEN_FILE=/run/secrets/tunnel UPSTREAM=http://localhost:11434 connector run
   connector run --config connector.json --log-format json --log-level debug

@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/service"
 )
 
@@ -27,6 +28,9 @@ const (
 	exitRuntime = 1
 	exitUsage   = 2 // flags or configuration that can never work
 	exitRefused = 3 // the gateway did not pair this machine
+	// exitFatal: the gateway does not know this connector (any more), or is
+	// another one. It is EX_CONFIG of sysexits.h, for service managers.
+	exitFatal = 78
 )
 
 func main() {
@@ -108,7 +112,10 @@ func run(ctx context.Context, args []string, sys system) int {
 	fmt.Fprintln(sys.stderr, "Error:", legible(err.Error()))
 	var failed *runtimeError
 	var refused *notPairedError
+	var fatal *agent.FatalError
 	switch {
+	case errors.As(err, &fatal):
+		return exitFatal
 	case errors.As(err, &failed):
 		return exitRuntime
 	case errors.As(err, &refused):
@@ -145,7 +152,8 @@ func rootCommand(sys system) *cobra.Command {
 out to a Postern gateway, and hands the gateway's requests to the model server.
 It needs no open port.
 
-Exit codes: 0 done, 1 failed, 2 wrong flags or configuration, 3 not paired.`,
+Exit codes: 0 done, 1 failed, 2 wrong flags or configuration, 3 not paired, 78 not
+accepted by the gateway.`,
 		Version:       programVersion(),
 		SilenceUsage:  true,
 		SilenceErrors: true,

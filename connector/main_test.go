@@ -64,7 +64,7 @@ func TestUsage(t *testing.T) {
 		stdout, stderr string // parts of them
 	}{
 		{"nothing", nil, exitOK, "Available Commands:", ""},
-		{"help", []string{"--help"}, exitOK, "Exit codes: 0 done, 1 failed, 2 wrong flags or configuration, 3 not paired.", ""},
+		{"help", []string{"--help"}, exitOK, "Exit codes: 0 done, 1 failed, 2 wrong flags or configuration, 3 not paired, 78 not\naccepted by the gateway.", ""},
 		{"help of run", []string{"run", "--help"}, exitOK, "connector run --config connector.json", ""},
 		{"version", []string{"--version"}, exitOK, "connector " + programVersion() + "\ncommit ", ""},
 		{"unknown command", []string{"rum"}, exitUsage, "", "Error: unknown command \"rum\" for \"connector\"\n\nDid you mean this?\n\trun\n"},

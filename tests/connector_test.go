@@ -34,6 +34,9 @@ func TestConnectorStartedTwice(t *testing.T) {
 	}
 }
 
+// exitFatal is the exit code of a connector that the gateway does not accept.
+const exitFatal = 78
+
 // A token that the gateway does not accept, and a gateway that is not the
 // token's: the connector says so and does not get in.
 func TestConnectorIsRefused(t *testing.T) {
@@ -43,11 +46,11 @@ func TestConnectorIsRefused(t *testing.T) {
 		c := r.NewConnector(t, "leaver", map[string]any{"upstream": r.up.URL})
 		r.Command(t, nil, "connector", "remove", "leaver")
 		c.Launch(t)
-		waitLog(t, c.Process, "token")
-		if code, running := 0, c.Process.Running(); !running {
-			if code = c.Process.WaitExit(t, time.Second); code == 0 {
-				t.Error("the connector ended with code 0")
-			}
+		if code := c.Process.WaitExit(t, limit); code != exitFatal {
+			t.Errorf("the connector ended with code %d", code)
+		}
+		if log := c.Process.Log(); !strings.Contains(log, "create a new token with `caddy gateway connector create`") {
+			t.Errorf("it does not say what to do:\n%s", log)
 		}
 	})
 	t.Run("another gateway", func(t *testing.T) {
@@ -59,6 +62,14 @@ func TestConnectorIsRefused(t *testing.T) {
 		waitLog(t, r.con.Process, "identity")
 		if strings.Contains(r.Gateway.Process.Log(), `"msg":"connector online"`) {
 			t.Error("the connector is online at a gateway that is not its own")
+		}
+		if !r.con.Process.Running() {
+			t.Error("the connector has ended, although it was online before: the gateway's storage may come back")
+		}
+		r.con.Process.Kill()
+		r.con.Launch(t)
+		if code := r.con.Process.WaitExit(t, limit); code != exitFatal {
+			t.Errorf("another process of the connector ended with code %d", code)
 		}
 	})
 }

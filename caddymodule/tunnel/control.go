@@ -48,21 +48,45 @@ func (s *Session) ended(err error) string {
 }
 
 // silence is how long a connector that was told a heartbeat may say nothing. It
-// has missed three pings by then, and given up on the gateway itself.
+// has missed three pings by then, and tries to reach the gateway anew.
 func silence(heartbeat time.Duration) time.Duration { return 3*heartbeat + 8*time.Second }
+
+// grace is how much longer one may be silent that has requests to lose: its path
+// may come back, and QUIC goes on where it was.
+const grace = 10 * time.Second
+
+// hush is called when a connector was silent for too long. One without requests
+// has nothing to lose: it dials anew.
+func (s *Session) hush() {
+	active := s.active.Load()
+	if active == 0 {
+		s.close(link.CloseLost)
+		return
+	}
+	s.log().Info("connector is silent", "active", active)
+	s.hub.miss(s, true)
+}
 
 // receive handles control messages until there are no more, or have been none
 // for too long: a connector that was killed says no goodbye.
 func (s *Session) receive() error {
-	silent := time.AfterFunc(silence(s.hub.heartbeat()), func() { s.close(link.CloseLost) })
+	bound := silence(s.hub.heartbeat())
+	silent := time.AfterFunc(bound, s.hush)
 	defer silent.Stop()
+	lost := time.AfterFunc(bound+grace, func() { s.close(link.CloseLost) })
+	defer lost.Stop()
 	pace := rate.NewLimiter(messagesPerSecond, messagesAtOnce)
 	for {
 		if err := pace.Wait(s.conn.Context()); err != nil {
 			return context.Cause(s.conn.Context())
 		}
 		m, err := s.control.Receive()
-		silent.Reset(silence(s.hub.heartbeat()))
+		bound := silence(s.hub.heartbeat())
+		silent.Reset(bound)
+		lost.Reset(bound + grace)
+		if err == nil {
+			s.hub.miss(s, false)
+		}
 		if errors.Is(err, link.ErrUnknownMessage) {
 			continue
 		}

@@ -214,7 +214,27 @@ func (h *Hub) retire(s *Session) {
 	defer h.mu.Unlock()
 	if h.live[s.connector.ID] == s {
 		delete(h.live, s.connector.ID)
-		h.events.add(eventOf(s, false))
+		if !s.away.Load() {
+			h.events.add(eventOf(s, false))
+		}
+	}
+}
+
+// miss notes that the connector of a session is away, or back.
+func (h *Hub) miss(s *Session, away bool) {
+	if s.away.Load() == away {
+		return
+	}
+	defer h.events.tell()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.live[s.connector.ID] != s {
+		return
+	}
+	s.away.Store(away)
+	h.events.add(eventOf(s, !away))
+	if !away {
+		h.arrive(s.connector.ID)
 	}
 }
 
@@ -232,7 +252,9 @@ func (h *Hub) Sessions() []Info {
 	h.mu.RLock()
 	sessions := make([]*Session, 0, len(h.live))
 	for _, s := range h.live {
-		sessions = append(sessions, s)
+		if !s.away.Load() {
+			sessions = append(sessions, s)
+		}
 	}
 	h.mu.RUnlock()
 	slices.SortFunc(sessions, func(a, b *Session) int { return cmp.Compare(a.connector.ID, b.connector.ID) })

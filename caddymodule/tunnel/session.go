@@ -48,6 +48,7 @@ type Session struct {
 	active   atomic.Int64
 	pulse    pulse
 	draining atomic.Bool
+	away     atomic.Bool     // silent: it takes no requests, and has some to lose
 	retired  context.Context // ends when the session takes no more requests
 	retire   context.CancelFunc
 	idle     chan struct{} // closed when it drains and has no more requests
@@ -99,7 +100,7 @@ func (s *Session) log() *slog.Logger {
 
 // usable tells whether the session takes requests.
 func (s *Session) usable() bool {
-	return !s.draining.Load() && s.retired.Err() == nil
+	return !s.draining.Load() && !s.away.Load() && s.retired.Err() == nil
 }
 
 // RoundTrip sends a request to the connector and returns the answer, whose body

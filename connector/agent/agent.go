@@ -8,16 +8,18 @@
 //	config.go, parse.go, validate.go   the configuration and its errors
 //	store.go, check.go                 where the configuration is kept, and whether its upstreams answer
 //	discover.go, pair.go               how a machine becomes a connector
-//	agent.go, retry.go                 one tunnel after another, and the pauses between
-//	dial.go, websocket.go              a connection to the gateway, over QUIC or its HTTPS port
+//	agent.go, retry.go, fatal.go       one tunnel after another, the pauses between, and the end of all
+//	dial.go, websocket.go, ear.go      a connection to the gateway, over QUIC or its HTTPS port
 //	socket*.go                         its socket, which takes a missing route for a lost packet
-//	race.go, handover.go               which of the two, and how to change
+//	race.go                            which of the two
+//	handover.go, renew.go              how to change, beside the tunnel that there is
+//	rescue.go, loss.go, echo.go        a tunnel that fell silent, and one that loses too much
 //	session.go                         one tunnel: hello, heartbeat, requests, drain
 //	proxy.go, headers.go, payload.go   a request on its way to an upstream
 //	upstream.go, answer.go             the client that speaks to it, HTTP/1.1 with or without TLS
 //	connection.go, silent_*.go         its connections, and the idle ones among them
 //	keyfile.go                         an upstream's own key
-//	reload.go                          another configuration, without losing a request
+//	reload.go, setup.go                another configuration, without losing a request
 //	status.go, monitor.go              what the connector tells of itself
 //	diagnose.go, diagnose_upstream.go  what keeps it from working
 package agent
@@ -54,23 +56,33 @@ type Options struct {
 // Agent is a connector. Make it with [New].
 type Agent struct {
 	logger *slog.Logger
-	config Config
-	hello  link.Hello
-	dialer *dialer
-	web    *webDialer
-	proxy  *proxy
+	setup
 
-	transport string        // of the configuration
-	webDelay  time.Duration // of the WebSocket in the next attempt
-	tunnels   sync.WaitGroup
+	webDelay time.Duration // of the WebSocket in the next attempt
+	loss     lossGuard
+	tunnels  sync.WaitGroup
+	known    bool // the gateway has welcomed this process
 
 	monitor monitor
 	reload  reloading
 
 	drainTimeout time.Duration
 	pongTimeout  time.Duration
+	silenceLimit time.Duration // 0: pongTimeout
 	firstUpgrade time.Duration
+	lossSpan     time.Duration
 	retry        retry
+}
+
+// setup is what a configuration makes of an agent.
+type setup struct {
+	config    Config
+	hello     link.Hello
+	pin       string
+	dialer    *dialer
+	web       *webDialer
+	proxy     *proxy
+	transport string
 }
 
 // New checks the configuration, reads the upstreams' keys and returns a
@@ -104,27 +116,32 @@ func New(c Config, o Options) (*Agent, error) {
 	host, _ := os.Hostname()
 	a := &Agent{
 		logger: o.Logger,
-		config: c,
-		hello: link.Hello{
-			Connector: token.Connector,
-			Secret:    token.Secret,
-			Instance:  rand.Text(),
-			Name:      host,
-			Version:   o.Version,
-			OS:        runtime.GOOS + "/" + runtime.GOARCH,
-			Upstreams: slices.Sorted(maps.Keys(upstreams)),
-			Routes:    c.Routes,
+		setup: setup{
+			config: c,
+			hello: link.Hello{
+				Connector: token.Connector,
+				Secret:    token.Secret,
+				Instance:  rand.Text(),
+				Name:      host,
+				Version:   o.Version,
+				OS:        runtime.GOOS + "/" + runtime.GOARCH,
+				Upstreams: slices.Sorted(maps.Keys(upstreams)),
+				Routes:    c.Routes,
+			},
+			pin:       token.Pin,
+			dialer:    newDialer(server, token.Pin),
+			web:       newWebDialer(token.URL, server, token.Pin, o.Logger),
+			proxy:     newProxy(upstreams, o.Logger),
+			transport: cmp.Or(c.Transport, TransportAuto),
 		},
-		dialer:       newDialer(server, token.Pin),
-		web:          newWebDialer(token.URL, server, token.Pin, o.Logger),
-		transport:    cmp.Or(c.Transport, TransportAuto),
 		webDelay:     webSocketDelay,
 		firstUpgrade: firstUpgrade,
-		proxy:        newProxy(upstreams, o.Logger),
+		lossSpan:     lossSpan,
 		drainTimeout: o.DrainTimeout,
 		pongTimeout:  pongTimeout,
+		silenceLimit: silenceLimit,
 		retry:        retry{random: mathrand.Float64},
-		reload:       reloading{wake: make(chan struct{}, 1)},
+		reload:       reloading{wake: make(chan struct{}, 1), first: reloadPause},
 	}
 	if err := a.hello.Check(); err != nil {
 		return nil, err
@@ -168,17 +185,26 @@ func (c *Config) open(logger *slog.Logger) (map[string]*upstream, error) {
 
 // Run keeps a tunnel to the gateway up until ctx ends. Then running requests
 // have the drain timeout to finish, and Run returns nil. Whatever goes wrong
-// with the tunnel is logged and tried again: a gateway that is away, or does
-// not know this connector yet, may be there later. Run must not be called again
-// before it has returned.
+// with the tunnel is logged and tried again: a gateway that is away may be there
+// later. What only somebody's hand can mend is a [FatalError]. Run must not be
+// called again before it has returned.
 func (a *Agent) Run(ctx context.Context) error {
 	defer func() { a.proxy.close() }() // of the last configuration
+	defer a.reload.stop()
 	a.retry.reset()
 	for ctx.Err() == nil {
-		a.adopt(nil)
 		end := a.runOnce(ctx)
 		if ctx.Err() != nil {
 			break
+		}
+		if kindOf(end.err) == endRemoved {
+			a.known = false // what has worked will not any more
+		}
+		if fatal := a.fatal(end.err); fatal != nil {
+			a.tunnels.Wait()
+			a.monitor.gaveUp(fatal.Reason, fatal.Fix)
+			a.logger.Error("ended", "reason", fatal.Reason, "fix", fatal.Fix)
+			return fatal
 		}
 		pause := a.retry.pause(end)
 		a.report(end, pause)
@@ -202,13 +228,9 @@ type ending struct {
 
 // runOnce dials, and serves the tunnel until it ends.
 func (a *Agent) runOnce(ctx context.Context) ending {
-	a.logger.Info("connecting", "server", a.dialer.server)
 	a.monitor.connecting()
-	s, answer, err := a.connect(ctx)
+	s, err := a.enter(ctx)
 	if err != nil {
-		return ending{err: err}
-	}
-	if err := s.begin(answer); err != nil {
 		return ending{err: err}
 	}
 	for {
@@ -216,6 +238,7 @@ func (a *Agent) runOnce(ctx context.Context) ending {
 			"rtt", s.conn.RTT().Round(10*time.Microsecond).String(),
 			"connector", a.hello.Connector, "session", s.welcome.Session, "gateway_version", s.welcome.Version, "transport", s.conn.Transport())
 		a.monitor.online(s.status())
+		a.known = true
 		end, next := a.tend(ctx, s)
 		if next == nil {
 			return end
@@ -226,29 +249,15 @@ func (a *Agent) runOnce(ctx context.Context) ending {
 
 // report logs an ending with what to do about it, where there is something.
 func (a *Agent) report(end ending, pause time.Duration) {
-	message, level, fix := "cannot connect", slog.LevelWarn, ""
+	message, level, fix := "cannot connect", slog.LevelWarn, fixFor(end.err)
 	if end.lived > 0 {
 		message = "disconnected"
 	}
 	switch kindOf(end.err) {
 	case endComeBack, endReborn:
 		level = slog.LevelInfo
-	case endRefused:
+	case endRefused, endReplaced, endWrongPin:
 		level = slog.LevelError
-		fix = "create a new token with `caddy gateway connector create` and put it into tunnel_token"
-	case endRemoved:
-		level = slog.LevelError
-		fix = "the connector was removed on the gateway; create a new one with `caddy gateway connector create`"
-	case endReplaced:
-		level = slog.LevelError
-		fix = "another connector runs with the same tunnel token; stop one of the two, or give it a token of its own"
-	case endWrongPin:
-		level = slog.LevelError
-		fix = "check `server`; if the gateway lost its storage, create a new token with `caddy gateway connector create`"
-	case endSilent:
-		fix = "check that the gateway runs and that UDP, or HTTPS, can reach it"
-	case endPortal:
-		fix = "this network may ask to sign in first: open any page in a browser on it"
 	}
 	attributes := []any{"reason", reason(end.err), "retry_in", pause.Round(10 * time.Millisecond).String()}
 	if end.lived > 0 {

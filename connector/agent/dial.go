@@ -100,7 +100,8 @@ func (d *dialer) dialAddress(ctx context.Context, address netip.AddrPort, heard 
 	if err != nil {
 		return nil, fmt.Errorf("opening a UDP socket: %w", err)
 	}
-	socket := &patientSocket{udpSocket: opened, heard: heard}
+	echo := &echoSocket{udpSocket: opened}
+	socket := &patientSocket{udpSocket: echo, heard: heard}
 	conn, err := quic.Dial(ctx, socket, net.UDPAddrFromAddrPort(address), d.tls, link.ConnectorQUIC())
 	if err != nil {
 		socket.Close()
@@ -111,7 +112,7 @@ func (d *dialer) dialAddress(ctx context.Context, address netip.AddrPort, heard 
 		<-conn.Context().Done()
 		socket.Close()
 	}()
-	return link.QUICConnector(conn), nil
+	return &quicTunnel{Conn: link.QUICConnector(conn), stats: conn.ConnectionStats, socket: echo}, nil
 }
 
 // dialError says what a failed handshake means. failure is that of a packet which

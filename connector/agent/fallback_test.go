@@ -69,9 +69,28 @@ type relay struct {
 	front   *net.UDPConn
 	target  *net.UDPAddr
 	blocked atomic.Bool
+	lossy   atomic.Bool // every tenth packet, in each direction
 
-	mu    sync.Mutex
-	backs map[string]*net.UDPConn // by the dialler's address
+	mu       sync.Mutex
+	backs    map[string]*net.UDPConn // by the dialler's address
+	stranded map[string]bool
+	count    atomic.Int64
+}
+
+// strand makes the relay lose all of those who have dialled so far.
+func (r *relay) strand() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for from := range r.backs {
+		r.stranded[from] = true
+	}
+}
+
+// loses tells whether the next packet is lost.
+func (r *relay) loses(from string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.blocked.Load() || r.stranded[from] || r.lossy.Load() && r.count.Add(1)%10 == 0
 }
 
 func newRelay(t *testing.T, target net.Addr) *relay {
@@ -80,7 +99,7 @@ func newRelay(t *testing.T, target net.Addr) *relay {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &relay{front: front, target: target.(*net.UDPAddr), backs: map[string]*net.UDPConn{}}
+	r := &relay{front: front, target: target.(*net.UDPAddr), backs: map[string]*net.UDPConn{}, stranded: map[string]bool{}}
 	go r.forth()
 	t.Cleanup(func() {
 		_ = front.Close()
@@ -111,7 +130,7 @@ func (r *relay) forth() {
 			go r.back(back, from)
 		}
 		r.mu.Unlock()
-		if !r.blocked.Load() {
+		if !r.loses(from.String()) {
 			_, _ = back.Write(packet[:n])
 		}
 	}
@@ -124,7 +143,7 @@ func (r *relay) back(from *net.UDPConn, to *net.UDPAddr) {
 		if err != nil {
 			return
 		}
-		if !r.blocked.Load() {
+		if !r.loses(to.String()) {
 			_, _ = r.front.WriteToUDP(packet[:n], to)
 		}
 	}

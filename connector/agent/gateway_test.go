@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,6 +44,7 @@ type fakeSession struct {
 	control *link.Control
 	hello   link.Hello
 	got     chan link.Message // all but pings
+	pings   atomic.Int32
 }
 
 func startGateway(t *testing.T) *fakeGateway {
@@ -157,7 +159,7 @@ func (g *fakeGateway) tunnel(conn *quic.Conn) {
 // listen answers pings. The first of them shows that the connector has read its
 // welcome.
 func (s *fakeSession) listen() {
-	for pings := 0; ; {
+	for {
 		message, err := s.control.Receive()
 		if err != nil {
 			return
@@ -166,7 +168,7 @@ func (s *fakeSession) listen() {
 			s.got <- message
 			continue
 		}
-		if pings++; pings == 1 {
+		if s.pings.Add(1) == 1 {
 			s.gateway.sessions <- s
 		}
 		s.gateway.mu.Lock()

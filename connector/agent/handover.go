@@ -15,10 +15,10 @@ const (
 	lastUpgrade  = 10 * time.Minute
 )
 
-var errHandover = errors.New("the gateway did not take the change to QUIC")
+var errHandover = errors.New("the gateway did not take the change to another connection")
 
-// handover is what the change to a better transport came to. Without a
-// successor the old tunnel takes no requests any more all the same.
+// handover is what the change to another connection came to. Without a successor
+// the old tunnel takes no requests any more all the same.
 type handover struct {
 	next *session
 	err  error
@@ -26,6 +26,12 @@ type handover struct {
 
 // tend serves a tunnel until it ends, or until its successor takes over, while
 // the old one finishes its requests.
+//
+// A successor is a connection that is made beside the tunnel, by a search, of
+// which there is one at a time. What for decides when it says hello, which cuts
+// the old tunnel if it is one of the same connector: after the gateway has agreed
+// to the drain of the old tunnel, where that is alive (change); after it had its
+// moment to come back, where it is silent (rescue).
 func (a *Agent) tend(ctx context.Context, s *session) (ending, *session) {
 	start := time.Now()
 	lived := func() time.Duration { return max(time.Since(start), 1) }
@@ -35,28 +41,37 @@ func (a *Agent) tend(ctx context.Context, s *session) (ending, *session) {
 	}
 	ended := make(chan error, 1)
 	a.tunnels.Go(func() { ended <- s.serve(ctx) })
-
+	a.remind()
 	search := a.search(ctx, s)
 	defer func() { search.stop() }()
 	for {
 		select {
-		case h := <-search.found:
-			return ending{err: h.err, lived: lived()}, h.next
+		case h, begun := <-search.found:
+			if begun {
+				return ending{err: h.err, lived: lived()}, h.next
+			}
+			search = a.search(ctx, s) // it came to nothing
 		case <-a.reload.wake:
-			// Of a search and a reload only one may change the tunnel.
+			if s.silent.Load() {
+				a.remind() // when the tunnel is alive, or replaced
+				continue
+			}
 			if h, begun := search.stop(); begun {
-				a.wakeReload()
 				return ending{err: h.err, lived: lived()}, h.next
 			}
-			if h, done := a.renew(ctx, s); done {
+			search = a.begin(ctx, s, a.renew)
+		case <-s.turned:
+			if h, begun := search.stop(); begun {
 				return ending{err: h.err, lived: lived()}, h.next
 			}
+			a.turnedNow(s)
+			a.remind()
 			search = a.search(ctx, s)
 		case err := <-ended:
 			if h, begun := search.stop(); begun && h.next != nil {
 				return ending{}, h.next
 			}
-			if next, _ := a.waiting(); next != nil {
+			if a.untried() {
 				a.wakeReload() // no pause before it is tried
 			}
 			return a.after(err, lived()), nil
@@ -64,20 +79,36 @@ func (a *Agent) tend(ctx context.Context, s *session) (ending, *session) {
 	}
 }
 
-// search looks for a better transport.
+// search looks for a successor of a tunnel.
 type search struct {
-	found  <-chan handover // nil: there is nothing better
+	found  <-chan handover // closed without one: it came to nothing; nil: there is nothing to look for
 	cancel context.CancelFunc
 }
 
-// search begins to look for a better transport than that of a tunnel.
+// search begins to look for what is better than a tunnel as it is now.
 func (a *Agent) search(ctx context.Context, s *session) search {
-	if s.conn.Transport() != link.TransportWebSocket || a.transport != TransportAuto {
-		return search{cancel: func() {}}
+	_, lossy := s.conn.(*quicTunnel)
+	switch {
+	case s.silent.Load():
+		return a.begin(ctx, s, a.rescue)
+	case a.transport != TransportAuto:
+	case s.conn.Transport() == link.TransportWebSocket:
+		return a.begin(ctx, s, a.seek)
+	case lossy:
+		return a.begin(ctx, s, a.watch)
 	}
+	return search{cancel: func() {}}
+}
+
+// begin begins a search by a function that returns when its first context ends,
+// unless it has begun to change the tunnel, which it does under the second one.
+func (a *Agent) begin(ctx context.Context, s *session, look func(search, ctx context.Context, s *session, found chan<- handover)) search {
 	searching, cancel := context.WithCancel(ctx)
 	found := make(chan handover, 1)
-	go a.seek(searching, ctx, s, found)
+	go func() {
+		defer close(found)
+		look(searching, ctx, s, found)
+	}()
 	return search{found, cancel}
 }
 
@@ -101,15 +132,14 @@ func (a *Agent) after(err error, lived time.Duration) ending {
 	return ending{err: err, lived: lived}
 }
 
-// seek tries QUIC from time to time, and changes to it when it works. search
-// ends with the tunnel, and stops it unless the change has begun.
+// seek tries QUIC from time to time, and changes to it when it works.
 func (a *Agent) seek(search, ctx context.Context, s *session, found chan<- handover) {
-	defer close(found)
 	for pause := a.firstUpgrade; ; pause = min(2*pause, lastUpgrade) {
+		avoided := max(time.Until(a.loss.until), 0)
 		select {
 		case <-search.Done():
 			return
-		case <-time.After(pause/2 + a.retry.jitter(pause)):
+		case <-time.After(avoided + pause/2 + a.retry.jitter(pause)):
 		}
 		dialling, cancel := context.WithTimeout(search, longDialTimeout)
 		conn, err := a.dialer.dial(dialling)
@@ -147,13 +177,5 @@ func (a *Agent) change(ctx context.Context, s *session, conn link.Conn) handover
 		s.close(link.CloseLost, errHandover)
 		return give(errHandover)
 	}
-	next := newSession(a, conn)
-	answer, err := next.introduceWithin(ctx, firstDialTimeout)
-	if err == nil {
-		err = next.begin(answer)
-	}
-	if err != nil {
-		return handover{err: err}
-	}
-	return handover{next: next}
+	return a.welcome(ctx, conn)
 }

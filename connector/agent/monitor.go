@@ -69,6 +69,11 @@ func (m *monitor) draining() {
 
 func (m *monitor) stopped() { m.enterLocked(StateStopped, nil) }
 
+// gaveUp is stopped for good, and why.
+func (m *monitor) gaveUp(reason, fix string) {
+	m.enterLocked(StateStopped, &Problem{Reason: reason, Fix: fix})
+}
+
 func (m *monitor) waiting(reason, fix string, pause time.Duration) {
 	m.enterLocked(StateWaiting, &Problem{Reason: reason, Fix: fix, RetryAt: time.Now().Add(pause)})
 }
@@ -88,6 +93,19 @@ func (m *monitor) online(tunnel TunnelStatus, rtt func() time.Duration) {
 	m.enter(StateOnline)
 	m.tunnel, m.rtt, m.problem = &tunnel, rtt, nil
 	m.tunnels++
+}
+
+// silent is connecting beside a tunnel.
+func (m *monitor) silent(reason, fix string) {
+	m.enterLocked(StateConnecting, &Problem{Reason: reason, Fix: fix, RetryAt: time.Now()})
+}
+
+// heard is online again, on the same tunnel.
+func (m *monitor) heard(tunnel TunnelStatus, rtt func() time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.enter(StateOnline)
+	m.tunnel, m.rtt, m.problem = &tunnel, rtt, nil
 }
 
 // recent returns the requests that ended last. The caller holds mu.

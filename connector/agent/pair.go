@@ -68,18 +68,21 @@ func newPetition(o PairOptions) (*petition, error) {
 	}
 	a := &Agent{
 		logger: slog.New(slog.DiscardHandler),
-		hello: link.Hello{
-			Claim:     strings.TrimSpace(o.Code),
-			Secret:    newSecret(),
-			Instance:  rand.Text(),
-			Name:      name,
-			Version:   o.Version,
-			OS:        runtime.GOOS + "/" + runtime.GOARCH,
-			Upstreams: o.Upstreams,
+		setup: setup{
+			hello: link.Hello{
+				Claim:     strings.TrimSpace(o.Code),
+				Secret:    newSecret(),
+				Instance:  rand.Text(),
+				Name:      name,
+				Version:   o.Version,
+				OS:        runtime.GOOS + "/" + runtime.GOARCH,
+				Upstreams: o.Upstreams,
+			},
+			pin:       o.Pin,
+			dialer:    newDialer(o.Server, o.Pin),
+			web:       newWebDialer(o.URL, o.Server, o.Pin, slog.New(slog.DiscardHandler)),
+			transport: TransportAuto,
 		},
-		dialer:      newDialer(o.Server, o.Pin),
-		web:         newWebDialer(o.URL, o.Server, o.Pin, slog.New(slog.DiscardHandler)),
-		transport:   TransportAuto,
 		webDelay:    webSocketDelay,
 		pongTimeout: pongTimeout,
 		retry:       retry{random: mathrand.Float64},
@@ -154,7 +157,7 @@ func (p *petition) interrupted(err error, pause time.Duration) {
 
 // ask says hello with the claim, and waits on that connection for the decision.
 func (p *petition) ask(ctx context.Context) (token string, end ending) {
-	s, answer, err := p.connect(ctx)
+	s, answer, err := p.connect(ctx, atOnce)
 	if err != nil {
 		return "", ending{err: err}
 	}

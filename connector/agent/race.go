@@ -35,11 +35,12 @@ type runner struct {
 
 // run dials. A gateway that has sent anything has longer to go on: what was done
 // for the handshake so far, here and there, would be lost.
-func (r *runner) run(ctx context.Context, heard *ear) (link.Conn, error) {
+func (r *runner) run(ctx context.Context, heard *ear, result chan<- dialled) {
 	ctx, cancel := context.WithTimeout(ctx, max(r.limit, heardDialTimeout))
 	defer cancel()
 	go r.watch(ctx, cancel, heard)
-	return r.open(ctx, heard)
+	conn, err := r.open(ctx, heard)
+	result <- dialled{conn, err}
 }
 
 // watch cancels an attempt that meets nothing but silence.
@@ -67,15 +68,25 @@ func (a *Agent) runners() []runner {
 	limit := a.retry.dialTimeout()
 	quic := runner{open: a.dialer.dialHearing, limit: limit}
 	web := runner{open: a.web.dialHearing, limit: limit + webSocketExtra, delay: a.webDelay}
-	switch a.transport {
-	case TransportQUIC:
+	switch {
+	case a.transport == TransportQUIC:
 		return []runner{quic}
-	case TransportWebSocket:
+	case a.transport == TransportWebSocket:
 		return []runner{web}
+	case a.loss.avoided(time.Now()):
+		quic.delay = webSocketDelay
+		return []runner{web, quic}
 	default:
 		return []runner{quic, web}
 	}
 }
+
+// permit waits until a hello may be said on a connection that is ready for it,
+// and returns the context for that; an error means that it is not wanted.
+type permit func(ctx context.Context) (context.Context, error)
+
+// atOnce is the permit where there is no other tunnel.
+func atOnce(ctx context.Context) (context.Context, error) { return ctx, nil }
 
 // dialled is what one runner came to.
 type dialled struct {
@@ -86,7 +97,7 @@ type dialled struct {
 // connect dials and says hello. The first transport with a connection says it;
 // another one only if that leads to nothing, as a second hello would end the
 // first's tunnel. It returns the answer to the hello.
-func (a *Agent) connect(ctx context.Context) (*session, link.Message, error) {
+func (a *Agent) connect(ctx context.Context, may permit) (*session, link.Message, error) {
 	runners := a.runners()
 	racing, stop := context.WithCancel(ctx)
 	results := make(chan dialled, len(runners)) // nobody waits for the losers
@@ -97,22 +108,15 @@ func (a *Agent) connect(ctx context.Context) (*session, link.Message, error) {
 		stop()
 		go discard(results, started-ended)
 	}()
-	first := newEar()
-	heard := first.ch
+	ears := []*ear{newEar(), newEar()}
+	heard := ears[0].ch
 	var errs []error
 	for ended < len(runners) {
 		select {
 		case <-next.C:
 			if started < len(runners) {
-				r, e := runners[started], newEar()
-				if started == 0 {
-					e = first
-				}
+				go runners[started].run(racing, ears[started], results)
 				started++
-				go func() {
-					conn, err := r.run(racing, e)
-					results <- dialled{conn, err}
-				}()
 			}
 			if started < len(runners) {
 				next.Reset(runners[started].delay)
@@ -125,7 +129,7 @@ func (a *Agent) connect(ctx context.Context) (*session, link.Message, error) {
 		case r := <-results:
 			ended++
 			if r.err == nil {
-				s, answer, err := a.introduce(ctx, r.conn)
+				s, answer, err := a.introduce(ctx, may, r.conn)
 				if err == nil || errors.As(err, new(link.Deny)) {
 					return s, answer, err
 				}
@@ -148,9 +152,9 @@ func (a *Agent) connect(ctx context.Context) (*session, link.Message, error) {
 
 // introduce says hello on a new connection. The gateway is there, and has had the
 // most of the work with it: it may take its time.
-func (a *Agent) introduce(ctx context.Context, conn link.Conn) (*session, link.Message, error) {
+func (a *Agent) introduce(ctx context.Context, may permit, conn link.Conn) (*session, link.Message, error) {
 	s := newSession(a, conn)
-	answer, err := s.introduceWithin(ctx, longDialTimeout)
+	answer, err := s.introduceWhen(ctx, may, longDialTimeout)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -164,6 +168,16 @@ func discard(results <-chan dialled, n int) {
 			_ = r.conn.Close(link.CloseNone, "")
 		}
 	}
+}
+
+// introduceWhen is introduceWithin, as soon as it may be.
+func (s *session) introduceWhen(ctx context.Context, may permit, limit time.Duration) (link.Message, error) {
+	ctx, err := may(ctx)
+	if err != nil {
+		s.close(link.CloseNone, err)
+		return nil, err
+	}
+	return s.introduceWithin(ctx, limit)
 }
 
 // introduceWithin is introduce with a time limit.

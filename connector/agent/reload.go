@@ -6,19 +6,10 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
 )
-
-// reloading is what an agent needs to change its configuration while it runs.
-type reloading struct {
-	wake chan struct{} // room for one: next is to be looked at
-
-	mu   sync.Mutex
-	next *Agent // whose configuration is to be taken; nil: none
-}
 
 // Reload makes the agent work by another configuration. An error names the
 // field and the fix, and means that nothing has changed.
@@ -40,11 +31,14 @@ func (a *Agent) Reload(c Config) error {
 	if old.sameTunnel(next) {
 		old.proxy.replace(next.proxy)
 		old.config = next.config
-		a.logger.Info("configuration reloaded", "tunnel", "kept")
-		return nil
+		if old == a {
+			a.logger.Info("configuration reloaded", "tunnel", "kept")
+			return nil
+		}
+		next = old // which waits, and is tried now
 	}
 	a.logger.Info("configuration reloaded", "tunnel", "renewing")
-	a.reload.next = next
+	a.reload.put(next)
 	a.wakeReload()
 	return nil
 }
@@ -58,18 +52,11 @@ func (a *Agent) latest() *Agent {
 	return a
 }
 
-// newest returns a copy of the newest configuration.
-func (a *Agent) newest() (n struct {
-	hello  link.Hello
-	dialer *dialer
-	proxy  *proxy
-},
-) {
+// current returns the setup that the agent works by.
+func (a *Agent) current() setup {
 	a.reload.mu.Lock()
 	defer a.reload.mu.Unlock()
-	latest := a.latest()
-	n.hello, n.dialer, n.proxy = latest.hello, latest.dialer, latest.proxy
-	return n
+	return a.setup
 }
 
 // sameTunnel tells whether the gateway would see no difference.
@@ -84,25 +71,6 @@ func (a *Agent) wakeReload() {
 	}
 }
 
-// adopt takes the configuration that waits for it, if there is one; given one,
-// only that, as a newer may wait by now. It runs on Run's goroutine, while no
-// tunnel of the old one takes requests.
-func (a *Agent) adopt(only *Agent) bool {
-	a.reload.mu.Lock()
-	defer a.reload.mu.Unlock()
-	next := a.reload.next
-	if next == nil || only != nil && next != only {
-		return false
-	}
-	a.reload.next = nil
-	old := a.proxy
-	a.config, a.hello, a.dialer, a.proxy = next.config, next.hello, next.dialer, next.proxy
-	a.web, a.transport = next.web, next.transport
-	a.retry.reset()
-	old.leaveTo(a.proxy)
-	return true
-}
-
 // waiting returns the agent whose configuration waits to be taken, nil if there
 // is none, and whether it leads to the same peer.
 func (a *Agent) waiting() (next *Agent, same bool) {
@@ -110,44 +78,6 @@ func (a *Agent) waiting() (next *Agent, same bool) {
 	defer a.reload.mu.Unlock()
 	next = a.reload.next
 	return next, next != nil && a.samePeer(next)
-}
-
-// reloadPause is between attempts to reach a gateway with a new configuration.
-const reloadPause = 10 * time.Second
-
-// renew takes the configuration that waits, if there is one: by an update of the
-// tunnel where that is enough, else by a new tunnel, which it returns, or the
-// reason why there is none. Without both, the tunnel stays. It runs on Run's
-// goroutine, and nothing else changes the tunnel meanwhile.
-func (a *Agent) renew(ctx context.Context, s *session) (handover, bool) {
-	next, same := a.waiting()
-	if next == nil {
-		return handover{}, false
-	}
-	if same && a.update(s, next) {
-		return handover{}, false
-	}
-	// The connection is made first: what can fail there costs nothing. It is of
-	// no use to a tunnel that has ended meanwhile.
-	living, stop := context.WithCancel(ctx)
-	defer stop()
-	defer context.AfterFunc(s.conn.Context(), stop)()
-	conn, err := next.open(living, s.conn.Transport())
-	switch {
-	case living.Err() != nil:
-		if err == nil {
-			_ = conn.Close(link.CloseNone, "")
-		}
-	case err != nil:
-		a.logger.Error("cannot connect with the new configuration; the tunnel stays as it was",
-			"server", next.dialer.server, "reason", reason(err), "retry_in", reloadPause.String(), "fix", "check `server` and `tunnel_token`, and reload again")
-		time.AfterFunc(reloadPause, a.wakeReload)
-	case !a.adopt(next): // a newer one has come, which wakes us again
-		_ = conn.Close(link.CloseNone, "")
-	default:
-		return a.change(ctx, s, conn), true
-	}
-	return handover{}, false
 }
 
 // samePeer tells whether two configurations lead to the same gateway on the same
@@ -184,7 +114,7 @@ func (a *Agent) update(s *session, next *Agent) bool {
 	if a.reload.next != next { // a newer one has come, which wakes us again
 		return true
 	}
-	a.reload.next = nil
+	a.reload.drop()
 	a.proxy.replace(next.proxy)
 	a.config, a.hello = next.config, next.hello
 	return true

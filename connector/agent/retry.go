@@ -11,6 +11,9 @@ import (
 const (
 	firstPause = 500 * time.Millisecond
 	longPause  = 30 * time.Second
+	// lastRefusal is the ceiling between attempts that are refused again and
+	// again.
+	lastRefusal = 5 * time.Minute
 	// strandedPause is the ceiling while this machine has no way to the gateway:
 	// an attempt burdens nobody, and the way may be back any moment.
 	strandedPause = 2 * time.Second
@@ -39,6 +42,7 @@ const (
 // the same gateway do not come back all at once.
 type retry struct {
 	failures int            // in a row
+	refusals int            // since the last tunnel
 	random   func() float64 // in [0, 1)
 }
 
@@ -46,8 +50,15 @@ func (r *retry) reset() { r.failures = 0 }
 
 // pause returns how long to wait after a tunnel that ended so.
 func (r *retry) pause(end ending) time.Duration {
+	if end.lived > 0 {
+		r.refusals = 0
+	}
 	switch kind := kindOf(end.err); {
-	case kind == endRefused, kind == endRemoved, kind == endReplaced, kind == endWrongPin, kind == endLimited:
+	case kind == endRefused, kind == endWrongPin:
+		ceiling := min(longPause<<min(r.refusals, 4), lastRefusal)
+		r.refusals++
+		return ceiling/2 + r.jitter(ceiling/2)
+	case kind == endRemoved, kind == endReplaced, kind == endLimited:
 		// Only somebody's hand, or time, can help. Half of the pause is fixed: a fast
 		// retry would be wrong, and two connectors with one token would throw
 		// each other out all the time.

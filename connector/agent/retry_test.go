@@ -42,9 +42,14 @@ func TestRetryPauses(t *testing.T) {
 		{"a reset from a new gateway", ending{err: &quic.StatelessResetError{}, lived: 1}, 200 * time.Millisecond, 2 * time.Second},
 		{"a temporary refusal", ending{err: link.Deny{Code: link.DenyUnavailable, Retry: true}}, 500 * time.Millisecond, 4 * time.Second},
 		{"a final refusal", ending{err: link.Deny{Code: link.DenyCredentials}}, 30 * time.Second, 4 * time.Second},
-		{"another gateway", ending{err: fmt.Errorf("dialling: %w", link.ErrPin)}, 30 * time.Second, 4 * time.Second},
+		{"another gateway", ending{err: fmt.Errorf("dialling: %w", link.ErrPin)}, time.Minute, 4 * time.Second},
+		{"refused again", ending{err: link.Deny{Code: link.DenyCredentials}}, 2 * time.Minute, 4 * time.Second},
+		{"and again", ending{err: link.Deny{Code: link.DenyCredentials}}, 4 * time.Minute, 4 * time.Second},
+		{"and again", ending{err: link.Deny{Code: link.DenyCredentials}}, 5 * time.Minute, 4 * time.Second},
+		{"and again", ending{err: link.Deny{Code: link.DenyCredentials}}, 5 * time.Minute, 4 * time.Second},
 		{"removed", ending{err: closedBy(link.CloseRemoved), lived: time.Hour}, 30 * time.Second, 4 * time.Second},
 		{"replaced", ending{err: closedBy(link.CloseReplaced), lived: time.Hour}, 30 * time.Second, 4 * time.Second},
+		{"refused after a tunnel", ending{err: link.Deny{Code: link.DenyCredentials}}, 30 * time.Second, 4 * time.Second},
 	}
 	for _, step := range steps {
 		if got := r.pause(step.end); got != step.pause {

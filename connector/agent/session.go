@@ -40,6 +40,8 @@ type session struct {
 	departed  atomic.Bool   // drain was said
 	agree     sync.Once
 	agreed    chan struct{} // closed by its drain_ok
+	silent    atomic.Bool   // a pong is overdue
+	turned    chan struct{} // silent has changed
 	why       atomic.Value  // error: the reason, if this side ends the tunnel
 	requests  sync.WaitGroup
 	handler   http.Handler
@@ -48,7 +50,7 @@ type session struct {
 
 func newSession(a *Agent, conn link.Conn) *session {
 	s := &session{
-		agent: a, conn: conn, decided: make(chan link.Message, 1), pongs: make(chan struct{}, 1),
+		agent: a, conn: conn, decided: make(chan link.Message, 1), pongs: make(chan struct{}, 1), turned: make(chan struct{}, 1),
 		agreed: make(chan struct{}), updated: make(chan link.Updated, 1), handler: &watched{&a.monitor, a.proxy},
 	}
 	s.heartbeat.Store(int64(defaultHeartbeat))
@@ -246,32 +248,52 @@ func (s *session) setHeartbeat(milliseconds int) {
 // ping asks the gateway for a sign of life, again and again. QUIC alone would
 // notice a gateway that was killed only at its idle timeout; a ping that reaches
 // one that was started anew is answered with a stateless reset. While an answer
-// is missing, pings follow faster, since only they can meet the new gateway.
+// is missing, packets follow faster, since only they can meet the new gateway.
+//
+// A tunnel whose gateway was heard of before does not end by silence alone: the
+// path may come back. See rescue.
 func (s *session) ping() {
-	beat := time.NewTimer(time.Duration(s.heartbeat.Load()))
+	beat := time.NewTimer(0)
 	defer beat.Stop()
 	lost := time.NewTimer(s.agent.pongTimeout)
 	lost.Stop()
 	defer lost.Stop()
-	for waiting := false; ; {
+	heard, missing := false, 0 // missing: beats without an answer
+	for {
 		select {
 		case <-s.conn.Context().Done():
 			return
 		case <-lost.C:
-			s.close(link.CloseLost, errNoPong)
-			return
-		case <-s.pongs:
-			waiting = false
-			lost.Stop()
-			beat.Reset(time.Duration(s.heartbeat.Load()))
-		case <-beat.C:
-			if err := s.send(link.Ping{}); err != nil {
-				s.fail(err)
+			if breathe(); len(s.pongs) > 0 { // it was this machine that was late
+				continue
+			}
+			rest := s.agent.silenceLimit - s.agent.pongTimeout
+			if !heard || rest <= 0 || s.silent.Load() {
+				s.close(link.CloseLost, errNoPong)
 				return
 			}
-			if !waiting {
-				waiting = true
+			s.turn(true)
+			lost.Reset(rest)
+		case <-s.pongs:
+			heard, missing = true, 0
+			lost.Stop()
+			s.wary(false)
+			if s.silent.Load() {
+				s.turn(false)
+			}
+			beat.Reset(time.Duration(s.heartbeat.Load()))
+		case <-beat.C:
+			if missing++; missing == 1 {
 				lost.Reset(s.agent.pongTimeout)
+				s.wary(true)
+			} else {
+				s.nudge()
+			}
+			if !s.silent.Load() || missing%pingEvery == 0 {
+				if err := s.send(link.Ping{}); err != nil {
+					s.fail(err)
+					return
+				}
 			}
 			beat.Reset(pingAgain)
 		}

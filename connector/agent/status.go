@@ -48,7 +48,7 @@ type TunnelStatus struct {
 type Problem struct {
 	Reason  string    `json:"reason"`
 	Fix     string    `json:"fix,omitempty"`
-	RetryAt time.Time `json:"retry_at"`
+	RetryAt time.Time `json:"retry_at"` // zero: it will not be tried again
 }
 
 // UpstreamStatus is one model server.
@@ -85,7 +85,7 @@ type RequestStatus struct {
 
 // Status returns what the connector is doing. It may be called at any time.
 func (a *Agent) Status() Status {
-	config := a.newest()
+	config := a.current()
 	m := &a.monitor
 	m.mu.Lock()
 	defer m.mu.Unlock()

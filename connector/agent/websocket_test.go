@@ -44,7 +44,7 @@ func TestWebSocketMeetsAnotherGateway(t *testing.T) {
 	g, other := startRealGateway(t), startRealGateway(t)
 	g.token.URL = other.web.URL
 	a := startReal(t, g, func(a *Agent) { a.transport = TransportWebSocket })
-	want := "level=ERROR msg=\"cannot connect\" reason=\"dialling " + other.web.URL + link.WebSocketPath + ": " + link.ErrPin.Error()
+	want := "level=ERROR msg=ended reason=\"dialling " + other.web.URL + link.WebSocketPath + ": " + link.ErrPin.Error()
 	eventually(t, want, func() bool { return strings.Contains(a.log.String(), want) })
 }
 

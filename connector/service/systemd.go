@@ -28,8 +28,9 @@ NotifyAccess=main
 ExecStart=%s run --config %s --log-format json --drain-timeout %s
 Restart=on-failure
 RestartSec=5s
-# Wrong flags or configuration: another start would not help.
-RestartPreventExitStatus=2
+# Wrong flags or configuration, or a connector that the gateway does not know any
+# more: another start would not help.
+RestartPreventExitStatus=2 78
 TimeoutStopSec=%d
 WatchdogSec=60s
 `, quote(p.Executable), config, p.Drain, int((p.Drain + stopGrace).Seconds()))

@@ -14,22 +14,26 @@ import (
 	"github.com/postern-dev/postern/tests/upstream"
 )
 
-// What only somebody's hand can mend is an error in the log with the fix, and
-// is not tried again twice a second.
+// What only somebody's hand can mend is an error in the log with the fix. It ends
+// a process that is of no more use, and is not tried again twice a second by
+// another.
 func TestFatal(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, log string
+		code      int // 0: it goes on
 		change    func(t *testing.T, r *rig)
 	}{
 		{
 			name:   "removed while online",
-			log:    `"level":"ERROR","msg":"disconnected","reason":"the gateway closed the tunnel: removed","retry_in":"~","lived":"~","fix":"the connector was removed on the gateway; create a new one with ` + "`caddy gateway connector create`" + `"}`,
+			log:    `"level":"ERROR","msg":"ended","reason":"the gateway closed the tunnel: removed","fix":"the connector was removed on the gateway; create a new one with ` + "`caddy gateway connector create`" + ` and put its token into tunnel_token, or pair again"}`,
+			code:   78,
 			change: func(t *testing.T, r *rig) { r.gateway.Command(t, nil, "connector", "remove", "box") },
 		},
 		{
 			name: "removed while offline",
-			log:  `"level":"ERROR","msg":"cannot connect","reason":"the gateway refused the connector: the tunnel token is not valid: the connector was removed, or the token belongs to another gateway (bad_credentials)","retry_in":"~","fix":"create a new token with ` + "`caddy gateway connector create`" + ` and put it into tunnel_token"}`,
+			log:  `"level":"ERROR","msg":"ended","reason":"the gateway refused the connector: the tunnel token is not valid: the connector was removed, or the token belongs to another gateway (bad_credentials)","fix":"create a new token with ` + "`caddy gateway connector create`" + ` and put it into tunnel_token, or pair again"}`,
+			code: 78,
 			change: func(t *testing.T, r *rig) {
 				r.box.Process.Kill()
 				r.gateway.Command(t, nil, "connector", "remove", "box")
@@ -38,7 +42,7 @@ func TestFatal(t *testing.T) {
 		},
 		{
 			name: "another identity at the gateway's address",
-			log:  `"level":"ERROR","msg":"cannot connect","reason":"dialling ` + "~" + `: the gateway's identity does not match the pin in the tunnel token","retry_in":"~","fix":"check ` + "`server`" + `; if the gateway lost its storage, create a new token with ` + "`caddy gateway connector create`" + `"}`,
+			log:  `"level":"ERROR","msg":"cannot connect","reason":"dialling ` + "~" + `: the gateway's identity does not match the pin in the tunnel token","retry_in":"~","fix":"check ` + "`server`" + `; if the gateway lost its storage, create a new token with ` + "`caddy gateway connector create`" + `, or pair again"}`,
 			change: func(t *testing.T, r *rig) {
 				r.gateway.Process.Kill()
 				if err := os.Remove(filepath.Join(r.gateway.Dir, "gateway.db")); err != nil {
@@ -62,10 +66,19 @@ func TestFatal(t *testing.T) {
 			if !like(said, c.log) {
 				t.Errorf("the log says\n%s\nwant\n%s", said, c.log)
 			}
+			if c.code != 0 {
+				if code := r.box.Process.WaitExit(t, patience); code != c.code {
+					t.Errorf("it ended with code %d, want %d", code, c.code)
+				}
+				return
+			}
 			before := dials(r.box.Process)
 			time.Sleep(10 * time.Second)
 			if n := dials(r.box.Process) - before; n > 1 {
 				t.Errorf("it was tried %d times in 10 s", n)
+			}
+			if !r.box.Process.Running() {
+				t.Error("the connector has ended, although it was online before")
 			}
 		})
 	}

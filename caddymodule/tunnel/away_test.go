@@ -1,0 +1,126 @@
+package tunnel
+
+import (
+	"errors"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// TestAway: a connector whose path is dead for 20 s while it has requests keeps
+// them, and gets no others meanwhile.
+func TestAway(t *testing.T) {
+	simulate(t, 10*time.Millisecond, func(t *testing.T, n *network, g *testGateway, sockets []net.PacketConn) {
+		var events eventLog
+		t.Cleanup(g.Subscribe(events.add))
+		h := newGate()
+		c, err := g.dial(t, sockets[0], hello("con_1"), h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.beats()
+		s := g.mustSession(t, "con_1")
+		running := background(t, s)
+		<-h.started
+		n.losing(1)
+		time.Sleep(11 * time.Second) // with the ping that may just have been said
+		if !s.usable() {
+			t.Error("it is away already")
+		}
+		time.Sleep(3 * time.Second)
+		if _, ok := g.Session("con_1"); ok || len(g.Sessions()) != 0 {
+			t.Error("a connector that is away gets requests")
+		}
+		if _, err := g.Wait(t.Context(), "con_1", time.Second); !errors.Is(err, ErrOffline) {
+			t.Errorf("waiting for it: %v", err)
+		}
+		if _, err := send(t.Context(), s, "{}"); !errors.Is(err, link.ErrNotSent) {
+			t.Errorf("a request on its session: %v", err)
+		}
+		time.Sleep(5 * time.Second)
+		n.heal()
+		if back, err := g.Wait(t.Context(), "con_1", 20*time.Second); back != s {
+			t.Errorf("another session is back: %v", err)
+		}
+		close(h.open)
+		if r := <-running; r.body != "at last" || r.err != nil {
+			t.Errorf("the running request: %q, %v", r.body, r.err)
+		}
+		synctest.Wait()
+		var seen []bool
+		for _, e := range events.all() {
+			seen = append(seen, e.Online)
+		}
+		if len(seen) != 3 || !seen[0] || seen[1] || !seen[2] {
+			t.Errorf("events %v", seen)
+		}
+	})
+}
+
+// TestAwayForGood: one that stays away is given up, with its requests, before
+// QUIC would do so; one without requests at once.
+func TestAwayForGood(t *testing.T) {
+	for name, busy := range map[string]bool{"with requests": true, "idle": false} {
+		t.Run(name, func(t *testing.T) {
+			simulate(t, 10*time.Millisecond, func(t *testing.T, n *network, g *testGateway, sockets []net.PacketConn) {
+				h := newGate()
+				c, err := g.dial(t, sockets[0], hello("con_1"), h)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.beats()
+				s := g.mustSession(t, "con_1")
+				low, high := 9*time.Second, silence(g.heartbeat())+time.Second
+				var running <-chan result
+				if busy {
+					running = background(t, s)
+					<-h.started
+					low, high = low+grace, high+grace
+				}
+				n.losing(1)
+				at := time.Now()
+				<-s.conn.Context().Done()
+				if d := time.Since(at); d < low || d > high {
+					t.Errorf("given up after %v, want %v to %v", d, low, high)
+				}
+				if busy {
+					wantError(t, (<-running).err, link.ErrTunnelLost)
+				}
+				<-c.conn.Context().Done()
+			})
+		})
+	}
+}
+
+// TestAwayIsReplaced: the next hello of a connector that is away ends the tunnel
+// that it left.
+func TestAwayIsReplaced(t *testing.T) {
+	simulate(t, 10*time.Millisecond, func(t *testing.T, n *network, g *testGateway, sockets []net.PacketConn) {
+		h := newGate()
+		c, err := g.dial(t, sockets[0], hello("con_1"), h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		running := background(t, g.mustSession(t, "con_1"))
+		<-h.started
+		time.Sleep(15 * time.Second) // without pings
+		if len(g.Sessions()) != 0 {
+			t.Fatal("it is not away")
+		}
+		next, err := g.dial(t, sockets[1], hello("con_1"), named("again"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		next.beats()
+		wantError(t, (<-running).err, link.ErrTunnelLost)
+		if code := c.ended(t); code != link.CloseReplaced {
+			t.Errorf("closed with %v", code)
+		}
+		if body, err := g.do(t, "con_1", ""); body != "again" || err != nil {
+			t.Errorf("answer %q, %v", body, err)
+		}
+	})
+}

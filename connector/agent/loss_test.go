@@ -1,0 +1,138 @@
+package agent
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+func TestLossMeter(t *testing.T) {
+	type span struct{ sent, lost uint64 }
+	bad, good := span{200, 8}, span{1000, 30}
+	for name, test := range map[string]struct {
+		spans []span
+		want  int // the span after which it is too much, from 1; 0: never
+	}{
+		"a minute":         {[]span{bad, bad, bad, bad}, 4},
+		"after a good one": {[]span{bad, bad, bad, good, bad, bad, bad, bad}, 8},
+		"3 percent":        {[]span{good, good, good, good, good}, 0},
+		"a burst":          {[]span{good, {1000, 900}, good, good, good}, 0},
+		"hardly anything":  {[]span{{90, 40}, {90, 40}, {90, 40}, {90, 40}}, 0},
+		"still bad":        {[]span{bad, bad, bad, bad, bad}, 4},
+	} {
+		m := lossMeter{sent: 5000, lost: 4000}
+		sent, lost, got := m.sent, m.lost, 0
+		for i, s := range test.spans {
+			sent, lost = sent+s.sent, lost+s.lost
+			if m.span(sent, lost) && got == 0 {
+				got = i + 1
+			}
+		}
+		if got != test.want {
+			t.Errorf("%s: too much after span %d, want %d", name, got, test.want)
+		}
+	}
+	m := lossMeter{sent: 1000, lost: 500, bad: 3}
+	if m.span(2000, 400) { // packets that counted as lost have arrived
+		t.Error("loss that was none is too much")
+	}
+}
+
+func TestLossGuard(t *testing.T) {
+	var g lossGuard
+	now := time.Now()
+	if g.avoided(now) {
+		t.Error("QUIC is avoided from the start")
+	}
+	for i, want := range []time.Duration{10 * time.Minute, 20 * time.Minute, 40 * time.Minute, time.Hour, time.Hour} {
+		if got := g.avoid(now); got != want {
+			t.Errorf("move %d: avoided for %v, want %v", i+1, got, want)
+		}
+		if !g.avoided(now.Add(want-time.Second)) || g.avoided(now.Add(want)) {
+			t.Errorf("move %d: not avoided for %v", i+1, want)
+		}
+		now = now.Add(want + time.Minute)
+	}
+	now = g.until.Add(lossForgotten + time.Second) // QUIC was good for an hour
+	if got := g.avoid(now); got != 10*time.Minute {
+		t.Errorf("avoided for %v after a good hour", got)
+	}
+}
+
+// TestLossyPath: QUIC that loses every tenth packet is left for a WebSocket
+// without a failed request, and stays left, also by the next tunnel.
+func TestLossyPath(t *testing.T) {
+	g := startRealGateway(t)
+	a := startReal(t, g, func(a *Agent) { a.lossSpan, a.firstUpgrade = 500*time.Millisecond, time.Millisecond })
+	eventually(t, "a tunnel", func() bool { return g.transport() == "quic" })
+	g.relay.lossy.Store(true)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var clients sync.WaitGroup
+	for range 16 {
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				if err := g.ask(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for deadline := time.Now().Add(time.Minute); g.transport() != "websocket"; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("QUIC was not left")
+		}
+	}
+	g.relay.lossy.Store(false)
+	time.Sleep(time.Second) // 1,000 times what QUIC is tried again after
+	stop()
+	clients.Wait()
+	if n := g.Counters(); n.Failed != 0 || n.Connected != 2 || n.Replaced != 0 || g.transport() != "websocket" {
+		t.Errorf("%+v, the tunnel goes over %s", n, g.transport())
+	}
+	if log := a.log.String(); !strings.Contains(log, `msg="QUIC loses too many packets; leaving it for a WebSocket"`) || !strings.Contains(log, "for=10m0s") {
+		t.Errorf("log %s", log)
+	}
+	g.Disconnect(g.token.Connector, link.CloseShutdown)
+	eventually(t, "the next tunnel", func() bool { return g.Counters().Connected == 3 && g.transport() != "" })
+	if got := g.transport(); got != "websocket" {
+		t.Errorf("the next tunnel goes over %s", got)
+	}
+}
+
+// TestLossWithoutAWebSocket: then QUIC has to do.
+func TestLossWithoutAWebSocket(t *testing.T) {
+	g := startRealGateway(t)
+	var tries atomic.Int32
+	busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		tries.Add(1)
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer busy.Close()
+	g.token.URL = busy.URL
+	startReal(t, g, func(a *Agent) { a.lossSpan = 500 * time.Millisecond })
+	eventually(t, "a tunnel", func() bool { return g.transport() == "quic" })
+	g.relay.lossy.Store(true)
+	var clients sync.WaitGroup
+	for range 16 {
+		clients.Go(func() {
+			for deadline := time.Now().Add(time.Minute); tries.Load() == 0 && time.Now().Before(deadline); {
+				if err := g.ask(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	clients.Wait()
+	g.mustAsk(t)
+	if n := g.Counters(); tries.Load() == 0 || n.Connected != 1 || n.Failed != 0 {
+		t.Errorf("%d tries, %+v", tries.Load(), n)
+	}
+}

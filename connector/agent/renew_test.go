@@ -1,0 +1,193 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// otherIdentity makes whoever dials the gateway by its present token find another
+// one there, until the identity is given back.
+func (g *fakeGateway) otherIdentity() (giveBack func()) {
+	own, address := g.identity, g.token.Server
+	restart := func(identity []byte) {
+		g.kill()
+		g.identity = identity
+		g.listen(address)
+	}
+	identity, err := link.NewIdentity()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	restart(identity)
+	return func() { restart(own) }
+}
+
+const didNotWork = "cannot connect with the new configuration; the last one that worked stays"
+
+// TestReloadToNowhere: a configuration that does not work is not taken when the
+// tunnel of the one that does is lost, and is taken when it works.
+func TestReloadToNowhere(t *testing.T) {
+	g, away := startGateway(t), startGateway(t)
+	next := away.present(map[string]string{"box": answerWith(t, "new")})
+	giveBack := away.otherIdentity()
+	a := startAgent(t, g, answerWith(t, "old"), nil)
+	s := g.session()
+	if err := a.Reload(next); err != nil {
+		t.Fatal(err)
+	}
+	failures := func() int { return strings.Count(a.log.String(), didNotWork) }
+	eventually(t, "the failure", func() bool { return failures() == 1 })
+	if got := a.Status().Server; got != g.token.Server {
+		t.Errorf("the status names the server %s", got)
+	}
+	for range 2 {
+		s.close(link.CloseShutdown)
+		s = g.session()
+		if got := s.ask(t); got != "old" {
+			t.Errorf("the next tunnel answers %q", got)
+		}
+	}
+	if n := away.count(); n != 0 {
+		t.Errorf("the other one got %d hellos", n)
+	}
+	giveBack()
+	a.wakeReload() // as the clock does after a while
+	if got := away.session().ask(t); got != "new" {
+		t.Errorf("the new gateway answers %q", got)
+	}
+	t.Cleanup(away.hangUp)
+	if m := receive(t, s.got, "the drain"); m != (link.Drain{}) {
+		t.Errorf("got %#v", m)
+	}
+	s.close(link.CloseDrained)
+}
+
+// TestReloadWithoutATunnel: while the old gateway is away, the new one is tried
+// as well, without another reload.
+func TestReloadWithoutATunnel(t *testing.T) {
+	g, away := startGateway(t), startGateway(t)
+	next := away.present(map[string]string{"box": answerWith(t, "new")})
+	giveBack := away.otherIdentity()
+	a := startAgent(t, g, answerWith(t, "old"), nil)
+	s := g.session()
+	if err := a.Reload(next); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the failure", func() bool { return strings.Contains(a.log.String(), didNotWork) })
+	g.set(func() { g.deny = &link.Deny{Code: link.DenyUnavailable, Message: "busy", Retry: true} })
+	s.close(link.CloseShutdown)
+	eventually(t, "the old one to be tried", func() bool { return g.count() >= 2 })
+	giveBack()
+	if got := away.session().ask(t); got != "new" {
+		t.Errorf("the new gateway answers %q", got)
+	}
+	t.Cleanup(away.hangUp)
+}
+
+// TestReloadsAreOneChain: however often a configuration is loaded that does not
+// work, there is one attempt after each pause.
+func TestReloadsAreOneChain(t *testing.T) {
+	g, away := startGateway(t), startGateway(t)
+	away.token.Pin = testToken.Pin
+	a := startAgent(t, g, answerWith(t, "old"), func(a *Agent) { a.reload.first = time.Second })
+	g.session()
+	failures := func() int { return strings.Count(a.log.String(), didNotWork) }
+	const reloads = 6
+	for i := range reloads {
+		if err := a.Reload(away.present(map[string]string{"box": "http://127.0.0.1:1"})); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the failure", func() bool { return failures() > i })
+	}
+	before := failures()
+	eventually(t, "the next attempt", func() bool { return failures() > before })
+	time.Sleep(500 * time.Millisecond) // of the pause of 2 s that follows
+	if n := failures() - before; n != 1 {
+		t.Errorf("%d attempts at once after %d reloads", n, reloads)
+	}
+}
+
+// TestReloadToARefusal: another connector's token, which the gateway refuses,
+// costs the tunnel nothing.
+func TestReloadToARefusal(t *testing.T) {
+	g := startGateway(t)
+	a := startAgent(t, g, answerWith(t, "old"), nil)
+	s := g.session()
+	denied(g)
+	c := g.present(map[string]string{"box": "http://127.0.0.1:1"})
+	token := g.token
+	token.Connector = "con_bbbbbbbbbbbbbbbbbbbbbbbbbb"
+	c.TunnelToken = token.Encode()
+	if err := a.Reload(c); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the refusal", func() bool {
+		return strings.Contains(a.log.String(), "the gateway refuses the new configuration; the last one that worked stays")
+	})
+	if got := s.ask(t); got != "old" {
+		t.Errorf("the tunnel answers %q", got)
+	}
+	select {
+	case m := <-s.got:
+		t.Errorf("the gateway got %#v", m)
+	default:
+	}
+	if next, _ := a.waiting(); next != nil || a.Status().Connector != testToken.Connector {
+		t.Errorf("it waits on; the connector is %s", a.Status().Connector)
+	}
+}
+
+// TestReloadToAWrongSecret of the same connector: its hello would cut the tunnel
+// if it were right, so that is drained first. The old configuration is back at
+// once.
+func TestReloadToAWrongSecret(t *testing.T) {
+	g := startGateway(t)
+	a := startAgent(t, g, answerWith(t, "old"), nil)
+	s := g.session()
+	denied(g)
+	c := g.present(map[string]string{"box": answerWith(t, "new")})
+	token := g.token
+	token.Secret = strings.Repeat("x", len(token.Secret))
+	c.TunnelToken = token.Encode()
+	if err := a.Reload(c); err != nil {
+		t.Fatal(err)
+	}
+	if m := receive(t, s.got, "the drain"); m != (link.Drain{}) {
+		t.Fatalf("got %#v", m)
+	}
+	if err := s.control.Send(link.DrainOK{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the refusal", func() bool { return strings.Contains(a.log.String(), "the gateway refuses the new configuration") })
+	g.set(func() { g.deny = nil })
+	again := g.session()
+	if got := again.ask(t); got != "old" || again.hello.Secret != g.token.Secret {
+		t.Errorf("the next tunnel answers %q", got)
+	}
+	s.close(link.CloseDrained)
+}
+
+// TestRemovedWithANewConfiguration: somebody has removed the connector after a
+// reload to another one, whose gateway was not there yet.
+func TestRemovedWithANewConfiguration(t *testing.T) {
+	g, other := startGateway(t), startGateway(t)
+	next := other.present(map[string]string{"box": answerWith(t, "new")})
+	giveBack := other.otherIdentity()
+	a := startAgent(t, g, answerWith(t, "old"), nil)
+	s := g.session()
+	if err := a.Reload(next); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the failure", func() bool { return strings.Contains(a.log.String(), didNotWork) })
+	giveBack()
+	s.close(link.CloseRemoved)
+	eventually(t, "the pause", func() bool { return a.Status().State == StateWaiting })
+	a.wakeReload()
+	if got := other.session().ask(t); got != "new" {
+		t.Errorf("the new gateway answers %q", got)
+	}
+	t.Cleanup(other.hangUp)
+}
