@@ -12,10 +12,10 @@ const (
 	// handshakesAtOnce is how many connections may be between their first packet
 	// and their hello at a time. When thousands come back at once, and all of them
 	// shared the processors, none would be done before its connector gave it up.
-	handshakesAtOnce = 128
+	handshakesAtOnce = 64
 	// passTime is how long one counts among them: one that its other side does not
 	// finish must not keep the others out.
-	passTime = 3 * time.Second
+	passTime = 5 * time.Second
 	// queueLength is how many may wait for that, with some 30 KB each. More are
 	// refused, and come back.
 	queueLength = 2048

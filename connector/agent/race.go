@@ -17,9 +17,9 @@ const (
 	// heardDelay is that of a WebSocket once anything has come back over UDP. A
 	// gateway may keep a handshake waiting, and would have twice the work; but
 	// something in between may also have let no more through than a packet.
-	heardDelay = 10 * time.Second
-	// busyAttempts is how often in a row a refusal over UDP is the gateway's word.
-	// Then the WebSocket may try whether it was.
+	heardDelay = 12 * time.Second
+	// busyAttempts is how often in a row a refusal over UDP, or an answer without an
+	// end, is the gateway's word. Then the WebSocket may try whether it was.
 	busyAttempts = 4
 	// webSocketExtra is what a WebSocket may take longer: it has four round trips
 	// more to make.
@@ -136,7 +136,8 @@ func (a *Agent) connect(ctx context.Context, may permit) (*session, link.Message
 				r.err = err
 			}
 			errs = append(errs, r.err)
-			if errors.Is(r.err, errBusy) && started == ended && a.retry.failures < busyAttempts {
+			busy := errors.Is(r.err, errBusy) || errors.Is(r.err, errUnfinished)
+			if busy && started == ended && a.retry.failures < busyAttempts {
 				return nil, nil, r.err
 			}
 			if started < len(runners) {

@@ -31,7 +31,7 @@ const (
 	longDialTimeout  = 10 * time.Second
 	// heardDialTimeout is for a gateway that has sent anything: it lets so many in
 	// at a time, and keeps the others waiting for up to 8 s.
-	heardDialTimeout = 15 * time.Second
+	heardDialTimeout = 20 * time.Second
 	// busyPause is the ceiling after a refusal by a gateway that has too many of
 	// them to do: it gets better every moment.
 	busyPause = 10 * time.Second

@@ -16,7 +16,7 @@ const (
 	handshakeIdleTimeout = 10 * time.Second
 	// connectorHandshake is the connector's: its gateway may let it wait for its
 	// turn. How long it really waits is for those to say who dial.
-	connectorHandshake = 20 * time.Second
+	connectorHandshake = 25 * time.Second
 
 	// maxStreams is how many requests a connector takes at once; the next ones
 	// wait at the gateway.
