@@ -143,6 +143,7 @@ func (h *Hub) start(s *Session) *link.Deny {
 // other side has read why: it would drop the message.
 func (h *Hub) deny(conn link.Conn, control *link.Control, who slog.Attr, d link.Deny) {
 	h.counters.denied.Add(1)
+	refused(conn.Context())
 	h.options.Load().Logger.Warn("denying a connector", who, "remote", conn.RemoteAddr().String(), "code", d.Code)
 	if err := control.Send(d); err == nil {
 		select {

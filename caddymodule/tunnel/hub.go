@@ -67,6 +67,7 @@ type Hub struct {
 	options    atomic.Pointer[Options]
 	handshakes *rate.Limiter
 	pending    pending
+	turnstile  turnstile
 	counters   counters
 	events     events
 

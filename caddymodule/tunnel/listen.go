@@ -53,7 +53,9 @@ func (h *Hub) Listen(conn net.PacketConn, s Secrets) error {
 		return fmt.Errorf("starting tunnel listener: %w, or listens already", ErrClosed)
 	}
 	config := link.GatewayTLS(cert)
-	listener, err := transport.Listen(config, link.GatewayQUIC())
+	paced := config.Clone()
+	paced.GetConfigForClient = h.pace
+	listener, err := transport.Listen(paced, link.GatewayQUIC())
 	if err != nil {
 		return fmt.Errorf("starting tunnel listener: %w", err)
 	}
@@ -113,6 +115,7 @@ func (h *Hub) Close(ctx context.Context) error {
 	}
 	h.mu.Unlock()
 
+	h.turnstile.close()
 	for _, w := range devices {
 		w.close(link.CloseShutdown)
 	}

@@ -30,8 +30,9 @@ func TestStampede(t *testing.T) {
 		})
 	}
 	dialing.Wait()
-	if n := len(g.Sessions()); n != connectors {
-		t.Errorf("%d of %d are connected", n, connectors)
+	// Those that came first may be gone again on a slow machine: they send no pings.
+	if n := g.Counters().Connected; n != connectors {
+		t.Errorf("%d of %d came in", n, connectors)
 	}
 }
 

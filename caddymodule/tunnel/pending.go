@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/netip"
@@ -35,17 +36,20 @@ type pending struct {
 type slot struct {
 	pending *pending
 	addr    netip.Addr
-	once    sync.Once
 	unwatch func() bool
-	hello   int  // bytes of its hello that count
-	freed   bool // both under the lock of pending
+
+	// Under the lock of pending:
+	freed bool
+	pass  *pass // since it has begun its handshake
+	hello int   // bytes of its hello that count
 }
 
 // slotKey is the context key of a connection's slot.
 type slotKey struct{}
 
 // verify is the transport's VerifySourceAddress: it tells whether a connection
-// has to prove its address first, which costs a round trip.
+// has to prove its address first, which costs a round trip. All have to that may
+// wait at the turnstile: it is how a connector learns that the gateway is there.
 func (h *Hub) verify(addr net.Addr) bool {
 	return !h.handshakes.Allow() || h.pending.crowded(addr, h.options.Load().PendingPerAddress)
 }
@@ -53,6 +57,10 @@ func (h *Hub) verify(addr net.Addr) bool {
 // admit is the transport's ConnContext: called for each new connection before
 // anything is spent on it.
 func (h *Hub) admit(ctx context.Context, info *quic.ClientInfo) (context.Context, error) {
+	if h.turnstile.full() {
+		h.counters.rejected.Add(1)
+		return nil, errBusy
+	}
 	s := h.pending.take(info.RemoteAddr, h.options.Load().PendingPerAddress)
 	if s == nil {
 		h.counters.rejected.Add(1)
@@ -60,6 +68,16 @@ func (h *Hub) admit(ctx context.Context, info *quic.ClientInfo) (context.Context
 	}
 	s.unwatch = context.AfterFunc(ctx, s.free)
 	return context.WithValue(ctx, slotKey{}, s), nil
+}
+
+// pace lets a QUIC connection begin its handshake when it is its turn. TLS asks
+// for another configuration before it has spent anything.
+func (h *Hub) pace(info *tls.ClientHelloInfo) (*tls.Config, error) {
+	s, ok := info.Context().Value(slotKey{}).(*slot)
+	if !ok {
+		return nil, errPending // admit has seen every connection
+	}
+	return nil, s.enter(info.Context(), &h.turnstile)
 }
 
 // take returns a slot for addr, or nil if it has most of them already.
@@ -78,28 +96,57 @@ func (p *pending) take(addr net.Addr, most int) *slot {
 	return &slot{pending: p, addr: key}
 }
 
-// crowded tells whether addr, or all together, have so many slots that more have
-// to prove their address. Initial packets with a forged one can fill this part of
-// the slots; the rest is left for those who really are there.
+// crowded tells whether addr has so many slots that more have to prove their
+// address, or all together have. Initial packets with a forged one can fill this
+// part of the slots; the rest is left for those who really are there.
 func (p *pending) crowded(addr net.Addr, most int) bool {
 	const part = 8
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.counts[addressKey(addr)] >= most/part || p.total >= maxPending/part
+	return p.counts[addressKey(addr)] >= most/part || p.total >= handshakesAtOnce/2
+}
+
+// enter waits until the connection may begin its handshake.
+func (s *slot) enter(ctx context.Context, t *turnstile) error {
+	pass, err := t.enter(ctx, s.addr)
+	if err != nil {
+		return err
+	}
+	s.pending.mu.Lock()
+	s.pass = pass
+	freed := s.freed
+	s.pending.mu.Unlock()
+	if freed {
+		s.decide()
+	}
+	return nil
+}
+
+// decide makes room at the turnstile for the next connection.
+func (s *slot) decide() {
+	s.pending.mu.Lock()
+	pass := s.pass
+	s.pass = nil
+	s.pending.mu.Unlock()
+	if pass != nil {
+		pass.leave()
+	}
 }
 
 // free gives the slot back, once.
 func (s *slot) free() {
-	s.once.Do(func() {
-		s.pending.mu.Lock()
-		defer s.pending.mu.Unlock()
-		if s.pending.counts[s.addr]--; s.pending.counts[s.addr] == 0 {
-			delete(s.pending.counts, s.addr)
-		}
-		s.pending.total--
-		s.shrink()
-		s.freed = true
-	})
+	defer s.decide()
+	s.pending.mu.Lock()
+	defer s.pending.mu.Unlock()
+	if s.freed {
+		return
+	}
+	s.freed = true
+	s.pending.total--
+	s.shrink()
+	if s.pending.counts[s.addr]--; s.pending.counts[s.addr] == 0 {
+		delete(s.pending.counts, s.addr)
+	}
 }
 
 // accepted frees the slot of a connection whose hello is valid; conn is its
@@ -108,6 +155,14 @@ func accepted(conn context.Context) {
 	if s, ok := conn.Value(slotKey{}).(*slot); ok {
 		s.unwatch()
 		s.free()
+	}
+}
+
+// refused makes room at the turnstile for the next connection; this one only has to
+// read why. conn is its context.
+func refused(conn context.Context) {
+	if s, ok := conn.Value(slotKey{}).(*slot); ok {
+		s.decide()
 	}
 }
 

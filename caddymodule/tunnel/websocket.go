@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"net"
@@ -48,7 +49,14 @@ func (h *Hub) ServeWebSocket(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Too many connections of this address wait for their hello.", http.StatusTooManyRequests)
 		return
 	}
-	socket, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: []string{link.Subprotocol}})
+	if err := slot.enter(r.Context(), &h.turnstile); err != nil {
+		slot.free()
+		h.counters.rejected.Add(1)
+		w.Header().Set("Retry-After", "5")
+		http.Error(w, "Too many connectors come at once; try again in a moment.", http.StatusServiceUnavailable)
+		return
+	}
+	socket, err := websocket.Accept(hijackers{w}, r, &websocket.AcceptOptions{Subprotocols: []string{link.Subprotocol}})
 	if err != nil { // it has answered
 		slot.free()
 		h.counters.rejected.Add(1)
@@ -62,6 +70,18 @@ func (h *Hub) ServeWebSocket(w http.ResponseWriter, r *http.Request) {
 		slot.free()
 		_ = socket.CloseNow()
 	}
+}
+
+// hijackers is an answer whose connection becomes a tunnel's.
+type hijackers struct{ http.ResponseWriter }
+
+// Hijack implements http.Hijacker.
+func (h hijackers) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(h.ResponseWriter).Hijack()
+	if err == nil {
+		link.PreferBBR(conn)
+	}
+	return conn, buffered, err
 }
 
 // begin starts f for a new WebSocket, unless the hub is closed.

@@ -9,7 +9,7 @@
 //	store.go, check.go                 where the configuration is kept, and whether its upstreams answer
 //	discover.go, pair.go               how a machine becomes a connector
 //	agent.go, retry.go, fatal.go       one tunnel after another, the pauses between, and the end of all
-//	dial.go, websocket.go, bbr_*.go    a connection to the gateway, over QUIC or its HTTPS port
+//	dial.go, websocket.go, ear.go      a connection to the gateway, over QUIC or its HTTPS port
 //	socket*.go                         its socket, which takes a missing route for a lost packet
 //	race.go                            which of the two
 //	handover.go, renew.go              how to change, beside the tunnel that there is

@@ -18,9 +18,16 @@ const (
 	// addressStagger is how long one address has for its handshake before the
 	// next is tried beside it, RFC 8305 §5.
 	addressStagger = 250 * time.Millisecond
+	// heardStagger is that once anything has come back: the gateway is there, and
+	// may be busy with many connectors that come at once.
+	heardStagger = 3 * time.Second
 	// maxAddresses bounds the addresses of one name that are tried.
 	maxAddresses = 8
 )
+
+// tlsInternalError is what a gateway ends a handshake with that has waited in vain
+// for its turn, RFC 9001 §4.8.
+const tlsInternalError = quic.TransportErrorCode(0x100 + 80)
 
 // dialer makes connections to one gateway.
 type dialer struct {
@@ -37,22 +44,27 @@ func newDialer(server, pin string) *dialer {
 // dial returns a connection to the gateway: the name is looked up anew each
 // time, and of several addresses the first that answers wins.
 func (d *dialer) dial(ctx context.Context) (link.Conn, error) {
+	return d.dialHearing(ctx, newEar())
+}
+
+// dialHearing is dial that tells of the first packet that comes back.
+func (d *dialer) dialHearing(ctx context.Context, heard *ear) (link.Conn, error) {
 	addresses, err := d.resolve(ctx, d.server)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // stops the losers
-	type result struct {
-		conn link.Conn
-		err  error
-	}
-	results := make(chan result, len(addresses)) // nobody waits for the losers
+	defer cancel()                                // stops the losers
+	results := make(chan dialled, len(addresses)) // nobody waits for the losers
 	next := time.NewTimer(0)
 	defer next.Stop()
 	var errs []error
+	first := heard.ch
 	for waiting := addresses; len(errs) < len(addresses); {
 		select {
+		case <-first:
+			first = nil
+			next.Reset(heardStagger)
 		case <-next.C:
 			if len(waiting) == 0 {
 				continue
@@ -60,21 +72,14 @@ func (d *dialer) dial(ctx context.Context) (link.Conn, error) {
 			address := waiting[0]
 			waiting = waiting[1:]
 			go func() {
-				conn, err := d.dialAddress(ctx, address)
-				results <- result{conn, err}
+				conn, err := d.dialAddress(ctx, address, heard)
+				results <- dialled{conn, err}
 			}()
 			next.Reset(addressStagger)
 		case r := <-results:
-			if r.err == nil {
-				outstanding := len(addresses) - len(waiting) - len(errs) - 1
-				go func() {
-					for range outstanding {
-						if late := <-results; late.err == nil {
-							late.conn.Close(link.CloseNone, "")
-						}
-					}
-				}()
-				return r.conn, nil
+			if r.err == nil || errors.Is(r.err, errBusy) { // which it is at each of its addresses
+				go discard(results, len(addresses)-len(waiting)-len(errs)-1)
+				return r.conn, r.err
 			}
 			errs = append(errs, r.err)
 			next.Reset(0)
@@ -86,7 +91,7 @@ func (d *dialer) dial(ctx context.Context) (link.Conn, error) {
 // dialAddress makes a connection on a socket of its own. A socket that several
 // connections shared would need connection ids on our side, of which a change
 // of the NAT's mapping uses up one each time until none is left.
-func (d *dialer) dialAddress(ctx context.Context, address netip.AddrPort) (link.Conn, error) {
+func (d *dialer) dialAddress(ctx context.Context, address netip.AddrPort, heard *ear) (link.Conn, error) {
 	network := "udp4"
 	if address.Addr().Is6() {
 		network = "udp6"
@@ -96,11 +101,11 @@ func (d *dialer) dialAddress(ctx context.Context, address netip.AddrPort) (link.
 		return nil, fmt.Errorf("opening a UDP socket: %w", err)
 	}
 	echo := &echoSocket{udpSocket: opened}
-	socket := &patientSocket{udpSocket: echo}
+	socket := &patientSocket{udpSocket: echo, heard: heard}
 	conn, err := quic.Dial(ctx, socket, net.UDPAddrFromAddrPort(address), d.tls, link.ConnectorQUIC())
 	if err != nil {
 		socket.Close()
-		return nil, fmt.Errorf("dialling %s: %w", address, dialError(ctx, err, socket.failure()))
+		return nil, fmt.Errorf("dialling %s: %w", address, dialError(ctx, err, socket.failure(), heard.heard()))
 	}
 	socket.endure()
 	go func() { // quic-go leaves a socket that it did not open to its owner
@@ -111,18 +116,25 @@ func (d *dialer) dialAddress(ctx context.Context, address netip.AddrPort) (link.
 }
 
 // dialError says what a failed handshake means. failure is that of a packet which
-// did not leave this machine, if there was one.
-func dialError(ctx context.Context, err, failure error) error {
+// did not leave this machine, if there was one; heard tells whether anything has
+// come back.
+func dialError(ctx context.Context, err, failure error, heard bool) error {
 	var timeout *quic.HandshakeTimeoutError
 	var idle *quic.IdleTimeoutError
-	var internal *quic.TransportError // of a write that failed, among others
+	var transport *quic.TransportError
+	isTransport := errors.As(err, &transport)
 	switch {
 	case errors.Is(err, link.ErrPin):
 		return link.ErrPin // without the words of TLS
 	case ctx.Err() != nil, errors.As(err, &timeout), errors.As(err, &idle):
+		if heard {
+			return errUnfinished
+		}
 		return errSilent
-	case failure != nil && errors.As(err, &internal) && internal.ErrorCode == quic.InternalError && !internal.Remote:
-		return failure
+	case isTransport && transport.Remote && (transport.ErrorCode == quic.ConnectionRefused || transport.ErrorCode == tlsInternalError):
+		return errBusy
+	case isTransport && !transport.Remote && transport.ErrorCode == quic.InternalError && failure != nil:
+		return failure // quic-go keeps no more of it than the text
 	default:
 		return err
 	}

@@ -71,6 +71,8 @@ type relay struct {
 	target  *net.UDPAddr
 	blocked atomic.Bool
 	lossy   atomic.Bool // a fifth of all packets, in each direction
+	// stall is for how long nothing goes through after the first packet back.
+	stall atomic.Int64
 
 	mu       sync.Mutex
 	backs    map[string]*net.UDPConn // by the dialler's address
@@ -152,6 +154,10 @@ func (r *relay) back(from *net.UDPConn, to *net.UDPAddr) {
 		}
 		if !r.loses(to.String()) {
 			_, _ = r.front.WriteToUDP(packet[:n], to)
+			if d := r.stall.Swap(0); d > 0 {
+				r.blocked.Store(true)
+				time.AfterFunc(time.Duration(d), func() { r.blocked.Store(false) })
+			}
 		}
 	}
 }

@@ -14,6 +14,13 @@ const (
 	// silent, because UDP is blocked now, or because the gateway is away.
 	webSocketDelay = 3 * time.Second
 	suspectDelay   = 500 * time.Millisecond
+	// heardDelay is that of a WebSocket once anything has come back over UDP. A
+	// gateway may keep a handshake waiting, and would have twice the work; but
+	// something in between may also have let no more through than a packet.
+	heardDelay = 12 * time.Second
+	// busyAttempts is how often in a row a refusal over UDP, or an answer without an
+	// end, is the gateway's word. Then the WebSocket may try whether it was.
+	busyAttempts = 4
 	// webSocketExtra is what a WebSocket may take longer: it has four round trips
 	// more to make.
 	webSocketExtra = 2 * time.Second
@@ -21,16 +28,46 @@ const (
 
 // runner is one transport in an attempt to connect.
 type runner struct {
-	dial  func(context.Context) (link.Conn, error)
-	limit time.Duration
+	open  func(context.Context, *ear) (link.Conn, error)
+	limit time.Duration // while nothing comes back
 	delay time.Duration // beside those before it
 }
+
+// run dials. A gateway that has sent anything has longer to go on: what was done
+// for the handshake so far, here and there, would be lost.
+func (r *runner) run(ctx context.Context, heard *ear, result chan<- dialled) {
+	ctx, cancel := context.WithTimeout(ctx, max(r.limit, heardDialTimeout))
+	defer cancel()
+	go r.watch(ctx, cancel, heard)
+	conn, err := r.open(ctx, heard)
+	result <- dialled{conn, err}
+}
+
+// watch cancels an attempt that meets nothing but silence.
+func (r *runner) watch(ctx context.Context, cancel context.CancelFunc, heard *ear) {
+	for wait := r.limit; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-heard.ch:
+			return
+		case <-time.After(wait):
+		}
+		if wait = r.limit - heard.silence(); wait <= 0 {
+			cancel()
+			return
+		}
+	}
+}
+
+// dial dials until ctx ends.
+func (r *runner) dial(ctx context.Context) (link.Conn, error) { return r.open(ctx, newEar()) }
 
 // runners returns the transports to try, in the order of preference.
 func (a *Agent) runners() []runner {
 	limit := a.retry.dialTimeout()
-	quic := runner{dial: a.dialer.dial, limit: limit}
-	web := runner{dial: a.web.dial, limit: limit + webSocketExtra, delay: a.webDelay}
+	quic := runner{open: a.dialer.dialHearing, limit: limit}
+	web := runner{open: a.web.dialHearing, limit: limit + webSocketExtra, delay: a.webDelay}
 	switch {
 	case a.transport == TransportQUIC:
 		return []runner{quic}
@@ -62,7 +99,6 @@ type dialled struct {
 // first's tunnel. It returns the answer to the hello.
 func (a *Agent) connect(ctx context.Context, may permit) (*session, link.Message, error) {
 	runners := a.runners()
-	limit := runners[0].limit
 	racing, stop := context.WithCancel(ctx)
 	results := make(chan dialled, len(runners)) // nobody waits for the losers
 	started, ended := 0, 0
@@ -72,36 +108,38 @@ func (a *Agent) connect(ctx context.Context, may permit) (*session, link.Message
 		stop()
 		go discard(results, started-ended)
 	}()
+	ears := []*ear{newEar(), newEar()}
+	heard := ears[0].ch
 	var errs []error
 	for ended < len(runners) {
 		select {
 		case <-next.C:
 			if started < len(runners) {
-				r := runners[started]
+				go runners[started].run(racing, ears[started], results)
 				started++
-				go func() {
-					ctx, cancel := context.WithTimeout(racing, r.limit)
-					defer cancel()
-					conn, err := r.dial(ctx)
-					results <- dialled{conn, err}
-				}()
 			}
 			if started < len(runners) {
 				next.Reset(runners[started].delay)
 			}
+		case <-heard:
+			heard = nil
+			if started < len(runners) {
+				next.Reset(heardDelay)
+			}
 		case r := <-results:
 			ended++
 			if r.err == nil {
-				s := newSession(a, r.conn)
-				var answer link.Message
-				if answer, r.err = s.introduceWhen(ctx, may, limit); r.err == nil {
-					return s, answer, nil
+				s, answer, err := a.introduce(ctx, may, r.conn)
+				if err == nil || errors.As(err, new(link.Deny)) {
+					return s, answer, err
 				}
-				if errors.As(r.err, new(link.Deny)) {
-					return nil, nil, r.err
-				}
+				r.err = err
 			}
 			errs = append(errs, r.err)
+			busy := errors.Is(r.err, errBusy) || errors.Is(r.err, errUnfinished)
+			if busy && started == ended && a.retry.failures < busyAttempts {
+				return nil, nil, r.err
+			}
 			if started < len(runners) {
 				next.Reset(0)
 			}
@@ -111,6 +149,17 @@ func (a *Agent) connect(ctx context.Context, may permit) (*session, link.Message
 		return nil, nil, errs[0]
 	}
 	return nil, nil, errors.Join(errs...)
+}
+
+// introduce says hello on a new connection. The gateway is there, and has had the
+// most of the work with it: it may take its time.
+func (a *Agent) introduce(ctx context.Context, may permit, conn link.Conn) (*session, link.Message, error) {
+	s := newSession(a, conn)
+	answer, err := s.introduceWhen(ctx, may, longDialTimeout)
+	if err != nil {
+		return nil, nil, err
+	}
+	return s, answer, nil
 }
 
 // discard closes the connections of n runners that were too late.

@@ -29,6 +29,12 @@ const (
 	// gateway that has just restarted, longer ones a slow path.
 	firstDialTimeout = 2 * time.Second
 	longDialTimeout  = 10 * time.Second
+	// heardDialTimeout is for a gateway that has sent anything: it lets so many in
+	// at a time, and keeps the others waiting for up to 8 s.
+	heardDialTimeout = 20 * time.Second
+	// busyPause is the ceiling after a refusal by a gateway that has too many of
+	// them to do: it gets better every moment.
+	busyPause = 10 * time.Second
 )
 
 // retry decides about the pause before the next attempt: full jitter over a
@@ -69,6 +75,9 @@ func (r *retry) pause(end ending) time.Duration {
 	if r.failures < 6 { // 0.5 s × 2⁶ is above 30 s
 		ceiling = firstPause << r.failures
 	}
+	if kindOf(end.err) == endBusy {
+		ceiling = min(ceiling, busyPause)
+	}
 	if ceiling >= strandedPause && end.lived == 0 && stranded(end.err) {
 		return r.jitter(strandedPause) // and the next pause is no longer either
 	}
@@ -92,6 +101,7 @@ const (
 	endBroken   endKind = iota // the path or the peer failed: try again
 	endComeBack                // the gateway shuts down, maybe to restart: try again soon
 	endReborn                  // the gateway was killed and is up again: try again at once
+	endBusy                    // the gateway has too many connectors to let in
 	endSilent                  // nobody answers: the gateway is away, or UDP is blocked
 	endRefused                 // the gateway does not accept the token
 	endRemoved                 // the connector was removed
@@ -104,6 +114,8 @@ const (
 // What this side ends a tunnel, or the attempt at one, with.
 var (
 	errSilent       = errors.New("no answer over UDP")
+	errUnfinished   = errors.New("the gateway answers over UDP, but does not finish the handshake")
+	errBusy         = errors.New("the gateway takes no connections at the moment: many connectors come at once, or it shuts down")
 	errNoWelcome    = errors.New("the gateway did not answer the hello")
 	errNoPong       = errors.New("the gateway does not answer pings")
 	errDrainTimeout = errors.New("running requests did not finish in time")
@@ -140,6 +152,8 @@ func kindOf(err error) endKind {
 		return endWrongPin
 	case errors.Is(err, errPortal):
 		return endPortal
+	case errors.Is(err, errBusy), errors.Is(err, errNotNow):
+		return endBusy
 	case errors.Is(err, errSilent), errors.Is(err, errNoHTTPS):
 		return endSilent
 	default:

@@ -269,6 +269,9 @@ func (s *session) ping() {
 		case <-s.conn.Context().Done():
 			return
 		case <-lost.C:
+			if breathe(); len(s.pongs) > 0 { // it was this machine that was late
+				continue
+			}
 			rest := s.agent.silenceLimit - s.agent.pongTimeout
 			if !heard || rest <= 0 || s.silent.Load() {
 				s.close(link.CloseLost, errNoPong)

@@ -35,6 +35,7 @@ func openSocket(network string) (udpSocket, error) {
 // out.
 type patientSocket struct {
 	udpSocket
+	heard   *ear // nil: nobody listens
 	patient atomic.Bool
 	failed  atomic.Pointer[error] // the last write that failed for want of a way
 }
@@ -52,8 +53,43 @@ func (s *patientSocket) failure() error {
 	return nil
 }
 
+// SyscallConn implements [syscall.Conn]. Packets are read in batches by what it
+// returns, past all the other methods.
+func (s *patientSocket) SyscallConn() (syscall.RawConn, error) {
+	raw, err := s.udpSocket.SyscallConn()
+	if err != nil || s.heard == nil {
+		return raw, err
+	}
+	return hearing{raw, s.heard}, nil
+}
+
+// hearing tells an ear of what is read.
+type hearing struct {
+	syscall.RawConn
+	heard *ear
+}
+
+// Read implements [syscall.RawConn].
+func (h hearing) Read(f func(fd uintptr) bool) error {
+	err := h.RawConn.Read(f)
+	if err == nil {
+		h.heard.hear()
+	}
+	return err
+}
+
+// ReadFrom implements [net.PacketConn], for systems without batches.
+func (s *patientSocket) ReadFrom(b []byte) (int, net.Addr, error) {
+	n, from, err := s.udpSocket.ReadFrom(b)
+	if err == nil && s.heard != nil {
+		s.heard.hear()
+	}
+	return n, from, err
+}
+
 // WriteMsgUDP implements [quic.OOBCapablePacketConn].
 func (s *patientSocket) WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (n, oobn int, err error) {
+	s.speak()
 	n, oobn, err = s.udpSocket.WriteMsgUDP(b, oob, addr)
 	if err != nil && s.bears(err) {
 		return len(b), len(oob), nil
@@ -64,11 +100,18 @@ func (s *patientSocket) WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (n, oobn i
 // WriteTo implements [net.PacketConn], for systems where quic-go has no use for
 // WriteMsgUDP.
 func (s *patientSocket) WriteTo(b []byte, addr net.Addr) (int, error) {
+	s.speak()
 	n, err := s.udpSocket.WriteTo(b, addr)
 	if err != nil && s.bears(err) {
 		return len(b), nil
 	}
 	return n, err
+}
+
+func (s *patientSocket) speak() {
+	if s.heard != nil {
+		s.heard.speak()
+	}
 }
 
 // bears tells whether a write that failed so counts as a lost packet.

@@ -22,6 +22,7 @@ import (
 var (
 	errNoHTTPS = errors.New("no answer over HTTPS")
 	errPortal  = errors.New("a web page answers in place of the gateway")
+	errNotNow  = errors.New("the gateway is not ready, or busy")
 )
 
 // webDialer makes connections to one gateway over its HTTPS port, for networks
@@ -62,14 +63,19 @@ func newWebDialer(base, server, pin string, logger *slog.Logger) *webDialer {
 
 // dial returns a connection to the gateway.
 func (d *webDialer) dial(ctx context.Context) (link.Conn, error) {
+	return d.dialHearing(ctx, newEar())
+}
+
+// dialHearing is dial that tells when somebody takes the TCP connection.
+func (d *webDialer) dialHearing(ctx context.Context, heard *ear) (link.Conn, error) {
 	lenient := d.lenient.Load()
-	raw, err := d.open(ctx, lenient)
+	raw, err := d.open(ctx, lenient, heard)
 	var unverified *tls.CertificateVerificationError
 	if !lenient && errors.As(err, &unverified) {
 		d.lenient.Store(true)
 		d.logger.Warn("the gateway's HTTPS certificate cannot be verified; the tunnel inside is protected by the pin all the same",
 			"url", d.address, "reason", legible(unverified.Err.Error()), "fix", certificateFix(unverified.Err, d.now()))
-		raw, err = d.open(ctx, true)
+		raw, err = d.open(ctx, true, heard)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("dialling %s: %w", d.address, err)
@@ -97,15 +103,16 @@ func certificateFix(err error, now time.Time) string {
 }
 
 // open opens the WebSocket.
-func (d *webDialer) open(ctx context.Context, lenient bool) (net.Conn, error) {
+func (d *webDialer) open(ctx context.Context, lenient bool, heard *ear) (net.Conn, error) {
 	var remote atomic.Pointer[net.Addr]
 	transport := &http.Transport{
 		Proxy: d.proxy,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := (&net.Dialer{Control: preferBBR}).DialContext(ctx, network, address)
+			conn, err := (&net.Dialer{Control: link.ControlBBR}).DialContext(ctx, network, address)
 			if err == nil {
 				addr := conn.RemoteAddr()
 				remote.Store(&addr)
+				heard.hear()
 			}
 			return conn, err
 		},
@@ -159,7 +166,7 @@ func explainAnswer(answer *http.Response) error {
 	case status == http.StatusProxyAuthRequired:
 		return errors.New("the proxy asks for a user name and password; put them into HTTPS_PROXY")
 	case status == http.StatusServiceUnavailable, status == http.StatusTooManyRequests, status == http.StatusBadGateway, status == http.StatusGatewayTimeout:
-		return fmt.Errorf("the gateway is not ready, or busy (status %d)", status)
+		return fmt.Errorf("%w (status %d)", errNotNow, status)
 	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed, status == http.StatusOK:
 		return fmt.Errorf("no tunnels are taken there (status %d); check the address, and that the gateway's site has `model_gateway` and is up to date", status)
 	default:

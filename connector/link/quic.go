@@ -14,6 +14,9 @@ const (
 	keepAlive = 10 * time.Second
 
 	handshakeIdleTimeout = 10 * time.Second
+	// connectorHandshake is the connector's: its gateway may let it wait for its
+	// turn. How long it really waits is for those to say who dial.
+	connectorHandshake = 25 * time.Second
 
 	// maxStreams is how many requests a connector takes at once; the next ones
 	// wait at the gateway.
@@ -45,6 +48,7 @@ func GatewayQUIC() *quic.Config {
 // ConnectorQUIC returns the transport configuration of the connector's end.
 func ConnectorQUIC() *quic.Config {
 	c := baseQUIC()
+	c.HandshakeIdleTimeout = connectorHandshake
 	c.KeepAlivePeriod = keepAlive
 	c.MaxIncomingStreams = maxStreams
 	c.InitialStreamReceiveWindow = requestWindow

@@ -1,8 +1,8 @@
 //go:build !linux
 
-package agent
+package link
 
 import "syscall"
 
 // preferBBR does nothing here: the choice is the system's.
-func preferBBR(_, _ string, _ syscall.RawConn) error { return nil }
+func preferBBR(syscall.RawConn) {}

@@ -1,0 +1,84 @@
+package tunnel
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/coder/websocket"
+	"golang.org/x/sys/unix"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// keeper is a listener that keeps the sockets under what it accepts.
+type keeper struct {
+	net.Listener
+	accepted chan *net.TCPConn
+}
+
+func (k *keeper) Accept() (net.Conn, error) {
+	conn, err := k.Listener.Accept()
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		k.accepted <- tcp
+	}
+	return conn, err
+}
+
+// TestTunnelsGetBBR: the gateway's side of a tunnel over HTTPS has it, where the
+// kernel does, through TLS.
+func TestTunnelsGetBBR(t *testing.T) {
+	text, err := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := newGateway(t, Options{})
+	server := httptest.NewUnstartedServer(http.HandlerFunc(g.ServeWebSocket))
+	_ = server.Listener.Close()
+	// Reno is what each kernel has; its usual choice may be BBR already.
+	listener, err := (&net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		var err error
+		controlErr := raw.Control(func(fd uintptr) {
+			err = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, "reno")
+		})
+		return errors.Join(err, controlErr)
+	}}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sockets := &keeper{listener, make(chan *net.TCPConn, 4)}
+	server.Listener = sockets
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}}}
+	socket, _, err := websocket.Dial(t.Context(), server.URL+link.WebSocketPath,
+		&websocket.DialOptions{HTTPClient: client, Subprotocols: []string{link.Subprotocol}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.CloseNow()
+	raw, err := wait(t, sockets.accepted, "a connection").SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "reno"
+	if slices.Contains(strings.Fields(string(text)), "bbr") {
+		want = "bbr"
+	}
+	eventually(t, "the congestion control is "+want, func() bool { // the answer comes a moment before it
+		var got string
+		if err := raw.Control(func(fd uintptr) {
+			got, err = unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return err == nil && strings.TrimRight(got, "\x00") == want
+	})
+}

@@ -1,0 +1,164 @@
+package agent
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// TestRunnerWaitsForWhoWasHeard: only silence ends an attempt soon.
+func TestRunnerWaitsForWhoWasHeard(t *testing.T) {
+	for name, test := range map[string]struct {
+		speak, hear time.Duration // 0: never
+		want        time.Duration
+	}{
+		"silence":         {speak: time.Millisecond, want: 2*time.Second + time.Millisecond},
+		"not a word said": {want: 2 * time.Second},
+		"said late":       {speak: 1500 * time.Millisecond, want: 3500 * time.Millisecond},
+		"heard":           {speak: time.Millisecond, hear: 1900 * time.Millisecond, want: heardDialTimeout},
+		"heard late":      {speak: time.Second, hear: 2500 * time.Millisecond, want: heardDialTimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := runner{limit: firstDialTimeout, open: func(ctx context.Context, e *ear) (link.Conn, error) {
+					if test.speak > 0 {
+						time.AfterFunc(test.speak, e.speak)
+					}
+					if test.hear > 0 {
+						time.AfterFunc(test.hear, e.hear)
+					}
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}}
+				result := make(chan dialled, 1)
+				start := time.Now()
+				r.run(t.Context(), newEar(), result)
+				if took := time.Since(start); took != test.want || (<-result).err == nil {
+					t.Errorf("it took %v, want %v", took, test.want)
+				}
+			})
+		})
+	}
+}
+
+// countWeb counts those who ask for a WebSocket.
+func countWeb(t *testing.T, g *realGateway) *atomic.Int32 {
+	t.Helper()
+	var asked atomic.Int32
+	web := g.web.Config.Handler
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		web.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	g.token.URL = server.URL
+	return &asked
+}
+
+// TestSlowHandshakeIsNotGivenUp: after the gateway's first packet nothing more
+// comes for longer than a silent one is given. The work for the handshake is not
+// done twice, nor over another transport.
+func TestSlowHandshakeIsNotGivenUp(t *testing.T) {
+	g := startRealGateway(t)
+	asked := countWeb(t, g)
+	g.relay.stall.Store(int64(webSocketDelay + time.Second))
+	var dials atomic.Int32
+	startReal(t, g, func(a *Agent) {
+		open := a.dialer.open
+		a.dialer.open = func(network string) (udpSocket, error) {
+			dials.Add(1)
+			return open(network)
+		}
+	})
+	eventually(t, "the connector is online", func() bool { return g.transport() != "" })
+	if got := g.transport(); got != link.TransportQUIC || asked.Load() != 0 || dials.Load() != 1 {
+		t.Errorf("over %s, after %d attempts and %d WebSockets", got, dials.Load(), asked.Load())
+	}
+}
+
+// refuser is a gateway that has too much to do: it refuses connections, or ends
+// their handshakes.
+func refuser(t *testing.T, admit func(context.Context, *quic.ClientInfo) (context.Context, error), config func(*tls.ClientHelloInfo) (*tls.Config, error)) (address, pin string) {
+	t.Helper()
+	identity, err := link.NewIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, pin, err := link.Identity(identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &quic.Transport{Conn: socket, ConnContext: admit}
+	conf := link.GatewayTLS(cert)
+	conf.GetConfigForClient = config
+	if _, err := transport.Listen(conf, link.GatewayQUIC()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		transport.Close()
+		socket.Close()
+	})
+	return socket.LocalAddr().String(), pin
+}
+
+// TestBusyGatewayIsNotRushed: a gateway that refuses over UDP is not asked over
+// HTTPS as well, until it has refused again and again: somebody else may have.
+func TestBusyGatewayIsNotRushed(t *testing.T) {
+	full := errors.New("full")
+	for name, test := range map[string]struct {
+		admit  func(context.Context, *quic.ClientInfo) (context.Context, error)
+		config func(*tls.ClientHelloInfo) (*tls.Config, error)
+	}{
+		"at once":       {admit: func(context.Context, *quic.ClientInfo) (context.Context, error) { return nil, full }},
+		"after a while": {config: func(*tls.ClientHelloInfo) (*tls.Config, error) { return nil, full }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			address, pin := refuser(t, test.admit, test.config)
+			g := startRealGateway(t)
+			asked := countWeb(t, g)
+			g.token.Server, g.token.Pin = address, pin // the WebSocket leads to another one: a wrong pin
+			var refusals atomic.Int32
+			a := startReal(t, g, func(a *Agent) {
+				a.retry.random = func() float64 {
+					if asked.Load() == 0 {
+						refusals.Add(1)
+					}
+					return 0
+				}
+			})
+			want := `msg="cannot connect" reason="dialling ` + address + ": " + errBusy.Error() + `" retry_in=`
+			eventually(t, "the log line "+want, func() bool { return strings.Contains(a.log.String(), want) })
+			eventually(t, "it tries the WebSocket", func() bool { return asked.Load() > 0 })
+			if n := refusals.Load(); n != busyAttempts {
+				t.Errorf("it was refused %d times before that, not %d", n, busyAttempts)
+			}
+		})
+	}
+}
+
+func TestRetryPausesWhenBusy(t *testing.T) {
+	for _, err := range []error{errBusy, errNotNow} {
+		r := retry{random: func() float64 { return 1 }}
+		for i, want := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, busyPause, busyPause, busyPause} {
+			if got := r.pause(ending{err: err}); got != want {
+				t.Errorf("%v: pause %d is %v, want %v", err, i+1, got, want)
+			}
+		}
+	}
+}
