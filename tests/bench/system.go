@@ -292,7 +292,7 @@ func (s *system) waitOnline(ctx context.Context, n int) error {
 }
 
 // connectLimit is how long all connectors may take to dial in.
-const connectLimit = 3 * time.Minute
+const connectLimit = 5 * time.Minute
 
 // cpu reads the CPU clock of each process.
 func (s *system) cpu() (map[string]time.Duration, error) {
