@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"context"
 	"errors"
 	"net"
 	"testing"
@@ -123,4 +124,49 @@ func TestAwayIsReplaced(t *testing.T) {
 			t.Errorf("answer %q, %v", body, err)
 		}
 	})
+}
+
+// TestBeside: a hello of the same process beside a tunnel that it cannot hear
+// takes the requests from now on, and leaves to that one what it has. One of
+// another process does not.
+func TestBeside(t *testing.T) {
+	for instance, keeps := range map[string]bool{"one": true, "two": false} {
+		simulate(t, 10*time.Millisecond, func(t *testing.T, _ *network, g *testGateway, sockets []net.PacketConn) {
+			h := newGate()
+			first := hello("con_1")
+			first.Instance = "one"
+			c, err := g.dial(t, sockets[0], first, h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.beats()
+			running := background(t, g.mustSession(t, "con_1"))
+			<-h.started
+			second := hello("con_1")
+			second.Instance, second.Beside = instance, true
+			next, err := g.dial(t, sockets[1], second, named("again"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			next.beats()
+			if body, err := g.do(t, "con_1", ""); body != "again" || err != nil {
+				t.Errorf("answer %q, %v", body, err)
+			}
+			if !keeps {
+				wantError(t, (<-running).err, link.ErrTunnelLost)
+				return
+			}
+			close(h.open)
+			if r := <-running; r.body != "at last" || r.err != nil {
+				t.Errorf("the running request: %q, %v", r.body, r.err)
+			}
+			<-c.conn.Context().Done()
+			if code, ok := link.CloseReason(context.Cause(c.conn.Context())); !ok || code != link.CloseDrained {
+				t.Errorf("closed with %v", code)
+			}
+			if n := g.Counters(); n.Replaced != 0 || len(g.Sessions()) != 1 {
+				t.Errorf("%+v, %d sessions", n, len(g.Sessions()))
+			}
+		})
+	}
 }

@@ -105,7 +105,12 @@ func (h *Hub) start(s *Session) *link.Deny {
 	h.counters.connected.Add(1)
 	s.log().Info("connector online", "name", s.connector.Name, "version", s.hello.Version,
 		"instance", s.hello.Instance, "replaces", old != nil)
-	if old != nil {
+	switch {
+	case old == nil:
+	case s.hello.Beside && s.hello.Instance == old.hello.Instance: // its path may come back
+		old.leave()
+		go old.drain()
+	default:
 		h.counters.replaced.Add(1)
 		old.close(link.CloseReplaced)
 	}

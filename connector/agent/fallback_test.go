@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -69,14 +70,13 @@ type relay struct {
 	front   *net.UDPConn
 	target  *net.UDPAddr
 	blocked atomic.Bool
-	lossy   atomic.Bool // every tenth packet, in each direction
+	lossy   atomic.Bool // a fifth of all packets, in each direction
 	// stall is for how long nothing goes through after the first packet back.
 	stall atomic.Int64
 
 	mu       sync.Mutex
 	backs    map[string]*net.UDPConn // by the dialler's address
 	stranded map[string]bool
-	count    atomic.Int64
 }
 
 // strand makes the relay lose all of those who have dialled so far.
@@ -88,11 +88,18 @@ func (r *relay) strand() {
 	}
 }
 
+// rejoin takes strand back.
+func (r *relay) rejoin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.stranded)
+}
+
 // loses tells whether the next packet is lost.
 func (r *relay) loses(from string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.blocked.Load() || r.stranded[from] || r.lossy.Load() && r.count.Add(1)%10 == 0
+	return r.blocked.Load() || r.stranded[from] || r.lossy.Load() && mathrand.IntN(5) == 0
 }
 
 func newRelay(t *testing.T, target net.Addr) *relay {
@@ -206,24 +213,30 @@ func (g *realGateway) transport() string {
 
 // ask sends one request as the gateway's routing does.
 func (g *realGateway) ask(ctx context.Context) error {
+	body, err := g.answer(ctx)
+	if err == nil && body != strings.Repeat("data: x\n\n", 3) {
+		err = errors.New("the answer is not complete: " + body)
+	}
+	return err
+}
+
+// answer is ask with whatever the upstream says.
+func (g *realGateway) answer(ctx context.Context) (string, error) {
 	for {
 		s, err := g.Wait(ctx, g.token.Connector, 3*time.Second)
 		if err != nil {
-			return err
+			return "", err
 		}
 		answer, err := s.RoundTrip(post(ctx, "{}"))
 		if errors.Is(err, link.ErrNotSent) {
 			continue
 		}
 		if err != nil {
-			return err
+			return "", err
 		}
 		defer answer.Body.Close()
 		body, err := io.ReadAll(answer.Body)
-		if err == nil && string(body) != strings.Repeat("data: x\n\n", 3) {
-			err = errors.New("the answer is not complete: " + string(body))
-		}
-		return err
+		return string(body), err
 	}
 }
 

@@ -31,14 +31,12 @@ type handover struct {
 // which there is one at a time. What for decides when it says hello, which cuts
 // the old tunnel if it is one of the same connector: after the gateway has agreed
 // to the drain of the old tunnel, where that is alive (change); after it had its
-// moment to come back, where it is silent (rescue).
+// moment to come back, where it is silent, and then the hello does not cut it
+// (rescue).
 func (a *Agent) tend(ctx context.Context, s *session) (ending, *session) {
 	start := time.Now()
 	lived := func() time.Duration { return max(time.Since(start), 1) }
-	a.webDelay = webSocketDelay
-	if s.conn.Transport() == link.TransportWebSocket {
-		a.webDelay = 0
-	}
+	a.webDelay = webDelayOf(s)
 	ended := make(chan error, 1)
 	a.tunnels.Go(func() { ended <- s.serve(ctx) })
 	a.remind()
@@ -121,6 +119,14 @@ func (s *search) stop() (handover, bool) {
 	h, begun := <-s.found
 	s.found = nil
 	return h, begun
+}
+
+// webDelayOf is how long the next attempt waits with a WebSocket.
+func webDelayOf(s *session) time.Duration {
+	if s.conn.Transport() == link.TransportWebSocket {
+		return 0
+	}
+	return webSocketDelay
 }
 
 // after returns the ending of a tunnel. One that fell silent may have lost its

@@ -83,10 +83,10 @@ func (a *Agent) runners() []runner {
 
 // permit waits until a hello may be said on a connection that is ready for it,
 // and returns the context for that; an error means that it is not wanted.
-type permit func(ctx context.Context) (context.Context, error)
+type permit func(ctx context.Context, s *session) (context.Context, error)
 
 // atOnce is the permit where there is no other tunnel.
-func atOnce(ctx context.Context) (context.Context, error) { return ctx, nil }
+func atOnce(ctx context.Context, _ *session) (context.Context, error) { return ctx, nil }
 
 // dialled is what one runner came to.
 type dialled struct {
@@ -173,7 +173,7 @@ func discard(results <-chan dialled, n int) {
 
 // introduceWhen is introduceWithin, as soon as it may be.
 func (s *session) introduceWhen(ctx context.Context, may permit, limit time.Duration) (link.Message, error) {
-	ctx, err := may(ctx)
+	ctx, err := may(ctx, s)
 	if err != nil {
 		s.close(link.CloseNone, err)
 		return nil, err

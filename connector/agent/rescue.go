@@ -12,45 +12,51 @@ const (
 	// silenceLimit is how long a tunnel may be silent that was not replaced. QUIC
 	// itself bears no more.
 	silenceLimit = 30 * time.Second
-	// rescueMoment is how long a new connection waits for the silent tunnel, which
-	// has requests to lose: the path that leads the one to the gateway may be that
-	// of the other. It is below the gateway's patience for a hello.
-	rescueMoment = 2 * time.Second
+	// rescueMoment is how long a new connection waits for the silent tunnel: the
+	// path that leads the one to the gateway may be that of the other. It is far
+	// below the gateway's patience for a hello.
+	rescueMoment = 1500 * time.Millisecond
 	// rescuePause bounds the pauses between attempts beside a silent tunnel.
 	rescuePause = 2 * time.Second
 	// pingEvery is how many of the beats in silence have a ping, which waits in
 	// the stream; the others just send the last packet once more.
-	pingEvery = 4
+	pingEvery = 2
 )
 
 // errHeard ends an attempt that is not needed any more.
 var errHeard = errors.New("the tunnel is alive, or was ended on purpose")
 
-// rescue dials beside a tunnel that is silent. The new connection says no hello,
-// which would cut the tunnel, before that had its moment to come back. Hereafter
-// the tunnel is left, and the requests on it are lost.
+// rescue dials beside a tunnel that is silent. The new connection says no hello
+// before that had its moment to come back. Hereafter it takes the requests, and
+// those of the silent tunnel may still finish, if its path comes back in time.
 func (a *Agent) rescue(search, ctx context.Context, s *session, found chan<- handover) {
-	may := func(context.Context) (context.Context, error) { return ctx, s.giveMoment(search) }
+	a.webDelay = min(a.webDelay, suspectDelay) // UDP may be blocked
+	may := func(_ context.Context, next *session) (context.Context, error) {
+		err := s.giveMoment(search)
+		next.beside = s.conn.Context().Err() == nil
+		return ctx, err
+	}
 	for {
+		a.monitor.connecting()
 		next, answer, err := a.connect(search, may)
 		if err == nil {
 			err = next.begin(answer)
 		}
 		if err == nil {
-			why := error(errNoPong)
-			if s.conn.Context().Err() != nil {
-				why = s.ended()
-			}
-			a.logger.Warn("disconnected", "reason", reason(why), "session", s.welcome.Session, "replaced_by", next.welcome.Session)
-			s.close(link.CloseLost, errNoPong)
+			a.logger.Warn("another tunnel takes the place of one that is silent", "session", s.welcome.Session, "replaced_by", next.welcome.Session)
+			s.endEmpty()
 			found <- handover{next: next}
 			return
 		}
 		if search.Err() != nil {
 			return
 		}
-		pause := min(a.retry.pause(ending{err: err}), rescuePause)
-		a.logger.Debug("still no other connection", "reason", reason(err), "retry_in", pause.String())
+		end := ending{err: err}
+		pause := a.retry.pause(end)
+		if kind := kindOf(err); kind != endRefused && kind != endWrongPin {
+			pause = min(pause, rescuePause)
+		}
+		a.report(end, pause)
 		select {
 		case <-search.Done():
 			return
@@ -65,7 +71,7 @@ func (s *session) giveMoment(search context.Context) error {
 	select {
 	case <-search.Done():
 	case <-s.conn.Context().Done():
-	case <-time.After(rescueMoment):
+	case <-time.After(s.agent.moment):
 		return nil
 	}
 	if s.conn.Context().Err() == nil {
@@ -77,6 +83,15 @@ func (s *session) giveMoment(search context.Context) error {
 	default:
 		return nil // there is nothing more to wait for
 	}
+}
+
+// endEmpty ends a tunnel that is silent and has no requests to wait for.
+func (s *session) endEmpty() bool {
+	if !s.silent.Load() || s.running.Load() > 0 {
+		return false
+	}
+	s.close(link.CloseLost, errNoPong)
+	return true
 }
 
 // turn notes that a tunnel fell silent, or is heard again.
@@ -97,6 +112,7 @@ func (a *Agent) turnedNow(s *session) {
 	}
 	a.logger.Info("the gateway is heard again; the tunnel stays", "session", s.welcome.Session)
 	a.retry.reset()
+	a.webDelay = webDelayOf(s)
 	a.monitor.heard(s.status())
 }
 

@@ -31,7 +31,8 @@ type webDialer struct {
 	address string // URL of the WebSocket
 	inner   *tls.Config
 	proxy   func(*http.Request) (*url.URL, error)
-	roots   *x509.CertPool // nil: the system's
+	roots   *x509.CertPool   // nil: the system's
+	now     func() time.Time // for certificates
 	logger  *slog.Logger
 	// lenient: the certificate of the outer TLS cannot be verified. It is worth
 	// one warning and no more: what counts is the pin inside.
@@ -55,6 +56,7 @@ func newWebDialer(base, server, pin string, logger *slog.Logger) *webDialer {
 		address: strings.TrimRight(base, "/") + link.WebSocketPath,
 		inner:   link.ConnectorTLS(pin),
 		proxy:   http.ProxyFromEnvironment,
+		now:     time.Now,
 		logger:  logger,
 	}
 }
@@ -72,7 +74,7 @@ func (d *webDialer) dialHearing(ctx context.Context, heard *ear) (link.Conn, err
 	if !lenient && errors.As(err, &unverified) {
 		d.lenient.Store(true)
 		d.logger.Warn("the gateway's HTTPS certificate cannot be verified; the tunnel inside is protected by the pin all the same",
-			"url", d.address, "reason", legible(unverified.Err.Error()), "fix", certificateFix(unverified.Err))
+			"url", d.address, "reason", legible(unverified.Err.Error()), "fix", certificateFix(unverified.Err, d.now()))
 		raw, err = d.open(ctx, true, heard)
 	}
 	if err != nil {
@@ -90,11 +92,12 @@ func (d *webDialer) dialHearing(ctx context.Context, heard *ear) (link.Conn, err
 	return nil, fmt.Errorf("dialling %s: %w", d.address, err)
 }
 
-// certificateFix says what to do about a certificate.
-func certificateFix(err error) string {
+// certificateFix says what to do about a certificate, on a machine where it is
+// now.
+func certificateFix(err error, now time.Time) string {
 	var invalid x509.CertificateInvalidError
 	if errors.As(err, &invalid) && invalid.Reason == x509.Expired {
-		return "check the clock of this machine: it says " + time.Now().Format(time.RFC3339)
+		return "check the clock of this machine: it says " + now.Format(time.RFC3339)
 	}
 	return "if a proxy in between opens TLS, install its certificate authority here; otherwise check the gateway's certificate"
 }
@@ -113,7 +116,7 @@ func (d *webDialer) open(ctx context.Context, lenient bool, heard *ear) (net.Con
 			}
 			return conn, err
 		},
-		TLSClientConfig:        &tls.Config{RootCAs: d.roots, InsecureSkipVerify: lenient, NextProtos: []string{"http/1.1"}},
+		TLSClientConfig:        &tls.Config{RootCAs: d.roots, Time: d.now, InsecureSkipVerify: lenient, NextProtos: []string{"http/1.1"}},
 		MaxResponseHeaderBytes: maxDiscovery,
 	}
 	socket, answer, err := websocket.Dial(ctx, d.address, &websocket.DialOptions{

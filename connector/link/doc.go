@@ -32,14 +32,16 @@
 //	    ├──────────────────────────────────────▶│
 //	    │           welcome (session, heartbeat)│   the tunnel is up; an older
 //	    │◀──────────────────────────────────────┤   one of the same connector is
-//	    │                                       │   closed: CloseReplaced
+//	    │                                       │   closed: CloseReplaced; or, if
+//	    │                                       │   that is silent and the hello
+//	    │                                       │   says beside, drained
 //	    │        or deny (code, message, retry) │
 //	    │◀──────────────────────────────────────┤   then CloseDenied
 //	    │                                       │
 //	    │ ping                                  │   every heartbeat; no pong for
-//	    ├──────────────────────────────────────▶│   3 s: the connector dials anew
-//	    │                      pong (heartbeat) │
-//	    │◀──────────────────────────────────────┤
+//	    ├──────────────────────────────────────▶│   3 s: the connector dials
+//	    │                      pong (heartbeat) │   beside the tunnel, which it
+//	    │◀──────────────────────────────────────┤   gives up after 30 s
 //	    │                                       │
 //	    │ update (upstreams, routes)            │   its configuration changed; no
 //	    ├──────────────────────────────────────▶│   answer: the gateway is older,

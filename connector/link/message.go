@@ -24,7 +24,10 @@ type Hello struct {
 	Claim string `json:"claim,omitempty"`
 	// Instance is chosen at random by the process and stays the same over its
 	// reconnects.
-	Instance  string   `json:"instance,omitempty"`
+	Instance string `json:"instance,omitempty"`
+	// Beside: the same instance has a tunnel that is silent. It gets no more
+	// requests, and those that it has may finish if it comes back.
+	Beside    bool     `json:"beside,omitempty"`
 	Name      string   `json:"name,omitempty"` // of the host
 	Version   string   `json:"version,omitempty"`
 	OS        string   `json:"os,omitempty"` // "linux/amd64"

@@ -54,21 +54,24 @@ func TestBlackout(t *testing.T) {
 		pace   time.Duration // between tokens
 		length time.Duration
 		dark   func(t *testing.T, r *rig, length time.Duration)
+		most   int // tunnels
 	}{
-		{"slow stream", 200 * time.Millisecond, 10 * time.Second, cut},
-		{"fast stream", time.Millisecond, 10 * time.Second, cut},
-		{"long", 20 * time.Millisecond, 18 * time.Second, cut},
+		{"slow stream", 200 * time.Millisecond, 10 * time.Second, cut, 1},
+		{"fast stream", time.Millisecond, 10 * time.Second, cut, 1},
+		{"long", 20 * time.Millisecond, 18 * time.Second, cut, 1},
 		{"card out", 20 * time.Millisecond, 10 * time.Second, func(t *testing.T, r *rig, length time.Duration) {
 			r.Home.IP(t, "link set lan down")
 			time.Sleep(length)
 			r.Home.IP(t, "link set lan up", "route add default via "+lab.RouterLAN)
-		}},
+		}, 1},
+		// QUIC has to show that it is the same as before, which it can when the window
+		// has room again: new requests may go over another tunnel meanwhile.
 		{"another network", 20 * time.Millisecond, 10 * time.Second, func(t *testing.T, r *rig, length time.Duration) {
 			r.WAN.Cut()
 			time.Sleep(length)
 			r.Move(t, 1)
 			r.WAN.Heal()
-		}},
+		}, 2},
 	} {
 		t.Run(blackout.name, func(t *testing.T) {
 			t.Parallel()
@@ -85,10 +88,10 @@ func TestBlackout(t *testing.T) {
 			t.Logf("the stream goes on %v after the path's return", time.Since(start).Round(10*time.Millisecond))
 			close(release)
 			f.whole(t)
-			if n := r.online(r.box); n != 1 {
+			if n := r.online(r.box); n > blackout.most {
 				t.Errorf("the connector came online %d times", n)
 			}
-			if !strings.Contains(r.box.Process.Log(), "the gateway is heard again; the tunnel stays") {
+			if !strings.Contains(r.box.Process.Log(), "the gateway is silent; dialling it beside the tunnel") {
 				t.Error("the connector has not noticed the silence: nothing was tested")
 			}
 		})
