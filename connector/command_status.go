@@ -120,7 +120,9 @@ func reloadCommand(sys system) *cobra.Command {
 		Long: `Makes the connector on this machine read its configuration again, as SIGHUP does.
 No request is lost: keys and addresses of model servers change at once, and for
 what the gateway has to know (names of upstreams, routes, the token) a new
-tunnel takes over from the old one.
+tunnel takes over from the old one. While a new gateway cannot be reached, the
+tunnel to the old one stays, and the new one is tried beside it; a token that is
+refused needs another reload.
 
 Exit codes: 0 the new configuration is in use, 1 no connector runs, 2 the new
 configuration is wrong, and the old one stays.`,

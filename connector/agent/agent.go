@@ -115,32 +115,9 @@ func New(c Config, o Options) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	server := token.Server
-	if c.Server != "" {
-		server = c.Server
-	}
-	// Without a name the gateway shows the connector's own.
-	host, _ := os.Hostname()
 	a := &Agent{
-		logger: o.Logger,
-		setup: setup{
-			config: c,
-			hello: link.Hello{
-				Connector: token.Connector,
-				Secret:    token.Secret,
-				Instance:  rand.Text(),
-				Name:      host,
-				Version:   o.Version,
-				OS:        runtime.GOOS + "/" + runtime.GOARCH,
-				Upstreams: slices.Sorted(maps.Keys(upstreams)),
-				Routes:    c.Routes,
-			},
-			pin:       token.Pin,
-			dialer:    newDialer(server, token.Pin),
-			web:       newWebDialer(token.URL, server, token.Pin, o.Logger),
-			proxy:     newProxy(upstreams, o.Logger),
-			transport: cmp.Or(c.Transport, TransportAuto),
-		},
+		logger:       o.Logger,
+		setup:        newSetup(c, token, upstreams, o),
 		webDelay:     webSocketDelay,
 		firstUpgrade: firstUpgrade,
 		lossSpan:     lossSpan,
@@ -157,6 +134,34 @@ func New(c Config, o Options) (*Agent, error) {
 	}
 	a.monitor.connecting() // as soon as Run is called
 	return a, nil
+}
+
+// newSetup returns the setup of a valid configuration.
+func newSetup(c Config, token link.Token, upstreams map[string]*upstream, o Options) setup {
+	server := token.Server
+	if c.Server != "" {
+		server = c.Server
+	}
+	// Without a name the gateway shows the connector's own.
+	host, _ := os.Hostname()
+	return setup{
+		config: c,
+		hello: link.Hello{
+			Connector: token.Connector,
+			Secret:    token.Secret,
+			Instance:  rand.Text(),
+			Name:      host,
+			Version:   o.Version,
+			OS:        runtime.GOOS + "/" + runtime.GOARCH,
+			Upstreams: slices.Sorted(maps.Keys(upstreams)),
+			Routes:    c.Routes,
+		},
+		pin:       token.Pin,
+		dialer:    newDialer(server, token.Pin),
+		web:       newWebDialer(token.URL, server, token.Pin, o.Logger),
+		proxy:     newProxy(upstreams, o.Logger),
+		transport: cmp.Or(c.Transport, TransportAuto),
+	}
 }
 
 // open returns the upstreams of a valid configuration by name.

@@ -35,6 +35,7 @@ func (a *Agent) rescue(search, ctx context.Context, s *session, found chan<- han
 		return ctx, err
 	}
 	for {
+		a.monitor.connecting()
 		next, answer, err := a.connect(search, may)
 		if err == nil {
 			err = next.begin(answer)
@@ -47,8 +48,12 @@ func (a *Agent) rescue(search, ctx context.Context, s *session, found chan<- han
 		if search.Err() != nil {
 			return
 		}
-		pause := min(a.retry.pause(ending{err: err}), rescuePause)
-		a.logger.Debug("still no other connection", "reason", reason(err), "retry_in", pause.String())
+		end := ending{err: err}
+		pause := a.retry.pause(end)
+		if kind := kindOf(err); kind != endRefused && kind != endWrongPin {
+			pause = min(pause, rescuePause)
+		}
+		a.report(end, pause)
 		select {
 		case <-search.Done():
 			return

@@ -196,9 +196,7 @@ func TestSilentTunnelComesBack(t *testing.T) {
 	if n := g.count(); n != 1 || s.conn.Context().Err() != nil {
 		t.Errorf("%d hellos; the tunnel ended with %v", n, context.Cause(s.conn.Context()))
 	}
-	if log := a.log.String(); !strings.Contains(log, "the gateway is heard again") {
-		t.Errorf("log %s", log)
-	}
+	eventually(t, "the log of that", func() bool { return strings.Contains(a.log.String(), "the gateway is heard again") })
 }
 
 // TestSilentTunnelHadItsMoment: then the new connection says hello, and that
@@ -256,4 +254,22 @@ func TestNeverHeard(t *testing.T) {
 	if log := a.log.String(); !strings.Contains(log, "retry_in") || strings.Contains(log, "beside the tunnel") {
 		t.Errorf("log %s", log)
 	}
+}
+
+// TestAnotherGatewayBesideASilentTunnel: a gateway that lost its storage knows
+// nothing of the tunnel, and cannot even say so. The reason is told at once.
+func TestAnotherGatewayBesideASilentTunnel(t *testing.T) {
+	g := startGateway(t)
+	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.pongTimeout, a.silenceLimit = 200*time.Millisecond, time.Second })
+	s := g.session()
+	eventually(t, "it to have heard of the gateway", func() bool { return s.pings.Load() >= 3 })
+	giveBack := g.otherIdentity()
+	eventually(t, "the reason", func() bool {
+		p := a.Status().Problem
+		return p != nil && strings.Contains(p.Reason, link.ErrPin.Error()) && strings.Contains(p.Fix, "lost its storage")
+	})
+	eventually(t, "the end of the silent tunnel", func() bool { return strings.Contains(a.log.String(), "msg=disconnected") })
+	giveBack()
+	a.wakeReload() // ends the pause, which is long
+	g.session()
 }

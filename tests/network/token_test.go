@@ -56,16 +56,7 @@ func TestFatal(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, harness.Options{})
 			c.change(t, r)
-			waitLog(t, r.box.Process, `"fix":`, patience)
-			var said string
-			for line := range strings.Lines(r.box.Process.Log()) {
-				if strings.Contains(line, `"level":"ERROR"`) {
-					said = line
-				}
-			}
-			if !like(said, c.log) {
-				t.Errorf("the log says\n%s\nwant\n%s", said, c.log)
-			}
+			r.expectError(t, c.log)
 			if c.code != 0 {
 				if code := r.box.Process.WaitExit(t, patience); code != c.code {
 					t.Errorf("it ended with code %d, want %d", code, c.code)
@@ -81,6 +72,22 @@ func TestFatal(t *testing.T) {
 				t.Error("the connector has ended, although it was online before")
 			}
 		})
+	}
+}
+
+// expectError waits for an error with a fix in the connector's log, and checks
+// the last one.
+func (r *rig) expectError(t *testing.T, pattern string) {
+	t.Helper()
+	waitLog(t, r.box.Process, `"fix":`, patience)
+	var said string
+	for line := range strings.Lines(r.box.Process.Log()) {
+		if strings.Contains(line, `"level":"ERROR"`) {
+			said = line
+		}
+	}
+	if !like(said, pattern) {
+		t.Errorf("the log says\n%s\nwant\n%s", said, pattern)
 	}
 }
 
