@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/postern-dev/postern/connector/link"
 )
 
 const (
@@ -42,6 +44,7 @@ func (a *Agent) rescue(search, ctx context.Context, s *session, found chan<- han
 		}
 		if err == nil {
 			a.logger.Warn("another tunnel takes the place of one that is silent", "session", s.welcome.Session, "replaced_by", next.welcome.Session)
+			s.endEmpty()
 			found <- handover{next: next}
 			return
 		}
@@ -80,6 +83,15 @@ func (s *session) giveMoment(search context.Context) error {
 	default:
 		return nil // there is nothing more to wait for
 	}
+}
+
+// endEmpty ends a tunnel that is silent and has no requests to wait for.
+func (s *session) endEmpty() bool {
+	if !s.silent.Load() || s.running.Load() > 0 {
+		return false
+	}
+	s.close(link.CloseLost, errNoPong)
+	return true
 }
 
 // turn notes that a tunnel fell silent, or is heard again.

@@ -200,26 +200,56 @@ func TestSilentTunnelComesBack(t *testing.T) {
 }
 
 // TestSilentTunnelHadItsMoment: then the new connection says hello, and that
-// there is an old one, which is closed when it stays silent.
+// there is an old one, which is closed when it stays silent: at once if there is
+// nothing to wait for.
 func TestSilentTunnelHadItsMoment(t *testing.T) {
-	g, s, _ := fallSilent(t, time.Second)
-	start := time.Now()
-	if n := g.count(); n != 1 {
-		t.Errorf("%d hellos at once", n)
+	for name, busy := range map[string]bool{"idle": false, "with a request": true} {
+		t.Run(name, func(t *testing.T) {
+			g, s, a := fallSilent(t, time.Second)
+			if n := g.count(); n != 1 {
+				t.Errorf("%d hellos at once", n)
+			}
+			var begun *http.Response
+			if busy {
+				a.serve(t, flood(t))
+				answer, err := s.roundTrip(post(t.Context(), "{}"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer answer.Body.Close()
+				begun = answer
+			}
+			start := time.Now()
+			next := g.session()
+			if s.hello.Beside || !next.hello.Beside || next.hello.Instance != s.hello.Instance {
+				t.Errorf("hellos %v, %v", s.hello.Beside, next.hello.Beside)
+			}
+			if busy {
+				if err := (&counter{lines: bufio.NewScanner(begun.Body)}).read(2000); err != nil {
+					t.Error(err)
+				}
+			}
+			receive(t, s.conn.Context().Done(), "the end of the silent tunnel")
+			if took := time.Since(start); busy != (took > 5*time.Second) {
+				t.Errorf("it ended after %v", took)
+			}
+			if code, ok := link.CloseReason(context.Cause(s.conn.Context())); !ok || code != link.CloseLost {
+				t.Errorf("it was closed with %v", context.Cause(s.conn.Context()))
+			}
+		})
 	}
-	next := g.session()
-	if took := time.Since(start); took < time.Second/2 {
-		t.Errorf("it had a moment of %v", took)
-	}
-	if s.hello.Beside || !next.hello.Beside || next.hello.Instance != s.hello.Instance {
-		t.Errorf("hellos %+v, %+v", s.hello.Beside, next.hello.Beside)
-	}
-	if got := s.ask(t); got != "x" {
-		t.Errorf("the silent one answers %q", got)
-	}
-	receive(t, s.conn.Context().Done(), "the end of the silent tunnel")
-	if code, ok := link.CloseReason(context.Cause(s.conn.Context())); !ok || code != link.CloseLost {
-		t.Errorf("it was closed with %v", context.Cause(s.conn.Context()))
+}
+
+// TestEndInSilence: nobody waits for a silent tunnel without requests.
+func TestEndInSilence(t *testing.T) {
+	g := startGateway(t)
+	a := startAgent(t, g, "http://127.0.0.1:1", nil)
+	s := g.session()
+	eventually(t, "it to have heard of the gateway", func() bool { return s.pings.Load() >= 3 })
+	g.set(func() { g.silent = true })
+	a.stop() // before the silence is noticed
+	if err := receive(t, a.result, "the agent's end"); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -45,6 +45,7 @@ type session struct {
 	beside    bool          // it is to take the place of a silent tunnel
 	why       atomic.Value  // error: the reason, if this side ends the tunnel
 	requests  sync.WaitGroup
+	running   atomic.Int64 // requests
 	handler   http.Handler
 	updated   chan link.Updated // the answer to an update
 }
@@ -163,6 +164,8 @@ func (s *session) accept() {
 
 // request serves one stream.
 func (s *session) request(stream link.Stream) {
+	s.running.Add(1)
+	defer s.running.Add(-1)
 	err := link.Serve(stream, s.handler)
 	var defect *link.PanicError
 	switch {
@@ -270,7 +273,7 @@ func (s *session) ping() {
 			return
 		case <-lost.C:
 			rest := s.agent.silenceLimit - s.agent.pongTimeout
-			if !heard || rest <= 0 || s.silent.Load() {
+			if !heard || rest <= 0 || s.silent.Load() || s.departed.Load() && s.running.Load() == 0 {
 				s.close(link.CloseLost, errNoPong)
 				return
 			}
@@ -307,6 +310,9 @@ func (s *session) ping() {
 func (s *session) drain() {
 	s.agent.logger.Info("draining", "session", s.welcome.Session, "timeout", s.agent.drainTimeout.String())
 	s.agent.monitor.draining()
+	if s.endEmpty() {
+		return
+	}
 	if err := s.depart(); err != nil {
 		s.close(link.CloseNone, err)
 		return
