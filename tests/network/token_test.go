@@ -79,7 +79,7 @@ func TestFatal(t *testing.T) {
 // the last one.
 func (r *rig) expectError(t *testing.T, pattern string) {
 	t.Helper()
-	waitLog(t, r.box.Process, `"fix":`, patience)
+	waitLog(t, r.box.Process, `"level":"ERROR"`, patience)
 	var said string
 	for line := range strings.Lines(r.box.Process.Log()) {
 		if strings.Contains(line, `"level":"ERROR"`) {
