@@ -103,14 +103,19 @@ func (u *upstream) readdress(r *http.Request) {
 // seen the request.
 func (u *upstream) roundTrip(r *http.Request, body *payload) (*answer, error) {
 	c := u.idle.take()
-	for {
+	for again := false; ; again = true {
 		var start time.Time
 		reused := c != nil
 		if reused {
 			start = time.Now()
 		} else {
 			var err error
-			if c, err = u.dial(r.Context()); err != nil {
+			switch c, err = u.dial(r.Context()); {
+			case err != nil && again:
+				// An upstream that is gone now may have seen the first try, and
+				// even have died of it: nobody else shall have the request.
+				return nil, fmt.Errorf("connecting again: %w", err)
+			case err != nil:
 				return nil, fmt.Errorf("%w: %w", errNotConnected, err)
 			}
 		}

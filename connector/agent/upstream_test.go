@@ -142,6 +142,35 @@ func TestUpstreamStaleOnlyOnce(t *testing.T) {
 	}
 }
 
+// TestUpstreamThatDiesOfARequest: the request was seen, though the second try
+// finds nobody. The gateway must not take it to another connector.
+func TestUpstreamThatDiesOfARequest(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		in := bufio.NewReader(conn)
+		takeRequest(in)
+		io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		takeRequest(in)
+		listener.Close()
+	}()
+	p := proxyTo(t, "http://"+listener.Addr().String(), nil)
+	ask(t.Context(), p, "{}")
+	if w := ask(t.Context(), p, "{}"); w.aborted != link.CodeUpstreamReset {
+		t.Errorf("aborted %v", w.aborted)
+	}
+	if w := ask(t.Context(), p, "{}"); w.aborted != link.CodeUpstreamDown {
+		t.Errorf("a request that nobody has seen: aborted %v", w.aborted)
+	}
+}
+
 // TestUpstreamEarlyAnswerToALargeBody has an upstream that refuses a body from
 // its header, and reads no byte of it.
 func TestUpstreamEarlyAnswerToALargeBody(t *testing.T) {

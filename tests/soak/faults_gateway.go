@@ -70,7 +70,8 @@ func killUpstream(ctx context.Context, s *system, random *rand.Rand) error {
 	i := random.IntN(len(s.servers))
 	behind := s.members(func(c *connector) bool { return c.server == i })
 	f := s.log.begin(&upstreamKilled, behind, "model server %d", i)
-	s.visit(ctx, i) // what it knows dies with it
+	_, _ = s.visit(ctx, i) // what it knows dies with it
+	s.deaths[i].Add(1)
 	s.servers[i].kill()
 	if err := pause(ctx, upTo(random, 4*time.Second)); err != nil {
 		return err
@@ -116,8 +117,11 @@ func revokeKey(ctx context.Context, s *system, random *rand.Rand) error {
 		return err
 	}
 	r := compose(random, s.nextID())
-	r.model, r.key, r.habit, r.End = one(random, one(random, s.groups)), k, reads, whole
+	r.model, r.key, r.habit, r.End, r.fresh = one(random, one(random, s.groups)), k, reads, whole, true
 	o := s.clients.send(ctx, r)
+	for tries := 1; o.symptom == refused && tries < 3 && ctx.Err() == nil; tries++ { // a reload
+		o = s.clients.send(ctx, r)
+	}
 	if o.symptom != unauthorised && ctx.Err() == nil {
 		s.tally.find("key %s was revoked before this request:\n%s", k.id, o.story())
 	}

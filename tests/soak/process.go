@@ -26,11 +26,10 @@ type process struct {
 	// fail ends the run when the process has ended unasked.
 	fail context.CancelCauseFunc
 
-	mu      sync.Mutex
-	cmd     *exec.Cmd
-	done    chan struct{} // closed when this life has ended
-	ending  bool          // it is meant to end
-	started time.Time
+	mu     sync.Mutex
+	cmd    *exec.Cmd
+	done   chan struct{} // closed when this life has ended
+	ending bool          // it is meant to end
 }
 
 // startLimit is how long a process may take until it serves, on a busy machine.
@@ -79,7 +78,7 @@ func (p *process) start(announced bool) (line string, err error) {
 func (p *process) begin(cmd *exec.Cmd) {
 	done := make(chan struct{})
 	p.mu.Lock()
-	p.cmd, p.done, p.ending, p.started = cmd, done, false, time.Now()
+	p.cmd, p.done, p.ending = cmd, done, false
 	p.mu.Unlock()
 	go func() {
 		err := cmd.Wait()
@@ -113,13 +112,6 @@ func (p *process) life(ending bool) (*exec.Cmd, chan struct{}) {
 func (p *process) pid() int {
 	cmd, _ := p.life(false)
 	return cmd.Process.Pid
-}
-
-// since is when the present life began.
-func (p *process) since() time.Time {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.started
 }
 
 // signal sends a signal that does not end the process.

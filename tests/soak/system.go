@@ -45,6 +45,7 @@ type system struct {
 
 	servers    []*process // model servers
 	addresses  []string   // theirs
+	deaths     [upstreams]atomic.Int32
 	hosts      []*host
 	relays     []*relay
 	connectors []*connector

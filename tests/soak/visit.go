@@ -12,7 +12,7 @@ import (
 // A sighting is where a request was seen.
 type sighting struct {
 	server int
-	life   time.Time // when that model server was started
+	deaths int32 // of that model server by then
 }
 
 // visit asks a model server what it has seen, and returns how many requests it
@@ -31,10 +31,10 @@ func (s *system) visit(ctx context.Context, server int) (running int, err error)
 	s.seenMu.Lock()
 	defer s.seenMu.Unlock()
 	for _, id := range r.Seen {
-		if first, again := s.seen[id]; again && first.life.Equal(s.servers[first.server].since()) {
+		if first, again := s.seen[id]; again && first.deaths == s.deaths[first.server].Load() {
 			s.tally.find("request %d has reached a model twice: model server %d, and model server %d", id, first.server, server)
 		}
-		s.seen[id] = sighting{server, s.servers[server].since()}
+		s.seen[id] = sighting{server, s.deaths[server].Load()}
 	}
 	return r.Running, nil
 }
