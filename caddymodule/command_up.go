@@ -25,7 +25,7 @@ scripted model takes its place: it streams like a real one, but only ever says
 that it is none.
 
 Nothing listens on other addresses than loopback. Keys and deployments are kept
-in up.db in Caddy's data directory; each run makes a new key "up" and revokes
+in up.db in Caddy's data directory; each run makes a new key "up" and removes
 the one of the last run.`,
 		Example: `  caddy gateway up
   caddy gateway up --connect http://localhost:11434
