@@ -340,6 +340,15 @@ func (t managedTunnels) Tunnel(connectorID string) (manage.Tunnel, bool) {
 	return session, ok
 }
 
+// Choose implements manage.Tunnels.
+func (t managedTunnels) Choose(connectorIDs []string) (string, manage.Tunnel, bool) {
+	session, ok := t.Hub.Choose(connectorIDs, nil)
+	if !ok {
+		return "", nil, false
+	}
+	return session.Connector(), session, true
+}
+
 // sessions lists the live tunnels, for metrics.
 func (a *App) sessions() []tunnel.Info {
 	if hub, err := a.tunnel.val.get(); err == nil {
