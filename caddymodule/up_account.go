@@ -105,7 +105,7 @@ func (a upAccount) register(ctx context.Context, connector string, models []stri
 		name := deploymentName(model)
 		switch {
 		case name == "" || made[name]:
-			ready.note("model %q is not registered: its id gives no public name; use `caddy gateway deployment set NAME --connector %s --model …`", model, upName)
+			ready.note("model %q is not registered: its id gives no public name; use `%s gateway deployment set NAME --connector %s --model …`", model, ready.program, upName)
 			continue
 		case elsewhere[name]:
 			ready.note("model %q is not registered: the deployment of that name leads to another connector", name)
@@ -154,7 +154,7 @@ func (a upAccount) newKey(ctx context.Context, ready *upReady) error {
 		removed = removed || k.RevokedAt == nil
 	}
 	if removed {
-		ready.note("the key of the last run is removed; `caddy gateway key create` makes one that stays")
+		ready.note("the key of the last run is removed; `%s gateway key create` makes one that stays", ready.program)
 	}
 	key, err := a.service.CreateKey(ctx, manage.CreateKey{Name: upKeyName})
 	if err != nil {

@@ -243,15 +243,15 @@ func TestUpPrint(t *testing.T) {
 		"up_found": {
 			URL: "http://localhost:8080", ModelServer: "http://localhost:11434", Models: []string{"nomic-embed-text", "llama3.2:3b"},
 			Key: "sk-svc-EXAMPLE", Console: "http://localhost:8080/console/setup#EXAMPLE", setup: true,
-			Admin: "localhost:2019", usualAdmin: true, Notes: []string{"the key of the last run is removed"},
+			Admin: "localhost:2019", usualAdmin: true, program: "caddy", Notes: []string{"the key of the last run is removed"},
 		},
 		"up_scripted": {
 			URL: "http://localhost:8081", ModelServer: "http://127.0.0.1:40000", Scripted: true, Models: []string{"scripted"},
-			Key: "sk-svc-EXAMPLE", Console: "http://localhost:8081/console/", Admin: "localhost:40001",
+			Key: "sk-svc-EXAMPLE", Console: "http://localhost:8081/console/", Admin: "localhost:40001", program: "bin/caddy",
 		},
 		"up_many_models": {
 			URL: "http://localhost:8080", ModelServer: "http://localhost:11434", Models: many,
-			Key: "sk-svc-EXAMPLE", Console: "http://localhost:8080/console/", Admin: "localhost:2019", usualAdmin: true,
+			Key: "sk-svc-EXAMPLE", Console: "http://localhost:8080/console/", Admin: "localhost:2019", usualAdmin: true, program: "caddy",
 		},
 	} {
 		var out strings.Builder

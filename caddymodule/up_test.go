@@ -22,7 +22,7 @@ import (
 // newUp is a run on ports of its own that searches at bases only.
 func newUp(connect string, bases ...string) (*up, *bytes.Buffer) {
 	messages := new(bytes.Buffer)
-	return &up{connect: connect, listen: "localhost:0", search: bases, messages: messages}, messages
+	return &up{connect: connect, listen: "localhost:0", search: bases, messages: messages, ready: upReady{program: "caddy"}}, messages
 }
 
 // ownDirectories keeps the run's database out of the user's directories.
