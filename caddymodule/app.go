@@ -307,15 +307,6 @@ func (a *App) Manage() (*manage.Service, error) {
 	return a.service, nil
 }
 
-// managedTunnels is the hub as the management operations see it.
-type managedTunnels struct{ *tunnel.Hub }
-
-// Tunnel implements manage.Tunnels.
-func (t managedTunnels) Tunnel(connectorID string) (manage.Tunnel, bool) {
-	session, ok := t.Hub.Tunnel(connectorID)
-	return session, ok
-}
-
 // sessions lists the live tunnels, for metrics.
 func (a *App) sessions() []tunnel.Info {
 	if hub, err := a.tunnel.val.get(); err == nil {

@@ -3,6 +3,7 @@ package caddymodule
 import (
 	"fmt"
 	"io"
+	"os"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -25,7 +26,7 @@ scripted model takes its place: it streams like a real one, but only ever says
 that it is none.
 
 Nothing listens on other addresses than loopback. Keys and deployments are kept
-in up.db in Caddy's data directory; each run makes a new key "up" and revokes
+in up.db in Caddy's data directory; each run makes a new key "up" and removes
 the one of the last run.`,
 		Example: `  caddy gateway up
   caddy gateway up --connect http://localhost:11434
@@ -46,6 +47,7 @@ func runUp(cmd *cobra.Command, _ []string) error {
 	u := &up{
 		connect: flagValue(cmd, "connect"), listen: flagValue(cmd, "listen"),
 		search: probeBases(), messages: cmd.ErrOrStderr(),
+		ready: upReady{program: commandName(os.Args[0])},
 	}
 	defer u.stop()
 	ready, err := u.start(ctx)
@@ -80,8 +82,9 @@ type upReady struct {
 	Curl        string   `json:"curl"`
 	Notes       []string `json:"notes,omitempty"`
 
-	usualAdmin bool // the commands find it without --address
-	setup      bool // Console is the link for the first user
+	program    string // how this one is started
+	usualAdmin bool   // the commands find it without --address
+	setup      bool   // Console is the link for the first user
 }
 
 // curl is a request that works when pasted into a shell. Public model names
@@ -129,13 +132,13 @@ func (r *upReady) print(w io.Writer) {
   API           %s/v1
   Key           %s
   Console       %s
-  Manage        caddy gateway status%s
+  Manage        %s gateway status%s
 
 Try it:
 
   %s
 
-`, server, models, r.URL, r.Key, console, address, r.curl())
+`, server, models, r.URL, r.Key, console, r.program, address, r.curl())
 	for _, note := range r.Notes {
 		fmt.Fprintln(w, "Note: "+printable(note))
 	}

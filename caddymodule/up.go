@@ -101,7 +101,7 @@ func (u *up) modelServer(ctx context.Context) (modelServer, error) {
 	}
 	addresses, err := chooseAddresses(listen)
 	if errors.Is(err, errPortTaken) {
-		return modelServer{}, explainTaken(ctx, probe, listen, connect, err)
+		return modelServer{}, u.explainTaken(ctx, probe, listen, connect, err)
 	}
 	if err != nil {
 		return modelServer{}, err
@@ -141,8 +141,8 @@ func (u *up) namedServer(ctx context.Context, probe prober, base string) (modelS
 
 // explainTaken turns a taken HTTP port into the command line that works. A
 // model server on our default port is a likely cause.
-func explainTaken(ctx context.Context, probe prober, listen, connect string, cause error) error {
-	command := "caddy gateway up --listen localhost:8081"
+func (u *up) explainTaken(ctx context.Context, probe prober, listen, connect string, cause error) error {
+	command := u.ready.program + " gateway up --listen localhost:8081"
 	if connect != "" {
 		return fmt.Errorf("%w by another program; choose another one:\n\n  %s --connect %s", cause, command, connect)
 	}

@@ -105,7 +105,7 @@ func (a upAccount) register(ctx context.Context, connector string, models []stri
 		name := deploymentName(model)
 		switch {
 		case name == "" || made[name]:
-			ready.note("model %q is not registered: its id gives no public name; use `caddy gateway deployment set NAME --connector %s --model …`", model, upName)
+			ready.note("model %q is not registered: its id gives no public name; use `%s gateway deployment set NAME --connector %s --model …`", model, ready.program, upName)
 			continue
 		case elsewhere[name]:
 			ready.note("model %q is not registered: the deployment of that name leads to another connector", name)
@@ -137,24 +137,25 @@ func (a upAccount) register(ctx context.Context, connector string, models []stri
 	return nil
 }
 
-// newKey makes the key of this run and revokes those of former ones.
+// newKey makes the key of this run and removes those of former ones: a list of
+// revoked keys that grew with every run would tell nobody anything.
 func (a upAccount) newKey(ctx context.Context, ready *upReady) error {
 	keys, err := a.service.Keys("")
 	if err != nil {
 		return fmt.Errorf("reading the keys: %w", err)
 	}
-	revoked := false
+	removed := false
 	for _, k := range keys {
-		if k.Name != upKeyName || k.RevokedAt != nil {
+		if k.Name != upKeyName {
 			continue
 		}
-		if _, err := a.service.RevokeKey(ctx, "", k.ID); err != nil && !errors.Is(err, store.ErrNotFound) {
-			return fmt.Errorf("revoking the key of the last run: %w", err)
+		if err := a.service.RemoveKey(ctx, "", k.ID); err != nil && !errors.Is(err, store.ErrNotFound) {
+			return fmt.Errorf("removing the key of the last run: %w", err)
 		}
-		revoked = true
+		removed = removed || k.RevokedAt == nil
 	}
-	if revoked {
-		ready.note("the key of the last run is revoked; `caddy gateway key create` makes one that stays")
+	if removed {
+		ready.note("the key of the last run is removed; `%s gateway key create` makes one that stays", ready.program)
 	}
 	key, err := a.service.CreateKey(ctx, manage.CreateKey{Name: upKeyName})
 	if err != nil {

@@ -22,6 +22,8 @@ func (noTunnels) Sessions() []tunnel.Info             { return nil }
 func (noTunnels) Counters() tunnel.Counters           { return tunnel.Counters{} }
 func (noTunnels) Tunnel(string) (manage.Tunnel, bool) { return nil, false }
 
+func (noTunnels) Choose([]string) (string, manage.Tunnel, bool) { return "", nil, false }
+
 // asOperator is the context of what `caddy gateway up` does.
 func asOperator(t *testing.T) context.Context {
 	t.Helper()
@@ -188,7 +190,8 @@ func TestUpRegisterNothing(t *testing.T) {
 	}
 }
 
-// Each run has a key of its own; the last one's is revoked, others are not.
+// Each run has a key of its own; those of former ones leave nothing behind,
+// others stay.
 func TestUpKey(t *testing.T) {
 	account, st, _ := newUpAccount(t)
 	_, laptop, err := st.CreateKey(asOperator(t), store.DefaultAccount, "laptop", "*")
@@ -205,12 +208,23 @@ func TestUpKey(t *testing.T) {
 	if err := account.newKey(asOperator(t), &second); err != nil {
 		t.Fatal(err)
 	}
-	wantNotes(t, second.Notes, "the key of the last run is revoked")
-	for key, revoked := range map[string]bool{laptop: false, first.Key: true, second.Key: false} {
-		live, ok := st.FindKey(key)
-		if !ok || live.Revoked() != revoked {
-			t.Errorf("key revoked: %v, want %v", ok && live.Revoked(), revoked)
+	wantNotes(t, second.Notes, "the key of the last run is removed")
+	for key, there := range map[string]bool{laptop: true, first.Key: false, second.Key: true} {
+		if live, ok := st.FindKey(key); ok != there || ok && live.Revoked() {
+			t.Errorf("key found: %v, want %v", ok, there)
 		}
+	}
+	// Also what the user has revoked, or a former version has left.
+	revoked := st.Keys(store.DefaultAccount)[1]
+	if _, err := st.RevokeKey(asOperator(t), store.DefaultAccount, revoked.ID); err != nil {
+		t.Fatal(err)
+	}
+	var third upReady
+	if err := account.newKey(asOperator(t), &third); err != nil {
+		t.Fatal(err)
+	}
+	if keys := st.Keys(store.DefaultAccount); len(third.Notes) != 0 || len(keys) != 2 || keys[0].Name != "laptop" || keys[1].ID == revoked.ID {
+		t.Errorf("third run: notes %q, keys %+v", third.Notes, keys)
 	}
 }
 
@@ -235,15 +249,15 @@ func TestUpPrint(t *testing.T) {
 		"up_found": {
 			URL: "http://localhost:8080", ModelServer: "http://localhost:11434", Models: []string{"nomic-embed-text", "llama3.2:3b"},
 			Key: "sk-svc-EXAMPLE", Console: "http://localhost:8080/console/setup#EXAMPLE", setup: true,
-			Admin: "localhost:2019", usualAdmin: true, Notes: []string{"the key of the last run is revoked"},
+			Admin: "localhost:2019", usualAdmin: true, program: "caddy", Notes: []string{"the key of the last run is removed"},
 		},
 		"up_scripted": {
 			URL: "http://localhost:8081", ModelServer: "http://127.0.0.1:40000", Scripted: true, Models: []string{"scripted"},
-			Key: "sk-svc-EXAMPLE", Console: "http://localhost:8081/console/", Admin: "localhost:40001",
+			Key: "sk-svc-EXAMPLE", Console: "http://localhost:8081/console/", Admin: "localhost:40001", program: "bin/caddy",
 		},
 		"up_many_models": {
 			URL: "http://localhost:8080", ModelServer: "http://localhost:11434", Models: many,
-			Key: "sk-svc-EXAMPLE", Console: "http://localhost:8080/console/", Admin: "localhost:2019", usualAdmin: true,
+			Key: "sk-svc-EXAMPLE", Console: "http://localhost:8080/console/", Admin: "localhost:2019", usualAdmin: true, program: "caddy",
 		},
 	} {
 		var out strings.Builder

@@ -23,7 +23,7 @@ import (
 // newUp is a run on ports of its own that searches at bases only.
 func newUp(connect string, bases ...string) (*up, *bytes.Buffer) {
 	messages := new(bytes.Buffer)
-	return &up{connect: connect, listen: "localhost:0", search: bases, messages: messages}, messages
+	return &up{connect: connect, listen: "localhost:0", search: bases, messages: messages, ready: upReady{program: "caddy"}}, messages
 }
 
 // ownDirectories keeps the run's database out of the user's directories.
@@ -144,7 +144,13 @@ func checkSecondRun(t *testing.T, one *upReady, base string) {
 	if two.Console != two.URL+"/console/" || two.setup {
 		t.Errorf("with a user the console is at %q", two.Console)
 	}
-	wantNotes(t, two.Notes, "the key of the last run is revoked")
+	wantNotes(t, two.Notes, "the key of the last run is removed")
+	if status, page := ask(t, two, "", "GET", "/", ""); status != 200 || !strings.Contains(page, "<h1>Sign in</h1>") {
+		t.Errorf("/ does not lead to the console: status %d, %s", status, page)
+	}
+	if status, text := ask(t, two, two.Key, "POST", "/chat/completions", "{}"); status != 404 || !strings.Contains(text, "/v1") {
+		t.Errorf("a path where nothing is: status %d, %s", status, text)
+	}
 	if status, _ := ask(t, two, one.Key, "GET", "/v1/models", ""); status != 401 {
 		t.Errorf("the key of the first run: status %d, want 401", status)
 	}

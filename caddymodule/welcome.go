@@ -2,6 +2,7 @@ package caddymodule
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
 )
@@ -28,9 +29,9 @@ The console has no user yet. Open this link within 15 minutes to become the firs
 
   %s
 
-It works once; `+"`caddy gateway setup-link`"+` makes another one.
+It works once; `+"`%s gateway setup-link`"+` makes another one.
 
-`, link.URL)
+`, link.URL, commandName(os.Args[0]))
 }
 
 // operator is the caller of what the gateway itself does, and of the admin

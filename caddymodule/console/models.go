@@ -123,6 +123,7 @@ func findDeployment(v *visit, name string) (manage.Deployment, error) {
 type testRow struct {
 	OK         bool
 	Error      string
+	Connector  string // that was asked
 	FirstToken string
 	Speed      string
 	Tokens     int
@@ -132,7 +133,7 @@ type testRow struct {
 }
 
 func testRowOf(r manage.TestResult) *testRow {
-	row := &testRow{OK: r.OK, Error: sentence(r.Error), Tokens: r.Tokens, FirstToken: millis(r.FirstTokenMillis), Answer: r.Answer, Reason: sentence(r.ToolsReason)}
+	row := &testRow{OK: r.OK, Error: sentence(r.Error), Connector: r.Connector, Tokens: r.Tokens, FirstToken: millis(r.FirstTokenMillis), Answer: r.Answer, Reason: sentence(r.ToolsReason)}
 	if r.TokensPerSecond > 0 {
 		row.Speed = decimal(r.TokensPerSecond) + " tokens/s"
 	}

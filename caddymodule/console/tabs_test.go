@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -45,6 +46,16 @@ func (l *lines) Tunnel(id string) (manage.Tunnel, bool) {
 	defer l.mu.Unlock()
 	h, ok := l.serve[id]
 	return line{h}, ok
+}
+
+// Choose implements manage.Tunnels.
+func (l *lines) Choose(ids []string) (string, manage.Tunnel, bool) {
+	for _, id := range slices.Backward(ids) {
+		if t, ok := l.Tunnel(id); ok {
+			return id, t, true
+		}
+	}
+	return "", nil, false
 }
 
 // connect brings a connector online with the upstream "default", at which

@@ -23,6 +23,7 @@ func TestOperationsAreConfined(t *testing.T) {
 	for _, account := range []string{"default", "other", ""} {
 		for name, err := range map[string]error{
 			"RevokeKey":        first(s.RevokeKey(ctx, account, id("key"))),
+			"RemoveKey":        s.RemoveKey(ctx, account, id("key")),
 			"RemoveConnector":  first(s.RemoveConnector(ctx, account, id("spare"))),
 			"SetDeployment":    first(s.SetDeployment(ctx, manage.SetDeployment{Account: account, Name: "x", Connectors: []string{id("connector")}})),
 			"RemoveDeployment": first(s.RemoveDeployment(ctx, account, "mine-deployment")),

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -189,6 +190,16 @@ func (f *fakeTunnels) Tunnel(id string) (manage.Tunnel, bool) {
 	defer f.mu.Unlock()
 	t, ok := f.tunnels[id]
 	return t, ok
+}
+
+// Choose prefers the last one, unlike a list.
+func (f *fakeTunnels) Choose(ids []string) (string, manage.Tunnel, bool) {
+	for _, id := range slices.Backward(ids) {
+		if t, ok := f.Tunnel(id); ok {
+			return id, t, true
+		}
+	}
+	return "", nil, false
 }
 
 // connect sets what is known of the tunnels; requests find none.

@@ -67,3 +67,17 @@ func (s *Service) RevokeKey(ctx context.Context, account, id string) (store.Key,
 	s.audit(ctx, "key.revoke", account, k.ID, k.Name)
 	return k, nil
 }
+
+// RemoveKey is RevokeKey for a key that nobody needs to hear of any more: no
+// list shows it.
+func (s *Service) RemoveKey(ctx context.Context, account, id string) error {
+	account, err := s.account(ctx, account)
+	if err != nil {
+		return err
+	}
+	if err := s.store.RemoveKey(ctx, account, id); err != nil {
+		return err
+	}
+	s.audit(ctx, "key.remove", account, id, "")
+	return nil
+}

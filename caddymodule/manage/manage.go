@@ -42,6 +42,9 @@ type Tunnels interface {
 	Counters() tunnel.Counters
 	// Tunnel returns the live tunnel of a connector.
 	Tunnel(connectorID string) (Tunnel, bool)
+	// Choose returns the tunnel that a request for any of the connectors would
+	// take now, and whose it is.
+	Choose(connectorIDs []string) (connectorID string, t Tunnel, ok bool)
 }
 
 // Tunnel is the live tunnel of one connector. The host of its requests is the

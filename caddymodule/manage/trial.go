@@ -8,6 +8,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,13 +40,15 @@ type TestResult struct {
 	Tools            string  `json:"tools"` // ToolsWork, ToolsNo or ToolsUnknown
 	// ToolsReason is why tools do not work, or why that is not known.
 	ToolsReason string `json:"tools_reason,omitempty"`
+	// Connector is the name of the one that was asked, empty if none is online.
+	Connector string `json:"connector,omitempty"`
 	// Answer is the beginning of what the model said.
 	Answer string `json:"answer"`
 	// Error is why the completion failed, empty if OK.
 	Error string `json:"error,omitempty"`
 }
 
-// TestDeployment runs a short completion on a deployment and then asks for the
+// TestDeployment runs, beside the deployment's queue, a short completion on a deployment and then asks for the
 // call of a tool, in a minute at most. That the model does not answer is no
 // error of the operation.
 func (s *Service) TestDeployment(ctx context.Context, account, name string) (TestResult, error) {
@@ -79,7 +82,7 @@ type trial struct {
 
 // run finds the way of the deployment and has the model say something.
 func (t *trial) run(ctx context.Context, s *Service, d store.Deployment) error {
-	con, tunnel, err := s.firstOnline(d)
+	con, tunnel, err := s.chosen(d)
 	if err != nil {
 		return err
 	}
@@ -87,25 +90,25 @@ func (t *trial) run(ctx context.Context, s *Service, d store.Deployment) error {
 	if err != nil {
 		return err
 	}
+	t.result.Connector = con.Name
 	t.question = question{tunnel: tunnel, connector: con.Name, upstream: upstream, limit: trialWait}
 	t.model = model
 	return t.speak(ctx)
 }
 
-// firstOnline is the first of the deployment's connectors that has a tunnel.
-func (s *Service) firstOnline(d store.Deployment) (store.Connector, Tunnel, error) {
-	err := errors.New("the deployment's connector was removed; register the deployment again")
-	for _, id := range d.Connectors {
-		con, ok := s.store.Connector(id)
-		if !ok {
-			continue
-		}
-		if tunnel, ok := s.tunnels.Tunnel(id); ok {
+// chosen is that of the deployment's connectors which a request would go to.
+func (s *Service) chosen(d store.Deployment) (store.Connector, Tunnel, error) {
+	if id, tunnel, ok := s.tunnels.Choose(d.Connectors); ok {
+		if con, ok := s.store.Connector(id); ok {
 			return con, tunnel, nil
 		}
-		err = offline(con.Name)
 	}
-	return store.Connector{}, nil, err
+	for _, id := range slices.Backward(d.Connectors) {
+		if con, ok := s.store.Connector(id); ok {
+			return store.Connector{}, nil, offline(con.Name)
+		}
+	}
+	return store.Connector{}, nil, errors.New("the deployment's connector was removed; register the deployment again")
 }
 
 // chat is as much of a Chat Completions request as tests send.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -249,6 +250,24 @@ func TestTrialIsBoundedInBytes(t *testing.T) {
 		if got := try(t, server{speak: endless(event), tool: goodCall}); got.OK || got.Error == "" {
 			t.Errorf("%s: %+v", name, got)
 		}
+	}
+}
+
+// A test goes where a client's request would, and tells whom it asked.
+func TestTrialChooses(t *testing.T) {
+	g := newGateway(t)
+	first := g.connector("default", "first", map[string]http.Handler{"a": server{}})
+	second := g.connector("default", "second", map[string]http.Handler{"a": server{}})
+	g.deployment("m", first, "a", "")
+	_, err := g.store.SetDeployment(t.Context(), store.Deployment{
+		Account: "default", Name: "m", Connectors: []string{first.info.Connector, second.info.Connector}, Upstream: "a",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := want[manage.TestResult](g, 200, "POST", "/deployments/m/test", "{}")
+	if got.Connector != "second" || first.requests.Load() != 0 || second.requests.Load() == 0 {
+		t.Errorf("asked %q; requests %d and %d", got.Connector, first.requests.Load(), second.requests.Load())
 	}
 }
 

@@ -74,3 +74,26 @@ func (s *Store) RevokeKey(ctx context.Context, account, id string) (Key, error) 
 	}
 	return r.Key, nil
 }
+
+// RemoveKey is RevokeKey, and leaves no record of the key, not even of one that
+// was revoked before.
+func (s *Store) RemoveKey(ctx context.Context, account, id string) error {
+	unknown := fail(ErrNotFound, "there is no key %.40q in the account %.40q: give the id that the list of keys shows", id, account)
+	if !checkID(prefixKey, id) || !checkAccount(account) {
+		return unknown
+	}
+	err := s.update(ctx, func() (Txn, error) {
+		item, err := s.kv.Get(ctx, keyPath(account, id))
+		if err != nil {
+			return Txn{}, err
+		}
+		if !item.Exists() {
+			return Txn{}, unknown
+		}
+		return Txn{If: []Compare{unchanged(item)}, Then: []Op{Delete(item.Key), Delete(lastUsedPath(account, id))}}, nil
+	})
+	if err != nil {
+		return fmt.Errorf("removing the key: %w", err)
+	}
+	return nil
+}

@@ -88,7 +88,13 @@ func TestUsersComeAndGo(t *testing.T) {
 	stranger.Open("/console/models")
 	stranger.Arrives("/console/sign-in?next=%2Fconsole%2Fmodels")
 
-	// A link works once.
+	recovers(r, stranger)
+}
+
+// recovers has a person set ada's password by a link, which works once.
+func recovers(r *rig, stranger *Person) {
+	t := r.t
+	t.Helper()
 	var link struct{ URL string }
 	r.Command(t, &link, "user", "recovery-link", "ada")
 	path := strings.TrimPrefix(link.URL, r.URL)

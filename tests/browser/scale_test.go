@@ -42,6 +42,14 @@ func TestLargeAccount(t *testing.T) {
 		p.until("the search leaves one", func() bool {
 			return Eval[int](p, `document.querySelectorAll("main tbody tr").length`) == 1
 		})
+		p.Arrives("/console/" + tab.name + "?q=" + tab.needle)
+		p.Open(p.Path()) // as a link that was kept
+		if rows := Eval[int](p, `document.querySelectorAll("main tbody tr").length`); rows != 1 {
+			t.Errorf("the address of the search in %s shows %d rows", tab.name, rows)
+		}
+		Eval[bool](p, `(() => { const q = document.querySelector("#q"); q.value = ""; return q.dispatchEvent(new Event("input", {bubbles: true})); })()`)
+		p.Arrives("/console/" + tab.name)
+		p.Sees("1 to 50 of")
 	}
 	p.Open("/console/keys/new")
 	p.Fill("#scope", "org/model-00*")

@@ -83,6 +83,15 @@
   });
   document.addEventListener("htmx:after:swap", tellAll);
 
+  // A search as one types stands in the address bar, as one by the button does:
+  // it can be reloaded, kept and sent to others.
+  document.addEventListener("htmx:after:swap", (event) => {
+    const form = event.detail?.ctx?.sourceElement;
+    if (!form?.matches?.("form.search")) return;
+    const query = new URLSearchParams([...new FormData(form)].filter(([, value]) => value));
+    history.replaceState(null, "", location.pathname + (query.size ? "?" + query : ""));
+  });
+
   // What somebody opened stays open when its region is drawn again, and what
   // this script has written is not taken for a difference.
   window.htmx?.registerExtension("postern", {
