@@ -71,7 +71,7 @@ func TestReloadWithoutATunnel(t *testing.T) {
 	g, away := startGateway(t), startGateway(t)
 	next := away.present(map[string]string{"box": answerWith(t, "new")})
 	giveBack := away.otherIdentity()
-	a := startAgent(t, g, answerWith(t, "old"), nil)
+	a := startAgent(t, g, answerWith(t, "old"), func(a *Agent) { a.retry.random = func() float64 { return .01 } })
 	s := g.session()
 	if err := a.Reload(next); err != nil {
 		t.Fatal(err)

@@ -160,17 +160,24 @@ func (a *Agent) enter(ctx context.Context) (*session, error) {
 		}
 		return a.greet(ctx)
 	}
+	var own error // decides about the pause that follows
 	untried := a.untried()
 	if !untried {
-		if s, err := a.greet(ctx); err == nil || ctx.Err() != nil {
+		s, err := a.greet(ctx)
+		if err == nil || ctx.Err() != nil {
 			return s, err
 		}
+		own = err
 	}
 	s, err := a.greetBy(ctx, next)
-	if err != nil && ctx.Err() == nil && untried {
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return s, err
+	case untried:
 		return a.greet(ctx)
+	default:
+		return nil, own
 	}
-	return s, err
 }
 
 // greet connects and says hello.
