@@ -100,7 +100,7 @@ func TestRun(t *testing.T) {
 	if err := os.WriteFile(path, []byte(config), 0o604); err != nil {
 		t.Fatal(err)
 	}
-	code, stdout, stderr := execute(t, 100*time.Millisecond, nil, "run", "--config", path)
+	code, stdout, stderr := execute(t, time.Second, nil, "run", "--config", path)
 	if code != exitOK || stdout != "" {
 		t.Errorf("code %d, stdout %q", code, stdout)
 	}
@@ -127,7 +127,7 @@ func TestRun(t *testing.T) {
 
 func TestRunFromTheEnvironment(t *testing.T) {
 	env := map[string]string{"TUNNEL_TOKEN": testToken.Encode(), "UPSTREAM": "http://localhost:11434"}
-	code, _, stderr := execute(t, 50*time.Millisecond, env, "run", "--log-format", "text", "--log-level", "info")
+	code, _, stderr := execute(t, time.Second, env, "run", "--log-format", "text", "--log-level", "info")
 	if code != exitOK || !strings.Contains(stderr, `level=INFO msg=connecting server=127.0.0.1:1`) {
 		t.Errorf("code %d, stderr %s", code, stderr)
 	}

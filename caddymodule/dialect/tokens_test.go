@@ -46,7 +46,7 @@ func TestCountingIsBounded(t *testing.T) {
 		text := strings.Repeat(unit, 128<<10/len(unit))
 		start := time.Now()
 		n := NewTokenCounter().Text(text)
-		if d := time.Since(start); d > 10*time.Second { // 60 ms, but for the race detector and other tests
+		if d := time.Since(start); d > time.Minute { // 60 ms, but for the race detector and other tests; without a bound, hours
 			t.Errorf("%s: counted in %v", name, d)
 		}
 		if n < len(text)/256 || n > len(text) {

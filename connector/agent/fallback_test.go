@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -63,103 +62,6 @@ func startRealGateway(t *testing.T) *realGateway {
 		g.web.Close()
 	})
 	return g
-}
-
-// relay passes datagrams between one gateway and those who dial it.
-type relay struct {
-	front   *net.UDPConn
-	target  *net.UDPAddr
-	blocked atomic.Bool
-	lossy   atomic.Bool // a fifth of all packets, in each direction
-	// stall is for how long nothing goes through after the first packet back.
-	stall atomic.Int64
-
-	mu       sync.Mutex
-	backs    map[string]*net.UDPConn // by the dialler's address
-	stranded map[string]bool
-}
-
-// strand makes the relay lose all of those who have dialled so far.
-func (r *relay) strand() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for from := range r.backs {
-		r.stranded[from] = true
-	}
-}
-
-// rejoin takes strand back.
-func (r *relay) rejoin() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	clear(r.stranded)
-}
-
-// loses tells whether the next packet is lost.
-func (r *relay) loses(from string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.blocked.Load() || r.stranded[from] || r.lossy.Load() && mathrand.IntN(5) == 0
-}
-
-func newRelay(t *testing.T, target net.Addr) *relay {
-	t.Helper()
-	front, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &relay{front: front, target: target.(*net.UDPAddr), backs: map[string]*net.UDPConn{}, stranded: map[string]bool{}}
-	go r.forth()
-	t.Cleanup(func() {
-		_ = front.Close()
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		for _, back := range r.backs {
-			_ = back.Close()
-		}
-	})
-	return r
-}
-
-func (r *relay) forth() {
-	packet := make([]byte, 2048)
-	for {
-		n, from, err := r.front.ReadFromUDP(packet)
-		if err != nil {
-			return
-		}
-		r.mu.Lock()
-		back := r.backs[from.String()]
-		if back == nil {
-			if back, err = net.DialUDP("udp", nil, r.target); err != nil {
-				r.mu.Unlock()
-				return
-			}
-			r.backs[from.String()] = back
-			go r.back(back, from)
-		}
-		r.mu.Unlock()
-		if !r.loses(from.String()) {
-			_, _ = back.Write(packet[:n])
-		}
-	}
-}
-
-func (r *relay) back(from *net.UDPConn, to *net.UDPAddr) {
-	packet := make([]byte, 2048)
-	for {
-		n, err := from.Read(packet)
-		if err != nil {
-			return
-		}
-		if !r.loses(to.String()) {
-			_, _ = r.front.WriteToUDP(packet[:n], to)
-			if d := r.stall.Swap(0); d > 0 {
-				r.blocked.Store(true)
-				time.AfterFunc(time.Duration(d), func() { r.blocked.Store(false) })
-			}
-		}
-	}
 }
 
 // helloServer answers with three events, over some 30 ms.

