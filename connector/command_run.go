@@ -10,13 +10,7 @@ import (
 	"github.com/postern-dev/postern/connector/agent"
 )
 
-func runCommand(sys system) *cobra.Command {
-	var o runOptions
-	var logFormat, logLevel string
-	command := &cobra.Command{
-		Use:   "run [--config FILE]",
-		Short: "Connect to the gateway and serve its requests",
-		Long: `Connects to the gateway, and serves its requests until it gets SIGINT (Ctrl-C) or
+const runLong = `Connects to the gateway, and serves its requests until it gets SIGINT (Ctrl-C) or
 SIGTERM. Then running requests have 30 seconds to finish; a second signal stops
 at once. SIGHUP, or ` + "`connector reload`" + `, makes it read its configuration again.
 
@@ -47,7 +41,15 @@ changes nothing else in it. A file that is marked as read-only is left alone.
 A gateway that is away is tried until it is back. The command ends by itself,
 with the exit code 78 and what to do, when the gateway says that the connector was
 removed; and, if it has never been online, when the gateway does not accept the
-token, or is not the one that the token was made by.`,
+token, or is not the one that the token was made by.`
+
+func runCommand(sys system) *cobra.Command {
+	var o runOptions
+	var logFormat, logLevel string
+	command := &cobra.Command{
+		Use:   "run [--config FILE]",
+		Short: "Connect to the gateway and serve its requests",
+		Long:  runLong,
 		Example: `  connector run --config connector.json
   TUNNEL_TOKEN_FILE=/run/secrets/tunnel UPSTREAM=http://localhost:11434 connector run
   connector run --config connector.json --log-format json --log-level debug

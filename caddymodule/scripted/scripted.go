@@ -138,7 +138,7 @@ func fail(w http.ResponseWriter, err error) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(e.status)
-	w.Write(body) //nolint:errcheck // the client may be gone
+	_, _ = w.Write(body) // the client may be gone
 }
 
 // answer writes a JSON object. Its error says that the client is gone.
