@@ -197,6 +197,7 @@ func TestDisconnectReachesTheUpstream(t *testing.T) {
 // notice.
 func leave(t *testing.T, r *rig, model, more string) time.Duration {
 	t.Helper()
+	r.up.WaitRunning(t, 0) // not the end of the request before
 	before := len(r.up.Gone(up(model)))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -1,8 +1,6 @@
 package tests
 
 import (
-	"context"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -38,19 +36,7 @@ func TestTunnelOverWebSocket(t *testing.T) {
 			if a := r.Post(t, chatOf("m", 16*mib)); a.Status != 200 {
 				t.Errorf("16 MiB: status %d, %s", a.Status, clip(a.Body))
 			}
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			ended := make(chan error, 1)
-			go func() {
-				_, err := r.Send(r.Request(ctx, t, http.MethodPost, "/v1/chat/completions", harness.Chat("tokens", `,"stream":true`)))
-				ended <- err
-			}()
-			r.up.WaitRunning(t, 1)
-			cancel()
-			left := time.Now()
-			<-ended
-			r.up.WaitRunning(t, 0)
-			if d := r.up.Gone(up("tokens"))[0].Sub(left); d > 500*time.Millisecond {
+			if d := leave(t, r, "tokens", `,"stream":true`); d > 500*time.Millisecond {
 				t.Errorf("the upstream noticed after %v", d)
 			}
 			r.Configure(t, harness.Options{HTTPS: https, Site: "keep_alive 7s"})
