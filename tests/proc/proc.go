@@ -51,9 +51,13 @@ func Start(t testing.TB, dir, name string, cmd *exec.Cmd) *Process {
 		close(p.done)
 	}()
 	t.Cleanup(func() {
+		state := "it ran till now"
+		if !p.Running() {
+			state = "it ended before: " + p.cmd.ProcessState.String()
+		}
 		p.Kill()
 		if t.Failed() {
-			t.Logf("--- last output of %s ---\n%s", name, tail(p.Log()))
+			t.Logf("--- last output of %s (%s) ---\n%s", name, state, tail(p.Log()))
 		}
 	})
 	return p
