@@ -69,6 +69,16 @@ func TestTurnstileTakesTurns(t *testing.T) {
 		if len(a.away) != 1 {
 			t.Error("who gave up still waits")
 		}
+		for range 100 { // nothing is left of those, nor of their address
+			for _, addr := range []netip.Addr{addressA, netip.MustParseAddr("192.0.2.3")} {
+				if _, err := s.enter(gone, addr); err == nil {
+					t.Fatal("who has given up comes in")
+				}
+			}
+		}
+		if got := counts(&s); got != [3]int{handshakesAtOnce, 3, 4} || len(s.queues[addressA]) != 2 {
+			t.Errorf("inside, waiting, queues: %v; %d wait of one address", got, len(s.queues[addressA]))
+		}
 		for i, want := range []string{"A1", "B1", "A3"} { // not A3 before B1
 			passes[i].leave()
 			passes[i].leave() // counts once
