@@ -84,8 +84,8 @@ func (s *Session) receive() error {
 		bound := silence(s.hub.heartbeat())
 		silent.Reset(bound)
 		lost.Reset(bound + grace)
-		if err == nil {
-			s.hub.miss(s, false)
+		if err == nil && s.hub.miss(s, false) {
+			s.rotate() // what came up meanwhile
 		}
 		if errors.Is(err, link.ErrUnknownMessage) {
 			continue

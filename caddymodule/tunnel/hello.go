@@ -13,6 +13,10 @@ import (
 
 const (
 	helloTimeout = 5 * time.Second
+	// helloMoment is how long a connection may hold up others at the turnstile once
+	// its handshake is done. Most hellos come with the end of that; a connector that
+	// dials beside a silent tunnel first waits for it.
+	helloMoment = 250 * time.Millisecond
 	// denyGrace is how long a denied connector has to read why.
 	denyGrace = time.Second
 	// sendTimeout bounds one control message to a connector that does not read.
@@ -39,6 +43,7 @@ func (h *Hub) serve(conn link.Conn) {
 func (h *Hub) greet(conn link.Conn) (run func(), err error) {
 	ctx, cancel := context.WithTimeout(conn.Context(), helloTimeout)
 	defer cancel()
+	defer time.AfterFunc(helloMoment, func() { makeRoom(conn.Context()) }).Stop()
 	stream, err := conn.Control(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("waiting for the control stream: %w", err)
@@ -143,7 +148,7 @@ func (h *Hub) start(s *Session) *link.Deny {
 // other side has read why: it would drop the message.
 func (h *Hub) deny(conn link.Conn, control *link.Control, who slog.Attr, d link.Deny) {
 	h.counters.denied.Add(1)
-	refused(conn.Context())
+	makeRoom(conn.Context()) // it only has to read why
 	h.options.Load().Logger.Warn("denying a connector", who, "remote", conn.RemoteAddr().String(), "code", d.Code)
 	if err := control.Send(d); err == nil {
 		select {

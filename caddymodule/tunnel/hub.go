@@ -225,22 +225,24 @@ func (h *Hub) retire(s *Session) {
 	}
 }
 
-// miss notes that the connector of a session is away, or back.
-func (h *Hub) miss(s *Session, away bool) {
+// miss notes that the connector of a session is away, or back, and tells whether
+// that is new.
+func (h *Hub) miss(s *Session, away bool) bool {
 	if s.away.Load() == away {
-		return
+		return false
 	}
 	defer h.events.tell()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.live[s.connector.ID] != s {
-		return
+		return false
 	}
 	s.away.Store(away)
 	h.events.add(noted{eventOf(s, !away), away})
 	if !away {
 		h.arrive(s.connector.ID)
 	}
+	return true
 }
 
 // forget drops a session whose connection is gone.

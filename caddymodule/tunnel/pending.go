@@ -158,9 +158,9 @@ func accepted(conn context.Context) {
 	}
 }
 
-// refused makes room at the turnstile for the next connection; this one only has to
-// read why. conn is its context.
-func refused(conn context.Context) {
+// makeRoom lets the next connection through the turnstile; this one has nothing left
+// to do that takes long. conn is its context.
+func makeRoom(conn context.Context) {
 	if s, ok := conn.Value(slotKey{}).(*slot); ok {
 		s.decide()
 	}

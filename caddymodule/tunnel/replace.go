@@ -14,10 +14,11 @@ const aliveTimeout = time.Second
 // One of the same process means that this connection is lost, if that process may
 // not know it: nothing on it can end well. Another process may be one that was
 // started after a crash, or that takes over in an upgrade: only a connector that
-// lives finishes what it has begun.
+// lives finishes what it has begun. One that has just said drain does so as well:
+// the registry gave its place away before it heard of that.
 func (s *Session) yield(to *Session) {
-	same := s.hello.Instance == to.hello.Instance
-	if same || !s.leave() || s.finished() {
+	s.leave()
+	if s.hello.Instance == to.hello.Instance || s.finished() {
 		s.close(link.CloseReplaced)
 		return
 	}

@@ -104,3 +104,41 @@ func TestIdleProcessIsReplaced(t *testing.T) {
 		}
 	})
 }
+
+// TestDrainMeetsSuccessor: a process that stops while the next one comes is not cut
+// because its drain is heard between the other's registration and its own yield.
+func TestDrainMeetsSuccessor(t *testing.T) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{})
+		h := newGate()
+		older := g.connect(t, "con_1", h)
+		s := g.mustSession(t, "con_1")
+		running := background(t, s)
+		wait(t, h.started, "the request")
+		if err := older.control.Send(link.Drain{}); err != nil {
+			t.Fatal(err)
+		}
+		if m := older.next(t); m != (link.DrainOK{}) {
+			t.Fatalf("received %v", m)
+		}
+		go func() {
+			for m := range older.messages {
+				if m == (link.Ping{}) {
+					_ = older.control.Send(link.Pong{})
+				}
+			}
+		}()
+		newer := hello("con_1")
+		newer.Instance = "another"
+		if _, err := g.dial(t, listenLoopback(t), newer, named("newer")); err != nil {
+			t.Fatal(err)
+		}
+		s.yield(g.mustSession(t, "con_1"))
+		time.Sleep(soon)
+		close(h.open)
+		if r := wait(t, running, "the answer"); r.body != "at last" || r.err != nil {
+			t.Errorf("the running request: %q, %v", r.body, r.err)
+		}
+		older.ended(t)
+	})
+}

@@ -175,3 +175,27 @@ func TestRotatedFlood(t *testing.T) {
 		t.Errorf("the desk was asked %d times", r.asked)
 	}
 }
+
+// A connector that was away on its tunnel has no next hello: it is offered its
+// token when it is back.
+func TestRotateWhileAway(t *testing.T) {
+	r := newRotation()
+	g := newGateway(t, Options{Rotation: r})
+	c := g.connect(t, "con_1", echo)
+	g.miss(g.mustSession(t, "con_1"), true)
+	r.begin("r1")
+	g.Rotate("con_1")
+	c.quiet(t, r)
+	if err := c.control.Send(link.Ping{}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // a pong as well
+		if m, ok := c.next(t).(link.Rotate); ok {
+			if m.ID != "r1" {
+				t.Errorf("offered %v", m)
+			}
+			return
+		}
+	}
+	t.Error("it is offered nothing")
+}

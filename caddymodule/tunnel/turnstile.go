@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 )
@@ -41,9 +42,9 @@ type turnstile struct {
 
 // visitor waits at a turnstile.
 type visitor struct {
+	addr   netip.Addr
 	called chan struct{} // closed when it may go in, and when the turnstile is closed
 	inside bool
-	gone   bool // it has given up
 }
 
 // pass is one handshake that has begun. It ends with leave, or by itself.
@@ -85,7 +86,7 @@ func (t *turnstile) line(addr netip.Addr) (*visitor, error) {
 	if t.closed || t.waiting >= queueLength {
 		return nil, errBusy
 	}
-	v := &visitor{called: make(chan struct{})}
+	v := &visitor{addr: addr, called: make(chan struct{})}
 	if t.queues == nil {
 		t.queues = make(map[netip.Addr][]*visitor)
 	}
@@ -111,10 +112,28 @@ func (t *turnstile) settle(v *visitor, gaveUp error) (*pass, error) {
 	case gaveUp == nil: // the turnstile was closed
 		return nil, errBusy
 	default:
-		v.gone = true
-		t.waiting--
+		t.remove(v)
 		return nil, gaveUp
 	}
+}
+
+// remove takes a visitor who has given up out of its queue, at once: those who
+// come only to give up would fill the memory, and cost their address its turns.
+// The caller holds the lock.
+func (t *turnstile) remove(v *visitor) {
+	queue := t.queues[v.addr]
+	at := slices.Index(queue, v)
+	if at < 0 { // the turnstile was closed
+		return
+	}
+	t.waiting--
+	if queue = slices.Delete(queue, at, at+1); len(queue) > 0 {
+		t.queues[v.addr] = queue
+		return
+	}
+	delete(t.queues, v.addr)
+	at = slices.Index(t.turns, v.addr)
+	t.turns = slices.Delete(t.turns, at, at+1)
 }
 
 // call lets in as many as there is room for. The caller holds the lock.
@@ -130,9 +149,6 @@ func (t *turnstile) call() {
 			t.queues[addr] = queue[1:]
 			t.turns = append(t.turns, addr)
 		}
-		if v.gone {
-			continue
-		}
 		v.inside = true
 		close(v.called)
 		t.waiting--
@@ -147,9 +163,7 @@ func (t *turnstile) close() {
 	t.closed = true
 	for _, queue := range t.queues {
 		for _, v := range queue {
-			if !v.gone {
-				close(v.called)
-			}
+			close(v.called)
 		}
 	}
 	t.waiting, t.queues, t.turns = 0, nil, nil

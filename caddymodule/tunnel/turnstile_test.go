@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/postern-dev/postern/connector/link"
 )
 
 var (
@@ -68,6 +70,16 @@ func TestTurnstileTakesTurns(t *testing.T) {
 		synctest.Wait()
 		if len(a.away) != 1 {
 			t.Error("who gave up still waits")
+		}
+		for range 100 { // nothing is left of those, nor of their address
+			for _, addr := range []netip.Addr{addressA, netip.MustParseAddr("192.0.2.3")} {
+				if _, err := s.enter(gone, addr); err == nil {
+					t.Fatal("who has given up comes in")
+				}
+			}
+		}
+		if got := counts(&s); got != [3]int{handshakesAtOnce, 3, 4} || len(s.queues[addressA]) != 2 {
+			t.Errorf("inside, waiting, queues: %v; %d wait of one address", got, len(s.queues[addressA]))
 		}
 		for i, want := range []string{"A1", "B1", "A3"} { // not A3 before B1
 			passes[i].leave()
@@ -204,4 +216,22 @@ func TestManyAddressesProveThemselves(t *testing.T) {
 	if !h.verify(&net.UDPAddr{IP: net.IPv4(198, 51, 100, 1), Port: 1}) {
 		t.Error("nobody has to prove an address, though more come than can be served at once")
 	}
+}
+
+// TestSilentGuestMakesRoom: whoever has shaken hands and takes his time for the
+// hello, as beside a silent tunnel, keeps nobody waiting.
+func TestSilentGuestMakesRoom(t *testing.T) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{})
+		start := time.Now()
+		conn, err := g.connection(t.Context(), listenLoopback(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close(link.CloseNone, "")
+		eventually(t, "there is room", func() bool { return counts(&g.turnstile)[0] == 0 })
+		if took := time.Since(start); took > passTime-time.Second || slots(g) != 1 {
+			t.Errorf("after %v, with %d slots", took, slots(g))
+		}
+	})
 }

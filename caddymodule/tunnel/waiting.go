@@ -110,10 +110,10 @@ func (w *waiting) listen() {
 		if pace.Wait(w.conn.Context()) != nil {
 			return
 		}
-		m, err := w.control.Receive()
+		m, err := w.control.ReceiveCounted(brief)
 		switch {
 		case errors.Is(err, link.ErrUnknownMessage):
-		case errors.Is(err, link.ErrMalformed):
+		case errors.Is(err, link.ErrMalformed), errors.Is(err, errTalkative):
 			w.close(link.CloseProtocol)
 			return
 		case err != nil:
@@ -126,6 +126,13 @@ func (w *waiting) listen() {
 		}
 	}
 }
+
+// errTalkative ends the wait of a device that says more than it has to.
+var errTalkative = errors.New("a device that waits has nothing but pings to say")
+
+// brief takes no more of a message than each may have: nobody has vouched for the
+// device yet, and there may be a thousand of them.
+func brief(int) error { return errTalkative }
 
 // send writes one control message. A device that does not take it in time is
 // cut: it comes back.

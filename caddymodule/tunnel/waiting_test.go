@@ -268,3 +268,17 @@ func TestCloseSendsDevicesAway(t *testing.T) {
 		}
 	})
 }
+
+// TestTalkativeDevice: one that waits cannot make the gateway keep what it says.
+func TestTalkativeDevice(t *testing.T) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{Pairing: &testDesk{}})
+		c := g.pend(t, 0)
+		if err := c.control.Send(link.Update{Upstreams: []string{strings.Repeat("x", 8<<10)}}); err != nil {
+			t.Fatal(err)
+		}
+		if code := c.ended(t); code != link.CloseProtocol {
+			t.Errorf("closed with %v", code)
+		}
+	})
+}

@@ -15,8 +15,6 @@ const (
 	lastUpgrade  = 10 * time.Minute
 )
 
-var errHandover = errors.New("the gateway did not take the change to another connection")
-
 // handover is what the change to another connection came to. Without a successor
 // the old tunnel takes no requests any more all the same.
 type handover struct {
@@ -165,7 +163,8 @@ func (a *Agent) seek(search, ctx context.Context, s *session, found chan<- hando
 }
 
 // change moves from a tunnel to a new connection. The hello on it must not come
-// before the gateway has agreed to the drain: it would cut the old tunnel.
+// before the gateway has agreed to the drain: it would cut the old tunnel. If there
+// is no answer, as on a line that loses much, it comes as beside a silent one.
 func (a *Agent) change(ctx context.Context, s *session, conn link.Conn) handover {
 	give := func(err error) handover {
 		_ = conn.Close(link.CloseNone, "")
@@ -180,8 +179,7 @@ func (a *Agent) change(ctx context.Context, s *session, conn link.Conn) handover
 	case <-s.conn.Context().Done():
 		return give(s.ended())
 	case <-time.After(a.pongTimeout):
-		s.close(link.CloseLost, errHandover)
-		return give(errHandover)
+		return a.welcome(ctx, conn, true)
 	}
-	return a.welcome(ctx, conn)
+	return a.welcome(ctx, conn, false)
 }

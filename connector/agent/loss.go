@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
@@ -21,12 +22,19 @@ const (
 	firstAvoid    = 10 * time.Minute
 	lastAvoid     = time.Hour
 	lossForgotten = time.Hour
+	// slowFor is how long it counts that a WebSocket would be even slower: TCP
+	// without BBR takes each lost packet for a full path.
+	slowFor = time.Hour
 )
+
+// errNoBBR keeps a connector on QUIC that loses packets.
+var errNoBBR = errors.New("this system gives the WebSocket no BBR, without which it would be slower")
 
 // lossGuard keeps a connector from changing to and fro. The zero value works.
 type lossGuard struct {
 	until time.Time // QUIC is avoided
 	moves int       // away from QUIC
+	slow  time.Time // until then a WebSocket is known to be slower
 }
 
 // avoided tells whether QUIC is not to be tried unless all else fails.
@@ -42,6 +50,12 @@ func (g *lossGuard) avoid(now time.Time) time.Duration {
 	g.moves++
 	return span
 }
+
+// stay notes that a WebSocket would be slower.
+func (g *lossGuard) stay(now time.Time) { g.slow = now.Add(slowFor) }
+
+// stays tells whether that counts still.
+func (g *lossGuard) stays(now time.Time) bool { return now.Before(g.slow) }
 
 // lossMeter finds out whether a path has lost too much for long enough.
 type lossMeter struct {
@@ -73,18 +87,21 @@ func (a *Agent) watch(search, ctx context.Context, s *session, found chan<- hand
 			return
 		case <-time.After(a.lossSpan):
 		}
-		if !meter.span(quic.packets()) {
+		if !meter.span(quic.packets()) || a.loss.stays(time.Now()) {
 			continue
 		}
-		dialling, cancel := context.WithTimeout(search, longDialTimeout)
-		conn, err := a.web.dial(dialling)
-		cancel()
+		conn, err := a.dialFast(search)
 		switch {
 		case search.Err() != nil:
 			if err == nil {
 				_ = conn.Close(link.CloseNone, "")
 			}
 			return
+		case errors.Is(err, errNoBBR):
+			a.loss.stay(time.Now())
+			a.logger.Info("QUIC loses too many packets; staying on it all the same", "session", s.welcome.Session, "reason", err,
+				"again_in", slowFor.String(), "fix", "on Linux: `modprobe tcp_bbr`")
+			continue
 		case err != nil:
 			meter.bad = 0 // another minute
 			a.logger.Debug("QUIC loses many packets, but there is no WebSocket", "reason", reason(err))
@@ -95,4 +112,20 @@ func (a *Agent) watch(search, ctx context.Context, s *session, found chan<- hand
 		found <- a.change(ctx, s, conn)
 		return
 	}
+}
+
+// dialFast opens a WebSocket that is faster than QUIC where packets are lost.
+// Whether it is, only its own socket can tell.
+func (a *Agent) dialFast(ctx context.Context) (link.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, longDialTimeout)
+	defer cancel()
+	conn, err := a.web.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if web, ok := conn.(*webTunnel); !ok || !web.bbr {
+		_ = conn.Close(link.CloseNone, "")
+		return nil, errNoBBR
+	}
+	return conn, nil
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -64,16 +65,26 @@ func TestLossGuard(t *testing.T) {
 	if got := g.avoid(now); got != 10*time.Minute {
 		t.Errorf("avoided for %v after a good hour", got)
 	}
+	if g.stays(now) {
+		t.Error("a WebSocket is slower from the start")
+	}
+	if g.stay(now); !g.stays(now.Add(slowFor-time.Second)) || g.stays(now.Add(slowFor)) {
+		t.Errorf("a WebSocket is not slower for %v", slowFor)
+	}
 }
 
 // startLossy starts an agent on a path that loses a fifth of its packets, and
 // clients that ask for answers of many packets until the test or stop ends them.
-func startLossy(t *testing.T, g *realGateway) (a *runningAgent, stop func()) {
+func startLossy(t *testing.T, g *realGateway, change ...func(*Agent)) (a *runningAgent, stop func()) {
 	t.Helper()
 	answer := strings.Repeat("0123456789", 10_000)
 	a = startReal(t, g, func(a *Agent) {
 		a.lossSpan, a.firstUpgrade = 500*time.Millisecond, time.Millisecond
+		a.web.bbr = func(net.Conn) bool { return true } // whatever this kernel has
 		a.serve(t, answerWith(t, answer))
+		for _, c := range change {
+			c(a)
+		}
 	})
 	eventually(t, "a tunnel", func() bool { return g.transport() == "quic" })
 	g.relay.lossy.Store(true)
@@ -142,5 +153,27 @@ func TestLossWithoutAWebSocket(t *testing.T) {
 	stop()
 	if n := g.Counters(); n.Connected != 1 || n.Failed != 0 {
 		t.Errorf("%+v", n)
+	}
+}
+
+// TestLossWithoutBBR: a WebSocket that would lose more time than QUIC is not taken,
+// nor is it tried again soon.
+func TestLossWithoutBBR(t *testing.T) {
+	g := startRealGateway(t)
+	var tries atomic.Int32
+	a, stop := startLossy(t, g, func(a *Agent) {
+		a.web.bbr = func(conn net.Conn) bool {
+			if _, ok := conn.(*net.TCPConn); !ok {
+				t.Errorf("asked about a %T", conn)
+			}
+			tries.Add(1)
+			return false
+		}
+	})
+	soon(t, "the decision", func() bool { return strings.Contains(a.log.String(), "staying on it all the same") })
+	time.Sleep(lossSpans * 600 * time.Millisecond) // as long again
+	stop()
+	if n := g.Counters(); n.Connected != 1 || n.Failed != 0 || g.transport() != "quic" || tries.Load() != 1 {
+		t.Errorf("%+v, the tunnel goes over %s after %d tries", n, g.transport(), tries.Load())
 	}
 }

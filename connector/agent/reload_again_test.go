@@ -2,9 +2,12 @@ package agent
 
 import (
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -101,4 +104,37 @@ func TestTunnelEndsDuringAReload(t *testing.T) {
 		return strings.Contains(a.log.String(), "disconnected")
 	})
 	defer receive(t, dialled, "the next attempt").Close()
+}
+
+// TestChangeWithoutAnAnswer: a drain that the gateway does not agree to, as its path
+// died just then, costs the requests on the old tunnel nothing.
+func TestChangeWithoutAnAnswer(t *testing.T) {
+	g := startGateway(t)
+	working, finish := make(chan struct{}), make(chan struct{})
+	server := serveBox(t, func(w http.ResponseWriter, _ *http.Request) {
+		close(working)
+		<-finish
+		io.WriteString(w, "finished")
+	})
+	a := startAgent(t, g, server.URL, func(a *Agent) { a.pongTimeout = 500 * time.Millisecond })
+	first := g.session()
+	running := make(chan string, 1)
+	go func() { running <- first.ask(t) }()
+	receive(t, working, "the upstream")
+	c := g.present(map[string]string{"box": server.URL, "other": server.URL})
+	c.Server = g.token.Server
+	if err := a.Reload(c); err != nil {
+		t.Fatal(err)
+	}
+	if m := receive(t, first.got, "the drain"); m != (link.Drain{}) {
+		t.Fatalf("got %#v", m)
+	}
+	if second := g.session(); !second.hello.Beside || second.hello.Instance != first.hello.Instance {
+		t.Errorf("the new hello is %+v, beside: %v", second.hello, second.hello.Beside)
+	}
+	close(finish)
+	if got := receive(t, running, "the answer on the old tunnel"); got != "finished" {
+		t.Errorf("the request on the old tunnel: %q", got)
+	}
+	first.close(link.CloseDrained)
 }

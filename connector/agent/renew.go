@@ -59,7 +59,7 @@ func (a *Agent) replace(ctx context.Context, s *session, conn link.Conn, old set
 	if a.hello.Connector == old.hello.Connector && a.pin == old.pin {
 		return a.change(ctx, s, conn)
 	}
-	h := a.welcome(ctx, conn)
+	h := a.welcome(ctx, conn, false)
 	if h.next == nil {
 		return h
 	}
@@ -69,9 +69,10 @@ func (a *Agent) replace(ctx context.Context, s *session, conn link.Conn, old set
 	return h
 }
 
-// welcome says hello on a connection.
-func (a *Agent) welcome(ctx context.Context, conn link.Conn) handover {
+// welcome says hello on a connection, beside another tunnel or not.
+func (a *Agent) welcome(ctx context.Context, conn link.Conn, beside bool) handover {
 	next := newSession(a, conn)
+	next.beside = beside
 	answer, err := next.introduceWithin(ctx, firstDialTimeout)
 	if err == nil {
 		err = next.begin(answer)

@@ -231,3 +231,44 @@ func TestRotateOfAFile(t *testing.T) {
 		t.Errorf("the file is %q, %v", text, err)
 	}
 }
+
+// A token that is rotated while a configuration is tried, and a newer one waits, is
+// that of all three. One that was rotated before is nobody's: whoever has put back
+// the old one, for a gateway that came from a backup, means it.
+func TestRotateDuringATrial(t *testing.T) {
+	agent := func(token link.Token, server string) *Agent {
+		a, err := New(Config{TunnelToken: token.Encode(), Server: server, Upstream: "http://localhost:1"}, Options{Keep: func(string, string) error { return nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	wait := func(a, next *Agent) {
+		a.reload.mu.Lock()
+		defer a.reload.mu.Unlock()
+		a.reload.put(next)
+	}
+	a, next, newer := agent(testToken, "a:1"), agent(testToken, "b:1"), agent(testToken, "c:1")
+	wait(a, next)
+	good, _ := a.try(next)
+	wait(a, newer)
+	if err := a.takeToken(renewed("n3w").Encode()); err != nil {
+		t.Fatal(err)
+	}
+	a.keep(next, good)
+	if a.greeting().Secret != "n3w" || newer.greeting().Secret != "n3w" {
+		t.Errorf("the secrets are %q and %q", a.greeting().Secret, newer.greeting().Secret)
+	}
+
+	next, newer = agent(testToken, "b:1"), agent(testToken, "c:1") // from before the rotation
+	wait(a, next)
+	good, _ = a.try(next)
+	a.keep(next, good)
+	wait(a, newer)
+	good, _ = a.try(newer)
+	a.giveBack(newer, good, errSilent)
+	a.reload.stop()
+	if got := a.greeting().Secret; got != testToken.Secret {
+		t.Errorf("the secret is %q, not the one that was put back", got)
+	}
+}

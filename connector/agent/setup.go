@@ -101,6 +101,7 @@ func (a *Agent) try(next *Agent) (good setup, ok bool) {
 	}
 	good = a.setup
 	a.setup = next.setup
+	a.rotation.last = renewal{} // what was before it is in both of them
 	return good, true
 }
 
@@ -108,7 +109,8 @@ func (a *Agent) try(next *Agent) (good setup, ok bool) {
 func (a *Agent) keep(next *Agent, good setup) {
 	a.reload.mu.Lock()
 	defer a.reload.mu.Unlock()
-	a.setup = next.setup // a reload may have changed it meanwhile
+	a.setup = next.setup            // a reload may have changed it meanwhile
+	a.rotation.last.apply(&a.setup) // not that of next, if a newer one waits
 	if a.reload.next == next {
 		a.reload.drop()
 	}

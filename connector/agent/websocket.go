@@ -33,6 +33,7 @@ type webDialer struct {
 	proxy   func(*http.Request) (*url.URL, error)
 	roots   *x509.CertPool   // nil: the system's
 	now     func() time.Time // for certificates
+	bbr     func(net.Conn) bool
 	logger  *slog.Logger
 	// lenient: the certificate of the outer TLS cannot be verified. It is worth
 	// one warning and no more: what counts is the pin inside.
@@ -57,6 +58,7 @@ func newWebDialer(base, server, pin string, logger *slog.Logger) *webDialer {
 		inner:   link.ConnectorTLS(pin),
 		proxy:   http.ProxyFromEnvironment,
 		now:     time.Now,
+		bbr:     link.UsesBBR,
 		logger:  logger,
 	}
 }
@@ -83,7 +85,7 @@ func (d *webDialer) dialHearing(ctx context.Context, heard *ear) (link.Conn, err
 	conn, err := link.HTTP2Connector(ctx, raw, d.inner)
 	switch {
 	case err == nil:
-		return conn, nil
+		return &webTunnel{conn, raw.bbr}, nil
 	case errors.Is(err, link.ErrPin):
 		err = link.ErrPin // without the words of TLS
 	case ctx.Err() != nil:
@@ -103,15 +105,14 @@ func certificateFix(err error, now time.Time) string {
 }
 
 // open opens the WebSocket.
-func (d *webDialer) open(ctx context.Context, lenient bool, heard *ear) (net.Conn, error) {
-	var remote atomic.Pointer[net.Addr]
+func (d *webDialer) open(ctx context.Context, lenient bool, heard *ear) (*webConn, error) {
+	var tcp atomic.Pointer[net.Conn]
 	transport := &http.Transport{
 		Proxy: d.proxy,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := (&net.Dialer{Control: link.ControlBBR}).DialContext(ctx, network, address)
 			if err == nil {
-				addr := conn.RemoteAddr()
-				remote.Store(&addr)
+				tcp.Store(&conn)
 				heard.hear()
 			}
 			return conn, err
@@ -135,7 +136,11 @@ func (d *webDialer) open(ctx context.Context, lenient bool, heard *ear) (net.Con
 		_ = socket.CloseNow()
 		return nil, errors.New("what answers there is a WebSocket, but not a gateway's; check the address")
 	}
-	return &webConn{Conn: websocket.NetConn(context.Background(), socket, websocket.MessageBinary), socket: socket, remote: *remote.Load()}, nil
+	below := *tcp.Load()
+	return &webConn{
+		Conn:   websocket.NetConn(context.Background(), socket, websocket.MessageBinary),
+		socket: socket, remote: below.RemoteAddr(), bbr: d.bbr(below),
+	}, nil
 }
 
 // explainWebSocket says what a failed attempt means, and what to do.
@@ -179,6 +184,7 @@ type webConn struct {
 	net.Conn
 	socket *websocket.Conn
 	remote net.Addr
+	bbr    bool // the TCP connection below has it
 }
 
 // RemoteAddr implements net.Conn: the gateway's address, or the proxy's.
@@ -187,3 +193,9 @@ func (c *webConn) RemoteAddr() net.Addr { return c.remote }
 // Close implements net.Conn. It does not wait for the other side, which HTTP/2
 // has told.
 func (c *webConn) Close() error { return c.socket.CloseNow() }
+
+// webTunnel is a connection over a WebSocket with what only this transport has.
+type webTunnel struct {
+	link.Conn
+	bbr bool // which it was given, of this side; the other one's is not known
+}

@@ -9,23 +9,39 @@ import (
 // for a full path, on the TCP connection below conn. Where it cannot be found,
 // or the kernel has no BBR, everything stays as it is.
 func PreferBBR(conn net.Conn) {
-	for conn != nil {
-		if socket, ok := conn.(syscall.Conn); ok {
-			if raw, err := socket.SyscallConn(); err == nil {
-				preferBBR(raw)
-			}
-			return
-		}
-		wrapper, ok := conn.(interface{ NetConn() net.Conn }) // as TLS is one
-		if !ok {
-			return
-		}
-		conn = wrapper.NetConn()
+	if raw := below(conn); raw != nil {
+		preferBBR(raw)
 	}
 }
 
 // ControlBBR is [PreferBBR] as a [net.Dialer] wants it: from the first packet.
 func ControlBBR(_, _ string, raw syscall.RawConn) error {
 	preferBBR(raw)
+	return nil
+}
+
+// UsesBBR tells whether the TCP connection below conn really has BBR. False also
+// means that nobody knows.
+func UsesBBR(conn net.Conn) bool {
+	raw := below(conn)
+	return raw != nil && usesBBR(raw)
+}
+
+// below returns the socket below conn, nil if it cannot be found.
+func below(conn net.Conn) syscall.RawConn {
+	for conn != nil {
+		if socket, ok := conn.(syscall.Conn); ok {
+			raw, err := socket.SyscallConn()
+			if err != nil {
+				return nil
+			}
+			return raw
+		}
+		wrapper, ok := conn.(interface{ NetConn() net.Conn }) // as TLS is one
+		if !ok {
+			return nil
+		}
+		conn = wrapper.NetConn()
+	}
 	return nil
 }

@@ -1,12 +1,23 @@
 package link
 
-import "syscall"
+import (
+	"strings"
+	"syscall"
 
-// tcpCongestion is TCP_CONGESTION of <linux/tcp.h>.
-const tcpCongestion = 13
+	"golang.org/x/sys/unix"
+)
 
 func preferBBR(raw syscall.RawConn) {
 	_ = raw.Control(func(fd uintptr) {
-		_ = syscall.SetsockoptString(int(fd), syscall.IPPROTO_TCP, tcpCongestion, "bbr")
+		_ = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, "bbr")
 	})
+}
+
+// usesBBR reads back what the kernel made of the wish, or had chosen itself.
+func usesBBR(raw syscall.RawConn) (yes bool) {
+	_ = raw.Control(func(fd uintptr) {
+		name, err := unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION)
+		yes = err == nil && strings.HasPrefix(name, "bbr") // or a later version of it
+	})
+	return yes
 }

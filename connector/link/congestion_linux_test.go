@@ -73,8 +73,9 @@ func TestPreferBBR(t *testing.T) {
 	if hasBBR(t) {
 		want = "bbr"
 	}
-	if got := congestionControl(t, dial(ControlBBR)); got != want {
-		t.Errorf("a dialled connection has %s, not %s", got, want)
+	dialled := dial(ControlBBR)
+	if got := congestionControl(t, dialled); got != want || UsesBBR(dialled) != (want == "bbr") {
+		t.Errorf("a dialled connection has %s, not %s; UsesBBR: %v", got, want, UsesBBR(dialled))
 	}
 	for name, wrap := range map[string]func(net.Conn) net.Conn{
 		"bare": func(c net.Conn) net.Conn { return c },
@@ -87,14 +88,20 @@ func TestPreferBBR(t *testing.T) {
 		},
 	} {
 		conn := dial(reno)
+		if UsesBBR(wrap(conn)) {
+			t.Errorf("%s: reno counts as BBR", name)
+		}
 		PreferBBR(wrap(conn))
-		if got := congestionControl(t, conn); got != want {
-			t.Errorf("%s: %s, not %s", name, got, want)
+		if got := congestionControl(t, conn); got != want || UsesBBR(wrap(conn)) != (want == "bbr") {
+			t.Errorf("%s: %s, not %s; UsesBBR: %v", name, got, want, UsesBBR(wrap(conn)))
 		}
 	}
 	one, other := net.Pipe() // has none, and takes no harm
 	PreferBBR(one)
 	PreferBBR(nil)
+	if UsesBBR(one) || UsesBBR(nil) {
+		t.Error("what is no TCP has BBR")
+	}
 	one.Close()
 	other.Close()
 }
