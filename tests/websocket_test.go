@@ -38,6 +38,7 @@ func TestTunnelOverWebSocket(t *testing.T) {
 			if a := r.Post(t, chatOf("m", 16*mib)); a.Status != 200 {
 				t.Errorf("16 MiB: status %d, %s", a.Status, clip(a.Body))
 			}
+			r.up.WaitRunning(t, 0) // else the wait below could be for the one before
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			ended := make(chan error, 1)
