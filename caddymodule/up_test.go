@@ -76,6 +76,10 @@ func TestUpRuns(t *testing.T) {
 		t.Errorf("connector list: exit %d, %s%s", ran.exit, ran.out, ran.err)
 	}
 	checkUpConsole(t, one)
+	// The next run comes with the token that this one has kept.
+	if ran := runCommand(t, "connector", "rotate", upName, "--yes", "--address", one.Admin); ran.exit != 0 || !strings.Contains(ran.out, "has a new tunnel token") {
+		t.Errorf("connector rotate: exit %d, %s%s", ran.exit, ran.out, ran.err)
+	}
 	first.stop()
 	if conn, err := net.Dial("tcp", strings.TrimPrefix(one.URL, "http://")); err == nil {
 		conn.Close()
