@@ -276,3 +276,14 @@ func TestAdminWithoutGateway(t *testing.T) {
 		t.Errorf("error = %v", err)
 	}
 }
+
+// While the process exits, nobody is told to add what is there.
+func TestAdminWhileExiting(t *testing.T) {
+	for _, reason := range []error{caddy.ErrNotConfigured, errors.New("the database is closed")} {
+		var api caddy.APIError
+		err := unavailable(reason, true)
+		if !errors.As(err, &api) || api.HTTPStatus != http.StatusServiceUnavailable || !strings.Contains(api.Error(), "shutting down") {
+			t.Errorf("error = %v", err)
+		}
+	}
+}
