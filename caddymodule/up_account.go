@@ -114,8 +114,8 @@ func secretName(connectorID string) string {
 }
 
 // register makes a deployment of every model, and removes those that a former
-// run made for models that are gone. Names that lead elsewhere are the user's
-// doing and stay.
+// run made for models that are gone. Names that lead elsewhere, or to more than
+// this connector, are the user's doing and stay.
 func (a upAccount) register(ctx context.Context, connector string, models []string, ready *upReady) error {
 	existing, err := a.service.Deployments("")
 	if err != nil {
@@ -127,6 +127,7 @@ func (a upAccount) register(ctx context.Context, connector string, models []stri
 		elsewhere[d.Name] = !slices.Equal(d.Connectors, []string{connector})
 	}
 	made := map[string]bool{}
+	var others []string // of the user, and served as well
 	for _, model := range models {
 		name := deploymentName(model)
 		switch {
@@ -134,7 +135,10 @@ func (a upAccount) register(ctx context.Context, connector string, models []stri
 			ready.note("model %q is not registered: its id gives no public name; use `%s gateway deployment set NAME --connector %s --model …`", model, ready.program, connector)
 			continue
 		case elsewhere[name]:
-			ready.note("model %q is not registered: the deployment of that name leads to another connector", name)
+			if !slices.Contains(before[name].Connectors, connector) {
+				ready.note("model %q is not registered: the deployment of that name leads to another connector", name)
+			}
+			made[name], others = true, append(others, name)
 			continue
 		case name != model:
 			ready.note("model %q is registered as %s", model, name)
@@ -149,7 +153,7 @@ func (a upAccount) register(ctx context.Context, connector string, models []stri
 		made[name] = true
 		ready.Models = append(ready.Models, name)
 	}
-	if len(ready.Models) == 0 {
+	if ready.Models = append(ready.Models, others...); len(ready.Models) == 0 {
 		return fmt.Errorf("none of the server's models can be registered: %s", strings.Join(ready.Notes, "; "))
 	}
 	for _, d := range existing {

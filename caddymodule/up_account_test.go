@@ -207,6 +207,7 @@ func TestUpRegister(t *testing.T) {
 		{Name: "old-file.gguf", Connectors: []string{local}, Model: "/x y/old file.gguf"}, // likewise, with a changed name
 		{Name: "alias", Connectors: []string{local}, Model: "gone"},                       // of the user
 		{Name: "elsewhere", Connectors: []string{other.ID}, Model: "elsewhere"},           // likewise
+		{Name: "both", Connectors: []string{local, other.ID}, Model: "both"},
 		{Name: "qwen3:8b", Connectors: []string{local}, MaxConcurrency: 4, Options: compat.Options{ThinkTags: true}},
 	} {
 		d.Account = store.DefaultAccount
@@ -216,24 +217,24 @@ func TestUpRegister(t *testing.T) {
 	}
 
 	var ready upReady
-	models := []string{"qwen3:8b", "/m/My Model.gguf", "/n/My Model.gguf", "elsewhere", "日本語"}
+	models := []string{"elsewhere", "both", "qwen3:8b", "/m/My Model.gguf", "/n/My Model.gguf", "日本語"}
 	if err := account.register(asOperator(t), local, models, &ready); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"qwen3:8b", "My-Model.gguf"}; !reflect.DeepEqual(ready.Models, want) {
+	if want := []string{"qwen3:8b", "My-Model.gguf", "elsewhere", "both"}; !reflect.DeepEqual(ready.Models, want) {
 		t.Errorf("models = %q, want %q", ready.Models, want)
 	}
 	wantNotes(t, ready.Notes,
+		`model "elsewhere" is not registered: the deployment of that name leads to another connector`,
 		`model "/m/My Model.gguf" is registered as My-Model.gguf`,
 		`model "/n/My Model.gguf" is not registered`,
-		`model "elsewhere" is not registered: the deployment of that name leads to another connector`,
 		`model "日本語" is not registered`)
 
 	var names []string
 	for _, d := range st.Deployments(store.DefaultAccount) {
 		names = append(names, d.Name+">"+d.Model)
 	}
-	want := []string{"My-Model.gguf>/m/My Model.gguf", "alias>gone", "elsewhere>elsewhere", "qwen3:8b>qwen3:8b"}
+	want := []string{"My-Model.gguf>/m/My Model.gguf", "alias>gone", "both>both", "elsewhere>elsewhere", "qwen3:8b>qwen3:8b"}
 	slices.Sort(names)
 	slices.Sort(want)
 	if !reflect.DeepEqual(names, want) {
