@@ -38,22 +38,29 @@ func (a *adminAPI) Routes() []caddy.AdminRoute {
 // cleaned up, so that it must hold on to none of them.
 func (*adminAPI) serve(w http.ResponseWriter, r *http.Request) error {
 	app, err := caddy.ActiveContext().AppIfConfigured("model_gateway")
-	if errors.Is(err, caddy.ErrNotConfigured) {
-		return caddy.APIError{
-			HTTPStatus: http.StatusServiceUnavailable,
-			Err:        errors.New("the running configuration has no model gateway; add `model_gateway` to a site of the Caddyfile and run `caddy reload`"),
-		}
-	}
 	if err != nil {
-		return caddy.APIError{HTTPStatus: http.StatusServiceUnavailable, Err: err}
+		return unavailable(err, caddy.Exiting())
 	}
 	service, err := app.(*App).Manage()
 	if err != nil {
-		return caddy.APIError{HTTPStatus: http.StatusServiceUnavailable, Err: fmt.Errorf("the model gateway is not running: %w", err)}
+		return unavailable(fmt.Errorf("the model gateway is not running: %w", err), caddy.Exiting())
 	}
 	r = r.WithContext(manage.WithCaller(r.Context(), operator("admin endpoint")))
 	service.Handler(adminPrefix).ServeHTTP(w, r)
 	return nil
+}
+
+// unavailable is the answer while there is no gateway, for which err is the
+// reason. A process that exits has let its configuration go before it stops to
+// answer here.
+func unavailable(err error, exiting bool) error {
+	switch {
+	case exiting:
+		err = errors.New("the gateway is shutting down; try again once it has been started again")
+	case errors.Is(err, caddy.ErrNotConfigured):
+		err = errors.New("the running configuration has no model gateway; add `model_gateway` to a site of the Caddyfile and run `caddy reload`")
+	}
+	return caddy.APIError{HTTPStatus: http.StatusServiceUnavailable, Err: err}
 }
 
 // Interface guards.

@@ -26,6 +26,7 @@ type completion struct {
 	call     dialect.Call
 	size     int // of the request's body, in bytes
 	learner  *learner
+	noEffort bool // the model has refused to be told how much to think
 
 	counting sync.Once
 	tokens   int // what the prompt is estimated to have
@@ -61,6 +62,10 @@ func (c *completion) serve(w http.ResponseWriter, r *http.Request, next caddyhtt
 		c.answer.open(c.call.NewStream(), time.Duration(c.KeepAlive))
 	}
 	derr := c.fetch(w, r, next)
+	if derr != nil && derr.NoEffort && c.call.DropEffort() {
+		c.noEffort = true
+		derr = c.fetch(w, r, next)
+	}
 	if derr != nil && derr.NeedsWhole {
 		ex.Upstream.Header, ex.Upstream.Body = upstreamHeader(r.Header, false), c.call.WholeBody
 		derr = c.fetch(w, r, next)
@@ -91,6 +96,11 @@ func (c *completion) decode(r *http.Request) *dialect.Error {
 	}
 	c.size = len(body)
 	ex.Model = c.call.PublicModel()
+	if c.learner.efforts.any() {
+		if of, ok := c.registration(); ok && c.learner.efforts.none(of) {
+			c.call.DropEffort()
+		}
+	}
 	return nil
 }
 
@@ -190,6 +200,11 @@ func (c *completion) broken(err error) *dialect.Error {
 func (c *completion) render(response *http.Response) *dialect.Error {
 	if response.StatusCode != http.StatusOK {
 		return c.upstreamError(response)
+	}
+	if c.noEffort { // and answers without: an error's text alone may be the client's
+		if of, ok := c.registration(); ok {
+			c.learner.efforts.learn(of)
+		}
 	}
 	if !c.call.Streamed() {
 		return c.whole(response)

@@ -19,7 +19,8 @@ import (
 type learner struct {
 	calibration  *dialect.Calibration
 	kept         *dialect.KeptResponses
-	signatureKey []byte // of thinking blocks
+	efforts      efforts // of models that know none
+	signatureKey []byte  // of thinking blocks
 	sealer       *dialect.Sealer
 
 	store   *store.Store
@@ -105,6 +106,7 @@ func (l *learner) load(r dialect.Registration) (dialect.Ratios, bool) {
 func (l *learner) onChange(c store.Change) {
 	if c.Kind == store.KindDeployment && c.Removed {
 		l.calibration.Forget(c.Account, c.ID)
+		l.efforts.forget(c.Account, c.ID)
 	}
 }
 

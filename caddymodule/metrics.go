@@ -73,6 +73,13 @@ const (
 	lostAtEnd      = "ended"
 )
 
+func init() {
+	// From the start, else the first loss would be no increase.
+	for _, reason := range []string{lostByHandlers, lostByWebhook, lostRefused, lostAtEnd} {
+		observeEventsLost(reason, 0)
+	}
+}
+
 // observeEventsLost counts events that are lost.
 func observeEventsLost(reason string, n int) { eventsLostTotal.WithLabelValues(reason).Add(float64(n)) }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/scripted"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/version"
 )
@@ -63,11 +64,8 @@ func (u *up) start(ctx context.Context) (*upReady, error) {
 	}
 	ctx = manage.WithCaller(ctx, operator("caddy gateway up"))
 	local := upAccount{service: service, secrets: app.Store()}
-	connector, token, err := local.connector(ctx)
+	connector, err := u.startConnector(ctx, app.Hub(), local, server)
 	if err != nil {
-		return nil, err
-	}
-	if err := u.startConnector(ctx, app, connector, token, server); err != nil {
 		return nil, err
 	}
 	if err := local.register(ctx, connector, server.models, &u.ready); err != nil {
@@ -202,15 +200,22 @@ func runningApp() (*App, error) {
 
 // startConnector runs a connector in this process, as `connector run` would,
 // and waits until its tunnel is up.
-func (u *up) startConnector(ctx context.Context, app *App, id, token string, server modelServer) error {
+func (u *up) startConnector(ctx context.Context, hub *tunnel.Hub, local upAccount, server modelServer) (id string, err error) {
+	id, token, err := local.connector(ctx)
+	if err != nil {
+		return "", err
+	}
 	config := agent.Config{
 		TunnelToken: token,
 		Upstreams:   map[string]agent.Upstream{upName: {BaseURL: server.base + "/v1"}},
 	}
 	logger := slog.New(slog.NewTextHandler(u.messages, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	a, err := agent.New(config, agent.Options{Logger: logger, Version: version.Number(), DrainTimeout: agentGrace})
+	a, err := agent.New(config, agent.Options{
+		Logger: logger, Version: version.Number(), DrainTimeout: agentGrace,
+		Keep: local.keep(context.WithoutCancel(ctx), id),
+	})
 	if err != nil {
-		return fmt.Errorf("configuring the connector: %w", err)
+		return "", fmt.Errorf("configuring the connector: %w", err)
 	}
 	// Not of ctx: stop ends it, and before the gateway.
 	agentCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -219,15 +224,15 @@ func (u *up) startConnector(ctx context.Context, app *App, id, token string, ser
 		u.agentDone <- a.Run(agentCtx)
 		close(u.agentDone)
 	}()
-	if _, err := app.Hub().Wait(ctx, id, onlineTimeout); err != nil {
+	if _, err := hub.Wait(ctx, id, onlineTimeout); err != nil {
 		select {
 		case err := <-u.agentDone:
-			return fmt.Errorf("running the connector: %w", err)
+			return "", fmt.Errorf("running the connector: %w", err)
 		default:
 		}
-		return fmt.Errorf("waiting for the connector's tunnel: %w", err)
+		return "", fmt.Errorf("waiting for the connector's tunnel: %w", err)
 	}
-	return nil
+	return id, nil
 }
 
 // wait blocks until ctx ends, or the connector by itself, which is an error but

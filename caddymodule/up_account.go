@@ -18,9 +18,12 @@ const (
 	upKeyName = "up"
 )
 
-// secretStore keeps a secret under a name, made on first use.
+// secretStore keeps a secret under a name, made on first use, and knows those of
+// connectors.
 type secretStore interface {
 	Secret(ctx context.Context, name string, generate func() ([]byte, error)) ([]byte, error)
+	ReplaceSecret(ctx context.Context, name string, old, value []byte) error
+	AuthenticateConnector(id, secret string) (store.Connector, error)
 }
 
 // upAccount is the default account of up.db, which `caddy gateway up` brings
@@ -36,33 +39,56 @@ var errNoSecret = errors.New("the secret is not there")
 // connector returns the id of the connector "local" and a tunnel token for
 // it. The secret of the token is kept next to the connector: both ends of this
 // tunnel are this process, and reusing the connector keeps the deployments
-// that a user pointed at it.
+// that a user pointed at it. If somebody has given its place to another device,
+// it is "local-2", and so on.
 func (a upAccount) connector(ctx context.Context) (id, token string, err error) {
 	connectors, err := a.service.Connectors("")
 	if err != nil {
 		return "", "", fmt.Errorf("finding the connector: %w", err)
 	}
-	for _, c := range connectors {
-		if c.Name != upName {
-			continue
+	name := upName
+	for n := 2; ; n++ {
+		i := slices.IndexFunc(connectors, func(c manage.Connector) bool { return c.Name == name })
+		if i < 0 {
+			return a.newConnector(ctx, name)
 		}
-		secret, err := a.secrets.Secret(ctx, secretName(c.ID), func() ([]byte, error) { return nil, errNoSecret })
-		if err == nil {
-			return c.ID, a.token(ctx, c.ID, string(secret)), nil
-		}
-		if !errors.Is(err, errNoSecret) {
+		id := connectors[i].ID
+		secret, err := a.secrets.Secret(ctx, secretName(id), func() ([]byte, error) { return nil, errNoSecret })
+		switch {
+		case err == nil:
+			if _, denied := a.secrets.AuthenticateConnector(id, string(secret)); denied == nil {
+				return id, a.token(ctx, id, string(secret)), nil
+			}
+		case !errors.Is(err, errNoSecret):
 			return "", "", fmt.Errorf("reading the connector's secret: %w", err)
+		case name == upName:
+			// A run that was killed between the two writes left it behind.
+			if _, err := a.service.RemoveConnector(ctx, "", id); err != nil {
+				return "", "", fmt.Errorf("replacing the connector %q, which `caddy gateway up` did not make: %w", upName, err)
+			}
+			return a.newConnector(ctx, name)
 		}
-		// A run that was killed between the two writes left it behind.
-		if _, err := a.service.RemoveConnector(ctx, "", c.ID); err != nil {
-			return "", "", fmt.Errorf("replacing the connector %q, which `caddy gateway up` did not make: %w", upName, err)
-		}
+		name = fmt.Sprintf("%s-%d", upName, n)
 	}
-	return a.newConnector(ctx)
 }
 
-func (a upAccount) newConnector(ctx context.Context) (id, token string, err error) {
-	created, err := a.service.CreateConnector(ctx, manage.CreateConnector{Name: upName})
+// keep returns what writes a new token of the connector over the old one.
+func (a upAccount) keep(ctx context.Context, connector string) func(old, renewed string) error {
+	return func(old, renewed string) error {
+		from, err := link.ParseToken(old)
+		if err != nil {
+			return err
+		}
+		to, err := link.ParseToken(renewed)
+		if err != nil {
+			return err
+		}
+		return a.secrets.ReplaceSecret(ctx, secretName(connector), []byte(from.Secret), []byte(to.Secret))
+	}
+}
+
+func (a upAccount) newConnector(ctx context.Context, name string) (id, token string, err error) {
+	created, err := a.service.CreateConnector(ctx, manage.CreateConnector{Name: name})
 	if err != nil {
 		return "", "", fmt.Errorf("creating the connector: %w", err)
 	}
@@ -88,8 +114,8 @@ func secretName(connectorID string) string {
 }
 
 // register makes a deployment of every model, and removes those that a former
-// run made for models that are gone. Names that lead elsewhere are the user's
-// doing and stay.
+// run made for models that are gone. Names that lead elsewhere, or to more than
+// this connector, are the user's doing and stay.
 func (a upAccount) register(ctx context.Context, connector string, models []string, ready *upReady) error {
 	existing, err := a.service.Deployments("")
 	if err != nil {
@@ -101,14 +127,18 @@ func (a upAccount) register(ctx context.Context, connector string, models []stri
 		elsewhere[d.Name] = !slices.Equal(d.Connectors, []string{connector})
 	}
 	made := map[string]bool{}
+	var others []string // of the user, and served as well
 	for _, model := range models {
 		name := deploymentName(model)
 		switch {
 		case name == "" || made[name]:
-			ready.note("model %q is not registered: its id gives no public name; use `%s gateway deployment set NAME --connector %s --model …`", model, ready.program, upName)
+			ready.note("model %q is not registered: its id gives no public name; use `%s gateway deployment set NAME --connector %s --model …`", model, ready.program, connector)
 			continue
 		case elsewhere[name]:
-			ready.note("model %q is not registered: the deployment of that name leads to another connector", name)
+			if !slices.Contains(before[name].Connectors, connector) {
+				ready.note("model %q is not registered: the deployment of that name leads to another connector", name)
+			}
+			made[name], others = true, append(others, name)
 			continue
 		case name != model:
 			ready.note("model %q is registered as %s", model, name)
@@ -123,7 +153,7 @@ func (a upAccount) register(ctx context.Context, connector string, models []stri
 		made[name] = true
 		ready.Models = append(ready.Models, name)
 	}
-	if len(ready.Models) == 0 {
+	if ready.Models = append(ready.Models, others...); len(ready.Models) == 0 {
 		return fmt.Errorf("none of the server's models can be registered: %s", strings.Join(ready.Notes, "; "))
 	}
 	for _, d := range existing {

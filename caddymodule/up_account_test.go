@@ -92,6 +92,73 @@ func TestUpConnectorIsReused(t *testing.T) {
 	wantToken(t, st, id, token, "127.0.0.1:40001")
 }
 
+// The process is the connector's configuration too: it keeps a new token for the
+// runs that come.
+func TestUpConnectorIsRotated(t *testing.T) {
+	account, st, _ := newUpAccount(t)
+	id, old, err := account.connector(asOperator(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, secret, err := st.ShowSecret(t.Context(), store.DefaultAccount, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh, err := link.ParseToken(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh.Secret = secret
+	renewed := fresh.Encode()
+	for range 2 { // the second is for an answer that was lost
+		if err := account.keep(t.Context(), id)(old, renewed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, done, err := st.FinishRotation(t.Context(), id, secret); !done || err != nil {
+		t.Fatal(done, err)
+	}
+	again, token, err := account.connector(asOperator(t))
+	if err != nil || again != id {
+		t.Fatalf("the connector is %s, was %s: %v", again, id, err)
+	}
+	wantToken(t, st, id, token, "127.0.0.1:7443")
+	if err := account.keep(t.Context(), id)(old, old); err == nil {
+		t.Error("a token is replaced that is not there")
+	}
+}
+
+// Its place may have been given to another device, which stays: a run takes the
+// next name then, and keeps to it.
+func TestUpConnectorOfAnotherDevice(t *testing.T) {
+	account, st, _ := newUpAccount(t)
+	first, _, err := account.connector(asOperator(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, secret, err := st.ShowSecret(t.Context(), store.DefaultAccount, first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, done, err := st.FinishRotation(t.Context(), first, secret); !done || err != nil {
+		t.Fatal(done, err)
+	}
+	if _, _, err := st.CreateConnector(t.Context(), store.DefaultAccount, upName+"-2"); err != nil { // a user's
+		t.Fatal(err)
+	}
+	var ids [2]string
+	for i := range ids {
+		var token string
+		if ids[i], token, err = account.connector(asOperator(t)); err != nil {
+			t.Fatal(err)
+		}
+		wantToken(t, st, ids[i], token, "127.0.0.1:7443")
+	}
+	if c, _ := st.Connector(ids[0]); c.Name != upName+"-3" || ids[0] != ids[1] || len(st.Connectors(store.DefaultAccount)) != 3 {
+		t.Errorf("the connectors are %s %q and %s", ids[0], c.Name, ids[1])
+	}
+}
+
 // A run that was killed right after it made the connector left one behind
 // whose secret nobody has.
 func TestUpConnectorWithoutItsSecret(t *testing.T) {
@@ -140,6 +207,7 @@ func TestUpRegister(t *testing.T) {
 		{Name: "old-file.gguf", Connectors: []string{local}, Model: "/x y/old file.gguf"}, // likewise, with a changed name
 		{Name: "alias", Connectors: []string{local}, Model: "gone"},                       // of the user
 		{Name: "elsewhere", Connectors: []string{other.ID}, Model: "elsewhere"},           // likewise
+		{Name: "both", Connectors: []string{local, other.ID}, Model: "both"},
 		{Name: "qwen3:8b", Connectors: []string{local}, MaxConcurrency: 4, Options: compat.Options{ThinkTags: true}},
 	} {
 		d.Account = store.DefaultAccount
@@ -149,24 +217,24 @@ func TestUpRegister(t *testing.T) {
 	}
 
 	var ready upReady
-	models := []string{"qwen3:8b", "/m/My Model.gguf", "/n/My Model.gguf", "elsewhere", "日本語"}
+	models := []string{"elsewhere", "both", "qwen3:8b", "/m/My Model.gguf", "/n/My Model.gguf", "日本語"}
 	if err := account.register(asOperator(t), local, models, &ready); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"qwen3:8b", "My-Model.gguf"}; !reflect.DeepEqual(ready.Models, want) {
+	if want := []string{"qwen3:8b", "My-Model.gguf", "elsewhere", "both"}; !reflect.DeepEqual(ready.Models, want) {
 		t.Errorf("models = %q, want %q", ready.Models, want)
 	}
 	wantNotes(t, ready.Notes,
+		`model "elsewhere" is not registered: the deployment of that name leads to another connector`,
 		`model "/m/My Model.gguf" is registered as My-Model.gguf`,
 		`model "/n/My Model.gguf" is not registered`,
-		`model "elsewhere" is not registered: the deployment of that name leads to another connector`,
 		`model "日本語" is not registered`)
 
 	var names []string
 	for _, d := range st.Deployments(store.DefaultAccount) {
 		names = append(names, d.Name+">"+d.Model)
 	}
-	want := []string{"My-Model.gguf>/m/My Model.gguf", "alias>gone", "elsewhere>elsewhere", "qwen3:8b>qwen3:8b"}
+	want := []string{"My-Model.gguf>/m/My Model.gguf", "alias>gone", "both>both", "elsewhere>elsewhere", "qwen3:8b>qwen3:8b"}
 	slices.Sort(names)
 	slices.Sort(want)
 	if !reflect.DeepEqual(names, want) {

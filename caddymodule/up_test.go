@@ -76,6 +76,10 @@ func TestUpRuns(t *testing.T) {
 		t.Errorf("connector list: exit %d, %s%s", ran.exit, ran.out, ran.err)
 	}
 	checkUpConsole(t, one)
+	// The next run comes with the token that this one has kept.
+	if ran := runCommand(t, "connector", "rotate", upName, "--yes", "--address", one.Admin); ran.exit != 0 || !strings.Contains(ran.out, "has a new tunnel token") {
+		t.Errorf("connector rotate: exit %d, %s%s", ran.exit, ran.out, ran.err)
+	}
 	first.stop()
 	if conn, err := net.Dial("tcp", strings.TrimPrefix(one.URL, "http://")); err == nil {
 		conn.Close()
@@ -270,5 +274,16 @@ func TestAdminWithoutGateway(t *testing.T) {
 	var api caddy.APIError
 	if !errors.As(err, &api) || api.HTTPStatus != http.StatusServiceUnavailable || !strings.Contains(api.Error(), "caddy reload") {
 		t.Errorf("error = %v", err)
+	}
+}
+
+// While the process exits, nobody is told to add what is there.
+func TestAdminWhileExiting(t *testing.T) {
+	for _, reason := range []error{caddy.ErrNotConfigured, errors.New("the database is closed")} {
+		var api caddy.APIError
+		err := unavailable(reason, true)
+		if !errors.As(err, &api) || api.HTTPStatus != http.StatusServiceUnavailable || !strings.Contains(api.Error(), "shutting down") {
+			t.Errorf("error = %v", err)
+		}
 	}
 }

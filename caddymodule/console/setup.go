@@ -248,9 +248,12 @@ func (c *Console) approvePairing(w http.ResponseWriter, v *visit) error {
 	id, name, replace := v.r.PathValue("id"), v.r.PostFormValue("name"), v.r.PostFormValue("replace")
 	var p manage.Pairing
 	var err error
-	if replace != "" {
+	switch {
+	case replace != "":
 		p, err = v.manage.ReplaceConnector(v.ctx, v.Account, id, replace)
-	} else {
+	case v.r.PostForm.Has("replace"): // whoever sends that wants no new connector
+		return v.fault(pairingTab(), badForm("Choose the connector whose place the device gets."))
+	default:
 		p, err = v.manage.ApprovePairing(v.ctx, v.Account, id, name)
 	}
 	if err != nil {

@@ -126,6 +126,12 @@ func TestPairingAgain(t *testing.T) {
 	}
 	has(t, w.Body.String(), "no connector", "/console/pairings/"+id+"/approve")
 
+	w = g.post("/console/pairings/"+id+"/approve", "back", "start", "replace", "")
+	if w.Code != http.StatusBadRequest {
+		t.Errorf("replacing none that is chosen: status %d, want 400", w.Code)
+	}
+	has(t, w.Body.String(), "Choose the connector", "/console/pairings/"+id+"/approve")
+
 	g.lines.connect(before) // now it cannot be told whether it is the same machine
 	page = mainOf(g.page("/console/start"))
 	has(t, page, "A connector vm is online", ">Approve as new<")

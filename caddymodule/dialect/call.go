@@ -17,6 +17,10 @@ type Call interface {
 	Body(upstreamModel string) *Segments
 	// WholeBody is Body for an answer that is no stream.
 	WholeBody(upstreamModel string) *Segments
+	// DropEffort has the bodies ask for no degree of thinking, for a model that
+	// knows none. It reports whether they did, and not in the client's own
+	// chat request, which goes through as it is.
+	DropEffort() bool
 	// Answer turns a whole answer of the upstream into the client's body.
 	Answer(body []byte) ([]byte, Usage, *Error)
 	// NewStream encodes the one answer to a streamed call.
@@ -102,6 +106,9 @@ func (r *ChatRequest) PublicModel() string { return r.Model }
 
 // Streamed implements Call.
 func (r *ChatRequest) Streamed() bool { return r.Stream }
+
+// DropEffort implements Call.
+func (r *ChatRequest) DropEffort() bool { return false }
 
 // Answer implements Call.
 func (r *ChatRequest) Answer(body []byte) ([]byte, Usage, *Error) {

@@ -79,6 +79,10 @@ type Error struct {
 	// ReplayAsStream.
 	NeedsWhole bool
 
+	// NoEffort is set when the upstream says that its model knows no degrees of
+	// thinking: without one (Call.DropEffort) it can answer the request.
+	NoEffort bool
+
 	// messagesMessage replaces Message in the messages dialect, where
 	// clients match words of some messages.
 	messagesMessage string

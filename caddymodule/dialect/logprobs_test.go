@@ -115,6 +115,12 @@ func TestLogprobsInStreams(t *testing.T) {
 			[]string{clientProbs("H", "i")},
 			clientProbs("H", "i"), false,
 		},
+		{
+			"not those of calls and refusals",
+			probChunk(`"tool_calls":[{"index":0,"id":"c1","function":{"name":"a","arguments":"{}"}}]`, "{", "}") + probChunk(`"refusal":"no"`, "no") + probChunk(`"content":"Hi"`, "Hi"),
+			[]string{clientProbs("Hi")},
+			clientProbs("Hi"), false,
+		},
 		{"none", contentChunk("Hi"), []string{"[]"}, "[]", false},
 		{"of another form", rawEvent(`{"choices":[{"index":0,"delta":{"content":"Hi"},"logprobs":{"tokens":["Hi"],"token_logprobs":[-1]}}]}`), []string{"[]"}, "[]", false},
 		{

@@ -43,6 +43,7 @@ func (n *normaliser) readDelta(data []byte, i int) {
 		n.spoken = true
 		n.note(s)
 		n.parts.refusal(s)
+		n.dropLogprobs()
 	}
 	if calls >= 0 {
 		for list := membersOf(data, calls); list.next() && !n.ended; {
@@ -139,6 +140,7 @@ func (n *normaliser) flushThinking() {
 // callTool tells what an entry of tool_calls adds.
 func (n *normaliser) callTool(e toolEntry) {
 	n.flushThinking()
+	n.dropLogprobs()
 	n.note(e.args)
 	k := 0
 	if n.whole { // each entry is a call, whatever its id

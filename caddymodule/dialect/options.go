@@ -68,7 +68,7 @@ func (c *messagesCall) readEffort(fields map[string][]byte) *Error {
 		}
 	}
 	if level != "" {
-		c.option("reasoning_effort", appendQuoted(nil, level))
+		c.askEffort(level)
 	}
 	return nil
 }

@@ -133,6 +133,29 @@ func TestChatIsNotTouched(t *testing.T) {
 	}
 }
 
+// All that is left of a request without its effort is the rest of it.
+func TestDropEffort(t *testing.T) {
+	const talk = `"messages":[{"role":"user","content":"u"}],"temperature":0.5`
+	const effort = `,"output_config":{"effort":"low","format":{"type":"json_schema","schema":{"type":"object"}}}`
+	for _, c := range []struct{ name, with, without string }{
+		{"messages", messagesBody(talk + effort), messagesBody(talk + strings.Replace(effort, `"effort":"low",`, "", 1))},
+		{"responses", responsesBody(`"input":"u","temperature":0.5,"reasoning":{"effort":"low"},"top_logprobs":2`), responsesBody(`"input":"u","temperature":0.5,"top_logprobs":2`)},
+	} {
+		op := map[string]Operation{"messages": messagesOp, "responses": responsesOp}[c.name]
+		env := treating(compat.Options{Reasoning: true})
+		call, plain := mustDecode(t, op, c.with, env), mustDecode(t, op, c.without, env)
+		if plain.DropEffort() || !call.DropEffort() || call.DropEffort() {
+			t.Errorf("%s: an effort is dropped that there is not, or it is kept", c.name)
+		}
+		if got, want := upstreamBody(t, call), upstreamBody(t, plain); got != want {
+			t.Errorf("%s: %s\nwant %s", c.name, got, want)
+		}
+	}
+	if mustDecode(t, chatOp, `{"model":"public","messages":[],"reasoning_effort":"low"}`, treating(compat.Options{})).DropEffort() {
+		t.Error("a chat request does not go through as it is")
+	}
+}
+
 // A model that is not there is treated as most.
 func TestOptionsAreOfTheModel(t *testing.T) {
 	body := strings.Replace(messagesBody(`"messages":[{"role":"user","content":"u"}],"output_config":{"effort":"low"}`), "public", "other", 1)

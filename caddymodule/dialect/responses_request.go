@@ -220,7 +220,7 @@ func (c *responsesCall) readReasoning(fields map[string][]byte) *Error {
 		if !isString(effort) {
 			return wrongType("reasoning.effort", "a string", effort)
 		}
-		c.option("reasoning_effort", appendQuoted(nil, effortLevel(unquote(effort))))
+		c.askEffort(effortLevel(unquote(effort)))
 	}
 	c.echo["reasoning"] = withMembers(raw, "effort", "null", "summary", "null")
 	return nil

@@ -3,6 +3,7 @@ package dialect
 import (
 	"crypto/sha256"
 	"encoding/base32"
+	"slices"
 	"strconv"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
@@ -18,6 +19,7 @@ type translation struct {
 	choice   string // tool_choice: "", "auto" or "required"
 	parallel string // parallel_tool_calls: "", "true" or "false"
 	options  []byte // further members, each with a comma in front
+	effort   span   // of options: the degree of thinking, if one is asked for
 
 	messages []byte // the conversation as JSON, once it is complete
 	toolList []byte // the tools as JSON, nil if there are none
@@ -33,6 +35,23 @@ func (t *translation) treatAs(o compat.Options) {
 // option adds a member whose value is JSON.
 func (t *translation) option(name string, raw []byte) {
 	t.options = append(append(append(append(t.options, `,"`...), name...), `":`...), raw...)
+}
+
+// askEffort asks for a degree of thinking.
+func (t *translation) askEffort(level string) {
+	t.effort.start = len(t.options)
+	t.option("reasoning_effort", appendQuoted(nil, level))
+	t.effort.end = len(t.options)
+}
+
+// DropEffort implements Call.
+func (t *translation) DropEffort() bool {
+	if t.effort == (span{}) {
+		return false
+	}
+	t.options = slices.Delete(t.options, t.effort.start, t.effort.end)
+	t.effort = span{}
+	return true
 }
 
 // complete writes the parts of the upstream's body. size is that of the

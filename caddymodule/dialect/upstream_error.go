@@ -16,8 +16,10 @@ var (
 		`context length.*exceed|exceed.*context length|longer than the (model's )?context|prompt is too long|input is too long|` +
 		`context_length_exceeded|n_ctx`)
 	// Faults of the client that llama.cpp reports as its own, with 500.
-	clientText = regexp.MustCompile(`(?is)image input is not supported|audio input|does not support (tools|images|thinking)|` +
+	clientText = regexp.MustCompile(`(?is)image input is not supported|audio input|does not support (tools|images|thinking|reasoning)|` +
 		`tools.*must be|failed to parse|missing.*role`)
+	// Ollama on a degree of thinking for a model that does not think.
+	effortText = regexp.MustCompile(`(?i)does not support (thinking|reasoning)`)
 	// Older llama.cpp on a request for a stream with tools.
 	wholeText = regexp.MustCompile(`(?i)cannot use tools with stream`)
 
@@ -68,11 +70,11 @@ func (f *fault) toError(status int, what string) *Error {
 	case status == 500 && wholeText.MatchString(f.message):
 		return &Error{Kind: KindInvalidRequest, Message: f.message, NeedsWhole: true}
 	case status == 500 && clientText.MatchString(f.message):
-		return &Error{Kind: KindInvalidRequest, Message: f.message}
+		return &Error{Kind: KindInvalidRequest, Message: f.message, NoEffort: effortText.MatchString(f.message)}
 	}
 	switch status {
 	case 400, 413, 422:
-		return &Error{Kind: KindInvalidRequest, Code: f.code, Message: f.message}
+		return &Error{Kind: KindInvalidRequest, Code: f.code, Message: f.message, NoEffort: effortText.MatchString(f.message)}
 	case 401, 402, 403:
 		// Its text may hold a part of the credentials.
 		return &Error{Kind: KindUpstreamAuth, NoRetry: true, Message: what + ": it refused the connector's credentials, not yours. Whoever runs the connector must check the upstream's API key in its configuration."}

@@ -158,6 +158,19 @@ func TestFromUpstreamKnowsWhatNeedsAWholeAnswer(t *testing.T) {
 	}
 }
 
+func TestFromUpstreamKnowsAModelWithoutEfforts(t *testing.T) {
+	for message, want := range map[string]bool{
+		`\"llama3.2\" does not support thinking`: true, "This model Does not support reasoning": true,
+		"does not support tools": false, "thinking": false,
+	} {
+		for _, status := range []int{400, 500} {
+			if e := FromUpstream(status, nil, []byte(`{"error":{"message":"`+message+`"}}`)); e.NoEffort != want {
+				t.Errorf("%d %s: %+v", status, message, e)
+			}
+		}
+	}
+}
+
 func TestFromUpstreamBoundsMessages(t *testing.T) {
 	for _, body := range []string{
 		strings.Repeat("日", 1<<20),

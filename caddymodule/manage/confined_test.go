@@ -25,6 +25,8 @@ func TestOperationsAreConfined(t *testing.T) {
 			"RevokeKey":        first(s.RevokeKey(ctx, account, id("key"))),
 			"RemoveKey":        s.RemoveKey(ctx, account, id("key")),
 			"RemoveConnector":  first(s.RemoveConnector(ctx, account, id("spare"))),
+			"RotateConnector":  first(s.RotateConnector(ctx, manage.RotateConnector{Account: account, Connector: id("spare")})),
+			"… to show":        first(s.RotateConnector(ctx, manage.RotateConnector{Account: account, Connector: id("spare"), Show: true})),
 			"SetDeployment":    first(s.SetDeployment(ctx, manage.SetDeployment{Account: account, Name: "x", Connectors: []string{id("connector")}})),
 			"RemoveDeployment": first(s.RemoveDeployment(ctx, account, "mine-deployment")),
 			"TestDeployment":   first(s.TestDeployment(ctx, account, "mine-deployment")),

@@ -66,9 +66,9 @@ const markUsers = dirMarks + "users"
 func markAccount(id string) string       { return dirMarks + "accounts/" + id }
 func markPairings(account string) string { return dirMarks + "pairings/" + account }
 
-// passkeyPath has the hash of the passkey's id, which may be longer than keys.
 func passkeysPath(user string) string { return dirPasskeys + user + "/" }
 
+// passkeyPath has the hash of the passkey's id, which may be longer than keys.
 func passkeyPath(user string, id []byte) string {
 	return passkeysPath(user) + hex.EncodeToString(passkeyHash(id))
 }

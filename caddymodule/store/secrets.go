@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -41,6 +42,35 @@ func (s *Store) Secret(ctx context.Context, name string, generate func() ([]byte
 		return nil, fmt.Errorf("getting the secret %s: %w", name, err)
 	}
 	return value, nil
+}
+
+// ReplaceSecret puts value in the place of a secret that is old; it may be there
+// already.
+func (s *Store) ReplaceSecret(ctx context.Context, name string, old, value []byte) error {
+	err := s.update(ctx, func() (Txn, error) {
+		item, err := s.kv.Get(ctx, secretPath(name))
+		if err != nil {
+			return Txn{}, err
+		}
+		if !item.Exists() {
+			return Txn{}, fail(ErrNotFound, "it is not there")
+		}
+		kept, err := decodeSecret(item)
+		switch {
+		case err != nil || bytes.Equal(kept, value):
+			return Txn{}, err
+		case !bytes.Equal(kept, old):
+			return Txn{}, fail(ErrConflict, "it was changed meanwhile")
+		case len(value) == 0:
+			return Txn{}, fail(ErrInvalid, "it must not be empty")
+		}
+		op, err := encode(item.Key, secretRecord{version{recordVersion}, value})
+		return Txn{If: []Compare{unchanged(item)}, Then: []Op{op}}, err
+	})
+	if err != nil {
+		return fmt.Errorf("replacing the secret %s: %w", name, err)
+	}
+	return nil
 }
 
 func decodeSecret(item Item) ([]byte, error) {

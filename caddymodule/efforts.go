@@ -1,0 +1,47 @@
+package caddymodule
+
+import (
+	"sync"
+
+	"github.com/postern-dev/postern/caddymodule/dialect"
+)
+
+// efforts remembers the deployments whose models know no degrees of thinking,
+// until they are set again. It is safe for concurrent use; the zero value
+// remembers none.
+type efforts struct {
+	mu     sync.RWMutex
+	unable map[deploymentID]int64 // since when they were registered, in Unix milliseconds
+}
+
+// learn remembers a deployment.
+func (e *efforts) learn(of dialect.Registration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.unable == nil {
+		e.unable = make(map[deploymentID]int64)
+	}
+	e.unable[deploymentID{of.Account, of.Deployment}] = of.Since
+}
+
+// any reports whether any deployment is remembered.
+func (e *efforts) any() bool {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	return len(e.unable) > 0
+}
+
+// none reports whether a deployment is remembered, as it is registered now.
+func (e *efforts) none(of dialect.Registration) bool {
+	e.mu.RLock()
+	defer e.mu.RUnlock()
+	since, ok := e.unable[deploymentID{of.Account, of.Deployment}]
+	return ok && since == of.Since
+}
+
+// forget forgets a deployment that is removed.
+func (e *efforts) forget(account, name string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.unable, deploymentID{account, name})
+}
