@@ -43,20 +43,20 @@ func runCrowd(in io.Reader) error {
 		if err != nil {
 			return err
 		}
-		go func() { _ = a.Run(context.Background()) }() // has no errors
+		go func() { _ = a.Run(context.Background()) }() // what it ends with is a connector less
 	}
 }
 
-// crowdVariable is how many connectors there are in TestCrowd, if it is set. A
-// machine with two processors that does nothing else can take 3000.
+// crowdVariable is how many connectors there are in TestCrowd, if it is set: fewer
+// for a machine that is slow or has little memory (3,000 take 7 GB with the race
+// detector).
 const crowdVariable = "POSTERN_CROWD"
 
 // Many connectors whose gateway is restarted come back at once, and all get in,
 // though the gateway lets only so many shake hands at a time, and only so many of
-// one address wait for that.
+// one address wait for that. It is not parallel: the other tests would starve.
 func TestCrowd(t *testing.T) {
-	t.Parallel()
-	size := 1000
+	size := 3000
 	if text := os.Getenv(crowdVariable); text != "" {
 		var err error
 		if size, err = strconv.Atoi(text); err != nil {
@@ -122,7 +122,7 @@ func (r *rig) crowd(t *testing.T, size int) *proc.Process {
 // waitCrowd waits until all connectors are online.
 func (r *rig) waitCrowd(t *testing.T, size int) {
 	t.Helper()
-	proc.Poll(t, 3*time.Minute, "all connectors being online", func(context.Context) error {
+	proc.Poll(t, 8*time.Minute, "all connectors being online", func(context.Context) error {
 		var status struct {
 			Connectors struct{ Online int } `json:"connectors"`
 		}
