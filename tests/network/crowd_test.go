@@ -3,13 +3,8 @@
 package network
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,38 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/tests/harness"
 	"github.com/postern-dev/postern/tests/proc"
 )
 
-// runCrowd runs the connectors whose configurations come in, all in this
-// process.
-func runCrowd(in io.Reader) error {
-	for dec := json.NewDecoder(bufio.NewReader(in)); ; {
-		var raw json.RawMessage
-		err := dec.Decode(&raw)
-		if errors.Is(err, io.EOF) {
-			select {} // until the process is killed
-		}
-		if err != nil {
-			return fmt.Errorf("reading configurations: %w", err)
-		}
-		config, err := agent.ParseConfig(raw)
-		if err != nil {
-			return err
-		}
-		a, err := agent.New(config, agent.Options{Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			return err
-		}
-		go func() { _ = a.Run(context.Background()) }() // what it ends with is a connector less
-	}
-}
-
 // crowdVariable is how many connectors there are in TestCrowd, if it is set: fewer
-// for a machine that is slow or has little memory (3,000 take 7 GB with the race
-// detector).
+// for a machine that is slow.
 const crowdVariable = "POSTERN_CROWD"
 
 // Many connectors whose gateway is restarted come back at once, and all get in,
@@ -92,10 +61,6 @@ func (r *rig) rush(t *testing.T, size int) {
 // crowd creates connectors and starts each at once.
 func (r *rig) crowd(t *testing.T, size int) *proc.Process {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	configs, in, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -103,8 +68,7 @@ func (r *rig) crowd(t *testing.T, size int) *proc.Process {
 	defer in.Close()
 	var crowd *proc.Process
 	r.Home.Do(func() {
-		cmd := exec.Command(self)
-		cmd.Env = append(os.Environ(), roleVariable+"="+roleCrowd)
+		cmd := exec.Command(os.Getenv(crowdProgram))
 		cmd.Stdin = configs
 		crowd = proc.Start(t, r.gateway.Dir, "crowd", cmd)
 	})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"syscall"
 	"testing"
@@ -14,31 +15,23 @@ import (
 	"github.com/postern-dev/postern/tests/harness"
 )
 
-// roleVariable says what this program is: the tests in their own namespace, or
-// a process that they start. Without it, it is what `go test` has started.
-const roleVariable = "POSTERN_NETWORK_ROLE"
-
-const (
-	roleTests = "tests"
-	roleCrowd = "crowd"
-)
+// crowdProgram is the environment's variable with the path of the program crowd.
+// It is there for the tests in their own namespace; without it, this program is
+// what `go test` has started.
+const crowdProgram = "POSTERN_NETWORK_CROWD"
 
 func TestMain(m *testing.M) {
-	switch os.Getenv(roleVariable) {
-	case roleCrowd:
-		exit(runCrowd(os.Stdin))
-	case roleTests:
+	if os.Getenv(crowdProgram) != "" {
 		if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
 			exit(fmt.Errorf("setting up the loopback: %w\n%s", err, out))
 		}
 		harness.Main(m)
-	default:
-		if os.Getenv("POSTERN_SKIP_NETWORK") == "1" {
-			fmt.Println("POSTERN_SKIP_NETWORK=1: no tests of bad networks")
-			return
-		}
-		exit(startInNamespace())
 	}
+	if os.Getenv("POSTERN_SKIP_NETWORK") == "1" {
+		fmt.Println("POSTERN_SKIP_NETWORK=1: no tests of bad networks")
+		return
+	}
+	exit(startInNamespace())
 }
 
 func exit(err error) {
@@ -66,13 +59,22 @@ func startInNamespace() error {
 	if err != nil {
 		return fmt.Errorf("finding this program: %w", err)
 	}
+	folder, err := os.MkdirTemp("", "crowd")
+	if err != nil {
+		return fmt.Errorf("making a folder for the crowd: %w", err)
+	}
+	defer os.RemoveAll(folder)
+	crowd := filepath.Join(folder, "crowd")
+	if out, err := exec.Command("go", "build", "-o", crowd, "./crowd").CombinedOutput(); err != nil {
+		return fmt.Errorf("building the crowd: %w\n%s", err, out)
+	}
 	// The kernel kills the process when the thread ends that started it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	// Tests mostly wait for the network: more of them run at once than there are
 	// processors. What go test was told comes later, and wins.
 	cmd := exec.Command(self, append([]string{"-test.parallel=6"}, os.Args[1:]...)...)
-	cmd.Env = append(os.Environ(), roleVariable+"="+roleTests)
+	cmd.Env = append(os.Environ(), crowdProgram+"="+crowd)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	return cmd.Run()
