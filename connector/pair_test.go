@@ -117,8 +117,9 @@ func (g *pairGateway) serve(conn *quic.Conn) {
 		}
 	}
 	g.mu.Unlock()
-	// The first ping shows that the welcome was read.
-	if m, err := control.Receive(); err == nil && m == (link.Ping{}) {
+	// The first ping shows that the welcome was read. A device that waits may say one,
+	// too, before it has read that it need not.
+	if m, err := control.Receive(); err == nil && m == (link.Ping{}) && hello.Claim == "" {
 		g.tunnels <- struct{}{}
 	}
 	<-conn.Context().Done()

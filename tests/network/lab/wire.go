@@ -90,7 +90,7 @@ func (w *Wire) pump(from, to *os.File, out bool) {
 	road := make(chan parcel, queue)
 	var arrivals sync.WaitGroup
 	arrivals.Go(func() {
-		hurry()
+		defer hurry()()
 		for p := range road {
 			time.Sleep(time.Until(p.due))
 			// A device that is down takes nothing, as a cable that is not plugged in.
@@ -99,7 +99,7 @@ func (w *Wire) pump(from, to *os.File, out bool) {
 	})
 	defer arrivals.Wait()
 	defer close(road)
-	hurry()
+	defer hurry()()
 	for {
 		packet := make(Packet, maxPacket)
 		n, err := from.Read(packet)
@@ -121,12 +121,18 @@ func (w *Wire) pump(from, to *os.File, out bool) {
 }
 
 // hurry puts the calling goroutine before all else that runs here: a real line is
-// no slower because a machine at its end is busy. It is for one that lasts as long
-// as its thread may.
-func hurry() {
+// no slower because a machine at its end is busy. The goroutine ends that itself: a
+// thread that ended with it would take along, as its parent, all processes that
+// other tests have started from it before (see package proc).
+func hurry() (end func()) {
 	runtime.LockOSThread()
+	thread := unix.Gettid()
 	// Where it may not be changed, the line is as slow as everything.
-	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -20)
+	_ = unix.Setpriority(unix.PRIO_PROCESS, thread, -20)
+	return func() {
+		_ = unix.Setpriority(unix.PRIO_PROCESS, thread, 0)
+		runtime.UnlockOSThread()
+	}
 }
 
 func (w *Wire) show(p Packet, out bool) {
