@@ -1,5 +1,7 @@
 package dialect
 
+import "bytes"
+
 // A client that runs out of room sends its conversation with an item
 // compaction_trigger at its end, and wants exactly one item back: a compaction,
 // which it keeps in place of the conversation and never looks into. A model
@@ -61,7 +63,7 @@ func (c *compactionEncoder) close(bool) {}
 // check tells why the answer is no summary, nil if it is one. The client would
 // throw its conversation away for half a summary too.
 func (c *compactionEncoder) check(o outcome) *Error {
-	if c.refused || o.finish.cut() || len(c.summary) == 0 {
+	if c.refused || o.finish.cut() || len(bytes.TrimSpace(c.summary)) == 0 {
 		return noSummary()
 	}
 	return nil

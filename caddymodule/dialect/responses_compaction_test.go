@@ -88,6 +88,7 @@ func TestCompaction(t *testing.T) {
 func TestCompactionFails(t *testing.T) {
 	for name, c := range map[string]struct{ stream, whole string }{
 		"nothing":                {contentChunk("") + finishChunk("stop"), wholeBody(`"content":""`, `"stop"`, "")},
+		"white space":            {contentChunk(" \n\n") + finishChunk("stop"), wholeBody(`"content":" \n"`, `"stop"`, "")},
 		"thinking alone":         {reasonChunk("hm") + finishChunk("stop"), wholeBody(`"content":"","reasoning":"hm"`, `"stop"`, "")},
 		"cut by the limit":       {contentChunk("The user") + finishChunk("length"), wholeBody(`"content":"The user"`, `"length"`, "")},
 		"cut by the filter":      {contentChunk("The user") + finishChunk("content_filter"), wholeBody(`"content":"The user"`, `"content_filter"`, "")},
