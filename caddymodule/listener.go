@@ -66,7 +66,8 @@ func (t *tunnelHandle) get() (*tunnel.Hub, error) {
 // does so yet.
 func (t *tunnelHandle) start(app *App, open *services) error {
 	options := tunnel.Options{
-		Authenticate: authenticateWith(open.store, open.rotation), Pairing: open.desk, Rotation: open.rotation,
+		Authenticate: authenticateWith(open.store, open.rotation), Known: knownTo(open.store),
+		Pairing: open.desk, Rotation: open.rotation,
 		Logger: app.logger, Version: version.Number(),
 	}
 	t.mu.Lock()
@@ -184,6 +185,14 @@ func authenticateWith(st *store.Store, rotations *rotation.Desk) tunnel.Authenti
 			rotations.Hello(ctx, id, secret)
 		}
 		return tunnelConnector(c), nil
+	}
+}
+
+// knownTo tells whether a connector is still there, and its place not given away.
+func knownTo(st *store.Store) func(tunnel.Connector) bool {
+	return func(c tunnel.Connector) bool {
+		now, ok := st.Connector(c.ID)
+		return ok && now.Pairing == c.Pairing
 	}
 }
 

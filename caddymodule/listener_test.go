@@ -9,6 +9,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
@@ -49,5 +50,34 @@ func TestListenerKeepsItsIdentity(t *testing.T) {
 	}
 	if _, deny := (notNow{}).Claim(t.Context(), tunnel.Device{}); deny == nil || !deny.Retry {
 		t.Errorf("without a configuration devices are told %+v, want to come back", deny)
+	}
+}
+
+// A connector stays known with a new secret, but not in the place of another.
+func TestKnownConnectors(t *testing.T) {
+	_, st, _ := newUpAccount(t)
+	c, _, err := st.CreateConnector(t.Context(), store.DefaultAccount, "box")
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := knownTo(st)
+	if !known(tunnelConnector(c)) || known(tunnel.Connector{ID: c.ID, Pairing: "pair_before"}) {
+		t.Error("a connector is not known, or one that had its place is")
+	}
+	_, secret, err := st.ShowSecret(t.Context(), store.DefaultAccount, c.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, done, err := st.FinishRotation(t.Context(), c.ID, secret); !done || err != nil {
+		t.Fatal(done, err)
+	}
+	if !known(tunnelConnector(c)) {
+		t.Error("a connector that was rotated is not known")
+	}
+	if _, err := st.RemoveConnector(t.Context(), store.DefaultAccount, c.ID); err != nil {
+		t.Fatal(err)
+	}
+	if known(tunnelConnector(c)) {
+		t.Error("a connector that was removed is known")
 	}
 }

@@ -73,7 +73,7 @@ func (h *Hub) greet(conn link.Conn) (run func(), err error) {
 		s := newSession(h, conn, stream, control, connector, hello)
 		if deny = h.start(s); deny == nil {
 			// A removal between the check and now found no session to close.
-			if _, gone := h.check(ctx, hello); gone != nil && !gone.Retry {
+			if h.gone(ctx, hello, connector) {
 				s.close(link.CloseRemoved)
 			}
 			return s.run, nil
@@ -93,6 +93,18 @@ func unread(err error) *link.Deny {
 		return &link.Deny{Code: link.DenyUnavailable, Message: errHelloBudget.Error() + "; the gateway takes this one when there is room again", Retry: true}
 	}
 	return nil
+}
+
+// gone tells whether a connector was removed, or its place given away, since its
+// hello was checked. A rotation may have made the secret useless meanwhile, which
+// is no reason to end a tunnel: connectors take the word that they were removed
+// for final.
+func (h *Hub) gone(ctx context.Context, hello link.Hello, c Connector) bool {
+	if known := h.options.Load().Known; known != nil {
+		return !known(c)
+	}
+	_, deny := h.check(ctx, hello)
+	return deny != nil && !deny.Retry
 }
 
 // check decides about a hello.

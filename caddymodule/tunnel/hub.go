@@ -34,6 +34,9 @@ type Options struct {
 	// Authenticate decides who may connect. While it is nil, connectors are
 	// told to try again soon.
 	Authenticate Authenticate
+	// Known tells whether a connector that Authenticate has returned is still
+	// there, with credentials of the same origin; nil: Authenticate tells.
+	Known func(Connector) bool
 	// Pairing takes devices with a pairing code; nil: they are refused.
 	Pairing Pairing
 	// Rotation has the new tokens of connectors; nil: there are none.

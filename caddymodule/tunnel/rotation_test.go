@@ -2,8 +2,10 @@ package tunnel
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -198,4 +200,36 @@ func TestRotateWhileAway(t *testing.T) {
 		}
 	}
 	t.Error("it is offered nothing")
+}
+
+// A connector whose secret is rotated on one tunnel after another of its hellos
+// was checked is not told that it was removed: it would end for good.
+func TestRotatedWhileSayingHello(t *testing.T) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		for _, known := range []bool{true, false} {
+			var calls atomic.Int32
+			g := newGateway(t, Options{
+				Authenticate: func(ctx context.Context, id, secret string) (Connector, error) {
+					if calls.Add(1) > 1 {
+						return Connector{}, errors.New("an old secret")
+					}
+					return allow(ctx, id, secret)
+				},
+				Known: func(c Connector) bool { return known && c.ID == "con_1" },
+			})
+			c, err := g.dial(t, listenLoopback(t), hello("con_1"), named("a"))
+			if c == nil {
+				t.Fatal(err)
+			}
+			if !known {
+				if code := c.ended(t); code != link.CloseRemoved {
+					t.Errorf("closed with %v, want %v", code, link.CloseRemoved)
+				}
+				continue
+			}
+			if body, err := g.do(t, "con_1", ""); body != "a" || err != nil {
+				t.Errorf("after a rotation: %q, %v", body, err)
+			}
+		}
+	})
 }
