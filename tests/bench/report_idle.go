@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+
+	"github.com/postern-dev/postern/tests/agents"
 )
 
 // perTunnel returns by how much a figure grew for each tunnel.
@@ -51,5 +53,5 @@ func (r *results) writeIdle(w io.Writer) {
 	t.write(w, "Idle tunnels")
 	fmt.Fprintf(w, "With garbage: %v after the last one dialled in. The other figures: after a garbage collection, as Go makes one every two minutes. "+
 		"Connectors start %v apart, and all other ends are in one process. Processor: of the gateway, which answers a ping of each tunnel "+
-		"every 9 s when there are 900 or more.\n\n", r.Options.Settle, startInterval)
+		"every 9 s when there are 900 or more.\n\n", r.Options.Settle, agents.StartInterval)
 }

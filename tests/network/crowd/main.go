@@ -4,44 +4,21 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/tests/agents"
 )
 
 func main() {
-	if err := run(os.Stdin); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-}
-
-// run runs the connectors whose configurations come in, until the process is
-// killed.
-func run(in io.Reader) error {
-	for dec := json.NewDecoder(bufio.NewReader(in)); ; {
-		var raw json.RawMessage
-		err := dec.Decode(&raw)
-		if errors.Is(err, io.EOF) {
-			select {}
-		}
+	silent := agent.Options{Logger: slog.New(slog.DiscardHandler)}
+	for a, err := range agents.Read(os.Stdin, func(int) agent.Options { return silent }) {
 		if err != nil {
-			return fmt.Errorf("reading configurations: %w", err)
-		}
-		config, err := agent.ParseConfig(raw)
-		if err != nil {
-			return err
-		}
-		a, err := agent.New(config, agent.Options{Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			return err
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
 		}
 		go func() {
 			if err := a.Run(context.Background()); err != nil {
@@ -49,4 +26,5 @@ func run(in io.Reader) error {
 			}
 		}()
 	}
+	select {} // until the process is killed
 }
