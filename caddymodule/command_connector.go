@@ -73,38 +73,21 @@ Then give a model of that server a public name, here:
 }
 
 func connectorListCommand(env commandEnv) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "Lists connectors and their live state",
-		Example: `  caddy gateway connector list`,
-	}
-	takes(cmd)
-	accountFlag(cmd)
-	adminFlags(cmd)
-	runs(cmd, func(cmd *cobra.Command, _ []string) error {
-		var connectors []manage.Connector
-		if done, err := fetchList(cmd, "/connectors", &connectors); done || err != nil {
-			return err
-		}
-		if len(connectors) == 0 {
-			fmt.Fprintln(cmd.OutOrStdout(), "There are no connectors. Create one with `caddy gateway connector create --name NAME`.")
-			return nil
-		}
-		rows := [][]string{{"ID", "NAME", "STATE", "TRANSPORT", "REMOTE", "VERSION", "UPSTREAMS", "SINCE", "TOKEN"}}
-		for _, c := range connectors {
+	return list[manage.Connector]{
+		kind: "connector", short: "Lists connectors and their live state",
+		empty:  "Create one with `caddy gateway connector create --name NAME`.",
+		header: []string{"ID", "NAME", "STATE", "TRANSPORT", "REMOTE", "VERSION", "UPSTREAMS", "SINCE", "TOKEN"},
+		row: func(c manage.Connector) []string {
 			since := ""
 			if c.Since != nil {
 				since = env.ago(c.Since)
 			}
-			rows = append(rows, []string{c.ID, c.Name, c.State, c.Transport, c.Remote, c.Version, strings.Join(c.Upstreams, ","), since, env.tokenState(c)})
-		}
-		if err := printTable(cmd.OutOrStdout(), rows); err != nil {
-			return err
-		}
-		printRotationProblems(cmd.OutOrStdout(), connectors)
-		return nil
-	})
-	return cmd
+			return []string{c.ID, c.Name, c.State, c.Transport, c.Remote, c.Version, strings.Join(c.Upstreams, ","), since, env.tokenState(c)}
+		},
+		notes: func(cmd *cobra.Command, connectors []manage.Connector) {
+			printRotationProblems(cmd.OutOrStdout(), connectors)
+		},
+	}.command()
 }
 
 func connectorRemoveCommand() *cobra.Command {

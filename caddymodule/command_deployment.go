@@ -156,38 +156,21 @@ func bound(n int) string {
 }
 
 func deploymentListCommand(env commandEnv) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "Lists deployments and their live state",
-		Example: `  caddy gateway deployment list`,
-	}
-	takes(cmd)
-	accountFlag(cmd)
-	adminFlags(cmd)
-	runs(cmd, func(cmd *cobra.Command, _ []string) error {
-		var deployments []manage.Deployment
-		if done, err := fetchList(cmd, "/deployments", &deployments); done || err != nil {
-			return err
-		}
-		if len(deployments) == 0 {
-			fmt.Fprintln(cmd.OutOrStdout(), "There are no deployments. Register one with `caddy gateway deployment set NAME --connector ID_OR_NAME`.")
-			return nil
-		}
-		rows := [][]string{{"NAME", "STATE", "CONNECTOR", "UPSTREAM", "MODEL", "MAX", "OPTIONS", "UPDATED"}}
-		for _, d := range deployments {
-			rows = append(rows, []string{d.Name, d.State, strings.Join(d.ConnectorNames(), ", "), d.Upstream, d.Model, bound(d.MaxConcurrency), d.Options.String(), env.date(d.UpdatedAt)})
-		}
-		if err := printTable(cmd.OutOrStdout(), rows); err != nil {
-			return err
-		}
-		for _, d := range deployments {
-			if d.Warning != "" {
-				fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %s: %s\n", d.Name, printable(d.Warning))
+	return list[manage.Deployment]{
+		kind: "deployment", short: "Lists deployments and their live state",
+		empty:  "Register one with `caddy gateway deployment set NAME --connector ID_OR_NAME`.",
+		header: []string{"NAME", "STATE", "CONNECTOR", "UPSTREAM", "MODEL", "MAX", "OPTIONS", "UPDATED"},
+		row: func(d manage.Deployment) []string {
+			return []string{d.Name, d.State, strings.Join(d.ConnectorNames(), ", "), d.Upstream, d.Model, bound(d.MaxConcurrency), d.Options.String(), env.date(d.UpdatedAt)}
+		},
+		notes: func(cmd *cobra.Command, deployments []manage.Deployment) {
+			for _, d := range deployments {
+				if d.Warning != "" {
+					fmt.Fprintf(cmd.ErrOrStderr(), "Warning: %s: %s\n", d.Name, printable(d.Warning))
+				}
 			}
-		}
-		return nil
-	})
-	return cmd
+		},
+	}.command()
 }
 
 func deploymentRemoveCommand() *cobra.Command {

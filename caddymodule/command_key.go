@@ -82,34 +82,18 @@ Try it:
 }
 
 func keyListCommand(env commandEnv) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "Lists API keys",
-		Example: `  caddy gateway key list`,
-	}
-	takes(cmd)
-	accountFlag(cmd)
-	adminFlags(cmd)
-	runs(cmd, func(cmd *cobra.Command, _ []string) error {
-		var keys []store.Key
-		if done, err := fetchList(cmd, "/keys", &keys); done || err != nil {
-			return err
-		}
-		if len(keys) == 0 {
-			fmt.Fprintln(cmd.OutOrStdout(), "There are no keys. Create one with `caddy gateway key create --name NAME`.")
-			return nil
-		}
-		rows := [][]string{{"ID", "NAME", "SCOPE", "CREATED", "LAST USED", "STATE"}}
-		for _, k := range keys {
+	return list[store.Key]{
+		kind: "key", short: "Lists API keys",
+		empty:  "Create one with `caddy gateway key create --name NAME`.",
+		header: []string{"ID", "NAME", "SCOPE", "CREATED", "LAST USED", "STATE"},
+		row: func(k store.Key) []string {
 			state := "valid"
 			if k.RevokedAt != nil {
 				state = "revoked " + env.ago(k.RevokedAt)
 			}
-			rows = append(rows, []string{k.ID, k.Name, k.Scope, env.date(k.CreatedAt), env.ago(k.LastUsedAt), state})
-		}
-		return printTable(cmd.OutOrStdout(), rows)
-	})
-	return cmd
+			return []string{k.ID, k.Name, k.Scope, env.date(k.CreatedAt), env.ago(k.LastUsedAt), state}
+		},
+	}.command()
 }
 
 func keyRevokeCommand() *cobra.Command {
@@ -139,12 +123,6 @@ func setIf(request map[string]string, name, value string) {
 	if value != "" {
 		request[name] = value
 	}
-}
-
-// fetchList reads a collection into out. It is done when the caller asked for
-// JSON, which it prints.
-func fetchList(cmd *cobra.Command, path string, out any) (done bool, err error) {
-	return perform(cmd, http.MethodGet, withAccount(path, flagValue(cmd, "account")), nil, out)
 }
 
 // deleteItem deletes one record, and reads what it was into out.

@@ -78,34 +78,15 @@ and let the device in:
 }
 
 func pairingListCommand(env commandEnv) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "Lists claim codes and the devices that wait for approval",
-		Example: `  caddy gateway pairing list`,
-	}
-	takes(cmd)
-	accountFlag(cmd)
-	adminFlags(cmd)
-	runs(cmd, func(cmd *cobra.Command, _ []string) error {
-		var pairings []manage.Pairing
-		if done, err := fetchList(cmd, "/pairings", &pairings); done || err != nil {
-			return err
-		}
-		if len(pairings) == 0 {
-			fmt.Fprintln(cmd.OutOrStdout(), "There are no pairings. Start one with `caddy gateway pairing start`.")
-			return nil
-		}
-		rows := [][]string{{"ID", "CODE", "STATE", "DEVICE", "OS", "VERSION", "ADDRESS", "FINGERPRINT", "UPSTREAMS", "ENDS"}}
-		for _, p := range pairings {
-			rows = append(rows, env.pairingRow(p))
-		}
-		if err := printTable(cmd.OutOrStdout(), rows); err != nil {
-			return err
-		}
-		printNamesakes(cmd.OutOrStdout(), pairings)
-		return nil
-	})
-	return cmd
+	return list[manage.Pairing]{
+		kind: "pairing", short: "Lists claim codes and the devices that wait for approval",
+		empty:  "Start one with `caddy gateway pairing start`.",
+		header: []string{"ID", "CODE", "STATE", "DEVICE", "OS", "VERSION", "ADDRESS", "FINGERPRINT", "UPSTREAMS", "ENDS"},
+		row:    env.pairingRow,
+		notes: func(cmd *cobra.Command, pairings []manage.Pairing) {
+			printNamesakes(cmd.OutOrStdout(), pairings)
+		},
+	}.command()
 }
 
 // printNamesakes tells how a machine that is paired again gets its old place.

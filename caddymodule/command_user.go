@@ -137,30 +137,14 @@ func restoreAtInterrupt(fd int) (stop func(), err error) {
 }
 
 func userListCommand(env commandEnv) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "Lists users of the console",
-		Example: `  caddy gateway user list`,
-	}
-	takes(cmd)
-	accountFlag(cmd)
-	adminFlags(cmd)
-	runs(cmd, func(cmd *cobra.Command, _ []string) error {
-		var users []manage.User
-		if done, err := fetchList(cmd, "/users", &users); done || err != nil {
-			return err
-		}
-		if len(users) == 0 {
-			fmt.Fprintln(cmd.OutOrStdout(), "There are no users. `caddy gateway setup-link` makes a link for the first, `caddy gateway user add NAME` adds one.")
-			return nil
-		}
-		rows := [][]string{{"ID", "NAME", "ACCOUNT", "PASSKEYS", "CREATED"}}
-		for _, u := range users {
-			rows = append(rows, []string{u.ID, u.Name, u.Account, strconv.Itoa(u.Passkeys), env.date(u.CreatedAt)})
-		}
-		return printTable(cmd.OutOrStdout(), rows)
-	})
-	return cmd
+	return list[manage.User]{
+		kind: "user", short: "Lists users of the console",
+		empty:  "`caddy gateway setup-link` makes a link for the first, `caddy gateway user add NAME` adds one.",
+		header: []string{"ID", "NAME", "ACCOUNT", "PASSKEYS", "CREATED"},
+		row: func(u manage.User) []string {
+			return []string{u.ID, u.Name, u.Account, strconv.Itoa(u.Passkeys), env.date(u.CreatedAt)}
+		},
+	}.command()
 }
 
 func userRemoveCommand() *cobra.Command {
