@@ -34,7 +34,7 @@ var labs atomic.Int32
 func New(t TB) *Lab {
 	t.Helper()
 	n := labs.Add(1)
-	l := &Lab{net: fmt.Sprintf("10.99.%d", n), device: fmt.Sprintf("wan%d", n)}
+	l := &Lab{net: fmt.Sprintf("10.%d.%d", 99+n/256, n%256), device: fmt.Sprintf("wan%d", n)}
 	l.GatewayAddress, l.RouterAddress = l.net+".1", l.net+".2"
 	for _, namespace := range []struct {
 		at   **Namespace
