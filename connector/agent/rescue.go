@@ -28,7 +28,8 @@ var errHeard = errors.New("the tunnel is alive, or was ended on purpose")
 
 // rescue dials beside a tunnel that is silent. The new connection says no hello
 // before that had its moment to come back. Hereafter it takes the requests, and
-// those of the silent tunnel may still finish, if its path comes back in time.
+// those of the silent tunnel may still finish, if its path comes back in time:
+// also those that are on their way, of which this side knows nothing yet.
 func (a *Agent) rescue(search, ctx context.Context, s *session, found chan<- handover) {
 	a.webDelay = min(a.webDelay, suspectDelay) // UDP may be blocked
 	may := func(_ context.Context, next *session) (context.Context, error) {
@@ -44,7 +45,6 @@ func (a *Agent) rescue(search, ctx context.Context, s *session, found chan<- han
 		}
 		if err == nil {
 			a.logger.Warn("another tunnel takes the place of one that is silent", "session", s.welcome.Session, "replaced_by", next.welcome.Session)
-			s.endEmpty()
 			found <- handover{next: next}
 			return
 		}
