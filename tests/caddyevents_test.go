@@ -189,7 +189,7 @@ func pairingEvents(t *testing.T, g *harness.Gateway, hook *receiver, upstreamURL
 	requested.expectData(t, data)
 	g.Command(t, nil, "pairing", "approve", p.Code)
 	approved := hook.next(t, 7, "pairing_approved")
-	data["connector_id"], data["connector_name"], data["decided_by"] = "*", "den", "*"
+	data["connector_id"], data["connector_name"], data["decided_by"], data["replaced"] = "*", "den", "*", "false"
 	approved.expectData(t, data)
 	online := hook.next(t, 8, "connector_online")
 	if online.Data["connector_id"] != approved.Data["connector_id"] || online.Data["connector_name"] != "den" {

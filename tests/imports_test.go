@@ -73,7 +73,7 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/rotation"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/tunnel", module + "connector/link"},
+			except: []string{module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/tunnel", module + "connector/link"},
 			why:    "it stands between the tunnels, on which tokens are offered, and the store, where they are counted; nobody else sees one",
 		},
 		{

@@ -26,7 +26,7 @@ import (
 const (
 	// bound is the most memory that a gateway may have at any time of an attack by
 	// so many.
-	bound = 288 << 20
+	bound = 640 << 20
 	// lasts is how long one goes on: longer than the 5 s that a connection may go
 	// without a hello.
 	lasts = 8 * time.Second
