@@ -54,6 +54,13 @@ func (k *kept) keep(old, renewed string) error {
 	return nil
 }
 
+// state returns the token that is kept, and how often one was to be.
+func (k *kept) state() (token string, calls int) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.token, k.calls
+}
+
 func startKeeper(t *testing.T, g *fakeGateway, base string, k *kept) *runningAgent {
 	t.Helper()
 	k.token = g.token.Encode()
@@ -84,11 +91,12 @@ func TestRotate(t *testing.T) {
 	if answer := s.offer(t, "r1", offered); answer != (link.Rotated{ID: "r1"}) {
 		t.Fatalf("answer %+v", answer)
 	}
-	if want := g.renew("n3w").Encode(); k.token != want {
-		t.Errorf("kept is %q, want %q", k.token, want)
+	if token, _ := k.state(); token != g.renew("n3w").Encode() {
+		t.Errorf("kept is %q", token)
 	}
-	if answer := s.offer(t, "r1", offered); answer.Error != "" || k.calls != 1 {
-		t.Errorf("the same again: %+v, and it is kept %d times", answer, k.calls)
+	answer := s.offer(t, "r1", offered)
+	if _, calls := k.state(); answer.Error != "" || calls != 1 {
+		t.Errorf("the same again: %+v, and it is kept %d times", answer, calls)
 	}
 	close(release)
 	body, err := io.ReadAll(running.Body)
@@ -142,8 +150,8 @@ func TestRotateRefused(t *testing.T) {
 	if answer := receive(t, s.got, "an answer").(link.Rotated); answer.Error == "" || strings.Contains(answer.Error, "nonsense") {
 		t.Errorf("answer to nonsense %+v", answer)
 	}
-	if k.calls != 1 {
-		t.Errorf("it was tried %d times to keep a token", k.calls)
+	if _, calls := k.state(); calls != 1 {
+		t.Errorf("it was tried %d times to keep a token", calls)
 	}
 	s.close(link.CloseShutdown)
 	if hello := g.session().hello; hello.Secret != g.token.Secret {
