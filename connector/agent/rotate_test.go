@@ -109,7 +109,7 @@ func TestRotate(t *testing.T) {
 	}
 	// The configuration that was read again is the one in use.
 	c := g.present(map[string]string{"box": box.URL})
-	c.TunnelToken = k.token
+	c.TunnelToken, _ = k.state()
 	if err := a.Reload(c); err != nil {
 		t.Fatal(err)
 	}
