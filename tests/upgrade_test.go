@@ -228,6 +228,23 @@ func TestConnectorUpgradeBeside(t *testing.T) {
 	}
 }
 
+// restart puts a newer connector in the place of one as `systemctl restart` does.
+// The first time, the streams that it has must end whole meanwhile.
+func (u *upgrade) restart(t *testing.T, con *harness.Connector, streams []*harness.Stream, first bool) {
+	t.Helper()
+	time.Sleep(time.Second)
+	con.Process.Signal(t, syscall.SIGTERM)
+	if first {
+		time.Sleep(time.Second)
+		close(u.release)
+		u.whole(t, streams)
+	}
+	if code := con.Process.WaitExit(t, 20*time.Second); code != 0 {
+		t.Errorf("the old connector ended with code %d", code)
+	}
+	con.Start(t)
+}
+
 // A newer connector is put in place as `systemctl restart` does it, of one that
 // is alone: requests wait for it.
 func TestConnectorUpgradeAlone(t *testing.T) {
@@ -241,17 +258,7 @@ func TestConnectorUpgradeAlone(t *testing.T) {
 			streams := u.begin(t)
 			l := u.traffic(t, 0)
 			for round := range 2 {
-				time.Sleep(time.Second)
-				con.Process.Signal(t, syscall.SIGTERM)
-				if round == 0 {
-					time.Sleep(time.Second)
-					close(u.release)
-					u.whole(t, streams)
-				}
-				if code := con.Process.WaitExit(t, 20*time.Second); code != 0 {
-					t.Errorf("the old connector ended with code %d", code)
-				}
-				con.Start(t)
+				u.restart(t, con, streams, round == 0)
 			}
 			time.Sleep(time.Second)
 			u.check(t, l)
@@ -267,17 +274,7 @@ func TestConnectorUpgradeInTurn(t *testing.T) {
 	streams := u.begin(t)
 	l := u.traffic(t, 0)
 	for i, con := range u.cons {
-		time.Sleep(time.Second)
-		con.Process.Signal(t, syscall.SIGTERM)
-		if i == 0 {
-			time.Sleep(time.Second)
-			close(u.release)
-			u.whole(t, streams)
-		}
-		if code := con.Process.WaitExit(t, 20*time.Second); code != 0 {
-			t.Errorf("the old connector ended with code %d", code)
-		}
-		con.Start(t)
+		u.restart(t, con, streams, i == 0)
 	}
 	time.Sleep(time.Second)
 	u.check(t, l)

@@ -137,7 +137,7 @@ func FreeAddr(t testing.TB) string {
 	for range 1000 {
 		port := 18000 + rand.IntN(14000)
 		addr := fmt.Sprintf("127.0.0.1:%d", port)
-		if ports.taken[port] || !free(addr) {
+		if ports.taken[port] || !Free(addr) {
 			continue
 		}
 		if ports.taken == nil {
@@ -150,7 +150,8 @@ func FreeAddr(t testing.TB) string {
 	return ""
 }
 
-func free(addr string) bool {
+// Free tells whether nobody listens on an address over TCP or UDP.
+func Free(addr string) bool {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return false

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/postern-dev/postern/tests/proc"
 )
 
 // A process is a command that is started, ended in many ways, and started
@@ -171,26 +172,13 @@ func (s *system) freeAddr() (string, error) {
 	for range 1000 {
 		port := 18000 + s.ports.IntN(14000)
 		addr := fmt.Sprintf("127.0.0.1:%d", port)
-		if s.taken[port] || !free(addr) {
+		if s.taken[port] || !proc.Free(addr) {
 			continue
 		}
 		s.taken[port] = true
 		return addr, nil
 	}
 	return "", errors.New("found no free port between 18000 and 32000")
-}
-
-func free(addr string) bool {
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return false
-	}
-	defer l.Close()
-	u, err := net.ListenPacket("udp", addr)
-	if err != nil {
-		return false
-	}
-	return u.Close() == nil
 }
 
 // pause waits, unless ctx ends first.
