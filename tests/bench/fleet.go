@@ -92,17 +92,12 @@ func (f *fleet) environment() []string {
 // startRole starts another process of this program in a role, and returns the
 // line that it announces.
 func (f *fleet) startRole(name, role string, input *os.File) (*child, string, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, "", fmt.Errorf("finding this program: %w", err)
-	}
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, "", fmt.Errorf("making a pipe: %w", err)
 	}
 	defer r.Close()
-	cmd := exec.Command(self)
-	cmd.Env = []string{roleVariable + "=" + role}
+	cmd := program().InRole(role)
 	cmd.Stdin, cmd.Stdout = input, w
 	c, err := f.start(name, cmd)
 	w.Close() // the process has its own
@@ -174,32 +169,4 @@ func freeAddrs(n int) ([]string, error) {
 		addrs = append(addrs, l.Addr().String())
 	}
 	return addrs, nil
-}
-
-// until calls probe until it returns nil; after limit it returns probe's last
-// error, and at the end of ctx its cause.
-func until(ctx context.Context, limit time.Duration, what string, probe func() error) error {
-	deadline := time.Now().Add(limit)
-	for {
-		err := probe()
-		if err == nil {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%s did not happen within %v: %w", what, limit, err)
-		}
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
-			return err
-		}
-	}
-}
-
-// pause waits, unless ctx ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
-	}
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/tests/command"
 )
 
 func newTestFleet(t *testing.T) (context.Context, *fleet) {
@@ -29,7 +31,7 @@ func TestFleetEndsEverything(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = until(ctx, 10*time.Second, "ignoring the signal", func() error {
+	err = command.Until(ctx, 10*time.Second, poll, "ignoring the signal", func() error {
 		if strings.Contains(stubborn.tail(), "ready") {
 			return nil
 		}
@@ -59,7 +61,7 @@ func TestFleetNoticesAnEndedProcess(t *testing.T) {
 	if _, err := f.start("failing", exec.Command("sh", "-c", "echo what went wrong; exit 3")); err != nil {
 		t.Fatal(err)
 	}
-	err := pause(ctx, 10*time.Second)
+	err := command.Pause(ctx, 10*time.Second)
 	if err == nil || !strings.Contains(err.Error(), "failing has ended") || !strings.Contains(err.Error(), "what went wrong") {
 		t.Errorf("the run's error is %v", err)
 	}

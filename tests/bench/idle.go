@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/postern-dev/postern/tests/command"
 )
 
 // A footprint is what a process occupies while it does nothing.
@@ -37,7 +39,7 @@ func (s *system) footprintOf(ctx context.Context, settle time.Duration) (footpri
 			return footprint{}, err
 		}
 	}
-	if err := pause(ctx, settle); err != nil {
+	if err := command.Pause(ctx, settle); err != nil {
 		return footprint{}, err
 	}
 	f.Memory, err = memoryOf(pid)
@@ -106,7 +108,7 @@ func (b *builder) measureIdle(ctx context.Context, o options, name string, tunne
 // idleCPU waits and returns what a process uses meanwhile, in percent of one
 // core. The first half of the time, in which it still settles, is left out.
 func idleCPU(ctx context.Context, pid int, d time.Duration) (float64, error) {
-	if err := pause(ctx, d/2); err != nil {
+	if err := command.Pause(ctx, d/2); err != nil {
 		return 0, err
 	}
 	before, err := cpuTime(pid)
@@ -114,7 +116,7 @@ func idleCPU(ctx context.Context, pid int, d time.Duration) (float64, error) {
 		return 0, err
 	}
 	began := time.Now()
-	if err := pause(ctx, d-d/2); err != nil {
+	if err := command.Pause(ctx, d-d/2); err != nil {
 		return 0, err
 	}
 	after, err := cpuTime(pid)

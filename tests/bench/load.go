@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/postern-dev/postern/tests/command"
 )
 
 // A load is what one number of clients got out of a system in one round.
@@ -165,7 +167,7 @@ func (s *system) measureStreams(ctx context.Context, o options, n int) (stream, 
 	}
 	delays := make([][]float64, n)
 	err = eachClient(clients, func(i int, c *client) error {
-		if err := pause(ctx, phases[i]); err != nil {
+		if err := command.Pause(ctx, phases[i]); err != nil {
 			return err
 		}
 		var err error

@@ -8,8 +8,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"time"
+
+	"github.com/postern-dev/postern/tests/command"
 )
 
 // lossy is what tunnels did on a line that loses packets.
@@ -84,20 +85,15 @@ func (r *results) lossyLine(ctx context.Context, b *builder) error {
 	}
 	if missing := labMissing(); missing != nil {
 		r.Loss = &lossy{Missing: missing.Error()}
-		progress("a lossy line: not measured, it needs %v", missing)
+		command.Progress("a lossy line: not measured, it needs %v", missing)
 		return nil
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("finding this program: %w", err)
 	}
 	input, err := json.Marshal(o)
 	if err != nil {
 		return fmt.Errorf("passing on the options: %w", err)
 	}
 	var output bytes.Buffer
-	cmd := exec.Command(self)
-	cmd.Env = []string{roleVariable + "=" + roleLoss}
+	cmd := program().InRole(roleLoss)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &output, os.Stderr
 	isolate(cmd)
 	c, err := b.fleet.start("loss", cmd)
@@ -173,8 +169,8 @@ func (s *system) measureWay(ctx context.Context, o options) (r lossRound, err er
 				return r, context.Cause(ctx)
 			}
 			r.Broken++
-			progress("broken off: %.150s", err.Error())
-			if err := until(ctx, lossAnswerLimit, "an answer over the line", s.try); err != nil {
+			command.Progress("broken off: %.150s", err.Error())
+			if err := command.Until(ctx, lossAnswerLimit, poll, "an answer over the line", s.try); err != nil {
 				return r, err
 			}
 		}

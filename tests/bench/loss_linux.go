@@ -10,6 +10,7 @@ import (
 	"slices"
 	"syscall"
 
+	"github.com/postern-dev/postern/tests/command"
 	"github.com/postern-dev/postern/tests/network/lab"
 )
 
@@ -67,7 +68,7 @@ func measureLoss(ctx context.Context, f *fleet, o options) ([]lossResult, error)
 			line := results[i*len(ways) : (i+1)*len(ways)]
 			for j := range ways {
 				j = (j + round + i) % len(ways) // they take turns
-				progress("round %d of %d, a line that loses %v %%: %s", round+1, o.LossRounds, percent, ways[j].name)
+				command.Progress("round %d of %d, a line that loses %v %%: %s", round+1, o.LossRounds, percent, ways[j].name)
 				measured, err := ways[j].measureWay(ctx, o)
 				if err != nil {
 					return nil, fmt.Errorf("%s on a line that loses %v %%: %w", ways[j].name, percent, err)

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/postern-dev/postern/tests/command"
 	"github.com/postern-dev/postern/tests/network/lab"
 )
 
@@ -76,7 +77,7 @@ func (b *builder) cubicWay(ctx context.Context, l *lab.Lab) (way, error) {
 	if err := b.connect(ctx, s); err != nil {
 		return way{}, err
 	}
-	if err := until(ctx, startLimit, "an answer through a proxy", s.try); err != nil {
+	if err := command.Until(ctx, startLimit, poll, "an answer through a proxy", s.try); err != nil {
 		return way{}, err
 	}
 	w := way{system: s, name: wayCubic}

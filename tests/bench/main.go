@@ -59,30 +59,22 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 )
 
-func main() {
-	if ran, err := runRole(os.Getenv(roleVariable)); ran {
-		exit(err)
-	}
-	o, err := parseFlags(os.Args[1:])
-	if errors.Is(err, flag.ErrHelp) {
-		return
-	}
+func main() { program().Run(execute) }
+
+// execute does what the command line says, and prints the report.
+func execute(ctx context.Context, args []string) error {
+	o, err := parseFlags(args)
 	if err != nil {
-		exit(err)
+		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	r, err := run(ctx, o)
 	if r != nil {
 		r.write(os.Stdout)
@@ -90,16 +82,7 @@ func main() {
 	if err == nil {
 		err = r.failure()
 	}
-	exit(err)
-}
-
-// exit ends the process: 0 without an error, else 1.
-func exit(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench: "+err.Error())
-		os.Exit(1)
-	}
-	os.Exit(0)
+	return err
 }
 
 // parseFlags reads the command line into options.

@@ -16,9 +16,7 @@ import (
 // TestMain makes the test binary what the bench starts for its own processes,
 // and builds the binaries that are measured.
 func TestMain(m *testing.M) {
-	if ran, err := runRole(os.Getenv(roleVariable)); ran {
-		exit(err)
-	}
+	program().RunRole()
 	harness.Main(m)
 }
 

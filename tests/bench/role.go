@@ -2,17 +2,14 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"io"
 	"os"
-	"os/signal"
-	"syscall"
+	"time"
+
+	"github.com/postern-dev/postern/tests/command"
 )
 
-// roleVariable names the environment variable that makes this program one of
-// the processes that it measures with.
-const roleVariable = "POSTERN_BENCH_ROLE"
-
-// The roles.
+// The roles of the processes that this program measures with.
 const (
 	roleUpstream  = "upstream"  // the scripted model server
 	roleTunnels   = "tunnels"   // many idle connectors
@@ -20,23 +17,17 @@ const (
 	roleLoss      = "loss"      // what measures on a lossy line, in a network of its own
 )
 
-// runRole runs this process in a role; it returns false for none.
-func runRole(role string) (bool, error) {
-	if role == "" {
-		return false, nil
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	switch role {
-	case roleUpstream:
-		go func() { <-ctx.Done(); os.Exit(0) }() // it has nothing to finish
-		return true, serveUpstream(os.Stdout)
-	case roleTunnels:
-		return true, holdTunnels(ctx, os.Stdin, os.Stdout)
-	case roleConnector:
-		return true, profiledConnector(ctx, os.Stdin, os.Stdout)
-	case roleLoss:
-		return true, lossInNamespace(ctx, os.Stdin, os.Stdout)
-	}
-	return true, fmt.Errorf("%s: %q is no role", roleVariable, role)
+// poll is the time between two looks at something that is awaited.
+const poll = 20 * time.Millisecond
+
+func program() command.Command {
+	return command.Command{Name: "bench", Roles: map[string]command.Role{
+		roleUpstream: func(ctx context.Context, _ io.Reader, out io.Writer) error {
+			context.AfterFunc(ctx, func() { os.Exit(0) }) // it has nothing to finish
+			return serveUpstream(out)
+		},
+		roleTunnels:   holdTunnels,
+		roleConnector: profiledConnector,
+		roleLoss:      lossInNamespace,
+	}}
 }

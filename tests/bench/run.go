@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
+
+	"github.com/postern-dev/postern/tests/command"
 )
 
 // results are everything that a run has measured.
@@ -71,15 +72,10 @@ func run(ctx context.Context, o options) (r *results, err error) {
 // because of that.
 func explain(ctx context.Context, err error) error {
 	// That a process has ended may be known a moment after its connections are.
-	if cause := pause(ctx, 200*time.Millisecond); cause != nil && !errors.Is(err, cause) {
+	if cause := command.Pause(ctx, 200*time.Millisecond); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w (first seen as: %w)", cause, err)
 	}
 	return err
-}
-
-// progress says on standard error what is being done.
-func progress(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, time.Now().Format("15:04:05")+" "+format+"\n", args...)
 }
 
 // compare measures what all systems can do.
@@ -90,7 +86,7 @@ func (r *results) compare(ctx context.Context, b *builder) error {
 	}
 	var systems []*system
 	for _, name := range o.Systems {
-		progress("starting %s", name)
+		command.Progress("starting %s", name)
 		s, err := b.build(ctx, name)
 		if err != nil {
 			return err
@@ -117,13 +113,13 @@ func (r *results) rounds(ctx context.Context, systems []*system) error {
 	o := r.Options
 	for round := range o.Rounds {
 		if o.measures(partRequests) {
-			progress("round %d of %d: requests", round+1, o.Rounds)
+			command.Progress("round %d of %d: requests", round+1, o.Rounds)
 			if err := r.roundOfLoads(ctx, systems, round); err != nil {
 				return err
 			}
 		}
 		if o.measures(partStreams) {
-			progress("round %d of %d: streams", round+1, o.Rounds)
+			command.Progress("round %d of %d: streams", round+1, o.Rounds)
 			if err := r.roundOfStreams(ctx, systems, round); err != nil {
 				return err
 			}
@@ -173,7 +169,7 @@ func (r *results) compareAnswers(ctx context.Context, systems []*system) error {
 		return nil
 	}
 	for _, s := range systems {
-		progress("%d streamed answers: %s", r.Options.Answers, s.Name)
+		command.Progress("%d streamed answers: %s", r.Options.Answers, s.Name)
 		a, err := s.measureAnswers(ctx, r.Options)
 		if err != nil {
 			return err
@@ -189,7 +185,7 @@ func (r *results) account(ctx context.Context, b *builder, systems []*system) er
 		if s.Name == direct || !r.Options.measures(partAllocations) {
 			continue
 		}
-		progress("allocations: %s", s.Name)
+		command.Progress("allocations: %s", s.Name)
 		a, err := b.measureAllocations(ctx, r.Options, s)
 		if err != nil {
 			return fmt.Errorf("counting allocations of %s: %w", s.Name, err)
@@ -218,7 +214,7 @@ func (r *results) idleTunnels(ctx context.Context, b *builder) error {
 	}
 	for _, n := range r.Options.Tunnels {
 		for _, name := range r.Options.tunnels() {
-			progress("%d idle tunnels: %s", n, name)
+			command.Progress("%d idle tunnels: %s", n, name)
 			i, err := b.measureIdle(ctx, r.Options, name, n)
 			if err != nil {
 				return fmt.Errorf("measuring %d idle tunnels of %s: %w", n, name, err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/command"
 	"github.com/postern-dev/postern/tests/proc"
 )
 
@@ -119,7 +120,7 @@ func (b *builder) build(ctx context.Context, name string) (*system, error) {
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: %w", name, err)
 	}
-	if err := until(ctx, startLimit, "an answer through "+name, s.try); err != nil {
+	if err := command.Until(ctx, startLimit, poll, "an answer through "+name, s.try); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -215,7 +216,7 @@ func (b *builder) startCaddy(ctx context.Context, s *system, name, caddyfile str
 		return err
 	}
 	s.Processes = append(s.Processes, process{name, c})
-	return until(ctx, startLimit, "starting "+name, func() error {
+	return command.Until(ctx, startLimit, poll, "starting "+name, func() error {
 		_, err := s.Admin.call(ctx, http.MethodGet, "/config/", nil)
 		return err
 	})
@@ -277,7 +278,7 @@ func (b *builder) connectorConfig(s *system, token string) (map[string]string, e
 
 // waitOnline waits until n connectors of the gateway are online.
 func (s *system) waitOnline(ctx context.Context, n int) error {
-	return until(ctx, connectLimit, fmt.Sprintf("having %d connectors online", n), func() error {
+	return command.Until(ctx, connectLimit, poll, fmt.Sprintf("having %d connectors online", n), func() error {
 		var status struct {
 			Connectors struct{ Online int } `json:"connectors"`
 		}

@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strconv"
 	"time"
+
+	"github.com/postern-dev/postern/tests/command"
 )
 
 // An admin is the address of an endpoint that has Go's profiling pages: Caddy's
@@ -64,7 +66,7 @@ func (a admin) manage(ctx context.Context, method, path string, body, into any) 
 	}
 	answer, err := a.call(ctx, method, "/model_gateway"+path, "application/json", payload)
 	var status *statusError
-	for tries := 1; err != nil && method != http.MethodGet && tries < 3 && !errors.As(err, &status) && pause(ctx, 200*time.Millisecond) == nil; tries++ {
+	for tries := 1; err != nil && method != http.MethodGet && tries < 3 && !errors.As(err, &status) && command.Pause(ctx, 200*time.Millisecond) == nil; tries++ {
 		answer, err = a.call(ctx, method, "/model_gateway"+path, "application/json", payload)
 	}
 	if err != nil || into == nil {

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"time"
+
+	"github.com/postern-dev/postern/tests/command"
 )
 
 // hangLimit is how long an answer may take: the longest is done in far less,
@@ -150,7 +152,7 @@ func (c *clients) read(ctx context.Context, r *request, body io.Reader) (answer,
 		case r.habit == leaves && events >= r.leave:
 			return errLeft
 		case r.habit == pauses && events == 10:
-			return pause(ctx, pauseTime)
+			return command.Pause(ctx, pauseTime)
 		case r.habit == deaf && events == 10:
 			select {
 			case <-c.release:

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/postern-dev/postern/tests/command"
 )
 
 // A connector is one of the gateway's. Some are processes of their own, the
@@ -111,10 +113,6 @@ func (s *system) configure(ctx context.Context, c *connector) ([]byte, error) {
 
 // startConnectors starts the hosts and the connectors that are processes.
 func (s *system) startConnectors(ctx context.Context) error {
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("finding this program: %w", err)
-	}
 	for i := range hosts {
 		config, err := os.Open(s.hostConfig(i))
 		if err != nil {
@@ -122,8 +120,7 @@ func (s *system) startConnectors(ctx context.Context) error {
 		}
 		defer config.Close()
 		h := &host{process: s.process(fmt.Sprintf("host-%d", i), func() *exec.Cmd {
-			cmd := exec.Command(self)
-			cmd.Env = []string{roleVariable + "=" + roleHost}
+			cmd := program().InRole(roleHost)
 			cmd.Stdin = config
 			return cmd
 		})}
@@ -151,7 +148,7 @@ const recoveryLimit = 3 * time.Minute
 
 // waitOnline waits until all connectors are.
 func (s *system) waitOnline(ctx context.Context) error {
-	return until(ctx, recoveryLimit, "having all connectors online", func() error {
+	return command.Until(ctx, recoveryLimit, poll, "having all connectors online", func() error {
 		n, err := s.admin.online(ctx)
 		if err == nil && n != s.o.Connectors {
 			err = fmt.Errorf("%d of %d are", n, s.o.Connectors)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"github.com/postern-dev/postern/tests/command"
 )
 
 // An action makes one fault, mends it, and returns when all is well again. Its
@@ -50,7 +52,7 @@ func (s *system) run(ctx context.Context, l lane, random *rand.Rand) error {
 	for {
 		for _, i := range random.Perm(len(l.actions)) {
 			// Half of the mean at least, so that there is a time without.
-			if err := pause(ctx, l.rest/2+time.Duration(random.Float64()*float64(l.rest))); err != nil || time.Now().After(end) {
+			if err := command.Pause(ctx, l.rest/2+time.Duration(random.Float64()*float64(l.rest))); err != nil || time.Now().After(end) {
 				return nil
 			}
 			if err := l.actions[i](ctx, s, random); err != nil {
@@ -71,7 +73,7 @@ const settle = 3 * time.Second
 // fault. That they do not come back is a finding.
 func (s *system) mend(ctx context.Context, f *fault) error {
 	for {
-		err := until(ctx, recoveryLimit, "recovery", func() error { return s.recovered(ctx, f.connectors) })
+		err := command.Until(ctx, recoveryLimit, poll, "recovery", func() error { return s.recovered(ctx, f.connectors) })
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -79,7 +81,7 @@ func (s *system) mend(ctx context.Context, f *fault) error {
 			s.tally.find("not well again after %s: %v", f, err)
 			break
 		}
-		if err := pause(ctx, settle); err != nil {
+		if err := command.Pause(ctx, settle); err != nil {
 			return err
 		}
 		if s.recovered(ctx, f.connectors) == nil {

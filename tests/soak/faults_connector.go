@@ -10,6 +10,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/postern-dev/postern/tests/command"
 )
 
 // own picks a connector that is a process.
@@ -20,7 +22,7 @@ func killConnector(ctx context.Context, s *system, random *rand.Rand) error {
 	c, down := s.own(random), upTo(random, s.atMost(15*time.Second))
 	f := s.log.begin(&connectorKilled, []int{c.index}, "down for %v", down)
 	c.process.kill()
-	if err := pause(ctx, down); err != nil {
+	if err := command.Pause(ctx, down); err != nil {
 		return err
 	}
 	if _, err := c.process.start(false); err != nil {
@@ -62,7 +64,7 @@ func freeze(ctx context.Context, p *process, d time.Duration) error {
 	if err := p.signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
-	cause := pause(ctx, d)
+	cause := command.Pause(ctx, d)
 	return errors.Join(p.signal(syscall.SIGCONT), cause)
 }
 
@@ -101,7 +103,7 @@ func rotateConnector(ctx context.Context, s *system, random *rand.Rand) error {
 	if err := s.rotate(ctx, c); err != nil {
 		return err
 	}
-	err = until(ctx, recoveryLimit, "the rotation of "+c.name, func() error {
+	err = command.Until(ctx, recoveryLimit, poll, "the rotation of "+c.name, func() error {
 		after, err := os.ReadFile(c.config)
 		if err == nil && bytes.Equal(before, after) {
 			err = errors.New("its configuration is as before")

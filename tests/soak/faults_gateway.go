@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"time"
+
+	"github.com/postern-dev/postern/tests/command"
 )
 
 // reloadGateway gives the gateway another configuration, as `caddy reload` does.
@@ -41,7 +43,7 @@ func killGateway(ctx context.Context, s *system, random *rand.Rand) error {
 	down := upTo(random, 4*time.Second)
 	f, err := s.replaceGateway(ctx, &gatewayKilled, "down for "+down.String(), func() error {
 		s.gateway.kill()
-		return pause(ctx, down)
+		return command.Pause(ctx, down)
 	})
 	if err != nil {
 		return err
@@ -73,7 +75,7 @@ func killUpstream(ctx context.Context, s *system, random *rand.Rand) error {
 	_, _ = s.visit(ctx, i) // what it knows dies with it
 	s.deaths[i].Add(1)
 	s.servers[i].kill()
-	if err := pause(ctx, upTo(random, 4*time.Second)); err != nil {
+	if err := command.Pause(ctx, upTo(random, 4*time.Second)); err != nil {
 		return err
 	}
 	if _, err := s.servers[i].start(true); err != nil {

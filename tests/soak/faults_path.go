@@ -4,6 +4,8 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"github.com/postern-dev/postern/tests/command"
 )
 
 // path picks a bad path, and returns the connectors that take it.
@@ -17,7 +19,7 @@ func (s *system) path(random *rand.Rand) (r *relay, takers []int) {
 func spoil(ctx context.Context, r *relay, loss float64, delay time.Duration, dark bool, d time.Duration) error {
 	r.set(loss, delay, dark)
 	defer r.set(0, 0, false)
-	return pause(ctx, d)
+	return command.Pause(ctx, d)
 }
 
 // losePackets loses some packets, for less than a tunnel bears without a change

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/postern-dev/postern/tests/command"
 )
 
 // A load is the clients: requests come at random times, whether or not others
@@ -26,7 +28,7 @@ func (l *load) run(ctx, requests context.Context) {
 		if late := time.Since(next); late > time.Second { // a machine that was held up does not catch up
 			next = next.Add(late)
 		}
-		if pause(ctx, time.Until(next)) != nil {
+		if command.Pause(ctx, time.Until(next)) != nil {
 			return
 		}
 		r := compose(random, l.s.nextID())

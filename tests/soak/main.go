@@ -64,28 +64,17 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
-	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
-	"time"
 )
 
-func main() {
-	if ran, err := runRole(os.Getenv(roleVariable)); ran {
-		exit(err)
-	}
-	o, err := parseFlags(os.Args[1:])
-	if errors.Is(err, flag.ErrHelp) {
-		return
-	}
+func main() { program().Run(execute) }
+
+// execute does what the command line says, and prints the report.
+func execute(ctx context.Context, args []string) error {
+	o, err := parseFlags(args)
 	if err != nil {
-		exit(err)
+		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	r, err := soak(ctx, o)
 	if r != nil {
 		r.write(os.Stdout)
@@ -93,19 +82,5 @@ func main() {
 	if err == nil {
 		err = r.failure()
 	}
-	exit(err)
-}
-
-// exit ends the process: 0 without an error, else 1.
-func exit(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "soak: "+err.Error())
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
-
-// progress says on standard error what is being done.
-func progress(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, time.Now().Format("15:04:05")+" "+format+"\n", args...)
+	return err
 }

@@ -15,9 +15,7 @@ import (
 // TestMain makes the test binary what a run starts for its own processes, and
 // builds the binaries.
 func TestMain(m *testing.M) {
-	if ran, err := runRole(os.Getenv(roleVariable)); ran {
-		exit(err)
-	}
+	program().RunRole()
 	harness.Main(m)
 }
 

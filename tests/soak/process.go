@@ -180,31 +180,3 @@ func (s *system) freeAddr() (string, error) {
 	}
 	return "", errors.New("found no free port between 18000 and 32000")
 }
-
-// pause waits, unless ctx ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(d):
-		return nil
-	}
-}
-
-// until calls probe until it returns nil; after limit it returns probe's last
-// error, and at the end of ctx its cause.
-func until(ctx context.Context, limit time.Duration, what string, probe func() error) error {
-	deadline := time.Now().Add(limit)
-	for {
-		err := probe()
-		if err == nil {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%s has not happened within %v: %w", what, limit, err)
-		}
-		if err := pause(ctx, 250*time.Millisecond); err != nil {
-			return err
-		}
-	}
-}

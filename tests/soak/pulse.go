@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/postern-dev/postern/tests/command"
 )
 
 // How the gateway's pulse is felt.
@@ -28,7 +30,7 @@ const (
 // noted as a fault; that the gateway does not answer otherwise is a finding.
 func (s *system) pulse(ctx context.Context) {
 	client := &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
-	for pause(ctx, pulseEvery) == nil {
+	for command.Pause(ctx, pulseEvery) == nil {
 		sent := time.Now()
 		answered := make(chan error, 1)
 		go func() { answered <- beat(ctx, client, s.url) }()

@@ -6,40 +6,33 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/tests/agents"
+	"github.com/postern-dev/postern/tests/command"
 )
 
-// roleVariable names the environment variable that makes this program one of
-// the processes of a run; addressVariable is where an upstream serves.
-const (
-	roleVariable    = "POSTERN_SOAK_ROLE"
-	addressVariable = "POSTERN_SOAK_ADDRESS"
-)
-
-// The roles.
+// The roles of the processes of a run.
 const (
 	roleUpstream = "upstream" // a scripted model server
 	roleHost     = "host"     // many connectors in one process
 )
 
-// runRole runs this process in a role; it returns false for none.
-func runRole(role string) (bool, error) {
-	switch role {
-	case "":
-		return false, nil
-	case roleUpstream:
-		return true, serveUpstream(os.Getenv(addressVariable), os.Stdout)
-	case roleHost:
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		defer stop()
-		return true, hostConnectors(ctx, os.Stdin, os.Stdout)
-	}
-	return true, fmt.Errorf("%s: %q is no role", roleVariable, role)
+// addressVariable names the environment variable that says where an upstream serves.
+const addressVariable = "POSTERN_SOAK_ADDRESS"
+
+// poll is the time between two looks at something that is awaited.
+const poll = 250 * time.Millisecond
+
+func program() command.Command {
+	return command.Command{Name: "soak", Roles: map[string]command.Role{
+		roleUpstream: func(ctx context.Context, _ io.Reader, out io.Writer) error {
+			context.AfterFunc(ctx, func() { os.Exit(0) }) // it has nothing to finish
+			return serveUpstream(os.Getenv(addressVariable), out)
+		},
+		roleHost: hostConnectors,
+	}}
 }
 
 // hostConnectors runs the connectors whose configurations come in, one JSON

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/postern-dev/postern/tests/command"
 )
 
 // The parts that are watched.
@@ -133,7 +135,7 @@ func (m sample) String() string {
 // watch takes samples and prints what happens, until ctx ends.
 func (s *system) watch(ctx context.Context, h *history) {
 	printed := time.Now()
-	for pause(ctx, s.o.sampling()) == nil {
+	for command.Pause(ctx, s.o.sampling()) == nil {
 		s.visitAll(ctx)
 		m, err := s.sample(ctx)
 		if err == nil {
@@ -143,11 +145,11 @@ func (s *system) watch(ctx context.Context, h *history) {
 			continue
 		}
 		printed = time.Now()
-		progress("%s", s.tally.line())
+		command.Progress("%s", s.tally.line())
 		if err == nil {
-			progress("  %s", m)
+			command.Progress("  %s", m)
 		} else {
-			progress("  no sample: %v", err)
+			command.Progress("  no sample: %v", err)
 		}
 	}
 }
@@ -157,10 +159,10 @@ func (s *system) watch(ctx context.Context, h *history) {
 // the logs.
 func (s *system) atRest(ctx context.Context, name string) (m sample, heaps [parts]int, err error) {
 	// What ends a moment after the last request: idle connections, timers.
-	if err := pause(ctx, min(10*time.Second, s.o.Length/12)); err != nil {
+	if err := command.Pause(ctx, min(10*time.Second, s.o.Length/12)); err != nil {
 		return m, heaps, err
 	}
-	err = until(ctx, startLimit, "a sample at rest", func() error {
+	err = command.Until(ctx, startLimit, poll, "a sample at rest", func() error {
 		if heaps, err = s.heaps(ctx); err != nil {
 			return err
 		}

@@ -7,11 +7,13 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/postern-dev/postern/tests/command"
 )
 
 // soak runs everything. With an error it returns what there is so far.
 func soak(ctx context.Context, o options) (r *report, err error) {
-	progress("seed %d: %d connectors, %g requests/s, for %v", o.Seed, o.Connectors, o.Rate, o.Length)
+	command.Progress("seed %d: %d connectors, %g requests/s, for %v", o.Seed, o.Connectors, o.Rate, o.Length)
 	ctx, s, err := newSystem(ctx, o)
 	if err != nil {
 		return nil, err
@@ -25,20 +27,20 @@ func soak(ctx context.Context, o options) (r *report, err error) {
 	if h.before, h.heapBefore, err = s.atRest(ctx, "before"); err != nil {
 		return nil, explain(ctx, err)
 	}
-	progress("at rest: %s", h.before)
+	command.Progress("at rest: %s", h.before)
 	h.began = time.Now()
 	h.steady = h.began.Add(o.Length * 11 / 20)
 	if err := s.stress(ctx, h); err != nil {
 		return r, explain(ctx, err)
 	}
-	progress("waiting for rest")
+	command.Progress("waiting for rest")
 	if err := s.rest(ctx, restLimit); err != nil {
 		return r, explain(ctx, err)
 	}
 	if h.after, h.heapAfter, err = s.atRest(ctx, "after"); err != nil {
 		return r, explain(ctx, err)
 	}
-	progress("at rest: %s", h.after)
+	command.Progress("at rest: %s", h.after)
 	r.complete = true
 	return r, nil
 }
@@ -47,7 +49,7 @@ func soak(ctx context.Context, o options) (r *report, err error) {
 // because of that.
 func explain(ctx context.Context, err error) error {
 	// That a process has ended may be known a moment after its connections are.
-	if cause := pause(ctx, 200*time.Millisecond); cause != nil && !errors.Is(err, cause) {
+	if cause := command.Pause(ctx, 200*time.Millisecond); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w (first seen as: %w)", cause, err)
 	}
 	return err
@@ -82,13 +84,13 @@ func (s *system) stress(ctx context.Context, h *history) error {
 	h.ended = time.Now()
 	stopWatching()
 	watcher.Wait()
-	progress("waiting for the last %d requests", l.running.Load())
+	command.Progress("waiting for the last %d requests", l.running.Load())
 	close(release)
 	l.sending.Wait()
 	for _, c := range []*http.Client{s.clients.kept, s.clients.fresh, s.clients.slow} {
 		c.CloseIdleConnections()
 	}
-	progress("%s", s.tally.line())
+	command.Progress("%s", s.tally.line())
 	return context.Cause(ctx)
 }
 

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/postern-dev/postern/tests/command"
 	"github.com/postern-dev/postern/tests/proc"
 )
 
@@ -124,7 +125,7 @@ func (s *system) start(ctx context.Context) error {
 		{"starting connectors", s.startConnectors},
 		{"making deployments", s.deploy},
 	} {
-		progress("%s", step.name)
+		command.Progress("%s", step.name)
 		if err := step.do(ctx); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
@@ -139,14 +140,8 @@ func (s *system) startUpstreams(context.Context) error {
 		if err != nil {
 			return err
 		}
-		self, err := os.Executable()
-		if err != nil {
-			return fmt.Errorf("finding this program: %w", err)
-		}
 		p := s.process(fmt.Sprintf("model-server-%d", i), func() *exec.Cmd {
-			cmd := exec.Command(self)
-			cmd.Env = []string{roleVariable + "=" + roleUpstream, addressVariable + "=" + address}
-			return cmd
+			return program().InRole(roleUpstream, addressVariable+"="+address)
 		})
 		s.servers, s.addresses = append(s.servers, p), append(s.addresses, address)
 		if _, err := p.start(true); err != nil {
@@ -182,7 +177,7 @@ func (s *system) restartGateway(ctx context.Context) error {
 	if _, err := s.gateway.start(false); err != nil {
 		return err
 	}
-	return until(ctx, startLimit, "the start of the gateway", func() error {
+	return command.Until(ctx, startLimit, poll, "the start of the gateway", func() error {
 		if _, err := s.admin.online(ctx); err != nil {
 			return err
 		}
@@ -241,7 +236,7 @@ func (s *system) close(keep bool) {
 		p.kill()
 	}
 	if keep || s.o.Keep != "" {
-		progress("the logs are in %s", s.dir)
+		command.Progress("the logs are in %s", s.dir)
 		return
 	}
 	_ = os.RemoveAll(s.dir) // a folder of temporary files

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/postern-dev/postern/tests/command"
 )
 
 // A finding is something that went wrong without a cause: what the soak is for.
@@ -92,7 +94,7 @@ func (t *tally) findSince(began time.Time, connectors []int, story string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.findings = append(t.findings, f); len(t.findings) <= maxFindings {
-		progress("WITHOUT A CAUSE: %s", f.story)
+		command.Progress("WITHOUT A CAUSE: %s", f.story)
 	}
 }
 

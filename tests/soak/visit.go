@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"github.com/postern-dev/postern/tests/command"
 )
 
 // A sighting is where a request was seen.
@@ -57,7 +59,7 @@ const restLimit = 2 * time.Minute
 // rest waits until nothing runs anywhere and all connectors are online. That
 // it does not come to that is a finding.
 func (s *system) rest(ctx context.Context, limit time.Duration) error {
-	err := until(ctx, limit, "rest", func() error {
+	err := command.Until(ctx, limit, poll, "rest", func() error {
 		atModels := s.visitAll(ctx)
 		inGateway, err := s.admin.inflight(ctx)
 		if err == nil && atModels+inGateway > 0 {
