@@ -261,7 +261,7 @@ func reportLines(s agent.Status, now time.Time, recent int) []line {
 		}
 		pieces := []piece{{plain, u.Name}, {faint, "  " + u.Address}}
 		if u.Down {
-			pieces = append(pieces, piece{bad, "  does not answer"})
+			pieces = append(pieces, piece{bad, "  was down at the last request"})
 		}
 		lines = append(lines, label(name, pieces...))
 	}

@@ -344,7 +344,7 @@ func TestReportText(t *testing.T) {
 gateway    gw.example.com:7443  version v1
 tunnel     quic, round trip 12ms
 upstream   ollama  localhost:11434
-           vllm  10.0.0.5:8000  does not answer
+           vllm  10.0.0.5:8000  was down at the last request
 requests   1 running, 20 served, 2 failed
            12:00:00  200     3.2s  POST /v1/chat/completions  ollama
            12:00:00  upstream_down     1ms  GET /v1/models  vllm

@@ -35,7 +35,7 @@ type monitor struct {
 // upstreamCounts are the requests of one upstream.
 type upstreamCounts struct {
 	running  int
-	down     bool
+	downAt   string // the address at which the last request did not reach it; "" if it did
 	results  map[string]uint64
 	answered uint64
 	seconds  float64
@@ -139,7 +139,8 @@ func (m *monitor) of(upstream string) *upstreamCounts {
 	return c
 }
 
-func (m *monitor) end(r RequestStatus) {
+// end counts a request that is over; address is where its upstream was.
+func (m *monitor) end(r RequestStatus, address string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := m.of(r.Upstream)
@@ -147,7 +148,7 @@ func (m *monitor) end(r RequestStatus) {
 	c.running--
 	c.results[r.Result]++
 	if r.Status != 0 {
-		c.down = false
+		c.downAt = ""
 		seconds := r.Duration.Seconds()
 		c.answered++
 		c.seconds += seconds
@@ -155,7 +156,7 @@ func (m *monitor) end(r RequestStatus) {
 			c.buckets[i]++
 		}
 	} else if r.Result == link.CodeUpstreamDown.String() {
-		c.down = true
+		c.downAt = address
 	}
 	if r.Status != 0 && r.Result == statusClass(r.Status) {
 		m.served++
@@ -180,7 +181,10 @@ type watched struct {
 func (h *watched) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m := h.monitor
 	request := RequestStatus{At: time.Now(), Method: r.Method, Path: r.URL.Path, Upstream: r.Host}
-	if u := h.proxy.upstream(r.Host); u == nil || !allowed(r) {
+	var address string
+	if u := h.proxy.upstream(r.Host); u != nil && allowed(r) {
+		address = u.address
+	} else {
 		// Neither a name that nobody gave nor a path that may hold anything is
 		// remembered.
 		request.Path, request.Upstream = "", ""
@@ -196,7 +200,7 @@ func (h *watched) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		request.Duration = time.Since(request.At)
 		*writer = watchedWriter{}
 		m.writers.Put(writer)
-		m.end(request)
+		m.end(request, address)
 	}()
 	h.proxy.ServeHTTP(writer, r)
 	writer.finish()

@@ -298,4 +298,10 @@ func TestStatusOfAnUpstreamThatIsDown(t *testing.T) {
 		t.Fatalf("error %v", err)
 	}
 	eventually(t, "the upstream to be down", func() bool { return a.Status().Upstreams[0].Down })
+	if err := a.Reload(g.present(map[string]string{"box": answerWith(t, "here")})); err != nil {
+		t.Fatal(err)
+	}
+	if u := a.Status().Upstreams[0]; u.Down {
+		t.Errorf("at another address, which nobody has asked yet: %+v", u)
+	}
 }

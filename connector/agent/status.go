@@ -56,7 +56,7 @@ type UpstreamStatus struct {
 	Name    string `json:"name"`
 	Address string `json:"address"` // host:port
 	Running int    `json:"requests_running"`
-	// Down: the last request could not be brought to it.
+	// Down: the last request could not be brought to it, at this address.
 	Down bool `json:"down"`
 	// Results counts requests by how they ended: "2xx" to "5xx", or a reason.
 	Results map[string]uint64 `json:"results"`
@@ -102,7 +102,8 @@ func (a *Agent) Status() Status {
 	for _, name := range slices.Sorted(maps.Keys(upstreams)) {
 		u := UpstreamStatus{Name: name, Address: upstreams[name].address, Results: map[string]uint64{}, Buckets: make([]uint64, len(DurationBounds))}
 		if count := m.counts[name]; count != nil {
-			u.Running, u.Down, u.Answered, u.Seconds = count.running, count.down, count.answered, count.seconds
+			u.Running, u.Answered, u.Seconds = count.running, count.answered, count.seconds
+			u.Down = count.downAt == u.Address
 			maps.Copy(u.Results, count.results)
 			copy(u.Buckets, count.buckets[:])
 		}
