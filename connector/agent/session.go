@@ -17,6 +17,9 @@ const (
 	pongTimeout = 3 * time.Second
 	// pingAgain is when the next ping follows one without an answer.
 	pingAgain = 500 * time.Millisecond
+	// muchLater is how late this process has to be for it to have stood still:
+	// frozen, or on a machine that was.
+	muchLater = 500 * time.Millisecond
 	// closeTimeout is how long the last goodbye of a drain may take.
 	closeTimeout = 2 * time.Second
 	// minHeartbeat guards against a gateway that asks for pings without pause.
@@ -266,6 +269,8 @@ func (s *session) ping() {
 	lost := time.NewTimer(s.agent.pongTimeout)
 	lost.Stop()
 	defer lost.Stop()
+	var due time.Time // when lost is to fire
+	wait := func(d time.Duration) { due = time.Now().Add(d); lost.Reset(d) }
 	heard, missing := false, 0 // missing: beats without an answer
 	for {
 		select {
@@ -275,13 +280,17 @@ func (s *session) ping() {
 			if breathe(); len(s.pongs) > 0 { // it was this machine that was late
 				continue
 			}
+			if time.Since(due) > muchLater { // so was the answer's reader, if there is one
+				wait(s.agent.pongTimeout)
+				continue
+			}
 			rest := s.agent.silenceLimit - s.agent.pongTimeout
 			if !heard || rest <= 0 || s.silent.Load() || s.departed.Load() && s.running.Load() == 0 {
 				s.close(link.CloseLost, errNoPong)
 				return
 			}
 			s.turn(true)
-			lost.Reset(rest)
+			wait(rest)
 		case <-s.pongs:
 			heard, missing = true, 0
 			lost.Stop()
@@ -292,7 +301,7 @@ func (s *session) ping() {
 			beat.Reset(time.Duration(s.heartbeat.Load()))
 		case <-beat.C:
 			if missing++; missing == 1 {
-				lost.Reset(s.agent.pongTimeout)
+				wait(s.agent.pongTimeout)
 				s.wary(true)
 			} else {
 				s.nudge()

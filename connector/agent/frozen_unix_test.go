@@ -1,0 +1,35 @@
+//go:build unix
+
+package agent
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// freeze stops this process, all of it, for some seconds.
+func freeze(t *testing.T, seconds string) {
+	t.Helper()
+	if out, err := exec.Command("sh", "-c", "kill -STOP $PPID; sleep "+seconds+"; kill -CONT $PPID").CombinedOutput(); err != nil {
+		t.Fatalf("freezing: %v: %s", err, out)
+	}
+}
+
+// TestFrozenBeforeTheFirstPong: when it wakes, all of its time has passed, but
+// nothing can have been read of what came meanwhile.
+func TestFrozenBeforeTheFirstPong(t *testing.T) {
+	g := startGateway(t)
+	g.set(func() { g.silent = true })
+	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.pongTimeout = 2 * time.Second })
+	s := g.session()
+	eventually(t, "the first ping", func() bool { return s.pings.Load() > 0 })
+	g.set(func() { g.silent = false })
+	freeze(t, "3")
+	before := s.pings.Load()
+	eventually(t, "the tunnel to go on", func() bool { return s.pings.Load() >= before+3 })
+	if log := a.log.String(); s.conn.Context().Err() != nil || strings.Contains(log, "disconnected") {
+		t.Errorf("the tunnel has ended; log %s", log)
+	}
+}
