@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +13,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/postern-dev/postern/connector/link"
 )
 
 const (
@@ -72,8 +78,9 @@ func TestProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer process.Process.Kill()
+	var tunnel *quic.Conn
 	select {
-	case <-g.tunnels:
+	case tunnel = <-g.tunnels:
 	case <-time.After(10 * time.Second):
 		t.Fatalf("there is no tunnel after 10 s: %s", &log)
 	}
@@ -81,10 +88,21 @@ func TestProcess(t *testing.T) {
 		t.Errorf("wait ended with code %d: %s", code, stderr)
 	}
 	time.Sleep(time.Second)
-	rss := residentBytes(t, process.Process.Pid)
-	t.Logf("RSS %.1f MB", float64(rss)/(1<<20))
-	if rss > maxRSS {
+	pid := process.Process.Pid
+	if rss := residentBytes(t, pid); rss > maxRSS {
 		t.Errorf("it has %d bytes of memory, more than %d", rss, maxRSS)
+	}
+	working(t, tunnel)
+	t.Logf("RSS %.1f MB after the last request", float64(residentBytes(t, pid))/(1<<20))
+	if testing.Short() {
+		t.Log("-short: it is not left idle")
+	} else {
+		time.Sleep(2*idleLook + 2*time.Second)
+		rss := residentBytes(t, pid)
+		t.Logf("RSS %.1f MB when idle", float64(rss)/(1<<20))
+		if rss > maxRSS {
+			t.Errorf("when it is idle again, it has %d bytes of memory, more than %d", rss, maxRSS)
+		}
 	}
 	if err := process.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
@@ -105,6 +123,31 @@ func TestProcess(t *testing.T) {
 	}
 	if strings.Contains(log.String(), "s3cret") {
 		t.Error("the log tells the secret")
+	}
+}
+
+// working sends enough requests for the connector to need more memory than it
+// has when idle.
+func working(t *testing.T, tunnel *quic.Conn) {
+	t.Helper()
+	prompt := strings.Repeat("a", 64<<10)
+	for range 2000 {
+		stream, err := tunnel.OpenStreamSync(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://default/v1/chat/completions", strings.NewReader(prompt))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := link.RoundTrip(t.Context(), stream, r, link.RoundTripOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, answer.Body); err != nil || answer.StatusCode != http.StatusOK {
+			t.Fatalf("%v, status %d", err, answer.StatusCode)
+		}
+		answer.Body.Close()
 	}
 }
 

@@ -37,7 +37,8 @@ const (
 func main() {
 	if os.Getenv("GOGC") == "" {
 		// What lives is a few megabytes, so that Go's default would collect
-		// after every few hundred requests. This costs some 20 MB instead.
+		// after every few hundred requests. This costs some 20 MB instead,
+		// while there are requests: see release.
 		debug.SetGCPercent(400)
 	}
 	os.Exit(start(system{

@@ -41,7 +41,7 @@ type pairGateway struct {
 	mu       sync.Mutex
 	claims   []link.Hello
 	welcomed []link.Hello
-	tunnels  chan struct{} // one for each welcome
+	tunnels  chan *quic.Conn // one for each welcome
 }
 
 func newPairGateway(t *testing.T, answers ...link.Message) *pairGateway {
@@ -62,7 +62,7 @@ func newPairGateway(t *testing.T, answers ...link.Message) *pairGateway {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &pairGateway{pin: pin, server: socket.LocalAddr().String(), answers: answers, tunnels: make(chan struct{}, 100)}
+	g := &pairGateway{pin: pin, server: socket.LocalAddr().String(), answers: answers, tunnels: make(chan *quic.Conn, 100)}
 	for i, m := range answers {
 		if _, ok := m.(link.Grant); ok {
 			answers[i] = link.Grant{TunnelToken: g.token()}
@@ -120,9 +120,12 @@ func (g *pairGateway) serve(conn *quic.Conn) {
 	// The first ping shows that the welcome was read. A device that waits may say one,
 	// too, before it has read that it need not.
 	if m, err := control.Receive(); err == nil && m == (link.Ping{}) && hello.Claim == "" {
-		g.tunnels <- struct{}{}
+		g.tunnels <- conn
 	}
-	<-conn.Context().Done()
+	for conn.Context().Err() == nil {
+		_ = control.Send(link.Pong{})
+		_, _ = control.Receive()
+	}
 }
 
 // seen returns who said hello so far.

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+)
+
+const (
+	// idleLook is the time between two looks at whether the connector is idle.
+	idleLook = 15 * time.Second
+	// idleWaste is how many bytes of memory have to have come up since the last
+	// time for it to be worth the trouble of giving them back.
+	idleWaste = 1 << 20
+)
+
+// release gives back the memory that requests needed, when none has run or ended
+// between two looks: under load the garbage collector runs rarely (see main),
+// and without requests it has no reason to.
+func release(ctx context.Context, look time.Duration, requests func() (running int, ended uint64)) {
+	ticks := time.NewTicker(look)
+	defer ticks.Stop()
+	var before, needed uint64
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+		}
+		running, ended := requests()
+		idle := running == 0 && ended == before
+		before = ended
+		if !idle || memory() < needed+idleWaste {
+			continue
+		}
+		debug.FreeOSMemory()
+		needed = memory()
+	}
+}
+
+// memory returns the bytes that Go has from the system, apart from what the
+// program itself takes.
+func memory() uint64 {
+	samples := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+	metrics.Read(samples)
+	return samples[0].Value.Uint64() - samples[1].Value.Uint64()
+}
