@@ -3,6 +3,8 @@ package service
 import (
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 
 	"github.com/kardianos/service"
 )
@@ -40,7 +42,17 @@ func New(p Plan) (Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("asking the service manager: %w", err)
 	}
+	if first, _ := os.ReadFile("/proc/1/comm"); pretended(s.Platform(), string(first)) {
+		return nil, ErrNoManager
+	}
 	return manager{s}, nil
+}
+
+// pretended tells whether a service manager was only assumed: on Linux the
+// library takes System V's init where it finds no other, also in a container,
+// whose first process has another name.
+func pretended(platform, firstProcess string) bool {
+	return platform == "unix-systemv" && strings.TrimSpace(firstProcess) != "init"
 }
 
 // config is the plan as the library has it.

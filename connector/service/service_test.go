@@ -206,3 +206,22 @@ func TestProgram(t *testing.T) {
 		t.Error("only Windows manages so")
 	}
 }
+
+func TestPretended(t *testing.T) {
+	for _, tt := range []struct {
+		platform, first string
+		want            bool
+	}{
+		{"unix-systemv", "init\n", false},
+		{"unix-systemv", "sh\n", true},
+		{"unix-systemv", "docker-init\n", true},
+		{"unix-systemv", "", true}, // there is no /proc
+		{"linux-systemd", "systemd\n", false},
+		{"darwin-launchd", "", false},
+		{"windows-service", "", false},
+	} {
+		if got := pretended(tt.platform, tt.first); got != tt.want {
+			t.Errorf("%s with the first process %q: %v", tt.platform, tt.first, got)
+		}
+	}
+}
