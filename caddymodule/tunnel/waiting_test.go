@@ -274,9 +274,8 @@ func TestTalkativeDevice(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{Pairing: &testDesk{}})
 		c := g.pend(t, 0)
-		if err := c.control.Send(link.Update{Upstreams: []string{strings.Repeat("x", 8<<10)}}); err != nil {
-			t.Fatal(err)
-		}
+		// It is cut in the middle, so that sending it may fail.
+		_ = c.control.Send(link.Update{Upstreams: []string{strings.Repeat("x", 8<<10)}})
 		if code := c.ended(t); code != link.CloseProtocol {
 			t.Errorf("closed with %v", code)
 		}
