@@ -61,14 +61,14 @@ func (c *http2Connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusConflict)
 			return
 		}
-		w.(http.Flusher).Flush()
+		s.begin()
 		context.AfterFunc(c.ctx, func() {
 			<-c.gone
 			s.finish(CloseLost)
 		})
 		select {
 		case c.arrived <- s:
-		case <-r.Context().Done():
+		case <-s.done:
 		}
 		<-s.done
 		return
@@ -162,6 +162,16 @@ func (s *connectorControl) Write(p []byte) (int, error) {
 
 // Close implements [ControlStream].
 func (s *connectorControl) Close() error { return s.connector.Close(CloseNone, "") }
+
+// begin lets the gateway know that the stream is there, if it still is: Close may
+// have come first.
+func (s *connectorControl) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.finished {
+		s.w.(http.Flusher).Flush()
+	}
+}
 
 // finish ends the stream, and tells why.
 func (s *connectorControl) finish(code CloseCode) {
