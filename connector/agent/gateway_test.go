@@ -30,6 +30,7 @@ type fakeGateway struct {
 
 	mu      sync.Mutex
 	deny    *link.Deny // answers every hello, if set
+	denying func()     // is called before, if set
 	silent  bool       // answers no pings
 	mute    bool       // answers no hello
 	hellos  int
@@ -139,12 +140,15 @@ func (g *fakeGateway) tunnel(conn *quic.Conn) {
 	}
 	g.mu.Lock()
 	g.hellos++
-	deny, mute := g.deny, g.mute
+	deny, mute, denying := g.deny, g.mute, g.denying
 	g.mu.Unlock()
 	switch {
 	case mute:
 		return
 	case deny != nil:
+		if denying != nil {
+			denying()
+		}
 		control.Send(*deny)
 		<-conn.Context().Done() // the connector has read it and closes
 		return
