@@ -18,8 +18,8 @@ const (
 // release gives back the memory that requests needed, when none has run or ended
 // between two looks: under load the garbage collector runs rarely (see main),
 // and without requests it has no reason to.
-func release(ctx context.Context, look time.Duration, requests func() (running int, ended uint64)) {
-	ticks := time.NewTicker(look)
+func (r *runner) release(ctx context.Context) {
+	ticks := time.NewTicker(idleLook)
 	defer ticks.Stop()
 	var before, needed uint64
 	for {
@@ -28,8 +28,9 @@ func release(ctx context.Context, look time.Duration, requests func() (running i
 			return
 		case <-ticks.C:
 		}
-		running, ended := requests()
-		idle := running == 0 && ended == before
+		s := r.agent.Status()
+		ended := s.Served + s.Failed
+		idle := s.Running == 0 && ended == before
 		before = ended
 		if !idle || memory() < needed+idleWaste {
 			continue

@@ -113,7 +113,7 @@ func (r *runner) run(ctx context.Context) error {
 	beside.Go(func() { r.notify.live(besides, func() { r.agent.Status() }) })
 	beside.Go(func() { r.follow(besides) })
 	beside.Go(func() { r.hangups(besides) })
-	beside.Go(func() { release(besides, idleLook, r.requests) })
+	beside.Go(func() { r.release(besides) })
 	if r.options.screen != nil {
 		beside.Go(func() { r.options.screen.show(besides, r.agent) })
 	}
@@ -131,12 +131,6 @@ func (r *runner) run(ctx context.Context) error {
 		return &runtimeError{err}
 	}
 	return nil
-}
-
-// requests returns how many run, and how many have ended.
-func (r *runner) requests() (running int, ended uint64) {
-	s := r.agent.Status()
-	return s.Running, s.Served + s.Failed
 }
 
 // follow tells systemd what the connector is doing, as `systemctl status` shows
