@@ -85,6 +85,7 @@ func TestReloadWithoutATunnel(t *testing.T) {
 		g.denying = sync.OnceFunc(giveBack)
 	})
 	s.close(link.CloseShutdown)
+	eventually(t, "the old one to be tried", func() bool { return g.count() >= 2 })
 	if got := away.session().ask(t); got != "new" {
 		t.Errorf("the new gateway answers %q", got)
 	}
