@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"context"
 	"crypto/rand"
 	"time"
 )
@@ -56,6 +57,9 @@ type Stream interface {
 
 // Env is what a call takes from its surroundings.
 type Env struct {
+	// Context is the request's: when it ends, so does the work for it, with an
+	// error that is for nobody. nil: it has no end.
+	Context context.Context
 	// Now is the clock.
 	Now func() time.Time
 	// NewID makes an id: the prefix and at least 128 random bits.
