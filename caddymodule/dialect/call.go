@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"bytes"
 	"crypto/rand"
 	"time"
 )
@@ -83,8 +84,13 @@ type Env struct {
 // NewID makes an id of 26 base32 characters behind its prefix.
 func NewID(prefix string) string { return prefix + rand.Text() }
 
+// byteOrderMark begins a text of some editors and shells. JSON texts have none,
+// but a reader may skip it (RFC 8259 §8.1).
+var byteOrderMark = []byte("\ufeff")
+
 // Decode reads the body of an operation that an upstream answers.
 func Decode(op Operation, body []byte, env *Env) (Call, *Error) {
+	body = bytes.TrimPrefix(body, byteOrderMark)
 	switch op.Kind {
 	case CreateMessage:
 		return decodeMessages(body, env, true)

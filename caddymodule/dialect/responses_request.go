@@ -166,7 +166,7 @@ func (c *responsesCall) readInstructions(fields map[string][]byte) *Error {
 	if !isString(raw) {
 		return wrongType("instructions", "a string", raw)
 	}
-	c.echo["instructions"] = raw
+	c.noteEcho("instructions", raw)
 	c.talk.addSystem(unquote(raw))
 	return nil
 }
@@ -185,7 +185,7 @@ func (c *responsesCall) readLimit(fields map[string][]byte) *Error {
 	if n < 1 {
 		return invalid(name, "", "Invalid value for %s: it must be 1 or more.", name)
 	}
-	c.echo[name] = raw
+	c.noteEcho(name, raw)
 	c.option("max_tokens", raw)
 	return nil
 }
@@ -200,7 +200,7 @@ func (c *responsesCall) readSampling(fields map[string][]byte) *Error {
 		if !isNumber(raw) {
 			return wrongType(name, "a number", raw)
 		}
-		c.echo[name] = raw
+		c.noteEcho(name, raw)
 		c.option(name, raw)
 	}
 	return nil
@@ -222,7 +222,7 @@ func (c *responsesCall) readReasoning(fields map[string][]byte) *Error {
 		}
 		c.askEffort(effortLevel(unquote(effort)))
 	}
-	c.echo["reasoning"] = withMembers(raw, "effort", "null", "summary", "null")
+	c.noteEcho("reasoning", withMembers(raw, "effort", "null", "summary", "null"))
 	return nil
 }
 
@@ -265,11 +265,11 @@ func (c *responsesCall) readText(fields map[string][]byte) *Error {
 	}
 	if format == nil {
 		if _, ok := f["format"]; !ok {
-			c.echo["text"] = withMembers(raw, "format", `{"type":"text"}`)
+			c.noteEcho("text", withMembers(raw, "format", `{"type":"text"}`))
 		}
 		return nil
 	}
-	c.echo["text"] = raw
+	c.noteEcho("text", raw)
 	if format[0] != '{' {
 		return wrongType("text.format", "an object", format)
 	}
@@ -340,7 +340,7 @@ func (c *responsesCall) readInclude(fields map[string][]byte) *Error {
 		if n < 0 || n > most {
 			return invalid("top_logprobs", "", "Invalid value for top_logprobs: it must be between 0 and %d.", most)
 		}
-		c.echo["top_logprobs"] = top
+		c.noteEcho("top_logprobs", top)
 		if n == 0 {
 			top = nil
 		}
@@ -373,15 +373,15 @@ func (c *responsesCall) readEchoed(fields map[string][]byte) *Error {
 		if !f.ok(raw) {
 			return wrongType(f.name, f.want, raw)
 		}
-		c.echo[f.name] = raw
+		c.noteEcho(f.name, raw)
 	}
 	for _, name := range [...]string{"safety_identifier", "prompt_cache_key"} {
 		if raw := given(fields, name); isString(raw) {
-			c.echo[name] = raw
+			c.noteEcho(name, raw)
 		}
 	}
 	if raw := given(fields, "max_tool_calls"); isNumber(raw) {
-		c.echo["max_tool_calls"] = raw
+		c.noteEcho("max_tool_calls", raw)
 	}
 	if raw, ok := c.echo["parallel_tool_calls"]; ok {
 		c.parallel = string(raw)

@@ -100,7 +100,7 @@ func (c *responsesCall) readTools(fields map[string][]byte) *Error {
 				return err
 			}
 		}
-		c.echo["tools"] = echoedTools(raw)
+		c.noteEcho("tools", echoedTools(raw))
 	}
 	for _, item := range c.items {
 		switch itemType(item.fields) {
