@@ -103,7 +103,9 @@ func Decode(op Operation, body []byte, env *Env) (Call, *Error) {
 	if err != nil {
 		return nil, err
 	}
-	r.repairIndex = env.options(r.Model).RepairToolIndex
+	if err := r.follow(env.options(r.Model)); err != nil {
+		return nil, err
+	}
 	return r, nil
 }
 
@@ -132,8 +134,12 @@ func (r *ChatRequest) Prompt() *Prompt {
 	if r.kind != ChatCompletions {
 		return nil
 	}
+	body := r.body
+	if len(r.folds) > 0 {
+		body = r.folds.appendTo(nil, body)
+	}
 	var messages, tools []byte
-	for m := textOf(r.body); m.next(); {
+	for m := textOf(body); m.next(); {
 		switch string(m.name()) {
 		case "messages":
 			messages = m.raw()

@@ -40,6 +40,11 @@ type ChatRequest struct {
 	usage   place // of stream_options.include_usage
 	options bool  // stream_options has members
 
+	otherModels string // a field that names further models, "" if there is none
+	media       []place // what may hold addresses of media
+	developer   span    // of the messages, if one of them is the developer's
+	folds       edits   // of the developer's messages
+
 	repairIndex string // the deployment's option RepairToolIndex
 }
 
@@ -56,7 +61,7 @@ func ScanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
 		return nil, notAnObject(&m)
 	}
 	var content place // of what the operation is about
-	for m.next() {
+	for m.watch = true; m.next(); m.seen = 0 {
 		if err := r.note(&m); err != nil {
 			return nil, err
 		}
@@ -65,6 +70,9 @@ func ScanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
 			content = place{m.key, m.value}
 		case "n":
 			r.noteChoices(m.raw())
+		}
+		if m.seen != 0 {
+			r.noteSeen(&m)
 		}
 	}
 	if !m.whole() {
@@ -136,6 +144,7 @@ func (r *ChatRequest) actsOn(f field) bool {
 // note keeps the place of a member that the gateway acts on.
 func (r *ChatRequest) note(m *members) *Error {
 	key := m.name()
+	r.noteModels(key, m.raw())
 	for f, name := range fieldNames {
 		f := field(f)
 		if !r.actsOn(f) || !isLike(key, name) {

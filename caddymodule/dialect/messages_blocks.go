@@ -46,7 +46,7 @@ func (c *messagesCall) readBlock(f map[string][]byte, path string) ([]contentPar
 		}
 		return []contentPart{{text: unquote(f["text"])}}, nil
 	case "image":
-		part, err := readImage(given(f, "source"), path+".source")
+		part, err := c.readImage(given(f, "source"), path+".source")
 		return []contentPart{part}, err
 	case "document":
 		part, err := c.readDocument(f, path)
@@ -60,7 +60,7 @@ func (c *messagesCall) readBlock(f map[string][]byte, path string) ([]contentPar
 }
 
 // readImage reads the source of an image block.
-func readImage(source []byte, path string) (contentPart, *Error) {
+func (c *messagesCall) readImage(source []byte, path string) (contentPart, *Error) {
 	if source == nil || source[0] != '{' {
 		return contentPart{}, at(path, "Field required")
 	}
@@ -75,6 +75,9 @@ func readImage(source []byte, path string) (contentPart, *Error) {
 	case "url":
 		if url = stringOf(f["url"]); url == "" {
 			return contentPart{}, at(path+".url", "Field required")
+		}
+		if problem := remoteFault(url, c.treat.RemoteMedia); problem != "" {
+			return contentPart{}, at(path+".url", "%s", problem)
 		}
 	default:
 		return contentPart{}, at(path+".type", "%s is not supported", show(kind))
@@ -100,7 +103,7 @@ func (c *messagesCall) readDocument(f map[string][]byte, path string) (contentPa
 		return contentPart{}, at(path+".source", "Field required")
 	}
 	s := fieldsByName(source)
-	text, media := "", stringOf(s["media_type"])
+	text, media := "", strings.ToLower(stringOf(s["media_type"]))
 	title := stringOf(f["title"])
 	switch kind := stringOf(s["type"]); {
 	case kind == "text" && isString(s["data"]):

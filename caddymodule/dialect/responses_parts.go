@@ -37,13 +37,17 @@ func (c *responsesCall) readPart(f map[string][]byte, path string) (contentPart,
 		text = "refusal"
 	case "input_text", "output_text", "text":
 	case "input_image":
-		return readInputImage(f, path)
+		return c.readInputImage(f, path)
 	case "input_file":
 		return c.readInputFile(f, path)
 	case "input_audio":
 		audio := given(f, "input_audio")
 		if audio == nil || audio[0] != '{' {
 			return contentPart{}, missing(path + ".input_audio")
+		}
+		if where, problem := sourceFault(audio, c.treat.RemoteMedia); problem != "" {
+			where = path + ".input_audio" + where
+			return contentPart{}, invalid(where, "", "Invalid value for %s: %s", where, problem)
 		}
 		raw := append([]byte(`{"type":"input_audio","input_audio":`), compactJSON(audio)...)
 		return contentPart{raw: append(raw, '}')}, nil
@@ -62,9 +66,9 @@ func (c *responsesCall) readPart(f map[string][]byte, path string) (contentPart,
 	return contentPart{text: unquote(raw)}, nil
 }
 
-// readInputImage reads an image: its address goes up as it is, and is never
-// fetched here.
-func readInputImage(f map[string][]byte, path string) (contentPart, *Error) {
+// readInputImage reads an image: its address goes up as it is, if the deployment
+// allows it, and is never fetched here.
+func (c *responsesCall) readInputImage(f map[string][]byte, path string) (contentPart, *Error) {
 	address := stringOf(f["image_url"])
 	if address == "" {
 		address = textField(given(f, "image_url"), "url")
@@ -74,6 +78,9 @@ func readInputImage(f map[string][]byte, path string) (contentPart, *Error) {
 			return contentPart{}, invalid(path+".file_id", "", "Files are not supported by this deployment; send the image in image_url.")
 		}
 		return contentPart{}, missing(path + ".image_url")
+	}
+	if problem := remoteFault(address, c.treat.RemoteMedia); problem != "" {
+		return contentPart{}, invalid(path+".image_url", "", "Invalid value for %s.image_url: %s", path, problem)
 	}
 	detail := stringOf(f["detail"])
 	switch detail {

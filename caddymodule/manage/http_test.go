@@ -161,7 +161,7 @@ func TestAllowHeader(t *testing.T) {
 // A byte order mark in front of a body is skipped.
 func TestByteOrderMark(t *testing.T) {
 	g := newGateway(t)
-	if w := g.do("POST", "/connectors", "\ufeff"+`{"name":"home"}`); w.Code != http.StatusCreated {
+	if w := g.do("POST", "/connectors", "\ufeff"+`{"name":"home"}`); w.Code != 201 {
 		t.Errorf("status %d: %s", w.Code, w.Body)
 	}
 }
