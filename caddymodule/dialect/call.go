@@ -135,8 +135,8 @@ func (r *ChatRequest) Prompt() *Prompt {
 		return nil
 	}
 	body := r.body
-	if len(r.folds) > 0 {
-		body = r.folds.appendTo(nil, body)
+	if folds := r.folds(); len(folds) > 0 {
+		body = folds.appendTo(nil, body)
 	}
 	var messages, tools []byte
 	for m := textOf(body); m.next(); {

@@ -35,7 +35,8 @@ func (r *ChatRequest) WholeBody(upstreamModel string) *Segments {
 
 // commonEdits are the edits that have nothing to do with streams.
 func (r *ChatRequest) commonEdits(upstreamModel string) edits {
-	e := append(make(edits, 0, 4+len(r.folds)), r.folds...)
+	folds := r.folds()
+	e := append(make(edits, 0, 4+len(folds)), folds...)
 	model := r.fields[fieldModel].value
 	e.add(model.start, model.end, appendQuoted(make([]byte, 0, len(upstreamModel)+2), upstreamModel))
 

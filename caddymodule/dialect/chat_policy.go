@@ -36,14 +36,39 @@ func markOf(key, rest []byte) marks {
 	return 0
 }
 
+// rarities are what a deployment's options decide about.
+type rarities struct {
+	models    string  // a field that names further models, "" if there is none
+	media     []place // what may hold addresses of media
+	developer span    // of the messages, if one of them is the developer's
+	folds     edits   // of the developer's messages
+}
+
+// makeRare makes room for what few requests have.
+func (r *ChatRequest) makeRare() *rarities {
+	if r.rare == nil {
+		r.rare = new(rarities)
+	}
+	return r.rare
+}
+
+// folds are the edits of the developer's messages.
+func (r *ChatRequest) folds() edits {
+	if r.rare == nil {
+		return nil
+	}
+	return r.rare.folds
+}
+
 // noteSeen notes what the keys in a member tell.
 func (r *ChatRequest) noteSeen(m *members) {
 	name := m.name()
 	if m.seen&markMedia != 0 && (isLike(name, "messages") || isLike(name, "input")) {
-		r.media = append(r.media, place{m.key, m.value})
+		s := r.makeRare()
+		s.media = append(s.media, place{m.key, m.value})
 	}
 	if m.seen&markDeveloper != 0 && r.kind == ChatCompletions && string(name) == "messages" {
-		r.developer = m.value
+		r.makeRare().developer = m.value
 	}
 }
 
@@ -51,9 +76,6 @@ func (r *ChatRequest) noteSeen(m *members) {
 // Studio take other models than model says, which the key's scope was not
 // checked for. JSON readers differ in whether the case of keys counts.
 func (r *ChatRequest) noteModels(key, value []byte) {
-	if len(key) == 0 || isNull(value) {
-		return
-	}
 	name := ""
 	switch key[0] | 0x20 {
 	case 'm':
@@ -67,8 +89,8 @@ func (r *ChatRequest) noteModels(key, value []byte) {
 	default:
 		return
 	}
-	if isLike(key, name) {
-		r.otherModels = name
+	if isLike(key, name) && !isNull(value) {
+		r.makeRare().models = name
 	}
 }
 
@@ -76,19 +98,23 @@ func (r *ChatRequest) noteModels(key, value []byte) {
 // refuses what its options do not allow.
 func (r *ChatRequest) follow(o compat.Options) *Error {
 	r.repairIndex = o.RepairToolIndex
-	if r.otherModels != "" && !o.ExtraModels {
-		return invalid(r.otherModels, "unsupported_parameter",
-			"Unsupported parameter: %s. A request goes to the one model that `model` names; leave the parameter out.", r.otherModels)
+	s := r.rare
+	if s == nil {
+		return nil
+	}
+	if s.models != "" && !o.ExtraModels {
+		return invalid(s.models, "unsupported_parameter",
+			"Unsupported parameter: %s. A request goes to the one model that `model` names; leave the parameter out.", s.models)
 	}
 	if o.RemoteMedia != compat.RemoteAllow {
-		for _, at := range r.media {
+		for _, at := range s.media {
 			if err := r.checkMedia(at, o.RemoteMedia); err != nil {
 				return err
 			}
 		}
 	}
-	if r.developer.end != 0 && o.DeveloperRole != compat.DeveloperKeep {
-		r.folds = foldDeveloper(r.body, r.developer.start, o.InlineSystem == compat.InlineKeep)
+	if s.developer.end != 0 && o.DeveloperRole != compat.DeveloperKeep {
+		s.folds = foldDeveloper(r.body, s.developer.start, o.InlineSystem == compat.InlineKeep)
 	}
 	return nil
 }

@@ -1,6 +1,9 @@
 package dialect
 
-import "bytes"
+import (
+	"bytes"
+	"unicode/utf8"
+)
 
 // field is a key of a request body that the gateway acts on.
 type field uint8
@@ -40,12 +43,8 @@ type ChatRequest struct {
 	usage   place // of stream_options.include_usage
 	options bool  // stream_options has members
 
-	otherModels string // a field that names further models, "" if there is none
-	media       []place // what may hold addresses of media
-	developer   span    // of the messages, if one of them is the developer's
-	folds       edits   // of the developer's messages
-
-	repairIndex string // the deployment's option RepairToolIndex
+	repairIndex string    // the deployment's option RepairToolIndex
+	rare        *rarities // what few requests have; nil if there is none of it
 }
 
 // ScanRequest reads the body of ChatCompletions, Completions or Embeddings in
@@ -144,7 +143,13 @@ func (r *ChatRequest) actsOn(f field) bool {
 // note keeps the place of a member that the gateway acts on.
 func (r *ChatRequest) note(m *members) *Error {
 	key := m.name()
+	if len(key) == 0 {
+		return nil
+	}
 	r.noteModels(key, m.raw())
+	if first := key[0] | 0x20; first != 'm' && first != 's' && first < utf8.RuneSelf {
+		return nil // none of fieldNames begins so
+	}
 	for f, name := range fieldNames {
 		f := field(f)
 		if !r.actsOn(f) || !isLike(key, name) {

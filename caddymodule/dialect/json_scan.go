@@ -20,8 +20,8 @@ const maxDepth = 512
 // behind it, or -1 after setting problem and at.
 type scanner struct {
 	data    []byte
-	checked bool   // the data is known to be JSON: strings need not be checked again
-	watch   bool   // note in seen what keys inside of values tell
+	checked bool // the data is known to be JSON: strings need not be checked again
+	watch   bool // note in seen what keys inside of values tell
 	seen    marks
 	at      int    // where the problem is
 	problem string // what is wrong, "" while nothing is
