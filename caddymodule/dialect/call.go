@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"time"
@@ -87,8 +88,13 @@ type Env struct {
 // NewID makes an id of 26 base32 characters behind its prefix.
 func NewID(prefix string) string { return prefix + rand.Text() }
 
+// byteOrderMark begins a text of some editors and shells. JSON texts have none,
+// but a reader may skip it (RFC 8259 §8.1).
+var byteOrderMark = []byte("\ufeff")
+
 // Decode reads the body of an operation that an upstream answers.
 func Decode(op Operation, body []byte, env *Env) (Call, *Error) {
+	body = bytes.TrimPrefix(body, byteOrderMark)
 	switch op.Kind {
 	case CreateMessage:
 		return decodeMessages(body, env, true)
@@ -101,7 +107,9 @@ func Decode(op Operation, body []byte, env *Env) (Call, *Error) {
 	if err != nil {
 		return nil, err
 	}
-	r.repairIndex = env.options(r.Model).RepairToolIndex
+	if err := r.follow(env.options(r.Model)); err != nil {
+		return nil, err
+	}
 	return r, nil
 }
 
@@ -130,8 +138,12 @@ func (r *ChatRequest) Prompt() *Prompt {
 	if r.kind != ChatCompletions {
 		return nil
 	}
+	body := r.body
+	if folds := r.folds(); len(folds) > 0 {
+		body = folds.appendTo(nil, body)
+	}
 	var messages, tools []byte
-	for m := textOf(r.body); m.next(); {
+	for m := textOf(body); m.next(); {
 		switch string(m.name()) {
 		case "messages":
 			messages = m.raw()

@@ -169,7 +169,7 @@ func (c *responsesCall) readInstructions(fields fieldList) *Error {
 	if !isString(raw) {
 		return wrongType("instructions", "a string", raw)
 	}
-	c.echo["instructions"] = raw
+	c.noteEcho("instructions", raw)
 	c.talk.addSystem(unquote(raw))
 	return nil
 }
@@ -188,7 +188,7 @@ func (c *responsesCall) readLimit(fields fieldList) *Error {
 	if n < 1 {
 		return invalid(name, "", "Invalid value for %s: it must be 1 or more.", name)
 	}
-	c.echo[name] = raw
+	c.noteEcho(name, raw)
 	c.option("max_tokens", raw)
 	return nil
 }
@@ -203,7 +203,7 @@ func (c *responsesCall) readSampling(fields fieldList) *Error {
 		if !isNumber(raw) {
 			return wrongType(name, "a number", raw)
 		}
-		c.echo[name] = raw
+		c.noteEcho(name, raw)
 		c.option(name, raw)
 	}
 	return nil
@@ -225,7 +225,7 @@ func (c *responsesCall) readReasoning(fields fieldList) *Error {
 		}
 		c.askEffort(effortLevel(unquote(effort)))
 	}
-	c.echo["reasoning"] = withMembers(raw, "effort", "null", "summary", "null")
+	c.noteEcho("reasoning", withMembers(raw, "effort", "null", "summary", "null"))
 	return nil
 }
 
@@ -268,11 +268,11 @@ func (c *responsesCall) readText(fields fieldList) *Error {
 	}
 	if format == nil {
 		if f.get("format") == nil {
-			c.echo["text"] = withMembers(raw, "format", `{"type":"text"}`)
+			c.noteEcho("text", withMembers(raw, "format", `{"type":"text"}`))
 		}
 		return nil
 	}
-	c.echo["text"] = raw
+	c.noteEcho("text", raw)
 	if format[0] != '{' {
 		return wrongType("text.format", "an object", format)
 	}
@@ -343,7 +343,7 @@ func (c *responsesCall) readInclude(fields fieldList) *Error {
 		if n < 0 || n > most {
 			return invalid("top_logprobs", "", "Invalid value for top_logprobs: it must be between 0 and %d.", most)
 		}
-		c.echo["top_logprobs"] = top
+		c.noteEcho("top_logprobs", top)
 		if n == 0 {
 			top = nil
 		}
@@ -376,15 +376,15 @@ func (c *responsesCall) readEchoed(fields fieldList) *Error {
 		if !f.ok(raw) {
 			return wrongType(f.name, f.want, raw)
 		}
-		c.echo[f.name] = raw
+		c.noteEcho(f.name, raw)
 	}
 	for _, name := range [...]string{"safety_identifier", "prompt_cache_key"} {
 		if raw := given(fields, name); isString(raw) {
-			c.echo[name] = raw
+			c.noteEcho(name, raw)
 		}
 	}
 	if raw := given(fields, "max_tool_calls"); isNumber(raw) {
-		c.echo["max_tool_calls"] = raw
+		c.noteEcho("max_tool_calls", raw)
 	}
 	if raw, ok := c.echo["parallel_tool_calls"]; ok {
 		c.parallel = string(raw)
