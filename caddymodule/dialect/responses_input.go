@@ -60,12 +60,9 @@ func (c *responsesCall) readPrevious(fields map[string][]byte) *Error {
 		return wrongType(name, "a string", raw)
 	}
 	id := unquote(raw)
-	if c.env.Kept == nil {
-		return previousNotFound(id, false)
-	}
-	r, ok := c.env.Kept.Response(c.env.Account, id)
+	r, ok := c.env.Kept.Response(id)
 	if !ok {
-		return previousNotFound(id, true)
+		return previousNotFound(id, c.env.Kept.keeps())
 	}
 	for _, items := range [...][][]byte{r.Input, r.Output} {
 		for _, item := range items {
@@ -85,10 +82,8 @@ func (c *responsesCall) resolve(item inputItem) (_ inputItem, ok bool, _ *Error)
 	if id == "" {
 		return item, false, missing(item.path + ".id")
 	}
-	if c.env.Kept != nil {
-		if raw, ok := c.env.Kept.Item(c.env.Account, id); ok {
-			return newItem(raw, item.path), true, nil
-		}
+	if raw, ok := c.env.Kept.item(id); ok {
+		return newItem(raw, item.path), true, nil
 	}
 	if strings.HasPrefix(id, "rs_") {
 		return item, false, nil
