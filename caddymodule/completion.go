@@ -89,8 +89,8 @@ func (c *completion) decode(r *http.Request) *dialect.Error {
 		Now:     time.Now, NewID: dialect.NewID, RequestID: ex.RequestID, SignatureKey: c.learner.signatureKey,
 		Account: ex.Account, Sealer: c.learner.sealer, Deployments: c, Estimate: c.estimate, Dropped: c.dropped,
 	}
-	if c.keepsResponses() {
-		env.Kept = c.learner.kept
+	if ex.Operation.Dialect == dialect.Responses {
+		env.Kept = c.keptView(c.learner, ex)
 	}
 	if c.call, derr = dialect.Decode(ex.Operation, body, env); derr != nil {
 		return c.orEnded(derr)

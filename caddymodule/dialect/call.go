@@ -75,8 +75,8 @@ type Env struct {
 	// as; nil: no estimate.
 	Estimate func(model string, p *Prompt) int
 	// Kept holds the responses that previous_response_id and item_reference
-	// may name, of Account; nil: none are kept.
-	Kept    *KeptResponses
+	// may name; the zero view keeps none.
+	Kept    KeptView
 	Account string
 	// Deployments tells how the model server is to be treated; nil: as most.
 	Deployments Deployments

@@ -92,10 +92,8 @@ func (c *responsesCall) addItem(raw []byte, index int) *Error {
 // referred is the kept item of an id. Reasoning that is not kept is nil without
 // an error.
 func (c *responsesCall) referred(id string, index int) ([]byte, *Error) {
-	if c.env.Kept != nil {
-		if raw, ok := c.env.Kept.Item(c.env.Account, id); ok {
-			return raw, nil
-		}
+	if raw, ok := c.env.Kept.item(id); ok {
+		return raw, nil
 	}
 	if strings.HasPrefix(id, "rs_") {
 		return nil, nil
@@ -114,12 +112,9 @@ func (c *responsesCall) readPrevious(fields fieldList) *Error {
 		return wrongType(name, "a string", raw)
 	}
 	id := unquote(raw)
-	if c.env.Kept == nil {
-		return previousNotFound(id, false)
-	}
-	r, ok := c.env.Kept.Response(c.env.Account, id)
+	r, ok := c.env.Kept.Response(id)
 	if !ok {
-		return previousNotFound(id, true)
+		return previousNotFound(id, c.env.Kept.keeps())
 	}
 	for _, items := range [...][][]byte{r.Input, r.Output} {
 		for _, item := range items {

@@ -105,7 +105,7 @@ func (c *responsesCall) readModel(fields fieldList) (err *Error) {
 	if given(fields, "store") == nil {
 		kept = true
 	}
-	if kept && c.env.Kept != nil {
+	if kept && c.env.Kept.keeps() {
 		c.keep = c.keepResponse
 	}
 	return nil
@@ -131,7 +131,7 @@ func (c *responsesCall) keepResponse(id string, body []byte, output [][]byte) {
 			input = append(input, withID(item.raw, c.env.NewID))
 		}
 	}
-	c.env.Kept.Keep(c.env.Account, id, KeptResponse{Body: body, Input: input, Output: output})
+	c.env.Kept.keep(id, KeptResponse{Model: c.model, Body: body, Input: input, Output: output})
 }
 
 // withID is an item with an id, and with its type: clients of kept items need
