@@ -52,6 +52,9 @@ type Stream interface {
 	Err() *Error
 	// Usage is what the upstream said last of its tokens.
 	Usage() (Usage, bool)
+	// Held is how many bytes the stream remembers: of an event that is not
+	// complete, of an answer that cannot be sent on yet, or will be repeated.
+	Held() int64
 }
 
 // Env is what a call takes from its surroundings.
@@ -73,8 +76,9 @@ type Env struct {
 	// may name, of Account; nil: none are kept.
 	Kept    *KeptResponses
 	Account string
-	// Deployments tells how the model server is to be treated; nil: as most.
-	Deployments Deployments
+	// Gateway says who may use a model, how its model server is to be treated,
+	// and whether there is memory; nil: everybody, as most, and always.
+	Gateway Gateway
 	// Dropped is told the type of each item that is nothing to a model, for
 	// the log; nil: nobody is told.
 	Dropped func(itemType string)
@@ -97,7 +101,11 @@ func Decode(op Operation, body []byte, env *Env) (Call, *Error) {
 	if err != nil {
 		return nil, err
 	}
-	r.repairIndex = env.options(r.Model).RepairToolIndex
+	options, err := env.admit(r.Model)
+	if err != nil {
+		return nil, err
+	}
+	r.repairIndex = options.RepairToolIndex
 	return r, nil
 }
 

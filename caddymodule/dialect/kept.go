@@ -67,7 +67,7 @@ func NewKeptResponses(now func() time.Time) *KeptResponses {
 // Keep keeps a copy of a response under its id. One that does not fit at all
 // is not kept.
 func (k *KeptResponses) Keep(account, id string, r KeptResponse) {
-	e := &keptEntry{id: keptID{account, id}, size: sizeOfKept(r), expires: k.now().Add(k.ttl)}
+	e := &keptEntry{id: keptID{account, id}, size: r.Size(), expires: k.now().Add(k.ttl)}
 	if e.size > k.limit {
 		return
 	}
@@ -156,8 +156,8 @@ func (k *KeptResponses) remove(element *list.Element) {
 	}
 }
 
-// sizeOfKept is what a response takes in memory, about.
-func sizeOfKept(r KeptResponse) int64 {
+// Size is what a response takes in memory, about.
+func (r KeptResponse) Size() int64 {
 	size := int64(keptOverhead + len(r.Body))
 	for _, list := range [...][][]byte{r.Input, r.Output} {
 		for _, raw := range list {

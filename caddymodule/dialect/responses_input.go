@@ -67,6 +67,15 @@ func (c *responsesCall) readPrevious(fields map[string][]byte) *Error {
 	if !ok {
 		return previousNotFound(id, true)
 	}
+	size := 0
+	for _, items := range [...][][]byte{r.Input, r.Output} {
+		for _, item := range items {
+			size += len(item)
+		}
+	}
+	if err := c.env.hold(size); err != nil {
+		return err
+	}
 	for _, items := range [...][][]byte{r.Input, r.Output} {
 		for _, item := range items {
 			c.items = append(c.items, newItem(item, name))
@@ -87,7 +96,7 @@ func (c *responsesCall) resolve(item inputItem) (_ inputItem, ok bool, _ *Error)
 	}
 	if c.env.Kept != nil {
 		if raw, ok := c.env.Kept.Item(c.env.Account, id); ok {
-			return newItem(raw, item.path), true, nil
+			return newItem(raw, item.path), true, c.env.hold(len(raw))
 		}
 	}
 	if strings.HasPrefix(id, "rs_") {

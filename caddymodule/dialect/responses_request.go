@@ -41,7 +41,7 @@ func decodeResponses(body []byte, env *Env) (Call, *Error) {
 	c.dialect, c.idOK, c.vault = Responses, responsesID, env.vault()
 	c.echo = make(map[string][]byte)
 	for _, read := range []func(map[string][]byte) *Error{
-		c.readUnsupported, c.readModel, c.readInput, c.readTools, c.readInstructions, c.readItems, c.readTrigger,
+		c.readModel, c.readUnsupported, c.readInput, c.readTools, c.readInstructions, c.readItems, c.readTrigger,
 		c.readToolChoice, c.readLimit, c.readSampling, c.readReasoning, c.readText, c.readInclude, c.readEchoed,
 	} {
 		if err := read(fields); err != nil {
@@ -91,7 +91,11 @@ func (c *responsesCall) readModel(fields map[string][]byte) (err *Error) {
 	if c.model = unquote(raw); c.model == "" {
 		return missing("model")
 	}
-	c.treatAs(c.env.options(c.model))
+	options, err := c.env.admit(c.model)
+	if err != nil {
+		return err
+	}
+	c.treatAs(options)
 	if c.stream, err = boolField(fields, "stream"); err != nil {
 		return err
 	}
