@@ -146,6 +146,11 @@ func MemoryFull() *Error {
 	return Overloaded("The gateway holds as many bytes of requests and answers in memory as it may (max_memory), of all clients or of this key. Try again in a few seconds, send less at a time, or have max_memory raised.")
 }
 
+// ConnectorBusy is the answer when the connector has no memory for the request.
+func ConnectorBusy(model string) *Error {
+	return Overloaded(fmt.Sprintf("The connector of `%s` holds as many bytes of requests in memory as it may (max_memory). Try again in a few seconds, send less at a time, or have its max_memory raised.", show(model)))
+}
+
 // StreamTooLarge ends a stream of which the gateway has to remember more than
 // limit bytes.
 func StreamTooLarge(model string, limit int64) *Error {

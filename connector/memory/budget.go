@@ -68,14 +68,16 @@ func (b *Budget) Stats() Stats {
 }
 
 // Open returns a reservation of no bytes for a key of an account. It costs
-// nothing, and has no effect, until it grows. Keys are told apart by both names.
+// nothing, and has no effect, until it grows. Keys are told apart by both names;
+// what belongs to no account, "", has no share and may take all that is free. A
+// nil budget has no end.
 func (b *Budget) Open(account, key string) Reservation {
 	return Reservation{budget: b, owner: owner{account, key}}
 }
 
 // Reservation is what one request holds of a budget. The zero value belongs to
-// no budget: it may grow without bound. A reservation must not be copied once it
-// has grown. It is safe for concurrent use.
+// no budget: it may grow without bound. It is safe for concurrent use. A copy
+// takes its place: the original must not be used any longer.
 type Reservation struct {
 	budget *Budget
 	owner
@@ -116,17 +118,19 @@ func (r *Reservation) set(n int64) error {
 	if more == 0 {
 		return nil
 	}
-	if r.ofKey == nil {
+	if r.ofKey == nil && r.owner != (owner{}) {
 		r.ofKey, r.ofWhole = b.join(r.owner), b.join(owner{account: r.account})
 	}
 	refused := more > 0 && b.refuses(r, more)
 	if !refused {
 		r.held += more
-		r.ofKey.held += more
-		r.ofWhole.held += more
 		b.stats.Held += more
+		if r.ofKey != nil {
+			r.ofKey.held += more
+			r.ofWhole.held += more
+		}
 	}
-	if r.held == 0 {
+	if r.held == 0 && r.ofKey != nil {
 		b.leave(r.owner, r.ofKey)
 		b.leave(owner{account: r.account}, r.ofWhole)
 		r.ofKey, r.ofWhole = nil, nil
@@ -141,11 +145,15 @@ func (r *Reservation) set(n int64) error {
 // A key that holds nothing else is bounded by its account alone.
 func (b *Budget) refuses(r *Reservation, more int64) bool {
 	free := b.stats.Total - b.stats.Held - more // afterwards
-	ofKey, ofAccount := r.ofKey.held+more, r.ofWhole.held+more
-	switch {
-	case free < 0:
+	if free < 0 {
 		b.stats.Full++
 		return true
+	}
+	if r.ofKey == nil {
+		return false
+	}
+	ofKey, ofAccount := r.ofKey.held+more, r.ofWhole.held+more
+	switch {
 	case ofKey <= b.stats.Total/guaranteed:
 		return false
 	case ofAccount > accountThreshold*free, ofKey > keyThreshold*free && r.ofKey.held > r.held:
