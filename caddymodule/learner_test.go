@@ -25,7 +25,7 @@ func chatCall(t *testing.T) dialect.Call {
 }
 
 // deploy registers the deployment m.
-func deploy(t *testing.T, st *store.Store) store.Deployment {
+func deploy(t testing.TB, st *store.Store) store.Deployment {
 	t.Helper()
 	c, _, err := st.CreateConnector(t.Context(), store.DefaultAccount, "box")
 	if err != nil {
