@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/memory"
 )
 
 // otherDeployment labels requests for names that are not registered: a client
@@ -84,12 +85,13 @@ func init() {
 func observeEventsLost(reason string, n int) { eventsLostTotal.WithLabelValues(reason).Add(float64(n)) }
 
 // registerMetrics makes the collectors visible on a configuration's registry.
-func registerMetrics(reg prometheus.Registerer, sessions func() []tunnel.Info, queues func() *queue.Queues) error {
+func registerMetrics(reg prometheus.Registerer, sessions func() []tunnel.Info, queues func() *queue.Queues, budget func() *memory.Budget) error {
 	for _, c := range []prometheus.Collector{
 		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal, signInFailuresTotal, queueRejectedTotal,
 		eventsLostTotal,
 		tunnelCollector{sessions},
 		queueCollector{queues},
+		memoryCollector{budget},
 	} {
 		var already prometheus.AlreadyRegisteredError
 		if err := reg.Register(c); err != nil && !errors.As(err, &already) {
@@ -191,4 +193,38 @@ func (c queueCollector) Collect(ch chan<- prometheus.Metric) {
 	for deployment, waiting := range lengths {
 		ch <- prometheus.MustNewConstMetric(queueLength, prometheus.GaugeValue, float64(waiting), deployment)
 	}
+}
+
+// memoryCollector reports the memory budget, read at each scrape.
+type memoryCollector struct {
+	budget func() *memory.Budget // nil while the store is not open
+}
+
+var (
+	memoryHeld = prometheus.NewDesc("postern_memory_held_bytes",
+		"Bytes of the memory budget that requests and answers hold now.", nil, nil)
+	memoryLimit = prometheus.NewDesc("postern_memory_limit_bytes",
+		"The memory budget of requests and answers, max_memory.", nil, nil)
+	memoryRefused = prometheus.NewDesc("postern_memory_refused_total",
+		"Requests and answers that the memory budget refused, by reason: full, or share of a key or account.", []string{"reason"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (memoryCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- memoryHeld
+	ch <- memoryLimit
+	ch <- memoryRefused
+}
+
+// Collect implements prometheus.Collector.
+func (c memoryCollector) Collect(ch chan<- prometheus.Metric) {
+	budget := c.budget()
+	if budget == nil {
+		return
+	}
+	s := budget.Stats()
+	ch <- prometheus.MustNewConstMetric(memoryHeld, prometheus.GaugeValue, float64(s.Held))
+	ch <- prometheus.MustNewConstMetric(memoryLimit, prometheus.GaugeValue, float64(s.Total))
+	ch <- prometheus.MustNewConstMetric(memoryRefused, prometheus.CounterValue, float64(s.Full), "full")
+	ch <- prometheus.MustNewConstMetric(memoryRefused, prometheus.CounterValue, float64(s.OverShare), "share")
 }

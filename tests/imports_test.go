@@ -49,6 +49,11 @@ func importRules() []importRule {
 			why:    "the gateway's end of tunnels shares the protocol with the connector, and nothing but the matcher of names with the gateway",
 		},
 		{
+			from:   []string{"connector/memory"},
+			forbid: []string{ours, "net/http"},
+			why:    "a budget knows bytes and names; it is the same for gateway and connector",
+		},
+		{
 			from:   []string{"caddymodule/queue"},
 			forbid: []string{ours, "net/http"},
 			why:    "a queue knows names, keys and numbers; what waits in it, and what bounds it, is told by others",
@@ -100,15 +105,15 @@ func importRules() []importRule {
 			why:    "only the shell knows Caddy, so that everything below it can be tested without a server",
 		},
 		{
-			from:   []string{"connector", "connector/agent", "connector/link", "connector/service", "connector/version"},
+			from:   []string{"connector", "connector/agent", "connector/link", "connector/memory", "connector/service", "connector/version"},
 			forbid: []string{caddy, bbolt, module + "caddymodule/...", "github.com/prometheus/..."},
 			why:    "the connector is small and runs on machines of others: it must not carry the gateway",
 		},
 		{
 			from:   []string{"connector/agent"},
 			forbid: []string{ours},
-			except: []string{module + "connector/link"},
-			why:    "the agent shares only the protocol with the gateway",
+			except: []string{module + "connector/link", module + "connector/memory"},
+			why:    "the agent shares only the protocol, and how memory is bounded, with the gateway",
 		},
 	}
 }

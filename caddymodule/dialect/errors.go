@@ -141,6 +141,25 @@ func Overloaded(message string) *Error {
 	return &Error{Kind: KindOverloaded, RetryAfter: 5, Message: message}
 }
 
+// MemoryFull is the answer to a request for which the gateway has no memory.
+func MemoryFull() *Error {
+	return Overloaded("The gateway holds as many bytes of requests and answers in memory as it may (max_memory), of all clients or of this key. Try again in a few seconds, send less at a time, or have max_memory raised.")
+}
+
+// ConnectorBusy is the answer when the connector has no memory for the request.
+func ConnectorBusy(model string) *Error {
+	return Overloaded(fmt.Sprintf("The connector of `%s` holds as many bytes of requests in memory as it may (max_memory). Try again in a few seconds, send less at a time, or have its max_memory raised.", show(model)))
+}
+
+// StreamTooLarge ends a stream of which the gateway has to remember more than
+// limit bytes.
+func StreamTooLarge(model string, limit int64) *Error {
+	return &Error{
+		Kind: KindUpstream, NoRetry: true,
+		Message: fmt.Sprintf("The stream of the model server of `%s` holds more than this gateway remembers of one answer (%s). Ask for less at a time.", show(model), byteSize(limit)),
+	}
+}
+
 // QueueFull is the answer when as many requests as may wait for the deployment
 // do so already.
 func QueueFull(model string) *Error {

@@ -41,6 +41,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/memory"
 )
 
 // Options configures an [Agent]. The zero value works.
@@ -159,7 +160,7 @@ func newSetup(c Config, token link.Token, upstreams map[string]*upstream, o Opti
 		pin:       token.Pin,
 		dialer:    newDialer(server, token.Pin),
 		web:       newWebDialer(token.URL, server, token.Pin, o.Logger),
-		proxy:     newProxy(upstreams, o.Logger),
+		proxy:     newProxy(upstreams, memory.NewBudget(c.MemoryBudget()), o.Logger),
 		transport: cmp.Or(c.Transport, TransportAuto),
 	}
 }

@@ -47,6 +47,10 @@ type Config struct {
 	// Routes say which upstream a public model name goes to; the first match
 	// wins. Default: none, so that the deployment or the only upstream decides.
 	Routes []link.Route `json:"routes,omitempty"`
+	// MaxMemory is how many bytes of requests the connector may hold in memory
+	// at a time, such as "256MiB". Default: an eighth of the machine's or the
+	// cgroup's memory, at least 64 MiB and at most 1 GiB.
+	MaxMemory string `json:"max_memory,omitempty"`
 }
 
 // Upstream is one model server of the form with several.

@@ -33,7 +33,7 @@ func ParseConfig(data []byte) (Config, error) {
 	if err := checkSyntax(data); err != nil {
 		return Config{}, err
 	}
-	fields, err := object("", data, "tunnel_token", "server", "transport", "upstream", "api_key_file", "upstreams", "routes")
+	fields, err := object("", data, "tunnel_token", "server", "transport", "upstream", "api_key_file", "upstreams", "routes", "max_memory")
 	if err != nil {
 		return Config{}, err
 	}
@@ -44,6 +44,7 @@ func ParseConfig(data []byte) (Config, error) {
 	d.text("transport", &c.Transport)
 	d.text("upstream", &c.Upstream)
 	d.text("api_key_file", &c.APIKeyFile)
+	d.text("max_memory", &c.MaxMemory)
 	if d.err != nil {
 		return Config{}, d.err
 	}

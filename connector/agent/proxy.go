@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/memory"
 )
 
 // chunkBytes is one read of the upstream's answer, and one write to the tunnel;
@@ -22,10 +23,11 @@ type proxy struct {
 	upstreams atomic.Pointer[map[string]*upstream] // by name
 	logger    *slog.Logger
 	bodies    buffers
+	budget    *memory.Budget // of bodies; nil: it has no end
 }
 
-func newProxy(upstreams map[string]*upstream, logger *slog.Logger) *proxy {
-	p := &proxy{logger: logger}
+func newProxy(upstreams map[string]*upstream, budget *memory.Budget, logger *slog.Logger) *proxy {
+	p := &proxy{budget: budget, logger: logger}
 	p.upstreams.Store(&upstreams)
 	return p
 }
@@ -51,15 +53,19 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		abort(w, link.CodeRefused)
 		return
 	}
-	body, err := readPayload(&p.bodies, r.Body, r.ContentLength)
+	body, err := readPayload(&p.bodies, p.budget, r.Body, r.ContentLength)
 	if err != nil {
-		// Otherwise the tunnel broke: there is nobody left to answer.
-		if errors.Is(err, errTooLarge) {
-			p.logger.Warn("refusing a request", "upstream", u.name, "error", err)
-			abort(w, link.CodeTooLarge)
-		} else {
-			abort(w, link.CodeCancelled)
+		code := link.CodeCancelled // the tunnel broke: there is nobody left to answer
+		switch {
+		case errors.Is(err, errTooLarge):
+			code = link.CodeTooLarge
+		case errors.Is(err, memory.ErrExceeded):
+			code = link.CodeBusy
 		}
+		if code != link.CodeCancelled {
+			p.logger.Warn("refusing a request", "upstream", u.name, "error", err)
+		}
+		abort(w, code)
 		return
 	}
 	defer body.release()

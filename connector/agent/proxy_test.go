@@ -66,7 +66,7 @@ func proxyTo(t *testing.T, address string, key *keyFile) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newProxy(map[string]*upstream{"box": newUpstream("box", base, key)}, quiet)
+	p := newProxy(map[string]*upstream{"box": newUpstream("box", base, key)}, nil, quiet)
 	t.Cleanup(p.close)
 	return p
 }

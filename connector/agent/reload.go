@@ -28,6 +28,7 @@ func (a *Agent) Reload(c Config) error {
 	}
 	next.hello.Instance = old.hello.Instance
 	next.proxy.inherit(old.proxy)
+	next.proxy.budget.Resize(c.MemoryBudget())
 	if old.sameTunnel(next) {
 		old.proxy.replace(next.proxy)
 		old.config = next.config
@@ -157,6 +158,7 @@ func (p *proxy) inherit(old *proxy) {
 			upstreams[name] = u
 		}
 	}
+	p.budget = old.budget // requests that run hold their part of it
 }
 
 // same tells whether two upstreams are one server with one key.

@@ -31,7 +31,13 @@ func (c *Config) Validate() error {
 	if err := c.validateUpstreams(); err != nil {
 		return err
 	}
-	return c.validateRoutes()
+	if err := c.validateRoutes(); err != nil {
+		return err
+	}
+	if _, err := parseSize(c.MaxMemory); c.MaxMemory != "" && err != nil {
+		return fmt.Errorf("max_memory: %w", err)
+	}
+	return nil
 }
 
 func (c *Config) validateTunnel() error {

@@ -6,8 +6,8 @@ import (
 )
 
 // maxAnswerHead bounds the head of an upstream's answer in bytes. It is below
-// maxHead: the answer has to pass the tunnel.
-const maxAnswerHead = 256 << 10
+// maxHead: the answer has to pass the tunnel, where fields are added to it.
+const maxAnswerHead = maxHead - 1<<10
 
 // AppendRequest appends the head of a request to a server, with the fields for
 // which skip is false and size as its Content-Length. Fields of one connection
