@@ -205,6 +205,7 @@ var commandTests = []struct {
 	{"pairing_approve_replace", "pairing approve pair_2 --replace rack", ok("POST /model_gateway/pairings/approve", strings.Replace(approvedJSON, `"connected"`, `"replaced":true,"connected"`, 1))},
 	{"pairing_approve_replace_name", "pairing approve pair_2 --replace rack --name box", nil},
 	{"pairing_list_namesake", "pairing list", ok("GET /model_gateway/pairings", "["+namesakeJSON+","+strings.Replace(namesakeJSON, `"code":"PAIR-7K3M-Q9TY",`, "", 1)+"]")},
+	{"pairing_list_limited", "pairing list", ok("GET /model_gateway/pairings", "["+strings.Replace(startedJSON, `"connected"`, `"limited":true,"connected"`, 1)+"]")},
 	{"pairing_approve_json", "pairing approve pair_4 --json", ok("POST /model_gateway/pairings/approve", approvedJSON)},
 	{"pairing_approve_unknown", "pairing approve PAIR-7K3M-Q9T0 --account team", map[string]adminAnswer{
 		"POST /model_gateway/pairings/approve": {404, `{"error":"there is no pairing with this code"}`},

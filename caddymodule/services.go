@@ -42,16 +42,17 @@ func newServices(st *store.Store, force *inForce, logger *slog.Logger) (*service
 		return nil, err
 	}
 	queues, unqueue := newQueues(st)
+	events := newEvents(st, logger)
 	return &services{
 		queues: queues, unqueue: unqueue,
 		store:    st,
 		memory:   budget,
 		learner:  learned,
 		signIn:   signin.New(signin.Options{Store: st, Logger: logger, Failed: observeSignInFailure}),
-		desk:     pairing.New(pairing.Options{Store: st, Token: force.token, Pin: force.pin, Logger: logger}),
+		desk:     pairing.New(pairing.Options{Store: st, Token: force.token, Pin: force.pin, Limited: events.pairingLimited, Logger: logger}),
 		rotation: rotation.New(rotation.Options{Store: st, Token: force.token, Logger: logger}),
 		activity: activity.New(activity.Options{Store: st, Logger: logger}),
-		events:   newEvents(st, logger),
+		events:   events,
 	}, nil
 }
 

@@ -21,6 +21,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -57,6 +58,8 @@ type Console struct {
 	origins   *http.CrossOriginProtection
 	mux       *http.ServeMux
 	api       http.Handler
+
+	refusals fair.Sampler // of requests from other origins
 }
 
 // visit is one request of a signed-in user.

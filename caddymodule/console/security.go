@@ -3,11 +3,13 @@ package console
 import (
 	"encoding/base64"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -73,7 +75,10 @@ func isAPI(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/consol
 // send.
 func (c *Console) refuseOrigin(w http.ResponseWriter, r *http.Request) {
 	const text = "This was sent by another site than the console, so the gateway does nothing. Open the console itself and try there."
-	c.log.Warn("refused a request from another origin", "method", r.Method, "path", r.URL.Path, "remote", c.clientIP(r))
+	const shown = 100 // bytes of a path that anybody can make long
+	remote := c.clientIP(r)
+	c.refusals.Log(c.log, slog.LevelWarn, fair.Parse(remote), c.now(), "refused a request from another origin",
+		"method", r.Method, "path", r.URL.Path[:min(len(r.URL.Path), shown)], "remote", remote)
 	if isAPI(r) {
 		writeJSON(w, http.StatusForbidden, apiError{text})
 		return

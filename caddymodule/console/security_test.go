@@ -96,6 +96,14 @@ func TestCrossSiteRequestForgery(t *testing.T) {
 	if keys := h.store.Keys(store0); len(keys) != 0 {
 		t.Errorf("forged: %v", keys)
 	}
+	// Anybody can send these: they are a sample in the log, and short.
+	h.pass(time.Minute)
+	before0 := len(h.logged())
+	b.request(http.MethodPost, "/console/"+strings.Repeat("x", 10_000), "", forgeries["cross-site"])
+	refused := len(unsafe) * len(forgeries)
+	if n, lines := len(h.logged())-before0, strings.Count(h.logged(), "another origin"); n > 500 || lines == 0 || lines > refused/4 {
+		t.Errorf("a refusal of a long path has %d bytes in the log; %d refusals have %d lines", n, refused, lines)
+	}
 	if n := len(h.store.Sessions(b.userID())); n != before {
 		t.Errorf("there are %d sessions, were %d", n, before)
 	}

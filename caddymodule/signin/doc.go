@@ -28,6 +28,7 @@
 //
 // # Logs
 //
-// Each failed attempt is logged once, with its address, and without the name
-// that was typed: people type their password there.
+// Failed attempts are logged with their address, and without the name that was
+// typed: people type their password there. Of many at a time a sample is logged,
+// with the number of those left out; the metric counts all.
 package signin

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -50,6 +51,8 @@ type Service struct {
 
 	registrations *ceremonies
 	assertions    *ceremonies
+
+	failures fair.Sampler // of sign-ins that fail
 }
 
 // New returns a service for the users in o.Store.
@@ -211,7 +214,8 @@ func (s *Service) begin(ctx context.Context, user store.User, method string, a A
 
 func (s *Service) logFailure(address, method, reason string) {
 	s.tell(method)
-	s.log.Warn("sign-in failed", "remote", remote(address), "method", method, "reason", reason)
+	s.failures.Log(s.log, slog.LevelWarn, fair.Parse(address), s.now(), "sign-in failed",
+		"remote", remote(address), "method", method, "reason", reason)
 }
 
 // remote is an address as logs and lists of sessions show it.

@@ -223,6 +223,7 @@ func TestUnknownUserIsEqualWork(t *testing.T) {
 func TestFailuresAreLogged(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
+	d.now = everySecond()
 	d.addUser(t, "ann")
 	const typed = "hunter2 hunter2"
 	for _, name := range []string{"ann", typed} {
@@ -258,6 +259,33 @@ func TestFailuresAreLogged(t *testing.T) {
 		if strings.Contains(text, hidden) {
 			t.Errorf("the log has %q:\n%s", hidden, text)
 		}
+	}
+}
+
+// everySecond is a clock that is a second later whenever it is read.
+func everySecond() func() time.Time {
+	var reads atomic.Int64
+	start := time.Now()
+	return func() time.Time { return start.Add(time.Duration(reads.Add(1)) * time.Second) }
+}
+
+// However many sign-ins fail, by whatever means and from wherever, the log has some
+// lines of them in a second; the metric has all.
+func TestFailuresDoNotFillTheLog(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	var told atomic.Int64
+	d.tell = func(string) { told.Add(1) }
+	now := time.Now()
+	d.now = func() time.Time { return now }
+	const tries = 100
+	for i := range tries {
+		if _, err := d.Link(t.Context(), fmt.Sprintf("10.1.%d.1", i), "wrong"); err == nil {
+			t.Fatal("a wrong link works")
+		}
+	}
+	if got := strings.Count(d.log.String(), "sign-in failed"); got == 0 || got > 5 || told.Load() != tries {
+		t.Errorf("%d of %d failures are logged, and %d counted", got, tries, told.Load())
 	}
 }
 

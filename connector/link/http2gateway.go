@@ -47,7 +47,7 @@ func HTTP2Gateway(ctx, handshake context.Context, raw net.Conn, config *tls.Conf
 		return nil, fmt.Errorf("preparing HTTP/2: %w", err)
 	}
 	c := &http2Gateway{http2Conn: newHTTP2Conn(ctx, secure), credit: make(chan struct{}, maxStreams)}
-	c.client, err = transport.NewClientConn(watched{secure, c.http2Conn})
+	c.client, err = transport.NewClientConn(&frameFilter{Conn: watched{secure, c.http2Conn}})
 	if err != nil {
 		c.lost(err)
 		return nil, fmt.Errorf("beginning HTTP/2: %w", err)
