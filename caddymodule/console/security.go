@@ -75,7 +75,7 @@ func (c *Console) refuseOrigin(w http.ResponseWriter, r *http.Request) {
 	const text = "This was sent by another site than the console, so the gateway does nothing. Open the console itself and try there."
 	c.log.Warn("refused a request from another origin", "method", r.Method, "path", r.URL.Path, "remote", c.clientIP(r))
 	if isAPI(r) {
-		writeJSON(w, http.StatusForbidden, apiError{text})
+		writeJSON(w, http.StatusForbidden, apiError{Error: text})
 		return
 	}
 	c.failPage(w, frame{}, http.StatusForbidden, text)
@@ -134,8 +134,17 @@ func (c *Console) visit(r *http.Request) (*visit, bool) {
 	if !ok {
 		return nil, false
 	}
-	ctx := manage.WithCaller(r.Context(), manage.Caller{Account: session.Account, User: user.ID, Name: user.Name, Session: session.ID})
-	return &visit{Console: c, r: r, User: user, Session: session, Account: session.Account, ctx: ctx}, true
+	v := &visit{Console: c, r: r, User: user, Account: session.Account}
+	v.in(session)
+	return v, true
+}
+
+// in notes the session as it is now.
+func (v *visit) in(session store.Session) {
+	v.Session = session
+	v.ctx = manage.WithCaller(v.r.Context(), manage.Caller{
+		Account: session.Account, User: v.User.ID, Name: v.User.Name, Session: session.ID, ConfirmedAt: session.ConfirmedAt,
+	})
 }
 
 // enter gives somebody who has just signed in a session of a new secret; one
@@ -190,7 +199,7 @@ func (c *Console) askToSignIn(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("HX-Redirect", to)
 		w.WriteHeader(http.StatusUnauthorized)
 	case wantsJSON(r):
-		writeJSON(w, http.StatusUnauthorized, apiError{"Your session has ended. Sign in again."})
+		writeJSON(w, http.StatusUnauthorized, apiError{Error: "Your session has ended. Sign in again."})
 	default:
 		http.Redirect(w, r, to, http.StatusSeeOther)
 	}
@@ -231,12 +240,13 @@ func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request) {
 
 func refuseAPI(w http.ResponseWriter, text string) {
 	w.Header().Set("WWW-Authenticate", `Bearer realm="Postern"`)
-	writeJSON(w, http.StatusUnauthorized, apiError{text})
+	writeJSON(w, http.StatusUnauthorized, apiError{Error: text})
 }
 
 // apiError has the shape of the API's own errors.
 type apiError struct {
 	Error string `json:"error"`
+	Code  string `json:"code,omitempty"`
 }
 
 func writeJSON(w http.ResponseWriter, status int, answer any) {

@@ -27,6 +27,7 @@ func settingsTab() *tab {
 
 type settingsPage struct {
 	Passkeys    []passkeyRow
+	PasskeyName string // that was typed before it had to be confirmed
 	Sessions    []sessionRow
 	Others      int // sessions but this one
 	Users       []userRow
@@ -51,7 +52,7 @@ type userRow struct {
 }
 
 func settingsData(v *visit) (any, error) {
-	p := &settingsPage{}
+	p := &settingsPage{PasskeyName: v.r.URL.Query().Get("passkey")}
 	if v.r.URL.Path == settingsPath+"/tokens" {
 		p.TokenName = v.r.PostFormValue("name")
 	}
@@ -153,6 +154,9 @@ func (c *Console) changePassword(w http.ResponseWriter, v *visit) error {
 }
 
 func (c *Console) beginPasskey(w http.ResponseWriter, v *visit) error {
+	if err := v.manage.Confirmed(v.ctx); err != nil {
+		return err
+	}
 	options, ceremony, err := c.signIn.BeginPasskey(v.ctx, v.User, origin(v.r))
 	if err != nil {
 		return err
@@ -220,6 +224,9 @@ func removePasskeyTab() *tab {
 
 func (c *Console) removePasskey(w http.ResponseWriter, v *visit) error {
 	k, err := findPasskey(v)
+	if err == nil {
+		err = v.manage.Confirmed(v.ctx)
+	}
 	if err == nil {
 		err = c.signIn.RemovePasskey(v.ctx, v.User, k.ID)
 	}

@@ -2,10 +2,13 @@ package manage
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/signin"
 )
 
 // operation answers one method of a path: the status, and a value to encode.
@@ -42,6 +45,7 @@ func (s *Service) routes() map[string]map[string]operation {
 		"/tokens/{id}":              {remove: s.deleteToken},
 		"/sessions":                 {get: s.getSessions, remove: s.deleteSessions},
 		"/sessions/{id}":            {remove: s.deleteSession},
+		"/sessions/confirm":         {post: s.confirmSession},
 		"/accounts":                 {get: s.getAccounts, post: s.postAccount},
 		"/accounts/{id}":            {remove: s.deleteAccount},
 	}
@@ -90,6 +94,9 @@ func (s *Service) methods(byMethod map[string]operation) http.Handler {
 // fail answers with an error. The text of an internal one stays in the log.
 func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status, text := statusOf(err), err.Error()
+	if throttled := (*signin.ThrottledError)(nil); errors.As(err, &throttled) {
+		w.Header().Set("Retry-After", throttled.Seconds())
+	}
 	if status == http.StatusInternalServerError {
 		if r.Context().Err() == nil { // else the client has gone, which is no fault
 			// Not the path itself: it may have a claim code.
@@ -99,7 +106,8 @@ func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	write(w, status, struct {
 		Error string `json:"error"`
-	}{text})
+		Code  string `json:"code,omitempty"`
+	}{text, Code(err)})
 }
 
 // write sends an answer. None of them may be kept by a cache: some carry

@@ -146,6 +146,15 @@ func (s *Service) getSessions(_ http.ResponseWriter, r *http.Request) (int, any,
 	return http.StatusOK, sessions, err
 }
 
+func (s *Service) confirmSession(w http.ResponseWriter, r *http.Request) (int, any, error) {
+	var password string
+	if err := decodeBody(w, r, field{name: "password", to: &password, required: true}); err != nil {
+		return 0, nil, err
+	}
+	session, err := s.ConfirmSession(r.Context(), password)
+	return http.StatusOK, session, err
+}
+
 func (s *Service) deleteSession(_ http.ResponseWriter, r *http.Request) (int, any, error) {
 	return byID(r, s.RevokeSession)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"time"
 )
 
@@ -23,8 +24,13 @@ type ThrottledError struct {
 	RetryAfter time.Duration
 }
 
+// Seconds is RetryAfter as the HTTP field of that name has it.
+func (e *ThrottledError) Seconds() string { return strconv.Itoa(e.seconds()) }
+
+func (e *ThrottledError) seconds() int { return max(1, int(math.Ceil(e.RetryAfter.Seconds()))) }
+
 func (e *ThrottledError) Error() string {
-	seconds := max(1, int(math.Ceil(e.RetryAfter.Seconds())))
+	seconds := e.seconds()
 	switch {
 	case seconds == 1:
 		return "too many attempts have failed: try again in a second"

@@ -47,6 +47,8 @@ type Session struct {
 	CreatedAt time.Time `json:"created_at"`
 	SeenAt    time.Time `json:"seen_at"` // runs ahead of the file, as TouchSession says
 	ExpiresAt time.Time `json:"expires_at"`
+	// ConfirmedAt is when the user last gave a password or a passkey in it.
+	ConfirmedAt time.Time `json:"confirmed_at"`
 }
 
 // Link lets whoever has its secret do one thing, once.

@@ -20,7 +20,7 @@ func (s *Store) CreateSession(ctx context.Context, userID, method, address, user
 	hash, _ := hashSecret("", secret)
 	now := s.time()
 	r := sessionRecord{version: version{recordVersion}, Hash: hexDigest(hash), Session: Session{
-		ID: newID(prefixSession, now), User: userID, CreatedAt: now, SeenAt: now, ExpiresAt: now.Add(SessionLife),
+		ID: newID(prefixSession, now), User: userID, CreatedAt: now, SeenAt: now, ExpiresAt: now.Add(SessionLife), ConfirmedAt: now,
 		Method: cleanLabel(method, 64), Address: cleanLabel(address, 64), UserAgent: cleanLabel(userAgent, 256),
 	}}
 	err := s.update(ctx, func() (Txn, error) {
@@ -89,6 +89,34 @@ func (s *Store) TouchSession(session Session) {
 	if e, ok := s.view.Load().sessions[session.ID]; ok {
 		s.note(e.use)
 	}
+}
+
+// ConfirmSession notes that the user of a session has just given a password or a
+// passkey in it, and returns the session as it is now. It fails with ErrNotFound
+// if the session has been removed.
+func (s *Store) ConfirmSession(ctx context.Context, session Session) (Session, error) {
+	now := s.time()
+	path := sessionPath(session.User, session.ID)
+	err := s.update(ctx, func() (Txn, error) {
+		item, err := s.kv.Get(ctx, path)
+		if err != nil {
+			return Txn{}, err
+		}
+		if !item.Exists() {
+			return Txn{}, fail(ErrNotFound, "the session has ended: sign in again")
+		}
+		r, err := decodeSession(item)
+		if err != nil {
+			return Txn{}, err
+		}
+		r.ConfirmedAt = now
+		return Txn{If: []Compare{unchanged(item)}}.put(put{path, r})
+	})
+	if err != nil {
+		return Session{}, fmt.Errorf("confirming the session: %w", err)
+	}
+	session.ConfirmedAt = now
+	return session, nil
 }
 
 // Sessions returns the sessions of a user that have not ended, in the order of
