@@ -22,7 +22,7 @@ func TestSessionAloneIsNotEnough(t *testing.T) {
 	h.pass(6 * time.Minute)
 	for path, form := range map[string][]string{
 		"/console/settings/passkeys/" + passkeyID(k) + "/remove": nil, "/console/settings/users/" + grace.ID + "/recovery-link": nil,
-		"/console/settings/users/" + grace.ID + "/remove": nil, "/console/settings/invitations": nil, "/console/settings/tokens": {"name", "deploy"},
+		"/console/settings/users/" + grace.ID + "/remove": nil, "/console/settings/invitations": nil, "/console/settings/tokens": {"name", "deploy", "right", "read", "days", "0"},
 	} {
 		w := b.post(path, form...)
 		b.refused(w, http.StatusForbidden, "Confirm that it is you")
@@ -56,13 +56,13 @@ func TestConfirm(t *testing.T) {
 	b := h.in(h.user(store0, "ada"))
 	lacks(t, b.page("/console/confirm"), "data-passkey") // there is none
 	h.pass(6 * time.Minute)
-	w := b.post("/console/settings/tokens", "name", script)
+	w := b.post("/console/settings/tokens", "name", script, "right", "read", "days", "0")
 	b.refused(w, http.StatusForbidden, `<input type="hidden" name="name" value="&#34;&gt;&lt;script&gt;`)
-	w = b.post("/console/settings/tokens", "name", "deploy", "confirm-password", "wrong password")
+	w = b.post("/console/settings/tokens", "name", "deploy", "right", "read", "days", "0", "confirm-password", "wrong password")
 	b.refused(w, http.StatusForbidden, "The present password is wrong.")
 	has(t, w.Body.String(), `<input type="hidden" name="name" value="deploy">`)
 	lacks(t, w.Body.String(), "wrong password")
-	w = b.post("/console/settings/tokens", "name", "deploy", "confirm-password", password)
+	w = b.post("/console/settings/tokens", "name", "deploy", "right", "read", "days", "0", "confirm-password", password)
 	if w.Code != http.StatusOK || !strings.HasPrefix(b.secretIn(w.Body.String()), "pmt_") {
 		t.Fatalf("%d %s", w.Code, mainPart(w.Body.String()))
 	}

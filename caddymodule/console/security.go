@@ -221,12 +221,14 @@ func bearer(r *http.Request) (string, bool) {
 func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request) {
 	var caller manage.Caller
 	if secret, ok := bearer(r); ok {
-		token, user, ok := c.signIn.Token(secret)
-		if !ok {
-			refuseAPI(w, "The management token is unknown or was revoked. Make one in the console, under Settings.")
+		token, user, err := c.signIn.Token(secret)
+		if err != nil {
+			refuseAPI(w, sentence(err.Error()))
 			return
 		}
-		caller = manage.Caller{Account: token.Account, User: user.ID, Name: user.Name}
+		caller = manage.Caller{
+			Account: token.Account, User: user.ID, Name: user.Name, Token: token.ID, TokenName: token.Name, Rights: token.Rights,
+		}
 	} else {
 		v, ok := c.visit(r)
 		if !ok {

@@ -116,7 +116,7 @@ func (b *browser) userID() string {
 func TestProgramsAreFromNoSite(t *testing.T) {
 	h := newHouse(t)
 	u := h.user(store0, "ada")
-	_, secret, err := h.store.CreateToken(t.Context(), store0, u.ID, "script")
+	_, secret, err := h.store.CreateToken(t.Context(), store.Token{Account: store0, User: u.ID, Name: "script", Rights: store.AllRights})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,8 +32,13 @@ type settingsPage struct {
 	Others      int // sessions but this one
 	Users       []userRow
 	Invitations []manage.Link
-	Tokens      []manage.Token
-	TokenName   string
+	Tokens      []tokenRow
+	NewToken    tokenForm
+}
+
+type tokenRow struct {
+	manage.Token
+	Ended bool
 }
 
 type passkeyRow struct {
@@ -53,9 +58,7 @@ type userRow struct {
 
 func settingsData(v *visit) (any, error) {
 	p := &settingsPage{PasskeyName: v.r.URL.Query().Get("passkey")}
-	if v.r.URL.Path == settingsPath+"/tokens" {
-		p.TokenName = v.r.PostFormValue("name")
-	}
+	p.NewToken = newTokenForm(v)
 	for _, k := range v.signIn.Passkeys(v.User.ID) {
 		p.Passkeys = append(p.Passkeys, passkeyRow{passkeyID(k), k})
 	}
@@ -92,7 +95,10 @@ func settingsData(v *visit) (any, error) {
 	if p.Invitations, err = v.manage.Invitations(v.Account); err != nil {
 		return nil, err
 	}
-	p.Tokens, err = v.manage.Tokens(v.Account)
+	tokens, err := v.manage.Tokens(v.Account)
+	for _, t := range tokens {
+		p.Tokens = append(p.Tokens, tokenRow{t, t.Expired(v.now())})
+	}
 	return p, err
 }
 
@@ -143,6 +149,7 @@ func (c *Console) settingsRoutes(handle func(pattern string, a action)) {
 	handle("POST /console/settings/sessions/end-others", c.endSessions)
 	handle("POST /console/settings/sessions/{id}/end", c.endSession)
 	c.peopleRoutes(handle)
+	c.tokensRoutes(handle)
 }
 
 func (c *Console) changePassword(w http.ResponseWriter, v *visit) error {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // access is a request that works for whoever may do it.
@@ -229,8 +230,7 @@ func TestAccessAllowed(t *testing.T) {
 // is revoked.
 func TestTokensMayNotDecideAboutPeople(t *testing.T) {
 	w := newWorld(t)
-	token := w.mine
-	token.Session = ""
+	token := asToken(w.mine, store.AllRights)
 	before := w.records()
 	for _, route := range []string{
 		"POST /users", "DELETE /users/{id}", "POST /users/{id}/recovery-link", "POST /invitations", "POST /tokens",
@@ -248,8 +248,7 @@ func TestTokensMayNotDecideAboutPeople(t *testing.T) {
 // of it changes.
 func TestAccessOfAnotherAccount(t *testing.T) {
 	w := newWorld(t)
-	token := w.other
-	token.Session = ""
+	token := asToken(w.other, store.AllRights)
 	before := w.records()
 	for route, a := range accesses {
 		t.Run(route, func(t *testing.T) {
@@ -264,6 +263,9 @@ func TestAccessOfAnotherAccount(t *testing.T) {
 				}
 				status, body = w.request(caller, route, "default")
 				w.wantNothing(body)
+				if name == "token" && strings.Contains(body, "a management token cannot do this") {
+					continue // in no account
+				}
 				if a.noAccount {
 					if status != http.StatusBadRequest && status != http.StatusForbidden && status != http.StatusNotFound {
 						t.Errorf("%s, naming the account where there is none: %d %s", name, status, body)

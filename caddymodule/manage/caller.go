@@ -3,6 +3,7 @@ package manage
 import (
 	"cmp"
 	"context"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/signin"
@@ -20,6 +21,10 @@ type Caller struct {
 	Session string
 	// ConfirmedAt is when the user last gave a password or a passkey in it.
 	ConfirmedAt time.Time
+	// Token is the id of the management token that was used instead, TokenName
+	// its name, and Rights are what it may be used for.
+	Token, TokenName string
+	Rights           store.Rights
 	// Operator is whoever runs the gateway, who comes by the admin endpoint and
 	// may do everything in every account.
 	Operator bool
@@ -42,8 +47,10 @@ func (c Caller) maker() string { return cmp.Or(c.User, c.by()) }
 
 type callerKey struct{}
 
-// WithCaller returns a context for what c asks for.
+// WithCaller returns a context for what c asks for. What is written with it
+// names c as its maker.
 func WithCaller(ctx context.Context, c Caller) context.Context {
+	ctx = store.WithActor(ctx, store.Actor{User: c.User, Name: c.by(), Token: c.Token, TokenName: c.TokenName})
 	return context.WithValue(ctx, callerKey{}, c)
 }
 
@@ -94,6 +101,19 @@ func (s *Service) Confirmed(ctx context.Context) error {
 	}
 	return faultf(ErrUnconfirmed, "confirm that it is you: send your password as {\"password\": \"…\"} by POST to /console/api/sessions/confirm, "+
 		"or open /console/confirm; then ask again within %d minutes", int(signin.ConfirmedFor.Minutes()))
+}
+
+// tokenMay checks that a caller with a management token has one of the rights
+// that a route needs. A route that needs none of them is not for tokens at all.
+func tokenMay(c Caller, needs store.Rights) error {
+	switch {
+	case c.Token == "" || c.Rights&needs != 0:
+		return nil
+	case needs == 0:
+		return faultf(ErrForbidden, "a management token cannot do this, whatever its rights; sign in to the console and do it there")
+	}
+	return faultf(ErrForbidden, "the management token %q has the rights %s, and this needs %s; make one with that right in the console, under Settings",
+		c.TokenName, c.Rights, strings.Join(needs.Names(), " or "))
 }
 
 // known checks that an account exists; empty is the default one. It is for

@@ -141,6 +141,11 @@ func (g *gateway) user(account, name string) manage.Caller {
 	return manage.Caller{Account: account, User: u.ID, Name: name, Session: session.ID, ConfirmedAt: session.ConfirmedAt}
 }
 
+// asToken is a management token of a user.
+func asToken(user manage.Caller, rights store.Rights) manage.Caller {
+	return manage.Caller{Account: user.Account, User: user.User, Name: user.Name, Token: "mgt_ci", TokenName: "ci", Rights: rights}
+}
+
 // connector makes a connector that is online with these upstreams.
 func (g *gateway) connector(account, name string, upstreams map[string]http.Handler) *fakeTunnel {
 	g.t.Helper()

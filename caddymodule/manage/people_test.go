@@ -155,8 +155,7 @@ func TestTokens(t *testing.T) {
 	if !ok || found.User != anna.User || !strings.HasPrefix(created.Token, "pmt_") {
 		t.Fatalf("created = %+v, found %+v", created, found)
 	}
-	byToken := anna
-	byToken.Session = ""
+	byToken := asToken(anna, store.AllRights)
 	w := g.doAs(byToken, "POST", "/tokens", `{"name":"more"}`)
 	if w.Code != 403 {
 		t.Errorf("a token makes tokens: %d", w.Code)
@@ -172,7 +171,7 @@ func TestTokens(t *testing.T) {
 	if strings.Contains(list, created.Token) || !strings.Contains(list, `"user_name":"anna"`) {
 		t.Errorf("list = %s", list)
 	}
-	if revoked := wantAs[manage.Token](g, bert, 200, "DELETE", "/tokens/"+created.ID, ""); revoked.Name != "ci" {
+	if revoked := wantAs[manage.RevokedToken](g, bert, 200, "DELETE", "/tokens/"+created.ID, ""); revoked.Name != "ci" {
 		t.Errorf("revoked = %+v", revoked)
 	}
 	if _, ok := g.store.FindToken(created.Token); ok {
@@ -355,8 +354,7 @@ func TestConfirmSession(t *testing.T) {
 	if found := g.store.Sessions(anna.User)[0]; !found.ConfirmedAt.After(anna.ConfirmedAt) || !found.ConfirmedAt.Equal(confirmed.ConfirmedAt) {
 		t.Errorf("confirmed at %v, was %v; the answer says %v", found.ConfirmedAt, anna.ConfirmedAt, confirmed.ConfirmedAt)
 	}
-	token := anna
-	token.Session = ""
+	token := asToken(anna, store.AllRights)
 	wantError(t, g.doAs(token, "POST", "/sessions/confirm", `{"password":"`+password+`"}`), "management token")
 	for range 6 {
 		g.doAs(anna, "POST", "/sessions/confirm", `{"password":"wrong password"}`)

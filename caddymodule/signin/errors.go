@@ -16,7 +16,8 @@ var (
 	ErrPassword    = errors.New("password not allowed") // a new password breaks a rule
 	ErrPasskey     = errors.New("passkey refused")      // wrong, unknown, copied, late, or not possible at this address
 	ErrLink        = errors.New("link not valid")       // unknown, used or expired
-	ErrBusy        = errors.New("busy")                 // too many passwords wait to be checked
+	ErrToken       = errors.New("management token not valid")
+	ErrBusy        = errors.New("busy") // too many passwords wait to be checked
 )
 
 // ThrottledError says that too many attempts have failed. Nothing was checked.

@@ -221,7 +221,7 @@ func TestViewMissesNothing(t *testing.T) {
 	u, err := s.CreateUser(ctx, DefaultAccount, "Ann", "")
 	_, _, sessionErr := s.CreateSession(ctx, u.ID, "", "", "")
 	_, _, linkErr := s.CreateLink(ctx, Link{Kind: LinkInvitation, Account: DefaultAccount}, time.Hour)
-	_, _, tokenErr := s.CreateToken(ctx, DefaultAccount, u.ID, "x")
+	_, _, tokenErr := s.CreateToken(ctx, Token{Account: DefaultAccount, User: u.ID, Name: "x", Rights: AllRights})
 	_, _, pairingErr := s.CreatePairing(ctx, DefaultAccount, "")
 	_, _, keyErr := s.CreateKey(ctx, DefaultAccount, "x", "*")
 	c, _, connectorErr := s.CreateConnector(ctx, DefaultAccount, "x")
