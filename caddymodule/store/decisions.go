@@ -76,7 +76,7 @@ func errNoDevice() error {
 // would get after its host: it is probably the same machine.
 func (s *Store) Namesake(account string, d Device) (Connector, bool) {
 	base := hostName(d.Hostname)
-	for _, r := range s.view.Load().connectors {
+	for _, r := range s.view.Load().connectors.all() {
 		if r.Account == account && r.Name == base {
 			return r.Connector, true
 		}

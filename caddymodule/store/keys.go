@@ -69,7 +69,7 @@ func (s *Store) RevokeKey(ctx context.Context, account, id string) (Key, error) 
 	if err != nil {
 		return Key{}, fmt.Errorf("revoking the key: %w", err)
 	}
-	if live, ok := s.view.Load().keys[id]; ok {
+	if live, ok := s.view.Load().keys.get(id); ok {
 		return live.Key(), nil // knows the last use
 	}
 	return r.Key, nil

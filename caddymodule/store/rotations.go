@@ -75,7 +75,7 @@ func (s *Store) OfferSecret(ctx context.Context, id string) (string, error) {
 // IsNextSecret reports whether secret is one that would finish a rotation.
 func (s *Store) IsNextSecret(id, secret string) bool {
 	hash, ok := hashSecret("", secret)
-	r := s.view.Load().connectors[id]
+	r := s.view.Load().connectors.value(id)
 	return ok && r.next(hexDigest(hash)) >= 0
 }
 

@@ -63,7 +63,7 @@ func (s *Store) FindSession(secret string) (Session, bool) {
 		return Session{}, false
 	}
 	v := s.view.Load()
-	e, ok := v.sessionsByHash[hash]
+	e, ok := v.sessionsByHash.get(hash)
 	if !ok {
 		return Session{}, false
 	}
@@ -72,7 +72,7 @@ func (s *Store) FindSession(secret string) (Session, bool) {
 
 // session returns the session as it is now, if it has not ended.
 func (v *view) session(e *sessionEntry, now time.Time) (Session, bool) {
-	u, ok := v.users[e.session.User]
+	u, ok := v.users.get(e.session.User)
 	session := e.current()
 	return session, ok && u.Epoch == e.epoch && !session.ended(now)
 }
@@ -86,7 +86,7 @@ func (s Session) ended(now time.Time) bool {
 // written later, and of one session not more often than once a minute. A
 // killed process loses the last one.
 func (s *Store) TouchSession(session Session) {
-	if e, ok := s.view.Load().sessions[session.ID]; ok {
+	if e, ok := s.view.Load().sessions.get(session.ID); ok {
 		s.note(e.use)
 	}
 }
@@ -124,7 +124,7 @@ func (s *Store) ConfirmSession(ctx context.Context, session Session) (Session, e
 func (s *Store) Sessions(userID string) []Session {
 	var out []Session
 	v, now := s.view.Load(), s.now()
-	for _, e := range v.sessions {
+	for _, e := range v.sessions.all() {
 		if e.session.User != userID {
 			continue
 		}
@@ -170,7 +170,7 @@ func (s *Store) RemoveSessions(ctx context.Context, userID, exceptID string) (in
 			return false
 		}
 		v := s.view.Load()
-		if e, ok := v.sessions[r.ID]; ok {
+		if e, ok := v.sessions.get(r.ID); ok {
 			if _, valid := v.session(e, now); valid {
 				ended++
 			}

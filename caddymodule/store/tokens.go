@@ -64,18 +64,18 @@ func (s *Store) tokenOf(secret string) (Token, bool) {
 		return Token{}, false
 	}
 	v := s.view.Load()
-	e, ok := v.tokensByHash[hash]
+	e, ok := v.tokensByHash.get(hash)
 	if !ok {
 		return Token{}, false
 	}
 	// A user who is removed takes the tokens along at once.
-	_, ok = v.users[e.token.User]
+	_, ok = v.users.get(e.token.User)
 	return e.current(), ok
 }
 
 // TouchToken is TouchSession for management tokens.
 func (s *Store) TouchToken(t Token) {
-	if e, ok := s.view.Load().tokens[t.ID]; ok {
+	if e, ok := s.view.Load().tokens.get(t.ID); ok {
 		s.note(e.use)
 	}
 }
@@ -85,8 +85,8 @@ func (s *Store) TouchToken(t Token) {
 func (s *Store) Tokens(account string) []Token {
 	var out []Token
 	v := s.view.Load()
-	for _, e := range v.tokens {
-		if _, ok := v.users[e.token.User]; ok && e.token.Account == account {
+	for _, e := range v.tokens.all() {
+		if _, ok := v.users.get(e.token.User); ok && e.token.Account == account {
 			out = append(out, e.current())
 		}
 	}
