@@ -159,6 +159,15 @@ func QueueTimeout(model string) *Error {
 	}
 }
 
+// ConnectorFull is the answer when the connectors of the deployment have as many
+// requests as they take.
+func ConnectorFull(model string) *Error {
+	return &Error{
+		Kind: KindRateLimit, Code: "queue_full", RetryAfter: 5,
+		Message: fmt.Sprintf("The connector of the model `%s` has as many requests as it takes at a time. Try again in a few seconds, or have max_requests raised in its configuration.", show(model)),
+	}
+}
+
 // FromHandler is the answer when another handler of the gateway, such as a
 // rate limit, ended the request with an HTTP status.
 func FromHandler(status int) *Error {

@@ -134,7 +134,7 @@ func (g *testGateway) openWebSocket(ctx context.Context) (link.Conn, error) {
 		return nil, err
 	}
 	raw := &webSocket{Conn: websocket.NetConn(context.Background(), socket, websocket.MessageBinary), socket: socket, remote: &net.TCPAddr{}, closed: func() {}}
-	return link.HTTP2Connector(ctx, raw, link.ConnectorTLS(g.Pin()))
+	return link.HTTP2Connector(ctx, raw, link.ConnectorTLS(g.Pin()), link.RequestStreams(0))
 }
 
 // overBoth runs a test with a gateway whose connectors come over QUIC, and with

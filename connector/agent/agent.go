@@ -144,6 +144,8 @@ func newSetup(c Config, token link.Token, upstreams map[string]*upstream, o Opti
 	}
 	// Without a name the gateway shows the connector's own.
 	host, _ := os.Hostname()
+	dialer, web := newDialer(server, token.Pin), newWebDialer(token.URL, server, token.Pin, o.Logger)
+	dialer.maxRequests, web.maxRequests = c.MaxRequests, c.MaxRequests
 	return setup{
 		config: c,
 		hello: link.Hello{
@@ -155,10 +157,12 @@ func newSetup(c Config, token link.Token, upstreams map[string]*upstream, o Opti
 			OS:        runtime.GOOS + "/" + runtime.GOARCH,
 			Upstreams: slices.Sorted(maps.Keys(upstreams)),
 			Routes:    c.Routes,
+
+			MaxRequests: c.MaxRequests,
 		},
 		pin:       token.Pin,
-		dialer:    newDialer(server, token.Pin),
-		web:       newWebDialer(token.URL, server, token.Pin, o.Logger),
+		dialer:    dialer,
+		web:       web,
 		proxy:     newProxy(upstreams, o.Logger),
 		transport: cmp.Or(c.Transport, TransportAuto),
 	}

@@ -36,6 +36,9 @@ type Config struct {
 	Server string `json:"server,omitempty"`
 	// Transport is "auto" (the default), "quic" or "websocket".
 	Transport string `json:"transport,omitempty"`
+	// MaxRequests is how many requests run at once; the gateway refuses more, or
+	// gives them to another connector. Default: 1024.
+	MaxRequests int `json:"max_requests,omitempty"`
 	// Upstream is the plain form's model server: a base URL without a path,
 	// to which /v1 is added. Its name in the tunnel is "default".
 	Upstream string `json:"upstream,omitempty"`

@@ -33,7 +33,7 @@ func ParseConfig(data []byte) (Config, error) {
 	if err := checkSyntax(data); err != nil {
 		return Config{}, err
 	}
-	fields, err := object("", data, "tunnel_token", "server", "transport", "upstream", "api_key_file", "upstreams", "routes")
+	fields, err := object("", data, "tunnel_token", "server", "transport", "max_requests", "upstream", "api_key_file", "upstreams", "routes")
 	if err != nil {
 		return Config{}, err
 	}
@@ -42,6 +42,7 @@ func ParseConfig(data []byte) (Config, error) {
 	d.text("tunnel_token", &c.TunnelToken)
 	d.text("server", &c.Server)
 	d.text("transport", &c.Transport)
+	d.count("max_requests", &c.MaxRequests, link.MostMaxRequests)
 	d.text("upstream", &c.Upstream)
 	d.text("api_key_file", &c.APIKeyFile)
 	if d.err != nil {
@@ -112,7 +113,7 @@ func parseRoutes(raw json.RawMessage) ([]link.Route, error) {
 	return routes, nil
 }
 
-// decoder reads the text fields of one object and keeps the first error.
+// decoder reads the fields of one object and keeps the first error.
 type decoder struct {
 	at     string // where the object is, for errors: "" is the whole document
 	fields map[string]json.RawMessage
@@ -130,6 +131,17 @@ func (d *decoder) text(name string, into *string) {
 	}
 	if err := json.Unmarshal(raw, into); err != nil {
 		d.err = fmt.Errorf("%s: %w", join(d.at, name), err)
+	}
+}
+
+// count reads a number from 1 to most.
+func (d *decoder) count(name string, into *int, most int) {
+	raw, ok := d.fields[name]
+	if !ok || d.err != nil {
+		return
+	}
+	if err := json.Unmarshal(raw, into); err != nil || *into < 1 || *into > most {
+		d.err = fmt.Errorf("%s: must be a whole number from 1 to %d", join(d.at, name), most)
 	}
 }
 

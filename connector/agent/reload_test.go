@@ -120,7 +120,7 @@ func TestReloadRenewsTheTunnel(t *testing.T) {
 	receive(t, working, "the upstream")
 
 	c := g.present(map[string]string{"box": server.URL, "other": server.URL})
-	c.Server = g.token.Server // the same place, but that is for the resolver to find out
+	c.MaxRequests = 8 // a tunnel allows as many as it was opened with
 	if err := a.Reload(c); err != nil {
 		t.Fatal(err)
 	}
@@ -134,8 +134,8 @@ func TestReloadRenewsTheTunnel(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := g.session()
-	if got := fmt.Sprint(second.hello.Upstreams); got != "[box other]" || second.hello.Instance != first.hello.Instance {
-		t.Errorf("the new hello has upstreams %s, instance %s", got, second.hello.Instance)
+	if got := fmt.Sprint(second.hello.Upstreams, second.hello.MaxRequests); got != "[box other] 8" || second.hello.Instance != first.hello.Instance {
+		t.Errorf("the new hello has upstreams and requests %s, instance %s", got, second.hello.Instance)
 	}
 	if got := a.Status(); got.State != StateOnline || got.Running != 1 || len(got.Upstreams) != 2 {
 		t.Errorf("status %+v", got)

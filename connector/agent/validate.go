@@ -46,6 +46,9 @@ func (c *Config) validateTunnel() error {
 			return fmt.Errorf("server: %w", err)
 		}
 	}
+	if c.MaxRequests < 0 || c.MaxRequests > link.MostMaxRequests {
+		return fmt.Errorf("max_requests: must be a whole number from 1 to %d", link.MostMaxRequests)
+	}
 	switch c.Transport {
 	case "", TransportAuto, TransportQUIC, TransportWebSocket:
 		return nil
