@@ -33,8 +33,10 @@ const (
 )
 
 const (
-	readIdleTimeout = 15 * time.Second
-	pingTimeout     = 5 * time.Second
+	// A path that is silent for so long counts as lost after idleTimeout, as over
+	// QUIC.
+	readIdleTimeout = idleTimeout - pingTimeout
+	pingTimeout     = 10 * time.Second
 	// stallTimeout is how long a peer may take nothing of what is sent.
 	stallTimeout = 30 * time.Second
 	// goodbyeTimeout is how long the other side of a closed connection has to
