@@ -113,7 +113,7 @@ func TunnelLost(model string) *Error {
 func UpstreamRefused(model string) *Error {
 	return &Error{
 		Kind: KindUnreachable, NoRetry: true,
-		Message: fmt.Sprintf("The connector refused the request for `%s`: it forwards only /v1 paths of the upstreams in its configuration. Check the deployment's upstream.", show(model)),
+		Message: fmt.Sprintf("The connector refused the request for `%s`: it does not forward this to the upstream. Check the upstream of the deployment, and the connector's log.", show(model)),
 	}
 }
 

@@ -50,6 +50,10 @@ type Config struct {
 	// Routes say which upstream a public model name goes to; the first match
 	// wins. Default: none, so that the deployment or the only upstream decides.
 	Routes []link.Route `json:"routes,omitempty"`
+	// Allow are requests that may reach the upstreams besides those that the
+	// gateway needs: "METHOD /v1/path", with or without a * at its end. Default:
+	// none.
+	Allow []string `json:"allow,omitempty"`
 }
 
 // Upstream is one model server of the form with several.

@@ -33,7 +33,7 @@ func ParseConfig(data []byte) (Config, error) {
 	if err := checkSyntax(data); err != nil {
 		return Config{}, err
 	}
-	fields, err := object("", data, "tunnel_token", "server", "transport", "max_requests", "upstream", "api_key_file", "upstreams", "routes")
+	fields, err := object("", data, "tunnel_token", "server", "transport", "max_requests", "upstream", "api_key_file", "upstreams", "routes", "allow")
 	if err != nil {
 		return Config{}, err
 	}
@@ -45,6 +45,7 @@ func ParseConfig(data []byte) (Config, error) {
 	d.count("max_requests", &c.MaxRequests, link.MostMaxRequests)
 	d.text("upstream", &c.Upstream)
 	d.text("api_key_file", &c.APIKeyFile)
+	d.texts("allow", &c.Allow)
 	if d.err != nil {
 		return Config{}, d.err
 	}
@@ -131,6 +132,17 @@ func (d *decoder) text(name string, into *string) {
 	}
 	if err := json.Unmarshal(raw, into); err != nil {
 		d.err = fmt.Errorf("%s: %w", join(d.at, name), err)
+	}
+}
+
+// texts reads a list of texts.
+func (d *decoder) texts(name string, into *[]string) {
+	raw, ok := d.fields[name]
+	if !ok || d.err != nil {
+		return
+	}
+	if err := json.Unmarshal(raw, into); err != nil || kind(raw) != "a list" {
+		d.err = fmt.Errorf("%s: must be a list of texts in quotes", join(d.at, name))
 	}
 }
 

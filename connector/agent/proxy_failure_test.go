@@ -32,7 +32,7 @@ func TestProxyUpstreamDown(t *testing.T) {
 	}
 	listener.Close() // nobody listens there now
 	w := &recorder{}
-	proxyTo(t, "http://"+listener.Addr().String(), nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/x", "{}"))
+	proxyTo(t, "http://"+listener.Addr().String(), nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
 	if w.aborted != link.CodeUpstreamDown || w.status != 0 {
 		t.Errorf("status %d, aborted %v", w.status, w.aborted)
 	}
@@ -42,7 +42,7 @@ func TestProxyUpstreamDiesBeforeItsAnswer(t *testing.T) {
 	var asked atomic.Int32
 	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) { asked.Add(1); kill(w) })
 	w := &recorder{}
-	proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/x", "{}"))
+	proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
 	if w.aborted != link.CodeUpstreamReset || w.status != 0 || asked.Load() != 1 {
 		t.Errorf("status %d, aborted %v, asked %d times", w.status, w.aborted, asked.Load())
 	}
@@ -59,7 +59,7 @@ func TestProxyUpstreamDiesInItsAnswer(t *testing.T) {
 			kill(w)
 		})
 		w := &recorder{}
-		proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/x", "{}"))
+		proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
 		if w.aborted != link.CodeUpstreamReset || w.status != 200 {
 			t.Errorf("Content-Length %q: status %d, aborted %v", length, w.status, w.aborted)
 		}
@@ -75,7 +75,7 @@ func TestProxyUpstreamSwitchesProtocols(t *testing.T) {
 		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
 	})
 	w := &recorder{}
-	proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/x", "{}"))
+	proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
 	if w.aborted != link.CodeUpstreamReset {
 		t.Errorf("status %d, aborted %v", w.status, w.aborted)
 	}
@@ -177,7 +177,7 @@ func TestProxyCancelFreesTheUpstream(t *testing.T) {
 			w, done := &recorder{}, make(chan struct{})
 			go func() {
 				defer close(done)
-				proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(ctx, "POST", "/v1/x", "{}"))
+				proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(ctx, "POST", "/v1/embeddings", "{}"))
 			}()
 			<-working
 			start := time.Now()
@@ -204,7 +204,7 @@ func TestProxyEarlyAnswer(t *testing.T) {
 	p := proxyTo(t, server.URL, nil)
 	for range 200 {
 		w := &recorder{}
-		p.ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/x", strings.Repeat("x", 200_000)))
+		p.ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/embeddings", strings.Repeat("x", 200_000)))
 		if w.status != http.StatusUnauthorized || w.aborted != 0 || w.body() != "early" {
 			t.Fatalf("status %d, aborted %v, body %q", w.status, w.aborted, w.body())
 		}

@@ -160,7 +160,8 @@ func (p *proxy) inherit(old *proxy) {
 	}
 }
 
-// same tells whether two upstreams are one server with one key.
+// same reports whether two upstreams are one server with one key, for the same
+// requests.
 func (u *upstream) same(v *upstream) bool {
 	path := func(u *upstream) string {
 		if u.key == nil {
@@ -168,7 +169,8 @@ func (u *upstream) same(v *upstream) bool {
 		}
 		return u.key.path
 	}
-	return u.address == v.address && u.host == v.host && u.prefix == v.prefix && (u.tls == nil) == (v.tls == nil) && path(u) == path(v)
+	return u.address == v.address && u.host == v.host && u.prefix == v.prefix && (u.tls == nil) == (v.tls == nil) && path(u) == path(v) &&
+		slices.Equal(u.allow, v.allow)
 }
 
 // replace makes p use the upstreams of another proxy. Requests that run keep

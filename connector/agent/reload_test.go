@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -69,11 +70,26 @@ func TestReloadKeepsTheTunnel(t *testing.T) {
 	if got := s.ask(t); got != "new" {
 		t.Errorf("after: %q", got)
 	}
+	more := post(t.Context(), "{}")
+	more.URL.Path = "/v1/rerank"
+	if _, err := s.roundTrip(more); !errors.Is(err, link.ErrRefused) {
+		t.Errorf("what is not allowed: %v", err)
+	}
+	c := g.present(map[string]string{"box": next})
+	c.Allow = []string{"POST /v1/rerank"}
+	if err := a.Reload(c); err != nil {
+		t.Fatal(err)
+	}
+	more = post(t.Context(), "{}")
+	more.URL.Path = "/v1/rerank"
+	if answer, err := s.roundTrip(more); err != nil || answer.StatusCode != http.StatusOK {
+		t.Errorf("what is allowed now: %v", err)
+	}
 	if got := g.count(); got != 1 {
 		t.Errorf("%d hellos", got)
 	}
 	shut := false
-	if warm.idle.put(&connection{shut: func() { shut = true }}); !shut {
+	if warm.idle.put(&connection{shut: func() { shut = true }, life: time.Hour}); !shut {
 		t.Error("an upstream that is gone keeps connections")
 	}
 }

@@ -36,6 +36,7 @@ type upstream struct {
 	host    string   // Host of requests
 	address string   // host:port to dial
 	tls     *tls.Config
+	allow   []pattern // besides what the gateway needs
 	idle    idleConns
 	chunks  *sync.Pool // of *[]byte, chunkBytes long
 }

@@ -57,7 +57,7 @@ func takeRequest(in *bufio.Reader) bool {
 // ask sends one request through p.
 func ask(ctx context.Context, p *proxy, body string) *recorder {
 	w := &recorder{}
-	p.ServeHTTP(w, tunnelRequest(ctx, "POST", "/v1/x", body))
+	p.ServeHTTP(w, tunnelRequest(ctx, "POST", "/v1/embeddings", body))
 	return w
 }
 

@@ -28,10 +28,7 @@ func (c *Config) Validate() error {
 	if err := c.validateTunnel(); err != nil {
 		return err
 	}
-	if err := c.validateUpstreams(); err != nil {
-		return err
-	}
-	return c.validateRoutes()
+	return c.ValidateUpstreams()
 }
 
 func (c *Config) validateTunnel() error {
