@@ -54,7 +54,7 @@ var (
 
 	queueRejectedTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "postern", Name: "queue_rejected_total",
-		Help: "Requests that were refused by a deployment's queue, by reason: full or timeout.",
+		Help: "Requests that found no turn, by reason: the deployment's queue was full, its wait too long (timeout), or the connector had as many as it takes (connector).",
 	}, []string{"deployment", "reason"})
 
 	eventsLostTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -154,12 +154,18 @@ var (
 		"Live tunnels, by connector id and transport.", []string{"connector", "transport"}, nil)
 	tunnelRTT = prometheus.NewDesc("postern_tunnel_rtt_seconds",
 		"Round-trip time of a live tunnel.", []string{"connector", "transport"}, nil)
+	tunnelRequests = prometheus.NewDesc("postern_tunnel_requests",
+		"Requests that run through a live tunnel.", []string{"connector", "transport"}, nil)
+	tunnelRequestsLimit = prometheus.NewDesc("postern_tunnel_requests_limit",
+		"How many requests may run through a live tunnel: the connector's max_requests.", []string{"connector", "transport"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (tunnelCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- tunnelConnections
 	ch <- tunnelRTT
+	ch <- tunnelRequests
+	ch <- tunnelRequestsLimit
 }
 
 // Collect implements prometheus.Collector.
@@ -167,6 +173,8 @@ func (c tunnelCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range c.sessions() {
 		ch <- prometheus.MustNewConstMetric(tunnelConnections, prometheus.GaugeValue, 1, s.Connector, s.Transport)
 		ch <- prometheus.MustNewConstMetric(tunnelRTT, prometheus.GaugeValue, s.RTT.Seconds(), s.Connector, s.Transport)
+		ch <- prometheus.MustNewConstMetric(tunnelRequests, prometheus.GaugeValue, float64(s.Active), s.Connector, s.Transport)
+		ch <- prometheus.MustNewConstMetric(tunnelRequestsLimit, prometheus.GaugeValue, float64(s.Limit), s.Connector, s.Transport)
 	}
 }
 

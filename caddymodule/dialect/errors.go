@@ -113,7 +113,7 @@ func TunnelLost(model string) *Error {
 func UpstreamRefused(model string) *Error {
 	return &Error{
 		Kind: KindUnreachable, NoRetry: true,
-		Message: fmt.Sprintf("The connector refused the request for `%s`: it forwards only /v1 paths of the upstreams in its configuration. Check the deployment's upstream.", show(model)),
+		Message: fmt.Sprintf("The connector refused the request for `%s`: it does not forward this to the upstream. Check the upstream of the deployment, and the connector's log.", show(model)),
 	}
 }
 
@@ -175,6 +175,15 @@ func QueueTimeout(model string) *Error {
 	return &Error{
 		Kind: KindRateLimit, Code: "queue_timeout", RetryAfter: 5,
 		Message: fmt.Sprintf("The model `%s` is busy: no turn came for this request in time. Try again later, or send fewer at a time.", show(model)),
+	}
+}
+
+// ConnectorFull is the answer when the connectors of the deployment have as many
+// requests as they take.
+func ConnectorFull(model string) *Error {
+	return &Error{
+		Kind: KindRateLimit, Code: "queue_full", RetryAfter: 5,
+		Message: fmt.Sprintf("The connector of the model `%s` has as many requests as it takes at a time. Try again in a few seconds, or have max_requests raised in its configuration.", show(model)),
 	}
 }
 

@@ -5,8 +5,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"path"
-	"strings"
 	"sync/atomic"
 
 	"github.com/postern-dev/postern/connector/link"
@@ -48,8 +46,8 @@ func (p *proxy) close() {
 // context ends, so does the upstream's work on it.
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	u := p.upstream(r.Host)
-	if u == nil || !allowed(r) {
-		p.logger.Warn("refusing a request", "upstream", r.Host, "method", r.Method)
+	if u == nil || !u.allows(r) {
+		p.logger.Warn("refusing a request", "upstream", legible(r.Host), "method", legible(r.Method), "path", legible(r.URL.Path))
 		abort(w, link.CodeRefused)
 		return
 	}
@@ -77,30 +75,6 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer answer.finish()
 	p.relay(w, r, u, answer)
-}
-
-// allowed tells whether a request may reach an upstream: only plain paths under
-// /v1, so that nothing else of the model server can be touched, however the
-// path is spelled.
-func allowed(r *http.Request) bool {
-	switch r.Method {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
-	default:
-		return false
-	}
-	p := r.URL.Path
-	if r.URL.Scheme != "" || r.URL.Host != "" || r.URL.Opaque != "" || r.URL.RawPath != "" {
-		return false
-	}
-	if !strings.HasPrefix(p, "/v1/") || path.Clean(p) != p {
-		return false
-	}
-	for _, b := range []byte(p) {
-		if b <= ' ' || b >= 0x7f || strings.IndexByte(`\%?#;"<>^{|}`+"`", b) >= 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // send makes the request of the upstream. Without an answer it returns the code
