@@ -5,6 +5,7 @@ package health
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -47,9 +48,18 @@ func (s State) Usable() bool { return s == Available || s == Degraded }
 type Server struct {
 	Known     bool
 	Reachable bool
-	Models    []string // that it lists; nil: not known
+	Models    []string // that it lists, sorted by Canonical, not to be changed; nil: not known
 	Open      bool     // models beyond the list may work too
 }
+
+// Reported returns what is known of a server that was reported. It sorts models,
+// and keeps them.
+func Reported(reachable bool, models []string, open bool) Server {
+	slices.SortFunc(models, byName)
+	return Server{Known: true, Reachable: reachable, Models: models, Open: open}
+}
+
+func byName(a, b string) int { return strings.Compare(Canonical(a), Canonical(b)) }
 
 // Down reports whether the server is known to be unreachable.
 func (s Server) Down() bool { return s.Known && !s.Reachable }
@@ -60,17 +70,12 @@ func (s Server) Lacks(model string) bool {
 	if !s.Known || s.Models == nil || s.Open {
 		return false
 	}
-	model = base(model)
-	for _, id := range s.Models {
-		if strings.EqualFold(base(id), model) {
-			return false
-		}
-	}
-	return true
+	_, found := slices.BinarySearchFunc(s.Models, model, byName)
+	return !found
 }
 
-// base is a model's name without the tag that goes without saying.
-func base(model string) string { return strings.TrimSuffix(model, ":latest") }
+// Canonical returns what is the same for all names that servers take for one model.
+func Canonical(model string) string { return strings.TrimSuffix(strings.ToLower(model), ":latest") }
 
 // OfWay returns the state of one way to a model: through a connector, which is
 // online or not, to its upstream, which it has (routed) or not.
@@ -107,14 +112,7 @@ func Of(ways []State) (state State, available int) {
 	return state, available
 }
 
-func rank(s State) int {
-	for i, other := range States {
-		if s == other {
-			return i
-		}
-	}
-	return len(States)
-}
+func rank(s State) int { return slices.Index(States, s) }
 
 // Text returns the words for the state of a model, so many of whose ways are
 // available: "degraded (1 of 2)".

@@ -3,7 +3,7 @@ package health
 import "testing"
 
 func TestOfWay(t *testing.T) {
-	lists := func(models ...string) Server { return Server{Known: true, Reachable: true, Models: models} }
+	lists := func(models ...string) Server { return Reported(true, models, false) }
 	for _, tt := range []struct {
 		name           string
 		online, routed bool
@@ -11,14 +11,14 @@ func TestOfWay(t *testing.T) {
 		model          string
 		want           State
 	}{
-		{"all well", true, true, lists("a", "m"), "m", Available},
+		{"all well", true, true, lists("z", "m", "A"), "m", Available},
 		{"offline", false, true, lists("m"), "m", Offline},
 		{"offline without a route", false, false, Server{}, "m", Offline},
 		{"no upstream for it", true, false, Server{}, "m", UpstreamMissing},
 		{"nothing reported yet", true, true, Server{}, "m", Available},
 		{"server down", true, true, Server{Known: true, Models: []string{"m"}}, "m", ServerDown},
-		{"model renamed away", true, true, lists("other"), "m", ModelMissing},
-		{"an empty list", true, true, Server{Known: true, Reachable: true, Models: []string{}}, "m", ModelMissing},
+		{"model renamed away", true, true, lists("z", "Other", "a"), "m", ModelMissing},
+		{"an empty list", true, true, lists([]string{}...), "m", ModelMissing},
 		{"a server without a list", true, true, Server{Known: true, Reachable: true}, "m", Available},
 		{"a list that was cut, or is not binding", true, true, Server{Known: true, Reachable: true, Models: []string{"a"}, Open: true}, "m", Available},
 		{"the tag left out", true, true, lists("llama3:latest"), "llama3", Available},

@@ -43,6 +43,9 @@ type Connector struct {
 	RotatedAt *time.Time `json:"rotated_at,omitempty"`
 	// Rotation is the change of the secret that is under way; nil: none is.
 	Rotation *Rotation `json:"rotation,omitempty"`
+	// LastSeenAt is when it was online last, or a few minutes before if the
+	// gateway was killed; nil: never. It is not stored with the record.
+	LastSeenAt *time.Time `json:"last_seen_at,omitempty"`
 }
 
 // Rotation is the change of a connector's secret. Until the connector has shown

@@ -159,7 +159,7 @@ func (d *draft) put(dir string, item Item) error {
 		return d.putPasskey(item)
 	case dirSessions:
 		return d.putSession(item)
-	case dirSessionsSeen, dirTokensUsed:
+	case dirConnectorsSeen, dirSessionsSeen, dirTokensUsed:
 		return d.putUse(dir, item)
 	case dirLinks:
 		return d.putLink(item)
@@ -245,6 +245,9 @@ func (d *draft) putConnector(item Item) error {
 	r, err := decodeConnector(item)
 	if err != nil {
 		return err
+	}
+	if r.use = d.connectors.m[r.ID].use; r.use == nil {
+		r.use = &use{path: connectorSeenPath(r.Account, r.ID)}
 	}
 	d.connectors.set(r.ID, r)
 	d.changes = append(d.changes, Change{Kind: KindConnector, Account: r.Account, ID: r.ID, Name: r.Name})

@@ -75,12 +75,13 @@ func (s *Session) receive() error {
 	defer silent.Stop()
 	lost := time.AfterFunc(bound+grace, func() { s.close(link.CloseLost) })
 	defer lost.Stop()
-	pace := rate.NewLimiter(messagesPerSecond, messagesAtOnce)
+	pace, spent := rate.NewLimiter(messagesPerSecond, messagesAtOnce), 1
 	for {
-		if err := pace.Wait(s.conn.Context()); err != nil {
+		if err := pace.WaitN(s.conn.Context(), spent); err != nil {
 			return context.Cause(s.conn.Context())
 		}
 		m, err := s.control.Receive()
+		spent = cost(m)
 		bound := silence(s.hub.heartbeat())
 		silent.Reset(bound)
 		lost.Reset(bound + grace)
@@ -105,6 +106,8 @@ func (s *Session) receive() error {
 			}
 		case link.Update:
 			s.send(s.update(m))
+		case link.Report:
+			s.report(m)
 		case link.Rotated:
 			s.rotated(m)
 		case link.Drain:
