@@ -104,7 +104,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	return registerMetrics(ctx.GetMetricsRegistry(), a.sessions, a.queues)
+	return registerMetrics(ctx.GetMetricsRegistry(), a.sessions, a.queues, a.Manage)
 }
 
 // provisionEvents has life end at the first sign of the configuration's end. The

@@ -7,6 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/postern-dev/postern/caddymodule/health"
+	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
@@ -84,12 +86,13 @@ func init() {
 func observeEventsLost(reason string, n int) { eventsLostTotal.WithLabelValues(reason).Add(float64(n)) }
 
 // registerMetrics makes the collectors visible on a configuration's registry.
-func registerMetrics(reg prometheus.Registerer, sessions func() []tunnel.Info, queues func() *queue.Queues) error {
+func registerMetrics(reg prometheus.Registerer, sessions func() []tunnel.Info, queues func() *queue.Queues, service func() (*manage.Service, error)) error {
 	for _, c := range []prometheus.Collector{
 		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal, signInFailuresTotal, queueRejectedTotal,
 		eventsLostTotal,
 		tunnelCollector{sessions},
 		queueCollector{queues},
+		deploymentCollector{service},
 	} {
 		var already prometheus.AlreadyRegisteredError
 		if err := reg.Register(c); err != nil && !errors.As(err, &already) {
@@ -152,12 +155,18 @@ var (
 		"Live tunnels, by connector id and transport.", []string{"connector", "transport"}, nil)
 	tunnelRTT = prometheus.NewDesc("postern_tunnel_rtt_seconds",
 		"Round-trip time of a live tunnel.", []string{"connector", "transport"}, nil)
+	upstreamUp = prometheus.NewDesc("postern_upstream_up",
+		"Whether a model server is reachable, as its connector reports; without a report there is none.", []string{"connector", "upstream"}, nil)
+	deploymentState = prometheus.NewDesc("postern_deployment_state",
+		"1 for the state that a deployment is in: available, degraded, model_missing, model_server_down, upstream_missing or offline; accounts' deployments of the same name are added up.",
+		[]string{"deployment", "state"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (tunnelCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- tunnelConnections
 	ch <- tunnelRTT
+	ch <- upstreamUp
 }
 
 // Collect implements prometheus.Collector.
@@ -165,6 +174,41 @@ func (c tunnelCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range c.sessions() {
 		ch <- prometheus.MustNewConstMetric(tunnelConnections, prometheus.GaugeValue, 1, s.Connector, s.Transport)
 		ch <- prometheus.MustNewConstMetric(tunnelRTT, prometheus.GaugeValue, s.RTT.Seconds(), s.Connector, s.Transport)
+		for _, u := range s.States {
+			if !u.Known {
+				continue
+			}
+			up := 0.0
+			if u.Reachable {
+				up = 1
+			}
+			ch <- prometheus.MustNewConstMetric(upstreamUp, prometheus.GaugeValue, up, s.Connector, u.Name)
+		}
+	}
+}
+
+// deploymentCollector reports the states of deployments, read at each scrape.
+type deploymentCollector struct {
+	service func() (*manage.Service, error) // fails while the gateway is not started
+}
+
+// Describe implements prometheus.Collector.
+func (deploymentCollector) Describe(ch chan<- *prometheus.Desc) { ch <- deploymentState }
+
+// Collect implements prometheus.Collector.
+func (c deploymentCollector) Collect(ch chan<- prometheus.Metric) {
+	service, err := c.service()
+	if err != nil {
+		return
+	}
+	type series struct {
+		name  string
+		state health.State
+	}
+	counts := make(map[series]int)
+	service.EachDeployment(func(d manage.Deployment) { counts[series{d.Name, d.State}]++ })
+	for s, n := range counts {
+		ch <- prometheus.MustNewConstMetric(deploymentState, prometheus.GaugeValue, float64(n), s.name, string(s.state))
 	}
 }
 

@@ -46,6 +46,9 @@ type Leg struct {
 	Model    string `json:"model,omitempty"`
 }
 
+// StateText is the state in words.
+func (l Leg) StateText() string { return l.State.String() }
+
 // ConnectorNames are the names of its connectors, for people.
 func (d Deployment) ConnectorNames() []string {
 	names := make([]string, len(d.Through))
