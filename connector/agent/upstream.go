@@ -40,6 +40,7 @@ type upstream struct {
 	tls     *tls.Config
 	idle    idleConns
 	chunks  *sync.Pool // of *[]byte, chunkBytes long
+	health  health
 }
 
 // newUpstream returns the upstream at base, a URL that ends in /v1.
