@@ -123,7 +123,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	return registerMetrics(ctx.GetMetricsRegistry(), a.sessions, a.queues, a.budget)
+	return registerMetrics(ctx.GetMetricsRegistry(), a.sessions, a.queues, a.budget, a.Manage)
 }
 
 // provisionEvents has life end at the first sign of the configuration's end. The

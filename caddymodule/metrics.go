@@ -7,6 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/postern-dev/postern/caddymodule/health"
+	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/memory"
@@ -85,13 +87,14 @@ func init() {
 func observeEventsLost(reason string, n int) { eventsLostTotal.WithLabelValues(reason).Add(float64(n)) }
 
 // registerMetrics makes the collectors visible on a configuration's registry.
-func registerMetrics(reg prometheus.Registerer, sessions func() []tunnel.Info, queues func() *queue.Queues, budget func() *memory.Budget) error {
+func registerMetrics(reg prometheus.Registerer, sessions func() []tunnel.Info, queues func() *queue.Queues, budget func() *memory.Budget, service func() (*manage.Service, error)) error {
 	for _, c := range []prometheus.Collector{
 		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal, signInFailuresTotal, queueRejectedTotal,
 		eventsLostTotal,
 		tunnelCollector{sessions},
 		queueCollector{queues},
 		memoryCollector{budget},
+		deploymentCollector{service},
 	} {
 		var already prometheus.AlreadyRegisteredError
 		if err := reg.Register(c); err != nil && !errors.As(err, &already) {
@@ -158,6 +161,11 @@ var (
 		"Requests that run through a live tunnel.", []string{"connector", "transport"}, nil)
 	tunnelRequestsLimit = prometheus.NewDesc("postern_tunnel_requests_limit",
 		"How many requests may run through a live tunnel: the connector's max_requests.", []string{"connector", "transport"}, nil)
+	upstreamUp = prometheus.NewDesc("postern_upstream_up",
+		"Whether a model server is reachable, as its connector reports; without a report there is none.", []string{"connector", "upstream"}, nil)
+	deploymentState = prometheus.NewDesc("postern_deployment_state",
+		"1 for the state that a deployment is in: available, degraded, model_missing, model_server_down, upstream_missing or offline; accounts' deployments of the same name are added up.",
+		[]string{"deployment", "state"}, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -166,6 +174,7 @@ func (tunnelCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- tunnelRTT
 	ch <- tunnelRequests
 	ch <- tunnelRequestsLimit
+	ch <- upstreamUp
 }
 
 // Collect implements prometheus.Collector.
@@ -175,6 +184,41 @@ func (c tunnelCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(tunnelRTT, prometheus.GaugeValue, s.RTT.Seconds(), s.Connector, s.Transport)
 		ch <- prometheus.MustNewConstMetric(tunnelRequests, prometheus.GaugeValue, float64(s.Active), s.Connector, s.Transport)
 		ch <- prometheus.MustNewConstMetric(tunnelRequestsLimit, prometheus.GaugeValue, float64(s.Limit), s.Connector, s.Transport)
+		for _, u := range s.States {
+			if !u.Known {
+				continue
+			}
+			up := 0.0
+			if u.Reachable {
+				up = 1
+			}
+			ch <- prometheus.MustNewConstMetric(upstreamUp, prometheus.GaugeValue, up, s.Connector, u.Name)
+		}
+	}
+}
+
+// deploymentCollector reports the states of deployments, read at each scrape.
+type deploymentCollector struct {
+	service func() (*manage.Service, error) // fails while the gateway is not started
+}
+
+// Describe implements prometheus.Collector.
+func (deploymentCollector) Describe(ch chan<- *prometheus.Desc) { ch <- deploymentState }
+
+// Collect implements prometheus.Collector.
+func (c deploymentCollector) Collect(ch chan<- prometheus.Metric) {
+	service, err := c.service()
+	if err != nil {
+		return
+	}
+	type series struct {
+		name  string
+		state health.State
+	}
+	counts := make(map[series]int)
+	service.EachDeployment(func(d manage.Deployment) { counts[series{d.Name, d.State}]++ })
+	for s, n := range counts {
+		ch <- prometheus.MustNewConstMetric(deploymentState, prometheus.GaugeValue, float64(n), s.name, string(s.state))
 	}
 }
 

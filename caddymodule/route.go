@@ -85,6 +85,7 @@ func (rt *Route) ServeHTTP(_ http.ResponseWriter, r *http.Request, _ caddyhttp.H
 // none is there, one that comes back within ConnectWait has it. What may have
 // reached a model is never sent again.
 func (rt *Route) send(ctx context.Context, ex *exchange, hub *tunnel.Hub, d store.Deployment) error {
+	to := tunnel.Target{Name: ex.Deployment, Upstream: d.Upstream, Model: d.Model}
 	deadline := time.Now().Add(time.Duration(rt.ConnectWait))
 	if len(d.Connectors) == 1 {
 		ex.Connector = d.Connectors[0] // for the log, should it be offline
@@ -92,13 +93,13 @@ func (rt *Route) send(ctx context.Context, ex *exchange, hub *tunnel.Hub, d stor
 	var tried []*tunnel.Session
 	var unable error // why one that is online cannot have the request
 	for {
-		session, ok := hub.Choose(d.Connectors, tried)
+		session, ok := hub.Choose(d.Connectors, to, tried)
 		if !ok && unable != nil {
 			return routeError(ctx, ex, unable)
 		}
 		var err error
 		if !ok {
-			if session, err = rt.await(ctx, hub, d.Connectors, tried, deadline); err != nil {
+			if session, err = rt.await(ctx, hub, d.Connectors, to, tried, deadline); err != nil {
 				return routeError(ctx, ex, err)
 			}
 		}
@@ -121,10 +122,10 @@ func (rt *Route) send(ctx context.Context, ex *exchange, hub *tunnel.Hub, d stor
 
 // await waits until one of the connectors is back. One that drains may still
 // seem to be there for a moment.
-func (rt *Route) await(ctx context.Context, hub *tunnel.Hub, connectors []string, tried []*tunnel.Session, deadline time.Time) (*tunnel.Session, error) {
+func (rt *Route) await(ctx context.Context, hub *tunnel.Hub, connectors []string, to tunnel.Target, tried []*tunnel.Session, deadline time.Time) (*tunnel.Session, error) {
 	const again = 10 * time.Millisecond
 	for {
-		session, err := hub.WaitAny(ctx, connectors, time.Until(deadline))
+		session, err := hub.WaitAny(ctx, connectors, to, time.Until(deadline))
 		if err != nil || !slices.Contains(tried, session) {
 			return session, err
 		}

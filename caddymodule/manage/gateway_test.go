@@ -204,7 +204,7 @@ func (f *fakeTunnels) Tunnel(id string) (manage.Tunnel, bool) {
 }
 
 // Choose prefers the last one, unlike a list.
-func (f *fakeTunnels) Choose(ids []string) (string, manage.Tunnel, bool) {
+func (f *fakeTunnels) Choose(ids []string, _ tunnel.Target) (string, manage.Tunnel, bool) {
 	for _, id := range slices.Backward(ids) {
 		if t, ok := f.Tunnel(id); ok {
 			return id, t, true

@@ -124,6 +124,8 @@ func (d *draft) putUse(dir string, item Item) error {
 		u = e.use
 	} else if e, ok := d.tokens.get(id); ok && dir == dirTokensUsed {
 		u = e.use
+	} else if dir == dirConnectorsSeen {
+		u = d.connectors.value(id).use
 	}
 	if u != nil && u.path == item.Key {
 		if u.used(r.LastUsedAt) {

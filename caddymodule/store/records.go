@@ -47,6 +47,9 @@ type Connector struct {
 	Rotation  *Rotation `json:"rotation,omitempty"`
 	CreatedBy Actor     `json:"created_by,omitzero"`
 	ChangedBy Actor     `json:"changed_by,omitzero"` // who last rotated or replaced it
+	// LastSeenAt is when it was online last, or a few minutes before if the
+	// gateway was killed; nil: never. It is not stored with the record.
+	LastSeenAt *time.Time `json:"last_seen_at,omitempty"`
 }
 
 // Rotation is the change of a connector's secret. Until the connector has shown

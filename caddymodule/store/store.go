@@ -166,7 +166,7 @@ func (s *Store) Keys(account string) []Key {
 // Connector returns the connector with this id, of whatever account.
 func (s *Store) Connector(id string) (Connector, bool) {
 	c, ok := s.view.Load().connectors.get(id)
-	return c.Connector, ok
+	return c.current(), ok
 }
 
 // Connectors returns the connectors of an account in the order of their
@@ -175,7 +175,7 @@ func (s *Store) Connectors(account string) []Connector {
 	var out []Connector
 	for _, c := range s.view.Load().connectors.all() {
 		if c.Account == account {
-			out = append(out, c.Connector)
+			out = append(out, c.current())
 		}
 	}
 	slices.SortFunc(out, func(a, b Connector) int { return cmp.Compare(a.ID, b.ID) })

@@ -115,6 +115,8 @@ func (w *sweep) ended(item Item) bool {
 	case dirTokens:
 		r, err := decodeToken(item)
 		return err == nil && (w.gone(r.User) || r.Expired(w.long))
+	case dirConnectorsSeen:
+		return !w.paths[connectorPath(owner, id)]
 	case dirTokensUsed:
 		return !w.paths[tokenPath(owner, id)]
 	case dirLinks:

@@ -112,7 +112,7 @@ func (d *draft) put(dir string, item Item) error {
 		return d.putPasskey(item)
 	case dirSessions:
 		return d.putSession(item)
-	case dirSessionsSeen, dirTokensUsed:
+	case dirConnectorsSeen, dirSessionsSeen, dirTokensUsed:
 		return d.putUse(dir, item)
 	case dirLinks:
 		return d.putLink(item)
@@ -198,6 +198,9 @@ func (d *draft) putConnector(item Item) error {
 	r, err := decodeConnector(item)
 	if err != nil {
 		return err
+	}
+	if r.use = d.connectors.value(r.ID).use; r.use == nil {
+		r.use = &use{path: connectorSeenPath(r.Account, r.ID)}
 	}
 	d.connectors.set(d.edit, r.ID, r)
 	d.changes = append(d.changes, Change{Kind: KindConnector, Account: r.Account, ID: r.ID, Name: r.Name})

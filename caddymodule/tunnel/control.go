@@ -79,12 +79,13 @@ func (s *Session) receive() error {
 	defer silent.Stop()
 	lost := time.AfterFunc(lostAfter, func() { s.close(link.CloseLost) })
 	defer lost.Stop()
-	pace := rate.NewLimiter(messagesPerSecond, messagesAtOnce)
+	pace, spent := rate.NewLimiter(messagesPerSecond, messagesAtOnce), 1
 	for {
-		if err := pace.Wait(s.conn.Context()); err != nil {
+		if err := pace.WaitN(s.conn.Context(), spent); err != nil {
 			return context.Cause(s.conn.Context())
 		}
 		m, err := s.control.Receive()
+		spent = cost(m)
 		silent.Reset(silence(s.hub.heartbeat()))
 		lost.Reset(lostAfter)
 		if err == nil && s.hub.miss(s, false) {
@@ -108,6 +109,8 @@ func (s *Session) receive() error {
 			}
 		case link.Update:
 			s.send(s.update(m))
+		case link.Report:
+			s.report(m)
 		case link.Rotated:
 			s.rotated(m)
 		case link.Drain:

@@ -30,8 +30,9 @@ type Info struct {
 	RTT       time.Duration // smoothed
 	Upstreams []string
 	Routes    []link.Route
-	Active    int // requests that run
-	Limit     int // how many may run
+	States    []UpstreamState // of Upstreams, in their order
+	Active    int             // requests that run
+	Limit     int             // how many may run
 }
 
 // Session is one live tunnel. It is an [http.RoundTripper].
@@ -44,6 +45,7 @@ type Session struct {
 	connector Connector
 	hello     link.Hello                  // without its secret
 	offer     atomic.Pointer[link.Update] // what it has now
+	reported  atomic.Pointer[[]UpstreamState]
 	since     time.Time
 	options   link.RoundTripOptions
 
@@ -58,6 +60,9 @@ type Session struct {
 	idleOnce sync.Once
 	pong     chan struct{} // room for one: the answer to a ping of the gateway
 	reason   atomic.Uint64 // link.CloseCode + 1 with which the gateway closed it
+
+	anyDown     atomic.Bool // of the upstreams, as reported
+	misreported atomic.Bool // which was logged
 
 	rotating sync.Mutex             // held while a new token is offered
 	offered  atomic.Pointer[string] // the id of a new token, until its answer
@@ -97,6 +102,7 @@ func (s *Session) Info() Info {
 		RTT:       s.conn.RTT(),
 		Upstreams: slices.Clone(offer.Upstreams),
 		Routes:    slices.Clone(offer.Routes),
+		States:    s.States(),
 		Active:    int(s.active.Load()),
 		Limit:     int(s.limit),
 	}

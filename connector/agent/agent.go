@@ -19,6 +19,7 @@
 //	allow.go                           which requests may reach one
 //	upstream.go, answer.go             the client that speaks to it, HTTP/1.1 with or without TLS
 //	connection.go, silent_*.go         its connections, and the idle ones among them
+//	health.go                          whether it is reachable, and which models it has
 //	keyfile.go                         an upstream's own key
 //	reload.go, setup.go                another configuration, without losing a request
 //	rotate.go, keep.go, owner_*.go     another token, without losing the tunnel
@@ -71,6 +72,7 @@ type Agent struct {
 	known    bool // the gateway has welcomed this process
 
 	monitor  monitor
+	prober   *prober
 	reload   reloading
 	rotation rotating
 
@@ -128,6 +130,7 @@ func New(c Config, o Options) (*Agent, error) {
 		silenceLimit: silenceLimit,
 		moment:       rescueMoment,
 		retry:        retry{random: mathrand.Float64},
+		prober:       newProber(o.Logger),
 		reload:       reloading{wake: make(chan struct{}, 1), first: reloadPause},
 		rotation:     rotating{keep: o.Keep},
 	}
@@ -216,6 +219,13 @@ func (c *Config) open(logger *slog.Logger) (map[string]*upstream, error) {
 func (a *Agent) Run(ctx context.Context) error {
 	defer func() { a.proxy.close() }() // of the last configuration
 	defer a.reload.stop()
+	watching, stop := context.WithCancel(ctx)
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		a.prober.run(watching, func() map[string]*upstream { return *a.current().proxy.upstreams.Load() })
+	})
+	defer watcher.Wait()
+	defer stop()
 	a.retry.reset()
 	for ctx.Err() == nil {
 		end := a.runOnce(ctx)

@@ -32,6 +32,7 @@ func (a *Agent) Reload(c Config) error {
 	if old.sameTunnel(next) {
 		old.proxy.replace(next.proxy)
 		old.config = next.config
+		a.prober.look()
 		if old == a {
 			a.logger.Info("configuration reloaded", "tunnel", "kept")
 			return nil
@@ -119,6 +120,7 @@ func (a *Agent) update(s *session, next *Agent) bool {
 	a.reload.drop()
 	a.proxy.replace(next.proxy)
 	a.config, a.hello = next.config, next.hello
+	a.prober.look()
 	return true
 }
 

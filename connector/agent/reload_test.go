@@ -294,7 +294,7 @@ POST /v1/chat/completions box 200 2xx 5`
 		t.Errorf("recent requests:\n%s", got)
 	}
 	u := got.Upstreams[0]
-	if fmt.Sprint(u.Results) != "map[2xx:1 4xx:1 upstream_reset:1]" || u.Seconds <= 0 || u.Buckets[len(u.Buckets)-1] != 2 || u.Down || u.Running != 0 {
+	if fmt.Sprint(u.Results) != "map[2xx:1 4xx:1 upstream_reset:1]" || u.Seconds <= 0 || u.Buckets[len(u.Buckets)-1] != 2 || u.State != UpstreamReachable || u.Running != 0 {
 		t.Errorf("upstream %+v", u)
 	}
 	a.stop()
@@ -313,11 +313,9 @@ func TestStatusOfAnUpstreamThatIsDown(t *testing.T) {
 	if _, err := s.roundTrip(post(t.Context(), "{}")); !errors.Is(err, link.ErrUpstreamDown) {
 		t.Fatalf("error %v", err)
 	}
-	eventually(t, "the upstream to be down", func() bool { return a.Status().Upstreams[0].Down })
+	eventually(t, "the upstream to be down", func() bool { return a.Status().Upstreams[0].State == UpstreamDown })
 	if err := a.Reload(g.present(map[string]string{"box": answerWith(t, "here")})); err != nil {
 		t.Fatal(err)
 	}
-	if u := a.Status().Upstreams[0]; u.Down {
-		t.Errorf("at another address, which nobody has asked yet: %+v", u)
-	}
+	eventually(t, "the upstream at another address", func() bool { return a.Status().Upstreams[0].State == UpstreamReachable })
 }

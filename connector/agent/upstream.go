@@ -39,6 +39,7 @@ type upstream struct {
 	allow   []pattern // besides what the gateway needs
 	idle    idleConns
 	chunks  *sync.Pool // of *[]byte, chunkBytes long
+	health  health
 }
 
 // newUpstream returns the upstream at base, a URL that ends in /v1.

@@ -25,6 +25,9 @@ type Hello struct {
 	// Instance is chosen at random by the process and stays the same over its
 	// reconnects.
 	Instance string `json:"instance,omitempty"`
+	// DryRun: only whether the connector would be welcome. The gateway answers
+	// and closes; the connector's tunnel stays as it is.
+	DryRun bool `json:"dry_run,omitempty"`
 	// Beside: the same instance has a tunnel that is silent. It gets no more
 	// requests, and those that it has may finish if it comes back.
 	Beside    bool     `json:"beside,omitempty"`
