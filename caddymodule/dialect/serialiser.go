@@ -52,7 +52,13 @@ type openCall struct {
 	broken bool       // they cannot become JSON
 	check  jsonPrefix // of all that came
 	held   []byte     // what came and was not sent on
+	space  int        // how much of held is white space at its beginning
 }
+
+// maxWaiting bounds the parts that wait, which are searched for each piece of a
+// call. Only a stream that changes between text and thinking again and again
+// while a call is open has more of them.
+const maxWaiting = 2 * maxToolSlots
 
 // waitingPart is a part that came while a call was open.
 type waitingPart struct {
@@ -84,6 +90,10 @@ func (s *serialiser) add(kind partKind, t string, probs []byte) {
 		if last := len(s.waiting) - 1; last >= 0 && s.waiting[last].kind == kind {
 			s.waiting[last].text = append(s.waiting[last].text, t...)
 			s.waiting[last].probs = joinLogprobs(s.waiting[last].probs, probs)
+			return
+		}
+		if len(s.waiting) >= maxWaiting {
+			s.err = overfull("parts that alternate while a tool call is open")
 			return
 		}
 		s.waiting = append(s.waiting, waitingPart{kind: kind, text: []byte(t), probs: joinLogprobs(nil, probs)})
@@ -203,7 +213,9 @@ func (s *serialiser) argue(fragment string) {
 		c.held = append(c.held, fragment...)
 	default:
 		c.held = append(c.held, fragment...)
-		if text := bytes.TrimLeft(c.held, jsonSpace); len(text) > 0 && text[0] == '{' {
+		text := bytes.TrimLeft(c.held[c.space:], jsonSpace)
+		c.space = len(c.held) - len(text)
+		if len(text) > 0 && text[0] == '{' {
 			c.live, c.held = true, c.held[:0]
 			s.to.fill(string(text))
 		}
