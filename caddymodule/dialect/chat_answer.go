@@ -55,7 +55,7 @@ func ReplayAsStream(body []byte) ([]byte, *Error) {
 		return nil, noChoices()
 	}
 	b := make([]byte, 0, len(body)+1024)
-	most := 4*len(body) + 1<<20 // each choice brings the envelope along
+	most := 3*len(body) + 256<<10 // each choice brings the envelope along
 	for list := membersOf(body, a.choices.start); list.next(); {
 		if body[list.value.start] == '{' {
 			b = a.appendChoice(b, list.value, list.index)
