@@ -29,8 +29,10 @@ func TestElementsAreBounded(t *testing.T) {
 		{"tools of a namespace", responsesOp, listOf(anInput+`],"tools":[{"type":"namespace","name":"n","tools":[`, same(`{"type":"function","name":"f"}`), `]}]}`), 2},
 		{"additional tools", responsesOp, listOf(anInput+`,{"type":"additional_tools","tools":[`, same(`1`), `]}]}`), 2},
 	} {
-		if _, err := Decode(tt.op, []byte(tt.input(maxElements-tt.other)), testEnv()); err != nil {
-			t.Errorf("%s: as many as may be: %s", tt.name, err.Message)
+		if tt.name == "messages" || tt.name == "items" { // the others take as long to read
+			if _, err := Decode(tt.op, []byte(tt.input(maxElements-tt.other)), testEnv()); err != nil {
+				t.Errorf("%s: as many as may be: %s", tt.name, err.Message)
+			}
 		}
 		_, err := Decode(tt.op, []byte(tt.input(maxElements-tt.other+1)), testEnv())
 		if err == nil || err.HTTPStatus(tt.op.Dialect) != 400 || !strings.Contains(err.Message, "100,000") || !strings.Contains(err.Message, "split the request") {
