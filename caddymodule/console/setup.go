@@ -29,6 +29,7 @@ type startPage struct {
 	Done      int // of four steps
 	Devices   []deviceRow
 	Codes     []codeRow // the newest first: the first one has lines to copy
+	Limited   bool      // some codes are refused unchecked, since strangers try too many
 	Ended     []endedRow
 	Offers    []manage.Offer
 	More      int    // offers beyond those shown
@@ -95,6 +96,7 @@ func (p *startPage) add(pairing manage.Pairing, at manage.Endpoint) {
 	switch pairing.State {
 	case store.PairingPending:
 	case store.PairingWaiting:
+		p.Limited = p.Limited || pairing.Limited
 		c := codeRow{ID: pairing.ID, Code: pairing.Code, ExpiresAt: pairing.ExpiresAt}
 		if c.Code != "" && len(p.Codes) == 0 {
 			c.Lines = pairLines(at.URL, at.Pin, c.Code)

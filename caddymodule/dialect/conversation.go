@@ -362,7 +362,7 @@ func (w *messageWriter) calls(calls []toolCall) {
 
 // compactJSON is a JSON text without white space between its tokens.
 func compactJSON(raw []byte) []byte {
-	if bytes.IndexByte(raw, ' ') < 0 && bytes.IndexByte(raw, '\n') < 0 && bytes.IndexByte(raw, '\t') < 0 {
+	if bytes.IndexByte(raw, ' ') < 0 && bytes.IndexByte(raw, '\n') < 0 && bytes.IndexByte(raw, '\t') < 0 && bytes.IndexByte(raw, '\r') < 0 {
 		return raw
 	}
 	out := make([]byte, 0, len(raw))

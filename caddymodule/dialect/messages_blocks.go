@@ -49,7 +49,7 @@ func (c *messagesCall) readBlock(f fieldList, path *fieldPath) (contentPart, *Er
 		return contentPart{text: unquote(f.get("text"))}, nil
 	case "image":
 		source := path.member("source")
-		return readImage(given(f, "source"), &source)
+		return c.readImage(given(f, "source"), &source)
 	case "document":
 		return c.readDocument(f, path)
 	case "search_result":
@@ -61,7 +61,7 @@ func (c *messagesCall) readBlock(f fieldList, path *fieldPath) (contentPart, *Er
 }
 
 // readImage reads the source of an image block.
-func readImage(source []byte, path *fieldPath) (contentPart, *Error) {
+func (c *messagesCall) readImage(source []byte, path *fieldPath) (contentPart, *Error) {
 	if source == nil || source[0] != '{' {
 		return contentPart{}, at(path.String(), "Field required")
 	}
@@ -76,6 +76,9 @@ func readImage(source []byte, path *fieldPath) (contentPart, *Error) {
 	case "url":
 		if url = stringOf(f.get("url")); url == "" {
 			return contentPart{}, at(path.of("url"), "Field required")
+		}
+		if problem := remoteFault(url, c.treat.RemoteMedia); problem != "" {
+			return contentPart{}, at(path.of("url"), "%s", problem)
 		}
 	default:
 		return contentPart{}, at(path.of("type"), "%s is not supported", show(kind))
@@ -101,7 +104,7 @@ func (c *messagesCall) readDocument(f fieldList, path *fieldPath) (contentPart, 
 		return contentPart{}, at(path.of("source"), "Field required")
 	}
 	s := readFields(source)
-	text, media := "", stringOf(s.get("media_type"))
+	text, media := "", strings.ToLower(stringOf(s.get("media_type")))
 	title := stringOf(f.get("title"))
 	switch kind := stringOf(s.get("type")); {
 	case kind == "text" && isString(s.get("data")):

@@ -8,7 +8,7 @@ func (c *responsesCall) readToolChoice(fields fieldList) *Error {
 	if raw == nil {
 		return nil
 	}
-	c.echo["tool_choice"] = raw
+	c.noteEcho("tool_choice", raw)
 	switch {
 	case isString(raw):
 		return c.chooseMode(unquote(raw), "tool_choice")

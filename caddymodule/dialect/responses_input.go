@@ -76,7 +76,7 @@ func (c *responsesCall) addItem(raw []byte, index int) *Error {
 			return missing(element("input", index) + ".id")
 		}
 		var err *Error
-		if raw, err = c.referred(id, index); raw == nil {
+		if raw, err = c.referred(id, index); raw == nil || err != nil {
 			return err
 		}
 		c.fields = appendFields(c.fields, raw)
@@ -97,10 +97,8 @@ func (c *responsesCall) addItem(raw []byte, index int) *Error {
 // referred is the kept item of an id. Reasoning that is not kept is nil without
 // an error.
 func (c *responsesCall) referred(id string, index int) ([]byte, *Error) {
-	if c.env.Kept != nil {
-		if raw, ok := c.env.Kept.Item(c.env.Account, id); ok {
-			return raw, nil
-		}
+	if raw, ok := c.env.Kept.item(id); ok {
+		return raw, c.env.hold(len(raw))
 	}
 	if strings.HasPrefix(id, "rs_") {
 		return nil, nil
@@ -119,12 +117,18 @@ func (c *responsesCall) readPrevious(fields fieldList) *Error {
 		return wrongType(name, "a string", raw)
 	}
 	id := unquote(raw)
-	if c.env.Kept == nil {
-		return previousNotFound(id, false)
-	}
-	r, ok := c.env.Kept.Response(c.env.Account, id)
+	r, ok := c.env.Kept.Response(id)
 	if !ok {
-		return previousNotFound(id, true)
+		return previousNotFound(id, c.env.Kept.keeps())
+	}
+	size := 0
+	for _, items := range [...][][]byte{r.Input, r.Output} {
+		for _, item := range items {
+			size += len(item)
+		}
+	}
+	if err := c.env.hold(size); err != nil {
+		return err
 	}
 	for _, items := range [...][][]byte{r.Input, r.Output} {
 		for _, item := range items {

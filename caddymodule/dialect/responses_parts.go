@@ -40,13 +40,17 @@ func (c *responsesCall) readPart(f fieldList, path *fieldPath) (contentPart, *Er
 		text = "refusal"
 	case "input_text", "output_text", "text":
 	case "input_image":
-		return readInputImage(f, path)
+		return c.readInputImage(f, path)
 	case "input_file":
 		return c.readInputFile(f, path)
 	case "input_audio":
 		audio := given(f, "input_audio")
 		if audio == nil || audio[0] != '{' {
 			return contentPart{}, missing(path.of("input_audio"))
+		}
+		if where, problem := sourceFault(audio, c.treat.RemoteMedia); problem != "" {
+			where = path.of("input_audio" + where)
+			return contentPart{}, invalid(where, "", "Invalid value for %s: %s", where, problem)
 		}
 		raw := append([]byte(`{"type":"input_audio","input_audio":`), compactJSON(audio)...)
 		return contentPart{raw: append(raw, '}')}, nil
@@ -65,9 +69,9 @@ func (c *responsesCall) readPart(f fieldList, path *fieldPath) (contentPart, *Er
 	return contentPart{text: unquote(raw)}, nil
 }
 
-// readInputImage reads an image: its address goes up as it is, and is never
-// fetched here.
-func readInputImage(f fieldList, path *fieldPath) (contentPart, *Error) {
+// readInputImage reads an image: its address goes up as it is, if the deployment
+// allows it, and is never fetched here.
+func (c *responsesCall) readInputImage(f fieldList, path *fieldPath) (contentPart, *Error) {
 	address := stringOf(f.get("image_url"))
 	if address == "" {
 		address = textField(given(f, "image_url"), "url")
@@ -77,6 +81,10 @@ func readInputImage(f fieldList, path *fieldPath) (contentPart, *Error) {
 			return contentPart{}, invalid(path.of("file_id"), "", "Files are not supported by this deployment; send the image in image_url.")
 		}
 		return contentPart{}, missing(path.of("image_url"))
+	}
+	if problem := remoteFault(address, c.treat.RemoteMedia); problem != "" {
+		where := path.of("image_url")
+		return contentPart{}, invalid(where, "", "Invalid value for %s: %s", where, problem)
 	}
 	detail := stringOf(f.get("detail"))
 	switch detail {

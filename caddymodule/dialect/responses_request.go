@@ -44,7 +44,7 @@ func decodeResponses(body []byte, env *Env) (Call, *Error) {
 	c.dialect, c.idOK, c.vault = Responses, responsesID, env.vault()
 	c.echo = make(map[string][]byte)
 	for _, read := range []func(fieldList) *Error{
-		c.readUnsupported, c.readModel, c.readInput, c.readTools, c.readInstructions, c.readItems, c.readTrigger,
+		c.readModel, c.readUnsupported, c.readInput, c.readTools, c.readInstructions, c.readItems, c.readTrigger,
 		c.readToolChoice, c.readLimit, c.readSampling, c.readReasoning, c.readText, c.readInclude, c.readEchoed,
 	} {
 		if err := read(fields); err != nil {
@@ -94,7 +94,11 @@ func (c *responsesCall) readModel(fields fieldList) (err *Error) {
 	if c.model = unquote(raw); c.model == "" {
 		return missing("model")
 	}
-	c.treatAs(c.env.options(c.model))
+	options, err := c.env.admit(c.model)
+	if err != nil {
+		return err
+	}
+	c.treatAs(options)
 	if c.stream, err = boolField(fields, "stream"); err != nil {
 		return err
 	}
@@ -105,7 +109,7 @@ func (c *responsesCall) readModel(fields fieldList) (err *Error) {
 	if given(fields, "store") == nil {
 		kept = true
 	}
-	if kept && c.env.Kept != nil {
+	if kept && c.env.Kept.keeps() {
 		c.keep = c.keepResponse
 	}
 	return nil
@@ -131,7 +135,7 @@ func (c *responsesCall) keepResponse(id string, body []byte, output [][]byte) {
 			input = append(input, withID(item.raw, c.env.NewID))
 		}
 	}
-	c.env.Kept.Keep(c.env.Account, id, KeptResponse{Body: body, Input: input, Output: output})
+	c.env.Kept.Keep(id, KeptResponse{Model: c.model, Body: body, Input: input, Output: output})
 }
 
 // withID is an item with an id, and with its type: clients of kept items need
@@ -169,7 +173,7 @@ func (c *responsesCall) readInstructions(fields fieldList) *Error {
 	if !isString(raw) {
 		return wrongType("instructions", "a string", raw)
 	}
-	c.echo["instructions"] = raw
+	c.noteEcho("instructions", raw)
 	c.talk.addSystem(unquote(raw))
 	return nil
 }
@@ -188,7 +192,7 @@ func (c *responsesCall) readLimit(fields fieldList) *Error {
 	if n < 1 {
 		return invalid(name, "", "Invalid value for %s: it must be 1 or more.", name)
 	}
-	c.echo[name] = raw
+	c.noteEcho(name, raw)
 	c.option("max_tokens", raw)
 	return nil
 }
@@ -203,7 +207,7 @@ func (c *responsesCall) readSampling(fields fieldList) *Error {
 		if !isNumber(raw) {
 			return wrongType(name, "a number", raw)
 		}
-		c.echo[name] = raw
+		c.noteEcho(name, raw)
 		c.option(name, raw)
 	}
 	return nil
@@ -225,7 +229,7 @@ func (c *responsesCall) readReasoning(fields fieldList) *Error {
 		}
 		c.askEffort(effortLevel(unquote(effort)))
 	}
-	c.echo["reasoning"] = withMembers(raw, "effort", "null", "summary", "null")
+	c.noteEcho("reasoning", withMembers(raw, "effort", "null", "summary", "null"))
 	return nil
 }
 
@@ -268,11 +272,11 @@ func (c *responsesCall) readText(fields fieldList) *Error {
 	}
 	if format == nil {
 		if f.get("format") == nil {
-			c.echo["text"] = withMembers(raw, "format", `{"type":"text"}`)
+			c.noteEcho("text", withMembers(raw, "format", `{"type":"text"}`))
 		}
 		return nil
 	}
-	c.echo["text"] = raw
+	c.noteEcho("text", raw)
 	if format[0] != '{' {
 		return wrongType("text.format", "an object", format)
 	}
@@ -343,7 +347,7 @@ func (c *responsesCall) readInclude(fields fieldList) *Error {
 		if n < 0 || n > most {
 			return invalid("top_logprobs", "", "Invalid value for top_logprobs: it must be between 0 and %d.", most)
 		}
-		c.echo["top_logprobs"] = top
+		c.noteEcho("top_logprobs", top)
 		if n == 0 {
 			top = nil
 		}
@@ -376,15 +380,15 @@ func (c *responsesCall) readEchoed(fields fieldList) *Error {
 		if !f.ok(raw) {
 			return wrongType(f.name, f.want, raw)
 		}
-		c.echo[f.name] = raw
+		c.noteEcho(f.name, raw)
 	}
 	for _, name := range [...]string{"safety_identifier", "prompt_cache_key"} {
 		if raw := given(fields, name); isString(raw) {
-			c.echo[name] = raw
+			c.noteEcho(name, raw)
 		}
 	}
 	if raw := given(fields, "max_tool_calls"); isNumber(raw) {
-		c.echo["max_tool_calls"] = raw
+		c.noteEcho("max_tool_calls", raw)
 	}
 	if raw, ok := c.echo["parallel_tool_calls"]; ok {
 		c.parallel = string(raw)

@@ -102,7 +102,7 @@ func (c *responsesCall) readTools(fields fieldList) *Error {
 				return err
 			}
 		}
-		c.echo["tools"] = echoedTools(raw)
+		c.noteEcho("tools", echoedTools(raw))
 	}
 	for _, i := range c.toolItems {
 		c.readMoreTools(c.items[i])

@@ -29,6 +29,8 @@ type Connector struct {
 	RTT float64 `json:"rtt_ms,omitempty"`
 	// Active counts the requests that run through the tunnel now.
 	Active int `json:"active,omitempty"`
+	// MaxRequests is how many of them may run.
+	MaxRequests int `json:"max_requests,omitempty"`
 }
 
 // CreateConnector asks for a new connector.
@@ -126,7 +128,7 @@ func connectorOf(c store.Connector, info tunnel.Info, online bool) Connector {
 	since := info.Since
 	v.State, v.Since = Online, &since
 	v.Transport, v.Remote, v.Version, v.OS = info.Transport, info.Remote, info.Version, info.OS
-	v.Upstreams, v.Active = info.Upstreams, info.Active
+	v.Upstreams, v.Active, v.MaxRequests = info.Upstreams, info.Active, info.Limit
 	v.RTT = float64(info.RTT.Microseconds()) / 1000
 	return v
 }

@@ -182,7 +182,7 @@ func (h *watched) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m := h.monitor
 	request := RequestStatus{At: time.Now(), Method: r.Method, Path: r.URL.Path, Upstream: r.Host}
 	var address string
-	if u := h.proxy.upstream(r.Host); u != nil && allowed(r) {
+	if u := h.proxy.upstream(r.Host); u != nil && u.allows(r) {
 		address = u.address
 	} else {
 		// Neither a name that nobody gave nor a path that may hold anything is
