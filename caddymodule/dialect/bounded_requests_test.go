@@ -15,7 +15,7 @@ const (
 var messagesRows = []boundedRow{
 	{name: "system messages", input: listOf(aMessage+",", same(`{"role":"system","content":"some words"}`), `]}`), work: decoding(messagesOp)},
 	{name: "system messages behind calls", input: listOf(aMessage+`,{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"f"}]},`, same(`{"role":"system","content":"some words"}`), `]}`), work: decoding(messagesOp)},
-	{name: "system messages behind an image", input: listOf(aMessage+`,{"role":"user","content":[{"type":"image","source":{"type":"url","url":"u"}}]},`, same(`{"role":"system","content":"some words"}`), `]}`), work: decoding(messagesOp)},
+	{name: "system messages behind an image", input: listOf(aMessage+`,{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"aaaa"}}]},`, same(`{"role":"system","content":"some words"}`), `]}`), work: decoding(messagesOp)},
 	{name: "user messages", input: listOf(aMessage+",", same(aUser), `]}`), work: decoding(messagesOp)},
 	{name: "assistant messages", input: listOf(aMessage+",", same(`{"role":"assistant","content":"some words"}`), `]}`), work: decoding(messagesOp)},
 	{name: "turns", input: listOf(aMessage+",", same(aUser+`,{"role":"assistant","content":"some words"}`), `]}`), work: decoding(messagesOp), most: mostElements / 2},
@@ -32,7 +32,7 @@ var messagesRows = []boundedRow{
 	{name: "blocks of thinking", input: listOf(aMessage+`,{"role":"assistant","content":[`, same(`{"type":"thinking","thinking":"some words"}`), `]}]}`), work: decoding(messagesOp)},
 	{name: "blocks of a result", input: listOf(aMessage+`,`+useOf("a")+`,{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[`, same(`{"type":"text","text":"some words"}`), `]}]}]}`), work: decoding(messagesOp)},
 	{name: "blocks of the system", input: listOf(aMessage+`],"system":[`, same(`{"type":"text","text":"some words"}`), `]}`), work: decoding(messagesOp)},
-	{name: "images", input: listOf(aMessage+`,{"role":"user","content":[`, same(`{"type":"image","source":{"type":"url","url":"https://example.com/a.png"}}`), `]}]}`), work: counting(messagesOp)},
+	{name: "images", input: listOf(aMessage+`,{"role":"user","content":[`, same(`{"type":"image","source":{"type":"base64","media_type":"image/png","data":"iVBORw0KGgo="}}`), `]}]}`), work: counting(messagesOp)},
 	{name: "unknown blocks", input: listOf(aMessage+`,{"role":"user","content":[`, same(`{"type":"unknown"}`), `]}]}`), work: decoding(messagesOp)},
 	{name: "parts of a document", input: listOf(aMessage+`,{"role":"user","content":[{"type":"document","source":{"type":"content","content":[`, same(`{"text":"some words"}`), `]}}]}]}`), work: decoding(messagesOp)},
 	{name: "lines of a hosted tool", input: listOf(aMessage+`,{"role":"assistant","content":[{"type":"web_search_tool_result","content":[`, same(`{"title":"a page","url":"https://e.com"}`), `]}]}]}`), work: decoding(messagesOp)},
@@ -118,6 +118,8 @@ var chatRows = []boundedRow{
 	{name: "chat calls", input: listOf(aChat+`,{"role":"assistant","tool_calls":[`, same(`{"id":"a","function":{"name":"f","arguments":"{}"}}`), `]}]}`), work: counting(chatOp), most: 8000},
 	{name: "chat images", input: listOf(aChat+`,{"role":"user","content":[`, same(`{"type":"image_url","image_url":{"url":"data:image/jpeg;base64,/9j/4AAQSkZJRgABAQ"}}`), `]}]}`), work: counting(chatOp), most: 8000},
 	{name: "chat tools", input: listOf(aChat+`],"tools":[`, numbered(`{"type":"function","function":{"name":"f#"}}`), `]}`), work: counting(chatOp), most: 8000},
+	{name: "chat developer messages", input: listOf(aChat+",", same(`{"role":"developer","content":"some words"}`), `]}`), work: decoding(chatOp)},
+	{name: "chat developer messages in turns", input: listOf(aChat+",", same(`{"role":"developer","content":"some words"},`+aUser), `]}`), work: decoding(chatOp), most: mostElements / 2},
 	{name: "chat members", input: listOf(aChat+`],`, numbered(`"a#":1`), `}`), work: decoding(chatOp)},
 	{name: "chat stream options", input: listOf(aChat+`],"stream":true,"stream_options":{`, numbered(`"a#":1`), `}}`), work: decoding(chatOp)},
 }

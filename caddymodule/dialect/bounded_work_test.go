@@ -30,7 +30,7 @@ const (
 	timeFactor   = 6 // for 4 times the elements
 	memoryFactor = 8 // bytes for each of the input
 	memorySlack  = 2 << 20
-	longEnough   = 4 * time.Millisecond
+	longEnough   = 2 * time.Millisecond
 	mostElements = maxElements/4 - 1000 // so that 4 times as many are allowed, with all that is around
 )
 
@@ -42,8 +42,9 @@ func TestWorkIsBounded(t *testing.T) {
 		for _, row := range rows {
 			t.Run(strings.ReplaceAll(row.name, " ", "_"), func(t *testing.T) {
 				n := row.enough(t)
-				row.checkTime(t, n)
-				row.checkMemory(t, 4*n)
+				small, large := []byte(row.input(n)), []byte(row.input(4*n))
+				row.checkTime(t, small, large)
+				row.checkMemory(t, large)
 			})
 		}
 	}
@@ -55,14 +56,16 @@ func (r *boundedRow) enough(t *testing.T) int {
 	if most == 0 {
 		most = mostElements
 	}
-	for n := max(r.least, 64); ; n *= 2 {
+	for n := max(r.least, 64); ; {
 		if n >= most {
 			return most
 		}
 		input := []byte(r.input(n))
-		if min(r.time(t, input), r.time(t, input)) >= longEnough {
+		d := min(r.time(t, input), r.time(t, input))
+		if d >= longEnough {
 			return n
 		}
+		n *= int(min(longEnough/max(d, 1)+1, 32))
 	}
 }
 
@@ -81,12 +84,11 @@ func (r *boundedRow) time(t *testing.T, input []byte) time.Duration {
 	return d
 }
 
-// checkTime compares the times for n elements and 4 times as many, each the
+// checkTime compares the times for some elements and 4 times as many, each the
 // shortest of several: whatever disturbs only adds to them.
-func (r *boundedRow) checkTime(t *testing.T, n int) {
+func (r *boundedRow) checkTime(t *testing.T, small, large []byte) {
 	t.Helper()
 	const attempts = 12
-	small, large := []byte(r.input(n)), []byte(r.input(4*n))
 	least, leastOfLarge := time.Hour, time.Hour
 	for i := range attempts {
 		least, leastOfLarge = min(least, r.time(t, small)), min(leastOfLarge, r.time(t, large))
@@ -94,13 +96,12 @@ func (r *boundedRow) checkTime(t *testing.T, n int) {
 			return
 		}
 	}
-	t.Errorf("%d elements take %v, %d take %v", n, least, 4*n, leastOfLarge)
+	t.Errorf("%d bytes take %v, %d take %v", len(small), least, len(large), leastOfLarge)
 }
 
-// checkMemory compares what n elements hold of the heap with their bytes.
-func (r *boundedRow) checkMemory(t *testing.T, n int) {
+// checkMemory compares what an input holds of the heap with its bytes.
+func (r *boundedRow) checkMemory(t *testing.T, input []byte) {
 	t.Helper()
-	input := []byte(r.input(n))
 	limit := uint64(memoryFactor*len(input) + memorySlack)
 	before, after := new(runtime.MemStats), new(runtime.MemStats)
 	runtime.ReadMemStats(before)

@@ -27,6 +27,7 @@ func TestElementsAreBounded(t *testing.T) {
 		{"parts", responsesOp, listOf(anInput+`,{"role":"user","content":[`, same(`{"type":"input_text","text":"a"}`), `]}]}`), 2},
 		{"tools", responsesOp, listOf(anInput+`],"tools":[`, same(`{"type":"function","name":"f"}`), `]}`), 1},
 		{"tools of a namespace", responsesOp, listOf(anInput+`],"tools":[{"type":"namespace","name":"n","tools":[`, same(`{"type":"function","name":"f"}`), `]}]}`), 2},
+		{"messages of the developer", chatOp, listOf(aChat+",", same(`{"role":"developer","content":"a"}`), `]}`), 1},
 		{"additional tools", responsesOp, listOf(anInput+`,{"type":"additional_tools","tools":[`, same(`1`), `]}]}`), 2},
 	} {
 		if tt.name == "messages" || tt.name == "items" { // the others take as long to read
