@@ -230,6 +230,12 @@ func unreadable(err error) *Error {
 	return &Error{Kind: KindUpstream, NoRetry: true, Message: "The model server's stream cannot be read: " + err.Error() + "."}
 }
 
+// overfull is the answer when the model server's answer, or an event of it,
+// holds more of something than can be meant.
+func overfull(what string) *Error {
+	return &Error{Kind: KindUpstream, Message: "The model server's answer cannot be read: it holds too many " + what + "."}
+}
+
 // brokenArguments ends a stream when what was sent on of a tool call can no
 // longer become the JSON that it must be.
 func brokenArguments() *Error {

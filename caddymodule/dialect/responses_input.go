@@ -85,7 +85,12 @@ func (c *responsesCall) addItem(raw []byte, index int) *Error {
 	if kind == "additional_tools" || kind == "tool_search_output" {
 		c.toolItems = append(c.toolItems, len(c.items))
 	}
-	c.items = append(c.items, inputItem{raw, index})
+	item := inputItem{raw, index}
+	if kind == "message" && stringOf(c.fields.get("role")) == "" {
+		path := item.path()
+		return missing(path.of("role"))
+	}
+	c.items = append(c.items, item)
 	return nil
 }
 

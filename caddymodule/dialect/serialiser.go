@@ -53,7 +53,13 @@ type openCall struct {
 	broken bool       // they cannot become JSON
 	check  jsonPrefix // of all that came
 	held   []byte     // what came and was not sent on
+	space  int        // how much of held is white space at its beginning
 }
+
+// maxWaiting bounds the parts that wait, which are searched for each piece of a
+// call. Only a stream that changes between text and thinking again and again
+// while a call is open has more of them.
+const maxWaiting = 2 * maxToolSlots
 
 // waitingPart is a part that came while a call was open.
 type waitingPart struct {
@@ -99,6 +105,10 @@ func (s *serialiser) add(kind partKind, t string, probs []byte) {
 	if s.kind == partTool && !s.makeRoom() {
 		last := len(s.waiting) - 1
 		if last < 0 || s.waiting[last].kind != kind {
+			if len(s.waiting) >= maxWaiting {
+				s.err = overfull("parts that alternate while a tool call is open")
+				return
+			}
 			s.waiting = append(s.waiting, waitingPart{kind: kind})
 			s.waits += waitingPartSize
 			last++
@@ -224,7 +234,9 @@ func (s *serialiser) argue(fragment string) {
 		c.held = append(c.held, fragment...)
 	default:
 		c.held = append(c.held, fragment...)
-		if text := bytes.TrimLeft(c.held, jsonSpace); len(text) > 0 && text[0] == '{' {
+		text := bytes.TrimLeft(c.held[c.space:], jsonSpace)
+		c.space = len(c.held) - len(text)
+		if len(text) > 0 && text[0] == '{' {
 			c.live, c.held = true, c.held[:0]
 			s.to.fill(string(text))
 		}
