@@ -70,6 +70,23 @@ var streamCases = []struct {
 		in:   sse(`{ "x":1e3,"timings":{"a":0.10,"b":12345678901234567890},"model" : "up","x":[ ],"choices":[{"delta":{"reasoning_content":"\u00e9\/"},"finish_reason":"stop"}] }`, done),
 		want: sse(`{ "x":1e3,"timings":{"a":0.10,"b":12345678901234567890},"model" : "pub","x":[ ],"choices":[{"delta":{"reasoning_content":"\u00e9\/"},"finish_reason":"stop"}] }`, done),
 	},
+	{
+		name: "an id alone behind the end is no call",
+		in:   sse(hi, stop, `{"model":"up","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"x"}]}}]}`, done),
+		want: sse(hiPub, stopPub, `{"model":"pub","choices":[{"index":0,"delta":{"tool_calls":[]}}]}`, done),
+	},
+	{
+		name: "what has no name behind the end is no call, what has one is",
+		in:   sse(hi, stop, `{"model":"up","choices":[{"delta":{"tool_calls":[{"function":{"arguments":"{\"a\":1}"}},{"function":{"name":"f"}}],"function_call":{"arguments":"x"}}}]}`, done),
+		want: sse(hiPub, stopPub, `{"model":"pub","choices":[{"delta":{"tool_calls":[{"function":{"name":"f"}}],"function_call":null}}]}`, done),
+	},
+	{
+		name: "arguments that come behind the end of a call",
+		in: sse(`{"model":"up","choices":[{"delta":{"tool_calls":[{"index":0,"id":"x","function":{"name":"f","arguments":"{"}}]},"finish_reason":"tool_calls"}]}`,
+			`{"model":"up","choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"}"}},{"index":1,"id":"y"}]}}]}`, done),
+		want: sse(`{"model":"pub","choices":[{"delta":{"tool_calls":[{"index":0,"id":"x","function":{"name":"f","arguments":"{"}}]},"finish_reason":"tool_calls"}]}`,
+			`{"model":"pub","choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"}"}}]}}]}`, done),
+	},
 	{name: "text that looks like a stream", in: sse(`{"choices":[{"delta":{"content":"data: [DONE]\n\nevent: error\n\n"}}]}`, stop), want: sse(`{"choices":[{"delta":{"content":"data: [DONE]\n\nevent: error\n\n"}}]}`, stopPub, done)},
 	{name: "text that is a lone BOM", in: sse(`{"choices":[{"delta":{"content":"`+"\ufeff"+`"}}]}`, stop), want: sse(`{"choices":[{"delta":{"content":"`+"\ufeff"+`"}}]}`, stopPub, done)},
 

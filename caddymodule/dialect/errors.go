@@ -208,6 +208,12 @@ func brokenArguments() *Error {
 	return &Error{Kind: KindUpstream, Message: "The model produced invalid tool arguments: they are not a JSON object. Try again."}
 }
 
+// namelessCall ends an answer in which the model calls a tool without saying
+// which.
+func namelessCall() *Error {
+	return &Error{Kind: KindUpstream, Message: "The model server sent the arguments of a tool call without the tool's name. Try again."}
+}
+
 // invalid is a 400 about a field of the request.
 func invalid(param, code, format string, args ...any) *Error {
 	return &Error{Kind: KindInvalidRequest, Param: param, Code: code, Message: fmt.Sprintf(format, args...)}
