@@ -85,14 +85,15 @@ func (c *completion) decode(r *http.Request) *dialect.Error {
 	}
 	ex := c.exchange
 	env := &dialect.Env{
-		Now: time.Now, NewID: dialect.NewID, RequestID: ex.RequestID, SignatureKey: c.learner.signatureKey,
+		Context: c.ctx,
+		Now:     time.Now, NewID: dialect.NewID, RequestID: ex.RequestID, SignatureKey: c.learner.signatureKey,
 		Account: ex.Account, Sealer: c.learner.sealer, Deployments: c, Estimate: c.estimate, Dropped: c.dropped,
 	}
-	if c.keepsResponses() {
-		env.Kept = c.learner.kept
+	if ex.Operation.Dialect == dialect.Responses {
+		env.Kept = c.keptView(c.learner, ex)
 	}
 	if c.call, derr = dialect.Decode(ex.Operation, body, env); derr != nil {
-		return derr
+		return c.orEnded(derr)
 	}
 	c.size = len(body)
 	ex.Model = c.call.PublicModel()
@@ -102,6 +103,17 @@ func (c *completion) decode(r *http.Request) *dialect.Error {
 		}
 	}
 	return nil
+}
+
+// orEnded is an error of the request's reading, unless that failed because the
+// request has ended: after that no error of it reaches the client.
+func (c *completion) orEnded(derr *dialect.Error) *dialect.Error {
+	if c.ctx.Err() != nil {
+		if ended := c.broken(c.ctx.Err()); ended != nil {
+			return ended
+		}
+	}
+	return derr
 }
 
 // Options implements dialect.Deployments. A deployment that the key may not use
@@ -131,7 +143,7 @@ func (c *completion) registration() (dialect.Registration, bool) {
 func (c *completion) estimate(_ string, p *dialect.Prompt) int {
 	c.counting.Do(func() {
 		if of, ok := c.registration(); ok {
-			c.tokens = c.learner.calibration.Count(of, p)
+			c.tokens = c.learner.calibration.Count(c.ctx, of, p)
 		}
 	})
 	return c.tokens

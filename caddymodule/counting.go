@@ -16,7 +16,10 @@ func (c *completion) count(r *http.Request) *dialect.Error {
 	if derr != nil {
 		return derr
 	}
-	n := c.learner.calibration.Count(registration(deployment), c.call.Prompt())
+	n := c.learner.calibration.Count(c.ctx, registration(deployment), c.call.Prompt())
+	if c.ctx.Err() != nil {
+		return c.broken(c.ctx.Err())
+	}
 	_ = c.answer.whole(http.StatusOK, dialect.TokenCount(c.exchange.Operation, n)) // a failed write means that the client is gone
 	return nil
 }

@@ -54,7 +54,7 @@ func TestLearnerSaves(t *testing.T) {
 	d := deploy(t, st)
 	l := newTestLearner(t, st)
 	call := chatCall(t)
-	before := l.calibration.Count(registration(d), call.Prompt())
+	before := l.calibration.Count(t.Context(), registration(d), call.Prompt())
 	l.learn(lesson{of: registration(d), call: call, size: 100, tokens: int64(before) * 3 / 2})
 	for deadline := time.Now().Add(10 * time.Second); l.waiting.Load() != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -68,7 +68,7 @@ func TestLearnerSaves(t *testing.T) {
 	}
 	next := newTestLearner(t, st)
 	defer next.close()
-	if got := next.calibration.Count(registration(d), call.Prompt()); got < before*14/10 {
+	if got := next.calibration.Count(t.Context(), registration(d), call.Prompt()); got < before*14/10 {
 		t.Errorf("the next learner counts %d, at first it was %d", got, before)
 	}
 	if string(next.signatureKey) != string(l.signatureKey) || len(l.signatureKey) == 0 {

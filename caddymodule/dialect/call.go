@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"time"
 )
@@ -57,6 +58,9 @@ type Stream interface {
 
 // Env is what a call takes from its surroundings.
 type Env struct {
+	// Context is the request's: when it ends, so does the work for it, with an
+	// error that is for nobody. nil: it has no end.
+	Context context.Context
 	// Now is the clock.
 	Now func() time.Time
 	// NewID makes an id: the prefix and at least 128 random bits.
@@ -71,8 +75,8 @@ type Env struct {
 	// as; nil: no estimate.
 	Estimate func(model string, p *Prompt) int
 	// Kept holds the responses that previous_response_id and item_reference
-	// may name, of Account; nil: none are kept.
-	Kept    *KeptResponses
+	// may name; the zero view keeps none.
+	Kept    KeptView
 	Account string
 	// Deployments tells how the model server is to be treated; nil: as most.
 	Deployments Deployments

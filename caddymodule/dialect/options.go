@@ -53,7 +53,7 @@ func budgetLevel(tokens int64) string {
 // readEffort reads how much the model is to think, for a model server that can
 // be told. The client's word for it counts more than its budget, which agents
 // leave at one number whatever their user chooses.
-func (c *messagesCall) readEffort(fields map[string][]byte) *Error {
+func (c *messagesCall) readEffort(fields fieldList) *Error {
 	if !c.treat.Reasoning {
 		return nil
 	}
@@ -63,7 +63,7 @@ func (c *messagesCall) readEffort(fields map[string][]byte) *Error {
 	case "disabled":
 		level = "none"
 	case "enabled":
-		if budget, ok := integer(fieldsByName(thinking)["budget_tokens"]); ok && level == "" {
+		if budget, ok := integer(readFields(thinking).get("budget_tokens")); ok && level == "" {
 			level = budgetLevel(budget)
 		}
 	}

@@ -56,6 +56,8 @@ type ToolName struct {
 	Kind      ToolKind
 	Name      string
 	Namespace string // "" for none
+
+	offered bool // it is among the tools of the request
 }
 
 // tool is the client's name of a tool; one that the model made up keeps its
