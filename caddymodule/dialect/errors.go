@@ -126,6 +126,15 @@ func UpstreamTooLarge(model string) *Error {
 	}
 }
 
+// UpstreamCompressed is the answer when the model server compressed its answer in
+// a way that cannot be undone.
+func UpstreamCompressed(model string) *Error {
+	return &Error{
+		Kind: KindUpstream, NoRetry: true,
+		Message: fmt.Sprintf("The model server of `%s` compressed its answer although it was asked not to, and the gateway cannot undo that. Turn off compression in the model server, or in the proxy in front of it.", show(model)),
+	}
+}
+
 // AnswerTooLarge is the answer when the model server's answer, which is no
 // stream, has more than limit bytes.
 func AnswerTooLarge(model string, limit int64) *Error {

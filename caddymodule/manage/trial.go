@@ -6,13 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/link"
 )
 
 const (
@@ -153,7 +153,7 @@ func (t *trial) speak(ctx context.Context) error {
 	}
 	defer answer.Body.Close()
 	heard := speech{now: t.now}
-	if isJSON(answer.Header) {
+	if link.HasMediaType(answer.Header, "application/json") { // of a server that does not stream
 		err = heard.whole(answer.Body)
 	} else {
 		err = heard.stream(answer.Body)
@@ -194,13 +194,6 @@ func (t *trial) measure(begin time.Time, heard *speech) {
 	if took > 0 {
 		r.TokensPerSecond = float64(tokens) / took.Seconds()
 	}
-}
-
-// isJSON tells whether an answer is one JSON value: of a server that does not
-// stream.
-func isJSON(h http.Header) bool {
-	media, _, err := mime.ParseMediaType(h.Get("Content-Type"))
-	return err == nil && media == "application/json"
 }
 
 // weatherTool is what the model is to call.

@@ -121,10 +121,14 @@ func (s *Session) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	s.hub.counters.requests.Add(1)
 	answer, err := link.RoundTrip(r.Context(), stream, r, s.options)
+	if err == nil {
+		err = decompress(answer)
+	}
 	if err != nil {
 		s.hub.counters.failed.Add(1)
+		return nil, err
 	}
-	return answer, err
+	return answer, nil
 }
 
 // open begins a request and opens its stream, waiting for credit as long as
