@@ -83,3 +83,32 @@ func TestCompressedAnswer(t *testing.T) {
 		t.Errorf("an unknown coding: %v", derr)
 	}
 }
+
+// A streamed response that cannot begin yet begins all the same and fails, in
+// the words that its client waits by; other clients get the status.
+func TestFailsInStream(t *testing.T) {
+	for _, derr := range []*dialect.Error{dialect.QueueFull("m"), dialect.QueueTimeout("m"), dialect.Offline("m"), dialect.UnknownModel("m")} {
+		for _, d := range everyDialect {
+			c, rec := testCompletion(t, d)
+			c.answer.fail(d, "req_1", derr)
+			out := rec.Body.String()
+			waits := derr.RetryAfter > 0
+			if waits && !strings.Contains(out, "Please try again in 5s.") {
+				t.Errorf("%s: %s", d, out)
+			}
+			if got := c.answer.outcome(d); got != derr.HTTPStatus(d) {
+				t.Errorf("%s: outcome %d", d, got)
+			}
+			if d != dialect.Responses || !waits {
+				if rec.Code != derr.HTTPStatus(d) || waits != (rec.Header().Get("Retry-After") == "5") || rec.Header().Get("Content-Type") != "application/json" {
+					t.Errorf("%s: %d, %v", d, rec.Code, rec.Header())
+				}
+				continue
+			}
+			created, failed := strings.Index(out, "event: response.created\n"), strings.Index(out, "event: response.failed\n")
+			if rec.Code != 200 || rec.Header().Get("Content-Type") != "text/event-stream" || created != 0 || failed < 0 || !strings.Contains(out[failed:], `"error":{"code":"rate_limit_exceeded"`) {
+				t.Errorf("%d, %v: %s", rec.Code, rec.Header(), out)
+			}
+		}
+	}
+}

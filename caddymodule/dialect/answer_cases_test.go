@@ -384,7 +384,7 @@ var answerCases = []answerCase{
 	{
 		"error behind the reason",
 		contentChunk("Hi") + finishChunk("stop") + rawEvent(`{"error":{"message":"late","code":503}}`),
-		"text:Hi !overloaded_error: The model server reported an error: late",
+		"text:Hi !overloaded_error: The model server reported an error: late. Please try again in 5s.",
 		"| failed !server_error: The model server reported an error: late. Please try again in 5s.", nil,
 	},
 	{
@@ -395,7 +395,7 @@ var answerCases = []answerCase{
 	{
 		"error by the event's name",
 		"event: error\ndata: {\"message\":\"rate limited\",\"code\":429}\n\n" + upstreamDone,
-		"!rate_limit_error: The model server reported an error: rate limited",
+		"!rate_limit_error: The model server reported an error: rate limited. Please try again in 1s.",
 		"| failed !rate_limit_exceeded: The model server reported an error: rate limited. Please try again in 1s.", nil,
 	},
 	{

@@ -165,7 +165,7 @@ var streamCases = []struct {
 	{name: "error object and [DONE]", in: sse(hi, `{"error":{"message":"boom"}}`, done), want: sse(hiPub) + failed("upstream_error", "The model server reported an error: boom"), failed: true},
 	{name: "error text beside empty choices", in: sse(`{"choices":[],"error":"Worker limit reached (33/32)"}`, done), want: failed("upstream_error", "The model server reported an error: Worker limit reached (33/32)"), failed: true},
 	{name: "error with code 502 beside empty choices", in: sse(`{"choices":[],"error":{"message":"Worker limit reached","code":502}}`, done), want: failed("upstream_error", "The model server reported an error: Worker limit reached"), failed: true},
-	{name: "error with code 503", in: sse(`{"error":{"message":"busy","code":503}}`), want: failed("overloaded", "The model server reported an error: busy"), failed: true},
+	{name: "error with code 503", in: sse(`{"error":{"message":"busy","code":503}}`), want: failed("overloaded", "The model server reported an error: busy. Please try again in 5s."), failed: true},
 	{name: "object error", in: sse(`{"object":"error","message":"old vLLM","code":500}`), want: failed("upstream_error", "The model server reported an error: old vLLM"), failed: true},
 	{name: "event error", in: "event: error\ndata: {\"message\":\"x\"}\n\n", want: failed("upstream_error", "The model server reported an error: x"), failed: true},
 	{name: "event error with text", in: sse(hi) + "event: error\ndata: it broke\n\n", want: sse(hiPub) + failed("upstream_error", "The model server reported an error: it broke"), failed: true},

@@ -68,7 +68,7 @@ func Internal(message string) *Error {
 func Offline(model string) *Error {
 	return &Error{
 		Kind: KindOffline, RetryAfter: 5,
-		Message: fmt.Sprintf("The model `%s` is offline: the connector in front of its model server is not connected to this gateway. Try again in a few seconds; if it stays so, start the connector.", show(model)),
+		Message: fmt.Sprintf("The model `%s` is offline: the connector in front of its model server is not connected to this gateway. If it stays so, start the connector.", show(model)),
 	}
 }
 
@@ -154,8 +154,8 @@ func Overloaded(message string) *Error {
 // do so already.
 func QueueFull(model string) *Error {
 	return &Error{
-		Kind: KindRateLimit, Code: "queue_full", RetryAfter: 5,
-		Message: fmt.Sprintf("The model `%s` is busy, and too many requests wait for it already. Try again in a few seconds, or send fewer at a time.", show(model)),
+		Kind: KindRateLimit, RetryAfter: 5,
+		Message: fmt.Sprintf("The model `%s` is busy, and too many requests wait for it already (queue_full). Send fewer at a time.", show(model)),
 	}
 }
 
@@ -163,8 +163,8 @@ func QueueFull(model string) *Error {
 // long as it may.
 func QueueTimeout(model string) *Error {
 	return &Error{
-		Kind: KindRateLimit, Code: "queue_timeout", RetryAfter: 5,
-		Message: fmt.Sprintf("The model `%s` is busy: no turn came for this request in time. Try again later, or send fewer at a time.", show(model)),
+		Kind: KindRateLimit, RetryAfter: 5,
+		Message: fmt.Sprintf("The model `%s` is busy, and no turn came for this request in time (queue_timeout). Send fewer at a time.", show(model)),
 	}
 }
 
@@ -181,7 +181,7 @@ func FromHandler(status int) *Error {
 	case status == 404:
 		return &Error{Kind: KindUnknownURL, Message: "This gateway does not serve the path."}
 	case status == 503:
-		return Overloaded("The gateway takes no more requests now. Try again later.")
+		return Overloaded("The gateway takes no more requests now.")
 	case status == 504:
 		return &Error{Kind: KindTimeout, Message: "The gateway gave up waiting. Try again."}
 	case status >= 400 && status < 500:
