@@ -270,11 +270,11 @@ func (a *answer) writeWhole(status int, body []byte) {
 }
 
 // fail ends the answer with an error: as an HTTP answer, or, if the stream has
-// begun, as its last event.
+// begun or is to begin for it, as its last event.
 func (a *answer) fail(d dialect.Dialect, requestID string, e *dialect.Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.status != 0 {
+	if a.status != 0 || a.stream != nil && e.InStream(d) {
 		if a.stream != nil {
 			a.writeEvent(a.stream.End(e))
 		}

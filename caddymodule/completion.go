@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/memory"
 )
@@ -218,8 +218,11 @@ func (c *completion) broken(err error) *dialect.Error {
 	default:
 		c.app.logger.Warn("the upstream's answer broke off", "deployment", c.exchange.Deployment,
 			"connector", c.exchange.Connector, "error", err)
-		if errors.Is(err, link.ErrTunnelLost) {
+		switch {
+		case errors.Is(err, link.ErrTunnelLost):
 			return dialect.TunnelLost(c.exchange.Deployment)
+		case errors.Is(err, tunnel.ErrCompressed):
+			return dialect.UpstreamCompressed(c.exchange.Deployment)
 		}
 		return dialect.UpstreamReset(c.exchange.Deployment)
 	}
@@ -238,7 +241,7 @@ func (c *completion) render(response *http.Response) *dialect.Error {
 	if !c.call.Streamed() {
 		return c.whole(response)
 	}
-	if strings.HasPrefix(response.Header.Get("Content-Type"), "application/json") {
+	if link.HasMediaType(response.Header, "application/json") {
 		return c.replay(response)
 	}
 	c.answer.begin()
@@ -248,7 +251,7 @@ func (c *completion) render(response *http.Response) *dialect.Error {
 // upstreamError translates an upstream's error.
 func (c *completion) upstreamError(response *http.Response) *dialect.Error {
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxErrorAnswer))
-	if err != nil && c.ctx.Err() != nil {
+	if err != nil && (c.ctx.Err() != nil || errors.Is(err, tunnel.ErrCompressed)) {
 		return c.broken(err)
 	}
 	derr := dialect.FromUpstream(response.StatusCode, response.Header, body)
@@ -382,7 +385,7 @@ func (c *completion) cause(at progress, err error) *dialect.Error {
 		return nil
 	}
 	derr := c.broken(err)
-	if derr == nil || c.ctx.Err() != nil || !c.answer.committed() {
+	if derr == nil || c.ctx.Err() != nil || !c.answer.committed() || errors.Is(err, tunnel.ErrCompressed) {
 		return derr
 	}
 	if errors.Is(err, link.ErrTunnelLost) {

@@ -184,6 +184,8 @@ func routeError(ctx context.Context, ex *exchange, err error) error {
 		return dialect.UpstreamTooLarge(ex.Deployment)
 	case errors.Is(err, link.ErrRefused):
 		return dialect.UpstreamRefused(ex.Deployment)
+	case errors.Is(err, tunnel.ErrCompressed):
+		return dialect.UpstreamCompressed(ex.Deployment)
 	case errors.Is(err, link.ErrTunnelLost):
 		return dialect.TunnelLost(ex.Deployment)
 	default:

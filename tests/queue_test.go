@@ -194,7 +194,7 @@ func TestQueueRefuses(t *testing.T) {
 	}))
 	for _, more := range []string{"", `,"stream":true`} {
 		a := p.Post(t, harness.Chat("m", more))
-		a.ExpectError(t, 429, "rate_limit_error", "queue_full")
+		a.ExpectError(t, 429, "rate_limit_error", "rate_limit_exceeded")
 		if a.Header.Get("Retry-After") == "" {
 			t.Error("no Retry-After")
 		}
@@ -203,12 +203,17 @@ func TestQueueRefuses(t *testing.T) {
 	if a.Status != 429 || !strings.Contains(a.Body, `"type":"rate_limit_error"`) {
 		t.Errorf("messages: status %d, %s", a.Status, a.Body)
 	}
+	a = p.Do(t, http.MethodPost, "/v1/responses", responsesRequest("m", `,"stream":true`))
+	if failed := strings.Index(a.Body, "event: response.failed\n"); a.Status != 200 || !strings.HasPrefix(a.Body, "event: response.created\n") || failed < 0 ||
+		!strings.Contains(a.Body[failed:], `"code":"rate_limit_exceeded"`) || !strings.Contains(a.Body[failed:], "Please try again in 5s.") {
+		t.Errorf("a streamed response: status %d, %s", a.Status, a.Body)
+	}
 	p.Revoke(t, id)
 	if a := <-gone; a.Status != 401 {
 		t.Errorf("the revoked key's request: status %d, %s, %v", a.Status, a.Body, a.Err)
 	}
 	a = <-times
-	a.ExpectError(t, 429, "rate_limit_error", "queue_timeout")
+	a.ExpectError(t, 429, "rate_limit_error", "rate_limit_exceeded")
 	close(release)
 	if a := <-runs; a.Status != 200 {
 		t.Errorf("the one that ran: status %d, %s, %v", a.Status, a.Body, a.Err)
@@ -216,7 +221,7 @@ func TestQueueRefuses(t *testing.T) {
 	if got := p.received(); got[0]+got[1] != 1 {
 		t.Errorf("the models have seen %v requests, want 1", got)
 	}
-	for _, line := range []string{`{deployment="m",reason="full"} 3`, `{deployment="m",reason="timeout"} 1`} {
+	for _, line := range []string{`{deployment="m",reason="full"} 4`, `{deployment="m",reason="timeout"} 1`} {
 		if !strings.Contains(p.Metrics(t), "postern_queue_rejected_total"+line) {
 			t.Errorf("no metric %s", line)
 		}

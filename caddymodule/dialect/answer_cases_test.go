@@ -295,7 +295,34 @@ var answerCases = []answerCase{
 	{
 		"name never comes",
 		toolChunk(`{"index":0,"id":"c1","function":{"arguments":"{\"x\":1}"}}`) + toolChunk(`{"index":1,"function":{"arguments":"{}"}}`) + toolChunk(`{"index":2,"type":"function"}`) + finishChunk("tool_calls") + upstreamDone,
-		`tool:c1 tool_0 {"x":1} tool:toolu_2 tool_1 {} | tool_use`, `function_call:c1 tool_0 {"x":1} function_call:call_3 tool_1 {} | completed`, nil,
+		"!api_error: The model server sent the arguments of a tool call without the tool's name. Try again.",
+		"| failed !server_error: The model server sent the arguments of a tool call without the tool's name. Try again.", nil,
+	},
+	{
+		"an id alone behind finished text is no call",
+		contentChunk("Hi") + finishChunk("stop") + toolChunk(`{"index":0,"id":"c1"}`) + upstreamDone,
+		"text:Hi | end_turn", "message:Hi | completed", nil,
+	},
+	{
+		"what has no name behind finished text is no call",
+		contentChunk("Hi") + finishChunk("stop") + toolChunk(`{"index":0,"id":"c1","type":"function","function":{"name":"","arguments":"{\"a\":1}"}}`) + deltaChunk(`"function_call":{"arguments":"{}"}`) + upstreamDone,
+		"text:Hi | end_turn", "message:Hi | completed", nil,
+	},
+	{
+		"an id alone is no call, and ends no turn",
+		toolChunk(`{"index":0,"id":"c1","type":"function"}`) + finishChunk("tool_calls") + upstreamDone,
+		"| end_turn", "message: | completed", nil,
+	},
+	{
+		"a call among those without a name",
+		toolChunk(`{"index":0,"id":"c1"}`) + toolChunk(`{"index":1,"id":"c2","function":{"name":"a","arguments":"{}"}}`) + toolChunk(`{"index":2,"function":{"arguments":" {} "}}`) + finishChunk("tool_calls") + upstreamDone,
+		"tool:c2 a {} | tool_use", "function_call:c2 a {} | completed", nil,
+	},
+	{
+		"an id alone and the end without a reason",
+		toolChunk(`{"index":0,"id":"c1"}`) + upstreamDone,
+		"!api_error: The upstream stream ended unexpectedly: the model server stopped before the answer was complete. Try again.",
+		"| failed !server_error: The upstream stream ended unexpectedly: the model server stopped before the answer was complete. Try again.", nil,
 	},
 	{
 		"a slot with nothing in it is no call",
@@ -357,7 +384,7 @@ var answerCases = []answerCase{
 	{
 		"error behind the reason",
 		contentChunk("Hi") + finishChunk("stop") + rawEvent(`{"error":{"message":"late","code":503}}`),
-		"text:Hi !overloaded_error: The model server reported an error: late",
+		"text:Hi !overloaded_error: The model server reported an error: late. Please try again in 5s.",
 		"| failed !server_error: The model server reported an error: late. Please try again in 5s.", nil,
 	},
 	{
@@ -368,7 +395,7 @@ var answerCases = []answerCase{
 	{
 		"error by the event's name",
 		"event: error\ndata: {\"message\":\"rate limited\",\"code\":429}\n\n" + upstreamDone,
-		"!rate_limit_error: The model server reported an error: rate limited",
+		"!rate_limit_error: The model server reported an error: rate limited. Please try again in 1s.",
 		"| failed !rate_limit_exceeded: The model server reported an error: rate limited. Please try again in 1s.", nil,
 	},
 	{

@@ -20,7 +20,7 @@ func TestErrorsInStreams(t *testing.T) {
 			"B25 context of vLLM", FromUpstream(400, nil, []byte(`{"object":"error","message":"This model's maximum context length is 4096 tokens. However, you requested 5000 tokens","code":400}`)),
 			"invalid_request_error", "context_length_exceeded", "prompt is too long: 5000 tokens > 4096 maximum", "This model's maximum",
 		},
-		{"offline", Offline("public"), "overloaded_error", "server_error", "is offline", "Please try again in 5s."},
+		{"offline", Offline("public"), "overloaded_error", "rate_limit_exceeded", "is offline", "Please try again in 5s."},
 		{"overloaded", FromUpstream(503, nil, []byte(`{"error":{"message":"Loading model"}}`)), "overloaded_error", "server_error", "Loading model", "Please try again in 5s."},
 		{"rate limit", FromUpstream(429, nil, []byte(`slow down`)), "rate_limit_error", "rate_limit_exceeded", "slow down", "Please try again in 1s."},
 		{"unreachable", UpstreamUnreachable("public"), "api_error", "server_error", "cannot connect", "cannot connect"},

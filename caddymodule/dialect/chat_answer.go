@@ -7,31 +7,63 @@ import "strconv"
 // object, or is an error that came with a good status.
 func RewriteCompletion(body []byte, model string) ([]byte, Usage, *Error) {
 	var e edits
-	var usage Usage
+	usage, err := e.readCompletion(body, model)
+	if err != nil {
+		return nil, Usage{}, err
+	}
+	return e.appendTo(make([]byte, 0, len(body)+len(model)+2), body), usage, nil
+}
+
+// readCompletion reads a whole answer. It adds the edits for calls without a name
+// and, unless model is "", for the model's name.
+func (e *edits) readCompletion(body []byte, model string) (usage Usage, err *Error) {
+	var choices span
 	m := textOf(body)
-	for m.next() {
+	for m.watch = true; m.next(); {
 		switch string(m.name()) {
 		case "model":
-			if len(e) == maxEdits {
-				return nil, Usage{}, overfull("model names")
+			if len(*e) == maxEdits {
+				return Usage{}, overfull("model names")
 			}
-			e.add(m.value.start, m.value.end, appendQuoted(nil, model))
+			if model != "" {
+				e.add(m.value.start, m.value.end, appendQuoted(nil, model))
+			}
+		case "choices":
+			choices = m.value
 		case "usage":
 			usage, _ = parseUsage(m.raw())
 		case "error":
 			if !isNull(m.raw()) {
-				return nil, Usage{}, fromEvent(body)
+				return Usage{}, fromEvent(body)
 			}
 		case "object":
 			if string(m.raw()) == `"error"` {
-				return nil, Usage{}, fromEvent(body)
+				return Usage{}, fromEvent(body)
 			}
 		}
 	}
 	if !m.whole() {
-		return nil, Usage{}, garbled(body)
+		return Usage{}, garbled(body)
 	}
-	return e.appendTo(make([]byte, 0, len(body)+len(model)+2), body), usage, nil
+	if m.seen&markCalls != 0 && choices.end != 0 && body[choices.start] == '[' {
+		for list := membersOf(body, choices.start); list.next(); {
+			if body[list.value.start] != '{' {
+				continue
+			}
+			for m := membersOf(body, list.value.start); m.next(); {
+				if string(m.name()) != "message" || m.raw()[0] != '{' {
+					continue
+				}
+				if e.dropNameless(body, m.value.start, false) {
+					return Usage{}, namelessCall()
+				}
+				if len(*e) > maxEdits {
+					return Usage{}, overfull("tool calls without a name")
+				}
+			}
+		}
+	}
+	return usage, nil
 }
 
 // wholeAnswer is where the parts of a whole answer stand.
@@ -47,8 +79,12 @@ type wholeAnswer struct {
 // would have sent, to be fed to a stream: for upstreams that answer a request
 // for a stream with a whole answer, or cannot stream it (Error.NeedsWhole).
 func ReplayAsStream(body []byte) ([]byte, *Error) {
-	if _, _, err := RewriteCompletion(body, ""); err != nil {
+	var e edits
+	if _, err := e.readCompletion(body, ""); err != nil {
 		return nil, err
+	}
+	if len(e) > 0 {
+		body = e.appendTo(make([]byte, 0, len(body)), body)
 	}
 	a := readWhole(body)
 	if a.choices.end == 0 || body[a.choices.start] != '[' {

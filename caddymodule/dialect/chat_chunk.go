@@ -199,6 +199,11 @@ func (s *ChatStream) readChoice(data []byte, i int) {
 
 // readDelta notes what the delta at data[i] adds to a choice.
 func (s *ChatStream) readDelta(c *choiceState, data []byte, i int) {
+	before := len(s.edits)
+	if c.finished { // what begins now is not a call if it has no name
+		s.edits.dropNameless(data, i, !c.tools)
+	}
+	dropped := len(s.edits) > before
 	for m := membersOf(data, i); m.next(); {
 		switch string(m.name()) {
 		case "content", "refusal":
@@ -207,6 +212,9 @@ func (s *ChatStream) readDelta(c *choiceState, data []byte, i int) {
 			c.tools = c.tools || isFilled(m.raw())
 		case "tool_calls":
 			if !isFilled(m.raw()) || m.raw()[0] != '[' {
+				continue
+			}
+			if dropped {
 				continue
 			}
 			c.tools = true

@@ -70,6 +70,23 @@ var streamCases = []struct {
 		in:   sse(`{ "x":1e3,"timings":{"a":0.10,"b":12345678901234567890},"model" : "up","x":[ ],"choices":[{"delta":{"reasoning_content":"\u00e9\/"},"finish_reason":"stop"}] }`, done),
 		want: sse(`{ "x":1e3,"timings":{"a":0.10,"b":12345678901234567890},"model" : "pub","x":[ ],"choices":[{"delta":{"reasoning_content":"\u00e9\/"},"finish_reason":"stop"}] }`, done),
 	},
+	{
+		name: "an id alone behind the end is no call",
+		in:   sse(hi, stop, `{"model":"up","choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"x"}]}}]}`, done),
+		want: sse(hiPub, stopPub, `{"model":"pub","choices":[{"index":0,"delta":{"tool_calls":[]}}]}`, done),
+	},
+	{
+		name: "what has no name behind the end is no call, what has one is",
+		in:   sse(hi, stop, `{"model":"up","choices":[{"delta":{"tool_calls":[{"function":{"arguments":"{\"a\":1}"}},{"function":{"name":"f"}}],"function_call":{"arguments":"x"}}}]}`, done),
+		want: sse(hiPub, stopPub, `{"model":"pub","choices":[{"delta":{"tool_calls":[{"function":{"name":"f"}}],"function_call":null}}]}`, done),
+	},
+	{
+		name: "arguments that come behind the end of a call",
+		in: sse(`{"model":"up","choices":[{"delta":{"tool_calls":[{"index":0,"id":"x","function":{"name":"f","arguments":"{"}}]},"finish_reason":"tool_calls"}]}`,
+			`{"model":"up","choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"}"}},{"index":1,"id":"y"}]}}]}`, done),
+		want: sse(`{"model":"pub","choices":[{"delta":{"tool_calls":[{"index":0,"id":"x","function":{"name":"f","arguments":"{"}}]},"finish_reason":"tool_calls"}]}`,
+			`{"model":"pub","choices":[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"}"}}]}}]}`, done),
+	},
 	{name: "text that looks like a stream", in: sse(`{"choices":[{"delta":{"content":"data: [DONE]\n\nevent: error\n\n"}}]}`, stop), want: sse(`{"choices":[{"delta":{"content":"data: [DONE]\n\nevent: error\n\n"}}]}`, stopPub, done)},
 	{name: "text that is a lone BOM", in: sse(`{"choices":[{"delta":{"content":"`+"\ufeff"+`"}}]}`, stop), want: sse(`{"choices":[{"delta":{"content":"`+"\ufeff"+`"}}]}`, stopPub, done)},
 
@@ -148,7 +165,7 @@ var streamCases = []struct {
 	{name: "error object and [DONE]", in: sse(hi, `{"error":{"message":"boom"}}`, done), want: sse(hiPub) + failed("upstream_error", "The model server reported an error: boom"), failed: true},
 	{name: "error text beside empty choices", in: sse(`{"choices":[],"error":"Worker limit reached (33/32)"}`, done), want: failed("upstream_error", "The model server reported an error: Worker limit reached (33/32)"), failed: true},
 	{name: "error with code 502 beside empty choices", in: sse(`{"choices":[],"error":{"message":"Worker limit reached","code":502}}`, done), want: failed("upstream_error", "The model server reported an error: Worker limit reached"), failed: true},
-	{name: "error with code 503", in: sse(`{"error":{"message":"busy","code":503}}`), want: failed("overloaded", "The model server reported an error: busy"), failed: true},
+	{name: "error with code 503", in: sse(`{"error":{"message":"busy","code":503}}`), want: failed("overloaded", "The model server reported an error: busy. Please try again in 5s."), failed: true},
 	{name: "object error", in: sse(`{"object":"error","message":"old vLLM","code":500}`), want: failed("upstream_error", "The model server reported an error: old vLLM"), failed: true},
 	{name: "event error", in: "event: error\ndata: {\"message\":\"x\"}\n\n", want: failed("upstream_error", "The model server reported an error: x"), failed: true},
 	{name: "event error with text", in: sse(hi) + "event: error\ndata: it broke\n\n", want: sse(hiPub) + failed("upstream_error", "The model server reported an error: it broke"), failed: true},

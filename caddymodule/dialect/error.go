@@ -2,7 +2,9 @@ package dialect
 
 import (
 	"net/http"
+	"regexp"
 	"strconv"
+	"strings"
 )
 
 // Kind is a row of the error table: what went wrong, whatever the dialect.
@@ -70,7 +72,7 @@ type Error struct {
 	Code       string // replaces the kind's code if not empty
 	Param      string // what field of the request is at fault, "" if none
 	Message    string // for people: what happened, where, what to do
-	RetryAfter int    // seconds, for the header; 0 means none
+	RetryAfter int    // seconds, for the header and the message; 0 means none
 	NoRetry    bool   // tells SDKs not to try again: it cannot heal by itself
 	Allow      string // methods for the Allow header of a 405
 
@@ -93,6 +95,35 @@ type Error struct {
 
 // Error implements error.
 func (e *Error) Error() string { return e.Message }
+
+// waitWords are the words from which clients read how long to wait. A model server
+// may have said them itself.
+var waitWords = regexp.MustCompile(`(?i)try again in\s*\d+(\.\d+)?\s*(s|ms|seconds?)`)
+
+// text is the message for a client. How long to wait stands in these words since
+// clients read it from them, above all those that never see the header.
+func (e *Error) text(d Dialect) string {
+	message := e.Message
+	if d == Messages && e.messagesMessage != "" {
+		message = e.messagesMessage
+	}
+	if e.RetryAfter > 0 && !waitWords.MatchString(message) {
+		message = strings.TrimRight(message, ". ") + ". Please try again in " + strconv.Itoa(e.RetryAfter) + "s."
+	}
+	return message
+}
+
+// InStream reports whether a streamed answer that has not begun is to begin for
+// this error, instead of an HTTP status. Codex gives up for good on 429; it waits
+// for a stream that fails with rate_limit_exceeded, for as long as the message
+// says.
+func (e *Error) InStream(d Dialect) bool { return d == Responses && e.passes() }
+
+// passes reports whether the same request can succeed once its turn has come or
+// a connector is back.
+func (e *Error) passes() bool {
+	return e.RetryAfter > 0 && (e.Kind == KindRateLimit || e.Kind == KindOffline)
+}
 
 // HTTPStatus is the status of the answer in a dialect.
 func (e *Error) HTTPStatus(d Dialect) int {
@@ -166,7 +197,7 @@ func (e *Error) appendOpenAI(b []byte, d Dialect) []byte {
 		code = e.Code
 	}
 	b = append(b, `{"error":{"message":`...)
-	b = appendQuoted(b, e.Message)
+	b = appendQuoted(b, e.text(d))
 	b = append(b, `,"type":`...)
 	b = appendQuoted(b, row.openaiType)
 	b = append(b, `,"param":`...)
@@ -178,14 +209,10 @@ func (e *Error) appendOpenAI(b []byte, d Dialect) []byte {
 
 // appendMessages appends the error object of the messages dialect.
 func (e *Error) appendMessages(b []byte, requestID string) []byte {
-	message := e.Message
-	if e.messagesMessage != "" {
-		message = e.messagesMessage
-	}
 	b = append(b, `{"type":"error","error":{"type":`...)
 	b = appendQuoted(b, kinds[e.Kind].messagesType)
 	b = append(b, `,"message":`...)
-	b = appendQuoted(b, message)
+	b = appendQuoted(b, e.text(Messages))
 	if e.details != "" {
 		b = append(append(b, `,"details":`...), e.details...)
 	}

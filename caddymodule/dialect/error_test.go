@@ -32,9 +32,9 @@ func TestErrorTable(t *testing.T) {
 		{BodyTooLarge(1000), 413, 413, "invalid_request_error", "request_too_large", "", "request_too_large", ""},
 		{AnswerTooLarge("m", 1<<20), 502, 502, "server_error", "upstream_error", "", "api_error", "X-Should-Retry: false"},
 		{Offline("m"), 503, 503, "server_error", "deployment_offline", "", "overloaded_error", "Retry-After: 5"},
-		{QueueFull("m"), 429, 429, "rate_limit_error", "queue_full", "", "rate_limit_error", "Retry-After: 5"},
-		{ConnectorFull("m"), 429, 429, "rate_limit_error", "queue_full", "", "rate_limit_error", "Retry-After: 5"},
-		{QueueTimeout("m"), 429, 429, "rate_limit_error", "queue_timeout", "", "rate_limit_error", "Retry-After: 5"},
+		{QueueFull("m"), 429, 429, "rate_limit_error", "rate_limit_exceeded", "", "rate_limit_error", "Retry-After: 5"},
+		{ConnectorFull("m"), 429, 429, "rate_limit_error", "rate_limit_exceeded", "", "rate_limit_error", "Retry-After: 5"},
+		{QueueTimeout("m"), 429, 429, "rate_limit_error", "rate_limit_exceeded", "", "rate_limit_error", "Retry-After: 5"},
 		{Overloaded("full"), 503, 529, "server_error", "overloaded", "", "overloaded_error", "Retry-After: 5"},
 		{NoRoute("m", "x"), 502, 502, "server_error", "upstream_unreachable", "", "api_error", "X-Should-Retry: false"},
 		{UpstreamUnreachable("m"), 502, 502, "server_error", "upstream_unreachable", "", "api_error", ""},
@@ -115,7 +115,7 @@ func TestErrorGolden(t *testing.T) {
 		},
 		{
 			string(Overloaded("x").Event(Messages, "req_1")),
-			`event: error` + "\n" + `data: {"type":"error","error":{"type":"overloaded_error","message":"x"},"request_id":"req_1"}` + "\n\n",
+			`event: error` + "\n" + `data: {"type":"error","error":{"type":"overloaded_error","message":"x. Please try again in 5s."},"request_id":"req_1"}` + "\n\n",
 		},
 	} {
 		if tt.got != tt.want {

@@ -68,7 +68,7 @@ func Internal(message string) *Error {
 func Offline(model string) *Error {
 	return &Error{
 		Kind: KindOffline, RetryAfter: 5,
-		Message: fmt.Sprintf("The model `%s` is offline: the connector in front of its model server is not connected to this gateway. Try again in a few seconds; if it stays so, start the connector.", show(model)),
+		Message: fmt.Sprintf("The model `%s` is offline: the connector in front of its model server is not connected to this gateway. If it stays so, start the connector.", show(model)),
 	}
 }
 
@@ -126,6 +126,15 @@ func UpstreamTooLarge(model string) *Error {
 	}
 }
 
+// UpstreamCompressed is the answer when the model server compressed its answer in
+// a way that cannot be undone.
+func UpstreamCompressed(model string) *Error {
+	return &Error{
+		Kind: KindUpstream, NoRetry: true,
+		Message: fmt.Sprintf("The model server of `%s` compressed its answer although it was asked not to, and the gateway cannot undo that. Turn off compression in the model server, or in the proxy in front of it.", show(model)),
+	}
+}
+
 // AnswerTooLarge is the answer when the model server's answer, which is no
 // stream, has more than limit bytes.
 func AnswerTooLarge(model string, limit int64) *Error {
@@ -143,12 +152,12 @@ func Overloaded(message string) *Error {
 
 // MemoryFull is the answer to a request for which the gateway has no memory.
 func MemoryFull() *Error {
-	return Overloaded("The gateway holds as many bytes of requests and answers in memory as it may (max_memory), of all clients or of this key. Try again in a few seconds, send less at a time, or have max_memory raised.")
+	return Overloaded("The gateway holds as many bytes of requests and answers in memory as it may (max_memory), of all clients or of this key. Send less at a time, or have max_memory raised.")
 }
 
 // ConnectorBusy is the answer when the connector has no memory for the request.
 func ConnectorBusy(model string) *Error {
-	return Overloaded(fmt.Sprintf("The connector of `%s` holds as many bytes of requests in memory as it may (max_memory). Try again in a few seconds, send less at a time, or have its max_memory raised.", show(model)))
+	return Overloaded(fmt.Sprintf("The connector of `%s` holds as many bytes of requests in memory as it may (max_memory). Send less at a time, or have its max_memory raised.", show(model)))
 }
 
 // StreamTooLarge ends a stream of which the gateway has to remember more than
@@ -164,8 +173,8 @@ func StreamTooLarge(model string, limit int64) *Error {
 // do so already.
 func QueueFull(model string) *Error {
 	return &Error{
-		Kind: KindRateLimit, Code: "queue_full", RetryAfter: 5,
-		Message: fmt.Sprintf("The model `%s` is busy, and too many requests wait for it already. Try again in a few seconds, or send fewer at a time.", show(model)),
+		Kind: KindRateLimit, RetryAfter: 5,
+		Message: fmt.Sprintf("The model `%s` is busy, and too many requests wait for it already (queue_full). Send fewer at a time.", show(model)),
 	}
 }
 
@@ -173,8 +182,8 @@ func QueueFull(model string) *Error {
 // long as it may.
 func QueueTimeout(model string) *Error {
 	return &Error{
-		Kind: KindRateLimit, Code: "queue_timeout", RetryAfter: 5,
-		Message: fmt.Sprintf("The model `%s` is busy: no turn came for this request in time. Try again later, or send fewer at a time.", show(model)),
+		Kind: KindRateLimit, RetryAfter: 5,
+		Message: fmt.Sprintf("The model `%s` is busy, and no turn came for this request in time (queue_timeout). Send fewer at a time.", show(model)),
 	}
 }
 
@@ -182,8 +191,8 @@ func QueueTimeout(model string) *Error {
 // requests as they take.
 func ConnectorFull(model string) *Error {
 	return &Error{
-		Kind: KindRateLimit, Code: "queue_full", RetryAfter: 5,
-		Message: fmt.Sprintf("The connector of the model `%s` has as many requests as it takes at a time. Try again in a few seconds, or have max_requests raised in its configuration.", show(model)),
+		Kind: KindRateLimit, RetryAfter: 5,
+		Message: fmt.Sprintf("The connector of the model `%s` runs as many requests as it takes at a time (queue_full). Send fewer at a time, or have max_requests raised in its configuration.", show(model)),
 	}
 }
 
@@ -200,7 +209,7 @@ func FromHandler(status int) *Error {
 	case status == 404:
 		return &Error{Kind: KindUnknownURL, Message: "This gateway does not serve the path."}
 	case status == 503:
-		return Overloaded("The gateway takes no more requests now. Try again later.")
+		return Overloaded("The gateway takes no more requests now.")
 	case status == 504:
 		return &Error{Kind: KindTimeout, Message: "The gateway gave up waiting. Try again."}
 	case status >= 400 && status < 500:
@@ -240,6 +249,12 @@ func overfull(what string) *Error {
 // longer become the JSON that it must be.
 func brokenArguments() *Error {
 	return &Error{Kind: KindUpstream, Message: "The model produced invalid tool arguments: they are not a JSON object. Try again."}
+}
+
+// namelessCall ends an answer in which the model calls a tool without saying
+// which.
+func namelessCall() *Error {
+	return &Error{Kind: KindUpstream, Message: "The model server sent the arguments of a tool call without the tool's name. Try again."}
 }
 
 // invalid is a 400 about a field of the request.

@@ -169,19 +169,28 @@ func (n *normaliser) done() {
 
 // settled reports whether an answer without an end may be taken as complete.
 func (n *normaliser) settled() bool {
+	calls := 0
 	for k := range n.tools {
-		if t := &n.tools[k]; !t.check.complete() && !n.isNothing(k) {
+		if !n.isCall(k) {
+			continue
+		}
+		if calls++; !n.tools[k].check.complete() {
 			return false
 		}
 	}
-	return n.spoken || len(n.tools) > 0
+	return n.spoken || calls > 0
 }
 
 // complete ends the answer well.
 func (n *normaliser) complete() {
-	started := n.startBelated()
-	if n.finish == finishStop && started > 0 {
+	calls := n.startBelated()
+	switch {
+	case (n.finish == finishTools || n.finish == finishStop && !n.spoken) && n.lostCall():
+		n.abort(namelessCall())
+	case n.finish == finishStop && calls > 0:
 		n.finish = finishTools
+	case n.finish == finishTools && calls == 0:
+		n.finish = finishStop
 	}
 	n.ended = true
 }

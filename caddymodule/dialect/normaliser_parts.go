@@ -1,7 +1,5 @@
 package dialect
 
-import "strconv"
-
 // readDelta tells what the delta at data[i] adds. Thinking precedes text,
 // which precedes calls, whatever the order of the keys.
 func (n *normaliser) readDelta(data []byte, i int) {
@@ -169,29 +167,23 @@ func (n *normaliser) callTool(e toolEntry) {
 // start tells that a call begins, and what has come of it.
 func (n *normaliser) start(k int) {
 	t, slot := &n.tools[k], &n.slots.slots[k]
-	name := slot.name
-	if name == "" {
-		name = "tool_" + strconv.Itoa(k)
-	}
 	t.started = true
-	n.parts.toolStart(k, slot.id, name)
+	n.parts.toolStart(k, slot.id, slot.name)
 	if len(t.held) > 0 {
 		n.parts.toolArgs(k, string(t.held))
 		t.held = nil
 	}
 }
 
-// isNothing reports whether a slot holds nothing to make a call of.
-func (n *normaliser) isNothing(k int) bool {
-	slot := &n.slots.slots[k]
-	return slot.name == "" && slot.id == "" && len(n.tools[k].held) == 0
-}
+// isCall reports whether a slot is a call: without a name there is nothing to
+// call.
+func (n *normaliser) isCall(k int) bool { return n.slots.slots[k].name != "" }
 
-// startBelated starts the calls that still lack an id or a name; it returns
-// how many calls the answer has.
+// startBelated starts the calls that still lack an id; it returns how many calls
+// the answer has.
 func (n *normaliser) startBelated() (calls int) {
 	for k := range n.tools {
-		if n.isNothing(k) {
+		if !n.isCall(k) {
 			continue
 		}
 		calls++
@@ -200,4 +192,17 @@ func (n *normaliser) startBelated() (calls int) {
 		}
 	}
 	return calls
+}
+
+// lostCall reports whether arguments came whose call never got a name.
+func (n *normaliser) lostCall() bool {
+	for k := range n.tools {
+		if n.isCall(k) {
+			continue
+		}
+		if object, _ := normalArguments(string(n.tools[k].held)); string(compactJSON(object)) != "{}" {
+			return true
+		}
+	}
+	return false
 }

@@ -3,7 +3,6 @@ package dialect
 import (
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
 )
@@ -369,8 +368,10 @@ func appendFailure(b []byte, e *Error, code, message string) []byte {
 // the caller's for server_error, and read the time to wait from the message.
 func responsesFailure(e *Error) (code, message string) {
 	row := &kinds[e.Kind]
-	code, message = row.code, e.Message
+	code = row.code
 	switch {
+	case e.passes():
+		code = kinds[KindRateLimit].code
 	case e.Code != "":
 		code = e.Code
 	case row.openaiType == "server_error":
@@ -378,10 +379,7 @@ func responsesFailure(e *Error) (code, message string) {
 	case code == "":
 		code = "invalid_prompt"
 	}
-	if e.RetryAfter > 0 && !strings.Contains(message, "try again in") {
-		message = strings.TrimRight(message, ". ") + ". Please try again in " + strconv.Itoa(e.RetryAfter) + "s."
-	}
-	return code, message
+	return code, e.text(Responses)
 }
 
 // newResponsesStream returns the stream of an answer in the responses dialect.

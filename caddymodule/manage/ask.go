@@ -14,6 +14,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -113,6 +114,8 @@ func (q question) explain(ctx context.Context, err error) error {
 		return fmt.Errorf("connector %q cannot reach its upstream %q; start the model server there, or correct the upstream's address in the connector's configuration", q.connector, q.upstream)
 	case errors.Is(err, link.ErrUpstreamReset), errors.Is(err, io.ErrUnexpectedEOF):
 		return errors.New("the model server broke off; its own log may say why")
+	case errors.Is(err, tunnel.ErrCompressed):
+		return errors.New("the model server compressed its answer although it was asked not to, and the gateway cannot undo that; turn off compression in it, or in the proxy in front of it")
 	case errors.Is(err, link.ErrRefused):
 		return fmt.Errorf("connector %q refused the request; it may be older than this gateway", q.connector)
 	case errors.Is(err, link.ErrNoCredit):

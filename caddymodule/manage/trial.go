@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/link"
 )
 
 const (
@@ -154,7 +154,7 @@ func (t *trial) speak(ctx context.Context) error {
 	}
 	defer answer.Body.Close()
 	heard := speech{now: t.now}
-	if isJSON(answer.Header) {
+	if link.HasMediaType(answer.Header, "application/json") { // of a server that does not stream
 		err = heard.whole(answer.Body)
 	} else {
 		err = heard.stream(answer.Body)
@@ -195,13 +195,6 @@ func (t *trial) measure(begin time.Time, heard *speech) {
 	if took > 0 {
 		r.TokensPerSecond = float64(tokens) / took.Seconds()
 	}
-}
-
-// isJSON tells whether an answer is one JSON value: of a server that does not
-// stream.
-func isJSON(h http.Header) bool {
-	media, _, err := mime.ParseMediaType(h.Get("Content-Type"))
-	return err == nil && media == "application/json"
 }
 
 // weatherTool is what the model is to call.

@@ -111,4 +111,3 @@ func (t *table[K, V]) own(e *edit, k K) map[K]V {
 	}
 	return t.shards[i]
 }
-

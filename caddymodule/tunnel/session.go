@@ -133,10 +133,14 @@ func (s *Session) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	s.hub.counters.requests.Add(1)
 	answer, err := link.RoundTrip(r.Context(), stream, r, s.options)
+	if err == nil {
+		err = decompress(answer)
+	}
 	if err != nil {
 		s.hub.counters.failed.Add(1)
+		return nil, err
 	}
-	return answer, err
+	return answer, nil
 }
 
 // creditWait is how long a request waits for a stream that the connector owes: it

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
@@ -124,7 +123,7 @@ func (a *answer) Read(b []byte) (int, error) {
 // its head.
 func (a *answer) isSilent() bool {
 	return a.conn != nil && !a.conn.in.Buffered() &&
-		strings.HasPrefix(a.header.Get("Content-Type"), "text/event-stream")
+		link.HasMediaType(a.header, "text/event-stream")
 }
 
 // finish gives the connection back if it can be used again, and closes it

@@ -218,7 +218,7 @@ func (d *diagnosis) webSocket(ctx context.Context) Finding {
 		}
 	case response.StatusCode == http.StatusUpgradeRequired:
 		return Finding{Result: ResultOK, Detail: "the gateway takes tunnels at " + url}
-	case strings.HasPrefix(response.Header.Get("Content-Type"), "text/html"):
+	case link.HasMediaType(response.Header, "text/html"):
 		return Finding{
 			Result: result, Detail: fmt.Sprintf("%s answers with a web page (status %d): a login page of the network, or no gateway", url, response.StatusCode),
 			Fix: "open a page in a browser on this machine and sign in to the network, or check that this host is the gateway",

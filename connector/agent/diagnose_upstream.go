@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/postern-dev/postern/connector/link"
 )
 
 // upstreams checks each model server.
@@ -130,8 +132,8 @@ func (u *upstream) probe(ctx context.Context, model string) (first time.Time, ev
 		return first, 0, err
 	}
 	defer answer.finish()
-	if kind := answer.header.Get("Content-Type"); !strings.HasPrefix(kind, "text/event-stream") {
-		return first, 0, fmt.Errorf("it answers with %q, not with a stream of events", cut(kind))
+	if !link.HasMediaType(answer.header, "text/event-stream") {
+		return first, 0, fmt.Errorf("it answers with %q, not with a stream of events", cut(answer.header.Get("Content-Type")))
 	}
 	lines := bufio.NewScanner(answer)
 	lines.Buffer(nil, 1<<20)

@@ -165,7 +165,7 @@ func explainWebSocket(ctx context.Context, answer *http.Response, err error) err
 
 // explainAnswer says what an answer means that opens no WebSocket.
 func explainAnswer(answer *http.Response) error {
-	html := strings.HasPrefix(answer.Header.Get("Content-Type"), "text/html")
+	html := link.HasMediaType(answer.Header, "text/html")
 	switch status := answer.StatusCode; {
 	case status == http.StatusNetworkAuthenticationRequired, html && status < 400,
 		status >= 300 && status < 400:

@@ -110,3 +110,10 @@ func isTarget(s string) bool {
 	}
 	return s != "" && s[0] == '/'
 }
+
+// HasMediaType reports whether the Content-Type of a header names a media type,
+// whatever its case (RFC 9110 §8.3.1) and its parameters.
+func HasMediaType(h http.Header, mediaType string) bool {
+	value, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	return strings.EqualFold(strings.TrimSpace(value), mediaType)
+}

@@ -81,6 +81,11 @@ func TestReadStreamThatFails(t *testing.T) {
 			want:     answer{events: 2},
 			symptoms: unauthorised,
 		},
+		"responses that wait for a connector": {
+			stream:   `data: {"type":"response.failed","response":{"error":{"code":"rate_limit_exceeded","message":"The model is offline: m"}}}` + "\n\ndata: [DONE]\n\n",
+			want:     answer{events: 2},
+			symptoms: offline,
+		},
 		"messages that break": {
 			stream:   "event: error\ndata: " + `{"type":"error","error":{"type":"overloaded_error","message":"m"}}` + "\n\n",
 			want:     answer{events: 1},

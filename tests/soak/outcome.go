@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -44,7 +45,9 @@ func symptomOf(status int, t *told) symptom {
 	switch {
 	case status == 401 || code == "invalid_api_key" || code == "authentication_error":
 		return unauthorised
-	case status == 429 || code == "queue_full" || code == "queue_timeout" || code == "rate_limit_error":
+	case strings.Contains(t.Message, "is offline"): // whatever the code, which a stream has its own for
+		return offline
+	case status == 429 || code == "rate_limit_exceeded" || code == "rate_limit_error":
 		return busy
 	case status == 503 || status == 529 || code == "deployment_offline" || code == "overloaded_error":
 		return offline
