@@ -233,29 +233,6 @@ func (c *responsesCall) readReasoning(fields fieldList) *Error {
 	return nil
 }
 
-// withMembers is an object with members added that it lacks: pairs of a name
-// and its JSON.
-func withMembers(object []byte, pairs ...string) []byte {
-	f := readFields(object)
-	b := append(make([]byte, 0, len(object)+64), '{')
-	comma := func() {
-		if len(b) > 1 {
-			b = append(b, ',')
-		}
-	}
-	for i := 0; i < len(pairs); i += 2 {
-		if f.get(pairs[i]) == nil {
-			comma()
-			b = append(append(appendQuoted(b, pairs[i]), ':'), pairs[i+1]...)
-		}
-	}
-	for m := checkedMembers(object); m.next(); {
-		comma()
-		b = append(append(append(b, m.key.of(object)...), ':'), m.raw()...)
-	}
-	return append(b, '}')
-}
-
 // readText reads the form that the answer is to have.
 func (c *responsesCall) readText(fields fieldList) *Error {
 	raw := given(fields, "text")
