@@ -151,11 +151,11 @@ func (a upAddresses) caddyfile(database string) string {
 	model_gateway
 	model_console
 	redir / %[7]s/
-	@nothing not path / /v1 /v1/* %[7]s %[7]s/* %[8]s %[8]s/*
+	@nothing not path / /v1 /v1/* %[7]s %[7]s/* %[8]s %[8]s/* %[9]s
 	respond @nothing "There is nothing here. The API is at /v1, the console at %[7]s/.
 " 404
 }
-`, a.admin, a.tunnel, a.tunnel, "`"+database+"`", strings.Join(names, ", "), strings.Join(a.hosts, " "), consolePath, discoveryPath)
+`, a.admin, a.tunnel, a.tunnel, "`"+database+"`", strings.Join(names, ", "), strings.Join(a.hosts, " "), consolePath, discoveryPath, strings.Join(unversionedPaths, " "))
 }
 
 // upDatabase is the store of `caddy gateway up`, apart from that of a gateway

@@ -221,6 +221,10 @@ func ResponseNotFound(id string) *Error {
 // wrongMethod is the answer to a path of ours with a method that it does not
 // take; allow is the ones it does.
 func wrongMethod(method, path, allow string) *Error {
+	if method == "OPTIONS" { // which browsers send before a request to another origin
+		return &Error{Kind: KindWrongMethod, Allow: allow, Message: "Web pages of other origins cannot call this API: the gateway allows no cross-origin requests (CORS). " +
+			"Call it from a server, or from a page of the gateway's own origin. " + show(path) + " takes " + allow + "."}
+	}
 	return &Error{Kind: KindWrongMethod, Allow: allow, Message: show(path) + " does not take " + show(method) + "; use " + allow + "."}
 }
 
@@ -233,6 +237,12 @@ func upgradeRequired() *Error {
 // unknownURL answers a path that is none of ours.
 func unknownURL(method, path string) *Error {
 	return &Error{Kind: KindUnknownURL, Message: "Unknown request URL: " + show(method) + " " + show(path) + ". Check the path; the API's base URL ends in /v1."}
+}
+
+// NoVersion answers a path of the API without /v1 in front; base is the right
+// base URL.
+func NoVersion(method, path, base string) *Error {
+	return &Error{Kind: KindUnknownURL, Message: "Unknown request URL: " + show(method) + " " + show(path) + ". The API is below /v1: set the client's base URL to " + show(base) + "."}
 }
 
 // missing is the answer to a body without a field that must be there.
