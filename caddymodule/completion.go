@@ -137,11 +137,25 @@ func (c *completion) estimate(_ string, p *dialect.Prompt) int {
 	return c.tokens
 }
 
-// learn has the request learned from, if the upstream said what its prompt was
-// in tokens.
-func (c *completion) learn(u dialect.Usage) {
+// estimatePrompt is how many tokens the prompt has, as far as is known; for
+// operations whose prompt is not read, by its size.
+func (c *completion) estimatePrompt() int64 {
+	prompt := c.call.Prompt()
+	if prompt == nil {
+		const bytesPerToken = 4
+		return int64(c.size / bytesPerToken)
+	}
+	return int64(c.estimate("", prompt))
+}
+
+// book notes what the request cost, and has it learned from if the upstream
+// said what its prompt was in tokens.
+func (c *completion) book(u dialect.Usage) {
+	if u.Estimated && u.PromptTokens == 0 {
+		u.PromptTokens = c.estimatePrompt()
+	}
 	c.exchange.Usage = u
-	if u.PromptTokens <= 0 || c.exchange.Operation.Dialect == dialect.Chat && c.exchange.Operation.Kind != dialect.ChatCompletions {
+	if u.Estimated || u.PromptTokens <= 0 || c.exchange.Operation.Dialect == dialect.Chat && c.exchange.Operation.Kind != dialect.ChatCompletions {
 		return
 	}
 	if of, ok := c.registration(); ok {
@@ -239,7 +253,7 @@ func (c *completion) whole(response *http.Response) *dialect.Error {
 		return derr
 	}
 	_ = c.answer.whole(http.StatusOK, out) // a failed write means that the client is gone
-	c.learn(usage)
+	c.book(usage)
 	return nil
 }
 
@@ -283,17 +297,20 @@ func (c *completion) stream(body io.ReadCloser) *dialect.Error {
 		n, err := body.Read(buf[:])
 		at, derr := c.answer.feed(buf[:n])
 		switch {
-		case at.gone || derr != nil:
+		case derr != nil:
 			return derr
+		case at.gone:
+			c.book(c.answer.usage())
+			return nil
 		case err != nil:
 			if derr := c.answer.finish(c.cause(at, err)); derr != nil {
 				return derr
 			}
-			c.learnFromStream()
+			c.book(c.answer.usage())
 			return nil
 		case at.done:
+			c.book(c.answer.usage())
 			if at.err == nil {
-				c.learnFromStream()
 				drain(body)
 			}
 			return nil
@@ -301,13 +318,6 @@ func (c *completion) stream(body io.ReadCloser) *dialect.Error {
 			last = time.AfterFunc(linger, func() { body.Close() })
 			defer last.Stop()
 		}
-	}
-}
-
-// learnFromStream has a streamed request learned from.
-func (c *completion) learnFromStream() {
-	if u, ok := c.answer.usage(); ok {
-		c.learn(u)
 	}
 }
 

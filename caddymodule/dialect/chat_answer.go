@@ -8,13 +8,17 @@ import "strconv"
 func RewriteCompletion(body []byte, model string) ([]byte, Usage, *Error) {
 	var e edits
 	var usage Usage
+	var choices []byte
+	told := false
 	m := textOf(body)
 	for m.next() {
 		switch string(m.name()) {
 		case "model":
 			e.add(m.value.start, m.value.end, appendQuoted(nil, model))
 		case "usage":
-			usage, _ = parseUsage(m.raw())
+			usage, told = parseUsage(m.raw())
+		case "choices":
+			choices = m.raw()
 		case "error":
 			if !isNull(m.raw()) {
 				return nil, Usage{}, fromEvent(body)
@@ -28,7 +32,44 @@ func RewriteCompletion(body []byte, model string) ([]byte, Usage, *Error) {
 	if !m.whole() {
 		return nil, Usage{}, garbled(body)
 	}
+	if !told {
+		usage = Usage{CompletionTokens: tokensOf(sizeOfChoices(choices)), Estimated: true}
+	}
 	return e.appendTo(make([]byte, 0, len(body)+len(model)+2), body), usage, nil
+}
+
+// sizeOfChoices is the size of the texts and tool calls of a whole answer.
+func sizeOfChoices(choices []byte) (size int64) {
+	if len(choices) == 0 || choices[0] != '[' {
+		return 0
+	}
+	for list := membersOf(choices, 0); list.next(); {
+		if list.raw()[0] != '{' {
+			continue
+		}
+		for m := membersOf(list.raw(), 0); m.next(); {
+			switch {
+			case string(m.name()) == "text":
+				size += textSize(m.raw())
+			case string(m.name()) == "message" && m.raw()[0] == '{':
+				size += sizeOfMessage(m.raw())
+			}
+		}
+	}
+	return size
+}
+
+// sizeOfMessage is the size of a message's texts and tool calls.
+func sizeOfMessage(message []byte) (size int64) {
+	for m := membersOf(message, 0); m.next(); {
+		switch string(m.name()) {
+		case "content", "refusal", "reasoning_content", "reasoning":
+			size += textSize(m.raw())
+		case "tool_calls":
+			size += int64(len(m.raw()))
+		}
+	}
+	return size
 }
 
 // wholeAnswer is where the parts of a whole answer stand.
