@@ -24,14 +24,6 @@ func RevokedKey() *Error {
 	return &Error{Kind: KindInvalidKey, Message: "The API key was revoked while this request ran; the answer above is incomplete."}
 }
 
-// OutOfScope is the answer to a valid key whose scope does not hold the model.
-func OutOfScope(model string) *Error {
-	return &Error{
-		Kind: KindOutOfScope, Param: "model",
-		Message: fmt.Sprintf("This API key may not use the model `%s`: it is outside of the key's scope. GET /v1/models lists what the key may use.", show(model)),
-	}
-}
-
 // UnknownModel is the answer to a model that is not registered, or that the
 // key must not know of.
 func UnknownModel(model string) *Error {
@@ -73,11 +65,11 @@ func Offline(model string) *Error {
 }
 
 // NoRoute is the answer when the connector is there but the deployment names
-// no upstream of it; why is the tunnel's explanation.
-func NoRoute(model, why string) *Error {
+// no upstream of it. Clients need not know the names of either.
+func NoRoute(model string) *Error {
 	return &Error{
 		Kind: KindUnreachable, NoRetry: true,
-		Message: fmt.Sprintf("The model `%s` leads nowhere: %s.", show(model), strings.TrimSuffix(why, ".")),
+		Message: fmt.Sprintf("The model `%s` is not configured: nothing says which model server it is on. The gateway's operator finds the details in its log.", show(model)),
 	}
 }
 
@@ -168,7 +160,7 @@ func FromHandler(status int) *Error {
 	case status == 401:
 		return InvalidKey("unknown")
 	case status == 403:
-		return &Error{Kind: KindOutOfScope, Code: "forbidden", Message: "This gateway does not allow the request."}
+		return &Error{Kind: KindForbidden, Message: "This gateway does not allow the request."}
 	case status == 404:
 		return &Error{Kind: KindUnknownURL, Message: "This gateway does not serve the path."}
 	case status == 503:
