@@ -45,7 +45,7 @@ func chooseAddresses(listen string) (upAddresses, error) {
 	if a.tunnel, err = chooseUDP(defaultPort); err != nil {
 		return upAddresses{}, err
 	}
-	a.admin, err = chooseAdmin(caddy.DefaultAdminListen)
+	a.admin, err = chooseUpAdmin()
 	return a, err
 }
 
@@ -129,6 +129,10 @@ func (a upAddresses) caddyfile(database string) string {
 	for _, ip := range a.hosts {
 		names = append(names, "http://"+net.JoinHostPort(ip, strconv.Itoa(a.port)))
 	}
+	admin := a.admin
+	if !exposedAdmin(admin) {
+		admin = "`" + admin + "|0600`"
+	}
 	return fmt.Sprintf(`{
 	admin %s
 	persist_config off
@@ -155,7 +159,7 @@ func (a upAddresses) caddyfile(database string) string {
 	respond @nothing "There is nothing here. The API is at /v1, the console at %[7]s/.
 " 404
 }
-`, a.admin, a.tunnel, a.tunnel, "`"+database+"`", strings.Join(names, ", "), strings.Join(a.hosts, " "), consolePath, discoveryPath, strings.Join(unversionedPaths, " "))
+`, admin, a.tunnel, a.tunnel, "`"+database+"`", strings.Join(names, ", "), strings.Join(a.hosts, " "), consolePath, discoveryPath, strings.Join(unversionedPaths, " "))
 }
 
 // upDatabase is the store of `caddy gateway up`, apart from that of a gateway
