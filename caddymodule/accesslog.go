@@ -1,9 +1,11 @@
 package caddymodule
 
 import (
+	"context"
 	"io"
 	"net"
 	"net/http"
+	"reflect"
 	"strings"
 	"time"
 
@@ -13,15 +15,13 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// keyHeader is the header of a key that is no Authorization.
-const keyHeader = "X-Api-Key"
-
 // accessLog adds what an exchange knows to the access log, if there is one.
 //
-// It writes the whole entry of a request that carries its key in X-Api-Key.
-// Caddy hides Authorization and cookies in its entries, but not this header,
-// and it takes its copy of the request before any handler runs; so its entry
-// is called off, and one is written that differs only in the header.
+// It writes the whole entry of a request that carries a secret which Caddy does
+// not hide. Caddy hides Authorization and cookies in its entries, but no other
+// header and nothing in the URI, and it takes its copy of the request before any
+// handler runs; so its entry is called off, and one is written that differs only
+// in what is hidden.
 type accessLog struct {
 	logger *zap.Logger // as Caddy's own: http.log.access
 }
@@ -39,23 +39,26 @@ func (l accessLog) begin(w http.ResponseWriter, r *http.Request, ex *exchange) (
 		return w, func() {}
 	}
 	skip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.LogSkipVar).(bool)
-	if r.Header[keyHeader] == nil || skip {
+	if skip || !carriesSecret(r) {
 		return w, func() { addLogFields(r, ex) }
 	}
 	caddyhttp.SetVar(r.Context(), caddyhttp.LogSkipVar, true)
-	shown := *r
-	shown.Header = r.Header.Clone()
-	shown.Header[keyHeader] = []string{"REDACTED"}
-	entry := accessEntry{
-		request:  caddyhttp.LoggableHTTPRequest{Request: &shown, ShouldLogCredentials: server.Logs.ShouldLogCredentials},
+	entry := &accessEntry{
+		request:  caddyhttp.LoggableHTTPRequest{Request: withoutSecrets(r), ShouldLogCredentials: server.Logs.ShouldLogCredentials},
 		body:     &countingReader{ReadCloser: r.Body},
 		recorder: caddyhttp.NewResponseRecorder(w, nil, nil),
 	}
 	r.Body = entry.body
 	return entry.recorder, func() {
-		for _, name := range loggerNames(server.Logs, r) {
-			entry.write(l.named(name), ex)
+		addLogFields(r, ex)
+		entry.duration = time.Since(ex.Start)
+		if ex.Key != nil {
+			entry.user = ex.Key.ID()
 		}
+		for _, name := range loggerNames(server.Logs, r) {
+			entry.loggers = append(entry.loggers, l.named(name))
+		}
+		entry.writeAfter(r.Context())
 	}
 }
 
@@ -84,33 +87,62 @@ type accessEntry struct {
 	request  caddyhttp.LoggableHTTPRequest
 	body     *countingReader
 	recorder caddyhttp.ResponseRecorder
+	duration time.Duration
+	user     string // id of the key
+	loggers  []*zap.Logger
+}
+
+// writeAfter writes the entry when all handlers have returned, as Caddy does:
+// those around this one may add fields on the way out. The server ends the
+// request's context then. It has ended before if the client is gone.
+func (e *accessEntry) writeAfter(ctx context.Context) {
+	if ctx.Err() != nil {
+		e.write(ctx)
+		return
+	}
+	context.AfterFunc(ctx, func() { e.write(ctx) })
 }
 
 // write writes the entry, with Caddy's fields in Caddy's order.
-func (e *accessEntry) write(logger *zap.Logger, ex *exchange) {
+func (e *accessEntry) write(ctx context.Context) {
 	level := zapcore.InfoLevel
 	if e.recorder.Status() >= http.StatusInternalServerError {
 		level = zapcore.ErrorLevel
 	}
-	c := logger.Check(level, "handled request")
-	if c == nil {
-		return
+	if name, ok := caddyhttp.GetVar(ctx, caddyhttp.LogLevelVar).(string); ok {
+		if chosen, err := zapcore.ParseLevel(name); err == nil && chosen >= zapcore.DebugLevel && chosen <= zapcore.ErrorLevel {
+			level = chosen
+		}
 	}
-	user := ""
-	if ex.Key != nil {
-		user = ex.Key.ID()
-	}
-	c.Write(append([]zap.Field{
+	fields := append([]zap.Field{
 		zap.Object("request", e.request),
 		zap.Int64("bytes_read", e.body.n),
-		zap.String("user_id", user),
-		zap.Duration("duration", time.Since(ex.Start)),
+		zap.String("user_id", e.user),
+		zap.Duration("duration", e.duration),
 		zap.Int("size", e.recorder.Size()),
 		zap.Int("status", e.recorder.Status()),
 		zap.Object("resp_headers", caddyhttp.LoggableHTTPHeader{
 			Header: e.recorder.Header(), ShouldLogCredentials: e.request.ShouldLogCredentials,
 		}),
-	}, ex.logFields()...)...)
+	}, extraLogFields(ctx)...)
+	for _, logger := range e.loggers {
+		logger.Log(level, "handled request", fields...)
+	}
+}
+
+// extraLogFields are the fields that handlers have added to Caddy's entry:
+// those of tracing and log_append, and ours. Caddy has no function that returns
+// them, so they are read from the struct; none if it has changed.
+func extraLogFields(ctx context.Context) []zap.Field {
+	extra, ok := ctx.Value(caddyhttp.ExtraLogFieldsCtxKey).(*caddyhttp.ExtraLogFields)
+	if !ok {
+		return nil
+	}
+	fields := reflect.ValueOf(extra).Elem().FieldByName("fields")
+	if !fields.IsValid() || fields.Type() != reflect.TypeFor[[]zap.Field]() {
+		return nil
+	}
+	return *(*[]zap.Field)(fields.Addr().UnsafePointer())
 }
 
 // loggerNames are the loggers that Caddy would send a request's entry to; none

@@ -1,11 +1,20 @@
 package caddymodule
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"io"
+	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
@@ -54,4 +63,111 @@ func TestLoggerNamesOfRequest(t *testing.T) {
 	if got, want := loggerNames(logs, r), []string{"mine", ""}; !slices.Equal(got, want) {
 		t.Errorf("loggerNames = %q, want %q", got, want)
 	}
+}
+
+// accessLogs is where a log goes that has `output memory`.
+var accessLogs = new(memoryLog)
+
+func init() { caddy.RegisterModule(accessLogs) }
+
+// memoryLog is a writer of logs that keeps them in memory.
+type memoryLog struct {
+	mu    sync.Mutex
+	lines [][]byte
+	wrote chan struct{}
+}
+
+func (*memoryLog) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "caddy.logging.writers.memory", New: func() caddy.Module { return new(memoryLog) }}
+}
+func (*memoryLog) UnmarshalCaddyfile(*caddyfile.Dispenser) error { return nil }
+func (*memoryLog) String() string                                { return "memory" }
+func (*memoryLog) WriterKey() string                             { return "memory" }
+func (*memoryLog) OpenWriter() (io.WriteCloser, error)           { return accessLogs, nil }
+func (*memoryLog) Close() error                                  { return nil }
+
+func (l *memoryLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, bytes.Clone(p))
+	l.wrote <- struct{}{}
+	return len(p), nil
+}
+
+// No secret reaches the log, wherever a client puts it, and the fields of
+// Caddy's own entries are all there: those that other handlers add, too.
+func TestAccessLogHidesSecrets(t *testing.T) {
+	s := newTestSite(t, "log {\n output memory\n}\nlog_append late {http.request.method}\nlog_append <early yes\nmodel_gateway")
+	const query = "/v1/models?limit=1&"
+	requests := []struct{ path, header string }{
+		{"/v1/models", "X-Api-Key: " + s.key},
+		{"/v1/models", "X-Api-Key: mistyped-" + s.key[10:]},
+		{"/v1/models", "Api-Key: " + s.key},
+		{"/v1/models", "X-Goog-Api-Key: " + s.key},
+		{"/v1/models", "X_Api_Key: " + s.key},
+		{"/v1/models", "Referer: https://example.com/?key=" + s.key},
+		{"/v1/models", "X-Token: pmt_" + s.key[7:]},
+		{"/v1/models", "X-Token: ptt_" + s.key[7:]},
+		{query + "key=" + s.key, "Accept: */*"},
+		{query + "key=%73k-svc-" + s.key[7:], "Accept: */*"},
+		{query + s.key, "Accept: */*"},
+		{query + s.key + "=1", "Accept: */*"},
+		{"/v1/models/" + s.key, "Accept: */*"},
+		{"/chat/completions", "X-Api-Key: " + s.key},
+		{"/v1/models", "Authorization: Bearer " + s.key},
+	}
+	accessLogs.lines, accessLogs.wrote = nil, make(chan struct{}, len(requests))
+	for _, r := range requests {
+		s.do(t, "GET", r.path, "", r.header)
+		select {
+		case <-accessLogs.wrote:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s: nothing is logged", r.header)
+		}
+	}
+	for i, line := range accessLogs.lines {
+		var entry map[string]any
+		if err := json.Unmarshal(line, &entry); err != nil {
+			t.Fatal(err)
+		}
+		if entry["late"] != "GET" || entry["early"] != "yes" || entry["msg"] != "handled request" || entry["status"] == nil {
+			t.Errorf("%s: the entry is %s", requests[i].header, line)
+		}
+		if bytes.Contains(line, []byte(s.key[10:])) {
+			t.Errorf("%s: the entry has the key: %s", requests[i].header, line)
+		}
+	}
+}
+
+func TestWithoutSecrets(t *testing.T) {
+	const key = "sk-svc-0123456789abcdefghij"
+	for uri, want := range map[string]string{
+		"/v1/models?a=b&c":                      "/v1/models?a=b&c",
+		"/v1/models?key=" + key + "&b=1":        "/v1/models?key=REDACTED&b=1",
+		"/v1/models?a=%zz&k=%73k-svc-0123":      "/v1/models?a=%zz&k=REDACTED",
+		"/v1/models?" + key + "=1":              "/v1/models?REDACTED",
+		"/v1/models/" + key + "/x":              "/v1/models/REDACTED/x",
+		"/v1/models?x=pmt%5F0123456789&y=ptt_1": "/v1/models?x=REDACTED&y=REDACTED",
+	} {
+		r := &http.Request{RequestURI: uri, Header: http.Header{"Authorization": {"Bearer " + key}, "Accept": {"*/*"}}}
+		if got := withoutSecrets(r); got.RequestURI != want || got.Header.Get("Accept") != "*/*" || r.RequestURI != uri {
+			t.Errorf("%s is shown as %s, want %s", uri, got.RequestURI, want)
+		}
+		if got := carriesSecret(r); got != (uri != want) {
+			t.Errorf("%s: carries a secret: %v", uri, got)
+		}
+	}
+}
+
+// FuzzWithoutSecrets checks that no text around a secret keeps it in the log.
+func FuzzWithoutSecrets(f *testing.F) {
+	f.Add("/v1/models?key=", "&b=1")
+	f.Add("/v1/%", "?%zz")
+	f.Fuzz(func(t *testing.T, before, after string) {
+		const secret = "sk-svc-0123456789"
+		r := &http.Request{RequestURI: before + secret + after, Header: http.Header{}}
+		if shown := withoutSecrets(r).RequestURI; !carriesSecret(r) || strings.Contains(shown, "sk-svc-") {
+			t.Errorf("%q is shown as %q", r.RequestURI, shown)
+		}
+	})
 }

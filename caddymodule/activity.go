@@ -29,6 +29,7 @@ func (a *App) record(ex *exchange, status int, first time.Time) {
 		Duration:     time.Since(ex.Start),
 		InputTokens:  int(ex.Usage.PromptTokens),
 		OutputTokens: int(ex.Usage.CompletionTokens),
+		Estimated:    ex.Usage.Estimated,
 	}
 	if !first.IsZero() {
 		r.FirstToken = first.Sub(ex.Start)

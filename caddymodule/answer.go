@@ -151,13 +151,13 @@ func (a *answer) sendsContent(events []byte) bool {
 	return false
 }
 
-// usage is what the upstream said about the stream's tokens; false also if the
-// stream did not end well.
-func (a *answer) usage() (dialect.Usage, bool) {
+// usage is what the stream cost: what the upstream said, or an estimate, which
+// may be without the prompt.
+func (a *answer) usage() dialect.Usage {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	u, ok := a.stream.Usage()
-	return u, ok && a.stream.Err() == nil
+	u, _ := a.stream.Usage()
+	return u
 }
 
 // committed reports whether the header is out, so that an error can only go

@@ -19,9 +19,10 @@ func init() {
 }
 
 // Auth checks API keys, before a byte of the request's body is read. It takes
-// `Authorization: Bearer sk-svc-…` or `x-api-key: sk-svc-…` (the first wins if
-// both are there), answers 401 in the dialect of the path, and cuts the
-// requests that run when their key is revoked.
+// `Authorization: Bearer sk-svc-…`, `x-api-key: sk-svc-…` or `api-key: sk-svc-…`
+// (the first of these wins), answers 401 in the dialect of the path, and cuts
+// the requests that run when their key is revoked. OPTIONS, which browsers send
+// without a key, is answered 405: no other origin may call the API.
 //
 // Placeholder | Value
 // ------------|------
@@ -59,6 +60,11 @@ func (a *Auth) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.
 	h["X-Request-Id"] = []string{ex.RequestID} // OpenAI SDKs read this one,
 	h["Request-Id"] = h["X-Request-Id"]        // Anthropic SDKs that one
 
+	if r.Method == http.MethodOptions {
+		_, derr := dialect.Lookup(r.Method, r.URL.EscapedPath(), r.Header)
+		newAnswer(w).fail(dialect.OfPath(r.URL.Path, r.Header), ex.RequestID, derr)
+		return nil
+	}
 	st, err := a.app.openStore()
 	if err != nil {
 		newAnswer(w).fail(dialect.OfPath(r.URL.Path, r.Header), ex.RequestID, a.app.internal("opening its store", err))
@@ -88,10 +94,7 @@ func (a *Auth) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.
 // authenticate finds the request's key; if there is none that is valid, it
 // says why: missing, unknown or revoked.
 func authenticate(st *store.Store, h http.Header) (key *store.LiveKey, reason string) {
-	secret := bearer(h.Get("Authorization"))
-	if secret == "" {
-		secret = h.Get(keyHeader)
-	}
+	secret := sentKey(h)
 	if secret == "" {
 		return nil, "missing"
 	}
@@ -103,6 +106,15 @@ func authenticate(st *store.Store, h http.Header) (key *store.LiveKey, reason st
 		return nil, "revoked"
 	}
 	return key, ""
+}
+
+// sentKey returns what a client sent as its key, "" if nothing.
+func sentKey(h http.Header) string {
+	secret := bearer(h.Get("Authorization"))
+	for i := 0; secret == "" && i < len(keyHeaders); i++ {
+		secret = h.Get(keyHeaders[i])
+	}
+	return secret
 }
 
 // bearer returns the token of an Authorization header, "" if it holds none.

@@ -38,7 +38,7 @@ management tokens of its console.
 
 All commands but "up" talk to the running Caddy through its admin endpoint.
 Name it with --address, or let --config find it; without either it is the
-default one (localhost:2019, or $CADDY_ADMIN).`
+default one (localhost:2019, or $CADDY_ADMIN), or else that of "up".`
 	root.Example = `  caddy gateway up
   caddy gateway setup-link
   caddy gateway pairing start

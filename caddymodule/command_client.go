@@ -20,6 +20,9 @@ type adminClient struct {
 
 // newAdminClient finds the admin endpoint as Caddy's own commands do.
 func newAdminClient(cmd *cobra.Command) (adminClient, error) {
+	if flagValue(cmd, "address") == "" && flagValue(cmd, "config") == "" {
+		return adminClient{address: defaultAdmin()}, nil
+	}
 	address, err := caddycmd.DetermineAdminAPIAddress(flagValue(cmd, "address"), nil, flagValue(cmd, "config"), flagValue(cmd, "adapter"))
 	if err != nil {
 		return adminClient{}, usagef("finding the admin endpoint: %w", err)

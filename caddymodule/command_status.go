@@ -26,6 +26,10 @@ func statusCommand() *cobra.Command {
 			return err
 		}
 		printStatus(cmd.OutOrStdout(), status)
+		if client, err := newAdminClient(cmd); err == nil && exposedAdmin(client.address) {
+			fmt.Fprintf(cmd.ErrOrStderr(), "\nWarning: the admin endpoint is at %s, where every local process can manage the gateway. "+
+				"Put it on a Unix socket: `admin unix//run/caddy/admin.sock|0600` in the Caddyfile's global options.\n", printable(client.address))
+		}
 		return nil
 	})
 	return cmd

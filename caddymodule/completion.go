@@ -165,11 +165,29 @@ func (c *completion) estimate(_ string, p *dialect.Prompt) int {
 	return c.tokens
 }
 
-// learn has the request learned from, if the upstream said what its prompt was
-// in tokens.
-func (c *completion) learn(u dialect.Usage) {
+// estimatePrompt estimates the tokens of a prompt whose request has ended. One that
+// is large, or was not read, is estimated by its size: to count it costs more than
+// the figure is worth.
+func (c *completion) estimatePrompt() int64 {
+	const (
+		worthCounting = 64 << 10 // bytes
+		bytesPerToken = 4
+	)
+	of, ok := c.registration()
+	if prompt := c.call.Prompt(); ok && prompt != nil && c.size <= worthCounting {
+		return int64(c.learner.calibration.Count(context.WithoutCancel(c.ctx), of, prompt))
+	}
+	return c.size / bytesPerToken
+}
+
+// book notes what the request cost, and has it learned from if the upstream
+// said what its prompt was in tokens.
+func (c *completion) book(u dialect.Usage) {
+	if u.Estimated && u.PromptTokens == 0 {
+		u.PromptTokens = c.estimatePrompt()
+	}
 	c.exchange.Usage = u
-	if u.PromptTokens <= 0 || c.exchange.Operation.Dialect == dialect.Chat && c.exchange.Operation.Kind != dialect.ChatCompletions {
+	if u.Estimated || u.PromptTokens <= 0 || c.exchange.Operation.Dialect == dialect.Chat && c.exchange.Operation.Kind != dialect.ChatCompletions {
 		return
 	}
 	if of, ok := c.registration(); ok {
@@ -275,7 +293,7 @@ func (c *completion) whole(response *http.Response) *dialect.Error {
 	}
 	_ = c.exchange.held.holdAnswer(int64(len(out))) // less than before always succeeds
 	_ = c.answer.whole(http.StatusOK, out)          // a failed write means that the client is gone
-	c.learn(usage)
+	c.book(usage)
 	return nil
 }
 
@@ -325,17 +343,20 @@ func (c *completion) stream(body io.ReadCloser) *dialect.Error {
 		n, err := body.Read(buf[:])
 		at, derr := c.answer.feed(buf[:n])
 		switch {
-		case at.gone || derr != nil:
+		case derr != nil:
 			return derr
+		case at.gone:
+			c.book(c.answer.usage())
+			return nil
 		case err != nil:
 			if derr := c.answer.finish(c.cause(at, err)); derr != nil {
 				return derr
 			}
-			c.learnFromStream()
+			c.book(c.answer.usage())
 			return nil
 		case at.done:
+			c.book(c.answer.usage())
 			if at.err == nil {
-				c.learnFromStream()
 				drain(body)
 			}
 			return nil
@@ -360,13 +381,6 @@ func (c *completion) remember(held int64) *dialect.Error {
 		return dialect.MemoryFull()
 	}
 	return nil
-}
-
-// learnFromStream has a streamed request learned from.
-func (c *completion) learnFromStream() {
-	if u, ok := c.answer.usage(); ok {
-		c.learn(u)
-	}
 }
 
 // drain reads the end of a body whose stream is done. An upstream's connection

@@ -24,6 +24,7 @@ func init() {
 	httpcaddyfile.RegisterHandlerDirective("model_dialect", parseHandler[Dialect])
 	httpcaddyfile.RegisterHandlerDirective("model_route", parseHandler[Route])
 	httpcaddyfile.RegisterHandlerDirective("model_tunnel", parseHandler[Tunnel])
+	httpcaddyfile.RegisterHandlerDirective("model_base_url", parseHandler[BaseURL])
 	httpcaddyfile.RegisterDirective("model_console", parseModelConsole)
 	httpcaddyfile.RegisterDirectiveOrder("model_console", httpcaddyfile.Before, "reverse_proxy")
 }
@@ -118,6 +119,10 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //	route @model_tunnel {
 //		model_tunnel
 //	}
+//	@model_base_url path /chat/completions /messages /messages/* …
+//	route @model_base_url {
+//		model_base_url
+//	}
 func parseModelGateway(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 	h.Next()
 	matcher, err := h.ExtractMatcherSet()
@@ -150,6 +155,8 @@ func parseModelGateway(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, err
 			caddyconfig.JSONModuleObject(&route, "handler", "model_route", nil)),
 		pathRoute(h, caddyhttp.MatchPath{discoveryPath, discoveryPath + "/*"},
 			caddyconfig.JSONModuleObject(new(Tunnel), "handler", "model_tunnel", nil)),
+		pathRoute(h, unversionedPaths,
+			caddyconfig.JSONModuleObject(new(BaseURL), "handler", "model_base_url", nil)),
 	), nil
 }
 

@@ -10,7 +10,6 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/postern-dev/postern/connector/link"
-	"github.com/postern-dev/postern/connector/version"
 )
 
 func init() {
@@ -39,13 +38,13 @@ func (Tunnel) CaddyModule() caddy.ModuleInfo {
 // Provision finds the app.
 func (t *Tunnel) Provision(ctx caddy.Context) error { return provisionApp(ctx, &t.app) }
 
-// discovery is what a connector is told.
+// discovery is what a connector is told. Anybody may ask: there is nothing in it
+// that pairing does not need. The gateway's version comes with the welcome.
 type discovery struct {
 	Server  string `json:"server"` // host:port
 	Pin     string `json:"pin"`
 	URL     string `json:"url,omitempty"`     // of the HTTP API, without /v1
 	Console string `json:"console,omitempty"` // where the pairing is approved
-	Version string `json:"version,omitempty"`
 }
 
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
@@ -67,7 +66,7 @@ func (t *Tunnel) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 	case at.Public == "":
 		answerJSON(w, http.StatusServiceUnavailable, map[string]string{"error": errNoAddress.Error()})
 	default:
-		answerJSON(w, http.StatusOK, discovery{at.Public, at.Pin, at.URL, at.Console, version.Number()})
+		answerJSON(w, http.StatusOK, discovery{at.Public, at.Pin, at.URL, at.Console})
 	}
 	return nil
 }

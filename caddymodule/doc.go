@@ -21,9 +21,10 @@
 // tokens are made from (counting.go), and responses that clients may refer to
 // (keptresponses.go).
 //
-// Two more handlers stand beside the onion: model_console serves the web
-// console (console.go), and model_tunnel tells connectors that are to be paired
-// where they dial (discovery.go).
+// Three more handlers stand beside the onion: model_console serves the web
+// console (console.go), model_tunnel tells connectors that are to be paired
+// where they dial (discovery.go), and model_base_url answers clients whose base
+// URL lacks /v1 (baseurl.go).
 //
 // What happens to records and tunnels goes to Caddy's events app: it is found
 // out in events_sources.go, handed over in events.go, and posted by the handler

@@ -40,6 +40,7 @@ type exchange struct {
 	Response   *http.Response // the upstream's answer; its body is the reader's to close
 
 	found   store.Deployment // what find found
+	reason  string           // why the model was refused, for the access log
 	held    holdings         // of the memory budget
 	place   queue.Place      // what the deployment's bound lets run
 	running bool             // counted as in flight
@@ -83,16 +84,19 @@ func (ex *exchange) inContext(ctx context.Context) context.Context {
 }
 
 // find finds the deployment of the model that the client asked for, and checks
-// the key's scope.
+// the key's scope. To the client, a model out of scope does not exist; the
+// access log tells the difference.
 func (ex *exchange) find(st *store.Store) (store.Deployment, *dialect.Error) {
 	deployment, ok := st.Deployment(ex.Account, ex.Model)
 	if !ok {
+		ex.reason = "unknown_model"
 		return store.Deployment{}, dialect.UnknownModel(ex.Model)
 	}
 	ex.Deployment = deployment.Name
 	ex.enter()
 	if !ex.Key.Scope().Allows(deployment.Name) {
-		return store.Deployment{}, dialect.OutOfScope(deployment.Name)
+		ex.reason = "out_of_scope"
+		return store.Deployment{}, dialect.UnknownModel(ex.Model)
 	}
 	ex.found = deployment
 	return deployment, nil
@@ -139,5 +143,6 @@ func (ex *exchange) logFields() []zap.Field {
 	add("model", ex.loggedModel())
 	add("deployment", ex.Deployment)
 	add("connector", ex.Connector)
+	add("reason", ex.reason)
 	return fields
 }

@@ -27,8 +27,9 @@ type learner struct {
 	store   *store.Store
 	logger  *slog.Logger
 	lessons chan lesson
-	waiting atomic.Int64 // bytes of requests in lessons
-	resting atomic.Int64 // until when nothing is learned, in Unix nanoseconds
+	samples chan sample  // taken unless the last one is worked on or rested from
+	waiting atomic.Int64 // bytes of requests in lessons and samples
+	resting atomic.Int64 // until when no lesson is taken, in Unix nanoseconds
 	unwatch func()
 	memory  *memory.Budget
 	stop    context.CancelFunc
@@ -45,17 +46,30 @@ type lesson struct {
 	held memory.Reservation // of the request, until it was learned from
 }
 
-// Bounds of what waits to be learned. Learning takes some 20 ms for 100 KB of
-// new text; under a load that is too high for it the gateway learns less.
+// sample is a prompt to correct estimates by, and what it had in tokens.
+type sample struct {
+	of     dialect.Registration
+	prompt *dialect.Prompt
+	size   int64 // bytes of the request
+	tokens int64
+	held   memory.Reservation
+}
+
+// Bounds of what waits to be learned. Under a load that is too high for it the
+// gateway learns less.
 const (
 	maxLessons     = 256
 	maxLessonBytes = 64 << 20
 )
 
-// rest is how much longer than a lesson took the learner rests after it: it
-// may have a hundredth of one core. At the pace of people and agents it learns
-// from every request, under load from some.
-const rest = 100
+// How much longer than its work took the learner rests. Remembering counts may
+// have a fiftieth of one core: it costs some 5 ms for 1 MB, so that at the pace
+// of people and agents each request is remembered, under load some. Correcting
+// estimates may have a hundredth: it costs a hundred times as much.
+const (
+	restFromCount = 50
+	restFromRatio = 100
+)
 
 // saveInterval is how often what was learned is written to the store.
 const saveInterval = 5 * time.Second
@@ -82,11 +96,13 @@ func newLearner(st *store.Store, budget *memory.Budget, logger *slog.Logger) (*l
 		logger:       logger,
 		memory:       budget,
 		lessons:      make(chan lesson, maxLessons),
+		samples:      make(chan sample),
 		stop:         stop,
 	}
 	l.calibration = dialect.NewCalibration(dialect.NewTokenCounter(), l.load)
 	l.unwatch = st.Subscribe(l.onChange)
 	l.worker.Go(func() { l.run(ctx) })
+	l.worker.Go(func() { l.correct(ctx) })
 	return l, nil
 }
 
@@ -143,17 +159,57 @@ func (l *learner) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case m := <-l.lessons:
-			begun := time.Now()
-			if p := m.call.Prompt(); p != nil {
-				l.calibration.Learn(m.of, p, m.tokens)
-			}
-			l.waiting.Add(-m.size)
-			m.held.Release()
-			now := time.Now()
-			l.resting.Store(now.Add(rest * now.Sub(begun)).UnixNano())
+			l.remember(m)
 		case <-ticker.C:
 			l.kept.Expire()
 			l.save(ctx)
+		}
+	}
+}
+
+// remember keeps the count of a lesson's prompt, and hands the prompt on to
+// correct estimates by.
+func (l *learner) remember(m lesson) {
+	begun := time.Now()
+	p := m.call.Prompt()
+	if p != nil {
+		l.calibration.LearnCount(m.of, p, m.tokens)
+	}
+	now := time.Now()
+	l.resting.Store(now.Add(restFromCount * now.Sub(begun)).UnixNano())
+	if p != nil {
+		select {
+		case l.samples <- sample{m.of, p, m.size, m.tokens, m.held}:
+			return
+		default:
+		}
+	}
+	l.done(m.size, &m.held)
+}
+
+// done gives back what a lesson held.
+func (l *learner) done(size int64, held *memory.Reservation) {
+	l.waiting.Add(-size)
+	held.Release()
+}
+
+// correct corrects estimates by samples until the context ends.
+func (l *learner) correct(ctx context.Context) {
+	for {
+		var rest time.Duration
+		select {
+		case <-ctx.Done():
+			return
+		case s := <-l.samples:
+			begun := time.Now()
+			l.calibration.LearnRatio(s.of, s.prompt, s.tokens)
+			l.done(s.size, &s.held)
+			rest = restFromRatio * time.Since(begun)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(rest):
 		}
 	}
 }

@@ -3,6 +3,7 @@ package caddymodule
 import (
 	"log/slog"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -81,6 +82,28 @@ func TestLearnerSaves(t *testing.T) {
 	}
 	if got := next.calibration.Export(); len(got) != 0 {
 		t.Errorf("still known: %v", got)
+	}
+}
+
+// A large prompt takes long to correct estimates by, and the learner rests from
+// that for a hundred times as long. Counts are remembered meanwhile.
+func TestLearnerRemembersCountsWhileItRests(t *testing.T) {
+	st := storetest.New(t)
+	d := deploy(t, st)
+	l := newTestLearner(t, st)
+	defer l.close()
+	for i := range 3 {
+		body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("number "+strconv.Itoa(i)+" of some words ", 40_000) + `"}]}`
+		call, derr := dialect.Decode(dialect.Operation{Kind: dialect.ChatCompletions, Dialect: dialect.Chat}, []byte(body), &dialect.Env{})
+		if derr != nil {
+			t.Fatal(derr)
+		}
+		for deadline := time.Now().Add(10 * time.Second); l.calibration.Count(t.Context(), registration(d), call.Prompt()) != 12345+i; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("prompt %d is not counted exactly", i)
+			}
+			l.learn(lesson{of: registration(d), call: call, size: int64(len(body)), tokens: int64(12345 + i)}, memory.Reservation{})
+		}
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"golang.org/x/term"
+
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -58,6 +60,7 @@ type storeHandle struct {
 	path     string
 	logger   *slog.Logger
 	messages io.Writer // for people, beside the log
+	terminal bool      // messages go to a person, not to a journal or a file
 
 	open   atomic.Pointer[services]
 	mu     sync.Mutex // serialises opening and closing
@@ -72,7 +75,7 @@ type storeHandle struct {
 var errStoreClosed = errors.New("the store was closed together with the configuration that it belongs to")
 
 func newStoreHandle(path string, logger *slog.Logger) *storeHandle {
-	return &storeHandle{path: path, logger: logger, messages: os.Stderr}
+	return &storeHandle{path: path, logger: logger, messages: os.Stderr, terminal: term.IsTerminal(int(os.Stderr.Fd()))}
 }
 
 // get returns the open store and what works on it, opening it if need be. A

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -24,8 +25,9 @@ func (a *App) endpoint() manage.Endpoint {
 	}
 	host, url := a.site(isRoute)
 	e.URL = url
-	if _, console := a.site(isConsole); console != "" {
+	if name, console := a.site(isConsole); console != "" {
 		e.Console = console + "/console/"
+		e.Exposed = strings.HasPrefix(console, "http://") && !isLoopback(name) && name != hostOf(a.Public)
 	}
 	if e.Public == "" && host != "" {
 		e.Public = net.JoinHostPort(host, strconv.Itoa(int(a.listen.StartPort)))
@@ -45,20 +47,39 @@ func (a *App) site(has func(caddyhttp.MiddlewareHandler) bool) (host, url string
 		return "", ""
 	}
 	httpApp := app.(*caddyhttp.App)
-	urls := map[string]string{}
+	sites := map[string]site{}
 	for _, server := range httpApp.Servers {
 		hosts := map[string]bool{}
 		handlerHosts(server.Routes, has, nil, hosts)
 		for name := range hosts {
-			urls[name] = siteURL(httpApp, server, name)
+			s := siteOf(httpApp, server)
+			if other, ok := sites[name]; !ok || s.before(other) {
+				sites[name] = s
+			}
 		}
 	}
-	name, _, _ := net.SplitHostPort(a.Public)
+	urls := make(map[string]string, len(sites))
+	for name, s := range sites {
+		urls[name] = s.url(name)
+	}
+	name := hostOf(a.Public)
 	named := urls[name]
 	if host, url = onlySite(urls); url == "" && named != "" {
 		return name, named
 	}
 	return host, url
+}
+
+// hostOf is the host of a host:port, "" if there is none.
+func hostOf(hostport string) string {
+	host, _, _ := net.SplitHostPort(hostport)
+	return host
+}
+
+// isLoopback reports whether a name or an address is this machine's.
+func isLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || err == nil && ip.IsLoopback()
 }
 
 // onlySite returns the one host and its URL; the names of the loopback
@@ -81,8 +102,36 @@ func onlySite(urls map[string]string) (host, url string) {
 	return host, url
 }
 
-// siteURL is the base URL of a host name on a server, without /v1.
-func siteURL(app *caddyhttp.App, server *caddyhttp.Server, host string) string {
+// site is how a host name is served.
+type site struct {
+	https bool
+	port  uint
+	usual bool // the port is the scheme's
+}
+
+// before reports whether a site is to be named rather than another of the same
+// host: HTTPS before HTTP, then the lower port.
+func (s site) before(other site) bool {
+	if s.https != other.https {
+		return s.https
+	}
+	return s.port < other.port
+}
+
+// url is the base URL of a host name, without /v1.
+func (s site) url(host string) string {
+	scheme := "http"
+	if s.https {
+		scheme = "https"
+	}
+	if s.usual {
+		return scheme + "://" + host
+	}
+	return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(int(s.port)))
+}
+
+// siteOf is how a server serves its host names.
+func siteOf(app *caddyhttp.App, server *caddyhttp.Server) site {
 	httpPort, httpsPort := uint(app.HTTPPort), uint(app.HTTPSPort)
 	if httpPort == 0 {
 		httpPort = caddyhttp.DefaultHTTPPort
@@ -96,14 +145,10 @@ func siteURL(app *caddyhttp.App, server *caddyhttp.Server, host string) string {
 			port = na.StartPort
 		}
 	}
-	scheme, usual := "https", uint(caddyhttp.DefaultHTTPSPort)
 	if len(server.TLSConnPolicies) == 0 || port == httpPort {
-		scheme, usual = "http", uint(caddyhttp.DefaultHTTPPort)
+		return site{false, port, port == caddyhttp.DefaultHTTPPort}
 	}
-	if port == usual {
-		return scheme + "://" + host
-	}
-	return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(int(port)))
+	return site{true, port, port == caddyhttp.DefaultHTTPSPort}
 }
 
 // handlerHosts collects the host names of the routes that hold a handler.

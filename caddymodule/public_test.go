@@ -17,6 +17,7 @@ func TestEndpoint(t *testing.T) {
 		{"ports", "{\n model_gateway {\n  listen :9443\n }\n}\nhttps://gw.example.com:8443 {\n model_gateway\n}", "gw.example.com:9443", "https://gw.example.com:8443", ""},
 		{"plain HTTP", "http://gw.example.com:8080 {\n model_gateway\n}", "gw.example.com:7443", "http://gw.example.com:8080", ""},
 		{"loopback names", "http://localhost:8080, http://127.0.0.1:8080, http://[::1]:8080 {\n model_gateway\n}", "localhost:7443", "http://localhost:8080", ""},
+		{"HTTP and HTTPS", "http://gw.example.com:8080, https://gw.example.com:8443, https://gw.example.com:9443 {\n model_gateway\n model_console\n}", "gw.example.com:7443", "https://gw.example.com:8443", "https://gw.example.com:8443/console/"},
 		{"two sites", "a.example.com, b.example.com {\n model_gateway\n}", "", "", ""},
 		{
 			"two names, public one of them",
@@ -37,6 +38,21 @@ func TestEndpoint(t *testing.T) {
 				t.Errorf("public %q, URL %q, console %q; want %q, %q and %q", got.Public, got.URL, got.Console, test.public, test.url, test.console)
 			}
 		})
+	}
+}
+
+// Links with a secret are not made for plain HTTP, unless that is meant.
+func TestExposedConsole(t *testing.T) {
+	for file, want := range map[string]bool{
+		"http://gw.example.com {\n model_gateway\n model_console\n}":                                                           true,
+		"{\n model_gateway {\n  public gw.example.com:7443\n }\n}\nhttp://gw.example.com {\n model_gateway\n model_console\n}": false,
+		"gw.example.com {\n model_gateway\n model_console\n}":                                                                  false,
+		"http://localhost:8080 {\n model_gateway\n model_console\n}":                                                           false,
+		"http://127.0.0.1:8080 {\n model_gateway\n model_console\n}":                                                           false,
+	} {
+		if got := provision(t, file).endpoint(); got.Exposed != want || got.Console == "" {
+			t.Errorf("%s: %+v", file, got)
+		}
 	}
 }
 

@@ -95,6 +95,9 @@ func (rt *Route) send(ctx context.Context, ex *exchange, hub *tunnel.Hub, d stor
 	for {
 		session, ok := hub.Choose(d.Connectors, to, tried)
 		if !ok && unable != nil {
+			if errors.Is(unable, tunnel.ErrNoRoute) {
+				rt.app.logger.Error("deployment is not configured", "deployment", ex.Deployment, "error", unable)
+			}
 			return routeError(ctx, ex, unable)
 		}
 		var err error
@@ -175,7 +178,7 @@ func routeError(ctx context.Context, ex *exchange, err error) error {
 		queueRejectedTotal.WithLabelValues(ex.Deployment, "connector").Inc()
 		return dialect.ConnectorFull(ex.Deployment)
 	case errors.Is(err, tunnel.ErrNoRoute):
-		return dialect.NoRoute(ex.Deployment, err.Error())
+		return dialect.NoRoute(ex.Deployment)
 	case errors.Is(err, link.ErrUpstreamDown):
 		return dialect.UpstreamUnreachable(ex.Deployment)
 	case errors.Is(err, link.ErrBusy):

@@ -97,7 +97,7 @@ func TestWelcome(t *testing.T) {
 	listen, database := freeUDP(t), filepath.Join(t.TempDir(), "gateway.db")
 	var said bytes.Buffer
 	first := provision(t, gatewayFile(listen, "localhost:7443", database))
-	first.store.val.messages = &said
+	first.store.val.messages, first.store.val.terminal = &said, true
 	start(t, first)
 	_, secret, ok := strings.Cut(said.String(), "  http://localhost:8080/console/setup#")
 	if !ok || strings.Count(said.String(), "#") != 1 || len(strings.Fields(secret)[0]) != 43 {
@@ -110,6 +110,18 @@ func TestWelcome(t *testing.T) {
 	start(t, provision(t, gatewayFile(listen, "localhost:7443", database)))
 	if said.Len() > 0 {
 		t.Errorf("a reload said %q", said.String())
+	}
+}
+
+// Where others may read it, the first start names the command instead of the
+// link.
+func TestWelcomeWithoutTerminal(t *testing.T) {
+	var said bytes.Buffer
+	app := provision(t, gatewayFile(freeUDP(t), "localhost:7443", filepath.Join(t.TempDir(), "gateway.db")))
+	app.store.val.messages, app.store.val.terminal = &said, false
+	start(t, app)
+	if !strings.Contains(said.String(), " gateway setup-link` prints a link") || strings.Contains(said.String(), "#") {
+		t.Errorf("the first start said %q", said.String())
 	}
 }
 

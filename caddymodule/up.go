@@ -78,7 +78,7 @@ func (u *up) start(ctx context.Context) (*upReady, error) {
 	if err := local.console(ctx, &u.ready); err != nil {
 		return nil, err
 	}
-	u.ready.usualAdmin = u.addresses.admin == caddy.DefaultAdminListen
+	u.ready.usualAdmin = u.addresses.admin == defaultAdmin()
 	u.ready.Curl = u.ready.curl()
 	return &u.ready, nil
 }

@@ -45,7 +45,7 @@ func chooseAddresses(listen string) (upAddresses, error) {
 	if a.tunnel, err = chooseUDP(defaultPort); err != nil {
 		return upAddresses{}, err
 	}
-	a.admin, err = chooseAdmin(caddy.DefaultAdminListen)
+	a.admin, err = chooseUpAdmin()
 	return a, err
 }
 
@@ -129,6 +129,10 @@ func (a upAddresses) caddyfile(database string) string {
 	for _, ip := range a.hosts {
 		names = append(names, "http://"+net.JoinHostPort(ip, strconv.Itoa(a.port)))
 	}
+	admin := a.admin
+	if !exposedAdmin(admin) {
+		admin = "`" + admin + "|0600`"
+	}
 	return fmt.Sprintf(`{
 	admin %s
 	persist_config off
@@ -151,11 +155,11 @@ func (a upAddresses) caddyfile(database string) string {
 	model_gateway
 	model_console
 	redir / %[7]s/
-	@nothing not path / /v1 /v1/* %[7]s %[7]s/* %[8]s %[8]s/*
+	@nothing not path / /v1 /v1/* %[7]s %[7]s/* %[8]s %[8]s/* %[9]s
 	respond @nothing "There is nothing here. The API is at /v1, the console at %[7]s/.
 " 404
 }
-`, a.admin, a.tunnel, a.tunnel, "`"+database+"`", strings.Join(names, ", "), strings.Join(a.hosts, " "), consolePath, discoveryPath)
+`, admin, a.tunnel, a.tunnel, "`"+database+"`", strings.Join(names, ", "), strings.Join(a.hosts, " "), consolePath, discoveryPath, strings.Join(unversionedPaths, " "))
 }
 
 // upDatabase is the store of `caddy gateway up`, apart from that of a gateway

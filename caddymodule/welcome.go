@@ -9,9 +9,15 @@ import (
 
 // welcome tells the person who starts a gateway that has a console, but no user
 // yet, how to come in: once in a process, however often it is reloaded. The
-// link goes to the terminal and not to the log, which others may read.
+// link goes to a terminal only: a journal, and the log of a container, are read
+// by others.
 func (a *App) welcome(open *services) {
 	if !a.console || open.store.UserCount() > 0 || a.store.val.welcomed.Swap(true) {
+		return
+	}
+	program := commandName(os.Args[0])
+	if !a.store.val.terminal {
+		fmt.Fprintf(a.store.val.messages, "The console has no user yet. `%s gateway setup-link` prints a link that makes the first.\n", program)
 		return
 	}
 	service, err := a.Manage()
@@ -31,7 +37,7 @@ The console has no user yet. Open this link within 15 minutes to become the firs
 
 It works once; `+"`%s gateway setup-link`"+` makes another one.
 
-`, link.URL, commandName(os.Args[0]))
+`, link.URL, program)
 }
 
 // operator is the caller of what the gateway itself does, and of the admin

@@ -29,7 +29,7 @@ func (v logVoice) warn(text string) { v.logger.Warn(text) }
 func (v logVoice) quiet()           {}
 
 func (v logVoice) found(origin string, gateway agent.Gateway) {
-	v.logger.Info("pairing", "gateway", origin, "server", gateway.Server, "gateway_version", gateway.Version)
+	v.logger.Info("pairing", "gateway", origin, "server", gateway.Server)
 }
 
 func (v logVoice) pending(p link.Pending, console string) {

@@ -54,11 +54,18 @@ func TestActivityTellsHowRequestsWent(t *testing.T) {
 		var list []struct {
 			Deployment string
 			Status     int
+			Input      int  `json:"input_tokens"`
+			Output     int  `json:"output_tokens"`
+			Estimated  bool `json:"tokens_estimated"`
 		}
 		r.Manage(t, http.MethodGet, "/activity", nil, &list)
 		got := map[string]int{}
 		for _, item := range list {
 			got[item.Deployment] = item.Status
+			// None of the streams came to its usage.
+			if item.Deployment != "whole" && (item.Input < 5 || item.Output != 1 || !item.Estimated) {
+				return fmt.Errorf("%s cost %d and %d tokens, estimated: %v", item.Deployment, item.Input, item.Output, item.Estimated)
+			}
 		}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			return fmt.Errorf("it is %v, want %v", got, want)

@@ -90,7 +90,7 @@ func TestScopes(t *testing.T) {
 			t.Errorf("%s: status %d, %s", model, a.Status, a.Body)
 		}
 		if !ok {
-			e := a.ExpectError(t, 403, "invalid_request_error", "model_not_found")
+			e := a.ExpectError(t, 404, "invalid_request_error", "model_not_found")
 			if e.Param == nil || *e.Param != "model" {
 				t.Errorf("param is not model: %s", a.Body)
 			}
@@ -98,8 +98,21 @@ func TestScopes(t *testing.T) {
 	}
 	// The scope is that of the body's model, whatever else names one.
 	a := c.Do(t, http.MethodPost, "/v1/chat/completions?model=teams", harness.Chat("other", ""), "X-Model: teams")
-	a.ExpectError(t, 403, "invalid_request_error", "model_not_found")
-	c.Post(t, harness.Chat("nosuch", "")).ExpectError(t, 404, "invalid_request_error", "model_not_found")
+	a.ExpectError(t, 404, "invalid_request_error", "model_not_found")
+	// A model out of scope is no different from one that does not exist.
+	unknown := c.Post(t, harness.Chat("nosuch", "")).ExpectError(t, 404, "invalid_request_error", "model_not_found")
+	hidden := c.Post(t, harness.Chat("other", "")).ExpectError(t, 404, "invalid_request_error", "model_not_found")
+	if strings.Replace(hidden.Message, "other", "nosuch", 1) != unknown.Message {
+		t.Errorf("%q and %q", hidden.Message, unknown.Message)
+	}
+	proc.Poll(t, 5*time.Second, "the reasons in the access log", func(context.Context) error {
+		for _, reason := range []string{`"reason":"out_of_scope"`, `"reason":"unknown_model"`} {
+			if !strings.Contains(r.Gateway.Process.Log(), reason) {
+				return fmt.Errorf("there is no %s", reason)
+			}
+		}
+		return nil
+	})
 }
 
 // Revoking a key cuts its running streams, frees the upstream, and leaves

@@ -186,7 +186,7 @@ func TestMessagesErrors(t *testing.T) {
 		kind, says string
 	}{
 		{"no key", messagesRequest("m", ""), r.Gateway.Client(t, ""), 401, "authentication_error", "No API key"},
-		{"scope", messagesRequest("m", ""), r.Gateway.Client(t, narrow), 403, "permission_error", "scope"},
+		{"scope", messagesRequest("m", ""), r.Gateway.Client(t, narrow), 404, "not_found_error", "model: m"},
 		{"model", messagesRequest("nosuch", ""), nil, 404, "not_found_error", "model: nosuch"},
 		{"not JSON", `{"model":`, nil, 400, "invalid_request_error", "JSON"},
 		{"no messages", `{"model":"m","max_tokens":5}`, nil, 400, "invalid_request_error", "messages"},

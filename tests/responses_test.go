@@ -125,7 +125,7 @@ func TestResponsesErrors(t *testing.T) {
 		kind, code string
 	}{
 		{"no key", responsesRequest("m", ""), r.Gateway.Client(t, ""), 401, "invalid_request_error", "invalid_api_key"},
-		{"scope", responsesRequest("m", ""), r.Gateway.Client(t, narrow), 403, "invalid_request_error", "model_not_found"},
+		{"scope", responsesRequest("m", ""), r.Gateway.Client(t, narrow), 404, "invalid_request_error", "model_not_found"},
 		{"model", responsesRequest("nosuch", ""), nil, 404, "invalid_request_error", "model_not_found"},
 		{"no input", `{"model":"m"}`, nil, 400, "invalid_request_error", "missing_required_parameter"},
 		{"background", responsesRequest("m", `,"background":true`), nil, 400, "invalid_request_error", "unsupported_parameter"},

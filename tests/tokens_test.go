@@ -93,7 +93,7 @@ func TestCountTokensErrors(t *testing.T) {
 	_, narrow := r.Gateway.Key(t, "narrow", "other*")
 	body := countRequest("m", "x", "")
 	messagesError(t, r.Gateway.Client(t, "").Do(t, http.MethodPost, countPath, body), 401, "authentication_error")
-	messagesError(t, r.Gateway.Client(t, narrow).Do(t, http.MethodPost, countPath, body), 403, "permission_error")
+	messagesError(t, r.Gateway.Client(t, narrow).Do(t, http.MethodPost, countPath, body), 404, "not_found_error")
 	messagesError(t, r.Do(t, http.MethodPost, countPath, countRequest("nosuch", "x", "")), 404, "not_found_error")
 	messagesError(t, r.Do(t, http.MethodPost, countPath, `{"model":"m"}`), 400, "invalid_request_error")
 	messagesError(t, r.Do(t, http.MethodGet, countPath, ""), 405, "invalid_request_error")

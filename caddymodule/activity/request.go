@@ -23,6 +23,7 @@ type Request struct {
 
 	InputTokens  int
 	OutputTokens int
+	Estimated    bool // the tokens: the model server did not count them
 }
 
 // requestJSON is a request as the API and the store have it.
@@ -40,6 +41,7 @@ type requestJSON struct {
 	FirstTokenMillis int64     `json:"first_token_ms"`
 	InputTokens      int       `json:"input_tokens"`
 	OutputTokens     int       `json:"output_tokens"`
+	Estimated        bool      `json:"tokens_estimated,omitempty"`
 }
 
 // MarshalJSON writes durations in milliseconds.
@@ -48,7 +50,7 @@ func (r Request) MarshalJSON() ([]byte, error) {
 		ID: r.ID, Time: r.Time.UTC().Truncate(time.Millisecond), KeyID: r.KeyID, KeyName: r.KeyName,
 		Deployment: r.Deployment, Dialect: r.Dialect, Operation: r.Operation, Status: r.Status, Streamed: r.Streamed,
 		DurationMillis: millis(r.Duration), FirstTokenMillis: millis(r.FirstToken),
-		InputTokens: r.InputTokens, OutputTokens: r.OutputTokens,
+		InputTokens: r.InputTokens, OutputTokens: r.OutputTokens, Estimated: r.Estimated,
 	})
 }
 
@@ -62,7 +64,7 @@ func (r *Request) UnmarshalJSON(data []byte) error {
 		ID: j.ID, Time: j.Time, KeyID: j.KeyID, KeyName: j.KeyName,
 		Deployment: j.Deployment, Dialect: j.Dialect, Operation: j.Operation, Status: j.Status, Streamed: j.Streamed,
 		Duration: time.Duration(j.DurationMillis) * time.Millisecond, FirstToken: time.Duration(j.FirstTokenMillis) * time.Millisecond,
-		InputTokens: j.InputTokens, OutputTokens: j.OutputTokens,
+		InputTokens: j.InputTokens, OutputTokens: j.OutputTokens, Estimated: j.Estimated,
 	}
 	return nil
 }

@@ -78,11 +78,15 @@ func requestRowOf(r activity.Request) requestRow {
 	default:
 		row.Class = "badge-bad"
 	}
+	about := ""
+	if r.Estimated {
+		about = "≈\u202f"
+	}
 	if r.InputTokens > 0 {
-		row.Input = count(int64(r.InputTokens))
+		row.Input = about + count(int64(r.InputTokens))
 	}
 	if r.OutputTokens > 0 {
-		row.Output = count(int64(r.OutputTokens))
+		row.Output = about + count(int64(r.OutputTokens))
 	}
 	return row
 }

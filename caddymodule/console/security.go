@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -56,8 +57,22 @@ func protect(h http.Header, r *http.Request) {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	if r.TLS != nil {
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		// Not for localhost, whose other ports serve other programs over HTTP, and
+		// not if the site has a policy of its own.
+		if h.Get("Strict-Transport-Security") == "" && !isLocalhost(r.Host) {
+			h.Set("Strict-Transport-Security", "max-age=31536000")
+		}
 	}
 	h.Set("Cache-Control", "no-store")
+}
+
+// isLocalhost reports whether a Host header names this machine.
+func isLocalhost(hostport string) bool {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = hostport
+	}
+	return host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
 // formError is a form that could not be read.

@@ -117,11 +117,7 @@ func (s *answerStream) settle() {
 func (n *normaliser) outcome(estimate func() int) outcome {
 	o := outcome{finish: n.finish, matched: n.matched, usage: n.usage}
 	if !n.gotUsage {
-		const bytesPerToken = 4
-		o.usage = Usage{
-			PromptTokens:     int64(estimate()),
-			CompletionTokens: (n.size + bytesPerToken - 1) / bytesPerToken,
-		}
+		o.usage = Usage{PromptTokens: int64(estimate()), CompletionTokens: tokensOf(n.size), Estimated: true}
 	}
 	return o
 }
@@ -141,7 +137,12 @@ func (s *answerStream) Err() *Error {
 }
 
 // Usage implements Stream.
-func (s *answerStream) Usage() (Usage, bool) { return s.n.usage, s.n.gotUsage }
+func (s *answerStream) Usage() (Usage, bool) {
+	if !s.n.gotUsage {
+		return Usage{CompletionTokens: tokensOf(s.n.size), Estimated: true}, false
+	}
+	return s.n.usage, true
+}
 
 // Held implements Stream.
 func (s *answerStream) Held() int64 { return s.n.held() + s.blocks.held() + s.to.held() }
@@ -163,12 +164,11 @@ func (b *eventBuffer) clear() {
 func (b *eventBuffer) held() int64 { return int64(cap(b.out)) }
 
 // encodeWhole has an encoder write a whole answer of the upstream as if it had
-// been streamed: what servers do in the one form they do in the other. told
-// tells whether the usage is the upstream's own.
-func encodeWhole(body []byte, to encoder, call *reply) (o outcome, told bool, err *Error) {
+// been streamed: what servers do in the one form they do in the other.
+func encodeWhole(body []byte, to encoder, call *reply) (outcome, *Error) {
 	stream, err := ReplayAsStream(body)
 	if err != nil {
-		return outcome{}, false, err
+		return outcome{}, err
 	}
 	blocks := serialiser{to: to}
 	n := normaliser{parts: &blocks, whole: true, thinkTags: call.treat.ThinkTags, logprobs: call.logprobs}
@@ -179,11 +179,11 @@ func encodeWhole(body []byte, to encoder, call *reply) (o outcome, told bool, er
 	}
 	switch {
 	case !n.chosen:
-		return outcome{}, false, noChoices()
+		return outcome{}, noChoices()
 	case n.err != nil:
-		return outcome{}, false, n.err
+		return outcome{}, n.err
 	case blocks.err != nil:
-		return outcome{}, false, blocks.err
+		return outcome{}, blocks.err
 	}
-	return n.outcome(call.estimate), n.gotUsage, nil
+	return n.outcome(call.estimate), nil
 }

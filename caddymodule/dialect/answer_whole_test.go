@@ -207,3 +207,28 @@ func TestReplay(t *testing.T) {
 		}
 	}
 }
+
+// An answer without usage is estimated, and says so.
+func TestUsageIsEstimated(t *testing.T) {
+	const text = `"content":"twelve bytes","reasoning_content":"four","tool_calls":[{"index":0,"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]`
+	for d, path := range map[Dialect]OperationKind{Chat: ChatCompletions, Messages: CreateMessage, Responses: CreateResponse} {
+		body := `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"u"}]}`
+		if d == Responses {
+			body = `{"model":"m","input":"u"}`
+		}
+		call := mustDecode(t, Operation{Kind: path, Dialect: d}, body, testEnv())
+		_, u, fault := call.Answer([]byte(`{"id":"1","model":"up","choices":[{"index":0,"message":{"role":"assistant",` + text + `},"finish_reason":"stop"}]}`))
+		if fault != nil || !u.Estimated || u.CompletionTokens < 4 || u.CompletionTokens > 40 {
+			t.Errorf("%s: a whole answer cost %+v, %v", d, u, fault)
+		}
+		s := call.NewStream()
+		s.Feed([]byte("data: {\"id\":\"1\",\"choices\":[{\"index\":0,\"delta\":{" + text + "}}]}\n\n"))
+		if u, ok := s.Usage(); ok || !u.Estimated || u.CompletionTokens < 4 || u.CompletionTokens > 40 {
+			t.Errorf("%s: a stream that is not complete cost %+v, %v", d, u, ok)
+		}
+		s.Feed([]byte("data: {\"id\":\"1\",\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":7}}\n\n"))
+		if u, ok := s.Usage(); !ok || u.Estimated || u.CompletionTokens != 7 {
+			t.Errorf("%s: a stream with usage cost %+v, %v", d, u, ok)
+		}
+	}
+}

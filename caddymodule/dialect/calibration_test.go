@@ -33,11 +33,11 @@ func TestCountBeforeAnythingIsKnown(t *testing.T) {
 func TestCountOfAKnownPromptIsExact(t *testing.T) {
 	c := NewCalibration(NewTokenCounter(), nil)
 	p := longPrompt(t, 1, nil)
-	c.Learn(testRegistration, p, 777)
+	learn(c, testRegistration, p, 777)
 	if got := c.Count(t.Context(), testRegistration, longPrompt(t, 1, nil)); got != 777 {
 		t.Errorf("%d tokens", got)
 	}
-	c.Learn(testRegistration, p, 778) // the server has another template now
+	learn(c, testRegistration, p, 778) // the server has another template now
 	if got := c.Count(t.Context(), testRegistration, p); got != 778 {
 		t.Errorf("%d tokens", got)
 	}
@@ -52,9 +52,9 @@ func TestCountOfAKnownPromptIsExact(t *testing.T) {
 func TestCountGoesOnFromTheLongestKnownBeginning(t *testing.T) {
 	c := NewCalibration(NewTokenCounter(), nil)
 	messages := []map[string]any{{"role": "user", "content": "hello"}}
-	c.Learn(testRegistration, promptOf(t, messages, nil), 100)
+	learn(c, testRegistration, promptOf(t, messages, nil), 100)
 	messages = append(messages, map[string]any{"role": "assistant", "content": "yes"}, map[string]any{"role": "user", "content": "go"})
-	c.Learn(testRegistration, promptOf(t, messages, nil), 200)
+	learn(c, testRegistration, promptOf(t, messages, nil), 200)
 	messages = append(messages, map[string]any{"role": "assistant", "content": "yes"}, map[string]any{"role": "user", "content": "hello world"})
 	// Two messages of 4 tokens each, their roles, and three words, times 1.05.
 	if got := c.Count(t.Context(), testRegistration, promptOf(t, messages, nil)); got != 214 {
@@ -66,7 +66,7 @@ func TestRatioIsAWeightedMean(t *testing.T) {
 	c := NewCalibration(NewTokenCounter(), nil)
 	estimate := c.counter.Estimate(longPrompt(t, 1, nil)).Tokens
 	learn := func(n int, ratio float64, tools any) {
-		c.Learn(testRegistration, longPrompt(t, n, tools), int64(math.Round(ratio*float64(c.counter.Estimate(longPrompt(t, n, tools)).Tokens))))
+		learn(c, testRegistration, longPrompt(t, n, tools), int64(math.Round(ratio*float64(c.counter.Estimate(longPrompt(t, n, tools)).Tokens))))
 	}
 	ratio := func(tools bool) float64 { return c.ratio(testRegistration, tools) }
 	near := func(what string, got, want float64) {
@@ -109,7 +109,7 @@ func TestWhatIsNotLearned(t *testing.T) {
 		{"a negative count", longPrompt(t, 1, nil), -4},
 		{"an absurd count", longPrompt(t, 1, nil), 1 << 40},
 	} {
-		c.Learn(testRegistration, tt.p, tt.tokens)
+		learn(c, testRegistration, tt.p, tt.tokens)
 		if got := c.ratio(testRegistration, false); got != startRatio {
 			t.Errorf("%s was learned: ratio %v", tt.name, got)
 		}
@@ -123,14 +123,14 @@ func TestRatiosAreResetByRegistration(t *testing.T) {
 	c := NewCalibration(NewTokenCounter(), nil)
 	p := longPrompt(t, 1, nil)
 	before := testRegistration
-	c.Learn(before, p, 900)
+	learn(c, before, p, 900)
 	after := before
 	after.Since = 2
 	fresh := int(math.Ceil(1.05 * float64(c.counter.Estimate(p).Tokens)))
 	if got := c.Count(t.Context(), after, p); got != fresh {
 		t.Errorf("%d tokens after registering again, want %d", got, fresh)
 	}
-	c.Learn(before, longPrompt(t, 2, nil), 900) // a request that was still running
+	learn(c, before, longPrompt(t, 2, nil), 900) // a request that was still running
 	if got := c.ratio(after, false); got != startRatio {
 		t.Errorf("ratio %v learned from a former registration", got)
 	}
@@ -141,7 +141,7 @@ func TestRatiosAreResetByRegistration(t *testing.T) {
 
 func TestExportAndLoad(t *testing.T) {
 	c := NewCalibration(NewTokenCounter(), nil)
-	c.Learn(testRegistration, longPrompt(t, 1, nil), 900)
+	learn(c, testRegistration, longPrompt(t, 1, nil), 900)
 	all := c.Export()
 	if len(all) != 1 || all[testRegistration].Plain == 0 || all[testRegistration].Tools != 0 {
 		t.Fatalf("exported %v", all)
@@ -209,7 +209,7 @@ func TestCalibrationIsSafeForConcurrentUse(t *testing.T) {
 			for n := range 50 {
 				r := testRegistration
 				r.Since = int64(n / 10)
-				c.Learn(r, prompts[i%3], 700)
+				learn(c, r, prompts[i%3], 700)
 				c.Count(t.Context(), r, prompts[(i+n)%3])
 				if n%7 == 0 {
 					c.Export()
@@ -231,4 +231,10 @@ func BenchmarkCount(b *testing.B) {
 	for b.Loop() {
 		c.Count(b.Context(), testRegistration, NewPrompt(text, nil))
 	}
+}
+
+// learn learns all from a count.
+func learn(c *Calibration, r Registration, p *Prompt, promptTokens int64) {
+	c.LearnCount(r, p, promptTokens)
+	c.LearnRatio(r, p, promptTokens)
 }

@@ -23,7 +23,8 @@ type Call interface {
 	// knows none. It reports whether they did, and not in the client's own
 	// chat request, which goes through as it is.
 	DropEffort() bool
-	// Answer turns a whole answer of the upstream into the client's body.
+	// Answer turns a whole answer of the upstream into the client's body. An
+	// estimated usage may be without the prompt.
 	Answer(body []byte) ([]byte, Usage, *Error)
 	// NewStream encodes the one answer to a streamed call.
 	NewStream() Stream
@@ -52,8 +53,10 @@ type Stream interface {
 	Finished() bool
 	// Err is the error that ended the stream, nil while there is none.
 	Err() *Error
-	// Usage is what the upstream said last of its tokens.
-	Usage() (Usage, bool)
+	// Usage is what the upstream said last of its tokens; if it said nothing,
+	// ok is false and the usage is an estimate of what was answered, without
+	// the prompt.
+	Usage() (u Usage, ok bool)
 	// Held is how many bytes the stream remembers: of an event that is not
 	// complete, of an answer that cannot be sent on yet, or will be repeated.
 	Held() int64

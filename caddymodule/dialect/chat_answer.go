@@ -18,6 +18,7 @@ func RewriteCompletion(body []byte, model string) ([]byte, Usage, *Error) {
 // and, unless model is "", for the model's name.
 func (e *edits) readCompletion(body []byte, model string) (usage Usage, err *Error) {
 	var choices span
+	told := false
 	m := textOf(body)
 	for m.watch = true; m.next(); {
 		switch string(m.name()) {
@@ -31,7 +32,7 @@ func (e *edits) readCompletion(body []byte, model string) (usage Usage, err *Err
 		case "choices":
 			choices = m.value
 		case "usage":
-			usage, _ = parseUsage(m.raw())
+			usage, told = parseUsage(m.raw())
 		case "error":
 			if !isNull(m.raw()) {
 				return Usage{}, fromEvent(body)
@@ -63,7 +64,44 @@ func (e *edits) readCompletion(body []byte, model string) (usage Usage, err *Err
 			}
 		}
 	}
+	if !told {
+		usage = Usage{CompletionTokens: tokensOf(sizeOfChoices(body[choices.start:choices.end])), Estimated: true}
+	}
 	return usage, nil
+}
+
+// sizeOfChoices is the size of the texts and tool calls of a whole answer.
+func sizeOfChoices(choices []byte) (size int64) {
+	if len(choices) == 0 || choices[0] != '[' {
+		return 0
+	}
+	for list := membersOf(choices, 0); list.next(); {
+		if list.raw()[0] != '{' {
+			continue
+		}
+		for m := membersOf(list.raw(), 0); m.next(); {
+			switch {
+			case string(m.name()) == "text":
+				size += textSize(m.raw())
+			case string(m.name()) == "message" && m.raw()[0] == '{':
+				size += sizeOfMessage(m.raw())
+			}
+		}
+	}
+	return size
+}
+
+// sizeOfMessage is the size of a message's texts and tool calls.
+func sizeOfMessage(message []byte) (size int64) {
+	for m := membersOf(message, 0); m.next(); {
+		switch string(m.name()) {
+		case "content", "refusal", "reasoning_content", "reasoning":
+			size += textSize(m.raw())
+		case "tool_calls":
+			size += int64(len(m.raw()))
+		}
+	}
+	return size
 }
 
 // wholeAnswer is where the parts of a whole answer stand.

@@ -175,6 +175,7 @@ func (s *ChatStream) readChoice(data []byte, i int) {
 			}
 		case "text":
 			text = isFilled(raw)
+			s.said += textSize(raw)
 		case "finish_reason":
 			if isString(raw) {
 				reason = raw[1 : len(raw)-1]
@@ -208,8 +209,12 @@ func (s *ChatStream) readDelta(c *choiceState, data []byte, i int) {
 		switch string(m.name()) {
 		case "content", "refusal":
 			c.text = c.text || isFilled(m.raw())
+			s.said += textSize(m.raw())
+		case "reasoning_content", "reasoning":
+			s.said += textSize(m.raw())
 		case "function_call":
 			c.tools = c.tools || isFilled(m.raw())
+			s.said += pieceOfCall
 		case "tool_calls":
 			if !isFilled(m.raw()) || m.raw()[0] != '[' {
 				continue
@@ -218,11 +223,23 @@ func (s *ChatStream) readDelta(c *choiceState, data []byte, i int) {
 				continue
 			}
 			c.tools = true
+			s.said += pieceOfCall
 			if s.repair && c.index == 0 {
 				s.repairTools(data, m.value.start)
 			}
 		}
 	}
+}
+
+// pieceOfCall is what a delta of a tool call counts as, in bytes: a token.
+const pieceOfCall = 4
+
+// textSize is the size of a JSON string, 0 of what is none.
+func textSize(raw []byte) int64 {
+	if !isString(raw) {
+		return 0
+	}
+	return int64(len(raw) - len(`""`))
 }
 
 // repairTools numbers the tool calls at data[i] as they should be.

@@ -56,6 +56,7 @@ type ChatStream struct {
 
 	usage    Usage
 	gotUsage bool
+	said     int64 // bytes of the answer's texts
 	events   int
 	err      *Error
 	done     bool
@@ -128,8 +129,13 @@ func (s *ChatStream) Events() int { return s.events }
 // Err is the error that ended the stream, nil if there is none.
 func (s *ChatStream) Err() *Error { return s.err }
 
-// Usage is the usage that the upstream told last; false if it told none.
-func (s *ChatStream) Usage() (Usage, bool) { return s.usage, s.gotUsage }
+// Usage implements Stream.
+func (s *ChatStream) Usage() (Usage, bool) {
+	if !s.gotUsage {
+		return Usage{CompletionTokens: tokensOf(s.said), Estimated: true}, false
+	}
+	return s.usage, true
+}
 
 // clear makes room for the next output.
 func (s *ChatStream) clear() {

@@ -14,7 +14,7 @@ type Kind uint8
 const (
 	KindInvalidRequest Kind = iota
 	KindInvalidKey
-	KindOutOfScope
+	KindForbidden
 	KindUnknownModel
 	KindUnknownURL
 	KindNotFound
@@ -46,7 +46,7 @@ type kindRow struct {
 var kinds = [...]kindRow{
 	KindInvalidRequest:      {400, "invalid_request_error", "", "invalid_request_error", 0},
 	KindInvalidKey:          {401, "invalid_request_error", "invalid_api_key", "authentication_error", 0},
-	KindOutOfScope:          {403, "invalid_request_error", "model_not_found", "permission_error", 0},
+	KindForbidden:           {403, "invalid_request_error", "forbidden", "permission_error", 0},
 	KindUnknownModel:        {404, "invalid_request_error", "model_not_found", "not_found_error", 0},
 	KindUnknownURL:          {404, "invalid_request_error", "unknown_url", "not_found_error", 0},
 	KindNotFound:            {404, "invalid_request_error", "", "not_found_error", 0},

@@ -18,7 +18,6 @@ func TestErrorTable(t *testing.T) {
 		{InvalidKey("unknown"), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error", ""},
 		{InvalidKey("revoked"), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error", ""},
 		{RevokedKey(), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error", ""},
-		{OutOfScope("m"), 403, 403, "invalid_request_error", "model_not_found", "model", "permission_error", ""},
 		{UnknownModel("m"), 404, 404, "invalid_request_error", "model_not_found", "model", "not_found_error", ""},
 		{unknownURL("GET", "/x"), 404, 404, "invalid_request_error", "unknown_url", "", "not_found_error", ""},
 		{checkMethod("GET", "POST", "/x"), 405, 405, "invalid_request_error", "unknown_url", "", "invalid_request_error", "Allow: POST"},
@@ -36,7 +35,7 @@ func TestErrorTable(t *testing.T) {
 		{ConnectorFull("m"), 429, 429, "rate_limit_error", "rate_limit_exceeded", "", "rate_limit_error", "Retry-After: 5"},
 		{QueueTimeout("m"), 429, 429, "rate_limit_error", "rate_limit_exceeded", "", "rate_limit_error", "Retry-After: 5"},
 		{Overloaded("full"), 503, 529, "server_error", "overloaded", "", "overloaded_error", "Retry-After: 5"},
-		{NoRoute("m", "x"), 502, 502, "server_error", "upstream_unreachable", "", "api_error", "X-Should-Retry: false"},
+		{NoRoute("m"), 502, 502, "server_error", "upstream_unreachable", "", "api_error", "X-Should-Retry: false"},
 		{UpstreamUnreachable("m"), 502, 502, "server_error", "upstream_unreachable", "", "api_error", ""},
 		{UpstreamReset("m"), 502, 502, "server_error", "upstream_unreachable", "", "api_error", ""},
 		{UpstreamRefused("m"), 502, 502, "server_error", "upstream_unreachable", "", "api_error", "X-Should-Retry: false"},
@@ -126,7 +125,7 @@ func TestErrorGolden(t *testing.T) {
 
 func TestErrorsShowNamesWithinBounds(t *testing.T) {
 	for _, name := range []string{strings.Repeat("日", 1<<20), "\xff\"\x00\n", "<script>"} {
-		for _, e := range []*Error{UnknownModel(name), OutOfScope(name), unknownURL(name, name), checkMethod(name, "GET", name)} {
+		for _, e := range []*Error{UnknownModel(name), unknownURL(name, name), checkMethod(name, "GET", name)} {
 			for _, d := range []Dialect{Chat, Messages} {
 				if body := e.Body(d, "req_1"); !json.Valid(body) || len(body) > 1024 {
 					t.Errorf("%.80s…: %d bytes", body, len(body))

@@ -24,14 +24,6 @@ func RevokedKey() *Error {
 	return &Error{Kind: KindInvalidKey, Message: "The API key was revoked while this request ran; the answer above is incomplete."}
 }
 
-// OutOfScope is the answer to a valid key whose scope does not hold the model.
-func OutOfScope(model string) *Error {
-	return &Error{
-		Kind: KindOutOfScope, Param: "model",
-		Message: fmt.Sprintf("This API key may not use the model `%s`: it is outside of the key's scope. GET /v1/models lists what the key may use.", show(model)),
-	}
-}
-
 // UnknownModel is the answer to a model that is not registered, or that the
 // key must not know of.
 func UnknownModel(model string) *Error {
@@ -73,11 +65,11 @@ func Offline(model string) *Error {
 }
 
 // NoRoute is the answer when the connector is there but the deployment names
-// no upstream of it; why is the tunnel's explanation.
-func NoRoute(model, why string) *Error {
+// no upstream of it. Clients need not know the names of either.
+func NoRoute(model string) *Error {
 	return &Error{
 		Kind: KindUnreachable, NoRetry: true,
-		Message: fmt.Sprintf("The model `%s` leads nowhere: %s.", show(model), strings.TrimSuffix(why, ".")),
+		Message: fmt.Sprintf("The model `%s` is not configured: nothing says which model server it is on. The gateway's operator finds the details in its log.", show(model)),
 	}
 }
 
@@ -205,7 +197,7 @@ func FromHandler(status int) *Error {
 	case status == 401:
 		return InvalidKey("unknown")
 	case status == 403:
-		return &Error{Kind: KindOutOfScope, Code: "forbidden", Message: "This gateway does not allow the request."}
+		return &Error{Kind: KindForbidden, Message: "This gateway does not allow the request."}
 	case status == 404:
 		return &Error{Kind: KindUnknownURL, Message: "This gateway does not serve the path."}
 	case status == 503:
@@ -270,6 +262,10 @@ func ResponseNotFound(id string) *Error {
 // wrongMethod is the answer to a path of ours with a method that it does not
 // take; allow is the ones it does.
 func wrongMethod(method, path, allow string) *Error {
+	if method == "OPTIONS" { // which browsers send before a request to another origin
+		return &Error{Kind: KindWrongMethod, Allow: allow, Message: "Web pages of other origins cannot call this API: the gateway allows no cross-origin requests (CORS). " +
+			"Call it from a server, or from a page of the gateway's own origin. " + show(path) + " takes " + allow + "."}
+	}
 	return &Error{Kind: KindWrongMethod, Allow: allow, Message: show(path) + " does not take " + show(method) + "; use " + allow + "."}
 }
 
@@ -282,6 +278,12 @@ func upgradeRequired() *Error {
 // unknownURL answers a path that is none of ours.
 func unknownURL(method, path string) *Error {
 	return &Error{Kind: KindUnknownURL, Message: "Unknown request URL: " + show(method) + " " + show(path) + ". Check the path; the API's base URL ends in /v1."}
+}
+
+// NoVersion answers a path of the API without /v1 in front; base is the right
+// base URL.
+func NoVersion(method, path, base string) *Error {
+	return &Error{Kind: KindUnknownURL, Message: "Unknown request URL: " + show(method) + " " + show(path) + ". The API is below /v1: set the client's base URL to " + show(base) + "."}
 }
 
 // missing is the answer to a body without a field that must be there.

@@ -18,7 +18,7 @@ type messagesAnswer struct {
 // encodeMessage is the client's body for a whole answer of the upstream.
 func encodeMessage(body []byte, call *reply) ([]byte, Usage, *Error) {
 	m := messagesAnswer{call: call, sign: newSigner(call)}
-	o, told, err := encodeWhole(body, &m, call)
+	o, err := encodeWhole(body, &m, call)
 	if err != nil {
 		return nil, Usage{}, err
 	}
@@ -30,9 +30,6 @@ func encodeMessage(body []byte, call *reply) ([]byte, Usage, *Error) {
 	}
 	b = append(b, ']')
 	b = appendMessageTail(b, stopOf(o, m.calls, m.refused, string(m.refusal)), o.usage)
-	if !told {
-		o.usage = Usage{}
-	}
 	return append(b, '\n'), o.usage, nil
 }
 

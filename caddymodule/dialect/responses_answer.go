@@ -6,17 +6,17 @@ func encodeResponse(body []byte, call *reply) ([]byte, Usage, *Error) {
 		return encodeCompaction(body, call)
 	}
 	r := newResponsesEncoder(call, true)
-	o, told, err := encodeWhole(body, r, call)
+	o, err := encodeWhole(body, r, call)
 	if err != nil {
 		return nil, Usage{}, err
 	}
-	return r.whole(o, told)
+	return r.whole(o)
 }
 
 // encodeCompaction is encodeResponse for an answer that is to be a compaction.
 func encodeCompaction(body []byte, call *reply) ([]byte, Usage, *Error) {
 	c := &compactionEncoder{responsesEncoder: *newResponsesEncoder(call, true)}
-	o, told, err := encodeWhole(body, c, call)
+	o, err := encodeWhole(body, c, call)
 	if err == nil {
 		err = c.check(o)
 	}
@@ -24,16 +24,12 @@ func encodeCompaction(body []byte, call *reply) ([]byte, Usage, *Error) {
 		return nil, Usage{}, err
 	}
 	c.putItem()
-	return c.whole(o, told)
+	return c.whole(o)
 }
 
-// whole is the body of a response that has ended. told tells whether its usage
-// is the upstream's own.
-func (r *responsesEncoder) whole(o outcome, told bool) ([]byte, Usage, *Error) {
+// whole is the body of a response that has ended.
+func (r *responsesEncoder) whole(o outcome) ([]byte, Usage, *Error) {
 	b := appendResponse(make([]byte, 0, len(r.output)+2048), r.id, r.call, r.conclude(o))
 	r.keep(b)
-	if !told {
-		o.usage = Usage{}
-	}
 	return append(b, '\n'), o.usage, nil
 }

@@ -1,11 +1,19 @@
 package dialect
 
-// Usage is what an answer cost, in tokens, as the upstream counted them.
+// Usage is what an answer cost, in tokens, as the upstream counted them, or
+// Estimated where it did not.
 type Usage struct {
 	PromptTokens     int64
 	CompletionTokens int64
 	CachedTokens     int64 // part of PromptTokens
 	ReasoningTokens  int64 // part of CompletionTokens
+	Estimated        bool
+}
+
+// tokensOf estimates the tokens of a text by its bytes.
+func tokensOf(size int64) int64 {
+	const bytesPerToken = 4
+	return (size + bytesPerToken - 1) / bytesPerToken
 }
 
 // parseUsage reads a usage object; ok is false for null and for what is none.

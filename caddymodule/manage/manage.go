@@ -64,6 +64,9 @@ type Endpoint struct {
 	// Console is the base URL of the console, for example
 	// "https://gw.example.com/console/"; empty if it is not known.
 	Console string
+	// Exposed: the console is served over plain HTTP under a name that is not
+	// this machine's, and nothing says that it is meant to be.
+	Exposed bool
 	// Listen is the UDP address of the tunnel listener.
 	Listen string
 	// Public is the host:port that connectors dial; empty if it is not known.

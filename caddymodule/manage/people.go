@@ -179,7 +179,12 @@ func (s *Service) makeLink(ctx context.Context, page string, create func(*signin
 	if err != nil {
 		return Link{}, err
 	}
-	base := s.endpoint().Console
+	at := s.endpoint()
+	base := at.Console
+	if at.Exposed {
+		return Link{}, faultf(ErrNotReady, "the console at %s is served over plain HTTP, so that a link and the password would be readable on the way; "+
+			"serve it over HTTPS, or, if something in front of it does, name its host with `public`; `caddy gateway user add` makes users without a link", base)
+	}
 	if base == "" {
 		return Link{}, faultf(ErrNotReady, "the address of the console is not known, as the Caddyfile has no site with `model_console` and a host name, or several; "+
 			"if it has several, tell by `public` which it is, and run `caddy reload`; `caddy gateway user add` makes users without a link")

@@ -37,7 +37,6 @@ type Gateway struct {
 	URL     string // that it was asked at, without a path
 	Pin     string // of its identity
 	Console string // URL of the page to approve a pairing on, "" unknown
-	Version string
 }
 
 // discoveryAnswer is what discoveryPath answers.
@@ -45,7 +44,6 @@ type discoveryAnswer struct {
 	Server  string `json:"server"`
 	Pin     string `json:"pin"`
 	Console string `json:"console"`
-	Version string `json:"version"`
 	Error   string `json:"error"` // in place of all others
 }
 
@@ -194,7 +192,7 @@ func (d *Discovery) check(a discoveryAnswer) (Gateway, error) {
 		return Gateway{}, fmt.Errorf("the gateway at %s tells the pin %s, not the expected one: either --pin is of another gateway, or somebody else answers there; compare with what the gateway shows",
 			d.Origin(), a.Pin)
 	}
-	g := Gateway{Server: server, URL: d.Origin(), Pin: a.Pin, Version: legible(a.Version)}
+	g := Gateway{Server: server, URL: d.Origin(), Pin: a.Pin}
 	if u, err := url.Parse(a.Console); err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.User == nil {
 		g.Console = u.String() // escapes what is not printable
 	}

@@ -45,7 +45,7 @@ func find(t *testing.T, gatewayURL, pin, server string) (Gateway, error) {
 func TestDiscover(t *testing.T) {
 	server := httptest.NewServer(answerDiscovery(http.StatusOK, goodDiscovery))
 	defer server.Close()
-	want := Gateway{Server: "gw.example.com:7443", URL: server.URL, Pin: gatewayPin, Console: "https://gw.example.com/console/", Version: "v1.2"}
+	want := Gateway{Server: "gw.example.com:7443", URL: server.URL, Pin: gatewayPin, Console: "https://gw.example.com/console/"}
 	// What is copied from a browser or another program's settings will do.
 	for _, suffix := range []string{"", "/", "/console/connectors?q=a#b", "/v1"} {
 		if got, err := find(t, " "+server.URL+suffix+"\n", "", ""); err != nil || got != want {

@@ -1,0 +1,101 @@
+package caddymodule
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// keyHeaders are the headers, besides Authorization, that a key may come in:
+// that of Anthropic's SDKs and that of Azure's. The first that is there counts.
+var keyHeaders = [...]string{"X-Api-Key", "Api-Key"}
+
+// secretPrefixes are what secrets begin with: API keys, management tokens and
+// tunnel tokens.
+var secretPrefixes = [...]string{"sk-svc-", "pmt_", "ptt_"}
+
+// hiddenByCaddy are the headers that Caddy hides in its log.
+var hiddenByCaddy = [...]string{"Authorization", "Cookie", "Proxy-Authorization"}
+
+// redacted stands in the log for what is hidden.
+const redacted = "REDACTED"
+
+// carriesSecret reports whether a request has a secret, or what is sent as one,
+// where Caddy does not hide it. It may have one if it seems to have no key at
+// all: Caddy logs headers with an underscore in their names, such as X_Api_Key,
+// and drops them before any handler runs.
+func carriesSecret(r *http.Request) bool {
+	if sentKey(r.Header) == "" {
+		return true
+	}
+	for name, values := range r.Header {
+		if isSecretHeader(name, values) {
+			return true
+		}
+	}
+	if strings.Contains(r.RequestURI, "%") {
+		return redactURI(r.RequestURI) != r.RequestURI
+	}
+	return holdsSecret(r.RequestURI)
+}
+
+// withoutSecrets returns a copy of the request that can be logged.
+func withoutSecrets(r *http.Request) *http.Request {
+	shown := *r
+	shown.Header = r.Header.Clone()
+	for name, values := range shown.Header {
+		if isSecretHeader(name, values) {
+			shown.Header[name] = []string{redacted}
+		}
+	}
+	shown.RequestURI = redactURI(r.RequestURI)
+	return &shown
+}
+
+// redactURI hides the secrets in a request's URI.
+func redactURI(uri string) string {
+	path, query, hasQuery := strings.Cut(uri, "?")
+	if path = redactParts(path, "/"); hasQuery {
+		return path + "?" + redactParts(query, "&")
+	}
+	return path
+}
+
+// isSecretHeader reports whether a header is to be hidden, and not by Caddy.
+func isSecretHeader(name string, values []string) bool {
+	if slices.Contains(hiddenByCaddy[:], name) {
+		return false
+	}
+	return slices.Contains(keyHeaders[:], name) || slices.ContainsFunc(values, holdsSecret)
+}
+
+// holdsSecret reports whether a text has a secret in it, also percent-encoded.
+func holdsSecret(text string) bool {
+	for _, prefix := range secretPrefixes {
+		if strings.Contains(text, prefix) {
+			return true
+		}
+	}
+	if !strings.Contains(text, "%") {
+		return false
+	}
+	decoded, err := url.PathUnescape(text)
+	return err == nil && holdsSecret(decoded)
+}
+
+// redactParts hides the parts of a path or query that hold a secret, but for
+// the name of a parameter.
+func redactParts(text, separator string) string {
+	parts := strings.Split(text, separator)
+	for i, part := range parts {
+		if !holdsSecret(part) {
+			continue
+		}
+		parts[i] = redacted
+		if name, _, ok := strings.Cut(part, "="); ok && !holdsSecret(name) {
+			parts[i] = name + "=" + redacted
+		}
+	}
+	return strings.Join(parts, separator)
+}

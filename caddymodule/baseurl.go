@@ -1,0 +1,96 @@
+package caddymodule
+
+import (
+	"net/http"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/postern-dev/postern/caddymodule/dialect"
+)
+
+func init() {
+	caddy.RegisterModule(BaseURL{})
+}
+
+// unversionedPaths are the paths of the API without /v1.
+var unversionedPaths = caddyhttp.MatchPath{
+	"/chat/completions", "/completions", "/embeddings", "/models", "/models/*",
+	"/messages", "/messages/*", "/responses", "/responses/*",
+}
+
+// BaseURL answers clients whose base URL lacks /v1: it lets the handlers behind
+// it take the request, and if none does, answers 404 in the dialect of the path,
+// with the right base URL.
+type BaseURL struct {
+	access accessLog
+}
+
+// CaddyModule returns the module's registration.
+func (BaseURL) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "http.handlers.model_base_url",
+		New: func() caddy.Module { return new(BaseURL) },
+	}
+}
+
+// Provision implements caddy.Provisioner.
+func (b *BaseURL) Provision(ctx caddy.Context) error {
+	b.access = newAccessLog(ctx)
+	return nil
+}
+
+// ServeHTTP implements caddyhttp.MiddlewareHandler.
+func (b *BaseURL) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	watched := &watchedWriter{ResponseWriterWrapper: &caddyhttp.ResponseWriterWrapper{ResponseWriter: w}}
+	if err := next.ServeHTTP(watched, r); err != nil || watched.used {
+		return err
+	}
+	caddyhttp.SetVar(r.Context(), "unhandled", nil) // set by the end of the route, for the log
+	ex := newExchange()
+	w, end := b.access.begin(w, r, ex)
+	defer end()
+	scheme := "http"
+	if r.TLS != nil {
+		scheme = "https"
+	}
+	path := "/v1" + r.URL.Path
+	newAnswer(w).fail(dialect.OfPath(path, r.Header), ex.RequestID, dialect.NoVersion(r.Method, r.URL.Path, scheme+"://"+r.Host+"/v1"))
+	return nil
+}
+
+// watchedWriter notes whether a response was begun.
+type watchedWriter struct {
+	*caddyhttp.ResponseWriterWrapper
+	used bool
+}
+
+// WriteHeader implements http.ResponseWriter. 101 is the end of HTTP on the
+// connection; what else is below 200 comes before a response.
+func (w *watchedWriter) WriteHeader(status int) {
+	w.used = w.used || status >= http.StatusOK || status == http.StatusSwitchingProtocols
+	w.ResponseWriterWrapper.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (w *watchedWriter) Write(p []byte) (int, error) {
+	w.used = true
+	return w.ResponseWriterWrapper.Write(p)
+}
+
+// UnmarshalCaddyfile reads
+//
+//	model_base_url
+func (b *BaseURL) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	return parseBlock(d, func(d *caddyfile.Dispenser) error {
+		return d.Errf("model_base_url has no options, got %q", d.Val())
+	})
+}
+
+// Interface guards.
+var (
+	_ caddy.Provisioner           = (*BaseURL)(nil)
+	_ caddyhttp.MiddlewareHandler = (*BaseURL)(nil)
+	_ caddyfile.Unmarshaler       = (*BaseURL)(nil)
+)

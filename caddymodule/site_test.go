@@ -1,0 +1,65 @@
+package caddymodule
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	_ "github.com/caddyserver/caddy/v2/modules/caddyhttp/logging"
+)
+
+// A testSite is a site of Caddy in this process, with its gateway started and a
+// key for everything.
+type testSite struct {
+	app *App
+	url string
+	key string
+}
+
+// newTestSite serves a site with lines in its block.
+func newTestSite(t *testing.T, lines string) *testSite {
+	t.Helper()
+	app := provision(t, fmt.Sprintf("{\n model_gateway {\n  listen %s\n  public localhost:7443\n  storage bolt %s\n }\n}\nhttp://:8080 {\n%s\n}",
+		freeUDP(t), filepath.Join(t.TempDir(), "gateway.db"), lines))
+	app.store.val.messages = io.Discard
+	start(t, app)
+	httpApp, err := app.ctx.AppIfConfigured("http")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(httpApp.(*caddyhttp.App).Servers["srv0"])
+	t.Cleanup(server.Close)
+	key, secret, err := app.Store().CreateKey(t.Context(), "default", "test", "*")
+	if err != nil || key.ID == "" {
+		t.Fatal(err)
+	}
+	return &testSite{app, server.URL, secret}
+}
+
+// do sends a request and reads the whole answer. Headers are "Name: value".
+func (s *testSite) do(t *testing.T, method, path, body string, headers ...string) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, s.url+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, header := range headers {
+		name, value, _ := strings.Cut(header, ": ")
+		r.Header.Set(name, value)
+	}
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response, string(text)
+}
