@@ -78,7 +78,7 @@ func TestWebSocketRefusals(t *testing.T) {
 func slots(g *testGateway) int {
 	g.pending.mu.Lock()
 	defer g.pending.mu.Unlock()
-	return len(g.pending.counts)
+	return g.pending.places.Used() + g.pending.known
 }
 
 // TestWebSocketPendingCap: those that do not say hello cannot take all there is,

@@ -157,8 +157,8 @@ func newSetup(c Config, token link.Token, upstreams map[string]*upstream, o Opti
 			Routes:    c.Routes,
 		},
 		pin:       token.Pin,
-		dialer:    newDialer(server, token.Pin),
-		web:       newWebDialer(token.URL, server, token.Pin, o.Logger),
+		dialer:    newDialer(server, token.Pin, link.Preauth(token)),
+		web:       newWebDialer(token.URL, server, token.Pin, link.Preauth(token), o.Logger),
 		proxy:     newProxy(upstreams, o.Logger),
 		transport: cmp.Or(c.Transport, TransportAuto),
 	}
