@@ -24,6 +24,10 @@ const socketGrace = 1500 * time.Millisecond
 // WebSocket is open; the tunnel outlives the request. Until its hello is valid it
 // counts among the connections of r.RemoteAddr.
 func (h *Hub) ServeWebSocket(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor != 1 { // nothing can be upgraded, and the headers of that are forbidden (RFC 9113 §8.2.2, RFC 9114 §4.2)
+		http.Error(w, "Connectors open a WebSocket here over HTTP/1.1 when UDP is blocked. There is nothing to see.", http.StatusNotFound)
+		return
+	}
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		w.Header().Set("Upgrade", "websocket")
 		w.Header().Set("Connection", "Upgrade")
