@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/memory"
 )
 
 // services are an open store and what works on it. They live as long as the
@@ -28,13 +29,15 @@ type services struct {
 	activity *activity.Log
 	events   *gatewayEvents
 	queues   *queue.Queues
-	unqueue  func() // ends what tells queues of changes
+	memory   *memory.Budget // of requests and answers
+	unqueue  func()         // ends what tells queues of changes
 }
 
 // newServices starts what works on a store. force knows the configuration that
 // new tokens are made for.
 func newServices(st *store.Store, force *inForce, logger *slog.Logger) (*services, error) {
-	learned, err := newLearner(st, logger)
+	budget := memory.NewBudget(defaultMaxMemory())
+	learned, err := newLearner(st, budget, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -43,6 +46,7 @@ func newServices(st *store.Store, force *inForce, logger *slog.Logger) (*service
 	return &services{
 		queues: queues, unqueue: unqueue,
 		store:    st,
+		memory:   budget,
 		learner:  learned,
 		signIn:   signin.New(signin.Options{Store: st, Logger: logger, Failed: observeSignInFailure}),
 		desk:     pairing.New(pairing.Options{Store: st, Token: force.token, Pin: force.pin, Limited: events.pairingLimited, Logger: logger}),
@@ -92,6 +96,15 @@ func (f *inForce) app() *App {
 		return nil
 	}
 	return f.apps[len(f.apps)-1]
+}
+
+// bound sets the bounds of the process's memory as the configuration in force
+// has them.
+func (f *inForce) bound(open *services) {
+	if app := f.app(); app != nil {
+		open.memory.Resize(app.MaxMemory)
+		memory.SetSoftLimit(app.MaxMemory)
+	}
 }
 
 // errNoAddress is why no token can be made.

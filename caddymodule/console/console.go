@@ -124,7 +124,7 @@ func (c *Console) routes() {
 		c.tabs[t().name] = t
 	}
 	for _, register := range []func(func(string, action)){
-		c.startRoutes, c.modelsRoutes, c.keysRoutes, c.connectorsRoutes, c.settingsRoutes,
+		c.startRoutes, c.modelsRoutes, c.keysRoutes, c.connectorsRoutes, c.settingsRoutes, c.confirmRoutes,
 	} {
 		register(c.handle)
 	}
@@ -148,7 +148,7 @@ func (c *Console) handle(pattern string, a action) {
 			c.askToSignIn(w, r)
 			return
 		}
-		if err := a(w, v); err != nil {
+		if err := c.act(w, v, a); err != nil {
 			c.failVisit(w, v, err)
 		}
 	})

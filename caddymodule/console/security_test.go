@@ -47,6 +47,7 @@ var unsafe = []string{
 	"/console/settings/password", "/console/settings/passkeys", "/console/settings/passkeys/begin", "/console/settings/passkeys/x/remove",
 	"/console/settings/sessions/x/end", "/console/settings/sessions/end-others", "/console/settings/invitations", "/console/settings/invitations/x/revoke",
 	"/console/settings/users/x/remove", "/console/settings/users/x/recovery-link", "/console/settings/tokens", "/console/settings/tokens/x/revoke",
+	"/console/confirm", "/console/confirm/passkey", "/console/confirm/passkey/begin",
 	"/console/api/keys", "/console/api/pairings",
 }
 
@@ -123,7 +124,7 @@ func (b *browser) userID() string {
 func TestProgramsAreFromNoSite(t *testing.T) {
 	h := newHouse(t)
 	u := h.user(store0, "ada")
-	_, secret, err := h.store.CreateToken(t.Context(), store0, u.ID, "script")
+	_, secret, err := h.store.CreateToken(t.Context(), store.Token{Account: store0, User: u.ID, Name: "script", Rights: store.AllRights})
 	if err != nil {
 		t.Fatal(err)
 	}

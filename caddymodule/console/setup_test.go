@@ -95,13 +95,17 @@ func TestSetupFromTheBeginning(t *testing.T) {
 		t.Fatalf("the device is told %+v", d.Deny)
 	}
 	page = mainOf(g.page("/console/start"))
-	has(t, page, "gpu-box is approved", "1 of 4 steps")
+	has(t, page, "gpu-box approved.", "gpu-box is connecting", "1 of 4 steps")
 	lacks(t, page, "waits for you", deviceSecret, "ptt_")
 
 	con := g.store.Connectors(store.DefaultAccount)[0]
 	g.lines.connect(con, "llama3.2:3b")
 	page = mainOf(g.page("/console/start"))
 	has(t, page, "llama3.2:3b", `aria-label="Register llama3.2:3b"`)
+	lacks(t, page, "approved", "connecting") // it has come
+	if n := g.lines.asked.Load(); n != 0 {
+		t.Errorf("the page asked the model server %d times", n)
+	}
 	g.moved(g.post("/console/start/register", "name", "llama3.2:3b", "connector", con.ID, "upstream", "default", "model", "llama3.2:3b"), "/console/start")
 	page = html.UnescapeString(mainOf(g.page("/console/start")))
 	has(t, page, "llama3.2:3b is registered", "2 of 4 steps", `"model": "llama3.2:3b"`)
@@ -121,6 +125,8 @@ func TestPairingUnderAnotherName(t *testing.T) {
 	}
 	has(t, w.Body.String(), "cannot be printed", "/console/pairings/"+id+"/approve")
 	g.moved(g.post("/console/pairings/"+id+"/approve", "back", "connectors", "name", "big one"), "/console/connectors")
+	has(t, mainOf(g.page("/console/connectors")), "gpu-box approved as big one.")
+	has(t, mainOf(g.page("/console/start")), "big one is connecting")
 	if c := g.store.Connectors(store.DefaultAccount); len(c) != 1 || c[0].Name != "big one" {
 		t.Errorf("connectors: %+v", c)
 	}
@@ -165,7 +171,7 @@ func TestPairingAgain(t *testing.T) {
 	if d := <-ticket.Decided; d.Deny != nil || d.TunnelToken == "" {
 		t.Fatalf("the device is told %+v", d.Deny)
 	}
-	has(t, mainOf(g.page("/console/start")), "in the place of the connector from before")
+	has(t, mainOf(g.page("/console/start")), "vm approved; it replaces the connector vm.")
 	if c := g.store.Connectors(store.DefaultAccount); len(c) != 1 || c[0].ID != before.ID || c[0].Pairing != id {
 		t.Errorf("connectors: %+v", c)
 	}
@@ -215,6 +221,8 @@ func TestCodeExpires(t *testing.T) {
 		g.code()
 		time.Sleep(store.PairingLife + time.Second)
 		has(t, mainOf(g.page("/console/start")), "The last code ran out", "Start pairing")
+		time.Sleep(endedNews)
+		lacks(t, mainOf(g.page("/console/start")), "ran out")
 	})
 }
 

@@ -28,7 +28,14 @@ type Pairing struct {
 	Limited bool `json:"limited,omitempty"`
 	// Namesake is a connector of the name that the device would get while it
 	// waits: probably the same machine, which is paired again.
-	Namesake *Leg `json:"namesake,omitempty"`
+	Namesake *Namesake `json:"namesake,omitempty"`
+}
+
+// Namesake is a connector whose place a device may get.
+type Namesake struct {
+	ID    string `json:"id"`
+	Name  string `json:"name"`
+	State string `json:"state"`
 }
 
 // StartPairing makes a claim code. It is refused while the gateway's public
@@ -145,7 +152,7 @@ func (s *Service) pairingOf(p store.Pairing, live map[string]tunnel.Info) Pairin
 		return v
 	}
 	if c, ok := s.store.Namesake(p.Account, *p.Device); ok {
-		v.Namesake = &Leg{ID: c.ID, Name: c.Name, State: Offline}
+		v.Namesake = &Namesake{ID: c.ID, Name: c.Name, State: Offline}
 		if _, online := live[c.ID]; online {
 			v.Namesake.State = Online
 		}

@@ -25,9 +25,16 @@
 //
 // # Passkeys
 //
-// A passkey belongs to the host of the origin that it was made at. Ceremonies,
+// A passkey belongs to the host of the origin that it was made at, and its device
+// has to verify the user by a PIN, a finger or a face. Ceremonies,
 // from a challenge to its answer, are kept in memory for five minutes, can be
 // answered once, and are bounded in all and by address (the /48 of IPv6).
+//
+// # Confirming
+//
+// A session notes when its user last gave a password or a passkey in it. What lets
+// somebody in for good asks for that to be at most [ConfirmedFor] ago, so that a
+// session that was stolen, or left open, ends without leaving anything behind.
 //
 // # Logs
 //

@@ -253,18 +253,19 @@ func (s *Service) Peek(secret string) (store.Session, store.User, bool) {
 }
 
 // Token returns the management token with this secret and the user it acts
-// for, and notes that it was used. It does no I/O.
-func (s *Service) Token(secret string) (store.Token, store.User, bool) {
+// for, and notes that it was used. It does no I/O. Its error is ErrToken.
+func (s *Service) Token(secret string) (store.Token, store.User, error) {
 	token, ok := s.store.FindToken(secret)
-	if !ok {
-		return store.Token{}, store.User{}, false
+	user, known := s.store.User(token.User)
+	if ok && known {
+		s.store.TouchToken(token)
+		return token, user, nil
 	}
-	user, ok := s.store.User(token.User)
-	if !ok {
-		return store.Token{}, store.User{}, false
+	if ended, ok := s.store.ExpiredToken(secret); ok {
+		return store.Token{}, store.User{}, fail(ErrToken, "the management token %q ended on %s: make a new one in the console, under Settings",
+			ended.Name, ended.ExpiresAt.UTC().Format("2006-01-02 at 15:04 UTC"))
 	}
-	s.store.TouchToken(token)
-	return token, user, true
+	return store.Token{}, store.User{}, fail(ErrToken, "the management token is unknown or was revoked: make one in the console, under Settings")
 }
 
 // SignOut ends a session. That it has ended already is no error.

@@ -73,6 +73,10 @@ func (h *Hub) greet(conn link.Conn) (run func(), err error) {
 		return h.greetDevice(ctx, conn, stream, control, hello), nil
 	}
 	connector, deny := h.check(ctx, hello)
+	if deny == nil && hello.DryRun {
+		h.dryRun(conn, control, connector)
+		return nil, nil
+	}
 	if deny == nil {
 		accepted(conn.Context())
 		_ = stream.SetDeadline(time.Time{})
@@ -87,6 +91,20 @@ func (h *Hub) greet(conn link.Conn) (run func(), err error) {
 	}
 	h.deny(conn, control, loggedID(hello.Connector), *deny)
 	return nil, nil
+}
+
+// dryRun tells a connector that it would be welcome.
+func (h *Hub) dryRun(conn link.Conn, control *link.Control, c Connector) {
+	makeRoom(conn.Context())
+	o := h.options.Load()
+	o.Logger.Info("a connector checks its token", "connector", c.ID, "remote", conn.RemoteAddr().String())
+	if err := control.Send(link.Welcome{Version: o.Version}); err == nil {
+		select {
+		case <-conn.Context().Done():
+		case <-time.After(denyGrace):
+		}
+	}
+	_ = conn.Close(link.CloseNone, "")
 }
 
 // unread returns what to say to whoever said a hello that is not read to its end,
@@ -128,6 +146,9 @@ func (h *Hub) check(ctx context.Context, hello link.Hello) (Connector, *link.Den
 			Code:    link.DenyCredentials,
 			Message: "the tunnel token is not valid: the connector was removed or paired anew on another machine, or the token belongs to another gateway",
 		}
+	}
+	if connector.Rotating && o.Rotation != nil && !hello.DryRun {
+		o.Rotation.Hello(ctx, hello.Connector, hello.Secret)
 	}
 	return connector, nil
 }

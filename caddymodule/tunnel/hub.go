@@ -24,6 +24,8 @@ type Connector struct {
 	// Pairing tells credentials of the same connector apart: the id of the
 	// pairing that they come from, "" for a token's.
 	Pairing string
+	// Rotating: a new token of it is not the only valid one yet.
+	Rotating bool
 }
 
 // Authenticate checks the credentials in a hello. Any error but one that wraps
