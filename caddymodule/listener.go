@@ -65,7 +65,7 @@ func (t *tunnelHandle) get() (*tunnel.Hub, error) {
 // does so yet.
 func (t *tunnelHandle) start(app *App, open *services) error {
 	options := tunnel.Options{
-		Authenticate: authenticateWith(open.store), Known: knownTo(open.store),
+		Authenticate: authenticateWith(open.store), Known: knownTo(open.store), Preauthenticate: open.store.MatchConnector,
 		Pairing: open.desk, Rotation: open.rotation,
 		Logger: app.logger, Version: version.Number(),
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/fair"
 )
 
 func TestBackOff(t *testing.T) {
@@ -89,7 +91,7 @@ func TestStrangersDoNotLockOut(t *testing.T) {
 		d.addUser(t, "ann")
 		d.mustSignIn(t, "2001:db8::1", "ann")
 		for i := range 50 {
-			d.guard.failed(network(fmt.Sprintf("203.0.113.%d", i)), named("ann"), time.Now())
+			d.guard.failed(fair.Parse(fmt.Sprintf("203.0.113.%d", i)), named("ann"), time.Now())
 		}
 		_, err := d.signIn(t, elsewhere, "ann", rightPassword)
 		var throttled *ThrottledError
@@ -97,7 +99,7 @@ func TestStrangersDoNotLockOut(t *testing.T) {
 			t.Errorf("from a new address: %v", err)
 		}
 		d.mustSignIn(t, "2001:db8::2", "ann")
-		d.guard.failed(network("203.0.113.1"), named("ann"), time.Now())
+		d.guard.failed(fair.Parse("203.0.113.1"), named("ann"), time.Now())
 		time.Sleep(userDelay)
 		d.mustSignIn(t, elsewhere, "ann")
 		// Being known at an address is no licence to guess from there.
@@ -115,13 +117,10 @@ func TestParallelGuesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t)
 		d.addUser(t, "ann")
-		derived, derive := d.derived.Load(), d.derive
-		d.derive = func(password, salt []byte, c cost, size int) []byte {
-			time.Sleep(50 * time.Millisecond)
-			return derive(password, salt, c, size)
-		}
+		derived := d.derived.Load()
+		d.slowDerivation()
 		var wait sync.WaitGroup
-		for range maxWaiting {
+		for range 32 {
 			wait.Go(func() {
 				if _, err := d.signIn(t, home, "ann", "wrong password"); err == nil {
 					t.Error("a wrong password gets in")
@@ -129,7 +128,7 @@ func TestParallelGuesses(t *testing.T) {
 			})
 		}
 		wait.Wait()
-		if n := d.derived.Load() - derived; n < freeFailures+1 || n > freeFailures+maxChecks {
+		if n := d.derived.Load() - derived; n < freeFailures+1 || int(n) > freeFailures+checkLimits.Permits-checkLimits.Reserved {
 			t.Errorf("%d guesses were checked at once", n)
 		}
 	})

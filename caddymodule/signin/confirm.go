@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -28,7 +29,7 @@ func (s *Service) Confirm(ctx context.Context, session store.Session, password s
 // ConfirmByPasskey is Confirm for the answer to [Service.BeginPasskeySignIn]. Its
 // errors are ErrPasskey, a *ThrottledError, or the store's.
 func (s *Service) ConfirmByPasskey(ctx context.Context, session store.Session, address, origin, ceremonyID string, response []byte) (store.Session, error) {
-	if err := s.guard.address(network(address), s.now()); err != nil {
+	if err := s.guard.address(fair.Parse(address), s.now()); err != nil {
 		return store.Session{}, err
 	}
 	user, _, err := s.assert(ctx, origin, ceremonyID, response)

@@ -5,7 +5,9 @@
 // # Passwords
 //
 // Passwords are stored as argon2id in PHC's format, at most two are derived at
-// a time, and others wait, a bounded number for a bounded time. A name that
+// a time, and others wait, a bounded number for a bounded time and by turns over
+// their networks. A third one is for those who are known: signed in, with a link
+// that works, or at an address from which the user is signed in. A name that
 // nobody has takes the same work as one that somebody has. A hash that was made
 // at another cost is replaced when its password is next given.
 //
@@ -14,7 +16,8 @@
 // Failures are counted by address (the /64 of IPv6) and by the name that was
 // typed, known or not. Five are free; then the next attempt has to wait, from a
 // second on, twice as long after each failure: up to 15 minutes for an address,
-// up to 30 seconds for a name, which strangers can fail with. A client with an
+// up to 30 seconds for a name, which strangers can fail with. The /56 and the /48 of
+// an address have 40 free failures, and up to 30 seconds, too. A client with an
 // address that the user has a session from does not wait for the name at all,
 // so that a flood of guesses keeps nobody out who is in already. After an hour
 // without failures they are forgotten, and the tables are bounded. Attempts
@@ -25,7 +28,7 @@
 // A passkey belongs to the host of the origin that it was made at, and its device
 // has to verify the user by a PIN, a finger or a face. Ceremonies,
 // from a challenge to its answer, are kept in memory for five minutes, can be
-// answered once, and are bounded in all and by address.
+// answered once, and are bounded in all and by address (the /48 of IPv6).
 //
 // # Confirming
 //

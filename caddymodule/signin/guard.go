@@ -5,11 +5,14 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/fair"
 )
 
 // guard knows who has failed too often.
 type guard struct {
 	addresses *throttle[netip.Prefix]
+	sites     *throttle[netip.Prefix]
 	users     *throttle[who]
 	pairs     *throttle[pair] // how many of an address's failures were of one user
 }
@@ -25,9 +28,10 @@ type pair struct {
 
 func newGuard() *guard {
 	return &guard{
-		addresses: newThrottle[netip.Prefix](addressDelay),
-		users:     newThrottle[who](userDelay),
-		pairs:     newThrottle[pair](0),
+		addresses: newThrottle[netip.Prefix](addressDelay, freeFailures),
+		sites:     newThrottle[netip.Prefix](userDelay, siteFailures),
+		users:     newThrottle[who](userDelay, freeFailures),
+		pairs:     newThrottle[pair](0, freeFailures),
 	}
 }
 
@@ -38,22 +42,6 @@ func named(name string) who { return sha256.Sum256([]byte("name\x00" + strings.T
 // with which strangers can fail.
 func changing(userID string) who { return sha256.Sum256([]byte("user\x00" + userID)) }
 
-// network is what one client is taken to have: an IPv4 address, or the /64 of
-// an IPv6 address. What is not an address is one client.
-func network(address string) netip.Prefix {
-	ip, err := netip.ParseAddr(address)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	ip = ip.Unmap().WithZone("")
-	bits := 64
-	if ip.Is4() {
-		bits = 32
-	}
-	prefix, _ := ip.Prefix(bits) // no error: bits is in range
-	return prefix
-}
-
 func throttled(wait time.Duration) error {
 	if wait <= 0 {
 		return nil
@@ -61,35 +49,74 @@ func throttled(wait time.Duration) error {
 	return &ThrottledError{RetryAfter: wait}
 }
 
+// sites are the wider networks that one customer has: the /48 and the /56 of an IPv6
+// address. A /24 has many customers, who must not throttle each other.
+func sites(client fair.Networks) []netip.Prefix {
+	if client.Narrowest().Addr().Is6() {
+		return client[:len(client)-1]
+	}
+	return nil
+}
+
+// customer is the widest network that one customer has: an IPv4 address or a /48.
+func customer(client fair.Networks) netip.Prefix {
+	if wider := sites(client); len(wider) > 0 {
+		return wider[0]
+	}
+	return client.Narrowest()
+}
+
 // address tells whether a client may try.
-func (g *guard) address(client netip.Prefix, now time.Time) error {
-	return throttled(g.addresses.wait(client, now))
+func (g *guard) address(client fair.Networks, now time.Time) error {
+	return throttled(max(g.addresses.wait(client.Narrowest(), now), g.siteWait(client, now)))
+}
+
+// siteWait is how long a client has to wait for what others of its site have done.
+func (g *guard) siteWait(client fair.Networks, now time.Time) (wait time.Duration) {
+	for _, site := range sites(client) {
+		wait = max(wait, g.sites.wait(site, now))
+	}
+	return wait
 }
 
 // user tells whether a client may try a user. One that the user is known to
-// come from need not wait for what others do with the name; it is asked for
-// only when that matters, so that it adds no work that tells who is a user.
-func (g *guard) user(client netip.Prefix, user who, known func() bool, now time.Time) error {
-	wait := g.addresses.wait(client, now)
-	if others := g.users.wait(user, now); others > wait && !known() {
+// come from need not wait for what others do with the name, or at the same site; it
+// is asked for only when that matters, so that it adds no work that tells who is a
+// user.
+func (g *guard) user(client fair.Networks, user who, known func() bool, now time.Time) error {
+	wait := g.addresses.wait(client.Narrowest(), now)
+	if others := max(g.users.wait(user, now), g.siteWait(client, now)); others > wait && !known() {
 		wait = others
 	}
 	return throttled(wait)
 }
 
+// addressFailed counts a failure that has no name.
+func (g *guard) addressFailed(client fair.Networks, now time.Time) {
+	g.addresses.failed(client.Narrowest(), now)
+	for _, site := range sites(client) {
+		g.sites.failed(site, now)
+	}
+}
+
 // failed counts a failure.
-func (g *guard) failed(client netip.Prefix, user who, now time.Time) {
-	g.addresses.failed(client, now)
+func (g *guard) failed(client fair.Networks, user who, now time.Time) {
+	g.addressFailed(client, now)
 	g.users.failed(user, now)
-	g.pairs.failed(pair{client, user}, now)
+	g.pairs.failed(pair{client.Narrowest(), user}, now)
 }
 
 // succeeded forgets the user's failures. Of the client's it forgets those with
 // this user: others it must not, or an account of one's own would make guessing
 // at others free.
-func (g *guard) succeeded(client netip.Prefix, user who) {
+func (g *guard) succeeded(client fair.Networks, user who) {
 	g.users.forgive(user, -1)
-	if n := g.pairs.forgive(pair{client, user}, -1); n > 0 {
-		g.addresses.forgive(client, n)
+	n := g.pairs.forgive(pair{client.Narrowest(), user}, -1)
+	if n == 0 {
+		return
+	}
+	g.addresses.forgive(client.Narrowest(), n)
+	for _, site := range sites(client) {
+		g.sites.forgive(site, n)
 	}
 }

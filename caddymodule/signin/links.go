@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -45,7 +46,7 @@ func (s *Service) RecoveryLink(ctx context.Context, account, idOrName, by string
 // Link returns the link with this secret while it works. Its errors are
 // ErrLink, a *ThrottledError, or the store's.
 func (s *Service) Link(_ context.Context, address, secret string) (store.Link, error) {
-	client := network(address)
+	client := fair.Parse(address)
 	if err := s.guard.address(client, s.now()); err != nil {
 		return store.Link{}, err
 	}
@@ -66,7 +67,7 @@ func (s *Service) linkFailure(address string, err error) error {
 	default:
 		return err
 	}
-	s.guard.addresses.failed(network(address), s.now())
+	s.guard.addressFailed(fair.Parse(address), s.now())
 	s.logFailure(address, MethodLink, err.Error())
 	return err
 }
@@ -99,7 +100,7 @@ func (s *Service) Redeem(ctx context.Context, a Attempt, secret string) (Signed,
 	if err != nil {
 		return Signed{}, s.linkFailure(a.Address, err)
 	}
-	s.guard.succeeded(network(a.Address), named(user.Name))
+	s.guard.succeeded(fair.Parse(a.Address), named(user.Name))
 	s.log.Info("link redeemed", "link", link.ID, "kind", link.Kind, "user", user.ID, "account", user.Account,
 		"ends_passkeys", a.End.Passkeys, "ends_tokens", a.End.Tokens)
 	return s.begin(ctx, user, MethodLink, a)

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/fair"
 )
 
 func TestRelyingParty(t *testing.T) {
@@ -55,7 +57,7 @@ func TestCeremonies(t *testing.T) {
 	now := time.Now()
 	c := newCeremonies()
 	begin := func(address string) string {
-		return c.add(ceremony{client: network(address), origin: origin}, now)
+		return c.add(ceremony{client: customer(fair.Parse(address)), origin: origin}, now)
 	}
 	works := func(id string) bool {
 		_, err := c.take(id, origin, "", now)
@@ -89,7 +91,7 @@ func TestCeremonies(t *testing.T) {
 	mine := begin("192.0.2.1")
 	first := begin("2001:db8::1")
 	for i := range 3 * maxCeremonies {
-		begin(fmt.Sprintf("2001:db8::%x", i))
+		begin(fmt.Sprintf("2001:db8:0:%x::1", i))
 	}
 	if works(first) || c.order.Len() != maxOfClient+1 {
 		t.Errorf("one client has %d ceremonies", c.order.Len()-1)
@@ -98,7 +100,7 @@ func TestCeremonies(t *testing.T) {
 		t.Error("a client's ceremony was displaced by another client's")
 	}
 	for i := range 2 * maxCeremonies {
-		begin(fmt.Sprintf("2001:db8:0:%x::1", i))
+		begin(fmt.Sprintf("2001:db8:%x::1", i))
 	}
 	if len(c.byID) != maxCeremonies || c.order.Len() != maxCeremonies {
 		t.Errorf("there are %d ceremonies, not %d", len(c.byID), maxCeremonies)

@@ -14,6 +14,7 @@ import (
 	"github.com/go-webauthn/webauthn/protocol"
 	"github.com/go-webauthn/webauthn/webauthn"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -155,7 +156,7 @@ func checkPasskeyName(name string) error {
 // BeginPasskeySignIn begins to sign in whoever has a passkey for the host of
 // origin. options is what the page gives to navigator.credentials.get, as JSON.
 func (s *Service) BeginPasskeySignIn(_ context.Context, address, origin string) (options json.RawMessage, ceremonyID string, err error) {
-	client := network(address)
+	client := fair.Parse(address)
 	if err := s.guard.address(client, s.now()); err != nil {
 		return nil, "", err
 	}
@@ -170,14 +171,14 @@ func (s *Service) BeginPasskeySignIn(_ context.Context, address, origin string) 
 	if options, err = json.Marshal(assertion); err != nil {
 		return nil, "", fmt.Errorf("beginning to sign in: %w", err)
 	}
-	return options, s.assertions.add(ceremony{client: client, origin: origin, data: data}, s.now()), nil
+	return options, s.assertions.add(ceremony{client: customer(client), origin: origin, data: data}, s.now()), nil
 }
 
 // FinishPasskeySignIn signs in the user whose passkey made response. Name and
 // password of the attempt are not looked at. Its errors are ErrPasskey, a
 // *ThrottledError, or the store's.
 func (s *Service) FinishPasskeySignIn(ctx context.Context, a Attempt, origin, ceremonyID string, response []byte) (Signed, error) {
-	client := network(a.Address)
+	client := fair.Parse(a.Address)
 	if err := s.guard.address(client, s.now()); err != nil {
 		return Signed{}, err
 	}
@@ -275,7 +276,7 @@ func (s *Service) passkeyFailure(a Attempt, err error) error {
 	if !isOurs && !isTheirs {
 		return err
 	}
-	s.guard.addresses.failed(network(a.Address), s.now())
+	s.guard.addressFailed(fair.Parse(a.Address), s.now())
 	s.logFailure(a.Address, MethodPasskey, reason(err))
 	if isOurs && !isTheirs {
 		return err

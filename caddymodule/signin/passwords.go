@@ -32,9 +32,9 @@ func checkPassword(name, password string) error {
 	return nil
 }
 
-// hash derives a new password when there is a slot for it.
+// hash derives a new password when it is its turn.
 func (s *Service) hash(ctx context.Context, password string) (string, error) {
-	release, err := s.slots.acquire(ctx)
+	release, err := s.knownTurn(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -92,7 +92,7 @@ func (s *Service) checkPresent(ctx context.Context, user store.User, password st
 	if err := throttled(s.guard.users.wait(changing(user.ID), s.now())); err != nil {
 		return "", err
 	}
-	release, err := s.slots.acquire(ctx)
+	release, err := s.knownTurn(ctx)
 	if err != nil {
 		return "", err
 	}

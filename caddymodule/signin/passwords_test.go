@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -101,7 +102,7 @@ func TestChangePasswordBackOff(t *testing.T) {
 		ann := d.addUser(t, "ann")
 		here := d.mustSignIn(t, home, "ann")
 		for range 20 {
-			d.guard.failed(network(elsewhere), named("ann"), time.Now())
+			d.guard.failed(fair.Parse(elsewhere), named("ann"), time.Now())
 		}
 		change := func(old string) error {
 			return d.ChangePassword(t.Context(), ann.ID, here.Session.ID, old, newPassword)

@@ -37,7 +37,7 @@ type Service struct {
 	now    func() time.Time
 	tell   func(method string) // of a failure
 	derive derive
-	slots  *slots
+	checks *fair.Semaphore // of passwords
 	guard  *guard
 	decoy  passwordHash
 
@@ -59,7 +59,7 @@ type Service struct {
 func New(o Options) *Service {
 	s := &Service{
 		store: o.Store, log: o.Logger, now: o.Now,
-		derive: deriveArgon2id, slots: newSlots(), guard: newGuard(), decoy: newDecoy(),
+		derive: deriveArgon2id, checks: fair.NewSemaphore(checkLimits), guard: newGuard(), decoy: newDecoy(),
 		registrations: newCeremonies(), assertions: newCeremonies(),
 	}
 	if s.log == nil {
@@ -111,7 +111,8 @@ func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
 	if err := s.mayTry(a); err != nil {
 		return Signed{}, err
 	}
-	release, err := s.slots.acquire(ctx)
+	client := fair.Parse(a.Address)
+	release, err := s.checkTurn(ctx, client, s.knows(client, a.Name))
 	if err != nil {
 		return Signed{}, err
 	}
@@ -122,7 +123,7 @@ func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
 	user, known := s.store.FindUser(a.Name)
 	hash, right := s.check(user, known, a.Password)
 	if !right {
-		s.guard.failed(network(a.Address), named(a.Name), s.now())
+		s.guard.failed(client, named(a.Name), s.now())
 		s.logFailure(a.Address, MethodPassword, "wrong name or password")
 		return Signed{}, fail(ErrCredentials, "the name or the password is wrong")
 	}
@@ -138,13 +139,13 @@ func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
 		s.logFailure(a.Address, MethodPassword, "the password was changed meanwhile")
 		return Signed{}, fail(ErrCredentials, "the password has just been changed: sign in with the new one")
 	}
-	s.guard.succeeded(network(a.Address), named(a.Name))
+	s.guard.succeeded(client, named(a.Name))
 	return signed, nil
 }
 
 // mayTry tells whether an attempt may be made now.
 func (s *Service) mayTry(a Attempt) error {
-	client := network(a.Address)
+	client := fair.Parse(a.Address)
 	err := s.guard.user(client, named(a.Name), func() bool { return s.knows(client, a.Name) }, s.now())
 	if err != nil {
 		s.log.Debug("sign-in refused", "remote", remote(a.Address), "error", err)
@@ -153,10 +154,10 @@ func (s *Service) mayTry(a Attempt) error {
 }
 
 // knows reports whether the user of this name has a session from this client.
-func (s *Service) knows(client netip.Prefix, name string) bool {
+func (s *Service) knows(client fair.Networks, name string) bool {
 	user, ok := s.store.FindUser(name)
-	return ok && client.IsValid() && slices.ContainsFunc(s.store.Sessions(user.ID), func(o store.Session) bool {
-		return network(o.Address) == client
+	return ok && client.Narrowest().IsValid() && slices.ContainsFunc(s.store.Sessions(user.ID), func(o store.Session) bool {
+		return fair.Parse(o.Address).Narrowest() == client.Narrowest()
 	})
 }
 

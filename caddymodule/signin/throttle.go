@@ -10,9 +10,10 @@ import (
 // makes the next attempt wait twice as long as the one before.
 const (
 	freeFailures = 5
+	siteFailures = 40 // of a /48 or /56, where there are many who mistype
 	firstDelay   = time.Second
 	addressDelay = 15 * time.Minute // at most
-	// A user waits no longer than this, since others cause it: with 15 minutes,
+	// A user, or a site, waits no longer than this, since others cause it: with 15 minutes,
 	// whoever knows a name could keep its owner out.
 	userDelay  = 30 * time.Second
 	forgetting = time.Hour // after the last failure
@@ -24,6 +25,7 @@ const (
 // throttle counts failures by K.
 type throttle[K comparable] struct {
 	most time.Duration // that one has to wait
+	free int           // failures
 
 	mu      sync.Mutex
 	entries map[K]*list.Element
@@ -37,8 +39,8 @@ type failures[K comparable] struct {
 	until time.Time
 }
 
-func newThrottle[K comparable](most time.Duration) *throttle[K] {
-	return &throttle[K]{most: most, entries: map[K]*list.Element{}}
+func newThrottle[K comparable](most time.Duration, free int) *throttle[K] {
+	return &throttle[K]{most: most, free: free, entries: map[K]*list.Element{}}
 }
 
 // wait tells how long key still has to wait.
@@ -68,7 +70,7 @@ func (t *throttle[K]) failed(key K, now time.Time) {
 	f := e.Value.(*failures[K])
 	f.count++
 	f.last = now
-	if doublings := f.count - freeFailures - 1; doublings >= 0 {
+	if doublings := f.count - t.free - 1; doublings >= 0 {
 		// More doublings than these overflow, and reach every maximum.
 		f.until = now.Add(min(firstDelay<<min(doublings, 20), t.most))
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/fair"
 )
 
 func TestThrottleDelays(t *testing.T) {
@@ -22,7 +24,7 @@ func TestThrottleDelays(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				g := newThrottle[string](test.most)
+				g := newThrottle[string](test.most, freeFailures)
 				for i, want := range test.want {
 					g.failed("x", time.Now())
 					if got := g.wait("x", time.Now()); got != want {
@@ -68,7 +70,7 @@ func seconds(all ...int) []time.Duration {
 
 func TestThrottleForgive(t *testing.T) {
 	t.Parallel()
-	g := newThrottle[string](addressDelay)
+	g := newThrottle[string](addressDelay, freeFailures)
 	now := time.Now()
 	for range 7 {
 		g.failed("x", now)
@@ -95,7 +97,7 @@ func TestGuardIsBounded(t *testing.T) {
 	g := newGuard()
 	now := time.Now()
 	for i := range 3 * maxEntries {
-		client := network(fmt.Sprintf("2001:db8:%x:%x::1", i>>16, i&0xffff))
+		client := fair.Parse(fmt.Sprintf("2001:db8:%x:%x::1", i>>16, i&0xffff))
 		g.failed(client, named(fmt.Sprint("name ", i)), now)
 	}
 	for name, n := range map[string]int{
@@ -109,39 +111,60 @@ func TestGuardIsBounded(t *testing.T) {
 	}
 	// Those that go on failing are not the ones that are displaced.
 	for range freeFailures + 1 {
-		g.failed(network("192.0.2.1"), named("ann"), now)
+		g.failed(fair.Parse("192.0.2.1"), named("ann"), now)
 	}
 	for i := range maxEntries - 1 {
-		g.failed(network(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)), named(fmt.Sprint(i)), now)
+		g.failed(fair.Parse(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)), named(fmt.Sprint(i)), now)
 	}
-	if g.address(network("192.0.2.1"), now) == nil || g.user(network("192.0.2.2"), named("ann"), func() bool { return false }, now) == nil {
+	if g.address(fair.Parse("192.0.2.1"), now) == nil || g.user(fair.Parse("192.0.2.2"), named("ann"), func() bool { return false }, now) == nil {
 		t.Error("a flood made the tables forget what was not the oldest")
 	}
 	// After a quiet hour one failure clears the tables.
-	g.failed(network("192.0.2.1"), named("ann"), now.Add(2*forgetting))
+	g.failed(fair.Parse("192.0.2.1"), named("ann"), now.Add(2*forgetting))
 	if len(g.addresses.entries) != 1 || len(g.users.entries) != 1 || len(g.pairs.entries) != 1 {
 		t.Errorf("after two quiet hours there are %d addresses, %d users", len(g.addresses.entries), len(g.users.entries))
 	}
 }
 
-func TestNetwork(t *testing.T) {
+// A site is what one customer has of IPv6; it fails often before it is throttled, and
+// not for long.
+func TestSites(t *testing.T) {
 	t.Parallel()
-	tests := []struct{ address, want string }{
-		{"192.0.2.1", "192.0.2.1/32"},
-		{"::ffff:192.0.2.1", "192.0.2.1/32"},
-		{"2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"},
-		{"fe80::1%eth0", "fe80::/64"},
-		{"", "invalid Prefix"},
-		{"gw.example.com", "invalid Prefix"},
-		{"192.0.2.1:80", "invalid Prefix"},
-	}
-	for _, test := range tests {
-		if got := network(test.address).String(); got != test.want {
-			t.Errorf("the network of %q is %s, not %s", test.address, got, test.want)
+	g := newGuard()
+	now := time.Now()
+	fail := func(format string, from, n int) {
+		for i := range n {
+			g.failed(fair.Parse(fmt.Sprintf(format, from+i)), named(fmt.Sprint(format, i)), now)
 		}
 	}
-	if network("2001:db8::1") != netip.MustParsePrefix("2001:db8::/64") {
-		t.Error("addresses of a /64 are not one client")
+	known, stranger := func() bool { return true }, func() bool { return false }
+	fail("2001:db8:0:%x::1", 1, siteFailures) // one /56
+	here := fair.Parse("2001:db8:0:ff::1")
+	if err := g.user(here, named("ann"), stranger, now); err != nil {
+		t.Errorf("after %d failures: %v", siteFailures, err)
+	}
+	fail("2001:db8:0:%x::1", 0xf0, 10)
+	if g.user(here, named("ann"), stranger, now) == nil || g.address(here, now) == nil {
+		t.Error("a /56 fails as often as it likes")
+	}
+	if err := g.user(here, named("ann"), known, now); err != nil {
+		t.Errorf("who is known there: %v", err)
+	}
+	if err := g.user(here, named("ann"), stranger, now.Add(userDelay)); err != nil {
+		t.Errorf("after %v: %v", userDelay, err)
+	}
+	if g.user(fair.Parse("2001:db8:0:100::1"), named("ann"), stranger, now) == nil {
+		t.Error("a /48 fails as often as it likes")
+	}
+	if err := g.user(fair.Parse("2001:db8:1::1"), named("ann"), stranger, now); err != nil {
+		t.Errorf("another /48: %v", err)
+	}
+	fail("192.0.2.%d", 1, 100)
+	if err := g.user(fair.Parse("192.0.2.200"), named("ann"), stranger, now); err != nil {
+		t.Errorf("a neighbour in a /24: %v", err)
+	}
+	if g.sites.entries[netip.MustParsePrefix("2001:db8::/48")] == nil || len(g.sites.entries) != 2 {
+		t.Errorf("%d sites are counted", len(g.sites.entries))
 	}
 }
 

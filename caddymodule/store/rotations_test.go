@@ -1,6 +1,8 @@
 package store_test
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,6 +19,10 @@ func letsIn(t *testing.T, s *store.Store, id string, secrets map[string]bool) {
 	for secret, want := range secrets {
 		if _, err := s.AuthenticateConnector(id, secret); (err == nil) != want {
 			t.Errorf("the secret %.4s… is let in: %v, want %v (%v)", secret, err == nil, want, err)
+		}
+		hash := sha256.Sum256([]byte(secret))
+		if got := s.MatchConnector(id, func(h []byte) bool { return bytes.Equal(h, hash[:]) }); got != want {
+			t.Errorf("the hash of the secret %.4s… matches: %v", secret, got)
 		}
 	}
 }

@@ -134,6 +134,13 @@ func (s *Store) AuthenticateConnector(id, secret string) (Connector, error) {
 	return c.Connector, nil
 }
 
+// MatchConnector reports whether match accepts the SHA-256 of a secret that
+// AuthenticateConnector accepts of this connector.
+func (s *Store) MatchConnector(id string, match func(secretHash []byte) bool) bool {
+	c, known := s.view.Load().connectors.get(id)
+	return known && (match(c.Hash[:]) || slices.ContainsFunc(c.Next, func(n nextSecret) bool { return match(n.Hash[:]) }))
+}
+
 // Account returns the account with this id.
 func (s *Store) Account(id string) (Account, bool) {
 	a, ok := s.view.Load().accounts.get(id)

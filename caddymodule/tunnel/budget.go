@@ -3,7 +3,6 @@ package tunnel
 import (
 	"context"
 	"errors"
-	"net/netip"
 )
 
 // What may wait for a valid hello, over all addresses together. Nobody has shown
@@ -12,6 +11,14 @@ const (
 	// maxPending is how many connections may. One over QUIC takes some 100 KB, and
 	// 350 KB if it fills all that it may.
 	maxPending = 2048
+	// maxStrangers is how many of these may have shown that they are nobody known.
+	// The rest is for those who have not got so far yet.
+	maxStrangers = maxPending * 3 / 4
+	// maxKnown is how many connections of known connectors may wait, besides those.
+	maxKnown = 512
+	// knownPerConnector is how many of one connector: it dials over two transports,
+	// and to several addresses. Its preauthentication may have been overheard.
+	knownPerConnector = 4
 	// helloBytes is how much of their hellos is read, beyond the few KiB of each
 	// that those of nearly all connectors need. It is three times that in memory
 	// while a message is decoded.
@@ -21,55 +28,30 @@ const (
 // errHelloBudget refuses a large hello.
 var errHelloBudget = errors.New("too many large hellos at a time")
 
-// share is how much one address may have of a budget that all together have used:
-// half of what is free. The more addresses there are that take all they can get,
-// the less each of them has, and there is always room for one more. A single one
-// gets a third.
-func share(most, used int) int { return (most - used) / 2 }
-
-// room tells how many connections an address may have now, most by itself.
-func (p *pending) room(most int) int {
-	if p.total >= maxPending {
-		return 0
-	}
-	return min(most, max(share(maxPending, p.total), 1))
-}
-
-// grow takes more of the budget for the hello of the slot's connection.
-func (s *slot) grow(bytes int) error {
-	s.pending.mu.Lock()
-	defer s.pending.mu.Unlock()
-	p := s.pending
-	if s.freed || p.hellos+bytes > helloBytes || p.helloOf[s.addr]+bytes > share(helloBytes, p.hellos) {
+// grow takes more of the budget for the hello of the place's connection.
+func (l *place) grow(bytes int) error {
+	l.pending.mu.Lock()
+	defer l.pending.mu.Unlock()
+	if l.freed || !l.pending.hellos.Take(l.from, bytes) {
 		return errHelloBudget
 	}
-	if p.helloOf == nil {
-		p.helloOf = make(map[netip.Addr]int)
-	}
-	s.hello += bytes
-	p.hellos += bytes
-	p.helloOf[s.addr] += bytes
+	l.hello += bytes
 	return nil
 }
 
 // shrink gives back what grow took. The caller holds the lock.
-func (s *slot) shrink() {
-	if s.hello == 0 {
-		return
+func (l *place) shrink() {
+	if l.hello > 0 {
+		l.pending.hellos.Give(l.from, l.hello)
+		l.hello = 0
 	}
-	p := s.pending
-	p.hellos -= s.hello
-	if p.helloOf[s.addr] -= s.hello; p.helloOf[s.addr] == 0 {
-		delete(p.helloOf, s.addr)
-	}
-	s.hello = 0
 }
 
 // counter returns what counts the bytes of a connection's hello; conn is its
 // context.
 func counter(conn context.Context) func(bytes int) error {
-	if s, ok := conn.Value(slotKey{}).(*slot); ok {
-		return s.grow
+	if l, ok := conn.Value(placeKey{}).(*place); ok {
+		return l.grow
 	}
 	return func(int) error { return nil }
 }

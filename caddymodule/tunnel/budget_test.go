@@ -12,22 +12,24 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/connector/link"
 )
 
-func addressOf(i int) net.Addr {
-	return &net.UDPAddr{IP: net.IPv4(10, byte(i>>16), byte(i>>8), byte(i)), Port: 1}
+// networkOf returns an address of the /24 number i.
+func networkOf(i int) fair.Networks {
+	return fair.NetworksOf(netip.AddrFrom4([4]byte{byte(10 + i>>16), byte(i >> 8), byte(i), 1}))
 }
 
 // attacker is an address that takes all that it can get.
 type attacker struct {
-	addr  net.Addr
-	slots []*slot
+	from   fair.Networks
+	places []*place
 }
 
 func (a *attacker) take(p *pending) (n int) {
-	for s := p.take(a.addr, defaultPending); s != nil; s = p.take(a.addr, defaultPending) {
-		a.slots = append(a.slots, s)
+	for s := p.take(a.from, defaultPending); s != nil; s = p.take(a.from, defaultPending) {
+		a.places = append(a.places, s)
 		n++
 	}
 	return n
@@ -40,85 +42,85 @@ func (a *attacker) renew(p *pending) {
 }
 
 func (a *attacker) free() {
-	for _, s := range a.slots {
+	for _, s := range a.places {
 		s.free()
 		s.free() // counts once
 	}
-	a.slots = nil
+	a.places = nil
 }
 
 // TestPendingBudget: however many addresses take all that they can get, there is
 // an end to it, and soon room for one more address.
 func TestPendingBudget(t *testing.T) {
 	for _, addresses := range []int{1, 3, 10, 100, 2 * maxPending} {
-		var p pending
+		p := newPending()
 		attackers := make([]attacker, addresses)
 		for i := range attackers {
-			attackers[i].addr = addressOf(i)
-			if n := attackers[i].take(&p); i == 0 && n != defaultPending {
+			attackers[i].from = networkOf(i)
+			if n := attackers[i].take(p); i == 0 && n != defaultPending {
 				t.Errorf("the first of %d addresses got %d", addresses, n)
 			}
-			if p.total > maxPending {
-				t.Fatalf("%d addresses got %d", i+1, p.total)
+			if p.places.Used() > maxPending {
+				t.Fatalf("%d addresses got %d", i+1, p.places.Used())
 			}
 		}
-		if !p.crowded(addressOf(1<<20), defaultPending) {
-			t.Errorf("nobody has to prove an address although %d connections wait", p.total)
+		if !p.crowded(networkOf(1<<17), defaultPending) {
+			t.Errorf("nobody has to prove an address although %d connections wait", p.places.Used())
 		}
 		random := rand.New(rand.NewPCG(1, 2))
 		for range min(20*addresses, 10_000) {
-			attackers[random.IntN(addresses)].renew(&p)
+			attackers[random.IntN(addresses)].renew(p)
 		}
-		if honest := (&attacker{addr: addressOf(1 << 20)}); addresses <= 100 {
-			n := honest.take(&p)
+		if honest := (&attacker{from: networkOf(1 << 20)}); addresses <= 100 {
+			n := honest.take(p)
 			if n < 5 {
 				t.Errorf("beside %d addresses there is room for %d", addresses, n)
 			}
 			t.Logf("beside %d addresses there is room for %d", addresses, n)
 			honest.free()
-		} else if p.total < maxPending*9/10 {
-			t.Errorf("%d addresses got %d", addresses, p.total)
+		} else if p.places.Used() < maxPending*9/10 {
+			t.Errorf("%d addresses got %d", addresses, p.places.Used())
 		}
 		for i := range attackers {
 			attackers[i].free()
 		}
-		if p.total != 0 || len(p.counts) != 0 {
-			t.Errorf("afterwards %d are left", p.total)
+		if p.places.Used() != 0 {
+			t.Errorf("afterwards %d are left", p.places.Used())
 		}
 	}
 }
 
 // TestHelloBudget: the same for the bytes of large hellos.
 func TestHelloBudget(t *testing.T) {
-	var p pending
-	var slots []*slot
+	p := newPending()
+	var places []*place
 	for address := range 4 {
 		for range 60 {
-			s := p.take(addressOf(address), defaultPending)
+			s := p.take(networkOf(address), defaultPending)
 			for n := 4 << 10; n <= 256<<10 && s.grow(n) == nil; n *= 2 {
 			}
-			slots = append(slots, s)
+			places = append(places, s)
 		}
-		if most := helloBytes/3 + 256<<10; address == 0 && (p.hellos > most || p.hellos < most/2) {
-			t.Errorf("one address has %d bytes", p.hellos)
+		if most := helloBytes/4 + 256<<10; address == 0 && (p.hellos.Used() > most || p.hellos.Used() < most/2) {
+			t.Errorf("one address has %d bytes", p.hellos.Used())
 		}
-		if p.hellos > helloBytes {
-			t.Errorf("%d addresses have %d bytes", address+1, p.hellos)
+		if p.hellos.Used() > helloBytes {
+			t.Errorf("%d addresses have %d bytes", address+1, p.hellos.Used())
 		}
 	}
-	if s := p.take(addressOf(1<<20), 1); s.grow(300<<10) != nil {
-		t.Errorf("beside %d bytes there is no room for another address", p.hellos)
+	if s := p.take(networkOf(1<<17), 1); s.grow(300<<10) != nil {
+		t.Errorf("beside %d bytes there is no room for another address", p.hellos.Used())
 	} else {
-		slots = append(slots, s)
+		places = append(places, s)
 	}
-	for _, s := range slots {
+	for _, s := range places {
 		s.free()
 	}
-	if p.hellos != 0 || len(p.helloOf) != 0 {
-		t.Errorf("afterwards %d bytes are left", p.hellos)
+	if p.hellos.Used() != 0 {
+		t.Errorf("afterwards %d bytes are left", p.hellos.Used())
 	}
-	if slots[0].grow(1) == nil {
-		t.Error("a slot that is free has grown")
+	if places[0].grow(1) == nil {
+		t.Error("a place that is free has grown")
 	}
 }
 
@@ -136,9 +138,13 @@ func largeHello(id string, n int) link.Hello {
 func TestLargeHellos(t *testing.T) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})
-		full := g.pending.take(addressOf(1), 1)
-		full.hello, g.pending.hellos = helloBytes, helloBytes
-		g.pending.helloOf = map[netip.Addr]int{full.addr: helloBytes}
+		full := g.pending.take(networkOf(1), 1)
+		for full.grow(1<<10) == nil { // takes what it can, and others the rest
+		}
+		const rest = 100 << 10
+		g.pending.mu.Lock()
+		g.pending.hellos.Most = g.pending.hellos.Used() + rest
+		g.pending.mu.Unlock()
 		_, err := g.dial(t, listenLoopback(t), largeHello("con_1", 200), echo)
 		if deny, ok := err.(link.Deny); !ok || deny.Code != link.DenyUnavailable || !deny.Retry || !strings.Contains(deny.Message, "large hellos") {
 			t.Errorf("without room: %v", err)
@@ -155,7 +161,7 @@ func TestLargeHellos(t *testing.T) {
 		eventually(t, "nothing is counted any more", func() bool {
 			g.pending.mu.Lock()
 			defer g.pending.mu.Unlock()
-			return g.pending.hellos == 0 && len(g.pending.helloOf) == 0
+			return g.pending.hellos.Used() == 0
 		})
 	})
 }
@@ -190,14 +196,14 @@ func TestOversizedHello(t *testing.T) {
 	})
 }
 
-// TestHalfHandshakes: who begins to shake hands, and never ends it, has no slot
+// TestHalfHandshakes: who begins to shake hands, and never ends it, has no place
 // for long.
 func TestHalfHandshakes(t *testing.T) {
 	simulate(t, 10*time.Millisecond, func(t *testing.T, n *network, g *testGateway, sockets []net.PacketConn) {
 		taken := func() int {
 			g.pending.mu.Lock()
 			defer g.pending.mu.Unlock()
-			return g.pending.total
+			return g.pending.places.Used()
 		}
 		var passed atomic.Int64
 		rest := func() bool { return passed.Add(1) > 2 }
@@ -211,14 +217,14 @@ func TestHalfHandshakes(t *testing.T) {
 		}()
 		time.Sleep(time.Second)
 		if taken() != 1 {
-			t.Fatalf("%d slots are taken", taken())
+			t.Fatalf("%d places are taken", taken())
 		}
 		if err := <-dialled; err == nil {
 			t.Fatal("the hands were shaken")
 		}
 		time.Sleep(20 * time.Second)
 		if taken() != 0 {
-			t.Errorf("%d slots are taken", taken())
+			t.Errorf("%d places are taken", taken())
 		}
 	})
 }

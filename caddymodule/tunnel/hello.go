@@ -14,7 +14,7 @@ import (
 
 const (
 	helloTimeout = 5 * time.Second
-	// helloMoment is how long a connection may hold up others at the turnstile once
+	// helloMoment is how long a connection may hold up the handshakes of others once
 	// its handshake is done. Most hellos come with the end of that; a connector that
 	// dials beside a silent tunnel first waits for it.
 	helloMoment = 250 * time.Millisecond

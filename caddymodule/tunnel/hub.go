@@ -37,6 +37,10 @@ type Options struct {
 	// Authenticate decides who may connect. While it is nil, connectors are
 	// told to try again soon.
 	Authenticate Authenticate
+	// Preauthenticate reports whether match accepts the SHA-256 of a secret of the
+	// connector with this id. It must return soon. If it is nil, all connections
+	// without a hello are a stranger's.
+	Preauthenticate func(id string, match func(secretHash []byte) bool) bool
 	// Known tells whether a connector that Authenticate has returned is still
 	// there, with credentials of the same origin; nil: Authenticate tells.
 	Known func(Connector) bool
@@ -51,7 +55,8 @@ type Options struct {
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 	// PendingPerAddress is how many connections from one address may be without
-	// a valid hello at a time; 0 is 512. IPv6 addresses count by their /64.
+	// a valid hello at a time; 0 is 512. IPv6 addresses count by their /64. Those of
+	// connectors that are known by their preauthentication do not count.
 	PendingPerAddress int
 }
 
@@ -70,14 +75,15 @@ func (o Options) withDefaults() *Options {
 // Hub accepts tunnels and knows the live ones. Its methods may be called from
 // any goroutine.
 type Hub struct {
-	options    atomic.Pointer[Options]
-	handshakes *rate.Limiter
-	pending    pending
-	turnstile  turnstile
-	counters   counters
-	events     events
-	denials    fair.Sampler // of hellos that are refused
-	devices    fair.Sampler // of devices that come and go while they wait
+	options  atomic.Pointer[Options]
+	counters counters
+	events   events
+
+	arrivalRate *rate.Limiter // of connections that need not prove their address
+	pending     *pending
+	handshakes  *fair.Semaphore
+	denials     fair.Sampler // of hellos that are refused
+	devices     fair.Sampler // of devices that come and go while they wait
 
 	mu       sync.RWMutex
 	live     map[string]*Session   // by connector id: what takes requests
@@ -108,7 +114,9 @@ type arrival struct {
 // NewHub returns a hub that has no listener yet.
 func NewHub(o Options) *Hub {
 	h := &Hub{
-		handshakes: rate.NewLimiter(handshakesPerSecond, handshakesPerSecond),
+		arrivalRate: rate.NewLimiter(handshakesPerSecond, handshakesPerSecond),
+		pending:     newPending(),
+		handshakes:  fair.NewSemaphore(handshakeLimits),
 
 		live:     make(map[string]*Session),
 		all:      make(map[*Session]struct{}),

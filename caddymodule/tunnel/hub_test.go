@@ -215,7 +215,7 @@ func TestPendingCap(t *testing.T) {
 	eventually(t, "all slots are free", func() bool {
 		g.pending.mu.Lock()
 		defer g.pending.mu.Unlock()
-		return len(g.pending.counts) == 0
+		return g.pending.places.Used() == 0
 	})
 }
 

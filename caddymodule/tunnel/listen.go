@@ -115,7 +115,7 @@ func (h *Hub) Close(ctx context.Context) error {
 	}
 	h.mu.Unlock()
 
-	h.turnstile.close()
+	h.handshakes.Close()
 	for _, w := range devices {
 		w.close(link.CloseShutdown)
 	}

@@ -30,6 +30,7 @@ type testGateway struct {
 	*Hub
 	addr    net.Addr
 	web     string // URL of the HTTP server; "": connectors come over QUIC
+	preauth string // what connectors show before their hello
 	secrets Secrets
 }
 
@@ -120,7 +121,7 @@ func (g *testGateway) connection(ctx context.Context, socket net.PacketConn) (li
 	if g.web != "" {
 		return g.openWebSocket(ctx)
 	}
-	conn, err := quic.Dial(ctx, socket, g.addr, link.ConnectorTLS(g.Pin()), link.ConnectorQUIC())
+	conn, err := quic.Dial(ctx, socket, g.addr, link.WithPreauth(link.ConnectorTLS(g.Pin()), g.preauth), link.ConnectorQUIC())
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +130,10 @@ func (g *testGateway) connection(ctx context.Context, socket net.PacketConn) (li
 
 // openWebSocket makes a connection over the gateway's HTTP server.
 func (g *testGateway) openWebSocket(ctx context.Context) (link.Conn, error) {
-	socket, _, err := websocket.Dial(ctx, g.web+link.WebSocketPath, &websocket.DialOptions{Subprotocols: []string{link.Subprotocol}})
+	socket, _, err := websocket.Dial(ctx, g.web+link.WebSocketPath, &websocket.DialOptions{
+		Subprotocols: []string{link.Subprotocol},
+		HTTPHeader:   http.Header{link.PreauthHeader: {g.preauth}},
+	})
 	if err != nil {
 		return nil, err
 	}

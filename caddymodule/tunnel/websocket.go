@@ -24,6 +24,10 @@ const socketGrace = 1500 * time.Millisecond
 // WebSocket is open; the tunnel outlives the request. Until its hello is valid it
 // counts among the connections of r.RemoteAddr.
 func (h *Hub) ServeWebSocket(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor != 1 { // nothing can be upgraded, and the headers of that are forbidden (RFC 9113 §8.2.2, RFC 9114 §4.2)
+		http.Error(w, "Connectors open a WebSocket here over HTTP/1.1 when UDP is blocked. There is nothing to see.", http.StatusNotFound)
+		return
+	}
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		w.Header().Set("Upgrade", "websocket")
 		w.Header().Set("Connection", "Upgrade")
@@ -42,15 +46,15 @@ func (h *Hub) ServeWebSocket(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "The gateway is starting or shutting down; try again in a moment.", http.StatusServiceUnavailable)
 		return
 	}
-	slot := h.pending.take(tcpAddr(r.RemoteAddr), h.options.Load().PendingPerAddress)
-	if slot == nil {
+	place := h.takeFor(r)
+	if place == nil {
 		h.counters.rejected.Add(1)
 		w.Header().Set("Retry-After", "5")
-		http.Error(w, "Too many connections of this address wait for their hello.", http.StatusTooManyRequests)
+		http.Error(w, "Too many connections of this network, or in all, wait for their hello; try again in a moment.", http.StatusTooManyRequests)
 		return
 	}
-	if err := slot.enter(r.Context(), &h.turnstile); err != nil {
-		slot.free()
+	if err := place.enter(r.Context(), h.handshakes); err != nil {
+		place.free()
 		h.counters.rejected.Add(1)
 		w.Header().Set("Retry-After", "5")
 		http.Error(w, "Too many connectors come at once; try again in a moment.", http.StatusServiceUnavailable)
@@ -58,7 +62,7 @@ func (h *Hub) ServeWebSocket(w http.ResponseWriter, r *http.Request) {
 	}
 	socket, err := websocket.Accept(hijackers{w}, r, &websocket.AcceptOptions{Subprotocols: []string{link.Subprotocol}})
 	if err != nil { // it has answered
-		slot.free()
+		place.free()
 		h.counters.rejected.Add(1)
 		return
 	}
@@ -66,10 +70,28 @@ func (h *Hub) ServeWebSocket(w http.ResponseWriter, r *http.Request) {
 		Conn:   websocket.NetConn(h.life, socket, websocket.MessageBinary),
 		socket: socket, remote: tcpAddr(r.RemoteAddr), closed: h.sockets.Done,
 	}
-	if !h.begin(func() { h.serveSocket(raw, config, slot) }) {
-		slot.free()
+	if !h.begin(func() { h.serveSocket(raw, config, place) }) {
+		place.free()
 		_ = socket.CloseNow()
 	}
+}
+
+// takeFor returns a place for the connection of a request, or nil.
+func (h *Hub) takeFor(r *http.Request) *place {
+	from := networksOf(tcpAddr(r.RemoteAddr))
+	if text := r.Header.Get(link.PreauthHeader); text != "" {
+		if connector := h.preauthenticate(text); connector != "" {
+			if place := h.pending.takeKnown(from, connector); place != nil {
+				return place
+			}
+		}
+	}
+	place := h.pending.take(from, h.options.Load().PendingPerAddress)
+	if place != nil && !place.identify("") {
+		place.free()
+		return nil
+	}
+	return place
 }
 
 // hijackers is an answer whose connection becomes a tunnel's.
@@ -97,17 +119,17 @@ func (h *Hub) begin(f func()) bool {
 }
 
 // serveSocket makes a tunnel's connection of a WebSocket, and serves it.
-func (h *Hub) serveSocket(raw *webSocket, config *tls.Config, slot *slot) {
+func (h *Hub) serveSocket(raw *webSocket, config *tls.Config, place *place) {
 	handshake, cancel := context.WithTimeout(h.life, helloTimeout)
 	defer cancel()
-	conn, err := link.HTTP2Gateway(context.WithValue(context.Background(), slotKey{}, slot), handshake, raw, config)
+	conn, err := link.HTTP2Gateway(context.WithValue(context.Background(), placeKey{}, place), handshake, raw, config)
 	if err != nil {
-		slot.free()
+		place.free()
 		h.counters.rejected.Add(1)
 		h.options.Load().Logger.Debug("rejecting a tunnel connection", "remote", raw.remote.String(), "error", err)
 		return
 	}
-	slot.unwatch = context.AfterFunc(conn.Context(), slot.free)
+	place.unwatch = context.AfterFunc(conn.Context(), place.free)
 	h.serve(conn)
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -78,7 +79,7 @@ func TestWebSocketRefusals(t *testing.T) {
 func slots(g *testGateway) int {
 	g.pending.mu.Lock()
 	defer g.pending.mu.Unlock()
-	return len(g.pending.counts)
+	return g.pending.places.Used() + g.pending.known
 }
 
 // TestWebSocketPendingCap: those that do not say hello cannot take all there is,
@@ -199,5 +200,27 @@ func TestOldHTTP(t *testing.T) {
 	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil || answer.StatusCode != http.StatusUpgradeRequired {
 		t.Errorf("answer %v, %v", answer, err)
+	}
+}
+
+// TestNewHTTP: over HTTP/2 and HTTP/3 nothing is upgraded, and an answer with headers
+// about that would be malformed.
+func TestNewHTTP(t *testing.T) {
+	g := newWebGateway(t, Options{})
+	for _, major := range []int{2, 3} {
+		for _, header := range []http.Header{{}, {"Upgrade": {"websocket"}, "Sec-Websocket-Protocol": {link.Subprotocol}}} {
+			r := httptest.NewRequest(http.MethodGet, link.WebSocketPath, nil)
+			r.ProtoMajor, r.ProtoMinor, r.Header = major, 0, header
+			w := httptest.NewRecorder()
+			g.ServeWebSocket(w, r)
+			if w.Code != http.StatusNotFound || !strings.Contains(w.Body.String(), "HTTP/1.1") {
+				t.Errorf("HTTP/%d, %v: %d %q", major, header, w.Code, w.Body)
+			}
+			for _, name := range []string{"Connection", "Upgrade", "Keep-Alive", "Proxy-Connection", "Transfer-Encoding"} {
+				if w.Header()[name] != nil {
+					t.Errorf("HTTP/%d: the answer has %s", major, name)
+				}
+			}
+		}
 	}
 }

@@ -149,7 +149,7 @@ func newSetup(c Config, token link.Token, upstreams map[string]*upstream, o Opti
 	}
 	// Without a name the gateway shows the connector's own.
 	host, _ := os.Hostname()
-	dialer, web := newDialer(server, token.Pin), newWebDialer(token.URL, server, token.Pin, o.Logger)
+	dialer, web := newDialer(server, token.Pin, link.Preauth(token)), newWebDialer(token.URL, server, token.Pin, link.Preauth(token), o.Logger)
 	dialer.maxRequests, web.maxRequests = c.MaxRequests, c.MaxRequests
 	return setup{
 		config: c,

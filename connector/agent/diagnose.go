@@ -145,7 +145,7 @@ func (d *diagnosis) path(ctx context.Context) {
 func (d *diagnosis) handshake(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.dialTimeout)
 	defer cancel()
-	conn, err := newDialer(d.server, d.token.Pin).dial(ctx)
+	conn, err := newDialer(d.server, d.token.Pin, link.Preauth(d.token)).dial(ctx)
 	if err == nil {
 		err = conn.Close(link.CloseNone, "")
 	}
@@ -182,7 +182,7 @@ func (d *diagnosis) judgePin(err error) Finding {
 
 // webURL is where the gateway takes tunnels over WebSocket.
 func (d *diagnosis) webURL() string {
-	return newWebDialer(d.token.URL, d.server, d.token.Pin, nil).address
+	return newWebDialer(d.token.URL, d.server, d.token.Pin, "", nil).address
 }
 
 // webSocket asks for the tunnel's path as no WebSocket would, which a gateway

@@ -39,8 +39,10 @@ type dialer struct {
 	maxRequests int
 }
 
-func newDialer(server, pin string) *dialer {
-	return &dialer{server: server, tls: link.ConnectorTLS(pin), resolve: resolve, open: openSocket}
+// newDialer prepares to dial the gateway with a pin; preauth is [link.Preauth], "" for
+// a device that has no token.
+func newDialer(server, pin, preauth string) *dialer {
+	return &dialer{server: server, tls: link.WithPreauth(link.ConnectorTLS(pin), preauth), resolve: resolve, open: openSocket}
 }
 
 // dial returns a connection to the gateway: the name is looked up anew each

@@ -97,12 +97,15 @@ func (d *Discovery) Find(ctx context.Context) (Gateway, error) {
 }
 
 // newDiscoveryClient returns a client that trusts the system's certificate
-// authorities, and follows nobody anywhere.
+// authorities, and follows nobody anywhere. It speaks HTTP/1.1, as a tunnel's
+// WebSocket does: over HTTP/2 a gateway has no answer about that.
 func newDiscoveryClient() *http.Client {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
 	return &http.Client{
 		Transport: &http.Transport{
 			Proxy:                  http.ProxyFromEnvironment,
-			ForceAttemptHTTP2:      true,
+			Protocols:              protocols,
 			DisableKeepAlives:      true,
 			MaxResponseHeaderBytes: maxDiscovery,
 		},

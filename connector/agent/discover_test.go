@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -204,5 +205,26 @@ func wantText(t *testing.T, err error, parts ...string) {
 	}
 	if err == nil {
 		t.Fatal("no error")
+	}
+}
+
+// TestDiscoverySpeaksHTTP1: also to a server that would rather speak HTTP/2, which
+// could not say whether a WebSocket can be opened.
+func TestDiscoverySpeaksHTTP1(t *testing.T) {
+	t.Parallel()
+	protocol := make(chan string, 1)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { protocol <- r.Proto }))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	client := newDiscoveryClient()
+	client.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}
+	response, err := client.Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	if got := <-protocol; got != "HTTP/1.1" {
+		t.Errorf("it speaks %s", got)
 	}
 }

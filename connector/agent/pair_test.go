@@ -92,7 +92,7 @@ func TestPairStopsInAPause(t *testing.T) {
 // TestAnswersToTheOtherHello: each kind of hello has answers of its own.
 func TestAnswersToTheOtherHello(t *testing.T) {
 	g := startGateway(t)
-	d := newDialer(g.token.Server, g.token.Pin)
+	d := newDialer(g.token.Server, g.token.Pin, "")
 	conn, err := d.dial(t.Context())
 	if err != nil {
 		t.Fatal(err)

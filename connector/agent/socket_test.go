@@ -160,7 +160,7 @@ func TestOtherErrorsEndTheTunnel(t *testing.T) {
 // A dial has no patience: it fails at once, and says why.
 func TestDialWithoutARoute(t *testing.T) {
 	var box atomic.Pointer[brokenSocket]
-	d := newDialer("gateway.example:7", "")
+	d := newDialer("gateway.example:7", "", "")
 	d.open = opening(t, &box, noWayErrors[0])
 	d.resolve = func(context.Context, string) ([]netip.AddrPort, error) {
 		return []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:7"), netip.MustParseAddrPort("127.0.0.2:7")}, nil

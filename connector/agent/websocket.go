@@ -29,6 +29,7 @@ var (
 // without UDP.
 type webDialer struct {
 	address string // URL of the WebSocket
+	preauth string // link.Preauth; "" for a device that has no token
 	inner   *tls.Config
 	proxy   func(*http.Request) (*url.URL, error)
 	roots   *x509.CertPool   // nil: the system's
@@ -44,7 +45,7 @@ type webDialer struct {
 
 // newWebDialer prepares to dial the gateway with the given HTTPS base URL; if it
 // is empty, on the usual port of server's host.
-func newWebDialer(base, server, pin string, logger *slog.Logger) *webDialer {
+func newWebDialer(base, server, pin, preauth string, logger *slog.Logger) *webDialer {
 	if base == "" {
 		host, _, err := net.SplitHostPort(server)
 		if err != nil {
@@ -57,6 +58,7 @@ func newWebDialer(base, server, pin string, logger *slog.Logger) *webDialer {
 	}
 	return &webDialer{
 		address: strings.TrimRight(base, "/") + link.WebSocketPath,
+		preauth: preauth,
 		inner:   link.ConnectorTLS(pin),
 		proxy:   http.ProxyFromEnvironment,
 		now:     time.Now,
@@ -122,12 +124,16 @@ func (d *webDialer) open(ctx context.Context, lenient bool, heard *ear) (*webCon
 		TLSClientConfig:        &tls.Config{RootCAs: d.roots, Time: d.now, InsecureSkipVerify: lenient, NextProtos: []string{"http/1.1"}},
 		MaxResponseHeaderBytes: maxDiscovery,
 	}
+	header := http.Header{"User-Agent": {"postern-connector"}}
+	if d.preauth != "" {
+		header.Set(link.PreauthHeader, d.preauth)
+	}
 	socket, answer, err := websocket.Dial(ctx, d.address, &websocket.DialOptions{
 		HTTPClient: &http.Client{
 			Transport:     transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		HTTPHeader:   http.Header{"User-Agent": {"postern-connector"}},
+		HTTPHeader:   header,
 		Subprotocols: []string{link.Subprotocol},
 	})
 	if err != nil {

@@ -55,7 +55,7 @@ func TestWebSocketAddress(t *testing.T) {
 		{"", "gw.example.com:7443", "https://gw.example.com" + link.WebSocketPath},
 		{"", "[2001:db8::1]:7443", "https://[2001:db8::1]" + link.WebSocketPath},
 	} {
-		if got := newWebDialer(test.base, test.server, "", nil).address; got != test.want {
+		if got := newWebDialer(test.base, test.server, "", "", nil).address; got != test.want {
 			t.Errorf("%+v: %s", test, got)
 		}
 	}

@@ -21,6 +21,10 @@
 //	close                CONNECTION_CLOSE with      the control stream's trailer
 //	                     CloseCode                  Postern-Close: CloseCode
 //
+// Before a gateway spends anything on a connection it can see a [Preauth], in
+// the ALPN of the ClientHello or in a header of the WebSocket's request: with
+// it a connector does not compete with strangers for a handshake.
+//
 // # Control
 //
 // The first stream is the connector's. It carries control

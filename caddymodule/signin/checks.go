@@ -1,0 +1,38 @@
+package signin
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/fair"
+)
+
+// checkLimits are those of passwords that are checked or hashed at a time, with
+// 19 MiB and tens of milliseconds of a core each: a flood of them must not take the
+// memory or the cores from the requests that the gateway is for. One of the three is
+// for who is known: signed in, with a link that works, or at an address from which
+// the user is signed in. Strangers take turns over their networks.
+var checkLimits = fair.Limits{
+	Permits: 3, Reserved: 1,
+	Waiting: 256, // with a form of up to 64 KiB each
+	Wait:    10 * time.Second,
+}
+
+// checkTurn waits until a password may be checked, of a client with these networks.
+// The caller ends that with release.
+func (s *Service) checkTurn(ctx context.Context, from fair.Networks, isKnown bool) (release func(), err error) {
+	permit, err := s.checks.Acquire(ctx, from, isKnown)
+	switch {
+	case errors.Is(err, fair.ErrBusy):
+		return nil, fail(ErrBusy, "too many people are signing in at this moment: try again in a few seconds")
+	case err != nil:
+		return nil, err
+	}
+	return permit.Release, nil
+}
+
+// knownTurn is checkTurn for who is known, and needs no address for that.
+func (s *Service) knownTurn(ctx context.Context) (release func(), err error) {
+	return s.checkTurn(ctx, fair.Parse(""), true)
+}

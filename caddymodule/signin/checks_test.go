@@ -1,0 +1,114 @@
+package signin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// flood has 60 clients, each with another address for every attempt, type made-up
+// names until the test ends.
+func (d *desk) flood(t *testing.T, ctx context.Context) {
+	for i := range 60 {
+		go func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				_, err := d.Password(ctx, Attempt{Address: fmt.Sprintf("10.%d.%d.1", i, n%256), Name: fmt.Sprint("nobody ", i, n), Password: rightPassword})
+				if errors.Is(err, ErrBusy) {
+					time.Sleep(time.Millisecond)
+				}
+			}
+		}()
+	}
+	synctest.Wait()
+}
+
+// slowDerivation takes the time that the real one does.
+func (d *desk) slowDerivation() {
+	derive := d.derive
+	d.derive = func(password, salt []byte, c cost, size int) []byte {
+		time.Sleep(50 * time.Millisecond)
+		return derive(password, salt, c, size)
+	}
+}
+
+// TestSignInDespiteAFlood: whoever has the right name and password comes in within
+// seconds while strangers try made-up names from ever new addresses; and at once from
+// an address where the user is signed in.
+func TestSignInDespiteAFlood(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		user := d.addUser(t, "ann")
+		d.mustSignIn(t, home, "ann")
+		d.slowDerivation()
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		d.flood(t, ctx)
+		for try := range 4 {
+			start := time.Now()
+			if _, err := d.signIn(t, fmt.Sprintf("198.51.100.%d", try), "ann", rightPassword); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(start); took > 5*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			start = time.Now()
+			if _, err := d.signIn(t, home, "ann", rightPassword); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(start); took > 200*time.Millisecond {
+				t.Errorf("where the user is signed in it took %v", took)
+			}
+		}
+		start := time.Now()
+		if err := d.ChangePassword(t.Context(), user.ID, "", rightPassword, newPassword); err != nil {
+			t.Error(err)
+		}
+		if _, err := d.AddUser(t.Context(), store.DefaultAccount, "bob", rightPassword); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took > 500*time.Millisecond {
+			t.Errorf("for who is signed in it took %v", took)
+		}
+		stop()
+		synctest.Wait()
+		time.Sleep(time.Minute)
+		if inside, waiting := d.checks.Counts(); inside+waiting != 0 {
+			t.Errorf("%d are checked and %d wait", inside, waiting)
+		}
+	})
+}
+
+// TestCheckTurnsEnd: who waits for too long is told to come back, and a browser that
+// has gone waits no longer.
+func TestCheckTurnsEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		for range checkLimits.Permits - checkLimits.Reserved {
+			if _, err := d.knownTurn(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		start := time.Now()
+		if _, err := d.knownTurn(t.Context()); !errors.Is(err, ErrBusy) {
+			t.Errorf("no permit came free: %v", err)
+		}
+		if waited := time.Since(start); waited != checkLimits.Wait {
+			t.Errorf("it waited for %v, not %v", waited, checkLimits.Wait)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := d.knownTurn(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the browser has gone: %v", err)
+		}
+		if _, waiting := d.checks.Counts(); waiting != 0 {
+			t.Errorf("%d still wait", waiting)
+		}
+	})
+}

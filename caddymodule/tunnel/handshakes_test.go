@@ -1,0 +1,118 @@
+package tunnel
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/fair"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// crowd takes all permits of strangers, and holds them.
+func crowd(t *testing.T, g *testGateway) []*fair.Permit {
+	t.Helper()
+	endless := handshakeLimits
+	endless.Hold = 0
+	g.handshakes = fair.NewSemaphore(endless)
+	permits := make([]*fair.Permit, endless.Permits-endless.Reserved)
+	for i := range permits {
+		var err error
+		if permits[i], err = g.handshakes.Acquire(t.Context(), networkOf(1), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return permits
+}
+
+// inside returns how many handshakes are under way, and queued how many wait.
+func (g *testGateway) inside() int { n, _ := g.handshakes.Counts(); return n }
+func (g *testGateway) queued() int { _, n := g.handshakes.Counts(); return n }
+
+// TestHandshakesWaitForTheirTurn: a connector comes in when there is room for
+// it, and makes room itself with its hello, whether that is accepted or refused.
+func TestHandshakesWaitForTheirTurn(t *testing.T) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{})
+		permits := crowd(t, g)
+		came := make(chan error, 1)
+		go func() {
+			_, err := g.dial(t, listenLoopback(t), hello("con_1"), echo)
+			came <- err
+		}()
+		eventually(t, "it waits", func() bool { return g.queued() == 1 })
+		permits[0].Release()
+		if err := wait(t, came, "the welcome"); err != nil {
+			t.Fatal(err)
+		}
+		stranger := hello("con_2")
+		stranger.Secret = "wrong"
+		if _, err := g.dial(t, listenLoopback(t), stranger, echo); err == nil {
+			t.Fatal("a wrong secret is welcome")
+		}
+		if got := g.inside(); got != len(permits)-1 {
+			t.Errorf("%d are inside", got)
+		}
+	})
+}
+
+// TestCloseEndsTheQueue: a handshake that waits does not hold up a shutdown.
+func TestCloseEndsTheQueue(t *testing.T) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{})
+		crowd(t, g)
+		came := make(chan error, 1)
+		go func() {
+			_, err := g.connection(t.Context(), listenLoopback(t))
+			came <- err
+		}()
+		eventually(t, "it waits", func() bool { return slots(g) == 1 })
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		start := time.Now()
+		if err := g.Close(ended); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took > handshakeLimits.Wait-time.Second {
+			t.Errorf("closing took %v", took)
+		}
+		if err := wait(t, came, "the end of the handshake"); err == nil {
+			t.Error("a closed gateway shakes hands")
+		}
+	})
+}
+
+// TestManyAddressesProveThemselves: who may have to wait is told by that that the
+// gateway is there, wherever the others come from.
+func TestManyAddressesProveThemselves(t *testing.T) {
+	h := NewHub(Options{})
+	for i := range handshakeLimits.Permits / 2 {
+		from := &net.UDPAddr{IP: net.IPv4(192, 0, 2, byte(i)), Port: 1}
+		if h.verify(from) {
+			t.Fatalf("number %d has to prove its address", i+1)
+		}
+		h.pending.take(networksOf(from), 1)
+	}
+	if !h.verify(&net.UDPAddr{IP: net.IPv4(198, 51, 100, 1), Port: 1}) {
+		t.Error("nobody has to prove an address, though more come than can be served at once")
+	}
+}
+
+// TestSilentGuestMakesRoom: whoever has shaken hands and takes his time for the
+// hello, as beside a silent tunnel, keeps nobody waiting.
+func TestSilentGuestMakesRoom(t *testing.T) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{})
+		start := time.Now()
+		conn, err := g.connection(t.Context(), listenLoopback(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close(link.CloseNone, "")
+		eventually(t, "there is room", func() bool { return g.inside() == 0 })
+		if took := time.Since(start); took > handshakeLimits.Hold-time.Second || slots(g) != 1 {
+			t.Errorf("after %v, with %d places", took, slots(g))
+		}
+	})
+}

@@ -1,0 +1,112 @@
+package tunnel
+
+import (
+	"crypto/sha256"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// secretOf is the store of secrets: every connector has the same.
+func secretOf(_ string, match func(secretHash []byte) bool) bool {
+	hash := sha256.Sum256([]byte("secret"))
+	return match(hash[:])
+}
+
+// besiege has 3,000 networks take all places that strangers can get, and all permits,
+// and keep them.
+func (g *testGateway) besiege(t *testing.T) {
+	t.Helper()
+	crowd(t, g)
+	held := 0
+	for range 3 {
+		for i := range 3000 {
+			if p := g.pending.take(networkOf(i), defaultPending); p != nil {
+				if !p.identify("") {
+					p.free()
+					continue
+				}
+				held++
+				go func() { _ = p.enter(t.Context(), g.handshakes) }()
+			}
+		}
+	}
+	if held != maxStrangers {
+		t.Errorf("strangers have %d places, not %d", held, maxStrangers)
+	}
+	eventually(t, "they wait", func() bool { return g.queued() > 1000 })
+}
+
+// TestConnectorsComeInDespiteStrangers: 3,000 networks that dial and say nothing keep
+// no connector out, whether it was there before or its gateway has just started, and
+// from whatever address it comes.
+func TestConnectorsComeInDespiteStrangers(t *testing.T) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{Preauthenticate: secretOf})
+		g.besiege(t)
+		unknown := hello("con_2")
+		for _, preauth := range []string{
+			"", "con_2", "con_2.", "con_2." + strings.Repeat("A", 22),
+			link.Preauth(link.Token{Connector: "con_2", Secret: "wrong", Pin: g.Pin()}),
+			link.Preauth(link.Token{Connector: "con_2", Secret: "secret", Pin: "another"}),
+		} {
+			g.preauth = preauth
+			if _, err := g.dial(t, listenLoopback(t), unknown, echo); err == nil {
+				t.Fatalf("there was room for a stranger, with %q", preauth)
+			}
+		}
+		for range 2 { // and again
+			g.preauth = link.Preauth(link.Token{Connector: "con_1", Secret: "secret", Pin: g.Pin()})
+			g.connect(t, "con_1", echo)
+			if body, err := g.do(t, "con_1", "hi"); body != "hi" || err != nil {
+				t.Errorf("%q, %v", body, err)
+			}
+		}
+		eventually(t, "it has no place any more", func() bool {
+			g.pending.mu.Lock()
+			defer g.pending.mu.Unlock()
+			return g.pending.known == 0 && len(g.pending.connectors) == 0
+		})
+	})
+}
+
+// TestKnownPlacesAreBounded: of one connector, and in all. Beyond that it is like any
+// other connection.
+func TestKnownPlacesAreBounded(t *testing.T) {
+	t.Parallel()
+	p := newPending()
+	known := func(connector string, i int) *place {
+		l := p.take(networkOf(i), defaultPending)
+		if l == nil || !l.identify(connector) {
+			t.Fatalf("no place for connection %d of %s", i, connector)
+		}
+		return l
+	}
+	var all []*place
+	for i := range 2 * knownPerConnector {
+		all = append(all, known("con_1", i))
+	}
+	if p.known != knownPerConnector || p.strangers != knownPerConnector || p.takeKnown(networkOf(1), "con_1") != nil {
+		t.Errorf("%d connections are known, %d are not", p.known, p.strangers)
+	}
+	for i := range maxKnown {
+		all = append(all, known("con_"+string(rune('a'+i)), i))
+	}
+	if p.known != maxKnown || p.strangers != 2*knownPerConnector {
+		t.Errorf("%d connections are known, %d are not", p.known, p.strangers)
+	}
+	for _, l := range all {
+		l.free()
+		l.free() // counts once
+	}
+	if p.known != 0 || p.strangers != 0 || p.places.Used() != 0 || len(p.connectors) != 0 {
+		t.Errorf("left behind: %+v", p)
+	}
+	if l := p.take(networkOf(1), 1); l.identify("") {
+		l.free()
+		if l.identify("con_1") {
+			t.Error("a place that is free was given to a connector")
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package link
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/base64"
+	"strings"
+)
+
+// A preauthentication shows a gateway that a connection is probably a connector's,
+// before anything is spent on it: while strangers take all places for connections
+// without a hello, it has others. It proves the connector's secret, but whoever reads
+// it on the way can repeat it, so that it is good for nothing else.
+const (
+	// PreauthProtocol begins the ALPN protocol that carries it over QUIC. No gateway
+	// ever chooses that.
+	PreauthProtocol = "postern-preauth/"
+	// PreauthHeader carries it in the request that opens a WebSocket.
+	PreauthHeader = "Postern-Preauth"
+)
+
+const (
+	preauthBytes   = 16
+	maxALPN        = 255 // bytes, RFC 7301 §3.1
+	preauthContext = "postern preauth\x00"
+)
+
+// Preauth returns the preauthentication of a token's connector: its id, a dot, and
+// base64url of the first 16 bytes of HMAC-SHA256, with the SHA-256 of the secret as
+// key, of the gateway's pin and the id. It is "" for an id that is too long.
+func Preauth(t Token) string {
+	hash := sha256.Sum256([]byte(t.Secret))
+	s := t.Connector + "." + base64.RawURLEncoding.EncodeToString(preauthMAC(t.Pin, t.Connector, hash[:]))
+	if len(PreauthProtocol)+len(s) > maxALPN {
+		return ""
+	}
+	return s
+}
+
+// ParsePreauth reads what [Preauth] returned.
+func ParsePreauth(s string) (connector string, mac []byte, ok bool) {
+	at := strings.LastIndexByte(s, '.')
+	if at < 1 || len(PreauthProtocol)+len(s) > maxALPN {
+		return "", nil, false
+	}
+	mac, err := base64.RawURLEncoding.Strict().DecodeString(s[at+1:])
+	return s[:at], mac, err == nil && len(mac) == preauthBytes
+}
+
+// CheckPreauth reports whether mac is that of a connector whose secret has this
+// SHA-256, at the gateway with this pin.
+func CheckPreauth(pin, connector string, secretHash, mac []byte) bool {
+	return hmac.Equal(mac, preauthMAC(pin, connector, secretHash))
+}
+
+func preauthMAC(pin, connector string, secretHash []byte) []byte {
+	h := hmac.New(sha256.New, secretHash)
+	h.Write([]byte(preauthContext + pin + "\x00" + connector))
+	return h.Sum(nil)[:preauthBytes]
+}
+
+// WithPreauth returns a connector's TLS configuration that shows a preauthentication,
+// config itself if there is none.
+func WithPreauth(config *tls.Config, preauth string) *tls.Config {
+	if preauth == "" {
+		return config
+	}
+	config = config.Clone()
+	config.NextProtos = append(config.NextProtos[:len(config.NextProtos):len(config.NextProtos)], PreauthProtocol+preauth)
+	return config
+}

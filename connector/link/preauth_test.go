@@ -1,0 +1,50 @@
+package link
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestPreauth(t *testing.T) {
+	t.Parallel()
+	token := Token{Pin: "pin", Connector: "con.1", Secret: "secret"}
+	hash := sha256.Sum256([]byte(token.Secret))
+	text := Preauth(token)
+	id, mac, ok := ParsePreauth(text)
+	if !ok || id != token.Connector || !CheckPreauth(token.Pin, id, hash[:], mac) {
+		t.Fatalf("%q is of %q, %v", text, id, ok)
+	}
+	if strings.Contains(text, token.Secret) || strings.Contains(text, base64.RawURLEncoding.EncodeToString(hash[:])) {
+		t.Errorf("%q has the secret", text)
+	}
+	other := sha256.Sum256([]byte("other"))
+	if CheckPreauth("other", id, hash[:], mac) || CheckPreauth(token.Pin, "con.2", hash[:], mac) || CheckPreauth(token.Pin, id, other[:], mac) {
+		t.Error("it is valid for another gateway, connector or secret")
+	}
+	config := ConnectorTLS("pin")
+	if got := WithPreauth(config, text).NextProtos; !slices.Equal(got, []string{ALPN, PreauthProtocol + text}) || len(config.NextProtos) != 1 {
+		t.Errorf("the protocols are %q", got)
+	}
+	token.Connector = strings.Repeat("x", 250)
+	if got := Preauth(token); got != "" || WithPreauth(config, got) != config {
+		t.Errorf("a long id gives %q", got)
+	}
+}
+
+func FuzzParsePreauth(f *testing.F) {
+	for _, s := range []string{"", ".", "con_1", "con_1.AAAAAAAAAAAAAAAAAAAAAA", "con_1.AAAAAAAAAAAAAAAAAAAAAB", ".AAAAAAAAAAAAAAAAAAAAAA", "a.b.c"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		id, mac, ok := ParsePreauth(s)
+		if !ok {
+			return
+		}
+		if id+"."+base64.RawURLEncoding.EncodeToString(mac) != s || id == "" || len(mac) != preauthBytes {
+			t.Errorf("%q is %q and %x", s, id, mac)
+		}
+	})
+}
