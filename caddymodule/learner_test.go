@@ -126,3 +126,19 @@ func TestLearnerIsBounded(t *testing.T) {
 		t.Errorf("%d lessons of %d bytes wait", len(l.lessons), l.waiting.Load())
 	}
 }
+
+// What waits to be learned holds memory of the budget, until it was.
+func TestLessonsTakeMemory(t *testing.T) {
+	st := storetest.New(t)
+	d := deploy(t, st)
+	l := newTestLearner(t, st)
+	l.close() // so that nothing is taken off the queue
+	budget := memory.NewBudget(10 << 20)
+	call := chatCall(t)
+	for range 3 {
+		l.learn(lesson{of: registration(d), call: call, size: 1 << 20, tokens: 1}, budget.Open("a", "k"))
+	}
+	if held := budget.Stats().Held; len(l.lessons) != 1 || held != translatedCost<<20 || l.waiting.Load() != 1<<20 {
+		t.Errorf("%d lessons of %d bytes wait, and hold %d", len(l.lessons), l.waiting.Load(), held)
+	}
+}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/link"
 )
 
 // testGateway is model_dialect alone, with a key and the deployment m.
@@ -366,6 +367,19 @@ func TestKeptResponsesTakeMemory(t *testing.T) {
 		}
 	}
 	g.returned(t)
+}
+
+// A connector without memory has not touched a request: another one may have it,
+// and without one the client is told to come back.
+func TestBusyConnector(t *testing.T) {
+	ex := &exchange{Deployment: "m"}
+	var derr *dialect.Error
+	if err := routeError(t.Context(), ex, link.ErrBusy); !errors.As(err, &derr) || derr.HTTPStatus(dialect.Chat) != 503 || derr.RetryAfter == 0 {
+		t.Errorf("the client is told %v", err)
+	}
+	if !untouched(link.CodeBusy.Err()) {
+		t.Error("no other connector is asked")
+	}
 }
 
 // The total is that of the configuration in force.

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/memory"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -370,6 +371,23 @@ func TestProxyLargeBodies(t *testing.T) {
 		if got := fmt.Sprintf("%d %d %x", len(body), len(body), want); w.body() != got {
 			t.Errorf("announced length %d: upstream got %s, want %s", length, w.body(), got)
 		}
+	}
+}
+
+// A request for which there is no memory is refused before the upstream sees it.
+func TestProxyMemory(t *testing.T) {
+	p := proxyTo(t, serveBox(t, func(http.ResponseWriter, *http.Request) { t.Error("the upstream was asked") }).URL, nil)
+	p.budget = memory.NewBudget(1 << 20)
+	for _, length := range []int64{2 << 20, -1} {
+		r := tunnelRequest(t.Context(), "POST", "/v1/x", strings.Repeat("x", 2<<20))
+		r.ContentLength = length
+		w := &recorder{}
+		if p.ServeHTTP(w, r); w.aborted != link.CodeBusy {
+			t.Errorf("announced length %d: aborted %v", length, w.aborted)
+		}
+	}
+	if held := p.budget.Stats().Held; held != 0 {
+		t.Errorf("%d bytes are held in the end", held)
 	}
 }
 

@@ -33,6 +33,9 @@ type Options struct {
 
 	Console bool // serve the console; the site's host is localhost then, too
 
+	// Cgroup is the folder of a cgroup for the process. Default: the test's own.
+	Cgroup string
+
 	// Address is where clients and connectors reach the gateway. Default: the
 	// loopback's.
 	Address string
@@ -49,6 +52,7 @@ type Gateway struct {
 	Process    *proc.Process
 	Management *http.Client
 
+	cgroup  string
 	mu      sync.Mutex
 	secrets []string // what no log may hold
 	logs    []*proc.Process
@@ -59,7 +63,7 @@ func Start(t testing.TB, o Options) *Gateway {
 	t.Helper()
 	g := &Gateway{
 		Dir: t.TempDir(), URL: "http://" + proc.FreeAddr(t), Admin: proc.FreeAddr(t), UDP: proc.FreeAddr(t),
-		Management: &http.Client{Timeout: 10 * time.Second}, secrets: []string{Prompt},
+		Management: &http.Client{Timeout: 10 * time.Second}, cgroup: o.Cgroup, secrets: []string{Prompt},
 	}
 	if o.Address != "" {
 		g.URL = strings.Replace(g.URL, "127.0.0.1", o.Address, 1)
@@ -142,7 +146,12 @@ func (g *Gateway) environment() []string {
 // serves.
 func (g *Gateway) Restart(t testing.TB) {
 	t.Helper()
-	g.Process = proc.Start(t, g.Dir, "caddy", g.Caddy(t, "run", "--config", g.Caddyfile, "--adapter", "caddyfile"))
+	cmd := g.Caddy(t, "run", "--config", g.Caddyfile, "--adapter", "caddyfile")
+	if g.cgroup != "" {
+		cmd.Args = append([]string{"sh", "-c", `echo $$ >"$0/cgroup.procs" && exec "$@"`, g.cgroup}, cmd.Args...)
+		cmd.Path = "/bin/sh"
+	}
+	g.Process = proc.Start(t, g.Dir, "caddy", cmd)
 	g.watch(g.Process)
 	proc.Poll(t, ready, "starting the gateway", func(ctx context.Context) error {
 		if !g.Process.Running() {

@@ -49,7 +49,7 @@ type target struct {
 type attack func(ctx context.Context, g *target) string
 
 func attacks() map[string]attack {
-	return map[string]attack{
+	all := map[string]attack{
 		"quic/handshakes":      overQUIC(quicHandshake),
 		"quic/hellos":          overQUIC(quicHello),
 		"quic/streams":         overQUIC(quicStreams),
@@ -61,6 +61,10 @@ func attacks() map[string]attack {
 		"slow":                 slowClients,
 		"endless":              endlessAnswers,
 	}
+	for name := range costlyRequests {
+		all["costly/"+name] = costing(name)
+	}
+	return all
 }
 
 func main() {

@@ -1,0 +1,137 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A costly request is small where it is sent, and large where it is answered.
+type costly struct {
+	path, body string
+	slowly     bool // its answer is taken at 10 KB/s
+	leaves     bool // after a second
+}
+
+// The paths of the dialects.
+const chat, messages, responses = "/v1/chat/completions", "/v1/messages", "/v1/responses"
+
+// costlyRequests are the requests of each attack.
+var costlyRequests = map[string]func() []costly{
+	"system messages": func() []costly {
+		return []costly{counted("bulk", many(40_000, `{"role":"system","content":"a"}`)), {path: responses + "/input_tokens", body: fmt.Sprintf(
+			`{"model":"bulk","input":[{"role":"user","content":"x"},%s]}`, many(40_000, `{"role":"developer","content":"a"}`))}}
+	},
+	"calls": func() []costly {
+		return []costly{counted("bulk", fmt.Sprintf(`{"role":"assistant","content":[%s]}`, many(80_000, `{"type":"tool_use","id":"t","name":"f","input":{}}`)))}
+	},
+	"a model out of reach": func() []costly {
+		c := counted("does-not-exist", many(40_000, `{"role":"system","content":"a"}`))
+		c.leaves = true
+		return []costly{c}
+	},
+	"white space": func() []costly {
+		return []costly{counted("bulk", fmt.Sprintf(`{"role":"user","content":%q}`, strings.Repeat(" \n", 1<<20)))}
+	},
+	"items": func() []costly {
+		return []costly{{path: responses + "/input_tokens", body: fmt.Sprintf(`{"model":"bulk","input":[%s]}`, many(8<<20/3, "{}"))}}
+	},
+	"endless streams": func() []costly { return inAll("event", true, "x") },
+	"whole answers":   func() []costly { return inAll("large", false, "x") },
+	"waiting bodies":  func() []costly { return inAll("bulk", false, strings.Repeat("x", 30<<20)) },
+	"slow readers": func() []costly {
+		all := inAll("large", false, "x")
+		for i := range all {
+			all[i].slowly = true
+		}
+		return all
+	},
+	"heads": func() []costly { return inAll("heads", false, "x") },
+}
+
+// many is a list of n elements.
+func many(n int, element string) string {
+	return strings.TrimSuffix(strings.Repeat(element+",", n), ",")
+}
+
+// counted is a request to count the tokens of messages.
+func counted(model, list string) costly {
+	return costly{path: messages + "/count_tokens", body: fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"x"},%s]}`, model, list)}
+}
+
+// inAll is a text for a model, in all dialects.
+func inAll(model string, stream bool, text string) []costly {
+	return []costly{
+		{path: responses, body: fmt.Sprintf(`{"model":%q,"stream":%t,"input":%q}`, model, stream, text)},
+		{path: messages, body: fmt.Sprintf(`{"model":%q,"stream":%t,"max_tokens":9,"messages":[{"role":"user","content":%q}]}`, model, stream, text)},
+		{path: chat, body: fmt.Sprintf(`{"model":%q,"stream":%t,"messages":[{"role":"user","content":%q}]}`, model, stream, text)},
+	}
+}
+
+// costing sends the requests of an attack, compressed, many at a time.
+func costing(name string) attack {
+	return func(ctx context.Context, g *target) string {
+		const clients = 40
+		requests := costlyRequests[name]()
+		bodies := make([][]byte, len(requests))
+		for i, c := range requests {
+			var b bytes.Buffer
+			w, _ := gzip.NewWriterLevel(&b, gzip.BestSpeed) // a level that there is
+			_, _ = io.WriteString(w, c.body)                // to memory
+			_ = w.Close()
+			bodies[i] = b.Bytes()
+		}
+		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients}}
+		var count tally
+		var all sync.WaitGroup
+		for i := range clients {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					if status := requests[i%len(requests)].send(ctx, client, g, bodies[i%len(requests)]); status != 0 {
+						count.add(strconv.Itoa(status), 1)
+					}
+					time.Sleep(pace)
+				}
+			})
+		}
+		all.Wait()
+		return fmt.Sprint(count.frames)
+	}
+}
+
+// send sends the request with its compressed body, and returns the status of its
+// answer, which it takes; 0 if there is none.
+func (c costly) send(ctx context.Context, client *http.Client, g *target, body []byte) int {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if c.leaves {
+		defer time.AfterFunc(time.Second, cancel).Stop()
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, g.URL+c.path, bytes.NewReader(body))
+	if err != nil {
+		return 0
+	}
+	r.Header.Set("Authorization", "Bearer "+g.Key)
+	r.Header.Set("Content-Encoding", "gzip")
+	answer, err := client.Do(r)
+	if err != nil {
+		return 0 // its time is up
+	}
+	defer answer.Body.Close()
+	for c.slowly && err == nil {
+		if _, err = io.CopyN(io.Discard, answer.Body, 1000); err == nil {
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+	_, _ = io.Copy(io.Discard, answer.Body) // as far as it goes
+	return answer.StatusCode
+}

@@ -1,0 +1,182 @@
+//go:build linux
+
+package attack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/harness"
+)
+
+// machine is the memory of the machine that the gateway believes to be on.
+const machine = 512 << 20
+
+// TestSmallMachine: a gateway in a cgroup of 512 MB, without GOMEMLIMIT, is not
+// killed by one key whose requests cost it much more than they cost to send, and
+// goes on serving another key: every request is answered right, 99 of 100 within a
+// second. All attacks together last 20 s, or POSTERN_ATTACK_MINUTES each.
+func TestSmallMachine(t *testing.T) {
+	cgroup := newCgroup(t)
+	t.Setenv("GOMEMLIMIT", "")
+	if err := os.Unsetenv("GOMEMLIMIT"); err != nil {
+		t.Fatal(err)
+	}
+	g := newTarget(t, harness.Options{Cgroup: cgroup})
+	g.bulk(t)
+	text := strings.Repeat("x", 2<<10)
+	g.endless("event", "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 9000000000\r\n\r\n",
+		`data: {"choices":[{"index":0,"delta":{"content":"`+text+`"}}]}`+"\n\n")
+	g.endless("heads", "HTTP/1.1 200 OK\r\nA: "+strings.Repeat("\n", 300<<10)+"\r\n", "A: b\r\n")
+	for _, model := range []string{"event", "heads"} {
+		g.Deploy(t, model, link.TransportQUIC, "", model)
+	}
+	g.client = g.Gateway.Client(t, g.key) // keeps its key; the attackers have another
+	_, g.key = g.Key(t, "attackers", "*")
+
+	attacks := []string{
+		"system messages", "calls", "a model out of reach", "white space", "items",
+		"endless streams", "whole answers", "waiting bodies", "slow readers", "heads",
+	}
+	each := 20 * time.Second / time.Duration(len(attacks))
+	if minutes, err := strconv.ParseFloat(os.Getenv("POSTERN_ATTACK_MINUTES"), 64); err == nil {
+		each = time.Duration(minutes * float64(time.Minute))
+	}
+	for _, attack := range attacks {
+		t.Run(attack, func(t *testing.T) { g.withstand(t, "costly/"+attack, each) })
+	}
+}
+
+// bulk adds a model server with a connector of its own, and the models bulk, which
+// takes its time, and large, whose answers are.
+func (g *target) bulk(t *testing.T) {
+	t.Helper()
+	large := `{"id":"x","object":"chat.completion","created":1,"model":"large","choices":[{"index":0,"message":{"role":"assistant","content":"` +
+		strings.Repeat("x", 20<<20) + `"},"finish_reason":"stop"}]}`
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start := make([]byte, 200)
+		n, _ := io.ReadFull(r.Body, start) // an end before that is fine
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		if strings.Contains(string(start[:n]), `"large"`) {
+			w.Header().Set("Content-Length", strconv.Itoa(len(large)))
+			_, _ = io.WriteString(w, large) // the gateway may have gone
+			return
+		}
+		select {
+		case <-r.Context().Done():
+		case <-time.After(8 * time.Second):
+		}
+		_, _ = io.WriteString(w, `{"choices":[{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}]}`)
+	}))
+	t.Cleanup(server.Close)
+	c := g.Connector(t, "bulk", server.URL)
+	g.Deploy(t, "bulk", c.ID, "", "bulk")
+	g.Deploy(t, "large", c.ID, "", "large")
+}
+
+// withstand attacks the gateway for a time, and checks how honest clients fare.
+func (g *target) withstand(t *testing.T, attack string, lasts time.Duration) {
+	if !g.Process.Running() {
+		t.Fatal("the gateway has ended before")
+	}
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var took []time.Duration
+	stop := g.attack(t, attack)
+	for _, model := range []string{link.TransportQUIC, link.TransportWebSocket} {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				start := time.Now()
+				if err := g.right(t, model); err != nil {
+					t.Errorf("an honest request after %v: %v", time.Since(start).Round(time.Millisecond), err)
+					return
+				}
+				mu.Lock()
+				took = append(took, time.Since(start))
+				mu.Unlock()
+				time.Sleep(5 * time.Millisecond)
+			}
+		})
+	}
+	highest := 0
+	for start := time.Now(); time.Since(start) < lasts && g.Process.Running(); time.Sleep(20 * time.Millisecond) {
+		highest = max(highest, rss(t, g.Process))
+	}
+	story := stop()
+	end()
+	all.Wait()
+	if !g.Process.Running() {
+		t.Fatal("the gateway has ended")
+	}
+	if len(took) == 0 {
+		t.Fatal("no honest request was served")
+	}
+	slices.Sort(took)
+	p99 := took[(len(took)-1)*99/100]
+	t.Logf("%s: at most %d MiB; %d honest requests, p50 %v, p99 %v", story, highest>>20, len(took),
+		took[len(took)/2].Round(time.Millisecond), p99.Round(time.Millisecond))
+	if p99 > time.Second {
+		t.Errorf("p99 of honest requests is %v", p99)
+	}
+}
+
+// right sends an honest request, whose answer must tell its length.
+func (g *target) right(t *testing.T, model string) error {
+	body := harness.Chat(model, "")
+	want := fmt.Sprintf(`"content":"%d bytes"`, len("up-")+len(body)) // of the upstream's body, with its own name of the model
+	a, err := g.client.Send(g.client.Request(context.Background(), t, http.MethodPost, "/v1/chat/completions", body))
+	switch {
+	case err != nil:
+		return err
+	case a.Err != nil:
+		return a.Err
+	case a.Status != http.StatusOK || !strings.Contains(a.Body, want):
+		return fmt.Errorf("status %d, %s", a.Status, a.Body)
+	}
+	return nil
+}
+
+// newCgroup returns the folder of a cgroup with the memory of a small machine, of
+// version 1 or 2.
+func newCgroup(t *testing.T) string {
+	t.Helper()
+	if os.Getenv("POSTERN_SKIP_NETWORK") == "1" {
+		t.Skip("POSTERN_SKIP_NETWORK=1: no tests that need root")
+	}
+	limit, root := "memory.limit_in_bytes", "/sys/fs/cgroup/memory"
+	if _, err := os.Stat(root); errors.Is(err, os.ErrNotExist) {
+		limit, root = "memory.max", "/sys/fs/cgroup"
+		if err := os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+memory"), 0o644); err != nil {
+			t.Fatalf("%v; run as root, or set POSTERN_SKIP_NETWORK=1 to leave out the tests that need it", err)
+		}
+	}
+	dir, err := os.MkdirTemp(root, "postern-")
+	if err == nil {
+		t.Cleanup(func() {
+			if err := os.Remove(dir); err != nil { // the processes have ended before
+				t.Error(err)
+			}
+		})
+		err = os.WriteFile(filepath.Join(dir, limit), []byte(strconv.Itoa(machine)), 0o644)
+	}
+	if err != nil {
+		t.Fatalf("%v; run as root, or set POSTERN_SKIP_NETWORK=1 to leave out the tests that need it", err)
+	}
+	return dir
+}
