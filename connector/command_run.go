@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/service"
 )
 
 const runLong = `Connects to the gateway, and serves its requests until it gets SIGINT (Ctrl-C) or
@@ -22,7 +24,8 @@ The configuration is a JSON object:
 from ` + "`caddy gateway connector create --name NAME`" + ` on the gateway.
 The upstream has no path; /v1 is added. Optional: "server" (host:port, in place
 of the token's), "transport" ("auto", "quic" or "websocket"), "api_key_file" (holds the key
-that the upstream asks for).
+that the upstream asks for), "max_requests" (how many run at a time, 1024), "allow" (requests
+that may reach the upstreams besides those that the gateway needs, like "POST /v1/rerank").
 
 Several upstreams, and which model goes to which; the first match wins:
 
@@ -76,6 +79,8 @@ func runCommand(sys system) *cobra.Command {
 	flags.StringVarP(&o.config, "config", "c", "", "configuration `FILE` (default: what the command pair wrote, or the environment alone)")
 	flags.DurationVar(&o.drain, "drain-timeout", defaultDrain, "`TIME` that running requests have to finish when it stops")
 	flags.StringVar(&o.metrics, "metrics-listen", "", "`HOST:PORT` for /healthz, /readyz and /metrics, like 127.0.0.1:9464 (default: none)")
+	flags.String(strings.TrimPrefix(service.NameFlag, "--"), "", "") // see start
+	_ = flags.MarkHidden(strings.TrimPrefix(service.NameFlag, "--")) // it is there
 	socketFlag(command, &o.socket)
 	logFlags(command, &logFormat, &logLevel)
 	return command

@@ -19,6 +19,7 @@ import (
 
 // serviceFlags are the flags of the service commands.
 type serviceFlags struct {
+	name    string
 	config  string
 	user    bool
 	noStart bool
@@ -36,7 +37,10 @@ func serviceCommand(sys system) *cobra.Command {
 As root it becomes a service of the machine. With systemd that one runs as a
 user of its own, who may do nothing but connect, and gets the configuration and
 keys from systemd. Otherwise, or with --user, it becomes a service of this user,
-which needs no rights.`,
+which needs no rights.
+
+A machine can have several: give each but the first a --name, and a
+configuration of its own.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error { return command.Help() },
 	}
@@ -54,6 +58,7 @@ func serviceInstall(sys system) *cobra.Command {
 
 Exit codes: 0 done, 1 failed, 2 wrong flags or configuration.`,
 		Example: `  sudo connector service install --config /etc/postern/connector.json
+  sudo connector service install --name postern-rack --config /etc/postern/rack.json
   connector service install --user`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -63,6 +68,7 @@ Exit codes: 0 done, 1 failed, 2 wrong flags or configuration.`,
 	flags := command.Flags()
 	flags.StringVarP(&f.config, "config", "c", "", "configuration `FILE` (default: what the command pair wrote)")
 	flags.BoolVar(&f.user, "user", false, "make it a service of this user")
+	f.nameFlag(command)
 	flags.BoolVar(&f.noStart, "no-start", false, "do not start it now")
 	flags.DurationVar(&f.drain, "drain-timeout", defaultDrain, "`TIME` that running requests have to finish when it stops")
 	return command
@@ -78,20 +84,20 @@ func installService(sys system, f serviceFlags) error {
 		return &runtimeError{err}
 	}
 	if state, err := manager.State(); err == nil && state != service.NotInstalled {
-		return &runtimeError{errors.New("the service is installed already; to change it, first run: connector service uninstall" + userFlag(plan.User))}
+		return &runtimeError{errors.New("the service is installed already; to change it, first run: connector service uninstall" + serviceOf(plan))}
 	}
 	if err := manager.Install(); err != nil {
 		_ = manager.Uninstall() // what there is of it
 		return &runtimeError{explainManager("installing the service", err, plan.User)}
 	}
-	fmt.Fprintf(sys.stdout, "Installed the service %s (%s).\n", service.Name, manager.Platform())
+	fmt.Fprintf(sys.stdout, "Installed the service %s (%s).\n", plan.Name, manager.Platform())
 	if f.noStart {
 		return nil
 	}
 	if err := manager.Start(); err != nil {
-		return &runtimeError{fmt.Errorf("the service is installed, but does not start: %w; see `connector service logs%s`", err, userFlag(plan.User))}
+		return &runtimeError{fmt.Errorf("the service is installed, but does not start: %w; see `connector service logs%s`", err, serviceOf(plan))}
 	}
-	fmt.Fprintf(sys.stdout, "It runs. See what it does with:  connector service status%s\n", userFlag(plan.User))
+	fmt.Fprintf(sys.stdout, "It runs. See what it does with:  connector service status%s\n", serviceOf(plan))
 	if plan.User && runtime.GOOS == "linux" && service.HasSystemd() {
 		fmt.Fprintln(sys.stdout, "It stops when you log out, unless you run:  sudo loginctl enable-linger "+sys.getenv("USER"))
 	}
@@ -137,7 +143,7 @@ func servicePlan(sys system, f serviceFlags) (service.Plan, error) {
 
 // basePlan is what all commands need to know of the service.
 func basePlan(sys system, f serviceFlags) service.Plan {
-	plan := service.Plan{Executable: sys.executable, User: f.user || !sys.root, Drain: f.drain, Home: sys.getenv("HOME")}
+	plan := service.Plan{Name: f.name, Executable: sys.executable, User: f.user || !sys.root, Drain: f.drain, Home: sys.getenv("HOME")}
 	if account := sys.getenv("SUDO_USER"); account != "" && !plan.User {
 		if who, err := user.Lookup(account); err == nil {
 			plan.Account, plan.Home = account, who.HomeDir
@@ -146,11 +152,20 @@ func basePlan(sys system, f serviceFlags) service.Plan {
 	return plan
 }
 
-func userFlag(user bool) string {
-	if user {
-		return " --user"
+// nameFlag adds the flag that all the commands about services have.
+func (f *serviceFlags) nameFlag(command *cobra.Command) {
+	command.Flags().StringVar(&f.name, "name", service.DefaultName, "`NAME` of the service, for several connectors on one machine")
+}
+
+// serviceOf returns the flags that lead another command to the same service.
+func serviceOf(p service.Plan) (flags string) {
+	if p.User {
+		flags = " --user"
 	}
-	return ""
+	if p.Name != service.DefaultName {
+		flags += " --name " + p.Name
+	}
+	return flags
 }
 
 // explainManager adds what helps most often.
@@ -169,6 +184,9 @@ func explainManager(what string, err error, user bool) error {
 // machine's.
 func findService(sys system, f serviceFlags) (service.Plan, service.Manager, service.State, error) {
 	plan := basePlan(sys, f)
+	if err := service.CheckName(plan.Name); err != nil {
+		return plan, nil, "", fmt.Errorf("--name: %w", err)
+	}
 	for {
 		manager, err := sys.services(plan)
 		if err != nil {
@@ -182,7 +200,7 @@ func findService(sys system, f serviceFlags) (service.Plan, service.Manager, ser
 		case err != nil:
 			return plan, nil, "", &runtimeError{err}
 		case state == service.NotInstalled:
-			return plan, nil, "", &runtimeError{errors.New("the service is not installed; install it with `connector service install`")}
+			return plan, nil, "", &runtimeError{fmt.Errorf("the service %s is not installed; install it with `connector service install%s`", plan.Name, serviceOf(service.Plan{Name: f.name, User: f.user}))}
 		}
 		return plan, manager, state, nil
 	}
@@ -206,7 +224,7 @@ Exit codes: 0 done, 1 failed, or there is no service.`,
 				return err
 			}
 			if !plan.User && !sys.root && runtime.GOOS != "windows" {
-				return &runtimeError{errors.New("the service is one of the machine; run: sudo connector service uninstall")}
+				return &runtimeError{errors.New("the service is one of the machine; run: sudo connector service uninstall" + serviceOf(plan))}
 			}
 			if state == service.Running {
 				if err := manager.Stop(); err != nil {
@@ -216,11 +234,12 @@ Exit codes: 0 done, 1 failed, or there is no service.`,
 			if err := manager.Uninstall(); err != nil {
 				return &runtimeError{explainManager("removing the service", err, plan.User)}
 			}
-			fmt.Fprintf(sys.stdout, "Removed the service %s. Its configuration is still there.\n", service.Name)
+			fmt.Fprintf(sys.stdout, "Removed the service %s. Its configuration is still there.\n", plan.Name)
 			return nil
 		},
 	}
 	command.Flags().BoolVar(&f.user, "user", false, "this user's service, and not the machine's")
+	f.nameFlag(command)
 	return command
 }
 
@@ -246,11 +265,15 @@ Exit codes: 0 the service runs, 1 it does not, or there is none.`,
 			}
 			fmt.Fprintf(sys.stdout, "service    %s, %s (%s)\n", state, whose, manager.Platform())
 			if state != service.Running {
-				return &runtimeError{fmt.Errorf("the service is %s; see `connector service logs%s`", state, userFlag(plan.User))}
+				return &runtimeError{fmt.Errorf("the service is %s; see `connector service logs%s`", state, serviceOf(plan))}
 			}
 			socket := ""
 			if !plan.User {
-				socket = serviceSocket()
+				socket = serviceSocket(plan.Name)
+			}
+			if socket == "" && f.config == "" && plan.Name != service.DefaultName {
+				fmt.Fprintln(sys.stdout, "connector  to see what it does, name its configuration with --config FILE")
+				return nil
 			}
 			r, _, err := findConnector(command.Context(), sys, f.config, socket)
 			if err != nil {
@@ -261,6 +284,7 @@ Exit codes: 0 the service runs, 1 it does not, or there is none.`,
 			return nil
 		},
 	}
+	f.nameFlag(command)
 	command.Flags().BoolVar(&f.user, "user", false, "this user's service, and not the machine's")
 	command.Flags().StringVarP(&f.config, "config", "c", "", "configuration `FILE` of a user's service (default: what the command pair wrote)")
 	return command
@@ -287,6 +311,7 @@ Exit codes: 0 done, 1 failed, or there is no service.`,
 	}
 	flags := command.Flags()
 	flags.BoolVar(&f.user, "user", false, "this user's service, and not the machine's")
+	f.nameFlag(command)
 	flags.IntVarP(&f.lines, "lines", "n", 100, "`NUMBER` of lines")
 	flags.BoolVarP(&f.follow, "follow", "f", false, "go on with the lines that come")
 	return command

@@ -18,7 +18,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/connector/agent"
-	"github.com/postern-dev/postern/connector/service"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -90,10 +89,10 @@ func socketFolder(getenv func(string) string) (string, error) {
 	}
 }
 
-// serviceSocket is the socket of the service for the whole machine, or "".
-func serviceSocket() string {
+// serviceSocket is the socket of a service for the whole machine, or "".
+func serviceSocket(name string) string {
 	if runtime.GOOS == "linux" {
-		return filepath.Join("/run", service.Name, "control.sock")
+		return filepath.Join("/run", name, "control.sock")
 	}
 	return ""
 }

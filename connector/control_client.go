@@ -13,6 +13,7 @@ import (
 
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/service"
 )
 
 // controlTimeout is how long a connector has for an answer. A reload may wait
@@ -52,7 +53,7 @@ func sockets(sys system, config, socket string) ([]string, error) {
 		}
 		paths = append(paths, path)
 	}
-	if system := serviceSocket(); system != "" && !named {
+	if system := serviceSocket(service.DefaultName); system != "" && !named {
 		paths = append(paths, system)
 	}
 	return paths, nil

@@ -246,7 +246,7 @@ func TestReloadOfWhatCannotChange(t *testing.T) {
 	}
 	r.options.config = "/run/credentials/x.service/connector.json"
 	r.sys.getenv = func(string) string { return "/run/credentials/x.service" }
-	if err := r.reload(); err == nil || !strings.Contains(err.Error(), "systemctl restart postern-connector") {
+	if err := r.reload(); err == nil || !strings.Contains(err.Error(), "sudo systemctl restart x.service") {
 		t.Errorf("error %v", err)
 	}
 }

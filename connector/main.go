@@ -76,8 +76,9 @@ func start(sys system) int {
 	if !service.Managed() {
 		return run(context.Background(), os.Args[1:], sys)
 	}
-	return service.Run(func(ctx context.Context) int {
-		if log, err := service.OpenLog(); err == nil {
+	name := service.NameIn(os.Args)
+	return service.Run(name, func(ctx context.Context) int {
+		if log, err := service.OpenLog(name); err == nil {
 			sys.stdout, sys.stderr = log, log
 		}
 		sys.signals = func(context.Context) (context.Context, context.CancelFunc) { return context.WithCancel(ctx) }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/memory"
-	"github.com/postern-dev/postern/connector/service"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -186,7 +185,7 @@ func (r *runner) reload() error {
 		return errors.New("this connector has its configuration from the environment, which stays as it was; start it anew, or give it a file with --config")
 	}
 	if r.options.copied(r.sys.getenv) {
-		return errors.New("systemd hands this service a copy of the configuration, and a new one only when it starts; run: sudo systemctl restart " + service.Name)
+		return errors.New("systemd hands this service a copy of the configuration, and a new one only when it starts; run: sudo systemctl restart " + filepath.Base(r.sys.getenv("CREDENTIALS_DIRECTORY")))
 	}
 	r.notify.reloading()
 	defer r.notify.tell("READY=1")

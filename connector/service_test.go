@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,7 +14,7 @@ import (
 
 // fakeManager is a machine's manager of services.
 type fakeManager struct {
-	states map[bool]service.State // by Plan.User
+	states map[string]service.State // by the plan, see of
 	plans  []service.Plan
 	did    []string
 	fail   error
@@ -20,12 +22,14 @@ type fakeManager struct {
 
 func (f *fakeManager) of(p service.Plan) (service.Manager, error) {
 	f.plans = append(f.plans, p)
-	return &fakeService{f, p.User}, nil
+	return &fakeService{f, which(p.Name, p.User)}, nil
 }
+
+func which(name string, user bool) string { return fmt.Sprint(name, " ", user) }
 
 type fakeService struct {
 	*fakeManager
-	user bool
+	which string
 }
 
 func (s *fakeService) act(what string, state service.State) error {
@@ -33,7 +37,7 @@ func (s *fakeService) act(what string, state service.State) error {
 	if s.fail != nil {
 		return s.fail
 	}
-	s.states[s.user] = state
+	s.states[s.which] = state
 	return nil
 }
 
@@ -43,10 +47,12 @@ func (s *fakeService) Uninstall() error { return s.act("uninstall", service.NotI
 func (s *fakeService) Start() error     { return s.act("start", service.Running) }
 func (s *fakeService) Stop() error      { return s.act("stop", service.Stopped) }
 
-func (s *fakeService) State() (service.State, error) { return s.states[s.user], nil }
+func (s *fakeService) State() (service.State, error) {
+	return cmp.Or(s.states[s.which], service.NotInstalled), nil
+}
 
 func newFakeManager() *fakeManager {
-	return &fakeManager{states: map[bool]service.State{false: service.NotInstalled, true: service.NotInstalled}}
+	return &fakeManager{states: map[string]service.State{}}
 }
 
 // runService executes a command line on a machine with such services.
@@ -87,6 +93,45 @@ func TestServiceLife(t *testing.T) {
 			if code, _, stderr := h.runService(f, root, command); code != exitRuntime || !strings.Contains(stderr, "not installed; install it with `connector service install`") {
 				t.Errorf("%s of nothing: code %d, %s", command, code, stderr)
 			}
+		}
+	}
+}
+
+// TestServicesSideBySide: each command finds the service of its name, and says so
+// in what it advises.
+func TestServicesSideBySide(t *testing.T) {
+	h, f := newHome(t), newFakeManager()
+	for _, name := range []string{service.DefaultName, "postern-rack"} {
+		code, stdout, stderr := h.runService(f, false, "install", "--name", name, "--config", h.config)
+		if code != exitOK || !strings.Contains(stdout, "Installed the service "+name+" (fake).") {
+			t.Fatalf("code %d, %s%s", code, stdout, stderr)
+		}
+	}
+	code, _, stderr := h.runService(f, false, "install", "--name", "postern-rack", "--config", h.config)
+	if code != exitRuntime || !strings.Contains(stderr, "connector service uninstall --user --name postern-rack") {
+		t.Errorf("again: code %d, %s", code, stderr)
+	}
+	code, stdout, stderr := h.runService(f, false, "status", "--name", "postern-rack")
+	if code != exitOK || !strings.Contains(stdout, "service    running") || !strings.Contains(stdout, "with --config FILE") {
+		t.Errorf("status: code %d, %s%s", code, stdout, stderr)
+	}
+	if code, stdout, _ := h.runService(f, false, "uninstall", "--name", "postern-rack"); code != exitOK || !strings.Contains(stdout, "Removed the service postern-rack.") {
+		t.Errorf("uninstall: code %d, %s", code, stdout)
+	}
+	if f.states[which(service.DefaultName, true)] != service.Running || f.states[which("postern-rack", true)] != service.NotInstalled {
+		t.Errorf("states %v", f.states)
+	}
+	code, _, stderr = h.runService(f, false, "status", "--name", "postern-rack")
+	if code != exitRuntime || !strings.Contains(stderr, "install it with `connector service install --name postern-rack`") {
+		t.Errorf("status of nothing: code %d, %s", code, stderr)
+	}
+	for _, command := range []string{"install", "status", "uninstall", "logs"} {
+		args := []string{command, "--name", "a b"}
+		if command == "install" {
+			args = append(args, "--config", h.config)
+		}
+		if code, _, stderr := h.runService(f, true, args...); code != exitUsage || !strings.Contains(stderr, "cannot be the name of a service") {
+			t.Errorf("%s of a wrong name: code %d, %s", command, code, stderr)
 		}
 	}
 }
@@ -136,18 +181,18 @@ func TestServiceFailures(t *testing.T) {
 	if code != exitRuntime || !strings.Contains(stderr, "run it with sudo") || strings.Join(f.did, " ") != "install uninstall" {
 		t.Errorf("code %d, %s, done %v", code, stderr, f.did)
 	}
-	f.fail, f.states[false] = nil, service.Running
+	f.fail, f.states[which(service.DefaultName, false)] = nil, service.Running
 	if code, _, stderr := h.runService(f, false, "uninstall"); code != exitRuntime || !strings.Contains(stderr, "sudo connector service uninstall") {
 		t.Errorf("the machine's, by a user: code %d, %s", code, stderr)
 	}
-	f.states[false] = service.Failed
+	f.states[which(service.DefaultName, false)] = service.Failed
 	if code, stdout, stderr := h.runService(f, false, "status"); code != exitRuntime || !strings.Contains(stdout, "failed, of the machine") || !strings.Contains(stderr, "connector service logs") {
 		t.Errorf("status: code %d, %s%s", code, stdout, stderr)
 	}
 	sys := h.system(new(output), new(output))
 	sys.services = func(service.Plan) (service.Manager, error) { return nil, service.ErrNoManager }
 	sys.executable = "/usr/local/bin/connector"
-	if err := installService(sys, serviceFlags{config: h.config, drain: defaultDrain, user: true}); !errors.Is(err, service.ErrNoManager) {
+	if err := installService(sys, serviceFlags{name: service.DefaultName, config: h.config, drain: defaultDrain, user: true}); !errors.Is(err, service.ErrNoManager) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -255,30 +255,6 @@ func TestMoreRequestsThanStreams(t *testing.T) {
 	})
 }
 
-// TestDrainFreesThoseWhoWaitForAStream: they can go to the successor at once.
-func TestDrainFreesThoseWhoWaitForAStream(t *testing.T) {
-	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		g := newGateway(t, Options{})
-		h := newGate()
-		c := g.connect(t, "con_1", h)
-		s := g.mustSession(t, "con_1")
-		for range 1024 {
-			background(t, s)
-		}
-		for range 1024 {
-			wait(t, h.started, "requests")
-		}
-		waiting := background(t, s)
-		eventually(t, "it waits", func() bool { return s.Info().Active == 1025 })
-		_ = c.control.Send(link.Drain{})
-		wantError(t, wait(t, waiting, "the request's end").err, link.ErrNotSent)
-		close(h.open)
-		if code := c.ended(t); code != link.CloseDrained {
-			t.Errorf("closed with %v", code)
-		}
-	})
-}
-
 // TestRestartIsNoticed: a gateway that was killed and is back with the same
 // keys resets connections that it does not know.
 func TestRestartIsNoticed(t *testing.T) {

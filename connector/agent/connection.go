@@ -88,7 +88,7 @@ func (p *idleConns) take() *connection {
 		if c == nil {
 			return nil
 		}
-		if time.Now().Before(c.until) && c.usable() {
+		if time.Until(c.until) > 0 && c.usable() {
 			return c
 		}
 		c.shut()

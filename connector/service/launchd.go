@@ -9,7 +9,7 @@ import (
 
 // launchdLog is where a service of launchd writes its log.
 func (p Plan) launchdLog() string {
-	return filepath.Join(p.Home, "Library", "Logs", Name+".log")
+	return filepath.Join(p.Home, "Library", "Logs", p.Name+".log")
 }
 
 // PropertyList returns the property list for launchd.
@@ -20,7 +20,7 @@ func (p Plan) PropertyList() string {
 <plist version="1.0">
 <dict>
 	<key>Label</key>
-	<string>` + Name + `</string>
+	<string>` + p.Name + `</string>
 	<key>ProgramArguments</key>
 	<array>
 `)
@@ -54,7 +54,11 @@ func (p Plan) PropertyList() string {
 
 // arguments are the connector's, where the service reads its files itself.
 func (p Plan) arguments() []string {
-	return []string{"run", "--config", p.Config, "--log-format", "json", "--drain-timeout", p.Drain.String()}
+	arguments := []string{"run", "--config", p.Config, "--log-format", "json", "--drain-timeout", p.Drain.String()}
+	if p.Name != DefaultName {
+		arguments = append(arguments, NameFlag, p.Name)
+	}
+	return arguments
 }
 
 func escape(s string) string {

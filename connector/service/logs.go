@@ -22,15 +22,15 @@ func (p Plan) logCommand(system string, lines int, follow bool) []string {
 		}
 		return append(command, p.launchdLog())
 	case "windows":
-		command := "Get-Content -Tail " + n + " -LiteralPath '" + windowsLog() + "'"
+		command := "Get-Content -Tail " + n + " -LiteralPath '" + windowsLog(p.Name) + "'"
 		if follow {
 			command += " -Wait"
 		}
 		return []string{"powershell", "-NoProfile", "-Command", command}
 	default:
-		unit := "--unit=" + Name
+		unit := "--unit=" + p.Name
 		if p.User {
-			unit = "--user-unit=" + Name
+			unit = "--user-unit=" + p.Name
 		}
 		command := []string{"journalctl", "--no-pager", "--output=cat", unit, "--lines=" + n}
 		if follow {

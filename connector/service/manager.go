@@ -58,7 +58,7 @@ func pretended(platform, firstProcess string) bool {
 // config is the plan as the library has it.
 func (p Plan) config() *service.Config {
 	return &service.Config{
-		Name: Name, DisplayName: displayName, Description: description,
+		Name: p.Name, DisplayName: p.displayName(), Description: description,
 		Executable: p.Executable, Arguments: p.arguments(),
 		Option: service.KeyValue{
 			"UserService":    p.User,

@@ -20,16 +20,17 @@ import (
 	"time"
 )
 
-// Name is the service's name.
-const Name = "postern-connector"
+// DefaultName is the name of a service that was given no other.
+const DefaultName = "postern-connector"
 
 const (
-	displayName = "Postern connector"
 	description = "Publishes model servers of this machine's network through a Postern gateway"
 )
 
 // Plan says what the service is to be.
 type Plan struct {
+	// Name tells it from other connectors that are services of the same machine.
+	Name string
 	// Executable is the path of the connector.
 	Executable string
 	// Config is the path of its configuration.
@@ -50,6 +51,9 @@ type Plan struct {
 func (p Plan) Check() error { return p.check(runtime.GOOS, os.TempDir()) }
 
 func (p Plan) check(system, temporary string) error {
+	if err := CheckName(p.Name); err != nil {
+		return err
+	}
 	if !filepath.IsAbs(p.Executable) || !filepath.IsAbs(p.Config) {
 		return errors.New("the paths of the program and of its configuration must be absolute")
 	}
@@ -79,6 +83,28 @@ func (p Plan) check(system, temporary string) error {
 		}
 	}
 	return nil
+}
+
+// CheckName reports what is wrong with the name of a service: it becomes the name
+// of files and folders.
+func CheckName(name string) error {
+	ok := len(name) >= 1 && len(name) <= 64
+	for i, c := range []byte(name) {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		ok = ok && (letter || i > 0 && (c == '-' || c == '_'))
+	}
+	if !ok {
+		return fmt.Errorf("%q cannot be the name of a service; use 1 to 64 letters, digits, - and _, like postern-rack", name)
+	}
+	return nil
+}
+
+// displayName is what people read.
+func (p Plan) displayName() string {
+	if p.Name == DefaultName {
+		return "Postern connector"
+	}
+	return "Postern connector " + p.Name
 }
 
 // under tells whether a path is in a folder.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 
 	"github.com/kardianos/service"
 )
@@ -14,13 +15,25 @@ import (
 // wants to be spoken to: that of Windows. Others start ordinary processes.
 func Managed() bool { return runtime.GOOS == "windows" && !service.Interactive() }
 
-// Run runs f as the service until the manager stops it, and returns the exit
+// NameFlag is the flag of the command run by which a service knows its name, if
+// that is not the default.
+const NameFlag = "--service-name"
+
+// NameIn returns the name of the service that was started with these arguments.
+func NameIn(arguments []string) string {
+	if i := slices.Index(arguments, NameFlag); i >= 0 && i+1 < len(arguments) {
+		return arguments[i+1]
+	}
+	return DefaultName
+}
+
+// Run runs f as the service of that name until the manager stops it, and returns the exit
 // code.
-func Run(f func(ctx context.Context) int) int {
+func Run(name string, f func(ctx context.Context) int) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	p := &program{f: f, ctx: ctx, cancel: cancel, done: make(chan struct{})}
-	s, err := service.New(p, &service.Config{Name: Name})
+	s, err := service.New(p, &service.Config{Name: name})
 	if err == nil {
 		err = s.Run()
 	}
@@ -63,8 +76,8 @@ func (p *program) Stop(service.Service) error {
 const maxLog = 10 << 20
 
 // OpenLog opens the log of a service of Windows, which has none of its own.
-func OpenLog() (*os.File, error) {
-	path := windowsLog()
+func OpenLog(name string) (*os.File, error) {
+	path := windowsLog(name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}
@@ -74,6 +87,6 @@ func OpenLog() (*os.File, error) {
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 }
 
-func windowsLog() string {
-	return filepath.Join(os.Getenv("ProgramData"), "postern", Name+".log")
+func windowsLog(name string) string {
+	return filepath.Join(os.Getenv("ProgramData"), "postern", name+".log")
 }

@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "write the golden files")
 
 func plan() Plan {
 	return Plan{
-		Executable: "/usr/local/bin/connector", Config: "/etc/postern/connector.json",
+		Name: DefaultName, Executable: "/usr/local/bin/connector", Config: "/etc/postern/connector.json",
 		Keys: []string{"/etc/postern/vllm.key", "/etc/postern/vllm.key"}, Drain: 30 * time.Second,
 	}
 }
@@ -30,9 +30,12 @@ func TestGolden(t *testing.T) {
 	agent.Executable, agent.Config = "/Users/me/bin/<connector>", "/Users/me/Library/Application Support/postern/connector.json"
 	daemon := agent
 	daemon.User, daemon.Account = false, "me"
+	named, namedAgent := plan(), agent
+	named.Name, namedAgent.Name = "postern-rack", "postern-rack"
 	for name, got := range map[string]string{
 		"system.service": plan().Unit(), "user.service": user.Unit(),
 		"agent.plist": agent.PropertyList(), "daemon.plist": daemon.PropertyList(),
+		"named.service": named.Unit(), "named.plist": namedAgent.PropertyList(),
 	} {
 		path := filepath.Join("testdata", name)
 		if *update {
@@ -60,7 +63,7 @@ func TestUnitsAreValid(t *testing.T) {
 		p := plan()
 		p.User, p.Executable = user, "/bin/true" // which is there
 		dir := t.TempDir()
-		path := filepath.Join(dir, Name+".service")
+		path := filepath.Join(dir, p.Name+".service")
 		if err := os.WriteFile(path, []byte(p.Unit()), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -99,6 +102,10 @@ func TestCheck(t *testing.T) {
 		{"spaces", "linux", func(p *Plan) { p.Config = "/etc/my files/c.json"; p.Keys = nil }, "like /etc/postern/connector.json"},
 		{"a key elsewhere", "linux", func(p *Plan) { p.Keys = []string{"/root/key"} }, "move the file to /etc/postern"},
 		{"a template", "linux", func(p *Plan) { p.Config = "/etc/{{Name}}.json" }, "another place"},
+		{"no name", "linux", func(p *Plan) { p.Name = "" }, "cannot be the name of a service"},
+		{"a path as a name", "linux", func(p *Plan) { p.Name = "../x" }, "like postern-rack"},
+		{"a flag as a name", "linux", func(p *Plan) { p.Name = "-rf" }, "like postern-rack"},
+		{"a name", "linux", func(p *Plan) { p.Name = "postern_2-a" }, ""},
 		{"lines", "darwin", func(p *Plan) { p.Config = "/etc/x\nUser=root" }, "another place"},
 	}
 	for _, tt := range tests {
@@ -115,17 +122,17 @@ func TestCheck(t *testing.T) {
 
 func TestLogCommand(t *testing.T) {
 	t.Setenv("ProgramData", "/pd")
-	p := Plan{User: true, Home: "/Users/me"}
+	p := Plan{Name: "rack", User: true, Home: "/Users/me"}
 	for system, want := range map[string]string{
-		"linux":   "journalctl --no-pager --output=cat --user-unit=postern-connector --lines=7 --follow",
-		"darwin":  "tail -n 7 -F /Users/me/Library/Logs/postern-connector.log",
-		"windows": "powershell -NoProfile -Command Get-Content -Tail 7 -LiteralPath '/pd/postern/postern-connector.log' -Wait",
+		"linux":   "journalctl --no-pager --output=cat --user-unit=rack --lines=7 --follow",
+		"darwin":  "tail -n 7 -F /Users/me/Library/Logs/rack.log",
+		"windows": "powershell -NoProfile -Command Get-Content -Tail 7 -LiteralPath '/pd/postern/rack.log' -Wait",
 	} {
 		if got := strings.Join(p.logCommand(system, 7, true), " "); got != want {
 			t.Errorf("%s: %s", system, got)
 		}
 	}
-	if got := strings.Join(Plan{}.logCommand("linux", 7, false), " "); got != "journalctl --no-pager --output=cat --unit=postern-connector --lines=7" {
+	if got := strings.Join(plan().logCommand("linux", 7, false), " "); got != "journalctl --no-pager --output=cat --unit=postern-connector --lines=7" {
 		t.Errorf("of the machine: %s", got)
 	}
 }
@@ -148,7 +155,7 @@ func TestSystemdUserService(t *testing.T) {
 	service.ChooseSystem(service.AvailableSystems()...)
 	t.Cleanup(func() { service.ChooseSystem(service.AvailableSystems()...) })
 	p := plan()
-	p.User = true
+	p.User, p.Name = true, "postern-rack"
 	m, err := New(p)
 	if err != nil {
 		t.Fatal(err)
@@ -159,7 +166,7 @@ func TestSystemdUserService(t *testing.T) {
 	if err := m.Install(); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(home, ".config/systemd/user/postern-connector.service")
+	path := filepath.Join(home, ".config/systemd/user/postern-rack.service")
 	if unit, err := os.ReadFile(path); err != nil || string(unit) != p.Unit() {
 		t.Errorf("%v, the unit is\n%s", err, unit)
 	}
@@ -179,11 +186,11 @@ func TestSystemdUserService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := `enable --user postern-connector.service
+	if want := `enable --user postern-rack.service
 daemon-reload --user
-start --user postern-connector.service
-is-active postern-connector.service --user
-disable --user postern-connector.service
+start --user postern-rack.service
+is-active postern-rack.service --user
+disable --user postern-rack.service
 daemon-reload --user
 `; string(got) != want {
 		t.Errorf("systemctl was told\n%s", got)
@@ -204,6 +211,20 @@ func TestProgram(t *testing.T) {
 	}
 	if Managed() && runtime.GOOS != "windows" {
 		t.Error("only Windows manages so")
+	}
+}
+
+// TestNameIn: a service finds its name among its arguments.
+func TestNameIn(t *testing.T) {
+	named := plan()
+	named.Name = "postern-rack"
+	for want, p := range map[string]Plan{DefaultName: plan(), "postern-rack": named} {
+		if got := NameIn(append([]string{p.Executable}, p.config().Arguments...)); got != want || p.config().Name != want {
+			t.Errorf("a service %s finds the name %s", p.config().Name, got)
+		}
+	}
+	if a, b := plan().config().DisplayName, named.config().DisplayName; a == b {
+		t.Errorf("Windows would not take two services %q", a)
 	}
 }
 

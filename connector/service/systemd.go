@@ -51,15 +51,15 @@ func (p Plan) systemUnit() string {
 		fmt.Fprintf(&credentials, "LoadCredential=%s:%s\n", strings.ReplaceAll(name, "%", "%%"), strings.ReplaceAll(path, "%", "%%"))
 	}
 	return `[Unit]
-Description=` + displayName + `
+Description=` + p.displayName() + `
 Wants=network-online.target
 After=network-online.target nss-lookup.target
 StartLimitIntervalSec=0
 
 ` + p.unitHead("${CREDENTIALS_DIRECTORY}/connector.json") + `
 DynamicUser=yes
-` + credentials.String() + `StateDirectory=` + Name + `
-RuntimeDirectory=` + Name + `
+` + credentials.String() + `StateDirectory=` + p.Name + `
+RuntimeDirectory=` + p.Name + `
 RuntimeDirectoryMode=0755
 UMask=0077
 LimitNOFILE=65536
@@ -103,7 +103,7 @@ SystemCallErrorNumber=EPERM
 // userUnit runs as the user, and reads the files itself.
 func (p Plan) userUnit() string {
 	return `[Unit]
-Description=` + displayName + `
+Description=` + p.displayName() + `
 StartLimitIntervalSec=0
 
 ` + p.unitHead(quote(p.Config)) + `ExecReload=/bin/kill -HUP $MAINPID
