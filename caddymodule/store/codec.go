@@ -41,10 +41,11 @@ const (
 	dirUsers          = "users/"
 )
 
-func accountPath(id string) string                  { return dirAccounts + id }
-func calibrationPath(account, name string) string   { return dirCalibrations + account + "/" + name }
-func connectorPath(account, id string) string       { return dirConnectors + account + "/" + id }
-func connectorSeenPath(account, id string) string   { return dirConnectorsSeen + account + "/" + id }
+func accountPath(id string) string                { return dirAccounts + id }
+func calibrationPath(account, name string) string { return dirCalibrations + account + "/" + name }
+func connectorPath(account, id string) string     { return dirConnectors + account + "/" + id }
+func connectorSeenPath(account, id string) string { return dirConnectorsSeen + account + "/" + id }
+
 func connectorNamePath(account, name string) string { return dirConnectorNames + account + "/" + name }
 func connectorUsesPath(id string) string            { return dirConnectorUses + id }
 func deploymentPath(account, name string) string    { return dirDeployments + account + "/" + name }
