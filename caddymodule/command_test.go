@@ -120,6 +120,13 @@ const (
 )
 
 const (
+	createdTokenJSON = `{"id":"mgt_1","name":"ci","user":"usr_1","rights":["keys","deployments"],"token":"pmt_EXAMPLE","created_at":"2026-05-02T12:00:00Z","expires_at":"2026-07-31T12:00:00Z"}`
+	tokenJSON        = `{"id":"mgt_1","account":"default","user":"usr_1","name":"ci","created_at":"2026-05-01T10:30:00Z","last_used_at":"2026-05-02T11:57:00Z",` +
+		`"rights":["read","keys"],"expires_at":"2026-07-31T12:00:00Z","user_name":"anna"}`
+	madeJSON = `{"keys":[{"id":"key_1","name":"laptop"}],"connectors":[{"id":"con_1","name":"home"}],"deployments":[{"id":"qwen3:8b","name":"qwen3:8b"}]}`
+)
+
+const (
 	startedJSON = `{"id":"pair_1","account":"default","created_by":"admin endpoint","state":"waiting","created_at":"2026-05-02T12:00:00Z",` +
 		`"expires_at":"2026-05-02T12:15:00Z","code":"PAIR-7K3M-Q9TX","connected":false}`
 	deviceJSON = `"device":{"hostname":"rack\u001b[2J","os":"linux","version":"v1.0.0","address":"192.0.2.7",` +
@@ -207,6 +214,7 @@ var commandTests = []struct {
 	{"pairing_approve_replace", "pairing approve pair_2 --replace rack", ok("POST /model_gateway/pairings/approve", strings.Replace(approvedJSON, `"connected"`, `"replaced":true,"connected"`, 1))},
 	{"pairing_approve_replace_name", "pairing approve pair_2 --replace rack --name box", nil},
 	{"pairing_list_namesake", "pairing list", ok("GET /model_gateway/pairings", "["+namesakeJSON+","+strings.Replace(namesakeJSON, `"code":"PAIR-7K3M-Q9TY",`, "", 1)+"]")},
+	{"pairing_list_limited", "pairing list", ok("GET /model_gateway/pairings", "["+strings.Replace(startedJSON, `"connected"`, `"limited":true,"connected"`, 1)+"]")},
 	{"pairing_approve_json", "pairing approve pair_4 --json", ok("POST /model_gateway/pairings/approve", approvedJSON)},
 	{"pairing_approve_unknown", "pairing approve PAIR-7K3M-Q9T0 --account team", map[string]adminAnswer{
 		"POST /model_gateway/pairings/approve": {404, `{"error":"there is no pairing with this code"}`},
@@ -225,6 +233,18 @@ var commandTests = []struct {
 	{"user_list_empty", "user list", ok("GET /model_gateway/users", "[]")},
 	{"user_remove", "user remove anna", ok("DELETE /model_gateway/users/anna", userJSON)},
 	{"user_recovery_link", "user recovery-link anna", ok("POST /model_gateway/users/anna/recovery-link", strings.Replace(linkJSON, "setup", "recover", 2))},
+	{"help_token_create", "token create --help", nil},
+	{"token_create", "token create --name ci --user anna --rights keys,deployments --days 90", ok("POST /model_gateway/tokens", createdTokenJSON)},
+	{"token_create_json", "token create --name ci --user anna --account team --json", ok("POST /model_gateway/tokens", createdTokenJSON)},
+	{"token_create_no_user", "token create --name ci", nil},
+	{"token_create_unknown_right", "token create --name ci --user anna --rights keys,all", nil},
+	{"token_create_no_days", "token create --name ci --user anna --days 0", nil},
+	{"token_list", "token list", ok("GET /model_gateway/tokens", "["+tokenJSON+","+strings.Replace(tokenJSON, `"2026-07-31T12:00:00Z"`, `"2026-05-01T12:00:00Z"`, 1)+"]")},
+	{"token_list_empty", "token list", ok("GET /model_gateway/tokens", "[]")},
+	{"token_revoke", "token revoke mgt_1", ok("DELETE /model_gateway/tokens/mgt_1", strings.Replace(tokenJSON, "}", `,"made":`+madeJSON+"}", 1))},
+	{"token_revoke_nothing_made", "token revoke mgt_1 --account team", ok("DELETE /model_gateway/tokens/mgt_1?account=team", strings.Replace(tokenJSON, "}", `,"made":{"keys":[],"connectors":[],"deployments":[]}}`, 1))},
+	{"token_revoke_made", "token revoke mgt_1 --made --account team", ok("DELETE /model_gateway/tokens/mgt_1?account=team&made=remove", strings.Replace(tokenJSON, "}", `,"made":`+strings.Replace(madeJSON, `"name":"home"`, `"name":"home","problem":"the connector \"home\" is in use by llama3"`, 1)+"}", 1))},
+	{"token_revoke_json", "token revoke mgt_1 --json", ok("DELETE /model_gateway/tokens/mgt_1", strings.Replace(tokenJSON, "}", `,"made":`+madeJSON+"}", 1))},
 	{"setup_link", "setup-link", ok("POST /model_gateway/setup-link", linkJSON)},
 	{"setup_link_json", "setup-link --json", ok("POST /model_gateway/setup-link", linkJSON)},
 	{"setup_link_users", "setup-link", map[string]adminAnswer{

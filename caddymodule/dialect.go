@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"fmt"
 	"net/http"
 	"time"
 
@@ -37,10 +38,13 @@ type Dialect struct {
 	KeepAlive caddy.Duration `json:"keep_alive,omitempty"`
 
 	// Whether responses are kept in memory for previous_response_id,
-	// item_reference and GET /v1/responses/{id}: for 30 minutes and 64 MiB in
-	// all, the oldest dropped first, each for its account alone.
-	// Default: true.
-	ResponseStore *bool `json:"response_store,omitempty"`
+	// item_reference and GET /v1/responses/{id}: "on", each for the key that
+	// made it; "account", for all keys of its account; "off", none. They are
+	// kept for 30 minutes and 64 MiB in all. When there is no room left, the
+	// oldest is dropped of the key that holds most in the account that holds
+	// most. A key reads only what models within its scope have made.
+	// Default: "on".
+	ResponseStore string `json:"response_store,omitempty"`
 
 	app *App
 }
@@ -61,6 +65,13 @@ func (d *Dialect) Provision(ctx caddy.Context) error {
 	if d.KeepAlive == 0 {
 		d.KeepAlive = caddy.Duration(10 * time.Second)
 	}
+	switch d.ResponseStore {
+	case "":
+		d.ResponseStore = storeOn
+	case storeOn, storeOff, storeAccount:
+	default:
+		return fmt.Errorf("response_store: %q is not one of on, off, account", d.ResponseStore)
+	}
 	return provisionApp(ctx, &d.app)
 }
 
@@ -75,6 +86,7 @@ func (d *Dialect) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	ex.Operation = operation
 	defer func() {
 		ex.place.Leave()
+		ex.held.reservation.Release()
 		status, first := a.end()
 		ex.observe(status)
 		d.app.record(ex, a.outcome(operation.Dialect), first)
@@ -98,9 +110,7 @@ func (d *Dialect) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if derr != nil {
 		a.fail(operation.Dialect, ex.RequestID, derr)
 	}
-	if r.ProtoMajor == 3 && a.cut() {
-		// A failed write ends a connection of HTTP/1.1 and a stream of HTTP/2,
-		// but a return would end one of HTTP/3 as if its answer were whole.
+	if a.cut(r.ProtoMajor) { // a return would end the answer as if it were whole
 		panic(http.ErrAbortHandler)
 	}
 	return nil
@@ -155,7 +165,7 @@ func (d *Dialect) parseOption(t *caddyfile.Dispenser) error {
 	case "keep_alive":
 		return parseDuration(t, &d.KeepAlive)
 	case "response_store":
-		return parseSwitch(t, &d.ResponseStore)
+		return parseWord(t, &d.ResponseStore, storeOn, storeOff, storeAccount)
 	default:
 		return t.Errf("unrecognized option %q; expected max_body, keep_alive or response_store", t.Val())
 	}
@@ -166,7 +176,7 @@ func (d *Dialect) parseOption(t *caddyfile.Dispenser) error {
 //	model_dialect {
 //		max_body   <size>
 //		keep_alive <duration>
-//		response_store on|off
+//		response_store on|off|account
 //	}
 func (d *Dialect) UnmarshalCaddyfile(t *caddyfile.Dispenser) error {
 	return parseBlock(t, d.parseOption)

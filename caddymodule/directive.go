@@ -3,7 +3,9 @@ package caddymodule
 import (
 	"encoding/json"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -33,6 +35,7 @@ func init() {
 //			listen  <address>       # UDP for connectors, default :7443
 //			public  <host:port>     # what connectors dial
 //			storage bolt <path>
+//			max_memory <size>       # of requests and answers, default a quarter of the memory
 //		}
 //	}
 func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
@@ -73,8 +76,12 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			if !d.AllArgs(&a.Storage.Kind, &a.Storage.Path) {
 				return d.Err("storage takes a kind and a path: storage bolt <path>")
 			}
+		case "max_memory":
+			if err := parseSize(d, &a.MaxMemory); err != nil {
+				return err
+			}
 		default:
-			return d.Errf("unrecognized option %q; expected listen, public or storage", option)
+			return d.Errf("unrecognized option %q; expected listen, public, storage or max_memory", option)
 		}
 	}
 	return nil
@@ -88,7 +95,7 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //		queue_length <count>      # 64
 //		queue_wait   <duration>   # 1m
 //		keep_alive   <duration>   # 10s
-//		response_store on|off     # on
+//		response_store on|off|account # on
 //	}
 //
 // is the same as
@@ -99,7 +106,7 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 //		model_dialect {
 //			max_body   <size>
 //			keep_alive <duration>
-//			response_store on|off
+//			response_store on|off|account
 //		}
 //		model_route {
 //			connect_wait <duration>
@@ -246,17 +253,15 @@ func parseCount(d *caddyfile.Dispenser, to *int) error {
 	return nil
 }
 
-// parseSwitch reads the option's one argument, on or off.
-func parseSwitch(d *caddyfile.Dispenser, to **bool) error {
-	option, text := d.Val(), ""
-	if !d.AllArgs(&text) {
+// parseWord reads the option's one argument, one of several words.
+func parseWord(d *caddyfile.Dispenser, to *string, words ...string) error {
+	option := d.Val()
+	if !d.AllArgs(to) {
 		return d.ArgErr()
 	}
-	if text != "on" && text != "off" {
-		return d.Errf("%s: %q is neither on nor off", option, text)
+	if !slices.Contains(words, *to) {
+		return d.Errf("%s: %q is not one of %s", option, *to, strings.Join(words, ", "))
 	}
-	on := text == "on"
-	*to = &on
 	return nil
 }
 

@@ -2,6 +2,7 @@ package caddymodule
 
 import (
 	"reflect"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -23,6 +24,7 @@ const (
 	eventUpstreamUp        = "upstream_up"
 	eventPairingRequested  = "pairing_requested"
 	eventPairingApproved   = "pairing_approved"
+	eventPairingLimited    = "pairing_limited"
 	eventKeyCreated        = "key_created"
 	eventKeyRevoked        = "key_revoked"
 	eventDeploymentChanged = "deployment_changed"
@@ -191,6 +193,22 @@ func (s *eventSources) onPairing(c store.Change) {
 			data["connector_name"] = connector.Name
 		}
 		s.tell(gatewayEvent{eventPairingApproved, data})
+	}
+}
+
+// pairingLimited tells each account with a code that waits for its device that
+// this one may have to try more than once.
+func (s *eventSources) pairingLimited() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	for _, account := range s.store.Accounts() {
+		waits := func(p store.Pairing) bool { return p.State == store.PairingWaiting }
+		if slices.ContainsFunc(s.store.Pairings(account.ID), waits) {
+			s.tell(gatewayEvent{eventPairingLimited, map[string]any{"account": account.ID}})
+		}
 	}
 }
 

@@ -7,21 +7,34 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
 )
 
+// Values of the option response_store.
+const (
+	storeOn      = "on"      // each key has its own responses
+	storeOff     = "off"     // nothing is kept
+	storeAccount = "account" // the keys of an account share theirs
+)
+
 // keptResponse answers what a client wants of a response that is kept.
 func (d *Dialect) keptResponse(a *answer, ex *exchange, q url.Values) *dialect.Error {
-	l, err := d.app.learner()
+	open, err := d.app.store.val.get()
 	if err != nil {
 		return d.app.internal("opening its store", err)
 	}
+	l := open.learner
 	id := ex.Operation.ResponseID
-	response, ok := l.kept.Response(ex.Account, id)
-	if !ok || !d.keepsResponses() {
+	kept := d.keptView(l, ex)
+	response, ok := kept.Response(id)
+	if !ok {
 		return dialect.ResponseNotFound(id)
+	}
+	ex.held.reservation = open.memory.Open(ex.Account, ex.Key.ID())
+	if ex.held.holdAnswer(response.Size()) != nil { // until the client has taken it
+		return dialect.MemoryFull()
 	}
 	body := response.Body
 	switch ex.Operation.Kind {
 	case dialect.DeleteResponse:
-		l.kept.Delete(ex.Account, id)
+		kept.Delete(id)
 		body = dialect.DeletedResponse(id)
 	case dialect.ListInputItems:
 		var derr *dialect.Error
@@ -33,5 +46,14 @@ func (d *Dialect) keptResponse(a *answer, ex *exchange, q url.Values) *dialect.E
 	return nil
 }
 
-// keepsResponses reports whether responses are kept.
-func (d *Dialect) keepsResponses() bool { return d.ResponseStore == nil || *d.ResponseStore }
+// keptView returns what a request may see of the kept responses.
+func (d *Dialect) keptView(l *learner, ex *exchange) dialect.KeptView {
+	owner := dialect.KeptOwner{Account: ex.Account, Key: ex.Key.ID()}
+	switch d.ResponseStore {
+	case storeOff:
+		return dialect.KeptView{}
+	case storeAccount:
+		owner.Key = ""
+	}
+	return l.kept.View(owner, ex.Key)
+}

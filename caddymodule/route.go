@@ -142,7 +142,8 @@ func (rt *Route) await(ctx context.Context, hub *tunnel.Hub, connectors []string
 
 // untouched tells whether an error says that no model has seen the request.
 func untouched(err error) bool {
-	return errors.Is(err, link.ErrNotSent) || errors.Is(err, link.ErrUpstreamDown) || errors.Is(err, tunnel.ErrNoRoute)
+	return errors.Is(err, link.ErrNotSent) || errors.Is(err, link.ErrNoCredit) || errors.Is(err, link.ErrBusy) ||
+		errors.Is(err, link.ErrUpstreamDown) || errors.Is(err, tunnel.ErrNoRoute)
 }
 
 // roundTrip sends the request down one session.
@@ -170,10 +171,15 @@ func routeError(ctx context.Context, ex *exchange, err error) error {
 		return context.Cause(ctx)
 	case errors.Is(err, tunnel.ErrOffline), errors.Is(err, link.ErrNotSent), errors.Is(err, link.ErrDraining):
 		return dialect.Offline(ex.Deployment)
+	case errors.Is(err, link.ErrNoCredit):
+		queueRejectedTotal.WithLabelValues(ex.Deployment, "connector").Inc()
+		return dialect.ConnectorFull(ex.Deployment)
 	case errors.Is(err, tunnel.ErrNoRoute):
 		return dialect.NoRoute(ex.Deployment, err.Error())
 	case errors.Is(err, link.ErrUpstreamDown):
 		return dialect.UpstreamUnreachable(ex.Deployment)
+	case errors.Is(err, link.ErrBusy):
+		return dialect.ConnectorBusy(ex.Deployment)
 	case errors.Is(err, link.ErrTooLarge):
 		return dialect.UpstreamTooLarge(ex.Deployment)
 	case errors.Is(err, link.ErrRefused):

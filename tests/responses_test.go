@@ -201,7 +201,7 @@ func TestResponsesPings(t *testing.T) {
 }
 
 // A response that is kept can be gone on from, read, listed and deleted, by its
-// account, and by nobody after that.
+// key, and by nobody after that.
 func TestKeptResponses(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, harness.Options{})
@@ -245,15 +245,44 @@ func TestKeptResponses(t *testing.T) {
 		t.Errorf("the item that was referred to is %q", got)
 	}
 
+	// Another key of the account sees nothing of it, with whatever scope.
+	_, otherKey := r.Gateway.Key(t, "other", "*")
+	expectNotKept(t, r.Gateway.Client(t, otherKey), id)
+
 	if a := r.Do(t, http.MethodDelete, path, ""); a.Status != 200 || at(fromJSON(t, a.Body), "deleted") != true {
 		t.Errorf("deleting: status %d, %s", a.Status, a.Body)
 	}
+	expectNotKept(t, r.Client, id)
+}
+
+// expectNotKept checks that a client finds no response with an id.
+func expectNotKept(t *testing.T, c *harness.Client, id string) {
+	t.Helper()
+	path := responsesPath + "/" + id
 	for _, method := range []string{http.MethodGet, http.MethodDelete} {
-		r.Do(t, method, path, "").ExpectError(t, 404, "invalid_request_error", "")
+		c.Do(t, method, path, "").ExpectError(t, 404, "invalid_request_error", "")
 	}
-	r.Do(t, http.MethodGet, path+"/input_items", "").ExpectError(t, 404, "invalid_request_error", "")
-	r.Do(t, http.MethodPost, responsesPath, `{"model":"m","input":"x","previous_response_id":`+harness.Quote(id)+`}`).
+	c.Do(t, http.MethodGet, path+"/input_items", "").ExpectError(t, 404, "invalid_request_error", "")
+	c.Do(t, http.MethodPost, responsesPath, `{"model":"m","input":"x","previous_response_id":`+harness.Quote(id)+`}`).
 		ExpectError(t, 400, "invalid_request_error", "previous_response_not_found")
+}
+
+// With response_store account, the keys of an account share what models within
+// their scopes have made.
+func TestResponsesOfAnAccount(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, harness.Options{Site: "response_store account"})
+	r.serve(t, "m", upstream.Echo)
+	r.serve(t, "secret", upstream.Echo)
+	_, key := r.Gateway.Key(t, "scoped", "m")
+	scoped := r.Gateway.Client(t, key)
+	_, shared := askResponses(t, r.Client, responsesRequest("m", ""))
+	askResponses(t, scoped, `{"model":"m","input":"x","previous_response_id":`+harness.Quote(text(shared, "id"))+`}`)
+	_, secret := askResponses(t, r.Client, responsesRequest("secret", ""))
+	expectNotKept(t, scoped, text(secret, "id"))
+	if a := r.Do(t, http.MethodGet, responsesPath+"/"+text(secret, "id"), ""); a.Status != 200 {
+		t.Errorf("status %d, %s", a.Status, a.Body)
+	}
 }
 
 // store:false, and response_store off, keep nothing.
@@ -270,9 +299,7 @@ func TestResponsesThatAreNotKept(t *testing.T) {
 		if at(response, "store") != (tc.more == "") {
 			t.Errorf("store is %v", at(response, "store"))
 		}
-		tc.r.Do(t, http.MethodGet, responsesPath+"/"+text(response, "id"), "").ExpectError(t, 404, "invalid_request_error", "")
-		tc.r.Do(t, http.MethodPost, responsesPath, `{"model":"m","input":"x","previous_response_id":`+harness.Quote(text(response, "id"))+`}`).
-			ExpectError(t, 400, "invalid_request_error", "previous_response_not_found")
+		expectNotKept(t, tc.r.Client, text(response, "id"))
 	}
 }
 

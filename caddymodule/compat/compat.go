@@ -38,10 +38,26 @@ type Options struct {
 	// Whether tool calls in chat streams are numbered anew: RepairOn or
 	// RepairOff. Default: if the model server can be told to need it.
 	RepairToolIndex string `json:"repair_tool_index,omitempty"`
+
+	// Which URLs of images, audio, video and files a request may have the model
+	// server fetch: RemoteHTTPS those of public hosts over HTTPS, RemoteAllow
+	// all. Default: none, only data: URLs pass.
+	RemoteMedia string `json:"remote_media,omitempty"`
+
+	// Requests may name further models in models, fallbacks, route and
+	// draft_model. Default: false, they are refused.
+	ExtraModels bool `json:"extra_models,omitempty"`
+
+	// What becomes of role developer in chat requests: DeveloperKeep leaves it.
+	// Default: it is sent as system.
+	DeveloperRole string `json:"developer_role,omitempty"`
 }
 
 // The values that are no defaults.
 const (
+	RemoteHTTPS      = "https"
+	RemoteAllow      = "allow"
+	DeveloperKeep    = "keep"
 	InlineKeep       = "keep"
 	ReasoningContent = "content"
 	RepairOn         = "on"
@@ -90,6 +106,21 @@ var all = [...]Option{
 		Name: "repair_tool_index", Values: []string{"auto", RepairOn, RepairOff}, Title: "Numbers of tool calls",
 		Help: "on: calls in chat streams are numbered anew, as Ollama numbers all 0; auto: only Ollama's",
 		text: func(o *Options) *string { return &o.RepairToolIndex },
+	},
+	{
+		Name: "remote_media", Values: []string{"deny", RemoteHTTPS, RemoteAllow}, Title: "Media from elsewhere",
+		Help: "https: the model server may fetch images and other media from https:// URLs of public hosts; allow: from any URL",
+		text: func(o *Options) *string { return &o.RemoteMedia },
+	},
+	{
+		Name: "extra_models", Values: flags, Title: "Further models",
+		Help: "true: requests may name other models of the server in models, fallbacks, route and draft_model",
+		flag: func(o *Options) *bool { return &o.ExtraModels },
+	},
+	{
+		Name: "developer_role", Values: []string{"system", DeveloperKeep}, Title: "Role developer",
+		Help: "keep: chat requests keep the role developer; system: it is sent as system, which more models know",
+		text: func(o *Options) *string { return &o.DeveloperRole },
 	},
 }
 

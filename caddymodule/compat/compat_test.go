@@ -44,8 +44,8 @@ func TestValues(t *testing.T) {
 
 // The default can be set over another value, and "" is it too.
 func TestDefaultsAgain(t *testing.T) {
-	o := Options{Reasoning: true, InlineSystem: InlineKeep, FileParts: true, ThinkTags: true, ReasoningAs: ReasoningContent, RepairToolIndex: RepairOff}
-	if got := o.String(); got != "reasoning=true inline_system=keep file_parts=true think_tags=true reasoning_as=content repair_tool_index=off" {
+	o := Options{Reasoning: true, InlineSystem: InlineKeep, FileParts: true, ThinkTags: true, ReasoningAs: ReasoningContent, RepairToolIndex: RepairOff, RemoteMedia: RemoteHTTPS, ExtraModels: true, DeveloperRole: DeveloperKeep}
+	if got := o.String(); got != "reasoning=true inline_system=keep file_parts=true think_tags=true reasoning_as=content repair_tool_index=off remote_media=https extra_models=true developer_role=keep" {
 		t.Error(got)
 	}
 	for i, s := range All() {
@@ -67,7 +67,7 @@ func TestFaults(t *testing.T) {
 		set  func(*Options) error
 		part string
 	}{
-		{func(o *Options) error { return o.Set("thinktags", "true") }, `unknown option "thinktags"; the options are reasoning, inline_system, file_parts, think_tags, reasoning_as, repair_tool_index`},
+		{func(o *Options) error { return o.Set("thinktags", "true") }, `unknown option "thinktags"; the options are reasoning, inline_system, file_parts, think_tags, reasoning_as, repair_tool_index, remote_media, extra_models, developer_role`},
 		{func(o *Options) error { return o.Set("think_tags", "yes") }, `option "think_tags" must be false or true`},
 		{func(o *Options) error { return o.Set("repair_tool_index", "true") }, `option "repair_tool_index" must be auto, on or off`},
 		{func(o *Options) error { return o.Parse("think_tags") }, "NAME=VALUE"},

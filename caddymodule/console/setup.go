@@ -31,6 +31,7 @@ type startPage struct {
 	Done      int // of four steps
 	Devices   []deviceRow
 	Codes     []codeRow // the newest first: the first one has lines to copy
+	Limited   bool      // some codes are refused unchecked, since strangers try too many
 	Ended     *endedRow // nil: nothing that is news
 	Offers    []manage.Offer
 	More      int    // offers beyond those shown
@@ -99,6 +100,7 @@ func (p *startPage) add(pairing manage.Pairing, at manage.Endpoint) {
 	if pairing.State != store.PairingWaiting {
 		return
 	}
+	p.Limited = p.Limited || pairing.Limited
 	c := codeRow{ID: pairing.ID, Code: pairing.Code, ExpiresAt: pairing.ExpiresAt}
 	if c.Code != "" && len(p.Codes) == 0 {
 		c.Lines = pairLines(at.URL, at.Pin, c.Code)

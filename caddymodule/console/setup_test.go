@@ -1,6 +1,7 @@
 package console
 
 import (
+	"fmt"
 	"html"
 	"net/http"
 	"strings"
@@ -25,6 +26,29 @@ func (g *gateway) code() string {
 		g.Fatalf("the Setup tab shows the code %q", code)
 	}
 	return code
+}
+
+// TestPairingLimited: the Setup tab says that devices may be refused, while they are.
+func TestPairingLimited(t *testing.T) {
+	g := newGateway(t)
+	g.code()
+	const text = "Many wrong claim codes are being tried"
+	guess := func(n int) {
+		for i := range n {
+			_, deny := g.desk.Claim(t.Context(), tunnel.Device{
+				Code: "PAIR-0000-0000", Secret: deviceSecret, Hostname: "box", Remote: fmt.Sprintf("10.%d.%d.1", i>>8, i&0xff), Upstreams: []string{"default"},
+			})
+			if deny == nil {
+				t.Fatal("a wrong code is taken")
+			}
+		}
+	}
+	if guess(100); strings.Contains(g.page("/console/start"), text) {
+		t.Error("it says so after some wrong codes")
+	}
+	if guess(6000); !strings.Contains(g.page("/console/start"), text) {
+		t.Error("it does not say so though codes are refused")
+	}
 }
 
 // claim has a device use a code.

@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"container/list"
+	"context"
 	"math"
 	"strconv"
 	"sync"
@@ -82,13 +83,14 @@ func NewCalibration(counter *TokenCounter, load func(Registration) (Ratios, bool
 	}
 }
 
-// Count is the number of tokens that the prompt has, as far as is known.
-func (c *Calibration) Count(r Registration, p *Prompt) int {
+// Count is the number of tokens that the prompt has, as far as is known. When
+// ctx ends, so does the counting: the number is too low then.
+func (c *Calibration) Count(ctx context.Context, r Registration, p *Prompt) int {
 	known, from := c.longest(p.sums(r.key()))
 	if from == len(p.messages) && known > 0 {
 		return known
 	}
-	rest := c.counter.estimateFrom(p, from)
+	rest := c.counter.estimateFrom(ctx, p, from)
 	return known + int(math.Ceil(float64(rest.Tokens)*c.ratio(r, rest.Tools)))
 }
 

@@ -25,7 +25,7 @@ func TestCountBeforeAnythingIsKnown(t *testing.T) {
 	c := NewCalibration(NewTokenCounter(), nil)
 	p := longPrompt(t, 1, nil)
 	want := int(math.Ceil(1.05 * float64(c.counter.Estimate(p).Tokens)))
-	if got := c.Count(testRegistration, p); got != want {
+	if got := c.Count(t.Context(), testRegistration, p); got != want {
 		t.Errorf("%d tokens, want %d", got, want)
 	}
 }
@@ -34,17 +34,17 @@ func TestCountOfAKnownPromptIsExact(t *testing.T) {
 	c := NewCalibration(NewTokenCounter(), nil)
 	p := longPrompt(t, 1, nil)
 	c.Learn(testRegistration, p, 777)
-	if got := c.Count(testRegistration, longPrompt(t, 1, nil)); got != 777 {
+	if got := c.Count(t.Context(), testRegistration, longPrompt(t, 1, nil)); got != 777 {
 		t.Errorf("%d tokens", got)
 	}
 	c.Learn(testRegistration, p, 778) // the server has another template now
-	if got := c.Count(testRegistration, p); got != 778 {
+	if got := c.Count(t.Context(), testRegistration, p); got != 778 {
 		t.Errorf("%d tokens", got)
 	}
-	if got := c.Count(testRegistration, longPrompt(t, 1, oneTool)); got == 778 {
+	if got := c.Count(t.Context(), testRegistration, longPrompt(t, 1, oneTool)); got == 778 {
 		t.Error("tools are not part of what is compared")
 	}
-	if got := c.Count(Registration{"default", "other", 1}, p); got == 778 {
+	if got := c.Count(t.Context(), Registration{"default", "other", 1}, p); got == 778 {
 		t.Error("deployments share what is exact")
 	}
 }
@@ -57,7 +57,7 @@ func TestCountGoesOnFromTheLongestKnownBeginning(t *testing.T) {
 	c.Learn(testRegistration, promptOf(t, messages, nil), 200)
 	messages = append(messages, map[string]any{"role": "assistant", "content": "yes"}, map[string]any{"role": "user", "content": "hello world"})
 	// Two messages of 4 tokens each, their roles, and three words, times 1.05.
-	if got := c.Count(testRegistration, promptOf(t, messages, nil)); got != 214 {
+	if got := c.Count(t.Context(), testRegistration, promptOf(t, messages, nil)); got != 214 {
 		t.Errorf("%d tokens, want 200 and 14", got)
 	}
 }
@@ -114,7 +114,7 @@ func TestWhatIsNotLearned(t *testing.T) {
 			t.Errorf("%s was learned: ratio %v", tt.name, got)
 		}
 	}
-	if got := c.Count(testRegistration, media); got != 1600 {
+	if got := c.Count(t.Context(), testRegistration, media); got != 1600 {
 		t.Errorf("a prompt with an image that was counted is %d tokens", got)
 	}
 }
@@ -127,7 +127,7 @@ func TestRatiosAreResetByRegistration(t *testing.T) {
 	after := before
 	after.Since = 2
 	fresh := int(math.Ceil(1.05 * float64(c.counter.Estimate(p).Tokens)))
-	if got := c.Count(after, p); got != fresh {
+	if got := c.Count(t.Context(), after, p); got != fresh {
 		t.Errorf("%d tokens after registering again, want %d", got, fresh)
 	}
 	c.Learn(before, longPrompt(t, 2, nil), 900) // a request that was still running
@@ -158,7 +158,7 @@ func TestExportAndLoad(t *testing.T) {
 	p := longPrompt(t, 2, nil)
 	want := int(math.Ceil(all[testRegistration].Plain * float64(c.counter.Estimate(p).Tokens)))
 	for range 2 {
-		if got := next.Count(testRegistration, p); got != want {
+		if got := next.Count(t.Context(), testRegistration, p); got != want {
 			t.Errorf("%d tokens, want %d", got, want)
 		}
 	}
@@ -210,7 +210,7 @@ func TestCalibrationIsSafeForConcurrentUse(t *testing.T) {
 				r := testRegistration
 				r.Since = int64(n / 10)
 				c.Learn(r, prompts[i%3], 700)
-				c.Count(r, prompts[(i+n)%3])
+				c.Count(t.Context(), r, prompts[(i+n)%3])
 				if n%7 == 0 {
 					c.Export()
 					c.Forget("default", "m")
@@ -229,6 +229,6 @@ func BenchmarkCount(b *testing.B) {
 	text := []byte("[" + strings.Repeat(message+",", 60) + message + "]")
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		c.Count(testRegistration, NewPrompt(text, nil))
+		c.Count(b.Context(), testRegistration, NewPrompt(text, nil))
 	}
 }

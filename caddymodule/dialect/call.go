@@ -1,6 +1,8 @@
 package dialect
 
 import (
+	"bytes"
+	"context"
 	"crypto/rand"
 	"time"
 )
@@ -52,10 +54,16 @@ type Stream interface {
 	Err() *Error
 	// Usage is what the upstream said last of its tokens.
 	Usage() (Usage, bool)
+	// Held is how many bytes the stream remembers: of an event that is not
+	// complete, of an answer that cannot be sent on yet, or will be repeated.
+	Held() int64
 }
 
 // Env is what a call takes from its surroundings.
 type Env struct {
+	// Context is the request's: when it ends, so does the work for it, with an
+	// error that is for nobody. nil: it has no end.
+	Context context.Context
 	// Now is the clock.
 	Now func() time.Time
 	// NewID makes an id: the prefix and at least 128 random bits.
@@ -70,11 +78,12 @@ type Env struct {
 	// as; nil: no estimate.
 	Estimate func(model string, p *Prompt) int
 	// Kept holds the responses that previous_response_id and item_reference
-	// may name, of Account; nil: none are kept.
-	Kept    *KeptResponses
+	// may name; the zero view keeps none.
+	Kept    KeptView
 	Account string
-	// Deployments tells how the model server is to be treated; nil: as most.
-	Deployments Deployments
+	// Gateway says who may use a model, how its model server is to be treated,
+	// and whether there is memory; nil: everybody, as most, and always.
+	Gateway Gateway
 	// Dropped is told the type of each item that is nothing to a model, for
 	// the log; nil: nobody is told.
 	Dropped func(itemType string)
@@ -83,8 +92,13 @@ type Env struct {
 // NewID makes an id of 26 base32 characters behind its prefix.
 func NewID(prefix string) string { return prefix + rand.Text() }
 
+// byteOrderMark begins a text of some editors and shells. JSON texts have none,
+// but a reader may skip it (RFC 8259 §8.1).
+var byteOrderMark = []byte("\ufeff")
+
 // Decode reads the body of an operation that an upstream answers.
 func Decode(op Operation, body []byte, env *Env) (Call, *Error) {
+	body = bytes.TrimPrefix(body, byteOrderMark)
 	switch op.Kind {
 	case CreateMessage:
 		return decodeMessages(body, env, true)
@@ -97,7 +111,13 @@ func Decode(op Operation, body []byte, env *Env) (Call, *Error) {
 	if err != nil {
 		return nil, err
 	}
-	r.repairIndex = env.options(r.Model).RepairToolIndex
+	options, err := env.admit(r.Model)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.follow(options); err != nil {
+		return nil, err
+	}
 	return r, nil
 }
 
@@ -126,8 +146,12 @@ func (r *ChatRequest) Prompt() *Prompt {
 	if r.kind != ChatCompletions {
 		return nil
 	}
+	body := r.body
+	if folds := r.folds(); len(folds) > 0 {
+		body = folds.appendTo(nil, body)
+	}
 	var messages, tools []byte
-	for m := textOf(r.body); m.next(); {
+	for m := textOf(body); m.next(); {
 		switch string(m.name()) {
 		case "messages":
 			messages = m.raw()

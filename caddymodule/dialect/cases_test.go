@@ -42,10 +42,7 @@ func sealed(mark, text string) string {
 // decodeCase reads a request in a dialect.
 func decodeCase(t *testing.T, d Dialect, body string) Call {
 	t.Helper()
-	kind := CreateMessage
-	if d == Responses {
-		kind = CreateResponse
-	}
+	kind := map[Dialect]OperationKind{Chat: ChatCompletions, Messages: CreateMessage, Responses: CreateResponse}[d]
 	c, err := Decode(Operation{Kind: kind, Dialect: d}, []byte(body), testEnv())
 	if err != nil {
 		t.Fatalf("%s\n%s", err.Message, body)

@@ -5,7 +5,9 @@ package dialect
 //   - the upstream's model id in place of the public name;
 //   - max_tokens beside max_completion_tokens if that comes alone, as Ollama
 //     knows only the former and ignores the latter without a word;
-//   - stream_options.include_usage in a stream, so that it can be metered.
+//   - stream_options.include_usage in a stream, so that it can be metered;
+//   - the developer's messages as the system's, unless the deployment's model
+//     knows that role.
 //
 // All else is the client's bytes. Each call makes new Segments.
 func (r *ChatRequest) Body(upstreamModel string) *Segments {
@@ -33,7 +35,8 @@ func (r *ChatRequest) WholeBody(upstreamModel string) *Segments {
 
 // commonEdits are the edits that have nothing to do with streams.
 func (r *ChatRequest) commonEdits(upstreamModel string) edits {
-	e := make(edits, 0, 4)
+	folds := r.folds()
+	e := append(make(edits, 0, 4+len(folds)), folds...)
 	model := r.fields[fieldModel].value
 	e.add(model.start, model.end, appendQuoted(make([]byte, 0, len(upstreamModel)+2), upstreamModel))
 

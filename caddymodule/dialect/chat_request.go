@@ -1,6 +1,9 @@
 package dialect
 
-import "bytes"
+import (
+	"bytes"
+	"unicode/utf8"
+)
 
 // field is a key of a request body that the gateway acts on.
 type field uint8
@@ -40,7 +43,8 @@ type ChatRequest struct {
 	usage   place // of stream_options.include_usage
 	options bool  // stream_options has members
 
-	repairIndex string // the deployment's option RepairToolIndex
+	repairIndex string    // the deployment's option RepairToolIndex
+	rare        *rarities // what few requests have; nil if there is none of it
 }
 
 // ScanRequest reads the body of ChatCompletions, Completions or Embeddings in
@@ -56,7 +60,7 @@ func ScanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
 		return nil, notAnObject(&m)
 	}
 	var content place // of what the operation is about
-	for m.next() {
+	for m.watch = true; m.next(); m.seen = 0 {
 		if err := r.note(&m); err != nil {
 			return nil, err
 		}
@@ -65,6 +69,9 @@ func ScanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
 			content = place{m.key, m.value}
 		case "n":
 			r.noteChoices(m.raw())
+		}
+		if m.seen != 0 {
+			r.noteSeen(&m)
 		}
 	}
 	if !m.whole() {
@@ -136,6 +143,13 @@ func (r *ChatRequest) actsOn(f field) bool {
 // note keeps the place of a member that the gateway acts on.
 func (r *ChatRequest) note(m *members) *Error {
 	key := m.name()
+	if len(key) == 0 {
+		return nil
+	}
+	r.noteModels(key, m.raw())
+	if first := key[0] | 0x20; first != 'm' && first != 's' && first < utf8.RuneSelf {
+		return nil // none of fieldNames begins so
+	}
 	for f, name := range fieldNames {
 		f := field(f)
 		if !r.actsOn(f) || !isLike(key, name) {

@@ -67,7 +67,7 @@ func TestOmittedThinkingComesBack(t *testing.T) {
 // its items, unless the client wants none kept.
 func TestAnswersAreKept(t *testing.T) {
 	env := testEnv()
-	env.Kept, env.Account = NewKeptResponses(env.Now), "acme"
+	env.Kept = viewOf(NewKeptResponses(env.Now), "acme", "key")
 	upstream := contentChunk("Hi") + finishChunk("stop") + upstreamDone
 	for _, c := range []struct {
 		members string
@@ -79,7 +79,7 @@ func TestAnswersAreKept(t *testing.T) {
 		}
 		events, _ := clientEvents(translate(call.NewStream(), upstream, nil))
 		response := dig(events[len(events)-2].json, "response")
-		kept, ok := env.Kept.Response("acme", str(response, "id"))
+		kept, ok := env.Kept.Response(str(response, "id"))
 		if ok != c.kept {
 			t.Fatalf("%s: kept %v", c.members, ok)
 		}

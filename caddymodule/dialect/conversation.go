@@ -34,7 +34,8 @@ type turn struct {
 	text      []string      // of the assistant
 	reasoning []string      // of the assistant
 	calls     []toolCall
-	folded    []string // system text that came behind the assistant's turn
+	answered  bool     // a call has a result
+	folded    []string // system text that came behind the turn
 }
 
 // callPlace is where a call stands.
@@ -80,27 +81,13 @@ func (c *conversation) addSystem(text string) {
 		c.turns = append(c.turns, turn{system: true, parts: []contentPart{{text: text}}})
 		return
 	}
-	text = "<system-reminder>\n" + text + "\n</system-reminder>"
 	last := &c.turns[len(c.turns)-1]
-	if last.assistant {
-		last.folded = append(last.folded, text)
-		return
-	}
-	last.appendText(text)
+	last.folded = append(last.folded, text)
 }
 
-// appendText adds text to the end of what the user says.
-func (t *turn) appendText(text string) {
-	if n := len(t.parts); n > 0 && t.parts[n-1].raw == nil {
-		t.parts[n-1].text += "\n\n" + text
-		return
-	}
-	t.parts = append(t.parts, contentPart{text: text})
-}
-
-// addUser adds a message of the user.
+// addUser adds a message of the user. It takes the parts over.
 func (c *conversation) addUser(parts []contentPart) {
-	kept := parts[:0:0]
+	kept := parts[:0]
 	for _, p := range parts {
 		if !p.isEmpty() {
 			kept = append(kept, p)
@@ -122,21 +109,11 @@ func (c *conversation) ensureMessage() {
 // assistantTurn is the turn that the assistant's next words belong to: the
 // last one, unless that is the user's, or its calls have results already.
 func (c *conversation) assistantTurn() *turn {
-	if n := len(c.turns); n > 0 && c.turns[n-1].assistant && !c.turns[n-1].answered() && len(c.turns[n-1].folded) == 0 {
+	if n := len(c.turns); n > 0 && c.turns[n-1].assistant && !c.turns[n-1].answered && len(c.turns[n-1].folded) == 0 {
 		return &c.turns[n-1]
 	}
 	c.turns = append(c.turns, turn{assistant: true})
 	return &c.turns[len(c.turns)-1]
-}
-
-// answered reports whether a call of the turn has a result.
-func (t *turn) answered() bool {
-	for i := range t.calls {
-		if t.calls[i].answered {
-			return true
-		}
-	}
-	return false
 }
 
 // addText adds text of the assistant.
@@ -169,8 +146,10 @@ func (c *conversation) addCall(id, name, arguments string) {
 // result already, becomes text of the user.
 func (c *conversation) addResult(id, text string, images []contentPart) {
 	if at, ok := c.calls[id]; ok {
-		if call := &c.turns[at.turn].calls[at.call]; !call.answered {
+		t := &c.turns[at.turn]
+		if call := &t.calls[at.call]; !call.answered {
 			call.result, call.images, call.answered = text, images, true
+			t.answered = true
 			return
 		}
 	}
@@ -187,18 +166,18 @@ func (c *conversation) appendMessages(b []byte) []byte {
 	for i := range c.turns {
 		switch t := &c.turns[i]; {
 		case t.assistant:
-			w.user(carried)
+			w.user(carried, nil)
 			carried = w.assistant(t)
 		case t.system:
-			w.user(carried)
+			w.user(carried, nil)
 			carried = nil
 			w.system(t.parts[0].text)
 		default:
-			w.user(join(carried, t.parts))
+			w.user(join(carried, t.parts), t.folded)
 			carried = nil
 		}
 	}
-	w.user(carried)
+	w.user(carried, nil)
 	return append(w.b, ']')
 }
 
@@ -206,7 +185,10 @@ func (c *conversation) appendMessages(b []byte) []byte {
 // stands before the user's own, apart from it.
 func join(first, second []contentPart) []contentPart {
 	n := len(first)
-	if n == 0 || first[n-1].raw != nil || len(second) == 0 || second[0].raw != nil {
+	if n == 0 {
+		return second
+	}
+	if first[n-1].raw != nil || len(second) == 0 || second[0].raw != nil {
 		return append(first, second...)
 	}
 	joined := append([]contentPart{}, first...)
@@ -237,8 +219,8 @@ func (w *messageWriter) system(text string) {
 
 // user writes a message of the user: its content is a string, or an array if
 // there is more than text in it, as some upstreams make a message of each
-// part.
-func (w *messageWriter) user(parts []contentPart) {
+// part. folded is system text that came behind it.
+func (w *messageWriter) user(parts []contentPart, folded []string) {
 	if len(parts) == 0 {
 		return
 	}
@@ -249,15 +231,15 @@ func (w *messageWriter) user(parts []contentPart) {
 		rich = rich || p.raw != nil
 	}
 	if rich {
-		w.array(parts)
+		w.array(parts, folded)
 	} else {
-		w.text(parts)
+		w.text(parts, folded)
 	}
 	w.end()
 }
 
 // text writes parts of text as one string.
-func (w *messageWriter) text(parts []contentPart) {
+func (w *messageWriter) text(parts []contentPart, folded []string) {
 	w.b = append(w.b, '"')
 	for i, p := range parts {
 		if i > 0 {
@@ -265,11 +247,26 @@ func (w *messageWriter) text(parts []contentPart) {
 		}
 		w.b = appendEscaped(w.b, p.text)
 	}
+	w.reminders(folded, true)
 	w.b = append(w.b, '"')
 }
 
-// array writes parts as an array.
-func (w *messageWriter) array(parts []contentPart) {
+// reminders writes system text that was folded into a turn, inside of a string.
+// behind tells that the string has text before it.
+func (w *messageWriter) reminders(folded []string, behind bool) {
+	for i, text := range folded {
+		if behind || i > 0 {
+			w.b = append(w.b, `\n\n`...)
+		}
+		w.b = appendEscaped(append(w.b, `<system-reminder>\n`...), text)
+		w.b = append(w.b, `\n</system-reminder>`...)
+	}
+}
+
+// array writes parts as an array. Folded text belongs to the last part if that
+// is text.
+func (w *messageWriter) array(parts []contentPart, folded []string) {
+	const text = `{"type":"text","text":"`
 	w.b = append(w.b, '[')
 	for i, p := range parts {
 		if i > 0 {
@@ -279,8 +276,17 @@ func (w *messageWriter) array(parts []contentPart) {
 			w.b = append(w.b, p.raw...)
 			continue
 		}
-		w.b = appendQuoted(append(w.b, `{"type":"text","text":`...), p.text)
-		w.b = append(w.b, '}')
+		w.b = appendEscaped(append(w.b, text...), p.text)
+		if i == len(parts)-1 {
+			w.reminders(folded, true)
+			folded = nil
+		}
+		w.b = append(w.b, `"}`...)
+	}
+	if len(folded) > 0 {
+		w.b = append(append(w.b, ','), text...)
+		w.reminders(folded, false)
+		w.b = append(w.b, `"}`...)
 	}
 	w.b = append(w.b, ']')
 }
@@ -312,18 +318,23 @@ func (w *messageWriter) assistant(t *turn) (rest []contentPart) {
 		}
 		w.begin("tool")
 		w.b = appendQuoted(append(w.b, `,"tool_call_id":`...), call.id)
-		text := call.result
+		w.b = appendEscaped(append(w.b, `,"content":"`...), call.result)
 		if i == last {
-			text = strings.Join(append([]string{text}, t.folded...), "\n\n")
+			w.reminders(t.folded, true)
 		}
-		w.b = appendQuoted(append(w.b, `,"content":`...), text)
+		w.b = append(w.b, '"')
 		w.end()
 		rest = append(rest, call.images...)
 	}
 	if last < 0 && len(t.folded) > 0 {
-		rest = append(rest, contentPart{text: strings.Join(t.folded, "\n\n")})
+		rest = append(rest, contentPart{text: reminded(t.folded)})
 	}
 	return rest
+}
+
+// reminded is folded system text that found no place in its turn.
+func reminded(folded []string) string {
+	return "<system-reminder>\n" + strings.Join(folded, "\n</system-reminder>\n\n<system-reminder>\n") + "\n</system-reminder>"
 }
 
 // calls writes the tool_calls of a message.
@@ -346,7 +357,7 @@ func (w *messageWriter) calls(calls []toolCall) {
 
 // compactJSON is a JSON text without white space between its tokens.
 func compactJSON(raw []byte) []byte {
-	if bytes.IndexByte(raw, ' ') < 0 && bytes.IndexByte(raw, '\n') < 0 && bytes.IndexByte(raw, '\t') < 0 {
+	if bytes.IndexByte(raw, ' ') < 0 && bytes.IndexByte(raw, '\n') < 0 && bytes.IndexByte(raw, '\t') < 0 && bytes.IndexByte(raw, '\r') < 0 {
 		return raw
 	}
 	out := make([]byte, 0, len(raw))

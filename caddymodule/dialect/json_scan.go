@@ -20,7 +20,9 @@ const maxDepth = 512
 // behind it, or -1 after setting problem and at.
 type scanner struct {
 	data    []byte
-	checked bool   // the data is known to be JSON: strings need not be checked again
+	checked bool // the data is known to be JSON: strings need not be checked again
+	watch   bool // note in seen what keys inside of values tell
+	seen    marks
 	at      int    // where the problem is
 	problem string // what is wrong, "" while nothing is
 }
@@ -127,10 +129,15 @@ func (s *scanner) key(i int) int {
 	if s.at0(i) != '"' {
 		return s.fail(i, "expected a key in double quotes")
 	}
+	start := i
 	if i = s.str(i); i < 0 {
 		return -1
 	}
-	return s.colon(i)
+	end := i
+	if i = s.colon(i); s.watch && i >= 0 {
+		s.seen |= markOf(s.data[start+1:end-1], s.data[i:])
+	}
+	return i
 }
 
 // colon scans what stands between a key and its value.

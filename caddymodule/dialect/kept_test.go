@@ -6,6 +6,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/scope"
 )
 
 // testKept returns a keeper and its clock.
@@ -14,9 +16,24 @@ func testKept() (*KeptResponses, *time.Time) {
 	return NewKeptResponses(func() time.Time { return now }), &now
 }
 
-// keptOf is a response with one item in and one out.
+// scopeOf returns a parsed scope.
+func scopeOf(text string) scope.Scope {
+	s, err := scope.Parse(text)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// viewOf returns what a key for all models sees.
+func viewOf(k *KeptResponses, account, key string) KeptView {
+	return k.View(KeptOwner{account, key}, scopeOf("*"))
+}
+
+// keptOf is a response with one item in and two out.
 func keptOf(id, text string) KeptResponse {
 	return KeptResponse{
+		Model:  "llama3",
 		Body:   []byte(`{"id":"` + id + `"}`),
 		Input:  [][]byte{[]byte(`{"id":"in_` + id + `","text":"` + text + `"}`)},
 		Output: [][]byte{[]byte(`{"id":"out_` + id + `"}`), []byte(`{"type":"no id"}`)},
@@ -25,82 +42,168 @@ func keptOf(id, text string) KeptResponse {
 
 func TestKeptResponse(t *testing.T) {
 	k, _ := testKept()
+	v := viewOf(k, "a", "k1")
 	r := keptOf("resp_1", "x")
-	k.Keep("a", "resp_1", r)
+	v.Keep("resp_1", r)
 	r.Body[0], r.Input[0][0] = '!', '!'
-	got, ok := k.Response("a", "resp_1")
+	got, ok := v.Response("resp_1")
 	if !ok || string(got.Body) != `{"id":"resp_1"}` || len(got.Input) != 1 || len(got.Output) != 2 || got.Input[0][0] != '{' {
 		t.Errorf("kept %q", got)
 	}
 	for _, id := range []string{"in_resp_1", "out_resp_1"} {
-		if raw, ok := k.Item("a", id); !ok || !strings.Contains(string(raw), id) {
+		if raw, ok := v.item(id); !ok || !strings.Contains(string(raw), id) {
 			t.Errorf("item %s is %q", id, raw)
 		}
 	}
-	if _, ok := k.Response("b", "resp_1"); ok {
-		t.Error("another account sees the response")
+	v.Delete("resp_1")
+	if _, ok := v.Response("resp_1"); ok {
+		t.Error("the response outlives its deletion")
 	}
-	if _, ok := k.Item("b", "in_resp_1"); ok {
-		t.Error("another account sees an item")
-	}
-	if k.Delete("b", "resp_1") {
-		t.Error("another account deletes the response")
-	}
-	if !k.Delete("a", "resp_1") || k.Delete("a", "resp_1") {
-		t.Error("deleting tells the wrong thing")
-	}
-	if _, ok := k.Item("a", "in_resp_1"); ok {
+	if _, ok := v.item("in_resp_1"); ok {
 		t.Error("an item outlives its response")
 	}
-	if k.size != 0 || len(k.responses)+len(k.items)+k.age.Len() != 0 {
-		t.Errorf("%d bytes are left", k.size)
+	if k.room.size != 0 || len(k.responses)+len(k.items)+k.age.Len()+len(k.room.parts)+len(k.room.named) != 0 {
+		t.Errorf("%d bytes are left", k.room.size)
+	}
+}
+
+// A response belongs to its key, and is seen only within the key's scope. A
+// view without a key is that of the keys of an account that share theirs.
+func TestKeptResponsesAreTheirOwners(t *testing.T) {
+	k, _ := testKept()
+	owner := viewOf(k, "a", "k1")
+	owner.Keep("resp_1", keptOf("resp_1", "x"))
+	for name, v := range map[string]KeptView{
+		"another key":      viewOf(k, "a", "k2"),
+		"another account":  viewOf(k, "b", "k1"),
+		"keys that share":  viewOf(k, "a", ""),
+		"a narrower scope": k.View(KeptOwner{"a", "k1"}, scopeOf("qwen*")),
+		"nothing is kept":  {},
+	} {
+		if _, ok := v.Response("resp_1"); ok {
+			t.Errorf("%s: sees the response", name)
+		}
+		if _, ok := v.item("in_resp_1"); ok {
+			t.Errorf("%s: sees an item", name)
+		}
+		v.Delete("resp_1")
+		if _, ok := owner.Response("resp_1"); !ok {
+			t.Fatalf("%s: deletes the response", name)
+		}
+	}
+	viewOf(k, "a", "").Keep("resp_2", keptOf("resp_2", "x"))
+	if _, ok := k.View(KeptOwner{"a", ""}, scopeOf("llama*")).Response("resp_2"); !ok {
+		t.Error("what is shared is not seen")
 	}
 }
 
 func TestKeptResponsesExpire(t *testing.T) {
 	k, now := testKept()
-	k.Keep("a", "old", keptOf("old", "x"))
+	v := viewOf(k, "a", "k1")
+	v.Keep("old", keptOf("old", "x"))
 	*now = now.Add(10 * time.Minute)
-	k.Keep("a", "new", keptOf("new", "x"))
+	v.Keep("new", keptOf("new", "x"))
 	*now = now.Add(20*time.Minute - 1)
-	if _, ok := k.Response("a", "old"); !ok {
+	if _, ok := v.Response("old"); !ok {
 		t.Error("gone before 30 minutes")
 	}
 	*now = now.Add(1)
-	if _, ok := k.Response("a", "old"); ok {
+	if _, ok := v.Response("old"); ok {
 		t.Error("there after 30 minutes")
 	}
-	if _, ok := k.Item("a", "in_new"); !ok {
+	if _, ok := v.item("in_new"); !ok {
 		t.Error("the newer one is gone too")
 	}
 	*now = now.Add(time.Hour)
-	if k.Expire(); len(k.items) != 0 || k.size != 0 {
+	if k.Expire(); len(k.items) != 0 || k.room.size != 0 {
 		t.Error("memory is held")
 	}
 }
 
 func TestKeptResponsesAreBounded(t *testing.T) {
 	k, _ := testKept()
+	v := viewOf(k, "a", "k1")
 	text := strings.Repeat("x", 1<<20)
 	for n := range 100 {
 		id := fmt.Sprint("r", n)
-		k.Keep("a", id, keptOf(id, text))
-		if k.size > KeptBytes {
-			t.Fatalf("%d bytes are kept", k.size)
+		v.Keep(id, keptOf(id, text))
+		if k.room.size > KeptBytes {
+			t.Fatalf("%d bytes are kept", k.room.size)
 		}
 	}
 	if len(k.responses) < 60 {
 		t.Errorf("only %d responses are kept", len(k.responses))
 	}
-	if _, ok := k.Response("a", "r0"); ok {
+	if _, ok := v.Response("r0"); ok {
 		t.Error("the oldest is kept")
 	}
-	if _, ok := k.Response("a", "r99"); !ok {
+	if _, ok := v.Response("r99"); !ok {
 		t.Error("the newest is not kept")
 	}
-	k.Keep("a", "huge", keptOf("huge", strings.Repeat("x", KeptBytes)))
-	if _, ok := k.Response("a", "huge"); ok || len(k.responses) < 60 {
+	v.Keep("huge", keptOf("huge", strings.Repeat("x", KeptBytes)))
+	if _, ok := v.Response("huge"); ok || len(k.responses) < 60 {
 		t.Error("a response that does not fit has pushed others out")
+	}
+}
+
+// One key's responses push out its own before those of others, and those of its
+// account before those of other accounts.
+func TestKeptResponsesHaveShares(t *testing.T) {
+	k, _ := testKept()
+	text := strings.Repeat("x", 1<<20)
+	fill := func(account, key string, count int) {
+		for n := range count {
+			id := fmt.Sprint(key, n)
+			viewOf(k, account, key).Keep(id, keptOf(id, text))
+		}
+	}
+	kept := func(account, key string) (count int) {
+		for id := range k.responses {
+			if id.owner == (KeptOwner{account, key}) {
+				count++
+			}
+		}
+		return count
+	}
+	fill("a", "modest", 5)
+	fill("b", "other", 10)
+	fill("a", "greedy", 200)
+	if kept("a", "modest") != 5 || kept("b", "other") != 10 || kept("a", "greedy") < 45 {
+		t.Errorf("kept %d, %d and %d", kept("a", "modest"), kept("b", "other"), kept("a", "greedy"))
+	}
+	fill("b", "other", 100) // as many as the account has room for
+	fill("a", "modest", 100)
+	if n := kept("b", "other"); n < 31 || n > 32 {
+		t.Errorf("the other account has %d", n)
+	}
+	if m, g := kept("a", "modest"), kept("a", "greedy"); m < 15 || m > 16 || g < 15 || g > 16 {
+		t.Errorf("the keys of one account have %d and %d", m, g)
+	}
+	half := strings.Repeat("x", KeptBytes/2+1<<20)
+	viewOf(k, "c", "k").Keep("large", keptOf("large", half))
+	if kept("c", "k") != 0 || kept("b", "other") < 31 || len(k.responses) < 60 {
+		t.Error("a response beyond its account's share has pushed others out")
+	}
+}
+
+// A response of very many items is not kept, and items count as what they cost
+// when a request refers to them.
+func TestKeptItemsAreBounded(t *testing.T) {
+	k, _ := testKept()
+	v := viewOf(k, "a", "k1")
+	item := []byte(`{}`)
+	many := KeptResponse{Model: "m", Body: item}
+	for range KeptItems {
+		many.Input = append(many.Input, item)
+	}
+	v.Keep("many", many)
+	if _, ok := v.Response("many"); !ok || k.room.size < KeptItems<<10 {
+		t.Errorf("kept %v, counted as %d bytes", ok, k.room.size)
+	}
+	many.Output = [][]byte{item}
+	v.Keep("more", many)
+	if _, ok := v.Response("more"); ok {
+		t.Error("a response of too many items is kept")
 	}
 }
 
@@ -108,20 +211,47 @@ func TestKeptResponsesAreBounded(t *testing.T) {
 // as long as the newest of them.
 func TestItemOfSeveralResponses(t *testing.T) {
 	k, _ := testKept()
+	v := viewOf(k, "a", "k1")
 	first := keptOf("r1", "x")
 	second := keptOf("r2", "x")
 	second.Input = append(append(first.Input, first.Output...), second.Input...)
-	k.Keep("a", "r1", first)
-	k.Keep("a", "r2", second)
-	k.Delete("a", "r1")
+	v.Keep("r1", first)
+	v.Keep("r2", second)
+	v.Delete("r1")
 	for _, id := range []string{"in_r1", "out_r1", "in_r2"} {
-		if _, ok := k.Item("a", id); !ok {
+		if _, ok := v.item(id); !ok {
 			t.Errorf("%s is gone", id)
 		}
 	}
-	k.Keep("a", "r2", keptOf("r2", "y"))
-	if _, ok := k.Item("a", "in_r1"); ok || k.age.Len() != 1 {
+	v.Keep("r2", keptOf("r2", "y"))
+	if _, ok := v.item("in_r1"); ok || k.age.Len() != 1 {
 		t.Error("a response that was replaced is still there")
+	}
+}
+
+// Making room takes the same time for each response, however many owners there
+// are.
+func TestKeptRoomIsAHeap(t *testing.T) {
+	k, _ := testKept()
+	k.limit = 1 << 20
+	for n := range 5000 {
+		id := fmt.Sprint("r", n)
+		viewOf(k, fmt.Sprint("a", n%7), fmt.Sprint("k", n%97)).Keep(id, keptOf(id, strings.Repeat("x", n%977)))
+	}
+	var total int64
+	for _, account := range k.room.parts {
+		var size int64
+		for at, key := range account.parts {
+			if size += key.size; key.at != at || key.size > account.parts[0].size {
+				t.Fatalf("a key is at %d and holds %d", key.at, key.size)
+			}
+		}
+		if total += size; size != account.size || size > k.room.parts[0].size {
+			t.Fatalf("an account holds %d, its keys %d", account.size, size)
+		}
+	}
+	if total != k.room.size || total > k.limit || total < k.limit*9/10 {
+		t.Errorf("%d bytes are kept, counted as %d", total, k.room.size)
 	}
 }
 
@@ -130,13 +260,14 @@ func TestKeptResponsesAreSafeForConcurrentUse(t *testing.T) {
 	var g sync.WaitGroup
 	for i := range 8 {
 		g.Go(func() {
+			v := viewOf(k, "a", fmt.Sprint("k", i%3))
 			for n := range 200 {
 				id := fmt.Sprint("r", n%20)
-				k.Keep("a", id, keptOf(id, "x"))
-				k.Response("a", id)
-				k.Item("a", "in_"+id)
+				v.Keep(id, keptOf(id, "x"))
+				v.Response(id)
+				v.item("in_" + id)
 				if (n+i)%5 == 0 {
-					k.Delete("a", id)
+					v.Delete(id)
 				}
 			}
 		})

@@ -2,35 +2,37 @@ package dialect
 
 import (
 	"encoding/base64"
-	"strconv"
 	"strings"
 )
 
 // readUser reads the content of a user's message. Results of calls go to their
 // calls, wherever in the message they stand; the rest stays one message.
-func (c *messagesCall) readUser(content []byte, path string) *Error {
+func (c *messagesCall) readUser(content []byte, path *fieldPath) *Error {
 	if isString(content) {
 		c.talk.addUser([]contentPart{{text: unquote(content)}})
 		return nil
 	}
 	var parts []contentPart
 	for m := checkedMembers(content); m.next(); {
-		block, here := m.raw(), path+"."+strconv.Itoa(m.index)
-		if block[0] != '{' {
-			return at(here, "Input should be an object, not %s", typeName(block))
+		block, here := m.raw(), path.element(m.index)
+		if err := c.elements.add(); err != nil {
+			return err
 		}
-		f := fieldsByName(block)
-		if stringOf(f["type"]) == "tool_result" {
-			if err := c.readResult(f, here); err != nil {
+		if block[0] != '{' {
+			return at(here.String(), "Input should be an object, not %s", typeName(block))
+		}
+		f := readFields(block)
+		if stringOf(f.get("type")) == "tool_result" {
+			if err := c.readResult(f, &here); err != nil {
 				return err
 			}
 			continue
 		}
-		more, err := c.readBlock(f, here)
+		part, err := c.readBlock(f, &here)
 		if err != nil {
 			return err
 		}
-		parts = append(parts, more...)
+		parts = append(parts, part)
 	}
 	c.talk.addUser(parts)
 	return nil
@@ -38,46 +40,48 @@ func (c *messagesCall) readUser(content []byte, path string) *Error {
 
 // readBlock reads a block of what the user, or a tool, tells the model. Blocks
 // that belong to hosted tools, and those that are not known, are nothing.
-func (c *messagesCall) readBlock(f map[string][]byte, path string) ([]contentPart, *Error) {
-	switch stringOf(f["type"]) {
+func (c *messagesCall) readBlock(f fieldList, path *fieldPath) (contentPart, *Error) {
+	switch stringOf(f.get("type")) {
 	case "text":
-		if !isString(f["text"]) {
-			return nil, at(path+".text", "Field required")
+		if !isString(f.get("text")) {
+			return contentPart{}, at(path.of("text"), "Field required")
 		}
-		return []contentPart{{text: unquote(f["text"])}}, nil
+		return contentPart{text: unquote(f.get("text"))}, nil
 	case "image":
-		part, err := readImage(given(f, "source"), path+".source")
-		return []contentPart{part}, err
+		source := path.member("source")
+		return c.readImage(given(f, "source"), &source)
 	case "document":
-		part, err := c.readDocument(f, path)
-		return []contentPart{part}, err
+		return c.readDocument(f, path)
 	case "search_result":
-		return []contentPart{{text: searchResult(f)}}, nil
+		return contentPart{text: searchResult(f)}, nil
 	case "tool_reference":
-		return []contentPart{{text: "[tool: " + stringOf(f["tool_name"]) + "]"}}, nil
+		return contentPart{text: "[tool: " + stringOf(f.get("tool_name")) + "]"}, nil
 	}
-	return []contentPart{{text: hostedText(f)}}, nil
+	return contentPart{text: hostedText(f)}, nil
 }
 
 // readImage reads the source of an image block.
-func readImage(source []byte, path string) (contentPart, *Error) {
+func (c *messagesCall) readImage(source []byte, path *fieldPath) (contentPart, *Error) {
 	if source == nil || source[0] != '{' {
-		return contentPart{}, at(path, "Field required")
+		return contentPart{}, at(path.String(), "Field required")
 	}
-	f, url := fieldsByName(source), ""
-	switch kind := stringOf(f["type"]); kind {
+	f, url := readFields(source), ""
+	switch kind := stringOf(f.get("type")); kind {
 	case "base64":
-		data, media := stringOf(f["data"]), stringOf(f["media_type"])
+		data, media := stringOf(f.get("data")), stringOf(f.get("media_type"))
 		if data == "" || media == "" {
-			return contentPart{}, at(path, "a base64 source needs media_type and data")
+			return contentPart{}, at(path.String(), "a base64 source needs media_type and data")
 		}
 		url = "data:" + media + ";base64," + data
 	case "url":
-		if url = stringOf(f["url"]); url == "" {
-			return contentPart{}, at(path+".url", "Field required")
+		if url = stringOf(f.get("url")); url == "" {
+			return contentPart{}, at(path.of("url"), "Field required")
+		}
+		if problem := remoteFault(url, c.treat.RemoteMedia); problem != "" {
+			return contentPart{}, at(path.of("url"), "%s", problem)
 		}
 	default:
-		return contentPart{}, at(path+".type", "%s is not supported", show(kind))
+		return contentPart{}, at(path.of("type"), "%s is not supported", show(kind))
 	}
 	return imagePart(url, ""), nil
 }
@@ -94,32 +98,32 @@ func imagePart(url, detail string) contentPart {
 
 // readDocument reads a document block: text, or, if the model server takes
 // files, any other kind too.
-func (c *messagesCall) readDocument(f map[string][]byte, path string) (contentPart, *Error) {
+func (c *messagesCall) readDocument(f fieldList, path *fieldPath) (contentPart, *Error) {
 	source := given(f, "source")
 	if source == nil || source[0] != '{' {
-		return contentPart{}, at(path+".source", "Field required")
+		return contentPart{}, at(path.of("source"), "Field required")
 	}
-	s := fieldsByName(source)
-	text, media := "", stringOf(s["media_type"])
-	title := stringOf(f["title"])
-	switch kind := stringOf(s["type"]); {
-	case kind == "text" && isString(s["data"]):
-		text = unquote(s["data"])
+	s := readFields(source)
+	text, media := "", strings.ToLower(stringOf(s.get("media_type")))
+	title := stringOf(f.get("title"))
+	switch kind := stringOf(s.get("type")); {
+	case kind == "text" && isString(s.get("data")):
+		text = unquote(s.get("data"))
 	case kind == "content" && given(s, "content") != nil:
-		text = plainText(s["content"])
-	case kind == "base64" && strings.HasPrefix(media, "text/") && isString(s["data"]):
-		data, err := base64.StdEncoding.DecodeString(unquote(s["data"]))
+		text = plainText(s.get("content"))
+	case kind == "base64" && strings.HasPrefix(media, "text/") && isString(s.get("data")):
+		data, err := base64.StdEncoding.DecodeString(unquote(s.get("data")))
 		if err != nil {
-			return contentPart{}, at(path+".source.data", "is not valid base64")
+			return contentPart{}, at(path.of("source.data"), "is not valid base64")
 		}
 		text = string(data)
-	case c.treat.FileParts && kind == "base64" && media != "" && stringOf(s["data"]) != "":
-		return filePart(fileName(title, media), "data:"+media+";base64,"+stringOf(s["data"])), nil
+	case c.treat.FileParts && kind == "base64" && media != "" && stringOf(s.get("data")) != "":
+		return filePart(fileName(title, media), "data:"+media+";base64,"+stringOf(s.get("data"))), nil
 	default:
 		if media == "" {
 			media = kind
 		}
-		return contentPart{}, at(path+".source", "document blocks of type %s are not supported by this deployment", show(media))
+		return contentPart{}, at(path.of("source"), "document blocks of type %s are not supported by this deployment", show(media))
 	}
 	return contentPart{text: documentText(title, text)}, nil
 }
@@ -133,15 +137,15 @@ func documentText(title, text string) string {
 }
 
 // searchResult is the text of a search_result block.
-func searchResult(f map[string][]byte) string {
+func searchResult(f fieldList) string {
 	title, source := "", ""
-	if isString(f["title"]) {
-		title = unquote(f["title"])
+	if isString(f.get("title")) {
+		title = unquote(f.get("title"))
 	}
-	if isString(f["source"]) {
-		source = unquote(f["source"])
+	if isString(f.get("source")) {
+		source = unquote(f.get("source"))
 	}
-	return title + " — " + source + "\n" + plainText(f["content"])
+	return title + " — " + source + "\n" + plainText(f.get("content"))
 }
 
 // plainText is the text of a string, or of the text blocks of a list.
@@ -163,10 +167,10 @@ func plainText(raw []byte) string {
 
 // readResult reads the result of a call. Only text fits into a tool's message
 // of the chat dialect, so images follow in the user's.
-func (c *messagesCall) readResult(f map[string][]byte, path string) *Error {
-	id := stringOf(f["tool_use_id"])
+func (c *messagesCall) readResult(f fieldList, path *fieldPath) *Error {
+	id := stringOf(f.get("tool_use_id"))
 	if id == "" {
-		return at(path+".tool_use_id", "Field required")
+		return at(path.of("tool_use_id"), "Field required")
 	}
 	var texts []string
 	var images []contentPart
@@ -175,29 +179,30 @@ func (c *messagesCall) readResult(f map[string][]byte, path string) *Error {
 	case isString(content):
 		texts = []string{unquote(content)}
 	case content[0] == '[':
+		inside := path.member("content")
 		for m := checkedMembers(content); m.next(); {
-			here := path + ".content." + strconv.Itoa(m.index)
-			if m.raw()[0] != '{' {
-				return at(here, "Input should be an object, not %s", typeName(m.raw()))
-			}
-			parts, err := c.readBlock(fieldsByName(m.raw()), here)
-			if err != nil {
+			here := inside.element(m.index)
+			if err := c.elements.add(); err != nil {
 				return err
 			}
-			for _, p := range parts {
-				switch {
-				case p.raw != nil:
-					texts, images = append(texts, p.marker()), append(images, p)
-				case p.text != "":
-					texts = append(texts, p.text)
-				}
+			if m.raw()[0] != '{' {
+				return at(here.String(), "Input should be an object, not %s", typeName(m.raw()))
+			}
+			p, err := c.readBlock(readFields(m.raw()), &here)
+			switch {
+			case err != nil:
+				return err
+			case p.raw != nil:
+				texts, images = append(texts, p.marker()), append(images, p)
+			case p.text != "":
+				texts = append(texts, p.text)
 			}
 		}
 	default:
-		return at(path+".content", "Input should be a string or a list of blocks, not %s", typeName(content))
+		return at(path.of("content"), "Input should be a string or a list of blocks, not %s", typeName(content))
 	}
 	text := strings.Join(texts, "\n")
-	if string(f["is_error"]) == "true" {
+	if string(f.get("is_error")) == "true" {
 		text = failedResult(text)
 	}
 	c.talk.addResult(id, text, images)
@@ -218,17 +223,20 @@ func failedResult(text string) string {
 }
 
 // readAssistant reads the content of an assistant's message.
-func (c *messagesCall) readAssistant(content []byte, path string) *Error {
+func (c *messagesCall) readAssistant(content []byte, path *fieldPath) *Error {
 	if isString(content) {
 		c.talk.addText(unquote(content))
 		return nil
 	}
 	for m := checkedMembers(content); m.next(); {
-		block, here := m.raw(), path+"."+strconv.Itoa(m.index)
-		if block[0] != '{' {
-			return at(here, "Input should be an object, not %s", typeName(block))
+		block, here := m.raw(), path.element(m.index)
+		if err := c.elements.add(); err != nil {
+			return err
 		}
-		if err := c.readSaid(fieldsByName(block), here); err != nil {
+		if block[0] != '{' {
+			return at(here.String(), "Input should be an object, not %s", typeName(block))
+		}
+		if err := c.readSaid(readFields(block), &here); err != nil {
 			return err
 		}
 	}
@@ -236,27 +244,27 @@ func (c *messagesCall) readAssistant(content []byte, path string) *Error {
 }
 
 // readSaid reads one block of what the assistant said.
-func (c *messagesCall) readSaid(f map[string][]byte, path string) *Error {
-	switch stringOf(f["type"]) {
+func (c *messagesCall) readSaid(f fieldList, path *fieldPath) *Error {
+	switch stringOf(f.get("type")) {
 	case "text":
-		c.talk.addText(stringOf(f["text"]))
+		c.talk.addText(stringOf(f.get("text")))
 	case "thinking":
-		thinking := stringOf(f["thinking"])
+		thinking := stringOf(f.get("thinking"))
 		if thinking == "" {
-			thinking = c.vault.open(carryingMark, stringOf(f["signature"]))
+			thinking = c.vault.open(carryingMark, stringOf(f.get("signature")))
 		}
 		c.talk.addReasoning(thinking)
 	case "tool_use":
-		id, name := stringOf(f["id"]), stringOf(f["name"])
+		id, name := stringOf(f.get("id")), stringOf(f.get("name"))
 		if id == "" {
-			return at(path+".id", "Field required")
+			return at(path.of("id"), "Field required")
 		}
 		if name == "" {
-			return at(path+".name", "Field required")
+			return at(path.of("name"), "Field required")
 		}
-		c.talk.addCall(id, name, callInput(f["input"]))
+		c.talk.addCall(id, name, callInput(f.get("input")))
 	case "image", "document":
-		return at(path+".type", "an assistant's message cannot hold this block")
+		return at(path.of("type"), "an assistant's message cannot hold this block")
 	default:
 		c.talk.addText(hostedText(f))
 	}
@@ -274,10 +282,10 @@ func callInput(raw []byte) string {
 // hostedText is what the history of a hosted tool says to a model that does
 // not have it: the call in one line, and what was found in lines of title and
 // address. Other blocks are nothing.
-func hostedText(f map[string][]byte) string {
-	kind := stringOf(f["type"])
+func hostedText(f fieldList) string {
+	kind := stringOf(f.get("type"))
 	if kind == "server_tool_use" {
-		return "[" + stringOf(f["name"]) + " " + callInput(f["input"]) + "]"
+		return "[" + stringOf(f.get("name")) + " " + callInput(f.get("input")) + "]"
 	}
 	if !strings.HasSuffix(kind, "_tool_result") {
 		return ""

@@ -52,9 +52,9 @@ var blockCases = []struct{ name, in, want string }{
 
 	// Images and documents.
 	{"an image keeps its place", userSays(`{"type":"text","text":"a"},` + pngIn + `,{"type":"text","text":"b"}`), userSays(`{"type":"text","text":"a"},` + chatPNG + `,{"type":"text","text":"b"}`)},
-	{"an image's address", userSays(`{"type":"image","source":{"type":"url","url":"https://example.com/a.png"}}`), userSays(`{"type":"image_url","image_url":{"url":"https://example.com/a.png"}}`)},
+	{"an image's address", userSays(`{"type":"image","source":{"type":"url","url":"data:image/png,x"}}`), userSays(`{"type":"image_url","image_url":{"url":"data:image/png,x"}}`)},
 	{"a text document", userSays(`{"type":"document","title":"T","context":"c","source":{"type":"text","media_type":"text/plain","data":"d"}}`), saying("user", "<document title=\"T\">\nd\n</document>")},
-	{"a document of encoded text", userSays(`{"type":"document","title":"say \"T\"","source":{"type":"base64","media_type":"text/plain","data":"aMOp"}}`), saying("user", "<document title=\"say 'T'\">\nhé\n</document>")},
+	{"a document of encoded text", userSays(`{"type":"document","title":"say \"T\"","source":{"type":"base64","media_type":"Text/Plain","data":"aMOp"}}`), saying("user", "<document title=\"say 'T'\">\nhé\n</document>")},
 	{"a document without a title", userSays(`{"type":"document","source":{"type":"text","media_type":"text/plain","data":"d"}}`), saying("user", "<document>\nd\n</document>")},
 	{"a document of blocks", userSays(`{"type":"document","title":"T","source":{"type":"content","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}}`), saying("user", "<document title=\"T\">\na\nb\n</document>")},
 	{"a document of a string", userSays(`{"type":"document","title":"T","source":{"type":"content","content":"a"}}`), saying("user", "<document title=\"T\">\na\n</document>")},

@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"bytes"
 	"regexp"
 	"strconv"
 	"strings"
@@ -33,9 +32,10 @@ func decodeMessages(body []byte, env *Env, generate bool) (Call, *Error) {
 		return nil, err
 	}
 	c := &messagesCall{env: env}
+	c.elements.ctx = env.Context
 	c.dialect, c.idOK, c.vault = Messages, messagesID, env.vault()
-	for _, read := range []func(map[string][]byte) *Error{
-		c.readUnsupported, c.readModel, c.readSystem, c.readMessages, c.readTools, c.readToolChoice, c.readFormat, c.readEffort,
+	for _, read := range []func(fieldList) *Error{
+		c.readModel, c.readUnsupported, c.readSystem, c.readMessages, c.readTools, c.readToolChoice, c.readFormat, c.readEffort,
 	} {
 		if err := read(fields); err != nil {
 			return nil, err
@@ -50,14 +50,14 @@ func decodeMessages(body []byte, env *Env, generate bool) (Call, *Error) {
 
 // bodyFields reads the members of a request body, and checks its whole
 // grammar.
-func bodyFields(body []byte) (map[string][]byte, *Error) {
-	fields := make(map[string][]byte)
+func bodyFields(body []byte) (fieldList, *Error) {
+	var fields fieldList
 	m := textOf(body)
 	if m.close != '}' {
 		return nil, notAnObject(&m)
 	}
 	for m.next() {
-		fields[string(m.name())] = m.raw()
+		fields.note(&m)
 	}
 	if !m.whole() {
 		return nil, invalid("", "", "The request body is not valid JSON: %v.", m.err())
@@ -86,7 +86,7 @@ func messagesID(id string) string {
 }
 
 // readUnsupported refuses what cannot be honoured and must not be ignored.
-func (c *messagesCall) readUnsupported(fields map[string][]byte) *Error {
+func (c *messagesCall) readUnsupported(fields fieldList) *Error {
 	if given(fields, "thread") != nil {
 		// With these details SDKs fall back to sending the whole history.
 		e := at("thread", "message threads are not supported; send the whole conversation in messages")
@@ -100,7 +100,7 @@ func (c *messagesCall) readUnsupported(fields map[string][]byte) *Error {
 }
 
 // readModel reads model, stream and thinking.
-func (c *messagesCall) readModel(fields map[string][]byte) *Error {
+func (c *messagesCall) readModel(fields fieldList) *Error {
 	raw := given(fields, "model")
 	if raw == nil {
 		return at("model", "Field required")
@@ -111,7 +111,11 @@ func (c *messagesCall) readModel(fields map[string][]byte) *Error {
 	if c.model = unquote(raw); c.model == "" {
 		return at("model", "Field required")
 	}
-	c.treatAs(c.env.options(c.model))
+	options, err := c.env.admit(c.model)
+	if err != nil {
+		return err
+	}
+	c.treatAs(options)
 	if raw := given(fields, "stream"); raw != nil {
 		if !isBool(raw) {
 			return at("stream", "Input should be a boolean, not %s", typeName(raw))
@@ -124,50 +128,41 @@ func (c *messagesCall) readModel(fields map[string][]byte) *Error {
 	return nil
 }
 
-// textField is a member of an object that is a string, "" if it is not there.
-func textField(object []byte, name string) string {
-	if len(object) == 0 || object[0] != '{' {
-		return ""
-	}
-	if raw := fieldsByName(object)[name]; isString(raw) {
-		return unquote(raw)
-	}
-	return ""
-}
-
 // readSystem reads the system prompt: a string, or blocks of text.
-func (c *messagesCall) readSystem(fields map[string][]byte) *Error {
+func (c *messagesCall) readSystem(fields fieldList) *Error {
 	raw := given(fields, "system")
 	if raw == nil {
 		return nil
 	}
-	return c.addSystemContent(raw, "system")
+	return c.addSystemContent(raw, &fieldPath{name: "system", dots: true})
 }
 
 // addSystemContent adds the content of a system prompt or message.
-func (c *messagesCall) addSystemContent(raw []byte, path string) *Error {
+func (c *messagesCall) addSystemContent(raw []byte, path *fieldPath) *Error {
 	if isString(raw) {
 		c.talk.addSystem(withoutBilling(unquote(raw), true))
 		return nil
 	}
 	if raw[0] != '[' {
-		return at(path, "Input should be a string or a list of text blocks, not %s", typeName(raw))
+		return at(path.String(), "Input should be a string or a list of text blocks, not %s", typeName(raw))
 	}
 	var texts []string
 	for m := checkedMembers(raw); m.next(); {
-		block := m.raw()
-		here := path + "." + strconv.Itoa(m.index)
-		if block[0] != '{' {
-			return at(here, "Input should be a text block, not %s", typeName(block))
+		block, here := m.raw(), path.element(m.index)
+		if err := c.elements.add(); err != nil {
+			return err
 		}
-		f := fieldsByName(block)
-		if stringOf(f["type"]) != "text" {
-			if path != "system" {
+		if block[0] != '{' {
+			return at(here.String(), "Input should be a text block, not %s", typeName(block))
+		}
+		f := readFields(block)
+		if stringOf(f.get("type")) != "text" {
+			if path.in != nil {
 				continue // clients tell changes of tools in between
 			}
-			return at(here+".type", "only text blocks are allowed here")
+			return at(here.of("type"), "only text blocks are allowed here")
 		}
-		if text := withoutBilling(stringOf(f["text"]), false); text != "" {
+		if text := withoutBilling(stringOf(f.get("text")), false); text != "" {
 			texts = append(texts, text)
 		}
 	}
@@ -178,6 +173,9 @@ func (c *messagesCall) addSystemContent(raw []byte, path string) *Error {
 // billing is how a line begins that a client puts in front of its system
 // prompt. It changes at each request, and would spoil the upstream's cache.
 const billing = "x-anthropic-billing-header:"
+
+// maxBilling is how long such a line is at most, without the text behind it.
+const maxBilling = 4 << 10
 
 // billingNonce is what such a line ends in, as a rule, and what else it may
 // hold behind that.
@@ -190,14 +188,14 @@ func withoutBilling(text string, whole bool) string {
 		return text
 	}
 	line, rest, _ := strings.Cut(text, "\n")
-	if end := billingNonce.FindStringIndex(line); whole && end != nil && end[1] < len(line) {
+	if end := billingNonce.FindStringIndex(line[:min(len(line), maxBilling)]); whole && end != nil && end[1] < len(line) {
 		return text[end[1]:]
 	}
 	return rest
 }
 
 // readMessages reads the conversation.
-func (c *messagesCall) readMessages(fields map[string][]byte) *Error {
+func (c *messagesCall) readMessages(fields fieldList) *Error {
 	raw := given(fields, "messages")
 	if raw == nil {
 		return at("messages", "at least one message is required")
@@ -205,10 +203,14 @@ func (c *messagesCall) readMessages(fields map[string][]byte) *Error {
 	if raw[0] != '[' {
 		return at("messages", "Input should be a list, not %s", typeName(raw))
 	}
-	any := false
+	messages, any := fieldPath{name: "messages", dots: true}, false
 	for m := checkedMembers(raw); m.next(); {
 		any = true
-		if err := c.readMessage(m.raw(), "messages."+strconv.Itoa(m.index)); err != nil {
+		path := messages.element(m.index)
+		if err := c.elements.add(); err != nil {
+			return err
+		}
+		if err := c.readMessage(m.raw(), &path); err != nil {
 			return err
 		}
 	}
@@ -220,33 +222,34 @@ func (c *messagesCall) readMessages(fields map[string][]byte) *Error {
 }
 
 // readMessage reads one message.
-func (c *messagesCall) readMessage(raw []byte, path string) *Error {
+func (c *messagesCall) readMessage(raw []byte, path *fieldPath) *Error {
 	if raw[0] != '{' {
-		return at(path, "Input should be an object, not %s", typeName(raw))
+		return at(path.String(), "Input should be an object, not %s", typeName(raw))
 	}
-	f := fieldsByName(raw)
+	f := readFields(raw)
 	content := given(f, "content")
 	if content == nil {
 		content = []byte(`""`)
 	}
 	if !isString(content) && content[0] != '[' {
-		return at(path+".content", "Input should be a string or a list of blocks, not %s", typeName(content))
+		return at(path.of("content"), "Input should be a string or a list of blocks, not %s", typeName(content))
 	}
-	switch role := stringOf(f["role"]); role {
+	inside := path.member("content")
+	switch role := stringOf(f.get("role")); role {
 	case "system":
-		return c.addSystemContent(content, path+".content")
+		return c.addSystemContent(content, &inside)
 	case "user":
-		return c.readUser(content, path+".content")
+		return c.readUser(content, &inside)
 	case "assistant":
-		return c.readAssistant(content, path+".content")
+		return c.readAssistant(content, &inside)
 	default:
-		return at(path+".role", "Input should be 'user', 'assistant' or 'system', not '%s'", show(role))
+		return at(path.of("role"), "Input should be 'user', 'assistant' or 'system', not '%s'", show(role))
 	}
 }
 
 // readSampling reads the limits and parameters of the answer, and writes them
 // in a fixed order.
-func (c *messagesCall) readSampling(fields map[string][]byte, generate bool) *Error {
+func (c *messagesCall) readSampling(fields fieldList, generate bool) *Error {
 	limit := given(fields, "max_tokens")
 	if limit == nil && generate {
 		return at("max_tokens", "Field required")
@@ -276,7 +279,7 @@ func (c *messagesCall) readSampling(fields map[string][]byte, generate bool) *Er
 
 // readStop reads the stop sequences. White space alone is none: the API drops
 // it, and a model server would stop at the first line.
-func (c *messagesCall) readStop(fields map[string][]byte) *Error {
+func (c *messagesCall) readStop(fields fieldList) *Error {
 	raw := given(fields, "stop_sequences")
 	if raw == nil {
 		return nil
@@ -284,26 +287,27 @@ func (c *messagesCall) readStop(fields map[string][]byte) *Error {
 	if raw[0] != '[' {
 		return at("stop_sequences", "Input should be a list of strings, not %s", typeName(raw))
 	}
-	var stops [][]byte
+	var stops []byte
 	for m := checkedMembers(raw); m.next(); {
 		if !isString(m.raw()) {
 			return at("stop_sequences."+strconv.Itoa(m.index), "Input should be a string, not %s", typeName(m.raw()))
 		}
 		if strings.TrimSpace(unquote(m.raw())) != "" {
-			stops = append(stops, m.raw())
+			stops = append(append(stops, ','), m.raw()...)
 		}
 	}
 	if len(stops) > 0 {
-		c.option("stop", append(append([]byte{'['}, bytes.Join(stops, []byte{','})...), ']'))
+		stops[0] = '['
+		c.option("stop", append(stops, ']'))
 	}
 	return nil
 }
 
 // readFormat reads the schema that the answer is to have.
-func (c *messagesCall) readFormat(fields map[string][]byte) *Error {
+func (c *messagesCall) readFormat(fields fieldList) *Error {
 	path, format := "output_config.format", []byte(nil)
 	if raw := given(fields, "output_config"); raw != nil && raw[0] == '{' {
-		format = given(fieldsByName(raw), "format")
+		format = given(readFields(raw), "format")
 	}
 	if format == nil {
 		path, format = "output_format", given(fields, "output_format")
@@ -313,7 +317,7 @@ func (c *messagesCall) readFormat(fields map[string][]byte) *Error {
 	}
 	schema := []byte(nil)
 	if format[0] == '{' && textField(format, "type") == "json_schema" {
-		schema = given(fieldsByName(format), "schema")
+		schema = given(readFields(format), "schema")
 	}
 	if schema == nil || schema[0] != '{' {
 		return at(path, "Input should be {\"type\":\"json_schema\",\"schema\":{…}}")

@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"strconv"
 	"strings"
 )
 
@@ -28,7 +27,7 @@ var impliedTools = []struct{ prefix, description, parameters string }{
 
 // readTools reads the tools. Those that the API's servers would run are not
 // there for a model of one's own; they are dropped.
-func (c *messagesCall) readTools(fields map[string][]byte) *Error {
+func (c *messagesCall) readTools(fields fieldList) *Error {
 	raw := given(fields, "tools")
 	if raw == nil {
 		return nil
@@ -36,12 +35,16 @@ func (c *messagesCall) readTools(fields map[string][]byte) *Error {
 	if raw[0] != '[' {
 		return at("tools", "Input should be a list, not %s", typeName(raw))
 	}
+	tools := fieldPath{name: "tools", dots: true}
 	for m := checkedMembers(raw); m.next(); {
-		path := "tools." + strconv.Itoa(m.index)
-		if m.raw()[0] != '{' {
-			return at(path, "Input should be an object, not %s", typeName(m.raw()))
+		path := tools.element(m.index)
+		if err := c.elements.add(); err != nil {
+			return err
 		}
-		if err := c.readTool(m.raw(), path); err != nil {
+		if m.raw()[0] != '{' {
+			return at(path.String(), "Input should be an object, not %s", typeName(m.raw()))
+		}
+		if err := c.readTool(m.raw(), &path); err != nil {
 			return err
 		}
 	}
@@ -49,17 +52,17 @@ func (c *messagesCall) readTools(fields map[string][]byte) *Error {
 }
 
 // readTool reads one tool.
-func (c *messagesCall) readTool(raw []byte, path string) *Error {
-	f := fieldsByName(raw)
-	kind, name := stringOf(f["type"]), stringOf(f["name"])
+func (c *messagesCall) readTool(raw []byte, path *fieldPath) *Error {
+	f := readFields(raw)
+	kind, name := stringOf(f.get("type")), stringOf(f.get("name"))
 	if kind == "" || kind == "custom" {
 		if name == "" {
-			return at(path+".name", "Field required")
+			return at(path.of("name"), "Field required")
 		}
 		if schema := given(f, "input_schema"); schema != nil && schema[0] != '{' {
-			return at(path+".input_schema", "Input should be an object, not %s", typeName(schema))
+			return at(path.of("input_schema"), "Input should be an object, not %s", typeName(schema))
 		}
-		c.tools.add(name, ToolName{Name: name}, f["description"], given(f, "input_schema"), string(f["strict"]) == "true")
+		c.tools.add(name, ToolName{Name: name}, f.get("description"), given(f, "input_schema"), string(f.get("strict")) == "true")
 		return nil
 	}
 	for _, implied := range impliedTools {
@@ -73,7 +76,7 @@ func (c *messagesCall) readTool(raw []byte, path string) *Error {
 // readToolChoice reads which tools are to be called. Model servers take a
 // named choice for auto, and with "none" still show the tools to the model: so
 // the tools that are not to be called are not sent.
-func (c *messagesCall) readToolChoice(fields map[string][]byte) *Error {
+func (c *messagesCall) readToolChoice(fields fieldList) *Error {
 	raw := given(fields, "tool_choice")
 	if raw == nil {
 		return nil
@@ -81,14 +84,14 @@ func (c *messagesCall) readToolChoice(fields map[string][]byte) *Error {
 	if raw[0] != '{' {
 		return at("tool_choice", "Input should be an object, not %s", typeName(raw))
 	}
-	f := fieldsByName(raw)
-	if v := f["disable_parallel_tool_use"]; isBool(v) {
+	f := readFields(raw)
+	if v := f.get("disable_parallel_tool_use"); isBool(v) {
 		c.parallel = "true"
 		if v[0] == 't' {
 			c.parallel = "false"
 		}
 	}
-	switch kind := stringOf(f["type"]); kind {
+	switch kind := stringOf(f.get("type")); kind {
 	case "auto":
 		c.choice = "auto"
 	case "none":
@@ -99,8 +102,8 @@ func (c *messagesCall) readToolChoice(fields map[string][]byte) *Error {
 		}
 		c.choice = "required"
 	case "tool":
-		name := stringOf(f["name"])
-		if _, ok := c.tools.raw[name]; !ok {
+		name := stringOf(f.get("name"))
+		if !c.tools.offers(name) {
 			return at("tool_choice.name", "%s is not available on this deployment", show(name))
 		}
 		c.tools.keep(func(flat string) bool { return flat == name })

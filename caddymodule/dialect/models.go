@@ -71,9 +71,6 @@ func (m Model) append(b []byte) []byte {
 // parsePage reads the paging parameters.
 func parsePage(query url.Values) (p page, err *Error) {
 	p.after, p.before = query.Get("after_id"), query.Get("before_id")
-	if p.after != "" && p.before != "" {
-		return p, invalid("before_id", "", "before_id: give after_id or before_id, not both")
-	}
 	text := query.Get("limit")
 	if text == "" {
 		return p, nil
@@ -89,7 +86,8 @@ func parsePage(query url.Values) (p page, err *Error) {
 
 // cut takes the page out of a sorted list; more tells whether the list goes on
 // in the direction of paging. The ids are places in the order of names, so
-// that a page can be had although the model it starts at is gone.
+// that a page can be had although the model it starts at is gone. With both ids
+// the page lies between them, and SDKs go on backwards from there.
 func (p page) cut(list []Model) (_ []Model, more bool) {
 	if p.after != "" {
 		list = list[sortPlace(list, p.after, true):]

@@ -57,7 +57,12 @@ func TestModelsPaging(t *testing.T) {
 		{"limit=-1", "limit"},
 		{"limit=1001", "limit"},
 		{"limit=x", "limit"},
-		{"after_id=a&before_id=b", "before_id"},
+		{"after_id=a&before_id=e", "bcd"},
+		{"after_id=a&before_id=e&limit=2", "cd+"},
+		{"after_id=a&before_id=c&limit=2", "b"},
+		{"after_id=a&before_id=b", ""},
+		{"after_id=d&before_id=b", ""},
+		{"after_id=zz&before_id=zzz", ""},
 	} {
 		query, _ := url.ParseQuery(tt.query)
 		if got := page1(t, models, query, true); got != tt.want {

@@ -14,8 +14,8 @@ type Prompt struct {
 }
 
 // NewPrompt takes the messages and tools of a chat request, as JSON; tools may
-// be nil. What is no array counts as empty. The bytes are kept, and must not
-// change.
+// be nil. What is no array counts as empty, and there are no messages behind
+// the first maxElements. The bytes are kept, and must not change.
 func NewPrompt(messages, tools []byte) *Prompt {
 	p := &Prompt{lastUser: -1}
 	if len(tools) > 0 && tools[0] == '[' && isFilled(tools) {
@@ -24,7 +24,7 @@ func NewPrompt(messages, tools []byte) *Prompt {
 	if len(messages) == 0 || messages[0] != '[' {
 		return p
 	}
-	for m := membersOf(messages, 0); m.next(); {
+	for m := membersOf(messages, 0); len(p.messages) < maxElements && m.next(); {
 		if roleOf(m.raw()) == "user" {
 			p.lastUser = len(p.messages)
 		}

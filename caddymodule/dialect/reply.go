@@ -27,7 +27,7 @@ type reply struct {
 	// Of the responses dialect.
 	encrypted bool              // reasoning is to be told in encrypted form too
 	logprobs  bool              // probabilities of the text are to be told
-	echo      map[string][]byte // members of the response object as the client sent them, as JSON
+	echo      map[string][]byte // members of the response object as the client sent them, as JSON of one line
 
 	compact bool // the answer is to be a compaction
 
@@ -56,6 +56,8 @@ type ToolName struct {
 	Kind      ToolKind
 	Name      string
 	Namespace string // "" for none
+
+	offered bool // it is among the tools of the request
 }
 
 // tool is the client's name of a tool; one that the model made up keeps its
@@ -83,6 +85,10 @@ func (r *reply) callID(id, prefix string) string {
 	}
 	return r.idOK(id)
 }
+
+// noteEcho notes what a member of the response object is to repeat. It goes into
+// the lines of events, so it must not have line breaks of its own.
+func (r *reply) noteEcho(name string, raw []byte) { r.echo[name] = oneLine(raw) }
 
 // appendEcho appends a member of the response object: what the client sent,
 // or what holds if it sent nothing.

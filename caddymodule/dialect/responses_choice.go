@@ -3,23 +3,23 @@ package dialect
 // readToolChoice reads which tools are to be called. Model servers take a
 // named choice for auto, and with "none" still show the tools to the model: so
 // the tools that are not to be called are not sent.
-func (c *responsesCall) readToolChoice(fields map[string][]byte) *Error {
+func (c *responsesCall) readToolChoice(fields fieldList) *Error {
 	raw := given(fields, "tool_choice")
 	if raw == nil {
 		return nil
 	}
-	c.echo["tool_choice"] = raw
+	c.noteEcho("tool_choice", raw)
 	switch {
 	case isString(raw):
 		return c.chooseMode(unquote(raw), "tool_choice")
 	case raw[0] != '{':
 		return wrongType("tool_choice", "a string or an object", raw)
 	}
-	f := fieldsByName(raw)
-	if stringOf(f["type"]) == "allowed_tools" {
+	f := readFields(raw)
+	if stringOf(f.get("type")) == "allowed_tools" {
 		return c.allowTools(f)
 	}
-	flat, err := c.chosen(raw, "tool_choice")
+	flat, err := c.chosen(raw, &fieldPath{name: "tool_choice"})
 	if err != nil {
 		return err
 	}
@@ -47,47 +47,41 @@ func (c *responsesCall) chooseMode(mode, path string) *Error {
 }
 
 // allowTools leaves only the tools of a choice's list.
-func (c *responsesCall) allowTools(f map[string][]byte) *Error {
-	const path = "tool_choice.tools"
+func (c *responsesCall) allowTools(f fieldList) *Error {
+	tools := fieldPath{name: "tool_choice.tools"}
 	list := given(f, "tools")
 	if list == nil {
-		return missing(path)
+		return missing(tools.String())
 	}
 	if list[0] != '[' {
-		return wrongType(path, "an array", list)
+		return wrongType(tools.String(), "an array", list)
 	}
-	allowed := make(map[string]bool)
+	allowed, namespaces := make(map[string]bool), make(map[string]bool)
 	for m := checkedMembers(list); m.next(); {
-		here := element(path, m.index)
+		here := tools.element(m.index)
+		if err := c.elements.add(); err != nil {
+			return err
+		}
 		if m.raw()[0] != '{' {
-			return wrongType(here, "an object", m.raw())
+			return wrongType(here.String(), "an object", m.raw())
 		}
 		switch kind := textField(m.raw(), "type"); {
 		case kind == "namespace":
-			c.allowNamespace(allowed, textField(m.raw(), "name"))
+			namespaces[textField(m.raw(), "name")] = true
 		case isCallable(kind):
-			flat, err := c.chosen(m.raw(), here)
+			flat, err := c.chosen(m.raw(), &here)
 			if err != nil {
 				return err
 			}
 			allowed[flat] = true
 		}
 	}
-	c.tools.keep(func(flat string) bool { return allowed[flat] })
-	mode := stringOf(f["mode"])
+	c.tools.keep(func(flat string) bool { return allowed[flat] || namespaces[c.tools.names[flat].Namespace] })
+	mode := stringOf(f.get("mode"))
 	if mode == "" {
 		mode = "auto"
 	}
 	return c.chooseMode(mode, "tool_choice.mode")
-}
-
-// allowNamespace allows all tools of a namespace.
-func (c *responsesCall) allowNamespace(allowed map[string]bool, namespace string) {
-	for _, flat := range c.tools.order {
-		if c.tools.names[flat].Namespace == namespace {
-			allowed[flat] = true
-		}
-	}
 }
 
 // isCallable reports whether a type of tools can be offered to a model of
@@ -98,21 +92,21 @@ func isCallable(kind string) bool {
 }
 
 // chosen is the upstream's name of the tool that a choice names.
-func (c *responsesCall) chosen(raw []byte, path string) (string, *Error) {
+func (c *responsesCall) chosen(raw []byte, path *fieldPath) (string, *Error) {
 	f := toolFields(raw)
-	kind, name := textField(raw, "type"), stringOf(f["name"])
+	kind, name := textField(raw, "type"), stringOf(f.get("name"))
 	if !isCallable(kind) {
-		return "", invalid(path+".type", "unsupported_parameter", "Tools of type '%s' are not available on this deployment.", show(kind))
+		return "", invalid(path.of("type"), "unsupported_parameter", "Tools of type '%s' are not available on this deployment.", show(kind))
 	}
 	if _, ok := builtinTools[kind]; ok {
 		name = kind
 	}
 	if name == "" {
-		return "", missing(path + ".name")
+		return "", missing(path.of("name"))
 	}
-	flat := c.flat.called(toolKey{stringOf(f["namespace"]), name})
-	if _, ok := c.tools.raw[flat]; !ok {
-		return "", invalid(path+".name", "", "The tool '%s' is not among the tools of this request.", show(name))
+	flat := c.flat.called(toolKey{stringOf(f.get("namespace")), name})
+	if !c.tools.offers(flat) {
+		return "", invalid(path.of("name"), "", "The tool '%s' is not among the tools of this request.", show(name))
 	}
 	return flat, nil
 }

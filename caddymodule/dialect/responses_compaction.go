@@ -18,9 +18,9 @@ const compactionHead = "This is a summary of the conversation so far:\n\n"
 
 // readTrigger makes the request one for a summary, if the input ends in the
 // trigger. Anywhere else it is history.
-func (c *responsesCall) readTrigger(map[string][]byte) *Error {
+func (c *responsesCall) readTrigger(fieldList) *Error {
 	last := len(c.items) - 1
-	if last < 0 || itemType(c.items[last].fields) != "compaction_trigger" {
+	if last < 0 || itemType(readFields(c.items[last].raw)) != "compaction_trigger" {
 		return nil
 	}
 	c.compact = true
@@ -36,6 +36,9 @@ type compactionEncoder struct {
 	summary []byte
 	refused bool
 }
+
+// held implements streamEncoder.
+func (c *compactionEncoder) held() int64 { return c.responsesEncoder.held() + int64(cap(c.summary)) }
 
 // wantsWhole implements encoder.
 func (c *compactionEncoder) wantsWhole(string) bool { return true }

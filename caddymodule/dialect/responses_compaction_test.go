@@ -122,7 +122,7 @@ func TestCompactionFails(t *testing.T) {
 // A response that goes on from a compaction goes on from the summary alone.
 func TestCompactionIsKept(t *testing.T) {
 	env := testEnv()
-	env.Kept = NewKeptResponses(env.Now)
+	env.Kept = viewOf(NewKeptResponses(env.Now), "acme", "key")
 	c := mustDecode(t, responsesOp, responsesBody(`"input":[`+compactionItems+`]`), env)
 	events, _ := clientEvents(translate(c.NewStream(), contentChunk("Tea.")+finishChunk("stop")+upstreamDone, nil))
 	id := str(dig(events[len(events)-2].json, "response"), "id")

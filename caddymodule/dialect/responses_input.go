@@ -2,21 +2,38 @@ package dialect
 
 import "strings"
 
-// inputItem is an item of the input and where it stands in the request.
+// inputItem is an item of the input.
 type inputItem struct {
-	raw    []byte // an object
-	fields map[string][]byte
-	path   string
+	raw   []byte // an object
+	index int    // in the request's input, or ofPrevious or ofText
 }
 
-// newItem reads an item's members.
-func newItem(raw []byte, path string) inputItem {
-	return inputItem{raw, fieldsByName(raw), path}
+// Where an item comes from that is no element of the request's input.
+const (
+	ofPrevious = -1 // previous_response_id
+	ofText     = -2 // the input, which is a string
+)
+
+// What the paths of items begin with.
+var (
+	pathOfInput    = fieldPath{name: "input"}
+	pathOfPrevious = fieldPath{name: "previous_response_id"}
+)
+
+// path is where the item stands in the request.
+func (i inputItem) path() fieldPath {
+	switch i.index {
+	case ofPrevious:
+		return pathOfPrevious
+	case ofText:
+		return pathOfInput
+	}
+	return pathOfInput.element(i.index)
 }
 
 // readInput collects the input's items, those of the response that it goes on
 // from in front.
-func (c *responsesCall) readInput(fields map[string][]byte) *Error {
+func (c *responsesCall) readInput(fields fieldList) *Error {
 	if err := c.readPrevious(fields); err != nil {
 		return err
 	}
@@ -27,30 +44,65 @@ func (c *responsesCall) readInput(fields map[string][]byte) *Error {
 	case isString(raw):
 		if len(raw) > len(`""`) {
 			item := append([]byte(`{"type":"message","role":"user","content":[{"type":"input_text","text":`), raw...)
-			c.items = append(c.items, newItem(append(item, "}]}"...), "input"))
+			return c.addItem(append(item, "}]}"...), ofText)
 		}
 		return nil
 	case raw[0] != '[':
 		return wrongType("input", "a string or an array", raw)
 	}
 	for m := checkedMembers(raw); m.next(); {
-		path := element("input", m.index)
 		if m.raw()[0] != '{' {
-			return wrongType(path, "an object", m.raw())
+			return wrongType(element("input", m.index), "an object", m.raw())
 		}
-		item, ok, err := c.resolve(newItem(m.raw(), path))
-		if err != nil {
+		if err := c.addItem(m.raw(), m.index); err != nil {
 			return err
-		}
-		if ok {
-			c.items = append(c.items, item)
 		}
 	}
 	return nil
 }
 
+// addItem adds an item to the input, or that which it refers to. Clients refer
+// to reasoning that they never had to keep: without it the model only thinks
+// anew.
+func (c *responsesCall) addItem(raw []byte, index int) *Error {
+	if err := c.elements.add(); err != nil {
+		return err
+	}
+	c.fields = appendFields(c.fields, raw)
+	kind := itemType(c.fields)
+	if kind == "item_reference" && index >= 0 {
+		id := stringOf(c.fields.get("id"))
+		if id == "" {
+			return missing(element("input", index) + ".id")
+		}
+		var err *Error
+		if raw, err = c.referred(id, index); raw == nil || err != nil {
+			return err
+		}
+		c.fields = appendFields(c.fields, raw)
+		kind = itemType(c.fields)
+	}
+	if kind == "additional_tools" || kind == "tool_search_output" {
+		c.toolItems = append(c.toolItems, len(c.items))
+	}
+	c.items = append(c.items, inputItem{raw, index})
+	return nil
+}
+
+// referred is the kept item of an id. Reasoning that is not kept is nil without
+// an error.
+func (c *responsesCall) referred(id string, index int) ([]byte, *Error) {
+	if raw, ok := c.env.Kept.item(id); ok {
+		return raw, c.env.hold(len(raw))
+	}
+	if strings.HasPrefix(id, "rs_") {
+		return nil, nil
+	}
+	return nil, invalid(element("input", index)+".id", "", "Item with id '%s' not found. Send the item itself.", show(id))
+}
+
 // readPrevious puts the items of the response before this one in front.
-func (c *responsesCall) readPrevious(fields map[string][]byte) *Error {
+func (c *responsesCall) readPrevious(fields fieldList) *Error {
 	const name = "previous_response_id"
 	raw := given(fields, name)
 	if raw == nil {
@@ -60,45 +112,32 @@ func (c *responsesCall) readPrevious(fields map[string][]byte) *Error {
 		return wrongType(name, "a string", raw)
 	}
 	id := unquote(raw)
-	if c.env.Kept == nil {
-		return previousNotFound(id, false)
-	}
-	r, ok := c.env.Kept.Response(c.env.Account, id)
+	r, ok := c.env.Kept.Response(id)
 	if !ok {
-		return previousNotFound(id, true)
+		return previousNotFound(id, c.env.Kept.keeps())
+	}
+	size := 0
+	for _, items := range [...][][]byte{r.Input, r.Output} {
+		for _, item := range items {
+			size += len(item)
+		}
+	}
+	if err := c.env.hold(size); err != nil {
+		return err
 	}
 	for _, items := range [...][][]byte{r.Input, r.Output} {
 		for _, item := range items {
-			c.items = append(c.items, newItem(item, name))
+			if err := c.addItem(item, ofPrevious); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// resolve finds the item that a reference means. Clients refer to reasoning
-// that they never had to keep: without it the model only thinks anew.
-func (c *responsesCall) resolve(item inputItem) (_ inputItem, ok bool, _ *Error) {
-	if itemType(item.fields) != "item_reference" {
-		return item, true, nil
-	}
-	id := stringOf(item.fields["id"])
-	if id == "" {
-		return item, false, missing(item.path + ".id")
-	}
-	if c.env.Kept != nil {
-		if raw, ok := c.env.Kept.Item(c.env.Account, id); ok {
-			return newItem(raw, item.path), true, nil
-		}
-	}
-	if strings.HasPrefix(id, "rs_") {
-		return item, false, nil
-	}
-	return item, false, invalid(item.path+".id", "", "Item with id '%s' not found. Send the item itself.", show(id))
-}
-
 // itemType is an item's type. A message may leave it out, and a reference.
-func itemType(f map[string][]byte) string {
-	switch kind := stringOf(f["type"]); {
+func itemType(f fieldList) string {
+	switch kind := stringOf(f.get("type")); {
 	case kind != "":
 		return kind
 	case given(f, "role") == nil && given(f, "content") == nil && given(f, "id") != nil:

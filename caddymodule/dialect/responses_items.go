@@ -3,9 +3,13 @@ package dialect
 import "strings"
 
 // readItems reads the conversation.
-func (c *responsesCall) readItems(map[string][]byte) *Error {
-	for _, item := range c.items {
-		if err := c.readItem(item); err != nil {
+func (c *responsesCall) readItems(fieldList) *Error {
+	for i, item := range c.items {
+		if i%checkEvery == 0 && c.elements.ended() != nil {
+			return abandoned()
+		}
+		path := item.path()
+		if err := c.readItem(item.raw, &path); err != nil {
 			return err
 		}
 	}
@@ -16,21 +20,21 @@ func (c *responsesCall) readItems(map[string][]byte) *Error {
 // readItem reads one item. Those that belong to tools of the API's servers, and
 // those that are not known, are nothing to the model: a client cannot be told
 // not to send them.
-func (c *responsesCall) readItem(item inputItem) *Error {
-	f := item.fields
+func (c *responsesCall) readItem(item []byte, path *fieldPath) *Error {
+	f := readFields(item)
 	switch kind := itemType(f); kind {
 	case "message":
-		return c.readMessage(f, item.path)
+		return c.readMessage(f, path)
 	case "function_call", "custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call":
-		return c.readCall(kind, f, item.path)
+		return c.readCall(kind, f, path)
 	case "function_call_output", "custom_tool_call_output", "local_shell_call_output", "shell_call_output", "apply_patch_call_output":
-		return c.readOutput(kind, f, item.path)
+		return c.readOutput(kind, f, path)
 	case "reasoning":
 		if text := c.reasoningText(f); text != "" {
 			c.reasoning = append(c.reasoning, text)
 		}
 	case "compaction":
-		if text := c.vault.open(compactionMark, stringOf(f["encrypted_content"])); text != "" {
+		if text := c.vault.open(compactionMark, stringOf(f.get("encrypted_content"))); text != "" {
 			c.reasoning = nil
 			c.talk.addUser([]contentPart{{text: text}})
 		}
@@ -59,12 +63,12 @@ func plainName(name string) string {
 }
 
 // reasoningText is what a reasoning item says.
-func (c *responsesCall) reasoningText(f map[string][]byte) string {
-	if text := c.vault.open(reasoningMark, stringOf(f["encrypted_content"])); text != "" {
+func (c *responsesCall) reasoningText(f fieldList) string {
+	if text := c.vault.open(reasoningMark, stringOf(f.get("encrypted_content"))); text != "" {
 		return text
 	}
 	for _, name := range [...]string{"content", "summary"} {
-		if text := plainText(f[name]); text != "" {
+		if text := plainText(f.get(name)); text != "" {
 			return text
 		}
 	}
@@ -80,12 +84,13 @@ func (c *responsesCall) think() {
 }
 
 // readMessage reads a message.
-func (c *responsesCall) readMessage(f map[string][]byte, path string) *Error {
-	role := stringOf(f["role"])
+func (c *responsesCall) readMessage(f fieldList, path *fieldPath) *Error {
+	role := stringOf(f.get("role"))
+	inside := path.member("content")
 	var parts []contentPart
 	if content := given(f, "content"); content != nil {
 		var err *Error
-		if parts, err = c.readParts(content, path+".content"); err != nil {
+		if parts, err = c.readParts(content, &inside); err != nil {
 			return err
 		}
 	}
@@ -95,7 +100,7 @@ func (c *responsesCall) readMessage(f map[string][]byte, path string) *Error {
 		c.talk.addUser(parts)
 		return nil
 	case "assistant", "system", "developer":
-		texts, err := onlyTexts(parts, role, path+".content")
+		texts, err := onlyTexts(parts, role, &inside)
 		if err != nil {
 			return err
 		}
@@ -109,17 +114,17 @@ func (c *responsesCall) readMessage(f map[string][]byte, path string) *Error {
 		}
 		return nil
 	case "":
-		return missing(path + ".role")
+		return missing(path.of("role"))
 	}
-	return invalid(path+".role", "", "Invalid value for %s.role: '%s'. It must be user, assistant, system or developer.", path, show(role))
+	return invalid(path.of("role"), "", "Invalid value for %s: '%s'. It must be user, assistant, system or developer.", path.of("role"), show(role))
 }
 
 // onlyTexts is the texts of parts that must hold nothing else.
-func onlyTexts(parts []contentPart, role, path string) ([]string, *Error) {
+func onlyTexts(parts []contentPart, role string, path *fieldPath) ([]string, *Error) {
 	var texts []string
 	for i, p := range parts {
 		if p.raw != nil {
-			return nil, invalid(element(path, i)+".type", "", "A message of the role %s can hold only text.", role)
+			return nil, invalid(element(path.String(), i)+".type", "", "A message of the role %s can hold only text.", role)
 		}
 		if p.text != "" {
 			texts = append(texts, p.text)
@@ -129,20 +134,20 @@ func onlyTexts(parts []contentPart, role, path string) ([]string, *Error) {
 }
 
 // readCall reads a call of a tool.
-func (c *responsesCall) readCall(kind string, f map[string][]byte, path string) *Error {
-	id, item := stringOf(f["call_id"]), stringOf(f["id"])
+func (c *responsesCall) readCall(kind string, f fieldList, path *fieldPath) *Error {
+	id, item := stringOf(f.get("call_id")), stringOf(f.get("id"))
 	if id == "" {
 		id = item
 	}
 	if id == "" {
-		return missing(path + ".call_id")
+		return missing(path.of("call_id"))
 	}
-	key := toolKey{stringOf(f["namespace"]), stringOf(f["name"])}
+	key := toolKey{stringOf(f.get("namespace")), stringOf(f.get("name"))}
 	to := ToolName{Name: key.name, Namespace: key.namespace}
 	arguments := ""
 	switch kind {
 	case "function_call":
-		arguments = callArguments(f["arguments"])
+		arguments = callArguments(f.get("arguments"))
 	case "custom_tool_call":
 		to.Kind = ToolCustom
 		arguments = string(append(appendText([]byte(`{"input":`), inputOf(f)), '}'))
@@ -157,7 +162,7 @@ func (c *responsesCall) readCall(kind string, f map[string][]byte, path string) 
 		arguments = callInput(action)
 	}
 	if key.name == "" {
-		return missing(path + ".name")
+		return missing(path.of("name"))
 	}
 	if item != "" {
 		if c.calls == nil {
@@ -173,7 +178,7 @@ func (c *responsesCall) readCall(kind string, f map[string][]byte, path string) 
 }
 
 // inputOf is the input of a custom_tool_call as JSON.
-func inputOf(f map[string][]byte) []byte {
+func inputOf(f fieldList) []byte {
 	if raw := given(f, "input"); raw != nil {
 		return raw
 	}
@@ -193,16 +198,16 @@ func callArguments(raw []byte) string {
 
 // readOutput reads the result of a call. It names the call by its call_id, or,
 // of some types, by the id of its item.
-func (c *responsesCall) readOutput(kind string, f map[string][]byte, path string) *Error {
-	id := stringOf(f["call_id"])
+func (c *responsesCall) readOutput(kind string, f fieldList, path *fieldPath) *Error {
+	id := stringOf(f.get("call_id"))
 	if id == "" {
-		id = stringOf(f["id"])
+		id = stringOf(f.get("id"))
 		if call, ok := c.calls[id]; ok {
 			id = call
 		}
 	}
 	if id == "" {
-		return missing(path + ".call_id")
+		return missing(path.of("call_id"))
 	}
 	text, images := "", []contentPart(nil)
 	output := given(f, "output")
@@ -211,13 +216,14 @@ func (c *responsesCall) readOutput(kind string, f map[string][]byte, path string
 	case kind == "shell_call_output" && !isString(output):
 		text = string(compactJSON(output))
 	default:
+		inside := path.member("output")
 		var err *Error
-		if text, images, err = c.readResultParts(output, path+".output"); err != nil {
+		if text, images, err = c.readResultParts(output, &inside); err != nil {
 			return err
 		}
 	}
 	if kind == "apply_patch_call_output" {
-		status := stringOf(f["status"])
+		status := stringOf(f.get("status"))
 		switch {
 		case status == "failed":
 			text = failedResult(text)
@@ -231,7 +237,7 @@ func (c *responsesCall) readOutput(kind string, f map[string][]byte, path string
 
 // readResultParts is the text and the images of a result. A client may send a
 // list of parts as a string.
-func (c *responsesCall) readResultParts(raw []byte, path string) (text string, images []contentPart, err *Error) {
+func (c *responsesCall) readResultParts(raw []byte, path *fieldPath) (text string, images []contentPart, err *Error) {
 	if isString(raw) {
 		text = unquote(raw)
 		list := []byte(strings.TrimSpace(text))

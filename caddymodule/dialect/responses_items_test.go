@@ -62,11 +62,11 @@ var itemCases = []struct{ name, in, want string }{
 
 	// Images, files, audio.
 	{"an image", itemMessage("user", `{"type":"input_text","text":"a"},`+itemImage+`,{"type":"input_text","text":"b"}`), userSays(`{"type":"text","text":"a"},` + chatPNG + `,{"type":"text","text":"b"}`)},
-	{"an image's address and detail", itemMessage("user", `{"type":"input_image","image_url":"https://example.com/a.png","detail":"low"}`), userSays(`{"type":"image_url","image_url":{"url":"https://example.com/a.png","detail":"low"}}`)},
-	{"detail auto", itemMessage("user", `{"type":"input_image","image_url":"x:","detail":"auto"}`), userSays(`{"type":"image_url","image_url":{"url":"x:","detail":"auto"}}`)},
-	{"detail high", itemMessage("user", `{"type":"input_image","image_url":"x:","detail":"high"}`), userSays(`{"type":"image_url","image_url":{"url":"x:","detail":"high"}}`)},
-	{"detail original", itemMessage("user", `{"type":"input_image","image_url":"x:","detail":"original"}`), userSays(`{"type":"image_url","image_url":{"url":"x:","detail":"high"}}`)},
-	{"another detail", itemMessage("user", `{"type":"input_image","image_url":"x:","detail":"ultra"}`), userSays(`{"type":"image_url","image_url":{"url":"x:"}}`)},
+	{"an image's address and detail", itemMessage("user", `{"type":"input_image","image_url":"data:image/png,x","detail":"low"}`), userSays(`{"type":"image_url","image_url":{"url":"data:image/png,x","detail":"low"}}`)},
+	{"detail auto", itemMessage("user", `{"type":"input_image","image_url":"data:,x","detail":"auto"}`), userSays(`{"type":"image_url","image_url":{"url":"data:,x","detail":"auto"}}`)},
+	{"detail high", itemMessage("user", `{"type":"input_image","image_url":"data:,x","detail":"high"}`), userSays(`{"type":"image_url","image_url":{"url":"data:,x","detail":"high"}}`)},
+	{"detail original", itemMessage("user", `{"type":"input_image","image_url":"data:,x","detail":"original"}`), userSays(`{"type":"image_url","image_url":{"url":"data:,x","detail":"high"}}`)},
+	{"another detail", itemMessage("user", `{"type":"input_image","image_url":"data:,x","detail":"ultra"}`), userSays(`{"type":"image_url","image_url":{"url":"data:,x"}}`)},
 	{"a file of text", itemMessage("user", `{"type":"input_file","filename":"a.md","file_data":"data:text/markdown;base64,aMOp"}`), saying("user", "<document title=\"a.md\">\nhé\n</document>")},
 	{"a file of text that is not base64", itemMessage("user", `{"type":"input_file","file_data":"data:,a%20b"}`), saying("user", "<document>\na b\n</document>")},
 	{"a file without padding, its type with parameters", itemMessage("user", `{"type":"input_file","file_data":"data:Text/CSV;charset=utf-8;base64,YQ"}`), saying("user", "<document>\na\n</document>")},

@@ -7,20 +7,23 @@ import (
 )
 
 // readParts reads content: a string, or a list of parts.
-func (c *responsesCall) readParts(content []byte, path string) ([]contentPart, *Error) {
+func (c *responsesCall) readParts(content []byte, path *fieldPath) ([]contentPart, *Error) {
 	if isString(content) {
 		return []contentPart{{text: unquote(content)}}, nil
 	}
 	if content[0] != '[' {
-		return nil, wrongType(path, "a string or an array", content)
+		return nil, wrongType(path.String(), "a string or an array", content)
 	}
 	var parts []contentPart
 	for m := checkedMembers(content); m.next(); {
-		here := element(path, m.index)
-		if m.raw()[0] != '{' {
-			return nil, wrongType(here, "an object", m.raw())
+		here := path.element(m.index)
+		if err := c.elements.add(); err != nil {
+			return nil, err
 		}
-		part, err := c.readPart(fieldsByName(m.raw()), here)
+		if m.raw()[0] != '{' {
+			return nil, wrongType(here.String(), "an object", m.raw())
+		}
+		part, err := c.readPart(readFields(m.raw()), &here)
 		if err != nil {
 			return nil, err
 		}
@@ -30,52 +33,60 @@ func (c *responsesCall) readParts(content []byte, path string) ([]contentPart, *
 }
 
 // readPart reads one part of content.
-func (c *responsesCall) readPart(f map[string][]byte, path string) (contentPart, *Error) {
+func (c *responsesCall) readPart(f fieldList, path *fieldPath) (contentPart, *Error) {
 	text := "text"
-	switch kind := stringOf(f["type"]); kind {
+	switch kind := stringOf(f.get("type")); kind {
 	case "refusal":
 		text = "refusal"
 	case "input_text", "output_text", "text":
 	case "input_image":
-		return readInputImage(f, path)
+		return c.readInputImage(f, path)
 	case "input_file":
 		return c.readInputFile(f, path)
 	case "input_audio":
 		audio := given(f, "input_audio")
 		if audio == nil || audio[0] != '{' {
-			return contentPart{}, missing(path + ".input_audio")
+			return contentPart{}, missing(path.of("input_audio"))
+		}
+		if where, problem := sourceFault(audio, c.treat.RemoteMedia); problem != "" {
+			where = path.of("input_audio" + where)
+			return contentPart{}, invalid(where, "", "Invalid value for %s: %s", where, problem)
 		}
 		raw := append([]byte(`{"type":"input_audio","input_audio":`), compactJSON(audio)...)
 		return contentPart{raw: append(raw, '}')}, nil
 	case "":
-		return contentPart{}, missing(path + ".type")
+		return contentPart{}, missing(path.of("type"))
 	default:
-		return contentPart{}, invalid(path+".type", "", "Content of type '%s' is not supported by this deployment.", show(kind))
+		return contentPart{}, invalid(path.of("type"), "", "Content of type '%s' is not supported by this deployment.", show(kind))
 	}
 	raw := given(f, text)
 	if raw == nil {
-		return contentPart{}, missing(path + "." + text)
+		return contentPart{}, missing(path.of(text))
 	}
 	if !isString(raw) {
-		return contentPart{}, wrongType(path+"."+text, "a string", raw)
+		return contentPart{}, wrongType(path.of(text), "a string", raw)
 	}
 	return contentPart{text: unquote(raw)}, nil
 }
 
-// readInputImage reads an image: its address goes up as it is, and is never
-// fetched here.
-func readInputImage(f map[string][]byte, path string) (contentPart, *Error) {
-	address := stringOf(f["image_url"])
+// readInputImage reads an image: its address goes up as it is, if the deployment
+// allows it, and is never fetched here.
+func (c *responsesCall) readInputImage(f fieldList, path *fieldPath) (contentPart, *Error) {
+	address := stringOf(f.get("image_url"))
 	if address == "" {
 		address = textField(given(f, "image_url"), "url")
 	}
 	if address == "" {
 		if given(f, "file_id") != nil {
-			return contentPart{}, invalid(path+".file_id", "", "Files are not supported by this deployment; send the image in image_url.")
+			return contentPart{}, invalid(path.of("file_id"), "", "Files are not supported by this deployment; send the image in image_url.")
 		}
-		return contentPart{}, missing(path + ".image_url")
+		return contentPart{}, missing(path.of("image_url"))
 	}
-	detail := stringOf(f["detail"])
+	if problem := remoteFault(address, c.treat.RemoteMedia); problem != "" {
+		where := path.of("image_url")
+		return contentPart{}, invalid(where, "", "Invalid value for %s: %s", where, problem)
+	}
+	detail := stringOf(f.get("detail"))
 	switch detail {
 	case "auto", "low", "high":
 	case "original":
@@ -88,28 +99,28 @@ func readInputImage(f map[string][]byte, path string) (contentPart, *Error) {
 
 // readInputFile reads a file: text, or, if the model server takes files, any
 // other kind too.
-func (c *responsesCall) readInputFile(f map[string][]byte, path string) (contentPart, *Error) {
+func (c *responsesCall) readInputFile(f fieldList, path *fieldPath) (contentPart, *Error) {
 	for _, name := range [...]string{"file_id", "file_url"} {
 		if given(f, name) != nil && given(f, "file_data") == nil {
-			return contentPart{}, invalid(path+"."+name, "", "%s is not supported by this deployment; send the file's text.", name)
+			return contentPart{}, invalid(path.of(name), "", "%s is not supported by this deployment; send the file's text.", name)
 		}
 	}
-	data := stringOf(f["file_data"])
+	data := stringOf(f.get("file_data"))
 	if data == "" {
-		return contentPart{}, missing(path + ".file_data")
+		return contentPart{}, missing(path.of("file_data"))
 	}
 	media, text, ok := dataURL(data)
 	if !ok {
-		return contentPart{}, invalid(path+".file_data", "", "The file_data is not a data URL: data:text/plain;base64,….")
+		return contentPart{}, invalid(path.of("file_data"), "", "The file_data is not a data URL: data:text/plain;base64,….")
 	}
-	name := stringOf(f["filename"])
+	name := stringOf(f.get("filename"))
 	switch {
 	case strings.HasPrefix(media, "text/"):
 		return contentPart{text: documentText(name, text)}, nil
 	case c.treat.FileParts:
 		return filePart(fileName(name, media), data), nil
 	default:
-		return contentPart{}, invalid(path+".file_data", "", "Files of type %s are not supported by this deployment.", show(media))
+		return contentPart{}, invalid(path.of("file_data"), "", "Files of type %s are not supported by this deployment.", show(media))
 	}
 }
 

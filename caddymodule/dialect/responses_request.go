@@ -12,6 +12,8 @@ type responsesCall struct {
 	translation
 	env       *Env
 	items     []inputItem // the whole input, what it refers to too
+	toolItems []int       // those of items that bring tools
+	fields    fieldList   // of the item that is looked at
 	flat      flatNames
 	reasoning []string          // not said yet: it belongs to what follows
 	calls     map[string]string // call ids by the ids of their items
@@ -38,10 +40,11 @@ func decodeResponses(body []byte, env *Env) (Call, *Error) {
 		return nil, err
 	}
 	c := &responsesCall{env: env}
+	c.elements.ctx = env.Context
 	c.dialect, c.idOK, c.vault = Responses, responsesID, env.vault()
 	c.echo = make(map[string][]byte)
-	for _, read := range []func(map[string][]byte) *Error{
-		c.readUnsupported, c.readModel, c.readInput, c.readTools, c.readInstructions, c.readItems, c.readTrigger,
+	for _, read := range []func(fieldList) *Error{
+		c.readModel, c.readUnsupported, c.readInput, c.readTools, c.readInstructions, c.readItems, c.readTrigger,
 		c.readToolChoice, c.readLimit, c.readSampling, c.readReasoning, c.readText, c.readInclude, c.readEchoed,
 	} {
 		if err := read(fields); err != nil {
@@ -65,7 +68,7 @@ func responsesID(id string) string {
 }
 
 // readUnsupported refuses what cannot be honoured and must not be ignored.
-func (c *responsesCall) readUnsupported(fields map[string][]byte) *Error {
+func (c *responsesCall) readUnsupported(fields fieldList) *Error {
 	for _, name := range [...]string{"conversation", "prompt"} {
 		if given(fields, name) != nil {
 			return invalid(name, "unsupported_parameter", "Unsupported parameter: %s. Send the whole conversation in input.", name)
@@ -80,7 +83,7 @@ func (c *responsesCall) readUnsupported(fields map[string][]byte) *Error {
 }
 
 // readModel reads model, stream, and whether the response is to be kept.
-func (c *responsesCall) readModel(fields map[string][]byte) (err *Error) {
+func (c *responsesCall) readModel(fields fieldList) (err *Error) {
 	raw := given(fields, "model")
 	if raw == nil {
 		return missing("model")
@@ -91,7 +94,11 @@ func (c *responsesCall) readModel(fields map[string][]byte) (err *Error) {
 	if c.model = unquote(raw); c.model == "" {
 		return missing("model")
 	}
-	c.treatAs(c.env.options(c.model))
+	options, err := c.env.admit(c.model)
+	if err != nil {
+		return err
+	}
+	c.treatAs(options)
 	if c.stream, err = boolField(fields, "stream"); err != nil {
 		return err
 	}
@@ -102,14 +109,14 @@ func (c *responsesCall) readModel(fields map[string][]byte) (err *Error) {
 	if given(fields, "store") == nil {
 		kept = true
 	}
-	if kept && c.env.Kept != nil {
+	if kept && c.env.Kept.keeps() {
 		c.keep = c.keepResponse
 	}
 	return nil
 }
 
 // boolField is a member that is true or false, false if it is not there.
-func boolField(fields map[string][]byte, name string) (bool, *Error) {
+func boolField(fields fieldList, name string) (bool, *Error) {
 	raw := given(fields, name)
 	if raw == nil {
 		return false, nil
@@ -128,15 +135,15 @@ func (c *responsesCall) keepResponse(id string, body []byte, output [][]byte) {
 			input = append(input, withID(item.raw, c.env.NewID))
 		}
 	}
-	c.env.Kept.Keep(c.env.Account, id, KeptResponse{Body: body, Input: input, Output: output})
+	c.env.Kept.Keep(id, KeptResponse{Model: c.model, Body: body, Input: input, Output: output})
 }
 
 // withID is an item with an id, and with its type: clients of kept items need
 // them, and may leave them out of what they send.
 func withID(raw []byte, newID func(prefix string) string) []byte {
-	f := fieldsByName(raw)
-	id, kind := stringOf(f["id"]), itemType(f)
-	if id != "" && stringOf(f["type"]) != "" {
+	f := readFields(raw)
+	id, kind := stringOf(f.get("id")), itemType(f)
+	if id != "" && stringOf(f.get("type")) != "" {
 		return raw
 	}
 	if id == "" {
@@ -158,7 +165,7 @@ func withID(raw []byte, newID func(prefix string) string) []byte {
 }
 
 // readInstructions reads the system prompt.
-func (c *responsesCall) readInstructions(fields map[string][]byte) *Error {
+func (c *responsesCall) readInstructions(fields fieldList) *Error {
 	raw := given(fields, "instructions")
 	if raw == nil {
 		return nil
@@ -166,13 +173,13 @@ func (c *responsesCall) readInstructions(fields map[string][]byte) *Error {
 	if !isString(raw) {
 		return wrongType("instructions", "a string", raw)
 	}
-	c.echo["instructions"] = raw
+	c.noteEcho("instructions", raw)
 	c.talk.addSystem(unquote(raw))
 	return nil
 }
 
 // readLimit reads how long the answer may be.
-func (c *responsesCall) readLimit(fields map[string][]byte) *Error {
+func (c *responsesCall) readLimit(fields fieldList) *Error {
 	const name = "max_output_tokens"
 	raw := given(fields, name)
 	if raw == nil {
@@ -185,13 +192,13 @@ func (c *responsesCall) readLimit(fields map[string][]byte) *Error {
 	if n < 1 {
 		return invalid(name, "", "Invalid value for %s: it must be 1 or more.", name)
 	}
-	c.echo[name] = raw
+	c.noteEcho(name, raw)
 	c.option("max_tokens", raw)
 	return nil
 }
 
 // readSampling reads the parameters that the upstream takes as they are.
-func (c *responsesCall) readSampling(fields map[string][]byte) *Error {
+func (c *responsesCall) readSampling(fields fieldList) *Error {
 	for _, name := range [...]string{"temperature", "top_p", "presence_penalty", "frequency_penalty"} {
 		raw := given(fields, name)
 		if raw == nil {
@@ -200,14 +207,14 @@ func (c *responsesCall) readSampling(fields map[string][]byte) *Error {
 		if !isNumber(raw) {
 			return wrongType(name, "a number", raw)
 		}
-		c.echo[name] = raw
+		c.noteEcho(name, raw)
 		c.option(name, raw)
 	}
 	return nil
 }
 
 // readReasoning reads how much the model is to think.
-func (c *responsesCall) readReasoning(fields map[string][]byte) *Error {
+func (c *responsesCall) readReasoning(fields fieldList) *Error {
 	raw := given(fields, "reasoning")
 	if raw == nil {
 		return nil
@@ -215,29 +222,29 @@ func (c *responsesCall) readReasoning(fields map[string][]byte) *Error {
 	if raw[0] != '{' {
 		return wrongType("reasoning", "an object", raw)
 	}
-	f := fieldsByName(raw)
+	f := readFields(raw)
 	if effort := given(f, "effort"); effort != nil {
 		if !isString(effort) {
 			return wrongType("reasoning.effort", "a string", effort)
 		}
 		c.askEffort(effortLevel(unquote(effort)))
 	}
-	c.echo["reasoning"] = withMembers(raw, "effort", "null", "summary", "null")
+	c.noteEcho("reasoning", withMembers(raw, "effort", "null", "summary", "null"))
 	return nil
 }
 
 // withMembers is an object with members added that it lacks: pairs of a name
 // and its JSON.
 func withMembers(object []byte, pairs ...string) []byte {
-	f := fieldsByName(object)
-	b := []byte{'{'}
+	f := readFields(object)
+	b := append(make([]byte, 0, len(object)+64), '{')
 	comma := func() {
 		if len(b) > 1 {
 			b = append(b, ',')
 		}
 	}
 	for i := 0; i < len(pairs); i += 2 {
-		if _, ok := f[pairs[i]]; !ok {
+		if f.get(pairs[i]) == nil {
 			comma()
 			b = append(append(appendQuoted(b, pairs[i]), ':'), pairs[i+1]...)
 		}
@@ -250,7 +257,7 @@ func withMembers(object []byte, pairs ...string) []byte {
 }
 
 // readText reads the form that the answer is to have.
-func (c *responsesCall) readText(fields map[string][]byte) *Error {
+func (c *responsesCall) readText(fields fieldList) *Error {
 	raw := given(fields, "text")
 	if raw == nil {
 		return nil
@@ -258,23 +265,23 @@ func (c *responsesCall) readText(fields map[string][]byte) *Error {
 	if raw[0] != '{' {
 		return wrongType("text", "an object", raw)
 	}
-	f := fieldsByName(raw)
+	f := readFields(raw)
 	format := given(f, "format")
 	if c.compact { // a summary is plain text
 		format = nil
 	}
 	if format == nil {
-		if _, ok := f["format"]; !ok {
-			c.echo["text"] = withMembers(raw, "format", `{"type":"text"}`)
+		if f.get("format") == nil {
+			c.noteEcho("text", withMembers(raw, "format", `{"type":"text"}`))
 		}
 		return nil
 	}
-	c.echo["text"] = raw
+	c.noteEcho("text", raw)
 	if format[0] != '{' {
 		return wrongType("text.format", "an object", format)
 	}
-	f = fieldsByName(format)
-	switch kind := stringOf(f["type"]); kind {
+	f = readFields(format)
+	switch kind := stringOf(f.get("type")); kind {
 	case "text":
 	case "json_object":
 		c.option("response_format", []byte(`{"type":"json_object"}`))
@@ -287,7 +294,7 @@ func (c *responsesCall) readText(fields map[string][]byte) *Error {
 }
 
 // readSchema reads the schema that the answer is to have.
-func (c *responsesCall) readSchema(format map[string][]byte) *Error {
+func (c *responsesCall) readSchema(format fieldList) *Error {
 	schema := given(format, "schema")
 	if schema == nil {
 		return missing("text.format.schema")
@@ -295,16 +302,16 @@ func (c *responsesCall) readSchema(format map[string][]byte) *Error {
 	if schema[0] != '{' {
 		return wrongType("text.format.schema", "an object", schema)
 	}
-	name := stringOf(format["name"])
+	name := stringOf(format.get("name"))
 	if name == "" {
 		name = "output"
 	}
 	b := appendQuoted([]byte(`{"type":"json_schema","json_schema":{"name":`), name)
 	b = append(append(b, `,"schema":`...), schema...)
-	if strict := format["strict"]; isBool(strict) {
+	if strict := format.get("strict"); isBool(strict) {
 		b = append(append(b, `,"strict":`...), strict...)
 	}
-	if description := format["description"]; isString(description) {
+	if description := format.get("description"); isString(description) {
 		b = append(append(b, `,"description":`...), description...)
 	}
 	c.option("response_format", append(b, "}}"...))
@@ -312,7 +319,7 @@ func (c *responsesCall) readSchema(format map[string][]byte) *Error {
 }
 
 // readInclude reads what the answer is to tell besides.
-func (c *responsesCall) readInclude(fields map[string][]byte) *Error {
+func (c *responsesCall) readInclude(fields fieldList) *Error {
 	probabilities := false
 	if raw := given(fields, "include"); raw != nil {
 		if raw[0] != '[' {
@@ -340,7 +347,7 @@ func (c *responsesCall) readInclude(fields map[string][]byte) *Error {
 		if n < 0 || n > most {
 			return invalid("top_logprobs", "", "Invalid value for top_logprobs: it must be between 0 and %d.", most)
 		}
-		c.echo["top_logprobs"] = top
+		c.noteEcho("top_logprobs", top)
 		if n == 0 {
 			top = nil
 		}
@@ -355,7 +362,7 @@ func (c *responsesCall) readInclude(fields map[string][]byte) *Error {
 }
 
 // readEchoed reads what is told back and nothing else.
-func (c *responsesCall) readEchoed(fields map[string][]byte) *Error {
+func (c *responsesCall) readEchoed(fields fieldList) *Error {
 	for _, f := range [...]struct {
 		name, want string
 		ok         func(raw []byte) bool
@@ -373,15 +380,15 @@ func (c *responsesCall) readEchoed(fields map[string][]byte) *Error {
 		if !f.ok(raw) {
 			return wrongType(f.name, f.want, raw)
 		}
-		c.echo[f.name] = raw
+		c.noteEcho(f.name, raw)
 	}
 	for _, name := range [...]string{"safety_identifier", "prompt_cache_key"} {
 		if raw := given(fields, name); isString(raw) {
-			c.echo[name] = raw
+			c.noteEcho(name, raw)
 		}
 	}
 	if raw := given(fields, "max_tool_calls"); isNumber(raw) {
-		c.echo["max_tool_calls"] = raw
+		c.noteEcho("max_tool_calls", raw)
 	}
 	if raw, ok := c.echo["parallel_tool_calls"]; ok {
 		c.parallel = string(raw)

@@ -139,7 +139,7 @@ func TestResponsesFaults(t *testing.T) {
 // keptEnv is an environment in which responses are kept for an account.
 func keptEnv(kept *KeptResponses, account string) *Env {
 	env := testEnv()
-	env.Kept, env.Account = kept, account
+	env.Kept, env.Account = viewOf(kept, account, "key"), account
 	env.NewID = NewID
 	return env
 }
@@ -210,7 +210,7 @@ func TestItemReference(t *testing.T) {
 	kept := NewKeptResponses(func() time.Time { return time.Unix(1700000000, 0) })
 	env := keptEnv(kept, "acme")
 	id, _ := respond(t, env, `{"model":"public","input":[{"id":"msg_u","role":"user","content":"u1"}]}`, `"content":"a1","reasoning_content":"hm"`)
-	r, ok := kept.Response("acme", id)
+	r, ok := env.Kept.Response(id)
 	if !ok || len(r.Output) != 2 || len(r.Input) != 1 {
 		t.Fatalf("%v %+v", ok, r)
 	}

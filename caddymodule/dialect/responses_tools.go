@@ -89,34 +89,38 @@ func (n *flatNames) called(key toolKey) string {
 
 // readTools reads the tools, and those that items of the input bring: they
 // come behind, and only if there is none of their name.
-func (c *responsesCall) readTools(fields map[string][]byte) *Error {
+func (c *responsesCall) readTools(fields fieldList) *Error {
 	if raw := given(fields, "tools"); raw != nil {
 		if raw[0] != '[' {
 			return wrongType("tools", "an array", raw)
 		}
 		c.reserve(raw)
+		tools := fieldPath{name: "tools"}
 		for m := checkedMembers(raw); m.next(); {
-			if err := c.readTool(m.raw(), element("tools", m.index), ""); err != nil {
+			path := tools.element(m.index)
+			if err := c.readTool(m.raw(), &path, ""); err != nil {
 				return err
 			}
 		}
-		c.echo["tools"] = echoedTools(raw)
+		c.noteEcho("tools", echoedTools(raw))
 	}
-	for _, item := range c.items {
-		switch itemType(item.fields) {
-		case "additional_tools", "tool_search_output":
-			tools := given(item.fields, "tools")
-			if tools == nil || tools[0] != '[' {
-				continue
-			}
-			for m := checkedMembers(tools); m.next(); {
-				// A tool that cannot be read is left out: the item is the
-				// client's own doing, which its user cannot change.
-				_ = c.readTool(m.raw(), item.path, "")
-			}
-		}
+	for _, i := range c.toolItems {
+		c.readMoreTools(c.items[i])
 	}
-	return nil
+	return c.elements.err
+}
+
+// readMoreTools reads the tools that an item brings. A tool that cannot be read
+// is left out: the item is the client's own doing, which its user cannot change.
+func (c *responsesCall) readMoreTools(item inputItem) {
+	tools := given(readFields(item.raw), "tools")
+	if tools == nil || tools[0] != '[' {
+		return
+	}
+	path := item.path()
+	for m := checkedMembers(tools); m.next() && c.elements.err == nil; {
+		_ = c.readTool(m.raw(), &path, "")
+	}
 }
 
 // reserve has the tools that are in no namespace keep their names.
@@ -135,25 +139,28 @@ func (c *responsesCall) reserve(tools []byte) {
 
 // toolName is the name of a tool. Some clients wrap it as the chat dialect
 // does.
-func toolName(raw []byte) string { return stringOf(toolFields(raw)["name"]) }
+func toolName(raw []byte) string { return stringOf(toolFields(raw).get("name")) }
 
 // toolFields are the members of a tool, unwrapped.
-func toolFields(raw []byte) map[string][]byte {
+func toolFields(raw []byte) fieldList {
 	if len(raw) == 0 || raw[0] != '{' {
 		return nil
 	}
-	f := fieldsByName(raw)
+	f := readFields(raw)
 	if inner := given(f, "function"); inner != nil && inner[0] == '{' && given(f, "name") == nil {
-		return fieldsByName(inner)
+		return readFields(inner)
 	}
 	return f
 }
 
 // readTool reads one tool. Those that the API's servers would run, and those
 // that are not known, are not there for a model of one's own.
-func (c *responsesCall) readTool(raw []byte, path, namespace string) *Error {
+func (c *responsesCall) readTool(raw []byte, path *fieldPath, namespace string) *Error {
+	if err := c.elements.add(); err != nil {
+		return err
+	}
 	if raw[0] != '{' {
-		return wrongType(path, "an object", raw)
+		return wrongType(path.String(), "an object", raw)
 	}
 	kind := textField(raw, "type")
 	switch kind {
@@ -173,22 +180,24 @@ func (c *responsesCall) readTool(raw []byte, path, namespace string) *Error {
 }
 
 // readNamespace reads the tools of a namespace.
-func (c *responsesCall) readNamespace(raw []byte, path string) *Error {
-	f := fieldsByName(raw)
-	namespace := stringOf(f["name"])
+func (c *responsesCall) readNamespace(raw []byte, path *fieldPath) *Error {
+	f := readFields(raw)
+	namespace := stringOf(f.get("name"))
 	if namespace == "" {
-		return missing(path + ".name")
+		return missing(path.of("name"))
 	}
 	tools := given(f, "tools")
 	if tools == nil {
 		return nil
 	}
 	if tools[0] != '[' {
-		return wrongType(path+".tools", "an array", tools)
+		return wrongType(path.of("tools"), "an array", tools)
 	}
+	inside := path.member("tools")
 	var first *Error
-	for m := checkedMembers(tools); m.next(); {
-		if err := c.readTool(m.raw(), element(path+".tools", m.index), namespace); err != nil && first == nil {
+	for m := checkedMembers(tools); m.next() && c.elements.err == nil; {
+		here := inside.element(m.index)
+		if err := c.readTool(m.raw(), &here, namespace); err != nil && first == nil {
 			first = err
 		}
 	}
@@ -197,11 +206,11 @@ func (c *responsesCall) readNamespace(raw []byte, path string) *Error {
 
 // readFunction reads a function, or a tool that takes free text: for the
 // upstream that is a function with one string, since chat knows nothing else.
-func (c *responsesCall) readFunction(raw []byte, path, namespace string) *Error {
+func (c *responsesCall) readFunction(raw []byte, path *fieldPath, namespace string) *Error {
 	f := toolFields(raw)
-	name := stringOf(f["name"])
+	name := stringOf(f.get("name"))
 	if name == "" {
-		return missing(path + ".name")
+		return missing(path.of("name"))
 	}
 	to := ToolName{Name: name, Namespace: namespace}
 	flat := c.flat.of(toolKey{namespace, name})
@@ -212,17 +221,17 @@ func (c *responsesCall) readFunction(raw []byte, path, namespace string) *Error 
 	}
 	parameters := given(f, "parameters")
 	if parameters != nil && parameters[0] != '{' {
-		return wrongType(path+".parameters", "an object", parameters)
+		return wrongType(path.of("parameters"), "an object", parameters)
 	}
-	c.tools.add(flat, to, f["description"], parameters, string(f["strict"]) == "true")
+	c.tools.add(flat, to, f.get("description"), parameters, string(f.get("strict")) == "true")
 	return nil
 }
 
 // customDescription is the description of a tool with free text, as a JSON
 // string: a grammar can only be told to the model. nil if there is nothing to
 // say.
-func customDescription(f map[string][]byte) []byte {
-	text := stringOf(f["description"])
+func customDescription(f fieldList) []byte {
+	text := stringOf(f.get("description"))
 	if format := given(f, "format"); format != nil && textField(format, "type") == "grammar" {
 		syntax := textField(format, "syntax")
 		if syntax != "" {
@@ -242,7 +251,7 @@ func customDescription(f map[string][]byte) []byte {
 // echoedTools is the tools as the response tells them: functions with all
 // keys, which clients' types demand, others as they came.
 func echoedTools(raw []byte) []byte {
-	b := []byte{'['}
+	b := append(make([]byte, 0, len(raw)), '[')
 	for m := checkedMembers(raw); m.next(); {
 		if m.index > 0 {
 			b = append(b, ',')
@@ -252,10 +261,10 @@ func echoedTools(raw []byte) []byte {
 			continue
 		}
 		f := toolFields(m.raw())
-		b = appendQuoted(append(b, `{"type":"function","name":`...), stringOf(f["name"]))
+		b = appendQuoted(append(b, `{"type":"function","name":`...), stringOf(f.get("name")))
 		for _, name := range [...]string{"description", "parameters", "strict"} {
 			b = append(append(append(b, `,"`...), name...), `":`...)
-			b = appendRawOrNull(b, f[name])
+			b = appendRawOrNull(b, f.get(name))
 		}
 		b = append(b, '}')
 	}

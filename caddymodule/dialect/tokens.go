@@ -1,8 +1,10 @@
 package dialect
 
 import (
+	"context"
 	"hash/maphash"
 	"sync"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/tiktoken-go/tokenizer/codec"
@@ -17,6 +19,7 @@ var o200k = sync.OnceValue(codec.NewO200kBase)
 const (
 	maxCounted  = 2 << 20 // bytes of one prompt that are tokenised; the rest is extrapolated
 	countPiece  = 4 << 10 // bytes in one go: a text without spaces costs more than its length
+	countSpace  = 256     // bytes of white space in one go, which cost the square of their number
 	cachedText  = 128     // bytes from which on a text's count is remembered
 	cachedTexts = 1 << 15 // texts in one of the two generations that are remembered
 )
@@ -37,30 +40,34 @@ func NewTokenCounter() *TokenCounter {
 }
 
 // Text is the number of o200k tokens of a text. Words are cut at every 4 KiB,
-// which adds less than a token to each.
+// and white space at every 256 bytes, which adds less than a token to each.
 func (c *TokenCounter) Text(s string) int {
-	if len(s) < cachedText {
-		return tokenise(s)
-	}
-	key := maphash.String(c.seed, s)
-	if n, ok := c.known(key); ok {
-		return n
-	}
-	n := tokenise(s)
-	c.remember(key, n)
+	n, _ := c.text(context.Background(), s)
 	return n
 }
 
-// tokenise counts a text's tokens.
-func tokenise(s string) (n int) {
+// text is Text; false if ctx ended before the text.
+func (c *TokenCounter) text(ctx context.Context, s string) (n int, ok bool) {
+	if len(s) < cachedText {
+		return tokenise(ctx, s)
+	}
+	key := maphash.String(c.seed, s)
+	if n, ok := c.known(key); ok {
+		return n, true
+	}
+	if n, ok = tokenise(ctx, s); ok {
+		c.remember(key, n)
+	}
+	return n, ok
+}
+
+// tokenise counts a text's tokens; false if ctx ended before the text.
+func tokenise(ctx context.Context, s string) (n int, ok bool) {
 	for len(s) > 0 {
-		end := min(len(s), countPiece)
-		for cut := end; end < len(s) && cut > end-utf8.UTFMax; cut-- {
-			if utf8.RuneStart(s[cut]) {
-				end = cut
-				break
-			}
+		if ctx.Err() != nil {
+			return 0, false
 		}
+		end := pieceEnd(s)
 		// Text that is no UTF-8 is counted as it is; the tokenizer knows no
 		// other error than that of its pattern, which has no time limit.
 		k, err := o200k().Count(s[:end])
@@ -70,7 +77,28 @@ func tokenise(s string) (n int) {
 		n += k
 		s = s[end:]
 	}
-	return n
+	return n, true
+}
+
+// pieceEnd is how much of a text is tokenised in one go, in bytes.
+func pieceEnd(s string) int {
+	end := min(len(s), countPiece)
+	for cut := end; end < len(s) && cut > end-utf8.UTFMax; cut-- {
+		if utf8.RuneStart(s[cut]) {
+			end = cut
+			break
+		}
+	}
+	word := 0 // where the last word ended, about
+	for i, r := range s[:end] {
+		switch {
+		case !unicode.IsSpace(r):
+			word = i + 1
+		case i-word >= countSpace:
+			return i
+		}
+	}
+	return end
 }
 
 // known looks a text's count up.
@@ -119,17 +147,19 @@ const (
 )
 
 // Estimate estimates a prompt.
-func (c *TokenCounter) Estimate(p *Prompt) Estimate { return c.estimateFrom(p, 0) }
+func (c *TokenCounter) Estimate(p *Prompt) Estimate {
+	return c.estimateFrom(context.Background(), p, 0)
+}
 
 // estimateFrom estimates the messages of a prompt from the n-th on, and all
-// else of it if n is 0.
-func (c *TokenCounter) estimateFrom(p *Prompt, n int) Estimate {
-	t := tally{counter: c, left: maxCounted}
+// else of it if n is 0. When ctx ends, so does the counting, too early.
+func (c *TokenCounter) estimateFrom(ctx context.Context, p *Prompt, n int) Estimate {
+	t := tally{ctx: ctx, counter: c, left: maxCounted}
 	if n == 0 {
 		t.add(tokensPerPrompt)
 		t.tools(p.tools)
 	}
-	for i := n; i < len(p.messages); i++ {
+	for i := n; i < len(p.messages) && ctx.Err() == nil; i++ {
 		t.add(tokensPerMessage)
 		t.message(p.messages[i], i > p.lastUser)
 	}
@@ -138,6 +168,7 @@ func (c *TokenCounter) estimateFrom(p *Prompt, n int) Estimate {
 
 // tally adds one prompt up.
 type tally struct {
+	ctx     context.Context
 	counter *TokenCounter
 	fixed   int // tokens of what is no text
 	counted int // tokens of the texts that were tokenised
@@ -159,7 +190,11 @@ func (t *tally) text(s string) {
 	}
 	t.left -= n
 	t.bytes += n
-	t.counted += t.counter.Text(s[:n])
+	tokens, ok := t.counter.text(t.ctx, s[:n])
+	if !ok {
+		t.left = 0
+	}
+	t.counted += tokens
 }
 
 // total is the sum, with what was skipped at the rate of what was not.

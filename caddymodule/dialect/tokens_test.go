@@ -42,7 +42,7 @@ func TestTextIsCutAtRunes(t *testing.T) {
 
 // However a text is made, counting it takes a time in proportion to its size.
 func TestCountingIsBounded(t *testing.T) {
-	for name, unit := range map[string]string{"letters": "a", "spaces": " ", "signs": "=-", "broken": "\xff\xfe", "mixed": "aB9 "} {
+	for name, unit := range map[string]string{"letters": "a", "spaces": " ", "signs": "=-", "broken": "\xff\xfe", "mixed": "aB9 ", "lines": " \n", "tabs": "\v\n"} {
 		text := strings.Repeat(unit, 128<<10/len(unit))
 		start := time.Now()
 		n := NewTokenCounter().Text(text)
@@ -139,7 +139,7 @@ func TestTextCacheIsBounded(t *testing.T) {
 func TestTokenCounterIsSafeForConcurrentUse(t *testing.T) {
 	c := NewTokenCounter()
 	text := strings.Repeat("hello world ", 40)
-	want := tokenise(text)
+	want, _ := tokenise(t.Context(), text)
 	var g sync.WaitGroup
 	for range 8 {
 		g.Go(func() {

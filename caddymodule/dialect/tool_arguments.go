@@ -1,9 +1,6 @@
 package dialect
 
-import (
-	"bytes"
-	"encoding/json"
-)
+import "bytes"
 
 // normalArguments makes the JSON object that a call's arguments are to be of
 // what the model wrote. Nothing, white space and null are no arguments, a
@@ -29,9 +26,5 @@ func oneLine(raw []byte) []byte {
 	if bytes.IndexByte(raw, '\n') < 0 && bytes.IndexByte(raw, '\r') < 0 {
 		return raw
 	}
-	var b bytes.Buffer
-	if json.Compact(&b, raw) != nil {
-		return raw
-	}
-	return b.Bytes()
+	return compactJSON(raw)
 }

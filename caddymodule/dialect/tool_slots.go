@@ -23,6 +23,14 @@ type toolEntry struct {
 	args     string // the fragment of arguments
 }
 
+// held is how many bytes the ids and names have.
+func (t *toolSlots) held() (n int64) {
+	for i := range t.slots {
+		n += int64(len(t.slots[i].id) + len(t.slots[i].name))
+	}
+	return n
+}
+
 // place returns the number of the call that an entry belongs to, and notes
 // what it adds.
 func (t *toolSlots) place(e toolEntry) int {

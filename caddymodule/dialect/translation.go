@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"slices"
-	"strconv"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
 )
@@ -18,6 +17,7 @@ type translation struct {
 	tools    toolset
 	choice   string // tool_choice: "", "auto" or "required"
 	parallel string // parallel_tool_calls: "", "true" or "false"
+	elements elements
 	options  []byte // further members, each with a comma in front
 	effort   span   // of options: the degree of thinking, if one is asked for
 
@@ -61,6 +61,7 @@ func (t *translation) complete(env *Env, size int) {
 	t.toolList = t.tools.list()
 	t.now, t.newID, t.request, t.signatureKey = env.Now, env.NewID, env.RequestID, env.SignatureKey
 	t.names = t.tools.names
+	t.talk, t.tools = conversation{}, toolset{} // their text is large, and no longer needed
 	if env.Estimate != nil {
 		t.estimator = func() int { return env.Estimate(t.model, t.Prompt()) }
 	}
@@ -115,8 +116,14 @@ func (t *translation) body(upstreamModel string, stream bool) *Segments {
 // toolset is the tools of a request, as functions of a chat request.
 type toolset struct {
 	names map[string]ToolName // by the name that the upstream knows
-	order []string
-	raw   map[string][]byte // the chat tool, by the same name
+	order []offeredTool
+	json  []byte // all chat tools, each with a comma in front
+}
+
+// offeredTool is a tool that the model may call.
+type offeredTool struct {
+	flat string
+	json span // of the toolset's
 }
 
 // add adds a function; the first of a name wins. description is a JSON string
@@ -125,10 +132,10 @@ func (s *toolset) add(flat string, to ToolName, description, parameters []byte, 
 	if _, ok := s.names[flat]; ok {
 		return
 	}
-	if s.names == nil {
-		s.names, s.raw = make(map[string]ToolName), make(map[string][]byte)
-	}
-	b := appendQuoted([]byte(`{"type":"function","function":{"name":`), flat)
+	to.offered = true
+	s.know(flat, to)
+	from := len(s.json)
+	b := appendQuoted(append(s.json, `,{"type":"function","function":{"name":`...), flat)
 	if isString(description) {
 		b = append(append(b, `,"description":`...), description...)
 	}
@@ -136,9 +143,12 @@ func (s *toolset) add(flat string, to ToolName, description, parameters []byte, 
 	if strict {
 		b = append(b, `,"strict":true`...)
 	}
-	s.names[flat], s.raw[flat] = to, append(b, "}}"...)
-	s.order = append(s.order, flat)
+	s.json = append(b, "}}"...)
+	s.order = append(s.order, offeredTool{flat, span{from, len(s.json)}})
 }
+
+// offers reports whether there is a tool of a name.
+func (s *toolset) offers(flat string) bool { return s.names[flat].offered }
 
 // know has a name told back by its own name though no tool of it is offered, as
 // when the history has a call of it.
@@ -147,38 +157,30 @@ func (s *toolset) know(flat string, to ToolName) {
 		return
 	}
 	if s.names == nil {
-		s.names, s.raw = make(map[string]ToolName), make(map[string][]byte)
+		s.names = make(map[string]ToolName)
 	}
 	s.names[flat] = to
 }
 
 // keep drops all tools but those that ok says.
 func (s *toolset) keep(ok func(flat string) bool) {
-	kept := s.order[:0:0]
-	for _, name := range s.order {
-		if ok(name) {
-			kept = append(kept, name)
-		}
-	}
-	s.order = kept
+	s.order = slices.DeleteFunc(s.order, func(t offeredTool) bool { return !ok(t.flat) })
 }
 
 // clear drops all tools; their names stay known, for the history.
 func (s *toolset) clear() { s.order = nil }
 
 // list is the tools as a JSON array, nil if there are none: an empty one is
-// refused by some upstreams.
+// refused by some upstreams. It uses the toolset up.
 func (s *toolset) list() []byte {
 	if len(s.order) == 0 {
 		return nil
 	}
-	b := []byte{'['}
-	for i, name := range s.order {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, s.raw[name]...)
+	b := s.json[:0]
+	for _, t := range s.order { // to where it is, or nearer to the start
+		b = append(b, t.json.of(s.json)...)
 	}
+	b[0] = '['
 	return append(b, ']')
 }
 
@@ -228,24 +230,3 @@ func stableID(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return "call_" + base32.StdEncoding.EncodeToString(sum[:])[:24]
 }
-
-// fieldsByName reads an object into its members; the last of a name wins, as
-// with most JSON readers. It is for objects that were checked before.
-func fieldsByName(raw []byte) map[string][]byte {
-	fields := make(map[string][]byte)
-	for m := checkedMembers(raw); m.next(); {
-		fields[string(m.name())] = m.raw()
-	}
-	return fields
-}
-
-// given is a field's value, nil if it is absent or null.
-func given(fields map[string][]byte, name string) []byte {
-	if raw := fields[name]; len(raw) > 0 && !isNull(raw) {
-		return raw
-	}
-	return nil
-}
-
-// element is the path of an array's element.
-func element(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }

@@ -31,6 +31,8 @@ type Connector struct {
 	RTT float64 `json:"rtt_ms,omitempty"`
 	// Active counts the requests that run through the tunnel now.
 	Active int `json:"active,omitempty"`
+	// MaxRequests is how many of them may run.
+	MaxRequests int `json:"max_requests,omitempty"`
 }
 
 // The states of an upstream.
@@ -175,7 +177,7 @@ func connectorOf(c store.Connector, info tunnel.Info, online bool) Connector {
 	since := info.Since
 	v.State, v.Since, v.LastSeenAt = Online, &since, nil
 	v.Transport, v.Remote, v.Version, v.OS = info.Transport, info.Remote, info.Version, info.OS
-	v.Active = info.Active
+	v.Active, v.MaxRequests = info.Active, info.Limit
 	for _, u := range info.States {
 		v.Upstreams = append(v.Upstreams, upstreamOf(u))
 	}

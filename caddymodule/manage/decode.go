@@ -49,7 +49,8 @@ func decodeBody(w http.ResponseWriter, r *http.Request, fields ...field) error {
 		}
 		return badRequest("reading the body: %v", err)
 	}
-	if err := decodeObject(data, fields); err != nil {
+	const byteOrderMark = "\ufeff" // which some editors and shells put in front
+	if err := decodeObject(bytes.TrimPrefix(data, []byte(byteOrderMark)), fields); err != nil {
 		return err
 	}
 	for _, f := range fields {

@@ -157,3 +157,11 @@ func TestAllowHeader(t *testing.T) {
 		t.Errorf("Allow = %q", allow)
 	}
 }
+
+// A byte order mark in front of a body is skipped.
+func TestByteOrderMark(t *testing.T) {
+	g := newGateway(t)
+	if w := g.do("POST", "/connectors", "\ufeff"+`{"name":"home"}`); w.Code != 201 {
+		t.Errorf("status %d: %s", w.Code, w.Body)
+	}
+}

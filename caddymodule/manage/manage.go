@@ -131,8 +131,11 @@ func New(o Options) *Service {
 // somebody who was removed.
 func (s *Service) audit(ctx context.Context, operation, account, id, name string, more ...any) {
 	c := CallerFrom(ctx)
-	s.log.With("operation", operation, "account", account, "id", id, "name", name, "by", c.by(), "by_id", c.User).
-		InfoContext(ctx, "management operation", more...)
+	log := s.log.With("operation", operation, "account", account, "id", id, "name", name, "by", c.by(), "by_id", c.User)
+	if c.Token != "" {
+		log = log.With("token_id", c.Token)
+	}
+	log.InfoContext(ctx, "management operation", more...)
 }
 
 // sessions returns the live tunnels by connector id.

@@ -100,7 +100,7 @@ func TestConnectors(t *testing.T) {
 	}
 
 	offline := want[[]map[string]any](g, 200, "GET", "/connectors", "")[0]
-	wantFields(t, offline, "id", "account", "name", "created_at", "state")
+	wantFields(t, offline, "id", "account", "name", "created_at", "created_by", "state")
 	if offline["state"] != "offline" {
 		t.Errorf("state = %v, want offline", offline["state"])
 	}

@@ -22,6 +22,10 @@ type Pairing struct {
 	Code string `json:"code,omitempty"`
 	// Connected says that the device is there and waits.
 	Connected bool `json:"connected"`
+	// Limited says that the code waits for its device while some codes are refused
+	// unchecked, since too many wrong ones come from many networks: the device may
+	// have to try more than once.
+	Limited bool `json:"limited,omitempty"`
 	// Namesake is a connector of the name that the device would get while it
 	// waits: probably the same machine, which is paired again.
 	Namesake *Namesake `json:"namesake,omitempty"`
@@ -142,6 +146,7 @@ func (s *Service) pairingOf(p store.Pairing, live map[string]tunnel.Info) Pairin
 		return v
 	}
 	v.Code, _ = s.desk.Code(p.ID)
+	v.Limited = p.State == store.PairingWaiting && s.desk.Limited()
 	v.Connected = s.desk.Connected(p.ID)
 	if p.Device == nil {
 		return v

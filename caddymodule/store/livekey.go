@@ -53,6 +53,9 @@ func (k *LiveKey) Account() string { return k.record.Load().key.Account }
 // Scope returns what the key may be used for.
 func (k *LiveKey) Scope() scope.Scope { return k.record.Load().scope }
 
+// Allows reports whether the key may be used for a deployment's public name.
+func (k *LiveKey) Allows(name string) bool { return k.Scope().Allows(name) }
+
 // Revoked reports whether the key has been revoked.
 func (k *LiveKey) Revoked() bool { return k.record.Load().key.RevokedAt != nil }
 

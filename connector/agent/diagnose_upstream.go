@@ -167,7 +167,7 @@ func (u *upstream) ask(ctx context.Context, method, path, text string) (*answer,
 		r.Header.Set("Content-Type", "application/json")
 	}
 	u.readdress(r)
-	body, err := readPayload(new(buffers), strings.NewReader(text), int64(len(text)))
+	body, err := readPayload(new(buffers), nil, strings.NewReader(text), int64(len(text)))
 	if err != nil {
 		return nil, err
 	}

@@ -179,7 +179,7 @@ func (h *watched) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m := h.monitor
 	request := RequestStatus{At: time.Now(), Method: r.Method, Path: r.URL.Path, Upstream: r.Host}
 	u := h.proxy.upstream(r.Host)
-	if u == nil || !allowed(r) {
+	if u == nil || !u.allows(r) {
 		// Neither a name that nobody gave nor a path that may hold anything is
 		// remembered.
 		u, request.Path, request.Upstream = nil, "", ""

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -69,11 +70,26 @@ func TestReloadKeepsTheTunnel(t *testing.T) {
 	if got := s.ask(t); got != "new" {
 		t.Errorf("after: %q", got)
 	}
+	more := post(t.Context(), "{}")
+	more.URL.Path = "/v1/rerank"
+	if _, err := s.roundTrip(more); !errors.Is(err, link.ErrRefused) {
+		t.Errorf("what is not allowed: %v", err)
+	}
+	c := g.present(map[string]string{"box": next})
+	c.Allow = []string{"POST /v1/rerank"}
+	if err := a.Reload(c); err != nil {
+		t.Fatal(err)
+	}
+	more = post(t.Context(), "{}")
+	more.URL.Path = "/v1/rerank"
+	if answer, err := s.roundTrip(more); err != nil || answer.StatusCode != http.StatusOK {
+		t.Errorf("what is allowed now: %v", err)
+	}
 	if got := g.count(); got != 1 {
 		t.Errorf("%d hellos", got)
 	}
 	shut := false
-	if warm.idle.put(&connection{shut: func() { shut = true }}); !shut {
+	if warm.idle.put(&connection{shut: func() { shut = true }, life: time.Hour}); !shut {
 		t.Error("an upstream that is gone keeps connections")
 	}
 }
@@ -120,7 +136,7 @@ func TestReloadRenewsTheTunnel(t *testing.T) {
 	receive(t, working, "the upstream")
 
 	c := g.present(map[string]string{"box": server.URL, "other": server.URL})
-	c.Server = g.token.Server // the same place, but that is for the resolver to find out
+	c.MaxRequests = 8 // a tunnel allows as many as it was opened with
 	if err := a.Reload(c); err != nil {
 		t.Fatal(err)
 	}
@@ -134,8 +150,8 @@ func TestReloadRenewsTheTunnel(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := g.session()
-	if got := fmt.Sprint(second.hello.Upstreams); got != "[box other]" || second.hello.Instance != first.hello.Instance {
-		t.Errorf("the new hello has upstreams %s, instance %s", got, second.hello.Instance)
+	if got := fmt.Sprint(second.hello.Upstreams, second.hello.MaxRequests); got != "[box other] 8" || second.hello.Instance != first.hello.Instance {
+		t.Errorf("the new hello has upstreams and requests %s, instance %s", got, second.hello.Instance)
 	}
 	if got := a.Status(); got.State != StateOnline || got.Running != 1 || len(got.Upstreams) != 2 {
 		t.Errorf("status %+v", got)

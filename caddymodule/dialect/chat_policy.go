@@ -1,0 +1,143 @@
+package dialect
+
+import (
+	"bytes"
+
+	"github.com/postern-dev/postern/caddymodule/compat"
+)
+
+// marks are what the keys inside of a body's values tell of it, noted while the
+// body is scanned anyway: most bodies have none, and are not read again.
+type marks uint8
+
+const (
+	markMedia     marks = 1 << iota // a key that may lead to the address of an image, a file …
+	markDeveloper                   // a role developer
+	markCalls                       // a key that leads to tool calls
+)
+
+// markOf is what a key tells; rest begins with its value.
+func markOf(key, rest []byte) marks {
+	switch string(key) {
+	case "role":
+		if bytes.HasPrefix(rest, []byte(roleDeveloper)) {
+			return markDeveloper
+		}
+		return 0
+	case "content", "type", "text", "name":
+		return 0
+	case "tool_calls", "function_call":
+		return markCalls
+	}
+	const shortest = len(`\u0075rl`)
+	if isMediaKey(key) || len(key) >= shortest && bytes.IndexByte(key, '\\') >= 0 {
+		return markMedia
+	}
+	return 0
+}
+
+// rarities are what a deployment's options decide about.
+type rarities struct {
+	models    string  // a field that names further models, "" if there is none
+	media     []place // what may hold addresses of media
+	developer span    // of the messages, if one of them is the developer's
+	folds     edits   // of the developer's messages
+}
+
+// makeRare makes room for what few requests have.
+func (r *ChatRequest) makeRare() *rarities {
+	if r.rare == nil {
+		r.rare = new(rarities)
+	}
+	return r.rare
+}
+
+// folds are the edits of the developer's messages.
+func (r *ChatRequest) folds() edits {
+	if r.rare == nil {
+		return nil
+	}
+	return r.rare.folds
+}
+
+// noteSeen notes what the keys in a member tell.
+func (r *ChatRequest) noteSeen(m *members) {
+	name := m.name()
+	if m.seen&markMedia != 0 && (isLike(name, "messages") || isLike(name, "input")) {
+		s := r.makeRare()
+		s.media = append(s.media, place{m.key, m.value})
+	}
+	if m.seen&markDeveloper != 0 && r.kind == ChatCompletions && string(name) == "messages" {
+		r.makeRare().developer = m.value
+	}
+}
+
+// noteModels notes a field by which routers such as LiteLLM, OpenRouter and LM
+// Studio take other models than model says, which the key's scope was not
+// checked for. JSON readers differ in whether the case of keys counts.
+func (r *ChatRequest) noteModels(key, value []byte) {
+	name := ""
+	switch key[0] | 0x20 {
+	case 'm':
+		name = "models"
+	case 'f':
+		name = "fallbacks"
+	case 'r':
+		name = "route"
+	case 'd':
+		name = "draft_model"
+	default:
+		return
+	}
+	if isLike(key, name) && !isNull(value) {
+		r.makeRare().models = name
+	}
+}
+
+// follow has the request treated as the deployment's model server needs it, and
+// refuses what its options do not allow.
+func (r *ChatRequest) follow(o compat.Options) *Error {
+	r.repairIndex = o.RepairToolIndex
+	s := r.rare
+	if s == nil {
+		return nil
+	}
+	if s.models != "" && !o.ExtraModels {
+		return invalid(s.models, "unsupported_parameter",
+			"Unsupported parameter: %s. A request goes to the one model that `model` names; leave the parameter out.", s.models)
+	}
+	if o.RemoteMedia != compat.RemoteAllow {
+		for _, at := range s.media {
+			if err := r.checkMedia(at, o.RemoteMedia); err != nil {
+				return err
+			}
+		}
+	}
+	if s.developer.end != 0 && o.DeveloperRole != compat.DeveloperKeep {
+		s.folds = foldDeveloper(r.body, s.developer.start, o.InlineSystem == compat.InlineKeep)
+	}
+	return nil
+}
+
+// checkMedia checks the addresses in a member that holds messages, or an
+// embedding's input.
+func (r *ChatRequest) checkMedia(at place, policy string) *Error {
+	path, problem := "", ""
+	switch raw := at.value.of(r.body); raw[0] {
+	case '{':
+		path, problem = messageFault(raw, policy)
+	case '[':
+		for list := checkedMembers(raw); problem == "" && list.next(); {
+			if list.raw()[0] != '{' {
+				continue
+			}
+			path, problem = messageFault(list.raw(), policy)
+			path = element("", list.index) + path
+		}
+	}
+	if problem == "" {
+		return nil
+	}
+	path = unquote(at.key.of(r.body)) + path
+	return invalid(path, "", "Invalid value for %s: %s", path, problem)
+}

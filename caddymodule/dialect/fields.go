@@ -1,0 +1,100 @@
+package dialect
+
+// fieldList is those members of an object that a request can mean something
+// by, the last one of each name, as with most JSON readers.
+type fieldList []fieldOf
+
+// fieldOf is one member.
+type fieldOf struct {
+	name string
+	raw  []byte
+}
+
+// knownFields is every name that is looked up in a fieldList. Members of other
+// names are not kept, so that a list is short however long its object is.
+var knownFields = func() map[string]string {
+	known := make(map[string]string)
+	for _, name := range [...]string{
+		// requests
+		"background", "conversation", "frequency_penalty", "include", "input", "instructions", "max_output_tokens", "max_tokens",
+		"max_tool_calls", "mcp_servers", "messages", "metadata", "model", "output_config", "output_format", "parallel_tool_calls",
+		"presence_penalty", "previous_response_id", "prompt", "prompt_cache_key", "reasoning", "safety_identifier", "stop_sequences",
+		"store", "stream", "system", "temperature", "text", "thinking", "thread", "tool_choice", "tools", "top_k", "top_logprobs",
+		"top_p", "truncation",
+		// messages, items and their content
+		"action", "arguments", "call_id", "content", "data", "detail", "encrypted_content", "file_data", "file_id", "file_url", "filename",
+		"id", "image_url", "input_audio", "is_error", "media_type", "name", "namespace", "operation", "output", "refusal", "role",
+		"signature", "source", "status", "summary", "title", "tool_name", "tool_use_id", "type", "url",
+		// tools, and what else is an object
+		"budget_tokens", "description", "disable_parallel_tool_use", "display", "effort", "format", "function", "input_schema", "mode",
+		"parameters", "schema", "strict", "definition", "syntax",
+	} {
+		known[name] = name
+	}
+	return known
+}()
+
+// readFields reads an object that was checked before.
+func readFields(object []byte) fieldList { return appendFields(nil, object) }
+
+// appendFields reads an object into a list that is empty, or used no more.
+func appendFields(f fieldList, object []byte) fieldList {
+	f = f[:0]
+	for m := checkedMembers(object); m.next(); {
+		f.note(&m)
+	}
+	return f
+}
+
+// note keeps a member if its name is known.
+func (f *fieldList) note(m *members) {
+	name, ok := knownFields[string(m.name())]
+	if !ok {
+		return
+	}
+	for i := range *f {
+		if field := &(*f)[i]; field.name == name {
+			field.raw = m.raw()
+			return
+		}
+	}
+	if *f == nil {
+		*f = make(fieldList, 0, 4)
+	}
+	*f = append(*f, fieldOf{name, m.raw()})
+}
+
+// get is a field's value, nil if it is absent.
+func (f fieldList) get(name string) []byte {
+	for i := range f {
+		if f[i].name == name {
+			return f[i].raw
+		}
+	}
+	if _, ok := knownFields[name]; !ok {
+		panic("dialect: " + name + " is missing in knownFields")
+	}
+	return nil
+}
+
+// given is a field's value, nil if it is absent or null.
+func given(f fieldList, name string) []byte {
+	if raw := f.get(name); len(raw) > 0 && !isNull(raw) {
+		return raw
+	}
+	return nil
+}
+
+// textField is a member of an object that is a string, "" if it is not there.
+func textField(object []byte, name string) string {
+	if len(object) == 0 || object[0] != '{' {
+		return ""
+	}
+	var last []byte
+	for m := checkedMembers(object); m.next(); {
+		if string(m.name()) == name {
+			last = m.raw()
+		}
+	}
+	return stringOf(last)
+}

@@ -1,0 +1,204 @@
+package dialect
+
+import (
+	"bytes"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/compat"
+)
+
+// Model servers fetch what a request gives the address of, from inside of the
+// network that they are in, and some open files. So a client could reach what
+// is not its own: a deployment says, by its option remote_media, which addresses
+// pass.
+
+// mediaKeys are the keys of a part of content, and of what is in it, whose
+// value is the address of something to fetch, or holds one. Some model servers
+// ignore the case of keys.
+var mediaKeys = [...]string{
+	"url", "file", "image", "audio", "video", "source",
+	"image_url", "audio_url", "video_url", "file_url", "input_audio", "input_image", "input_video",
+}
+
+// isMediaKey reports whether a key is one of mediaKeys.
+func isMediaKey(key []byte) bool {
+	const shortest, longest = len("url"), len("input_audio")
+	if len(key) < shortest || len(key) > longest {
+		return false
+	}
+	switch key[0] | 0x20 {
+	case 'a', 'f', 'i', 's', 'u', 'v':
+	default:
+		return false
+	}
+	for _, name := range mediaKeys {
+		if len(name) == len(key) && strings.EqualFold(string(key), name) {
+			return true
+		}
+	}
+	return false
+}
+
+// messageFault is partFault for a message, whose content may be a list of parts,
+// or a part that stands where messages do.
+func messageFault(message []byte, policy string) (path, problem string) {
+	if path, problem = partFault(message, policy); problem != "" {
+		return path, problem
+	}
+	for m := checkedMembers(message); m.next(); {
+		if !bytes.EqualFold(m.name(), []byte("content")) || m.raw()[0] != '[' {
+			continue
+		}
+		for parts := checkedMembers(m.raw()); parts.next(); {
+			if parts.raw()[0] != '{' {
+				continue
+			}
+			if path, problem = partFault(parts.raw(), policy); problem != "" {
+				return element(".content", parts.index) + path, problem
+			}
+		}
+	}
+	return "", ""
+}
+
+// partFault looks for an address that the model server must not fetch in a part
+// of content, an object. It returns where in the part that is, and what is wrong
+// with it; "" if there is none.
+func partFault(part []byte, policy string) (path, problem string) {
+	for m := checkedMembers(part); m.next(); {
+		if !isMediaKey(m.name()) {
+			continue
+		}
+		if path, problem = mediaFault(m.raw(), policy); problem != "" {
+			return "." + show(string(m.name())) + path, problem
+		}
+	}
+	return "", ""
+}
+
+// mediaFault is partFault for the value of one of mediaKeys: an address, an
+// object that holds one, or a list of these.
+func mediaFault(value []byte, policy string) (path, problem string) {
+	switch value[0] {
+	case '"':
+		return "", addressFault(value, policy)
+	case '{':
+		return sourceFault(value, policy)
+	case '[':
+		for m := checkedMembers(value); m.next(); {
+			switch m.raw()[0] {
+			case '"':
+				problem = addressFault(m.raw(), policy)
+			case '{':
+				path, problem = sourceFault(m.raw(), policy)
+			}
+			if problem != "" {
+				return element("", m.index) + path, problem
+			}
+		}
+	}
+	return "", ""
+}
+
+// sourceFault is partFault for an object that holds an address or the data
+// themselves.
+func sourceFault(source []byte, policy string) (path, problem string) {
+	for m := checkedMembers(source); m.next(); {
+		value := m.raw()
+		if !isString(value) {
+			continue
+		}
+		switch name := m.name(); {
+		case isMediaKey(name):
+			problem = addressFault(value, policy)
+		case bytes.EqualFold(name, []byte("data")), bytes.EqualFold(name, []byte("file_data")), bytes.EqualFold(name, []byte("file_id")):
+			problem = dataFault(value, policy)
+		}
+		if problem != "" {
+			return "." + show(string(m.name())), problem
+		}
+	}
+	return "", ""
+}
+
+// dataFault says what is wrong with data, or an id, that may be an address: what
+// is not one has neither a colon nor a dot.
+func dataFault(quoted []byte, policy string) string {
+	text := quoted
+	if bytes.IndexByte(quoted, '\\') >= 0 {
+		text = []byte(unquote(quoted))
+	}
+	if bytes.IndexByte(text, ':') < 0 && bytes.IndexByte(text, '.') < 0 {
+		return ""
+	}
+	return addressFault(quoted, policy)
+}
+
+// addressFault says what is wrong with an address, a JSON string.
+func addressFault(quoted []byte, policy string) string {
+	const inline = `"data:`
+	if len(quoted) >= len(inline) && bytes.EqualFold(quoted[:len(inline)], []byte(inline)) {
+		return "" // and not copied: it may be large
+	}
+	return remoteFault(unquote(quoted), policy)
+}
+
+// remoteFault says why the model server must not fetch an address, "" if it may.
+func remoteFault(address, policy string) string {
+	const inline = "data:"
+	switch {
+	case policy == compat.RemoteAllow, address == "",
+		len(address) >= len(inline) && strings.EqualFold(address[:len(inline)], inline):
+		return ""
+	case policy != compat.RemoteHTTPS:
+		return "the model server of this deployment fetches nothing. Send the content itself, as a data: URL."
+	case !isPublicHTTPS(address):
+		return "the model server of this deployment fetches from https:// URLs of public hosts alone. Use one, or send the content itself, as a data: URL."
+	}
+	return ""
+}
+
+// isPublicHTTPS reports whether an address is an https:// URL whose host is not
+// plainly one of a private network. Names are not resolved here.
+func isPublicHTTPS(address string) bool {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "https" || u.User != nil || strings.ContainsAny(address, "\\ \t\r\n") {
+		return false
+	}
+	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
+	if strings.IndexFunc(host, func(r rune) bool { return r >= 0x80 }) >= 0 {
+		return false // some readers take such digits and dots for ASCII ones
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return isPublic(ip.Unmap())
+	}
+	dot := strings.LastIndexByte(host, '.')
+	if dot < 0 || dot+1 == len(host) {
+		return false
+	}
+	switch last := host[dot+1:]; last {
+	case "internal", "local", "localdomain", "localhost":
+		return false
+	default: // what ends in a number is an address of IPv4 in one of its old forms
+		return last[0] < '0' || last[0] > '9'
+	}
+}
+
+// Networks that are not public, besides those that netip knows: shared address
+// space (RFC 6598), and addresses of IPv6 that hold one of IPv4 (RFC 4291, 6052, 3056).
+var notPublic = [...]netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("::/96"),
+	netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"),
+}
+
+// isPublic reports whether an address is one of the public internet.
+func isPublic(ip netip.Addr) bool {
+	for _, network := range notPublic {
+		if network.Contains(ip) {
+			return false
+		}
+	}
+	return ip.IsGlobalUnicast() && !ip.IsPrivate() && ip.Zone() == ""
+}

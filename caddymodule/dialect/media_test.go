@@ -1,0 +1,158 @@
+package dialect
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/compat"
+)
+
+// Each place of a request that may hold an address, and how the field is called.
+var mediaPlaces = []struct {
+	op          Operation
+	body, param string
+}{
+	{chatOp, `{"model":"public","messages":[{"role":"user","content":"x"},{"role":"user","content":[{"type":"text","text":"x"},{"type":"image_url","image_url":{"detail":"low","url":ADDRESS}}]}]}`, "messages[1].content[1].image_url.url"},
+	{chatOp, `{"model":"public","messages":[{"role":"user","content":[{"image_url":ADDRESS}]}]}`, "messages[0].content[0].image_url"},
+	{chatOp, `{"messages":[{"role":"user","content":[{"type":"audio_url","audio_url":{"url":ADDRESS}}]}],"model":"public"}`, "messages[0].content[0].audio_url.url"},
+	{chatOp, `{"model":"public","messages":[{"role":"tool","content":[{"type":"video_url","video_url":{"url":ADDRESS}}]}]}`, "messages[0].content[0].video_url.url"},
+	{chatOp, `{"model":"public","messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":ADDRESS,"format":"wav"}}]}]}`, "messages[0].content[0].input_audio.data"},
+	{chatOp, `{"model":"public","messages":[{"role":"user","content":[{"type":"file","file":{"file_id":ADDRESS}}]}]}`, "messages[0].content[0].file.file_id"},
+	{chatOp, `{"model":"public","messages":[{"role":"user","content":[{"type":"file","file":{"file_data":ADDRESS}}]}]}`, "messages[0].content[0].file.file_data"},
+	{chatOp, `{"model":"public","messages":[{"role":"user","content":[{"type":"image","image":ADDRESS}]}]}`, "messages[0].content[0].image"},
+	{chatOp, `{"model":"public","messages":[{"role":"user","content":[{"type":"video","video":["data:,x",ADDRESS]}]}]}`, "messages[0].content[0].video[1]"},
+	{chatOp, `{"model":"public","messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":ADDRESS}}]}]}`, "messages[0].content[0].source.url"},
+	{chatOp, `{"model":"public","messages":[{"role":"user","Content":[{"Image_URL":{"U\u0072L":ADDRESS}}]}]}`, "messages[0].content[0].Image_URL.UrL"},
+	{chatOp, `{"model":"public","messages":[{"content":[{"\u0069mage_url":ADDRESS}]}]}`, "messages[0].content[0].image_url"},
+	{chatOp, `{"model":"public","messages":[],"messages":[{"content":[{"image_url":{"url":"data:,x"},"image_url":ADDRESS}]}]}`, "messages[0].content[0].image_url"},
+	{chatOp, `{"model":"public","messages":[],"Messages":[{"content":[{"image_url":ADDRESS}]}]}`, "Messages[0].content[0].image_url"},
+	{Operation{Kind: Embeddings, Dialect: Chat}, `{"model":"public","input":[{"image":ADDRESS}]}`, "input[0].image"},
+	{Operation{Kind: Embeddings, Dialect: Chat}, `{"model":"public","input":{"content":[{"image_url":ADDRESS}]}}`, "input.content[0].image_url"},
+	{Operation{Kind: Embeddings, Dialect: Chat}, `{"model":"public","input":"x","messages":[{"content":[{"image_url":ADDRESS}]}]}`, "messages[0].content[0].image_url"},
+	{messagesOp, `{"model":"public","max_tokens":9,"messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":ADDRESS}}]}]}`, "messages.0.content.0.source.url"},
+	{messagesOp, `{"model":"public","max_tokens":9,"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[{"type":"image","source":{"type":"url","url":ADDRESS}}]}]}]}`, "messages.0.content.0.content.0.source.url"},
+	{responsesOp, `{"model":"public","input":[{"role":"user","content":[{"type":"input_image","image_url":ADDRESS}]}]}`, "input[0].content[0].image_url"},
+	{responsesOp, `{"model":"public","input":[{"role":"user","content":[{"type":"input_image","image_url":{"url":ADDRESS}}]}]}`, "input[0].content[0].image_url"},
+	{responsesOp, `{"model":"public","input":[{"type":"function_call_output","call_id":"a","output":[{"type":"input_image","image_url":ADDRESS}]}]}`, "input[0].output[0].image_url"},
+	{responsesOp, `{"model":"public","input":[{"role":"user","content":[{"type":"input_audio","input_audio":{"url":ADDRESS}}]}]}`, "input[0].content[0].input_audio.url"},
+}
+
+// Addresses, and the value of remote_media from which on each passes.
+var mediaAddresses = map[string]string{
+	`"data:image/png;base64,iVBO"`:        "",
+	`"DATA:image/png;base64,iVBO"`:        "",
+	`"d\u0061ta:image/png;base64,iVBO"`:   "",
+	`"https://example.com/a.png"`:         compat.RemoteHTTPS,
+	`"HTTPS://example.com:8443/a.png?x"`:  compat.RemoteHTTPS,
+	`"https://93.184.216.34/a.png"`:       compat.RemoteHTTPS,
+	`"https://[2606:4700::1111]/a"`:       compat.RemoteHTTPS,
+	`"http://example.com/a.png"`:          compat.RemoteAllow,
+	`"http:\/\/example.com\/a.png"`:       compat.RemoteAllow,
+	`"http://169.254.169.254/latest"`:     compat.RemoteAllow,
+	`"file:///etc/passwd"`:                compat.RemoteAllow,
+	`"/etc/hosts.png"`:                    compat.RemoteAllow,
+	`"//example.com/a.png"`:               compat.RemoteAllow,
+	`" data:,/a.png"`:                     compat.RemoteAllow,
+	`"https://localhost/a"`:               compat.RemoteAllow,
+	`"https://LOCALHOST./a"`:              compat.RemoteAllow,
+	`"https://a.localhost/a"`:             compat.RemoteAllow,
+	`"https://router.local/a"`:            compat.RemoteAllow,
+	`"https://metadata.google.internal/"`: compat.RemoteAllow,
+	`"https://intranet.:443/a"`:           compat.RemoteAllow,
+	`"https://127.0.0.1/a"`:               compat.RemoteAllow,
+	`"https://127.1/a"`:                   compat.RemoteAllow,
+	`"https://2130706433./a"`:             compat.RemoteAllow,
+	`"https://0x7f.0x1/a"`:                compat.RemoteAllow,
+	`"https://10.1.2.3/a"`:                compat.RemoteAllow,
+	`"https://192.168.1.1/a"`:             compat.RemoteAllow,
+	`"https://172.16.0.1/a"`:              compat.RemoteAllow,
+	`"https://100.64.0.1/a"`:              compat.RemoteAllow,
+	`"https://0.0.0.0/a"`:                 compat.RemoteAllow,
+	`"https://169.254.1.1/a"`:             compat.RemoteAllow,
+	`"https://224.0.0.1/a"`:               compat.RemoteAllow,
+	`"https://[::1]/a"`:                   compat.RemoteAllow,
+	`"https://[::ffff:127.0.0.1]/a"`:      compat.RemoteAllow,
+	`"https://[::127.0.0.1]/a"`:           compat.RemoteAllow,
+	`"https://[64:ff9b::7f00:1]/a"`:       compat.RemoteAllow,
+	`"https://[fe80::1%25eth0]/a"`:        compat.RemoteAllow,
+	`"https://[fd00::1]/a"`:               compat.RemoteAllow,
+	`"https://１２７.0.0.1/a"`:               compat.RemoteAllow,
+	`"https://example.com\\@127.0.0.1/"`:  compat.RemoteAllow,
+	`"https://example.com@evil.com/"`:     compat.RemoteAllow,
+	`"https:/a.png"`:                      compat.RemoteAllow,
+	`"https://./a.png"`:                   compat.RemoteAllow,
+}
+
+// remote_media decides which addresses a request may have the model server
+// fetch, in each dialect and at each place; the 400 names the field.
+func TestRemoteMedia(t *testing.T) {
+	rank := map[string]int{"": 0, compat.RemoteHTTPS: 1, compat.RemoteAllow: 2}
+	for _, place := range mediaPlaces {
+		for address, needs := range mediaAddresses {
+			for policy := range rank {
+				body := strings.Replace(place.body, "ADDRESS", address, 1)
+				_, fault := Decode(place.op, []byte(body), treating(compat.Options{RemoteMedia: policy}))
+				if pass := rank[policy] >= rank[needs]; pass != (fault == nil) {
+					t.Errorf("remote_media %q: %v\n%s", policy, fault, body)
+				} else if !pass && (fault.HTTPStatus(place.op.Dialect) != 400 || fault.Param != place.param || !strings.Contains(fault.Message, place.param)) {
+					t.Errorf("remote_media %q: %+v, want %s to be named\n%s", policy, fault, place.param, body)
+				}
+			}
+		}
+	}
+}
+
+// What only looks like an address of media passes.
+func TestNoRemoteMedia(t *testing.T) {
+	for _, body := range []string{
+		`{"model":"public","messages":[{"role":"user","content":"see https://example.com/a.png and file:///x"}]}`,
+		`{"model":"public","messages":[{"role":"user","content":[{"type":"text","text":"http://10.0.0.1/a.png"}]}]}`,
+		`{"model":"public","messages":[{"role":"assistant","tool_calls":[{"id":"a","type":"function","function":{"name":"fetch","arguments":{"url":"http://10.0.0.1/"}}}]}]}`,
+		`{"model":"public","messages":[{"role":"assistant","audio":{"id":"audio_abc"}}]}`,
+		`{"model":"public","messages":[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"UklGRv\/+/9==","format":"wav"}}]}]}`,
+		`{"model":"public","messages":[{"role":"user","content":[{"type":"file","file":{"file_id":"file-abc123","filename":"a.pdf"}}]}]}`,
+		`{"model":"public","messages":[{"role":"user","content":[{"type":"image_url","image_url":null},{"type":"image_url","image_url":{"url":""}},7,"x",[]]},7,[]]}`,
+		`{"model":"public","messages":[],"tools":[{"type":"function","function":{"name":"f","parameters":{"properties":{"url":{"default":"http://10.0.0.1"}}}}}],"response_format":{"url":"http://10.0.0.1"}}`,
+	} {
+		if _, fault := Decode(chatOp, []byte(body), testEnv()); fault != nil {
+			t.Errorf("%s\n%s", fault.Message, body)
+		}
+	}
+}
+
+// Fields that name further models are refused where the body goes through, and
+// dropped where it is translated.
+func TestExtraModels(t *testing.T) {
+	const fields = `"models":["a"],"fallbacks":["a"],"route":"fallback","draft_model":"a"`
+	for _, kind := range []OperationKind{ChatCompletions, Completions, Embeddings} {
+		op := Operation{Kind: kind, Dialect: Chat}
+		for _, field := range strings.Split(fields, ",") {
+			name := field[1 : 1+strings.IndexByte(field[1:], '"')]
+			for _, key := range []string{name, strings.ToUpper(name), `\u00` + string("0123456789abcdef"[name[0]>>4]) + string("0123456789abcdef"[name[0]&15]) + name[1:], strings.Replace(name, "s", "ſ", 1)} {
+				body := strings.Replace(`{"messages":[],"input":"x",`+field+`,"prompt":"x","model":"public"}`, name, key, 1)
+				_, fault := Decode(op, []byte(body), testEnv())
+				if fault == nil || fault.Param != name || fault.HTTPStatus(Chat) != 400 || !strings.Contains(fault.Message, name) {
+					t.Errorf("%v, %s", fault, body)
+				}
+				if _, fault := Decode(op, []byte(body), treating(compat.Options{ExtraModels: true})); fault != nil {
+					t.Errorf("extra_models: %s, %s", fault.Message, body)
+				}
+			}
+		}
+		body := `{"messages":[{"models":1}],"input":"x","prompt":"x","models":null,"fallbacks":null,"model":"public","":1,"route_x":1,"max_tokens":1}`
+		if _, fault := Decode(op, []byte(body), testEnv()); fault != nil {
+			t.Errorf("%s, %s", fault.Message, body)
+		}
+	}
+	for op, body := range map[Operation]string{
+		messagesOp:  `{"model":"public","max_tokens":9,"messages":[{"role":"user","content":"x"}],` + fields + `}`,
+		responsesOp: `{"model":"public","input":"x",` + fields + `}`,
+	} {
+		up := upstreamFields(t, op, body)
+		for _, name := range []string{"models", "fallbacks", "route", "draft_model"} {
+			if up[name] != nil {
+				t.Errorf("%s: %s goes up", op.Dialect, name)
+			}
+		}
+	}
+}
