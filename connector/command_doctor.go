@@ -20,9 +20,9 @@ func doctorCommand(sys system) *cobra.Command {
 		Use:   "doctor [--config FILE] [--json]",
 		Short: "Check all that the connector needs, and say how to fix it",
 		Long: `Checks the configuration, the name of the gateway, the ways to it (UDP, and
-WebSocket where UDP is blocked), the pin of its identity, this machine's clock,
-and each model server: its list of models, and a short streamed answer of the
-first. A connector that runs is not disturbed.
+WebSocket where UDP is blocked), the pin of its identity, whether it accepts the
+tunnel token, this machine's clock, and each model server: its list of models, and
+a short streamed answer of the first. A connector that runs is not disturbed.
 
 Exit codes: 0 nothing has failed, 1 something has, 2 wrong flags or
 configuration.`,

@@ -279,7 +279,7 @@ func upstreamState(u agent.UpstreamStatus) piece {
 	switch {
 	case u.State == agent.UpstreamDown:
 		return piece{bad, "  down"}
-	case u.State == agent.UpstreamUnknown:
+	case u.State != agent.UpstreamReachable:
 		return piece{faint, "  not known yet"}
 	case u.Models == nil:
 		return piece{good, "  reachable"}

@@ -73,7 +73,7 @@ func testScreen(t *testing.T, term *terminal, height int) (*screen, *agent.Statu
 	status := &agent.Status{
 		State: agent.StateOnline, Since: now, Server: "gw.example.com:7443",
 		Tunnel:    &agent.TunnelStatus{Transport: "quic", RTT: 12 * time.Millisecond, GatewayVersion: "v1"},
-		Upstreams: []agent.UpstreamStatus{{Name: "ollama", Address: "localhost:11434"}},
+		Upstreams: []agent.UpstreamStatus{{Name: "ollama", Address: "localhost:11434", State: agent.UpstreamReachable}},
 		Recent: []agent.RequestStatus{
 			{At: now, Method: "POST", Path: "/v1/chat/completions", Upstream: "ollama", Status: 200, Result: "2xx", Duration: 3200 * time.Millisecond},
 			{At: now, Method: "POST", Path: "/v1/responses", Upstream: "ollama", Status: 500, Result: "5xx", Duration: 3200 * time.Millisecond},
@@ -93,7 +93,7 @@ func TestScreen(t *testing.T) {
 	block := head + `state      online for 0s
 gateway    gw.example.com:7443  version v1
 tunnel     quic, round trip 12ms
-upstream   ollama  localhost:11434
+upstream   ollama  localhost:11434  reachable
 requests   0 running, 0 served
            12:00:00  200     3.2s  POST /v1/chat/completions  ollama
            12:00:00  500     3.2s  POST /v1/responses  ollama

@@ -24,7 +24,7 @@
 //	reload.go, setup.go                another configuration, without losing a request
 //	rotate.go, keep.go, owner_*.go     another token, without losing the tunnel
 //	status.go, monitor.go              what the connector tells of itself
-//	diagnose.go, diagnose_upstream.go  what keeps it from working
+//	diagnose*.go                       what keeps it from working
 package agent
 
 import (

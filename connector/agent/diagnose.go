@@ -58,9 +58,9 @@ type diagnosis struct {
 }
 
 // Diagnose checks all that a valid configuration needs to work: the name of the
-// gateway, the ways to it, its identity, the clock, and each upstream, which
-// gets a short request to its first model. It tells each finding when it has it.
-// It says no hello, so that a connector that runs stays undisturbed.
+// gateway, the ways to it, its identity, whether it accepts the token, the clock,
+// and each upstream, which gets a short request to its first model. It tells each
+// finding when it has it. A connector that runs stays undisturbed.
 func Diagnose(ctx context.Context, c Config, probeTimeout time.Duration, tell func(Finding)) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (d *diagnosis) run(ctx context.Context) {
 	if d.check(ctx, "dns", d.dns) {
 		d.path(ctx)
 	} else {
-		for _, name := range []string{"udp", "pin", "websocket"} {
+		for _, name := range []string{"udp", "pin", "websocket", "token"} {
 			d.tell(Finding{Check: name, Result: ResultSkipped, Detail: "the gateway's address is not known"})
 		}
 	}
@@ -138,7 +138,12 @@ func (d *diagnosis) path(ctx context.Context) {
 		return d.judgeUDP(dialled)
 	})
 	d.check(ctx, "pin", func(context.Context) Finding { return d.judgePin(dialled) })
-	d.check(ctx, "websocket", d.webSocket)
+	web := d.check(ctx, "websocket", d.webSocket) && d.config.Transport != TransportQUIC
+	if !d.udp && !web {
+		d.tell(Finding{Check: "token", Result: ResultSkipped, Detail: "there is no way to the gateway to ask about it"})
+		return
+	}
+	d.check(ctx, "token", d.askToken)
 }
 
 // handshake connects over QUIC, and leaves before a hello.

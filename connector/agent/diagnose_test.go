@@ -80,13 +80,29 @@ func TestDiagnoseHealth(t *testing.T) {
 	box := serveBox(t, modelServer)
 	c := g.config(map[string]string{"box": box.URL})
 	found := diagnose(t, c, upgradeRequired, nil)
-	for _, name := range []string{"dns", "udp", "pin", "websocket", "clock", "models of box", "stream of box"} {
+	for _, name := range []string{"dns", "udp", "pin", "websocket", "token", "clock", "models of box", "stream of box"} {
 		if f := found[name]; f.Result != ResultOK || f.Detail == "" {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}
 	if g.count() != 0 {
-		t.Error("it said hello")
+		t.Error("it said a hello that takes a tunnel's place")
+	}
+
+	// The most frequent failure: the gateway no longer knows the token.
+	g.set(func() { g.deny = &link.Deny{Code: link.DenyCredentials, Message: "the tunnel token is not valid"} })
+	found = diagnose(t, c, upgradeRequired, nil)
+	if f := found["token"]; f.Result != ResultFailed || !strings.Contains(f.Detail, "not valid") || !strings.Contains(f.Fix, "pair again") {
+		t.Errorf("a token that is refused: %+v", f)
+	}
+	g.set(func() { g.deny = &link.Deny{Code: link.DenyUnavailable, Message: "starting", Retry: true} })
+	if f := diagnose(t, c, upgradeRequired, nil)["token"]; f.Result != ResultWarning {
+		t.Errorf("a gateway that cannot tell: %+v", f)
+	}
+	g.set(func() { g.deny, g.mute = nil, true })
+	found = diagnose(t, c, upgradeRequired, func(d *diagnosis) { d.dialTimeout = 500 * time.Millisecond })
+	if f := found["token"]; f.Result != ResultSkipped {
+		t.Errorf("a gateway that says nothing: %+v", f)
 	}
 	if err := Diagnose(t.Context(), Config{}, time.Second, nil); err == nil || !strings.Contains(err.Error(), "tunnel_token: missing") {
 		t.Errorf("error %v", err)
@@ -116,6 +132,7 @@ func TestDiagnoseWayToTheGateway(t *testing.T) {
 	expect(found, "pin", ResultSkipped, "nobody answers")
 	expect(found, "websocket", ResultFailed, "where UDP is blocked", "HTTPS_PROXY")
 	expect(found, "clock", ResultSkipped, "nobody answered over HTTPS")
+	expect(found, "token", ResultSkipped, "no way to the gateway")
 
 	found = diagnose(t, c, nil, func(d *diagnosis) { d.server = "nowhere.invalid:7443" })
 	expect(found, "dns", ResultFailed, "nowhere.invalid has no address", "nslookup nowhere.invalid")
@@ -124,6 +141,7 @@ func TestDiagnoseWayToTheGateway(t *testing.T) {
 	found = diagnose(t, c, nil, func(d *diagnosis) { d.token.Pin = testToken.Pin })
 	expect(found, "udp", ResultOK, "answers over QUIC")
 	expect(found, "pin", ResultFailed, "is not the gateway", "pair again")
+	expect(found, "token", ResultSkipped, "is not the gateway")
 
 	found = diagnose(t, c, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")

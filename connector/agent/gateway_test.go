@@ -140,10 +140,16 @@ func (g *fakeGateway) tunnel(conn *quic.Conn) {
 		return
 	}
 	g.mu.Lock()
-	g.hellos++
+	if !hello.DryRun {
+		g.hellos++
+	}
 	deny, mute, denying := g.deny, g.mute, g.denying
 	g.mu.Unlock()
 	switch {
+	case hello.DryRun && deny == nil && !mute:
+		control.Send(link.Welcome{Version: "test"})
+		<-conn.Context().Done()
+		return
 	case mute:
 		return
 	case deny != nil:

@@ -219,10 +219,18 @@ func (p *Person) where() string {
 	return fmt.Sprintf("the page is %s (%v):\n%s", url, err, text)
 }
 
-// Open goes to a path, and fails unless the page has loaded.
+// Open goes to a path, and fails unless the page has loaded. A page that goes
+// elsewhere by itself at that moment, as one does whose session has ended, may
+// overtake that: then it is left again.
 func (p *Person) Open(path string) {
 	p.t.Helper()
-	p.Do(chromedp.Navigate(p.base + path))
+	p.until(fmt.Sprintf("%s is opened", path), func() bool {
+		_, err := get(p, chromedp.Navigate(p.base+path))
+		if err != nil && !strings.Contains(err.Error(), "net::ERR_ABORTED") {
+			p.t.Fatalf("in the browser: %v\n%s", err, p.where())
+		}
+		return err == nil
+	})
 }
 
 // Path is the path and query of the page that is open.

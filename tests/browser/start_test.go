@@ -56,7 +56,7 @@ func TestFromFirstStartToFirstCompletion(t *testing.T) {
 	p.Sees("Requests 2")
 
 	p.Open("/console/models")
-	p.Sees("1 of 1 can answer now")
+	p.Sees("1 of 1 available")
 	p.Look("models")
 	p.Press("scripted")
 	p.Press("Run a test")

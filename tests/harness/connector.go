@@ -128,3 +128,23 @@ func (c *Connector) WaitState(t testing.TB, want string, limit time.Duration) {
 		return err
 	})
 }
+
+// Doctor runs `connector doctor` with the connector's configuration and returns the
+// results of its checks by name.
+func (c *Connector) Doctor(t testing.TB) map[string]string {
+	t.Helper()
+	cmd := exec.Command(binary(t, "connector"), "doctor", "--json", "--config", c.Config)
+	cmd.Dir, cmd.Env = c.gateway.Dir, c.gateway.environment()
+	b, err := cmd.Output()
+	var found struct {
+		Checks []struct{ Check, Result string }
+	}
+	if jsonErr := json.Unmarshal(b, &found); jsonErr != nil {
+		t.Fatalf("connector doctor: %v, %v, %s", jsonErr, err, b)
+	}
+	results := make(map[string]string)
+	for _, f := range found.Checks {
+		results[f.Check] = f.Result
+	}
+	return results
+}

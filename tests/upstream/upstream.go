@@ -71,7 +71,11 @@ func StartAt(t testing.TB, addr string) *Server {
 	return s
 }
 
-// Handle sets what answers requests for a model; "" answers all others.
+// modelList is what a connector asks for by itself.
+const modelList = "GET /v1/models"
+
+// Handle sets what answers requests for a model; "" answers all others but those
+// of the connector for the list of models, which "GET /v1/models" answers.
 func (s *Server) Handle(model string, h Handler) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,11 +197,17 @@ func readRequest(c net.Conn, r *bufio.Reader) (Request, error) {
 // answer runs the handler and tells whether the connection may be used again.
 func (s *Server) answer(c net.Conn, r *bufio.Reader, req Request) (again bool) {
 	s.mu.Lock()
-	s.requests = append(s.requests, req)
-	s.running++
+	own := req.Method+" "+req.Target == modelList
 	h := s.handlers[req.Model]
-	if h == nil {
+	switch {
+	case own: // no request of a client
+		h = s.handlers[modelList]
+	case h == nil:
 		h = s.handlers[""]
+	}
+	if !own {
+		s.requests = append(s.requests, req)
+		s.running++
 	}
 	s.mu.Unlock()
 	if h == nil {
@@ -220,7 +230,9 @@ func (s *Server) answer(c net.Conn, r *bufio.Reader, req Request) (again bool) {
 	}()
 	h(x)
 	s.mu.Lock()
-	s.running--
+	if !own {
+		s.running--
+	}
 	s.mu.Unlock()
 	if x.dead {
 		return false
