@@ -2,6 +2,7 @@ package caddymodule
 
 import (
 	"bytes"
+	"errors"
 	"net/http"
 	"strconv"
 	"sync"
@@ -40,6 +41,7 @@ type progress struct {
 	finished bool           // the answer is complete; only usage may follow
 	done     bool           // the client has the end of its stream
 	err      *dialect.Error // what ended it, nil if nothing did
+	held     int64          // bytes that the stream remembers
 }
 
 // newAnswer returns the answer to a request that came through w.
@@ -115,7 +117,7 @@ func (a *answer) finish(cause *dialect.Error) *dialect.Error {
 
 // forward sends what the stream gave.
 func (a *answer) forward(out []byte) (progress, *dialect.Error) {
-	p := progress{finished: a.stream.Finished(), done: a.stream.Done(), err: a.stream.Err()}
+	p := progress{finished: a.stream.Finished(), done: a.stream.Done(), err: a.stream.Err(), held: a.stream.Held()}
 	if p.err != nil && a.status == 0 {
 		return p, p.err
 	}
@@ -199,12 +201,13 @@ var (
 	noBuffering        = []string{"no"}
 )
 
-// cut reports whether the client, or its connection, did not take all that was
-// sent.
-func (a *answer) cut() bool {
+// cut reports whether the client did not take all that was sent, and its
+// connection does not know: a failed write ends a connection of HTTP/1.1 and a
+// stream of HTTP/2, but not one of HTTP/3.
+func (a *answer) cut(protoMajor int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.err != nil
+	return a.err != nil && (protoMajor == 3 || errors.Is(a.err, errTooSlow))
 }
 
 // end stops the pings; nothing is sent after it. It returns the status that
@@ -233,9 +236,19 @@ func (a *answer) whole(status int, body []byte) error {
 	return a.err
 }
 
+// A client must take a whole answer, which stays in memory until then, at this
+// rate on average once the grace has passed.
+const (
+	leastProgress = 64 << 10 // bytes a minute
+	progressGrace = time.Minute
+)
+
+// errTooSlow is why a client is cut that takes a whole answer too slowly.
+var errTooSlow = errors.New("the client takes its answer too slowly")
+
 // writeWhole does whole's work under the lock. The body goes in small pieces,
-// each with a write_idle of its own: a client is cut for standing still, not
-// for being slow.
+// each with a write_idle of its own: a client is cut for standing still, or for
+// being slower than leastProgress.
 func (a *answer) writeWhole(status int, body []byte) {
 	a.stop()
 	h := a.w.Header()
@@ -244,10 +257,15 @@ func (a *answer) writeWhole(status int, body []byte) {
 	a.status = status
 	a.w.WriteHeader(status)
 	const piece = 16 << 10
-	for len(body) > 0 && a.err == nil {
-		n := min(len(body), piece)
-		_, a.err = a.w.Write(body[:n])
-		body = body[n:]
+	start := time.Now()
+	for written := 0; written < len(body) && a.err == nil; {
+		n := min(len(body)-written, piece)
+		if late := time.Since(start) - progressGrace; float64(written) < late.Minutes()*leastProgress {
+			a.err = errTooSlow
+			return
+		}
+		_, a.err = a.w.Write(body[written : written+n])
+		written += n
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/memory"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -41,6 +42,12 @@ type App struct {
 	// Where keys, connectors and deployments are kept. Default: bolt, in
 	// `model_gateway/gateway.db` below Caddy's data directory.
 	Storage *Storage `json:"storage,omitempty"`
+
+	// How many bytes of requests and answers the gateway may hold in memory at
+	// a time, at least 33554432 (32 MiB). Go's soft memory limit follows from
+	// it, unless the environment has GOMEMLIMIT. Default: a quarter of the
+	// machine's or the cgroup's memory.
+	MaxMemory int64 `json:"max_memory,omitempty"`
 
 	ctx     caddy.Context
 	logger  *slog.Logger
@@ -67,6 +74,12 @@ type Storage struct {
 	Path string `json:"path,omitempty"`
 }
 
+// minMaxMemory is the least that max_memory may be, in bytes.
+const minMaxMemory = 32 << 20
+
+// defaultMaxMemory is max_memory unless it is configured, in bytes.
+func defaultMaxMemory() int64 { return max(memory.Available()/4, minMaxMemory) }
+
 // defaultPort is the UDP port that connectors dial unless told otherwise.
 const defaultPort = 7443
 
@@ -90,6 +103,12 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if err := a.provisionAddresses(); err != nil {
 		return err
 	}
+	if a.MaxMemory == 0 {
+		a.MaxMemory = defaultMaxMemory()
+	}
+	if a.MaxMemory < minMaxMemory {
+		return fmt.Errorf("max_memory %d is too small: the gateway needs at least %d bytes (32MiB)", a.MaxMemory, int64(minMaxMemory))
+	}
 	path, err := a.storagePath()
 	if err != nil {
 		return err
@@ -104,7 +123,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	return registerMetrics(ctx.GetMetricsRegistry(), a.sessions, a.queues)
+	return registerMetrics(ctx.GetMetricsRegistry(), a.sessions, a.queues, a.budget, a.Manage)
 }
 
 // provisionEvents has life end at the first sign of the configuration's end. The
@@ -220,6 +239,7 @@ func (a *App) Start() error {
 		a.store.val.force.leave(a)
 		return err
 	}
+	a.store.val.force.bound(open)
 	a.unwatch = open.store.Subscribe(a.onChange)
 	a.welcome(open)
 	return nil
@@ -234,6 +254,9 @@ func (a *App) Stop() error {
 	}
 	a.tunnel.val.stop(a)
 	a.store.val.force.leave(a)
+	if open := a.store.val.open.Load(); open != nil {
+		a.store.val.force.bound(open)
+	}
 	return nil
 }
 
@@ -251,6 +274,15 @@ func (a *App) Cleanup() error {
 	return err
 }
 
+// budget is the memory budget of the open store's gateway, for metrics; nil while
+// it is not open.
+func (a *App) budget() *memory.Budget {
+	if open := a.store.val.open.Load(); open != nil {
+		return open.memory
+	}
+	return nil
+}
+
 // openStore returns the store, opening it if this is its first use: the http
 // app may be started, and serve a request, before this app.
 func (a *App) openStore() (*store.Store, error) {
@@ -259,16 +291,6 @@ func (a *App) openStore() (*store.Store, error) {
 		return nil, err
 	}
 	return open.store, nil
-}
-
-// learner returns what the gateway remembers of requests, opening the store if
-// this is its first use.
-func (a *App) learner() (*learner, error) {
-	open, err := a.store.val.get()
-	if err != nil {
-		return nil, err
-	}
-	return open.learner, nil
 }
 
 // Store returns the store of the running gateway, nil before Start.

@@ -10,6 +10,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/connector/memory"
 )
 
 // errTooLarge is what a limited reader answers past its limit.
@@ -18,8 +19,9 @@ var errTooLarge = errors.New("body is larger than its limit")
 // readBody reads the request's body to its end, undoing gzip and zstd
 // (RFC 9110 §8.4); neither what arrives nor what it decodes to may be larger
 // than limit bytes. Reading to the end matters: only then does net/http notice
-// a client that goes away, and Caddy lift its read deadline.
-func readBody(r *http.Request, limit int64) ([]byte, *dialect.Error) {
+// a client that goes away, and Caddy lift its read deadline. hold reserves
+// memory for so many bytes in all, before they are read if their number is known.
+func readBody(r *http.Request, limit int64, hold func(n int64) error) ([]byte, *dialect.Error) {
 	if r.ContentLength > limit {
 		return nil, dialect.BodyTooLarge(limit)
 	}
@@ -27,11 +29,11 @@ func readBody(r *http.Request, limit int64) ([]byte, *dialect.Error) {
 	var err error
 	switch encoding := strings.ToLower(strings.TrimSpace(r.Header.Get("Content-Encoding"))); encoding {
 	case "", "identity":
-		body, err = readAll(r.Body, r.ContentLength, limit)
+		body, err = readAll(r.Body, r.ContentLength, limit, hold)
 	case "gzip", "x-gzip":
-		body, err = readGzip(r.Body, limit)
+		body, err = readGzip(r.Body, limit, hold)
 	case "zstd":
-		body, err = readZstd(r.Body, limit)
+		body, err = readZstd(r.Body, limit, hold)
 	default:
 		return nil, dialect.UnsupportedEncoding()
 	}
@@ -42,18 +44,23 @@ func readBody(r *http.Request, limit int64) ([]byte, *dialect.Error) {
 	case errors.Is(err, errTooLarge), errors.As(err, &maxBytes), errors.Is(err, zstd.ErrDecoderSizeExceeded),
 		errors.Is(err, zstd.ErrWindowSizeExceeded):
 		return nil, dialect.BodyTooLarge(limit)
+	case errors.Is(err, memory.ErrExceeded):
+		return nil, dialect.MemoryFull()
 	default:
 		return nil, dialect.UnreadableBody()
 	}
 }
 
 // readGzip reads a gzip body whose decoded size may be up to limit bytes.
-func readGzip(r io.Reader, limit int64) ([]byte, error) {
+func readGzip(r io.Reader, limit int64, hold func(n int64) error) ([]byte, error) {
+	if err := hold(gzipCost); err != nil {
+		return nil, err
+	}
 	zr, err := gzip.NewReader(&limitReader{r, limit})
 	if err != nil {
 		return nil, err
 	}
-	return readAll(zr, -1, limit)
+	return readAll(zr, -1, limit, func(n int64) error { return hold(gzipCost + n) })
 }
 
 // zstdWindow is the window that every zstd decoder should support, in bytes
@@ -64,21 +71,28 @@ const zstdWindow = 8 << 20
 // readZstd reads a zstd body whose decoded size may be up to limit bytes. The
 // decoder runs on this goroutine and never holds more than the limit or one
 // window.
-func readZstd(r io.Reader, limit int64) ([]byte, error) {
+func readZstd(r io.Reader, limit int64, hold func(n int64) error) ([]byte, error) {
+	if err := hold(zstdCost); err != nil {
+		return nil, err
+	}
 	zr, err := zstd.NewReader(&limitReader{r, limit},
 		zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(uint64(max(limit, zstdWindow))))
 	if err != nil {
 		return nil, err
 	}
 	defer zr.Close()
-	return readAll(zr, -1, limit)
+	return readAll(zr, -1, limit, func(n int64) error { return hold(zstdCost + n) })
 }
 
 // readAll reads r to its end, at most limit bytes. size is the expected size
 // in bytes, or -1. A declared size is believed only so far: the buffer grows
-// with what really arrives, so that headers alone cannot claim memory.
-func readAll(r io.Reader, size, limit int64) ([]byte, error) {
+// with what really arrives, so that headers alone cannot claim memory. hold
+// reserves memory for so many bytes in all: for a declared size at once.
+func readAll(r io.Reader, size, limit int64, hold func(n int64) error) ([]byte, error) {
 	const believed, least = 1 << 20, 512
+	if err := hold(max(size, 0)); err != nil {
+		return nil, err
+	}
 	// One byte more than expected: the read that finds the end then needs no
 	// larger buffer.
 	body := make([]byte, 0, max(min(size, believed)+1, least))
@@ -94,21 +108,26 @@ func readAll(r io.Reader, size, limit int64) ([]byte, error) {
 			return nil, err
 		}
 		if len(body) == cap(body) {
-			body = enlarge(body, size, limit)
+			room := enlarged(body, size, limit)
+			if room > size+1 {
+				if err := hold(room); err != nil {
+					return nil, err
+				}
+			}
+			body = append(make([]byte, 0, room), body...)
 		}
 	}
 }
 
-// enlarge doubles a full buffer, but not beyond what can still come: the last
-// and largest step would otherwise be mostly waste.
-func enlarge(body []byte, size, limit int64) []byte {
+// enlarged is the room that replaces a full buffer's: twice as much, but not
+// beyond what can still come. The last and largest step would otherwise be
+// mostly waste.
+func enlarged(body []byte, size, limit int64) int64 {
 	most := limit + 1 // the one byte that tells too large
 	if size >= int64(len(body)) && size < limit {
 		most = size + 1 // the room for finding the end
 	}
-	larger := make([]byte, len(body), max(min(2*int64(len(body)), most), int64(len(body))+1))
-	copy(larger, body)
-	return larger
+	return max(min(2*int64(len(body)), most), int64(len(body))+1)
 }
 
 // limitReader passes at most left bytes on; more is errTooLarge.

@@ -37,6 +37,9 @@ func zstded(t *testing.T, p []byte) []byte {
 	return w.EncodeAll(p, nil)
 }
 
+// unbounded is a memory budget without end.
+func unbounded(int64) error { return nil }
+
 func TestReadBody(t *testing.T) {
 	const limit = 64 << 10
 	full := bytes.Repeat([]byte("0123456789abcdef"), limit/16)
@@ -74,7 +77,7 @@ func TestReadBody(t *testing.T) {
 			if test.encoding != "" {
 				r.Header.Set("Content-Encoding", test.encoding)
 			}
-			got, err := readBody(r, limit)
+			got, err := readBody(r, limit, unbounded)
 			switch {
 			case err == nil && test.status == 0:
 				if !bytes.Equal(got, test.want) {
@@ -104,7 +107,7 @@ func TestReadAllBuffer(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			want := bytes.Repeat([]byte("x"), int(test.bytes))
-			got, err := readAll(bytes.NewReader(want), test.size, limit)
+			got, err := readAll(bytes.NewReader(want), test.size, limit, unbounded)
 			if err != nil || !bytes.Equal(got, want) {
 				t.Fatalf("got %d bytes, %v", len(got), err)
 			}

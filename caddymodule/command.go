@@ -33,8 +33,8 @@ const (
 // gatewayCommand builds `caddy gateway` and everything below it.
 func gatewayCommand(root *cobra.Command, env commandEnv) {
 	root.Use = "gateway"
-	root.Long = `Manages the model gateway: API keys, connectors, deployments, and the users of
-its console.
+	root.Long = `Manages the model gateway: API keys, connectors, deployments, and the users and
+management tokens of its console.
 
 All commands but "up" talk to the running Caddy through its admin endpoint.
 Name it with --address, or let --config find it; without either it is the
@@ -51,6 +51,7 @@ default one (localhost:2019, or $CADDY_ADMIN).`
 		deploymentCommand(env),
 		pairingCommand(env),
 		userCommand(env),
+		tokenCommand(env),
 		setupLinkCommand(env),
 		accountCommand(env),
 		statusCommand(),

@@ -93,5 +93,13 @@ func withAccount(path, account string) string {
 	if account == "" {
 		return path
 	}
-	return path + "?account=" + url.QueryEscape(account)
+	return withQuery(path, "account="+url.QueryEscape(account))
+}
+
+// withQuery adds a parameter to a path.
+func withQuery(path, parameter string) string {
+	if strings.Contains(path, "?") {
+		return path + "&" + parameter
+	}
+	return path + "?" + parameter
 }

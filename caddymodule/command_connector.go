@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -78,11 +79,14 @@ func connectorListCommand(env commandEnv) *cobra.Command {
 		empty:  "Create one with `caddy gateway connector create --name NAME`.",
 		header: []string{"ID", "NAME", "STATE", "TRANSPORT", "REMOTE", "VERSION", "UPSTREAMS", "SINCE", "TOKEN"},
 		row: func(c manage.Connector) []string {
-			since := ""
-			if c.Since != nil {
-				since = env.ago(c.Since)
+			since, upstreams := "", make([]string, len(c.Upstreams))
+			if at := cmp.Or(c.Since, c.LastSeenAt); at != nil {
+				since = env.ago(at)
 			}
-			return []string{c.ID, c.Name, c.State, c.Transport, c.Remote, c.Version, strings.Join(c.Upstreams, ","), since, env.tokenState(c)}
+			for i, u := range c.Upstreams {
+				upstreams[i] = u.String()
+			}
+			return []string{c.ID, c.Name, c.State, c.Transport, c.Remote, c.Version, strings.Join(upstreams, ", "), since, env.tokenState(c)}
 		},
 		notes: func(cmd *cobra.Command, connectors []manage.Connector) {
 			printRotationProblems(cmd.OutOrStdout(), connectors)

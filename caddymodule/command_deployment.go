@@ -138,6 +138,15 @@ func optionsHelp() string {
 	return b.String()
 }
 
+// deploymentState is the state of a deployment in words, with the time at which it
+// went offline.
+func (e commandEnv) deploymentState(d manage.Deployment) string {
+	if d.OfflineSince != nil {
+		return d.StateText() + " since " + e.date(*d.OfflineSince)
+	}
+	return d.StateText()
+}
+
 // legs lists the connectors of a deployment with their states.
 func legs(d manage.Deployment) string {
 	list := make([]string, len(d.Through))
@@ -161,7 +170,7 @@ func deploymentListCommand(env commandEnv) *cobra.Command {
 		empty:  "Register one with `caddy gateway deployment set NAME --connector ID_OR_NAME`.",
 		header: []string{"NAME", "STATE", "CONNECTOR", "UPSTREAM", "MODEL", "MAX", "OPTIONS", "UPDATED"},
 		row: func(d manage.Deployment) []string {
-			return []string{d.Name, d.State, strings.Join(d.ConnectorNames(), ", "), d.Upstream, d.Model, bound(d.MaxConcurrency), d.Options.String(), env.date(d.UpdatedAt)}
+			return []string{d.Name, env.deploymentState(d), strings.Join(d.ConnectorNames(), ", "), d.Upstream, d.Model, bound(d.MaxConcurrency), d.Options.String(), env.date(d.UpdatedAt)}
 		},
 		notes: func(cmd *cobra.Command, deployments []manage.Deployment) {
 			for _, d := range deployments {

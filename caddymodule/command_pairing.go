@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -85,6 +86,10 @@ func pairingListCommand(env commandEnv) *cobra.Command {
 		row:    env.pairingRow,
 		notes: func(cmd *cobra.Command, pairings []manage.Pairing) {
 			printNamesakes(cmd.OutOrStdout(), pairings)
+			if slices.ContainsFunc(pairings, func(p manage.Pairing) bool { return p.Limited }) {
+				fmt.Fprint(cmd.OutOrStdout(), "\nMany wrong claim codes are being tried from many networks, so that some codes are\n"+
+					"refused unchecked. A device that is refused may have to try again.\n")
+			}
 		},
 	}.command()
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/manage"
 )
 
@@ -53,11 +54,25 @@ func printStatus(w io.Writer, s manage.Status) {
 		row("Pin", "%s", s.Listener.Pin)
 	}
 	row("Connectors", "%d, %d online", s.Connectors.Total, s.Connectors.Online)
-	row("Deployments", "%d, %d online", s.Deployments.Total, s.Deployments.Online)
+	row("Deployments", "%s", deploymentsText(s.Deployments))
 	row("Keys", "%d valid, %d revoked", s.Keys.Active, s.Keys.Revoked)
 	c := s.Counters
 	row("Tunnels", "%d opened, %d replaced, %d denied, %d rejected", c.Connected, c.Replaced, c.Denied, c.Rejected)
 	row("Requests", "%d, %d without an answer", c.Requests, c.Failed)
+}
+
+// deploymentsText counts deployments: how many can answer, and what the others are.
+func deploymentsText(n manage.DeploymentCount) string {
+	text := fmt.Sprintf("%d, %d available", n.Total, n.Available)
+	if degraded := n.States[health.Degraded]; degraded > 0 {
+		text += fmt.Sprintf(" (%d degraded)", degraded)
+	}
+	for _, state := range health.States {
+		if count := n.States[state]; count > 0 && !state.Usable() {
+			text += fmt.Sprintf(", %d %s", count, state)
+		}
+	}
+	return text
 }
 
 // url is the base of the gateway's HTTP API for a sample request, or a

@@ -104,17 +104,26 @@ const (
 		`"key":"sk-svc-EXAMPLE","created_at":"2026-05-01T10:30:00Z"}`
 	onlineJSON = `{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qm","account":"default","name":"rack","created_at":"2026-05-01T10:30:00Z",` +
 		`"state":"online","transport":"quic","remote":"192.0.2.7:4711","version":"v1.0.0","os":"linux",` +
-		`"upstreams":["ollama","vllm"],"since":"2026-05-02T09:00:00Z","rtt_ms":12.5,"active":1}`
-	offlineJSON    = `{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qn","account":"default","name":"home","created_at":"2026-05-01T10:30:00Z","state":"offline"}`
+		`"upstreams":[{"name":"ollama","state":"reachable","since":"2026-05-02T09:00:00Z","models":12},{"name":"vllm","state":"down","since":"2026-05-02T10:00:00Z"}],"since":"2026-05-02T09:00:00Z","rtt_ms":12.5,"active":1}`
+	offlineJSON    = `{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qn","account":"default","name":"home","created_at":"2026-05-01T10:30:00Z","last_seen_at":"2026-05-02T07:00:00Z","state":"offline"}`
 	hostileJSON    = `{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qo","account":"default","name":"x","created_at":"2026-05-01T10:30:00Z","state":"online","version":"\u001b[2J\nv1\tx"}`
 	deploymentJSON = `{"account":"default","name":"qwen3:8b","connectors":["con_06b3kz9v6dfx7fbv7wq7m5r2qm","con_06b3kz9v6dfx7fbv7wq7m5r2qn"],"model":"qwen3","max_concurrency":4,"options":{"think_tags":true},` +
-		`"created_at":"2026-05-01T10:30:00Z","updated_at":"2026-05-02T10:30:00Z","through":[{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qm","name":"rack","state":"online"},` +
-		`{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qn","name":"home","state":"offline"}],"state":"online"}`
+		`"created_at":"2026-05-01T10:30:00Z","updated_at":"2026-05-02T10:30:00Z","through":[{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qm","name":"rack","state":"available","upstream":"ollama","model":"qwen3"},` +
+		`{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qn","name":"home","state":"offline"}],"state":"degraded","available":1}`
+	goneJSON = `{"account":"default","name":"gone","connectors":["con_06b3kz9v6dfx7fbv7wq7m5r2qn"],"created_at":"2026-05-01T10:30:00Z","updated_at":"2026-05-02T10:30:00Z",` +
+		`"through":[{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qn","name":"home","state":"offline"}],"state":"offline","available":0,"offline_since":"2026-05-02T07:00:00Z"}`
 	warnedJSON = `{"account":"default","name":"org/m","connectors":["con_06b3kz9v6dfx7fbv7wq7m5r2qm"],"upstream":"olama",` +
-		`"created_at":"2026-05-01T10:30:00Z","updated_at":"2026-05-02T10:30:00Z","through":[{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qm","name":"rack","state":"online"}],"state":"online",` +
-		`"warning":"connector \"rack\" has no upstream \"olama\"; it has: ollama, vllm"}`
+		`"created_at":"2026-05-01T10:30:00Z","updated_at":"2026-05-02T10:30:00Z","through":[{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qm","name":"rack","state":"upstream_missing"}],"state":"upstream_missing","available":0,` +
+		`"warning":"deployment \"org/m\" goes to upstream \"olama\", but connector \"rack\" has ollama, vllm; change the deployment's upstream or add it to the connector's configuration"}`
 	statusJSON = `{"version":"v1.2.3","commit":"7337cac","caddy":"v2.11.9","url":"https://gw.example.com","listener":{"address":":7443","public":"gw.example.com:7443","pin":"PIN"},` +
-		`"connectors":{"total":2,"online":1},"deployments":{"total":3,"online":2},"keys":{"active":1,"revoked":4},"counters":{"connected":3,"replaced":1,"denied":2,"rejected":0,"requests":120,"failed":4}}`
+		`"connectors":{"total":2,"online":1},"deployments":{"total":5,"available":3,"states":{"available":2,"degraded":1,"model_missing":1,"model_server_down":1}},"keys":{"active":1,"revoked":4},"counters":{"connected":3,"replaced":1,"denied":2,"rejected":0,"requests":120,"failed":4}}`
+)
+
+const (
+	createdTokenJSON = `{"id":"mgt_1","name":"ci","user":"usr_1","rights":["keys","deployments"],"token":"pmt_EXAMPLE","created_at":"2026-05-02T12:00:00Z","expires_at":"2026-07-31T12:00:00Z"}`
+	tokenJSON        = `{"id":"mgt_1","account":"default","user":"usr_1","name":"ci","created_at":"2026-05-01T10:30:00Z","last_used_at":"2026-05-02T11:57:00Z",` +
+		`"rights":["read","keys"],"expires_at":"2026-07-31T12:00:00Z","user_name":"anna"}`
+	madeJSON = `{"keys":[{"id":"key_1","name":"laptop"}],"connectors":[{"id":"con_1","name":"home"}],"deployments":[{"id":"qwen3:8b","name":"qwen3:8b"}]}`
 )
 
 const (
@@ -186,7 +195,7 @@ var commandTests = []struct {
 	{"deployment_set_warning", "deployment set org/m --connector rack --upstream olama", ok("PUT /model_gateway/deployments/org%2Fm", warnedJSON)},
 	{"deployment_set_no_connector", "deployment set m", nil},
 	{"deployment_set_two_names", "deployment set a b --connector rack", nil},
-	{"deployment_list", "deployment list", ok("GET /model_gateway/deployments", "["+deploymentJSON+","+warnedJSON+"]")},
+	{"deployment_list", "deployment list", ok("GET /model_gateway/deployments", "["+deploymentJSON+","+warnedJSON+","+goneJSON+"]")},
 	{"deployment_list_empty", "deployment list", ok("GET /model_gateway/deployments", "[]")},
 	{"deployment_list_json", "deployment list --json", ok("GET /model_gateway/deployments", "["+deploymentJSON+"]")},
 	{"deployment_remove", "deployment remove ..", ok("DELETE /model_gateway/deployments/%2E%2E", deploymentJSON)},
@@ -205,6 +214,7 @@ var commandTests = []struct {
 	{"pairing_approve_replace", "pairing approve pair_2 --replace rack", ok("POST /model_gateway/pairings/approve", strings.Replace(approvedJSON, `"connected"`, `"replaced":true,"connected"`, 1))},
 	{"pairing_approve_replace_name", "pairing approve pair_2 --replace rack --name box", nil},
 	{"pairing_list_namesake", "pairing list", ok("GET /model_gateway/pairings", "["+namesakeJSON+","+strings.Replace(namesakeJSON, `"code":"PAIR-7K3M-Q9TY",`, "", 1)+"]")},
+	{"pairing_list_limited", "pairing list", ok("GET /model_gateway/pairings", "["+strings.Replace(startedJSON, `"connected"`, `"limited":true,"connected"`, 1)+"]")},
 	{"pairing_approve_json", "pairing approve pair_4 --json", ok("POST /model_gateway/pairings/approve", approvedJSON)},
 	{"pairing_approve_unknown", "pairing approve PAIR-7K3M-Q9T0 --account team", map[string]adminAnswer{
 		"POST /model_gateway/pairings/approve": {404, `{"error":"there is no pairing with this code"}`},
@@ -223,6 +233,18 @@ var commandTests = []struct {
 	{"user_list_empty", "user list", ok("GET /model_gateway/users", "[]")},
 	{"user_remove", "user remove anna", ok("DELETE /model_gateway/users/anna", userJSON)},
 	{"user_recovery_link", "user recovery-link anna", ok("POST /model_gateway/users/anna/recovery-link", strings.Replace(linkJSON, "setup", "recover", 2))},
+	{"help_token_create", "token create --help", nil},
+	{"token_create", "token create --name ci --user anna --rights keys,deployments --days 90", ok("POST /model_gateway/tokens", createdTokenJSON)},
+	{"token_create_json", "token create --name ci --user anna --account team --json", ok("POST /model_gateway/tokens", createdTokenJSON)},
+	{"token_create_no_user", "token create --name ci", nil},
+	{"token_create_unknown_right", "token create --name ci --user anna --rights keys,all", nil},
+	{"token_create_no_days", "token create --name ci --user anna --days 0", nil},
+	{"token_list", "token list", ok("GET /model_gateway/tokens", "["+tokenJSON+","+strings.Replace(tokenJSON, `"2026-07-31T12:00:00Z"`, `"2026-05-01T12:00:00Z"`, 1)+"]")},
+	{"token_list_empty", "token list", ok("GET /model_gateway/tokens", "[]")},
+	{"token_revoke", "token revoke mgt_1", ok("DELETE /model_gateway/tokens/mgt_1", strings.Replace(tokenJSON, "}", `,"made":`+madeJSON+"}", 1))},
+	{"token_revoke_nothing_made", "token revoke mgt_1 --account team", ok("DELETE /model_gateway/tokens/mgt_1?account=team", strings.Replace(tokenJSON, "}", `,"made":{"keys":[],"connectors":[],"deployments":[]}}`, 1))},
+	{"token_revoke_made", "token revoke mgt_1 --made --account team", ok("DELETE /model_gateway/tokens/mgt_1?account=team&made=remove", strings.Replace(tokenJSON, "}", `,"made":`+strings.Replace(madeJSON, `"name":"home"`, `"name":"home","problem":"the connector \"home\" is in use by llama3"`, 1)+"}", 1))},
+	{"token_revoke_json", "token revoke mgt_1 --json", ok("DELETE /model_gateway/tokens/mgt_1", strings.Replace(tokenJSON, "}", `,"made":`+madeJSON+"}", 1))},
 	{"setup_link", "setup-link", ok("POST /model_gateway/setup-link", linkJSON)},
 	{"setup_link_json", "setup-link --json", ok("POST /model_gateway/setup-link", linkJSON)},
 	{"setup_link_users", "setup-link", map[string]adminAnswer{

@@ -1,11 +1,11 @@
 package caddymodule
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +15,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/memory"
 )
 
 // completion is one request that the upstream answers: all but lists, counts
@@ -25,7 +26,8 @@ type completion struct {
 	answer   *answer
 	ctx      context.Context // ends when the client goes or the key is revoked
 	call     dialect.Call
-	size     int // of the request's body, in bytes
+	size     int64 // of the request's body, in bytes
+	kept     int64 // bytes of kept responses that the request refers to
 	learner  *learner
 	noEffort bool // the model has refused to be told how much to think
 
@@ -76,19 +78,26 @@ func (c *completion) serve(w http.ResponseWriter, r *http.Request, next caddyhtt
 
 // decode reads the request.
 func (c *completion) decode(r *http.Request) *dialect.Error {
-	body, derr := readBody(r, c.MaxBody)
+	open, err := c.app.store.val.get()
+	if err != nil {
+		return c.app.internal("opening its store", err)
+	}
+	c.learner = open.learner
+	ex := c.exchange
+	ex.held.reservation = open.memory.Open(ex.Account, ex.Key.ID())
+	declared := ex.bodyCost(min(max(r.ContentLength, 0), c.MaxBody))
+	body, derr := readBody(r, c.MaxBody, func(n int64) error { return ex.held.holdRequest(max(n, declared)) })
 	if derr != nil {
 		return derr
 	}
-	var err error
-	if c.learner, err = c.app.learner(); err != nil {
-		return c.app.internal("opening its store", err)
+	c.size = int64(len(body))
+	if ex.held.holdRequest(ex.bodyCost(c.size)) != nil {
+		return dialect.MemoryFull()
 	}
-	ex := c.exchange
 	env := &dialect.Env{
 		Context: c.ctx,
 		Now:     time.Now, NewID: dialect.NewID, RequestID: ex.RequestID, SignatureKey: c.learner.signatureKey,
-		Account: ex.Account, Sealer: c.learner.sealer, Deployments: c, Estimate: c.estimate, Dropped: c.dropped,
+		Account: ex.Account, Sealer: c.learner.sealer, Gateway: c, Estimate: c.estimate, Dropped: c.dropped,
 	}
 	if ex.Operation.Dialect == dialect.Responses {
 		env.Kept = c.keptView(c.learner, ex)
@@ -96,8 +105,9 @@ func (c *completion) decode(r *http.Request) *dialect.Error {
 	if c.call, derr = dialect.Decode(ex.Operation, body, env); derr != nil {
 		return c.orEnded(derr)
 	}
-	c.size = len(body)
-	ex.Model = c.call.PublicModel()
+	if ex.held.request > requestCost { // else it is not worth a second look
+		_ = ex.held.holdRequest(ex.decodedCost(c.size + c.kept)) // less than before always succeeds
+	}
 	if c.learner.efforts.any() {
 		if of, ok := c.registration(); ok && c.learner.efforts.none(of) {
 			c.call.DropEffort()
@@ -117,15 +127,20 @@ func (c *completion) orEnded(derr *dialect.Error) *dialect.Error {
 	return derr
 }
 
-// Options implements dialect.Deployments. A deployment that the key may not use
-// is as if it were not there, until model_route says so.
-func (c *completion) Options(model string) compat.Options {
-	ex := c.exchange
-	deployment, ok := c.learner.store.Deployment(ex.Account, model)
-	if !ok || !ex.Key.Scope().Allows(model) {
-		return compat.Options{}
+// Admit implements dialect.Gateway.
+func (c *completion) Admit(model string) (compat.Options, *dialect.Error) {
+	c.exchange.Model = model
+	deployment, derr := c.exchange.find(c.learner.store)
+	return deployment.Options, derr
+}
+
+// Hold implements dialect.Gateway.
+func (c *completion) Hold(n int64) *dialect.Error {
+	c.kept += n
+	if c.exchange.held.holdRequest(c.exchange.bodyCost(c.size+c.kept)) != nil {
+		return dialect.MemoryFull()
 	}
-	return deployment.Options
+	return nil
 }
 
 // dropped logs that an item of the request was left out.
@@ -158,7 +173,8 @@ func (c *completion) learn(u dialect.Usage) {
 		return
 	}
 	if of, ok := c.registration(); ok {
-		c.learner.learn(lesson{of: of, call: c.call, size: int64(c.size), tokens: u.PromptTokens})
+		held := c.learner.memory.Open(c.exchange.Account, c.exchange.Key.ID())
+		c.learner.learn(lesson{of: of, call: c.call, size: c.size, tokens: u.PromptTokens}, held)
 	}
 }
 
@@ -250,11 +266,15 @@ func (c *completion) whole(response *http.Response) *dialect.Error {
 	if derr != nil || body == nil {
 		return derr
 	}
+	if c.exchange.held.holdAnswer(c.exchange.answerCost(int64(len(body)))) != nil {
+		return dialect.MemoryFull()
+	}
 	out, usage, derr := c.call.Answer(body)
 	if derr != nil {
 		return derr
 	}
-	_ = c.answer.whole(http.StatusOK, out) // a failed write means that the client is gone
+	_ = c.exchange.held.holdAnswer(int64(len(out))) // less than before always succeeds
+	_ = c.answer.whole(http.StatusOK, out)          // a failed write means that the client is gone
 	c.learn(usage)
 	return nil
 }
@@ -262,8 +282,10 @@ func (c *completion) whole(response *http.Response) *dialect.Error {
 // readWhole reads an answer into memory; nil without an error if the client
 // is gone.
 func (c *completion) readWhole(response *http.Response) ([]byte, *dialect.Error) {
-	body, err := readAll(response.Body, response.ContentLength, maxAnswer)
+	body, err := readAll(response.Body, response.ContentLength, maxAnswer, c.exchange.held.holdAnswer)
 	switch {
+	case errors.Is(err, memory.ErrExceeded):
+		return nil, dialect.MemoryFull()
 	case errors.Is(err, errTooLarge):
 		return nil, dialect.AnswerTooLarge(c.exchange.Deployment, maxAnswer)
 	case err != nil:
@@ -278,11 +300,15 @@ func (c *completion) replay(response *http.Response) *dialect.Error {
 	if derr != nil || body == nil {
 		return derr
 	}
+	if c.exchange.held.holdAnswer(replayCost*int64(len(body))) != nil {
+		return dialect.MemoryFull()
+	}
 	events, derr := dialect.ReplayAsStream(body)
 	if derr != nil {
 		return derr
 	}
-	return c.stream(io.NopCloser(strings.NewReader(string(events))))
+	_ = c.exchange.held.holdAnswer(int64(len(events))) // less than before
+	return c.stream(io.NopCloser(bytes.NewReader(events)))
 }
 
 // copyBuffers are the buffers that streams are read into: at most 32 KiB of
@@ -313,11 +339,27 @@ func (c *completion) stream(body io.ReadCloser) *dialect.Error {
 				drain(body)
 			}
 			return nil
-		case last == nil && at.finished:
+		}
+		if derr := c.remember(at.held); derr != nil {
+			return c.answer.finish(derr)
+		}
+		if last == nil && at.finished {
 			last = time.AfterFunc(linger, func() { body.Close() })
 			defer last.Stop()
 		}
 	}
+}
+
+// remember counts what the stream remembers of the answer, held bytes; the error
+// says why it may not be so much.
+func (c *completion) remember(held int64) *dialect.Error {
+	if held > maxRemembered {
+		return dialect.StreamTooLarge(c.exchange.Deployment, maxRemembered)
+	}
+	if c.exchange.held.remember(held) != nil {
+		return dialect.MemoryFull()
+	}
+	return nil
 }
 
 // learnFromStream has a streamed request learned from.

@@ -12,11 +12,7 @@ func (c *completion) count(r *http.Request) *dialect.Error {
 	if derr := c.decode(r); derr != nil {
 		return derr
 	}
-	deployment, derr := c.exchange.find(c.learner.store)
-	if derr != nil {
-		return derr
-	}
-	n := c.learner.calibration.Count(c.ctx, registration(deployment), c.call.Prompt())
+	n := c.learner.calibration.Count(c.ctx, registration(c.exchange.found), c.call.Prompt())
 	if c.ctx.Err() != nil {
 		return c.broken(c.ctx.Err())
 	}

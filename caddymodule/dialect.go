@@ -86,6 +86,7 @@ func (d *Dialect) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	ex.Operation = operation
 	defer func() {
 		ex.place.Leave()
+		ex.held.reservation.Release()
 		status, first := a.end()
 		ex.observe(status)
 		d.app.record(ex, a.outcome(operation.Dialect), first)
@@ -109,9 +110,7 @@ func (d *Dialect) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if derr != nil {
 		a.fail(operation.Dialect, ex.RequestID, derr)
 	}
-	if r.ProtoMajor == 3 && a.cut() {
-		// A failed write ends a connection of HTTP/1.1 and a stream of HTTP/2,
-		// but a return would end one of HTTP/3 as if its answer were whole.
+	if a.cut(r.ProtoMajor) { // a return would end the answer as if it were whole
 		panic(http.ErrAbortHandler)
 	}
 	return nil

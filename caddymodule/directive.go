@@ -35,6 +35,7 @@ func init() {
 //			listen  <address>       # UDP for connectors, default :7443
 //			public  <host:port>     # what connectors dial
 //			storage bolt <path>
+//			max_memory <size>       # of requests and answers, default a quarter of the memory
 //		}
 //	}
 func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
@@ -75,8 +76,12 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			if !d.AllArgs(&a.Storage.Kind, &a.Storage.Path) {
 				return d.Err("storage takes a kind and a path: storage bolt <path>")
 			}
+		case "max_memory":
+			if err := parseSize(d, &a.MaxMemory); err != nil {
+				return err
+			}
 		default:
-			return d.Errf("unrecognized option %q; expected listen, public or storage", option)
+			return d.Errf("unrecognized option %q; expected listen, public, storage or max_memory", option)
 		}
 	}
 	return nil

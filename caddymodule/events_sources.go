@@ -2,6 +2,7 @@ package caddymodule
 
 import (
 	"reflect"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -19,8 +20,11 @@ const (
 	eventConnectorOnline   = "connector_online"
 	eventConnectorOffline  = "connector_offline"
 	eventConnectorRotated  = "connector_rotated"
+	eventUpstreamDown      = "upstream_down"
+	eventUpstreamUp        = "upstream_up"
 	eventPairingRequested  = "pairing_requested"
 	eventPairingApproved   = "pairing_approved"
+	eventPairingLimited    = "pairing_limited"
 	eventKeyCreated        = "key_created"
 	eventKeyRevoked        = "key_revoked"
 	eventDeploymentChanged = "deployment_changed"
@@ -34,6 +38,8 @@ type eventSources struct {
 	store *store.Store
 	tell  func(gatewayEvent) // returns at once
 	stop  func()             // ends the subscription to the store
+	// states returns what a connector has reported to a hub.
+	states func(hub *tunnel.Hub, connector string) []tunnel.UpstreamState
 
 	mu          sync.Mutex // held while telling, for the order
 	closed      bool
@@ -43,6 +49,7 @@ type eventSources struct {
 	rotations   map[string]time.Time   // the last by connector id
 	presences   map[string]*presence   // by connector id
 	hubs        map[*tunnel.Hub]func() // end the subscriptions
+	seeing      *time.Timer            // until seeAll
 }
 
 type deploymentID struct{ account, name string }
@@ -53,18 +60,21 @@ type presence struct {
 	hubs         map[*tunnel.Hub]bool // where it is online
 	turn         int                  // counts its comings and goings
 	timer        *time.Timer          // until its going is told
+	down         map[string]bool      // its upstreams that were told to be unreachable
+	look         *time.Timer          // until its upstreams are looked at; nil: nobody will
 }
 
 // newEventSources begins to watch the store. What is in it by now is no event.
 func newEventSources(st *store.Store, tell func(gatewayEvent)) *eventSources {
 	s := &eventSources{
-		store: st, tell: tell,
+		store: st, tell: tell, states: statesOf,
 		keys: make(map[string]bool), deployments: make(map[deploymentID]store.Deployment), pairings: make(map[string]string),
 		rotations: make(map[string]time.Time),
 		presences: make(map[string]*presence), hubs: make(map[*tunnel.Hub]func()),
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.seeing = time.AfterFunc(seenInterval, s.seeAll)
 	s.stop = st.Subscribe(s.onChange)
 	for _, account := range st.Accounts() {
 		for _, k := range st.Keys(account.ID) {
@@ -91,11 +101,18 @@ func (s *eventSources) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
+	s.seeing.Stop()
 	for _, stop := range s.hubs {
 		stop()
 	}
-	for _, p := range s.presences {
+	for id, p := range s.presences {
 		p.stopTimer()
+		if p.look != nil {
+			p.look.Stop()
+		}
+		if len(p.hubs) > 0 {
+			s.store.TouchConnector(id)
+		}
 	}
 }
 
@@ -179,6 +196,22 @@ func (s *eventSources) onPairing(c store.Change) {
 	}
 }
 
+// pairingLimited tells each account with a code that waits for its device that
+// this one may have to try more than once.
+func (s *eventSources) pairingLimited() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	for _, account := range s.store.Accounts() {
+		waits := func(p store.Pairing) bool { return p.State == store.PairingWaiting }
+		if slices.ContainsFunc(s.store.Pairings(account.ID), waits) {
+			s.tell(gatewayEvent{eventPairingLimited, map[string]any{"account": account.ID}})
+		}
+	}
+}
+
 // onConnector tells of a connector that has a new token, once it is the only one.
 func (s *eventSources) onConnector(c store.Change) {
 	if c.Removed {
@@ -236,6 +269,12 @@ func (s *eventSources) onTunnel(hub *tunnel.Hub, e tunnel.Event) {
 		}
 		return
 	}
+	if e.Reported {
+		if p := s.presences[e.Connector]; p != nil {
+			s.lookSoon(p)
+		}
+		return
+	}
 	if !s.arrive(hub, e) {
 		return
 	}
@@ -258,6 +297,8 @@ func (s *eventSources) arrive(hub *tunnel.Hub, e tunnel.Event) (news bool) {
 	p.Event = e
 	p.hubs[hub] = true
 	p.stopTimer()
+	s.store.TouchConnector(e.Connector)
+	s.lookSoon(p)
 	return news
 }
 
@@ -271,6 +312,7 @@ func (s *eventSources) depart(hub *tunnel.Hub, p *presence) {
 	if len(p.hubs) > 0 {
 		return
 	}
+	s.store.TouchConnector(p.Connector)
 	p.stopTimer()
 	turn, data := p.turn, connectorData(p.Event)
 	data["since"] = time.Now().UTC().Format(time.RFC3339)
@@ -281,6 +323,9 @@ func (s *eventSources) depart(hub *tunnel.Hub, p *presence) {
 			return
 		}
 		delete(s.presences, p.Connector)
+		if p.look != nil {
+			p.look.Stop()
+		}
 		s.tell(gatewayEvent{eventConnectorOffline, data})
 	})
 }

@@ -83,11 +83,21 @@ func TestEventsOfTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	out.expect(t, "a claim code")
+	if _, err := st.CreateAccount(ctx, "other"); err != nil {
+		t.Fatal(err)
+	}
+	s.pairingLimited()
+	if got := out.events[0].data; !reflect.DeepEqual(got, map[string]any{"account": "default"}) {
+		t.Errorf("data %v", got)
+	}
+	out.expect(t, "many wrong codes", eventPairingLimited)
 	if _, err := st.ClaimPairing(ctx, code, strings.Repeat("a", 43), store.Device{Hostname: "den"}); err != nil {
 		t.Fatal(err)
 	}
 	s.onChange(store.Change{Kind: store.KindPairing, Account: p.Account, ID: p.ID, Name: store.PairingPending})
 	out.expect(t, "a device", eventPairingRequested)
+	s.pairingLimited()
+	out.expect(t, "many wrong codes while no code waits")
 	if _, _, err := st.ApprovePairing(ctx, store.DefaultAccount, p.ID, "", "anna"); err != nil {
 		t.Fatal(err)
 	}
@@ -126,6 +136,7 @@ func TestEventsOfTheStore(t *testing.T) {
 	if _, _, err := st.CreateKey(ctx, store.DefaultAccount, "late", "*"); err != nil {
 		t.Fatal(err)
 	}
+	s.pairingLimited()
 	out.expect(t, "closed")
 }
 

@@ -39,8 +39,10 @@ type exchange struct {
 	Connector  string         // id of the connector that was chosen
 	Response   *http.Response // the upstream's answer; its body is the reader's to close
 
-	place   queue.Place // what the deployment's bound lets run
-	running bool        // counted as in flight
+	found   store.Deployment // what find found
+	held    holdings         // of the memory budget
+	place   queue.Place      // what the deployment's bound lets run
+	running bool             // counted as in flight
 }
 
 // request is an upstream request that lacks nothing but the model id.
@@ -92,6 +94,7 @@ func (ex *exchange) find(st *store.Store) (store.Deployment, *dialect.Error) {
 	if !ex.Key.Scope().Allows(deployment.Name) {
 		return store.Deployment{}, dialect.OutOfScope(deployment.Name)
 	}
+	ex.found = deployment
 	return deployment, nil
 }
 

@@ -16,15 +16,20 @@ const (
 
 // keptResponse answers what a client wants of a response that is kept.
 func (d *Dialect) keptResponse(a *answer, ex *exchange, q url.Values) *dialect.Error {
-	l, err := d.app.learner()
+	open, err := d.app.store.val.get()
 	if err != nil {
 		return d.app.internal("opening its store", err)
 	}
+	l := open.learner
 	id := ex.Operation.ResponseID
 	kept := d.keptView(l, ex)
 	response, ok := kept.Response(id)
 	if !ok {
 		return dialect.ResponseNotFound(id)
+	}
+	ex.held.reservation = open.memory.Open(ex.Account, ex.Key.ID())
+	if ex.held.holdAnswer(response.Size()) != nil { // until the client has taken it
+		return dialect.MemoryFull()
 	}
 	body := response.Body
 	switch ex.Operation.Kind {

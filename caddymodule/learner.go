@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/memory"
 )
 
 // learner is what the gateway remembers of requests that have ended: what
@@ -29,6 +30,7 @@ type learner struct {
 	waiting atomic.Int64 // bytes of requests in lessons
 	resting atomic.Int64 // until when nothing is learned, in Unix nanoseconds
 	unwatch func()
+	memory  *memory.Budget
 	stop    context.CancelFunc
 	worker  sync.WaitGroup
 }
@@ -39,6 +41,8 @@ type lesson struct {
 	call   dialect.Call
 	size   int64 // bytes of the request
 	tokens int64
+
+	held memory.Reservation // of the request, until it was learned from
 }
 
 // Bounds of what waits to be learned. Learning takes some 20 ms for 100 KB of
@@ -58,7 +62,7 @@ const saveInterval = 5 * time.Second
 
 // newLearner returns a learner that works until it is closed, which must be
 // before the store is.
-func newLearner(st *store.Store, logger *slog.Logger) (*learner, error) {
+func newLearner(st *store.Store, budget *memory.Budget, logger *slog.Logger) (*learner, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	key, err := st.Secret(ctx, "thinking_signature", randomKey)
 	if err != nil {
@@ -76,6 +80,7 @@ func newLearner(st *store.Store, logger *slog.Logger) (*learner, error) {
 		sealer:       sealer,
 		store:        st,
 		logger:       logger,
+		memory:       budget,
 		lessons:      make(chan lesson, maxLessons),
 		stop:         stop,
 	}
@@ -111,16 +116,19 @@ func (l *learner) onChange(c store.Change) {
 }
 
 // learn has a completed request learned from, soon, or not at all when too
-// much waits for that.
-func (l *learner) learn(m lesson) {
+// much waits for that, or there is no memory for it to wait: held is to be what
+// it holds of the budget.
+func (l *learner) learn(m lesson, held memory.Reservation) {
 	if time.Now().UnixNano() < l.resting.Load() {
 		return
 	}
-	if l.waiting.Add(m.size) <= maxLessonBytes {
+	if l.waiting.Add(m.size) <= maxLessonBytes && held.Set(translatedCost*m.size) == nil {
+		m.held = held
 		select {
 		case l.lessons <- m:
 			return
 		default:
+			held.Release()
 		}
 	}
 	l.waiting.Add(-m.size)
@@ -140,6 +148,7 @@ func (l *learner) run(ctx context.Context) {
 				l.calibration.Learn(m.of, p, m.tokens)
 			}
 			l.waiting.Add(-m.size)
+			m.held.Release()
 			now := time.Now()
 			l.resting.Store(now.Add(rest * now.Sub(begun)).UnixNano())
 		case <-ticker.C:

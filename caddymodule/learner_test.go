@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/store/storetest"
+	"github.com/postern-dev/postern/connector/memory"
 )
 
 // chatCall is a chat request whose prompt has some 400 tokens by estimate.
@@ -24,7 +25,7 @@ func chatCall(t *testing.T) dialect.Call {
 }
 
 // deploy registers the deployment m.
-func deploy(t *testing.T, st *store.Store) store.Deployment {
+func deploy(t testing.TB, st *store.Store) store.Deployment {
 	t.Helper()
 	c, _, err := st.CreateConnector(t.Context(), store.DefaultAccount, "box")
 	if err != nil {
@@ -40,7 +41,7 @@ func deploy(t *testing.T, st *store.Store) store.Deployment {
 // newTestLearner returns a learner that the test has to close.
 func newTestLearner(t *testing.T, st *store.Store) *learner {
 	t.Helper()
-	l, err := newLearner(st, slog.New(slog.DiscardHandler))
+	l, err := newLearner(st, memory.NewBudget(1<<30), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,7 @@ func TestLearnerSaves(t *testing.T) {
 	l := newTestLearner(t, st)
 	call := chatCall(t)
 	before := l.calibration.Count(t.Context(), registration(d), call.Prompt())
-	l.learn(lesson{of: registration(d), call: call, size: 100, tokens: int64(before) * 3 / 2})
+	l.learn(lesson{of: registration(d), call: call, size: 100, tokens: int64(before) * 3 / 2}, memory.Reservation{})
 	for deadline := time.Now().Add(10 * time.Second); l.waiting.Load() != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("nothing was learned")
@@ -91,12 +92,12 @@ func TestLearnerIsBounded(t *testing.T) {
 	l := newTestLearner(t, st)
 	l.close() // so that nothing is taken off the queue
 	call := chatCall(t)
-	l.learn(lesson{of: registration(d), call: call, size: maxLessonBytes + 1, tokens: 1})
+	l.learn(lesson{of: registration(d), call: call, size: maxLessonBytes + 1, tokens: 1}, memory.Reservation{})
 	if len(l.lessons) != 0 || l.waiting.Load() != 0 {
 		t.Errorf("%d lessons of %d bytes wait", len(l.lessons), l.waiting.Load())
 	}
 	for range maxLessons + 10 {
-		l.learn(lesson{of: registration(d), call: call, size: 1, tokens: 1})
+		l.learn(lesson{of: registration(d), call: call, size: 1, tokens: 1}, memory.Reservation{})
 	}
 	if len(l.lessons) != maxLessons || l.waiting.Load() != maxLessons {
 		t.Errorf("%d lessons of %d bytes wait", len(l.lessons), l.waiting.Load())

@@ -14,7 +14,6 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
-	"github.com/postern-dev/postern/caddymodule/rotation"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
@@ -66,7 +65,7 @@ func (t *tunnelHandle) get() (*tunnel.Hub, error) {
 // does so yet.
 func (t *tunnelHandle) start(app *App, open *services) error {
 	options := tunnel.Options{
-		Authenticate: authenticateWith(open.store, open.rotation), Known: knownTo(open.store),
+		Authenticate: authenticateWith(open.store), Known: knownTo(open.store),
 		Pairing: open.desk, Rotation: open.rotation,
 		Logger: app.logger, Version: version.Number(),
 	}
@@ -171,18 +170,15 @@ func (t *tunnelHandle) Destruct() error {
 	return err
 }
 
-// authenticateWith checks connectors against a store. One that comes with the new
-// secret of a rotation has ended it.
-func authenticateWith(st *store.Store, rotations *rotation.Desk) tunnel.Authenticate {
-	return func(ctx context.Context, id, secret string) (tunnel.Connector, error) {
+// authenticateWith checks connectors against a store.
+func authenticateWith(st *store.Store) tunnel.Authenticate {
+	return func(_ context.Context, id, secret string) (tunnel.Connector, error) {
 		c, err := st.AuthenticateConnector(id, secret)
 		switch {
 		case errors.Is(err, store.ErrUnauthenticated):
 			return tunnel.Connector{}, err
 		case err != nil:
 			return tunnel.Connector{}, fmt.Errorf("%w: %w", tunnel.ErrUnavailable, err)
-		case c.Rotation != nil:
-			rotations.Hello(ctx, id, secret)
 		}
 		return tunnelConnector(c), nil
 	}
@@ -198,7 +194,7 @@ func knownTo(st *store.Store) func(tunnel.Connector) bool {
 
 // tunnelConnector is a connector as the hub knows it.
 func tunnelConnector(c store.Connector) tunnel.Connector {
-	return tunnel.Connector{ID: c.ID, Name: c.Name, Account: c.Account, Pairing: c.Pairing}
+	return tunnel.Connector{ID: c.ID, Name: c.Name, Account: c.Account, Pairing: c.Pairing, Rotating: c.Rotation != nil}
 }
 
 // tunnelSecrets fetches the gateway's tunnel identity and keys, making them at

@@ -15,8 +15,8 @@ func (t managedTunnels) Tunnel(connectorID string) (manage.Tunnel, bool) {
 }
 
 // Choose implements manage.Tunnels.
-func (t managedTunnels) Choose(connectorIDs []string) (string, manage.Tunnel, bool) {
-	session, ok := t.Hub.Choose(connectorIDs, nil)
+func (t managedTunnels) Choose(connectorIDs []string, to tunnel.Target) (string, manage.Tunnel, bool) {
+	session, ok := t.Hub.Choose(connectorIDs, to, nil)
 	if !ok {
 		return "", nil, false
 	}

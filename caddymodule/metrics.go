@@ -7,8 +7,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/postern-dev/postern/caddymodule/health"
+	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/memory"
 )
 
 // otherDeployment labels requests for names that are not registered: a client
@@ -53,7 +56,7 @@ var (
 
 	queueRejectedTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "postern", Name: "queue_rejected_total",
-		Help: "Requests that were refused by a deployment's queue, by reason: full or timeout.",
+		Help: "Requests that found no turn, by reason: the deployment's queue was full, its wait too long (timeout), or the connector had as many as it takes (connector).",
 	}, []string{"deployment", "reason"})
 
 	eventsLostTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -84,12 +87,14 @@ func init() {
 func observeEventsLost(reason string, n int) { eventsLostTotal.WithLabelValues(reason).Add(float64(n)) }
 
 // registerMetrics makes the collectors visible on a configuration's registry.
-func registerMetrics(reg prometheus.Registerer, sessions func() []tunnel.Info, queues func() *queue.Queues) error {
+func registerMetrics(reg prometheus.Registerer, sessions func() []tunnel.Info, queues func() *queue.Queues, budget func() *memory.Budget, service func() (*manage.Service, error)) error {
 	for _, c := range []prometheus.Collector{
 		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal, signInFailuresTotal, queueRejectedTotal,
 		eventsLostTotal,
 		tunnelCollector{sessions},
 		queueCollector{queues},
+		memoryCollector{budget},
+		deploymentCollector{service},
 	} {
 		var already prometheus.AlreadyRegisteredError
 		if err := reg.Register(c); err != nil && !errors.As(err, &already) {
@@ -152,12 +157,24 @@ var (
 		"Live tunnels, by connector id and transport.", []string{"connector", "transport"}, nil)
 	tunnelRTT = prometheus.NewDesc("postern_tunnel_rtt_seconds",
 		"Round-trip time of a live tunnel.", []string{"connector", "transport"}, nil)
+	tunnelRequests = prometheus.NewDesc("postern_tunnel_requests",
+		"Requests that run through a live tunnel.", []string{"connector", "transport"}, nil)
+	tunnelRequestsLimit = prometheus.NewDesc("postern_tunnel_requests_limit",
+		"How many requests may run through a live tunnel: the connector's max_requests.", []string{"connector", "transport"}, nil)
+	upstreamUp = prometheus.NewDesc("postern_upstream_up",
+		"Whether a model server is reachable, as its connector reports; without a report there is none.", []string{"connector", "upstream"}, nil)
+	deploymentState = prometheus.NewDesc("postern_deployment_state",
+		"1 for the state that a deployment is in: available, degraded, model_missing, model_server_down, upstream_missing or offline; accounts' deployments of the same name are added up.",
+		[]string{"deployment", "state"}, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (tunnelCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- tunnelConnections
 	ch <- tunnelRTT
+	ch <- tunnelRequests
+	ch <- tunnelRequestsLimit
+	ch <- upstreamUp
 }
 
 // Collect implements prometheus.Collector.
@@ -165,6 +182,43 @@ func (c tunnelCollector) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range c.sessions() {
 		ch <- prometheus.MustNewConstMetric(tunnelConnections, prometheus.GaugeValue, 1, s.Connector, s.Transport)
 		ch <- prometheus.MustNewConstMetric(tunnelRTT, prometheus.GaugeValue, s.RTT.Seconds(), s.Connector, s.Transport)
+		ch <- prometheus.MustNewConstMetric(tunnelRequests, prometheus.GaugeValue, float64(s.Active), s.Connector, s.Transport)
+		ch <- prometheus.MustNewConstMetric(tunnelRequestsLimit, prometheus.GaugeValue, float64(s.Limit), s.Connector, s.Transport)
+		for _, u := range s.States {
+			if !u.Known {
+				continue
+			}
+			up := 0.0
+			if u.Reachable {
+				up = 1
+			}
+			ch <- prometheus.MustNewConstMetric(upstreamUp, prometheus.GaugeValue, up, s.Connector, u.Name)
+		}
+	}
+}
+
+// deploymentCollector reports the states of deployments, read at each scrape.
+type deploymentCollector struct {
+	service func() (*manage.Service, error) // fails while the gateway is not started
+}
+
+// Describe implements prometheus.Collector.
+func (deploymentCollector) Describe(ch chan<- *prometheus.Desc) { ch <- deploymentState }
+
+// Collect implements prometheus.Collector.
+func (c deploymentCollector) Collect(ch chan<- prometheus.Metric) {
+	service, err := c.service()
+	if err != nil {
+		return
+	}
+	type series struct {
+		name  string
+		state health.State
+	}
+	counts := make(map[series]int)
+	service.EachDeployment(func(d manage.Deployment) { counts[series{d.Name, d.State}]++ })
+	for s, n := range counts {
+		ch <- prometheus.MustNewConstMetric(deploymentState, prometheus.GaugeValue, float64(n), s.name, string(s.state))
 	}
 }
 
@@ -191,4 +245,38 @@ func (c queueCollector) Collect(ch chan<- prometheus.Metric) {
 	for deployment, waiting := range lengths {
 		ch <- prometheus.MustNewConstMetric(queueLength, prometheus.GaugeValue, float64(waiting), deployment)
 	}
+}
+
+// memoryCollector reports the memory budget, read at each scrape.
+type memoryCollector struct {
+	budget func() *memory.Budget // nil while the store is not open
+}
+
+var (
+	memoryHeld = prometheus.NewDesc("postern_memory_held_bytes",
+		"Bytes of the memory budget that requests and answers hold now.", nil, nil)
+	memoryLimit = prometheus.NewDesc("postern_memory_limit_bytes",
+		"The memory budget of requests and answers, max_memory.", nil, nil)
+	memoryRefused = prometheus.NewDesc("postern_memory_refused_total",
+		"Requests and answers that the memory budget refused, by reason: full, or share of a key or account.", []string{"reason"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (memoryCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- memoryHeld
+	ch <- memoryLimit
+	ch <- memoryRefused
+}
+
+// Collect implements prometheus.Collector.
+func (c memoryCollector) Collect(ch chan<- prometheus.Metric) {
+	budget := c.budget()
+	if budget == nil {
+		return
+	}
+	s := budget.Stats()
+	ch <- prometheus.MustNewConstMetric(memoryHeld, prometheus.GaugeValue, float64(s.Held))
+	ch <- prometheus.MustNewConstMetric(memoryLimit, prometheus.GaugeValue, float64(s.Total))
+	ch <- prometheus.MustNewConstMetric(memoryRefused, prometheus.CounterValue, float64(s.Full), "full")
+	ch <- prometheus.MustNewConstMetric(memoryRefused, prometheus.CounterValue, float64(s.OverShare), "share")
 }

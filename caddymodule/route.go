@@ -85,6 +85,7 @@ func (rt *Route) ServeHTTP(_ http.ResponseWriter, r *http.Request, _ caddyhttp.H
 // none is there, one that comes back within ConnectWait has it. What may have
 // reached a model is never sent again.
 func (rt *Route) send(ctx context.Context, ex *exchange, hub *tunnel.Hub, d store.Deployment) error {
+	to := tunnel.Target{Name: ex.Deployment, Upstream: d.Upstream, Model: d.Model}
 	deadline := time.Now().Add(time.Duration(rt.ConnectWait))
 	if len(d.Connectors) == 1 {
 		ex.Connector = d.Connectors[0] // for the log, should it be offline
@@ -92,13 +93,13 @@ func (rt *Route) send(ctx context.Context, ex *exchange, hub *tunnel.Hub, d stor
 	var tried []*tunnel.Session
 	var unable error // why one that is online cannot have the request
 	for {
-		session, ok := hub.Choose(d.Connectors, tried)
+		session, ok := hub.Choose(d.Connectors, to, tried)
 		if !ok && unable != nil {
 			return routeError(ctx, ex, unable)
 		}
 		var err error
 		if !ok {
-			if session, err = rt.await(ctx, hub, d.Connectors, tried, deadline); err != nil {
+			if session, err = rt.await(ctx, hub, d.Connectors, to, tried, deadline); err != nil {
 				return routeError(ctx, ex, err)
 			}
 		}
@@ -121,10 +122,10 @@ func (rt *Route) send(ctx context.Context, ex *exchange, hub *tunnel.Hub, d stor
 
 // await waits until one of the connectors is back. One that drains may still
 // seem to be there for a moment.
-func (rt *Route) await(ctx context.Context, hub *tunnel.Hub, connectors []string, tried []*tunnel.Session, deadline time.Time) (*tunnel.Session, error) {
+func (rt *Route) await(ctx context.Context, hub *tunnel.Hub, connectors []string, to tunnel.Target, tried []*tunnel.Session, deadline time.Time) (*tunnel.Session, error) {
 	const again = 10 * time.Millisecond
 	for {
-		session, err := hub.WaitAny(ctx, connectors, time.Until(deadline))
+		session, err := hub.WaitAny(ctx, connectors, to, time.Until(deadline))
 		if err != nil || !slices.Contains(tried, session) {
 			return session, err
 		}
@@ -141,7 +142,8 @@ func (rt *Route) await(ctx context.Context, hub *tunnel.Hub, connectors []string
 
 // untouched tells whether an error says that no model has seen the request.
 func untouched(err error) bool {
-	return errors.Is(err, link.ErrNotSent) || errors.Is(err, link.ErrUpstreamDown) || errors.Is(err, tunnel.ErrNoRoute)
+	return errors.Is(err, link.ErrNotSent) || errors.Is(err, link.ErrNoCredit) || errors.Is(err, link.ErrBusy) ||
+		errors.Is(err, link.ErrUpstreamDown) || errors.Is(err, tunnel.ErrNoRoute)
 }
 
 // roundTrip sends the request down one session.
@@ -169,10 +171,15 @@ func routeError(ctx context.Context, ex *exchange, err error) error {
 		return context.Cause(ctx)
 	case errors.Is(err, tunnel.ErrOffline), errors.Is(err, link.ErrNotSent), errors.Is(err, link.ErrDraining):
 		return dialect.Offline(ex.Deployment)
+	case errors.Is(err, link.ErrNoCredit):
+		queueRejectedTotal.WithLabelValues(ex.Deployment, "connector").Inc()
+		return dialect.ConnectorFull(ex.Deployment)
 	case errors.Is(err, tunnel.ErrNoRoute):
 		return dialect.NoRoute(ex.Deployment, err.Error())
 	case errors.Is(err, link.ErrUpstreamDown):
 		return dialect.UpstreamUnreachable(ex.Deployment)
+	case errors.Is(err, link.ErrBusy):
+		return dialect.ConnectorBusy(ex.Deployment)
 	case errors.Is(err, link.ErrTooLarge):
 		return dialect.UpstreamTooLarge(ex.Deployment)
 	case errors.Is(err, link.ErrRefused):

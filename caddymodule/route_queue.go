@@ -30,20 +30,16 @@ func newQueues(st *store.Store) (queues *queue.Queues, unwatch func()) {
 	return queues, unwatch
 }
 
-// admit finds the deployment, and returns when the request may run: it has its
-// place then, until it has ended. A request that waited goes where the
-// deployment leads by then.
+// admit returns the request's deployment when the request may run: it has its
+// place then, until it has ended. A request that waited, or is sent a second
+// time, goes where the deployment leads by then.
 func (rt *Route) admit(ctx context.Context, ex *exchange) (store.Deployment, error) {
 	open, err := rt.app.store.val.get()
 	if err != nil {
 		return store.Deployment{}, err
 	}
-	deployment, derr := ex.find(open.store)
-	if derr != nil {
-		return store.Deployment{}, derr
-	}
 	if ex.place.Held() { // this is the second try of the request
-		return deployment, nil
+		return ex.again(open.store)
 	}
 	n := queue.Name{Account: ex.Account, Deployment: ex.Deployment}
 	ex.place, err = open.queues.Enter(ctx, n, ex.Key.ID(), queue.Bounds{Length: rt.QueueLength, Wait: time.Duration(rt.QueueWait)})
@@ -58,9 +54,16 @@ func (rt *Route) admit(ctx context.Context, ex *exchange) (store.Deployment, err
 		return store.Deployment{}, err
 	}
 	if ex.place.Waited() {
-		if deployment, derr = ex.find(open.store); derr != nil {
-			return store.Deployment{}, derr
-		}
+		return ex.again(open.store)
+	}
+	return ex.found, nil
+}
+
+// again finds the deployment once more.
+func (ex *exchange) again(st *store.Store) (store.Deployment, error) {
+	deployment, derr := ex.find(st)
+	if derr != nil {
+		return store.Deployment{}, derr
 	}
 	return deployment, nil
 }

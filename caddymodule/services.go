@@ -14,6 +14,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/memory"
 )
 
 // services are an open store and what works on it. They live as long as the
@@ -28,26 +29,30 @@ type services struct {
 	activity *activity.Log
 	events   *gatewayEvents
 	queues   *queue.Queues
-	unqueue  func() // ends what tells queues of changes
+	memory   *memory.Budget // of requests and answers
+	unqueue  func()         // ends what tells queues of changes
 }
 
 // newServices starts what works on a store. force knows the configuration that
 // new tokens are made for.
 func newServices(st *store.Store, force *inForce, logger *slog.Logger) (*services, error) {
-	learned, err := newLearner(st, logger)
+	budget := memory.NewBudget(defaultMaxMemory())
+	learned, err := newLearner(st, budget, logger)
 	if err != nil {
 		return nil, err
 	}
 	queues, unqueue := newQueues(st)
+	events := newEvents(st, logger)
 	return &services{
 		queues: queues, unqueue: unqueue,
 		store:    st,
+		memory:   budget,
 		learner:  learned,
 		signIn:   signin.New(signin.Options{Store: st, Logger: logger, Failed: observeSignInFailure}),
-		desk:     pairing.New(pairing.Options{Store: st, Token: force.token, Pin: force.pin, Logger: logger}),
+		desk:     pairing.New(pairing.Options{Store: st, Token: force.token, Pin: force.pin, Limited: events.pairingLimited, Logger: logger}),
 		rotation: rotation.New(rotation.Options{Store: st, Token: force.token, Logger: logger}),
 		activity: activity.New(activity.Options{Store: st, Logger: logger}),
-		events:   newEvents(st, logger),
+		events:   events,
 	}, nil
 }
 
@@ -91,6 +96,15 @@ func (f *inForce) app() *App {
 		return nil
 	}
 	return f.apps[len(f.apps)-1]
+}
+
+// bound sets the bounds of the process's memory as the configuration in force
+// has them.
+func (f *inForce) bound(open *services) {
+	if app := f.app(); app != nil {
+		open.memory.Resize(app.MaxMemory)
+		memory.SetSoftLimit(app.MaxMemory)
+	}
 }
 
 // errNoAddress is why no token can be made.

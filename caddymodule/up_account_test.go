@@ -22,7 +22,7 @@ func (noTunnels) Sessions() []tunnel.Info             { return nil }
 func (noTunnels) Counters() tunnel.Counters           { return tunnel.Counters{} }
 func (noTunnels) Tunnel(string) (manage.Tunnel, bool) { return nil, false }
 
-func (noTunnels) Choose([]string) (string, manage.Tunnel, bool) { return "", nil, false }
+func (noTunnels) Choose([]string, tunnel.Target) (string, manage.Tunnel, bool) { return "", nil, false }
 
 // asOperator is the context of what `caddy gateway up` does.
 func asOperator(t *testing.T) context.Context {

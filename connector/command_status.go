@@ -260,10 +260,7 @@ func reportLines(s agent.Status, now time.Time, recent int) []line {
 			name = ""
 		}
 		pieces := []piece{{plain, u.Name}, {faint, "  " + u.Address}}
-		if u.Down {
-			pieces = append(pieces, piece{bad, "  was down at the last request"})
-		}
-		lines = append(lines, label(name, pieces...))
+		lines = append(lines, label(name, append(pieces, upstreamState(u))...))
 	}
 	counts := []piece{{plain, fmt.Sprintf("%d running", s.Running)}, {plain, fmt.Sprintf(", %d served", s.Served)}}
 	if s.Failed > 0 {
@@ -274,6 +271,23 @@ func reportLines(s agent.Status, now time.Time, recent int) []line {
 		lines = append(lines, label("", requestPieces(r)...))
 	}
 	return lines
+}
+
+// upstreamState says whether a model server is reachable, and how many models it
+// lists.
+func upstreamState(u agent.UpstreamStatus) piece {
+	switch {
+	case u.State == agent.UpstreamDown:
+		return piece{bad, "  down"}
+	case u.State == agent.UpstreamUnknown:
+		return piece{faint, "  not known yet"}
+	case u.Models == nil:
+		return piece{good, "  reachable"}
+	case len(u.Models) == 1:
+		return piece{good, "  reachable, 1 model: " + u.Models[0]}
+	default:
+		return piece{good, fmt.Sprintf("  reachable, %d models", len(u.Models))}
+	}
 }
 
 func stateText(s agent.Status, now time.Time) []piece {

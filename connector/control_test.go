@@ -331,7 +331,7 @@ func TestReportText(t *testing.T) {
 	s := agent.Status{
 		State: agent.StateOnline, Since: now.Add(-90 * time.Second), Server: "gw.example.com:7443",
 		Tunnel:    &agent.TunnelStatus{Transport: "quic", RTT: 12300 * time.Microsecond, GatewayVersion: "v1"},
-		Upstreams: []agent.UpstreamStatus{{Name: "ollama", Address: "localhost:11434"}, {Name: "vllm", Address: "10.0.0.5:8000", Down: true}},
+		Upstreams: []agent.UpstreamStatus{{Name: "ollama", Address: "localhost:11434", State: agent.UpstreamReachable, Models: []string{"a", "b"}}, {Name: "vllm", Address: "10.0.0.5:8000", State: agent.UpstreamDown}},
 		Running:   1, Served: 20, Failed: 2,
 		Recent: []agent.RequestStatus{
 			{At: now, Method: "POST", Path: "/v1/chat/completions", Upstream: "ollama", Status: 200, Result: "2xx", Duration: 3200 * time.Millisecond},
@@ -343,8 +343,8 @@ func TestReportText(t *testing.T) {
 	want := `state      online for 1m30s
 gateway    gw.example.com:7443  version v1
 tunnel     quic, round trip 12ms
-upstream   ollama  localhost:11434
-           vllm  10.0.0.5:8000  was down at the last request
+upstream   ollama  localhost:11434  reachable, 2 models
+           vllm  10.0.0.5:8000  down
 requests   1 running, 20 served, 2 failed
            12:00:00  200     3.2s  POST /v1/chat/completions  ollama
            12:00:00  upstream_down     1ms  GET /v1/models  vllm

@@ -112,6 +112,15 @@ func writeMetrics(w io.Writer, s agent.Status, started time.Time) {
 	if s.Tunnel != nil {
 		sample("tunnel_rtt_seconds", s.Tunnel.RTT.Seconds(), "transport", s.Tunnel.Transport)
 	}
+	family("upstream_up", "gauge", "Whether the model server is reachable; without an entry it is not known.")
+	for _, u := range s.Upstreams {
+		switch u.State {
+		case agent.UpstreamReachable:
+			sample("upstream_up", 1, "upstream", u.Name)
+		case agent.UpstreamDown:
+			sample("upstream_up", 0, "upstream", u.Name)
+		}
+	}
 	family("requests_running", "gauge", "Requests under way.")
 	for _, u := range s.Upstreams {
 		sample("requests_running", float64(u.Running), "upstream", u.Name)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/memory"
 	"github.com/postern-dev/postern/connector/service"
 	"github.com/postern-dev/postern/connector/version"
 )
@@ -80,6 +81,7 @@ func serve(command *cobra.Command, sys system, o runOptions, logger *slog.Logger
 	if err != nil {
 		return err
 	}
+	memory.SetSoftLimit(loaded.Config.MemoryBudget())
 	r := &runner{
 		sys: sys, options: o, logger: logger, agent: connector,
 		notify: newNotifier(sys.getenv, os.Getpid()), started: time.Now(),
@@ -195,5 +197,9 @@ func (r *runner) reload() error {
 	for _, warning := range loaded.Warnings {
 		r.logger.Warn(warning)
 	}
-	return r.agent.Reload(loaded.Config)
+	if err := r.agent.Reload(loaded.Config); err != nil {
+		return err
+	}
+	memory.SetSoftLimit(loaded.Config.MemoryBudget())
+	return nil
 }

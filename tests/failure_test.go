@@ -1,6 +1,7 @@
 package tests
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -45,6 +46,46 @@ func TestUpstreamDiesBeforeTheAnswer(t *testing.T) {
 		a := r.Post(t, harness.Chat("down", ""))
 		a.ExpectError(t, http.StatusBadGateway, "server_error", "upstream_unreachable")
 	})
+}
+
+// An upstream that breaks off a request that came over a used connection may have
+// worked on it: neither it nor that of another connector gets the request again.
+func TestRequestsAreNotRepeated(t *testing.T) {
+	t.Parallel()
+	p := newPair(t, harness.Options{})
+	for _, name := range []string{"a", "b"} {
+		p.Deploy(t, "only-"+name, name, "", "")
+	}
+	p.handle("", upstream.JSON(upstream.Completion("m", "ok")))
+	later := 200 * time.Millisecond
+	for name, h := range map[string]upstream.Handler{
+		"closes":       func(x *upstream.Exchange) { x.Die() },
+		"resets":       func(x *upstream.Exchange) { x.Reset() },
+		"closes-later": func(x *upstream.Exchange) { x.Sleep(later); x.Die() },
+		"resets-later": func(x *upstream.Exchange) { x.Sleep(later); x.Reset() },
+	} {
+		p.deploy(t, name, 0)
+		p.handle(name, h)
+		body := func(rest string) string { return fmt.Sprintf(`{"model":%q,%s}`, name, rest) }
+		for path, request := range map[string]string{
+			"/v1/chat/completions": body(`"messages":[{"role":"user","content":"hi"}]`),
+			"/v1/messages":         body(`"max_tokens":9,"messages":[{"role":"user","content":"hi"}]`),
+			"/v1/responses":        body(`"input":"hi"`),
+		} {
+			for _, model := range []string{"only-a", "only-b"} { // leave connections to be used again
+				if a := p.Post(t, harness.Chat(model, "")); a.Status != 200 {
+					t.Fatalf("%s: status %d, %s", model, a.Status, a.Body)
+				}
+			}
+			before := p.received()
+			if a := p.Do(t, http.MethodPost, path, request); a.Status != http.StatusBadGateway {
+				t.Errorf("%s %s: status %d, %s", name, path, a.Status, a.Body)
+			}
+			if after := p.received(); after[0]+after[1]-before[0]-before[1] != 1 {
+				t.Errorf("%s %s: the upstreams received %v, and before %v", name, path, after, before)
+			}
+		}
+	}
 }
 
 // An upstream that ends in the middle of a stream: what it said arrives, then

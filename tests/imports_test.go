@@ -31,7 +31,7 @@ func importRules() []importRule {
 	)
 	return []importRule{
 		{
-			from:   []string{"caddymodule/dialect", "caddymodule/scope", "caddymodule/compat", "connector/link", "connector/version"},
+			from:   []string{"caddymodule/dialect", "caddymodule/scope", "caddymodule/compat", "caddymodule/health", "connector/link", "connector/version"},
 			forbid: []string{ours},
 			except: []string{module + "caddymodule/compat"},
 			why:    "translation, matching and the wire are pure: they can be tested, fuzzed and reused alone",
@@ -45,18 +45,23 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/tunnel"},
 			forbid: []string{ours},
-			except: []string{module + "connector/link", module + "caddymodule/scope"},
-			why:    "the gateway's end of tunnels shares the protocol with the connector, and nothing but the matcher of names with the gateway",
+			except: []string{module + "connector/link", module + "caddymodule/scope", module + "caddymodule/fair", module + "caddymodule/health"},
+			why:    "the gateway's end of tunnels shares the protocol with the connector, and nothing but the matcher of names, the division of what is scarce and the words for states with the gateway",
 		},
 		{
-			from:   []string{"caddymodule/queue"},
+			from:   []string{"connector/memory"},
 			forbid: []string{ours, "net/http"},
-			why:    "a queue knows names, keys and numbers; what waits in it, and what bounds it, is told by others",
+			why:    "a budget knows bytes and names; it is the same for gateway and connector",
+		},
+		{
+			from:   []string{"caddymodule/queue", "caddymodule/fair"},
+			forbid: []string{ours, "net/http"},
+			why:    "a queue knows names, keys, addresses and numbers; what waits in it, and what bounds it, is told by others",
 		},
 		{
 			from:   []string{"caddymodule/signin", "caddymodule/activity"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat"},
+			except: []string{module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair"},
 			why:    "who a user is, and what requests cost, need records alone; neither knows tunnels, pages or the other",
 		},
 		{
@@ -67,21 +72,21 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/pairing"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/tunnel", module + "connector/link"},
+			except: []string{module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link"},
 			why:    "the desk stands between the tunnels, where devices wait, and the store, where decisions are made; nobody else is there",
 		},
 		{
 			from:   []string{"caddymodule/rotation"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/tunnel", module + "connector/link"},
+			except: []string{module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link"},
 			why:    "it stands between the tunnels, on which tokens are offered, and the store, where they are counted; nobody else sees one",
 		},
 		{
 			from:   []string{"caddymodule/manage"},
 			forbid: []string{ours},
 			except: []string{
-				module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/store", module + "caddymodule/tunnel", module + "connector/link",
-				module + "caddymodule/signin", module + "caddymodule/pairing", module + "caddymodule/activity",
+				module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/store", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link",
+				module + "caddymodule/signin", module + "caddymodule/pairing", module + "caddymodule/activity", module + "caddymodule/fair",
 			},
 			why: "management works on the store and the tunnels, the same behind console, admin endpoint and command line",
 		},
@@ -94,21 +99,21 @@ func importRules() []importRule {
 			from: []string{
 				"caddymodule/signin", "caddymodule/activity", "caddymodule/pairing", "caddymodule/rotation", "caddymodule/console",
 				"caddymodule/dialect", "caddymodule/scope", "caddymodule/store", "caddymodule/tunnel", "caddymodule/manage",
-				"caddymodule/scripted", "caddymodule/queue", "caddymodule/compat",
+				"caddymodule/scripted", "caddymodule/queue", "caddymodule/compat", "caddymodule/fair", "caddymodule/health",
 			},
 			forbid: []string{caddy},
 			why:    "only the shell knows Caddy, so that everything below it can be tested without a server",
 		},
 		{
-			from:   []string{"connector", "connector/agent", "connector/link", "connector/service", "connector/version"},
+			from:   []string{"connector", "connector/agent", "connector/link", "connector/memory", "connector/service", "connector/version"},
 			forbid: []string{caddy, bbolt, module + "caddymodule/...", "github.com/prometheus/..."},
 			why:    "the connector is small and runs on machines of others: it must not carry the gateway",
 		},
 		{
 			from:   []string{"connector/agent"},
 			forbid: []string{ours},
-			except: []string{module + "connector/link"},
-			why:    "the agent shares only the protocol with the gateway",
+			except: []string{module + "connector/link", module + "connector/memory"},
+			why:    "the agent shares only the protocol, and how memory is bounded, with the gateway",
 		},
 	}
 }

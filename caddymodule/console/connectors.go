@@ -32,7 +32,6 @@ type connectorRow struct {
 	manage.Connector
 	IsOnline  bool
 	RTTText   string
-	Upstream  string
 	RemoveURL string
 	RotateURL string
 }
@@ -62,7 +61,7 @@ func connectorsData(v *visit) (any, error) {
 func connectorRowOf(c manage.Connector) connectorRow {
 	return connectorRow{
 		Connector: c, IsOnline: c.State == manage.Online, RTTText: millis(c.RTT),
-		Upstream: strings.Join(c.Upstreams, ", "), RemoveURL: connectorsPath + "/" + url.PathEscape(c.ID) + "/remove",
+		RemoveURL: connectorsPath + "/" + url.PathEscape(c.ID) + "/remove",
 		RotateURL: rotateURL(c.ID),
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -57,6 +58,8 @@ type Console struct {
 	origins   *http.CrossOriginProtection
 	mux       *http.ServeMux
 	api       http.Handler
+
+	refusals fair.Sampler // of requests from other origins
 }
 
 // visit is one request of a signed-in user.
@@ -121,7 +124,7 @@ func (c *Console) routes() {
 		c.tabs[t().name] = t
 	}
 	for _, register := range []func(func(string, action)){
-		c.startRoutes, c.modelsRoutes, c.keysRoutes, c.connectorsRoutes, c.settingsRoutes,
+		c.startRoutes, c.modelsRoutes, c.keysRoutes, c.connectorsRoutes, c.settingsRoutes, c.confirmRoutes,
 	} {
 		register(c.handle)
 	}
@@ -145,7 +148,7 @@ func (c *Console) handle(pattern string, a action) {
 			c.askToSignIn(w, r)
 			return
 		}
-		if err := a(w, v); err != nil {
+		if err := c.act(w, v, a); err != nil {
 			c.failVisit(w, v, err)
 		}
 	})

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"html/template"
-	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -53,7 +52,7 @@ func (c *Console) show(w http.ResponseWriter, v *visit, t *tab, status int, data
 func (c *Console) showFault(w http.ResponseWriter, v *visit, t *tab, status int, data any, fault string) error {
 	f := frame{
 		Title: t.title, Fault: fault, Notice: takeNotice(w, v.r), Nav: navigation(v.r.URL.Path), User: v.User.Name,
-		Plots: t.name == "activity", Passkey: t.name == "settings",
+		Plots: t.name == "activity", Passkey: t.name == "settings" || t.name == "confirm-session",
 	}
 	if v.Account != store.DefaultAccount {
 		f.Account = v.Account
@@ -141,8 +140,12 @@ func (c *Console) failVisit(w http.ResponseWriter, v *visit, err error) {
 		c.failPart(w, status, text)
 		return
 	case wantsJSON(v.r):
-		writeJSON(w, status, apiError{text})
+		writeJSON(w, status, apiError{text, manage.Code(err)})
 		return
+	case errors.Is(err, manage.ErrUnconfirmed):
+		if c.askToConfirm(w, v, http.StatusForbidden, "") == nil {
+			return
+		}
 	case errors.As(err, &on) && status < http.StatusInternalServerError && on.tab.data != nil:
 		data, dataErr := on.tab.data(v)
 		if dataErr == nil {
@@ -190,7 +193,7 @@ func (c *Console) explain(w http.ResponseWriter, r *http.Request, err error) (st
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &throttled):
-		w.Header().Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(throttled.RetryAfter.Seconds())))))
+		w.Header().Set("Retry-After", throttled.Seconds())
 		return http.StatusTooManyRequests, sentence(err.Error())
 	case errors.As(err, &large):
 		return http.StatusRequestEntityTooLarge, "The form is larger than the gateway accepts. Shorten what you typed."
@@ -220,6 +223,7 @@ var statuses = [...]struct {
 	{store.ErrUsed, http.StatusConflict},
 	{store.ErrDenied, http.StatusConflict},
 	{manage.ErrForbidden, http.StatusForbidden},
+	{manage.ErrUnconfirmed, http.StatusForbidden},
 	{manage.ErrNotReady, http.StatusConflict},
 	{signin.ErrPassword, http.StatusBadRequest},
 	{signin.ErrPasskey, http.StatusBadRequest},
@@ -262,8 +266,11 @@ func (c *Console) allowed(r *http.Request) string {
 // navigation is the list of main tabs, as seen from a path.
 func navigation(path string) []navItem {
 	section, _, _ := strings.Cut(strings.TrimPrefix(path, "/console/"), "/")
-	if section == "pairings" {
+	switch section {
+	case "pairings":
 		section = "start"
+	case "confirm":
+		section = "settings"
 	}
 	items := make([]navItem, 0, len(sections))
 	for _, s := range sections {

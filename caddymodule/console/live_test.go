@@ -99,7 +99,7 @@ func TestStream(t *testing.T) {
 			t.Errorf("the first message lacks %s:\n%s", region, first)
 		}
 	}
-	if _, _, err := h.store.CreateToken(t.Context(), store0, b.userID(), "<img src=x onerror=alert(1)>"); err != nil {
+	if _, _, err := h.store.CreateToken(t.Context(), store.Token{Account: store0, User: b.userID(), Name: "<img src=x onerror=alert(1)>", Rights: store.AllRights}); err != nil {
 		t.Fatal(err)
 	}
 	second := s.next()

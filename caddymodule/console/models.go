@@ -18,15 +18,14 @@ func modelsTab() *tab {
 
 type modelsPage struct {
 	List       listing[modelRow]
-	Online     int
+	Available  int
 	Connectors int
 }
 
 type modelRow struct {
 	manage.Deployment
-	IsOnline bool
-	Way      string // upstream and model, as far as they are set
-	ShowURL  string
+	Way     string // upstream and model, as far as they are set
+	ShowURL string
 }
 
 func modelsData(v *visit) (any, error) {
@@ -40,19 +39,19 @@ func modelsData(v *visit) (any, error) {
 	}
 	p := &modelsPage{Connectors: len(connectors)}
 	for _, d := range deployments {
-		if d.State == manage.Online {
-			p.Online++
+		if d.State.Usable() {
+			p.Available++
 		}
 	}
 	found := list(modelsPath, v.r.URL.Query(), deployments, func(d manage.Deployment) string {
-		return strings.Join(append(d.ConnectorNames(), d.Name, d.Upstream, d.Model, d.State), "\n")
+		return strings.Join(append(d.ConnectorNames(), d.Name, d.Upstream, d.Model, d.State.String()), "\n")
 	})
 	p.List = mapListing(found, modelRowOf)
 	return p, nil
 }
 
 func modelRowOf(d manage.Deployment) modelRow {
-	row := modelRow{Deployment: d, IsOnline: d.State == manage.Online, ShowURL: modelURL("show", d.Name)}
+	row := modelRow{Deployment: d, ShowURL: modelURL("show", d.Name)}
 	switch {
 	case d.Upstream != "" && d.Model != "":
 		row.Way = d.Upstream + " → " + d.Model

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
+	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -23,12 +24,50 @@ func TestModelsList(t *testing.T) {
 	page := mainOf(g.page("/console/models"))
 	has(t, page, "org/qwen3:8b@x", "offline", "0 of 1", "/console/models/show?name=org%2Fqwen3%3A8b%40x%2By")
 	g.lines.connect(con)
-	has(t, mainOf(g.page("/console/models")), "online", "1 of 1")
+	has(t, mainOf(g.page("/console/models")), "available", "1 of 1 available")
 	if _, err := g.store.SetDeployment(t.Context(), store.Deployment{Account: store.DefaultAccount, Name: "lost", Connectors: []string{con.ID}, Upstream: "gone"}); err != nil {
 		t.Fatal(err)
 	}
-	has(t, mainOf(g.page("/console/models?q=lost")), "misses its upstream")
+	has(t, mainOf(g.page("/console/models?q=lost")), ">upstream missing<")
 	has(t, mainOf(g.page("/console/models/show?name=lost")), "Requests fail now")
+}
+
+// A model is available only if its server is, and lists it.
+func TestModelStates(t *testing.T) {
+	g := newGateway(t)
+	con, other := g.connector("gpu-box"), g.connector("attic")
+	g.deployment("qwen3", con)
+	if _, err := g.store.SetDeployment(t.Context(), store.Deployment{Account: store.DefaultAccount, Name: "both", Connectors: []string{con.ID, other.ID}, Model: "qwen3"}); err != nil {
+		t.Fatal(err)
+	}
+	g.lines.connect(con, "qwen3")
+	g.lines.connect(other, "qwen3")
+	has(t, mainOf(g.page("/console/models")), "2 of 2 available")
+
+	g.lines.report(con, health.Reported(false, nil, false))
+	page := mainOf(g.page("/console/models"))
+	has(t, page, "1 of 2 available", ">model server down<", ">degraded (1 of 2)<", "gpu-box (model server down), attic")
+	page = mainOf(g.page("/console/models/show?name=qwen3"))
+	has(t, page, ">model server down<", "Requests fail now: connector &#34;gpu-box&#34; cannot reach its model server")
+	page = mainOf(g.page("/console/models/show?name=both"))
+	has(t, page, ">degraded (1 of 2)<", ">available<", ">model server down<", "Requests may fail now")
+	has(t, mainOf(g.page("/console/connectors")), `default <span class="badge badge-bad">down</span>`)
+	has(t, mainOf(g.page("/console/start")), "cannot reach its model server")
+
+	g.lines.report(con, health.Reported(true, []string{"qwen4"}, false))
+	has(t, mainOf(g.page("/console/models")), "1 of 2 available", ">model missing<")
+	has(t, mainOf(g.page("/console/models/show?name=qwen3")), "does not list the model")
+	has(t, mainOf(g.page("/console/connectors")), "default (1 model)")
+
+	g.lines.disconnect()
+	g.store.TouchConnector(con.ID)
+	page = mainOf(g.page("/console/models"))
+	has(t, page, "0 of 2 available", ">offline</span> <span class=\"muted\">since <time data-moment")
+	has(t, mainOf(g.page("/console/models/show?name=qwen3")), "The connector is offline. Run <code>connector run</code>")
+	has(t, mainOf(g.page("/console/connectors")), "last seen <time", "never seen, created <time")
+	if n := g.lines.asked.Load(); n != 0 {
+		t.Errorf("the pages asked model servers %d times", n)
+	}
 }
 
 // With scripts or without: the form asks a connector for its models.

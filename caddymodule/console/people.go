@@ -15,9 +15,6 @@ func (c *Console) peopleRoutes(handle func(pattern string, a action)) {
 	handle("GET /console/settings/users/{id}/remove", c.page(removeUserTab))
 	handle("POST /console/settings/users/{id}/remove", c.removeUser)
 	handle("POST /console/settings/users/{id}/recovery-link", c.recoveryLink)
-	handle("POST /console/settings/tokens", c.createToken)
-	handle("GET /console/settings/tokens/{id}/revoke", c.page(revokeTokenTab))
-	handle("POST /console/settings/tokens/{id}/revoke", c.revokeToken)
 }
 
 // shownOnceTab shows a link or a token, this once.
@@ -90,41 +87,4 @@ func (c *Console) recoveryLink(w http.ResponseWriter, v *visit) error {
 		Title: "New password for " + u.Name, What: "link", Secret: link.URL, Until: link.ExpiresAt,
 		Text: "Whoever opens this link sets a new password for " + u.Name + ", once. The present one works until then.",
 	})
-}
-
-func (c *Console) createToken(w http.ResponseWriter, v *visit) error {
-	created, err := v.manage.CreateToken(v.ctx, manage.CreateToken{Account: v.Account, Name: v.r.PostFormValue("name")})
-	if err != nil {
-		return v.fault(settingsTab(), err)
-	}
-	return c.show(w, v, shownOnceTab("Management token"), http.StatusOK, shownOncePage{
-		Title: "Management token " + created.Name, What: "token", Secret: created.Token,
-		Text:    "A program that has it can do what you can do in this account, until you revoke it.",
-		Example: "curl " + v.endpoint().URL + "/console/api/status -H 'Authorization: Bearer " + created.Token + "'",
-	})
-}
-
-func revokeTokenTab() *tab {
-	return confirmTab("Revoke a management token", func(v *visit) (*confirmPage, error) {
-		tokens, err := v.manage.Tokens(v.Account)
-		if err != nil {
-			return nil, err
-		}
-		i := slices.IndexFunc(tokens, func(t manage.Token) bool { return t.ID == v.r.PathValue("id") })
-		if i < 0 {
-			return nil, notThere("There is no such management token any more.")
-		}
-		return &confirmPage{
-			Title: "Revoke the token " + tokens[i].Name + "?", Button: "Revoke " + tokens[i].Name, Keep: "Keep it",
-			Text: "Programs that use it are refused at once. A new token takes its place if you make one.",
-		}, nil
-	})
-}
-
-func (c *Console) revokeToken(w http.ResponseWriter, v *visit) error {
-	revoked, err := v.manage.RevokeToken(v.ctx, v.Account, v.r.PathValue("id"))
-	if err != nil {
-		return v.fault(settingsTab(), err)
-	}
-	return c.done(w, v, settingsPath, "The management token "+revoked.Name+" is revoked.")
 }

@@ -3,11 +3,13 @@ package console
 import (
 	"encoding/base64"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -73,9 +75,12 @@ func isAPI(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/consol
 // send.
 func (c *Console) refuseOrigin(w http.ResponseWriter, r *http.Request) {
 	const text = "This was sent by another site than the console, so the gateway does nothing. Open the console itself and try there."
-	c.log.Warn("refused a request from another origin", "method", r.Method, "path", r.URL.Path, "remote", c.clientIP(r))
+	const shown = 100 // bytes of a path that anybody can make long
+	remote := c.clientIP(r)
+	c.refusals.Log(c.log, slog.LevelWarn, fair.Parse(remote), c.now(), "refused a request from another origin",
+		"method", r.Method, "path", r.URL.Path[:min(len(r.URL.Path), shown)], "remote", remote)
 	if isAPI(r) {
-		writeJSON(w, http.StatusForbidden, apiError{text})
+		writeJSON(w, http.StatusForbidden, apiError{Error: text})
 		return
 	}
 	c.failPage(w, frame{}, http.StatusForbidden, text)
@@ -134,8 +139,17 @@ func (c *Console) visit(r *http.Request) (*visit, bool) {
 	if !ok {
 		return nil, false
 	}
-	ctx := manage.WithCaller(r.Context(), manage.Caller{Account: session.Account, User: user.ID, Name: user.Name, Session: session.ID})
-	return &visit{Console: c, r: r, User: user, Session: session, Account: session.Account, ctx: ctx}, true
+	v := &visit{Console: c, r: r, User: user, Account: session.Account}
+	v.in(session)
+	return v, true
+}
+
+// in notes the session as it is now.
+func (v *visit) in(session store.Session) {
+	v.Session = session
+	v.ctx = manage.WithCaller(v.r.Context(), manage.Caller{
+		Account: session.Account, User: v.User.ID, Name: v.User.Name, Session: session.ID, ConfirmedAt: session.ConfirmedAt,
+	})
 }
 
 // enter gives somebody who has just signed in a session of a new secret; one
@@ -190,7 +204,7 @@ func (c *Console) askToSignIn(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("HX-Redirect", to)
 		w.WriteHeader(http.StatusUnauthorized)
 	case wantsJSON(r):
-		writeJSON(w, http.StatusUnauthorized, apiError{"Your session has ended. Sign in again."})
+		writeJSON(w, http.StatusUnauthorized, apiError{Error: "Your session has ended. Sign in again."})
 	default:
 		http.Redirect(w, r, to, http.StatusSeeOther)
 	}
@@ -212,12 +226,14 @@ func bearer(r *http.Request) (string, bool) {
 func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request) {
 	var caller manage.Caller
 	if secret, ok := bearer(r); ok {
-		token, user, ok := c.signIn.Token(secret)
-		if !ok {
-			refuseAPI(w, "The management token is unknown or was revoked. Make one in the console, under Settings.")
+		token, user, err := c.signIn.Token(secret)
+		if err != nil {
+			refuseAPI(w, sentence(err.Error()))
 			return
 		}
-		caller = manage.Caller{Account: token.Account, User: user.ID, Name: user.Name}
+		caller = manage.Caller{
+			Account: token.Account, User: user.ID, Name: user.Name, Token: token.ID, TokenName: token.Name, Rights: token.Rights,
+		}
 	} else {
 		v, ok := c.visit(r)
 		if !ok {
@@ -231,12 +247,13 @@ func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request) {
 
 func refuseAPI(w http.ResponseWriter, text string) {
 	w.Header().Set("WWW-Authenticate", `Bearer realm="Postern"`)
-	writeJSON(w, http.StatusUnauthorized, apiError{text})
+	writeJSON(w, http.StatusUnauthorized, apiError{Error: text})
 }
 
 // apiError has the shape of the API's own errors.
 type apiError struct {
 	Error string `json:"error"`
+	Code  string `json:"code,omitempty"`
 }
 
 func writeJSON(w http.ResponseWriter, status int, answer any) {

@@ -47,6 +47,7 @@ var unsafe = []string{
 	"/console/settings/password", "/console/settings/passkeys", "/console/settings/passkeys/begin", "/console/settings/passkeys/x/remove",
 	"/console/settings/sessions/x/end", "/console/settings/sessions/end-others", "/console/settings/invitations", "/console/settings/invitations/x/revoke",
 	"/console/settings/users/x/remove", "/console/settings/users/x/recovery-link", "/console/settings/tokens", "/console/settings/tokens/x/revoke",
+	"/console/confirm", "/console/confirm/passkey", "/console/confirm/passkey/begin",
 	"/console/api/keys", "/console/api/pairings",
 }
 
@@ -96,6 +97,14 @@ func TestCrossSiteRequestForgery(t *testing.T) {
 	if keys := h.store.Keys(store0); len(keys) != 0 {
 		t.Errorf("forged: %v", keys)
 	}
+	// Anybody can send these: they are a sample in the log, and short.
+	h.pass(time.Minute)
+	before0 := len(h.logged())
+	b.request(http.MethodPost, "/console/"+strings.Repeat("x", 10_000), "", forgeries["cross-site"])
+	refused := len(unsafe) * len(forgeries)
+	if n, lines := len(h.logged())-before0, strings.Count(h.logged(), "another origin"); n > 500 || lines == 0 || lines > refused/4 {
+		t.Errorf("a refusal of a long path has %d bytes in the log; %d refusals have %d lines", n, refused, lines)
+	}
 	if n := len(h.store.Sessions(b.userID())); n != before {
 		t.Errorf("there are %d sessions, were %d", n, before)
 	}
@@ -115,7 +124,7 @@ func (b *browser) userID() string {
 func TestProgramsAreFromNoSite(t *testing.T) {
 	h := newHouse(t)
 	u := h.user(store0, "ada")
-	_, secret, err := h.store.CreateToken(t.Context(), store0, u.ID, "script")
+	_, secret, err := h.store.CreateToken(t.Context(), store.Token{Account: store0, User: u.ID, Name: "script", Rights: store.AllRights})
 	if err != nil {
 		t.Fatal(err)
 	}

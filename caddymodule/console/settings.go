@@ -27,12 +27,18 @@ func settingsTab() *tab {
 
 type settingsPage struct {
 	Passkeys    []passkeyRow
+	PasskeyName string // that was typed before it had to be confirmed
 	Sessions    []sessionRow
 	Others      int // sessions but this one
 	Users       []userRow
 	Invitations []manage.Link
-	Tokens      []manage.Token
-	TokenName   string
+	Tokens      []tokenRow
+	NewToken    tokenForm
+}
+
+type tokenRow struct {
+	manage.Token
+	Ended bool
 }
 
 type passkeyRow struct {
@@ -51,10 +57,8 @@ type userRow struct {
 }
 
 func settingsData(v *visit) (any, error) {
-	p := &settingsPage{}
-	if v.r.URL.Path == settingsPath+"/tokens" {
-		p.TokenName = v.r.PostFormValue("name")
-	}
+	p := &settingsPage{PasskeyName: v.r.URL.Query().Get("passkey")}
+	p.NewToken = newTokenForm(v)
 	for _, k := range v.signIn.Passkeys(v.User.ID) {
 		p.Passkeys = append(p.Passkeys, passkeyRow{passkeyID(k), k})
 	}
@@ -91,7 +95,10 @@ func settingsData(v *visit) (any, error) {
 	if p.Invitations, err = v.manage.Invitations(v.Account); err != nil {
 		return nil, err
 	}
-	p.Tokens, err = v.manage.Tokens(v.Account)
+	tokens, err := v.manage.Tokens(v.Account)
+	for _, t := range tokens {
+		p.Tokens = append(p.Tokens, tokenRow{t, t.Expired(v.now())})
+	}
 	return p, err
 }
 
@@ -142,6 +149,7 @@ func (c *Console) settingsRoutes(handle func(pattern string, a action)) {
 	handle("POST /console/settings/sessions/end-others", c.endSessions)
 	handle("POST /console/settings/sessions/{id}/end", c.endSession)
 	c.peopleRoutes(handle)
+	c.tokensRoutes(handle)
 }
 
 func (c *Console) changePassword(w http.ResponseWriter, v *visit) error {
@@ -153,6 +161,9 @@ func (c *Console) changePassword(w http.ResponseWriter, v *visit) error {
 }
 
 func (c *Console) beginPasskey(w http.ResponseWriter, v *visit) error {
+	if err := v.manage.Confirmed(v.ctx); err != nil {
+		return err
+	}
 	options, ceremony, err := c.signIn.BeginPasskey(v.ctx, v.User, origin(v.r))
 	if err != nil {
 		return err
@@ -220,6 +231,9 @@ func removePasskeyTab() *tab {
 
 func (c *Console) removePasskey(w http.ResponseWriter, v *visit) error {
 	k, err := findPasskey(v)
+	if err == nil {
+		err = v.manage.Confirmed(v.ctx)
+	}
 	if err == nil {
 		err = c.signIn.RemovePasskey(v.ctx, v.User, k.ID)
 	}

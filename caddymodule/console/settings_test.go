@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -67,8 +68,10 @@ func TestUsers(t *testing.T) {
 func TestTokens(t *testing.T) {
 	h := newHouse(t)
 	b := h.in(h.user(store0, "ada"))
-	b.refused(b.post("/console/settings/tokens", "name", strings.Repeat("n", 200)), http.StatusBadRequest, strings.Repeat("n", 200))
-	w := b.post("/console/settings/tokens", "name", "deploy")
+	b.refused(b.post("/console/settings/tokens", "name", strings.Repeat("n", 200), "right", "read", "days", "0"), http.StatusBadRequest, strings.Repeat("n", 200))
+	b.refused(b.post("/console/settings/tokens", "name", "deploy", "days", "7"), http.StatusBadRequest, "Choose at least one")
+	b.refused(b.post("/console/settings/tokens", "name", "deploy", "right", "read", "days", "8"), http.StatusBadRequest, "Choose when")
+	w := b.post("/console/settings/tokens", "name", "deploy", "right", "read", "days", "7")
 	secret := b.secretIn(w.Body.String())
 	if !strings.HasPrefix(secret, "pmt_") || w.Header().Get("Cache-Control") != "no-store" {
 		t.Fatalf("%d %v", w.Code, w.Header())
@@ -88,6 +91,43 @@ func TestTokens(t *testing.T) {
 		t.Errorf("the revoked token: %d", status)
 	}
 	b.refused(b.get(path), http.StatusNotFound, "no such management token")
+}
+
+// A token that has ended is refused with the reason, and is still listed.
+func TestTokenEnds(t *testing.T) {
+	h := newHouse(t)
+	b := h.in(h.user(store0, "ada"))
+	secret := b.secretIn(b.post("/console/settings/tokens", "name", "deploy", "right", "read", "days", "7").Body.String())
+	h.pass(8 * 24 * time.Hour)
+	w := h.browser().request(http.MethodGet, "/console/api/status", "", func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+secret) })
+	if w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), `The management token \"deploy\" ended on`) {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	has(t, h.in(h.user(store0, "eve")).page("/console/settings"), "deploy", ">ended<")
+}
+
+// The page that revokes a token shows what it leaves behind, and can end that.
+func TestRevokeTokenAndMade(t *testing.T) {
+	h := newHouse(t)
+	b := h.in(h.user(store0, "ada"))
+	secret := b.secretIn(b.post("/console/settings/tokens", "name", "deploy", "right", "keys", "days", "0").Body.String())
+	as := func(r *http.Request) {
+		r.Header = http.Header{"Authorization": {"Bearer " + secret}, "Content-Type": {"application/json"}}
+	}
+	if w := h.browser().request(http.MethodPost, "/console/api/keys", `{"name":"`+"stays<b>"+`"}`, as); w.Code != http.StatusCreated {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	if w := h.browser().request(http.MethodGet, "/console/api/connectors", "", as); w.Code != http.StatusForbidden || !strings.Contains(w.Body.String(), "read or connectors") {
+		t.Errorf("without the right: %d %s", w.Code, w.Body)
+	}
+	has(t, b.page("/console/keys"), "by ada (token deploy)")
+	path := "/console/settings/tokens/" + h.store.Tokens(store0)[0].ID + "/revoke"
+	has(t, b.page(path), "made or changed", "stays&lt;b&gt;", `name="made"`)
+	b.goes(b.post(path, "made", "1"), "/console/settings")
+	has(t, b.page("/console/settings"), "The management token deploy is revoked. Of what it made or changed, 1 are revoked or removed.")
+	if k := h.store.Keys(store0)[0]; k.RevokedAt == nil || k.ChangedBy.Name != "ada" || k.ChangedBy.Token != "" {
+		t.Errorf("the key works: %+v", k)
+	}
 }
 
 func TestPasskeyList(t *testing.T) {
@@ -120,7 +160,7 @@ func TestOtherAccounts(t *testing.T) {
 	ada := h.user(store0, "ada")
 	b, eve := h.in(ada), h.in(h.user("lab", "eve"))
 	b.post("/console/settings/invitations")
-	b.post("/console/settings/tokens", "name", "adas-token")
+	b.post("/console/settings/tokens", "name", "adas-token", "right", "read", "days", "0")
 	link, token := h.store.Links(store0)[0], h.store.Tokens(store0)[0]
 	page := eve.page("/console/settings")
 	has(t, page, "eve", "lab")

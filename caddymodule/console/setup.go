@@ -1,8 +1,9 @@
 package console
 
 import (
-	"context"
+	"cmp"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -12,8 +13,9 @@ import (
 const (
 	startPath    = "/console/start"
 	shownOffers  = 12
-	offersWait   = 1500 * time.Millisecond
-	startRefresh = 5 * time.Second // asks connectors for their models
+	startRefresh = 5 * time.Second
+	// endedNews is how long it is news what became of a code.
+	endedNews = 5 * time.Minute
 )
 
 // startTab is the way from nothing to the first request.
@@ -29,10 +31,11 @@ type startPage struct {
 	Done      int // of four steps
 	Devices   []deviceRow
 	Codes     []codeRow // the newest first: the first one has lines to copy
-	Ended     []endedRow
+	Limited   bool      // some codes are refused unchecked, since strangers try too many
+	Ended     *endedRow // nil: nothing that is news
 	Offers    []manage.Offer
 	More      int    // offers beyond those shown
-	AskError  string // why some models are missing, may be empty
+	Missing   string // why some models are not offered, may be empty
 	Request   string // a curl line, once there is a deployment
 }
 
@@ -62,9 +65,8 @@ type codeRow struct {
 
 // endedRow tells what became of a code.
 type endedRow struct {
-	State     string
-	Name      string
-	Connector string
+	State string
+	Name  string // of the connector that is about to come, or of the device
 }
 
 func startData(v *visit) (any, error) {
@@ -86,41 +88,59 @@ func startData(v *visit) (any, error) {
 	for _, pairing := range pairings {
 		p.add(pairing, at)
 	}
+	if err := p.ended(v, pairings); err != nil {
+		return nil, err
+	}
 	p.offer(v)
 	return p, p.request(v, at.URL)
 }
 
 // add sorts one pairing into the lists; devices has taken the pending ones.
 func (p *startPage) add(pairing manage.Pairing, at manage.Endpoint) {
-	switch pairing.State {
-	case store.PairingPending:
-	case store.PairingWaiting:
-		c := codeRow{ID: pairing.ID, Code: pairing.Code, ExpiresAt: pairing.ExpiresAt}
-		if c.Code != "" && len(p.Codes) == 0 {
-			c.Lines = pairLines(at.URL, at.Pin, c.Code)
-		}
-		p.Codes = append(p.Codes, c)
-	default:
-		if len(p.Ended) > 0 { // only the last one is news
-			return
-		}
-		e := endedRow{State: pairing.State, Connector: pairing.Connector}
-		if pairing.Device != nil {
-			e.Name = pairing.Device.Hostname
-		}
-		p.Ended = append(p.Ended, e)
+	if pairing.State != store.PairingWaiting {
+		return
 	}
+	p.Limited = p.Limited || pairing.Limited
+	c := codeRow{ID: pairing.ID, Code: pairing.Code, ExpiresAt: pairing.ExpiresAt}
+	if c.Code != "" && len(p.Codes) == 0 {
+		c.Lines = pairLines(at.URL, at.Pin, c.Code)
+	}
+	p.Codes = append(p.Codes, c)
 }
 
-// offer asks for the models that the connectors have and nobody registered.
-// A model server that does not answer must not hold up the page: it is asked
-// again with the next refresh.
+// ended tells what became of the newest code that is not open any more, while that
+// is news: an approved device until its connector is online.
+func (p *startPage) ended(v *visit, pairings []manage.Pairing) error {
+	i := slices.IndexFunc(pairings, func(p manage.Pairing) bool {
+		return p.State != store.PairingWaiting && p.State != store.PairingPending
+	})
+	if i < 0 || v.now().Sub(*cmp.Or(pairings[i].DecidedAt, &pairings[i].ExpiresAt)) > endedNews {
+		return nil
+	}
+	e := &endedRow{State: pairings[i].State}
+	if device := pairings[i].Device; device != nil {
+		e.Name = device.Hostname
+	}
+	if e.State == store.PairingApproved {
+		connectors, err := v.manage.Connectors(v.Account)
+		if err != nil {
+			return err
+		}
+		at := slices.IndexFunc(connectors, func(c manage.Connector) bool { return c.ID == pairings[i].Connector })
+		if at < 0 || connectors[at].State == manage.Online {
+			return nil
+		}
+		e.Name = connectors[at].Name
+	}
+	p.Ended = e
+	return nil
+}
+
+// offer finds the models that the connectors have and nobody registered.
 func (p *startPage) offer(v *visit) {
-	ctx, cancel := context.WithTimeout(v.ctx, offersWait)
-	defer cancel()
-	offers, err := v.manage.Offers(ctx, v.Account)
+	offers, err := v.manage.Offers(v.ctx, v.Account)
 	if err != nil {
-		p.AskError = sentence(err.Error())
+		p.Missing = sentence(err.Error())
 	}
 	p.Offers = offers[:min(len(offers), shownOffers)]
 	p.More = len(offers) - len(p.Offers)
@@ -132,15 +152,15 @@ func (p *startPage) request(v *visit, base string) error {
 	if err != nil {
 		return err
 	}
-	var names, online []string
+	var names, usable []string
 	for _, d := range deployments {
 		names = append(names, d.Name)
-		if d.State == manage.Online {
-			online = append(online, d.Name)
+		if d.State.Usable() {
+			usable = append(usable, d.Name)
 		}
 	}
-	if len(online) > 0 {
-		names = online
+	if len(usable) > 0 {
+		names = usable
 	}
 	if len(names) > 0 {
 		p.Request = curlSnippet(base, chatModel(names), keyPlaceholder)
@@ -264,15 +284,7 @@ func (c *Console) approvePairing(w http.ResponseWriter, v *visit) error {
 		}
 		return v.fault(backToTab(v.r), err)
 	}
-	device := p.Connector
-	if p.Device != nil {
-		device = p.Device.Hostname
-	}
-	notice := device + " is approved. Its connector comes online as soon as it has got its token."
-	if p.Replaced {
-		notice = device + " is approved, in the place of the connector from before. It comes online as soon as it has got its token."
-	}
-	return c.done(w, v, "/console/"+backTab(v.r), notice)
+	return c.done(w, v, "/console/"+backTab(v.r), v.approved(p))
 }
 
 func (c *Console) denyPairing(w http.ResponseWriter, v *visit) error {
@@ -285,6 +297,25 @@ func (c *Console) denyPairing(w http.ResponseWriter, v *visit) error {
 		notice = p.Device.Hostname + " is denied. Its code is of no use any more."
 	}
 	return c.done(w, v, "/console/"+backTab(v.r), notice)
+}
+
+// approved says as what a device was approved.
+func (v *visit) approved(p manage.Pairing) string {
+	device, as := "The device", ""
+	if p.Device != nil {
+		device = p.Device.Hostname
+	}
+	connectors, _ := v.manage.Connectors(v.Account) // without it there is less to say
+	for _, c := range connectors {
+		switch {
+		case c.ID != p.Connector:
+		case p.Replaced:
+			as = "; it replaces the connector " + c.Name
+		case c.Name != device:
+			as = " as " + c.Name
+		}
+	}
+	return device + " approved" + as + "."
 }
 
 // backTab is the tab that a form about a pairing was on.

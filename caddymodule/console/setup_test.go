@@ -1,6 +1,7 @@
 package console
 
 import (
+	"fmt"
 	"html"
 	"net/http"
 	"strings"
@@ -25,6 +26,29 @@ func (g *gateway) code() string {
 		g.Fatalf("the Setup tab shows the code %q", code)
 	}
 	return code
+}
+
+// TestPairingLimited: the Setup tab says that devices may be refused, while they are.
+func TestPairingLimited(t *testing.T) {
+	g := newGateway(t)
+	g.code()
+	const text = "Many wrong claim codes are being tried"
+	guess := func(n int) {
+		for i := range n {
+			_, deny := g.desk.Claim(t.Context(), tunnel.Device{
+				Code: "PAIR-0000-0000", Secret: deviceSecret, Hostname: "box", Remote: fmt.Sprintf("10.%d.%d.1", i>>8, i&0xff), Upstreams: []string{"default"},
+			})
+			if deny == nil {
+				t.Fatal("a wrong code is taken")
+			}
+		}
+	}
+	if guess(100); strings.Contains(g.page("/console/start"), text) {
+		t.Error("it says so after some wrong codes")
+	}
+	if guess(6000); !strings.Contains(g.page("/console/start"), text) {
+		t.Error("it does not say so though codes are refused")
+	}
 }
 
 // claim has a device use a code.
@@ -71,13 +95,17 @@ func TestSetupFromTheBeginning(t *testing.T) {
 		t.Fatalf("the device is told %+v", d.Deny)
 	}
 	page = mainOf(g.page("/console/start"))
-	has(t, page, "gpu-box is approved", "1 of 4 steps")
+	has(t, page, "gpu-box approved.", "gpu-box is connecting", "1 of 4 steps")
 	lacks(t, page, "waits for you", deviceSecret, "ptt_")
 
 	con := g.store.Connectors(store.DefaultAccount)[0]
 	g.lines.connect(con, "llama3.2:3b")
 	page = mainOf(g.page("/console/start"))
 	has(t, page, "llama3.2:3b", `aria-label="Register llama3.2:3b"`)
+	lacks(t, page, "approved", "connecting") // it has come
+	if n := g.lines.asked.Load(); n != 0 {
+		t.Errorf("the page asked the model server %d times", n)
+	}
 	g.moved(g.post("/console/start/register", "name", "llama3.2:3b", "connector", con.ID, "upstream", "default", "model", "llama3.2:3b"), "/console/start")
 	page = html.UnescapeString(mainOf(g.page("/console/start")))
 	has(t, page, "llama3.2:3b is registered", "2 of 4 steps", `"model": "llama3.2:3b"`)
@@ -97,6 +125,8 @@ func TestPairingUnderAnotherName(t *testing.T) {
 	}
 	has(t, w.Body.String(), "cannot be printed", "/console/pairings/"+id+"/approve")
 	g.moved(g.post("/console/pairings/"+id+"/approve", "back", "connectors", "name", "big one"), "/console/connectors")
+	has(t, mainOf(g.page("/console/connectors")), "gpu-box approved as big one.")
+	has(t, mainOf(g.page("/console/start")), "big one is connecting")
 	if c := g.store.Connectors(store.DefaultAccount); len(c) != 1 || c[0].Name != "big one" {
 		t.Errorf("connectors: %+v", c)
 	}
@@ -141,7 +171,7 @@ func TestPairingAgain(t *testing.T) {
 	if d := <-ticket.Decided; d.Deny != nil || d.TunnelToken == "" {
 		t.Fatalf("the device is told %+v", d.Deny)
 	}
-	has(t, mainOf(g.page("/console/start")), "in the place of the connector from before")
+	has(t, mainOf(g.page("/console/start")), "vm approved; it replaces the connector vm.")
 	if c := g.store.Connectors(store.DefaultAccount); len(c) != 1 || c[0].ID != before.ID || c[0].Pairing != id {
 		t.Errorf("connectors: %+v", c)
 	}
@@ -191,6 +221,8 @@ func TestCodeExpires(t *testing.T) {
 		g.code()
 		time.Sleep(store.PairingLife + time.Second)
 		has(t, mainOf(g.page("/console/start")), "The last code ran out", "Start pairing")
+		time.Sleep(endedNews)
+		lacks(t, mainOf(g.page("/console/start")), "ran out")
 	})
 }
 

@@ -38,7 +38,7 @@ func (c *Console) signInRoutes() {
 			}
 			status, text := c.explain(w, r, err)
 			if wantsJSON(r) {
-				writeJSON(w, status, apiError{text})
+				writeJSON(w, status, apiError{Error: text})
 				return
 			}
 			c.failPage(w, frame{}, status, text)

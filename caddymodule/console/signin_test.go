@@ -94,7 +94,7 @@ func TestRecoveryEndsWaysIn(t *testing.T) {
 	if err := h.store.AddPasskey(t.Context(), grace.ID, store.Passkey{ID: []byte("x"), Name: "phone", Credential: []byte("1")}); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := h.store.CreateToken(t.Context(), store0, grace.ID, "ci"); err != nil {
+	if _, _, err := h.store.CreateToken(t.Context(), store.Token{Account: store0, User: grace.ID, Name: "ci", Rights: store.AllRights}); err != nil {
 		t.Fatal(err)
 	}
 	recover := func() (*browser, string) {
@@ -123,7 +123,7 @@ func TestRecoveryEndsWaysIn(t *testing.T) {
 func TestNamesAreText(t *testing.T) {
 	h := newHouse(t)
 	b := h.in(h.user(store0, "ada"))
-	if _, _, err := h.store.CreateToken(t.Context(), store0, b.userID(), script); err != nil {
+	if _, _, err := h.store.CreateToken(t.Context(), store.Token{Account: store0, User: b.userID(), Name: script, Rights: store.AllRights}); err != nil {
 		t.Fatal(err)
 	}
 	session, _, err := h.store.CreateSession(t.Context(), b.userID(), script, script, "Firefox/1 Linux "+script)
@@ -140,7 +140,7 @@ func TestNamesAreText(t *testing.T) {
 	}
 	has(t, b.page("/console/settings"), "&lt;script&gt;alert(1)&lt;/script&gt;", "Firefox on Linux")
 	for path, form := range map[string][]string{
-		"/console/settings/tokens": {"name", script + strings.Repeat("x", 200)},
+		"/console/settings/tokens": {"name", script + strings.Repeat("x", 200), "right", "read", "days", "0"},
 		"/console/sign-in":         {"name", script, "password", script, "next", "/console/" + script},
 		"/console/join":            {"name", script, "password", script, "link", script},
 		"/console/settings/sessions/" + session.ID + "/nothing": {"name", script},

@@ -12,10 +12,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/pairing"
 	"github.com/postern-dev/postern/caddymodule/signin"
@@ -31,6 +33,7 @@ type lines struct {
 	mu    sync.Mutex
 	infos []tunnel.Info
 	serve map[string]http.Handler // by connector id
+	asked atomic.Int64            // requests to model servers
 }
 
 func (l *lines) Sessions() []tunnel.Info {
@@ -49,13 +52,31 @@ func (l *lines) Tunnel(id string) (manage.Tunnel, bool) {
 }
 
 // Choose implements manage.Tunnels.
-func (l *lines) Choose(ids []string) (string, manage.Tunnel, bool) {
+func (l *lines) Choose(ids []string, _ tunnel.Target) (string, manage.Tunnel, bool) {
 	for _, id := range slices.Backward(ids) {
 		if t, ok := l.Tunnel(id); ok {
 			return id, t, true
 		}
 	}
 	return "", nil, false
+}
+
+// report has a connector report its upstream.
+func (l *lines) report(c store.Connector, server health.Server) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.infos {
+		if l.infos[i].Connector == c.ID {
+			l.infos[i].States = []tunnel.UpstreamState{{Name: "default", Server: server, Since: time.Now()}}
+		}
+	}
+}
+
+// disconnect takes all connectors offline.
+func (l *lines) disconnect() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.infos, l.serve = nil, make(map[string]http.Handler)
 }
 
 // connect brings a connector online with the upstream "default", at which
@@ -70,8 +91,10 @@ func (l *lines) connect(c store.Connector, models ...string) {
 	l.infos = append(l.infos, tunnel.Info{
 		Connector: c.ID, Account: c.Account, Name: c.Name, Session: "ses_" + c.ID, Version: "v9.9.9", OS: "linux/amd64", Transport: "quic",
 		Remote: "203.0.113.7:40312", Since: time.Now().Add(-time.Hour), RTT: 23 * time.Millisecond, Upstreams: []string{"default"},
+		States: []tunnel.UpstreamState{{Name: "default", Server: health.Reported(true, slices.Clone(models), false), Since: time.Now()}},
 	})
 	l.serve[c.ID] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		l.asked.Add(1)
 		w.Header().Set("Content-Type", "application/json")
 		if strings.HasSuffix(r.URL.Path, "/models") {
 			fmt.Fprintf(w, `{"object":"list","data":[%s]}`, strings.Join(list, ","))

@@ -11,6 +11,7 @@ type streamEncoder interface {
 	abort(e *Error)          // what ends it after an error
 	take() []byte            // what was written since the last call; valid until clear
 	clear()                  // forgets it
+	held() int64             // bytes that are remembered, of what was written too
 }
 
 // outcome is how an answer ended.
@@ -142,6 +143,9 @@ func (s *answerStream) Err() *Error {
 // Usage implements Stream.
 func (s *answerStream) Usage() (Usage, bool) { return s.n.usage, s.n.gotUsage }
 
+// Held implements Stream.
+func (s *answerStream) Held() int64 { return s.n.held() + s.blocks.held() + s.to.held() }
+
 // eventBuffer is where an encoder writes its events.
 type eventBuffer struct{ out []byte }
 
@@ -154,6 +158,9 @@ func (b *eventBuffer) clear() {
 		b.out = nil
 	}
 }
+
+// held implements streamEncoder.
+func (b *eventBuffer) held() int64 { return int64(cap(b.out)) }
 
 // encodeWhole has an encoder write a whole answer of the upstream as if it had
 // been streamed: what servers do in the one form they do in the other. told

@@ -54,6 +54,9 @@ type Stream interface {
 	Err() *Error
 	// Usage is what the upstream said last of its tokens.
 	Usage() (Usage, bool)
+	// Held is how many bytes the stream remembers: of an event that is not
+	// complete, of an answer that cannot be sent on yet, or will be repeated.
+	Held() int64
 }
 
 // Env is what a call takes from its surroundings.
@@ -78,8 +81,9 @@ type Env struct {
 	// may name; the zero view keeps none.
 	Kept    KeptView
 	Account string
-	// Deployments tells how the model server is to be treated; nil: as most.
-	Deployments Deployments
+	// Gateway says who may use a model, how its model server is to be treated,
+	// and whether there is memory; nil: everybody, as most, and always.
+	Gateway Gateway
 	// Dropped is told the type of each item that is nothing to a model, for
 	// the log; nil: nobody is told.
 	Dropped func(itemType string)
@@ -107,7 +111,11 @@ func Decode(op Operation, body []byte, env *Env) (Call, *Error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.follow(env.options(r.Model)); err != nil {
+	options, err := env.admit(r.Model)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.follow(options); err != nil {
 		return nil, err
 	}
 	return r, nil

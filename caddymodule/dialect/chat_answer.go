@@ -22,6 +22,9 @@ func (e *edits) readCompletion(body []byte, model string) (usage Usage, err *Err
 	for m.watch = true; m.next(); {
 		switch string(m.name()) {
 		case "model":
+			if len(*e) == maxEdits {
+				return Usage{}, overfull("model names")
+			}
 			if model != "" {
 				e.add(m.value.start, m.value.end, appendQuoted(nil, model))
 			}
@@ -48,8 +51,14 @@ func (e *edits) readCompletion(body []byte, model string) (usage Usage, err *Err
 				continue
 			}
 			for m := membersOf(body, list.value.start); m.next(); {
-				if string(m.name()) == "message" && m.raw()[0] == '{' && e.dropNameless(body, m.value.start, false) {
+				if string(m.name()) != "message" || m.raw()[0] != '{' {
+					continue
+				}
+				if e.dropNameless(body, m.value.start, false) {
 					return Usage{}, namelessCall()
+				}
+				if len(*e) > maxEdits {
+					return Usage{}, overfull("tool calls")
 				}
 			}
 		}
@@ -82,9 +91,13 @@ func ReplayAsStream(body []byte) ([]byte, *Error) {
 		return nil, noChoices()
 	}
 	b := make([]byte, 0, len(body)+1024)
+	most := 3*len(body) + 256<<10 // each choice brings the envelope along
 	for list := membersOf(body, a.choices.start); list.next(); {
 		if body[list.value.start] == '{' {
 			b = a.appendChoice(b, list.value, list.index)
+		}
+		if len(b) > most {
+			return nil, overfull("choices")
 		}
 	}
 	if len(a.usage) > 0 {
@@ -107,9 +120,9 @@ func readWhole(body []byte) *wholeAnswer {
 			if string(m.raw()) == `"chat.completion"` {
 				member = []byte(`"object":"chat.completion.chunk"`)
 			}
-			a.envelope = append(append(a.envelope, member...), ',')
+			a.keepEnvelope(member)
 		case "id", "created", "model", "system_fingerprint":
-			a.envelope = append(append(a.envelope, member...), ',')
+			a.keepEnvelope(member)
 		case "choices":
 			a.choices = m.value
 		case "usage":
@@ -121,6 +134,22 @@ func readWhole(body []byte) *wholeAnswer {
 		}
 	}
 	return a
+}
+
+// keepEnvelope keeps a member for each chunk, unless the envelope gets too large
+// to be repeated.
+func (a *wholeAnswer) keepEnvelope(member []byte) {
+	const most = 2 << 10
+	if len(a.envelope)+len(member) < most {
+		a.envelope = append(append(a.envelope, member...), ',')
+	}
+}
+
+// takeExtras gives the extras, once: they are the answer's, not a choice's.
+func (a *wholeAnswer) takeExtras() []byte {
+	extras := a.extras
+	a.extras = nil
+	return extras
 }
 
 // appendChoice appends the chunks of one choice: its message, then its end.
@@ -144,20 +173,23 @@ func (a *wholeAnswer) appendChoice(b []byte, choice span, position int) []byte {
 		}
 	}
 	if message.end == 0 {
-		return a.appendChunk(b, a.extras, choice.of(a.body))
+		return a.appendChunk(b, a.takeExtras(), func(b []byte) []byte { return append(b, choice.of(a.body)...) })
 	}
-	start := append(append([]byte{'{'}, index...), `,"delta":`...)
-	first := append(append(a.appendDelta(start, message), probs...), `,"finish_reason":null}`...)
-	b = a.appendChunk(b, nil, first)
-	last := append(append([]byte{'{'}, index...), `,"delta":{}`...)
-	return a.appendChunk(b, a.extras, append(append(last, rest...), '}'))
+	b = a.appendChunk(b, nil, func(b []byte) []byte {
+		b = append(append(append(b, '{'), index...), `,"delta":`...)
+		return append(append(a.appendDelta(b, message), probs...), `,"finish_reason":null}`...)
+	})
+	return a.appendChunk(b, a.takeExtras(), func(b []byte) []byte {
+		b = append(append(append(b, '{'), index...), `,"delta":{}`...)
+		return append(append(b, rest...), '}')
+	})
 }
 
 // appendChunk appends one chunk with one choice.
-func (a *wholeAnswer) appendChunk(b, extras, choice []byte) []byte {
+func (a *wholeAnswer) appendChunk(b, extras []byte, choice func([]byte) []byte) []byte {
 	return appendEvent(b, func(b []byte) []byte {
 		b = append(append(append(b, '{'), a.envelope...), extras...)
-		b = append(append(b, `"choices":[`...), choice...)
+		b = choice(append(b, `"choices":[`...))
 		return append(b, "]}"...)
 	})
 }
@@ -168,31 +200,35 @@ func (a *wholeAnswer) appendDelta(b []byte, message span) []byte {
 	if raw[0] != '{' {
 		return append(b, "{}"...)
 	}
-	var e edits
+	from := 0 // of what is not written yet
 	for m := membersOf(raw, 0); m.next(); {
 		if string(m.name()) != "tool_calls" || m.raw()[0] != '[' {
 			continue
 		}
 		for list := membersOf(raw, m.value.start); list.next(); {
 			if raw[list.value.start] == '{' {
-				e.indexTool(raw, list.value, list.index)
+				b, from = appendIndexed(b, raw, from, list.value, list.index)
 			}
 		}
 	}
-	return e.appendTo(b, raw)
+	return append(b, raw[from:]...)
 }
 
-// indexTool gives the tool call at data[call] an index if it has none.
-func (e *edits) indexTool(data []byte, call span, index int) {
+// appendIndexed appends data from an index on, up to where the tool call at
+// data[call] has got an index if it had none. It returns where data goes on.
+func appendIndexed(b, data []byte, from int, call span, index int) ([]byte, int) {
 	entry, at := readToolEntry(data, call.start)
-	number := strconv.Itoa(index)
-	switch {
-	case entry.index >= 0:
-	case at.found():
-		e.add(at.value.start, at.value.end, []byte(number))
-	case isFilled(call.of(data)):
-		e.add(call.start+1, call.start+1, []byte(`"index":`+number+`,`))
-	default:
-		e.add(call.start+1, call.start+1, []byte(`"index":`+number))
+	if entry.index >= 0 {
+		return b, from
 	}
+	if at.found() {
+		b = append(b, data[from:at.value.start]...)
+		return strconv.AppendInt(b, int64(index), 10), at.value.end
+	}
+	start := call.start + 1
+	b = strconv.AppendInt(append(append(b, data[from:start]...), `"index":`...), int64(index), 10)
+	if isFilled(call.of(data)) {
+		b = append(b, ',')
+	}
+	return b, start
 }

@@ -72,7 +72,7 @@ func (s *ChatStream) chunk(data []byte) {
 	usage := false
 	kept := 0 // end of the last member that stays
 	m := textOf(data)
-	for m.next() {
+	for len(s.edits) <= maxEdits && m.next() {
 		raw, drop := m.raw(), false
 		switch string(m.name()) {
 		case "model":
@@ -106,11 +106,14 @@ func (s *ChatStream) chunk(data []byte) {
 			kept = m.value.end
 		}
 	}
-	if !m.whole() {
+	if len(s.edits) <= maxEdits && !m.whole() {
 		s.abort(garbled(data))
 		return
 	}
 	begun := s.readChoices(data, choices)
+	if len(s.edits) > maxEdits && !s.done {
+		s.abort(overfull("keys or tool calls"))
+	}
 	if s.done || usage && !begun && !s.o.IncludeUsage {
 		return
 	}
@@ -120,7 +123,7 @@ func (s *ChatStream) chunk(data []byte) {
 // keepEnvelope keeps a member of the first chunk, for chunks of our own.
 func (s *ChatStream) keepEnvelope(m *members) {
 	const most = 256
-	if s.events > 1 || m.value.end-m.key.start > most {
+	if s.events > 1 || len(s.envelope)+m.value.end-m.key.start > most {
 		return
 	}
 	s.envelope = append(append(s.envelope, m.data[m.key.start:m.value.end]...), ',')
@@ -224,7 +227,7 @@ func (s *ChatStream) readDelta(c *choiceState, data []byte, i int) {
 
 // repairTools numbers the tool calls at data[i] as they should be.
 func (s *ChatStream) repairTools(data []byte, i int) {
-	for list := membersOf(data, i); list.next(); {
+	for list := membersOf(data, i); len(s.edits) <= maxEdits && list.next(); {
 		start := list.value.start
 		if data[start] != '{' {
 			continue

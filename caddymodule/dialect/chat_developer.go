@@ -17,7 +17,7 @@ type foldMessage struct {
 // developerFold makes the developer's messages of a chat request the system's,
 // as conversation does for the other dialects: those at the beginning become one
 // with the system's there, later ones are folded into the turn that they follow.
-// The request is not decoded, and what changes is not copied.
+// The request is not decoded, and only what changes is copied.
 type developerFold struct {
 	data  []byte
 	edits edits
@@ -30,13 +30,17 @@ type developerFold struct {
 }
 
 // foldDeveloper returns the edits for the messages in the array at data[start].
-// keepInline has later messages stay where they are, as the system's.
-func foldDeveloper(data []byte, start int, keepInline bool) edits {
+// keepInline has later messages stay where they are, as the system's. There may
+// be maxElements messages.
+func foldDeveloper(data []byte, start int, keepInline bool) (edits, *Error) {
 	f := developerFold{data: data}
 	list := membersOf(data, start)
 	list.checked = true
 	leading, after := true, 0
 	for list.next() {
+		if list.index == maxElements {
+			return nil, tooManyElements()
+		}
 		m := f.read(list.value, after)
 		after = list.value.end
 		developer := string(m.role.of(data)) == roleDeveloper
@@ -56,7 +60,7 @@ func foldDeveloper(data []byte, start int, keepInline bool) edits {
 	}
 	f.joinLead()
 	f.settle(foldMessage{})
-	return f.edits
+	return f.edits, nil
 }
 
 // read finds the parts of a message.
@@ -83,7 +87,13 @@ func (f *developerFold) rename(m foldMessage, role string) {
 }
 
 // drop takes a message out, with the comma before it.
-func (f *developerFold) drop(m foldMessage) { f.edits.add(m.after, m.end, nil) }
+func (f *developerFold) drop(m foldMessage) {
+	if n := len(f.edits); n > 0 && f.edits[n-1].end == m.after && f.edits[n-1].text == nil {
+		f.edits[n-1].end = m.end
+		return
+	}
+	f.edits.add(m.after, m.end, nil)
+}
 
 // joinLead makes the messages at the beginning one of the system.
 func (f *developerFold) joinLead() {
@@ -216,28 +226,26 @@ func (f *developerFold) text(part span) (text span) {
 
 // fill puts the texts of messages into a room, each between begin and end.
 func (f *developerFold) fill(into room, list []foldMessage, begin, end string) {
-	filled := false
-	put := func(text string) { f.edits.add(into.at, into.at, []byte(text)) }
+	var b []byte
 	for _, m := range list {
 		texts := f.texts(m.content)
 		for i, text := range texts {
 			switch {
 			case i > 0:
-				put(`\n`)
-			case filled:
-				put(`\n\n` + begin)
+				b = append(b, `\n`...)
+			case len(b) > 0:
+				b = append(append(b, `\n\n`...), begin...)
 			default:
-				put(into.open + begin)
+				b = append(append(b, into.open...), begin...)
 			}
-			filled = true
-			f.edits.add(into.at, into.at, text.of(f.data))
+			b = append(b, text.of(f.data)...)
 		}
-		if len(texts) > 0 && end != "" {
-			put(end)
+		if len(texts) > 0 {
+			b = append(b, end...)
 		}
 	}
-	if filled && into.close != "" {
-		put(into.close)
+	if len(b) > 0 {
+		f.edits.add(into.at, into.at, append(b, into.close...))
 	}
 }
 

@@ -114,7 +114,10 @@ func (r *ChatRequest) follow(o compat.Options) *Error {
 		}
 	}
 	if s.developer.end != 0 && o.DeveloperRole != compat.DeveloperKeep {
-		s.folds = foldDeveloper(r.body, s.developer.start, o.InlineSystem == compat.InlineKeep)
+		var err *Error
+		if s.folds, err = foldDeveloper(r.body, s.developer.start, o.InlineSystem == compat.InlineKeep); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -116,6 +116,11 @@ func (s *ChatStream) Finished() bool {
 	return s.complete() && s.o.Choices > 0 && len(s.choices) >= s.o.Choices
 }
 
+// Held implements Stream.
+func (s *ChatStream) Held() int64 {
+	return s.reader.held() + s.tools.held() + int64(cap(s.out)+cap(s.scratch)+cap(s.envelope))
+}
+
 // Events counts the events with data that have come: it tells progress, which
 // comments are not.
 func (s *ChatStream) Events() int { return s.events }

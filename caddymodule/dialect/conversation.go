@@ -31,11 +31,16 @@ type turn struct {
 	assistant bool
 	system    bool
 	parts     []contentPart // of the user or the system
-	text      []string      // of the assistant
-	reasoning []string      // of the assistant
+	folded    []string      // system text that came behind the turn
+	*said                   // of the assistant
+}
+
+// said is what the assistant said in a turn, and what came of it.
+type said struct {
+	text      []string
+	reasoning []string
 	calls     []toolCall
-	answered  bool     // a call has a result
-	folded    []string // system text that came behind the turn
+	answered  bool // a call has a result
 }
 
 // callPlace is where a call stands.
@@ -112,7 +117,7 @@ func (c *conversation) assistantTurn() *turn {
 	if n := len(c.turns); n > 0 && c.turns[n-1].assistant && !c.turns[n-1].answered && len(c.turns[n-1].folded) == 0 {
 		return &c.turns[n-1]
 	}
-	c.turns = append(c.turns, turn{assistant: true})
+	c.turns = append(c.turns, turn{assistant: true, said: new(said)})
 	return &c.turns[len(c.turns)-1]
 }
 

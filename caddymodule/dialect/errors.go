@@ -113,7 +113,7 @@ func TunnelLost(model string) *Error {
 func UpstreamRefused(model string) *Error {
 	return &Error{
 		Kind: KindUnreachable, NoRetry: true,
-		Message: fmt.Sprintf("The connector refused the request for `%s`: it forwards only /v1 paths of the upstreams in its configuration. Check the deployment's upstream.", show(model)),
+		Message: fmt.Sprintf("The connector refused the request for `%s`: it does not forward this to the upstream. Check the upstream of the deployment, and the connector's log.", show(model)),
 	}
 }
 
@@ -150,6 +150,25 @@ func Overloaded(message string) *Error {
 	return &Error{Kind: KindOverloaded, RetryAfter: 5, Message: message}
 }
 
+// MemoryFull is the answer to a request for which the gateway has no memory.
+func MemoryFull() *Error {
+	return Overloaded("The gateway holds as many bytes of requests and answers in memory as it may (max_memory), of all clients or of this key. Send less at a time, or have max_memory raised.")
+}
+
+// ConnectorBusy is the answer when the connector has no memory for the request.
+func ConnectorBusy(model string) *Error {
+	return Overloaded(fmt.Sprintf("The connector of `%s` holds as many bytes of requests in memory as it may (max_memory). Send less at a time, or have its max_memory raised.", show(model)))
+}
+
+// StreamTooLarge ends a stream of which the gateway has to remember more than
+// limit bytes.
+func StreamTooLarge(model string, limit int64) *Error {
+	return &Error{
+		Kind: KindUpstream, NoRetry: true,
+		Message: fmt.Sprintf("The stream of the model server of `%s` holds more than this gateway remembers of one answer (%s). Ask for less at a time.", show(model), byteSize(limit)),
+	}
+}
+
 // QueueFull is the answer when as many requests as may wait for the deployment
 // do so already.
 func QueueFull(model string) *Error {
@@ -165,6 +184,15 @@ func QueueTimeout(model string) *Error {
 	return &Error{
 		Kind: KindRateLimit, RetryAfter: 5,
 		Message: fmt.Sprintf("The model `%s` is busy, and no turn came for this request in time (queue_timeout). Send fewer at a time.", show(model)),
+	}
+}
+
+// ConnectorFull is the answer when the connectors of the deployment have as many
+// requests as they take.
+func ConnectorFull(model string) *Error {
+	return &Error{
+		Kind: KindRateLimit, RetryAfter: 5,
+		Message: fmt.Sprintf("The connector of the model `%s` has as many requests as it takes at a time (queue_full). Send fewer at a time, or have max_requests raised in its configuration.", show(model)),
 	}
 }
 
@@ -209,6 +237,12 @@ func TunnelBroken() *Error {
 // unreadable ends a stream whose upstream's events cannot be read on.
 func unreadable(err error) *Error {
 	return &Error{Kind: KindUpstream, NoRetry: true, Message: "The model server's stream cannot be read: " + err.Error() + "."}
+}
+
+// overfull is the answer when the model server's answer, or an event of it,
+// holds more of something than can be meant.
+func overfull(what string) *Error {
+	return &Error{Kind: KindUpstream, Message: "The model server's answer cannot be read: it holds too many " + what + "."}
 }
 
 // brokenArguments ends a stream when what was sent on of a tool call can no

@@ -84,7 +84,7 @@ func NewKeptResponses(now func() time.Time) *KeptResponses {
 // keep keeps a copy of a response under its id. One that has too many items, or
 // does not fit into its owner's share, is not kept.
 func (k *KeptResponses) keep(id keptID, r KeptResponse) {
-	e := &keptEntry{id: id, size: sizeOfKept(r), expires: k.now().Add(k.ttl)}
+	e := &keptEntry{id: id, size: r.Size(), expires: k.now().Add(k.ttl)}
 	if e.size > k.limit || len(r.Input)+len(r.Output) > KeptItems {
 		return
 	}
@@ -184,9 +184,8 @@ func (k *KeptResponses) remove(e *keptEntry) {
 	}
 }
 
-// sizeOfKept is about what a response takes in memory, its items when they are
-// used.
-func sizeOfKept(r KeptResponse) int64 {
+// Size is about what a response takes in memory, its items when they are used.
+func (r KeptResponse) Size() int64 {
 	size := int64(keptOverhead + len(r.Body))
 	for _, list := range [...][][]byte{r.Input, r.Output} {
 		for _, raw := range list {

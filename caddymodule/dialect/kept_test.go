@@ -44,7 +44,7 @@ func TestKeptResponse(t *testing.T) {
 	k, _ := testKept()
 	v := viewOf(k, "a", "k1")
 	r := keptOf("resp_1", "x")
-	v.keep("resp_1", r)
+	v.Keep("resp_1", r)
 	r.Body[0], r.Input[0][0] = '!', '!'
 	got, ok := v.Response("resp_1")
 	if !ok || string(got.Body) != `{"id":"resp_1"}` || len(got.Input) != 1 || len(got.Output) != 2 || got.Input[0][0] != '{' {
@@ -72,7 +72,7 @@ func TestKeptResponse(t *testing.T) {
 func TestKeptResponsesAreTheirOwners(t *testing.T) {
 	k, _ := testKept()
 	owner := viewOf(k, "a", "k1")
-	owner.keep("resp_1", keptOf("resp_1", "x"))
+	owner.Keep("resp_1", keptOf("resp_1", "x"))
 	for name, v := range map[string]KeptView{
 		"another key":      viewOf(k, "a", "k2"),
 		"another account":  viewOf(k, "b", "k1"),
@@ -91,7 +91,7 @@ func TestKeptResponsesAreTheirOwners(t *testing.T) {
 			t.Fatalf("%s: deletes the response", name)
 		}
 	}
-	viewOf(k, "a", "").keep("resp_2", keptOf("resp_2", "x"))
+	viewOf(k, "a", "").Keep("resp_2", keptOf("resp_2", "x"))
 	if _, ok := k.View(KeptOwner{"a", ""}, scopeOf("llama*")).Response("resp_2"); !ok {
 		t.Error("what is shared is not seen")
 	}
@@ -100,9 +100,9 @@ func TestKeptResponsesAreTheirOwners(t *testing.T) {
 func TestKeptResponsesExpire(t *testing.T) {
 	k, now := testKept()
 	v := viewOf(k, "a", "k1")
-	v.keep("old", keptOf("old", "x"))
+	v.Keep("old", keptOf("old", "x"))
 	*now = now.Add(10 * time.Minute)
-	v.keep("new", keptOf("new", "x"))
+	v.Keep("new", keptOf("new", "x"))
 	*now = now.Add(20*time.Minute - 1)
 	if _, ok := v.Response("old"); !ok {
 		t.Error("gone before 30 minutes")
@@ -126,7 +126,7 @@ func TestKeptResponsesAreBounded(t *testing.T) {
 	text := strings.Repeat("x", 1<<20)
 	for n := range 100 {
 		id := fmt.Sprint("r", n)
-		v.keep(id, keptOf(id, text))
+		v.Keep(id, keptOf(id, text))
 		if k.room.size > KeptBytes {
 			t.Fatalf("%d bytes are kept", k.room.size)
 		}
@@ -140,7 +140,7 @@ func TestKeptResponsesAreBounded(t *testing.T) {
 	if _, ok := v.Response("r99"); !ok {
 		t.Error("the newest is not kept")
 	}
-	v.keep("huge", keptOf("huge", strings.Repeat("x", KeptBytes)))
+	v.Keep("huge", keptOf("huge", strings.Repeat("x", KeptBytes)))
 	if _, ok := v.Response("huge"); ok || len(k.responses) < 60 {
 		t.Error("a response that does not fit has pushed others out")
 	}
@@ -154,7 +154,7 @@ func TestKeptResponsesHaveShares(t *testing.T) {
 	fill := func(account, key string, count int) {
 		for n := range count {
 			id := fmt.Sprint(key, n)
-			viewOf(k, account, key).keep(id, keptOf(id, text))
+			viewOf(k, account, key).Keep(id, keptOf(id, text))
 		}
 	}
 	kept := func(account, key string) (count int) {
@@ -180,7 +180,7 @@ func TestKeptResponsesHaveShares(t *testing.T) {
 		t.Errorf("the keys of one account have %d and %d", m, g)
 	}
 	half := strings.Repeat("x", KeptBytes/2+1<<20)
-	viewOf(k, "c", "k").keep("large", keptOf("large", half))
+	viewOf(k, "c", "k").Keep("large", keptOf("large", half))
 	if kept("c", "k") != 0 || kept("b", "other") < 31 || len(k.responses) < 60 {
 		t.Error("a response beyond its account's share has pushed others out")
 	}
@@ -196,12 +196,12 @@ func TestKeptItemsAreBounded(t *testing.T) {
 	for range KeptItems {
 		many.Input = append(many.Input, item)
 	}
-	v.keep("many", many)
+	v.Keep("many", many)
 	if _, ok := v.Response("many"); !ok || k.room.size < KeptItems<<10 {
 		t.Errorf("kept %v, counted as %d bytes", ok, k.room.size)
 	}
 	many.Output = [][]byte{item}
-	v.keep("more", many)
+	v.Keep("more", many)
 	if _, ok := v.Response("more"); ok {
 		t.Error("a response of too many items is kept")
 	}
@@ -215,15 +215,15 @@ func TestItemOfSeveralResponses(t *testing.T) {
 	first := keptOf("r1", "x")
 	second := keptOf("r2", "x")
 	second.Input = append(append(first.Input, first.Output...), second.Input...)
-	v.keep("r1", first)
-	v.keep("r2", second)
+	v.Keep("r1", first)
+	v.Keep("r2", second)
 	v.Delete("r1")
 	for _, id := range []string{"in_r1", "out_r1", "in_r2"} {
 		if _, ok := v.item(id); !ok {
 			t.Errorf("%s is gone", id)
 		}
 	}
-	v.keep("r2", keptOf("r2", "y"))
+	v.Keep("r2", keptOf("r2", "y"))
 	if _, ok := v.item("in_r1"); ok || k.age.Len() != 1 {
 		t.Error("a response that was replaced is still there")
 	}
@@ -236,7 +236,7 @@ func TestKeptRoomIsAHeap(t *testing.T) {
 	k.limit = 1 << 20
 	for n := range 5000 {
 		id := fmt.Sprint("r", n)
-		viewOf(k, fmt.Sprint("a", n%7), fmt.Sprint("k", n%97)).keep(id, keptOf(id, strings.Repeat("x", n%977)))
+		viewOf(k, fmt.Sprint("a", n%7), fmt.Sprint("k", n%97)).Keep(id, keptOf(id, strings.Repeat("x", n%977)))
 	}
 	var total int64
 	for _, account := range k.room.parts {
@@ -263,7 +263,7 @@ func TestKeptResponsesAreSafeForConcurrentUse(t *testing.T) {
 			v := viewOf(k, "a", fmt.Sprint("k", i%3))
 			for n := range 200 {
 				id := fmt.Sprint("r", n%20)
-				v.keep(id, keptOf(id, "x"))
+				v.Keep(id, keptOf(id, "x"))
 				v.Response(id)
 				v.item("in_" + id)
 				if (n+i)%5 == 0 {

@@ -23,8 +23,8 @@ func (k *KeptResponses) View(owner KeptOwner, scope Scope) KeptView {
 // keeps reports whether responses are kept at all.
 func (v KeptView) keeps() bool { return v.all != nil }
 
-// keep keeps a copy of a response under its id.
-func (v KeptView) keep(id string, r KeptResponse) { v.all.keep(keptID{v.owner, id}, r) }
+// Keep keeps a copy of a response under its id.
+func (v KeptView) Keep(id string, r KeptResponse) { v.all.keep(keptID{v.owner, id}, r) }
 
 // Response returns a kept response, whose bytes must not be changed. ok is
 // false if the request may not see it, too.

@@ -24,22 +24,26 @@ func appendLogprobs(list, logprobs []byte) []byte {
 		return list
 	}
 	for m := membersOf(content, 0); m.next(); {
-		if m.raw()[0] != '{' {
-			continue
-		}
-		if len(list) > 0 {
-			list = append(list, ',')
-		}
-		list = appendLogprob(list, m.raw(), true)
+		list = appendLogprob(list, len(list) == 0, m.raw(), true)
 	}
 	return list
 }
 
-// appendLogprob appends one token's; top tells that the likeliest in its place
-// belong to it. Clients' types want every member.
-func appendLogprob(b, token []byte, top bool) []byte {
+// appendLogprob appends one token's, behind a comma unless it is the first; top
+// tells that the likeliest in its place belong to it. Clients' types want every
+// member; but what has none of them is no token.
+func appendLogprob(b []byte, first bool, token []byte, top bool) []byte {
+	if token[0] != '{' {
+		return b
+	}
 	fields := fieldsOf(token, "token", "logprob", "bytes", "top_logprobs")
 	text, logprob, raw, others := fields[0], fields[1], fields[2], fields[3]
+	if text == nil && logprob == nil && raw == nil && others == nil {
+		return b
+	}
+	if !first {
+		b = append(b, ',')
+	}
 	if !isString(text) {
 		text = []byte(`""`)
 	}
@@ -57,16 +61,9 @@ func appendLogprob(b, token []byte, top bool) []byte {
 	}
 	b = append(b, `,"top_logprobs":[`...)
 	if len(others) > 0 && others[0] == '[' {
-		n := 0
+		from := len(b)
 		for m := membersOf(others, 0); m.next(); {
-			if m.raw()[0] != '{' {
-				continue
-			}
-			if n > 0 {
-				b = append(b, ',')
-			}
-			b = appendLogprob(b, m.raw(), false)
-			n++
+			b = appendLogprob(b, len(b) == from, m.raw(), false)
 		}
 	}
 	return append(b, "]}"...)

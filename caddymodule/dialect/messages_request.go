@@ -35,7 +35,7 @@ func decodeMessages(body []byte, env *Env, generate bool) (Call, *Error) {
 	c.elements.ctx = env.Context
 	c.dialect, c.idOK, c.vault = Messages, messagesID, env.vault()
 	for _, read := range []func(fieldList) *Error{
-		c.readUnsupported, c.readModel, c.readSystem, c.readMessages, c.readTools, c.readToolChoice, c.readFormat, c.readEffort,
+		c.readModel, c.readUnsupported, c.readSystem, c.readMessages, c.readTools, c.readToolChoice, c.readFormat, c.readEffort,
 	} {
 		if err := read(fields); err != nil {
 			return nil, err
@@ -111,7 +111,11 @@ func (c *messagesCall) readModel(fields fieldList) *Error {
 	if c.model = unquote(raw); c.model == "" {
 		return at("model", "Field required")
 	}
-	c.treatAs(c.env.options(c.model))
+	options, err := c.env.admit(c.model)
+	if err != nil {
+		return err
+	}
+	c.treatAs(options)
 	if raw := given(fields, "stream"); raw != nil {
 		if !isBool(raw) {
 			return at("stream", "Input should be a boolean, not %s", typeName(raw))

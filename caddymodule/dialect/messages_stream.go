@@ -23,6 +23,9 @@ type messagesStream struct {
 	refusal []byte // what was said to refuse, for stop_details
 }
 
+// held implements streamEncoder.
+func (m *messagesStream) held() int64 { return m.eventBuffer.held() + int64(cap(m.refusal)) }
+
 // begin implements streamEncoder.
 func (m *messagesStream) begin() {
 	b := append(m.out, "event: message_start\ndata: {\"type\":\"message_start\",\"message\":"...)

@@ -8,7 +8,7 @@ package dialect
 // message, or the delta, at data[i]; with all set, those with arguments too. It
 // reports whether it met one with arguments.
 func (e *edits) dropNameless(data []byte, i int, all bool) (lost bool) {
-	for m := membersOf(data, i); m.next(); {
+	for m := membersOf(data, i); m.next() && len(*e) <= maxEdits; {
 		switch raw := m.raw(); string(m.name()) {
 		case "tool_calls":
 			if raw[0] == '[' {
@@ -32,7 +32,7 @@ func (e *edits) dropNameless(data []byte, i int, all bool) (lost bool) {
 // dropFrom is dropNameless for the list at data[i].
 func (e *edits) dropFrom(data []byte, i int, all bool) (lost bool) {
 	kept, before := 0, i+1 // before is the end of the element before
-	for list := membersOf(data, i); list.next(); {
+	for list := membersOf(data, i); list.next() && len(*e) <= maxEdits; {
 		named, argued := true, false
 		if list.raw()[0] == '{' {
 			named, argued = readCall(data, list.value.start)

@@ -81,6 +81,15 @@ func (n *normaliser) feed(p []byte) {
 	n.checkReader()
 }
 
+// held is how many bytes wait to be told.
+func (n *normaliser) held() int64 {
+	held := n.reader.held() + n.slots.held() + int64(cap(n.probs)+cap(n.think.held))
+	for i := range n.tools {
+		held += int64(cap(n.tools[i].held))
+	}
+	return held
+}
+
 // end ends the upstream's stream. cause is nil if it ended its message
 // properly, else what to say if the answer is not complete.
 func (n *normaliser) end(cause *Error) {

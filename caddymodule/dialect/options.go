@@ -2,19 +2,31 @@ package dialect
 
 import "github.com/postern-dev/postern/caddymodule/compat"
 
-// Deployments knows how the model server behind a public model is to be
-// treated.
-type Deployments interface {
-	Options(model string) compat.Options
+// Gateway is whom a decoder asks while it reads a request.
+type Gateway interface {
+	// Admit returns how the model server behind a model is to be treated, or
+	// why the caller may not use the model. A decoder calls it once, as soon as
+	// the request's model is known and before anything is translated.
+	Admit(model string) (compat.Options, *Error)
+	// Hold reserves memory for n bytes that are to be translated in addition to
+	// the body, or returns why that cannot be.
+	Hold(n int64) *Error
 }
 
-// options are those of the deployment of a model. A model that is not there has
-// the defaults: that it is missing is told by whoever sends the request on.
-func (e *Env) options(model string) compat.Options {
-	if e.Deployments == nil {
-		return compat.Options{}
+// admit does Gateway.Admit. Without a gateway each model has the defaults.
+func (e *Env) admit(model string) (compat.Options, *Error) {
+	if e.Gateway == nil {
+		return compat.Options{}, nil
 	}
-	return e.Deployments.Options(model)
+	return e.Gateway.Admit(model)
+}
+
+// hold does Gateway.Hold.
+func (e *Env) hold(n int) *Error {
+	if e.Gateway == nil {
+		return nil
+	}
+	return e.Gateway.Hold(int64(n))
 }
 
 // vault seals and opens what clients carry for the account.

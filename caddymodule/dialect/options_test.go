@@ -8,20 +8,22 @@ import (
 	"github.com/postern-dev/postern/caddymodule/compat"
 )
 
-// treated is a Deployments whose only model is "public".
+// treated is a Gateway whose only model is "public".
 type treated compat.Options
 
-func (o treated) Options(model string) compat.Options {
+func (o treated) Admit(model string) (compat.Options, *Error) {
 	if model != "public" {
-		return compat.Options{}
+		return compat.Options{}, nil
 	}
-	return compat.Options(o)
+	return compat.Options(o), nil
 }
+
+func (treated) Hold(int64) *Error { return nil }
 
 // treating is testEnv for a model server that needs options.
 func treating(o compat.Options) *Env {
 	env := testEnv()
-	env.Deployments = treated(o)
+	env.Gateway = treated(o)
 	return env
 }
 
@@ -257,8 +259,8 @@ func TestDefaultsDoNotAllocate(t *testing.T) {
 		{chatOp, `{"model":"public","messages":[]}`},
 	} {
 		plain, asked := testEnv(), testEnv()
-		var deployments Deployments = treated{}
-		asked.Deployments = deployments
+		var gateway Gateway = treated{}
+		asked.Gateway = gateway
 		count := func(env *Env) float64 {
 			return testing.AllocsPerRun(100, func() {
 				if _, err := Decode(c.op, []byte(c.body), env); err != nil {

@@ -10,6 +10,13 @@ import (
 // string of an object, else all as it is. Arguments that were cut may lack
 // their end.
 func customInput(arguments string, cut bool) string {
+	const deepest = 4 // strings in strings
+	return customInputIn(arguments, cut, deepest)
+}
+
+// customInputIn is customInput for arguments that may be a string of the
+// arguments, which may be one again, levels times.
+func customInputIn(arguments string, cut bool, levels int) string {
 	raw := bytes.TrimSpace([]byte(arguments))
 	if input, ok := soleString(raw); ok {
 		return input
@@ -21,8 +28,8 @@ func customInput(arguments string, cut bool) string {
 			}
 		}
 	}
-	if isString(raw) && isJSON(raw) {
-		return customInput(unquote(raw), false)
+	if levels > 0 && isString(raw) && isJSON(raw) {
+		return customInputIn(unquote(raw), false, levels-1)
 	}
 	return arguments
 }

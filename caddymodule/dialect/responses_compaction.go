@@ -37,6 +37,9 @@ type compactionEncoder struct {
 	refused bool
 }
 
+// held implements streamEncoder.
+func (c *compactionEncoder) held() int64 { return c.responsesEncoder.held() + int64(cap(c.summary)) }
+
 // wantsWhole implements encoder.
 func (c *compactionEncoder) wantsWhole(string) bool { return true }
 

@@ -76,7 +76,7 @@ func (c *responsesCall) addItem(raw []byte, index int) *Error {
 			return missing(element("input", index) + ".id")
 		}
 		var err *Error
-		if raw, err = c.referred(id, index); raw == nil {
+		if raw, err = c.referred(id, index); raw == nil || err != nil {
 			return err
 		}
 		c.fields = appendFields(c.fields, raw)
@@ -85,7 +85,12 @@ func (c *responsesCall) addItem(raw []byte, index int) *Error {
 	if kind == "additional_tools" || kind == "tool_search_output" {
 		c.toolItems = append(c.toolItems, len(c.items))
 	}
-	c.items = append(c.items, inputItem{raw, index})
+	item := inputItem{raw, index}
+	if kind == "message" && stringOf(c.fields.get("role")) == "" {
+		path := item.path()
+		return missing(path.of("role"))
+	}
+	c.items = append(c.items, item)
 	return nil
 }
 
@@ -93,7 +98,7 @@ func (c *responsesCall) addItem(raw []byte, index int) *Error {
 // an error.
 func (c *responsesCall) referred(id string, index int) ([]byte, *Error) {
 	if raw, ok := c.env.Kept.item(id); ok {
-		return raw, nil
+		return raw, c.env.hold(len(raw))
 	}
 	if strings.HasPrefix(id, "rs_") {
 		return nil, nil
@@ -115,6 +120,15 @@ func (c *responsesCall) readPrevious(fields fieldList) *Error {
 	r, ok := c.env.Kept.Response(id)
 	if !ok {
 		return previousNotFound(id, c.env.Kept.keeps())
+	}
+	size := 0
+	for _, items := range [...][][]byte{r.Input, r.Output} {
+		for _, item := range items {
+			size += len(item)
+		}
+	}
+	if err := c.env.hold(size); err != nil {
+		return err
 	}
 	for _, items := range [...][][]byte{r.Input, r.Output} {
 		for _, item := range items {

@@ -113,8 +113,6 @@ func (c *responsesCall) readMessage(f fieldList, path *fieldPath) *Error {
 			c.talk.addText(strings.Join(texts, "\n"))
 		}
 		return nil
-	case "":
-		return missing(path.of("role"))
 	}
 	return invalid(path.of("role"), "", "Invalid value for %s: '%s'. It must be user, assistant, system or developer.", path.of("role"), show(role))
 }

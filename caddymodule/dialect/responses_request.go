@@ -44,7 +44,7 @@ func decodeResponses(body []byte, env *Env) (Call, *Error) {
 	c.dialect, c.idOK, c.vault = Responses, responsesID, env.vault()
 	c.echo = make(map[string][]byte)
 	for _, read := range []func(fieldList) *Error{
-		c.readUnsupported, c.readModel, c.readInput, c.readTools, c.readInstructions, c.readItems, c.readTrigger,
+		c.readModel, c.readUnsupported, c.readInput, c.readTools, c.readInstructions, c.readItems, c.readTrigger,
 		c.readToolChoice, c.readLimit, c.readSampling, c.readReasoning, c.readText, c.readInclude, c.readEchoed,
 	} {
 		if err := read(fields); err != nil {
@@ -94,7 +94,11 @@ func (c *responsesCall) readModel(fields fieldList) (err *Error) {
 	if c.model = unquote(raw); c.model == "" {
 		return missing("model")
 	}
-	c.treatAs(c.env.options(c.model))
+	options, err := c.env.admit(c.model)
+	if err != nil {
+		return err
+	}
+	c.treatAs(options)
 	if c.stream, err = boolField(fields, "stream"); err != nil {
 		return err
 	}
@@ -131,7 +135,7 @@ func (c *responsesCall) keepResponse(id string, body []byte, output [][]byte) {
 			input = append(input, withID(item.raw, c.env.NewID))
 		}
 	}
-	c.env.Kept.keep(id, KeptResponse{Model: c.model, Body: body, Input: input, Output: output})
+	c.env.Kept.Keep(id, KeptResponse{Model: c.model, Body: body, Input: input, Output: output})
 }
 
 // withID is an item with an id, and with its type: clients of kept items need

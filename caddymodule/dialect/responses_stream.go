@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
@@ -35,6 +36,13 @@ type responsesEncoder struct {
 // newResponsesEncoder returns an encoder that has seen nothing.
 func newResponsesEncoder(call *reply, quiet bool) *responsesEncoder {
 	return &responsesEncoder{call: call, quiet: quiet, id: call.newID("resp_"), created: call.now().Unix()}
+}
+
+// held implements streamEncoder.
+func (r *responsesEncoder) held() int64 {
+	const itemSize = 16 // of a span
+	return r.eventBuffer.held() + itemSize*int64(cap(r.items)) +
+		int64(cap(r.output)+cap(r.item.text)+cap(r.item.probs)+cap(r.raw)+cap(r.probs))
 }
 
 // begin implements streamEncoder.
@@ -265,6 +273,9 @@ func (r *responsesEncoder) closeEvents(status string) {
 		r.itemSnapshot("output_item.done", status)
 		return
 	}
+	// The text comes three times more, and once in the last event: a buffer that
+	// grows by and by would leave copies of it behind.
+	r.out = slices.Grow(r.out, 4*(len(r.item.text)+len(r.item.probs))+4<<10)
 	event, member := r.item.texts()
 	b := r.itemEvent(event+".done", r.item.partIndex())
 	if event == "function_call_arguments" {

@@ -40,6 +40,7 @@ type serialiser struct {
 	kind    partKind // of the open block
 	call    openCall // the open block, if it is a call
 	waiting []waitingPart
+	waits   int64  // bytes that waiting holds
 	last    bool   // the open block is the answer's last one
 	err     *Error // why the answer cannot go on; nothing more is sent on
 }
@@ -52,7 +53,13 @@ type openCall struct {
 	broken bool       // they cannot become JSON
 	check  jsonPrefix // of all that came
 	held   []byte     // what came and was not sent on
+	space  int        // how much of held is white space at its beginning
 }
+
+// maxWaiting bounds the parts that wait, which are searched for each piece of a
+// call. Only a stream that changes between text and thinking again and again
+// while a call is open has more of them.
+const maxWaiting = 2 * maxToolSlots
 
 // waitingPart is a part that came while a call was open.
 type waitingPart struct {
@@ -61,6 +68,21 @@ type waitingPart struct {
 	id, name string
 	text     []byte
 	probs    []byte
+}
+
+// waitingPartSize is what a waiting part takes beside its text, in bytes.
+const waitingPartSize = 128
+
+// held is how many bytes wait to be sent on.
+func (s *serialiser) held() int64 { return int64(cap(s.call.held)) + s.waits }
+
+// nextWaiting takes out the first part that waits.
+func (s *serialiser) nextWaiting() waitingPart {
+	w := s.waiting[0]
+	s.waiting[0] = waitingPart{} // the array stays, its texts need not
+	s.waiting = s.waiting[1:]
+	s.waits -= int64(waitingPartSize + len(w.id) + len(w.name) + len(w.text) + len(w.probs))
+	return w
 }
 
 // text implements parts.
@@ -81,12 +103,20 @@ func (s *serialiser) add(kind partKind, t string, probs []byte) {
 		return
 	}
 	if s.kind == partTool && !s.makeRoom() {
-		if last := len(s.waiting) - 1; last >= 0 && s.waiting[last].kind == kind {
-			s.waiting[last].text = append(s.waiting[last].text, t...)
-			s.waiting[last].probs = joinLogprobs(s.waiting[last].probs, probs)
-			return
+		last := len(s.waiting) - 1
+		if last < 0 || s.waiting[last].kind != kind {
+			if len(s.waiting) >= maxWaiting {
+				s.err = overfull("parts that alternate while a tool call is open")
+				return
+			}
+			s.waiting = append(s.waiting, waitingPart{kind: kind})
+			s.waits += waitingPartSize
+			last++
 		}
-		s.waiting = append(s.waiting, waitingPart{kind: kind, text: []byte(t), probs: joinLogprobs(nil, probs)})
+		w := &s.waiting[last]
+		s.waits -= int64(len(w.probs))
+		w.text, w.probs = append(w.text, t...), joinLogprobs(w.probs, probs)
+		s.waits += int64(len(t) + len(w.probs))
 		return
 	}
 	s.put(kind, t, probs)
@@ -121,8 +151,7 @@ func (s *serialiser) makeRoom() bool {
 // openWaiting opens what waits, up to and including the first call.
 func (s *serialiser) openWaiting() {
 	for len(s.waiting) > 0 && s.kind != partTool && s.err == nil {
-		w := s.waiting[0]
-		s.waiting = s.waiting[1:]
+		w := s.nextWaiting()
 		if w.kind != partTool {
 			s.put(w.kind, string(w.text), w.probs)
 			continue
@@ -145,6 +174,7 @@ func (s *serialiser) toolStart(k int, id, name string) {
 	if at < 0 {
 		at = len(s.waiting)
 	}
+	s.waits += int64(waitingPartSize + len(id) + len(name))
 	s.waiting = slices.Insert(s.waiting, at, waitingPart{kind: partTool, k: k, id: id, name: name})
 }
 
@@ -171,6 +201,7 @@ func (s *serialiser) toolArgs(k int, fragment string) {
 	for i := range s.waiting {
 		if w := &s.waiting[i]; w.kind == partTool && w.k == k {
 			w.text = append(w.text, fragment...)
+			s.waits += int64(len(fragment))
 			s.makeRoom() // the model has gone on to this call
 			return
 		}
@@ -203,7 +234,9 @@ func (s *serialiser) argue(fragment string) {
 		c.held = append(c.held, fragment...)
 	default:
 		c.held = append(c.held, fragment...)
-		if text := bytes.TrimLeft(c.held, jsonSpace); len(text) > 0 && text[0] == '{' {
+		text := bytes.TrimLeft(c.held[c.space:], jsonSpace)
+		c.space = len(c.held) - len(text)
+		if len(text) > 0 && text[0] == '{' {
 			c.live, c.held = true, c.held[:0]
 			s.to.fill(string(text))
 		}
@@ -258,8 +291,7 @@ func (s *serialiser) drain(finish finishReason) {
 		if s.last || s.err != nil {
 			return
 		}
-		w := s.waiting[0]
-		s.waiting = s.waiting[1:]
+		w := s.nextWaiting()
 		if w.kind == partTool {
 			s.openCall(w.k, w.id, w.name)
 			s.argue(string(w.text))

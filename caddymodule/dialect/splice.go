@@ -14,6 +14,10 @@ type edit struct {
 // edits is a list of edits that do not overlap.
 type edits []edit
 
+// maxEdits bounds the edits of one answer or event: what has more of them
+// repeats a key, or has more tool calls than anybody makes.
+const maxEdits = 4096
+
 // add adds an edit; edits mostly come in order of position.
 func (e *edits) add(start, end int, text []byte) {
 	*e = append(*e, edit{span{start, end}, text})

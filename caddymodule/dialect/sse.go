@@ -45,6 +45,9 @@ type eventReader struct {
 	ready   bool   // data and name are out: make room before going on
 }
 
+// held is how many bytes the reader has room for.
+func (r *eventReader) held() int64 { return int64(cap(r.line) + cap(r.buf)) }
+
 // feed brings the next piece of the stream. next must have returned false
 // before; p must not change until it does again.
 func (r *eventReader) feed(p []byte) { r.in, r.lf = p, -2 }

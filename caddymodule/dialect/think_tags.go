@@ -33,7 +33,7 @@ type thinkTags struct {
 
 // maxHeldSpace is how much white space is held back, in bytes: more is no
 // layout.
-const maxHeldSpace = 4 << 10
+const maxHeldSpace = 512
 
 // take adds a piece of text and tells what it makes known.
 func (t *thinkTags) take(s string, reason, text func(s string)) {

@@ -14,13 +14,30 @@ type toolSlot struct {
 // call should carry its index, but servers differ: Ollama sends whole calls
 // that all have index 0, others leave the index out, or the id, or send both
 // with each fragment.
-type toolSlots struct{ slots []toolSlot }
+type toolSlots struct {
+	slots []toolSlot
+
+	// The latest slot of each id and index, once there are more than fewSlots.
+	byID    map[string]int
+	byIndex map[int64]int
+}
+
+// fewSlots is up to how many slots are searched one by one.
+const fewSlots = 16
 
 // toolEntry is one element of delta.tool_calls.
 type toolEntry struct {
 	id, name string // "" if missing, null or empty
 	index    int64  // -1 if missing
 	args     string // the fragment of arguments
+}
+
+// held is how many bytes the ids and names have.
+func (t *toolSlots) held() (n int64) {
+	for i := range t.slots {
+		n += int64(len(t.slots[i].id) + len(t.slots[i].name))
+	}
+	return n
 }
 
 // place returns the number of the call that an entry belongs to, and notes
@@ -33,6 +50,7 @@ func (t *toolSlots) place(e toolEntry) int {
 	slot := &t.slots[k]
 	if slot.id == "" {
 		slot.id = e.id
+		t.note(k)
 	}
 	if slot.name == "" {
 		slot.name = e.name
@@ -46,30 +64,58 @@ func (t *toolSlots) place(e toolEntry) int {
 func (t *toolSlots) begin(e toolEntry) int {
 	if len(t.slots) < maxToolSlots {
 		t.slots = append(t.slots, toolSlot{id: e.id, name: e.name, index: e.index})
+		t.note(len(t.slots) - 1)
 	}
 	return len(t.slots) - 1
+}
+
+// note has a slot found by its id and index.
+func (t *toolSlots) note(k int) {
+	if len(t.slots) <= fewSlots {
+		return
+	}
+	first := k
+	if t.byID == nil {
+		t.byID, t.byIndex = make(map[string]int), make(map[int64]int)
+		first = 0
+	}
+	for ; first <= k; first++ {
+		slot := &t.slots[first]
+		t.byID[slot.id] = max(first, t.byID[slot.id])
+		t.byIndex[slot.index] = max(first, t.byIndex[slot.index])
+	}
+}
+
+// latest is the latest slot of an id or of an index, -1 for none.
+func latest[K comparable](t *toolSlots, by map[K]int, key K, of func(*toolSlot) K) int {
+	if by != nil {
+		if k, ok := by[key]; ok {
+			return k
+		}
+		return -1
+	}
+	for k := len(t.slots) - 1; k >= 0; k-- {
+		if of(&t.slots[k]) == key {
+			return k
+		}
+	}
+	return -1
 }
 
 // find returns the slot that an entry continues, -1 for none.
 func (t *toolSlots) find(e toolEntry) int {
 	last := len(t.slots) - 1
 	if e.id != "" {
-		for k := last; k >= 0; k-- {
-			if t.slots[k].id == e.id {
-				return k
-			}
+		if k := latest(t, t.byID, e.id, func(s *toolSlot) string { return s.id }); k >= 0 {
+			return k
 		}
 	}
 	if e.index >= 0 {
-		for k := last; k >= 0; k-- {
-			if slot := &t.slots[k]; slot.index == e.index {
-				if e.id != "" && slot.id != "" && e.name != "" {
-					return -1 // the index is used again, for another call
-				}
-				return k
-			}
+		k := latest(t, t.byIndex, e.index, func(s *toolSlot) int64 { return s.index })
+		if k >= 0 && e.id != "" && t.slots[k].id != "" && e.name != "" {
+			return -1 // the index is used again, for another call
 		}
-		return -1
+		return k
 	}
 	if last < 0 {
 		return -1

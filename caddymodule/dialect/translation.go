@@ -61,6 +61,7 @@ func (t *translation) complete(env *Env, size int) {
 	t.toolList = t.tools.list()
 	t.now, t.newID, t.request, t.signatureKey = env.Now, env.NewID, env.RequestID, env.SignatureKey
 	t.names = t.tools.names
+	t.talk, t.tools = conversation{}, toolset{} // their text is large, and no longer needed
 	if env.Estimate != nil {
 		t.estimator = func() int { return env.Estimate(t.model, t.Prompt()) }
 	}

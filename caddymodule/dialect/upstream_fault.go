@@ -56,7 +56,7 @@ func (f *fault) read(data []byte, level int) {
 		return
 	}
 	if s := stringOf(b.Type); s != "" {
-		f.kind = s
+		f.kind = truncate(s, 64)
 	}
 	if n, ok := integer(b.Code); ok {
 		f.status = int(n)
@@ -120,11 +120,11 @@ func details(raw []byte) string {
 	return b.String()
 }
 
-// What marks a text as HTML, what of HTML holds no text, and tags.
+// What marks a text as HTML, and what encloses a part of it that is no text.
 var (
-	htmlMark   = regexp.MustCompile(`(?i)<(!doctype|html|head|body|title|h[1-6]|p|pre|center|div)\b`)
-	htmlHidden = regexp.MustCompile(`(?is)<(script|style)\b.*?</(script|style)\s*>|<!--.*?-->`)
-	htmlTag    = regexp.MustCompile(`(?s)<[^>]*>`)
+	htmlMark  = regexp.MustCompile(`(?i)<(!doctype|html|head|body|title|h[1-6]|p|pre|center|div)\b`)
+	htmlOpen  = regexp.MustCompile(`(?i)^<(script|style)\b`)
+	htmlClose = regexp.MustCompile(`(?i)</(script|style)\s*>`)
 )
 
 // clean makes a message of an upstream's text: valid UTF-8, without HTML, of
@@ -133,9 +133,42 @@ func clean(text string) string {
 	const most = 64 << 10 // of HTML, to find the text in it
 	text = strings.ToValidUTF8(truncate(text, most), "\uFFFD")
 	if htmlMark.MatchString(text) {
-		text = htmlHidden.ReplaceAllString(text, " ")
-		text = html.UnescapeString(htmlTag.ReplaceAllString(text, " "))
-		text = strings.Join(strings.Fields(text), " ")
+		text = strings.Join(strings.Fields(html.UnescapeString(withoutTags(text))), " ")
 	}
 	return truncate(strings.TrimSpace(text), maxMessage)
+}
+
+// withoutTags puts a blank in place of each tag, comment, script and style.
+func withoutTags(text string) string {
+	var b strings.Builder
+	noComment, noScript := false, false // whether one ends in what is left
+	for {
+		start := strings.IndexByte(text, '<')
+		if start < 0 {
+			return b.String() + text
+		}
+		b.WriteString(text[:start])
+		text = text[start:]
+		end := -1
+		switch {
+		case !noComment && strings.HasPrefix(text, "<!--"):
+			if end = strings.Index(text, "-->"); end >= 0 {
+				end += len("-->")
+			}
+			noComment = end < 0
+		case !noScript && htmlOpen.MatchString(text):
+			if at := htmlClose.FindStringIndex(text); at != nil {
+				end = at[1]
+			}
+			noScript = end < 0
+		}
+		if end < 0 {
+			end = strings.IndexByte(text, '>') + 1
+		}
+		if end == 0 {
+			return b.String() + text
+		}
+		b.WriteByte(' ')
+		text = text[end:]
+	}
 }

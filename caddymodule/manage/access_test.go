@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // access is a request that works for whoever may do it.
@@ -48,7 +49,7 @@ var accesses = map[string]access{
 	"GET /users":                     {path: "/users"},
 	"POST /users":                    {path: "/users", body: map[string]string{"name": "new", "password": "long enough for this"}},
 	"DELETE /users/{id}":             {path: "/users/{second}"},
-	"POST /users/{id}/recovery-link": {path: "/users/{user}/recovery-link", body: map[string]string{}},
+	"POST /users/{id}/recovery-link": {path: "/users/{second}/recovery-link", body: map[string]string{}},
 	"GET /invitations":               {path: "/invitations"},
 	"POST /invitations":              {path: "/invitations", body: map[string]string{}},
 	"DELETE /invitations/{id}":       {path: "/invitations/{invitation}"},
@@ -59,6 +60,7 @@ var accesses = map[string]access{
 	"GET /sessions":                  {path: "/sessions", noAccount: true, users: true},
 	"DELETE /sessions":               {path: "/sessions", noAccount: true, users: true},
 	"DELETE /sessions/{id}":          {path: "/sessions/{session}", noAccount: true, users: true},
+	"POST /sessions/confirm":         {path: "/sessions/confirm", body: map[string]string{"password": password}, noAccount: true, users: true},
 	"GET /accounts":                  {path: "/accounts", noAccount: true, operators: true},
 	"POST /accounts":                 {path: "/accounts", body: map[string]string{"id": "third"}, noAccount: true, operators: true},
 	"DELETE /accounts/{id}":          {path: "/accounts/empty", noAccount: true, operators: true},
@@ -228,8 +230,7 @@ func TestAccessAllowed(t *testing.T) {
 // is revoked.
 func TestTokensMayNotDecideAboutPeople(t *testing.T) {
 	w := newWorld(t)
-	token := w.mine
-	token.Session = ""
+	token := asToken(w.mine, store.AllRights)
 	before := w.records()
 	for _, route := range []string{
 		"POST /users", "DELETE /users/{id}", "POST /users/{id}/recovery-link", "POST /invitations", "POST /tokens",
@@ -247,8 +248,7 @@ func TestTokensMayNotDecideAboutPeople(t *testing.T) {
 // of it changes.
 func TestAccessOfAnotherAccount(t *testing.T) {
 	w := newWorld(t)
-	token := w.other
-	token.Session = ""
+	token := asToken(w.other, store.AllRights)
 	before := w.records()
 	for route, a := range accesses {
 		t.Run(route, func(t *testing.T) {
@@ -263,6 +263,9 @@ func TestAccessOfAnotherAccount(t *testing.T) {
 				}
 				status, body = w.request(caller, route, "default")
 				w.wantNothing(body)
+				if name == "token" && strings.Contains(body, "a management token cannot do this") {
+					continue // in no account
+				}
 				if a.noAccount {
 					if status != http.StatusBadRequest && status != http.StatusForbidden && status != http.StatusNotFound {
 						t.Errorf("%s, naming the account where there is none: %d %s", name, status, body)

@@ -118,6 +118,8 @@ func (q question) explain(ctx context.Context, err error) error {
 		return errors.New("the model server compressed its answer although it was asked not to, and the gateway cannot undo that; turn off compression in it, or in the proxy in front of it")
 	case errors.Is(err, link.ErrRefused):
 		return fmt.Errorf("connector %q refused the request; it may be older than this gateway", q.connector)
+	case errors.Is(err, link.ErrNoCredit):
+		return fmt.Errorf("connector %q has as many requests as it takes at a time; try again later, or raise max_requests in its configuration", q.connector)
 	case errors.Is(err, link.ErrNotSent), errors.Is(err, link.ErrTunnelLost), errors.Is(err, link.ErrDraining), errors.Is(err, link.ErrCancelled):
 		return fmt.Errorf("the tunnel of connector %q was lost; try again when the connector is online", q.connector)
 	}

@@ -3,7 +3,10 @@ package manage
 import (
 	"cmp"
 	"context"
+	"strings"
+	"time"
 
+	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -16,6 +19,12 @@ type Caller struct {
 	// Session is the id of the session that the user signed in with; empty if
 	// a management token was used.
 	Session string
+	// ConfirmedAt is when the user last gave a password or a passkey in it.
+	ConfirmedAt time.Time
+	// Token is the id of the management token that was used instead, TokenName
+	// its name, and Rights are what it may be used for.
+	Token, TokenName string
+	Rights           store.Rights
 	// Operator is whoever runs the gateway, who comes by the admin endpoint and
 	// may do everything in every account.
 	Operator bool
@@ -38,8 +47,10 @@ func (c Caller) maker() string { return cmp.Or(c.User, c.by()) }
 
 type callerKey struct{}
 
-// WithCaller returns a context for what c asks for.
+// WithCaller returns a context for what c asks for. What is written with it
+// names c as its maker.
 func WithCaller(ctx context.Context, c Caller) context.Context {
+	ctx = store.WithActor(ctx, store.Actor{User: c.User, Name: c.by(), Token: c.Token, TokenName: c.TokenName})
 	return context.WithValue(ctx, callerKey{}, c)
 }
 
@@ -66,15 +77,43 @@ func (s *Service) account(ctx context.Context, id string) (string, error) {
 	return s.known(c.Account)
 }
 
-// accountOfPerson is account for operations on people. A management token may
-// not perform them: whoever got hold of one could make a user, and stay when
-// the token is revoked.
+// accountOfPerson is account for operations on what lets people in. A management
+// token may not perform them: whoever got hold of one could make a user, and
+// stay when the token is revoked. Nor may a session alone, see Confirmed.
 func (s *Service) accountOfPerson(ctx context.Context, id string) (string, error) {
 	account, err := s.account(ctx, id)
-	if c := CallerFrom(ctx); err == nil && !c.Operator && c.Session == "" {
-		return "", faultf(ErrForbidden, "a management token cannot add, invite or remove people, or make links for new passwords; sign in to the console and do it there")
+	if err != nil {
+		return "", err
 	}
-	return account, err
+	if c := CallerFrom(ctx); !c.Operator && c.Session == "" {
+		return "", faultf(ErrForbidden, "a management token cannot add, invite or remove people, or make links for new passwords or other management tokens; sign in to the console and do it there")
+	}
+	return account, s.Confirmed(ctx)
+}
+
+// Confirmed returns an error that wraps [ErrUnconfirmed] if the caller's session
+// was not confirmed within the last minutes. Whoever got hold of a session, but
+// knows no password, must not get a way in that outlasts it.
+func (s *Service) Confirmed(ctx context.Context) error {
+	c := CallerFrom(ctx)
+	if c.Operator || s.now().Before(c.ConfirmedAt.Add(signin.ConfirmedFor)) {
+		return nil
+	}
+	return faultf(ErrUnconfirmed, "confirm that it is you: send your password as {\"password\": \"…\"} by POST to /console/api/sessions/confirm, "+
+		"or open /console/confirm; then ask again within %d minutes", int(signin.ConfirmedFor.Minutes()))
+}
+
+// tokenMay checks that a caller with a management token has one of the rights
+// that a route needs. A route that needs none of them is not for tokens at all.
+func tokenMay(c Caller, needs store.Rights) error {
+	switch {
+	case c.Token == "" || c.Rights&needs != 0:
+		return nil
+	case needs == 0:
+		return faultf(ErrForbidden, "a management token cannot do this, whatever its rights; sign in to the console and do it there")
+	}
+	return faultf(ErrForbidden, "the management token %q has the rights %s, and this needs %s; make one with that right in the console, under Settings",
+		c.TokenName, c.Rights, strings.Join(needs.Names(), " or "))
 }
 
 // known checks that an account exists; empty is the default one. It is for

@@ -110,7 +110,7 @@ func TestAccessOfRemovedAccount(t *testing.T) {
 func TestStatusOfAccount(t *testing.T) {
 	w := newWorld(t)
 	st := w.service.Status(manage.WithCaller(t.Context(), w.other))
-	if st.Connectors != (manage.Reachable{Total: 1, Online: 1}) || st.Deployments.Total != 0 || st.Keys.Active != 0 || st.Counters.Connected != 0 {
+	if st.Connectors != (manage.ConnectorCount{Total: 1, Online: 1}) || st.Deployments.Total != 0 || st.Keys.Active != 0 || st.Counters.Connected != 0 {
 		t.Errorf("status = %+v", st)
 	}
 	if st.Listener.Pin != pin {

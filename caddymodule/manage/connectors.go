@@ -2,20 +2,22 @@ package manage
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
-// The states of a connector and of the deployments behind it.
+// The states of a connector.
 const (
 	Online  = "online"
 	Offline = "offline"
 )
 
 // Connector is a connector as it is listed. The fields from Transport on
-// describe its live tunnel and are absent while it is offline.
+// describe its live tunnel and are absent while it is offline; LastSeenAt is only
+// there while it is.
 type Connector struct {
 	store.Connector
 	State     string     `json:"state"`
@@ -23,12 +25,61 @@ type Connector struct {
 	Remote    string     `json:"remote,omitempty"`
 	Version   string     `json:"version,omitempty"`
 	OS        string     `json:"os,omitempty"`
-	Upstreams []string   `json:"upstreams,omitempty"`
+	Upstreams []Upstream `json:"upstreams,omitempty"`
 	Since     *time.Time `json:"since,omitempty"`
 	// RTT is the tunnel's smoothed round-trip time in milliseconds.
 	RTT float64 `json:"rtt_ms,omitempty"`
 	// Active counts the requests that run through the tunnel now.
 	Active int `json:"active,omitempty"`
+	// MaxRequests is how many of them may run.
+	MaxRequests int `json:"max_requests,omitempty"`
+}
+
+// The states of an upstream.
+const (
+	Reachable = "reachable"
+	Down      = "down"
+	Unknown   = "unknown" // its connector has not reported it yet
+)
+
+// Upstream is what a connector has reported of one of its model servers.
+type Upstream struct {
+	Name  string     `json:"name"`
+	State string     `json:"state"`
+	Since *time.Time `json:"since,omitempty"` // of State
+	// Models is how many it lists; nil: it does not say.
+	Models *int `json:"models,omitempty"`
+}
+
+// String describes the upstream in a few words: "ollama (12 models)".
+func (u Upstream) String() string {
+	switch {
+	case u.State == Down:
+		return u.Name + " (down)"
+	case u.Models == nil:
+		return u.Name
+	case *u.Models == 1:
+		return u.Name + " (1 model)"
+	default:
+		return fmt.Sprintf("%s (%d models)", u.Name, *u.Models)
+	}
+}
+
+func upstreamOf(u tunnel.UpstreamState) Upstream {
+	v := Upstream{Name: u.Name, State: Unknown}
+	if !u.Known {
+		return v
+	}
+	v.Since = &u.Since
+	if v.State = Reachable; u.Down() {
+		v.State = Down
+		return v
+	}
+	if u.Models != nil {
+		n := len(u.Models)
+		v.Models = &n
+	}
+	return v
 }
 
 // CreateConnector asks for a new connector.
@@ -124,9 +175,12 @@ func connectorOf(c store.Connector, info tunnel.Info, online bool) Connector {
 		return v
 	}
 	since := info.Since
-	v.State, v.Since = Online, &since
+	v.State, v.Since, v.LastSeenAt = Online, &since, nil
 	v.Transport, v.Remote, v.Version, v.OS = info.Transport, info.Remote, info.Version, info.OS
-	v.Upstreams, v.Active = info.Upstreams, info.Active
+	v.Active, v.MaxRequests = info.Active, info.Limit
+	for _, u := range info.States {
+		v.Upstreams = append(v.Upstreams, upstreamOf(u))
+	}
 	v.RTT = float64(info.RTT.Microseconds()) / 1000
 	return v
 }

@@ -1,12 +1,14 @@
 package manage
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
+	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/scope"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -17,20 +19,35 @@ type Deployment struct {
 	store.Deployment
 	// Through are its connectors, in the order of Connectors.
 	Through []Leg `json:"through"`
-	// State is online if any of its connectors is.
-	State string `json:"state"`
-	// Warning says why requests would fail now, or some of its connectors are of
-	// no use to it, if that can be seen. It does not make the operation fail: a
+	// State says whether requests can be answered now, as far as that is known.
+	State health.State `json:"state"`
+	// Available counts the connectors that are.
+	Available int `json:"available"`
+	// OfflineSince is when the last of its connectors went, while all are offline;
+	// nil: none ever came.
+	OfflineSince *time.Time `json:"offline_since,omitempty"`
+	// Warning says why requests would fail now, or on some of its connectors, if one
+	// of those that are online is at fault. It does not make the operation fail: a
 	// connector may be configured later.
 	Warning string `json:"warning,omitempty"`
 }
 
-// Leg is one of the connectors of a deployment, or what a device may replace.
+// StateText is the state in words: "degraded (1 of 2)".
+func (d Deployment) StateText() string { return health.Text(d.State, d.Available, len(d.Through)) }
+
+// Leg is one of the connectors of a deployment, and the state of the way through
+// it.
 type Leg struct {
-	ID    string `json:"id"`
-	Name  string `json:"name"`
-	State string `json:"state"`
+	ID    string       `json:"id"`
+	Name  string       `json:"name"`
+	State health.State `json:"state"`
+	// Upstream and Model are where it leads, while its connector is online.
+	Upstream string `json:"upstream,omitempty"`
+	Model    string `json:"model,omitempty"`
 }
+
+// StateText is the state in words.
+func (l Leg) StateText() string { return l.State.String() }
 
 // ConnectorNames are the names of its connectors, for people.
 func (d Deployment) ConnectorNames() []string {
@@ -131,20 +148,50 @@ func (s *Service) RemoveDeployment(ctx context.Context, account, name string) (D
 	return removed, nil
 }
 
+// deploymentOf adds to a record what is known of its ways.
 func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) Deployment {
-	v := Deployment{Deployment: d, State: Offline}
-	for _, id := range d.Connectors {
-		l := Leg{ID: id, State: Offline}
-		if c, ok := s.store.Connector(id); ok {
-			l.Name = c.Name
-		}
+	v := Deployment{Deployment: d}
+	ways := make([]health.State, len(d.Connectors))
+	for i, id := range d.Connectors {
+		c, _ := s.store.Connector(id)
+		l := Leg{ID: id, Name: c.Name, State: health.Offline}
 		if info, online := live[id]; online {
-			v.State, l.State = Online, Online
-			if v.Warning == "" && d.Upstream != "" && !slices.Contains(info.Upstreams, d.Upstream) {
-				v.Warning = fmt.Sprintf("connector %q has no upstream %q; it has: %s", l.Name, d.Upstream, strings.Join(info.Upstreams, ", "))
-			}
+			info.Name = c.Name
+			way := info.Way(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model})
+			l.State, l.Upstream, l.Model = way.State, way.Upstream, way.Model
+			v.Warning = cmp.Or(v.Warning, warning(c.Name, way))
+		} else if at := c.LastSeenAt; at != nil && (v.OfflineSince == nil || v.OfflineSince.Before(*at)) {
+			v.OfflineSince = at
 		}
-		v.Through = append(v.Through, l)
+		ways[i], v.Through = l.State, append(v.Through, l)
+	}
+	if v.State, v.Available = health.Of(ways); v.State != health.Offline {
+		v.OfflineSince = nil
 	}
 	return v
+}
+
+// warning says what is wrong with a way through a connector that is online, and
+// what to do; "" if nothing is.
+func warning(connector string, way tunnel.Way) string {
+	switch way.State {
+	case health.UpstreamMissing:
+		return strings.TrimPrefix(way.Problem.Error(), tunnel.ErrNoRoute.Error()+": ")
+	case health.ServerDown:
+		return fmt.Sprintf("connector %q cannot reach its model server %q; start the server there, or correct its address in the connector's configuration", connector, way.Upstream)
+	case health.ModelMissing:
+		return fmt.Sprintf("model server %q of connector %q does not list the model %q; load it there, or change the deployment's model", way.Upstream, connector, way.Model)
+	default:
+		return ""
+	}
+}
+
+// EachDeployment calls f for each deployment of the gateway, of whatever account.
+func (s *Service) EachDeployment(f func(Deployment)) {
+	live := s.sessions()
+	for _, account := range s.store.Accounts() {
+		for _, d := range s.store.Deployments(account.ID) {
+			f(s.deploymentOf(d, live))
+		}
+	}
 }

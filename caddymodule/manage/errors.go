@@ -16,6 +16,22 @@ var ErrNotReady = errors.New("not possible with this configuration")
 // ErrForbidden is wrapped by operations that the caller may not ask for.
 var ErrForbidden = errors.New("not allowed")
 
+// ErrUnconfirmed is wrapped by operations that need the password or a passkey of
+// the session's user to have been given within [signin.ConfirmedFor].
+var ErrUnconfirmed = errors.New("not confirmed")
+
+// codeUnconfirmed is the code of ErrUnconfirmed in answers of the API.
+const codeUnconfirmed = "confirmation_required"
+
+// Code is the word by which a program can tell an error from others of its
+// status; "" if there is none.
+func Code(err error) string {
+	if errors.Is(err, ErrUnconfirmed) {
+		return codeUnconfirmed
+	}
+	return ""
+}
+
 // fault is an error whose text is for the user, as those of package store are:
 // without the name of the sentinel that errors.Is finds.
 type fault struct {
@@ -47,12 +63,15 @@ func badRequest(format string, args ...any) error {
 // here is a fault of the gateway's.
 func statusOf(err error) int {
 	var request *requestError
+	var throttled *signin.ThrottledError
 	switch {
+	case errors.As(err, &throttled):
+		return http.StatusTooManyRequests
 	case errors.As(err, &request):
 		return request.status
 	case errors.Is(err, store.ErrInvalid), errors.Is(err, signin.ErrPassword):
 		return http.StatusBadRequest
-	case errors.Is(err, ErrForbidden):
+	case errors.Is(err, ErrForbidden), errors.Is(err, ErrUnconfirmed), errors.Is(err, signin.ErrCredentials):
 		return http.StatusForbidden
 	case errors.Is(err, store.ErrNotFound):
 		return http.StatusNotFound

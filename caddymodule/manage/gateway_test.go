@@ -121,10 +121,16 @@ func (g *gateway) doAs(caller manage.Caller, method, path, body string) *httptes
 	return w
 }
 
-// user makes a user who is signed in.
+// password is that of all users, and passwordHash what is stored of it.
+const (
+	password     = "correct horse battery"
+	passwordHash = "$argon2id$v=19$m=19456,t=2,p=1$2IyRCrXXS7KidbJylBUmCQ$ZokozI2ZdEbzD2iCYSMCfGtpO5rC73GnD7R2tEI/8qA"
+)
+
+// user makes a user who has just signed in.
 func (g *gateway) user(account, name string) manage.Caller {
 	g.t.Helper()
-	u, err := g.store.CreateUser(g.t.Context(), account, name, "")
+	u, err := g.store.CreateUser(g.t.Context(), account, name, passwordHash)
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -132,7 +138,12 @@ func (g *gateway) user(account, name string) manage.Caller {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	return manage.Caller{Account: account, User: u.ID, Name: name, Session: session.ID}
+	return manage.Caller{Account: account, User: u.ID, Name: name, Session: session.ID, ConfirmedAt: session.ConfirmedAt}
+}
+
+// asToken is a management token of a user.
+func asToken(user manage.Caller, rights store.Rights) manage.Caller {
+	return manage.Caller{Account: user.Account, User: user.User, Name: user.Name, Token: "mgt_ci", TokenName: "ci", Rights: rights}
 }
 
 // connector makes a connector that is online with these upstreams.
@@ -193,7 +204,7 @@ func (f *fakeTunnels) Tunnel(id string) (manage.Tunnel, bool) {
 }
 
 // Choose prefers the last one, unlike a list.
-func (f *fakeTunnels) Choose(ids []string) (string, manage.Tunnel, bool) {
+func (f *fakeTunnels) Choose(ids []string, _ tunnel.Target) (string, manage.Tunnel, bool) {
 	for _, id := range slices.Backward(ids) {
 		if t, ok := f.Tunnel(id); ok {
 			return id, t, true

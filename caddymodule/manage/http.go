@@ -2,48 +2,61 @@ package manage
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/signin"
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // operation answers one method of a path: the status, and a value to encode.
 type operation func(w http.ResponseWriter, r *http.Request) (int, any, error)
 
+// route is an operation, and which rights a management token may do it with: any
+// one of needs. Routes without are for sessions and operators.
+type route struct {
+	needs store.Rights
+	serve operation
+}
+
 // routes are the operations by path and method.
-func (s *Service) routes() map[string]map[string]operation {
+func (s *Service) routes() map[string]map[string]route {
 	const get, post, put, remove = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete
-	return map[string]map[string]operation{
-		"/status":                   {get: s.getStatus},
-		"/checklist":                {get: s.getChecklist},
-		"/keys":                     {get: s.getKeys, post: s.postKey},
-		"/keys/{id}":                {remove: s.deleteKey},
-		"/connectors":               {get: s.getConnectors, post: s.postConnector},
-		"/connectors/{id}":          {remove: s.deleteConnector},
-		"/connectors/{id}/models":   {get: s.getModels},
-		"/connectors/{id}/rotate":   {post: s.rotateConnector},
-		"/pairings":                 {get: s.getPairings, post: s.postPairing},
-		"/pairings/approve":         {post: s.approvePairing},
-		"/pairings/deny":            {post: s.denyPairing},
-		"/offers":                   {get: s.getOffers},
-		"/deployments":              {get: s.getDeployments},
-		"/deployments/{name}":       {put: s.putDeployment, remove: s.deleteDeployment},
-		"/deployments/{name}/test":  {post: s.testDeployment},
-		"/activity":                 {get: s.getActivity},
-		"/usage":                    {get: s.getUsage},
-		"/users":                    {get: s.getUsers, post: s.postUser},
-		"/users/{id}":               {remove: s.deleteUser},
-		"/users/{id}/recovery-link": {post: s.postRecoveryLink},
-		"/invitations":              {get: s.getInvitations, post: s.postInvitation},
-		"/invitations/{id}":         {remove: s.deleteInvitation},
-		"/setup-link":               {post: s.postSetupLink},
-		"/tokens":                   {get: s.getTokens, post: s.postToken},
-		"/tokens/{id}":              {remove: s.deleteToken},
-		"/sessions":                 {get: s.getSessions, remove: s.deleteSessions},
-		"/sessions/{id}":            {remove: s.deleteSession},
-		"/accounts":                 {get: s.getAccounts, post: s.postAccount},
-		"/accounts/{id}":            {remove: s.deleteAccount},
+	const read, keys, connectors, deployments = store.RightRead, store.RightKeys, store.RightConnectors, store.RightDeployments
+	return map[string]map[string]route{
+		"/status":                   {get: {read, s.getStatus}},
+		"/checklist":                {get: {read, s.getChecklist}},
+		"/keys":                     {get: {read | keys, s.getKeys}, post: {keys, s.postKey}},
+		"/keys/{id}":                {remove: {keys, s.deleteKey}},
+		"/connectors":               {get: {read | connectors, s.getConnectors}, post: {connectors, s.postConnector}},
+		"/connectors/{id}":          {remove: {connectors, s.deleteConnector}},
+		"/connectors/{id}/models":   {get: {read | connectors | deployments, s.getModels}},
+		"/connectors/{id}/rotate":   {post: {connectors, s.rotateConnector}},
+		"/pairings":                 {get: {read | connectors, s.getPairings}, post: {connectors, s.postPairing}},
+		"/pairings/approve":         {post: {connectors, s.approvePairing}},
+		"/pairings/deny":            {post: {connectors, s.denyPairing}},
+		"/offers":                   {get: {read | deployments, s.getOffers}},
+		"/deployments":              {get: {read | deployments, s.getDeployments}},
+		"/deployments/{name}":       {put: {deployments, s.putDeployment}, remove: {deployments, s.deleteDeployment}},
+		"/deployments/{name}/test":  {post: {deployments, s.testDeployment}},
+		"/activity":                 {get: {read, s.getActivity}},
+		"/usage":                    {get: {read, s.getUsage}},
+		"/users":                    {get: {read, s.getUsers}, post: {0, s.postUser}},
+		"/users/{id}":               {remove: {0, s.deleteUser}},
+		"/users/{id}/recovery-link": {post: {0, s.postRecoveryLink}},
+		"/invitations":              {get: {read, s.getInvitations}, post: {0, s.postInvitation}},
+		"/invitations/{id}":         {remove: {0, s.deleteInvitation}},
+		"/setup-link":               {post: {0, s.postSetupLink}},
+		"/tokens":                   {get: {read, s.getTokens}, post: {0, s.postToken}},
+		"/tokens/{id}":              {remove: {0, s.deleteToken}},
+		"/sessions":                 {get: {read, s.getSessions}, remove: {0, s.deleteSessions}},
+		"/sessions/{id}":            {remove: {0, s.deleteSession}},
+		"/sessions/confirm":         {post: {0, s.confirmSession}},
+		"/accounts":                 {get: {0, s.getAccounts}, post: {0, s.postAccount}},
+		"/accounts/{id}":            {remove: {0, s.deleteAccount}},
 	}
 }
 
@@ -63,7 +76,7 @@ func (s *Service) Handler(prefix string) http.Handler {
 
 // methods dispatches by method here, not in the mux, so that its answer to a
 // wrong one has the shape of all other errors.
-func (s *Service) methods(byMethod map[string]operation) http.Handler {
+func (s *Service) methods(byMethod map[string]route) http.Handler {
 	allowed := make([]string, 0, len(byMethod))
 	for m := range byMethod {
 		allowed = append(allowed, m)
@@ -72,13 +85,17 @@ func (s *Service) methods(byMethod map[string]operation) http.Handler {
 	allow := strings.Join(allowed, ", ")
 
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		serve, ok := byMethod[r.Method]
+		route, ok := byMethod[r.Method]
 		if !ok {
 			w.Header().Set("Allow", allow)
 			s.fail(w, r, &requestError{http.StatusMethodNotAllowed, fmt.Sprintf("method %s is not possible here; use %s", r.Method, allow)})
 			return
 		}
-		status, answer, err := serve(w, r)
+		if err := tokenMay(CallerFrom(r.Context()), route.needs); err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		status, answer, err := route.serve(w, r)
 		if err != nil {
 			s.fail(w, r, err)
 			return
@@ -90,6 +107,9 @@ func (s *Service) methods(byMethod map[string]operation) http.Handler {
 // fail answers with an error. The text of an internal one stays in the log.
 func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status, text := statusOf(err), err.Error()
+	if throttled := (*signin.ThrottledError)(nil); errors.As(err, &throttled) {
+		w.Header().Set("Retry-After", throttled.Seconds())
+	}
 	if status == http.StatusInternalServerError {
 		if r.Context().Err() == nil { // else the client has gone, which is no fault
 			// Not the path itself: it may have a claim code.
@@ -99,7 +119,8 @@ func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	write(w, status, struct {
 		Error string `json:"error"`
-	}{text})
+		Code  string `json:"code,omitempty"`
+	}{text, Code(err)})
 }
 
 // write sends an answer. None of them may be kept by a cache: some carry

@@ -3,6 +3,9 @@ package manage
 import (
 	"context"
 	"net/http"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // onlyAccount reads a body that has at most the account.
@@ -122,11 +125,21 @@ func (s *Service) getTokens(_ http.ResponseWriter, r *http.Request) (int, any, e
 
 func (s *Service) postToken(w http.ResponseWriter, r *http.Request) (int, any, error) {
 	var c CreateToken
+	var rights []string
+	var end string
 	err := decodeBody(w, r,
 		field{name: "name", to: &c.Name, required: true},
 		field{name: "user", to: &c.User, filled: true},
+		field{name: "rights", list: &rights},
+		field{name: "expires_at", to: &end, filled: true},
 		field{name: "account", to: &c.Account},
 	)
+	if err == nil && rights != nil {
+		c.Rights, err = store.ParseRights(rights)
+	}
+	if err == nil && end != "" {
+		c.ExpiresAt, err = parseEnd(end)
+	}
 	if err != nil {
 		return 0, nil, err
 	}
@@ -134,8 +147,31 @@ func (s *Service) postToken(w http.ResponseWriter, r *http.Request) (int, any, e
 	return http.StatusCreated, t, err
 }
 
+// parseEnd reads a time at which something is to end.
+func parseEnd(text string) (*time.Time, error) {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return nil, badRequest("field %q must be a time such as 2027-01-31T12:00:00Z, not %.40q", "expires_at", text)
+	}
+	at = at.UTC().Truncate(time.Millisecond)
+	return &at, nil
+}
+
 func (s *Service) deleteToken(_ http.ResponseWriter, r *http.Request) (int, any, error) {
-	return item(s, r, "id", s.RevokeToken)
+	query, err := params(r, "account", "made")
+	if err != nil {
+		return 0, nil, err
+	}
+	revoke := s.RevokeToken
+	switch query.Get("made") {
+	case "remove":
+		revoke = s.RevokeTokenAndMade
+	case "":
+	default:
+		return 0, nil, badRequest("query parameter %q can only be %q, to revoke and remove what the token has made, too", "made", "remove")
+	}
+	t, err := revoke(r.Context(), query.Get("account"), r.PathValue("id"))
+	return http.StatusOK, t, err
 }
 
 func (s *Service) getSessions(_ http.ResponseWriter, r *http.Request) (int, any, error) {
@@ -144,6 +180,15 @@ func (s *Service) getSessions(_ http.ResponseWriter, r *http.Request) (int, any,
 	}
 	sessions, err := s.Sessions(r.Context())
 	return http.StatusOK, sessions, err
+}
+
+func (s *Service) confirmSession(w http.ResponseWriter, r *http.Request) (int, any, error) {
+	var password string
+	if err := decodeBody(w, r, field{name: "password", to: &password, required: true}); err != nil {
+		return 0, nil, err
+	}
+	session, err := s.ConfirmSession(r.Context(), password)
+	return http.StatusOK, session, err
 }
 
 func (s *Service) deleteSession(_ http.ResponseWriter, r *http.Request) (int, any, error) {

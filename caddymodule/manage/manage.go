@@ -42,9 +42,9 @@ type Tunnels interface {
 	Counters() tunnel.Counters
 	// Tunnel returns the live tunnel of a connector.
 	Tunnel(connectorID string) (Tunnel, bool)
-	// Choose returns the tunnel that a request for any of the connectors would
+	// Choose returns the tunnel that a request through any of the connectors would
 	// take now, and whose it is.
-	Choose(connectorIDs []string) (connectorID string, t Tunnel, ok bool)
+	Choose(connectorIDs []string, to tunnel.Target) (connectorID string, t Tunnel, ok bool)
 }
 
 // Tunnel is the live tunnel of one connector. The host of its requests is the
@@ -122,7 +122,7 @@ func New(o Options) *Service {
 	if s.now == nil {
 		s.now = time.Now
 	}
-	s.models = modelLists{now: s.now, lists: make(map[listKey]*modelList)}
+	s.models.lists = make(map[listKey]*modelList)
 	return s
 }
 
@@ -131,8 +131,11 @@ func New(o Options) *Service {
 // somebody who was removed.
 func (s *Service) audit(ctx context.Context, operation, account, id, name string, more ...any) {
 	c := CallerFrom(ctx)
-	s.log.With("operation", operation, "account", account, "id", id, "name", name, "by", c.by(), "by_id", c.User).
-		InfoContext(ctx, "management operation", more...)
+	log := s.log.With("operation", operation, "account", account, "id", id, "name", name, "by", c.by(), "by_id", c.User)
+	if c.Token != "" {
+		log = log.With("token_id", c.Token)
+	}
+	log.InfoContext(ctx, "management operation", more...)
 }
 
 // sessions returns the live tunnels by connector id.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
@@ -99,7 +100,7 @@ func TestConnectors(t *testing.T) {
 	}
 
 	offline := want[[]map[string]any](g, 200, "GET", "/connectors", "")[0]
-	wantFields(t, offline, "id", "account", "name", "created_at", "state")
+	wantFields(t, offline, "id", "account", "name", "created_at", "created_by", "state")
 	if offline["state"] != "offline" {
 		t.Errorf("state = %v, want offline", offline["state"])
 	}
@@ -133,9 +134,14 @@ func through(set map[string]any, connectors ...string) bool {
 	var legs, ids []any
 	for c := range slices.Chunk(connectors, 3) {
 		ids = append(ids, c[0])
-		legs = append(legs, map[string]any{"id": c[0], "name": c[1], "state": c[2]})
+		legs = append(legs, c[0]+c[1]+c[2])
 	}
-	return reflect.DeepEqual(set["connectors"], ids) && reflect.DeepEqual(set["through"], legs)
+	var got []any
+	for _, leg := range set["through"].([]any) {
+		leg := leg.(map[string]any)
+		got = append(got, leg["id"].(string)+leg["name"].(string)+leg["state"].(string))
+	}
+	return reflect.DeepEqual(set["connectors"], ids) && reflect.DeepEqual(got, legs)
 }
 
 func TestDeployments(t *testing.T) {
@@ -159,7 +165,7 @@ func TestDeployments(t *testing.T) {
 	g.tunnels.connect(tunnel.Info{Connector: rack, Upstreams: []string{"ollama", "vllm"}})
 	// With several it is online if any of them is.
 	set = want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"connectors":["home","`+rack+`","rack"],"max_concurrency":4}`)
-	if !through(set, home, "home", "offline", rack, "rack", "online") || set["state"] != "online" || set["max_concurrency"] != 4.0 {
+	if !through(set, home, "home", "offline", rack, "rack", "upstream_missing") || set["state"] != "upstream_missing" || set["max_concurrency"] != 4.0 {
 		t.Errorf("set with two connectors = %v", set)
 	}
 	// Options that are at their defaults are as if nobody had set them.
@@ -177,10 +183,10 @@ func TestDeployments(t *testing.T) {
 		}
 	}
 	set = want[map[string]any](g, 200, "PUT", "/deployments/org%2Fmodel%2E%2E", `{"connector":"rack","upstream":"olama"}`)
-	if set["name"] != "org/model.." || set["state"] != "online" {
+	if set["name"] != "org/model.." || set["state"] != "upstream_missing" {
 		t.Errorf("set with an encoded name = %v", set)
 	}
-	if warning, _ := set["warning"].(string); !strings.Contains(warning, `no upstream "olama"`) || !strings.Contains(warning, "ollama, vllm") {
+	if warning, _ := set["warning"].(string); !strings.Contains(warning, `goes to upstream "olama", but connector "rack" has`) || !strings.Contains(warning, "ollama, vllm") {
 		t.Errorf("warning = %q", warning)
 	}
 
@@ -202,18 +208,18 @@ func TestStatus(t *testing.T) {
 	key := want[map[string]any](g, 201, "POST", "/keys", `{"name":"a"}`)["id"].(string)
 	want[map[string]any](g, 201, "POST", "/keys", `{"name":"b"}`)
 	want[map[string]any](g, 200, "DELETE", "/keys/"+key, "")
-	g.tunnels.connect(tunnel.Info{Connector: id})
+	g.tunnels.connect(tunnel.Info{Connector: id, Upstreams: []string{"ollama"}})
 
 	got := want[manage.Status](g, 200, "GET", "/status", "")
 	wanted := manage.Status{
 		Build: manage.Build{Version: "v1.2.3", Commit: "abc123", Caddy: "v2.11.9"}, URL: "https://gw.example.com",
 		Listener:    manage.Listener{Address: ":7443", Public: "gw.example.com:7443", Pin: pin},
-		Connectors:  manage.Reachable{Total: 2, Online: 1},
-		Deployments: manage.Reachable{Total: 1, Online: 1},
+		Connectors:  manage.ConnectorCount{Total: 2, Online: 1},
+		Deployments: manage.DeploymentCount{Total: 1, Available: 1, States: map[health.State]int{health.Available: 1}},
 		Keys:        manage.KeyCount{Active: 1, Revoked: 1},
 		Counters:    tunnel.Counters{Connected: 7},
 	}
-	if got != wanted {
+	if !reflect.DeepEqual(got, wanted) {
 		t.Errorf("status = %+v\nwant     %+v", got, wanted)
 	}
 }

@@ -6,18 +6,16 @@ import (
 	"fmt"
 	"path"
 	"strings"
-	"time"
 
+	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/scope"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
-const (
-	offersWait = 10 * time.Second // for all connectors together
-	maxOffers  = 1000
-)
+const maxOffers = 1000
 
-// ErrIncomplete is wrapped by the error of [Service.Offers] when some upstreams
-// did not say which models they have; the offers of the others are there.
+// ErrIncomplete is wrapped by the error of [Service.Offers] when it is not known
+// which models some upstreams have; the offers of the others are there.
 var ErrIncomplete = errors.New("incomplete")
 
 // Offer is a model that a connector has and no deployment leads to.
@@ -30,91 +28,79 @@ type Offer struct {
 	Name string `json:"name"`
 }
 
-// Offers lists the models of the account's online connectors that no deployment
-// leads to yet, at most 1,000. What an upstream said within the last seconds is
-// not asked again.
+// Offers lists the models that the account's online connectors have reported and no
+// deployment leads to yet, at most 1,000. No model server is asked.
 func (s *Service) Offers(ctx context.Context, account string) ([]Offer, error) {
 	account, err := s.account(ctx, account)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, offersWait)
-	defer cancel()
-	var lists []*modelList
 	live := s.sessions()
+	taken, led := s.led(account, live)
+	offers, gaps := []Offer{}, []string(nil)
 	for _, c := range s.store.Connectors(account) {
-		if info, online := live[c.ID]; online {
-			lists = append(lists, s.listsOf(c.Name, info)...)
+		for _, u := range live[c.ID].States {
+			if gap := gapOf(c.Name, u); gap != "" {
+				gaps = append(gaps, gap)
+			}
+			for _, model := range u.Models {
+				to := way{c.ID, u.Name, health.Canonical(model)}
+				if led[to] || len(offers) == maxOffers {
+					continue
+				}
+				led[to] = true
+				name := freeName(taken, model, c.Name)
+				taken[name] = true
+				offers = append(offers, Offer{Connector: c.ID, ConnectorName: c.Name, Upstream: u.Name, Model: model, Name: name})
+			}
 		}
 	}
-	lists = s.models.fetch(ctx, lists, false)
-	offers := s.offersOf(account, lists)
-	return offers, incomplete(ctx, lists)
+	return offers, incomplete(gaps)
 }
 
 // way is where a model is.
 type way struct{ connector, upstream, model string }
 
-// offersOf makes offers of the models that no deployment leads to.
-func (s *Service) offersOf(account string, lists []*modelList) []Offer {
-	tunnels := make(map[string]Tunnel)
-	for _, l := range lists {
-		tunnels[l.id] = l.tunnel
-	}
-	taken, led := make(map[string]bool), make(map[way]bool)
+// led returns the names of the account's deployments, and where they lead.
+func (s *Service) led(account string, live map[string]tunnel.Info) (taken map[string]bool, led map[way]bool) {
+	taken, led = make(map[string]bool), make(map[way]bool)
 	for _, d := range s.store.Deployments(account) {
 		taken[d.Name] = true
 		for _, id := range d.Connectors {
-			t := tunnels[id]
-			if t == nil {
-				continue
-			}
-			if upstream, model, err := t.Resolve(d.Name, d.Upstream, d.Model); err == nil {
-				led[way{id, upstream, model}] = true
+			if info, online := live[id]; online {
+				if to := info.Way(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model}); to.Problem == nil {
+					led[way{id, to.Upstream, health.Canonical(to.Model)}] = true
+				}
 			}
 		}
 	}
-	offers := []Offer{}
-	for _, l := range lists {
-		for _, model := range l.models {
-			if led[way{l.id, l.upstream, model}] {
-				continue
-			}
-			if len(offers) == maxOffers {
-				return offers
-			}
-			name := freeName(taken, model, l.connector)
-			taken[name] = true
-			offers = append(offers, Offer{Connector: l.id, ConnectorName: l.connector, Upstream: l.upstream, Model: model, Name: name})
-		}
+	return taken, led
+}
+
+// gapOf says why the models of an upstream are not offered, "" if they are.
+func gapOf(connector string, u tunnel.UpstreamState) string {
+	switch {
+	case !u.Known:
+		return fmt.Sprintf("connector %q has not reported yet which models its model server %q has", connector, u.Name)
+	case u.Down():
+		return fmt.Sprintf("connector %q cannot reach its model server %q", connector, u.Name)
+	case u.Models == nil:
+		return fmt.Sprintf("model server %q of connector %q does not list its models", u.Name, connector)
+	default:
+		return ""
 	}
-	return offers
 }
 
 // incomplete says why offers may be missing, if that is so.
-func incomplete(ctx context.Context, lists []*modelList) error {
-	var first *modelList
-	failed := 0
-	for _, l := range lists {
-		if l.err == nil {
-			continue
-		}
-		failed++
-		if first == nil {
-			first = l
-		}
-	}
-	switch {
-	case failed == 0:
+func incomplete(gaps []string) error {
+	switch len(gaps) {
+	case 0:
 		return nil
-	case ctx.Err() != nil:
-		return faultf(ErrIncomplete, "not all connectors have said yet which models they have")
+	case 1:
+		return faultf(ErrIncomplete, "%s", gaps[0])
+	default:
+		return faultf(ErrIncomplete, "%s (and %d more)", gaps[0], len(gaps)-1)
 	}
-	text := fmt.Sprintf("upstream %q of connector %q did not say which models it has: %v", first.upstream, first.connector, first.err)
-	if failed > 1 {
-		text += fmt.Sprintf(" (and %d more)", failed-1)
-	}
-	return faultf(ErrIncomplete, "%s", text)
 }
 
 // freeName finds a public name for a model that is not taken: the model's own,

@@ -22,9 +22,20 @@ type Pairing struct {
 	Code string `json:"code,omitempty"`
 	// Connected says that the device is there and waits.
 	Connected bool `json:"connected"`
+	// Limited says that the code waits for its device while some codes are refused
+	// unchecked, since too many wrong ones come from many networks: the device may
+	// have to try more than once.
+	Limited bool `json:"limited,omitempty"`
 	// Namesake is a connector of the name that the device would get while it
 	// waits: probably the same machine, which is paired again.
-	Namesake *Leg `json:"namesake,omitempty"`
+	Namesake *Namesake `json:"namesake,omitempty"`
+}
+
+// Namesake is a connector whose place a device may get.
+type Namesake struct {
+	ID    string `json:"id"`
+	Name  string `json:"name"`
+	State string `json:"state"`
 }
 
 // StartPairing makes a claim code. It is refused while the gateway's public
@@ -135,12 +146,13 @@ func (s *Service) pairingOf(p store.Pairing, live map[string]tunnel.Info) Pairin
 		return v
 	}
 	v.Code, _ = s.desk.Code(p.ID)
+	v.Limited = p.State == store.PairingWaiting && s.desk.Limited()
 	v.Connected = s.desk.Connected(p.ID)
 	if p.Device == nil {
 		return v
 	}
 	if c, ok := s.store.Namesake(p.Account, *p.Device); ok {
-		v.Namesake = &Leg{ID: c.ID, Name: c.Name, State: Offline}
+		v.Namesake = &Namesake{ID: c.ID, Name: c.Name, State: Offline}
 		if _, online := live[c.ID]; online {
 			v.Namesake.State = Online
 		}

@@ -67,7 +67,7 @@ func TestPairingAgain(t *testing.T) {
 	want[map[string]any](g, 200, "PUT", "/deployments/m", `{"connector":"vm"}`)
 
 	again := pair("vm")
-	if n := again.Namesake; n == nil || *n != (manage.Leg{ID: id, Name: "vm", State: manage.Offline}) {
+	if n := again.Namesake; n == nil || *n != (manage.Namesake{ID: id, Name: "vm", State: manage.Offline}) {
 		t.Errorf("the namesake is %+v", again.Namesake)
 	}
 	g.tunnels.connect(tunnel.Info{Connector: id})

@@ -115,8 +115,9 @@ func (s *Service) Invite(ctx context.Context, account string) (Link, error) {
 	})
 }
 
-// RecoveryLink makes a link with which a user, by id or name, sets a new
-// password.
+// RecoveryLink makes a link with which another user, by id or name, sets a new
+// password. Users make none for themselves: they change the password, which asks
+// for the present one.
 func (s *Service) RecoveryLink(ctx context.Context, account, idOrName string) (Link, error) {
 	account, err := s.accountOfPerson(ctx, account)
 	if err != nil {
@@ -125,6 +126,10 @@ func (s *Service) RecoveryLink(ctx context.Context, account, idOrName string) (L
 	u, err := s.user(account, idOrName)
 	if err != nil {
 		return Link{}, err
+	}
+	if u.ID == CallerFrom(ctx).User {
+		return Link{}, faultf(ErrForbidden, "you cannot make a link for a new password of your own; change the password in the console under Settings, "+
+			"or have another user make the link, or `caddy gateway user recovery-link`")
 	}
 	return s.makeLink(ctx, "recover", func(signIn *signin.Service) (store.Link, string, error) {
 		return signIn.RecoveryLink(ctx, account, u.ID, CallerFrom(ctx).maker())

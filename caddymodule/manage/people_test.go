@@ -59,7 +59,8 @@ func TestLinks(t *testing.T) {
 		t.Errorf("setup link with users: %d", w.Code)
 	}
 	invitation := wantAs[manage.Link](g, anna, 201, "POST", "/invitations", "{}")
-	recovery := wantAs[manage.Link](g, anna, 201, "POST", "/users/ANNA/recovery-link", "{}")
+	g.user("default", "bert")
+	recovery := wantAs[manage.Link](g, anna, 201, "POST", "/users/BERT/recovery-link", "{}")
 	for page, l := range map[string]manage.Link{"setup": setup, "join": invitation, "recover": recovery} {
 		secret, ok := strings.CutPrefix(l.URL, "https://gw.example.com/console/"+page+"#")
 		if !ok || len(secret) != 43 {
@@ -154,8 +155,7 @@ func TestTokens(t *testing.T) {
 	if !ok || found.User != anna.User || !strings.HasPrefix(created.Token, "pmt_") {
 		t.Fatalf("created = %+v, found %+v", created, found)
 	}
-	byToken := anna
-	byToken.Session = ""
+	byToken := asToken(anna, store.AllRights)
 	w := g.doAs(byToken, "POST", "/tokens", `{"name":"more"}`)
 	if w.Code != 403 {
 		t.Errorf("a token makes tokens: %d", w.Code)
@@ -171,7 +171,7 @@ func TestTokens(t *testing.T) {
 	if strings.Contains(list, created.Token) || !strings.Contains(list, `"user_name":"anna"`) {
 		t.Errorf("list = %s", list)
 	}
-	if revoked := wantAs[manage.Token](g, bert, 200, "DELETE", "/tokens/"+created.ID, ""); revoked.Name != "ci" {
+	if revoked := wantAs[manage.RevokedToken](g, bert, 200, "DELETE", "/tokens/"+created.ID, ""); revoked.Name != "ci" {
 		t.Errorf("revoked = %+v", revoked)
 	}
 	if _, ok := g.store.FindToken(created.Token); ok {
@@ -318,5 +318,51 @@ func TestWithoutParts(t *testing.T) {
 	}
 	if c, err := bare.Checklist(""); err != nil || c != (manage.Checklist{}) {
 		t.Errorf("checklist: %+v, %v", c, err)
+	}
+}
+
+// A session whose user gave no password lately makes no way in that outlasts it,
+// and not even a fresh one makes a new password for its own user.
+func TestSessionAloneIsNotEnough(t *testing.T) {
+	w := newWorld(t)
+	stale := w.mine
+	stale.ConfirmedAt = time.Now().Add(-6 * time.Minute)
+	before := w.records()
+	for _, route := range []string{
+		"POST /users", "DELETE /users/{id}", "POST /users/{id}/recovery-link", "POST /invitations", "POST /tokens",
+	} {
+		if status, body := w.request(stale, route, ""); status != http.StatusForbidden || !strings.Contains(body, `"code":"confirmation_required"`) {
+			t.Errorf("%s: %d %s", route, status, body)
+		}
+	}
+	for name, caller := range map[string]manage.Caller{"stale": stale, "fresh": w.mine} {
+		answer := w.doAs(caller, "POST", "/users/"+w.mine.User+"/recovery-link", "{}")
+		if answer.Code != http.StatusForbidden {
+			t.Errorf("a recovery link for oneself, %s: %d %s", name, answer.Code, answer.Body)
+		}
+	}
+	if after := w.records(); after != before {
+		t.Errorf("the account's records have changed:\n%s\nwere\n%s", after, before)
+	}
+}
+
+func TestConfirmSession(t *testing.T) {
+	g := newGateway(t)
+	anna := g.user("default", "anna")
+	wantError(t, g.doAs(anna, "POST", "/sessions/confirm", `{"password":"wrong password"}`), "present password is wrong")
+	confirmed := wantAs[manage.Session](g, anna, 200, "POST", "/sessions/confirm", `{"password":"`+password+`"}`)
+	if found := g.store.Sessions(anna.User)[0]; !found.ConfirmedAt.After(anna.ConfirmedAt) || !found.ConfirmedAt.Equal(confirmed.ConfirmedAt) {
+		t.Errorf("confirmed at %v, was %v; the answer says %v", found.ConfirmedAt, anna.ConfirmedAt, confirmed.ConfirmedAt)
+	}
+	token := asToken(anna, store.AllRights)
+	wantError(t, g.doAs(token, "POST", "/sessions/confirm", `{"password":"`+password+`"}`), "management token")
+	for range 6 {
+		g.doAs(anna, "POST", "/sessions/confirm", `{"password":"wrong password"}`)
+	}
+	if w := g.doAs(anna, "POST", "/sessions/confirm", `{"password":"`+password+`"}`); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" {
+		t.Errorf("after many failures: %d %v", w.Code, w.Header())
+	}
+	if strings.Contains(g.log.String(), password) {
+		t.Error("the log has a password")
 	}
 }

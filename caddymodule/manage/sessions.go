@@ -61,6 +61,29 @@ func (s *Service) RevokeSessions(ctx context.Context) (int, error) {
 	return n, nil
 }
 
+// ConfirmSession checks the password of the caller, who is signed in, and lets
+// the session do for some minutes what lets people in for good.
+func (s *Service) ConfirmSession(ctx context.Context, password string) (Session, error) {
+	sessions, err := s.Sessions(ctx)
+	if err != nil {
+		return Session{}, err
+	}
+	signIn, err := s.signInService()
+	if err != nil {
+		return Session{}, err
+	}
+	i := slices.IndexFunc(sessions, func(o Session) bool { return o.Current })
+	if i < 0 {
+		return Session{}, faultf(ErrForbidden, "only a session can be confirmed, not a management token; sign in to the console")
+	}
+	confirmed, err := signIn.Confirm(ctx, sessions[i].Session, password)
+	if err != nil {
+		return Session{}, err
+	}
+	s.audit(ctx, "session.confirm", confirmed.Account, confirmed.ID, "")
+	return Session{Session: confirmed, Current: true}, nil
+}
+
 // signedIn returns the caller if it is a user.
 func (s *Service) signedIn(ctx context.Context) (Caller, error) {
 	caller := CallerFrom(ctx)

@@ -3,6 +3,7 @@ package manage
 import (
 	"context"
 
+	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
@@ -12,11 +13,11 @@ import (
 type Status struct {
 	Build
 	// URL is the base of the HTTP API, absent if it is not known.
-	URL         string    `json:"url,omitempty"`
-	Listener    Listener  `json:"listener"`
-	Connectors  Reachable `json:"connectors"`
-	Deployments Reachable `json:"deployments"`
-	Keys        KeyCount  `json:"keys"`
+	URL         string          `json:"url,omitempty"`
+	Listener    Listener        `json:"listener"`
+	Connectors  ConnectorCount  `json:"connectors"`
+	Deployments DeploymentCount `json:"deployments"`
+	Keys        KeyCount        `json:"keys"`
 	// Counters are of the whole gateway and for operators only.
 	Counters tunnel.Counters `json:"counters,omitzero"`
 }
@@ -35,10 +36,18 @@ type Listener struct {
 	Pin     string `json:"pin"`
 }
 
-// Reachable counts records, and those whose connector is online.
-type Reachable struct {
+// ConnectorCount counts connectors.
+type ConnectorCount struct {
 	Total  int `json:"total"`
 	Online int `json:"online"`
+}
+
+// DeploymentCount counts deployments.
+type DeploymentCount struct {
+	Total int `json:"total"`
+	// Available are those that can answer now, the degraded ones too.
+	Available int                  `json:"available"`
+	States    map[health.State]int `json:"states"`
 }
 
 // KeyCount counts keys.
@@ -57,6 +66,8 @@ func (s *Service) Status(ctx context.Context) Status {
 		Build:    s.build,
 		URL:      at.URL,
 		Listener: Listener{Address: at.Listen, Public: at.Public, Pin: at.Pin},
+
+		Deployments: DeploymentCount{States: make(map[health.State]int)},
 	}
 	caller := CallerFrom(ctx)
 	accounts := []store.Account{{ID: caller.Account}}
@@ -67,10 +78,18 @@ func (s *Service) Status(ctx context.Context) Status {
 	live := s.sessions()
 	for _, account := range accounts {
 		for _, c := range s.store.Connectors(account.ID) {
-			st.Connectors.count(live, c.ID)
+			st.Connectors.Total++
+			if _, online := live[c.ID]; online {
+				st.Connectors.Online++
+			}
 		}
 		for _, d := range s.store.Deployments(account.ID) {
-			st.Deployments.count(live, d.Connectors...)
+			state := s.deploymentOf(d, live).State
+			st.Deployments.Total++
+			st.Deployments.States[state]++
+			if state.Usable() {
+				st.Deployments.Available++
+			}
 		}
 		for _, k := range s.store.Keys(account.ID) {
 			if k.RevokedAt != nil {
@@ -81,14 +100,4 @@ func (s *Service) Status(ctx context.Context) Status {
 		}
 	}
 	return st
-}
-
-func (r *Reachable) count(live map[string]tunnel.Info, connectors ...string) {
-	r.Total++
-	for _, id := range connectors {
-		if _, online := live[id]; online {
-			r.Online++
-			return
-		}
-	}
 }

@@ -22,15 +22,28 @@ type CreateToken struct {
 	// User is whom the token acts for, by id or name. Operators have to say it;
 	// for others it is the caller.
 	User string
+	// Rights are what it may be used for; 0 is to read.
+	Rights store.Rights
+	// ExpiresAt is when it ends by itself; nil: never.
+	ExpiresAt *time.Time
 }
 
 // CreatedToken is the answer to [CreateToken]: the only place of the secret.
 type CreatedToken struct {
-	ID        string    `json:"id"`
-	Name      string    `json:"name"`
-	User      string    `json:"user"`
-	Token     string    `json:"token"`
-	CreatedAt time.Time `json:"created_at"`
+	ID        string       `json:"id"`
+	Name      string       `json:"name"`
+	User      string       `json:"user"`
+	Rights    store.Rights `json:"rights"`
+	Token     string       `json:"token"`
+	CreatedAt time.Time    `json:"created_at"`
+	ExpiresAt *time.Time   `json:"expires_at"`
+}
+
+// RevokedToken is the answer to [Service.RevokeToken].
+type RevokedToken struct {
+	Token
+	// Made is what it leaves behind.
+	Made Made `json:"made"`
 }
 
 // Tokens lists the management tokens of all users of an account.
@@ -49,7 +62,7 @@ func (s *Service) Tokens(account string) ([]Token, error) {
 // CreateToken makes a management token. A token cannot make another one: who
 // found one could then not be locked out by revoking it.
 func (s *Service) CreateToken(ctx context.Context, c CreateToken) (CreatedToken, error) {
-	account, err := s.account(ctx, c.Account)
+	account, err := s.accountOfPerson(ctx, c.Account)
 	if err != nil {
 		return CreatedToken{}, err
 	}
@@ -57,8 +70,6 @@ func (s *Service) CreateToken(ctx context.Context, c CreateToken) (CreatedToken,
 	switch {
 	case caller.Operator && c.User == "":
 		return CreatedToken{}, faultf(store.ErrInvalid, "a management token acts for a user; say which, as `user`")
-	case !caller.Operator && caller.Session == "":
-		return CreatedToken{}, faultf(ErrForbidden, "a management token cannot make another one; sign in to the console and make it there")
 	case c.User == "":
 		c.User = caller.User
 	}
@@ -69,32 +80,40 @@ func (s *Service) CreateToken(ctx context.Context, c CreateToken) (CreatedToken,
 	if !caller.Operator && u.ID != caller.User {
 		return CreatedToken{}, faultf(ErrForbidden, "you can make management tokens for yourself only")
 	}
-	t, secret, err := s.store.CreateToken(ctx, account, u.ID, c.Name)
+	if c.Rights == 0 {
+		c.Rights = store.RightRead
+	}
+	t, secret, err := s.store.CreateToken(ctx, store.Token{
+		Account: account, User: u.ID, Name: c.Name, Rights: c.Rights, ExpiresAt: c.ExpiresAt,
+	})
 	if err != nil {
 		return CreatedToken{}, err
 	}
-	s.audit(ctx, "token.create", account, t.ID, t.Name, "user", u.ID)
-	return CreatedToken{ID: t.ID, Name: t.Name, User: t.User, Token: secret, CreatedAt: t.CreatedAt}, nil
+	s.audit(ctx, "token.create", account, t.ID, t.Name, "user", u.ID, "rights", t.Rights.Names())
+	return CreatedToken{
+		ID: t.ID, Name: t.Name, User: t.User, Rights: t.Rights, Token: secret, CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt,
+	}, nil
 }
 
 // RevokeToken ends a management token. When it returns, new requests with it
-// fail.
-func (s *Service) RevokeToken(ctx context.Context, account, id string) (Token, error) {
+// fail. What it has made stays, and is in the answer: see
+// [Service.RevokeTokenAndMade].
+func (s *Service) RevokeToken(ctx context.Context, account, id string) (RevokedToken, error) {
 	account, err := s.account(ctx, account)
 	if err != nil {
-		return Token{}, err
+		return RevokedToken{}, err
 	}
 	tokens := s.store.Tokens(account)
 	i := slices.IndexFunc(tokens, func(t store.Token) bool { return t.ID == id })
 	if i < 0 {
-		return Token{}, faultf(store.ErrNotFound, "there is no management token %q in account %q", id, account)
+		return RevokedToken{}, faultf(store.ErrNotFound, "there is no management token %q in account %q", id, account)
 	}
 	revoked := s.tokenOf(tokens[i])
 	if err := s.store.RemoveToken(ctx, account, id); err != nil {
-		return Token{}, err
+		return RevokedToken{}, err
 	}
 	s.audit(ctx, "token.revoke", account, id, revoked.Name)
-	return revoked, nil
+	return RevokedToken{Token: revoked, Made: s.madeBy(account, id)}, nil
 }
 
 func (s *Service) tokenOf(t store.Token) Token {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -82,25 +83,25 @@ type trial struct {
 
 // run finds the way of the deployment and has the model say something.
 func (t *trial) run(ctx context.Context, s *Service, d store.Deployment) error {
-	con, tunnel, err := s.chosen(d)
+	con, to, err := s.chosen(d)
 	if err != nil {
 		return err
 	}
-	upstream, model, err := tunnel.Resolve(d.Name, d.Upstream, d.Model)
+	upstream, model, err := to.Resolve(d.Name, d.Upstream, d.Model)
 	if err != nil {
 		return err
 	}
 	t.result.Connector = con.Name
-	t.question = question{tunnel: tunnel, connector: con.Name, upstream: upstream, limit: trialWait}
+	t.question = question{tunnel: to, connector: con.Name, upstream: upstream, limit: trialWait}
 	t.model = model
 	return t.speak(ctx)
 }
 
 // chosen is that of the deployment's connectors which a request would go to.
 func (s *Service) chosen(d store.Deployment) (store.Connector, Tunnel, error) {
-	if id, tunnel, ok := s.tunnels.Choose(d.Connectors); ok {
+	if id, t, ok := s.tunnels.Choose(d.Connectors, tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model}); ok {
 		if con, ok := s.store.Connector(id); ok {
-			return con, tunnel, nil
+			return con, t, nil
 		}
 	}
 	for _, id := range slices.Backward(d.Connectors) {

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
@@ -29,12 +30,34 @@ type fakeTunnel struct {
 }
 
 func newFakeTunnel(t *testing.T, con store.Connector, upstreams map[string]http.Handler) *fakeTunnel {
-	return &fakeTunnel{
+	f := &fakeTunnel{
 		t: t, upstreams: upstreams,
 		info: tunnel.Info{
 			Connector: con.ID, Account: con.Account, Name: con.Name, Session: "session of " + con.ID,
 			Upstreams: slices.Sorted(maps.Keys(upstreams)),
 		},
+	}
+	for _, name := range f.info.Upstreams {
+		f.info.States = append(f.info.States, tunnel.UpstreamState{Name: name})
+	}
+	return f
+}
+
+// report has the connector report an upstream.
+func (f *fakeTunnels) report(connector, upstream string, server health.Server) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range f.infos {
+		if f.infos[i].Connector != connector {
+			continue
+		}
+		states := slices.Clone(f.infos[i].States)
+		for j := range states {
+			if states[j].Name == upstream {
+				states[j].Server = server
+			}
+		}
+		f.infos[i].States = states
 	}
 }
 

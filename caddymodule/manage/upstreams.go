@@ -18,10 +18,9 @@ import (
 )
 
 const (
-	modelsWait   = 5 * time.Second  // for an upstream's list of models
-	modelsFresh  = 10 * time.Second // how long a list is good enough for offers
-	modelsAsked  = 16               // upstreams at a time, for one operation
-	maxModelList = 2 << 20          // bytes
+	modelsWait   = 5 * time.Second // for an upstream's list of models
+	modelsAsked  = 16              // upstreams at a time, for one operation
+	maxModelList = 2 << 20         // bytes
 	maxModels    = 1000
 	maxModelID   = 256 // bytes
 )
@@ -53,7 +52,7 @@ func (s *Service) UpstreamModels(ctx context.Context, account, connector string)
 	if lists == nil { // it has just gone
 		return nil, offline(con.Name)
 	}
-	lists = s.models.fetch(ctx, lists, true)
+	lists = s.models.fetch(ctx, lists)
 	answers := make([]UpstreamModels, len(lists))
 	for i, l := range lists {
 		answers[i] = UpstreamModels{Upstream: l.upstream, Models: []string{}}
@@ -73,10 +72,9 @@ func offline(connector string) error {
 // modelList is what an upstream was asked, and its answer.
 type modelList struct {
 	question
-	id, session string // of the connector
+	key  listKey
+	done chan struct{} // closed when what follows is there
 
-	done   chan struct{} // closed when what follows is there
-	at     time.Time
 	models []string
 	err    error
 }
@@ -92,28 +90,24 @@ func (s *Service) listsOf(connector string, info tunnel.Info) []*modelList {
 	for i, upstream := range info.Upstreams {
 		lists[i] = &modelList{
 			question: question{tunnel: t, connector: connector, upstream: upstream, limit: modelsWait},
-			id:       info.Connector, session: info.Session, done: make(chan struct{}),
+			key:      listKey{info.Connector, info.Session, upstream}, done: make(chan struct{}),
 		}
 	}
 	return lists
 }
 
-// modelLists remembers for a while what upstreams have said. An upstream that
-// takes long is asked once, whoever waits for it, and asked to the end when
-// nobody waits any more: the next one who asks finds the answer.
+// modelLists asks upstreams for their models. One that takes long is asked once,
+// whoever waits for it, and asked to the end when nobody waits any more.
 type modelLists struct {
-	now func() time.Time
-
 	mu    sync.Mutex
-	lists map[listKey]*modelList
+	lists map[listKey]*modelList // that are being asked for
 }
 
 type listKey struct{ connector, session, upstream string }
 
 // fetch returns the answers to lists, in their order. One that did not come
-// before the end of ctx has that as its error. With anew no answer is taken
-// that was there before.
-func (m *modelLists) fetch(ctx context.Context, lists []*modelList, anew bool) []*modelList {
+// before the end of ctx has that as its error.
+func (m *modelLists) fetch(ctx context.Context, lists []*modelList) []*modelList {
 	answers := make([]*modelList, len(lists))
 	slots := make(chan struct{}, modelsAsked)
 	var all sync.WaitGroup
@@ -126,59 +120,40 @@ func (m *modelLists) fetch(ctx context.Context, lists []*modelList, anew bool) [
 		}
 		all.Go(func() {
 			defer func() { <-slots }()
-			answers[i] = m.wait(ctx, l, anew)
+			current := m.get(ctx, l)
+			select {
+			case <-current.done:
+				answers[i] = current
+			case <-ctx.Done():
+				answers[i] = l.missed()
+			}
 		})
 	}
 	all.Wait()
 	return answers
 }
 
-func (m *modelLists) wait(ctx context.Context, l *modelList, anew bool) *modelList {
-	current := m.get(ctx, l, anew)
-	select {
-	case <-current.done:
-		return current
-	case <-ctx.Done():
-		return l.missed()
-	}
-}
-
 // missed is l without an answer.
 func (l *modelList) missed() *modelList {
-	return &modelList{question: l.question, id: l.id, session: l.session, err: errors.New("the model server has not answered yet")}
+	return &modelList{question: l.question, err: errors.New("the model server has not answered yet")}
 }
 
-// get returns the list to wait for: one that is asked for already, one that is
-// fresh enough, or else l, which it then asks for.
-func (m *modelLists) get(ctx context.Context, l *modelList, anew bool) *modelList {
-	key := listKey{l.id, l.session, l.upstream}
+// get returns the list to wait for: one that is asked for already, or else l, which
+// it then asks for.
+func (m *modelLists) get(ctx context.Context, l *modelList) *modelList {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if known, ok := m.lists[key]; ok {
-		select {
-		case <-known.done:
-			if !anew && m.now().Sub(known.at) < modelsFresh {
-				return known
-			}
-		default:
-			return known
-		}
+	if current, ok := m.lists[l.key]; ok {
+		return current
 	}
-	for k, old := range m.lists {
-		select {
-		case <-old.done:
-			if m.now().Sub(old.at) >= modelsFresh {
-				delete(m.lists, k)
-			}
-		default:
-		}
-	}
-	m.lists[key] = l
+	m.lists[l.key] = l
 	go func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), modelsWait)
 		defer cancel()
 		l.models, l.err = l.ask(ctx)
-		l.at = m.now()
+		m.mu.Lock()
+		delete(m.lists, l.key)
+		m.mu.Unlock()
 		close(l.done)
 	}()
 	return l

@@ -1,17 +1,18 @@
 package manage_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -132,12 +133,20 @@ func TestUpstreamModelsAreBoundedInTime(t *testing.T) {
 	})
 }
 
+// lists is a model server that is reachable and has models.
+func lists(models ...string) health.Server { return health.Reported(true, models, false) }
+
+// Offers are what was reported: no model server is asked for them.
 func TestOffers(t *testing.T) {
 	g := newGateway(t)
-	home := g.connector("default", "home", map[string]http.Handler{"ollama": models("qwen3:8b", "llama3", "hf.co/org/Model GGUF", "/srv/models/phi-4.gguf", "日本語")})
+	nobody := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a model server was asked") })
+	home := g.connector("default", "home", map[string]http.Handler{"ollama": nobody})
 	time.Sleep(2 * time.Millisecond) // lists are in the order of milliseconds
-	rack := g.connector("default", "rack", map[string]http.Handler{"vllm": models("llama3", "big"), "down": answer(500, "text/plain", "no")})
+	rack := g.connector("default", "rack", map[string]http.Handler{"vllm": nobody, "down": nobody, "strict": nobody})
 	g.connector("default", "elsewhere", nil)
+	g.tunnels.report(home.info.Connector, "ollama", lists("qwen3:8b:latest", "llama3", "hf.co/org/Model GGUF", "/srv/models/phi-4.gguf", "日本語"))
+	g.tunnels.report(rack.info.Connector, "vllm", lists("llama3", "big", "LLAMA3:latest"))
+	g.tunnels.report(rack.info.Connector, "down", health.Server{Known: true})
 	g.deployment("qwen3:8b", home, "", "")
 	g.deployment("large", rack, "vllm", "big")
 	type offer struct{ connector, upstream, model, name string }
@@ -156,7 +165,7 @@ func TestOffers(t *testing.T) {
 	if !slices.Equal(offers, wanted) {
 		t.Errorf("offers = %q\nwant     %q", offers, wanted)
 	}
-	if !errors.Is(err, manage.ErrIncomplete) || !strings.Contains(err.Error(), `upstream "down" of connector "rack" did not say which models it has: the model server answered 500`) {
+	if !errors.Is(err, manage.ErrIncomplete) || !strings.Contains(err.Error(), `connector "rack" cannot reach its model server "down" (and 1 more)`) {
 		t.Errorf("error = %v", err)
 	}
 	// All names can be registered, and then there is nothing to offer.
@@ -169,43 +178,28 @@ func TestOffers(t *testing.T) {
 	}
 }
 
-// Offers ask an upstream once in ten seconds, a new session of its connector
-// anew; whoever cannot wait does not stop the asking.
-func TestOffersAreRemembered(t *testing.T) {
+// Whoever asks for the models gets them from the model server, which is asked once
+// by several at a time.
+func TestUpstreamModelsAreAskedOnceAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway(t)
-		slow := func(w http.ResponseWriter, r *http.Request) {
+		home := g.connector("default", "home", map[string]http.Handler{"a": http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(3 * time.Second)
 			models("m")(w, r)
-		}
-		home := g.connector("default", "home", map[string]http.Handler{"a": http.HandlerFunc(slow)})
-		hurry, cancel := context.WithTimeout(asOperator(t.Context()), time.Second)
-		defer cancel()
-		offers, err := g.service.Offers(hurry, "")
-		if len(offers) != 0 || !errors.Is(err, manage.ErrIncomplete) || !strings.Contains(err.Error(), "not all connectors") {
-			t.Errorf("in a hurry: %v, %v", offers, err)
-		}
-		ask := func(wanted int64) {
-			t.Helper()
-			offers, err := g.service.Offers(asOperator(t.Context()), "")
-			if err != nil || len(offers) != 1 {
-				t.Errorf("offers = %v, %v", offers, err)
+		})})
+		for asked := range int64(2) {
+			var both sync.WaitGroup
+			for range 2 {
+				both.Go(func() {
+					if got, err := g.service.UpstreamModels(asOperator(t.Context()), "", "home"); err != nil || len(got) != 1 || len(got[0].Models) != 1 {
+						t.Errorf("models = %+v, %v", got, err)
+					}
+				})
 			}
-			if n := home.requests.Load(); n != wanted {
-				t.Errorf("asked %d times, want %d", n, wanted)
+			both.Wait()
+			if n := home.requests.Load(); n != asked+1 {
+				t.Errorf("asked %d times, want %d", n, asked+1)
 			}
 		}
-		ask(1) // the first question is still answered
-		ask(1)
-		time.Sleep(11 * time.Second)
-		ask(2)
-		if _, err := g.service.UpstreamModels(asOperator(t.Context()), "", "home"); err != nil || home.requests.Load() != 3 {
-			t.Errorf("who asks for the models gets them from the upstream: %v, asked %d times", err, home.requests.Load())
-		}
-		ask(3)
-		g.tunnels.mu.Lock()
-		g.tunnels.infos[0].Session = "next"
-		g.tunnels.mu.Unlock()
-		ask(4)
 	})
 }

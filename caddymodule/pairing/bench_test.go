@@ -23,19 +23,23 @@ const (
 // bench is a desk over a store, and what a test needs of them.
 type bench struct {
 	*testing.T
-	store *store.Store
-	desk  *pairing.Desk
+	store  *store.Store
+	desk   *pairing.Desk
+	limits int // how often the desk has told that codes begin to be refused
 }
 
 // newBench returns a bench of the file at path, which must be closed.
 func newBench(t *testing.T, path string) *bench {
 	t.Helper()
-	st := storetest.Open(t, path)
-	return &bench{t, st, newDesk(st)}
+	b := &bench{T: t, store: storetest.Open(t, path)}
+	b.newDesk()
+	return b
 }
 
-func newDesk(st *store.Store) *pairing.Desk {
-	return pairing.New(pairing.Options{Store: st, Token: token, Pin: func() string { return pin }})
+func (b *bench) newDesk() {
+	b.desk = pairing.New(pairing.Options{
+		Store: b.store, Token: token, Pin: func() string { return pin }, Limited: func() { b.limits++ },
+	})
 }
 
 // token is a tunnel token that tests can read.
@@ -66,7 +70,9 @@ func newHookedBench(t *testing.T, path string) (*bench, *hooked) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &bench{t, st, newDesk(st)}, kv
+	b := &bench{T: t, store: st}
+	b.newDesk()
+	return b, kv
 }
 
 func (b *bench) close() {

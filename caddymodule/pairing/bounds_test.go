@@ -49,49 +49,80 @@ func TestGuessesOfAnAddress(t *testing.T) {
 	})
 }
 
-func TestGuessesInAll(t *testing.T) {
+// TestGuessesFromManyNetworks: an attack from thousands of networks keeps nobody out
+// whose network has not guessed. Only one with ever new networks does, for as long as
+// it goes on; who looks at the pairing sees that.
+func TestGuessesFromManyNetworks(t *testing.T) {
 	inBubble(t, func(b *bench) {
-		p, code := b.start()
-		for i := range 50 {
-			b.refused(from(fmt.Sprintf("192.0.2.%d", i), wrong), link.DenyPairingUnknown)
+		guess := func(i int) string {
+			_, deny := b.desk.Claim(context.Background(), from(fmt.Sprintf("10.%d.%d.1", i>>8, i&0xff), wrong))
+			return deny.Code
 		}
-		deny := b.refused(from("198.51.100.1", code), link.DenyPairingLimit)
-		if !strings.Contains(deny.Message, "in 15 minutes") {
+		for i := range 3000 { // all at once
+			if got := guess(i); got != link.DenyPairingUnknown {
+				t.Fatalf("network %d: %s", i, got)
+			}
+		}
+		p, code := b.start()
+		refused := 0
+		for i := range 3000 { // and again
+			if guess(i) == link.DenyPairingLimit {
+				refused++
+			}
+		}
+		if refused < 2800 || !b.desk.Limited() || b.limits != 1 {
+			b.Errorf("%d codes were refused; told %d times", refused, b.limits)
+		}
+		b.claim(from("198.51.100.1", code)).Release()
+		b.deny(p.ID)
+
+		for i := range 3000 { // new ones
+			guess(3000 + i)
+		}
+		p, code = b.start()
+		b.refused(from("198.51.100.2", code), link.DenyPairingLimit)
+		deny := b.refused(from("203.0.113.1", code), link.DenyPairingLimit)
+		if !deny.Retry || !strings.Contains(deny.Message, "in 10 seconds") {
 			b.Errorf("refused with %+v", deny)
 		}
+		time.Sleep(10 * time.Second)
+		b.claim(from("203.0.113.1", code)).Release()
 		b.deny(p.ID)
-		time.Sleep(15*time.Minute - time.Second)
-		b.refused(from("198.51.100.1", wrong), link.DenyPairingLimit)
-		time.Sleep(time.Second)
-		_, code = b.start()
-		b.claim(from("198.51.100.1", code)).Release()
+		if b.limits != 1 {
+			b.Errorf("told %d times", b.limits)
+		}
+		time.Sleep(time.Minute)
+		if b.desk.Limited() {
+			b.Error("a minute later codes are said to be refused")
+		}
 	})
 }
 
-// Guesses are counted by what one customer has.
+// Guesses are counted by what one customer has, and by what a network has.
 func TestGuessesByGroup(t *testing.T) {
 	for name, c := range map[string]struct {
-		guessers [5]string
-		other    string
-		same     string
+		guesser func(i int) string
+		most    int
+		same    string
+		other   string
 	}{
-		"IPv6 by /64": {
-			[5]string{"2001:db8::1", "2001:db8::2", "2001:db8:0:0:ffff::3", "2001:db8::4%eth0", "2001:db8::5"},
-			"2001:db8:0:1::1", "2001:db8::ffff:ffff:ffff:ffff",
-		},
-		"IPv4, however written": {
-			[5]string{"192.0.2.1", "::ffff:192.0.2.1", "192.0.2.1", "::ffff:192.0.2.1", "192.0.2.1"},
-			"192.0.2.2", "192.0.2.1",
-		},
-		"no addresses": {[5]string{"a", "b", "", "d", "e"}, "192.0.2.1", "f"},
+		"a /64":                 {func(i int) string { return fmt.Sprintf("2001:db8::%x:1%%eth0", i) }, 5, "2001:db8::ffff:ffff:ffff:ffff", "2001:db8:0:1::1"},
+		"a /56":                 {func(i int) string { return fmt.Sprintf("2001:db8:0:%x::1", i) }, 10, "2001:db8:0:ff::1", "2001:db8:0:100::1"},
+		"a /48":                 {func(i int) string { return fmt.Sprintf("2001:db8:0:%x::1", i<<8) }, 20, "2001:db8:0:ffff::1", "2001:db8:1::1"},
+		"IPv4":                  {func(int) string { return "::ffff:192.0.2.1" }, 5, "192.0.2.1", "192.0.2.2"},
+		"a /24":                 {func(i int) string { return fmt.Sprintf("192.0.2.%d", i) }, 20, "192.0.2.255", "192.0.3.1"},
+		"what are no addresses": {func(i int) string { return strings.Repeat("a", i) }, 5, "b", "192.0.2.1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bench) {
-				for _, remote := range c.guessers {
-					b.refused(from(remote, wrong), link.DenyPairingUnknown)
+				for i := range c.most {
+					b.refused(from(c.guesser(i), wrong), link.DenyPairingUnknown)
 				}
 				b.refused(from(c.same, wrong), link.DenyPairingLimit)
 				b.refused(from(c.other, wrong), link.DenyPairingUnknown)
+				if b.desk.Limited() {
+					b.Error("the guesses of one network limit all")
+				}
 			})
 		})
 	}
@@ -118,8 +149,8 @@ func TestConcurrentGuesses(t *testing.T) {
 		remote func(i int) string
 		most   int64
 	}{
-		"one address":    {func(int) string { return "192.0.2.1" }, 5},
-		"many addresses": {func(i int) string { return fmt.Sprintf("2001:db8:%x::1", i) }, 50},
+		"one address": {func(int) string { return "192.0.2.1" }, 5},
+		"one network": {func(i int) string { return fmt.Sprintf("2001:db8:0:%x::1", i&0xff<<8) }, 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bench) {

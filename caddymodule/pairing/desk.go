@@ -24,6 +24,9 @@ type Options struct {
 	// Pin returns the pin of the gateway's identity, for the fingerprints of
 	// devices; it is needed.
 	Pin func() string
+	// Limited, if it is not nil, is called when codes begin to be refused because
+	// too many wrong ones come from all networks together. It must return soon.
+	Limited func()
 	// Logger; nil discards.
 	Logger *slog.Logger
 	// Now is the clock; nil is time.Now.
@@ -36,10 +39,11 @@ type Desk struct {
 	store   *store.Store
 	token   func(connectorID, secret string) (string, error)
 	pin     func() string
+	limited func()
 	log     *slog.Logger
 	now     func() time.Time
 	unwatch func()
-	guesses guesses
+	guesses *guesses
 
 	mu      sync.Mutex
 	tickets map[string]*ticket // by pairing id: the connected devices
@@ -60,7 +64,7 @@ var _ tunnel.Pairing = (*Desk)(nil)
 // New returns a desk that works until it is closed.
 func New(o Options) *Desk {
 	d := &Desk{
-		store: o.Store, token: o.Token, pin: o.Pin,
+		store: o.Store, token: o.Token, pin: o.Pin, limited: o.Limited, guesses: newGuesses(),
 		log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), now: o.Now,
 		tickets: make(map[string]*ticket), codes: make(map[string]code),
 	}
@@ -178,11 +182,13 @@ func (d *Desk) Claim(ctx context.Context, device tunnel.Device) (tunnel.Ticket, 
 // guessing.
 func (d *Desk) claim(ctx context.Context, device tunnel.Device, fingerprint string) (store.Pairing, *link.Deny) {
 	known, returning := d.recognize(device.Code, fingerprint)
-	var g guess
+	var v verdict
 	if !returning {
-		var wait time.Duration
-		if g, wait = d.guesses.begin(device.Remote, d.now(), !known); wait > 0 {
-			return store.Pairing{}, denyLimit(wait)
+		if v = d.guesses.begin(device.Remote, d.now(), !known); v.begun {
+			d.beginLimit()
+		}
+		if v.wait > 0 {
+			return store.Pairing{}, denyLimit(v.wait)
 		}
 	}
 	p, err := d.store.ClaimPairing(ctx, device.Code, device.Secret, store.Device{
@@ -191,10 +197,26 @@ func (d *Desk) claim(ctx context.Context, device tunnel.Device, fingerprint stri
 	})
 	deny := d.refusal(err)
 	if deny == nil || deny.Code != link.DenyPairingUnknown {
-		d.guesses.takeBack(g)
+		d.guesses.takeBack(v)
 	}
 	return p, deny
 }
+
+// beginLimit reports that codes begin to be refused, whatever their networks have
+// tried themselves.
+func (d *Desk) beginLimit() {
+	d.log.Warn("too many wrong claim codes come from many networks: some are refused unchecked, and their devices asked to come back")
+	if d.limited != nil {
+		d.limited()
+	}
+	for _, a := range d.store.Accounts() {
+		d.notify(a.ID)
+	}
+}
+
+// Limited reports whether codes were refused in the last minute because too many
+// wrong ones came from all networks together.
+func (d *Desk) Limited() bool { return d.guesses.isLimited(d.now()) }
 
 // recognize looks at what the store has in memory: whether the code is known,
 // and whether the device is the one that has it. A stranger cannot have its

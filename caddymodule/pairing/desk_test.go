@@ -122,7 +122,7 @@ func TestClockSetBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := &bench{t, st, pairing.New(pairing.Options{Store: st, Token: token, Pin: func() string { return pin }, Now: now})}
+		b := &bench{T: t, store: st, desk: pairing.New(pairing.Options{Store: st, Token: token, Pin: func() string { return pin }, Now: now})}
 		defer b.close()
 		_, code := b.start()
 		ticket := b.claim(device(code, "box"))
@@ -261,7 +261,7 @@ func TestTokenFails(t *testing.T) {
 		}
 		return token(id, secret)
 	}})
-	b := &bench{t, st, desk}
+	b := &bench{T: t, store: st, desk: desk}
 	defer b.close()
 	p, code := b.start()
 	ticket := b.claim(device(code, "box"))

@@ -2,44 +2,69 @@ package pairing
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 )
 
-// A flood of addresses does not fill the memory: what is refused leaves no
-// trace, and what is old goes.
+// A flood of networks does not fill the memory: there is an end to what is checked
+// in the life of a code, what is refused leaves no trace, and what is old goes.
 func TestGuessesAreBounded(t *testing.T) {
 	t.Parallel()
-	var g guesses
-	now := time.Unix(1_800_000_000, 0)
+	g := newGuesses()
+	start := time.Unix(1_800_000_000, 0)
+	now, checked, most := start, 0, 0
 	for i := range 100_000 {
-		g.begin(fmt.Sprintf("2001:db8:%x:%x::1", i>>16, i&0xffff), now.Add(time.Duration(i)*time.Millisecond), true)
-		if len(g.notes) > totalGuesses || cap(g.notes) > 2*totalGuesses {
-			t.Fatalf("%d notes, room for %d", len(g.notes), cap(g.notes))
+		now = start.Add(time.Duration(i) * guessMemory / 100_000)
+		if g.begin(fmt.Sprintf("2001:%x:%x::1", i>>16, i&0xffff), now, true).wait == 0 {
+			checked++
 		}
+		if g.begin(fmt.Sprintf("2001:%x:%x::1", i%1000>>16, i%1000), now, true).wait == 0 {
+			checked++
+		}
+		most = max(most, len(g.notes))
+	}
+	const all = firstBurst + againBurst + 2*guessesPerSec*int(guessMemory/time.Second)
+	if checked > all || most > all || len(g.counts) > 3*all || checked < all*9/10 {
+		t.Errorf("%d codes were checked, with %d notes and %d counts; there may be %d", checked, most, len(g.counts), all)
 	}
 	g.begin("192.0.2.1", now.Add(time.Hour), true)
-	if len(g.notes) != 1 {
-		t.Errorf("%d notes after an hour", len(g.notes))
+	if len(g.notes) != 1 || len(g.counts) != 2 {
+		t.Errorf("%d notes and %d counts after an hour", len(g.notes), len(g.counts))
 	}
 }
 
-// A try that is taken back is as if it had not been.
+// A try that is taken back is as if it had not been, whenever that is.
 func TestGuessTakenBack(t *testing.T) {
 	t.Parallel()
-	var g guesses
+	g := newGuesses()
 	now := time.Unix(1_800_000_000, 0)
-	for range 100 {
-		n, wait := g.begin("192.0.2.1", now, true)
-		if wait != 0 {
-			t.Fatalf("has to wait for %v", wait)
+	var late []verdict
+	for i := range 50 {
+		v := g.begin("192.0.2.1", now, true)
+		if v.wait != 0 {
+			t.Fatalf("has to wait for %v", v.wait)
 		}
-		g.takeBack(n)
+		if i%2 == 0 {
+			g.takeBack(v)
+			continue
+		}
+		late = append(late, v)
+		if now = now.Add(guessWindow); i > 40 {
+			now = now.Add(guessMemory)
+		}
+		g.begin("192.0.2.2", now, true)
+		g.takeBack(late[len(late)/2])
+		late = late[:len(late)/2]
 	}
+	g.takeBack(verdict{})
+	for _, v := range late {
+		g.takeBack(v)
+	}
+	now = now.Add(guessMemory)
 	g.begin("192.0.2.1", now, true)
-	g.takeBack(guess{})
-	if len(g.notes) != 1 {
-		t.Errorf("%d notes", len(g.notes))
+	if len(g.notes) != 1 || *g.counts[netip.MustParsePrefix("192.0.2.1/32")] != (count{1, 1}) {
+		t.Errorf("%d notes, %v", len(g.notes), g.counts)
 	}
 }
 

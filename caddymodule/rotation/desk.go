@@ -115,7 +115,7 @@ func (d *Desk) Rotated(ctx context.Context, connectorID string, answer link.Rota
 	d.log.Warn("a connector cannot keep its new token: the old one stays valid", "connector", connectorID, "reason", answer.Error)
 }
 
-// Hello takes the secret with which a connector was let in: with a new one, the
+// Hello implements tunnel.Rotation: with a new secret, the
 // old one is of no more use.
 func (d *Desk) Hello(ctx context.Context, connectorID, secret string) {
 	if d.store.IsNextSecret(connectorID, secret) {

@@ -22,12 +22,20 @@
 //
 // # Passkeys
 //
-// A passkey belongs to the host of the origin that it was made at. Ceremonies,
+// A passkey belongs to the host of the origin that it was made at, and its device
+// has to verify the user by a PIN, a finger or a face. Ceremonies,
 // from a challenge to its answer, are kept in memory for five minutes, can be
 // answered once, and are bounded in all and by address.
 //
+// # Confirming
+//
+// A session notes when its user last gave a password or a passkey in it. What lets
+// somebody in for good asks for that to be at most [ConfirmedFor] ago, so that a
+// session that was stolen, or left open, ends without leaving anything behind.
+//
 // # Logs
 //
-// Each failed attempt is logged once, with its address, and without the name
-// that was typed: people type their password there.
+// Failed attempts are logged with their address, and without the name that was
+// typed: people type their password there. Of many at a time a sample is logged,
+// with the number of those left out; the metric counts all.
 package signin

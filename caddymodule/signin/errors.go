@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"time"
 )
 
@@ -15,7 +16,8 @@ var (
 	ErrPassword    = errors.New("password not allowed") // a new password breaks a rule
 	ErrPasskey     = errors.New("passkey refused")      // wrong, unknown, copied, late, or not possible at this address
 	ErrLink        = errors.New("link not valid")       // unknown, used or expired
-	ErrBusy        = errors.New("busy")                 // too many passwords wait to be checked
+	ErrToken       = errors.New("management token not valid")
+	ErrBusy        = errors.New("busy") // too many passwords wait to be checked
 )
 
 // ThrottledError says that too many attempts have failed. Nothing was checked.
@@ -23,8 +25,13 @@ type ThrottledError struct {
 	RetryAfter time.Duration
 }
 
+// Seconds is RetryAfter as the HTTP field of that name has it.
+func (e *ThrottledError) Seconds() string { return strconv.Itoa(e.seconds()) }
+
+func (e *ThrottledError) seconds() int { return max(1, int(math.Ceil(e.RetryAfter.Seconds()))) }
+
 func (e *ThrottledError) Error() string {
-	seconds := max(1, int(math.Ceil(e.RetryAfter.Seconds())))
+	seconds := e.seconds()
 	switch {
 	case seconds == 1:
 		return "too many attempts have failed: try again in a second"

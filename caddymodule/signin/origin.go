@@ -41,7 +41,9 @@ func relyingParty(origin string) (*webauthn.WebAuthn, error) {
 		AuthenticatorSelection: protocol.AuthenticatorSelection{
 			ResidentKey:        protocol.ResidentKeyRequirementRequired,
 			RequireResidentKey: protocol.ResidentKeyRequired(),
-			UserVerification:   protocol.VerificationPreferred,
+			// A passkey is all that it takes to sign in: the device must have
+			// asked for a PIN, a finger or a face, or finding it would be enough.
+			UserVerification: protocol.VerificationRequired,
 		},
 		// The ceremonies end by the service's own clock.
 		Timeouts: webauthn.TimeoutsConfig{Login: timeout, Registration: timeout},

@@ -93,6 +93,9 @@ func (s *Service) FinishPasskey(ctx context.Context, user store.User, origin, ce
 	credential, err := register(party, holder{user: user}, *data, response)
 	if err != nil {
 		s.log.Warn("adding a passkey failed", "user", user.ID, "reason", reason(err))
+		if errors.Is(err, ErrPasskey) {
+			return store.Passkey{}, err
+		}
 		return store.Passkey{}, fail(ErrPasskey, "the passkey could not be added, since the answer of the device did not fit this page: begin again")
 	}
 	record, err := json.Marshal(credential)
@@ -128,7 +131,15 @@ func register(party *webauthn.WebAuthn, h holder, data webauthn.SessionData, res
 	if err != nil {
 		return nil, err
 	}
+	if !parsed.Response.AttestationObject.AuthData.Flags.HasUserVerified() {
+		return nil, errUnverified()
+	}
 	return party.CreateCredential(h, data, parsed)
+}
+
+// errUnverified is what the library would find, too, in words that help.
+func errUnverified() error {
+	return fail(ErrPasskey, "the device did not ask for a PIN, a finger or a face: set a PIN on the security key, or use another device")
 }
 
 func checkPasskeyName(name string) error {
@@ -203,6 +214,9 @@ func (s *Service) assert(ctx context.Context, origin, ceremonyID string, respons
 	parsed, err := protocol.ParseCredentialRequestResponseBytes(response)
 	if err != nil {
 		return store.User{}, nil, err
+	}
+	if !parsed.Response.AuthenticatorData.Flags.HasUserVerified() {
+		return store.User{}, nil, errUnverified()
 	}
 	s.counters.Lock()
 	defer s.counters.Unlock()

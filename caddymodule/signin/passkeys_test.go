@@ -126,7 +126,7 @@ func TestPasskeyOptions(t *testing.T) {
 	if o.RP.ID != "gw.example.com" || o.RP.Name != "Postern" || o.User.Name != "ann" || o.Timeout != 300_000 || o.Attestation != "none" {
 		t.Errorf("options: %s", options)
 	}
-	if s := o.Selection; s.ResidentKey != "required" || !s.RequireResidentKey || s.UserVerification != "preferred" {
+	if s := o.Selection; s.ResidentKey != "required" || !s.RequireResidentKey || s.UserVerification != "required" {
 		t.Errorf("options: %s", options)
 	}
 	if len(o.Exclude) != 1 || o.Exclude[0].ID != b64.EncodeToString(a.id) || len(o.Params) == 0 {
@@ -139,7 +139,7 @@ func TestPasskeyOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if g := read[getOptions](t, options).PublicKey; g.RPID != "localhost" || g.UserVerification != "preferred" || g.Timeout != 300_000 || len(g.AllowCredentials) != 0 {
+	if g := read[getOptions](t, options).PublicKey; g.RPID != "localhost" || g.UserVerification != "required" || g.Timeout != 300_000 || len(g.AllowCredentials) != 0 {
 		t.Errorf("options: %s", options)
 	}
 	for _, bad := range []string{"https://192.0.2.1", "http://gw.example.com", ""} {
@@ -332,4 +332,27 @@ func TestPasskeyCeremonyIsBound(t *testing.T) {
 			t.Errorf("from another address: %v", err)
 		}
 	})
+}
+
+// Whoever finds a security key that asks for no PIN does not get in with it, and
+// none is added.
+func TestPasskeyNeedsVerification(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	ann := d.addUser(t, "ann")
+	a := newAuthenticator(t, origin)
+	d.addPasskey(t, ann, a, "key")
+	a.flags = flagPresent
+	if _, err := d.passkey(t, home, a); !errors.Is(err, ErrPasskey) || !strings.Contains(err.Error(), "PIN") || len(d.store.Sessions(ann.ID)) != 0 {
+		t.Errorf("signing in: %v", err)
+	}
+	other := newAuthenticator(t, origin)
+	other.flags = flagPresent
+	options, ceremony, err := d.BeginPasskey(t.Context(), ann, origin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.FinishPasskey(t.Context(), ann, origin, ceremony, "key", other.create(t, options)); !errors.Is(err, ErrPasskey) || !strings.Contains(err.Error(), "PIN") {
+		t.Errorf("adding: %v", err)
+	}
 }

@@ -65,24 +65,14 @@ func (s *Service) ChangePassword(ctx context.Context, userID, sessionID, old, pa
 	if err := checkPassword(user.Name, password); err != nil {
 		return err
 	}
-	if err := throttled(s.guard.users.wait(changing(userID), s.now())); err != nil {
-		return err
-	}
-	release, err := s.slots.acquire(ctx)
+	stored, err := s.checkPresent(ctx, user, old)
 	if err != nil {
 		return err
 	}
-	defer release()
-	if err := throttled(s.guard.users.wait(changing(userID), s.now())); err != nil {
+	hash, err := s.hash(ctx, password)
+	if err != nil {
 		return err
 	}
-	stored, right := s.check(user, true, old)
-	if !right {
-		s.guard.users.failed(changing(userID), s.now())
-		s.log.Warn("changing a password failed", "user", userID, "reason", "wrong password")
-		return fail(ErrCredentials, "the present password is wrong")
-	}
-	hash := newPasswordHash(s.derive, password).String()
 	s.passwords.Lock()
 	defer s.passwords.Unlock()
 	if s.store.PasswordHash(userID) != stored {
@@ -91,7 +81,31 @@ func (s *Service) ChangePassword(ctx context.Context, userID, sessionID, old, pa
 	if err := s.store.SetPassword(ctx, userID, hash, sessionID); err != nil {
 		return err
 	}
-	s.guard.users.forgive(changing(userID), -1)
 	s.log.Info("password changed", "user", userID)
 	return nil
+}
+
+// checkPresent checks the password of a user who is signed in, and returns the
+// stored hash that it is right for. Its errors are ErrCredentials, ErrBusy and
+// *ThrottledError.
+func (s *Service) checkPresent(ctx context.Context, user store.User, password string) (stored string, err error) {
+	if err := throttled(s.guard.users.wait(changing(user.ID), s.now())); err != nil {
+		return "", err
+	}
+	release, err := s.slots.acquire(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	if err := throttled(s.guard.users.wait(changing(user.ID), s.now())); err != nil {
+		return "", err
+	}
+	stored, right := s.check(user, true, password)
+	if !right {
+		s.guard.users.failed(changing(user.ID), s.now())
+		s.log.Warn("the present password was not given", "user", user.ID, "reason", "wrong password")
+		return "", fail(ErrCredentials, "the present password is wrong")
+	}
+	s.guard.users.forgive(changing(user.ID), -1)
+	return stored, nil
 }

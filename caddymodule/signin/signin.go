@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -50,6 +51,8 @@ type Service struct {
 
 	registrations *ceremonies
 	assertions    *ceremonies
+
+	failures fair.Sampler // of sign-ins that fail
 }
 
 // New returns a service for the users in o.Store.
@@ -211,7 +214,8 @@ func (s *Service) begin(ctx context.Context, user store.User, method string, a A
 
 func (s *Service) logFailure(address, method, reason string) {
 	s.tell(method)
-	s.log.Warn("sign-in failed", "remote", remote(address), "method", method, "reason", reason)
+	s.failures.Log(s.log, slog.LevelWarn, fair.Parse(address), s.now(), "sign-in failed",
+		"remote", remote(address), "method", method, "reason", reason)
 }
 
 // remote is an address as logs and lists of sessions show it.
@@ -248,18 +252,19 @@ func (s *Service) Peek(secret string) (store.Session, store.User, bool) {
 }
 
 // Token returns the management token with this secret and the user it acts
-// for, and notes that it was used. It does no I/O.
-func (s *Service) Token(secret string) (store.Token, store.User, bool) {
+// for, and notes that it was used. It does no I/O. Its error is ErrToken.
+func (s *Service) Token(secret string) (store.Token, store.User, error) {
 	token, ok := s.store.FindToken(secret)
-	if !ok {
-		return store.Token{}, store.User{}, false
+	user, known := s.store.User(token.User)
+	if ok && known {
+		s.store.TouchToken(token)
+		return token, user, nil
 	}
-	user, ok := s.store.User(token.User)
-	if !ok {
-		return store.Token{}, store.User{}, false
+	if ended, ok := s.store.ExpiredToken(secret); ok {
+		return store.Token{}, store.User{}, fail(ErrToken, "the management token %q ended on %s: make a new one in the console, under Settings",
+			ended.Name, ended.ExpiresAt.UTC().Format("2006-01-02 at 15:04 UTC"))
 	}
-	s.store.TouchToken(token)
-	return token, user, true
+	return store.Token{}, store.User{}, fail(ErrToken, "the management token is unknown or was revoked: make one in the console, under Settings")
 }
 
 // SignOut ends a session. That it has ended already is no error.

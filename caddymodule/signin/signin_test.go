@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -223,6 +224,7 @@ func TestUnknownUserIsEqualWork(t *testing.T) {
 func TestFailuresAreLogged(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
+	d.now = everySecond()
 	d.addUser(t, "ann")
 	const typed = "hunter2 hunter2"
 	for _, name := range []string{"ann", typed} {
@@ -261,6 +263,33 @@ func TestFailuresAreLogged(t *testing.T) {
 	}
 }
 
+// everySecond is a clock that is a second later whenever it is read.
+func everySecond() func() time.Time {
+	var reads atomic.Int64
+	start := time.Now()
+	return func() time.Time { return start.Add(time.Duration(reads.Add(1)) * time.Second) }
+}
+
+// However many sign-ins fail, by whatever means and from wherever, the log has some
+// lines of them in a second; the metric has all.
+func TestFailuresDoNotFillTheLog(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	var told atomic.Int64
+	d.tell = func(string) { told.Add(1) }
+	now := time.Now()
+	d.now = func() time.Time { return now }
+	const tries = 100
+	for i := range tries {
+		if _, err := d.Link(t.Context(), fmt.Sprintf("10.1.%d.1", i), "wrong"); err == nil {
+			t.Fatal("a wrong link works")
+		}
+	}
+	if got := strings.Count(d.log.String(), "sign-in failed"); got == 0 || got > 5 || told.Load() != tries {
+		t.Errorf("%d of %d failures are logged, and %d counted", got, tries, told.Load())
+	}
+}
+
 // Each sign-in makes a session of its own, and none ends another.
 func TestSessionFixation(t *testing.T) {
 	t.Parallel()
@@ -294,24 +323,50 @@ func TestToken(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	ann := d.addUser(t, "ann")
-	made, secret, err := d.store.CreateToken(t.Context(), ann.Account, ann.ID, "deploy")
+	made, secret, err := d.store.CreateToken(t.Context(), store.Token{Account: ann.Account, User: ann.ID, Name: "deploy", Rights: store.AllRights})
 	if err != nil {
 		t.Fatal(err)
 	}
-	token, user, ok := d.Token(secret)
-	if !ok || user != ann || token.ID != made.ID {
-		t.Fatalf("%+v of %+v, %v", token, user, ok)
+	token, user, err := d.Token(secret)
+	if err != nil || user != ann || token.ID != made.ID {
+		t.Fatalf("%+v of %+v, %v", token, user, err)
 	}
 	if all := d.store.Tokens(ann.Account); len(all) != 1 || all[0].LastUsedAt == nil {
 		t.Errorf("the use is not noted: %+v", all)
 	}
-	if _, _, ok := d.Token(secret + "x"); ok {
-		t.Error("a wrong token works")
+	if _, _, err := d.Token(secret + "x"); !errors.Is(err, ErrToken) {
+		t.Errorf("a wrong token: %v", err)
 	}
 	if _, err := d.store.RemoveUser(t.Context(), ann.Account, ann.ID); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, ok := d.Token(secret); ok {
-		t.Error("the token of a removed user works")
+	if _, _, err := d.Token(secret); !errors.Is(err, ErrToken) {
+		t.Errorf("the token of a removed user: %v", err)
 	}
+}
+
+// A token with an end says that it has ended, to whoever still uses it.
+func TestTokenEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		ann := d.addUser(t, "ann")
+		end := time.Now().Add(time.Hour)
+		spec := store.Token{Account: ann.Account, User: ann.ID, Name: "deploy", Rights: store.RightKeys, ExpiresAt: &end}
+		_, secret, err := d.store.CreateToken(t.Context(), spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour - time.Second)
+		if token, _, err := d.Token(secret); err != nil || token.Rights != store.RightKeys {
+			t.Errorf("before its end: %v %v", token.Rights, err)
+		}
+		time.Sleep(time.Second)
+		if _, _, err := d.Token(secret); !errors.Is(err, ErrToken) || !strings.Contains(err.Error(), `"deploy" ended on `+end.UTC().Format("2006-01-02")) {
+			t.Errorf("at its end: %v", err)
+		}
+		if _, _, err := d.store.CreateToken(t.Context(), spec); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("one that has ended is made: %v", err)
+		}
+	})
 }

@@ -112,5 +112,5 @@ func (s *Store) dropLeftovers(ctx context.Context, id string) error {
 
 // accountDirs returns the directories of what an account may leave behind.
 func accountDirs() []string {
-	return []string{dirKeys, dirLastUsed, dirLinks, dirPairings, dirTokens, dirTokensUsed, dirUsage}
+	return []string{dirConnectorsSeen, dirKeys, dirLastUsed, dirLinks, dirPairings, dirTokens, dirTokensUsed, dirUsage}
 }

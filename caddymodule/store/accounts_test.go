@@ -140,7 +140,7 @@ func TestTokens(t *testing.T) {
 	path := tempStore(t)
 	s := storetest.Open(t, path)
 	ann := mustUser(t, s, "Ann")
-	token, secret, err := s.CreateToken(t.Context(), account, ann.ID, "ci")
+	token, secret, err := s.CreateToken(t.Context(), store.Token{Account: account, User: ann.ID, Name: "ci", Rights: store.AllRights})
 	if err != nil || !strings.HasPrefix(token.ID, "mgt_") || !strings.HasPrefix(secret, "pmt_") || len(secret) != 47 || token.LastUsedAt != nil {
 		t.Fatalf("created %+v, %v", token, err)
 	}
@@ -159,7 +159,7 @@ func TestTokens(t *testing.T) {
 	}
 	s = storetest.Open(t, tempStore(t))
 	ann = mustUser(t, s, "Ann")
-	token, secret, _ = s.CreateToken(t.Context(), account, ann.ID, "ci")
+	token, secret, _ = s.CreateToken(t.Context(), store.Token{Account: account, User: ann.ID, Name: "ci", Rights: store.AllRights})
 	for _, c := range []struct {
 		account, user, name string
 		kind                error
@@ -168,7 +168,7 @@ func TestTokens(t *testing.T) {
 		{account, "Ann", "x", store.ErrNotFound},
 		{"other", ann.ID, "x", store.ErrNotFound},
 	} {
-		_, _, err := s.CreateToken(t.Context(), c.account, c.user, c.name)
+		_, _, err := s.CreateToken(t.Context(), store.Token{Account: c.account, User: c.user, Name: c.name, Rights: store.AllRights})
 		wantError(t, err, c.kind)
 	}
 	for _, c := range [][2]string{{"other", token.ID}, {account, ""}, {account, "ci"}} {

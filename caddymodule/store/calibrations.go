@@ -22,8 +22,8 @@ type Calibration struct {
 func (s *Store) Calibration(account, deployment string) (Calibration, bool) {
 	v := s.view.Load()
 	n := deploymentName{account, deployment}
-	c, ok := v.calibrations[n]
-	return c, ok && c.Since.Equal(v.deployments[n].UpdatedAt)
+	c, ok := v.calibrations.get(n)
+	return c, ok && c.Since.Equal(v.deployments.value(n).UpdatedAt)
 }
 
 // SaveCalibration stores what was learned about a deployment, unless that has

@@ -22,6 +22,7 @@ const (
 	dirConnectorNames = "connector_names/"
 	dirConnectorUses  = "connector_uses/"
 	dirConnectors     = "connectors/"
+	dirConnectorsSeen = "connectors_seen/"
 	dirDeployments    = "deployments/"
 	dirKeys           = "keys/"
 	dirLastUsed       = "last_used/"
@@ -43,6 +44,7 @@ const (
 func accountPath(id string) string                  { return dirAccounts + id }
 func calibrationPath(account, name string) string   { return dirCalibrations + account + "/" + name }
 func connectorPath(account, id string) string       { return dirConnectors + account + "/" + id }
+func connectorSeenPath(account, id string) string   { return dirConnectorsSeen + account + "/" + id }
 func connectorNamePath(account, name string) string { return dirConnectorNames + account + "/" + name }
 func connectorUsesPath(id string) string            { return dirConnectorUses + id }
 func deploymentPath(account, name string) string    { return dirDeployments + account + "/" + name }
@@ -113,6 +115,16 @@ type connectorRecord struct {
 	// Next are the new secrets of a rotation, the newest last: one for each
 	// offer whose fate is not known.
 	Next []nextSecret `json:"next,omitempty"`
+
+	use *use // when it was last seen, in the view; not a part of the record
+}
+
+// current is the connector with when it was last seen.
+func (r connectorRecord) current() Connector {
+	if r.use != nil {
+		r.LastSeenAt = r.use.at.Load()
+	}
+	return r.Connector
 }
 
 // nextSecret is a secret that is valid beside that of the record.

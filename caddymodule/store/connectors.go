@@ -17,7 +17,7 @@ func (s *Store) CreateConnector(ctx context.Context, account, name string) (Conn
 	hash, _ := hashSecret("", secret)
 	now := s.time()
 	r := connectorRecord{version: version{recordVersion}, Hash: hexDigest(hash), Connector: Connector{
-		ID: newID(prefixConnector, now), Account: account, Name: name, CreatedAt: now,
+		ID: newID(prefixConnector, now), Account: account, Name: name, CreatedAt: now, CreatedBy: actor(ctx),
 	}}
 	err := s.update(ctx, func() (Txn, error) { return s.buildConnector(ctx, r) })
 	if err != nil {
@@ -82,13 +82,21 @@ func (s *Store) RemoveConnector(ctx context.Context, account, idOrName string) (
 		}
 		return Txn{
 			If:   []Compare{unchanged(item), unchanged(uses)},
-			Then: []Op{Delete(item.Key), Delete(uses.Key), Delete(connectorNamePath(account, r.Name))},
+			Then: []Op{Delete(item.Key), Delete(uses.Key), Delete(connectorNamePath(account, r.Name)), Delete(connectorSeenPath(account, r.ID))},
 		}, nil
 	})
 	if err != nil {
 		return Connector{}, fmt.Errorf("removing the connector: %w", err)
 	}
 	return removed, nil
+}
+
+// TouchConnector notes that a connector is online now. It does no I/O: the times
+// are written together, and that of one connector once a minute at most.
+func (s *Store) TouchConnector(id string) {
+	if r, ok := s.view.Load().connectors.get(id); ok {
+		s.note(r.use)
+	}
 }
 
 // someOf lists names for a message that is to be read: five, and how many more.

@@ -21,7 +21,7 @@ func (s *Store) ApprovePairing(ctx context.Context, account, idOrCode, connector
 	}
 	now := s.time()
 	c := connectorRecord{version: version{recordVersion}, Connector: Connector{
-		ID: newID(prefixConnector, now), Account: account, Name: connectorName, CreatedAt: now,
+		ID: newID(prefixConnector, now), Account: account, Name: connectorName, CreatedAt: now, CreatedBy: actor(ctx),
 	}}
 	p, err := s.decide(ctx, account, idOrCode, func(r *pairingRecord) (Txn, error) {
 		if r.State == PairingWaiting {
@@ -57,7 +57,7 @@ func (s *Store) ReplaceConnector(ctx context.Context, account, idOrCode, connect
 		}
 		// A record of its own: nothing of the old credentials shall survive.
 		c = connectorRecord{version: version{recordVersion}, Connector: old.Connector, Hash: *r.DeviceHash}
-		c.Rotation, c.RotatedAt = nil, nil
+		c.Rotation, c.RotatedAt, c.ChangedBy = nil, nil, actor(ctx)
 		r.State, r.Connector, r.Replaced, c.Pairing = PairingApproved, c.ID, true, r.ID
 		r.decided(now, by)
 		return Txn{If: []Compare{unchanged(item)}}.put(put{item.Key, c})
@@ -76,7 +76,7 @@ func errNoDevice() error {
 // would get after its host: it is probably the same machine.
 func (s *Store) Namesake(account string, d Device) (Connector, bool) {
 	base := hostName(d.Hostname)
-	for _, r := range s.view.Load().connectors {
+	for _, r := range s.view.Load().connectors.all() {
 		if r.Account == account && r.Name == base {
 			return r.Connector, true
 		}

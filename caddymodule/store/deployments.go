@@ -15,8 +15,8 @@ const (
 
 // SetDeployment creates the deployment of this account and name or replaces
 // it, and returns it as it is now. The connectors may be given by id or name,
-// and must exist in the account; doubled ones count once. The times in d are
-// ignored. What was learned
+// and must exist in the account; doubled ones count once. The times in d,
+// and by whom it was set, are ignored. What was learned
 // about the deployment's tokens is forgotten: another model may answer now.
 func (s *Store) SetDeployment(ctx context.Context, d Deployment) (Deployment, error) {
 	if err := checkDeployment(d); err != nil {
@@ -76,12 +76,13 @@ func (s *Store) buildDeployment(ctx context.Context, d Deployment) (Deployment, 
 	}
 	d.UpdatedAt = s.time()
 	d.CreatedAt = d.UpdatedAt
+	d.CreatedBy, d.ChangedBy = actor(ctx), actor(ctx)
 	if old.Exists() {
 		before, err := decodeDeployment(old)
 		if err != nil {
 			return Deployment{}, Txn{}, err
 		}
-		d.CreatedAt = before.CreatedAt
+		d.CreatedAt, d.CreatedBy = before.CreatedAt, before.CreatedBy
 	}
 	record, err := encode(old.Key, deploymentRecord{version{recordVersion}, d})
 	if err != nil {

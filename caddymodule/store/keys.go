@@ -21,7 +21,7 @@ func (s *Store) CreateKey(ctx context.Context, account, name, scopeText string) 
 	hash, _ := hashSecret(prefixSecret, secret)
 	now := s.time()
 	r := keyRecord{version{recordVersion}, Key{
-		ID: newID(prefixKey, now), Account: account, Name: name, Scope: parsed.String(), CreatedAt: now,
+		ID: newID(prefixKey, now), Account: account, Name: name, Scope: parsed.String(), CreatedAt: now, CreatedBy: actor(ctx),
 	}, hexDigest(hash)}
 	err = s.update(ctx, func() (Txn, error) {
 		owner, err := s.account(ctx, account)
@@ -62,14 +62,14 @@ func (s *Store) RevokeKey(ctx context.Context, account, id string) (Key, error) 
 			return Txn{}, s.reach(ctx, item.ModRevision)
 		}
 		now := s.time()
-		r.RevokedAt = &now
+		r.RevokedAt, r.ChangedBy = &now, actor(ctx)
 		op, err := encode(item.Key, r)
 		return Txn{If: []Compare{unchanged(item)}, Then: []Op{op}}, err
 	})
 	if err != nil {
 		return Key{}, fmt.Errorf("revoking the key: %w", err)
 	}
-	if live, ok := s.view.Load().keys[id]; ok {
+	if live, ok := s.view.Load().keys.get(id); ok {
 		return live.Key(), nil // knows the last use
 	}
 	return r.Key, nil

@@ -126,7 +126,7 @@ func (s *Store) linkOf(secret string) (*linkRecord, bool) {
 		return nil, false
 	}
 	v := s.view.Load()
-	r, ok := v.linksByHash[hash]
+	r, ok := v.linksByHash.get(hash)
 	if !ok {
 		return nil, false
 	}
@@ -136,7 +136,7 @@ func (s *Store) linkOf(secret string) (*linkRecord, bool) {
 // stands reports whether the users are there whom a link needs.
 func (v *view) stands(r *linkRecord) bool {
 	for _, id := range [...]string{r.User, r.Maker} {
-		if _, ok := v.users[id]; !ok && id != "" {
+		if _, ok := v.users.get(id); !ok && id != "" {
 			return false
 		}
 	}
@@ -148,7 +148,7 @@ func (v *view) stands(r *linkRecord) bool {
 func (s *Store) Links(account string) []Link {
 	var out []Link
 	v := s.view.Load()
-	for _, r := range v.links {
+	for _, r := range v.links.all() {
 		if r.Account == account && v.stands(r) && s.checkLink(r.Link) == nil {
 			out = append(out, r.Link)
 		}

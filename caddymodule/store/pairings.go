@@ -19,7 +19,7 @@ const maxDeviceUpstreams = 64
 func (s *Store) Pairings(account string) []Pairing {
 	var out []Pairing
 	now := s.now()
-	for _, r := range s.view.Load().pairings {
+	for _, r := range s.view.Load().pairings.all() {
 		if r.Account == account {
 			out = append(out, r.asOf(now))
 		}
@@ -39,14 +39,14 @@ func (s *Store) Pairing(account, idOrCode string) (Pairing, bool) {
 
 func (s *Store) pairingOf(idOrCode string) (*pairingRecord, bool) {
 	v := s.view.Load()
-	if r, ok := v.pairings[idOrCode]; ok {
+	if r, ok := v.pairings.get(idOrCode); ok {
 		return r, true
 	}
 	hash, ok := hashCode(idOrCode)
 	if !ok {
 		return nil, false
 	}
-	r, ok := v.pairingsByCode[hash]
+	r, ok := v.pairingsByCode.get(hash)
 	return r, ok
 }
 

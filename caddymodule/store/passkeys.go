@@ -19,11 +19,11 @@ const (
 // Passkeys returns the passkeys of a user in the order of their creation.
 func (s *Store) Passkeys(userID string) []Passkey {
 	v := s.view.Load()
-	if _, ok := v.users[userID]; !ok {
+	if _, ok := v.users.get(userID); !ok {
 		return nil
 	}
 	var out []Passkey
-	for n, p := range v.passkeys {
+	for n, p := range v.passkeys.all() {
 		if n.user == userID {
 			p.ID, p.Credential = bytes.Clone(p.ID), bytes.Clone(p.Credential)
 			out = append(out, p)
@@ -66,7 +66,7 @@ func (s *Store) AddPasskey(ctx context.Context, userID string, p Passkey) error 
 			return Txn{}, err
 		}
 		taken := item.Exists()
-		for n := range s.view.Load().passkeys {
+		for n := range s.view.Load().passkeys.all() {
 			taken = taken || n.hash == hash
 		}
 		if taken {

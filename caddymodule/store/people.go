@@ -47,6 +47,8 @@ type Session struct {
 	CreatedAt time.Time `json:"created_at"`
 	SeenAt    time.Time `json:"seen_at"` // runs ahead of the file, as TouchSession says
 	ExpiresAt time.Time `json:"expires_at"`
+	// ConfirmedAt is when the user last gave a password or a passkey in it.
+	ConfirmedAt time.Time `json:"confirmed_at"`
 }
 
 // Link lets whoever has its secret do one thing, once.
@@ -68,4 +70,9 @@ type Token struct {
 	Name       string     `json:"name"`
 	CreatedAt  time.Time  `json:"created_at"`
 	LastUsedAt *time.Time `json:"last_used_at"` // nil: never; runs ahead of the file
+	Rights     Rights     `json:"rights"`
+	ExpiresAt  *time.Time `json:"expires_at"` // nil: it does not end by itself
 }
+
+// Expired reports whether the token has ended by itself.
+func (t Token) Expired(now time.Time) bool { return t.ExpiresAt != nil && !now.Before(*t.ExpiresAt) }

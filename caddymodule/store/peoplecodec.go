@@ -135,6 +135,9 @@ func decodeToken(item Item) (tokenRecord, error) {
 	if err != nil {
 		return tokenRecord{}, err
 	}
+	if r.Rights == 0 {
+		return tokenRecord{}, damaged(item, "it has no rights")
+	}
 	return r, nil
 }
 

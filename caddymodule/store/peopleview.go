@@ -36,20 +36,20 @@ func (d *draft) putUser(item Item) error {
 	if err != nil {
 		return err
 	}
-	d.users.set(r.ID, r)
-	d.userNames.set(userNamePath(r.Name), r.ID)
+	d.users.set(d.edit, r.ID, r)
+	d.userNames.set(d.edit, userNamePath(r.Name), r.ID)
 	d.tellUser(r, false)
 	return nil
 }
 
 func (d *draft) removeUser(account, id string) {
-	r, ok := d.users.m[id]
+	r, ok := d.users.get(id)
 	if !ok || r.Account != account {
 		return
 	}
-	d.users.remove(id)
-	if d.userNames.m[userNamePath(r.Name)] == id {
-		d.userNames.remove(userNamePath(r.Name))
+	d.users.remove(d.edit, id)
+	if d.userNames.value(userNamePath(r.Name)) == id {
+		d.userNames.remove(d.edit, userNamePath(r.Name))
 	}
 	d.tellUser(r, true)
 }
@@ -64,19 +64,19 @@ func (d *draft) putPasskey(item Item) error {
 	if err != nil {
 		return err
 	}
-	d.passkeys.set(passkeyName{r.User, hex.EncodeToString(passkeyHash(r.Passkey.ID))}, r.Passkey)
-	if u, ok := d.users.m[r.User]; ok {
+	d.passkeys.set(d.edit, passkeyName{r.User, hex.EncodeToString(passkeyHash(r.Passkey.ID))}, r.Passkey)
+	if u, ok := d.users.get(r.User); ok {
 		d.tellUser(u, false)
 	}
 	return nil
 }
 
 func (d *draft) removePasskey(n passkeyName) {
-	if _, ok := d.passkeys.m[n]; !ok {
+	if _, ok := d.passkeys.get(n); !ok {
 		return
 	}
-	d.passkeys.remove(n)
-	if u, ok := d.users.m[n.user]; ok {
+	d.passkeys.remove(d.edit, n)
+	if u, ok := d.users.get(n.user); ok {
 		d.tellUser(u, false)
 	}
 }
@@ -87,27 +87,27 @@ func (d *draft) putSession(item Item) error {
 		return err
 	}
 	e := &sessionEntry{session: r.Session, epoch: r.Epoch, hash: digest(r.Hash)}
-	if old, ok := d.sessions.m[r.ID]; ok {
+	if old, ok := d.sessions.get(r.ID); ok {
 		e.use = old.use
-		d.sessionsByHash.remove(old.hash)
+		d.sessionsByHash.remove(d.edit, old.hash)
 	} else {
 		e.use = &use{path: sessionSeenPath(r.User, r.ID)}
 		e.use.used(r.SeenAt)
 		e.use.saving()
 	}
-	d.sessions.set(r.ID, e)
-	d.sessionsByHash.set(e.hash, e)
+	d.sessions.set(d.edit, r.ID, e)
+	d.sessionsByHash.set(d.edit, e.hash, e)
 	d.changes = append(d.changes, Change{Kind: KindSession, Account: r.Account, ID: r.ID, Name: r.User})
 	return nil
 }
 
 func (d *draft) removeSession(user, id string) {
-	e, ok := d.sessions.m[id]
+	e, ok := d.sessions.get(id)
 	if !ok || e.session.User != user {
 		return
 	}
-	d.sessions.remove(id)
-	d.sessionsByHash.remove(e.hash)
+	d.sessions.remove(d.edit, id)
+	d.sessionsByHash.remove(d.edit, e.hash)
 	d.changes = append(d.changes, Change{Kind: KindSession, Account: e.session.Account, ID: id, Name: user, Removed: true})
 }
 
@@ -120,10 +120,12 @@ func (d *draft) putUse(dir string, item Item) error {
 	}
 	_, _, id := splitPath(item.Key)
 	var u *use
-	if e, ok := d.sessions.m[id]; ok && dir == dirSessionsSeen {
+	if e, ok := d.sessions.get(id); ok && dir == dirSessionsSeen {
 		u = e.use
-	} else if e, ok := d.tokens.m[id]; ok && dir == dirTokensUsed {
+	} else if e, ok := d.tokens.get(id); ok && dir == dirTokensUsed {
 		u = e.use
+	} else if dir == dirConnectorsSeen {
+		u = d.connectors.value(id).use
 	}
 	if u != nil && u.path == item.Key {
 		if u.used(r.LastUsedAt) {
@@ -138,22 +140,22 @@ func (d *draft) putLink(item Item) error {
 	if err != nil {
 		return err
 	}
-	if old, ok := d.links.m[r.ID]; ok {
-		d.linksByHash.remove(digest(old.Hash))
+	if old, ok := d.links.get(r.ID); ok {
+		d.linksByHash.remove(d.edit, digest(old.Hash))
 	}
-	d.links.set(r.ID, &r)
-	d.linksByHash.set(digest(r.Hash), &r)
+	d.links.set(d.edit, r.ID, &r)
+	d.linksByHash.set(d.edit, digest(r.Hash), &r)
 	d.changes = append(d.changes, Change{Kind: KindLink, Account: r.Account, ID: r.ID, Name: r.Kind})
 	return nil
 }
 
 func (d *draft) removeLink(account, id string) {
-	r, ok := d.links.m[id]
+	r, ok := d.links.get(id)
 	if !ok || r.Account != account {
 		return
 	}
-	d.links.remove(id)
-	d.linksByHash.remove(digest(r.Hash))
+	d.links.remove(d.edit, id)
+	d.linksByHash.remove(d.edit, digest(r.Hash))
 	d.changes = append(d.changes, Change{Kind: KindLink, Account: account, ID: id, Name: r.Kind, Removed: true})
 }
 
@@ -163,25 +165,25 @@ func (d *draft) putToken(item Item) error {
 		return err
 	}
 	e := &tokenEntry{token: r.Token, hash: digest(r.Hash)}
-	if old, ok := d.tokens.m[r.ID]; ok {
+	if old, ok := d.tokens.get(r.ID); ok {
 		e.use = old.use
-		d.tokensByHash.remove(old.hash)
+		d.tokensByHash.remove(d.edit, old.hash)
 	} else {
 		e.use = &use{path: tokenUsedPath(r.Account, r.ID)}
 	}
-	d.tokens.set(r.ID, e)
-	d.tokensByHash.set(e.hash, e)
+	d.tokens.set(d.edit, r.ID, e)
+	d.tokensByHash.set(d.edit, e.hash, e)
 	d.changes = append(d.changes, Change{Kind: KindToken, Account: r.Account, ID: r.ID, Name: r.Name})
 	return nil
 }
 
 func (d *draft) removeToken(account, id string) {
-	e, ok := d.tokens.m[id]
+	e, ok := d.tokens.get(id)
 	if !ok || e.token.Account != account {
 		return
 	}
-	d.tokens.remove(id)
-	d.tokensByHash.remove(e.hash)
+	d.tokens.remove(d.edit, id)
+	d.tokensByHash.remove(d.edit, e.hash)
 	d.changes = append(d.changes, Change{Kind: KindToken, Account: account, ID: id, Name: e.token.Name, Removed: true})
 }
 
@@ -191,49 +193,49 @@ func (d *draft) putPairing(item Item) error {
 		return err
 	}
 	d.forgetCode(r.ID)
-	d.pairings.set(r.ID, &r)
-	d.pairingsByCode.set(digest(r.CodeHash), &r)
+	d.pairings.set(d.edit, r.ID, &r)
+	d.pairingsByCode.set(d.edit, digest(r.CodeHash), &r)
 	d.changes = append(d.changes, Change{Kind: KindPairing, Account: r.Account, ID: r.ID, Name: r.State})
 	return nil
 }
 
 func (d *draft) removePairing(account, id string) {
-	r, ok := d.pairings.m[id]
+	r, ok := d.pairings.get(id)
 	if !ok || r.Account != account {
 		return
 	}
 	d.forgetCode(id)
-	d.pairings.remove(id)
+	d.pairings.remove(d.edit, id)
 	d.changes = append(d.changes, Change{Kind: KindPairing, Account: account, ID: id, Name: r.State, Removed: true})
 }
 
 // forgetCode removes the code of a pairing, unless a later one has the same:
 // codes are short enough for that to happen one day.
 func (d *draft) forgetCode(id string) {
-	old, ok := d.pairings.m[id]
-	if ok && d.pairingsByCode.m[digest(old.CodeHash)] == old {
-		d.pairingsByCode.remove(digest(old.CodeHash))
+	old, ok := d.pairings.get(id)
+	if ok && d.pairingsByCode.value(digest(old.CodeHash)) == old {
+		d.pairingsByCode.remove(d.edit, digest(old.CodeHash))
 	}
 }
 
 // eachPerson calls f with the keys of the records of this file.
 func (v *view) eachPerson(f func(path string)) {
-	for id, r := range v.users {
+	for id, r := range v.users.all() {
 		f(userPath(r.Account, id))
 	}
-	for n := range v.passkeys {
+	for n := range v.passkeys.all() {
 		f(dirPasskeys + n.user + "/" + n.hash)
 	}
-	for id, e := range v.sessions {
+	for id, e := range v.sessions.all() {
 		f(sessionPath(e.session.User, id))
 	}
-	for id, r := range v.links {
+	for id, r := range v.links.all() {
 		f(linkPath(r.Account, id))
 	}
-	for id, e := range v.tokens {
+	for id, e := range v.tokens.all() {
 		f(tokenPath(e.token.Account, id))
 	}
-	for id, r := range v.pairings {
+	for id, r := range v.pairings.all() {
 		f(pairingPath(r.Account, id))
 	}
 }

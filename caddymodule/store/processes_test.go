@@ -185,7 +185,7 @@ func TestTwoProcessesPeople(t *testing.T) {
 	u := mustUser(t, a, "Ann")
 	eventually(t, "b knows the user of a", func() bool { return b.UserCount() == 1 })
 	session, sessionSecret := mustSession(t, a, u)
-	_, tokenSecret, err := b.CreateToken(t.Context(), account, u.ID, "ci")
+	_, tokenSecret, err := b.CreateToken(t.Context(), store.Token{Account: account, User: u.ID, Name: "ci", Rights: store.AllRights})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,6 +28,8 @@ type Key struct {
 	// runs ahead of the file, by the few seconds that Touch saves up.
 	LastUsedAt *time.Time `json:"last_used_at"`
 	RevokedAt  *time.Time `json:"revoked_at"` // nil: the key is valid
+	CreatedBy  Actor      `json:"created_by,omitzero"`
+	ChangedBy  Actor      `json:"changed_by,omitzero"` // who revoked it
 }
 
 // Connector is a process that may hold a tunnel.
@@ -42,7 +44,12 @@ type Connector struct {
 	// RotatedAt is when a new secret took the place of the former; nil: never.
 	RotatedAt *time.Time `json:"rotated_at,omitempty"`
 	// Rotation is the change of the secret that is under way; nil: none is.
-	Rotation *Rotation `json:"rotation,omitempty"`
+	Rotation  *Rotation `json:"rotation,omitempty"`
+	CreatedBy Actor     `json:"created_by,omitzero"`
+	ChangedBy Actor     `json:"changed_by,omitzero"` // who last rotated or replaced it
+	// LastSeenAt is when it was online last, or a few minutes before if the
+	// gateway was killed; nil: never. It is not stored with the record.
+	LastSeenAt *time.Time `json:"last_seen_at,omitempty"`
 }
 
 // Rotation is the change of a connector's secret. Until the connector has shown
@@ -72,6 +79,8 @@ type Deployment struct {
 	Options   compat.Options `json:"options,omitzero"`
 	CreatedAt time.Time      `json:"created_at"`
 	UpdatedAt time.Time      `json:"updated_at"`
+	CreatedBy Actor          `json:"created_by,omitzero"`
+	ChangedBy Actor          `json:"changed_by,omitzero"` // who set it last
 }
 
 // The kinds of records that Change names.

@@ -17,7 +17,7 @@ func waysIn(t *testing.T, s *store.Store, u store.User, tokens int) (invitation 
 		t.Fatal(err)
 	}
 	for i := range tokens {
-		if _, _, err := s.CreateToken(t.Context(), account, u.ID, fmt.Sprint(i)); err != nil {
+		if _, _, err := s.CreateToken(t.Context(), store.Token{Account: account, User: u.ID, Name: fmt.Sprint(i), Rights: store.AllRights}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -21,6 +21,7 @@ const (
 func (s *Store) BeginRotation(ctx context.Context, account, idOrName string) (Connector, error) {
 	c, err := s.changeConnector(ctx, account, idOrName, func(r *connectorRecord) (bool, error) {
 		r.rotate(s)
+		r.ChangedBy = actor(ctx)
 		return true, nil
 	})
 	if err != nil {
@@ -37,6 +38,7 @@ func (s *Store) ShowSecret(ctx context.Context, account, idOrName string) (Conne
 	hash, _ := hashSecret("", secret)
 	c, err := s.changeConnector(ctx, account, idOrName, func(r *connectorRecord) (bool, error) {
 		r.rotate(s)
+		r.ChangedBy = actor(ctx)
 		r.Rotation.ByHand = true
 		r.Next = slices.DeleteFunc(r.Next, func(n nextSecret) bool { return n.Shown })
 		r.Next = append(r.Next, nextSecret{hexDigest(hash), true})
@@ -73,7 +75,7 @@ func (s *Store) OfferSecret(ctx context.Context, id string) (string, error) {
 // IsNextSecret reports whether secret is one that would finish a rotation.
 func (s *Store) IsNextSecret(id, secret string) bool {
 	hash, ok := hashSecret("", secret)
-	r := s.view.Load().connectors[id]
+	r := s.view.Load().connectors.value(id)
 	return ok && r.next(hexDigest(hash)) >= 0
 }
 

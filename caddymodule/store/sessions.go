@@ -20,7 +20,7 @@ func (s *Store) CreateSession(ctx context.Context, userID, method, address, user
 	hash, _ := hashSecret("", secret)
 	now := s.time()
 	r := sessionRecord{version: version{recordVersion}, Hash: hexDigest(hash), Session: Session{
-		ID: newID(prefixSession, now), User: userID, CreatedAt: now, SeenAt: now, ExpiresAt: now.Add(SessionLife),
+		ID: newID(prefixSession, now), User: userID, CreatedAt: now, SeenAt: now, ExpiresAt: now.Add(SessionLife), ConfirmedAt: now,
 		Method: cleanLabel(method, 64), Address: cleanLabel(address, 64), UserAgent: cleanLabel(userAgent, 256),
 	}}
 	err := s.update(ctx, func() (Txn, error) {
@@ -63,7 +63,7 @@ func (s *Store) FindSession(secret string) (Session, bool) {
 		return Session{}, false
 	}
 	v := s.view.Load()
-	e, ok := v.sessionsByHash[hash]
+	e, ok := v.sessionsByHash.get(hash)
 	if !ok {
 		return Session{}, false
 	}
@@ -72,7 +72,7 @@ func (s *Store) FindSession(secret string) (Session, bool) {
 
 // session returns the session as it is now, if it has not ended.
 func (v *view) session(e *sessionEntry, now time.Time) (Session, bool) {
-	u, ok := v.users[e.session.User]
+	u, ok := v.users.get(e.session.User)
 	session := e.current()
 	return session, ok && u.Epoch == e.epoch && !session.ended(now)
 }
@@ -86,9 +86,37 @@ func (s Session) ended(now time.Time) bool {
 // written later, and of one session not more often than once a minute. A
 // killed process loses the last one.
 func (s *Store) TouchSession(session Session) {
-	if e, ok := s.view.Load().sessions[session.ID]; ok {
+	if e, ok := s.view.Load().sessions.get(session.ID); ok {
 		s.note(e.use)
 	}
+}
+
+// ConfirmSession notes that the user of a session has just given a password or a
+// passkey in it, and returns the session as it is now. It fails with ErrNotFound
+// if the session has been removed.
+func (s *Store) ConfirmSession(ctx context.Context, session Session) (Session, error) {
+	now := s.time()
+	path := sessionPath(session.User, session.ID)
+	err := s.update(ctx, func() (Txn, error) {
+		item, err := s.kv.Get(ctx, path)
+		if err != nil {
+			return Txn{}, err
+		}
+		if !item.Exists() {
+			return Txn{}, fail(ErrNotFound, "the session has ended: sign in again")
+		}
+		r, err := decodeSession(item)
+		if err != nil {
+			return Txn{}, err
+		}
+		r.ConfirmedAt = now
+		return Txn{If: []Compare{unchanged(item)}}.put(put{path, r})
+	})
+	if err != nil {
+		return Session{}, fmt.Errorf("confirming the session: %w", err)
+	}
+	session.ConfirmedAt = now
+	return session, nil
 }
 
 // Sessions returns the sessions of a user that have not ended, in the order of
@@ -96,7 +124,7 @@ func (s *Store) TouchSession(session Session) {
 func (s *Store) Sessions(userID string) []Session {
 	var out []Session
 	v, now := s.view.Load(), s.now()
-	for _, e := range v.sessions {
+	for _, e := range v.sessions.all() {
 		if e.session.User != userID {
 			continue
 		}
@@ -142,7 +170,7 @@ func (s *Store) RemoveSessions(ctx context.Context, userID, exceptID string) (in
 			return false
 		}
 		v := s.view.Load()
-		if e, ok := v.sessions[r.ID]; ok {
+		if e, ok := v.sessions.get(r.ID); ok {
 			if _, valid := v.session(e, now); valid {
 				ended++
 			}

@@ -144,7 +144,7 @@ func TestTouchSession(t *testing.T) {
 			t.Fatal(err)
 		}
 		session, secret, _ := s.CreateSession(ctx, u.ID, "", "", "")
-		token, tokenSecret, err := s.CreateToken(ctx, account, u.ID, "ci")
+		token, tokenSecret, err := s.CreateToken(ctx, store.Token{Account: account, User: u.ID, Name: "ci", Rights: store.AllRights})
 		if err != nil || token.LastUsedAt != nil {
 			t.Fatalf("%+v, %v", token, err)
 		}
@@ -216,7 +216,7 @@ func TestConsolePathAllocatesNothing(t *testing.T) {
 	s := storetest.New(t)
 	u := mustUser(t, s, "Ann")
 	_, secret := mustSession(t, s, u)
-	token, tokenSecret, err := s.CreateToken(t.Context(), account, u.ID, "ci")
+	token, tokenSecret, err := s.CreateToken(t.Context(), store.Token{Account: account, User: u.ID, Name: "ci", Rights: store.AllRights})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +253,7 @@ func BenchmarkFindSession(b *testing.B) {
 
 func BenchmarkFindToken(b *testing.B) {
 	s := storetest.New(b)
-	_, secret, err := s.CreateToken(b.Context(), account, mustUser(b, s, "Ann").ID, "ci")
+	_, secret, err := s.CreateToken(b.Context(), store.Token{Account: account, User: mustUser(b, s, "Ann").ID, Name: "ci", Rights: store.AllRights})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -113,7 +113,7 @@ func (s *Store) FindKey(secret string) (*LiveKey, bool) {
 	if !ok {
 		return nil, false
 	}
-	k, ok := s.view.Load().keysByHash[hash]
+	k, ok := s.view.Load().keysByHash.get(hash)
 	return k, ok
 }
 
@@ -122,7 +122,7 @@ func (s *Store) FindKey(secret string) (*LiveKey, bool) {
 // lock, and the same time for all wrong secrets.
 func (s *Store) AuthenticateConnector(id, secret string) (Connector, error) {
 	// For an unknown id this compares with a hash that nothing has.
-	c, known := s.view.Load().connectors[id]
+	c, known := s.view.Load().connectors.get(id)
 	hash, ok := hashSecret("", secret)
 	same := subtle.ConstantTimeCompare(hash[:], c.Hash[:])
 	for _, next := range c.Next {
@@ -136,14 +136,14 @@ func (s *Store) AuthenticateConnector(id, secret string) (Connector, error) {
 
 // Account returns the account with this id.
 func (s *Store) Account(id string) (Account, bool) {
-	a, ok := s.view.Load().accounts[id]
+	a, ok := s.view.Load().accounts.get(id)
 	return a, ok
 }
 
 // Accounts returns all accounts by id.
 func (s *Store) Accounts() []Account {
 	var out []Account
-	for _, a := range s.view.Load().accounts {
+	for _, a := range s.view.Load().accounts.all() {
 		out = append(out, a)
 	}
 	slices.SortFunc(out, func(a, b Account) int { return cmp.Compare(a.ID, b.ID) })
@@ -154,7 +154,7 @@ func (s *Store) Accounts() []Account {
 // their creation.
 func (s *Store) Keys(account string) []Key {
 	var out []Key
-	for _, k := range s.view.Load().keys {
+	for _, k := range s.view.Load().keys.all() {
 		if k.Account() == account {
 			out = append(out, k.Key())
 		}
@@ -165,17 +165,17 @@ func (s *Store) Keys(account string) []Key {
 
 // Connector returns the connector with this id, of whatever account.
 func (s *Store) Connector(id string) (Connector, bool) {
-	c, ok := s.view.Load().connectors[id]
-	return c.Connector, ok
+	c, ok := s.view.Load().connectors.get(id)
+	return c.current(), ok
 }
 
 // Connectors returns the connectors of an account in the order of their
 // creation.
 func (s *Store) Connectors(account string) []Connector {
 	var out []Connector
-	for _, c := range s.view.Load().connectors {
+	for _, c := range s.view.Load().connectors.all() {
 		if c.Account == account {
-			out = append(out, c.Connector)
+			out = append(out, c.current())
 		}
 	}
 	slices.SortFunc(out, func(a, b Connector) int { return cmp.Compare(a.ID, b.ID) })
@@ -185,14 +185,14 @@ func (s *Store) Connectors(account string) []Connector {
 // Deployment returns the deployment with this name. It takes no lock and
 // allocates nothing.
 func (s *Store) Deployment(account, name string) (Deployment, bool) {
-	d, ok := s.view.Load().deployments[deploymentName{account, name}]
+	d, ok := s.view.Load().deployments.get(deploymentName{account, name})
 	return d, ok
 }
 
 // Deployments returns the deployments of an account by name.
 func (s *Store) Deployments(account string) []Deployment {
 	var out []Deployment
-	for _, d := range s.view.Load().deployments {
+	for _, d := range s.view.Load().deployments.all() {
 		if d.Account == account {
 			out = append(out, d)
 		}
@@ -205,10 +205,10 @@ func (s *Store) Deployments(account string) []Deployment {
 func (s *Store) Stats() Stats {
 	v := s.view.Load()
 	stats := Stats{
-		Accounts: len(v.accounts), Keys: len(v.keys), Connectors: len(v.connectors),
-		Deployments: len(v.deployments), Users: len(v.users), Revision: v.revision,
+		Accounts: v.accounts.size, Keys: v.keys.size, Connectors: v.connectors.size,
+		Deployments: v.deployments.size, Users: v.users.size, Revision: v.revision,
 	}
-	for _, k := range v.keys {
+	for _, k := range v.keys.all() {
 		if k.Revoked() {
 			stats.RevokedKeys++
 		}

@@ -14,6 +14,9 @@ const (
 	// sweepAfter is how long what has ended is kept, so that whoever still
 	// has it can be told.
 	sweepAfter = 24 * time.Hour
+	// sweepLong is how long keys that were revoked and management tokens that have
+	// ended are kept: they say who could do what.
+	sweepLong = 90 * 24 * time.Hour
 )
 
 // sweepRegularly removes what nobody needs any more, until the context ends.
@@ -39,7 +42,7 @@ func (s *Store) sweep(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the store: %w", err)
 	}
-	w := newSweep(snap.Items, s.now().Add(-sweepAfter))
+	w := newSweep(snap.Items, s.now())
 	var doomed []Item
 	for _, item := range snap.Items {
 		if w.ended(item) {
@@ -63,15 +66,16 @@ func (s *Store) sweep(ctx context.Context) error {
 // sweep is what decides whether a record has ended: everything that there is.
 type sweep struct {
 	before   time.Time       // what ended then is to be removed
+	long     time.Time       // likewise, what is kept for longer
 	paths    map[string]bool // of all records
 	users    map[string]userRecord
 	unread   map[string]bool      // ids of users that this program cannot read
 	lastSeen map[string]time.Time // of sessions, by id
 }
 
-func newSweep(items []Item, before time.Time) *sweep {
+func newSweep(items []Item, now time.Time) *sweep {
 	w := &sweep{
-		before: before, paths: make(map[string]bool, len(items)), users: make(map[string]userRecord),
+		before: now.Add(-sweepAfter), long: now.Add(-sweepLong), paths: make(map[string]bool, len(items)), users: make(map[string]userRecord),
 		unread: make(map[string]bool), lastSeen: make(map[string]time.Time),
 	}
 	for _, item := range items {
@@ -110,7 +114,9 @@ func (w *sweep) ended(item Item) bool {
 		return w.gone(owner)
 	case dirTokens:
 		r, err := decodeToken(item)
-		return err == nil && w.gone(r.User)
+		return err == nil && (w.gone(r.User) || r.Expired(w.long))
+	case dirConnectorsSeen:
+		return !w.paths[connectorPath(owner, id)]
 	case dirTokensUsed:
 		return !w.paths[tokenPath(owner, id)]
 	case dirLinks:

@@ -5,30 +5,38 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 )
 
-// CreateToken makes a management token of a user of the account and returns it
-// with its secret, which cannot be had again. Names of tokens need not differ.
-func (s *Store) CreateToken(ctx context.Context, account, userID, name string) (Token, string, error) {
-	if err := checkLabel("token", name); err != nil {
+// CreateToken makes a management token and returns it with its secret, which
+// cannot be had again. Of t it takes account, user, name, rights and end. Names
+// of tokens need not differ.
+func (s *Store) CreateToken(ctx context.Context, t Token) (Token, string, error) {
+	if err := checkLabel("token", t.Name); err != nil {
 		return Token{}, "", err
 	}
-	if !checkID(prefixUser, userID) {
-		return Token{}, "", fail(ErrNotFound, "there is no such user in the account %.40q", account)
+	if !checkID(prefixUser, t.User) {
+		return Token{}, "", fail(ErrNotFound, "there is no such user in the account %.40q", t.Account)
+	}
+	if t.Rights == 0 || t.Rights&^AllRights != 0 {
+		return Token{}, "", errNoRights()
+	}
+	if t.Expired(s.now()) {
+		return Token{}, "", fail(ErrInvalid, "the end of the management token, %s, has passed already", t.ExpiresAt.UTC().Format(time.RFC3339))
 	}
 	secret := newSecret(prefixTokenSecret)
 	hash, _ := hashSecret(prefixTokenSecret, secret)
 	now := s.time()
 	r := tokenRecord{version{recordVersion}, Token{
-		ID: newID(prefixToken, now), Account: account, User: userID, Name: name, CreatedAt: now,
+		ID: newID(prefixToken, now), Account: t.Account, User: t.User, Name: t.Name, CreatedAt: now, Rights: t.Rights, ExpiresAt: t.ExpiresAt,
 	}, hexDigest(hash)}
 	err := s.update(ctx, func() (Txn, error) {
-		item, _, err := s.findUser(ctx, account, userID)
+		item, _, err := s.findUser(ctx, t.Account, t.User)
 		if err != nil {
 			return Txn{}, err
 		}
-		t := Txn{If: []Compare{unchanged(item), {Key: tokenPath(account, r.ID)}}}
-		return t.put(put{tokenPath(account, r.ID), r})
+		txn := Txn{If: []Compare{unchanged(item), {Key: tokenPath(t.Account, r.ID)}}}
+		return txn.put(put{tokenPath(t.Account, r.ID), r})
 	})
 	if err != nil {
 		return Token{}, "", fmt.Errorf("creating the token: %w", err)
@@ -36,26 +44,38 @@ func (s *Store) CreateToken(ctx context.Context, account, userID, name string) (
 	return r.Token, secret, nil
 }
 
-// FindToken returns the management token with this secret. It takes no lock
-// and allocates nothing.
+// FindToken returns the management token with this secret, if it has not ended.
+// It takes no lock and allocates nothing.
 func (s *Store) FindToken(secret string) (Token, bool) {
+	t, ok := s.tokenOf(secret)
+	return t, ok && !t.Expired(s.now())
+}
+
+// ExpiredToken returns the management token with this secret if it has ended by
+// itself, so that whoever still uses it can be told.
+func (s *Store) ExpiredToken(secret string) (Token, bool) {
+	t, ok := s.tokenOf(secret)
+	return t, ok && t.Expired(s.now())
+}
+
+func (s *Store) tokenOf(secret string) (Token, bool) {
 	hash, ok := hashSecret(prefixTokenSecret, secret)
 	if !ok {
 		return Token{}, false
 	}
 	v := s.view.Load()
-	e, ok := v.tokensByHash[hash]
+	e, ok := v.tokensByHash.get(hash)
 	if !ok {
 		return Token{}, false
 	}
 	// A user who is removed takes the tokens along at once.
-	_, ok = v.users[e.token.User]
+	_, ok = v.users.get(e.token.User)
 	return e.current(), ok
 }
 
 // TouchToken is TouchSession for management tokens.
 func (s *Store) TouchToken(t Token) {
-	if e, ok := s.view.Load().tokens[t.ID]; ok {
+	if e, ok := s.view.Load().tokens.get(t.ID); ok {
 		s.note(e.use)
 	}
 }
@@ -65,8 +85,8 @@ func (s *Store) TouchToken(t Token) {
 func (s *Store) Tokens(account string) []Token {
 	var out []Token
 	v := s.view.Load()
-	for _, e := range v.tokens {
-		if _, ok := v.users[e.token.User]; ok && e.token.Account == account {
+	for _, e := range v.tokens.all() {
+		if _, ok := v.users.get(e.token.User); ok && e.token.Account == account {
 			out = append(out, e.current())
 		}
 	}

@@ -30,7 +30,7 @@ type noted interface {
 	saving() // what last says now will be written
 }
 
-// use is when a session or a token was used last, in whole seconds or less.
+// use is when a session or a token was used, or a connector was seen, last, in whole seconds or less.
 // It outlives changes of the record.
 type use struct {
 	path    string
@@ -60,7 +60,7 @@ func (u *use) last() (path string, at time.Time) { return u.path, *u.at.Load() }
 
 func (u *use) saving() { u.saved.Store(u.at.Load().UnixMilli()) }
 
-// note is Touch for sessions and tokens.
+// note is Touch for sessions, tokens and connectors.
 func (s *Store) note(u *use) {
 	now := s.now()
 	if u.used(now) && now.Sub(time.UnixMilli(u.saved.Load())) >= saveRest {

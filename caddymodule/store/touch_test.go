@@ -153,3 +153,57 @@ func benchStore(b *testing.B) (s *store.Store, secret string) {
 	b.ResetTimer()
 	return s, secret
 }
+
+// When a connector was seen last outlives the process, and costs a write a
+// minute at most.
+func TestTouchConnector(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
+	var id string
+	var last time.Time
+	synctest.Test(t, func(t *testing.T) {
+		s, err := openStore(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, _, err := s.CreateConnector(t.Context(), account, "box")
+		if err != nil {
+			t.Fatal(err)
+		}
+		id = c.ID
+		if c, _ := s.Connector(id); c.LastSeenAt != nil {
+			t.Errorf("seen at %v before it ever came", c.LastSeenAt)
+		}
+		before := s.Stats().Revision
+		for range 90 {
+			s.TouchConnector(id)
+			time.Sleep(time.Second)
+		}
+		if got := s.Stats().Revision; got != before+2 {
+			t.Errorf("%d writes in 90 seconds, not 2", got-before)
+		}
+		s.TouchConnector("con_unknown")
+		s.TouchConnector(id)
+		last = time.Now().UTC()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	s := storetest.Open(t, path)
+	c, _ := s.Connector(id)
+	if c.LastSeenAt == nil || c.LastSeenAt.Before(last.Add(-time.Minute)) {
+		t.Errorf("after a restart last seen %v, not within a minute of %v", c.LastSeenAt, last)
+	}
+	if list := s.Connectors(account); len(list) != 1 || list[0].LastSeenAt == nil {
+		t.Errorf("listed as %+v", list)
+	}
+	if _, err := s.RemoveConnector(t.Context(), account, id); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := storetest.Open(t, path).Stats().Connectors; n != 0 {
+		t.Errorf("%d connectors after the removal", n)
+	}
+}

@@ -10,21 +10,21 @@ import (
 
 // User returns the user with this id.
 func (s *Store) User(id string) (User, bool) {
-	r, ok := s.view.Load().users[id]
+	r, ok := s.view.Load().users.get(id)
 	return r.User, ok
 }
 
 // FindUser returns the user with this name, in whatever case.
 func (s *Store) FindUser(name string) (User, bool) {
 	v := s.view.Load()
-	r, ok := v.users[v.userNames[userNamePath(name)]]
+	r, ok := v.users.get(v.userNames.value(userNamePath(name)))
 	return r.User, ok
 }
 
 // Users returns the users of an account in the order of their creation.
 func (s *Store) Users(account string) []User {
 	var out []User
-	for _, r := range s.view.Load().users {
+	for _, r := range s.view.Load().users.all() {
 		if r.Account == account {
 			out = append(out, r.User)
 		}
@@ -34,12 +34,12 @@ func (s *Store) Users(account string) []User {
 }
 
 // UserCount counts the users of all accounts.
-func (s *Store) UserCount() int { return len(s.view.Load().users) }
+func (s *Store) UserCount() int { return s.view.Load().users.size }
 
 // PasswordHash returns the hash of the user's password as SetPassword got it,
 // or "".
 func (s *Store) PasswordHash(userID string) string {
-	return s.view.Load().users[userID].PasswordHash
+	return s.view.Load().users.value(userID).PasswordHash
 }
 
 // CreateUser makes a user. No other user of the gateway may have the name.

@@ -163,7 +163,7 @@ func TestRemoveUser(t *testing.T) {
 		s.TouchSession(session)
 		secrets = append(secrets, secret)
 	}
-	_, token, _ := s.CreateToken(t.Context(), account, ann.ID, "ci")
+	_, token, _ := s.CreateToken(t.Context(), store.Token{Account: account, User: ann.ID, Name: "ci", Rights: store.AllRights})
 	_, link, err := s.CreateLink(t.Context(), store.Link{Kind: store.LinkRecovery, Account: account, User: ann.ID}, time.Hour)
 	if err != nil {
 		t.Fatal(err)
@@ -297,7 +297,7 @@ func TestDyingAmidRemoval(t *testing.T) {
 			s := newStore(t, dying)
 			ann := mustUser(t, s, "Ann")
 			_, secret := mustSession(t, s, ann)
-			_, token, _ := s.CreateToken(t.Context(), account, ann.ID, "ci")
+			_, token, _ := s.CreateToken(t.Context(), store.Token{Account: account, User: ann.ID, Name: "ci", Rights: store.AllRights})
 			dying.left.Store(1)
 			if err := remove(s, ann); err != nil {
 				t.Fatal(err)
@@ -328,7 +328,7 @@ func TestFileHasNoSecrets(t *testing.T) {
 	s := storetest.Open(t, path)
 	ann := mustUser(t, s, "Ann")
 	_, session := mustSession(t, s, ann)
-	_, token, _ := s.CreateToken(t.Context(), account, ann.ID, "ci")
+	_, token, _ := s.CreateToken(t.Context(), store.Token{Account: account, User: ann.ID, Name: "ci", Rights: store.AllRights})
 	_, link, _ := s.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: account}, time.Hour)
 	_, code, _ := s.CreatePairing(t.Context(), account, "Ann")
 	if _, err := s.ClaimPairing(t.Context(), code, deviceSecret(1), store.Device{}); err != nil {

@@ -1,59 +1,45 @@
 package store
 
-import (
-	"maps"
-	"time"
-)
+import "time"
 
 // view is the state of the store at one revision, in memory. It is immutable
 // but for the LiveKeys, so that readers need no lock.
 type view struct {
-	revision     int64
-	accounts     map[string]Account
-	keys         map[string]*LiveKey // by id
-	keysByHash   map[digest]*LiveKey
-	connectors   map[string]connectorRecord // by id
-	deployments  map[deploymentName]Deployment
-	calibrations map[deploymentName]Calibration
+	revision int64
+	records
+}
 
-	users          map[string]userRecord // by id
-	userNames      map[string]string     // path of the name: id
-	passkeys       map[passkeyName]Passkey
-	sessions       map[string]*sessionEntry // by id
-	sessionsByHash map[digest]*sessionEntry
-	links          map[string]*linkRecord // by id
-	linksByHash    map[digest]*linkRecord
-	tokens         map[string]*tokenEntry // by id
-	tokensByHash   map[digest]*tokenEntry
-	pairings       map[string]*pairingRecord // by id
-	pairingsByCode map[digest]*pairingRecord
+// records are all that the store holds.
+type records struct {
+	accounts     table[string, Account]
+	keys         table[string, *LiveKey] // by id
+	keysByHash   table[digest, *LiveKey]
+	connectors   table[string, connectorRecord] // by id
+	deployments  table[deploymentName, Deployment]
+	calibrations table[deploymentName, Calibration]
+
+	users          table[string, userRecord] // by id
+	userNames      table[string, string]     // path of the name: id
+	passkeys       table[passkeyName, Passkey]
+	sessions       table[string, *sessionEntry] // by id
+	sessionsByHash table[digest, *sessionEntry]
+	links          table[string, *linkRecord] // by id
+	linksByHash    table[digest, *linkRecord]
+	tokens         table[string, *tokenEntry] // by id
+	tokensByHash   table[digest, *tokenEntry]
+	pairings       table[string, *pairingRecord] // by id
+	pairingsByCode table[digest, *pairingRecord]
 }
 
 type deploymentName struct{ account, name string }
 
 // draft is a view in the making: the old one and what a batch changes.
 type draft struct {
-	accounts     copied[string, Account]
-	keys         copied[string, *LiveKey]
-	keysByHash   copied[digest, *LiveKey]
-	connectors   copied[string, connectorRecord]
-	deployments  copied[deploymentName, Deployment]
-	calibrations copied[deploymentName, Calibration]
-
-	users          copied[string, userRecord]
-	userNames      copied[string, string]
-	passkeys       copied[passkeyName, Passkey]
-	sessions       copied[string, *sessionEntry]
-	sessionsByHash copied[digest, *sessionEntry]
-	links          copied[string, *linkRecord]
-	linksByHash    copied[digest, *linkRecord]
-	tokens         copied[string, *tokenEntry]
-	tokensByHash   copied[digest, *tokenEntry]
-	pairings       copied[string, *pairingRecord]
-	pairingsByCode copied[digest, *pairingRecord]
+	records
+	edit *edit
 
 	now     time.Time
-	records []liveUpdate // to be made when the view is published
+	updates []liveUpdate // to be made when the view is published
 	changes []Change
 }
 
@@ -64,43 +50,10 @@ type liveUpdate struct {
 }
 
 func (v *view) draft(now time.Time) *draft {
-	return &draft{
-		accounts:     copied[string, Account]{m: v.accounts},
-		keys:         copied[string, *LiveKey]{m: v.keys},
-		keysByHash:   copied[digest, *LiveKey]{m: v.keysByHash},
-		connectors:   copied[string, connectorRecord]{m: v.connectors},
-		deployments:  copied[deploymentName, Deployment]{m: v.deployments},
-		calibrations: copied[deploymentName, Calibration]{m: v.calibrations},
-
-		users:          copied[string, userRecord]{m: v.users},
-		userNames:      copied[string, string]{m: v.userNames},
-		passkeys:       copied[passkeyName, Passkey]{m: v.passkeys},
-		sessions:       copied[string, *sessionEntry]{m: v.sessions},
-		sessionsByHash: copied[digest, *sessionEntry]{m: v.sessionsByHash},
-		links:          copied[string, *linkRecord]{m: v.links},
-		linksByHash:    copied[digest, *linkRecord]{m: v.linksByHash},
-		tokens:         copied[string, *tokenEntry]{m: v.tokens},
-		tokensByHash:   copied[digest, *tokenEntry]{m: v.tokensByHash},
-		pairings:       copied[string, *pairingRecord]{m: v.pairings},
-		pairingsByCode: copied[digest, *pairingRecord]{m: v.pairingsByCode},
-
-		now: now,
-	}
+	return &draft{records: v.records, edit: new(edit), now: now}
 }
 
-func (d *draft) view(revision int64) *view {
-	return &view{
-		revision: revision,
-		accounts: d.accounts.m, keys: d.keys.m, keysByHash: d.keysByHash.m,
-		connectors: d.connectors.m, deployments: d.deployments.m,
-		calibrations: d.calibrations.m,
-		users:        d.users.m, userNames: d.userNames.m, passkeys: d.passkeys.m,
-		sessions: d.sessions.m, sessionsByHash: d.sessionsByHash.m,
-		links: d.links.m, linksByHash: d.linksByHash.m,
-		tokens: d.tokens.m, tokensByHash: d.tokensByHash.m,
-		pairings: d.pairings.m, pairingsByCode: d.pairingsByCode.m,
-	}
-}
+func (d *draft) view(revision int64) *view { return &view{revision, d.records} }
 
 // apply makes one change. When its record cannot be read, it makes the change
 // a deletion, and returns the error.
@@ -159,7 +112,7 @@ func (d *draft) put(dir string, item Item) error {
 		return d.putPasskey(item)
 	case dirSessions:
 		return d.putSession(item)
-	case dirSessionsSeen, dirTokensUsed:
+	case dirConnectorsSeen, dirSessionsSeen, dirTokensUsed:
 		return d.putUse(dir, item)
 	case dirLinks:
 		return d.putLink(item)
@@ -176,14 +129,14 @@ func (d *draft) putAccount(item Item) error {
 	if err != nil {
 		return err
 	}
-	d.accounts.set(a.ID, a)
+	d.accounts.set(d.edit, a.ID, a)
 	d.changes = append(d.changes, Change{Kind: KindAccount, Account: a.ID, ID: a.ID, Name: a.Name})
 	return nil
 }
 
 func (d *draft) removeAccount(id string) {
-	if a, ok := d.accounts.m[id]; ok {
-		d.accounts.remove(id)
+	if a, ok := d.accounts.get(id); ok {
+		d.accounts.remove(d.edit, id)
 		d.changes = append(d.changes, Change{Kind: KindAccount, Account: a.ID, ID: a.ID, Name: a.Name, Removed: true})
 	}
 }
@@ -194,20 +147,20 @@ func (d *draft) putKey(item Item) error {
 		return err
 	}
 	next := &liveRecord{key: r.Key, scope: scope, hash: digest(r.Hash)}
-	live, ok := d.keys.m[r.ID]
+	live, ok := d.keys.get(r.ID)
 	if ok {
 		if old := live.record.Load().hash; old != next.hash {
-			d.keysByHash.remove(old)
+			d.keysByHash.remove(d.edit, old)
 		}
-		d.records = append(d.records, liveUpdate{live, next})
+		d.updates = append(d.updates, liveUpdate{live, next})
 	} else {
 		live = new(LiveKey)
 		live.record.Store(next)
 		live.revoked = r.RevokedAt != nil
-		d.keys.set(r.ID, live)
+		d.keys.set(d.edit, r.ID, live)
 	}
-	if d.keysByHash.m[next.hash] != live {
-		d.keysByHash.set(next.hash, live)
+	if d.keysByHash.value(next.hash) != live {
+		d.keysByHash.set(d.edit, next.hash, live)
 	}
 	d.changes = append(d.changes, Change{Kind: KindKey, Account: r.Account, ID: r.ID, Name: r.Name, Removed: r.RevokedAt != nil})
 	return nil
@@ -215,17 +168,17 @@ func (d *draft) putKey(item Item) error {
 
 // removeKey also revokes the key, for those who hold its LiveKey.
 func (d *draft) removeKey(account, id string) {
-	live, ok := d.keys.m[id]
+	live, ok := d.keys.get(id)
 	if !ok || live.Account() != account {
 		return
 	}
 	r := *live.record.Load()
-	d.keys.remove(id)
-	d.keysByHash.remove(r.hash)
+	d.keys.remove(d.edit, id)
+	d.keysByHash.remove(d.edit, r.hash)
 	if r.key.RevokedAt == nil {
 		r.key.RevokedAt = &d.now
 	}
-	d.records = append(d.records, liveUpdate{live, &r})
+	d.updates = append(d.updates, liveUpdate{live, &r})
 	d.changes = append(d.changes, Change{Kind: KindKey, Account: r.key.Account, ID: id, Name: r.key.Name, Removed: true})
 }
 
@@ -235,7 +188,7 @@ func (d *draft) putLastUsed(item Item) error {
 		return err
 	}
 	_, _, id := splitPath(item.Key)
-	if live, ok := d.keys.m[id]; ok {
+	if live, ok := d.keys.get(id); ok {
 		live.used(r.LastUsedAt)
 	}
 	return nil
@@ -246,14 +199,17 @@ func (d *draft) putConnector(item Item) error {
 	if err != nil {
 		return err
 	}
-	d.connectors.set(r.ID, r)
+	if r.use = d.connectors.value(r.ID).use; r.use == nil {
+		r.use = &use{path: connectorSeenPath(r.Account, r.ID)}
+	}
+	d.connectors.set(d.edit, r.ID, r)
 	d.changes = append(d.changes, Change{Kind: KindConnector, Account: r.Account, ID: r.ID, Name: r.Name})
 	return nil
 }
 
 func (d *draft) removeConnector(account, id string) {
-	if r, ok := d.connectors.m[id]; ok && r.Account == account {
-		d.connectors.remove(id)
+	if r, ok := d.connectors.get(id); ok && r.Account == account {
+		d.connectors.remove(d.edit, id)
 		d.changes = append(d.changes, Change{Kind: KindConnector, Account: r.Account, ID: id, Name: r.Name, Removed: true})
 	}
 }
@@ -263,14 +219,14 @@ func (d *draft) putDeployment(item Item) error {
 	if err != nil {
 		return err
 	}
-	d.deployments.set(deploymentName{r.Account, r.Name}, r)
+	d.deployments.set(d.edit, deploymentName{r.Account, r.Name}, r)
 	d.changes = append(d.changes, Change{Kind: KindDeployment, Account: r.Account, ID: r.Name, Name: r.Name})
 	return nil
 }
 
 func (d *draft) removeDeployment(n deploymentName) {
-	if _, ok := d.deployments.m[n]; ok {
-		d.deployments.remove(n)
+	if _, ok := d.deployments.get(n); ok {
+		d.deployments.remove(d.edit, n)
 		d.changes = append(d.changes, Change{Kind: KindDeployment, Account: n.account, ID: n.name, Name: n.name, Removed: true})
 	}
 }
@@ -280,13 +236,13 @@ func (d *draft) putCalibration(item Item) error {
 	if err != nil {
 		return err
 	}
-	d.calibrations.set(deploymentName{c.Account, c.Deployment}, c)
+	d.calibrations.set(d.edit, deploymentName{c.Account, c.Deployment}, c)
 	return nil
 }
 
 func (d *draft) removeCalibration(n deploymentName) {
-	if _, ok := d.calibrations.m[n]; ok {
-		d.calibrations.remove(n)
+	if _, ok := d.calibrations.get(n); ok {
+		d.calibrations.remove(d.edit, n)
 	}
 }
 
@@ -302,47 +258,21 @@ func (v *view) missing(items []Item) []Event {
 			events = append(events, Event{Item: Item{Key: path}, Deleted: true})
 		}
 	}
-	for id := range v.accounts {
+	for id := range v.accounts.all() {
 		check(accountPath(id))
 	}
-	for id, k := range v.keys {
+	for id, k := range v.keys.all() {
 		check(keyPath(k.Account(), id))
 	}
-	for id, c := range v.connectors {
+	for id, c := range v.connectors.all() {
 		check(connectorPath(c.Account, id))
 	}
-	for n := range v.deployments {
+	for n := range v.deployments.all() {
 		check(deploymentPath(n.account, n.name))
 	}
-	for n := range v.calibrations {
+	for n := range v.calibrations.all() {
 		check(calibrationPath(n.account, n.name))
 	}
 	v.eachPerson(check)
 	return events
-}
-
-// copied is a map that is copied before its first change.
-type copied[K comparable, V any] struct {
-	m   map[K]V
-	own bool
-}
-
-func (c *copied[K, V]) change() {
-	if c.own {
-		return
-	}
-	c.own = true
-	if c.m = maps.Clone(c.m); c.m == nil {
-		c.m = make(map[K]V)
-	}
-}
-
-func (c *copied[K, V]) set(k K, v V) {
-	c.change()
-	c.m[k] = v
-}
-
-func (c *copied[K, V]) remove(k K) {
-	c.change()
-	delete(c.m, k)
 }

@@ -61,41 +61,6 @@ func TestAway(t *testing.T) {
 	})
 }
 
-// TestAwayForGood: one that stays away is given up, with its requests, before
-// QUIC would do so; one without requests at once.
-func TestAwayForGood(t *testing.T) {
-	for name, busy := range map[string]bool{"with requests": true, "idle": false} {
-		t.Run(name, func(t *testing.T) {
-			simulate(t, 10*time.Millisecond, func(t *testing.T, n *network, g *testGateway, sockets []net.PacketConn) {
-				h := newGate()
-				c, err := g.dial(t, sockets[0], hello("con_1"), h)
-				if err != nil {
-					t.Fatal(err)
-				}
-				c.beats()
-				s := g.mustSession(t, "con_1")
-				low, high := 9*time.Second, silence(g.heartbeat())+time.Second
-				var running <-chan result
-				if busy {
-					running = background(t, s)
-					<-h.started
-					low, high = low+grace, high+grace
-				}
-				n.losing(1)
-				at := time.Now()
-				<-s.conn.Context().Done()
-				if d := time.Since(at); d < low || d > high {
-					t.Errorf("given up after %v, want %v to %v", d, low, high)
-				}
-				if busy {
-					wantError(t, (<-running).err, link.ErrTunnelLost)
-				}
-				<-c.conn.Context().Done()
-			})
-		})
-	}
-}
-
 // TestAwayIsReplaced: the next hello of a connector that is away ends the tunnel
 // that it left.
 func TestAwayIsReplaced(t *testing.T) {

@@ -32,11 +32,11 @@ func (p *pulse) beat(next time.Duration) {
 func (p *pulse) faint() bool { return time.Now().After(*p.due.Load()) }
 
 // Choose returns the session of one of the connectors with the fewest requests,
-// at random among equals, and a faint one only if there is no other. It does not
-// wait.
-func (h *Hub) Choose(connectorIDs []string, except []*Session) (*Session, bool) {
+// at random among equals. One that is faint, or has reported that its upstream is
+// down, is chosen only if there is no other: either may be over. It does not wait.
+func (h *Hub) Choose(connectorIDs []string, to Target, except []*Session) (*Session, bool) {
 	var best *Session
-	var faint bool
+	var doubtful bool
 	least, equal := 0, 0
 	for _, id := range connectorIDs {
 		s, ok := h.Session(id)
@@ -46,11 +46,11 @@ func (h *Hub) Choose(connectorIDs []string, except []*Session) (*Session, bool) 
 		if len(connectorIDs) == 1 {
 			return s, true
 		}
-		n, weak := s.Active(), s.Faint()
+		n, weak := s.Active(), s.Faint() || s.down(to)
 		switch {
-		case best == nil, faint && !weak, weak == faint && n < least:
-			best, faint, least, equal = s, weak, n, 1
-		case weak == faint && n == least:
+		case best == nil, doubtful && !weak, weak == doubtful && n < least:
+			best, doubtful, least, equal = s, weak, n, 1
+		case weak == doubtful && n == least:
 			if equal++; rand.IntN(equal) == 0 {
 				best = s
 			}
@@ -61,11 +61,11 @@ func (h *Hub) Choose(connectorIDs []string, except []*Session) (*Session, bool) 
 
 // WaitAny waits for up to d until one of the connectors has a session, and
 // returns as [Hub.Wait] does.
-func (h *Hub) WaitAny(ctx context.Context, connectorIDs []string, d time.Duration) (*Session, error) {
+func (h *Hub) WaitAny(ctx context.Context, connectorIDs []string, to Target, d time.Duration) (*Session, error) {
 	if len(connectorIDs) == 1 {
 		return h.Wait(ctx, connectorIDs[0], d)
 	}
-	if s, ok := h.Choose(connectorIDs, nil); ok {
+	if s, ok := h.Choose(connectorIDs, to, nil); ok {
 		return s, nil
 	}
 	if d <= 0 {

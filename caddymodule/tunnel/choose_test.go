@@ -24,7 +24,7 @@ func TestChoose(t *testing.T) {
 	g := newGateway(t, Options{})
 	none := http.NotFoundHandler()
 	ids := []string{"con_1", "con_2", "con_3", "con_none"}
-	if _, ok := g.Choose(ids, nil); ok {
+	if _, ok := g.Choose(ids, Target{}, nil); ok {
 		t.Error("chose one of none")
 	}
 	for _, id := range ids[:3] {
@@ -33,7 +33,7 @@ func TestChoose(t *testing.T) {
 	one, two, three := held(t, g, "con_1", 5), held(t, g, "con_2", 3), held(t, g, "con_3", 7)
 	choose := func(want *Session, except ...*Session) {
 		t.Helper()
-		if got, _ := g.Choose(ids, except); got != want {
+		if got, _ := g.Choose(ids, Target{}, except); got != want {
 			t.Errorf("chose %v, want %v", got, want)
 		}
 	}
@@ -59,7 +59,7 @@ func TestChoose(t *testing.T) {
 	}
 	times := map[*Session]int{}
 	for range 3000 {
-		s, _ := g.Choose(ids, nil)
+		s, _ := g.Choose(ids, Target{}, nil)
 		times[s]++
 	}
 	for s, n := range times {
@@ -70,7 +70,7 @@ func TestChoose(t *testing.T) {
 	for _, s := range []*Session{one, two, three} {
 		s.active.Store(0)
 	}
-	if n := testing.AllocsPerRun(100, func() { g.Choose(ids, nil) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { g.Choose(ids, Target{}, nil) }); n != 0 {
 		t.Errorf("choosing allocates %v times", n)
 	}
 }
@@ -80,16 +80,16 @@ func TestWaitAny(t *testing.T) {
 	g := newGateway(t, Options{})
 	ids := []string{"con_1", "con_2"}
 	start := time.Now()
-	if _, err := g.WaitAny(t.Context(), ids, 50*time.Millisecond); !errors.Is(err, ErrOffline) || time.Since(start) < 50*time.Millisecond {
+	if _, err := g.WaitAny(t.Context(), ids, Target{}, 50*time.Millisecond); !errors.Is(err, ErrOffline) || time.Since(start) < 50*time.Millisecond {
 		t.Errorf("nobody came: %v after %v", err, time.Since(start))
 	}
-	if _, err := g.WaitAny(t.Context(), ids, -1); !errors.Is(err, ErrOffline) {
+	if _, err := g.WaitAny(t.Context(), ids, Target{}, -1); !errors.Is(err, ErrOffline) {
 		t.Errorf("without a wait: %v", err)
 	}
 	gone := errors.New("gone")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(20*time.Millisecond, func() { cancel(gone) })
-	if _, err := g.WaitAny(ctx, ids, soon*10); !errors.Is(err, gone) {
+	if _, err := g.WaitAny(ctx, ids, Target{}, soon*10); !errors.Is(err, gone) {
 		t.Errorf("the client went away: %v", err)
 	}
 	var coming sync.WaitGroup
@@ -97,7 +97,7 @@ func TestWaitAny(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		g.connect(t, "con_2", http.NotFoundHandler())
 	})
-	s, err := g.WaitAny(t.Context(), ids, 10*soon)
+	s, err := g.WaitAny(t.Context(), ids, Target{}, 10*soon)
 	coming.Wait()
 	if err != nil || s.Connector() != "con_2" {
 		t.Fatalf("waited for %v, %v", s, err)

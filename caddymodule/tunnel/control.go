@@ -47,13 +47,18 @@ func (s *Session) ended(err error) string {
 	return "connection lost"
 }
 
-// silence is how long a connector that was told a heartbeat may say nothing. It
-// has missed three pings by then, and tries to reach the gateway anew.
-func silence(heartbeat time.Duration) time.Duration { return 3*heartbeat + 8*time.Second }
+// lostAfter is how long a connector may say nothing before its running requests
+// fail, on either transport and however many connectors there are. A path that
+// comes back before costs none of them over QUIC, which goes on where it was. The
+// transports themselves give up later.
+const lostAfter = 22 * time.Second
 
-// grace is how much longer one may be silent that has requests to lose: its path
-// may come back, and QUIC goes on where it was.
-const grace = 10 * time.Second
+// silence is how long a connector that was told a heartbeat may say nothing before
+// it gets no more requests. It has missed a ping by then, or three of frequent
+// ones, and tries to reach the gateway again.
+func silence(heartbeat time.Duration) time.Duration {
+	return min(3*heartbeat+8*time.Second, lostAfter)
+}
 
 // hush is called when a connector was silent for too long. One without requests
 // has nothing to lose: it dials anew.
@@ -70,20 +75,19 @@ func (s *Session) hush() {
 // receive handles control messages until there are no more, or have been none
 // for too long: a connector that was killed says no goodbye.
 func (s *Session) receive() error {
-	bound := silence(s.hub.heartbeat())
-	silent := time.AfterFunc(bound, s.hush)
+	silent := time.AfterFunc(silence(s.hub.heartbeat()), s.hush)
 	defer silent.Stop()
-	lost := time.AfterFunc(bound+grace, func() { s.close(link.CloseLost) })
+	lost := time.AfterFunc(lostAfter, func() { s.close(link.CloseLost) })
 	defer lost.Stop()
-	pace := rate.NewLimiter(messagesPerSecond, messagesAtOnce)
+	pace, spent := rate.NewLimiter(messagesPerSecond, messagesAtOnce), 1
 	for {
-		if err := pace.Wait(s.conn.Context()); err != nil {
+		if err := pace.WaitN(s.conn.Context(), spent); err != nil {
 			return context.Cause(s.conn.Context())
 		}
 		m, err := s.control.Receive()
-		bound := silence(s.hub.heartbeat())
-		silent.Reset(bound)
-		lost.Reset(bound + grace)
+		spent = cost(m)
+		silent.Reset(silence(s.hub.heartbeat()))
+		lost.Reset(lostAfter)
 		if err == nil && s.hub.miss(s, false) {
 			s.rotate() // what came up meanwhile
 		}
@@ -105,6 +109,8 @@ func (s *Session) receive() error {
 			}
 		case link.Update:
 			s.send(s.update(m))
+		case link.Report:
+			s.report(m)
 		case link.Rotated:
 			s.rotated(m)
 		case link.Drain:

@@ -5,9 +5,11 @@ import (
 	"sync"
 )
 
-// Event says that a connector came online or went offline.
+// Event says that a connector came online or went offline, or has reported
+// something new of its upstreams.
 type Event struct {
 	Online    bool
+	Reported  bool   // it was online before
 	Connector string // id
 	Account   string
 	Name      string
@@ -28,7 +30,8 @@ type noted struct {
 	before bool // whether the connector was online
 }
 
-// Subscribe calls f for each connector that comes online or goes offline, until
+// Subscribe calls f for each connector that comes online, goes offline or reports
+// something new, until
 // stop is called; a call that has begun by then may still run. A tunnel that is
 // replaced by a newer one of the same connector is no going offline. One call
 // follows the other: f must be quick, and may call the hub's methods.
@@ -50,7 +53,7 @@ func (h *Hub) Follow(f func(Event)) (online []Event, stop func()) {
 	pending := make(map[string]bool)
 	for _, n := range e.queue {
 		if !pending[n.Connector] && n.before {
-			n.Online = true
+			n.Online, n.Reported = true, false
 			online = append(online, n.Event)
 		}
 		pending[n.Connector] = true

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
@@ -63,10 +64,19 @@ func (h *Hub) greet(conn link.Conn) (run func(), err error) {
 	if !ok {
 		return nil, errors.New("the first message is no hello")
 	}
+	// First of all: it costs nothing, and no field of a hello that passes is long.
+	if err := hello.Check(); err != nil {
+		h.deny(conn, control, slog.Bool("hello", false), link.Deny{Code: link.DenyHello, Message: err.Error()})
+		return nil, nil
+	}
 	if hello.Claim != "" {
 		return h.greetDevice(ctx, conn, stream, control, hello), nil
 	}
 	connector, deny := h.check(ctx, hello)
+	if deny == nil && hello.DryRun {
+		h.dryRun(conn, control, connector)
+		return nil, nil
+	}
 	if deny == nil {
 		accepted(conn.Context())
 		_ = stream.SetDeadline(time.Time{})
@@ -79,8 +89,22 @@ func (h *Hub) greet(conn link.Conn) (run func(), err error) {
 			return s.run, nil
 		}
 	}
-	h.deny(conn, control, slog.String("connector", hello.Connector), *deny)
+	h.deny(conn, control, loggedID(hello.Connector), *deny)
 	return nil, nil
+}
+
+// dryRun tells a connector that it would be welcome.
+func (h *Hub) dryRun(conn link.Conn, control *link.Control, c Connector) {
+	makeRoom(conn.Context())
+	o := h.options.Load()
+	o.Logger.Info("a connector checks its token", "connector", c.ID, "remote", conn.RemoteAddr().String())
+	if err := control.Send(link.Welcome{Version: o.Version}); err == nil {
+		select {
+		case <-conn.Context().Done():
+		case <-time.After(denyGrace):
+		}
+	}
+	_ = conn.Close(link.CloseNone, "")
 }
 
 // unread returns what to say to whoever said a hello that is not read to its end,
@@ -123,8 +147,8 @@ func (h *Hub) check(ctx context.Context, hello link.Hello) (Connector, *link.Den
 			Message: "the tunnel token is not valid: the connector was removed or paired anew on another machine, or the token belongs to another gateway",
 		}
 	}
-	if err := hello.Check(); err != nil {
-		return Connector{}, &link.Deny{Code: link.DenyHello, Message: err.Error()}
+	if connector.Rotating && o.Rotation != nil && !hello.DryRun {
+		o.Rotation.Hello(ctx, hello.Connector, hello.Secret)
 	}
 	return connector, nil
 }
@@ -161,7 +185,9 @@ func (h *Hub) start(s *Session) *link.Deny {
 func (h *Hub) deny(conn link.Conn, control *link.Control, who slog.Attr, d link.Deny) {
 	h.counters.denied.Add(1)
 	makeRoom(conn.Context()) // it only has to read why
-	h.options.Load().Logger.Warn("denying a connector", who, "remote", conn.RemoteAddr().String(), "code", d.Code)
+	o := h.options.Load()
+	h.denials.Log(o.Logger, slog.LevelWarn, networksOf(conn.RemoteAddr()), o.Now(), "denying a connector",
+		who, "remote", conn.RemoteAddr().String(), "code", d.Code)
 	if err := control.Send(d); err == nil {
 		select {
 		case <-conn.Context().Done():
@@ -169,6 +195,21 @@ func (h *Hub) deny(conn link.Conn, control *link.Control, who slog.Attr, d link.
 		}
 	}
 	_ = conn.Close(link.CloseDenied, d.Code)
+}
+
+// maxID is more than the ids of connectors have, in bytes.
+const maxID = 40
+
+// loggedID is the id in a hello for the log, if it has the form of one: anybody can
+// send anything.
+func loggedID(id string) slog.Attr {
+	letter := func(r rune) bool {
+		return r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z'
+	}
+	if id == "" || len(id) > maxID || strings.IndexFunc(id, func(r rune) bool { return !letter(r) }) >= 0 {
+		return slog.String("connector", "invalid")
+	}
+	return slog.String("connector", id)
 }
 
 // newID returns a random id for a session.

@@ -14,6 +14,7 @@ import (
 	"github.com/quic-go/quic-go"
 	"golang.org/x/time/rate"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -23,6 +24,8 @@ type Connector struct {
 	// Pairing tells credentials of the same connector apart: the id of the
 	// pairing that they come from, "" for a token's.
 	Pairing string
+	// Rotating: a new token of it is not the only valid one yet.
+	Rotating bool
 }
 
 // Authenticate checks the credentials in a hello. Any error but one that wraps
@@ -73,6 +76,8 @@ type Hub struct {
 	turnstile  turnstile
 	counters   counters
 	events     events
+	denials    fair.Sampler // of hellos that are refused
+	devices    fair.Sampler // of devices that come and go while they wait
 
 	mu       sync.RWMutex
 	live     map[string]*Session   // by connector id: what takes requests

@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"github.com/quic-go/quic-go"
+
+	"github.com/postern-dev/postern/caddymodule/fair"
 )
 
 // defaultPending is how many connections without a valid hello one address may
@@ -165,6 +167,9 @@ func makeRoom(conn context.Context) {
 		s.decide()
 	}
 }
+
+// networksOf returns the networks of a peer.
+func networksOf(addr net.Addr) fair.Networks { return fair.Parse(hostOf(addr)) }
 
 // addressKey is what connections are counted by: the IPv4 address, or the /64
 // of an IPv6 address, which is what one customer has of them.

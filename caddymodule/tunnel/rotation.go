@@ -17,6 +17,9 @@ type Rotation interface {
 	Pending(connectorID string) bool
 	// Next returns the offer, false if there is none by now.
 	Next(ctx context.Context, connectorID string) (link.Rotate, bool)
+	// Hello takes the secret that a connector was let in with while its token was
+	// being rotated.
+	Hello(ctx context.Context, connectorID, secret string)
 	// Rotated takes the connector's answer to an offer.
 	Rotated(ctx context.Context, connectorID string, answer link.Rotated)
 }

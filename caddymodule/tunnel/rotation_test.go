@@ -18,6 +18,7 @@ type testRotation struct {
 	offer   *link.Rotate
 	asked   int
 	answers chan link.Rotated
+	hellos  []string      // ids and secrets
 	block   chan struct{} // Next waits for it, if it is there
 }
 
@@ -49,6 +50,12 @@ func (r *testRotation) Next(context.Context, string) (link.Rotate, bool) {
 		return link.Rotate{}, false
 	}
 	return *r.offer, true
+}
+
+func (r *testRotation) Hello(_ context.Context, connectorID, secret string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hellos = append(r.hellos, connectorID+":"+secret)
 }
 
 func (r *testRotation) Rotated(_ context.Context, connectorID string, answer link.Rotated) {

@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -29,7 +30,9 @@ type Info struct {
 	RTT       time.Duration // smoothed
 	Upstreams []string
 	Routes    []link.Route
-	Active    int // requests that run
+	States    []UpstreamState // of Upstreams, in their order
+	Active    int             // requests that run
+	Limit     int             // how many may run
 }
 
 // Session is one live tunnel. It is an [http.RoundTripper].
@@ -42,10 +45,12 @@ type Session struct {
 	connector Connector
 	hello     link.Hello                  // without its secret
 	offer     atomic.Pointer[link.Update] // what it has now
+	reported  atomic.Pointer[[]UpstreamState]
 	since     time.Time
 	options   link.RoundTripOptions
 
 	active   atomic.Int64
+	limit    int64 // of active
 	pulse    pulse
 	draining atomic.Bool
 	away     atomic.Bool     // silent: it takes no requests, and has some to lose
@@ -55,6 +60,9 @@ type Session struct {
 	idleOnce sync.Once
 	pong     chan struct{} // room for one: the answer to a ping of the gateway
 	reason   atomic.Uint64 // link.CloseCode + 1 with which the gateway closed it
+
+	anyDown     atomic.Bool // of the upstreams, as reported
+	misreported atomic.Bool // which was logged
 
 	rotating sync.Mutex             // held while a new token is offered
 	offered  atomic.Pointer[string] // the id of a new token, until its answer
@@ -67,6 +75,7 @@ func newSession(h *Hub, conn link.Conn, stream link.ControlStream, control *link
 	s := &Session{
 		hub: h, id: newID(), conn: conn, stream: stream, control: control, connector: c, hello: hello,
 		since: h.options.Load().Now(), idle: make(chan struct{}), pong: make(chan struct{}, 1),
+		limit: int64(cmp.Or(hello.MaxRequests, link.DefaultMaxRequests)),
 	}
 	s.retired, s.retire = context.WithCancel(conn.Context())
 	s.offer.Store(&link.Update{Upstreams: hello.Upstreams, Routes: hello.Routes})
@@ -93,7 +102,9 @@ func (s *Session) Info() Info {
 		RTT:       s.conn.RTT(),
 		Upstreams: slices.Clone(offer.Upstreams),
 		Routes:    slices.Clone(offer.Routes),
+		States:    s.States(),
 		Active:    int(s.active.Load()),
+		Limit:     int(s.limit),
 	}
 }
 
@@ -110,7 +121,8 @@ func (s *Session) usable() bool {
 // RoundTrip sends a request to the connector and returns the answer, whose body
 // must be closed. The request's Host is the name of an upstream, its body is in
 // memory and its ContentLength known. An error that wraps link.ErrNotSent means
-// that nothing was sent: another session may have the request.
+// that nothing was sent: another session may have the request. So does
+// link.ErrNoCredit, for a connector that has as many requests as it takes.
 func (s *Session) RoundTrip(r *http.Request) (*http.Response, error) {
 	stream, err := s.open(r.Context())
 	if err != nil {
@@ -131,14 +143,21 @@ func (s *Session) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// open begins a request and opens its stream, waiting for credit as long as
-// the request and the session live.
+// creditWait is how long a request waits for a stream that the connector owes: it
+// may just be learning that an earlier request has ended.
+const creditWait = time.Second
+
+// open begins a request and opens its stream.
 func (s *Session) open(ctx context.Context) (link.Stream, error) {
 	// Counted first and checked then: a drain does it the other way round.
-	s.active.Add(1)
+	active := s.active.Add(1)
 	if !s.usable() {
 		s.end()
 		return nil, errEnded
+	}
+	if active > s.limit {
+		s.end()
+		return nil, link.ErrNoCredit
 	}
 	stream, err := s.conn.TryOpenStream()
 	if err == nil {
@@ -151,15 +170,19 @@ func (s *Session) open(ctx context.Context) (link.Stream, error) {
 		}
 	}
 	s.end()
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, link.ErrNoCredit
+	default:
+		return nil, errEnded
 	}
-	return nil, errEnded
 }
 
 // openSync waits for the connector to allow one more stream.
 func (s *Session) openSync(ctx context.Context) (link.Stream, error) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithTimeout(ctx, creditWait)
 	defer cancel()
 	defer context.AfterFunc(s.retired, cancel)()
 	return s.conn.OpenStream(ctx)

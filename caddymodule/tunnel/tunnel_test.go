@@ -134,7 +134,7 @@ func (g *testGateway) openWebSocket(ctx context.Context) (link.Conn, error) {
 		return nil, err
 	}
 	raw := &webSocket{Conn: websocket.NetConn(context.Background(), socket, websocket.MessageBinary), socket: socket, remote: &net.TCPAddr{}, closed: func() {}}
-	return link.HTTP2Connector(ctx, raw, link.ConnectorTLS(g.Pin()))
+	return link.HTTP2Connector(ctx, raw, link.ConnectorTLS(g.Pin()), link.RequestStreams(0))
 }
 
 // overBoth runs a test with a gateway whose connectors come over QUIC, and with
@@ -166,13 +166,25 @@ func (g *testGateway) dial(t testing.TB, socket net.PacketConn, hello link.Hello
 	if err != nil {
 		return nil, err
 	}
-	c := &testConnector{conn: conn, socket: socket, messages: make(chan link.Message, 64)}
+	c, err := g.introduce(t, conn, hello, h)
+	if c != nil {
+		c.socket = socket
+	}
+	return c, err
+}
+
+// introduce says hello on a connection.
+func (g *testGateway) introduce(t testing.TB, conn link.Conn, hello link.Hello, h http.Handler) (*testConnector, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	c := &testConnector{conn: conn, messages: make(chan link.Message, 64)}
 	t.Cleanup(func() {
 		_ = c.conn.Close(link.CloseNone, "")
 		c.serving.Wait()
 	})
-	c.stream, err = c.conn.Control(ctx)
-	if err != nil {
+	var err error
+	if c.stream, err = c.conn.Control(ctx); err != nil {
 		return nil, err
 	}
 	c.control = link.NewControl(c.stream)

@@ -45,9 +45,6 @@ func (w *waiting) claim(ctx context.Context, hello link.Hello) *link.Deny {
 	if pairing == nil {
 		return &link.Deny{Code: link.DenyPairingOff, Message: "this gateway does not pair devices"}
 	}
-	if err := hello.Check(); err != nil {
-		return &link.Deny{Code: link.DenyHello, Message: err.Error()}
-	}
 	if deny := w.hub.seat(w); deny != nil {
 		return deny
 	}
@@ -73,14 +70,14 @@ func (w *waiting) run() {
 		return
 	default:
 	}
-	w.log().Info("device waits for approval", "expires_at", w.ticket.ExpiresAt)
+	w.log("device waits for approval", "expires_at", w.ticket.ExpiresAt)
 	w.send(link.Pending{Fingerprint: w.ticket.Fingerprint, ExpiresAt: w.ticket.ExpiresAt})
 	w.hub.running.Go(w.listen)
 	select {
 	case d := <-w.ticket.Decided:
 		w.tell(d)
 	case <-w.conn.Context().Done():
-		w.log().Info("waiting device is gone")
+		w.log("waiting device is gone")
 	}
 }
 
@@ -88,7 +85,7 @@ func (w *waiting) run() {
 func (w *waiting) tell(d Decision) {
 	switch {
 	case d.TunnelToken != "":
-		w.log().Info("device is paired")
+		w.log("device is paired")
 		w.send(link.Grant{TunnelToken: d.TunnelToken})
 		select { // the device closes when it has read that
 		case <-w.conn.Context().Done():
@@ -147,9 +144,11 @@ func (w *waiting) close(code link.CloseCode) {
 	_ = w.conn.Close(code, code.String())
 }
 
-// log returns the current logger, about this device.
-func (w *waiting) log() *slog.Logger {
-	return w.hub.options.Load().Logger.With("pairing", w.ticket.ID, "remote", w.conn.RemoteAddr().String())
+// log logs a line about this device, which may come and go as often as it likes.
+func (w *waiting) log(message string, args ...any) {
+	o, remote := w.hub.options.Load(), w.conn.RemoteAddr()
+	w.hub.devices.Log(o.Logger, slog.LevelInfo, networksOf(remote), o.Now(), message,
+		append([]any{"pairing", w.ticket.ID, "remote", remote.String()}, args...)...)
 }
 
 // seat takes a place among the waiting devices.

@@ -16,8 +16,10 @@
 //	rescue.go, loss.go, echo.go        a tunnel that fell silent, and one that loses too much
 //	session.go                         one tunnel: hello, heartbeat, requests, drain
 //	proxy.go, headers.go, payload.go   a request on its way to an upstream
+//	allow.go                           which requests may reach one
 //	upstream.go, answer.go             the client that speaks to it, HTTP/1.1 with or without TLS
 //	connection.go, silent_*.go         its connections, and the idle ones among them
+//	health.go                          whether it is reachable, and which models it has
 //	keyfile.go                         an upstream's own key
 //	reload.go, setup.go                another configuration, without losing a request
 //	rotate.go, keep.go, owner_*.go     another token, without losing the tunnel
@@ -41,6 +43,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/memory"
 )
 
 // Options configures an [Agent]. The zero value works.
@@ -69,6 +72,7 @@ type Agent struct {
 	known    bool // the gateway has welcomed this process
 
 	monitor  monitor
+	prober   *prober
 	reload   reloading
 	rotation rotating
 
@@ -126,6 +130,7 @@ func New(c Config, o Options) (*Agent, error) {
 		silenceLimit: silenceLimit,
 		moment:       rescueMoment,
 		retry:        retry{random: mathrand.Float64},
+		prober:       newProber(o.Logger),
 		reload:       reloading{wake: make(chan struct{}, 1), first: reloadPause},
 		rotation:     rotating{keep: o.Keep},
 	}
@@ -144,6 +149,8 @@ func newSetup(c Config, token link.Token, upstreams map[string]*upstream, o Opti
 	}
 	// Without a name the gateway shows the connector's own.
 	host, _ := os.Hostname()
+	dialer, web := newDialer(server, token.Pin), newWebDialer(token.URL, server, token.Pin, o.Logger)
+	dialer.maxRequests, web.maxRequests = c.MaxRequests, c.MaxRequests
 	return setup{
 		config: c,
 		hello: link.Hello{
@@ -155,17 +162,23 @@ func newSetup(c Config, token link.Token, upstreams map[string]*upstream, o Opti
 			OS:        runtime.GOOS + "/" + runtime.GOARCH,
 			Upstreams: slices.Sorted(maps.Keys(upstreams)),
 			Routes:    c.Routes,
+
+			MaxRequests: c.MaxRequests,
 		},
 		pin:       token.Pin,
-		dialer:    newDialer(server, token.Pin),
-		web:       newWebDialer(token.URL, server, token.Pin, o.Logger),
-		proxy:     newProxy(upstreams, o.Logger),
+		dialer:    dialer,
+		web:       web,
+		proxy:     newProxy(upstreams, memory.NewBudget(c.MemoryBudget()), o.Logger),
 		transport: cmp.Or(c.Transport, TransportAuto),
 	}
 }
 
 // open returns the upstreams of a valid configuration by name.
 func (c *Config) open(logger *slog.Logger) (map[string]*upstream, error) {
+	allow, err := c.allowed()
+	if err != nil {
+		return nil, err
+	}
 	upstreams := make(map[string]*upstream)
 	add := func(name, field, keyPath string, base *url.URL) error {
 		var key *keyFile
@@ -176,6 +189,7 @@ func (c *Config) open(logger *slog.Logger) (map[string]*upstream, error) {
 			}
 		}
 		upstreams[name] = newUpstream(name, base, key)
+		upstreams[name].allow = allow
 		return nil
 	}
 	if c.Upstream != "" {
@@ -205,6 +219,13 @@ func (c *Config) open(logger *slog.Logger) (map[string]*upstream, error) {
 func (a *Agent) Run(ctx context.Context) error {
 	defer func() { a.proxy.close() }() // of the last configuration
 	defer a.reload.stop()
+	watching, stop := context.WithCancel(ctx)
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		a.prober.run(watching, func() map[string]*upstream { return *a.current().proxy.upstreams.Load() })
+	})
+	defer watcher.Wait()
+	defer stop()
 	a.retry.reset()
 	for ctx.Err() == nil {
 		end := a.runOnce(ctx)

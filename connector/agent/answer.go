@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"time"
@@ -13,14 +15,19 @@ import (
 // up. An answer that is still earlier costs the connection.
 const uploadGrace = 5 * time.Millisecond
 
+// errUnasked is about what an upstream says before it closes an idle connection,
+// like a 408.
+var errUnasked = errors.New("the upstream answered before it was asked")
+
 // answer is the exchange of one request, from its first byte to the end of what
 // the upstream answers.
 type answer struct {
 	upstream *upstream
 	conn     *connection // nil after finish
 	unwatch  func() bool // stops the watch on the request's context
-	uploaded chan bool   // whether a large body was sent; nil: there is none
-	unsent   bool        // the request did not go out in full, or not in time
+	uploaded chan int64  // bytes sent of a large request; nil: it is small
+	size     int64       // of the request in bytes
+	sent     int64       // how many of them left; -1: not known yet
 
 	status int
 	header http.Header
@@ -38,47 +45,63 @@ func (a *answer) send(r *http.Request, body *payload) error {
 		a.upstream.chunks.Put(chunk)
 		return err
 	}
+	a.size = int64(len(head) + len(data))
 	if len(head)+len(data) > len(*chunk) {
-		a.uploaded = make(chan bool, 1)
+		a.uploaded, a.sent = make(chan int64, 1), -1
 		body.retain()
 		go a.upload(a.conn, a.uploaded, head, chunk, body)
 		return nil
 	}
-	_, err = a.conn.Write(append(head, data...))
+	n, err := a.conn.Write(append(head, data...))
 	a.upstream.chunks.Put(chunk)
-	// The upstream may have closed its ear but not its mouth: reading tells.
-	a.unsent = err != nil
-	return nil
+	if a.sent = int64(n); n > 0 {
+		// The upstream may have stopped reading to answer: Next finds out.
+		err = nil
+	}
+	return err
+}
+
+// failed waits until a large request is given up, which is soon after its
+// connection was closed, and says whether any of the request was sent.
+func (a *answer) failed(err error) error {
+	if a.sent < 0 {
+		a.sent = <-a.uploaded
+	}
+	if a.size > 0 && a.sent == 0 {
+		return fmt.Errorf("%w: %w", errNotConnected, err)
+	}
+	return err
 }
 
 // upload writes a large request. It ends soon after the connection is closed.
-func (a *answer) upload(c *connection, uploaded chan<- bool, head []byte, chunk *[]byte, body *payload) {
+func (a *answer) upload(c *connection, uploaded chan<- int64, head []byte, chunk *[]byte, body *payload) {
 	pieces := net.Buffers{head, *body.data}
-	_, err := pieces.WriteTo(c.Conn) // one system call, if it is not TLS
+	n, _ := pieces.WriteTo(c.Conn) // one system call, if it is not TLS
 	a.upstream.chunks.Put(chunk)
 	body.release()
-	uploaded <- err == nil
+	uploaded <- n
 }
 
-// settle finds out, when the answer begins, whether the request is all sent.
-func (a *answer) settle() {
+// settle finds out, when the answer begins, whether the request is all sent. The
+// error says that nothing was: what came is no answer to it.
+func (a *answer) settle() error {
 	if a.uploaded == nil {
-		return
+		return nil
 	}
 	select {
-	case sent := <-a.uploaded:
-		a.unsent = !sent
-		return
+	case a.sent = <-a.uploaded:
 	default:
+		grace := time.NewTimer(uploadGrace)
+		defer grace.Stop()
+		select {
+		case a.sent = <-a.uploaded:
+		case <-grace.C:
+		}
 	}
-	grace := time.NewTimer(uploadGrace)
-	defer grace.Stop()
-	select {
-	case sent := <-a.uploaded:
-		a.unsent = !sent
-	case <-grace.C:
-		a.unsent = true
+	if a.sent == 0 {
+		return errUnasked
 	}
+	return nil
 }
 
 // Read reads the body of the answer: what is there. io.EOF is the end of a
@@ -112,7 +135,7 @@ func (a *answer) finish() {
 	}
 	a.conn = nil
 	live := a.unwatch()
-	reusable := live && !a.unsent && c.in.Reusable()
+	reusable := live && a.sent == a.size && c.in.Reusable()
 	c.in.Release()
 	if reusable {
 		a.upstream.idle.put(c)

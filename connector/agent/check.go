@@ -15,12 +15,16 @@ import (
 const checkTimeout = 5 * time.Second
 
 // ValidateUpstreams checks all but what has to do with the tunnel: the upstreams
-// and the routes.
+// the routes, and what else is allowed.
 func (c *Config) ValidateUpstreams() error {
 	if err := c.validateUpstreams(); err != nil {
 		return err
 	}
-	return c.validateRoutes()
+	if err := c.validateRoutes(); err != nil {
+		return err
+	}
+	_, err := c.allowed()
+	return err
 }
 
 // UpstreamNames returns the names that the gateway knows the upstreams by.

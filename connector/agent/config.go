@@ -36,6 +36,9 @@ type Config struct {
 	Server string `json:"server,omitempty"`
 	// Transport is "auto" (the default), "quic" or "websocket".
 	Transport string `json:"transport,omitempty"`
+	// MaxRequests is how many requests run at once; the gateway refuses more, or
+	// gives them to another connector. Default: 1024.
+	MaxRequests int `json:"max_requests,omitempty"`
 	// Upstream is the plain form's model server: a base URL without a path,
 	// to which /v1 is added. Its name in the tunnel is "default".
 	Upstream string `json:"upstream,omitempty"`
@@ -47,6 +50,14 @@ type Config struct {
 	// Routes say which upstream a public model name goes to; the first match
 	// wins. Default: none, so that the deployment or the only upstream decides.
 	Routes []link.Route `json:"routes,omitempty"`
+	// MaxMemory is how many bytes of requests the connector may hold in memory
+	// at a time, such as "256MiB". Default: an eighth of the machine's or the
+	// cgroup's memory, at least 64 MiB and at most 1 GiB.
+	MaxMemory string `json:"max_memory,omitempty"`
+	// Allow are requests that may reach the upstreams besides those that the
+	// gateway needs: "METHOD /v1/path", with or without a * at its end. Default:
+	// none.
+	Allow []string `json:"allow,omitempty"`
 }
 
 // Upstream is one model server of the form with several.

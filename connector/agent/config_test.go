@@ -45,10 +45,10 @@ func TestLoadConfig(t *testing.T) {
 			Config{Upstream: "http://localhost:11434/"},
 		},
 		{
-			"plain with everything", `{"tunnel_token":"TOKEN","server":"[::1]:7443","transport":"quic","upstream":"https://box","api_key_file":"/etc/key",
-			"routes":[{"model":"qwen*","upstream":"default","upstream_model":"qwen3:8b"}]}`,
+			"plain with everything", `{"tunnel_token":"TOKEN","server":"[::1]:7443","transport":"quic","max_requests":16,"upstream":"https://box","api_key_file":"/etc/key",
+			"routes":[{"model":"qwen*","upstream":"default","upstream_model":"qwen3:8b"}],"allow":["POST /v1/rerank"]}`,
 			Config{
-				Server: "[::1]:7443", Transport: "quic", Upstream: "https://box", APIKeyFile: "/etc/key",
+				Allow: []string{"POST /v1/rerank"}, Server: "[::1]:7443", Transport: "quic", MaxRequests: 16, Upstream: "https://box", APIKeyFile: "/etc/key",
 				Routes: []link.Route{{Model: "qwen*", Upstream: "default", UpstreamModel: "qwen3:8b"}},
 			},
 		},
@@ -90,10 +90,20 @@ var configErrors = []struct{ name, text, want string }{
 	{"a list", `[]`, `the configuration: must be an object in braces, not a list`},
 	{"a misspelt field", `{"tunel_token":"x"}`, `tunel_token: unknown field; did you mean "tunnel_token"?`},
 	{"another case", `{"Upstream":"http://localhost"}`, `Upstream: unknown field; did you mean "upstream"?`},
-	{"an unknown field", `{"timeout":30}`, `timeout: unknown field; known here: tunnel_token, server, transport, upstream, api_key_file, upstreams, routes`},
+	{"an unknown field", `{"timeout":30}`, `timeout: unknown field; known here: tunnel_token, server, transport, max_requests, max_memory, upstream, api_key_file, upstreams, routes, allow`},
 	{"a field twice", `{"upstream":"http://a","upstream":"http://b"}`, `upstream: given twice; remove one of the two`},
 	{"an escaped field twice", `{"upstream":"http://a","\u0075pstream":"http://b"}`, `upstream: given twice; remove one of the two`},
 	{"a wrong type", `{"upstream":["http://a"]}`, `upstream: must be text in quotes, not a list`},
+	{"allow of a wrong type", `{"allow":"POST /v1/rerank"}`, `allow: must be a list of texts in quotes`},
+	{"something else allowed", `{"allow":[1]}`, `allow: must be a list of texts in quotes`},
+	{"null allowed", `{"allow":null}`, `allow: must be a list of texts in quotes`},
+	{"a path without a method", `{"tunnel_token":"TOKEN","upstream":"http://a","allow":["GET /v1/a","/v1/rerank"]}`, `allow[1]: "/v1/rerank" must be a method and a path under /v1, with or without a * at its end, like "POST /v1/rerank" or "GET /v1/models/*"`},
+	{"a path outside of /v1", `{"tunnel_token":"TOKEN","upstream":"http://a","allow":["GET /metrics"]}`, `allow[0]: "GET /metrics" must be a method and a path under /v1, with or without a * at its end, like "POST /v1/rerank" or "GET /v1/models/*"`},
+	{"a * within a path", `{"tunnel_token":"TOKEN","upstream":"http://a","allow":["GET /v1/*/x"]}`, `allow[0]: "GET /v1/*/x" must be a method and a path under /v1, with or without a * at its end, like "POST /v1/rerank" or "GET /v1/models/*"`},
+	{"no requests", `{"max_requests":0}`, `max_requests: must be a whole number from 1 to 16384`},
+	{"too many requests", `{"max_requests":100000}`, `max_requests: must be a whole number from 1 to 16384`},
+	{"half a request", `{"max_requests":1.5}`, `max_requests: must be a whole number from 1 to 16384`},
+	{"requests of a wrong type", `{"max_requests":"8"}`, `max_requests: must be a whole number from 1 to 16384`},
 	{"null", `{"server":null}`, `server: must be text in quotes, not null`},
 	{"upstreams of a wrong type", `{"upstreams":"http://a"}`, `upstreams: must be an object in braces, not text`},
 	{"an upstream of a wrong type", `{"upstreams":{"a":"http://a/v1"}}`, `upstreams.a: must be an object in braces, not text`},
@@ -114,6 +124,10 @@ var configErrors = []struct{ name, text, want string }{
 	{"server with a path", `{"tunnel_token":"TOKEN","server":"gw/x:1","upstream":"http://a"}`, `server: "gw/x" is not a host name or an address`},
 	{"a misspelt transport", `{"tunnel_token":"TOKEN","transport":"QUICK","upstream":"http://a"}`, `transport: "QUICK" is not known; did you mean "quic"?`},
 	{"an unknown transport", `{"tunnel_token":"TOKEN","transport":"carrier pigeon","upstream":"http://a"}`, `transport: "carrier pigeon" is not known; use "auto", "quic" or "websocket"`},
+
+	{"max_memory as a number", `{"max_memory":256}`, `max_memory: must be text in quotes, not a number`},
+	{"max_memory without a unit that is known", `{"tunnel_token":"TOKEN","upstream":"http://a","max_memory":"1 lot"}`, `max_memory: "1 lot" is not a size; write one such as "256MiB"`},
+	{"too small a max_memory", `{"tunnel_token":"TOKEN","upstream":"http://a","max_memory":"15 MiB"}`, `max_memory: "15 MiB" is too small; the connector needs at least 16MiB`},
 
 	{"no upstream", `{"tunnel_token":"TOKEN"}`, `upstream: missing; give the address of the model server, like "http://localhost:11434" (or set UPSTREAM)`},
 	{"both forms", `{"tunnel_token":"TOKEN","upstream":"http://a","upstreams":{"b":{"BaseUrl":"http://b/v1"}}}`, `upstream, upstreams: give one of the two; move the address into upstreams to keep both`},
@@ -289,4 +303,22 @@ func FuzzParseConfig(f *testing.F) {
 			t.Fatalf("first %v, then %v", err, againErr)
 		}
 	})
+}
+
+func TestMemoryBudget(t *testing.T) {
+	for text, want := range map[string]int64{
+		"256MiB": 256 << 20, "1 GiB": 1 << 30, "2gb": 2e9, "33554432": 32 << 20, "20000K": 20e6, "16777216B": 16 << 20,
+	} {
+		if got := (&Config{MaxMemory: text}).MemoryBudget(); got != want {
+			t.Errorf("%q: %d bytes, want %d", text, got, want)
+		}
+	}
+	if got := new(Config).MemoryBudget(); got < lowMemory || got > highMemory {
+		t.Errorf("the default is %d bytes", got)
+	}
+	for _, text := range []string{"x", "MiB", "-5GiB", "1.5GiB", "5PiB", "99999999999999999999", "1GiB1"} {
+		if n, err := parseSize(text); err == nil {
+			t.Errorf("%q is %d bytes", text, n)
+		}
+	}
 }

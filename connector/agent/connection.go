@@ -2,6 +2,9 @@ package agent
 
 import (
 	"net"
+	"net/http"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -13,6 +16,8 @@ const (
 	// upstreamIdle is below the 5 s after which the common model servers close
 	// an idle connection, so that a request rarely meets one that is closing.
 	upstreamIdle = 4 * time.Second
+	// idleMargin is how much earlier than the upstream this side closes.
+	idleMargin = time.Second
 	// maxIdle bounds the idle connections to one upstream.
 	maxIdle = 256
 )
@@ -22,17 +27,18 @@ type connection struct {
 	net.Conn          // the one to write to
 	raw      net.Conn // below TLS, or the same
 	in       *link.AnswerReader
-	shut     func()    // closes it at once; safe beside anything else
-	since    time.Time // when it became idle
+	shut     func()        // closes it at once; safe beside anything else
+	life     time.Duration // how long it may be idle
+	until    time.Time     // when it has been idle for that long
 
-	system  syscall.RawConn // nil: it cannot be looked at
+	system  syscall.RawConn // nil: it has no socket to look at
 	look    func(fd uintptr) bool
 	nothing bool // look saw neither bytes nor an end
 }
 
 // newConnection wraps conn, which is raw or TLS on top of it.
 func newConnection(conn, raw net.Conn) *connection {
-	c := &connection{Conn: conn, raw: raw, in: link.NewAnswerReader(conn)}
+	c := &connection{Conn: conn, raw: raw, in: link.NewAnswerReader(conn), life: upstreamIdle}
 	// Not conn's Close: that of TLS would first wait to say goodbye.
 	c.shut = func() { _ = raw.Close() }
 	if s, ok := raw.(syscall.Conn); ok {
@@ -45,7 +51,20 @@ func newConnection(conn, raw net.Conn) *connection {
 	return c
 }
 
-// usable tells whether an idle connection is still open and silent. What the
+// follow makes the connection idle for less long than the upstream says it keeps
+// it, in the Keep-Alive field of an answer.
+func (c *connection) follow(answer http.Header) {
+	for _, value := range answer["Keep-Alive"] {
+		for parameter := range strings.SplitSeq(value, ",") {
+			text, ok := strings.CutPrefix(strings.TrimSpace(parameter), "timeout=")
+			if seconds, err := strconv.Atoi(text); ok && err == nil && seconds >= 0 {
+				c.life = min(upstreamIdle, time.Duration(seconds)*time.Second-idleMargin)
+			}
+		}
+	}
+}
+
+// usable reports whether an idle connection is still open and silent. What the
 // upstream says without being asked, like a 408 before it closes, must not be
 // taken for the next answer.
 func (c *connection) usable() bool {
@@ -69,7 +88,7 @@ func (p *idleConns) take() *connection {
 		if c == nil {
 			return nil
 		}
-		if time.Since(c.since) < upstreamIdle && c.usable() {
+		if time.Now().Before(c.until) && c.usable() {
 			return c
 		}
 		c.shut()
@@ -93,14 +112,14 @@ func (p *idleConns) pop() *connection {
 func (p *idleConns) put(c *connection) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || len(p.conns) >= maxIdle {
+	if p.closed || len(p.conns) >= maxIdle || c.life <= 0 {
 		c.shut()
 		return
 	}
-	c.since = time.Now()
+	c.until = time.Now().Add(c.life)
 	p.conns = append(p.conns, c)
 	if !p.armed {
-		p.arm(upstreamIdle)
+		p.arm(c.life)
 	}
 }
 
@@ -121,7 +140,7 @@ func (p *idleConns) prune() {
 	defer p.mu.Unlock()
 	p.armed = false
 	now, old := time.Now(), 0
-	for old < len(p.conns) && now.Sub(p.conns[old].since) >= upstreamIdle {
+	for old < len(p.conns) && !now.Before(p.conns[old].until) {
 		p.conns[old].shut()
 		old++
 	}
@@ -129,7 +148,7 @@ func (p *idleConns) prune() {
 	clear(p.conns[left:])
 	p.conns = p.conns[:left]
 	if left > 0 {
-		p.arm(upstreamIdle - now.Sub(p.conns[0].since))
+		p.arm(p.conns[0].until.Sub(now))
 	}
 }
 

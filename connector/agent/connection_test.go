@@ -5,7 +5,6 @@ import (
 	"context"
 	"io"
 	"net"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -56,7 +55,7 @@ func TestIdleConnsGrowOld(t *testing.T) {
 	age := func(c *connection, d time.Duration) {
 		idle.mu.Lock()
 		defer idle.mu.Unlock()
-		c.since = c.since.Add(-d)
+		c.until = c.until.Add(-d)
 	}
 	age(conns[0], upstreamIdle)
 	age(conns[1], upstreamIdle-30*time.Millisecond)
@@ -74,40 +73,106 @@ func TestIdleConnsGrowOld(t *testing.T) {
 	}
 }
 
+// waitUnusable waits until an idle connection shows that it was closed.
+func waitUnusable(t *testing.T, p *idleConns) {
+	t.Helper()
+	for range 5000 {
+		p.mu.Lock()
+		gone := len(p.conns) == 1 && !p.conns[0].usable()
+		p.mu.Unlock()
+		if gone {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatal("the connection seems to be open still")
+}
+
 // TestIdleConnsHearTheUpstream: what comes without being asked, and a close, end
 // a connection before the next request goes out on it.
 func TestIdleConnsHearTheUpstream(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Log("only a failing request shows that here")
-		return
+	for name, end := range map[string]func(conn *net.TCPConn){
+		"closes":         func(conn *net.TCPConn) { conn.Close() },
+		"closes one way": func(conn *net.TCPConn) { conn.CloseWrite() },
+		"resets":         func(conn *net.TCPConn) { conn.SetLinger(0); conn.Close() },
+		"says so": func(conn *net.TCPConn) {
+			io.WriteString(conn, "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answered := make(chan struct{})
+			address, conns := scripted(t, func(_ int32, conn net.Conn, in *bufio.Reader) {
+				if !takeRequest(in) {
+					return
+				}
+				io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+				answered <- struct{}{}
+				end(conn.(*net.TCPConn))
+				if takeRequest(in) {
+					t.Error("a second request came on the connection")
+				}
+			})
+			p := proxyTo(t, address, nil)
+			for _, size := range []int{2, 100 << 10} {
+				if w := ask(t.Context(), p, strings.Repeat("x", size)); w.status != 200 || w.body() != "ok" {
+					t.Errorf("%d bytes: status %d, aborted %v", size, w.status, w.aborted)
+				}
+				<-answered
+				waitUnusable(t, &p.upstream("box").idle)
+			}
+			if got := conns.Load(); got != 2 {
+				t.Errorf("%d connections", got)
+			}
+		})
 	}
-	for _, unasked := range []string{"", "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"} {
-		said := make(chan struct{}, 2)
-		address, conns := scripted(t, func(_ int32, conn net.Conn, in *bufio.Reader) {
-			if !takeRequest(in) {
-				return
-			}
-			io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-			time.Sleep(20 * time.Millisecond) // the answer is read by now
-			io.WriteString(conn, unasked)
-			if unasked == "" {
-				conn.(*net.TCPConn).CloseWrite()
-			}
-			said <- struct{}{}
-			if takeRequest(in) {
-				t.Error("a second request came on the connection")
+}
+
+// TestIdleConnsKeepAsAnnounced: an upstream may say that it closes idle
+// connections earlier than most.
+func TestIdleConnsKeepAsAnnounced(t *testing.T) {
+	for announced, want := range map[string]time.Duration{
+		"":                          upstreamIdle,
+		"Keep-Alive: timeout=5\r\n": upstreamIdle,
+		"Keep-Alive: timeout=3, max=98\r\nConnection: Keep-Alive\r\n": 2 * time.Second,
+		"Keep-Alive: max=98,timeout=1\r\n":                            0,
+		"Keep-Alive: timeout=never\r\n":                               upstreamIdle,
+	} {
+		address, _ := scripted(t, func(_ int32, conn net.Conn, in *bufio.Reader) {
+			for takeRequest(in) {
+				io.WriteString(conn, "HTTP/1.1 200 OK\r\n"+announced+"Content-Length: 0\r\n\r\n")
 			}
 		})
 		p := proxyTo(t, address, nil)
-		for range 2 {
-			if w := ask(t.Context(), p, "{}"); w.status != 200 || w.body() != "ok" {
-				t.Errorf("unasked %.12q: status %d, aborted %v", unasked, w.status, w.aborted)
-			}
-			<-said
-			time.Sleep(10 * time.Millisecond)
+		ask(t.Context(), p, "{}")
+		idle := &p.upstream("box").idle
+		var got time.Duration
+		if c := idle.take(); c != nil {
+			got = c.life
+			c.shut()
 		}
-		if got := conns.Load(); got != 2 {
-			t.Errorf("unasked %.12q: %d connections", unasked, got)
+		if got != want {
+			t.Errorf("%q: kept for %v, not %v", announced, got, want)
+		}
+	}
+}
+
+// BenchmarkUsable measures what looking at an idle connection costs a request.
+func BenchmarkUsable(b *testing.B) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer listener.Close()
+	raw, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer raw.Close()
+	c := newConnection(raw, raw)
+	b.ReportAllocs()
+	for b.Loop() {
+		if !c.usable() {
+			b.Fatal("the connection is closed")
 		}
 	}
 }

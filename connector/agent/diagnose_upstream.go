@@ -48,7 +48,8 @@ func (d *diagnosis) upstreams(ctx context.Context) {
 func (u *upstream) diagnoseModels(ctx context.Context) ([]string, Finding) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	models, err := u.list(ctx)
+	list, err := u.list(ctx)
+	models := list.ids
 	if ctx.Err() != nil {
 		err = fmt.Errorf("%w within %v", os.ErrDeadlineExceeded, checkTimeout)
 	}
@@ -168,7 +169,7 @@ func (u *upstream) ask(ctx context.Context, method, path, text string) (*answer,
 		r.Header.Set("Content-Type", "application/json")
 	}
 	u.readdress(r)
-	body, err := readPayload(new(buffers), strings.NewReader(text), int64(len(text)))
+	body, err := readPayload(new(buffers), nil, strings.NewReader(text), int64(len(text)))
 	if err != nil {
 		return nil, err
 	}
@@ -184,26 +185,44 @@ func (u *upstream) ask(ctx context.Context, method, path, text string) (*answer,
 	return answer, nil
 }
 
-// list asks the model server for the ids of its models.
-func (u *upstream) list(ctx context.Context) ([]string, error) {
+// maxModelList bounds what is read of a model server's list, in bytes.
+const maxModelList = 2 << 20
+
+// errNoList says that a server answers, but does not list its models.
+var errNoList = errors.New("it answers, but not with a list of models")
+
+// modelList is what a model server lists.
+type modelList struct {
+	ids  []string // in the server's order, not nil
+	open bool     // it answers to other names, too
+}
+
+// list asks the model server for its models. llama.cpp with one model answers to
+// every name; with several, each has a status.
+func (u *upstream) list(ctx context.Context) (modelList, error) {
 	answer, err := u.ask(ctx, http.MethodGet, "/v1/models", "")
 	if err != nil {
-		return nil, err
+		return modelList{}, err
 	}
 	defer answer.finish()
 	var models struct {
-		Data []struct {
-			ID string `json:"id"`
-		} `json:"data"`
+		Data json.RawMessage `json:"data"`
 	}
-	if err := json.NewDecoder(io.LimitReader(answer, maxConfigBytes)).Decode(&models); err != nil || models.Data == nil {
-		return nil, errors.New("it answers, but not with a list of models")
+	var entries []struct {
+		ID      string          `json:"id"`
+		OwnedBy string          `json:"owned_by"`
+		Status  json.RawMessage `json:"status"`
 	}
-	ids := make([]string, 0, len(models.Data))
-	for _, m := range models.Data {
+	err = json.NewDecoder(io.LimitReader(answer, maxModelList)).Decode(&models)
+	if err != nil || models.Data == nil || json.Unmarshal(models.Data, &entries) != nil {
+		return modelList{}, errNoList
+	}
+	list := modelList{ids: make([]string, 0, len(entries))}
+	for _, m := range entries {
 		if m.ID != "" {
-			ids = append(ids, m.ID)
+			list.ids = append(list.ids, m.ID)
 		}
 	}
-	return ids, nil
+	list.open = len(entries) == 1 && entries[0].OwnedBy == "llamacpp" && entries[0].Status == nil
+	return list, nil
 }

@@ -35,6 +35,8 @@ type dialer struct {
 	tls     *tls.Config
 	resolve func(ctx context.Context, server string) ([]netip.AddrPort, error)
 	open    func(network string) (udpSocket, error)
+	// maxRequests is how many requests are taken at once; 0: the default.
+	maxRequests int
 }
 
 func newDialer(server, pin string) *dialer {
@@ -100,9 +102,11 @@ func (d *dialer) dialAddress(ctx context.Context, address netip.AddrPort, heard 
 	if err != nil {
 		return nil, fmt.Errorf("opening a UDP socket: %w", err)
 	}
+	config := link.ConnectorQUIC()
+	config.MaxIncomingStreams = int64(link.RequestStreams(d.maxRequests))
 	echo := &echoSocket{udpSocket: opened}
 	socket := &patientSocket{udpSocket: echo, heard: heard}
-	conn, err := quic.Dial(ctx, socket, net.UDPAddrFromAddrPort(address), d.tls, link.ConnectorQUIC())
+	conn, err := quic.Dial(ctx, socket, net.UDPAddrFromAddrPort(address), d.tls, config)
 	if err != nil {
 		socket.Close()
 		return nil, fmt.Errorf("dialling %s: %w", address, dialError(ctx, err, socket.failure(), heard.heard()))

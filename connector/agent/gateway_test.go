@@ -44,7 +44,8 @@ type fakeSession struct {
 	conn    *quic.Conn
 	control *link.Control
 	hello   link.Hello
-	got     chan link.Message // all but pings
+	got     chan link.Message // all but pings and reports
+	reports chan link.Report
 	pings   atomic.Int32
 }
 
@@ -156,7 +157,7 @@ func (g *fakeGateway) tunnel(conn *quic.Conn) {
 	if err := control.Send(link.Welcome{Session: "s1", Version: "test", HeartbeatMillis: 30}); err != nil {
 		return
 	}
-	s := &fakeSession{gateway: g, conn: conn, control: control, hello: hello, got: make(chan link.Message, 100)}
+	s := &fakeSession{gateway: g, conn: conn, control: control, hello: hello, got: make(chan link.Message, 100), reports: make(chan link.Report, 100)}
 	s.listen()
 }
 
@@ -168,7 +169,12 @@ func (s *fakeSession) listen() {
 		if err != nil {
 			return
 		}
-		if _, ping := message.(link.Ping); !ping {
+		switch message := message.(type) {
+		case link.Ping:
+		case link.Report:
+			s.reports <- message
+			continue
+		default:
 			s.got <- message
 			continue
 		}
@@ -231,6 +237,10 @@ func startAgent(t *testing.T, g *fakeGateway, base string, change func(*Agent)) 
 		Options{Logger: slog.New(slog.NewTextHandler(log, nil)), Version: "1.2.3"})
 	if err != nil {
 		t.Fatal(err)
+	}
+	// Tests count what upstreams are asked.
+	for _, u := range *a.proxy.upstreams.Load() {
+		u.health.next = time.Now().Add(time.Hour)
 	}
 	if change != nil {
 		change(a)

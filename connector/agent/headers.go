@@ -22,15 +22,15 @@ func addressHeader(h http.Header, authorization string) {
 	}
 }
 
-// notForUpstream tells whether a request field speaks about the client or
-// carries its secrets. Model servers refuse foreign origins, and none of them
-// has a use for the rest. Fields of one connection are never sent on.
+// notForUpstream reports whether a request field is not among those that a model
+// server needs. The others speak about the client, carry its secrets, or steer
+// what is between here and the server.
 func notForUpstream(name string) bool {
 	switch name {
-	case "Cookie", "Expect", "Forwarded", "Origin", "Referer", "Via", "X-Api-Key", "X-Real-Ip":
-		return true // Expect: the body is here already
+	case "Accept", "Accept-Encoding", "Authorization", "Content-Type", "Traceparent", "Tracestate", "User-Agent":
+		return false
 	}
-	return strings.HasPrefix(name, "X-Forwarded-")
+	return true
 }
 
 // notForClient tells whether an answer's field is of one connection only (RFC

@@ -35,7 +35,6 @@ type monitor struct {
 // upstreamCounts are the requests of one upstream.
 type upstreamCounts struct {
 	running  int
-	downAt   string // the address at which the last request did not reach it; "" if it did
 	results  map[string]uint64
 	answered uint64
 	seconds  float64
@@ -139,8 +138,8 @@ func (m *monitor) of(upstream string) *upstreamCounts {
 	return c
 }
 
-// end counts a request that is over; address is where its upstream was.
-func (m *monitor) end(r RequestStatus, address string) {
+// end counts a request that is over.
+func (m *monitor) end(r RequestStatus) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := m.of(r.Upstream)
@@ -148,15 +147,12 @@ func (m *monitor) end(r RequestStatus, address string) {
 	c.running--
 	c.results[r.Result]++
 	if r.Status != 0 {
-		c.downAt = ""
 		seconds := r.Duration.Seconds()
 		c.answered++
 		c.seconds += seconds
 		for i := len(DurationBounds) - 1; i >= 0 && seconds <= DurationBounds[i]; i-- {
 			c.buckets[i]++
 		}
-	} else if r.Result == link.CodeUpstreamDown.String() {
-		c.downAt = address
 	}
 	if r.Status != 0 && r.Result == statusClass(r.Status) {
 		m.served++
@@ -174,6 +170,7 @@ func statusClass(status int) string { return strconv.Itoa(status/100) + "xx" }
 // watched is a proxy whose requests the monitor sees.
 type watched struct {
 	monitor *monitor
+	prober  *prober
 	proxy   *proxy
 }
 
@@ -181,26 +178,24 @@ type watched struct {
 func (h *watched) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m := h.monitor
 	request := RequestStatus{At: time.Now(), Method: r.Method, Path: r.URL.Path, Upstream: r.Host}
-	var address string
-	if u := h.proxy.upstream(r.Host); u != nil && allowed(r) {
-		address = u.address
-	} else {
+	u := h.proxy.upstream(r.Host)
+	if u == nil || !u.allows(r) {
 		// Neither a name that nobody gave nor a path that may hold anything is
 		// remembered.
-		request.Path, request.Upstream = "", ""
+		u, request.Path, request.Upstream = nil, "", ""
 	}
 	m.begin(request.Upstream)
 	writer, _ := m.writers.Get().(*watchedWriter)
 	if writer == nil {
 		writer = new(watchedWriter)
 	}
-	*writer = watchedWriter{ResponseWriter: w.(link.ResponseWriter), result: link.CodeInternal.String()}
+	*writer = watchedWriter{ResponseWriter: w.(link.ResponseWriter), result: link.CodeInternal.String(), prober: h.prober, upstream: u}
 	defer func() {
 		request.Status, request.Result, request.Bytes = writer.status, writer.result, writer.bytes
 		request.Duration = time.Since(request.At)
 		*writer = watchedWriter{}
 		m.writers.Put(writer)
-		m.end(request, address)
+		m.end(request)
 	}()
 	h.proxy.ServeHTTP(writer, r)
 	writer.finish()
@@ -213,10 +208,16 @@ type watchedWriter struct {
 	bytes   int64
 	aborted bool
 	result  string // of a panic, until something else is known
+
+	prober   *prober
+	upstream *upstream // nil: the request may not reach any
 }
 
 func (w *watchedWriter) WriteHeader(status int) {
 	w.status = status
+	if w.upstream != nil {
+		w.prober.answered(w.upstream, status)
+	}
 	w.ResponseWriter.WriteHeader(status)
 }
 
@@ -229,6 +230,9 @@ func (w *watchedWriter) Write(b []byte) (int, error) {
 // Abort implements [link.ResponseWriter].
 func (w *watchedWriter) Abort(code link.Code) {
 	w.aborted, w.result = true, code.String()
+	if w.upstream != nil {
+		w.prober.failed(w.upstream, code)
+	}
 	w.ResponseWriter.Abort(code)
 }
 

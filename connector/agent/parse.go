@@ -33,7 +33,8 @@ func ParseConfig(data []byte) (Config, error) {
 	if err := checkSyntax(data); err != nil {
 		return Config{}, err
 	}
-	fields, err := object("", data, "tunnel_token", "server", "transport", "upstream", "api_key_file", "upstreams", "routes")
+	fields, err := object("", data, "tunnel_token", "server", "transport", "max_requests", "max_memory",
+		"upstream", "api_key_file", "upstreams", "routes", "allow")
 	if err != nil {
 		return Config{}, err
 	}
@@ -42,8 +43,11 @@ func ParseConfig(data []byte) (Config, error) {
 	d.text("tunnel_token", &c.TunnelToken)
 	d.text("server", &c.Server)
 	d.text("transport", &c.Transport)
+	d.count("max_requests", &c.MaxRequests, link.MostMaxRequests)
 	d.text("upstream", &c.Upstream)
 	d.text("api_key_file", &c.APIKeyFile)
+	d.text("max_memory", &c.MaxMemory)
+	d.texts("allow", &c.Allow)
 	if d.err != nil {
 		return Config{}, d.err
 	}
@@ -112,7 +116,7 @@ func parseRoutes(raw json.RawMessage) ([]link.Route, error) {
 	return routes, nil
 }
 
-// decoder reads the text fields of one object and keeps the first error.
+// decoder reads the fields of one object and keeps the first error.
 type decoder struct {
 	at     string // where the object is, for errors: "" is the whole document
 	fields map[string]json.RawMessage
@@ -130,6 +134,28 @@ func (d *decoder) text(name string, into *string) {
 	}
 	if err := json.Unmarshal(raw, into); err != nil {
 		d.err = fmt.Errorf("%s: %w", join(d.at, name), err)
+	}
+}
+
+// texts reads a list of texts.
+func (d *decoder) texts(name string, into *[]string) {
+	raw, ok := d.fields[name]
+	if !ok || d.err != nil {
+		return
+	}
+	if err := json.Unmarshal(raw, into); err != nil || kind(raw) != "a list" {
+		d.err = fmt.Errorf("%s: must be a list of texts in quotes", join(d.at, name))
+	}
+}
+
+// count reads a number from 1 to most.
+func (d *decoder) count(name string, into *int, most int) {
+	raw, ok := d.fields[name]
+	if !ok || d.err != nil {
+		return
+	}
+	if err := json.Unmarshal(raw, into); err != nil || *into < 1 || *into > most {
+		d.err = fmt.Errorf("%s: must be a whole number from 1 to %d", join(d.at, name), most)
 	}
 }
 

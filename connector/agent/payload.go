@@ -6,6 +6,8 @@ import (
 	"math/bits"
 	"sync"
 	"sync/atomic"
+
+	"github.com/postern-dev/postern/connector/memory"
 )
 
 // maxBody is the largest request body that is passed on. The gateway's own
@@ -41,17 +43,22 @@ func class(n int) int {
 	return c
 }
 
+// room returns how many bytes a buffer for n bytes has.
+func room(n int) int {
+	if c := class(n); c >= 0 {
+		return 1 << (smallestClass + 2*c)
+	}
+	return n
+}
+
 // get returns a slice of length 0 with room for at least n bytes.
 func (b *buffers) get(n int) *[]byte {
-	c := class(n)
-	if c < 0 {
-		data := make([]byte, 0, n)
-		return &data
+	if c := class(n); c >= 0 {
+		if data, ok := b.pools[c].Get().(*[]byte); ok {
+			return data
+		}
 	}
-	if data, ok := b.pools[c].Get().(*[]byte); ok {
-		return data
-	}
-	data := make([]byte, 0, 1<<(smallestClass+2*c))
+	data := make([]byte, 0, room(n))
 	return &data
 }
 
@@ -71,22 +78,30 @@ func (b *buffers) put(data *[]byte) {
 type payload struct {
 	pool *buffers
 	data *[]byte
+	held memory.Reservation // for data
 	refs atomic.Int32
 }
 
-// readPayload reads body to its end. A length of -1 means unknown. The error is
-// errTooLarge, or the reader's.
-func readPayload(pool *buffers, body io.Reader, length int64) (*payload, error) {
+// readPayload reads body to its end, as far as budget has memory for it. A
+// length of -1 means unknown. The error is errTooLarge, memory.ErrExceeded, or
+// the reader's.
+func readPayload(pool *buffers, budget *memory.Budget, body io.Reader, length int64) (*payload, error) {
 	if length > maxBody {
 		return nil, errTooLarge
 	}
-	// One byte more than announced lets the end be seen without growing.
-	p := &payload{pool: pool, data: pool.get(int(max(length, 0)) + 1)}
+	p := &payload{pool: pool, held: budget.Open("", "")}
 	p.refs.Store(1)
+	// One byte more than announced lets the end be seen without growing.
+	if err := p.resize(int(max(length, 0)) + 1); err != nil {
+		return nil, err
+	}
 	for {
 		data := *p.data
 		if len(data) == cap(data) {
-			p.grow()
+			if err := p.resize(min(4*cap(data), maxBody+1)); err != nil {
+				p.release()
+				return nil, err
+			}
 			continue
 		}
 		n, err := body.Read(data[len(data):cap(data)])
@@ -105,12 +120,18 @@ func readPayload(pool *buffers, body io.Reader, length int64) (*payload, error) 
 	}
 }
 
-// grow moves the data into the next larger buffer.
-func (p *payload) grow() {
-	larger := p.pool.get(min(4*cap(*p.data), maxBody+1))
-	*larger = append(*larger, *p.data...)
-	p.pool.put(p.data)
+// resize moves the data into a buffer for n bytes, if there is memory for it.
+func (p *payload) resize(n int) error {
+	if err := p.held.Set(int64(room(n))); err != nil {
+		return err
+	}
+	larger := p.pool.get(n)
+	if p.data != nil {
+		*larger = append(*larger, *p.data...)
+		p.pool.put(p.data)
+	}
 	p.data = larger
+	return nil
 }
 
 // retain adds a reference, for a goroutine that may outlive the handler.
@@ -120,6 +141,7 @@ func (p *payload) retain() { p.refs.Add(1) }
 func (p *payload) release() {
 	if p.refs.Add(-1) == 0 {
 		p.pool.put(p.data)
+		p.held.Release()
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"testing/iotest"
+
+	"github.com/postern-dev/postern/connector/memory"
 )
 
 func TestBufferClasses(t *testing.T) {
@@ -40,7 +42,7 @@ func TestPayloadReadsEverySize(t *testing.T) {
 	for _, size := range []int{0, 1, 4<<10 - 1, 4 << 10, 4<<10 + 1, 300_000, 5 << 20} {
 		want := bytes.Repeat([]byte("abcdefg"), size/7+1)[:size]
 		for _, length := range []int64{int64(size), -1, 0, int64(size) / 2} { // also wrong ones
-			p, err := readPayload(&pool, iotest.HalfReader(bytes.NewReader(want)), length)
+			p, err := readPayload(&pool, nil, iotest.HalfReader(bytes.NewReader(want)), length)
 			if err != nil {
 				t.Fatalf("%d bytes, announced %d: %v", size, length, err)
 			}
@@ -55,8 +57,40 @@ func TestPayloadReadsEverySize(t *testing.T) {
 func TestPayloadReadError(t *testing.T) {
 	var pool buffers
 	failure := errors.New("reset")
-	if _, err := readPayload(&pool, io.MultiReader(strings.NewReader("half"), iotest.ErrReader(failure)), 8); err != failure {
+	if _, err := readPayload(&pool, nil, io.MultiReader(strings.NewReader("half"), iotest.ErrReader(failure)), 8); err != failure {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestPayloadBudget: a body holds the memory of its buffer until the last one who
+// has it is done; one for which there is none is not read.
+func TestPayloadBudget(t *testing.T) {
+	budget := memory.NewBudget(5 << 20)
+	var pool buffers
+	first, err := readPayload(&pool, budget, strings.NewReader(strings.Repeat("x", 3<<20)), 3<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if held := budget.Stats().Held; held != 4<<20 {
+		t.Errorf("%d bytes are held, want the 4 MiB of the buffer", held)
+	}
+	for _, length := range []int64{3 << 20, -1} {
+		body := strings.NewReader(strings.Repeat("x", 3<<20))
+		if _, err := readPayload(&pool, budget, body, length); !errors.Is(err, memory.ErrExceeded) {
+			t.Errorf("announced %d: %v", length, err)
+		}
+		if length > 0 && body.Len() != 3<<20 {
+			t.Error("a body was read for which there is no memory")
+		}
+	}
+	first.retain()
+	first.release()
+	if held := budget.Stats().Held; held != 4<<20 {
+		t.Errorf("%d bytes are held while the body is in use", held)
+	}
+	first.release()
+	if held := budget.Stats().Held; held != 0 {
+		t.Errorf("%d bytes are held in the end", held)
 	}
 }
 
@@ -69,7 +103,7 @@ func TestPayloadIsNotReusedWhileHeld(t *testing.T) {
 		wg.Go(func() {
 			fill := strings.Repeat(string(rune('a'+worker)), 100<<10)
 			for range 300 {
-				p, err := readPayload(&pool, strings.NewReader(fill), int64(len(fill)))
+				p, err := readPayload(&pool, nil, strings.NewReader(fill), int64(len(fill)))
 				if err != nil {
 					t.Error(err)
 					return

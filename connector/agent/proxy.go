@@ -5,11 +5,10 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"path"
-	"strings"
 	"sync/atomic"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/memory"
 )
 
 // chunkBytes is one read of the upstream's answer, and one write to the tunnel;
@@ -22,10 +21,11 @@ type proxy struct {
 	upstreams atomic.Pointer[map[string]*upstream] // by name
 	logger    *slog.Logger
 	bodies    buffers
+	budget    *memory.Budget // of bodies; nil: it has no end
 }
 
-func newProxy(upstreams map[string]*upstream, logger *slog.Logger) *proxy {
-	p := &proxy{logger: logger}
+func newProxy(upstreams map[string]*upstream, budget *memory.Budget, logger *slog.Logger) *proxy {
+	p := &proxy{budget: budget, logger: logger}
 	p.upstreams.Store(&upstreams)
 	return p
 }
@@ -46,20 +46,24 @@ func (p *proxy) close() {
 // context ends, so does the upstream's work on it.
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	u := p.upstream(r.Host)
-	if u == nil || !allowed(r) {
-		p.logger.Warn("refusing a request", "upstream", r.Host, "method", r.Method)
+	if u == nil || !u.allows(r) {
+		p.logger.Warn("refusing a request", "upstream", legible(r.Host), "method", legible(r.Method), "path", legible(r.URL.Path))
 		abort(w, link.CodeRefused)
 		return
 	}
-	body, err := readPayload(&p.bodies, r.Body, r.ContentLength)
+	body, err := readPayload(&p.bodies, p.budget, r.Body, r.ContentLength)
 	if err != nil {
-		// Otherwise the tunnel broke: there is nobody left to answer.
-		if errors.Is(err, errTooLarge) {
-			p.logger.Warn("refusing a request", "upstream", u.name, "error", err)
-			abort(w, link.CodeTooLarge)
-		} else {
-			abort(w, link.CodeCancelled)
+		code := link.CodeCancelled // the tunnel broke: there is nobody left to answer
+		switch {
+		case errors.Is(err, errTooLarge):
+			code = link.CodeTooLarge
+		case errors.Is(err, memory.ErrExceeded):
+			code = link.CodeBusy
 		}
+		if code != link.CodeCancelled {
+			p.logger.Warn("refusing a request", "upstream", u.name, "error", err)
+		}
+		abort(w, code)
 		return
 	}
 	defer body.release()
@@ -71,30 +75,6 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer answer.finish()
 	p.relay(w, r, u, answer)
-}
-
-// allowed tells whether a request may reach an upstream: only plain paths under
-// /v1, so that nothing else of the model server can be touched, however the
-// path is spelled.
-func allowed(r *http.Request) bool {
-	switch r.Method {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
-	default:
-		return false
-	}
-	p := r.URL.Path
-	if r.URL.Scheme != "" || r.URL.Host != "" || r.URL.Opaque != "" || r.URL.RawPath != "" {
-		return false
-	}
-	if !strings.HasPrefix(p, "/v1/") || path.Clean(p) != p {
-		return false
-	}
-	for _, b := range []byte(p) {
-		if b <= ' ' || b >= 0x7f || strings.IndexByte(`\%?#;"<>^{|}`+"`", b) >= 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // send makes the request of the upstream. Without an answer it returns the code

@@ -22,7 +22,7 @@ func BenchmarkProxy(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	p := newProxy(map[string]*upstream{"box": newUpstream("box", base, nil)}, quiet)
+	p := newProxy(map[string]*upstream{"box": newUpstream("box", base, nil)}, nil, quiet)
 	defer p.close()
 	for _, size := range []int{1 << 10, 100 << 10, 1 << 20} {
 		b.Run(fmt.Sprintf("%dKB", size>>10), func(b *testing.B) {

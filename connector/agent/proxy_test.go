@@ -66,7 +66,7 @@ func proxyTo(t *testing.T, address string, key *keyFile) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newProxy(map[string]*upstream{"box": newUpstream("box", base, key)}, quiet)
+	p := newProxy(map[string]*upstream{"box": newUpstream("box", base, key)}, nil, quiet)
 	t.Cleanup(p.close)
 	return p
 }
@@ -102,6 +102,7 @@ func TestProxyRequestHeaders(t *testing.T) {
 		"Authorization": "Bearer sk-svc-client", "X-Api-Key": "sk-svc-client", "Cookie": "a=b", "Origin": "https://evil", "Referer": "https://evil/x",
 		"Accept-Encoding": "gzip, br", "Connection": "close, X-Private , upgrade", "X-Private": "1", "Upgrade": "websocket", "Keep-Alive": "1",
 		"Proxy-Authorization": "x", "Te": "trailers", "Transfer-Encoding": "chunked", "Trailer": "x", "Content-Length": "999", "Expect": "100-continue",
+		"X-Original-Url": "/admin", "X-Rewrite-Url": "/admin", "X-Http-Method-Override": "DELETE", "X-Unknown": "1", "Tracestate": "a=b",
 		"X-Forwarded-For": "1.2.3.4", "X-Forwarded-Host": "evil", "Forwarded": "for=1", "Via": "1.1 x", "X-Real-Ip": "1.2.3.4",
 	} {
 		r.Header.Set(name, value)
@@ -112,7 +113,7 @@ func TestProxyRequestHeaders(t *testing.T) {
 		t.Fatalf("status %d, aborted %v", w.status, w.aborted)
 	}
 	want := http.Header{
-		"Content-Type": {"application/json"}, "Traceparent": {"00-1-2-3"}, "User-Agent": {"openai"}, "Accept": {"*/*"},
+		"Content-Type": {"application/json"}, "Traceparent": {"00-1-2-3"}, "Tracestate": {"a=b"}, "User-Agent": {"openai"}, "Accept": {"*/*"},
 		"Accept-Encoding": {"identity"}, "Content-Length": {"13"},
 	}
 	if !reflect.DeepEqual(got.Header, want) {
@@ -136,7 +137,7 @@ func TestProxyAnswerHeaders(t *testing.T) {
 		io.WriteString(w, "moved")
 	})
 	w := &recorder{}
-	proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "GET", "/v1/x", ""))
+	proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "GET", "/v1/models", ""))
 	want := http.Header{"Content-Type": {"application/json"}, "X-Custom": {"1"}, "Retry-After": {"3"}}
 	if !reflect.DeepEqual(w.header, want) || w.status != http.StatusTemporaryRedirect || w.body() != "moved" {
 		t.Errorf("got %d %v %q\nwant %v", w.status, w.header, w.body(), want)
@@ -147,10 +148,12 @@ func TestProxyRefuses(t *testing.T) {
 	asked := false
 	server := serveBox(t, func(http.ResponseWriter, *http.Request) { asked = true })
 	p := proxyTo(t, server.URL, nil)
+	p.upstream("box").allow = patterns(t, "GET /v1/models/*", "GET /v1/a*")
 	for _, target := range []string{
 		"/", "/v1", "/v1/", "/api/tags", "/v1x/models", "/V1/models", "/v1/../api/tags", "/v1/./models", "/v1//models", "//v1/models", "/v1/models/",
 		"/v1/%2e%2e/api/tags", "/v1/..%2fapi/tags", "/v1/a%2fb", "/v1/a%5cb", `/v1/a\..\..\api`, "/v1/a%00", "/v1/a%20b", "/v1/%6dodels", "/v1/a%3fb", "/v1/%c3%a9",
 		"http://box/v1/models", "http://evil/v1/models", "/v1/..;/api", "*",
+		"/v1/files", "/v1/Models", "/v1/modelsx", "/v1/chat/completions",
 	} {
 		w := &recorder{}
 		p.ServeHTTP(w, tunnelRequest(t.Context(), "GET", target, ""))
@@ -158,7 +161,7 @@ func TestProxyRefuses(t *testing.T) {
 			t.Fatalf("%s: aborted %v, upstream asked: %v", target, w.aborted, asked)
 		}
 	}
-	for _, method := range []string{"CONNECT", "TRACE", "OPTIONS", "PROPFIND"} {
+	for _, method := range []string{"CONNECT", "TRACE", "OPTIONS", "PROPFIND", "HEAD", "POST", "PUT", "PATCH", "DELETE", "get"} {
 		w := &recorder{}
 		r := tunnelRequest(t.Context(), "GET", "/v1/models", "")
 		r.Method = method
@@ -177,6 +180,51 @@ func TestProxyRefuses(t *testing.T) {
 	w := &recorder{}
 	if p.ServeHTTP(w, tunnelRequest(t.Context(), "GET", "/v1/models/qwen/qwen3:8b@x", "")); w.aborted != 0 || !asked {
 		t.Errorf("a good path: aborted %v", w.aborted)
+	}
+}
+
+func patterns(t *testing.T, texts ...string) []pattern {
+	t.Helper()
+	patterns, err := (&Config{Allow: texts}).allowed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return patterns
+}
+
+// TestProxyAllows: what the gateway needs, and what the configuration adds.
+func TestProxyAllows(t *testing.T) {
+	u := &upstream{}
+	more := &upstream{allow: patterns(t, "DELETE /v1/models/*", "POST /v1/rerank", "POST /v1/audio/*", "GET /v1/*")}
+	for _, test := range []struct {
+		method, target string
+		always, more   bool
+	}{
+		{"POST", "/v1/chat/completions", true, true},
+		{"POST", "/v1/completions", true, true},
+		{"POST", "/v1/embeddings", true, true},
+		{"GET", "/v1/models", true, true},
+		{"GET", "/v1/models?x", true, true},
+		{"GET", "/v1/chat/completions", false, true},
+		{"GET", "/v1/models/x", false, true},
+		{"DELETE", "/v1/models/org/x", false, true},
+		{"DELETE", "/v1/models", false, false},
+		{"POST", "/v1/rerank", false, true},
+		{"POST", "/v1/rerank/x", false, false},
+		{"PUT", "/v1/rerank", false, false},
+		{"POST", "/v1/audio/speech", false, true},
+		{"POST", "/v1/audio/../load_lora_adapter", false, false},
+		{"POST", "/v1/audio//x", false, false},
+		{"POST", "/v1/load_lora_adapter", false, false},
+		{"GET", "/metrics", false, false},
+	} {
+		r := tunnelRequest(t.Context(), test.method, test.target, "")
+		if got := u.allows(r); got != test.always {
+			t.Errorf("%s %s: %v", test.method, test.target, got)
+		}
+		if got := more.allows(r); got != test.more {
+			t.Errorf("%s %s, with a configuration: %v", test.method, test.target, got)
+		}
 	}
 }
 
@@ -278,7 +326,7 @@ func TestProxyStreamsEventByEvent(t *testing.T) {
 		}
 	})
 	w := &recorder{onWrite: func() { next <- struct{}{} }}
-	proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/x", "{}"))
+	proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
 	want := []string{"data: 0\n\n", "data: 1\n\n", "data: 2\n\n", "data: 3\n\n", "data: 4\n\n"}
 	if !reflect.DeepEqual(w.writes, want) || w.aborted != 0 {
 		t.Errorf("writes %q, aborted %v", w.writes, w.aborted)
@@ -298,7 +346,7 @@ func TestProxySendsTheHeaderOfASilentStream(t *testing.T) {
 		})
 		time.AfterFunc(50*time.Millisecond, func() { close(release) })
 		w := &recorder{}
-		proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/x", "{}"))
+		proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
 		if w.flushed != want || w.body() != "data: 1\n\n" {
 			t.Errorf("%s: flushed %d times, body %q", contentType, w.flushed, w.body())
 		}
@@ -315,7 +363,7 @@ func TestProxyLargeBodies(t *testing.T) {
 	})
 	p := proxyTo(t, server.URL, nil)
 	for _, length := range []int64{int64(len(body)), -1} {
-		r := tunnelRequest(t.Context(), "POST", "/v1/x", body)
+		r := tunnelRequest(t.Context(), "POST", "/v1/embeddings", body)
 		r.ContentLength = length
 		w := &recorder{}
 		p.ServeHTTP(w, r)
@@ -329,14 +377,14 @@ func TestProxyBodyLimit(t *testing.T) {
 	p := proxyTo(t, "http://127.0.0.1:1", nil)
 	endless := io.NopCloser(zeros{})
 	for _, length := range []int64{maxBody + 1, -1} {
-		r := tunnelRequest(t.Context(), "POST", "/v1/x", "")
+		r := tunnelRequest(t.Context(), "POST", "/v1/embeddings", "")
 		r.Body, r.ContentLength = endless, length
 		w := &recorder{}
 		if p.ServeHTTP(w, r); w.aborted != link.CodeTooLarge {
 			t.Errorf("announced length %d: aborted %v", length, w.aborted)
 		}
 	}
-	r := tunnelRequest(t.Context(), "POST", "/v1/x", "")
+	r := tunnelRequest(t.Context(), "POST", "/v1/embeddings", "")
 	r.Body, r.ContentLength = io.NopCloser(io.MultiReader(strings.NewReader("half"), broken{})), 8
 	w := &recorder{}
 	if p.ServeHTTP(w, r); w.aborted != link.CodeCancelled {
@@ -356,7 +404,7 @@ func TestProxyPassesErrorsAndEmptyAnswers(t *testing.T) {
 	for _, status := range []int{204, 400, 404, 415, 500, 503} {
 		server := serveBox(t, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(status) })
 		w := &recorder{}
-		proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/x", "{}"))
+		proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
 		if w.status != status || w.aborted != 0 || len(w.writes) > 0 {
 			t.Errorf("status %d: got %d, aborted %v, %q", status, w.status, w.aborted, w.writes)
 		}

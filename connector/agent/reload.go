@@ -15,8 +15,8 @@ import (
 // field and the fix, and means that nothing has changed.
 //
 // Keys, and the addresses of upstreams, change at once, and the gateway is told
-// of other upstreams and routes on the same tunnel. Another token, server or
-// transport takes a new one: when the gateway can be reached with it, the old one
+// of other upstreams and routes on the same tunnel. Another token, server,
+// transport or number of requests takes a new one: when the gateway can be reached with it, the old one
 // is drained, and no request is lost.
 func (a *Agent) Reload(c Config) error {
 	a.reload.mu.Lock()
@@ -28,9 +28,11 @@ func (a *Agent) Reload(c Config) error {
 	}
 	next.hello.Instance = old.hello.Instance
 	next.proxy.inherit(old.proxy)
+	next.proxy.budget.Resize(c.MemoryBudget())
 	if old.sameTunnel(next) {
 		old.proxy.replace(next.proxy)
 		old.config = next.config
+		a.prober.look()
 		if old == a {
 			a.logger.Info("configuration reloaded", "tunnel", "kept")
 			return nil
@@ -80,10 +82,11 @@ func (a *Agent) waiting() (next *Agent, same bool) {
 	return next, next != nil && a.samePeer(next)
 }
 
-// samePeer tells whether two configurations lead to the same gateway on the same
-// way, as the same connector.
+// samePeer reports whether two configurations lead to the same gateway on the same
+// way, as the same connector, on a tunnel for as many requests.
 func (a *Agent) samePeer(b *Agent) bool {
-	return a.config.TunnelToken == b.config.TunnelToken && a.config.Server == b.config.Server && a.config.Transport == b.config.Transport
+	return a.config.TunnelToken == b.config.TunnelToken && a.config.Server == b.config.Server &&
+		a.config.Transport == b.config.Transport && a.config.MaxRequests == b.config.MaxRequests
 }
 
 // update tells the gateway on its tunnel of other upstreams and routes. Until its
@@ -117,6 +120,7 @@ func (a *Agent) update(s *session, next *Agent) bool {
 	a.reload.drop()
 	a.proxy.replace(next.proxy)
 	a.config, a.hello = next.config, next.hello
+	a.prober.look()
 	return true
 }
 
@@ -157,9 +161,11 @@ func (p *proxy) inherit(old *proxy) {
 			upstreams[name] = u
 		}
 	}
+	p.budget = old.budget // requests that run hold their part of it
 }
 
-// same tells whether two upstreams are one server with one key.
+// same reports whether two upstreams are one server with one key, for the same
+// requests.
 func (u *upstream) same(v *upstream) bool {
 	path := func(u *upstream) string {
 		if u.key == nil {
@@ -167,7 +173,8 @@ func (u *upstream) same(v *upstream) bool {
 		}
 		return u.key.path
 	}
-	return u.address == v.address && u.host == v.host && u.prefix == v.prefix && (u.tls == nil) == (v.tls == nil) && path(u) == path(v)
+	return u.address == v.address && u.host == v.host && u.prefix == v.prefix && (u.tls == nil) == (v.tls == nil) && path(u) == path(v) &&
+		slices.Equal(u.allow, v.allow)
 }
 
 // replace makes p use the upstreams of another proxy. Requests that run keep

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -69,11 +70,26 @@ func TestReloadKeepsTheTunnel(t *testing.T) {
 	if got := s.ask(t); got != "new" {
 		t.Errorf("after: %q", got)
 	}
+	more := post(t.Context(), "{}")
+	more.URL.Path = "/v1/rerank"
+	if _, err := s.roundTrip(more); !errors.Is(err, link.ErrRefused) {
+		t.Errorf("what is not allowed: %v", err)
+	}
+	c := g.present(map[string]string{"box": next})
+	c.Allow = []string{"POST /v1/rerank"}
+	if err := a.Reload(c); err != nil {
+		t.Fatal(err)
+	}
+	more = post(t.Context(), "{}")
+	more.URL.Path = "/v1/rerank"
+	if answer, err := s.roundTrip(more); err != nil || answer.StatusCode != http.StatusOK {
+		t.Errorf("what is allowed now: %v", err)
+	}
 	if got := g.count(); got != 1 {
 		t.Errorf("%d hellos", got)
 	}
 	shut := false
-	if warm.idle.put(&connection{shut: func() { shut = true }}); !shut {
+	if warm.idle.put(&connection{shut: func() { shut = true }, life: time.Hour}); !shut {
 		t.Error("an upstream that is gone keeps connections")
 	}
 }
@@ -120,7 +136,7 @@ func TestReloadRenewsTheTunnel(t *testing.T) {
 	receive(t, working, "the upstream")
 
 	c := g.present(map[string]string{"box": server.URL, "other": server.URL})
-	c.Server = g.token.Server // the same place, but that is for the resolver to find out
+	c.MaxRequests = 8 // a tunnel allows as many as it was opened with
 	if err := a.Reload(c); err != nil {
 		t.Fatal(err)
 	}
@@ -134,8 +150,8 @@ func TestReloadRenewsTheTunnel(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := g.session()
-	if got := fmt.Sprint(second.hello.Upstreams); got != "[box other]" || second.hello.Instance != first.hello.Instance {
-		t.Errorf("the new hello has upstreams %s, instance %s", got, second.hello.Instance)
+	if got := fmt.Sprint(second.hello.Upstreams, second.hello.MaxRequests); got != "[box other] 8" || second.hello.Instance != first.hello.Instance {
+		t.Errorf("the new hello has upstreams and requests %s, instance %s", got, second.hello.Instance)
 	}
 	if got := a.Status(); got.State != StateOnline || got.Running != 1 || len(got.Upstreams) != 2 {
 		t.Errorf("status %+v", got)
@@ -278,7 +294,7 @@ POST /v1/chat/completions box 200 2xx 5`
 		t.Errorf("recent requests:\n%s", got)
 	}
 	u := got.Upstreams[0]
-	if fmt.Sprint(u.Results) != "map[2xx:1 4xx:1 upstream_reset:1]" || u.Seconds <= 0 || u.Buckets[len(u.Buckets)-1] != 2 || u.Down || u.Running != 0 {
+	if fmt.Sprint(u.Results) != "map[2xx:1 4xx:1 upstream_reset:1]" || u.Seconds <= 0 || u.Buckets[len(u.Buckets)-1] != 2 || u.State != UpstreamReachable || u.Running != 0 {
 		t.Errorf("upstream %+v", u)
 	}
 	a.stop()
@@ -297,11 +313,9 @@ func TestStatusOfAnUpstreamThatIsDown(t *testing.T) {
 	if _, err := s.roundTrip(post(t.Context(), "{}")); !errors.Is(err, link.ErrUpstreamDown) {
 		t.Fatalf("error %v", err)
 	}
-	eventually(t, "the upstream to be down", func() bool { return a.Status().Upstreams[0].Down })
+	eventually(t, "the upstream to be down", func() bool { return a.Status().Upstreams[0].State == UpstreamDown })
 	if err := a.Reload(g.present(map[string]string{"box": answerWith(t, "here")})); err != nil {
 		t.Fatal(err)
 	}
-	if u := a.Status().Upstreams[0]; u.Down {
-		t.Errorf("at another address, which nobody has asked yet: %+v", u)
-	}
+	eventually(t, "the upstream at another address", func() bool { return a.Status().Upstreams[0].State == UpstreamReachable })
 }

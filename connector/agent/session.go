@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,7 +57,7 @@ type session struct {
 func newSession(a *Agent, conn link.Conn) *session {
 	s := &session{
 		agent: a, conn: conn, decided: make(chan link.Message, 1), pongs: make(chan struct{}, 1), turned: make(chan struct{}, 1),
-		agreed: make(chan struct{}), updated: make(chan link.Updated, 1), handler: &watched{&a.monitor, a.proxy},
+		agreed: make(chan struct{}), updated: make(chan link.Updated, 1), handler: &watched{&a.monitor, a.prober, a.proxy},
 	}
 	s.heartbeat.Store(int64(defaultHeartbeat))
 	return s
@@ -141,6 +142,7 @@ func (s *session) serve(ctx context.Context) error {
 	background.Go(s.accept)
 	background.Go(s.listen)
 	background.Go(s.ping)
+	background.Go(s.report)
 	select {
 	case <-s.conn.Context().Done():
 	case <-ctx.Done():
@@ -220,6 +222,30 @@ func (s *session) listen() {
 		if err != nil {
 			s.fail(err)
 			return
+		}
+	}
+}
+
+// report sends what is known of the upstreams, now and whenever it changes.
+func (s *session) report() {
+	var last link.Report
+	for {
+		news := s.agent.prober.news()
+		if next := s.agent.healthReport(); !reflect.DeepEqual(next, last) {
+			if err := s.send(next); err != nil {
+				return // which listen and ping notice, too
+			}
+			last = next
+		}
+		select {
+		case <-s.conn.Context().Done():
+			return
+		case <-news:
+		}
+		select {
+		case <-s.conn.Context().Done():
+			return
+		case <-time.After(reportRest):
 		}
 	}
 }

@@ -116,6 +116,7 @@ func (a *Agent) keep(next *Agent, good setup) {
 	}
 	a.retry.reset()
 	good.proxy.leaveTo(a.proxy)
+	a.prober.look()
 }
 
 // giveBack ends the trial of a configuration that does not work, for now.

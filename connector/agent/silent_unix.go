@@ -4,7 +4,7 @@ package agent
 
 import "syscall"
 
-// silent tells whether there is nothing to read from a socket that does not
+// silent reports whether there is nothing to read from a socket that does not
 // block: no bytes, no end, no error.
 func silent(fd uintptr) bool {
 	var b [1]byte

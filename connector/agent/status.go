@@ -56,8 +56,10 @@ type UpstreamStatus struct {
 	Name    string `json:"name"`
 	Address string `json:"address"` // host:port
 	Running int    `json:"requests_running"`
-	// Down: the last request could not be brought to it, at this address.
-	Down bool `json:"down"`
+	// State is UpstreamReachable, UpstreamDown or UpstreamUnknown.
+	State string `json:"state"`
+	// Models are those that it lists; nil: it does not say.
+	Models []string `json:"models"`
 	// Results counts requests by how they ended: "2xx" to "5xx", or a reason.
 	Results map[string]uint64 `json:"results"`
 	// Durations of what was answered, of all and by the bounds in
@@ -101,9 +103,9 @@ func (a *Agent) Status() Status {
 	upstreams := *config.proxy.upstreams.Load()
 	for _, name := range slices.Sorted(maps.Keys(upstreams)) {
 		u := UpstreamStatus{Name: name, Address: upstreams[name].address, Results: map[string]uint64{}, Buckets: make([]uint64, len(DurationBounds))}
+		u.State, u.Models = upstreams[name].health.state()
 		if count := m.counts[name]; count != nil {
 			u.Running, u.Answered, u.Seconds = count.running, count.answered, count.seconds
-			u.Down = count.downAt == u.Address
 			maps.Copy(u.Results, count.results)
 			copy(u.Buckets, count.buckets[:])
 		}

@@ -21,12 +21,10 @@ const (
 	// keepAlive is how often a silent connection is probed: a model may think
 	// for an hour before its first header, and nothing else bounds the wait.
 	keepAlive = 15 * time.Second
-	// staleWithin is how soon a connection that was closed while idle fails.
-	// What fails later was at work on the request: it is not sent again.
-	staleWithin = 250 * time.Millisecond
 )
 
-// errNotConnected says that no connection to the upstream could be had.
+// errNotConnected says that no connection to the upstream could be had, or that
+// it was closed before the first byte of the request left.
 var errNotConnected = errors.New("connecting")
 
 // upstream is one model server that the proxy may speak to. Its idle
@@ -38,8 +36,10 @@ type upstream struct {
 	host    string   // Host of requests
 	address string   // host:port to dial
 	tls     *tls.Config
+	allow   []pattern // besides what the gateway needs
 	idle    idleConns
 	chunks  *sync.Pool // of *[]byte, chunkBytes long
+	health  health
 }
 
 // newUpstream returns the upstream at base, a URL that ends in /v1.
@@ -99,40 +99,22 @@ func (u *upstream) readdress(r *http.Request) {
 }
 
 // roundTrip sends a request that readdress has prepared and waits for the head
-// of the answer. The error wraps errNotConnected if the upstream cannot have
-// seen the request.
+// of the answer. The error wraps errNotConnected if the upstream cannot have seen the
+// request. Once a byte has left, the request is never sent again: a connection
+// that breaks then looks the same whether the model was at work or not.
 func (u *upstream) roundTrip(r *http.Request, body *payload) (*answer, error) {
-	c := u.idle.take()
-	for again := false; ; again = true {
-		var start time.Time
-		reused := c != nil
-		if reused {
-			start = time.Now()
-		} else {
-			var err error
-			switch c, err = u.dial(r.Context()); {
-			case err != nil && again:
-				// An upstream that is gone now may have seen the first try, and
-				// even have died of it: nobody else shall have the request.
-				return nil, fmt.Errorf("connecting again: %w", err)
-			case err != nil:
-				return nil, fmt.Errorf("%w: %w", errNotConnected, err)
-			}
-		}
+	if c := u.idle.take(); c != nil {
 		a, err := u.try(c, r, body)
-		if err == nil {
-			return a, nil
+		if !errors.Is(err, errNotConnected) || r.Context().Err() != nil {
+			return a, err
 		}
-		// The upstream may have closed an idle connection just when the request
-		// went out. The other idle ones are as old: the second try dials.
-		stale := reused && !c.in.Begun() && time.Since(start) < staleWithin
-		c.in.Release()
-		if !stale || r.Context().Err() != nil {
-			return nil, err
-		}
-		u.idle.drop()
-		c = nil
+		u.idle.drop() // the others are as old
 	}
+	c, err := u.dial(r.Context())
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNotConnected, err)
+	}
+	return u.try(c, r, body)
 }
 
 // try sends the request on c and waits for the head of the answer. After an
@@ -143,12 +125,16 @@ func (u *upstream) try(c *connection, r *http.Request, body *payload) (*answer, 
 	if err == nil {
 		a.status, a.header, err = c.in.Next(r.Method)
 	}
+	if err == nil {
+		err = a.settle()
+	}
 	if err != nil {
 		a.unwatch()
 		c.shut()
-		return nil, err
+		c.in.Release()
+		return nil, a.failed(err)
 	}
-	a.settle()
+	c.follow(a.header)
 	if c.in.Ended() {
 		a.err = io.EOF
 		a.finish()

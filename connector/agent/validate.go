@@ -28,10 +28,10 @@ func (c *Config) Validate() error {
 	if err := c.validateTunnel(); err != nil {
 		return err
 	}
-	if err := c.validateUpstreams(); err != nil {
-		return err
+	if _, err := parseSize(c.MaxMemory); c.MaxMemory != "" && err != nil {
+		return fmt.Errorf("max_memory: %w", err)
 	}
-	return c.validateRoutes()
+	return c.ValidateUpstreams()
 }
 
 func (c *Config) validateTunnel() error {
@@ -45,6 +45,9 @@ func (c *Config) validateTunnel() error {
 		if err := checkServer(c.Server); err != nil {
 			return fmt.Errorf("server: %w", err)
 		}
+	}
+	if c.MaxRequests < 0 || c.MaxRequests > link.MostMaxRequests {
+		return fmt.Errorf("max_requests: must be a whole number from 1 to %d", link.MostMaxRequests)
 	}
 	switch c.Transport {
 	case "", TransportAuto, TransportQUIC, TransportWebSocket:

@@ -35,6 +35,8 @@ type webDialer struct {
 	now     func() time.Time // for certificates
 	bbr     func(net.Conn) bool
 	logger  *slog.Logger
+	// maxRequests is how many requests are taken at once; 0: the default.
+	maxRequests int
 	// lenient: the certificate of the outer TLS cannot be verified. It is worth
 	// one warning and no more: what counts is the pin inside.
 	lenient atomic.Bool
@@ -82,7 +84,7 @@ func (d *webDialer) dialHearing(ctx context.Context, heard *ear) (link.Conn, err
 	if err != nil {
 		return nil, fmt.Errorf("dialling %s: %w", d.address, err)
 	}
-	conn, err := link.HTTP2Connector(ctx, raw, d.inner)
+	conn, err := link.HTTP2Connector(ctx, raw, d.inner, link.RequestStreams(d.maxRequests))
 	switch {
 	case err == nil:
 		return &webTunnel{conn, raw.bbr}, nil

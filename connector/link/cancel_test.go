@@ -294,7 +294,7 @@ func TestStreamsAreGivenBack(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 8 {
 			wg.Go(func() {
-				for j := range 3 * maxStreams / 8 {
+				for j := range 3 * DefaultMaxRequests / 8 {
 					r := post("{}")
 					how := ways[(i+j)%len(ways)]
 					r.Header.Set("How", how)

@@ -55,7 +55,7 @@ func connectBoth(t *testing.T, gateway, connector *tls.Config) {
 	var accepted Conn
 	var acceptErr error
 	accepting.Go(func() { accepted, acceptErr = HTTP2Gateway(context.Background(), ctx, gatewayEnd, gateway) })
-	conn, err := HTTP2Connector(ctx, connectorEnd, connector)
+	conn, err := HTTP2Connector(ctx, connectorEnd, connector, RequestStreams(0))
 	accepting.Wait()
 	if err := errors.Join(err, acceptErr); err != nil {
 		t.Fatalf("over HTTP/2: %v", err)

@@ -35,6 +35,9 @@ const (
 	// CodeInternal: a defect on the side that sends it, or a message from the
 	// other side that breaks the protocol.
 	CodeInternal Code = 7
+	// CodeBusy: the connector has no memory for the request, and has not touched
+	// it.
+	CodeBusy Code = 8
 )
 
 // What [RoundTrip] and the reading of an answer's body fail with; test with
@@ -47,6 +50,7 @@ var (
 	ErrTooLarge      = errors.New("the request is too large for the connector")
 	ErrDraining      = errors.New("the connector is leaving")
 	ErrInternal      = errors.New("the connector failed")
+	ErrBusy          = errors.New("the connector has no memory for the request")
 
 	// ErrNotSent: the request has not reached the connector's handler, so that
 	// it is safe to send it again on another session. ErrDraining is one too.
@@ -70,6 +74,7 @@ var codes = [...]struct {
 	CodeTooLarge:      {"too_large", ErrTooLarge},
 	CodeDraining:      {"draining", ErrDraining},
 	CodeInternal:      {"internal", ErrInternal},
+	CodeBusy:          {"busy", ErrBusy},
 }
 
 // String returns the code's name in snake_case, as logs have it.

@@ -17,14 +17,15 @@ const (
 	TransportWebSocket = "websocket"
 )
 
-// ErrNoCredit: the connector has as many requests as it takes at once.
+// ErrNoCredit: the connector has as many requests as it takes at once. Nothing
+// was sent to it.
 var ErrNoCredit = errors.New("the connector takes no more requests at the moment")
 
 // Conn is the connection under a tunnel: QUIC, or HTTP/2 inside TLS inside a
 // WebSocket where UDP is blocked. Its methods may be called from any goroutine.
 type Conn interface {
 	// TryOpenStream begins a request, at the gateway. It fails with
-	// [ErrNoCredit] if it would have to wait for others to end.
+	// [ErrNoCredit] if it would have to wait until the connector allows a stream.
 	TryOpenStream() (Stream, error)
 	// OpenStream begins a request, at the gateway, and waits until it may.
 	OpenStream(ctx context.Context) (Stream, error)

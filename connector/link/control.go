@@ -181,6 +181,8 @@ func decode(text []byte) (Message, error) {
 		return decodeAs[Update](e)
 	case "updated":
 		return decodeAs[Updated](e)
+	case "report":
+		return decodeAs[Report](e)
 	case "rotate":
 		return decodeAs[Rotate](e)
 	case "rotated":

@@ -35,6 +35,7 @@ var messages = []Message{
 	Pong{HeartbeatMillis: 10000},
 	Update{Upstreams: []string{"a"}, Routes: []Route{{Model: "*", Upstream: "a"}}},
 	Updated{Error: "no"},
+	Report{Upstreams: []UpstreamReport{{Name: "a", Reachable: true, Models: []string{"x"}, Open: true}, {Name: "b"}}},
 	Rotate{ID: "r1", TunnelToken: "ptt_s3cret"},
 	Rotated{ID: "r1", Error: "read-only"},
 	Drain{},
@@ -289,8 +290,11 @@ func FuzzControl(f *testing.F) {
 			if err != nil {
 				return
 			}
-			if h, ok := m.(Hello); ok {
-				_ = h.Check()
+			switch m := m.(type) {
+			case Hello:
+				_ = m.Check()
+			case Report:
+				_ = m.Check()
 			}
 			var again buffered
 			other := NewControl(&again)

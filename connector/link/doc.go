@@ -48,6 +48,11 @@
 //	    │                       updated (error) │   and needs a new tunnel for it
 //	    │◀──────────────────────────────────────┤
 //	    │                                       │
+//	    │ report (upstreams)                    │   which upstreams are reachable,
+//	    ├──────────────────────────────────────▶│   and their models: when that is
+//	    │                                       │   known, and when it changes; at
+//	    │                                       │   most one a second
+//	    │                                       │
 //	    │             rotate (id, tunnel_token) │   a new secret; old and new are
 //	    │◀──────────────────────────────────────┤   valid
 //	    │ rotated (id, error)                   │   the connector has stored it:
@@ -79,7 +84,8 @@
 // the same process, it is closed at once: whoever dials anew has lost it. If it
 // belongs to another, as when a newer program is started beside the one that runs,
 // it gets no more requests, and if it answers a ping of the gateway within a
-// second, it finishes those that it has before it is closed.
+// second, it finishes those that it has before it is closed. A hello that is a dry
+// run takes no place: it is answered, by welcome or deny, and the gateway closes.
 //
 // A receiver ignores messages of unknown type and unknown fields. A message has at
 // most 320 KiB, which a hello with 256 upstreams and 256 routes does not exceed.

@@ -63,10 +63,45 @@ func TestEndlessAnswers(t *testing.T) {
 
 // TestAnswerHeadLimit: a head over the limit is refused also when it is complete.
 func TestAnswerHeadLimit(t *testing.T) {
-	for size, ok := range map[int]bool{maxHead / 2: true, 2 * maxHead: false} {
-		_, err := readAnswer("POST", "HTTP/1.1 200 OK\r\nA: "+strings.Repeat("b", size)+"\r\nContent-Length: 0\r\n\r\n")
+	const start, end = "HTTP/1.1 200 OK\r\nA: ", "\r\nContent-Length: 0\r\n\r\n"
+	for size, ok := range map[int]bool{maxHead / 2: true, maxHead: true, maxHead + 1: false, 2 * maxHead: false} {
+		_, err := readAnswer("POST", start+strings.Repeat("b", size-len(start)-len(end))+end)
 		if ok != (err == nil) || err != nil && !errors.Is(err, ErrMalformed) {
-			t.Errorf("a field of %d bytes: %v", size, err)
+			t.Errorf("a head of %d bytes: %v", size, err)
+		}
+	}
+}
+
+// TestAnswerFieldLimit: a head of many small fields is refused before room is
+// made for them.
+func TestAnswerFieldLimit(t *testing.T) {
+	for n, ok := range map[int]bool{maxFields: true, maxFields + 1: false, 10_000: false} {
+		_, err := readAnswer("POST", "HTTP/1.1 200 OK\r\n"+strings.Repeat("A: b\r\n", n-1)+"Content-Length: 0\r\n\r\n")
+		if ok != (err == nil) || err != nil && !errors.Is(err, ErrMalformed) {
+			t.Errorf("%d fields: %v", n, err)
+		}
+	}
+}
+
+// TestHeadMemory: what the head of an answer has of line feeds and of fields costs
+// no more memory than what it has of bytes.
+func TestHeadMemory(t *testing.T) {
+	const size = 60 << 10
+	for name, head := range map[string]string{
+		"line feeds": "A: " + strings.Repeat("\n", size) + "\r\n",
+		"CRLFs":      "A: b\r\n" + strings.Repeat("\r\nA", size/3),
+		"fields":     strings.Repeat("A:\r\n", size/4),
+	} {
+		answer := "HTTP/1.1 200 OK\r\n" + head + "\r\n"
+		result := testing.Benchmark(func(b *testing.B) {
+			for b.Loop() {
+				if _, err := readAnswer("POST", answer); !errors.Is(err, ErrMalformed) {
+					b.Fatal(err)
+				}
+			}
+		})
+		if got := result.AllocedBytesPerOp(); got > 8*size {
+			t.Errorf("%s: %d bytes for a head of %d", name, got, size)
 		}
 	}
 }
@@ -161,8 +196,8 @@ func TestAnswerLimits(t *testing.T) {
 			start, again string
 			taken        bool
 		}{
-			"large header":          {start: "HTTP/1.1 200 OK\r\n" + strings.Repeat(field, 36) + "Content-Length: 2\r\n\r\nhi", taken: true},
-			"too large header":      {start: "HTTP/1.1 200 OK\r\n" + strings.Repeat(field, 90) + "Content-Length: 2\r\n\r\nhi"},
+			"large header":          {start: "HTTP/1.1 200 OK\r\n" + strings.Repeat(field, 7) + "Content-Length: 2\r\n\r\nhi", taken: true},
+			"too large header":      {start: "HTTP/1.1 200 OK\r\n" + strings.Repeat(field, 8) + "Content-Length: 2\r\n\r\nhi"},
 			"endless header":        {start: "HTTP/1.1 200 OK\r\n", again: field},
 			"endless field":         {start: "HTTP/1.1 200 OK\r\nA: ", again: strings.Repeat("a", 8<<10)},
 			"informational":         {start: strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 3) + plain, taken: true},

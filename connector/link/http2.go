@@ -33,8 +33,10 @@ const (
 )
 
 const (
-	readIdleTimeout = 15 * time.Second
-	pingTimeout     = 5 * time.Second
+	// A path that is silent for so long counts as lost after idleTimeout, as over
+	// QUIC.
+	readIdleTimeout = idleTimeout - pingTimeout
+	pingTimeout     = 10 * time.Second
 	// stallTimeout is how long a peer may take nothing of what is sent.
 	stallTimeout = 30 * time.Second
 	// goodbyeTimeout is how long the other side of a closed connection has to
@@ -46,9 +48,6 @@ const (
 	// fieldBytes bounds the HTTP/2 header of an answer, and its trailer: all that
 	// is in them is a status and a code. The answer's own header is in the body.
 	fieldBytes = 8 << 10
-	// spareStreams are more than maxStreams, since the connector may learn of
-	// the end of a stream later than the gateway; one is for control.
-	spareStreams = 65
 )
 
 var (
@@ -76,10 +75,11 @@ func newHTTP2Transport() (*http2.Transport, error) {
 	return t, nil
 }
 
-// newHTTP2Server returns what makes the connector's end.
-func newHTTP2Server() (*http2.Server, *http.Server) {
+// newHTTP2Server returns what makes the connector's end, which allows so many
+// streams for requests.
+func newHTTP2Server(streams int) (*http2.Server, *http.Server) {
 	return &http2.Server{
-		MaxConcurrentStreams:         maxStreams + spareStreams,
+		MaxConcurrentStreams:         uint32(streams) + 1, // one is for control
 		MaxUploadBufferPerConnection: connectionWindow,
 		MaxUploadBufferPerStream:     maxRequestWindow,
 		MaxReadFrameSize:             frameBytes,

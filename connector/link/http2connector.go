@@ -28,8 +28,9 @@ type http2Connector struct {
 var _ Conn = (*http2Connector)(nil)
 
 // HTTP2Connector makes the connector's end of a tunnel over a connection to the
-// gateway. ctx bounds the time until it returns. If it fails, raw is closed.
-func HTTP2Connector(ctx context.Context, raw net.Conn, config *tls.Config) (Conn, error) {
+// gateway. It allows as many streams for requests as [RequestStreams] has returned.
+// ctx bounds the time until it returns. If it fails, raw is closed.
+func HTTP2Connector(ctx context.Context, raw net.Conn, config *tls.Config, streams int) (Conn, error) {
 	secure := tls.Client(raw, config)
 	start := time.Now()
 	if err := secure.HandshakeContext(ctx); err != nil {
@@ -42,7 +43,7 @@ func HTTP2Connector(ctx context.Context, raw net.Conn, config *tls.Config) (Conn
 		arrived:   make(chan *connectorControl),
 	}
 	c.rtt.Store(int64(time.Since(start))) // TLS 1.3 takes one
-	server, base := newHTTP2Server()
+	server, base := newHTTP2Server(streams)
 	go func() {
 		server.ServeConn(watched{secure, c.http2Conn}, &http2.ServeConnOpts{Context: c.ctx, BaseConfig: base, Handler: c})
 		c.lost(errTransportClosed)

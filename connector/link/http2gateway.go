@@ -23,7 +23,6 @@ const rttAge = 10 * time.Second
 type http2Gateway struct {
 	*http2Conn
 	client *http2.ClientConn
-	credit chan struct{} // one for each open stream
 
 	mu       sync.Mutex
 	control  *gatewayControl
@@ -46,8 +45,8 @@ func HTTP2Gateway(ctx, handshake context.Context, raw net.Conn, config *tls.Conf
 		_ = raw.Close()
 		return nil, fmt.Errorf("preparing HTTP/2: %w", err)
 	}
-	c := &http2Gateway{http2Conn: newHTTP2Conn(ctx, secure), credit: make(chan struct{}, maxStreams)}
-	c.client, err = transport.NewClientConn(watched{secure, c.http2Conn})
+	c := &http2Gateway{http2Conn: newHTTP2Conn(ctx, secure)}
+	c.client, err = transport.NewClientConn(&frameFilter{Conn: watched{secure, c.http2Conn}})
 	if err != nil {
 		c.lost(err)
 		return nil, fmt.Errorf("beginning HTTP/2: %w", err)
@@ -55,33 +54,17 @@ func HTTP2Gateway(ctx, handshake context.Context, raw net.Conn, config *tls.Conf
 	return c, nil
 }
 
-// TryOpenStream implements [Conn].
+// TryOpenStream implements [Conn]. A stream begins with its first Read, which
+// waits if the connector allows no more.
 func (c *http2Gateway) TryOpenStream() (Stream, error) {
 	if c.ctx.Err() != nil {
 		return nil, context.Cause(c.ctx)
 	}
-	select {
-	case c.credit <- struct{}{}:
-		return c.newStream(), nil
-	default:
-		return nil, ErrNoCredit
-	}
+	return c.newStream(), nil
 }
 
 // OpenStream implements [Conn].
-func (c *http2Gateway) OpenStream(ctx context.Context) (Stream, error) {
-	if stream, err := c.TryOpenStream(); err != ErrNoCredit {
-		return stream, err
-	}
-	select {
-	case c.credit <- struct{}{}:
-		return c.newStream(), nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	case <-c.ctx.Done():
-		return nil, context.Cause(c.ctx)
-	}
-}
+func (c *http2Gateway) OpenStream(context.Context) (Stream, error) { return c.TryOpenStream() }
 
 // AcceptStream implements [Conn]: a connector makes no requests.
 func (c *http2Gateway) AcceptStream(ctx context.Context) (Stream, error) {
@@ -211,7 +194,6 @@ type gatewayStream struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	up     upload
-	once   sync.Once // gives the credit back
 
 	answer *http.Response // set by the first Read
 
@@ -269,11 +251,8 @@ func (s *gatewayStream) begin() error {
 // end gives back what the stream holds. HTTP/2 is done with it, or learns now
 // that nobody wants the rest.
 func (s *gatewayStream) end() {
-	s.once.Do(func() {
-		s.cancel()
-		s.up.stop(errUploadStopped)
-		<-s.conn.credit
-	})
+	s.cancel()
+	s.up.stop(errUploadStopped)
 }
 
 func (s *gatewayStream) explain(err error) error {

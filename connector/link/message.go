@@ -25,6 +25,9 @@ type Hello struct {
 	// Instance is chosen at random by the process and stays the same over its
 	// reconnects.
 	Instance string `json:"instance,omitempty"`
+	// DryRun: only whether the connector would be welcome. The gateway answers
+	// and closes; the connector's tunnel stays as it is.
+	DryRun bool `json:"dry_run,omitempty"`
 	// Beside: the same instance has a tunnel that is silent. It gets no more
 	// requests, and those that it has may finish if it comes back.
 	Beside    bool     `json:"beside,omitempty"`
@@ -33,6 +36,9 @@ type Hello struct {
 	OS        string   `json:"os,omitempty"` // "linux/amd64"
 	Upstreams []string `json:"upstreams"`    // names, at least one
 	Routes    []Route  `json:"routes,omitempty"`
+	// MaxRequests is how many requests the connector takes at once. Default:
+	// [DefaultMaxRequests].
+	MaxRequests int `json:"max_requests,omitempty"`
 }
 
 // Route sends public model names to an upstream.
@@ -160,6 +166,9 @@ func (h Hello) Check() error {
 			return fmt.Errorf("checking hello: upstream %q is there twice", u)
 		}
 		names[u] = true
+	}
+	if h.MaxRequests < 0 || h.MaxRequests > MostMaxRequests {
+		return fmt.Errorf("checking hello: it takes %d requests at once; 1 to %d are possible", h.MaxRequests, MostMaxRequests)
 	}
 	if len(h.Routes) > maxRoutes {
 		return fmt.Errorf("checking hello: it has %d routes; up to %d are possible", len(h.Routes), maxRoutes)

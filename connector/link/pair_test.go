@@ -119,7 +119,7 @@ func newHTTP2PairOver(t testing.TB, pipe func(testing.TB) (net.Conn, net.Conn), 
 	accepting.Go(func() {
 		gateway, gatewayErr = HTTP2Gateway(context.Background(), ctx, gatewayEnd, GatewayTLS(cert))
 	})
-	connector, err := HTTP2Connector(ctx, connectorEnd, ConnectorTLS(pin))
+	connector, err := HTTP2Connector(ctx, connectorEnd, ConnectorTLS(pin), RequestStreams(0))
 	accepting.Wait()
 	if err := errors.Join(err, gatewayErr); err != nil {
 		t.Fatal(err)

@@ -9,9 +9,12 @@ import (
 	"strings"
 )
 
-// maxHead bounds the head of a message in bytes: what an upstream may answer
-// (256 KiB), and room for what is added to it.
-const maxHead = 320 << 10
+// Bounds of the head of a message. Servers and clients of HTTP have 8 KiB to 64
+// KiB and some 100 fields.
+const (
+	maxHead   = 64 << 10 // bytes
+	maxFields = 256
+)
 
 // head is a parsed message head without its first line.
 type head struct {
@@ -31,12 +34,16 @@ func malformed(what string) error {
 // §5 has them and nothing more lenient: a bare CR or LF, folded lines and space
 // before the colon are errors.
 func parseFields(lines string) (head, error) {
-	n := strings.Count(lines, "\n")
+	n := strings.Count(lines, "\r\n") - 1
+	if n > maxFields {
+		return head{}, malformed(fmt.Sprintf("the head has over %d fields", maxFields))
+	}
+	n = max(n, 0)
 	h := head{header: make(http.Header, n), length: -1}
 	values := make([]string, n) // one allocation for the values of all fields
 	for lines != "\r\n" {
 		line, rest, ok := strings.Cut(lines, "\r\n")
-		if !ok || len(values) == 0 {
+		if !ok || rest == "" {
 			return h, malformed("a header line does not end in CRLF")
 		}
 		lines = rest

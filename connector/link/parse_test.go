@@ -215,11 +215,17 @@ func FuzzReadResponse(f *testing.F) {
 	f.Add("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc")
 	f.Add(chunked + "3\r\nabc\r\n0\r\n\r\n")
 	f.Add("HTTP/1.1 204 No Content\r\nA: b\r\n\r\n")
+	f.Add("HTTP/1.1 204 No Content\r\nA: " + strings.Repeat("\n", 100) + "\r\n\r\n")
+	f.Add("HTTP/1.1 204 No Content\r\n" + strings.Repeat("A: b\r\n", maxFields) + "\r\n")
+	f.Add("HTTP/1.1 204 No Content\r\n" + strings.Repeat("A: b\r\n", maxFields+1) + "\r\n")
 	f.Add("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 	f.Fuzz(func(t *testing.T, answer string) {
 		a, err := readAnswer("POST", answer)
 		if err != nil {
 			return
+		}
+		if len(a.Header) > maxFields {
+			t.Fatalf("%d fields", len(a.Header))
 		}
 		got, _ := io.ReadAll(a.Body)
 		in := bufio.NewReader(strings.NewReader(answer))
@@ -246,6 +252,9 @@ func FuzzReadRequest(f *testing.F) {
 		r, got, err := readRequest(strings.NewReader(request))
 		if err != nil {
 			return
+		}
+		if len(r.Header) > maxFields {
+			t.Fatalf("%d fields", len(r.Header))
 		}
 		want, err := http.ReadRequest(bufio.NewReader(strings.NewReader(request)))
 		if err != nil {

@@ -1,9 +1,17 @@
 package link
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/quic-go/quic-go"
+)
+
+// How many requests a connector takes at once, on one tunnel. The gateway keeps
+// to it; the next ones it refuses or gives to another connector.
+const (
+	DefaultMaxRequests = 1024
+	MostMaxRequests    = 16384
 )
 
 const (
@@ -18,9 +26,9 @@ const (
 	// turn. How long it really waits is for those to say who dial.
 	connectorHandshake = 25 * time.Second
 
-	// maxStreams is how many requests a connector takes at once; the next ones
-	// wait at the gateway.
-	maxStreams = 1024
+	// spareStreams are more than a connector takes requests, since it may learn of
+	// the end of one later than the gateway, which counts them.
+	spareStreams = 64
 	// maxControlStreams leaves room for control streams of later versions.
 	maxControlStreams = 4
 
@@ -45,12 +53,18 @@ func GatewayQUIC() *quic.Config {
 	return c
 }
 
-// ConnectorQUIC returns the transport configuration of the connector's end.
+// RequestStreams returns how many streams of the gateway a connector allows that
+// takes n requests at once, the default number if n is 0.
+func RequestStreams(n int) int { return cmp.Or(n, DefaultMaxRequests) + spareStreams }
+
+// ConnectorQUIC returns the transport configuration of the connector's end. A
+// connector that takes another number of requests than the default sets
+// MaxIncomingStreams to what [RequestStreams] returns.
 func ConnectorQUIC() *quic.Config {
 	c := baseQUIC()
 	c.HandshakeIdleTimeout = connectorHandshake
 	c.KeepAlivePeriod = keepAlive
-	c.MaxIncomingStreams = maxStreams
+	c.MaxIncomingStreams = int64(RequestStreams(0))
 	c.InitialStreamReceiveWindow = requestWindow
 	c.MaxStreamReceiveWindow = maxRequestWindow
 	return c

@@ -65,8 +65,7 @@ func (b *reader) release() {
 	}
 }
 
-// head reads up to and including the first empty line, at most about limit
-// bytes.
+// head reads up to and including the first empty line, at most limit bytes.
 func (b *reader) head(limit int) (string, error) {
 	searched := 0
 	for {
@@ -74,21 +73,29 @@ func (b *reader) head(limit int) (string, error) {
 		from := max(searched-3, 0)
 		if i := bytes.Index(b.buffered()[from:], []byte("\r\n\r\n")); i >= 0 {
 			n := from + i + 4
+			if n > limit {
+				return "", errHeadTooLarge(limit)
+			}
 			text := string(b.buffered()[:n])
 			b.r += n
 			return text, nil
 		}
 		searched = len(b.buffered())
+		if searched >= limit {
+			return "", errHeadTooLarge(limit)
+		}
 		if searched == len(b.buf) && searched > 0 {
-			if searched >= limit {
-				return "", malformed(fmt.Sprintf("the head is over %d bytes", limit))
-			}
 			b.grow()
 		}
 		if err := b.fill(); err != nil {
 			return "", err
 		}
 	}
+}
+
+// errHeadTooLarge says that a head has more than limit bytes.
+func errHeadTooLarge(limit int) error {
+	return malformed(fmt.Sprintf("the head is over %d bytes", limit))
 }
 
 // grow doubles a full buffer. The larger one is not pooled: few messages need

@@ -6,8 +6,8 @@ import (
 )
 
 // maxAnswerHead bounds the head of an upstream's answer in bytes. It is below
-// maxHead: the answer has to pass the tunnel.
-const maxAnswerHead = 256 << 10
+// maxHead: the answer has to pass the tunnel, where fields are added to it.
+const maxAnswerHead = maxHead - 1<<10
 
 // AppendRequest appends the head of a request to a server, with the fields for
 // which skip is false and size as its Content-Length. Fields of one connection
@@ -25,8 +25,7 @@ type AnswerReader struct {
 	in     reader
 	body   content
 	head   http.Response
-	begun  bool // a part of the answer was used
-	ended  bool // and all of it
+	ended  bool // all of the answer was read
 	closes bool // no other answer may follow
 }
 
@@ -42,7 +41,7 @@ func (a *AnswerReader) Buffered() bool { return len(a.in.buffered()) > 0 }
 // informational ones. The error wraps [ErrMalformed], for a switch of protocols
 // too, or is the connection's: [io.ErrUnexpectedEOF] when it ended.
 func (a *AnswerReader) Next(method string) (status int, header http.Header, err error) {
-	a.begun, a.ended, a.closes = false, false, false
+	a.ended, a.closes = false, false
 	for range maxInformational {
 		text, err := a.in.head(maxAnswerHead)
 		if err == io.EOF {
@@ -51,7 +50,6 @@ func (a *AnswerReader) Next(method string) (status int, header http.Header, err 
 		if err != nil {
 			return 0, nil, err
 		}
-		a.begun = true
 		h, final, err := parseResponse(text, &a.head, true)
 		if err != nil {
 			return 0, nil, err
@@ -94,9 +92,6 @@ func (a *AnswerReader) Read(p []byte) (int, error) {
 	a.ended = err == io.EOF
 	return n, err
 }
-
-// Begun tells whether any byte of the answer has come.
-func (a *AnswerReader) Begun() bool { return a.begun || len(a.in.buffered()) > 0 }
 
 // Ended tells whether the answer was read to its end.
 func (a *AnswerReader) Ended() bool { return a.ended }

@@ -33,6 +33,9 @@ RestartSec=5s
 RestartPreventExitStatus=2 78
 TimeoutStopSec=%d
 WatchdogSec=60s
+# Some 30 MiB are what it mostly needs. The model server is to have the rest.
+MemoryHigh=1G
+MemoryMax=2G
 `, quote(p.Executable), config, p.Drain, int((p.Drain + stopGrace).Seconds()))
 }
 
@@ -65,6 +68,8 @@ ProtectSystem=strict
 ProtectHome=yes
 PrivateTmp=yes
 PrivateDevices=yes
+PrivateUsers=yes
+PrivateIPC=yes
 ProtectKernelTunables=yes
 ProtectKernelModules=yes
 ProtectKernelLogs=yes
@@ -72,6 +77,7 @@ ProtectControlGroups=yes
 ProtectClock=yes
 ProtectHostname=yes
 ProtectProc=invisible
+ProcSubset=pid
 CapabilityBoundingSet=
 AmbientCapabilities=
 ` + seccomp + `
@@ -90,7 +96,7 @@ LockPersonality=yes
 MemoryDenyWriteExecute=yes
 SystemCallArchitectures=native
 SystemCallFilter=@system-service
-SystemCallFilter=~@privileged
+SystemCallFilter=~@privileged @resources
 SystemCallErrorNumber=EPERM
 `
 

@@ -41,6 +41,11 @@ func TestWithoutScripts(t *testing.T) {
 	r.expectChat(key, "plain/model:1b", http.StatusOK)
 	p.Open("/console/activity")
 	p.Sees("plain/model:1b")
+	p.Open("/console/confirm?next=/console/settings")
+	p.Fill("#confirm-password", password)
+	p.Press("Confirm")
+	p.Arrives("/console/settings")
+	p.Sees("Confirmed")
 }
 
 // A passkey is a second way in.
@@ -66,6 +71,12 @@ func TestPasskeys(t *testing.T) {
 	p.Press("Sign in with a passkey")
 	p.Arrives("/console/start")
 	p.Sees("ada")
+
+	p.Open("/console/confirm?next=/console/settings")
+	p.Look("confirm")
+	p.Press("Confirm with a passkey")
+	p.Arrives("/console/settings")
+	p.Sees("Confirmed")
 }
 
 // firstOption is the first value that a select offers.

@@ -35,11 +35,16 @@
       return;
     }
     if (!time.title) time.title = new Date(at).toLocaleString();
+    if (time.hasAttribute("data-moment")) {
+      const day = new Date(at).toDateString() === new Date().toDateString() ? {} : { day: "numeric", month: "short" };
+      set(time, new Date(at).toLocaleString("en-GB", { ...day, hour: "2-digit", minute: "2-digit" }));
+      return;
+    }
     const [unit, size] = units.find(([, size]) => Math.abs(seconds) >= size) ?? [];
     if (unit === "day" && -seconds > 30 * size) set(time, new Date(at).toLocaleDateString("en", { dateStyle: "medium" }));
     else set(time, unit ? ages.format(Math.round(seconds / size), unit) : "just now");
   };
-  const tellAll = () => document.querySelectorAll("time[data-ago], time[data-expires]").forEach(tell);
+  const tellAll = () => document.querySelectorAll("time[data-ago], time[data-moment], time[data-expires]").forEach(tell);
   tellAll();
   setInterval(tellAll, 1000);
 

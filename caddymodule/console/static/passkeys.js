@@ -18,8 +18,9 @@
       method: "POST", credentials: "same-origin", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
     });
     const value = await answer.json().catch(() => ({}));
-    if (!answer.ok) throw new Error(value.error || "The gateway does not answer as it should. Load the page again.");
-    return value;
+    if (answer.ok) return value;
+    const refused = new Error(value.error || "The gateway does not answer as it should. Load the page again.");
+    throw Object.assign(refused, { code: value.code });
   };
 
   const described = (list) => (list ?? []).map((one) => ({ ...one, id: bytes(one.id) }));
@@ -57,9 +58,16 @@
     };
   };
 
+  const go = ({ location: to }) => location.assign(to);
   const ways = {
-    "sign-in": { path: "/console/sign-in/passkey", ask: use, more: () => ({ next: block.dataset.next }) },
-    "add": { path: "/console/settings/passkeys", ask: make, more: () => ({ name: block.querySelector("input").value }) },
+    "sign-in": { path: "/console/sign-in/passkey", ask: use, more: () => ({ next: block.dataset.next }), then: go },
+    "add": { path: "/console/settings/passkeys", ask: make, more: () => ({ name: block.querySelector("input").value }), then: go },
+    // The form does what was asked for. Its password is neither needed nor sent.
+    "confirm": { path: "/console/confirm/passkey", ask: use, more: () => ({}), then: () => {
+      const form = document.getElementById("confirm");
+      form.elements["confirm-password"].remove();
+      form.submit();
+    } },
   };
   const way = ways[block.dataset.passkey];
 
@@ -69,9 +77,13 @@
     try {
       const { options, ceremony } = await post(way.path + "/begin", {});
       const response = await way.ask(options);
-      const { location: to } = await post(way.path, { ceremony, response, ...way.more() });
-      location.assign(to);
+      way.then(await post(way.path, { ceremony, response, ...way.more() }));
     } catch (error) {
+      if (error.code === "confirmation_required") {
+        const back = "/console/settings?" + new URLSearchParams({ passkey: way.more().name });
+        location.assign("/console/confirm?" + new URLSearchParams({ next: back }));
+        return;
+      }
       fault.textContent = {
         NotAllowedError: "No passkey was used: it was cancelled, or took too long.",
         InvalidStateError: "This device has a passkey of yours already.",

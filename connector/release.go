@@ -32,17 +32,17 @@ func (r *runner) release(ctx context.Context) {
 		ended := s.Served + s.Failed
 		idle := s.Running == 0 && ended == before
 		before = ended
-		if !idle || memory() < needed+idleWaste {
+		if !idle || heapBytes() < needed+idleWaste {
 			continue
 		}
 		debug.FreeOSMemory()
-		needed = memory()
+		needed = heapBytes()
 	}
 }
 
-// memory returns the bytes that Go has from the system, apart from what the
+// heapBytes returns the bytes that Go has from the system, apart from what the
 // program itself takes.
-func memory() uint64 {
+func heapBytes() uint64 {
 	samples := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(samples)
 	return samples[0].Value.Uint64() - samples[1].Value.Uint64()

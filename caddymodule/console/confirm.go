@@ -1,0 +1,80 @@
+package console
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+)
+
+// confirmField is the password with which a user confirms what a form asks for.
+const confirmField = "confirm-password"
+
+// confirmSessionPage asks the user of a session for password or passkey. What was
+// typed before goes along in the form, so that it need not be typed again.
+type confirmSessionPage struct {
+	Action, Back string
+	Fields       []formField
+	Passkey      bool // the user has one
+}
+
+type formField struct{ Name, Value string }
+
+func (c *Console) confirmRoutes(handle func(pattern string, a action)) {
+	handle("GET /console/confirm", func(w http.ResponseWriter, v *visit) error {
+		return c.askToConfirm(w, v, http.StatusOK, "")
+	})
+	handle("POST /console/confirm", c.confirmed)
+	handle("POST /console/confirm/passkey/begin", func(w http.ResponseWriter, v *visit) error {
+		return c.beginSignInByPasskey(w, v.r)
+	})
+	handle("POST /console/confirm/passkey", c.confirmByPasskey)
+}
+
+// act performs an action of a user, who may give the password along with it.
+func (c *Console) act(w http.ResponseWriter, v *visit, a action) error {
+	if !v.r.PostForm.Has(confirmField) {
+		return a(w, v)
+	}
+	session, err := c.signIn.Confirm(v.ctx, v.Session, v.r.PostFormValue(confirmField))
+	if err != nil {
+		status, text := c.explain(w, v.r, err)
+		return c.askToConfirm(w, v, status, text)
+	}
+	v.in(session)
+	return a(w, v)
+}
+
+// askToConfirm shows a form that does what the present request asked for, with
+// the password added.
+func (c *Console) askToConfirm(w http.ResponseWriter, v *visit, status int, fault string) error {
+	p := confirmSessionPage{Action: v.r.URL.EscapedPath(), Back: settingsPath, Passkey: len(c.signIn.Passkeys(v.User.ID)) > 0}
+	for _, name := range slices.Sorted(maps.Keys(v.r.Form)) {
+		if name == confirmField {
+			continue
+		}
+		for _, value := range v.r.Form[name] {
+			p.Fields = append(p.Fields, formField{name, value})
+		}
+	}
+	return c.showFault(w, v, &tab{name: "confirm-session", title: "Confirm that it is you"}, status, p, fault)
+}
+
+// confirmed leads on, after act or confirmByPasskey has seen to it.
+func (c *Console) confirmed(w http.ResponseWriter, v *visit) error {
+	if err := v.manage.Confirmed(v.ctx); err != nil {
+		return err
+	}
+	return c.done(w, v, localPath(v.r.FormValue("next")), "Confirmed. For the next five minutes you are not asked again.")
+}
+
+func (c *Console) confirmByPasskey(w http.ResponseWriter, v *visit) error {
+	answer, err := readAnswer(v.r)
+	if err != nil {
+		return err
+	}
+	if _, err := c.signIn.ConfirmByPasskey(v.ctx, v.Session, c.clientIP(v.r), origin(v.r), answer.Ceremony, answer.Response); err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, struct{}{})
+	return nil
+}

@@ -1,0 +1,95 @@
+package console
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// With nothing but a session, nobody gets a way in that outlasts it.
+func TestSessionAloneIsNotEnough(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	ada, grace := h.user(store0, "ada"), h.user(store0, "grace")
+	k := store.Passkey{ID: []byte{1, 2}, Name: "phone", Credential: []byte(`{}`), CreatedAt: h.now()}
+	if err := h.store.AddPasskey(t.Context(), ada.ID, k); err != nil {
+		t.Fatal(err)
+	}
+	b := h.in(ada)
+	h.pass(6 * time.Minute)
+	for path, form := range map[string][]string{
+		"/console/settings/passkeys/" + passkeyID(k) + "/remove": nil, "/console/settings/users/" + grace.ID + "/recovery-link": nil,
+		"/console/settings/users/" + grace.ID + "/remove": nil, "/console/settings/invitations": nil, "/console/settings/tokens": {"name", "deploy", "right", "read", "days", "0"},
+	} {
+		w := b.post(path, form...)
+		b.refused(w, http.StatusForbidden, "Confirm that it is you")
+		has(t, w.Body.String(), `action="`+path+`"`, `name="confirm-password"`)
+	}
+	for _, path := range []string{
+		"/console/settings/passkeys/begin", "/console/api/users/" + grace.ID + "/recovery-link", "/console/api/invitations", "/console/api/tokens",
+	} {
+		body := "{}"
+		if strings.HasSuffix(path, "tokens") {
+			body = `{"name":"deploy"}`
+		}
+		w := b.request(http.MethodPost, path, body, asJSON)
+		b.refused(w, http.StatusForbidden, `"code":"confirmation_required"`)
+		has(t, w.Body.String(), "/console/api/sessions/confirm")
+	}
+	w := b.request(http.MethodPost, "/console/api/users/"+ada.ID+"/recovery-link", "{}", asJSON)
+	if w.Code != http.StatusForbidden {
+		t.Errorf("a recovery link for oneself: %d %s", w.Code, w.Body)
+	}
+	if len(h.store.Users(store0)) != 2 || len(h.store.Links(store0)) != 0 || len(h.store.Tokens(store0)) != 0 || len(h.store.Passkeys(ada.ID)) != 1 {
+		t.Error("something has changed")
+	}
+}
+
+// The page that asks for the password does what was asked for before, with what
+// was typed, and for five minutes nobody is asked again.
+func TestConfirm(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	b := h.in(h.user(store0, "ada"))
+	lacks(t, b.page("/console/confirm"), "data-passkey") // there is none
+	h.pass(6 * time.Minute)
+	w := b.post("/console/settings/tokens", "name", script, "right", "read", "days", "0")
+	b.refused(w, http.StatusForbidden, `<input type="hidden" name="name" value="&#34;&gt;&lt;script&gt;`)
+	w = b.post("/console/settings/tokens", "name", "deploy", "right", "read", "days", "0", "confirm-password", "wrong password")
+	b.refused(w, http.StatusForbidden, "The present password is wrong.")
+	has(t, w.Body.String(), `<input type="hidden" name="name" value="deploy">`)
+	lacks(t, w.Body.String(), "wrong password")
+	w = b.post("/console/settings/tokens", "name", "deploy", "right", "read", "days", "0", "confirm-password", password)
+	if w.Code != http.StatusOK || !strings.HasPrefix(b.secretIn(w.Body.String()), "pmt_") {
+		t.Fatalf("%d %s", w.Code, mainPart(w.Body.String()))
+	}
+	if w := b.post("/console/settings/invitations"); w.Code != http.StatusOK {
+		t.Errorf("asked again: %d", w.Code)
+	}
+	h.pass(6 * time.Minute)
+	b.refused(b.post("/console/confirm", "next", "/console/settings?passkey=Laptop"), http.StatusForbidden, "Confirm that it is you")
+	b.goes(b.post("/console/confirm", "next", "/console/settings?passkey=Laptop", "confirm-password", password), "/console/settings?passkey=Laptop")
+	has(t, b.page("/console/settings?passkey=Laptop"), `value="Laptop"`, "Confirmed.")
+	b.goes(b.post("/console/confirm", "next", "https://evil.example.com/"), "/console/")
+	if strings.Contains(h.logged(), password) {
+		t.Error("the log has a password")
+	}
+}
+
+// A password that is guessed at in a session is throttled, as at the door.
+func TestConfirmIsThrottled(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	b := h.in(h.user(store0, "ada"))
+	for range 6 {
+		b.refused(b.post("/console/confirm", "confirm-password", "wrong password"), http.StatusForbidden, "wrong")
+	}
+	w := b.post("/console/confirm", "confirm-password", password)
+	b.refused(w, http.StatusTooManyRequests, "Too many attempts")
+	if w.Header().Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+}

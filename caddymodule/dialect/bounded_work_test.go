@@ -1,0 +1,196 @@
+package dialect
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Whatever a client or a model server can make long costs time in proportion
+// to it, and memory in proportion to its bytes. boundedRows has a row for each
+// such list and text; TestWorkIsBounded measures them.
+
+// boundedRow is a list or a text.
+type boundedRow struct {
+	name  string
+	input func(n int) string               // with n elements, or n pieces of text
+	work  func(input []byte) (any, *Error) // what is done with it, and what stays of that
+	most  int                              // elements; 0: as many as take long enough
+	least int                              // elements, if fewer are no fault
+	fails string                           // what the error must say; "": there is none
+}
+
+// Limits of what is measured.
+const (
+	timeFactor   = 6 // for 4 times the elements
+	memoryFactor = 8 // bytes for each of the input
+	memorySlack  = 2 << 20
+	longEnough   = 2 * time.Millisecond
+	mostElements = maxElements/4 - 1000 // so that 4 times as many are allowed, with all that is around
+)
+
+func TestWorkIsBounded(t *testing.T) {
+	// The collection of garbage costs by what else the process holds.
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(512 << 20))
+	for _, rows := range [][]boundedRow{messagesRows, responsesRows, chatRows, textRows, answerRows, streamRows} {
+		for _, row := range rows {
+			t.Run(strings.ReplaceAll(row.name, " ", "_"), func(t *testing.T) {
+				n := row.enough(t)
+				small, large := []byte(row.input(n)), []byte(row.input(4*n))
+				row.checkTime(t, small, large)
+				row.checkMemory(t, large)
+			})
+		}
+	}
+}
+
+// enough is a number of elements that take long enough to be measured.
+func (r *boundedRow) enough(t *testing.T) int {
+	most := r.most
+	if most == 0 {
+		most = mostElements
+	}
+	for n := max(r.least, 64); ; {
+		if n >= most {
+			return most
+		}
+		input := []byte(r.input(n))
+		d := min(r.time(t, input), r.time(t, input))
+		if d >= longEnough {
+			return n
+		}
+		n *= int(min(longEnough/max(d, 1)+1, 32))
+	}
+}
+
+// time runs a row once.
+func (r *boundedRow) time(t *testing.T, input []byte) time.Duration {
+	t.Helper()
+	start := cpuTime()
+	_, err := r.work(input)
+	d := cpuTime() - start
+	switch {
+	case err == nil && r.fails != "":
+		t.Fatalf("no error that says %q", r.fails)
+	case err != nil && (r.fails == "" || !strings.Contains(err.Message, r.fails)):
+		t.Fatalf("%d bytes: %s", len(input), err.Message)
+	}
+	return d
+}
+
+// checkTime compares the times for some elements and 4 times as many, each the
+// shortest of several: whatever disturbs only adds to them.
+func (r *boundedRow) checkTime(t *testing.T, small, large []byte) {
+	t.Helper()
+	const attempts = 12
+	least, leastOfLarge := time.Hour, time.Hour
+	for i := range attempts {
+		least, leastOfLarge = min(least, r.time(t, small)), min(leastOfLarge, r.time(t, large))
+		if i >= 1 && leastOfLarge < timeFactor*least {
+			return
+		}
+	}
+	t.Errorf("%d bytes take %v, %d take %v", len(small), least, len(large), leastOfLarge)
+}
+
+// checkMemory compares what an input holds of the heap with its bytes.
+func (r *boundedRow) checkMemory(t *testing.T, input []byte) {
+	t.Helper()
+	limit := uint64(memoryFactor*len(input) + memorySlack)
+	before, after := new(runtime.MemStats), new(runtime.MemStats)
+	runtime.ReadMemStats(before)
+	r.time(t, input)
+	runtime.ReadMemStats(after)
+	if after.TotalAlloc-before.TotalAlloc < limit { // all that was allocated, held or not
+		return
+	}
+	if held := r.held(input); held > limit {
+		t.Errorf("%d bytes hold up to %d bytes, %.1f times as many", len(input), held, float64(held)/float64(len(input)))
+	}
+}
+
+// held is the most that a run of the row holds of the heap, in bytes, about:
+// the garbage is collected all the time meanwhile.
+func (r *boundedRow) held(input []byte) uint64 {
+	defer debug.SetGCPercent(debug.SetGCPercent(2))
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	base, most := stats.HeapAlloc, stats.HeapAlloc
+	stop := make(chan struct{})
+	var g sync.WaitGroup
+	g.Go(func() {
+		var stats runtime.MemStats
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				runtime.ReadMemStats(&stats)
+				most = max(most, stats.HeapAlloc)
+				runtime.Gosched()
+			}
+		}
+	})
+	kept, _ := r.work(input)
+	close(stop)
+	g.Wait()
+	runtime.KeepAlive(kept)
+	runtime.KeepAlive(input)
+	return most - min(base, most)
+}
+
+// listOf is a text with n elements and commas between them.
+func listOf(head string, element func(i int) string, tail string) func(n int) string {
+	return func(n int) string {
+		var b strings.Builder
+		b.WriteString(head)
+		for i := range n {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			b.WriteString(element(i))
+		}
+		b.WriteString(tail)
+		return b.String()
+	}
+}
+
+// same is an element that is always the same, numbered one with its number in
+// place of each #.
+func same(text string) func(int) string { return func(int) string { return text } }
+
+func numbered(text string) func(int) string {
+	return func(i int) string { return strings.ReplaceAll(text, "#", fmt.Sprint(i)) }
+}
+
+// decoding reads a request, writes what goes up, and hashes its prompt as
+// counting does.
+func decoding(op Operation) func([]byte) (any, *Error) {
+	return func(body []byte) (any, *Error) {
+		c, err := Decode(op, body, testEnv())
+		if err != nil {
+			return nil, err
+		}
+		_, _ = io.Copy(io.Discard, c.Body("up"))
+		p := c.Prompt()
+		return []any{c, p, p.sums("d")}, nil
+	}
+}
+
+// counting is decoding that counts the prompt's tokens too.
+func counting(op Operation) func([]byte) (any, *Error) {
+	return func(body []byte) (any, *Error) {
+		c, err := Decode(op, body, testEnv())
+		if err != nil {
+			return nil, err
+		}
+		return NewTokenCounter().Estimate(c.Prompt()), nil
+	}
+}

@@ -1,0 +1,84 @@
+package dialect
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A request may have maxElements in all, whatever they are and wherever they
+// stand; the error names the limit and what to do.
+func TestElementsAreBounded(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		op    Operation
+		input func(n int) string
+		other int // elements besides
+	}{
+		{"messages", messagesOp, listOf(aMessage+",", same(aUser), `]}`), 1},
+		{"blocks", messagesOp, listOf(aMessage+`,{"role":"user","content":[`, same(`{"type":"text","text":"a"}`), `]}]}`), 2},
+		{"calls", messagesOp, listOf(aMessage+`,{"role":"assistant","content":[`, numbered(`{"type":"tool_use","id":"#","name":"f"}`), `]}]}`), 2},
+		{"blocks of results", messagesOp, listOf(aMessage+`,{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":[`, same(`{"type":"text","text":"a"}`), `]}]}]}`), 3},
+		{"blocks of the system", messagesOp, listOf(aMessage+`],"system":[`, same(`{"type":"text","text":"a"}`), `]}`), 1},
+		{"tools", messagesOp, listOf(aMessage+`],"tools":[`, same(`{"name":"f"}`), `]}`), 1},
+		{"items", responsesOp, listOf(anInput+`,`, same(aUser), `]}`), 1},
+		{"calls", responsesOp, listOf(anInput+`,`, same(`{"type":"function_call","call_id":"c","name":"f"}`), `]}`), 1},
+		{"parts", responsesOp, listOf(anInput+`,{"role":"user","content":[`, same(`{"type":"input_text","text":"a"}`), `]}]}`), 2},
+		{"tools", responsesOp, listOf(anInput+`],"tools":[`, same(`{"type":"function","name":"f"}`), `]}`), 1},
+		{"tools of a namespace", responsesOp, listOf(anInput+`],"tools":[{"type":"namespace","name":"n","tools":[`, same(`{"type":"function","name":"f"}`), `]}]}`), 2},
+		{"messages of the developer", chatOp, listOf(aChat+",", same(`{"role":"developer","content":"a"}`), `]}`), 1},
+		{"additional tools", responsesOp, listOf(anInput+`,{"type":"additional_tools","tools":[`, same(`1`), `]}]}`), 2},
+	} {
+		if tt.name == "messages" || tt.name == "items" { // the others take as long to read
+			if _, err := Decode(tt.op, []byte(tt.input(maxElements-tt.other)), testEnv()); err != nil {
+				t.Errorf("%s: as many as may be: %s", tt.name, err.Message)
+			}
+		}
+		_, err := Decode(tt.op, []byte(tt.input(maxElements-tt.other+1)), testEnv())
+		if err == nil || err.HTTPStatus(tt.op.Dialect) != 400 || !strings.Contains(err.Message, "100,000") || !strings.Contains(err.Message, "split the request") {
+			t.Errorf("%s: one more: %v", tt.name, err)
+		}
+	}
+}
+
+// A chat request is not counted on its way, but when its tokens are.
+func TestPromptIsBounded(t *testing.T) {
+	body := []byte(listOf(aChat+",", same(`{}`), `]}`)(maxElements + 10))
+	c, err := Decode(chatOp, body, testEnv())
+	if err != nil {
+		t.Fatal(err.Message)
+	}
+	if p := c.Prompt(); len(p.messages) != maxElements {
+		t.Errorf("%d messages", len(p.messages))
+	}
+}
+
+// When the client goes, its request is read and counted no further.
+func TestWorkEndsWithItsContext(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, tt := range []struct {
+		name string
+		op   Operation
+		body string
+	}{
+		{"messages", messagesOp, listOf(aMessage+",", same(aUser), `]}`)(1000)},
+		{"tools", messagesOp, listOf(aMessage+`],"tools":[`, same(`{"name":"f"}`), `]}`)(1000)},
+		{"items", responsesOp, listOf(anInput+`,`, same(aUser), `]}`)(1000)},
+		{"additional tools", responsesOp, listOf(anInput+`,{"type":"additional_tools","tools":[`, same(`1`), `]}]}`)(1000)},
+	} {
+		env := testEnv()
+		env.Context = ended
+		if _, err := Decode(tt.op, []byte(tt.body), env); err == nil {
+			t.Errorf("%s: read to the end", tt.name)
+		}
+	}
+	counter := NewTokenCounter()
+	p := NewPrompt([]byte(`[{"role":"user","content":"`+strings.Repeat("some words ", 1<<20)+`"}]`), nil)
+	start := cpuTime()
+	NewCalibration(counter, nil).Count(ended, testRegistration, p)
+	if d := cpuTime() - start; d > time.Second || len(counter.young) > 0 {
+		t.Errorf("counted for %v", d)
+	}
+}

@@ -1,0 +1,44 @@
+package fair
+
+import "net/netip"
+
+// Networks are the networks that an address belongs to, the widest first.
+type Networks []netip.Prefix
+
+// The sizes of networks in bits, the widest first. A customer has an IPv4 address,
+// and a /64, /56 or /48 of IPv6. A /24 is the least that is routed between providers.
+var (
+	bits4 = []int{24, 32}
+	bits6 = []int{48, 56, 64}
+)
+
+// NetworksOf returns the networks of an address: /24 and /32, or /48, /56 and /64.
+// An address that is not valid is a network of its own.
+func NetworksOf(addr netip.Addr) Networks {
+	addr = addr.Unmap().WithZone("")
+	bits := bits6
+	switch {
+	case !addr.IsValid():
+		return Networks{{}}
+	case addr.Is4():
+		bits = bits4
+	}
+	networks := make(Networks, len(bits))
+	for i, n := range bits {
+		networks[i], _ = addr.Prefix(n) // no error: n is in range
+	}
+	return networks
+}
+
+// Parse returns the networks of a host without port. All that are not addresses
+// have the same one.
+func Parse(host string) Networks {
+	addr, _ := netip.ParseAddr(host)
+	return NetworksOf(addr)
+}
+
+// Widest returns the /24 or the /48.
+func (n Networks) Widest() netip.Prefix { return n[0] }
+
+// Narrowest returns the IPv4 address or the /64.
+func (n Networks) Narrowest() netip.Prefix { return n[len(n)-1] }

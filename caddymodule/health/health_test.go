@@ -1,0 +1,68 @@
+package health
+
+import "testing"
+
+func TestOfWay(t *testing.T) {
+	lists := func(models ...string) Server { return Reported(true, models, false) }
+	for _, tt := range []struct {
+		name           string
+		online, routed bool
+		server         Server
+		model          string
+		want           State
+	}{
+		{"all well", true, true, lists("z", "m", "A"), "m", Available},
+		{"offline", false, true, lists("m"), "m", Offline},
+		{"offline without a route", false, false, Server{}, "m", Offline},
+		{"no upstream for it", true, false, Server{}, "m", UpstreamMissing},
+		{"nothing reported yet", true, true, Server{}, "m", Available},
+		{"server down", true, true, Server{Known: true, Models: []string{"m"}}, "m", ServerDown},
+		{"model renamed away", true, true, lists("z", "Other", "a"), "m", ModelMissing},
+		{"an empty list", true, true, lists([]string{}...), "m", ModelMissing},
+		{"a server without a list", true, true, Server{Known: true, Reachable: true}, "m", Available},
+		{"a list that was cut, or is not binding", true, true, Server{Known: true, Reachable: true, Models: []string{"a"}, Open: true}, "m", Available},
+		{"the tag left out", true, true, lists("llama3:latest"), "llama3", Available},
+		{"the tag added", true, true, lists("llama3"), "llama3:latest", Available},
+		{"another tag", true, true, lists("llama3:8b"), "llama3", ModelMissing},
+		{"another letter case", true, true, lists("Qwen/Qwen3-8B"), "qwen/qwen3-8b", Available},
+	} {
+		if got := OfWay(tt.online, tt.routed, tt.server, tt.model); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestOf(t *testing.T) {
+	for _, tt := range []struct {
+		ways      []State
+		want      State
+		available int
+		text      string
+	}{
+		{nil, Offline, 0, "offline"},
+		{[]State{Available}, Available, 1, "available"},
+		{[]State{Available, Available}, Available, 2, "available"},
+		{[]State{Available, Offline}, Degraded, 1, "degraded (1 of 2)"},
+		{[]State{ServerDown, Available, Available}, Degraded, 2, "degraded (2 of 3)"},
+		{[]State{Offline, ServerDown}, ServerDown, 0, "model server down"},
+		{[]State{ServerDown, ModelMissing}, ModelMissing, 0, "model missing"},
+		{[]State{UpstreamMissing, Offline}, UpstreamMissing, 0, "upstream missing"},
+		{[]State{Offline, Offline}, Offline, 0, "offline"},
+	} {
+		state, available := Of(tt.ways)
+		if state != tt.want || available != tt.available {
+			t.Errorf("%v: %s with %d, want %s with %d", tt.ways, state, available, tt.want, tt.available)
+		}
+		if text := Text(state, available, len(tt.ways)); text != tt.text {
+			t.Errorf("%v: %q, want %q", tt.ways, text, tt.text)
+		}
+		if state.Usable() != (available > 0) {
+			t.Errorf("%v: usable %t", tt.ways, state.Usable())
+		}
+	}
+	for _, s := range States {
+		if s.String() == "" {
+			t.Errorf("%q has no words", string(s))
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package manage
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// Made is what a management token leaves behind: the keys that it made and that
+// work, the connectors that it made, rotated or replaced, and the deployments that
+// it was the last to set. Whoever had the token may still get in by each of them.
+type Made struct {
+	Keys        []MadeRecord `json:"keys"`
+	Connectors  []MadeRecord `json:"connectors"`
+	Deployments []MadeRecord `json:"deployments"`
+}
+
+// MadeRecord is one of them. The id of a deployment is its name.
+type MadeRecord struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	// Problem is why it could not be removed.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Count is how many there are.
+func (m Made) Count() int { return len(m.Keys) + len(m.Connectors) + len(m.Deployments) }
+
+// Problems are those that could not be removed.
+func (m Made) Problems() []MadeRecord {
+	var left []MadeRecord
+	for _, records := range [][]MadeRecord{m.Keys, m.Connectors, m.Deployments} {
+		for _, r := range records {
+			if r.Problem != "" {
+				left = append(left, r)
+			}
+		}
+	}
+	return left
+}
+
+// MadeByToken lists what a management token has made, also when the token has
+// been revoked meanwhile.
+func (s *Service) MadeByToken(ctx context.Context, account, id string) (Made, error) {
+	account, err := s.account(ctx, account)
+	if err != nil {
+		return Made{}, err
+	}
+	return s.madeBy(account, id), nil
+}
+
+func (s *Service) madeBy(account, token string) Made {
+	m := Made{Keys: []MadeRecord{}, Connectors: []MadeRecord{}, Deployments: []MadeRecord{}}
+	if token == "" {
+		return m
+	}
+	for _, k := range s.store.Keys(account) {
+		if k.CreatedBy.Token == token && k.RevokedAt == nil {
+			m.Keys = append(m.Keys, MadeRecord{ID: k.ID, Name: k.Name})
+		}
+	}
+	for _, c := range s.store.Connectors(account) {
+		if c.CreatedBy.Token == token || c.ChangedBy.Token == token {
+			m.Connectors = append(m.Connectors, MadeRecord{ID: c.ID, Name: c.Name})
+		}
+	}
+	for _, d := range s.store.Deployments(account) {
+		if d.ChangedBy.Token == token {
+			m.Deployments = append(m.Deployments, MadeRecord{ID: d.Name, Name: d.Name})
+		}
+	}
+	return m
+}
+
+// RevokeTokenAndMade is RevokeToken, and revokes the keys and removes the
+// deployments and connectors that the token leaves behind. It can be done when the
+// token was revoked before. A connector that other deployments lead to stays, with
+// the problem noted.
+func (s *Service) RevokeTokenAndMade(ctx context.Context, account, id string) (RevokedToken, error) {
+	revoked, err := s.RevokeToken(ctx, account, id)
+	if errors.Is(err, store.ErrNotFound) {
+		made, madeErr := s.MadeByToken(ctx, account, id)
+		if madeErr != nil || made.Count() == 0 {
+			return RevokedToken{}, err
+		}
+		revoked, err = RevokedToken{Token: Token{Token: store.Token{ID: id}}, Made: made}, nil
+	}
+	if err != nil {
+		return RevokedToken{}, err
+	}
+	s.removeEach(revoked.Made.Keys, func(id string) error {
+		_, err := s.RevokeKey(ctx, account, id)
+		return err
+	})
+	s.removeEach(revoked.Made.Deployments, func(id string) error {
+		_, err := s.RemoveDeployment(ctx, account, id)
+		return err
+	})
+	s.removeEach(revoked.Made.Connectors, func(id string) error {
+		_, err := s.RemoveConnector(ctx, account, id)
+		return err
+	})
+	return revoked, nil
+}
+
+// removeEach removes records by id, and notes which it could not and why.
+func (s *Service) removeEach(records []MadeRecord, remove func(id string) error) {
+	for i, r := range records {
+		err := remove(r.ID)
+		switch {
+		case err == nil || errors.Is(err, store.ErrNotFound): // somebody was faster
+		case statusOf(err) == http.StatusInternalServerError:
+			s.log.Error("failed to remove what a management token has made", "id", r.ID, "error", err)
+			records[i].Problem = "the gateway failed to do this; its log says why"
+		default:
+			records[i].Problem = err.Error()
+		}
+	}
+}

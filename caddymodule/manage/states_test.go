@@ -1,0 +1,112 @@
+package manage_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/health"
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// A deployment is available only if the model server behind the tunnel is, and has
+// the model.
+func TestDeploymentStates(t *testing.T) {
+	g := newGateway(t)
+	home := g.connector("default", "home", map[string]http.Handler{"ollama": nil})
+	rack := g.connector("default", "rack", map[string]http.Handler{"ollama": nil, "vllm": nil})
+	g.deployment("m", home, "", "")
+	if _, err := g.store.SetDeployment(t.Context(), store.Deployment{
+		Account: "default", Name: "both", Connectors: []string{home.info.Connector, rack.info.Connector}, Upstream: "ollama", Model: "m",
+	}); err != nil {
+		t.Fatal(err)
+	}
+	expect := func(what string, m, both health.State, bothText string, warnings ...string) {
+		t.Helper()
+		list := want[[]manage.Deployment](g, 200, "GET", "/deployments", "")
+		if list[1].State != m || list[0].State != both || list[0].StateText() != bothText {
+			t.Errorf("%s: m is %s, both %s (%s)", what, list[1].State, list[0].State, list[0].StateText())
+		}
+		for _, w := range warnings {
+			if !strings.Contains(list[1].Warning, w) {
+				t.Errorf("%s: warning %q lacks %q", what, list[1].Warning, w)
+			}
+		}
+		if len(warnings) == 0 && list[1].Warning != "" {
+			t.Errorf("%s: warning %q", what, list[1].Warning)
+		}
+		available := 0
+		for _, s := range []health.State{m, both} {
+			if s.Usable() {
+				available++
+			}
+		}
+		if st := want[manage.Status](g, 200, "GET", "/status", "").Deployments; st.Available != available || st.Total != 2 || st.States[both] == 0 {
+			t.Errorf("%s: status counts %+v", what, st)
+		}
+	}
+	expect("nothing is reported yet", health.Available, health.Available, "available")
+	g.tunnels.report(home.info.Connector, "ollama", lists("m:latest", "other"))
+	g.tunnels.report(rack.info.Connector, "ollama", lists("m"))
+	expect("all is well", health.Available, health.Available, "available")
+	g.tunnels.report(home.info.Connector, "ollama", health.Reported(false, nil, false))
+	expect("one server is down", health.ServerDown, health.Degraded, "degraded (1 of 2)", `connector "home" cannot reach its model server "ollama"`, "start the server there")
+	g.tunnels.report(home.info.Connector, "ollama", lists("renamed"))
+	expect("the model was renamed", health.ModelMissing, health.Degraded, "degraded (1 of 2)", `does not list the model "m"`)
+	g.tunnels.report(rack.info.Connector, "ollama", health.Reported(false, nil, false))
+	expect("both fail", health.ModelMissing, health.ModelMissing, "model missing", "does not list")
+	g.tunnels.report(home.info.Connector, "ollama", health.Reported(true, nil, false))
+	expect("a server that lists nothing", health.Available, health.Degraded, "degraded (1 of 2)")
+
+	cons := want[[]manage.Connector](g, 200, "GET", "/connectors", "")
+	if len(cons) != 2 || len(cons[1].Upstreams) != 2 || cons[1].Upstreams[0].State != manage.Down || cons[1].Upstreams[1].State != manage.Unknown {
+		t.Errorf("connectors = %+v", cons)
+	}
+	g.tunnels.report(rack.info.Connector, "vllm", lists("a", "b"))
+	cons = want[[]manage.Connector](g, 200, "GET", "/connectors", "")
+	if text := fmt.Sprint(cons[1].Upstreams); text != "[ollama (down) vllm (2 models)]" {
+		t.Errorf("upstreams read %s", text)
+	}
+
+	g.tunnels.connect()
+	g.store.TouchConnector(rack.info.Connector)
+	expect("offline", health.Offline, health.Offline, "offline")
+	list := want[[]manage.Deployment](g, 200, "GET", "/deployments", "")
+	if at := list[0].OfflineSince; at == nil || time.Since(*at) > time.Minute || list[1].OfflineSince != nil {
+		t.Errorf("offline since %v and %v", list[0].OfflineSince, list[1].OfflineSince)
+	}
+	if cons := want[[]manage.Connector](g, 200, "GET", "/connectors", ""); cons[1].LastSeenAt == nil || cons[0].LastSeenAt != nil {
+		t.Errorf("last seen %v and %v", cons[1].LastSeenAt, cons[0].LastSeenAt)
+	}
+}
+
+// Many models and many deployments cost linear time together.
+func TestStatesAreCheapWithManyModels(t *testing.T) {
+	cost := func(n int) time.Duration {
+		g := newGateway(t)
+		home := g.connector("default", "home", map[string]http.Handler{"ollama": nil})
+		var ids []string
+		for i := range n {
+			ids = append(ids, fmt.Sprintf("%s-%04d", strings.Repeat("M", 100), i))
+		}
+		g.tunnels.report(home.info.Connector, "ollama", lists(ids...))
+		for i := range n / 4 {
+			g.deployment(fmt.Sprintf("d%d", i), home, "", ids[i])
+		}
+		best := time.Hour
+		for range 5 {
+			begin := time.Now()
+			if _, err := g.service.Deployments("default"); err != nil {
+				t.Fatal(err)
+			}
+			best = min(best, time.Since(begin))
+		}
+		return best
+	}
+	if small, large := cost(200), cost(800); large > 8*small+5*time.Millisecond {
+		t.Errorf("four times as many cost %v instead of %v", large, small)
+	}
+}

@@ -1,0 +1,170 @@
+package manage_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// needs is which rights a management token may perform a route with, any of them.
+// Routes that are not here are for no token.
+var needs = map[string]string{
+	"GET /status": "read", "GET /checklist": "read", "GET /activity": "read", "GET /usage": "read",
+	"GET /users": "read", "GET /invitations": "read", "GET /tokens": "read", "GET /sessions": "read",
+	"GET /keys": "read keys", "POST /keys": "keys", "DELETE /keys/{id}": "keys",
+	"GET /connectors": "read connectors", "POST /connectors": "connectors", "DELETE /connectors/{id}": "connectors",
+	"GET /connectors/{id}/models": "read connectors deployments", "POST /connectors/{id}/rotate": "connectors",
+	"GET /pairings": "read connectors", "POST /pairings": "connectors", "POST /pairings/approve": "connectors", "POST /pairings/deny": "connectors",
+	"GET /offers": "read deployments", "GET /deployments": "read deployments", "PUT /deployments/{name}": "deployments",
+	"DELETE /deployments/{name}": "deployments", "POST /deployments/{name}/test": "deployments",
+}
+
+// A token does what its rights say, and nothing else.
+func TestTokenRights(t *testing.T) {
+	refused := newWorld(t)
+	before := refused.records()
+	for route := range accesses {
+		for _, name := range store.RightNames() {
+			right, err := store.ParseRights([]string{name})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(" "+needs[route]+" ", " "+name+" ") {
+				w := refused
+				if !strings.HasPrefix(route, "GET ") {
+					w = newWorld(t)
+				}
+				if status, body := w.request(asToken(w.mine, right), route, ""); status >= 300 {
+					t.Errorf("%s with the right %q: %d %s", route, name, status, body)
+				}
+				continue
+			}
+			status, body := refused.request(asToken(refused.mine, right), route, "")
+			if status != http.StatusForbidden || !strings.Contains(body, "management token") {
+				t.Errorf("%s with the right %q only: %d %s", route, name, status, body)
+			}
+			for need := range strings.FieldsSeq(needs[route]) {
+				if !strings.Contains(body, need) {
+					t.Errorf("%s: the error does not name the right %q: %s", route, need, body)
+				}
+			}
+		}
+	}
+	if after := refused.records(); after != before {
+		t.Errorf("the account's records have changed:\n%s\nwere\n%s", after, before)
+	}
+}
+
+// Revoking a token names what it leaves behind, and ends that when asked to.
+func TestTokenLeavesNothingBehind(t *testing.T) {
+	g := newGateway(t)
+	anna := g.user("default", "anna")
+	home := g.connector("default", "home", nil)
+	g.deployment("llama3", home, "", "")
+	g.deployment("mine", home, "", "")
+	token := wantAs[manage.CreatedToken](g, anna, 201, "POST", "/tokens", `{"name":"ci","rights":["keys","connectors","deployments"]}`)
+	thief := asToken(anna, token.Rights)
+	thief.Token = token.ID
+
+	key := wantAs[manage.CreatedKey](g, thief, 201, "POST", "/keys", `{"name":"stays"}`)
+	spent := wantAs[manage.CreatedKey](g, thief, 201, "POST", "/keys", `{"name":"spent"}`)
+	wantAs[store.Key](g, anna, 200, "DELETE", "/keys/"+spent.ID, "")
+	other := wantAs[manage.CreatedKey](g, anna, 201, "POST", "/keys", `{"name":"annas"}`)
+	evil := wantAs[manage.CreatedConnector](g, thief, 201, "POST", "/connectors", `{"name":"evil"}`)
+	shared := wantAs[manage.CreatedConnector](g, thief, 201, "POST", "/connectors", `{"name":"shared"}`)
+	wantAs[manage.Deployment](g, thief, 200, "PUT", "/deployments/llama3", `{"connector":"evil"}`)
+	wantAs[manage.Deployment](g, anna, 200, "PUT", "/deployments/both", `{"connectors":["home","shared"]}`)
+
+	by := store.Actor{User: anna.User, Name: "anna", Token: token.ID, TokenName: "ci"}
+	if k := want[[]store.Key](g, 200, "GET", "/keys", "")[0]; k.ID != key.ID || k.CreatedBy != by {
+		t.Errorf("the key is made by %+v", k.CreatedBy)
+	}
+	for _, d := range want[[]manage.Deployment](g, 200, "GET", "/deployments", "") {
+		if d.Name == "llama3" && (d.ChangedBy != by || d.CreatedBy == by) {
+			t.Errorf("the deployment is made by %+v and changed by %+v", d.CreatedBy, d.ChangedBy)
+		}
+	}
+	made := manage.Made{
+		Keys:        []manage.MadeRecord{{ID: key.ID, Name: "stays"}},
+		Connectors:  []manage.MadeRecord{{ID: evil.ID, Name: "evil"}, {ID: shared.ID, Name: "shared"}},
+		Deployments: []manage.MadeRecord{{ID: "llama3", Name: "llama3"}},
+	}
+	revoked := wantAs[manage.RevokedToken](g, anna, 200, "DELETE", "/tokens/"+token.ID, "")
+	if text := jsonOf(t, revoked.Made); text != jsonOf(t, made) {
+		t.Errorf("made is %s", text)
+	}
+	wantError(t, g.doAs(anna, "DELETE", "/tokens/"+token.ID+"?made=maybe", ""), `"made"`)
+	// The token is gone, what it made is not, and can still be ended.
+	revoked = wantAs[manage.RevokedToken](g, anna, 200, "DELETE", "/tokens/"+token.ID+"?made=remove", "")
+	if left := revoked.Made.Problems(); revoked.Made.Count() != 4 || len(left) != 1 || left[0].ID != shared.ID || !strings.Contains(left[0].Problem, "both") {
+		t.Errorf("made is %s", jsonOf(t, revoked.Made))
+	}
+	for _, k := range g.store.Keys("default") {
+		if (k.RevokedAt == nil) != (k.ID == other.ID) {
+			t.Errorf("key %+v", k)
+		}
+	}
+	if _, ok := g.store.Connector(evil.ID); ok {
+		t.Error("the connector is left")
+	}
+	if _, ok := g.store.Deployment("default", "llama3"); ok {
+		t.Error("the deployment still leads to the connector")
+	}
+	if _, ok := g.store.Deployment("default", "mine"); !ok {
+		t.Error("a deployment that the token has not changed is gone")
+	}
+	wantAs[manage.Deployment](g, anna, 200, "DELETE", "/deployments/both", "")
+	wantAs[manage.RevokedToken](g, anna, 200, "DELETE", "/tokens/"+token.ID+"?made=remove", "")
+	wantAs[map[string]any](g, anna, 404, "DELETE", "/tokens/"+token.ID+"?made=remove", "")
+}
+
+// A pairing that a token approves makes a connector of the token's.
+func TestTokenPairs(t *testing.T) {
+	w := newWorld(t)
+	token := asToken(w.mine, store.RightConnectors)
+	if status, body := w.request(token, "POST /pairings/approve", ""); status != 200 {
+		t.Fatalf("%d %s", status, body)
+	}
+	made, err := w.service.MadeByToken(manage.WithCaller(t.Context(), w.mine), "", token.Token)
+	if err != nil || len(made.Connectors) != 1 || made.Connectors[0].Name != "mine-device" {
+		t.Errorf("made is %+v, %v", made, err)
+	}
+}
+
+func TestTokenOptions(t *testing.T) {
+	g := newGateway(t)
+	anna := g.user("default", "anna")
+	if plain := wantAs[manage.CreatedToken](g, anna, 201, "POST", "/tokens", `{"name":"ci"}`); plain.Rights != store.RightRead || plain.ExpiresAt != nil {
+		t.Errorf("without options: %+v", plain)
+	}
+	end := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+	made := wantAs[manage.CreatedToken](g, anna, 201, "POST", "/tokens", `{"name":"ci","rights":["keys","read"],"expires_at":"`+end+`"}`)
+	if made.Rights != store.RightRead|store.RightKeys || made.ExpiresAt.Format(time.RFC3339) != end {
+		t.Errorf("made %+v", made)
+	}
+	for body, what := range map[string]string{
+		`{"name":"ci","rights":[]}`:                         "at least one right",
+		`{"name":"ci","rights":["all"]}`:                    `no right \"all\"`,
+		`{"name":"ci","rights":"read"}`:                     "array of strings",
+		`{"name":"ci","expires_at":"tomorrow"}`:             "expires_at",
+		`{"name":"ci","expires_at":"2020-01-01T00:00:00Z"}`: "passed already",
+	} {
+		if w := g.doAs(anna, "POST", "/tokens", body); w.Code != 400 || !strings.Contains(w.Body.String(), what) {
+			t.Errorf("%s: %d %s", body, w.Code, w.Body)
+		}
+	}
+}
+
+func jsonOf(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

@@ -1,0 +1,416 @@
+package caddymodule
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// testGateway is model_dialect alone, with a key and the deployment m.
+type testGateway struct {
+	*Dialect
+	open *services
+	key  *store.LiveKey
+
+	// answer is the upstream.
+	answer func(r *http.Request, ex *exchange) *http.Response
+}
+
+// newGateway returns a gateway with a memory budget of so many bytes.
+func newGateway(t testing.TB, budget int64) *testGateway {
+	t.Helper()
+	h := newStoreHandle(filepath.Join(t.TempDir(), "gateway.db"), slog.New(slog.DiscardHandler))
+	open, err := h.get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := h.Destruct(); err != nil {
+			t.Error(err)
+		}
+	})
+	open.memory.Resize(budget)
+	deploy(t, open.store)
+	_, secret, err := open.store.CreateKey(t.Context(), store.DefaultAccount, "all", "m*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, ok := open.store.FindKey(secret)
+	if !ok {
+		t.Fatal("the key is not known")
+	}
+	app := &App{logger: slog.New(slog.DiscardHandler), store: ref[*storeHandle]{val: h}}
+	return &testGateway{Dialect: &Dialect{MaxBody: 32 << 20, app: app}, open: open, key: key}
+}
+
+// send sends a request, which is complete when it returns.
+func (g *testGateway) send(w http.ResponseWriter, r *http.Request) {
+	ex := newExchange()
+	ex.Key, ex.Account = g.key, store.DefaultAccount
+	next := caddyhttp.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) error {
+		ex.Response = g.answer(r, ex)
+		return nil
+	})
+	if err := g.ServeHTTP(w, r.WithContext(ex.inContext(r.Context())), next); err != nil {
+		panic(err)
+	}
+}
+
+// post sends a body to a path.
+func (g *testGateway) post(path, body string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	g.send(w, httptest.NewRequest(http.MethodPost, path, strings.NewReader(body)))
+	return w
+}
+
+// returned fails the test if a part of the budget is still held.
+func (g *testGateway) returned(t *testing.T) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); g.open.memory.Stats().Held != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) { // of what is learned from
+			t.Fatalf("%d bytes of the budget are held in the end", g.open.memory.Stats().Held)
+		}
+	}
+}
+
+// upstreamAnswer is an answer of the upstream.
+func upstreamAnswer(contentType string, body io.Reader, length int64) *http.Response {
+	return &http.Response{
+		StatusCode: 200, Header: http.Header{"Content-Type": {contentType}}, Body: io.NopCloser(body), ContentLength: length,
+	}
+}
+
+// completionOf is a whole answer.
+func completionOf(text string) string {
+	return `{"id":"x","object":"chat.completion","created":1,"model":"up","choices":[{"index":0,"message":{"role":"assistant","content":"` +
+		text + `"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1}}`
+}
+
+// requests is a small request of each dialect, and where it goes.
+var requests = map[string]string{
+	"/v1/chat/completions": `{"model":"m","stream":false,"messages":[{"role":"user","content":"TEXT"}]}`,
+	"/v1/messages":         `{"model":"m","stream":false,"max_tokens":9,"messages":[{"role":"user","content":"TEXT"}]}`,
+	"/v1/responses":        `{"model":"m","stream":false,"store":false,"input":"TEXT"}`,
+}
+
+// isFull checks that a request was refused for want of memory.
+func isFull(t *testing.T, path string, w *httptest.ResponseRecorder) {
+	t.Helper()
+	status := 503
+	if path == "/v1/messages" {
+		status = 529
+	}
+	if w.Code != status || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "max_memory") {
+		t.Errorf("%s: status %d, %q", path, w.Code, clipped(w.Body.String()))
+	}
+}
+
+func clipped(s string) string { return s[:min(len(s), 500)] }
+
+// counted is a reader that knows whether it was read.
+type counted struct {
+	io.Reader
+	read int
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.read += n
+	return n, err
+}
+
+// A body for which there is no memory is refused before it is read, or while it
+// is if its size is not known.
+func TestBodiesTakeMemory(t *testing.T) {
+	g := newGateway(t, 32<<20)
+	g.answer = func(*http.Request, *exchange) *http.Response {
+		t.Error("a request was sent on for which there is no memory")
+		return upstreamAnswer("application/json", strings.NewReader(completionOf("a")), -1)
+	}
+	for path, request := range requests {
+		body := strings.Replace(request, "TEXT", strings.Repeat("x", 30<<20), 1)
+		known := &counted{Reader: strings.NewReader(body)}
+		r := httptest.NewRequest(http.MethodPost, path, known)
+		r.ContentLength = int64(len(body))
+		w := httptest.NewRecorder()
+		g.send(w, r)
+		isFull(t, path, w)
+		if known.read > 0 {
+			t.Errorf("%s: %d bytes were read of a body for which there is no memory", path, known.read)
+		}
+		r = httptest.NewRequest(http.MethodPost, path, bytes.NewReader(gzipped(t, []byte(body))))
+		r.Header.Set("Content-Encoding", "gzip")
+		w = httptest.NewRecorder()
+		g.send(w, r)
+		isFull(t, path, w)
+	}
+	g.returned(t)
+}
+
+// Bodies that wait for a slow model are counted: many at a time are refused, and
+// a small request of another key is served meanwhile.
+func TestWaitingBodiesTakeMemory(t *testing.T) {
+	g := newGateway(t, 64<<20)
+	hold, waiting := make(chan struct{}), make(chan struct{}, 100)
+	g.answer = func(_ *http.Request, ex *exchange) *http.Response {
+		if ex.Upstream.Body("up").Len() > 1<<20 {
+			waiting <- struct{}{}
+			<-hold
+		}
+		return upstreamAnswer("application/json", strings.NewReader(completionOf("a")), -1)
+	}
+	body := gzipped(t, []byte(strings.Replace(requests["/v1/chat/completions"], "TEXT", strings.Repeat("x", 6<<20), 1)))
+	var all sync.WaitGroup
+	refused := make(chan int, 40)
+	for range cap(refused) {
+		all.Go(func() {
+			r := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", bytes.NewReader(body))
+			r.Header.Set("Content-Encoding", "gzip")
+			w := httptest.NewRecorder()
+			g.send(w, r)
+			if w.Code != 200 {
+				isFull(t, "/v1/chat/completions", w)
+				refused <- w.Code
+			}
+		})
+	}
+	<-waiting
+	for len(refused)+len(waiting) < cap(refused)-1 {
+		time.Sleep(time.Millisecond)
+	}
+	if n := len(waiting) + 1; n > 10 {
+		t.Errorf("%d bodies of 6 MiB are held, of a budget of 64 MiB", n)
+	}
+	_, secret, err := g.open.store.CreateKey(t.Context(), store.DefaultAccount, "other", "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.key, _ = g.open.store.FindKey(secret)
+	for path, request := range requests {
+		if w := g.post(path, request); w.Code != 200 {
+			t.Errorf("%s of another key: status %d, %s", path, w.Code, w.Body)
+		}
+	}
+	close(hold)
+	all.Wait()
+	g.returned(t)
+}
+
+// A whole answer for which there is no memory is refused, before it is read if its
+// size is known.
+func TestAnswersTakeMemory(t *testing.T) {
+	g := newGateway(t, 32<<20)
+	answer := completionOf(strings.Repeat("x", 30<<20))
+	for path, request := range requests {
+		for _, size := range []int64{int64(len(answer)), -1} {
+			for _, stream := range []string{"false", "true"} { // which is answered whole all the same
+				body := &counted{Reader: strings.NewReader(answer)}
+				g.answer = func(*http.Request, *exchange) *http.Response { return upstreamAnswer("application/json", body, size) }
+				isFull(t, path, g.post(path, strings.Replace(request, `"stream":false`, `"stream":`+stream, 1)))
+				if size > 0 && body.read > 0 {
+					t.Errorf("%s: %d bytes were read of an answer for which there is no memory", path, body.read)
+				}
+			}
+		}
+	}
+	g.returned(t)
+}
+
+// endless is an event stream without an end.
+type endless struct {
+	first, event string
+	read         int
+	rest         []byte
+}
+
+func (e *endless) Read(p []byte) (int, error) {
+	if len(e.rest) == 0 {
+		e.rest = []byte(e.event)
+		if e.read == 0 {
+			e.rest = []byte(e.first + e.event)
+		}
+	}
+	n := copy(p, e.rest)
+	e.rest = e.rest[n:]
+	e.read += n
+	return n, nil
+}
+
+// A stream of which the gateway has to remember too much ends with an error event.
+func TestStreamsTakeMemory(t *testing.T) {
+	const limit = 512 << 20 // of what is read until then
+	chunk := func(delta string) string { return `data: {"choices":[{"index":0,"delta":` + delta + "}]}\n\n" }
+	text := strings.Repeat("text ", 400)
+	call := func(k, rest string) string { return `{"tool_calls":[{"index":` + k + `,` + rest + `}]}` }
+	streams := map[string]endless{
+		"text":         {event: chunk(`{"content":"` + text + `"}`)},
+		"thinking":     {event: chunk(`{"reasoning_content":"` + text + `"}`)},
+		"arguments":    {first: chunk(call("0", `"id":"c","function":{"name":"f","arguments":"{\"a\":\""}`)), event: chunk(call("0", `"function":{"arguments":"`+text+`"}`))},
+		"text behind":  {first: chunk(call("0", `"id":"c","function":{"name":"f","arguments":"{\"a\":\""}`)), event: chunk(`{"content":"` + text + `"}`)},
+		"calls behind": {first: chunk(call("0", `"id":"c","function":{"name":"f","arguments":"{\"a\":\""}`)), event: chunk(call("1", `"id":"d","function":{"name":"g","arguments":"`+text+`"}`))},
+		"one event":    {first: "data: ", event: text},
+	}
+	for path, names := range map[string][]string{
+		"/v1/responses":        {"text", "thinking", "arguments", "text behind", "calls behind", "one event"},
+		"/v1/messages":         {"text behind", "calls behind", "one event"},
+		"/v1/chat/completions": {"one event"},
+	} {
+		for _, name := range names {
+			t.Run(path+" "+name, func(t *testing.T) {
+				g := newGateway(t, 32<<20)
+				upstream := streams[name]
+				g.answer = func(*http.Request, *exchange) *http.Response {
+					return upstreamAnswer("text/event-stream", io.LimitReader(&upstream, limit), -1)
+				}
+				w := g.post(path, strings.Replace(requests[path], `"stream":false`, `"stream":true`, 1))
+				body := w.Body.String()
+				if !strings.Contains(body, "as many bytes of requests and answers") {
+					t.Errorf("status %d, the stream ended with %s", w.Code, body[max(0, len(body)-1000):])
+				}
+				if upstream.read > 64<<20 {
+					t.Errorf("%d MiB were read of the stream", upstream.read>>20)
+				}
+				g.returned(t)
+			})
+		}
+	}
+}
+
+// slow is a client that takes so many bytes a second.
+type slow struct {
+	http.ResponseWriter
+	rate int
+}
+
+func (s slow) Write(p []byte) (int, error) {
+	time.Sleep(time.Duration(len(p)) * time.Second / time.Duration(s.rate))
+	return s.ResponseWriter.Write(p)
+}
+
+// A whole answer must be taken at 64 KiB a minute, on average and after a minute
+// of grace.
+func TestSlowReaders(t *testing.T) {
+	for rate, taken := range map[int]bool{2 << 10: true, 1 << 10: false, 500: false} {
+		synctest.Test(t, func(t *testing.T) {
+			w := httptest.NewRecorder()
+			a := newAnswer(slow{w, rate})
+			body := bytes.Repeat([]byte("x"), 1<<20)
+			start := time.Now()
+			err := a.whole(200, body)
+			if taken != (err == nil) || !taken && (!errors.Is(err, errTooSlow) || !a.cut(1)) {
+				t.Errorf("%d bytes a second: %v, %d bytes after %v", rate, err, w.Body.Len(), time.Since(start))
+			}
+			if !taken && time.Since(start) > 20*time.Minute {
+				t.Errorf("%d bytes a second: cut after %v", rate, time.Since(start))
+			}
+		})
+	}
+}
+
+// A model that is not there, or may not be used, is told before anything of the
+// request is translated: what follows the model is not looked at.
+func TestModelComesFirst(t *testing.T) {
+	g := newGateway(t, 32<<20)
+	g.answer = func(*http.Request, *exchange) *http.Response {
+		t.Error("a request was sent on whose model may not be used")
+		return nil
+	}
+	c, _, err := g.open.store.CreateConnector(t.Context(), store.DefaultAccount, "second")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.open.store.SetDeployment(t.Context(), store.Deployment{Account: store.DefaultAccount, Name: "other", Connectors: []string{c.ID}}); err != nil {
+		t.Fatal(err)
+	}
+	for path, body := range map[string]string{
+		"/v1/chat/completions":       `{"model":"MODEL","messages":[]}`,
+		"/v1/messages":               `{"model":"MODEL","messages":[0]}`,
+		"/v1/messages/count_tokens":  `{"model":"MODEL","messages":[0]}`,
+		"/v1/responses":              `{"model":"MODEL","input":[0]}`,
+		"/v1/responses/input_tokens": `{"model":"MODEL","input":[0]}`,
+	} {
+		for _, model := range []string{"other", "not-there"} {
+			w := g.post(path, strings.Replace(body, "MODEL", model, 1))
+			if w.Code != 403 && w.Code != 404 || !strings.Contains(w.Body.String(), model) {
+				t.Errorf("%s, %s: status %d, %s", path, model, w.Code, w.Body)
+			}
+		}
+	}
+	g.returned(t)
+}
+
+// What a kept response adds to a request is counted, too.
+func TestKeptResponsesTakeMemory(t *testing.T) {
+	g := newGateway(t, 32<<20)
+	item := []byte(`{"id":"msg_1","type":"message","role":"user","content":"` + strings.Repeat("x", 8<<20) + `"}`)
+	owner := dialect.KeptOwner{Account: store.DefaultAccount, Key: g.key.ID()}
+	kept := dialect.KeptResponse{Model: "m", Body: []byte("{}"), Input: [][]byte{item}}
+	g.open.learner.kept.View(owner, g.key.Scope()).Keep("resp_1", kept)
+	for _, input := range []string{`"previous_response_id":"resp_1","input":"x"`, `"input":[{"type":"item_reference","id":"msg_1"}]`} {
+		for _, path := range []string{"/v1/responses", "/v1/responses/input_tokens"} {
+			isFull(t, path, g.post(path, `{"model":"m",`+input+`}`))
+		}
+	}
+	g.returned(t)
+}
+
+// The total is that of the configuration in force.
+func TestMaxMemory(t *testing.T) {
+	listen, database := freeUDP(t), filepath.Join(t.TempDir(), "gateway.db")
+	file := func(size string) string {
+		return strings.Replace(gatewayFile(listen, "gw.example.com:7443", database), "listen", "max_memory "+size+"\n listen", 1)
+	}
+	t.Setenv("GOMEMLIMIT", "off") // the test's own process shall keep its limit
+	first, second := provision(t, file("40MiB")), provision(t, file("50MiB"))
+	first.store.val.messages = io.Discard
+	total := func() int64 { return first.store.val.open.Load().memory.Stats().Total }
+	for _, step := range []struct {
+		do   func() error
+		want int64
+	}{{first.Start, 40 << 20}, {second.Start, 50 << 20}, {second.Stop, 40 << 20}, {first.Stop, 40 << 20}} {
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		if got := total(); got != step.want {
+			t.Errorf("%d bytes, want %d", got, step.want)
+		}
+	}
+	if _, err := tryProvision(t, file("31MiB")); err == nil || !strings.Contains(err.Error(), "max_memory") {
+		t.Errorf("too small: %v", err)
+	}
+}
+
+// BenchmarkServe is a small request without what is in front of model_dialect and
+// behind it.
+func BenchmarkServe(b *testing.B) {
+	g := newGateway(b, 1<<30)
+	answer := completionOf("hello")
+	g.answer = func(*http.Request, *exchange) *http.Response {
+		return upstreamAnswer("application/json", strings.NewReader(answer), int64(len(answer)))
+	}
+	for path, request := range requests {
+		body := strings.Replace(request, "TEXT", strings.Repeat("x", 1<<10), 1)
+		b.Run(path, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if w := g.post(path, body); w.Code != 200 {
+					b.Fatal(w.Body)
+				}
+			}
+		})
+	}
+}

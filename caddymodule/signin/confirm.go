@@ -1,0 +1,50 @@
+package signin
+
+import (
+	"context"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// ConfirmedFor is how long after a password or a passkey a session may do what
+// lets somebody in, or keeps somebody out, for good.
+const ConfirmedFor = 5 * time.Minute
+
+// Confirm notes that the user of a session knows the password, and returns the
+// session as it is now. Its errors are ErrCredentials, ErrBusy, a
+// *ThrottledError, or the store's.
+func (s *Service) Confirm(ctx context.Context, session store.Session, password string) (store.Session, error) {
+	user, ok := s.store.User(session.User)
+	if !ok {
+		return store.Session{}, fail(store.ErrNotFound, "the user was removed")
+	}
+	if _, err := s.checkPresent(ctx, user, password); err != nil {
+		return store.Session{}, err
+	}
+	return s.confirm(ctx, session, MethodPassword)
+}
+
+// ConfirmByPasskey is Confirm for the answer to [Service.BeginPasskeySignIn]. Its
+// errors are ErrPasskey, a *ThrottledError, or the store's.
+func (s *Service) ConfirmByPasskey(ctx context.Context, session store.Session, address, origin, ceremonyID string, response []byte) (store.Session, error) {
+	if err := s.guard.address(network(address), s.now()); err != nil {
+		return store.Session{}, err
+	}
+	user, _, err := s.assert(ctx, origin, ceremonyID, response)
+	if err == nil && user.ID != session.User {
+		err = fail(ErrPasskey, "this is a passkey of another user: use one of yours")
+	}
+	if err != nil {
+		return store.Session{}, s.passkeyFailure(Attempt{Address: address}, err)
+	}
+	return s.confirm(ctx, session, MethodPasskey)
+}
+
+func (s *Service) confirm(ctx context.Context, session store.Session, method string) (store.Session, error) {
+	session, err := s.store.ConfirmSession(ctx, session)
+	if err == nil {
+		s.log.Info("session confirmed", "user", session.User, "session", session.ID, "method", method)
+	}
+	return session, err
+}

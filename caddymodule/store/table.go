@@ -1,0 +1,114 @@
+package store
+
+import (
+	"iter"
+	"maps"
+)
+
+// tableShards is how many maps a table consists of, one for each bit of
+// table.copied.
+const tableShards = 64
+
+// table is a map that views share as far as they are equal: a change copies the
+// one of its shards that it is in, not the whole. The zero value is empty. A
+// table that is part of a view is never changed, so that readers need no lock.
+type table[K comparable, V any] struct {
+	shards *[tableShards]map[K]V
+	size   int
+	// copied are the shards that edit has copied and may change.
+	copied uint64
+	edit   *edit
+}
+
+// edit stands for one draft: what it has copied is its own.
+type edit struct{ _ byte }
+
+// shardOf spreads the kinds of keys that there are: hashes by their first byte,
+// ids and names by their last ones, which differ most.
+func shardOf[K comparable](k K) int {
+	switch k := any(&k).(type) {
+	case *digest:
+		return int(k[0]) % tableShards
+	case *string:
+		return shardOfText(*k)
+	case *deploymentName:
+		return shardOfText(k.name)
+	case *passkeyName:
+		return shardOfText(k.hash)
+	}
+	panic("store: a table of another kind of keys")
+}
+
+func shardOfText(s string) int {
+	const prime = 16777619 // FNV-1a
+	hash := uint32(2166136261)
+	for i := max(0, len(s)-16); i < len(s); i++ {
+		hash = (hash ^ uint32(s[i])) * prime
+	}
+	return int(hash>>16) % tableShards
+}
+
+func (t *table[K, V]) get(k K) (V, bool) {
+	if t.shards == nil {
+		var none V
+		return none, false
+	}
+	v, ok := t.shards[shardOf(k)][k]
+	return v, ok
+}
+
+// value is get, or the zero value.
+func (t *table[K, V]) value(k K) V {
+	v, _ := t.get(k)
+	return v
+}
+
+// all iterates over the table in no order.
+func (t *table[K, V]) all() iter.Seq2[K, V] {
+	return func(yield func(K, V) bool) {
+		if t.shards == nil {
+			return
+		}
+		for _, shard := range t.shards {
+			for k, v := range shard {
+				if !yield(k, v) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (t *table[K, V]) set(e *edit, k K, v V) {
+	shard := t.own(e, k)
+	before := len(shard)
+	shard[k] = v
+	t.size += len(shard) - before
+}
+
+func (t *table[K, V]) remove(e *edit, k K) {
+	shard := t.own(e, k)
+	before := len(shard)
+	delete(shard, k)
+	t.size += len(shard) - before
+}
+
+// own returns the shard of k for e to change.
+func (t *table[K, V]) own(e *edit, k K) map[K]V {
+	if t.edit != e {
+		shards := new([tableShards]map[K]V)
+		if t.shards != nil {
+			*shards = *t.shards
+		}
+		t.shards, t.edit, t.copied = shards, e, 0
+	}
+	i := shardOf(k)
+	if bit := uint64(1) << i; t.copied&bit == 0 {
+		t.copied |= bit
+		if t.shards[i] = maps.Clone(t.shards[i]); t.shards[i] == nil {
+			t.shards[i] = make(map[K]V)
+		}
+	}
+	return t.shards[i]
+}
+

@@ -1,0 +1,93 @@
+package tunnel
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// TestLimit: a connector gets as many requests as it takes. The next one is
+// refused at once, and each that ends makes room for another.
+func TestLimit(t *testing.T) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		for limit, most := range map[int]int{2: 2, 0: link.DefaultMaxRequests} {
+			g := newGateway(t, Options{})
+			h := newGate()
+			hello := hello("con_1")
+			hello.MaxRequests = limit
+			if _, err := g.dial(t, listenLoopback(t), hello, h); err != nil {
+				t.Fatal(err)
+			}
+			s := g.mustSession(t, "con_1")
+			var running []<-chan result
+			for range most {
+				running = append(running, background(t, s))
+			}
+			for range most {
+				wait(t, h.started, "a request")
+			}
+			if info := s.Info(); info.Active != most || info.Limit != most {
+				t.Errorf("%d of %d requests run, want %d", info.Active, info.Limit, most)
+			}
+			start := time.Now()
+			_, err := s.RoundTrip(post("{}"))
+			wantError(t, err, link.ErrNoCredit)
+			if d := time.Since(start); d > creditWait/2 {
+				t.Errorf("one more was refused after %v", d)
+			}
+			close(h.open)
+			for _, r := range running {
+				if r := wait(t, r, "an answer"); r.err != nil {
+					t.Fatal(r.err)
+				}
+			}
+			for range 3 * most / 2 {
+				if body, err := g.do(t, "con_1", ""); body != "at last" || err != nil {
+					t.Fatalf("answer %q, %v", body, err)
+				}
+			}
+		}
+	})
+}
+
+// TestLimitIsNotGranted: a connector that allows fewer streams than it announced
+// does not make requests wait for long.
+func TestLimitIsNotGranted(t *testing.T) {
+	g := newGateway(t, Options{})
+	config := link.ConnectorQUIC()
+	config.MaxIncomingStreams = 1
+	conn, err := quic.Dial(t.Context(), listenLoopback(t), g.addr, link.ConnectorTLS(g.Pin()), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := link.QUICConnector(conn)
+	defer c.Close(link.CloseNone, "")
+	stream, err := c.Control(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := link.NewControl(stream).Send(hello("con_1")); err != nil {
+		t.Fatal(err)
+	}
+	s := g.mustSession(t, "con_1")
+	background(t, s)
+	eventually(t, "a request runs", func() bool { return s.Info().Active == 1 })
+	r := wait(t, background(t, s), "the refusal")
+	wantError(t, r.err, link.ErrNoCredit)
+}
+
+// TestLimitIsOfTheHello: what no connector can take is refused.
+func TestLimitIsOfTheHello(t *testing.T) {
+	g := newGateway(t, Options{})
+	for _, n := range []int{-1, link.MostMaxRequests + 1} {
+		hello := hello("con_1")
+		hello.MaxRequests = n
+		if _, err := g.dial(t, listenLoopback(t), hello, http.NotFoundHandler()); err == nil {
+			t.Errorf("a connector that takes %d requests was welcomed", n)
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package tunnel
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// deadEnd is a connection on which nothing arrives once it is cut, without an
+// error on either side: as when the other machine has lost its power.
+type deadEnd struct {
+	net.Conn
+	cut *atomic.Bool
+}
+
+func (c deadEnd) Write(p []byte) (int, error) {
+	if c.cut.Load() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+// expectLost has a connector die, and waits until its requests fail.
+func (g *testGateway) expectLost(t *testing.T, c *testConnector, h *gate, busy bool, die func()) {
+	t.Helper()
+	s := g.mustSession(t, "con_1")
+	want := silence(g.heartbeat())
+	var running <-chan result
+	if busy {
+		want = lostAfter
+		running = background(t, s)
+		<-h.started
+	}
+	die()
+	at := time.Now()
+	<-s.conn.Context().Done()
+	// Its last ping was up to a second ago.
+	if d := time.Since(at); d < want-1500*time.Millisecond || d > want+time.Second {
+		t.Errorf("given up after %v, want %v", d, want)
+	}
+	if busy {
+		wantError(t, (<-running).err, link.ErrTunnelLost)
+	}
+	_ = c.conn.Close(link.CloseNone, "")
+}
+
+// TestLostConnector: the running requests of a connector of which nothing is heard
+// fail after one time, however many connectors there are. One without requests is
+// given up as soon as it gets no more.
+func TestLostConnector(t *testing.T) {
+	for _, connectors := range []int{1, 1000} {
+		for _, busy := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%d connectors, busy %v", connectors, busy), func(t *testing.T) {
+				simulate(t, 10*time.Millisecond, func(t *testing.T, n *network, g *testGateway, sockets []net.PacketConn) {
+					g.mu.Lock()
+					for i := range connectors - 1 {
+						g.live[fmt.Sprint("con_other", i)] = nil
+					}
+					g.mu.Unlock()
+					h := newGate()
+					c, err := g.dial(t, sockets[0], hello("con_1"), h)
+					if err != nil {
+						t.Fatal(err)
+					}
+					c.beats()
+					time.Sleep(time.Minute) // it is not lost while it is heard
+					g.expectLost(t, c, h, busy, func() { n.losing(1) })
+				})
+			})
+		}
+	}
+}
+
+// TestLostConnectorOverHTTP2 is the same in real time: the channels that HTTP/2
+// keeps for later belong to no bubble.
+func TestLostConnectorOverHTTP2(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes 22 seconds")
+	}
+	t.Parallel()
+	g := newGateway(t, Options{})
+	var cut atomic.Bool
+	near, far := net.Pipe()
+	g.running.Go(func() {
+		conn, err := link.HTTP2Gateway(context.Background(), t.Context(), deadEnd{near, &cut}, g.tls)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		g.serve(conn)
+	})
+	conn, err := link.HTTP2Connector(t.Context(), deadEnd{far, &cut}, link.ConnectorTLS(g.Pin()), link.RequestStreams(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newGate()
+	c, err := g.introduce(t, conn, hello("con_1"), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.beats()
+	g.expectLost(t, c, h, true, func() { cut.Store(true) })
+}

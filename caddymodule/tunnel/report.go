@@ -1,0 +1,132 @@
+package tunnel
+
+import (
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/health"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// reportCost is how many messages one that may be large counts as. A connector
+// sends a report a second at most.
+const reportCost = messagesPerSecond
+
+// UpstreamState is what a connector has reported of one of its upstreams. Its
+// list of models must not be changed.
+type UpstreamState struct {
+	Name string
+	health.Server
+	Since time.Time // of Reachable, as far as this tunnel knows; zero: not known
+}
+
+// cost is how many of the messages that a connector may send this one counts as.
+func cost(m link.Message) int {
+	switch m.(type) {
+	case link.Report, link.Update:
+		return reportCost
+	default:
+		return 1
+	}
+}
+
+// report takes what the connector knows of its upstreams. A report beyond its
+// limits changes nothing.
+func (s *Session) report(m link.Report) {
+	if err := m.Check(); err != nil {
+		if !s.misreported.Swap(true) {
+			s.log().Warn("ignoring a connector's reports of its upstreams", "error", err)
+		}
+		return
+	}
+	old, now := s.reported.Load(), s.hub.options.Load().Now()
+	states, down, changed := make([]UpstreamState, len(m.Upstreams)), false, old == nil
+	for i, u := range m.Upstreams {
+		state := UpstreamState{Name: u.Name, Since: now, Server: health.Reported(u.Reachable, u.Models, u.Open)}
+		down = down || !u.Reachable
+		before := find(old, u.Name)
+		if before.Known && before.Reachable == u.Reachable {
+			state.Since = before.Since
+		}
+		changed = changed || !same(before.Server, state.Server)
+		states[i] = state
+	}
+	if !changed && len(*old) == len(states) {
+		return
+	}
+	s.reported.Store(&states)
+	s.anyDown.Store(down)
+	s.hub.noteReport(s)
+}
+
+// same tells whether two servers are equal.
+func same(a, b health.Server) bool {
+	return a.Known == b.Known && a.Reachable == b.Reachable && a.Open == b.Open &&
+		(a.Models == nil) == (b.Models == nil) && slices.Equal(a.Models, b.Models)
+}
+
+// find returns what was reported of an upstream.
+func find(states *[]UpstreamState, name string) UpstreamState {
+	if states != nil {
+		for _, u := range *states {
+			if u.Name == name {
+				return u
+			}
+		}
+	}
+	return UpstreamState{Name: name}
+}
+
+// States returns what is known of each of the connector's upstreams.
+func (s *Session) States() []UpstreamState {
+	names, reported := s.offer.Load().Upstreams, s.reported.Load()
+	states := make([]UpstreamState, len(names))
+	for i, name := range names {
+		states[i] = find(reported, name)
+	}
+	return states
+}
+
+// Way is the state of a deployment's way through one connector, and where it
+// leads.
+type Way struct {
+	State    health.State
+	Upstream string
+	Model    string
+	Problem  error // why there is no upstream for it; wraps [ErrNoRoute]
+}
+
+// Way returns the way of a deployment through the connector's tunnel.
+func (i Info) Way(to Target) Way {
+	upstream, model, err := resolve(i.Name, &link.Update{Upstreams: i.Upstreams, Routes: i.Routes}, to)
+	var server health.Server
+	for _, u := range i.States {
+		if u.Name == upstream {
+			server = u.Server
+		}
+	}
+	return Way{State: health.OfWay(true, err == nil, server, model), Upstream: upstream, Model: model, Problem: err}
+}
+
+// down reports whether the upstream that a request would go to is known to be
+// unreachable. It is quick while all upstreams are reachable.
+func (s *Session) down(to Target) bool {
+	if !s.anyDown.Load() {
+		return false
+	}
+	upstream, _, err := s.Resolve(to.Name, to.Upstream, to.Model)
+	return err == nil && find(s.reported.Load(), upstream).Down()
+}
+
+// noteReport tells subscribers that a session's report has changed.
+func (h *Hub) noteReport(s *Session) {
+	defer h.events.tell()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.live[s.connector.ID] != s || s.away.Load() {
+		return // what comes back is looked at anew
+	}
+	event := eventOf(s, true)
+	event.Reported = true
+	h.events.add(noted{event, true})
+}

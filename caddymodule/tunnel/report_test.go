@@ -1,0 +1,186 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/health"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// reports is a report of one upstream.
+func reports(name string, reachable bool, models ...string) link.Report {
+	return link.Report{Upstreams: []link.UpstreamReport{{Name: name, Reachable: reachable, Models: models}}}
+}
+
+// send sends a message of the connector.
+func (c *testConnector) send(t testing.TB, m link.Message) {
+	t.Helper()
+	if err := c.control.Send(m); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReport(t *testing.T) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		g := newGateway(t, Options{})
+		events := make(chan Event, 100)
+		g.Subscribe(func(e Event) {
+			if e.Reported {
+				events <- e
+			}
+		})
+		c := g.connect(t, "con_1", echo)
+		s := g.mustSession(t, "con_1")
+		state := func() health.State {
+			return s.Info().Way(Target{Name: "m"}).State
+		}
+		if got := s.States(); len(got) != 1 || got[0].Known || state() != health.Available {
+			t.Errorf("before a report: %+v", got)
+		}
+		c.send(t, reports("ollama", true, "m:latest", "a"))
+		if e := wait(t, events, "the report"); !e.Online || e.Connector != "con_1" {
+			t.Errorf("event = %+v", e)
+		}
+		up := s.States()[0]
+		if !up.Known || !up.Reachable || !slices.Equal(up.Models, []string{"a", "m:latest"}) || state() != health.Available {
+			t.Errorf("state = %+v", up)
+		}
+		c.send(t, reports("ollama", true, "a"))
+		wait(t, events, "the second report")
+		if got := s.States()[0]; got.Since != up.Since || state() != health.ModelMissing {
+			t.Errorf("model gone: %+v", got)
+		}
+		c.send(t, reports("ollama", false))
+		wait(t, events, "the third report")
+		if state() != health.ServerDown {
+			t.Errorf("server down: %s", state())
+		}
+		// The same again is no news; nor is what breaks the limits, or is of an
+		// upstream that the connector does not have.
+		c.send(t, reports("ollama", false))
+		c.send(t, reports("ollama", true, strings.Repeat("x", 1000)))
+		c.send(t, reports("other", true))
+		wait(t, events, "the report of another upstream")
+		if got := s.States(); len(got) != 1 || got[0].Name != "ollama" || got[0].Known {
+			t.Errorf("after a report of another upstream: %+v", got)
+		}
+		if body, err := g.do(t, "con_1", "still here"); err != nil || body != "still here" {
+			t.Errorf("request: %q, %v", body, err)
+		}
+		select {
+		case e := <-events:
+			t.Errorf("unexpected %+v", e)
+		default:
+		}
+	})
+}
+
+// A connector that reports without pause is read slowly, and keeps its tunnel.
+func TestReportsArePaced(t *testing.T) {
+	var log syncBuffer
+	g := newGateway(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	told := make(chan Event, 1000)
+	g.Subscribe(func(e Event) {
+		if e.Reported {
+			told <- e
+		}
+	})
+	c := g.connect(t, "con_1", echo)
+	c.send(t, reports("a b", true))
+	c.send(t, reports("a b", true))
+	begin := time.Now()
+	for i := range 6 {
+		c.send(t, reports("ollama", i%2 == 0))
+	}
+	for range 6 {
+		wait(t, told, "a report")
+	}
+	// The first six are read at once, the other two a second apart.
+	if took := time.Since(begin); took < 1500*time.Millisecond {
+		t.Errorf("8 reports were taken within %v", took)
+	}
+	if n := strings.Count(log.String(), "ignoring a connector's reports"); n != 1 {
+		t.Errorf("%d log lines about bad reports, want 1", n)
+	}
+}
+
+// Of several connectors one whose upstream is reachable is preferred; if none is,
+// a request is still sent.
+func TestChooseByReport(t *testing.T) {
+	g := newGateway(t, Options{})
+	ids := []string{"con_1", "con_2"}
+	one := g.connect(t, "con_1", echo)
+	two := g.connect(t, "con_2", echo)
+	held(t, g, "con_1", 1)
+	busy := held(t, g, "con_2", 5)
+	to := Target{Name: "m"}
+	chosen := func() string {
+		s, ok := g.Choose(ids, to, nil)
+		if !ok {
+			return ""
+		}
+		return s.Connector()
+	}
+	if got := chosen(); got != "con_1" {
+		t.Errorf("chose %q", got)
+	}
+	one.send(t, reports("ollama", false))
+	eventually(t, "the other is preferred", func() bool { return chosen() == "con_2" })
+	if n := testing.AllocsPerRun(100, func() { g.Choose(ids, to, nil) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	two.send(t, reports("ollama", false))
+	eventually(t, "with none left it counts again who has fewest", func() bool { return chosen() == "con_1" })
+	two.send(t, reports("ollama", true))
+	eventually(t, "one is back", func() bool { return chosen() == "con_2" })
+	busy.active.Store(0)
+}
+
+// A dry run is answered, and leaves the connector's tunnel and its rotation alone.
+func TestDryRun(t *testing.T) {
+	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
+		r := newRotation()
+		rotating := func(c Connector, err error) (Connector, error) { c.Rotating = true; return c, err }
+		g := newGateway(t, Options{Rotation: r, Known: func(Connector) bool { return true }, Authenticate: func(ctx context.Context, id, secret string) (Connector, error) {
+			return rotating(allow(ctx, id, secret))
+		}})
+		g.connect(t, "con_1", echo)
+		before := g.mustSession(t, "con_1")
+		counted := g.Counters()
+
+		h := hello("con_1")
+		h.DryRun, h.Instance = true, "another"
+		c, err := g.dial(t, listenLoopback(t), h, echo)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.welcome.Version != "test" || c.welcome.Session != "" {
+			t.Errorf("welcome = %+v", c.welcome)
+		}
+		if code := c.ended(t); code != link.CloseNone {
+			t.Errorf("closed with %v", code)
+		}
+		h.Secret = "wrong"
+		var deny link.Deny
+		if _, err := g.dial(t, listenLoopback(t), h, echo); !errors.As(err, &deny) || deny.Code != link.DenyCredentials {
+			t.Errorf("wrong secret: %v", err)
+		}
+		if s := g.mustSession(t, "con_1"); s != before || len(g.Sessions()) != 1 || g.Counters().Connected != counted.Connected {
+			t.Errorf("the dry run took the tunnel's place")
+		}
+		if body, err := g.do(t, "con_1", "x"); err != nil || body != "x" {
+			t.Errorf("request: %q, %v", body, err)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if !slices.Equal(r.hellos, []string{"con_1:secret"}) {
+			t.Errorf("the rotation was told of %q", r.hellos)
+		}
+	})
+}

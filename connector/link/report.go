@@ -1,0 +1,95 @@
+package link
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Limits of a report. All of it fits into one control message.
+const (
+	// MaxListed bounds the models that are reported of one upstream.
+	MaxListed = 1000
+	// maxListedAll and maxListedBytes bound those of all upstreams together.
+	maxListedAll   = 2000
+	maxListedBytes = 128 << 10
+)
+
+// Report says what a connector knows of its upstreams. It replaces the report
+// before it; an upstream that it leaves out is one of which nothing is known.
+type Report struct {
+	Upstreams []UpstreamReport `json:"upstreams"`
+}
+
+// UpstreamReport is the state of one upstream.
+type UpstreamReport struct {
+	Name string `json:"name"`
+	// Reachable: a model server answers there, whatever it says.
+	Reachable bool `json:"reachable"`
+	// Models are the ids that it lists; nil: it does not list any.
+	Models []string `json:"models"`
+	// Open: other models may work too. The list was cut, or the server takes any
+	// name.
+	Open bool `json:"open,omitempty"`
+}
+
+func (Report) kind() string { return "report" }
+
+// Fit cuts the lists of models down to what [Report.Check] takes, and leaves the
+// lists that it was given as they are.
+func (r *Report) Fit() {
+	count, bytes := 0, 0
+	for i := range r.Upstreams {
+		u := &r.Upstreams[i]
+		if u.Models == nil {
+			continue
+		}
+		fitting := make([]string, 0, min(len(u.Models), MaxListed))
+		for _, id := range u.Models {
+			if CheckModel(id) != nil || len(fitting) == MaxListed || count == maxListedAll || bytes+len(id) > maxListedBytes {
+				u.Open = true
+				continue
+			}
+			count++
+			bytes += len(id)
+			fitting = append(fitting, id)
+		}
+		u.Models = fitting
+	}
+}
+
+// Check tells whether a report keeps to its limits.
+func (r Report) Check() error {
+	if len(r.Upstreams) > maxUpstreams {
+		return fmt.Errorf("checking report: it names %d upstreams; up to %d are possible", len(r.Upstreams), maxUpstreams)
+	}
+	names := make(map[string]bool, len(r.Upstreams))
+	count, bytes := 0, 0
+	for _, u := range r.Upstreams {
+		if err := CheckUpstream(u.Name); err != nil {
+			return fmt.Errorf("checking report: %w", err)
+		}
+		if names[u.Name] {
+			return fmt.Errorf("checking report: upstream %q is there twice", u.Name)
+		}
+		names[u.Name] = true
+		if i := slices.IndexFunc(u.Models, func(id string) bool { return CheckModel(id) != nil }); i >= 0 {
+			return fmt.Errorf("checking report: upstream %q: %w", u.Name, CheckModel(u.Models[i]))
+		}
+		for _, id := range u.Models {
+			bytes += len(id)
+		}
+		if count += len(u.Models); len(u.Models) > MaxListed || count > maxListedAll || bytes > maxListedBytes {
+			return fmt.Errorf("checking report: it lists too many models; up to %d of an upstream, %d and %d bytes together are possible", MaxListed, maxListedAll, maxListedBytes)
+		}
+	}
+	return nil
+}
+
+// CheckModel tells whether id can be reported as a model's: 1 to 256 bytes of
+// printable text, as it is shown on pages and terminals.
+func CheckModel(id string) error {
+	if id == "" || len(id) > maxField || !printable(id) {
+		return fmt.Errorf("a model's id is empty, longer than %d bytes or not printable", maxField)
+	}
+	return nil
+}

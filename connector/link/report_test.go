@@ -1,0 +1,126 @@
+package link
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestReportCheck(t *testing.T) {
+	long := func(n int) (ids []string) {
+		for i := range n {
+			ids = append(ids, fmt.Sprintf("m%d", i))
+		}
+		return ids
+	}
+	good := func() Report {
+		return Report{Upstreams: []UpstreamReport{{Name: "a", Reachable: true, Models: []string{"x"}}, {Name: "b"}}}
+	}
+	if err := good().Check(); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*Report){
+		"bad name":           func(r *Report) { r.Upstreams[1].Name = "a b" },
+		"name twice":         func(r *Report) { r.Upstreams[1].Name = "a" },
+		"too many upstreams": func(r *Report) { r.Upstreams = make([]UpstreamReport, maxUpstreams+1) },
+		"empty model":        func(r *Report) { r.Upstreams[0].Models = []string{""} },
+		"long model":         func(r *Report) { r.Upstreams[0].Models = []string{strings.Repeat("m", maxField+1)} },
+		"terminal escape":    func(r *Report) { r.Upstreams[0].Models = []string{"\x1b[31m"} },
+		"no text":            func(r *Report) { r.Upstreams[0].Models = []string{"\xff"} },
+		"too many models":    func(r *Report) { r.Upstreams[0].Models = long(MaxListed + 1) },
+		"too many together": func(r *Report) {
+			for i := range 3 {
+				r.Upstreams = append(r.Upstreams, UpstreamReport{Name: fmt.Sprint(i), Models: long(MaxListed)})
+			}
+		},
+		"too many bytes": func(r *Report) {
+			for range 600 {
+				r.Upstreams[0].Models = append(r.Upstreams[0].Models, strings.Repeat("m", maxField))
+			}
+		},
+	} {
+		r := good()
+		change(&r)
+		if err := r.Check(); err == nil || len(err.Error()) > 300 {
+			t.Errorf("%s: %v", name, err)
+		}
+		r.Fit()
+		if name == "too many models" && (len(r.Upstreams[0].Models) != MaxListed || !r.Upstreams[0].Open) {
+			t.Errorf("%s: cut to %d, open %t", name, len(r.Upstreams[0].Models), r.Upstreams[0].Open)
+		}
+	}
+	// What was no list stays none, and what fits stays as it is.
+	r := Report{Upstreams: []UpstreamReport{{Name: "a"}, {Name: "b", Models: []string{}}, {Name: "c", Models: []string{"x", "y"}}}}
+	fit := Report{Upstreams: append([]UpstreamReport(nil), r.Upstreams...)}
+	if fit.Fit(); !reflect.DeepEqual(fit, r) {
+		t.Errorf("fit = %+v", fit)
+	}
+}
+
+// The largest report fits into a message, also where each character has to be
+// escaped.
+func TestLargestReport(t *testing.T) {
+	var r Report
+	for i := range maxUpstreams {
+		u := UpstreamReport{Name: fmt.Sprintf("%064d", i), Models: []string{}}
+		for range 10 {
+			u.Models = append(u.Models, strings.Repeat(`"`, maxField))
+		}
+		r.Upstreams = append(r.Upstreams, u)
+	}
+	r.Fit()
+	if err := r.Check(); err != nil {
+		t.Fatal(err)
+	}
+	var wire buffered
+	c := NewControl(&wire)
+	if err := c.Send(r); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.Receive(); err != nil || !reflect.DeepEqual(got, r) {
+		t.Errorf("received %T, %v", got, err)
+	}
+	for i := range r.Upstreams {
+		r.Upstreams[i].Models = strings.Split(strings.Repeat("m", 64), "")
+	}
+	r.Fit()
+	if err := c.Send(r); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Receive(); err != nil {
+		t.Errorf("many short ids: %v", err)
+	}
+}
+
+// FuzzReport: whatever a model server lists can be reported, and whatever passes
+// the check can be sent.
+func FuzzReport(f *testing.F) {
+	f.Add("ollama", "llama3:latest\nqwen", 1)
+	f.Add("a", "\x00\n\xff\n"+strings.Repeat(`"\`, 200), 700)
+	f.Fuzz(func(t *testing.T, name, list string, times int) {
+		r := Report{Upstreams: []UpstreamReport{{Name: name}, {Name: "b"}}}
+		for range min(max(times, 0), 100) {
+			for i := range r.Upstreams {
+				r.Upstreams[i].Models = append(r.Upstreams[i].Models, strings.Split(list, "\n")...)
+			}
+		}
+		before := r.Check()
+		r.Fit()
+		after := r.Check()
+		if before == nil && after != nil || CheckUpstream(name) == nil && name != "b" && after != nil {
+			t.Fatalf("fitted: %v, before: %v", after, before)
+		}
+		var wire buffered
+		c := NewControl(&wire)
+		if after != nil {
+			return
+		}
+		if err := c.Send(r); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := c.Receive(); err != nil || !reflect.DeepEqual(got, r) {
+			t.Fatalf("received %+v, %v", got, err)
+		}
+	})
+}

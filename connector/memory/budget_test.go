@@ -1,0 +1,145 @@
+package memory
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+)
+
+// grow grows a reservation, which must succeed or not.
+func grow(t *testing.T, what string, r *Reservation, n int64, ok bool) {
+	t.Helper()
+	if err := r.Grow(n); (err == nil) != ok || err != nil && !errors.Is(err, ErrExceeded) {
+		t.Errorf("%s, %d more: %v", what, n, err)
+	}
+}
+
+func TestShares(t *testing.T) {
+	b := NewBudget(6400) // 100 are guaranteed to each key
+	first := b.Open("a", "k1")
+	grow(t, "two thirds for one request of an account", &first, 4266, true)
+	grow(t, "more than that", &first, 1, false)
+	second := b.Open("a", "k1")
+	grow(t, "another request of the key", &second, 50, false)
+	other := b.Open("a", "k2")
+	grow(t, "the guarantee of the account's other key", &other, 100, true)
+	grow(t, "more than that", &other, 1, false)
+	newcomer := b.Open("b", "k3")
+	grow(t, "two thirds of what is left, for another account", &newcomer, 1356, true)
+	grow(t, "more than that", &newcomer, 1, false)
+	if got := b.Stats(); got.Held != 4266+100+1356 || got.OverShare != 4 || got.Full != 0 {
+		t.Errorf("%+v", got)
+	}
+	first.Release()
+	grow(t, "after a release", &other, 1000, true)
+	for _, r := range []*Reservation{&first, &second, &other, &newcomer} {
+		r.Release()
+	}
+	if got := b.Stats().Held; got != 0 || len(b.owners) != 0 {
+		t.Errorf("%d bytes are held in the end, by %d owners", got, len(b.owners))
+	}
+}
+
+// A key that holds several requests may have as much as stays free.
+func TestKeyThreshold(t *testing.T) {
+	b := NewBudget(6400)
+	requests := make([]Reservation, 64)
+	held := int64(0)
+	for i := range requests {
+		requests[i] = b.Open("a", "k")
+		if requests[i].Grow(100) == nil {
+			held += 100
+		}
+	}
+	if held != 3200 {
+		t.Errorf("one key holds %d of 6400", held)
+	}
+}
+
+func TestFull(t *testing.T) {
+	b := NewBudget(1000)
+	alone := b.Open("", "")
+	grow(t, "all, without an owner", &alone, 1000, true)
+	r := b.Open("a", "k")
+	grow(t, "the guarantee, of a full budget", &r, 1, false)
+	b.Resize(2000)
+	grow(t, "after it was made larger", &r, 31, true)
+	b.Resize(500)
+	grow(t, "after it was made smaller", &r, 1, false)
+	if err := r.Set(5); err != nil {
+		t.Errorf("less: %v", err)
+	}
+	if got := b.Stats(); got.Total != 500 || got.Held != 1005 || got.Full != 2 {
+		t.Errorf("%+v", got)
+	}
+	var unbounded Reservation
+	grow(t, "of no budget", &unbounded, 1<<60, true)
+	unbounded.Release()
+}
+
+// Whatever many do at a time, the total is kept, and nothing is left in the end.
+func TestConcurrentUse(t *testing.T) {
+	b := NewBudget(100_000)
+	var all sync.WaitGroup
+	for worker := range 16 {
+		all.Go(func() {
+			random := rand.New(rand.NewPCG(1, uint64(worker)))
+			for i := range 2000 {
+				r := b.Open(fmt.Sprint("a", worker%3), fmt.Sprint("k", i%5))
+				for range 5 {
+					_ = r.Set(random.Int64N(30_000))
+				}
+				if s := b.Stats(); s.Held > s.Total || s.Held < 0 {
+					t.Errorf("%+v", s)
+				}
+				r.Release()
+			}
+		})
+	}
+	all.Wait()
+	if s := b.Stats(); s.Held != 0 || len(b.owners) != 0 {
+		t.Errorf("%+v, %d owners", s, len(b.owners))
+	}
+}
+
+func TestReservationDoesNotAllocate(t *testing.T) {
+	b := NewBudget(1 << 20)
+	if n := testing.AllocsPerRun(100, func() {
+		r := b.Open("a", "k")
+		if r.Grow(1000) != nil {
+			t.Error("refused")
+		}
+		r.Release()
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func BenchmarkReservation(b *testing.B) {
+	budget := NewBudget(1 << 30)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			r := budget.Open("default", "key_06b3kz9v6dfx7fbv7wq7m5r2qm")
+			_ = r.Grow(1000)
+			r.Release()
+		}
+	})
+}
+
+func TestSoftLimit(t *testing.T) {
+	for _, test := range [][3]int64{
+		{128 << 20, 512 << 20, 384 << 20},
+		{32 << 20, 1 << 30, 192 << 20},
+		{400 << 20, 512 << 20, (512 << 20) / 10 * 9},
+		{1 << 62, 1 << 40, (1 << 40) / 10 * 9},
+	} {
+		if got := softLimit(test[0], test[1]); got != test[2] {
+			t.Errorf("a budget of %d, of %d: %d, want %d", test[0], test[1], got, test[2])
+		}
+	}
+	if Available() < 1<<20 {
+		t.Errorf("%d bytes are available", Available())
+	}
+}
