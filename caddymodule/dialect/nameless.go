@@ -8,7 +8,7 @@ package dialect
 // message, or the delta, at data[i]; with all set, those with arguments too. It
 // reports whether it met one with arguments.
 func (e *edits) dropNameless(data []byte, i int, all bool) (lost bool) {
-	for m := membersOf(data, i); m.next(); {
+	for m := membersOf(data, i); m.next() && len(*e) <= maxEdits; {
 		switch raw := m.raw(); string(m.name()) {
 		case "tool_calls":
 			if raw[0] == '[' {
