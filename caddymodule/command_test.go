@@ -118,13 +118,6 @@ const (
 )
 
 const (
-	createdTokenJSON = `{"id":"mgt_1","name":"ci","user":"usr_1","rights":["keys","deployments"],"token":"pmt_EXAMPLE","created_at":"2026-05-02T12:00:00Z","expires_at":"2026-07-31T12:00:00Z"}`
-	tokenJSON        = `{"id":"mgt_1","account":"default","user":"usr_1","name":"ci","created_at":"2026-05-01T10:30:00Z","last_used_at":"2026-05-02T11:57:00Z",` +
-		`"rights":["read","keys"],"expires_at":"2026-07-31T12:00:00Z","user_name":"anna"}`
-	madeJSON = `{"keys":[{"id":"key_1","name":"laptop"}],"connectors":[{"id":"con_1","name":"home"}],"deployments":[{"id":"qwen3:8b","name":"qwen3:8b"}]}`
-)
-
-const (
 	startedJSON = `{"id":"pair_1","account":"default","created_by":"admin endpoint","state":"waiting","created_at":"2026-05-02T12:00:00Z",` +
 		`"expires_at":"2026-05-02T12:15:00Z","code":"PAIR-7K3M-Q9TX","connected":false}`
 	deviceJSON = `"device":{"hostname":"rack\u001b[2J","os":"linux","version":"v1.0.0","address":"192.0.2.7",` +
@@ -142,7 +135,8 @@ const (
 		`"expires_at":"2026-05-02T11:45:00Z","connected":false}`
 	userJSON    = `{"id":"usr_1","account":"default","name":"anna","created_at":"2026-05-01T10:30:00Z","passkeys":2}`
 	linkJSON    = `{"id":"lnk_1","kind":"setup","url":"https://gw.example.com/console/setup#EXAMPLE","expires_at":"2026-05-02T12:15:00Z"}`
-	accountJSON = `{"id":"research","created_at":"2026-05-01T10:30:00Z"}`
+	accountJSON = `{"id":"research","name":"research","created_at":"2026-05-01T10:30:00Z",` +
+		`"limits":{"max_keys":5000,"max_connectors":200,"max_deployments":2000,"max_users":100,"max_tokens":100}}`
 )
 
 // ok is one answer of 200.
@@ -170,6 +164,9 @@ var commandTests = []struct {
 	{"key_list", "key list", ok("GET /model_gateway/keys", "["+keyJSON+","+revokedKeyJSON+"]")},
 	{"key_list_empty", "key list --account a&b", ok("GET /model_gateway/keys?account=a%26b", "[]")},
 	{"key_list_json", "key list --json", ok("GET /model_gateway/keys", "["+keyJSON+"]")},
+	{"key_revoke_again", "key revoke key_1", ok("DELETE /model_gateway/keys/key_1", strings.Replace(revokedKeyJSON, "}", `,"removed":true}`, 1))},
+	{"key_remove", "key remove key_1", ok("DELETE /model_gateway/keys/key_1", strings.Replace(revokedKeyJSON, "}", `,"removed":true}`, 1))},
+	{"key_remove_json", "key remove key_1 --json --account team", ok("DELETE /model_gateway/keys/key_1?account=team", strings.Replace(revokedKeyJSON, "}", `,"removed":true}`, 1))},
 	{"key_revoke", "key revoke key_1", ok("DELETE /model_gateway/keys/key_1", keyJSON)},
 	{"key_revoke_unknown", "key revoke key_1", map[string]adminAnswer{
 		"DELETE /model_gateway/keys/key_1": {404, `{"error":"there is no key \"key_1\""}`},
@@ -230,24 +227,16 @@ var commandTests = []struct {
 	{"user_list_empty", "user list", ok("GET /model_gateway/users", "[]")},
 	{"user_remove", "user remove anna", ok("DELETE /model_gateway/users/anna", userJSON)},
 	{"user_recovery_link", "user recovery-link anna", ok("POST /model_gateway/users/anna/recovery-link", strings.Replace(linkJSON, "setup", "recover", 2))},
-	{"help_token_create", "token create --help", nil},
-	{"token_create", "token create --name ci --user anna --rights keys,deployments --days 90", ok("POST /model_gateway/tokens", createdTokenJSON)},
-	{"token_create_json", "token create --name ci --user anna --account team --json", ok("POST /model_gateway/tokens", createdTokenJSON)},
-	{"token_create_no_user", "token create --name ci", nil},
-	{"token_create_unknown_right", "token create --name ci --user anna --rights keys,all", nil},
-	{"token_create_no_days", "token create --name ci --user anna --days 0", nil},
-	{"token_list", "token list", ok("GET /model_gateway/tokens", "["+tokenJSON+","+strings.Replace(tokenJSON, `"2026-07-31T12:00:00Z"`, `"2026-05-01T12:00:00Z"`, 1)+"]")},
-	{"token_list_empty", "token list", ok("GET /model_gateway/tokens", "[]")},
-	{"token_revoke", "token revoke mgt_1", ok("DELETE /model_gateway/tokens/mgt_1", strings.Replace(tokenJSON, "}", `,"made":`+madeJSON+"}", 1))},
-	{"token_revoke_nothing_made", "token revoke mgt_1 --account team", ok("DELETE /model_gateway/tokens/mgt_1?account=team", strings.Replace(tokenJSON, "}", `,"made":{"keys":[],"connectors":[],"deployments":[]}}`, 1))},
-	{"token_revoke_made", "token revoke mgt_1 --made --account team", ok("DELETE /model_gateway/tokens/mgt_1?account=team&made=remove", strings.Replace(tokenJSON, "}", `,"made":`+strings.Replace(madeJSON, `"name":"home"`, `"name":"home","problem":"the connector \"home\" is in use by llama3"`, 1)+"}", 1))},
-	{"token_revoke_json", "token revoke mgt_1 --json", ok("DELETE /model_gateway/tokens/mgt_1", strings.Replace(tokenJSON, "}", `,"made":`+madeJSON+"}", 1))},
 	{"setup_link", "setup-link", ok("POST /model_gateway/setup-link", linkJSON)},
 	{"setup_link_json", "setup-link --json", ok("POST /model_gateway/setup-link", linkJSON)},
 	{"setup_link_users", "setup-link", map[string]adminAnswer{
 		"POST /model_gateway/setup-link": {409, `{"error":"there are users already"}`},
 	}},
 	{"account_add", "account add research", ok("POST /model_gateway/accounts", accountJSON)},
+	{"account_add_limits", "account add research --max-keys 5000", ok("POST /model_gateway/accounts", accountJSON)},
+	{"account_set", "account set research --max-keys 5000 --max-users 0", ok("PATCH /model_gateway/accounts/research", accountJSON)},
+	{"account_set_json", "account set research --max-tokens 7 --json", ok("PATCH /model_gateway/accounts/research", accountJSON)},
+	{"account_set_nothing", "account set research", nil},
 	{"account_list", "account list", ok("GET /model_gateway/accounts", "["+accountJSON+"]")},
 	{"account_remove", "account remove research", ok("DELETE /model_gateway/accounts/research", accountJSON)},
 	{"no_gateway_configured", "status", map[string]adminAnswer{
@@ -266,7 +255,7 @@ var commandTests = []struct {
 // TestCommandOutput runs command lines against a fake admin endpoint and
 // compares the requests they make, what they print and how they exit.
 func TestCommandOutput(t *testing.T) {
-	for _, tt := range slices.Concat(commandTests, rotateTests) {
+	for _, tt := range slices.Concat(commandTests, rotateTests, tokenTests) {
 		t.Run(tt.name, func(t *testing.T) {
 			admin := &fakeAdmin{answers: tt.answers}
 			server := httptest.NewServer(admin)

@@ -31,6 +31,8 @@ func shardOf[K comparable](k K) int {
 		return int(k[0]) % tableShards
 	case *string:
 		return shardOfText(*k)
+	case *ownedName:
+		return shardOfText(k.account)
 	case *deploymentName:
 		return shardOfText(k.name)
 	case *passkeyName:
@@ -111,4 +113,3 @@ func (t *table[K, V]) own(e *edit, k K) map[K]V {
 	}
 	return t.shards[i]
 }
-
