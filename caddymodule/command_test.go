@@ -75,9 +75,10 @@ func scriptedPassword(cmd *cobra.Command, prompt string) (string, error) {
 	return "correct horse", nil
 }
 
-// scriptedConfirm stands for a person at a terminal, who knows one connector.
+// scriptedConfirm stands for a person at a terminal, who knows one connector and
+// one device.
 func scriptedConfirm(cmd *cobra.Command, question string) error {
-	cmd.SetIn(strings.NewReader(map[string]string{"rack": "y\n"}[cmd.Flags().Arg(0)]))
+	cmd.SetIn(strings.NewReader(map[string]string{"rack": "y\n", "pair_2": "y\n"}[cmd.Flags().Arg(0)]))
 	return readConfirmation(cmd, question)
 }
 
@@ -198,28 +199,6 @@ var commandTests = []struct {
 	{"status_json", "status --json", ok("GET /model_gateway/status", statusJSON)},
 	{"help_pairing", "pairing", nil},
 	{"help_user_add", "user add --help", nil},
-	{"pairing_start", "pairing start", map[string]adminAnswer{
-		"POST /model_gateway/pairings": {201, startedJSON}, "GET /model_gateway/status": {200, statusJSON},
-	}},
-	{"pairing_start_json", "pairing start --json --account team", ok("POST /model_gateway/pairings", startedJSON)},
-	{"pairing_list", "pairing list", ok("GET /model_gateway/pairings", "["+strings.Join([]string{startedJSON, pendingJSON, awayJSON, approvedJSON, expiredJSON}, ",")+"]")},
-	{"pairing_list_json", "pairing list --json", ok("GET /model_gateway/pairings", "["+pendingJSON+"]")},
-	{"pairing_list_empty", "pairing list --account team", ok("GET /model_gateway/pairings?account=team", "[]")},
-	{"pairing_approve", "pairing approve pair-7k3mq9ty --name rack", ok("POST /model_gateway/pairings/approve", approvedJSON)},
-	{"pairing_approve_replace", "pairing approve pair_2 --replace rack", ok("POST /model_gateway/pairings/approve", strings.Replace(approvedJSON, `"connected"`, `"replaced":true,"connected"`, 1))},
-	{"pairing_approve_replace_name", "pairing approve pair_2 --replace rack --name box", nil},
-	{"pairing_list_namesake", "pairing list", ok("GET /model_gateway/pairings", "["+namesakeJSON+","+strings.Replace(namesakeJSON, `"code":"PAIR-7K3M-Q9TY",`, "", 1)+"]")},
-	{"pairing_approve_json", "pairing approve pair_4 --json", ok("POST /model_gateway/pairings/approve", approvedJSON)},
-	{"pairing_approve_unknown", "pairing approve PAIR-7K3M-Q9T0 --account team", map[string]adminAnswer{
-		"POST /model_gateway/pairings/approve": {404, `{"error":"there is no pairing with this code"}`},
-	}},
-	{"pairing_approve_no_code", "pairing approve PAIR-7K3", nil},
-	{"pairing_approve_again", "pairing approve pair_4", map[string]adminAnswer{
-		"POST /model_gateway/pairings/approve": {409, `{"error":"the pairing is approved already"}`},
-	}},
-	{"pairing_deny", "pairing deny pair_2 --account team", ok("POST /model_gateway/pairings/deny", pendingJSON)},
-	{"pairing_deny_code", "pairing deny pair_1", ok("POST /model_gateway/pairings/deny", startedJSON)},
-	{"pairing_deny_no_code", "pairing deny", nil},
 	{"user_add", "user add anna", ok("POST /model_gateway/users", userJSON)},
 	{"user_add_typo", "user add typo", nil},
 	{"user_add_json", "user add anna --account team --json", ok("POST /model_gateway/users", userJSON)},
@@ -255,7 +234,7 @@ var commandTests = []struct {
 // TestCommandOutput runs command lines against a fake admin endpoint and
 // compares the requests they make, what they print and how they exit.
 func TestCommandOutput(t *testing.T) {
-	for _, tt := range slices.Concat(commandTests, rotateTests, tokenTests) {
+	for _, tt := range slices.Concat(commandTests, pairingTests, rotateTests, tokenTests) {
 		t.Run(tt.name, func(t *testing.T) {
 			admin := &fakeAdmin{answers: tt.answers}
 			server := httptest.NewServer(admin)

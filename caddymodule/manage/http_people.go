@@ -31,13 +31,17 @@ func (s *Service) postPairing(w http.ResponseWriter, r *http.Request) (int, any,
 // The pairing that is decided about is named in the body: it may be named by its
 // claim code, and addresses get into logs.
 func (s *Service) approvePairing(w http.ResponseWriter, r *http.Request) (int, any, error) {
-	var account, codeOrID, name, replace string
+	var account, codeOrID, name, replace, fingerprint string
 	err := decodeBody(w, r,
 		field{name: "pairing", to: &codeOrID, required: true},
 		field{name: "name", to: &name, filled: true},
 		field{name: "replace", to: &replace, filled: true},
+		field{name: "fingerprint", to: &fingerprint, filled: true},
 		field{name: "account", to: &account},
 	)
+	if err == nil && fingerprint != "" {
+		err = s.CheckFingerprint(r.Context(), account, codeOrID, fingerprint)
+	}
 	switch {
 	case err != nil:
 		return 0, nil, err
