@@ -129,10 +129,13 @@ func printRotationProblems(w io.Writer, connectors []manage.Connector) {
 // errDeclined: a person said no.
 var errDeclined = errors.New("not done")
 
+// errNoTerminal: nobody can be asked.
+var errNoTerminal = errors.New("there is no terminal to ask on; add --yes")
+
 // terminalConfirm asks a person on the terminal; anything but yes is an error.
 func terminalConfirm(cmd *cobra.Command, question string) error {
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		return usagef("there is no terminal to ask on; add --yes")
+		return usageError{errNoTerminal}
 	}
 	return readConfirmation(cmd, question)
 }

@@ -15,9 +15,9 @@ import (
 func keyCommand(env commandEnv) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "key",
-		Short: "Creates, lists and revokes API keys",
+		Short: "Creates, lists, revokes and removes API keys",
 	}
-	cmd.AddCommand(keyCreateCommand(), keyListCommand(env), keyRevokeCommand())
+	cmd.AddCommand(keyCreateCommand(), keyListCommand(env), keyRevokeCommand(), keyRemoveCommand())
 	commandGroup(cmd)
 	return cmd
 }
@@ -108,11 +108,52 @@ refused and its running streams are cut.`,
 	accountFlag(cmd)
 	adminFlags(cmd)
 	runs(cmd, func(cmd *cobra.Command, args []string) error {
-		var key store.Key
+		var key manage.DeletedKey
 		if done, err := deleteItem(cmd, "/keys", args[0], &key); done || err != nil {
 			return err
 		}
+		if key.Removed {
+			fmt.Fprintf(cmd.OutOrStdout(), "Key %q (%s) was revoked before, and is removed now.\n", printable(key.Name), key.ID)
+			return nil
+		}
 		fmt.Fprintf(cmd.OutOrStdout(), "Key %q (%s) is revoked.\n", printable(key.Name), key.ID)
+		return nil
+	})
+	return cmd
+}
+
+func keyRemoveCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "remove ID",
+		Short: "Removes an API key from the list",
+		Long: `Removes an API key, so that no list shows it any more. A key that works is revoked
+first. Revoked keys are removed by themselves after 90 days.`,
+		Example: `  caddy gateway key remove key_06b3kz9v6dfx7fbv7wq7m5r2qm`,
+	}
+	takes(cmd, "ID")
+	accountFlag(cmd)
+	adminFlags(cmd)
+	runs(cmd, func(cmd *cobra.Command, args []string) error {
+		if args[0] == "" {
+			return usagef("the id is empty; usage: %s", cmd.UseLine())
+		}
+		client, err := newAdminClient(cmd)
+		if err != nil {
+			return err
+		}
+		var key manage.DeletedKey
+		for range 2 { // a valid key is only revoked the first time
+			if key.Removed {
+				break
+			}
+			if err := client.call(http.MethodDelete, itemPath("/keys", args[0], flagValue(cmd, "account")), nil, &key); err != nil {
+				return err
+			}
+		}
+		if wantsJSON(cmd) {
+			return printJSON(cmd.OutOrStdout(), key)
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "Key %q (%s) is removed.\n", printable(key.Name), key.ID)
 		return nil
 	})
 	return cmd

@@ -2,6 +2,7 @@ package caddymodule
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -25,7 +26,7 @@ model server shows it, and a person approves that machine. No token is copied.`,
   caddy gateway pairing list
   caddy gateway pairing approve PAIR-7K3M-Q9TX`,
 	}
-	cmd.AddCommand(pairingStartCommand(env), pairingListCommand(env), pairingApproveCommand(), pairingDenyCommand())
+	cmd.AddCommand(pairingStartCommand(env), pairingListCommand(env), pairingApproveCommand(env), pairingDenyCommand())
 	commandGroup(cmd)
 	return cmd
 }
@@ -68,11 +69,8 @@ server listens:
 
   connector pair %s %s --upstream http://localhost:11434
 
-It prints a fingerprint and waits. Compare it with the one that this shows:
-
-  caddy gateway pairing list
-
-and let the device in:
+It prints a fingerprint and waits. Let the device in; this asks whether the
+fingerprint is the same:
 
   caddy gateway pairing approve %s
 `, p.Code, left, url, p.Code, p.Code)
@@ -123,23 +121,27 @@ func (e commandEnv) pairingRow(p manage.Pairing) []string {
 	return []string{p.ID, p.Code, state, d.Hostname, d.OS, d.Version, d.Address, d.Fingerprint, strings.Join(d.Upstreams, ","), ends}
 }
 
-func pairingApproveCommand() *cobra.Command {
+func pairingApproveCommand(env commandEnv) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "approve CODE_OR_ID [--name NAME | --replace NAME_OR_ID]",
+		Use:   "approve CODE_OR_ID [--fingerprint F] [--name NAME | --replace NAME_OR_ID]",
 		Short: "Lets a device that waits in, as a connector",
-		Long: `Lets a device that waits in, as a connector. Compare the fingerprint first: the
-device prints it, and "caddy gateway pairing list" shows it.
+		Long: `Lets a device that waits in, as a connector. The device prints a fingerprint: give
+it as --fingerprint, so that no other device gets in. Without it, the command shows
+the device that waits, and asks on the terminal whether it is the same; a script
+that does not care says --yes.
 
 With --replace it gets the place of a connector that there is: the id, the name
 and the deployments stay, the old tunnel is closed, and the old token is of no use
 any more. It is for a machine that lost its configuration, or was set up anew.`,
 		Example: `  caddy gateway pairing approve PAIR-7K3M-Q9TX
-  caddy gateway pairing approve PAIR-7K3M-Q9TX --name workstation
+  caddy gateway pairing approve PAIR-7K3M-Q9TX --fingerprint "3f9a 07c2 b1d4 5e60" --name workstation
   caddy gateway pairing approve PAIR-7K3M-Q9TX --replace workstation`,
 	}
 	takes(cmd, "CODE_OR_ID")
 	cmd.Flags().String("name", "", "The connector's name (default: the device's host name)")
 	cmd.Flags().String("replace", "", "The name or id of the connector whose place the device gets")
+	cmd.Flags().String("fingerprint", "", "The fingerprint that the device shows")
+	cmd.Flags().Bool("yes", false, "Do not ask whether the fingerprint is the same")
 	accountFlag(cmd)
 	adminFlags(cmd)
 	runs(cmd, func(cmd *cobra.Command, args []string) error {
@@ -149,6 +151,11 @@ any more. It is for a machine that lost its configuration, or was set up anew.`,
 		if request["name"] != "" && request["replace"] != "" {
 			return usagef("--name and --replace exclude each other: a connector that is replaced keeps its name")
 		}
+		fingerprint, err := compared(cmd, env, args[0])
+		if err != nil {
+			return err
+		}
+		setIf(request, "fingerprint", fingerprint)
 		var p manage.Pairing
 		if done, err := decide(cmd, args[0], "approve", request, &p); done || err != nil {
 			return err
@@ -187,17 +194,61 @@ func pairingDenyCommand() *cobra.Command {
 	return cmd
 }
 
+// compared returns the fingerprint that the device must have: the given one, or
+// that of the device that waits, after a person has compared it; "" with --yes.
+func compared(cmd *cobra.Command, env commandEnv, codeOrID string) (string, error) {
+	codeOrID, err := normalPairing(cmd, codeOrID)
+	if err != nil {
+		return "", err
+	}
+	yes, _ := cmd.Flags().GetBool("yes")
+	given := flagValue(cmd, "fingerprint")
+	switch {
+	case cmd.Flags().Changed("fingerprint") && strings.TrimSpace(given) == "":
+		// An unset variable of a script, say: that must not mean any.
+		return "", usagef("--fingerprint is empty; give what the device shows, or --yes to approve whatever waits")
+	case given != "" || yes:
+		return given, nil
+	}
+	client, err := newAdminClient(cmd)
+	if err != nil {
+		return "", err
+	}
+	var pairings []manage.Pairing
+	if err := client.call(http.MethodGet, withAccount("/pairings", flagValue(cmd, "account")), nil, &pairings); err != nil {
+		return "", err
+	}
+	i := slices.IndexFunc(pairings, func(p manage.Pairing) bool { return p.ID == codeOrID || p.Code == codeOrID })
+	if i < 0 || pairings[i].Device == nil {
+		return "", errors.New("no device waits with this code; `caddy gateway pairing list` shows those that do, also by id")
+	}
+	d := pairings[i].Device
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s waits at %s. Its fingerprint is\n\n  %s\n\n", printable(d.Hostname), printable(d.Address), printable(d.Fingerprint))
+	err = env.confirm(cmd, "Does its terminal show the same one?")
+	if errors.Is(err, errNoTerminal) {
+		err = usagef("there is no terminal to ask on; add --fingerprint with what the device shows, or --yes")
+	}
+	return d.Fingerprint, err
+}
+
+// normalPairing is a claim code as it was made, or the id of a pairing.
+func normalPairing(cmd *cobra.Command, codeOrID string) (string, error) {
+	if strings.HasPrefix(codeOrID, "pair_") {
+		return codeOrID, nil
+	}
+	code, ok := store.NormalizeCode(codeOrID)
+	if !ok {
+		return "", usagef("that is neither a claim code, such as PAIR-7K3M-Q9TX, nor the id of a pairing; usage: %s", cmd.UseLine())
+	}
+	return code, nil
+}
+
 // decide approves or denies the pairing that the command names, by its claim
 // code or its id.
 func decide(cmd *cobra.Command, codeOrID, decision string, request map[string]string, out *manage.Pairing) (done bool, err error) {
-	if !strings.HasPrefix(codeOrID, "pair_") {
-		code, ok := store.NormalizeCode(codeOrID)
-		if !ok {
-			return false, usagef("that is neither a claim code, such as PAIR-7K3M-Q9TX, nor the id of a pairing; usage: %s", cmd.UseLine())
-		}
-		codeOrID = code
+	if request["pairing"], err = normalPairing(cmd, codeOrID); err != nil {
+		return false, err
 	}
-	request["pairing"] = codeOrID
 	return perform(cmd, http.MethodPost, "/pairings/"+decision, request, out)
 }
 

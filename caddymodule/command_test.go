@@ -75,9 +75,10 @@ func scriptedPassword(cmd *cobra.Command, prompt string) (string, error) {
 	return "correct horse", nil
 }
 
-// scriptedConfirm stands for a person at a terminal, who knows one connector.
+// scriptedConfirm stands for a person at a terminal, who knows one connector and
+// one device.
 func scriptedConfirm(cmd *cobra.Command, question string) error {
-	cmd.SetIn(strings.NewReader(map[string]string{"rack": "y\n"}[cmd.Flags().Arg(0)]))
+	cmd.SetIn(strings.NewReader(map[string]string{"rack": "y\n", "pair_2": "y\n"}[cmd.Flags().Arg(0)]))
 	return readConfirmation(cmd, question)
 }
 
@@ -120,13 +121,6 @@ const (
 )
 
 const (
-	createdTokenJSON = `{"id":"mgt_1","name":"ci","user":"usr_1","rights":["keys","deployments"],"token":"pmt_EXAMPLE","created_at":"2026-05-02T12:00:00Z","expires_at":"2026-07-31T12:00:00Z"}`
-	tokenJSON        = `{"id":"mgt_1","account":"default","user":"usr_1","name":"ci","created_at":"2026-05-01T10:30:00Z","last_used_at":"2026-05-02T11:57:00Z",` +
-		`"rights":["read","keys"],"expires_at":"2026-07-31T12:00:00Z","user_name":"anna"}`
-	madeJSON = `{"keys":[{"id":"key_1","name":"laptop"}],"connectors":[{"id":"con_1","name":"home"}],"deployments":[{"id":"qwen3:8b","name":"qwen3:8b"}]}`
-)
-
-const (
 	startedJSON = `{"id":"pair_1","account":"default","created_by":"admin endpoint","state":"waiting","created_at":"2026-05-02T12:00:00Z",` +
 		`"expires_at":"2026-05-02T12:15:00Z","code":"PAIR-7K3M-Q9TX","connected":false}`
 	deviceJSON = `"device":{"hostname":"rack\u001b[2J","os":"linux","version":"v1.0.0","address":"192.0.2.7",` +
@@ -144,7 +138,8 @@ const (
 		`"expires_at":"2026-05-02T11:45:00Z","connected":false}`
 	userJSON    = `{"id":"usr_1","account":"default","name":"anna","created_at":"2026-05-01T10:30:00Z","passkeys":2}`
 	linkJSON    = `{"id":"lnk_1","kind":"setup","url":"https://gw.example.com/console/setup#EXAMPLE","expires_at":"2026-05-02T12:15:00Z"}`
-	accountJSON = `{"id":"research","created_at":"2026-05-01T10:30:00Z"}`
+	accountJSON = `{"id":"research","name":"research","created_at":"2026-05-01T10:30:00Z",` +
+		`"limits":{"max_keys":5000,"max_connectors":200,"max_deployments":2000,"max_users":100,"max_tokens":100}}`
 )
 
 // ok is one answer of 200.
@@ -172,6 +167,9 @@ var commandTests = []struct {
 	{"key_list", "key list", ok("GET /model_gateway/keys", "["+keyJSON+","+revokedKeyJSON+"]")},
 	{"key_list_empty", "key list --account a&b", ok("GET /model_gateway/keys?account=a%26b", "[]")},
 	{"key_list_json", "key list --json", ok("GET /model_gateway/keys", "["+keyJSON+"]")},
+	{"key_revoke_again", "key revoke key_1", ok("DELETE /model_gateway/keys/key_1", strings.Replace(revokedKeyJSON, "}", `,"removed":true}`, 1))},
+	{"key_remove", "key remove key_1", ok("DELETE /model_gateway/keys/key_1", strings.Replace(revokedKeyJSON, "}", `,"removed":true}`, 1))},
+	{"key_remove_json", "key remove key_1 --json --account team", ok("DELETE /model_gateway/keys/key_1?account=team", strings.Replace(revokedKeyJSON, "}", `,"removed":true}`, 1))},
 	{"key_revoke", "key revoke key_1", ok("DELETE /model_gateway/keys/key_1", keyJSON)},
 	{"key_revoke_unknown", "key revoke key_1", map[string]adminAnswer{
 		"DELETE /model_gateway/keys/key_1": {404, `{"error":"there is no key \"key_1\""}`},
@@ -203,29 +201,6 @@ var commandTests = []struct {
 	{"status_json", "status --json", ok("GET /model_gateway/status", statusJSON)},
 	{"help_pairing", "pairing", nil},
 	{"help_user_add", "user add --help", nil},
-	{"pairing_start", "pairing start", map[string]adminAnswer{
-		"POST /model_gateway/pairings": {201, startedJSON}, "GET /model_gateway/status": {200, statusJSON},
-	}},
-	{"pairing_start_json", "pairing start --json --account team", ok("POST /model_gateway/pairings", startedJSON)},
-	{"pairing_list", "pairing list", ok("GET /model_gateway/pairings", "["+strings.Join([]string{startedJSON, pendingJSON, awayJSON, approvedJSON, expiredJSON}, ",")+"]")},
-	{"pairing_list_json", "pairing list --json", ok("GET /model_gateway/pairings", "["+pendingJSON+"]")},
-	{"pairing_list_empty", "pairing list --account team", ok("GET /model_gateway/pairings?account=team", "[]")},
-	{"pairing_approve", "pairing approve pair-7k3mq9ty --name rack", ok("POST /model_gateway/pairings/approve", approvedJSON)},
-	{"pairing_approve_replace", "pairing approve pair_2 --replace rack", ok("POST /model_gateway/pairings/approve", strings.Replace(approvedJSON, `"connected"`, `"replaced":true,"connected"`, 1))},
-	{"pairing_approve_replace_name", "pairing approve pair_2 --replace rack --name box", nil},
-	{"pairing_list_namesake", "pairing list", ok("GET /model_gateway/pairings", "["+namesakeJSON+","+strings.Replace(namesakeJSON, `"code":"PAIR-7K3M-Q9TY",`, "", 1)+"]")},
-	{"pairing_list_limited", "pairing list", ok("GET /model_gateway/pairings", "["+strings.Replace(startedJSON, `"connected"`, `"limited":true,"connected"`, 1)+"]")},
-	{"pairing_approve_json", "pairing approve pair_4 --json", ok("POST /model_gateway/pairings/approve", approvedJSON)},
-	{"pairing_approve_unknown", "pairing approve PAIR-7K3M-Q9T0 --account team", map[string]adminAnswer{
-		"POST /model_gateway/pairings/approve": {404, `{"error":"there is no pairing with this code"}`},
-	}},
-	{"pairing_approve_no_code", "pairing approve PAIR-7K3", nil},
-	{"pairing_approve_again", "pairing approve pair_4", map[string]adminAnswer{
-		"POST /model_gateway/pairings/approve": {409, `{"error":"the pairing is approved already"}`},
-	}},
-	{"pairing_deny", "pairing deny pair_2 --account team", ok("POST /model_gateway/pairings/deny", pendingJSON)},
-	{"pairing_deny_code", "pairing deny pair_1", ok("POST /model_gateway/pairings/deny", startedJSON)},
-	{"pairing_deny_no_code", "pairing deny", nil},
 	{"user_add", "user add anna", ok("POST /model_gateway/users", userJSON)},
 	{"user_add_typo", "user add typo", nil},
 	{"user_add_json", "user add anna --account team --json", ok("POST /model_gateway/users", userJSON)},
@@ -233,24 +208,16 @@ var commandTests = []struct {
 	{"user_list_empty", "user list", ok("GET /model_gateway/users", "[]")},
 	{"user_remove", "user remove anna", ok("DELETE /model_gateway/users/anna", userJSON)},
 	{"user_recovery_link", "user recovery-link anna", ok("POST /model_gateway/users/anna/recovery-link", strings.Replace(linkJSON, "setup", "recover", 2))},
-	{"help_token_create", "token create --help", nil},
-	{"token_create", "token create --name ci --user anna --rights keys,deployments --days 90", ok("POST /model_gateway/tokens", createdTokenJSON)},
-	{"token_create_json", "token create --name ci --user anna --account team --json", ok("POST /model_gateway/tokens", createdTokenJSON)},
-	{"token_create_no_user", "token create --name ci", nil},
-	{"token_create_unknown_right", "token create --name ci --user anna --rights keys,all", nil},
-	{"token_create_no_days", "token create --name ci --user anna --days 0", nil},
-	{"token_list", "token list", ok("GET /model_gateway/tokens", "["+tokenJSON+","+strings.Replace(tokenJSON, `"2026-07-31T12:00:00Z"`, `"2026-05-01T12:00:00Z"`, 1)+"]")},
-	{"token_list_empty", "token list", ok("GET /model_gateway/tokens", "[]")},
-	{"token_revoke", "token revoke mgt_1", ok("DELETE /model_gateway/tokens/mgt_1", strings.Replace(tokenJSON, "}", `,"made":`+madeJSON+"}", 1))},
-	{"token_revoke_nothing_made", "token revoke mgt_1 --account team", ok("DELETE /model_gateway/tokens/mgt_1?account=team", strings.Replace(tokenJSON, "}", `,"made":{"keys":[],"connectors":[],"deployments":[]}}`, 1))},
-	{"token_revoke_made", "token revoke mgt_1 --made --account team", ok("DELETE /model_gateway/tokens/mgt_1?account=team&made=remove", strings.Replace(tokenJSON, "}", `,"made":`+strings.Replace(madeJSON, `"name":"home"`, `"name":"home","problem":"the connector \"home\" is in use by llama3"`, 1)+"}", 1))},
-	{"token_revoke_json", "token revoke mgt_1 --json", ok("DELETE /model_gateway/tokens/mgt_1", strings.Replace(tokenJSON, "}", `,"made":`+madeJSON+"}", 1))},
 	{"setup_link", "setup-link", ok("POST /model_gateway/setup-link", linkJSON)},
 	{"setup_link_json", "setup-link --json", ok("POST /model_gateway/setup-link", linkJSON)},
 	{"setup_link_users", "setup-link", map[string]adminAnswer{
 		"POST /model_gateway/setup-link": {409, `{"error":"there are users already"}`},
 	}},
 	{"account_add", "account add research", ok("POST /model_gateway/accounts", accountJSON)},
+	{"account_add_limits", "account add research --max-keys 5000", ok("POST /model_gateway/accounts", accountJSON)},
+	{"account_set", "account set research --max-keys 5000 --max-users 0", ok("PATCH /model_gateway/accounts/research", accountJSON)},
+	{"account_set_json", "account set research --max-tokens 7 --json", ok("PATCH /model_gateway/accounts/research", accountJSON)},
+	{"account_set_nothing", "account set research", nil},
 	{"account_list", "account list", ok("GET /model_gateway/accounts", "["+accountJSON+"]")},
 	{"account_remove", "account remove research", ok("DELETE /model_gateway/accounts/research", accountJSON)},
 	{"no_gateway_configured", "status", map[string]adminAnswer{
@@ -269,7 +236,7 @@ var commandTests = []struct {
 // TestCommandOutput runs command lines against a fake admin endpoint and
 // compares the requests they make, what they print and how they exit.
 func TestCommandOutput(t *testing.T) {
-	for _, tt := range slices.Concat(commandTests, rotateTests) {
+	for _, tt := range slices.Concat(commandTests, pairingTests, rotateTests, tokenTests) {
 		t.Run(tt.name, func(t *testing.T) {
 			admin := &fakeAdmin{answers: tt.answers}
 			server := httptest.NewServer(admin)

@@ -187,7 +187,7 @@ func pairingEvents(t *testing.T, g *harness.Gateway, hook *receiver, upstreamURL
 		"account": "default", "pairing_id": p.ID, "hostname": "den", "os": "*", "version": "*", "remote": "127.0.0.1", "fingerprint": "*",
 	}
 	requested.expectData(t, data)
-	g.Command(t, nil, "pairing", "approve", p.Code)
+	g.Command(t, nil, "pairing", "approve", p.Code, "--yes")
 	approved := hook.next(t, 7, "pairing_approved")
 	data["connector_id"], data["connector_name"], data["decided_by"], data["replaced"] = "*", "den", "*", "false"
 	approved.expectData(t, data)

@@ -132,7 +132,7 @@ func TestPairingByTheCommandLine(t *testing.T) {
 	}
 
 	var approved pairing
-	g.Command(t, &approved, "pairing", "approve", strings.ToLower(started.Code))
+	g.Command(t, &approved, "pairing", "approve", strings.ToLower(started.Code), "--yes")
 	if approved.State != "approved" || approved.Connector == "" {
 		t.Fatalf("pairing approve: %+v", approved)
 	}
@@ -153,7 +153,7 @@ func TestPairingByTheCommandLine(t *testing.T) {
 	if code := second.WaitExit(t, limit); code != notPaired || !strings.Contains(second.Log(), "used") {
 		t.Errorf("the same code again: exit code %d\n%s", code, second.Log())
 	}
-	if _, stderr, code := g.Run(t, "pairing", "approve", started.Code); code != 1 || !strings.Contains(stderr, "approved") {
+	if _, stderr, code := g.Run(t, "pairing", "approve", started.Code, "--yes"); code != 1 || !strings.Contains(stderr, "approved") {
 		t.Errorf("approving again: exit code %d, %s", code, stderr)
 	}
 }
@@ -172,7 +172,7 @@ func TestPairingAgain(t *testing.T) {
 		device := g.Pair(t, name, started.Code, up.URL, "--name", "vm")
 		waitPairing(t, g, started.ID, "pending")
 		var approved pairing
-		g.Command(t, &approved, append([]string{"pairing", "approve", started.ID}, args...)...)
+		g.Command(t, &approved, append([]string{"pairing", "approve", started.ID, "--yes"}, args...)...)
 		return approved, device
 	}
 	expect := func(name string) {
@@ -218,7 +218,7 @@ func giveAway(t *testing.T, g *harness.Gateway, connector string) {
 	ghost := g.Pair(t, "a ghost", started.Code, "http://127.0.0.1:9", "--name", "vm")
 	waitPairing(t, g, started.ID, "pending")
 	ghost.Kill()
-	g.Command(t, nil, "pairing", "approve", started.ID, "--replace", "vm")
+	g.Command(t, nil, "pairing", "approve", started.ID, "--replace", "vm", "--yes")
 	proc.Poll(t, limit, "the connector being offline", func(context.Context) error {
 		var list []struct{ ID, State string }
 		g.Command(t, &list, "connector", "list")
@@ -294,7 +294,7 @@ func TestPairingSurvivesTheGateway(t *testing.T) {
 	// The gateway dies right after the approval: that is acknowledged, and the
 	// device gets its token from the next one.
 	var approved pairing
-	g.Command(t, &approved, "pairing", "approve", started.ID)
+	g.Command(t, &approved, "pairing", "approve", started.ID, "--yes")
 	g.Process.Kill()
 	g.Restart(t)
 	waitOnline(t, g, approved.Connector)

@@ -219,6 +219,7 @@ var statuses = [...]struct {
 	{store.ErrExists, http.StatusConflict},
 	{store.ErrConflict, http.StatusConflict},
 	{store.ErrInUse, http.StatusConflict},
+	{store.ErrLimit, http.StatusConflict},
 	{store.ErrExpired, http.StatusConflict},
 	{store.ErrUsed, http.StatusConflict},
 	{store.ErrDenied, http.StatusConflict},

@@ -3,6 +3,7 @@ package console
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,7 +29,7 @@ type keysPage struct {
 
 type keyRow struct {
 	store.Key
-	RevokeURL string
+	RevokeURL, RemoveURL string
 }
 
 func keysData(v *visit) (any, error) {
@@ -51,7 +52,8 @@ func keysData(v *visit) (any, error) {
 }
 
 func keyRowOf(k store.Key) keyRow {
-	return keyRow{Key: k, RevokeURL: keysPath + "/" + url.PathEscape(k.ID) + "/revoke"}
+	path := keysPath + "/" + url.PathEscape(k.ID)
+	return keyRow{Key: k, RevokeURL: path + "/revoke", RemoveURL: path + "/remove"}
 }
 
 func (c *Console) keysRoutes(handle func(pattern string, a action)) {
@@ -60,6 +62,7 @@ func (c *Console) keysRoutes(handle func(pattern string, a action)) {
 	handle("POST /console/keys", c.createKey)
 	handle("GET /console/keys/{id}/revoke", c.page(revokeKeyTab))
 	handle("POST /console/keys/{id}/revoke", c.revokeKey)
+	handle("POST /console/keys/{id}/remove", c.removeKey)
 }
 
 // newKeyTab is the form that makes a key.
@@ -170,4 +173,21 @@ func (c *Console) revokeKey(w http.ResponseWriter, v *visit) error {
 		return v.fault(keysTab(), err)
 	}
 	return c.done(w, v, keysPath, k.Name+" is revoked. Requests with it fail now, and those that ran are cut.")
+}
+
+// removeKey takes a revoked key off the list.
+func (c *Console) removeKey(w http.ResponseWriter, v *visit) error {
+	id := v.r.PathValue("id")
+	keys, err := v.manage.Keys(v.Account)
+	i := slices.IndexFunc(keys, func(k store.Key) bool { return k.ID == id && k.RevokedAt != nil })
+	if err == nil && i < 0 {
+		err = notThere("There is no such revoked key any more.")
+	}
+	if err == nil {
+		err = v.manage.RemoveKey(v.ctx, v.Account, id)
+	}
+	if err != nil {
+		return v.fault(keysTab(), err)
+	}
+	return c.done(w, v, keysPath+"?show=revoked", keys[i].Name+" is removed from the list.")
 }

@@ -151,3 +151,19 @@ func TestKeysSearchKeepsTheList(t *testing.T) {
 		t.Errorf("%d rows, want 12", n)
 	}
 }
+
+// A revoked key can be taken off the list; one that works cannot.
+func TestRemoveKey(t *testing.T) {
+	h := newHouse(t)
+	b := h.in(h.user(store0, "ada"))
+	k, _, err := h.store.CreateKey(t.Context(), store0, "laptop", "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := "/console/keys/" + k.ID
+	b.refused(b.post(path+"/remove"), http.StatusNotFound, "There is no such revoked key")
+	b.goes(b.post(path+"/revoke"), "/console/keys")
+	has(t, b.page("/console/keys?show=revoked"), `action="`+path+`/remove"`)
+	b.goes(b.post(path+"/remove"), "/console/keys?show=revoked")
+	has(t, b.page("/console/keys?show=revoked"), "laptop is removed", "No key is revoked.")
+}

@@ -198,6 +198,7 @@ func (c *Console) startRoutes(handle func(pattern string, a action)) {
 	handle("POST /console/start/pairing", c.startPairing)
 	handle("POST /console/start/register", c.registerOffer)
 	handle("GET /console/pairings/{id}", c.pairingPage)
+	handle("GET /console/pairings/{id}/replace", c.replacePage)
 	handle("POST /console/pairings/{id}/approve", c.approvePairing)
 	handle("POST /console/pairings/{id}/deny", c.denyPairing)
 }
@@ -220,115 +221,4 @@ func (c *Console) registerOffer(w http.ResponseWriter, v *visit) error {
 		return v.fault(startTab(), err)
 	}
 	return c.done(w, v, startPath, set.Name+" is registered.")
-}
-
-// pairingTab is the page about one waiting device, where it can get another
-// name than its own.
-func pairingTab() *tab {
-	return &tab{name: "pairing", title: "Approve a device", data: pairingData}
-}
-
-type pairingPage struct {
-	deviceRow
-	Name       string
-	Replace    string // what is chosen
-	Connectors []manage.Connector
-}
-
-func pairingData(v *visit) (any, error) {
-	id := v.r.PathValue("id")
-	pairings, err := v.manage.Pairings(v.Account)
-	if err != nil {
-		return nil, err
-	}
-	for _, p := range pairings {
-		if p.ID != id || p.State != store.PairingPending || p.Device == nil {
-			continue
-		}
-		page := &pairingPage{deviceRow: deviceOf(p, backTab(v.r)), Name: v.r.FormValue("name"), Replace: v.r.FormValue("replace")}
-		if page.Replace == "" && p.Namesake != nil {
-			page.Replace = p.Namesake.ID
-		}
-		page.Connectors, err = v.manage.Connectors(v.Account)
-		return page, err
-	}
-	return nil, notThere("No device waits here any more: it was decided on, or its code ran out.")
-}
-
-func (c *Console) pairingPage(w http.ResponseWriter, v *visit) error {
-	t := pairingTab()
-	data, err := t.data(v)
-	if err != nil {
-		return v.fault(startTab(), err)
-	}
-	return c.show(w, v, t, http.StatusOK, data)
-}
-
-func (c *Console) approvePairing(w http.ResponseWriter, v *visit) error {
-	id, name, replace := v.r.PathValue("id"), v.r.PostFormValue("name"), v.r.PostFormValue("replace")
-	var p manage.Pairing
-	var err error
-	switch {
-	case replace != "":
-		p, err = v.manage.ReplaceConnector(v.ctx, v.Account, id, replace)
-	case v.r.PostForm.Has("replace"): // whoever sends that wants no new connector
-		return v.fault(pairingTab(), badForm("Choose the connector whose place the device gets."))
-	default:
-		p, err = v.manage.ApprovePairing(v.ctx, v.Account, id, name)
-	}
-	if err != nil {
-		if name != "" || replace != "" {
-			if _, gone := pairingData(v); gone == nil {
-				return v.fault(pairingTab(), err)
-			}
-		}
-		return v.fault(backToTab(v.r), err)
-	}
-	return c.done(w, v, "/console/"+backTab(v.r), v.approved(p))
-}
-
-func (c *Console) denyPairing(w http.ResponseWriter, v *visit) error {
-	p, err := v.manage.DenyPairing(v.ctx, v.Account, v.r.PathValue("id"))
-	if err != nil {
-		return v.fault(backToTab(v.r), err)
-	}
-	notice := "The code is of no use any more."
-	if p.Device != nil {
-		notice = p.Device.Hostname + " is denied. Its code is of no use any more."
-	}
-	return c.done(w, v, "/console/"+backTab(v.r), notice)
-}
-
-// approved says as what a device was approved.
-func (v *visit) approved(p manage.Pairing) string {
-	device, as := "The device", ""
-	if p.Device != nil {
-		device = p.Device.Hostname
-	}
-	connectors, _ := v.manage.Connectors(v.Account) // without it there is less to say
-	for _, c := range connectors {
-		switch {
-		case c.ID != p.Connector:
-		case p.Replaced:
-			as = "; it replaces the connector " + c.Name
-		case c.Name != device:
-			as = " as " + c.Name
-		}
-	}
-	return device + " approved" + as + "."
-}
-
-// backTab is the tab that a form about a pairing was on.
-func backTab(r *http.Request) string {
-	if r.FormValue("back") == "connectors" {
-		return "connectors"
-	}
-	return "start"
-}
-
-func backToTab(r *http.Request) *tab {
-	if backTab(r) == "connectors" {
-		return connectorsTab()
-	}
-	return startTab()
 }

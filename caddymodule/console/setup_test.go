@@ -147,7 +147,13 @@ func TestPairingAgain(t *testing.T) {
 	ticket := g.claim(g.code(), "vm")
 	id := g.pairing(store.PairingPending).ID
 	page := mainOf(g.page("/console/start"))
-	has(t, page, "There is a connector vm, which is offline", ">Replace vm<", ">Approve as new<", `name="replace" value="`+before.ID+`"`)
+	has(t, page, "There is a connector vm, which is offline", `<button class="button button-primary">Approve as new<`, "/console/pairings/"+id+"/replace?connector="+before.ID, ">Replace vm…<")
+	lacks(t, page, `name="replace"`) // not by one click
+	page = mainOf(g.page("/console/pairings/" + id + "/replace?connector=" + before.ID + "&back=connectors"))
+	has(t, page, "Replace vm?", g.pairing(store.PairingPending).Device.Fingerprint, "The connector now", "The device that waits", `name="replace" value="`+before.ID+`"`, `href="/console/connectors"`)
+	if w := g.get("/console/pairings/" + id + "/replace?connector=con_nosuch"); w.Code != http.StatusBadRequest {
+		t.Errorf("comparing with nobody: status %d", w.Code)
+	}
 	page = mainOf(g.page("/console/pairings/" + id))
 	has(t, page, `<option value="`+before.ID+`" selected>vm, offline`, `name="name" value=""`)
 	w := g.post("/console/pairings/"+id+"/approve", "back", "start", "replace", "con_nosuch")

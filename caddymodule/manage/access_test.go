@@ -63,6 +63,7 @@ var accesses = map[string]access{
 	"POST /sessions/confirm":         {path: "/sessions/confirm", body: map[string]string{"password": password}, noAccount: true, users: true},
 	"GET /accounts":                  {path: "/accounts", noAccount: true, operators: true},
 	"POST /accounts":                 {path: "/accounts", body: map[string]string{"id": "third"}, noAccount: true, operators: true},
+	"PATCH /accounts/{id}":           {path: "/accounts/empty", body: map[string]string{}, noAccount: true, operators: true},
 	"DELETE /accounts/{id}":          {path: "/accounts/empty", noAccount: true, operators: true},
 }
 

@@ -22,6 +22,7 @@ func TestOperationsAreConfined(t *testing.T) {
 	first := func(_ any, err error) error { return err }
 	for _, account := range []string{"default", "other", ""} {
 		for name, err := range map[string]error{
+			"DeleteKey":        first(s.DeleteKey(ctx, account, id("key"))),
 			"RevokeKey":        first(s.RevokeKey(ctx, account, id("key"))),
 			"RemoveKey":        s.RemoveKey(ctx, account, id("key")),
 			"RemoveConnector":  first(s.RemoveConnector(ctx, account, id("spare"))),
@@ -62,7 +63,8 @@ func TestOperationsAreConfined(t *testing.T) {
 	for name, err := range map[string]error{
 		"SetupLink":     first(s.SetupLink(ctx)),
 		"Accounts":      first(s.Accounts(ctx)),
-		"CreateAccount": first(s.CreateAccount(ctx, "x")),
+		"CreateAccount": first(s.CreateAccount(ctx, "x", nil)),
+		"SetAccount":    first(s.SetAccount(ctx, "default", nil)),
 		"RemoveAccount": first(s.RemoveAccount(ctx, "empty")),
 	} {
 		if !errors.Is(err, manage.ErrForbidden) {
@@ -142,7 +144,7 @@ func TestManualHasAllRoutes(t *testing.T) {
 		// With a method other than GET, curl has to be told.
 		line := regexp.MustCompile(`(?m)^curl .*(/console/api|/model_gateway)` + path).FindString(section)
 		method, _, _ := strings.Cut(route, " ")
-		told := map[string]string{"GET": "curl ", "POST": "curl --json ", "PUT": "curl -X PUT --json ", "DELETE": "curl -X DELETE "}[method]
+		told := map[string]string{"PATCH": "curl -X PATCH --json ", "GET": "curl ", "POST": "curl --json ", "PUT": "curl -X PUT --json ", "DELETE": "curl -X DELETE "}[method]
 		if !strings.HasPrefix(line, told) || method == "GET" && strings.Contains(line, "json") {
 			t.Errorf("docs/api.md does not show how %s is called by curl: %q", route, line)
 		}

@@ -76,7 +76,7 @@ func statusOf(err error) int {
 	case errors.Is(err, store.ErrNotFound):
 		return http.StatusNotFound
 	case errors.Is(err, store.ErrExists), errors.Is(err, store.ErrConflict),
-		errors.Is(err, store.ErrInUse), errors.Is(err, store.ErrExpired), errors.Is(err, store.ErrUsed),
+		errors.Is(err, store.ErrInUse), errors.Is(err, store.ErrLimit), errors.Is(err, store.ErrExpired), errors.Is(err, store.ErrUsed),
 		errors.Is(err, store.ErrDenied), errors.Is(err, ErrNotReady):
 		return http.StatusConflict
 	case errors.Is(err, store.ErrLocked), errors.Is(err, signin.ErrBusy):

@@ -24,7 +24,7 @@ type route struct {
 
 // routes are the operations by path and method.
 func (s *Service) routes() map[string]map[string]route {
-	const get, post, put, remove = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete
+	const get, post, put, patch, remove = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete
 	const read, keys, connectors, deployments = store.RightRead, store.RightKeys, store.RightConnectors, store.RightDeployments
 	return map[string]map[string]route{
 		"/status":                   {get: {read, s.getStatus}},
@@ -56,7 +56,7 @@ func (s *Service) routes() map[string]map[string]route {
 		"/sessions/{id}":            {remove: {0, s.deleteSession}},
 		"/sessions/confirm":         {post: {0, s.confirmSession}},
 		"/accounts":                 {get: {0, s.getAccounts}, post: {0, s.postAccount}},
-		"/accounts/{id}":            {remove: {0, s.deleteAccount}},
+		"/accounts/{id}":            {patch: {0, s.patchAccount}, remove: {0, s.deleteAccount}},
 	}
 }
 

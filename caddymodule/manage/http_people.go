@@ -2,6 +2,7 @@ package manage
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"time"
 
@@ -30,13 +31,17 @@ func (s *Service) postPairing(w http.ResponseWriter, r *http.Request) (int, any,
 // The pairing that is decided about is named in the body: it may be named by its
 // claim code, and addresses get into logs.
 func (s *Service) approvePairing(w http.ResponseWriter, r *http.Request) (int, any, error) {
-	var account, codeOrID, name, replace string
+	var account, codeOrID, name, replace, fingerprint string
 	err := decodeBody(w, r,
 		field{name: "pairing", to: &codeOrID, required: true},
 		field{name: "name", to: &name, filled: true},
 		field{name: "replace", to: &replace, filled: true},
+		field{name: "fingerprint", to: &fingerprint, filled: true},
 		field{name: "account", to: &account},
 	)
+	if err == nil && fingerprint != "" {
+		err = s.CheckFingerprint(r.Context(), account, codeOrID, fingerprint)
+	}
 	switch {
 	case err != nil:
 		return 0, nil, err
@@ -215,11 +220,42 @@ func (s *Service) getAccounts(_ http.ResponseWriter, r *http.Request) (int, any,
 
 func (s *Service) postAccount(w http.ResponseWriter, r *http.Request) (int, any, error) {
 	var id string
-	if err := decodeBody(w, r, field{name: "id", to: &id, required: true}); err != nil {
+	limits, err := decodeLimits(w, r, field{name: "id", to: &id, required: true})
+	if err != nil {
 		return 0, nil, err
 	}
-	a, err := s.CreateAccount(r.Context(), id)
+	a, err := s.CreateAccount(r.Context(), id, limits)
 	return http.StatusCreated, a, err
+}
+
+func (s *Service) patchAccount(w http.ResponseWriter, r *http.Request) (int, any, error) {
+	limits, err := decodeLimits(w, r)
+	if err != nil {
+		return 0, nil, err
+	}
+	a, err := s.SetAccount(r.Context(), r.PathValue("id"), limits)
+	return http.StatusOK, a, err
+}
+
+// decodeLimits reads a body that may have limits, and returns those that it has.
+func decodeLimits(w http.ResponseWriter, r *http.Request, fields ...field) (map[string]int, error) {
+	names := store.LimitNames()
+	const left = math.MinInt // left out
+	given := make([]int, len(names))
+	for i, name := range names {
+		given[i] = left
+		fields = append(fields, field{name: name, count: &given[i]})
+	}
+	if err := decodeBody(w, r, fields...); err != nil {
+		return nil, err
+	}
+	limits := make(map[string]int)
+	for i, name := range names {
+		if given[i] != left {
+			limits[name] = given[i]
+		}
+	}
+	return limits, nil
 }
 
 func (s *Service) deleteAccount(_ http.ResponseWriter, r *http.Request) (int, any, error) {

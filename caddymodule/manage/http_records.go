@@ -129,7 +129,7 @@ func (s *Service) putDeployment(w http.ResponseWriter, r *http.Request) (int, an
 }
 
 func (s *Service) deleteKey(_ http.ResponseWriter, r *http.Request) (int, any, error) {
-	return item(s, r, "id", s.RevokeKey)
+	return item(s, r, "id", s.DeleteKey)
 }
 
 func (s *Service) deleteConnector(_ http.ResponseWriter, r *http.Request) (int, any, error) {

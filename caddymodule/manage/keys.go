@@ -2,6 +2,7 @@ package manage
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -66,6 +67,28 @@ func (s *Service) RevokeKey(ctx context.Context, account, id string) (store.Key,
 	}
 	s.audit(ctx, "key.revoke", account, k.ID, k.Name)
 	return k, nil
+}
+
+// DeletedKey is a key that was revoked, or was revoked before and is removed.
+type DeletedKey struct {
+	store.Key
+	Removed bool `json:"removed"`
+}
+
+// DeleteKey revokes a key, or removes one that was revoked before, so that no
+// list shows it any more.
+func (s *Service) DeleteKey(ctx context.Context, account, id string) (DeletedKey, error) {
+	account, err := s.account(ctx, account)
+	if err != nil {
+		return DeletedKey{}, err
+	}
+	keys := s.store.Keys(account)
+	i := slices.IndexFunc(keys, func(k store.Key) bool { return k.ID == id })
+	if i < 0 || keys[i].RevokedAt == nil {
+		k, err := s.RevokeKey(ctx, account, id)
+		return DeletedKey{Key: k}, err
+	}
+	return DeletedKey{Key: keys[i], Removed: true}, s.RemoveKey(ctx, account, id)
 }
 
 // RemoveKey is RevokeKey for a key that nobody needs to hear of any more: no

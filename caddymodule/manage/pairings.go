@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/pairing"
@@ -74,6 +75,25 @@ func (s *Service) Pairings(account string) ([]Pairing, error) {
 	slices.SortStableFunc(pairings, func(a, b Pairing) int { return b.CreatedAt.Compare(a.CreatedAt) })
 	return pairings, nil
 }
+
+// CheckFingerprint fails unless the device of a pairing has this fingerprint, in
+// whatever letter case and with any blanks. A device stays that of its pairing.
+func (s *Service) CheckFingerprint(ctx context.Context, account, codeOrID, fingerprint string) error {
+	account, err := s.account(ctx, account)
+	if err != nil {
+		return err
+	}
+	p, ok := s.store.Pairing(account, codeOrID)
+	if !ok || p.Device == nil {
+		return nil // deciding about it fails, and says why
+	}
+	if plainFingerprint(p.Device.Fingerprint) != plainFingerprint(fingerprint) {
+		return faultf(store.ErrConflict, "the device that waits has another fingerprint, %s; deny it, unless that is what its terminal shows", p.Device.Fingerprint)
+	}
+	return nil
+}
+
+func plainFingerprint(s string) string { return strings.ToLower(strings.Join(strings.Fields(s), "")) }
 
 // ApprovePairing lets the waiting device of a pairing in, as a connector that
 // is called name; "" calls it like its host.

@@ -102,3 +102,24 @@ func TestClaimCodeIsNotLogged(t *testing.T) {
 		t.Errorf("the log has a claim code:\n%s", g.log)
 	}
 }
+
+// A fingerprint that is given is that of the device, or nothing is approved.
+func TestApproveByFingerprint(t *testing.T) {
+	g := newGateway(t)
+	p := want[manage.Pairing](g, 201, "POST", "/pairings", "{}")
+	w := g.do("POST", "/pairings/approve", `{"pairing":"`+p.Code+`","fingerprint":"3f9a"}`)
+	if w.Code != 409 || !strings.Contains(w.Body.String(), "no device") {
+		t.Errorf("without a device: %d %s", w.Code, w.Body)
+	}
+	g.device(p.Code, "vm")
+	for _, wrong := range []string{"3f9a 07c2 b1d5", "3f9a", "3f9a 07c2 b1d4 0000"} {
+		w := g.do("POST", "/pairings/approve", `{"pairing":"`+p.Code+`","fingerprint":"`+wrong+`"}`)
+		if w.Code != 409 || len(g.store.Connectors("default")) != 0 {
+			t.Errorf("%s: %d %s", wrong, w.Code, w.Body)
+		}
+		wantError(t, w, "another fingerprint, 3f9a 07c2 b1d4")
+	}
+	if approved := want[manage.Pairing](g, 200, "POST", "/pairings/approve", `{"pairing":"`+p.ID+`","fingerprint":"3F9A 07c2b1D4"}`); approved.Connector == "" {
+		t.Errorf("approved = %+v", approved)
+	}
+}

@@ -3,6 +3,7 @@ package manage_test
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,8 +82,10 @@ func TestTokenLeavesNothingBehind(t *testing.T) {
 	wantAs[manage.Deployment](g, anna, 200, "PUT", "/deployments/both", `{"connectors":["home","shared"]}`)
 
 	by := store.Actor{User: anna.User, Name: "anna", Token: token.ID, TokenName: "ci"}
-	if k := want[[]store.Key](g, 200, "GET", "/keys", "")[0]; k.ID != key.ID || k.CreatedBy != by {
-		t.Errorf("the key is made by %+v", k.CreatedBy)
+	for _, k := range want[[]store.Key](g, 200, "GET", "/keys", "") {
+		if (k.CreatedBy == by) != (k.ID != other.ID) {
+			t.Errorf("the key %s is made by %+v", k.Name, k.CreatedBy)
+		}
 	}
 	for _, d := range want[[]manage.Deployment](g, 200, "GET", "/deployments", "") {
 		if d.Name == "llama3" && (d.ChangedBy != by || d.CreatedBy == by) {
@@ -95,6 +98,7 @@ func TestTokenLeavesNothingBehind(t *testing.T) {
 		Deployments: []manage.MadeRecord{{ID: "llama3", Name: "llama3"}},
 	}
 	revoked := wantAs[manage.RevokedToken](g, anna, 200, "DELETE", "/tokens/"+token.ID, "")
+	slices.SortFunc(revoked.Made.Connectors, func(a, b manage.MadeRecord) int { return strings.Compare(a.Name, b.Name) })
 	if text := jsonOf(t, revoked.Made); text != jsonOf(t, made) {
 		t.Errorf("made is %s", text)
 	}
@@ -158,6 +162,52 @@ func TestTokenOptions(t *testing.T) {
 			t.Errorf("%s: %d %s", body, w.Code, w.Body)
 		}
 	}
+}
+
+// An operator says how much an account may have; its users are told when they
+// reach that.
+func TestAccountLimits(t *testing.T) {
+	g := newGateway(t)
+	anna := g.user("default", "anna")
+	added := want[store.Account](g, 201, "POST", "/accounts", `{"id":"lab","max_keys":7}`)
+	if added.Limits != (store.Limits{MaxKeys: 7}).Effective() {
+		t.Errorf("added %+v", added)
+	}
+	set := want[store.Account](g, 200, "PATCH", "/accounts/default", `{"max_keys":1,"max_users":5}`)
+	if set.Limits != (store.Limits{MaxKeys: 1, MaxUsers: 5}).Effective() {
+		t.Errorf("set %+v", set)
+	}
+	wantAs[manage.CreatedKey](g, anna, 201, "POST", "/keys", `{"name":"a"}`)
+	w := g.doAs(anna, "POST", "/keys", `{"name":"b"}`)
+	if w.Code != 409 || !strings.Contains(w.Body.String(), "account set default --max-keys N") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	wantAs[map[string]any](g, anna, 403, "PATCH", "/accounts/default", `{"max_keys":9}`)
+	want[map[string]any](g, 400, "PATCH", "/accounts/default", `{"max_keys":-1}`)
+	want[map[string]any](g, 400, "PATCH", "/accounts/default", `{"max_keys":"9"}`)
+	want[map[string]any](g, 404, "PATCH", "/accounts/none", `{"max_keys":9}`)
+	set = want[store.Account](g, 200, "PATCH", "/accounts/default", `{"max_keys":0}`)
+	if set.Limits.MaxKeys != 1000 || set.Limits.MaxUsers != 5 {
+		t.Errorf("set again %+v", set)
+	}
+	for _, a := range want[[]store.Account](g, 200, "GET", "/accounts", "") {
+		if a.Limits != a.Limits.Effective() {
+			t.Errorf("listed %+v", a)
+		}
+	}
+}
+
+// A key is revoked first, and removed when that is asked for again.
+func TestDeleteKey(t *testing.T) {
+	g := newGateway(t)
+	key := want[manage.CreatedKey](g, 201, "POST", "/keys", `{"name":"a"}`)
+	if d := want[manage.DeletedKey](g, 200, "DELETE", "/keys/"+key.ID, ""); d.Removed || d.RevokedAt == nil || len(g.store.Keys("default")) != 1 {
+		t.Errorf("at first: %+v", d)
+	}
+	if d := want[manage.DeletedKey](g, 200, "DELETE", "/keys/"+key.ID, ""); !d.Removed || d.ID != key.ID || len(g.store.Keys("default")) != 0 {
+		t.Errorf("the second time: %+v", d)
+	}
+	want[map[string]any](g, 404, "DELETE", "/keys/"+key.ID, "")
 }
 
 func jsonOf(t *testing.T, v any) string {

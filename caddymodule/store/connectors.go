@@ -38,6 +38,9 @@ func checkConnectorName(name string) error {
 
 func (s *Store) buildConnector(ctx context.Context, r connectorRecord) (Txn, error) {
 	owner, err := s.account(ctx, r.Account)
+	if err == nil {
+		err = s.checkLimit(r.Account, KindConnector)
+	}
 	if err != nil {
 		return Txn{}, err
 	}

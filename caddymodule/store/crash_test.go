@@ -90,6 +90,10 @@ func writeUntilKilled(path string) error {
 		return err
 	}
 	ctx := context.Background()
+	many := store.Limits{MaxKeys: 1_000_000, MaxConnectors: 1_000_000, MaxUsers: 1_000_000}
+	if _, err := s.SetLimits(ctx, store.DefaultAccount, func(l *store.Limits) { *l = many }); err != nil {
+		return err
+	}
 	c, _, err := s.CreateConnector(ctx, store.DefaultAccount, fmt.Sprintf("c%d", time.Now().UnixNano()))
 	if err != nil {
 		return err

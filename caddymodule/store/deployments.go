@@ -83,6 +83,8 @@ func (s *Store) buildDeployment(ctx context.Context, d Deployment) (Deployment, 
 			return Deployment{}, Txn{}, err
 		}
 		d.CreatedAt, d.CreatedBy = before.CreatedAt, before.CreatedBy
+	} else if err := s.checkLimit(d.Account, KindDeployment); err != nil {
+		return Deployment{}, Txn{}, err
 	}
 	record, err := encode(old.Key, deploymentRecord{version{recordVersion}, d})
 	if err != nil {

@@ -60,7 +60,8 @@
 // links along at once, as a new password does with the sessions of the old one,
 // however many there are: each read asks for the user, and each session has the
 // number of the password under which it began. A sweeper removes the records
-// themselves, those that ended by the clock a day later.
+// themselves: those that ended by the clock a day later, keys that were revoked
+// and management tokens that ended 90 days later.
 //
 // # Secrets
 //

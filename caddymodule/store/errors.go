@@ -17,6 +17,7 @@ var (
 	ErrUnauthenticated = errors.New("unauthenticated") // unknown connector, wrong secret, unknown claim code
 	ErrExpired         = errors.New("expired")         // the link or the claim code has ended
 	ErrUsed            = errors.New("used")            // another device has used the claim code
+	ErrLimit           = errors.New("limit reached")   // the account has as many as it may have
 	ErrDenied          = errors.New("denied")          // the pairing was denied
 )
 

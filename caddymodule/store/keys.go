@@ -25,6 +25,9 @@ func (s *Store) CreateKey(ctx context.Context, account, name, scopeText string) 
 	}, hexDigest(hash)}
 	err = s.update(ctx, func() (Txn, error) {
 		owner, err := s.account(ctx, account)
+		if err == nil {
+			err = s.checkLimit(account, KindKey)
+		}
 		if err != nil {
 			return Txn{}, err
 		}

@@ -51,6 +51,9 @@ func (s *Store) buildLink(ctx context.Context, r *linkRecord) (Txn, error) {
 	span := linkPath(r.Account, "")
 	switch r.Kind {
 	case LinkInvitation:
+		if open := s.invitations(r.Account); open >= maxInvitations {
+			return Txn{}, fail(ErrLimit, "the account %q has %d open invitations: revoke some of them, or wait until they end", r.Account, open)
+		}
 		return t.put(put{linkPath(r.Account, r.ID), r})
 	case LinkRecovery:
 		item, u, err := s.findUser(ctx, r.Account, r.User)
@@ -155,6 +158,17 @@ func (s *Store) Links(account string) []Link {
 	}
 	slices.SortFunc(out, func(a, b Link) int { return cmp.Compare(a.ID, b.ID) })
 	return out
+}
+
+// invitations counts the open ones of an account.
+func (s *Store) invitations(account string) int {
+	n := 0
+	for _, l := range s.Links(account) {
+		if l.Kind == LinkInvitation {
+			n++
+		}
+	}
+	return n
 }
 
 // RemoveLink takes a link back.

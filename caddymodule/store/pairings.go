@@ -11,6 +11,10 @@ import (
 // maxOpenPairings bounds the claim codes of an account that can be used.
 const maxOpenPairings = 20
 
+// maxPairings bounds the pairings of an account with those that are kept for a day
+// after their end.
+const maxPairings = 1000
+
 // maxDeviceUpstreams bounds what is kept of the upstreams a device names.
 const maxDeviceUpstreams = 64
 
@@ -97,6 +101,9 @@ func (s *Store) checkRoom(ctx context.Context, account string) error {
 		if r.asOf(now).open() {
 			open++
 		}
+	}
+	if len(snap.Items) >= maxPairings {
+		return fail(ErrLimit, "the account %q started %d pairings within a day: wait, or use tunnel tokens instead", account, len(snap.Items))
 	}
 	if open >= maxOpenPairings {
 		return fail(ErrConflict, "the account %q has %d open pairings already: finish or deny some of them, or wait until they expire", account, open)

@@ -36,6 +36,9 @@ func (d *draft) putUser(item Item) error {
 	if err != nil {
 		return err
 	}
+	if _, had := d.users.get(r.ID); !had {
+		d.count(r.Account, KindUser, 1)
+	}
 	d.users.set(d.edit, r.ID, r)
 	d.userNames.set(d.edit, userNamePath(r.Name), r.ID)
 	d.tellUser(r, false)
@@ -48,6 +51,7 @@ func (d *draft) removeUser(account, id string) {
 		return
 	}
 	d.users.remove(d.edit, id)
+	d.count(account, KindUser, -1)
 	if d.userNames.value(userNamePath(r.Name)) == id {
 		d.userNames.remove(d.edit, userNamePath(r.Name))
 	}
@@ -170,6 +174,7 @@ func (d *draft) putToken(item Item) error {
 		d.tokensByHash.remove(d.edit, old.hash)
 	} else {
 		e.use = &use{path: tokenUsedPath(r.Account, r.ID)}
+		d.count(r.Account, KindToken, 1)
 	}
 	d.tokens.set(d.edit, r.ID, e)
 	d.tokensByHash.set(d.edit, e.hash, e)
@@ -183,6 +188,7 @@ func (d *draft) removeToken(account, id string) {
 		return
 	}
 	d.tokens.remove(d.edit, id)
+	d.count(account, KindToken, -1)
 	d.tokensByHash.remove(d.edit, e.hash)
 	d.changes = append(d.changes, Change{Kind: KindToken, Account: account, ID: id, Name: e.token.Name, Removed: true})
 }

@@ -14,6 +14,7 @@ type Account struct {
 	ID        string    `json:"id"`
 	Name      string    `json:"name"`
 	CreatedAt time.Time `json:"created_at"`
+	Limits    Limits    `json:"limits,omitzero"`
 }
 
 // Key authenticates API calls. Its secret is not here and cannot be had

@@ -35,8 +35,9 @@ func (s *Store) sweepRegularly(ctx context.Context) {
 	}
 }
 
-// sweep removes sessions, links and pairings that ended a day ago, and what a
-// killed process has left of removed users and accounts.
+// sweep removes sessions, links and pairings that ended a day ago, keys and
+// management tokens that ended 90 days ago, and what a killed process has left of
+// removed users and accounts.
 func (s *Store) sweep(ctx context.Context) error {
 	snap, err := s.kv.Range(ctx, Span{})
 	if err != nil {
@@ -110,6 +111,11 @@ func (w *sweep) ended(item Item) bool {
 		return err == nil && w.sessionEnded(r)
 	case dirSessionsSeen:
 		return !w.paths[sessionPath(owner, id)]
+	case dirKeys:
+		r, _, err := decodeKey(item)
+		return err == nil && r.RevokedAt != nil && !w.long.Before(*r.RevokedAt)
+	case dirLastUsed:
+		return !w.paths[keyPath(owner, id)]
 	case dirPasskeys:
 		return w.gone(owner)
 	case dirTokens:

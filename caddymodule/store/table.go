@@ -31,6 +31,8 @@ func shardOf[K comparable](k K) int {
 		return int(k[0]) % tableShards
 	case *string:
 		return shardOfText(*k)
+	case *ownedName:
+		return shardOfText(k.account)
 	case *deploymentName:
 		return shardOfText(k.name)
 	case *passkeyName:

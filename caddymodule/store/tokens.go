@@ -32,6 +32,9 @@ func (s *Store) CreateToken(ctx context.Context, t Token) (Token, string, error)
 	}, hexDigest(hash)}
 	err := s.update(ctx, func() (Txn, error) {
 		item, _, err := s.findUser(ctx, t.Account, t.User)
+		if err == nil {
+			err = s.checkLimit(t.Account, KindToken)
+		}
 		if err != nil {
 			return Txn{}, err
 		}

@@ -78,6 +78,9 @@ func (s *Store) newUser(account, name, passwordHash string) (userRecord, error) 
 
 func (s *Store) buildUser(ctx context.Context, r userRecord) (Txn, error) {
 	owner, err := s.account(ctx, r.Account)
+	if err == nil {
+		err = s.checkLimit(r.Account, KindUser)
+	}
 	if err != nil {
 		return Txn{}, err
 	}

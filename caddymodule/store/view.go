@@ -12,6 +12,7 @@ type view struct {
 // records are all that the store holds.
 type records struct {
 	accounts     table[string, Account]
+	owned        table[ownedName, int]   // how many records an account has
 	keys         table[string, *LiveKey] // by id
 	keysByHash   table[digest, *LiveKey]
 	connectors   table[string, connectorRecord] // by id
@@ -158,6 +159,7 @@ func (d *draft) putKey(item Item) error {
 		live.record.Store(next)
 		live.revoked = r.RevokedAt != nil
 		d.keys.set(d.edit, r.ID, live)
+		d.count(r.Account, KindKey, 1)
 	}
 	if d.keysByHash.value(next.hash) != live {
 		d.keysByHash.set(d.edit, next.hash, live)
@@ -174,6 +176,7 @@ func (d *draft) removeKey(account, id string) {
 	}
 	r := *live.record.Load()
 	d.keys.remove(d.edit, id)
+	d.count(account, KindKey, -1)
 	d.keysByHash.remove(d.edit, r.hash)
 	if r.key.RevokedAt == nil {
 		r.key.RevokedAt = &d.now
@@ -199,8 +202,12 @@ func (d *draft) putConnector(item Item) error {
 	if err != nil {
 		return err
 	}
-	if r.use = d.connectors.value(r.ID).use; r.use == nil {
+	old, had := d.connectors.get(r.ID)
+	if r.use = old.use; r.use == nil {
 		r.use = &use{path: connectorSeenPath(r.Account, r.ID)}
+	}
+	if !had {
+		d.count(r.Account, KindConnector, 1)
 	}
 	d.connectors.set(d.edit, r.ID, r)
 	d.changes = append(d.changes, Change{Kind: KindConnector, Account: r.Account, ID: r.ID, Name: r.Name})
@@ -210,6 +217,7 @@ func (d *draft) putConnector(item Item) error {
 func (d *draft) removeConnector(account, id string) {
 	if r, ok := d.connectors.get(id); ok && r.Account == account {
 		d.connectors.remove(d.edit, id)
+		d.count(account, KindConnector, -1)
 		d.changes = append(d.changes, Change{Kind: KindConnector, Account: r.Account, ID: id, Name: r.Name, Removed: true})
 	}
 }
@@ -219,7 +227,11 @@ func (d *draft) putDeployment(item Item) error {
 	if err != nil {
 		return err
 	}
-	d.deployments.set(d.edit, deploymentName{r.Account, r.Name}, r)
+	name := deploymentName{r.Account, r.Name}
+	if _, had := d.deployments.get(name); !had {
+		d.count(r.Account, KindDeployment, 1)
+	}
+	d.deployments.set(d.edit, name, r)
 	d.changes = append(d.changes, Change{Kind: KindDeployment, Account: r.Account, ID: r.Name, Name: r.Name})
 	return nil
 }
@@ -227,6 +239,7 @@ func (d *draft) putDeployment(item Item) error {
 func (d *draft) removeDeployment(n deploymentName) {
 	if _, ok := d.deployments.get(n); ok {
 		d.deployments.remove(d.edit, n)
+		d.count(n.account, KindDeployment, -1)
 		d.changes = append(d.changes, Change{Kind: KindDeployment, Account: n.account, ID: n.name, Name: n.name, Removed: true})
 	}
 }

@@ -131,7 +131,11 @@ func (b *builder) connectorConfigs(ctx context.Context, s *system, n int) (*os.F
 		return nil, fmt.Errorf("writing configurations: %w", err)
 	}
 	enc := json.NewEncoder(f)
+	err = s.Admin.manage(ctx, http.MethodPatch, "/accounts/default", map[string]int{"max_connectors": n + 100}, nil)
 	for i := range n {
+		if err != nil {
+			break
+		}
 		var created struct {
 			Token string `json:"tunnel_token"`
 		}

@@ -34,7 +34,7 @@ func TestDeniedDevice(t *testing.T) {
 	p.Sees("0 of 4 steps")
 }
 
-// A machine that was set up anew gets its old place by one button.
+// A machine that was set up anew gets its old place, after a look at both.
 func TestReplacedDevice(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -62,6 +62,9 @@ func TestReplacedDevice(t *testing.T) {
 	p.Sees("Or give it the place of a connector")
 	p.Look("pairing-again")
 	p.Open("/console/start")
+	p.Press("Replace gpu-box…")
+	p.Sees("The device that waits")
+	p.Look("pairing-replace")
 	p.Press("Replace gpu-box")
 	p.Sees("in the place of the connector from before")
 	p.Open("/console/connectors")

@@ -73,6 +73,7 @@ func (r *rig) crowd(t *testing.T, size int) *proc.Process {
 		crowd = proc.Start(t, r.gateway.Dir, "crowd", cmd)
 	})
 	configs.Close() // the process has its own
+	r.gateway.Manage(t, http.MethodPatch, "/accounts/default", map[string]int{"max_connectors": size}, nil)
 	for i := range size {
 		var created struct {
 			Token string `json:"tunnel_token"`

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -35,6 +36,11 @@ type host struct {
 
 // register makes keys and connectors.
 func (s *system) register(ctx context.Context) error {
+	limits := map[string]int{"max_keys": 1_000_000, "max_connectors": s.o.Connectors + 100}
+	var status *statusError // of a build without limits, which needs no others
+	if err := s.admin.manage(ctx, http.MethodPatch, "/accounts/default", limits, nil); err != nil && !errors.As(err, &status) {
+		return err
+	}
 	for range 4 {
 		if _, err := s.keys.create(ctx, s.admin); err != nil {
 			return err

@@ -1,0 +1,133 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+// Limits bound what an account may have, so that none takes the memory and the
+// time of the others. 0 is the default.
+type Limits struct {
+	MaxKeys        int `json:"max_keys,omitempty"` // with the revoked ones, until they are removed
+	MaxConnectors  int `json:"max_connectors,omitempty"`
+	MaxDeployments int `json:"max_deployments,omitempty"`
+	MaxUsers       int `json:"max_users,omitempty"`
+	MaxTokens      int `json:"max_tokens,omitempty"` // for management
+}
+
+const (
+	// maxLimit bounds what an operator may allow.
+	maxLimit = 1_000_000
+	// maxInvitations bounds the open ones of an account.
+	maxInvitations = 100
+)
+
+// Effective returns the limits with the defaults in place of 0.
+func (l Limits) Effective() Limits {
+	for _, f := range limitFields {
+		if n := f.of(&l); *n == 0 {
+			*n = f.normal
+		}
+	}
+	return l
+}
+
+// limitField is one of the limits: which records it counts, and how people call
+// them.
+type limitField struct {
+	kind   string
+	of     func(*Limits) *int
+	normal int
+	name   string // as in JSON
+	what   string
+	fix    string
+}
+
+var limitFields = []limitField{
+	{KindKey, func(l *Limits) *int { return &l.MaxKeys }, 1000, "max_keys", "API keys", "remove revoked ones"},
+	{KindConnector, func(l *Limits) *int { return &l.MaxConnectors }, 200, "max_connectors", "connectors", "remove one that is no longer used"},
+	{KindDeployment, func(l *Limits) *int { return &l.MaxDeployments }, 2000, "max_deployments", "deployments", "remove one that is no longer used"},
+	{KindUser, func(l *Limits) *int { return &l.MaxUsers }, 100, "max_users", "users", "remove one who has left"},
+	{KindToken, func(l *Limits) *int { return &l.MaxTokens }, 100, "max_tokens", "management tokens", "revoke one that is no longer used"},
+}
+
+// LimitNames are the names of the limits in JSON, in order.
+func LimitNames() []string {
+	names := make([]string, len(limitFields))
+	for i, f := range limitFields {
+		names[i] = f.name
+	}
+	return names
+}
+
+// Field returns the limit of this name, to be read or set; nil if there is none.
+func (l *Limits) Field(name string) *int {
+	for _, f := range limitFields {
+		if f.name == name {
+			return f.of(l)
+		}
+	}
+	return nil
+}
+
+// Check fails with ErrInvalid if a limit cannot be set.
+func (l Limits) Check() error {
+	for _, f := range limitFields {
+		if n := *f.of(&l); n < 0 || n > maxLimit {
+			return fail(ErrInvalid, "%s is %d, but can be 1 to %d, or 0 for the default of %d", f.name, n, maxLimit, f.normal)
+		}
+	}
+	return nil
+}
+
+// checkLimit fails with ErrLimit if an account may not have another record of a
+// kind. Writes at the same time may each find the last place: the limits bound
+// cost, they need not be exact.
+func (s *Store) checkLimit(account, kind string) error {
+	v := s.view.Load()
+	limits := v.accounts.value(account).Limits.Effective()
+	for _, f := range limitFields {
+		most := *f.of(&limits)
+		if has := v.owned.value(ownedName{account, kind}); f.kind == kind && has >= most {
+			return fail(ErrLimit, "the account %q has %d %s, and may have %d: %s, or have whoever runs the gateway allow more by `caddy gateway account set %s --%s N`",
+				account, has, f.what, most, f.fix, account, strings.ReplaceAll(f.name, "_", "-"))
+		}
+	}
+	return nil
+}
+
+// ownedName is a kind of records of an account, which the view counts.
+type ownedName struct{ account, kind string }
+
+func (d *draft) count(account, kind string, change int) {
+	name := ownedName{account, kind}
+	if n := d.owned.value(name) + change; n > 0 {
+		d.owned.set(d.edit, name, n)
+	} else {
+		d.owned.remove(d.edit, name)
+	}
+}
+
+// SetLimits changes the limits of an account. What it has beyond them stays.
+func (s *Store) SetLimits(ctx context.Context, id string, change func(*Limits)) (Account, error) {
+	var set Account
+	err := s.update(ctx, func() (Txn, error) {
+		item, err := s.account(ctx, id)
+		if err != nil {
+			return Txn{}, err
+		}
+		if set, err = decodeAccount(item); err != nil {
+			return Txn{}, err
+		}
+		change(&set.Limits)
+		if err := set.Limits.Check(); err != nil {
+			return Txn{}, err
+		}
+		return Txn{If: []Compare{unchanged(item)}}.put(put{item.Key, accountRecord{version{recordVersion}, set}})
+	})
+	if err != nil {
+		return Account{}, fmt.Errorf("setting the limits of the account: %w", err)
+	}
+	return set, nil
+}

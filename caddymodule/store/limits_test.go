@@ -1,0 +1,174 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/store/storetest"
+)
+
+// An account has only as much as its limits allow, and more when they are raised.
+// Other accounts have theirs.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	path := tempStore(t)
+	s := storetest.Open(t, path)
+	ctx := t.Context()
+	if _, err := s.CreateAccount(ctx, "other"); err != nil {
+		t.Fatal(err)
+	}
+	ann := mustUser(t, s, "Ann")
+	connector, _, err := s.CreateConnector(ctx, account, "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	kinds := map[string]struct {
+		limit string
+		make  func(account string) error
+		all   func() int
+	}{
+		"API keys": {"max_keys", func(account string) error {
+			_, _, err := s.CreateKey(ctx, account, "k", "*")
+			return err
+		}, func() int { return len(s.Keys(account)) }},
+		"connectors": {"max_connectors", func(account string) error {
+			_, _, err := s.CreateConnector(ctx, account, fmt.Sprint("c", n))
+			return err
+		}, func() int { return len(s.Connectors(account)) }},
+		"deployments": {"max_deployments", func(account string) error {
+			_, err := s.SetDeployment(ctx, store.Deployment{Account: account, Name: fmt.Sprint("d", n), Connectors: []string{connector.ID}})
+			return err
+		}, func() int { return len(s.Deployments(account)) }},
+		"users": {"max_users", func(account string) error {
+			_, err := s.CreateUser(ctx, account, fmt.Sprint("u", n), "")
+			return err
+		}, func() int { return len(s.Users(account)) }},
+		"management tokens": {"max_tokens", func(account string) error {
+			_, _, err := s.CreateToken(ctx, store.Token{Account: account, User: ann.ID, Name: "t", Rights: store.RightRead})
+			return err
+		}, func() int { return len(s.Tokens(account)) }},
+	}
+	if _, err := s.SetLimits(ctx, account, func(l *store.Limits) {
+		*l = store.Limits{MaxKeys: 3, MaxConnectors: 3, MaxDeployments: 3, MaxUsers: 3, MaxTokens: 3}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for what, kind := range kinds {
+		for kind.all() < 3 {
+			if n++; kind.make(account) != nil {
+				t.Fatalf("%s: %v", what, kind.make(account))
+			}
+		}
+		n++
+		err := kind.make(account)
+		wantError(t, err, store.ErrLimit, fmt.Sprintf("has 3 %s, and may have 3", what))
+		wantError(t, err, store.ErrLimit, "caddy gateway account set default --max-")
+		if what == "API keys" {
+			if err := kind.make("other"); err != nil {
+				t.Errorf("another account: %v", err)
+			}
+		}
+		if _, err := s.SetLimits(ctx, account, func(l *store.Limits) { *l.Field(kind.limit) = 4 }); err != nil {
+			t.Fatal(err)
+		}
+		if err := kind.make(account); err != nil {
+			t.Errorf("%s, with a higher limit: %v", what, err)
+		}
+	}
+	// What is there can still be changed, and a place that is made can be used.
+	if _, err := s.SetDeployment(ctx, store.Deployment{Account: account, Name: s.Deployments(account)[0].Name, Connectors: []string{"c"}}); err != nil {
+		t.Errorf("setting a deployment again: %v", err)
+	}
+	if err := s.RemoveKey(ctx, account, s.Keys(account)[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := kinds["API keys"].make(account); err != nil {
+		t.Errorf("in the place of a removed key: %v", err)
+	}
+	// A store that opens counts the same.
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = storetest.Open(t, path)
+	for what, kind := range kinds {
+		n++
+		wantError(t, kind.make(account), store.ErrLimit, fmt.Sprintf("has 4 %s, and may have 4", what))
+	}
+}
+
+func TestLimitsDefault(t *testing.T) {
+	t.Parallel()
+	want := store.Limits{MaxKeys: 1000, MaxConnectors: 200, MaxDeployments: 7, MaxUsers: 100, MaxTokens: 100}
+	if got := (store.Limits{MaxDeployments: 7}).Effective(); got != want {
+		t.Errorf("%+v", got)
+	}
+	s := storetest.New(t)
+	for _, wrong := range []int{-1, 1_000_001} {
+		_, err := s.SetLimits(t.Context(), account, func(l *store.Limits) { l.MaxUsers = wrong })
+		wantError(t, err, store.ErrInvalid, "max_users")
+	}
+	for range 100 {
+		if _, _, err := s.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: account}, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, _, err := s.CreateLink(t.Context(), store.Link{Kind: store.LinkInvitation, Account: account}, time.Hour)
+	wantError(t, err, store.ErrLimit, "100 open invitations")
+}
+
+// A revoked key, and a management token that has ended, go after 90 days; valid
+// ones stay.
+func TestSweepKeysAndTokens(t *testing.T) {
+	t.Parallel()
+	path := tempStore(t)
+	synctest.Test(t, func(t *testing.T) {
+		kv, err := store.OpenBolt(path, store.BoltOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := store.New(kv, store.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		ann := mustUser(t, s, "Ann")
+		valid, _ := mustKey(t, s, "*")
+		revoked, _ := mustKey(t, s, "*")
+		live, _ := s.FindKey(mustSecret(t, s))
+		s.Touch(live)
+		end := time.Now().Add(time.Hour)
+		for _, at := range []*time.Time{nil, &end} {
+			if _, _, err := s.CreateToken(t.Context(), store.Token{Account: account, User: ann.ID, Name: "t", Rights: store.RightRead, ExpiresAt: at}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, id := range []string{revoked.ID, live.ID()} {
+			if _, err := s.RevokeKey(t.Context(), account, id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(89 * 24 * time.Hour)
+		synctest.Wait()
+		if len(s.Keys(account)) != 3 || len(s.Tokens(account)) != 2 {
+			t.Errorf("after 89 days: %d keys, %d tokens", len(s.Keys(account)), len(s.Tokens(account)))
+		}
+		time.Sleep(2 * 24 * time.Hour)
+		synctest.Wait()
+		if left := s.Keys(account); len(left) != 1 || left[0].ID != valid.ID || len(s.Tokens(account)) != 1 {
+			t.Errorf("after 91 days: keys %+v, %d tokens", left, len(s.Tokens(account)))
+		}
+		if n := len(paths(t, kv, "last_used/")); n != 0 {
+			t.Errorf("%d uses of removed keys are left", n)
+		}
+	})
+}
+
+func mustSecret(t *testing.T, s *store.Store) string {
+	t.Helper()
+	_, secret := mustKey(t, s, "*")
+	return secret
+}
