@@ -1,8 +1,8 @@
 package caddymodule
 
 import (
+	"encoding/hex"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 )
@@ -33,9 +33,6 @@ func carriesSecret(r *http.Request) bool {
 		if isSecretHeader(name, values) {
 			return true
 		}
-	}
-	if strings.Contains(r.RequestURI, "%") {
-		return redactURI(r.RequestURI) != r.RequestURI
 	}
 	return holdsSecret(r.RequestURI)
 }
@@ -70,23 +67,43 @@ func isSecretHeader(name string, values []string) bool {
 	return slices.Contains(keyHeaders[:], name) || slices.ContainsFunc(values, holdsSecret)
 }
 
-// holdsSecret reports whether a text has a secret in it, also percent-encoded.
+// holdsSecret reports whether a text has a secret in it, also percent-encoded,
+// once or several times.
 func holdsSecret(text string) bool {
+	if strings.Contains(text, "%") {
+		text = decoded(text)
+	}
 	for _, prefix := range secretPrefixes {
 		if strings.Contains(text, prefix) {
 			return true
 		}
 	}
-	if !strings.Contains(text, "%") {
-		return false
+	return false
+}
+
+// decoded is a text without percent-encoding, that of what was encoded included.
+// It takes one pass, as strangers send such texts, and passes over what is not
+// encoded well: some readers do too.
+func decoded(text string) string {
+	out := make([]byte, 0, len(text))
+	for i := range len(text) {
+		out = append(out, text[i])
+		for n := len(out); n >= 3 && out[n-3] == '%'; n = len(out) {
+			if _, err := hex.Decode(out[n-3:n-2], out[n-2:]); err != nil {
+				break
+			}
+			out = out[:n-2] // with a byte that may be the last of another one
+		}
 	}
-	decoded, err := url.PathUnescape(text)
-	return err == nil && holdsSecret(decoded)
+	return string(out)
 }
 
 // redactParts hides the parts of a path or query that hold a secret, but for
 // the name of a parameter.
 func redactParts(text, separator string) string {
+	if !holdsSecret(text) {
+		return text
+	}
 	parts := strings.Split(text, separator)
 	for i, part := range parts {
 		if !holdsSecret(part) {

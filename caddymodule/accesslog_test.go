@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -148,6 +149,8 @@ func TestWithoutSecrets(t *testing.T) {
 		"/v1/models?" + key + "=1":              "/v1/models?REDACTED",
 		"/v1/models/" + key + "/x":              "/v1/models/REDACTED/x",
 		"/v1/models?x=pmt%5F0123456789&y=ptt_1": "/v1/models?x=REDACTED&y=REDACTED",
+		"/v1/models?x=%2525%2573k-svc-1&y=%25":  "/v1/models?x=REDACTED&y=%25",
+		"/v1/models?x=%zz%73k-svc-1&y=%":        "/v1/models?x=REDACTED&y=%",
 	} {
 		r := &http.Request{RequestURI: uri, Header: http.Header{"Authorization": {"Bearer " + key}, "Accept": {"*/*"}}}
 		if got := withoutSecrets(r); got.RequestURI != want || got.Header.Get("Accept") != "*/*" || r.RequestURI != uri {
@@ -155,6 +158,22 @@ func TestWithoutSecrets(t *testing.T) {
 		}
 		if got := carriesSecret(r); got != (uri != want) {
 			t.Errorf("%s: carries a secret: %v", uri, got)
+		}
+	}
+}
+
+// What a stranger sends is searched for secrets before it is refused, so that
+// costs as much memory as the text has bytes, however often it is encoded.
+func TestSearchForSecretsIsBounded(t *testing.T) {
+	for _, piece := range []string{"25", "%25", "%", "%73", "/%", "&%3D"} {
+		text := "/%" + strings.Repeat(piece, (1<<20)/len(piece))
+		r := &http.Request{RequestURI: text, Header: http.Header{"Accept": {text}}}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		withoutSecrets(r)
+		runtime.ReadMemStats(&after)
+		if used := after.TotalAlloc - before.TotalAlloc; used > 8<<20 {
+			t.Errorf("%q: 2 MiB of text take %d MiB of memory", piece, used>>20)
 		}
 	}
 }
