@@ -63,20 +63,20 @@ func readGzip(r io.Reader, limit int64, hold func(n int64) error) ([]byte, error
 	return readAll(zr, -1, limit, func(n int64) error { return hold(gzipCost + n) })
 }
 
-// zstdWindow is the window that every zstd decoder should support, in bytes
-// (RFC 8878 §3.1.1.1.2). Encoders that do not know a body's size ask for as
-// much, however small the body is.
+// zstdWindow is the largest window that a body may need, in bytes (RFC 9659
+// §3). Encoders that do not know a body's size ask for as much, however small
+// the body is.
 const zstdWindow = 8 << 20
 
 // readZstd reads a zstd body whose decoded size may be up to limit bytes. The
-// decoder runs on this goroutine and never holds more than the limit or one
-// window.
+// decoder runs on this goroutine and never holds more than zstdCost.
 func readZstd(r io.Reader, limit int64, hold func(n int64) error) ([]byte, error) {
 	if err := hold(zstdCost); err != nil {
 		return nil, err
 	}
 	zr, err := zstd.NewReader(&limitReader{r, limit},
-		zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxMemory(uint64(max(limit, zstdWindow))))
+		zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+		zstd.WithDecoderMaxWindow(zstdWindow), zstd.WithDecoderMaxMemory(uint64(max(limit, zstdWindow))))
 	if err != nil {
 		return nil, err
 	}

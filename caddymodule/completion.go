@@ -206,6 +206,9 @@ func (c *completion) fetch(w http.ResponseWriter, r *http.Request, next caddyhtt
 		return dialect.Internal("no model_route follows model_dialect in this route of the gateway's configuration")
 	}
 	defer ex.Response.Body.Close()
+	if body, ok := ex.Response.Body.(interface{ DecoderMemory() int64 }); ok && ex.held.holdRequest(ex.held.request+body.DecoderMemory()) != nil {
+		return dialect.MemoryFull() // for what decodes a compressed answer
+	}
 	return c.render(ex.Response)
 }
 

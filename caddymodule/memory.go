@@ -26,7 +26,7 @@ const (
 	streamCost = 6
 	// Decoders of compressed bodies have a window, whatever they decode.
 	gzipCost = 64 << 10
-	zstdCost = zstdWindow
+	zstdCost = zstdWindow + 2<<20
 )
 
 // maxRemembered is how much a stream may remember of an answer, in bytes.

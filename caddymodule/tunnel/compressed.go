@@ -18,13 +18,19 @@ import (
 // asked not to do, and that this cannot be undone.
 var ErrCompressed = errors.New("the model server compressed its answer although it was asked not to")
 
+// decoder undoes a content coding.
+type decoder struct {
+	open   func(io.Reader) (io.Reader, error)
+	memory int64 // bytes that it holds at most, whatever it decodes
+}
+
 // decoders undo the content codings that proxies before model servers use
 // unasked (RFC 9110 §8.4.1). They give what a flushed stream holds at once.
-var decoders = map[string]func(io.Reader) (io.Reader, error){
-	"gzip":    openGzip,
-	"x-gzip":  openGzip,
-	"deflate": openDeflate,
-	"zstd":    openZstd,
+var decoders = map[string]decoder{
+	"gzip":    {openGzip, 64 << 10},
+	"x-gzip":  {openGzip, 64 << 10},
+	"deflate": {openDeflate, 64 << 10},
+	"zstd":    {openZstd, zstdWindow + 2<<20},
 }
 
 func openGzip(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }
@@ -41,11 +47,11 @@ func openDeflate(r io.Reader) (io.Reader, error) {
 	return flate.NewReader(buffered), nil
 }
 
-// openZstd reads zstd with no more memory than the window that every decoder
-// should have (RFC 8878 §3.1.1.1.2).
+// zstdWindow is the largest window that answers may need, in bytes (RFC 9659 §3).
+const zstdWindow = 8 << 20
+
 func openZstd(r io.Reader) (io.Reader, error) {
-	const window = 8 << 20
-	return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(window))
+	return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow))
 }
 
 // decompress has the body of an answer read as if it had not been compressed, or
@@ -59,13 +65,13 @@ func decompress(answer *http.Response) error {
 	if coding == "" || coding == "identity" {
 		return nil
 	}
-	open, ok := decoders[coding]
+	using, ok := decoders[coding]
 	if !ok {
 		_ = answer.Body.Close() // what it says is not known anyway
 		return fmt.Errorf("%w (Content-Encoding %.40q)", ErrCompressed, coding)
 	}
 	if answer.Body != http.NoBody {
-		answer.Body = &decodedBody{body: answer.Body, open: open}
+		answer.Body = &decodedBody{body: answer.Body, using: using}
 		answer.ContentLength = -1
 	}
 	answer.Header.Del("Content-Encoding")
@@ -77,14 +83,17 @@ func decompress(answer *http.Response) error {
 type decodedBody struct {
 	body    io.ReadCloser
 	broken  error // what body returned last
-	open    func(io.Reader) (io.Reader, error)
+	using   decoder
 	decoder io.Reader // nil before the first read
 }
+
+// DecoderMemory is how many bytes the decoder holds at most.
+func (d *decodedBody) DecoderMemory() int64 { return d.using.memory }
 
 // Read implements io.Reader.
 func (d *decodedBody) Read(p []byte) (int, error) {
 	if d.decoder == nil {
-		decoder, err := d.open((*codedBody)(d))
+		decoder, err := d.using.open((*codedBody)(d))
 		if err != nil {
 			return 0, d.fault(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -148,4 +149,48 @@ type closing struct {
 func (c *closing) Close() error {
 	*c.closed = true
 	return nil
+}
+
+// What decoders hold is known, however little they have read: a few bytes may
+// ask for a large window.
+func TestDecoderMemory(t *testing.T) {
+	compressors := map[string]func(io.Writer) compressor{
+		"gzip": compressors["gzip"], "deflate": compressors["deflate"], "zstd": func(w io.Writer) compressor {
+			z, err := zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(zstdWindow))
+			if err != nil {
+				panic(err)
+			}
+			return z
+		},
+	}
+	for coding, compress := range compressors {
+		var body bytes.Buffer
+		w := compress(&body)
+		if _, err := io.WriteString(w, "hello"); err != nil || w.Flush() != nil {
+			t.Fatal(err)
+		}
+		const answers = 8
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		var held int64
+		var all []*http.Response
+		for range answers {
+			answer := compressed(coding, io.NopCloser(bytes.NewReader(body.Bytes())))
+			if err := decompress(answer); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(answer.Body, make([]byte, 5)); err != nil {
+				t.Fatal(err)
+			}
+			held += answer.Body.(*decodedBody).DecoderMemory()
+			all = append(all, answer)
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		if used := int64(after.HeapAlloc) - int64(before.HeapAlloc); used > held {
+			t.Errorf("%s: %d answers hold %d bytes, counted as %d", coding, answers, used, held)
+		}
+		runtime.KeepAlive(all)
+	}
 }
