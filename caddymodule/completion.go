@@ -136,7 +136,9 @@ func (c *completion) Admit(model string) (compat.Options, *dialect.Error) {
 
 // Hold implements dialect.Gateway.
 func (c *completion) Hold(n int64) *dialect.Error {
-	c.kept += n
+	if c.kept += n; c.size+c.kept > c.MaxBody {
+		return dialect.ReferencesTooLarge(c.MaxBody)
+	}
 	if c.exchange.held.holdRequest(c.exchange.bodyCost(c.size+c.kept)) != nil {
 		return dialect.MemoryFull()
 	}

@@ -28,7 +28,8 @@ func init() {
 // `{http.model_gateway.dialect}` | chat, responses or messages
 // `{http.model_gateway.model}` | the model that the client asked for, if that can be a name
 type Dialect struct {
-	// The largest request body, as it arrives and decoded, in bytes.
+	// The largest request body, as it arrives and decoded, and together with
+	// what it refers to of kept responses, in bytes.
 	// Default: 33554432 (32 MiB).
 	MaxBody int64 `json:"max_body,omitempty"`
 

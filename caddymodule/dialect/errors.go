@@ -39,6 +39,12 @@ func BodyTooLarge(limit int64) *Error {
 	return &Error{Kind: KindTooLarge, Message: "The request body is larger than this gateway takes (" + byteSize(limit) + ", compressed or not). Send less, or have the gateway's max_body raised."}
 }
 
+// ReferencesTooLarge is the answer to a request that is larger than limit bytes
+// together with what it refers to of kept responses: a few bytes can name much.
+func ReferencesTooLarge(limit int64) *Error {
+	return &Error{Kind: KindTooLarge, Message: "The request is larger than this gateway takes (" + byteSize(limit) + ") together with the items that previous_response_id and item_reference name. Refer to fewer, or have the gateway's max_body raised."}
+}
+
 // UnsupportedEncoding is the answer to a Content-Encoding that the gateway
 // cannot undo.
 func UnsupportedEncoding() *Error {

@@ -48,7 +48,17 @@ func messageFault(message []byte, policy string) (path, problem string) {
 		return path, problem
 	}
 	for m := checkedMembers(message); m.next(); {
-		if !bytes.EqualFold(m.name(), []byte("content")) || m.raw()[0] != '[' {
+		if !bytes.EqualFold(m.name(), []byte("content")) {
+			continue
+		}
+		switch m.raw()[0] {
+		case '{': // no list, but some readers take it for one
+			if path, problem = partFault(m.raw(), policy); problem != "" {
+				return ".content" + path, problem
+			}
+			continue
+		case '[':
+		default:
 			continue
 		}
 		for parts := checkedMembers(m.raw()); parts.next(); {

@@ -24,6 +24,7 @@ var mediaPlaces = []struct {
 	{chatOp, `{"model":"public","messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":ADDRESS}}]}]}`, "messages[0].content[0].source.url"},
 	{chatOp, `{"model":"public","messages":[{"role":"user","Content":[{"Image_URL":{"U\u0072L":ADDRESS}}]}]}`, "messages[0].content[0].Image_URL.UrL"},
 	{chatOp, `{"model":"public","messages":[{"content":[{"\u0069mage_url":ADDRESS}]}]}`, "messages[0].content[0].image_url"},
+	{chatOp, `{"model":"public","messages":[{"content":{"image_url":ADDRESS}}]}`, "messages[0].content.image_url"},
 	{chatOp, `{"model":"public","messages":[],"messages":[{"content":[{"image_url":{"url":"data:,x"},"image_url":ADDRESS}]}]}`, "messages[0].content[0].image_url"},
 	{chatOp, `{"model":"public","messages":[],"Messages":[{"content":[{"image_url":ADDRESS}]}]}`, "Messages[0].content[0].image_url"},
 	{Operation{Kind: Embeddings, Dialect: Chat}, `{"model":"public","input":[{"image":ADDRESS}]}`, "input[0].image"},

@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // codedBody is the body of an answer that takes memory to decode.
@@ -77,4 +80,23 @@ func TestWindowsTakeMemory(t *testing.T) {
 			t.Errorf("a window of %d bytes: %d bytes are used, counted as %d", window, used, held)
 		}
 	}
+}
+
+// What a request refers to counts as its body, however few bytes name it.
+func TestReferencesCountAsBody(t *testing.T) {
+	g := newGateway(t, 1<<30)
+	item := []byte(`{"id":"msg_1","type":"message","role":"user","content":"` + strings.Repeat("x", 3<<20) + `"}`)
+	owner := dialect.KeptOwner{Account: store.DefaultAccount, Key: g.key.ID()}
+	g.open.learner.kept.View(owner, g.key.Scope()).Keep("resp_1", dialect.KeptResponse{Model: "m", Body: []byte("{}"), Input: [][]byte{item}})
+	g.answer = func(*http.Request, *exchange) *http.Response {
+		return upstreamAnswer("application/json", strings.NewReader(completionOf("hi")), -1)
+	}
+	for n, status := range map[int]int{9: http.StatusOK, 11: http.StatusRequestEntityTooLarge, 1000: http.StatusRequestEntityTooLarge} {
+		references := strings.Repeat(`,{"type":"item_reference","id":"msg_1"}`, n)
+		w := g.post("/v1/responses", `{"model":"m","store":false,"previous_response_id":"resp_1","input":[`+references[1:]+`]}`)
+		if w.Code != status {
+			t.Errorf("%d references: status %d, %s", n, w.Code, clipped(w.Body.String()))
+		}
+	}
+	g.returned(t)
 }
