@@ -20,6 +20,7 @@ const (
 	maxCounted  = 2 << 20 // bytes of one prompt that are tokenised; the rest is extrapolated
 	countPiece  = 4 << 10 // bytes in one go: a text without spaces costs more than its length
 	countSpace  = 256     // bytes of white space in one go, which cost the square of their number
+	maxMeasured = 1000    // images of one prompt whose size is looked at, which costs some 30 µs each
 	cachedText  = 128     // bytes from which on a text's count is remembered
 	cachedTexts = 1 << 15 // texts in one of the two generations that are remembered
 )
@@ -175,6 +176,7 @@ type tally struct {
 	bytes   int // of those
 	skipped int // bytes of the texts beyond the limit
 	left    int // bytes that may still be tokenised
+	images  int // that were there
 	media   bool
 }
 
@@ -272,6 +274,10 @@ func (t *tally) content(raw []byte) {
 // image adds an image part's image_url: an object with its url, or the url.
 func (t *tally) image(raw []byte) {
 	t.media = true
+	if t.images++; t.images > maxMeasured {
+		t.add(tokensOfUnknownImage)
+		return
+	}
 	if len(raw) > 0 && raw[0] == '{' {
 		url := []byte(nil)
 		for m := membersOf(raw, 0); m.next(); {

@@ -67,3 +67,20 @@ func TestImageTokens(t *testing.T) {
 		}
 	}
 }
+
+// Of very many images only the first are looked at: a small one costs more to
+// measure than its bytes, and a request may have 100,000 of them.
+func TestManyImages(t *testing.T) {
+	count := func(n int) int {
+		image := `{"type":"image_url","image_url":{"url":"data:image/jpeg;base64,/9j/4AAQSkZJRgABAQ"}}`
+		prompt := NewPrompt([]byte(`[{"role":"user","content":[`+strings.Repeat(image+",", n-1)+image+`]}]`), nil)
+		return NewTokenCounter().Estimate(prompt).Tokens
+	}
+	tokens := count(10 * maxMeasured)
+	if want := 10 * maxMeasured * tokensOfUnknownImage; tokens < want || tokens > want+100 {
+		t.Errorf("%d tokens, want %d", tokens, want)
+	}
+	if n := testing.AllocsPerRun(1, func() { count(10 * maxMeasured) }); n > 20*maxMeasured {
+		t.Errorf("%v allocations", n)
+	}
+}
