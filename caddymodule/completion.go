@@ -145,8 +145,13 @@ func (c *completion) registration() (dialect.Registration, bool) {
 // estimate is how many tokens the prompt has, as far as is known.
 func (c *completion) estimate(_ string, p *dialect.Prompt) int {
 	c.counting.Do(func() {
-		if of, ok := c.registration(); ok {
-			c.tokens = c.learner.calibration.Count(c.ctx, of, p)
+		of, ok := c.registration()
+		if !ok {
+			return
+		}
+		var err error
+		if c.tokens, err = c.countPrompt(c.ctx, of, p, estimateWait); err != nil {
+			c.tokens = int(c.sizeInTokens())
 		}
 	})
 	return c.tokens
@@ -156,14 +161,19 @@ func (c *completion) estimate(_ string, p *dialect.Prompt) int {
 // is large, or was not read, is estimated by its size: to count it costs more than
 // the figure is worth.
 func (c *completion) estimatePrompt() int64 {
-	const (
-		worthCounting = 64 << 10 // bytes
-		bytesPerToken = 4
-	)
+	const worthCounting = 64 << 10 // bytes
 	of, ok := c.registration()
 	if prompt := c.call.Prompt(); ok && prompt != nil && c.size <= worthCounting {
-		return int64(c.learner.calibration.Count(context.WithoutCancel(c.ctx), of, prompt))
+		if n, err := c.countPrompt(context.WithoutCancel(c.ctx), of, prompt, estimateWait); err == nil {
+			return int64(n)
+		}
 	}
+	return c.sizeInTokens()
+}
+
+// sizeInTokens estimates a prompt's tokens by the size of its request.
+func (c *completion) sizeInTokens() int64 {
+	const bytesPerToken = 4
 	return c.size / bytesPerToken
 }
 

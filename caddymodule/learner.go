@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/memory"
 )
@@ -19,6 +20,7 @@ import (
 // nothing.
 type learner struct {
 	calibration  *dialect.Calibration
+	counting     *queue.Queues // of those who count by it
 	kept         *dialect.KeptResponses
 	efforts      efforts // of models that know none
 	signatureKey []byte  // of thinking blocks
@@ -89,6 +91,7 @@ func newLearner(st *store.Store, budget *memory.Budget, logger *slog.Logger) (*l
 		return nil, err
 	}
 	l := &learner{
+		counting:     newCountingQueue(),
 		kept:         dialect.NewKeptResponses(time.Now),
 		signatureKey: key,
 		sealer:       sealer,
