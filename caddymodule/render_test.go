@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
@@ -26,7 +26,9 @@ func testCompletion(t *testing.T, d dialect.Dialect) (*completion, *httptest.Res
 	case dialect.Responses:
 		kind, body = dialect.CreateResponse, `{"model":"m","stream":true,"input":"x"}`
 	}
+	g := newGateway(t, 64<<20)
 	ex := newExchange()
+	ex.Key, ex.Account, ex.Model = g.key, store.DefaultAccount, "m"
 	ex.Deployment, ex.Operation = "m", dialect.Operation{Kind: kind, Dialect: d}
 	call, derr := dialect.Decode(ex.Operation, []byte(body), &dialect.Env{Context: t.Context(), NewID: dialect.NewID, Now: time.Now})
 	if derr != nil {
@@ -35,8 +37,7 @@ func testCompletion(t *testing.T, d dialect.Dialect) (*completion, *httptest.Res
 	rec := httptest.NewRecorder()
 	a := newAnswer(rec)
 	a.open(call.NewStream(), 0)
-	app := &App{logger: slog.New(slog.DiscardHandler)}
-	return &completion{Dialect: &Dialect{app: app}, exchange: ex, answer: a, ctx: t.Context(), call: call}, rec
+	return &completion{Dialect: g.Dialect, exchange: ex, answer: a, ctx: t.Context(), call: call, learner: g.open.learner}, rec
 }
 
 // everyDialect is the three of them.

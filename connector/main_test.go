@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -95,8 +97,10 @@ func TestUsage(t *testing.T) {
 
 // TestRun lets a connector look for a gateway that is not there, and stops it.
 func TestRun(t *testing.T) {
+	upstream := httptest.NewServer(http.NotFoundHandler())
+	defer upstream.Close()
 	path := filepath.Join(t.TempDir(), "connector.json")
-	config := `{"tunnel_token": "` + testToken.Encode() + `", "upstream": "http://localhost:11434"}`
+	config := `{"tunnel_token": "` + testToken.Encode() + `", "upstream": "` + upstream.URL + `"}`
 	if err := os.WriteFile(path, []byte(config), 0o604); err != nil {
 		t.Fatal(err)
 	}

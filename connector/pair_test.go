@@ -117,9 +117,9 @@ func (g *pairGateway) serve(conn *quic.Conn) {
 		}
 	}
 	g.mu.Unlock()
-	// The first ping shows that the welcome was read. A device that waits may say one,
-	// too, before it has read that it need not.
-	if m, err := control.Receive(); err == nil && m == (link.Ping{}) && hello.Claim == "" {
+	// The first message shows that the welcome was read. A device that waits may send a
+	// ping, too, before it has read that it need not.
+	if _, err := control.Receive(); err == nil && hello.Claim == "" {
 		g.tunnels <- conn
 	}
 	for conn.Context().Err() == nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,13 +23,8 @@ import (
 func TestUp(t *testing.T) {
 	t.Run("a given model server", func(t *testing.T) {
 		s := upstream.Start(t)
-		s.Handle("", func(x *upstream.Exchange) {
-			if x.Request.Method == http.MethodGet && x.Request.Target == "/v1/models" {
-				upstream.JSON(`{"object":"list","data":[{"id":"qwen3:8b","object":"model"}]}`)(x)
-				return
-			}
-			upstream.Events(storyOf(x.Request.Model)...)(x)
-		})
+		s.Handle("GET /v1/models", upstream.JSON(`{"object":"list","data":[{"id":"qwen3:8b","object":"model"}]}`))
+		s.Handle("", func(x *upstream.Exchange) { upstream.Events(storyOf(x.Request.Model)...)(x) })
 		out, _ := runUp(t, "--connect", s.URL)
 		if want := lines(storyOf("qwen3:8b")...); out != want {
 			t.Errorf("curl printed %q, want %q", out, want)

@@ -10,13 +10,18 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
+// newHandshakes returns a semaphore whose permits are held until they are released,
+// so that a test may take its time.
+func newHandshakes() *fair.Semaphore {
+	endless := handshakeLimits
+	endless.Hold = 0
+	return fair.NewSemaphore(endless)
+}
+
 // crowd takes all permits of strangers, and holds them.
 func crowd(t *testing.T, g *testGateway) []*fair.Permit {
 	t.Helper()
-	endless := handshakeLimits
-	endless.Hold = 0
-	g.handshakes = fair.NewSemaphore(endless)
-	permits := make([]*fair.Permit, endless.Permits-endless.Reserved)
+	permits := make([]*fair.Permit, handshakeLimits.Permits-handshakeLimits.Reserved)
 	for i := range permits {
 		var err error
 		if permits[i], err = g.handshakes.Acquire(t.Context(), networkOf(1), false); err != nil {

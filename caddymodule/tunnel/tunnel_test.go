@@ -67,6 +67,7 @@ func newGatewayOn(t testing.TB, conn net.PacketConn, s Secrets, o Options) *test
 	}
 	o.Version = "test"
 	g := &testGateway{Hub: NewHub(o), addr: conn.LocalAddr(), secrets: s}
+	g.handshakes = newHandshakes()
 	if err := g.Listen(conn, s); err != nil {
 		t.Fatal(err)
 	}

@@ -66,7 +66,7 @@ func TestReplacedDevice(t *testing.T) {
 	p.Sees("The device that waits")
 	p.Look("pairing-replace")
 	p.Press("Replace gpu-box")
-	p.Sees("in the place of the connector from before")
+	p.Sees("gpu-box approved; it replaces the connector gpu-box.")
 	p.Open("/console/connectors")
 	p.Sees("1 of 1 online")
 	p.SeesNot("gpu-box-2")
