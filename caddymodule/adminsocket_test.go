@@ -28,7 +28,8 @@ func TestUpSocket(t *testing.T) {
 		t.Fatalf("%s, %v", address, err)
 	}
 	config, err := adaptCaddyfile(upAddresses{hosts: []string{"127.0.0.1"}, port: 8080, tunnel: "127.0.0.1:7443", admin: address}.caddyfile(filepath.Join(directory, "up.db")))
-	if err != nil || !strings.Contains(string(config), `"listen":"`+address+`|0600"`) {
+	if err != nil || !strings.Contains(string(config), `"listen":"`+address+`|0600"`) ||
+		!strings.Contains(string(config), `"exclude":["admin"]`) { // which calls it an open interface
 		t.Errorf("%s, %v", config, err)
 	}
 	if got := defaultAdmin(); got != caddy.DefaultAdminListen {

@@ -1,6 +1,9 @@
 package caddymodule
 
 import (
+	"bufio"
+	"io"
+	"net"
 	"net/http"
 
 	"github.com/caddyserver/caddy/v2"
@@ -77,6 +80,24 @@ func (w *watchedWriter) WriteHeader(status int) {
 func (w *watchedWriter) Write(p []byte) (int, error) {
 	w.used = true
 	return w.ResponseWriterWrapper.Write(p)
+}
+
+// ReadFrom implements io.ReaderFrom: io.Copy begins a response with it.
+func (w *watchedWriter) ReadFrom(r io.Reader) (int64, error) {
+	w.used = true
+	return w.ResponseWriterWrapper.ReadFrom(r)
+}
+
+// FlushError is for http.ResponseController: it sends the header.
+func (w *watchedWriter) FlushError() error {
+	w.used = true
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// Hijack is for http.ResponseController: the connection is no longer ours.
+func (w *watchedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	w.used = true
+	return http.NewResponseController(w.ResponseWriter).Hijack()
 }
 
 // UnmarshalCaddyfile reads

@@ -2,6 +2,7 @@ package caddymodule
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -52,6 +53,8 @@ func TestBaseURLOfOtherHandlers(t *testing.T) {
 		"nothing":         {func(http.ResponseWriter) error { return nil }, 404, nil},
 		"a status":        {func(w http.ResponseWriter) error { w.WriteHeader(204); return nil }, 204, nil},
 		"a body":          {func(w http.ResponseWriter) error { _, err := w.Write([]byte("x")); return err }, 200, nil},
+		"a copied body":   {func(w http.ResponseWriter) error { _, err := io.Copy(w, strings.NewReader("x")); return err }, 200, nil},
+		"a flush":         {func(w http.ResponseWriter) error { return http.NewResponseController(w).Flush() }, 200, nil},
 		"an error":        {func(http.ResponseWriter) error { return failure }, 200, failure},
 		"other protocols": {func(w http.ResponseWriter) error { w.WriteHeader(101); return nil }, 101, nil},
 	} {
@@ -59,8 +62,8 @@ func TestBaseURLOfOtherHandlers(t *testing.T) {
 		r := httptest.NewRequest("POST", "http://gw.example.com/chat/completions", nil)
 		r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, &caddyhttp.Server{})
 		err := new(BaseURL).ServeHTTP(w, r, caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error { return c.next(w) }))
-		if w.Code != c.status || !errors.Is(err, c.err) {
-			t.Errorf("%s: status %d, error %v", name, w.Code, err)
+		if w.Code != c.status || !errors.Is(err, c.err) || c.status != 404 && w.Body.Len() > 1 {
+			t.Errorf("%s: status %d, error %v, %s", name, w.Code, err, w.Body)
 		}
 	}
 }

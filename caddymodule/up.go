@@ -78,6 +78,9 @@ func (u *up) start(ctx context.Context) (*upReady, error) {
 	if err := local.console(ctx, &u.ready); err != nil {
 		return nil, err
 	}
+	if exposedAdmin(u.addresses.admin) {
+		u.ready.note("the admin endpoint is at %s, where every program on this machine can manage the gateway", u.addresses.admin)
+	}
 	u.ready.usualAdmin = u.addresses.admin == defaultAdmin()
 	u.ready.Curl = u.ready.curl()
 	return &u.ready, nil

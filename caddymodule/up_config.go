@@ -123,7 +123,9 @@ func chooseAdmin(preferred string) (string, error) {
 }
 
 // caddyfile is the configuration that `caddy gateway up` runs: what a user
-// would write by hand for a gateway on this machine.
+// would write by hand for a gateway on this machine. Caddy warns of each admin
+// endpoint on a Unix socket as of an open one; that would be the first thing to
+// read.
 func (a upAddresses) caddyfile(database string) string {
 	names := []string{"http://localhost:" + strconv.Itoa(a.port)}
 	for _, ip := range a.hosts {
@@ -142,6 +144,7 @@ func (a upAddresses) caddyfile(database string) string {
 	}
 	log {
 		level WARN
+		exclude admin
 	}
 	model_gateway {
 		listen %s

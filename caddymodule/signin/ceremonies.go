@@ -11,7 +11,9 @@ import (
 )
 
 // Anybody can begin to sign in, so the ceremonies are bounded in all, and for
-// each client, which then displaces its own.
+// each client, which then displaces its own. In all they are displaced for others
+// only as long as a client has several: many clients at once cannot keep somebody
+// from signing in, unless there are thousands of them.
 const (
 	maxCeremonies = 4096
 	maxOfClient   = 16
@@ -32,9 +34,20 @@ type ceremonies struct {
 	mu    sync.Mutex
 	byID  map[string]*list.Element
 	order list.List // of *ceremony, the oldest first
+	of    map[beginner]int
 }
 
-func newCeremonies() *ceremonies { return &ceremonies{byID: map[string]*list.Element{}} }
+// beginner is whose ceremony one is.
+type beginner struct {
+	client netip.Prefix
+	user   string
+}
+
+func (c *ceremony) beginner() beginner { return beginner{c.client, c.user} }
+
+func newCeremonies() *ceremonies {
+	return &ceremonies{byID: map[string]*list.Element{}, of: map[beginner]int{}}
+}
 
 // add keeps a ceremony and returns the id that it gets.
 func (c *ceremonies) add(o ceremony, now time.Time) string {
@@ -44,29 +57,32 @@ func (c *ceremonies) add(o ceremony, now time.Time) string {
 	o.id = rand.Text()
 	o.ends = now.Add(ceremonyLife)
 	c.byID[o.id] = c.order.PushBack(&o)
+	c.of[o.beginner()]++
 	return o.id
 }
 
-// makeRoom drops the ended ceremonies, and the oldest of the same client and
-// user, or of all, when there are too many.
+// makeRoom drops the ended ceremonies, and when there are too many the oldest of
+// the same client and user, or of all who have several.
 func (c *ceremonies) makeRoom(o ceremony, now time.Time) {
 	for e := c.order.Front(); e != nil && !now.Before(e.Value.(*ceremony).ends); e = c.order.Front() {
 		c.remove(e)
 	}
-	var oldest *list.Element
-	count := 0
+	switch {
+	case c.of[o.beginner()] >= maxOfClient:
+		c.remove(c.oldest(func(other *ceremony) bool { return other.beginner() == o.beginner() }))
+	case c.order.Len() >= maxCeremonies:
+		c.remove(c.oldest(func(other *ceremony) bool { return c.of[other.beginner()] > 1 }))
+	}
+}
+
+// oldest returns the oldest ceremony for which is holds, else the oldest of all.
+func (c *ceremonies) oldest(is func(*ceremony) bool) *list.Element {
 	for e := c.order.Front(); e != nil; e = e.Next() {
-		if other := e.Value.(*ceremony); other.client == o.client && other.user == o.user {
-			if count++; oldest == nil {
-				oldest = e
-			}
+		if is(e.Value.(*ceremony)) {
+			return e
 		}
 	}
-	if count >= maxOfClient {
-		c.remove(oldest)
-	} else if c.order.Len() >= maxCeremonies {
-		c.remove(c.order.Front())
-	}
+	return c.order.Front()
 }
 
 // take returns a ceremony that has not ended, once.
@@ -90,6 +106,10 @@ func errCeremony() error {
 }
 
 func (c *ceremonies) remove(e *list.Element) {
+	o := e.Value.(*ceremony)
 	c.order.Remove(e)
-	delete(c.byID, e.Value.(*ceremony).id)
+	delete(c.byID, o.id)
+	if c.of[o.beginner()]--; c.of[o.beginner()] == 0 {
+		delete(c.of, o.beginner())
+	}
 }

@@ -99,6 +99,14 @@ func TestCeremonies(t *testing.T) {
 	if !works(mine) {
 		t.Error("a client's ceremony was displaced by another client's")
 	}
+	// Nor do all that some hundreds of clients begin.
+	mine = begin("192.0.2.1")
+	for i := range 4 * maxCeremonies {
+		begin(fmt.Sprintf("2001:db8:%x::1", i%500))
+	}
+	if !works(mine) {
+		t.Error("a client's ceremony was displaced by those of hundreds of others")
+	}
 	for i := range 2 * maxCeremonies {
 		begin(fmt.Sprintf("2001:db8:%x::1", i))
 	}
@@ -106,7 +114,7 @@ func TestCeremonies(t *testing.T) {
 		t.Errorf("there are %d ceremonies, not %d", len(c.byID), maxCeremonies)
 	}
 	now = now.Add(ceremonyLife)
-	if begin("192.0.2.1"); len(c.byID) != 1 || c.order.Len() != 1 {
+	if begin("192.0.2.1"); len(c.byID) != 1 || c.order.Len() != 1 || len(c.of) != 1 {
 		t.Errorf("%d ceremonies are kept after their end", len(c.byID)-1)
 	}
 }

@@ -111,6 +111,7 @@ func (h *Hub) pace(info *tls.ClientHelloInfo) (*tls.Config, error) {
 	for _, protocol := range info.SupportedProtos {
 		if text, ok := strings.CutPrefix(protocol, link.PreauthProtocol); ok {
 			connector = h.preauthenticate(text)
+			break // there is one: a stranger must not have hundreds checked
 		}
 	}
 	if !p.identify(connector) {

@@ -1,9 +1,14 @@
 package tunnel
 
 import (
+	"context"
 	"crypto/sha256"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -69,6 +74,30 @@ func TestConnectorsComeInDespiteStrangers(t *testing.T) {
 			return g.pending.known == 0 && len(g.pending.connectors) == 0
 		})
 	})
+}
+
+// TestOnePreauthIsChecked: of a stranger who shows as many as have room.
+func TestOnePreauthIsChecked(t *testing.T) {
+	t.Parallel()
+	var checks atomic.Int32
+	g := newGateway(t, Options{Preauthenticate: func(string, func([]byte) bool) bool {
+		checks.Add(1)
+		return false
+	}})
+	config := link.ConnectorTLS(g.Pin())
+	for range 50 {
+		config.NextProtos = append(config.NextProtos, link.PreauthProtocol+"con_1."+strings.Repeat("A", 22))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	conn, err := quic.Dial(ctx, listenLoopback(t), g.addr, config, link.ConnectorQUIC())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.CloseWithError(0, "")
+	if n := checks.Load(); n != 1 {
+		t.Errorf("%d were checked", n)
+	}
 }
 
 // TestKnownPlacesAreBounded: of one connector, and in all. Beyond that it is like any
