@@ -88,7 +88,8 @@ func (p *proxy) send(u *upstream, r *http.Request, body *payload) (*answer, link
 	case r.Context().Err() != nil:
 		return nil, link.CodeCancelled
 	case errors.Is(err, errNotConnected):
-		p.logger.Warn("upstream is down", "upstream", u.name, "error", err)
+		// The prober warns once when it learns of this; each request is worth no line.
+		p.logger.Debug("upstream is down", "upstream", u.name, "error", err)
 		return nil, link.CodeUpstreamDown
 	default:
 		p.logger.Warn("upstream broke off before its answer", "upstream", u.name, "error", err)
