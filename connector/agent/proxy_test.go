@@ -334,7 +334,7 @@ func TestProxyMemory(t *testing.T) {
 	p := proxyTo(t, serveBox(t, func(http.ResponseWriter, *http.Request) { t.Error("the upstream was asked") }).URL, nil)
 	p.budget = memory.NewBudget(1 << 20)
 	for _, length := range []int64{2 << 20, -1} {
-		r := tunnelRequest(t.Context(), "POST", "/v1/x", strings.Repeat("x", 2<<20))
+		r := tunnelRequest(t.Context(), "POST", "/v1/embeddings", strings.Repeat("x", 2<<20))
 		r.ContentLength = length
 		w := &recorder{}
 		if p.ServeHTTP(w, r); w.aborted != link.CodeBusy {
