@@ -3,7 +3,6 @@ package tunnel
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -210,48 +209,6 @@ func TestShutdownHasAnEnd(t *testing.T) {
 		if code := c.ended(t); code != link.CloseShutdown {
 			t.Errorf("closed with %v", code)
 		}
-	})
-}
-
-// TestMoreRequestsThanStreams: those over the connector's limit wait and finish.
-func TestMoreRequestsThanStreams(t *testing.T) {
-	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
-		const limit, n = 1024, 2000
-		g := newGateway(t, Options{})
-		h := newGate()
-		g.connect(t, "con_1", h).ping(t) // a busy machine takes longer than its silence may last
-		s := g.mustSession(t, "con_1")
-		errs := make(chan error, n)
-		var all sync.WaitGroup
-		for range n {
-			all.Go(func() {
-				body, err := send(t.Context(), s, "{}")
-				if err == nil && body != "at last" {
-					err = fmt.Errorf("body %q", body)
-				}
-				errs <- err
-			})
-		}
-		for range limit {
-			wait(t, h.started, "requests")
-		}
-		eventually(t, "all requests are there", func() bool { return s.Info().Active == n })
-
-		// One more, that gives up waiting for a stream.
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		_, err := s.RoundTrip(post("{}").WithContext(ctx))
-		wantError(t, err, context.DeadlineExceeded)
-
-		close(h.open)
-		all.Wait()
-		close(errs)
-		for err := range errs {
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		eventually(t, "none is active", func() bool { return s.Info().Active == 0 })
 	})
 }
 

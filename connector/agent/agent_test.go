@@ -43,7 +43,7 @@ func TestAgentHello(t *testing.T) {
 
 func TestAgentServesRequests(t *testing.T) {
 	g := startGateway(t)
-	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+	server := serveModel(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		w.Header().Set("X-Path", r.URL.Path)
 		fmt.Fprintf(w, "%d bytes", len(body))
@@ -71,7 +71,7 @@ func TestAgentServesRequests(t *testing.T) {
 func TestAgentCancelFreesTheUpstream(t *testing.T) {
 	g := startGateway(t)
 	working, freed := make(chan struct{}), make(chan time.Time, 1)
-	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+	server := serveModel(t, func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		close(working)
 		<-r.Context().Done()
@@ -207,7 +207,7 @@ func TestAgentIgnoresAMuteGatewayAtItsEnd(t *testing.T) {
 func TestAgentDrains(t *testing.T) {
 	g := startGateway(t)
 	working, finish := make(chan struct{}), make(chan struct{})
-	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+	server := serveModel(t, func(w http.ResponseWriter, r *http.Request) {
 		io.WriteString(w, "begun, ")
 		http.NewResponseController(w).Flush()
 		close(working)
@@ -254,7 +254,7 @@ func TestAgentDrains(t *testing.T) {
 func TestAgentDrainTimeout(t *testing.T) {
 	g := startGateway(t)
 	freed := make(chan struct{})
-	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+	server := serveModel(t, func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		<-r.Context().Done()
 		close(freed)

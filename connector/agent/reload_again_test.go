@@ -111,7 +111,7 @@ func TestTunnelEndsDuringAReload(t *testing.T) {
 func TestChangeWithoutAnAnswer(t *testing.T) {
 	g := startGateway(t)
 	working, finish := make(chan struct{}), make(chan struct{})
-	server := serveBox(t, func(w http.ResponseWriter, _ *http.Request) {
+	server := serveModel(t, func(w http.ResponseWriter, _ *http.Request) {
 		close(working)
 		<-finish
 		io.WriteString(w, "finished")

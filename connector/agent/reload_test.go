@@ -46,7 +46,7 @@ func (s *fakeSession) ask(t *testing.T) string {
 }
 
 func answerWith(t *testing.T, text string) string {
-	return serveBox(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) }).URL
+	return serveModel(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) }).URL
 }
 
 func TestReloadKeepsTheTunnel(t *testing.T) {
@@ -119,7 +119,7 @@ func TestReloadRenewsTheTunnel(t *testing.T) {
 	g := startGateway(t)
 	working, finish := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	server := serveBox(t, func(w http.ResponseWriter, _ *http.Request) {
+	server := serveModel(t, func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, "begun, ")
 		http.NewResponseController(w).Flush()
 		once.Do(func() { close(working) })
@@ -239,7 +239,7 @@ func TestReloadWhileWaiting(t *testing.T) {
 func TestStatus(t *testing.T) {
 	g := startGateway(t)
 	broken := errors.New("")
-	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+	server := serveModel(t, func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		switch string(body) {
 		case "missing":

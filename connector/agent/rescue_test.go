@@ -15,7 +15,7 @@ import (
 // flood answers with lines, as fast as they are taken, until its request ends.
 func flood(t *testing.T) string {
 	t.Helper()
-	return serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+	return serveModel(t, func(w http.ResponseWriter, r *http.Request) {
 		for i := 0; r.Context().Err() == nil; i++ {
 			fmt.Fprintf(w, "%d %s\n", i, strings.Repeat("x", 100))
 			if i%20 == 0 {

@@ -72,7 +72,7 @@ func startKeeper(t *testing.T, g *fakeGateway, base string, k *kept) *runningAge
 func TestRotate(t *testing.T) {
 	g := startGateway(t)
 	release := make(chan struct{})
-	box := serveBox(t, func(w http.ResponseWriter, _ *http.Request) {
+	box := serveModel(t, func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, "first ")
 		http.NewResponseController(w).Flush()
 		<-release

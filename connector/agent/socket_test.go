@@ -90,7 +90,7 @@ func opening(t *testing.T, box *atomic.Pointer[brokenSocket], err error) func(st
 func startTicker(t *testing.T) (socket *brokenSocket, s *fakeSession, lines *bufio.Scanner) {
 	t.Helper()
 	g := startGateway(t)
-	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+	server := serveModel(t, func(w http.ResponseWriter, r *http.Request) {
 		for i := 0; r.Context().Err() == nil; i++ {
 			fmt.Fprintln(w, i)
 			w.(http.Flusher).Flush()
