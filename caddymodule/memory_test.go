@@ -354,21 +354,6 @@ func TestModelComesFirst(t *testing.T) {
 	g.returned(t)
 }
 
-// What a kept response adds to a request is counted, too.
-func TestKeptResponsesTakeMemory(t *testing.T) {
-	g := newGateway(t, 32<<20)
-	item := []byte(`{"id":"msg_1","type":"message","role":"user","content":"` + strings.Repeat("x", 8<<20) + `"}`)
-	owner := dialect.KeptOwner{Account: store.DefaultAccount, Key: g.key.ID()}
-	kept := dialect.KeptResponse{Model: "m", Body: []byte("{}"), Input: [][]byte{item}}
-	g.open.learner.kept.View(owner, g.key.Scope()).Keep("resp_1", kept)
-	for _, input := range []string{`"previous_response_id":"resp_1","input":"x"`, `"input":[{"type":"item_reference","id":"msg_1"}]`} {
-		for _, path := range []string{"/v1/responses", "/v1/responses/input_tokens"} {
-			isFull(t, path, g.post(path, `{"model":"m",`+input+`}`))
-		}
-	}
-	g.returned(t)
-}
-
 // A connector without memory has not touched a request: another one may have it,
 // and without one the client is told to come back.
 func TestBusyConnector(t *testing.T) {

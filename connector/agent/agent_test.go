@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"reflect"
 	"regexp"
@@ -317,4 +318,17 @@ func TestNewErrors(t *testing.T) {
 			t.Errorf("%s: got %v", tt.name, err)
 		}
 	}
+}
+
+// serveModel is serveBox for an agent, whose own questions for models h does not
+// see.
+func serveModel(t *testing.T, h http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	return serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && r.URL.Path == "/v1/models" {
+			http.NotFound(w, r)
+			return
+		}
+		h(w, r)
+	})
 }

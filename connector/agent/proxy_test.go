@@ -89,19 +89,6 @@ func serveBox(t *testing.T, h http.HandlerFunc) *httptest.Server {
 	return server
 }
 
-// serveModel is serveBox for an agent, whose own questions for models h does not
-// see.
-func serveModel(t *testing.T, h http.HandlerFunc) *httptest.Server {
-	t.Helper()
-	return serveBox(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet && r.URL.Path == "/v1/models" {
-			http.NotFound(w, r)
-			return
-		}
-		h(w, r)
-	})
-}
-
 func TestProxyRequestHeaders(t *testing.T) {
 	var got *http.Request
 	var gotBody []byte
