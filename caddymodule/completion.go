@@ -189,7 +189,7 @@ func (c *completion) book(u dialect.Usage) {
 	}
 	if of, ok := c.registration(); ok {
 		held := c.learner.memory.Open(c.exchange.Account, c.exchange.Key.ID())
-		c.learner.learn(lesson{of: of, call: c.call, size: c.size, tokens: u.PromptTokens}, held)
+		c.learner.learn(lesson{of: of, call: c.call, size: c.size + c.kept, tokens: u.PromptTokens}, held)
 	}
 }
 

@@ -81,7 +81,7 @@ func (g *testGateway) post(path, body string) *httptest.ResponseRecorder {
 // returned fails the test if a part of the budget is still held.
 func (g *testGateway) returned(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); g.open.memory.Stats().Held != 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); g.open.memory.Stats().Held != 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) { // of what is learned from
 			t.Fatalf("%d bytes of the budget are held in the end", g.open.memory.Stats().Held)
 		}
