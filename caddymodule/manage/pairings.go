@@ -72,7 +72,7 @@ func (s *Service) Pairings(account string) ([]Pairing, error) {
 			pairings = append(pairings, s.pairingOf(p, live))
 		}
 	}
-	slices.SortStableFunc(pairings, func(a, b Pairing) int { return b.CreatedAt.Compare(a.CreatedAt) })
+	slices.SortFunc(pairings, func(a, b Pairing) int { return strings.Compare(b.ID, a.ID) }) // ids are in order of creation
 	return pairings, nil
 }
 

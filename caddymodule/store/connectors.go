@@ -17,7 +17,7 @@ func (s *Store) CreateConnector(ctx context.Context, account, name string) (Conn
 	hash, _ := hashSecret("", secret)
 	now := s.time()
 	r := connectorRecord{version: version{recordVersion}, Hash: hexDigest(hash), Connector: Connector{
-		ID: newID(prefixConnector, now), Account: account, Name: name, CreatedAt: now, CreatedBy: actor(ctx),
+		ID: newID(prefixConnector, s.now()), Account: account, Name: name, CreatedAt: now, CreatedBy: actor(ctx),
 	}}
 	err := s.update(ctx, func() (Txn, error) { return s.buildConnector(ctx, r) })
 	if err != nil {

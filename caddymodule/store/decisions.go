@@ -21,7 +21,7 @@ func (s *Store) ApprovePairing(ctx context.Context, account, idOrCode, connector
 	}
 	now := s.time()
 	c := connectorRecord{version: version{recordVersion}, Connector: Connector{
-		ID: newID(prefixConnector, now), Account: account, Name: connectorName, CreatedAt: now, CreatedBy: actor(ctx),
+		ID: newID(prefixConnector, s.now()), Account: account, Name: connectorName, CreatedAt: now, CreatedBy: actor(ctx),
 	}}
 	p, err := s.decide(ctx, account, idOrCode, func(r *pairingRecord) (Txn, error) {
 		if r.State == PairingWaiting {

@@ -35,14 +35,17 @@ type digest [sha256.Size]byte
 // idEncoding keeps the order of the bytes, so that ids sort by their time.
 var idEncoding = base32.NewEncoding("0123456789abcdefghijklmnopqrstuv").WithPadding(base32.NoPadding)
 
-// newID returns prefix and 26 base32 characters of a UUIDv7 (RFC 9562 §5.7):
-// 48 bits of milliseconds, then random but for version and variant.
+// newID returns prefix and 26 base32 characters of a UUIDv7 (RFC 9562 §5.7): 48
+// bits of milliseconds and 12 of their fraction (§6.2, method 3), so that what is
+// made within a millisecond is in order too, then random but for the variant.
 func newID(prefix string, now time.Time) string {
-	var random [10]byte
+	var random [8]byte
 	rand.Read(random[:]) // never fails, see its documentation
-	ms := binary.BigEndian.AppendUint64(nil, uint64(now.UnixMilli()))
-	id := append(ms[2:], random[:]...)
-	id[6] = id[6]&0x0f | 0x70
+	const version = 7 << 12
+	fraction := uint16(now.Nanosecond() % int(time.Millisecond) << 12 / int(time.Millisecond))
+	id := binary.BigEndian.AppendUint64(nil, uint64(now.UnixMilli()))[2:]
+	id = binary.BigEndian.AppendUint16(id, version|fraction)
+	id = append(id, random[:]...)
 	id[8] = id[8]&0x3f | 0x80
 	return prefix + idEncoding.EncodeToString(id)
 }

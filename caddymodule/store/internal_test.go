@@ -275,3 +275,17 @@ func again[T any](t *testing.T, item Item, decode func(Item) (T, error), record 
 		t.Errorf("%s became %s, %v", first, second, err)
 	}
 }
+
+// Ids of what is made one after the other sort in that order, within a
+// millisecond too.
+func TestIDsAreInOrder(t *testing.T) {
+	at := time.Date(2026, 5, 1, 10, 30, 0, 0, time.UTC)
+	last := ""
+	for range 4096 {
+		id := newID(prefixKey, at)
+		if !checkID(prefixKey, id) || id <= last {
+			t.Fatalf("%q behind %q", id, last)
+		}
+		last, at = id, at.Add(time.Microsecond)
+	}
+}

@@ -21,7 +21,7 @@ func (s *Store) CreateKey(ctx context.Context, account, name, scopeText string) 
 	hash, _ := hashSecret(prefixSecret, secret)
 	now := s.time()
 	r := keyRecord{version{recordVersion}, Key{
-		ID: newID(prefixKey, now), Account: account, Name: name, Scope: parsed.String(), CreatedAt: now, CreatedBy: actor(ctx),
+		ID: newID(prefixKey, s.now()), Account: account, Name: name, Scope: parsed.String(), CreatedAt: now, CreatedBy: actor(ctx),
 	}, hexDigest(hash)}
 	err = s.update(ctx, func() (Txn, error) {
 		owner, err := s.account(ctx, account)

@@ -27,7 +27,7 @@ func (s *Store) CreateLink(ctx context.Context, l Link, life time.Duration) (Lin
 	hash, _ := hashSecret("", secret)
 	l.CreatedAt = s.time()
 	l.ExpiresAt = l.CreatedAt.Add(life).Truncate(time.Millisecond)
-	l.ID, l.CreatedBy = newID(prefixLink, l.CreatedAt), cleanLabel(l.CreatedBy, maxLabel)
+	l.ID, l.CreatedBy = newID(prefixLink, s.now()), cleanLabel(l.CreatedBy, maxLabel)
 	r := linkRecord{version: version{recordVersion}, Link: l, Hash: hexDigest(hash)}
 	if maker, ok := s.User(l.CreatedBy); ok {
 		r.Maker, r.CreatedBy = maker.ID, maker.Name

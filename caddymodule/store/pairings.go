@@ -61,7 +61,7 @@ func (s *Store) CreatePairing(ctx context.Context, account, createdBy string) (P
 	hash, _ := hashCode(code)
 	now := s.time()
 	r := pairingRecord{version: version{recordVersion}, CodeHash: hexDigest(hash), Pairing: Pairing{
-		ID: newID(prefixPairing, now), Account: account, CreatedBy: cleanLabel(createdBy, maxLabel),
+		ID: newID(prefixPairing, s.now()), Account: account, CreatedBy: cleanLabel(createdBy, maxLabel),
 		State: PairingWaiting, CreatedAt: now, ExpiresAt: now.Add(PairingLife),
 	}}
 	err := s.update(ctx, func() (Txn, error) {

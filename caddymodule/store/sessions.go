@@ -20,7 +20,7 @@ func (s *Store) CreateSession(ctx context.Context, userID, method, address, user
 	hash, _ := hashSecret("", secret)
 	now := s.time()
 	r := sessionRecord{version: version{recordVersion}, Hash: hexDigest(hash), Session: Session{
-		ID: newID(prefixSession, now), User: userID, CreatedAt: now, SeenAt: now, ExpiresAt: now.Add(SessionLife), ConfirmedAt: now,
+		ID: newID(prefixSession, s.now()), User: userID, CreatedAt: now, SeenAt: now, ExpiresAt: now.Add(SessionLife), ConfirmedAt: now,
 		Method: cleanLabel(method, 64), Address: cleanLabel(address, 64), UserAgent: cleanLabel(userAgent, 256),
 	}}
 	err := s.update(ctx, func() (Txn, error) {

@@ -28,7 +28,7 @@ func (s *Store) CreateToken(ctx context.Context, t Token) (Token, string, error)
 	hash, _ := hashSecret(prefixTokenSecret, secret)
 	now := s.time()
 	r := tokenRecord{version{recordVersion}, Token{
-		ID: newID(prefixToken, now), Account: t.Account, User: t.User, Name: t.Name, CreatedAt: now, Rights: t.Rights, ExpiresAt: t.ExpiresAt,
+		ID: newID(prefixToken, s.now()), Account: t.Account, User: t.User, Name: t.Name, CreatedAt: now, Rights: t.Rights, ExpiresAt: t.ExpiresAt,
 	}, hexDigest(hash)}
 	err := s.update(ctx, func() (Txn, error) {
 		item, _, err := s.findUser(ctx, t.Account, t.User)

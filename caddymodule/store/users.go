@@ -72,7 +72,7 @@ func (s *Store) newUser(account, name, passwordHash string) (userRecord, error) 
 	now := s.time()
 	return userRecord{
 		version: version{recordVersion}, PasswordHash: passwordHash,
-		User: User{ID: newID(prefixUser, now), Account: account, Name: name, CreatedAt: now},
+		User: User{ID: newID(prefixUser, s.now()), Account: account, Name: name, CreatedAt: now},
 	}, nil
 }
 
