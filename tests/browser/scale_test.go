@@ -26,7 +26,7 @@ func TestLargeAccount(t *testing.T) {
 		r.Manage(t, http.MethodPut, "/deployments/"+url.PathEscape(name), map[string]string{"connector": connector.ID, "model": "m"}, nil)
 	}
 	for _, tab := range []struct{ name, needle, found string }{
-		{"models", "0777", "org/model-0777:7b"}, {"keys", "0888", "key-0888"}, {"connectors", "rack-111", "rack-111"},
+		{"models", "0777", "org/model-0777:7b"}, {"keys", "key-0888", "key-0888"}, {"connectors", "rack-111", "rack-111"},
 	} {
 		began := time.Now()
 		p.Open("/console/" + tab.name)
