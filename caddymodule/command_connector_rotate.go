@@ -129,7 +129,7 @@ func printRotationProblems(w io.Writer, connectors []manage.Connector) {
 // errDeclined: a person said no.
 var errDeclined = errors.New("not done")
 
-// errNoTerminal: nobody can be asked.
+// errNoTerminal says that there is no terminal to ask on.
 var errNoTerminal = errors.New("there is no terminal to ask on; add --yes")
 
 // terminalConfirm asks a person on the terminal; anything but yes is an error.

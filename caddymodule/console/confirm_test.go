@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// With nothing but a session, nobody gets a way in that outlasts it.
+// A session alone makes no way in that outlasts it.
 func TestSessionAloneIsNotEnough(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -49,7 +49,7 @@ func TestSessionAloneIsNotEnough(t *testing.T) {
 }
 
 // The page that asks for the password does what was asked for before, with what
-// was typed, and for five minutes nobody is asked again.
+// was typed, and for five minutes the user is not asked again.
 func TestConfirm(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

@@ -108,7 +108,7 @@ func (c *Console) approvePairing(w http.ResponseWriter, v *visit) error {
 	switch {
 	case replace != "":
 		p, err = v.manage.ReplaceConnector(v.ctx, v.Account, id, replace)
-	case v.r.PostForm.Has("replace"): // whoever sends that wants no new connector
+	case v.r.PostForm.Has("replace"): // the form does not ask for a new connector
 		return v.fault(pairingTab(), badForm("Choose the connector whose place the device gets."))
 	default:
 		p, err = v.manage.ApprovePairing(v.ctx, v.Account, id, name)
