@@ -83,22 +83,16 @@ func replaceData(v *visit) (any, error) {
 	return page, err
 }
 
-func (c *Console) replacePage(w http.ResponseWriter, v *visit) error {
-	t := replaceTab()
-	data, err := t.data(v)
-	if err != nil {
-		return v.fault(pairingTab(), err)
+// devicePage shows a tab about a waiting device, and its errors on the tab before it.
+func (c *Console) devicePage(tabOf, before func() *tab) func(http.ResponseWriter, *visit) error {
+	return func(w http.ResponseWriter, v *visit) error {
+		t := tabOf()
+		data, err := t.data(v)
+		if err != nil {
+			return v.fault(before(), err)
+		}
+		return c.show(w, v, t, http.StatusOK, data)
 	}
-	return c.show(w, v, t, http.StatusOK, data)
-}
-
-func (c *Console) pairingPage(w http.ResponseWriter, v *visit) error {
-	t := pairingTab()
-	data, err := t.data(v)
-	if err != nil {
-		return v.fault(startTab(), err)
-	}
-	return c.show(w, v, t, http.StatusOK, data)
 }
 
 func (c *Console) approvePairing(w http.ResponseWriter, v *visit) error {

@@ -197,8 +197,8 @@ func deviceOf(p manage.Pairing, back string) deviceRow {
 func (c *Console) startRoutes(handle func(pattern string, a action)) {
 	handle("POST /console/start/pairing", c.startPairing)
 	handle("POST /console/start/register", c.registerOffer)
-	handle("GET /console/pairings/{id}", c.pairingPage)
-	handle("GET /console/pairings/{id}/replace", c.replacePage)
+	handle("GET /console/pairings/{id}", c.devicePage(pairingTab, startTab))
+	handle("GET /console/pairings/{id}/replace", c.devicePage(replaceTab, pairingTab))
 	handle("POST /console/pairings/{id}/approve", c.approvePairing)
 	handle("POST /console/pairings/{id}/deny", c.denyPairing)
 }
