@@ -64,14 +64,11 @@ const (
 	maxLessonBytes = 64 << 20
 )
 
-// How much longer than its work took the learner rests. Remembering counts may
-// have a fiftieth of one core: it costs some 5 ms for 1 MB, so that at the pace
-// of people and agents each request is remembered, under load some. Correcting
-// estimates may have a hundredth: it costs a hundred times as much.
-const (
-	restFromCount = 50
-	restFromRatio = 100
-)
+// restFactor is how much longer than its work took the learner rests, so that
+// remembering counts and correcting estimates each have a hundredth of one core.
+// Remembering costs some 5 ms for 1 MB: at the pace of people and agents each
+// request is remembered. Correcting costs a hundred times as much.
+const restFactor = 100
 
 // saveInterval is how often what was learned is written to the store.
 const saveInterval = 5 * time.Second
@@ -179,7 +176,7 @@ func (l *learner) remember(m lesson) {
 		l.calibration.LearnCount(m.of, p, m.tokens)
 	}
 	now := time.Now()
-	l.resting.Store(now.Add(restFromCount * now.Sub(begun)).UnixNano())
+	l.resting.Store(now.Add(restFactor * now.Sub(begun)).UnixNano())
 	if p != nil {
 		select {
 		case l.samples <- sample{m.of, p, m.size, m.tokens, m.held}:
@@ -207,7 +204,7 @@ func (l *learner) correct(ctx context.Context) {
 			begun := time.Now()
 			l.calibration.LearnRatio(s.of, s.prompt, s.tokens)
 			l.done(s.size, &s.held)
-			rest = restFromRatio * time.Since(begun)
+			rest = restFactor * time.Since(begun)
 		}
 		select {
 		case <-ctx.Done():

@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"strings"
@@ -184,18 +185,24 @@ func TestLoadedRatiosAreClamped(t *testing.T) {
 	}
 }
 
+// sumOf is a sum that no other number has.
+func sumOf(n int) (sum promptSum) {
+	binary.LittleEndian.PutUint64(sum[:], uint64(n))
+	return sum
+}
+
 func TestExactCountsAreBounded(t *testing.T) {
 	c := NewCalibration(NewTokenCounter(), nil)
 	for n := range exactPrompts + 10 {
-		c.learnExactly(chain(promptSum{}, fmt.Append(nil, n)), n)
+		c.learnExactly(sumOf(n), n)
 	}
 	if len(c.exact) != exactPrompts || c.recent.Len() != exactPrompts {
 		t.Errorf("%d and %d counts are kept", len(c.exact), c.recent.Len())
 	}
-	if n, _ := c.longest([]promptSum{chain(promptSum{}, []byte("9"))}); n != 0 {
+	if n, _ := c.longest([]promptSum{sumOf(9)}); n != 0 {
 		t.Error("the oldest is kept")
 	}
-	if n, _ := c.longest([]promptSum{chain(promptSum{}, []byte("100"))}); n != 100 {
+	if n, _ := c.longest([]promptSum{sumOf(100)}); n != 100 {
 		t.Error("a newer one is not kept")
 	}
 }

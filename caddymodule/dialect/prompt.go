@@ -3,6 +3,7 @@ package dialect
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"hash"
 )
 
 // Prompt is the part of an upstream's request that the model reads, for
@@ -51,22 +52,28 @@ type promptSum [16]byte
 // with the same ones.
 func (p *Prompt) sums(deployment string) []promptSum {
 	sums := make([]promptSum, 0, len(p.messages)+1)
-	last := chain(chain(promptSum{}, []byte(deployment)), p.tools)
-	sums = append(sums, last)
+	c := chain{hash: sha256.New()}
+	c.add([]byte(deployment))
+	sums = append(sums, c.add(p.tools))
 	for _, m := range p.messages {
-		last = chain(last, m)
-		sums = append(sums, last)
+		sums = append(sums, c.add(m))
 	}
 	return sums
 }
 
-// chain is the hash of what sum stands for with text behind it.
-func chain(sum promptSum, text []byte) promptSum {
-	h := sha256.New()
-	h.Write(sum[:])
-	var size [8]byte
-	binary.LittleEndian.PutUint64(size[:], uint64(len(text)))
-	h.Write(size[:])
-	h.Write(text)
-	return promptSum(h.Sum(nil)[:len(promptSum{})])
+// chain hashes a sequence of texts so that each beginning of it has a hash.
+type chain struct {
+	hash hash.Hash
+	last promptSum
+}
+
+// add appends a text to the sequence, and returns the hash of all so far.
+func (c *chain) add(text []byte) promptSum {
+	c.hash.Reset()
+	c.hash.Write(c.last[:])
+	var buf [sha256.Size]byte
+	c.hash.Write(binary.LittleEndian.AppendUint64(buf[:0], uint64(len(text))))
+	c.hash.Write(text)
+	c.last = promptSum(c.hash.Sum(buf[:0])[:len(promptSum{})])
+	return c.last
 }
