@@ -236,16 +236,6 @@ func (a *answer) whole(status int, body []byte) error {
 	return a.err
 }
 
-// A client must take a whole answer, which stays in memory until then, at this
-// rate on average once the grace has passed.
-const (
-	leastProgress = 64 << 10 // bytes a minute
-	progressGrace = time.Minute
-)
-
-// errTooSlow is why a client is cut that takes a whole answer too slowly.
-var errTooSlow = errors.New("the client takes its answer too slowly")
-
 // writeWhole does whole's work under the lock. The body goes in small pieces,
 // each with a write_idle of its own: a client is cut for standing still, or for
 // being slower than leastProgress.
@@ -260,7 +250,7 @@ func (a *answer) writeWhole(status int, body []byte) {
 	start := time.Now()
 	for written := 0; written < len(body) && a.err == nil; {
 		n := min(len(body)-written, piece)
-		if late := time.Since(start) - progressGrace; float64(written) < late.Minutes()*leastProgress {
+		if tooSlow(start, int64(written)) {
 			a.err = errTooSlow
 			return
 		}

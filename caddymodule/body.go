@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -25,15 +26,16 @@ func readBody(r *http.Request, limit int64, hold func(n int64) error) ([]byte, *
 	if r.ContentLength > limit {
 		return nil, dialect.BodyTooLarge(limit)
 	}
+	from := &steadyReader{r: r.Body, begun: time.Now()}
 	var body []byte
 	var err error
 	switch encoding := strings.ToLower(strings.TrimSpace(r.Header.Get("Content-Encoding"))); encoding {
 	case "", "identity":
-		body, err = readAll(r.Body, r.ContentLength, limit, hold)
+		body, err = readAll(from, r.ContentLength, limit, hold)
 	case "gzip", "x-gzip":
-		body, err = readGzip(r.Body, limit, hold)
+		body, err = readGzip(from, limit, hold)
 	case "zstd":
-		body, err = readZstd(r.Body, limit, hold)
+		body, err = readZstd(from, limit, hold)
 	default:
 		return nil, dialect.UnsupportedEncoding()
 	}
@@ -46,6 +48,8 @@ func readBody(r *http.Request, limit int64, hold func(n int64) error) ([]byte, *
 		return nil, dialect.BodyTooLarge(limit)
 	case errors.Is(err, memory.ErrExceeded):
 		return nil, dialect.MemoryFull()
+	case errors.Is(err, errTooSlow):
+		return nil, dialect.SlowBody()
 	default:
 		return nil, dialect.UnreadableBody()
 	}

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -288,37 +287,6 @@ func TestStreamsTakeMemory(t *testing.T) {
 				g.returned(t)
 			})
 		}
-	}
-}
-
-// slow is a client that takes so many bytes a second.
-type slow struct {
-	http.ResponseWriter
-	rate int
-}
-
-func (s slow) Write(p []byte) (int, error) {
-	time.Sleep(time.Duration(len(p)) * time.Second / time.Duration(s.rate))
-	return s.ResponseWriter.Write(p)
-}
-
-// A whole answer must be taken at 64 KiB a minute, on average and after a minute
-// of grace.
-func TestSlowReaders(t *testing.T) {
-	for rate, taken := range map[int]bool{2 << 10: true, 1 << 10: false, 500: false} {
-		synctest.Test(t, func(t *testing.T) {
-			w := httptest.NewRecorder()
-			a := newAnswer(slow{w, rate})
-			body := bytes.Repeat([]byte("x"), 1<<20)
-			start := time.Now()
-			err := a.whole(200, body)
-			if taken != (err == nil) || !taken && (!errors.Is(err, errTooSlow) || !a.cut(1)) {
-				t.Errorf("%d bytes a second: %v, %d bytes after %v", rate, err, w.Body.Len(), time.Since(start))
-			}
-			if !taken && time.Since(start) > 20*time.Minute {
-				t.Errorf("%d bytes a second: cut after %v", rate, time.Since(start))
-			}
-		})
 	}
 }
 

@@ -20,6 +20,7 @@ const (
 	KindNotFound
 	KindWrongMethod
 	KindUpgradeRequired
+	KindRequestTimeout
 	KindTooLarge
 	KindUnsupportedEncoding
 	KindContextLength
@@ -52,6 +53,7 @@ var kinds = [...]kindRow{
 	KindNotFound:            {404, "invalid_request_error", "", "not_found_error", 0},
 	KindWrongMethod:         {405, "invalid_request_error", "unknown_url", "invalid_request_error", 0},
 	KindUpgradeRequired:     {426, "invalid_request_error", "upgrade_not_supported", "invalid_request_error", 0},
+	KindRequestTimeout:      {408, "invalid_request_error", "request_timeout", "timeout_error", 0},
 	KindTooLarge:            {413, "invalid_request_error", "request_too_large", "request_too_large", 0},
 	KindUnsupportedEncoding: {415, "invalid_request_error", "unsupported_content_encoding", "invalid_request_error", 0},
 	KindContextLength:       {400, "invalid_request_error", "context_length_exceeded", "invalid_request_error", 0},

@@ -25,6 +25,7 @@ func TestErrorTable(t *testing.T) {
 		{upgradeRequired(), 426, 426, "invalid_request_error", "upgrade_not_supported", "", "invalid_request_error", "Upgrade: HTTP/1.1"},
 		{invalid("n", "invalid_type", "bad"), 400, 400, "invalid_request_error", "invalid_type", "n", "invalid_request_error", ""},
 		{UnreadableBody(), 400, 400, "invalid_request_error", "", "", "invalid_request_error", ""},
+		{SlowBody(), 408, 408, "invalid_request_error", "request_timeout", "", "timeout_error", ""},
 		{UnsupportedEncoding(), 415, 415, "invalid_request_error", "unsupported_content_encoding", "", "invalid_request_error", ""},
 		{BodyTooLarge(32 << 20), 413, 413, "invalid_request_error", "request_too_large", "", "request_too_large", ""},
 		{UpstreamTooLarge("m"), 413, 413, "invalid_request_error", "request_too_large", "", "request_too_large", ""},

@@ -56,6 +56,12 @@ func UnreadableBody() *Error {
 	return &Error{Kind: KindInvalidRequest, Message: "The request body could not be read: it broke off, or is not what its Content-Encoding says."}
 }
 
+// SlowBody is the answer to a body that comes so slowly that it would stay in
+// memory for too long.
+func SlowBody() *Error {
+	return &Error{Kind: KindRequestTimeout, Message: "The request body came too slowly. Send it at no less than 64 KiB a minute."}
+}
+
 // Internal is the answer when the gateway itself is at fault; message must not
 // hold more than the caller may know.
 func Internal(message string) *Error {
