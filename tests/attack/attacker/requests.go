@@ -19,6 +19,7 @@ import (
 type costly struct {
 	path, body string
 	slowly     bool // its answer is taken at 10 KB/s
+	drips      bool // its body is declared large, and comes at 400 bytes a second
 	leaves     bool // after a second
 }
 
@@ -52,6 +53,13 @@ var costlyRequests = map[string]func() []costly{
 		all := inAll("large", false, "x")
 		for i := range all {
 			all[i].slowly = true
+		}
+		return all
+	},
+	"slow bodies": func() []costly {
+		all := inAll("bulk", false, "x")
+		for i := range all {
+			all[i].drips = true
 		}
 		return all
 	},
@@ -121,7 +129,11 @@ func (c costly) send(ctx context.Context, client *http.Client, g *target, body [
 		return 0
 	}
 	r.Header.Set("Authorization", "Bearer "+g.Key)
-	r.Header.Set("Content-Encoding", "gzip")
+	if c.drips {
+		r.Body, r.ContentLength = io.NopCloser(&drip{ctx: ctx}), 30<<20
+	} else {
+		r.Header.Set("Content-Encoding", "gzip")
+	}
 	answer, err := client.Do(r)
 	if err != nil {
 		return 0 // its time is up
@@ -134,4 +146,28 @@ func (c costly) send(ctx context.Context, client *http.Client, g *target, body [
 	}
 	_, _ = io.Copy(io.Discard, answer.Body) // as far as it goes
 	return answer.StatusCode
+}
+
+// drip is a body of white space: 8 KiB at once, and then 4 KiB each 10 s.
+type drip struct {
+	ctx   context.Context
+	begun bool
+}
+
+func (d *drip) Read(p []byte) (int, error) {
+	if d.begun {
+		select {
+		case <-d.ctx.Done():
+			return 0, d.ctx.Err()
+		case <-time.After(10 * time.Second):
+		}
+		p = p[:4<<10] // as much as net/http sends at a time
+	} else {
+		p = p[:8<<10]
+	}
+	d.begun = true
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
 }
