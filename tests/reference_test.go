@@ -1,0 +1,74 @@
+package tests
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/postern-dev/postern/tests/proc"
+)
+
+var update = flag.Bool("update", false, "write docs/cli.md")
+
+const referenceHead = `# Commands
+
+Written by ` + "`go test ./tests -run TestCommandReference -update`" + ` from the help texts of the programs.
+
+`
+
+// docs/cli.md holds the help text of every command of both programs.
+func TestCommandReference(t *testing.T) {
+	t.Parallel()
+	root, err := proc.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	text.WriteString(referenceHead)
+	describe(t, &text, "##", root, "caddy", "gateway")
+	describe(t, &text, "##", root, "connector")
+	path := filepath.Join(root, "docs", "cli.md")
+	if *update {
+		if err := os.WriteFile(path, []byte(text.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	have, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(have) != text.String() {
+		t.Error("docs/cli.md differs from the help texts; run: go test ./tests -run TestCommandReference -update")
+	}
+}
+
+var (
+	subcommands = regexp.MustCompile(`(?m)^Available Commands:\n((?:  .*\n)+)`)
+	helpFooter  = regexp.MustCompile(`(?s)\n(Use "|Full documentation is available).*$`)
+)
+
+// describe appends the help text of a command, and those of the commands below it.
+func describe(t *testing.T, text *strings.Builder, level, root string, command ...string) {
+	t.Helper()
+	help := exec.Command(filepath.Join(root, "bin", command[0]), append(command[1:], "--help")...)
+	help.Env = append(os.Environ(), "HOME=/home/user", "NO_COLOR=1")
+	out, err := help.Output()
+	if err != nil {
+		t.Fatalf("%s --help: %v", strings.Join(command, " "), err)
+	}
+	text.WriteString(level + " " + strings.Join(command, " ") + "\n\n```text\n" + strings.TrimSpace(helpFooter.ReplaceAllString(string(out), "")) + "\n```\n\n")
+	m := subcommands.FindStringSubmatch(string(out))
+	if m == nil {
+		return
+	}
+	for line := range strings.Lines(m[1]) {
+		if name := strings.Fields(line)[0]; name != "help" && name != "completion" {
+			describe(t, text, "###", root, append(command[:len(command):len(command)], name)...)
+		}
+	}
+}
