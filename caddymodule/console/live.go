@@ -197,7 +197,12 @@ func (s *stream) send(message []byte) error {
 	if _, err := s.w.Write(message); err != nil {
 		return err
 	}
-	return s.to.Flush()
+	if err := s.to.Flush(); err != nil {
+		return err
+	}
+	// HTTP/2 resets a stream when its deadline passes, though nothing is written.
+	_ = s.to.SetWriteDeadline(time.Time{})
+	return nil
 }
 
 // alive reports whether the session still lasts. It does not count as use of

@@ -203,6 +203,7 @@ func (s *session) awaitDecision(ctx context.Context) (token string, err error) {
 		s.close(link.CloseNone, nil)
 		return m.TunnelToken, nil
 	case link.Deny:
+		m = readable(m)
 		s.close(link.CloseNone, m)
 		return "", m
 	default:

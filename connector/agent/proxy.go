@@ -22,6 +22,8 @@ type proxy struct {
 	logger    *slog.Logger
 	bodies    buffers
 	budget    *memory.Budget // of bodies; nil: it has no end
+
+	refusals, failures seldom // logged
 }
 
 func newProxy(upstreams map[string]*upstream, budget *memory.Budget, logger *slog.Logger) *proxy {
@@ -47,7 +49,7 @@ func (p *proxy) close() {
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	u := p.upstream(r.Host)
 	if u == nil || !u.allows(r) {
-		p.logger.Warn("refusing a request", "upstream", legible(r.Host), "method", legible(r.Method), "path", legible(r.URL.Path))
+		p.refusals.warn(p.logger, "refusing a request", "upstream", legible(r.Host), "method", legible(r.Method), "path", legible(r.URL.Path))
 		abort(w, link.CodeRefused)
 		return
 	}
@@ -61,7 +63,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			code = link.CodeBusy
 		}
 		if code != link.CodeCancelled {
-			p.logger.Warn("refusing a request", "upstream", u.name, "error", err)
+			p.refusals.warn(p.logger, "refusing a request", "upstream", u.name, "error", err)
 		}
 		abort(w, code)
 		return
@@ -92,7 +94,7 @@ func (p *proxy) send(u *upstream, r *http.Request, body *payload) (*answer, link
 		p.logger.Debug("upstream is down", "upstream", u.name, "error", err)
 		return nil, link.CodeUpstreamDown
 	default:
-		p.logger.Warn("upstream broke off before its answer", "upstream", u.name, "error", err)
+		p.failures.warn(p.logger, "upstream broke off before its answer", "upstream", u.name, "error", err)
 		return nil, link.CodeUpstreamReset
 	}
 }
@@ -133,7 +135,7 @@ func (p *proxy) brokenOff(w http.ResponseWriter, r *http.Request, u *upstream, e
 		abort(w, link.CodeCancelled)
 		return
 	}
-	p.logger.Warn("upstream broke off in its answer", "upstream", u.name, "error", err)
+	p.failures.warn(p.logger, "upstream broke off in its answer", "upstream", u.name, "error", err)
 	abort(w, link.CodeUpstreamReset)
 }
 

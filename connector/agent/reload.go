@@ -104,7 +104,7 @@ func (a *Agent) update(s *session, next *Agent) bool {
 	select {
 	case u := <-s.updated:
 		if u.Error != "" {
-			a.logger.Warn("the gateway did not take the new configuration on this tunnel", "reason", u.Error)
+			a.logger.Warn("the gateway did not take the new configuration on this tunnel", "reason", legible(u.Error))
 			return false
 		}
 	case <-s.conn.Context().Done():

@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -12,6 +13,9 @@ var (
 	errNotOurs  = errors.New("the new token belongs to another connector or gateway")
 	errOutdated = errors.New("the token was rotated while the hello was on its way")
 )
+
+// rotationRest is the pause after a rotation.
+const rotationRest = time.Second
 
 // rotating is what an agent needs to change its token while it runs.
 type rotating struct {
@@ -27,6 +31,34 @@ type renewal struct{ old, renewed, secret string }
 func (r renewal) apply(to *setup) {
 	if r.old != "" && to.config.TunnelToken == r.old {
 		to.config.TunnelToken, to.hello.Secret = r.renewed, r.secret
+	}
+}
+
+// offer notes a token that the gateway offers. Only listen calls it.
+func (s *session) offer(m link.Rotate) {
+	select {
+	case <-s.offers: // the gateway waits for the answer to the newer one alone
+	default:
+	}
+	s.offers <- m
+}
+
+// rotations takes the tokens that the gateway offers, one after the other. It rests
+// after each: a gateway that offers without end costs no more than a file in a
+// second.
+func (s *session) rotations() {
+	for {
+		select {
+		case <-s.conn.Context().Done():
+			return
+		case offer := <-s.offers:
+			s.rotate(offer)
+		}
+		select {
+		case <-s.conn.Context().Done():
+			return
+		case <-time.After(rotationRest):
+		}
 	}
 }
 
@@ -93,9 +125,16 @@ func (a *Agent) greeting() link.Hello {
 	return a.hello
 }
 
+// readable makes a refusal fit for a log and a terminal.
+func readable(deny link.Deny) link.Deny {
+	deny.Message, deny.Code = legible(deny.Message), legible(deny.Code)
+	return deny
+}
+
 // refused returns what a refusal of a hello means: nothing, if its secret is no
 // longer the one to say.
 func (a *Agent) refused(said link.Hello, deny link.Deny) error {
+	deny = readable(deny)
 	if deny.Code == link.DenyCredentials && a.greeting().Secret != said.Secret {
 		return errOutdated
 	}

@@ -52,12 +52,14 @@ type session struct {
 	running   atomic.Int64 // requests
 	handler   http.Handler
 	updated   chan link.Updated // the answer to an update
+	offers    chan link.Rotate  // the last one, until it is looked at
 }
 
 func newSession(a *Agent, conn link.Conn) *session {
 	s := &session{
 		agent: a, conn: conn, decided: make(chan link.Message, 1), pongs: make(chan struct{}, 1), turned: make(chan struct{}, 1),
-		agreed: make(chan struct{}), updated: make(chan link.Updated, 1), handler: &watched{&a.monitor, a.prober, a.proxy},
+		agreed: make(chan struct{}), updated: make(chan link.Updated, 1),
+		offers: make(chan link.Rotate, 1), handler: &watched{&a.monitor, a.prober, a.proxy},
 	}
 	s.heartbeat.Store(int64(defaultHeartbeat))
 	return s
@@ -110,6 +112,7 @@ func (s *session) begin(answer link.Message) error {
 		s.close(link.CloseProtocol, errNoWelcome)
 		return errNoWelcome
 	}
+	welcome.Session, welcome.Version = legible(welcome.Session), legible(welcome.Version)
 	s.welcome = welcome
 	s.setHeartbeat(welcome.HeartbeatMillis)
 	return nil
@@ -143,6 +146,7 @@ func (s *session) serve(ctx context.Context) error {
 	background.Go(s.listen)
 	background.Go(s.ping)
 	background.Go(s.report)
+	background.Go(s.rotations)
 	select {
 	case <-s.conn.Context().Done():
 	case <-ctx.Done():
@@ -183,6 +187,7 @@ func (s *session) request(stream link.Stream) {
 
 // listen handles the gateway's control messages.
 func (s *session) listen() {
+	told := false // that the gateway leaves
 	for {
 		message, err := s.control.Receive()
 		if errors.Is(err, link.ErrUnknownMessage) {
@@ -202,7 +207,10 @@ func (s *session) listen() {
 			default: // one is waiting already
 			}
 		case link.Drain:
-			s.agent.logger.Info("gateway is shutting down", "session", s.welcome.Session)
+			if !told {
+				s.agent.logger.Info("gateway is shutting down", "session", s.welcome.Session)
+			}
+			told = true
 			err = s.send(link.DrainOK{})
 		case link.DrainOK:
 			s.agree.Do(func() { close(s.agreed) })
@@ -212,7 +220,7 @@ func (s *session) listen() {
 			default: // nobody asked
 			}
 		case link.Rotate:
-			s.requests.Go(func() { s.rotate(m) })
+			s.offer(m)
 		case link.Grant, link.Deny:
 			select {
 			case s.decided <- m:
@@ -383,6 +391,6 @@ func (s *session) close(code link.CloseCode, why error) {
 // status tells of a tunnel that is up, and how to learn its round trip time.
 func (s *session) status() (TunnelStatus, func() time.Duration) {
 	return TunnelStatus{
-		Session: s.welcome.Session, Remote: s.conn.RemoteAddr().String(), Transport: s.conn.Transport(), GatewayVersion: legible(s.welcome.Version),
+		Session: s.welcome.Session, Remote: s.conn.RemoteAddr().String(), Transport: s.conn.Transport(), GatewayVersion: s.welcome.Version,
 	}, s.conn.RTT
 }
