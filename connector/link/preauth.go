@@ -41,7 +41,8 @@ func Preauth(t Token) string {
 // ParsePreauth reads what [Preauth] returned.
 func ParsePreauth(s string) (connector string, mac []byte, ok bool) {
 	at := strings.LastIndexByte(s, '.')
-	if at < 1 || len(PreauthProtocol)+len(s) > maxALPN {
+	// The decoder skips line breaks: only the length tells that there are none.
+	if at < 1 || len(s)-at-1 != base64.RawURLEncoding.EncodedLen(preauthBytes) || len(PreauthProtocol)+len(s) > maxALPN {
 		return "", nil, false
 	}
 	mac, err := base64.RawURLEncoding.Strict().DecodeString(s[at+1:])
