@@ -88,7 +88,7 @@ func (r *boundedRow) time(t *testing.T, input []byte) time.Duration {
 // shortest of several: whatever disturbs only adds to them.
 func (r *boundedRow) checkTime(t *testing.T, small, large []byte) {
 	t.Helper()
-	const attempts = 12
+	const attempts = 40
 	least, leastOfLarge := time.Hour, time.Hour
 	for i := range attempts {
 		least, leastOfLarge = min(least, r.time(t, small)), min(leastOfLarge, r.time(t, large))

@@ -11,7 +11,7 @@ import (
 type marks uint8
 
 const (
-	markMedia     marks = 1 << iota // a key that may lead to the address of an image, a file …
+	markMedia     marks = 1 << iota // a key with what may be the address of an image, a file …
 	markDeveloper                   // a role developer
 	markCalls                       // a key that leads to tool calls
 )
@@ -30,7 +30,7 @@ func markOf(key, rest []byte) marks {
 		return markCalls
 	}
 	const shortest = len(`\u0075rl`)
-	if isMediaKey(key) || len(key) >= shortest && bytes.IndexByte(key, '\\') >= 0 {
+	if mayHoldAddress(key, rest) || len(key) >= shortest && bytes.IndexByte(key, '\\') >= 0 {
 		return markMedia
 	}
 	return 0

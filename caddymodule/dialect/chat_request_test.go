@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/compat"
 )
 
 var chatOp = Operation{Kind: ChatCompletions, Dialect: Chat}
@@ -288,6 +290,7 @@ func FuzzScanRequest(f *testing.F) {
 		`{"max_completion_tokens":1,"model":"\u006d","messages":[{"role":"user","content":"x"}],"max_tokens":null,"stream":true}`,
 		`{"model":"m","messages":[],"stream":true,"stream_options":null}`,
 		`{"model":"m","MODEL":"n","messages":[]}`, ` {} `, `[`, `{"model":"a"}}`,
+		`{"model":"m","messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"http://x"}},{"image":["http://x","data:,"]},{"file":{"file_data":"http://x"}}]}]}`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -324,6 +327,11 @@ func FuzzScanRequest(f *testing.F) {
 		}
 		if !bytes.Equal(keep, body) {
 			t.Fatal("the body was changed")
+		}
+		for m := textOf(body); m.next(); {
+			if isLike(m.name(), "messages") && r.checkMedia(place{m.key, m.value}, "") != nil && r.follow(compat.Options{ExtraModels: true}) == nil {
+				t.Fatal("an address of media was not noticed while the body was scanned")
+			}
 		}
 	})
 }

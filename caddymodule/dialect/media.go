@@ -41,6 +41,21 @@ func isMediaKey(key []byte) bool {
 	return false
 }
 
+// isDataKey reports whether a key is one of those whose value is data, or an id,
+// in an object that a media key leads to.
+func isDataKey(key []byte) bool {
+	return bytes.EqualFold(key, []byte("data")) || bytes.EqualFold(key, []byte("file_data")) || bytes.EqualFold(key, []byte("file_id"))
+}
+
+// mayHoldAddress reports whether a key has an address, as far as the beginning of
+// its value shows: an object has keys of its own.
+func mayHoldAddress(key, value []byte) bool {
+	if len(value) == 0 || value[0] != '[' && (value[0] != '"' || isInline(value)) {
+		return false
+	}
+	return isMediaKey(key) || isDataKey(key)
+}
+
 // messageFault is partFault for a message, whose content may be a list of parts,
 // or a part that stands where messages do.
 func messageFault(message []byte, policy string) (path, problem string) {
@@ -123,7 +138,7 @@ func sourceFault(source []byte, policy string) (path, problem string) {
 		switch name := m.name(); {
 		case isMediaKey(name):
 			problem = addressFault(value, policy)
-		case bytes.EqualFold(name, []byte("data")), bytes.EqualFold(name, []byte("file_data")), bytes.EqualFold(name, []byte("file_id")):
+		case isDataKey(name):
 			problem = dataFault(value, policy)
 		}
 		if problem != "" {
@@ -148,11 +163,16 @@ func dataFault(quoted []byte, policy string) string {
 
 // addressFault says what is wrong with an address, a JSON string.
 func addressFault(quoted []byte, policy string) string {
-	const inline = `"data:`
-	if len(quoted) >= len(inline) && bytes.EqualFold(quoted[:len(inline)], []byte(inline)) {
+	if isInline(quoted) {
 		return "" // and not copied: it may be large
 	}
 	return remoteFault(unquote(quoted), policy)
+}
+
+// isInline reports whether what begins with a JSON string begins with a data: URL.
+func isInline(quoted []byte) bool {
+	const inline = `"data:`
+	return len(quoted) >= len(inline) && bytes.EqualFold(quoted[:len(inline)], []byte(inline))
 }
 
 // remoteFault says why the model server must not fetch an address, "" if it may.
