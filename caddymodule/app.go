@@ -16,6 +16,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/events"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -133,11 +134,11 @@ func (a *App) Provision(ctx caddy.Context) error {
 // Events are emitted from the moment when all apps have started, the events app
 // too, which nobody may use earlier.
 func (a *App) provisionEvents(ctx caddy.Context) error {
-	events, err := ctx.App("events")
+	app, err := ctx.App("events")
 	if err != nil {
 		return fmt.Errorf("loading the events app: %w", err)
 	}
-	a.events = events.(*caddyevents.App)
+	a.events = app.(*caddyevents.App)
 	if err := a.events.On("started", onEvent{a.beginEvents}); err != nil {
 		return err
 	}
@@ -160,7 +161,7 @@ func (f onEvent) Handle(context.Context, caddy.Event) error {
 // beginEvents makes this configuration the one that emits events.
 func (a *App) beginEvents() {
 	if open := a.store.val.open.Load(); open != nil {
-		open.events.enter(a)
+		open.events.Push(a)
 	}
 }
 
@@ -170,14 +171,14 @@ func (a *App) endEvents() {
 		return
 	}
 	if open := a.store.val.open.Load(); open != nil {
-		open.events.leave(a)
+		open.events.Remove(a)
 	}
 }
 
-// emit implements emitter.
-func (a *App) emit(e gatewayEvent) {
-	if name := "model_gateway." + e.name; a.events.ShouldEmit(name) {
-		a.events.Emit(a.ctx, name, e.data)
+// Emit implements events.Emitter.
+func (a *App) Emit(e events.Event) {
+	if name := "model_gateway." + e.Name; a.events.ShouldEmit(name) {
+		a.events.Emit(a.ctx, name, e.Data)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/queue"
 )
 
 // efforts remembers the deployments whose models know no degrees of thinking,
@@ -11,7 +12,7 @@ import (
 // remembers none.
 type efforts struct {
 	mu     sync.RWMutex
-	unable map[deploymentID]int64 // since when they were registered, in Unix milliseconds
+	unable map[queue.Name]int64 // since when they were registered, in Unix milliseconds
 }
 
 // learn remembers a deployment.
@@ -19,9 +20,9 @@ func (e *efforts) learn(of dialect.Registration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.unable == nil {
-		e.unable = make(map[deploymentID]int64)
+		e.unable = make(map[queue.Name]int64)
 	}
-	e.unable[deploymentID{of.Account, of.Deployment}] = of.Since
+	e.unable[nameOf(of)] = of.Since
 }
 
 // any reports whether any deployment is remembered.
@@ -35,7 +36,7 @@ func (e *efforts) any() bool {
 func (e *efforts) none(of dialect.Registration) bool {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
-	since, ok := e.unable[deploymentID{of.Account, of.Deployment}]
+	since, ok := e.unable[nameOf(of)]
 	return ok && since == of.Since
 }
 
@@ -43,5 +44,10 @@ func (e *efforts) none(of dialect.Registration) bool {
 func (e *efforts) forget(account, name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.unable, deploymentID{account, name})
+	delete(e.unable, queue.Name{Account: account, Deployment: name})
+}
+
+// nameOf is the name of a registered deployment.
+func nameOf(of dialect.Registration) queue.Name {
+	return queue.Name{Account: of.Account, Deployment: of.Deployment}
 }

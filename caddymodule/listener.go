@@ -14,6 +14,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/postern-dev/postern/caddymodule/events"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
@@ -27,9 +28,9 @@ type tunnelHandle struct {
 	hub atomic.Pointer[tunnel.Hub]
 
 	mu      sync.Mutex
-	owners  []owner          // started configurations, the newest last
-	secrets tunnel.Secrets   // of the store that the hub was opened with
-	events  []*gatewayEvents // that tell of the hub
+	owners  []owner           // started configurations, the newest last
+	secrets tunnel.Secrets    // of the store that the hub was opened with
+	events  []*events.Gateway // that tell of the hub
 }
 
 // owner is a started configuration and what the hub takes from it.
@@ -92,17 +93,17 @@ func (t *tunnelHandle) start(app *App, open *services) error {
 }
 
 // tellOf has events tell of the hub's connectors.
-func (t *tunnelHandle) tellOf(hub *tunnel.Hub, events *gatewayEvents) {
-	if !slices.Contains(t.events, events) {
-		t.events = append(t.events, events)
-		events.follow(hub)
+func (t *tunnelHandle) tellOf(hub *tunnel.Hub, g *events.Gateway) {
+	if !slices.Contains(t.events, g) {
+		t.events = append(t.events, g)
+		g.Follow(hub)
 	}
 }
 
 // tellNoMore ends that.
 func (t *tunnelHandle) tellNoMore(hub *tunnel.Hub) {
-	for _, events := range t.events {
-		events.unfollow(hub)
+	for _, g := range t.events {
+		g.Unfollow(hub)
 	}
 	t.events = nil
 }

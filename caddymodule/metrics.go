@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/postern-dev/postern/caddymodule/events"
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/queue"
@@ -61,30 +62,22 @@ var (
 
 	eventsLostTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "postern", Name: "events_lost_total",
-		Help: "Events that nobody was told, by reason: handlers or webhook were too slow, a webhook refused them, its configuration had ended.",
+		Help: "Events that were not delivered, by reason: handlers or webhook were too slow, a webhook refused them, its configuration had ended.",
 	}, []string{"reason"})
 )
 
 // observeSignInFailure counts a sign-in that failed.
 func observeSignInFailure(method string) { signInFailuresTotal.WithLabelValues(method).Inc() }
 
-// The reasons for which events are lost.
-const (
-	lostByHandlers = "handlers"
-	lostByWebhook  = "webhook"
-	lostRefused    = "refused"
-	lostAtEnd      = "ended"
-)
-
 func init() {
 	// From the start, else the first loss would be no increase.
-	for _, reason := range []string{lostByHandlers, lostByWebhook, lostRefused, lostAtEnd} {
-		observeEventsLost(reason, 0)
+	for _, reason := range events.LostReasons {
+		countLostEvents(reason, 0)
 	}
 }
 
-// observeEventsLost counts events that are lost.
-func observeEventsLost(reason string, n int) { eventsLostTotal.WithLabelValues(reason).Add(float64(n)) }
+// countLostEvents counts events that are lost.
+func countLostEvents(reason string, n int) { eventsLostTotal.WithLabelValues(reason).Add(float64(n)) }
 
 // registerMetrics makes the collectors visible on a configuration's registry.
 func registerMetrics(reg prometheus.Registerer, sessions func() []tunnel.Info, queues func() *queue.Queues, budget func() *memory.Budget, service func() (*manage.Service, error)) error {

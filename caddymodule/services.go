@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/events"
 	"github.com/postern-dev/postern/caddymodule/pairing"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/rotation"
@@ -27,7 +28,7 @@ type services struct {
 	desk     *pairing.Desk
 	rotation *rotation.Desk
 	activity *activity.Log
-	events   *gatewayEvents
+	events   *events.Gateway
 	queues   *queue.Queues
 	memory   *memory.Budget // of requests and answers
 	unqueue  func()         // ends what tells queues of changes
@@ -42,24 +43,24 @@ func newServices(st *store.Store, force *inForce, logger *slog.Logger) (*service
 		return nil, err
 	}
 	queues, unqueue := newQueues(st)
-	events := newEvents(st, logger)
+	feed := events.New(events.Options{Store: st, Logger: logger, Lost: countLostEvents})
 	return &services{
 		queues: queues, unqueue: unqueue,
 		store:    st,
 		memory:   budget,
 		learner:  learned,
 		signIn:   signin.New(signin.Options{Store: st, Logger: logger, Failed: observeSignInFailure}),
-		desk:     pairing.New(pairing.Options{Store: st, Token: force.token, Pin: force.pin, Limited: events.pairingLimited, Logger: logger}),
+		desk:     pairing.New(pairing.Options{Store: st, Token: force.token, Pin: force.pin, Limited: feed.PairingLimited, Logger: logger}),
 		rotation: rotation.New(rotation.Options{Store: st, Token: force.token, Logger: logger}),
 		activity: activity.New(activity.Options{Store: st, Logger: logger}),
-		events:   events,
+		events:   feed,
 	}, nil
 }
 
 // close ends the services, and closes the store after them: they save what they
 // know.
 func (s *services) close() error {
-	s.events.close()
+	s.events.Close()
 	s.unqueue()
 	s.desk.Close()
 	s.learner.close()

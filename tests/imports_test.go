@@ -76,6 +76,20 @@ func importRules() []importRule {
 			why:    "the desk stands between the tunnels, where devices wait, and the store, where decisions are made; nobody else is there",
 		},
 		{
+			from:   []string{"caddymodule/newest"},
+			forbid: []string{ours, "net/http"},
+			why:    "which configuration is in force depends on nothing but the order of their starts",
+		},
+		{
+			from:   []string{"caddymodule/events"},
+			forbid: []string{ours},
+			except: []string{
+				module + "caddymodule/newest", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat",
+				module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link",
+			},
+			why: "events are made of records and tunnels alone, so that no request can get into one",
+		},
+		{
 			from:   []string{"caddymodule/rotation"},
 			forbid: []string{ours},
 			except: []string{module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link"},
@@ -97,6 +111,7 @@ func importRules() []importRule {
 		},
 		{
 			from: []string{
+				"caddymodule/events", "caddymodule/newest",
 				"caddymodule/signin", "caddymodule/activity", "caddymodule/pairing", "caddymodule/rotation", "caddymodule/console",
 				"caddymodule/dialect", "caddymodule/scope", "caddymodule/store", "caddymodule/tunnel", "caddymodule/manage",
 				"caddymodule/scripted", "caddymodule/queue", "caddymodule/compat", "caddymodule/fair", "caddymodule/health",

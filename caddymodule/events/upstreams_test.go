@@ -1,4 +1,4 @@
-package caddymodule
+package events
 
 import (
 	"fmt"
@@ -23,7 +23,7 @@ func TestEventsOfUpstreams(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var out told
-		s := newEventSources(st, out.add)
+		s := newSources(st, out.add)
 		defer s.close()
 		hub := tunnel.NewHub(tunnel.Options{})
 		states := []tunnel.UpstreamState{}
@@ -56,7 +56,7 @@ func TestEventsOfUpstreams(t *testing.T) {
 		wait(offlineAfter - time.Millisecond)
 		out.expect(t, "a moment before")
 		wait(time.Millisecond)
-		if d := out.events[0].data; d["upstream"] != "ollama" || d["since"] != since || d["connector_id"] != con.ID || d["connector_name"] != "box" || d["account"] != "default" {
+		if d := out.events[0].Data; d["upstream"] != "ollama" || d["since"] != since || d["connector_id"] != con.ID || d["connector_name"] != "box" || d["account"] != "default" {
 			t.Errorf("data = %v", d)
 		}
 		out.expect(t, "down", eventUpstreamDown)
@@ -85,8 +85,8 @@ func TestEventsOfUpstreams(t *testing.T) {
 		}
 
 		// Who is online now was seen now.
-		wait(seenInterval)
-		if c, _ := st.Connector(con.ID); c.LastSeenAt == nil || time.Since(*c.LastSeenAt) > seenInterval {
+		wait(touchInterval)
+		if c, _ := st.Connector(con.ID); c.LastSeenAt == nil || time.Since(*c.LastSeenAt) > touchInterval {
 			t.Errorf("last seen %v, now is %v", c.LastSeenAt, time.Now())
 		}
 		left := time.Now()

@@ -1,4 +1,4 @@
-package caddymodule
+package events
 
 import (
 	"reflect"
@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
-// offlineAfter is how long a connector may be away before that is told: one
-// that reconnects makes no noise.
+// offlineAfter is how long a connector may be away before it is reported: a
+// reconnect makes no event.
 const offlineAfter = 5 * time.Second
 
 // The names of events, without the module's.
@@ -31,57 +31,57 @@ const (
 	eventDeploymentRemoved = "deployment_removed"
 )
 
-// eventSources makes events of what the store and the tunnels report. It knows
-// what has been told: the store may report a change though nothing differs, and
-// a tunnel may be replaced by another.
-type eventSources struct {
+// sources makes events of the changes that the store and the tunnels report. It
+// knows what has been reported: the store may report a change though nothing
+// differs, and a tunnel may be replaced by another.
+type sources struct {
 	store *store.Store
-	tell  func(gatewayEvent) // returns at once
-	stop  func()             // ends the subscription to the store
+	emit  func(Event) // returns at once
+	stop  func()      // ends the subscription to the store
 	// states returns what a connector has reported to a hub.
 	states func(hub *tunnel.Hub, connector string) []tunnel.UpstreamState
 
-	mu          sync.Mutex // held while telling, for the order
+	mu          sync.Mutex // held while emitting, for the order
 	closed      bool
 	keys        map[string]bool // by id: whether it is revoked
-	deployments map[deploymentID]store.Deployment
+	deployments map[deployment]store.Deployment
 	pairings    map[string]string      // states by id
 	rotations   map[string]time.Time   // the last by connector id
 	presences   map[string]*presence   // by connector id
 	hubs        map[*tunnel.Hub]func() // end the subscriptions
-	seeing      *time.Timer            // until seeAll
+	touching    *time.Timer            // until touchAll
 }
 
-type deploymentID struct{ account, name string }
+type deployment struct{ account, name string }
 
 // presence is a connector that is online, or was until a moment ago.
 type presence struct {
 	tunnel.Event                      // its last, of any hub
 	hubs         map[*tunnel.Hub]bool // where it is online
 	turn         int                  // counts its comings and goings
-	timer        *time.Timer          // until its going is told
-	down         map[string]bool      // its upstreams that were told to be unreachable
-	look         *time.Timer          // until its upstreams are looked at; nil: nobody will
+	timer        *time.Timer          // until it is reported as offline
+	down         map[string]bool      // its upstreams that were reported as unreachable
+	check        *time.Timer          // until its upstreams are checked; nil: they need not be
 }
 
-// newEventSources begins to watch the store. What is in it by now is no event.
-func newEventSources(st *store.Store, tell func(gatewayEvent)) *eventSources {
-	s := &eventSources{
-		store: st, tell: tell, states: statesOf,
-		keys: make(map[string]bool), deployments: make(map[deploymentID]store.Deployment), pairings: make(map[string]string),
+// newSources begins to watch the store. Its present records make no events.
+func newSources(st *store.Store, emit func(Event)) *sources {
+	s := &sources{
+		store: st, emit: emit, states: statesOf,
+		keys: make(map[string]bool), deployments: make(map[deployment]store.Deployment), pairings: make(map[string]string),
 		rotations: make(map[string]time.Time),
 		presences: make(map[string]*presence), hubs: make(map[*tunnel.Hub]func()),
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.seeing = time.AfterFunc(seenInterval, s.seeAll)
+	s.touching = time.AfterFunc(touchInterval, s.touchAll)
 	s.stop = st.Subscribe(s.onChange)
 	for _, account := range st.Accounts() {
 		for _, k := range st.Keys(account.ID) {
 			s.keys[k.ID] = k.RevokedAt != nil
 		}
 		for _, d := range st.Deployments(account.ID) {
-			s.deployments[deploymentID{d.Account, d.Name}] = d
+			s.deployments[deployment{d.Account, d.Name}] = d
 		}
 		for _, p := range st.Pairings(account.ID) {
 			s.pairings[p.ID] = p.State
@@ -95,20 +95,20 @@ func newEventSources(st *store.Store, tell func(gatewayEvent)) *eventSources {
 	return s
 }
 
-// close ends all telling, also of connectors that have just gone.
-func (s *eventSources) close() {
+// close ends all reports, also of connectors that have just gone offline.
+func (s *sources) close() {
 	s.stop()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	s.seeing.Stop()
+	s.touching.Stop()
 	for _, stop := range s.hubs {
 		stop()
 	}
 	for id, p := range s.presences {
 		p.stopTimer()
-		if p.look != nil {
-			p.look.Stop()
+		if p.check != nil {
+			p.check.Stop()
 		}
 		if len(p.hubs) > 0 {
 			s.store.TouchConnector(id)
@@ -117,7 +117,7 @@ func (s *eventSources) close() {
 }
 
 // onChange implements the subscription to the store.
-func (s *eventSources) onChange(c store.Change) {
+func (s *sources) onChange(c store.Change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -135,41 +135,41 @@ func (s *eventSources) onChange(c store.Change) {
 	}
 }
 
-func (s *eventSources) onKey(c store.Change) {
+func (s *sources) onKey(c store.Change) {
 	revoked, known := s.keys[c.ID]
 	if known && revoked == c.Removed {
 		return
 	}
-	// Also of those that are gone: their revocation has been told.
+	// Also of removed keys: their revocation has been reported.
 	s.keys[c.ID] = c.Removed
 	name := eventKeyCreated
 	if c.Removed {
 		name = eventKeyRevoked
 	}
-	s.tell(gatewayEvent{name, map[string]any{"account": c.Account, "key_id": c.ID, "key_name": c.Name}})
+	s.emit(Event{name, map[string]any{"account": c.Account, "key_id": c.ID, "key_name": c.Name}})
 }
 
-func (s *eventSources) onDeployment(c store.Change) {
-	id := deploymentID{c.Account, c.ID}
+func (s *sources) onDeployment(c store.Change) {
+	id := deployment{c.Account, c.ID}
 	before, known := s.deployments[id]
 	data := map[string]any{"account": c.Account, "deployment": c.ID}
 	if c.Removed {
 		delete(s.deployments, id)
 		if known {
-			s.tell(gatewayEvent{eventDeploymentRemoved, data})
+			s.emit(Event{eventDeploymentRemoved, data})
 		}
 		return
 	}
 	d, ok := s.store.Deployment(c.Account, c.ID)
 	if !ok || known && reflect.DeepEqual(before, d) {
-		return // gone again, which is told next; or told already
+		return // removed again, which is reported next; or reported already
 	}
 	s.deployments[id] = d
 	data["upstream"], data["model"] = d.Upstream, d.Model
-	s.tell(gatewayEvent{eventDeploymentChanged, data})
+	s.emit(Event{eventDeploymentChanged, data})
 }
 
-func (s *eventSources) onPairing(c store.Change) {
+func (s *sources) onPairing(c store.Change) {
 	before, state := s.pairings[c.ID], c.Name
 	if c.Removed {
 		delete(s.pairings, c.ID)
@@ -186,19 +186,19 @@ func (s *eventSources) onPairing(c store.Change) {
 	}
 	switch state {
 	case store.PairingPending:
-		s.tell(gatewayEvent{eventPairingRequested, data})
+		s.emit(Event{eventPairingRequested, data})
 	case store.PairingApproved:
 		data["connector_id"], data["decided_by"], data["replaced"] = p.Connector, p.DecidedBy, strconv.FormatBool(p.Replaced)
 		if connector, ok := s.store.Connector(p.Connector); ok {
 			data["connector_name"] = connector.Name
 		}
-		s.tell(gatewayEvent{eventPairingApproved, data})
+		s.emit(Event{eventPairingApproved, data})
 	}
 }
 
-// pairingLimited tells each account with a code that waits for its device that
-// this one may have to try more than once.
-func (s *eventSources) pairingLimited() {
+// PairingLimited reports to each account with a code that waits for its device
+// that the device may have to try more than once.
+func (s *sources) PairingLimited() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -207,13 +207,13 @@ func (s *eventSources) pairingLimited() {
 	for _, account := range s.store.Accounts() {
 		waits := func(p store.Pairing) bool { return p.State == store.PairingWaiting }
 		if slices.ContainsFunc(s.store.Pairings(account.ID), waits) {
-			s.tell(gatewayEvent{eventPairingLimited, map[string]any{"account": account.ID}})
+			s.emit(Event{eventPairingLimited, map[string]any{"account": account.ID}})
 		}
 	}
 }
 
-// onConnector tells of a connector that has a new token, once it is the only one.
-func (s *eventSources) onConnector(c store.Change) {
+// onConnector reports a connector that has a new token, once it is the only one.
+func (s *sources) onConnector(c store.Change) {
 	if c.Removed {
 		delete(s.rotations, c.ID)
 		return
@@ -223,14 +223,14 @@ func (s *eventSources) onConnector(c store.Change) {
 		return
 	}
 	s.rotations[c.ID] = *now.RotatedAt
-	s.tell(gatewayEvent{eventConnectorRotated, map[string]any{
+	s.emit(Event{eventConnectorRotated, map[string]any{
 		"account": c.Account, "connector_id": c.ID, "connector_name": c.Name,
 	}})
 }
 
-// follow begins to tell of a hub's connectors, if it has not begun yet. Those
-// that are online by now have been told: by whoever followed it before.
-func (s *eventSources) follow(hub *tunnel.Hub) {
+// Follow begins to report a hub's connectors, if it has not begun yet. Those
+// that are online by now have been reported before.
+func (s *sources) Follow(hub *tunnel.Hub) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.hubs[hub] != nil {
@@ -243,8 +243,9 @@ func (s *eventSources) follow(hub *tunnel.Hub) {
 	}
 }
 
-// unfollow forgets a hub that is closed, or never opened. Who was there is gone.
-func (s *eventSources) unfollow(hub *tunnel.Hub) {
+// Unfollow ends Follow, of a hub that is closed or was never opened: its
+// connectors are offline.
+func (s *sources) Unfollow(hub *tunnel.Hub) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if stop := s.hubs[hub]; stop != nil {
@@ -257,7 +258,7 @@ func (s *eventSources) unfollow(hub *tunnel.Hub) {
 }
 
 // onTunnel implements the subscription to a hub.
-func (s *eventSources) onTunnel(hub *tunnel.Hub, e tunnel.Event) {
+func (s *sources) onTunnel(hub *tunnel.Hub, e tunnel.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -271,7 +272,7 @@ func (s *eventSources) onTunnel(hub *tunnel.Hub, e tunnel.Event) {
 	}
 	if e.Reported {
 		if p := s.presences[e.Connector]; p != nil {
-			s.lookSoon(p)
+			s.checkSoon(p)
 		}
 		return
 	}
@@ -283,12 +284,12 @@ func (s *eventSources) onTunnel(hub *tunnel.Hub, e tunnel.Event) {
 		info := session.Info()
 		data["transport"], data["remote"] = info.Transport, info.Remote
 	}
-	s.tell(gatewayEvent{eventConnectorOnline, data})
+	s.emit(Event{eventConnectorOnline, data})
 }
 
 // arrive notes that a connector is online at a hub, and reports whether it was
-// told to be offline before.
-func (s *eventSources) arrive(hub *tunnel.Hub, e tunnel.Event) (news bool) {
+// reported as offline before.
+func (s *sources) arrive(hub *tunnel.Hub, e tunnel.Event) (news bool) {
 	p := s.presences[e.Connector]
 	if p == nil {
 		p, news = &presence{hubs: make(map[*tunnel.Hub]bool)}, true
@@ -298,13 +299,13 @@ func (s *eventSources) arrive(hub *tunnel.Hub, e tunnel.Event) (news bool) {
 	p.hubs[hub] = true
 	p.stopTimer()
 	s.store.TouchConnector(e.Connector)
-	s.lookSoon(p)
+	s.checkSoon(p)
 	return news
 }
 
-// depart notes that a connector is no longer online at a hub. It is told later,
-// unless the connector comes back.
-func (s *eventSources) depart(hub *tunnel.Hub, p *presence) {
+// depart notes that a connector is no longer online at a hub. It is reported
+// later, unless the connector comes back.
+func (s *sources) depart(hub *tunnel.Hub, p *presence) {
 	if !p.hubs[hub] {
 		return
 	}
@@ -323,19 +324,19 @@ func (s *eventSources) depart(hub *tunnel.Hub, p *presence) {
 			return
 		}
 		delete(s.presences, p.Connector)
-		if p.look != nil {
-			p.look.Stop()
+		if p.check != nil {
+			p.check.Stop()
 		}
-		s.tell(gatewayEvent{eventConnectorOffline, data})
+		s.emit(Event{eventConnectorOffline, data})
 	})
 }
 
-// connectorData is what every event of a connector says.
+// connectorData is the data that each event of a connector has.
 func connectorData(e tunnel.Event) map[string]any {
 	return map[string]any{"account": e.Account, "connector_id": e.Connector, "connector_name": e.Name}
 }
 
-// stopTimer keeps a going from being told, even if the timer has just fired.
+// stopTimer cancels the report of a departure, even if the timer has just fired.
 func (p *presence) stopTimer() {
 	p.turn++
 	if p.timer != nil {

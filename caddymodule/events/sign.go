@@ -1,4 +1,4 @@
-package caddymodule
+package events
 
 import (
 	"crypto/hmac"
@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/caddyserver/caddy/v2"
 )
 
 const (
@@ -24,18 +22,10 @@ const (
 	leastSigningKey = 16
 )
 
-// signingKey reads the secret of a webhook, nil if it has none. No error holds
-// any of it.
-func signingKey(secret string, repl *caddy.Replacer) ([]byte, error) {
-	if secret == "" {
-		return nil, nil
-	}
-	text, err := repl.ReplaceOrErr(secret, true, true)
-	if err != nil {
-		return nil, fmt.Errorf("reading the webhook's secret: %w", err)
-	}
-	key := []byte(strings.TrimSpace(text)) // files end with a line feed
-	if encoded, ok := strings.CutPrefix(string(key), signingPrefix); ok {
+// SigningKey reads the secret of a webhook. No error holds any of it.
+func SigningKey(secret string) (key []byte, err error) {
+	key = []byte(secret)
+	if encoded, ok := strings.CutPrefix(secret, signingPrefix); ok {
 		if key, err = base64.StdEncoding.DecodeString(encoded); err != nil {
 			return nil, errors.New("the webhook's secret begins with whsec_, but is not base64 after it")
 		}
@@ -46,8 +36,8 @@ func signingKey(secret string, repl *caddy.Replacer) ([]byte, error) {
 	return key, nil
 }
 
-// sign adds the headers by which a receiver knows that an event comes from here,
-// and when: whoever keeps one cannot send it again later.
+// sign adds the headers by which a receiver knows the sender and the time of an
+// event: a recorded one cannot be sent again later.
 func sign(h http.Header, key []byte, d delivery, now time.Time) {
 	at := strconv.FormatInt(now.Unix(), 10)
 	mac := hmac.New(sha256.New, key)
