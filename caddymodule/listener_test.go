@@ -10,6 +10,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/store/storetest"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
@@ -55,7 +56,7 @@ func TestListenerKeepsItsIdentity(t *testing.T) {
 
 // A connector stays known with a new secret, but not in the place of another.
 func TestKnownConnectors(t *testing.T) {
-	_, st, _ := newUpAccount(t)
+	st := storetest.New(t)
 	c, _, err := st.CreateConnector(t.Context(), store.DefaultAccount, "box")
 	if err != nil {
 		t.Fatal(err)

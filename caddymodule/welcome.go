@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/postern-dev/postern/caddymodule/cli"
 	"github.com/postern-dev/postern/caddymodule/manage"
 )
 
@@ -15,7 +16,7 @@ func (a *App) welcome(open *services) {
 	if !a.console || open.store.UserCount() > 0 || a.store.val.welcomed.Swap(true) {
 		return
 	}
-	program := commandName(os.Args[0])
+	program := cli.ProgramName(os.Args[0])
 	if !a.store.val.terminal {
 		fmt.Fprintf(a.store.val.messages, "The console has no user yet. `%s gateway setup-link` prints a link that makes the first.\n", program)
 		return
