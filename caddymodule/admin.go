@@ -38,11 +38,11 @@ func (*adminAPI) serve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return unavailable(err, caddy.Exiting())
 	}
-	service, err := app.(*App).Manage()
+	service, err := app.(*App).gateway.Manage()
 	if err != nil {
 		return unavailable(fmt.Errorf("the model gateway is not running: %w", err), caddy.Exiting())
 	}
-	r = r.WithContext(manage.WithCaller(r.Context(), operator("admin endpoint")))
+	r = r.WithContext(manage.WithCaller(r.Context(), manage.Caller{Name: "admin endpoint", Operator: true}))
 	service.Handler(manage.AdminPrefix).ServeHTTP(w, r)
 	return nil
 }

@@ -19,11 +19,11 @@ func host() up.Host {
 		Console: consolePath,
 		Paths:   append([]string{"/v1", "/v1/*", consolePath, consolePath + "/*", discoveryPath, discoveryPath + "/*"}, unversionedPaths...),
 		Hold: func(database string, logger *slog.Logger) (release func() error, err error) {
-			held, err := acquire(stores, database, func() *storeHandle { return newStoreHandle(database, logger) })
+			held, err := acquireStore(database, logger)
 			if err != nil {
 				return nil, err
 			}
-			held.val.welcomed.Store(true)
+			held.val.Welcomed.Store(true)
 			return held.release, nil
 		},
 		Gateway: func() (up.Gateway, error) {
@@ -31,8 +31,12 @@ func host() up.Host {
 			if err != nil {
 				return up.Gateway{}, err
 			}
-			service, err := app.Manage()
-			return up.Gateway{Manage: service, Store: app.Store(), Tunnels: app.Hub()}, err
+			service, err := app.gateway.Manage()
+			if err != nil {
+				return up.Gateway{}, err
+			}
+			hub, err := app.gateway.Listener.Hub()
+			return up.Gateway{Manage: service, Store: app.gateway.Store.Opened().Store, Tunnels: hub}, err
 		},
 	}
 }

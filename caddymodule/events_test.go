@@ -12,13 +12,13 @@ import (
 func TestConfigurationsEnterWhenStarted(t *testing.T) {
 	app := provision(t, gatewayFile(freeUDP(t), "localhost:7443", filepath.Join(t.TempDir(), "gateway.db")))
 	start(t, app)
-	open, err := app.store.val.get()
+	open, err := app.store.val.Get()
 	if err != nil {
 		t.Fatal(err)
 	}
 	expect := func(when string, want int) {
 		t.Helper()
-		if n := open.events.Emitters(); n != want {
+		if n := open.Events.Emitters(); n != want {
 			t.Errorf("%s: %d configurations emit, want %d", when, n, want)
 		}
 	}

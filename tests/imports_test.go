@@ -87,6 +87,20 @@ func importRules() []importRule {
 			why: "events are made of records and tunnels alone, so that no request can get into one",
 		},
 		{
+			from:   []string{"caddymodule/serve"},
+			forbid: []string{ours, "github.com/prometheus/..."},
+			except: []string{
+				module + "caddymodule/activity", module + "caddymodule/dialect", module + "caddymodule/queue", module + "caddymodule/store", module + "caddymodule/scope",
+				module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link", module + "connector/memory",
+			},
+			why: "the request path needs keys, queues and tunnels; users, pages and metrics are not on it",
+		},
+		{
+			from:   []string{"caddymodule/gateway"},
+			forbid: []string{module + "caddymodule/console", module + "caddymodule/scripted", module + "connector/agent", module + "caddymodule/cli/...", "github.com/prometheus/..."},
+			why:    "what outlives a configuration is the same under a page, a command and a test",
+		},
+		{
 			from:   []string{"caddymodule/rotation"},
 			forbid: []string{ours},
 			except: []string{module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link"},
