@@ -13,6 +13,8 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+
+	"github.com/postern-dev/postern/caddymodule/serve"
 )
 
 // accessLog adds what an exchange knows to the access log, if there is one.
@@ -33,7 +35,7 @@ func newAccessLog(ctx caddy.Context) accessLog {
 
 // begin is called before a request is served; the request is to be served with
 // the writer that it returns, and end called after it.
-func (l accessLog) begin(w http.ResponseWriter, r *http.Request, ex *exchange) (_ http.ResponseWriter, end func()) {
+func (l accessLog) begin(w http.ResponseWriter, r *http.Request, ex *serve.Exchange) (_ http.ResponseWriter, end func()) {
 	server, ok := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if !ok || server.Logs == nil {
 		return w, func() {}
@@ -63,14 +65,24 @@ func (l accessLog) begin(w http.ResponseWriter, r *http.Request, ex *exchange) (
 }
 
 // addLogFields adds the exchange's fields to Caddy's entry.
-func addLogFields(r *http.Request, ex *exchange) {
+func addLogFields(r *http.Request, ex *serve.Exchange) {
 	extra, ok := r.Context().Value(caddyhttp.ExtraLogFieldsCtxKey).(*caddyhttp.ExtraLogFields)
 	if !ok {
 		return
 	}
-	for _, field := range ex.logFields() {
-		extra.Set(field)
+	add := func(name, value string) {
+		if value != "" {
+			extra.Set(zap.String(name, value))
+		}
 	}
+	if ex.Key != nil {
+		add("key_id", ex.Key.ID())
+	}
+	add("dialect", string(ex.Operation.Dialect))
+	add("model", ex.ModelName())
+	add("deployment", ex.Deployment)
+	add("connector", ex.Connector)
+	add("reason", ex.Reason)
 }
 
 // named is the logger that a site's log directive gave a name, or the one

@@ -5,11 +5,9 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-)
 
-// keyHeaders are the headers, besides Authorization, that a key may come in:
-// that of Anthropic's SDKs and that of Azure's. The first that is there counts.
-var keyHeaders = [...]string{"X-Api-Key", "Api-Key"}
+	"github.com/postern-dev/postern/caddymodule/serve"
+)
 
 // secretPrefixes are what secrets begin with: API keys, management tokens and
 // tunnel tokens.
@@ -26,7 +24,7 @@ const redacted = "REDACTED"
 // all: Caddy logs headers with an underscore in their names, such as X_Api_Key,
 // and drops them before any handler runs.
 func carriesSecret(r *http.Request) bool {
-	if sentKey(r.Header) == "" {
+	if serve.SentKey(r.Header) == "" {
 		return true
 	}
 	for name, values := range r.Header {
@@ -64,7 +62,7 @@ func isSecretHeader(name string, values []string) bool {
 	if slices.Contains(hiddenByCaddy[:], name) {
 		return false
 	}
-	return slices.Contains(keyHeaders[:], name) || slices.ContainsFunc(values, holdsSecret)
+	return slices.Contains(serve.KeyHeaders[:], name) || slices.ContainsFunc(values, holdsSecret)
 }
 
 // holdsSecret reports whether a text has a secret in it, also percent-encoded,

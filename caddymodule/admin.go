@@ -14,9 +14,6 @@ func init() {
 	caddy.RegisterModule(adminAPI{})
 }
 
-// adminPrefix is where Caddy's admin endpoint serves the management API.
-const adminPrefix = "/model_gateway"
-
 // adminAPI serves the management API on Caddy's admin endpoint.
 type adminAPI struct{}
 
@@ -30,7 +27,7 @@ func (adminAPI) CaddyModule() caddy.ModuleInfo {
 
 // Routes returns the one route of the management API.
 func (a *adminAPI) Routes() []caddy.AdminRoute {
-	return []caddy.AdminRoute{{Pattern: adminPrefix + "/", Handler: caddy.AdminHandlerFunc(a.serve)}}
+	return []caddy.AdminRoute{{Pattern: manage.AdminPrefix + "/", Handler: caddy.AdminHandlerFunc(a.serve)}}
 }
 
 // serve passes the request to the gateway of the running configuration. It is
@@ -41,12 +38,12 @@ func (*adminAPI) serve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return unavailable(err, caddy.Exiting())
 	}
-	service, err := app.(*App).Manage()
+	service, err := app.(*App).gateway.Manage()
 	if err != nil {
 		return unavailable(fmt.Errorf("the model gateway is not running: %w", err), caddy.Exiting())
 	}
-	r = r.WithContext(manage.WithCaller(r.Context(), operator("admin endpoint")))
-	service.Handler(adminPrefix).ServeHTTP(w, r)
+	r = r.WithContext(manage.WithCaller(r.Context(), manage.Caller{Name: "admin endpoint", Operator: true}))
+	service.Handler(manage.AdminPrefix).ServeHTTP(w, r)
 	return nil
 }
 

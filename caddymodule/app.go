@@ -7,20 +7,19 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strconv"
-	"sync"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyevents"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
-	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/cli"
+	"github.com/postern-dev/postern/caddymodule/events"
+	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/manage"
-	"github.com/postern-dev/postern/caddymodule/queue"
-	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/tunnel"
-	"github.com/postern-dev/postern/connector/memory"
+	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -49,19 +48,17 @@ type App struct {
 	// machine's or the cgroup's memory.
 	MaxMemory int64 `json:"max_memory,omitempty"`
 
-	ctx     caddy.Context
-	logger  *slog.Logger
-	listen  caddy.NetworkAddress
-	store   ref[*storeHandle]
-	tunnel  ref[*tunnelHandle]
-	events  *caddyevents.App
-	unwatch func()          // ends the subscription to the store's changes
-	console bool            // a site has the console; set while provisioning
-	life    context.Context // ends when the configuration does
-	end     context.CancelFunc
-
-	mu      sync.Mutex
-	service *manage.Service // nil until its first use
+	ctx      caddy.Context
+	logger   *slog.Logger
+	listen   caddy.NetworkAddress
+	store    ref[*gateway.Store]
+	listener ref[*gateway.Listener]
+	gateway  *gateway.Gateway
+	server   *serve.Server // of the three handlers
+	events   *caddyevents.App
+	ordered  bool            // the order of handlers was checked; set while provisioning
+	life     context.Context // ends when the configuration does
+	end      context.CancelFunc
 }
 
 // Storage is where the gateway keeps its records.
@@ -74,13 +71,7 @@ type Storage struct {
 	Path string `json:"path,omitempty"`
 }
 
-// minMaxMemory is the least that max_memory may be, in bytes.
-const minMaxMemory = 32 << 20
-
-// defaultMaxMemory is max_memory unless it is configured, in bytes.
-func defaultMaxMemory() int64 { return max(memory.Available()/4, minMaxMemory) }
-
-// defaultPort is the UDP port that connectors dial unless told otherwise.
+// defaultPort is the UDP port that connectors dial by default.
 const defaultPort = 7443
 
 // CaddyModule returns the module's registration.
@@ -104,40 +95,53 @@ func (a *App) Provision(ctx caddy.Context) error {
 		return err
 	}
 	if a.MaxMemory == 0 {
-		a.MaxMemory = defaultMaxMemory()
+		a.MaxMemory = gateway.DefaultMaxMemory()
 	}
-	if a.MaxMemory < minMaxMemory {
-		return fmt.Errorf("max_memory %d is too small: the gateway needs at least %d bytes (32MiB)", a.MaxMemory, int64(minMaxMemory))
+	if a.MaxMemory < gateway.MinMaxMemory {
+		return fmt.Errorf("max_memory %d is too small: the gateway needs at least %d bytes (32MiB)", a.MaxMemory, int64(gateway.MinMaxMemory))
 	}
 	path, err := a.storagePath()
 	if err != nil {
 		return err
 	}
-	a.store, err = acquire(stores, path, func() *storeHandle {
-		return newStoreHandle(path, a.logger)
-	})
+	if a.store, err = acquireStore(path, a.logger); err != nil {
+		return err
+	}
+	a.listener, err = acquire(listeners, a.listen.String(), func() *gateway.Listener { return new(gateway.Listener) })
 	if err != nil {
 		return err
 	}
-	a.tunnel, err = acquire(tunnels, a.listen.String(), newTunnelHandle)
-	if err != nil {
-		return err
+	caddyVersion, _ := caddy.Version()
+	a.gateway = &gateway.Gateway{Store: a.store.val, Listener: a.listener.val, Configuration: gateway.Configuration{
+		Listen: a.listen.JoinHostPort(0), MaxMemory: a.MaxMemory, Endpoint: a.endpoint, Logger: a.logger,
+		Build:   manage.Build{Version: version.Number(), Commit: version.Commit(), Caddy: caddyVersion},
+		Program: cli.ProgramName(os.Args[0]), DeploymentRemoved: dropSeries,
+	}}
+	a.server = &serve.Server{
+		Open: a.gateway.Backend, Tunnels: a.gateway.Tunnels, StatusOf: statusOf, Observer: metrics{}, Logger: a.logger,
 	}
-	return registerMetrics(ctx.GetMetricsRegistry(), a.sessions, a.queues, a.budget, a.Manage)
+	return registerMetrics(ctx.GetMetricsRegistry(), a.gateway)
 }
 
-// provisionEvents has life end at the first sign of the configuration's end. The
-// http app waits for the requests that run when it stops, and may be told to
-// stop before this app is: the streams of open console pages would never end.
+// acquireStore takes one use of the store of a database file.
+func acquireStore(path string, logger *slog.Logger) (ref[*gateway.Store], error) {
+	return acquire(stores, path, func() *gateway.Store {
+		return gateway.NewStore(path, logger, gateway.Counters{SignInFailed: countFailedSignIn, EventsLost: countLostEvents})
+	})
+}
+
+// provisionEvents ends life at the first sign of the configuration's end. The http
+// app waits for running requests when it stops, and may stop before this app: the
+// streams of open console pages would never end.
 //
-// Events are emitted from the moment when all apps have started, the events app
-// too, which nobody may use earlier.
+// Events are emitted from the moment when all apps have started: the events app
+// must not be used earlier.
 func (a *App) provisionEvents(ctx caddy.Context) error {
-	events, err := ctx.App("events")
+	app, err := ctx.App("events")
 	if err != nil {
 		return fmt.Errorf("loading the events app: %w", err)
 	}
-	a.events = events.(*caddyevents.App)
+	a.events = app.(*caddyevents.App)
 	if err := a.events.On("started", onEvent{a.beginEvents}); err != nil {
 		return err
 	}
@@ -159,8 +163,8 @@ func (f onEvent) Handle(context.Context, caddy.Event) error {
 
 // beginEvents makes this configuration the one that emits events.
 func (a *App) beginEvents() {
-	if open := a.store.val.open.Load(); open != nil {
-		open.events.enter(a)
+	if open := a.store.val.Opened(); open != nil {
+		open.Events.Push(a)
 	}
 }
 
@@ -169,15 +173,15 @@ func (a *App) endEvents() {
 	if a.store.val == nil {
 		return
 	}
-	if open := a.store.val.open.Load(); open != nil {
-		open.events.leave(a)
+	if open := a.store.val.Opened(); open != nil {
+		open.Events.Remove(a)
 	}
 }
 
-// emit implements emitter.
-func (a *App) emit(e gatewayEvent) {
-	if name := "model_gateway." + e.name; a.events.ShouldEmit(name) {
-		a.events.Emit(a.ctx, name, e.data)
+// Emit implements events.Emitter.
+func (a *App) Emit(e events.Event) {
+	if name := "model_gateway." + e.Name; a.events.ShouldEmit(name) {
+		a.events.Emit(a.ctx, name, e.Data)
 	}
 }
 
@@ -227,139 +231,51 @@ func (a *App) storagePath() (string, error) {
 	return abs, nil
 }
 
-// Start opens the store and the listener, unless a former configuration has
-// them open already. An error rolls the reload back.
-func (a *App) Start() error {
-	open, err := a.store.val.get()
-	if err != nil {
-		return err
-	}
-	a.store.val.force.enter(a)
-	if err := a.tunnel.val.start(a, open); err != nil {
-		a.store.val.force.leave(a)
-		return err
-	}
-	a.store.val.force.bound(open)
-	a.unwatch = open.store.Subscribe(a.onChange)
-	a.welcome(open)
-	return nil
-}
+// Start opens the store and the listener, unless an earlier configuration has
+// opened them. An error rolls the reload back.
+func (a *App) Start() error { return a.gateway.Start(a.ctx) }
 
 // Stop stops taking connectors on behalf of this configuration. Tunnels and
-// requests that run stay: requests may outlast Stop, and a newer configuration
-// may hold the same listener.
+// running requests stay.
 func (a *App) Stop() error {
-	if a.unwatch != nil {
-		a.unwatch()
-	}
-	a.tunnel.val.stop(a)
-	a.store.val.force.leave(a)
-	if open := a.store.val.open.Load(); open != nil {
-		a.store.val.force.bound(open)
-	}
+	a.gateway.Stop()
 	return nil
 }
 
-// Cleanup gives the pooled values back; the last configuration's turn closes
-// tunnels first and the store after them.
+// Cleanup releases the pooled values; the last configuration closes tunnels first
+// and the store after them.
 func (a *App) Cleanup() error {
 	if a.end != nil {
 		a.end()
 	}
 	a.endEvents() // if it failed right after it had started
-	err := a.tunnel.release()
-	if e := a.store.release(); err == nil {
-		err = e
-	}
-	return err
+	return errors.Join(a.listener.release(), a.store.release())
 }
 
-// budget is the memory budget of the open store's gateway, for metrics; nil while
-// it is not open.
-func (a *App) budget() *memory.Budget {
-	if open := a.store.val.open.Load(); open != nil {
-		return open.memory
-	}
-	return nil
-}
-
-// openStore returns the store, opening it if this is its first use: the http
-// app may be started, and serve a request, before this app.
-func (a *App) openStore() (*store.Store, error) {
-	open, err := a.store.val.get()
-	if err != nil {
-		return nil, err
-	}
-	return open.store, nil
-}
-
-// Store returns the store of the running gateway, nil before Start.
-func (a *App) Store() *store.Store {
-	if open := a.store.val.open.Load(); open != nil {
-		return open.store
-	}
-	return nil
-}
-
-// Hub returns the live tunnels of the running gateway, nil before Start.
-func (a *App) Hub() *tunnel.Hub { return a.tunnel.val.hub.Load() }
-
-// Manage returns the management operations over the running gateway.
-func (a *App) Manage() (*manage.Service, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.service != nil {
-		return a.service, nil
-	}
-	open, err := a.store.val.get()
-	if err != nil {
-		return nil, err
-	}
-	hub, err := a.tunnel.val.get()
-	if err != nil {
-		return nil, err
-	}
-	caddyVersion, _ := caddy.Version()
-	a.service = manage.New(manage.Options{
-		Store: open.store, Tunnels: managedTunnels{hub}, Endpoint: a.endpoint,
-		Pairing: open.desk, SignIn: open.signIn, Activity: open.activity,
-		Build:  manage.Build{Version: version.Number(), Commit: version.Commit(), Caddy: caddyVersion},
-		Logger: a.logger,
-	})
-	return a.service, nil
-}
-
-// sessions lists the live tunnels, for metrics.
-func (a *App) sessions() []tunnel.Info {
-	if hub, err := a.tunnel.val.get(); err == nil {
-		return hub.Sessions()
-	}
-	return nil
-}
-
-// queues are those of the open store, for metrics; nil while it is not open.
-func (a *App) queues() *queue.Queues {
-	if open := a.store.val.open.Load(); open != nil {
-		return open.queues
-	}
-	return nil
-}
-
-// internal logs what went wrong inside the gateway and returns what the client
-// is told of it.
-func (a *App) internal(doing string, err error) *dialect.Error {
-	a.logger.Error(doing, "error", err)
-	return dialect.Internal("The gateway failed at " + doing + "; its log has the reason.")
-}
-
-// foreign is what the client is told of the error of a handler that is not
-// ours: Caddy's own error handling knows no dialect.
-func (a *App) foreign(err error) *dialect.Error {
+// statusOf returns the HTTP status in the error of another handler, 0 for none.
+func statusOf(err error) int {
 	var handler caddyhttp.HandlerError
-	if errors.As(err, &handler) && handler.StatusCode != 0 && handler.StatusCode != http.StatusInternalServerError {
-		return dialect.FromHandler(handler.StatusCode)
+	if errors.As(err, &handler) {
+		return handler.StatusCode
 	}
-	return a.internal("passing a request from handler to handler", err)
+	return 0
+}
+
+// outOfOrder returns the error of a handler without model_auth before it.
+func outOfOrder(err error) error {
+	if err != nil {
+		return caddyhttp.Error(http.StatusInternalServerError, err)
+	}
+	return nil
+}
+
+// provisionHandler finds the app for one of the three handlers, which must be in
+// their order.
+func provisionHandler(ctx caddy.Context, to **App) error {
+	if err := provisionApp(ctx, to); err != nil {
+		return err
+	}
+	return (*to).checkOrder(ctx)
 }
 
 // provisionApp finds the app for one of its handlers.

@@ -11,6 +11,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/serve"
 )
 
 func init() {
@@ -51,7 +52,7 @@ func (b *BaseURL) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return err
 	}
 	caddyhttp.SetVar(r.Context(), "unhandled", nil) // set by the end of the route, for the log
-	ex := newExchange()
+	ex := serve.NewExchange()
 	w, end := b.access.begin(w, r, ex)
 	defer end()
 	scheme := "http"
@@ -59,7 +60,7 @@ func (b *BaseURL) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		scheme = "https"
 	}
 	path := "/v1" + r.URL.Path
-	newAnswer(w).fail(dialect.OfPath(path, r.Header), ex.RequestID, dialect.NoVersion(r.Method, r.URL.Path, scheme+"://"+r.Host+"/v1"))
+	serve.Fail(w, dialect.OfPath(path, r.Header), ex.RequestID, dialect.NoVersion(r.Method, r.URL.Path, scheme+"://"+r.Host+"/v1"))
 	return nil
 }
 
@@ -103,11 +104,7 @@ func (w *watchedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // UnmarshalCaddyfile reads
 //
 //	model_base_url
-func (b *BaseURL) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	return parseBlock(d, func(d *caddyfile.Dispenser) error {
-		return d.Errf("model_base_url has no options, got %q", d.Val())
-	})
-}
+func (b *BaseURL) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return parseNoOptions(d) }
 
 // Interface guards.
 var (

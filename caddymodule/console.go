@@ -14,8 +14,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/postern-dev/postern/caddymodule/console"
-	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/caddymodule/gateway"
 )
 
 func init() {
@@ -47,7 +46,7 @@ func (c *Console) Provision(ctx caddy.Context) error {
 	if err := provisionApp(ctx, &c.app); err != nil {
 		return err
 	}
-	c.app.console = true
+	c.app.gateway.Console = true
 	return nil
 }
 
@@ -56,8 +55,8 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.
 	handler, err := c.get()
 	if err != nil {
 		text := "The gateway is just starting. Try again in a moment."
-		if !errors.Is(err, errNotListening) {
-			c.app.logger.Error("starting the console", "error", err)
+		if !errors.Is(err, gateway.ErrNotListening) {
+			c.app.logger.Error("failed to start the console", "error", err)
 			text = "The gateway's console could not be started; the gateway's log has the reason."
 		}
 		w.Header().Set("Retry-After", "1")
@@ -97,16 +96,16 @@ func (c *Console) get() (*console.Console, error) {
 	if handler := c.handler.Load(); handler != nil {
 		return handler, nil
 	}
-	service, err := c.app.Manage()
+	service, err := c.app.gateway.Manage()
 	if err != nil {
 		return nil, err
 	}
-	open, err := c.app.store.val.get()
+	open, err := c.app.store.val.Get()
 	if err != nil {
 		return nil, err
 	}
 	handler, err := console.New(console.Options{
-		Manage: service, SignIn: open.signIn, ClientIP: clientIP, Changes: c.app.changes, Logger: c.app.logger,
+		Manage: service, SignIn: open.SignIn, ClientIP: clientIP, Changes: c.app.gateway.Changes, Logger: c.app.logger,
 	})
 	if err != nil {
 		return nil, err
@@ -128,51 +127,10 @@ func clientIP(r *http.Request) string {
 	return host
 }
 
-// changes has f called whenever something of an account may look different: a
-// record, a tunnel or a request. f must return at once.
-func (a *App) changes(account string, f func()) (stop func()) {
-	var stops []func()
-	if open := a.store.val.open.Load(); open != nil {
-		stops = append(stops,
-			open.store.Subscribe(func(c store.Change) {
-				if c.Account == account {
-					f()
-				}
-			}),
-			open.activity.Subscribe(ofAccount(account, f)),
-			open.desk.Subscribe(ofAccount(account, f)))
-	}
-	if hub, err := a.tunnel.val.get(); err == nil {
-		stops = append(stops, hub.Subscribe(func(e tunnel.Event) {
-			if e.Account == account {
-				f()
-			}
-		}))
-	}
-	return func() {
-		for _, stop := range stops {
-			stop()
-		}
-	}
-}
-
-// ofAccount calls f for one account alone.
-func ofAccount(account string, f func()) func(string) {
-	return func(of string) {
-		if of == account {
-			f()
-		}
-	}
-}
-
 // UnmarshalCaddyfile reads
 //
 //	model_console
-func (c *Console) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	return parseBlock(d, func(d *caddyfile.Dispenser) error {
-		return d.Errf("model_console has no options, got %q", d.Val())
-	})
-}
+func (c *Console) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return parseNoOptions(d) }
 
 // Interface guards.
 var (

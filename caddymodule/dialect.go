@@ -9,8 +9,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
-	"github.com/postern-dev/postern/caddymodule/dialect"
-	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/serve"
 )
 
 func init() {
@@ -18,10 +17,13 @@ func init() {
 }
 
 // Dialect speaks the caller's dialect: it picks the operation by method and
-// path, reads the body to its end, has the next handler fetch the upstream's
+// path, reads the body to its end, lets the next handler fetch the upstream's
 // answer, and renders that answer, streamed or whole, and every error, as the
-// dialect demands. The list of models, counts of tokens and what is asked of
-// kept responses end here.
+// dialect demands. The list of models, counts of tokens and requests for kept
+// responses end here.
+//
+// It is the second of three handlers of one route; their order is model_auth,
+// model_dialect, model_route. A configuration with another order is refused.
 //
 // Placeholder | Value
 // ------------|------
@@ -47,7 +49,7 @@ type Dialect struct {
 	// Default: "on".
 	ResponseStore string `json:"response_store,omitempty"`
 
-	app *App
+	translator serve.Translator
 }
 
 // CaddyModule returns the module's registration.
@@ -68,94 +70,22 @@ func (d *Dialect) Provision(ctx caddy.Context) error {
 	}
 	switch d.ResponseStore {
 	case "":
-		d.ResponseStore = storeOn
-	case storeOn, storeOff, storeAccount:
+		d.ResponseStore = serve.StoreOn
+	case serve.StoreOn, serve.StoreOff, serve.StoreAccount:
 	default:
 		return fmt.Errorf("response_store: %q is not one of on, off, account", d.ResponseStore)
 	}
-	return provisionApp(ctx, &d.app)
+	var app *App
+	if err := provisionHandler(ctx, &app); err != nil {
+		return err
+	}
+	d.translator = serve.Translator{Server: app.server, MaxBody: d.MaxBody, KeepAlive: time.Duration(d.KeepAlive), ResponseStore: d.ResponseStore}
+	return nil
 }
 
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
 func (d *Dialect) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	ex, err := exchangeOf(r)
-	if err != nil {
-		return err
-	}
-	a := newAnswer(w)
-	operation, derr := dialect.Lookup(r.Method, r.URL.EscapedPath(), r.Header)
-	ex.Operation = operation
-	defer func() {
-		ex.place.Leave()
-		ex.held.reservation.Release()
-		status, first := a.end()
-		ex.observe(status)
-		d.app.record(ex, a.outcome(operation.Dialect), first)
-	}()
-	switch {
-	case derr != nil:
-	case operation.Kind == dialect.ListModels:
-		derr = d.listModels(a, ex, r)
-	case operation.Kind == dialect.GetModel:
-		derr = d.getModel(a, ex)
-	case operation.ResponseID != "":
-		derr = d.keptResponse(a, ex, r.URL.Query())
-	default:
-		c := completion{Dialect: d, exchange: ex, answer: a, ctx: r.Context()}
-		if operation.UpstreamPath() == "" {
-			derr = c.count(r)
-		} else {
-			derr = c.serve(w, r, next)
-		}
-	}
-	if derr != nil {
-		a.fail(operation.Dialect, ex.RequestID, derr)
-	}
-	if a.cut(r.ProtoMajor) { // a return would end the answer as if it were whole
-		panic(http.ErrAbortHandler)
-	}
-	return nil
-}
-
-// listModels answers with the deployments that the key's scope allows.
-func (d *Dialect) listModels(a *answer, ex *exchange, r *http.Request) *dialect.Error {
-	st, err := d.app.openStore()
-	if err != nil {
-		return d.app.internal("opening its store", err)
-	}
-	var models []dialect.Model
-	for _, deployment := range st.Deployments(ex.Account) {
-		if ex.Key.Scope().Allows(deployment.Name) {
-			models = append(models, modelOf(deployment))
-		}
-	}
-	body, derr := dialect.ModelsList(models, r.URL.Query(), r.Header.Get("Anthropic-Version") != "")
-	if derr != nil {
-		return derr
-	}
-	_ = a.whole(http.StatusOK, body) // a failed write means that the client is gone
-	return nil
-}
-
-// getModel answers with one deployment. One that the key may not use is not
-// there, as in the list.
-func (d *Dialect) getModel(a *answer, ex *exchange) *dialect.Error {
-	st, err := d.app.openStore()
-	if err != nil {
-		return d.app.internal("opening its store", err)
-	}
-	name := ex.Operation.ModelID
-	deployment, ok := st.Deployment(ex.Account, name)
-	if !ok || !ex.Key.Scope().Allows(name) {
-		return dialect.UnknownModel(name)
-	}
-	_ = a.whole(http.StatusOK, dialect.ModelObject(modelOf(deployment)))
-	return nil
-}
-
-// modelOf is a deployment as the list of models shows it.
-func modelOf(d store.Deployment) dialect.Model {
-	return dialect.Model{ID: d.Name, Owner: d.Account, Created: d.CreatedAt}
+	return outOfOrder(d.translator.Serve(w, r, next))
 }
 
 // parseOption reads one option of the directive.
@@ -166,7 +96,7 @@ func (d *Dialect) parseOption(t *caddyfile.Dispenser) error {
 	case "keep_alive":
 		return parseDuration(t, &d.KeepAlive)
 	case "response_store":
-		return parseWord(t, &d.ResponseStore, storeOn, storeOff, storeAccount)
+		return parseWord(t, &d.ResponseStore, serve.StoreOn, serve.StoreOff, serve.StoreAccount)
 	default:
 		return t.Errf("unrecognized option %q; expected max_body, keep_alive or response_store", t.Val())
 	}

@@ -228,6 +228,19 @@ func parseBlock(d *caddyfile.Dispenser, parse func(*caddyfile.Dispenser) error) 
 	return nil
 }
 
+// parseNoOptions reads a directive without arguments and options.
+func parseNoOptions(d *caddyfile.Dispenser) error {
+	d.Next()
+	name := d.Val()
+	if d.NextArg() {
+		return d.ArgErr()
+	}
+	for d.NextBlock(0) {
+		return d.Errf("%s has no options, got %q", name, d.Val())
+	}
+	return nil
+}
+
 // parseDuration reads the option's one argument, a positive duration.
 func parseDuration(d *caddyfile.Dispenser, to *caddy.Duration) error {
 	option, text := d.Val(), ""

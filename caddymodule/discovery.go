@@ -9,6 +9,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -19,9 +20,9 @@ func init() {
 // discoveryPath is where `connector pair` asks.
 const discoveryPath = "/.well-known/postern"
 
-// Tunnel tells connectors that are to be paired where they dial, and the pin
-// of the identity that they find there. Nothing of it is secret; that it comes
-// over HTTPS is what the pin is believed for. It also takes the tunnels of
+// Tunnel answers connectors that are to be paired with the address that they dial,
+// and the pin of the identity that they find there. Nothing of it is secret; the
+// pin is trusted since it comes over HTTPS. It also takes the tunnels of
 // connectors that cannot use UDP, over WebSockets.
 type Tunnel struct {
 	app *App
@@ -38,8 +39,8 @@ func (Tunnel) CaddyModule() caddy.ModuleInfo {
 // Provision finds the app.
 func (t *Tunnel) Provision(ctx caddy.Context) error { return provisionApp(ctx, &t.app) }
 
-// discovery is what a connector is told. Anybody may ask: there is nothing in it
-// that pairing does not need. The gateway's version comes with the welcome.
+// discovery is the answer. It is public: there is nothing in it that pairing does
+// not need. The gateway's version comes with the welcome.
 type discovery struct {
 	Server  string `json:"server"` // host:port
 	Pin     string `json:"pin"`
@@ -64,7 +65,7 @@ func (t *Tunnel) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 		w.Header().Set("Retry-After", "1")
 		answerJSON(w, http.StatusServiceUnavailable, map[string]string{"error": "the gateway is just starting; ask again in a moment"})
 	case at.Public == "":
-		answerJSON(w, http.StatusServiceUnavailable, map[string]string{"error": errNoAddress.Error()})
+		answerJSON(w, http.StatusServiceUnavailable, map[string]string{"error": gateway.ErrNoAddress.Error()})
 	default:
 		answerJSON(w, http.StatusOK, discovery{at.Public, at.Pin, at.URL, at.Console})
 	}
@@ -72,9 +73,9 @@ func (t *Tunnel) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 }
 
 // serveWebSocket hands a WebSocket to the hub, under the address that trusted
-// proxies tell.
+// proxies report.
 func (t *Tunnel) serveWebSocket(w http.ResponseWriter, r *http.Request) {
-	hub, err := t.app.tunnel.val.get()
+	hub, err := t.app.listener.val.Hub()
 	if err != nil {
 		w.Header().Set("Retry-After", "1")
 		answerJSON(w, http.StatusServiceUnavailable, map[string]string{"error": "the gateway is just starting; try again in a moment"})
@@ -98,11 +99,7 @@ func answerJSON(w http.ResponseWriter, status int, answer any) {
 // UnmarshalCaddyfile reads
 //
 //	model_tunnel
-func (t *Tunnel) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	return parseBlock(d, func(d *caddyfile.Dispenser) error {
-		return d.Errf("model_tunnel has no options, got %q", d.Val())
-	})
-}
+func (t *Tunnel) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return parseNoOptions(d) }
 
 // Interface guards.
 var (

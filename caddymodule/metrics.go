@@ -7,11 +7,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/postern-dev/postern/caddymodule/events"
+	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/queue"
-	"github.com/postern-dev/postern/caddymodule/tunnel"
-	"github.com/postern-dev/postern/connector/memory"
+	"github.com/postern-dev/postern/caddymodule/serve"
 )
 
 // otherDeployment labels requests for names that are not registered: a client
@@ -61,40 +62,32 @@ var (
 
 	eventsLostTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "postern", Name: "events_lost_total",
-		Help: "Events that nobody was told, by reason: handlers or webhook were too slow, a webhook refused them, its configuration had ended.",
+		Help: "Events that were not delivered, by reason: handlers or webhook were too slow, a webhook refused them, its configuration had ended.",
 	}, []string{"reason"})
 )
 
-// observeSignInFailure counts a sign-in that failed.
-func observeSignInFailure(method string) { signInFailuresTotal.WithLabelValues(method).Inc() }
-
-// The reasons for which events are lost.
-const (
-	lostByHandlers = "handlers"
-	lostByWebhook  = "webhook"
-	lostRefused    = "refused"
-	lostAtEnd      = "ended"
-)
+// countFailedSignIn counts a sign-in that failed.
+func countFailedSignIn(method string) { signInFailuresTotal.WithLabelValues(method).Inc() }
 
 func init() {
 	// From the start, else the first loss would be no increase.
-	for _, reason := range []string{lostByHandlers, lostByWebhook, lostRefused, lostAtEnd} {
-		observeEventsLost(reason, 0)
+	for _, reason := range events.LostReasons {
+		countLostEvents(reason, 0)
 	}
 }
 
-// observeEventsLost counts events that are lost.
-func observeEventsLost(reason string, n int) { eventsLostTotal.WithLabelValues(reason).Add(float64(n)) }
+// countLostEvents counts events that are lost.
+func countLostEvents(reason string, n int) { eventsLostTotal.WithLabelValues(reason).Add(float64(n)) }
 
 // registerMetrics makes the collectors visible on a configuration's registry.
-func registerMetrics(reg prometheus.Registerer, sessions func() []tunnel.Info, queues func() *queue.Queues, budget func() *memory.Budget, service func() (*manage.Service, error)) error {
+func registerMetrics(reg prometheus.Registerer, g *gateway.Gateway) error {
 	for _, c := range []prometheus.Collector{
 		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal, signInFailuresTotal, queueRejectedTotal,
 		eventsLostTotal,
-		tunnelCollector{sessions},
-		queueCollector{queues},
-		memoryCollector{budget},
-		deploymentCollector{service},
+		tunnelCollector{g},
+		queueCollector{g},
+		memoryCollector{g},
+		deploymentCollector{g},
 	} {
 		var already prometheus.AlreadyRegisteredError
 		if err := reg.Register(c); err != nil && !errors.As(err, &already) {
@@ -104,42 +97,42 @@ func registerMetrics(reg prometheus.Registerer, sessions func() []tunnel.Info, q
 	return nil
 }
 
-// enter counts a request whose deployment is now known as running, once.
-func (ex *exchange) enter() {
-	if !ex.running {
-		ex.running = true
-		deployment, name := ex.labels()
-		inflightRequests.WithLabelValues(deployment, name).Inc()
+// metrics implements serve.Observer.
+type metrics struct{}
+
+func (metrics) Refused(reason string) { authFailuresTotal.WithLabelValues(reason).Inc() }
+
+func (metrics) Running(ex *serve.Exchange, change float64) {
+	l := labels(ex)
+	inflightRequests.WithLabelValues(l[:]...).Add(change)
+}
+
+func (metrics) FirstByte(ex *serve.Exchange) {
+	l := labels(ex)
+	firstByteSeconds.WithLabelValues(l[:]...).Observe(time.Since(ex.Start).Seconds())
+}
+
+func (metrics) Rejected(ex *serve.Exchange, reason string) {
+	queueRejectedTotal.WithLabelValues(ex.Deployment, reason).Inc()
+}
+
+func (metrics) Ended(ex *serve.Exchange, status int) {
+	l := labels(ex)
+	requestsTotal.WithLabelValues(l[0], l[1], strconv.Itoa(status)).Inc()
+	durationSeconds.WithLabelValues(l[:]...).Observe(time.Since(ex.Start).Seconds())
+}
+
+// labels are an exchange's values for the labels deployment and dialect.
+func labels(ex *serve.Exchange) [2]string {
+	if ex.Deployment == "" {
+		return [...]string{otherDeployment, string(ex.Operation.Dialect)}
 	}
+	return [...]string{ex.Deployment, string(ex.Operation.Dialect)}
 }
 
-// observe counts a request that ended.
-func (ex *exchange) observe(status int) {
-	deployment, name := ex.labels()
-	if ex.running {
-		inflightRequests.WithLabelValues(deployment, name).Dec()
-	}
-	requestsTotal.WithLabelValues(deployment, name, strconv.Itoa(status)).Inc()
-	durationSeconds.WithLabelValues(deployment, name).Observe(time.Since(ex.Start).Seconds())
-}
-
-// observeFirstByte notes that the model began to answer.
-func (ex *exchange) observeFirstByte() {
-	deployment, name := ex.labels()
-	firstByteSeconds.WithLabelValues(deployment, name).Observe(time.Since(ex.Start).Seconds())
-}
-
-// labels are the exchange's values for the labels deployment and dialect.
-func (ex *exchange) labels() (deployment, dialect string) {
-	if deployment = ex.Deployment; deployment == "" {
-		deployment = otherDeployment
-	}
-	return deployment, string(ex.Operation.Dialect)
-}
-
-// forgetDeployment drops the series of a deployment that was removed, but for
+// dropSeries drops the series of a deployment that was removed, but for
 // the gauge: its requests that still run have yet to be subtracted.
-func forgetDeployment(name string) {
+func dropSeries(name string) {
 	labels := prometheus.Labels{"deployment": name}
 	requestsTotal.DeletePartialMatch(labels)
 	queueRejectedTotal.DeletePartialMatch(labels)
@@ -148,9 +141,7 @@ func forgetDeployment(name string) {
 }
 
 // tunnelCollector reports the live tunnels, read at each scrape.
-type tunnelCollector struct {
-	sessions func() []tunnel.Info
-}
+type tunnelCollector struct{ *gateway.Gateway }
 
 var (
 	tunnelConnections = prometheus.NewDesc("postern_tunnel_connections",
@@ -179,7 +170,11 @@ func (tunnelCollector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c tunnelCollector) Collect(ch chan<- prometheus.Metric) {
-	for _, s := range c.sessions() {
+	hub, err := c.Listener.Hub()
+	if err != nil {
+		return
+	}
+	for _, s := range hub.Sessions() {
 		ch <- prometheus.MustNewConstMetric(tunnelConnections, prometheus.GaugeValue, 1, s.Connector, s.Transport)
 		ch <- prometheus.MustNewConstMetric(tunnelRTT, prometheus.GaugeValue, s.RTT.Seconds(), s.Connector, s.Transport)
 		ch <- prometheus.MustNewConstMetric(tunnelRequests, prometheus.GaugeValue, float64(s.Active), s.Connector, s.Transport)
@@ -198,16 +193,14 @@ func (c tunnelCollector) Collect(ch chan<- prometheus.Metric) {
 }
 
 // deploymentCollector reports the states of deployments, read at each scrape.
-type deploymentCollector struct {
-	service func() (*manage.Service, error) // fails while the gateway is not started
-}
+type deploymentCollector struct{ *gateway.Gateway }
 
 // Describe implements prometheus.Collector.
 func (deploymentCollector) Describe(ch chan<- *prometheus.Desc) { ch <- deploymentState }
 
 // Collect implements prometheus.Collector.
 func (c deploymentCollector) Collect(ch chan<- prometheus.Metric) {
-	service, err := c.service()
+	service, err := c.Manage()
 	if err != nil {
 		return
 	}
@@ -223,9 +216,7 @@ func (c deploymentCollector) Collect(ch chan<- prometheus.Metric) {
 }
 
 // queueCollector reports how many requests wait, read at each scrape.
-type queueCollector struct {
-	queues func() *queue.Queues // nil while the store is not open
-}
+type queueCollector struct{ *gateway.Gateway }
 
 var queueLength = prometheus.NewDesc("postern_queue_length",
 	"Requests that wait for their turn, by deployment; only deployments with a bound have a queue.", []string{"deployment"}, nil)
@@ -236,21 +227,19 @@ func (queueCollector) Describe(ch chan<- *prometheus.Desc) { ch <- queueLength }
 // Collect implements prometheus.Collector. Accounts may have deployments of the
 // same name, which are one series.
 func (c queueCollector) Collect(ch chan<- prometheus.Metric) {
-	queues := c.queues()
-	if queues == nil {
+	open := c.Store.Opened()
+	if open == nil {
 		return
 	}
 	lengths := map[string]int{}
-	queues.Lengths(func(n queue.Name, waiting int) { lengths[n.Deployment] += waiting })
+	open.Queues.Lengths(func(n queue.Name, waiting int) { lengths[n.Deployment] += waiting })
 	for deployment, waiting := range lengths {
 		ch <- prometheus.MustNewConstMetric(queueLength, prometheus.GaugeValue, float64(waiting), deployment)
 	}
 }
 
 // memoryCollector reports the memory budget, read at each scrape.
-type memoryCollector struct {
-	budget func() *memory.Budget // nil while the store is not open
-}
+type memoryCollector struct{ *gateway.Gateway }
 
 var (
 	memoryHeld = prometheus.NewDesc("postern_memory_held_bytes",
@@ -270,11 +259,11 @@ func (memoryCollector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c memoryCollector) Collect(ch chan<- prometheus.Metric) {
-	budget := c.budget()
-	if budget == nil {
+	open := c.Store.Opened()
+	if open == nil {
 		return
 	}
-	s := budget.Stats()
+	s := open.Memory.Stats()
 	ch <- prometheus.MustNewConstMetric(memoryHeld, prometheus.GaugeValue, float64(s.Held))
 	ch <- prometheus.MustNewConstMetric(memoryLimit, prometheus.GaugeValue, float64(s.Total))
 	ch <- prometheus.MustNewConstMetric(memoryRefused, prometheus.CounterValue, float64(s.Full), "full")

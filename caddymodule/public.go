@@ -17,7 +17,7 @@ import (
 // use, when all sites are provisioned: that is cheap beside what it is for.
 func (a *App) endpoint() manage.Endpoint {
 	e := manage.Endpoint{Listen: a.listen.JoinHostPort(0), Public: a.Public}
-	if hub, err := a.tunnel.val.get(); err == nil {
+	if hub, err := a.listener.val.Hub(); err == nil {
 		e.Pin = hub.Pin()
 		if addr := hub.Addr(); addr != nil {
 			e.Listen = addr.String()

@@ -56,6 +56,35 @@ func TestExposedConsole(t *testing.T) {
 	}
 }
 
+// A request must pass model_auth, model_dialect and model_route in this order,
+// wherever they are.
+func TestHandlerOrder(t *testing.T) {
+	for name, test := range map[string]struct{ lines, want string }{
+		"right":             {"route {\n model_auth\n model_dialect\n model_route\n}", ""},
+		"apart":             {"route {\n model_auth\n route /v1/* {\n model_dialect\n route {\n model_route\n}\n}\n}", ""},
+		"others between":    {"route {\n model_auth\n vars x y\n model_dialect\n vars y z\n model_route\n}", ""},
+		"auth in a handle":  {"route {\n handle /v1/* {\n route {\n model_auth\n}\n}\n model_dialect\n model_route\n}", ""},
+		"invoked":           {"invoke gw", ""},
+		"route first":       {"route {\n model_auth\n model_route\n model_dialect\n}", "model_route has no model_dialect before it"},
+		"dialect first":     {"route {\n model_dialect\n model_auth\n model_route\n}", "model_dialect has no model_auth before it"},
+		"backwards":         {"route {\n model_route\n model_dialect\n model_auth\n}", "model_route has no model_dialect before it"},
+		"no auth":           {"route {\n model_dialect\n model_route\n}", "the order model_auth, model_dialect, model_route"},
+		"in other handles":  {"handle /a {\n route {\n model_auth\n}\n}\nhandle /b {\n route {\n model_dialect\n}\n}", "model_dialect has no model_auth before it"},
+		"invoked too early": {"route {\n invoke rest\n model_auth\n}", "model_dialect has no model_auth before it"},
+	} {
+		const named = "&(gw) {\n route {\n model_auth\n model_dialect\n model_route\n}\n}\n&(rest) {\n route {\n model_dialect\n model_route\n}\n}\n"
+		if name != "invoked too early" && name != "invoked" {
+			test.lines = "a.example.com {\n model_gateway\n}\nb.example.com {\n" + test.lines + "\n}"
+		} else {
+			test.lines = named + "b.example.com {\n" + test.lines + "\n}"
+		}
+		_, err := tryProvision(t, test.lines)
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q", name, err, test.want)
+		}
+	}
+}
+
 // TestProvisionErrors checks what a wrong configuration is told.
 func TestProvisionErrors(t *testing.T) {
 	for _, test := range []struct{ options, want string }{

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -44,10 +45,10 @@ func TestTokensFollowTheConfiguration(t *testing.T) {
 	listen, database := freeUDP(t), filepath.Join(t.TempDir(), "gateway.db")
 	old := provision(t, gatewayFile(listen, "old.example.com:7443", database))
 	next := provision(t, gatewayFile(listen, "new.example.com:7443", database))
-	old.store.val.messages = io.Discard
-	force := &old.store.val.force
+	old.store.val.Messages = io.Discard
+	force := old.store.val
 	server := func() string {
-		text, err := force.token("con_06b3kz9v6dfx7fbv7wq7m5r2qm", strings.Repeat("s", 43))
+		text, err := force.Token("con_06b3kz9v6dfx7fbv7wq7m5r2qm", strings.Repeat("s", 43))
 		if err != nil {
 			return err.Error()
 		}
@@ -55,8 +56,8 @@ func TestTokensFollowTheConfiguration(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if token.Pin == "" || token.Pin != force.pin() || token.Connector != "con_06b3kz9v6dfx7fbv7wq7m5r2qm" {
-			t.Errorf("token with pin %q of %q, want the pin %q", token.Pin, token.Connector, force.pin())
+		if token.Pin == "" || token.Pin != force.Pin() || token.Connector != "con_06b3kz9v6dfx7fbv7wq7m5r2qm" {
+			t.Errorf("token with pin %q of %q, want the pin %q", token.Pin, token.Connector, force.Pin())
 		}
 		return token.Server
 	}
@@ -66,8 +67,8 @@ func TestTokensFollowTheConfiguration(t *testing.T) {
 			t.Errorf("%s: %q, want %q", when, got, want)
 		}
 	}
-	expect("before the start", errNotListening.Error())
-	if pin := force.pin(); pin != "" {
+	expect("before the start", gateway.ErrNotListening.Error())
+	if pin := force.Pin(); pin != "" {
 		t.Errorf("before the start the pin is %q", pin)
 	}
 	start(t, old)
@@ -80,14 +81,14 @@ func TestTokensFollowTheConfiguration(t *testing.T) {
 	_ = old.Stop()
 	expect("reloaded again", "new.example.com:7443")
 	_ = next.Stop()
-	expect("stopped", errNotListening.Error())
+	expect("stopped", gateway.ErrNotListening.Error())
 }
 
 // A site without a name gives no address to dial.
 func TestNoTokenWithoutAddress(t *testing.T) {
 	app := provision(t, "{\n model_gateway {\n  listen "+freeUDP(t)+"\n }\n}\n:8080 {\n model_gateway\n}")
 	start(t, app)
-	if _, err := app.store.val.force.token("con_1", "s"); err == nil || !strings.Contains(err.Error(), "`public gw.example.com:7443`") {
+	if _, err := app.store.val.Token("con_1", "s"); err == nil || !strings.Contains(err.Error(), "`public gw.example.com:7443`") {
 		t.Errorf("error = %v", err)
 	}
 }
@@ -97,13 +98,13 @@ func TestWelcome(t *testing.T) {
 	listen, database := freeUDP(t), filepath.Join(t.TempDir(), "gateway.db")
 	var said bytes.Buffer
 	first := provision(t, gatewayFile(listen, "localhost:7443", database))
-	first.store.val.messages, first.store.val.terminal = &said, true
+	first.store.val.Messages, first.store.val.Terminal = &said, true
 	start(t, first)
 	_, secret, ok := strings.Cut(said.String(), "  http://localhost:8080/console/setup#")
 	if !ok || strings.Count(said.String(), "#") != 1 || len(strings.Fields(secret)[0]) != 43 {
 		t.Fatalf("the first start said %q", said.String())
 	}
-	if _, err := first.Store().FindLink(strings.Fields(secret)[0]); err != nil {
+	if _, err := first.store.val.Opened().Store.FindLink(strings.Fields(secret)[0]); err != nil {
 		t.Errorf("the link is not valid: %v", err)
 	}
 	said.Reset()
@@ -118,7 +119,7 @@ func TestWelcome(t *testing.T) {
 func TestWelcomeWithoutTerminal(t *testing.T) {
 	var said bytes.Buffer
 	app := provision(t, gatewayFile(freeUDP(t), "localhost:7443", filepath.Join(t.TempDir(), "gateway.db")))
-	app.store.val.messages, app.store.val.terminal = &said, false
+	app.store.val.Messages, app.store.val.Terminal = &said, false
 	start(t, app)
 	if !strings.Contains(said.String(), " gateway setup-link` prints a link") || strings.Contains(said.String(), "#") {
 		t.Errorf("the first start said %q", said.String())
@@ -132,13 +133,13 @@ func TestNoWelcome(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var said bytes.Buffer
 			app := provision(t, file)
-			app.store.val.messages = &said
-			st, err := app.openStore()
+			app.store.val.Messages = &said
+			open, err := app.store.val.Get()
 			if err != nil {
 				t.Fatal(err)
 			}
 			if name == "a user" {
-				if _, err := st.CreateUser(t.Context(), "default", "anna", "$argon2id$none"); err != nil {
+				if _, err := open.Store.CreateUser(t.Context(), "default", "anna", "$argon2id$none"); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -147,5 +148,31 @@ func TestNoWelcome(t *testing.T) {
 				t.Errorf("it said %q", said.String())
 			}
 		})
+	}
+}
+
+// The total is that of the configuration in force.
+func TestMaxMemory(t *testing.T) {
+	listen, database := freeUDP(t), filepath.Join(t.TempDir(), "gateway.db")
+	file := func(size string) string {
+		return strings.Replace(gatewayFile(listen, "gw.example.com:7443", database), "listen", "max_memory "+size+"\n listen", 1)
+	}
+	t.Setenv("GOMEMLIMIT", "off") // the test's own process shall keep its limit
+	first, second := provision(t, file("40MiB")), provision(t, file("50MiB"))
+	first.store.val.Messages = io.Discard
+	total := func() int64 { return first.store.val.Opened().Memory.Stats().Total }
+	for _, step := range []struct {
+		do   func() error
+		want int64
+	}{{first.Start, 40 << 20}, {second.Start, 50 << 20}, {second.Stop, 40 << 20}, {first.Stop, 40 << 20}} {
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		if got := total(); got != step.want {
+			t.Errorf("%d bytes, want %d", got, step.want)
+		}
+	}
+	if _, err := tryProvision(t, file("31MiB")); err == nil || !strings.Contains(err.Error(), "max_memory") {
+		t.Errorf("too small: %v", err)
 	}
 }

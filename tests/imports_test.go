@@ -1,11 +1,8 @@
 package tests
 
 import (
-	"go/parser"
-	"go/token"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -76,6 +73,34 @@ func importRules() []importRule {
 			why:    "the desk stands between the tunnels, where devices wait, and the store, where decisions are made; nobody else is there",
 		},
 		{
+			from:   []string{"caddymodule/newest"},
+			forbid: []string{ours, "net/http"},
+			why:    "which configuration is in force depends on nothing but the order of their starts",
+		},
+		{
+			from:   []string{"caddymodule/events"},
+			forbid: []string{ours},
+			except: []string{
+				module + "caddymodule/newest", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat",
+				module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link",
+			},
+			why: "events are made of records and tunnels alone, so that no request can get into one",
+		},
+		{
+			from:   []string{"caddymodule/serve"},
+			forbid: []string{ours, "github.com/prometheus/..."},
+			except: []string{
+				module + "caddymodule/activity", module + "caddymodule/dialect", module + "caddymodule/queue", module + "caddymodule/store", module + "caddymodule/scope",
+				module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link", module + "connector/memory",
+			},
+			why: "the request path needs keys, queues and tunnels; users, pages and metrics are not on it",
+		},
+		{
+			from:   []string{"caddymodule/gateway"},
+			forbid: []string{module + "caddymodule/console", module + "caddymodule/scripted", module + "connector/agent", module + "caddymodule/cli/...", "github.com/prometheus/..."},
+			why:    "what outlives a configuration is the same under a page, a command and a test",
+		},
+		{
 			from:   []string{"caddymodule/rotation"},
 			forbid: []string{ours},
 			except: []string{module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link"},
@@ -94,15 +119,6 @@ func importRules() []importRule {
 			from:   []string{"caddymodule/console"},
 			forbid: []string{module + "caddymodule/dialect", module + "caddymodule/scripted", module + "connector", module + "connector/agent"},
 			why:    "pages show what management tells; they neither take part in requests nor run connectors",
-		},
-		{
-			from: []string{
-				"caddymodule/signin", "caddymodule/activity", "caddymodule/pairing", "caddymodule/rotation", "caddymodule/console",
-				"caddymodule/dialect", "caddymodule/scope", "caddymodule/store", "caddymodule/tunnel", "caddymodule/manage",
-				"caddymodule/scripted", "caddymodule/queue", "caddymodule/compat", "caddymodule/fair", "caddymodule/health",
-			},
-			forbid: []string{caddy},
-			why:    "only the shell knows Caddy, so that everything below it can be tested without a server",
 		},
 		{
 			from:   []string{"connector", "connector/agent", "connector/link", "connector/memory", "connector/service", "connector/version"},
@@ -136,20 +152,28 @@ func TestImportRules(t *testing.T) {
 	}
 }
 
-// Direct imports: the shell is the only package that may know everything, and
-// even there one file alone runs a connector.
-func TestOnlyTheUpCommandRunsAConnector(t *testing.T) {
+// Everything below the shell can be tested without a server.
+func TestOnlyTheShellKnowsCaddy(t *testing.T) {
 	t.Parallel()
-	out := golist(t, "-f", `{{range .GoFiles}}{{$.Dir}}/{{.}}{{"\n"}}{{end}}`, "./caddymodule")
-	var users []string
-	for _, file := range strings.Fields(out) {
-		if importsOf(t, file)[module+"connector/agent"] {
-			users = append(users, file[strings.LastIndexByte(file, '/')+1:])
+	shell := []string{module + "caddymodule", module + "caddymodule/cli", module + "caddymodule/cli/up"}
+	for line := range strings.Lines(golist(t, "-f", `{{.ImportPath}} {{join .Deps " "}}`, "./caddymodule/...")) {
+		for i, words := 1, strings.Fields(line); i < len(words) && !slices.Contains(shell, words[0]); i++ {
+			if strings.HasPrefix(words[i], "github.com/caddyserver/caddy/v2") {
+				t.Errorf("%s depends on %s; only the modules and the command line know Caddy", words[0], words[i])
+				break
+			}
 		}
 	}
-	for _, file := range users {
-		if file != "command.go" && file != "up.go" {
-			t.Errorf("caddymodule/%s imports connector/agent; only `caddy gateway up` runs a connector in the gateway's process", file)
+}
+
+// Direct imports: the shell is the only package that may know everything, and
+// even there one package alone runs a connector.
+func TestOnlyTheUpCommandRunsAConnector(t *testing.T) {
+	t.Parallel()
+	out := golist(t, "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./caddymodule/...")
+	for line := range strings.Lines(out) {
+		if words := strings.Fields(line); slices.Contains(words[1:], module+"connector/agent") && words[0] != module+"caddymodule/cli/up" {
+			t.Errorf("%s imports connector/agent; only `caddy gateway up` runs a connector in the gateway's process", words[0])
 		}
 	}
 }
@@ -162,24 +186,6 @@ func TestPluginRootOnlyRegisters(t *testing.T) {
 	if !slices.Equal(out, []string{module + "caddymodule"}) {
 		t.Errorf("plugin.go imports %v", out)
 	}
-}
-
-// importsOf returns the import paths of one file.
-func importsOf(t *testing.T, file string) map[string]bool {
-	t.Helper()
-	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
-	if err != nil {
-		t.Fatal(err)
-	}
-	paths := map[string]bool{}
-	for _, spec := range f.Imports {
-		path, err := strconv.Unquote(spec.Path.Value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		paths[path] = true
-	}
-	return paths
 }
 
 func matches(patterns []string, path string) bool {

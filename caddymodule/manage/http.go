@@ -12,6 +12,9 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
+// AdminPrefix is where Caddy's admin endpoint serves the management API.
+const AdminPrefix = "/model_gateway"
+
 // operation answers one method of a path: the status, and a value to encode.
 type operation func(w http.ResponseWriter, r *http.Request) (int, any, error)
 
@@ -60,7 +63,7 @@ func (s *Service) routes() map[string]map[string]route {
 	}
 }
 
-// Handler returns the JSON API under prefix, for example "/model_gateway".
+// Handler returns the JSON API under prefix, for example [AdminPrefix].
 // It does not authenticate: whoever mounts it decides who may call it, and says
 // who does by [WithCaller].
 func (s *Service) Handler(prefix string) http.Handler {

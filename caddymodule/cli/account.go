@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+var accountCommands = command{
+	use: "account", short: "Adds, changes, lists and removes accounts",
+	long: `Adds, changes, lists and removes accounts. Users, keys, connectors and deployments
+belong to one account each, and see nothing of the others. Each account has limits
+on how many of them it may have.`,
+	commands: []command{{
+		use: "add ID [--max-… N]", short: "Adds an account",
+		long: `Adds an account. Its id is made of a-z, 0-9 and "-".`,
+		example: `  caddy gateway account add research
+  caddy gateway account add ci --max-keys 5000
+  caddy gateway user add anna --account research`,
+		flags: limitFlags,
+		run: operation(func(in *invocation) (request, error) {
+			body := limitFields(in)
+			body["id"] = in.arg
+			return request{http.MethodPost, "/accounts", body}, nil
+		}, func(in *invocation, a store.Account) error {
+			in.printf("Account %q is added. Add its first user with `caddy gateway user add NAME --account %s`.\n", a.ID, a.ID)
+			return nil
+		}),
+	}, {
+		use: "set ID --max-… N", short: "Changes the limits of an account",
+		long: `Changes how much an account may have. Limits that are not given stay; 0 is the
+default. Records beyond a new limit stay, too.`,
+		example: `  caddy gateway account set default --max-keys 5000
+  caddy gateway account set research --max-connectors 500 --max-deployments 0`,
+		flags: limitFlags,
+		run: operation(func(in *invocation) (request, error) {
+			body := limitFields(in)
+			if len(body) == 0 {
+				return request{}, usagef("nothing is to be changed; for example: caddy gateway account set %s --max-keys 5000", in.arg)
+			}
+			return request{http.MethodPatch, itemPath("/accounts", in.arg), body}, nil
+		}, func(in *invocation, a store.Account) error {
+			in.printf("Account %q may have:\n\n", a.ID)
+			for _, name := range store.LimitNames() {
+				in.printf("  %-12s %6d\n", strings.TrimPrefix(name, "max_"), *a.Limits.Field(name))
+			}
+			return nil
+		}),
+	}, list[store.Account]{
+		kind: "account", short: "Lists accounts", all: true,
+		header: []string{"ID", "CREATED"},
+		row:    func(in *invocation, a store.Account) []string { return []string{a.ID, in.env.date(a.CreatedAt)} },
+	}.command(), {
+		use: "remove ID", short: "Removes an account that is empty",
+		example: `  caddy gateway account remove research`,
+		run: operation(remove("/accounts"), func(in *invocation, a store.Account) error {
+			in.printf("Account %q is removed.\n", a.ID)
+			return nil
+		}),
+	}},
+}
+
+// limitFlags adds a flag for each limit of an account.
+func limitFlags(f *pflag.FlagSet) {
+	defaults := store.Limits{}.Effective()
+	for _, name := range store.LimitNames() {
+		f.Int(limitFlag(name), 0, fmt.Sprintf("How many %s it may have (default %d)", strings.TrimPrefix(name, "max_"), *defaults.Field(name)))
+	}
+}
+
+// limitFields returns the limits that are given.
+func limitFields(in *invocation) fields {
+	body := fields{}
+	for _, name := range store.LimitNames() {
+		if in.Flags().Changed(limitFlag(name)) {
+			body[name], _ = in.Flags().GetInt(limitFlag(name))
+		}
+	}
+	return body
+}
+
+// limitFlag is the flag of a limit, such as max-keys.
+func limitFlag(name string) string { return strings.ReplaceAll(name, "_", "-") }

@@ -1,0 +1,187 @@
+// Package cli is `caddy gateway …`: a table of commands over the management API
+// of the running gateway, and `caddy gateway up`.
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/postern-dev/postern/caddymodule/cli/up"
+)
+
+// Register makes `caddy gateway` known to Caddy's command line.
+func Register(host up.Host) {
+	caddycmd.RegisterCommand(caddycmd.Command{
+		Name:  "gateway",
+		Short: "Manages the model gateway",
+		CobraFunc: func(cmd *cobra.Command) {
+			build(cmd, commands(host), environment{now: time.Now, zone: time.Local, askPassword: terminalPassword, confirm: terminalConfirm})
+		},
+	})
+}
+
+// The exit codes of the commands.
+const (
+	exitFailed = 1 // the operation failed
+	exitUsage  = 2 // the command line is wrong
+)
+
+// environment is what the output of commands depends on besides their input.
+type environment struct {
+	now  func() time.Time
+	zone *time.Location
+	// askPassword asks for a password on the terminal.
+	askPassword func(cmd *cobra.Command, prompt string) (string, error)
+	// confirm asks a question, and returns an error unless the answer is yes.
+	confirm func(cmd *cobra.Command, question string) error
+}
+
+// command is one command, or a group of commands.
+type command struct {
+	use, short, long, example string
+
+	aliases  []string
+	account  bool // it has the flag --account
+	local    bool // it does not talk to a running gateway
+	flags    func(*pflag.FlagSet)
+	run      func(*invocation) error // nil for a group
+	commands []command               // of a group
+}
+
+// commands is the table of `caddy gateway`.
+func commands(host up.Host) command {
+	return command{
+		use: "gateway",
+		long: `Manages the model gateway: API keys, connectors, deployments, and the users and
+management tokens of its console.
+
+All commands but "up" talk to the running Caddy through its admin endpoint.
+Name it with --address, or let --config find it; without either it is the
+default one (localhost:2019, or $CADDY_ADMIN), or else that of "up".`,
+		example: `  caddy gateway up
+  caddy gateway setup-link
+  caddy gateway pairing start
+  caddy gateway pairing approve PAIR-7K3M-Q9TX --name workstation
+  caddy gateway deployment set qwen3:8b --connector workstation
+  caddy gateway key create --name laptop --scope "qwen*"`,
+		commands: []command{
+			keyCommands, connectorCommands, deploymentCommands, pairingCommands, userCommands,
+			tokenCommands, setupLinkCommand, accountCommands, statusCommand, upCommand(host),
+		},
+	}
+}
+
+// build sets a cobra command up from the table.
+func build(cmd *cobra.Command, c command, env environment) {
+	cmd.Use, cmd.Long, cmd.Example, cmd.Aliases = c.use, c.long, c.example, c.aliases
+	if c.short != "" {
+		cmd.Short = c.short
+	}
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return fail(cmd, usageError{err}) })
+	if c.run == nil {
+		for _, sub := range c.commands {
+			child := new(cobra.Command)
+			build(child, sub, env)
+			cmd.AddCommand(child)
+		}
+		// It looks at the raw words: otherwise a mistyped command would be
+		// reported as the unknown flag after it.
+		cmd.DisableFlagParsing = true
+		cmd.RunE = guarded(group)
+		return
+	}
+	cmd.DisableFlagsInUseLine = true
+	if c.flags != nil {
+		c.flags(cmd.Flags())
+	}
+	if c.account {
+		cmd.Flags().String("account", "", `The account to work in (default "default")`)
+	}
+	if !c.local {
+		cmd.Flags().Bool("json", false, "Print JSON instead of text")
+		cmd.Flags().String("address", "", "The address of Caddy's admin endpoint")
+		cmd.Flags().StringP("config", "c", "", "Configuration file to find the admin endpoint in")
+		cmd.Flags().StringP("adapter", "a", "", "Name of the adapter for --config")
+	}
+	name := c.argument()
+	cmd.Args = guarded(func(cmd *cobra.Command, args []string) error { return checkArgument(cmd, name, args) })
+	cmd.RunE = guarded(func(cmd *cobra.Command, args []string) error {
+		return c.run(&invocation{Command: cmd, env: env, arg: strings.Join(args, "")})
+	})
+}
+
+// argument returns the name of a command's one argument, "" if it takes none.
+func (c command) argument() string {
+	if words := strings.Fields(c.use); len(words) > 1 && !strings.ContainsAny(words[1][:1], "-[") {
+		return words[1]
+	}
+	return ""
+}
+
+// checkArgument checks that exactly the named argument is given.
+func checkArgument(cmd *cobra.Command, name string, args []string) error {
+	want := min(len(name), 1)
+	switch {
+	case len(args) < want:
+		return usagef("%s is missing; usage: %s", name, cmd.UseLine())
+	case len(args) > want:
+		return usagef("%q is one word too many; usage: %s", args[want], cmd.UseLine())
+	case want == 1 && args[0] == "":
+		return usagef("%s is empty; usage: %s", name, cmd.UseLine())
+	}
+	return nil
+}
+
+// group prints the help of a command that only holds others, and refuses words
+// that are not one of its commands.
+func group(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 || args[0] == "--help" || args[0] == "-h" {
+		return cmd.Help()
+	}
+	available := slices.DeleteFunc(slices.Clone(cmd.Commands()), func(c *cobra.Command) bool { return !c.IsAvailableCommand() })
+	names := make([]string, len(available))
+	for i, c := range available {
+		names[i] = c.Name()
+	}
+	return usagef("%q is not a command of `%s`; there are: %s", args[0], cmd.CommandPath(), strings.Join(names, ", "))
+}
+
+// usageError marks an error in the command line itself.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error {
+	return usageError{fmt.Errorf(format, args...)}
+}
+
+// guarded prints the errors of a command.
+func guarded(do func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := do(cmd, args); err != nil {
+			return fail(cmd, err)
+		}
+		return nil
+	}
+}
+
+// fail prints err, and returns what makes Caddy's main function exit with the
+// right code and without printing it again. Exit codes above 1 only come about
+// through Caddy's own wrapper.
+func fail(cmd *cobra.Command, err error) error {
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	fmt.Fprintln(cmd.ErrOrStderr(), "Error: "+printableLines(err.Error()))
+	var usage usageError
+	if !errors.As(err, &usage) {
+		return err
+	}
+	code := func(caddycmd.Flags) (int, error) { return exitUsage, nil }
+	return caddycmd.WrapCommandFuncForCobra(code)(cmd, nil)
+}

@@ -1,0 +1,381 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/postern-dev/postern/caddymodule/cli/up"
+)
+
+var update = flag.Bool("update", false, "write the golden files again")
+
+// adminAnswer is what the fake admin endpoint says to one request.
+type adminAnswer struct {
+	status int
+	body   string
+}
+
+// fakeAdmin answers with what answers has under "METHOD path", and writes
+// down the requests.
+type fakeAdmin struct {
+	answers  map[string]adminAnswer
+	requests bytes.Buffer
+}
+
+func (f *fakeAdmin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	line := r.Method + " " + r.RequestURI
+	body, _ := io.ReadAll(r.Body)
+	fmt.Fprintln(&f.requests, strings.TrimSpace(line+" "+string(body)))
+	answer, ok := f.answers[line]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(answer.status)
+	_, _ = io.WriteString(w, answer.body)
+}
+
+// ranCommand is the outcome of one command line.
+type ranCommand struct {
+	out, err string
+	exit     int
+}
+
+// runCommand runs `caddy gateway args…` at a fixed time.
+func runCommand(t *testing.T, args ...string) ranCommand {
+	t.Helper()
+	now := func() time.Time { return time.Date(2026, 5, 2, 12, 0, 0, 0, time.UTC) }
+	root, gateway := &cobra.Command{Use: "caddy", SilenceUsage: true}, &cobra.Command{}
+	build(gateway, commands(up.Host{}), environment{now: now, zone: time.UTC, askPassword: scriptedPassword, confirm: scriptedConfirm})
+	root.AddCommand(gateway)
+	var out, errOut bytes.Buffer
+	root.SetOut(&out)
+	root.SetErr(&errOut)
+	root.SetArgs(append([]string{"gateway"}, args...))
+	err := root.ExecuteContext(t.Context())
+	return ranCommand{out: out.String(), err: errOut.String(), exit: exitCode(err)}
+}
+
+// scriptedPassword stands for a person at a terminal.
+func scriptedPassword(cmd *cobra.Command, prompt string) (string, error) {
+	fmt.Fprintln(cmd.ErrOrStderr(), prompt)
+	if cmd.Flags().Arg(0) == "typo" {
+		return prompt, nil
+	}
+	return "correct horse", nil
+}
+
+// scriptedConfirm stands for a person at a terminal, who knows one connector and
+// one device.
+func scriptedConfirm(cmd *cobra.Command, question string) error {
+	cmd.SetIn(strings.NewReader(map[string]string{"rack": "y\n", "pair_2": "y\n"}[cmd.Flags().Arg(0)]))
+	return readConfirmation(cmd, question)
+}
+
+// exitCode is the code that Caddy's main function makes of err. The type that
+// carries another code than 1 is not exported.
+func exitCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	if v := reflect.ValueOf(err); v.Kind() == reflect.Pointer && v.Elem().Kind() == reflect.Struct {
+		if code := v.Elem().FieldByName("ExitCode"); code.IsValid() {
+			return int(code.Int())
+		}
+	}
+	return 1
+}
+
+const (
+	keyJSON = `{"id":"key_06b3kz9v6dfx7fbv7wq7m5r2qm","account":"default","name":"laptop","scope":"*",` +
+		`"created_at":"2026-05-01T10:30:00Z","last_used_at":"2026-05-02T11:57:00Z","revoked_at":null}`
+	revokedKeyJSON = `{"id":"key_06b3kz9v6dfx7fbv7wq7m5r2qn","account":"default","name":"ci","scope":"qwen*,llama3.2:3b",` +
+		`"created_at":"2026-04-01T10:30:00Z","last_used_at":null,"revoked_at":"2026-04-02T10:30:00Z"}`
+	createdKeyJSON = `{"id":"key_06b3kz9v6dfx7fbv7wq7m5r2qm","name":"laptop","scope":"*",` +
+		`"key":"sk-svc-EXAMPLE","created_at":"2026-05-01T10:30:00Z"}`
+	onlineJSON = `{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qm","account":"default","name":"rack","created_at":"2026-05-01T10:30:00Z",` +
+		`"state":"online","transport":"quic","remote":"192.0.2.7:4711","version":"v1.0.0","os":"linux",` +
+		`"upstreams":[{"name":"ollama","state":"reachable","since":"2026-05-02T09:00:00Z","models":12},{"name":"vllm","state":"down","since":"2026-05-02T10:00:00Z"}],"since":"2026-05-02T09:00:00Z","rtt_ms":12.5,"active":1}`
+	offlineJSON    = `{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qn","account":"default","name":"home","created_at":"2026-05-01T10:30:00Z","last_seen_at":"2026-05-02T07:00:00Z","state":"offline"}`
+	hostileJSON    = `{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qo","account":"default","name":"x","created_at":"2026-05-01T10:30:00Z","state":"online","version":"\u001b[2J\nv1\tx"}`
+	deploymentJSON = `{"account":"default","name":"qwen3:8b","connectors":["con_06b3kz9v6dfx7fbv7wq7m5r2qm","con_06b3kz9v6dfx7fbv7wq7m5r2qn"],"model":"qwen3","max_concurrency":4,"options":{"think_tags":true},` +
+		`"created_at":"2026-05-01T10:30:00Z","updated_at":"2026-05-02T10:30:00Z","through":[{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qm","name":"rack","state":"available","upstream":"ollama","model":"qwen3"},` +
+		`{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qn","name":"home","state":"offline"}],"state":"degraded","available":1}`
+	goneJSON = `{"account":"default","name":"gone","connectors":["con_06b3kz9v6dfx7fbv7wq7m5r2qn"],"created_at":"2026-05-01T10:30:00Z","updated_at":"2026-05-02T10:30:00Z",` +
+		`"through":[{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qn","name":"home","state":"offline"}],"state":"offline","available":0,"offline_since":"2026-05-02T07:00:00Z"}`
+	warnedJSON = `{"account":"default","name":"org/m","connectors":["con_06b3kz9v6dfx7fbv7wq7m5r2qm"],"upstream":"olama",` +
+		`"created_at":"2026-05-01T10:30:00Z","updated_at":"2026-05-02T10:30:00Z","through":[{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qm","name":"rack","state":"upstream_missing"}],"state":"upstream_missing","available":0,` +
+		`"warning":"deployment \"org/m\" goes to upstream \"olama\", but connector \"rack\" has ollama, vllm; change the deployment's upstream or add it to the connector's configuration"}`
+	statusJSON = `{"version":"v1.2.3","commit":"7337cac","caddy":"v2.11.9","url":"https://gw.example.com","listener":{"address":":7443","public":"gw.example.com:7443","pin":"PIN"},` +
+		`"connectors":{"total":2,"online":1},"deployments":{"total":5,"available":3,"states":{"available":2,"degraded":1,"model_missing":1,"model_server_down":1}},"keys":{"active":1,"revoked":4},"counters":{"connected":3,"replaced":1,"denied":2,"rejected":0,"requests":120,"failed":4}}`
+)
+
+const (
+	startedJSON = `{"id":"pair_1","account":"default","created_by":"admin endpoint","state":"waiting","created_at":"2026-05-02T12:00:00Z",` +
+		`"expires_at":"2026-05-02T12:15:00Z","code":"PAIR-7K3M-Q9TX","connected":false}`
+	deviceJSON = `"device":{"hostname":"rack\u001b[2J","os":"linux","version":"v1.0.0","address":"192.0.2.7",` +
+		`"fingerprint":"3f9a 07c2 b1d4","upstreams":["ollama","vllm"],"at":"2026-05-02T11:59:00Z"}`
+	pendingJSON = `{"id":"pair_2","account":"default","created_by":"usr_1","state":"pending","created_at":"2026-05-02T11:50:00Z",` +
+		`"expires_at":"2026-05-02T12:05:00Z",` + deviceJSON + `,"code":"PAIR-7K3M-Q9TY","connected":true}`
+	namesakeJSON = `{"id":"pair_2","account":"default","created_by":"usr_1","state":"pending","created_at":"2026-05-02T11:50:00Z",` +
+		`"expires_at":"2026-05-02T12:05:00Z",` + deviceJSON + `,"code":"PAIR-7K3M-Q9TY","connected":true,` +
+		`"namesake":{"id":"con_1","name":"ra\u001bck","state":"offline"}}`
+	awayJSON = `{"id":"pair_3","account":"default","created_by":"usr_1","state":"pending","created_at":"2026-05-02T11:50:00Z",` +
+		`"expires_at":"2026-05-02T12:05:00Z",` + deviceJSON + `,"connected":false}`
+	approvedJSON = `{"id":"pair_4","account":"default","created_by":"usr_1","state":"approved","created_at":"2026-05-02T11:30:00Z",` +
+		`"expires_at":"2026-05-02T11:45:00Z","decided_at":"2026-05-02T11:40:00Z","decided_by":"usr_1",` + deviceJSON + `,"connector":"con_1","connected":false}`
+	expiredJSON = `{"id":"pair_5","account":"default","created_by":"usr_1","state":"expired","created_at":"2026-05-02T11:30:00Z",` +
+		`"expires_at":"2026-05-02T11:45:00Z","connected":false}`
+	userJSON    = `{"id":"usr_1","account":"default","name":"anna","created_at":"2026-05-01T10:30:00Z","passkeys":2}`
+	linkJSON    = `{"id":"lnk_1","kind":"setup","url":"https://gw.example.com/console/setup#EXAMPLE","expires_at":"2026-05-02T12:15:00Z"}`
+	accountJSON = `{"id":"research","name":"research","created_at":"2026-05-01T10:30:00Z",` +
+		`"limits":{"max_keys":5000,"max_connectors":200,"max_deployments":2000,"max_users":100,"max_tokens":100}}`
+)
+
+// ok is one answer of 200.
+func ok(request, body string) map[string]adminAnswer {
+	return map[string]adminAnswer{request: {200, body}}
+}
+
+// commandTests are command lines, and what the gateway says to their requests.
+var commandTests = []struct {
+	name    string
+	args    string // separated by spaces
+	answers map[string]adminAnswer
+}{
+	{"help", "--help", nil},
+	{"help_key_create", "key create --help", nil},
+	{"help_deployment_set", "deployment set --help", nil},
+	{"help_up", "up --help", nil},
+	{"key_create", "key create --name laptop --scope *", map[string]adminAnswer{
+		"POST /model_gateway/keys": {201, createdKeyJSON}, "GET /model_gateway/status": {200, statusJSON},
+	}},
+	{"key_create_unknown_url", "key create --name laptop --account team", ok("POST /model_gateway/keys", createdKeyJSON)},
+	{"key_create_json", "key create --name laptop --json", ok("POST /model_gateway/keys", createdKeyJSON)},
+	{"key_create_no_name", "key create", nil},
+	{"key_create_empty_scope", "key create --name laptop --scope=", nil},
+	{"key_list", "key list", ok("GET /model_gateway/keys", "["+keyJSON+","+revokedKeyJSON+"]")},
+	{"key_list_empty", "key list --account a&b", ok("GET /model_gateway/keys?account=a%26b", "[]")},
+	{"key_list_json", "key list --json", ok("GET /model_gateway/keys", "["+keyJSON+"]")},
+	{"key_revoke_again", "key revoke key_1", ok("DELETE /model_gateway/keys/key_1", strings.Replace(revokedKeyJSON, "}", `,"removed":true}`, 1))},
+	{"key_remove", "key remove key_1", ok("DELETE /model_gateway/keys/key_1", strings.Replace(revokedKeyJSON, "}", `,"removed":true}`, 1))},
+	{"key_remove_json", "key remove key_1 --json --account team", ok("DELETE /model_gateway/keys/key_1?account=team", strings.Replace(revokedKeyJSON, "}", `,"removed":true}`, 1))},
+	{"key_revoke", "key revoke key_1", ok("DELETE /model_gateway/keys/key_1", keyJSON)},
+	{"key_revoke_unknown", "key revoke key_1", map[string]adminAnswer{
+		"DELETE /model_gateway/keys/key_1": {404, `{"error":"there is no key \"key_1\""}`},
+	}},
+	{"key_revoke_no_id", "key revoke", nil},
+	{"connector_create", "connector create --name home", ok("POST /model_gateway/connectors", `{"id":"con_1","name":"home","tunnel_token":"ptt_EXAMPLE"}`)},
+	{"connector_create_json", "connector create --name home --json", ok("POST /model_gateway/connectors", `{"id":"con_1","name":"home","tunnel_token":"ptt_EXAMPLE"}`)},
+	{"connector_create_taken", "connector create --name home", map[string]adminAnswer{
+		"POST /model_gateway/connectors": {409, `{"error":"the name \"home\" is taken"}`},
+	}},
+	{"connector_list", "connector list", ok("GET /model_gateway/connectors", "["+onlineJSON+","+offlineJSON+"]")},
+	{"connector_list_empty", "connector list", ok("GET /model_gateway/connectors", "[]")},
+	{"connector_list_hostile", "connector list", ok("GET /model_gateway/connectors", "["+hostileJSON+"]")},
+	{"connector_list_json", "connector list --json", ok("GET /model_gateway/connectors", "["+onlineJSON+","+offlineJSON+"]")},
+	{"connector_remove", "connector remove home", ok("DELETE /model_gateway/connectors/home", offlineJSON)},
+	{"deployment_set", "deployment set qwen3:8b --connector rack --model qwen3", ok("PUT /model_gateway/deployments/qwen3:8b", deploymentJSON)},
+	{"deployment_set_several", "deployment set qwen3:8b --connector rack --connector home --max-concurrency 4", ok("PUT /model_gateway/deployments/qwen3:8b", deploymentJSON)},
+	{"deployment_set_options", "deployment set qwen3:8b --connector rack --option think_tags=true --option inline_system=keep --option file_parts=false", ok("PUT /model_gateway/deployments/qwen3:8b", deploymentJSON)},
+	{"deployment_set_unknown_option", "deployment set qwen3:8b --connector rack --option thinktags=true", nil},
+	{"deployment_set_option_without_value", "deployment set qwen3:8b --connector rack --option think_tags", nil},
+	{"deployment_set_warning", "deployment set org/m --connector rack --upstream olama", ok("PUT /model_gateway/deployments/org%2Fm", warnedJSON)},
+	{"deployment_set_no_connector", "deployment set m", nil},
+	{"deployment_set_two_names", "deployment set a b --connector rack", nil},
+	{"deployment_list", "deployment list", ok("GET /model_gateway/deployments", "["+deploymentJSON+","+warnedJSON+","+goneJSON+"]")},
+	{"deployment_list_empty", "deployment list", ok("GET /model_gateway/deployments", "[]")},
+	{"deployment_list_json", "deployment list --json", ok("GET /model_gateway/deployments", "["+deploymentJSON+"]")},
+	{"deployment_alias", "model list", ok("GET /model_gateway/deployments", "[]")},
+	{"deployment_list_argument", "deployment list x", nil},
+	{"deployment_remove", "deployment remove ..", ok("DELETE /model_gateway/deployments/%2E%2E", deploymentJSON)},
+	{"status", "status", ok("GET /model_gateway/status", statusJSON)},
+	{"status_json", "status --json", ok("GET /model_gateway/status", statusJSON)},
+	{"help_pairing", "pairing", nil},
+	{"help_user_add", "user add --help", nil},
+	{"user_add", "user add anna", ok("POST /model_gateway/users", userJSON)},
+	{"user_add_typo", "user add typo", nil},
+	{"user_add_json", "user add anna --account team --json", ok("POST /model_gateway/users", userJSON)},
+	{"user_list", "user list", ok("GET /model_gateway/users", "["+userJSON+"]")},
+	{"user_list_empty", "user list", ok("GET /model_gateway/users", "[]")},
+	{"user_remove", "user remove anna", ok("DELETE /model_gateway/users/anna", userJSON)},
+	{"user_recovery_link", "user recovery-link anna", ok("POST /model_gateway/users/anna/recovery-link", strings.Replace(linkJSON, "setup", "recover", 2))},
+	{"setup_link", "setup-link", ok("POST /model_gateway/setup-link", linkJSON)},
+	{"setup_link_json", "setup-link --json", ok("POST /model_gateway/setup-link", linkJSON)},
+	{"setup_link_users", "setup-link", map[string]adminAnswer{
+		"POST /model_gateway/setup-link": {409, `{"error":"there are users already"}`},
+	}},
+	{"account_add", "account add research", ok("POST /model_gateway/accounts", accountJSON)},
+	{"account_add_limits", "account add research --max-keys 5000", ok("POST /model_gateway/accounts", accountJSON)},
+	{"account_set", "account set research --max-keys 5000 --max-users 0", ok("PATCH /model_gateway/accounts/research", accountJSON)},
+	{"account_set_json", "account set research --max-tokens 7 --json", ok("PATCH /model_gateway/accounts/research", accountJSON)},
+	{"account_set_nothing", "account set research", nil},
+	{"account_list", "account list", ok("GET /model_gateway/accounts", "["+accountJSON+"]")},
+	{"account_remove", "account remove research", ok("DELETE /model_gateway/accounts/research", accountJSON)},
+	{"no_gateway_configured", "status", map[string]adminAnswer{
+		"GET /model_gateway/status": {503, `{"error":"the running configuration has no model gateway"}`},
+	}},
+	{"plain_caddy", "status", nil},
+	{"not_json", "status", ok("GET /model_gateway/status", "<html>")},
+	{"other_server", "status", map[string]adminAnswer{"GET /model_gateway/status": {502, "<html>"}}},
+	{"unknown_command", "frobnicate", nil},
+	{"unknown_subcommand", "key make --name x", nil},
+	{"unknown_group_flag", "--jsn", nil},
+	{"help_key", "key", nil},
+	{"unknown_flag", "key list --jsn", nil},
+}
+
+// TestCommandOutput runs command lines against a fake admin endpoint and
+// compares the requests they make, what they print and how they exit.
+func TestCommandOutput(t *testing.T) {
+	for _, tt := range slices.Concat(commandTests, pairingTests, rotateTests, tokenTests) {
+		t.Run(tt.name, func(t *testing.T) {
+			admin := &fakeAdmin{answers: tt.answers}
+			server := httptest.NewServer(admin)
+			defer server.Close()
+			address := strings.TrimPrefix(server.URL, "http://")
+			args := strings.Fields(tt.args)
+			shown := "$ caddy gateway " + strings.Join(args, " ") + "\n"
+			if !strings.Contains(tt.name, "help") {
+				args = append(args, "--address", address)
+			}
+			ran := runCommand(t, args...)
+			got := fmt.Sprintf("%s-- requests --\n%s-- stdout --\n%s-- stderr --\n%s-- exit %d --\n",
+				shown, admin.requests.String(), ran.out, ran.err, ran.exit)
+			compareGolden(t, tt.name, strings.ReplaceAll(got, address, "ADDRESS"))
+		})
+	}
+}
+
+// compareGolden compares got with testdata/command/name.golden.
+func compareGolden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", "command", name+".golden")
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	wanted, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(wanted) {
+		t.Errorf("got:\n%s\nwant:\n%s", got, wanted)
+	}
+}
+
+// With no server at the address, the error says what to start.
+func TestCommandWithoutServer(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	address := strings.TrimPrefix(server.URL, "http://")
+	server.Close()
+	for _, address := range []string{address, "unix//nonexistent/admin.sock"} {
+		ran := runCommand(t, "key", "list", "--address", address)
+		for _, part := range []string{"Error: no gateway answers at " + address, "caddy run --config Caddyfile", "caddy gateway up", "--address"} {
+			if !strings.Contains(ran.err, part) {
+				t.Errorf("%s: %q is not in %q", address, part, ran.err)
+			}
+		}
+		if ran.exit != exitFailed || ran.out != "" {
+			t.Errorf("%s: exit %d, stdout %q", address, ran.exit, ran.out)
+		}
+	}
+}
+
+// TestCommandErrorsArePrintable: some of their words are a model server's.
+func TestCommandErrorsArePrintable(t *testing.T) {
+	var out strings.Builder
+	cmd := &cobra.Command{}
+	cmd.SetErr(&out)
+	_ = fail(cmd, errors.New("it answers 500 \x1b[2J\r\nand no more"))
+	if got, want := out.String(), "Error: it answers 500 ?[2J?\nand no more\n"; got != want {
+		t.Errorf("printed %q, want %q", got, want)
+	}
+}
+
+// The admin endpoint is found in a configuration file as Caddy's own commands
+// find it.
+func TestCommandConfigFlag(t *testing.T) {
+	server := httptest.NewServer(&fakeAdmin{answers: map[string]adminAnswer{"GET /model_gateway/keys": {200, "[]"}}})
+	defer server.Close()
+	config := filepath.Join(t.TempDir(), "caddy.json")
+	if err := os.WriteFile(config, []byte(`{"admin":{"listen":"`+strings.TrimPrefix(server.URL, "http://")+`"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if ran := runCommand(t, "key", "list", "--config", config); ran.exit != 0 {
+		t.Errorf("exit %d: %s", ran.exit, ran.err)
+	}
+	if ran := runCommand(t, "key", "list", "--config", config+".none"); ran.exit != exitUsage || !strings.Contains(ran.err, "finding the admin endpoint") {
+		t.Errorf("missing file: exit %d: %s", ran.exit, ran.err)
+	}
+}
+
+// A password comes from the standard input whole but for its line's end, and
+// never from a terminal that is not there.
+func TestPasswordFromStandardInput(t *testing.T) {
+	for _, tt := range []struct{ input, want, err string }{
+		{"correct horse \n", "correct horse ", ""},
+		{"correct horse\r\nsecond line", "correct horse", ""},
+		{"no line's end", "no line's end", ""},
+		{"\n", "", "holds no password"},
+		{"", "", "holds no password"},
+	} {
+		cmd := new(cobra.Command)
+		cmd.SetIn(strings.NewReader(tt.input))
+		cmd.Flags().Bool("password-stdin", true, "")
+		got, err := newPassword(&invocation{Command: cmd})
+		if got != tt.want || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			t.Errorf("%q: %q, %v", tt.input, got, err)
+		}
+	}
+}
+
+func TestIn(t *testing.T) {
+	now := time.Date(2026, 5, 2, 12, 0, 0, 0, time.UTC)
+	env := environment{now: func() time.Time { return now }}
+	for ahead, want := range map[time.Duration]string{
+		-time.Second: "now", 0: "now", time.Second: "in 1s", 14*time.Minute + 59*time.Second: "in 15m", 15 * time.Minute: "in 15m",
+		61 * time.Minute: "in 2h", 72 * time.Hour: "in 3d",
+	} {
+		if got := env.in(now.Add(ahead)); got != want {
+			t.Errorf("%v: %q, want %q", ahead, got, want)
+		}
+	}
+}
+
+func TestAgo(t *testing.T) {
+	now := time.Date(2026, 5, 2, 12, 0, 0, 0, time.UTC)
+	env := environment{now: func() time.Time { return now }}
+	for past, want := range map[time.Duration]string{
+		-time.Second: "0s ago", 0: "0s ago", 59 * time.Second: "59s ago", time.Minute: "1m ago",
+		59 * time.Minute: "59m ago", time.Hour: "1h ago", 47 * time.Hour: "47h ago", 48 * time.Hour: "2d ago",
+	} {
+		at := now.Add(-past)
+		if got := env.ago(&at); got != want {
+			t.Errorf("%v: %q, want %q", past, got, want)
+		}
+	}
+	if got := env.ago(nil); got != "never" {
+		t.Errorf("nil: %q", got)
+	}
+}

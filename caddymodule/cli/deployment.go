@@ -1,0 +1,127 @@
+package cli
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/postern-dev/postern/caddymodule/compat"
+	"github.com/postern-dev/postern/caddymodule/manage"
+)
+
+var deploymentCommands = command{
+	use: "deployment", short: "Sets, lists and removes deployments",
+	aliases: []string{"model"},
+	commands: []command{{
+		use:   "set NAME --connector ID_OR_NAME … [--upstream UPSTREAM] [--model MODEL] [--max-concurrency N] [--option NAME=VALUE …]",
+		short: "Registers a public model name, or gives it a new way",
+		long: `Registers a public model name, or gives it a new way: requests that come later
+take it at once, running ones finish on the old one.
+
+Without --upstream and --model the connector's own routes decide; a connector
+without routes uses its only upstream, and the public name there.
+
+With several connectors, each request goes to the one that has the fewest, and
+past one that is gone. All of them have to have the model under the same name.
+
+With --max-concurrency so many requests run at a time; more wait for their turn,
+which goes round robin over the keys.
+
+With --option the gateway treats the model server differently from most:
+
+` + optionsHelp() + `
+
+What is not given is at its default, also if it was set before.`,
+		example: `  caddy gateway deployment set qwen3:8b --connector workstation
+  caddy gateway deployment set qwen3:8b --connector workstation --connector rack --max-concurrency 8
+  caddy gateway deployment set r1 --connector rack --option think_tags=true --option reasoning_as=content
+  caddy gateway deployment set assistant --connector rack --upstream vllm --model Qwen/Qwen3-32B`,
+		account: true,
+		flags: func(f *pflag.FlagSet) {
+			f.StringArray("connector", nil, "A connector that leads to the model (required; may be repeated)")
+			f.String("upstream", "", "The model server of that connector, by its name there")
+			f.String("model", "", "The model's id on that server")
+			f.Int("max-concurrency", 0, "How many requests may run at a time (default any number)")
+			f.StringArray("option", nil, "NAME=VALUE: how to treat the model server (may be repeated)")
+		},
+		run: operation(deploymentRequest, func(in *invocation, d manage.Deployment) error {
+			through := make([]string, len(d.Through))
+			for i, l := range d.Through {
+				through[i] = fmt.Sprintf("connector %q (%s)", printable(l.Name), l.State)
+			}
+			in.printf("Deployment %q leads to %s.\n", d.Name, strings.Join(through, ", "))
+			if d.Warning != "" {
+				in.warnf("Warning: %s\n", printable(d.Warning))
+			}
+			return nil
+		}),
+	}, list[manage.Deployment]{
+		kind: "deployment", short: "Lists deployments and their live state",
+		empty:  "Register one with `caddy gateway deployment set NAME --connector ID_OR_NAME`.",
+		header: []string{"NAME", "STATE", "CONNECTOR", "UPSTREAM", "MODEL", "MAX", "OPTIONS", "UPDATED"},
+		row: func(in *invocation, d manage.Deployment) []string {
+			state, bound := d.StateText(), ""
+			if d.OfflineSince != nil {
+				state += " since " + in.env.date(*d.OfflineSince)
+			}
+			if d.MaxConcurrency != 0 {
+				bound = strconv.Itoa(d.MaxConcurrency)
+			}
+			return []string{d.Name, state, strings.Join(d.ConnectorNames(), ", "), d.Upstream, d.Model, bound, d.Options.String(), in.env.date(d.UpdatedAt)}
+		},
+		notes: func(in *invocation, deployments []manage.Deployment) {
+			for _, d := range deployments {
+				if d.Warning != "" {
+					in.warnf("Warning: %s: %s\n", d.Name, printable(d.Warning))
+				}
+			}
+		},
+	}.command(), {
+		use: "remove NAME", short: "Removes a deployment",
+		example: `  caddy gateway deployment remove qwen3:8b`,
+		account: true,
+		run: operation(remove("/deployments"), func(in *invocation, d manage.Deployment) error {
+			in.printf("Deployment %q is removed.\n", d.Name)
+			return nil
+		}),
+	}},
+}
+
+func deploymentRequest(in *invocation) (request, error) {
+	connectors, _ := in.Flags().GetStringArray("connector")
+	if len(connectors) == 0 || slices.Contains(connectors, "") {
+		return request{}, usagef("--connector is missing; for example: caddy gateway deployment set %s --connector workstation", in.arg)
+	}
+	body := in.flagFields("upstream", "model")
+	body["connectors"] = connectors
+	if bound, _ := in.Flags().GetInt("max-concurrency"); bound != 0 {
+		body["max_concurrency"] = bound
+	}
+	var options compat.Options
+	given, _ := in.Flags().GetStringArray("option")
+	for _, assignment := range given {
+		if err := options.Parse(assignment); err != nil {
+			return request{}, usagef("--option: %w", err)
+		}
+	}
+	if options != (compat.Options{}) {
+		body["options"] = options
+	}
+	return request{http.MethodPut, itemPath("/deployments", in.arg), body}, nil
+}
+
+// optionsHelp explains the options, one under the other.
+func optionsHelp() string {
+	var b strings.Builder
+	for i, o := range compat.All() {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		fmt.Fprintf(&b, "  %s=%s (default %s)\n      %s", o.Name, strings.Join(o.Values, "|"), o.Values[0], o.Help)
+	}
+	return b.String()
+}

@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"net/http"
+
+	"github.com/spf13/pflag"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+var keyCommands = command{
+	use: "key", short: "Creates, lists, revokes and removes API keys",
+	commands: []command{{
+		use: "create --name NAME [--scope SCOPE]", short: "Creates an API key and prints it, this once",
+		long: `Creates an API key and prints it. It is not stored and cannot be shown again.
+
+The scope says which deployments the key may use: names or patterns, separated
+by commas. "*" stands for any characters, "?" for one.`,
+		example: `  caddy gateway key create --name laptop
+  caddy gateway key create --name ci --scope "qwen*,llama3.2:3b" --json`,
+		account: true,
+		flags: func(f *pflag.FlagSet) {
+			f.String("name", "", "What the key is for (required)")
+			f.String("scope", "", `The deployments it may use (default "*", all of them)`)
+		},
+		run: operation(keyRequest, func(in *invocation, key manage.CreatedKey) error {
+			in.printf(`Key %q created. It is shown only this once, so store it now:
+
+  %s
+
+  id     %s
+  scope  %s
+
+Try it:
+
+  curl %s/v1/models -H "Authorization: Bearer %s"
+`, printable(key.Name), key.Key, key.ID, printable(key.Scope), in.url(), key.Key)
+			return nil
+		}),
+	}, list[store.Key]{
+		kind: "key", short: "Lists API keys",
+		empty:  "Create one with `caddy gateway key create --name NAME`.",
+		header: []string{"ID", "NAME", "SCOPE", "CREATED", "LAST USED", "STATE"},
+		row: func(in *invocation, k store.Key) []string {
+			state := "valid"
+			if k.RevokedAt != nil {
+				state = "revoked " + in.env.ago(k.RevokedAt)
+			}
+			return []string{k.ID, k.Name, k.Scope, in.env.date(k.CreatedAt), in.env.ago(k.LastUsedAt), state}
+		},
+	}.command(), {
+		use: "revoke ID", short: "Revokes an API key",
+		long: `Revokes an API key. When the command returns, new requests with the key are
+refused and its running streams are cut.`,
+		example: `  caddy gateway key revoke key_06b3kz9v6dfx7fbv7wq7m5r2qm`,
+		account: true,
+		run: operation(remove("/keys"), func(in *invocation, key manage.DeletedKey) error {
+			if key.Removed {
+				in.printf("Key %q (%s) was revoked before, and is removed now.\n", printable(key.Name), key.ID)
+				return nil
+			}
+			in.printf("Key %q (%s) is revoked.\n", printable(key.Name), key.ID)
+			return nil
+		}),
+	}, {
+		use: "remove ID", short: "Removes an API key from the list",
+		long: `Removes an API key, so that no list shows it any longer. A valid key is revoked
+first. Revoked keys are removed by themselves after 90 days.`,
+		example: `  caddy gateway key remove key_06b3kz9v6dfx7fbv7wq7m5r2qm`,
+		account: true,
+		run:     removeKey,
+	}},
+}
+
+func keyRequest(in *invocation) (request, error) {
+	if _, err := in.needs("name", "caddy gateway key create --name laptop"); err != nil {
+		return request{}, err
+	}
+	if in.Flags().Changed("scope") && in.text("scope") == "" {
+		// An unset variable of a script, say: that must not mean all.
+		return request{}, usagef(`--scope is empty; for all deployments write --scope "*", or leave it out`)
+	}
+	return request{http.MethodPost, "/keys", in.flagFields("name", "scope")}, nil
+}
+
+// removeKey deletes a key, twice if it is valid: the first time only revokes it.
+func removeKey(in *invocation) error {
+	c, err := in.client()
+	if err != nil {
+		return err
+	}
+	var key manage.DeletedKey
+	r, _ := remove("/keys")(in)
+	for range 2 {
+		if key.Removed {
+			break
+		}
+		if err := c.do(in.Context(), r, &key); err != nil {
+			return err
+		}
+	}
+	if in.is("json") {
+		return printJSON(in.OutOrStdout(), key)
+	}
+	in.printf("Key %q (%s) is removed.\n", printable(key.Name), key.ID)
+	return nil
+}

@@ -1,0 +1,205 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+var pairingCommands = command{
+	use: "pairing", short: "Pairs connectors by a claim code",
+	long: `Pairs connectors by a claim code: the gateway makes a code, the machine of the
+model server shows it, and a person approves that machine. No token is copied.`,
+	example: `  caddy gateway pairing start
+  caddy gateway pairing list
+  caddy gateway pairing approve PAIR-7K3M-Q9TX`,
+	commands: []command{{
+		use: "start", short: "Makes a claim code for one device",
+		long: `Makes a claim code for one device, good for 15 minutes, and prints what to run on
+the machine of the model server. The device then waits for its approval.`,
+		example: `  caddy gateway pairing start
+  caddy gateway pairing start --json`,
+		account: true,
+		run: operation(func(in *invocation) (request, error) {
+			return request{http.MethodPost, "/pairings", in.flagFields()}, nil
+		}, func(in *invocation, p manage.Pairing) error {
+			in.printf(`The claim code is %s. It works once, and runs out %s.
+
+On the machine of the model server, run this; --upstream is where the model
+server listens:
+
+  connector pair %s %s --upstream http://localhost:11434
+
+It prints a fingerprint and waits. Let the device in; this asks whether the
+fingerprint is the same:
+
+  caddy gateway pairing approve %s
+`, p.Code, in.env.in(p.ExpiresAt), in.url(), p.Code, p.Code)
+			return nil
+		}),
+	}, list[manage.Pairing]{
+		kind: "pairing", short: "Lists claim codes and the devices that wait for approval",
+		empty:  "Start one with `caddy gateway pairing start`.",
+		header: []string{"ID", "CODE", "STATE", "DEVICE", "OS", "VERSION", "ADDRESS", "FINGERPRINT", "UPSTREAMS", "ENDS"},
+		row:    pairingRow,
+		notes:  printPairingNotes,
+	}.command(), {
+		use:   "approve CODE_OR_ID [--fingerprint F] [--name NAME | --replace NAME_OR_ID]",
+		short: "Lets a device that waits in, as a connector",
+		long: `Lets a device that waits in, as a connector. The device prints a fingerprint: give
+it as --fingerprint, so that no other device gets in. Without it, the command shows
+the device that waits, and asks on the terminal whether it is the same; a script
+that does not care uses --yes.
+
+With --replace it gets the place of an existing connector: the id, the name and
+the deployments stay, the old tunnel is closed, and the old token is invalid. It
+is for a machine that lost its configuration, or was set up again.`,
+		example: `  caddy gateway pairing approve PAIR-7K3M-Q9TX
+  caddy gateway pairing approve PAIR-7K3M-Q9TX --fingerprint "3f9a 07c2 b1d4 5e60" --name workstation
+  caddy gateway pairing approve PAIR-7K3M-Q9TX --replace workstation`,
+		account: true,
+		flags: func(f *pflag.FlagSet) {
+			f.String("name", "", "The connector's name (default: the device's host name)")
+			f.String("replace", "", "The name or id of the connector whose place the device gets")
+			f.String("fingerprint", "", "The fingerprint that the device shows")
+			f.Bool("yes", false, "Do not ask whether the fingerprint is the same")
+		},
+		run: operation(approval, func(in *invocation, p manage.Pairing) error {
+			as := "as connector " + p.Connector
+			if p.Replaced {
+				as = "in the place of connector " + p.Connector
+			}
+			in.printf("%s is approved, %s. It comes online by itself, if it still waits.\n", deviceName(p), as)
+			return nil
+		}),
+	}, {
+		use: "deny CODE_OR_ID", short: "Refuses a device that waits, or calls a code off",
+		example: `  caddy gateway pairing deny PAIR-7K3M-Q9TX`,
+		account: true,
+		run: operation(func(in *invocation) (request, error) {
+			body, err := in.flagFields(), error(nil)
+			body["pairing"], err = in.pairing()
+			return request{http.MethodPost, "/pairings/deny", body}, err
+		}, func(in *invocation, p manage.Pairing) error {
+			if p.Device == nil {
+				in.printf("The code is called off.\n")
+				return nil
+			}
+			in.printf("%s is denied.\n", deviceName(p))
+			return nil
+		}),
+	}},
+}
+
+// pairingRow is a line of the list.
+func pairingRow(in *invocation, p manage.Pairing) []string {
+	ends := in.env.in(p.ExpiresAt)
+	if p.DecidedAt != nil {
+		ends = in.env.ago(p.DecidedAt)
+	} else if p.State == store.PairingExpired {
+		ends = in.env.ago(&p.ExpiresAt)
+	}
+	state := p.State
+	if p.State == store.PairingPending && !p.Connected {
+		state += ", away"
+	}
+	var d store.Device
+	if p.Device != nil {
+		d = *p.Device
+	}
+	return []string{p.ID, p.Code, state, d.Hostname, d.OS, d.Version, d.Address, d.Fingerprint, strings.Join(d.Upstreams, ","), ends}
+}
+
+// printPairingNotes prints how a machine that is paired again gets its old place,
+// and that many wrong codes are tried.
+func printPairingNotes(in *invocation, pairings []manage.Pairing) {
+	for _, p := range pairings {
+		if n := p.Namesake; n != nil {
+			in.printf("\nThere is a connector %s already, which is %s. If this is the same machine, let it have that place:\n\n"+
+				"  caddy gateway pairing approve %s --replace %s\n", printable(n.Name), n.State, cmp.Or(p.Code, p.ID), n.ID)
+		}
+	}
+	if slices.ContainsFunc(pairings, func(p manage.Pairing) bool { return p.Limited }) {
+		in.printf("\nMany wrong claim codes are being tried from many networks, so that some codes are\n" +
+			"refused unchecked. A device that is refused may have to try again.\n")
+	}
+}
+
+// approval is the request that approves a device.
+func approval(in *invocation) (request, error) {
+	body := in.flagFields("name", "replace")
+	if body["name"] != nil && body["replace"] != nil {
+		return request{}, usagef("--name and --replace exclude each other: a connector that is replaced keeps its name")
+	}
+	pairing, err := in.pairing()
+	if err != nil {
+		return request{}, err
+	}
+	body["pairing"] = pairing
+	fingerprint, err := in.fingerprint(pairing)
+	if fingerprint != "" {
+		body["fingerprint"] = fingerprint
+	}
+	return request{http.MethodPost, "/pairings/approve", body}, err
+}
+
+// fingerprint returns the fingerprint that the device must have: the given one,
+// or that of the device that waits, once it has been compared; "" with --yes.
+func (in *invocation) fingerprint(pairing string) (string, error) {
+	given := in.text("fingerprint")
+	switch {
+	case in.Flags().Changed("fingerprint") && strings.TrimSpace(given) == "":
+		// An unset variable of a script, say: that must not mean any.
+		return "", usagef("--fingerprint is empty; give what the device shows, or --yes to approve whatever waits")
+	case given != "" || in.is("yes"):
+		return given, nil
+	}
+	c, err := in.client()
+	if err != nil {
+		return "", err
+	}
+	var pairings []manage.Pairing
+	if err := c.do(in.Context(), request{method: http.MethodGet, path: in.withAccount("/pairings")}, &pairings); err != nil {
+		return "", err
+	}
+	i := slices.IndexFunc(pairings, func(p manage.Pairing) bool { return p.ID == pairing || p.Code == pairing })
+	if i < 0 || pairings[i].Device == nil {
+		return "", errors.New("no device waits with this code; `caddy gateway pairing list` shows those that do, also by id")
+	}
+	d := pairings[i].Device
+	in.warnf("%s waits at %s. Its fingerprint is\n\n  %s\n\n", printable(d.Hostname), printable(d.Address), printable(d.Fingerprint))
+	err = in.env.confirm(in.Command, "Does its terminal show the same one?")
+	if errors.Is(err, errNoTerminal) {
+		err = usagef("there is no terminal to ask on; add --fingerprint with what the device shows, or --yes")
+	}
+	return d.Fingerprint, err
+}
+
+// pairing returns the argument: a claim code as it was made, or the id of a
+// pairing.
+func (in *invocation) pairing() (string, error) {
+	if strings.HasPrefix(in.arg, "pair_") {
+		return in.arg, nil
+	}
+	code, ok := store.NormalizeCode(in.arg)
+	if !ok {
+		return "", usagef("that is neither a claim code, such as PAIR-7K3M-Q9TX, nor the id of a pairing; usage: %s", in.UseLine())
+	}
+	return code, nil
+}
+
+// deviceName is the device of a pairing in a sentence.
+func deviceName(p manage.Pairing) string {
+	if p.Device == nil {
+		return "The device"
+	}
+	return fmt.Sprintf("Device %q (%s, %s)", printable(p.Device.Hostname), printable(p.Device.Address), printable(p.Device.Fingerprint))
+}

@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/postern-dev/postern/caddymodule/cli/up"
+	"github.com/postern-dev/postern/caddymodule/health"
+	"github.com/postern-dev/postern/caddymodule/manage"
+)
+
+var statusCommand = command{
+	use: "status", short: "Shows the listener, connectors, deployments and counters",
+	example: `  caddy gateway status`,
+	run:     operation(fetch(http.MethodGet, "/status"), printStatus),
+}
+
+func printStatus(in *invocation, s manage.Status) error {
+	row := func(name, format string, args ...any) {
+		in.printf("%-12s  %s\n", name, printable(fmt.Sprintf(format, args...)))
+	}
+	if s.Version != "" {
+		row("Postern", "%s, commit %s", s.Version, s.Commit)
+	}
+	if s.Caddy != "" {
+		row("Caddy", "%s", s.Caddy)
+	}
+	if s.URL != "" {
+		row("API", "%s/v1", s.URL)
+	}
+	row("Listener", "%s (UDP)", s.Listener.Address)
+	if s.Listener.Public != "" {
+		row("Public", "%s", s.Listener.Public)
+	} else {
+		row("Public", "not known; set `public` in the model_gateway global options")
+	}
+	if s.Listener.Pin != "" {
+		row("Pin", "%s", s.Listener.Pin)
+	}
+	row("Connectors", "%d, %d online", s.Connectors.Total, s.Connectors.Online)
+	row("Deployments", "%s", deploymentsText(s.Deployments))
+	row("Keys", "%d valid, %d revoked", s.Keys.Active, s.Keys.Revoked)
+	c := s.Counters
+	row("Tunnels", "%d opened, %d replaced, %d denied, %d rejected", c.Connected, c.Replaced, c.Denied, c.Rejected)
+	row("Requests", "%d, %d without an answer", c.Requests, c.Failed)
+	if client, err := in.client(); err == nil && up.Exposed(client.address) {
+		in.warnf("\nWarning: the admin endpoint is at %s, where every local process can manage the gateway. "+
+			"Put it on a Unix socket: `admin unix//run/caddy/admin.sock|0600` in the Caddyfile's global options.\n", printable(client.address))
+	}
+	return nil
+}
+
+// deploymentsText counts deployments: those that can answer, and the others by
+// state.
+func deploymentsText(n manage.DeploymentCount) string {
+	text := fmt.Sprintf("%d, %d available", n.Total, n.Available)
+	if degraded := n.States[health.Degraded]; degraded > 0 {
+		text += fmt.Sprintf(" (%d degraded)", degraded)
+	}
+	for _, state := range health.States {
+		if count := n.States[state]; count > 0 && !state.Usable() {
+			text += fmt.Sprintf(", %d %s", count, state)
+		}
+	}
+	return text
+}

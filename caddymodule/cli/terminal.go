@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// errDeclined is the error of a question that was answered with no.
+var errDeclined = errors.New("not done")
+
+// errNoTerminal means that there is no terminal to ask on.
+var errNoTerminal = errors.New("there is no terminal to ask on; add --yes")
+
+// readLine reads a line of the standard input, without its end.
+func readLine(cmd *cobra.Command) (string, error) {
+	const limit = 4 << 10 // bytes
+	line, err := bufio.NewReader(io.LimitReader(cmd.InOrStdin(), limit)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", err
+	}
+	return strings.TrimRight(line, "\r\n"), nil
+}
+
+// terminalConfirm asks a question on the terminal; any answer but yes is an error.
+func terminalConfirm(cmd *cobra.Command, question string) error {
+	if !term.IsTerminal(int(os.Stdin.Fd())) {
+		return usageError{errNoTerminal}
+	}
+	return readConfirmation(cmd, question)
+}
+
+func readConfirmation(cmd *cobra.Command, question string) error {
+	fmt.Fprint(cmd.ErrOrStderr(), question+" [y/N] ")
+	answer, err := readLine(cmd)
+	if err != nil {
+		return fmt.Errorf("reading the answer: %w", err)
+	}
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return nil
+	}
+	return errDeclined
+}
+
+// newPassword reads the password of a new user.
+func newPassword(in *invocation) (string, error) {
+	if in.is("password-stdin") {
+		line, err := readLine(in.Command)
+		switch {
+		case err != nil:
+			return "", fmt.Errorf("reading the password: %w", err)
+		case line == "":
+			return "", usagef("the standard input holds no password")
+		}
+		return line, nil
+	}
+	password, err := in.env.askPassword(in.Command, "Password: ")
+	if err != nil {
+		return "", err
+	}
+	again, err := in.env.askPassword(in.Command, "Once more: ")
+	if err == nil && password != again {
+		err = errors.New("the two passwords differ; run the command again")
+	}
+	return password, err
+}
+
+// terminalPassword asks for a password on the terminal, without showing it.
+func terminalPassword(cmd *cobra.Command, prompt string) (string, error) {
+	fd := int(os.Stdin.Fd())
+	if !term.IsTerminal(fd) {
+		return "", usagef("there is no terminal to ask for the password; use --password-stdin")
+	}
+	restore, err := restoreAtInterrupt(fd)
+	if err != nil {
+		return "", fmt.Errorf("reading the password: %w", err)
+	}
+	defer restore()
+	fmt.Fprint(cmd.ErrOrStderr(), prompt)
+	password, err := term.ReadPassword(fd)
+	fmt.Fprintln(cmd.ErrOrStderr())
+	if err != nil {
+		return "", fmt.Errorf("reading the password: %w", err)
+	}
+	return string(password), nil
+}
+
+// restoreAtInterrupt has Ctrl-C give the terminal its echo back before it ends
+// the program, until stop is called.
+func restoreAtInterrupt(fd int) (stop func(), err error) {
+	state, err := term.GetState(fd)
+	if err != nil {
+		return nil, err
+	}
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
+	stopped := make(chan struct{})
+	go func() {
+		select {
+		case <-interrupted:
+			_ = term.Restore(fd, state) // there is no other way to do it
+			os.Exit(exitFailed)
+		case <-stopped:
+		}
+	}()
+	return func() {
+		signal.Stop(interrupted)
+		close(stopped)
+	}, nil
+}

@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+var tokenCommands = command{
+	use: "token", short: "Creates, lists and revokes management tokens",
+	long: `Creates, lists and revokes management tokens, with which programs use the
+management API of the console. For requests to models there are keys.`,
+	commands: []command{{
+		use:   "create --name NAME --user USER [--rights RIGHTS] [--days N]",
+		short: "Creates a management token and prints it, this once",
+		long: `Creates a management token and prints it. It is not stored and cannot be shown
+again.
+
+The rights are a list, separated by commas, of:
+
+  read         see everything of the account but secrets
+  keys         make, revoke and remove API keys
+  connectors   make, rotate and remove connectors, and pair devices
+  deployments  set, test and remove deployments
+
+No token makes tokens, users or links.`,
+		example: `  caddy gateway token create --name monitoring --user anna
+  caddy gateway token create --name ci --user anna --rights keys,deployments --days 90`,
+		account: true,
+		flags: func(f *pflag.FlagSet) {
+			f.String("name", "", "What the token is for (required)")
+			f.String("user", "", "The name or id of the user that it acts for (required)")
+			f.StringSlice("rights", nil, "What it may be used for (default read)")
+			f.Int("days", 0, "After how many days it ends (default: it does not)")
+		},
+		run: operation(tokenRequest, func(in *invocation, t manage.CreatedToken) error {
+			in.printf(`Management token %q created. It is shown only this once, so store it now:
+
+  %s
+
+  id      %s
+  rights  %s
+  ends    %s
+`, printable(t.Name), t.Token, t.ID, t.Rights, in.env.end(t.ExpiresAt))
+			return nil
+		}),
+	}, list[manage.Token]{
+		kind: "token", short: "Lists management tokens",
+		empty:  "Create one with `caddy gateway token create --name NAME --user USER`.",
+		header: []string{"ID", "NAME", "USER", "RIGHTS", "CREATED", "LAST USED", "ENDS"},
+		row: func(in *invocation, t manage.Token) []string {
+			return []string{t.ID, t.Name, t.UserName, t.Rights.String(), in.env.date(t.CreatedAt), in.env.ago(t.LastUsedAt), in.env.end(t.ExpiresAt)}
+		},
+	}.command(), {
+		use: "revoke ID [--made]", short: "Revokes a management token",
+		long: `Revokes a management token. When the command returns, new requests with it are
+refused. It lists what the token made or changed, which stays; with --made, the
+keys among it are revoked, and the deployments and connectors removed. That can be
+done later, too: the id is still known then.`,
+		example: `  caddy gateway token revoke mgt_06b3kz9v6dfx7fbv7wq7m5r2qm
+  caddy gateway token revoke mgt_06b3kz9v6dfx7fbv7wq7m5r2qm --made`,
+		account: true,
+		flags:   func(f *pflag.FlagSet) { f.Bool("made", false, "Also revoke and remove what the token made or changed") },
+		run: operation(func(in *invocation) (request, error) {
+			r, err := remove("/tokens")(in)
+			if in.is("made") && in.text("account") != "" {
+				r.path += "&made=remove"
+			} else if in.is("made") {
+				r.path += "?made=remove"
+			}
+			return r, err
+		}, printRevokedToken),
+	}},
+}
+
+func tokenRequest(in *invocation) (request, error) {
+	for _, name := range []string{"name", "user"} {
+		if _, err := in.needs(name, "caddy gateway token create --name ci --user anna"); err != nil {
+			return request{}, err
+		}
+	}
+	body := in.flagFields("name", "user")
+	if rights, _ := in.Flags().GetStringSlice("rights"); in.Flags().Changed("rights") {
+		if _, err := store.ParseRights(rights); err != nil {
+			return request{}, usageError{err}
+		}
+		body["rights"] = rights
+	}
+	if days, _ := in.Flags().GetInt("days"); in.Flags().Changed("days") {
+		if days < 1 {
+			return request{}, usagef("--days is %d, but must be at least 1; leave it out for a token that does not end by itself", days)
+		}
+		body["expires_at"] = in.env.now().UTC().AddDate(0, 0, days).Format(time.RFC3339)
+	}
+	return request{http.MethodPost, "/tokens", body}, nil
+}
+
+func printRevokedToken(in *invocation, token manage.RevokedToken) error {
+	in.printf("Management token %s is revoked.\n", token.ID)
+	switch {
+	case token.Made.Count() == 0:
+	case in.is("made"):
+		in.printf("Its keys, connectors and deployments are revoked or removed:\n\n%s", made(token.Made))
+	default:
+		in.printf("It made or changed these, which stay:\n\n%s", made(token.Made))
+		in.printf("\nIf it got into wrong hands, end them, too:\n\n  caddy gateway token revoke %s --made\n", token.ID)
+	}
+	if left := token.Made.Problems(); len(left) > 0 {
+		return fmt.Errorf("%d of these could not be removed; the list says why", len(left))
+	}
+	return nil
+}
+
+// made lists what a token made or changed, one a line.
+func made(m manage.Made) string {
+	var b strings.Builder
+	for _, kind := range []struct {
+		name    string
+		records []manage.MadeRecord
+	}{{"key", m.Keys}, {"connector", m.Connectors}, {"deployment", m.Deployments}} {
+		for _, r := range kind.records {
+			fmt.Fprintf(&b, "  %-10s  %s", kind.name, printable(r.Name))
+			if r.ID != r.Name {
+				b.WriteString(" (" + r.ID + ")")
+			}
+			if r.Problem != "" {
+				b.WriteString(": " + printable(r.Problem))
+			}
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/pflag"
+
+	"github.com/postern-dev/postern/caddymodule/cli/up"
+)
+
+func upCommand(host up.Host) command {
+	return command{
+		use:   "up [--connect URL] [--listen ADDRESS]",
+		short: "Runs a gateway and a connector on this machine, in one process",
+		long: `Runs everything on this machine in one process: the gateway on localhost, and a
+connector to a model server. It registers the server's models and prints an API
+key, a request to paste and a link to the web console.
+
+The model server is the one that --connect names, else the first that answers on
+one of the usual ports (11434, 8080, 1234, 8000). If there is none, a built-in
+scripted model takes its place: it streams like a real one, but only ever says
+that it is not a model.
+
+Nothing listens on other addresses than loopback. Keys and deployments are kept
+in up.db in Caddy's data directory; each run makes a new key "up" and removes
+the one of the last run.`,
+		example: `  caddy gateway up
+  caddy gateway up --connect http://localhost:11434
+  caddy gateway up --listen localhost:8081 --connect http://192.168.1.20:8000`,
+		local: true,
+		flags: func(f *pflag.FlagSet) {
+			f.String("connect", "", "Base URL of the model server (default: search this machine)")
+			f.String("listen", "", "Where the gateway serves HTTP, on loopback (default \""+up.DefaultListen+"\")")
+			f.Bool("json", false, "Print what is running as JSON instead of text")
+		},
+		run: func(in *invocation) error {
+			err := runUp(in, up.New(up.Options{
+				Host: host, Connect: in.text("connect"), Listen: in.text("listen"),
+				Program: ProgramName(os.Args[0]), Messages: in.ErrOrStderr(),
+			}))
+			if errors.Is(err, up.ErrUsage) {
+				return usageError{err}
+			}
+			return err
+		},
+	}
+}
+
+// runUp is one run of `caddy gateway up`, until Ctrl-C.
+func runUp(in *invocation, run *up.Run) error {
+	ctx, stop := signal.NotifyContext(in.Context(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	defer run.Stop()
+	ready, err := run.Start(ctx)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil // interrupted while starting
+	case err != nil:
+		return err
+	case in.is("json"):
+		if err := printJSON(in.OutOrStdout(), ready); err != nil {
+			return err
+		}
+	default:
+		printReady(in.OutOrStdout(), ready)
+	}
+	err = run.Wait(ctx)
+	stop() // from here on, a second Ctrl-C ends the process at once
+	in.warnf("Stopping.\n")
+	return err
+}
+
+// shownModels bounds the list of models on the terminal.
+const shownModels = 12
+
+func printReady(w io.Writer, r *up.Ready) {
+	models := strings.Join(r.Models[:min(len(r.Models), shownModels)], ", ")
+	if more := len(r.Models) - shownModels; more > 0 {
+		models += fmt.Sprintf(" and %d more", more)
+	}
+	server, address := r.ModelServer, ""
+	if r.Scripted {
+		server = "none found: the built-in scripted model answers instead.\n" +
+			"                It is not a real model. Start one (for example Ollama) and run this again."
+	}
+	if !r.UsualAdmin {
+		address = " --address " + r.Admin
+	}
+	console := r.Console
+	if r.Setup {
+		console += "\n                (makes the first user; works once, for 15 minutes)"
+	}
+	fmt.Fprintf(w, `The gateway is running.
+
+  Model server  %s
+  Models        %s
+  API           %s/v1
+  Key           %s
+  Console       %s
+  Manage        %s gateway status%s
+
+Try it:
+
+  %s
+
+`, server, models, r.URL, r.Key, console, r.Program, address, r.Curl)
+	for _, note := range r.Notes {
+		fmt.Fprintln(w, "Note: "+printable(note))
+	}
+	fmt.Fprintln(w, "Ctrl-C ends it.")
+}

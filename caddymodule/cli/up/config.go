@@ -1,0 +1,187 @@
+package up
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+)
+
+// addresses are the addresses that a run listens on. All of
+// them are loopback.
+type addresses struct {
+	name   string   // host name for clients of the HTTP API
+	hosts  []string // IP addresses of the HTTP API, the same port on all
+	port   int      // of the HTTP API
+	tunnel string   // UDP
+	admin  string   // Caddy's admin endpoint
+}
+
+// DefaultListen is where the gateway serves HTTP.
+const DefaultListen = "localhost:8080"
+
+// url is the base of the HTTP API.
+func (a addresses) url() string {
+	return "http://" + net.JoinHostPort(a.name, strconv.Itoa(a.port))
+}
+
+// errPortTaken marks an HTTP port that another program has.
+var errPortTaken = errors.New("the port is taken")
+
+// chooseAddresses settles all addresses before anything is started, so that
+// an error about one is the only thing to read.
+func chooseAddresses(listen string, udpPort int) (addresses, error) {
+	a := addresses{}
+	if err := a.chooseHTTP(listen); err != nil {
+		return addresses{}, err
+	}
+	var err error
+	if a.tunnel, err = chooseUDP(udpPort); err != nil {
+		return addresses{}, err
+	}
+	a.admin, err = ownAdmin()
+	return a, err
+}
+
+// chooseHTTP reads --listen: a port, or a loopback host and a port. "localhost"
+// is both loopback addresses, where the machine has both: if another program
+// had one of them, clients would reach either it or us.
+func (a *addresses) chooseHTTP(listen string) error {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		host, port = "", listen
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return usagef("--listen %q is not an address such as localhost:8081", listen)
+	}
+	candidates := []string{"127.0.0.1", "::1"}
+	a.name = "localhost"
+	if host != "" && host != "localhost" {
+		ip, err := netip.ParseAddr(host)
+		if err != nil || !ip.IsLoopback() {
+			return usagef("--listen %q is not on this machine only; `caddy gateway up` listens on localhost. "+
+				"For a public gateway write a Caddyfile and use `caddy run`", listen)
+		}
+		candidates, a.name = []string{ip.String()}, ip.String()
+	}
+	a.port = int(n)
+	for _, ip := range candidates {
+		ln, err := net.Listen("tcp", net.JoinHostPort(ip, strconv.Itoa(a.port)))
+		switch {
+		case err == nil:
+			a.port = ln.Addr().(*net.TCPAddr).Port
+			_ = ln.Close()
+			a.hosts = append(a.hosts, ip)
+		case errors.Is(err, syscall.EADDRINUSE):
+			return fmt.Errorf("listening on %s: %w", net.JoinHostPort(ip, strconv.Itoa(a.port)), errPortTaken)
+		case ip == "::1" && len(a.hosts) > 0: // a machine without IPv6
+		default:
+			return fmt.Errorf("listening on %s: %w", net.JoinHostPort(ip, strconv.Itoa(a.port)), err)
+		}
+	}
+	return nil
+}
+
+// chooseUDP prefers the usual port, so that tokens of further connectors on
+// this machine stay good from run to run.
+func chooseUDP(preferred int) (string, error) {
+	var last error
+	for _, port := range []int{preferred, 0} {
+		conn, err := net.ListenPacket("udp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			last = err
+			continue
+		}
+		defer conn.Close()
+		return conn.LocalAddr().String(), nil
+	}
+	return "", fmt.Errorf("finding a UDP port for the tunnel: %w", last)
+}
+
+// chooseAdmin prefers the usual address of the admin endpoint; another Caddy
+// may have it.
+func chooseAdmin(preferred string) (string, error) {
+	addr, err := caddy.ParseNetworkAddress(preferred)
+	if err != nil || addr.IsUnixNetwork() || addr.IsFdNetwork() || addr.PortRangeSize() != 1 {
+		return preferred, nil // Caddy itself reports what is wrong with it
+	}
+	ln, err := net.Listen("tcp", addr.JoinHostPort(0))
+	if err == nil {
+		return preferred, ln.Close()
+	}
+	if ln, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return "", fmt.Errorf("finding a port for the admin endpoint: %w", err)
+	}
+	return "localhost:" + strconv.Itoa(ln.Addr().(*net.TCPAddr).Port), ln.Close()
+}
+
+// caddyfile is the configuration that `caddy gateway up` runs: what a user
+// would write by hand for a gateway on this machine. Caddy warns of each admin
+// endpoint on a Unix socket as of an open one; that would be the first thing to
+// read.
+func (a addresses) caddyfile(database string, host Host) string {
+	names := []string{"http://localhost:" + strconv.Itoa(a.port)}
+	for _, ip := range a.hosts {
+		names = append(names, "http://"+net.JoinHostPort(ip, strconv.Itoa(a.port)))
+	}
+	admin := a.admin
+	if !Exposed(admin) {
+		admin = "`" + admin + "|0600`"
+	}
+	return fmt.Sprintf(`{
+	admin %s
+	persist_config off
+	grace_period 2s
+	servers {
+		protocols h1
+	}
+	log {
+		level WARN
+		exclude admin
+	}
+	model_gateway {
+		listen %s
+		public %s
+		storage bolt %s
+	}
+}
+
+%s {
+	bind %s
+	model_gateway
+	model_console
+	redir / %[7]s/
+	@nothing not path / %[8]s
+	respond @nothing "There is nothing here. The API is at /v1, the console at %[7]s/.
+" 404
+}
+`, admin, a.tunnel, a.tunnel, "`"+database+"`", strings.Join(names, ", "), strings.Join(a.hosts, " "), host.Console, strings.Join(host.Paths, " "))
+}
+
+// database is the store of `caddy gateway up`, apart from that of a gateway
+// that runs as a service.
+func database() string {
+	return filepath.Join(caddy.AppDataDir(), "model_gateway", "up.db")
+}
+
+// adapt turns a Caddyfile into Caddy's JSON. Its warnings are about
+// formatting and the like, and of no interest for one that we wrote.
+func adapt(text string) ([]byte, error) {
+	adapter := caddyconfig.GetAdapter("caddyfile")
+	if adapter == nil {
+		return nil, errors.New("this program has no Caddyfile adapter; build Caddy with its standard modules")
+	}
+	config, _, err := adapter.Adapt([]byte(text), map[string]any{"filename": "Caddyfile"})
+	if err != nil {
+		return nil, fmt.Errorf("adapting the configuration: %w", err)
+	}
+	return config, nil
+}

@@ -1,0 +1,78 @@
+package up
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func TestChooseHTTP(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	port := strconv.Itoa(taken.Addr().(*net.TCPAddr).Port)
+
+	for _, listen := range []string{"0", "localhost:0", ":0", "127.0.0.1:0"} {
+		var a addresses
+		if err := a.chooseHTTP(listen); err != nil {
+			t.Errorf("%q: %v", listen, err)
+			continue
+		}
+		name := "localhost"
+		if listen == "127.0.0.1:0" {
+			name = "127.0.0.1"
+		}
+		if a.port == 0 || a.hosts[0] != "127.0.0.1" || a.url() != "http://"+name+":"+strconv.Itoa(a.port) {
+			t.Errorf("%q: %+v", listen, a)
+		}
+	}
+	for _, listen := range []string{port, "localhost:" + port, "127.0.0.1:" + port} {
+		if err := new(addresses).chooseHTTP(listen); !errors.Is(err, errPortTaken) {
+			t.Errorf("%q: error %v, want that the port is taken", listen, err)
+		}
+	}
+	for _, listen := range []string{"x", "", "localhost:http", "localhost:70000", "0.0.0.0:8080", "192.168.1.2:8080", "gw.example.com:443"} {
+		if err := new(addresses).chooseHTTP(listen); !errors.Is(err, ErrUsage) {
+			t.Errorf("%q: error %v, want a usage error", listen, err)
+		}
+	}
+}
+
+func TestChooseUDP(t *testing.T) {
+	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := conn.LocalAddr().(*net.UDPAddr).Port
+	got, err := chooseUDP(taken)
+	if err != nil || got == conn.LocalAddr().String() || !netip.MustParseAddrPort(got).Addr().IsLoopback() {
+		t.Errorf("with the port taken: %q, %v", got, err)
+	}
+	want := conn.LocalAddr().String()
+	_ = conn.Close()
+	if got, err := chooseUDP(taken); err != nil || got != want {
+		t.Errorf("with the port free: %q, %v; want %q", got, err, want)
+	}
+}
+
+func TestChooseAdmin(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	preferred := ln.Addr().String()
+	if got, err := chooseAdmin(preferred); err != nil || got == preferred || !strings.HasPrefix(got, "localhost:") {
+		t.Errorf("with the port taken: %q, %v", got, err)
+	}
+	_ = ln.Close()
+	for _, preferred := range []string{preferred, "unix//run/caddy.sock"} {
+		if got, err := chooseAdmin(preferred); err != nil || got != preferred {
+			t.Errorf("%q: %q, %v", preferred, got, err)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package up
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/connector/agent"
+)
+
+func TestUpModelServerErrors(t *testing.T) {
+	t.Setenv("XDG_DATA_HOME", t.TempDir())
+	tests := []struct{ name, connect, want string }{
+		{"nothing there", closedServer(t), "no model server answers at"},
+		{"no models", serveModels(t, 200, `{"data":[]}`), "has no models"},
+		{"a gateway", serveModels(t, 401, `{}`), "asks for an API key"},
+		{"a web page", serveModels(t, 200, `<html>`), "not usable as a model server"},
+		{"not a URL", "http://a b", "is not the base URL of a model server"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			u := New(Options{Connect: tt.connect, Listen: "localhost:0"})
+			defer u.Stop()
+			if _, err := u.Start(t.Context()); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error = %v, want %q", err, tt.want)
+			}
+			if u.running {
+				t.Error("the gateway was started")
+			}
+		})
+	}
+}
+
+// A taken port is answered with the command line that works.
+func TestUpPortTaken(t *testing.T) {
+	model := serveModels(t, 200, `{"data":[{"id":"m"}]}`)
+	other := serveModels(t, 404, ``)
+	for _, tt := range []struct{ name, at, connect, want string }{
+		{"by a model server", model, "", "caddy gateway up --listen localhost:8081 --connect http://localhost:" + portOf(model)},
+		{"by something else", other, "", "caddy gateway up --listen localhost:8081"},
+		{"with a model server given", other, model, "caddy gateway up --listen localhost:8081 --connect " + model},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			u := New(Options{Connect: tt.connect, Listen: "localhost:" + portOf(tt.at), Program: "caddy"})
+			_, err := u.Start(t.Context())
+			if !errors.Is(err, errPortTaken) || !strings.HasSuffix(err.Error(), tt.want) {
+				t.Errorf("error = %v\nwant it to end in %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func portOf(base string) string {
+	return base[strings.LastIndexByte(base, ':')+1:]
+}
+
+// The connector's end by itself ends the run with an error.
+func TestUpConnectorEnds(t *testing.T) {
+	for _, end := range []error{errors.New("denied"), nil} {
+		u := &Run{agentDone: make(chan error, 1)}
+		u.agentDone <- end
+		if err := u.Wait(t.Context()); err == nil || !strings.Contains(err.Error(), "running the connector") {
+			t.Errorf("error = %v", err)
+		}
+	}
+}
+
+// A connector that somebody has removed leaves the gateway to its others.
+func TestUpConnectorRemoved(t *testing.T) {
+	var messages strings.Builder
+	u := &Run{agentDone: make(chan error, 1), Options: Options{Messages: &messages}}
+	u.agentDone <- &agent.FatalError{Reason: "the gateway closed the tunnel: removed", Fix: "create"}
+	ctx, stop := context.WithCancel(t.Context())
+	waited := make(chan error, 1)
+	go func() { waited <- u.Wait(ctx) }()
+	select {
+	case err := <-waited:
+		t.Errorf("it ended with %v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	stop()
+	if err := <-waited; err != nil {
+		t.Error(err)
+	}
+	if got := messages.String(); !strings.Contains(got, "Warning: this process no longer has a connector: the gateway closed the tunnel: removed.") {
+		t.Errorf("it says %q", got)
+	}
+}

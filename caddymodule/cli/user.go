@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/spf13/pflag"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
+)
+
+var userCommands = command{
+	use: "user", short: "Adds, lists and removes users of the console",
+	commands: []command{{
+		use: "add NAME [--password-stdin]", short: "Adds a user of the console",
+		long: `Adds a user of the console. The password is asked for without an echo, or read
+from the standard input with --password-stdin; a command line would show it to
+others. It has 10 characters or more.`,
+		example: `  caddy gateway user add anna
+  caddy gateway user add anna --account research --password-stdin < password.txt`,
+		account: true,
+		flags:   func(f *pflag.FlagSet) { f.Bool("password-stdin", false, "Read the password from the standard input") },
+		run: operation(func(in *invocation) (request, error) {
+			password, err := newPassword(in)
+			body := in.flagFields()
+			body["name"], body["password"] = in.arg, password
+			return request{http.MethodPost, "/users", body}, err
+		}, func(in *invocation, u manage.User) error {
+			in.printf("User %q (%s) is added to account %q.\n", printable(u.Name), u.ID, printable(u.Account))
+			return nil
+		}),
+	}, list[manage.User]{
+		kind: "user", short: "Lists users of the console",
+		empty:  "`caddy gateway setup-link` makes a link for the first, `caddy gateway user add NAME` adds one.",
+		header: []string{"ID", "NAME", "ACCOUNT", "PASSKEYS", "CREATED"},
+		row: func(in *invocation, u manage.User) []string {
+			return []string{u.ID, u.Name, u.Account, strconv.Itoa(u.Passkeys), in.env.date(u.CreatedAt)}
+		},
+	}.command(), {
+		use: "remove ID_OR_NAME", short: "Removes a user of the console",
+		long: `Removes a user, and with it the user's sessions, passkeys, management tokens
+and invitations. API keys and connectors belong to the account, and stay.`,
+		example: `  caddy gateway user remove anna`,
+		account: true,
+		run: operation(remove("/users"), func(in *invocation, u manage.User) error {
+			in.printf("User %q (%s) is removed.\n", printable(u.Name), u.ID)
+			return nil
+		}),
+	}, {
+		use: "recovery-link ID_OR_NAME", short: "Prints a link with which a user sets a new password",
+		long: `Prints a link with which a user sets a new password, this once. It works for 15
+minutes, and ends the user's sessions when it is used. Its page also offers to
+remove the user's passkeys, and to revoke management tokens and invitations.`,
+		example: `  caddy gateway user recovery-link anna`,
+		account: true,
+		run: operation(func(in *invocation) (request, error) {
+			return request{http.MethodPost, itemPath("/users", in.arg) + "/recovery-link", in.flagFields()}, nil
+		}, printLink("Send this link to the user. It sets a new password, works once, and runs out")),
+	}},
+}
+
+var setupLinkCommand = command{
+	use: "setup-link", short: "Prints a link that makes the first user of the console",
+	long: `Prints a link that makes the first user of the console, this once. It works for
+15 minutes, and only while there is no user; a new one ends the one before.`,
+	example: `  caddy gateway setup-link`,
+	run: operation(func(*invocation) (request, error) {
+		return request{http.MethodPost, "/setup-link", fields{}}, nil
+	}, printLink("Open this link to become the first user. It works once, and runs out")),
+}
+
+func printLink(what string) func(*invocation, manage.Link) error {
+	return func(in *invocation, link manage.Link) error {
+		in.printf("%s %s:\n\n  %s\n\n", what, in.env.in(link.ExpiresAt), link.URL)
+		return nil
+	}
+}

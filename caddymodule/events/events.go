@@ -1,0 +1,57 @@
+// Package events turns changes of records and tunnels into events, and delivers
+// them: to the configuration in force ([Gateway]), and from there to webhooks
+// ([Webhook]).
+package events
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// Event is something that has happened.
+type Event struct {
+	Name string // without the module's
+	Data map[string]any
+}
+
+// Options of a gateway's events.
+type Options struct {
+	Store  *store.Store
+	Logger *slog.Logger
+	Lost   func(reason string, n int) // counts lost events
+}
+
+// The reasons for which events are lost.
+const (
+	LostByHandlers = "handlers" // the handlers of the configuration are too slow
+	LostByWebhook  = "webhook"  // the receiver of a webhook is too slow
+	LostRefused    = "refused"  // the receiver has not accepted it
+	LostAtEnd      = "ended"    // the configuration of the webhook has ended
+)
+
+// LostReasons are all of them.
+var LostReasons = [...]string{LostByHandlers, LostByWebhook, LostRefused, LostAtEnd}
+
+// Gateway emits the events of one gateway. It lives as long as the store is
+// open, so that a reload repeats and forgets nothing.
+type Gateway struct {
+	*sources
+	*feed
+}
+
+// New begins to watch a store that nothing changes yet.
+func New(o Options) *Gateway {
+	f := newFeed(o)
+	return &Gateway{newSources(o.Store, f.add), f}
+}
+
+// Close ends the events. Those that wait are dropped.
+func (g *Gateway) Close() {
+	g.sources.close()
+	g.feed.close()
+}
+
+// lossInterval is how often losses are logged at most.
+const lossInterval = time.Minute

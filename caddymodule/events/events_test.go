@@ -1,0 +1,335 @@
+package events
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/store/storetest"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+)
+
+// told collects events.
+type told struct {
+	mu     sync.Mutex
+	events []Event
+}
+
+func (o *told) add(e Event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.events = append(o.events, e)
+}
+
+// take returns the names of the events since the last call.
+func (o *told) take() (names []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, e := range o.events {
+		names = append(names, e.Name)
+	}
+	o.events = nil
+	return names
+}
+
+func (o *told) expect(t *testing.T, when string, want ...string) {
+	t.Helper()
+	if got := o.take(); !slices.Equal(got, want) {
+		t.Errorf("%s: told %q, want %q", when, got, want)
+	}
+}
+
+// Changes of the store become events, each once, however often they are told.
+func TestEventsOfTheStore(t *testing.T) {
+	st, ctx := storetest.New(t), t.Context()
+	old, _, err := st.CreateKey(ctx, store.DefaultAccount, "old", "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out told
+	s := newSources(st, out.add)
+	key, _, err := st.CreateKey(ctx, store.DefaultAccount, "new", "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out.expect(t, "a new key", eventKeyCreated)
+	for _, k := range []store.Key{old, key} {
+		s.onChange(store.Change{Kind: store.KindKey, Account: k.Account, ID: k.ID, Name: k.Name})
+	}
+	out.expect(t, "told again")
+	if _, err := st.RevokeKey(ctx, store.DefaultAccount, old.ID); err != nil {
+		t.Fatal(err)
+	}
+	out.expect(t, "an old key revoked", eventKeyRevoked)
+	s.onChange(store.Change{Kind: store.KindKey, Account: old.Account, ID: old.ID, Name: old.Name, Removed: true})
+	s.onChange(store.Change{Kind: store.KindDeployment, Account: "default", ID: "none", Name: "none", Removed: true})
+	s.onChange(store.Change{Kind: store.KindDeployment, Account: "default", ID: "none", Name: "none"})
+	out.expect(t, "what is gone, gone again")
+
+	p, code, err := st.CreatePairing(ctx, store.DefaultAccount, "anna")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out.expect(t, "a claim code")
+	if _, err := st.CreateAccount(ctx, "other"); err != nil {
+		t.Fatal(err)
+	}
+	s.PairingLimited()
+	if got := out.events[0].Data; !reflect.DeepEqual(got, map[string]any{"account": "default"}) {
+		t.Errorf("data %v", got)
+	}
+	out.expect(t, "many wrong codes", eventPairingLimited)
+	if _, err := st.ClaimPairing(ctx, code, strings.Repeat("a", 43), store.Device{Hostname: "den"}); err != nil {
+		t.Fatal(err)
+	}
+	s.onChange(store.Change{Kind: store.KindPairing, Account: p.Account, ID: p.ID, Name: store.PairingPending})
+	out.expect(t, "a device", eventPairingRequested)
+	s.PairingLimited()
+	out.expect(t, "many wrong codes while no code waits")
+	if _, _, err := st.ApprovePairing(ctx, store.DefaultAccount, p.ID, "", "anna"); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"account": "default", "pairing_id": p.ID, "hostname": "den", "os": "", "version": "", "remote": "", "fingerprint": "",
+		"connector_id": st.Connectors("default")[0].ID, "connector_name": "den", "decided_by": "anna", "replaced": "false",
+	}
+	if got := out.events[0].Data; !reflect.DeepEqual(got, want) {
+		t.Errorf("data %v, want %v", got, want)
+	}
+	out.expect(t, "approved", eventPairingApproved)
+
+	den := st.Connectors("default")[0]
+	if _, err := st.BeginRotation(ctx, store.DefaultAccount, den.ID); err != nil {
+		t.Fatal(err)
+	}
+	secret, err := st.OfferSecret(ctx, den.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out.expect(t, "a rotation that is under way")
+	if _, _, err := st.FinishRotation(ctx, den.ID, secret); err != nil {
+		t.Fatal(err)
+	}
+	want = map[string]any{"account": "default", "connector_id": den.ID, "connector_name": "den"}
+	if got := out.events[0].Data; !reflect.DeepEqual(got, want) {
+		t.Errorf("data %v, want %v", got, want)
+	}
+	s.onChange(store.Change{Kind: store.KindConnector, Account: "default", ID: den.ID, Name: "den"})
+	out.expect(t, "rotated", eventConnectorRotated)
+	var again told
+	newSources(st, again.add).onChange(store.Change{Kind: store.KindConnector, Account: "default", ID: den.ID, Name: "den"})
+	again.expect(t, "rotated before the start")
+
+	s.close()
+	if _, _, err := st.CreateKey(ctx, store.DefaultAccount, "late", "*"); err != nil {
+		t.Fatal(err)
+	}
+	s.PairingLimited()
+	out.expect(t, "closed")
+}
+
+// Deployments are told when they differ from before.
+func TestEventsOfDeployments(t *testing.T) {
+	st, ctx := storetest.New(t), t.Context()
+	p, code, err := st.CreatePairing(ctx, store.DefaultAccount, "anna")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.ClaimPairing(ctx, code, strings.Repeat("a", 43), store.Device{Hostname: "den"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := st.ApprovePairing(ctx, store.DefaultAccount, p.ID, "", "anna"); err != nil {
+		t.Fatal(err)
+	}
+	var out told
+	s := newSources(st, out.add)
+	defer s.close()
+	change := store.Change{Kind: store.KindDeployment, Account: "default", ID: "m", Name: "m"}
+	for n := range 2 {
+		setDeployment(t, st, fmt.Sprintf("model-%d", n))
+		out.expect(t, "set", eventDeploymentChanged)
+		s.onChange(change)
+		out.expect(t, "told again")
+	}
+	if _, err := st.RemoveDeployment(ctx, store.DefaultAccount, "m"); err != nil {
+		t.Fatal(err)
+	}
+	out.expect(t, "removed", eventDeploymentRemoved)
+	setDeployment(t, st, "model-1")
+	out.expect(t, "made again", eventDeploymentChanged)
+}
+
+// setDeployment lets m lead to the one connector.
+func setDeployment(t *testing.T, st *store.Store, model string) {
+	t.Helper()
+	d := store.Deployment{Account: store.DefaultAccount, Name: "m", Connectors: []string{st.Connectors("default")[0].ID}, Model: model}
+	if _, err := st.SetDeployment(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A connector that reconnects makes no noise; one that stays away does.
+func TestEventsOfTunnels(t *testing.T) {
+	st := storetest.New(t)
+	synctest.Test(t, func(t *testing.T) {
+		var out told
+		s := newSources(st, out.add)
+		first, second := tunnel.NewHub(tunnel.Options{}), tunnel.NewHub(tunnel.Options{})
+		s.Follow(first)
+		s.Follow(first)
+		s.Follow(second)
+		if len(s.hubs) != 2 {
+			t.Errorf("%d hubs are followed", len(s.hubs))
+		}
+		on := tunnel.Event{Online: true, Connector: "con_1", Account: "default", Name: "box"}
+		off := on
+		off.Online = false
+		wait := func(d time.Duration) { time.Sleep(d); synctest.Wait() }
+
+		s.onTunnel(first, off)
+		wait(time.Minute)
+		out.expect(t, "gone before it came")
+		s.onTunnel(first, on)
+		s.onTunnel(first, on) // replaced by a newer tunnel
+		out.expect(t, "online", eventConnectorOnline)
+		for range 20 {
+			s.onTunnel(first, off)
+			wait(offlineAfter - time.Millisecond)
+			s.onTunnel(first, on)
+			wait(time.Second)
+		}
+		out.expect(t, "flapping")
+		s.onTunnel(second, on)
+		s.onTunnel(first, off)
+		wait(time.Minute)
+		out.expect(t, "moved to another listener")
+		left := time.Now().UTC().Format(time.RFC3339)
+		s.Unfollow(second)
+		wait(offlineAfter - time.Millisecond)
+		out.expect(t, "a moment before")
+		wait(time.Millisecond)
+		if len(out.events) == 1 && out.events[0].Data["since"] != left {
+			t.Errorf("offline since %v, want %s", out.events[0].Data["since"], left)
+		}
+		out.expect(t, "offline", eventConnectorOffline)
+		s.onTunnel(first, on)
+		out.expect(t, "back", eventConnectorOnline)
+		s.onTunnel(first, off)
+		s.close()
+		wait(time.Minute)
+		out.expect(t, "closed")
+		if len(s.presences) > 1 {
+			t.Errorf("remembered: %v", s.presences)
+		}
+	})
+}
+
+// slowEmitter is a configuration whose handlers take their time.
+type slowEmitter struct {
+	told
+	takes time.Duration
+}
+
+func (e *slowEmitter) Emit(ev Event) {
+	time.Sleep(e.takes)
+	e.add(ev)
+}
+
+// Events wait for the first configuration, go to the newest from then on, and
+// back to the one before if that fails.
+func TestFeedFollowsTheConfiguration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFeed(Options{Logger: slog.New(slog.DiscardHandler)})
+		defer f.close()
+		old, next := &slowEmitter{takes: time.Second}, &slowEmitter{}
+		send := func(names ...string) {
+			for _, name := range names {
+				f.add(Event{Name: name})
+			}
+			time.Sleep(time.Minute)
+		}
+		send("early", "too")
+		f.Push(old)
+		send("a", "b")
+		old.expect(t, "the first", "early", "too", "a", "b")
+		f.Push(next)
+		send("c")
+		next.expect(t, "reloaded", "c")
+		f.Remove(next)
+		send("d")
+		old.expect(t, "rolled back", "d")
+		f.Remove(old)
+		send("e")
+		f.Push(next)
+		send()
+		next.expect(t, "in between", "e")
+		old.expect(t, "left")
+	})
+}
+
+// A configuration ends after the handlers that run, unless they take too long.
+func TestFeedLeaveWaits(t *testing.T) {
+	for takes, want := range map[time.Duration]time.Duration{3 * time.Second: 3 * time.Second, time.Hour: emitGrace} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFeed(Options{Logger: slog.New(slog.DiscardHandler)})
+			e := &slowEmitter{takes: takes}
+			f.Push(e)
+			f.add(Event{Name: "a"})
+			synctest.Wait()
+			began := time.Now()
+			f.Remove(e)
+			if d := time.Since(began); d != want {
+				t.Errorf("with a handler of %v leaving took %v, want %v", takes, d, want)
+			}
+			f.close()
+			time.Sleep(takes)
+		})
+	}
+}
+
+// What a slow handler cannot take is lost, counted, and said once a minute.
+func TestFeedOverflow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		lost := 0
+		f := newFeed(Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Lost: func(reason string, n int) {
+			if reason == LostByHandlers {
+				lost += n
+			}
+		}})
+		e := &slowEmitter{takes: time.Hour}
+		f.Push(e)
+		f.add(Event{Name: "held"})
+		synctest.Wait()
+		began := time.Now()
+		for range buffer + 7 {
+			f.add(Event{Name: "more"})
+		}
+		if lost != 7 {
+			t.Errorf("%d are counted", lost)
+		}
+		if d := time.Since(began); d != 0 {
+			t.Errorf("adding waited for %v", d)
+		}
+		time.Sleep(lossInterval + time.Second)
+		synctest.Wait()
+		if n := strings.Count(log.String(), "events were lost"); n != 1 || !strings.Contains(log.String(), "lost=7 ") {
+			t.Errorf("the log says %q", log.String())
+		}
+		f.add(Event{Name: "one more"})
+		f.close()
+		if !strings.Contains(log.String(), "lost=1 ") {
+			t.Errorf("at its end the log says %q", log.String())
+		}
+		time.Sleep(e.takes)
+		e.expect(t, "closed meanwhile", "held")
+	})
+}

@@ -1,0 +1,143 @@
+package events
+
+import (
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/newest"
+)
+
+const (
+	// buffer is how many events may wait for handlers.
+	buffer = 4096
+
+	// emitGrace is how long the end of a configuration waits for the handlers
+	// of the event that is being emitted.
+	emitGrace = 5 * time.Second
+)
+
+// Emitter is a configuration that passes events to its handlers. Emit returns
+// after them.
+type Emitter interface {
+	Emit(e Event)
+}
+
+// feed passes events, one after the other, to the newest configuration that has
+// started. A bounded buffer is between the two: a slow handler blocks nothing.
+type feed struct {
+	queue   chan Event
+	pushed  chan struct{} // has an item after Push
+	closing chan struct{}
+	count   func(reason string, n int)
+	lost    *losses
+
+	emitters newest.Stack[Emitter, Emitter]
+	mu       sync.Mutex
+	emitting Emitter // whose handlers run, nil if none do
+	ended    chan struct{}
+}
+
+func newFeed(o Options) *feed {
+	f := &feed{
+		queue: make(chan Event, buffer), pushed: make(chan struct{}, 1), closing: make(chan struct{}), count: o.Lost,
+		lost: &losses{report: func(n int) {
+			o.Logger.Error("events were lost: their handlers are too slow", "lost", n, "buffer", buffer)
+		}},
+	}
+	go f.run()
+	return f
+}
+
+// add queues an event. It returns at once: an event beyond the buffer is lost.
+func (f *feed) add(e Event) {
+	select {
+	case f.queue <- e:
+	default:
+		f.count(LostByHandlers, 1)
+		f.lost.add()
+	}
+}
+
+// Push makes a configuration, which has started, the one that emits.
+func (f *feed) Push(e Emitter) {
+	f.emitters.Push(e, e)
+	select {
+	case f.pushed <- struct{}{}:
+	default:
+	}
+}
+
+// Emitters returns the number of configurations that emit.
+func (f *feed) Emitters() int { return f.emitters.Len() }
+
+// Remove removes a configuration, and waits a little for handlers that run: the
+// configuration is about to end.
+func (f *feed) Remove(e Emitter) {
+	f.emitters.Remove(e)
+	f.mu.Lock()
+	running, ended := f.emitting == e, f.ended
+	f.mu.Unlock()
+	if !running {
+		return
+	}
+	select {
+	case <-ended:
+	case <-time.After(emitGrace):
+	}
+}
+
+// run emits the events that are added, until close.
+func (f *feed) run() {
+	for {
+		select {
+		case <-f.closing:
+			return
+		case e := <-f.queue:
+			if !f.emit(e) {
+				return
+			}
+		}
+	}
+}
+
+// emit passes an event to the configuration in force, waiting until there is
+// one. It returns false if the feed is closed.
+func (f *feed) emit(e Event) bool {
+	to, ok := f.begin()
+	for !ok {
+		select {
+		case <-f.closing:
+			return false
+		case <-f.pushed:
+			to, ok = f.begin()
+		}
+	}
+	to.Emit(e)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.emitting = nil
+	close(f.ended)
+	select {
+	case <-f.closing:
+		return false
+	default:
+		return true
+	}
+}
+
+// begin notes that the handlers of the configuration in force are about to run.
+func (f *feed) begin() (Emitter, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	to, ok := f.emitters.Newest()
+	if ok {
+		f.emitting, f.ended = to, make(chan struct{})
+	}
+	return to, ok
+}
+
+// close ends the feed. It does not wait for handlers that run.
+func (f *feed) close() {
+	close(f.closing)
+	f.lost.flush()
+}

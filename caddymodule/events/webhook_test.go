@@ -1,0 +1,152 @@
+package events
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// answers is a receiver that gives one answer after the other: a status, or 0
+// for none.
+type answers struct {
+	statuses []int
+	takes    time.Duration
+
+	mu       sync.Mutex
+	requests []*http.Request
+	at       []time.Time
+}
+
+// times are those of the requests.
+func (a *answers) times() []time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.at)
+}
+
+// RoundTrip implements http.RoundTripper.
+func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	a.mu.Lock()
+	a.requests, a.at = append(a.requests, r), append(a.at, time.Now())
+	a.mu.Unlock()
+	select {
+	case <-time.After(a.takes):
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+	status := 204
+	if len(a.statuses) > 0 {
+		status, a.statuses = a.statuses[0], a.statuses[1:]
+	}
+	if status == 0 {
+		return nil, errors.New("connection refused")
+	}
+	header := http.Header{"Location": {"https://elsewhere.example.com/"}}
+	return &http.Response{StatusCode: status, Header: header, Body: io.NopCloser(strings.NewReader("what it says")), Request: r}, nil
+}
+
+// newWebhook returns a webhook to a receiver, and the count of its losses.
+func newWebhook(to http.RoundTripper, log io.Writer) (*Webhook, *atomic.Int64) {
+	lost := new(atomic.Int64)
+	w := NewWebhook(WebhookOptions{
+		URL:    &url.URL{Scheme: "https", Host: "hooks.example.com", Path: "/path-secret"},
+		Header: http.Header{"Authorization": {"Bearer header-secret"}},
+		Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Lost:   func(_ string, n int) { lost.Add(int64(n)) },
+	})
+	w.client.Transport = to
+	return w, lost
+}
+
+// What is tried again, and what is not; whatever happens, no log holds the url
+// or a header.
+func TestWebhookTries(t *testing.T) {
+	for name, c := range map[string]struct {
+		statuses []int
+		tries    int
+		log      string
+	}{
+		"taken":       {[]int{200}, 1, "posted an event"},
+		"second try":  {[]int{503, 204}, 2, "posted an event"},
+		"third try":   {[]int{0, 429, 204}, 3, "posted an event"},
+		"given up":    {[]int{500, 0, 500, 204}, 3, "the receiver answered 500"},
+		"unreachable": {[]int{0, 0, 0, 204}, 3, "connection refused"},
+		"refused":     {[]int{403, 204}, 1, "the receiver answered 403"},
+		"redirect":    {[]int{307, 204}, 1, "redirects are not followed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log bytes.Buffer
+				to := &answers{statuses: c.statuses}
+				w, _ := newWebhook(to, &log)
+				w.Post("model_gateway.key_created", "1", []byte("{}"))
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if len(to.requests) != c.tries || !strings.Contains(log.String(), c.log) {
+					t.Errorf("%d tries, want %d; log %s", len(to.requests), c.tries, log.String())
+				}
+				if strings.Contains(log.String(), "secret") || !strings.Contains(log.String(), "hooks.example.com") {
+					t.Errorf("the log says %s", log.String())
+				}
+				for i, r := range to.requests {
+					if r.Method != http.MethodPost || r.Header.Get("Authorization") != "Bearer header-secret" || r.URL.Path != "/path-secret" {
+						t.Errorf("request %v", r)
+					}
+					if i > 0 && to.at[i].Sub(to.at[i-1]) != webhookPauses[i-1] {
+						t.Errorf("try %d came after %v", i, to.at[i].Sub(to.at[i-1]))
+					}
+				}
+				w.Close(false)
+			})
+		})
+	}
+}
+
+// A receiver that hangs costs ten seconds for each try, and holds nobody: what
+// does not fit is lost. After the configuration's end it is given up.
+func TestWebhookHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		to := &answers{takes: time.Hour}
+		w, lost := newWebhook(to, &log)
+		began := time.Now()
+		for range webhookBuffer + 10 {
+			w.Post("model_gateway.key_created", "1", []byte("{}"))
+		}
+		if d := time.Since(began); d != 0 {
+			t.Errorf("taking events waited for %v", d)
+		}
+		time.Sleep(3*webhookTimeout + 10*time.Second)
+		synctest.Wait()
+		if at := to.times(); len(at) != 4 || at[1].Sub(at[0]) != webhookTimeout+webhookPauses[0] {
+			t.Errorf("tries at %v", at)
+		}
+		w.Close(false)
+		if d := time.Since(began); d != 3*webhookTimeout+10*time.Second {
+			t.Errorf("the end of the configuration waited, %v", d)
+		}
+		time.Sleep(webhookGrace)
+		synctest.Wait()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if n := len(w.waiting); n != 0 || w.idle != nil {
+			t.Errorf("a minute after the end %d events wait", n)
+		}
+		if n := lost.Load(); n != webhookBuffer+10 {
+			t.Errorf("%v are counted of %d events that nobody got", n, webhookBuffer+10)
+		}
+		if strings.Count(log.String(), "events were lost: the webhook is too slow") != 1 || strings.Count(log.String(), "events were lost: they still waited") != 1 {
+			t.Errorf("the log says %s", log.String())
+		}
+	})
+}

@@ -1,0 +1,229 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/events"
+	"github.com/postern-dev/postern/caddymodule/newest"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/version"
+)
+
+// Listener is a tunnel listener that lives as long as any configuration wants its
+// address. Its options are those of the configuration in force.
+type Listener struct {
+	hub atomic.Pointer[tunnel.Hub]
+
+	mu             sync.Mutex
+	configurations newest.Stack[*Gateway, tunnel.Options]
+	secrets        tunnel.Secrets    // of the store that the hub was opened with
+	events         []*events.Gateway // that follow the hub
+}
+
+// errOtherStorage refuses a configuration whose store has another identity than
+// the one that the listener has shown since it was opened: every token made
+// from then on would hold a pin that is wrong after the next restart.
+var errOtherStorage = errors.New("a reload cannot change the storage of a tunnel listener that stays: " +
+	"restart Caddy, or let `model_gateway { listen … }` name another port, too")
+
+// ErrNotListening is the error of a request that comes before Start.
+var ErrNotListening = errors.New("the tunnel listener is not started yet")
+
+// closeGrace is how long requests that still run may take when the last
+// configuration is gone: Caddy has ended its own grace period by then.
+const closeGrace = time.Second
+
+// Hub returns the hub, once a configuration has started it.
+func (l *Listener) Hub() (*tunnel.Hub, error) {
+	if hub := l.hub.Load(); hub != nil {
+		return hub, nil
+	}
+	return nil, ErrNotListening
+}
+
+// start puts g's configuration in force, and listens if the address is still free.
+func (l *Listener) start(ctx context.Context, g *Gateway, s *Services) error {
+	options := tunnel.Options{
+		Authenticate: authenticateWith(s.Store), Known: knownTo(s.Store), Preauthenticate: s.Store.MatchConnector,
+		Pairing: s.Pairing, Rotation: s.Rotation,
+		Logger: g.Logger, Version: version.Number(),
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	secrets, err := tunnelSecrets(ctx, s.Store)
+	if err != nil {
+		return err
+	}
+	switch hub := l.hub.Load(); {
+	case hub == nil:
+		err = l.listen(g.Listen, s, secrets, options)
+	case !bytes.Equal(secrets.Identity, l.secrets.Identity):
+		err = errOtherStorage
+	default:
+		hub.SetOptions(options)
+		l.follow(hub, s.Events)
+	}
+	if err != nil {
+		return err
+	}
+	l.configurations.Push(g, options)
+	return nil
+}
+
+// follow lets events report the hub's connectors.
+func (l *Listener) follow(hub *tunnel.Hub, g *events.Gateway) {
+	if !slices.Contains(l.events, g) {
+		l.events = append(l.events, g)
+		g.Follow(hub)
+	}
+}
+
+// unfollow ends that.
+func (l *Listener) unfollow(hub *tunnel.Hub) {
+	for _, g := range l.events {
+		g.Unfollow(hub)
+	}
+	l.events = nil
+}
+
+// listen binds the socket and starts the hub on it.
+func (l *Listener) listen(address string, s *Services, secrets tunnel.Secrets, options tunnel.Options) error {
+	conn, err := listenUDP(address)
+	if err != nil {
+		return err
+	}
+	hub := tunnel.NewHub(options)
+	// Known before it listens: devices that wait to be paired come back at
+	// once, and their answer holds its pin.
+	l.hub.Store(hub)
+	l.follow(hub, s.Events)
+	if err := hub.Listen(conn, secrets); err != nil {
+		l.unfollow(hub)
+		l.hub.Store(nil)
+		_ = conn.Close()
+		return fmt.Errorf("starting the tunnel listener: %w", err)
+	}
+	l.secrets = secrets
+	return nil
+}
+
+// stop removes g's configuration. Without any configuration left the hub stays,
+// for the requests that still run, but takes no connector.
+func (l *Listener) stop(g *Gateway) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.configurations.Remove(g)
+	hub := l.hub.Load()
+	if hub == nil {
+		return
+	}
+	options, ok := l.configurations.Newest()
+	if !ok {
+		options = tunnel.Options{Pairing: notNow{}, Logger: g.Logger}
+	}
+	hub.SetOptions(options)
+}
+
+// notNow refuses devices of a listener without a configuration for the moment:
+// otherwise they would be refused for good.
+type notNow struct{}
+
+// Claim implements tunnel.Pairing.
+func (notNow) Claim(context.Context, tunnel.Device) (tunnel.Ticket, *link.Deny) {
+	return tunnel.Ticket{}, &link.Deny{Code: link.DenyUnavailable, Message: "the gateway is about to stop", Retry: true}
+}
+
+// Destruct closes all tunnels and the socket, when no configuration is left.
+func (l *Listener) Destruct() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	hub := l.hub.Swap(nil)
+	if hub == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
+	defer cancel()
+	err := hub.Close(ctx)
+	l.unfollow(hub)
+	return err
+}
+
+// authenticateWith checks connectors against a store.
+func authenticateWith(st *store.Store) tunnel.Authenticate {
+	return func(_ context.Context, id, secret string) (tunnel.Connector, error) {
+		c, err := st.AuthenticateConnector(id, secret)
+		switch {
+		case errors.Is(err, store.ErrUnauthenticated):
+			return tunnel.Connector{}, err
+		case err != nil:
+			return tunnel.Connector{}, fmt.Errorf("%w: %w", tunnel.ErrUnavailable, err)
+		}
+		return tunnelConnector(c), nil
+	}
+}
+
+// knownTo reports whether a connector still exists, in its place.
+func knownTo(st *store.Store) func(tunnel.Connector) bool {
+	return func(c tunnel.Connector) bool {
+		now, ok := st.Connector(c.ID)
+		return ok && now.Pairing == c.Pairing
+	}
+}
+
+// tunnelConnector is a connector as the hub knows it.
+func tunnelConnector(c store.Connector) tunnel.Connector {
+	return tunnel.Connector{ID: c.ID, Name: c.Name, Account: c.Account, Pairing: c.Pairing, Rotating: c.Rotation != nil}
+}
+
+// tunnelSecrets fetches the gateway's tunnel identity and keys, making them at
+// the first start. Connectors pin the identity: it must never change.
+func tunnelSecrets(ctx context.Context, st *store.Store) (s tunnel.Secrets, err error) {
+	for _, secret := range []struct {
+		name     string
+		to       *[]byte
+		generate func() ([]byte, error)
+	}{
+		{"tunnel_identity", &s.Identity, link.NewIdentity},
+		{"quic_reset", &s.Reset, randomKey},
+		{"quic_token", &s.Token, randomKey},
+	} {
+		if *secret.to, err = st.Secret(ctx, secret.name, secret.generate); err != nil {
+			return s, fmt.Errorf("fetching the secret %s: %w", secret.name, err)
+		}
+	}
+	return s, nil
+}
+
+// randomKey makes a 32-byte key.
+func randomKey() ([]byte, error) {
+	key := make([]byte, 32)
+	_, err := rand.Read(key)
+	return key, err
+}
+
+// listenUDP binds the tunnel's own UDP port. It is not shared through Caddy's
+// listener pool: that sets SO_REUSEPORT, with which a second process would
+// silently take half of the packets instead of failing because the port is in
+// use.
+func listenUDP(address string) (*net.UDPConn, error) {
+	addr, err := net.ResolveUDPAddr("udp", address)
+	if err != nil {
+		return nil, fmt.Errorf("resolving the tunnel's listen address %s: %w", address, err)
+	}
+	conn, err := net.ListenUDP("udp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("listening for connectors on UDP %s: %w (is another gateway running? choose another port with `model_gateway { listen … }` in the global options)", address, err)
+	}
+	return conn, nil
+}

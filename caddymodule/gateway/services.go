@@ -1,0 +1,83 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/events"
+	"github.com/postern-dev/postern/caddymodule/pairing"
+	"github.com/postern-dev/postern/caddymodule/rotation"
+	"github.com/postern-dev/postern/caddymodule/serve"
+	"github.com/postern-dev/postern/caddymodule/signin"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/memory"
+)
+
+// Services are an open store and what works on it. They live as long as the
+// store is open, so that a reload keeps codes that devices have shown, failed
+// sign-ins and the last requests.
+type Services struct {
+	*serve.Backend
+	SignIn   *signin.Service
+	Pairing  *pairing.Desk
+	Rotation *rotation.Desk
+	Events   *events.Gateway
+}
+
+// newServices starts what works on a store.
+func (s *Store) newServices(st *store.Store) (*Services, error) {
+	log := activity.New(activity.Options{Store: st, Logger: s.logger})
+	backend, err := serve.NewBackend(st, memory.NewBudget(DefaultMaxMemory()), log, s.logger)
+	if err != nil {
+		return nil, err
+	}
+	feed := events.New(events.Options{Store: st, Logger: s.logger, Lost: s.counters.EventsLost})
+	return &Services{
+		Backend:  backend,
+		SignIn:   signin.New(signin.Options{Store: st, Logger: s.logger, Failed: s.counters.SignInFailed}),
+		Pairing:  pairing.New(pairing.Options{Store: st, Token: s.Token, Pin: s.Pin, Limited: feed.PairingLimited, Logger: s.logger}),
+		Rotation: rotation.New(rotation.Options{Store: st, Token: s.Token, Logger: s.logger}),
+		Events:   feed,
+	}, nil
+}
+
+// close ends the services, and closes the store after them: they save their
+// state.
+func (s *Services) close() error {
+	s.Events.Close()
+	s.Pairing.Close()
+	s.Backend.Close()
+	err := s.Activity.Close()
+	return errors.Join(err, s.Store.Close())
+}
+
+// ErrNoAddress is why no token can be made.
+var ErrNoAddress = errors.New("the address that connectors dial is not known; " +
+	"add `public gw.example.com:7443` to the `model_gateway` block of the Caddyfile's global options and run `caddy reload`")
+
+// Token makes the tunnel token of a connector, with the address and the pin of
+// the configuration in force.
+func (s *Store) Token(connectorID, secret string) (string, error) {
+	g, ok := s.configurations.Newest()
+	if !ok {
+		return "", fmt.Errorf("making a tunnel token: %w", ErrNotListening)
+	}
+	at := g.Endpoint()
+	switch {
+	case at.Pin == "":
+		return "", fmt.Errorf("making a tunnel token: %w", ErrNotListening)
+	case at.Public == "":
+		return "", fmt.Errorf("making a tunnel token: %w", ErrNoAddress)
+	}
+	return link.Token{Server: at.Public, URL: at.URL, Pin: at.Pin, Connector: connectorID, Secret: secret}.Encode(), nil
+}
+
+// Pin is the pin of the identity that connectors see, "" without a listener.
+func (s *Store) Pin() string {
+	if g, ok := s.configurations.Newest(); ok {
+		return g.Endpoint().Pin
+	}
+	return ""
+}

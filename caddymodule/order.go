@@ -1,0 +1,120 @@
+package caddymodule
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+)
+
+// checkOrder refuses an http app with a model_dialect that no model_auth comes
+// before, or a model_route that no model_dialect comes before. It is called when
+// the first of these handlers is provisioned: until then Caddy has all routes
+// that hold one as JSON, also of sites that are provisioned later.
+func (a *App) checkOrder(ctx caddy.Context) error {
+	if a.ordered {
+		return nil
+	}
+	a.ordered = true
+	for _, module := range ctx.Modules() {
+		httpApp, ok := module.(*caddyhttp.App)
+		if !ok {
+			continue
+		}
+		for name, server := range httpApp.Servers {
+			o := handlerOrder{named: server.NamedRoutes}
+			routes := make([]jsonRoute, len(server.Routes))
+			for i, r := range server.Routes {
+				routes[i] = jsonRoute{r.Group, r.HandlersRaw, r.Terminal}
+			}
+			if _, err := o.routes(routes, passed{}); err != nil {
+				return fmt.Errorf("server %s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// passed is which handlers a request may have passed.
+type passed struct{ auth, dialect bool }
+
+// or joins two ways of a request.
+func (p passed) or(q passed) passed { return passed{p.auth || q.auth, p.dialect || q.dialect} }
+
+// jsonRoute is the part of a route that decides about the order.
+type jsonRoute struct {
+	Group    string            `json:"group"`
+	Handlers []json.RawMessage `json:"handle"`
+	Terminal bool              `json:"terminal"`
+}
+
+// handlerOrder walks the routes of one server.
+type handlerOrder struct {
+	named map[string]*caddyhttp.Route
+	depth int // of named routes that invoke others
+}
+
+// routes walks routes in their order. Of those in one group a request passes one
+// at most, and none after a terminal one.
+func (o *handlerOrder) routes(routes []jsonRoute, at passed) (passed, error) {
+	groups := make(map[string]passed)
+	for _, r := range routes {
+		before := at
+		if first, ok := groups[r.Group]; ok && r.Group != "" {
+			before = first
+		}
+		groups[r.Group] = before
+		after, err := o.handlers(r.Handlers, before)
+		if err != nil {
+			return at, err
+		}
+		if !r.Terminal {
+			at = at.or(after)
+		}
+	}
+	return at, nil
+}
+
+// handlers walks the handlers of one route.
+func (o *handlerOrder) handlers(handlers []json.RawMessage, at passed) (passed, error) {
+	const order = "the three stand in one route, in the order model_auth, model_dialect, model_route"
+	for _, raw := range handlers {
+		var h struct {
+			Handler string      `json:"handler"`
+			Name    string      `json:"name"`
+			Routes  []jsonRoute `json:"routes"`
+		}
+		if json.Unmarshal(raw, &h) != nil {
+			continue // Caddy reports it, or it is not a kind that has our handlers in it
+		}
+		var err error
+		switch h.Handler {
+		case "model_auth":
+			at.auth = true
+		case "model_dialect":
+			if !at.auth {
+				return at, errors.New("model_dialect has no model_auth before it: " + order)
+			}
+			at.dialect = true
+		case "model_route":
+			if !at.dialect {
+				return at, errors.New("model_route has no model_dialect before it: " + order)
+			}
+		case "subroute":
+			at, err = o.routes(h.Routes, at)
+		case "invoke":
+			const deepest = 10
+			if r := o.named[h.Name]; r != nil && o.depth < deepest {
+				o.depth++
+				at, err = o.handlers(r.HandlersRaw, at)
+				o.depth--
+			}
+		}
+		if err != nil {
+			return at, err
+		}
+	}
+	return at, nil
+}

@@ -1,0 +1,214 @@
+package serve
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/dialect"
+)
+
+// testStream is a stream whose every part is a line with its origin.
+type testStream struct {
+	opening string
+	done    bool
+	err     *dialect.Error
+}
+
+func (s *testStream) Begin() []byte              { return []byte(s.opening) }
+func (s *testStream) Ping() []byte               { return []byte("ping\n") }
+func (s *testStream) Feed(p []byte) []byte       { return p }
+func (s *testStream) Done() bool                 { return s.done }
+func (s *testStream) Finished() bool             { return s.done }
+func (s *testStream) Err() *dialect.Error        { return s.err }
+func (*testStream) Held() int64                  { return 0 }
+func (*testStream) Usage() (dialect.Usage, bool) { return dialect.Usage{PromptTokens: 1}, true }
+
+func (s *testStream) End(cause *dialect.Error) []byte {
+	s.done, s.err = true, cause
+	if cause != nil {
+		return []byte("error: " + cause.Message + "\n")
+	}
+	return []byte("end\n")
+}
+
+func TestAnswerPings(t *testing.T) {
+	for opening, begins := range map[string]string{"": "ping\n", "begin\n": "begin\n"} {
+		synctest.Test(t, func(t *testing.T) {
+			rec := httptest.NewRecorder()
+			a := newAnswer(rec)
+			a.open(&testStream{opening: opening}, 10*time.Second)
+			time.Sleep(9 * time.Second)
+			if a.committed() {
+				t.Fatal("committed before the interval was over")
+			}
+			time.Sleep(12 * time.Second) // 21 s: two pings, or the opening and one
+			feed(t, a, "1\n")
+			time.Sleep(9 * time.Second) // 30 s: the timer fires, but 9 s of silence are too few
+			feed(t, a, "2\n")
+			time.Sleep(11 * time.Second)
+			a.begin() // the upstream's header comes late
+			if err := a.finish(nil); err != nil {
+				t.Error(err)
+			}
+			a.end()
+			time.Sleep(time.Minute)
+			want := begins + "ping\n1\n2\nping\nend\n"
+			if got := rec.Body.String(); got != want {
+				t.Errorf("stream is %q, want %q", got, want)
+			}
+			if got := rec.Header().Get("Content-Type"); rec.Code != 200 || got != "text/event-stream" {
+				t.Errorf("status %d, type %q", rec.Code, got)
+			}
+		})
+	}
+}
+
+// feed sends bytes of a stream on.
+func feed(t *testing.T, a *answer, p string) {
+	t.Helper()
+	if at, err := a.feed([]byte(p)); err != nil || at.gone {
+		t.Errorf("feeding %q: %+v, %v", p, at, err)
+	}
+}
+
+func TestAnswerWithoutPings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAnswer(httptest.NewRecorder())
+		a.open(&testStream{}, -1)
+		time.Sleep(time.Hour)
+		if a.committed() {
+			t.Error("a ping was sent although pings are off")
+		}
+	})
+}
+
+// An upstream's first 200 opens a stream whose dialect has an opening; another
+// one waits for its first event, as an error may still get its own status.
+func TestAnswerBegins(t *testing.T) {
+	for opening, want := range map[string]bool{"": false, "begin\n": true} {
+		rec := httptest.NewRecorder()
+		a := newAnswer(rec)
+		a.open(&testStream{opening: opening}, -1)
+		a.begin()
+		a.begin()
+		if a.committed() != want || rec.Body.String() != opening {
+			t.Errorf("opening %q: committed %v, sent %q", opening, a.committed(), rec.Body)
+		}
+	}
+}
+
+// An error is an HTTP answer before anything was sent, and the stream's last
+// event after that; nothing follows it.
+func TestAnswerErrors(t *testing.T) {
+	broken := dialect.StreamBroken()
+	rec := httptest.NewRecorder()
+	a := newAnswer(rec)
+	a.open(&testStream{}, -1)
+	if derr := a.finish(broken); derr != broken || a.committed() {
+		t.Errorf("error %v, committed %v", derr, a.committed())
+	}
+	if a.fail(dialect.Messages, "req_1", broken); rec.Code != 502 || !strings.Contains(rec.Body.String(), `"type":"error"`) {
+		t.Errorf("status %d, %s", rec.Code, rec.Body)
+	}
+	rec = httptest.NewRecorder()
+	a = newAnswer(rec)
+	a.open(&testStream{opening: "begin\n"}, -1)
+	a.begin()
+	a.fail(dialect.Messages, "req_1", broken)
+	a.fail(dialect.Messages, "req_1", broken)
+	if want := "begin\nerror: " + broken.Message + "\n"; rec.Code != 200 || rec.Body.String() != want {
+		t.Errorf("status %d, %q, want %q", rec.Code, rec.Body, want)
+	}
+}
+
+// failingWriter fails every write, as one whose client is gone.
+type failingWriter struct{ http.ResponseWriter }
+
+var errGone = errors.New("client gone")
+
+func (failingWriter) Write([]byte) (int, error) { return 0, errGone }
+
+func TestAnswerTellsThatTheClientIsGone(t *testing.T) {
+	a := newAnswer(failingWriter{httptest.NewRecorder()})
+	a.open(&testStream{}, -1)
+	for range 2 {
+		if at, err := a.feed([]byte("x")); !at.gone || err != nil {
+			t.Errorf("progress %+v, %v", at, err)
+		}
+	}
+	if !errors.Is(a.err, errGone) {
+		t.Errorf("error %v", a.err)
+	}
+}
+
+func TestAnswerWhole(t *testing.T) {
+	body := bytes.Repeat([]byte("0123456789"), 100_000)
+	rec := httptest.NewRecorder()
+	if err := newAnswer(rec).whole(http.StatusTeapot, body); err != nil {
+		t.Fatal(err)
+	}
+	if rec.Code != http.StatusTeapot || !bytes.Equal(rec.Body.Bytes(), body) || rec.Header().Get("Content-Length") != "1000000" {
+		t.Errorf("status %d, %d bytes, header %v", rec.Code, rec.Body.Len(), rec.Header())
+	}
+}
+
+// A handler that returned would end the answer of HTTP/3 as if it were whole.
+func TestCutAnswerAborts(t *testing.T) {
+	g := newGateway(t, 64<<20)
+	serve := func(w http.ResponseWriter, major int) (panicked any) {
+		defer func() { panicked = recover() }()
+		r := httptest.NewRequest(http.MethodGet, "/v1/unknown", nil)
+		r.ProtoMajor = major
+		g.send(w, r)
+		return nil
+	}
+	if v := serve(failingWriter{httptest.NewRecorder()}, 3); v != http.ErrAbortHandler {
+		t.Errorf("HTTP/3, failed write: panics with %v, want http.ErrAbortHandler", v)
+	}
+	if v := serve(httptest.NewRecorder(), 3); v != nil {
+		t.Errorf("HTTP/3, complete answer: panics with %v", v)
+	}
+	if v := serve(failingWriter{httptest.NewRecorder()}, 1); v != nil {
+		t.Errorf("HTTP/1.1, failed write: panics with %v", v)
+	}
+}
+
+// touchyStream notices, with the race detector, when it is used by two at once.
+type touchyStream struct {
+	testStream
+	uses int
+}
+
+func (s *touchyStream) Ping() []byte         { s.uses++; return []byte("ping\n") }
+func (s *touchyStream) Feed(p []byte) []byte { s.uses++; return p }
+
+// Events and pings never meet in the stream, nor in one write.
+func TestAnswerTouchesTheStreamFromOneGoroutineAtATime(t *testing.T) {
+	rec := httptest.NewRecorder()
+	a := newAnswer(rec)
+	s := &touchyStream{}
+	a.open(s, time.Microsecond)
+	for range 500 {
+		feed(t, a, "event\n")
+		time.Sleep(20 * time.Microsecond)
+	}
+	a.end()
+	lines := strings.SplitAfter(rec.Body.String(), "\n")
+	events := 0
+	for _, line := range lines {
+		if line == "event\n" {
+			events++
+		} else if line != "ping\n" && line != "" {
+			t.Errorf("line %q", line)
+		}
+	}
+	if pings := len(lines) - 1 - events; events != 500 || pings == 0 || s.uses != events+pings {
+		t.Errorf("%d events and %d pings in %d uses", events, pings, s.uses)
+	}
+}

@@ -1,0 +1,265 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/compat"
+	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// completion is one request that reads a prompt: a completion, or a count of
+// tokens.
+type completion struct {
+	*Translator
+	*Backend
+	exchange *Exchange
+	answer   *answer
+	ctx      context.Context // ends when the client goes or the key is revoked
+	call     dialect.Call
+	size     int64 // of the request's body, in bytes
+	kept     int64 // bytes of kept responses that the request refers to
+
+	answered bool           // the upstream has
+	noEffort bool           // sent again without a degree of thinking, which the model refused
+	asWhole  bool           // sent again, not as a stream
+	result   *dialect.Error // of the last answer; nil: the client has it
+
+	counting sync.Once
+	tokens   int // estimated, of the prompt
+}
+
+// serve reads the request and passes it to the next handlers, of which Router
+// calls receive. The caller writes the error to the client.
+func (c *completion) serve(w http.ResponseWriter, r *http.Request, next Handler) *dialect.Error {
+	if derr := c.decode(r); derr != nil {
+		return derr
+	}
+	ex := c.exchange
+	streamed := c.call.Streamed()
+	ex.Streamed = streamed
+	ex.completion = c
+	ex.Upstream = Request{Path: ex.Operation.UpstreamPath(), Header: upstreamHeader(r.Header, streamed), Body: c.call.Body}
+	if streamed {
+		if ex.Operation.Kind == dialect.CreateMessage { // whose stream opens with it
+			prompt := c.call.Prompt()
+			go c.estimate("", prompt) // while the upstream reads the prompt too
+		}
+		c.answer.open(c.call.NewStream(), time.Duration(c.KeepAlive))
+	}
+	if err := next.ServeHTTP(w, r); err != nil {
+		return c.failed(err)
+	}
+	if !c.answered {
+		return dialect.Internal("no model_route follows model_dialect in this route of the gateway's configuration")
+	}
+	return c.result
+}
+
+// receive renders an answer of the upstream. It reports whether the request is
+// to be sent again, changed.
+func (c *completion) receive(response *http.Response) (again bool) {
+	defer response.Body.Close()
+	ex := c.exchange
+	c.answered, c.result = true, nil
+	if body, ok := response.Body.(interface{ DecoderMemory() int64 }); ok && ex.held.holdRequest(ex.held.request+body.DecoderMemory()) != nil {
+		c.result = dialect.MemoryFull() // for what decodes a compressed answer
+		return false
+	}
+	derr := c.render(response)
+	switch {
+	case derr == nil:
+		return false
+	case derr.NoEffort && !c.noEffort && !c.asWhole && c.call.DropEffort():
+		c.noEffort = true
+		return true
+	case derr.NeedsWhole && !c.asWhole:
+		c.asWhole = true
+		ex.Upstream.Header, ex.Upstream.Body = upstreamHeader(ex.Upstream.Header, false), c.call.WholeBody
+		return true
+	}
+	c.result = derr
+	return false
+}
+
+// decode reads the request.
+func (c *completion) decode(r *http.Request) *dialect.Error {
+	ex := c.exchange
+	ex.held.reservation = c.Memory.Open(ex.Account, ex.Key.ID())
+	declared := ex.bodyCost(min(max(r.ContentLength, 0), c.MaxBody))
+	body, derr := readBody(r, c.MaxBody, func(n int64) error { return ex.held.holdRequest(max(n, declared)) })
+	if derr != nil {
+		return derr
+	}
+	c.size = int64(len(body))
+	if ex.held.holdRequest(ex.bodyCost(c.size)) != nil {
+		return dialect.MemoryFull()
+	}
+	env := &dialect.Env{
+		Context: c.ctx,
+		Now:     time.Now, NewID: dialect.NewID, RequestID: ex.RequestID, SignatureKey: c.learner.signatureKey,
+		Account: ex.Account, Sealer: c.learner.sealer, Gateway: c, Estimate: c.estimate, Dropped: c.dropped,
+	}
+	if ex.Operation.Dialect == dialect.Responses {
+		env.Kept = c.keptView(c.Backend, ex)
+	}
+	if c.call, derr = dialect.Decode(ex.Operation, body, env); derr != nil {
+		return c.orEnded(derr)
+	}
+	if ex.held.request > requestCost { // else the difference is too small
+		_ = ex.held.holdRequest(ex.decodedCost(c.size + c.kept)) // less than before always succeeds
+	}
+	if c.learner.efforts.any() {
+		if of, ok := c.registration(); ok && c.learner.efforts.none(of) {
+			c.call.DropEffort()
+		}
+	}
+	return nil
+}
+
+// orEnded returns an error of the request's reading, unless the request has
+// ended: then it is that of the end, if the client is still there.
+func (c *completion) orEnded(derr *dialect.Error) *dialect.Error {
+	if c.ctx.Err() != nil {
+		if ended := c.broken(c.ctx.Err()); ended != nil {
+			return ended
+		}
+	}
+	return derr
+}
+
+// Admit implements dialect.Gateway.
+func (c *completion) Admit(model string) (compat.Options, *dialect.Error) {
+	c.exchange.Model = model
+	deployment, derr := c.find(c.Store, c.exchange)
+	return deployment.Options, derr
+}
+
+// Hold implements dialect.Gateway.
+func (c *completion) Hold(n int64) *dialect.Error {
+	if c.kept += n; c.size+c.kept > c.MaxBody {
+		return dialect.ReferencesTooLarge(c.MaxBody)
+	}
+	if c.exchange.held.holdRequest(c.exchange.bodyCost(c.size+c.kept)) != nil {
+		return dialect.MemoryFull()
+	}
+	return nil
+}
+
+// dropped logs that an item of the request was left out.
+func (c *completion) dropped(itemType string) {
+	c.Logger.Debug("leaving out an item of a request", "type", itemType, "dialect", string(c.exchange.Operation.Dialect))
+}
+
+// registration is the deployment that the request is for, as it is registered
+// now; false if there is none.
+func (c *completion) registration() (dialect.Registration, bool) {
+	deployment, ok := c.Store.Deployment(c.exchange.Account, c.exchange.Model)
+	return registration(deployment), ok
+}
+
+// estimate estimates the tokens of the prompt, once; 0 if that is impossible.
+func (c *completion) estimate(_ string, p *dialect.Prompt) int {
+	c.counting.Do(func() {
+		of, ok := c.registration()
+		if !ok {
+			return
+		}
+		var err error
+		if c.tokens, err = c.countPrompt(c.ctx, of, p, estimateWait); err != nil {
+			c.tokens = int(c.sizeInTokens())
+		}
+	})
+	return c.tokens
+}
+
+// estimatePrompt estimates the tokens of a prompt whose request has ended. One that
+// is large, or was not read, is estimated by its size: to count it costs more than
+// the figure is worth.
+func (c *completion) estimatePrompt() int64 {
+	const worthCounting = 64 << 10 // bytes
+	of, ok := c.registration()
+	if prompt := c.call.Prompt(); ok && prompt != nil && c.size <= worthCounting {
+		if n, err := c.countPrompt(context.WithoutCancel(c.ctx), of, prompt, estimateWait); err == nil {
+			return int64(n)
+		}
+	}
+	return c.sizeInTokens()
+}
+
+// sizeInTokens estimates a prompt's tokens by the size of its request.
+func (c *completion) sizeInTokens() int64 {
+	const bytesPerToken = 4
+	return c.size / bytesPerToken
+}
+
+// book notes the request's tokens, and enqueues a sample if the upstream has
+// counted those of the prompt.
+func (c *completion) book(u dialect.Usage) {
+	if u.Estimated && u.PromptTokens == 0 {
+		u.PromptTokens = c.estimatePrompt()
+	}
+	c.exchange.Usage = u
+	if u.Estimated || u.PromptTokens <= 0 || c.exchange.Operation.Dialect == dialect.Chat && c.exchange.Operation.Kind != dialect.ChatCompletions {
+		return
+	}
+	if of, ok := c.registration(); ok {
+		held := c.Memory.Open(c.exchange.Account, c.exchange.Key.ID())
+		c.learner.learn(sample{of: of, call: c.call, size: c.size + c.kept, tokens: u.PromptTokens}, held)
+	}
+}
+
+// failed maps an error of the next handler to the client's.
+func (c *completion) failed(err error) *dialect.Error {
+	var derr *dialect.Error
+	switch {
+	case errors.As(err, &derr):
+		return derr
+	case c.ctx.Err() != nil:
+		return c.broken(err)
+	default:
+		return c.foreign(err)
+	}
+}
+
+// broken maps the error of an answer that broke off to the client's, nil if the
+// client went away.
+func (c *completion) broken(err error) *dialect.Error {
+	switch {
+	case errors.Is(context.Cause(c.ctx), errKeyRevoked):
+		return dialect.RevokedKey()
+	case c.ctx.Err() != nil:
+		c.answer.abandon()
+		return nil
+	default:
+		c.Logger.Warn("the upstream's answer broke off", "deployment", c.exchange.Deployment,
+			"connector", c.exchange.Connector, "error", err)
+		switch {
+		case errors.Is(err, link.ErrTunnelLost):
+			return dialect.TunnelLost(c.exchange.Deployment)
+		case errors.Is(err, tunnel.ErrCompressed):
+			return dialect.UpstreamCompressed(c.exchange.Deployment)
+		}
+		return dialect.UpstreamReset(c.exchange.Deployment)
+	}
+}
+
+// upstreamHeader is the header of the upstream's request. Nothing of the
+// client's goes through but trace context (W3C Trace Context §3).
+func upstreamHeader(client http.Header, stream bool) http.Header {
+	h := http.Header{"Content-Type": contentJSON, "Accept": contentJSON}
+	if stream {
+		h["Accept"] = contentEventStream
+	}
+	for _, name := range [...]string{"Traceparent", "Tracestate"} {
+		if v := client[name]; v != nil {
+			h[name] = v
+		}
+	}
+	return h
+}

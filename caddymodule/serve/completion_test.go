@@ -1,0 +1,31 @@
+package serve
+
+import (
+	"context"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/dialect"
+)
+
+// A request that ends while it is read gets nothing, unless its key was revoked.
+func TestRequestEndsWhileItIsRead(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		cause  error
+		status int
+		empty  bool
+	}{
+		{"the client is gone", nil, statusClientGone, true},
+		{"the key is revoked", errKeyRevoked, 401, false},
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(tt.cause)
+		w := httptest.NewRecorder()
+		c := completion{ctx: ctx, answer: newAnswer(w)}
+		c.answer.fail(dialect.Chat, "req_1", c.orEnded(dialect.Internal("for nobody")))
+		if w.Code != tt.status || (w.Body.Len() == 0) != tt.empty {
+			t.Errorf("%s: %d %s", tt.name, w.Code, w.Body)
+		}
+	}
+}

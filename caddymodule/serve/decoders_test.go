@@ -1,0 +1,137 @@
+package serve
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/store"
+)
+
+// codedBody is the body of an answer that takes memory to decode.
+type codedBody struct{ io.ReadCloser }
+
+func (codedBody) DecoderMemory() int64 { return 10 << 20 }
+
+// atEnd is an empty reader that calls a function.
+type atEnd func()
+
+func (f atEnd) Read([]byte) (int, error) {
+	f()
+	return 0, io.EOF
+}
+
+// The decoder of a compressed answer takes memory too, of errors as well.
+func TestDecodersTakeMemory(t *testing.T) {
+	g := newGateway(t, 64<<20)
+	for path, body := range requests {
+		for _, status := range []int{http.StatusOK, http.StatusBadRequest} {
+			var held int64
+			g.answer = func(*http.Request) *http.Response {
+				text := completionOf("hi")
+				answer := upstreamAnswer("application/json", io.MultiReader(strings.NewReader(text), atEnd(func() {
+					held = max(held, g.backend.Memory.Stats().Held)
+				})), -1)
+				answer.StatusCode = status
+				answer.Body = codedBody{answer.Body}
+				return answer
+			}
+			if w := g.post(path, body); w.Code != status || held < 10<<20 {
+				t.Errorf("%s: status %d, while %d bytes are held", path, w.Code, held)
+			}
+			g.returned(t)
+			g.backend.Memory.Resize(8 << 20)
+			isFull(t, path, g.post(path, body))
+			g.backend.Memory.Resize(64 << 20)
+		}
+	}
+}
+
+// A body of a few bytes may ask for a large window, which takes memory until it
+// was read.
+func TestWindowsTakeMemory(t *testing.T) {
+	for _, window := range []int{zstdWindow, 2 * zstdWindow} {
+		var body bytes.Buffer
+		w, err := zstd.NewWriter(&body, zstd.WithWindowSize(window))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte("hello")); err != nil || w.Flush() != nil {
+			t.Fatal(err)
+		}
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		var held int64
+		_, err = readZstd(io.MultiReader(&body, atEnd(func() {
+			runtime.GC()
+			runtime.ReadMemStats(&after)
+		})), 32<<20, func(n int64) error { held = n; return nil })
+		if err == nil {
+			t.Error("a body that is cut off is read as whole")
+		}
+		if used := int64(after.HeapAlloc) - int64(before.HeapAlloc); used > held {
+			t.Errorf("a window of %d bytes: %d bytes are used, counted as %d", window, used, held)
+		}
+	}
+}
+
+// What a request refers to counts as its body, however few bytes name it.
+func TestReferencesCountAsBody(t *testing.T) {
+	g := newGateway(t, 1<<30)
+	item := []byte(`{"id":"msg_1","type":"message","role":"user","content":"` + strings.Repeat("x", 3<<20) + `"}`)
+	owner := dialect.KeptOwner{Account: store.DefaultAccount, Key: g.key.ID()}
+	g.backend.learner.kept.View(owner, g.key.Scope()).Keep("resp_1", dialect.KeptResponse{Model: "m", Body: []byte("{}"), Input: [][]byte{item}})
+	g.answer = func(*http.Request) *http.Response {
+		return upstreamAnswer("application/json", strings.NewReader(completionOf("hi")), -1)
+	}
+	for n, status := range map[int]int{9: http.StatusOK, 11: http.StatusRequestEntityTooLarge, 1000: http.StatusRequestEntityTooLarge} {
+		references := strings.Repeat(`,{"type":"item_reference","id":"msg_1"}`, n)
+		w := g.post("/v1/responses", `{"model":"m","store":false,"previous_response_id":"resp_1","input":[`+references[1:]+`]}`)
+		if w.Code != status {
+			t.Errorf("%d references: status %d, %s", n, w.Code, clipped(w.Body.String()))
+		}
+	}
+	g.returned(t)
+}
+
+// What a kept response adds to a request is counted, too.
+func TestKeptResponsesTakeMemory(t *testing.T) {
+	g := newGateway(t, 32<<20)
+	item := []byte(`{"id":"msg_1","type":"message","role":"user","content":"` + strings.Repeat("x", 8<<20) + `"}`)
+	owner := dialect.KeptOwner{Account: store.DefaultAccount, Key: g.key.ID()}
+	kept := dialect.KeptResponse{Model: "m", Body: []byte("{}"), Input: [][]byte{item}}
+	g.backend.learner.kept.View(owner, g.key.Scope()).Keep("resp_1", kept)
+	for _, input := range []string{`"previous_response_id":"resp_1","input":"x"`, `"input":[{"type":"item_reference","id":"msg_1"}]`} {
+		for _, path := range []string{"/v1/responses", "/v1/responses/input_tokens"} {
+			isFull(t, path, g.post(path, `{"model":"m",`+input+`}`))
+		}
+	}
+	g.returned(t)
+}
+
+// BenchmarkServe is a small request, without Caddy and the tunnel.
+func BenchmarkServe(b *testing.B) {
+	g := newGateway(b, 1<<30)
+	answer := completionOf("hello")
+	g.answer = func(*http.Request) *http.Response {
+		return upstreamAnswer("application/json", strings.NewReader(answer), int64(len(answer)))
+	}
+	for path, request := range requests {
+		body := strings.Replace(request, "TEXT", strings.Repeat("x", 1<<10), 1)
+		b.Run(path, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if w := g.post(path, body); w.Code != 200 {
+					b.Fatal(w.Body)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,144 @@
+package serve
+
+import (
+	"log/slog"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/store/storetest"
+	"github.com/postern-dev/postern/connector/memory"
+)
+
+// chatCall is a chat request whose prompt has some 400 tokens by estimate.
+func chatCall(t *testing.T) dialect.Call {
+	t.Helper()
+	body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("some words ", 200) + `"}]}`
+	call, derr := dialect.Decode(dialect.Operation{Kind: dialect.ChatCompletions, Dialect: dialect.Chat}, []byte(body), &dialect.Env{})
+	if derr != nil {
+		t.Fatal(derr)
+	}
+	return call
+}
+
+// deploy registers the deployment m.
+func deploy(t testing.TB, st *store.Store) store.Deployment {
+	t.Helper()
+	c, _, err := st.CreateConnector(t.Context(), store.DefaultAccount, "box")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := st.SetDeployment(t.Context(), store.Deployment{Account: store.DefaultAccount, Name: "m", Connectors: []string{c.ID}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// newTestLearner returns a learner that the test has to close.
+func newTestLearner(t *testing.T, st *store.Store) *learner {
+	t.Helper()
+	l, err := newLearner(st, memory.NewBudget(1<<30), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// What was learned is in the store when the learner is closed, and the next
+// one goes on from it; its key of signatures is the same.
+func TestLearnerSaves(t *testing.T) {
+	st := storetest.Open(t, filepath.Join(t.TempDir(), "gateway.db"))
+	d := deploy(t, st)
+	l := newTestLearner(t, st)
+	call := chatCall(t)
+	before := l.calibration.Count(t.Context(), registration(d), call.Prompt())
+	l.learn(sample{of: registration(d), call: call, size: 100, tokens: int64(before) * 3 / 2}, memory.Reservation{})
+	for deadline := time.Now().Add(10 * time.Second); l.waiting.Load() != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing was learned")
+		}
+	}
+	l.close()
+	saved, ok := st.Calibration(d.Account, d.Name)
+	if !ok || saved.Plain < 1.4 || saved.Plain > 1.7 || saved.Tools != 0 {
+		t.Errorf("saved %+v, %v", saved, ok)
+	}
+	next := newTestLearner(t, st)
+	defer next.close()
+	if got := next.calibration.Count(t.Context(), registration(d), call.Prompt()); got < before*14/10 {
+		t.Errorf("the next learner counts %d, at first it was %d", got, before)
+	}
+	if string(next.signatureKey) != string(l.signatureKey) || len(l.signatureKey) == 0 {
+		t.Error("the key of signatures has changed")
+	}
+	// A deployment that is removed is dropped, not saved again.
+	if _, err := st.RemoveDeployment(t.Context(), d.Account, d.Name); err != nil {
+		t.Fatal(err)
+	}
+	if got := next.calibration.Export(); len(got) != 0 {
+		t.Errorf("still known: %v", got)
+	}
+}
+
+// A large prompt takes long to correct estimates by, and the learner rests from
+// that for a hundred times as long. Counts are remembered meanwhile.
+func TestLearnerRemembersCountsWhileItRests(t *testing.T) {
+	st := storetest.New(t)
+	d := deploy(t, st)
+	l := newTestLearner(t, st)
+	defer l.close()
+	for i := range 3 {
+		body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("number "+strconv.Itoa(i)+" of some words ", 40_000) + `"}]}`
+		call, derr := dialect.Decode(dialect.Operation{Kind: dialect.ChatCompletions, Dialect: dialect.Chat}, []byte(body), &dialect.Env{})
+		if derr != nil {
+			t.Fatal(derr)
+		}
+		for deadline := time.Now().Add(10 * time.Second); l.calibration.Count(t.Context(), registration(d), call.Prompt()) != 12345+i; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("prompt %d is not counted exactly", i)
+			}
+			l.learn(sample{of: registration(d), call: call, size: int64(len(body)), tokens: int64(12345 + i)}, memory.Reservation{})
+		}
+	}
+}
+
+// Samples that cannot be used in time are dropped: those that wait are bounded in
+// number and in bytes.
+func TestLearnerIsBounded(t *testing.T) {
+	st := storetest.New(t)
+	d := deploy(t, st)
+	l := newTestLearner(t, st)
+	l.close() // so that nothing is taken off the queue
+	call := chatCall(t)
+	l.learn(sample{of: registration(d), call: call, size: maxSampleBytes + 1, tokens: 1}, memory.Reservation{})
+	if len(l.samples) != 0 || l.waiting.Load() != 0 {
+		t.Errorf("%d samples of %d bytes wait", len(l.samples), l.waiting.Load())
+	}
+	for range maxSamples + 10 {
+		l.learn(sample{of: registration(d), call: call, size: 1, tokens: 1}, memory.Reservation{})
+	}
+	if len(l.samples) != maxSamples || l.waiting.Load() != maxSamples {
+		t.Errorf("%d samples of %d bytes wait", len(l.samples), l.waiting.Load())
+	}
+}
+
+// Samples that wait hold memory of the budget.
+func TestSamplesTakeMemory(t *testing.T) {
+	st := storetest.New(t)
+	d := deploy(t, st)
+	l := newTestLearner(t, st)
+	l.close() // so that nothing is taken off the queue
+	budget := memory.NewBudget(10 << 20)
+	call := chatCall(t)
+	for range 3 {
+		l.learn(sample{of: registration(d), call: call, size: 1 << 20, tokens: 1}, budget.Open("a", "k"))
+	}
+	if held := budget.Stats().Held; len(l.samples) != 1 || held != translatedCost<<20 || l.waiting.Load() != 1<<20 {
+		t.Errorf("%d samples of %d bytes wait, and hold %d", len(l.samples), l.waiting.Load(), held)
+	}
+}

@@ -1,0 +1,63 @@
+package serve
+
+import (
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/dialect"
+)
+
+// record adds a request that ended to its account's activity: what it cost,
+// and nothing of its content. first is when the first content of a stream was
+// sent, zero if none was.
+func (s *Server) record(ex *Exchange, status int, first time.Time) {
+	b, err := s.Open()
+	if err != nil {
+		return
+	}
+	key := ex.Key.Key()
+	r := activity.Request{
+		ID:           ex.RequestID,
+		Time:         ex.Start,
+		KeyID:        key.ID,
+		KeyName:      key.Name,
+		Deployment:   ex.Deployment,
+		Dialect:      string(ex.Operation.Dialect),
+		Operation:    operationName(ex.Operation.Kind),
+		Status:       status,
+		Streamed:     ex.Streamed,
+		Duration:     time.Since(ex.Start),
+		InputTokens:  int(ex.Usage.PromptTokens),
+		OutputTokens: int(ex.Usage.CompletionTokens),
+		Estimated:    ex.Usage.Estimated,
+	}
+	if !first.IsZero() {
+		r.FirstToken = first.Sub(ex.Start)
+	}
+	b.Activity.Record(ex.Account, r)
+}
+
+// operationName names an operation in the activity; "" for an unknown one.
+func operationName(kind dialect.OperationKind) string {
+	if int(kind) < len(operationNames) {
+		return operationNames[kind]
+	}
+	return ""
+}
+
+// operationNames are the paths of the operations below /v1, with what they do
+// if a path has several.
+var operationNames = [...]string{
+	dialect.ChatCompletions:  "chat/completions",
+	dialect.Completions:      "completions",
+	dialect.Embeddings:       "embeddings",
+	dialect.ListModels:       "models",
+	dialect.GetModel:         "models/get",
+	dialect.CreateMessage:    "messages",
+	dialect.CountTokens:      "messages/count_tokens",
+	dialect.CreateResponse:   "responses",
+	dialect.CountInputTokens: "responses/input_tokens",
+	dialect.GetResponse:      "responses/get",
+	dialect.DeleteResponse:   "responses/delete",
+	dialect.ListInputItems:   "responses/input_items",
+}

@@ -1,0 +1,115 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+)
+
+// testCompletion is a streamed request in a dialect, and where its answer goes.
+func testCompletion(t *testing.T, d dialect.Dialect) (*completion, *httptest.ResponseRecorder) {
+	t.Helper()
+	kind, body := dialect.ChatCompletions, `{"model":"m","stream":true,"messages":[]}`
+	switch d {
+	case dialect.Messages:
+		kind, body = dialect.CreateMessage, `{"model":"m","stream":true,"max_tokens":9,"messages":[{"role":"user","content":"x"}]}`
+	case dialect.Responses:
+		kind, body = dialect.CreateResponse, `{"model":"m","stream":true,"input":"x"}`
+	}
+	g := newGateway(t, 64<<20)
+	ex := NewExchange()
+	ex.Key, ex.Account, ex.Model = g.key, store.DefaultAccount, "m"
+	ex.Deployment, ex.Operation = "m", dialect.Operation{Kind: kind, Dialect: d}
+	call, derr := dialect.Decode(ex.Operation, []byte(body), &dialect.Env{Context: t.Context(), NewID: dialect.NewID, Now: time.Now})
+	if derr != nil {
+		t.Fatal(derr)
+	}
+	rec := httptest.NewRecorder()
+	a := newAnswer(rec)
+	a.open(call.NewStream(), 0)
+	return &completion{Translator: g.Translator, Backend: g.backend, exchange: ex, answer: a, ctx: t.Context(), call: call}, rec
+}
+
+// everyDialect is the three of them.
+var everyDialect = [...]dialect.Dialect{dialect.Chat, dialect.Messages, dialect.Responses}
+
+// A whole answer to a streamed request is recognised by its media type, which is the
+// same in any case.
+func TestWholeAnswerToStream(t *testing.T) {
+	for _, d := range everyDialect {
+		for _, kind := range []string{"application/json", "APPLICATION/JSON", " Application/Json ; charset=utf-8"} {
+			c, rec := testCompletion(t, d)
+			body := `{"choices":[{"index":0,"message":{"role":"assistant","content":"hello"},"finish_reason":"stop"}]}`
+			derr := c.render(&http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(strings.NewReader(body)), ContentLength: -1})
+			if out := rec.Body.String(); derr != nil || !strings.Contains(out, "hello") || strings.Contains(out, "ended unexpectedly") {
+				t.Errorf("%s, %q: %v\n%s", d, kind, derr, out)
+			}
+		}
+	}
+}
+
+// A compressed answer that cannot be read is an error with that text, in every
+// dialect and before and behind the beginning of a stream.
+func TestCompressedAnswer(t *testing.T) {
+	const words = "compressed its answer although it was asked not to"
+	for _, d := range everyDialect {
+		for status, kind := range map[int]string{200: "application/json", 400: "application/json", 500: "text/plain"} {
+			c, _ := testCompletion(t, d)
+			broken := iotest.ErrReader(fmt.Errorf("%w: corrupt", tunnel.ErrCompressed))
+			derr := c.render(&http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(broken), ContentLength: -1})
+			if derr == nil || derr.HTTPStatus(d) != http.StatusBadGateway || !strings.Contains(derr.Message, words) {
+				t.Errorf("%s, status %d: %v", d, status, derr)
+			}
+		}
+		c, rec := testCompletion(t, d)
+		begun := strings.NewReader("data: {\"choices\":[{\"delta\":{\"content\":\"hello\"}}]}\n\n")
+		broken := io.MultiReader(begun, iotest.ErrReader(fmt.Errorf("%w: corrupt", tunnel.ErrCompressed)))
+		derr := c.render(&http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(broken), ContentLength: -1})
+		if derr != nil || !strings.Contains(rec.Body.String(), words) {
+			t.Errorf("%s, stream: %v\n%s", d, derr, rec.Body)
+		}
+	}
+	derr, ok := errors.AsType[*dialect.Error](new(Router).clientError(t.Context(), &Exchange{Deployment: "m"}, tunnel.ErrCompressed))
+	if !ok || derr.HTTPStatus(dialect.Chat) != http.StatusBadGateway || !strings.Contains(derr.Message, words) {
+		t.Errorf("an unknown coding: %v", derr)
+	}
+}
+
+// A streamed response that cannot begin yet begins all the same and fails, in
+// the words that its client waits by; other clients get the status.
+func TestFailsInStream(t *testing.T) {
+	for _, derr := range []*dialect.Error{dialect.QueueFull("m"), dialect.QueueTimeout("m"), dialect.Offline("m"), dialect.UnknownModel("m")} {
+		for _, d := range everyDialect {
+			c, rec := testCompletion(t, d)
+			c.answer.fail(d, "req_1", derr)
+			out := rec.Body.String()
+			waits := derr.RetryAfter > 0
+			if waits && !strings.Contains(out, "Please try again in 5s.") {
+				t.Errorf("%s: %s", d, out)
+			}
+			if got := c.answer.outcome(d); got != derr.HTTPStatus(d) {
+				t.Errorf("%s: outcome %d", d, got)
+			}
+			if d != dialect.Responses || !waits {
+				if rec.Code != derr.HTTPStatus(d) || waits != (rec.Header().Get("Retry-After") == "5") || rec.Header().Get("Content-Type") != "application/json" {
+					t.Errorf("%s: %d, %v", d, rec.Code, rec.Header())
+				}
+				continue
+			}
+			created, failed := strings.Index(out, "event: response.created\n"), strings.Index(out, "event: response.failed\n")
+			if rec.Code != 200 || rec.Header().Get("Content-Type") != "text/event-stream" || created != 0 || failed < 0 || !strings.Contains(out[failed:], `"error":{"code":"rate_limit_exceeded"`) {
+				t.Errorf("%d, %v: %s", rec.Code, rec.Header(), out)
+			}
+		}
+	}
+}

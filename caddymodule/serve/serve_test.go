@@ -1,0 +1,279 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/activity"
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/store/storetest"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/memory"
+)
+
+var update = flag.Bool("update", false, "write the golden files again")
+
+// testGateway is the whole request path in this process, with a key and the
+// deployment m. Its one tunnel, which always exists, leads to answer.
+type testGateway struct {
+	*Translator
+	router  *Router
+	backend *Backend
+	key     *store.LiveKey
+	secret  string
+	counts  *counts
+
+	// answer is the upstream.
+	answer func(r *http.Request) *http.Response
+}
+
+// newGateway returns a gateway with a memory budget of so many bytes.
+func newGateway(t testing.TB, budget int64) *testGateway {
+	t.Helper()
+	st, quiet := storetest.New(t), slog.New(slog.DiscardHandler)
+	log := activity.New(activity.Options{Store: st, Logger: quiet})
+	backend, err := NewBackend(st, memory.NewBudget(budget), log, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		backend.Close()
+		if err := log.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	deploy(t, st)
+	g := &testGateway{backend: backend, counts: new(counts)}
+	server := &Server{
+		Open: func() (*Backend, error) { return backend, nil }, Tunnels: func() (Tunnels, bool) { return fakeTunnel{g}, true },
+		StatusOf: func(error) int { return 0 }, Observer: g.counts, Logger: quiet,
+	}
+	g.Translator = &Translator{Server: server, MaxBody: 32 << 20, ResponseStore: StoreOn}
+	g.router = &Router{Server: server, ConnectWait: -1}
+	g.key, g.secret = g.newKey(t, "m*")
+	return g
+}
+
+// newKey makes a key.
+func (g *testGateway) newKey(t testing.TB, scope string) (*store.LiveKey, string) {
+	t.Helper()
+	_, secret, err := g.backend.Store.CreateKey(t.Context(), store.DefaultAccount, "test", scope)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, ok := g.backend.Store.FindKey(secret)
+	if !ok {
+		t.Fatal("the key is not known")
+	}
+	return key, secret
+}
+
+// fakeTunnel is the one tunnel of a testGateway.
+type fakeTunnel struct{ g *testGateway }
+
+func (f fakeTunnel) Choose(_ []string, _ tunnel.Target, except []Tunnel) (Tunnel, bool) {
+	return f, !slices.Contains(except, Tunnel(f))
+}
+
+func (f fakeTunnel) WaitAny(context.Context, []string, tunnel.Target, time.Duration) (Tunnel, error) {
+	return nil, tunnel.ErrOffline
+}
+
+func (fakeTunnel) Connector() string { return "con_1" }
+
+func (fakeTunnel) Resolve(_, _, _ string) (upstream, model string, err error) {
+	return "ollama", "up", nil
+}
+
+func (f fakeTunnel) RoundTrip(r *http.Request) (*http.Response, error) { return f.g.answer(r), nil }
+
+// counts is an Observer.
+type counts struct {
+	mu      sync.Mutex
+	running float64
+	seen    []string
+}
+
+func (c *counts) add(format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen = append(c.seen, fmt.Sprintf(format, args...))
+}
+
+func (c *counts) Running(_ *Exchange, change float64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running += change
+}
+
+func (c *counts) Refused(reason string)               { c.add("refused: %s", reason) }
+func (c *counts) FirstByte(ex *Exchange)              { c.add("first byte of %s", ex.Deployment) }
+func (c *counts) Rejected(_ *Exchange, reason string) { c.add("rejected: %s", reason) }
+func (c *counts) Ended(ex *Exchange, status int) {
+	c.add("ended: %s %s %d, %d and %d tokens", ex.Operation.Dialect, ex.Deployment, status, ex.Usage.PromptTokens, ex.Usage.CompletionTokens)
+}
+
+// handlerFunc is a Handler.
+type handlerFunc func(w http.ResponseWriter, r *http.Request) error
+
+func (f handlerFunc) ServeHTTP(w http.ResponseWriter, r *http.Request) error { return f(w, r) }
+
+// send sends a request, which is complete when it returns.
+func (g *testGateway) send(w http.ResponseWriter, r *http.Request) {
+	r.Header.Set("Authorization", "Bearer "+g.secret)
+	route := handlerFunc(func(_ http.ResponseWriter, r *http.Request) error { return g.router.Serve(r) })
+	translate := handlerFunc(func(w http.ResponseWriter, r *http.Request) error { return g.Serve(w, r, route) })
+	Authenticator{g.Server}.Serve(w, r, NewExchange(), translate)
+}
+
+// post sends a body to a path.
+func (g *testGateway) post(path, body string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	g.send(w, httptest.NewRequest(http.MethodPost, path, strings.NewReader(body)))
+	return w
+}
+
+// returned fails the test if a part of the budget is still held.
+func (g *testGateway) returned(t *testing.T) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); g.backend.Memory.Stats().Held != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) { // by samples
+			t.Fatalf("%d bytes of the budget are held in the end", g.backend.Memory.Stats().Held)
+		}
+	}
+}
+
+// TestExchanges sends the request of each testdata/exchanges/*.txt through all
+// handlers, answers it with the upstream's bytes, one answer a request, and
+// compares the client's bytes, what the upstream got and what was counted.
+func TestExchanges(t *testing.T) {
+	files, err := filepath.Glob("testdata/exchanges/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("finding exchanges: %v, %d files", err, len(files))
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) { checkExchange(t, file) })
+	}
+}
+
+func checkExchange(t *testing.T, file string) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const result = "== result ==\n"
+	source, want, ok := strings.Cut(string(content), result)
+	parts := strings.Split(source, "== upstream ==\n")
+	first, body, _ := strings.Cut(parts[0], "\n")
+	if !ok || len(parts) < 2 {
+		t.Fatal("the file has no answer of an upstream or no result")
+	}
+	g := newGateway(t, 64<<20)
+	var got bytes.Buffer
+	answers := parts[1:]
+	g.answer = func(r *http.Request) *http.Response {
+		sent, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		fmt.Fprintf(&got, "-- %s %s %s --\n%s\n", r.Method, r.URL, r.Header.Get("Accept"), sent)
+		head, text, _ := strings.Cut(answers[0], "\n")
+		answers = answers[1:]
+		var status int
+		var kind string
+		if _, err := fmt.Sscan(head, &status, &kind); err != nil {
+			t.Fatal(err)
+		}
+		return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(strings.NewReader(text)), ContentLength: int64(len(text))}
+	}
+	w := g.post(strings.TrimPrefix(first, "POST "), strings.TrimSpace(body))
+	fmt.Fprintf(&got, "-- %d %s --\n%s\n-- counted --\n%s\n", w.Code, w.Header().Get("Content-Type"), w.Body, strings.Join(g.counts.seen, "\n"))
+	if g.counts.running != 0 || len(answers) != 0 {
+		t.Errorf("%v requests run in the end, %d answers were not fetched", g.counts.running, len(answers))
+	}
+	g.returned(t)
+	varying := regexp.MustCompile(`\b(req|msg|resp|rs|fc|chatcmpl)_[0-9A-Za-z]{20,}|"(created|created_at|completed_at)":\d+`)
+	text := varying.ReplaceAllString(got.String(), "$1$2…")
+	if *update {
+		if err := os.WriteFile(file, []byte(source+result+text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if text != want {
+		t.Errorf("got:\n%s\nwant:\n%s", text, want)
+	}
+}
+
+// The place in the queue is taken and left once, also by a request that is sent
+// again, one that fails, and one without a turn.
+func TestPlaceInTheQueue(t *testing.T) {
+	g := newGateway(t, 64<<20)
+	d, _ := g.backend.Store.Deployment(store.DefaultAccount, "m")
+	d.MaxConcurrency = 1
+	if _, err := g.backend.Store.SetDeployment(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	g.router.Queue.Wait = -1
+	g.router.Queue.Length = -1
+	tries := 0
+	g.answer = func(*http.Request) *http.Response {
+		if tries++; tries == 1 { // meanwhile there is no place for another
+			if w := g.post("/v1/chat/completions", requests["/v1/chat/completions"]); w.Code != http.StatusTooManyRequests && w.Code != http.StatusServiceUnavailable {
+				t.Errorf("a second request: status %d, %s", w.Code, w.Body)
+			}
+			return &http.Response{StatusCode: 500, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("{}"))}
+		}
+		return upstreamAnswer("application/json", strings.NewReader(completionOf("hi")), -1)
+	}
+	if w := g.post("/v1/chat/completions", requests["/v1/chat/completions"]); w.Code < 500 {
+		t.Errorf("the upstream's error: status %d", w.Code)
+	}
+	if w := g.post("/v1/chat/completions", requests["/v1/chat/completions"]); w.Code != 200 {
+		t.Errorf("the next request: status %d, %s", w.Code, w.Body)
+	}
+	if !slices.ContainsFunc(g.counts.seen, func(s string) bool { return strings.HasPrefix(s, "rejected: ") }) {
+		t.Errorf("counted %q", g.counts.seen)
+	}
+}
+
+// Handlers out of order, a handler that is not ours, and one that is missing.
+func TestOtherHandlers(t *testing.T) {
+	g := newGateway(t, 64<<20)
+	r := func() *http.Request {
+		r := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(requests["/v1/chat/completions"]))
+		r.Header.Set("Authorization", "Bearer "+g.secret)
+		return r
+	}
+	if err := g.Serve(httptest.NewRecorder(), r(), nil); !errors.Is(err, errNoExchange) {
+		t.Errorf("without Authenticator: %v", err)
+	}
+	if err := g.router.Serve(r()); !errors.Is(err, errNoExchange) {
+		t.Errorf("without Authenticator: %v", err)
+	}
+	for want, last := range map[string]handlerFunc{
+		"no model_route follows":   func(http.ResponseWriter, *http.Request) error { return nil },
+		"failed to pass a request": func(http.ResponseWriter, *http.Request) error { return errors.New("broken") },
+	} {
+		w := httptest.NewRecorder()
+		Authenticator{g.Server}.Serve(w, r(), NewExchange(), handlerFunc(func(w http.ResponseWriter, r *http.Request) error { return g.Serve(w, r, last) }))
+		if w.Code != 500 || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%d %s, want %q", w.Code, w.Body, want)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package caddymodule
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyevents"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/postern-dev/postern/caddymodule/events"
+)
+
+func init() {
+	caddy.RegisterModule(new(Webhook))
+}
+
+// Webhook posts the gateway's events to a URL, as CloudEvents 1.0 in JSON. It
+// does so one by one and in the background, so that nothing waits for the
+// receiver; each gets three tries of ten seconds. Answers other than 2xx are
+// failures; redirects are not followed. Events of other modules are left alone.
+type Webhook struct {
+	// Where to post to. Placeholders such as `{env.WEBHOOK_URL}` are replaced
+	// when the configuration is loaded.
+	URL string `json:"url,omitempty"`
+
+	// Headers to send, such as `Authorization`. A secret belongs into a
+	// placeholder, `Bearer {env.WEBHOOK_TOKEN}` or `{file./run/secrets/token}`:
+	// the configuration can be read through Caddy's admin endpoint.
+	Headers map[string]string `json:"headers,omitempty"`
+
+	// The secret with which posts are signed, as Standard Webhooks has it: at
+	// least 16 bytes, or `whsec_` and base64. It belongs into a placeholder, too.
+	// Default: posts are not signed.
+	Secret string `json:"secret,omitempty"`
+
+	webhook *events.Webhook
+}
+
+// CaddyModule returns the module's registration.
+func (*Webhook) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "events.handlers.model_gateway_webhook",
+		New: func() caddy.Module { return new(Webhook) },
+	}
+}
+
+// Provision replaces placeholders and checks the result.
+func (w *Webhook) Provision(ctx caddy.Context) error {
+	options, err := w.options(caddy.NewReplacer())
+	if err != nil {
+		return err
+	}
+	options.Logger, options.Lost = ctx.Slogger(), countLostEvents
+	w.webhook = events.NewWebhook(options)
+	return nil
+}
+
+// options resolves URL, headers and secret. No error holds a value, which may be
+// secret.
+func (w *Webhook) options(repl *caddy.Replacer) (o events.WebhookOptions, err error) {
+	read := func(what, value string) string { // files end with a line feed
+		text, e := repl.ReplaceOrErr(value, true, true)
+		if e != nil && err == nil {
+			err = fmt.Errorf("reading the webhook's %s: %w", what, e)
+		}
+		return strings.TrimSpace(text)
+	}
+	target, secret := read("url", w.URL), read("secret", w.Secret)
+	o.Header = http.Header{"Content-Type": {"application/cloudevents+json"}, "User-Agent": {"Postern"}}
+	for name, value := range w.Headers {
+		value = read("header "+name, value)
+		if name == "" || strings.ContainsFunc(name, notHeaderName) || strings.ContainsFunc(value, isControl) {
+			return o, fmt.Errorf("the webhook's header %q: it is not a name of letters, digits and hyphens with a value of one line", name)
+		}
+		o.Header.Set(name, value)
+	}
+	if err != nil {
+		return o, err
+	}
+	o.URL, err = url.Parse(target)
+	if err != nil || o.URL.Host == "" || o.URL.Scheme != "http" && o.URL.Scheme != "https" {
+		return o, errors.New("the webhook's url must be one such as https://hooks.example.com/postern")
+	}
+	if w.Secret != "" {
+		o.Key, err = events.SigningKey(secret)
+	}
+	return o, err
+}
+
+func notHeaderName(r rune) bool {
+	return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && r != '-' && r != '_'
+}
+
+func isControl(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
+
+// Handle implements caddyevents.Handler.
+func (w *Webhook) Handle(_ context.Context, e caddy.Event) error {
+	if e.Origin() == nil || e.Origin().CaddyModule().ID != new(App).CaddyModule().ID {
+		return nil
+	}
+	body, err := json.Marshal(e.CloudEvent())
+	if err != nil {
+		return fmt.Errorf("encoding an event: %w", err)
+	}
+	w.webhook.Post(e.Name(), e.ID().String(), body)
+	return nil
+}
+
+// Cleanup lets the waiting events be posted, but not for long.
+func (w *Webhook) Cleanup() error {
+	if w.webhook != nil {
+		w.webhook.Close(caddy.Exiting())
+	}
+	return nil
+}
+
+// MarshalLogObject implements zapcore.ObjectMarshaler: the events app logs its
+// handlers, and a url or a header may hold a secret in clear.
+func (w *Webhook) MarshalLogObject(enc zapcore.ObjectEncoder) error {
+	if w.webhook != nil {
+		enc.AddString("host", w.webhook.URL.Host)
+	}
+	return nil
+}
+
+// UnmarshalCaddyfile reads
+//
+//	model_gateway_webhook <url> {
+//		header <name> <value>
+//		secret <secret>
+//	}
+func (w *Webhook) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next()
+	if !d.AllArgs(&w.URL) {
+		return d.Err("model_gateway_webhook takes a url: model_gateway_webhook https://hooks.example.com/postern")
+	}
+	for d.NextBlock(0) {
+		switch d.Val() {
+		case "secret":
+			if w.Secret != "" || !d.AllArgs(&w.Secret) {
+				return d.Err("secret takes one secret, once: secret {env.WEBHOOK_SECRET}")
+			}
+		case "header":
+			var name, value string
+			if !d.AllArgs(&name, &value) {
+				return d.Err("header takes a name and a value: header Authorization \"Bearer {env.WEBHOOK_TOKEN}\"")
+			}
+			if w.Headers == nil {
+				w.Headers = make(map[string]string)
+			}
+			w.Headers[name] = value
+		default:
+			return d.Errf("unrecognized option %q; expected header or secret", d.Val())
+		}
+	}
+	return nil
+}
+
+// Interface guards.
+var (
+	_ caddy.Provisioner       = (*Webhook)(nil)
+	_ caddy.CleanerUpper      = (*Webhook)(nil)
+	_ caddyevents.Handler     = (*Webhook)(nil)
+	_ caddyfile.Unmarshaler   = (*Webhook)(nil)
+	_ zapcore.ObjectMarshaler = (*Webhook)(nil)
+)

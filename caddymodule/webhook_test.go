@@ -1,0 +1,104 @@
+package caddymodule
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	_ "github.com/caddyserver/caddy/v2/modules/caddyevents/eventsconfig" // the global option events
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// newWebhook is a webhook as a configuration would make it. It posts to nothing.
+func newWebhook(t *testing.T) *Webhook {
+	t.Helper()
+	ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})
+	t.Cleanup(cancel)
+	w := &Webhook{URL: "https://hooks.example.com/path-secret", Headers: map[string]string{"authorization": "Bearer header-secret"}}
+	if err := w.Provision(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.Cleanup() })
+	return w
+}
+
+// Configured values are read with placeholders, and without the line feed at the
+// end of a file.
+func TestWebhookOptions(t *testing.T) {
+	t.Setenv("POSTERN_TEST_SECRET", "whsec_c2l4dGVlbiBieXRlcyAhIQ==\n")
+	w := &Webhook{URL: "https://hooks.example.com/a", Headers: map[string]string{"x-a": "{env.POSTERN_TEST_SECRET}"}, Secret: "{env.POSTERN_TEST_SECRET}"}
+	o, err := w.options(caddy.NewReplacer())
+	if err != nil || string(o.Key) != "sixteen bytes !!" || o.Header.Get("X-A") != "whsec_c2l4dGVlbiBieXRlcyAhIQ==" || o.URL.Host != "hooks.example.com" {
+		t.Errorf("%+v, %v", o, err)
+	}
+	if o, err := (&Webhook{URL: "http://hooks.example.com/a"}).options(caddy.NewReplacer()); o.Key != nil || err != nil {
+		t.Errorf("without a secret: %+v, %v", o, err)
+	}
+}
+
+// newEvent is an event without an origin.
+func newEvent(t *testing.T) caddy.Event {
+	t.Helper()
+	ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})
+	t.Cleanup(cancel)
+	e, err := caddy.NewEvent(ctx, "model_gateway.key_created", map[string]any{"key_id": "key_1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// Events of Caddy itself stay here.
+func TestWebhookLeavesOthersAlone(t *testing.T) {
+	if err := new(Webhook).Handle(t.Context(), newEvent(t)); err != nil {
+		t.Errorf("an event without an origin: %v", err)
+	}
+}
+
+// The events app logs its handlers at debug level.
+func TestWebhookInLogs(t *testing.T) {
+	var log bytes.Buffer
+	core := zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(&log), zapcore.DebugLevel)
+	zap.New(core).Debug("handler", zap.Any("handler", newWebhook(t)))
+	if !strings.Contains(log.String(), `{"host":"hooks.example.com"}`) || strings.Contains(log.String(), "secret") {
+		t.Errorf("logged %s", log.String())
+	}
+}
+
+// Mistakes are told when the configuration is loaded, without what is secret.
+func TestWebhookMistakes(t *testing.T) {
+	t.Setenv("POSTERN_TEST_TWO_LINES", "secret\nsecret")
+	for name, c := range map[string]struct{ file, want string }{
+		"no url":      {"model_gateway_webhook", "takes a url"},
+		"two urls":    {"model_gateway_webhook https://a.example https://b.example", "takes a url"},
+		"option":      {"model_gateway_webhook https://a.example {\n retry 3\n}", "expected header or secret"},
+		"half":        {"model_gateway_webhook https://a.example {\n header X\n}", "header takes a name and a value"},
+		"scheme":      {"model_gateway_webhook ftp://secret.example", "must be one such as https://"},
+		"no address":  {"model_gateway_webhook {env.POSTERN_TEST_NOT_SET}", "env.POSTERN_TEST_NOT_SET"},
+		"no secret":   {"model_gateway_webhook https://a.example {\n header X {env.POSTERN_TEST_NOT_SET}\n}", "env.POSTERN_TEST_NOT_SET"},
+		"two lines":   {"model_gateway_webhook https://a.example {\n header X {env.POSTERN_TEST_TWO_LINES}\n}", `header "X"`},
+		"two secrets": {"model_gateway_webhook https://a.example {\n secret secret-secret-secret\n secret secret-secret-secret\n}", "secret takes one"},
+		"no signing":  {"model_gateway_webhook https://a.example {\n secret {env.POSTERN_TEST_NOT_SET}\n}", "env.POSTERN_TEST_NOT_SET"},
+		"short":       {"model_gateway_webhook https://a.example {\n secret 123456789012345\n}", "too short"},
+		"no base64":   {"model_gateway_webhook https://a.example {\n secret whsec_%%%\n}", "not base64"},
+		"name":        {"model_gateway_webhook https://a.example {\n header \"X Y\" z\n}", `header "X Y"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})
+			defer cancel()
+			w := new(Webhook)
+			err := w.UnmarshalCaddyfile(caddyfile.NewTestDispenser(c.file))
+			if err == nil {
+				err = w.Provision(ctx)
+			}
+			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "secret\n") {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+			_ = w.Cleanup()
+		})
+	}
+}
