@@ -16,6 +16,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/scripted"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -208,9 +209,9 @@ func (u *up) startConnector(ctx context.Context, hub *tunnel.Hub, local upAccoun
 	if err != nil {
 		return "", err
 	}
-	config := agent.Config{
+	config := config.Config{
 		TunnelToken: token,
-		Upstreams:   map[string]agent.Upstream{upName: {BaseURL: server.base + "/v1"}},
+		Upstreams:   map[string]config.Upstream{upName: {BaseURL: server.base + "/v1"}},
 	}
 	logger := slog.New(slog.NewTextHandler(u.messages, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	a, err := agent.New(config, agent.Options{
