@@ -10,10 +10,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/config"
+	"github.com/postern-dev/postern/connector/doctor"
 )
 
 func doctorCommand(sys system) *cobra.Command {
-	var config string
+	var path string
 	var asJSON bool
 	var timeout time.Duration
 	command := &cobra.Command{
@@ -30,31 +32,31 @@ configuration.`,
   connector doctor --config connector.json --json`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			if config == "" {
-				config = pairedConfig(sys.getenv)
+			if path == "" {
+				path = pairedConfig(sys.getenv)
 			}
-			loaded, err := agent.LoadConfig(config, sys.getenv)
+			loaded, err := config.Load(path, sys.getenv)
 			if err != nil {
 				return err
 			}
 			ctx, stop := sys.signals(command.Context())
 			defer stop()
-			return doctor(ctx, sys, config, loaded, timeout, asJSON)
+			return diagnose(ctx, sys, path, loaded, timeout, asJSON)
 		},
 	}
 	flags := command.Flags()
-	flags.StringVarP(&config, "config", "c", "", "configuration `FILE` (default: as `connector run` has it)")
+	flags.StringVarP(&path, "config", "c", "", "configuration `FILE` (default: as `connector run` has it)")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	flags.DurationVar(&timeout, "timeout", time.Minute, "`TIME` that a model has for its answer")
 	return command
 }
 
-// doctor makes the checks and tells what they find.
-func doctor(ctx context.Context, sys system, config string, loaded agent.Loaded, timeout time.Duration, asJSON bool) error {
-	var findings []agent.Finding
+// diagnose makes the checks and prints what they find.
+func diagnose(ctx context.Context, sys system, path string, loaded config.Loaded, timeout time.Duration, asJSON bool) error {
+	var findings []doctor.Finding
 	failed := 0
-	tell := func(f agent.Finding) {
-		if f.Result == agent.ResultFailed {
+	report := func(f doctor.Finding) {
+		if f.Result == doctor.ResultFailed {
 			failed++
 		}
 		findings = append(findings, f)
@@ -62,9 +64,9 @@ func doctor(ctx context.Context, sys system, config string, loaded agent.Loaded,
 			writeFinding(sys.stdout, f)
 		}
 	}
-	tell(configFinding(config, loaded))
-	tell(connectorFinding(ctx, sys, config))
-	err := agent.Diagnose(ctx, loaded.Config, timeout, tell)
+	report(configFinding(path, loaded))
+	report(connectorFinding(ctx, sys, path))
+	err := doctor.Run(ctx, loaded.Config, timeout, report)
 	if err != nil {
 		return &runtimeError{fmt.Errorf("interrupted: %w", err)}
 	}
@@ -81,28 +83,28 @@ func doctor(ctx context.Context, sys system, config string, loaded agent.Loaded,
 	return nil
 }
 
-func configFinding(config string, loaded agent.Loaded) agent.Finding {
-	f := agent.Finding{Check: "configuration", Result: agent.ResultOK, Detail: config}
-	if config == "" {
+func configFinding(path string, loaded config.Loaded) doctor.Finding {
+	f := doctor.Finding{Check: "configuration", Result: doctor.ResultOK, Detail: path}
+	if path == "" {
 		f.Detail = "from the environment"
 	}
 	for _, warning := range loaded.Warnings {
-		f.Result, f.Detail = agent.ResultWarning, warning
+		f.Result, f.Detail = doctor.ResultWarning, warning
 	}
 	return f
 }
 
-// connectorFinding tells whether the connector runs.
-func connectorFinding(ctx context.Context, sys system, config string) agent.Finding {
-	f := agent.Finding{Check: "connector"}
-	r, _, err := findConnector(ctx, sys, config, "")
+// connectorFinding reports whether the connector runs.
+func connectorFinding(ctx context.Context, sys system, path string) doctor.Finding {
+	f := doctor.Finding{Check: "connector"}
+	r, _, err := findConnector(ctx, sys, path, "")
 	switch {
 	case err != nil:
-		f.Result, f.Detail = agent.ResultSkipped, err.Error()
+		f.Result, f.Detail = doctor.ResultSkipped, err.Error()
 	case r.State == agent.StateOnline:
-		f.Result, f.Detail = agent.ResultOK, fmt.Sprintf("process %d is %s", r.PID, oneLine(r.Status))
+		f.Result, f.Detail = doctor.ResultOK, fmt.Sprintf("process %d is %s", r.PID, oneLine(r.Status))
 	default:
-		f.Result, f.Detail = agent.ResultFailed, fmt.Sprintf("process %d: %s", r.PID, oneLine(r.Status))
+		f.Result, f.Detail = doctor.ResultFailed, fmt.Sprintf("process %d: %s", r.PID, oneLine(r.Status))
 		if r.Problem != nil {
 			f.Detail, f.Fix = fmt.Sprintf("process %d cannot connect: %s", r.PID, r.Problem.Reason), r.Problem.Fix
 		}
@@ -113,7 +115,7 @@ func connectorFinding(ctx context.Context, sys system, config string) agent.Find
 	return f
 }
 
-func writeFinding(w io.Writer, f agent.Finding) {
+func writeFinding(w io.Writer, f doctor.Finding) {
 	fmt.Fprintf(w, "%-8s %s: %s\n", f.Result, f.Check, flat(f.Detail))
 	if f.Fix != "" {
 		fmt.Fprintf(w, "         fix: %s\n", flat(f.Fix))

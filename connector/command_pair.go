@@ -6,11 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/config"
+	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/upstream"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -78,23 +82,23 @@ code is unknown, has run out or is used, or the device was denied, 78 as
 
 // pair pairs, and goes on as run.
 func pair(command *cobra.Command, sys system, gatewayURL, code string, f pairFlags, logger *slog.Logger, v voice) error {
-	path := cmp.Or(f.config, agent.DefaultConfigPath(sys.getenv))
+	path := cmp.Or(f.config, config.DefaultPath(sys.getenv))
 	if path == "" {
 		return errors.New("there is no folder for configurations in the environment (HOME is not set); give --config FILE")
 	}
 	slog.SetDefault(logger) // for libraries that write there
-	store := agent.NewStore(path, f.force)
-	config, err := pairConfig(store, sys, f)
+	store := config.NewStore(path, f.force)
+	c, err := pairConfig(store, sys, f)
 	if err != nil {
 		return err
 	}
-	discovery, err := agent.NewDiscovery(gatewayURL, f.pin, config.Server)
+	discovery, err := dial.NewDiscovery(gatewayURL, f.pin, c.Server)
 	if err != nil {
 		return err
 	}
 	ctx, stop := sys.signals(command.Context())
 	defer stop()
-	warnings, err := config.CheckUpstreams(ctx, path, logger)
+	warnings, err := upstream.Check(ctx, c.Anchored(filepath.Dir(path)), logger)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
@@ -105,7 +109,7 @@ func pair(command *cobra.Command, sys system, gatewayURL, code string, f pairFla
 	if err := store.Prepare(); err != nil {
 		return &runtimeError{err}
 	}
-	if err := obtain(ctx, discovery, code, f.name, store, config, v); err != nil {
+	if err := obtain(ctx, discovery, code, f.name, store, c, v); err != nil {
 		return err
 	}
 	if f.noRun {
@@ -120,34 +124,34 @@ func pair(command *cobra.Command, sys system, gatewayURL, code string, f pairFla
 }
 
 // pairConfig returns the configuration as it will be, but for the token.
-func pairConfig(store *agent.Store, sys system, f pairFlags) (agent.Config, error) {
-	config, err := store.Load()
-	if errors.Is(err, agent.ErrPaired) {
-		return config, fmt.Errorf("%w; start it with `connector run --config %s`, or give --force to pair it anew, or another file with --config", err, store.Path())
+func pairConfig(store *config.Store, sys system, f pairFlags) (config.Config, error) {
+	c, err := store.Load()
+	if errors.Is(err, config.ErrPaired) {
+		return c, fmt.Errorf("%w; start it with `connector run --config %s`, or give --force to pair it anew, or another file with --config", err, store.Path())
 	}
 	if err != nil {
-		return config, err
+		return c, err
 	}
-	if config.TunnelToken != "" {
-		config.Server = "" // was for the gateway of the old token
+	if c.TunnelToken != "" {
+		c.Server = "" // was for the gateway of the old token
 	}
-	config.Server = cmp.Or(f.server, config.Server)
+	c.Server = cmp.Or(f.server, c.Server)
 	switch {
-	case f.upstream != "" && len(config.Upstreams) > 0:
-		return config, fmt.Errorf("--upstream: %s has upstreams already; leave --upstream out to keep them, or name another file with --config", store.Path())
-	case f.upstream != "" && f.upstream != config.Upstream:
-		config.Upstream, config.APIKeyFile = f.upstream, "" // the key was another server's
-	case config.Upstream == "" && len(config.Upstreams) == 0:
-		config.Upstream = sys.getenv("UPSTREAM")
+	case f.upstream != "" && len(c.Upstreams) > 0:
+		return c, fmt.Errorf("--upstream: %s has upstreams already; leave --upstream out to keep them, or name another file with --config", store.Path())
+	case f.upstream != "" && f.upstream != c.Upstream:
+		c.Upstream, c.APIKeyFile = f.upstream, "" // the key was another server's
+	case c.Upstream == "" && len(c.Upstreams) == 0:
+		c.Upstream = sys.getenv("UPSTREAM")
 	}
-	if config.Upstream == "" && len(config.Upstreams) == 0 {
-		return config, errors.New("--upstream: missing; give the address of the model server, like --upstream http://localhost:11434")
+	if c.Upstream == "" && len(c.Upstreams) == 0 {
+		return c, errors.New("--upstream: missing; give the address of the model server, like --upstream http://localhost:11434")
 	}
-	return config, config.ValidateUpstreams()
+	return c, c.ValidateUpstreams()
 }
 
 // obtain pairs and keeps the token.
-func obtain(ctx context.Context, discovery *agent.Discovery, code, name string, store *agent.Store, config agent.Config, v voice) error {
+func obtain(ctx context.Context, discovery *dial.Discovery, code, name string, store *config.Store, c config.Config, v voice) error {
 	gateway, err := discovery.Find(ctx)
 	if err != nil {
 		return &runtimeError{stopped(ctx, err, "the code can still be used")}
@@ -156,7 +160,7 @@ func obtain(ctx context.Context, discovery *agent.Discovery, code, name string, 
 	pending := false
 	token, err := agent.Pair(ctx, agent.PairOptions{
 		Server: gateway.Server, URL: gateway.URL, Pin: gateway.Pin, Code: code, Name: name,
-		Version: version.Number(), Upstreams: config.UpstreamNames(),
+		Version: version.Number(), Upstreams: c.UpstreamNames(),
 		Pending: func(p link.Pending) {
 			pending = true
 			v.pending(p, gateway.Console)
@@ -167,8 +171,8 @@ func obtain(ctx context.Context, discovery *agent.Discovery, code, name string, 
 	if err != nil {
 		return explainPairing(ctx, err, gateway, pending)
 	}
-	config.TunnelToken = token
-	if err := store.Save(config); err != nil {
+	c.TunnelToken = token
+	if err := store.Save(c); err != nil {
 		return &runtimeError{fmt.Errorf("this machine was approved, but its token could not be kept: %w; remove the connector on the gateway, and pair again", err)}
 	}
 	v.paired(store.Path())
@@ -176,7 +180,7 @@ func obtain(ctx context.Context, discovery *agent.Discovery, code, name string, 
 }
 
 // explainPairing says what a failed pairing means, and what to do.
-func explainPairing(ctx context.Context, err error, gateway agent.Gateway, pending bool) error {
+func explainPairing(ctx context.Context, err error, gateway dial.Gateway, pending bool) error {
 	start := "make a new one with Start pairing in the console"
 	if gateway.Console != "" {
 		start += " (" + gateway.Console + ")"

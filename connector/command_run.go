@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/service"
 )
 
@@ -90,7 +90,7 @@ func runCommand(sys system) *cobra.Command {
 // token in the environment is one that somebody has set for this very run, and
 // comes first.
 func pairedConfig(getenv func(string) string) string {
-	path := agent.DefaultConfigPath(getenv)
+	path := config.DefaultPath(getenv)
 	if path == "" || getenv("TUNNEL_TOKEN") != "" || getenv("TUNNEL_TOKEN_FILE") != "" {
 		return ""
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/service"
 )
 
@@ -109,19 +110,19 @@ func servicePlan(sys system, f serviceFlags) (service.Plan, error) {
 	if f.drain <= 0 {
 		return service.Plan{}, fmt.Errorf("--drain-timeout: %v is no time; use something like 30s", f.drain)
 	}
-	config := f.config
-	if config == "" {
-		config = agent.DefaultConfigPath(sys.getenv)
-		if _, err := os.Stat(config); config == "" || err != nil {
+	path := f.config
+	if path == "" {
+		path = config.DefaultPath(sys.getenv)
+		if _, err := os.Stat(path); path == "" || err != nil {
 			return service.Plan{}, errors.New("there is no configuration; pair this machine with `connector pair`, or name a file with --config FILE")
 		}
 	}
-	config, err := filepath.Abs(config)
+	path, err := filepath.Abs(path)
 	if err != nil {
 		return service.Plan{}, err
 	}
 	// The service has another environment.
-	loaded, err := agent.LoadConfig(config, func(string) string { return "" })
+	loaded, err := config.Load(path, func(string) string { return "" })
 	if err != nil {
 		return service.Plan{}, fmt.Errorf("%w\nA service takes all from its file, and nothing from this environment", err)
 	}
@@ -129,7 +130,7 @@ func servicePlan(sys system, f serviceFlags) (service.Plan, error) {
 		return service.Plan{}, err
 	}
 	plan := basePlan(sys, f)
-	plan.Config = config
+	plan.Config = path
 	if loaded.Config.APIKeyFile != "" {
 		plan.Keys = append(plan.Keys, loaded.Config.APIKeyFile)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/upstream"
 )
 
 // target are the flags that say which connector is meant.
@@ -277,9 +278,9 @@ func reportLines(s agent.Status, now time.Time, recent int) []line {
 // lists.
 func upstreamState(u agent.UpstreamStatus) piece {
 	switch {
-	case u.State == agent.UpstreamDown:
+	case u.State == upstream.StateDown:
 		return piece{bad, "  down"}
-	case u.State != agent.UpstreamReachable:
+	case u.State != upstream.StateReachable:
 		return piece{faint, "  not known yet"}
 	case u.Models == nil:
 		return piece{good, "  reachable"}
@@ -308,7 +309,7 @@ func stateText(s agent.Status, now time.Time) []piece {
 	}
 }
 
-func requestPieces(r agent.RequestStatus) []piece {
+func requestPieces(r upstream.Request) []piece {
 	result, mood := r.Result, bad
 	if r.Status != 0 && strings.HasSuffix(result, "xx") {
 		result = fmt.Sprint(r.Status)

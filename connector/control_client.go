@@ -11,7 +11,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/service"
 )
@@ -24,7 +24,7 @@ const controlTimeout = 5 * time.Second
 var errNotRunning = errors.New("no connector runs here with this configuration; start it with `connector run`, or as a service with `connector service install`, or name its file with --config")
 
 // sockets returns where a connector may be found, the likeliest first.
-func sockets(sys system, config, socket string) ([]string, error) {
+func sockets(sys system, file, socket string) ([]string, error) {
 	if socket != "" && socket != socketOff {
 		return []string{socket}, nil
 	}
@@ -32,22 +32,22 @@ func sockets(sys system, config, socket string) ([]string, error) {
 		return nil, errors.New("--socket: off makes no sense here; give the PATH that the connector was started with")
 	}
 	var paths []string
-	named := config != ""
+	named := file != ""
 	if !named {
-		config = pairedConfig(sys.getenv)
+		file = pairedConfig(sys.getenv)
 	}
 	id := ""
-	if config == "" {
+	if file == "" {
 		// As far as the token goes, no more of the configuration is needed.
-		loaded, err := agent.LoadConfig("", sys.getenv)
+		loaded, err := config.Load("", sys.getenv)
 		if err == nil {
 			if token, err := link.ParseToken(loaded.Config.TunnelToken); err == nil {
 				id = token.Connector
 			}
 		}
 	}
-	if config != "" || id != "" {
-		path, err := socketPath(sys.getenv, config, id)
+	if file != "" || id != "" {
+		path, err := socketPath(sys.getenv, file, id)
 		if err != nil {
 			return nil, err
 		}

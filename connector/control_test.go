@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/upstream"
 )
 
 // home is a machine on which a connector runs.
@@ -331,9 +332,9 @@ func TestReportText(t *testing.T) {
 	s := agent.Status{
 		State: agent.StateOnline, Since: now.Add(-90 * time.Second), Server: "gw.example.com:7443",
 		Tunnel:    &agent.TunnelStatus{Transport: "quic", RTT: 12300 * time.Microsecond, GatewayVersion: "v1"},
-		Upstreams: []agent.UpstreamStatus{{Name: "ollama", Address: "localhost:11434", State: agent.UpstreamReachable, Models: []string{"a", "b"}}, {Name: "vllm", Address: "10.0.0.5:8000", State: agent.UpstreamDown}},
+		Upstreams: []agent.UpstreamStatus{{Name: "ollama", Address: "localhost:11434", State: upstream.StateReachable, Models: []string{"a", "b"}}, {Name: "vllm", Address: "10.0.0.5:8000", State: upstream.StateDown}},
 		Running:   1, Served: 20, Failed: 2,
-		Recent: []agent.RequestStatus{
+		Recent: []upstream.Request{
 			{At: now, Method: "POST", Path: "/v1/chat/completions", Upstream: "ollama", Status: 200, Result: "2xx", Duration: 3200 * time.Millisecond},
 			{At: now, Method: "GET", Path: "/v1/models", Upstream: "vllm", Result: "upstream_down", Duration: time.Millisecond},
 		},

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/doctor"
 )
 
 func TestDoctor(t *testing.T) {
@@ -30,13 +30,13 @@ func TestDoctorJSON(t *testing.T) {
 	h.start()
 	code, stdout, _ := h.run(t.Context(), "doctor", "--json", "--config", h.config)
 	var got struct {
-		OK     bool            `json:"ok"`
-		Checks []agent.Finding `json:"checks"`
+		OK     bool             `json:"ok"`
+		Checks []doctor.Finding `json:"checks"`
 	}
 	if err := json.Unmarshal([]byte(stdout.String()), &got); err != nil {
 		t.Fatalf("%v in %s", err, stdout)
 	}
-	if code != exitRuntime || got.OK || len(got.Checks) < 8 || got.Checks[1].Check != "connector" || got.Checks[1].Result != agent.ResultFailed || got.Checks[1].Fix == "" {
+	if code != exitRuntime || got.OK || len(got.Checks) < 8 || got.Checks[1].Check != "connector" || got.Checks[1].Result != doctor.ResultFailed || got.Checks[1].Fix == "" {
 		t.Errorf("code %d, %+v", code, got)
 	}
 }

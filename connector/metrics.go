@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/upstream"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -115,9 +116,9 @@ func writeMetrics(w io.Writer, s agent.Status, started time.Time) {
 	family("upstream_up", "gauge", "Whether the model server is reachable; without an entry it is not known.")
 	for _, u := range s.Upstreams {
 		switch u.State {
-		case agent.UpstreamReachable:
+		case upstream.StateReachable:
 			sample("upstream_up", 1, "upstream", u.Name)
-		case agent.UpstreamDown:
+		case upstream.StateDown:
 			sample("upstream_up", 0, "upstream", u.Name)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/memory"
 	"github.com/postern-dev/postern/connector/version"
 )
@@ -56,13 +57,13 @@ func (o runOptions) keepToken(getenv func(string) string) func(old, renewed stri
 		case o.copied(getenv):
 			return errors.New("systemd hands it a copy of the configuration, which it cannot change; change the file that LoadCredential= names, and restart the service")
 		}
-		return agent.ReplaceToken(o.config, old, renewed)
+		return config.ReplaceToken(o.config, old, renewed)
 	}
 }
 
 // serve runs the connector until a signal or an end of the command's context.
 func serve(command *cobra.Command, sys system, o runOptions, logger *slog.Logger) error {
-	loaded, err := agent.LoadConfig(o.config, sys.getenv)
+	loaded, err := config.Load(o.config, sys.getenv)
 	if err != nil {
 		if o.config == "" {
 			return fmt.Errorf("%w\nThere is no --config FILE either; see `connector run --help`", err)
@@ -189,7 +190,7 @@ func (r *runner) reload() error {
 	}
 	r.notify.reloading()
 	defer r.notify.tell("READY=1")
-	loaded, err := agent.LoadConfig(r.options.config, r.sys.getenv)
+	loaded, err := config.Load(r.options.config, r.sys.getenv)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/upstream"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -73,8 +74,8 @@ func testScreen(t *testing.T, term *terminal, height int) (*screen, *agent.Statu
 	status := &agent.Status{
 		State: agent.StateOnline, Since: now, Server: "gw.example.com:7443",
 		Tunnel:    &agent.TunnelStatus{Transport: "quic", RTT: 12 * time.Millisecond, GatewayVersion: "v1"},
-		Upstreams: []agent.UpstreamStatus{{Name: "ollama", Address: "localhost:11434", State: agent.UpstreamReachable}},
-		Recent: []agent.RequestStatus{
+		Upstreams: []agent.UpstreamStatus{{Name: "ollama", Address: "localhost:11434", State: upstream.StateReachable}},
+		Recent: []upstream.Request{
 			{At: now, Method: "POST", Path: "/v1/chat/completions", Upstream: "ollama", Status: 200, Result: "2xx", Duration: 3200 * time.Millisecond},
 			{At: now, Method: "POST", Path: "/v1/responses", Upstream: "ollama", Status: 500, Result: "5xx", Duration: 3200 * time.Millisecond},
 		},

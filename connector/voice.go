@@ -8,14 +8,14 @@ import (
 	"sync"
 	"time"
 
-	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
 )
 
 // voice tells how a pairing goes on.
 type voice interface {
 	warn(text string)
-	found(origin string, gateway agent.Gateway)
+	found(origin string, gateway dial.Gateway)
 	pending(p link.Pending, console string)
 	interrupted(reason, fix string, pause time.Duration)
 	quiet() // ends what goes on in the background
@@ -28,7 +28,7 @@ type logVoice struct{ logger *slog.Logger }
 func (v logVoice) warn(text string) { v.logger.Warn(text) }
 func (v logVoice) quiet()           {}
 
-func (v logVoice) found(origin string, gateway agent.Gateway) {
+func (v logVoice) found(origin string, gateway dial.Gateway) {
 	v.logger.Info("pairing", "gateway", origin, "server", gateway.Server)
 }
 
@@ -69,7 +69,7 @@ func (v *terminalVoice) say(format string, args ...any) {
 
 func (v *terminalVoice) warn(text string) { v.say("Warning: %s\n", text) }
 
-func (v *terminalVoice) found(origin string, gateway agent.Gateway) {
+func (v *terminalVoice) found(origin string, gateway dial.Gateway) {
 	v.say("Pairing with %s (tunnels at %s)\n", origin, gateway.Server)
 }
 

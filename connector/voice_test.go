@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -62,7 +62,7 @@ func TestTerminalVoice(t *testing.T) {
 			return visible(out.String())
 		}
 		v.warn("the model server sleeps")
-		v.found("https://gw.example.com", agent.Gateway{Server: "gw.example.com:7443"})
+		v.found("https://gw.example.com", dial.Gateway{Server: "gw.example.com:7443"})
 		v.pending(pending, "https://gw.example.com/console/")
 		before := `Warning: the model server sleeps
 Pairing with https://gw.example.com (tunnels at gw.example.com:7443)

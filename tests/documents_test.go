@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/tests/proc"
 )
@@ -114,9 +114,9 @@ func validate(t *testing.T, path, adapter, text string) {
 func checkConnector(t *testing.T, path, text string) {
 	t.Helper()
 	token := link.Token{Server: "gw.example.com:7443", Pin: strings.Repeat("A", 43), Connector: "con_x", Secret: "x"}.Encode()
-	config, err := agent.ParseConfig([]byte(strings.ReplaceAll(text, "ptt_…", token)))
+	c, err := config.Parse([]byte(strings.ReplaceAll(text, "ptt_…", token)))
 	if err == nil {
-		err = config.Validate()
+		err = c.Validate()
 	}
 	if err != nil && !strings.Contains(err.Error(), "/etc/vllm.key") { // a file that is not there
 		t.Errorf("%s: %v\n%s", path, err, text)

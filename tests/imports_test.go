@@ -121,15 +121,48 @@ func importRules() []importRule {
 			why:    "pages show what management tells; they neither take part in requests nor run connectors",
 		},
 		{
-			from:   []string{"connector", "connector/agent", "connector/link", "connector/memory", "connector/service", "connector/version"},
+			from: []string{
+				"connector", "connector/agent", "connector/config", "connector/dial", "connector/doctor", "connector/link", "connector/memory",
+				"connector/service", "connector/text", "connector/upstream", "connector/version",
+			},
 			forbid: []string{caddy, bbolt, module + "caddymodule/...", "github.com/prometheus/..."},
 			why:    "the connector is small and runs on machines of others: it must not carry the gateway",
 		},
 		{
+			from:   []string{"connector/text", "connector/service"},
+			forbid: []string{ours},
+			why:    "safe text and a machine's services have nothing to do with tunnels",
+		},
+		{
+			from:   []string{"connector/config"},
+			forbid: []string{ours, "github.com/coder/websocket"},
+			except: []string{module + "connector/link", module + "connector/memory"},
+			why:    "a configuration is read and written without a gateway or a model server",
+		},
+		{
+			from:   []string{"connector/dial"},
+			forbid: []string{ours},
+			except: []string{module + "connector/config", module + "connector/link", module + "connector/memory", module + "connector/text"},
+			why:    "how a connection is made does not depend on what it is for",
+		},
+		{
+			from:   []string{"connector/upstream"},
+			forbid: []string{ours, "github.com/coder/websocket"},
+			except: []string{module + "connector/config", module + "connector/link", module + "connector/memory", module + "connector/text"},
+			why:    "the model server's side serves requests; it must not depend on which tunnel they come from",
+		},
+		{
 			from:   []string{"connector/agent"},
 			forbid: []string{ours},
-			except: []string{module + "connector/link", module + "connector/memory"},
-			why:    "the agent shares only the protocol, and how memory is bounded, with the gateway",
+			except: []string{
+				module + "connector/config", module + "connector/dial", module + "connector/link", module + "connector/memory", module + "connector/text", module + "connector/upstream",
+			},
+			why: "the life of a tunnel is built from connections and upstreams; it knows no commands, and shares only the protocol with the gateway",
+		},
+		{
+			from:   []string{"connector/doctor"},
+			forbid: []string{module + "connector", module + "connector/service"},
+			why:    "the checks report findings; who prints them, and how, is the program's",
 		},
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store/storetest"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -133,7 +134,7 @@ func gatewayMain(dir string) error {
 // connectorMain is `connector run`.
 func connectorMain(dir string) error {
 	path := filepath.Join(dir, "connector.json")
-	loaded, err := agent.LoadConfig(path, os.Getenv)
+	loaded, err := config.Load(path, os.Getenv)
 	if err != nil {
 		return err
 	}
@@ -142,7 +143,7 @@ func connectorMain(dir string) error {
 		Keep: func(old, renewed string) error {
 			die("before the token is kept")
 			defer die("before the answer")
-			return agent.ReplaceToken(path, old, renewed)
+			return config.ReplaceToken(path, old, renewed)
 		},
 	})
 	if err != nil {
@@ -335,7 +336,7 @@ func (s *stage) check() {
 	if c, _ := st.Connector(s.id); c.Rotation != nil || c.RotatedAt == nil {
 		s.t.Errorf("the connector is %+v", c)
 	}
-	loaded, err := agent.LoadConfig(filepath.Join(s.dir, "connector.json"), os.Getenv)
+	loaded, err := config.Load(filepath.Join(s.dir, "connector.json"), os.Getenv)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -33,7 +34,7 @@ func TestAgentHello(t *testing.T) {
 	got := g.session().hello
 	host, _ := os.Hostname()
 	want := link.Hello{
-		Connector: testToken.Connector, Secret: testToken.Secret, Instance: a.hello.Instance, Name: host, Version: "1.2.3",
+		Connector: testToken.Connector, Secret: testToken.Secret, Instance: a.current.hello.Instance, Name: host, Version: "1.2.3",
 		OS: runtime.GOOS + "/" + runtime.GOARCH, Upstreams: []string{"box"},
 	}
 	if !reflect.DeepEqual(got, want) || got.Instance == "" {
@@ -260,7 +261,7 @@ func TestAgentDrainTimeout(t *testing.T) {
 		<-r.Context().Done()
 		close(freed)
 	})
-	a := startAgent(t, g, server.URL, func(a *Agent) { a.drainTimeout = 100 * time.Millisecond })
+	a := startAgent(t, g, server.URL, func(a *Agent) { a.DrainTimeout = 100 * time.Millisecond })
 	s := g.session()
 	failed := make(chan error, 1)
 	go func() {
@@ -302,14 +303,14 @@ func TestAgentAnswersTheGateway(t *testing.T) {
 func TestNewErrors(t *testing.T) {
 	tests := []struct {
 		name   string
-		config Config
+		config config.Config
 		want   string
 	}{
-		{"invalid", Config{TunnelToken: testToken.Encode()}, `upstream: missing; give the address of the model server, like "http://localhost:11434" (or set UPSTREAM)`},
-		{"no key file", Config{TunnelToken: testToken.Encode(), Upstream: "http://a", APIKeyFile: "/none"}, "api_key_file: open /none: no such file or directory"},
+		{"invalid", config.Config{TunnelToken: testToken.Encode()}, `upstream: missing; give the address of the model server, like "http://localhost:11434" (or set UPSTREAM)`},
+		{"no key file", config.Config{TunnelToken: testToken.Encode(), Upstream: "http://a", APIKeyFile: "/none"}, "api_key_file: open /none: no such file or directory"},
 		{
 			"no key file of one of several",
-			Config{TunnelToken: testToken.Encode(), Upstreams: map[string]Upstream{"a": {BaseURL: "http://a/v1", APIKeyFile: "/none"}}},
+			config.Config{TunnelToken: testToken.Encode(), Upstreams: map[string]config.Upstream{"a": {BaseURL: "http://a/v1", APIKeyFile: "/none"}}},
 			"upstreams.a.api_key_file: open /none: no such file or directory",
 		},
 	}
@@ -320,15 +321,17 @@ func TestNewErrors(t *testing.T) {
 	}
 }
 
-// serveModel is serveBox for an agent, whose own questions for models h does not
+// serveModel is a model server for an agent, whose own questions for models h does not
 // see.
 func serveModel(t *testing.T, h http.HandlerFunc) *httptest.Server {
 	t.Helper()
-	return serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet && r.URL.Path == "/v1/models" {
 			http.NotFound(w, r)
 			return
 		}
 		h(w, r)
-	})
+	}))
+	t.Cleanup(server.Close)
+	return server
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -84,7 +85,7 @@ func helloServer(t *testing.T) string {
 func startReal(t *testing.T, g *realGateway, change func(*Agent)) *runningAgent {
 	t.Helper()
 	log := &logBuffer{}
-	a, err := New(Config{TunnelToken: g.token.Encode(), Upstreams: map[string]Upstream{"box": {BaseURL: helloServer(t) + "/v1"}}},
+	a, err := New(config.Config{TunnelToken: g.token.Encode(), Upstreams: map[string]config.Upstream{"box": {BaseURL: helloServer(t) + "/v1"}}},
 		Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -98,8 +99,8 @@ func startReal(t *testing.T, g *realGateway, change func(*Agent)) *runningAgent 
 	t.Cleanup(func() {
 		stop()
 		receive(t, running.result, "the agent's end")
-		if t.Failed() {
-			t.Logf("the agent's log:\n%s", log)
+		if t.Failed() || strings.Contains(log.String(), "unexpected change of state") {
+			t.Errorf("the agent's log:\n%s", log)
 		}
 	})
 	return running
@@ -235,7 +236,7 @@ func TestChangeUnderLoad(t *testing.T) {
 
 func TestOnlyWebSocket(t *testing.T) {
 	g := startRealGateway(t)
-	startReal(t, g, func(a *Agent) { a.transport, a.firstUpgrade = TransportWebSocket, time.Millisecond })
+	startReal(t, g, func(a *Agent) { a.current.transport, a.firstUpgrade = config.TransportWebSocket, time.Millisecond })
 	eventually(t, "a tunnel", func() bool { return g.transport() == "websocket" })
 	time.Sleep(100 * time.Millisecond)
 	if g.transport() != "websocket" {
@@ -275,7 +276,7 @@ func TestThroughAProxy(t *testing.T) {
 	pool.AddCert(secure.Certificate())
 	g.token.URL = secure.URL
 	g.relay.blocked.Store(true)
-	a := startReal(t, g, func(a *Agent) { a.web.proxy, a.web.roots = http.ProxyURL(at), pool })
+	a := startReal(t, g, func(a *Agent) { a.current.web.Proxy, a.current.web.Roots = http.ProxyURL(at), pool })
 	eventually(t, "a tunnel", func() bool { return g.transport() == "websocket" })
 	g.mustAsk(t)
 	if connects.Load() != 1 || strings.Contains(a.log.String(), "certificate") {
@@ -293,7 +294,7 @@ func TestThroughATLSProxy(t *testing.T) {
 	proxy.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	g.token.URL = proxy.URL
 	g.relay.blocked.Store(true)
-	a := startReal(t, g, func(a *Agent) { a.transport = TransportWebSocket })
+	a := startReal(t, g, func(a *Agent) { a.current.transport = config.TransportWebSocket })
 	eventually(t, "a tunnel", func() bool { return g.transport() == "websocket" })
 	g.mustAsk(t)
 	g.Disconnect(g.token.Connector, link.CloseShutdown)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,8 +15,17 @@ import (
 
 	"github.com/quic-go/quic-go"
 
+	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
 )
+
+// testToken is a well-formed token of no gateway.
+var testToken = link.Token{
+	Server:    "gw.example.com:7443",
+	Pin:       "n4bQgYhMfWWaL-qgxVrQFaO_TxsrC4Is0V1sFbDwCgg",
+	Connector: "con_aaaaaaaaaaaaaaaaaaaaaaaaaa",
+	Secret:    "c2VjcmV0IHNlY3JldCBzZWNyZXQgc2VjcmV0IHNlY3I",
+}
 
 // fakeGateway speaks the gateway's end of the protocol, as little of it as
 // these tests need, over real QUIC on loopback.
@@ -55,7 +65,7 @@ func startGateway(t *testing.T) *fakeGateway {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &fakeGateway{t: t, identity: identity, sessions: make(chan *fakeSession, 100), transport: TransportQUIC}
+	g := &fakeGateway{t: t, identity: identity, sessions: make(chan *fakeSession, 100), transport: config.TransportQUIC}
 	g.listen("127.0.0.1:0")
 	t.Cleanup(func() {
 		g.kill()
@@ -239,14 +249,10 @@ type runningAgent struct {
 func startAgent(t *testing.T, g *fakeGateway, base string, change func(*Agent)) *runningAgent {
 	t.Helper()
 	log := &logBuffer{}
-	a, err := New(Config{TunnelToken: g.token.Encode(), Transport: g.transport, Upstreams: map[string]Upstream{"box": {BaseURL: base + "/v1"}}},
+	a, err := New(config.Config{TunnelToken: g.token.Encode(), Transport: g.transport, Upstreams: map[string]config.Upstream{"box": {BaseURL: base + "/v1"}}},
 		Options{Logger: slog.New(slog.NewTextHandler(log, nil)), Version: "1.2.3"})
 	if err != nil {
 		t.Fatal(err)
-	}
-	// Tests count what upstreams are asked.
-	for _, u := range *a.proxy.upstreams.Load() {
-		u.health.next = time.Now().Add(time.Hour)
 	}
 	if change != nil {
 		change(a)
@@ -271,6 +277,9 @@ func startAgent(t *testing.T, g *fakeGateway, base string, change func(*Agent)) 
 		}
 		if bytes.Contains([]byte(log.String()), []byte(g.token.Secret)) {
 			t.Error("the log tells the connector's secret")
+		}
+		if strings.Contains(log.String(), "unexpected change of state") {
+			t.Errorf("log %s", log)
 		}
 	})
 	return running

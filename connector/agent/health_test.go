@@ -2,9 +2,9 @@ package agent
 
 import (
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"strings"
 	"sync/atomic"
@@ -12,7 +12,13 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/upstream"
 )
+
+// asks makes an agent ask its upstreams in short intervals.
+func asks(interval time.Duration) func(*Agent) {
+	return func(a *Agent) { a.prober.Interval = interval }
+}
 
 // listing is a model server whose answer to GET /v1/models a test changes.
 type listing struct {
@@ -21,14 +27,21 @@ type listing struct {
 	body   atomic.Value // string
 }
 
-// upstreamAt is the upstream at a plain base URL.
-func upstreamAt(t *testing.T, base string) *upstream {
-	t.Helper()
-	parsed, err := plainBase(base)
-	if err != nil {
-		t.Fatal(err)
+func newListing(t *testing.T, body string) (l *listing, url string) {
+	l = &listing{}
+	l.status.Store(http.StatusOK)
+	l.body.Store(body)
+	server := httptest.NewServer(l)
+	t.Cleanup(server.Close)
+	return l, server.URL
+}
+
+func (l *listing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/v1/models" {
+		l.asked.Add(1)
 	}
-	return newUpstream("box", parsed, nil)
+	w.WriteHeader(int(l.status.Load()))
+	io.WriteString(w, l.body.Load().(string))
 }
 
 // serveAt serves h at an address until stop is called.
@@ -43,31 +56,6 @@ func serveAt(t *testing.T, address string, h http.Handler) (stop func()) {
 	stop = func() { server.Close() }
 	t.Cleanup(stop)
 	return stop
-}
-
-func newListing(t *testing.T, body string) (l *listing, url string) {
-	l = &listing{}
-	l.status.Store(http.StatusOK)
-	l.body.Store(body)
-	return l, serveBox(t, l.ServeHTTP).URL
-}
-
-func (l *listing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == "/v1/models" {
-		l.asked.Add(1)
-	}
-	w.WriteHeader(int(l.status.Load()))
-	io.WriteString(w, l.body.Load().(string))
-}
-
-// asks makes an agent ask its upstreams from the start, in short intervals.
-func asks(interval time.Duration) func(*Agent) {
-	return func(a *Agent) {
-		a.prober.interval = interval
-		for _, u := range *a.proxy.upstreams.Load() {
-			u.health.next = time.Time{}
-		}
-	}
 }
 
 // reported waits for the report that says so.
@@ -104,7 +92,7 @@ func TestAgentReportsModels(t *testing.T) {
 	s.reported(link.UpstreamReport{Name: "box", Reachable: true, Models: []string{}})
 	server.status.Store(http.StatusUnauthorized)
 	s.reported(box(true))
-	if u := a.Status().Upstreams[0]; u.State != UpstreamReachable || u.Models != nil {
+	if u := a.Status().Upstreams[0]; u.State != upstream.StateReachable || u.Models != nil {
 		t.Errorf("status %+v", u)
 	}
 	// Its own questions are no requests.
@@ -166,79 +154,5 @@ func TestRequestsShowHealth(t *testing.T) {
 	}
 	if n := server.asked.Load(); n != before {
 		t.Errorf("answers to requests made it ask %d times", n-before)
-	}
-}
-
-func TestInspect(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		status int
-		body   string
-		want   link.UpstreamReport
-	}{
-		{"models", 200, `{"data": [{"id": "x"}, {"id": ""}]}`, box(true, "x")},
-		{"llama.cpp, which answers to any name", 200, `{"data": [{"id": "/m/x.gguf", "owned_by": "llamacpp"}]}`, link.UpstreamReport{Name: "box", Reachable: true, Models: []string{"/m/x.gguf"}, Open: true}},
-		{"llama.cpp as a router", 200, `{"data": [{"id": "x", "owned_by": "llamacpp", "status": {"value": "loaded"}}]}`, box(true, "x")},
-		{"no API there", 404, `no`, box(true)},
-		{"loading", 503, `{}`, box(true)},
-		{"a page", 200, `<html>`, box(true)},
-		{"texts", 200, `{"data": ["x"]}`, box(true)},
-	} {
-		server, url := newListing(t, tt.body)
-		server.status.Store(int64(tt.status))
-		u := upstreamAt(t, url)
-		if got, err := u.inspect(t.Context()); err != nil || !reflect.DeepEqual(got, tt.want) {
-			t.Errorf("%s: %+v, %v, want %+v", tt.name, got, err, tt.want)
-		}
-	}
-	u := upstreamAt(t, "http://127.0.0.1:1")
-	if got, err := u.inspect(t.Context()); err == nil || got.Reachable {
-		t.Errorf("nobody there: %+v, %v", got, err)
-	}
-}
-
-// A model server that fails is asked again after pauses that grow, never twice at a
-// time, and one that takes long stays what it was.
-func TestProberPauses(t *testing.T) {
-	p := newProber(slog.New(slog.DiscardHandler))
-	u := upstreamAt(t, "http://127.0.0.1:1")
-	now := time.Now()
-	if _, due := u.health.due(now); !due {
-		t.Fatal("it is not asked at once")
-	}
-	if _, due := u.health.due(now); due {
-		t.Error("it is asked twice at a time")
-	}
-	var pauses []string
-	for range 7 {
-		p.ask(t.Context(), u)
-		pauses = append(pauses, time.Until(u.health.next).Round(time.Second).String())
-		u.health.asking = true
-	}
-	for i, most := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
-		if d, _ := time.ParseDuration(pauses[i]); d < most*time.Second*8/10 || d > most*time.Second*12/10 {
-			t.Errorf("pauses %v", pauses)
-			break
-		}
-	}
-	u.health.asking = false
-	for range 100 { // requests that fail do not make it ask more often
-		p.failed(u, link.CodeUpstreamDown)
-	}
-	if d := time.Until(u.health.next); d < 20*time.Second {
-		t.Errorf("it is asked in %v", d)
-	}
-	if state, _ := u.health.state(); state != UpstreamDown {
-		t.Error(state)
-	}
-}
-
-// What an answer costs beside the relaying, while all is well.
-func BenchmarkHealthOfAnAnswer(b *testing.B) {
-	p, u := newProber(slog.New(slog.DiscardHandler)), &upstream{name: "box"}
-	p.note(u, link.UpstreamReport{Name: "box", Reachable: true}, nil)
-	b.ReportAllocs()
-	for b.Loop() {
-		p.answered(u, http.StatusOK)
 	}
 }

@@ -7,13 +7,12 @@ import (
 	"fmt"
 	"log/slog"
 	"math/big"
-	mathrand "math/rand/v2"
-	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/connector/config"
+	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -21,7 +20,7 @@ import (
 // tried: as long as a code lasts.
 const pairPatience = 15 * time.Minute
 
-// ErrUnreachable: the gateway told where it is, but could not be reached there.
+// ErrUnreachable: the gateway published its address, but cannot be reached there.
 var ErrUnreachable = errors.New("the gateway cannot be reached")
 
 // PairOptions configures [Pair].
@@ -30,7 +29,7 @@ type PairOptions struct {
 	URL    string // base URL of the gateway's HTTPS; default: https:// and the host of Server
 	Pin    string // of the gateway
 	Code   string // that a person made in the console
-	// Name is shown to whoever approves. Default: the host's.
+	// Name is shown to the person who approves. Default: the host's.
 	Name      string
 	Version   string
 	Upstreams []string // names
@@ -62,37 +61,16 @@ func Pair(ctx context.Context, o PairOptions) (token string, err error) {
 }
 
 func newPetition(o PairOptions) (*petition, error) {
-	name := o.Name
-	if name == "" {
-		name, _ = os.Hostname()
-	}
-	a := &Agent{
-		logger: slog.New(slog.DiscardHandler),
-		setup: setup{
-			hello: link.Hello{
-				Claim:     strings.TrimSpace(o.Code),
-				Secret:    newSecret(),
-				Instance:  rand.Text(),
-				Name:      name,
-				Version:   o.Version,
-				OS:        runtime.GOOS + "/" + runtime.GOARCH,
-				Upstreams: o.Upstreams,
-			},
-			pin:       o.Pin,
-			dialer:    newDialer(o.Server, o.Pin, ""),
-			web:       newWebDialer(o.URL, o.Server, o.Pin, "", slog.New(slog.DiscardHandler)),
-			transport: TransportAuto,
-		},
-		webDelay:    webSocketDelay,
-		pongTimeout: pongTimeout,
-		retry:       retry{random: mathrand.Float64},
-	}
-	if a.hello.Claim == "" {
+	a := newAgent(Options{Logger: slog.New(slog.DiscardHandler)})
+	c := &configuration{hello: newHello(o.Version, o.Name, o.Upstreams), credentials: &credentials{token: link.Token{Secret: newSecret()}}}
+	if c.hello.Claim = strings.TrimSpace(o.Code); c.hello.Claim == "" {
 		return nil, errors.New("there is no pairing code")
 	}
-	if err := a.hello.Check(); err != nil {
+	if err := c.greeting().Check(); err != nil {
 		return nil, err
 	}
+	c.dialTo(dial.Target{Server: o.Server, URL: o.URL, Pin: o.Pin, Logger: a.Logger}, config.TransportAuto)
+	a.current = c
 	return &petition{Agent: a, options: o, patience: pairPatience}, nil
 }
 
@@ -109,7 +87,7 @@ func newSecret() string {
 
 // run asks again until there is a decision.
 func (p *petition) run(ctx context.Context) (token string, err error) {
-	heard := time.Now()
+	answered := time.Now()
 	for {
 		token, end := p.ask(ctx)
 		if end.err == nil {
@@ -124,10 +102,10 @@ func (p *petition) run(ctx context.Context) (token string, err error) {
 			return "", end.err
 		}
 		if refused || end.lived > 0 {
-			heard = time.Now()
+			answered = time.Now()
 		}
-		if time.Since(heard) >= p.patience {
-			return "", fmt.Errorf("%w at %s: %s", ErrUnreachable, p.dialer.server, reason(end.err))
+		if time.Since(answered) >= p.patience {
+			return "", fmt.Errorf("%w at %s: %s", ErrUnreachable, p.current.quic.Server, reason(end.err))
 		}
 		pause := p.retry.pause(end)
 		p.interrupted(end.err, pause)
@@ -139,7 +117,7 @@ func (p *petition) run(ctx context.Context) (token string, err error) {
 	}
 }
 
-// interrupted tells why there is a pause.
+// interrupted reports why there is a pause.
 func (p *petition) interrupted(err error, pause time.Duration) {
 	if p.options.Interrupted == nil {
 		return
@@ -150,14 +128,14 @@ func (p *petition) interrupted(err error, pause time.Duration) {
 	case errors.As(err, &deny):
 		why = deny.Message
 	case kindOf(err) == endSilent:
-		fix = "check that the gateway runs and that UDP can reach it at " + p.dialer.server + ", or HTTPS at " + p.web.address
+		fix = "check that the gateway runs and that UDP can reach it at " + p.current.quic.Server + ", or HTTPS at " + p.current.web.Address
 	}
 	p.options.Interrupted(why, fix, pause)
 }
 
 // ask says hello with the claim, and waits on that connection for the decision.
 func (p *petition) ask(ctx context.Context) (token string, end ending) {
-	s, answer, err := p.connect(ctx, atOnce)
+	s, answer, err := p.race(ctx, p.current, permit{ctx: ctx})
 	if err != nil {
 		return "", ending{err: err}
 	}
@@ -168,13 +146,13 @@ func (p *petition) ask(ctx context.Context) (token string, end ending) {
 		return m.TunnelToken, ending{}
 	case link.Pending:
 		if p.options.Pending != nil {
-			// What is shown is this end's own, not what it was told.
-			m.Fingerprint = link.Fingerprint(p.options.Pin, p.hello.Secret)
+			// What is shown is computed here, not received.
+			m.Fingerprint = link.Fingerprint(p.options.Pin, p.current.greeting().Secret)
 			p.options.Pending(m)
 		}
 		token, err = s.awaitDecision(ctx)
 	default:
-		err = errNoWelcome
+		err = ErrNoWelcome
 		s.close(link.CloseProtocol, err)
 	}
 	return token, ending{err: err, lived: max(time.Since(start), 1)}
@@ -203,7 +181,7 @@ func (s *session) awaitDecision(ctx context.Context) (token string, err error) {
 		s.close(link.CloseNone, nil)
 		return m.TunnelToken, nil
 	case link.Deny:
-		m = readable(m)
+		m = printable(m)
 		s.close(link.CloseNone, m)
 		return "", m
 	default:

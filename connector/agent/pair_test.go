@@ -12,6 +12,8 @@ import (
 
 	"github.com/quic-go/quic-go"
 
+	"github.com/postern-dev/postern/connector/config"
+	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -56,11 +58,11 @@ func TestPairGivesUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.transport = TransportQUIC // no names are looked up in a bubble
+		p.current.transport = config.TransportQUIC // no names are looked up in a bubble
 		p.retry.random = func() float64 { return 0.5 }
-		p.dialer.resolve = func(context.Context, string) ([]netip.AddrPort, error) {
+		p.current.quic.Resolve = func(context.Context, string) ([]netip.AddrPort, error) {
 			time.Sleep(time.Second)
-			return nil, errSilent
+			return nil, dial.ErrSilent
 		}
 		start := time.Now()
 		_, err = p.run(t.Context())
@@ -79,8 +81,8 @@ func TestPairStopsInAPause(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.transport = TransportQUIC
-		p.dialer.resolve = func(context.Context, string) ([]netip.AddrPort, error) { return nil, errors.New("no such name") }
+		p.current.transport = config.TransportQUIC
+		p.current.quic.Resolve = func(context.Context, string) ([]netip.AddrPort, error) { return nil, errors.New("no such name") }
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if _, err := p.run(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -92,13 +94,12 @@ func TestPairStopsInAPause(t *testing.T) {
 // TestAnswersToTheOtherHello: each kind of hello has answers of its own.
 func TestAnswersToTheOtherHello(t *testing.T) {
 	g := startGateway(t)
-	d := newDialer(g.token.Server, g.token.Pin, "")
-	conn, err := d.dial(t.Context())
+	conn, err := dial.NewQUIC(dial.Target{Server: g.token.Server, Pin: g.token.Pin}).Dial(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSession(&Agent{}, conn)
-	if err := s.begin(link.Grant{TunnelToken: "ptt_x"}); !errors.Is(err, errNoWelcome) {
+	s := newSession(&Agent{}, &configuration{}, conn)
+	if err := s.begin(link.Grant{TunnelToken: "ptt_x"}); !errors.Is(err, ErrNoWelcome) {
 		t.Errorf("a tunnel took a grant: %v", err)
 	}
 	<-conn.Context().Done()
@@ -108,7 +109,7 @@ func TestAnswersToTheOtherHello(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, end := p.ask(t.Context()); !errors.Is(end.err, errNoWelcome) {
+	if _, end := p.ask(t.Context()); !errors.Is(end.err, ErrNoWelcome) {
 		t.Errorf("a pairing took a welcome: %v", end.err)
 	}
 }

@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/config"
 )
 
 // TestConnectorPreauthenticates: over either transport a connector shows, before its
 // hello, that it has its secret.
 func TestConnectorPreauthenticates(t *testing.T) {
-	for _, transport := range []string{TransportQUIC, TransportWebSocket} {
+	for _, transport := range []string{config.TransportQUIC, config.TransportWebSocket} {
 		t.Run(transport, func(t *testing.T) {
 			g := startRealGateway(t)
 			matched := make(chan bool, 10)
@@ -26,7 +27,7 @@ func TestConnectorPreauthenticates(t *testing.T) {
 					return ok
 				},
 			})
-			startReal(t, g, func(a *Agent) { a.transport = transport })
+			startReal(t, g, func(a *Agent) { a.current.transport = transport })
 			eventually(t, "it is online", func() bool { return g.transport() == transport })
 			if !receive(t, matched, "a preauthentication") {
 				t.Error("it is not valid")

@@ -3,97 +3,190 @@ package agent
 import (
 	"context"
 	"errors"
-	"maps"
-	"reflect"
-	"slices"
 	"time"
 
+	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/text"
 )
+
+const (
+	// The pauses between attempts to reach a gateway with a pending configuration,
+	// while the tunnel of the old one is up.
+	firstReloadPause = 10 * time.Second
+	lastReloadPause  = 5 * time.Minute
+	// reloadDelay is for an attempt that something else came before.
+	reloadDelay = time.Second
+)
+
+// errNewer ends an attempt with a configuration that another one has replaced.
+var errNewer = errors.New("there is a newer configuration")
+
+// pending is a configuration that is to be taken.
+type pending struct {
+	next  *configuration // nil: none
+	pause time.Duration  // before the last attempt; 0: it was not tried yet
+	timer *time.Timer    // of the next attempt; nil: none is planned
+}
+
+// set replaces the pending configuration.
+func (p *pending) set(next *configuration) {
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	*p = pending{next: next}
+}
 
 // Reload makes the agent work by another configuration. An error names the
 // field and the fix, and means that nothing has changed.
 //
-// Keys, and the addresses of upstreams, change at once, and the gateway is told
-// of other upstreams and routes on the same tunnel. Another token, server,
-// transport or number of requests takes a new one: when the gateway can be reached with it, the old one
-// is drained, and no request is lost.
-func (a *Agent) Reload(c Config) error {
-	a.reload.mu.Lock()
-	defer a.reload.mu.Unlock()
-	old := a.latest()
-	next, err := New(c, Options{Logger: a.logger, Version: old.hello.Version, DrainTimeout: a.drainTimeout})
+// Keys, and the addresses of upstreams, change at once, and other upstreams and routes
+// are sent to the gateway on the same tunnel. Another token, server, transport or number
+// of requests takes a new one: when the gateway can be reached with it, the old one is
+// drained, and no request is lost.
+func (a *Agent) Reload(c config.Config) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	older := []*configuration{a.current}
+	if a.pending.next != nil {
+		older = append(older, a.pending.next)
+	}
+	next, err := newConfiguration(c, a.Options, older...)
 	if err != nil {
 		return err
 	}
-	next.hello.Instance = old.hello.Instance
-	next.proxy.inherit(old.proxy)
-	next.proxy.budget.Resize(c.MemoryBudget())
-	if old.sameTunnel(next) {
-		old.proxy.replace(next.proxy)
-		old.config = next.config
-		a.prober.look()
-		if old == a {
-			a.logger.Info("configuration reloaded", "tunnel", "kept")
-			return nil
-		}
-		next = old // which waits, and is tried now
+	a.budget.Resize(c.MemoryBudget())
+	if a.pending.next == nil && a.current.sameTunnel(next) {
+		a.replace(next, a.current)
+		a.Logger.Info("configuration reloaded", "tunnel", "kept")
+		return nil
 	}
-	a.logger.Info("configuration reloaded", "tunnel", "renewing")
-	a.reload.put(next)
-	a.wakeReload()
+	a.Logger.Info("configuration reloaded", "tunnel", "renewing")
+	a.pending.set(next)
+	a.wakeUp()
 	return nil
 }
 
-// latest returns the agent with the newest configuration: a itself, or what it
-// is about to become. The caller holds reload.mu.
-func (a *Agent) latest() *Agent {
-	if a.reload.next != nil {
-		return a.reload.next
-	}
-	return a
+// replace makes next the current configuration on the tunnel of the old one. The
+// caller holds mu.
+func (a *Agent) replace(next, old *configuration) {
+	upstreams := next.proxy.Upstreams()
+	old.proxy.Upstreams().Retire(upstreams)
+	old.proxy.Use(upstreams)
+	taken := *next
+	taken.proxy = old.proxy
+	a.current = &taken
+	a.prober.Look()
 }
 
-// current returns the setup that the agent works by.
-func (a *Agent) current() setup {
-	a.reload.mu.Lock()
-	defer a.reload.mu.Unlock()
-	return a.setup
-}
-
-// sameTunnel tells whether the gateway would see no difference.
-func (a *Agent) sameTunnel(b *Agent) bool {
-	return a.samePeer(b) && reflect.DeepEqual(a.hello, b.hello)
-}
-
-func (a *Agent) wakeReload() {
+// wakeUp has the pending configuration looked at.
+func (a *Agent) wakeUp() {
 	select {
-	case a.reload.wake <- struct{}{}:
+	case a.wake <- struct{}{}:
 	default:
 	}
 }
 
-// waiting returns the agent whose configuration waits to be taken, nil if there
-// is none, and whether it leads to the same peer.
-func (a *Agent) waiting() (next *Agent, same bool) {
-	a.reload.mu.Lock()
-	defer a.reload.mu.Unlock()
-	next = a.reload.next
-	return next, next != nil && a.samePeer(next)
+// wakeAfter wakes after a pause, and not earlier. The caller holds mu.
+func (a *Agent) wakeAfter(pause time.Duration) {
+	if a.pending.timer != nil {
+		a.pending.timer.Stop()
+	}
+	var timer *time.Timer
+	timer = time.AfterFunc(pause, func() {
+		a.mu.Lock()
+		if a.pending.timer == timer {
+			a.pending.timer = nil
+		}
+		a.mu.Unlock()
+		a.wakeUp()
+	})
+	a.pending.timer = timer
 }
 
-// samePeer reports whether two configurations lead to the same gateway on the same
-// way, as the same connector, on a tunnel for as many requests.
-func (a *Agent) samePeer(b *Agent) bool {
-	return a.config.TunnelToken == b.config.TunnelToken && a.config.Server == b.config.Server &&
-		a.config.Transport == b.config.Transport && a.config.MaxRequests == b.config.MaxRequests
+// remind makes sure that a pending configuration is looked at, soon if nothing else is
+// planned.
+func (a *Agent) remind() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.pending.next != nil && a.pending.timer == nil {
+		a.wakeAfter(reloadDelay)
+	}
 }
 
-// update tells the gateway on its tunnel of other upstreams and routes. Until its
-// answer there are the old upstreams as well as the new ones. It returns false
-// when the gateway did not take it.
-func (a *Agent) update(s *session, next *Agent) bool {
-	a.proxy.add(next.proxy)
+// stopPending ends the attempts.
+func (a *Agent) stopPending() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.pending.timer != nil {
+		a.pending.timer.Stop()
+		a.pending.timer = nil
+	}
+}
+
+// next returns the pending configuration, nil if there is none, and whether it was
+// tried.
+func (a *Agent) next() (c *configuration, tried bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.pending.next, a.pending.pause > 0
+}
+
+// adopt makes a configuration that works the current one, on a tunnel of its own.
+func (a *Agent) adopt(next *configuration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.current.proxy.Upstreams().Retire(next.proxy.Upstreams())
+	a.current = next
+	if a.pending.next == next {
+		a.pending.set(nil)
+	}
+	a.retry.reset()
+	a.prober.Look()
+}
+
+// putOff lets a configuration that did not work wait for another attempt. One
+// that the gateway has refused is dropped: the next attempt would be refused too, and
+// may cost the tunnel that there is.
+func (a *Agent) putOff(next *configuration, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.pending.next != next {
+		return
+	}
+	var deny link.Deny
+	if errors.As(err, &deny) && !deny.Retry {
+		a.pending.set(nil)
+		a.Logger.Error("the gateway refuses the new configuration; the last one that worked stays",
+			"server", next.quic.Server, "reason", reason(err), "fix", "correct `tunnel_token`, and reload again")
+		return
+	}
+	a.pending.pause = min(max(2*a.pending.pause, a.reloadPause), lastReloadPause)
+	a.wakeAfter(a.pending.pause)
+	a.Logger.Error("cannot connect with the new configuration; the last one that worked stays",
+		"server", next.quic.Server, "reason", reason(err), "retry_in", a.pending.pause.String(), "fix", "check `server` and `tunnel_token`, and reload again")
+}
+
+// trial connects with the pending configuration where there is no tunnel.
+func (a *Agent) trial(ctx context.Context, next *configuration) (*session, error) {
+	if pending, _ := a.next(); pending != next {
+		return nil, errNewer
+	}
+	s, err := a.connect(ctx, next)
+	if err != nil {
+		a.putOff(next, err)
+		return nil, err
+	}
+	a.adopt(next)
+	return s, nil
+}
+
+// update sends other upstreams and routes to the gateway on its tunnel. Until its
+// answer there are the old upstreams as well as the new ones. It reports whether the
+// gateway has taken them.
+func (a *Agent) update(s *session, next *configuration) bool {
+	current := a.inUse()
+	current.proxy.Use(current.proxy.Upstreams().With(next.proxy.Upstreams()))
 	select {
 	case <-s.updated: // late, of an earlier one
 	default:
@@ -104,7 +197,7 @@ func (a *Agent) update(s *session, next *Agent) bool {
 	select {
 	case u := <-s.updated:
 		if u.Error != "" {
-			a.logger.Warn("the gateway did not take the new configuration on this tunnel", "reason", legible(u.Error))
+			a.Logger.Warn("the gateway did not take the new configuration on this tunnel", "error", text.Short(u.Error))
 			return false
 		}
 	case <-s.conn.Context().Done():
@@ -112,97 +205,11 @@ func (a *Agent) update(s *session, next *Agent) bool {
 	case <-time.After(a.pongTimeout):
 		return false
 	}
-	a.reload.mu.Lock()
-	defer a.reload.mu.Unlock()
-	if a.reload.next != next { // a newer one has come, which wakes us again
-		return true
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.pending.next == next { // else a newer one has come, which wakes the tunnel again
+		a.pending.set(nil)
+		a.replace(next, current)
 	}
-	a.reload.drop()
-	a.proxy.replace(next.proxy)
-	a.config, a.hello = next.config, next.hello
-	a.prober.look()
 	return true
-}
-
-// open makes a connection by the first transport that works, beginning with the
-// one that did last.
-func (a *Agent) open(ctx context.Context, last string) (link.Conn, error) {
-	runners := a.runners()
-	if last == link.TransportWebSocket {
-		slices.Reverse(runners)
-	}
-	var errs []error
-	for _, r := range runners {
-		dialling, cancel := context.WithTimeout(ctx, longDialTimeout)
-		conn, err := r.dial(dialling)
-		cancel()
-		if err == nil {
-			return conn, nil
-		}
-		errs = append(errs, err)
-	}
-	return nil, errors.Join(errs...)
-}
-
-// add lets p use the upstreams of another proxy as well; of those with the same
-// name the other's.
-func (p *proxy) add(more *proxy) {
-	all := maps.Clone(*p.upstreams.Load())
-	maps.Copy(all, *more.upstreams.Load())
-	p.upstreams.Store(&all)
-}
-
-// inherit keeps what is the same as in the old configuration, with its
-// connections. It comes before p is used.
-func (p *proxy) inherit(old *proxy) {
-	upstreams := *p.upstreams.Load()
-	for name, u := range *old.upstreams.Load() {
-		if fresh := upstreams[name]; fresh != nil && u.same(fresh) {
-			upstreams[name] = u
-		}
-	}
-	p.budget = old.budget // requests that run hold their part of it
-}
-
-// same reports whether two upstreams are one server with one key, for the same
-// requests.
-func (u *upstream) same(v *upstream) bool {
-	path := func(u *upstream) string {
-		if u.key == nil {
-			return ""
-		}
-		return u.key.path
-	}
-	return u.address == v.address && u.host == v.host && u.prefix == v.prefix && (u.tls == nil) == (v.tls == nil) && path(u) == path(v) &&
-		slices.Equal(u.allow, v.allow)
-}
-
-// replace makes p use the upstreams of another proxy. Requests that run keep
-// theirs.
-func (p *proxy) replace(next *proxy) {
-	old := *p.upstreams.Swap(next.upstreams.Load())
-	retire(old, *next.upstreams.Load())
-}
-
-// leaveTo closes what only p, and not its successor, keeps.
-func (p *proxy) leaveTo(next *proxy) {
-	retire(*p.upstreams.Load(), *next.upstreams.Load())
-}
-
-// retire drops the idle connections of upstreams that are not among the others.
-// What runs over them may finish.
-func retire(old, others map[string]*upstream) {
-	for name, u := range old {
-		if others[name] != u {
-			u.idle.close()
-		}
-	}
-}
-
-// close drops all idle connections, and those that become idle later.
-func (p *idleConns) close() {
-	p.mu.Lock()
-	p.closed = true
-	p.mu.Unlock()
-	p.drop()
 }

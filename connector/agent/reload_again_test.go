@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -67,7 +68,7 @@ func TestReloadAgainDuringTheUpdate(t *testing.T) {
 	if err := s.control.Send(link.Updated{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the newest upstream", func() bool { return s.ask(t) == "new" && a.proxy.upstream("bix").address == "127.0.0.1:50" })
+	eventually(t, "the newest upstream", func() bool { return s.ask(t) == "new" && a.inUse().proxy.Upstreams()["bix"].Address == "127.0.0.1:50" })
 }
 
 // TestTunnelEndsDuringAReload: what is dialled for a reload says nothing, and
@@ -94,7 +95,7 @@ func TestTunnelEndsDuringAReload(t *testing.T) {
 	c := g.present(map[string]string{"box": "http://127.0.0.1:1"})
 	token := g.token
 	token.URL = "http://" + mute.Addr().String()
-	c.TunnelToken, c.Transport = token.Encode(), TransportWebSocket
+	c.TunnelToken, c.Transport = token.Encode(), config.TransportWebSocket
 	if err := a.Reload(c); err != nil {
 		t.Fatal(err)
 	}

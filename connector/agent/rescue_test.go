@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/upstream"
 )
 
 // flood answers with lines, as fast as they are taken, until its request ends.
@@ -93,7 +95,7 @@ func TestBlackoutUnderLoad(t *testing.T) {
 func startFlood(t *testing.T, g *realGateway) *runningAgent {
 	t.Helper()
 	return startReal(t, g, func(a *Agent) {
-		a.transport = TransportQUIC
+		a.current.transport = config.TransportQUIC
 		a.serve(t, flood(t))
 	})
 }
@@ -101,11 +103,11 @@ func startFlood(t *testing.T, g *realGateway) *runningAgent {
 // serve replaces the upstream.
 func (a *Agent) serve(t *testing.T, address string) {
 	t.Helper()
-	base, err := fullBase(address + "/v1")
+	set, err := upstream.Open(&config.Config{Upstreams: map[string]config.Upstream{"box": {BaseURL: address + "/v1"}}}, nil, a.Logger)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.proxy.upstreams.Store(&map[string]*upstream{"box": newUpstream("box", base, nil)})
+	a.current.proxy.Use(set)
 }
 
 // TestDeadPathIsReplaced: the path of the tunnel is dead for good, while others
@@ -168,7 +170,7 @@ func fallSilent(t *testing.T, moment time.Duration) (*fakeGateway, *fakeSession,
 	t.Helper()
 	g := startGateway(t)
 	a := startAgent(t, g, answerWith(t, "x"), func(a *Agent) {
-		a.pongTimeout, a.silenceLimit, a.moment = 200*time.Millisecond, 10*time.Second, moment
+		a.pongTimeout, a.silenceLimit, a.rescueMoment = 200*time.Millisecond, 10*time.Second, moment
 	})
 	s := g.session()
 	eventually(t, "it to have heard of the gateway", func() bool { return s.pings.Load() >= 3 })
@@ -207,7 +209,7 @@ func TestRequestOnItsWayInABlackout(t *testing.T) {
 	}
 }
 
-// TestSilentTunnelComesBack: a gateway that is heard again in the moment of the
+// TestSilentTunnelComesBack: a gateway that answers again in the moment of the
 // new connection gets no hello on that, which would cut the tunnel.
 func TestSilentTunnelComesBack(t *testing.T) {
 	g, s, a := fallSilent(t, time.Minute)
@@ -222,7 +224,7 @@ func TestSilentTunnelComesBack(t *testing.T) {
 	if n := g.count(); n != 1 || s.conn.Context().Err() != nil {
 		t.Errorf("%d hellos; the tunnel ended with %v", n, context.Cause(s.conn.Context()))
 	}
-	eventually(t, "the log of that", func() bool { return strings.Contains(a.log.String(), "the gateway is heard again") })
+	eventually(t, "the log of that", func() bool { return strings.Contains(a.log.String(), "the gateway answers again") })
 }
 
 // TestSilentTunnelHadItsMoment: then the new connection says hello, and that
@@ -326,6 +328,6 @@ func TestAnotherGatewayBesideASilentTunnel(t *testing.T) {
 	})
 	eventually(t, "the end of the silent tunnel", func() bool { return strings.Contains(a.log.String(), "msg=disconnected") })
 	giveBack()
-	a.wakeReload() // ends the pause, which is long
+	a.wakeUp() // ends the pause, which is long
 	g.session()
 }

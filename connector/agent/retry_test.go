@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/quic-go/quic-go"
 
+	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -29,7 +31,7 @@ func TestRetryPauses(t *testing.T) {
 	}{
 		{"first failure", broken, 500 * time.Millisecond, 4 * time.Second},
 		{"second", broken, time.Second, 8 * time.Second},
-		{"third", ending{err: errSilent}, 2 * time.Second, 10 * time.Second},
+		{"third", ending{err: dial.ErrSilent}, 2 * time.Second, 10 * time.Second},
 		{"fourth", broken, 4 * time.Second, 10 * time.Second},
 		{"a tunnel that broke at once", ending{err: errNoPong, lived: time.Second}, 8 * time.Second, 10 * time.Second},
 		{"sixth", broken, 16 * time.Second, 10 * time.Second},
@@ -62,9 +64,9 @@ func TestRetryPauses(t *testing.T) {
 }
 
 func TestRetryPausesWithoutAWay(t *testing.T) {
-	write := &net.OpError{Op: "write", Net: "udp4", Err: os.NewSyscallError("sendmsg", noWayErrors[0])}
+	write := &net.OpError{Op: "write", Net: "udp4", Err: os.NewSyscallError("sendmsg", syscall.ENETUNREACH)}
 	quicFails := fmt.Errorf("dialling 192.0.2.1:7: %w", errors.Join(write))
-	webFails := fmt.Errorf("dialling https://192.0.2.1: %w", &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", noWayErrors[1])})
+	webFails := fmt.Errorf("dialling https://192.0.2.1: %w", &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.EHOSTUNREACH)})
 	name := &net.DNSError{Err: "dial udp 192.0.2.53:53: connect: network is unreachable", Name: "gateway"}
 	ends := []struct {
 		name     string
@@ -74,12 +76,12 @@ func TestRetryPausesWithoutAWay(t *testing.T) {
 		{"QUIC alone", ending{err: quicFails}, true},
 		{"both transports", ending{err: errors.Join(quicFails, webFails)}, true},
 		{"no resolver", ending{err: errors.Join(fmt.Errorf("resolving the server: %w", name), webFails)}, true},
-		{"a way for one family", ending{err: errors.Join(write, errSilent)}, false},
-		{"a way for HTTPS", ending{err: errors.Join(quicFails, errNoHTTPS)}, false},
+		{"a way for one family", ending{err: errors.Join(write, dial.ErrSilent)}, false},
+		{"a way for HTTPS", ending{err: errors.Join(quicFails, dial.ErrNoHTTPS)}, false},
 		{"a name that is unknown", ending{err: &net.DNSError{Err: "no such host", IsNotFound: true}}, false},
 		{"a resolver that is silent", ending{err: &net.DNSError{Err: "i/o timeout", IsTimeout: true}}, false},
 		{"a short tunnel", ending{err: quicFails, lived: time.Second}, false},
-		{"another error", ending{err: errSilent}, false},
+		{"another error", ending{err: dial.ErrSilent}, false},
 	}
 	for _, tt := range ends {
 		r := retry{random: func() float64 { return 1 }}
@@ -98,14 +100,14 @@ func TestRetryPausesWithoutAWay(t *testing.T) {
 	if got := r.pause(ending{err: quicFails}); got != 2*time.Second {
 		t.Errorf("without a way: %v", got)
 	}
-	if got := r.pause(ending{err: errSilent}); got != 16*time.Second {
+	if got := r.pause(ending{err: dial.ErrSilent}); got != 16*time.Second {
 		t.Errorf("after that, without an answer: %v", got)
 	}
 }
 
 func TestRetryJitterIsFull(t *testing.T) {
 	r := retry{random: func() float64 { return 0 }}
-	if got := r.pause(ending{err: errSilent}); got != 0 {
+	if got := r.pause(ending{err: dial.ErrSilent}); got != 0 {
 		t.Errorf("the shortest pause is %v", got)
 	}
 	if got := r.pause(ending{err: link.Deny{}}); got != 15*time.Second {

@@ -5,10 +5,12 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -64,7 +66,7 @@ func (k *kept) state() (token string, calls int) {
 func startKeeper(t *testing.T, g *fakeGateway, base string, k *kept) *runningAgent {
 	t.Helper()
 	k.token = g.token.Encode()
-	return startAgent(t, g, base, func(a *Agent) { a.rotation.keep = k.keep })
+	return startAgent(t, g, base, func(a *Agent) { a.Keep = k.keep })
 }
 
 // The token is kept before the answer; the tunnel and a request on it stay, and
@@ -186,44 +188,40 @@ func TestRotateWhileAReloadWaits(t *testing.T) {
 	if answer := s.offer(t, "r1", g.renew("n3w")); answer.Error != "" {
 		t.Fatalf("answer %+v", answer)
 	}
-	a.reload.mu.Lock()
-	defer a.reload.mu.Unlock()
-	if hello := a.latest().hello; hello.Secret != "n3w" {
-		t.Errorf("what waits says hello with the secret %q", hello.Secret)
+	next, _ := a.next()
+	if hello := next.greeting(); hello.Secret != "n3w" {
+		t.Errorf("the pending configuration has the secret %q", hello.Secret)
 	}
 }
 
 // A hello that is refused because its secret was rotated on another tunnel at the
 // same time is no refusal of the connector.
 func TestRotateWhileAHelloIsOnItsWay(t *testing.T) {
-	a, err := New(Config{TunnelToken: testToken.Encode(), Upstream: "http://localhost:1"}, Options{Keep: func(string, string) error { return nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	said, deny := a.greeting(), link.Deny{Code: link.DenyCredentials}
-	if err := a.refused(said, deny); kindOf(err) != endRefused {
-		t.Errorf("before: %v", err)
-	}
-	if err := a.takeToken(renewed("n3w").Encode()); err != nil {
-		t.Fatal(err)
-	}
-	if err := a.refused(said, deny); kindOf(err) != endBroken {
-		t.Errorf("with the secret of before: %v", err)
-	}
-	if err := a.refused(said, link.Deny{Code: link.DenyShutdown}); kindOf(err) != endComeBack {
-		t.Errorf("another refusal: %v", err)
-	}
-	if err := a.refused(a.greeting(), deny); kindOf(err) != endRefused {
-		t.Errorf("with the secret of now: %v", err)
+	g := startGateway(t)
+	startAgent(t, g, answerWith(t, "ok"), func(a *Agent) {
+		a.Keep = func(string, string) error { return nil }
+		g.deny = &link.Deny{Code: link.DenyCredentials}
+		g.denying = func() {
+			if err := a.takeToken(a.current.credentials, g.renew("n3w").Encode()); err != nil {
+				t.Error(err)
+			}
+			g.set(func() { g.deny = nil })
+		}
+	})
+	if got := g.session().hello.Secret; got != "n3w" {
+		t.Errorf("the next hello has the secret %q", got)
 	}
 }
 
 // A file that cannot be written is told to the gateway in words.
 func TestRotateOfAFile(t *testing.T) {
 	g := startGateway(t)
-	path := writeConfig(t, `{"tunnel_token": "`+g.token.Encode()+`", "upstream": "http://localhost:1"}`, 0o400)
+	path := filepath.Join(t.TempDir(), "connector.json")
+	if err := os.WriteFile(path, []byte(`{"tunnel_token": "`+g.token.Encode()+`", "upstream": "http://localhost:1"}`), 0o400); err != nil {
+		t.Fatal(err)
+	}
 	startAgent(t, g, answerWith(t, "ok"), func(a *Agent) {
-		a.rotation.keep = func(old, renewed string) error { return ReplaceToken(path, old, renewed) }
+		a.Keep = func(old, renewed string) error { return config.ReplaceToken(path, old, renewed) }
 	})
 	s := g.session()
 	if answer := s.offer(t, "r1", g.renew("n3w")); answer.Error != path+" is marked as read-only" && !strings.HasSuffix(answer.Error, "…") {
@@ -240,43 +238,45 @@ func TestRotateOfAFile(t *testing.T) {
 	}
 }
 
-// A token that is rotated while a configuration is tried, and a newer one waits, is
-// that of all three. One that was rotated before is nobody's: whoever has put back
-// the old one, for a gateway that came from a backup, means it.
-func TestRotateDuringATrial(t *testing.T) {
-	agent := func(token link.Token, server string) *Agent {
-		a, err := New(Config{TunnelToken: token.Encode(), Server: server, Upstream: "http://localhost:1"}, Options{Keep: func(string, string) error { return nil }})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return a
+// Configurations with the same token share its rotation. A token that was put back
+// after it was rotated is used as it is: the gateway may come from a backup.
+func TestRotateForAllConfigurations(t *testing.T) {
+	with := func(token link.Token, server string) config.Config {
+		return config.Config{TunnelToken: token.Encode(), Server: server, Upstream: "http://localhost:1"}
 	}
-	wait := func(a, next *Agent) {
-		a.reload.mu.Lock()
-		defer a.reload.mu.Unlock()
-		a.reload.put(next)
-	}
-	a, next, newer := agent(testToken, "a:1"), agent(testToken, "b:1"), agent(testToken, "c:1")
-	wait(a, next)
-	good, _ := a.try(next)
-	wait(a, newer)
-	if err := a.takeToken(renewed("n3w").Encode()); err != nil {
+	a, err := New(with(testToken, "a:1"), Options{Keep: func(string, string) error { return nil }})
+	if err != nil {
 		t.Fatal(err)
 	}
-	a.keep(next, good)
-	if a.greeting().Secret != "n3w" || newer.greeting().Secret != "n3w" {
-		t.Errorf("the secrets are %q and %q", a.greeting().Secret, newer.greeting().Secret)
+	defer a.stopPending()
+	fresh := testToken
+	fresh.Secret = "n3w"
+	if err := a.Reload(with(testToken, "b:1")); err != nil {
+		t.Fatal(err)
 	}
-
-	next, newer = agent(testToken, "b:1"), agent(testToken, "c:1") // from before the rotation
-	wait(a, next)
-	good, _ = a.try(next)
-	a.keep(next, good)
-	wait(a, newer)
-	good, _ = a.try(newer)
-	a.giveBack(newer, good, errSilent)
-	a.reload.stop()
-	if got := a.greeting().Secret; got != testToken.Secret {
-		t.Errorf("the secret is %q, not the one that was put back", got)
+	tried, _ := a.next()
+	if err := a.Reload(with(testToken, "c:1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.takeToken(tried.credentials, fresh.Encode()); err != nil {
+		t.Fatal(err)
+	}
+	newest, _ := a.next()
+	for i, c := range []*configuration{a.current, tried, newest} {
+		if got := c.greeting().Secret; got != "n3w" {
+			t.Errorf("configuration %d has the secret %q", i, got)
+		}
+	}
+	if err := a.Reload(with(fresh, "a:1")); err != nil {
+		t.Fatal(err)
+	}
+	if c, _ := a.next(); !c.samePeer(a.current) {
+		t.Error("the rotated token leads to another peer")
+	}
+	if err := a.Reload(with(testToken, "a:1")); err != nil {
+		t.Fatal(err)
+	}
+	if c, _ := a.next(); c.greeting().Secret != testToken.Secret || c.samePeer(a.current) {
+		t.Error("the old token was not put back")
 	}
 }

@@ -10,48 +10,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quic-go/quic-go"
 
+	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
 )
-
-// TestRunnerWaitsForWhoWasHeard: only silence ends an attempt soon.
-func TestRunnerWaitsForWhoWasHeard(t *testing.T) {
-	for name, test := range map[string]struct {
-		speak, hear time.Duration // 0: never
-		want        time.Duration
-	}{
-		"silence":         {speak: time.Millisecond, want: 2*time.Second + time.Millisecond},
-		"not a word said": {want: 2 * time.Second},
-		"said late":       {speak: 1500 * time.Millisecond, want: 3500 * time.Millisecond},
-		"heard":           {speak: time.Millisecond, hear: 1900 * time.Millisecond, want: heardDialTimeout},
-		"heard late":      {speak: time.Second, hear: 2500 * time.Millisecond, want: heardDialTimeout},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := runner{limit: firstDialTimeout, open: func(ctx context.Context, e *ear) (link.Conn, error) {
-					if test.speak > 0 {
-						time.AfterFunc(test.speak, e.speak)
-					}
-					if test.hear > 0 {
-						time.AfterFunc(test.hear, e.hear)
-					}
-					<-ctx.Done()
-					return nil, ctx.Err()
-				}}
-				result := make(chan dialled, 1)
-				start := time.Now()
-				r.run(t.Context(), newEar(), result)
-				if took := time.Since(start); took != test.want || (<-result).err == nil {
-					t.Errorf("it took %v, want %v", took, test.want)
-				}
-			})
-		})
-	}
-}
 
 // countWeb counts those who ask for a WebSocket.
 func countWeb(t *testing.T, g *realGateway) *atomic.Int32 {
@@ -76,8 +41,8 @@ func TestSlowHandshakeIsNotGivenUp(t *testing.T) {
 	g.relay.stall.Store(int64(webSocketDelay + time.Second))
 	var dials atomic.Int32
 	startReal(t, g, func(a *Agent) {
-		open := a.dialer.open
-		a.dialer.open = func(network string) (udpSocket, error) {
+		open := a.current.quic.Open
+		a.current.quic.Open = func(network string) (dial.Socket, error) {
 			dials.Add(1)
 			return open(network)
 		}
@@ -142,7 +107,7 @@ func TestBusyGatewayIsNotRushed(t *testing.T) {
 					return 0
 				}
 			})
-			want := `msg="cannot connect" reason="dialling ` + address + ": " + errBusy.Error() + `" retry_in=`
+			want := `msg="cannot connect" reason="dialling ` + address + ": " + dial.ErrBusy.Error() + `" retry_in=`
 			eventually(t, "the log line "+want, func() bool { return strings.Contains(a.log.String(), want) })
 			eventually(t, "it tries the WebSocket", func() bool { return asked.Load() > 0 })
 			if n := refusals.Load(); n != busyAttempts {
@@ -153,7 +118,7 @@ func TestBusyGatewayIsNotRushed(t *testing.T) {
 }
 
 func TestRetryPausesWhenBusy(t *testing.T) {
-	for _, err := range []error{errBusy, errNotNow} {
+	for _, err := range []error{dial.ErrBusy, dial.ErrNotReady} {
 		r := retry{random: func() float64 { return 1 }}
 		for i, want := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, busyPause, busyPause, busyPause} {
 			if got := r.pause(ending{err: err}); got != want {

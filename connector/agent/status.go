@@ -2,8 +2,9 @@ package agent
 
 import (
 	"maps"
-	"slices"
 	"time"
+
+	"github.com/postern-dev/postern/connector/upstream"
 )
 
 // State says what a connector is doing.
@@ -11,28 +12,28 @@ type State string
 
 // The states of a connector.
 const (
-	StateConnecting State = "connecting" // it dials, or says hello
+	StateConnecting State = "connecting" // it dials, or waits for the answer to its hello
 	StateOnline     State = "online"     // its tunnel is up
 	StateWaiting    State = "waiting"    // it pauses before the next attempt
 	StateDraining   State = "draining"   // it stops; running requests may finish
 	StateStopped    State = "stopped"    // its Run is over
 )
 
-// Status is what a connector can tell of itself. It holds no secrets, and
+// Status is what a connector reports about itself. It holds no secrets, and
 // nothing of what requests and answers say.
 type Status struct {
-	State     State            `json:"state"`
-	Since     time.Time        `json:"since"`     // of State
-	Connector string           `json:"connector"` // id
-	Server    string           `json:"server"`    // host:port of the gateway
-	Tunnel    *TunnelStatus    `json:"tunnel,omitempty"`
-	Problem   *Problem         `json:"problem,omitempty"`
-	Upstreams []UpstreamStatus `json:"upstreams"`
-	Running   int              `json:"requests_running"`
-	Served    uint64           `json:"requests_served"` // with a whole answer, whatever it said
-	Failed    uint64           `json:"requests_failed"` // without one
-	Tunnels   uint64           `json:"tunnels"`         // that were up since the start
-	Recent    []RequestStatus  `json:"recent"`          // the last requests, the newest first
+	State     State              `json:"state"`
+	Since     time.Time          `json:"since"`     // of State
+	Connector string             `json:"connector"` // id
+	Server    string             `json:"server"`    // host:port of the gateway
+	Tunnel    *TunnelStatus      `json:"tunnel,omitempty"`
+	Problem   *Problem           `json:"problem,omitempty"`
+	Upstreams []UpstreamStatus   `json:"upstreams"`
+	Running   int                `json:"requests_running"`
+	Served    uint64             `json:"requests_served"` // with a whole answer, whatever it said
+	Failed    uint64             `json:"requests_failed"` // without one
+	Tunnels   uint64             `json:"tunnels"`         // that were up since the start
+	Recent    []upstream.Request `json:"recent"`          // the last requests, the newest first
 }
 
 // TunnelStatus is the tunnel that is up.
@@ -56,7 +57,7 @@ type UpstreamStatus struct {
 	Name    string `json:"name"`
 	Address string `json:"address"` // host:port
 	Running int    `json:"requests_running"`
-	// State is UpstreamReachable, UpstreamDown or UpstreamUnknown.
+	// State is one of the states in package upstream.
 	State string `json:"state"`
 	// Models are those that it lists; nil: it does not say.
 	Models []string `json:"models"`
@@ -73,26 +74,14 @@ type UpstreamStatus struct {
 // models may take minutes.
 var DurationBounds = [...]float64{.1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
 
-// RequestStatus is one request that is over.
-type RequestStatus struct {
-	At       time.Time     `json:"at"` // when it began
-	Method   string        `json:"method"`
-	Path     string        `json:"path"`
-	Upstream string        `json:"upstream"`
-	Status   int           `json:"status,omitempty"`
-	Result   string        `json:"result"` // as in UpstreamStatus.Results
-	Duration time.Duration `json:"duration_ns"`
-	Bytes    int64         `json:"bytes"` // of the answer
-}
-
 // Status returns what the connector is doing. It may be called at any time.
 func (a *Agent) Status() Status {
-	config := a.current()
+	c := a.inUse()
 	m := &a.monitor
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := Status{
-		State: m.state, Since: m.since, Connector: config.hello.Connector, Server: config.dialer.server, Problem: m.problem,
+		State: states[m.state].shown, Since: m.since, Connector: c.hello.Connector, Server: c.quic.Server, Problem: m.problem,
 		Running: m.running, Served: m.served, Failed: m.failed, Tunnels: m.tunnels, Recent: m.recent(),
 	}
 	if m.tunnel != nil {
@@ -100,10 +89,10 @@ func (a *Agent) Status() Status {
 		tunnel.RTT = m.rtt().Round(10 * time.Microsecond)
 		s.Tunnel = &tunnel
 	}
-	upstreams := *config.proxy.upstreams.Load()
-	for _, name := range slices.Sorted(maps.Keys(upstreams)) {
-		u := UpstreamStatus{Name: name, Address: upstreams[name].address, Results: map[string]uint64{}, Buckets: make([]uint64, len(DurationBounds))}
-		u.State, u.Models = upstreams[name].health.state()
+	upstreams := c.proxy.Upstreams()
+	for _, name := range upstreams.Names() {
+		u := UpstreamStatus{Name: name, Address: upstreams[name].Address, Results: map[string]uint64{}, Buckets: make([]uint64, len(DurationBounds))}
+		u.State, u.Models = upstreams[name].State()
 		if count := m.counts[name]; count != nil {
 			u.Running, u.Answered, u.Seconds = count.running, count.answered, count.seconds
 			maps.Copy(u.Results, count.results)

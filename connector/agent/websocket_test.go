@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -32,7 +33,7 @@ func TestWebSocketMeetsStrangers(t *testing.T) {
 			stranger := httptest.NewServer(test.handler)
 			defer stranger.Close()
 			g.token.URL = stranger.URL
-			a := startReal(t, g, func(a *Agent) { a.transport = TransportWebSocket })
+			a := startReal(t, g, func(a *Agent) { a.current.transport = config.TransportWebSocket })
 			for _, want := range test.want {
 				eventually(t, want, func() bool { return strings.Contains(a.log.String(), want) })
 			}
@@ -43,20 +44,7 @@ func TestWebSocketMeetsStrangers(t *testing.T) {
 func TestWebSocketMeetsAnotherGateway(t *testing.T) {
 	g, other := startRealGateway(t), startRealGateway(t)
 	g.token.URL = other.web.URL
-	a := startReal(t, g, func(a *Agent) { a.transport = TransportWebSocket })
+	a := startReal(t, g, func(a *Agent) { a.current.transport = config.TransportWebSocket })
 	want := "level=ERROR msg=ended reason=\"dialling " + other.web.URL + link.WebSocketPath + ": " + link.ErrPin.Error()
 	eventually(t, want, func() bool { return strings.Contains(a.log.String(), want) })
-}
-
-func TestWebSocketAddress(t *testing.T) {
-	for _, test := range []struct{ base, server, want string }{
-		{"https://gw.example.com", "udp.example.com:7443", "https://gw.example.com" + link.WebSocketPath},
-		{"http://localhost:8080/", "localhost:7443", "http://localhost:8080" + link.WebSocketPath},
-		{"", "gw.example.com:7443", "https://gw.example.com" + link.WebSocketPath},
-		{"", "[2001:db8::1]:7443", "https://[2001:db8::1]" + link.WebSocketPath},
-	} {
-		if got := newWebDialer(test.base, test.server, "", "", nil).address; got != test.want {
-			t.Errorf("%+v: %s", test, got)
-		}
-	}
 }

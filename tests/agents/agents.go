@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/config"
 )
 
 // StartInterval is the time between the starts of two connectors: a storm of
@@ -42,7 +43,7 @@ func next(dec *json.Decoder, options func(n int) agent.Options, n int) (*agent.A
 	if err := dec.Decode(&raw); err != nil {
 		return nil, fmt.Errorf("reading configurations: %w", err)
 	}
-	config, err := agent.ParseConfig(raw)
+	config, err := config.Parse(raw)
 	if err != nil {
 		return nil, err
 	}

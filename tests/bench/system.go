@@ -12,7 +12,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/tests/command"
 	"github.com/postern-dev/postern/tests/proc"
@@ -36,9 +36,9 @@ type system struct {
 func transportOf(name string) string {
 	switch name {
 	case postern:
-		return agent.TransportQUIC
+		return config.TransportQUIC
 	case webSocket:
-		return agent.TransportWebSocket
+		return config.TransportWebSocket
 	}
 	return ""
 }
@@ -180,7 +180,7 @@ func (b *builder) startGateway(ctx context.Context, s *system) error {
 	}
 	s.Target.Addr, s.Admin = addrs[1], admin(addrs[0])
 	site := ""
-	if transportOf(s.Name) == agent.TransportWebSocket {
+	if transportOf(s.Name) == config.TransportWebSocket {
 		s.https = "https://" + addrs[3]
 		site = s.https + " {\n\ttls internal\n\tmodel_gateway\n}\n"
 	}

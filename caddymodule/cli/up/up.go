@@ -20,6 +20,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -261,11 +262,11 @@ func (u *Run) startConnector(ctx context.Context, hub *tunnel.Hub, local account
 	if err != nil {
 		return "", err
 	}
-	config := agent.Config{
+	configuration := config.Config{
 		TunnelToken: token,
-		Upstreams:   map[string]agent.Upstream{ownName: {BaseURL: server.base + "/v1"}},
+		Upstreams:   map[string]config.Upstream{ownName: {BaseURL: server.base + "/v1"}},
 	}
-	a, err := agent.New(config, agent.Options{
+	a, err := agent.New(configuration, agent.Options{
 		Logger: u.logger(), Version: version.Number(), DrainTimeout: agentGrace,
 		Keep: local.keep(context.WithoutCancel(ctx), id),
 	})

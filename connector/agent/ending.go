@@ -1,0 +1,176 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/connector/dial"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// ending is how a tunnel, or the attempt at one, ended.
+type ending struct {
+	err   error
+	lived time.Duration // zero: there never was a welcome
+}
+
+// endKind sorts endings by what is to be done.
+type endKind int
+
+const (
+	endBroken    endKind = iota // the path or the peer failed: try again
+	endGoingAway                // the gateway shuts down, maybe to restart: try again soon
+	endReset                    // the gateway was killed and is up again: try again at once
+	endBusy                     // the gateway has too many connectors to let in
+	endSilent                   // there is no answer: the gateway is away, or UDP is blocked
+	endRefused                  // the gateway does not accept the token
+	endRemoved                  // the connector was removed
+	endReplaced                 // another process holds the same token
+	endLimited                  // the gateway has had too many tries at pairing
+	endPortal                   // a captive portal answers in place of the gateway
+	endWrongPin                 // another server answers at the gateway's address
+)
+
+// What this side ends a tunnel, or the attempt at one, with.
+var (
+	ErrNoWelcome    = errors.New("the gateway did not answer the hello")
+	errNoPong       = errors.New("the gateway does not answer pings")
+	errDrainTimeout = errors.New("running requests did not finish in time")
+)
+
+// kindOf sorts an ending.
+func kindOf(err error) endKind {
+	var deny link.Deny
+	if errors.As(err, &deny) {
+		switch {
+		case deny.Code == link.DenyShutdown:
+			return endGoingAway
+		case deny.Code == link.DenyPairingLimit:
+			return endLimited
+		case deny.Retry:
+			return endBroken
+		default:
+			return endRefused
+		}
+	}
+	switch code, _ := link.CloseReason(err); code {
+	case link.CloseShutdown:
+		return endGoingAway
+	case link.CloseRemoved:
+		return endRemoved
+	case link.CloseReplaced:
+		return endReplaced
+	case link.CloseDenied:
+		return endRefused
+	}
+	switch {
+	case link.Reborn(err): // the gateway was restarted, and does not know this tunnel
+		return endReset
+	case errors.Is(err, link.ErrPin):
+		return endWrongPin
+	case errors.Is(err, dial.ErrPortal):
+		return endPortal
+	case errors.Is(err, dial.ErrBusy), errors.Is(err, dial.ErrNotReady):
+		return endBusy
+	case errors.Is(err, dial.ErrSilent), errors.Is(err, dial.ErrNoHTTPS):
+		return endSilent
+	default:
+		return endBroken
+	}
+}
+
+// reason says why a tunnel ended, for the log.
+func reason(err error) string {
+	if code, ok := link.CloseReason(err); ok {
+		return "the gateway closed the tunnel: " + code.String()
+	}
+	switch {
+	case link.Reborn(err):
+		return "the gateway was restarted"
+	case link.Silent(err):
+		return "the gateway has not sent anything for too long"
+	default:
+		return strings.ReplaceAll(err.Error(), "\n", "; ") // one line per address
+	}
+}
+
+// Explain returns why a tunnel, or an attempt at one, ended, and what to do about it,
+// if anything.
+func Explain(err error) (why, fix string) { return reason(err), fixFor(err) }
+
+// Refused reports whether the gateway does not accept the token.
+func Refused(err error) bool { return kindOf(err) == endRefused }
+
+// FatalError ends [Agent.Run]: an operator has to change the configuration, or
+// something on the gateway.
+type FatalError struct {
+	Reason string // why
+	Fix    string // what to do about it
+}
+
+// Error implements error.
+func (e *FatalError) Error() string { return e.Reason + "; " + e.Fix }
+
+// fatal returns the error that ends Run after a tunnel, or an attempt, that ended so;
+// nil means that another attempt may help. A process that has been online survives a
+// refusal, as the gateway may be restored from a backup; one that never was has most
+// likely the wrong token.
+func (a *Agent) fatal(err error) *FatalError {
+	switch kind := kindOf(err); {
+	case kind == endRemoved, !a.known && (kind == endRefused || kind == endWrongPin):
+	default:
+		return nil
+	}
+	if next, _ := a.next(); next != nil {
+		return nil // a newer configuration is already waiting
+	}
+	return &FatalError{Reason: reason(err), Fix: fixFor(err)}
+}
+
+// fixFor says what to do about the end of a tunnel, or of an attempt at one; it
+// is empty where there is nothing to do but wait.
+func fixFor(err error) string {
+	switch kindOf(err) {
+	case endRefused:
+		return "create a new token with `caddy gateway connector create` and put it into tunnel_token, or pair again"
+	case endRemoved:
+		return "the connector was removed on the gateway; create a new one with `caddy gateway connector create` and put its token into tunnel_token, or pair again"
+	case endReplaced:
+		return "another connector runs with the same tunnel token; stop one of the two, or give it a token of its own"
+	case endWrongPin:
+		return "check `server`; if the gateway lost its storage, create a new token with `caddy gateway connector create`, or pair again"
+	case endSilent:
+		return "check that the gateway runs and that UDP, or HTTPS, can reach it"
+	case endPortal:
+		return "this network may ask to sign in first: open any page in a browser on it"
+	default:
+		return ""
+	}
+}
+
+// report logs an ending with what to do about it, before a pause in this state.
+func (a *Agent) report(end ending, in state, pause time.Duration) {
+	message, level := "cannot connect", slog.LevelWarn
+	if end.lived > 0 {
+		message = "disconnected"
+	}
+	switch kindOf(end.err) {
+	case endGoingAway, endReset:
+		level = slog.LevelInfo
+	case endRefused, endReplaced, endWrongPin:
+		level = slog.LevelError
+	}
+	why, fix := Explain(end.err)
+	attributes := []any{"reason", why, "retry_in", pause.Round(10 * time.Millisecond).String()}
+	if end.lived > 0 {
+		attributes = append(attributes, "lived", end.lived.Round(time.Second).String())
+	}
+	if fix != "" {
+		attributes = append(attributes, "fix", fix)
+	}
+	a.monitor.enter(in, &Problem{Reason: why, Fix: fix, RetryAt: time.Now().Add(pause)})
+	a.Logger.Log(context.Background(), level, message, attributes...)
+}

@@ -1,0 +1,232 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/postern-dev/postern/connector/config"
+	"github.com/postern-dev/postern/connector/dial"
+	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/text"
+)
+
+const (
+	// webSocketDelay is how long QUIC is alone in an attempt. Where a WebSocket
+	// was what worked last, it is not; suspectDelay is for a tunnel that fell
+	// silent, because UDP is blocked now, or because the gateway is away.
+	webSocketDelay = 3 * time.Second
+	suspectDelay   = 500 * time.Millisecond
+	// webSocketExtra is what a WebSocket may take longer: it has four round trips
+	// more to make.
+	webSocketExtra = 2 * time.Second
+	// busyAttempts is how often in a row a refusal over UDP, or a handshake without
+	// an end, is the gateway's word. Then the WebSocket may check.
+	busyAttempts = 4
+	// rescueMoment is how long a new connection waits for the silent tunnel: the
+	// path that leads the one to the gateway may be that of the other. It is far
+	// below the gateway's limit for a hello.
+	rescueMoment = 1500 * time.Millisecond
+)
+
+// purpose is what a hello is for: see the package's documentation.
+type purpose int
+
+const (
+	first purpose = iota
+	successor
+	rescue
+	newcomer
+)
+
+// errNotNeeded ends an attempt that is no longer needed.
+var errNotNeeded = errors.New("the tunnel is alive, or was ended on purpose")
+
+// permit decides when a hello may be sent. It is the only place that does.
+type permit struct {
+	purpose
+	old *session        // the tunnel that there is; nil for first
+	ctx context.Context // of the hello, once it may be sent
+}
+
+// wait waits until a hello may be sent; ctx ends the waiting. beside says that the
+// old tunnel may finish its requests. An error means that the hello is not wanted.
+func (p permit) wait(ctx context.Context) (beside bool, err error) {
+	switch p.purpose {
+	case successor:
+		if err := p.old.depart(); err != nil {
+			p.old.close(link.CloseNone, err)
+			return false, err
+		}
+		select {
+		case <-p.old.agreed:
+			return false, nil
+		case <-p.old.conn.Context().Done():
+			return false, p.old.ended()
+		case <-time.After(p.old.agent.pongTimeout):
+			return true, nil // as on a line that loses much
+		}
+	case rescue:
+		select {
+		case <-ctx.Done():
+		case <-p.old.conn.Context().Done():
+		case <-time.After(p.old.agent.rescueMoment):
+			return p.old.conn.Context().Err() == nil, nil
+		}
+		if p.old.conn.Context().Err() == nil {
+			return false, errNotNeeded
+		}
+		if kind := kindOf(p.old.ended()); kind == endReplaced || kind == endRemoved {
+			return false, errNotNeeded
+		}
+	}
+	return false, nil
+}
+
+// establish makes a tunnel where there is none, with the configuration that has worked
+// or with the pending one.
+func (a *Agent) establish(ctx context.Context) (*session, error) {
+	next, tried := a.next()
+	switch {
+	case next == nil:
+		return a.connect(ctx, a.inUse())
+	case !a.known: // none has worked
+		a.adopt(next)
+		return a.connect(ctx, next)
+	case !tried:
+		s, err := a.trial(ctx, next)
+		if err == nil || ctx.Err() != nil {
+			return s, err
+		}
+		return a.connect(ctx, a.inUse())
+	}
+	s, err := a.connect(ctx, a.inUse())
+	if err == nil || ctx.Err() != nil {
+		return s, err
+	}
+	s, trialErr := a.trial(ctx, next)
+	if trialErr == nil || ctx.Err() != nil {
+		return s, trialErr
+	}
+	return nil, err // decides about the pause that follows
+}
+
+// connect makes the first tunnel.
+func (a *Agent) connect(ctx context.Context, c *configuration) (*session, error) {
+	a.Logger.Info("connecting", "server", c.quic.Server)
+	s, answer, err := a.race(ctx, c, permit{ctx: ctx})
+	if err != nil {
+		return nil, err
+	}
+	return s, s.begin(answer)
+}
+
+// runners returns the transports to try, in the order of preference.
+func (a *Agent) runners(c *configuration) []dial.Runner {
+	limit := a.retry.dialTimeout()
+	quic := dial.Runner{Dial: c.quic.Dial, Limit: limit}
+	web := dial.Runner{Dial: c.web.Dial, Limit: limit + webSocketExtra, Delay: a.webDelay}
+	switch {
+	case c.transport == config.TransportQUIC:
+		return []dial.Runner{quic}
+	case c.transport == config.TransportWebSocket:
+		return []dial.Runner{web}
+	case a.loss.Avoided(time.Now()):
+		quic.Delay = webSocketDelay
+		return []dial.Runner{web, quic}
+	default:
+		return []dial.Runner{quic, web}
+	}
+}
+
+// race dials and sends a hello on the first connection; on another one only if that
+// leads to nothing, as a second hello would end the first's tunnel. It returns the
+// answer to the hello.
+func (a *Agent) race(ctx context.Context, c *configuration, p permit) (s *session, answer link.Message, err error) {
+	err = dial.Race(ctx, a.runners(c), a.retry.failures < busyAttempts, func(conn link.Conn) (err error) {
+		s = newSession(a, c, conn)
+		// The gateway is there, and has had the most of the work: it may take its time.
+		answer, err = s.handshake(ctx, p, longDialTimeout)
+		return err
+	})
+	return s, answer, err
+}
+
+// handshake sends the hello as soon as it may be sent, and waits for the welcome or, in
+// a pairing, for pending or grant. After an error the connection is closed.
+func (s *session) handshake(ctx context.Context, p permit, limit time.Duration) (answer link.Message, err error) {
+	beside, err := p.wait(ctx)
+	if err != nil {
+		s.close(link.CloseNone, err)
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, limit)
+	defer cancel()
+	// A read of the stream knows no context; closing the connection ends it.
+	stop := context.AfterFunc(ctx, func() { s.close(link.CloseNone, ErrNoWelcome) })
+	defer func() {
+		if !stop() && err == nil {
+			err = ErrNoWelcome
+		}
+		if err != nil {
+			s.close(link.CloseNone, err)
+		}
+	}()
+	if s.stream, err = s.conn.Control(ctx); err != nil {
+		return nil, s.explain(fmt.Errorf("opening the control stream: %w", err))
+	}
+	s.control = link.NewControl(s.stream)
+	hello := s.config.greeting()
+	hello.Beside = beside
+	if err := s.control.Send(hello); err != nil {
+		return nil, s.explain(err)
+	}
+	for {
+		message, err := s.control.Receive()
+		if errors.Is(err, link.ErrUnknownMessage) {
+			continue
+		}
+		if err != nil {
+			return nil, s.explain(fmt.Errorf("waiting for the gateway's answer: %w", err))
+		}
+		switch m := message.(type) {
+		case link.Welcome, link.Pending, link.Grant:
+			return m, nil
+		case link.Deny:
+			if m.Code == link.DenyCredentials && s.config.greeting().Secret != hello.Secret {
+				return nil, errOutdated
+			}
+			return nil, printable(m)
+		}
+	}
+}
+
+// printable makes a refusal safe for a log and a terminal.
+func printable(d link.Deny) link.Deny {
+	d.Message, d.Code = text.Short(d.Message), text.Short(d.Code)
+	return d
+}
+
+// succeed moves from a tunnel to a new connection. Without a successor the old tunnel
+// takes no requests any longer all the same, if it has departed.
+func (a *Agent) succeed(ctx context.Context, old *session, c *configuration, conn link.Conn) (*session, error) {
+	p := permit{successor, old, ctx}
+	if !c.sameConnector(old.config) {
+		p.purpose = newcomer
+	} else {
+		a.monitor.enter(leaving, nil)
+	}
+	next := newSession(a, c, conn)
+	answer, err := next.handshake(ctx, p, firstDialTimeout)
+	if err == nil {
+		err = next.begin(answer)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := old.depart(); err != nil { // a newcomer's has not yet
+		old.close(link.CloseNone, err)
+	}
+	return next, nil
+}

@@ -1,8 +1,0 @@
-//go:build !unix
-
-package agent
-
-import "os"
-
-// keepOwner: a new file gets its access from the folder.
-func keepOwner(*os.File, os.FileInfo) error { return nil }

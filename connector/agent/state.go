@@ -1,0 +1,79 @@
+package agent
+
+import (
+	"slices"
+	"time"
+)
+
+// state is what an agent is doing: see the package's documentation.
+type state int
+
+const (
+	stopped    state = iota // Run is not called, or is over
+	connecting              // it dials, or waits for the answer to its hello
+	online                  // its tunnel is up
+	silent                  // its tunnel does not answer, and it dials
+	retrying                // its tunnel does not answer, and it pauses between attempts
+	leaving                 // it has announced that it leaves its tunnel for a successor
+	waiting                 // it pauses before the next attempt
+	draining                // it stops; running requests may finish
+)
+
+// states has what [Status] shows of each state, and the states that may follow.
+var states = [...]struct {
+	shown State
+	next  []state
+}{
+	stopped:    {StateStopped, []state{connecting}},
+	connecting: {StateConnecting, []state{online, waiting, draining, stopped}},
+	online:     {StateOnline, []state{online, silent, leaving, waiting, draining, stopped}},
+	silent:     {StateConnecting, []state{online, retrying, waiting, draining, stopped}},
+	retrying:   {StateWaiting, []state{silent, online, waiting, draining, stopped}},
+	leaving:    {StateOnline, []state{online, waiting, draining, stopped}},
+	waiting:    {StateWaiting, []state{connecting, draining, stopped}},
+	draining:   {StateDraining, []state{stopped}},
+}
+
+// enter changes the state. problem is why there is no tunnel; nil: the last one stays.
+func (m *monitor) enter(to state, problem *Problem) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.change(to)
+	if problem != nil {
+		m.problem = problem
+	}
+}
+
+// online is enter for a tunnel that is up; isNew says that it was not before.
+func (m *monitor) online(s *session, isNew bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.change(online)
+	if m.state != online {
+		return
+	}
+	tunnel := s.status()
+	m.tunnel, m.rtt, m.problem = &tunnel, s.conn.RTT, nil
+	if isNew {
+		m.tunnels++
+	}
+}
+
+// change does enter's work. A drain is only followed by the end, whatever was under
+// way when it began. The caller holds mu.
+func (m *monitor) change(to state) {
+	if m.state == draining && to != stopped {
+		return
+	}
+	if !slices.Contains(states[m.state].next, to) {
+		m.logger.Error("unexpected change of state", "from", int(m.state), "to", int(to))
+	}
+	m.state = to
+	if to != leaving {
+		m.since = time.Now()
+	}
+	if to != leaving && to != draining { // these keep the tunnel
+		m.tunnel, m.rtt = nil, nil
+	}
+	m.wake()
+}

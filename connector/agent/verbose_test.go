@@ -1,0 +1,66 @@
+package agent
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// A gateway that repeats itself without end makes the connector neither write a
+// line for each word nor start work for each.
+func TestGatewayRepeatsItself(t *testing.T) {
+	g := startGateway(t)
+	keeper := &kept{token: g.token.Encode()}
+	a := startAgent(t, g, "http://127.0.0.1:1", func(a *Agent) { a.Keep = keeper.keep })
+	s := g.session()
+	go func() {
+		for { // its answers
+			select {
+			case <-s.got:
+			case <-s.conn.Context().Done():
+				return
+			}
+		}
+	}()
+	begun := time.Now()
+	for i := range 500 {
+		offer := link.Rotate{ID: fmt.Sprint(i), TunnelToken: g.renew(fmt.Sprint(i)).Encode()}
+		if err := s.control.Send(offer); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.control.Send(link.Drain{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the last token", func() bool {
+		token, _ := keeper.state()
+		return token == g.renew("499").Encode()
+	})
+	if _, calls := keeper.state(); calls > 2+int(time.Since(begun)/rotationRest) {
+		t.Errorf("%d tokens were kept in %v", calls, time.Since(begun))
+	}
+	if n := strings.Count(a.log.String(), "gateway is shutting down"); n != 1 {
+		t.Errorf("%d lines say that the gateway shuts down", n)
+	}
+}
+
+// What a gateway says of itself is cut before it gets into a log.
+func TestGatewayIsVerbose(t *testing.T) {
+	g := startGateway(t)
+	g.set(func() {
+		g.deny = &link.Deny{Code: strings.Repeat("c", 5000), Message: "\x1b[2J" + strings.Repeat("m", 100_000), Retry: true}
+	})
+	a := startAgent(t, g, "http://127.0.0.1:1", nil)
+	eventually(t, "the refusal", func() bool { return strings.Contains(a.log.String(), "refused the connector") })
+	if text := a.log.String(); len(text) > 5000 || strings.Contains(text, "[2J") && strings.Contains(text, "\x1b") {
+		t.Errorf("a log of %d bytes: %.300q", len(text), text)
+	}
+	s := &session{agent: a.Agent}
+	if err := s.begin(link.Welcome{Session: strings.Repeat("s", 5000), Version: strings.Repeat("v", 5000)}); err != nil ||
+		len(s.welcome.Session)+len(s.welcome.Version) > 500 {
+		t.Errorf("%v, %d bytes of session and version", err, len(s.welcome.Session)+len(s.welcome.Version))
+	}
+}

@@ -1,0 +1,46 @@
+//go:build unix
+
+package config
+
+import (
+	"os"
+	"syscall"
+	"testing"
+)
+
+// likeInfo is a file of somebody else.
+type likeInfo struct {
+	os.FileInfo
+	stat syscall.Stat_t
+}
+
+func (l likeInfo) Sys() any { return &l.stat }
+
+// Root gives the file to its owner. Others cannot, and then change nothing:
+// who had made the configuration could not read it any more.
+func TestReplaceTokenKeepsTheOwner(t *testing.T) {
+	path := writeConfig(t, "{}", 0o600)
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	like := likeInfo{info, *info.Sys().(*syscall.Stat_t)}
+	like.stat.Uid, like.stat.Gid = 12345, 12346
+	name, err := stage(path, []byte("{ }"), like)
+	if os.Geteuid() != 0 {
+		if err == nil {
+			t.Error("a file of another owner was staged")
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	staged, err := os.Stat(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stat := staged.Sys().(*syscall.Stat_t); stat.Uid != 12345 || stat.Gid != 12346 {
+		t.Errorf("the owner is %d:%d", stat.Uid, stat.Gid)
+	}
+}

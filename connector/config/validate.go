@@ -1,0 +1,277 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// Limits of what a hello may carry; far above what a person writes by hand.
+const (
+	maxUpstreams = 256
+	maxRoutes    = 4096
+	maxModel     = 256
+)
+
+// Validate checks the values. Every error names the field and the fix.
+func (c *Config) Validate() error {
+	if err := c.validateTunnel(); err != nil {
+		return err
+	}
+	if _, err := parseSize(c.MaxMemory); c.MaxMemory != "" && err != nil {
+		return fmt.Errorf("max_memory: %w", err)
+	}
+	return c.ValidateUpstreams()
+}
+
+// ValidateUpstreams checks everything that does not concern the tunnel: the
+// upstreams, the routes, and what else is allowed.
+func (c *Config) ValidateUpstreams() error {
+	if err := c.validateUpstreams(); err != nil {
+		return err
+	}
+	if err := c.validateRoutes(); err != nil {
+		return err
+	}
+	_, err := c.Patterns()
+	return err
+}
+
+func (c *Config) validateTunnel() error {
+	if c.TunnelToken == "" {
+		return errors.New("tunnel_token: missing; run `caddy gateway connector create --name NAME` on the gateway and paste its token here (or set TUNNEL_TOKEN)")
+	}
+	if _, err := link.ParseToken(c.TunnelToken); err != nil {
+		return fmt.Errorf("tunnel_token: %w; copy the whole token again, or create a new one with `caddy gateway connector create`", err)
+	}
+	if c.Server != "" {
+		if err := CheckServer(c.Server); err != nil {
+			return fmt.Errorf("server: %w", err)
+		}
+	}
+	if c.MaxRequests < 0 || c.MaxRequests > link.MostMaxRequests {
+		return fmt.Errorf("max_requests: must be a whole number from 1 to %d", link.MostMaxRequests)
+	}
+	known := []string{TransportAuto, TransportQUIC, TransportWebSocket}
+	if c.Transport == "" || slices.Contains(known, c.Transport) {
+		return nil
+	}
+	if near := suggest(c.Transport, known); near != "" {
+		return fmt.Errorf("transport: %q is not known; did you mean %q?", c.Transport, near)
+	}
+	return fmt.Errorf(`transport: %q is not known; use "auto", "quic" or "websocket"`, c.Transport)
+}
+
+// CheckServer accepts host:port, with an IPv6 address in brackets.
+func CheckServer(server string) error {
+	if scheme, rest, ok := strings.Cut(server, "://"); ok {
+		return fmt.Errorf("must be host:port, without %q; write %q", scheme+"://", withPort(strings.TrimRight(rest, "/")))
+	}
+	host, port, err := net.SplitHostPort(server)
+	if err != nil || host == "" {
+		return fmt.Errorf("%q must be host:port; write %q", server, withPort(server))
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return fmt.Errorf("%q is not a port; use a number from 1 to 65535, as the gateway's `listen` has it", port)
+	}
+	if strings.ContainsFunc(host, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == '/' || r == '@' }) {
+		return fmt.Errorf("%q is not a host name or an address", host)
+	}
+	return nil
+}
+
+// withPort suggests a corrected server for an error message.
+func withPort(server string) string {
+	const example = "gateway.example.com"
+	server = strings.Trim(server, "/")
+	if host, port, err := net.SplitHostPort(server); err == nil && port != "" {
+		return net.JoinHostPort(cmp.Or(host, example), port)
+	}
+	server = cmp.Or(strings.TrimRight(server, ":"), example)
+	return net.JoinHostPort(strings.Trim(server, "[]"), "7443")
+}
+
+func (c *Config) validateUpstreams() error {
+	switch {
+	case c.Upstream != "" && len(c.Upstreams) > 0:
+		return errors.New("upstream, upstreams: give one of the two; move the address into upstreams to keep both")
+	case c.Upstream == "" && len(c.Upstreams) == 0:
+		return errors.New(`upstream: missing; give the address of the model server, like "http://localhost:11434" (or set UPSTREAM)`)
+	case c.APIKeyFile != "" && len(c.Upstreams) > 0:
+		return errors.New("api_key_file: with upstreams it belongs inside each of them; move it there")
+	case len(c.Upstreams) > maxUpstreams:
+		return fmt.Errorf("upstreams: has %d entries, more than the %d allowed; use several connectors", len(c.Upstreams), maxUpstreams)
+	}
+	_, err := c.Endpoints()
+	return err
+}
+
+// Endpoint is where one upstream is, and what it asks for.
+type Endpoint struct {
+	Name         string
+	Base         *url.URL // ends in /v1
+	KeyFile      string   // "": none
+	KeyFileField string   // where the configuration has it, for errors
+}
+
+// Endpoints returns the upstreams in the order of their names.
+func (c *Config) Endpoints() ([]Endpoint, error) {
+	if c.Upstream != "" {
+		base, err := plainBase(c.Upstream)
+		if err != nil {
+			return nil, fmt.Errorf("upstream: %w", err)
+		}
+		return []Endpoint{{DefaultUpstream, base, c.APIKeyFile, "api_key_file"}}, nil
+	}
+	var endpoints []Endpoint
+	for _, name := range c.UpstreamNames() {
+		if link.CheckUpstream(name) != nil { // it has to travel unchanged as a Host header
+			return nil, fmt.Errorf("upstreams: %q is not a name; use 1 to 64 letters, digits, dots, dashes and underscores", name)
+		}
+		u, at := c.Upstreams[name], "upstreams."+name
+		if u.BaseURL == "" {
+			return nil, fmt.Errorf(`%s.BaseUrl: missing; give the model server's API root, like "http://localhost:11434/v1"`, at)
+		}
+		base, err := fullBase(u.BaseURL)
+		if err != nil {
+			return nil, fmt.Errorf("%s.BaseUrl: %w", at, err)
+		}
+		endpoints = append(endpoints, Endpoint{name, base, u.APIKeyFile, at + ".api_key_file"})
+	}
+	return endpoints, nil
+}
+
+// plainBase parses the plain form's upstream and adds /v1 to it.
+func plainBase(raw string) (*url.URL, error) {
+	u, err := parseBase(raw, "http://localhost:11434")
+	if err != nil {
+		return nil, err
+	}
+	switch strings.TrimRight(u.Path, "/") {
+	case "":
+	case "/v1":
+		return nil, fmt.Errorf("must not have a path, /v1 is added; write %q", u.Scheme+"://"+u.Host)
+	default:
+		return nil, fmt.Errorf(`must not have a path; for a server under %s use "upstreams": {"default": {"BaseUrl": %q}} instead`,
+			u.Path, u.Scheme+"://"+u.Host+withV1(u.Path))
+	}
+	u.Path = "/v1"
+	return u, nil
+}
+
+// fullBase parses a BaseUrl, which includes /v1.
+func fullBase(raw string) (*url.URL, error) {
+	u, err := parseBase(raw, "http://localhost:11434/v1")
+	if err != nil {
+		return nil, err
+	}
+	u.Path = strings.TrimRight(u.Path, "/")
+	if !strings.HasSuffix(u.Path, "/v1") {
+		return nil, fmt.Errorf("must include /v1; write %q", u.Scheme+"://"+u.Host+withV1(u.Path))
+	}
+	return u, nil
+}
+
+func withV1(path string) string {
+	path = strings.TrimRight(path, "/")
+	if strings.HasSuffix(path, "/v1") {
+		return path
+	}
+	if before, _, ok := strings.Cut(path, "/v1/"); ok {
+		path = before
+	}
+	return path + "/v1"
+}
+
+// parseBase accepts http and https URLs of a scheme, a host and a path. Its
+// errors repeat the URL only where it cannot hold a password.
+func parseBase(raw, example string) (*url.URL, error) {
+	if !strings.Contains(raw, "://") {
+		if strings.Contains(raw, "@") {
+			return nil, fmt.Errorf("must begin with http:// or https://, like %q", example)
+		}
+		return nil, fmt.Errorf("%q must begin with http:// or https://; write %q", raw, "http://"+raw)
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return nil, fmt.Errorf("is not a URL; write one like %q", example)
+	}
+	switch {
+	case u.User != nil:
+		return nil, errors.New("must not hold a user name or password; put the server's key into a file and name it in api_key_file")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return nil, fmt.Errorf("%q is not supported; use http:// or https://", u.Scheme+"://")
+	case u.Hostname() == "":
+		return nil, fmt.Errorf("has no host; write one like %q", example)
+	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return nil, errors.New("must not have a query or a fragment; remove what begins with ? or #")
+	case u.RawPath != "" || strings.Contains(u.Path, "//") && strings.Trim(u.Path, "/") != "" || strings.Contains(u.Path, "/."):
+		return nil, errors.New("must have a plain path; remove percent signs, dots and double slashes from it")
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+			return nil, fmt.Errorf("%q is not a port; use a number from 1 to 65535", port)
+		}
+	}
+	return u, nil
+}
+
+func (c *Config) validateRoutes() error {
+	if len(c.Routes) > maxRoutes {
+		return fmt.Errorf("routes: has %d entries, more than the %d allowed", len(c.Routes), maxRoutes)
+	}
+	names := c.UpstreamNames()
+	for i, r := range c.Routes {
+		at := fmt.Sprintf("routes[%d]", i)
+		if r.Model == "" {
+			return fmt.Errorf(`%s.model: missing; give the public model name, or a pattern like "qwen*"`, at)
+		}
+		if err := checkModel(r.Model); err != nil {
+			return fmt.Errorf("%s.model: %w", at, err)
+		}
+		if err := checkModel(r.UpstreamModel); err != nil {
+			return fmt.Errorf("%s.upstream_model: %w", at, err)
+		}
+		if r.Upstream == "" {
+			return fmt.Errorf("%s.upstream: missing; name one of: %s", at, strings.Join(names, ", "))
+		}
+		if slices.Contains(names, r.Upstream) {
+			continue
+		}
+		if near := suggest(r.Upstream, names); near != "" {
+			return fmt.Errorf("%s.upstream: there is no upstream %q; did you mean %q?", at, r.Upstream, near)
+		}
+		return fmt.Errorf("%s.upstream: there is no upstream %q; name one of: %s", at, r.Upstream, strings.Join(names, ", "))
+	}
+	return nil
+}
+
+// checkModel refuses what cannot be a model's name: the upstream's own ids are
+// otherwise free in form.
+func checkModel(model string) error {
+	if len(model) > maxModel {
+		return fmt.Errorf("has %d bytes, more than the %d allowed", len(model), maxModel)
+	}
+	if !utf8.ValidString(model) || strings.ContainsFunc(model, unicode.IsControl) {
+		return errors.New("must be text without control characters")
+	}
+	return nil
+}
+
+// UpstreamNames returns the names that the gateway knows the upstreams by, sorted.
+func (c *Config) UpstreamNames() []string {
+	if c.Upstream != "" {
+		return []string{DefaultUpstream}
+	}
+	return slices.Sorted(maps.Keys(c.Upstreams))
+}

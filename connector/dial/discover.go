@@ -1,0 +1,237 @@
+package dial
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/connector/config"
+	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/text"
+)
+
+const (
+	discoveryPath  = "/.well-known/postern"
+	HTTPTimeout    = 10 * time.Second
+	discoveryTries = 5 // of a gateway that is starting
+	// maxDiscovery bounds the answer in bytes; a real one has about 300.
+	maxDiscovery = 16 << 10
+)
+
+// errStarting: the gateway cannot say yet where its tunnels are.
+var errStarting = errors.New("it is starting")
+
+// Gateway is where a gateway can be found, as it says itself.
+type Gateway struct {
+	Server  string // host:port that connectors dial
+	URL     string // that it was asked at, without a path
+	Pin     string // of its identity
+	Console string // URL of the page to approve a pairing on, "" unknown
+}
+
+// discoveryAnswer is what discoveryPath answers.
+type discoveryAnswer struct {
+	Server  string `json:"server"`
+	Pin     string `json:"pin"`
+	Console string `json:"console"`
+	Error   string `json:"error"` // in place of all others
+}
+
+// Discovery asks a gateway where it is.
+type Discovery struct {
+	at          *url.URL
+	pin, server string
+	client      *http.Client
+}
+
+// NewDiscovery prepares to ask the gateway at a URL where its tunnels are, and
+// for the pin of its identity. What is answered is believed for the sake of
+// HTTPS; without it, only a gateway on this machine is, or one that tells the
+// pin that is expected. With HTTPS too, a pin that is not empty must be the one
+// that is told. A server that is not empty counts in place of the one that is
+// told.
+func NewDiscovery(gatewayURL, pin, server string) (*Discovery, error) {
+	at, err := parseGatewayURL(gatewayURL, pin)
+	if err != nil {
+		return nil, err
+	}
+	if pin != "" {
+		if err := link.CheckPin(pin); err != nil {
+			return nil, fmt.Errorf("--pin: %w; copy it again from the gateway", err)
+		}
+	}
+	if server != "" {
+		if err := config.CheckServer(server); err != nil {
+			return nil, fmt.Errorf("--server: %w", err)
+		}
+	}
+	return &Discovery{at: at, pin: pin, server: server, client: HTTPClient()}, nil
+}
+
+// Origin returns the URL of the gateway, without a path.
+func (d *Discovery) Origin() string { return d.at.Scheme + "://" + d.at.Host }
+
+// Find asks. Its errors are for people: what is wrong, and what to do.
+func (d *Discovery) Find(ctx context.Context) (Gateway, error) {
+	for tries := 1; ; tries++ {
+		g, err := d.ask(ctx)
+		if tries == discoveryTries || !errors.Is(err, errStarting) {
+			return g, err
+		}
+		select {
+		case <-ctx.Done():
+			return Gateway{}, ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// HTTPClient returns a client for a gateway's HTTPS port, which trusts the system's certificate
+// authorities, and follows nobody anywhere. It speaks HTTP/1.1, as a tunnel's
+// WebSocket does: over HTTP/2 a gateway has no answer about that.
+func HTTPClient() *http.Client {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	return &http.Client{
+		Transport: &http.Transport{
+			Proxy:                  http.ProxyFromEnvironment,
+			Protocols:              protocols,
+			DisableKeepAlives:      true,
+			MaxResponseHeaderBytes: maxDiscovery,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Timeout:       HTTPTimeout,
+	}
+}
+
+// parseGatewayURL accepts the URL of a gateway, with https:// left out or not.
+// What people copy may be that of its API or console: only the host counts.
+func parseGatewayURL(raw, pin string) (*url.URL, error) {
+	const example = "https://gateway.example.com"
+	raw = strings.TrimSpace(raw)
+	if !strings.Contains(raw, "://") {
+		raw = "https://" + raw
+	}
+	u, err := url.Parse(raw)
+	switch {
+	case err != nil || u.Hostname() == "":
+		return nil, fmt.Errorf("the gateway's address is not a URL; write one like %q", example)
+	case u.User != nil:
+		return nil, errors.New("the gateway's URL must not hold a user name or password; the code is all that is needed")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return nil, fmt.Errorf("the gateway's URL begins with %q; write one like %q", u.Scheme+"://", example)
+	case u.Scheme == "http" && pin == "" && !loopback(u.Hostname()):
+		return nil, fmt.Errorf("http://%s could be answered by anybody on the way; use %q or, if the gateway has no HTTPS, give --pin with the pin that `caddy gateway status` shows on it",
+			u.Host, "https://"+u.Hostname())
+	}
+	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: discoveryPath}, nil
+}
+
+// loopback tells whether a host is this machine without asking anybody.
+func loopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return strings.EqualFold(host, "localhost") || err == nil && ip.IsLoopback()
+}
+
+func (d *Discovery) ask(ctx context.Context) (Gateway, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, d.at.String(), nil)
+	if err != nil {
+		return Gateway{}, fmt.Errorf("asking the gateway: %w", err)
+	}
+	request.Header.Set("Accept", "application/json")
+	response, err := d.client.Do(request)
+	if err != nil {
+		return Gateway{}, ExplainHTTPS(ctx, d.at, err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxDiscovery+1))
+	if err != nil {
+		return Gateway{}, ExplainHTTPS(ctx, d.at, err)
+	}
+	var answer discoveryAnswer
+	parseErr := json.Unmarshal(body, &answer)
+	switch {
+	case response.StatusCode >= 300 && response.StatusCode < 400:
+		return Gateway{}, fmt.Errorf("%s sends on to %q; if that is the gateway, use that address", d.Origin(), text.Short(response.Header.Get("Location")))
+	case response.StatusCode != http.StatusOK && parseErr == nil && answer.Error != "":
+		err := fmt.Errorf("the gateway at %s says: %s", d.Origin(), text.Short(answer.Error))
+		if response.StatusCode == http.StatusServiceUnavailable && response.Header.Get("Retry-After") != "" {
+			err = fmt.Errorf("%w (%w)", err, errStarting)
+		}
+		return Gateway{}, err
+	case response.StatusCode != http.StatusOK:
+		return Gateway{}, fmt.Errorf("%s is not a Postern gateway, or one that does not pair connectors: GET %s answered with status %d; check the address",
+			d.Origin(), discoveryPath, response.StatusCode)
+	case parseErr != nil || len(body) > maxDiscovery || answer.Server == "" || answer.Pin == "":
+		return Gateway{}, fmt.Errorf("%s is not a Postern gateway: it answered GET %s with something else; check the address", d.Origin(), discoveryPath)
+	}
+	return d.check(answer)
+}
+
+// check makes sure that all of an answer can be used and shown.
+func (d *Discovery) check(a discoveryAnswer) (Gateway, error) {
+	server := cmp.Or(d.server, a.Server)
+	err := config.CheckServer(server)
+	if err == nil && text.Short(server) != server {
+		err = errors.New("it is too long, or not printable")
+	}
+	if err != nil {
+		return Gateway{}, fmt.Errorf("the gateway at %s tells an address for tunnels that cannot be used: %w; set it on the gateway, or give --server HOST:PORT", d.Origin(), err)
+	}
+	if err := link.CheckPin(a.Pin); err != nil {
+		return Gateway{}, fmt.Errorf("the gateway at %s tells no usable pin: %w", d.Origin(), err)
+	}
+	if d.pin != "" && a.Pin != d.pin {
+		return Gateway{}, fmt.Errorf("the gateway at %s tells the pin %s, not the expected one: either --pin is of another gateway, or somebody else answers there; compare with what the gateway shows",
+			d.Origin(), a.Pin)
+	}
+	g := Gateway{Server: server, URL: d.Origin(), Pin: a.Pin}
+	if u, err := url.Parse(a.Console); err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.User == nil {
+		g.Console = u.String() // escapes what is not printable
+	}
+	return g, nil
+}
+
+// ExplainHTTPS says what a failed request means.
+func ExplainHTTPS(ctx context.Context, at *url.URL, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	var failed *url.Error
+	if errors.As(err, &failed) {
+		err = failed.Err // without the URL
+	}
+	var (
+		unverified *tls.CertificateVerificationError
+		name       x509.HostnameError
+		record     tls.RecordHeaderError
+		dns        *net.DNSError
+	)
+	host := at.Host
+	switch {
+	case errors.As(err, &name):
+		return fmt.Errorf("the certificate at %s is for another name: %w; use the name that the gateway has", host, err)
+	case errors.As(err, &unverified):
+		return fmt.Errorf("the certificate of %s is not trusted by this machine: %w; install the gateway's certificate authority here, or use http:// with --pin",
+			host, err)
+	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
+		return fmt.Errorf("%s does not speak HTTPS: %w; check the port, or write http:// if the gateway has no HTTPS", host, err)
+	case errors.As(err, &dns):
+		return fmt.Errorf("the name %s cannot be found: %w; check the address", at.Hostname(), err)
+	case failed != nil && failed.Timeout():
+		return fmt.Errorf("%s does not answer within %v; check the address, and that the gateway runs", host, HTTPTimeout)
+	default:
+		return fmt.Errorf("%s cannot be asked where its tunnels are: %w; check the address, and that the gateway runs", host, err)
+	}
+}

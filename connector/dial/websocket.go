@@ -1,0 +1,201 @@
+package dial
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/text"
+)
+
+// What an attempt over a WebSocket fails with.
+var (
+	ErrNoHTTPS  = errors.New("no answer over HTTPS")
+	ErrPortal   = errors.New("a web page answers in place of the gateway")
+	ErrNotReady = errors.New("the gateway is not ready, or busy")
+)
+
+// WebSocket makes connections to one gateway over its HTTPS port, for networks
+// without UDP.
+type WebSocket struct {
+	Target
+	Address string      // URL of the WebSocket
+	TLS     *tls.Config // inside it
+	Proxy   func(*http.Request) (*url.URL, error)
+	Roots   *x509.CertPool   // for the certificate of the HTTPS port; nil: the system's
+	Now     func() time.Time // for that certificate
+	UsesBBR func(net.Conn) bool
+	// lenient: the certificate of the outer TLS cannot be verified. It is worth
+	// one warning and no more: what counts is the pin inside.
+	lenient atomic.Bool
+}
+
+// NewWebSocket prepares to dial a gateway over its HTTPS port.
+func NewWebSocket(t Target) *WebSocket {
+	base := t.URL
+	if base == "" {
+		host, _, err := net.SplitHostPort(t.Server)
+		if err != nil {
+			host = t.Server
+		}
+		if strings.Contains(host, ":") {
+			host = "[" + host + "]"
+		}
+		base = "https://" + host
+	}
+	return &WebSocket{
+		Target: t, Address: strings.TrimRight(base, "/") + link.WebSocketPath, TLS: link.ConnectorTLS(t.Pin),
+		Proxy: http.ProxyFromEnvironment, Now: time.Now, UsesBBR: link.UsesBBR,
+	}
+}
+
+// Dial returns a connection to the gateway. activity, which may be nil, records when
+// the TCP connection is accepted.
+func (d *WebSocket) Dial(ctx context.Context, activity *Activity) (link.Conn, error) {
+	if activity == nil {
+		activity = newActivity()
+	}
+	lenient := d.lenient.Load()
+	raw, err := d.open(ctx, lenient, activity)
+	var unverified *tls.CertificateVerificationError
+	if !lenient && errors.As(err, &unverified) {
+		d.lenient.Store(true)
+		d.Logger.Warn("the gateway's HTTPS certificate cannot be verified; the tunnel inside is protected by the pin all the same",
+			"url", d.Address, "reason", text.Short(unverified.Err.Error()), "fix", CertificateFix(unverified.Err, d.Now()))
+		raw, err = d.open(ctx, true, activity)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("dialling %s: %w", d.Address, err)
+	}
+	conn, err := link.HTTP2Connector(ctx, raw, d.TLS, link.RequestStreams(d.MaxRequests))
+	switch {
+	case err == nil:
+		return &webSocketConn{conn, raw.bbr}, nil
+	case errors.Is(err, link.ErrPin):
+		err = link.ErrPin // without the words of TLS
+	case ctx.Err() != nil:
+		err = ErrNoHTTPS
+	}
+	return nil, fmt.Errorf("dialling %s: %w", d.Address, err)
+}
+
+// CertificateFix says what to do about a certificate, on a machine where it is
+// now.
+func CertificateFix(err error, now time.Time) string {
+	var invalid x509.CertificateInvalidError
+	if errors.As(err, &invalid) && invalid.Reason == x509.Expired {
+		return "check the clock of this machine: it says " + now.Format(time.RFC3339)
+	}
+	return "if a proxy in between opens TLS, install its certificate authority here; otherwise check the gateway's certificate"
+}
+
+// open opens the WebSocket.
+func (d *WebSocket) open(ctx context.Context, lenient bool, activity *Activity) (*webConn, error) {
+	var tcp atomic.Pointer[net.Conn]
+	transport := &http.Transport{
+		Proxy: d.Proxy,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := (&net.Dialer{Control: link.ControlBBR}).DialContext(ctx, network, address)
+			if err == nil {
+				tcp.Store(&conn)
+				activity.receive()
+			}
+			return conn, err
+		},
+		TLSClientConfig:        &tls.Config{RootCAs: d.Roots, Time: d.Now, InsecureSkipVerify: lenient, NextProtos: []string{"http/1.1"}},
+		MaxResponseHeaderBytes: maxDiscovery,
+	}
+	header := http.Header{"User-Agent": {"postern-connector"}}
+	if d.Preauth != "" {
+		header.Set(link.PreauthHeader, d.Preauth)
+	}
+	socket, answer, err := websocket.Dial(ctx, d.Address, &websocket.DialOptions{
+		HTTPClient: &http.Client{
+			Transport:     transport,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+		HTTPHeader:   header,
+		Subprotocols: []string{link.Subprotocol},
+	})
+	if err != nil {
+		transport.CloseIdleConnections()
+		return nil, explainWebSocket(ctx, answer, err)
+	}
+	if socket.Subprotocol() != link.Subprotocol {
+		_ = socket.CloseNow()
+		return nil, errors.New("what answers there is a WebSocket, but not a gateway's; check the address")
+	}
+	below := *tcp.Load()
+	return &webConn{
+		Conn:   websocket.NetConn(context.Background(), socket, websocket.MessageBinary),
+		socket: socket, remote: below.RemoteAddr(), bbr: d.UsesBBR(below),
+	}, nil
+}
+
+// explainWebSocket says what a failed attempt means, and what to do.
+func explainWebSocket(ctx context.Context, answer *http.Response, err error) error {
+	var proxy *net.OpError
+	switch {
+	case answer != nil:
+		return explainAnswer(answer)
+	case ctx.Err() != nil:
+		return ErrNoHTTPS
+	case errors.As(err, &proxy) && proxy.Op == "proxyconnect":
+		return fmt.Errorf("the proxy cannot be used: %s; check HTTPS_PROXY and NO_PROXY", text.Short(proxy.Err.Error()))
+	}
+	var failed *url.Error
+	if errors.As(err, &failed) {
+		err = failed.Err // without the URL
+	}
+	return err
+}
+
+// explainAnswer says what an answer means that opens no WebSocket.
+func explainAnswer(answer *http.Response) error {
+	html := link.HasMediaType(answer.Header, "text/html")
+	switch status := answer.StatusCode; {
+	case status == http.StatusNetworkAuthenticationRequired, html && status < 400,
+		status >= 300 && status < 400:
+		return fmt.Errorf("%w (status %d)", ErrPortal, status)
+	case status == http.StatusProxyAuthRequired:
+		return errors.New("the proxy asks for a user name and password; put them into HTTPS_PROXY")
+	case status == http.StatusServiceUnavailable, status == http.StatusTooManyRequests, status == http.StatusBadGateway, status == http.StatusGatewayTimeout:
+		return fmt.Errorf("%w (status %d)", ErrNotReady, status)
+	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed, status == http.StatusOK:
+		return fmt.Errorf("no tunnels are taken there (status %d); check the address, and that the gateway's site has `model_gateway` and is up to date", status)
+	default:
+		return fmt.Errorf("the WebSocket was refused with status %d; check what is between this machine and the gateway", status)
+	}
+}
+
+// webConn is a WebSocket as a connection.
+type webConn struct {
+	net.Conn
+	socket *websocket.Conn
+	remote net.Addr
+	bbr    bool // the TCP connection below has it
+}
+
+// RemoteAddr implements net.Conn: the gateway's address, or the proxy's.
+func (c *webConn) RemoteAddr() net.Addr { return c.remote }
+
+// Close implements net.Conn. It does not wait for the other side, which HTTP/2
+// has told.
+func (c *webConn) Close() error { return c.socket.CloseNow() }
+
+// webSocketConn is a connection over a WebSocket with what only this transport has.
+type webSocketConn struct {
+	link.Conn
+	bbr bool // this side has it; the other side is unknown
+}

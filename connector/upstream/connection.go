@@ -1,0 +1,172 @@
+package upstream
+
+import (
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+const (
+	// upstreamIdle is below the 5 s after which the common model servers close
+	// an idle connection, so that a request rarely meets one that is closing.
+	upstreamIdle = 4 * time.Second
+	// idleMargin is how much earlier than the upstream this side closes.
+	idleMargin = time.Second
+	// maxIdle bounds the idle connections to one upstream.
+	maxIdle = 256
+)
+
+// connection is a connection to an upstream, for one request at a time.
+type connection struct {
+	net.Conn          // the one to write to
+	raw      net.Conn // below TLS, or the same
+	in       *link.AnswerReader
+	shut     func()        // closes it at once; safe beside anything else
+	life     time.Duration // how long it may be idle
+	until    time.Time     // when it has been idle for that long
+
+	system  syscall.RawConn // nil: it has no socket to look at
+	look    func(fd uintptr) bool
+	nothing bool // look saw neither bytes nor an end
+}
+
+// newConnection wraps conn, which is raw or TLS on top of it.
+func newConnection(conn, raw net.Conn) *connection {
+	c := &connection{Conn: conn, raw: raw, in: link.NewAnswerReader(conn), life: upstreamIdle}
+	// Not conn's Close: that of TLS would first wait to say goodbye.
+	c.shut = func() { _ = raw.Close() }
+	if s, ok := raw.(syscall.Conn); ok {
+		c.system, _ = s.SyscallConn()
+	}
+	c.look = func(fd uintptr) bool {
+		c.nothing = silent(fd)
+		return true
+	}
+	return c
+}
+
+// follow makes the connection idle for less long than the upstream says it keeps
+// it, in the Keep-Alive field of an answer.
+func (c *connection) follow(answer http.Header) {
+	for _, value := range answer["Keep-Alive"] {
+		for parameter := range strings.SplitSeq(value, ",") {
+			text, ok := strings.CutPrefix(strings.TrimSpace(parameter), "timeout=")
+			if seconds, err := strconv.Atoi(text); ok && err == nil && seconds >= 0 {
+				c.life = min(upstreamIdle, time.Duration(seconds)*time.Second-idleMargin)
+			}
+		}
+	}
+}
+
+// usable reports whether an idle connection is still open and silent. What the
+// upstream says without being asked, like a 408 before it closes, must not be
+// taken for the next answer.
+func (c *connection) usable() bool {
+	return c.system == nil || c.system.Read(c.look) == nil && c.nothing
+}
+
+// idleConns are the idle connections to one upstream. The zero value is ready.
+type idleConns struct {
+	mu    sync.Mutex
+	conns []*connection // the one that became idle last is the last
+	timer *time.Timer   // runs while there are any; nil before the first
+	armed bool
+	// closed: the upstream takes no more requests, and keeps nothing.
+	closed bool
+}
+
+// take returns the connection that became idle last, or nil.
+func (p *idleConns) take() *connection {
+	for {
+		c := p.pop()
+		if c == nil {
+			return nil
+		}
+		if time.Until(c.until) > 0 && c.usable() {
+			return c
+		}
+		c.shut()
+	}
+}
+
+func (p *idleConns) pop() *connection {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.conns)
+	if n == 0 {
+		return nil
+	}
+	c := p.conns[n-1]
+	p.conns[n-1] = nil
+	p.conns = p.conns[:n-1]
+	return c
+}
+
+// put keeps a connection for the next request.
+func (p *idleConns) put(c *connection) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || len(p.conns) >= maxIdle || c.life <= 0 {
+		c.shut()
+		return
+	}
+	c.until = time.Now().Add(c.life)
+	p.conns = append(p.conns, c)
+	if !p.armed {
+		p.arm(c.life)
+	}
+}
+
+// arm has prune called after d. The caller holds mu.
+func (p *idleConns) arm(d time.Duration) {
+	p.armed = true
+	if p.timer == nil {
+		p.timer = time.AfterFunc(d, p.prune)
+		return
+	}
+	p.timer.Reset(d)
+}
+
+// prune closes the connections that were idle for too long, and comes back for
+// the next one.
+func (p *idleConns) prune() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.armed = false
+	now, old := time.Now(), 0
+	for old < len(p.conns) && !now.Before(p.conns[old].until) {
+		p.conns[old].shut()
+		old++
+	}
+	left := copy(p.conns, p.conns[old:])
+	clear(p.conns[left:])
+	p.conns = p.conns[:left]
+	if left > 0 {
+		p.arm(p.conns[0].until.Sub(now))
+	}
+}
+
+// drop closes all idle connections.
+func (p *idleConns) drop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
+		c.shut()
+	}
+	clear(p.conns)
+	p.conns = p.conns[:0]
+}
+
+// close closes all idle connections, and those that become idle later.
+func (p *idleConns) close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.drop()
+}

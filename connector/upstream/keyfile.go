@@ -1,0 +1,116 @@
+package upstream
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// keyCheckInterval bounds how often a key file is looked at.
+const keyCheckInterval = time.Second
+
+// maxKeyBytes is far above any API key.
+const maxKeyBytes = 8 << 10
+
+// keyFile holds an upstream's own key and follows changes of its file, so that
+// a key can be changed without a restart. Safe for concurrent use.
+type keyFile struct {
+	path   string
+	now    func() time.Time
+	logger *slog.Logger
+
+	header  atomic.Pointer[string] // "Bearer …", never logged
+	checked atomic.Int64           // Unix nanoseconds of the last look
+
+	mu       sync.Mutex // held while looking
+	modified time.Time
+	size     int64
+	failing  bool // the last look failed; it was logged
+}
+
+// openKeyFile reads the key. It must be readable at the start; a failure later
+// keeps the last good key.
+func openKeyFile(path string, now func() time.Time, logger *slog.Logger) (*keyFile, error) {
+	k := &keyFile{path: path, now: now, logger: logger}
+	k.checked.Store(now().UnixNano())
+	if err := k.read(); err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// authorization returns the value of the Authorization header.
+func (k *keyFile) authorization() string {
+	if now := k.now().UnixNano(); now-k.checked.Load() >= int64(keyCheckInterval) && k.mu.TryLock() {
+		k.checked.Store(now)
+		k.refresh()
+		k.mu.Unlock()
+	}
+	return *k.header.Load()
+}
+
+// refresh reads the file if it changed. The caller holds mu.
+func (k *keyFile) refresh() {
+	info, err := os.Stat(k.path)
+	if err == nil && info.ModTime().Equal(k.modified) && info.Size() == k.size {
+		return
+	}
+	if err == nil {
+		err = k.read()
+	}
+	switch {
+	case err == nil:
+		k.failing = false
+		k.logger.Info("upstream key changed", "file", k.path)
+	case !k.failing:
+		k.failing = true
+		k.logger.Warn("keeping the old upstream key", "file", k.path, "error", err)
+	}
+}
+
+// read takes the key from the file. The caller holds mu or is the only one.
+func (k *keyFile) read() error {
+	file, err := os.Open(k.path)
+	if err != nil {
+		return err // names the file
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() > maxKeyBytes {
+		return fmt.Errorf("%s has %d bytes, more than the %d of any key", k.path, info.Size(), maxKeyBytes)
+	}
+	data, err := io.ReadAll(io.LimitReader(file, maxKeyBytes))
+	if err != nil {
+		return err
+	}
+	key := bytes.TrimSpace(data)
+	if err := checkKey(key); err != nil {
+		return fmt.Errorf("%s %w", k.path, err)
+	}
+	header := "Bearer " + string(key)
+	k.header.Store(&header)
+	k.modified, k.size = info.ModTime(), info.Size()
+	return nil
+}
+
+// checkKey makes sure that the key fits into a header.
+func checkKey(key []byte) error {
+	if len(key) == 0 {
+		return errors.New("is empty; write the upstream's API key into it")
+	}
+	for _, b := range key {
+		if b <= ' ' || b >= 0x7f {
+			return errors.New("must hold nothing but the key, on one line")
+		}
+	}
+	return nil
+}

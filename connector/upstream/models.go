@@ -1,0 +1,145 @@
+package upstream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/postern-dev/postern/connector/config"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+const (
+	// modelsTimeout is how long a model server has for the list of its models.
+	modelsTimeout = 5 * time.Second
+	// maxModelList bounds what is read of that list, in bytes.
+	maxModelList = 2 << 20
+)
+
+var (
+	// ErrNoAnswer says that an upstream has not answered in time.
+	ErrNoAnswer = errors.New("no answer")
+	// ErrNoList says that a server answers, but does not list its models.
+	ErrNoList = errors.New("it answers, but not with a list of models")
+)
+
+// StatusError is an answer with a status other than 200.
+type StatusError struct{ Code int }
+
+// Error implements error.
+func (e *StatusError) Error() string { return fmt.Sprintf("it answers with status %d", e.Code) }
+
+// Check asks each upstream of a configuration for its models, and returns a warning
+// for each that does not answer as it should: it may be started later.
+func Check(ctx context.Context, c config.Config, logger *slog.Logger) ([]string, error) {
+	set, err := Open(&c, nil, logger)
+	if err != nil {
+		return nil, err
+	}
+	defer set.CloseIdle()
+	var warnings []string
+	for _, name := range set.Names() {
+		_, _, err := set[name].Models(ctx)
+		if errors.As(err, new(*StatusError)) {
+			err = fmt.Errorf("%w when asked for its models", err)
+		}
+		if err != nil {
+			warnings = append(warnings, fmt.Sprintf("the model server at %s cannot be used yet: %v; start it, or check the address", set[name].Address, err))
+		}
+	}
+	return warnings, nil
+}
+
+// Models returns the models that the server lists, in its order and not nil; open
+// says that it answers to other names, too: llama.cpp does with one model; with
+// several, each has a status.
+func (u *Server) Models(ctx context.Context) (ids []string, open bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, modelsTimeout)
+	defer cancel()
+	defer func() {
+		if err == nil || ctx.Err() == nil {
+			return
+		}
+		late := fmt.Errorf("%w within %v", ErrNoAnswer, modelsTimeout)
+		if errors.Is(err, ErrNotConnected) {
+			late = fmt.Errorf("%w: %w", ErrNotConnected, late)
+		}
+		err = late
+	}()
+	_, answer, err := u.Ask(ctx, http.MethodGet, "/v1/models", "")
+	if err != nil {
+		return nil, false, err
+	}
+	defer answer.Close()
+	var models struct {
+		Data json.RawMessage `json:"data"`
+	}
+	var entries []struct {
+		ID      string          `json:"id"`
+		OwnedBy string          `json:"owned_by"`
+		Status  json.RawMessage `json:"status"`
+	}
+	err = json.NewDecoder(io.LimitReader(answer, maxModelList)).Decode(&models)
+	if err != nil || models.Data == nil || json.Unmarshal(models.Data, &entries) != nil {
+		return nil, false, ErrNoList
+	}
+	ids = make([]string, 0, len(entries))
+	for _, m := range entries {
+		if m.ID != "" {
+			ids = append(ids, m.ID)
+		}
+	}
+	return ids, len(entries) == 1 && entries[0].OwnedBy == "llamacpp" && entries[0].Status == nil, nil
+}
+
+// inspect asks the model server for its models. An error other than ErrNoAnswer
+// says that it cannot be reached.
+func (u *Server) inspect(ctx context.Context) (link.UpstreamReport, error) {
+	report := link.UpstreamReport{Name: u.Name, Reachable: true}
+	ids, open, err := u.Models(ctx)
+	switch {
+	case err == nil:
+		slices.Sort(ids)
+		report.Models, report.Open = slices.Compact(ids), open
+	case errors.As(err, new(*StatusError)), errors.Is(err, ErrNoList):
+	case errors.Is(err, ErrNoAnswer) && !errors.Is(err, ErrNotConnected):
+		return link.UpstreamReport{}, ErrNoAnswer
+	default:
+		return link.UpstreamReport{Name: u.Name}, err
+	}
+	return report, nil
+}
+
+// Ask sends a request of the connector's own. Without an error the answer has status
+// 200, and must be closed.
+func (u *Server) Ask(ctx context.Context, method, path, body string) (http.Header, io.ReadCloser, error) {
+	r, err := http.NewRequestWithContext(ctx, method, path, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	u.readdress(r)
+	payload, err := readPayload(nil, strings.NewReader(body), int64(len(body)))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer payload.release()
+	answer, err := u.roundTrip(r, payload)
+	if err != nil {
+		return nil, nil, err
+	}
+	if answer.status != http.StatusOK {
+		_ = answer.Close()
+		return nil, nil, &StatusError{answer.status}
+	}
+	return answer.header, answer, nil
+}

@@ -1,0 +1,123 @@
+package upstream
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+
+	"github.com/postern-dev/postern/connector/memory"
+)
+
+func TestBufferClasses(t *testing.T) {
+	tests := []struct{ size, capacity int }{
+		{0, 4 << 10},
+		{1, 4 << 10},
+		{4 << 10, 4 << 10},
+		{4<<10 + 1, 16 << 10},
+		{16 << 10, 16 << 10},
+		{16<<10 + 1, 64 << 10},
+		{100 << 10, 256 << 10},
+		{1 << 20, 1 << 20},
+		{1<<20 + 1, 4 << 20},
+		{4 << 20, 4 << 20},
+		{4<<20 + 1, 4<<20 + 1},
+		{64 << 20, 64 << 20},
+	}
+
+	for _, tt := range tests {
+		data := bodies.get(tt.size)
+		if len(*data) != 0 || cap(*data) != tt.capacity {
+			t.Errorf("%d bytes: length %d, capacity %d, want %d", tt.size, len(*data), cap(*data), tt.capacity)
+		}
+		bodies.put(data)
+	}
+}
+
+func TestPayloadReadsEverySize(t *testing.T) {
+
+	for _, size := range []int{0, 1, 4<<10 - 1, 4 << 10, 4<<10 + 1, 300_000, 5 << 20} {
+		want := bytes.Repeat([]byte("abcdefg"), size/7+1)[:size]
+		for _, length := range []int64{int64(size), -1, 0, int64(size) / 2} { // also wrong ones
+			p, err := readPayload(nil, iotest.HalfReader(bytes.NewReader(want)), length)
+			if err != nil {
+				t.Fatalf("%d bytes, announced %d: %v", size, length, err)
+			}
+			if !bytes.Equal(*p.data, want) {
+				t.Errorf("%d bytes, announced %d: read %d", size, length, len(*p.data))
+			}
+			p.release()
+		}
+	}
+}
+
+func TestPayloadReadError(t *testing.T) {
+
+	failure := errors.New("reset")
+	if _, err := readPayload(nil, io.MultiReader(strings.NewReader("half"), iotest.ErrReader(failure)), 8); err != failure {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestPayloadBudget: a body holds the memory of its buffer until the last one who
+// has it is done; one for which there is none is not read.
+func TestPayloadBudget(t *testing.T) {
+	budget := memory.NewBudget(5 << 20)
+
+	first, err := readPayload(budget, strings.NewReader(strings.Repeat("x", 3<<20)), 3<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if held := budget.Stats().Held; held != 4<<20 {
+		t.Errorf("%d bytes are held, want the 4 MiB of the buffer", held)
+	}
+	for _, length := range []int64{3 << 20, -1} {
+		body := strings.NewReader(strings.Repeat("x", 3<<20))
+		if _, err := readPayload(budget, body, length); !errors.Is(err, memory.ErrExceeded) {
+			t.Errorf("announced %d: %v", length, err)
+		}
+		if length > 0 && body.Len() != 3<<20 {
+			t.Error("a body was read for which there is no memory")
+		}
+	}
+	first.retain()
+	first.release()
+	if held := budget.Stats().Held; held != 4<<20 {
+		t.Errorf("%d bytes are held while the body is in use", held)
+	}
+	first.release()
+	if held := budget.Stats().Held; held != 0 {
+		t.Errorf("%d bytes are held in the end", held)
+	}
+}
+
+// TestPayloadIsNotReusedWhileHeld has goroutines outlive the handler, as that of
+// an upload does, while new payloads take the buffers.
+func TestPayloadIsNotReusedWhileHeld(t *testing.T) {
+
+	var wg sync.WaitGroup
+	for worker := range 4 {
+		wg.Go(func() {
+			fill := strings.Repeat(string(rune('a'+worker)), 100<<10)
+			for range 300 {
+				p, err := readPayload(nil, strings.NewReader(fill), int64(len(fill)))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				p.retain()
+				wg.Go(func() {
+					defer p.release()
+					if string(*p.data) != fill {
+						t.Error("the payload has changed")
+					}
+				})
+				p.release()
+			}
+		})
+	}
+	wg.Wait()
+}

@@ -1,0 +1,190 @@
+package upstream
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/memory"
+	"github.com/postern-dev/postern/connector/text"
+)
+
+// Options are what the proxies of a connector share.
+type Options struct {
+	Logger *slog.Logger
+	Budget *memory.Budget // of request bodies; nil: unbounded
+	Prober *Prober
+	// Observer is notified of each request; nil: none is.
+	Observer Observer
+}
+
+// Observer is notified of the requests that a [Proxy] serves.
+type Observer interface {
+	// Begin is called when a request for an upstream begins; the name is "" if the
+	// request is refused.
+	Begin(upstream string)
+	End(Request)
+}
+
+// Request is one request that is over. Names and paths that are refused are not in
+// it, since they may hold anything.
+type Request struct {
+	At       time.Time     `json:"at"` // when it began
+	Method   string        `json:"method"`
+	Path     string        `json:"path"`
+	Upstream string        `json:"upstream"`
+	Status   int           `json:"status,omitempty"`
+	Result   string        `json:"result"` // "2xx" to "5xx", or a reason
+	Duration time.Duration `json:"duration_ns"`
+	Bytes    int64         `json:"bytes"` // of the answer
+}
+
+// StatusClass returns the class of an HTTP status, as metrics have it.
+func StatusClass(status int) string { return strconv.Itoa(status/100) + "xx" }
+
+// Proxy hands requests from the tunnel to upstreams. Its ServeHTTP is all that
+// a transport of the tunnel needs.
+type Proxy struct {
+	options Options
+	set     atomic.Pointer[Set]
+
+	refusals, failures seldom
+}
+
+// NewProxy returns a proxy to the upstreams of a set.
+func NewProxy(set Set, o Options) *Proxy {
+	p := &Proxy{options: o}
+	p.Use(set)
+	return p
+}
+
+// With returns a proxy to other upstreams that shares everything else with p.
+func (p *Proxy) With(set Set) *Proxy { return NewProxy(set, p.options) }
+
+// Use makes the proxy use other upstreams. Requests that run keep theirs.
+func (p *Proxy) Use(set Set) { p.set.Store(&set) }
+
+// Upstreams returns the upstreams that the proxy uses.
+func (p *Proxy) Upstreams() Set { return *p.set.Load() }
+
+// ServeHTTP passes one request to the upstream that its Host names and relays
+// the answer. An answer that cannot be had, or that ends early, ends with a
+// reset that names the reason and never with a clean end. When the request's
+// context ends, so does the upstream's work on it.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// The result is that of a panic, until another is known.
+	done := Request{At: time.Now(), Method: r.Method, Result: link.CodeInternal.String()}
+	u := p.Upstreams()[r.Host]
+	if u != nil && u.allows(r) {
+		done.Path, done.Upstream = r.URL.Path, u.Name
+	} else {
+		u = nil
+	}
+	if observer := p.options.Observer; observer != nil {
+		observer.Begin(done.Upstream)
+		defer func() {
+			done.Duration = time.Since(done.At)
+			observer.End(done)
+		}()
+	}
+	code := link.CodeRefused
+	if u != nil {
+		code = p.serve(w, r, u, &done)
+	} else {
+		p.refusals.warn(p.options.Logger, "refusing a request", "upstream", text.Short(r.Host), "method", text.Short(r.Method), "path", text.Short(r.URL.Path))
+	}
+	if code == link.CodeNone {
+		done.Result = StatusClass(done.Status)
+		return
+	}
+	done.Result = code.String()
+	if u != nil {
+		p.options.Prober.failed(u, code)
+	}
+	// The transports of the tunnel pass writers that can reset the answer.
+	w.(interface{ Abort(link.Code) }).Abort(code)
+}
+
+// serve asks an upstream and relays the answer. It returns why that was not
+// possible, or not to the end.
+func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, u *Server, done *Request) link.Code {
+	body, err := readPayload(p.options.Budget, r.Body, r.ContentLength)
+	if err != nil {
+		code := link.CodeCancelled // the tunnel broke: nobody is left to answer
+		switch {
+		case errors.Is(err, errTooLarge):
+			code = link.CodeTooLarge
+		case errors.Is(err, memory.ErrExceeded):
+			code = link.CodeBusy
+		}
+		if code != link.CodeCancelled {
+			p.refusals.warn(p.options.Logger, "refusing a request", "upstream", u.Name, "error", err)
+		}
+		return code
+	}
+	defer body.release()
+	u.readdress(r)
+	answer, err := u.roundTrip(r, body)
+	switch {
+	case err == nil:
+	case r.Context().Err() != nil:
+		return link.CodeCancelled
+	case errors.Is(err, ErrNotConnected):
+		// The prober warns once when it learns of this; a request is worth no line.
+		p.options.Logger.Debug("upstream is down", "upstream", u.Name, "error", err)
+		return link.CodeUpstreamDown
+	default:
+		p.failures.warn(p.options.Logger, "upstream broke off before its answer", "upstream", u.Name, "error", err)
+		return link.CodeUpstreamReset
+	}
+	defer answer.Close()
+	done.Status = answer.status
+	p.options.Prober.answered(u, answer.status)
+	err = relay(w, answer, &done.Bytes)
+	switch {
+	case err == nil:
+		return link.CodeNone
+	case r.Context().Err() != nil, errors.Is(err, errClientGone):
+		return link.CodeCancelled
+	default:
+		p.failures.warn(p.options.Logger, "upstream broke off in its answer", "upstream", u.Name, "error", err)
+		return link.CodeUpstreamReset
+	}
+}
+
+// errClientGone says that the tunnel broke or the client left.
+var errClientGone = errors.New("the client takes no more of the answer")
+
+// relay copies the answer, one write for each read: an event of a stream leaves
+// as soon as it comes.
+func relay(w http.ResponseWriter, answer *answer, written *int64) error {
+	copyAnswer(w.Header(), answer.header)
+	w.WriteHeader(answer.status)
+	if answer.isSilent() {
+		// The gateway opens some clients' streams with the header, and a model
+		// may take minutes until its first event.
+		w.(http.Flusher).Flush()
+	}
+	chunk := chunks.Get().(*[]byte)
+	defer chunks.Put(chunk)
+	for {
+		n, err := answer.Read(*chunk)
+		if n > 0 {
+			sent, err := w.Write((*chunk)[:n])
+			if *written += int64(sent); err != nil {
+				return errClientGone
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

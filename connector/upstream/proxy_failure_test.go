@@ -1,0 +1,212 @@
+package upstream
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// kill closes the connection of a request without another byte.
+func kill(w http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	conn.(*net.TCPConn).SetLinger(0)
+	conn.Close()
+}
+
+func TestProxyUpstreamDown(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.Close() // nobody listens there now
+	w := &recorder{}
+	proxyTo(t, "http://"+listener.Addr().String(), nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
+	if w.aborted != link.CodeUpstreamDown || w.status != 0 {
+		t.Errorf("status %d, aborted %v", w.status, w.aborted)
+	}
+}
+
+func TestProxyUpstreamDiesBeforeItsAnswer(t *testing.T) {
+	var asked atomic.Int32
+	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) { asked.Add(1); kill(w) })
+	w := &recorder{}
+	proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
+	if w.aborted != link.CodeUpstreamReset || w.status != 0 || asked.Load() != 1 {
+		t.Errorf("status %d, aborted %v, asked %d times", w.status, w.aborted, asked.Load())
+	}
+}
+
+func TestProxyUpstreamDiesInItsAnswer(t *testing.T) {
+	for _, length := range []string{"", "100"} {
+		server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+			if length != "" {
+				w.Header().Set("Content-Length", length)
+			}
+			io.WriteString(w, "data: 1\n\n")
+			http.NewResponseController(w).Flush()
+			kill(w)
+		})
+		w := &recorder{}
+		proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
+		if w.aborted != link.CodeUpstreamReset || w.status != 200 {
+			t.Errorf("Content-Length %q: status %d, aborted %v", length, w.status, w.aborted)
+		}
+	}
+}
+
+func TestProxyUpstreamSwitchesProtocols(t *testing.T) {
+	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
+	})
+	w := &recorder{}
+	proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
+	if w.aborted != link.CodeUpstreamReset {
+		t.Errorf("status %d, aborted %v", w.status, w.aborted)
+	}
+}
+
+// TestProxyNeverRepeats lets an upstream break a used connection after it has
+// read a request, or some of it. It may be at work on that, so it must not get it
+// again, and neither must another connector.
+func TestProxyNeverRepeats(t *testing.T) {
+	ends := map[string]func(conn *net.TCPConn){
+		"closes at once": func(*net.TCPConn) {},
+		"closes later":   func(*net.TCPConn) { time.Sleep(200 * time.Millisecond) },
+		"resets at once": func(conn *net.TCPConn) { conn.SetLinger(0) },
+		"resets later":   func(conn *net.TCPConn) { time.Sleep(200 * time.Millisecond); conn.SetLinger(0) },
+	}
+	for name, end := range ends {
+		for _, size := range []int{2, 100 << 10, 8 << 20} {
+			for _, whole := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s, %d bytes, whole %v", name, size, whole), func(t *testing.T) {
+					var begun atomic.Int32
+					address, conns := scripted(t, func(_ int32, conn net.Conn, in *bufio.Reader) {
+						takeRequest(in)
+						io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+						if _, err := in.ReadByte(); err != nil {
+							return
+						}
+						in.UnreadByte()
+						begun.Add(1)
+						if whole && !takeRequest(in) {
+							t.Error("the request did not come whole")
+						}
+						end(conn.(*net.TCPConn))
+					})
+					p := proxyTo(t, address, nil)
+					ask(t.Context(), p, "{}")
+					if w := ask(t.Context(), p, strings.Repeat("x", size)); w.aborted != link.CodeUpstreamReset || w.status != 0 {
+						t.Errorf("status %d, aborted %v", w.status, w.aborted)
+					}
+					if begun.Load() != 1 || conns.Load() != 1 {
+						t.Errorf("the request came %d times, over %d connections", begun.Load(), conns.Load())
+					}
+				})
+			}
+		}
+	}
+}
+
+// failingWrites is a connection that breaks in the next write, after some bytes.
+type failingWrites struct {
+	net.Conn
+	after int
+}
+
+func (c *failingWrites) Write(b []byte) (int, error) {
+	n, _ := c.Conn.Write(b[:min(c.after, len(b))])
+	c.Conn.Close()
+	return n, net.ErrClosed
+}
+
+// TestProxyRepeatsWhatWasNotSent: a connection that takes no byte of the request
+// cannot have brought it to the upstream. One byte is enough to doubt that.
+func TestProxyRepeatsWhatWasNotSent(t *testing.T) {
+	for _, size := range []int{2, 100 << 10} {
+		for _, after := range []int{0, 1} {
+			address, _ := scripted(t, func(_ int32, conn net.Conn, in *bufio.Reader) {
+				for takeRequest(in) {
+					io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+				}
+			})
+			raw, err := net.Dial("tcp", strings.TrimPrefix(address, "http://"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := proxyTo(t, address, nil)
+			p.Upstreams()["box"].idle.put(newConnection(&failingWrites{raw, after}, raw))
+			w := ask(t.Context(), p, strings.Repeat("x", size))
+			if again := w.status == 200 && w.aborted == 0; again != (after == 0) {
+				t.Errorf("%d bytes, a failure after %d: status %d, aborted %v", size, after, w.status, w.aborted)
+			}
+		}
+	}
+}
+
+func TestProxyCancelFreesTheUpstream(t *testing.T) {
+	for _, streaming := range []bool{false, true} {
+		t.Run(fmt.Sprintf("streaming %v", streaming), func(t *testing.T) {
+			working, freed := make(chan struct{}), make(chan time.Time, 1)
+			server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+				io.Copy(io.Discard, r.Body)
+				if streaming {
+					io.WriteString(w, "data: 1\n\n")
+					http.NewResponseController(w).Flush()
+				}
+				close(working)
+				<-r.Context().Done()
+				freed <- time.Now()
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			w, done := &recorder{}, make(chan struct{})
+			go func() {
+				defer close(done)
+				proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(ctx, "POST", "/v1/embeddings", "{}"))
+			}()
+			<-working
+			start := time.Now()
+			cancel()
+			if took := (<-freed).Sub(start); took > 50*time.Millisecond {
+				t.Errorf("the upstream was freed after %v", took)
+			}
+			<-done
+			if w.aborted != link.CodeCancelled {
+				t.Errorf("aborted %v", w.aborted)
+			}
+		})
+	}
+}
+
+// TestProxyEarlyAnswer has the upstream answer before it reads the body, which
+// is when a transport may still hold it: the answer must come through, and the
+// buffer must not be given to the next request while it is read.
+func TestProxyEarlyAnswer(t *testing.T) {
+	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		io.WriteString(w, "early")
+	})
+	p := proxyTo(t, server.URL, nil)
+	for range 200 {
+		w := &recorder{}
+		p.ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/embeddings", strings.Repeat("x", 200_000)))
+		if w.status != http.StatusUnauthorized || w.aborted != 0 || w.body() != "early" {
+			t.Fatalf("status %d, aborted %v, body %q", w.status, w.aborted, w.body())
+		}
+	}
+}

@@ -1,0 +1,390 @@
+package upstream
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/memory"
+)
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// recorder is the tunnel's end of an answer: it keeps what was written and how
+// it ended.
+type recorder struct {
+	header  http.Header
+	status  int
+	writes  []string
+	aborted link.Code
+	flushed int
+	onWrite func() // called by each Write, before it returns
+}
+
+func (w *recorder) Header() http.Header {
+	if w.header == nil {
+		w.header = make(http.Header)
+	}
+	return w.header
+}
+
+func (w *recorder) WriteHeader(status int) { w.status = status }
+
+func (w *recorder) Write(b []byte) (int, error) {
+	w.writes = append(w.writes, string(b))
+	if w.onWrite != nil {
+		w.onWrite()
+	}
+	return len(b), nil
+}
+
+func (w *recorder) Flush() { w.flushed++ }
+
+func (w *recorder) Abort(code link.Code) { w.aborted = code }
+
+func (w *recorder) body() string { return strings.Join(w.writes, "") }
+
+// proxyTo returns a proxy with one upstream, "box", at address.
+func proxyTo(t *testing.T, address string, key *keyFile) *Proxy {
+	t.Helper()
+	p := NewProxy(Set{"box": newServer("box", baseURL(address), key)}, Options{Logger: quiet, Prober: NewProber(quiet)})
+	t.Cleanup(func() { p.Upstreams().CloseIdle() })
+	return p
+}
+
+// baseURL is the API root of the server at a URL without a path.
+func baseURL(address string) *url.URL {
+	base, err := url.Parse(address + "/v1")
+	if err != nil {
+		panic(err)
+	}
+	return base
+}
+
+// tunnelRequest is a request as it comes out of the tunnel.
+func tunnelRequest(ctx context.Context, method, target, body string) *http.Request {
+	r, err := http.ReadRequest(bufio.NewReader(strings.NewReader(method + " " + target + " HTTP/1.1\r\nHost: box\r\n\r\n")))
+	if err != nil {
+		panic(err)
+	}
+	r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
+	return r.WithContext(ctx)
+}
+
+func serveBox(t *testing.T, h http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(h)
+	t.Cleanup(server.Close)
+	return server
+}
+
+func TestProxyRequestHeaders(t *testing.T) {
+	var got *http.Request
+	var gotBody []byte
+	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+		got = r
+		gotBody, _ = io.ReadAll(r.Body)
+	})
+	p := proxyTo(t, server.URL, nil)
+	r := tunnelRequest(t.Context(), "POST", "/v1/chat/completions?beta=true", `{"model":"x"}`)
+	for name, value := range map[string]string{
+		"Content-Type": "application/json", "Traceparent": "00-1-2-3", "User-Agent": "openai", "Accept": "*/*",
+		"Authorization": "Bearer sk-svc-client", "X-Api-Key": "sk-svc-client", "Cookie": "a=b", "Origin": "https://evil", "Referer": "https://evil/x",
+		"Accept-Encoding": "gzip, br", "Connection": "close, X-Private , upgrade", "X-Private": "1", "Upgrade": "websocket", "Keep-Alive": "1",
+		"Proxy-Authorization": "x", "Te": "trailers", "Transfer-Encoding": "chunked", "Trailer": "x", "Content-Length": "999", "Expect": "100-continue",
+		"X-Original-Url": "/admin", "X-Rewrite-Url": "/admin", "X-Http-Method-Override": "DELETE", "X-Unknown": "1", "Tracestate": "a=b",
+		"X-Forwarded-For": "1.2.3.4", "X-Forwarded-Host": "evil", "Forwarded": "for=1", "Via": "1.1 x", "X-Real-Ip": "1.2.3.4",
+	} {
+		r.Header.Set(name, value)
+	}
+	w := &recorder{}
+	p.ServeHTTP(w, r)
+	if w.status != 200 || w.aborted != 0 {
+		t.Fatalf("status %d, aborted %v", w.status, w.aborted)
+	}
+	want := http.Header{
+		"Content-Type": {"application/json"}, "Traceparent": {"00-1-2-3"}, "Tracestate": {"a=b"}, "User-Agent": {"openai"}, "Accept": {"*/*"},
+		"Accept-Encoding": {"identity"}, "Content-Length": {"13"},
+	}
+	if !reflect.DeepEqual(got.Header, want) {
+		t.Errorf("upstream got %v\nwant %v", got.Header, want)
+	}
+	if got.Host != strings.TrimPrefix(server.URL, "http://") || got.RequestURI != "/v1/chat/completions?beta=true" || string(gotBody) != `{"model":"x"}` {
+		t.Errorf("upstream got Host %s, URI %s, body %q", got.Host, got.RequestURI, gotBody)
+	}
+}
+
+func TestProxyAnswerHeaders(t *testing.T) {
+	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+		for name, value := range map[string]string{
+			"Content-Type": "application/json", "X-Custom": "1", "Retry-After": "3",
+			"Server": "uvicorn", "Access-Control-Allow-Origin": "*", "Access-Control-Allow-Credentials": "true", "X-Accel-Buffering": "no",
+			"Set-Cookie": "a=b", "Alt-Svc": "h3", "Keep-Alive": "timeout=5", "Connection": "keep-alive, X-Hop", "X-Hop": "1", "Trailer": "X-T", "Location": "http://10.0.0.5/v1/x",
+		} {
+			w.Header().Set(name, value)
+		}
+		w.WriteHeader(http.StatusTemporaryRedirect)
+		io.WriteString(w, "moved")
+	})
+	w := &recorder{}
+	proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "GET", "/v1/models", ""))
+	want := http.Header{"Content-Type": {"application/json"}, "X-Custom": {"1"}, "Retry-After": {"3"}}
+	if !reflect.DeepEqual(w.header, want) || w.status != http.StatusTemporaryRedirect || w.body() != "moved" {
+		t.Errorf("got %d %v %q\nwant %v", w.status, w.header, w.body(), want)
+	}
+}
+
+func TestProxyRefuses(t *testing.T) {
+	asked := false
+	server := serveBox(t, func(http.ResponseWriter, *http.Request) { asked = true })
+	p := proxyTo(t, server.URL, nil)
+	p.Upstreams()["box"].allow = patterns(t, "GET /v1/models/*", "GET /v1/a*")
+	for _, target := range []string{
+		"/", "/v1", "/v1/", "/api/tags", "/v1x/models", "/V1/models", "/v1/../api/tags", "/v1/./models", "/v1//models", "//v1/models", "/v1/models/",
+		"/v1/%2e%2e/api/tags", "/v1/..%2fapi/tags", "/v1/a%2fb", "/v1/a%5cb", `/v1/a\..\..\api`, "/v1/a%00", "/v1/a%20b", "/v1/%6dodels", "/v1/a%3fb", "/v1/%c3%a9",
+		"http://box/v1/models", "http://evil/v1/models", "/v1/..;/api", "*",
+		"/v1/files", "/v1/Models", "/v1/modelsx", "/v1/chat/completions",
+	} {
+		w := &recorder{}
+		p.ServeHTTP(w, tunnelRequest(t.Context(), "GET", target, ""))
+		if w.aborted != link.CodeRefused || asked {
+			t.Fatalf("%s: aborted %v, upstream asked: %v", target, w.aborted, asked)
+		}
+	}
+	for _, method := range []string{"CONNECT", "TRACE", "OPTIONS", "PROPFIND", "HEAD", "POST", "PUT", "PATCH", "DELETE", "get"} {
+		w := &recorder{}
+		r := tunnelRequest(t.Context(), "GET", "/v1/models", "")
+		r.Method = method
+		if p.ServeHTTP(w, r); w.aborted != link.CodeRefused || asked {
+			t.Errorf("%s: aborted %v, upstream asked: %v", method, w.aborted, asked)
+		}
+	}
+	for _, host := range []string{"", "other", "BOX", server.Listener.Addr().String()} {
+		w := &recorder{}
+		r := tunnelRequest(t.Context(), "GET", "/v1/models", "")
+		r.Host = host
+		if p.ServeHTTP(w, r); w.aborted != link.CodeRefused || asked {
+			t.Errorf("host %q: aborted %v, upstream asked: %v", host, w.aborted, asked)
+		}
+	}
+	w := &recorder{}
+	if p.ServeHTTP(w, tunnelRequest(t.Context(), "GET", "/v1/models/qwen/qwen3:8b@x", "")); w.aborted != 0 || !asked {
+		t.Errorf("a good path: aborted %v", w.aborted)
+	}
+}
+
+func TestProxyUpstreamPath(t *testing.T) {
+	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.URL.Path) })
+	w := &recorder{}
+	proxyTo(t, server.URL+"/under/here", nil).ServeHTTP(w, tunnelRequest(t.Context(), "GET", "/v1/models", ""))
+	if w.body() != "/under/here/v1/models" {
+		t.Errorf("upstream got %s", w.body())
+	}
+}
+
+func TestProxyUpstreamKey(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "key")
+	write := func(text string, age time.Duration) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, time.Time{}, time.Now().Add(-age)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var clock atomic.Int64
+	var logged bytes.Buffer
+	write("first\n", time.Hour)
+	key, err := openKeyFile(path, func() time.Time { return time.Unix(clock.Load(), 0) }, slog.New(slog.NewTextHandler(&logged, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, r.Header.Get("Authorization")) })
+	p := proxyTo(t, server.URL, key)
+	ask := func() string {
+		w := &recorder{}
+		p.ServeHTTP(w, tunnelRequest(t.Context(), "GET", "/v1/models", ""))
+		return w.body()
+	}
+	steps := []struct {
+		name, text, want string
+		seconds          int64
+	}{
+		{"at the start", "first\n", "Bearer first", 0},
+		{"changed just now", "later", "Bearer first", 0},
+		{"changed a while ago", "later", "Bearer later", 2},
+		{"emptied", "", "Bearer later", 4},
+		{"two lines", "a\nb", "Bearer later", 6},
+		{"changed again", "third", "Bearer third", 8},
+	}
+	for i, step := range steps {
+		write(step.text, time.Minute*time.Duration(len(steps)-i))
+		clock.Store(step.seconds)
+		if got := ask(); got != step.want {
+			t.Errorf("%s: upstream got %q, want %q", step.name, got, step.want)
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	clock.Store(10)
+	if got := ask(); got != "Bearer third" {
+		t.Errorf("removed: upstream got %q", got)
+	}
+	for _, secret := range []string{"first", "later", "third"} {
+		if strings.Contains(logged.String(), secret) {
+			t.Errorf("the log tells a key: %s", &logged)
+		}
+	}
+	if got := strings.Count(logged.String(), "keeping the old upstream key"); got != 2 {
+		t.Errorf("%d warnings in %s", got, &logged)
+	}
+}
+
+func TestKeyFileErrors(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "key")
+	for text, want := range map[string]string{
+		" \n":                     path + " is empty; write the upstream's API key into it",
+		"a\nb":                    path + " must hold nothing but the key, on one line",
+		strings.Repeat("x", 8193): path + " has 8193 bytes, more than the 8192 of any key",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := openKeyFile(path, time.Now, quiet); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	if _, err := openKeyFile("/none", time.Now, quiet); err == nil || err.Error() != "open /none: no such file or directory" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestProxyStreamsEventByEvent(t *testing.T) {
+	next := make(chan struct{})
+	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i := range 5 {
+			fmt.Fprintf(w, "data: %d\n\n", i)
+			http.NewResponseController(w).Flush()
+			<-next // goes on only when the event came through
+		}
+	})
+	w := &recorder{onWrite: func() { next <- struct{}{} }}
+	proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
+	want := []string{"data: 0\n\n", "data: 1\n\n", "data: 2\n\n", "data: 3\n\n", "data: 4\n\n"}
+	if !reflect.DeepEqual(w.writes, want) || w.aborted != 0 {
+		t.Errorf("writes %q, aborted %v", w.writes, w.aborted)
+	}
+}
+
+// The header of a stream goes out before its first event, if that is not there
+// yet; other answers' headers wait for their bodies.
+func TestProxySendsTheHeaderOfASilentStream(t *testing.T) {
+	for contentType, want := range map[string]int{"text/event-stream; charset=utf-8": 1, "application/json": 0} {
+		release := make(chan struct{})
+		server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", contentType)
+			http.NewResponseController(w).Flush()
+			<-release
+			fmt.Fprint(w, "data: 1\n\n")
+		})
+		time.AfterFunc(50*time.Millisecond, func() { close(release) })
+		w := &recorder{}
+		proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
+		if w.flushed != want || w.body() != "data: 1\n\n" {
+			t.Errorf("%s: flushed %d times, body %q", contentType, w.flushed, w.body())
+		}
+	}
+}
+
+func TestProxyLargeBodies(t *testing.T) {
+	body := strings.Repeat("0123456789abcdef", 2<<20) // 32 MiB
+	want := sha256.Sum256([]byte(body))
+	server := serveBox(t, func(w http.ResponseWriter, r *http.Request) {
+		hash := sha256.New()
+		n, _ := io.Copy(hash, r.Body)
+		fmt.Fprintf(w, "%d %d %x", r.ContentLength, n, hash.Sum(nil))
+	})
+	p := proxyTo(t, server.URL, nil)
+	for _, length := range []int64{int64(len(body)), -1} {
+		r := tunnelRequest(t.Context(), "POST", "/v1/embeddings", body)
+		r.ContentLength = length
+		w := &recorder{}
+		p.ServeHTTP(w, r)
+		if got := fmt.Sprintf("%d %d %x", len(body), len(body), want); w.body() != got {
+			t.Errorf("announced length %d: upstream got %s, want %s", length, w.body(), got)
+		}
+	}
+}
+
+// A request for which there is no memory is refused before the upstream sees it.
+func TestProxyMemory(t *testing.T) {
+	p := proxyTo(t, serveBox(t, func(http.ResponseWriter, *http.Request) { t.Error("the upstream was asked") }).URL, nil)
+	p.options.Budget = memory.NewBudget(1 << 20)
+	for _, length := range []int64{2 << 20, -1} {
+		r := tunnelRequest(t.Context(), "POST", "/v1/embeddings", strings.Repeat("x", 2<<20))
+		r.ContentLength = length
+		w := &recorder{}
+		if p.ServeHTTP(w, r); w.aborted != link.CodeBusy {
+			t.Errorf("announced length %d: aborted %v", length, w.aborted)
+		}
+	}
+	if held := p.options.Budget.Stats().Held; held != 0 {
+		t.Errorf("%d bytes are held in the end", held)
+	}
+}
+
+func TestProxyBodyLimit(t *testing.T) {
+	p := proxyTo(t, "http://127.0.0.1:1", nil)
+	endless := io.NopCloser(zeros{})
+	for _, length := range []int64{maxBody + 1, -1} {
+		r := tunnelRequest(t.Context(), "POST", "/v1/embeddings", "")
+		r.Body, r.ContentLength = endless, length
+		w := &recorder{}
+		if p.ServeHTTP(w, r); w.aborted != link.CodeTooLarge {
+			t.Errorf("announced length %d: aborted %v", length, w.aborted)
+		}
+	}
+	r := tunnelRequest(t.Context(), "POST", "/v1/embeddings", "")
+	r.Body, r.ContentLength = io.NopCloser(io.MultiReader(strings.NewReader("half"), broken{})), 8
+	w := &recorder{}
+	if p.ServeHTTP(w, r); w.aborted != link.CodeCancelled {
+		t.Errorf("a broken body: aborted %v", w.aborted)
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { return len(b), nil }
+
+type broken struct{}
+
+func (broken) Read([]byte) (int, error) { return 0, errors.New("reset") }
+
+func TestProxyPassesErrorsAndEmptyAnswers(t *testing.T) {
+	for _, status := range []int{204, 400, 404, 415, 500, 503} {
+		server := serveBox(t, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(status) })
+		w := &recorder{}
+		proxyTo(t, server.URL, nil).ServeHTTP(w, tunnelRequest(t.Context(), "POST", "/v1/embeddings", "{}"))
+		if w.status != status || w.aborted != 0 || len(w.writes) > 0 {
+			t.Errorf("status %d: got %d, aborted %v, %q", status, w.status, w.aborted, w.writes)
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package upstream
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/connector/config"
+)
+
+// chunkBytes is one read of the upstream's answer, and one write to the tunnel;
+// also the most that is sent to the upstream in one write.
+const chunkBytes = 32 << 10
+
+// chunks are of *[]byte, chunkBytes long.
+var chunks = sync.Pool{New: func() any { b := make([]byte, chunkBytes); return &b }}
+
+const (
+	dialTimeout = 10 * time.Second
+	// keepAlive is how often a silent connection is probed: a model may think
+	// for an hour before its first header, and nothing else bounds the wait.
+	keepAlive = 15 * time.Second
+)
+
+// ErrNotConnected says that no connection to the upstream could be had, or that
+// it was closed before the first byte of the request left.
+var ErrNotConnected = errors.New("connecting")
+
+// Server is one upstream: a model server that the proxy may ask. Its idle
+// connections are its own, so that dropping them leaves other upstreams alone.
+type Server struct {
+	Name    string
+	prefix  string   // of the path, before /v1
+	key     *keyFile // nil: it asks for none
+	host    string   // Host of requests
+	Address string   // host:port to dial
+	tls     *tls.Config
+	allow   []config.Pattern // in addition to what the gateway needs
+	idle    idleConns
+	health  health
+}
+
+// newServer returns the upstream at base, a URL that ends in /v1.
+func newServer(name string, base *url.URL, key *keyFile) *Server {
+	u := &Server{
+		Name:   name,
+		prefix: strings.TrimSuffix(base.Path, "/v1"),
+		key:    key,
+		host:   wireHost(base.Host),
+	}
+	port := base.Port()
+	if port == "" {
+		port = "80"
+	}
+	onWire := (&url.URL{Host: u.host}).Hostname()
+	if base.Scheme == "https" {
+		if base.Port() == "" {
+			port = "443"
+		}
+		u.tls = &tls.Config{ServerName: onWire, NextProtos: []string{"http/1.1"}}
+	}
+	name = base.Hostname()
+	if !strings.Contains(name, "%") { // not an IPv6 address with its zone
+		name = onWire
+	}
+	u.Address = net.JoinHostPort(name, port)
+	return u
+}
+
+// wireHost spells a host as requests do, with net/http's help: letters outside
+// ASCII are encoded, and the zone of an IPv6 address is left out. What cannot
+// be encoded stays as it is.
+func wireHost(host string) string {
+	var b bytes.Buffer
+	plain := &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/"}, Host: host}
+	if err := plain.Write(&b); err != nil {
+		return host
+	}
+	r, err := http.ReadRequest(bufio.NewReader(&b))
+	if err != nil {
+		return host
+	}
+	return r.Host
+}
+
+// readdress turns the tunnel's request into one for the upstream, in place:
+// nobody else needs it any more.
+func (u *Server) readdress(r *http.Request) {
+	authorization := ""
+	if u.key != nil {
+		authorization = u.key.authorization()
+	}
+	addressHeader(r.Header, authorization)
+	r.Host = u.host
+	r.URL.Path = u.prefix + r.URL.Path
+}
+
+// roundTrip sends a request that readdress has prepared and waits for the head
+// of the answer. The error wraps ErrNotConnected if the upstream cannot have seen the
+// request. Once a byte has left, the request is never sent again: a connection
+// that breaks then looks the same whether the model was at work or not.
+func (u *Server) roundTrip(r *http.Request, body *payload) (*answer, error) {
+	if c := u.idle.take(); c != nil {
+		a, err := u.try(c, r, body)
+		if !errors.Is(err, ErrNotConnected) || r.Context().Err() != nil {
+			return a, err
+		}
+		u.idle.drop() // the others are as old
+	}
+	c, err := u.dial(r.Context())
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotConnected, err)
+	}
+	return u.try(c, r, body)
+}
+
+// try sends the request on c and waits for the head of the answer. After an
+// error c is closed.
+func (u *Server) try(c *connection, r *http.Request, body *payload) (*answer, error) {
+	a := &answer{upstream: u, conn: c, unwatch: context.AfterFunc(r.Context(), c.shut)}
+	err := a.send(r, body)
+	if err == nil {
+		a.status, a.header, err = c.in.Next(r.Method)
+	}
+	if err == nil {
+		err = a.settle()
+	}
+	if err != nil {
+		a.unwatch()
+		c.shut()
+		c.in.Release()
+		return nil, a.failed(err)
+	}
+	c.follow(a.header)
+	if c.in.Ended() {
+		a.err = io.EOF
+		_ = a.Close()
+	}
+	return a, nil
+}
+
+// dial opens a connection.
+func (u *Server) dial(ctx context.Context) (*connection, error) {
+	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}
+	raw, err := dialer.DialContext(ctx, "tcp", u.Address)
+	if err != nil {
+		return nil, err
+	}
+	if u.tls == nil {
+		return newConnection(raw, raw), nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	secure := tls.Client(raw, u.tls)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		raw.Close()
+		return nil, err
+	}
+	return newConnection(secure, raw), nil
+}
+
+// KeyFile returns the path of the file with the upstream's key, "" if it has none.
+func (u *Server) KeyFile() string {
+	if u.key == nil {
+		return ""
+	}
+	return u.key.path
+}
+
+// equal reports whether two upstreams are one server with one key, for the same
+// requests.
+func (u *Server) equal(v *Server) bool {
+	return u.Address == v.Address && u.host == v.host && u.prefix == v.prefix && (u.tls == nil) == (v.tls == nil) &&
+		u.KeyFile() == v.KeyFile() && slices.Equal(u.allow, v.allow)
+}
+
+// allows reports whether a request may reach the upstream: what the gateway needs,
+// and what the configuration adds to that, as plain paths under /v1. Nothing else
+// of the model server can be reached, however the path is spelled.
+func (u *Server) allows(r *http.Request) bool {
+	at := r.URL
+	if at.Scheme != "" || at.Host != "" || at.Opaque != "" || at.RawPath != "" {
+		return false
+	}
+	switch at.Path {
+	case "/v1/chat/completions", "/v1/completions", "/v1/embeddings":
+		if r.Method == http.MethodPost {
+			return true
+		}
+	case "/v1/models":
+		if r.Method == http.MethodGet {
+			return true
+		}
+	}
+	return slices.ContainsFunc(u.allow, func(p config.Pattern) bool { return p.Matches(r.Method, at.Path) })
+}

@@ -1,0 +1,292 @@
+package upstream
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// scripted is an upstream that runs script on each connection, with the number
+// of the connection from 1.
+func scripted(t *testing.T, script func(n int32, conn net.Conn, in *bufio.Reader)) (address string, conns *atomic.Int32) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	conns = new(atomic.Int32)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				script(conns.Add(1), conn, bufio.NewReader(conn))
+			}()
+		}
+	}()
+	return "http://" + listener.Addr().String(), conns
+}
+
+// takeRequest reads one request and tells whether there was one.
+func takeRequest(in *bufio.Reader) bool {
+	r, err := http.ReadRequest(in)
+	if err != nil {
+		return false
+	}
+	_, err = io.Copy(io.Discard, r.Body)
+	return err == nil
+}
+
+// ask sends one request through p.
+func ask(ctx context.Context, p *Proxy, body string) *recorder {
+	w := &recorder{}
+	p.ServeHTTP(w, tunnelRequest(ctx, "POST", "/v1/embeddings", body))
+	return w
+}
+
+func TestUpstreamConnectionsAreUsedAgain(t *testing.T) {
+	const okay = "HTTP/1.1 200 OK\r\n"
+	for _, test := range []struct {
+		name, answer, body string
+		hangsUp            bool
+		conns              int32 // for three requests
+		aborted            link.Code
+	}{
+		{"length", okay + "Content-Length: 2\r\n\r\nok", "ok", false, 1, 0},
+		{"chunked", okay + "Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", "ok", false, 1, 0},
+		{"informational", "HTTP/1.1 100 Continue\r\n\r\n" + okay + "Content-Length: 2\r\n\r\nok", "ok", false, 1, 0},
+		{"no content", "HTTP/1.1 204 No Content\r\n\r\n", "", false, 1, 0},
+		{"says close", okay + "Connection: close\r\nContent-Length: 2\r\n\r\nok", "ok", false, 3, 0},
+		{"old", "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", "ok", false, 3, 0},
+		{"old, to the end", "HTTP/1.0 200 OK\r\n\r\nok", "ok", true, 3, 0},
+		{"to the end", okay + "Connection: close\r\n\r\nok", "ok", true, 3, 0},
+		{"too much", okay + "Content-Length: 2\r\n\r\nok!", "ok", false, 3, 0},
+		{"cut chunk", okay + "Transfer-Encoding: chunked\r\n\r\n5\r\nok", "ok", true, 3, link.CodeUpstreamReset},
+		{"cut chunks", okay + "Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n", "ok", true, 3, link.CodeUpstreamReset},
+		{"cut length", okay + "Content-Length: 5\r\n\r\nok", "ok", true, 3, link.CodeUpstreamReset},
+		{"cut head", okay, "", true, 3, link.CodeUpstreamReset},
+		{"two lengths", okay + "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "", false, 3, link.CodeUpstreamReset},
+		{"not HTTP", "SSH-2.0-x\r\n\r\n", "", false, 3, link.CodeUpstreamReset},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			address, conns := scripted(t, func(_ int32, conn net.Conn, in *bufio.Reader) {
+				for takeRequest(in) {
+					io.WriteString(conn, test.answer)
+					if test.hangsUp {
+						return
+					}
+				}
+			})
+			p := proxyTo(t, address, nil)
+			for range 3 {
+				if w := ask(t.Context(), p, "{}"); w.body() != test.body || w.aborted != test.aborted {
+					t.Errorf("status %d, body %q, aborted %v", w.status, w.body(), w.aborted)
+				}
+			}
+			if got := conns.Load(); got != test.conns {
+				t.Errorf("%d connections, want %d", got, test.conns)
+			}
+		})
+	}
+}
+
+// TestUpstreamBrokenAnswerIsNotRepeated: one byte of an answer shows that the
+// upstream was at work.
+func TestUpstreamBrokenAnswerIsNotRepeated(t *testing.T) {
+	var asked atomic.Int32
+	address, _ := scripted(t, func(_ int32, conn net.Conn, in *bufio.Reader) {
+		for takeRequest(in) {
+			if asked.Add(1) == 2 {
+				io.WriteString(conn, "H")
+				return
+			}
+			io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		}
+	})
+	p := proxyTo(t, address, nil)
+	ask(t.Context(), p, "{}")
+	if w := ask(t.Context(), p, "{}"); w.aborted != link.CodeUpstreamReset || asked.Load() != 2 {
+		t.Errorf("aborted %v, asked %d times", w.aborted, asked.Load())
+	}
+}
+
+// TestUpstreamThatDiesOfARequest: the gateway must not take what an upstream has
+// seen to another connector.
+func TestUpstreamThatDiesOfARequest(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		in := bufio.NewReader(conn)
+		takeRequest(in)
+		io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		takeRequest(in)
+		listener.Close()
+	}()
+	p := proxyTo(t, "http://"+listener.Addr().String(), nil)
+	ask(t.Context(), p, "{}")
+	if w := ask(t.Context(), p, "{}"); w.aborted != link.CodeUpstreamReset {
+		t.Errorf("aborted %v", w.aborted)
+	}
+	if w := ask(t.Context(), p, "{}"); w.aborted != link.CodeUpstreamDown {
+		t.Errorf("a request that nobody has seen: aborted %v", w.aborted)
+	}
+}
+
+// TestUpstreamEarlyAnswerToALargeBody has an upstream that refuses a body from
+// its header, and reads no byte of it.
+func TestUpstreamEarlyAnswerToALargeBody(t *testing.T) {
+	address, conns := scripted(t, func(_ int32, conn net.Conn, in *bufio.Reader) {
+		if _, err := http.ReadRequest(in); err == nil {
+			io.WriteString(conn, "HTTP/1.1 413 Too Large\r\nContent-Length: 4\r\n\r\nlong")
+			time.Sleep(100 * time.Millisecond)
+		}
+	})
+	p := proxyTo(t, address, nil)
+	for range 3 {
+		if w := ask(t.Context(), p, strings.Repeat("x", 32<<20)); w.status != 413 || w.body() != "long" || w.aborted != 0 {
+			t.Fatalf("status %d, body %q, aborted %v", w.status, w.body(), w.aborted)
+		}
+	}
+	if got := conns.Load(); got != 3 {
+		t.Errorf("%d connections: one was used again with half a request on it", got)
+	}
+}
+
+func TestUpstreamLargeBodiesKeepTheConnection(t *testing.T) {
+	address, conns := scripted(t, func(_ int32, conn net.Conn, in *bufio.Reader) {
+		for takeRequest(in) {
+			io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+		}
+	})
+	p := proxyTo(t, address, nil)
+	for i := range 20 {
+		if w := ask(t.Context(), p, strings.Repeat("x", 30_000+i*10_000)); w.body() != "ok" {
+			t.Fatalf("status %d, aborted %v", w.status, w.aborted)
+		}
+	}
+	if got := conns.Load(); got > 5 { // a busy machine may miss the grace at times
+		t.Errorf("%d connections", got)
+	}
+}
+
+// TestUpstreamCancel ends the context at each stage of a request. The upstream
+// notices at once, and the request ends as cancelled.
+func TestUpstreamCancel(t *testing.T) {
+	for _, test := range []struct{ name, scheme, body, answer string }{
+		{"connecting", "https", "{}", ""},
+		{"writing", "http", strings.Repeat("x", 32<<20), ""},
+		{"waiting", "http", "{}", ""},
+		{"reading", "http", "{}", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			working, freed := make(chan struct{}), make(chan time.Time, 1)
+			address, _ := scripted(t, func(_ int32, conn net.Conn, in *bufio.Reader) {
+				in.ReadByte()
+				io.WriteString(conn, test.answer)
+				time.Sleep(20 * time.Millisecond) // the client is in the middle of it
+				close(working)
+				io.Copy(io.Discard, in)
+				freed <- time.Now()
+			})
+			p := proxyTo(t, test.scheme+strings.TrimPrefix(address, "http"), nil)
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan *recorder)
+			go func() { done <- ask(ctx, p, test.body) }()
+			<-working
+			start := time.Now()
+			cancel()
+			w := <-done
+			if took := (<-freed).Sub(start); took > 5*time.Second {
+				t.Errorf("the upstream was freed after %v", took)
+			}
+			if w.aborted != link.CodeCancelled {
+				t.Errorf("aborted %v", w.aborted)
+			}
+		})
+	}
+}
+
+func TestUpstreamOverTLS(t *testing.T) {
+	var state tls.ConnectionState
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		state = *r.TLS
+		n, _ := io.Copy(io.Discard, r.Body)
+		io.WriteString(w, strings.Repeat("y", int(n)))
+	}))
+	server.TLS = &tls.Config{NextProtos: []string{"h2", "http/1.1"}}
+	var conns atomic.Int32
+	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			conns.Add(1)
+		}
+	}
+	server.Config.ErrorLog = slog.NewLogLogger(quiet.Handler(), slog.LevelError)
+	server.StartTLS()
+	defer server.Close()
+	p := proxyTo(t, server.URL, nil)
+	u := p.Upstreams()["box"]
+	if w := ask(t.Context(), p, "{}"); w.aborted != link.CodeUpstreamDown {
+		t.Errorf("a certificate of nobody: status %d, aborted %v", w.status, w.aborted)
+	}
+	u.tls.RootCAs = x509.NewCertPool()
+	u.tls.RootCAs.AddCert(server.Certificate())
+	u.tls.ServerName = "example.com" // in the test server's certificate
+	conns.Store(0)
+	for _, size := range []int{2, 100, 1 << 20, 3} {
+		if w := ask(t.Context(), p, strings.Repeat("x", size)); len(w.body()) != size || w.aborted != 0 {
+			t.Fatalf("%d bytes: status %d, aborted %v, %d bytes", size, w.status, w.aborted, len(w.body()))
+		}
+	}
+	if state.NegotiatedProtocol != "http/1.1" || state.ServerName != "example.com" || conns.Load() > 2 {
+		t.Errorf("protocol %q, name %q, %d connections", state.NegotiatedProtocol, state.ServerName, conns.Load())
+	}
+}
+
+func TestUpstreamAddresses(t *testing.T) {
+	for raw, want := range map[string]struct{ host, address, name string }{
+		"http://localhost:11434/v1":    {"localhost:11434", "localhost:11434", ""},
+		"http://box/v1":                {"box", "box:80", ""},
+		"https://api.example/x/v1":     {"api.example", "api.example:443", "api.example"},
+		"https://api.example:8443/v1":  {"api.example:8443", "api.example:8443", "api.example"},
+		"http://[::1]:8080/v1":         {"[::1]:8080", "[::1]:8080", ""},
+		"http://[fe80::1%25eth0]:1/v1": {"[fe80::1]:1", "[fe80::1%eth0]:1", ""},
+		"https://bücher.example/v1":    {"xn--bcher-kva.example", "xn--bcher-kva.example:443", "xn--bcher-kva.example"},
+	} {
+		base, err := url.Parse(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u := newServer("box", base, nil)
+		name := ""
+		if u.tls != nil {
+			name = u.tls.ServerName
+		}
+		if u.host != want.host || u.Address != want.address || name != want.name {
+			t.Errorf("%s: Host %s, address %s, name %s", raw, u.host, u.Address, name)
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package upstream
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/postern-dev/postern/connector/config"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// Set holds the upstreams of a configuration by name. It is not changed once it is
+// in use.
+type Set map[string]*Server
+
+// Open returns the upstreams of a valid configuration, and reads their keys. An
+// upstream that is the same in old is taken from there, with its connections and what
+// is known of it.
+func Open(c *config.Config, old Set, logger *slog.Logger) (Set, error) {
+	allow, err := c.Patterns()
+	if err != nil {
+		return nil, err
+	}
+	endpoints, err := c.Endpoints()
+	if err != nil {
+		return nil, err
+	}
+	set := make(Set, len(endpoints))
+	for _, e := range endpoints {
+		var key *keyFile
+		if e.KeyFile != "" {
+			if key, err = openKeyFile(e.KeyFile, time.Now, logger); err != nil {
+				return nil, fmt.Errorf("%s: %w", e.KeyFileField, err)
+			}
+		}
+		s := newServer(e.Name, e.Base, key)
+		s.allow = allow
+		if same := old[e.Name]; same != nil && same.equal(s) {
+			s = same
+		}
+		set[e.Name] = s
+	}
+	return set, nil
+}
+
+// Names returns the names of the upstreams, sorted.
+func (s Set) Names() []string { return slices.Sorted(maps.Keys(s)) }
+
+// With returns the upstreams of both sets; of those with the same name the other's.
+func (s Set) With(other Set) Set {
+	all := maps.Clone(s)
+	maps.Copy(all, other)
+	return all
+}
+
+// Retire closes the idle connections of upstreams that are not in next. What runs
+// over others may finish.
+func (s Set) Retire(next Set) {
+	for name, u := range s {
+		if next[name] != u {
+			u.idle.close()
+		}
+	}
+}
+
+// CloseIdle closes all idle connections.
+func (s Set) CloseIdle() {
+	for _, u := range s {
+		u.idle.drop()
+	}
+}
+
+// Report returns what is known of the upstreams, for the gateway.
+func (s Set) Report() link.Report {
+	var r link.Report
+	for _, name := range s.Names() {
+		if h := &s[name].health; h.isKnown() {
+			r.Upstreams = append(r.Upstreams, h.last(name))
+		}
+	}
+	r.Fit()
+	return r
+}

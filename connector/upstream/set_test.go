@@ -1,0 +1,36 @@
+package upstream
+
+import (
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/connector/config"
+)
+
+// An upstream that stays the same keeps its connections; one that is replaced keeps
+// none.
+func TestSetReuseAndRetire(t *testing.T) {
+	open := func(old Set, box string) Set {
+		set, err := Open(&config.Config{Upstreams: map[string]config.Upstream{"box": {BaseURL: box}, "other": {BaseURL: "http://other/v1"}}}, old, quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	first := open(nil, "http://a/v1")
+	second := open(first, "http://b/v1")
+	if first["other"] != second["other"] || first["box"] == second["box"] {
+		t.Error("not exactly the upstream that is the same was reused")
+	}
+	first.Retire(second)
+	for name, want := range map[string]bool{"box": true, "other": false} {
+		shut := false
+		if first[name].idle.put(&connection{shut: func() { shut = true }, life: time.Hour}); shut != want {
+			t.Errorf("%s closes its connections: %v", name, shut)
+		}
+	}
+	if all := first.With(second); all["box"] != second["box"] || len(all) != 2 {
+		t.Error("the other's upstream is not the one that counts")
+	}
+	second["other"].idle.drop()
+}

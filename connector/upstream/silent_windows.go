@@ -1,0 +1,27 @@
+package upstream
+
+import (
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+// pollFD is WSAPOLLFD of winsock2.h.
+type pollFD struct {
+	fd              windows.Handle
+	events, revents int16
+}
+
+const pollReadable = 0x0300 // POLLRDNORM | POLLRDBAND
+
+var wsaPoll = windows.NewLazySystemDLL("ws2_32.dll").NewProc("WSAPoll")
+
+// silent reports whether there is nothing to read from a socket: no bytes, no
+// end, no error. The sockets of Windows block, so that it asks before reading.
+func silent(fd uintptr) bool {
+	poll := pollFD{fd: windows.Handle(fd), events: pollReadable}
+	ready, _, _ := wsaPoll.Call(uintptr(unsafe.Pointer(&poll)), 1, 0)
+	runtime.KeepAlive(&poll)
+	return ready == 0
+}
