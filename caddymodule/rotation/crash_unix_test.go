@@ -21,10 +21,10 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/rotation"
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/store/storetest"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/storetest"
 )
 
 // The two programs of a rotation, each of which can be told where it is killed.
