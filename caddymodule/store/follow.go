@@ -87,13 +87,13 @@ func (s *Store) apply(batch Batch) error {
 	}
 	// First the records, so that nobody finds a revoked key valid in the new
 	// view; it does not matter that the old view has them a moment earlier.
-	for _, u := range d.updates {
-		u.key.record.Store(u.record)
+	for _, r := range d.updates {
+		r.live.record.Store(r)
 	}
 	s.view.Store(d.view(batch.Revision))
-	for _, u := range d.updates {
-		if u.record.key.RevokedAt != nil {
-			u.key.revoke()
+	for _, r := range d.updates {
+		if r.RevokedAt != nil {
+			r.live.revoke()
 		}
 	}
 	s.mu.Lock()

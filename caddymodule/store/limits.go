@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"strings"
 )
 
@@ -86,10 +85,14 @@ func (l Limits) Check() error {
 // cost, they need not be exact.
 func (s *Store) checkLimit(account, kind string) error {
 	v := s.view.Load()
-	limits := v.accounts.value(account).Limits.Effective()
+	var limits Limits
+	if r, ok := v.accounts.named(account); ok {
+		limits = r.Limits
+	}
+	limits = limits.Effective()
 	for _, f := range limitFields {
 		most := *f.of(&limits)
-		if has := v.owned.value(ownedName{account, kind}); f.kind == kind && has >= most {
+		if has := v.owned.value(key{kind, account}); f.kind == kind && has >= most {
 			return fail(ErrLimit, "the account %q has %d %s, and may have %d: %s, or have whoever runs the gateway allow more by `caddy gateway account set %s --%s N`",
 				account, has, f.what, most, f.fix, account, strings.ReplaceAll(f.name, "_", "-"))
 		}
@@ -97,37 +100,24 @@ func (s *Store) checkLimit(account, kind string) error {
 	return nil
 }
 
-// ownedName is a kind of records of an account, which the view counts.
-type ownedName struct{ account, kind string }
-
-func (d *draft) count(account, kind string, change int) {
-	name := ownedName{account, kind}
-	if n := d.owned.value(name) + change; n > 0 {
-		d.owned.set(d.edit, name, n)
-	} else {
-		d.owned.remove(d.edit, name)
-	}
-}
-
 // SetLimits changes the limits of an account. What it has beyond them stays.
 func (s *Store) SetLimits(ctx context.Context, id string, change func(*Limits)) (Account, error) {
 	var set Account
-	err := s.update(ctx, func() (Txn, error) {
-		item, err := s.account(ctx, id)
+	err := s.update(ctx, "setting the limits of the account", func(t *tx) error {
+		r, err := t.account(id)
 		if err != nil {
-			return Txn{}, err
+			return err
 		}
-		if set, err = decodeAccount(item); err != nil {
-			return Txn{}, err
+		change(&r.Limits)
+		if err := r.Limits.Check(); err != nil {
+			return err
 		}
-		change(&set.Limits)
-		if err := set.Limits.Check(); err != nil {
-			return Txn{}, err
-		}
-		return Txn{If: []Compare{unchanged(item)}}.put(put{item.Key, accountRecord{version{recordVersion}, set}})
+		set = r.Account
+		accountKind.save(t, r)
+		return nil
 	})
 	if err != nil {
-		return Account{}, fmt.Errorf("setting the limits of the account: %w", err)
+		return Account{}, err
 	}
 	return set, nil
 }

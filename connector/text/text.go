@@ -1,0 +1,32 @@
+// Package text makes texts that come from outside fit to be shown: on pages, in
+// terminals and in logs.
+package text
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Printable returns s without what cannot be printed, such as control
+// characters and bytes that are not UTF-8, cut to at most limit bytes and
+// without blanks around it. It may be empty.
+func Printable(s string, limit int) string {
+	// Of a long text no more is looked at than can matter.
+	s = strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, s[:min(len(s), 4*limit)])
+	for len(s) > limit {
+		_, size := utf8.DecodeLastRuneInString(s)
+		s = s[:len(s)-size]
+	}
+	return strings.TrimSpace(s)
+}
+
+// IsPrintable reports whether s is UTF-8 in which all can be printed.
+func IsPrintable(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
+}
