@@ -39,19 +39,19 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/store"},
 			forbid: []string{ours, "net/http"},
-			except: []string{module + "caddymodule/scope", module + "caddymodule/compat", module + "connector/text"},
+			except: []string{module + "caddymodule/subscribe", module + "caddymodule/scope", module + "caddymodule/compat", module + "connector/text"},
 			why:    "the store knows records and scopes; who asks for them, over HTTP or not, is not its business",
 		},
 		{
 			from:   []string{"caddymodule/tunnel"},
 			forbid: []string{ours},
-			except: []string{module + "connector/link", module + "caddymodule/scope", module + "caddymodule/fair", module + "caddymodule/health"},
+			except: []string{module + "caddymodule/subscribe", module + "connector/link", module + "caddymodule/scope", module + "caddymodule/fair", module + "caddymodule/health"},
 			why:    "the gateway's end of tunnels shares the protocol with the connector, and nothing but the matcher of names, the division of what is scarce and the words for states with the gateway",
 		},
 		{
-			from:   []string{"connector/text"},
+			from:   []string{"connector/text", "caddymodule/subscribe"},
 			forbid: []string{ours, "net/http"},
-			why:    "it knows characters; it is the same for gateway and connector",
+			why:    "they know characters and functions, and nothing of those who use them",
 		},
 		{
 			from:   []string{"connector/memory"},
@@ -66,7 +66,7 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/signin", "caddymodule/activity"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "connector/text"},
+			except: []string{module + "caddymodule/subscribe", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "connector/text"},
 			why:    "who a user is, and what requests cost, need records alone; neither knows tunnels, pages or the other",
 		},
 		{
@@ -77,13 +77,13 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/pairing"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link", module + "connector/text"},
+			except: []string{module + "caddymodule/subscribe", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link", module + "connector/text"},
 			why:    "the desk stands between the tunnels, where devices wait, and the store, where decisions are made; nobody else is there",
 		},
 		{
 			from:   []string{"caddymodule/rotation"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link", module + "connector/text"},
+			except: []string{module + "caddymodule/subscribe", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link", module + "connector/text"},
 			why:    "it stands between the tunnels, on which tokens are offered, and the store, where they are counted; nobody else sees one",
 		},
 		{
@@ -91,7 +91,7 @@ func importRules() []importRule {
 			forbid: []string{ours},
 			except: []string{
 				module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/store", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link",
-				module + "caddymodule/signin", module + "caddymodule/pairing", module + "caddymodule/activity", module + "caddymodule/fair", module + "connector/text",
+				module + "caddymodule/signin", module + "caddymodule/pairing", module + "caddymodule/activity", module + "caddymodule/fair", module + "caddymodule/subscribe", module + "connector/text",
 			},
 			why: "management works on the store and the tunnels, the same behind console, admin endpoint and command line",
 		},

@@ -7,10 +7,10 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/subscribe"
 )
 
 // keep is how many requests of an account are remembered.
@@ -34,7 +34,7 @@ type Log struct {
 	store       *store.Store
 	log         *slog.Logger
 	now         func() time.Time
-	subscribers atomic.Pointer[[]*subscriber] // replaced, never changed
+	subscribers subscribe.List[string] // accounts
 
 	mu       sync.Mutex
 	accounts map[string]*account
@@ -44,8 +44,6 @@ type Log struct {
 	closed sync.Once
 	worker sync.WaitGroup
 }
-
-type subscriber struct{ f func(account string) }
 
 // account is what is remembered of one account.
 type account struct {
@@ -71,7 +69,6 @@ func New(o Options) *Log {
 	if l.now == nil {
 		l.now = time.Now
 	}
-	l.subscribers.Store(new([]*subscriber))
 	for _, a := range l.store.Accounts() {
 		recent, err := l.load(a.ID)
 		if err != nil {
@@ -110,9 +107,7 @@ func (l *Log) Record(account string, r Request) {
 	l.mu.Lock()
 	l.account(account).record(&r)
 	l.mu.Unlock()
-	for _, s := range *l.subscribers.Load() {
-		s.f(account)
-	}
+	l.subscribers.Now().Call(account)
 }
 
 // account returns the account's memory. l.mu is held.
@@ -176,19 +171,4 @@ func (l *Log) Recent(account string) []Request {
 // Subscribe has f called after each request of whatever account, with no lock
 // held, on the way of the request: it must return at once. stop ends it, but
 // for calls that are running.
-func (l *Log) Subscribe(f func(account string)) (stop func()) {
-	sub := &subscriber{f}
-	l.change(func(subs []*subscriber) []*subscriber { return append(slices.Clip(subs), sub) })
-	return func() {
-		l.change(func(subs []*subscriber) []*subscriber {
-			return slices.DeleteFunc(slices.Clone(subs), func(o *subscriber) bool { return o == sub })
-		})
-	}
-}
-
-func (l *Log) change(f func([]*subscriber) []*subscriber) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	next := f(*l.subscribers.Load())
-	l.subscribers.Store(&next)
-}
+func (l *Log) Subscribe(f func(account string)) (stop func()) { return l.subscribers.Add(f) }

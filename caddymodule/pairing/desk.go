@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/subscribe"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -50,11 +50,8 @@ type Desk struct {
 	codes   map[string]code    // by pairing id: what Start has made
 	closed  bool
 
-	watchers []*watcher // replaced, never changed
+	subscribers subscribe.List[string] // accounts
 }
-
-// watcher is a subscription.
-type watcher struct{ f func(account string) }
 
 // code is a claim code that can be shown again.
 type code struct{ account, text string }
@@ -125,28 +122,10 @@ func (d *Desk) open(account, id string) bool {
 
 // Subscribe has f called when a device of an account comes to the desk or
 // leaves it. f must return soon. stop ends it, but for a call that is running.
-func (d *Desk) Subscribe(f func(account string)) (stop func()) {
-	w := &watcher{f}
-	d.mu.Lock()
-	d.watchers = append(slices.Clip(d.watchers), w)
-	d.mu.Unlock()
-	return func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.watchers = slices.DeleteFunc(slices.Clone(d.watchers), func(o *watcher) bool { return o == w })
-	}
-}
+func (d *Desk) Subscribe(f func(account string)) (stop func()) { return d.subscribers.Add(f) }
 
-// notify tells the subscribers that something about an account's devices has
-// changed.
-func (d *Desk) notify(account string) {
-	d.mu.Lock()
-	watchers := d.watchers
-	d.mu.Unlock()
-	for _, w := range watchers {
-		w.f(account)
-	}
-}
+// notify calls the subscribers for a change of an account's devices.
+func (d *Desk) notify(account string) { d.subscribers.Now().Call(account) }
 
 // Connected tells whether the device of a pairing waits here for its decision.
 func (d *Desk) Connected(pairingID string) bool {

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/subscribe"
 )
 
 // Options adjusts New. The zero value is right for a gateway.
@@ -26,18 +28,17 @@ type Store struct {
 	now  func() time.Time
 	view atomic.Pointer[view]
 
-	mu          sync.Mutex
-	applied     int64         // revision of the view, once its callbacks have run
-	progress    chan struct{} // closed and replaced when applied changes or closed is set
-	closed      bool
-	subscribers []*subscriber // replaced, never changed
-	unsaved     []*use        // to be written
+	subscribers subscribe.List[Change]
+
+	mu       sync.Mutex
+	applied  int64         // revision of the view, once its callbacks have run
+	progress chan struct{} // closed and replaced when applied changes or closed is set
+	closed   bool
+	unsaved  []*use // to be written
 
 	stop    context.CancelFunc // of the goroutines
 	workers sync.WaitGroup
 }
-
-type subscriber struct{ f func(Change) }
 
 // New reads everything in kv into memory, creates the default account if there
 // is none, and takes kv over: Close closes it. When New fails, kv is still the
@@ -217,17 +218,8 @@ func (s *Store) Stats() Stats {
 }
 
 // Subscribe has f called for each change of a record that Change has a kind
-// for, after the reads show it, and before the write that made it returns. Now and then a change is told though nothing differs. f runs on
-// the goroutine that brings the view up to date: it must return soon and must
-// not write to the store. stop ends it, but for a call that is running.
-func (s *Store) Subscribe(f func(Change)) (stop func()) {
-	sub := &subscriber{f}
-	s.mu.Lock()
-	s.subscribers = append(slices.Clip(s.subscribers), sub)
-	s.mu.Unlock()
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.subscribers = slices.DeleteFunc(slices.Clone(s.subscribers), func(o *subscriber) bool { return o == sub })
-	}
-}
+// for, after the reads show it, and before the write that made it returns. It may
+// be called for a write that changed nothing. f runs on the goroutine that brings
+// the view up to date: it must return soon and must not write to the store. stop
+// ends it, but for a call that is running.
+func (s *Store) Subscribe(f func(Change)) (stop func()) { return s.subscribers.Add(f) }
