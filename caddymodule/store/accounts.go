@@ -29,12 +29,12 @@ const maxAccountID = 63
 func (s *Store) CreateAccount(ctx context.Context, id string) (Account, error) {
 	notAllowed := func(r rune) bool { return r != '-' && (r < 'a' || r > 'z') && (r < '0' || r > '9') }
 	if id == "" || len(id) > maxAccountID || strings.ContainsFunc(id, notAllowed) {
-		return Account{}, fail(ErrInvalid, "an account cannot have the id %.80q: give 1 to %d lower-case letters, digits and dashes", id, maxAccountID)
+		return Account{}, Errorf(ErrInvalid, "an account cannot have the id %.80q: give 1 to %d lower-case letters, digits and dashes", id, maxAccountID)
 	}
 	r := &accountRecord{Account: Account{ID: id, Name: id, CreatedAt: s.time()}}
 	err := s.update(ctx, "creating the account", func(t *tx) error {
 		if accountKind.load(t, "", id) != nil {
-			return fail(ErrExists, "there is an account %q already: give another id", id)
+			return Errorf(ErrExists, "there is an account %q already: give another id", id)
 		}
 		accountKind.save(t, r)
 		return nil
@@ -50,7 +50,7 @@ func (s *Store) CreateAccount(ctx context.Context, id string) (Account, error) {
 // default account stays.
 func (s *Store) RemoveAccount(ctx context.Context, id string) error {
 	if id == DefaultAccount {
-		return fail(ErrInvalid, "the account %q cannot be removed: every gateway has it", id)
+		return Errorf(ErrInvalid, "the account %q cannot be removed: every gateway has it", id)
 	}
 	err := s.update(ctx, "removing the account", func(t *tx) error {
 		if _, err := t.account(id); err != nil {
@@ -96,7 +96,7 @@ func checkEmpty(t *tx, id string) error {
 		}
 	}
 	if len(has) > 0 {
-		return fail(ErrInUse, "the account %q still has %s: remove or revoke those first", id, strings.Join(has, ", "))
+		return Errorf(ErrInUse, "the account %q still has %s: remove or revoke those first", id, strings.Join(has, ", "))
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ func checkConnectorName(name string) error {
 		return err
 	}
 	if strings.HasPrefix(name, prefixConnector) {
-		return fail(ErrInvalid, "the name of the connector, %q, begins as ids do: give another name", name)
+		return Errorf(ErrInvalid, "the name of the connector, %q, begins as ids do: give another name", name)
 	}
 	return nil
 }
@@ -87,7 +87,7 @@ func createConnector(t *tx, r *connectorRecord) error {
 	}
 	name := connectorNamePath(r.Account, r.Name)
 	if t.get(name).Exists() {
-		return fail(ErrExists, "the account %q has a connector %q already: give another name, or remove that one first", r.Account, r.Name)
+		return Errorf(ErrExists, "the account %q has a connector %q already: give another name, or remove that one first", r.Account, r.Name)
 	}
 	connectorKind.create(t, r)
 	t.put(name, &nameRecord{ID: r.ID})
@@ -113,7 +113,7 @@ func (s *Store) RemoveConnector(ctx context.Context, account, idOrName string) (
 			return err
 		}
 		if len(users) > 0 {
-			return fail(ErrInUse, "the connector %q is in use by %s: point them to another connector, or remove them first",
+			return Errorf(ErrInUse, "the connector %q is in use by %s: point them to another connector, or remove them first",
 				r.Name, someOf(users))
 		}
 		connectorKind.remove(t, account, r.ID)
@@ -153,7 +153,7 @@ func findConnector(t *tx, account, idOrName string) (*connectorRecord, error) {
 	}
 	r := connectorKind.load(t, account, id)
 	if r == nil {
-		return nil, fail(ErrNotFound, "there is no connector %.40q in the account %.40q", idOrName, account)
+		return nil, Errorf(ErrNotFound, "there is no connector %.40q in the account %.40q", idOrName, account)
 	}
 	return r, nil
 }

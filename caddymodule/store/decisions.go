@@ -65,7 +65,7 @@ func (s *Store) ReplaceConnector(ctx context.Context, account, idOrCode, connect
 }
 
 func errNoDevice() error {
-	return fail(ErrConflict, "no device waits for approval: none has used the claim code yet")
+	return Errorf(ErrConflict, "no device waits for approval: none has used the claim code yet")
 }
 
 // Namesake returns the connector of an account that has the name that a device
@@ -94,7 +94,7 @@ func (s *Store) decide(
 	ctx context.Context, doing, account, idOrCode, by string, f func(*tx, *pairingRecord) error,
 ) (Pairing, error) {
 	now := s.time()
-	unknown := fail(ErrNotFound, "there is no such pairing in the account %.40q: check the code, or start a new pairing", account)
+	unknown := Errorf(ErrNotFound, "there is no such pairing in the account %.40q: check the code, or start a new pairing", account)
 	known, ok := s.pairingOf(idOrCode)
 	if !ok || known.Account != account {
 		return Pairing{}, fmt.Errorf("%s: %w", doing, unknown)
@@ -121,13 +121,13 @@ func (s *Store) decide(
 
 func errDecided(p Pairing) error {
 	if p.State == PairingExpired {
-		return fail(ErrExpired, "the claim code has expired: start a new pairing")
+		return Errorf(ErrExpired, "the claim code has expired: start a new pairing")
 	}
 	by := ""
 	if p.DecidedBy != "" {
 		by = fmt.Sprintf(" by %q", p.DecidedBy)
 	}
-	return fail(ErrConflict, "the pairing was %s already%s: start a new one for another device", p.State, by)
+	return Errorf(ErrConflict, "the pairing was %s already%s: start a new one for another device", p.State, by)
 }
 
 // createNamed is createConnector with a name after the host's. It looks for

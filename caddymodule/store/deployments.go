@@ -61,7 +61,7 @@ func (s *Store) SetDeployment(ctx context.Context, d Deployment) (Deployment, er
 
 func checkDeployment(d Deployment) error {
 	if err := scope.CheckName(d.Name); err != nil {
-		return fail(ErrInvalid, "%v", err)
+		return Errorf(ErrInvalid, "%v", err)
 	}
 	for _, part := range []struct{ what, name string }{{"upstream", d.Upstream}, {"upstream's model", d.Model}} {
 		if part.name == "" {
@@ -73,14 +73,14 @@ func checkDeployment(d Deployment) error {
 	}
 	switch {
 	case len(d.Connectors) == 0:
-		return fail(ErrInvalid, "the deployment %q needs a connector that leads to its model", d.Name)
+		return Errorf(ErrInvalid, "the deployment %q needs a connector that leads to its model", d.Name)
 	case len(d.Connectors) > maxConnectors:
-		return fail(ErrInvalid, "the deployment %q has %d connectors, but there may be %d at most", d.Name, len(d.Connectors), maxConnectors)
+		return Errorf(ErrInvalid, "the deployment %q has %d connectors, but there may be %d at most", d.Name, len(d.Connectors), maxConnectors)
 	case d.MaxConcurrency < 0 || d.MaxConcurrency > maxConcurrency:
-		return fail(ErrInvalid, "max_concurrency is %d, but must be between 1 and %d, or 0 for no bound", d.MaxConcurrency, maxConcurrency)
+		return Errorf(ErrInvalid, "max_concurrency is %d, but must be between 1 and %d, or 0 for no bound", d.MaxConcurrency, maxConcurrency)
 	}
 	if err := d.Options.Check(); err != nil {
-		return fail(ErrInvalid, "%v", err)
+		return Errorf(ErrInvalid, "%v", err)
 	}
 	return nil
 }
@@ -130,7 +130,7 @@ func (s *Store) RemoveDeployment(ctx context.Context, account, name string) (Dep
 	err := s.update(ctx, "removing the deployment", func(t *tx) error {
 		r := deploymentKind.load(t, account, name)
 		if r == nil {
-			return fail(ErrNotFound, "there is no deployment %.140q in the account %.40q", name, account)
+			return Errorf(ErrNotFound, "there is no deployment %.140q in the account %.40q", name, account)
 		}
 		removed = r.Deployment
 		deploymentKind.remove(t, account, name)

@@ -85,13 +85,13 @@ const maxLabel = 128
 func checkLabel(what, name string) error {
 	switch {
 	case name == "":
-		return fail(ErrInvalid, "the name of the %s is empty", what)
+		return Errorf(ErrInvalid, "the name of the %s is empty", what)
 	case len(name) > maxLabel:
-		return fail(ErrInvalid, "the name of the %s has %d bytes, more than %d", what, len(name), maxLabel)
+		return Errorf(ErrInvalid, "the name of the %s has %d bytes, more than %d", what, len(name), maxLabel)
 	case !text.IsPrintable(name):
-		return fail(ErrInvalid, "the name of the %s, %q, has characters that cannot be printed", what, name)
+		return Errorf(ErrInvalid, "the name of the %s, %q, has characters that cannot be printed", what, name)
 	case strings.TrimSpace(name) != name:
-		return fail(ErrInvalid, "the name of the %s, %q, begins or ends with a blank", what, name)
+		return Errorf(ErrInvalid, "the name of the %s, %q, begins or ends with a blank", what, name)
 	}
 	return nil
 }

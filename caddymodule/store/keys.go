@@ -57,7 +57,7 @@ func (s *Store) CreateKey(ctx context.Context, account, name, scopeText string) 
 	}
 	parsed, err := scope.Parse(scopeText)
 	if err != nil {
-		return Key{}, "", fail(ErrInvalid, "%v", err)
+		return Key{}, "", Errorf(ErrInvalid, "%v", err)
 	}
 	secret := newSecret(prefixSecret)
 	hash, _ := hashSecret(prefixSecret, secret)
@@ -82,7 +82,7 @@ func (s *Store) CreateKey(ctx context.Context, account, name, scopeText string) 
 }
 
 func errNoKey(account, id string) error {
-	return fail(ErrNotFound, "there is no key %.40q in the account %.40q: give the id that the list of keys shows", id, account)
+	return Errorf(ErrNotFound, "there is no key %.40q in the account %.40q: give the id that the list of keys shows", id, account)
 }
 
 // RevokeKey makes a key invalid for good. When it returns without an error, no

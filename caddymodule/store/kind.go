@@ -198,23 +198,23 @@ func (timesOf[R, P]) each(*records, func(path string)) {}
 func decode(item Item, record any) error {
 	var h header
 	if err := json.Unmarshal(item.Value, &h); err != nil {
-		return fail(ErrSchema, "the record %s is damaged: %v", item.Key, err)
+		return Errorf(ErrSchema, "the record %s is damaged: %v", item.Key, err)
 	}
 	switch {
 	case h.V > recordVersion:
-		return fail(ErrSchema, "the record %s has version %d, and this program knows only %d: "+
+		return Errorf(ErrSchema, "the record %s has version %d, and this program knows only %d: "+
 			"it was written by a newer Postern, so run that one", item.Key, h.V, recordVersion)
 	case h.V < recordVersion:
 		return damaged(item, "it has no version")
 	}
 	if err := json.Unmarshal(item.Value, record); err != nil {
-		return fail(ErrSchema, "the record %s is damaged: %v", item.Key, err)
+		return Errorf(ErrSchema, "the record %s is damaged: %v", item.Key, err)
 	}
 	return nil
 }
 
 func damaged(item Item, what string) error {
-	return fail(ErrSchema, "the record %s is damaged: %s", item.Key, what)
+	return Errorf(ErrSchema, "the record %s is damaged: %s", item.Key, what)
 }
 
 // encode returns the put of a record, with the version of this program.

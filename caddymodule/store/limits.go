@@ -74,7 +74,7 @@ func (l *Limits) Field(name string) *int {
 func (l Limits) Check() error {
 	for _, f := range limitFields {
 		if n := *f.of(&l); n < 0 || n > maxLimit {
-			return fail(ErrInvalid, "%s is %d, but can be 1 to %d, or 0 for the default of %d", f.name, n, maxLimit, f.normal)
+			return Errorf(ErrInvalid, "%s is %d, but can be 1 to %d, or 0 for the default of %d", f.name, n, maxLimit, f.normal)
 		}
 	}
 	return nil
@@ -93,7 +93,7 @@ func (s *Store) checkLimit(account, kind string) error {
 	for _, f := range limitFields {
 		most := *f.of(&limits)
 		if has := v.owned.value(key{kind, account}); f.kind == kind && has >= most {
-			return fail(ErrLimit, "the account %q has %d %s, and may have %d: %s, or have whoever runs the gateway allow more by `caddy gateway account set %s --%s N`",
+			return Errorf(ErrLimit, "the account %q has %d %s, and may have %d: %s, or have whoever runs the gateway allow more by `caddy gateway account set %s --%s N`",
 				account, has, f.what, most, f.fix, account, strings.ReplaceAll(f.name, "_", "-"))
 		}
 	}

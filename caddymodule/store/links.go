@@ -36,9 +36,9 @@ var linkKind = &kind[linkRecord, *linkRecord]{
 func (s *Store) CreateLink(ctx context.Context, l Link, life time.Duration) (Link, string, error) {
 	switch {
 	case l.Kind != LinkSetup && l.Kind != LinkInvitation && l.Kind != LinkRecovery:
-		return Link{}, "", fail(ErrInvalid, "there are no links of the kind %.40q", l.Kind)
+		return Link{}, "", Errorf(ErrInvalid, "there are no links of the kind %.40q", l.Kind)
 	case life <= 0:
-		return Link{}, "", fail(ErrInvalid, "a link must last longer than %v", life)
+		return Link{}, "", Errorf(ErrInvalid, "a link must last longer than %v", life)
 	case l.Kind != LinkRecovery:
 		l.User = ""
 	}
@@ -68,7 +68,7 @@ func createLink(t *tx, r *linkRecord) error {
 	switch r.Kind {
 	case LinkInvitation:
 		if open := t.s.invitations(r.Account); open >= maxInvitations {
-			return fail(ErrLimit, "the account %q has %d open invitations: revoke some of them, or wait until they end", r.Account, open)
+			return Errorf(ErrLimit, "the account %q has %d open invitations: revoke some of them, or wait until they end", r.Account, open)
 		}
 		linkKind.create(t, r)
 		return nil
@@ -101,7 +101,7 @@ func createLink(t *tx, r *linkRecord) error {
 func noUsers(t *tx) error {
 	t.get(markUsers)
 	if len(t.items(dirUsers)) > 0 {
-		return fail(ErrConflict, "the gateway is set up already: sign in, or ask a user for an invitation")
+		return Errorf(ErrConflict, "the gateway is set up already: sign in, or ask a user for an invitation")
 	}
 	return nil
 }
@@ -117,12 +117,12 @@ func (s *Store) FindLink(secret string) (Link, error) {
 }
 
 func errNoLink() error {
-	return fail(ErrNotFound, "the link is not valid: it was used already or taken back, or it is not complete; ask for a new one")
+	return Errorf(ErrNotFound, "the link is not valid: it was used already or taken back, or it is not complete; ask for a new one")
 }
 
 func (s *Store) checkLink(l Link) error {
 	if !s.now().Before(l.ExpiresAt) {
-		return fail(ErrExpired, "the link has expired: ask for a new one")
+		return Errorf(ErrExpired, "the link has expired: ask for a new one")
 	}
 	return nil
 }
@@ -170,7 +170,7 @@ func (s *Store) invitations(account string) int {
 func (s *Store) RemoveLink(ctx context.Context, account, id string) error {
 	return s.update(ctx, "taking the link back", func(t *tx) error {
 		if linkKind.load(t, account, id) == nil {
-			return fail(ErrNotFound, "there is no link %.40q in the account %.40q: it was used already or taken back", id, account)
+			return Errorf(ErrNotFound, "there is no link %.40q in the account %.40q: it was used already or taken back", id, account)
 		}
 		linkKind.remove(t, account, id)
 		return nil

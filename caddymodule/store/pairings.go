@@ -120,10 +120,10 @@ func checkRoom(t *tx, account string) error {
 		}
 	}
 	if len(items) >= maxPairings {
-		return fail(ErrLimit, "the account %q started %d pairings within a day: wait, or use tunnel tokens instead", account, len(items))
+		return Errorf(ErrLimit, "the account %q started %d pairings within a day: wait, or use tunnel tokens instead", account, len(items))
 	}
 	if open >= maxOpenPairings {
-		return fail(ErrConflict, "the account %q has %d open pairings already: finish or deny some of them, or wait until they expire", account, open)
+		return Errorf(ErrConflict, "the account %q has %d open pairings already: finish or deny some of them, or wait until they expire", account, open)
 	}
 	return nil
 }
@@ -137,9 +137,9 @@ func checkRoom(t *tx, account string) error {
 func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device) (Pairing, error) {
 	hash, ok := hashSecret("", secret)
 	if !ok || strings.ContainsFunc(secret, notBase62) {
-		return Pairing{}, fail(ErrInvalid, "the secret of the device must have %d letters and digits: run the newest connector", secretDigits)
+		return Pairing{}, Errorf(ErrInvalid, "the secret of the device must have %d letters and digits: run the newest connector", secretDigits)
 	}
-	unknown := fail(ErrUnauthenticated, "the claim code is unknown: check it for typing errors, or start a new pairing")
+	unknown := Errorf(ErrUnauthenticated, "the claim code is unknown: check it for typing errors, or start a new pairing")
 	known, ok := s.pairingOf(code)
 	if !ok || known.ID == code {
 		return Pairing{}, unknown
@@ -172,11 +172,11 @@ func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device)
 func errClaimed(p Pairing) error {
 	switch p.State {
 	case PairingDenied:
-		return fail(ErrDenied, "the pairing with this claim code was denied: start a new one")
+		return Errorf(ErrDenied, "the pairing with this claim code was denied: start a new one")
 	case PairingExpired:
-		return fail(ErrExpired, "the claim code has expired: start a new pairing")
+		return Errorf(ErrExpired, "the claim code has expired: start a new pairing")
 	case PairingPending, PairingApproved:
-		return fail(ErrUsed, "another device has used the claim code already: start a new pairing for this one")
+		return Errorf(ErrUsed, "another device has used the claim code already: start a new pairing for this one")
 	}
 	return nil
 }

@@ -78,10 +78,10 @@ func checkPasskey(p Passkey) error {
 		return err
 	}
 	if len(p.ID) == 0 || len(p.ID) > maxPasskeyID {
-		return fail(ErrInvalid, "the id of the passkey has %d bytes, not 1 to %d", len(p.ID), maxPasskeyID)
+		return Errorf(ErrInvalid, "the id of the passkey has %d bytes, not 1 to %d", len(p.ID), maxPasskeyID)
 	}
 	if len(p.Credential) > maxCredential || !json.Valid(p.Credential) {
-		return fail(ErrInvalid, "the passkey cannot be stored: its credential is too long, or not JSON")
+		return Errorf(ErrInvalid, "the passkey cannot be stored: its credential is too long, or not JSON")
 	}
 	return nil
 }
@@ -103,7 +103,7 @@ func (s *Store) AddPasskey(ctx context.Context, userID string, p Passkey) error 
 			taken = taken || at.id == hash
 		}
 		if taken {
-			return fail(ErrExists, "the passkey is in use already: sign in with it, or make another one")
+			return Errorf(ErrExists, "the passkey is in use already: sign in with it, or make another one")
 		}
 		passkeyKind.save(t, &passkeyRecord{User: userID, Passkey: p})
 		return nil
@@ -140,5 +140,5 @@ func (s *Store) RemovePasskey(ctx context.Context, userID string, id []byte) err
 }
 
 func errNoPasskey() error {
-	return fail(ErrNotFound, "the user has no such passkey: it was removed already")
+	return Errorf(ErrNotFound, "the user has no such passkey: it was removed already")
 }

@@ -57,7 +57,7 @@ func (s *Store) OfferSecret(ctx context.Context, id string) (string, error) {
 	hash, _ := hashSecret("", secret)
 	_, err := s.changeKnown(ctx, makingSecret, id, func(r *connectorRecord) (bool, error) {
 		if r.Rotation == nil || r.Rotation.ByHand {
-			return false, fail(ErrConflict, "the connector %q is to be offered no new secret", r.Name)
+			return false, Errorf(ErrConflict, "the connector %q is to be offered no new secret", r.Name)
 		}
 		if offered := r.offered(); len(offered) >= maxOffered {
 			r.Next = slices.DeleteFunc(r.Next, func(n nextSecret) bool { return n == offered[0] })
@@ -116,7 +116,7 @@ func (s *Store) FailRotation(ctx context.Context, id, problem string) error {
 func (s *Store) changeKnown(ctx context.Context, doing, id string, change func(*connectorRecord) (bool, error)) (Connector, error) {
 	known, ok := s.Connector(id)
 	if !ok {
-		return Connector{}, fail(ErrNotFound, "there is no connector %.40q", id)
+		return Connector{}, Errorf(ErrNotFound, "there is no connector %.40q", id)
 	}
 	return s.changeConnector(ctx, doing, known.Account, id, change)
 }

@@ -14,7 +14,7 @@ import (
 func (s *Store) Secret(ctx context.Context, name string, generate func() ([]byte, error)) ([]byte, error) {
 	notAllowed := func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') && (r < '0' || r > '9') }
 	if name == "" || len(name) > 64 || strings.ContainsFunc(name, notAllowed) {
-		return nil, fail(ErrInvalid, "a secret cannot have the name %.80q", name)
+		return nil, Errorf(ErrInvalid, "a secret cannot have the name %.80q", name)
 	}
 	path := dirSecrets + name
 	var value, generated []byte
@@ -27,7 +27,7 @@ func (s *Store) Secret(ctx context.Context, name string, generate func() ([]byte
 				return fmt.Errorf("generating it: %w", err)
 			}
 			if len(generated) == 0 {
-				return fail(ErrInvalid, "it must not be empty")
+				return Errorf(ErrInvalid, "it must not be empty")
 			}
 		}
 		value = generated
@@ -48,13 +48,13 @@ func (s *Store) ReplaceSecret(ctx context.Context, name string, old, value []byt
 		kept := readSecret(t, path)
 		switch {
 		case kept == nil:
-			return fail(ErrNotFound, "it is not there")
+			return Errorf(ErrNotFound, "it is not there")
 		case bytes.Equal(kept, value):
 			return nil
 		case !bytes.Equal(kept, old):
-			return fail(ErrConflict, "it was changed meanwhile")
+			return Errorf(ErrConflict, "it was changed meanwhile")
 		case len(value) == 0:
-			return fail(ErrInvalid, "it must not be empty")
+			return Errorf(ErrInvalid, "it must not be empty")
 		}
 		t.put(path, &secretRecord{Value: value})
 		return nil

@@ -117,7 +117,7 @@ func (s *Store) ConfirmSession(ctx context.Context, session Session) (Session, e
 	err := s.update(ctx, "confirming the session", func(t *tx) error {
 		r := sessionKind.load(t, session.User, session.ID)
 		if r == nil {
-			return fail(ErrNotFound, "the session has ended: sign in again")
+			return Errorf(ErrNotFound, "the session has ended: sign in again")
 		}
 		r.ConfirmedAt = now
 		sessionKind.save(t, r)
@@ -141,7 +141,7 @@ func (s *Store) Sessions(userID string) []Session {
 func (s *Store) RemoveSession(ctx context.Context, userID, id string) error {
 	return s.update(ctx, "ending the session", func(t *tx) error {
 		if sessionKind.load(t, userID, id) == nil {
-			return fail(ErrNotFound, "there is no such session: it has ended already")
+			return Errorf(ErrNotFound, "there is no such session: it has ended already")
 		}
 		sessionKind.remove(t, userID, id)
 		return nil

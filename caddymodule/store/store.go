@@ -140,7 +140,7 @@ func (s *Store) AuthenticateConnector(id, secret string) (Connector, error) {
 		same |= subtle.ConstantTimeCompare(hash[:], next.Hash[:])
 	}
 	if !known || !ok || same != 1 {
-		return Connector{}, fail(ErrUnauthenticated, "the tunnel token is not valid: its connector was removed, or its secret is wrong")
+		return Connector{}, Errorf(ErrUnauthenticated, "the tunnel token is not valid: its connector was removed, or its secret is wrong")
 	}
 	return c.Connector, nil
 }

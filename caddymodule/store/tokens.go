@@ -38,13 +38,13 @@ func (s *Store) CreateToken(ctx context.Context, t Token) (Token, string, error)
 		return Token{}, "", err
 	}
 	if !checkID(prefixUser, t.User) {
-		return Token{}, "", fail(ErrNotFound, "there is no such user in the account %.40q", t.Account)
+		return Token{}, "", Errorf(ErrNotFound, "there is no such user in the account %.40q", t.Account)
 	}
 	if t.Rights == 0 || t.Rights&^AllRights != 0 {
 		return Token{}, "", errNoRights()
 	}
 	if t.Expired(s.now()) {
-		return Token{}, "", fail(ErrInvalid, "the end of the management token, %s, has passed already", t.ExpiresAt.UTC().Format(time.RFC3339))
+		return Token{}, "", Errorf(ErrInvalid, "the end of the management token, %s, has passed already", t.ExpiresAt.UTC().Format(time.RFC3339))
 	}
 	secret := newSecret(prefixTokenSecret)
 	hash, _ := hashSecret(prefixTokenSecret, secret)
@@ -115,7 +115,7 @@ func (s *Store) Tokens(account string) []Token {
 func (s *Store) RemoveToken(ctx context.Context, account, id string) error {
 	return s.update(ctx, "removing the token", func(t *tx) error {
 		if tokenKind.load(t, account, id) == nil {
-			return fail(ErrNotFound, "there is no token %.40q in the account %.40q: give the id that the list of tokens shows", id, account)
+			return Errorf(ErrNotFound, "there is no token %.40q in the account %.40q: give the id that the list of tokens shows", id, account)
 		}
 		tokenKind.remove(t, account, id)
 		return nil

@@ -60,7 +60,7 @@ func (s *Store) try(ctx context.Context, build func(t *tx) error) error {
 			return s.reach(ctx, result.Revision)
 		}
 	}
-	return fail(ErrConflict, "others kept changing the same records: try again")
+	return Errorf(ErrConflict, "others kept changing the same records: try again")
 }
 
 // stale reports whether something has changed since it was read.
@@ -126,7 +126,7 @@ func (t *tx) delete(paths ...string) {
 func (t *tx) account(id string) (*accountRecord, error) {
 	r := accountKind.load(t, "", id)
 	if r == nil {
-		return nil, fail(ErrNotFound, "there is no account %.80q", id)
+		return nil, Errorf(ErrNotFound, "there is no account %.80q", id)
 	}
 	return r, nil
 }

@@ -88,7 +88,7 @@ func addUsage(t *tx, d UsageDay) {
 
 func checkDay(day string) error {
 	if _, err := time.Parse(time.DateOnly, day); err != nil {
-		return fail(ErrInvalid, "%.40q is not a day like 2026-11-21", day)
+		return Errorf(ErrInvalid, "%.40q is not a day like 2026-11-21", day)
 	}
 	return nil
 }
@@ -100,7 +100,7 @@ func (s *Store) Usage(ctx context.Context, account, fromDay string) ([]UsageDay,
 		return nil, err
 	}
 	if !checkAccount(account) {
-		return nil, fail(ErrNotFound, "there is no account %.40q", account)
+		return nil, Errorf(ErrNotFound, "there is no account %.40q", account)
 	}
 	span := Prefix(usageKind.span(account))
 	span.Start = usageKind.path(account, fromDay)
@@ -123,7 +123,7 @@ func (s *Store) Usage(ctx context.Context, account, fromDay string) ([]UsageDay,
 // place of those before.
 func (s *Store) SaveRecent(ctx context.Context, account string, data []byte) error {
 	if len(data) > maxRecent {
-		return fail(ErrInvalid, "the latest requests take %d bytes, more than %d", len(data), maxRecent)
+		return Errorf(ErrInvalid, "the latest requests take %d bytes, more than %d", len(data), maxRecent)
 	}
 	return s.update(ctx, "saving the latest requests", func(t *tx) error {
 		if _, err := t.account(account); err != nil {
@@ -137,7 +137,7 @@ func (s *Store) SaveRecent(ctx context.Context, account string, data []byte) err
 // LoadRecent returns what SaveRecent has kept, or nil.
 func (s *Store) LoadRecent(ctx context.Context, account string) ([]byte, error) {
 	if !checkAccount(account) {
-		return nil, fail(ErrNotFound, "there is no account %.40q", account)
+		return nil, Errorf(ErrNotFound, "there is no account %.40q", account)
 	}
 	item, err := s.kv.Get(ctx, dirRecent+account)
 	if err != nil || !item.Exists() {

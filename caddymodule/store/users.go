@@ -84,7 +84,7 @@ func checkUserName(name string) error {
 		return err
 	}
 	if strings.HasPrefix(strings.ToLower(name), prefixUser) {
-		return fail(ErrInvalid, "the name of the user, %q, begins as ids do: give another name", name)
+		return Errorf(ErrInvalid, "the name of the user, %q, begins as ids do: give another name", name)
 	}
 	return nil
 }
@@ -105,7 +105,7 @@ func createUser(t *tx, r *userRecord) error {
 		return err
 	}
 	if t.get(userNamePath(r.Name)).Exists() {
-		return fail(ErrExists, "there is a user %q already: give another name", r.Name)
+		return Errorf(ErrExists, "there is a user %q already: give another name", r.Name)
 	}
 	userKind.create(t, r)
 	t.put(userNamePath(r.Name), &nameRecord{Account: r.Account, ID: r.ID})
@@ -180,7 +180,7 @@ func findUser(t *tx, account, idOrName string) (*userRecord, error) {
 	}
 	r := userKind.load(t, account, id)
 	if r == nil {
-		return nil, fail(ErrNotFound, "there is no user %.80q in the account %.40q: give the name that the list of users shows", idOrName, account)
+		return nil, Errorf(ErrNotFound, "there is no user %.80q in the account %.40q: give the name that the list of users shows", idOrName, account)
 	}
 	return r, nil
 }
@@ -196,7 +196,7 @@ func loadUser(t *tx, id string) (*userRecord, error) {
 	return r, nil
 }
 
-func errNoUser() error { return fail(ErrNotFound, "there is no such user: it was removed") }
+func errNoUser() error { return Errorf(ErrNotFound, "there is no such user: it was removed") }
 
 // SetPassword gives a user the password with this hash, and ends the user's
 // sessions but keepSession, if that is not "".
