@@ -31,18 +31,14 @@ func (s *Store) CreateAccount(ctx context.Context, id string) (Account, error) {
 	if id == "" || len(id) > maxAccountID || strings.ContainsFunc(id, notAllowed) {
 		return Account{}, Errorf(ErrInvalid, "an account cannot have the id %.80q: give 1 to %d lower-case letters, digits and dashes", id, maxAccountID)
 	}
-	r := &accountRecord{Account: Account{ID: id, Name: id, CreatedAt: s.time()}}
-	err := s.update(ctx, "creating the account", func(t *tx) error {
+	return update(ctx, s, "creating the account", func(t *tx) (Account, error) {
 		if accountKind.load(t, "", id) != nil {
-			return Errorf(ErrExists, "there is an account %q already: give another id", id)
+			return Account{}, Errorf(ErrExists, "there is an account %q already: give another id", id)
 		}
-		accountKind.save(t, r)
-		return nil
+		a := Account{ID: id, Name: id, CreatedAt: s.time()}
+		accountKind.save(t, &accountRecord{Account: a})
+		return a, nil
 	})
-	if err != nil {
-		return Account{}, err
-	}
-	return r.Account, nil
 }
 
 // RemoveAccount removes an account that has no users, connectors, deployments

@@ -57,14 +57,22 @@ func (l *boltLease) begin() {
 }
 
 func (b *boltKV) loadLeases(tx *bolt.Tx) error {
-	return tx.Bucket(bucketLeases).ForEach(func(k, v []byte) error {
+	var all []*boltLease
+	err := tx.Bucket(bucketLeases).ForEach(func(k, v []byte) error {
 		if len(k) != 8 || len(v) != 8 {
 			return Errorf(ErrSchema, "the store %s has a damaged lease: restore a copy", b.path)
 		}
 		id, ttl := LeaseID(binary.BigEndian.Uint64(k)), time.Duration(binary.BigEndian.Uint64(v))
-		(&boltLease{b: b, id: id, ttl: ttl}).begin()
+		all = append(all, &boltLease{b: b, id: id, ttl: ttl})
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	for _, l := range all {
+		l.begin()
+	}
+	return nil
 }
 
 func (l *boltLease) ID() LeaseID { return l.id }

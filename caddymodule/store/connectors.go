@@ -98,32 +98,26 @@ func createConnector(t *tx, r *connectorRecord) error {
 // RemoveConnector removes a connector, given by id or name, that no deployment
 // uses; else it fails with ErrInUse and names those.
 func (s *Store) RemoveConnector(ctx context.Context, account, idOrName string) (Connector, error) {
-	var removed Connector
-	err := s.update(ctx, "removing the connector", func(t *tx) error {
+	return update(ctx, s, "removing the connector", func(t *tx) (Connector, error) {
 		r, err := findConnector(t, account, idOrName)
 		if err != nil {
-			return err
+			return Connector{}, err
 		}
-		removed = r.Connector
 		// First its mark, then the deployments: when another one begins to
 		// use it after they were read, the mark has changed.
 		t.get(dirConnectorUses + r.ID)
-		users, err := deploymentsOf(t, removed)
+		users, err := deploymentsOf(t, r.Connector)
 		if err != nil {
-			return err
+			return Connector{}, err
 		}
 		if len(users) > 0 {
-			return Errorf(ErrInUse, "the connector %q is in use by %s: point them to another connector, or remove them first",
+			return Connector{}, Errorf(ErrInUse, "the connector %q is in use by %s: point them to another connector, or remove them first",
 				r.Name, someOf(users))
 		}
 		connectorKind.remove(t, account, r.ID)
 		t.delete(dirConnectorUses+r.ID, connectorNamePath(account, r.Name))
-		return nil
+		return r.Connector, nil
 	})
-	if err != nil {
-		return Connector{}, err
-	}
-	return removed, nil
 }
 
 // TouchConnector notes that a connector is online now. It does no I/O: the times

@@ -99,24 +99,21 @@ func (s *Store) decide(
 	if !ok || known.Account != account {
 		return Pairing{}, fmt.Errorf("%s: %w", doing, unknown)
 	}
-	var decided Pairing
-	err := s.update(ctx, doing, func(t *tx) error {
+	return update(ctx, s, doing, func(t *tx) (Pairing, error) {
 		r := pairingKind.load(t, account, known.ID)
 		if r == nil {
-			return unknown
+			return Pairing{}, unknown
 		}
 		if now := r.asOf(s.now()); !now.open() {
-			return errDecided(now)
+			return Pairing{}, errDecided(now)
 		}
 		if err := f(t, r); err != nil {
-			return err
+			return Pairing{}, err
 		}
 		r.DecidedAt, r.DecidedBy = &now, text.Printable(by, maxLabel)
-		decided = r.Pairing
 		pairingKind.save(t, r)
-		return nil
+		return r.Pairing, nil
 	})
-	return decided, err
 }
 
 func errDecided(p Pairing) error {

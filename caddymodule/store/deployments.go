@@ -48,15 +48,7 @@ func (s *Store) SetDeployment(ctx context.Context, d Deployment) (Deployment, er
 	if err := checkDeployment(d); err != nil {
 		return Deployment{}, err
 	}
-	var set Deployment
-	err := s.update(ctx, "setting the deployment", func(t *tx) (err error) {
-		set, err = setDeployment(t, d)
-		return err
-	})
-	if err != nil {
-		return Deployment{}, err
-	}
-	return set, nil
+	return update(ctx, s, "setting the deployment", func(t *tx) (Deployment, error) { return setDeployment(t, d) })
 }
 
 func checkDeployment(d Deployment) error {
@@ -126,19 +118,13 @@ func useConnectors(t *tx, d Deployment) ([]string, error) {
 
 // RemoveDeployment removes the deployment and returns it as it was.
 func (s *Store) RemoveDeployment(ctx context.Context, account, name string) (Deployment, error) {
-	var removed Deployment
-	err := s.update(ctx, "removing the deployment", func(t *tx) error {
+	return update(ctx, s, "removing the deployment", func(t *tx) (Deployment, error) {
 		r := deploymentKind.load(t, account, name)
 		if r == nil {
-			return Errorf(ErrNotFound, "there is no deployment %.140q in the account %.40q", name, account)
+			return Deployment{}, Errorf(ErrNotFound, "there is no deployment %.140q in the account %.40q", name, account)
 		}
-		removed = r.Deployment
 		deploymentKind.remove(t, account, name)
 		calibrationKind.remove(t, account, name)
-		return nil
+		return r.Deployment, nil
 	})
-	if err != nil {
-		return Deployment{}, err
-	}
-	return removed, nil
 }

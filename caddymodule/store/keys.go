@@ -89,11 +89,10 @@ func errNoKey(account, id string) error {
 // new request gets through with the key, and the OnRevoke callbacks of those
 // that run have been called. Revoking a revoked key changes nothing.
 func (s *Store) RevokeKey(ctx context.Context, account, id string) (Key, error) {
-	var revoked Key
-	err := s.update(ctx, "revoking the key", func(t *tx) error {
+	revoked, err := update(ctx, s, "revoking the key", func(t *tx) (Key, error) {
 		r := keyKind.load(t, account, id)
 		if r == nil {
-			return errNoKey(account, id)
+			return Key{}, errNoKey(account, id)
 		}
 		// A revoked key is not written again, but the view may still lack the
 		// revocation, if another process has just written it: update waits.
@@ -102,8 +101,7 @@ func (s *Store) RevokeKey(ctx context.Context, account, id string) (Key, error) 
 			r.RevokedAt, r.ChangedBy = &now, actor(ctx)
 			keyKind.save(t, r)
 		}
-		revoked = r.Key
-		return nil
+		return r.Key, nil
 	})
 	if err != nil {
 		return Key{}, err

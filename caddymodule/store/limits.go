@@ -102,22 +102,13 @@ func (s *Store) checkLimit(account, kind string) error {
 
 // SetLimits changes the limits of an account. What it has beyond them stays.
 func (s *Store) SetLimits(ctx context.Context, id string, change func(*Limits)) (Account, error) {
-	var set Account
-	err := s.update(ctx, "setting the limits of the account", func(t *tx) error {
+	return update(ctx, s, "setting the limits of the account", func(t *tx) (Account, error) {
 		r, err := t.account(id)
 		if err != nil {
-			return err
+			return Account{}, err
 		}
 		change(&r.Limits)
-		if err := r.Limits.Check(); err != nil {
-			return err
-		}
-		set = r.Account
 		accountKind.save(t, r)
-		return nil
+		return r.Account, r.Limits.Check()
 	})
-	if err != nil {
-		return Account{}, err
-	}
-	return set, nil
 }

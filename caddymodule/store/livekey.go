@@ -14,20 +14,14 @@ type LiveKey struct {
 	record atomic.Pointer[keyRecord]
 
 	mu      sync.Mutex
-	revoked bool      // the callbacks have been or are being called
-	calls   *onRevoke // list of those to call
+	revoked bool // the callbacks have been or are being called
+	calls   map[*func()]struct{}
 }
 
 func newLiveKey(r *keyRecord) *LiveKey {
-	k := &LiveKey{revoked: r.RevokedAt != nil}
+	k := &LiveKey{revoked: r.RevokedAt != nil, calls: make(map[*func()]struct{})}
 	k.record.Store(r)
 	return k
-}
-
-type onRevoke struct {
-	key        *LiveKey
-	f          func()
-	prev, next *onRevoke
 }
 
 // Key returns the record.
@@ -67,45 +61,24 @@ func (k *LiveKey) OnRevoke(f func()) (stop func()) {
 		f()
 		return func() {}
 	}
-	c := &onRevoke{key: k, f: f, next: k.calls}
-	if c.next != nil {
-		c.next.prev = c
-	}
-	k.calls = c
+	call := &f
+	k.calls[call] = struct{}{}
 	k.mu.Unlock()
-	return c.stop
-}
-
-func (c *onRevoke) stop() {
-	c.key.mu.Lock()
-	defer c.key.mu.Unlock()
-	if c.f == nil {
-		return // called, or stopped before
-	}
-	c.f = nil
-	if c.next != nil {
-		c.next.prev = c.prev
-	}
-	if c.prev != nil {
-		c.prev.next = c.next
-	} else {
-		c.key.calls = c.next
+	return func() {
+		k.mu.Lock()
+		delete(k.calls, call)
+		k.mu.Unlock()
 	}
 }
 
 // revoke makes the calls, the first time. The record says so already, so that
-// whoever adds a call later finds the key revoked.
+// a request that adds a call later finds the key revoked.
 func (k *LiveKey) revoke() {
 	k.mu.Lock()
-	k.revoked = true
-	var calls []func()
-	for c := k.calls; c != nil; c = c.next {
-		calls = append(calls, c.f)
-		c.f = nil
-	}
-	k.calls = nil
+	calls := k.calls
+	k.revoked, k.calls = true, nil
 	k.mu.Unlock()
-	for _, f := range calls {
-		f()
+	for call := range calls {
+		(*call)()
 	}
 }

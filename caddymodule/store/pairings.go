@@ -145,27 +145,21 @@ func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device)
 		return Pairing{}, unknown
 	}
 	device := s.cleanDevice(d)
-	var claimed Pairing
-	err := s.update(ctx, "using the claim code", func(t *tx) error {
+	return update(ctx, s, "using the claim code", func(t *tx) (Pairing, error) {
 		r := pairingKind.load(t, known.Account, known.ID)
 		if r == nil {
-			return unknown
+			return Pairing{}, unknown
 		}
 		if r.DeviceHash == nil || *r.DeviceHash != hexDigest(hash) {
 			if err := errClaimed(r.asOf(s.now())); err != nil {
-				return err
+				return Pairing{}, err
 			}
 			bound := hexDigest(hash)
 			r.State, r.Device, r.DeviceHash = PairingPending, &device, &bound
 			pairingKind.save(t, r)
 		}
-		claimed = r.asOf(s.now())
-		return nil
+		return r.asOf(s.now()), nil
 	})
-	if err != nil {
-		return Pairing{}, err
-	}
-	return claimed, nil
 }
 
 // errClaimed returns why another device cannot use the code of a pairing, or nil.

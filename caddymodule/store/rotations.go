@@ -126,23 +126,17 @@ func (s *Store) changeKnown(ctx context.Context, doing, id string, change func(*
 func (s *Store) changeConnector(
 	ctx context.Context, doing, account, idOrName string, change func(*connectorRecord) (bool, error),
 ) (Connector, error) {
-	var changed Connector
-	err := s.update(ctx, doing, func(t *tx) error {
+	return update(ctx, s, doing, func(t *tx) (Connector, error) {
 		r, err := findConnector(t, account, idOrName)
 		if err != nil {
-			return err
+			return Connector{}, err
 		}
 		write, err := change(r)
-		if write && err == nil {
+		if write {
 			connectorKind.save(t, r)
 		}
-		changed = r.Connector
-		return err
+		return r.Connector, err
 	})
-	if err != nil {
-		return Connector{}, err
-	}
-	return changed, nil
 }
 
 // rotate begins a rotation, or begins the one that is under way again.

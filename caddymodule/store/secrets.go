@@ -17,27 +17,22 @@ func (s *Store) Secret(ctx context.Context, name string, generate func() ([]byte
 		return nil, Errorf(ErrInvalid, "a secret cannot have the name %.80q", name)
 	}
 	path := dirSecrets + name
-	var value, generated []byte
-	err := s.update(ctx, "getting the secret "+name, func(t *tx) (err error) {
-		if value = readSecret(t, path); value != nil {
-			return nil
+	var generated []byte
+	return update(ctx, s, "getting the secret "+name, func(t *tx) (_ []byte, err error) {
+		if value := readSecret(t, path); value != nil {
+			return value, nil
 		}
 		if generated == nil {
 			if generated, err = generate(); err != nil {
-				return fmt.Errorf("generating it: %w", err)
+				return nil, fmt.Errorf("generating it: %w", err)
 			}
 			if len(generated) == 0 {
-				return Errorf(ErrInvalid, "it must not be empty")
+				return nil, Errorf(ErrInvalid, "it must not be empty")
 			}
 		}
-		value = generated
-		t.put(path, &secretRecord{Value: value})
-		return nil
+		t.put(path, &secretRecord{Value: generated})
+		return generated, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return value, nil
 }
 
 // ReplaceSecret puts value in the place of a secret that is old; it may be there

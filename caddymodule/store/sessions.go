@@ -114,20 +114,16 @@ func (s *Store) TouchSession(session Session) {
 // if the session has been removed.
 func (s *Store) ConfirmSession(ctx context.Context, session Session) (Session, error) {
 	now := s.time()
-	err := s.update(ctx, "confirming the session", func(t *tx) error {
+	return update(ctx, s, "confirming the session", func(t *tx) (Session, error) {
 		r := sessionKind.load(t, session.User, session.ID)
 		if r == nil {
-			return Errorf(ErrNotFound, "the session has ended: sign in again")
+			return Session{}, Errorf(ErrNotFound, "the session has ended: sign in again")
 		}
 		r.ConfirmedAt = now
 		sessionKind.save(t, r)
-		return nil
+		session.ConfirmedAt = now
+		return session, nil
 	})
-	if err != nil {
-		return Session{}, err
-	}
-	session.ConfirmedAt = now
-	return session, nil
 }
 
 // Sessions returns the sessions of a user that have not ended, in the order of

@@ -21,18 +21,30 @@ type tx struct {
 }
 
 // update makes the write that build describes, again when something that it has
-// read was changed meanwhile, and waits until the view has it. A write of
-// nothing waits for the view to have what was read. doing begins the text of
-// errors.
-func (s *Store) update(ctx context.Context, doing string, build func(t *tx) error) error {
-	err := s.try(ctx, build)
+// read was changed meanwhile, waits until the view has it, and returns what build
+// returned. A write of nothing waits for the view to have what was read. doing
+// begins the text of errors.
+func update[T any](ctx context.Context, s *Store, doing string, build func(t *tx) (T, error)) (T, error) {
+	var none, result T
+	err := s.write(ctx, func(t *tx) (err error) {
+		result, err = build(t)
+		return err
+	})
 	if err != nil {
+		return none, fmt.Errorf("%s: %w", doing, err)
+	}
+	return result, nil
+}
+
+// update is the function of that name for a write that returns nothing.
+func (s *Store) update(ctx context.Context, doing string, build func(t *tx) error) error {
+	if err := s.write(ctx, build); err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
 	return nil
 }
 
-func (s *Store) try(ctx context.Context, build func(t *tx) error) error {
+func (s *Store) write(ctx context.Context, build func(t *tx) error) error {
 	s.mu.Lock()
 	closed := s.closed
 	s.mu.Unlock()
@@ -179,7 +191,7 @@ func (s *Store) items(ctx context.Context, prefix string) ([]Item, error) {
 // drop deletes keys, whatever they hold, in as many writes as it takes.
 func (s *Store) drop(ctx context.Context, keys []string) error {
 	for chunk := range slices.Chunk(keys, MaxTxnOps) {
-		err := s.try(ctx, func(t *tx) error {
+		err := s.write(ctx, func(t *tx) error {
 			t.delete(chunk...)
 			return nil
 		})

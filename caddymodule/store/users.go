@@ -117,16 +117,14 @@ func createUser(t *tx, r *userRecord) error {
 // RemoveUser removes a user, given by id or name, with all that is the user's.
 // From the return on no session, token or link of the user works.
 func (s *Store) RemoveUser(ctx context.Context, account, idOrName string) (User, error) {
-	var removed User
-	err := s.update(ctx, "removing the user", func(t *tx) error {
+	removed, err := update(ctx, s, "removing the user", func(t *tx) (User, error) {
 		r, err := findUser(t, account, idOrName)
 		if err != nil {
-			return err
+			return User{}, err
 		}
-		removed = r.User
 		userKind.remove(t, account, r.ID)
 		t.delete(userNamePath(r.Name))
-		return nil
+		return r.User, nil
 	})
 	if err != nil {
 		return User{}, err
@@ -201,10 +199,8 @@ func errNoUser() error { return Errorf(ErrNotFound, "there is no such user: it w
 // SetPassword gives a user the password with this hash, and ends the user's
 // sessions but keepSession, if that is not "".
 func (s *Store) SetPassword(ctx context.Context, userID, hash, keepSession string) error {
-	var user *userRecord
-	err := s.update(ctx, "setting the password", func(t *tx) (err error) {
-		user, err = setPassword(t, userID, hash, keepSession)
-		return err
+	user, err := update(ctx, s, "setting the password", func(t *tx) (*userRecord, error) {
+		return setPassword(t, userID, hash, keepSession)
 	})
 	if err == nil {
 		s.dropEarlier(ctx, user)
