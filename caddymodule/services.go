@@ -24,8 +24,8 @@ type services struct {
 	store    *store.Store
 	learner  *learner
 	signIn   *signin.Service
-	desk     *pairing.Desk
-	rotation *rotation.Desk
+	desk     *pairing.Service
+	rotation *rotation.Service
 	activity *activity.Log
 	events   *gatewayEvents
 	queues   *queue.Queues

@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// Options are what a desk works with.
+// Options are what a service works with.
 type Options struct {
 	// Store has the rotations; it is needed.
 	Store *store.Store
@@ -22,9 +22,9 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Desk offers new tokens and learns what became of them. Its methods are safe
+// Service offers new tokens and learns what became of them. Its methods are safe
 // for concurrent use.
-type Desk struct {
+type Service struct {
 	store *store.Store
 	token func(connectorID, secret string) (string, error)
 	log   *slog.Logger
@@ -39,98 +39,98 @@ type offer struct {
 	secret string
 }
 
-var _ tunnel.Rotation = (*Desk)(nil)
+var _ tunnel.Rotation = (*Service)(nil)
 
-// New returns a desk. It has nothing to close.
-func New(o Options) *Desk {
-	return &Desk{
+// New returns a service. It has nothing to close.
+func New(o Options) *Service {
+	return &Service{
 		store: o.Store, token: o.Token, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
 		offers: make(map[string]offer),
 	}
 }
 
 // Pending implements tunnel.Rotation.
-func (d *Desk) Pending(connectorID string) bool {
-	c, _ := d.store.Connector(connectorID)
+func (s *Service) Pending(connectorID string) bool {
+	c, _ := s.store.Connector(connectorID)
 	return c.Rotation != nil && !c.Rotation.ByHand
 }
 
 // Next implements tunnel.Rotation. As long as this process lives, it offers a
 // connector the same token again.
-func (d *Desk) Next(ctx context.Context, connectorID string) (link.Rotate, bool) {
-	if !d.Pending(connectorID) {
+func (s *Service) Next(ctx context.Context, connectorID string) (link.Rotate, bool) {
+	if !s.Pending(connectorID) {
 		return link.Rotate{}, false
 	}
-	o, err := d.offer(ctx, connectorID)
+	o, err := s.offer(ctx, connectorID)
 	if err == nil {
 		var token string
-		if token, err = d.token(connectorID, o.secret); err == nil {
+		if token, err = s.token(connectorID, o.secret); err == nil {
 			return link.Rotate{ID: o.id, TunnelToken: token}, true
 		}
 	}
 	// Else the tunnel has ended, or the rotation meanwhile.
-	if ctx.Err() == nil && d.Pending(connectorID) {
-		d.log.Error("a connector's token waits to be rotated", "connector", connectorID, "error", err)
+	if ctx.Err() == nil && s.Pending(connectorID) {
+		s.log.Error("a connector's token waits to be rotated", "connector", connectorID, "error", err)
 	}
 	return link.Rotate{}, false
 }
 
 // offer returns the secret that a connector is offered, making it if need be.
-func (d *Desk) offer(ctx context.Context, connectorID string) (offer, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for id, o := range d.offers { // also those of connectors that are gone
-		if !d.store.IsNextSecret(id, o.secret) {
-			delete(d.offers, id)
+func (s *Service) offer(ctx context.Context, connectorID string) (offer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, o := range s.offers { // also those of connectors that are gone
+		if !s.store.IsNextSecret(id, o.secret) {
+			delete(s.offers, id)
 		}
 	}
-	if o, ok := d.offers[connectorID]; ok {
+	if o, ok := s.offers[connectorID]; ok {
 		return o, nil
 	}
-	secret, err := d.store.OfferSecret(ctx, connectorID)
+	secret, err := s.store.OfferSecret(ctx, connectorID)
 	if err != nil {
 		return offer{}, err
 	}
 	o := offer{id: rand.Text()[:12], secret: secret}
-	d.offers[connectorID] = o
+	s.offers[connectorID] = o
 	return o, nil
 }
 
 // Rotated implements tunnel.Rotation.
-func (d *Desk) Rotated(ctx context.Context, connectorID string, answer link.Rotated) {
-	d.mu.Lock()
-	o, ok := d.offers[connectorID]
-	d.mu.Unlock()
+func (s *Service) Rotated(ctx context.Context, connectorID string, answer link.Rotated) {
+	s.mu.Lock()
+	o, ok := s.offers[connectorID]
+	s.mu.Unlock()
 	if !ok || o.id != answer.ID {
 		return // of an offer that is out of date
 	}
 	if answer.Error == "" {
-		d.finish(ctx, connectorID, o.secret)
+		s.finish(ctx, connectorID, o.secret)
 		return
 	}
-	if err := d.store.FailRotation(ctx, connectorID, answer.Error); err != nil {
-		d.log.Error("a connector's token is not rotated", "connector", connectorID, "error", err)
+	if err := s.store.FailRotation(ctx, connectorID, answer.Error); err != nil {
+		s.log.Error("a connector's token is not rotated", "connector", connectorID, "error", err)
 		return
 	}
-	d.log.Warn("a connector cannot keep its new token: the old one stays valid", "connector", connectorID, "reason", answer.Error)
+	s.log.Warn("a connector cannot keep its new token: the old one stays valid", "connector", connectorID, "reason", answer.Error)
 }
 
 // Hello implements tunnel.Rotation: with a new secret, the
 // old one is of no more use.
-func (d *Desk) Hello(ctx context.Context, connectorID, secret string) {
-	if d.store.IsNextSecret(connectorID, secret) {
-		d.finish(ctx, connectorID, secret)
+func (s *Service) Hello(ctx context.Context, connectorID, secret string) {
+	if s.store.IsNextSecret(connectorID, secret) {
+		s.finish(ctx, connectorID, secret)
 	}
 }
 
 // finish ends a rotation. If that cannot be written, old and new stay valid, and
 // the next hello ends it.
-func (d *Desk) finish(ctx context.Context, connectorID, secret string) {
-	c, done, err := d.store.FinishRotation(ctx, connectorID, secret)
+func (s *Service) finish(ctx context.Context, connectorID, secret string) {
+	c, done, err := s.store.FinishRotation(ctx, connectorID, secret)
 	switch {
 	case err != nil:
-		d.log.Error("a connector has its new token, but the old one stays valid", "connector", connectorID, "error", err)
+		s.log.Error("a connector has its new token, but the old one stays valid", "connector", connectorID, "error", err)
 	case done:
-		d.log.Info("connector token rotated", "connector", connectorID, "name", c.Name, "account", c.Account)
+		s.log.Info("connector token rotated", "connector", connectorID, "name", c.Name, "account", c.Account)
 	}
 }
