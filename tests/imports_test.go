@@ -36,14 +36,19 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/store"},
 			forbid: []string{ours, "net/http"},
-			except: []string{module + "caddymodule/scope", module + "caddymodule/compat"},
+			except: []string{module + "caddymodule/subscribe", module + "caddymodule/scope", module + "caddymodule/compat", module + "connector/text"},
 			why:    "the store knows records and scopes; who asks for them, over HTTP or not, is not its business",
 		},
 		{
 			from:   []string{"caddymodule/tunnel"},
 			forbid: []string{ours},
-			except: []string{module + "connector/link", module + "caddymodule/scope", module + "caddymodule/fair", module + "caddymodule/health"},
+			except: []string{module + "caddymodule/subscribe", module + "connector/link", module + "caddymodule/scope", module + "caddymodule/fair", module + "caddymodule/health"},
 			why:    "the gateway's end of tunnels shares the protocol with the connector, and nothing but the matcher of names, the division of what is scarce and the words for states with the gateway",
+		},
+		{
+			from:   []string{"connector/text", "caddymodule/subscribe"},
+			forbid: []string{ours, "net/http"},
+			why:    "they know characters and functions, and nothing of those who use them",
 		},
 		{
 			from:   []string{"connector/memory"},
@@ -58,7 +63,7 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/signin", "caddymodule/activity"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair"},
+			except: []string{module + "caddymodule/subscribe", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "connector/text"},
 			why:    "who a user is, and what requests cost, need records alone; neither knows tunnels, pages or the other",
 		},
 		{
@@ -69,7 +74,7 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/pairing"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link"},
+			except: []string{module + "caddymodule/subscribe", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link", module + "connector/text"},
 			why:    "the desk stands between the tunnels, where devices wait, and the store, where decisions are made; nobody else is there",
 		},
 		{
@@ -81,7 +86,7 @@ func importRules() []importRule {
 			from:   []string{"caddymodule/events"},
 			forbid: []string{ours},
 			except: []string{
-				module + "caddymodule/newest", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat",
+				module + "caddymodule/newest", module + "caddymodule/subscribe", module + "connector/text", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat",
 				module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link",
 			},
 			why: "events are made of records and tunnels alone, so that no request can get into one",
@@ -90,7 +95,7 @@ func importRules() []importRule {
 			from:   []string{"caddymodule/serve"},
 			forbid: []string{ours, "github.com/prometheus/..."},
 			except: []string{
-				module + "caddymodule/activity", module + "caddymodule/dialect", module + "caddymodule/queue", module + "caddymodule/store", module + "caddymodule/scope",
+				module + "caddymodule/activity", module + "caddymodule/dialect", module + "caddymodule/queue", module + "caddymodule/subscribe", module + "connector/text", module + "caddymodule/store", module + "caddymodule/scope",
 				module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link", module + "connector/memory",
 			},
 			why: "the request path needs keys, queues and tunnels; users, pages and metrics are not on it",
@@ -103,7 +108,7 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/rotation"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link"},
+			except: []string{module + "caddymodule/subscribe", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link", module + "connector/text"},
 			why:    "it stands between the tunnels, on which tokens are offered, and the store, where they are counted; nobody else sees one",
 		},
 		{
@@ -111,7 +116,7 @@ func importRules() []importRule {
 			forbid: []string{ours},
 			except: []string{
 				module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/store", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link",
-				module + "caddymodule/signin", module + "caddymodule/pairing", module + "caddymodule/activity", module + "caddymodule/fair",
+				module + "caddymodule/signin", module + "caddymodule/pairing", module + "caddymodule/activity", module + "caddymodule/fair", module + "caddymodule/subscribe", module + "connector/text",
 			},
 			why: "management works on the store and the tunnels, the same behind console, admin endpoint and command line",
 		},

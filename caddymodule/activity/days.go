@@ -24,14 +24,6 @@ func dayName(day int64) string {
 	return time.Unix(day*daySeconds, 0).UTC().Format(time.DateOnly)
 }
 
-// usage is the sum as the store takes it.
-func (s sum) usage(account string) store.UsageDay {
-	return store.UsageDay{
-		Account: account, Day: dayName(s.day),
-		Requests: s.requests, Errors: s.errors, InputTokens: s.inputTokens, OutputTokens: s.outputTokens,
-	}
-}
-
 // Days returns the sums of the last n days, today's the last, at most 366. Days
 // of which nothing is known are there, with zeros.
 func (l *Log) Days(ctx context.Context, account string, n int) ([]store.UsageDay, error) {
@@ -40,7 +32,7 @@ func (l *Log) Days(ctx context.Context, account string, n int) ([]store.UsageDay
 	days := make([]store.UsageDay, n)
 	index := make(map[string]int, n)
 	for i := range days {
-		days[i] = sum{day: first + int64(i)}.usage(account)
+		days[i] = store.UsageDay{Account: account, Day: dayName(first + int64(i))}
 		index[days[i].Day] = i
 	}
 	known, err := l.known(ctx, account, days[0].Day)
@@ -48,14 +40,9 @@ func (l *Log) Days(ctx context.Context, account string, n int) ([]store.UsageDay
 		return nil, fmt.Errorf("adding up the requests of the last days: %w", err)
 	}
 	for _, k := range known {
-		i, ok := index[k.Day]
-		if !ok {
-			continue
+		if i, ok := index[k.Day]; ok {
+			days[i].Add(k)
 		}
-		days[i].Requests += k.Requests
-		days[i].Errors += k.Errors
-		days[i].InputTokens += k.InputTokens
-		days[i].OutputTokens += k.OutputTokens
 	}
 	return days, nil
 }
@@ -73,7 +60,7 @@ func (l *Log) known(ctx context.Context, account, from string) ([]store.UsageDay
 	defer l.mu.Unlock()
 	if a := l.accounts[account]; a != nil {
 		for _, s := range a.unsaved {
-			known = append(known, s.usage(account))
+			known = append(known, s.UsageDay)
 		}
 	}
 	return known, nil

@@ -7,10 +7,10 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/subscribe"
 )
 
 // keep is how many requests of an account are remembered.
@@ -34,7 +34,7 @@ type Log struct {
 	store       *store.Store
 	log         *slog.Logger
 	now         func() time.Time
-	subscribers atomic.Pointer[[]*subscriber] // replaced, never changed
+	subscribers subscribe.List[string] // accounts
 
 	mu       sync.Mutex
 	accounts map[string]*account
@@ -44,8 +44,6 @@ type Log struct {
 	closed sync.Once
 	worker sync.WaitGroup
 }
-
-type subscriber struct{ f func(account string) }
 
 // account is what is remembered of one account.
 type account struct {
@@ -57,8 +55,8 @@ type account struct {
 
 // sum is what is to be added to a day.
 type sum struct {
-	day                                         int64 // since 1970, in UTC
-	requests, errors, inputTokens, outputTokens int64
+	day int64 // since 1970, in UTC
+	store.UsageDay
 }
 
 // New returns a log that begins with the requests that the last one has saved,
@@ -71,11 +69,10 @@ func New(o Options) *Log {
 	if l.now == nil {
 		l.now = time.Now
 	}
-	l.subscribers.Store(new([]*subscriber))
 	for _, a := range l.store.Accounts() {
 		recent, err := l.load(a.ID)
 		if err != nil {
-			l.log.Warn("forgetting the last requests of an account", "account", a.ID, "error", err)
+			l.log.Warn("failed to load the last requests of an account", "account_id", a.ID, "error", err)
 		}
 		if len(recent) > 0 {
 			l.accounts[a.ID] = &account{recent: recent}
@@ -108,11 +105,9 @@ func (l *Log) load(account string) ([]Request, error) {
 func (l *Log) Record(account string, r Request) {
 	r.clip()
 	l.mu.Lock()
-	l.account(account).record(&r)
+	l.account(account).record(account, &r)
 	l.mu.Unlock()
-	for _, s := range *l.subscribers.Load() {
-		s.f(account)
-	}
+	l.subscribers.Now().Call(account)
 }
 
 // account returns the account's memory. l.mu is held.
@@ -125,7 +120,7 @@ func (l *Log) account(id string) *account {
 	return a
 }
 
-func (a *account) record(r *Request) {
+func (a *account) record(id string, r *Request) {
 	if len(a.recent) < keep {
 		a.recent = append(a.recent, *r)
 	} else {
@@ -133,25 +128,21 @@ func (a *account) record(r *Request) {
 		a.oldest = (a.oldest + 1) % keep
 	}
 	a.changed = true
-	s := sum{day: dayOf(r.Time), requests: 1, inputTokens: int64(r.InputTokens), outputTokens: int64(r.OutputTokens)}
+	u := store.UsageDay{Requests: 1, InputTokens: int64(r.InputTokens), OutputTokens: int64(r.OutputTokens)}
 	if r.Status >= 400 {
-		s.errors = 1
+		u.Errors = 1
 	}
-	a.add(s)
+	a.add(id, dayOf(r.Time), u)
 }
 
 // add adds to what is to be saved of a day.
-func (a *account) add(s sum) {
-	for i := range a.unsaved {
-		if o := &a.unsaved[i]; o.day == s.day {
-			o.requests += s.requests
-			o.errors += s.errors
-			o.inputTokens += s.inputTokens
-			o.outputTokens += s.outputTokens
-			return
-		}
+func (a *account) add(id string, day int64, u store.UsageDay) {
+	i := slices.IndexFunc(a.unsaved, func(s sum) bool { return s.day == day })
+	if i < 0 {
+		i = len(a.unsaved)
+		a.unsaved = append(a.unsaved, sum{day, store.UsageDay{Account: id, Day: dayName(day)}})
 	}
-	a.unsaved = append(a.unsaved, s)
+	a.unsaved[i].Add(u)
 }
 
 // newestFirst returns a copy of the last requests.
@@ -176,19 +167,4 @@ func (l *Log) Recent(account string) []Request {
 // Subscribe has f called after each request of whatever account, with no lock
 // held, on the way of the request: it must return at once. stop ends it, but
 // for calls that are running.
-func (l *Log) Subscribe(f func(account string)) (stop func()) {
-	sub := &subscriber{f}
-	l.change(func(subs []*subscriber) []*subscriber { return append(slices.Clip(subs), sub) })
-	return func() {
-		l.change(func(subs []*subscriber) []*subscriber {
-			return slices.DeleteFunc(slices.Clone(subs), func(o *subscriber) bool { return o == sub })
-		})
-	}
-}
-
-func (l *Log) change(f func([]*subscriber) []*subscriber) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	next := f(*l.subscribers.Load())
-	l.subscribers.Store(&next)
-}
+func (l *Log) Subscribe(f func(account string)) (stop func()) { return l.subscribers.Add(f) }

@@ -41,7 +41,7 @@ func (l *Log) run() {
 			err = l.saveRecent()
 		}
 		if err != nil {
-			l.log.Warn("saving the activity", "error", err)
+			l.log.Warn("failed to save the activity", "error", err)
 		}
 	}
 }
@@ -68,7 +68,7 @@ func (l *Log) saveDays() error {
 	for id, sums := range l.takeSums() {
 		days := make([]store.UsageDay, len(sums))
 		for i, s := range sums {
-			days[i] = s.usage(id)
+			days[i] = s.UsageDay
 		}
 		err := l.store.AddUsage(context.Background(), days)
 		if err == nil {
@@ -102,7 +102,7 @@ func (l *Log) putBack(id string, sums []sum) {
 	defer l.mu.Unlock()
 	a := l.account(id)
 	for _, s := range sums {
-		a.add(s)
+		a.add(id, s.day, s.UsageDay)
 	}
 }
 

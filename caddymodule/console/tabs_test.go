@@ -131,7 +131,7 @@ type gateway struct {
 	testing.TB
 	store    *store.Store
 	lines    *lines
-	desk     *pairing.Desk
+	desk     *pairing.Service
 	log      *activity.Log
 	console  *Console
 	endpoint manage.Endpoint

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/store/storetest"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/tests/storetest"
 )
 
 // told collects events.

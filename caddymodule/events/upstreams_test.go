@@ -8,8 +8,8 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/store/storetest"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/tests/storetest"
 )
 
 // A model server that is unreachable for a while makes one event, and its return

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/store/storetest"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/tests/storetest"
 )
 
 // A listener outlives configurations, and with it the identity that connectors

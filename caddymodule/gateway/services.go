@@ -21,8 +21,8 @@ import (
 type Services struct {
 	*serve.Backend
 	SignIn   *signin.Service
-	Pairing  *pairing.Desk
-	Rotation *rotation.Desk
+	Pairing  *pairing.Service
+	Rotation *rotation.Service
 	Events   *events.Gateway
 }
 

@@ -83,7 +83,7 @@ type Options struct {
 	Endpoint func() Endpoint
 	// Pairing, SignIn and Activity may be nil: what needs them is refused, or
 	// empty.
-	Pairing  *pairing.Desk
+	Pairing  *pairing.Service
 	SignIn   *signin.Service
 	Activity *activity.Log
 	// Build is what the gateway is, for status; it may be empty.
@@ -101,7 +101,7 @@ type Service struct {
 	store    *store.Store
 	tunnels  Tunnels
 	endpoint func() Endpoint
-	desk     *pairing.Desk
+	desk     *pairing.Service
 	signIn   *signin.Service
 	activity *activity.Log
 	build    Build

@@ -152,7 +152,7 @@ func (s *Service) DenyPairing(ctx context.Context, account, codeOrID string) (Pa
 }
 
 // pairingDesk returns the desk if devices can be paired.
-func (s *Service) pairingDesk() (*pairing.Desk, error) {
+func (s *Service) pairingDesk() (*pairing.Service, error) {
 	if s.desk == nil {
 		return nil, faultf(ErrNotReady, "devices cannot be paired with this gateway")
 	}

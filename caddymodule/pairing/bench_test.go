@@ -10,9 +10,9 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/pairing"
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/store/storetest"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/storetest"
 )
 
 const (
@@ -20,24 +20,24 @@ const (
 	pin     = "the pin"
 )
 
-// bench is a desk over a store, and what a test needs of them.
+// bench is a service over a store, and what a test needs of them.
 type bench struct {
 	*testing.T
-	store  *store.Store
-	desk   *pairing.Desk
-	limits int // how often the desk has told that codes begin to be refused
+	store   *store.Store
+	service *pairing.Service
+	limits  int // how often the service has told that codes begin to be refused
 }
 
 // newBench returns a bench of the file at path, which must be closed.
 func newBench(t *testing.T, path string) *bench {
 	t.Helper()
 	b := &bench{T: t, store: storetest.Open(t, path)}
-	b.newDesk()
+	b.newService()
 	return b
 }
 
-func (b *bench) newDesk() {
-	b.desk = pairing.New(pairing.Options{
+func (b *bench) newService() {
+	b.service = pairing.New(pairing.Options{
 		Store: b.store, Token: token, Pin: func() string { return pin }, Limited: func() { b.limits++ },
 	})
 }
@@ -71,12 +71,12 @@ func newHookedBench(t *testing.T, path string) (*bench, *hooked) {
 		t.Fatal(err)
 	}
 	b := &bench{T: t, store: st}
-	b.newDesk()
+	b.newService()
 	return b, kv
 }
 
 func (b *bench) close() {
-	b.desk.Close()
+	b.service.Close()
 	if err := b.store.Close(); err != nil {
 		b.Error(err)
 	}
@@ -95,7 +95,7 @@ func inBubble(t *testing.T, f func(b *bench)) {
 
 func (b *bench) start() (store.Pairing, string) {
 	b.Helper()
-	p, code, err := b.desk.Start(context.Background(), account, "usr_1")
+	p, code, err := b.service.Start(context.Background(), account, "usr_1")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func secret(name string) string { return name + strings.Repeat("0", 43-len(name)
 // claim claims for a device that must be let in.
 func (b *bench) claim(d tunnel.Device) tunnel.Ticket {
 	b.Helper()
-	t, deny := b.desk.Claim(context.Background(), d)
+	t, deny := b.service.Claim(context.Background(), d)
 	if deny != nil {
 		b.Fatalf("denied: %v", deny)
 	}
@@ -125,7 +125,7 @@ func (b *bench) claim(d tunnel.Device) tunnel.Ticket {
 // refused claims for a device that must be refused.
 func (b *bench) refused(d tunnel.Device, code string) *link.Deny {
 	b.Helper()
-	t, deny := b.desk.Claim(context.Background(), d)
+	t, deny := b.service.Claim(context.Background(), d)
 	if deny == nil {
 		t.Release()
 		b.Fatalf("the device was let in, not refused with %s", code)

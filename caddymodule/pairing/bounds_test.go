@@ -55,7 +55,7 @@ func TestGuessesOfAnAddress(t *testing.T) {
 func TestGuessesFromManyNetworks(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		guess := func(i int) string {
-			_, deny := b.desk.Claim(context.Background(), from(fmt.Sprintf("10.%d.%d.1", i>>8, i&0xff), wrong))
+			_, deny := b.service.Claim(context.Background(), from(fmt.Sprintf("10.%d.%d.1", i>>8, i&0xff), wrong))
 			return deny.Code
 		}
 		for i := range 3000 { // all at once
@@ -70,7 +70,7 @@ func TestGuessesFromManyNetworks(t *testing.T) {
 				refused++
 			}
 		}
-		if refused < 2800 || !b.desk.Limited() || b.limits != 1 {
+		if refused < 2800 || !b.service.Limited() || b.limits != 1 {
 			b.Errorf("%d codes were refused; told %d times", refused, b.limits)
 		}
 		b.claim(from("198.51.100.1", code)).Release()
@@ -92,7 +92,7 @@ func TestGuessesFromManyNetworks(t *testing.T) {
 			b.Errorf("told %d times", b.limits)
 		}
 		time.Sleep(time.Minute)
-		if b.desk.Limited() {
+		if b.service.Limited() {
 			b.Error("a minute later codes are said to be refused")
 		}
 	})
@@ -120,7 +120,7 @@ func TestGuessesByGroup(t *testing.T) {
 				}
 				b.refused(from(c.same, wrong), link.DenyPairingLimit)
 				b.refused(from(c.other, wrong), link.DenyPairingUnknown)
-				if b.desk.Limited() {
+				if b.service.Limited() {
 					b.Error("the guesses of one network limit all")
 				}
 			})
@@ -158,7 +158,7 @@ func TestConcurrentGuesses(t *testing.T) {
 				var wg sync.WaitGroup
 				for i := range 300 {
 					wg.Go(func() {
-						_, deny := b.desk.Claim(context.Background(), from(c.remote(i), wrong))
+						_, deny := b.service.Claim(context.Background(), from(c.remote(i), wrong))
 						switch {
 						case deny == nil:
 							b.Error("let in")

@@ -72,7 +72,7 @@ func TestConcurrentRightCodes(t *testing.T) {
 	var wg sync.WaitGroup
 	for i, code := range codes {
 		wg.Go(func() {
-			if _, deny := b.desk.Claim(context.Background(), device(code, fmt.Sprintf("box%d", i))); deny != nil {
+			if _, deny := b.service.Claim(context.Background(), device(code, fmt.Sprintf("box%d", i))); deny != nil {
 				t.Errorf("denied: %v", deny)
 			}
 		})
@@ -98,7 +98,7 @@ func TestDecisionMeetsClaim(t *testing.T) {
 				b.approve(p.ID)
 			}
 		})
-		ticket, deny := b.desk.Claim(context.Background(), device(code, "box"))
+		ticket, deny := b.service.Claim(context.Background(), device(code, "box"))
 		if deny == nil {
 			select {
 			case d := <-ticket.Decided:
@@ -127,7 +127,7 @@ func TestConcurrentClaims(t *testing.T) {
 	for i := range 24 {
 		wg.Go(func() {
 			name := fmt.Sprintf("box%d", i%4)
-			ticket, deny := b.desk.Claim(context.Background(), device(code, name))
+			ticket, deny := b.service.Claim(context.Background(), device(code, name))
 			if deny != nil {
 				if deny.Code != link.DenyPairingUsed {
 					t.Errorf("denied: %v", deny)
@@ -170,7 +170,7 @@ func TestConcurrentClose(t *testing.T) {
 	for range 10 {
 		p, code := b.start()
 		wg.Go(func() {
-			ticket, deny := b.desk.Claim(context.Background(), device(code, "box"))
+			ticket, deny := b.service.Claim(context.Background(), device(code, "box"))
 			if deny != nil {
 				if deny.Code != link.DenyShutdown && deny.Code != link.DenyPairingDenied {
 					t.Errorf("denied: %v", deny)
@@ -180,11 +180,11 @@ func TestConcurrentClose(t *testing.T) {
 			select {
 			case <-ticket.Decided:
 			case <-time.After(10 * time.Second):
-				t.Error("a ticket outlives the desk")
+				t.Error("a ticket outlives the service")
 			}
 		})
 		wg.Go(func() { _, _ = b.store.DenyPairing(context.Background(), account, p.ID, "usr_1") })
 	}
-	b.desk.Close()
+	b.service.Close()
 	wg.Wait()
 }

@@ -7,12 +7,12 @@ import (
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
-// expiryGrace is how long after the end of its code a device is told of it: an
+// expiryGrace is how long after the end of its code a device is refused: an
 // approval in the last moment may still be on its way through the store.
 const expiryGrace = time.Second
 
-// ticket is the place of one connected device. Whoever takes it out of the
-// desk's map tells it the one decision.
+// ticket is the place of one connected device. What takes it out of the
+// service's map sends it the one decision.
 type ticket struct {
 	id      string // of the pairing
 	account string
@@ -29,101 +29,85 @@ func (t *ticket) dismiss() {
 }
 
 // admit gives the device its place, in which there may be an older connection
-// of it. It returns false if the desk is closed.
-func (d *Desk) admit(t *ticket) bool {
-	if !d.enter(t) {
+// of it. It returns false if the service is closed.
+func (s *Service) admit(t *ticket) bool {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
 		return false
 	}
-	d.notify(t.account)
-	return true
-}
-
-func (d *Desk) enter(t *ticket) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return false
-	}
-	t.timer = time.AfterFunc(t.ends.Add(expiryGrace).Sub(d.now()), func() { d.expire(t) })
-	if old := d.tickets[t.id]; old != nil {
+	t.timer = time.AfterFunc(t.ends.Add(expiryGrace).Sub(s.now()), func() { s.expire(t) })
+	if old := s.tickets[t.id]; old != nil {
 		old.dismiss()
 	}
-	d.tickets[t.id] = t
+	s.tickets[t.id] = t
+	s.mu.Unlock()
+	s.notify(t.account)
 	return true
 }
 
 // remove takes the device's place away and returns whether it had it.
-func (d *Desk) remove(t *ticket) bool {
-	if !d.leave(t) {
-		return false
+func (s *Service) remove(t *ticket) bool {
+	s.mu.Lock()
+	had := s.tickets[t.id] == t
+	if had {
+		delete(s.tickets, t.id)
+		t.timer.Stop()
 	}
-	d.notify(t.account)
-	return true
-}
-
-func (d *Desk) leave(t *ticket) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.tickets[t.id] != t {
-		return false
+	s.mu.Unlock()
+	if had {
+		s.notify(t.account)
 	}
-	delete(d.tickets, t.id)
-	t.timer.Stop()
-	return true
+	return had
 }
 
 // expire is called when the code has run out.
-func (d *Desk) expire(t *ticket) {
-	if d.settle(t) {
+func (s *Service) expire(t *ticket) {
+	if s.settle(t) {
 		return
 	}
-	if left := t.ends.Add(expiryGrace).Sub(d.now()); left > 0 { // the clock was set back
-		d.postpone(t, left)
+	if left := t.ends.Add(expiryGrace).Sub(s.now()); left > 0 { // the clock was set back
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.tickets[t.id] == t {
+			t.timer.Reset(left)
+		}
 		return
 	}
-	d.tell(t, tunnel.Decision{Deny: denyExpired()})
-}
-
-// postpone has expire called again.
-func (d *Desk) postpone(t *ticket, left time.Duration) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.tickets[t.id] == t {
-		t.timer.Reset(left)
-	}
+	s.send(t, tunnel.Decision{Deny: denyExpired})
 }
 
 // onChange is called by the store, also for decisions of other processes.
-func (d *Desk) onChange(c store.Change) {
+func (s *Service) onChange(c store.Change) {
 	if c.Kind != store.KindPairing {
 		return
 	}
-	d.mu.Lock()
-	t := d.tickets[c.ID]
-	d.mu.Unlock()
+	s.mu.Lock()
+	t := s.tickets[c.ID]
+	s.mu.Unlock()
 	if t != nil {
-		d.settle(t)
+		s.settle(t)
 	}
 }
 
-// settle tells the device what the store says was decided about it, if that is
-// so, and returns whether it is.
-func (d *Desk) settle(t *ticket) bool {
-	p, ok := d.store.Pairing(t.account, t.id)
+// settle sends the device what was decided about it according to the store, and
+// reports whether something was.
+func (s *Service) settle(t *ticket) bool {
+	p, ok := s.store.Pairing(t.account, t.id)
 	if !ok {
-		d.tell(t, tunnel.Decision{Deny: denyUnknown()})
+		s.send(t, tunnel.Decision{Deny: denyUnknown})
 		return true
 	}
-	return d.decide(t, p)
+	return s.decide(t, p)
 }
 
 // decide is settle for a pairing that has been read.
-func (d *Desk) decide(t *ticket, p store.Pairing) bool {
+func (s *Service) decide(t *ticket, p store.Pairing) bool {
 	switch p.State {
 	case store.PairingApproved:
-		d.tell(t, d.grant(t, p))
+		s.send(t, s.grant(t, p))
 	case store.PairingDenied:
-		d.tell(t, tunnel.Decision{Deny: denyDenied()})
+		s.send(t, tunnel.Decision{Deny: denyDenied})
 	default: // also expired, until its grace is over
 		return false
 	}
@@ -131,19 +115,19 @@ func (d *Desk) decide(t *ticket, p store.Pairing) bool {
 }
 
 // grant makes the decision for an approved device. If its connector has been
-// removed since, the token tells the device so.
-func (d *Desk) grant(t *ticket, p store.Pairing) tunnel.Decision {
-	token, err := d.token(p.Connector, t.secret)
+// removed since, the gateway refuses the token.
+func (s *Service) grant(t *ticket, p store.Pairing) tunnel.Decision {
+	token, err := s.token(p.Connector, t.secret)
 	if err != nil {
-		d.log.Error("making the tunnel token of a paired device", "pairing", p.ID, "connector", p.Connector, "error", err)
-		return tunnel.Decision{Deny: denyNoToken()}
+		s.log.Error("failed to make the tunnel token of a paired device", "pairing_id", p.ID, "connector_id", p.Connector, "error", err)
+		return tunnel.Decision{Deny: denyNoToken}
 	}
 	return tunnel.Decision{TunnelToken: token}
 }
 
-// tell gives the device its decision, unless it has got one.
-func (d *Desk) tell(t *ticket, decision tunnel.Decision) {
-	if d.remove(t) {
+// send gives the device its decision, unless it has got one.
+func (s *Service) send(t *ticket, decision tunnel.Decision) {
+	if s.remove(t) {
 		t.decided <- decision
 	}
 }

@@ -21,11 +21,11 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/rotation"
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/store/storetest"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/storetest"
 )
 
 // The two programs of a rotation, each of which can be told where it is killed.
@@ -68,12 +68,12 @@ func die(point string) {
 	}
 }
 
-// deadly is a desk that may be the last thing its process does.
-type deadly struct{ *rotation.Desk }
+// deadly is a service that may be the last thing its process does.
+type deadly struct{ *rotation.Service }
 
 func (d deadly) Next(ctx context.Context, id string) (link.Rotate, bool) {
 	die("before the offer is stored")
-	offer, ok := d.Desk.Next(ctx, id)
+	offer, ok := d.Service.Next(ctx, id)
 	if ok {
 		die("before the offer is sent")
 	}
@@ -82,7 +82,7 @@ func (d deadly) Next(ctx context.Context, id string) (link.Rotate, bool) {
 
 func (d deadly) Rotated(ctx context.Context, id string, answer link.Rotated) {
 	die("before the answer is stored")
-	d.Desk.Rotated(ctx, id, answer)
+	d.Service.Rotated(ctx, id, answer)
 	die("after the answer is stored")
 }
 
@@ -116,10 +116,10 @@ func gatewayMain(dir string) error {
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	var hub *tunnel.Hub
-	desk := deadly{rotation.New(rotation.Options{Store: st, Logger: logger, Token: func(id, secret string) (string, error) {
+	service := deadly{rotation.New(rotation.Options{Store: st, Logger: logger, Token: func(id, secret string) (string, error) {
 		return link.Token{Server: hub.Addr().String(), Pin: hub.Pin(), Connector: id, Secret: secret}.Encode(), nil
 	}})}
-	hub = tunnel.NewHub(tunnel.Options{Authenticate: desk.authenticate(st), Rotation: desk, Logger: logger})
+	hub = tunnel.NewHub(tunnel.Options{Authenticate: service.authenticate(st), Rotation: service, Logger: logger})
 	socket, err := net.FilePacketConn(os.NewFile(3, "socket"))
 	if err != nil {
 		return err

@@ -1,6 +1,6 @@
 // Package rotation brings new tunnel tokens to connectors, on their tunnels.
 //
-//	connector ◀──rotate── tunnel.Hub ──Next──────▶ Desk ──OfferSecret───▶ Store
+//	connector ◀──rotate── tunnel.Hub ──Next──────▶ Service ──OfferSecret───▶ Store
 //	          ──rotated─▶            ──Rotated───▶      ──FinishRotation▶
 //	          ──hello───▶            ──(allowed)─▶      ──FinishRotation▶
 //

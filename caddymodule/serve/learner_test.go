@@ -10,8 +10,8 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/store/storetest"
 	"github.com/postern-dev/postern/connector/memory"
+	"github.com/postern-dev/postern/tests/storetest"
 )
 
 // chatCall is a chat request whose prompt has some 400 tokens by estimate.

@@ -21,9 +21,9 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/store/storetest"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/memory"
+	"github.com/postern-dev/postern/tests/storetest"
 )
 
 var update = flag.Bool("update", false, "write the golden files again")

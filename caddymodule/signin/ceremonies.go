@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/go-webauthn/webauthn/webauthn"
+
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // Anybody can begin to sign in, so the ceremonies are bounded in all, and for
@@ -102,7 +104,7 @@ func (c *ceremonies) take(id, origin, user string, now time.Time) (*webauthn.Ses
 }
 
 func errCeremony() error {
-	return fail(ErrPasskey, "this took longer than five minutes, or was answered already: begin again")
+	return store.Errorf(ErrPasskey, "this took longer than five minutes, or was answered already: begin again")
 }
 
 func (c *ceremonies) remove(e *list.Element) {

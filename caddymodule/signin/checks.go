@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/fair"
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // checkLimits are those of passwords that are checked or hashed at a time, with
@@ -25,7 +26,7 @@ func (s *Service) checkTurn(ctx context.Context, from fair.Networks, isKnown boo
 	permit, err := s.checks.Acquire(ctx, from, isKnown)
 	switch {
 	case errors.Is(err, fair.ErrBusy):
-		return nil, fail(ErrBusy, "too many people are signing in at this moment: try again in a few seconds")
+		return nil, store.Errorf(ErrBusy, "too many people are signing in at this moment: try again in a few seconds")
 	case err != nil:
 		return nil, err
 	}

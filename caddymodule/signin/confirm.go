@@ -18,7 +18,7 @@ const ConfirmedFor = 5 * time.Minute
 func (s *Service) Confirm(ctx context.Context, session store.Session, password string) (store.Session, error) {
 	user, ok := s.store.User(session.User)
 	if !ok {
-		return store.Session{}, fail(store.ErrNotFound, "the user was removed")
+		return store.Session{}, store.Errorf(store.ErrNotFound, "the user was removed")
 	}
 	if _, err := s.checkPresent(ctx, user, password); err != nil {
 		return store.Session{}, err
@@ -34,7 +34,7 @@ func (s *Service) ConfirmByPasskey(ctx context.Context, session store.Session, a
 	}
 	user, _, err := s.assert(ctx, origin, ceremonyID, response)
 	if err == nil && user.ID != session.User {
-		err = fail(ErrPasskey, "this is a passkey of another user: use one of yours")
+		err = store.Errorf(ErrPasskey, "this is a passkey of another user: use one of yours")
 	}
 	if err != nil {
 		return store.Session{}, s.passkeyFailure(Attempt{Address: address}, err)

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Why somebody does not get in, or cannot have what was asked for. The errors
-// that wrap these are sentences for the person who asked; show them as they
-// are. Errors of the store come through as they are.
+// Why a user does not get in, or cannot have what was asked for. The errors of
+// these kinds are sentences for the person who asked; show them as they are.
+// Errors of the store come through as they are.
 var (
 	ErrCredentials = errors.New("wrong name or password")
 	ErrPassword    = errors.New("password not allowed") // a new password breaks a rule
@@ -39,18 +39,4 @@ func (e *ThrottledError) Error() string {
 		return fmt.Sprintf("too many attempts have failed: try again in %d seconds", seconds)
 	}
 	return fmt.Sprintf("too many attempts have failed: try again in %d minutes", (seconds+59)/60)
-}
-
-// failure is an error whose text is all its own, and whose kind errors.Is
-// finds.
-type failure struct {
-	kind error
-	text string
-}
-
-func (f *failure) Error() string { return f.text }
-func (f *failure) Unwrap() error { return f.kind }
-
-func fail(kind error, format string, args ...any) error {
-	return &failure{kind: kind, text: fmt.Sprintf(format, args...)}
 }

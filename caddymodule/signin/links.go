@@ -37,7 +37,7 @@ func (s *Service) RecoveryLink(ctx context.Context, account, idOrName, by string
 		user, ok = s.store.FindUser(idOrName)
 	}
 	if !ok || user.Account != account {
-		return store.Link{}, "", fail(store.ErrNotFound, "there is no user %.80q in the account %.80q: give the name that the list of users shows", idOrName, account)
+		return store.Link{}, "", store.Errorf(store.ErrNotFound, "there is no user %.80q in the account %.80q: give the name that the list of users shows", idOrName, account)
 	}
 	l := store.Link{Kind: store.LinkRecovery, Account: account, User: user.ID, CreatedBy: by}
 	return s.store.CreateLink(ctx, l, recoveryLife)
@@ -61,9 +61,9 @@ func (s *Service) Link(_ context.Context, address, secret string) (store.Link, e
 func (s *Service) linkFailure(address string, err error) error {
 	switch {
 	case errors.Is(err, store.ErrExpired):
-		err = fail(ErrLink, "the link has expired: ask for a new one")
+		err = store.Errorf(ErrLink, "the link has expired: ask for a new one")
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrUsed):
-		err = fail(ErrLink, "the link does not work: it was used already, was replaced by a newer one, or is not whole. Ask for a new one")
+		err = store.Errorf(ErrLink, "the link does not work: it was used already, was replaced by a newer one, or is not whole. Ask for a new one")
 	default:
 		return err
 	}
@@ -85,7 +85,7 @@ func (s *Service) Redeem(ctx context.Context, a Attempt, secret string) (Signed,
 	if link.Kind == store.LinkRecovery {
 		user, ok := s.store.User(link.User)
 		if !ok {
-			return Signed{}, fail(ErrLink, "the link does not work: its user was removed")
+			return Signed{}, store.Errorf(ErrLink, "the link does not work: its user was removed")
 		}
 		a.Name = user.Name
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/go-webauthn/webauthn/protocol"
 	"github.com/go-webauthn/webauthn/webauthn"
+
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 const ceremonyLife = 5 * time.Minute
@@ -18,17 +20,17 @@ const ceremonyLife = 5 * time.Minute
 func relyingParty(origin string) (*webauthn.WebAuthn, error) {
 	u, err := url.Parse(origin)
 	if err != nil || u.Host == "" || u.User != nil || u.Path != "" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, fail(ErrPasskey, "passkeys need the address of the page, like https://gw.example.com")
+		return nil, store.Errorf(ErrPasskey, "passkeys need the address of the page, like https://gw.example.com")
 	}
 	host := strings.ToLower(u.Hostname())
 	_, notIP := netip.ParseAddr(host)
 	switch {
 	case notIP == nil:
-		return nil, fail(ErrPasskey, "passkeys need a host name, and this page was opened by an IP address: open the console by its name, or sign in with a password")
+		return nil, store.Errorf(ErrPasskey, "passkeys need a host name, and this page was opened by an IP address: open the console by its name, or sign in with a password")
 	case u.Scheme != "https" && (u.Scheme != "http" || host != "localhost"):
-		return nil, fail(ErrPasskey, "passkeys need https: open the console by its https address, or sign in with a password")
+		return nil, store.Errorf(ErrPasskey, "passkeys need https: open the console by its https address, or sign in with a password")
 	case protocol.ValidateRPID(host) != nil:
-		return nil, fail(ErrPasskey, "passkeys need a full host name, like gw.example.com: open the console by one, or sign in with a password")
+		return nil, store.Errorf(ErrPasskey, "passkeys need a full host name, like gw.example.com: open the console by one, or sign in with a password")
 	}
 	timeout := webauthn.TimeoutConfig{Timeout: ceremonyLife, TimeoutUVD: ceremonyLife}
 	return webauthn.New(&webauthn.Config{

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/go-webauthn/webauthn/protocol"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/text"
 )
 
 const (
@@ -97,7 +97,7 @@ func (s *Service) FinishPasskey(ctx context.Context, user store.User, origin, ce
 		if errors.Is(err, ErrPasskey) {
 			return store.Passkey{}, err
 		}
-		return store.Passkey{}, fail(ErrPasskey, "the passkey could not be added, since the answer of the device did not fit this page: begin again")
+		return store.Passkey{}, store.Errorf(ErrPasskey, "the passkey could not be added, since the answer of the device did not fit this page: begin again")
 	}
 	record, err := json.Marshal(credential)
 	if err != nil {
@@ -109,7 +109,7 @@ func (s *Service) FinishPasskey(ctx context.Context, user store.User, origin, ce
 	}
 	if err := s.store.AddPasskey(ctx, user.ID, p); err != nil {
 		if errors.Is(err, store.ErrExists) {
-			return store.Passkey{}, fail(ErrPasskey, "this passkey was added already")
+			return store.Passkey{}, store.Errorf(ErrPasskey, "this passkey was added already")
 		}
 		return store.Passkey{}, err
 	}
@@ -119,7 +119,7 @@ func (s *Service) FinishPasskey(ctx context.Context, user store.User, origin, ce
 
 func (s *Service) checkRoom(user store.User) error {
 	if n := len(s.store.Passkeys(user.ID)); n >= maxPasskeys {
-		return fail(ErrPasskey, "there are %d passkeys already: remove one that is no longer used", n)
+		return store.Errorf(ErrPasskey, "there are %d passkeys already: remove one that is no longer used", n)
 	}
 	return nil
 }
@@ -140,15 +140,15 @@ func register(party *webauthn.WebAuthn, h holder, data webauthn.SessionData, res
 
 // errUnverified is what the library would find, too, in words that help.
 func errUnverified() error {
-	return fail(ErrPasskey, "the device did not ask for a PIN, a finger or a face: set a PIN on the security key, or use another device")
+	return store.Errorf(ErrPasskey, "the device did not ask for a PIN, a finger or a face: set a PIN on the security key, or use another device")
 }
 
 func checkPasskeyName(name string) error {
 	switch {
 	case utf8.RuneCountInString(name) > maxName:
-		return fail(ErrPasskey, "the name of the passkey is too long: it can have %d characters", maxName)
-	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
-		return fail(ErrPasskey, "the name of the passkey has characters that cannot be printed")
+		return store.Errorf(ErrPasskey, "the name of the passkey is too long: it can have %d characters", maxName)
+	case !text.IsPrintable(name):
+		return store.Errorf(ErrPasskey, "the name of the passkey has characters that cannot be printed")
 	}
 	return nil
 }
@@ -262,7 +262,7 @@ func (s *Service) notePasskey(ctx context.Context, user store.User, credential *
 		return err
 	}
 	if credential.Authenticator.CloneWarning {
-		return fail(ErrPasskey, "this passkey may have been copied: its counter went back. Sign in another way, remove the passkey %q in the settings and add a new one", p.Name)
+		return store.Errorf(ErrPasskey, "this passkey may have been copied: its counter went back. Sign in another way, remove the passkey %q in the settings and add a new one", p.Name)
 	}
 	return nil
 }
@@ -285,7 +285,7 @@ func (s *Service) passkeyFailure(a Attempt, err error) error {
 }
 
 func errUnknownPasskey() error {
-	return fail(ErrPasskey, "this passkey is not known here, or was made for another address: sign in with a password, and add it in the settings")
+	return store.Errorf(ErrPasskey, "this passkey is not known here, or was made for another address: sign in with a password, and add it in the settings")
 }
 
 var errResponse error = protocol.ErrParsingData.WithDetails("the answer is too long")

@@ -19,15 +19,15 @@ const (
 func checkPassword(name, password string) error {
 	switch n := utf8.RuneCountInString(password); {
 	case n < minPassword:
-		return fail(ErrPassword, "the password is too short: it needs at least %d characters", minPassword)
+		return store.Errorf(ErrPassword, "the password is too short: it needs at least %d characters", minPassword)
 	case n > maxPassword:
-		return fail(ErrPassword, "the password is too long: it can have at most %d characters", maxPassword)
+		return store.Errorf(ErrPassword, "the password is too long: it can have at most %d characters", maxPassword)
 	case !utf8.ValidString(password):
-		return fail(ErrPassword, "the password has bytes that are not text: choose another one")
+		return store.Errorf(ErrPassword, "the password has bytes that are not text: choose another one")
 	case strings.EqualFold(strings.TrimSpace(password), strings.TrimSpace(name)):
-		return fail(ErrPassword, "the password is the name: choose one that cannot be guessed")
+		return store.Errorf(ErrPassword, "the password is the name: choose one that cannot be guessed")
 	case strings.TrimSpace(password) == "":
-		return fail(ErrPassword, "the password is nothing but blanks: choose one that cannot be guessed")
+		return store.Errorf(ErrPassword, "the password is nothing but blanks: choose one that cannot be guessed")
 	}
 	return nil
 }
@@ -60,7 +60,7 @@ func (s *Service) AddUser(ctx context.Context, account, name, password string) (
 func (s *Service) ChangePassword(ctx context.Context, userID, sessionID, old, password string) error {
 	user, ok := s.store.User(userID)
 	if !ok {
-		return fail(store.ErrNotFound, "the user was removed")
+		return store.Errorf(store.ErrNotFound, "the user was removed")
 	}
 	if err := checkPassword(user.Name, password); err != nil {
 		return err
@@ -76,7 +76,7 @@ func (s *Service) ChangePassword(ctx context.Context, userID, sessionID, old, pa
 	s.passwords.Lock()
 	defer s.passwords.Unlock()
 	if s.store.PasswordHash(userID) != stored {
-		return fail(ErrCredentials, "the password has just been changed: try again with the new one as the present one")
+		return store.Errorf(ErrCredentials, "the password has just been changed: try again with the new one as the present one")
 	}
 	if err := s.store.SetPassword(ctx, userID, hash, sessionID); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (s *Service) checkPresent(ctx context.Context, user store.User, password st
 	if !right {
 		s.guard.users.failed(changing(user.ID), s.now())
 		s.log.Warn("the present password was not given", "user", user.ID, "reason", "wrong password")
-		return "", fail(ErrCredentials, "the present password is wrong")
+		return "", store.Errorf(ErrCredentials, "the present password is wrong")
 	}
 	s.guard.users.forgive(changing(user.ID), -1)
 	return stored, nil

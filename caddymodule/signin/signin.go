@@ -125,7 +125,7 @@ func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
 	if !right {
 		s.guard.failed(client, named(a.Name), s.now())
 		s.logFailure(a.Address, MethodPassword, "wrong name or password")
-		return Signed{}, fail(ErrCredentials, "the name or the password is wrong")
+		return Signed{}, store.Errorf(ErrCredentials, "the name or the password is wrong")
 	}
 	hash = s.renew(ctx, user, hash, a.Password)
 	signed, err := s.begin(ctx, user, MethodPassword, a)
@@ -137,7 +137,7 @@ func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
 	if s.store.PasswordHash(user.ID) != hash {
 		_ = s.SignOut(ctx, signed.Session)
 		s.logFailure(a.Address, MethodPassword, "the password was changed meanwhile")
-		return Signed{}, fail(ErrCredentials, "the password has just been changed: sign in with the new one")
+		return Signed{}, store.Errorf(ErrCredentials, "the password has just been changed: sign in with the new one")
 	}
 	s.guard.succeeded(client, named(a.Name))
 	return signed, nil
@@ -262,10 +262,10 @@ func (s *Service) Token(secret string) (store.Token, store.User, error) {
 		return token, user, nil
 	}
 	if ended, ok := s.store.ExpiredToken(secret); ok {
-		return store.Token{}, store.User{}, fail(ErrToken, "the management token %q ended on %s: make a new one in the console, under Settings",
+		return store.Token{}, store.User{}, store.Errorf(ErrToken, "the management token %q ended on %s: make a new one in the console, under Settings",
 			ended.Name, ended.ExpiresAt.UTC().Format("2006-01-02 at 15:04 UTC"))
 	}
-	return store.Token{}, store.User{}, fail(ErrToken, "the management token is unknown or was revoked: make one in the console, under Settings")
+	return store.Token{}, store.User{}, store.Errorf(ErrToken, "the management token is unknown or was revoked: make one in the console, under Settings")
 }
 
 // SignOut ends a session. That it has ended already is no error.

@@ -6,6 +6,22 @@ import (
 	"strings"
 )
 
+type accountRecord struct {
+	header
+	Account
+}
+
+func (r *accountRecord) place() key   { return key{id: r.ID} }
+func (r *accountRecord) check() error { return nil }
+
+var accountKind = &kind[accountRecord, *accountRecord]{
+	dir: dirAccounts,
+	in:  func(r *records) *collection[*accountRecord] { return &r.accounts },
+	change: func(_ *records, r *accountRecord) Change {
+		return Change{Kind: KindAccount, Account: r.ID, ID: r.ID, Name: r.Name}
+	},
+}
+
 // maxAccountID is the length of a DNS label.
 const maxAccountID = 63
 
@@ -13,23 +29,16 @@ const maxAccountID = 63
 func (s *Store) CreateAccount(ctx context.Context, id string) (Account, error) {
 	notAllowed := func(r rune) bool { return r != '-' && (r < 'a' || r > 'z') && (r < '0' || r > '9') }
 	if id == "" || len(id) > maxAccountID || strings.ContainsFunc(id, notAllowed) {
-		return Account{}, fail(ErrInvalid, "an account cannot have the id %.80q: give 1 to %d lower-case letters, digits and dashes", id, maxAccountID)
+		return Account{}, Errorf(ErrInvalid, "an account cannot have the id %.80q: give 1 to %d lower-case letters, digits and dashes", id, maxAccountID)
 	}
-	r := accountRecord{version{recordVersion}, Account{ID: id, Name: id, CreatedAt: s.time()}}
-	err := s.update(ctx, func() (Txn, error) {
-		item, err := s.kv.Get(ctx, accountPath(id))
-		if err != nil {
-			return Txn{}, err
+	return update(ctx, s, "creating the account", func(t *tx) (Account, error) {
+		if accountKind.load(t, "", id) != nil {
+			return Account{}, Errorf(ErrExists, "there is an account %q already: give another id", id)
 		}
-		if item.Exists() {
-			return Txn{}, fail(ErrExists, "there is an account %q already: give another id", id)
-		}
-		return Txn{If: []Compare{unchanged(item)}}.put(put{item.Key, r})
+		a := Account{ID: id, Name: id, CreatedAt: s.time()}
+		accountKind.save(t, &accountRecord{Account: a})
+		return a, nil
 	})
-	if err != nil {
-		return Account{}, fmt.Errorf("creating the account: %w", err)
-	}
-	return r.Account, nil
 }
 
 // RemoveAccount removes an account that has no users, connectors, deployments
@@ -37,80 +46,70 @@ func (s *Store) CreateAccount(ctx context.Context, id string) (Account, error) {
 // default account stays.
 func (s *Store) RemoveAccount(ctx context.Context, id string) error {
 	if id == DefaultAccount {
-		return fail(ErrInvalid, "the account %q cannot be removed: every gateway has it", id)
+		return Errorf(ErrInvalid, "the account %q cannot be removed: every gateway has it", id)
 	}
-	err := s.update(ctx, func() (Txn, error) {
-		item, err := s.account(ctx, id)
-		if err != nil {
-			return Txn{}, err
+	err := s.update(ctx, "removing the account", func(t *tx) error {
+		if _, err := t.account(id); err != nil {
+			return err
 		}
 		// First its mark, then what it has: when it gets something after that
 		// was read, the mark has changed.
-		mark, err := s.kv.Get(ctx, markAccount(id))
-		if err != nil {
-			return Txn{}, err
+		t.get(markAccount(id))
+		if err := checkEmpty(t, id); err != nil {
+			return err
 		}
-		if err := s.checkEmpty(ctx, id); err != nil {
-			return Txn{}, err
-		}
-		return Txn{
-			If:   []Compare{unchanged(item), unchanged(mark)},
-			Then: []Op{Delete(item.Key), Delete(mark.Key), Delete(markPairings(id)), Delete(recentPath(id))},
-		}, nil
+		accountKind.remove(t, "", id)
+		t.delete(markAccount(id), markPairings(id), dirRecent+id)
+		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("removing the account: %w", err)
+		return err
 	}
-	// What is left is of no use without the account. The sweeper removes it
-	// when this fails.
+	// What is left is void without the account. The sweeper removes it when
+	// this fails.
 	if err := s.dropLeftovers(ctx, id); err != nil {
-		s.log.Warn("removing what a removed account had", "account", id, "error", err)
+		s.log.Warn("failed to remove what a removed account had", "account_id", id, "error", err)
 	}
 	return nil
 }
 
-func (s *Store) checkEmpty(ctx context.Context, id string) error {
+func checkEmpty(t *tx, id string) error {
 	var has []string
 	for _, kind := range []struct{ what, dir string }{
 		{"users", dirUsers}, {"connectors", dirConnectors}, {"deployments", dirDeployments}, {"keys", dirKeys},
 	} {
-		snap, err := s.kv.Range(ctx, Prefix(kind.dir+id+"/"))
-		if err != nil {
-			return err
-		}
-		n := len(snap.Items)
-		if kind.dir == dirKeys {
-			for _, item := range snap.Items {
-				if r, _, err := decodeKey(item); err == nil && r.RevokedAt != nil {
-					n--
+		n := 0
+		for _, item := range t.items(kind.dir + id + "/") {
+			if kind.dir == dirKeys {
+				if r, err := keyKind.decode(item); err == nil && r.RevokedAt != nil {
+					continue
 				}
 			}
+			n++
 		}
 		if n > 0 {
 			has = append(has, fmt.Sprintf("%s (%d)", kind.what, n))
 		}
 	}
 	if len(has) > 0 {
-		return fail(ErrInUse, "the account %q still has %s: remove or revoke those first", id, strings.Join(has, ", "))
+		return Errorf(ErrInUse, "the account %q still has %s: remove or revoke those first", id, strings.Join(has, ", "))
 	}
 	return nil
 }
 
 func (s *Store) dropLeftovers(ctx context.Context, id string) error {
 	var keys []string
-	for _, dir := range accountDirs() {
-		snap, err := s.kv.Range(ctx, Prefix(dir+id+"/"))
+	for _, dir := range accountDirs {
+		items, err := s.items(ctx, dir+id+"/")
 		if err != nil {
 			return err
 		}
-		for _, item := range snap.Items {
+		for _, item := range items {
 			keys = append(keys, item.Key)
 		}
 	}
 	return s.drop(ctx, keys)
 }
 
-// accountDirs returns the directories of what an account may leave behind.
-func accountDirs() []string {
-	return []string{dirConnectorsSeen, dirKeys, dirLastUsed, dirLinks, dirPairings, dirTokens, dirTokensUsed, dirUsage}
-}
+// accountDirs are the directories of what an account may leave behind.
+var accountDirs = []string{dirConnectorsSeen, dirKeys, dirLastUsed, dirLinks, dirPairings, dirTokens, dirTokensUsed, dirUsage}

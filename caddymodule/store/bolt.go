@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -23,8 +22,6 @@ type BoltOptions struct {
 	LockTimeout time.Duration
 	// History is how many transactions Watch can go back; 0 means 1024.
 	History int
-	// Logger hears of leases that cannot be ended; nil means nobody does.
-	Logger *slog.Logger
 }
 
 // boltKV is a KV in one bbolt file, for one process.
@@ -36,7 +33,6 @@ type BoltOptions struct {
 type boltKV struct {
 	db      *bolt.DB
 	path    string
-	log     *slog.Logger
 	history *history
 
 	mu     sync.Mutex // held by the one writer; guards what follows
@@ -45,10 +41,6 @@ type boltKV struct {
 	// commitTx is (*bolt.Tx).Commit, but for tests of what happens when the
 	// disk fails.
 	commitTx func(*bolt.Tx) error
-
-	wake chan struct{} // a lease was added
-	stop chan struct{} // closed by Close
-	done chan struct{} // closed by the goroutine that ends leases
 }
 
 var (
@@ -76,9 +68,6 @@ func OpenBolt(path string, o BoltOptions) (KV, error) {
 	if o.History <= 0 {
 		o.History = 1024
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("opening the store: %w", err)
@@ -90,17 +79,10 @@ func OpenBolt(path string, o BoltOptions) (KV, error) {
 	if err != nil {
 		return nil, explainOpen(path, err)
 	}
-	b := &boltKV{
-		db: db, path: path, log: o.Logger, commitTx: (*bolt.Tx).Commit,
-		leases: make(map[LeaseID]*boltLease),
-		wake:   make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
-	}
-	revision, err := b.prepare(time.Now())
-	if err != nil {
+	b := &boltKV{db: db, path: path, commitTx: (*bolt.Tx).Commit, leases: make(map[LeaseID]*boltLease)}
+	if err := b.prepare(o.History); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	b.history = newHistory(revision, o.History)
-	go b.endLeases()
 	return b, nil
 }
 
@@ -111,7 +93,7 @@ func explainOpen(path string, err error) error {
 		return lockedError(path)
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrVersionMismatch),
 		errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrInvalidMapping):
-		return fail(ErrSchema, "%s is not a Postern store, or it is damaged (%v): restore a copy, or name another file", path, err)
+		return Errorf(ErrSchema, "%s is not a Postern store, or it is damaged (%v): restore a copy, or name another file", path, err)
 	}
 	// An error of the operating system names the path itself; others do not.
 	if pathErr := (*fs.PathError)(nil); errors.As(err, &pathErr) {
@@ -120,38 +102,37 @@ func explainOpen(path string, err error) error {
 	return fmt.Errorf("opening the store %s: %w", path, err)
 }
 
-// prepare checks the schema or writes it into a new file, loads the leases,
-// and says who has the file now. It returns the revision.
-func (b *boltKV) prepare(now time.Time) (revision int64, err error) {
+// prepare checks the schema or writes it into a new file, says who has the file
+// now, and loads the revision and the leases.
+func (b *boltKV) prepare(history int) error {
 	var fresh bool
-	err = b.db.View(func(tx *bolt.Tx) error {
+	err := b.db.View(func(tx *bolt.Tx) (err error) {
 		fresh, err = checkSchema(tx, b.path)
 		return err
 	})
 	if err != nil {
-		return 0, err
+		return err
 	}
-	// The file holds the private key of the gateway's tunnels: somebody may
-	// have made it, or copied it here, with a wider mode.
+	// The file holds the private key of the gateway's tunnels: it may have been
+	// made, or copied here, with a wider mode.
 	if err := os.Chmod(b.path, 0o600); err != nil {
-		return 0, fmt.Errorf("opening the store: %w", err)
+		return fmt.Errorf("opening the store: %w", err)
 	}
 	if fresh {
 		if err := b.db.Update(writeSchema); err != nil {
-			return 0, fmt.Errorf("creating the store %s: %w", b.path, err)
+			return fmt.Errorf("creating the store %s: %w", b.path, err)
 		}
 	}
-	err = b.db.View(func(tx *bolt.Tx) error {
-		revision = readRevision(tx)
-		return b.loadLeases(tx, now)
+	if err := writeOwner(b.path, time.Now()); err != nil {
+		return fmt.Errorf("opening the store: %w", err)
+	}
+	// With the lock, since leases may end at once.
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.db.View(func(tx *bolt.Tx) error {
+		b.history = newHistory(readRevision(tx), history)
+		return b.loadLeases(tx)
 	})
-	if err != nil {
-		return 0, err
-	}
-	if err := writeOwner(b.path, now); err != nil {
-		return 0, fmt.Errorf("opening the store: %w", err)
-	}
-	return revision, nil
 }
 
 // checkSchema tells a new file, which has no bucket at all, from one of ours,
@@ -160,21 +141,21 @@ func checkSchema(tx *bolt.Tx, path string) (fresh bool, err error) {
 	meta := tx.Bucket(bucketMeta)
 	if meta == nil {
 		if first, _ := tx.Cursor().First(); first != nil {
-			return false, fail(ErrSchema, "%s is a database of another program, not a Postern store: name another file", path)
+			return false, Errorf(ErrSchema, "%s is a database of another program, not a Postern store: name another file", path)
 		}
 		return true, nil
 	}
 	version := meta.Get(metaSchema)
 	if len(version) != 8 || len(meta.Get(metaRevision)) != 8 {
-		return false, fail(ErrSchema, "%s is a database of another program, not a Postern store: name another file", path)
+		return false, Errorf(ErrSchema, "%s is a database of another program, not a Postern store: name another file", path)
 	}
 	if v := binary.BigEndian.Uint64(version); v != schemaVersion {
-		return false, fail(ErrSchema, "the store %s has schema version %d, and this program knows only %d: "+
+		return false, Errorf(ErrSchema, "the store %s has schema version %d, and this program knows only %d: "+
 			"it was written by a newer Postern, so run that one, or name another file", path, v, schemaVersion)
 	}
 	for _, name := range [][]byte{bucketItems, bucketLeases, bucketLeased} {
 		if tx.Bucket(name) == nil {
-			return false, fail(ErrSchema, "the store %s lacks its part %q: restore a copy", path, name)
+			return false, Errorf(ErrSchema, "the store %s lacks its part %q: restore a copy", path, name)
 		}
 	}
 	return false, nil
@@ -250,9 +231,10 @@ func (b *boltKV) Close() error {
 		return ErrClosed
 	}
 	b.closed = true
+	for _, l := range b.leases {
+		l.timer.Stop()
+	}
 	b.mu.Unlock()
-	close(b.stop)
-	<-b.done
 	b.history.close()
 	// While the file is still locked, so that it cannot be the next owner's.
 	err := removeOwner(b.path)
@@ -287,7 +269,7 @@ func decodeItem(key string, raw []byte) (Item, error) {
 		return Item{Key: key}, nil
 	}
 	if len(raw) < itemHeader {
-		return Item{}, fail(ErrSchema, "the store's item %q is damaged: restore a copy", key)
+		return Item{}, Errorf(ErrSchema, "the store's item %q is damaged: restore a copy", key)
 	}
 	return Item{
 		Key:            key,

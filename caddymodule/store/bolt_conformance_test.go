@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/store/storetest"
+	"github.com/postern-dev/postern/tests/storetest"
 )
 
 func TestBoltConformance(t *testing.T) {

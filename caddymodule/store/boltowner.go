@@ -54,7 +54,7 @@ func removeOwner(path string) error {
 // has had the time to write its file, so that a name left behind by a process
 // that was killed does not mislead.
 func lockedError(path string) error {
-	return fail(ErrLocked, "the store %s is already open in %s: manage that running gateway instead of starting a second one "+
+	return Errorf(ErrLocked, "the store %s is already open in %s: manage that running gateway instead of starting a second one "+
 		"(with Caddy: caddy reload, caddy gateway …), or stop it first, or name another file for this one", path, describeOwner(path))
 }
 

@@ -50,7 +50,7 @@ type boltWrite struct {
 	after    func()  // if not nil, runs once all is durable, under the lock
 }
 
-// write runs f in a transaction, makes it durable and tells the watchers. It
+// write runs f in a transaction, makes it durable and adds it to the history. It
 // returns the revision after it.
 func (b *boltKV) write(f func(*boltWrite) error) (int64, error) {
 	b.mu.Lock()
@@ -58,9 +58,17 @@ func (b *boltKV) write(f func(*boltWrite) error) (int64, error) {
 	if b.closed {
 		return 0, ErrClosed
 	}
-	tx, err := b.db.Begin(true)
+	revision, err := b.commit(f)
 	if err != nil {
 		return 0, fmt.Errorf("writing to the store: %w", err)
+	}
+	return revision, nil
+}
+
+func (b *boltKV) commit(f func(*boltWrite) error) (int64, error) {
+	tx, err := b.db.Begin(true)
+	if err != nil {
+		return 0, err
 	}
 	before := readRevision(tx)
 	w := &boltWrite{tx: tx, leases: b.leases, revision: before + 1}
@@ -69,16 +77,18 @@ func (b *boltKV) write(f func(*boltWrite) error) (int64, error) {
 		err = tx.Bucket(bucketMeta).Put(metaRevision, number(w.revision))
 	}
 	if err != nil || !w.dirty {
-		if rollbackErr := tx.Rollback(); rollbackErr != nil {
-			err = errors.Join(err, fmt.Errorf("writing to the store: %w", rollbackErr))
-		}
-		return before, err
+		return before, errors.Join(err, tx.Rollback())
 	}
 	if err := b.commitTx(tx); err != nil {
 		// What the file says now is unknown until it is read again, and
-		// nobody may go on from what the watchers have seen so far.
-		b.history.reset(b.revisionAfterFailure(before))
-		return 0, fmt.Errorf("writing to the store: %w", err)
+		// nothing may go on from what the watchers have seen so far.
+		revision := before
+		readErr := b.db.View(func(tx *bolt.Tx) error {
+			revision = readRevision(tx)
+			return nil
+		})
+		b.history.reset(revision)
+		return 0, errors.Join(err, readErr)
 	}
 	if w.after != nil {
 		w.after()
@@ -88,18 +98,6 @@ func (b *boltKV) write(f func(*boltWrite) error) (int64, error) {
 	}
 	b.history.add(Batch{Revision: w.revision, Events: w.events})
 	return w.revision, nil
-}
-
-func (b *boltKV) revisionAfterFailure(before int64) int64 {
-	revision := before
-	err := b.db.View(func(tx *bolt.Tx) error {
-		revision = readRevision(tx)
-		return nil
-	})
-	if err != nil {
-		b.log.Error("reading the store after a failed write", "error", err)
-	}
-	return revision
 }
 
 func (w *boltWrite) get(key string) (Item, error) {
@@ -118,7 +116,7 @@ func (w *boltWrite) do(op Op) error {
 		return w.remove(old)
 	}
 	if _, ok := w.leases[op.Lease]; op.Lease != 0 && !ok {
-		return fail(ErrNotFound, "there is no lease %d: it has ended", op.Lease)
+		return Errorf(ErrNotFound, "there is no lease %d: it has ended", op.Lease)
 	}
 	item := Item{
 		Key: op.Key, Value: append([]byte{}, op.Value...), Lease: op.Lease,
@@ -132,11 +130,11 @@ func (w *boltWrite) do(op Op) error {
 	}
 	if item.Lease != 0 {
 		if err := w.tx.Bucket(bucketLeased).Put(leasedKey(item.Lease, item.Key), nil); err != nil {
-			return fmt.Errorf("writing to the store: %w", err)
+			return err
 		}
 	}
 	if err := w.tx.Bucket(bucketItems).Put([]byte(item.Key), encodeItem(item)); err != nil {
-		return fmt.Errorf("writing to the store: %w", err)
+		return err
 	}
 	w.record(Event{Item: item})
 	return nil
@@ -147,7 +145,7 @@ func (w *boltWrite) remove(old Item) error {
 		return err
 	}
 	if err := w.tx.Bucket(bucketItems).Delete([]byte(old.Key)); err != nil {
-		return fmt.Errorf("writing to the store: %w", err)
+		return err
 	}
 	w.record(Event{Item: Item{Key: old.Key, ModRevision: w.revision}, Deleted: true})
 	return nil
@@ -157,10 +155,7 @@ func (w *boltWrite) detach(old Item) error {
 	if old.Lease == 0 {
 		return nil
 	}
-	if err := w.tx.Bucket(bucketLeased).Delete(leasedKey(old.Lease, old.Key)); err != nil {
-		return fmt.Errorf("writing to the store: %w", err)
-	}
-	return nil
+	return w.tx.Bucket(bucketLeased).Delete(leasedKey(old.Lease, old.Key))
 }
 
 func (w *boltWrite) record(e Event) {

@@ -2,9 +2,21 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"time"
 )
+
+type calibrationRecord struct {
+	header
+	Calibration
+}
+
+func (r *calibrationRecord) place() key   { return key{r.Account, r.Deployment} }
+func (r *calibrationRecord) check() error { return nil }
+
+var calibrationKind = &kind[calibrationRecord, *calibrationRecord]{
+	dir: dirCalibrations,
+	in:  func(r *records) *collection[*calibrationRecord] { return &r.calibrations },
+}
 
 // Calibration is what was learned about counting the tokens of a deployment's
 // model, for the registration that was made at Since, the deployment's
@@ -20,29 +32,22 @@ type Calibration struct {
 // Calibration returns what was learned about a deployment as it is registered
 // now. It takes no lock and allocates nothing.
 func (s *Store) Calibration(account, deployment string) (Calibration, bool) {
-	v := s.view.Load()
-	n := deploymentName{account, deployment}
-	c, ok := v.calibrations.get(n)
-	return c, ok && c.Since.Equal(v.deployments.value(n).UpdatedAt)
+	v, at := s.view.Load(), key{account, deployment}
+	c, ok := v.calibrations.byID.get(at)
+	d, deployed := v.deployments.byID.get(at)
+	if !ok || !deployed || !c.Since.Equal(d.UpdatedAt) {
+		return Calibration{}, false
+	}
+	return c.Calibration, true
 }
 
 // SaveCalibration stores what was learned about a deployment, unless that has
-// been registered anew or removed since.
+// been registered again or removed since.
 func (s *Store) SaveCalibration(ctx context.Context, c Calibration) error {
-	err := s.update(ctx, func() (Txn, error) {
-		item, err := s.kv.Get(ctx, deploymentPath(c.Account, c.Deployment))
-		if err != nil || !item.Exists() {
-			return Txn{}, err
+	return s.update(ctx, "saving a calibration", func(t *tx) error {
+		if d := deploymentKind.load(t, c.Account, c.Deployment); d != nil && d.UpdatedAt.Equal(c.Since) {
+			calibrationKind.save(t, &calibrationRecord{Calibration: c})
 		}
-		d, err := decodeDeployment(item)
-		if err != nil || !d.UpdatedAt.Equal(c.Since) {
-			return Txn{}, err
-		}
-		op, err := encode(calibrationPath(c.Account, c.Deployment), calibrationRecord{version{recordVersion}, c})
-		return Txn{If: []Compare{unchanged(item)}, Then: []Op{op}}, err
+		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("saving a calibration: %w", err)
-	}
-	return nil
 }

@@ -7,6 +7,45 @@ import (
 	"strings"
 )
 
+type connectorRecord struct {
+	header
+	Connector
+	Hash hexDigest `json:"hash"`
+	// Next are the new secrets of a rotation, the newest last: one for each
+	// offer whose fate is not known.
+	Next []nextSecret `json:"next,omitempty"`
+}
+
+// nextSecret is a secret that is valid in addition to that of the record.
+type nextSecret struct {
+	Hash  hexDigest `json:"hash"`
+	Shown bool      `json:"shown,omitempty"` // to a person
+}
+
+func (r *connectorRecord) place() key { return key{r.Account, r.ID} }
+
+func (r *connectorRecord) check() error {
+	if r.next(hexDigest{}) >= 0 {
+		return errNoHash
+	}
+	return checkHash(r.Hash)
+}
+
+// current returns the connector with when it was last seen.
+func (r *connectorRecord) current() Connector {
+	c := r.Connector
+	c.LastSeenAt = r.use.last()
+	return c
+}
+
+var connectorKind = &kind[connectorRecord, *connectorRecord]{
+	dir: dirConnectors, prefix: prefixConnector, seenAt: dirConnectorsSeen,
+	in: func(r *records) *collection[*connectorRecord] { return &r.connectors },
+	change: func(_ *records, r *connectorRecord) Change {
+		return Change{Kind: KindConnector, Account: r.Account, ID: r.ID, Name: r.Name}
+	},
+}
+
 // CreateConnector makes a connector and returns it with its secret, which
 // cannot be had again. The name must be free in the account.
 func (s *Store) CreateConnector(ctx context.Context, account, name string) (Connector, string, error) {
@@ -15,15 +54,18 @@ func (s *Store) CreateConnector(ctx context.Context, account, name string) (Conn
 	}
 	secret := newSecret("")
 	hash, _ := hashSecret("", secret)
-	now := s.time()
-	r := connectorRecord{version: version{recordVersion}, Hash: hexDigest(hash), Connector: Connector{
-		ID: newID(prefixConnector, s.now()), Account: account, Name: name, CreatedAt: now, CreatedBy: actor(ctx),
-	}}
-	err := s.update(ctx, func() (Txn, error) { return s.buildConnector(ctx, r) })
+	r := s.newConnector(ctx, account, name, hexDigest(hash))
+	err := s.update(ctx, "creating the connector", func(t *tx) error { return createConnector(t, r) })
 	if err != nil {
-		return Connector{}, "", fmt.Errorf("creating the connector: %w", err)
+		return Connector{}, "", err
 	}
 	return r.Connector, secret, nil
+}
+
+func (s *Store) newConnector(ctx context.Context, account, name string, hash hexDigest) *connectorRecord {
+	return &connectorRecord{Hash: hash, Connector: Connector{
+		ID: newID(prefixConnector, s.now()), Account: account, Name: name, CreatedAt: s.time(), CreatedBy: actor(ctx),
+	}}
 }
 
 func checkConnectorName(name string) error {
@@ -31,74 +73,58 @@ func checkConnectorName(name string) error {
 		return err
 	}
 	if strings.HasPrefix(name, prefixConnector) {
-		return fail(ErrInvalid, "the name of the connector, %q, begins as ids do: give another name", name)
+		return Errorf(ErrInvalid, "the name of the connector, %q, begins as ids do: give another name", name)
 	}
 	return nil
 }
 
-func (s *Store) buildConnector(ctx context.Context, r connectorRecord) (Txn, error) {
-	owner, err := s.account(ctx, r.Account)
-	if err == nil {
-		err = s.checkLimit(r.Account, KindConnector)
+func createConnector(t *tx, r *connectorRecord) error {
+	if _, err := t.account(r.Account); err != nil {
+		return err
 	}
-	if err != nil {
-		return Txn{}, err
+	if err := t.s.checkLimit(r.Account, KindConnector); err != nil {
+		return err
 	}
-	taken, err := s.kv.Get(ctx, connectorNamePath(r.Account, r.Name))
-	if err != nil {
-		return Txn{}, err
+	name := connectorNamePath(r.Account, r.Name)
+	if t.get(name).Exists() {
+		return Errorf(ErrExists, "the account %q has a connector %q already: give another name, or remove that one first", r.Account, r.Name)
 	}
-	if taken.Exists() {
-		return Txn{}, fail(ErrExists, "the account %q has a connector %q already: give another name, or remove that one first", r.Account, r.Name)
-	}
-	t := Txn{If: []Compare{unchanged(owner), unchanged(taken), {Key: connectorPath(r.Account, r.ID)}}}
-	return t.put(
-		put{connectorPath(r.Account, r.ID), r},
-		put{taken.Key, connectorNameRecord{version{recordVersion}, r.ID}},
-		put{markAccount(r.Account), version{recordVersion}},
-	)
+	connectorKind.create(t, r)
+	t.put(name, &nameRecord{ID: r.ID})
+	t.mark(markAccount(r.Account))
+	return nil
 }
 
 // RemoveConnector removes a connector, given by id or name, that no deployment
 // uses; else it fails with ErrInUse and names those.
 func (s *Store) RemoveConnector(ctx context.Context, account, idOrName string) (Connector, error) {
-	var removed Connector
-	err := s.update(ctx, func() (Txn, error) {
-		item, r, err := s.findConnector(ctx, account, idOrName)
+	return update(ctx, s, "removing the connector", func(t *tx) (Connector, error) {
+		r, err := findConnector(t, account, idOrName)
 		if err != nil {
-			return Txn{}, err
+			return Connector{}, err
 		}
-		removed = r.Connector
 		// First its mark, then the deployments: when another one begins to
 		// use it after they were read, the mark has changed.
-		uses, err := s.kv.Get(ctx, connectorUsesPath(r.ID))
+		t.get(dirConnectorUses + r.ID)
+		users, err := deploymentsOf(t, r.Connector)
 		if err != nil {
-			return Txn{}, err
-		}
-		users, err := s.deploymentsOf(ctx, r.Connector)
-		if err != nil {
-			return Txn{}, err
+			return Connector{}, err
 		}
 		if len(users) > 0 {
-			return Txn{}, fail(ErrInUse, "the connector %q is in use by %s: point them to another connector, or remove them first",
+			return Connector{}, Errorf(ErrInUse, "the connector %q is in use by %s: point them to another connector, or remove them first",
 				r.Name, someOf(users))
 		}
-		return Txn{
-			If:   []Compare{unchanged(item), unchanged(uses)},
-			Then: []Op{Delete(item.Key), Delete(uses.Key), Delete(connectorNamePath(account, r.Name)), Delete(connectorSeenPath(account, r.ID))},
-		}, nil
+		connectorKind.remove(t, account, r.ID)
+		t.delete(dirConnectorUses+r.ID, connectorNamePath(account, r.Name))
+		return r.Connector, nil
 	})
-	if err != nil {
-		return Connector{}, fmt.Errorf("removing the connector: %w", err)
-	}
-	return removed, nil
 }
 
 // TouchConnector notes that a connector is online now. It does no I/O: the times
 // are written together, and that of one connector once a minute at most.
 func (s *Store) TouchConnector(id string) {
-	if r, ok := s.view.Load().connectors.get(id); ok {
-		s.note(r.use)
+	if r, ok := s.view.Load().connectors.named(id); ok {
+		s.touch(r.use, saveRest)
 	}
 }
 
@@ -112,46 +138,25 @@ func someOf(names []string) string {
 }
 
 // findConnector reads a connector of the account by its id or its name.
-func (s *Store) findConnector(ctx context.Context, account, idOrName string) (Item, connectorRecord, error) {
-	unknown := fail(ErrNotFound, "there is no connector %.40q in the account %.40q", idOrName, account)
-	if checkLabel("connector", idOrName) != nil || !checkAccount(account) {
-		return Item{}, connectorRecord{}, unknown
-	}
+func findConnector(t *tx, account, idOrName string) (*connectorRecord, error) {
 	id := idOrName
-	if !checkID(prefixConnector, id) {
-		name, err := s.kv.Get(ctx, connectorNamePath(account, idOrName))
-		if err != nil {
-			return Item{}, connectorRecord{}, err
-		}
-		if !name.Exists() {
-			return Item{}, connectorRecord{}, unknown
-		}
-		var r connectorNameRecord
-		if err := decode(name, &r); err != nil {
-			return Item{}, connectorRecord{}, err
-		}
-		id = r.ID
+	if !checkID(prefixConnector, id) && checkLabel("connector", id) == nil && checkAccount(account) {
+		var name nameRecord
+		t.read(connectorNamePath(account, idOrName), &name)
+		id = name.ID
 	}
-	item, err := s.kv.Get(ctx, connectorPath(account, id))
-	if err != nil {
-		return Item{}, connectorRecord{}, err
+	r := connectorKind.load(t, account, id)
+	if r == nil {
+		return nil, Errorf(ErrNotFound, "there is no connector %.40q in the account %.40q", idOrName, account)
 	}
-	if !item.Exists() {
-		return Item{}, connectorRecord{}, unknown
-	}
-	r, err := decodeConnector(item)
-	return item, r, err
+	return r, nil
 }
 
 // deploymentsOf returns the names of the deployments that use a connector.
-func (s *Store) deploymentsOf(ctx context.Context, c Connector) ([]string, error) {
-	snap, err := s.kv.Range(ctx, Prefix(deploymentPath(c.Account, "")))
-	if err != nil {
-		return nil, err
-	}
+func deploymentsOf(t *tx, c Connector) ([]string, error) {
 	var names []string
-	for _, item := range snap.Items {
-		d, err := decodeDeployment(item)
+	for _, item := range t.items(deploymentKind.span(c.Account)) {
+		d, err := deploymentKind.decode(item)
 		if err != nil {
 			return nil, err
 		}

@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
+
+	"github.com/postern-dev/postern/connector/text"
 )
 
 // ApprovePairing makes the device that waits with a claim code a connector of
@@ -19,64 +20,59 @@ func (s *Store) ApprovePairing(ctx context.Context, account, idOrCode, connector
 			return Pairing{}, Connector{}, err
 		}
 	}
-	now := s.time()
-	c := connectorRecord{version: version{recordVersion}, Connector: Connector{
-		ID: newID(prefixConnector, s.now()), Account: account, Name: connectorName, CreatedAt: now, CreatedBy: actor(ctx),
-	}}
-	p, err := s.decide(ctx, account, idOrCode, func(r *pairingRecord) (Txn, error) {
+	c := s.newConnector(ctx, account, connectorName, hexDigest{})
+	p, err := s.decide(ctx, "approving the pairing", account, idOrCode, by, func(t *tx, r *pairingRecord) error {
 		if r.State == PairingWaiting {
-			return Txn{}, errNoDevice()
+			return errNoDevice()
 		}
 		c.Hash = *r.DeviceHash
 		r.State, r.Connector, c.Pairing = PairingApproved, c.ID, r.ID
-		r.decided(now, by)
 		if connectorName != "" {
-			return s.buildConnector(ctx, c)
+			return createConnector(t, c)
 		}
-		return s.buildNamed(ctx, &c, r.Device.Hostname)
+		return createNamed(t, c, r.Device.Hostname)
 	})
 	if err != nil {
-		return Pairing{}, Connector{}, fmt.Errorf("approving the pairing: %w", err)
+		return Pairing{}, Connector{}, err
 	}
 	return p, c.Connector, nil
 }
 
 // ReplaceConnector gives the device that waits with a claim code the place of a
 // connector of the account, given by id or name: its id, its name and what leads
-// to it stay, its credentials from before are good for nothing.
+// to it stay, its credentials from before become invalid.
 func (s *Store) ReplaceConnector(ctx context.Context, account, idOrCode, connector, by string) (Pairing, Connector, error) {
-	now := s.time()
-	var c connectorRecord
-	p, err := s.decide(ctx, account, idOrCode, func(r *pairingRecord) (Txn, error) {
+	var c *connectorRecord
+	p, err := s.decide(ctx, "giving the device a connector's place", account, idOrCode, by, func(t *tx, r *pairingRecord) error {
 		if r.State == PairingWaiting {
-			return Txn{}, errNoDevice()
+			return errNoDevice()
 		}
-		item, old, err := s.findConnector(ctx, account, connector)
+		old, err := findConnector(t, account, connector)
 		if err != nil {
-			return Txn{}, err
+			return err
 		}
 		// A record of its own: nothing of the old credentials shall survive.
-		c = connectorRecord{version: version{recordVersion}, Connector: old.Connector, Hash: *r.DeviceHash}
+		c = &connectorRecord{Connector: old.Connector, Hash: *r.DeviceHash}
 		c.Rotation, c.RotatedAt, c.ChangedBy = nil, nil, actor(ctx)
 		r.State, r.Connector, r.Replaced, c.Pairing = PairingApproved, c.ID, true, r.ID
-		r.decided(now, by)
-		return Txn{If: []Compare{unchanged(item)}}.put(put{item.Key, c})
+		connectorKind.save(t, c)
+		return nil
 	})
 	if err != nil {
-		return Pairing{}, Connector{}, fmt.Errorf("giving the device a connector's place: %w", err)
+		return Pairing{}, Connector{}, err
 	}
 	return p, c.Connector, nil
 }
 
 func errNoDevice() error {
-	return fail(ErrConflict, "no device waits for approval: none has used the claim code yet")
+	return Errorf(ErrConflict, "no device waits for approval: none has used the claim code yet")
 }
 
 // Namesake returns the connector of an account that has the name that a device
 // would get after its host: it is probably the same machine.
 func (s *Store) Namesake(account string, d Device) (Connector, bool) {
 	base := hostName(d.Hostname)
-	for _, r := range s.view.Load().connectors.all() {
+	for _, r := range s.view.Load().connectors.byID.all() {
 		if r.Account == account && r.Name == base {
 			return r.Connector, true
 		}
@@ -87,83 +83,66 @@ func (s *Store) Namesake(account string, d Device) (Connector, bool) {
 // DenyPairing sends the device that waits with a claim code away, or cancels
 // the code if there is none.
 func (s *Store) DenyPairing(ctx context.Context, account, idOrCode, by string) (Pairing, error) {
-	now := s.time()
-	p, err := s.decide(ctx, account, idOrCode, func(r *pairingRecord) (Txn, error) {
+	return s.decide(ctx, "denying the pairing", account, idOrCode, by, func(_ *tx, r *pairingRecord) error {
 		r.State = PairingDenied
-		r.decided(now, by)
-		return Txn{}, nil
+		return nil
 	})
-	if err != nil {
-		return Pairing{}, fmt.Errorf("denying the pairing: %w", err)
-	}
-	return p, nil
 }
 
-func (p *Pairing) decided(at time.Time, by string) {
-	p.DecidedAt, p.DecidedBy = &at, cleanLabel(by, maxLabel)
-}
-
-// decide has f change an open pairing, and writes it with what f returns.
-func (s *Store) decide(ctx context.Context, account, idOrCode string, f func(*pairingRecord) (Txn, error)) (Pairing, error) {
-	unknown := fail(ErrNotFound, "there is no such pairing in the account %.40q: check the code, or start a new pairing", account)
+// decide has f change an open pairing, and writes what was decided by whom.
+func (s *Store) decide(
+	ctx context.Context, doing, account, idOrCode, by string, f func(*tx, *pairingRecord) error,
+) (Pairing, error) {
+	now := s.time()
+	unknown := Errorf(ErrNotFound, "there is no such pairing in the account %.40q: check the code, or start a new pairing", account)
 	known, ok := s.pairingOf(idOrCode)
 	if !ok || known.Account != account {
-		return Pairing{}, unknown
+		return Pairing{}, fmt.Errorf("%s: %w", doing, unknown)
 	}
-	var r pairingRecord
-	err := s.update(ctx, func() (Txn, error) {
-		item, err := s.kv.Get(ctx, pairingPath(account, known.ID))
-		if err != nil {
-			return Txn{}, err
-		}
-		if !item.Exists() {
-			return Txn{}, unknown
-		}
-		if r, err = decodePairing(item); err != nil {
-			return Txn{}, err
+	return update(ctx, s, doing, func(t *tx) (Pairing, error) {
+		r := pairingKind.load(t, account, known.ID)
+		if r == nil {
+			return Pairing{}, unknown
 		}
 		if now := r.asOf(s.now()); !now.open() {
-			return Txn{}, errDecided(now)
+			return Pairing{}, errDecided(now)
 		}
-		t, err := f(&r)
-		if err == nil {
-			t.If = append(t.If, unchanged(item))
-			t, err = t.put(put{item.Key, r})
+		if err := f(t, r); err != nil {
+			return Pairing{}, err
 		}
-		return s.unlessStale(ctx, item, t, err)
+		r.DecidedAt, r.DecidedBy = &now, text.Printable(by, maxLabel)
+		pairingKind.save(t, r)
+		return r.Pairing, nil
 	})
-	return r.Pairing, err
 }
 
 func errDecided(p Pairing) error {
 	if p.State == PairingExpired {
-		return fail(ErrExpired, "the claim code has expired: start a new pairing")
+		return Errorf(ErrExpired, "the claim code has expired: start a new pairing")
 	}
 	by := ""
 	if p.DecidedBy != "" {
 		by = fmt.Sprintf(" by %q", p.DecidedBy)
 	}
-	return fail(ErrConflict, "the pairing was %s already%s: start a new one for another device", p.State, by)
+	return Errorf(ErrConflict, "the pairing was %s already%s: start a new one for another device", p.State, by)
 }
 
-// buildNamed is buildConnector with a name after the host's. It looks for
-// another one when somebody takes that at the same time.
-func (s *Store) buildNamed(ctx context.Context, c *connectorRecord, hostname string) (t Txn, err error) {
+// createNamed is createConnector with a name after the host's. It looks for
+// another one when that is taken at the same time.
+func createNamed(t *tx, c *connectorRecord, hostname string) (err error) {
 	for range maxAttempts {
-		if c.Name, err = s.freeName(ctx, c.Account, hostname); err != nil {
-			return Txn{}, err
-		}
-		if t, err = s.buildConnector(ctx, *c); !errors.Is(err, ErrExists) {
-			return t, err
+		c.Name = freeName(t, c.Account, hostname)
+		if err = createConnector(t, c); !errors.Is(err, ErrExists) {
+			break
 		}
 	}
-	return Txn{}, err
+	return err
 }
 
 // hostName is the name of a connector after its host's, leaving room for a
 // number.
 func hostName(hostname string) string {
-	base := cleanLabel(hostname, maxLabel-8)
+	base := text.Printable(hostname, maxLabel-8)
 	if checkConnectorName(base) != nil {
 		return "connector"
 	}
@@ -172,19 +151,15 @@ func hostName(hostname string) string {
 
 // freeName returns a name for a connector that none of the account has, made
 // from the name of a host.
-func (s *Store) freeName(ctx context.Context, account, hostname string) (string, error) {
+func freeName(t *tx, account, hostname string) string {
 	base := hostName(hostname)
-	snap, err := s.kv.Range(ctx, Prefix(connectorNamePath(account, base)))
-	if err != nil {
-		return "", err
-	}
-	taken := make(map[string]bool, len(snap.Items))
-	for _, item := range snap.Items {
+	taken := make(map[string]bool)
+	for _, item := range t.items(connectorNamePath(account, base)) {
 		taken[strings.TrimPrefix(item.Key, connectorNamePath(account, ""))] = true
 	}
 	name := base
 	for n := 2; taken[name]; n++ {
 		name = fmt.Sprintf("%s-%d", base, n)
 	}
-	return name, nil
+	return name
 }

@@ -2,11 +2,37 @@ package store
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"slices"
 
 	"github.com/postern-dev/postern/caddymodule/scope"
 )
+
+type deploymentRecord struct {
+	header
+	Deployment
+}
+
+func (r *deploymentRecord) place() key { return key{r.Account, r.Name} }
+
+func (r *deploymentRecord) check() error {
+	if err := scope.CheckName(r.Name); err != nil {
+		return err
+	}
+	if len(r.Connectors) == 0 || r.MaxConcurrency < 0 {
+		return errors.New("it names no connectors, or a bound below 0; " +
+			"it may be of a preview of Postern, whose deployments had one connector each: begin with a new file")
+	}
+	return r.Options.Check()
+}
+
+var deploymentKind = &kind[deploymentRecord, *deploymentRecord]{
+	dir: dirDeployments,
+	in:  func(r *records) *collection[*deploymentRecord] { return &r.deployments },
+	change: func(_ *records, r *deploymentRecord) Change {
+		return Change{Kind: KindDeployment, Account: r.Account, ID: r.Name, Name: r.Name}
+	},
+}
 
 const (
 	maxConnectors  = 32 // of a deployment: all of them are in one transaction
@@ -15,133 +41,90 @@ const (
 
 // SetDeployment creates the deployment of this account and name or replaces
 // it, and returns it as it is now. The connectors may be given by id or name,
-// and must exist in the account; doubled ones count once. The times in d,
-// and by whom it was set, are ignored. What was learned
-// about the deployment's tokens is forgotten: another model may answer now.
+// and must exist in the account; doubled ones count once. The times in d, and by
+// whom it was set, are ignored. What was learned about the deployment's tokens
+// is removed: another model may answer now.
 func (s *Store) SetDeployment(ctx context.Context, d Deployment) (Deployment, error) {
 	if err := checkDeployment(d); err != nil {
 		return Deployment{}, err
 	}
-	var set Deployment
-	err := s.update(ctx, func() (t Txn, err error) {
-		set, t, err = s.buildDeployment(ctx, d)
-		return t, err
-	})
-	if err != nil {
-		return Deployment{}, fmt.Errorf("setting the deployment: %w", err)
-	}
-	return set, nil
+	return update(ctx, s, "setting the deployment", func(t *tx) (Deployment, error) { return setDeployment(t, d) })
 }
 
 func checkDeployment(d Deployment) error {
 	if err := scope.CheckName(d.Name); err != nil {
-		return fail(ErrInvalid, "%v", err)
+		return Errorf(ErrInvalid, "%v", err)
 	}
-	if d.Upstream != "" {
-		if err := checkLabel("upstream", d.Upstream); err != nil {
-			return err
+	for _, part := range []struct{ what, name string }{{"upstream", d.Upstream}, {"upstream's model", d.Model}} {
+		if part.name == "" {
+			continue
 		}
-	}
-	if d.Model != "" {
-		if err := checkLabel("upstream's model", d.Model); err != nil {
+		if err := checkLabel(part.what, part.name); err != nil {
 			return err
 		}
 	}
 	switch {
 	case len(d.Connectors) == 0:
-		return fail(ErrInvalid, "the deployment %q needs a connector that leads to its model", d.Name)
+		return Errorf(ErrInvalid, "the deployment %q needs a connector that leads to its model", d.Name)
 	case len(d.Connectors) > maxConnectors:
-		return fail(ErrInvalid, "the deployment %q has %d connectors, but there may be %d at most", d.Name, len(d.Connectors), maxConnectors)
+		return Errorf(ErrInvalid, "the deployment %q has %d connectors, but there may be %d at most", d.Name, len(d.Connectors), maxConnectors)
 	case d.MaxConcurrency < 0 || d.MaxConcurrency > maxConcurrency:
-		return fail(ErrInvalid, "max_concurrency is %d, but must be between 1 and %d, or 0 for no bound", d.MaxConcurrency, maxConcurrency)
+		return Errorf(ErrInvalid, "max_concurrency is %d, but must be between 1 and %d, or 0 for no bound", d.MaxConcurrency, maxConcurrency)
 	}
 	if err := d.Options.Check(); err != nil {
-		return fail(ErrInvalid, "%v", err)
+		return Errorf(ErrInvalid, "%v", err)
 	}
 	return nil
 }
 
-func (s *Store) buildDeployment(ctx context.Context, d Deployment) (Deployment, Txn, error) {
-	owner, err := s.account(ctx, d.Account)
+func setDeployment(t *tx, d Deployment) (Deployment, error) {
+	if _, err := t.account(d.Account); err != nil {
+		return Deployment{}, err
+	}
+	ids, err := useConnectors(t, d)
 	if err != nil {
-		return Deployment{}, Txn{}, err
-	}
-	d, t, err := s.useConnectors(ctx, d)
-	if err != nil {
-		return Deployment{}, Txn{}, err
-	}
-	old, err := s.kv.Get(ctx, deploymentPath(d.Account, d.Name))
-	if err != nil {
-		return Deployment{}, Txn{}, err
-	}
-	d.UpdatedAt = s.time()
-	d.CreatedAt = d.UpdatedAt
-	d.CreatedBy, d.ChangedBy = actor(ctx), actor(ctx)
-	if old.Exists() {
-		before, err := decodeDeployment(old)
-		if err != nil {
-			return Deployment{}, Txn{}, err
-		}
-		d.CreatedAt, d.CreatedBy = before.CreatedAt, before.CreatedBy
-	} else if err := s.checkLimit(d.Account, KindDeployment); err != nil {
-		return Deployment{}, Txn{}, err
-	}
-	record, err := encode(old.Key, deploymentRecord{version{recordVersion}, d})
-	if err != nil {
-		return Deployment{}, Txn{}, err
-	}
-	t.If = append(t.If, unchanged(owner), unchanged(old))
-	t.Then = append(t.Then, record, Delete(calibrationPath(d.Account, d.Name)))
-	return d, t, nil
-}
-
-// useConnectors finds the connectors of d, which are ids in what it returns,
-// and begins the transaction that d needs to use them.
-func (s *Store) useConnectors(ctx context.Context, d Deployment) (Deployment, Txn, error) {
-	var ids []string
-	var t Txn
-	for _, idOrName := range d.Connectors {
-		connector, c, err := s.findConnector(ctx, d.Account, idOrName)
-		if err != nil {
-			return Deployment{}, Txn{}, err
-		}
-		if slices.Contains(ids, c.ID) {
-			continue
-		}
-		ids = append(ids, c.ID)
-		// The mark makes a RemoveConnector that has looked before this look again.
-		mark, err := encode(connectorUsesPath(c.ID), version{recordVersion})
-		if err != nil {
-			return Deployment{}, Txn{}, err
-		}
-		t.If, t.Then = append(t.If, unchanged(connector)), append(t.Then, mark)
+		return Deployment{}, err
 	}
 	d.Connectors = ids
-	return d, t, nil
+	d.UpdatedAt = t.s.time()
+	d.CreatedAt = d.UpdatedAt
+	d.CreatedBy, d.ChangedBy = actor(t.ctx), actor(t.ctx)
+	if before := deploymentKind.load(t, d.Account, d.Name); before != nil {
+		d.CreatedAt, d.CreatedBy = before.CreatedAt, before.CreatedBy
+	} else if err := t.s.checkLimit(d.Account, KindDeployment); err != nil {
+		return Deployment{}, err
+	}
+	deploymentKind.save(t, &deploymentRecord{Deployment: d})
+	calibrationKind.remove(t, d.Account, d.Name)
+	return d, nil
+}
+
+// useConnectors returns the ids of the connectors of d, and changes their marks,
+// so that a RemoveConnector that has looked before this looks again.
+func useConnectors(t *tx, d Deployment) ([]string, error) {
+	var ids []string
+	for _, idOrName := range d.Connectors {
+		c, err := findConnector(t, d.Account, idOrName)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(ids, c.ID) {
+			ids = append(ids, c.ID)
+			t.mark(dirConnectorUses + c.ID)
+		}
+	}
+	return ids, nil
 }
 
 // RemoveDeployment removes the deployment and returns it as it was.
 func (s *Store) RemoveDeployment(ctx context.Context, account, name string) (Deployment, error) {
-	unknown := fail(ErrNotFound, "there is no deployment %.140q in the account %.40q", name, account)
-	if scope.CheckName(name) != nil || !checkAccount(account) {
-		return Deployment{}, unknown
-	}
-	var removed Deployment
-	err := s.update(ctx, func() (Txn, error) {
-		item, err := s.kv.Get(ctx, deploymentPath(account, name))
-		if err != nil {
-			return Txn{}, err
+	return update(ctx, s, "removing the deployment", func(t *tx) (Deployment, error) {
+		r := deploymentKind.load(t, account, name)
+		if r == nil {
+			return Deployment{}, Errorf(ErrNotFound, "there is no deployment %.140q in the account %.40q", name, account)
 		}
-		if !item.Exists() {
-			return Txn{}, unknown
-		}
-		if removed, err = decodeDeployment(item); err != nil {
-			return Txn{}, err
-		}
-		return Txn{If: []Compare{unchanged(item)}, Then: []Op{Delete(item.Key), Delete(calibrationPath(account, name))}}, nil
+		deploymentKind.remove(t, account, name)
+		calibrationKind.remove(t, account, name)
+		return r.Deployment, nil
 	})
-	if err != nil {
-		return Deployment{}, fmt.Errorf("removing the deployment: %w", err)
-	}
-	return removed, nil
 }

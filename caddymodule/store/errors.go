@@ -30,7 +30,7 @@ var (
 
 // ErrCompacted says that a watch asks for events that the KV no longer has.
 // The watcher reads the present state with Range and watches from there.
-var ErrCompacted = errors.New("the changes asked for are forgotten")
+var ErrCompacted = errors.New("the changes asked for are no longer kept")
 
 // failure is an error whose text is all its own, so that users do not read
 // the name of the sentinel, and whose kind errors.Is still finds.
@@ -42,6 +42,8 @@ type failure struct {
 func (f *failure) Error() string { return f.text }
 func (f *failure) Unwrap() error { return f.kind }
 
-func fail(kind error, format string, args ...any) error {
+// Errorf returns an error with a text for the user, of which errors.Is finds the
+// kind: one of the above, or of a package that works on the store.
+func Errorf(kind error, format string, args ...any) error {
 	return &failure{kind: kind, text: fmt.Sprintf(format, args...)}
 }

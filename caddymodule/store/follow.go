@@ -73,8 +73,8 @@ func (s *Store) resume(ctx context.Context, cause error) Watcher {
 }
 
 // apply is the only place that changes the view. It makes all changes of the
-// batch visible at once, then cuts what runs on revoked keys, then tells the
-// subscribers, then lets go the writes that wait for it. The error is of a
+// batch visible at once, then cuts what runs on revoked keys, then calls
+// the subscribers, then lets go the writes that wait for it. The error is of a
 // record that could not be read.
 func (s *Store) apply(batch Batch) error {
 	var errs []error
@@ -87,22 +87,18 @@ func (s *Store) apply(batch Batch) error {
 	}
 	// First the records, so that nobody finds a revoked key valid in the new
 	// view; it does not matter that the old view has them a moment earlier.
-	for _, u := range d.updates {
-		u.key.record.Store(u.record)
+	for _, r := range d.updates {
+		r.live.record.Store(r)
 	}
 	s.view.Store(d.view(batch.Revision))
-	for _, u := range d.updates {
-		if u.record.key.RevokedAt != nil {
-			u.key.revoke()
+	for _, r := range d.updates {
+		if r.RevokedAt != nil {
+			r.live.revoke()
 		}
 	}
-	s.mu.Lock()
-	subscribers := s.subscribers
-	s.mu.Unlock()
+	subscribers := s.subscribers.Now()
 	for _, change := range d.changes {
-		for _, sub := range subscribers {
-			sub.f(change)
-		}
+		subscribers.Call(change)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"math/big"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/postern-dev/postern/connector/text"
 )
 
 const (
@@ -85,13 +85,13 @@ const maxLabel = 128
 func checkLabel(what, name string) error {
 	switch {
 	case name == "":
-		return fail(ErrInvalid, "the name of the %s is empty", what)
+		return Errorf(ErrInvalid, "the name of the %s is empty", what)
 	case len(name) > maxLabel:
-		return fail(ErrInvalid, "the name of the %s has %d bytes, more than %d", what, len(name), maxLabel)
-	case !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
-		return fail(ErrInvalid, "the name of the %s, %q, has characters that cannot be printed", what, name)
+		return Errorf(ErrInvalid, "the name of the %s has %d bytes, more than %d", what, len(name), maxLabel)
+	case !text.IsPrintable(name):
+		return Errorf(ErrInvalid, "the name of the %s, %q, has characters that cannot be printed", what, name)
 	case strings.TrimSpace(name) != name:
-		return fail(ErrInvalid, "the name of the %s, %q, begins or ends with a blank", what, name)
+		return Errorf(ErrInvalid, "the name of the %s, %q, begins or ends with a blank", what, name)
 	}
 	return nil
 }
@@ -100,20 +100,4 @@ func checkLabel(what, name string) error {
 // make it another account's id and the beginning of a name.
 func checkAccount(s string) bool {
 	return s != "" && len(s) <= maxLabel && !strings.Contains(s, "/")
-}
-
-// cleanLabel makes of what somebody outside says a text that can be shown: of
-// at most limit bytes, printable, without blanks around it. It may be empty.
-func cleanLabel(s string, limit int) string {
-	s = strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			return -1
-		}
-		return r
-	}, s[:min(len(s), 4*limit)])
-	for len(s) > limit {
-		_, size := utf8.DecodeLastRuneInString(s)
-		s = s[:len(s)-size]
-	}
-	return strings.TrimSpace(s)
 }

@@ -2,10 +2,52 @@ package store
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/postern-dev/postern/caddymodule/scope"
 )
+
+type keyRecord struct {
+	header
+	Key
+	Hash hexDigest `json:"hash"`
+
+	scope scope.Scope // parsed
+	live  *LiveKey
+}
+
+func (r *keyRecord) place() key { return key{r.Account, r.ID} }
+
+func (r *keyRecord) check() (err error) {
+	if r.scope, err = scope.Parse(r.Scope); err != nil {
+		return err
+	}
+	return checkHash(r.Hash)
+}
+
+var keyKind = &kind[keyRecord, *keyRecord]{
+	dir: dirKeys, prefix: prefixKey, seenAt: dirLastUsed,
+	in:    func(r *records) *collection[*keyRecord] { return &r.keys },
+	index: func(r *keyRecord) digest { return digest(r.Hash) },
+	change: func(_ *records, r *keyRecord) Change {
+		return Change{Kind: KindKey, Account: r.Account, ID: r.ID, Name: r.Name, Removed: r.RevokedAt != nil}
+	},
+	adopt: func(d *draft, old, next *keyRecord) {
+		if old == nil {
+			next.live = newLiveKey(next)
+			return
+		}
+		next.live = old.live
+		d.updates = append(d.updates, next)
+	},
+	// A removed key is revoked, for the requests that hold its LiveKey.
+	removed: func(d *draft, old *keyRecord) {
+		revoked := *old
+		if revoked.RevokedAt == nil {
+			revoked.RevokedAt = &d.now
+		}
+		d.updates = append(d.updates, &revoked)
+	},
+}
 
 // CreateKey makes a key and returns it with its secret, which cannot be had
 // again. Names of keys need not differ.
@@ -15,88 +57,69 @@ func (s *Store) CreateKey(ctx context.Context, account, name, scopeText string) 
 	}
 	parsed, err := scope.Parse(scopeText)
 	if err != nil {
-		return Key{}, "", fail(ErrInvalid, "%v", err)
+		return Key{}, "", Errorf(ErrInvalid, "%v", err)
 	}
 	secret := newSecret(prefixSecret)
 	hash, _ := hashSecret(prefixSecret, secret)
-	now := s.time()
-	r := keyRecord{version{recordVersion}, Key{
-		ID: newID(prefixKey, s.now()), Account: account, Name: name, Scope: parsed.String(), CreatedAt: now, CreatedBy: actor(ctx),
-	}, hexDigest(hash)}
-	err = s.update(ctx, func() (Txn, error) {
-		owner, err := s.account(ctx, account)
-		if err == nil {
-			err = s.checkLimit(account, KindKey)
+	r := &keyRecord{Hash: hexDigest(hash), Key: Key{
+		ID: newID(prefixKey, s.now()), Account: account, Name: name, Scope: parsed.String(), CreatedAt: s.time(), CreatedBy: actor(ctx),
+	}}
+	err = s.update(ctx, "creating the key", func(t *tx) error {
+		if _, err := t.account(account); err != nil {
+			return err
 		}
-		if err != nil {
-			return Txn{}, err
+		if err := s.checkLimit(account, KindKey); err != nil {
+			return err
 		}
-		t := Txn{If: []Compare{unchanged(owner), {Key: keyPath(account, r.ID)}}}
-		return t.put(put{keyPath(account, r.ID), r}, put{markAccount(account), version{recordVersion}})
+		keyKind.create(t, r)
+		t.mark(markAccount(account))
+		return nil
 	})
 	if err != nil {
-		return Key{}, "", fmt.Errorf("creating the key: %w", err)
+		return Key{}, "", err
 	}
 	return r.Key, secret, nil
+}
+
+func errNoKey(account, id string) error {
+	return Errorf(ErrNotFound, "there is no key %.40q in the account %.40q: give the id that the list of keys shows", id, account)
 }
 
 // RevokeKey makes a key invalid for good. When it returns without an error, no
 // new request gets through with the key, and the OnRevoke callbacks of those
 // that run have been called. Revoking a revoked key changes nothing.
 func (s *Store) RevokeKey(ctx context.Context, account, id string) (Key, error) {
-	if !checkID(prefixKey, id) || !checkAccount(account) {
-		return Key{}, fail(ErrNotFound, "there is no key %.40q in the account %.40q: give the id that the list of keys shows", id, account)
-	}
-	var r keyRecord
-	err := s.update(ctx, func() (Txn, error) {
-		item, err := s.kv.Get(ctx, keyPath(account, id))
-		if err != nil {
-			return Txn{}, err
+	revoked, err := update(ctx, s, "revoking the key", func(t *tx) (Key, error) {
+		r := keyKind.load(t, account, id)
+		if r == nil {
+			return Key{}, errNoKey(account, id)
 		}
-		if !item.Exists() {
-			return Txn{}, fail(ErrNotFound, "there is no key %q in the account %q: give the id that the list of keys shows", id, account)
+		// A revoked key is not written again, but the view may still lack the
+		// revocation, if another process has just written it: update waits.
+		if r.RevokedAt == nil {
+			now := s.time()
+			r.RevokedAt, r.ChangedBy = &now, actor(ctx)
+			keyKind.save(t, r)
 		}
-		if r, _, err = decodeKey(item); err != nil {
-			return Txn{}, err
-		}
-		// Also of a revoked key the view may still lack the revocation, if
-		// another process has just written it; the answer must wait for it.
-		if r.RevokedAt != nil {
-			return Txn{}, s.reach(ctx, item.ModRevision)
-		}
-		now := s.time()
-		r.RevokedAt, r.ChangedBy = &now, actor(ctx)
-		op, err := encode(item.Key, r)
-		return Txn{If: []Compare{unchanged(item)}, Then: []Op{op}}, err
+		return r.Key, nil
 	})
 	if err != nil {
-		return Key{}, fmt.Errorf("revoking the key: %w", err)
+		return Key{}, err
 	}
-	if live, ok := s.view.Load().keys.get(id); ok {
-		return live.Key(), nil // knows the last use
+	if r, ok := s.view.Load().keys.named(id); ok {
+		return r.live.Key(), nil // knows the last use
 	}
-	return r.Key, nil
+	return revoked, nil
 }
 
 // RemoveKey is RevokeKey, and leaves no record of the key, not even of one that
 // was revoked before.
 func (s *Store) RemoveKey(ctx context.Context, account, id string) error {
-	unknown := fail(ErrNotFound, "there is no key %.40q in the account %.40q: give the id that the list of keys shows", id, account)
-	if !checkID(prefixKey, id) || !checkAccount(account) {
-		return unknown
-	}
-	err := s.update(ctx, func() (Txn, error) {
-		item, err := s.kv.Get(ctx, keyPath(account, id))
-		if err != nil {
-			return Txn{}, err
+	return s.update(ctx, "removing the key", func(t *tx) error {
+		if keyKind.load(t, account, id) == nil {
+			return errNoKey(account, id)
 		}
-		if !item.Exists() {
-			return Txn{}, unknown
-		}
-		return Txn{If: []Compare{unchanged(item)}, Then: []Op{Delete(item.Key), Delete(lastUsedPath(account, id))}}, nil
+		keyKind.remove(t, account, id)
+		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("removing the key: %w", err)
-	}
-	return nil
 }

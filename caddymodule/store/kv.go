@@ -176,7 +176,7 @@ type Lease interface {
 
 func (t Txn) check() error {
 	if len(t.Then) > MaxTxnOps || len(t.If) > MaxTxnOps {
-		return fail(ErrInvalid, "the transaction has more than %d operations or compares", MaxTxnOps)
+		return Errorf(ErrInvalid, "the transaction has more than %d operations or compares", MaxTxnOps)
 	}
 	for _, c := range t.If {
 		if err := checkKey(c.Key); err != nil {
@@ -189,11 +189,11 @@ func (t Txn) check() error {
 			return err
 		}
 		if seen[op.Key] {
-			return fail(ErrInvalid, "the transaction names the key %q twice", op.Key)
+			return Errorf(ErrInvalid, "the transaction names the key %q twice", op.Key)
 		}
 		seen[op.Key] = true
 		if len(op.Value) > MaxValue {
-			return fail(ErrInvalid, "the value of %q has more than %d bytes", op.Key, MaxValue)
+			return Errorf(ErrInvalid, "the value of %q has more than %d bytes", op.Key, MaxValue)
 		}
 	}
 	return nil
@@ -201,7 +201,7 @@ func (t Txn) check() error {
 
 func checkKey(key string) error {
 	if key == "" || len(key) > MaxKey {
-		return fail(ErrInvalid, "a key has 1 to %d bytes, not %d", MaxKey, len(key))
+		return Errorf(ErrInvalid, "a key has 1 to %d bytes, not %d", MaxKey, len(key))
 	}
 	return nil
 }

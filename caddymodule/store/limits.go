@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"strings"
 )
 
@@ -75,7 +74,7 @@ func (l *Limits) Field(name string) *int {
 func (l Limits) Check() error {
 	for _, f := range limitFields {
 		if n := *f.of(&l); n < 0 || n > maxLimit {
-			return fail(ErrInvalid, "%s is %d, but can be 1 to %d, or 0 for the default of %d", f.name, n, maxLimit, f.normal)
+			return Errorf(ErrInvalid, "%s is %d, but can be 1 to %d, or 0 for the default of %d", f.name, n, maxLimit, f.normal)
 		}
 	}
 	return nil
@@ -86,48 +85,30 @@ func (l Limits) Check() error {
 // cost, they need not be exact.
 func (s *Store) checkLimit(account, kind string) error {
 	v := s.view.Load()
-	limits := v.accounts.value(account).Limits.Effective()
+	var limits Limits
+	if r, ok := v.accounts.named(account); ok {
+		limits = r.Limits
+	}
+	limits = limits.Effective()
 	for _, f := range limitFields {
 		most := *f.of(&limits)
-		if has := v.owned.value(ownedName{account, kind}); f.kind == kind && has >= most {
-			return fail(ErrLimit, "the account %q has %d %s, and may have %d: %s, or have whoever runs the gateway allow more by `caddy gateway account set %s --%s N`",
+		if has := v.owned.value(key{kind, account}); f.kind == kind && has >= most {
+			return Errorf(ErrLimit, "the account %q has %d %s, and may have %d: %s, or have whoever runs the gateway allow more by `caddy gateway account set %s --%s N`",
 				account, has, f.what, most, f.fix, account, strings.ReplaceAll(f.name, "_", "-"))
 		}
 	}
 	return nil
 }
 
-// ownedName is a kind of records of an account, which the view counts.
-type ownedName struct{ account, kind string }
-
-func (d *draft) count(account, kind string, change int) {
-	name := ownedName{account, kind}
-	if n := d.owned.value(name) + change; n > 0 {
-		d.owned.set(d.edit, name, n)
-	} else {
-		d.owned.remove(d.edit, name)
-	}
-}
-
 // SetLimits changes the limits of an account. What it has beyond them stays.
 func (s *Store) SetLimits(ctx context.Context, id string, change func(*Limits)) (Account, error) {
-	var set Account
-	err := s.update(ctx, func() (Txn, error) {
-		item, err := s.account(ctx, id)
+	return update(ctx, s, "setting the limits of the account", func(t *tx) (Account, error) {
+		r, err := t.account(id)
 		if err != nil {
-			return Txn{}, err
+			return Account{}, err
 		}
-		if set, err = decodeAccount(item); err != nil {
-			return Txn{}, err
-		}
-		change(&set.Limits)
-		if err := set.Limits.Check(); err != nil {
-			return Txn{}, err
-		}
-		return Txn{If: []Compare{unchanged(item)}}.put(put{item.Key, accountRecord{version{recordVersion}, set}})
+		change(&r.Limits)
+		accountKind.save(t, r)
+		return r.Account, r.Limits.Check()
 	})
-	if err != nil {
-		return Account{}, fmt.Errorf("setting the limits of the account: %w", err)
-	}
-	return set, nil
 }

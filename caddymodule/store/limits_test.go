@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/store/storetest"
+	"github.com/postern-dev/postern/tests/storetest"
 )
 
 // An account has only as much as its limits allow, and more when they are raised.

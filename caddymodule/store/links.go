@@ -1,12 +1,31 @@
 package store
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"time"
+
+	"github.com/postern-dev/postern/connector/text"
 )
+
+type linkRecord struct {
+	header
+	Link
+	Maker string    `json:"maker,omitempty"` // id of the user without whom it is void
+	Hash  hexDigest `json:"hash"`
+}
+
+func (r *linkRecord) place() key   { return key{r.Account, r.ID} }
+func (r *linkRecord) check() error { return checkHash(r.Hash) }
+
+var linkKind = &kind[linkRecord, *linkRecord]{
+	dir: dirLinks, prefix: prefixLink,
+	in:    func(r *records) *collection[*linkRecord] { return &r.links },
+	index: func(r *linkRecord) digest { return digest(r.Hash) },
+	change: func(_ *records, r *linkRecord) Change {
+		return Change{Kind: KindLink, Account: r.Account, ID: r.ID, Name: r.Kind}
+	},
+}
 
 // CreateLink makes a link that ends after life, and returns it with its
 // secret, which cannot be had again. Of l it takes the kind, the account, by
@@ -17,9 +36,9 @@ import (
 func (s *Store) CreateLink(ctx context.Context, l Link, life time.Duration) (Link, string, error) {
 	switch {
 	case l.Kind != LinkSetup && l.Kind != LinkInvitation && l.Kind != LinkRecovery:
-		return Link{}, "", fail(ErrInvalid, "there are no links of the kind %.40q", l.Kind)
+		return Link{}, "", Errorf(ErrInvalid, "there are no links of the kind %.40q", l.Kind)
 	case life <= 0:
-		return Link{}, "", fail(ErrInvalid, "a link must last longer than %v", life)
+		return Link{}, "", Errorf(ErrInvalid, "a link must last longer than %v", life)
 	case l.Kind != LinkRecovery:
 		l.User = ""
 	}
@@ -27,79 +46,64 @@ func (s *Store) CreateLink(ctx context.Context, l Link, life time.Duration) (Lin
 	hash, _ := hashSecret("", secret)
 	l.CreatedAt = s.time()
 	l.ExpiresAt = l.CreatedAt.Add(life).Truncate(time.Millisecond)
-	l.ID, l.CreatedBy = newID(prefixLink, s.now()), cleanLabel(l.CreatedBy, maxLabel)
-	r := linkRecord{version: version{recordVersion}, Link: l, Hash: hexDigest(hash)}
+	l.ID, l.CreatedBy = newID(prefixLink, s.now()), text.Printable(l.CreatedBy, maxLabel)
+	r := &linkRecord{Link: l, Hash: hexDigest(hash)}
 	if maker, ok := s.User(l.CreatedBy); ok {
 		r.Maker, r.CreatedBy = maker.ID, maker.Name
 	} else if checkID(prefixUser, l.CreatedBy) {
-		return Link{}, "", fail(ErrNotFound, "there is no such user: it was removed")
+		return Link{}, "", errNoUser()
 	}
-	err := s.update(ctx, func() (Txn, error) { return s.buildLink(ctx, &r) })
+	err := s.update(ctx, "creating the link", func(t *tx) error { return createLink(t, r) })
 	if err != nil {
-		return Link{}, "", fmt.Errorf("creating the link: %w", err)
+		return Link{}, "", err
 	}
 	return r.Link, secret, nil
 }
 
-func (s *Store) buildLink(ctx context.Context, r *linkRecord) (Txn, error) {
-	owner, err := s.account(ctx, r.Account)
-	if err != nil {
-		return Txn{}, err
+func createLink(t *tx, r *linkRecord) error {
+	if _, err := t.account(r.Account); err != nil {
+		return err
 	}
-	t := Txn{If: []Compare{unchanged(owner), {Key: linkPath(r.Account, r.ID)}}}
-	var puts []put
-	span := linkPath(r.Account, "")
+	span := linkKind.span(r.Account)
 	switch r.Kind {
 	case LinkInvitation:
-		if open := s.invitations(r.Account); open >= maxInvitations {
-			return Txn{}, fail(ErrLimit, "the account %q has %d open invitations: revoke some of them, or wait until they end", r.Account, open)
+		if open := t.s.invitations(r.Account); open >= maxInvitations {
+			return Errorf(ErrLimit, "the account %q has %d open invitations: revoke some of them, or wait until they end", r.Account, open)
 		}
-		return t.put(put{linkPath(r.Account, r.ID), r})
+		linkKind.create(t, r)
+		return nil
 	case LinkRecovery:
-		item, u, err := s.findUser(ctx, r.Account, r.User)
+		u, err := findUser(t, r.Account, r.User)
 		if err != nil {
-			return Txn{}, err
+			return err
 		}
 		r.User = u.ID
-		t.If = append(t.If, unchanged(item))
 	case LinkSetup:
-		mark, err := s.noUsers(ctx)
-		if err != nil {
-			return Txn{}, err
+		if err := noUsers(t); err != nil {
+			return err
 		}
-		t.If = append(t.If, unchanged(mark))
-		puts = append(puts, put{mark.Key, version{recordVersion}})
+		t.mark(markUsers)
 		span = dirLinks // of whatever account: the first user is one
 	}
-	puts = append(puts, put{linkPath(r.Account, r.ID), r})
-	snap, err := s.kv.Range(ctx, Prefix(span))
-	if err != nil {
-		return Txn{}, err
-	}
-	for _, item := range snap.Items {
-		old, err := decodeLink(item)
+	linkKind.create(t, r)
+	for _, item := range t.items(span) {
+		old, err := linkKind.decode(item)
 		// What does not fit ends by itself.
-		if err == nil && old.Kind == r.Kind && old.User == r.User && len(t.Then) < MaxTxnOps-len(puts) {
-			t.Then = append(t.Then, Delete(item.Key))
+		if err == nil && old.Kind == r.Kind && old.User == r.User && len(t.Then) < MaxTxnOps {
+			t.delete(item.Key)
 		}
 	}
-	return t.put(puts...)
+	return nil
 }
 
-// noUsers fails with ErrConflict when there are users. The mark that it
-// returns changes when one is made.
-func (s *Store) noUsers(ctx context.Context) (mark Item, err error) {
-	if mark, err = s.kv.Get(ctx, markUsers); err != nil {
-		return Item{}, err
+// noUsers fails with ErrConflict when there are users. The mark that it reads
+// changes when one is made.
+func noUsers(t *tx) error {
+	t.get(markUsers)
+	if len(t.items(dirUsers)) > 0 {
+		return Errorf(ErrConflict, "the gateway is set up already: sign in, or ask a user for an invitation")
 	}
-	snap, err := s.kv.Range(ctx, Prefix(dirUsers))
-	if err != nil {
-		return Item{}, err
-	}
-	if len(snap.Items) > 0 {
-		return Item{}, fail(ErrConflict, "the gateway is set up already: sign in, or ask a user for an invitation")
-	}
-	return mark, nil
+	return nil
 }
 
 // FindLink returns the link with this secret. It fails with ErrNotFound also
@@ -113,23 +117,19 @@ func (s *Store) FindLink(secret string) (Link, error) {
 }
 
 func errNoLink() error {
-	return fail(ErrNotFound, "the link is not valid: it was used already or taken back, or it is not complete; ask for a new one")
+	return Errorf(ErrNotFound, "the link is not valid: it was used already or taken back, or it is not complete; ask for a new one")
 }
 
 func (s *Store) checkLink(l Link) error {
 	if !s.now().Before(l.ExpiresAt) {
-		return fail(ErrExpired, "the link has expired: ask for a new one")
+		return Errorf(ErrExpired, "the link has expired: ask for a new one")
 	}
 	return nil
 }
 
 func (s *Store) linkOf(secret string) (*linkRecord, bool) {
-	hash, ok := hashSecret("", secret)
-	if !ok {
-		return nil, false
-	}
 	v := s.view.Load()
-	r, ok := v.linksByHash.get(hash)
+	r, ok := find(&v.links, "", secret)
 	if !ok {
 		return nil, false
 	}
@@ -139,7 +139,7 @@ func (s *Store) linkOf(secret string) (*linkRecord, bool) {
 // stands reports whether the users are there whom a link needs.
 func (v *view) stands(r *linkRecord) bool {
 	for _, id := range [...]string{r.User, r.Maker} {
-		if _, ok := v.users.get(id); !ok && id != "" {
+		if _, ok := v.user(id); !ok && id != "" {
 			return false
 		}
 	}
@@ -149,15 +149,10 @@ func (v *view) stands(r *linkRecord) bool {
 // Links returns the links of an account that have not ended, in the order of
 // their creation.
 func (s *Store) Links(account string) []Link {
-	var out []Link
 	v := s.view.Load()
-	for _, r := range v.links.all() {
-		if r.Account == account && v.stands(r) && s.checkLink(r.Link) == nil {
-			out = append(out, r.Link)
-		}
-	}
-	slices.SortFunc(out, func(a, b Link) int { return cmp.Compare(a.ID, b.ID) })
-	return out
+	return list(&v.links, account, func(r *linkRecord) (Link, bool) {
+		return r.Link, v.stands(r) && s.checkLink(r.Link) == nil
+	})
 }
 
 // invitations counts the open ones of an account.
@@ -173,24 +168,13 @@ func (s *Store) invitations(account string) int {
 
 // RemoveLink takes a link back.
 func (s *Store) RemoveLink(ctx context.Context, account, id string) error {
-	unknown := fail(ErrNotFound, "there is no link %.40q in the account %.40q: it was used already or taken back", id, account)
-	if !checkID(prefixLink, id) || !checkAccount(account) {
-		return unknown
-	}
-	err := s.update(ctx, func() (Txn, error) {
-		item, err := s.kv.Get(ctx, linkPath(account, id))
-		if err != nil {
-			return Txn{}, err
+	return s.update(ctx, "taking the link back", func(t *tx) error {
+		if linkKind.load(t, account, id) == nil {
+			return Errorf(ErrNotFound, "there is no link %.40q in the account %.40q: it was used already or taken back", id, account)
 		}
-		if !item.Exists() {
-			return Txn{}, unknown
-		}
-		return Txn{If: []Compare{unchanged(item)}, Then: []Op{Delete(item.Key)}}, nil
+		linkKind.remove(t, account, id)
+		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("taking the link back: %w", err)
-	}
-	return nil
 }
 
 // RedeemLink uses a link up and does what it is for, both or neither: a setup
@@ -218,93 +202,75 @@ func (s *Store) redeem(ctx context.Context, secret, name, passwordHash string, e
 	if !ok {
 		return User{}, errNoLink()
 	}
-	var user userRecord
+	var user *userRecord
 	if known.Kind != LinkRecovery {
 		var err error
 		if user, err = s.newUser(known.Account, name, passwordHash); err != nil {
 			return User{}, err
 		}
 	}
-	err := s.update(ctx, func() (Txn, error) {
-		item, err := s.kv.Get(ctx, linkPath(known.Account, known.ID))
-		if err != nil {
-			return Txn{}, err
-		}
-		if !item.Exists() {
-			return Txn{}, errNoLink()
+	err := s.update(ctx, "using the link", func(t *tx) (err error) {
+		if linkKind.load(t, known.Account, known.ID) == nil {
+			return errNoLink()
 		}
 		if err := s.checkLink(known.Link); err != nil {
-			return Txn{}, err
+			return err
 		}
-		var t Txn
-		if known.Kind == LinkRecovery {
-			user, t, err = s.buildRecovery(ctx, known.Link, passwordHash, end)
-		} else {
-			t, err = s.buildInvited(ctx, known.Kind, user)
+		linkKind.remove(t, known.Account, known.ID)
+		switch known.Kind {
+		case LinkRecovery:
+			user, err = recoverUser(t, known.Link, passwordHash, end)
+			return err
+		case LinkSetup:
+			if err := noUsers(t); err != nil {
+				return err
+			}
 		}
-		t.If = append(t.If, unchanged(item))
-		t.Then = append(t.Then, Delete(item.Key))
-		return s.unlessStale(ctx, item, t, err)
+		return createUser(t, user)
 	})
 	if err != nil {
-		return User{}, fmt.Errorf("using the link: %w", err)
+		return User{}, err
 	}
-	s.dropEarlier(ctx, user)
 	if known.Kind == LinkRecovery {
+		s.dropEarlier(ctx, user)
 		s.dropEnded(ctx, user.User, end)
 	}
 	return user.User, nil
 }
 
-// buildRecovery is buildPassword for somebody with a link. What ends does so in
-// the same transaction, as far as that takes it; dropEnded does the rest.
-func (s *Store) buildRecovery(ctx context.Context, used Link, hash string, end Ending) (userRecord, Txn, error) {
-	user, t, err := s.buildPassword(ctx, used.User, hash, "")
+// recoverUser is setPassword for a user with a link. What ends does so in the
+// same write, as far as that takes it; dropEnded does the rest.
+func recoverUser(t *tx, used Link, hash string, end Ending) (*userRecord, error) {
+	user, err := setPassword(t, used.User, hash, "")
 	if err != nil {
-		return user, t, err
+		return nil, err
 	}
-	keys, err := s.belongings(ctx, user.User, end.spans(user.User)...)
-	keys = slices.DeleteFunc(keys, func(key string) bool { return key == linkPath(used.Account, used.ID) }) // which ends in any case
-	for _, key := range keys[:min(len(keys), MaxTxnOps-len(t.Then)-1)] {
-		t.Then = append(t.Then, Delete(key))
-	}
-	return user, t, err
+	keys, err := t.s.belongings(t.ctx, user.User, end.spans(user.User)...)
+	keys = slices.DeleteFunc(keys, func(key string) bool { return key == linkKind.path(used.Account, used.ID) }) // which ends in any case
+	t.delete(keys[:min(len(keys), MaxTxnOps-len(t.Then))]...)
+	return user, err
 }
 
 // spans are where the records are that end.
 func (e Ending) spans(u User) []string {
 	var spans []string
 	if e.Passkeys {
-		spans = append(spans, passkeysPath(u.ID))
+		spans = append(spans, passkeyKind.span(u.ID))
 	}
 	if e.Tokens {
-		spans = append(spans, tokenPath(u.Account, ""), linkPath(u.Account, ""))
+		spans = append(spans, tokenKind.span(u.Account), linkKind.span(u.Account))
 	}
 	return spans
 }
 
-// dropEnded removes what a recovery ends and its transaction did not take, or
-// what was added beside it by a session from before.
+// dropEnded removes what a recovery ends and its write did not take, or what
+// was added in parallel by a session from before.
 func (s *Store) dropEnded(ctx context.Context, u User, end Ending) {
 	keys, err := s.belongings(ctx, u, end.spans(u)...)
 	if err == nil {
 		err = s.drop(ctx, keys)
 	}
 	if err != nil {
-		s.log.Warn("removing what a recovery has ended", "user", u.ID, "error", err)
+		s.log.Warn("failed to remove what a recovery has ended", "user_id", u.ID, "error", err)
 	}
-}
-
-// buildInvited is buildUser for somebody with a link.
-func (s *Store) buildInvited(ctx context.Context, kind string, r userRecord) (Txn, error) {
-	if kind != LinkSetup {
-		return s.buildUser(ctx, r)
-	}
-	mark, err := s.noUsers(ctx)
-	if err != nil {
-		return Txn{}, err
-	}
-	t, err := s.buildUser(ctx, r)
-	t.If = append(t.If, unchanged(mark))
-	return t, err
 }

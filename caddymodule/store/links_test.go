@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/store/storetest"
+	"github.com/postern-dev/postern/tests/storetest"
 )
 
 func mustLink(t testing.TB, s *store.Store, kind, user string) (store.Link, string) {

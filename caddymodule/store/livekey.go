@@ -3,7 +3,6 @@ package store
 import (
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/postern-dev/postern/caddymodule/scope"
 )
@@ -12,52 +11,41 @@ import (
 // key has one LiveKey, also across changes of its record, so a request may
 // hold it for as long as it runs.
 type LiveKey struct {
-	record   atomic.Pointer[liveRecord]
-	lastUsed atomic.Int64 // Unix milliseconds; 0: never
-	unsaved  atomic.Bool  // lastUsed waits in Store.unsaved to be written
+	record atomic.Pointer[keyRecord]
 
 	mu      sync.Mutex
-	revoked bool      // the callbacks have been or are being called
-	calls   *onRevoke // list of those to call
+	revoked bool // the callbacks have been or are being called
+	calls   map[*func()]struct{}
 }
 
-// liveRecord is immutable.
-type liveRecord struct {
-	key   Key
-	scope scope.Scope
-	hash  digest
-}
-
-type onRevoke struct {
-	key        *LiveKey
-	f          func()
-	prev, next *onRevoke
+func newLiveKey(r *keyRecord) *LiveKey {
+	k := &LiveKey{revoked: r.RevokedAt != nil, calls: make(map[*func()]struct{})}
+	k.record.Store(r)
+	return k
 }
 
 // Key returns the record.
 func (k *LiveKey) Key() Key {
-	key := k.record.Load().key
-	if ms := k.lastUsed.Load(); ms != 0 {
-		at := time.UnixMilli(ms).UTC()
-		key.LastUsedAt = &at
-	}
+	r := k.record.Load()
+	key := r.Key
+	key.LastUsedAt = r.use.last()
 	return key
 }
 
 // ID returns the key's id.
-func (k *LiveKey) ID() string { return k.record.Load().key.ID }
+func (k *LiveKey) ID() string { return k.record.Load().ID }
 
 // Account returns the id of the account that the key belongs to.
-func (k *LiveKey) Account() string { return k.record.Load().key.Account }
+func (k *LiveKey) Account() string { return k.record.Load().Account }
 
 // Scope returns what the key may be used for.
 func (k *LiveKey) Scope() scope.Scope { return k.record.Load().scope }
 
 // Allows reports whether the key may be used for a deployment's public name.
-func (k *LiveKey) Allows(name string) bool { return k.Scope().Allows(name) }
+func (k *LiveKey) Allows(name string) bool { return k.record.Load().scope.Allows(name) }
 
 // Revoked reports whether the key has been revoked.
-func (k *LiveKey) Revoked() bool { return k.record.Load().key.RevokedAt != nil }
+func (k *LiveKey) Revoked() bool { return k.record.Load().RevokedAt != nil }
 
 // OnRevoke has f called once when the key is revoked, before the RevokeKey
 // that does it returns, or at once if that has happened already. f runs on
@@ -73,69 +61,24 @@ func (k *LiveKey) OnRevoke(f func()) (stop func()) {
 		f()
 		return func() {}
 	}
-	c := &onRevoke{key: k, f: f, next: k.calls}
-	if c.next != nil {
-		c.next.prev = c
-	}
-	k.calls = c
+	call := &f
+	k.calls[call] = struct{}{}
 	k.mu.Unlock()
-	return c.stop
-}
-
-func (c *onRevoke) stop() {
-	c.key.mu.Lock()
-	defer c.key.mu.Unlock()
-	if c.f == nil {
-		return // called, or stopped before
-	}
-	c.f = nil
-	if c.next != nil {
-		c.next.prev = c.prev
-	}
-	if c.prev != nil {
-		c.prev.next = c.next
-	} else {
-		c.key.calls = c.next
+	return func() {
+		k.mu.Lock()
+		delete(k.calls, call)
+		k.mu.Unlock()
 	}
 }
 
 // revoke makes the calls, the first time. The record says so already, so that
-// whoever adds a call later finds the key revoked.
+// a request that adds a call later finds the key revoked.
 func (k *LiveKey) revoke() {
 	k.mu.Lock()
-	k.revoked = true
-	var calls []func()
-	for c := k.calls; c != nil; c = c.next {
-		calls = append(calls, c.f)
-		c.f = nil
-	}
-	k.calls = nil
+	calls := k.calls
+	k.revoked, k.calls = true, nil
 	k.mu.Unlock()
-	for _, f := range calls {
-		f()
+	for call := range calls {
+		(*call)()
 	}
 }
-
-// used moves the time of last use forward, never back, and reports whether it
-// did.
-func (k *LiveKey) used(at time.Time) bool {
-	ms := at.UnixMilli()
-	for {
-		old := k.lastUsed.Load()
-		if ms <= old {
-			return false
-		}
-		if k.lastUsed.CompareAndSwap(old, ms) {
-			return true
-		}
-	}
-}
-
-// The use of a key is saved up by Touch.
-func (k *LiveKey) queued() *atomic.Bool { return &k.unsaved }
-
-func (k *LiveKey) last() (path string, at time.Time) {
-	return lastUsedPath(k.Account(), k.ID()), time.UnixMilli(k.lastUsed.Load()).UTC()
-}
-
-func (k *LiveKey) saving() {}

@@ -1,12 +1,43 @@
 package store
 
 import (
-	"cmp"
 	"context"
-	"fmt"
-	"slices"
+	"errors"
 	"strings"
+
+	"github.com/postern-dev/postern/connector/text"
 )
+
+type pairingRecord struct {
+	header
+	Pairing
+	CodeHash   hexDigest  `json:"code_hash"`
+	DeviceHash *hexDigest `json:"device_hash,omitempty"` // of the secret of the device that has the code
+}
+
+func (r *pairingRecord) place() key { return key{r.Account, r.ID} }
+
+func (r *pairingRecord) check() error {
+	switch r.State {
+	case PairingWaiting, PairingDenied:
+	case PairingPending, PairingApproved:
+		if r.DeviceHash == nil || r.Device == nil {
+			return errors.New("it has no device")
+		}
+	default:
+		return errors.New("its state is unknown")
+	}
+	return checkHash(r.CodeHash)
+}
+
+var pairingKind = &kind[pairingRecord, *pairingRecord]{
+	dir: dirPairings, prefix: prefixPairing,
+	in:    func(r *records) *collection[*pairingRecord] { return &r.pairings },
+	index: func(r *pairingRecord) digest { return digest(r.CodeHash) },
+	change: func(_ *records, r *pairingRecord) Change {
+		return Change{Kind: KindPairing, Account: r.Account, ID: r.ID, Name: r.State}
+	},
+}
 
 // maxOpenPairings bounds the claim codes of an account that can be used.
 const maxOpenPairings = 20
@@ -21,15 +52,8 @@ const maxDeviceUpstreams = 64
 // Pairings returns the pairings of an account in the order of their creation,
 // with those that have ended for a day.
 func (s *Store) Pairings(account string) []Pairing {
-	var out []Pairing
 	now := s.now()
-	for _, r := range s.view.Load().pairings.all() {
-		if r.Account == account {
-			out = append(out, r.asOf(now))
-		}
-	}
-	slices.SortFunc(out, func(a, b Pairing) int { return cmp.Compare(a.ID, b.ID) })
-	return out
+	return list(&s.view.Load().pairings, account, func(r *pairingRecord) (Pairing, bool) { return r.asOf(now), true })
 }
 
 // Pairing returns a pairing of an account by its id or its code.
@@ -43,15 +67,14 @@ func (s *Store) Pairing(account, idOrCode string) (Pairing, bool) {
 
 func (s *Store) pairingOf(idOrCode string) (*pairingRecord, bool) {
 	v := s.view.Load()
-	if r, ok := v.pairings.get(idOrCode); ok {
+	if r, ok := v.pairings.named(idOrCode); ok {
 		return r, true
 	}
 	hash, ok := hashCode(idOrCode)
 	if !ok {
 		return nil, false
 	}
-	r, ok := v.pairingsByCode.get(hash)
-	return r, ok
+	return v.pairings.byHash.get(hash)
 }
 
 // CreatePairing makes a pairing and returns it with its claim code, which
@@ -60,41 +83,35 @@ func (s *Store) CreatePairing(ctx context.Context, account, createdBy string) (P
 	code := newCode()
 	hash, _ := hashCode(code)
 	now := s.time()
-	r := pairingRecord{version: version{recordVersion}, CodeHash: hexDigest(hash), Pairing: Pairing{
-		ID: newID(prefixPairing, s.now()), Account: account, CreatedBy: cleanLabel(createdBy, maxLabel),
+	r := &pairingRecord{CodeHash: hexDigest(hash), Pairing: Pairing{
+		ID: newID(prefixPairing, s.now()), Account: account, CreatedBy: text.Printable(createdBy, maxLabel),
 		State: PairingWaiting, CreatedAt: now, ExpiresAt: now.Add(PairingLife),
 	}}
-	err := s.update(ctx, func() (Txn, error) {
-		owner, err := s.account(ctx, account)
-		if err != nil {
-			return Txn{}, err
+	err := s.update(ctx, "starting the pairing", func(t *tx) error {
+		if _, err := t.account(account); err != nil {
+			return err
 		}
 		// First the mark, then the pairings: of two that are made at once,
 		// one looks again.
-		mark, err := s.kv.Get(ctx, markPairings(account))
-		if err != nil {
-			return Txn{}, err
+		t.get(markPairings(account))
+		if err := checkRoom(t, account); err != nil {
+			return err
 		}
-		if err := s.checkRoom(ctx, account); err != nil {
-			return Txn{}, err
-		}
-		t := Txn{If: []Compare{unchanged(owner), unchanged(mark), {Key: pairingPath(account, r.ID)}}}
-		return t.put(put{pairingPath(account, r.ID), r}, put{mark.Key, version{recordVersion}})
+		pairingKind.create(t, r)
+		t.mark(markPairings(account))
+		return nil
 	})
 	if err != nil {
-		return Pairing{}, "", fmt.Errorf("starting the pairing: %w", err)
+		return Pairing{}, "", err
 	}
 	return r.Pairing, code, nil
 }
 
-func (s *Store) checkRoom(ctx context.Context, account string) error {
-	snap, err := s.kv.Range(ctx, Prefix(pairingPath(account, "")))
-	if err != nil {
-		return err
-	}
-	open, now := 0, s.now()
-	for _, item := range snap.Items {
-		r, err := decodePairing(item)
+func checkRoom(t *tx, account string) error {
+	open, now := 0, t.s.now()
+	items := t.items(pairingKind.span(account))
+	for _, item := range items {
+		r, err := pairingKind.decode(item)
 		if err != nil {
 			return err
 		}
@@ -102,11 +119,11 @@ func (s *Store) checkRoom(ctx context.Context, account string) error {
 			open++
 		}
 	}
-	if len(snap.Items) >= maxPairings {
-		return fail(ErrLimit, "the account %q started %d pairings within a day: wait, or use tunnel tokens instead", account, len(snap.Items))
+	if len(items) >= maxPairings {
+		return Errorf(ErrLimit, "the account %q started %d pairings within a day: wait, or use tunnel tokens instead", account, len(items))
 	}
 	if open >= maxOpenPairings {
-		return fail(ErrConflict, "the account %q has %d open pairings already: finish or deny some of them, or wait until they expire", account, open)
+		return Errorf(ErrConflict, "the account %q has %d open pairings already: finish or deny some of them, or wait until they expire", account, open)
 	}
 	return nil
 }
@@ -120,45 +137,42 @@ func (s *Store) checkRoom(ctx context.Context, account string) error {
 func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device) (Pairing, error) {
 	hash, ok := hashSecret("", secret)
 	if !ok || strings.ContainsFunc(secret, notBase62) {
-		return Pairing{}, fail(ErrInvalid, "the secret of the device must have %d letters and digits: run the newest connector", secretDigits)
+		return Pairing{}, Errorf(ErrInvalid, "the secret of the device must have %d letters and digits: run the newest connector", secretDigits)
 	}
-	unknown := fail(ErrUnauthenticated, "the claim code is unknown: check it for typing errors, or start a new pairing")
+	unknown := Errorf(ErrUnauthenticated, "the claim code is unknown: check it for typing errors, or start a new pairing")
 	known, ok := s.pairingOf(code)
 	if !ok || known.ID == code {
 		return Pairing{}, unknown
 	}
 	device := s.cleanDevice(d)
-	var r pairingRecord
-	err := s.update(ctx, func() (Txn, error) {
-		item, err := s.kv.Get(ctx, pairingPath(known.Account, known.ID))
-		if err != nil {
-			return Txn{}, err
+	return update(ctx, s, "using the claim code", func(t *tx) (Pairing, error) {
+		r := pairingKind.load(t, known.Account, known.ID)
+		if r == nil {
+			return Pairing{}, unknown
 		}
-		if !item.Exists() {
-			return Txn{}, unknown
+		if r.DeviceHash == nil || *r.DeviceHash != hexDigest(hash) {
+			if err := errClaimed(r.asOf(s.now())); err != nil {
+				return Pairing{}, err
+			}
+			bound := hexDigest(hash)
+			r.State, r.Device, r.DeviceHash = PairingPending, &device, &bound
+			pairingKind.save(t, r)
 		}
-		if r, err = decodePairing(item); err != nil {
-			return Txn{}, err
-		}
-		if r.DeviceHash != nil && *r.DeviceHash == hexDigest(hash) {
-			return Txn{}, s.reach(ctx, item.ModRevision)
-		}
-		switch state := r.asOf(s.now()).State; state {
-		case PairingDenied:
-			return Txn{}, fail(ErrDenied, "the pairing with this claim code was denied: start a new one")
-		case PairingExpired:
-			return Txn{}, fail(ErrExpired, "the claim code has expired: start a new pairing")
-		case PairingPending, PairingApproved:
-			return Txn{}, fail(ErrUsed, "another device has used the claim code already: start a new pairing for this one")
-		}
-		bound := hexDigest(hash)
-		r.State, r.Device, r.DeviceHash = PairingPending, &device, &bound
-		return Txn{If: []Compare{unchanged(item)}}.put(put{item.Key, r})
+		return r.asOf(s.now()), nil
 	})
-	if err != nil {
-		return Pairing{}, fmt.Errorf("using the claim code: %w", err)
+}
+
+// errClaimed returns why another device cannot use the code of a pairing, or nil.
+func errClaimed(p Pairing) error {
+	switch p.State {
+	case PairingDenied:
+		return Errorf(ErrDenied, "the pairing with this claim code was denied: start a new one")
+	case PairingExpired:
+		return Errorf(ErrExpired, "the claim code has expired: start a new pairing")
+	case PairingPending, PairingApproved:
+		return Errorf(ErrUsed, "another device has used the claim code already: start a new pairing for this one")
 	}
-	return r.asOf(s.now()), nil
+	return nil
 }
 
 func notBase62(r rune) bool {
@@ -168,12 +182,12 @@ func notBase62(r rune) bool {
 // cleanDevice bounds what a device says of itself, which nobody has checked.
 func (s *Store) cleanDevice(d Device) Device {
 	clean := Device{
-		Hostname: cleanLabel(d.Hostname, maxLabel), OS: cleanLabel(d.OS, 64), Version: cleanLabel(d.Version, 64),
-		Address: cleanLabel(d.Address, 64), Fingerprint: cleanLabel(d.Fingerprint, 64),
+		Hostname: text.Printable(d.Hostname, maxLabel), OS: text.Printable(d.OS, 64), Version: text.Printable(d.Version, 64),
+		Address: text.Printable(d.Address, 64), Fingerprint: text.Printable(d.Fingerprint, 64),
 		Upstreams: []string{}, At: s.time(),
 	}
 	for _, name := range d.Upstreams[:min(len(d.Upstreams), maxDeviceUpstreams)] {
-		clean.Upstreams = append(clean.Upstreams, cleanLabel(name, maxLabel))
+		clean.Upstreams = append(clean.Upstreams, text.Printable(name, maxLabel))
 	}
 	return clean
 }

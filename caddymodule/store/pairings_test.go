@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/store/storetest"
+	"github.com/postern-dev/postern/tests/storetest"
 )
 
 func mustPairing(t testing.TB, s *store.Store) (store.Pairing, string) {

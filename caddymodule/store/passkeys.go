@@ -4,11 +4,51 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"slices"
 )
+
+type passkeyRecord struct {
+	header
+	User string `json:"user"`
+	Passkey
+
+	hash string // of the passkey's id, which may be longer than keys
+}
+
+func (r *passkeyRecord) place() key {
+	if r.hash == "" { // not of a record in the view
+		r.hash = hashPasskey(r.Passkey.ID)
+	}
+	return key{r.User, r.hash}
+}
+
+func (r *passkeyRecord) check() error {
+	if !checkID(prefixUser, r.User) || len(r.Passkey.ID) == 0 {
+		return errors.New("it has no user or no id")
+	}
+	return nil
+}
+
+func hashPasskey(id []byte) string {
+	hash := sha256.Sum256(id)
+	return hex.EncodeToString(hash[:])
+}
+
+var passkeyKind = &kind[passkeyRecord, *passkeyRecord]{
+	dir: dirPasskeys,
+	in:  func(r *records) *collection[*passkeyRecord] { return &r.passkeys },
+	// A changed passkey is a change of its user.
+	change: func(all *records, r *passkeyRecord) Change {
+		if u, ok := all.user(r.User); ok {
+			return u.change()
+		}
+		return Change{}
+	},
+}
 
 // Bounds of passkeys: the length of their id is WebAuthn's.
 const (
@@ -19,16 +59,14 @@ const (
 // Passkeys returns the passkeys of a user in the order of their creation.
 func (s *Store) Passkeys(userID string) []Passkey {
 	v := s.view.Load()
-	if _, ok := v.users.get(userID); !ok {
+	if _, ok := v.user(userID); !ok {
 		return nil
 	}
-	var out []Passkey
-	for n, p := range v.passkeys.all() {
-		if n.user == userID {
-			p.ID, p.Credential = bytes.Clone(p.ID), bytes.Clone(p.Credential)
-			out = append(out, p)
-		}
-	}
+	out := list(&v.passkeys, userID, func(r *passkeyRecord) (Passkey, bool) {
+		p := r.Passkey
+		p.ID, p.Credential = bytes.Clone(p.ID), bytes.Clone(p.Credential)
+		return p, true
+	})
 	slices.SortFunc(out, func(a, b Passkey) int {
 		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), bytes.Compare(a.ID, b.ID))
 	})
@@ -40,10 +78,10 @@ func checkPasskey(p Passkey) error {
 		return err
 	}
 	if len(p.ID) == 0 || len(p.ID) > maxPasskeyID {
-		return fail(ErrInvalid, "the id of the passkey has %d bytes, not 1 to %d", len(p.ID), maxPasskeyID)
+		return Errorf(ErrInvalid, "the id of the passkey has %d bytes, not 1 to %d", len(p.ID), maxPasskeyID)
 	}
 	if len(p.Credential) > maxCredential || !json.Valid(p.Credential) {
-		return fail(ErrInvalid, "the passkey cannot be stored: its credential is too long, or not JSON")
+		return Errorf(ErrInvalid, "the passkey cannot be stored: its credential is too long, or not JSON")
 	}
 	return nil
 }
@@ -55,30 +93,21 @@ func (s *Store) AddPasskey(ctx context.Context, userID string, p Passkey) error 
 		return err
 	}
 	p.CreatedAt = s.time()
-	hash := hex.EncodeToString(passkeyHash(p.ID))
-	err := s.update(ctx, func() (Txn, error) {
-		user, _, err := s.user(ctx, userID)
-		if err != nil {
-			return Txn{}, err
+	hash := hashPasskey(p.ID)
+	return s.update(ctx, "adding the passkey", func(t *tx) error {
+		if _, err := loadUser(t, userID); err != nil {
+			return err
 		}
-		item, err := s.kv.Get(ctx, passkeyPath(userID, p.ID))
-		if err != nil {
-			return Txn{}, err
-		}
-		taken := item.Exists()
-		for n := range s.view.Load().passkeys.all() {
-			taken = taken || n.hash == hash
+		taken := passkeyKind.load(t, userID, hash) != nil
+		for at := range s.view.Load().passkeys.byID.all() {
+			taken = taken || at.id == hash
 		}
 		if taken {
-			return Txn{}, fail(ErrExists, "the passkey is in use already: sign in with it, or make another one")
+			return Errorf(ErrExists, "the passkey is in use already: sign in with it, or make another one")
 		}
-		t := Txn{If: []Compare{unchanged(user), unchanged(item)}}
-		return t.put(put{item.Key, passkeyRecord{version{recordVersion}, userID, p}})
+		passkeyKind.save(t, &passkeyRecord{User: userID, Passkey: p})
+		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("adding the passkey: %w", err)
-	}
-	return nil
 }
 
 // UpdatePasskey replaces the passkey of a user with the id of p, but for its
@@ -87,47 +116,29 @@ func (s *Store) UpdatePasskey(ctx context.Context, userID string, p Passkey) err
 	if err := checkPasskey(p); err != nil {
 		return err
 	}
-	err := s.changePasskey(ctx, userID, p.ID, func(item Item) (Txn, error) {
-		old, err := decodePasskey(item)
-		if err != nil {
-			return Txn{}, err
+	return s.update(ctx, "updating the passkey", func(t *tx) error {
+		old := passkeyKind.load(t, userID, hashPasskey(p.ID))
+		if old == nil {
+			return errNoPasskey()
 		}
-		next := p
+		next := &passkeyRecord{User: userID, Passkey: p}
 		next.CreatedAt = old.CreatedAt
-		return Txn{}.put(put{item.Key, passkeyRecord{version{recordVersion}, userID, next}})
+		passkeyKind.save(t, next)
+		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("updating the passkey: %w", err)
-	}
-	return nil
 }
 
 // RemovePasskey takes a passkey away from a user.
 func (s *Store) RemovePasskey(ctx context.Context, userID string, id []byte) error {
-	err := s.changePasskey(ctx, userID, id, func(item Item) (Txn, error) {
-		return Txn{Then: []Op{Delete(item.Key)}}, nil
+	return s.update(ctx, "removing the passkey", func(t *tx) error {
+		if passkeyKind.load(t, userID, hashPasskey(id)) == nil {
+			return errNoPasskey()
+		}
+		passkeyKind.remove(t, userID, hashPasskey(id))
+		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("removing the passkey: %w", err)
-	}
-	return nil
 }
 
-func (s *Store) changePasskey(ctx context.Context, userID string, id []byte, f func(Item) (Txn, error)) error {
-	unknown := fail(ErrNotFound, "the user has no such passkey: it was removed already")
-	if !checkID(prefixUser, userID) {
-		return unknown
-	}
-	return s.update(ctx, func() (Txn, error) {
-		item, err := s.kv.Get(ctx, passkeyPath(userID, id))
-		if err != nil {
-			return Txn{}, err
-		}
-		if !item.Exists() {
-			return Txn{}, unknown
-		}
-		t, err := f(item)
-		t.If = append(t.If, unchanged(item))
-		return t, err
-	})
+func errNoPasskey() error {
+	return Errorf(ErrNotFound, "the user has no such passkey: it was removed already")
 }

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/store/storetest"
+	"github.com/postern-dev/postern/tests/storetest"
 )
 
 // A machine that is paired again gets its old place: id, name and deployments

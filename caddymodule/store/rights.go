@@ -36,7 +36,7 @@ func ParseRights(names []string) (Rights, error) {
 }
 
 func errNoRights() error {
-	return fail(ErrInvalid, "a management token needs at least one right; the rights are %s", AllRights)
+	return Errorf(ErrInvalid, "a management token needs at least one right; the rights are %s", AllRights)
 }
 
 func parseRights(names []string) (Rights, error) {
@@ -44,7 +44,7 @@ func parseRights(names []string) (Rights, error) {
 	for _, name := range names {
 		i := slices.Index(rightNames, name)
 		if i < 0 {
-			return 0, fail(ErrInvalid, "there is no right %.40q; the rights are %s", name, strings.Join(rightNames, ", "))
+			return 0, Errorf(ErrInvalid, "there is no right %.40q; the rights are %s", name, strings.Join(rightNames, ", "))
 		}
 		r |= 1 << i
 	}

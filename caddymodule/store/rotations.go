@@ -2,8 +2,9 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"slices"
+
+	"github.com/postern-dev/postern/connector/text"
 )
 
 const (
@@ -13,30 +14,28 @@ const (
 	maxOffered = 4
 	// maxProblem bounds, in bytes, what a connector may say of its problem.
 	maxProblem = 256
+
+	makingSecret = "making a new secret of the connector"
 )
 
 // BeginRotation has a connector, given by id or name, be offered a new secret:
 // whoever has its tunnel calls [Store.OfferSecret] when subscribers are told. A
-// rotation that is under way begins anew, without its problem.
+// rotation that is under way begins again, without its problem.
 func (s *Store) BeginRotation(ctx context.Context, account, idOrName string) (Connector, error) {
-	c, err := s.changeConnector(ctx, account, idOrName, func(r *connectorRecord) (bool, error) {
+	return s.changeConnector(ctx, "rotating the secret of the connector", account, idOrName, func(r *connectorRecord) (bool, error) {
 		r.rotate(s)
 		r.ChangedBy = actor(ctx)
 		return true, nil
 	})
-	if err != nil {
-		return Connector{}, fmt.Errorf("rotating the secret of the connector: %w", err)
-	}
-	return c, nil
 }
 
 // ShowSecret returns a new secret of a connector, which cannot be had again, for
-// a person to bring there. The one that was shown before is of no use any more,
+// a person to bring there. The one that was shown before becomes invalid,
 // and none is offered on the tunnel until [Store.BeginRotation].
 func (s *Store) ShowSecret(ctx context.Context, account, idOrName string) (Connector, string, error) {
 	secret := newSecret("")
 	hash, _ := hashSecret("", secret)
-	c, err := s.changeConnector(ctx, account, idOrName, func(r *connectorRecord) (bool, error) {
+	c, err := s.changeConnector(ctx, makingSecret, account, idOrName, func(r *connectorRecord) (bool, error) {
 		r.rotate(s)
 		r.ChangedBy = actor(ctx)
 		r.Rotation.ByHand = true
@@ -45,7 +44,7 @@ func (s *Store) ShowSecret(ctx context.Context, account, idOrName string) (Conne
 		return true, nil
 	})
 	if err != nil {
-		return Connector{}, "", fmt.Errorf("making a new secret of the connector: %w", err)
+		return Connector{}, "", err
 	}
 	return c, secret, nil
 }
@@ -56,9 +55,9 @@ func (s *Store) ShowSecret(ctx context.Context, account, idOrName string) (Conne
 func (s *Store) OfferSecret(ctx context.Context, id string) (string, error) {
 	secret := newSecret("")
 	hash, _ := hashSecret("", secret)
-	_, err := s.changeKnown(ctx, id, func(r *connectorRecord) (bool, error) {
+	_, err := s.changeKnown(ctx, makingSecret, id, func(r *connectorRecord) (bool, error) {
 		if r.Rotation == nil || r.Rotation.ByHand {
-			return false, fail(ErrConflict, "the connector %q is to be offered no new secret", r.Name)
+			return false, Errorf(ErrConflict, "the connector %q is to be offered no new secret", r.Name)
 		}
 		if offered := r.offered(); len(offered) >= maxOffered {
 			r.Next = slices.DeleteFunc(r.Next, func(n nextSecret) bool { return n == offered[0] })
@@ -67,7 +66,7 @@ func (s *Store) OfferSecret(ctx context.Context, id string) (string, error) {
 		return true, nil
 	})
 	if err != nil {
-		return "", fmt.Errorf("making a new secret of the connector: %w", err)
+		return "", err
 	}
 	return secret, nil
 }
@@ -75,8 +74,8 @@ func (s *Store) OfferSecret(ctx context.Context, id string) (string, error) {
 // IsNextSecret reports whether secret is one that would finish a rotation.
 func (s *Store) IsNextSecret(id, secret string) bool {
 	hash, ok := hashSecret("", secret)
-	r := s.view.Load().connectors.value(id)
-	return ok && r.next(hexDigest(hash)) >= 0
+	r, known := s.view.Load().connectors.named(id)
+	return ok && known && r.next(hexDigest(hash)) >= 0
 }
 
 // FinishRotation makes a secret that was offered or shown the only one of the
@@ -84,7 +83,7 @@ func (s *Store) IsNextSecret(id, secret string) bool {
 func (s *Store) FinishRotation(ctx context.Context, id, secret string) (Connector, bool, error) {
 	hash, _ := hashSecret("", secret)
 	finished := false
-	c, err := s.changeKnown(ctx, id, func(r *connectorRecord) (bool, error) {
+	c, err := s.changeKnown(ctx, "finishing the rotation of the connector's secret", id, func(r *connectorRecord) (bool, error) {
 		at := r.next(hexDigest(hash))
 		if finished = at >= 0; !finished {
 			return false, nil
@@ -94,7 +93,7 @@ func (s *Store) FinishRotation(ctx context.Context, id, secret string) (Connecto
 		return true, nil
 	})
 	if err != nil {
-		return Connector{}, false, fmt.Errorf("finishing the rotation of the connector's secret: %w", err)
+		return Connector{}, false, err
 	}
 	return c, finished, nil
 }
@@ -102,49 +101,45 @@ func (s *Store) FinishRotation(ctx context.Context, id, secret string) (Connecto
 // FailRotation notes why a connector could not keep what it was offered. All its
 // secrets stay valid.
 func (s *Store) FailRotation(ctx context.Context, id, problem string) error {
-	problem = cleanLabel(problem, maxProblem)
-	_, err := s.changeKnown(ctx, id, func(r *connectorRecord) (bool, error) {
+	problem = text.Printable(problem, maxProblem)
+	_, err := s.changeKnown(ctx, "noting why the connector's secret is not rotated", id, func(r *connectorRecord) (bool, error) {
 		if r.Rotation == nil || r.Rotation.ByHand || r.Rotation.Problem == problem {
 			return false, nil
 		}
 		r.Rotation.Problem = problem
 		return true, nil
 	})
-	if err != nil {
-		return fmt.Errorf("noting why the connector's secret is not rotated: %w", err)
-	}
-	return nil
+	return err
 }
 
 // changeKnown is changeConnector for a connector of whatever account.
-func (s *Store) changeKnown(ctx context.Context, id string, change func(*connectorRecord) (bool, error)) (Connector, error) {
+func (s *Store) changeKnown(ctx context.Context, doing, id string, change func(*connectorRecord) (bool, error)) (Connector, error) {
 	known, ok := s.Connector(id)
 	if !ok {
-		return Connector{}, fail(ErrNotFound, "there is no connector %.40q", id)
+		return Connector{}, Errorf(ErrNotFound, "there is no connector %.40q", id)
 	}
-	return s.changeConnector(ctx, known.Account, id, change)
+	return s.changeConnector(ctx, doing, known.Account, id, change)
 }
 
 // changeConnector has change alter the record of a connector, and writes it if
 // that reports true.
-func (s *Store) changeConnector(ctx context.Context, account, idOrName string, change func(*connectorRecord) (bool, error)) (Connector, error) {
-	var changed Connector
-	err := s.update(ctx, func() (Txn, error) {
-		item, r, err := s.findConnector(ctx, account, idOrName)
+func (s *Store) changeConnector(
+	ctx context.Context, doing, account, idOrName string, change func(*connectorRecord) (bool, error),
+) (Connector, error) {
+	return update(ctx, s, doing, func(t *tx) (Connector, error) {
+		r, err := findConnector(t, account, idOrName)
 		if err != nil {
-			return Txn{}, err
+			return Connector{}, err
 		}
-		write, err := change(&r)
-		changed = r.Connector
-		if err != nil || !write {
-			return Txn{}, err
+		write, err := change(r)
+		if write {
+			connectorKind.save(t, r)
 		}
-		return Txn{If: []Compare{unchanged(item)}}.put(put{item.Key, r})
+		return r.Connector, err
 	})
-	return changed, err
 }
 
-// rotate begins a rotation, or lets the one that is under way begin anew.
+// rotate begins a rotation, or begins the one that is under way again.
 func (r *connectorRecord) rotate(s *Store) {
 	since := s.time()
 	if r.Rotation != nil {

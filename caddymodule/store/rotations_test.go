@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/store/storetest"
+	"github.com/postern-dev/postern/tests/storetest"
 )
 
 // letsIn wants exactly these secrets of a connector to be valid.

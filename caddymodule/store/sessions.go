@@ -1,12 +1,33 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/postern-dev/postern/connector/text"
 )
+
+type sessionRecord struct {
+	header
+	Session
+	Epoch int64     `json:"epoch,omitempty"` // of the user
+	Hash  hexDigest `json:"hash"`
+}
+
+func (r *sessionRecord) place() key   { return key{r.User, r.ID} }
+func (r *sessionRecord) check() error { return checkHash(r.Hash) }
+
+var sessionKind = &kind[sessionRecord, *sessionRecord]{
+	dir: dirSessions, prefix: prefixSession, seenAt: dirSessionsSeen,
+	in:    func(r *records) *collection[*sessionRecord] { return &r.sessions },
+	index: func(r *sessionRecord) digest { return digest(r.Hash) },
+	change: func(_ *records, r *sessionRecord) Change {
+		return Change{Kind: KindSession, Account: r.Account, ID: r.ID, Name: r.User}
+	},
+	adopt: func(_ *draft, _, next *sessionRecord) { next.use.load(next.SeenAt) },
+}
 
 // maxSessions bounds the sessions of a user: a program that signs in for each of
 // its requests leaves one each time.
@@ -19,24 +40,24 @@ func (s *Store) CreateSession(ctx context.Context, userID, method, address, user
 	secret := newSecret("")
 	hash, _ := hashSecret("", secret)
 	now := s.time()
-	r := sessionRecord{version: version{recordVersion}, Hash: hexDigest(hash), Session: Session{
+	r := &sessionRecord{Hash: hexDigest(hash), Session: Session{
 		ID: newID(prefixSession, s.now()), User: userID, CreatedAt: now, SeenAt: now, ExpiresAt: now.Add(SessionLife), ConfirmedAt: now,
-		Method: cleanLabel(method, 64), Address: cleanLabel(address, 64), UserAgent: cleanLabel(userAgent, 256),
+		Method: text.Printable(method, 64), Address: text.Printable(address, 64), UserAgent: text.Printable(userAgent, 256),
 	}}
-	err := s.update(ctx, func() (Txn, error) {
-		item, u, err := s.user(ctx, userID)
+	err := s.update(ctx, "creating the session", func(t *tx) error {
+		u, err := loadUser(t, userID)
 		if err != nil {
-			return Txn{}, err
+			return err
 		}
 		r.Account, r.Epoch = u.Account, u.Epoch
-		t := Txn{If: []Compare{unchanged(item), {Key: sessionPath(userID, r.ID)}}}
 		for _, old := range s.surplus(userID) {
-			t.Then = append(t.Then, Delete(sessionPath(userID, old.ID)), Delete(sessionSeenPath(userID, old.ID)))
+			sessionKind.remove(t, userID, old.ID)
 		}
-		return t.put(put{sessionPath(userID, r.ID), r})
+		sessionKind.create(t, r)
+		return nil
 	})
 	if err != nil {
-		return Session{}, "", fmt.Errorf("creating the session: %w", err)
+		return Session{}, "", err
 	}
 	return r.Session, secret, nil
 }
@@ -58,23 +79,20 @@ func (s *Store) surplus(userID string) []Session {
 // FindSession returns the session with this secret, if it has not ended. It
 // takes no lock and allocates nothing.
 func (s *Store) FindSession(secret string) (Session, bool) {
-	hash, ok := hashSecret("", secret)
-	if !ok {
-		return Session{}, false
-	}
 	v := s.view.Load()
-	e, ok := v.sessionsByHash.get(hash)
+	r, ok := find(&v.sessions, "", secret)
 	if !ok {
 		return Session{}, false
 	}
-	return v.session(e, s.now())
+	return v.session(r, s.now())
 }
 
 // session returns the session as it is now, if it has not ended.
-func (v *view) session(e *sessionEntry, now time.Time) (Session, bool) {
-	u, ok := v.users.get(e.session.User)
-	session := e.current()
-	return session, ok && u.Epoch == e.epoch && !session.ended(now)
+func (v *view) session(r *sessionRecord, now time.Time) (Session, bool) {
+	u, ok := v.user(r.User)
+	session := r.Session
+	session.SeenAt = r.use.time()
+	return session, ok && u.Epoch == r.Epoch && !session.ended(now)
 }
 
 // ended reports whether nobody can use the session any more.
@@ -86,8 +104,8 @@ func (s Session) ended(now time.Time) bool {
 // written later, and of one session not more often than once a minute. A
 // killed process loses the last one.
 func (s *Store) TouchSession(session Session) {
-	if e, ok := s.view.Load().sessions.get(session.ID); ok {
-		s.note(e.use)
+	if r, ok := s.view.Load().sessions.named(session.ID); ok {
+		s.touch(r.use, saveRest)
 	}
 }
 
@@ -96,82 +114,50 @@ func (s *Store) TouchSession(session Session) {
 // if the session has been removed.
 func (s *Store) ConfirmSession(ctx context.Context, session Session) (Session, error) {
 	now := s.time()
-	path := sessionPath(session.User, session.ID)
-	err := s.update(ctx, func() (Txn, error) {
-		item, err := s.kv.Get(ctx, path)
-		if err != nil {
-			return Txn{}, err
-		}
-		if !item.Exists() {
-			return Txn{}, fail(ErrNotFound, "the session has ended: sign in again")
-		}
-		r, err := decodeSession(item)
-		if err != nil {
-			return Txn{}, err
+	return update(ctx, s, "confirming the session", func(t *tx) (Session, error) {
+		r := sessionKind.load(t, session.User, session.ID)
+		if r == nil {
+			return Session{}, Errorf(ErrNotFound, "the session has ended: sign in again")
 		}
 		r.ConfirmedAt = now
-		return Txn{If: []Compare{unchanged(item)}}.put(put{path, r})
+		sessionKind.save(t, r)
+		session.ConfirmedAt = now
+		return session, nil
 	})
-	if err != nil {
-		return Session{}, fmt.Errorf("confirming the session: %w", err)
-	}
-	session.ConfirmedAt = now
-	return session, nil
 }
 
 // Sessions returns the sessions of a user that have not ended, in the order of
 // their creation.
 func (s *Store) Sessions(userID string) []Session {
-	var out []Session
 	v, now := s.view.Load(), s.now()
-	for _, e := range v.sessions.all() {
-		if e.session.User != userID {
-			continue
-		}
-		if session, ok := v.session(e, now); ok {
-			out = append(out, session)
-		}
-	}
-	slices.SortFunc(out, func(a, b Session) int { return cmp.Compare(a.ID, b.ID) })
-	return out
+	return list(&v.sessions, userID, func(r *sessionRecord) (Session, bool) { return v.session(r, now) })
 }
 
 // RemoveSession ends a session of a user.
 func (s *Store) RemoveSession(ctx context.Context, userID, id string) error {
-	unknown := fail(ErrNotFound, "there is no such session: it has ended already")
-	if !checkID(prefixUser, userID) || !checkID(prefixSession, id) {
-		return unknown
-	}
-	err := s.update(ctx, func() (Txn, error) {
-		item, err := s.kv.Get(ctx, sessionPath(userID, id))
-		if err != nil {
-			return Txn{}, err
+	return s.update(ctx, "ending the session", func(t *tx) error {
+		if sessionKind.load(t, userID, id) == nil {
+			return Errorf(ErrNotFound, "there is no such session: it has ended already")
 		}
-		if !item.Exists() {
-			return Txn{}, unknown
-		}
-		return Txn{If: []Compare{unchanged(item)}, Then: []Op{Delete(item.Key), Delete(sessionSeenPath(userID, id))}}, nil
+		sessionKind.remove(t, userID, id)
+		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("ending the session: %w", err)
-	}
-	return nil
 }
 
 // RemoveSessions ends all sessions of a user but exceptID, if that is not "",
 // and returns how many those were.
 func (s *Store) RemoveSessions(ctx context.Context, userID, exceptID string) (int, error) {
 	if !checkID(prefixUser, userID) {
-		return 0, fail(ErrNotFound, "there is no such user: it was removed")
+		return 0, errNoUser()
 	}
 	ended, now := 0, s.now()
-	err := s.dropSessions(ctx, userID, func(r sessionRecord) bool {
+	err := s.dropSessions(ctx, userID, func(r *sessionRecord) bool {
 		if r.ID == exceptID {
 			return false
 		}
 		v := s.view.Load()
-		if e, ok := v.sessions.get(r.ID); ok {
-			if _, valid := v.session(e, now); valid {
+		if known, ok := v.sessions.named(r.ID); ok {
+			if _, valid := v.session(known, now); valid {
 				ended++
 			}
 		}
@@ -184,19 +170,19 @@ func (s *Store) RemoveSessions(ctx context.Context, userID, exceptID string) (in
 }
 
 // dropSessions removes the sessions of a user that which chooses.
-func (s *Store) dropSessions(ctx context.Context, userID string, which func(sessionRecord) bool) error {
-	snap, err := s.kv.Range(ctx, Prefix(sessionPath(userID, "")))
+func (s *Store) dropSessions(ctx context.Context, userID string, which func(*sessionRecord) bool) error {
+	items, err := s.items(ctx, sessionKind.span(userID))
 	if err != nil {
 		return err
 	}
 	var keys []string
-	for _, item := range snap.Items {
-		r, err := decodeSession(item)
+	for _, item := range items {
+		r, err := sessionKind.decode(item)
 		if err != nil {
 			return err
 		}
 		if which(r) {
-			keys = append(keys, item.Key, sessionSeenPath(userID, r.ID))
+			keys = append(keys, item.Key, sessionKind.usePath(userID, r.ID))
 		}
 	}
 	return s.drop(ctx, keys)

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"crypto/subtle"
 	"errors"
@@ -11,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/subscribe"
 )
 
 // Options adjusts New. The zero value is right for a gateway.
@@ -27,18 +28,17 @@ type Store struct {
 	now  func() time.Time
 	view atomic.Pointer[view]
 
-	mu          sync.Mutex
-	applied     int64         // revision of the view, once its callbacks have run
-	progress    chan struct{} // closed and replaced when applied changes or closed is set
-	closed      bool
-	subscribers []*subscriber // replaced, never changed
-	unsaved     []noted       // whose last use is to be written
+	subscribers subscribe.List[Change]
+
+	mu       sync.Mutex
+	applied  int64         // revision of the view, once its callbacks have run
+	progress chan struct{} // closed and replaced when applied changes or closed is set
+	closed   bool
+	unsaved  []*use // to be written
 
 	stop    context.CancelFunc // of the goroutines
 	workers sync.WaitGroup
 }
-
-type subscriber struct{ f func(Change) }
 
 // New reads everything in kv into memory, creates the default account if there
 // is none, and takes kv over: Close closes it. When New fails, kv is still the
@@ -70,8 +70,8 @@ func New(kv KV, o Options) (*Store, error) {
 }
 
 func (s *Store) createDefaultAccount(ctx context.Context) error {
-	a := accountRecord{version{recordVersion}, Account{ID: DefaultAccount, Name: DefaultAccount, CreatedAt: s.time()}}
-	op, err := encode(accountPath(a.ID), a)
+	r := &accountRecord{Account: Account{ID: DefaultAccount, Name: DefaultAccount, CreatedAt: s.time()}}
+	op, err := encode(accountKind.path("", r.ID), r)
 	if err != nil {
 		return err
 	}
@@ -109,27 +109,38 @@ func (s *Store) time() time.Time { return s.now().UTC().Truncate(time.Millisecon
 // The lookup compares SHA-256 hashes and not in constant time; what its time
 // tells about stored hashes does not help to find a secret that has one.
 func (s *Store) FindKey(secret string) (*LiveKey, bool) {
-	hash, ok := hashSecret(prefixSecret, secret)
+	r, ok := find(&s.view.Load().keys, prefixSecret, secret)
 	if !ok {
 		return nil, false
 	}
-	k, ok := s.view.Load().keysByHash.get(hash)
-	return k, ok
+	return r.live, true
+}
+
+// find returns the record of a secret.
+func find[P any](c *collection[P], prefix, secret string) (P, bool) {
+	hash, ok := hashSecret(prefix, secret)
+	if !ok {
+		var none P
+		return none, false
+	}
+	return c.byHash.get(hash)
 }
 
 // AuthenticateConnector returns the connector with this id if secret is its
 // secret, or the new one of a rotation, else ErrUnauthenticated. It takes no
 // lock, and the same time for all wrong secrets.
 func (s *Store) AuthenticateConnector(id, secret string) (Connector, error) {
-	// For an unknown id this compares with a hash that nothing has.
-	c, known := s.view.Load().connectors.get(id)
+	c, known := s.view.Load().connectors.named(id)
+	if !known {
+		c = new(connectorRecord) // with a hash that nothing has
+	}
 	hash, ok := hashSecret("", secret)
 	same := subtle.ConstantTimeCompare(hash[:], c.Hash[:])
 	for _, next := range c.Next {
 		same |= subtle.ConstantTimeCompare(hash[:], next.Hash[:])
 	}
 	if !known || !ok || same != 1 {
-		return Connector{}, fail(ErrUnauthenticated, "the tunnel token is not valid: its connector was removed, or its secret is wrong")
+		return Connector{}, Errorf(ErrUnauthenticated, "the tunnel token is not valid: its connector was removed, or its secret is wrong")
 	}
 	return c.Connector, nil
 }
@@ -137,86 +148,69 @@ func (s *Store) AuthenticateConnector(id, secret string) (Connector, error) {
 // MatchConnector reports whether match accepts the SHA-256 of a secret that
 // AuthenticateConnector accepts of this connector.
 func (s *Store) MatchConnector(id string, match func(secretHash []byte) bool) bool {
-	c, known := s.view.Load().connectors.get(id)
+	c, known := s.view.Load().connectors.named(id)
 	return known && (match(c.Hash[:]) || slices.ContainsFunc(c.Next, func(n nextSecret) bool { return match(n.Hash[:]) }))
 }
 
 // Account returns the account with this id.
 func (s *Store) Account(id string) (Account, bool) {
-	a, ok := s.view.Load().accounts.get(id)
-	return a, ok
+	r, ok := s.view.Load().accounts.named(id)
+	if !ok {
+		return Account{}, false
+	}
+	return r.Account, true
 }
 
 // Accounts returns all accounts by id.
 func (s *Store) Accounts() []Account {
-	var out []Account
-	for _, a := range s.view.Load().accounts.all() {
-		out = append(out, a)
-	}
-	slices.SortFunc(out, func(a, b Account) int { return cmp.Compare(a.ID, b.ID) })
-	return out
+	return list(&s.view.Load().accounts, "", func(r *accountRecord) (Account, bool) { return r.Account, true })
 }
 
 // Keys returns the keys of an account, the revoked ones too, in the order of
 // their creation.
 func (s *Store) Keys(account string) []Key {
-	var out []Key
-	for _, k := range s.view.Load().keys.all() {
-		if k.Account() == account {
-			out = append(out, k.Key())
-		}
-	}
-	slices.SortFunc(out, func(a, b Key) int { return cmp.Compare(a.ID, b.ID) })
-	return out
+	return list(&s.view.Load().keys, account, func(r *keyRecord) (Key, bool) { return r.live.Key(), true })
 }
 
 // Connector returns the connector with this id, of whatever account.
 func (s *Store) Connector(id string) (Connector, bool) {
-	c, ok := s.view.Load().connectors.get(id)
-	return c.current(), ok
+	r, ok := s.view.Load().connectors.named(id)
+	if !ok {
+		return Connector{}, false
+	}
+	return r.current(), true
 }
 
 // Connectors returns the connectors of an account in the order of their
 // creation.
 func (s *Store) Connectors(account string) []Connector {
-	var out []Connector
-	for _, c := range s.view.Load().connectors.all() {
-		if c.Account == account {
-			out = append(out, c.current())
-		}
-	}
-	slices.SortFunc(out, func(a, b Connector) int { return cmp.Compare(a.ID, b.ID) })
-	return out
+	return list(&s.view.Load().connectors, account, func(r *connectorRecord) (Connector, bool) { return r.current(), true })
 }
 
 // Deployment returns the deployment with this name. It takes no lock and
 // allocates nothing.
 func (s *Store) Deployment(account, name string) (Deployment, bool) {
-	d, ok := s.view.Load().deployments.get(deploymentName{account, name})
-	return d, ok
+	r, ok := s.view.Load().deployments.byID.get(key{account, name})
+	if !ok {
+		return Deployment{}, false
+	}
+	return r.Deployment, true
 }
 
 // Deployments returns the deployments of an account by name.
 func (s *Store) Deployments(account string) []Deployment {
-	var out []Deployment
-	for _, d := range s.view.Load().deployments.all() {
-		if d.Account == account {
-			out = append(out, d)
-		}
-	}
-	slices.SortFunc(out, func(a, b Deployment) int { return cmp.Compare(a.Name, b.Name) })
-	return out
+	return list(&s.view.Load().deployments, account, func(r *deploymentRecord) (Deployment, bool) { return r.Deployment, true })
 }
 
 // Stats counts what the store holds.
 func (s *Store) Stats() Stats {
 	v := s.view.Load()
 	stats := Stats{
-		Accounts: v.accounts.size, Keys: v.keys.size, Connectors: v.connectors.size,
-		Deployments: v.deployments.size, Users: v.users.size, Revision: v.revision,
+		Accounts: v.accounts.byID.size, Keys: v.keys.byID.size, Connectors: v.connectors.byID.size,
+		Deployments: v.deployments.byID.size, Users: v.users.byID.size, Revision: v.revision,
 	}
-	for _, k := range v.keys.all() {
-		if k.Revoked() {
+	for _, r := range v.keys.byID.all() {
+		if r.live.Revoked() {
 			stats.RevokedKeys++
 		}
 	}
@@ -224,17 +218,8 @@ func (s *Store) Stats() Stats {
 }
 
 // Subscribe has f called for each change of a record that Change has a kind
-// for, after the reads show it, and before the write that made it returns. Now and then a change is told though nothing differs. f runs on
-// the goroutine that brings the view up to date: it must return soon and must
-// not write to the store. stop ends it, but for a call that is running.
-func (s *Store) Subscribe(f func(Change)) (stop func()) {
-	sub := &subscriber{f}
-	s.mu.Lock()
-	s.subscribers = append(slices.Clip(s.subscribers), sub)
-	s.mu.Unlock()
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.subscribers = slices.DeleteFunc(slices.Clone(s.subscribers), func(o *subscriber) bool { return o == sub })
-	}
-}
+// for, after the reads show it, and before the write that made it returns. It may
+// be called for a write that changed nothing. f runs on the goroutine that brings
+// the view up to date: it must return soon and must not write to the store. stop
+// ends it, but for a call that is running.
+func (s *Store) Subscribe(f func(Change)) (stop func()) { return s.subscribers.Add(f) }

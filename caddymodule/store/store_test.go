@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/store/storetest"
+	"github.com/postern-dev/postern/tests/storetest"
 )
 
 const account = store.DefaultAccount

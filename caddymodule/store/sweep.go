@@ -53,7 +53,7 @@ func (s *Store) sweep(ctx context.Context) error {
 	for chunk := range slices.Chunk(doomed, MaxTxnOps) {
 		var t Txn
 		for _, item := range chunk {
-			t.If = append(t.If, unchanged(item))
+			t.If = append(t.If, Compare{Key: item.Key, ModRevision: item.ModRevision})
 			t.Then = append(t.Then, Delete(item.Key))
 		}
 		// When a compare does not hold, the next sweep comes to it.
@@ -69,29 +69,29 @@ type sweep struct {
 	before   time.Time       // what ended then is to be removed
 	long     time.Time       // likewise, what is kept for longer
 	paths    map[string]bool // of all records
-	users    map[string]userRecord
+	users    map[string]*userRecord
 	unread   map[string]bool      // ids of users that this program cannot read
 	lastSeen map[string]time.Time // of sessions, by id
 }
 
 func newSweep(items []Item, now time.Time) *sweep {
 	w := &sweep{
-		before: now.Add(-sweepAfter), long: now.Add(-sweepLong), paths: make(map[string]bool, len(items)), users: make(map[string]userRecord),
+		before: now.Add(-sweepAfter), long: now.Add(-sweepLong), paths: make(map[string]bool, len(items)), users: make(map[string]*userRecord),
 		unread: make(map[string]bool), lastSeen: make(map[string]time.Time),
 	}
 	for _, item := range items {
 		w.paths[item.Key] = true
-		switch dir, _, id := splitPath(item.Key); dir {
+		switch dir, at := splitPath(item.Key); dir {
 		case dirUsers:
-			if r, err := decodeUser(item); err == nil {
-				w.users[id] = r
+			if r, err := userKind.decode(item); err == nil {
+				w.users[at.id] = r
 			} else {
-				w.unread[id] = true
+				w.unread[at.id] = true
 			}
 		case dirSessionsSeen:
 			var r lastUsedRecord
 			if decode(item, &r) == nil {
-				w.lastSeen[id] = r.LastUsedAt
+				w.lastSeen[at.id] = r.LastUsedAt
 			}
 		}
 	}
@@ -101,41 +101,41 @@ func newSweep(items []Item, now time.Time) *sweep {
 // ended reports whether a record is to be removed. One that cannot be read
 // stays: a newer program may know what it is.
 func (w *sweep) ended(item Item) bool {
-	dir, owner, id := splitPath(item.Key)
-	if slices.Contains(accountDirs(), dir) && !w.paths[accountPath(owner)] {
+	dir, at := splitPath(item.Key)
+	if slices.Contains(accountDirs, dir) && !w.paths[accountKind.path("", at.owner)] {
 		return true
 	}
 	switch dir {
 	case dirSessions:
-		r, err := decodeSession(item)
+		r, err := sessionKind.decode(item)
 		return err == nil && w.sessionEnded(r)
 	case dirSessionsSeen:
-		return !w.paths[sessionPath(owner, id)]
+		return !w.paths[sessionKind.path(at.owner, at.id)]
 	case dirKeys:
-		r, _, err := decodeKey(item)
+		r, err := keyKind.decode(item)
 		return err == nil && r.RevokedAt != nil && !w.long.Before(*r.RevokedAt)
 	case dirLastUsed:
-		return !w.paths[keyPath(owner, id)]
+		return !w.paths[keyKind.path(at.owner, at.id)]
 	case dirPasskeys:
-		return w.gone(owner)
+		return w.gone(at.owner)
 	case dirTokens:
-		r, err := decodeToken(item)
+		r, err := tokenKind.decode(item)
 		return err == nil && (w.gone(r.User) || r.Expired(w.long))
 	case dirConnectorsSeen:
-		return !w.paths[connectorPath(owner, id)]
+		return !w.paths[connectorKind.path(at.owner, at.id)]
 	case dirTokensUsed:
-		return !w.paths[tokenPath(owner, id)]
+		return !w.paths[tokenKind.path(at.owner, at.id)]
 	case dirLinks:
-		r, err := decodeLink(item)
+		r, err := linkKind.decode(item)
 		return err == nil && (!w.before.Before(r.ExpiresAt) || r.User != "" && w.gone(r.User) || r.Maker != "" && w.gone(r.Maker))
 	case dirPairings:
-		r, err := decodePairing(item)
+		r, err := pairingKind.decode(item)
 		return err == nil && !w.before.Before(r.end())
 	case dirRecent:
-		return !w.paths[accountPath(id)]
+		return !w.paths[accountKind.path("", at.id)]
 	case dirMarks:
-		kind, account, found := strings.Cut(id, "/")
-		return found && (kind == "accounts" || kind == "pairings") && !w.paths[accountPath(account)]
+		kind, account, found := strings.Cut(at.id, "/")
+		return found && (kind == "accounts" || kind == "pairings") && !w.paths[accountKind.path("", account)]
 	}
 	return false
 }
@@ -145,7 +145,7 @@ func (w *sweep) gone(user string) bool {
 	return !known && !w.unread[user]
 }
 
-func (w *sweep) sessionEnded(r sessionRecord) bool {
+func (w *sweep) sessionEnded(r *sessionRecord) bool {
 	if u, ok := w.users[r.User]; ok && r.Epoch < u.Epoch {
 		return true
 	}

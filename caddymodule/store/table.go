@@ -23,20 +23,14 @@ type table[K comparable, V any] struct {
 // edit stands for one draft: what it has copied is its own.
 type edit struct{ _ byte }
 
-// shardOf spreads the kinds of keys that there are: hashes by their first byte,
-// ids and names by their last ones, which differ most.
+// shardOf spreads the two kinds of keys that there are: hashes by their first
+// byte, places by the last ones of the id, which differ most.
 func shardOf[K comparable](k K) int {
 	switch k := any(&k).(type) {
 	case *digest:
 		return int(k[0]) % tableShards
-	case *string:
-		return shardOfText(*k)
-	case *ownedName:
-		return shardOfText(k.account)
-	case *deploymentName:
-		return shardOfText(k.name)
-	case *passkeyName:
-		return shardOfText(k.hash)
+	case *key:
+		return shardOfText(k.id)
 	}
 	panic("store: a table of another kind of keys")
 }

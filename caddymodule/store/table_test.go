@@ -13,17 +13,17 @@ import (
 func TestTable(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
-	var now table[string, int]
-	want := map[string]int{}
+	var now table[key, int]
+	want := map[key]int{}
 	type state struct {
-		table table[string, int]
-		want  map[string]int
+		table table[key, int]
+		want  map[key]int
 	}
 	var states []state
 	for range 50 {
 		e := new(edit)
 		for range rng.IntN(40) {
-			k := fmt.Sprint("k", rng.IntN(300))
+			k := key{"owner", fmt.Sprint("k", rng.IntN(300))}
 			if rng.IntN(3) == 0 {
 				now.remove(e, k)
 				delete(want, k)
@@ -44,7 +44,7 @@ func TestTable(t *testing.T) {
 				t.Fatalf("state %d: %s is %d, %v", i, k, got, ok)
 			}
 		}
-		if _, ok := s.table.get("none"); ok {
+		if _, ok := s.table.get(key{"owner", "none"}); ok {
 			t.Fatal("what is not there is found")
 		}
 	}
@@ -56,8 +56,8 @@ func TestWriteCopiesLittle(t *testing.T) {
 	d := new(view).draft(time.Now())
 	put := func(d *draft, i int) {
 		now := time.UnixMilli(int64(i))
-		r := keyRecord{version{recordVersion}, Key{ID: newID(prefixKey, now), Account: DefaultAccount, Name: "k", Scope: "*"}, hexDigest{byte(i), byte(i >> 8), 1}}
-		op, err := encode(keyPath(DefaultAccount, r.ID), r)
+		k := Key{ID: newID(prefixKey, now), Account: DefaultAccount, Name: "k", Scope: "*"}
+		op, err := encode(keyKind.path(DefaultAccount, k.ID), &keyRecord{Key: k, Hash: hexDigest{byte(i), byte(i >> 8), 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,8 +69,8 @@ func TestWriteCopiesLittle(t *testing.T) {
 		put(d, i)
 	}
 	v := d.view(1)
-	if v.keys.size != records || v.keysByHash.size != records {
-		t.Fatalf("%d keys, %d hashes", v.keys.size, v.keysByHash.size)
+	if v.keys.byID.size != records || v.keys.byHash.size != records {
+		t.Fatalf("%d keys, %d hashes", v.keys.byID.size, v.keys.byHash.size)
 	}
 	const writes = 20
 	var before, after runtime.MemStats

@@ -7,75 +7,76 @@ import (
 	"time"
 )
 
-// saveInterval is how long the times of last use are saved up in memory.
-const saveInterval = 5 * time.Second
+const (
+	// saveInterval is how long the times of last use are saved up in memory.
+	saveInterval = 5 * time.Second
+	// saveRest is how long after one write of it a time of use is not written
+	// again, but for keys.
+	saveRest = time.Minute
+)
 
-// Touch notes that a key was just used. It does no I/O: the times are written
-// together every few seconds and by Close. A killed process loses the last
-// ones.
-func (s *Store) Touch(k *LiveKey) {
-	if k.used(s.now()) {
-		s.queue(k)
-	}
-}
-
-// saveRest is how long after one write of it the use of a session or of a
-// token is not written again.
-const saveRest = time.Minute
-
-// noted is what has a time of last use that is saved up.
-type noted interface {
-	queued() *atomic.Bool // it waits in Store.unsaved
-	last() (path string, at time.Time)
-	saving() // what last says now will be written
-}
-
-// use is when a session or a token was used, or a connector was seen, last, in whole seconds or less.
-// It outlives changes of the record.
+// use is when a key, a session or a token was used last, or a connector was
+// seen. It outlives changes of the record.
 type use struct {
 	path    string
-	at      atomic.Pointer[time.Time] // what it points to never changes; nil: never
-	saved   atomic.Int64              // Unix milliseconds that the KV has, or is about to get
-	unsaved atomic.Bool
+	at      atomic.Int64 // Unix milliseconds; 0: never
+	saved   atomic.Int64 // likewise, what the KV has or is about to get
+	unsaved atomic.Bool  // it waits in Store.unsaved to be written
 }
 
-// used moves the time of last use forward, never back, and allocates only when
-// it does. It reports whether it did.
-func (u *use) used(at time.Time) bool {
+// move moves the time forward, never back, and reports whether it did.
+func (u *use) move(at time.Time) bool {
+	ms := at.UnixMilli()
 	for {
 		old := u.at.Load()
-		if old != nil && at.Sub(*old) < time.Second {
+		if ms <= old {
 			return false
 		}
-		next := at.UTC().Truncate(time.Millisecond)
-		if u.at.CompareAndSwap(old, &next) {
+		if u.at.CompareAndSwap(old, ms) {
 			return true
 		}
 	}
 }
 
-func (u *use) queued() *atomic.Bool { return &u.unsaved }
+// load is move for a time that the KV has.
+func (u *use) load(at time.Time) {
+	if u.move(at) {
+		u.saved.Store(at.UnixMilli())
+	}
+}
 
-func (u *use) last() (path string, at time.Time) { return u.path, *u.at.Load() }
+// time returns the time of last use, of something that was used.
+func (u *use) time() time.Time { return time.UnixMilli(u.at.Load()).UTC() }
 
-func (u *use) saving() { u.saved.Store(u.at.Load().UnixMilli()) }
+// last returns the time of last use, or nil.
+func (u *use) last() *time.Time {
+	if u.at.Load() == 0 {
+		return nil
+	}
+	at := u.time()
+	return &at
+}
 
-// note is Touch for sessions, tokens and connectors.
-func (s *Store) note(u *use) {
+// Touch notes that a key was just used. It does no I/O: the times are written
+// together every few seconds and by Close. A killed process loses the last
+// ones.
+func (s *Store) Touch(k *LiveKey) { s.touch(k.record.Load().use, 0) }
+
+// touch is Touch for all kinds. A time is not written again until rest is over.
+func (s *Store) touch(u *use, rest time.Duration) {
 	now := s.now()
-	if u.used(now) && now.Sub(time.UnixMilli(u.saved.Load())) >= saveRest {
+	if u.move(now) && now.UnixMilli()-u.saved.Load() >= rest.Milliseconds() {
 		s.queue(u)
 	}
 }
 
 // queue takes the lock only for the first use since the last write.
-func (s *Store) queue(n noted) {
-	unsaved := n.queued()
-	if unsaved.Load() || !unsaved.CompareAndSwap(false, true) {
+func (s *Store) queue(u *use) {
+	if u.unsaved.Load() || !u.unsaved.CompareAndSwap(false, true) {
 		return
 	}
 	s.mu.Lock()
-	s.unsaved = append(s.unsaved, n)
+	s.unsaved = append(s.unsaved, u)
 	s.mu.Unlock()
 }
 
@@ -88,42 +89,41 @@ func (s *Store) saveUses(ctx context.Context) {
 			return // Close saves the rest
 		case <-ticker.C:
 			if err := s.flush(ctx); err != nil && ctx.Err() == nil {
-				s.log.Warn("saving what was used when", "error", err)
+				s.log.Warn("failed to save times of last use", "error", err)
 			}
 		}
 	}
 }
 
 // flush writes the saved-up times, and keeps for the next time what it could
-// not write. Two processes may write the same one; the view takes
-// the later one.
+// not write. Two processes may write the same one; the view takes the later
+// one.
 func (s *Store) flush(ctx context.Context) error {
 	s.mu.Lock()
 	all := s.unsaved
 	s.unsaved = nil
 	s.mu.Unlock()
-	for _, n := range all {
-		n.saving()
-		n.queued().Store(false) // before reading the time: a later use queues again
+	for _, u := range all {
+		u.saved.Store(u.at.Load())
+		u.unsaved.Store(false) // before reading the time: a later use queues again
 	}
 	for len(all) > 0 {
 		chunk := all[:min(len(all), MaxTxnOps)]
 		if err := s.saveChunk(ctx, chunk); err != nil {
-			for _, n := range all {
-				s.queue(n)
+			for _, u := range all {
+				s.queue(u)
 			}
-			return fmt.Errorf("saving what was used when: %w", err)
+			return fmt.Errorf("saving times of last use: %w", err)
 		}
 		all = all[len(chunk):]
 	}
 	return nil
 }
 
-func (s *Store) saveChunk(ctx context.Context, chunk []noted) error {
+func (s *Store) saveChunk(ctx context.Context, chunk []*use) error {
 	var t Txn
-	for _, n := range chunk {
-		path, at := n.last()
-		op, err := encode(path, lastUsedRecord{version{recordVersion}, at})
+	for _, u := range chunk {
+		op, err := encode(u.path, &lastUsedRecord{LastUsedAt: u.time()})
 		if err != nil {
 			return err
 		}

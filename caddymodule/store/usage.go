@@ -7,6 +7,16 @@ import (
 	"time"
 )
 
+type usageRecord struct {
+	header
+	UsageDay
+}
+
+func (r *usageRecord) place() key   { return key{r.Account, r.Day} }
+func (r *usageRecord) check() error { return nil }
+
+var usageKind = &kind[usageRecord, *usageRecord]{dir: dirUsage}
+
 // UsageDay counts what an account used on one day.
 type UsageDay struct {
 	Account      string `json:"account"`
@@ -17,12 +27,12 @@ type UsageDay struct {
 	OutputTokens int64  `json:"output_tokens"`
 }
 
-func (d UsageDay) plus(o UsageDay) UsageDay {
+// Add adds the numbers of another day.
+func (d *UsageDay) Add(o UsageDay) {
 	d.Requests += o.Requests
 	d.Errors += o.Errors
 	d.InputTokens += o.InputTokens
 	d.OutputTokens += o.OutputTokens
-	return d
 }
 
 // maxRecent bounds what SaveRecent takes, so that its record, with the data in
@@ -37,73 +47,50 @@ const maxUsageDays = MaxTxnOps / 2
 // are left out. All of it is added or, when there is an error, nothing, as
 // long as there are no more than 64 different days.
 func (s *Store) AddUsage(ctx context.Context, days []UsageDay) error {
-	type place struct{ account, day string }
-	sums := make(map[place]UsageDay, len(days))
-	var order []place
+	sums := make(map[key]UsageDay, len(days))
+	var order []key
 	for _, d := range days {
 		if err := checkDay(d.Day); err != nil {
 			return err
 		}
-		p := place{d.Account, d.Day}
-		sum, ok := sums[p]
+		at := key{d.Account, d.Day}
+		sum, ok := sums[at]
 		if !ok {
-			order = append(order, p)
+			order = append(order, at)
 			sum = UsageDay{Account: d.Account, Day: d.Day}
 		}
-		sums[p] = sum.plus(d)
+		sum.Add(d)
+		sums[at] = sum
 	}
 	for chunk := range slices.Chunk(order, maxUsageDays) {
-		part := make([]UsageDay, len(chunk))
-		for i, p := range chunk {
-			part[i] = sums[p]
-		}
-		if err := s.update(ctx, func() (Txn, error) { return s.buildUsage(ctx, part) }); err != nil {
-			return fmt.Errorf("adding to the usage: %w", err)
+		err := s.update(ctx, "adding to the usage", func(t *tx) error {
+			for _, at := range chunk {
+				addUsage(t, sums[at])
+			}
+			return nil
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+func addUsage(t *tx, d UsageDay) {
+	if _, err := t.account(d.Account); err != nil {
+		return
+	}
+	if before := usageKind.load(t, d.Account, d.Day); before != nil {
+		d.Add(before.UsageDay)
+	}
+	usageKind.save(t, &usageRecord{UsageDay: d})
 }
 
 func checkDay(day string) error {
 	if _, err := time.Parse(time.DateOnly, day); err != nil {
-		return fail(ErrInvalid, "%.40q is not a day like 2026-11-21", day)
+		return Errorf(ErrInvalid, "%.40q is not a day like 2026-11-21", day)
 	}
 	return nil
-}
-
-func (s *Store) buildUsage(ctx context.Context, days []UsageDay) (Txn, error) {
-	var t Txn
-	var puts []put
-	owners := make(map[string]bool, len(days)) // whether they exist
-	for _, d := range days {
-		exists, seen := owners[d.Account]
-		if !seen && checkAccount(d.Account) {
-			owner, err := s.kv.Get(ctx, accountPath(d.Account))
-			if err != nil {
-				return Txn{}, err
-			}
-			exists = owner.Exists()
-			t.If = append(t.If, unchanged(owner))
-		}
-		owners[d.Account] = exists
-		if !exists {
-			continue
-		}
-		item, err := s.kv.Get(ctx, usagePath(d.Account, d.Day))
-		if err != nil {
-			return Txn{}, err
-		}
-		if item.Exists() {
-			before, err := decodeUsage(item)
-			if err != nil {
-				return Txn{}, err
-			}
-			d = before.plus(d)
-		}
-		t.If = append(t.If, unchanged(item))
-		puts = append(puts, put{item.Key, usageRecord{version{recordVersion}, d}})
-	}
-	return t.put(puts...)
 }
 
 // Usage returns the days of an account on which something was used, from
@@ -113,21 +100,21 @@ func (s *Store) Usage(ctx context.Context, account, fromDay string) ([]UsageDay,
 		return nil, err
 	}
 	if !checkAccount(account) {
-		return nil, fail(ErrNotFound, "there is no account %.40q", account)
+		return nil, Errorf(ErrNotFound, "there is no account %.40q", account)
 	}
-	span := Prefix(usagePath(account, ""))
-	span.Start = usagePath(account, fromDay)
+	span := Prefix(usageKind.span(account))
+	span.Start = usageKind.path(account, fromDay)
 	snap, err := s.kv.Range(ctx, span)
 	if err != nil {
 		return nil, fmt.Errorf("reading the usage: %w", err)
 	}
 	var days []UsageDay
 	for _, item := range snap.Items {
-		d, err := decodeUsage(item)
+		r, err := usageKind.decode(item)
 		if err != nil {
 			return nil, fmt.Errorf("reading the usage: %w", err)
 		}
-		days = append(days, d)
+		days = append(days, r.UsageDay)
 	}
 	return days, nil
 }
@@ -136,28 +123,23 @@ func (s *Store) Usage(ctx context.Context, account, fromDay string) ([]UsageDay,
 // place of those before.
 func (s *Store) SaveRecent(ctx context.Context, account string, data []byte) error {
 	if len(data) > maxRecent {
-		return fail(ErrInvalid, "the latest requests take %d bytes, more than %d", len(data), maxRecent)
+		return Errorf(ErrInvalid, "the latest requests take %d bytes, more than %d", len(data), maxRecent)
 	}
-	err := s.update(ctx, func() (Txn, error) {
-		owner, err := s.account(ctx, account)
-		if err != nil {
-			return Txn{}, err
+	return s.update(ctx, "saving the latest requests", func(t *tx) error {
+		if _, err := t.account(account); err != nil {
+			return err
 		}
-		t := Txn{If: []Compare{unchanged(owner)}}
-		return t.put(put{recentPath(account), recentRecord{version{recordVersion}, data}})
+		t.put(dirRecent+account, &recentRecord{Data: data})
+		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("saving the latest requests: %w", err)
-	}
-	return nil
 }
 
 // LoadRecent returns what SaveRecent has kept, or nil.
 func (s *Store) LoadRecent(ctx context.Context, account string) ([]byte, error) {
 	if !checkAccount(account) {
-		return nil, fail(ErrNotFound, "there is no account %.40q", account)
+		return nil, Errorf(ErrNotFound, "there is no account %.40q", account)
 	}
-	item, err := s.kv.Get(ctx, recentPath(account))
+	item, err := s.kv.Get(ctx, dirRecent+account)
 	if err != nil || !item.Exists() {
 		return nil, err
 	}

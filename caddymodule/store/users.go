@@ -1,45 +1,70 @@
 package store
 
 import (
-	"cmp"
 	"context"
-	"fmt"
-	"slices"
+	"crypto/sha256"
 	"strings"
 )
 
+type userRecord struct {
+	header
+	User
+	PasswordHash string `json:"password_hash,omitempty"`
+	// Epoch counts the passwords. Sessions of an earlier one have ended, at
+	// once and however many there are.
+	Epoch int64 `json:"epoch,omitempty"`
+}
+
+func (r *userRecord) place() key   { return key{r.Account, r.ID} }
+func (r *userRecord) check() error { return checkUserName(r.Name) }
+
+func (r *userRecord) change() Change {
+	return Change{Kind: KindUser, Account: r.Account, ID: r.ID, Name: r.Name}
+}
+
+// hashName returns the digest by which a user of this name is found.
+func hashName(name string) digest { return sha256.Sum256([]byte(strings.ToLower(name))) }
+
+var userKind = &kind[userRecord, *userRecord]{
+	dir: dirUsers, prefix: prefixUser,
+	in:     func(r *records) *collection[*userRecord] { return &r.users },
+	index:  func(r *userRecord) digest { return hashName(r.Name) },
+	change: func(_ *records, r *userRecord) Change { return r.change() },
+}
+
 // User returns the user with this id.
 func (s *Store) User(id string) (User, bool) {
-	r, ok := s.view.Load().users.get(id)
-	return r.User, ok
+	return userOf(s.view.Load().user(id))
 }
 
 // FindUser returns the user with this name, in whatever case.
 func (s *Store) FindUser(name string) (User, bool) {
-	v := s.view.Load()
-	r, ok := v.users.get(v.userNames.value(userNamePath(name)))
-	return r.User, ok
+	return userOf(s.view.Load().users.byHash.get(hashName(name)))
+}
+
+func userOf(r *userRecord, ok bool) (User, bool) {
+	if !ok {
+		return User{}, false
+	}
+	return r.User, true
 }
 
 // Users returns the users of an account in the order of their creation.
 func (s *Store) Users(account string) []User {
-	var out []User
-	for _, r := range s.view.Load().users.all() {
-		if r.Account == account {
-			out = append(out, r.User)
-		}
-	}
-	slices.SortFunc(out, func(a, b User) int { return cmp.Compare(a.ID, b.ID) })
-	return out
+	return list(&s.view.Load().users, account, func(r *userRecord) (User, bool) { return r.User, true })
 }
 
 // UserCount counts the users of all accounts.
-func (s *Store) UserCount() int { return s.view.Load().users.size }
+func (s *Store) UserCount() int { return s.view.Load().users.byID.size }
 
 // PasswordHash returns the hash of the user's password as SetPassword got it,
 // or "".
 func (s *Store) PasswordHash(userID string) string {
-	return s.view.Load().users.value(userID).PasswordHash
+	r, ok := s.view.Load().user(userID)
+	if !ok {
+		return ""
+	}
+	return r.PasswordHash
 }
 
 // CreateUser makes a user. No other user of the gateway may have the name.
@@ -48,9 +73,8 @@ func (s *Store) CreateUser(ctx context.Context, account, name, passwordHash stri
 	if err != nil {
 		return User{}, err
 	}
-	err = s.update(ctx, func() (Txn, error) { return s.buildUser(ctx, r) })
-	if err != nil {
-		return User{}, fmt.Errorf("creating the user: %w", err)
+	if err := s.update(ctx, "creating the user", func(t *tx) error { return createUser(t, r) }); err != nil {
+		return User{}, err
 	}
 	return r.User, nil
 }
@@ -60,70 +84,60 @@ func checkUserName(name string) error {
 		return err
 	}
 	if strings.HasPrefix(strings.ToLower(name), prefixUser) {
-		return fail(ErrInvalid, "the name of the user, %q, begins as ids do: give another name", name)
+		return Errorf(ErrInvalid, "the name of the user, %q, begins as ids do: give another name", name)
 	}
 	return nil
 }
 
-func (s *Store) newUser(account, name, passwordHash string) (userRecord, error) {
+func (s *Store) newUser(account, name, passwordHash string) (*userRecord, error) {
 	if err := checkUserName(name); err != nil {
-		return userRecord{}, err
+		return nil, err
 	}
-	now := s.time()
-	return userRecord{
-		version: version{recordVersion}, PasswordHash: passwordHash,
-		User: User{ID: newID(prefixUser, s.now()), Account: account, Name: name, CreatedAt: now},
-	}, nil
+	u := User{ID: newID(prefixUser, s.now()), Account: account, Name: name, CreatedAt: s.time()}
+	return &userRecord{User: u, PasswordHash: passwordHash}, nil
 }
 
-func (s *Store) buildUser(ctx context.Context, r userRecord) (Txn, error) {
-	owner, err := s.account(ctx, r.Account)
-	if err == nil {
-		err = s.checkLimit(r.Account, KindUser)
+func createUser(t *tx, r *userRecord) error {
+	if _, err := t.account(r.Account); err != nil {
+		return err
 	}
-	if err != nil {
-		return Txn{}, err
+	if err := t.s.checkLimit(r.Account, KindUser); err != nil {
+		return err
 	}
-	taken, err := s.kv.Get(ctx, userNamePath(r.Name))
-	if err != nil {
-		return Txn{}, err
+	if t.get(userNamePath(r.Name)).Exists() {
+		return Errorf(ErrExists, "there is a user %q already: give another name", r.Name)
 	}
-	if taken.Exists() {
-		return Txn{}, fail(ErrExists, "there is a user %q already: give another name", r.Name)
-	}
-	t := Txn{If: []Compare{unchanged(owner), unchanged(taken), {Key: userPath(r.Account, r.ID)}}}
-	return t.put(
-		put{userPath(r.Account, r.ID), r},
-		put{taken.Key, userNameRecord{version{recordVersion}, r.Account, r.ID}},
-		put{markUsers, version{recordVersion}},
-		put{markAccount(r.Account), version{recordVersion}},
-	)
+	userKind.create(t, r)
+	t.put(userNamePath(r.Name), &nameRecord{Account: r.Account, ID: r.ID})
+	t.mark(markUsers)
+	t.mark(markAccount(r.Account))
+	return nil
 }
 
 // RemoveUser removes a user, given by id or name, with all that is the user's.
 // From the return on no session, token or link of the user works.
 func (s *Store) RemoveUser(ctx context.Context, account, idOrName string) (User, error) {
-	var removed User
-	err := s.update(ctx, func() (Txn, error) {
-		item, r, err := s.findUser(ctx, account, idOrName)
+	removed, err := update(ctx, s, "removing the user", func(t *tx) (User, error) {
+		r, err := findUser(t, account, idOrName)
 		if err != nil {
-			return Txn{}, err
+			return User{}, err
 		}
-		removed = r.User
-		return Txn{If: []Compare{unchanged(item)}, Then: []Op{Delete(item.Key), Delete(userNamePath(r.Name))}}, nil
+		userKind.remove(t, account, r.ID)
+		t.delete(userNamePath(r.Name))
+		return r.User, nil
 	})
 	if err != nil {
-		return User{}, fmt.Errorf("removing the user: %w", err)
+		return User{}, err
 	}
 	// Without the user the rest is void. There may be more of it than a
-	// transaction takes; what is left when this fails, the sweeper removes.
-	keys, err := s.belongings(ctx, removed, sessionPath(removed.ID, ""), sessionSeenPath(removed.ID, ""),
-		passkeysPath(removed.ID), tokenPath(removed.Account, ""), linkPath(removed.Account, ""))
+	// write takes; what is left when this fails, the sweeper removes.
+	keys, err := s.belongings(ctx, removed, sessionKind.span(removed.ID), dirSessionsSeen+removed.ID+"/",
+		passkeyKind.span(removed.ID), tokenKind.span(removed.Account), linkKind.span(removed.Account))
 	if err == nil {
 		err = s.drop(ctx, keys)
 	}
 	if err != nil {
-		s.log.Warn("removing what a removed user had", "user", removed.ID, "error", err)
+		s.log.Warn("failed to remove what a removed user had", "user_id", removed.ID, "error", err)
 	}
 	return removed, nil
 }
@@ -132,20 +146,19 @@ func (s *Store) RemoveUser(ctx context.Context, account, idOrName string) (User,
 func (s *Store) belongings(ctx context.Context, u User, spans ...string) ([]string, error) {
 	var keys []string
 	for _, span := range spans {
-		snap, err := s.kv.Range(ctx, Prefix(span))
+		items, err := s.items(ctx, span)
 		if err != nil {
 			return nil, err
 		}
-		for _, item := range snap.Items {
-			dir, account, id := splitPath(item.Key)
-			switch dir {
+		for _, item := range items {
+			switch dir, at := splitPath(item.Key); dir {
 			case dirTokens:
-				if r, err := decodeToken(item); err != nil || r.User != u.ID {
+				if r, err := tokenKind.decode(item); err != nil || r.User != u.ID {
 					continue
 				}
-				keys = append(keys, tokenUsedPath(account, id))
+				keys = append(keys, tokenKind.usePath(at.owner, at.id))
 			case dirLinks:
-				if r, err := decodeLink(item); err != nil || r.User != u.ID && r.Maker != u.ID {
+				if r, err := linkKind.decode(item); err != nil || r.User != u.ID && r.Maker != u.ID {
 					continue
 				}
 			}
@@ -156,96 +169,66 @@ func (s *Store) belongings(ctx context.Context, u User, spans ...string) ([]stri
 }
 
 // findUser reads a user of the account by id or name.
-func (s *Store) findUser(ctx context.Context, account, idOrName string) (Item, userRecord, error) {
-	unknown := fail(ErrNotFound, "there is no user %.80q in the account %.40q: give the name that the list of users shows", idOrName, account)
-	if checkLabel("user", idOrName) != nil || !checkAccount(account) {
-		return Item{}, userRecord{}, unknown
-	}
+func findUser(t *tx, account, idOrName string) (*userRecord, error) {
 	id := idOrName
-	if !checkID(prefixUser, id) {
-		name, err := s.kv.Get(ctx, userNamePath(idOrName))
-		if err != nil {
-			return Item{}, userRecord{}, err
-		}
-		if !name.Exists() {
-			return Item{}, userRecord{}, unknown
-		}
-		var r userNameRecord
-		if err := decode(name, &r); err != nil {
-			return Item{}, userRecord{}, err
-		}
-		id = r.ID
+	if !checkID(prefixUser, id) && checkLabel("user", id) == nil {
+		var name nameRecord
+		t.read(userNamePath(id), &name)
+		id = name.ID
 	}
-	item, err := s.kv.Get(ctx, userPath(account, id))
-	if err != nil {
-		return Item{}, userRecord{}, err
+	r := userKind.load(t, account, id)
+	if r == nil {
+		return nil, Errorf(ErrNotFound, "there is no user %.80q in the account %.40q: give the name that the list of users shows", idOrName, account)
 	}
-	if !item.Exists() {
-		return Item{}, userRecord{}, unknown
-	}
-	r, err := decodeUser(item)
-	return item, r, err
+	return r, nil
 }
 
-// user reads a user of whatever account for a write that needs it. The account
-// comes from the view: a user never moves to another.
-func (s *Store) user(ctx context.Context, id string) (Item, userRecord, error) {
-	known, ok := s.User(id)
-	if !ok {
-		return Item{}, userRecord{}, fail(ErrNotFound, "there is no such user: it was removed")
+// loadUser reads a user of whatever account for a write that needs it. The
+// account comes from the view: a user never moves to another.
+func loadUser(t *tx, id string) (*userRecord, error) {
+	known, _ := t.s.User(id)
+	r := userKind.load(t, known.Account, id)
+	if r == nil {
+		return nil, errNoUser()
 	}
-	return s.findUser(ctx, known.Account, id)
+	return r, nil
 }
+
+func errNoUser() error { return Errorf(ErrNotFound, "there is no such user: it was removed") }
 
 // SetPassword gives a user the password with this hash, and ends the user's
 // sessions but keepSession, if that is not "".
 func (s *Store) SetPassword(ctx context.Context, userID, hash, keepSession string) error {
-	var user userRecord
-	err := s.update(ctx, func() (t Txn, err error) {
-		user, t, err = s.buildPassword(ctx, userID, hash, keepSession)
-		return t, err
+	user, err := update(ctx, s, "setting the password", func(t *tx) (*userRecord, error) {
+		return setPassword(t, userID, hash, keepSession)
 	})
-	if err != nil {
-		return fmt.Errorf("setting the password: %w", err)
+	if err == nil {
+		s.dropEarlier(ctx, user)
 	}
-	s.dropEarlier(ctx, user)
-	return nil
+	return err
 }
 
-func (s *Store) buildPassword(ctx context.Context, userID, hash, keepSession string) (userRecord, Txn, error) {
-	item, r, err := s.user(ctx, userID)
+func setPassword(t *tx, userID, hash, keepSession string) (*userRecord, error) {
+	r, err := loadUser(t, userID)
 	if err != nil {
-		return userRecord{}, Txn{}, err
+		return nil, err
 	}
-	before := r.Epoch
+	kept := sessionKind.load(t, userID, keepSession)
+	if kept != nil && kept.Epoch == r.Epoch {
+		kept.Epoch++
+		sessionKind.save(t, kept)
+	}
 	r.PasswordHash = hash
 	r.Epoch++
-	t := Txn{If: []Compare{unchanged(item)}}
-	puts := []put{{item.Key, r}}
-	if checkID(prefixSession, keepSession) {
-		kept, err := s.kv.Get(ctx, sessionPath(userID, keepSession))
-		if err != nil {
-			return userRecord{}, Txn{}, err
-		}
-		session, err := decodeSession(kept)
-		if kept.Exists() && err != nil {
-			return userRecord{}, Txn{}, err
-		}
-		if kept.Exists() && session.Epoch == before {
-			session.Epoch = r.Epoch
-			t.If = append(t.If, unchanged(kept))
-			puts = append(puts, put{kept.Key, session})
-		}
-	}
-	t, err = t.put(puts...)
-	return r, t, err
+	userKind.save(t, r)
+	return r, nil
 }
 
 // dropEarlier removes the sessions that a new password has ended. They are
 // void already; the sweeper removes what is left when this fails.
-func (s *Store) dropEarlier(ctx context.Context, user userRecord) {
-	err := s.dropSessions(ctx, user.ID, func(r sessionRecord) bool { return r.Epoch < user.Epoch })
+func (s *Store) dropEarlier(ctx context.Context, user *userRecord) {
+	err := s.dropSessions(ctx, user.ID, func(r *sessionRecord) bool { return r.Epoch < user.Epoch })
 	if err != nil {
-		s.log.Warn("removing sessions that have ended", "user", user.ID, "error", err)
+		s.log.Warn("failed to remove sessions that have ended", "user_id", user.ID, "error", err)
 	}
 }

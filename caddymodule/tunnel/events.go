@@ -1,8 +1,9 @@
 package tunnel
 
 import (
-	"slices"
 	"sync"
+
+	"github.com/postern-dev/postern/caddymodule/subscribe"
 )
 
 // Event says that a connector came online or went offline, or has reported
@@ -19,7 +20,7 @@ type Event struct {
 // while nobody holds a lock. The zero value is ready.
 type events struct {
 	mu          sync.Mutex
-	subscribers []*func(Event)
+	subscribers subscribe.List[Event]
 	queue       []noted
 	telling     bool // somebody is at it: tell has nothing left to do
 }
@@ -35,11 +36,7 @@ type noted struct {
 // stop is called; a call that has begun by then may still run. A tunnel that is
 // replaced by a newer one of the same connector is no going offline. One call
 // follows the other: f must be quick, and may call the hub's methods.
-func (h *Hub) Subscribe(f func(Event)) (stop func()) {
-	h.events.mu.Lock()
-	defer h.events.mu.Unlock()
-	return h.events.subscribe(f)
-}
+func (h *Hub) Subscribe(f func(Event)) (stop func()) { return h.events.subscribers.Add(f) }
 
 // Follow is Subscribe, and returns who is online: of each connector either that
 // is told, or its coming.
@@ -63,18 +60,7 @@ func (h *Hub) Follow(f func(Event)) (online []Event, stop func()) {
 			online = append(online, eventOf(s, true))
 		}
 	}
-	return online, e.subscribe(f)
-}
-
-// subscribe is called with the lock.
-func (e *events) subscribe(f func(Event)) (stop func()) {
-	key := &f
-	e.subscribers = append(slices.Clip(e.subscribers), key)
-	return func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.subscribers = slices.DeleteFunc(slices.Clone(e.subscribers), func(s *func(Event)) bool { return s == key })
-	}
+	return online, e.subscribers.Add(f)
 }
 
 // add notes an event. The hub's lock is held: that is what gives the order.
@@ -93,12 +79,10 @@ func (e *events) tell() {
 	}
 	e.telling = true
 	for len(e.queue) > 0 {
-		event, subscribers := e.queue[0].Event, e.subscribers
+		event, subscribers := e.queue[0].Event, e.subscribers.Now()
 		e.queue = e.queue[1:]
 		e.mu.Unlock()
-		for _, f := range subscribers {
-			(*f)(event)
-		}
+		subscribers.Call(event)
 		e.mu.Lock()
 	}
 	e.queue, e.telling = nil, false

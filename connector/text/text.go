@@ -1,25 +1,43 @@
-// Package text makes text of others safe to show.
+// Package text makes texts that come from outside fit to be shown: on pages, in
+// terminals and in logs.
 package text
 
 import (
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
-// Printable returns s without what a terminal would obey, cut to max bytes; 0: it is
-// not cut. What goes wrong may be described in the words of an unauthenticated peer.
-func Printable(s string, max int) string {
+// Printable returns s without what cannot be printed, such as control
+// characters and bytes that are not UTF-8, cut to at most limit bytes and
+// without blanks around it. It may be empty.
+func Printable(s string, limit int) string {
+	// Of a long text no more is looked at than can matter.
 	s = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
 			return -1
 		}
 		return r
-	}, s)
-	if max > 0 && len(s) > max {
-		return strings.ToValidUTF8(s[:max], "") + "…"
+	}, s[:min(len(s), 4*limit)])
+	for len(s) > limit {
+		_, size := utf8.DecodeLastRuneInString(s)
+		s = s[:len(s)-size]
 	}
-	return s
+	return strings.TrimSpace(s)
 }
 
-// Short is [Printable] for a word or a sentence in a message.
-func Short(s string) string { return Printable(s, 200) }
+// IsPrintable reports whether s is UTF-8 in which all can be printed.
+func IsPrintable(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+// Short is [Printable] for a word or a sentence in a message; "…" stands for what is cut
+// off.
+func Short(s string) string {
+	const limit = 200
+	short := Printable(s, limit)
+	if len(s) > limit && len(Printable(s, 2*limit)) > len(short) {
+		short += "…"
+	}
+	return short
+}

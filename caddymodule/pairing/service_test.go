@@ -12,8 +12,8 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/pairing"
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/store/storetest"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/storetest"
 )
 
 func TestApproved(t *testing.T) {
@@ -31,7 +31,7 @@ func TestApproved(t *testing.T) {
 			d.OS != "linux/amd64" || d.Version != "1.0.0" || len(d.Upstreams) != 1 {
 			b.Errorf("the device is stored as %+v", d)
 		}
-		if !b.desk.Connected(p.ID) {
+		if !b.service.Connected(p.ID) {
 			b.Error("the device is not connected")
 		}
 		b.undecided(ticket)
@@ -40,7 +40,7 @@ func TestApproved(t *testing.T) {
 		if got := b.decision(ticket); got.TunnelToken != want || got.Deny != nil {
 			b.Errorf("decided %+v, not %q", got, want)
 		}
-		if b.desk.Connected(p.ID) {
+		if b.service.Connected(p.ID) {
 			b.Error("the device still waits")
 		}
 		ticket.Release()
@@ -63,7 +63,7 @@ func TestRefusals(t *testing.T) {
 		b.refused(device(code, "other"), link.DenyPairingUsed)
 		b.deny(p.ID)
 		b.denied(b.decision(waiting).Deny, link.DenyPairingDenied)
-		again, deny := b.desk.Claim(context.Background(), device(code, "box"))
+		again, deny := b.service.Claim(context.Background(), device(code, "box"))
 		if deny == nil {
 			deny = b.decision(again).Deny
 		}
@@ -89,7 +89,7 @@ func TestExpiresWhileWaiting(t *testing.T) {
 		time.Sleep(store.PairingLife - time.Second)
 		synctest.Wait()
 		b.undecided(ticket)
-		if got, ok := b.desk.Code(p.ID); !ok || got != code {
+		if got, ok := b.service.Code(p.ID); !ok || got != code {
 			b.Errorf("the code is %q, %v", got, ok)
 		}
 		time.Sleep(3 * time.Second)
@@ -99,7 +99,7 @@ func TestExpiresWhileWaiting(t *testing.T) {
 		if deny.Retry {
 			b.Error("the device is told to try the same code again")
 		}
-		if got, ok := b.desk.Code(p.ID); ok || b.desk.Connected(p.ID) {
+		if got, ok := b.service.Code(p.ID); ok || b.service.Connected(p.ID) {
 			b.Errorf("the code is still shown, as %q, or its device as connected", got)
 		}
 		b.refused(device(code, "box"), link.DenyPairingExpired)
@@ -122,7 +122,7 @@ func TestClockSetBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := &bench{T: t, store: st, desk: pairing.New(pairing.Options{Store: st, Token: token, Pin: func() string { return pin }, Now: now})}
+		b := &bench{T: t, store: st, service: pairing.New(pairing.Options{Store: st, Token: token, Pin: func() string { return pin }, Now: now})}
 		defer b.close()
 		_, code := b.start()
 		ticket := b.claim(device(code, "box"))
@@ -145,7 +145,7 @@ func TestNewerTicketReplaces(t *testing.T) {
 		next := b.claim(device(code, "box"))
 		b.sentBack(old)
 		old.Release() // late, as its connection ends
-		if !b.desk.Connected(p.ID) {
+		if !b.service.Connected(p.ID) {
 			b.Fatal("the older ticket's release has taken the newer one's place")
 		}
 		b.approve(p.ID)
@@ -160,11 +160,11 @@ func TestSubscribe(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		p, code := b.start()
 		var seen []bool
-		stop := b.desk.Subscribe(func(of string) {
+		stop := b.service.Subscribe(func(of string) {
 			if of != account {
 				b.Errorf("told of the account %q", of)
 			}
-			seen = append(seen, b.desk.Connected(p.ID))
+			seen = append(seen, b.service.Connected(p.ID))
 		})
 		ticket := b.claim(device(code, "box"))
 		ticket.Release()
@@ -185,7 +185,7 @@ func TestRelease(t *testing.T) {
 		ticket := b.claim(device(code, "box"))
 		ticket.Release()
 		ticket.Release()
-		if b.desk.Connected(p.ID) {
+		if b.service.Connected(p.ID) {
 			b.Error("the device is still connected")
 		}
 		b.approve(p.ID)
@@ -195,7 +195,7 @@ func TestRelease(t *testing.T) {
 	})
 }
 
-// Close sends devices away, to come back to the next desk with the same code:
+// Close sends devices away, to come back to the next one with the same code:
 // one that was pending, and one that was approved meanwhile.
 func TestRestart(t *testing.T) {
 	t.Parallel()
@@ -205,7 +205,7 @@ func TestRestart(t *testing.T) {
 	approved, approvedCode := b.start()
 	first := b.claim(device(pendingCode, "first"))
 	second := b.claim(device(approvedCode, "second"))
-	b.desk.Close()
+	b.service.Close()
 	b.sentBack(first)
 	b.sentBack(second)
 	if deny := b.refused(device(pendingCode, "first"), link.DenyShutdown); !deny.Retry {
@@ -218,7 +218,7 @@ func TestRestart(t *testing.T) {
 
 	b = newBench(t, path)
 	defer b.close()
-	if _, ok := b.desk.Code(pending.ID); ok {
+	if _, ok := b.service.Code(pending.ID); ok {
 		t.Error("the code was not in memory alone")
 	}
 	first = b.claim(device(pendingCode, "first"))
@@ -255,13 +255,13 @@ func TestTokenFails(t *testing.T) {
 	t.Parallel()
 	st := storetest.New(t)
 	broken := true
-	desk := pairing.New(pairing.Options{Store: st, Pin: func() string { return pin }, Token: func(id, secret string) (string, error) {
+	service := pairing.New(pairing.Options{Store: st, Pin: func() string { return pin }, Token: func(id, secret string) (string, error) {
 		if broken {
 			return "", errors.New("no address")
 		}
 		return token(id, secret)
 	}})
-	b := &bench{T: t, store: st, desk: desk}
+	b := &bench{T: t, store: st, service: service}
 	defer b.close()
 	p, code := b.start()
 	ticket := b.claim(device(code, "box"))
@@ -289,7 +289,7 @@ func TestNeitherRightNorWrong(t *testing.T) {
 	odd := device(wrong, "box")
 	odd.Secret = "short"
 	for range 20 {
-		if _, deny := b.desk.Claim(ended, device(code, "box")); deny == nil || deny.Code != link.DenyUnavailable || !deny.Retry {
+		if _, deny := b.service.Claim(ended, device(code, "box")); deny == nil || deny.Code != link.DenyUnavailable || !deny.Retry {
 			t.Fatalf("denied with %+v", deny)
 		}
 		b.refused(odd, link.DenyHello)
@@ -305,21 +305,21 @@ func TestCode(t *testing.T) {
 	if normal, ok := store.NormalizeCode(code); !ok || normal != code {
 		t.Errorf("the code is %q", code)
 	}
-	if got, ok := b.desk.Code(p.ID); !ok || got != code {
+	if got, ok := b.service.Code(p.ID); !ok || got != code {
 		t.Errorf("code %q, %v", got, ok)
 	}
 	b.claim(device(code, "box"))
-	if got, ok := b.desk.Code(p.ID); !ok || got != code {
+	if got, ok := b.service.Code(p.ID); !ok || got != code {
 		t.Errorf("code %q, %v while the device waits", got, ok)
 	}
 	b.deny(p.ID)
-	if got, ok := b.desk.Code(p.ID); ok {
+	if got, ok := b.service.Code(p.ID); ok {
 		t.Errorf("code %q after the end", got)
 	}
-	if _, ok := b.desk.Code("pair_of_others"); ok {
+	if _, ok := b.service.Code("pair_of_others"); ok {
 		t.Error("a code of a pairing that does not exist")
 	}
-	if _, _, err := b.desk.Start(context.Background(), "nobody", "usr_1"); !errors.Is(err, store.ErrNotFound) {
+	if _, _, err := b.service.Start(context.Background(), "nobody", "usr_1"); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("starting for no account: %v", err)
 	}
 }

@@ -10,13 +10,13 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/caddymodule/store/storetest"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/tests/storetest"
 )
 
-// bench is a desk over a real store with one connector.
+// bench is a service over a real store with one connector.
 type bench struct {
-	*Desk
+	*Service
 	t      *testing.T
 	store  *store.Store
 	path   string
@@ -47,7 +47,7 @@ func (b *bench) open() {
 		}
 	}
 	b.store = storetest.Open(b.t, b.path)
-	b.Desk = New(Options{
+	b.Service = New(Options{
 		Store: b.store, Logger: slog.New(slog.NewTextHandler(&b.log, nil)),
 		Token: func(id, secret string) (string, error) { return id + "/" + secret, b.failed },
 	})

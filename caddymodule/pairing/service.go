@@ -4,18 +4,18 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/subscribe"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// Options are what a desk works with.
+// Options are what a service works with.
 type Options struct {
-	// Store has the pairings; it is needed, and must be closed after the desk.
+	// Store has the pairings; it is needed, and must be closed after the service.
 	Store *store.Store
 	// Token makes the tunnel token of a connector; it is needed. It is called
 	// with each approval, also by the store's subscription: it must return soon
@@ -33,9 +33,9 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Desk takes claim codes from devices and tells them what was decided. Its
+// Service takes claim codes from devices and tells them what was decided. Its
 // methods are safe for concurrent use.
-type Desk struct {
+type Service struct {
 	store   *store.Store
 	token   func(connectorID, secret string) (string, error)
 	pin     func() string
@@ -50,39 +50,36 @@ type Desk struct {
 	codes   map[string]code    // by pairing id: what Start has made
 	closed  bool
 
-	watchers []*watcher // replaced, never changed
+	subscribers subscribe.List[string] // accounts
 }
-
-// watcher is a subscription.
-type watcher struct{ f func(account string) }
 
 // code is a claim code that can be shown again.
 type code struct{ account, text string }
 
-var _ tunnel.Pairing = (*Desk)(nil)
+var _ tunnel.Pairing = (*Service)(nil)
 
-// New returns a desk that works until it is closed.
-func New(o Options) *Desk {
-	d := &Desk{
+// New returns a service that works until it is closed.
+func New(o Options) *Service {
+	s := &Service{
 		store: o.Store, token: o.Token, pin: o.Pin, limited: o.Limited, guesses: newGuesses(),
 		log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), now: o.Now,
 		tickets: make(map[string]*ticket), codes: make(map[string]code),
 	}
-	if d.now == nil {
-		d.now = time.Now
+	if s.now == nil {
+		s.now = time.Now
 	}
-	d.unwatch = d.store.Subscribe(d.onChange)
-	return d
+	s.unwatch = s.store.Subscribe(s.onChange)
+	return s
 }
 
-// Close sends the waiting devices away; they come back to the next desk.
-func (d *Desk) Close() {
-	d.unwatch()
-	d.mu.Lock()
-	d.closed = true
-	left := d.tickets
-	d.tickets = make(map[string]*ticket)
-	d.mu.Unlock()
+// Close sends the waiting devices away; they come back to the next one.
+func (s *Service) Close() {
+	s.unwatch()
+	s.mu.Lock()
+	s.closed = true
+	left := s.tickets
+	s.tickets = make(map[string]*ticket)
+	s.mu.Unlock()
 	for _, t := range left {
 		t.dismiss()
 	}
@@ -90,144 +87,126 @@ func (d *Desk) Close() {
 
 // Start makes a pairing and returns it with its claim code, which this process
 // keeps in memory as long as the pairing is open.
-func (d *Desk) Start(ctx context.Context, account, by string) (store.Pairing, string, error) {
-	p, text, err := d.store.CreatePairing(ctx, account, by)
+func (s *Service) Start(ctx context.Context, account, by string) (store.Pairing, string, error) {
+	p, text, err := s.store.CreatePairing(ctx, account, by)
 	if err != nil {
 		return store.Pairing{}, "", err
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for id, c := range d.codes {
-		if !d.open(c.account, id) {
-			delete(d.codes, id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, c := range s.codes {
+		if !s.open(c.account, id) {
+			delete(s.codes, id)
 		}
 	}
-	d.codes[p.ID] = code{account, text}
+	s.codes[p.ID] = code{account, text}
 	return p, text, nil
 }
 
 // Code returns the claim code of a pairing that is open and was started here.
-func (d *Desk) Code(pairingID string) (string, bool) {
-	d.mu.Lock()
-	c, ok := d.codes[pairingID]
-	d.mu.Unlock()
-	if !ok || !d.open(c.account, pairingID) {
+func (s *Service) Code(pairingID string) (string, bool) {
+	s.mu.Lock()
+	c, ok := s.codes[pairingID]
+	s.mu.Unlock()
+	if !ok || !s.open(c.account, pairingID) {
 		return "", false
 	}
 	return c.text, true
 }
 
 // open tells whether nothing has been decided about a pairing.
-func (d *Desk) open(account, id string) bool {
-	p, ok := d.store.Pairing(account, id)
+func (s *Service) open(account, id string) bool {
+	p, ok := s.store.Pairing(account, id)
 	return ok && (p.State == store.PairingWaiting || p.State == store.PairingPending)
 }
 
-// Subscribe has f called when a device of an account comes to the desk or
+// Subscribe has f called when a device of an account comes to the service or
 // leaves it. f must return soon. stop ends it, but for a call that is running.
-func (d *Desk) Subscribe(f func(account string)) (stop func()) {
-	w := &watcher{f}
-	d.mu.Lock()
-	d.watchers = append(slices.Clip(d.watchers), w)
-	d.mu.Unlock()
-	return func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.watchers = slices.DeleteFunc(slices.Clone(d.watchers), func(o *watcher) bool { return o == w })
-	}
-}
+func (s *Service) Subscribe(f func(account string)) (stop func()) { return s.subscribers.Add(f) }
 
-// notify tells the subscribers that something about an account's devices has
-// changed.
-func (d *Desk) notify(account string) {
-	d.mu.Lock()
-	watchers := d.watchers
-	d.mu.Unlock()
-	for _, w := range watchers {
-		w.f(account)
-	}
-}
+// notify calls the subscribers for a change of an account's devices.
+func (s *Service) notify(account string) { s.subscribers.Now().Call(account) }
 
 // Connected tells whether the device of a pairing waits here for its decision.
-func (d *Desk) Connected(pairingID string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	_, ok := d.tickets[pairingID]
+func (s *Service) Connected(pairingID string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.tickets[pairingID]
 	return ok
 }
 
 // Claim implements [tunnel.Pairing].
-func (d *Desk) Claim(ctx context.Context, device tunnel.Device) (tunnel.Ticket, *link.Deny) {
-	fingerprint := link.Fingerprint(d.pin(), device.Secret)
-	p, deny := d.claim(ctx, device, fingerprint)
+func (s *Service) Claim(ctx context.Context, device tunnel.Device) (tunnel.Ticket, *link.Deny) {
+	fingerprint := link.Fingerprint(s.pin(), device.Secret)
+	p, deny := s.claim(ctx, device, fingerprint)
 	if deny == nil && p.State == store.PairingExpired {
-		deny = denyExpired()
+		deny = denyExpired
 	}
 	if deny != nil {
 		return tunnel.Ticket{}, deny
 	}
 	t := &ticket{id: p.ID, account: p.Account, secret: device.Secret, ends: p.ExpiresAt, decided: make(chan tunnel.Decision, 1)}
-	if !d.admit(t) {
-		return tunnel.Ticket{}, denyShutdown()
+	if !s.admit(t) {
+		return tunnel.Ticket{}, denyShutdown
 	}
-	if !d.decide(t, p) {
-		d.settle(t) // what was decided since the claim was told to nobody
+	if !s.decide(t, p) {
+		s.settle(t) // what was decided since the claim was told to nobody
 	}
 	return tunnel.Ticket{
-		ID: p.ID, Fingerprint: fingerprint, ExpiresAt: p.ExpiresAt, Decided: t.decided, Release: func() { d.remove(t) },
+		ID: p.ID, Fingerprint: fingerprint, ExpiresAt: p.ExpiresAt, Decided: t.decided, Release: func() { s.remove(t) },
 	}, nil
 }
 
 // claim has the store bind the code to the device, within the bounds of
 // guessing.
-func (d *Desk) claim(ctx context.Context, device tunnel.Device, fingerprint string) (store.Pairing, *link.Deny) {
-	known, returning := d.recognize(device.Code, fingerprint)
+func (s *Service) claim(ctx context.Context, device tunnel.Device, fingerprint string) (store.Pairing, *link.Deny) {
+	known, returning := s.recognize(device.Code, fingerprint)
 	var v verdict
 	if !returning {
-		if v = d.guesses.begin(device.Remote, d.now(), !known); v.begun {
-			d.beginLimit()
+		if v = s.guesses.begin(device.Remote, s.now(), !known); v.begun {
+			s.beginLimit()
 		}
 		if v.wait > 0 {
 			return store.Pairing{}, denyLimit(v.wait)
 		}
 	}
-	p, err := d.store.ClaimPairing(ctx, device.Code, device.Secret, store.Device{
+	p, err := s.store.ClaimPairing(ctx, device.Code, device.Secret, store.Device{
 		Hostname: device.Hostname, OS: device.OS, Version: device.Version,
 		Address: device.Remote, Fingerprint: fingerprint, Upstreams: device.Upstreams,
 	})
-	deny := d.refusal(err)
+	deny := s.refusal(err)
 	if deny == nil || deny.Code != link.DenyPairingUnknown {
-		d.guesses.takeBack(v)
+		s.guesses.takeBack(v)
 	}
 	return p, deny
 }
 
 // beginLimit reports that codes begin to be refused, whatever their networks have
 // tried themselves.
-func (d *Desk) beginLimit() {
-	d.log.Warn("too many wrong claim codes come from many networks: some are refused unchecked, and their devices asked to come back")
-	if d.limited != nil {
-		d.limited()
+func (s *Service) beginLimit() {
+	s.log.Warn("too many wrong claim codes come from many networks: some are refused unchecked, and their devices asked to come back")
+	if s.limited != nil {
+		s.limited()
 	}
-	for _, a := range d.store.Accounts() {
-		d.notify(a.ID)
+	for _, a := range s.store.Accounts() {
+		s.notify(a.ID)
 	}
 }
 
 // Limited reports whether codes were refused in the last minute because too many
 // wrong ones came from all networks together.
-func (d *Desk) Limited() bool { return d.guesses.isLimited(d.now()) }
+func (s *Service) Limited() bool { return s.guesses.isLimited(s.now()) }
 
 // recognize looks at what the store has in memory: whether the code is known,
 // and whether the device is the one that has it. A stranger cannot have its
 // fingerprint, and would not get past the store with it.
-func (d *Desk) recognize(text, fingerprint string) (known, returning bool) {
+func (s *Service) recognize(text, fingerprint string) (known, returning bool) {
 	normal, ok := store.NormalizeCode(text)
 	if !ok {
 		return false, false
 	}
-	for _, a := range d.store.Accounts() {
-		if p, ok := d.store.Pairing(a.ID, normal); ok {
+	for _, a := range s.store.Accounts() {
+		if p, ok := s.store.Pairing(a.ID, normal); ok {
 			return true, p.Device != nil && p.Device.Fingerprint == fingerprint
 		}
 	}

@@ -1,0 +1,136 @@
+package rotation
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"sync"
+
+	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/link"
+)
+
+// Options are what a service works with.
+type Options struct {
+	// Store has the rotations; it is needed.
+	Store *store.Store
+	// Token makes the tunnel token of a connector; it is needed.
+	Token func(connectorID, secret string) (string, error)
+	// Logger; nil discards.
+	Logger *slog.Logger
+}
+
+// Service offers new tokens and learns what became of them. Its methods are safe
+// for concurrent use.
+type Service struct {
+	store *store.Store
+	token func(connectorID, secret string) (string, error)
+	log   *slog.Logger
+
+	mu     sync.Mutex
+	offers map[string]offer // by connector id
+}
+
+// offer is a new secret of one connector.
+type offer struct {
+	id     string
+	secret string
+}
+
+var _ tunnel.Rotation = (*Service)(nil)
+
+// New returns a service. It has nothing to close.
+func New(o Options) *Service {
+	return &Service{
+		store: o.Store, token: o.Token, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
+		offers: make(map[string]offer),
+	}
+}
+
+// Pending implements tunnel.Rotation.
+func (s *Service) Pending(connectorID string) bool {
+	c, _ := s.store.Connector(connectorID)
+	return c.Rotation != nil && !c.Rotation.ByHand
+}
+
+// Next implements tunnel.Rotation. As long as this process lives, it offers a
+// connector the same token again.
+func (s *Service) Next(ctx context.Context, connectorID string) (link.Rotate, bool) {
+	if !s.Pending(connectorID) {
+		return link.Rotate{}, false
+	}
+	o, err := s.offer(ctx, connectorID)
+	if err == nil {
+		var token string
+		if token, err = s.token(connectorID, o.secret); err == nil {
+			return link.Rotate{ID: o.id, TunnelToken: token}, true
+		}
+	}
+	// Else the tunnel has ended, or the rotation meanwhile.
+	if ctx.Err() == nil && s.Pending(connectorID) {
+		s.log.Error("a connector's token waits to be rotated", "connector", connectorID, "error", err)
+	}
+	return link.Rotate{}, false
+}
+
+// offer returns the secret that a connector is offered, making it if need be.
+func (s *Service) offer(ctx context.Context, connectorID string) (offer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, o := range s.offers { // also those of connectors that are gone
+		if !s.store.IsNextSecret(id, o.secret) {
+			delete(s.offers, id)
+		}
+	}
+	if o, ok := s.offers[connectorID]; ok {
+		return o, nil
+	}
+	secret, err := s.store.OfferSecret(ctx, connectorID)
+	if err != nil {
+		return offer{}, err
+	}
+	o := offer{id: rand.Text()[:12], secret: secret}
+	s.offers[connectorID] = o
+	return o, nil
+}
+
+// Rotated implements tunnel.Rotation.
+func (s *Service) Rotated(ctx context.Context, connectorID string, answer link.Rotated) {
+	s.mu.Lock()
+	o, ok := s.offers[connectorID]
+	s.mu.Unlock()
+	if !ok || o.id != answer.ID {
+		return // of an offer that is out of date
+	}
+	if answer.Error == "" {
+		s.finish(ctx, connectorID, o.secret)
+		return
+	}
+	if err := s.store.FailRotation(ctx, connectorID, answer.Error); err != nil {
+		s.log.Error("a connector's token is not rotated", "connector", connectorID, "error", err)
+		return
+	}
+	s.log.Warn("a connector cannot keep its new token: the old one stays valid", "connector", connectorID, "reason", answer.Error)
+}
+
+// Hello implements tunnel.Rotation: with a new secret, the
+// old one is of no more use.
+func (s *Service) Hello(ctx context.Context, connectorID, secret string) {
+	if s.store.IsNextSecret(connectorID, secret) {
+		s.finish(ctx, connectorID, secret)
+	}
+}
+
+// finish ends a rotation. If that cannot be written, old and new stay valid, and
+// the next hello ends it.
+func (s *Service) finish(ctx context.Context, connectorID, secret string) {
+	c, done, err := s.store.FinishRotation(ctx, connectorID, secret)
+	switch {
+	case err != nil:
+		s.log.Error("a connector has its new token, but the old one stays valid", "connector", connectorID, "error", err)
+	case done:
+		s.log.Info("connector token rotated", "connector", connectorID, "name", c.Name, "account", c.Account)
+	}
+}

@@ -1,0 +1,118 @@
+package store
+
+import (
+	"errors"
+	"strings"
+	"time"
+)
+
+// The directories of the layout, see the package comment.
+const (
+	dirAccounts       = "accounts/"
+	dirCalibrations   = "calibrations/"
+	dirConnectorNames = "connector_names/"
+	dirConnectorUses  = "connector_uses/"
+	dirConnectors     = "connectors/"
+	dirConnectorsSeen = "connectors_seen/"
+	dirDeployments    = "deployments/"
+	dirKeys           = "keys/"
+	dirLastUsed       = "last_used/"
+	dirLinks          = "links/"
+	dirMarks          = "marks/"
+	dirPairings       = "pairings/"
+	dirPasskeys       = "passkeys/"
+	dirRecent         = "recent/"
+	dirSecrets        = "secrets/"
+	dirSessions       = "sessions/"
+	dirSessionsSeen   = "sessions_seen/"
+	dirTokens         = "tokens/"
+	dirTokensUsed     = "tokens_used/"
+	dirUsage          = "usage/"
+	dirUserNames      = "user_names/"
+	dirUsers          = "users/"
+)
+
+// The marks are changed by writes that others must not miss: those compare
+// them.
+const markUsers = dirMarks + "users"
+
+func markAccount(id string) string       { return dirMarks + "accounts/" + id }
+func markPairings(account string) string { return dirMarks + "pairings/" + account }
+
+func connectorNamePath(account, name string) string { return dirConnectorNames + account + "/" + name }
+
+// userNamePath is the same for all spellings of a name.
+func userNamePath(name string) string { return dirUserNames + strings.ToLower(name) }
+
+// viewed are the kinds that are in the view, by their directories.
+var viewed = map[string]interface {
+	apply(*draft, Item) error
+	drop(*draft, key)
+	each(*records, func(path string))
+}{
+	dirAccounts:       accountKind,
+	dirKeys:           keyKind,
+	dirLastUsed:       timesOf[keyRecord, *keyRecord]{keyKind},
+	dirConnectors:     connectorKind,
+	dirConnectorsSeen: timesOf[connectorRecord, *connectorRecord]{connectorKind},
+	dirDeployments:    deploymentKind,
+	dirCalibrations:   calibrationKind,
+	dirUsers:          userKind,
+	dirPasskeys:       passkeyKind,
+	dirSessions:       sessionKind,
+	dirSessionsSeen:   timesOf[sessionRecord, *sessionRecord]{sessionKind},
+	dirLinks:          linkKind,
+	dirTokens:         tokenKind,
+	dirTokensUsed:     timesOf[tokenRecord, *tokenRecord]{tokenKind},
+	dirPairings:       pairingKind,
+}
+
+// records are all that the view has.
+type records struct {
+	owned table[key, int] // how many records of a kind (owner) an account (id) has
+
+	accounts     collection[*accountRecord]
+	keys         collection[*keyRecord]
+	connectors   collection[*connectorRecord]
+	deployments  collection[*deploymentRecord]
+	calibrations collection[*calibrationRecord]
+	users        collection[*userRecord]
+	passkeys     collection[*passkeyRecord]
+	sessions     collection[*sessionRecord]
+	links        collection[*linkRecord]
+	tokens       collection[*tokenRecord]
+	pairings     collection[*pairingRecord]
+}
+
+var errNoHash = errors.New("it has no hash")
+
+// checkHash is the check of records that have a secret.
+func checkHash(h hexDigest) error {
+	if h == (hexDigest{}) {
+		return errNoHash
+	}
+	return nil
+}
+
+// The records below have no id of their own, and are read by their paths.
+
+type lastUsedRecord struct {
+	header
+	LastUsedAt time.Time `json:"last_used_at"`
+}
+
+type nameRecord struct {
+	header
+	Account string `json:"account,omitempty"` // of a user
+	ID      string `json:"id"`
+}
+
+type secretRecord struct {
+	header
+	Value []byte `json:"value"`
+}
+
+type recentRecord struct {
+	header
+	Data []byte `json:"data"`
+}

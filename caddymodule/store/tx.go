@@ -1,0 +1,203 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// maxAttempts bounds how often a write starts again because others changed
+// what it had read.
+const maxAttempts = 20
+
+// tx is a write in the making: what it has read, which must not change until it
+// is made, and what it puts and deletes. The first error of reading or encoding
+// stays, so that only update has to look at it.
+type tx struct {
+	Txn
+	ctx context.Context
+	s   *Store
+	err error
+}
+
+// update makes the write that build describes, again when something that it has
+// read was changed meanwhile, waits until the view has it, and returns what build
+// returned. A write of nothing waits for the view to have what was read. doing
+// begins the text of errors.
+func update[T any](ctx context.Context, s *Store, doing string, build func(t *tx) (T, error)) (T, error) {
+	var none, result T
+	err := s.write(ctx, func(t *tx) (err error) {
+		result, err = build(t)
+		return err
+	})
+	if err != nil {
+		return none, fmt.Errorf("%s: %w", doing, err)
+	}
+	return result, nil
+}
+
+// update is the function of that name for a write that returns nothing.
+func (s *Store) update(ctx context.Context, doing string, build func(t *tx) error) error {
+	if err := s.write(ctx, build); err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return nil
+}
+
+func (s *Store) write(ctx context.Context, build func(t *tx) error) error {
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		return ErrClosed
+	}
+	for range maxAttempts {
+		t := &tx{ctx: ctx, s: s}
+		err := build(t)
+		if t.err != nil {
+			return t.err
+		}
+		if err != nil {
+			// It may be of a state between two writes of others.
+			if t.stale() {
+				continue
+			}
+			return err
+		}
+		result, err := s.kv.Txn(ctx, t.Txn)
+		if err != nil {
+			return err
+		}
+		if result.Succeeded {
+			return s.reach(ctx, result.Revision)
+		}
+	}
+	return Errorf(ErrConflict, "others kept changing the same records: try again")
+}
+
+// stale reports whether something has changed since it was read.
+func (t *tx) stale() bool {
+	return slices.ContainsFunc(t.If, func(c Compare) bool {
+		now, err := t.s.kv.Get(t.ctx, c.Key)
+		return err == nil && now.ModRevision != c.ModRevision
+	})
+}
+
+// get reads an item, which need not exist.
+func (t *tx) get(path string) Item {
+	if t.err != nil {
+		return Item{}
+	}
+	var item Item
+	if item, t.err = t.s.kv.Get(t.ctx, path); t.err != nil {
+		return Item{}
+	}
+	t.If = append(t.If, Compare{Key: path, ModRevision: item.ModRevision})
+	return item
+}
+
+// read reads the record of a path into r, and reports whether there is one.
+func (t *tx) read(path string, r any) bool {
+	item := t.get(path)
+	if !item.Exists() {
+		return false
+	}
+	t.err = decode(item, r)
+	return t.err == nil
+}
+
+// items reads what stands below a prefix. It may change until the write is made;
+// a mark that was read before tells.
+func (t *tx) items(prefix string) []Item {
+	if t.err != nil {
+		return nil
+	}
+	snap, err := t.s.kv.Range(t.ctx, Prefix(prefix))
+	t.err = err
+	return snap.Items
+}
+
+func (t *tx) put(path string, r interface{ head() *header }) {
+	op, err := encode(path, r)
+	if err != nil && t.err == nil {
+		t.err = err
+	}
+	t.Then = append(t.Then, op)
+}
+
+// mark changes a mark.
+func (t *tx) mark(path string) { t.put(path, new(header)) }
+
+func (t *tx) delete(paths ...string) {
+	for _, path := range paths {
+		t.Then = append(t.Then, Delete(path))
+	}
+}
+
+// account fails with ErrNotFound if there is no account with this id.
+func (t *tx) account(id string) (*accountRecord, error) {
+	r := accountKind.load(t, "", id)
+	if r == nil {
+		return nil, Errorf(ErrNotFound, "there is no account %.80q", id)
+	}
+	return r, nil
+}
+
+// load returns the record at a place, or nil if there is none.
+func (k *kind[R, P]) load(t *tx, owner, id string) P {
+	path := k.path(owner, id)
+	valid := id != "" && len(path) <= MaxKey && (owner == "" || checkAccount(owner)) && (k.prefix == "" || checkID(k.prefix, id))
+	if t.err != nil || !valid {
+		return nil
+	}
+	item := t.get(path)
+	if !item.Exists() {
+		return nil
+	}
+	var r P
+	if r, t.err = k.decode(item); t.err != nil {
+		return nil
+	}
+	return r
+}
+
+// save puts a record at its place.
+func (k *kind[R, P]) save(t *tx, r P) {
+	at := r.place()
+	t.put(k.path(at.owner, at.id), r)
+}
+
+// create is save for a record with a new id.
+func (k *kind[R, P]) create(t *tx, r P) {
+	at := r.place()
+	t.If = append(t.If, Compare{Key: k.path(at.owner, at.id)})
+	k.save(t, r)
+}
+
+// remove deletes a record and the time of its use.
+func (k *kind[R, P]) remove(t *tx, owner, id string) {
+	t.delete(k.path(owner, id))
+	if k.seenAt != "" {
+		t.delete(k.usePath(owner, id))
+	}
+}
+
+// items reads what stands below a prefix.
+func (s *Store) items(ctx context.Context, prefix string) ([]Item, error) {
+	snap, err := s.kv.Range(ctx, Prefix(prefix))
+	return snap.Items, err
+}
+
+// drop deletes keys, whatever they hold, in as many writes as it takes.
+func (s *Store) drop(ctx context.Context, keys []string) error {
+	for chunk := range slices.Chunk(keys, MaxTxnOps) {
+		err := s.write(ctx, func(t *tx) error {
+			t.delete(chunk...)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

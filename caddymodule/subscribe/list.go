@@ -1,0 +1,52 @@
+// Package subscribe has the list of those who want to be called when something
+// happens: to records, tunnels, requests or devices.
+package subscribe
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+)
+
+// List is a list of subscribers. Its methods are safe for concurrent use, and
+// calling takes no lock. The zero value is empty.
+type List[T any] struct {
+	mu   sync.Mutex // held while list is replaced
+	list atomic.Pointer[Subscribers[T]]
+}
+
+// Subscribers are those of a list at one time.
+type Subscribers[T any] []*func(T)
+
+// Add adds f. stop removes it, but a call that has begun may still run.
+func (l *List[T]) Add(f func(T)) (stop func()) {
+	subscriber := &f
+	l.change(func(s Subscribers[T]) Subscribers[T] { return append(s, subscriber) })
+	return func() {
+		l.change(func(s Subscribers[T]) Subscribers[T] {
+			return slices.DeleteFunc(s, func(other *func(T)) bool { return other == subscriber })
+		})
+	}
+}
+
+func (l *List[T]) change(f func(Subscribers[T]) Subscribers[T]) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	next := f(slices.Clone(l.Now()))
+	l.list.Store(&next)
+}
+
+// Now returns the subscribers that there are now.
+func (l *List[T]) Now() Subscribers[T] {
+	if s := l.list.Load(); s != nil {
+		return *s
+	}
+	return nil
+}
+
+// Call calls each subscriber with v.
+func (s Subscribers[T]) Call(v T) {
+	for _, f := range s {
+		(*f)(v)
+	}
+}
