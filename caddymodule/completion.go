@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -137,13 +138,13 @@ func (c *completion) dropped(itemType string) {
 
 // registration is the deployment that the request is for, as it is registered
 // now; false if there is none.
-func (c *completion) registration() (dialect.Registration, bool) {
+func (c *completion) registration() (tokens.Registration, bool) {
 	deployment, ok := c.learner.store.Deployment(c.exchange.Account, c.exchange.Model)
 	return registration(deployment), ok
 }
 
 // estimate is how many tokens the prompt has, as far as is known.
-func (c *completion) estimate(_ string, p *dialect.Prompt) int {
+func (c *completion) estimate(_ string, p *tokens.Prompt) int {
 	c.counting.Do(func() {
 		of, ok := c.registration()
 		if !ok {

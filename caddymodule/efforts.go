@@ -3,7 +3,7 @@ package caddymodule
 import (
 	"sync"
 
-	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 )
 
 // efforts remembers the deployments whose models know no degrees of thinking,
@@ -15,7 +15,7 @@ type efforts struct {
 }
 
 // learn remembers a deployment.
-func (e *efforts) learn(of dialect.Registration) {
+func (e *efforts) learn(of tokens.Registration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.unable == nil {
@@ -32,7 +32,7 @@ func (e *efforts) any() bool {
 }
 
 // none reports whether a deployment is remembered, as it is registered now.
-func (e *efforts) none(of dialect.Registration) bool {
+func (e *efforts) none(of tokens.Registration) bool {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	since, ok := e.unable[deploymentID{of.Account, of.Deployment}]

@@ -5,6 +5,7 @@ import (
 	"net/url"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 )
 
 // Values of the option response_store.
@@ -22,8 +23,8 @@ func (d *Dialect) keptResponse(a *answer, ex *exchange, q url.Values) *dialect.E
 	}
 	l := open.learner
 	id := ex.Operation.ResponseID
-	kept := d.keptView(l, ex)
-	response, ok := kept.Response(id)
+	view := d.keptView(l, ex)
+	response, ok := view.Response(id)
 	if !ok {
 		return dialect.ResponseNotFound(id)
 	}
@@ -34,7 +35,7 @@ func (d *Dialect) keptResponse(a *answer, ex *exchange, q url.Values) *dialect.E
 	body := response.Body
 	switch ex.Operation.Kind {
 	case dialect.DeleteResponse:
-		kept.Delete(id)
+		view.Delete(id)
 		body = dialect.DeletedResponse(id)
 	case dialect.ListInputItems:
 		var derr *dialect.Error
@@ -47,11 +48,11 @@ func (d *Dialect) keptResponse(a *answer, ex *exchange, q url.Values) *dialect.E
 }
 
 // keptView returns what a request may see of the kept responses.
-func (d *Dialect) keptView(l *learner, ex *exchange) dialect.KeptView {
-	owner := dialect.KeptOwner{Account: ex.Account, Key: ex.Key.ID()}
+func (d *Dialect) keptView(l *learner, ex *exchange) kept.View {
+	owner := kept.Owner{Account: ex.Account, Key: ex.Key.ID()}
 	switch d.ResponseStore {
 	case storeOff:
-		return dialect.KeptView{}
+		return kept.View{}
 	case storeAccount:
 		owner.Key = ""
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/dialect/kept"
+	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/memory"
@@ -19,9 +21,9 @@ import (
 // refer to. It lives as long as the open store, so that a reload forgets
 // nothing.
 type learner struct {
-	calibration  *dialect.Calibration
+	calibration  *tokens.Calibration
 	counting     *queue.Queues // of those who count by it
-	kept         *dialect.KeptResponses
+	kept         *kept.Store
 	efforts      efforts // of models that know none
 	signatureKey []byte  // of thinking blocks
 	sealer       *dialect.Sealer
@@ -40,7 +42,7 @@ type learner struct {
 
 // lesson is a completed request and what its prompt had in tokens.
 type lesson struct {
-	of     dialect.Registration
+	of     tokens.Registration
 	call   dialect.Call
 	size   int64 // bytes of the request
 	tokens int64
@@ -50,8 +52,8 @@ type lesson struct {
 
 // sample is a prompt to correct estimates by, and what it had in tokens.
 type sample struct {
-	of     dialect.Registration
-	prompt *dialect.Prompt
+	of     tokens.Registration
+	prompt *tokens.Prompt
 	size   int64 // bytes of the request
 	tokens int64
 	held   memory.Reservation
@@ -89,7 +91,7 @@ func newLearner(st *store.Store, budget *memory.Budget, logger *slog.Logger) (*l
 	}
 	l := &learner{
 		counting:     newCountingQueue(),
-		kept:         dialect.NewKeptResponses(time.Now),
+		kept:         kept.NewStore(time.Now),
 		signatureKey: key,
 		sealer:       sealer,
 		store:        st,
@@ -99,7 +101,7 @@ func newLearner(st *store.Store, budget *memory.Budget, logger *slog.Logger) (*l
 		samples:      make(chan sample),
 		stop:         stop,
 	}
-	l.calibration = dialect.NewCalibration(dialect.NewTokenCounter(), l.load)
+	l.calibration = tokens.NewCalibration(tokens.NewCounter(), l.load)
 	l.unwatch = st.Subscribe(l.onChange)
 	l.worker.Go(func() { l.run(ctx) })
 	l.worker.Go(func() { l.correct(ctx) })
@@ -115,12 +117,12 @@ func (l *learner) close() {
 }
 
 // load is what the store knows about a registration.
-func (l *learner) load(r dialect.Registration) (dialect.Ratios, bool) {
+func (l *learner) load(r tokens.Registration) (tokens.Ratios, bool) {
 	c, ok := l.store.Calibration(r.Account, r.Deployment)
 	if !ok || c.Since.UnixMilli() != r.Since {
-		return dialect.Ratios{}, false
+		return tokens.Ratios{}, false
 	}
-	return dialect.Ratios{Plain: c.Plain, Tools: c.Tools}, true
+	return tokens.Ratios{Plain: c.Plain, Tools: c.Tools}, true
 }
 
 // onChange forgets deployments that are removed.
@@ -228,6 +230,6 @@ func (l *learner) save(ctx context.Context) {
 }
 
 // registration names a deployment as it is registered now.
-func registration(d store.Deployment) dialect.Registration {
-	return dialect.Registration{Account: d.Account, Deployment: d.Name, Since: d.UpdatedAt.UnixMilli()}
+func registration(d store.Deployment) tokens.Registration {
+	return tokens.Registration{Account: d.Account, Deployment: d.Name, Since: d.UpdatedAt.UnixMilli()}
 }

@@ -1,5 +1,7 @@
 package dialect
 
+import "github.com/postern-dev/postern/caddymodule/dialect/sse"
+
 // streamEncoder writes a streamed answer in a dialect, into a buffer that take
 // empties.
 type streamEncoder interface {
@@ -155,7 +157,7 @@ func (b *eventBuffer) take() []byte { return b.out }
 
 // clear implements streamEncoder.
 func (b *eventBuffer) clear() {
-	if b.out = b.out[:0]; cap(b.out) > keepBuffer {
+	if b.out = b.out[:0]; cap(b.out) > sse.KeepBuffer {
 		b.out = nil
 	}
 }

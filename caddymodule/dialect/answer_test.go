@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // The upstream's side of the tests: chunks as model servers send them.
@@ -49,7 +51,7 @@ func usageChunk(prompt, cached, completion int) string {
 	return rawEvent(fmt.Sprintf(`{"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d}}}`, prompt, completion, cached))
 }
 
-func quoted(s string) string { return string(appendQuoted(nil, s)) }
+func quoted(s string) string { return string(jsonscan.AppendQuoted(nil, s)) }
 
 // The client's side of the tests.
 

@@ -5,6 +5,10 @@ import (
 	"context"
 	"crypto/rand"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+	"github.com/postern-dev/postern/caddymodule/dialect/kept"
+	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 )
 
 // Call is one request on its way: decoded from its caller's dialect, sent to
@@ -30,7 +34,7 @@ type Call interface {
 	NewStream() Stream
 	// Prompt is what the model reads, for counting its tokens; nil if that is
 	// not known, as for a body that goes through unread.
-	Prompt() *Prompt
+	Prompt() *tokens.Prompt
 }
 
 // Stream encodes one streamed answer. It is not safe for concurrent use.
@@ -79,10 +83,10 @@ type Env struct {
 	Sealer *Sealer
 	// Estimate is how many tokens a prompt to a public model will be counted
 	// as; nil: no estimate.
-	Estimate func(model string, p *Prompt) int
+	Estimate func(model string, p *tokens.Prompt) int
 	// Kept holds the responses that previous_response_id and item_reference
 	// may name; the zero view keeps none.
-	Kept    KeptView
+	Kept    kept.View
 	Account string
 	// Gateway says who may use a model, how its model server is to be treated,
 	// and whether there is memory; nil: everybody, as most, and always.
@@ -145,7 +149,7 @@ func (r *ChatRequest) NewStream() Stream {
 
 // Prompt implements Call. It reads the body once more, so it is for when the
 // answer has been sent.
-func (r *ChatRequest) Prompt() *Prompt {
+func (r *ChatRequest) Prompt() *tokens.Prompt {
 	if r.kind != ChatCompletions {
 		return nil
 	}
@@ -154,15 +158,15 @@ func (r *ChatRequest) Prompt() *Prompt {
 		body = folds.appendTo(nil, body)
 	}
 	var messages, tools []byte
-	for m := textOf(body); m.next(); {
-		switch string(m.name()) {
+	for m := jsonscan.Object(body); m.Next(); {
+		switch string(m.Name()) {
 		case "messages":
-			messages = m.raw()
+			messages = m.Raw()
 		case "tools":
-			tools = m.raw()
+			tools = m.Raw()
 		}
 	}
-	return NewPrompt(messages, tools)
+	return tokens.NewPrompt(messages, tools)
 }
 
 // Begin implements Stream: a chat stream opens with its first chunk.

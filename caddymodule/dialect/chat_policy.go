@@ -4,11 +4,12 @@ import (
 	"bytes"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // marks are what the keys inside of a body's values tell of it, noted while the
 // body is scanned anyway: most bodies have none, and are not read again.
-type marks uint8
+type marks = uint8
 
 const (
 	markMedia     marks = 1 << iota // a key that may lead to the address of an image, a file …
@@ -38,10 +39,10 @@ func markOf(key, rest []byte) marks {
 
 // rarities are what a deployment's options decide about.
 type rarities struct {
-	models    string  // a field that names further models, "" if there is none
-	media     []place // what may hold addresses of media
-	developer span    // of the messages, if one of them is the developer's
-	folds     edits   // of the developer's messages
+	models    string        // a field that names further models, "" if there is none
+	media     []place       // what may hold addresses of media
+	developer jsonscan.Span // of the messages, if one of them is the developer's
+	folds     edits         // of the developer's messages
 }
 
 // makeRare makes room for what few requests have.
@@ -61,14 +62,14 @@ func (r *ChatRequest) folds() edits {
 }
 
 // noteSeen notes what the keys in a member tell.
-func (r *ChatRequest) noteSeen(m *members) {
-	name := m.name()
-	if m.seen&markMedia != 0 && (isLike(name, "messages") || isLike(name, "input")) {
+func (r *ChatRequest) noteSeen(m *jsonscan.Members) {
+	name := m.Name()
+	if m.Seen&markMedia != 0 && (isLike(name, "messages") || isLike(name, "input")) {
 		s := r.makeRare()
-		s.media = append(s.media, place{m.key, m.value})
+		s.media = append(s.media, place{m.Key, m.Value})
 	}
-	if m.seen&markDeveloper != 0 && r.kind == ChatCompletions && string(name) == "messages" {
-		r.makeRare().developer = m.value
+	if m.Seen&markDeveloper != 0 && r.kind == ChatCompletions && string(name) == "messages" {
+		r.makeRare().developer = m.Value
 	}
 }
 
@@ -89,7 +90,7 @@ func (r *ChatRequest) noteModels(key, value []byte) {
 	default:
 		return
 	}
-	if isLike(key, name) && !isNull(value) {
+	if isLike(key, name) && !jsonscan.IsNull(value) {
 		r.makeRare().models = name
 	}
 }
@@ -113,9 +114,9 @@ func (r *ChatRequest) follow(o compat.Options) *Error {
 			}
 		}
 	}
-	if s.developer.end != 0 && o.DeveloperRole != compat.DeveloperKeep {
+	if s.developer.End != 0 && o.DeveloperRole != compat.DeveloperKeep {
 		var err *Error
-		if s.folds, err = foldDeveloper(r.body, s.developer.start, o.InlineSystem == compat.InlineKeep); err != nil {
+		if s.folds, err = foldDeveloper(r.body, s.developer.Start, o.InlineSystem == compat.InlineKeep); err != nil {
 			return err
 		}
 	}
@@ -126,21 +127,21 @@ func (r *ChatRequest) follow(o compat.Options) *Error {
 // embedding's input.
 func (r *ChatRequest) checkMedia(at place, policy string) *Error {
 	path, problem := "", ""
-	switch raw := at.value.of(r.body); raw[0] {
+	switch raw := at.value.Of(r.body); raw[0] {
 	case '{':
 		path, problem = messageFault(raw, policy)
 	case '[':
-		for list := checkedMembers(raw); problem == "" && list.next(); {
-			if list.raw()[0] != '{' {
+		for list := jsonscan.Checked(raw); problem == "" && list.Next(); {
+			if list.Raw()[0] != '{' {
 				continue
 			}
-			path, problem = messageFault(list.raw(), policy)
-			path = element("", list.index) + path
+			path, problem = messageFault(list.Raw(), policy)
+			path = element("", list.Index) + path
 		}
 	}
 	if problem == "" {
 		return nil
 	}
-	path = unquote(at.key.of(r.body)) + path
+	path = jsonscan.Unquote(at.key.Of(r.body)) + path
 	return invalid(path, "", "Invalid value for %s: %s", path, problem)
 }

@@ -3,6 +3,8 @@ package dialect
 import (
 	"bytes"
 	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // conversation collects a client's history, in whatever order its dialect
@@ -218,7 +220,7 @@ func (w *messageWriter) end() { w.b = append(w.b, '}') }
 // system writes a message of the system.
 func (w *messageWriter) system(text string) {
 	w.begin("system")
-	w.b = appendQuoted(append(w.b, `,"content":`...), text)
+	w.b = jsonscan.AppendQuoted(append(w.b, `,"content":`...), text)
 	w.end()
 }
 
@@ -250,7 +252,7 @@ func (w *messageWriter) text(parts []contentPart, folded []string) {
 		if i > 0 {
 			w.b = append(w.b, '\\', 'n')
 		}
-		w.b = appendEscaped(w.b, p.text)
+		w.b = jsonscan.AppendEscaped(w.b, p.text)
 	}
 	w.reminders(folded, true)
 	w.b = append(w.b, '"')
@@ -263,7 +265,7 @@ func (w *messageWriter) reminders(folded []string, behind bool) {
 		if behind || i > 0 {
 			w.b = append(w.b, `\n\n`...)
 		}
-		w.b = appendEscaped(append(w.b, `<system-reminder>\n`...), text)
+		w.b = jsonscan.AppendEscaped(append(w.b, `<system-reminder>\n`...), text)
 		w.b = append(w.b, `\n</system-reminder>`...)
 	}
 }
@@ -281,7 +283,7 @@ func (w *messageWriter) array(parts []contentPart, folded []string) {
 			w.b = append(w.b, p.raw...)
 			continue
 		}
-		w.b = appendEscaped(append(w.b, text...), p.text)
+		w.b = jsonscan.AppendEscaped(append(w.b, text...), p.text)
 		if i == len(parts)-1 {
 			w.reminders(folded, true)
 			folded = nil
@@ -301,12 +303,12 @@ func (w *messageWriter) array(parts []contentPart, folded []string) {
 // which only a user's message can hold, and system text that found no place.
 func (w *messageWriter) assistant(t *turn) (rest []contentPart) {
 	w.begin("assistant")
-	w.b = appendQuoted(append(w.b, `,"content":`...), strings.Join(t.text, "\n"))
+	w.b = jsonscan.AppendQuoted(append(w.b, `,"content":`...), strings.Join(t.text, "\n"))
 	if len(t.reasoning) > 0 {
 		// Model servers differ in the name that they read.
 		text := strings.Join(t.reasoning, "\n")
-		w.b = appendQuoted(append(w.b, `,"reasoning_content":`...), text)
-		w.b = appendQuoted(append(w.b, `,"reasoning":`...), text)
+		w.b = jsonscan.AppendQuoted(append(w.b, `,"reasoning_content":`...), text)
+		w.b = jsonscan.AppendQuoted(append(w.b, `,"reasoning":`...), text)
 	}
 	w.calls(t.calls)
 	w.end()
@@ -322,8 +324,8 @@ func (w *messageWriter) assistant(t *turn) (rest []contentPart) {
 			continue
 		}
 		w.begin("tool")
-		w.b = appendQuoted(append(w.b, `,"tool_call_id":`...), call.id)
-		w.b = appendEscaped(append(w.b, `,"content":"`...), call.result)
+		w.b = jsonscan.AppendQuoted(append(w.b, `,"tool_call_id":`...), call.id)
+		w.b = jsonscan.AppendEscaped(append(w.b, `,"content":"`...), call.result)
 		if i == last {
 			w.reminders(t.folded, true)
 		}
@@ -352,9 +354,9 @@ func (w *messageWriter) calls(calls []toolCall) {
 		if i > 0 {
 			w.b = append(w.b, ',')
 		}
-		w.b = appendQuoted(append(w.b, `{"id":`...), calls[i].id)
-		w.b = appendQuoted(append(w.b, `,"type":"function","function":{"name":`...), calls[i].name)
-		w.b = appendQuoted(append(w.b, `,"arguments":`...), calls[i].arguments)
+		w.b = jsonscan.AppendQuoted(append(w.b, `{"id":`...), calls[i].id)
+		w.b = jsonscan.AppendQuoted(append(w.b, `,"type":"function","function":{"name":`...), calls[i].name)
+		w.b = jsonscan.AppendQuoted(append(w.b, `,"arguments":`...), calls[i].arguments)
 		w.b = append(w.b, "}}"...)
 	}
 	w.b = append(w.b, ']')

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // Kind is a row of the error table: what went wrong, whatever the dialect.
@@ -199,26 +201,26 @@ func (e *Error) appendOpenAI(b []byte, d Dialect) []byte {
 		code = e.Code
 	}
 	b = append(b, `{"error":{"message":`...)
-	b = appendQuoted(b, e.text(d))
+	b = jsonscan.AppendQuoted(b, e.text(d))
 	b = append(b, `,"type":`...)
-	b = appendQuoted(b, row.openaiType)
+	b = jsonscan.AppendQuoted(b, row.openaiType)
 	b = append(b, `,"param":`...)
-	b = appendQuotedOrNull(b, param)
+	b = jsonscan.AppendQuotedOrNull(b, param)
 	b = append(b, `,"code":`...)
-	b = appendQuotedOrNull(b, code)
+	b = jsonscan.AppendQuotedOrNull(b, code)
 	return append(b, "}}"...)
 }
 
 // appendMessages appends the error object of the messages dialect.
 func (e *Error) appendMessages(b []byte, requestID string) []byte {
 	b = append(b, `{"type":"error","error":{"type":`...)
-	b = appendQuoted(b, kinds[e.Kind].messagesType)
+	b = jsonscan.AppendQuoted(b, kinds[e.Kind].messagesType)
 	b = append(b, `,"message":`...)
-	b = appendQuoted(b, e.text(Messages))
+	b = jsonscan.AppendQuoted(b, e.text(Messages))
 	if e.details != "" {
 		b = append(append(b, `,"details":`...), e.details...)
 	}
 	b = append(b, `},"request_id":`...)
-	b = appendQuoted(b, requestID)
+	b = jsonscan.AppendQuoted(b, requestID)
 	return append(b, '}')
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // InvalidKey is the answer to a request whose key is missing, unknown or
@@ -309,7 +311,7 @@ func missing(param string) *Error {
 
 // wrongType is the answer to a field whose value has the wrong type.
 func wrongType(param, want string, raw []byte) *Error {
-	return invalid(param, "invalid_type", "Invalid type for %s: expected %s, got %s.", param, want, typeName(raw))
+	return invalid(param, "invalid_type", "Invalid type for %s: expected %s, got %s.", param, want, jsonscan.TypeName(raw))
 }
 
 // garbled is the Error for an answer, or an event, that is no JSON object.

@@ -1,5 +1,7 @@
 package dialect
 
+import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+
 // fieldList is those members of an object that a request can mean something
 // by, the last one of each name, as with most JSON readers.
 type fieldList []fieldOf
@@ -40,28 +42,28 @@ func readFields(object []byte) fieldList { return appendFields(nil, object) }
 // appendFields reads an object into a list that is empty, or used no more.
 func appendFields(f fieldList, object []byte) fieldList {
 	f = f[:0]
-	for m := checkedMembers(object); m.next(); {
+	for m := jsonscan.Checked(object); m.Next(); {
 		f.note(&m)
 	}
 	return f
 }
 
 // note keeps a member if its name is known.
-func (f *fieldList) note(m *members) {
-	name, ok := knownFields[string(m.name())]
+func (f *fieldList) note(m *jsonscan.Members) {
+	name, ok := knownFields[string(m.Name())]
 	if !ok {
 		return
 	}
 	for i := range *f {
 		if field := &(*f)[i]; field.name == name {
-			field.raw = m.raw()
+			field.raw = m.Raw()
 			return
 		}
 	}
 	if *f == nil {
 		*f = make(fieldList, 0, 4)
 	}
-	*f = append(*f, fieldOf{name, m.raw()})
+	*f = append(*f, fieldOf{name, m.Raw()})
 }
 
 // get is a field's value, nil if it is absent.
@@ -79,24 +81,10 @@ func (f fieldList) get(name string) []byte {
 
 // given is a field's value, nil if it is absent or null.
 func given(f fieldList, name string) []byte {
-	if raw := f.get(name); len(raw) > 0 && !isNull(raw) {
+	if raw := f.get(name); len(raw) > 0 && !jsonscan.IsNull(raw) {
 		return raw
 	}
 	return nil
-}
-
-// textField is a member of an object that is a string, "" if it is not there.
-func textField(object []byte, name string) string {
-	if len(object) == 0 || object[0] != '{' {
-		return ""
-	}
-	var last []byte
-	for m := checkedMembers(object); m.next(); {
-		if string(m.name()) == name {
-			last = m.raw()
-		}
-	}
-	return stringOf(last)
 }
 
 // withMembers is an object with members added that it lacks: pairs of a name
@@ -112,12 +100,12 @@ func withMembers(object []byte, pairs ...string) []byte {
 	for i := 0; i < len(pairs); i += 2 {
 		if f.get(pairs[i]) == nil {
 			comma()
-			b = append(append(appendQuoted(b, pairs[i]), ':'), pairs[i+1]...)
+			b = append(append(jsonscan.AppendQuoted(b, pairs[i]), ':'), pairs[i+1]...)
 		}
 	}
-	for m := checkedMembers(object); m.next(); {
+	for m := jsonscan.Checked(object); m.Next(); {
 		comma()
-		b = append(append(append(b, m.key.of(object)...), ':'), m.raw()...)
+		b = append(append(append(b, m.Key.Of(object)...), ':'), m.Raw()...)
 	}
 	return append(b, '}')
 }

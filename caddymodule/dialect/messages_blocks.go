@@ -3,26 +3,28 @@ package dialect
 import (
 	"encoding/base64"
 	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // readUser reads the content of a user's message. Results of calls go to their
 // calls, wherever in the message they stand; the rest stays one message.
 func (c *messagesCall) readUser(content []byte, path *fieldPath) *Error {
-	if isString(content) {
-		c.talk.addUser([]contentPart{{text: unquote(content)}})
+	if jsonscan.IsString(content) {
+		c.talk.addUser([]contentPart{{text: jsonscan.Unquote(content)}})
 		return nil
 	}
 	var parts []contentPart
-	for m := checkedMembers(content); m.next(); {
-		block, here := m.raw(), path.element(m.index)
+	for m := jsonscan.Checked(content); m.Next(); {
+		block, here := m.Raw(), path.element(m.Index)
 		if err := c.elements.add(); err != nil {
 			return err
 		}
 		if block[0] != '{' {
-			return at(here.String(), "Input should be an object, not %s", typeName(block))
+			return at(here.String(), "Input should be an object, not %s", jsonscan.TypeName(block))
 		}
 		f := readFields(block)
-		if stringOf(f.get("type")) == "tool_result" {
+		if jsonscan.String(f.get("type")) == "tool_result" {
 			if err := c.readResult(f, &here); err != nil {
 				return err
 			}
@@ -41,12 +43,12 @@ func (c *messagesCall) readUser(content []byte, path *fieldPath) *Error {
 // readBlock reads a block of what the user, or a tool, tells the model. Blocks
 // that belong to hosted tools, and those that are not known, are nothing.
 func (c *messagesCall) readBlock(f fieldList, path *fieldPath) (contentPart, *Error) {
-	switch stringOf(f.get("type")) {
+	switch jsonscan.String(f.get("type")) {
 	case "text":
-		if !isString(f.get("text")) {
+		if !jsonscan.IsString(f.get("text")) {
 			return contentPart{}, at(path.of("text"), "Field required")
 		}
-		return contentPart{text: unquote(f.get("text"))}, nil
+		return contentPart{text: jsonscan.Unquote(f.get("text"))}, nil
 	case "image":
 		source := path.member("source")
 		return c.readImage(given(f, "source"), &source)
@@ -55,7 +57,7 @@ func (c *messagesCall) readBlock(f fieldList, path *fieldPath) (contentPart, *Er
 	case "search_result":
 		return contentPart{text: searchResult(f)}, nil
 	case "tool_reference":
-		return contentPart{text: "[tool: " + stringOf(f.get("tool_name")) + "]"}, nil
+		return contentPart{text: "[tool: " + jsonscan.String(f.get("tool_name")) + "]"}, nil
 	}
 	return contentPart{text: hostedText(f)}, nil
 }
@@ -66,15 +68,15 @@ func (c *messagesCall) readImage(source []byte, path *fieldPath) (contentPart, *
 		return contentPart{}, at(path.String(), "Field required")
 	}
 	f, url := readFields(source), ""
-	switch kind := stringOf(f.get("type")); kind {
+	switch kind := jsonscan.String(f.get("type")); kind {
 	case "base64":
-		data, media := stringOf(f.get("data")), stringOf(f.get("media_type"))
+		data, media := jsonscan.String(f.get("data")), jsonscan.String(f.get("media_type"))
 		if data == "" || media == "" {
 			return contentPart{}, at(path.String(), "a base64 source needs media_type and data")
 		}
 		url = "data:" + media + ";base64," + data
 	case "url":
-		if url = stringOf(f.get("url")); url == "" {
+		if url = jsonscan.String(f.get("url")); url == "" {
 			return contentPart{}, at(path.of("url"), "Field required")
 		}
 		if problem := remoteFault(url, c.treat.RemoteMedia); problem != "" {
@@ -89,9 +91,9 @@ func (c *messagesCall) readImage(source []byte, path *fieldPath) (contentPart, *
 // imagePart is an image as a part of a chat message; detail is "" if the
 // client gave none.
 func imagePart(url, detail string) contentPart {
-	b := appendQuoted([]byte(`{"type":"image_url","image_url":{"url":`), url)
+	b := jsonscan.AppendQuoted([]byte(`{"type":"image_url","image_url":{"url":`), url)
 	if detail != "" {
-		b = appendQuoted(append(b, `,"detail":`...), detail)
+		b = jsonscan.AppendQuoted(append(b, `,"detail":`...), detail)
 	}
 	return contentPart{raw: append(b, "}}"...)}
 }
@@ -104,21 +106,21 @@ func (c *messagesCall) readDocument(f fieldList, path *fieldPath) (contentPart, 
 		return contentPart{}, at(path.of("source"), "Field required")
 	}
 	s := readFields(source)
-	text, media := "", strings.ToLower(stringOf(s.get("media_type")))
-	title := stringOf(f.get("title"))
-	switch kind := stringOf(s.get("type")); {
-	case kind == "text" && isString(s.get("data")):
-		text = unquote(s.get("data"))
+	text, media := "", strings.ToLower(jsonscan.String(s.get("media_type")))
+	title := jsonscan.String(f.get("title"))
+	switch kind := jsonscan.String(s.get("type")); {
+	case kind == "text" && jsonscan.IsString(s.get("data")):
+		text = jsonscan.Unquote(s.get("data"))
 	case kind == "content" && given(s, "content") != nil:
 		text = plainText(s.get("content"))
-	case kind == "base64" && strings.HasPrefix(media, "text/") && isString(s.get("data")):
-		data, err := base64.StdEncoding.DecodeString(unquote(s.get("data")))
+	case kind == "base64" && strings.HasPrefix(media, "text/") && jsonscan.IsString(s.get("data")):
+		data, err := base64.StdEncoding.DecodeString(jsonscan.Unquote(s.get("data")))
 		if err != nil {
 			return contentPart{}, at(path.of("source.data"), "is not valid base64")
 		}
 		text = string(data)
-	case c.treat.FileParts && kind == "base64" && media != "" && stringOf(s.get("data")) != "":
-		return filePart(fileName(title, media), "data:"+media+";base64,"+stringOf(s.get("data"))), nil
+	case c.treat.FileParts && kind == "base64" && media != "" && jsonscan.String(s.get("data")) != "":
+		return filePart(fileName(title, media), "data:"+media+";base64,"+jsonscan.String(s.get("data"))), nil
 	default:
 		if media == "" {
 			media = kind
@@ -139,26 +141,26 @@ func documentText(title, text string) string {
 // searchResult is the text of a search_result block.
 func searchResult(f fieldList) string {
 	title, source := "", ""
-	if isString(f.get("title")) {
-		title = unquote(f.get("title"))
+	if jsonscan.IsString(f.get("title")) {
+		title = jsonscan.Unquote(f.get("title"))
 	}
-	if isString(f.get("source")) {
-		source = unquote(f.get("source"))
+	if jsonscan.IsString(f.get("source")) {
+		source = jsonscan.Unquote(f.get("source"))
 	}
 	return title + " — " + source + "\n" + plainText(f.get("content"))
 }
 
 // plainText is the text of a string, or of the text blocks of a list.
 func plainText(raw []byte) string {
-	if isString(raw) {
-		return unquote(raw)
+	if jsonscan.IsString(raw) {
+		return jsonscan.Unquote(raw)
 	}
 	if len(raw) == 0 || raw[0] != '[' {
 		return ""
 	}
 	var texts []string
-	for m := checkedMembers(raw); m.next(); {
-		if text := textField(m.raw(), "text"); text != "" {
+	for m := jsonscan.Checked(raw); m.Next(); {
+		if text := jsonscan.Text(m.Raw(), "text"); text != "" {
 			texts = append(texts, text)
 		}
 	}
@@ -168,7 +170,7 @@ func plainText(raw []byte) string {
 // readResult reads the result of a call. Only text fits into a tool's message
 // of the chat dialect, so images follow in the user's.
 func (c *messagesCall) readResult(f fieldList, path *fieldPath) *Error {
-	id := stringOf(f.get("tool_use_id"))
+	id := jsonscan.String(f.get("tool_use_id"))
 	if id == "" {
 		return at(path.of("tool_use_id"), "Field required")
 	}
@@ -176,19 +178,19 @@ func (c *messagesCall) readResult(f fieldList, path *fieldPath) *Error {
 	var images []contentPart
 	switch content := given(f, "content"); {
 	case content == nil:
-	case isString(content):
-		texts = []string{unquote(content)}
+	case jsonscan.IsString(content):
+		texts = []string{jsonscan.Unquote(content)}
 	case content[0] == '[':
 		inside := path.member("content")
-		for m := checkedMembers(content); m.next(); {
-			here := inside.element(m.index)
+		for m := jsonscan.Checked(content); m.Next(); {
+			here := inside.element(m.Index)
 			if err := c.elements.add(); err != nil {
 				return err
 			}
-			if m.raw()[0] != '{' {
-				return at(here.String(), "Input should be an object, not %s", typeName(m.raw()))
+			if m.Raw()[0] != '{' {
+				return at(here.String(), "Input should be an object, not %s", jsonscan.TypeName(m.Raw()))
 			}
-			p, err := c.readBlock(readFields(m.raw()), &here)
+			p, err := c.readBlock(readFields(m.Raw()), &here)
 			switch {
 			case err != nil:
 				return err
@@ -199,7 +201,7 @@ func (c *messagesCall) readResult(f fieldList, path *fieldPath) *Error {
 			}
 		}
 	default:
-		return at(path.of("content"), "Input should be a string or a list of blocks, not %s", typeName(content))
+		return at(path.of("content"), "Input should be a string or a list of blocks, not %s", jsonscan.TypeName(content))
 	}
 	text := strings.Join(texts, "\n")
 	if string(f.get("is_error")) == "true" {
@@ -224,17 +226,17 @@ func failedResult(text string) string {
 
 // readAssistant reads the content of an assistant's message.
 func (c *messagesCall) readAssistant(content []byte, path *fieldPath) *Error {
-	if isString(content) {
-		c.talk.addText(unquote(content))
+	if jsonscan.IsString(content) {
+		c.talk.addText(jsonscan.Unquote(content))
 		return nil
 	}
-	for m := checkedMembers(content); m.next(); {
-		block, here := m.raw(), path.element(m.index)
+	for m := jsonscan.Checked(content); m.Next(); {
+		block, here := m.Raw(), path.element(m.Index)
 		if err := c.elements.add(); err != nil {
 			return err
 		}
 		if block[0] != '{' {
-			return at(here.String(), "Input should be an object, not %s", typeName(block))
+			return at(here.String(), "Input should be an object, not %s", jsonscan.TypeName(block))
 		}
 		if err := c.readSaid(readFields(block), &here); err != nil {
 			return err
@@ -245,17 +247,17 @@ func (c *messagesCall) readAssistant(content []byte, path *fieldPath) *Error {
 
 // readSaid reads one block of what the assistant said.
 func (c *messagesCall) readSaid(f fieldList, path *fieldPath) *Error {
-	switch stringOf(f.get("type")) {
+	switch jsonscan.String(f.get("type")) {
 	case "text":
-		c.talk.addText(stringOf(f.get("text")))
+		c.talk.addText(jsonscan.String(f.get("text")))
 	case "thinking":
-		thinking := stringOf(f.get("thinking"))
+		thinking := jsonscan.String(f.get("thinking"))
 		if thinking == "" {
-			thinking = c.vault.open(carryingMark, stringOf(f.get("signature")))
+			thinking = c.vault.open(carryingMark, jsonscan.String(f.get("signature")))
 		}
 		c.talk.addReasoning(thinking)
 	case "tool_use":
-		id, name := stringOf(f.get("id")), stringOf(f.get("name"))
+		id, name := jsonscan.String(f.get("id")), jsonscan.String(f.get("name"))
 		if id == "" {
 			return at(path.of("id"), "Field required")
 		}
@@ -283,9 +285,9 @@ func callInput(raw []byte) string {
 // not have it: the call in one line, and what was found in lines of title and
 // address. Other blocks are nothing.
 func hostedText(f fieldList) string {
-	kind := stringOf(f.get("type"))
+	kind := jsonscan.String(f.get("type"))
 	if kind == "server_tool_use" {
-		return "[" + stringOf(f.get("name")) + " " + callInput(f.get("input")) + "]"
+		return "[" + jsonscan.String(f.get("name")) + " " + callInput(f.get("input")) + "]"
 	}
 	if !strings.HasSuffix(kind, "_tool_result") {
 		return ""
@@ -295,8 +297,8 @@ func hostedText(f fieldList) string {
 		return ""
 	}
 	var lines []string
-	for m := checkedMembers(content); m.next(); {
-		title, url := textField(m.raw(), "title"), textField(m.raw(), "url")
+	for m := jsonscan.Checked(content); m.Next(); {
+		title, url := jsonscan.Text(m.Raw(), "title"), jsonscan.Text(m.Raw(), "url")
 		if url != "" {
 			lines = append(lines, strings.TrimPrefix(title+": "+url, ": "))
 		}

@@ -6,6 +6,8 @@ import (
 	"encoding/base64"
 	"hash"
 	"strconv"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // Members of a message's usage that stand beside the counts of tokens, and
@@ -17,8 +19,8 @@ const (
 
 // appendMessageHead appends a message up to its content.
 func appendMessageHead(b []byte, id, model string) []byte {
-	b = appendQuoted(append(b, `{"id":`...), id)
-	b = appendQuoted(append(b, `,"type":"message","role":"assistant","model":`...), model)
+	b = jsonscan.AppendQuoted(append(b, `{"id":`...), id)
+	b = jsonscan.AppendQuoted(append(b, `,"type":"message","role":"assistant","model":`...), model)
 	return append(b, `,"content":`...)
 }
 
@@ -76,12 +78,12 @@ func stopOf(o outcome, calls bool, refused bool, refusal string) messageStop {
 
 // append appends the members that tell why the message ended.
 func (s messageStop) append(b []byte) []byte {
-	b = appendQuotedOrNull(append(b, `"stop_reason":`...), s.reason)
-	b = appendQuotedOrNull(append(b, `,"stop_sequence":`...), s.sequence)
+	b = jsonscan.AppendQuotedOrNull(append(b, `"stop_reason":`...), s.reason)
+	b = jsonscan.AppendQuotedOrNull(append(b, `,"stop_sequence":`...), s.sequence)
 	b = append(b, `,"stop_details":`...)
 	if s.reason == "refusal" {
 		b = append(b, `{"type":"refusal","category":null,"explanation":`...)
-		b = append(appendQuotedOrNull(b, s.refusal), '}')
+		b = append(jsonscan.AppendQuotedOrNull(b, s.refusal), '}')
 	} else {
 		b = append(b, "null"...)
 	}
@@ -90,8 +92,8 @@ func (s messageStop) append(b []byte) []byte {
 
 // appendToolUse appends a tool_use block.
 func appendToolUse(b []byte, id, name string, input []byte) []byte {
-	b = appendQuoted(append(b, `{"type":"tool_use","id":`...), id)
-	b = appendQuoted(append(b, `,"name":`...), name)
+	b = jsonscan.AppendQuoted(append(b, `{"type":"tool_use","id":`...), id)
+	b = jsonscan.AppendQuoted(append(b, `,"name":`...), name)
 	b = append(append(b, `,"input":`...), input...)
 	return append(b, `,"caller":{"type":"direct"}}`...)
 }

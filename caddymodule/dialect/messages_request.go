@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // messagesCall is a request in the messages dialect.
@@ -52,15 +54,15 @@ func decodeMessages(body []byte, env *Env, generate bool) (Call, *Error) {
 // grammar.
 func bodyFields(body []byte) (fieldList, *Error) {
 	var fields fieldList
-	m := textOf(body)
-	if m.close != '}' {
-		return nil, notAnObject(&m)
+	m := jsonscan.Object(body)
+	if m.Err() != nil {
+		return nil, notAnObject(body)
 	}
-	for m.next() {
+	for m.Next() {
 		fields.note(&m)
 	}
-	if !m.whole() {
-		return nil, invalid("", "", "The request body is not valid JSON: %v.", m.err())
+	if !m.Whole() {
+		return nil, invalid("", "", "The request body is not valid JSON: %v.", m.Err())
 	}
 	return fields, nil
 }
@@ -93,7 +95,7 @@ func (c *messagesCall) readUnsupported(fields fieldList) *Error {
 		e.details = `{"error_code":"thread_unsupported_request","unsupported":["model"]}`
 		return e
 	}
-	if raw := given(fields, "mcp_servers"); raw != nil && isFilled(raw) {
+	if raw := given(fields, "mcp_servers"); raw != nil && jsonscan.IsFilled(raw) {
 		return at("mcp_servers", "not supported by this deployment")
 	}
 	return nil
@@ -105,10 +107,10 @@ func (c *messagesCall) readModel(fields fieldList) *Error {
 	if raw == nil {
 		return at("model", "Field required")
 	}
-	if !isString(raw) {
-		return at("model", "Input should be a string, not %s", typeName(raw))
+	if !jsonscan.IsString(raw) {
+		return at("model", "Input should be a string, not %s", jsonscan.TypeName(raw))
 	}
-	if c.model = unquote(raw); c.model == "" {
+	if c.model = jsonscan.Unquote(raw); c.model == "" {
 		return at("model", "Field required")
 	}
 	options, err := c.env.admit(c.model)
@@ -117,13 +119,13 @@ func (c *messagesCall) readModel(fields fieldList) *Error {
 	}
 	c.treatAs(options)
 	if raw := given(fields, "stream"); raw != nil {
-		if !isBool(raw) {
-			return at("stream", "Input should be a boolean, not %s", typeName(raw))
+		if !jsonscan.IsBool(raw) {
+			return at("stream", "Input should be a boolean, not %s", jsonscan.TypeName(raw))
 		}
 		c.stream = raw[0] == 't'
 	}
 	if raw := given(fields, "thinking"); raw != nil && raw[0] == '{' {
-		c.omitThinking = textField(raw, "display") == "omitted"
+		c.omitThinking = jsonscan.Text(raw, "display") == "omitted"
 	}
 	return nil
 }
@@ -139,30 +141,30 @@ func (c *messagesCall) readSystem(fields fieldList) *Error {
 
 // addSystemContent adds the content of a system prompt or message.
 func (c *messagesCall) addSystemContent(raw []byte, path *fieldPath) *Error {
-	if isString(raw) {
-		c.talk.addSystem(withoutBilling(unquote(raw), true))
+	if jsonscan.IsString(raw) {
+		c.talk.addSystem(withoutBilling(jsonscan.Unquote(raw), true))
 		return nil
 	}
 	if raw[0] != '[' {
-		return at(path.String(), "Input should be a string or a list of text blocks, not %s", typeName(raw))
+		return at(path.String(), "Input should be a string or a list of text blocks, not %s", jsonscan.TypeName(raw))
 	}
 	var texts []string
-	for m := checkedMembers(raw); m.next(); {
-		block, here := m.raw(), path.element(m.index)
+	for m := jsonscan.Checked(raw); m.Next(); {
+		block, here := m.Raw(), path.element(m.Index)
 		if err := c.elements.add(); err != nil {
 			return err
 		}
 		if block[0] != '{' {
-			return at(here.String(), "Input should be a text block, not %s", typeName(block))
+			return at(here.String(), "Input should be a text block, not %s", jsonscan.TypeName(block))
 		}
 		f := readFields(block)
-		if stringOf(f.get("type")) != "text" {
+		if jsonscan.String(f.get("type")) != "text" {
 			if path.in != nil {
 				continue // clients tell changes of tools in between
 			}
 			return at(here.of("type"), "only text blocks are allowed here")
 		}
-		if text := withoutBilling(stringOf(f.get("text")), false); text != "" {
+		if text := withoutBilling(jsonscan.String(f.get("text")), false); text != "" {
 			texts = append(texts, text)
 		}
 	}
@@ -201,16 +203,16 @@ func (c *messagesCall) readMessages(fields fieldList) *Error {
 		return at("messages", "at least one message is required")
 	}
 	if raw[0] != '[' {
-		return at("messages", "Input should be a list, not %s", typeName(raw))
+		return at("messages", "Input should be a list, not %s", jsonscan.TypeName(raw))
 	}
 	messages, any := fieldPath{name: "messages", dots: true}, false
-	for m := checkedMembers(raw); m.next(); {
+	for m := jsonscan.Checked(raw); m.Next(); {
 		any = true
-		path := messages.element(m.index)
+		path := messages.element(m.Index)
 		if err := c.elements.add(); err != nil {
 			return err
 		}
-		if err := c.readMessage(m.raw(), &path); err != nil {
+		if err := c.readMessage(m.Raw(), &path); err != nil {
 			return err
 		}
 	}
@@ -224,18 +226,18 @@ func (c *messagesCall) readMessages(fields fieldList) *Error {
 // readMessage reads one message.
 func (c *messagesCall) readMessage(raw []byte, path *fieldPath) *Error {
 	if raw[0] != '{' {
-		return at(path.String(), "Input should be an object, not %s", typeName(raw))
+		return at(path.String(), "Input should be an object, not %s", jsonscan.TypeName(raw))
 	}
 	f := readFields(raw)
 	content := given(f, "content")
 	if content == nil {
 		content = []byte(`""`)
 	}
-	if !isString(content) && content[0] != '[' {
-		return at(path.of("content"), "Input should be a string or a list of blocks, not %s", typeName(content))
+	if !jsonscan.IsString(content) && content[0] != '[' {
+		return at(path.of("content"), "Input should be a string or a list of blocks, not %s", jsonscan.TypeName(content))
 	}
 	inside := path.member("content")
-	switch role := stringOf(f.get("role")); role {
+	switch role := jsonscan.String(f.get("role")); role {
 	case "system":
 		return c.addSystemContent(content, &inside)
 	case "user":
@@ -255,9 +257,9 @@ func (c *messagesCall) readSampling(fields fieldList, generate bool) *Error {
 		return at("max_tokens", "Field required")
 	}
 	if limit != nil {
-		n, ok := integer(limit)
+		n, ok := jsonscan.Integer(limit)
 		if !ok {
-			return at("max_tokens", "Input should be a whole number, not %s", typeName(limit))
+			return at("max_tokens", "Input should be a whole number, not %s", jsonscan.TypeName(limit))
 		}
 		if n < 1 {
 			return at("max_tokens", "Input should be greater than or equal to 1")
@@ -269,8 +271,8 @@ func (c *messagesCall) readSampling(fields fieldList, generate bool) *Error {
 		if raw == nil {
 			continue
 		}
-		if !isNumber(raw) {
-			return at(name, "Input should be a number, not %s", typeName(raw))
+		if !jsonscan.IsNumber(raw) {
+			return at(name, "Input should be a number, not %s", jsonscan.TypeName(raw))
 		}
 		c.option(name, raw)
 	}
@@ -285,15 +287,15 @@ func (c *messagesCall) readStop(fields fieldList) *Error {
 		return nil
 	}
 	if raw[0] != '[' {
-		return at("stop_sequences", "Input should be a list of strings, not %s", typeName(raw))
+		return at("stop_sequences", "Input should be a list of strings, not %s", jsonscan.TypeName(raw))
 	}
 	var stops []byte
-	for m := checkedMembers(raw); m.next(); {
-		if !isString(m.raw()) {
-			return at("stop_sequences."+strconv.Itoa(m.index), "Input should be a string, not %s", typeName(m.raw()))
+	for m := jsonscan.Checked(raw); m.Next(); {
+		if !jsonscan.IsString(m.Raw()) {
+			return at("stop_sequences."+strconv.Itoa(m.Index), "Input should be a string, not %s", jsonscan.TypeName(m.Raw()))
 		}
-		if strings.TrimSpace(unquote(m.raw())) != "" {
-			stops = append(append(stops, ','), m.raw()...)
+		if strings.TrimSpace(jsonscan.Unquote(m.Raw())) != "" {
+			stops = append(append(stops, ','), m.Raw()...)
 		}
 	}
 	if len(stops) > 0 {
@@ -316,7 +318,7 @@ func (c *messagesCall) readFormat(fields fieldList) *Error {
 		return nil
 	}
 	schema := []byte(nil)
-	if format[0] == '{' && textField(format, "type") == "json_schema" {
+	if format[0] == '{' && jsonscan.Text(format, "type") == "json_schema" {
 		schema = given(readFields(format), "schema")
 	}
 	if schema == nil || schema[0] != '{' {

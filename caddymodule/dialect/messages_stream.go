@@ -1,6 +1,10 @@
 package dialect
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+)
 
 // messagesStream writes a streamed answer in the messages dialect:
 //
@@ -88,7 +92,7 @@ func (m *messagesStream) fill(s string) {
 // delta writes one piece of the open block.
 func (m *messagesStream) delta(kind, key, s string) {
 	b := m.beginDelta(kind, key)
-	m.out = append(appendQuoted(b, s), "}}\n\n"...)
+	m.out = append(jsonscan.AppendQuoted(b, s), "}}\n\n"...)
 }
 
 // beginDelta appends a delta up to its one value.

@@ -2,6 +2,8 @@ package dialect
 
 import (
 	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // Tools that clients run themselves and whose schema the API implies, by the
@@ -33,18 +35,18 @@ func (c *messagesCall) readTools(fields fieldList) *Error {
 		return nil
 	}
 	if raw[0] != '[' {
-		return at("tools", "Input should be a list, not %s", typeName(raw))
+		return at("tools", "Input should be a list, not %s", jsonscan.TypeName(raw))
 	}
 	tools := fieldPath{name: "tools", dots: true}
-	for m := checkedMembers(raw); m.next(); {
-		path := tools.element(m.index)
+	for m := jsonscan.Checked(raw); m.Next(); {
+		path := tools.element(m.Index)
 		if err := c.elements.add(); err != nil {
 			return err
 		}
-		if m.raw()[0] != '{' {
-			return at(path.String(), "Input should be an object, not %s", typeName(m.raw()))
+		if m.Raw()[0] != '{' {
+			return at(path.String(), "Input should be an object, not %s", jsonscan.TypeName(m.Raw()))
 		}
-		if err := c.readTool(m.raw(), &path); err != nil {
+		if err := c.readTool(m.Raw(), &path); err != nil {
 			return err
 		}
 	}
@@ -54,20 +56,20 @@ func (c *messagesCall) readTools(fields fieldList) *Error {
 // readTool reads one tool.
 func (c *messagesCall) readTool(raw []byte, path *fieldPath) *Error {
 	f := readFields(raw)
-	kind, name := stringOf(f.get("type")), stringOf(f.get("name"))
+	kind, name := jsonscan.String(f.get("type")), jsonscan.String(f.get("name"))
 	if kind == "" || kind == "custom" {
 		if name == "" {
 			return at(path.of("name"), "Field required")
 		}
 		if schema := given(f, "input_schema"); schema != nil && schema[0] != '{' {
-			return at(path.of("input_schema"), "Input should be an object, not %s", typeName(schema))
+			return at(path.of("input_schema"), "Input should be an object, not %s", jsonscan.TypeName(schema))
 		}
 		c.tools.add(name, ToolName{Name: name}, f.get("description"), given(f, "input_schema"), string(f.get("strict")) == "true")
 		return nil
 	}
 	for _, implied := range impliedTools {
 		if strings.HasPrefix(kind, implied.prefix) && name != "" {
-			c.tools.add(name, ToolName{Name: name}, appendQuoted(nil, implied.description), []byte(implied.parameters), false)
+			c.tools.add(name, ToolName{Name: name}, jsonscan.AppendQuoted(nil, implied.description), []byte(implied.parameters), false)
 		}
 	}
 	return nil
@@ -82,16 +84,16 @@ func (c *messagesCall) readToolChoice(fields fieldList) *Error {
 		return nil
 	}
 	if raw[0] != '{' {
-		return at("tool_choice", "Input should be an object, not %s", typeName(raw))
+		return at("tool_choice", "Input should be an object, not %s", jsonscan.TypeName(raw))
 	}
 	f := readFields(raw)
-	if v := f.get("disable_parallel_tool_use"); isBool(v) {
+	if v := f.get("disable_parallel_tool_use"); jsonscan.IsBool(v) {
 		c.parallel = "true"
 		if v[0] == 't' {
 			c.parallel = "false"
 		}
 	}
-	switch kind := stringOf(f.get("type")); kind {
+	switch kind := jsonscan.String(f.get("type")); kind {
 	case "auto":
 		c.choice = "auto"
 	case "none":
@@ -102,7 +104,7 @@ func (c *messagesCall) readToolChoice(fields fieldList) *Error {
 		}
 		c.choice = "required"
 	case "tool":
-		name := stringOf(f.get("name"))
+		name := jsonscan.String(f.get("name"))
 		if !c.tools.offers(name) {
 			return at("tool_choice.name", "%s is not available on this deployment", show(name))
 		}

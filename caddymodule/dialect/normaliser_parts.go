@@ -1,14 +1,16 @@
 package dialect
 
+import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+
 // readDelta tells what the delta at data[i] adds. Thinking precedes text,
 // which precedes calls, whatever the order of the keys.
 func (n *normaliser) readDelta(data []byte, i int) {
 	var thoughts [3][]byte
 	var content, refusal []byte
 	calls, legacy := -1, -1
-	for m := membersOf(data, i); m.next(); {
-		raw := m.raw()
-		switch string(m.name()) {
+	for m := jsonscan.At(data, i); m.Next(); {
+		raw := m.Raw()
+		switch string(m.Name()) {
 		case "reasoning_content":
 			thoughts[0] = raw
 		case "reasoning":
@@ -21,22 +23,22 @@ func (n *normaliser) readDelta(data []byte, i int) {
 			refusal = raw
 		case "tool_calls":
 			if raw[0] == '[' {
-				calls = m.value.start
+				calls = m.Value.Start
 			}
 		case "function_call":
 			if raw[0] == '{' {
-				legacy = m.value.start
+				legacy = m.Value.Start
 			}
 		}
 	}
 	for _, raw := range thoughts { // proxies send the same under two names
-		if s := stringOf(raw); s != "" {
+		if s := jsonscan.String(raw); s != "" {
 			n.tellReason(s)
 			break
 		}
 	}
 	n.readContent(content)
-	if s := stringOf(refusal); s != "" {
+	if s := jsonscan.String(refusal); s != "" {
 		n.flushThinking()
 		n.spoken = true
 		n.note(s)
@@ -44,9 +46,9 @@ func (n *normaliser) readDelta(data []byte, i int) {
 		n.dropLogprobs()
 	}
 	if calls >= 0 {
-		for list := membersOf(data, calls); list.next() && !n.ended; {
-			if data[list.value.start] == '{' {
-				entry, _ := readToolEntry(data, list.value.start)
+		for list := jsonscan.At(data, calls); list.Next() && !n.ended; {
+			if data[list.Value.Start] == '{' {
+				entry, _ := readToolEntry(data, list.Value.Start)
 				n.callTool(entry)
 			}
 		}
@@ -67,8 +69,8 @@ func (n *normaliser) note(s string) {
 // readContent tells the text of a content that is a string, or an array of
 // parts.
 func (n *normaliser) readContent(raw []byte) {
-	if isString(raw) {
-		switch s := unquote(raw); {
+	if jsonscan.IsString(raw) {
+		switch s := jsonscan.Unquote(raw); {
 		case s == "":
 		case n.thinkTags:
 			n.think.take(s, n.tellReason, n.tellText)
@@ -83,18 +85,18 @@ func (n *normaliser) readContent(raw []byte) {
 	if len(raw) == 0 || raw[0] != '[' {
 		return
 	}
-	for list := membersOf(raw, 0); list.next(); {
-		part := list.raw()
-		if isString(part) {
+	for list := jsonscan.At(raw, 0); list.Next(); {
+		part := list.Raw()
+		if jsonscan.IsString(part) {
 			n.readContent(part)
 			continue
 		}
 		if part[0] != '{' {
 			continue
 		}
-		for m := membersOf(part, 0); m.next(); {
-			if string(m.name()) == "text" && isString(m.raw()) {
-				n.readContent(m.raw())
+		for m := jsonscan.At(part, 0); m.Next(); {
+			if string(m.Name()) == "text" && jsonscan.IsString(m.Raw()) {
+				n.readContent(m.Raw())
 			}
 		}
 	}
@@ -150,7 +152,7 @@ func (n *normaliser) callTool(e toolEntry) {
 		n.tools = append(n.tools, toolState{})
 	}
 	t := &n.tools[k]
-	t.check.add(e.args)
+	t.check.Add(e.args)
 	slot := &n.slots.slots[k]
 	if !t.started && slot.name != "" && (slot.id != "" || len(t.held) > 0 || e.args != "") {
 		n.start(k)

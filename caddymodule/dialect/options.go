@@ -1,6 +1,10 @@
 package dialect
 
-import "github.com/postern-dev/postern/caddymodule/compat"
+import (
+	"github.com/postern-dev/postern/caddymodule/compat"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+)
 
 // Gateway is whom a decoder asks while it reads a request.
 type Gateway interface {
@@ -69,13 +73,13 @@ func (c *messagesCall) readEffort(fields fieldList) *Error {
 	if !c.treat.Reasoning {
 		return nil
 	}
-	level := effortLevel(textField(given(fields, "output_config"), "effort"))
+	level := effortLevel(jsonscan.Text(given(fields, "output_config"), "effort"))
 	thinking := given(fields, "thinking")
-	switch textField(thinking, "type") {
+	switch jsonscan.Text(thinking, "type") {
 	case "disabled":
 		level = "none"
 	case "enabled":
-		if budget, ok := integer(readFields(thinking).get("budget_tokens")); ok && level == "" {
+		if budget, ok := jsonscan.Integer(readFields(thinking).get("budget_tokens")); ok && level == "" {
 			level = budgetLevel(budget)
 		}
 	}
@@ -87,8 +91,8 @@ func (c *messagesCall) readEffort(fields fieldList) *Error {
 
 // filePart is a file as a part of a chat message; data is a data URL.
 func filePart(name, data string) contentPart {
-	b := appendQuoted([]byte(`{"type":"file","file":{"filename":`), name)
-	b = appendQuoted(append(b, `,"file_data":`...), data)
+	b := jsonscan.AppendQuoted([]byte(`{"type":"file","file":{"filename":`), name)
+	b = jsonscan.AppendQuoted(append(b, `,"file_data":`...), data)
 	return contentPart{raw: append(b, "}}"...), mark: "[file]"}
 }
 

@@ -1,5 +1,7 @@
 package dialect
 
+import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+
 // readToolChoice reads which tools are to be called. Model servers take a
 // named choice for auto, and with "none" still show the tools to the model: so
 // the tools that are not to be called are not sent.
@@ -10,13 +12,13 @@ func (c *responsesCall) readToolChoice(fields fieldList) *Error {
 	}
 	c.noteEcho("tool_choice", raw)
 	switch {
-	case isString(raw):
-		return c.chooseMode(unquote(raw), "tool_choice")
+	case jsonscan.IsString(raw):
+		return c.chooseMode(jsonscan.Unquote(raw), "tool_choice")
 	case raw[0] != '{':
 		return wrongType("tool_choice", "a string or an object", raw)
 	}
 	f := readFields(raw)
-	if stringOf(f.get("type")) == "allowed_tools" {
+	if jsonscan.String(f.get("type")) == "allowed_tools" {
 		return c.allowTools(f)
 	}
 	flat, err := c.chosen(raw, &fieldPath{name: "tool_choice"})
@@ -57,19 +59,19 @@ func (c *responsesCall) allowTools(f fieldList) *Error {
 		return wrongType(tools.String(), "an array", list)
 	}
 	allowed, namespaces := make(map[string]bool), make(map[string]bool)
-	for m := checkedMembers(list); m.next(); {
-		here := tools.element(m.index)
+	for m := jsonscan.Checked(list); m.Next(); {
+		here := tools.element(m.Index)
 		if err := c.elements.add(); err != nil {
 			return err
 		}
-		if m.raw()[0] != '{' {
-			return wrongType(here.String(), "an object", m.raw())
+		if m.Raw()[0] != '{' {
+			return wrongType(here.String(), "an object", m.Raw())
 		}
-		switch kind := textField(m.raw(), "type"); {
+		switch kind := jsonscan.Text(m.Raw(), "type"); {
 		case kind == "namespace":
-			namespaces[textField(m.raw(), "name")] = true
+			namespaces[jsonscan.Text(m.Raw(), "name")] = true
 		case isCallable(kind):
-			flat, err := c.chosen(m.raw(), &here)
+			flat, err := c.chosen(m.Raw(), &here)
 			if err != nil {
 				return err
 			}
@@ -77,7 +79,7 @@ func (c *responsesCall) allowTools(f fieldList) *Error {
 		}
 	}
 	c.tools.keep(func(flat string) bool { return allowed[flat] || namespaces[c.tools.names[flat].Namespace] })
-	mode := stringOf(f.get("mode"))
+	mode := jsonscan.String(f.get("mode"))
 	if mode == "" {
 		mode = "auto"
 	}
@@ -94,7 +96,7 @@ func isCallable(kind string) bool {
 // chosen is the upstream's name of the tool that a choice names.
 func (c *responsesCall) chosen(raw []byte, path *fieldPath) (string, *Error) {
 	f := toolFields(raw)
-	kind, name := textField(raw, "type"), stringOf(f.get("name"))
+	kind, name := jsonscan.Text(raw, "type"), jsonscan.String(f.get("name"))
 	if !isCallable(kind) {
 		return "", invalid(path.of("type"), "unsupported_parameter", "Tools of type '%s' are not available on this deployment.", show(kind))
 	}
@@ -104,7 +106,7 @@ func (c *responsesCall) chosen(raw []byte, path *fieldPath) (string, *Error) {
 	if name == "" {
 		return "", missing(path.of("name"))
 	}
-	flat := c.flat.called(toolKey{stringOf(f.get("namespace")), name})
+	flat := c.flat.called(toolKey{jsonscan.String(f.get("namespace")), name})
 	if !c.tools.offers(flat) {
 		return "", invalid(path.of("name"), "", "The tool '%s' is not among the tools of this request.", show(name))
 	}

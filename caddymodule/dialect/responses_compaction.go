@@ -1,6 +1,10 @@
 package dialect
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+)
 
 // A client that runs out of room sends its conversation with an item
 // compaction_trigger at its end, and wants exactly one item back: a compaction,
@@ -80,7 +84,7 @@ func (c *compactionEncoder) putItem() {
 		c.itemSnapshot("output_item.done", statusCompleted)
 	}
 	c.output = c.item.append(c.output, statusCompleted, c.call)
-	c.items = append(c.items, span{0, len(c.output)})
+	c.items = append(c.items, jsonscan.Span{Start: 0, End: len(c.output)})
 	c.index++
 }
 

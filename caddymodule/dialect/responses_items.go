@@ -1,6 +1,10 @@
 package dialect
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+)
 
 // readItems reads the conversation.
 func (c *responsesCall) readItems(fieldList) *Error {
@@ -34,7 +38,7 @@ func (c *responsesCall) readItem(item []byte, path *fieldPath) *Error {
 			c.reasoning = append(c.reasoning, text)
 		}
 	case "compaction":
-		if text := c.vault.open(compactionMark, stringOf(f.get("encrypted_content"))); text != "" {
+		if text := c.vault.open(compactionMark, jsonscan.String(f.get("encrypted_content"))); text != "" {
 			c.reasoning = nil
 			c.talk.addUser([]contentPart{{text: text}})
 		}
@@ -64,7 +68,7 @@ func plainName(name string) string {
 
 // reasoningText is what a reasoning item says.
 func (c *responsesCall) reasoningText(f fieldList) string {
-	if text := c.vault.open(reasoningMark, stringOf(f.get("encrypted_content"))); text != "" {
+	if text := c.vault.open(reasoningMark, jsonscan.String(f.get("encrypted_content"))); text != "" {
 		return text
 	}
 	for _, name := range [...]string{"content", "summary"} {
@@ -85,7 +89,7 @@ func (c *responsesCall) think() {
 
 // readMessage reads a message.
 func (c *responsesCall) readMessage(f fieldList, path *fieldPath) *Error {
-	role := stringOf(f.get("role"))
+	role := jsonscan.String(f.get("role"))
 	inside := path.member("content")
 	var parts []contentPart
 	if content := given(f, "content"); content != nil {
@@ -133,14 +137,14 @@ func onlyTexts(parts []contentPart, role string, path *fieldPath) ([]string, *Er
 
 // readCall reads a call of a tool.
 func (c *responsesCall) readCall(kind string, f fieldList, path *fieldPath) *Error {
-	id, item := stringOf(f.get("call_id")), stringOf(f.get("id"))
+	id, item := jsonscan.String(f.get("call_id")), jsonscan.String(f.get("id"))
 	if id == "" {
 		id = item
 	}
 	if id == "" {
 		return missing(path.of("call_id"))
 	}
-	key := toolKey{stringOf(f.get("namespace")), stringOf(f.get("name"))}
+	key := toolKey{jsonscan.String(f.get("namespace")), jsonscan.String(f.get("name"))}
 	to := ToolName{Name: key.name, Namespace: key.namespace}
 	arguments := ""
 	switch kind {
@@ -186,10 +190,10 @@ func inputOf(f fieldList) []byte {
 // callArguments is the arguments of a function_call as JSON text. Templates of
 // model servers need an object.
 func callArguments(raw []byte) string {
-	if !isString(raw) {
+	if !jsonscan.IsString(raw) {
 		return callInput(raw)
 	}
-	text := unquote(raw)
+	text := jsonscan.Unquote(raw)
 	object, _ := normalArguments(text)
 	return string(object)
 }
@@ -197,9 +201,9 @@ func callArguments(raw []byte) string {
 // readOutput reads the result of a call. It names the call by its call_id, or,
 // of some types, by the id of its item.
 func (c *responsesCall) readOutput(kind string, f fieldList, path *fieldPath) *Error {
-	id := stringOf(f.get("call_id"))
+	id := jsonscan.String(f.get("call_id"))
 	if id == "" {
-		id = stringOf(f.get("id"))
+		id = jsonscan.String(f.get("id"))
 		if call, ok := c.calls[id]; ok {
 			id = call
 		}
@@ -211,7 +215,7 @@ func (c *responsesCall) readOutput(kind string, f fieldList, path *fieldPath) *E
 	output := given(f, "output")
 	switch {
 	case output == nil:
-	case kind == "shell_call_output" && !isString(output):
+	case kind == "shell_call_output" && !jsonscan.IsString(output):
 		text = string(compactJSON(output))
 	default:
 		inside := path.member("output")
@@ -221,7 +225,7 @@ func (c *responsesCall) readOutput(kind string, f fieldList, path *fieldPath) *E
 		}
 	}
 	if kind == "apply_patch_call_output" {
-		status := stringOf(f.get("status"))
+		status := jsonscan.String(f.get("status"))
 		switch {
 		case status == "failed":
 			text = failedResult(text)
@@ -236,10 +240,10 @@ func (c *responsesCall) readOutput(kind string, f fieldList, path *fieldPath) *E
 // readResultParts is the text and the images of a result. A client may send a
 // list of parts as a string.
 func (c *responsesCall) readResultParts(raw []byte, path *fieldPath) (text string, images []contentPart, err *Error) {
-	if isString(raw) {
-		text = unquote(raw)
+	if jsonscan.IsString(raw) {
+		text = jsonscan.Unquote(raw)
 		list := []byte(strings.TrimSpace(text))
-		if len(list) == 0 || list[0] != '[' || !strings.Contains(text, `"input_image"`) || !isJSON(list) {
+		if len(list) == 0 || list[0] != '[' || !strings.Contains(text, `"input_image"`) || !jsonscan.Valid(list) {
 			return text, nil, nil
 		}
 		parts, err := c.readParts(list, path)

@@ -4,26 +4,28 @@ import (
 	"encoding/base64"
 	"net/url"
 	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // readParts reads content: a string, or a list of parts.
 func (c *responsesCall) readParts(content []byte, path *fieldPath) ([]contentPart, *Error) {
-	if isString(content) {
-		return []contentPart{{text: unquote(content)}}, nil
+	if jsonscan.IsString(content) {
+		return []contentPart{{text: jsonscan.Unquote(content)}}, nil
 	}
 	if content[0] != '[' {
 		return nil, wrongType(path.String(), "a string or an array", content)
 	}
 	var parts []contentPart
-	for m := checkedMembers(content); m.next(); {
-		here := path.element(m.index)
+	for m := jsonscan.Checked(content); m.Next(); {
+		here := path.element(m.Index)
 		if err := c.elements.add(); err != nil {
 			return nil, err
 		}
-		if m.raw()[0] != '{' {
-			return nil, wrongType(here.String(), "an object", m.raw())
+		if m.Raw()[0] != '{' {
+			return nil, wrongType(here.String(), "an object", m.Raw())
 		}
-		part, err := c.readPart(readFields(m.raw()), &here)
+		part, err := c.readPart(readFields(m.Raw()), &here)
 		if err != nil {
 			return nil, err
 		}
@@ -35,7 +37,7 @@ func (c *responsesCall) readParts(content []byte, path *fieldPath) ([]contentPar
 // readPart reads one part of content.
 func (c *responsesCall) readPart(f fieldList, path *fieldPath) (contentPart, *Error) {
 	text := "text"
-	switch kind := stringOf(f.get("type")); kind {
+	switch kind := jsonscan.String(f.get("type")); kind {
 	case "refusal":
 		text = "refusal"
 	case "input_text", "output_text", "text":
@@ -63,18 +65,18 @@ func (c *responsesCall) readPart(f fieldList, path *fieldPath) (contentPart, *Er
 	if raw == nil {
 		return contentPart{}, missing(path.of(text))
 	}
-	if !isString(raw) {
+	if !jsonscan.IsString(raw) {
 		return contentPart{}, wrongType(path.of(text), "a string", raw)
 	}
-	return contentPart{text: unquote(raw)}, nil
+	return contentPart{text: jsonscan.Unquote(raw)}, nil
 }
 
 // readInputImage reads an image: its address goes up as it is, if the deployment
 // allows it, and is never fetched here.
 func (c *responsesCall) readInputImage(f fieldList, path *fieldPath) (contentPart, *Error) {
-	address := stringOf(f.get("image_url"))
+	address := jsonscan.String(f.get("image_url"))
 	if address == "" {
-		address = textField(given(f, "image_url"), "url")
+		address = jsonscan.Text(given(f, "image_url"), "url")
 	}
 	if address == "" {
 		if given(f, "file_id") != nil {
@@ -86,7 +88,7 @@ func (c *responsesCall) readInputImage(f fieldList, path *fieldPath) (contentPar
 		where := path.of("image_url")
 		return contentPart{}, invalid(where, "", "Invalid value for %s: %s", where, problem)
 	}
-	detail := stringOf(f.get("detail"))
+	detail := jsonscan.String(f.get("detail"))
 	switch detail {
 	case "auto", "low", "high":
 	case "original":
@@ -105,7 +107,7 @@ func (c *responsesCall) readInputFile(f fieldList, path *fieldPath) (contentPart
 			return contentPart{}, invalid(path.of(name), "", "%s is not supported by this deployment; send the file's text.", name)
 		}
 	}
-	data := stringOf(f.get("file_data"))
+	data := jsonscan.String(f.get("file_data"))
 	if data == "" {
 		return contentPart{}, missing(path.of("file_data"))
 	}
@@ -113,7 +115,7 @@ func (c *responsesCall) readInputFile(f fieldList, path *fieldPath) (contentPart
 	if !ok {
 		return contentPart{}, invalid(path.of("file_data"), "", "The file_data is not a data URL: data:text/plain;base64,….")
 	}
-	name := stringOf(f.get("filename"))
+	name := jsonscan.String(f.get("filename"))
 	switch {
 	case strings.HasPrefix(media, "text/"):
 		return contentPart{text: documentText(name, text)}, nil

@@ -5,6 +5,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 )
 
 // responsesCall is a request in the responses dialect.
@@ -88,10 +91,10 @@ func (c *responsesCall) readModel(fields fieldList) (err *Error) {
 	if raw == nil {
 		return missing("model")
 	}
-	if !isString(raw) {
+	if !jsonscan.IsString(raw) {
 		return wrongType("model", "a string", raw)
 	}
-	if c.model = unquote(raw); c.model == "" {
+	if c.model = jsonscan.Unquote(raw); c.model == "" {
 		return missing("model")
 	}
 	options, err := c.env.admit(c.model)
@@ -109,7 +112,7 @@ func (c *responsesCall) readModel(fields fieldList) (err *Error) {
 	if given(fields, "store") == nil {
 		kept = true
 	}
-	if kept && c.env.Kept.keeps() {
+	if kept && c.env.Kept.Keeps() {
 		c.keep = c.keepResponse
 	}
 	return nil
@@ -121,7 +124,7 @@ func boolField(fields fieldList, name string) (bool, *Error) {
 	if raw == nil {
 		return false, nil
 	}
-	if !isBool(raw) {
+	if !jsonscan.IsBool(raw) {
 		return false, wrongType(name, "a boolean", raw)
 	}
 	return raw[0] == 't', nil
@@ -135,15 +138,15 @@ func (c *responsesCall) keepResponse(id string, body []byte, output [][]byte) {
 			input = append(input, withID(item.raw, c.env.NewID))
 		}
 	}
-	c.env.Kept.Keep(id, KeptResponse{Model: c.model, Body: body, Input: input, Output: output})
+	c.env.Kept.Keep(id, kept.Response{Model: c.model, Body: body, Input: input, Output: output})
 }
 
 // withID is an item with an id, and with its type: clients of kept items need
 // them, and may leave them out of what they send.
 func withID(raw []byte, newID func(prefix string) string) []byte {
 	f := readFields(raw)
-	id, kind := stringOf(f.get("id")), itemType(f)
-	if id != "" && stringOf(f.get("type")) != "" {
+	id, kind := jsonscan.String(f.get("id")), itemType(f)
+	if id != "" && jsonscan.String(f.get("type")) != "" {
 		return raw
 	}
 	if id == "" {
@@ -153,12 +156,12 @@ func withID(raw []byte, newID func(prefix string) string) []byte {
 		}
 		id = newID(prefix)
 	}
-	b := appendQuoted([]byte(`{"id":`), id)
-	b = appendQuoted(append(b, `,"type":`...), kind)
-	for m := checkedMembers(raw); m.next(); {
-		if name := string(m.name()); name != "id" && name != "type" {
-			b = append(append(b, ','), m.key.of(raw)...)
-			b = append(append(b, ':'), m.raw()...)
+	b := jsonscan.AppendQuoted([]byte(`{"id":`), id)
+	b = jsonscan.AppendQuoted(append(b, `,"type":`...), kind)
+	for m := jsonscan.Checked(raw); m.Next(); {
+		if name := string(m.Name()); name != "id" && name != "type" {
+			b = append(append(b, ','), m.Key.Of(raw)...)
+			b = append(append(b, ':'), m.Raw()...)
 		}
 	}
 	return append(b, '}')
@@ -170,11 +173,11 @@ func (c *responsesCall) readInstructions(fields fieldList) *Error {
 	if raw == nil {
 		return nil
 	}
-	if !isString(raw) {
+	if !jsonscan.IsString(raw) {
 		return wrongType("instructions", "a string", raw)
 	}
 	c.noteEcho("instructions", raw)
-	c.talk.addSystem(unquote(raw))
+	c.talk.addSystem(jsonscan.Unquote(raw))
 	return nil
 }
 
@@ -185,7 +188,7 @@ func (c *responsesCall) readLimit(fields fieldList) *Error {
 	if raw == nil {
 		return nil
 	}
-	n, ok := integer(raw)
+	n, ok := jsonscan.Integer(raw)
 	if !ok {
 		return wrongType(name, "a whole number", raw)
 	}
@@ -204,7 +207,7 @@ func (c *responsesCall) readSampling(fields fieldList) *Error {
 		if raw == nil {
 			continue
 		}
-		if !isNumber(raw) {
+		if !jsonscan.IsNumber(raw) {
 			return wrongType(name, "a number", raw)
 		}
 		c.noteEcho(name, raw)
@@ -224,10 +227,10 @@ func (c *responsesCall) readReasoning(fields fieldList) *Error {
 	}
 	f := readFields(raw)
 	if effort := given(f, "effort"); effort != nil {
-		if !isString(effort) {
+		if !jsonscan.IsString(effort) {
 			return wrongType("reasoning.effort", "a string", effort)
 		}
-		c.askEffort(effortLevel(unquote(effort)))
+		c.askEffort(effortLevel(jsonscan.Unquote(effort)))
 	}
 	c.noteEcho("reasoning", withMembers(raw, "effort", "null", "summary", "null"))
 	return nil
@@ -258,7 +261,7 @@ func (c *responsesCall) readText(fields fieldList) *Error {
 		return wrongType("text.format", "an object", format)
 	}
 	f = readFields(format)
-	switch kind := stringOf(f.get("type")); kind {
+	switch kind := jsonscan.String(f.get("type")); kind {
 	case "text":
 	case "json_object":
 		c.option("response_format", []byte(`{"type":"json_object"}`))
@@ -279,16 +282,16 @@ func (c *responsesCall) readSchema(format fieldList) *Error {
 	if schema[0] != '{' {
 		return wrongType("text.format.schema", "an object", schema)
 	}
-	name := stringOf(format.get("name"))
+	name := jsonscan.String(format.get("name"))
 	if name == "" {
 		name = "output"
 	}
-	b := appendQuoted([]byte(`{"type":"json_schema","json_schema":{"name":`), name)
+	b := jsonscan.AppendQuoted([]byte(`{"type":"json_schema","json_schema":{"name":`), name)
 	b = append(append(b, `,"schema":`...), schema...)
-	if strict := format.get("strict"); isBool(strict) {
+	if strict := format.get("strict"); jsonscan.IsBool(strict) {
 		b = append(append(b, `,"strict":`...), strict...)
 	}
-	if description := format.get("description"); isString(description) {
+	if description := format.get("description"); jsonscan.IsString(description) {
 		b = append(append(b, `,"description":`...), description...)
 	}
 	c.option("response_format", append(b, "}}"...))
@@ -302,11 +305,11 @@ func (c *responsesCall) readInclude(fields fieldList) *Error {
 		if raw[0] != '[' {
 			return wrongType("include", "an array", raw)
 		}
-		for m := checkedMembers(raw); m.next(); {
-			if !isString(m.raw()) {
-				return wrongType(element("include", m.index), "a string", m.raw())
+		for m := jsonscan.Checked(raw); m.Next(); {
+			if !jsonscan.IsString(m.Raw()) {
+				return wrongType(element("include", m.Index), "a string", m.Raw())
 			}
-			switch unquote(m.raw()) {
+			switch jsonscan.Unquote(m.Raw()) {
 			case "reasoning.encrypted_content":
 				c.encrypted = true
 			case "message.output_text.logprobs":
@@ -317,7 +320,7 @@ func (c *responsesCall) readInclude(fields fieldList) *Error {
 	const most = 20
 	top := given(fields, "top_logprobs")
 	if top != nil {
-		n, ok := integer(top)
+		n, ok := jsonscan.Integer(top)
 		if !ok {
 			return wrongType("top_logprobs", "a whole number", top)
 		}
@@ -344,11 +347,11 @@ func (c *responsesCall) readEchoed(fields fieldList) *Error {
 		name, want string
 		ok         func(raw []byte) bool
 	}{
-		{"parallel_tool_calls", "a boolean", isBool},
-		{"store", "a boolean", isBool},
-		{"truncation", "a string", isString},
+		{"parallel_tool_calls", "a boolean", jsonscan.IsBool},
+		{"store", "a boolean", jsonscan.IsBool},
+		{"truncation", "a string", jsonscan.IsString},
 		{"metadata", "an object", func(raw []byte) bool { return raw[0] == '{' }},
-		{"previous_response_id", "a string", isString},
+		{"previous_response_id", "a string", jsonscan.IsString},
 	} {
 		raw := given(fields, f.name)
 		if raw == nil {
@@ -360,11 +363,11 @@ func (c *responsesCall) readEchoed(fields fieldList) *Error {
 		c.noteEcho(f.name, raw)
 	}
 	for _, name := range [...]string{"safety_identifier", "prompt_cache_key"} {
-		if raw := given(fields, name); isString(raw) {
+		if raw := given(fields, name); jsonscan.IsString(raw) {
 			c.noteEcho(name, raw)
 		}
 	}
-	if raw := given(fields, "max_tool_calls"); isNumber(raw) {
+	if raw := given(fields, "max_tool_calls"); jsonscan.IsNumber(raw) {
 		c.noteEcho("max_tool_calls", raw)
 	}
 	if raw, ok := c.echo["parallel_tool_calls"]; ok {
@@ -374,10 +377,10 @@ func (c *responsesCall) readEchoed(fields fieldList) *Error {
 }
 
 // previousNotFound is the answer to the id of a response that is not kept.
-func previousNotFound(id string, kept bool) *Error {
+func previousNotFound(id string, keeps bool) *Error {
 	why := "This gateway keeps no responses"
-	if kept {
-		why = "Responses are kept for " + strconv.Itoa(int(KeptTTL/time.Minute)) + " minutes"
+	if keeps {
+		why = "Responses are kept for " + strconv.Itoa(int(kept.TTL/time.Minute)) + " minutes"
 	}
 	message := []string{fmt.Sprintf("Previous response with id '%s' not found.", show(id)), why + "; send the whole conversation in input instead of previous_response_id."}
 	return invalid("previous_response_id", "previous_response_not_found", "%s", strings.Join(message, " "))

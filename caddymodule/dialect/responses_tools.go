@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // Names of tools that clients of this dialect have by their type.
@@ -96,9 +98,9 @@ func (c *responsesCall) readTools(fields fieldList) *Error {
 		}
 		c.reserve(raw)
 		tools := fieldPath{name: "tools"}
-		for m := checkedMembers(raw); m.next(); {
-			path := tools.element(m.index)
-			if err := c.readTool(m.raw(), &path, ""); err != nil {
+		for m := jsonscan.Checked(raw); m.Next(); {
+			path := tools.element(m.Index)
+			if err := c.readTool(m.Raw(), &path, ""); err != nil {
 				return err
 			}
 		}
@@ -118,17 +120,17 @@ func (c *responsesCall) readMoreTools(item inputItem) {
 		return
 	}
 	path := item.path()
-	for m := checkedMembers(tools); m.next() && c.elements.err == nil; {
-		_ = c.readTool(m.raw(), &path, "")
+	for m := jsonscan.Checked(tools); m.Next() && c.elements.err == nil; {
+		_ = c.readTool(m.Raw(), &path, "")
 	}
 }
 
 // reserve has the tools that are in no namespace keep their names.
 func (c *responsesCall) reserve(tools []byte) {
-	for m := checkedMembers(tools); m.next(); {
-		switch kind := textField(m.raw(), "type"); kind {
+	for m := jsonscan.Checked(tools); m.Next(); {
+		switch kind := jsonscan.Text(m.Raw(), "type"); kind {
 		case "", "function", "custom":
-			if name := toolName(m.raw()); name != "" {
+			if name := toolName(m.Raw()); name != "" {
 				c.flat.of(toolKey{name: name})
 			}
 		case localShell, shell, applyPatch:
@@ -139,7 +141,7 @@ func (c *responsesCall) reserve(tools []byte) {
 
 // toolName is the name of a tool. Some clients wrap it as the chat dialect
 // does.
-func toolName(raw []byte) string { return stringOf(toolFields(raw).get("name")) }
+func toolName(raw []byte) string { return jsonscan.String(toolFields(raw).get("name")) }
 
 // toolFields are the members of a tool, unwrapped.
 func toolFields(raw []byte) fieldList {
@@ -162,7 +164,7 @@ func (c *responsesCall) readTool(raw []byte, path *fieldPath, namespace string) 
 	if raw[0] != '{' {
 		return wrongType(path.String(), "an object", raw)
 	}
-	kind := textField(raw, "type")
+	kind := jsonscan.Text(raw, "type")
 	switch kind {
 	case "", "function", "custom":
 		return c.readFunction(raw, path, namespace)
@@ -174,7 +176,7 @@ func (c *responsesCall) readTool(raw []byte, path *fieldPath, namespace string) 
 	}
 	if builtin, ok := builtinTools[kind]; ok && namespace == "" {
 		flat := c.flat.of(toolKey{name: kind})
-		c.tools.add(flat, ToolName{Kind: builtin.kind, Name: kind}, appendQuoted(nil, builtin.description), []byte(builtin.parameters), false)
+		c.tools.add(flat, ToolName{Kind: builtin.kind, Name: kind}, jsonscan.AppendQuoted(nil, builtin.description), []byte(builtin.parameters), false)
 	}
 	return nil
 }
@@ -182,7 +184,7 @@ func (c *responsesCall) readTool(raw []byte, path *fieldPath, namespace string) 
 // readNamespace reads the tools of a namespace.
 func (c *responsesCall) readNamespace(raw []byte, path *fieldPath) *Error {
 	f := readFields(raw)
-	namespace := stringOf(f.get("name"))
+	namespace := jsonscan.String(f.get("name"))
 	if namespace == "" {
 		return missing(path.of("name"))
 	}
@@ -195,9 +197,9 @@ func (c *responsesCall) readNamespace(raw []byte, path *fieldPath) *Error {
 	}
 	inside := path.member("tools")
 	var first *Error
-	for m := checkedMembers(tools); m.next() && c.elements.err == nil; {
-		here := inside.element(m.index)
-		if err := c.readTool(m.raw(), &here, namespace); err != nil && first == nil {
+	for m := jsonscan.Checked(tools); m.Next() && c.elements.err == nil; {
+		here := inside.element(m.Index)
+		if err := c.readTool(m.Raw(), &here, namespace); err != nil && first == nil {
 			first = err
 		}
 	}
@@ -208,13 +210,13 @@ func (c *responsesCall) readNamespace(raw []byte, path *fieldPath) *Error {
 // upstream that is a function with one string, since chat knows nothing else.
 func (c *responsesCall) readFunction(raw []byte, path *fieldPath, namespace string) *Error {
 	f := toolFields(raw)
-	name := stringOf(f.get("name"))
+	name := jsonscan.String(f.get("name"))
 	if name == "" {
 		return missing(path.of("name"))
 	}
 	to := ToolName{Name: name, Namespace: namespace}
 	flat := c.flat.of(toolKey{namespace, name})
-	if textField(raw, "type") == "custom" {
+	if jsonscan.Text(raw, "type") == "custom" {
 		to.Kind = ToolCustom
 		c.tools.add(flat, to, customDescription(f), []byte(customParameters), false)
 		return nil
@@ -231,37 +233,37 @@ func (c *responsesCall) readFunction(raw []byte, path *fieldPath, namespace stri
 // string: a grammar can only be told to the model. nil if there is nothing to
 // say.
 func customDescription(f fieldList) []byte {
-	text := stringOf(f.get("description"))
-	if format := given(f, "format"); format != nil && textField(format, "type") == "grammar" {
-		syntax := textField(format, "syntax")
+	text := jsonscan.String(f.get("description"))
+	if format := given(f, "format"); format != nil && jsonscan.Text(format, "type") == "grammar" {
+		syntax := jsonscan.Text(format, "syntax")
 		if syntax != "" {
 			syntax += " "
 		}
 		if text != "" {
 			text += "\n\n"
 		}
-		text += "The input must follow this " + syntax + "grammar:\n" + textField(format, "definition")
+		text += "The input must follow this " + syntax + "grammar:\n" + jsonscan.Text(format, "definition")
 	}
 	if text == "" {
 		return nil
 	}
-	return appendQuoted(nil, text)
+	return jsonscan.AppendQuoted(nil, text)
 }
 
 // echoedTools is the tools as the response tells them: functions with all
 // keys, which clients' types demand, others as they came.
 func echoedTools(raw []byte) []byte {
 	b := append(make([]byte, 0, len(raw)), '[')
-	for m := checkedMembers(raw); m.next(); {
-		if m.index > 0 {
+	for m := jsonscan.Checked(raw); m.Next(); {
+		if m.Index > 0 {
 			b = append(b, ',')
 		}
-		if textField(m.raw(), "type") != "function" {
-			b = append(b, m.raw()...)
+		if jsonscan.Text(m.Raw(), "type") != "function" {
+			b = append(b, m.Raw()...)
 			continue
 		}
-		f := toolFields(m.raw())
-		b = appendQuoted(append(b, `{"type":"function","name":`...), stringOf(f.get("name")))
+		f := toolFields(m.Raw())
+		b = jsonscan.AppendQuoted(append(b, `{"type":"function","name":`...), jsonscan.String(f.get("name")))
 		for _, name := range [...]string{"description", "parameters", "strict"} {
 			b = append(append(append(b, `,"`...), name...), `":`...)
 			b = appendRawOrNull(b, f.get(name))

@@ -3,11 +3,13 @@ package dialect
 import (
 	"io"
 	"slices"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // edit replaces a span of some bytes by other bytes.
 type edit struct {
-	span
+	jsonscan.Span
 	text []byte
 }
 
@@ -20,12 +22,12 @@ const maxEdits = 4096
 
 // add adds an edit; edits mostly come in order of position.
 func (e *edits) add(start, end int, text []byte) {
-	*e = append(*e, edit{span{start, end}, text})
+	*e = append(*e, edit{jsonscan.Span{Start: start, End: end}, text})
 }
 
 // sort puts the edits in order of position.
 func (e edits) sort() {
-	byStart := func(a, b edit) int { return a.start - b.start }
+	byStart := func(a, b edit) int { return a.Start - b.Start }
 	if !slices.IsSortedFunc(e, byStart) {
 		slices.SortStableFunc(e, byStart)
 	}
@@ -36,9 +38,9 @@ func (e edits) appendTo(b, data []byte) []byte {
 	e.sort()
 	from := 0
 	for i := range e {
-		b = append(b, data[from:e[i].start]...)
+		b = append(b, data[from:e[i].Start]...)
 		b = append(b, e[i].text...)
-		from = e[i].end
+		from = e[i].End
 	}
 	return append(b, data[from:]...)
 }
@@ -49,9 +51,9 @@ func (e edits) segments(data []byte) *Segments {
 	s := &Segments{parts: make([][]byte, 0, 2*len(e)+1)}
 	from := 0
 	for i := range e {
-		s.add(data[from:e[i].start])
+		s.add(data[from:e[i].Start])
 		s.add(e[i].text)
-		from = e[i].end
+		from = e[i].End
 	}
 	s.add(data[from:])
 	return s

@@ -3,6 +3,8 @@ package dialect
 import (
 	"bytes"
 	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // Model servers that know nothing of thinking leave it at the beginning of the
@@ -48,7 +50,7 @@ func (t *thinkTags) take(s string, reason, text func(s string)) {
 
 // step goes on by one place; false when more must come for that.
 func (t *thinkTags) step(reason, text func(s string)) bool {
-	trimmed := bytes.TrimLeft(t.held, jsonSpace)
+	trimmed := bytes.TrimLeft(t.held, jsonscan.Space)
 	switch t.place {
 	case thinkBefore:
 		switch {
@@ -61,7 +63,7 @@ func (t *thinkTags) step(reason, text func(s string)) bool {
 		t.pass(text)
 	case thinkInside:
 		if i := bytes.Index(t.held, []byte(thinkClose)); i >= 0 {
-			t.tell(bytes.TrimRight(t.held[:i], jsonSpace), reason)
+			t.tell(bytes.TrimRight(t.held[:i], jsonscan.Space), reason)
 			t.place, t.held = thinkBehind, t.held[i+len(thinkClose):]
 			return true
 		}
@@ -86,7 +88,7 @@ func (t *thinkTags) pass(text func(s string)) {
 // tell tells thinking; white space in front of all of it is none.
 func (t *thinkTags) tell(thinking []byte, reason func(s string)) {
 	if !t.spoke {
-		thinking = bytes.TrimLeft(thinking, jsonSpace)
+		thinking = bytes.TrimLeft(thinking, jsonscan.Space)
 	}
 	if len(thinking) > 0 {
 		t.spoke = true
@@ -98,7 +100,7 @@ func (t *thinkTags) tell(thinking []byte, reason func(s string)) {
 // end.
 func (t *thinkTags) tellSettled(reason func(s string)) {
 	end := len(t.held) - tagStart(t.held)
-	settled := len(bytes.TrimRight(t.held[:end], jsonSpace))
+	settled := len(bytes.TrimRight(t.held[:end], jsonscan.Space))
 	if end-settled > maxHeldSpace {
 		settled = end
 	}
@@ -128,7 +130,7 @@ func (t *thinkTags) flush(reason, text func(s string)) {
 			t.pass(text)
 		}
 	case thinkInside:
-		t.tell(bytes.TrimRight(t.held, jsonSpace), reason)
+		t.tell(bytes.TrimRight(t.held, jsonscan.Space), reason)
 		t.held = t.held[:0]
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 )
 
 // translation is a request of another dialect, decoded: what goes up as a chat
@@ -18,8 +20,8 @@ type translation struct {
 	choice   string // tool_choice: "", "auto" or "required"
 	parallel string // parallel_tool_calls: "", "true" or "false"
 	elements elements
-	options  []byte // further members, each with a comma in front
-	effort   span   // of options: the degree of thinking, if one is asked for
+	options  []byte        // further members, each with a comma in front
+	effort   jsonscan.Span // of options: the degree of thinking, if one is asked for
 
 	messages []byte // the conversation as JSON, once it is complete
 	toolList []byte // the tools as JSON, nil if there are none
@@ -39,18 +41,18 @@ func (t *translation) option(name string, raw []byte) {
 
 // askEffort asks for a degree of thinking.
 func (t *translation) askEffort(level string) {
-	t.effort.start = len(t.options)
-	t.option("reasoning_effort", appendQuoted(nil, level))
-	t.effort.end = len(t.options)
+	t.effort.Start = len(t.options)
+	t.option("reasoning_effort", jsonscan.AppendQuoted(nil, level))
+	t.effort.End = len(t.options)
 }
 
 // DropEffort implements Call.
 func (t *translation) DropEffort() bool {
-	if t.effort == (span{}) {
+	if t.effort == (jsonscan.Span{}) {
 		return false
 	}
-	t.options = slices.Delete(t.options, t.effort.start, t.effort.end)
-	t.effort = span{}
+	t.options = slices.Delete(t.options, t.effort.Start, t.effort.End)
+	t.effort = jsonscan.Span{}
 	return true
 }
 
@@ -68,7 +70,7 @@ func (t *translation) complete(env *Env, size int) {
 }
 
 // Prompt implements Call.
-func (t *translation) Prompt() *Prompt { return NewPrompt(t.messages, t.toolList) }
+func (t *translation) Prompt() *tokens.Prompt { return tokens.NewPrompt(t.messages, t.toolList) }
 
 // PublicModel implements Call.
 func (t *translation) PublicModel() string { return t.model }
@@ -89,7 +91,7 @@ func (t *translation) WholeBody(upstreamModel string) *Segments {
 // body is the upstream's body. The messages come last, so that the bodies of
 // one conversation differ only behind what they share.
 func (t *translation) body(upstreamModel string, stream bool) *Segments {
-	head := appendQuoted([]byte(`{"model":`), upstreamModel)
+	head := jsonscan.AppendQuoted([]byte(`{"model":`), upstreamModel)
 	if stream {
 		head = append(head, `,"stream":true,"stream_options":{"include_usage":true}`...)
 	}
@@ -100,7 +102,7 @@ func (t *translation) body(upstreamModel string, stream bool) *Segments {
 		s.add(t.toolList)
 		tail := []byte(nil)
 		if t.choice != "" {
-			tail = appendQuoted(append(tail, `,"tool_choice":`...), t.choice)
+			tail = jsonscan.AppendQuoted(append(tail, `,"tool_choice":`...), t.choice)
 		}
 		if t.parallel != "" {
 			tail = append(append(tail, `,"parallel_tool_calls":`...), t.parallel...)
@@ -123,7 +125,7 @@ type toolset struct {
 // offeredTool is a tool that the model may call.
 type offeredTool struct {
 	flat string
-	json span // of the toolset's
+	json jsonscan.Span // of the toolset's
 }
 
 // add adds a function; the first of a name wins. description is a JSON string
@@ -135,8 +137,8 @@ func (s *toolset) add(flat string, to ToolName, description, parameters []byte, 
 	to.offered = true
 	s.know(flat, to)
 	from := len(s.json)
-	b := appendQuoted(append(s.json, `,{"type":"function","function":{"name":`...), flat)
-	if isString(description) {
+	b := jsonscan.AppendQuoted(append(s.json, `,{"type":"function","function":{"name":`...), flat)
+	if jsonscan.IsString(description) {
 		b = append(append(b, `,"description":`...), description...)
 	}
 	b = appendSchema(append(b, `,"parameters":`...), parameters)
@@ -144,7 +146,7 @@ func (s *toolset) add(flat string, to ToolName, description, parameters []byte, 
 		b = append(b, `,"strict":true`...)
 	}
 	s.json = append(b, "}}"...)
-	s.order = append(s.order, offeredTool{flat, span{from, len(s.json)}})
+	s.order = append(s.order, offeredTool{flat, jsonscan.Span{Start: from, End: len(s.json)}})
 }
 
 // offers reports whether there is a tool of a name.
@@ -178,7 +180,7 @@ func (s *toolset) list() []byte {
 	}
 	b := s.json[:0]
 	for _, t := range s.order { // to where it is, or nearer to the start
-		b = append(b, t.json.of(s.json)...)
+		b = append(b, t.json.Of(s.json)...)
 	}
 	b[0] = '['
 	return append(b, ']')
@@ -192,9 +194,9 @@ func appendSchema(b, schema []byte) []byte {
 		return append(b, `{"type":"object","properties":{}}`...)
 	}
 	typed, properties, any := false, false, false
-	for m := checkedMembers(schema); m.next(); {
+	for m := jsonscan.Checked(schema); m.Next(); {
 		any = true
-		switch string(m.name()) {
+		switch string(m.Name()) {
 		case "type":
 			typed = true
 		case "properties":

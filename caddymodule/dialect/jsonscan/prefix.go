@@ -1,47 +1,47 @@
-package dialect
+package jsonscan
 
-// jsonPrefix tells, piece by piece, whether what has come so far can still
+// Prefix tells, piece by piece, whether what has come so far can still
 // become a JSON text (RFC 8259): clients parse the streamed arguments of a
 // tool call as they come, and some throw at the first byte that cannot be.
 // What it takes is what encoding/json takes, but for depth (maxDepth). It
 // allocates nothing and remembers no text. The zero value has seen nothing.
-type jsonPrefix struct {
-	objects [maxDepth / 64]uint64 // a bit for each open container: 1 is an object
+type Prefix struct {
+	objects [MaxDepth / 64]uint64 // a bit for each open container: 1 is an object
 	depth   int
-	state   prefixState
+	state   state
 	key     bool   // the string that is being read is a key
 	word    string // what must follow of true, false or null
 	hex     int    // hexadecimal digits that must follow
 }
 
-// prefixState is what may come next.
-type prefixState uint8
+// state is what may come next.
+type state uint8
 
 const (
-	wantValue    prefixState = iota // a value
-	wantFirst                       // a value, or the end of the array
-	wantFirstKey                    // a key, or the end of the object
-	wantKey                         // a key
-	wantColon                       // the colon behind a key
-	wantMore                        // a comma, or the end of the container
-	inString                        // the rest of a string
-	inEscape                        // what follows a backslash
-	inHex                           // the digits of \u
-	inWord                          // the rest of true, false or null
-	inMinus                         // the first digit of a number
-	inZero                          // what follows a leading zero
-	inInteger                       // more digits of the integer part
-	inPoint                         // the first digit of the fraction
-	inFraction                      // more of them
-	inExponent                      // a sign or the first digit of the exponent
-	inSign                          // the first digit of the exponent
-	inDigits                        // more of them
-	isComplete                      // nothing but white space
-	isBroken                        // nothing: this is no JSON
+	wantValue    state = iota // a value
+	wantFirst                 // a value, or the end of the array
+	wantFirstKey              // a key, or the end of the object
+	wantKey                   // a key
+	wantColon                 // the colon behind a key
+	wantMore                  // a comma, or the end of the container
+	inString                  // the rest of a string
+	inEscape                  // what follows a backslash
+	inHex                     // the digits of \u
+	inWord                    // the rest of true, false or null
+	inMinus                   // the first digit of a number
+	inZero                    // what follows a leading zero
+	inInteger                 // more digits of the integer part
+	inPoint                   // the first digit of the fraction
+	inFraction                // more of them
+	inExponent                // a sign or the first digit of the exponent
+	inSign                    // the first digit of the exponent
+	inDigits                  // more of them
+	isComplete                // nothing but white space
+	isBroken                  // nothing: this is no JSON
 )
 
-// add takes the next piece and reports whether all is the start of a JSON text.
-func (p *jsonPrefix) add(s string) bool {
+// Add takes the next piece and reports whether all is the start of a JSON text.
+func (p *Prefix) Add(s string) bool {
 	for i := 0; i < len(s) && p.state != isBroken; i++ {
 		if p.state == inString {
 			for i < len(s) && s[i] != '"' && s[i] != '\\' && s[i] >= 0x20 {
@@ -56,12 +56,12 @@ func (p *jsonPrefix) add(s string) bool {
 	return p.state != isBroken
 }
 
-// complete reports whether what has come is a JSON text, and one that no
+// Complete reports whether what has come is a JSON text, and one that no
 // further byte can make another of (so a number never is: a digit may follow).
-func (p *jsonPrefix) complete() bool { return p.state == isComplete }
+func (p *Prefix) Complete() bool { return p.state == isComplete }
 
 // step is the state behind one more byte.
-func (p *jsonPrefix) step(c byte) prefixState {
+func (p *Prefix) step(c byte) state {
 	switch p.state {
 	case inString:
 		return p.inText(c)
@@ -94,7 +94,7 @@ func (p *jsonPrefix) step(c byte) prefixState {
 
 // between is the state behind a byte that is no white space and stands outside
 // of strings, numbers and words.
-func (p *jsonPrefix) between(c byte) prefixState {
+func (p *Prefix) between(c byte) state {
 	switch {
 	case p.state == wantValue, p.state == wantFirst && c != ']':
 		return p.value(c)
@@ -116,7 +116,7 @@ func (p *jsonPrefix) between(c byte) prefixState {
 }
 
 // value is the state behind the first byte of a value.
-func (p *jsonPrefix) value(c byte) prefixState {
+func (p *Prefix) value(c byte) state {
 	switch c {
 	case '{':
 		return p.enter(true, wantFirstKey)
@@ -146,8 +146,8 @@ func (p *jsonPrefix) value(c byte) prefixState {
 }
 
 // enter opens a container.
-func (p *jsonPrefix) enter(object bool, next prefixState) prefixState {
-	if p.depth == maxDepth {
+func (p *Prefix) enter(object bool, next state) state {
+	if p.depth == MaxDepth {
 		return isBroken
 	}
 	word, bit := &p.objects[p.depth/64], uint64(1)<<(p.depth%64)
@@ -160,18 +160,18 @@ func (p *jsonPrefix) enter(object bool, next prefixState) prefixState {
 }
 
 // leave closes the innermost container.
-func (p *jsonPrefix) leave() prefixState {
+func (p *Prefix) leave() state {
 	p.depth--
 	return p.behindValue()
 }
 
 // inObject reports whether the innermost container is an object.
-func (p *jsonPrefix) inObject() bool {
+func (p *Prefix) inObject() bool {
 	return p.objects[(p.depth-1)/64]>>((p.depth-1)%64)&1 == 1
 }
 
 // behindValue is the state behind a whole value.
-func (p *jsonPrefix) behindValue() prefixState {
+func (p *Prefix) behindValue() state {
 	if p.depth == 0 {
 		return isComplete
 	}
@@ -179,7 +179,7 @@ func (p *jsonPrefix) behindValue() prefixState {
 }
 
 // inText is the state behind a byte of a string.
-func (p *jsonPrefix) inText(c byte) prefixState {
+func (p *Prefix) inText(c byte) state {
 	switch {
 	case c == '"' && p.key:
 		return wantColon
@@ -194,7 +194,7 @@ func (p *jsonPrefix) inText(c byte) prefixState {
 }
 
 // inEscape is the state behind the byte that follows a backslash.
-func (p *jsonPrefix) inEscape(c byte) prefixState {
+func (p *Prefix) inEscape(c byte) state {
 	switch c {
 	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
 		return inString
@@ -206,7 +206,7 @@ func (p *jsonPrefix) inEscape(c byte) prefixState {
 }
 
 // inNumber is the state behind a byte that follows a part of a number.
-func (p *jsonPrefix) inNumber(c byte) prefixState {
+func (p *Prefix) inNumber(c byte) state {
 	digit := isDigit(c)
 	switch p.state {
 	case inMinus:
