@@ -39,7 +39,7 @@ type answerStream struct {
 func newAnswerStream(to streamEncoder, call *reply) *answerStream {
 	s := &answerStream{to: to, estimate: call.estimate}
 	s.n.parts, s.n.thinkTags, s.n.logprobs = &s.blocks, call.treat.ThinkTags, call.logprobs
-	s.blocks.to = to
+	s.blocks.to, s.blocks.calls = to, &s.n.slots
 	return s
 }
 
@@ -174,6 +174,7 @@ func encodeWhole(body []byte, to encoder, call *reply) (outcome, *Error) {
 	}
 	blocks := serialiser{to: to}
 	n := normaliser{parts: &blocks, whole: true, thinkTags: call.treat.ThinkTags, logprobs: call.logprobs}
+	blocks.calls = &n.slots
 	n.feed(stream)
 	n.end(nil)
 	if n.err == nil {

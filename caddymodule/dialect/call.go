@@ -99,6 +99,10 @@ type Env struct {
 // NewID makes an id of 26 base32 characters behind its prefix.
 func NewID(prefix string) string { return prefix + rand.Text() }
 
+// NewRequestID returns an id for the headers x-request-id and request-id and
+// for error bodies.
+func NewRequestID() string { return NewID("req_") }
+
 // byteOrderMark begins a text of some editors and shells. JSON texts have none,
 // but a reader may skip it (RFC 8259 §8.1).
 var byteOrderMark = []byte("\ufeff")

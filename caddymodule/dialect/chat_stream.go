@@ -124,10 +124,6 @@ func (s *ChatStream) Held() int64 {
 	return s.reader.Held() + s.tools.held() + int64(cap(s.out)+cap(s.scratch)+cap(s.envelope))
 }
 
-// Events counts the events with data that have come: it tells progress, which
-// comments are not.
-func (s *ChatStream) Events() int { return s.events }
-
 // Err is the error that ended the stream, nil if there is none.
 func (s *ChatStream) Err() *Error { return s.err }
 

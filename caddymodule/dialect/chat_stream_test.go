@@ -274,12 +274,12 @@ func TestChatStreamEndedByACause(t *testing.T) {
 func TestChatStreamTellsUsageAndProgress(t *testing.T) {
 	s := NewChatStream(ChatStreamOptions{Model: "pub", Choices: 1})
 	s.Feed([]byte(": ping\n\n: ping\n\ndata\n\n"))
-	if _, ok := s.Usage(); ok || s.Events() != 0 || s.Finished() {
-		t.Errorf("comments: %d events, finished %v", s.Events(), s.Finished())
+	if _, ok := s.Usage(); ok || s.events != 0 || s.Finished() {
+		t.Errorf("comments: %d events, finished %v", s.events, s.Finished())
 	}
 	s.Feed([]byte(eventsOf(hi, stop)))
-	if s.Events() != 2 || !s.Finished() || s.Done() {
-		t.Errorf("%d events, finished %v, done %v", s.Events(), s.Finished(), s.Done())
+	if s.events != 2 || !s.Finished() || s.Done() {
+		t.Errorf("%d events, finished %v, done %v", s.events, s.Finished(), s.Done())
 	}
 	if out := s.Feed([]byte(eventsOf(costs))); len(out) != 0 {
 		t.Errorf("usage went out: %s", out)

@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"bytes"
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
@@ -360,28 +359,4 @@ func (w *messageWriter) calls(calls []toolCall) {
 		w.b = append(w.b, "}}"...)
 	}
 	w.b = append(w.b, ']')
-}
-
-// compactJSON is a JSON text without white space between its tokens.
-func compactJSON(raw []byte) []byte {
-	if bytes.IndexByte(raw, ' ') < 0 && bytes.IndexByte(raw, '\n') < 0 && bytes.IndexByte(raw, '\t') < 0 && bytes.IndexByte(raw, '\r') < 0 {
-		return raw
-	}
-	out := make([]byte, 0, len(raw))
-	quoted := false
-	for i := 0; i < len(raw); i++ {
-		c := raw[i]
-		switch {
-		case quoted && c == '\\':
-			out = append(out, c, raw[i+1])
-			i++
-			continue
-		case c == '"':
-			quoted = !quoted
-		case !quoted && (c == ' ' || c == '\n' || c == '\t' || c == '\r'):
-			continue
-		}
-		out = append(out, c)
-	}
-	return out
 }

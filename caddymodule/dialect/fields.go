@@ -30,6 +30,9 @@ var knownFields = func() map[string]string {
 		// tools, and what else is an object
 		"budget_tokens", "description", "disable_parallel_tool_use", "display", "effort", "format", "function", "input_schema", "mode",
 		"parameters", "schema", "strict", "definition", "syntax",
+		// arguments of calls, probabilities
+		"command", "commands", "diff", "env", "max_output_length", "path", "timeout_ms", "workdir", "working_directory",
+		"bytes", "logprob", "token",
 	} {
 		known[name] = name
 	}
@@ -78,6 +81,9 @@ func (f fieldList) get(name string) []byte {
 	}
 	return nil
 }
+
+// text is a field that is a string, "" if it is not there.
+func (f fieldList) text(name string) string { return jsonscan.String(f.get(name)) }
 
 // given is a field's value, nil if it is absent or null.
 func given(f fieldList, name string) []byte {

@@ -21,7 +21,7 @@ func appendLogprobs(list, logprobs []byte) []byte {
 	if len(logprobs) == 0 || logprobs[0] != '{' {
 		return list
 	}
-	content := fieldsOf(logprobs, "content")[0]
+	content := jsonscan.Member(logprobs, "content")
 	if len(content) == 0 || content[0] != '[' {
 		return list
 	}
@@ -38,8 +38,8 @@ func appendLogprob(b []byte, first bool, token []byte, top bool) []byte {
 	if token[0] != '{' {
 		return b
 	}
-	fields := fieldsOf(token, "token", "logprob", "bytes", "top_logprobs")
-	text, logprob, raw, others := fields[0], fields[1], fields[2], fields[3]
+	f := readFields(token)
+	text, logprob, raw, others := given(f, "token"), given(f, "logprob"), given(f, "bytes"), given(f, "top_logprobs")
 	if text == nil && logprob == nil && raw == nil && others == nil {
 		return b
 	}

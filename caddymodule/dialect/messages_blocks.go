@@ -24,7 +24,7 @@ func (c *messagesCall) readUser(content []byte, path *fieldPath) *Error {
 			return at(here.String(), "Input should be an object, not %s", jsonscan.TypeName(block))
 		}
 		f := readFields(block)
-		if jsonscan.String(f.get("type")) == "tool_result" {
+		if f.text("type") == "tool_result" {
 			if err := c.readResult(f, &here); err != nil {
 				return err
 			}
@@ -43,7 +43,7 @@ func (c *messagesCall) readUser(content []byte, path *fieldPath) *Error {
 // readBlock reads a block of what the user, or a tool, tells the model. Blocks
 // that belong to hosted tools, and those that are not known, are nothing.
 func (c *messagesCall) readBlock(f fieldList, path *fieldPath) (contentPart, *Error) {
-	switch jsonscan.String(f.get("type")) {
+	switch f.text("type") {
 	case "text":
 		if !jsonscan.IsString(f.get("text")) {
 			return contentPart{}, at(path.of("text"), "Field required")
@@ -57,7 +57,7 @@ func (c *messagesCall) readBlock(f fieldList, path *fieldPath) (contentPart, *Er
 	case "search_result":
 		return contentPart{text: searchResult(f)}, nil
 	case "tool_reference":
-		return contentPart{text: "[tool: " + jsonscan.String(f.get("tool_name")) + "]"}, nil
+		return contentPart{text: "[tool: " + f.text("tool_name") + "]"}, nil
 	}
 	return contentPart{text: hostedText(f)}, nil
 }
@@ -68,15 +68,15 @@ func (c *messagesCall) readImage(source []byte, path *fieldPath) (contentPart, *
 		return contentPart{}, at(path.String(), "Field required")
 	}
 	f, url := readFields(source), ""
-	switch kind := jsonscan.String(f.get("type")); kind {
+	switch kind := f.text("type"); kind {
 	case "base64":
-		data, media := jsonscan.String(f.get("data")), jsonscan.String(f.get("media_type"))
+		data, media := f.text("data"), f.text("media_type")
 		if data == "" || media == "" {
 			return contentPart{}, at(path.String(), "a base64 source needs media_type and data")
 		}
 		url = "data:" + media + ";base64," + data
 	case "url":
-		if url = jsonscan.String(f.get("url")); url == "" {
+		if url = f.text("url"); url == "" {
 			return contentPart{}, at(path.of("url"), "Field required")
 		}
 		if problem := remoteFault(url, c.treat.RemoteMedia); problem != "" {
@@ -106,9 +106,9 @@ func (c *messagesCall) readDocument(f fieldList, path *fieldPath) (contentPart, 
 		return contentPart{}, at(path.of("source"), "Field required")
 	}
 	s := readFields(source)
-	text, media := "", strings.ToLower(jsonscan.String(s.get("media_type")))
-	title := jsonscan.String(f.get("title"))
-	switch kind := jsonscan.String(s.get("type")); {
+	text, media := "", strings.ToLower(s.text("media_type"))
+	title := f.text("title")
+	switch kind := s.text("type"); {
 	case kind == "text" && jsonscan.IsString(s.get("data")):
 		text = jsonscan.Unquote(s.get("data"))
 	case kind == "content" && given(s, "content") != nil:
@@ -119,8 +119,8 @@ func (c *messagesCall) readDocument(f fieldList, path *fieldPath) (contentPart, 
 			return contentPart{}, at(path.of("source.data"), "is not valid base64")
 		}
 		text = string(data)
-	case c.treat.FileParts && kind == "base64" && media != "" && jsonscan.String(s.get("data")) != "":
-		return filePart(fileName(title, media), "data:"+media+";base64,"+jsonscan.String(s.get("data"))), nil
+	case c.treat.FileParts && kind == "base64" && media != "" && s.text("data") != "":
+		return filePart(fileName(title, media), "data:"+media+";base64,"+s.text("data")), nil
 	default:
 		if media == "" {
 			media = kind
@@ -170,7 +170,7 @@ func plainText(raw []byte) string {
 // readResult reads the result of a call. Only text fits into a tool's message
 // of the chat dialect, so images follow in the user's.
 func (c *messagesCall) readResult(f fieldList, path *fieldPath) *Error {
-	id := jsonscan.String(f.get("tool_use_id"))
+	id := f.text("tool_use_id")
 	if id == "" {
 		return at(path.of("tool_use_id"), "Field required")
 	}
@@ -247,17 +247,17 @@ func (c *messagesCall) readAssistant(content []byte, path *fieldPath) *Error {
 
 // readSaid reads one block of what the assistant said.
 func (c *messagesCall) readSaid(f fieldList, path *fieldPath) *Error {
-	switch jsonscan.String(f.get("type")) {
+	switch f.text("type") {
 	case "text":
-		c.talk.addText(jsonscan.String(f.get("text")))
+		c.talk.addText(f.text("text"))
 	case "thinking":
-		thinking := jsonscan.String(f.get("thinking"))
+		thinking := f.text("thinking")
 		if thinking == "" {
-			thinking = c.vault.open(carryingMark, jsonscan.String(f.get("signature")))
+			thinking = c.vault.open(carryingMark, f.text("signature"))
 		}
 		c.talk.addReasoning(thinking)
 	case "tool_use":
-		id, name := jsonscan.String(f.get("id")), jsonscan.String(f.get("name"))
+		id, name := f.text("id"), f.text("name")
 		if id == "" {
 			return at(path.of("id"), "Field required")
 		}
@@ -285,9 +285,9 @@ func callInput(raw []byte) string {
 // not have it: the call in one line, and what was found in lines of title and
 // address. Other blocks are nothing.
 func hostedText(f fieldList) string {
-	kind := jsonscan.String(f.get("type"))
+	kind := f.text("type")
 	if kind == "server_tool_use" {
-		return "[" + jsonscan.String(f.get("name")) + " " + callInput(f.get("input")) + "]"
+		return "[" + f.text("name") + " " + callInput(f.get("input")) + "]"
 	}
 	if !strings.HasSuffix(kind, "_tool_result") {
 		return ""

@@ -158,13 +158,13 @@ func (c *messagesCall) addSystemContent(raw []byte, path *fieldPath) *Error {
 			return at(here.String(), "Input should be a text block, not %s", jsonscan.TypeName(block))
 		}
 		f := readFields(block)
-		if jsonscan.String(f.get("type")) != "text" {
+		if f.text("type") != "text" {
 			if path.in != nil {
 				continue // clients tell changes of tools in between
 			}
 			return at(here.of("type"), "only text blocks are allowed here")
 		}
-		if text := withoutBilling(jsonscan.String(f.get("text")), false); text != "" {
+		if text := withoutBilling(f.text("text"), false); text != "" {
 			texts = append(texts, text)
 		}
 	}
@@ -237,7 +237,7 @@ func (c *messagesCall) readMessage(raw []byte, path *fieldPath) *Error {
 		return at(path.of("content"), "Input should be a string or a list of blocks, not %s", jsonscan.TypeName(content))
 	}
 	inside := path.member("content")
-	switch role := jsonscan.String(f.get("role")); role {
+	switch role := f.text("role"); role {
 	case "system":
 		return c.addSystemContent(content, &inside)
 	case "user":

@@ -56,7 +56,7 @@ func (c *messagesCall) readTools(fields fieldList) *Error {
 // readTool reads one tool.
 func (c *messagesCall) readTool(raw []byte, path *fieldPath) *Error {
 	f := readFields(raw)
-	kind, name := jsonscan.String(f.get("type")), jsonscan.String(f.get("name"))
+	kind, name := f.text("type"), f.text("name")
 	if kind == "" || kind == "custom" {
 		if name == "" {
 			return at(path.of("name"), "Field required")
@@ -93,7 +93,7 @@ func (c *messagesCall) readToolChoice(fields fieldList) *Error {
 			c.parallel = "false"
 		}
 	}
-	switch kind := jsonscan.String(f.get("type")); kind {
+	switch kind := f.text("type"); kind {
 	case "auto":
 		c.choice = "auto"
 	case "none":
@@ -104,7 +104,7 @@ func (c *messagesCall) readToolChoice(fields fieldList) *Error {
 		}
 		c.choice = "required"
 	case "tool":
-		name := jsonscan.String(f.get("name"))
+		name := f.text("name")
 		if !c.tools.offers(name) {
 			return at("tool_choice.name", "%s is not available on this deployment", show(name))
 		}

@@ -72,7 +72,6 @@ type normaliser struct {
 type toolState struct {
 	started bool
 	held    []byte // arguments that came before the start
-	check   jsonscan.Prefix
 }
 
 // feed takes the upstream's next bytes.
@@ -179,7 +178,7 @@ func (n *normaliser) settled() bool {
 		if !n.isCall(k) {
 			continue
 		}
-		if calls++; !n.tools[k].check.Complete() {
+		if calls++; !n.slots.slots[k].args.Complete() {
 			return false
 		}
 	}

@@ -144,36 +144,36 @@ func (n *normaliser) callTool(e toolEntry) {
 	n.note(e.args)
 	k := 0
 	if n.whole { // each entry is a call, whatever its id
-		k = n.slots.begin(e)
+		k = n.slots.placeNew(e)
 	} else {
 		k = n.slots.place(e)
 	}
 	for len(n.tools) <= k {
 		n.tools = append(n.tools, toolState{})
 	}
-	t := &n.tools[k]
-	t.check.Add(e.args)
-	slot := &n.slots.slots[k]
-	if !t.started && slot.name != "" && (slot.id != "" || len(t.held) > 0 || e.args != "") {
-		n.start(k)
-	}
+	t, slot := &n.tools[k], &n.slots.slots[k]
 	switch {
-	case e.args == "":
-	case t.started:
+	case t.started && e.args != "":
 		n.parts.toolArgs(k, e.args)
+	case t.started:
+	case slot.name != "" && (slot.id != "" || len(t.held) > 0 || e.args != ""):
+		n.start(k, e.args)
 	default:
 		t.held = append(t.held, e.args...)
 	}
 }
 
-// start tells that a call begins, and what has come of it.
-func (n *normaliser) start(k int) {
+// start reports that a call begins, and what has come of it: args last.
+func (n *normaliser) start(k int, args string) {
 	t, slot := &n.tools[k], &n.slots.slots[k]
 	t.started = true
 	n.parts.toolStart(k, slot.id, slot.name)
 	if len(t.held) > 0 {
-		n.parts.toolArgs(k, string(t.held))
+		args = string(append(t.held, args...))
 		t.held = nil
+	}
+	if args != "" {
+		n.parts.toolArgs(k, args)
 	}
 }
 
@@ -190,7 +190,7 @@ func (n *normaliser) startBelated() (calls int) {
 		}
 		calls++
 		if !n.tools[k].started {
-			n.start(k)
+			n.start(k, "")
 		}
 	}
 	return calls

@@ -60,23 +60,23 @@ func soleString(raw []byte) (value string, ok bool) {
 // What the model did not give as it should is left out: the client's checks
 // then tell it.
 func appendShellAction(b []byte, kind ToolKind, object []byte) []byte {
-	fields := fieldsOf(object, "command", "commands", "env", "timeout_ms", "workdir", "working_directory", "max_output_length")
-	command, commands := fields[0], fields[1]
-	if len(commands) == 0 || kind == ToolLocalShell && len(command) > 0 {
+	f := readFields(object)
+	commands := given(f, "commands")
+	if command := given(f, "command"); len(commands) == 0 || kind == ToolLocalShell && len(command) > 0 {
 		commands = command
 	}
 	if kind == ToolShell {
 		b = appendStrings(append(b, `{"commands":`...), commands)
-		b = appendIntegerOrNull(append(b, `,"timeout_ms":`...), fields[3])
-		b = appendIntegerOrNull(append(b, `,"max_output_length":`...), fields[6])
+		b = appendIntegerOrNull(append(b, `,"timeout_ms":`...), f.get("timeout_ms"))
+		b = appendIntegerOrNull(append(b, `,"max_output_length":`...), f.get("max_output_length"))
 		return append(b, '}')
 	}
 	b = appendStrings(append(b, `{"type":"exec","command":`...), commands)
-	b = appendStringMap(append(b, `,"env":`...), fields[2])
-	b = appendIntegerOrNull(append(b, `,"timeout_ms":`...), fields[3])
-	directory := fields[4]
+	b = appendStringMap(append(b, `,"env":`...), f.get("env"))
+	b = appendIntegerOrNull(append(b, `,"timeout_ms":`...), f.get("timeout_ms"))
+	directory := given(f, "workdir")
 	if len(directory) == 0 {
-		directory = fields[5]
+		directory = f.get("working_directory")
 	}
 	b = jsonscan.AppendQuotedOrNull(append(b, `,"working_directory":`...), jsonscan.String(directory))
 	return append(b, `,"user":null}`...)
@@ -84,30 +84,17 @@ func appendShellAction(b []byte, kind ToolKind, object []byte) []byte {
 
 // appendPatchOperation appends the operation of an apply_patch_call.
 func appendPatchOperation(b, object []byte) []byte {
-	fields := fieldsOf(object, "type", "path", "diff")
-	kind := jsonscan.String(fields[0])
+	f := readFields(object)
+	kind := f.text("type")
 	if kind == "" {
 		kind = "update_file"
 	}
 	b = jsonscan.AppendQuoted(append(b, `{"type":`...), kind)
-	b = jsonscan.AppendQuoted(append(b, `,"path":`...), jsonscan.String(fields[1]))
+	b = jsonscan.AppendQuoted(append(b, `,"path":`...), f.text("path"))
 	if kind != "delete_file" {
-		b = jsonscan.AppendQuoted(append(b, `,"diff":`...), jsonscan.String(fields[2]))
+		b = jsonscan.AppendQuoted(append(b, `,"diff":`...), f.text("diff"))
 	}
 	return append(b, '}')
-}
-
-// fieldsOf finds members of an object; nil for one that is not there or null.
-func fieldsOf(object []byte, names ...string) [][]byte {
-	fields := make([][]byte, len(names))
-	for m := jsonscan.At(object, 0); m.Next(); {
-		for i, name := range names {
-			if string(m.Name()) == name && !jsonscan.IsNull(m.Raw()) {
-				fields[i] = m.Raw()
-			}
-		}
-	}
-	return fields
 }
 
 // appendStrings appends an array of strings: of one that may hold other

@@ -18,7 +18,7 @@ func (c *responsesCall) readToolChoice(fields fieldList) *Error {
 		return wrongType("tool_choice", "a string or an object", raw)
 	}
 	f := readFields(raw)
-	if jsonscan.String(f.get("type")) == "allowed_tools" {
+	if f.text("type") == "allowed_tools" {
 		return c.allowTools(f)
 	}
 	flat, err := c.chosen(raw, &fieldPath{name: "tool_choice"})
@@ -79,7 +79,7 @@ func (c *responsesCall) allowTools(f fieldList) *Error {
 		}
 	}
 	c.tools.keep(func(flat string) bool { return allowed[flat] || namespaces[c.tools.names[flat].Namespace] })
-	mode := jsonscan.String(f.get("mode"))
+	mode := f.text("mode")
 	if mode == "" {
 		mode = "auto"
 	}
@@ -96,7 +96,7 @@ func isCallable(kind string) bool {
 // chosen is the upstream's name of the tool that a choice names.
 func (c *responsesCall) chosen(raw []byte, path *fieldPath) (string, *Error) {
 	f := toolFields(raw)
-	kind, name := jsonscan.Text(raw, "type"), jsonscan.String(f.get("name"))
+	kind, name := jsonscan.Text(raw, "type"), f.text("name")
 	if !isCallable(kind) {
 		return "", invalid(path.of("type"), "unsupported_parameter", "Tools of type '%s' are not available on this deployment.", show(kind))
 	}
@@ -106,7 +106,7 @@ func (c *responsesCall) chosen(raw []byte, path *fieldPath) (string, *Error) {
 	if name == "" {
 		return "", missing(path.of("name"))
 	}
-	flat := c.flat.called(toolKey{jsonscan.String(f.get("namespace")), name})
+	flat := c.flat.called(toolKey{f.text("namespace"), name})
 	if !c.tools.offers(flat) {
 		return "", invalid(path.of("name"), "", "The tool '%s' is not among the tools of this request.", show(name))
 	}

@@ -75,7 +75,7 @@ func (c *responsesCall) addItem(raw []byte, index int) *Error {
 	c.fields = appendFields(c.fields, raw)
 	kind := itemType(c.fields)
 	if kind == "item_reference" && index >= 0 {
-		id := jsonscan.String(c.fields.get("id"))
+		id := c.fields.text("id")
 		if id == "" {
 			return missing(element("input", index) + ".id")
 		}
@@ -90,7 +90,7 @@ func (c *responsesCall) addItem(raw []byte, index int) *Error {
 		c.toolItems = append(c.toolItems, len(c.items))
 	}
 	item := inputItem{raw, index}
-	if kind == "message" && jsonscan.String(c.fields.get("role")) == "" {
+	if kind == "message" && c.fields.text("role") == "" {
 		path := item.path()
 		return missing(path.of("role"))
 	}
@@ -146,7 +146,7 @@ func (c *responsesCall) readPrevious(fields fieldList) *Error {
 
 // itemType is an item's type. A message may leave it out, and a reference.
 func itemType(f fieldList) string {
-	switch kind := jsonscan.String(f.get("type")); {
+	switch kind := f.text("type"); {
 	case kind != "":
 		return kind
 	case given(f, "role") == nil && given(f, "content") == nil && given(f, "id") != nil:

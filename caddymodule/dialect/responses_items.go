@@ -38,7 +38,7 @@ func (c *responsesCall) readItem(item []byte, path *fieldPath) *Error {
 			c.reasoning = append(c.reasoning, text)
 		}
 	case "compaction":
-		if text := c.vault.open(compactionMark, jsonscan.String(f.get("encrypted_content"))); text != "" {
+		if text := c.vault.open(compactionMark, f.text("encrypted_content")); text != "" {
 			c.reasoning = nil
 			c.talk.addUser([]contentPart{{text: text}})
 		}
@@ -68,7 +68,7 @@ func plainName(name string) string {
 
 // reasoningText is what a reasoning item says.
 func (c *responsesCall) reasoningText(f fieldList) string {
-	if text := c.vault.open(reasoningMark, jsonscan.String(f.get("encrypted_content"))); text != "" {
+	if text := c.vault.open(reasoningMark, f.text("encrypted_content")); text != "" {
 		return text
 	}
 	for _, name := range [...]string{"content", "summary"} {
@@ -89,7 +89,7 @@ func (c *responsesCall) think() {
 
 // readMessage reads a message.
 func (c *responsesCall) readMessage(f fieldList, path *fieldPath) *Error {
-	role := jsonscan.String(f.get("role"))
+	role := f.text("role")
 	inside := path.member("content")
 	var parts []contentPart
 	if content := given(f, "content"); content != nil {
@@ -137,14 +137,14 @@ func onlyTexts(parts []contentPart, role string, path *fieldPath) ([]string, *Er
 
 // readCall reads a call of a tool.
 func (c *responsesCall) readCall(kind string, f fieldList, path *fieldPath) *Error {
-	id, item := jsonscan.String(f.get("call_id")), jsonscan.String(f.get("id"))
+	id, item := f.text("call_id"), f.text("id")
 	if id == "" {
 		id = item
 	}
 	if id == "" {
 		return missing(path.of("call_id"))
 	}
-	key := toolKey{jsonscan.String(f.get("namespace")), jsonscan.String(f.get("name"))}
+	key := toolKey{f.text("namespace"), f.text("name")}
 	to := ToolName{Name: key.name, Namespace: key.namespace}
 	arguments := ""
 	switch kind {
@@ -201,9 +201,9 @@ func callArguments(raw []byte) string {
 // readOutput reads the result of a call. It names the call by its call_id, or,
 // of some types, by the id of its item.
 func (c *responsesCall) readOutput(kind string, f fieldList, path *fieldPath) *Error {
-	id := jsonscan.String(f.get("call_id"))
+	id := f.text("call_id")
 	if id == "" {
-		id = jsonscan.String(f.get("id"))
+		id = f.text("id")
 		if call, ok := c.calls[id]; ok {
 			id = call
 		}
@@ -225,7 +225,7 @@ func (c *responsesCall) readOutput(kind string, f fieldList, path *fieldPath) *E
 		}
 	}
 	if kind == "apply_patch_call_output" {
-		status := jsonscan.String(f.get("status"))
+		status := f.text("status")
 		switch {
 		case status == "failed":
 			text = failedResult(text)

@@ -37,7 +37,7 @@ func (c *responsesCall) readParts(content []byte, path *fieldPath) ([]contentPar
 // readPart reads one part of content.
 func (c *responsesCall) readPart(f fieldList, path *fieldPath) (contentPart, *Error) {
 	text := "text"
-	switch kind := jsonscan.String(f.get("type")); kind {
+	switch kind := f.text("type"); kind {
 	case "refusal":
 		text = "refusal"
 	case "input_text", "output_text", "text":
@@ -74,7 +74,7 @@ func (c *responsesCall) readPart(f fieldList, path *fieldPath) (contentPart, *Er
 // readInputImage reads an image: its address goes up as it is, if the deployment
 // allows it, and is never fetched here.
 func (c *responsesCall) readInputImage(f fieldList, path *fieldPath) (contentPart, *Error) {
-	address := jsonscan.String(f.get("image_url"))
+	address := f.text("image_url")
 	if address == "" {
 		address = jsonscan.Text(given(f, "image_url"), "url")
 	}
@@ -88,7 +88,7 @@ func (c *responsesCall) readInputImage(f fieldList, path *fieldPath) (contentPar
 		where := path.of("image_url")
 		return contentPart{}, invalid(where, "", "Invalid value for %s: %s", where, problem)
 	}
-	detail := jsonscan.String(f.get("detail"))
+	detail := f.text("detail")
 	switch detail {
 	case "auto", "low", "high":
 	case "original":
@@ -107,7 +107,7 @@ func (c *responsesCall) readInputFile(f fieldList, path *fieldPath) (contentPart
 			return contentPart{}, invalid(path.of(name), "", "%s is not supported by this deployment; send the file's text.", name)
 		}
 	}
-	data := jsonscan.String(f.get("file_data"))
+	data := f.text("file_data")
 	if data == "" {
 		return contentPart{}, missing(path.of("file_data"))
 	}
@@ -115,7 +115,7 @@ func (c *responsesCall) readInputFile(f fieldList, path *fieldPath) (contentPart
 	if !ok {
 		return contentPart{}, invalid(path.of("file_data"), "", "The file_data is not a data URL: data:text/plain;base64,….")
 	}
-	name := jsonscan.String(f.get("filename"))
+	name := f.text("filename")
 	switch {
 	case strings.HasPrefix(media, "text/"):
 		return contentPart{text: documentText(name, text)}, nil

@@ -145,8 +145,8 @@ func (c *responsesCall) keepResponse(id string, body []byte, output [][]byte) {
 // them, and may leave them out of what they send.
 func withID(raw []byte, newID func(prefix string) string) []byte {
 	f := readFields(raw)
-	id, kind := jsonscan.String(f.get("id")), itemType(f)
-	if id != "" && jsonscan.String(f.get("type")) != "" {
+	id, kind := f.text("id"), itemType(f)
+	if id != "" && f.text("type") != "" {
 		return raw
 	}
 	if id == "" {
@@ -261,7 +261,7 @@ func (c *responsesCall) readText(fields fieldList) *Error {
 		return wrongType("text.format", "an object", format)
 	}
 	f = readFields(format)
-	switch kind := jsonscan.String(f.get("type")); kind {
+	switch kind := f.text("type"); kind {
 	case "text":
 	case "json_object":
 		c.option("response_format", []byte(`{"type":"json_object"}`))
@@ -282,7 +282,7 @@ func (c *responsesCall) readSchema(format fieldList) *Error {
 	if schema[0] != '{' {
 		return wrongType("text.format.schema", "an object", schema)
 	}
-	name := jsonscan.String(format.get("name"))
+	name := format.text("name")
 	if name == "" {
 		name = "output"
 	}

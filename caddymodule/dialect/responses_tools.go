@@ -184,7 +184,7 @@ func (c *responsesCall) readTool(raw []byte, path *fieldPath, namespace string) 
 // readNamespace reads the tools of a namespace.
 func (c *responsesCall) readNamespace(raw []byte, path *fieldPath) *Error {
 	f := readFields(raw)
-	namespace := jsonscan.String(f.get("name"))
+	namespace := f.text("name")
 	if namespace == "" {
 		return missing(path.of("name"))
 	}
@@ -210,7 +210,7 @@ func (c *responsesCall) readNamespace(raw []byte, path *fieldPath) *Error {
 // upstream that is a function with one string, since chat knows nothing else.
 func (c *responsesCall) readFunction(raw []byte, path *fieldPath, namespace string) *Error {
 	f := toolFields(raw)
-	name := jsonscan.String(f.get("name"))
+	name := f.text("name")
 	if name == "" {
 		return missing(path.of("name"))
 	}
@@ -233,7 +233,7 @@ func (c *responsesCall) readFunction(raw []byte, path *fieldPath, namespace stri
 // string: a grammar can only be told to the model. nil if there is nothing to
 // say.
 func customDescription(f fieldList) []byte {
-	text := jsonscan.String(f.get("description"))
+	text := f.text("description")
 	if format := given(f, "format"); format != nil && jsonscan.Text(format, "type") == "grammar" {
 		syntax := jsonscan.Text(format, "syntax")
 		if syntax != "" {
@@ -263,7 +263,7 @@ func echoedTools(raw []byte) []byte {
 			continue
 		}
 		f := toolFields(m.Raw())
-		b = jsonscan.AppendQuoted(append(b, `{"type":"function","name":`...), jsonscan.String(f.get("name")))
+		b = jsonscan.AppendQuoted(append(b, `{"type":"function","name":`...), f.text("name"))
 		for _, name := range [...]string{"description", "parameters", "strict"} {
 			b = append(append(append(b, `,"`...), name...), `":`...)
 			b = appendRawOrNull(b, f.get(name))

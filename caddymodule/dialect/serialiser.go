@@ -40,6 +40,7 @@ type encoder interface {
 // nothing back else: it remembers O(1) of a block that is sent on.
 type serialiser struct {
 	to      encoder
+	calls   *toolSlots
 	kind    partKind // of the open block
 	call    openCall // the open block, if it is a call
 	waiting []waitingPart
@@ -51,12 +52,12 @@ type serialiser struct {
 // openCall is the tool call that is open.
 type openCall struct {
 	k      int
-	whole  bool            // arguments go on when the call closes, unchecked
-	live   bool            // arguments are being sent on
-	broken bool            // they cannot become JSON
-	check  jsonscan.Prefix // of all that came
-	held   []byte          // what came and was not sent on
-	space  int             // how much of held is white space at its beginning
+	whole  bool   // arguments go on when the call closes, unchecked
+	live   bool   // arguments are being sent on
+	broken bool   // they cannot become JSON
+	done   bool   // the object has ended
+	held   []byte // what came and was not sent on
+	space  int    // how much of held is white space at its beginning
 }
 
 // maxWaiting bounds the parts that wait, which are searched for each piece of a
@@ -138,11 +139,14 @@ func (s *serialiser) put(kind partKind, t string, probs []byte) {
 	s.to.fill(t)
 }
 
+// args is all that has come of the open call's arguments.
+func (s *serialiser) args() *jsonscan.Prefix { return &s.calls.slots[s.call.k].args }
+
 // makeRoom closes the open call if it is complete, and then what waits and is
 // complete too. It reports whether no call is open afterwards.
 func (s *serialiser) makeRoom() bool {
 	for s.kind == partTool && s.err == nil {
-		if !s.call.check.Complete() {
+		if !s.args().Complete() {
 			return false
 		}
 		s.closeOpen(finishNone)
@@ -219,10 +223,10 @@ func (s *serialiser) toolArgs(k int, fragment string) {
 // one. All else is held until it is known what it is.
 func (s *serialiser) argue(fragment string) {
 	c := &s.call
-	wasComplete := c.check.Complete()
-	fits := c.check.Add(fragment)
+	wasDone, fits := c.done, !s.args().Broken()
+	c.done = s.args().Complete()
 	switch {
-	case fragment == "", wasComplete && fits: // white space behind the object
+	case fragment == "", wasDone && fits: // white space behind the object
 	case c.whole || c.broken:
 		c.held = append(c.held, fragment...)
 	case c.live && !fits:
@@ -261,7 +265,7 @@ func (s *serialiser) closeOpen(finish finishReason) {
 // tokens stay cut; else half an object must not look like a whole one.
 func (s *serialiser) closeCall(finish finishReason) {
 	c := &s.call
-	complete := c.check.Complete()
+	complete := s.args().Complete()
 	switch {
 	case c.whole && len(c.held) > 0:
 		s.to.fill(string(c.held))

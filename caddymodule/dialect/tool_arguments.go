@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"bytes"
+	"encoding/json"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
@@ -27,8 +28,21 @@ func normalArguments(text string) (object []byte, ok bool) {
 // oneLine is valid JSON without line ends between its tokens, which would end
 // the line of an event.
 func oneLine(raw []byte) []byte {
-	if bytes.IndexByte(raw, '\n') < 0 && bytes.IndexByte(raw, '\r') < 0 {
+	if !bytes.ContainsAny(raw, "\r\n") {
 		return raw
 	}
 	return compactJSON(raw)
+}
+
+// compactJSON is valid JSON without white space between its tokens.
+func compactJSON(raw []byte) []byte {
+	if !bytes.ContainsAny(raw, jsonscan.Space) {
+		return raw
+	}
+	var b bytes.Buffer
+	b.Grow(len(raw))
+	if json.Compact(&b, raw) != nil {
+		return raw
+	}
+	return b.Bytes()
 }
