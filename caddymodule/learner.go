@@ -128,7 +128,7 @@ func (l *learner) load(r tokens.Registration) (tokens.Ratios, bool) {
 // onChange forgets deployments that are removed.
 func (l *learner) onChange(c store.Change) {
 	if c.Kind == store.KindDeployment && c.Removed {
-		l.calibration.Forget(c.Account, c.ID)
+		l.calibration.Remove(c.Account, c.ID)
 		l.efforts.forget(c.Account, c.ID)
 	}
 }

@@ -38,7 +38,7 @@ type answerStream struct {
 // newAnswerStream returns a stream that has seen nothing.
 func newAnswerStream(to streamEncoder, call *reply) *answerStream {
 	s := &answerStream{to: to, estimate: call.estimate}
-	s.n.parts, s.n.thinkTags, s.n.logprobs = &s.blocks, call.treat.ThinkTags, call.logprobs
+	s.n.parts, s.n.thinkTags, s.n.logprobs = &s.blocks, call.options.ThinkTags, call.logprobs
 	s.blocks.to, s.blocks.calls = to, &s.n.slots
 	return s
 }
@@ -173,7 +173,7 @@ func encodeWhole(body []byte, to encoder, call *reply) (outcome, *Error) {
 		return outcome{}, err
 	}
 	blocks := serialiser{to: to}
-	n := normaliser{parts: &blocks, whole: true, thinkTags: call.treat.ThinkTags, logprobs: call.logprobs}
+	n := normaliser{parts: &blocks, whole: true, thinkTags: call.options.ThinkTags, logprobs: call.logprobs}
 	blocks.calls = &n.slots
 	n.feed(stream)
 	n.end(nil)

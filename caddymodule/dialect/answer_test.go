@@ -60,7 +60,7 @@ func quoted(s string) string { return string(jsonscan.AppendQuoted(nil, s)) }
 func testCall(change ...func(*reply)) *reply {
 	n := 0
 	r := &reply{
-		model: "public", signatureKey: []byte("a key for tests"), vault: vault{sealer: testSealer}, request: "req_1",
+		model: "public", signatureKey: []byte("a key for tests"), reasoningStore: reasoningStore{sealer: testSealer}, request: "req_1",
 		estimator: func() int { return 42 },
 		now:       func() time.Time { return time.Unix(1700000000, 0) },
 		newID:     func(prefix string) string { n++; return prefix + strconv.Itoa(n) },

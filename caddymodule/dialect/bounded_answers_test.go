@@ -75,7 +75,7 @@ const (
 
 var (
 	wantProbs = func(r *reply) { r.logprobs = true }
-	wantTags  = func(r *reply) { r.treat.ThinkTags = true }
+	wantTags  = func(r *reply) { r.options.ThinkTags = true }
 	stopped   = finishChunk("stop") + upstreamDone
 	calledFor = finishChunk("tool_calls") + upstreamDone
 )

@@ -126,7 +126,7 @@ func Decode(op Operation, body []byte, env *Env) (Call, *Error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.follow(options); err != nil {
+	if err := r.applyOptions(options); err != nil {
 		return nil, err
 	}
 	return r, nil

@@ -177,7 +177,7 @@ func (s *ChatStream) readChoice(data []byte, i int) {
 			}
 		case "text":
 			text = jsonscan.IsFilled(raw)
-			s.said += textSize(raw)
+			s.size += textSize(raw)
 		case "finish_reason":
 			if jsonscan.IsString(raw) {
 				reason = raw[1 : len(raw)-1]
@@ -194,7 +194,7 @@ func (s *ChatStream) readChoice(data []byte, i int) {
 	case len(reason) == 0:
 		c.empty = true
 	case string(reason) == "error" || string(reason) == "abort":
-		s.abort(gaveUp(string(reason)))
+		s.abort(abortedUpstream(string(reason)))
 	default:
 		c.finished = true
 	}
@@ -211,12 +211,12 @@ func (s *ChatStream) readDelta(c *choiceState, data []byte, i int) {
 		switch string(m.Name()) {
 		case "content", "refusal":
 			c.text = c.text || jsonscan.IsFilled(m.Raw())
-			s.said += textSize(m.Raw())
+			s.size += textSize(m.Raw())
 		case "reasoning_content", "reasoning":
-			s.said += textSize(m.Raw())
+			s.size += textSize(m.Raw())
 		case "function_call":
 			c.tools = c.tools || jsonscan.IsFilled(m.Raw())
-			s.said += pieceOfCall
+			s.size += pieceOfCall
 		case "tool_calls":
 			if !jsonscan.IsFilled(m.Raw()) || m.Raw()[0] != '[' {
 				continue
@@ -225,7 +225,7 @@ func (s *ChatStream) readDelta(c *choiceState, data []byte, i int) {
 				continue
 			}
 			c.tools = true
-			s.said += pieceOfCall
+			s.size += pieceOfCall
 			if s.repair && c.index == 0 {
 				s.repairTools(data, m.Value.Start)
 			}

@@ -37,39 +37,39 @@ func markOf(key, rest []byte) marks {
 	return 0
 }
 
-// rarities are what a deployment's options decide about.
-type rarities struct {
+// unusual are what a deployment's options decide about.
+type unusual struct {
 	models    string        // a field that names further models, "" if there is none
 	media     []place       // what may hold addresses of media
 	developer jsonscan.Span // of the messages, if one of them is the developer's
 	folds     edits         // of the developer's messages
 }
 
-// makeRare makes room for what few requests have.
-func (r *ChatRequest) makeRare() *rarities {
-	if r.rare == nil {
-		r.rare = new(rarities)
+// makeUnusual makes room for what few requests have.
+func (r *ChatRequest) makeUnusual() *unusual {
+	if r.unusual == nil {
+		r.unusual = new(unusual)
 	}
-	return r.rare
+	return r.unusual
 }
 
 // folds are the edits of the developer's messages.
 func (r *ChatRequest) folds() edits {
-	if r.rare == nil {
+	if r.unusual == nil {
 		return nil
 	}
-	return r.rare.folds
+	return r.unusual.folds
 }
 
 // noteSeen notes what the keys in a member tell.
 func (r *ChatRequest) noteSeen(m *jsonscan.Members) {
 	name := m.Name()
 	if m.Seen&markMedia != 0 && (isLike(name, "messages") || isLike(name, "input")) {
-		s := r.makeRare()
+		s := r.makeUnusual()
 		s.media = append(s.media, place{m.Key, m.Value})
 	}
 	if m.Seen&markDeveloper != 0 && r.kind == ChatCompletions && string(name) == "messages" {
-		r.makeRare().developer = m.Value
+		r.makeUnusual().developer = m.Value
 	}
 }
 
@@ -91,15 +91,15 @@ func (r *ChatRequest) noteModels(key, value []byte) {
 		return
 	}
 	if isLike(key, name) && !jsonscan.IsNull(value) {
-		r.makeRare().models = name
+		r.makeUnusual().models = name
 	}
 }
 
-// follow has the request treated as the deployment's model server needs it, and
+// applyOptions has the request treated as the deployment's model server needs it, and
 // refuses what its options do not allow.
-func (r *ChatRequest) follow(o compat.Options) *Error {
+func (r *ChatRequest) applyOptions(o compat.Options) *Error {
 	r.repairIndex = o.RepairToolIndex
-	s := r.rare
+	s := r.unusual
 	if s == nil {
 		return nil
 	}

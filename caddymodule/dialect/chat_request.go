@@ -45,8 +45,8 @@ type ChatRequest struct {
 	usage   place // of stream_options.include_usage
 	options bool  // stream_options has members
 
-	repairIndex string    // the deployment's option RepairToolIndex
-	rare        *rarities // what few requests have; nil if there is none of it
+	repairIndex string   // the deployment's option RepairToolIndex
+	unusual     *unusual // what few requests have; nil if there is none of it
 }
 
 // ScanRequest reads the body of ChatCompletions, Completions or Embeddings in

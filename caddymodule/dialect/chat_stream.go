@@ -58,7 +58,7 @@ type ChatStream struct {
 
 	usage    Usage
 	gotUsage bool
-	said     int64 // bytes of the answer's texts
+	size     int64 // bytes of the answer's texts
 	events   int
 	err      *Error
 	done     bool
@@ -130,7 +130,7 @@ func (s *ChatStream) Err() *Error { return s.err }
 // Usage implements Stream.
 func (s *ChatStream) Usage() (Usage, bool) {
 	if !s.gotUsage {
-		return Usage{CompletionTokens: tokensOf(s.said), Estimated: true}, false
+		return Usage{CompletionTokens: tokensOf(s.size), Estimated: true}, false
 	}
 	return s.usage, true
 }

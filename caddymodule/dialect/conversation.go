@@ -29,15 +29,15 @@ type conversation struct {
 // turn is a message of the user or the system, or one of the assistant with the
 // results of its calls.
 type turn struct {
-	assistant bool
-	system    bool
-	parts     []contentPart // of the user or the system
-	folded    []string      // system text that came behind the turn
-	*said                   // of the assistant
+	assistant       bool
+	system          bool
+	parts           []contentPart // of the user or the system
+	folded          []string      // system text that came behind the turn
+	*assistantParts               // of the assistant
 }
 
-// said is what the assistant said in a turn, and what came of it.
-type said struct {
+// assistantParts is what the assistant said in a turn, and what came of it.
+type assistantParts struct {
 	text      []string
 	reasoning []string
 	calls     []toolCall
@@ -118,7 +118,7 @@ func (c *conversation) assistantTurn() *turn {
 	if n := len(c.turns); n > 0 && c.turns[n-1].assistant && !c.turns[n-1].answered && len(c.turns[n-1].folded) == 0 {
 		return &c.turns[n-1]
 	}
-	c.turns = append(c.turns, turn{assistant: true, said: new(said)})
+	c.turns = append(c.turns, turn{assistant: true, assistantParts: new(assistantParts)})
 	return &c.turns[len(c.turns)-1]
 }
 

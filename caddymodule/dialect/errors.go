@@ -286,7 +286,7 @@ func wrongType(param, want string, raw []byte) *Error {
 
 // garbled is the Error for an answer, or an event, that is no JSON object.
 func garbled(data []byte) *Error {
-	text := clean(string(data[:min(len(data), 4*maxMessage)]))
+	text := plainMessage(string(data[:min(len(data), 4*maxMessage)]))
 	if text == "" {
 		return &Error{Kind: KindUpstream, Message: "The model server's answer is empty."}
 	}
@@ -305,9 +305,9 @@ func noSummary() *Error {
 	return &Error{Kind: KindUpstream, Message: "The model wrote no complete summary of the conversation. Try again, or go on with the whole conversation."}
 }
 
-// gaveUp ends a stream whose upstream says, by its finish_reason, that it did
+// abortedUpstream ends a stream whose upstream says, by its finish_reason, that it did
 // not finish.
-func gaveUp(reason string) *Error {
+func abortedUpstream(reason string) *Error {
 	return &Error{Kind: KindUpstream, Message: "The model server gave up the answer (finish_reason " + reason + "). Try again."}
 }
 

@@ -11,7 +11,7 @@ import (
 // calls, wherever in the message they stand; the rest stays one message.
 func (c *messagesCall) readUser(content []byte, path *fieldPath) *Error {
 	if jsonscan.IsString(content) {
-		c.talk.addUser([]contentPart{{text: jsonscan.Unquote(content)}})
+		c.conversation.addUser([]contentPart{{text: jsonscan.Unquote(content)}})
 		return nil
 	}
 	var parts []contentPart
@@ -36,7 +36,7 @@ func (c *messagesCall) readUser(content []byte, path *fieldPath) *Error {
 		}
 		parts = append(parts, part)
 	}
-	c.talk.addUser(parts)
+	c.conversation.addUser(parts)
 	return nil
 }
 
@@ -79,7 +79,7 @@ func (c *messagesCall) readImage(source []byte, path *fieldPath) (contentPart, *
 		if url = f.text("url"); url == "" {
 			return contentPart{}, at(path.of("url"), "Field required")
 		}
-		if problem := remoteFault(url, c.treat.RemoteMedia); problem != "" {
+		if problem := remoteFault(url, c.options.RemoteMedia); problem != "" {
 			return contentPart{}, at(path.of("url"), "%s", problem)
 		}
 	default:
@@ -119,7 +119,7 @@ func (c *messagesCall) readDocument(f fieldList, path *fieldPath) (contentPart, 
 			return contentPart{}, at(path.of("source.data"), "is not valid base64")
 		}
 		text = string(data)
-	case c.treat.FileParts && kind == "base64" && media != "" && s.text("data") != "":
+	case c.options.FileParts && kind == "base64" && media != "" && s.text("data") != "":
 		return filePart(fileName(title, media), "data:"+media+";base64,"+s.text("data")), nil
 	default:
 		if media == "" {
@@ -207,7 +207,7 @@ func (c *messagesCall) readResult(f fieldList, path *fieldPath) *Error {
 	if string(f.get("is_error")) == "true" {
 		text = failedResult(text)
 	}
-	c.talk.addResult(id, text, images)
+	c.conversation.addResult(id, text, images)
 	return nil
 }
 
@@ -227,7 +227,7 @@ func failedResult(text string) string {
 // readAssistant reads the content of an assistant's message.
 func (c *messagesCall) readAssistant(content []byte, path *fieldPath) *Error {
 	if jsonscan.IsString(content) {
-		c.talk.addText(jsonscan.Unquote(content))
+		c.conversation.addText(jsonscan.Unquote(content))
 		return nil
 	}
 	for m := jsonscan.Checked(content); m.Next(); {
@@ -238,24 +238,24 @@ func (c *messagesCall) readAssistant(content []byte, path *fieldPath) *Error {
 		if block[0] != '{' {
 			return at(here.String(), "Input should be an object, not %s", jsonscan.TypeName(block))
 		}
-		if err := c.readSaid(readFields(block), &here); err != nil {
+		if err := c.readAssistantBlock(readFields(block), &here); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// readSaid reads one block of what the assistant said.
-func (c *messagesCall) readSaid(f fieldList, path *fieldPath) *Error {
+// readAssistantBlock reads one block of what the assistant said.
+func (c *messagesCall) readAssistantBlock(f fieldList, path *fieldPath) *Error {
 	switch f.text("type") {
 	case "text":
-		c.talk.addText(f.text("text"))
+		c.conversation.addText(f.text("text"))
 	case "thinking":
 		thinking := f.text("thinking")
 		if thinking == "" {
-			thinking = c.vault.open(carryingMark, f.text("signature"))
+			thinking = c.reasoningStore.open(carryingMark, f.text("signature"))
 		}
-		c.talk.addReasoning(thinking)
+		c.conversation.addReasoning(thinking)
 	case "tool_use":
 		id, name := f.text("id"), f.text("name")
 		if id == "" {
@@ -264,11 +264,11 @@ func (c *messagesCall) readSaid(f fieldList, path *fieldPath) *Error {
 		if name == "" {
 			return at(path.of("name"), "Field required")
 		}
-		c.talk.addCall(id, name, callInput(f.get("input")))
+		c.conversation.addCall(id, name, callInput(f.get("input")))
 	case "image", "document":
 		return at(path.of("type"), "an assistant's message cannot hold this block")
 	default:
-		c.talk.addText(hostedText(f))
+		c.conversation.addText(hostedText(f))
 	}
 	return nil
 }

@@ -104,16 +104,16 @@ func appendToolUse(b []byte, id, name string, input []byte) []byte {
 // the thinking left out, the signature carries it, so that the model has it
 // again when the block comes back in the history.
 type signer struct {
-	key   []byte
-	vault vault
-	mac   hash.Hash
-	carry bool   // the thinking goes into the signature
-	said  []byte // what is to be carried
+	key     []byte
+	store   reasoningStore
+	mac     hash.Hash
+	carry   bool   // the thinking goes into the signature
+	carried []byte // what is to be carried
 }
 
 // newSigner returns the signer of a call's thinking.
 func newSigner(call *reply) signer {
-	return signer{key: call.signatureKey, vault: call.vault, carry: call.omitThinking}
+	return signer{key: call.signatureKey, store: call.reasoningStore, carry: call.omitThinking}
 }
 
 // reset begins a block.
@@ -122,14 +122,14 @@ func (s *signer) reset() {
 		s.mac = hmac.New(sha256.New, s.key)
 	}
 	s.mac.Reset()
-	s.said = s.said[:0]
+	s.carried = s.carried[:0]
 }
 
 // add takes a piece of thinking.
 func (s *signer) add(thinking string) {
 	s.mac.Write([]byte(thinking))
 	if s.carry {
-		s.said = append(s.said, thinking...)
+		s.carried = append(s.carried, thinking...)
 	}
 }
 
@@ -144,7 +144,7 @@ const (
 func (s *signer) appendSignature(b []byte) []byte {
 	b = append(b, '"')
 	if s.carry {
-		return append(s.vault.append(b, carryingMark, s.said), '"')
+		return append(s.store.append(b, carryingMark, s.carried), '"')
 	}
 	var sum [sha256.Size]byte
 	mac := s.mac.Sum(sum[:0])[:signatureSize]

@@ -35,7 +35,7 @@ func decodeMessages(body []byte, env *Env, generate bool) (Call, *Error) {
 	}
 	c := &messagesCall{env: env}
 	c.elements.ctx = env.Context
-	c.dialect, c.idOK, c.vault = Messages, messagesID, env.vault()
+	c.dialect, c.idOK, c.reasoningStore = Messages, messagesID, env.reasoningStore()
 	for _, read := range []func(fieldList) *Error{
 		c.readModel, c.readUnsupported, c.readSystem, c.readMessages, c.readTools, c.readToolChoice, c.readFormat, c.readEffort,
 	} {
@@ -117,7 +117,7 @@ func (c *messagesCall) readModel(fields fieldList) *Error {
 	if err != nil {
 		return err
 	}
-	c.treatAs(options)
+	c.setOptions(options)
 	if raw := given(fields, "stream"); raw != nil {
 		if !jsonscan.IsBool(raw) {
 			return at("stream", "Input should be a boolean, not %s", jsonscan.TypeName(raw))
@@ -142,7 +142,7 @@ func (c *messagesCall) readSystem(fields fieldList) *Error {
 // addSystemContent adds the content of a system prompt or message.
 func (c *messagesCall) addSystemContent(raw []byte, path *fieldPath) *Error {
 	if jsonscan.IsString(raw) {
-		c.talk.addSystem(withoutBilling(jsonscan.Unquote(raw), true))
+		c.conversation.addSystem(cutBillingLine(jsonscan.Unquote(raw), true))
 		return nil
 	}
 	if raw[0] != '[' {
@@ -164,11 +164,11 @@ func (c *messagesCall) addSystemContent(raw []byte, path *fieldPath) *Error {
 			}
 			return at(here.of("type"), "only text blocks are allowed here")
 		}
-		if text := withoutBilling(f.text("text"), false); text != "" {
+		if text := cutBillingLine(f.text("text"), false); text != "" {
 			texts = append(texts, text)
 		}
 	}
-	c.talk.addSystem(strings.Join(texts, "\n\n"))
+	c.conversation.addSystem(strings.Join(texts, "\n\n"))
 	return nil
 }
 
@@ -183,9 +183,9 @@ const maxBilling = 4 << 10
 // hold behind that.
 var billingNonce = regexp.MustCompile(`cch=[0-9a-f]{5};([ ]*[a-z_]+=[^;\n]*;)*[ ]?`)
 
-// withoutBilling takes the billing line off the front of a system text. In a
+// cutBillingLine takes the billing line off the front of a system text. In a
 // prompt that is one string, the text may follow on the same line.
-func withoutBilling(text string, whole bool) string {
+func cutBillingLine(text string, whole bool) string {
 	if !strings.HasPrefix(text, billing) {
 		return text
 	}
@@ -219,7 +219,7 @@ func (c *messagesCall) readMessages(fields fieldList) *Error {
 	if !any {
 		return at("messages", "at least one message is required")
 	}
-	c.talk.ensureMessage()
+	c.conversation.ensureMessage()
 	return nil
 }
 
@@ -264,7 +264,7 @@ func (c *messagesCall) readSampling(fields fieldList, generate bool) *Error {
 		if n < 1 {
 			return at("max_tokens", "Input should be greater than or equal to 1")
 		}
-		c.option("max_tokens", limit)
+		c.addParameter("max_tokens", limit)
 	}
 	for _, name := range [...]string{"temperature", "top_p", "top_k"} {
 		raw := given(fields, name)
@@ -274,7 +274,7 @@ func (c *messagesCall) readSampling(fields fieldList, generate bool) *Error {
 		if !jsonscan.IsNumber(raw) {
 			return at(name, "Input should be a number, not %s", jsonscan.TypeName(raw))
 		}
-		c.option(name, raw)
+		c.addParameter(name, raw)
 	}
 	return c.readStop(fields)
 }
@@ -300,7 +300,7 @@ func (c *messagesCall) readStop(fields fieldList) *Error {
 	}
 	if len(stops) > 0 {
 		stops[0] = '['
-		c.option("stop", append(stops, ']'))
+		c.addParameter("stop", append(stops, ']'))
 	}
 	return nil
 }
@@ -325,6 +325,6 @@ func (c *messagesCall) readFormat(fields fieldList) *Error {
 		return at(path, "Input should be {\"type\":\"json_schema\",\"schema\":{…}}")
 	}
 	b := append([]byte(`{"type":"json_schema","json_schema":{"name":"output","schema":`), schema...)
-	c.option("response_format", append(b, `,"strict":true}}`...))
+	c.addParameter("response_format", append(b, `,"strict":true}}`...))
 	return nil
 }

@@ -108,7 +108,7 @@ func (c *messagesCall) readToolChoice(fields fieldList) *Error {
 		if !c.tools.offers(name) {
 			return at("tool_choice.name", "%s is not available on this deployment", show(name))
 		}
-		c.tools.keep(func(flat string) bool { return flat == name })
+		c.tools.keep(func(upstreamName string) bool { return upstreamName == name })
 		c.choice = "required"
 	default:
 		return at("tool_choice.type", "Input should be 'auto', 'any', 'tool' or 'none', not '%s'", show(kind))

@@ -54,18 +54,18 @@ type normaliser struct {
 	err      *Error
 	ended    bool
 
-	think   thinkTags
-	probs   []byte // probabilities whose text has not been told
-	reader  sse.Reader
-	slots   toolSlots
-	tools   []toolState // by slot
-	thought bool        // thinking has come
-	spoken  bool        // text has come
-	begun   bool        // anything of an answer has come
-	chosen  bool        // a choice 0 has come
-	blank   bool        // a finish_reason "" has come, which counts before a [DONE]
-	noise   []byte      // the first event that was no JSON
-	garbled bool        // there was one
+	think        thinkTags
+	probs        []byte // probabilities whose text has not been told
+	reader       sse.Reader
+	slots        toolSlots
+	tools        []toolState // by slot
+	hasReasoning bool        // thinking has come
+	hasText      bool        // text has come
+	begun        bool        // anything of an answer has come
+	chosen       bool        // a choice 0 has come
+	blank        bool        // a finish_reason "" has come, which counts before a [DONE]
+	noise        []byte      // the first event that was no JSON
+	garbled      bool        // there was one
 }
 
 // toolState is how far the normaliser has told a tool call.
@@ -182,14 +182,14 @@ func (n *normaliser) settled() bool {
 			return false
 		}
 	}
-	return n.spoken || calls > 0
+	return n.hasText || calls > 0
 }
 
 // complete ends the answer well.
 func (n *normaliser) complete() {
-	calls := n.startBelated()
+	calls := n.startPending()
 	switch {
-	case (n.finish == finishTools || n.finish == finishStop && !n.spoken) && n.lostCall():
+	case (n.finish == finishTools || n.finish == finishStop && !n.hasText) && n.lostCall():
 		n.abort(namelessCall())
 	case n.finish == finishStop && calls > 0:
 		n.finish = finishTools
@@ -298,7 +298,7 @@ func (n *normaliser) readReason(reason string) {
 		n.blank = true
 		return
 	case "error", "abort":
-		n.abort(gaveUp(reason))
+		n.abort(abortedUpstream(reason))
 		return
 	case "tool_calls", "function_call", "tool_use":
 		n.finish = finishTools
@@ -309,5 +309,5 @@ func (n *normaliser) readReason(reason string) {
 	default: // stop, eos, end_turn, and what a server may think of
 		n.finish = finishStop
 	}
-	n.startBelated()
+	n.startPending()
 }

@@ -33,14 +33,14 @@ func (n *normaliser) readDelta(data []byte, i int) {
 	}
 	for _, raw := range thoughts { // proxies send the same under two names
 		if s := jsonscan.String(raw); s != "" {
-			n.tellReason(s)
+			n.emitReasoning(s)
 			break
 		}
 	}
 	n.readContent(content)
 	if s := jsonscan.String(refusal); s != "" {
 		n.flushThinking()
-		n.spoken = true
+		n.hasText = true
 		n.note(s)
 		n.parts.refusal(s)
 		n.dropLogprobs()
@@ -73,12 +73,12 @@ func (n *normaliser) readContent(raw []byte) {
 		switch s := jsonscan.Unquote(raw); {
 		case s == "":
 		case n.thinkTags:
-			n.think.take(s, n.tellReason, n.tellText)
+			n.think.take(s, n.emitReasoning, n.emitText)
 			if at := n.think.place; at == thinkInside || at == thinkBehind {
 				n.dropLogprobs()
 			}
 		default:
-			n.tellText(s)
+			n.emitText(s)
 		}
 		return
 	}
@@ -102,21 +102,21 @@ func (n *normaliser) readContent(raw []byte) {
 	}
 }
 
-// tellText tells a piece of text, and what was computed with it.
-func (n *normaliser) tellText(s string) {
-	n.spoken = true
+// emitText tells a piece of text, and what was computed with it.
+func (n *normaliser) emitText(s string) {
+	n.hasText = true
 	n.note(s)
 	probs := n.probs
-	if n.whole && n.thought && len(probs) > 0 {
+	if n.whole && n.hasReasoning && len(probs) > 0 {
 		probs = logprobsOf(probs, s)
 	}
 	n.parts.text(s, probs)
 	n.probs = n.probs[:0]
 }
 
-// tellReason tells a piece of thinking.
-func (n *normaliser) tellReason(s string) {
-	n.thought = true
+// emitReasoning tells a piece of thinking.
+func (n *normaliser) emitReasoning(s string) {
+	n.hasReasoning = true
 	n.note(s)
 	n.parts.reason(s)
 	n.dropLogprobs()
@@ -133,7 +133,7 @@ func (n *normaliser) dropLogprobs() {
 // flushThinking tells what was held back of thinking and of the text behind it.
 func (n *normaliser) flushThinking() {
 	if n.thinkTags && !n.ended {
-		n.think.flush(n.tellReason, n.tellText)
+		n.think.flush(n.emitReasoning, n.emitText)
 	}
 }
 
@@ -181,9 +181,9 @@ func (n *normaliser) start(k int, args string) {
 // call.
 func (n *normaliser) isCall(k int) bool { return n.slots.slots[k].name != "" }
 
-// startBelated starts the calls that still lack an id; it returns how many calls
+// startPending starts the calls that still lack an id; it returns how many calls
 // the answer has.
-func (n *normaliser) startBelated() (calls int) {
+func (n *normaliser) startPending() (calls int) {
 	for k := range n.tools {
 		if !n.isCall(k) {
 			continue

@@ -33,8 +33,8 @@ func (e *Env) hold(n int) *Error {
 	return e.Gateway.Hold(int64(n))
 }
 
-// vault seals and opens what clients carry for the account.
-func (e *Env) vault() vault { return vault{e.Sealer, e.Account} }
+// reasoningStore seals and opens what clients carry for the account.
+func (e *Env) reasoningStore() reasoningStore { return reasoningStore{e.Sealer, e.Account} }
 
 // effortLevel is a degree of thinking as model servers know it: they know
 // fewer than clients ask for.
@@ -70,7 +70,7 @@ func budgetLevel(tokens int64) string {
 // be told. The client's word for it counts more than its budget, which agents
 // leave at one number whatever their user chooses.
 func (c *messagesCall) readEffort(fields fieldList) *Error {
-	if !c.treat.Reasoning {
+	if !c.options.Reasoning {
 		return nil
 	}
 	level := effortLevel(jsonscan.Text(given(fields, "output_config"), "effort"))

@@ -9,17 +9,17 @@ import (
 // reply is what the encoder of an answer must know of its request, and where
 // it gets the time and ids from.
 type reply struct {
-	dialect      Dialect
-	model        string // the public name
-	request      string // the request's id, for errors
-	now          func() time.Time
-	newID        func(prefix string) string
-	signatureKey []byte
-	vault        vault
-	idOK         func(id string) string // a tool call's id, or what stands for it if the dialect does not allow it
-	names        map[string]ToolName    // by the name that the upstream knows
-	estimator    func() int             // tokens of the prompt; nil: no estimate
-	treat        compat.Options         // of the deployment
+	dialect        Dialect
+	model          string // the public name
+	request        string // the request's id, for errors
+	now            func() time.Time
+	newID          func(prefix string) string
+	signatureKey   []byte
+	reasoningStore reasoningStore
+	idOK           func(id string) string // a tool call's id, or what stands for it if the dialect does not allow it
+	names          map[string]ToolName    // by the name that the upstream knows
+	estimator      func() int             // tokens of the prompt; nil: no estimate
+	options        compat.Options         // of the deployment
 
 	// Of the messages dialect.
 	omitThinking bool // thinking blocks are to be empty

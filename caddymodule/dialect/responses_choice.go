@@ -21,11 +21,11 @@ func (c *responsesCall) readToolChoice(fields fieldList) *Error {
 	if f.text("type") == "allowed_tools" {
 		return c.allowTools(f)
 	}
-	flat, err := c.chosen(raw, &fieldPath{name: "tool_choice"})
+	upstreamName, err := c.chosen(raw, &fieldPath{name: "tool_choice"})
 	if err != nil {
 		return err
 	}
-	c.tools.keep(func(name string) bool { return name == flat })
+	c.tools.keep(func(name string) bool { return name == upstreamName })
 	c.choice = "required"
 	return nil
 }
@@ -71,14 +71,14 @@ func (c *responsesCall) allowTools(f fieldList) *Error {
 		case kind == "namespace":
 			namespaces[jsonscan.Text(m.Raw(), "name")] = true
 		case isCallable(kind):
-			flat, err := c.chosen(m.Raw(), &here)
+			upstreamName, err := c.chosen(m.Raw(), &here)
 			if err != nil {
 				return err
 			}
-			allowed[flat] = true
+			allowed[upstreamName] = true
 		}
 	}
-	c.tools.keep(func(flat string) bool { return allowed[flat] || namespaces[c.tools.names[flat].Namespace] })
+	c.tools.keep(func(upstreamName string) bool { return allowed[upstreamName] || namespaces[c.tools.names[upstreamName].Namespace] })
 	mode := f.text("mode")
 	if mode == "" {
 		mode = "auto"
@@ -106,9 +106,9 @@ func (c *responsesCall) chosen(raw []byte, path *fieldPath) (string, *Error) {
 	if name == "" {
 		return "", missing(path.of("name"))
 	}
-	flat := c.flat.called(toolKey{f.text("namespace"), name})
-	if !c.tools.offers(flat) {
+	upstreamName := c.upstreamNames.called(toolKey{f.text("namespace"), name})
+	if !c.tools.offers(upstreamName) {
 		return "", invalid(path.of("name"), "", "The tool '%s' is not among the tools of this request.", show(name))
 	}
-	return flat, nil
+	return upstreamName, nil
 }

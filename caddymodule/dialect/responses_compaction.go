@@ -28,7 +28,7 @@ func (c *responsesCall) readTrigger(fieldList) *Error {
 		return nil
 	}
 	c.compact = true
-	c.talk.addUser([]contentPart{{text: compactionOrder}})
+	c.conversation.addUser([]contentPart{{text: compactionOrder}})
 	return nil
 }
 

@@ -17,7 +17,7 @@ func (c *responsesCall) readItems(fieldList) *Error {
 			return err
 		}
 	}
-	c.talk.ensureMessage()
+	c.conversation.ensureMessage()
 	return nil
 }
 
@@ -35,12 +35,12 @@ func (c *responsesCall) readItem(item []byte, path *fieldPath) *Error {
 		return c.readOutput(kind, f, path)
 	case "reasoning":
 		if text := c.reasoningText(f); text != "" {
-			c.reasoning = append(c.reasoning, text)
+			c.pendingReasoning = append(c.pendingReasoning, text)
 		}
 	case "compaction":
-		if text := c.vault.open(compactionMark, f.text("encrypted_content")); text != "" {
-			c.reasoning = nil
-			c.talk.addUser([]contentPart{{text: text}})
+		if text := c.reasoningStore.open(compactionMark, f.text("encrypted_content")); text != "" {
+			c.pendingReasoning = nil
+			c.conversation.addUser([]contentPart{{text: text}})
 		}
 	case "additional_tools", "tool_search_output": // their tools were read before
 	case "compaction_trigger": // acted on when it comes last
@@ -68,7 +68,7 @@ func plainName(name string) string {
 
 // reasoningText is what a reasoning item says.
 func (c *responsesCall) reasoningText(f fieldList) string {
-	if text := c.vault.open(reasoningMark, f.text("encrypted_content")); text != "" {
+	if text := c.reasoningStore.open(reasoningMark, f.text("encrypted_content")); text != "" {
 		return text
 	}
 	for _, name := range [...]string{"content", "summary"} {
@@ -79,12 +79,12 @@ func (c *responsesCall) reasoningText(f fieldList) string {
 	return ""
 }
 
-// think says the reasoning that came before what the assistant says now.
-func (c *responsesCall) think() {
-	for _, text := range c.reasoning {
-		c.talk.addReasoning(text)
+// addPendingReasoning says the reasoning that came before what the assistant says now.
+func (c *responsesCall) addPendingReasoning() {
+	for _, text := range c.pendingReasoning {
+		c.conversation.addReasoning(text)
 	}
-	c.reasoning = nil
+	c.pendingReasoning = nil
 }
 
 // readMessage reads a message.
@@ -100,8 +100,8 @@ func (c *responsesCall) readMessage(f fieldList, path *fieldPath) *Error {
 	}
 	switch role {
 	case "user":
-		c.reasoning = nil
-		c.talk.addUser(parts)
+		c.pendingReasoning = nil
+		c.conversation.addUser(parts)
 		return nil
 	case "assistant", "system", "developer":
 		texts, err := onlyTexts(parts, role, &inside)
@@ -109,12 +109,12 @@ func (c *responsesCall) readMessage(f fieldList, path *fieldPath) *Error {
 			return err
 		}
 		if role != "assistant" {
-			c.talk.addSystem(strings.Join(texts, "\n"))
+			c.conversation.addSystem(strings.Join(texts, "\n"))
 			return nil
 		}
 		if len(texts) > 0 {
-			c.think()
-			c.talk.addText(strings.Join(texts, "\n"))
+			c.addPendingReasoning()
+			c.conversation.addText(strings.Join(texts, "\n"))
 		}
 		return nil
 	}
@@ -172,10 +172,10 @@ func (c *responsesCall) readCall(kind string, f fieldList, path *fieldPath) *Err
 		}
 		c.calls[item] = id
 	}
-	flat := c.flat.called(key)
-	c.tools.know(flat, to)
-	c.think()
-	c.talk.addCall(responsesID(id), flat, arguments)
+	upstreamName := c.upstreamNames.called(key)
+	c.tools.alias(upstreamName, to)
+	c.addPendingReasoning()
+	c.conversation.addCall(responsesID(id), upstreamName, arguments)
 	return nil
 }
 
@@ -233,7 +233,7 @@ func (c *responsesCall) readOutput(kind string, f fieldList, path *fieldPath) *E
 			text = status
 		}
 	}
-	c.talk.addResult(responsesID(id), text, images)
+	c.conversation.addResult(responsesID(id), text, images)
 	return nil
 }
 

@@ -113,7 +113,7 @@ func (t *responseItem) append(b []byte, status string, call *reply) []byte {
 	b = jsonscan.AppendQuoted(append(b, `{"id":`...), t.id)
 	b = append(append(append(b, `,"type":"`...), t.typeName()...), '"')
 	if t.kind == partCompaction { // it has no status
-		return append(t.appendSealed(b, compactionMark, call.vault), '}')
+		return append(t.appendSealed(b, compactionMark, call.reasoningStore), '}')
 	}
 	if t.kind == partText || t.kind == partRefusal {
 		b = append(b, `,"role":"assistant"`...)
@@ -131,7 +131,7 @@ func (t *responseItem) append(b []byte, status string, call *reply) []byte {
 		}
 		b = append(b, ']')
 		if begun && call.encrypted {
-			b = t.appendSealed(b, reasoningMark, call.vault)
+			b = t.appendSealed(b, reasoningMark, call.reasoningStore)
 		}
 	case partTool:
 		b = t.appendCall(b)
@@ -179,7 +179,7 @@ func (t *responseItem) appendPart(b []byte) []byte {
 
 // appendSealed appends the item's text in the form in which clients give it
 // back without knowing what it is.
-func (t *responseItem) appendSealed(b []byte, mark string, v vault) []byte {
+func (t *responseItem) appendSealed(b []byte, mark string, v reasoningStore) []byte {
 	b = append(b, `,"encrypted_content":"`...)
 	text := t.text
 	if t.kind == partReason { // which is told in the open too

@@ -50,7 +50,7 @@ func (c *responsesCall) readPart(f fieldList, path *fieldPath) (contentPart, *Er
 		if audio == nil || audio[0] != '{' {
 			return contentPart{}, missing(path.of("input_audio"))
 		}
-		if where, problem := sourceFault(audio, c.treat.RemoteMedia); problem != "" {
+		if where, problem := sourceFault(audio, c.options.RemoteMedia); problem != "" {
 			where = path.of("input_audio" + where)
 			return contentPart{}, invalid(where, "", "Invalid value for %s: %s", where, problem)
 		}
@@ -84,7 +84,7 @@ func (c *responsesCall) readInputImage(f fieldList, path *fieldPath) (contentPar
 		}
 		return contentPart{}, missing(path.of("image_url"))
 	}
-	if problem := remoteFault(address, c.treat.RemoteMedia); problem != "" {
+	if problem := remoteFault(address, c.options.RemoteMedia); problem != "" {
 		where := path.of("image_url")
 		return contentPart{}, invalid(where, "", "Invalid value for %s: %s", where, problem)
 	}
@@ -119,7 +119,7 @@ func (c *responsesCall) readInputFile(f fieldList, path *fieldPath) (contentPart
 	switch {
 	case strings.HasPrefix(media, "text/"):
 		return contentPart{text: documentText(name, text)}, nil
-	case c.treat.FileParts:
+	case c.options.FileParts:
 		return filePart(fileName(name, media), data), nil
 	default:
 		return contentPart{}, invalid(path.of("file_data"), "", "Files of type %s are not supported by this deployment.", show(media))

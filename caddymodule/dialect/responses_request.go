@@ -13,13 +13,13 @@ import (
 // responsesCall is a request in the responses dialect.
 type responsesCall struct {
 	translation
-	env       *Env
-	items     []inputItem // the whole input, what it refers to too
-	toolItems []int       // those of items that bring tools
-	fields    fieldList   // of the item that is looked at
-	flat      flatNames
-	reasoning []string          // not said yet: it belongs to what follows
-	calls     map[string]string // call ids by the ids of their items
+	env              *Env
+	items            []inputItem // the whole input, what it refers to too
+	toolItems        []int       // those of items that bring tools
+	fields           fieldList   // of the item that is looked at
+	upstreamNames    upstreamNames
+	pendingReasoning []string          // not said yet: it belongs to what follows
+	calls            map[string]string // call ids by the ids of their items
 }
 
 // Answer implements Call.
@@ -44,7 +44,7 @@ func decodeResponses(body []byte, env *Env) (Call, *Error) {
 	}
 	c := &responsesCall{env: env}
 	c.elements.ctx = env.Context
-	c.dialect, c.idOK, c.vault = Responses, responsesID, env.vault()
+	c.dialect, c.idOK, c.reasoningStore = Responses, responsesID, env.reasoningStore()
 	c.echo = make(map[string][]byte)
 	for _, read := range []func(fieldList) *Error{
 		c.readModel, c.readUnsupported, c.readInput, c.readTools, c.readInstructions, c.readItems, c.readTrigger,
@@ -101,7 +101,7 @@ func (c *responsesCall) readModel(fields fieldList) (err *Error) {
 	if err != nil {
 		return err
 	}
-	c.treatAs(options)
+	c.setOptions(options)
 	if c.stream, err = boolField(fields, "stream"); err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (c *responsesCall) readInstructions(fields fieldList) *Error {
 		return wrongType("instructions", "a string", raw)
 	}
 	c.noteEcho("instructions", raw)
-	c.talk.addSystem(jsonscan.Unquote(raw))
+	c.conversation.addSystem(jsonscan.Unquote(raw))
 	return nil
 }
 
@@ -196,7 +196,7 @@ func (c *responsesCall) readLimit(fields fieldList) *Error {
 		return invalid(name, "", "Invalid value for %s: it must be 1 or more.", name)
 	}
 	c.noteEcho(name, raw)
-	c.option("max_tokens", raw)
+	c.addParameter("max_tokens", raw)
 	return nil
 }
 
@@ -211,7 +211,7 @@ func (c *responsesCall) readSampling(fields fieldList) *Error {
 			return wrongType(name, "a number", raw)
 		}
 		c.noteEcho(name, raw)
-		c.option(name, raw)
+		c.addParameter(name, raw)
 	}
 	return nil
 }
@@ -264,7 +264,7 @@ func (c *responsesCall) readText(fields fieldList) *Error {
 	switch kind := f.text("type"); kind {
 	case "text":
 	case "json_object":
-		c.option("response_format", []byte(`{"type":"json_object"}`))
+		c.addParameter("response_format", []byte(`{"type":"json_object"}`))
 	case "json_schema":
 		return c.readSchema(f)
 	default:
@@ -294,7 +294,7 @@ func (c *responsesCall) readSchema(format fieldList) *Error {
 	if description := format.get("description"); jsonscan.IsString(description) {
 		b = append(append(b, `,"description":`...), description...)
 	}
-	c.option("response_format", append(b, "}}"...))
+	c.addParameter("response_format", append(b, "}}"...))
 	return nil
 }
 
@@ -333,10 +333,10 @@ func (c *responsesCall) readInclude(fields fieldList) *Error {
 		}
 	}
 	if c.logprobs = (probabilities || top != nil) && !c.compact; c.logprobs {
-		c.option("logprobs", []byte("true"))
+		c.addParameter("logprobs", []byte("true"))
 	}
 	if c.logprobs && top != nil {
-		c.option("top_logprobs", top)
+		c.addParameter("top_logprobs", top)
 	}
 	return nil
 }

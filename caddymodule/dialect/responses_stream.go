@@ -91,7 +91,7 @@ func (r *responsesEncoder) wantsWhole(name string) bool {
 // open implements encoder.
 func (r *responsesEncoder) open(kind partKind, id, name string) {
 	prefix := "msg_"
-	r.item = responseItem{kind: kind, text: r.item.text[:0], probs: r.item.probs[:0], content: r.call.treat.ReasoningAs == compat.ReasoningContent}
+	r.item = responseItem{kind: kind, text: r.item.text[:0], probs: r.item.probs[:0], content: r.call.options.ReasoningAs == compat.ReasoningContent}
 	r.raw = r.raw[:0]
 	switch kind {
 	case partReason:

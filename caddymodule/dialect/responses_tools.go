@@ -46,43 +46,43 @@ const customParameters = `{"type":"object","properties":{"input":{"type":"string
 // toolKey is how a client names a tool.
 type toolKey struct{ namespace, name string }
 
-// flatNames gives tools the names that the upstream knows them by. The name
+// upstreamNames gives tools the names that the upstream knows them by. The name
 // of a tool is the same in all requests that have the same tools before it.
-type flatNames struct {
+type upstreamNames struct {
 	names map[toolKey]string
 	taken map[string]bool
 }
 
 // of is the upstream's name of a tool. A name that is too long, or taken by
 // another tool, ends in a hash.
-func (n *flatNames) of(key toolKey) string {
-	if flat, ok := n.names[key]; ok {
-		return flat
+func (n *upstreamNames) of(key toolKey) string {
+	if upstreamName, ok := n.names[key]; ok {
+		return upstreamName
 	}
 	if n.names == nil {
 		n.names, n.taken = make(map[toolKey]string), make(map[string]bool)
 	}
 	const limit = 64
-	flat := key.name
+	upstreamName := key.name
 	if key.namespace != "" {
-		flat = strings.TrimSuffix(key.namespace, "__") + "__" + key.name
+		upstreamName = strings.TrimSuffix(key.namespace, "__") + "__" + key.name
 	}
-	if len(flat) > limit || n.taken[flat] {
+	if len(upstreamName) > limit || n.taken[upstreamName] {
 		sum := sha256.Sum256([]byte(key.namespace + "\x00" + key.name))
 		mark := "_" + hex.EncodeToString(sum[:6])
-		cut := min(len(flat), limit-len(mark))
-		for cut < len(flat) && !utf8.RuneStart(flat[cut]) {
+		cut := min(len(upstreamName), limit-len(mark))
+		for cut < len(upstreamName) && !utf8.RuneStart(upstreamName[cut]) {
 			cut--
 		}
-		flat = flat[:cut] + mark
+		upstreamName = upstreamName[:cut] + mark
 	}
-	n.names[key], n.taken[flat] = flat, true
-	return flat
+	n.names[key], n.taken[upstreamName] = upstreamName, true
+	return upstreamName
 }
 
 // called is the upstream's name of a tool in the history. A client may tell a
 // tool of a namespace by the name that the upstream has for it.
-func (n *flatNames) called(key toolKey) string {
+func (n *upstreamNames) called(key toolKey) string {
 	if _, ok := n.names[key]; !ok && key.namespace == "" && n.taken[key.name] {
 		return key.name
 	}
@@ -131,10 +131,10 @@ func (c *responsesCall) reserve(tools []byte) {
 		switch kind := jsonscan.Text(m.Raw(), "type"); kind {
 		case "", "function", "custom":
 			if name := toolName(m.Raw()); name != "" {
-				c.flat.of(toolKey{name: name})
+				c.upstreamNames.of(toolKey{name: name})
 			}
 		case localShell, shell, applyPatch:
-			c.flat.of(toolKey{name: kind})
+			c.upstreamNames.of(toolKey{name: kind})
 		}
 	}
 }
@@ -175,8 +175,8 @@ func (c *responsesCall) readTool(raw []byte, path *fieldPath, namespace string) 
 		return c.readNamespace(raw, path)
 	}
 	if builtin, ok := builtinTools[kind]; ok && namespace == "" {
-		flat := c.flat.of(toolKey{name: kind})
-		c.tools.add(flat, ToolName{Kind: builtin.kind, Name: kind}, jsonscan.AppendQuoted(nil, builtin.description), []byte(builtin.parameters), false)
+		upstreamName := c.upstreamNames.of(toolKey{name: kind})
+		c.tools.add(upstreamName, ToolName{Kind: builtin.kind, Name: kind}, jsonscan.AppendQuoted(nil, builtin.description), []byte(builtin.parameters), false)
 	}
 	return nil
 }
@@ -215,17 +215,17 @@ func (c *responsesCall) readFunction(raw []byte, path *fieldPath, namespace stri
 		return missing(path.of("name"))
 	}
 	to := ToolName{Name: name, Namespace: namespace}
-	flat := c.flat.of(toolKey{namespace, name})
+	upstreamName := c.upstreamNames.of(toolKey{namespace, name})
 	if jsonscan.Text(raw, "type") == "custom" {
 		to.Kind = ToolCustom
-		c.tools.add(flat, to, customDescription(f), []byte(customParameters), false)
+		c.tools.add(upstreamName, to, customDescription(f), []byte(customParameters), false)
 		return nil
 	}
 	parameters := given(f, "parameters")
 	if parameters != nil && parameters[0] != '{' {
 		return wrongType(path.of("parameters"), "an object", parameters)
 	}
-	c.tools.add(flat, to, f.get("description"), parameters, string(f.get("strict")) == "true")
+	c.tools.add(upstreamName, to, f.get("description"), parameters, string(f.get("strict")) == "true")
 	return nil
 }
 

@@ -164,7 +164,7 @@ func (s *serialiser) openWaiting() {
 			continue
 		}
 		s.openCall(w.k, w.id, w.name)
-		s.argue(string(w.text))
+		s.appendArguments(string(w.text))
 	}
 }
 
@@ -202,7 +202,7 @@ func (s *serialiser) toolArgs(k int, fragment string) {
 		return
 	}
 	if s.kind == partTool && s.call.k == k {
-		s.argue(fragment)
+		s.appendArguments(fragment)
 		return
 	}
 	for i := range s.waiting {
@@ -218,10 +218,10 @@ func (s *serialiser) toolArgs(k int, fragment string) {
 	}
 }
 
-// argue takes the next fragment of the open call's arguments. They are sent on
+// appendArguments takes the next fragment of the open call's arguments. They are sent on
 // from the brace on with which an object begins, as long as they can become
 // one. All else is held until it is known what it is.
-func (s *serialiser) argue(fragment string) {
+func (s *serialiser) appendArguments(fragment string) {
 	c := &s.call
 	wasDone, fits := c.done, !s.args().Broken()
 	c.done = s.args().Complete()
@@ -298,7 +298,7 @@ func (s *serialiser) drain(finish finishReason) {
 		w := s.nextWaiting()
 		if w.kind == partTool {
 			s.openCall(w.k, w.id, w.name)
-			s.argue(string(w.text))
+			s.appendArguments(string(w.text))
 		} else {
 			s.put(w.kind, string(w.text), w.probs)
 		}

@@ -28,9 +28,9 @@ const (
 // no more than what may become a tag, and white space that may stand beside
 // one, which belongs to neither thinking nor text.
 type thinkTags struct {
-	place thinkPlace
-	spoke bool // thinking was told
-	held  []byte
+	place   thinkPlace
+	emitted bool // thinking was told
+	held    []byte
 }
 
 // maxHeldSpace is how much white space is held back, in bytes: more is no
@@ -63,11 +63,11 @@ func (t *thinkTags) step(reason, text func(s string)) bool {
 		t.pass(text)
 	case thinkInside:
 		if i := bytes.Index(t.held, []byte(thinkClose)); i >= 0 {
-			t.tell(bytes.TrimRight(t.held[:i], jsonscan.Space), reason)
+			t.emit(bytes.TrimRight(t.held[:i], jsonscan.Space), reason)
 			t.place, t.held = thinkBehind, t.held[i+len(thinkClose):]
 			return true
 		}
-		t.tellSettled(reason)
+		t.emitSettled(reason)
 	case thinkBehind:
 		if t.held = trimmed; len(trimmed) > 0 {
 			t.pass(text)
@@ -85,20 +85,20 @@ func (t *thinkTags) pass(text func(s string)) {
 	}
 }
 
-// tell tells thinking; white space in front of all of it is none.
-func (t *thinkTags) tell(thinking []byte, reason func(s string)) {
-	if !t.spoke {
+// emit tells thinking; white space in front of all of it is none.
+func (t *thinkTags) emit(thinking []byte, reason func(s string)) {
+	if !t.emitted {
 		thinking = bytes.TrimLeft(thinking, jsonscan.Space)
 	}
 	if len(thinking) > 0 {
-		t.spoke = true
+		t.emitted = true
 		reason(string(thinking))
 	}
 }
 
-// tellSettled tells the thinking that is held but for what may belong to its
+// emitSettled tells the thinking that is held but for what may belong to its
 // end.
-func (t *thinkTags) tellSettled(reason func(s string)) {
+func (t *thinkTags) emitSettled(reason func(s string)) {
 	end := len(t.held) - tagStart(t.held)
 	settled := len(bytes.TrimRight(t.held[:end], jsonscan.Space))
 	if end-settled > maxHeldSpace {
@@ -107,7 +107,7 @@ func (t *thinkTags) tellSettled(reason func(s string)) {
 	if settled == 0 {
 		return
 	}
-	t.tell(t.held[:settled], reason)
+	t.emit(t.held[:settled], reason)
 	t.held = append(t.held[:0], t.held[settled:]...)
 }
 
@@ -130,7 +130,7 @@ func (t *thinkTags) flush(reason, text func(s string)) {
 			t.pass(text)
 		}
 	case thinkInside:
-		t.tell(bytes.TrimRight(t.held, jsonscan.Space), reason)
+		t.emit(bytes.TrimRight(t.held, jsonscan.Space), reason)
 		t.held = t.held[:0]
 	}
 }

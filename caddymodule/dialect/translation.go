@@ -14,36 +14,36 @@ import (
 // request, in a fixed order of keys, and what the answer's encoder must know.
 type translation struct {
 	reply
-	stream   bool
-	talk     conversation
-	tools    toolset
-	choice   string // tool_choice: "", "auto" or "required"
-	parallel string // parallel_tool_calls: "", "true" or "false"
-	elements elements
-	options  []byte        // further members, each with a comma in front
-	effort   jsonscan.Span // of options: the degree of thinking, if one is asked for
+	stream       bool
+	conversation conversation
+	tools        toolset
+	choice       string // tool_choice: "", "auto" or "required"
+	parallel     string // parallel_tool_calls: "", "true" or "false"
+	elements     elements
+	parameters   []byte        // further members, each with a comma in front
+	effort       jsonscan.Span // of options: the degree of thinking, if one is asked for
 
 	messages []byte // the conversation as JSON, once it is complete
 	toolList []byte // the tools as JSON, nil if there are none
 }
 
-// treatAs has the request and its answer treated as the deployment's model
+// setOptions has the request and its answer treated as the deployment's model
 // server needs it.
-func (t *translation) treatAs(o compat.Options) {
-	t.treat = o
-	t.talk.keepSystem = o.InlineSystem == compat.InlineKeep
+func (t *translation) setOptions(o compat.Options) {
+	t.options = o
+	t.conversation.keepSystem = o.InlineSystem == compat.InlineKeep
 }
 
-// option adds a member whose value is JSON.
-func (t *translation) option(name string, raw []byte) {
-	t.options = append(append(append(append(t.options, `,"`...), name...), `":`...), raw...)
+// addParameter adds a member whose value is JSON.
+func (t *translation) addParameter(name string, raw []byte) {
+	t.parameters = append(append(append(append(t.parameters, `,"`...), name...), `":`...), raw...)
 }
 
 // askEffort asks for a degree of thinking.
 func (t *translation) askEffort(level string) {
-	t.effort.Start = len(t.options)
-	t.option("reasoning_effort", jsonscan.AppendQuoted(nil, level))
-	t.effort.End = len(t.options)
+	t.effort.Start = len(t.parameters)
+	t.addParameter("reasoning_effort", jsonscan.AppendQuoted(nil, level))
+	t.effort.End = len(t.parameters)
 }
 
 // DropEffort implements Call.
@@ -51,7 +51,7 @@ func (t *translation) DropEffort() bool {
 	if t.effort == (jsonscan.Span{}) {
 		return false
 	}
-	t.options = slices.Delete(t.options, t.effort.Start, t.effort.End)
+	t.parameters = slices.Delete(t.parameters, t.effort.Start, t.effort.End)
 	t.effort = jsonscan.Span{}
 	return true
 }
@@ -59,11 +59,11 @@ func (t *translation) DropEffort() bool {
 // complete writes the parts of the upstream's body. size is that of the
 // client's, in bytes: the messages are mostly about as large.
 func (t *translation) complete(env *Env, size int) {
-	t.messages = t.talk.appendMessages(make([]byte, 0, size))
+	t.messages = t.conversation.appendMessages(make([]byte, 0, size))
 	t.toolList = t.tools.list()
 	t.now, t.newID, t.request, t.signatureKey = env.Now, env.NewID, env.RequestID, env.SignatureKey
 	t.names = t.tools.names
-	t.talk, t.tools = conversation{}, toolset{} // their text is large, and no longer needed
+	t.conversation, t.tools = conversation{}, toolset{} // their text is large, and no longer needed
 	if env.Estimate != nil {
 		t.estimator = func() int { return env.Estimate(t.model, t.Prompt()) }
 	}
@@ -96,7 +96,7 @@ func (t *translation) body(upstreamModel string, stream bool) *Segments {
 		head = append(head, `,"stream":true,"stream_options":{"include_usage":true}`...)
 	}
 	s := new(Segments)
-	s.add(append(head, t.options...))
+	s.add(append(head, t.parameters...))
 	if t.toolList != nil {
 		s.add([]byte(`,"tools":`))
 		s.add(t.toolList)
@@ -124,20 +124,20 @@ type toolset struct {
 
 // offeredTool is a tool that the model may call.
 type offeredTool struct {
-	flat string
-	json jsonscan.Span // of the toolset's
+	upstreamName string
+	json         jsonscan.Span // of the toolset's
 }
 
 // add adds a function; the first of a name wins. description is a JSON string
 // or nil, parameters a JSON schema or nil.
-func (s *toolset) add(flat string, to ToolName, description, parameters []byte, strict bool) {
-	if _, ok := s.names[flat]; ok {
+func (s *toolset) add(upstreamName string, to ToolName, description, parameters []byte, strict bool) {
+	if _, ok := s.names[upstreamName]; ok {
 		return
 	}
 	to.offered = true
-	s.know(flat, to)
+	s.alias(upstreamName, to)
 	from := len(s.json)
-	b := jsonscan.AppendQuoted(append(s.json, `,{"type":"function","function":{"name":`...), flat)
+	b := jsonscan.AppendQuoted(append(s.json, `,{"type":"function","function":{"name":`...), upstreamName)
 	if jsonscan.IsString(description) {
 		b = append(append(b, `,"description":`...), description...)
 	}
@@ -146,27 +146,27 @@ func (s *toolset) add(flat string, to ToolName, description, parameters []byte, 
 		b = append(b, `,"strict":true`...)
 	}
 	s.json = append(b, "}}"...)
-	s.order = append(s.order, offeredTool{flat, jsonscan.Span{Start: from, End: len(s.json)}})
+	s.order = append(s.order, offeredTool{upstreamName, jsonscan.Span{Start: from, End: len(s.json)}})
 }
 
 // offers reports whether there is a tool of a name.
-func (s *toolset) offers(flat string) bool { return s.names[flat].offered }
+func (s *toolset) offers(upstreamName string) bool { return s.names[upstreamName].offered }
 
-// know has a name told back by its own name though no tool of it is offered, as
+// alias has a name told back by its own name though no tool of it is offered, as
 // when the history has a call of it.
-func (s *toolset) know(flat string, to ToolName) {
-	if _, ok := s.names[flat]; ok {
+func (s *toolset) alias(upstreamName string, to ToolName) {
+	if _, ok := s.names[upstreamName]; ok {
 		return
 	}
 	if s.names == nil {
 		s.names = make(map[string]ToolName)
 	}
-	s.names[flat] = to
+	s.names[upstreamName] = to
 }
 
 // keep drops all tools but those that ok says.
-func (s *toolset) keep(ok func(flat string) bool) {
-	s.order = slices.DeleteFunc(s.order, func(t offeredTool) bool { return !ok(t.flat) })
+func (s *toolset) keep(ok func(upstreamName string) bool) {
+	s.order = slices.DeleteFunc(s.order, func(t offeredTool) bool { return !ok(t.upstreamName) })
 }
 
 // clear drops all tools; their names stay known, for the history.

@@ -44,7 +44,7 @@ func readFault(body []byte) fault {
 	const most = 1 << 20 // no honest error is larger
 	var f fault
 	f.read(bytes.TrimSpace(body[:min(len(body), most)]), 0)
-	f.message = clean(f.message)
+	f.message = plainMessage(f.message)
 	return f
 }
 
@@ -129,9 +129,9 @@ var (
 	htmlClose = regexp.MustCompile(`(?i)</(script|style)\s*>`)
 )
 
-// clean makes a message of an upstream's text: valid UTF-8, without HTML, of
+// plainMessage makes a message of an upstream's text: valid UTF-8, without HTML, of
 // at most maxMessage bytes.
-func clean(text string) string {
+func plainMessage(text string) string {
 	const most = 64 << 10 // of HTML, to find the text in it
 	text = strings.ToValidUTF8(truncate(text, most), "\uFFFD")
 	if htmlMark.MatchString(text) {

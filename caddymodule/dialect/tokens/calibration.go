@@ -151,8 +151,8 @@ func (c *Calibration) drop(r Registration) {
 	delete(c.changed, r)
 }
 
-// Forget forgets a deployment that is no more.
-func (c *Calibration) Forget(account, deployment string) {
+// Remove forgets a deployment that is no more.
+func (c *Calibration) Remove(account, deployment string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	name := [2]string{account, deployment}

@@ -167,7 +167,7 @@ func TestExportAndLoad(t *testing.T) {
 	if loads != 1 {
 		t.Errorf("loaded %d times", loads)
 	}
-	next.Forget("default", "m")
+	next.Remove("default", "m")
 	if len(next.ratios)+len(next.current)+len(next.changed) != 0 {
 		t.Error("a deployment that is gone is remembered")
 	}
@@ -221,7 +221,7 @@ func TestCalibrationIsSafeForConcurrentUse(t *testing.T) {
 				c.Count(t.Context(), r, prompts[(i+n)%3])
 				if n%7 == 0 {
 					c.Export()
-					c.Forget("default", "m")
+					c.Remove("default", "m")
 				}
 			}
 		})
