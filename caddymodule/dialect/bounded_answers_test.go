@@ -12,7 +12,7 @@ func whole(d Dialect, change ...func(*reply)) func([]byte) (any, *Error) {
 	encode := map[Dialect]func([]byte, *reply) ([]byte, Usage, *Error){Messages: encodeMessage, Responses: encodeResponse}[d]
 	return func(body []byte) (any, *Error) {
 		r := testCall(change...)
-		r.idOK = allowedID(d)
+		r.dialect = d
 		out, _, err := encode(body, r)
 		return out, err
 	}

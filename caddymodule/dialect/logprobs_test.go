@@ -177,7 +177,7 @@ func TestLogprobsOfWholeAnswers(t *testing.T) {
 		{"null", wholeBody(`"content":"Hi"`, `"stop"`, `,"logprobs":null`), "[]"},
 	} {
 		r := testCall(withLogprobs)
-		r.idOK = responsesID
+		r.dialect = Responses
 		out, _, err := encodeResponse([]byte(c.body), r)
 		if err != nil {
 			t.Fatal(err.Message)

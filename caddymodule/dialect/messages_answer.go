@@ -25,7 +25,7 @@ func encodeMessage(body []byte, call *reply) ([]byte, Usage, *Error) {
 		return nil, Usage{}, err
 	}
 	b := make([]byte, 0, len(m.content)+768)
-	b = appendMessageHead(b, call.newID("msg_"), call.model)
+	b = appendMessageHead(b, call.env.NewID("msg_"), call.model)
 	b = append(b, '[')
 	if n := len(m.content); n > 0 {
 		b = append(b, m.content[:n-1]...)

@@ -9,35 +9,24 @@ import (
 
 // readUser reads the content of a user's message. Results of calls go to their
 // calls, wherever in the message they stand; the rest stays one message.
-func (c *messagesCall) readUser(content []byte, path *fieldPath) *Error {
+func (c *messagesCall) readUser(content []byte, path *fieldPath) (err *Error) {
 	if jsonscan.IsString(content) {
 		c.conversation.addUser([]contentPart{{text: jsonscan.Unquote(content)}})
 		return nil
 	}
 	var parts []contentPart
-	for m := jsonscan.Checked(content); m.Next(); {
-		block, here := m.Raw(), path.element(m.Index)
-		if err := c.elements.add(); err != nil {
-			return err
-		}
-		if block[0] != '{' {
-			return at(here.String(), "Input should be an object, not %s", jsonscan.TypeName(block))
-		}
-		f := readFields(block)
+	for list := c.objects(content); list.next(path, &err); {
+		f, here := readFields(list.Raw()), path.element(list.Index)
 		if f.text("type") == "tool_result" {
-			if err := c.readResult(f, &here); err != nil {
-				return err
-			}
+			err = c.readResult(f, &here)
 			continue
 		}
-		part, err := c.readBlock(f, &here)
-		if err != nil {
-			return err
-		}
+		var part contentPart
+		part, err = c.readBlock(f, &here)
 		parts = append(parts, part)
 	}
 	c.conversation.addUser(parts)
-	return nil
+	return err
 }
 
 // readBlock reads a block of what the user, or a tool, tells the model. Blocks
@@ -46,7 +35,7 @@ func (c *messagesCall) readBlock(f fieldList, path *fieldPath) (contentPart, *Er
 	switch f.text("type") {
 	case "text":
 		if !jsonscan.IsString(f.get("text")) {
-			return contentPart{}, at(path.of("text"), "Field required")
+			return contentPart{}, c.missing(path.of("text"))
 		}
 		return contentPart{text: jsonscan.Unquote(f.get("text"))}, nil
 	case "image":
@@ -65,7 +54,7 @@ func (c *messagesCall) readBlock(f fieldList, path *fieldPath) (contentPart, *Er
 // readImage reads the source of an image block.
 func (c *messagesCall) readImage(source []byte, path *fieldPath) (contentPart, *Error) {
 	if source == nil || source[0] != '{' {
-		return contentPart{}, at(path.String(), "Field required")
+		return contentPart{}, c.missing(path.String())
 	}
 	f, url := readFields(source), ""
 	switch kind := f.text("type"); kind {
@@ -77,7 +66,7 @@ func (c *messagesCall) readImage(source []byte, path *fieldPath) (contentPart, *
 		url = "data:" + media + ";base64," + data
 	case "url":
 		if url = f.text("url"); url == "" {
-			return contentPart{}, at(path.of("url"), "Field required")
+			return contentPart{}, c.missing(path.of("url"))
 		}
 		if problem := remoteFault(url, c.options.RemoteMedia); problem != "" {
 			return contentPart{}, at(path.of("url"), "%s", problem)
@@ -103,7 +92,7 @@ func imagePart(url, detail string) contentPart {
 func (c *messagesCall) readDocument(f fieldList, path *fieldPath) (contentPart, *Error) {
 	source := given(f, "source")
 	if source == nil || source[0] != '{' {
-		return contentPart{}, at(path.of("source"), "Field required")
+		return contentPart{}, c.missing(path.of("source"))
 	}
 	s := readFields(source)
 	text, media := "", strings.ToLower(s.text("media_type"))
@@ -167,48 +156,34 @@ func plainText(raw []byte) string {
 	return strings.Join(texts, "\n")
 }
 
-// readResult reads the result of a call. Only text fits into a tool's message
-// of the chat dialect, so images follow in the user's.
-func (c *messagesCall) readResult(f fieldList, path *fieldPath) *Error {
+// readResult reads the result of a call.
+func (c *messagesCall) readResult(f fieldList, path *fieldPath) (err *Error) {
 	id := f.text("tool_use_id")
 	if id == "" {
-		return at(path.of("tool_use_id"), "Field required")
+		return c.missing(path.of("tool_use_id"))
 	}
-	var texts []string
-	var images []contentPart
+	var parts []contentPart
 	switch content := given(f, "content"); {
 	case content == nil:
 	case jsonscan.IsString(content):
-		texts = []string{jsonscan.Unquote(content)}
+		parts = []contentPart{{text: jsonscan.Unquote(content)}}
 	case content[0] == '[':
 		inside := path.member("content")
-		for m := jsonscan.Checked(content); m.Next(); {
-			here := inside.element(m.Index)
-			if err := c.elements.add(); err != nil {
-				return err
-			}
-			if m.Raw()[0] != '{' {
-				return at(here.String(), "Input should be an object, not %s", jsonscan.TypeName(m.Raw()))
-			}
-			p, err := c.readBlock(readFields(m.Raw()), &here)
-			switch {
-			case err != nil:
-				return err
-			case p.raw != nil:
-				texts, images = append(texts, p.marker()), append(images, p)
-			case p.text != "":
-				texts = append(texts, p.text)
-			}
+		for list := c.objects(content); list.next(&inside, &err); {
+			here := inside.element(list.Index)
+			var part contentPart
+			part, err = c.readBlock(readFields(list.Raw()), &here)
+			parts = append(parts, part)
 		}
 	default:
-		return at(path.of("content"), "Input should be a string or a list of blocks, not %s", jsonscan.TypeName(content))
+		return c.wrongType(path.of("content"), "a string or a list of blocks", content)
 	}
-	text := strings.Join(texts, "\n")
+	text, images := resultText(parts)
 	if string(f.get("is_error")) == "true" {
 		text = failedResult(text)
 	}
 	c.conversation.addResult(id, text, images)
-	return nil
+	return err
 }
 
 // failedResult is a result that is an error: the chat dialect has no flag for
@@ -225,24 +200,16 @@ func failedResult(text string) string {
 }
 
 // readAssistant reads the content of an assistant's message.
-func (c *messagesCall) readAssistant(content []byte, path *fieldPath) *Error {
+func (c *messagesCall) readAssistant(content []byte, path *fieldPath) (err *Error) {
 	if jsonscan.IsString(content) {
 		c.conversation.addText(jsonscan.Unquote(content))
 		return nil
 	}
-	for m := jsonscan.Checked(content); m.Next(); {
-		block, here := m.Raw(), path.element(m.Index)
-		if err := c.elements.add(); err != nil {
-			return err
-		}
-		if block[0] != '{' {
-			return at(here.String(), "Input should be an object, not %s", jsonscan.TypeName(block))
-		}
-		if err := c.readAssistantBlock(readFields(block), &here); err != nil {
-			return err
-		}
+	for list := c.objects(content); list.next(path, &err); {
+		here := path.element(list.Index)
+		err = c.readAssistantBlock(readFields(list.Raw()), &here)
 	}
-	return nil
+	return err
 }
 
 // readAssistantBlock reads one block of what the assistant said.
@@ -253,16 +220,16 @@ func (c *messagesCall) readAssistantBlock(f fieldList, path *fieldPath) *Error {
 	case "thinking":
 		thinking := f.text("thinking")
 		if thinking == "" {
-			thinking = c.reasoningStore.open(carryingMark, f.text("signature"))
+			thinking = c.env.reasoningStore().open(carryingMark, f.text("signature"))
 		}
 		c.conversation.addReasoning(thinking)
 	case "tool_use":
 		id, name := f.text("id"), f.text("name")
 		if id == "" {
-			return at(path.of("id"), "Field required")
+			return c.missing(path.of("id"))
 		}
 		if name == "" {
-			return at(path.of("name"), "Field required")
+			return c.missing(path.of("name"))
 		}
 		c.conversation.addCall(id, name, callInput(f.get("input")))
 	case "image", "document":

@@ -113,7 +113,7 @@ type signer struct {
 
 // newSigner returns the signer of a call's thinking.
 func newSigner(call *reply) signer {
-	return signer{key: call.signatureKey, store: call.reasoningStore, carry: call.omitThinking}
+	return signer{key: call.env.SignatureKey, store: call.env.reasoningStore(), carry: call.omitThinking}
 }
 
 // reset begins a block.

@@ -9,10 +9,7 @@ import (
 )
 
 // messagesCall is a request in the messages dialect.
-type messagesCall struct {
-	translation
-	env *Env
-}
+type messagesCall struct{ translation }
 
 // Answer implements Call.
 func (c *messagesCall) Answer(body []byte) ([]byte, Usage, *Error) {
@@ -33,11 +30,11 @@ func decodeMessages(body []byte, env *Env, generate bool) (Call, *Error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &messagesCall{env: env}
+	c := new(messagesCall)
 	c.elements.ctx = env.Context
-	c.dialect, c.idOK, c.reasoningStore = Messages, messagesID, env.reasoningStore()
+	c.env, c.dialect = env, Messages
 	for _, read := range []func(fieldList) *Error{
-		c.readModel, c.readUnsupported, c.readSystem, c.readMessages, c.readTools, c.readToolChoice, c.readFormat, c.readEffort,
+		c.readBasics, c.readUnsupported, c.readSystem, c.readMessages, c.readTools, c.readToolChoice, c.readFormat, c.readEffort,
 	} {
 		if err := read(fields); err != nil {
 			return nil, err
@@ -101,33 +98,12 @@ func (c *messagesCall) readUnsupported(fields fieldList) *Error {
 	return nil
 }
 
-// readModel reads model, stream and thinking.
-func (c *messagesCall) readModel(fields fieldList) *Error {
-	raw := given(fields, "model")
-	if raw == nil {
-		return at("model", "Field required")
-	}
-	if !jsonscan.IsString(raw) {
-		return at("model", "Input should be a string, not %s", jsonscan.TypeName(raw))
-	}
-	if c.model = jsonscan.Unquote(raw); c.model == "" {
-		return at("model", "Field required")
-	}
-	options, err := c.env.admit(c.model)
-	if err != nil {
-		return err
-	}
-	c.setOptions(options)
-	if raw := given(fields, "stream"); raw != nil {
-		if !jsonscan.IsBool(raw) {
-			return at("stream", "Input should be a boolean, not %s", jsonscan.TypeName(raw))
-		}
-		c.stream = raw[0] == 't'
-	}
+// readBasics reads model, stream and thinking.
+func (c *messagesCall) readBasics(fields fieldList) *Error {
 	if raw := given(fields, "thinking"); raw != nil && raw[0] == '{' {
 		c.omitThinking = jsonscan.Text(raw, "display") == "omitted"
 	}
-	return nil
+	return c.readModel(fields)
 }
 
 // readSystem reads the system prompt: a string, or blocks of text.
@@ -198,37 +174,24 @@ func cutBillingLine(text string, whole bool) string {
 
 // readMessages reads the conversation.
 func (c *messagesCall) readMessages(fields fieldList) *Error {
-	raw := given(fields, "messages")
-	if raw == nil {
+	raw, err := c.typed(fields, "messages", "messages", anArray)
+	if err != nil {
+		return err
+	}
+	if !jsonscan.IsFilled(raw) {
 		return at("messages", "at least one message is required")
 	}
-	if raw[0] != '[' {
-		return at("messages", "Input should be a list, not %s", jsonscan.TypeName(raw))
-	}
-	messages, any := fieldPath{name: "messages", dots: true}, false
-	for m := jsonscan.Checked(raw); m.Next(); {
-		any = true
-		path := messages.element(m.Index)
-		if err := c.elements.add(); err != nil {
-			return err
-		}
-		if err := c.readMessage(m.Raw(), &path); err != nil {
-			return err
-		}
-	}
-	if !any {
-		return at("messages", "at least one message is required")
+	path := &fieldPath{name: "messages", dots: true}
+	for list := c.objects(raw); list.next(path, &err); {
+		here := path.element(list.Index)
+		err = c.readMessage(readFields(list.Raw()), &here)
 	}
 	c.conversation.ensureMessage()
-	return nil
+	return err
 }
 
 // readMessage reads one message.
-func (c *messagesCall) readMessage(raw []byte, path *fieldPath) *Error {
-	if raw[0] != '{' {
-		return at(path.String(), "Input should be an object, not %s", jsonscan.TypeName(raw))
-	}
-	f := readFields(raw)
+func (c *messagesCall) readMessage(f fieldList, path *fieldPath) *Error {
 	content := given(f, "content")
 	if content == nil {
 		content = []byte(`""`)
@@ -252,29 +215,21 @@ func (c *messagesCall) readMessage(raw []byte, path *fieldPath) *Error {
 // readSampling reads the limits and parameters of the answer, and writes them
 // in a fixed order.
 func (c *messagesCall) readSampling(fields fieldList, generate bool) *Error {
-	limit := given(fields, "max_tokens")
+	limit, err := c.typed(fields, "max_tokens", "max_tokens", aWholeNumber)
+	if err != nil {
+		return err
+	}
 	if limit == nil && generate {
-		return at("max_tokens", "Field required")
+		return c.missing("max_tokens")
 	}
 	if limit != nil {
-		n, ok := jsonscan.Integer(limit)
-		if !ok {
-			return at("max_tokens", "Input should be a whole number, not %s", jsonscan.TypeName(limit))
-		}
-		if n < 1 {
+		if n, _ := jsonscan.Integer(limit); n < 1 {
 			return at("max_tokens", "Input should be greater than or equal to 1")
 		}
 		c.addParameter("max_tokens", limit)
 	}
-	for _, name := range [...]string{"temperature", "top_p", "top_k"} {
-		raw := given(fields, name)
-		if raw == nil {
-			continue
-		}
-		if !jsonscan.IsNumber(raw) {
-			return at(name, "Input should be a number, not %s", jsonscan.TypeName(raw))
-		}
-		c.addParameter(name, raw)
+	if err := c.addNumbers(fields, "temperature", "top_p", "top_k"); err != nil {
+		return err
 	}
 	return c.readStop(fields)
 }
@@ -282,17 +237,14 @@ func (c *messagesCall) readSampling(fields fieldList, generate bool) *Error {
 // readStop reads the stop sequences. White space alone is none: the API drops
 // it, and a model server would stop at the first line.
 func (c *messagesCall) readStop(fields fieldList) *Error {
-	raw := given(fields, "stop_sequences")
+	raw, err := c.typed(fields, "stop_sequences", "stop_sequences", valueType{"a list of strings", anArray.is})
 	if raw == nil {
-		return nil
-	}
-	if raw[0] != '[' {
-		return at("stop_sequences", "Input should be a list of strings, not %s", jsonscan.TypeName(raw))
+		return err
 	}
 	var stops []byte
 	for m := jsonscan.Checked(raw); m.Next(); {
 		if !jsonscan.IsString(m.Raw()) {
-			return at("stop_sequences."+strconv.Itoa(m.Index), "Input should be a string, not %s", jsonscan.TypeName(m.Raw()))
+			return c.wrongType("stop_sequences."+strconv.Itoa(m.Index), aString.name, m.Raw())
 		}
 		if strings.TrimSpace(jsonscan.Unquote(m.Raw())) != "" {
 			stops = append(append(stops, ','), m.Raw()...)

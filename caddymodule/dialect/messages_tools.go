@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
@@ -28,41 +29,29 @@ var impliedTools = []struct{ prefix, description, parameters string }{
 }
 
 // readTools reads the tools. Those that the API's servers would run are not
-// there for a model of one's own; they are dropped.
+// available for a model of one's own; they are dropped.
 func (c *messagesCall) readTools(fields fieldList) *Error {
-	raw := given(fields, "tools")
+	raw, err := c.typed(fields, "tools", "tools", anArray)
 	if raw == nil {
-		return nil
+		return err
 	}
-	if raw[0] != '[' {
-		return at("tools", "Input should be a list, not %s", jsonscan.TypeName(raw))
+	path := &fieldPath{name: "tools", dots: true}
+	for list := c.objects(raw); list.next(path, &err); {
+		here := path.element(list.Index)
+		err = c.readTool(readFields(list.Raw()), &here)
 	}
-	tools := fieldPath{name: "tools", dots: true}
-	for m := jsonscan.Checked(raw); m.Next(); {
-		path := tools.element(m.Index)
-		if err := c.elements.add(); err != nil {
-			return err
-		}
-		if m.Raw()[0] != '{' {
-			return at(path.String(), "Input should be an object, not %s", jsonscan.TypeName(m.Raw()))
-		}
-		if err := c.readTool(m.Raw(), &path); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 // readTool reads one tool.
-func (c *messagesCall) readTool(raw []byte, path *fieldPath) *Error {
-	f := readFields(raw)
+func (c *messagesCall) readTool(f fieldList, path *fieldPath) *Error {
 	kind, name := f.text("type"), f.text("name")
 	if kind == "" || kind == "custom" {
 		if name == "" {
-			return at(path.of("name"), "Field required")
+			return c.missing(path.of("name"))
 		}
 		if schema := given(f, "input_schema"); schema != nil && schema[0] != '{' {
-			return at(path.of("input_schema"), "Input should be an object, not %s", jsonscan.TypeName(schema))
+			return c.wrongType(path.of("input_schema"), anObject.name, schema)
 		}
 		c.tools.add(name, ToolName{Name: name}, f.get("description"), given(f, "input_schema"), string(f.get("strict")) == "true")
 		return nil
@@ -79,19 +68,13 @@ func (c *messagesCall) readTool(raw []byte, path *fieldPath) *Error {
 // named choice for auto, and with "none" still show the tools to the model: so
 // the tools that are not to be called are not sent.
 func (c *messagesCall) readToolChoice(fields fieldList) *Error {
-	raw := given(fields, "tool_choice")
+	raw, err := c.typed(fields, "tool_choice", "tool_choice", anObject)
 	if raw == nil {
-		return nil
-	}
-	if raw[0] != '{' {
-		return at("tool_choice", "Input should be an object, not %s", jsonscan.TypeName(raw))
+		return err
 	}
 	f := readFields(raw)
 	if v := f.get("disable_parallel_tool_use"); jsonscan.IsBool(v) {
-		c.parallel = "true"
-		if v[0] == 't' {
-			c.parallel = "false"
-		}
+		c.parallel = strconv.FormatBool(v[0] == 'f')
 	}
 	switch kind := f.text("type"); kind {
 	case "auto":

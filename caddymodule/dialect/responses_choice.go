@@ -59,14 +59,9 @@ func (c *responsesCall) allowTools(f fieldList) *Error {
 		return wrongType(tools.String(), "an array", list)
 	}
 	allowed, namespaces := make(map[string]bool), make(map[string]bool)
-	for m := jsonscan.Checked(list); m.Next(); {
+	var err *Error
+	for m := c.objects(list); m.next(&tools, &err); {
 		here := tools.element(m.Index)
-		if err := c.elements.add(); err != nil {
-			return err
-		}
-		if m.Raw()[0] != '{' {
-			return wrongType(here.String(), "an object", m.Raw())
-		}
 		switch kind := jsonscan.Text(m.Raw(), "type"); {
 		case kind == "namespace":
 			namespaces[jsonscan.Text(m.Raw(), "name")] = true
@@ -78,7 +73,12 @@ func (c *responsesCall) allowTools(f fieldList) *Error {
 			allowed[upstreamName] = true
 		}
 	}
-	c.tools.keep(func(upstreamName string) bool { return allowed[upstreamName] || namespaces[c.tools.names[upstreamName].Namespace] })
+	c.tools.keep(func(upstreamName string) bool {
+		return allowed[upstreamName] || namespaces[c.tools.names[upstreamName].Namespace]
+	})
+	if err != nil {
+		return err
+	}
 	mode := f.text("mode")
 	if mode == "" {
 		mode = "auto"

@@ -78,7 +78,7 @@ func (c *compactionEncoder) check(o outcome) *Error {
 
 // putItem puts the item in place of what was said.
 func (c *compactionEncoder) putItem() {
-	c.item = responseItem{kind: partCompaction, id: c.call.newID("cmp_"), text: append([]byte(compactionHead), c.summary...)}
+	c.item = responseItem{kind: partCompaction, id: c.call.env.NewID("cmp_"), text: append([]byte(compactionHead), c.summary...)}
 	if !c.quiet {
 		c.itemSnapshot("output_item.added", statusInProgress)
 		c.itemSnapshot("output_item.done", statusCompleted)

@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
@@ -113,32 +114,25 @@ func (c *responsesCall) referred(id string, index int) ([]byte, *Error) {
 // readPrevious puts the items of the response before this one in front.
 func (c *responsesCall) readPrevious(fields fieldList) *Error {
 	const name = "previous_response_id"
-	raw := given(fields, name)
+	raw, err := c.typed(fields, name, name, aString)
 	if raw == nil {
-		return nil
-	}
-	if !jsonscan.IsString(raw) {
-		return wrongType(name, "a string", raw)
+		return err
 	}
 	id := jsonscan.Unquote(raw)
 	r, ok := c.env.Kept.Response(id)
 	if !ok {
 		return previousNotFound(id, c.env.Kept.Keeps())
 	}
-	size := 0
-	for _, items := range [...][][]byte{r.Input, r.Output} {
-		for _, item := range items {
-			size += len(item)
-		}
+	size, items := 0, slices.Concat(r.Input, r.Output)
+	for _, item := range items {
+		size += len(item)
 	}
 	if err := c.env.hold(size); err != nil {
 		return err
 	}
-	for _, items := range [...][][]byte{r.Input, r.Output} {
-		for _, item := range items {
-			if err := c.addItem(item, ofPrevious); err != nil {
-				return err
-			}
+	for _, item := range items {
+		if err := c.addItem(item, ofPrevious); err != nil {
+			return err
 		}
 	}
 	return nil

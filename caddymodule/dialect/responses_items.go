@@ -38,7 +38,7 @@ func (c *responsesCall) readItem(item []byte, path *fieldPath) *Error {
 			c.pendingReasoning = append(c.pendingReasoning, text)
 		}
 	case "compaction":
-		if text := c.reasoningStore.open(compactionMark, f.text("encrypted_content")); text != "" {
+		if text := c.env.reasoningStore().open(compactionMark, f.text("encrypted_content")); text != "" {
 			c.pendingReasoning = nil
 			c.conversation.addUser([]contentPart{{text: text}})
 		}
@@ -68,7 +68,7 @@ func plainName(name string) string {
 
 // reasoningText is what a reasoning item says.
 func (c *responsesCall) reasoningText(f fieldList) string {
-	if text := c.reasoningStore.open(reasoningMark, f.text("encrypted_content")); text != "" {
+	if text := c.env.reasoningStore().open(reasoningMark, f.text("encrypted_content")); text != "" {
 		return text
 	}
 	for _, name := range [...]string{"content", "summary"} {

@@ -113,7 +113,7 @@ func (t *responseItem) append(b []byte, status string, call *reply) []byte {
 	b = jsonscan.AppendQuoted(append(b, `{"id":`...), t.id)
 	b = append(append(append(b, `,"type":"`...), t.typeName()...), '"')
 	if t.kind == partCompaction { // it has no status
-		return append(t.appendSealed(b, compactionMark, call.reasoningStore), '}')
+		return append(t.appendSealed(b, compactionMark, call.env.reasoningStore()), '}')
 	}
 	if t.kind == partText || t.kind == partRefusal {
 		b = append(b, `,"role":"assistant"`...)
@@ -131,7 +131,7 @@ func (t *responseItem) append(b []byte, status string, call *reply) []byte {
 		}
 		b = append(b, ']')
 		if begun && call.encrypted {
-			b = t.appendSealed(b, reasoningMark, call.reasoningStore)
+			b = t.appendSealed(b, reasoningMark, call.env.reasoningStore())
 		}
 	case partTool:
 		b = t.appendCall(b)

@@ -9,29 +9,20 @@ import (
 )
 
 // readParts reads content: a string, or a list of parts.
-func (c *responsesCall) readParts(content []byte, path *fieldPath) ([]contentPart, *Error) {
+func (c *responsesCall) readParts(content []byte, path *fieldPath) (parts []contentPart, err *Error) {
 	if jsonscan.IsString(content) {
 		return []contentPart{{text: jsonscan.Unquote(content)}}, nil
 	}
 	if content[0] != '[' {
 		return nil, wrongType(path.String(), "a string or an array", content)
 	}
-	var parts []contentPart
-	for m := jsonscan.Checked(content); m.Next(); {
-		here := path.element(m.Index)
-		if err := c.elements.add(); err != nil {
-			return nil, err
-		}
-		if m.Raw()[0] != '{' {
-			return nil, wrongType(here.String(), "an object", m.Raw())
-		}
-		part, err := c.readPart(readFields(m.Raw()), &here)
-		if err != nil {
-			return nil, err
-		}
+	for list := c.objects(content); list.next(path, &err); {
+		here := path.element(list.Index)
+		var part contentPart
+		part, err = c.readPart(readFields(list.Raw()), &here)
 		parts = append(parts, part)
 	}
-	return parts, nil
+	return parts, err
 }
 
 // readPart reads one part of content.

@@ -13,7 +13,6 @@ import (
 // responsesCall is a request in the responses dialect.
 type responsesCall struct {
 	translation
-	env              *Env
 	items            []inputItem // the whole input, what it refers to too
 	toolItems        []int       // those of items that bring tools
 	fields           fieldList   // of the item that is looked at
@@ -42,12 +41,12 @@ func decodeResponses(body []byte, env *Env) (Call, *Error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &responsesCall{env: env}
+	c := new(responsesCall)
 	c.elements.ctx = env.Context
-	c.dialect, c.idOK, c.reasoningStore = Responses, responsesID, env.reasoningStore()
+	c.env, c.dialect = env, Responses
 	c.echo = make(map[string][]byte)
 	for _, read := range []func(fieldList) *Error{
-		c.readModel, c.readUnsupported, c.readInput, c.readTools, c.readInstructions, c.readItems, c.readTrigger,
+		c.readBasics, c.readUnsupported, c.readInput, c.readTools, c.readInstructions, c.readItems, c.readTrigger,
 		c.readToolChoice, c.readLimit, c.readSampling, c.readReasoning, c.readText, c.readInclude, c.readEchoed,
 	} {
 		if err := read(fields); err != nil {
@@ -77,7 +76,7 @@ func (c *responsesCall) readUnsupported(fields fieldList) *Error {
 			return invalid(name, "unsupported_parameter", "Unsupported parameter: %s. Send the whole conversation in input.", name)
 		}
 	}
-	if on, err := boolField(fields, "background"); err != nil {
+	if on, err := c.boolean(fields, "background"); err != nil {
 		return err
 	} else if on {
 		return invalid("background", "unsupported_parameter", "Unsupported parameter: background. Responses are made while the client waits.")
@@ -85,49 +84,16 @@ func (c *responsesCall) readUnsupported(fields fieldList) *Error {
 	return nil
 }
 
-// readModel reads model, stream, and whether the response is to be kept.
-func (c *responsesCall) readModel(fields fieldList) (err *Error) {
-	raw := given(fields, "model")
-	if raw == nil {
-		return missing("model")
-	}
-	if !jsonscan.IsString(raw) {
-		return wrongType("model", "a string", raw)
-	}
-	if c.model = jsonscan.Unquote(raw); c.model == "" {
-		return missing("model")
-	}
-	options, err := c.env.admit(c.model)
-	if err != nil {
+// readBasics reads model, stream, and whether the response is to be kept.
+func (c *responsesCall) readBasics(fields fieldList) *Error {
+	if err := c.readModel(fields); err != nil {
 		return err
 	}
-	c.setOptions(options)
-	if c.stream, err = boolField(fields, "stream"); err != nil {
-		return err
-	}
-	kept, err := boolField(fields, "store")
-	if err != nil {
-		return err
-	}
-	if given(fields, "store") == nil {
-		kept = true
-	}
-	if kept && c.env.Kept.Keeps() {
+	keep, err := c.boolean(fields, "store")
+	if keep = keep || given(fields, "store") == nil; keep && c.env.Kept.Keeps() {
 		c.keep = c.keepResponse
 	}
-	return nil
-}
-
-// boolField is a member that is true or false, false if it is not there.
-func boolField(fields fieldList, name string) (bool, *Error) {
-	raw := given(fields, name)
-	if raw == nil {
-		return false, nil
-	}
-	if !jsonscan.IsBool(raw) {
-		return false, wrongType(name, "a boolean", raw)
-	}
-	return raw[0] == 't', nil
+	return err
 }
 
 // keepResponse has a response kept with its input and output items.
@@ -169,12 +135,9 @@ func withID(raw []byte, newID func(prefix string) string) []byte {
 
 // readInstructions reads the system prompt.
 func (c *responsesCall) readInstructions(fields fieldList) *Error {
-	raw := given(fields, "instructions")
+	raw, err := c.typed(fields, "instructions", "instructions", aString)
 	if raw == nil {
-		return nil
-	}
-	if !jsonscan.IsString(raw) {
-		return wrongType("instructions", "a string", raw)
+		return err
 	}
 	c.noteEcho("instructions", raw)
 	c.conversation.addSystem(jsonscan.Unquote(raw))
@@ -184,15 +147,11 @@ func (c *responsesCall) readInstructions(fields fieldList) *Error {
 // readLimit reads how long the answer may be.
 func (c *responsesCall) readLimit(fields fieldList) *Error {
 	const name = "max_output_tokens"
-	raw := given(fields, name)
+	raw, err := c.typed(fields, name, name, aWholeNumber)
 	if raw == nil {
-		return nil
+		return err
 	}
-	n, ok := jsonscan.Integer(raw)
-	if !ok {
-		return wrongType(name, "a whole number", raw)
-	}
-	if n < 1 {
+	if n, _ := jsonscan.Integer(raw); n < 1 {
 		return invalid(name, "", "Invalid value for %s: it must be 1 or more.", name)
 	}
 	c.noteEcho(name, raw)
@@ -202,34 +161,24 @@ func (c *responsesCall) readLimit(fields fieldList) *Error {
 
 // readSampling reads the parameters that the upstream takes as they are.
 func (c *responsesCall) readSampling(fields fieldList) *Error {
-	for _, name := range [...]string{"temperature", "top_p", "presence_penalty", "frequency_penalty"} {
-		raw := given(fields, name)
-		if raw == nil {
-			continue
-		}
-		if !jsonscan.IsNumber(raw) {
-			return wrongType(name, "a number", raw)
-		}
-		c.noteEcho(name, raw)
-		c.addParameter(name, raw)
+	names := [...]string{"temperature", "top_p", "presence_penalty", "frequency_penalty"}
+	for _, name := range names {
+		c.noteEcho(name, given(fields, name))
 	}
-	return nil
+	return c.addNumbers(fields, names[:]...)
 }
 
 // readReasoning reads how much the model is to think.
 func (c *responsesCall) readReasoning(fields fieldList) *Error {
-	raw := given(fields, "reasoning")
+	raw, err := c.typed(fields, "reasoning", "reasoning", anObject)
 	if raw == nil {
-		return nil
+		return err
 	}
-	if raw[0] != '{' {
-		return wrongType("reasoning", "an object", raw)
+	effort, err := c.typed(readFields(raw), "effort", "reasoning.effort", aString)
+	if err != nil {
+		return err
 	}
-	f := readFields(raw)
-	if effort := given(f, "effort"); effort != nil {
-		if !jsonscan.IsString(effort) {
-			return wrongType("reasoning.effort", "a string", effort)
-		}
+	if effort != nil {
 		c.askEffort(effortLevel(jsonscan.Unquote(effort)))
 	}
 	c.noteEcho("reasoning", withMembers(raw, "effort", "null", "summary", "null"))
@@ -238,12 +187,9 @@ func (c *responsesCall) readReasoning(fields fieldList) *Error {
 
 // readText reads the form that the answer is to have.
 func (c *responsesCall) readText(fields fieldList) *Error {
-	raw := given(fields, "text")
+	raw, err := c.typed(fields, "text", "text", anObject)
 	if raw == nil {
-		return nil
-	}
-	if raw[0] != '{' {
-		return wrongType("text", "an object", raw)
+		return err
 	}
 	f := readFields(raw)
 	format := given(f, "format")
@@ -275,12 +221,12 @@ func (c *responsesCall) readText(fields fieldList) *Error {
 
 // readSchema reads the schema that the answer is to have.
 func (c *responsesCall) readSchema(format fieldList) *Error {
-	schema := given(format, "schema")
+	schema, err := c.typed(format, "schema", "text.format.schema", anObject)
+	if err != nil {
+		return err
+	}
 	if schema == nil {
 		return missing("text.format.schema")
-	}
-	if schema[0] != '{' {
-		return wrongType("text.format.schema", "an object", schema)
 	}
 	name := format.text("name")
 	if name == "" {
@@ -301,10 +247,11 @@ func (c *responsesCall) readSchema(format fieldList) *Error {
 // readInclude reads what the answer is to tell besides.
 func (c *responsesCall) readInclude(fields fieldList) *Error {
 	probabilities := false
-	if raw := given(fields, "include"); raw != nil {
-		if raw[0] != '[' {
-			return wrongType("include", "an array", raw)
-		}
+	raw, err := c.typed(fields, "include", "include", anArray)
+	if err != nil {
+		return err
+	}
+	if raw != nil {
 		for m := jsonscan.Checked(raw); m.Next(); {
 			if !jsonscan.IsString(m.Raw()) {
 				return wrongType(element("include", m.Index), "a string", m.Raw())
@@ -318,12 +265,12 @@ func (c *responsesCall) readInclude(fields fieldList) *Error {
 		}
 	}
 	const most = 20
-	top := given(fields, "top_logprobs")
+	top, err := c.typed(fields, "top_logprobs", "top_logprobs", aWholeNumber)
+	if err != nil {
+		return err
+	}
 	if top != nil {
-		n, ok := jsonscan.Integer(top)
-		if !ok {
-			return wrongType("top_logprobs", "a whole number", top)
-		}
+		n, _ := jsonscan.Integer(top)
 		if n < 0 || n > most {
 			return invalid("top_logprobs", "", "Invalid value for top_logprobs: it must be between 0 and %d.", most)
 		}
@@ -344,21 +291,14 @@ func (c *responsesCall) readInclude(fields fieldList) *Error {
 // readEchoed reads what is told back and nothing else.
 func (c *responsesCall) readEchoed(fields fieldList) *Error {
 	for _, f := range [...]struct {
-		name, want string
-		ok         func(raw []byte) bool
+		name string
+		want valueType
 	}{
-		{"parallel_tool_calls", "a boolean", jsonscan.IsBool},
-		{"store", "a boolean", jsonscan.IsBool},
-		{"truncation", "a string", jsonscan.IsString},
-		{"metadata", "an object", func(raw []byte) bool { return raw[0] == '{' }},
-		{"previous_response_id", "a string", jsonscan.IsString},
+		{"parallel_tool_calls", aBool}, {"store", aBool}, {"truncation", aString}, {"metadata", anObject}, {"previous_response_id", aString},
 	} {
-		raw := given(fields, f.name)
-		if raw == nil {
-			continue
-		}
-		if !f.ok(raw) {
-			return wrongType(f.name, f.want, raw)
+		raw, err := c.typed(fields, f.name, f.name, f.want)
+		if err != nil {
+			return err
 		}
 		c.noteEcho(f.name, raw)
 	}

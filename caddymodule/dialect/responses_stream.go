@@ -37,7 +37,7 @@ type responsesEncoder struct {
 
 // newResponsesEncoder returns an encoder that has seen nothing.
 func newResponsesEncoder(call *reply, quiet bool) *responsesEncoder {
-	return &responsesEncoder{call: call, quiet: quiet, id: call.newID("resp_"), created: call.now().Unix()}
+	return &responsesEncoder{call: call, quiet: quiet, id: call.env.NewID("resp_"), created: call.env.Now().Unix()}
 }
 
 // held implements streamEncoder.
@@ -101,7 +101,7 @@ func (r *responsesEncoder) open(kind partKind, id, name string) {
 		r.item.callID = r.call.callID(id, "call_")
 		prefix = callTypes[r.item.tool.Kind].prefix
 	}
-	r.item.id = r.call.newID(prefix)
+	r.item.id = r.call.env.NewID(prefix)
 	if r.quiet || r.item.isAction() {
 		return
 	}
@@ -301,7 +301,7 @@ func (r *responsesEncoder) conclude(o outcome) responseState {
 	}
 	s := responseState{
 		status: statusCompleted, output: r.output, usage: &o.usage,
-		created: r.created, done: r.call.now().Unix(),
+		created: r.created, done: r.call.env.Now().Unix(),
 	}
 	switch o.finish {
 	case finishLength:

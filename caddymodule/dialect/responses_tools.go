@@ -92,10 +92,11 @@ func (n *upstreamNames) called(key toolKey) string {
 // readTools reads the tools, and those that items of the input bring: they
 // come behind, and only if there is none of their name.
 func (c *responsesCall) readTools(fields fieldList) *Error {
-	if raw := given(fields, "tools"); raw != nil {
-		if raw[0] != '[' {
-			return wrongType("tools", "an array", raw)
-		}
+	raw, err := c.typed(fields, "tools", "tools", anArray)
+	if err != nil {
+		return err
+	}
+	if raw != nil {
 		c.reserve(raw)
 		tools := fieldPath{name: "tools"}
 		for m := jsonscan.Checked(raw); m.Next(); {

@@ -34,6 +34,38 @@ func (t *translation) setOptions(o compat.Options) {
 	t.conversation.keepSystem = o.InlineSystem == compat.InlineKeep
 }
 
+// readModel reads model and stream, and finds the deployment's options.
+func (t *translation) readModel(fields fieldList) *Error {
+	raw, err := t.typed(fields, "model", "model", aString)
+	if err != nil {
+		return err
+	}
+	if t.model = jsonscan.String(raw); t.model == "" {
+		return t.missing("model")
+	}
+	options, err := t.env.admit(t.model)
+	if err != nil {
+		return err
+	}
+	t.setOptions(options)
+	t.stream, err = t.boolean(fields, "stream")
+	return err
+}
+
+// addNumbers adds fields that must be numbers.
+func (t *translation) addNumbers(fields fieldList, names ...string) *Error {
+	for _, name := range names {
+		raw, err := t.typed(fields, name, name, aNumber)
+		if err != nil {
+			return err
+		}
+		if raw != nil {
+			t.addParameter(name, raw)
+		}
+	}
+	return nil
+}
+
 // addParameter adds a member whose value is JSON.
 func (t *translation) addParameter(name string, raw []byte) {
 	t.parameters = append(append(append(append(t.parameters, `,"`...), name...), `":`...), raw...)
@@ -61,7 +93,6 @@ func (t *translation) DropEffort() bool {
 func (t *translation) complete(env *Env, size int) {
 	t.messages = t.conversation.appendMessages(make([]byte, 0, size))
 	t.toolList = t.tools.list()
-	t.now, t.newID, t.request, t.signatureKey = env.Now, env.NewID, env.RequestID, env.SignatureKey
 	t.names = t.tools.names
 	t.conversation, t.tools = conversation{}, toolset{} // their text is large, and no longer needed
 	if env.Estimate != nil {
