@@ -50,16 +50,17 @@ func (c *completion) serve(w http.ResponseWriter, r *http.Request, next caddyhtt
 		}
 		c.answer.open(c.call.NewStream(), time.Duration(c.KeepAlive))
 	}
-	derr := c.fetch(w, r, next)
-	if derr != nil && derr.NoEffort && c.call.DropEffort() {
-		c.noEffort = true
-		derr = c.fetch(w, r, next)
+	for {
+		derr := c.fetch(w, r, next)
+		switch c.call.Retry(derr) {
+		case dialect.RetryWithoutEffort:
+			c.noEffort = true
+		case dialect.RetryWhole:
+			ex.Upstream.Header, ex.Upstream.Body = upstreamHeader(r.Header, false), c.call.WholeBody
+		default:
+			return derr
+		}
 	}
-	if derr != nil && derr.NeedsWhole {
-		ex.Upstream.Header, ex.Upstream.Body = upstreamHeader(r.Header, false), c.call.WholeBody
-		derr = c.fetch(w, r, next)
-	}
-	return derr
 }
 
 // decode reads the request.

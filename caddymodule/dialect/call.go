@@ -27,6 +27,9 @@ type Call interface {
 	// knows none. It reports whether they did, and not in the client's own
 	// chat request, which goes through as it is.
 	DropEffort() bool
+	// Retry returns how to send the request again after an error of the upstream.
+	// The bodies are made accordingly from then on.
+	Retry(e *Error) Retry
 	// Answer turns a whole answer of the upstream into the client's body. An
 	// estimated usage may be without the prompt.
 	Answer(body []byte) ([]byte, Usage, *Error)
@@ -35,6 +38,32 @@ type Call interface {
 	// Prompt is what the model reads, for counting its tokens; nil if that is
 	// not known, as for a body that goes through unread.
 	Prompt() *tokens.Prompt
+}
+
+// Retry is how a request that failed can be sent again.
+type Retry uint8
+
+// The ways to send a request again, each of which is offered once.
+const (
+	RetryNot           Retry = iota
+	RetryWithoutEffort       // the model knows no degrees of thinking: the bodies no longer ask for one
+	RetryWhole               // the model server cannot stream this: send WholeBody, and show the answer with ReplayAsStream
+)
+
+// retries is what a call has been retried with.
+type retries struct{ whole bool }
+
+// after is Call.Retry for a call whose DropEffort is given.
+func (r *retries) after(e *Error, dropEffort func() bool) Retry {
+	switch {
+	case e == nil:
+	case e.retry == RetryWithoutEffort && dropEffort():
+		return RetryWithoutEffort
+	case e.retry == RetryWhole && !r.whole:
+		r.whole = true
+		return RetryWhole
+	}
+	return RetryNot
 }
 
 // Stream encodes one streamed answer. It is not safe for concurrent use.
@@ -140,6 +169,9 @@ func (r *ChatRequest) Streamed() bool { return r.Stream }
 
 // DropEffort implements Call.
 func (r *ChatRequest) DropEffort() bool { return false }
+
+// Retry implements Call.
+func (r *ChatRequest) Retry(e *Error) Retry { return r.retries.after(e, r.DropEffort) }
 
 // Answer implements Call.
 func (r *ChatRequest) Answer(body []byte) ([]byte, Usage, *Error) {

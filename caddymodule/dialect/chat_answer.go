@@ -119,7 +119,7 @@ type wholeAnswer struct {
 
 // ReplayAsStream turns a whole answer into the event stream that the upstream
 // would have sent, to be fed to a stream: for upstreams that answer a request
-// for a stream with a whole answer, or cannot stream it (Error.NeedsWhole).
+// for a stream with a whole answer, or cannot stream it (RetryWhole).
 func ReplayAsStream(body []byte) ([]byte, *Error) {
 	var e edits
 	if _, err := e.readCompletion(body, ""); err != nil {

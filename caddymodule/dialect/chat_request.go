@@ -45,6 +45,7 @@ type ChatRequest struct {
 	usage   place // of stream_options.include_usage
 	options bool  // stream_options has members
 
+	retries     retries
 	repairIndex string   // the deployment's option RepairToolIndex
 	unusual     *unusual // what few requests have; nil if there is none of it
 }

@@ -80,14 +80,8 @@ type Error struct {
 	NoRetry    bool   // tells SDKs not to try again: it cannot heal by itself
 	Allow      string // methods for the Allow header of a 405
 
-	// NeedsWhole is set when the upstream can answer this request, but not
-	// as a stream: send ChatRequest.WholeBody, and show the answer with
-	// ReplayAsStream.
-	NeedsWhole bool
-
-	// NoEffort is set when the upstream says that its model knows no degrees of
-	// thinking: without one (Call.DropEffort) it can answer the request.
-	NoEffort bool
+	// retry is how the upstream can answer the request all the same.
+	retry Retry
 
 	// messagesMessage replaces Message in the messages dialect, where
 	// clients match words of some messages.

@@ -15,6 +15,7 @@ import (
 type translation struct {
 	reply
 	stream       bool
+	retries      retries
 	conversation conversation
 	tools        toolset
 	choice       string // tool_choice: "", "auto" or "required"
@@ -87,6 +88,9 @@ func (t *translation) DropEffort() bool {
 	t.effort = jsonscan.Span{}
 	return true
 }
+
+// Retry implements Call.
+func (t *translation) Retry(e *Error) Retry { return t.retries.after(e, t.DropEffort) }
 
 // complete writes the parts of the upstream's body. size is that of the
 // client's, in bytes: the messages are mostly about as large.
