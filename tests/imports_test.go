@@ -28,9 +28,20 @@ func importRules() []importRule {
 	)
 	return []importRule{
 		{
+			from:   []string{"caddymodule/dialect/jsonscan", "caddymodule/dialect/sse"},
+			forbid: []string{ours, "net/http"},
+			why:    "scanning JSON and reading events are libraries: they know no dialect",
+		},
+		{
+			from:   []string{"caddymodule/dialect/kept", "caddymodule/dialect/tokens"},
+			forbid: []string{ours, "net/http"},
+			except: []string{module + "caddymodule/dialect/jsonscan"},
+			why:    "keeping responses and counting tokens need JSON alone",
+		},
+		{
 			from:   []string{"caddymodule/dialect", "caddymodule/scope", "caddymodule/compat", "caddymodule/health", "connector/link", "connector/version"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/compat"},
+			except: []string{module + "caddymodule/compat", module + "caddymodule/dialect/..."},
 			why:    "translation, matching and the wire are pure: they can be tested, fuzzed and reused alone",
 		},
 		{

@@ -86,7 +86,7 @@ func TestMessagesState(t *testing.T) {
 	s.Feed([]byte(toolChunk(call(0, "c1", "a", `{"x":"`))))
 	feed(args)()
 	m := s.to.(*messagesStream)
-	kept := cap(m.out) + cap(m.refusal) + cap(s.blocks.call.held) + cap(s.n.reader.buf) + cap(s.n.reader.line)
+	kept := cap(m.out) + cap(m.refusal) + cap(s.blocks.call.held) + int(s.n.reader.Held())
 	for i := range s.n.tools {
 		kept += cap(s.n.tools[i].held)
 	}

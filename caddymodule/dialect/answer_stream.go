@@ -1,5 +1,7 @@
 package dialect
 
+import "github.com/postern-dev/postern/caddymodule/dialect/sse"
+
 // streamEncoder writes a streamed answer in a dialect, into a buffer that take
 // empties.
 type streamEncoder interface {
@@ -36,8 +38,8 @@ type answerStream struct {
 // newAnswerStream returns a stream that has seen nothing.
 func newAnswerStream(to streamEncoder, call *reply) *answerStream {
 	s := &answerStream{to: to, estimate: call.estimate}
-	s.n.parts, s.n.thinkTags, s.n.logprobs = &s.blocks, call.treat.ThinkTags, call.logprobs
-	s.blocks.to = to
+	s.n.parts, s.n.thinkTags, s.n.logprobs = &s.blocks, call.options.ThinkTags, call.logprobs
+	s.blocks.to, s.blocks.calls = to, &s.n.slots
 	return s
 }
 
@@ -155,7 +157,7 @@ func (b *eventBuffer) take() []byte { return b.out }
 
 // clear implements streamEncoder.
 func (b *eventBuffer) clear() {
-	if b.out = b.out[:0]; cap(b.out) > keepBuffer {
+	if b.out = b.out[:0]; cap(b.out) > sse.KeepBuffer {
 		b.out = nil
 	}
 }
@@ -171,7 +173,8 @@ func encodeWhole(body []byte, to encoder, call *reply) (outcome, *Error) {
 		return outcome{}, err
 	}
 	blocks := serialiser{to: to}
-	n := normaliser{parts: &blocks, whole: true, thinkTags: call.treat.ThinkTags, logprobs: call.logprobs}
+	n := normaliser{parts: &blocks, whole: true, thinkTags: call.options.ThinkTags, logprobs: call.logprobs}
+	blocks.calls = &n.slots
 	n.feed(stream)
 	n.end(nil)
 	if n.err == nil {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // The upstream's side of the tests: chunks as model servers send them.
@@ -49,7 +51,7 @@ func usageChunk(prompt, cached, completion int) string {
 	return rawEvent(fmt.Sprintf(`{"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d,"prompt_tokens_details":{"cached_tokens":%d}}}`, prompt, completion, cached))
 }
 
-func quoted(s string) string { return string(appendQuoted(nil, s)) }
+func quoted(s string) string { return string(jsonscan.AppendQuoted(nil, s)) }
 
 // The client's side of the tests.
 
@@ -57,29 +59,20 @@ func quoted(s string) string { return string(appendQuoted(nil, s)) }
 // count: prefix, then 1, 2, …
 func testCall(change ...func(*reply)) *reply {
 	n := 0
-	r := &reply{
-		model: "public", signatureKey: []byte("a key for tests"), vault: vault{sealer: testSealer}, request: "req_1",
-		estimator: func() int { return 42 },
-		now:       func() time.Time { return time.Unix(1700000000, 0) },
-		newID:     func(prefix string) string { n++; return prefix + strconv.Itoa(n) },
-	}
+	r := &reply{model: "public", estimator: func() int { return 42 }, env: &Env{
+		SignatureKey: []byte("a key for tests"), Sealer: testSealer, RequestID: "req_1",
+		Now:   func() time.Time { return time.Unix(1700000000, 0) },
+		NewID: func(prefix string) string { n++; return prefix + strconv.Itoa(n) },
+	}}
 	for _, f := range change {
 		f(r)
 	}
 	return r
 }
 
-// allowedID is what a dialect makes of a tool call's id.
-func allowedID(d Dialect) func(string) string {
-	if d == Messages {
-		return messagesID
-	}
-	return responsesID
-}
-
 // newTestStream returns a stream in a dialect.
 func newTestStream(d Dialect, r *reply) *answerStream {
-	r.idOK = allowedID(d)
+	r.dialect = d
 	if d == Messages {
 		return newMessagesStream(r)
 	}

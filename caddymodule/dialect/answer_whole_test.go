@@ -21,7 +21,7 @@ func answerDigests(t *testing.T, body string, change func(*reply)) (messages, re
 	var digests [2]string
 	for i, d := range []Dialect{Messages, Responses} {
 		r := testCall()
-		r.idOK = allowedID(d)
+		r.dialect = d
 		if change != nil {
 			change(r)
 		}
@@ -125,13 +125,13 @@ func TestWholeAnswers(t *testing.T) {
 // TestWholeBodies pins whole bodies to the byte, usage included.
 func TestWholeBodies(t *testing.T) {
 	body := []byte(wholeBody(`"content":"Hi \"é\"\n","reasoning_content":"hm","tool_calls":[{"id":"c1","function":{"name":"a","arguments":"{\"x\": 1}"}}]`, `"tool_calls"`, ""))
-	message, usage, err := encodeMessage(body, testCall(func(r *reply) { r.idOK = messagesID }))
+	message, usage, err := encodeMessage(body, testCall(func(r *reply) { r.dialect = Messages }))
 	if err != nil || usage != (Usage{PromptTokens: 100, CompletionTokens: 7, CachedTokens: 75, ReasoningTokens: 3}) {
 		t.Fatalf("%v %+v", err, usage)
 	}
 	golden(t, "whole message", string(message))
 	response, _, err := encodeResponse(body, testCall(func(r *reply) {
-		r.encrypted, r.idOK = true, allowedID(Responses)
+		r.encrypted, r.dialect = true, Responses
 		r.echo = map[string][]byte{"instructions": []byte(`"Be brief."`), "temperature": []byte("0.5"), "store": []byte("false"), "metadata": []byte(`{"a":"b"}`)}
 	}))
 	if err != nil {

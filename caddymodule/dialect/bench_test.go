@@ -65,7 +65,7 @@ func BenchmarkChatStream(b *testing.B) {
 		{"300KiB", strings.Replace(token, " token", strings.Repeat("x", 300<<10), 1), ChatStreamOptions{Model: "llama3.2:3b"}},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
-			piece := []byte(sse(bb.data))
+			piece := []byte(eventsOf(bb.data))
 			b.SetBytes(int64(len(piece)))
 			b.ReportAllocs()
 			s := NewChatStream(bb.o)

@@ -12,7 +12,7 @@ func whole(d Dialect, change ...func(*reply)) func([]byte) (any, *Error) {
 	encode := map[Dialect]func([]byte, *reply) ([]byte, Usage, *Error){Messages: encodeMessage, Responses: encodeResponse}[d]
 	return func(body []byte) (any, *Error) {
 		r := testCall(change...)
-		r.idOK = allowedID(d)
+		r.dialect = d
 		out, _, err := encode(body, r)
 		return out, err
 	}
@@ -75,7 +75,7 @@ const (
 
 var (
 	wantProbs = func(r *reply) { r.logprobs = true }
-	wantTags  = func(r *reply) { r.treat.ThinkTags = true }
+	wantTags  = func(r *reply) { r.options.ThinkTags = true }
 	stopped   = finishChunk("stop") + upstreamDone
 	calledFor = finishChunk("tool_calls") + upstreamDone
 )

@@ -5,6 +5,10 @@ import (
 	"context"
 	"crypto/rand"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+	"github.com/postern-dev/postern/caddymodule/dialect/kept"
+	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 )
 
 // Call is one request on its way: decoded from its caller's dialect, sent to
@@ -23,6 +27,9 @@ type Call interface {
 	// knows none. It reports whether they did, and not in the client's own
 	// chat request, which goes through as it is.
 	DropEffort() bool
+	// Retry returns how to send the request again after an error of the upstream.
+	// The bodies are made accordingly from then on.
+	Retry(e *Error) Retry
 	// Answer turns a whole answer of the upstream into the client's body. An
 	// estimated usage may be without the prompt.
 	Answer(body []byte) ([]byte, Usage, *Error)
@@ -30,7 +37,33 @@ type Call interface {
 	NewStream() Stream
 	// Prompt is what the model reads, for counting its tokens; nil if that is
 	// not known, as for a body that goes through unread.
-	Prompt() *Prompt
+	Prompt() *tokens.Prompt
+}
+
+// Retry is how a request that failed can be sent again.
+type Retry uint8
+
+// The ways to send a request again, each of which is offered once.
+const (
+	RetryNot           Retry = iota
+	RetryWithoutEffort       // the model knows no degrees of thinking: the bodies no longer ask for one
+	RetryWhole               // the model server cannot stream this: send WholeBody, and show the answer with ReplayAsStream
+)
+
+// retries is what a call has been retried with.
+type retries struct{ whole bool }
+
+// after is Call.Retry for a call whose DropEffort is given.
+func (r *retries) after(e *Error, dropEffort func() bool) Retry {
+	switch {
+	case e == nil:
+	case e.retry == RetryWithoutEffort && dropEffort():
+		return RetryWithoutEffort
+	case e.retry == RetryWhole && !r.whole:
+		r.whole = true
+		return RetryWhole
+	}
+	return RetryNot
 }
 
 // Stream encodes one streamed answer. It is not safe for concurrent use.
@@ -79,10 +112,10 @@ type Env struct {
 	Sealer *Sealer
 	// Estimate is how many tokens a prompt to a public model will be counted
 	// as; nil: no estimate.
-	Estimate func(model string, p *Prompt) int
+	Estimate func(model string, p *tokens.Prompt) int
 	// Kept holds the responses that previous_response_id and item_reference
 	// may name; the zero view keeps none.
-	Kept    KeptView
+	Kept    kept.View
 	Account string
 	// Gateway says who may use a model, how its model server is to be treated,
 	// and whether there is memory; nil: everybody, as most, and always.
@@ -94,6 +127,10 @@ type Env struct {
 
 // NewID makes an id of 26 base32 characters behind its prefix.
 func NewID(prefix string) string { return prefix + rand.Text() }
+
+// NewRequestID returns an id for the headers x-request-id and request-id and
+// for error bodies.
+func NewRequestID() string { return NewID("req_") }
 
 // byteOrderMark begins a text of some editors and shells. JSON texts have none,
 // but a reader may skip it (RFC 8259 §8.1).
@@ -118,7 +155,7 @@ func Decode(op Operation, body []byte, env *Env) (Call, *Error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.follow(options); err != nil {
+	if err := r.applyOptions(options); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -133,6 +170,9 @@ func (r *ChatRequest) Streamed() bool { return r.Stream }
 // DropEffort implements Call.
 func (r *ChatRequest) DropEffort() bool { return false }
 
+// Retry implements Call.
+func (r *ChatRequest) Retry(e *Error) Retry { return r.retries.after(e, r.DropEffort) }
+
 // Answer implements Call.
 func (r *ChatRequest) Answer(body []byte) ([]byte, Usage, *Error) {
 	return RewriteCompletion(body, r.Model)
@@ -145,7 +185,7 @@ func (r *ChatRequest) NewStream() Stream {
 
 // Prompt implements Call. It reads the body once more, so it is for when the
 // answer has been sent.
-func (r *ChatRequest) Prompt() *Prompt {
+func (r *ChatRequest) Prompt() *tokens.Prompt {
 	if r.kind != ChatCompletions {
 		return nil
 	}
@@ -154,15 +194,15 @@ func (r *ChatRequest) Prompt() *Prompt {
 		body = folds.appendTo(nil, body)
 	}
 	var messages, tools []byte
-	for m := textOf(body); m.next(); {
-		switch string(m.name()) {
+	for m := jsonscan.Object(body); m.Next(); {
+		switch string(m.Name()) {
 		case "messages":
-			messages = m.raw()
+			messages = m.Raw()
 		case "tools":
-			tools = m.raw()
+			tools = m.Raw()
 		}
 	}
-	return NewPrompt(messages, tools)
+	return tokens.NewPrompt(messages, tools)
 }
 
 // Begin implements Stream: a chat stream opens with its first chunk.

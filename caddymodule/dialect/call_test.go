@@ -3,6 +3,8 @@ package dialect
 import (
 	"strings"
 	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 )
 
 // A chat request goes through as it is, as a call like those of the other
@@ -16,7 +18,7 @@ func TestChatCall(t *testing.T) {
 	if up := upstreamBody(t, c); up != strings.Replace(strings.Replace(body, "public", "up", 1), "true,", `true,"stream_options":{"include_usage":true},`, 1) {
 		t.Error(up)
 	}
-	if p := c.Prompt(); len(p.messages) != 1 || string(p.tools) != `[{"type":"function"}]` {
+	if p := c.Prompt(); len(p.Messages) != 1 || string(p.Tools) != `[{"type":"function"}]` {
 		t.Errorf("%+v", p)
 	}
 	s := c.NewStream()
@@ -57,13 +59,13 @@ func TestCallPrompt(t *testing.T) {
 	} {
 		c := mustDecode(t, op, body, testEnv())
 		p := c.Prompt()
-		if len(p.messages) != 2 || string(p.messages[0]) != saying("system", "i") || string(p.messages[1]) != saying("user", "u") || string(p.tools) != "["+chatB+"]" {
+		if len(p.Messages) != 2 || string(p.Messages[0]) != saying("system", "i") || string(p.Messages[1]) != saying("user", "u") || string(p.Tools) != "["+chatB+"]" {
 			t.Errorf("%+v", p)
 		}
 	}
 	env, asked := testEnv(), 0
-	env.Estimate = func(model string, p *Prompt) int {
-		if asked++; model != "public" || len(p.messages) != 1 {
+	env.Estimate = func(model string, p *tokens.Prompt) int {
+		if asked++; model != "public" || len(p.Messages) != 1 {
 			t.Errorf("%s %+v", model, p)
 		}
 		return 1234

@@ -1,6 +1,10 @@
 package dialect
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+)
 
 // RewriteCompletion is the client's body for a whole answer of the upstream:
 // its own, with the public model name. It fails if the answer is no JSON
@@ -17,45 +21,45 @@ func RewriteCompletion(body []byte, model string) ([]byte, Usage, *Error) {
 // readCompletion reads a whole answer. It adds the edits for calls without a name
 // and, unless model is "", for the model's name.
 func (e *edits) readCompletion(body []byte, model string) (usage Usage, err *Error) {
-	var choices span
+	var choices jsonscan.Span
 	told := false
-	m := textOf(body)
-	for m.watch = true; m.next(); {
-		switch string(m.name()) {
+	m := jsonscan.Object(body)
+	for m.Mark = markOf; m.Next(); {
+		switch string(m.Name()) {
 		case "model":
 			if len(*e) == maxEdits {
 				return Usage{}, overfull("model names")
 			}
 			if model != "" {
-				e.add(m.value.start, m.value.end, appendQuoted(nil, model))
+				e.add(m.Value.Start, m.Value.End, jsonscan.AppendQuoted(nil, model))
 			}
 		case "choices":
-			choices = m.value
+			choices = m.Value
 		case "usage":
-			usage, told = parseUsage(m.raw())
+			usage, told = parseUsage(m.Raw())
 		case "error":
-			if !isNull(m.raw()) {
+			if !jsonscan.IsNull(m.Raw()) {
 				return Usage{}, fromEvent(body)
 			}
 		case "object":
-			if string(m.raw()) == `"error"` {
+			if string(m.Raw()) == `"error"` {
 				return Usage{}, fromEvent(body)
 			}
 		}
 	}
-	if !m.whole() {
+	if !m.Whole() {
 		return Usage{}, garbled(body)
 	}
-	if m.seen&markCalls != 0 && choices.end != 0 && body[choices.start] == '[' {
-		for list := membersOf(body, choices.start); list.next(); {
-			if body[list.value.start] != '{' {
+	if m.Seen&markCalls != 0 && choices.End != 0 && body[choices.Start] == '[' {
+		for list := jsonscan.At(body, choices.Start); list.Next(); {
+			if body[list.Value.Start] != '{' {
 				continue
 			}
-			for m := membersOf(body, list.value.start); m.next(); {
-				if string(m.name()) != "message" || m.raw()[0] != '{' {
+			for m := jsonscan.At(body, list.Value.Start); m.Next(); {
+				if string(m.Name()) != "message" || m.Raw()[0] != '{' {
 					continue
 				}
-				if e.dropNameless(body, m.value.start, false) {
+				if e.dropNameless(body, m.Value.Start, false) {
 					return Usage{}, namelessCall()
 				}
 				if len(*e) > maxEdits {
@@ -65,7 +69,7 @@ func (e *edits) readCompletion(body []byte, model string) (usage Usage, err *Err
 		}
 	}
 	if !told {
-		usage = Usage{CompletionTokens: tokensOf(sizeOfChoices(body[choices.start:choices.end])), Estimated: true}
+		usage = Usage{CompletionTokens: tokensOf(sizeOfChoices(body[choices.Start:choices.End])), Estimated: true}
 	}
 	return usage, nil
 }
@@ -75,16 +79,16 @@ func sizeOfChoices(choices []byte) (size int64) {
 	if len(choices) == 0 || choices[0] != '[' {
 		return 0
 	}
-	for list := membersOf(choices, 0); list.next(); {
-		if list.raw()[0] != '{' {
+	for list := jsonscan.At(choices, 0); list.Next(); {
+		if list.Raw()[0] != '{' {
 			continue
 		}
-		for m := membersOf(list.raw(), 0); m.next(); {
+		for m := jsonscan.At(list.Raw(), 0); m.Next(); {
 			switch {
-			case string(m.name()) == "text":
-				size += textSize(m.raw())
-			case string(m.name()) == "message" && m.raw()[0] == '{':
-				size += sizeOfMessage(m.raw())
+			case string(m.Name()) == "text":
+				size += textSize(m.Raw())
+			case string(m.Name()) == "message" && m.Raw()[0] == '{':
+				size += sizeOfMessage(m.Raw())
 			}
 		}
 	}
@@ -93,12 +97,12 @@ func sizeOfChoices(choices []byte) (size int64) {
 
 // sizeOfMessage is the size of a message's texts and tool calls.
 func sizeOfMessage(message []byte) (size int64) {
-	for m := membersOf(message, 0); m.next(); {
-		switch string(m.name()) {
+	for m := jsonscan.At(message, 0); m.Next(); {
+		switch string(m.Name()) {
 		case "content", "refusal", "reasoning_content", "reasoning":
-			size += textSize(m.raw())
+			size += textSize(m.Raw())
 		case "tool_calls":
-			size += int64(len(m.raw()))
+			size += int64(len(m.Raw()))
 		}
 	}
 	return size
@@ -109,13 +113,13 @@ type wholeAnswer struct {
 	body     []byte
 	envelope []byte // members that each chunk has, each with a comma behind it
 	extras   []byte // members that nobody here knows, so too
-	choices  span
+	choices  jsonscan.Span
 	usage    []byte
 }
 
 // ReplayAsStream turns a whole answer into the event stream that the upstream
 // would have sent, to be fed to a stream: for upstreams that answer a request
-// for a stream with a whole answer, or cannot stream it (Error.NeedsWhole).
+// for a stream with a whole answer, or cannot stream it (RetryWhole).
 func ReplayAsStream(body []byte) ([]byte, *Error) {
 	var e edits
 	if _, err := e.readCompletion(body, ""); err != nil {
@@ -125,14 +129,14 @@ func ReplayAsStream(body []byte) ([]byte, *Error) {
 		body = e.appendTo(make([]byte, 0, len(body)), body)
 	}
 	a := readWhole(body)
-	if a.choices.end == 0 || body[a.choices.start] != '[' {
+	if a.choices.End == 0 || body[a.choices.Start] != '[' {
 		return nil, noChoices()
 	}
 	b := make([]byte, 0, len(body)+1024)
 	most := 3*len(body) + 256<<10 // each choice brings the envelope along
-	for list := membersOf(body, a.choices.start); list.next(); {
-		if body[list.value.start] == '{' {
-			b = a.appendChoice(b, list.value, list.index)
+	for list := jsonscan.At(body, a.choices.Start); list.Next(); {
+		if body[list.Value.Start] == '{' {
+			b = a.appendChoice(b, list.Value, list.Index)
 		}
 		if len(b) > most {
 			return nil, overfull("choices")
@@ -151,21 +155,21 @@ func ReplayAsStream(body []byte) ([]byte, *Error) {
 // readWhole finds the parts of a valid answer.
 func readWhole(body []byte) *wholeAnswer {
 	a := &wholeAnswer{body: body}
-	for m := textOf(body); m.next(); {
-		member := body[m.key.start:m.value.end]
-		switch string(m.name()) {
+	for m := jsonscan.Object(body); m.Next(); {
+		member := body[m.Key.Start:m.Value.End]
+		switch string(m.Name()) {
 		case "object":
-			if string(m.raw()) == `"chat.completion"` {
+			if string(m.Raw()) == `"chat.completion"` {
 				member = []byte(`"object":"chat.completion.chunk"`)
 			}
 			a.keepEnvelope(member)
 		case "id", "created", "model", "system_fingerprint":
 			a.keepEnvelope(member)
 		case "choices":
-			a.choices = m.value
+			a.choices = m.Value
 		case "usage":
-			if m.raw()[0] == '{' {
-				a.usage = m.raw()
+			if m.Raw()[0] == '{' {
+				a.usage = m.Raw()
 			}
 		default:
 			a.extras = append(append(a.extras, member...), ',')
@@ -192,26 +196,26 @@ func (a *wholeAnswer) takeExtras() []byte {
 
 // appendChoice appends the chunks of one choice: its message, then its end.
 // The choice of a text completion looks the same streamed, and is one chunk.
-func (a *wholeAnswer) appendChoice(b []byte, choice span, position int) []byte {
+func (a *wholeAnswer) appendChoice(b []byte, choice jsonscan.Span, position int) []byte {
 	index := strconv.AppendInt([]byte(`"index":`), int64(position), 10)
-	var message span
+	var message jsonscan.Span
 	probs := []byte(nil) // logprobs, which come with their text
 	rest := []byte(nil)  // finish_reason, and what servers add
-	for m := membersOf(a.body, choice.start); m.next(); {
-		member := a.body[m.key.start:m.value.end]
-		switch string(m.name()) {
+	for m := jsonscan.At(a.body, choice.Start); m.Next(); {
+		member := a.body[m.Key.Start:m.Value.End]
+		switch string(m.Name()) {
 		case "index":
 			index = member
 		case "message":
-			message = m.value
+			message = m.Value
 		case "logprobs":
 			probs = append([]byte{','}, member...)
 		default:
 			rest = append(append(rest, ','), member...)
 		}
 	}
-	if message.end == 0 {
-		return a.appendChunk(b, a.takeExtras(), func(b []byte) []byte { return append(b, choice.of(a.body)...) })
+	if message.End == 0 {
+		return a.appendChunk(b, a.takeExtras(), func(b []byte) []byte { return append(b, choice.Of(a.body)...) })
 	}
 	b = a.appendChunk(b, nil, func(b []byte) []byte {
 		b = append(append(append(b, '{'), index...), `,"delta":`...)
@@ -233,19 +237,19 @@ func (a *wholeAnswer) appendChunk(b, extras []byte, choice func([]byte) []byte) 
 }
 
 // appendDelta appends a message as a delta, whose tool calls need an index.
-func (a *wholeAnswer) appendDelta(b []byte, message span) []byte {
-	raw := message.of(a.body)
+func (a *wholeAnswer) appendDelta(b []byte, message jsonscan.Span) []byte {
+	raw := message.Of(a.body)
 	if raw[0] != '{' {
 		return append(b, "{}"...)
 	}
 	from := 0 // of what is not written yet
-	for m := membersOf(raw, 0); m.next(); {
-		if string(m.name()) != "tool_calls" || m.raw()[0] != '[' {
+	for m := jsonscan.At(raw, 0); m.Next(); {
+		if string(m.Name()) != "tool_calls" || m.Raw()[0] != '[' {
 			continue
 		}
-		for list := membersOf(raw, m.value.start); list.next(); {
-			if raw[list.value.start] == '{' {
-				b, from = appendIndexed(b, raw, from, list.value, list.index)
+		for list := jsonscan.At(raw, m.Value.Start); list.Next(); {
+			if raw[list.Value.Start] == '{' {
+				b, from = appendIndexed(b, raw, from, list.Value, list.Index)
 			}
 		}
 	}
@@ -254,18 +258,18 @@ func (a *wholeAnswer) appendDelta(b []byte, message span) []byte {
 
 // appendIndexed appends data from an index on, up to where the tool call at
 // data[call] has got an index if it had none. It returns where data goes on.
-func appendIndexed(b, data []byte, from int, call span, index int) ([]byte, int) {
-	entry, at := readToolEntry(data, call.start)
+func appendIndexed(b, data []byte, from int, call jsonscan.Span, index int) ([]byte, int) {
+	entry, at := readToolEntry(data, call.Start)
 	if entry.index >= 0 {
 		return b, from
 	}
 	if at.found() {
-		b = append(b, data[from:at.value.start]...)
-		return strconv.AppendInt(b, int64(index), 10), at.value.end
+		b = append(b, data[from:at.value.Start]...)
+		return strconv.AppendInt(b, int64(index), 10), at.value.End
 	}
-	start := call.start + 1
+	start := call.Start + 1
 	b = strconv.AppendInt(append(append(b, data[from:start]...), `"index":`...), int64(index), 10)
-	if isFilled(call.of(data)) {
+	if jsonscan.IsFilled(call.Of(data)) {
 		b = append(b, ',')
 	}
 	return b, start

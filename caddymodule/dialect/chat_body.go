@@ -1,5 +1,7 @@
 package dialect
 
+import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+
 // Body is the upstream's body: the client's, spliced, with
 //
 //   - the upstream's model id in place of the public name;
@@ -24,11 +26,11 @@ func (r *ChatRequest) WholeBody(upstreamModel string) *Segments {
 	e := r.commonEdits(upstreamModel)
 	if r.raw(fieldStream) != nil {
 		value := r.fields[fieldStream].value
-		e.add(value.start, value.end, []byte("false"))
+		e.add(value.Start, value.End, []byte("false"))
 	}
 	if r.raw(fieldStreamOptions) != nil { // allowed in a stream only
 		value := r.fields[fieldStreamOptions].value
-		e.add(value.start, value.end, []byte("null"))
+		e.add(value.Start, value.End, []byte("null"))
 	}
 	return e.segments(r.body)
 }
@@ -38,17 +40,17 @@ func (r *ChatRequest) commonEdits(upstreamModel string) edits {
 	folds := r.folds()
 	e := append(make(edits, 0, 4+len(folds)), folds...)
 	model := r.fields[fieldModel].value
-	e.add(model.start, model.end, appendQuoted(make([]byte, 0, len(upstreamModel)+2), upstreamModel))
+	e.add(model.Start, model.End, jsonscan.AppendQuoted(make([]byte, 0, len(upstreamModel)+2), upstreamModel))
 
 	limit := r.raw(fieldMaxCompletionTokens)
 	if limit == nil || r.raw(fieldMaxTokens) != nil {
 		return e
 	}
 	if old := r.fields[fieldMaxTokens]; old.found() { // null
-		e.add(old.value.start, old.value.end, limit)
+		e.add(old.value.Start, old.value.End, limit)
 		return e
 	}
-	at := r.fields[fieldMaxCompletionTokens].key.start
+	at := r.fields[fieldMaxCompletionTokens].key.Start
 	text := append(make([]byte, 0, len(limit)+14), `"max_tokens":`...)
 	e.add(at, at, append(append(text, limit...), ','))
 	return e
@@ -59,18 +61,18 @@ func (r *ChatRequest) askForUsage(e *edits) {
 	options := r.fields[fieldStreamOptions]
 	switch {
 	case r.usage.found():
-		e.add(r.usage.value.start, r.usage.value.end, []byte("true"))
+		e.add(r.usage.value.Start, r.usage.value.End, []byte("true"))
 	case !options.found():
-		at := r.fields[fieldStream].value.end
+		at := r.fields[fieldStream].value.End
 		e.add(at, at, []byte(`,"stream_options":{"include_usage":true}`))
 	case r.raw(fieldStreamOptions) == nil: // null
-		e.add(options.value.start, options.value.end, []byte(`{"include_usage":true}`))
+		e.add(options.value.Start, options.value.End, []byte(`{"include_usage":true}`))
 	default:
 		text := []byte(`"include_usage":true`)
 		if r.options {
 			text = append(text, ',')
 		}
-		at := options.value.start + 1
+		at := options.value.Start + 1
 		e.add(at, at, text)
 	}
 }

@@ -3,6 +3,8 @@ package dialect
 import (
 	"bytes"
 	"strconv"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // choiceState is how far one choice of a streamed answer has come.
@@ -68,24 +70,24 @@ func (s *ChatStream) settle() {
 // chunk acts on one chunk of the answer.
 func (s *ChatStream) chunk(data []byte) {
 	s.edits, s.scratch = s.edits[:0], s.scratch[:0]
-	var choices span
+	var choices jsonscan.Span
 	usage := false
 	kept := 0 // end of the last member that stays
-	m := textOf(data)
-	for len(s.edits) <= maxEdits && m.next() {
-		raw, drop := m.raw(), false
-		switch string(m.name()) {
+	m := jsonscan.Object(data)
+	for len(s.edits) <= maxEdits && m.Next() {
+		raw, drop := m.Raw(), false
+		switch string(m.Name()) {
 		case "model":
-			s.edits.add(m.value.start, m.value.end, s.model)
+			s.edits.add(m.Value.Start, m.Value.End, s.model)
 		case "choices":
-			choices = m.value
+			choices = m.Value
 		case "usage":
 			if u, ok := parseUsage(raw); ok {
 				s.usage, s.gotUsage, usage = u, true, true
 			}
 			drop = !s.o.IncludeUsage
 		case "error":
-			if !isNull(raw) {
+			if !jsonscan.IsNull(raw) {
 				s.abort(fromEvent(data))
 				return
 			}
@@ -103,10 +105,10 @@ func (s *ChatStream) chunk(data []byte) {
 		if drop {
 			s.dropMember(&m, kept)
 		} else {
-			kept = m.value.end
+			kept = m.Value.End
 		}
 	}
-	if len(s.edits) <= maxEdits && !m.whole() {
+	if len(s.edits) <= maxEdits && !m.Whole() {
 		s.abort(garbled(data))
 		return
 	}
@@ -121,39 +123,39 @@ func (s *ChatStream) chunk(data []byte) {
 }
 
 // keepEnvelope keeps a member of the first chunk, for chunks of our own.
-func (s *ChatStream) keepEnvelope(m *members) {
+func (s *ChatStream) keepEnvelope(m *jsonscan.Members) {
 	const most = 256
-	if s.events > 1 || len(s.envelope)+m.value.end-m.key.start > most {
+	if s.events > 1 || len(s.envelope)+m.Value.End-m.Key.Start > most {
 		return
 	}
-	s.envelope = append(append(s.envelope, m.data[m.key.start:m.value.end]...), ',')
+	s.envelope = append(append(s.envelope, m.Data[m.Key.Start:m.Value.End]...), ',')
 }
 
 // dropMember takes a member out of its object, with one of the commas beside
 // it. kept is the end of the last member before it that stays, 0 if none.
-func (s *ChatStream) dropMember(m *members, kept int) {
+func (s *ChatStream) dropMember(m *jsonscan.Members, kept int) {
 	switch {
-	case m.at0(m.sep) == ',':
-		s.edits.add(m.key.start, m.sep+1, nil)
+	case m.More():
+		s.edits.add(m.Key.Start, m.Sep+1, nil)
 	case kept == 0:
-		s.edits.add(m.key.start, m.value.end, nil)
+		s.edits.add(m.Key.Start, m.Value.End, nil)
 	default: // the last one: the comma behind what stays goes, with all since
-		for n := len(s.edits); n > 0 && s.edits[n-1].start >= kept; n-- {
+		for n := len(s.edits); n > 0 && s.edits[n-1].Start >= kept; n-- {
 			s.edits = s.edits[:n-1]
 		}
-		s.edits.add(kept, m.value.end, nil)
+		s.edits.add(kept, m.Value.End, nil)
 	}
 }
 
 // readChoices notes what a chunk's choices say; false if there are none.
-func (s *ChatStream) readChoices(data []byte, choices span) (any bool) {
-	if choices.end == 0 || data[choices.start] != '[' {
+func (s *ChatStream) readChoices(data []byte, choices jsonscan.Span) (any bool) {
+	if choices.End == 0 || data[choices.Start] != '[' {
 		return false
 	}
-	for list := membersOf(data, choices.start); list.next() && !s.done; {
+	for list := jsonscan.At(data, choices.Start); list.Next() && !s.done; {
 		any = true
-		if data[list.value.start] == '{' {
-			s.readChoice(data, list.value.start)
+		if data[list.Value.Start] == '{' {
+			s.readChoice(data, list.Value.Start)
 		}
 	}
 	return any
@@ -164,20 +166,20 @@ func (s *ChatStream) readChoice(data []byte, i int) {
 	var index int64
 	var delta, reason []byte
 	at, text := 0, false
-	for m := membersOf(data, i); m.next(); {
-		raw := m.raw()
-		switch string(m.name()) {
+	for m := jsonscan.At(data, i); m.Next(); {
+		raw := m.Raw()
+		switch string(m.Name()) {
 		case "index":
-			index, _ = integer(raw)
+			index, _ = jsonscan.Integer(raw)
 		case "delta", "message":
 			if raw[0] == '{' {
-				delta, at = raw, m.value.start
+				delta, at = raw, m.Value.Start
 			}
 		case "text":
-			text = isFilled(raw)
-			s.said += textSize(raw)
+			text = jsonscan.IsFilled(raw)
+			s.size += textSize(raw)
 		case "finish_reason":
-			if isString(raw) {
+			if jsonscan.IsString(raw) {
 				reason = raw[1 : len(raw)-1]
 			}
 		}
@@ -192,7 +194,7 @@ func (s *ChatStream) readChoice(data []byte, i int) {
 	case len(reason) == 0:
 		c.empty = true
 	case string(reason) == "error" || string(reason) == "abort":
-		s.abort(gaveUp(string(reason)))
+		s.abort(abortedUpstream(string(reason)))
 	default:
 		c.finished = true
 	}
@@ -205,27 +207,27 @@ func (s *ChatStream) readDelta(c *choiceState, data []byte, i int) {
 		s.edits.dropNameless(data, i, !c.tools)
 	}
 	dropped := len(s.edits) > before
-	for m := membersOf(data, i); m.next(); {
-		switch string(m.name()) {
+	for m := jsonscan.At(data, i); m.Next(); {
+		switch string(m.Name()) {
 		case "content", "refusal":
-			c.text = c.text || isFilled(m.raw())
-			s.said += textSize(m.raw())
+			c.text = c.text || jsonscan.IsFilled(m.Raw())
+			s.size += textSize(m.Raw())
 		case "reasoning_content", "reasoning":
-			s.said += textSize(m.raw())
+			s.size += textSize(m.Raw())
 		case "function_call":
-			c.tools = c.tools || isFilled(m.raw())
-			s.said += pieceOfCall
+			c.tools = c.tools || jsonscan.IsFilled(m.Raw())
+			s.size += pieceOfCall
 		case "tool_calls":
-			if !isFilled(m.raw()) || m.raw()[0] != '[' {
+			if !jsonscan.IsFilled(m.Raw()) || m.Raw()[0] != '[' {
 				continue
 			}
 			if dropped {
 				continue
 			}
 			c.tools = true
-			s.said += pieceOfCall
+			s.size += pieceOfCall
 			if s.repair && c.index == 0 {
-				s.repairTools(data, m.value.start)
+				s.repairTools(data, m.Value.Start)
 			}
 		}
 	}
@@ -236,7 +238,7 @@ const pieceOfCall = 4
 
 // textSize is the size of a JSON string, 0 of what is none.
 func textSize(raw []byte) int64 {
-	if !isString(raw) {
+	if !jsonscan.IsString(raw) {
 		return 0
 	}
 	return int64(len(raw) - len(`""`))
@@ -244,8 +246,8 @@ func textSize(raw []byte) int64 {
 
 // repairTools numbers the tool calls at data[i] as they should be.
 func (s *ChatStream) repairTools(data []byte, i int) {
-	for list := membersOf(data, i); len(s.edits) <= maxEdits && list.next(); {
-		start := list.value.start
+	for list := jsonscan.At(data, i); len(s.edits) <= maxEdits && list.Next(); {
+		start := list.Value.Start
 		if data[start] != '{' {
 			continue
 		}
@@ -257,11 +259,11 @@ func (s *ChatStream) repairTools(data []byte, i int) {
 		from := len(s.scratch)
 		if at.found() {
 			s.scratch = strconv.AppendInt(s.scratch, slot, 10)
-			s.edits.add(at.value.start, at.value.end, s.scratch[from:])
+			s.edits.add(at.value.Start, at.value.End, s.scratch[from:])
 			continue
 		}
 		s.scratch = strconv.AppendInt(append(s.scratch, `"index":`...), slot, 10)
-		if isFilled(list.raw()) {
+		if jsonscan.IsFilled(list.Raw()) {
 			s.scratch = append(s.scratch, ',')
 		}
 		s.edits.add(start+1, start+1, s.scratch[from:])
@@ -272,21 +274,21 @@ func (s *ChatStream) repairTools(data []byte, i int) {
 // index stands.
 func readToolEntry(data []byte, i int) (e toolEntry, index place) {
 	e.index = -1
-	for m := membersOf(data, i); m.next(); {
-		raw := m.raw()
-		switch string(m.name()) {
+	for m := jsonscan.At(data, i); m.Next(); {
+		raw := m.Raw()
+		switch string(m.Name()) {
 		case "index":
-			index = place{m.key, m.value}
-			if n, ok := integer(raw); ok && n >= 0 {
+			index = place{m.Key, m.Value}
+			if n, ok := jsonscan.Integer(raw); ok && n >= 0 {
 				e.index = n
 			}
 		case "id":
-			e.id = stringOf(raw)
+			e.id = jsonscan.String(raw)
 		case "function":
 			if raw[0] != '{' {
 				continue
 			}
-			e.readFunction(data, m.value.start)
+			e.readFunction(data, m.Value.Start)
 		}
 	}
 	return e, index
@@ -295,33 +297,19 @@ func readToolEntry(data []byte, i int) (e toolEntry, index place) {
 // readFunction reads the name and the arguments in the object at data[i].
 // Arguments that are no string count as the JSON that they are.
 func (e *toolEntry) readFunction(data []byte, i int) {
-	for m := membersOf(data, i); m.next(); {
-		switch string(m.name()) {
+	for m := jsonscan.At(data, i); m.Next(); {
+		switch string(m.Name()) {
 		case "name":
-			e.name = stringOf(m.raw())
+			e.name = jsonscan.String(m.Raw())
 		case "arguments":
-			if e.args = stringOf(m.raw()); !isString(m.raw()) && !isNull(m.raw()) {
-				e.args = string(m.raw())
+			if e.args = jsonscan.String(m.Raw()); !jsonscan.IsString(m.Raw()) && !jsonscan.IsNull(m.Raw()) {
+				e.args = string(m.Raw())
 			}
 		}
 	}
 }
 
-// stringOf decodes a string; "" for any other value.
-func stringOf(raw []byte) string {
-	if !isString(raw) {
-		return ""
-	}
-	return unquote(raw)
-}
-
-// isJSON reports whether data is one JSON value.
-func isJSON(data []byte) bool {
-	s := scanner{data: bytes.TrimSpace(data)}
-	return s.value(0, 0) == len(s.data)
-}
-
 // cutOff reports whether data is an event that ended in its middle.
 func cutOff(data []byte) bool {
-	return !isJSON(data) && string(bytes.TrimSpace(data)) != "[DONE]"
+	return !jsonscan.Valid(data) && string(bytes.TrimSpace(data)) != "[DONE]"
 }

@@ -1,6 +1,10 @@
 package dialect
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+)
 
 // roleDeveloper is the role, as JSON, that clients give the system's messages
 // for newer models of OpenAI. Most local models' chat templates refuse or drop
@@ -9,9 +13,9 @@ const roleDeveloper = `"developer"`
 
 // foldMessage is where a message of a chat request stands.
 type foldMessage struct {
-	span
+	jsonscan.Span
 	after         int // the end of the message before it
-	role, content span
+	role, content jsonscan.Span
 }
 
 // developerFold makes the developer's messages of a chat request the system's,
@@ -34,17 +38,15 @@ type developerFold struct {
 // be maxElements messages.
 func foldDeveloper(data []byte, start int, keepInline bool) (edits, *Error) {
 	f := developerFold{data: data}
-	list := membersOf(data, start)
-	list.checked = true
 	leading, after := true, 0
-	for list.next() {
-		if list.index == maxElements {
+	for list := jsonscan.CheckedAt(data, start); list.Next(); {
+		if list.Index == maxElements {
 			return nil, tooManyElements()
 		}
-		m := f.read(list.value, after)
-		after = list.value.end
-		developer := string(m.role.of(data)) == roleDeveloper
-		leading = leading && (developer || string(m.role.of(data)) == `"system"`)
+		m := f.read(list.Value, after)
+		after = list.Value.End
+		developer := string(m.role.Of(data)) == roleDeveloper
+		leading = leading && (developer || string(m.role.Of(data)) == `"system"`)
 		switch {
 		case leading:
 			f.lead = append(f.lead, m)
@@ -64,18 +66,17 @@ func foldDeveloper(data []byte, start int, keepInline bool) (edits, *Error) {
 }
 
 // read finds the parts of a message.
-func (f *developerFold) read(at span, after int) foldMessage {
-	m := foldMessage{span: at, after: after}
-	if f.data[at.start] != '{' {
+func (f *developerFold) read(at jsonscan.Span, after int) foldMessage {
+	m := foldMessage{Span: at, after: after}
+	if f.data[at.Start] != '{' {
 		return m
 	}
-	object := membersOf(f.data, at.start)
-	for object.checked = true; object.next(); {
-		switch string(object.name()) {
+	for object := jsonscan.CheckedAt(f.data, at.Start); object.Next(); {
+		switch string(object.Name()) {
 		case "role":
-			m.role = object.value
+			m.role = object.Value
 		case "content":
-			m.content = object.value
+			m.content = object.Value
 		}
 	}
 	return m
@@ -83,23 +84,23 @@ func (f *developerFold) read(at span, after int) foldMessage {
 
 // rename gives a message another role, as JSON.
 func (f *developerFold) rename(m foldMessage, role string) {
-	f.edits.add(m.role.start, m.role.end, []byte(role))
+	f.edits.add(m.role.Start, m.role.End, []byte(role))
 }
 
 // drop takes a message out, with the comma before it.
 func (f *developerFold) drop(m foldMessage) {
-	if n := len(f.edits); n > 0 && f.edits[n-1].end == m.after && f.edits[n-1].text == nil {
-		f.edits[n-1].end = m.end
+	if n := len(f.edits); n > 0 && f.edits[n-1].End == m.after && f.edits[n-1].text == nil {
+		f.edits[n-1].End = m.End
 		return
 	}
-	f.edits.add(m.after, m.end, nil)
+	f.edits.add(m.after, m.End, nil)
 }
 
 // joinLead makes the messages at the beginning one of the system.
 func (f *developerFold) joinLead() {
 	developers := 0
 	for _, m := range f.lead {
-		if string(m.role.of(f.data)) == roleDeveloper {
+		if string(m.role.Of(f.data)) == roleDeveloper {
 			developers++
 		}
 	}
@@ -111,7 +112,7 @@ func (f *developerFold) joinLead() {
 		switch {
 		case i > 0 && ok:
 			f.drop(m)
-		case string(m.role.of(f.data)) == roleDeveloper:
+		case string(m.role.Of(f.data)) == roleDeveloper:
 			f.rename(m, `"system"`)
 		}
 	}
@@ -122,7 +123,7 @@ func (f *developerFold) joinLead() {
 
 // reach takes note of a message that stays.
 func (f *developerFold) reach(m foldMessage) {
-	role := string(m.role.of(f.data))
+	role := string(m.role.Of(f.data))
 	result := f.turn && (role == `"tool"` || role == `"function"`)
 	if !result {
 		f.settle(m)
@@ -143,13 +144,13 @@ func (f *developerFold) settle(next foldMessage) {
 	switch {
 	case !f.turn || f.result:
 		into, ok = f.room(f.before, true)
-	case string(next.role.of(f.data)) == `"user"`:
+	case string(next.role.Of(f.data)) == `"user"`:
 		into, ok = f.room(next, false)
 	}
 	if !ok { // the first becomes a message of the user
 		f.rename(list[0], `"user"`)
-		into = room{at: list[0].content.end, open: `"`, close: `"`}
-		f.edits.add(list[0].content.start, list[0].content.end, nil)
+		into = room{at: list[0].content.End, open: `"`, close: `"`}
+		f.edits.add(list[0].content.Start, list[0].content.End, nil)
 	}
 	for i, m := range list {
 		if ok || i > 0 {
@@ -168,39 +169,38 @@ type room struct {
 // room finds where text can be put at the end of a message's content, or at its
 // beginning: into its text there, or as a part of its own. false: nowhere.
 func (f *developerFold) room(m foldMessage, behind bool) (room, bool) {
-	switch content := m.content.of(f.data); {
-	case isString(content):
+	switch content := m.content.Of(f.data); {
+	case jsonscan.IsString(content):
 		return f.within(m.content, behind), true
 	case len(content) == 0 || content[0] != '[':
 		return room{}, false
 	}
-	var text span // of the part at that end
-	parts := membersOf(f.data, m.content.start)
-	for parts.checked = true; parts.next(); {
-		if behind || parts.index == 0 {
-			text = f.text(parts.value)
+	var text jsonscan.Span // of the part at that end
+	for parts := jsonscan.CheckedAt(f.data, m.content.Start); parts.Next(); {
+		if behind || parts.Index == 0 {
+			text = f.text(parts.Value)
 		}
 	}
 	const open, close = `{"type":"text","text":"`, `"}`
 	switch {
-	case text.end != 0:
+	case text.End != 0:
 		return f.within(text, behind), true
-	case parts.index < 0:
-		return room{m.content.start + 1, open, close}, true
+	case !jsonscan.IsFilled(m.content.Of(f.data)):
+		return room{m.content.Start + 1, open, close}, true
 	case behind:
-		return room{m.content.end - 1, "," + open, close}, true
+		return room{m.content.End - 1, "," + open, close}, true
 	}
-	return room{m.content.start + 1, open, close + ","}, true
+	return room{m.content.Start + 1, open, close + ","}, true
 }
 
 // within is the room in a string.
-func (f *developerFold) within(quoted span, behind bool) room {
-	at := quoted.start + 1
+func (f *developerFold) within(quoted jsonscan.Span, behind bool) room {
+	at := quoted.Start + 1
 	if behind {
-		at = quoted.end - 1
+		at = quoted.End - 1
 	}
 	switch {
-	case quoted.end-quoted.start == len(`""`):
+	case quoted.End-quoted.Start == len(`""`):
 		return room{at: at}
 	case behind:
 		return room{at: at, open: `\n\n`}
@@ -209,15 +209,14 @@ func (f *developerFold) within(quoted span, behind bool) room {
 }
 
 // text finds the text of a part of content; the zero span if it is none.
-func (f *developerFold) text(part span) (text span) {
-	switch f.data[part.start] {
+func (f *developerFold) text(part jsonscan.Span) (text jsonscan.Span) {
+	switch f.data[part.Start] {
 	case '"':
 		return part
 	case '{':
-		object := membersOf(f.data, part.start)
-		for object.checked = true; object.next(); {
-			if string(object.name()) == "text" && isString(object.raw()) {
-				text = object.value
+		for object := jsonscan.CheckedAt(f.data, part.Start); object.Next(); {
+			if string(object.Name()) == "text" && jsonscan.IsString(object.Raw()) {
+				text = object.Value
 			}
 		}
 	}
@@ -238,7 +237,7 @@ func (f *developerFold) fill(into room, list []foldMessage, begin, end string) {
 			default:
 				b = append(append(b, into.open...), begin...)
 			}
-			b = append(b, text.of(f.data)...)
+			b = append(b, text.Of(f.data)...)
 		}
 		if len(texts) > 0 {
 			b = append(b, end...)
@@ -251,19 +250,18 @@ func (f *developerFold) fill(into room, list []foldMessage, begin, end string) {
 
 // texts are the texts of a content that are not empty, as they stand in JSON
 // without their quotes.
-func (f *developerFold) texts(content span) (texts []span) {
-	add := func(quoted span) {
-		if quoted.end-quoted.start > len(`""`) {
-			texts = append(texts, span{quoted.start + 1, quoted.end - 1})
+func (f *developerFold) texts(content jsonscan.Span) (texts []jsonscan.Span) {
+	add := func(quoted jsonscan.Span) {
+		if quoted.End-quoted.Start > len(`""`) {
+			texts = append(texts, jsonscan.Span{Start: quoted.Start + 1, End: quoted.End - 1})
 		}
 	}
-	switch raw := content.of(f.data); {
-	case isString(raw):
+	switch raw := content.Of(f.data); {
+	case jsonscan.IsString(raw):
 		add(content)
 	case bytes.HasPrefix(raw, []byte{'['}):
-		parts := membersOf(f.data, content.start)
-		for parts.checked = true; parts.next(); {
-			add(f.text(parts.value))
+		for parts := jsonscan.CheckedAt(f.data, content.Start); parts.Next(); {
+			add(f.text(parts.Value))
 		}
 	}
 	return texts

@@ -65,8 +65,8 @@ func TestDeveloperRoleInline(t *testing.T) {
 // What the model reads, for counting, is what goes up.
 func TestDeveloperRoleCounted(t *testing.T) {
 	call := mustDecode(t, chatOp, `{"model":"public","messages":[`+saying("user", "u")+","+saying("developer", "d")+`]}`, testEnv())
-	if p := call.Prompt(); len(p.messages) != 1 {
-		t.Errorf("%d messages", len(p.messages))
+	if p := call.Prompt(); len(p.Messages) != 1 {
+		t.Errorf("%d messages", len(p.Messages))
 	}
 }
 

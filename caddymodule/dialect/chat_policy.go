@@ -4,11 +4,12 @@ import (
 	"bytes"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // marks are what the keys inside of a body's values tell of it, noted while the
 // body is scanned anyway: most bodies have none, and are not read again.
-type marks uint8
+type marks = uint8
 
 const (
 	markMedia     marks = 1 << iota // a key with what may be the address of an image, a file …
@@ -36,39 +37,39 @@ func markOf(key, rest []byte) marks {
 	return 0
 }
 
-// rarities are what a deployment's options decide about.
-type rarities struct {
-	models    string  // a field that names further models, "" if there is none
-	media     []place // what may hold addresses of media
-	developer span    // of the messages, if one of them is the developer's
-	folds     edits   // of the developer's messages
+// unusual are what a deployment's options decide about.
+type unusual struct {
+	models    string        // a field that names further models, "" if there is none
+	media     []place       // what may hold addresses of media
+	developer jsonscan.Span // of the messages, if one of them is the developer's
+	folds     edits         // of the developer's messages
 }
 
-// makeRare makes room for what few requests have.
-func (r *ChatRequest) makeRare() *rarities {
-	if r.rare == nil {
-		r.rare = new(rarities)
+// makeUnusual makes room for what few requests have.
+func (r *ChatRequest) makeUnusual() *unusual {
+	if r.unusual == nil {
+		r.unusual = new(unusual)
 	}
-	return r.rare
+	return r.unusual
 }
 
 // folds are the edits of the developer's messages.
 func (r *ChatRequest) folds() edits {
-	if r.rare == nil {
+	if r.unusual == nil {
 		return nil
 	}
-	return r.rare.folds
+	return r.unusual.folds
 }
 
 // noteSeen notes what the keys in a member tell.
-func (r *ChatRequest) noteSeen(m *members) {
-	name := m.name()
-	if m.seen&markMedia != 0 && (isLike(name, "messages") || isLike(name, "input")) {
-		s := r.makeRare()
-		s.media = append(s.media, place{m.key, m.value})
+func (r *ChatRequest) noteSeen(m *jsonscan.Members) {
+	name := m.Name()
+	if m.Seen&markMedia != 0 && (isLike(name, "messages") || isLike(name, "input")) {
+		s := r.makeUnusual()
+		s.media = append(s.media, place{m.Key, m.Value})
 	}
-	if m.seen&markDeveloper != 0 && r.kind == ChatCompletions && string(name) == "messages" {
-		r.makeRare().developer = m.value
+	if m.Seen&markDeveloper != 0 && r.kind == ChatCompletions && string(name) == "messages" {
+		r.makeUnusual().developer = m.Value
 	}
 }
 
@@ -89,16 +90,16 @@ func (r *ChatRequest) noteModels(key, value []byte) {
 	default:
 		return
 	}
-	if isLike(key, name) && !isNull(value) {
-		r.makeRare().models = name
+	if isLike(key, name) && !jsonscan.IsNull(value) {
+		r.makeUnusual().models = name
 	}
 }
 
-// follow has the request treated as the deployment's model server needs it, and
+// applyOptions has the request treated as the deployment's model server needs it, and
 // refuses what its options do not allow.
-func (r *ChatRequest) follow(o compat.Options) *Error {
+func (r *ChatRequest) applyOptions(o compat.Options) *Error {
 	r.repairIndex = o.RepairToolIndex
-	s := r.rare
+	s := r.unusual
 	if s == nil {
 		return nil
 	}
@@ -113,9 +114,9 @@ func (r *ChatRequest) follow(o compat.Options) *Error {
 			}
 		}
 	}
-	if s.developer.end != 0 && o.DeveloperRole != compat.DeveloperKeep {
+	if s.developer.End != 0 && o.DeveloperRole != compat.DeveloperKeep {
 		var err *Error
-		if s.folds, err = foldDeveloper(r.body, s.developer.start, o.InlineSystem == compat.InlineKeep); err != nil {
+		if s.folds, err = foldDeveloper(r.body, s.developer.Start, o.InlineSystem == compat.InlineKeep); err != nil {
 			return err
 		}
 	}
@@ -126,21 +127,21 @@ func (r *ChatRequest) follow(o compat.Options) *Error {
 // embedding's input.
 func (r *ChatRequest) checkMedia(at place, policy string) *Error {
 	path, problem := "", ""
-	switch raw := at.value.of(r.body); raw[0] {
+	switch raw := at.value.Of(r.body); raw[0] {
 	case '{':
 		path, problem = messageFault(raw, policy)
 	case '[':
-		for list := checkedMembers(raw); problem == "" && list.next(); {
-			if list.raw()[0] != '{' {
+		for list := jsonscan.Checked(raw); problem == "" && list.Next(); {
+			if list.Raw()[0] != '{' {
 				continue
 			}
-			path, problem = messageFault(list.raw(), policy)
-			path = element("", list.index) + path
+			path, problem = messageFault(list.Raw(), policy)
+			path = element("", list.Index) + path
 		}
 	}
 	if problem == "" {
 		return nil
 	}
-	path = unquote(at.key.of(r.body)) + path
+	path = jsonscan.Unquote(at.key.Of(r.body)) + path
 	return invalid(path, "", "Invalid value for %s: %s", path, problem)
 }

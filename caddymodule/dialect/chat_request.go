@@ -3,6 +3,8 @@ package dialect
 import (
 	"bytes"
 	"unicode/utf8"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // field is a key of a request body that the gateway acts on.
@@ -23,10 +25,10 @@ var fieldNames = [fieldCount]string{"model", "stream", "stream_options", "max_to
 const includeUsage = "include_usage" // the key of stream_options that the gateway acts on
 
 // place is where a member stands in the body; the zero place is nowhere.
-type place struct{ key, value span }
+type place struct{ key, value jsonscan.Span }
 
 // found reports whether the member is there.
-func (p place) found() bool { return p.value.end != 0 }
+func (p place) found() bool { return p.value.End != 0 }
 
 // ChatRequest is a scanned request in the chat dialect: what the gateway must
 // know of it, and where the few things stand that it changes. It keeps the
@@ -43,8 +45,9 @@ type ChatRequest struct {
 	usage   place // of stream_options.include_usage
 	options bool  // stream_options has members
 
-	repairIndex string    // the deployment's option RepairToolIndex
-	rare        *rarities // what few requests have; nil if there is none of it
+	retries     retries
+	repairIndex string   // the deployment's option RepairToolIndex
+	unusual     *unusual // what few requests have; nil if there is none of it
 }
 
 // ScanRequest reads the body of ChatCompletions, Completions or Embeddings in
@@ -55,27 +58,27 @@ type ChatRequest struct {
 // holds is the upstream's affair, bytes that are no UTF-8 too.
 func ScanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
 	r := &ChatRequest{body: body, kind: op.Kind, Choices: 1}
-	m := textOf(body)
-	if m.close != '}' {
-		return nil, notAnObject(&m)
+	m := jsonscan.Object(body)
+	if m.Err() != nil {
+		return nil, notAnObject(body)
 	}
 	var content place // of what the operation is about
-	for m.watch = true; m.next(); m.seen = 0 {
+	for m.Mark = markOf; m.Next(); m.Seen = 0 {
 		if err := r.note(&m); err != nil {
 			return nil, err
 		}
-		switch string(m.name()) {
+		switch string(m.Name()) {
 		case contentField(op.Kind):
-			content = place{m.key, m.value}
+			content = place{m.Key, m.Value}
 		case "n":
-			r.noteChoices(m.raw())
+			r.noteChoices(m.Raw())
 		}
-		if m.seen != 0 {
+		if m.Seen != 0 {
 			r.noteSeen(&m)
 		}
 	}
-	if !m.whole() {
-		return nil, invalid("", "", "The request body is not valid JSON: %v.", m.err())
+	if !m.Whole() {
+		return nil, invalid("", "", "The request body is not valid JSON: %v.", m.Err())
 	}
 	if err := r.checkModel(); err != nil {
 		return nil, err
@@ -84,7 +87,7 @@ func ScanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
 		return nil, err
 	}
 	for _, f := range [...]field{fieldMaxTokens, fieldMaxCompletionTokens} {
-		if raw := r.raw(f); raw != nil && !isNumber(raw) {
+		if raw := r.raw(f); raw != nil && !jsonscan.IsNumber(raw) {
 			return nil, wrongType(fieldNames[f], "a number", raw)
 		}
 	}
@@ -108,10 +111,10 @@ func contentField(kind OperationKind) string {
 // checkContent refuses a body that lacks what the operation is about: some
 // upstreams answer that with 500, which would look like their own fault.
 func (r *ChatRequest) checkContent(content place) *Error {
-	raw := content.value.of(r.body)
+	raw := content.value.Of(r.body)
 	switch {
 	case r.kind == Completions:
-		if !isString(raw) { // several prompts make several choices each
+		if !jsonscan.IsString(raw) { // several prompts make several choices each
 			r.Choices = 0
 		}
 	case !content.found():
@@ -124,7 +127,7 @@ func (r *ChatRequest) checkContent(content place) *Error {
 
 // noteChoices reads how many choices the client wants.
 func (r *ChatRequest) noteChoices(raw []byte) {
-	if n, ok := integer(raw); ok && n > 1 && n < 1<<16 {
+	if n, ok := jsonscan.Integer(raw); ok && n > 1 && n < 1<<16 {
 		r.Choices = int(n)
 	}
 }
@@ -141,12 +144,12 @@ func (r *ChatRequest) actsOn(f field) bool {
 }
 
 // note keeps the place of a member that the gateway acts on.
-func (r *ChatRequest) note(m *members) *Error {
-	key := m.name()
+func (r *ChatRequest) note(m *jsonscan.Members) *Error {
+	key := m.Name()
 	if len(key) == 0 {
 		return nil
 	}
-	r.noteModels(key, m.raw())
+	r.noteModels(key, m.Raw())
 	if first := key[0] | 0x20; first != 'm' && first != 's' && first < utf8.RuneSelf {
 		return nil // none of fieldNames begins so
 	}
@@ -158,7 +161,7 @@ func (r *ChatRequest) note(m *members) *Error {
 		if err := checkKey(m, name, r.fields[f], name); err != nil {
 			return err
 		}
-		r.fields[f] = place{m.key, m.value}
+		r.fields[f] = place{m.Key, m.Value}
 	}
 	return nil
 }
@@ -170,9 +173,9 @@ func isLike(key []byte, name string) bool {
 }
 
 // checkKey refuses a key that is like name but not name, or comes again.
-func checkKey(m *members, name string, before place, param string) *Error {
-	if string(m.name()) != name {
-		return invalid(param, "unsupported_parameter", "Unknown parameter %q: did you mean %q?", show(string(m.name())), name)
+func checkKey(m *jsonscan.Members, name string, before place, param string) *Error {
+	if string(m.Name()) != name {
+		return invalid(param, "unsupported_parameter", "Unknown parameter %q: did you mean %q?", show(string(m.Name())), name)
 	}
 	if before.found() {
 		return invalid(param, "", "The key %q comes twice in the request body; send it once.", param)
@@ -183,7 +186,7 @@ func checkKey(m *members, name string, before place, param string) *Error {
 // raw is the value of a field; nil if it is not there or null.
 func (r *ChatRequest) raw(f field) []byte {
 	p := r.fields[f]
-	if raw := p.value.of(r.body); p.found() && !isNull(raw) {
+	if raw := p.value.Of(r.body); p.found() && !jsonscan.IsNull(raw) {
 		return raw
 	}
 	return nil
@@ -195,10 +198,10 @@ func (r *ChatRequest) checkModel() *Error {
 	if raw == nil {
 		return missing("model")
 	}
-	if !isString(raw) {
+	if !jsonscan.IsString(raw) {
 		return wrongType("model", "a string", raw)
 	}
-	if r.Model = unquote(raw); r.Model == "" {
+	if r.Model = jsonscan.Unquote(raw); r.Model == "" {
 		return missing("model")
 	}
 	return nil
@@ -207,7 +210,7 @@ func (r *ChatRequest) checkModel() *Error {
 // checkStream reads stream and stream_options.
 func (r *ChatRequest) checkStream() *Error {
 	if raw := r.raw(fieldStream); raw != nil {
-		if !isBool(raw) {
+		if !jsonscan.IsBool(raw) {
 			return wrongType("stream", "a boolean", raw)
 		}
 		r.Stream = raw[0] == 't'
@@ -219,36 +222,32 @@ func (r *ChatRequest) checkStream() *Error {
 	if raw[0] != '{' {
 		return wrongType("stream_options", "an object", raw)
 	}
-	for m := membersOf(r.body, r.fields[fieldStreamOptions].value.start); m.next(); {
+	for m := jsonscan.At(r.body, r.fields[fieldStreamOptions].value.Start); m.Next(); {
 		r.options = true
-		if !isLike(m.name(), includeUsage) {
+		if !isLike(m.Name(), includeUsage) {
 			continue
 		}
 		const param = "stream_options." + includeUsage
 		if err := checkKey(&m, includeUsage, r.usage, param); err != nil {
 			return err
 		}
-		if raw := m.raw(); !isBool(raw) && !isNull(raw) {
+		if raw := m.Raw(); !jsonscan.IsBool(raw) && !jsonscan.IsNull(raw) {
 			return wrongType(param, "a boolean", raw)
 		}
-		r.usage = place{m.key, m.value}
-		r.IncludeUsage = m.raw()[0] == 't'
+		r.usage = place{m.Key, m.Value}
+		r.IncludeUsage = m.Raw()[0] == 't'
 	}
 	return nil
 }
 
 // notAnObject says why a body is no JSON object.
-func notAnObject(m *members) *Error {
-	i := m.space(0)
-	if i == len(m.data) {
+func notAnObject(body []byte) *Error {
+	value, err := jsonscan.Value(body)
+	switch {
+	case err != nil:
+		return invalid("", "", "The request body is not valid JSON: %v.", err)
+	case len(value) == 0:
 		return invalid("", "", "The request body is empty; send a JSON object.")
 	}
-	s := scanner{data: m.data}
-	if end := s.value(i, 0); end < 0 || s.space(end) != len(m.data) {
-		if end >= 0 {
-			s.fail(s.space(end), "unexpected text behind the JSON value")
-		}
-		return invalid("", "", "The request body is not valid JSON: %v.", s.err())
-	}
-	return invalid("", "invalid_type", "The request body must be a JSON object, not %s.", typeName(m.data[i:]))
+	return invalid("", "invalid_type", "The request body must be a JSON object, not %s.", jsonscan.TypeName(value))
 }

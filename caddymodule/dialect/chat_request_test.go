@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 var chatOp = Operation{Kind: ChatCompletions, Dialect: Chat}
@@ -328,8 +329,8 @@ func FuzzScanRequest(f *testing.F) {
 		if !bytes.Equal(keep, body) {
 			t.Fatal("the body was changed")
 		}
-		for m := textOf(body); m.next(); {
-			if isLike(m.name(), "messages") && r.checkMedia(place{m.key, m.value}, "") != nil && r.follow(compat.Options{ExtraModels: true}) == nil {
+		for m := jsonscan.Object(body); m.Next(); {
+			if isLike(m.Name(), "messages") && r.checkMedia(place{m.Key, m.Value}, "") != nil && r.follow(compat.Options{ExtraModels: true}) == nil {
 				t.Fatal("an address of media was not noticed while the body was scanned")
 			}
 		}

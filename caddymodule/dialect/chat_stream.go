@@ -4,6 +4,8 @@ import (
 	"bytes"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+	"github.com/postern-dev/postern/caddymodule/dialect/sse"
 )
 
 // ChatPing keeps a silent chat stream alive: a comment.
@@ -46,7 +48,7 @@ type ChatStream struct {
 	model  []byte // quoted
 	repair bool
 
-	reader   eventReader
+	reader   sse.Reader
 	edits    edits
 	out      []byte
 	scratch  []byte // texts of edits
@@ -56,7 +58,7 @@ type ChatStream struct {
 
 	usage    Usage
 	gotUsage bool
-	said     int64 // bytes of the answer's texts
+	size     int64 // bytes of the answer's texts
 	events   int
 	err      *Error
 	done     bool
@@ -64,7 +66,7 @@ type ChatStream struct {
 
 // NewChatStream returns a stream that has seen nothing.
 func NewChatStream(o ChatStreamOptions) *ChatStream {
-	return &ChatStream{o: o, model: appendQuoted(nil, o.Model), repair: o.RepairToolIndex == compat.RepairOn}
+	return &ChatStream{o: o, model: jsonscan.AppendQuoted(nil, o.Model), repair: o.RepairToolIndex == compat.RepairOn}
 }
 
 // Feed takes the upstream's next bytes and returns what to send to the client
@@ -74,8 +76,8 @@ func (s *ChatStream) Feed(p []byte) []byte {
 		return nil
 	}
 	s.clear()
-	for s.reader.feed(p); !s.done && s.reader.next(); {
-		s.event(s.reader.name, s.reader.data)
+	for s.reader.Feed(p); !s.done && s.reader.Next(); {
+		s.event(s.reader.Name, s.reader.Data)
 	}
 	s.checkReader()
 	return s.out
@@ -89,10 +91,10 @@ func (s *ChatStream) End(cause *Error) []byte {
 		return nil
 	}
 	s.clear()
-	if s.reader.finish() && !((s.Finished() || cause != nil) && cutOff(s.reader.data)) {
+	if s.reader.Finish() && !((s.Finished() || cause != nil) && cutOff(s.reader.Data)) {
 		// But for a last event that broke off with the stream: it says nothing of
 		// its own.
-		s.event(s.reader.name, s.reader.data)
+		s.event(s.reader.Name, s.reader.Data)
 	}
 	s.checkReader()
 	switch {
@@ -119,12 +121,8 @@ func (s *ChatStream) Finished() bool {
 
 // Held implements Stream.
 func (s *ChatStream) Held() int64 {
-	return s.reader.held() + s.tools.held() + int64(cap(s.out)+cap(s.scratch)+cap(s.envelope))
+	return s.reader.Held() + s.tools.held() + int64(cap(s.out)+cap(s.scratch)+cap(s.envelope))
 }
-
-// Events counts the events with data that have come: it tells progress, which
-// comments are not.
-func (s *ChatStream) Events() int { return s.events }
 
 // Err is the error that ended the stream, nil if there is none.
 func (s *ChatStream) Err() *Error { return s.err }
@@ -132,21 +130,21 @@ func (s *ChatStream) Err() *Error { return s.err }
 // Usage implements Stream.
 func (s *ChatStream) Usage() (Usage, bool) {
 	if !s.gotUsage {
-		return Usage{CompletionTokens: tokensOf(s.said), Estimated: true}, false
+		return Usage{CompletionTokens: tokensOf(s.size), Estimated: true}, false
 	}
 	return s.usage, true
 }
 
 // clear makes room for the next output.
 func (s *ChatStream) clear() {
-	if s.out = s.out[:0]; cap(s.out) > keepBuffer {
+	if s.out = s.out[:0]; cap(s.out) > sse.KeepBuffer {
 		s.out = nil
 	}
 }
 
 // checkReader ends the stream if its events cannot be read on.
 func (s *ChatStream) checkReader() {
-	if err := s.reader.err; err != nil && !s.done {
+	if err := s.reader.Err; err != nil && !s.done {
 		s.abort(unreadable(err))
 	}
 }

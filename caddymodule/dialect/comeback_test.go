@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 )
 
 // TestReasoningComesBack: what a client gets as encrypted reasoning goes up as
@@ -67,7 +69,7 @@ func TestOmittedThinkingComesBack(t *testing.T) {
 // its items, unless the client wants none kept.
 func TestAnswersAreKept(t *testing.T) {
 	env := testEnv()
-	env.Kept = viewOf(NewKeptResponses(env.Now), "acme", "key")
+	env.Kept = viewOf(kept.NewStore(env.Now), "acme", "key")
 	upstream := contentChunk("Hi") + finishChunk("stop") + upstreamDone
 	for _, c := range []struct {
 		members string

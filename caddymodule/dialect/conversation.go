@@ -1,8 +1,9 @@
 package dialect
 
 import (
-	"bytes"
 	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // conversation collects a client's history, in whatever order its dialect
@@ -28,15 +29,15 @@ type conversation struct {
 // turn is a message of the user or the system, or one of the assistant with the
 // results of its calls.
 type turn struct {
-	assistant bool
-	system    bool
-	parts     []contentPart // of the user or the system
-	folded    []string      // system text that came behind the turn
-	*said                   // of the assistant
+	assistant       bool
+	system          bool
+	parts           []contentPart // of the user or the system
+	folded          []string      // system text that came behind the turn
+	*assistantParts               // of the assistant
 }
 
-// said is what the assistant said in a turn, and what came of it.
-type said struct {
+// assistantParts is what the assistant said in a turn, and what came of it.
+type assistantParts struct {
 	text      []string
 	reasoning []string
 	calls     []toolCall
@@ -117,7 +118,7 @@ func (c *conversation) assistantTurn() *turn {
 	if n := len(c.turns); n > 0 && c.turns[n-1].assistant && !c.turns[n-1].answered && len(c.turns[n-1].folded) == 0 {
 		return &c.turns[n-1]
 	}
-	c.turns = append(c.turns, turn{assistant: true, said: new(said)})
+	c.turns = append(c.turns, turn{assistant: true, assistantParts: new(assistantParts)})
 	return &c.turns[len(c.turns)-1]
 }
 
@@ -218,7 +219,7 @@ func (w *messageWriter) end() { w.b = append(w.b, '}') }
 // system writes a message of the system.
 func (w *messageWriter) system(text string) {
 	w.begin("system")
-	w.b = appendQuoted(append(w.b, `,"content":`...), text)
+	w.b = jsonscan.AppendQuoted(append(w.b, `,"content":`...), text)
 	w.end()
 }
 
@@ -250,7 +251,7 @@ func (w *messageWriter) text(parts []contentPart, folded []string) {
 		if i > 0 {
 			w.b = append(w.b, '\\', 'n')
 		}
-		w.b = appendEscaped(w.b, p.text)
+		w.b = jsonscan.AppendEscaped(w.b, p.text)
 	}
 	w.reminders(folded, true)
 	w.b = append(w.b, '"')
@@ -263,7 +264,7 @@ func (w *messageWriter) reminders(folded []string, behind bool) {
 		if behind || i > 0 {
 			w.b = append(w.b, `\n\n`...)
 		}
-		w.b = appendEscaped(append(w.b, `<system-reminder>\n`...), text)
+		w.b = jsonscan.AppendEscaped(append(w.b, `<system-reminder>\n`...), text)
 		w.b = append(w.b, `\n</system-reminder>`...)
 	}
 }
@@ -281,7 +282,7 @@ func (w *messageWriter) array(parts []contentPart, folded []string) {
 			w.b = append(w.b, p.raw...)
 			continue
 		}
-		w.b = appendEscaped(append(w.b, text...), p.text)
+		w.b = jsonscan.AppendEscaped(append(w.b, text...), p.text)
 		if i == len(parts)-1 {
 			w.reminders(folded, true)
 			folded = nil
@@ -301,12 +302,12 @@ func (w *messageWriter) array(parts []contentPart, folded []string) {
 // which only a user's message can hold, and system text that found no place.
 func (w *messageWriter) assistant(t *turn) (rest []contentPart) {
 	w.begin("assistant")
-	w.b = appendQuoted(append(w.b, `,"content":`...), strings.Join(t.text, "\n"))
+	w.b = jsonscan.AppendQuoted(append(w.b, `,"content":`...), strings.Join(t.text, "\n"))
 	if len(t.reasoning) > 0 {
 		// Model servers differ in the name that they read.
 		text := strings.Join(t.reasoning, "\n")
-		w.b = appendQuoted(append(w.b, `,"reasoning_content":`...), text)
-		w.b = appendQuoted(append(w.b, `,"reasoning":`...), text)
+		w.b = jsonscan.AppendQuoted(append(w.b, `,"reasoning_content":`...), text)
+		w.b = jsonscan.AppendQuoted(append(w.b, `,"reasoning":`...), text)
 	}
 	w.calls(t.calls)
 	w.end()
@@ -322,8 +323,8 @@ func (w *messageWriter) assistant(t *turn) (rest []contentPart) {
 			continue
 		}
 		w.begin("tool")
-		w.b = appendQuoted(append(w.b, `,"tool_call_id":`...), call.id)
-		w.b = appendEscaped(append(w.b, `,"content":"`...), call.result)
+		w.b = jsonscan.AppendQuoted(append(w.b, `,"tool_call_id":`...), call.id)
+		w.b = jsonscan.AppendEscaped(append(w.b, `,"content":"`...), call.result)
 		if i == last {
 			w.reminders(t.folded, true)
 		}
@@ -352,34 +353,10 @@ func (w *messageWriter) calls(calls []toolCall) {
 		if i > 0 {
 			w.b = append(w.b, ',')
 		}
-		w.b = appendQuoted(append(w.b, `{"id":`...), calls[i].id)
-		w.b = appendQuoted(append(w.b, `,"type":"function","function":{"name":`...), calls[i].name)
-		w.b = appendQuoted(append(w.b, `,"arguments":`...), calls[i].arguments)
+		w.b = jsonscan.AppendQuoted(append(w.b, `{"id":`...), calls[i].id)
+		w.b = jsonscan.AppendQuoted(append(w.b, `,"type":"function","function":{"name":`...), calls[i].name)
+		w.b = jsonscan.AppendQuoted(append(w.b, `,"arguments":`...), calls[i].arguments)
 		w.b = append(w.b, "}}"...)
 	}
 	w.b = append(w.b, ']')
-}
-
-// compactJSON is a JSON text without white space between its tokens.
-func compactJSON(raw []byte) []byte {
-	if bytes.IndexByte(raw, ' ') < 0 && bytes.IndexByte(raw, '\n') < 0 && bytes.IndexByte(raw, '\t') < 0 && bytes.IndexByte(raw, '\r') < 0 {
-		return raw
-	}
-	out := make([]byte, 0, len(raw))
-	quoted := false
-	for i := 0; i < len(raw); i++ {
-		c := raw[i]
-		switch {
-		case quoted && c == '\\':
-			out = append(out, c, raw[i+1])
-			i++
-			continue
-		case c == '"':
-			quoted = !quoted
-		case !quoted && (c == ' ' || c == '\n' || c == '\t' || c == '\r'):
-			continue
-		}
-		out = append(out, c)
-	}
-	return out
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 )
 
 // A request may have maxElements in all, whatever they are and wherever they
@@ -49,8 +48,8 @@ func TestPromptIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err.Message)
 	}
-	if p := c.Prompt(); len(p.messages) != maxElements {
-		t.Errorf("%d messages", len(p.messages))
+	if p := c.Prompt(); len(p.Messages) != maxElements {
+		t.Errorf("%d messages", len(p.Messages))
 	}
 }
 
@@ -73,12 +72,5 @@ func TestWorkEndsWithItsContext(t *testing.T) {
 		if _, err := Decode(tt.op, []byte(tt.body), env); err == nil {
 			t.Errorf("%s: read to the end", tt.name)
 		}
-	}
-	counter := NewTokenCounter()
-	p := NewPrompt([]byte(`[{"role":"user","content":"`+strings.Repeat("some words ", 1<<20)+`"}]`), nil)
-	start := cpuTime()
-	NewCalibration(counter, nil).Count(ended, testRegistration, p)
-	if d := cpuTime() - start; d > time.Second || len(counter.young) > 0 {
-		t.Errorf("counted for %v", d)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // Kind is a row of the error table: what went wrong, whatever the dialect.
@@ -78,14 +80,8 @@ type Error struct {
 	NoRetry    bool   // tells SDKs not to try again: it cannot heal by itself
 	Allow      string // methods for the Allow header of a 405
 
-	// NeedsWhole is set when the upstream can answer this request, but not
-	// as a stream: send ChatRequest.WholeBody, and show the answer with
-	// ReplayAsStream.
-	NeedsWhole bool
-
-	// NoEffort is set when the upstream says that its model knows no degrees of
-	// thinking: without one (Call.DropEffort) it can answer the request.
-	NoEffort bool
+	// retry is how the upstream can answer the request all the same.
+	retry Retry
 
 	// messagesMessage replaces Message in the messages dialect, where
 	// clients match words of some messages.
@@ -199,26 +195,26 @@ func (e *Error) appendOpenAI(b []byte, d Dialect) []byte {
 		code = e.Code
 	}
 	b = append(b, `{"error":{"message":`...)
-	b = appendQuoted(b, e.text(d))
+	b = jsonscan.AppendQuoted(b, e.text(d))
 	b = append(b, `,"type":`...)
-	b = appendQuoted(b, row.openaiType)
+	b = jsonscan.AppendQuoted(b, row.openaiType)
 	b = append(b, `,"param":`...)
-	b = appendQuotedOrNull(b, param)
+	b = jsonscan.AppendQuotedOrNull(b, param)
 	b = append(b, `,"code":`...)
-	b = appendQuotedOrNull(b, code)
+	b = jsonscan.AppendQuotedOrNull(b, code)
 	return append(b, "}}"...)
 }
 
 // appendMessages appends the error object of the messages dialect.
 func (e *Error) appendMessages(b []byte, requestID string) []byte {
 	b = append(b, `{"type":"error","error":{"type":`...)
-	b = appendQuoted(b, kinds[e.Kind].messagesType)
+	b = jsonscan.AppendQuoted(b, kinds[e.Kind].messagesType)
 	b = append(b, `,"message":`...)
-	b = appendQuoted(b, e.text(Messages))
+	b = jsonscan.AppendQuoted(b, e.text(Messages))
 	if e.details != "" {
 		b = append(append(b, `,"details":`...), e.details...)
 	}
 	b = append(b, `},"request_id":`...)
-	b = appendQuoted(b, requestID)
+	b = jsonscan.AppendQuoted(b, requestID)
 	return append(b, '}')
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // TestErrorTable goes through the table of errors: each kind in both shapes.
@@ -139,11 +141,11 @@ func TestErrorsShowNamesWithinBounds(t *testing.T) {
 func TestAppendQuoted(t *testing.T) {
 	for _, s := range []string{"", "plain", "\"\\/\b\f\n\r\t\x00\x1f\x7f", "grüße 日本 🙂 \u2028\u2029<>&", "\ufeff"} {
 		var got string
-		if b := appendQuoted(nil, s); json.Unmarshal(b, &got) != nil || got != s {
+		if b := jsonscan.AppendQuoted(nil, s); json.Unmarshal(b, &got) != nil || got != s {
 			t.Errorf("%q became %s", s, b)
 		}
 	}
-	if got := string(appendQuoted(nil, "a\xffb\xc3")); got != "\"a\ufffdb\ufffd\"" {
+	if got := string(jsonscan.AppendQuoted(nil, "a\xffb\xc3")); got != "\"a\ufffdb\ufffd\"" {
 		t.Errorf("no UTF-8: %q", got)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // InvalidKey is the answer to a request whose key is missing, unknown or
@@ -68,75 +70,60 @@ func Internal(message string) *Error {
 	return &Error{Kind: KindInternal, Message: message}
 }
 
+// noRetry is for ofModel: the client is not to try again.
+const noRetry = -1
+
+// ofModel makes an error of a kind about a model, whose name stands in the
+// message. wait is in how many seconds to try again, 0 if that is not known.
+func ofModel(kind Kind, wait int, model, message string) *Error {
+	return &Error{Kind: kind, RetryAfter: max(wait, 0), NoRetry: wait == noRetry, Message: fmt.Sprintf(message, show(model))}
+}
+
 // Offline is the answer when no connector of the deployment is connected.
 func Offline(model string) *Error {
-	return &Error{
-		Kind: KindOffline, RetryAfter: 5,
-		Message: fmt.Sprintf("The model `%s` is offline: the connector in front of its model server is not connected to this gateway. If it stays so, start the connector.", show(model)),
-	}
+	return ofModel(KindOffline, 5, model, "The model `%s` is offline: the connector in front of its model server is not connected to this gateway. If it stays so, start the connector.")
 }
 
 // NoRoute is the answer when the connector is there but the deployment names
 // no upstream of it. Clients need not know the names of either.
 func NoRoute(model string) *Error {
-	return &Error{
-		Kind: KindUnreachable, NoRetry: true,
-		Message: fmt.Sprintf("The model `%s` is not configured: nothing says which model server it is on. The gateway's operator finds the details in its log.", show(model)),
-	}
+	return ofModel(KindUnreachable, noRetry, model, "The model `%s` is not configured: nothing says which model server it is on. The gateway's operator finds the details in its log.")
 }
 
 // UpstreamUnreachable is the answer when the connector cannot connect to the
 // model server.
 func UpstreamUnreachable(model string) *Error {
-	return &Error{
-		Kind:    KindUnreachable,
-		Message: fmt.Sprintf("The connector cannot connect to the model server of `%s`. Check that the server runs, at the address in the connector's configuration.", show(model)),
-	}
+	return ofModel(KindUnreachable, 0, model, "The connector cannot connect to the model server of `%s`. Check that the server runs, at the address in the connector's configuration.")
 }
 
 // UpstreamReset is the answer when the model server, or the tunnel to it,
 // broke before it had answered.
 func UpstreamReset(model string) *Error {
-	return &Error{
-		Kind:    KindUnreachable,
-		Message: fmt.Sprintf("The connection to the model server of `%s` broke before it answered. It may have crashed or been restarted; try again.", show(model)),
-	}
+	return ofModel(KindUnreachable, 0, model, "The connection to the model server of `%s` broke before it answered. It may have crashed or been restarted; try again.")
 }
 
 // TunnelLost is the answer when the connector went away before the model server
 // answered, so that nobody knows what became of the request.
 func TunnelLost(model string) *Error {
-	return &Error{
-		Kind:    KindUnreachable,
-		Message: fmt.Sprintf("The connection to the connector of `%s` was lost before the model server answered: the connector, its machine or its network went away. Try again.", show(model)),
-	}
+	return ofModel(KindUnreachable, 0, model, "The connection to the connector of `%s` was lost before the model server answered: the connector, its machine or its network went away. Try again.")
 }
 
 // UpstreamRefused is the answer when the connector does not forward what the
 // gateway asked for.
 func UpstreamRefused(model string) *Error {
-	return &Error{
-		Kind: KindUnreachable, NoRetry: true,
-		Message: fmt.Sprintf("The connector refused the request for `%s`: it does not forward this to the upstream. Check the upstream of the deployment, and the connector's log.", show(model)),
-	}
+	return ofModel(KindUnreachable, noRetry, model, "The connector refused the request for `%s`: it does not forward this to the upstream. Check the upstream of the deployment, and the connector's log.")
 }
 
 // UpstreamTooLarge is the answer when the other end of the tunnel does not
 // take a message of this size.
 func UpstreamTooLarge(model string) *Error {
-	return &Error{
-		Kind:    KindTooLarge,
-		Message: fmt.Sprintf("The connector of `%s` does not take a message of this size. Send less, or upgrade the connector.", show(model)),
-	}
+	return ofModel(KindTooLarge, 0, model, "The connector of `%s` does not take a message of this size. Send less, or upgrade the connector.")
 }
 
 // UpstreamCompressed is the answer when the model server compressed its answer in
 // a way that cannot be undone.
 func UpstreamCompressed(model string) *Error {
-	return &Error{
-		Kind: KindUpstream, NoRetry: true,
-		Message: fmt.Sprintf("The model server of `%s` compressed its answer although it was asked not to, and the gateway cannot undo that. Turn off compression in the model server, or in the proxy in front of it.", show(model)),
-	}
+	return ofModel(KindUpstream, noRetry, model, "The model server of `%s` compressed its answer although it was asked not to, and the gateway cannot undo that. Turn off compression in the model server, or in the proxy in front of it.")
 }
 
 // AnswerTooLarge is the answer when the model server's answer, which is no
@@ -176,28 +163,19 @@ func StreamTooLarge(model string, limit int64) *Error {
 // QueueFull is the answer when as many requests as may wait for the deployment
 // do so already.
 func QueueFull(model string) *Error {
-	return &Error{
-		Kind: KindRateLimit, RetryAfter: 5,
-		Message: fmt.Sprintf("The model `%s` is busy, and too many requests wait for it already (queue_full). Send fewer at a time.", show(model)),
-	}
+	return ofModel(KindRateLimit, 5, model, "The model `%s` is busy, and too many requests wait for it already (queue_full). Send fewer at a time.")
 }
 
 // QueueTimeout is the answer to a request that has waited for its turn for as
 // long as it may.
 func QueueTimeout(model string) *Error {
-	return &Error{
-		Kind: KindRateLimit, RetryAfter: 5,
-		Message: fmt.Sprintf("The model `%s` is busy, and no turn came for this request in time (queue_timeout). Send fewer at a time.", show(model)),
-	}
+	return ofModel(KindRateLimit, 5, model, "The model `%s` is busy, and no turn came for this request in time (queue_timeout). Send fewer at a time.")
 }
 
 // ConnectorFull is the answer when the connectors of the deployment have as many
 // requests as they take.
 func ConnectorFull(model string) *Error {
-	return &Error{
-		Kind: KindRateLimit, RetryAfter: 5,
-		Message: fmt.Sprintf("The connector of the model `%s` runs as many requests as it takes at a time (queue_full). Send fewer at a time, or have max_requests raised in its configuration.", show(model)),
-	}
+	return ofModel(KindRateLimit, 5, model, "The connector of the model `%s` runs as many requests as it takes at a time (queue_full). Send fewer at a time, or have max_requests raised in its configuration.")
 }
 
 // FromHandler is the answer when another handler of the gateway, such as a
@@ -224,18 +202,12 @@ func FromHandler(status int) *Error {
 
 // StreamBroken ends a stream whose upstream broke off before it was finished.
 func StreamBroken() *Error {
-	return &Error{
-		Kind:    KindUpstream,
-		Message: "The upstream stream ended unexpectedly: the model server stopped before the answer was complete. Try again.",
-	}
+	return &Error{Kind: KindUpstream, Message: "The upstream stream ended unexpectedly: the model server stopped before the answer was complete. Try again."}
 }
 
 // TunnelBroken ends a stream whose connector went away.
 func TunnelBroken() *Error {
-	return &Error{
-		Kind:    KindUpstream,
-		Message: "The stream ended unexpectedly: the connection to the model server's connector was lost before the answer was complete. Try again.",
-	}
+	return &Error{Kind: KindUpstream, Message: "The stream ended unexpectedly: the connection to the model server's connector was lost before the answer was complete. Try again."}
 }
 
 // unreadable ends a stream whose upstream's events cannot be read on.
@@ -309,12 +281,12 @@ func missing(param string) *Error {
 
 // wrongType is the answer to a field whose value has the wrong type.
 func wrongType(param, want string, raw []byte) *Error {
-	return invalid(param, "invalid_type", "Invalid type for %s: expected %s, got %s.", param, want, typeName(raw))
+	return invalid(param, "invalid_type", "Invalid type for %s: expected %s, got %s.", param, want, jsonscan.TypeName(raw))
 }
 
 // garbled is the Error for an answer, or an event, that is no JSON object.
 func garbled(data []byte) *Error {
-	text := clean(string(data[:min(len(data), 4*maxMessage)]))
+	text := plainMessage(string(data[:min(len(data), 4*maxMessage)]))
 	if text == "" {
 		return &Error{Kind: KindUpstream, Message: "The model server's answer is empty."}
 	}
@@ -333,9 +305,9 @@ func noSummary() *Error {
 	return &Error{Kind: KindUpstream, Message: "The model wrote no complete summary of the conversation. Try again, or go on with the whole conversation."}
 }
 
-// gaveUp ends a stream whose upstream says, by its finish_reason, that it did
+// abortedUpstream ends a stream whose upstream says, by its finish_reason, that it did
 // not finish.
-func gaveUp(reason string) *Error {
+func abortedUpstream(reason string) *Error {
 	return &Error{Kind: KindUpstream, Message: "The model server gave up the answer (finish_reason " + reason + "). Try again."}
 }
 

@@ -1,6 +1,9 @@
 package dialect
 
-import "strconv"
+import (
+	"strconv"
+	"strings"
+)
 
 // fieldPath is where something stands in a request: a member, or an element of an
 // array. It is made into text only for an error.
@@ -20,7 +23,7 @@ func (p *fieldPath) String() string {
 // text is the path, and whether its elements are shown with dots.
 func (p *fieldPath) text() (text string, dots bool) {
 	if p.in == nil {
-		return p.name, p.dots
+		return strings.Clone(p.name), p.dots // so that paths need not be on the heap
 	}
 	text, dots = p.in.text()
 	switch {

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 )
 
 // TestAgentRequests decodes bodies shaped like those of Claude Code and Codex,
@@ -45,7 +47,7 @@ func TestAgentCounts(t *testing.T) {
 	if up := upstreamBody(t, c); up != `{"model":"up","messages":[{"role":"user","content":"foo"}]}` {
 		t.Error(up)
 	}
-	if p := c.Prompt(); len(p.messages) != 1 || p.tools != nil {
+	if p := c.Prompt(); len(p.Messages) != 1 || p.Tools != nil {
 		t.Errorf("%+v", p)
 	}
 }
@@ -82,4 +84,15 @@ func checkUpstream(t *testing.T, name, up string) {
 	if !bytes.Equal(want, b.Bytes()) {
 		t.Errorf("not as in %s (-update writes it anew):\n%s", path, b.Bytes())
 	}
+}
+
+// allModels is the scope of a key for all models.
+type allModels struct{}
+
+// Allows implements kept.Scope.
+func (allModels) Allows(string) bool { return true }
+
+// viewOf returns what a key for all models sees.
+func viewOf(k *kept.Store, account, key string) kept.View {
+	return k.View(kept.Owner{Account: account, Key: key}, allModels{})
 }

@@ -4,6 +4,8 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // TokenCount is the answer to CountTokens or CountInputTokens.
@@ -17,7 +19,7 @@ func TokenCount(op Operation, tokens int) []byte {
 
 // DeletedResponse is the answer to DeleteResponse.
 func DeletedResponse(id string) []byte {
-	return append(appendQuoted([]byte(`{"id":`), id), `,"object":"response","deleted":true}`+"\n"...)
+	return append(jsonscan.AppendQuoted([]byte(`{"id":`), id), `,"object":"response","deleted":true}`+"\n"...)
 }
 
 // How many input items one page of a list has.
@@ -47,7 +49,7 @@ func InputItems(items [][]byte, q url.Values) ([]byte, *Error) {
 		return nil, invalid("order", "", "order must be asc or desc.")
 	}
 	if after := q.Get("after"); after != "" {
-		at := slices.IndexFunc(items, func(raw []byte) bool { return itemID(raw) == after })
+		at := slices.IndexFunc(items, func(raw []byte) bool { return jsonscan.Text(raw, "id") == after })
 		if at < 0 {
 			return nil, invalid("after", "", "There is no input item with the id '%s'.", show(after))
 		}
@@ -63,15 +65,15 @@ func appendItemList(items [][]byte, more bool) []byte {
 	b := []byte(`{"object":"list","data":[`)
 	for i, raw := range items {
 		if i == 0 {
-			first = itemID(raw)
+			first = jsonscan.Text(raw, "id")
 		} else {
 			b = append(b, ',')
 		}
-		last = itemID(raw)
+		last = jsonscan.Text(raw, "id")
 		b = append(b, raw...)
 	}
-	b = appendQuotedOrNull(append(b, `],"first_id":`...), first)
-	b = appendQuotedOrNull(append(b, `,"last_id":`...), last)
+	b = jsonscan.AppendQuotedOrNull(append(b, `],"first_id":`...), first)
+	b = jsonscan.AppendQuotedOrNull(append(b, `,"last_id":`...), last)
 	b = strconv.AppendBool(append(b, `,"has_more":`...), more)
 	return append(b, "}\n"...)
 }

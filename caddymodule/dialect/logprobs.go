@@ -3,6 +3,8 @@ package dialect
 import (
 	"bytes"
 	"slices"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // Probabilities of tokens come with a choice of a chat completion as
@@ -19,12 +21,12 @@ func appendLogprobs(list, logprobs []byte) []byte {
 	if len(logprobs) == 0 || logprobs[0] != '{' {
 		return list
 	}
-	content := fieldsOf(logprobs, "content")[0]
+	content := jsonscan.Member(logprobs, "content")
 	if len(content) == 0 || content[0] != '[' {
 		return list
 	}
-	for m := membersOf(content, 0); m.next(); {
-		list = appendLogprob(list, len(list) == 0, m.raw(), true)
+	for m := jsonscan.At(content, 0); m.Next(); {
+		list = appendLogprob(list, len(list) == 0, m.Raw(), true)
 	}
 	return list
 }
@@ -36,18 +38,18 @@ func appendLogprob(b []byte, first bool, token []byte, top bool) []byte {
 	if token[0] != '{' {
 		return b
 	}
-	fields := fieldsOf(token, "token", "logprob", "bytes", "top_logprobs")
-	text, logprob, raw, others := fields[0], fields[1], fields[2], fields[3]
+	f := readFields(token)
+	text, logprob, raw, others := given(f, "token"), given(f, "logprob"), given(f, "bytes"), given(f, "top_logprobs")
 	if text == nil && logprob == nil && raw == nil && others == nil {
 		return b
 	}
 	if !first {
 		b = append(b, ',')
 	}
-	if !isString(text) {
+	if !jsonscan.IsString(text) {
 		text = []byte(`""`)
 	}
-	if !isNumber(logprob) {
+	if !jsonscan.IsNumber(logprob) {
 		logprob = []byte("0")
 	}
 	b = append(append(append(append(b, `{"token":`...), text...), `,"logprob":`...), logprob...)
@@ -62,8 +64,8 @@ func appendLogprob(b []byte, first bool, token []byte, top bool) []byte {
 	b = append(b, `,"top_logprobs":[`...)
 	if len(others) > 0 && others[0] == '[' {
 		from := len(b)
-		for m := membersOf(others, 0); m.next(); {
-			b = appendLogprob(b, len(b) == from, m.raw(), false)
+		for m := jsonscan.At(others, 0); m.Next(); {
+			b = appendLogprob(b, len(b) == from, m.Raw(), false)
 		}
 	}
 	return append(b, "]}"...)
@@ -87,10 +89,10 @@ func logprobsOf(list []byte, text string) []byte {
 	whole := append(append([]byte{'['}, list...), ']')
 	var said []byte
 	var starts []int // of each token in said
-	var places []span
-	for m := membersOf(whole, 0); m.next(); {
-		starts, places = append(starts, len(said)), append(places, m.value)
-		said = append(said, textField(m.raw(), "token")...)
+	var places []jsonscan.Span
+	for m := jsonscan.At(whole, 0); m.Next(); {
+		starts, places = append(starts, len(said)), append(places, m.Value)
+		said = append(said, jsonscan.Text(m.Raw(), "token")...)
 	}
 	at := bytes.LastIndex(said, []byte(text))
 	if at < 0 || len(places) == 0 {
@@ -107,5 +109,5 @@ func logprobsOf(list []byte, text string) []byte {
 		}
 		last--
 	}
-	return whole[places[first].start:places[last].end]
+	return whole[places[first].Start:places[last].End]
 }

@@ -132,7 +132,7 @@ func TestLogprobsInStreams(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			upstream := c.upstream + finishChunk("stop") + upstreamDone
 			for _, cut := range []func() int{nil, func() int { return 7 }} {
-				stream := translate(newTestStream(Responses, testCall(withLogprobs, func(r *reply) { r.treat.ThinkTags = c.think })), upstream, cut)
+				stream := translate(newTestStream(Responses, testCall(withLogprobs, func(r *reply) { r.options.ThinkTags = c.think })), upstream, cut)
 				deltas, done, part, output := deltaProbs(t, stream)
 				var want []string
 				for _, d := range c.deltas {
@@ -177,7 +177,7 @@ func TestLogprobsOfWholeAnswers(t *testing.T) {
 		{"null", wholeBody(`"content":"Hi"`, `"stop"`, `,"logprobs":null`), "[]"},
 	} {
 		r := testCall(withLogprobs)
-		r.idOK = responsesID
+		r.dialect = Responses
 		out, _, err := encodeResponse([]byte(c.body), r)
 		if err != nil {
 			t.Fatal(err.Message)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // Model servers fetch what a request gives the address of, from inside of the
@@ -62,13 +63,13 @@ func messageFault(message []byte, policy string) (path, problem string) {
 	if path, problem = partFault(message, policy); problem != "" {
 		return path, problem
 	}
-	for m := checkedMembers(message); m.next(); {
-		if !bytes.EqualFold(m.name(), []byte("content")) {
+	for m := jsonscan.Checked(message); m.Next(); {
+		if !bytes.EqualFold(m.Name(), []byte("content")) {
 			continue
 		}
-		switch m.raw()[0] {
+		switch m.Raw()[0] {
 		case '{': // no list, but some readers take it for one
-			if path, problem = partFault(m.raw(), policy); problem != "" {
+			if path, problem = partFault(m.Raw(), policy); problem != "" {
 				return ".content" + path, problem
 			}
 			continue
@@ -76,12 +77,12 @@ func messageFault(message []byte, policy string) (path, problem string) {
 		default:
 			continue
 		}
-		for parts := checkedMembers(m.raw()); parts.next(); {
-			if parts.raw()[0] != '{' {
+		for parts := jsonscan.Checked(m.Raw()); parts.Next(); {
+			if parts.Raw()[0] != '{' {
 				continue
 			}
-			if path, problem = partFault(parts.raw(), policy); problem != "" {
-				return element(".content", parts.index) + path, problem
+			if path, problem = partFault(parts.Raw(), policy); problem != "" {
+				return element(".content", parts.Index) + path, problem
 			}
 		}
 	}
@@ -92,12 +93,12 @@ func messageFault(message []byte, policy string) (path, problem string) {
 // of content, an object. It returns where in the part that is, and what is wrong
 // with it; "" if there is none.
 func partFault(part []byte, policy string) (path, problem string) {
-	for m := checkedMembers(part); m.next(); {
-		if !isMediaKey(m.name()) {
+	for m := jsonscan.Checked(part); m.Next(); {
+		if !isMediaKey(m.Name()) {
 			continue
 		}
-		if path, problem = mediaFault(m.raw(), policy); problem != "" {
-			return "." + show(string(m.name())) + path, problem
+		if path, problem = mediaFault(m.Raw(), policy); problem != "" {
+			return "." + show(string(m.Name())) + path, problem
 		}
 	}
 	return "", ""
@@ -112,15 +113,15 @@ func mediaFault(value []byte, policy string) (path, problem string) {
 	case '{':
 		return sourceFault(value, policy)
 	case '[':
-		for m := checkedMembers(value); m.next(); {
-			switch m.raw()[0] {
+		for m := jsonscan.Checked(value); m.Next(); {
+			switch m.Raw()[0] {
 			case '"':
-				problem = addressFault(m.raw(), policy)
+				problem = addressFault(m.Raw(), policy)
 			case '{':
-				path, problem = sourceFault(m.raw(), policy)
+				path, problem = sourceFault(m.Raw(), policy)
 			}
 			if problem != "" {
-				return element("", m.index) + path, problem
+				return element("", m.Index) + path, problem
 			}
 		}
 	}
@@ -130,19 +131,19 @@ func mediaFault(value []byte, policy string) (path, problem string) {
 // sourceFault is partFault for an object that holds an address or the data
 // themselves.
 func sourceFault(source []byte, policy string) (path, problem string) {
-	for m := checkedMembers(source); m.next(); {
-		value := m.raw()
-		if !isString(value) {
+	for m := jsonscan.Checked(source); m.Next(); {
+		value := m.Raw()
+		if !jsonscan.IsString(value) {
 			continue
 		}
-		switch name := m.name(); {
+		switch name := m.Name(); {
 		case isMediaKey(name):
 			problem = addressFault(value, policy)
 		case isDataKey(name):
 			problem = dataFault(value, policy)
 		}
 		if problem != "" {
-			return "." + show(string(m.name())), problem
+			return "." + show(string(m.Name())), problem
 		}
 	}
 	return "", ""
@@ -153,7 +154,7 @@ func sourceFault(source []byte, policy string) (path, problem string) {
 func dataFault(quoted []byte, policy string) string {
 	text := quoted
 	if bytes.IndexByte(quoted, '\\') >= 0 {
-		text = []byte(unquote(quoted))
+		text = []byte(jsonscan.Unquote(quoted))
 	}
 	if bytes.IndexByte(text, ':') < 0 && bytes.IndexByte(text, '.') < 0 {
 		return ""
@@ -166,7 +167,7 @@ func addressFault(quoted []byte, policy string) string {
 	if isInline(quoted) {
 		return "" // and not copied: it may be large
 	}
-	return remoteFault(unquote(quoted), policy)
+	return remoteFault(jsonscan.Unquote(quoted), policy)
 }
 
 // isInline reports whether what begins with a JSON string begins with a data: URL.

@@ -1,5 +1,7 @@
 package dialect
 
+import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+
 // messagesAnswer collects the content blocks of a whole answer in the messages
 // dialect.
 type messagesAnswer struct {
@@ -23,7 +25,7 @@ func encodeMessage(body []byte, call *reply) ([]byte, Usage, *Error) {
 		return nil, Usage{}, err
 	}
 	b := make([]byte, 0, len(m.content)+768)
-	b = appendMessageHead(b, call.newID("msg_"), call.model)
+	b = appendMessageHead(b, call.env.NewID("msg_"), call.model)
 	b = append(b, '[')
 	if n := len(m.content); n > 0 {
 		b = append(b, m.content[:n-1]...)
@@ -60,11 +62,11 @@ func (m *messagesAnswer) close(cut bool) {
 		if m.call.omitThinking {
 			text = ""
 		}
-		b = appendQuoted(append(b, `{"type":"thinking","thinking":`...), text)
+		b = jsonscan.AppendQuoted(append(b, `{"type":"thinking","thinking":`...), text)
 		b = append(m.sign.appendSignature(append(b, `,"signature":`...)), '}')
 	case partTool:
 		object, ok := normalArguments(text)
-		if !ok && cut && !isJSON(m.text) {
+		if !ok && cut && !jsonscan.Valid(m.text) {
 			return
 		}
 		m.calls = true
@@ -75,7 +77,7 @@ func (m *messagesAnswer) close(cut bool) {
 			m.refusal = append(m.refusal, text...)
 		}
 		// No citations, not even null: the Vercel AI SDK refuses that.
-		b = append(appendQuoted(append(b, `{"type":"text","text":`...), text), '}')
+		b = append(jsonscan.AppendQuoted(append(b, `{"type":"text","text":`...), text), '}')
 	}
 	m.content = append(b, ',')
 }

@@ -3,50 +3,41 @@ package dialect
 import (
 	"encoding/base64"
 	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // readUser reads the content of a user's message. Results of calls go to their
 // calls, wherever in the message they stand; the rest stays one message.
-func (c *messagesCall) readUser(content []byte, path *fieldPath) *Error {
-	if isString(content) {
-		c.talk.addUser([]contentPart{{text: unquote(content)}})
+func (c *messagesCall) readUser(content []byte, path *fieldPath) (err *Error) {
+	if jsonscan.IsString(content) {
+		c.conversation.addUser([]contentPart{{text: jsonscan.Unquote(content)}})
 		return nil
 	}
 	var parts []contentPart
-	for m := checkedMembers(content); m.next(); {
-		block, here := m.raw(), path.element(m.index)
-		if err := c.elements.add(); err != nil {
-			return err
-		}
-		if block[0] != '{' {
-			return at(here.String(), "Input should be an object, not %s", typeName(block))
-		}
-		f := readFields(block)
-		if stringOf(f.get("type")) == "tool_result" {
-			if err := c.readResult(f, &here); err != nil {
-				return err
-			}
+	for list := c.objects(content); list.next(path, &err); {
+		f, here := readFields(list.Raw()), path.element(list.Index)
+		if f.text("type") == "tool_result" {
+			err = c.readResult(f, &here)
 			continue
 		}
-		part, err := c.readBlock(f, &here)
-		if err != nil {
-			return err
-		}
+		var part contentPart
+		part, err = c.readBlock(f, &here)
 		parts = append(parts, part)
 	}
-	c.talk.addUser(parts)
-	return nil
+	c.conversation.addUser(parts)
+	return err
 }
 
 // readBlock reads a block of what the user, or a tool, tells the model. Blocks
 // that belong to hosted tools, and those that are not known, are nothing.
 func (c *messagesCall) readBlock(f fieldList, path *fieldPath) (contentPart, *Error) {
-	switch stringOf(f.get("type")) {
+	switch f.text("type") {
 	case "text":
-		if !isString(f.get("text")) {
-			return contentPart{}, at(path.of("text"), "Field required")
+		if !jsonscan.IsString(f.get("text")) {
+			return contentPart{}, c.missing(path.of("text"))
 		}
-		return contentPart{text: unquote(f.get("text"))}, nil
+		return contentPart{text: jsonscan.Unquote(f.get("text"))}, nil
 	case "image":
 		source := path.member("source")
 		return c.readImage(given(f, "source"), &source)
@@ -55,7 +46,7 @@ func (c *messagesCall) readBlock(f fieldList, path *fieldPath) (contentPart, *Er
 	case "search_result":
 		return contentPart{text: searchResult(f)}, nil
 	case "tool_reference":
-		return contentPart{text: "[tool: " + stringOf(f.get("tool_name")) + "]"}, nil
+		return contentPart{text: "[tool: " + f.text("tool_name") + "]"}, nil
 	}
 	return contentPart{text: hostedText(f)}, nil
 }
@@ -63,21 +54,21 @@ func (c *messagesCall) readBlock(f fieldList, path *fieldPath) (contentPart, *Er
 // readImage reads the source of an image block.
 func (c *messagesCall) readImage(source []byte, path *fieldPath) (contentPart, *Error) {
 	if source == nil || source[0] != '{' {
-		return contentPart{}, at(path.String(), "Field required")
+		return contentPart{}, c.missing(path.String())
 	}
 	f, url := readFields(source), ""
-	switch kind := stringOf(f.get("type")); kind {
+	switch kind := f.text("type"); kind {
 	case "base64":
-		data, media := stringOf(f.get("data")), stringOf(f.get("media_type"))
+		data, media := f.text("data"), f.text("media_type")
 		if data == "" || media == "" {
 			return contentPart{}, at(path.String(), "a base64 source needs media_type and data")
 		}
 		url = "data:" + media + ";base64," + data
 	case "url":
-		if url = stringOf(f.get("url")); url == "" {
-			return contentPart{}, at(path.of("url"), "Field required")
+		if url = f.text("url"); url == "" {
+			return contentPart{}, c.missing(path.of("url"))
 		}
-		if problem := remoteFault(url, c.treat.RemoteMedia); problem != "" {
+		if problem := remoteFault(url, c.options.RemoteMedia); problem != "" {
 			return contentPart{}, at(path.of("url"), "%s", problem)
 		}
 	default:
@@ -89,9 +80,9 @@ func (c *messagesCall) readImage(source []byte, path *fieldPath) (contentPart, *
 // imagePart is an image as a part of a chat message; detail is "" if the
 // client gave none.
 func imagePart(url, detail string) contentPart {
-	b := appendQuoted([]byte(`{"type":"image_url","image_url":{"url":`), url)
+	b := jsonscan.AppendQuoted([]byte(`{"type":"image_url","image_url":{"url":`), url)
 	if detail != "" {
-		b = appendQuoted(append(b, `,"detail":`...), detail)
+		b = jsonscan.AppendQuoted(append(b, `,"detail":`...), detail)
 	}
 	return contentPart{raw: append(b, "}}"...)}
 }
@@ -101,24 +92,24 @@ func imagePart(url, detail string) contentPart {
 func (c *messagesCall) readDocument(f fieldList, path *fieldPath) (contentPart, *Error) {
 	source := given(f, "source")
 	if source == nil || source[0] != '{' {
-		return contentPart{}, at(path.of("source"), "Field required")
+		return contentPart{}, c.missing(path.of("source"))
 	}
 	s := readFields(source)
-	text, media := "", strings.ToLower(stringOf(s.get("media_type")))
-	title := stringOf(f.get("title"))
-	switch kind := stringOf(s.get("type")); {
-	case kind == "text" && isString(s.get("data")):
-		text = unquote(s.get("data"))
+	text, media := "", strings.ToLower(s.text("media_type"))
+	title := f.text("title")
+	switch kind := s.text("type"); {
+	case kind == "text" && jsonscan.IsString(s.get("data")):
+		text = jsonscan.Unquote(s.get("data"))
 	case kind == "content" && given(s, "content") != nil:
 		text = plainText(s.get("content"))
-	case kind == "base64" && strings.HasPrefix(media, "text/") && isString(s.get("data")):
-		data, err := base64.StdEncoding.DecodeString(unquote(s.get("data")))
+	case kind == "base64" && strings.HasPrefix(media, "text/") && jsonscan.IsString(s.get("data")):
+		data, err := base64.StdEncoding.DecodeString(jsonscan.Unquote(s.get("data")))
 		if err != nil {
 			return contentPart{}, at(path.of("source.data"), "is not valid base64")
 		}
 		text = string(data)
-	case c.treat.FileParts && kind == "base64" && media != "" && stringOf(s.get("data")) != "":
-		return filePart(fileName(title, media), "data:"+media+";base64,"+stringOf(s.get("data"))), nil
+	case c.options.FileParts && kind == "base64" && media != "" && s.text("data") != "":
+		return filePart(fileName(title, media), "data:"+media+";base64,"+s.text("data")), nil
 	default:
 		if media == "" {
 			media = kind
@@ -139,74 +130,60 @@ func documentText(title, text string) string {
 // searchResult is the text of a search_result block.
 func searchResult(f fieldList) string {
 	title, source := "", ""
-	if isString(f.get("title")) {
-		title = unquote(f.get("title"))
+	if jsonscan.IsString(f.get("title")) {
+		title = jsonscan.Unquote(f.get("title"))
 	}
-	if isString(f.get("source")) {
-		source = unquote(f.get("source"))
+	if jsonscan.IsString(f.get("source")) {
+		source = jsonscan.Unquote(f.get("source"))
 	}
 	return title + " — " + source + "\n" + plainText(f.get("content"))
 }
 
 // plainText is the text of a string, or of the text blocks of a list.
 func plainText(raw []byte) string {
-	if isString(raw) {
-		return unquote(raw)
+	if jsonscan.IsString(raw) {
+		return jsonscan.Unquote(raw)
 	}
 	if len(raw) == 0 || raw[0] != '[' {
 		return ""
 	}
 	var texts []string
-	for m := checkedMembers(raw); m.next(); {
-		if text := textField(m.raw(), "text"); text != "" {
+	for m := jsonscan.Checked(raw); m.Next(); {
+		if text := jsonscan.Text(m.Raw(), "text"); text != "" {
 			texts = append(texts, text)
 		}
 	}
 	return strings.Join(texts, "\n")
 }
 
-// readResult reads the result of a call. Only text fits into a tool's message
-// of the chat dialect, so images follow in the user's.
-func (c *messagesCall) readResult(f fieldList, path *fieldPath) *Error {
-	id := stringOf(f.get("tool_use_id"))
+// readResult reads the result of a call.
+func (c *messagesCall) readResult(f fieldList, path *fieldPath) (err *Error) {
+	id := f.text("tool_use_id")
 	if id == "" {
-		return at(path.of("tool_use_id"), "Field required")
+		return c.missing(path.of("tool_use_id"))
 	}
-	var texts []string
-	var images []contentPart
+	var parts []contentPart
 	switch content := given(f, "content"); {
 	case content == nil:
-	case isString(content):
-		texts = []string{unquote(content)}
+	case jsonscan.IsString(content):
+		parts = []contentPart{{text: jsonscan.Unquote(content)}}
 	case content[0] == '[':
 		inside := path.member("content")
-		for m := checkedMembers(content); m.next(); {
-			here := inside.element(m.index)
-			if err := c.elements.add(); err != nil {
-				return err
-			}
-			if m.raw()[0] != '{' {
-				return at(here.String(), "Input should be an object, not %s", typeName(m.raw()))
-			}
-			p, err := c.readBlock(readFields(m.raw()), &here)
-			switch {
-			case err != nil:
-				return err
-			case p.raw != nil:
-				texts, images = append(texts, p.marker()), append(images, p)
-			case p.text != "":
-				texts = append(texts, p.text)
-			}
+		for list := c.objects(content); list.next(&inside, &err); {
+			here := inside.element(list.Index)
+			var part contentPart
+			part, err = c.readBlock(readFields(list.Raw()), &here)
+			parts = append(parts, part)
 		}
 	default:
-		return at(path.of("content"), "Input should be a string or a list of blocks, not %s", typeName(content))
+		return c.wrongType(path.of("content"), "a string or a list of blocks", content)
 	}
-	text := strings.Join(texts, "\n")
+	text, images := resultText(parts)
 	if string(f.get("is_error")) == "true" {
 		text = failedResult(text)
 	}
-	c.talk.addResult(id, text, images)
-	return nil
+	c.conversation.addResult(id, text, images)
+	return err
 }
 
 // failedResult is a result that is an error: the chat dialect has no flag for
@@ -223,50 +200,42 @@ func failedResult(text string) string {
 }
 
 // readAssistant reads the content of an assistant's message.
-func (c *messagesCall) readAssistant(content []byte, path *fieldPath) *Error {
-	if isString(content) {
-		c.talk.addText(unquote(content))
+func (c *messagesCall) readAssistant(content []byte, path *fieldPath) (err *Error) {
+	if jsonscan.IsString(content) {
+		c.conversation.addText(jsonscan.Unquote(content))
 		return nil
 	}
-	for m := checkedMembers(content); m.next(); {
-		block, here := m.raw(), path.element(m.index)
-		if err := c.elements.add(); err != nil {
-			return err
-		}
-		if block[0] != '{' {
-			return at(here.String(), "Input should be an object, not %s", typeName(block))
-		}
-		if err := c.readSaid(readFields(block), &here); err != nil {
-			return err
-		}
+	for list := c.objects(content); list.next(path, &err); {
+		here := path.element(list.Index)
+		err = c.readAssistantBlock(readFields(list.Raw()), &here)
 	}
-	return nil
+	return err
 }
 
-// readSaid reads one block of what the assistant said.
-func (c *messagesCall) readSaid(f fieldList, path *fieldPath) *Error {
-	switch stringOf(f.get("type")) {
+// readAssistantBlock reads one block of what the assistant said.
+func (c *messagesCall) readAssistantBlock(f fieldList, path *fieldPath) *Error {
+	switch f.text("type") {
 	case "text":
-		c.talk.addText(stringOf(f.get("text")))
+		c.conversation.addText(f.text("text"))
 	case "thinking":
-		thinking := stringOf(f.get("thinking"))
+		thinking := f.text("thinking")
 		if thinking == "" {
-			thinking = c.vault.open(carryingMark, stringOf(f.get("signature")))
+			thinking = c.env.reasoningStore().open(carryingMark, f.text("signature"))
 		}
-		c.talk.addReasoning(thinking)
+		c.conversation.addReasoning(thinking)
 	case "tool_use":
-		id, name := stringOf(f.get("id")), stringOf(f.get("name"))
+		id, name := f.text("id"), f.text("name")
 		if id == "" {
-			return at(path.of("id"), "Field required")
+			return c.missing(path.of("id"))
 		}
 		if name == "" {
-			return at(path.of("name"), "Field required")
+			return c.missing(path.of("name"))
 		}
-		c.talk.addCall(id, name, callInput(f.get("input")))
+		c.conversation.addCall(id, name, callInput(f.get("input")))
 	case "image", "document":
 		return at(path.of("type"), "an assistant's message cannot hold this block")
 	default:
-		c.talk.addText(hostedText(f))
+		c.conversation.addText(hostedText(f))
 	}
 	return nil
 }
@@ -283,9 +252,9 @@ func callInput(raw []byte) string {
 // not have it: the call in one line, and what was found in lines of title and
 // address. Other blocks are nothing.
 func hostedText(f fieldList) string {
-	kind := stringOf(f.get("type"))
+	kind := f.text("type")
 	if kind == "server_tool_use" {
-		return "[" + stringOf(f.get("name")) + " " + callInput(f.get("input")) + "]"
+		return "[" + f.text("name") + " " + callInput(f.get("input")) + "]"
 	}
 	if !strings.HasSuffix(kind, "_tool_result") {
 		return ""
@@ -295,8 +264,8 @@ func hostedText(f fieldList) string {
 		return ""
 	}
 	var lines []string
-	for m := checkedMembers(content); m.next(); {
-		title, url := textField(m.raw(), "title"), textField(m.raw(), "url")
+	for m := jsonscan.Checked(content); m.Next(); {
+		title, url := jsonscan.Text(m.Raw(), "title"), jsonscan.Text(m.Raw(), "url")
 		if url != "" {
 			lines = append(lines, strings.TrimPrefix(title+": "+url, ": "))
 		}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // keysOf checks that an object has exactly the keys that are named; those with
@@ -256,7 +258,7 @@ func (g *messagesGrammar) fillBlock(e clientEvent) error {
 	}
 	g.signed = kind == "signature_delta"
 	g.json.WriteString(value)
-	if g.open == "tool_use" && !mayBecomeJSON(g.json.String()) {
+	if g.open == "tool_use" && !new(jsonscan.Prefix).Add(g.json.String()) {
 		return fmt.Errorf("arguments that are no start of JSON: %q", g.json.String())
 	}
 	return nil

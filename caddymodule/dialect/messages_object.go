@@ -6,6 +6,8 @@ import (
 	"encoding/base64"
 	"hash"
 	"strconv"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // Members of a message's usage that stand beside the counts of tokens, and
@@ -17,8 +19,8 @@ const (
 
 // appendMessageHead appends a message up to its content.
 func appendMessageHead(b []byte, id, model string) []byte {
-	b = appendQuoted(append(b, `{"id":`...), id)
-	b = appendQuoted(append(b, `,"type":"message","role":"assistant","model":`...), model)
+	b = jsonscan.AppendQuoted(append(b, `{"id":`...), id)
+	b = jsonscan.AppendQuoted(append(b, `,"type":"message","role":"assistant","model":`...), model)
 	return append(b, `,"content":`...)
 }
 
@@ -76,12 +78,12 @@ func stopOf(o outcome, calls bool, refused bool, refusal string) messageStop {
 
 // append appends the members that tell why the message ended.
 func (s messageStop) append(b []byte) []byte {
-	b = appendQuotedOrNull(append(b, `"stop_reason":`...), s.reason)
-	b = appendQuotedOrNull(append(b, `,"stop_sequence":`...), s.sequence)
+	b = jsonscan.AppendQuotedOrNull(append(b, `"stop_reason":`...), s.reason)
+	b = jsonscan.AppendQuotedOrNull(append(b, `,"stop_sequence":`...), s.sequence)
 	b = append(b, `,"stop_details":`...)
 	if s.reason == "refusal" {
 		b = append(b, `{"type":"refusal","category":null,"explanation":`...)
-		b = append(appendQuotedOrNull(b, s.refusal), '}')
+		b = append(jsonscan.AppendQuotedOrNull(b, s.refusal), '}')
 	} else {
 		b = append(b, "null"...)
 	}
@@ -90,8 +92,8 @@ func (s messageStop) append(b []byte) []byte {
 
 // appendToolUse appends a tool_use block.
 func appendToolUse(b []byte, id, name string, input []byte) []byte {
-	b = appendQuoted(append(b, `{"type":"tool_use","id":`...), id)
-	b = appendQuoted(append(b, `,"name":`...), name)
+	b = jsonscan.AppendQuoted(append(b, `{"type":"tool_use","id":`...), id)
+	b = jsonscan.AppendQuoted(append(b, `,"name":`...), name)
 	b = append(append(b, `,"input":`...), input...)
 	return append(b, `,"caller":{"type":"direct"}}`...)
 }
@@ -102,16 +104,16 @@ func appendToolUse(b []byte, id, name string, input []byte) []byte {
 // the thinking left out, the signature carries it, so that the model has it
 // again when the block comes back in the history.
 type signer struct {
-	key   []byte
-	vault vault
-	mac   hash.Hash
-	carry bool   // the thinking goes into the signature
-	said  []byte // what is to be carried
+	key     []byte
+	store   reasoningStore
+	mac     hash.Hash
+	carry   bool   // the thinking goes into the signature
+	carried []byte // what is to be carried
 }
 
 // newSigner returns the signer of a call's thinking.
 func newSigner(call *reply) signer {
-	return signer{key: call.signatureKey, vault: call.vault, carry: call.omitThinking}
+	return signer{key: call.env.SignatureKey, store: call.env.reasoningStore(), carry: call.omitThinking}
 }
 
 // reset begins a block.
@@ -120,14 +122,14 @@ func (s *signer) reset() {
 		s.mac = hmac.New(sha256.New, s.key)
 	}
 	s.mac.Reset()
-	s.said = s.said[:0]
+	s.carried = s.carried[:0]
 }
 
 // add takes a piece of thinking.
 func (s *signer) add(thinking string) {
 	s.mac.Write([]byte(thinking))
 	if s.carry {
-		s.said = append(s.said, thinking...)
+		s.carried = append(s.carried, thinking...)
 	}
 }
 
@@ -142,7 +144,7 @@ const (
 func (s *signer) appendSignature(b []byte) []byte {
 	b = append(b, '"')
 	if s.carry {
-		return append(s.vault.append(b, carryingMark, s.said), '"')
+		return append(s.store.append(b, carryingMark, s.carried), '"')
 	}
 	var sum [sha256.Size]byte
 	mac := s.mac.Sum(sum[:0])[:signatureSize]

@@ -4,13 +4,12 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // messagesCall is a request in the messages dialect.
-type messagesCall struct {
-	translation
-	env *Env
-}
+type messagesCall struct{ translation }
 
 // Answer implements Call.
 func (c *messagesCall) Answer(body []byte) ([]byte, Usage, *Error) {
@@ -31,11 +30,11 @@ func decodeMessages(body []byte, env *Env, generate bool) (Call, *Error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &messagesCall{env: env}
+	c := new(messagesCall)
 	c.elements.ctx = env.Context
-	c.dialect, c.idOK, c.vault = Messages, messagesID, env.vault()
+	c.env, c.dialect = env, Messages
 	for _, read := range []func(fieldList) *Error{
-		c.readModel, c.readUnsupported, c.readSystem, c.readMessages, c.readTools, c.readToolChoice, c.readFormat, c.readEffort,
+		c.readBasics, c.readUnsupported, c.readSystem, c.readMessages, c.readTools, c.readToolChoice, c.readFormat, c.readEffort,
 	} {
 		if err := read(fields); err != nil {
 			return nil, err
@@ -52,15 +51,15 @@ func decodeMessages(body []byte, env *Env, generate bool) (Call, *Error) {
 // grammar.
 func bodyFields(body []byte) (fieldList, *Error) {
 	var fields fieldList
-	m := textOf(body)
-	if m.close != '}' {
-		return nil, notAnObject(&m)
+	m := jsonscan.Object(body)
+	if m.Err() != nil {
+		return nil, notAnObject(body)
 	}
-	for m.next() {
+	for m.Next() {
 		fields.note(&m)
 	}
-	if !m.whole() {
-		return nil, invalid("", "", "The request body is not valid JSON: %v.", m.err())
+	if !m.Whole() {
+		return nil, invalid("", "", "The request body is not valid JSON: %v.", m.Err())
 	}
 	return fields, nil
 }
@@ -93,39 +92,18 @@ func (c *messagesCall) readUnsupported(fields fieldList) *Error {
 		e.details = `{"error_code":"thread_unsupported_request","unsupported":["model"]}`
 		return e
 	}
-	if raw := given(fields, "mcp_servers"); raw != nil && isFilled(raw) {
+	if raw := given(fields, "mcp_servers"); raw != nil && jsonscan.IsFilled(raw) {
 		return at("mcp_servers", "not supported by this deployment")
 	}
 	return nil
 }
 
-// readModel reads model, stream and thinking.
-func (c *messagesCall) readModel(fields fieldList) *Error {
-	raw := given(fields, "model")
-	if raw == nil {
-		return at("model", "Field required")
-	}
-	if !isString(raw) {
-		return at("model", "Input should be a string, not %s", typeName(raw))
-	}
-	if c.model = unquote(raw); c.model == "" {
-		return at("model", "Field required")
-	}
-	options, err := c.env.admit(c.model)
-	if err != nil {
-		return err
-	}
-	c.treatAs(options)
-	if raw := given(fields, "stream"); raw != nil {
-		if !isBool(raw) {
-			return at("stream", "Input should be a boolean, not %s", typeName(raw))
-		}
-		c.stream = raw[0] == 't'
-	}
+// readBasics reads model, stream and thinking.
+func (c *messagesCall) readBasics(fields fieldList) *Error {
 	if raw := given(fields, "thinking"); raw != nil && raw[0] == '{' {
-		c.omitThinking = textField(raw, "display") == "omitted"
+		c.omitThinking = jsonscan.Text(raw, "display") == "omitted"
 	}
-	return nil
+	return c.readModel(fields)
 }
 
 // readSystem reads the system prompt: a string, or blocks of text.
@@ -139,34 +117,34 @@ func (c *messagesCall) readSystem(fields fieldList) *Error {
 
 // addSystemContent adds the content of a system prompt or message.
 func (c *messagesCall) addSystemContent(raw []byte, path *fieldPath) *Error {
-	if isString(raw) {
-		c.talk.addSystem(withoutBilling(unquote(raw), true))
+	if jsonscan.IsString(raw) {
+		c.conversation.addSystem(cutBillingLine(jsonscan.Unquote(raw), true))
 		return nil
 	}
 	if raw[0] != '[' {
-		return at(path.String(), "Input should be a string or a list of text blocks, not %s", typeName(raw))
+		return at(path.String(), "Input should be a string or a list of text blocks, not %s", jsonscan.TypeName(raw))
 	}
 	var texts []string
-	for m := checkedMembers(raw); m.next(); {
-		block, here := m.raw(), path.element(m.index)
+	for m := jsonscan.Checked(raw); m.Next(); {
+		block, here := m.Raw(), path.element(m.Index)
 		if err := c.elements.add(); err != nil {
 			return err
 		}
 		if block[0] != '{' {
-			return at(here.String(), "Input should be a text block, not %s", typeName(block))
+			return at(here.String(), "Input should be a text block, not %s", jsonscan.TypeName(block))
 		}
 		f := readFields(block)
-		if stringOf(f.get("type")) != "text" {
+		if f.text("type") != "text" {
 			if path.in != nil {
 				continue // clients tell changes of tools in between
 			}
 			return at(here.of("type"), "only text blocks are allowed here")
 		}
-		if text := withoutBilling(stringOf(f.get("text")), false); text != "" {
+		if text := cutBillingLine(f.text("text"), false); text != "" {
 			texts = append(texts, text)
 		}
 	}
-	c.talk.addSystem(strings.Join(texts, "\n\n"))
+	c.conversation.addSystem(strings.Join(texts, "\n\n"))
 	return nil
 }
 
@@ -181,9 +159,9 @@ const maxBilling = 4 << 10
 // hold behind that.
 var billingNonce = regexp.MustCompile(`cch=[0-9a-f]{5};([ ]*[a-z_]+=[^;\n]*;)*[ ]?`)
 
-// withoutBilling takes the billing line off the front of a system text. In a
+// cutBillingLine takes the billing line off the front of a system text. In a
 // prompt that is one string, the text may follow on the same line.
-func withoutBilling(text string, whole bool) string {
+func cutBillingLine(text string, whole bool) string {
 	if !strings.HasPrefix(text, billing) {
 		return text
 	}
@@ -196,46 +174,33 @@ func withoutBilling(text string, whole bool) string {
 
 // readMessages reads the conversation.
 func (c *messagesCall) readMessages(fields fieldList) *Error {
-	raw := given(fields, "messages")
-	if raw == nil {
+	raw, err := c.typed(fields, "messages", "messages", anArray)
+	if err != nil {
+		return err
+	}
+	if !jsonscan.IsFilled(raw) {
 		return at("messages", "at least one message is required")
 	}
-	if raw[0] != '[' {
-		return at("messages", "Input should be a list, not %s", typeName(raw))
+	path := &fieldPath{name: "messages", dots: true}
+	for list := c.objects(raw); list.next(path, &err); {
+		here := path.element(list.Index)
+		err = c.readMessage(readFields(list.Raw()), &here)
 	}
-	messages, any := fieldPath{name: "messages", dots: true}, false
-	for m := checkedMembers(raw); m.next(); {
-		any = true
-		path := messages.element(m.index)
-		if err := c.elements.add(); err != nil {
-			return err
-		}
-		if err := c.readMessage(m.raw(), &path); err != nil {
-			return err
-		}
-	}
-	if !any {
-		return at("messages", "at least one message is required")
-	}
-	c.talk.ensureMessage()
-	return nil
+	c.conversation.ensureMessage()
+	return err
 }
 
 // readMessage reads one message.
-func (c *messagesCall) readMessage(raw []byte, path *fieldPath) *Error {
-	if raw[0] != '{' {
-		return at(path.String(), "Input should be an object, not %s", typeName(raw))
-	}
-	f := readFields(raw)
+func (c *messagesCall) readMessage(f fieldList, path *fieldPath) *Error {
 	content := given(f, "content")
 	if content == nil {
 		content = []byte(`""`)
 	}
-	if !isString(content) && content[0] != '[' {
-		return at(path.of("content"), "Input should be a string or a list of blocks, not %s", typeName(content))
+	if !jsonscan.IsString(content) && content[0] != '[' {
+		return at(path.of("content"), "Input should be a string or a list of blocks, not %s", jsonscan.TypeName(content))
 	}
 	inside := path.member("content")
-	switch role := stringOf(f.get("role")); role {
+	switch role := f.text("role"); role {
 	case "system":
 		return c.addSystemContent(content, &inside)
 	case "user":
@@ -250,29 +215,21 @@ func (c *messagesCall) readMessage(raw []byte, path *fieldPath) *Error {
 // readSampling reads the limits and parameters of the answer, and writes them
 // in a fixed order.
 func (c *messagesCall) readSampling(fields fieldList, generate bool) *Error {
-	limit := given(fields, "max_tokens")
+	limit, err := c.typed(fields, "max_tokens", "max_tokens", aWholeNumber)
+	if err != nil {
+		return err
+	}
 	if limit == nil && generate {
-		return at("max_tokens", "Field required")
+		return c.missing("max_tokens")
 	}
 	if limit != nil {
-		n, ok := integer(limit)
-		if !ok {
-			return at("max_tokens", "Input should be a whole number, not %s", typeName(limit))
-		}
-		if n < 1 {
+		if n, _ := jsonscan.Integer(limit); n < 1 {
 			return at("max_tokens", "Input should be greater than or equal to 1")
 		}
-		c.option("max_tokens", limit)
+		c.addParameter("max_tokens", limit)
 	}
-	for _, name := range [...]string{"temperature", "top_p", "top_k"} {
-		raw := given(fields, name)
-		if raw == nil {
-			continue
-		}
-		if !isNumber(raw) {
-			return at(name, "Input should be a number, not %s", typeName(raw))
-		}
-		c.option(name, raw)
+	if err := c.addNumbers(fields, "temperature", "top_p", "top_k"); err != nil {
+		return err
 	}
 	return c.readStop(fields)
 }
@@ -280,25 +237,22 @@ func (c *messagesCall) readSampling(fields fieldList, generate bool) *Error {
 // readStop reads the stop sequences. White space alone is none: the API drops
 // it, and a model server would stop at the first line.
 func (c *messagesCall) readStop(fields fieldList) *Error {
-	raw := given(fields, "stop_sequences")
+	raw, err := c.typed(fields, "stop_sequences", "stop_sequences", valueType{"a list of strings", anArray.is})
 	if raw == nil {
-		return nil
-	}
-	if raw[0] != '[' {
-		return at("stop_sequences", "Input should be a list of strings, not %s", typeName(raw))
+		return err
 	}
 	var stops []byte
-	for m := checkedMembers(raw); m.next(); {
-		if !isString(m.raw()) {
-			return at("stop_sequences."+strconv.Itoa(m.index), "Input should be a string, not %s", typeName(m.raw()))
+	for m := jsonscan.Checked(raw); m.Next(); {
+		if !jsonscan.IsString(m.Raw()) {
+			return c.wrongType("stop_sequences."+strconv.Itoa(m.Index), aString.name, m.Raw())
 		}
-		if strings.TrimSpace(unquote(m.raw())) != "" {
-			stops = append(append(stops, ','), m.raw()...)
+		if strings.TrimSpace(jsonscan.Unquote(m.Raw())) != "" {
+			stops = append(append(stops, ','), m.Raw()...)
 		}
 	}
 	if len(stops) > 0 {
 		stops[0] = '['
-		c.option("stop", append(stops, ']'))
+		c.addParameter("stop", append(stops, ']'))
 	}
 	return nil
 }
@@ -316,13 +270,13 @@ func (c *messagesCall) readFormat(fields fieldList) *Error {
 		return nil
 	}
 	schema := []byte(nil)
-	if format[0] == '{' && textField(format, "type") == "json_schema" {
+	if format[0] == '{' && jsonscan.Text(format, "type") == "json_schema" {
 		schema = given(readFields(format), "schema")
 	}
 	if schema == nil || schema[0] != '{' {
 		return at(path, "Input should be {\"type\":\"json_schema\",\"schema\":{…}}")
 	}
 	b := append([]byte(`{"type":"json_schema","json_schema":{"name":"output","schema":`), schema...)
-	c.option("response_format", append(b, `,"strict":true}}`...))
+	c.addParameter("response_format", append(b, `,"strict":true}}`...))
 	return nil
 }

@@ -1,6 +1,10 @@
 package dialect
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+)
 
 // messagesStream writes a streamed answer in the messages dialect:
 //
@@ -29,7 +33,7 @@ func (m *messagesStream) held() int64 { return m.eventBuffer.held() + int64(cap(
 // begin implements streamEncoder.
 func (m *messagesStream) begin() {
 	b := append(m.out, "event: message_start\ndata: {\"type\":\"message_start\",\"message\":"...)
-	b = appendMessageHead(b, m.call.newID("msg_"), m.call.model)
+	b = appendMessageHead(b, m.call.env.NewID("msg_"), m.call.model)
 	b = append(b, "[]"...)
 	b = appendMessageTail(b, messageStop{}, Usage{PromptTokens: int64(m.call.estimate())})
 	m.out = append(b, "}\n\n"...)
@@ -88,7 +92,7 @@ func (m *messagesStream) fill(s string) {
 // delta writes one piece of the open block.
 func (m *messagesStream) delta(kind, key, s string) {
 	b := m.beginDelta(kind, key)
-	m.out = append(appendQuoted(b, s), "}}\n\n"...)
+	m.out = append(jsonscan.AppendQuoted(b, s), "}}\n\n"...)
 }
 
 // beginDelta appends a delta up to its one value.
@@ -125,7 +129,7 @@ func (m *messagesStream) finish(o outcome) *Error {
 // abort implements streamEncoder: nothing may follow, and what is open stays
 // open, so that half a message does not look like a whole one.
 func (m *messagesStream) abort(e *Error) {
-	m.out = append(m.out, e.Event(Messages, m.call.request)...)
+	m.out = append(m.out, e.Event(Messages, m.call.env.RequestID)...)
 }
 
 // newMessagesStream returns the stream of an answer in the messages dialect.

@@ -1,7 +1,10 @@
 package dialect
 
 import (
+	"strconv"
 	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // Tools that clients run themselves and whose schema the API implies, by the
@@ -26,48 +29,36 @@ var impliedTools = []struct{ prefix, description, parameters string }{
 }
 
 // readTools reads the tools. Those that the API's servers would run are not
-// there for a model of one's own; they are dropped.
+// available for a model of one's own; they are dropped.
 func (c *messagesCall) readTools(fields fieldList) *Error {
-	raw := given(fields, "tools")
+	raw, err := c.typed(fields, "tools", "tools", anArray)
 	if raw == nil {
-		return nil
+		return err
 	}
-	if raw[0] != '[' {
-		return at("tools", "Input should be a list, not %s", typeName(raw))
+	path := &fieldPath{name: "tools", dots: true}
+	for list := c.objects(raw); list.next(path, &err); {
+		here := path.element(list.Index)
+		err = c.readTool(readFields(list.Raw()), &here)
 	}
-	tools := fieldPath{name: "tools", dots: true}
-	for m := checkedMembers(raw); m.next(); {
-		path := tools.element(m.index)
-		if err := c.elements.add(); err != nil {
-			return err
-		}
-		if m.raw()[0] != '{' {
-			return at(path.String(), "Input should be an object, not %s", typeName(m.raw()))
-		}
-		if err := c.readTool(m.raw(), &path); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 // readTool reads one tool.
-func (c *messagesCall) readTool(raw []byte, path *fieldPath) *Error {
-	f := readFields(raw)
-	kind, name := stringOf(f.get("type")), stringOf(f.get("name"))
+func (c *messagesCall) readTool(f fieldList, path *fieldPath) *Error {
+	kind, name := f.text("type"), f.text("name")
 	if kind == "" || kind == "custom" {
 		if name == "" {
-			return at(path.of("name"), "Field required")
+			return c.missing(path.of("name"))
 		}
 		if schema := given(f, "input_schema"); schema != nil && schema[0] != '{' {
-			return at(path.of("input_schema"), "Input should be an object, not %s", typeName(schema))
+			return c.wrongType(path.of("input_schema"), anObject.name, schema)
 		}
 		c.tools.add(name, ToolName{Name: name}, f.get("description"), given(f, "input_schema"), string(f.get("strict")) == "true")
 		return nil
 	}
 	for _, implied := range impliedTools {
 		if strings.HasPrefix(kind, implied.prefix) && name != "" {
-			c.tools.add(name, ToolName{Name: name}, appendQuoted(nil, implied.description), []byte(implied.parameters), false)
+			c.tools.add(name, ToolName{Name: name}, jsonscan.AppendQuoted(nil, implied.description), []byte(implied.parameters), false)
 		}
 	}
 	return nil
@@ -77,21 +68,15 @@ func (c *messagesCall) readTool(raw []byte, path *fieldPath) *Error {
 // named choice for auto, and with "none" still show the tools to the model: so
 // the tools that are not to be called are not sent.
 func (c *messagesCall) readToolChoice(fields fieldList) *Error {
-	raw := given(fields, "tool_choice")
+	raw, err := c.typed(fields, "tool_choice", "tool_choice", anObject)
 	if raw == nil {
-		return nil
-	}
-	if raw[0] != '{' {
-		return at("tool_choice", "Input should be an object, not %s", typeName(raw))
+		return err
 	}
 	f := readFields(raw)
-	if v := f.get("disable_parallel_tool_use"); isBool(v) {
-		c.parallel = "true"
-		if v[0] == 't' {
-			c.parallel = "false"
-		}
+	if v := f.get("disable_parallel_tool_use"); jsonscan.IsBool(v) {
+		c.parallel = strconv.FormatBool(v[0] == 'f')
 	}
-	switch kind := stringOf(f.get("type")); kind {
+	switch kind := f.text("type"); kind {
 	case "auto":
 		c.choice = "auto"
 	case "none":
@@ -102,11 +87,11 @@ func (c *messagesCall) readToolChoice(fields fieldList) *Error {
 		}
 		c.choice = "required"
 	case "tool":
-		name := stringOf(f.get("name"))
+		name := f.text("name")
 		if !c.tools.offers(name) {
 			return at("tool_choice.name", "%s is not available on this deployment", show(name))
 		}
-		c.tools.keep(func(flat string) bool { return flat == name })
+		c.tools.keep(func(upstreamName string) bool { return upstreamName == name })
 		c.choice = "required"
 	default:
 		return at("tool_choice.type", "Input should be 'auto', 'any', 'tool' or 'none', not '%s'", show(kind))

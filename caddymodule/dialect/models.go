@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // Model is an entry of the list of models.
@@ -48,8 +50,8 @@ func ModelsList(models []Model, query url.Values, paging bool) ([]byte, *Error) 
 	if len(list) > 0 {
 		first, last = list[0].ID, list[len(list)-1].ID
 	}
-	b = appendQuotedOrNull(append(b, `,"first_id":`...), first)
-	b = appendQuotedOrNull(append(b, `,"last_id":`...), last)
+	b = jsonscan.AppendQuotedOrNull(append(b, `,"first_id":`...), first)
+	b = jsonscan.AppendQuotedOrNull(append(b, `,"last_id":`...), last)
 	return append(b, "}\n"...), nil
 }
 
@@ -60,10 +62,10 @@ func ModelObject(m Model) []byte {
 
 // append appends the model's object.
 func (m Model) append(b []byte) []byte {
-	b = appendQuoted(append(b, `{"id":`...), m.ID)
+	b = jsonscan.AppendQuoted(append(b, `{"id":`...), m.ID)
 	b = strconv.AppendInt(append(b, `,"object":"model","created":`...), m.Created.Unix(), 10)
-	b = appendQuoted(append(b, `,"owned_by":`...), m.Owner)
-	b = appendQuoted(append(b, `,"type":"model","display_name":`...), m.ID)
+	b = jsonscan.AppendQuoted(append(b, `,"owned_by":`...), m.Owner)
+	b = jsonscan.AppendQuoted(append(b, `,"type":"model","display_name":`...), m.ID)
 	b = m.Created.UTC().AppendFormat(append(b, `,"created_at":"`...), time.RFC3339)
 	return append(b, `"}`...)
 }

@@ -1,6 +1,11 @@
 package dialect
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+	"github.com/postern-dev/postern/caddymodule/dialect/sse"
+)
 
 // parts is told what a streamed answer consists of, in the order in which it
 // came. No string is empty but for what toolStart says. toolArgs of a call
@@ -49,25 +54,24 @@ type normaliser struct {
 	err      *Error
 	ended    bool
 
-	think   thinkTags
-	probs   []byte // probabilities whose text has not been told
-	reader  eventReader
-	slots   toolSlots
-	tools   []toolState // by slot
-	thought bool        // thinking has come
-	spoken  bool        // text has come
-	begun   bool        // anything of an answer has come
-	chosen  bool        // a choice 0 has come
-	blank   bool        // a finish_reason "" has come, which counts before a [DONE]
-	noise   []byte      // the first event that was no JSON
-	garbled bool        // there was one
+	think        thinkTags
+	probs        []byte // probabilities whose text has not been told
+	reader       sse.Reader
+	slots        toolSlots
+	tools        []toolState // by slot
+	hasReasoning bool        // thinking has come
+	hasText      bool        // text has come
+	begun        bool        // anything of an answer has come
+	chosen       bool        // a choice 0 has come
+	blank        bool        // a finish_reason "" has come, which counts before a [DONE]
+	noise        []byte      // the first event that was no JSON
+	garbled      bool        // there was one
 }
 
 // toolState is how far the normaliser has told a tool call.
 type toolState struct {
 	started bool
 	held    []byte // arguments that came before the start
-	check   jsonPrefix
 }
 
 // feed takes the upstream's next bytes.
@@ -75,15 +79,15 @@ func (n *normaliser) feed(p []byte) {
 	if n.ended {
 		return
 	}
-	for n.reader.feed(p); !n.ended && n.reader.next(); {
-		n.event(n.reader.name, n.reader.data)
+	for n.reader.Feed(p); !n.ended && n.reader.Next(); {
+		n.event(n.reader.Name, n.reader.Data)
 	}
 	n.checkReader()
 }
 
 // held is how many bytes wait to be told.
 func (n *normaliser) held() int64 {
-	held := n.reader.held() + n.slots.held() + int64(cap(n.probs)+cap(n.think.held))
+	held := n.reader.Held() + n.slots.held() + int64(cap(n.probs)+cap(n.think.held))
 	for i := range n.tools {
 		held += int64(cap(n.tools[i].held))
 	}
@@ -96,9 +100,9 @@ func (n *normaliser) end(cause *Error) {
 	if n.ended {
 		return
 	}
-	if n.reader.finish() && !(n.finish != finishNone && !isJSON(n.reader.data)) {
+	if n.reader.Finish() && !(n.finish != finishNone && !jsonscan.Valid(n.reader.Data)) {
 		// But for a last event that broke off behind a complete answer.
-		n.event(n.reader.name, n.reader.data)
+		n.event(n.reader.Name, n.reader.Data)
 	}
 	n.checkReader()
 	n.flushThinking()
@@ -130,7 +134,7 @@ func (n *normaliser) broken() *Error {
 
 // checkReader ends the answer if its events cannot be read on.
 func (n *normaliser) checkReader() {
-	if err := n.reader.err; err != nil {
+	if err := n.reader.Err; err != nil {
 		n.abort(unreadable(err))
 	}
 }
@@ -174,18 +178,18 @@ func (n *normaliser) settled() bool {
 		if !n.isCall(k) {
 			continue
 		}
-		if calls++; !n.tools[k].check.complete() {
+		if calls++; !n.slots.slots[k].args.Complete() {
 			return false
 		}
 	}
-	return n.spoken || calls > 0
+	return n.hasText || calls > 0
 }
 
 // complete ends the answer well.
 func (n *normaliser) complete() {
-	calls := n.startBelated()
+	calls := n.startPending()
 	switch {
-	case (n.finish == finishTools || n.finish == finishStop && !n.spoken) && n.lostCall():
+	case (n.finish == finishTools || n.finish == finishStop && !n.hasText) && n.lostCall():
 		n.abort(namelessCall())
 	case n.finish == finishStop && calls > 0:
 		n.finish = finishTools
@@ -198,38 +202,38 @@ func (n *normaliser) complete() {
 // chunk acts on one chunk of the answer. Its choices are looked at only when
 // all of it has been checked.
 func (n *normaliser) chunk(data []byte) {
-	var choices span
-	m := textOf(data)
-	for m.next() {
-		switch string(m.name()) {
+	var choices jsonscan.Span
+	m := jsonscan.Object(data)
+	for m.Next() {
+		switch string(m.Name()) {
 		case "choices":
-			choices = m.value
+			choices = m.Value
 		case "usage":
-			if u, ok := parseUsage(m.raw()); ok {
+			if u, ok := parseUsage(m.Raw()); ok {
 				n.usage, n.gotUsage = u, true
 			}
 		case "error":
-			if !isNull(m.raw()) {
+			if !jsonscan.IsNull(m.Raw()) {
 				n.abort(fromEvent(data))
 				return
 			}
 		case "object":
-			if string(m.raw()) == `"error"` {
+			if string(m.Raw()) == `"error"` {
 				n.abort(fromEvent(data))
 				return
 			}
 		}
 	}
-	if !m.whole() {
+	if !m.Whole() {
 		n.skip(data)
 		return
 	}
-	if choices.end == 0 || data[choices.start] != '[' {
+	if choices.End == 0 || data[choices.Start] != '[' {
 		return
 	}
-	for list := membersOf(data, choices.start); list.next(); {
-		if data[list.value.start] == '{' {
-			n.readChoice(data, list.value.start)
+	for list := jsonscan.At(data, choices.Start); list.Next(); {
+		if data[list.Value.Start] == '{' {
+			n.readChoice(data, list.Value.Start)
 		}
 	}
 }
@@ -248,23 +252,23 @@ func (n *normaliser) skip(data []byte) {
 func (n *normaliser) readChoice(data []byte, i int) {
 	var reason, matched, probs []byte
 	delta := -1
-	for m := membersOf(data, i); m.next(); {
-		raw := m.raw()
-		switch string(m.name()) {
+	for m := jsonscan.At(data, i); m.Next(); {
+		raw := m.Raw()
+		switch string(m.Name()) {
 		case "index":
-			if index, ok := integer(raw); ok && index != 0 {
+			if index, ok := jsonscan.Integer(raw); ok && index != 0 {
 				return
 			}
 		case "delta", "message":
 			if raw[0] == '{' {
-				delta = m.value.start
+				delta = m.Value.Start
 			}
 		case "finish_reason":
 			reason = raw
 		case "logprobs":
 			probs = raw
 		case "stop_reason", "matched_stop":
-			if isString(raw) { // a number is the id of a token
+			if jsonscan.IsString(raw) { // a number is the id of a token
 				matched = raw
 			}
 		}
@@ -277,10 +281,10 @@ func (n *normaliser) readChoice(data []byte, i int) {
 		n.readDelta(data, delta)
 	}
 	if matched != nil {
-		n.matched = unquote(matched)
+		n.matched = jsonscan.Unquote(matched)
 	}
-	if isString(reason) && !n.ended {
-		n.readReason(unquote(reason))
+	if jsonscan.IsString(reason) && !n.ended {
+		n.readReason(jsonscan.Unquote(reason))
 	}
 }
 
@@ -294,7 +298,7 @@ func (n *normaliser) readReason(reason string) {
 		n.blank = true
 		return
 	case "error", "abort":
-		n.abort(gaveUp(reason))
+		n.abort(abortedUpstream(reason))
 		return
 	case "tool_calls", "function_call", "tool_use":
 		n.finish = finishTools
@@ -305,5 +309,5 @@ func (n *normaliser) readReason(reason string) {
 	default: // stop, eos, end_turn, and what a server may think of
 		n.finish = finishStop
 	}
-	n.startBelated()
+	n.startPending()
 }

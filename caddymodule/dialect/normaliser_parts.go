@@ -1,14 +1,16 @@
 package dialect
 
+import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+
 // readDelta tells what the delta at data[i] adds. Thinking precedes text,
 // which precedes calls, whatever the order of the keys.
 func (n *normaliser) readDelta(data []byte, i int) {
 	var thoughts [3][]byte
 	var content, refusal []byte
 	calls, legacy := -1, -1
-	for m := membersOf(data, i); m.next(); {
-		raw := m.raw()
-		switch string(m.name()) {
+	for m := jsonscan.At(data, i); m.Next(); {
+		raw := m.Raw()
+		switch string(m.Name()) {
 		case "reasoning_content":
 			thoughts[0] = raw
 		case "reasoning":
@@ -21,32 +23,32 @@ func (n *normaliser) readDelta(data []byte, i int) {
 			refusal = raw
 		case "tool_calls":
 			if raw[0] == '[' {
-				calls = m.value.start
+				calls = m.Value.Start
 			}
 		case "function_call":
 			if raw[0] == '{' {
-				legacy = m.value.start
+				legacy = m.Value.Start
 			}
 		}
 	}
 	for _, raw := range thoughts { // proxies send the same under two names
-		if s := stringOf(raw); s != "" {
-			n.tellReason(s)
+		if s := jsonscan.String(raw); s != "" {
+			n.emitReasoning(s)
 			break
 		}
 	}
 	n.readContent(content)
-	if s := stringOf(refusal); s != "" {
+	if s := jsonscan.String(refusal); s != "" {
 		n.flushThinking()
-		n.spoken = true
+		n.hasText = true
 		n.note(s)
 		n.parts.refusal(s)
 		n.dropLogprobs()
 	}
 	if calls >= 0 {
-		for list := membersOf(data, calls); list.next() && !n.ended; {
-			if data[list.value.start] == '{' {
-				entry, _ := readToolEntry(data, list.value.start)
+		for list := jsonscan.At(data, calls); list.Next() && !n.ended; {
+			if data[list.Value.Start] == '{' {
+				entry, _ := readToolEntry(data, list.Value.Start)
 				n.callTool(entry)
 			}
 		}
@@ -67,54 +69,54 @@ func (n *normaliser) note(s string) {
 // readContent tells the text of a content that is a string, or an array of
 // parts.
 func (n *normaliser) readContent(raw []byte) {
-	if isString(raw) {
-		switch s := unquote(raw); {
+	if jsonscan.IsString(raw) {
+		switch s := jsonscan.Unquote(raw); {
 		case s == "":
 		case n.thinkTags:
-			n.think.take(s, n.tellReason, n.tellText)
+			n.think.take(s, n.emitReasoning, n.emitText)
 			if at := n.think.place; at == thinkInside || at == thinkBehind {
 				n.dropLogprobs()
 			}
 		default:
-			n.tellText(s)
+			n.emitText(s)
 		}
 		return
 	}
 	if len(raw) == 0 || raw[0] != '[' {
 		return
 	}
-	for list := membersOf(raw, 0); list.next(); {
-		part := list.raw()
-		if isString(part) {
+	for list := jsonscan.At(raw, 0); list.Next(); {
+		part := list.Raw()
+		if jsonscan.IsString(part) {
 			n.readContent(part)
 			continue
 		}
 		if part[0] != '{' {
 			continue
 		}
-		for m := membersOf(part, 0); m.next(); {
-			if string(m.name()) == "text" && isString(m.raw()) {
-				n.readContent(m.raw())
+		for m := jsonscan.At(part, 0); m.Next(); {
+			if string(m.Name()) == "text" && jsonscan.IsString(m.Raw()) {
+				n.readContent(m.Raw())
 			}
 		}
 	}
 }
 
-// tellText tells a piece of text, and what was computed with it.
-func (n *normaliser) tellText(s string) {
-	n.spoken = true
+// emitText tells a piece of text, and what was computed with it.
+func (n *normaliser) emitText(s string) {
+	n.hasText = true
 	n.note(s)
 	probs := n.probs
-	if n.whole && n.thought && len(probs) > 0 {
+	if n.whole && n.hasReasoning && len(probs) > 0 {
 		probs = logprobsOf(probs, s)
 	}
 	n.parts.text(s, probs)
 	n.probs = n.probs[:0]
 }
 
-// tellReason tells a piece of thinking.
-func (n *normaliser) tellReason(s string) {
-	n.thought = true
+// emitReasoning tells a piece of thinking.
+func (n *normaliser) emitReasoning(s string) {
+	n.hasReasoning = true
 	n.note(s)
 	n.parts.reason(s)
 	n.dropLogprobs()
@@ -131,7 +133,7 @@ func (n *normaliser) dropLogprobs() {
 // flushThinking tells what was held back of thinking and of the text behind it.
 func (n *normaliser) flushThinking() {
 	if n.thinkTags && !n.ended {
-		n.think.flush(n.tellReason, n.tellText)
+		n.think.flush(n.emitReasoning, n.emitText)
 	}
 }
 
@@ -142,36 +144,36 @@ func (n *normaliser) callTool(e toolEntry) {
 	n.note(e.args)
 	k := 0
 	if n.whole { // each entry is a call, whatever its id
-		k = n.slots.begin(e)
+		k = n.slots.placeNew(e)
 	} else {
 		k = n.slots.place(e)
 	}
 	for len(n.tools) <= k {
 		n.tools = append(n.tools, toolState{})
 	}
-	t := &n.tools[k]
-	t.check.add(e.args)
-	slot := &n.slots.slots[k]
-	if !t.started && slot.name != "" && (slot.id != "" || len(t.held) > 0 || e.args != "") {
-		n.start(k)
-	}
+	t, slot := &n.tools[k], &n.slots.slots[k]
 	switch {
-	case e.args == "":
-	case t.started:
+	case t.started && e.args != "":
 		n.parts.toolArgs(k, e.args)
+	case t.started:
+	case slot.name != "" && (slot.id != "" || len(t.held) > 0 || e.args != ""):
+		n.start(k, e.args)
 	default:
 		t.held = append(t.held, e.args...)
 	}
 }
 
-// start tells that a call begins, and what has come of it.
-func (n *normaliser) start(k int) {
+// start reports that a call begins, and what has come of it: args last.
+func (n *normaliser) start(k int, args string) {
 	t, slot := &n.tools[k], &n.slots.slots[k]
 	t.started = true
 	n.parts.toolStart(k, slot.id, slot.name)
 	if len(t.held) > 0 {
-		n.parts.toolArgs(k, string(t.held))
+		args = string(append(t.held, args...))
 		t.held = nil
+	}
+	if args != "" {
+		n.parts.toolArgs(k, args)
 	}
 }
 
@@ -179,16 +181,16 @@ func (n *normaliser) start(k int) {
 // call.
 func (n *normaliser) isCall(k int) bool { return n.slots.slots[k].name != "" }
 
-// startBelated starts the calls that still lack an id; it returns how many calls
+// startPending starts the calls that still lack an id; it returns how many calls
 // the answer has.
-func (n *normaliser) startBelated() (calls int) {
+func (n *normaliser) startPending() (calls int) {
 	for k := range n.tools {
 		if !n.isCall(k) {
 			continue
 		}
 		calls++
 		if !n.tools[k].started {
-			n.start(k)
+			n.start(k, "")
 		}
 	}
 	return calls

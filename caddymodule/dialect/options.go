@@ -1,6 +1,10 @@
 package dialect
 
-import "github.com/postern-dev/postern/caddymodule/compat"
+import (
+	"github.com/postern-dev/postern/caddymodule/compat"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+)
 
 // Gateway is whom a decoder asks while it reads a request.
 type Gateway interface {
@@ -29,8 +33,8 @@ func (e *Env) hold(n int) *Error {
 	return e.Gateway.Hold(int64(n))
 }
 
-// vault seals and opens what clients carry for the account.
-func (e *Env) vault() vault { return vault{e.Sealer, e.Account} }
+// reasoningStore seals and opens what clients carry for the account.
+func (e *Env) reasoningStore() reasoningStore { return reasoningStore{e.Sealer, e.Account} }
 
 // effortLevel is a degree of thinking as model servers know it: they know
 // fewer than clients ask for.
@@ -66,16 +70,16 @@ func budgetLevel(tokens int64) string {
 // be told. The client's word for it counts more than its budget, which agents
 // leave at one number whatever their user chooses.
 func (c *messagesCall) readEffort(fields fieldList) *Error {
-	if !c.treat.Reasoning {
+	if !c.options.Reasoning {
 		return nil
 	}
-	level := effortLevel(textField(given(fields, "output_config"), "effort"))
+	level := effortLevel(jsonscan.Text(given(fields, "output_config"), "effort"))
 	thinking := given(fields, "thinking")
-	switch textField(thinking, "type") {
+	switch jsonscan.Text(thinking, "type") {
 	case "disabled":
 		level = "none"
 	case "enabled":
-		if budget, ok := integer(readFields(thinking).get("budget_tokens")); ok && level == "" {
+		if budget, ok := jsonscan.Integer(readFields(thinking).get("budget_tokens")); ok && level == "" {
 			level = budgetLevel(budget)
 		}
 	}
@@ -87,8 +91,8 @@ func (c *messagesCall) readEffort(fields fieldList) *Error {
 
 // filePart is a file as a part of a chat message; data is a data URL.
 func filePart(name, data string) contentPart {
-	b := appendQuoted([]byte(`{"type":"file","file":{"filename":`), name)
-	b = appendQuoted(append(b, `,"file_data":`...), data)
+	b := jsonscan.AppendQuoted([]byte(`{"type":"file","file":{"filename":`), name)
+	b = jsonscan.AppendQuoted(append(b, `,"file_data":`...), data)
 	return contentPart{raw: append(b, "}}"...), mark: "[file]"}
 }
 

@@ -273,3 +273,20 @@ func TestDefaultsDoNotAllocate(t *testing.T) {
 		}
 	}
 }
+
+// Each way to send a request again is offered once.
+func TestRetry(t *testing.T) {
+	call := mustDecode(t, responsesOp, `{"model":"public","input":"x","reasoning":{"effort":"low"}}`, treating(compat.Options{}))
+	effort := FromUpstream(400, nil, []byte(`{"error":{"message":"m does not support thinking"}}`))
+	whole := FromUpstream(500, nil, []byte(`{"error":{"message":"Cannot use tools with stream"}}`))
+	for i, c := range []struct {
+		e    *Error
+		want Retry
+	}{
+		{nil, RetryNot}, {StreamBroken(), RetryNot}, {effort, RetryWithoutEffort}, {effort, RetryNot}, {whole, RetryWhole}, {whole, RetryNot},
+	} {
+		if got := call.Retry(c.e); got != c.want {
+			t.Errorf("%d: %d, want %d", i, got, c.want)
+		}
+	}
+}

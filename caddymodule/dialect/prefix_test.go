@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 )
 
 // A model server keeps what it has computed for the prompts that it has seen,
@@ -263,7 +265,7 @@ func TestResponsesExtend(t *testing.T) {
 func TestKeptResponsesExtend(t *testing.T) {
 	for seed := range uint64(prefixSeeds) {
 		r := &randomTalk{Rand: rand.New(rand.NewPCG(seed, 3))}
-		env := keptEnv(NewKeptResponses(func() time.Time { return time.Unix(1700000000, 0) }), "acme")
+		env := keptEnv(kept.NewStore(func() time.Time { return time.Unix(1700000000, 0) }), "acme")
 		var bodies []Call
 		var calls []randomCall
 		previous := "null"
@@ -277,7 +279,7 @@ func TestKeptResponsesExtend(t *testing.T) {
 			if fault != nil {
 				t.Fatal(fault.Message)
 			}
-			previous = quoted(itemID(told))
+			previous = quoted(jsonscan.Text(told, "id"))
 		}
 		checkExtends(t, seed, bodies)
 	}

@@ -1,41 +1,32 @@
 package dialect
 
-import (
-	"time"
-
-	"github.com/postern-dev/postern/caddymodule/compat"
-)
+import "github.com/postern-dev/postern/caddymodule/compat"
 
 // reply is what the encoder of an answer must know of its request, and where
 // it gets the time and ids from.
 type reply struct {
-	dialect      Dialect
-	model        string // the public name
-	request      string // the request's id, for errors
-	now          func() time.Time
-	newID        func(prefix string) string
-	signatureKey []byte
-	vault        vault
-	idOK         func(id string) string // a tool call's id, or what stands for it if the dialect does not allow it
-	names        map[string]ToolName    // by the name that the upstream knows
-	estimator    func() int             // tokens of the prompt; nil: no estimate
-	treat        compat.Options         // of the deployment
+	env       *Env
+	dialect   Dialect
+	model     string              // the public name
+	names     map[string]ToolName // by the name that the upstream knows
+	estimator func() int          // tokens of the prompt; nil: no estimate
+	estimated int                 // what estimator returned
+	options   compat.Options      // of the deployment
 
-	// Of the messages dialect.
-	omitThinking bool // thinking blocks are to be empty
+	omitThinking bool // thinking blocks of the messages dialect are to be empty
+	responseOptions
+}
 
-	// Of the responses dialect.
-	encrypted bool              // reasoning is to be told in encrypted form too
-	logprobs  bool              // probabilities of the text are to be told
+// responseOptions are those of the responses dialect alone.
+type responseOptions struct {
+	encrypted bool              // reasoning is to be sent in encrypted form too
+	logprobs  bool              // probabilities of the text are to be sent
 	echo      map[string][]byte // members of the response object as the client sent them, as JSON of one line
-
-	compact bool // the answer is to be a compaction
+	compact   bool              // the answer is to be a compaction
 
 	// keep keeps a response with its output items; nil if it is not to be kept.
 	// The bytes are valid during the call only.
 	keep func(id string, body []byte, items [][]byte)
-
-	estimated int // what estimator said
 }
 
 // ToolKind is how a tool of the client's, which is a function for the
@@ -80,15 +71,22 @@ func (r *reply) estimate() int {
 // callID is the client's id of a tool call: the upstream's if it has one and
 // the dialect allows it.
 func (r *reply) callID(id, prefix string) string {
-	if id == "" {
-		return r.newID(prefix)
+	switch {
+	case id == "":
+		return r.env.NewID(prefix)
+	case r.dialect == Messages:
+		return messagesID(id)
 	}
-	return r.idOK(id)
+	return responsesID(id)
 }
 
 // noteEcho notes what a member of the response object is to repeat. It goes into
 // the lines of events, so it must not have line breaks of its own.
-func (r *reply) noteEcho(name string, raw []byte) { r.echo[name] = oneLine(raw) }
+func (r *reply) noteEcho(name string, raw []byte) {
+	if raw != nil {
+		r.echo[name] = oneLine(raw)
+	}
+}
 
 // appendEcho appends a member of the response object: what the client sent,
 // or what holds if it sent nothing.

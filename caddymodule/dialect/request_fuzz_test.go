@@ -8,12 +8,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 )
 
 // checkDecoded checks what must hold for any body: it is refused as the
 // client's fault, or goes up as a chat request that model servers can read.
 func checkDecoded(t *testing.T, op Operation, body []byte) {
-	env := keptEnv(NewKeptResponses(func() time.Time { return time.Unix(1700000000, 0) }), "acme")
+	env := keptEnv(kept.NewStore(func() time.Time { return time.Unix(1700000000, 0) }), "acme")
 	c, fault := Decode(op, body, env)
 	if fault != nil {
 		if status := fault.HTTPStatus(op.Dialect); status < 400 || status > 499 || fault.Message == "" {

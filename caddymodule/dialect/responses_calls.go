@@ -3,6 +3,8 @@ package dialect
 import (
 	"bytes"
 	"strconv"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // customInput finds the input of a custom tool's call in the arguments of the
@@ -28,8 +30,8 @@ func customInputIn(arguments string, cut bool, levels int) string {
 			}
 		}
 	}
-	if levels > 0 && isString(raw) && isJSON(raw) {
-		return customInputIn(unquote(raw), false, levels-1)
+	if levels > 0 && jsonscan.IsString(raw) && jsonscan.Valid(raw) {
+		return customInputIn(jsonscan.Unquote(raw), false, levels-1)
 	}
 	return arguments
 }
@@ -38,18 +40,18 @@ func customInputIn(arguments string, cut bool, levels int) string {
 // string, of an object.
 func soleString(raw []byte) (value string, ok bool) {
 	var only []byte
-	m := textOf(raw)
-	for m.next() {
-		if string(m.name()) == "input" && isString(m.raw()) {
-			value, ok = unquote(m.raw()), true
+	m := jsonscan.Object(raw)
+	for m.Next() {
+		if string(m.Name()) == "input" && jsonscan.IsString(m.Raw()) {
+			value, ok = jsonscan.Unquote(m.Raw()), true
 		}
-		only = m.raw()
+		only = m.Raw()
 	}
-	if !m.whole() {
+	if !m.Whole() {
 		return "", false
 	}
-	if !ok && m.index == 0 && isString(only) {
-		return unquote(only), true
+	if !ok && m.Index == 0 && jsonscan.IsString(only) {
+		return jsonscan.Unquote(only), true
 	}
 	return value, ok
 }
@@ -58,54 +60,41 @@ func soleString(raw []byte) (value string, ok bool) {
 // What the model did not give as it should is left out: the client's checks
 // then tell it.
 func appendShellAction(b []byte, kind ToolKind, object []byte) []byte {
-	fields := fieldsOf(object, "command", "commands", "env", "timeout_ms", "workdir", "working_directory", "max_output_length")
-	command, commands := fields[0], fields[1]
-	if len(commands) == 0 || kind == ToolLocalShell && len(command) > 0 {
+	f := readFields(object)
+	commands := given(f, "commands")
+	if command := given(f, "command"); len(commands) == 0 || kind == ToolLocalShell && len(command) > 0 {
 		commands = command
 	}
 	if kind == ToolShell {
 		b = appendStrings(append(b, `{"commands":`...), commands)
-		b = appendIntegerOrNull(append(b, `,"timeout_ms":`...), fields[3])
-		b = appendIntegerOrNull(append(b, `,"max_output_length":`...), fields[6])
+		b = appendIntegerOrNull(append(b, `,"timeout_ms":`...), f.get("timeout_ms"))
+		b = appendIntegerOrNull(append(b, `,"max_output_length":`...), f.get("max_output_length"))
 		return append(b, '}')
 	}
 	b = appendStrings(append(b, `{"type":"exec","command":`...), commands)
-	b = appendStringMap(append(b, `,"env":`...), fields[2])
-	b = appendIntegerOrNull(append(b, `,"timeout_ms":`...), fields[3])
-	directory := fields[4]
+	b = appendStringMap(append(b, `,"env":`...), f.get("env"))
+	b = appendIntegerOrNull(append(b, `,"timeout_ms":`...), f.get("timeout_ms"))
+	directory := given(f, "workdir")
 	if len(directory) == 0 {
-		directory = fields[5]
+		directory = f.get("working_directory")
 	}
-	b = appendQuotedOrNull(append(b, `,"working_directory":`...), stringOf(directory))
+	b = jsonscan.AppendQuotedOrNull(append(b, `,"working_directory":`...), jsonscan.String(directory))
 	return append(b, `,"user":null}`...)
 }
 
 // appendPatchOperation appends the operation of an apply_patch_call.
 func appendPatchOperation(b, object []byte) []byte {
-	fields := fieldsOf(object, "type", "path", "diff")
-	kind := stringOf(fields[0])
+	f := readFields(object)
+	kind := f.text("type")
 	if kind == "" {
 		kind = "update_file"
 	}
-	b = appendQuoted(append(b, `{"type":`...), kind)
-	b = appendQuoted(append(b, `,"path":`...), stringOf(fields[1]))
+	b = jsonscan.AppendQuoted(append(b, `{"type":`...), kind)
+	b = jsonscan.AppendQuoted(append(b, `,"path":`...), f.text("path"))
 	if kind != "delete_file" {
-		b = appendQuoted(append(b, `,"diff":`...), stringOf(fields[2]))
+		b = jsonscan.AppendQuoted(append(b, `,"diff":`...), f.text("diff"))
 	}
 	return append(b, '}')
-}
-
-// fieldsOf finds members of an object; nil for one that is not there or null.
-func fieldsOf(object []byte, names ...string) [][]byte {
-	fields := make([][]byte, len(names))
-	for m := membersOf(object, 0); m.next(); {
-		for i, name := range names {
-			if string(m.name()) == name && !isNull(m.raw()) {
-				fields[i] = m.raw()
-			}
-		}
-	}
-	return fields
 }
 
 // appendStrings appends an array of strings: of one that may hold other
@@ -113,14 +102,14 @@ func fieldsOf(object []byte, names ...string) [][]byte {
 func appendStrings(b, raw []byte) []byte {
 	b = append(b, '[')
 	switch {
-	case isString(raw):
-		b = appendQuoted(b, unquote(raw))
+	case jsonscan.IsString(raw):
+		b = jsonscan.AppendQuoted(b, jsonscan.Unquote(raw))
 	case len(raw) > 0 && raw[0] == '[':
-		for list := membersOf(raw, 0); list.next(); {
-			if list.index > 0 {
+		for list := jsonscan.At(raw, 0); list.Next(); {
+			if list.Index > 0 {
 				b = append(b, ',')
 			}
-			b = appendText(b, list.raw())
+			b = appendText(b, list.Raw())
 		}
 	}
 	return append(b, ']')
@@ -130,12 +119,12 @@ func appendStrings(b, raw []byte) []byte {
 func appendStringMap(b, raw []byte) []byte {
 	b = append(b, '{')
 	if len(raw) > 0 && raw[0] == '{' {
-		for m := membersOf(raw, 0); m.next(); {
-			if m.index > 0 {
+		for m := jsonscan.At(raw, 0); m.Next(); {
+			if m.Index > 0 {
 				b = append(b, ',')
 			}
-			b = append(appendQuoted(b, string(m.name())), ':')
-			b = appendText(b, m.raw())
+			b = append(jsonscan.AppendQuoted(b, string(m.Name())), ':')
+			b = appendText(b, m.Raw())
 		}
 	}
 	return append(b, '}')
@@ -143,15 +132,15 @@ func appendStringMap(b, raw []byte) []byte {
 
 // appendText appends a value as a string: its own text, or its JSON.
 func appendText(b, raw []byte) []byte {
-	if isString(raw) {
-		return appendQuoted(b, unquote(raw))
+	if jsonscan.IsString(raw) {
+		return jsonscan.AppendQuoted(b, jsonscan.Unquote(raw))
 	}
-	return appendQuoted(b, string(raw))
+	return jsonscan.AppendQuoted(b, string(raw))
 }
 
 // appendIntegerOrNull appends a whole number, or null for what is none.
 func appendIntegerOrNull(b, raw []byte) []byte {
-	if n, ok := integer(raw); ok {
+	if n, ok := jsonscan.Integer(raw); ok {
 		return strconv.AppendInt(b, n, 10)
 	}
 	return append(b, "null"...)

@@ -1,5 +1,7 @@
 package dialect
 
+import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+
 // readToolChoice reads which tools are to be called. Model servers take a
 // named choice for auto, and with "none" still show the tools to the model: so
 // the tools that are not to be called are not sent.
@@ -10,20 +12,20 @@ func (c *responsesCall) readToolChoice(fields fieldList) *Error {
 	}
 	c.noteEcho("tool_choice", raw)
 	switch {
-	case isString(raw):
-		return c.chooseMode(unquote(raw), "tool_choice")
+	case jsonscan.IsString(raw):
+		return c.chooseMode(jsonscan.Unquote(raw), "tool_choice")
 	case raw[0] != '{':
 		return wrongType("tool_choice", "a string or an object", raw)
 	}
 	f := readFields(raw)
-	if stringOf(f.get("type")) == "allowed_tools" {
+	if f.text("type") == "allowed_tools" {
 		return c.allowTools(f)
 	}
-	flat, err := c.chosen(raw, &fieldPath{name: "tool_choice"})
+	upstreamName, err := c.chosen(raw, &fieldPath{name: "tool_choice"})
 	if err != nil {
 		return err
 	}
-	c.tools.keep(func(name string) bool { return name == flat })
+	c.tools.keep(func(name string) bool { return name == upstreamName })
 	c.choice = "required"
 	return nil
 }
@@ -57,27 +59,27 @@ func (c *responsesCall) allowTools(f fieldList) *Error {
 		return wrongType(tools.String(), "an array", list)
 	}
 	allowed, namespaces := make(map[string]bool), make(map[string]bool)
-	for m := checkedMembers(list); m.next(); {
-		here := tools.element(m.index)
-		if err := c.elements.add(); err != nil {
-			return err
-		}
-		if m.raw()[0] != '{' {
-			return wrongType(here.String(), "an object", m.raw())
-		}
-		switch kind := textField(m.raw(), "type"); {
+	var err *Error
+	for m := c.objects(list); m.next(&tools, &err); {
+		here := tools.element(m.Index)
+		switch kind := jsonscan.Text(m.Raw(), "type"); {
 		case kind == "namespace":
-			namespaces[textField(m.raw(), "name")] = true
+			namespaces[jsonscan.Text(m.Raw(), "name")] = true
 		case isCallable(kind):
-			flat, err := c.chosen(m.raw(), &here)
+			upstreamName, err := c.chosen(m.Raw(), &here)
 			if err != nil {
 				return err
 			}
-			allowed[flat] = true
+			allowed[upstreamName] = true
 		}
 	}
-	c.tools.keep(func(flat string) bool { return allowed[flat] || namespaces[c.tools.names[flat].Namespace] })
-	mode := stringOf(f.get("mode"))
+	c.tools.keep(func(upstreamName string) bool {
+		return allowed[upstreamName] || namespaces[c.tools.names[upstreamName].Namespace]
+	})
+	if err != nil {
+		return err
+	}
+	mode := f.text("mode")
 	if mode == "" {
 		mode = "auto"
 	}
@@ -94,7 +96,7 @@ func isCallable(kind string) bool {
 // chosen is the upstream's name of the tool that a choice names.
 func (c *responsesCall) chosen(raw []byte, path *fieldPath) (string, *Error) {
 	f := toolFields(raw)
-	kind, name := textField(raw, "type"), stringOf(f.get("name"))
+	kind, name := jsonscan.Text(raw, "type"), f.text("name")
 	if !isCallable(kind) {
 		return "", invalid(path.of("type"), "unsupported_parameter", "Tools of type '%s' are not available on this deployment.", show(kind))
 	}
@@ -104,9 +106,9 @@ func (c *responsesCall) chosen(raw []byte, path *fieldPath) (string, *Error) {
 	if name == "" {
 		return "", missing(path.of("name"))
 	}
-	flat := c.flat.called(toolKey{stringOf(f.get("namespace")), name})
-	if !c.tools.offers(flat) {
+	upstreamName := c.upstreamNames.called(toolKey{f.text("namespace"), name})
+	if !c.tools.offers(upstreamName) {
 		return "", invalid(path.of("name"), "", "The tool '%s' is not among the tools of this request.", show(name))
 	}
-	return flat, nil
+	return upstreamName, nil
 }

@@ -1,6 +1,10 @@
 package dialect
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+)
 
 // A client that runs out of room sends its conversation with an item
 // compaction_trigger at its end, and wants exactly one item back: a compaction,
@@ -24,7 +28,7 @@ func (c *responsesCall) readTrigger(fieldList) *Error {
 		return nil
 	}
 	c.compact = true
-	c.talk.addUser([]contentPart{{text: compactionOrder}})
+	c.conversation.addUser([]contentPart{{text: compactionOrder}})
 	return nil
 }
 
@@ -74,13 +78,13 @@ func (c *compactionEncoder) check(o outcome) *Error {
 
 // putItem puts the item in place of what was said.
 func (c *compactionEncoder) putItem() {
-	c.item = responseItem{kind: partCompaction, id: c.call.newID("cmp_"), text: append([]byte(compactionHead), c.summary...)}
+	c.item = responseItem{kind: partCompaction, id: c.call.env.NewID("cmp_"), text: append([]byte(compactionHead), c.summary...)}
 	if !c.quiet {
 		c.itemSnapshot("output_item.added", statusInProgress)
 		c.itemSnapshot("output_item.done", statusCompleted)
 	}
 	c.output = c.item.append(c.output, statusCompleted, c.call)
-	c.items = append(c.items, span{0, len(c.output)})
+	c.items = append(c.items, jsonscan.Span{Start: 0, End: len(c.output)})
 	c.index++
 }
 

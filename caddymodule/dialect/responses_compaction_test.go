@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 )
 
 const compactionItems = `{"role":"user","content":"u"},{"type":"function_call","call_id":"a","name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"a","output":"r"},{"type":"compaction_trigger"}`
@@ -30,7 +32,7 @@ func compactionOf(t *testing.T, response any) (item any, summary string) {
 	if len(output) != 1 || str(output[0], "type") != "compaction" || !strings.HasPrefix(str(output[0], "id"), "cmp_") || str(response, "status") != "completed" {
 		t.Fatalf("not one compaction item: %v", response)
 	}
-	return output[0], vault{sealer: testSealer}.open(compactionMark, str(output[0], "encrypted_content"))
+	return output[0], reasoningStore{sealer: testSealer}.open(compactionMark, str(output[0], "encrypted_content"))
 }
 
 func TestCompaction(t *testing.T) {
@@ -122,7 +124,7 @@ func TestCompactionFails(t *testing.T) {
 // A response that goes on from a compaction goes on from the summary alone.
 func TestCompactionIsKept(t *testing.T) {
 	env := testEnv()
-	env.Kept = viewOf(NewKeptResponses(env.Now), "acme", "key")
+	env.Kept = viewOf(kept.NewStore(env.Now), "acme", "key")
 	c := mustDecode(t, responsesOp, responsesBody(`"input":[`+compactionItems+`]`), env)
 	events, _ := clientEvents(translate(c.NewStream(), contentChunk("Tea.")+finishChunk("stop")+upstreamDone, nil))
 	id := str(dig(events[len(events)-2].json, "response"), "id")

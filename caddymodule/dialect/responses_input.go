@@ -1,6 +1,11 @@
 package dialect
 
-import "strings"
+import (
+	"slices"
+	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+)
 
 // inputItem is an item of the input.
 type inputItem struct {
@@ -41,7 +46,7 @@ func (c *responsesCall) readInput(fields fieldList) *Error {
 	switch {
 	case raw == nil:
 		return missing("input")
-	case isString(raw):
+	case jsonscan.IsString(raw):
 		if len(raw) > len(`""`) {
 			item := append([]byte(`{"type":"message","role":"user","content":[{"type":"input_text","text":`), raw...)
 			return c.addItem(append(item, "}]}"...), ofText)
@@ -50,11 +55,11 @@ func (c *responsesCall) readInput(fields fieldList) *Error {
 	case raw[0] != '[':
 		return wrongType("input", "a string or an array", raw)
 	}
-	for m := checkedMembers(raw); m.next(); {
-		if m.raw()[0] != '{' {
-			return wrongType(element("input", m.index), "an object", m.raw())
+	for m := jsonscan.Checked(raw); m.Next(); {
+		if m.Raw()[0] != '{' {
+			return wrongType(element("input", m.Index), "an object", m.Raw())
 		}
-		if err := c.addItem(m.raw(), m.index); err != nil {
+		if err := c.addItem(m.Raw(), m.Index); err != nil {
 			return err
 		}
 	}
@@ -71,7 +76,7 @@ func (c *responsesCall) addItem(raw []byte, index int) *Error {
 	c.fields = appendFields(c.fields, raw)
 	kind := itemType(c.fields)
 	if kind == "item_reference" && index >= 0 {
-		id := stringOf(c.fields.get("id"))
+		id := c.fields.text("id")
 		if id == "" {
 			return missing(element("input", index) + ".id")
 		}
@@ -86,7 +91,7 @@ func (c *responsesCall) addItem(raw []byte, index int) *Error {
 		c.toolItems = append(c.toolItems, len(c.items))
 	}
 	item := inputItem{raw, index}
-	if kind == "message" && stringOf(c.fields.get("role")) == "" {
+	if kind == "message" && c.fields.text("role") == "" {
 		path := item.path()
 		return missing(path.of("role"))
 	}
@@ -97,7 +102,7 @@ func (c *responsesCall) addItem(raw []byte, index int) *Error {
 // referred is the kept item of an id. Reasoning that is not kept is nil without
 // an error.
 func (c *responsesCall) referred(id string, index int) ([]byte, *Error) {
-	if raw, ok := c.env.Kept.item(id); ok {
+	if raw, ok := c.env.Kept.Item(id); ok {
 		return raw, c.env.hold(len(raw))
 	}
 	if strings.HasPrefix(id, "rs_") {
@@ -109,32 +114,25 @@ func (c *responsesCall) referred(id string, index int) ([]byte, *Error) {
 // readPrevious puts the items of the response before this one in front.
 func (c *responsesCall) readPrevious(fields fieldList) *Error {
 	const name = "previous_response_id"
-	raw := given(fields, name)
+	raw, err := c.typed(fields, name, name, aString)
 	if raw == nil {
-		return nil
+		return err
 	}
-	if !isString(raw) {
-		return wrongType(name, "a string", raw)
-	}
-	id := unquote(raw)
+	id := jsonscan.Unquote(raw)
 	r, ok := c.env.Kept.Response(id)
 	if !ok {
-		return previousNotFound(id, c.env.Kept.keeps())
+		return previousNotFound(id, c.env.Kept.Keeps())
 	}
-	size := 0
-	for _, items := range [...][][]byte{r.Input, r.Output} {
-		for _, item := range items {
-			size += len(item)
-		}
+	size, items := 0, slices.Concat(r.Input, r.Output)
+	for _, item := range items {
+		size += len(item)
 	}
 	if err := c.env.hold(size); err != nil {
 		return err
 	}
-	for _, items := range [...][][]byte{r.Input, r.Output} {
-		for _, item := range items {
-			if err := c.addItem(item, ofPrevious); err != nil {
-				return err
-			}
+	for _, item := range items {
+		if err := c.addItem(item, ofPrevious); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -142,7 +140,7 @@ func (c *responsesCall) readPrevious(fields fieldList) *Error {
 
 // itemType is an item's type. A message may leave it out, and a reference.
 func itemType(f fieldList) string {
-	switch kind := stringOf(f.get("type")); {
+	switch kind := f.text("type"); {
 	case kind != "":
 		return kind
 	case given(f, "role") == nil && given(f, "content") == nil && given(f, "id") != nil:

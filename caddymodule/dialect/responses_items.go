@@ -1,6 +1,10 @@
 package dialect
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+)
 
 // readItems reads the conversation.
 func (c *responsesCall) readItems(fieldList) *Error {
@@ -13,7 +17,7 @@ func (c *responsesCall) readItems(fieldList) *Error {
 			return err
 		}
 	}
-	c.talk.ensureMessage()
+	c.conversation.ensureMessage()
 	return nil
 }
 
@@ -31,12 +35,12 @@ func (c *responsesCall) readItem(item []byte, path *fieldPath) *Error {
 		return c.readOutput(kind, f, path)
 	case "reasoning":
 		if text := c.reasoningText(f); text != "" {
-			c.reasoning = append(c.reasoning, text)
+			c.pendingReasoning = append(c.pendingReasoning, text)
 		}
 	case "compaction":
-		if text := c.vault.open(compactionMark, stringOf(f.get("encrypted_content"))); text != "" {
-			c.reasoning = nil
-			c.talk.addUser([]contentPart{{text: text}})
+		if text := c.env.reasoningStore().open(compactionMark, f.text("encrypted_content")); text != "" {
+			c.pendingReasoning = nil
+			c.conversation.addUser([]contentPart{{text: text}})
 		}
 	case "additional_tools", "tool_search_output": // their tools were read before
 	case "compaction_trigger": // acted on when it comes last
@@ -64,7 +68,7 @@ func plainName(name string) string {
 
 // reasoningText is what a reasoning item says.
 func (c *responsesCall) reasoningText(f fieldList) string {
-	if text := c.vault.open(reasoningMark, stringOf(f.get("encrypted_content"))); text != "" {
+	if text := c.env.reasoningStore().open(reasoningMark, f.text("encrypted_content")); text != "" {
 		return text
 	}
 	for _, name := range [...]string{"content", "summary"} {
@@ -75,17 +79,17 @@ func (c *responsesCall) reasoningText(f fieldList) string {
 	return ""
 }
 
-// think says the reasoning that came before what the assistant says now.
-func (c *responsesCall) think() {
-	for _, text := range c.reasoning {
-		c.talk.addReasoning(text)
+// addPendingReasoning says the reasoning that came before what the assistant says now.
+func (c *responsesCall) addPendingReasoning() {
+	for _, text := range c.pendingReasoning {
+		c.conversation.addReasoning(text)
 	}
-	c.reasoning = nil
+	c.pendingReasoning = nil
 }
 
 // readMessage reads a message.
 func (c *responsesCall) readMessage(f fieldList, path *fieldPath) *Error {
-	role := stringOf(f.get("role"))
+	role := f.text("role")
 	inside := path.member("content")
 	var parts []contentPart
 	if content := given(f, "content"); content != nil {
@@ -96,8 +100,8 @@ func (c *responsesCall) readMessage(f fieldList, path *fieldPath) *Error {
 	}
 	switch role {
 	case "user":
-		c.reasoning = nil
-		c.talk.addUser(parts)
+		c.pendingReasoning = nil
+		c.conversation.addUser(parts)
 		return nil
 	case "assistant", "system", "developer":
 		texts, err := onlyTexts(parts, role, &inside)
@@ -105,12 +109,12 @@ func (c *responsesCall) readMessage(f fieldList, path *fieldPath) *Error {
 			return err
 		}
 		if role != "assistant" {
-			c.talk.addSystem(strings.Join(texts, "\n"))
+			c.conversation.addSystem(strings.Join(texts, "\n"))
 			return nil
 		}
 		if len(texts) > 0 {
-			c.think()
-			c.talk.addText(strings.Join(texts, "\n"))
+			c.addPendingReasoning()
+			c.conversation.addText(strings.Join(texts, "\n"))
 		}
 		return nil
 	}
@@ -133,14 +137,14 @@ func onlyTexts(parts []contentPart, role string, path *fieldPath) ([]string, *Er
 
 // readCall reads a call of a tool.
 func (c *responsesCall) readCall(kind string, f fieldList, path *fieldPath) *Error {
-	id, item := stringOf(f.get("call_id")), stringOf(f.get("id"))
+	id, item := f.text("call_id"), f.text("id")
 	if id == "" {
 		id = item
 	}
 	if id == "" {
 		return missing(path.of("call_id"))
 	}
-	key := toolKey{stringOf(f.get("namespace")), stringOf(f.get("name"))}
+	key := toolKey{f.text("namespace"), f.text("name")}
 	to := ToolName{Name: key.name, Namespace: key.namespace}
 	arguments := ""
 	switch kind {
@@ -168,10 +172,10 @@ func (c *responsesCall) readCall(kind string, f fieldList, path *fieldPath) *Err
 		}
 		c.calls[item] = id
 	}
-	flat := c.flat.called(key)
-	c.tools.know(flat, to)
-	c.think()
-	c.talk.addCall(responsesID(id), flat, arguments)
+	upstreamName := c.upstreamNames.called(key)
+	c.tools.alias(upstreamName, to)
+	c.addPendingReasoning()
+	c.conversation.addCall(responsesID(id), upstreamName, arguments)
 	return nil
 }
 
@@ -186,10 +190,10 @@ func inputOf(f fieldList) []byte {
 // callArguments is the arguments of a function_call as JSON text. Templates of
 // model servers need an object.
 func callArguments(raw []byte) string {
-	if !isString(raw) {
+	if !jsonscan.IsString(raw) {
 		return callInput(raw)
 	}
-	text := unquote(raw)
+	text := jsonscan.Unquote(raw)
 	object, _ := normalArguments(text)
 	return string(object)
 }
@@ -197,9 +201,9 @@ func callArguments(raw []byte) string {
 // readOutput reads the result of a call. It names the call by its call_id, or,
 // of some types, by the id of its item.
 func (c *responsesCall) readOutput(kind string, f fieldList, path *fieldPath) *Error {
-	id := stringOf(f.get("call_id"))
+	id := f.text("call_id")
 	if id == "" {
-		id = stringOf(f.get("id"))
+		id = f.text("id")
 		if call, ok := c.calls[id]; ok {
 			id = call
 		}
@@ -211,7 +215,7 @@ func (c *responsesCall) readOutput(kind string, f fieldList, path *fieldPath) *E
 	output := given(f, "output")
 	switch {
 	case output == nil:
-	case kind == "shell_call_output" && !isString(output):
+	case kind == "shell_call_output" && !jsonscan.IsString(output):
 		text = string(compactJSON(output))
 	default:
 		inside := path.member("output")
@@ -221,7 +225,7 @@ func (c *responsesCall) readOutput(kind string, f fieldList, path *fieldPath) *E
 		}
 	}
 	if kind == "apply_patch_call_output" {
-		status := stringOf(f.get("status"))
+		status := f.text("status")
 		switch {
 		case status == "failed":
 			text = failedResult(text)
@@ -229,17 +233,17 @@ func (c *responsesCall) readOutput(kind string, f fieldList, path *fieldPath) *E
 			text = status
 		}
 	}
-	c.talk.addResult(responsesID(id), text, images)
+	c.conversation.addResult(responsesID(id), text, images)
 	return nil
 }
 
 // readResultParts is the text and the images of a result. A client may send a
 // list of parts as a string.
 func (c *responsesCall) readResultParts(raw []byte, path *fieldPath) (text string, images []contentPart, err *Error) {
-	if isString(raw) {
-		text = unquote(raw)
+	if jsonscan.IsString(raw) {
+		text = jsonscan.Unquote(raw)
 		list := []byte(strings.TrimSpace(text))
-		if len(list) == 0 || list[0] != '[' || !strings.Contains(text, `"input_image"`) || !isJSON(list) {
+		if len(list) == 0 || list[0] != '[' || !strings.Contains(text, `"input_image"`) || !jsonscan.Valid(list) {
 			return text, nil, nil
 		}
 		parts, err := c.readParts(list, path)

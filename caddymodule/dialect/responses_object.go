@@ -1,6 +1,10 @@
 package dialect
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+)
 
 // responseState is what changes in a response object while it is made.
 type responseState struct {
@@ -17,7 +21,7 @@ type responseState struct {
 // types and the Open Responses suite demand; that one also wants numbers, not
 // null, for the sampling parameters.
 func appendResponse(b []byte, id string, call *reply, s responseState) []byte {
-	b = appendQuoted(append(b, `{"id":`...), id)
+	b = jsonscan.AppendQuoted(append(b, `{"id":`...), id)
 	b = strconv.AppendInt(append(b, `,"object":"response","created_at":`...), s.created, 10)
 	b = append(b, `,"completed_at":`...)
 	if s.done == 0 {
@@ -25,18 +29,18 @@ func appendResponse(b []byte, id string, call *reply, s responseState) []byte {
 	} else {
 		b = strconv.AppendInt(b, s.done, 10)
 	}
-	b = appendQuoted(append(b, `,"status":`...), s.status)
+	b = jsonscan.AppendQuoted(append(b, `,"status":`...), s.status)
 	b = appendRawOrNull(append(b, `,"background":false,"error":`...), s.err)
 	b = append(b, `,"incomplete_details":`...)
 	if s.reason == "" {
 		b = append(b, "null"...)
 	} else {
-		b = append(appendQuoted(append(b, `{"reason":`...), s.reason), '}')
+		b = append(jsonscan.AppendQuoted(append(b, `{"reason":`...), s.reason), '}')
 	}
 	b = call.appendEcho(b, "instructions", "null")
 	b = call.appendEcho(b, "max_output_tokens", "null")
 	b = call.appendEcho(b, "max_tool_calls", "null")
-	b = appendQuoted(append(b, `,"model":`...), call.model)
+	b = jsonscan.AppendQuoted(append(b, `,"model":`...), call.model)
 	b = append(append(append(b, `,"output":[`...), s.output...), ']')
 	b = call.appendEcho(b, "parallel_tool_calls", "true")
 	b = call.appendEcho(b, "previous_response_id", "null")
@@ -106,10 +110,10 @@ const (
 
 // append appends the item. While it is in progress it has no content yet.
 func (t *responseItem) append(b []byte, status string, call *reply) []byte {
-	b = appendQuoted(append(b, `{"id":`...), t.id)
+	b = jsonscan.AppendQuoted(append(b, `{"id":`...), t.id)
 	b = append(append(append(b, `,"type":"`...), t.typeName()...), '"')
 	if t.kind == partCompaction { // it has no status
-		return append(t.appendSealed(b, compactionMark, call.vault), '}')
+		return append(t.appendSealed(b, compactionMark, call.env.reasoningStore()), '}')
 	}
 	if t.kind == partText || t.kind == partRefusal {
 		b = append(b, `,"role":"assistant"`...)
@@ -127,7 +131,7 @@ func (t *responseItem) append(b []byte, status string, call *reply) []byte {
 		}
 		b = append(b, ']')
 		if begun && call.encrypted {
-			b = t.appendSealed(b, reasoningMark, call.vault)
+			b = t.appendSealed(b, reasoningMark, call.env.reasoningStore())
 		}
 	case partTool:
 		b = t.appendCall(b)
@@ -175,23 +179,23 @@ func (t *responseItem) appendPart(b []byte) []byte {
 
 // appendSealed appends the item's text in the form in which clients give it
 // back without knowing what it is.
-func (t *responseItem) appendSealed(b []byte, mark string, v vault) []byte {
+func (t *responseItem) appendSealed(b []byte, mark string, v reasoningStore) []byte {
 	b = append(b, `,"encrypted_content":"`...)
 	text := t.text
 	if t.kind == partReason { // which is told in the open too
-		text = []byte(unescape(text))
+		text = []byte(jsonscan.Unescape(text))
 	}
 	return append(v.append(b, mark, text), '"')
 }
 
 // appendCall appends the members of a tool call.
 func (t *responseItem) appendCall(b []byte) []byte {
-	b = appendQuoted(append(b, `,"call_id":`...), t.callID)
+	b = jsonscan.AppendQuoted(append(b, `,"call_id":`...), t.callID)
 	switch t.tool.Kind {
 	case ToolFunction, ToolCustom:
-		b = appendQuoted(append(b, `,"name":`...), t.tool.Name)
+		b = jsonscan.AppendQuoted(append(b, `,"name":`...), t.tool.Name)
 		if t.tool.Namespace != "" {
-			b = appendQuoted(append(b, `,"namespace":`...), t.tool.Namespace)
+			b = jsonscan.AppendQuoted(append(b, `,"namespace":`...), t.tool.Namespace)
 		}
 		b = append(append(append(b, `,"`...), callTypes[t.tool.Kind].content...), `":"`...)
 		return append(append(b, t.text...), '"')

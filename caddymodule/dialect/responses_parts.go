@@ -4,38 +4,31 @@ import (
 	"encoding/base64"
 	"net/url"
 	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // readParts reads content: a string, or a list of parts.
-func (c *responsesCall) readParts(content []byte, path *fieldPath) ([]contentPart, *Error) {
-	if isString(content) {
-		return []contentPart{{text: unquote(content)}}, nil
+func (c *responsesCall) readParts(content []byte, path *fieldPath) (parts []contentPart, err *Error) {
+	if jsonscan.IsString(content) {
+		return []contentPart{{text: jsonscan.Unquote(content)}}, nil
 	}
 	if content[0] != '[' {
 		return nil, wrongType(path.String(), "a string or an array", content)
 	}
-	var parts []contentPart
-	for m := checkedMembers(content); m.next(); {
-		here := path.element(m.index)
-		if err := c.elements.add(); err != nil {
-			return nil, err
-		}
-		if m.raw()[0] != '{' {
-			return nil, wrongType(here.String(), "an object", m.raw())
-		}
-		part, err := c.readPart(readFields(m.raw()), &here)
-		if err != nil {
-			return nil, err
-		}
+	for list := c.objects(content); list.next(path, &err); {
+		here := path.element(list.Index)
+		var part contentPart
+		part, err = c.readPart(readFields(list.Raw()), &here)
 		parts = append(parts, part)
 	}
-	return parts, nil
+	return parts, err
 }
 
 // readPart reads one part of content.
 func (c *responsesCall) readPart(f fieldList, path *fieldPath) (contentPart, *Error) {
 	text := "text"
-	switch kind := stringOf(f.get("type")); kind {
+	switch kind := f.text("type"); kind {
 	case "refusal":
 		text = "refusal"
 	case "input_text", "output_text", "text":
@@ -48,7 +41,7 @@ func (c *responsesCall) readPart(f fieldList, path *fieldPath) (contentPart, *Er
 		if audio == nil || audio[0] != '{' {
 			return contentPart{}, missing(path.of("input_audio"))
 		}
-		if where, problem := sourceFault(audio, c.treat.RemoteMedia); problem != "" {
+		if where, problem := sourceFault(audio, c.options.RemoteMedia); problem != "" {
 			where = path.of("input_audio" + where)
 			return contentPart{}, invalid(where, "", "Invalid value for %s: %s", where, problem)
 		}
@@ -63,18 +56,18 @@ func (c *responsesCall) readPart(f fieldList, path *fieldPath) (contentPart, *Er
 	if raw == nil {
 		return contentPart{}, missing(path.of(text))
 	}
-	if !isString(raw) {
+	if !jsonscan.IsString(raw) {
 		return contentPart{}, wrongType(path.of(text), "a string", raw)
 	}
-	return contentPart{text: unquote(raw)}, nil
+	return contentPart{text: jsonscan.Unquote(raw)}, nil
 }
 
 // readInputImage reads an image: its address goes up as it is, if the deployment
 // allows it, and is never fetched here.
 func (c *responsesCall) readInputImage(f fieldList, path *fieldPath) (contentPart, *Error) {
-	address := stringOf(f.get("image_url"))
+	address := f.text("image_url")
 	if address == "" {
-		address = textField(given(f, "image_url"), "url")
+		address = jsonscan.Text(given(f, "image_url"), "url")
 	}
 	if address == "" {
 		if given(f, "file_id") != nil {
@@ -82,11 +75,11 @@ func (c *responsesCall) readInputImage(f fieldList, path *fieldPath) (contentPar
 		}
 		return contentPart{}, missing(path.of("image_url"))
 	}
-	if problem := remoteFault(address, c.treat.RemoteMedia); problem != "" {
+	if problem := remoteFault(address, c.options.RemoteMedia); problem != "" {
 		where := path.of("image_url")
 		return contentPart{}, invalid(where, "", "Invalid value for %s: %s", where, problem)
 	}
-	detail := stringOf(f.get("detail"))
+	detail := f.text("detail")
 	switch detail {
 	case "auto", "low", "high":
 	case "original":
@@ -105,7 +98,7 @@ func (c *responsesCall) readInputFile(f fieldList, path *fieldPath) (contentPart
 			return contentPart{}, invalid(path.of(name), "", "%s is not supported by this deployment; send the file's text.", name)
 		}
 	}
-	data := stringOf(f.get("file_data"))
+	data := f.text("file_data")
 	if data == "" {
 		return contentPart{}, missing(path.of("file_data"))
 	}
@@ -113,11 +106,11 @@ func (c *responsesCall) readInputFile(f fieldList, path *fieldPath) (contentPart
 	if !ok {
 		return contentPart{}, invalid(path.of("file_data"), "", "The file_data is not a data URL: data:text/plain;base64,….")
 	}
-	name := stringOf(f.get("filename"))
+	name := f.text("filename")
 	switch {
 	case strings.HasPrefix(media, "text/"):
 		return contentPart{text: documentText(name, text)}, nil
-	case c.treat.FileParts:
+	case c.options.FileParts:
 		return filePart(fileName(name, media), data), nil
 	default:
 		return contentPart{}, invalid(path.of("file_data"), "", "Files of type %s are not supported by this deployment.", show(media))

@@ -5,18 +5,20 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 )
 
 // responsesCall is a request in the responses dialect.
 type responsesCall struct {
 	translation
-	env       *Env
-	items     []inputItem // the whole input, what it refers to too
-	toolItems []int       // those of items that bring tools
-	fields    fieldList   // of the item that is looked at
-	flat      flatNames
-	reasoning []string          // not said yet: it belongs to what follows
-	calls     map[string]string // call ids by the ids of their items
+	items            []inputItem // the whole input, what it refers to too
+	toolItems        []int       // those of items that bring tools
+	fields           fieldList   // of the item that is looked at
+	upstreamNames    upstreamNames
+	pendingReasoning []string          // not said yet: it belongs to what follows
+	calls            map[string]string // call ids by the ids of their items
 }
 
 // Answer implements Call.
@@ -39,12 +41,12 @@ func decodeResponses(body []byte, env *Env) (Call, *Error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &responsesCall{env: env}
+	c := new(responsesCall)
 	c.elements.ctx = env.Context
-	c.dialect, c.idOK, c.vault = Responses, responsesID, env.vault()
+	c.env, c.dialect = env, Responses
 	c.echo = make(map[string][]byte)
 	for _, read := range []func(fieldList) *Error{
-		c.readModel, c.readUnsupported, c.readInput, c.readTools, c.readInstructions, c.readItems, c.readTrigger,
+		c.readBasics, c.readUnsupported, c.readInput, c.readTools, c.readInstructions, c.readItems, c.readTrigger,
 		c.readToolChoice, c.readLimit, c.readSampling, c.readReasoning, c.readText, c.readInclude, c.readEchoed,
 	} {
 		if err := read(fields); err != nil {
@@ -74,7 +76,7 @@ func (c *responsesCall) readUnsupported(fields fieldList) *Error {
 			return invalid(name, "unsupported_parameter", "Unsupported parameter: %s. Send the whole conversation in input.", name)
 		}
 	}
-	if on, err := boolField(fields, "background"); err != nil {
+	if on, err := c.boolean(fields, "background"); err != nil {
 		return err
 	} else if on {
 		return invalid("background", "unsupported_parameter", "Unsupported parameter: background. Responses are made while the client waits.")
@@ -82,49 +84,16 @@ func (c *responsesCall) readUnsupported(fields fieldList) *Error {
 	return nil
 }
 
-// readModel reads model, stream, and whether the response is to be kept.
-func (c *responsesCall) readModel(fields fieldList) (err *Error) {
-	raw := given(fields, "model")
-	if raw == nil {
-		return missing("model")
-	}
-	if !isString(raw) {
-		return wrongType("model", "a string", raw)
-	}
-	if c.model = unquote(raw); c.model == "" {
-		return missing("model")
-	}
-	options, err := c.env.admit(c.model)
-	if err != nil {
+// readBasics reads model, stream, and whether the response is to be kept.
+func (c *responsesCall) readBasics(fields fieldList) *Error {
+	if err := c.readModel(fields); err != nil {
 		return err
 	}
-	c.treatAs(options)
-	if c.stream, err = boolField(fields, "stream"); err != nil {
-		return err
-	}
-	kept, err := boolField(fields, "store")
-	if err != nil {
-		return err
-	}
-	if given(fields, "store") == nil {
-		kept = true
-	}
-	if kept && c.env.Kept.keeps() {
+	keep, err := c.boolean(fields, "store")
+	if keep = keep || given(fields, "store") == nil; keep && c.env.Kept.Keeps() {
 		c.keep = c.keepResponse
 	}
-	return nil
-}
-
-// boolField is a member that is true or false, false if it is not there.
-func boolField(fields fieldList, name string) (bool, *Error) {
-	raw := given(fields, name)
-	if raw == nil {
-		return false, nil
-	}
-	if !isBool(raw) {
-		return false, wrongType(name, "a boolean", raw)
-	}
-	return raw[0] == 't', nil
+	return err
 }
 
 // keepResponse has a response kept with its input and output items.
@@ -135,15 +104,15 @@ func (c *responsesCall) keepResponse(id string, body []byte, output [][]byte) {
 			input = append(input, withID(item.raw, c.env.NewID))
 		}
 	}
-	c.env.Kept.Keep(id, KeptResponse{Model: c.model, Body: body, Input: input, Output: output})
+	c.env.Kept.Keep(id, kept.Response{Model: c.model, Body: body, Input: input, Output: output})
 }
 
 // withID is an item with an id, and with its type: clients of kept items need
 // them, and may leave them out of what they send.
 func withID(raw []byte, newID func(prefix string) string) []byte {
 	f := readFields(raw)
-	id, kind := stringOf(f.get("id")), itemType(f)
-	if id != "" && stringOf(f.get("type")) != "" {
+	id, kind := f.text("id"), itemType(f)
+	if id != "" && f.text("type") != "" {
 		return raw
 	}
 	if id == "" {
@@ -153,12 +122,12 @@ func withID(raw []byte, newID func(prefix string) string) []byte {
 		}
 		id = newID(prefix)
 	}
-	b := appendQuoted([]byte(`{"id":`), id)
-	b = appendQuoted(append(b, `,"type":`...), kind)
-	for m := checkedMembers(raw); m.next(); {
-		if name := string(m.name()); name != "id" && name != "type" {
-			b = append(append(b, ','), m.key.of(raw)...)
-			b = append(append(b, ':'), m.raw()...)
+	b := jsonscan.AppendQuoted([]byte(`{"id":`), id)
+	b = jsonscan.AppendQuoted(append(b, `,"type":`...), kind)
+	for m := jsonscan.Checked(raw); m.Next(); {
+		if name := string(m.Name()); name != "id" && name != "type" {
+			b = append(append(b, ','), m.Key.Of(raw)...)
+			b = append(append(b, ':'), m.Raw()...)
 		}
 	}
 	return append(b, '}')
@@ -166,68 +135,51 @@ func withID(raw []byte, newID func(prefix string) string) []byte {
 
 // readInstructions reads the system prompt.
 func (c *responsesCall) readInstructions(fields fieldList) *Error {
-	raw := given(fields, "instructions")
+	raw, err := c.typed(fields, "instructions", "instructions", aString)
 	if raw == nil {
-		return nil
-	}
-	if !isString(raw) {
-		return wrongType("instructions", "a string", raw)
+		return err
 	}
 	c.noteEcho("instructions", raw)
-	c.talk.addSystem(unquote(raw))
+	c.conversation.addSystem(jsonscan.Unquote(raw))
 	return nil
 }
 
 // readLimit reads how long the answer may be.
 func (c *responsesCall) readLimit(fields fieldList) *Error {
 	const name = "max_output_tokens"
-	raw := given(fields, name)
+	raw, err := c.typed(fields, name, name, aWholeNumber)
 	if raw == nil {
-		return nil
+		return err
 	}
-	n, ok := integer(raw)
-	if !ok {
-		return wrongType(name, "a whole number", raw)
-	}
-	if n < 1 {
+	if n, _ := jsonscan.Integer(raw); n < 1 {
 		return invalid(name, "", "Invalid value for %s: it must be 1 or more.", name)
 	}
 	c.noteEcho(name, raw)
-	c.option("max_tokens", raw)
+	c.addParameter("max_tokens", raw)
 	return nil
 }
 
 // readSampling reads the parameters that the upstream takes as they are.
 func (c *responsesCall) readSampling(fields fieldList) *Error {
-	for _, name := range [...]string{"temperature", "top_p", "presence_penalty", "frequency_penalty"} {
-		raw := given(fields, name)
-		if raw == nil {
-			continue
-		}
-		if !isNumber(raw) {
-			return wrongType(name, "a number", raw)
-		}
-		c.noteEcho(name, raw)
-		c.option(name, raw)
+	names := [...]string{"temperature", "top_p", "presence_penalty", "frequency_penalty"}
+	for _, name := range names {
+		c.noteEcho(name, given(fields, name))
 	}
-	return nil
+	return c.addNumbers(fields, names[:]...)
 }
 
 // readReasoning reads how much the model is to think.
 func (c *responsesCall) readReasoning(fields fieldList) *Error {
-	raw := given(fields, "reasoning")
+	raw, err := c.typed(fields, "reasoning", "reasoning", anObject)
 	if raw == nil {
-		return nil
+		return err
 	}
-	if raw[0] != '{' {
-		return wrongType("reasoning", "an object", raw)
+	effort, err := c.typed(readFields(raw), "effort", "reasoning.effort", aString)
+	if err != nil {
+		return err
 	}
-	f := readFields(raw)
-	if effort := given(f, "effort"); effort != nil {
-		if !isString(effort) {
-			return wrongType("reasoning.effort", "a string", effort)
-		}
-		c.askEffort(effortLevel(unquote(effort)))
+	if effort != nil {
+		c.askEffort(effortLevel(jsonscan.Unquote(effort)))
 	}
 	c.noteEcho("reasoning", withMembers(raw, "effort", "null", "summary", "null"))
 	return nil
@@ -235,12 +187,9 @@ func (c *responsesCall) readReasoning(fields fieldList) *Error {
 
 // readText reads the form that the answer is to have.
 func (c *responsesCall) readText(fields fieldList) *Error {
-	raw := given(fields, "text")
+	raw, err := c.typed(fields, "text", "text", anObject)
 	if raw == nil {
-		return nil
-	}
-	if raw[0] != '{' {
-		return wrongType("text", "an object", raw)
+		return err
 	}
 	f := readFields(raw)
 	format := given(f, "format")
@@ -258,10 +207,10 @@ func (c *responsesCall) readText(fields fieldList) *Error {
 		return wrongType("text.format", "an object", format)
 	}
 	f = readFields(format)
-	switch kind := stringOf(f.get("type")); kind {
+	switch kind := f.text("type"); kind {
 	case "text":
 	case "json_object":
-		c.option("response_format", []byte(`{"type":"json_object"}`))
+		c.addParameter("response_format", []byte(`{"type":"json_object"}`))
 	case "json_schema":
 		return c.readSchema(f)
 	default:
@@ -272,41 +221,42 @@ func (c *responsesCall) readText(fields fieldList) *Error {
 
 // readSchema reads the schema that the answer is to have.
 func (c *responsesCall) readSchema(format fieldList) *Error {
-	schema := given(format, "schema")
+	schema, err := c.typed(format, "schema", "text.format.schema", anObject)
+	if err != nil {
+		return err
+	}
 	if schema == nil {
 		return missing("text.format.schema")
 	}
-	if schema[0] != '{' {
-		return wrongType("text.format.schema", "an object", schema)
-	}
-	name := stringOf(format.get("name"))
+	name := format.text("name")
 	if name == "" {
 		name = "output"
 	}
-	b := appendQuoted([]byte(`{"type":"json_schema","json_schema":{"name":`), name)
+	b := jsonscan.AppendQuoted([]byte(`{"type":"json_schema","json_schema":{"name":`), name)
 	b = append(append(b, `,"schema":`...), schema...)
-	if strict := format.get("strict"); isBool(strict) {
+	if strict := format.get("strict"); jsonscan.IsBool(strict) {
 		b = append(append(b, `,"strict":`...), strict...)
 	}
-	if description := format.get("description"); isString(description) {
+	if description := format.get("description"); jsonscan.IsString(description) {
 		b = append(append(b, `,"description":`...), description...)
 	}
-	c.option("response_format", append(b, "}}"...))
+	c.addParameter("response_format", append(b, "}}"...))
 	return nil
 }
 
 // readInclude reads what the answer is to tell besides.
 func (c *responsesCall) readInclude(fields fieldList) *Error {
 	probabilities := false
-	if raw := given(fields, "include"); raw != nil {
-		if raw[0] != '[' {
-			return wrongType("include", "an array", raw)
-		}
-		for m := checkedMembers(raw); m.next(); {
-			if !isString(m.raw()) {
-				return wrongType(element("include", m.index), "a string", m.raw())
+	raw, err := c.typed(fields, "include", "include", anArray)
+	if err != nil {
+		return err
+	}
+	if raw != nil {
+		for m := jsonscan.Checked(raw); m.Next(); {
+			if !jsonscan.IsString(m.Raw()) {
+				return wrongType(element("include", m.Index), "a string", m.Raw())
 			}
-			switch unquote(m.raw()) {
+			switch jsonscan.Unquote(m.Raw()) {
 			case "reasoning.encrypted_content":
 				c.encrypted = true
 			case "message.output_text.logprobs":
@@ -315,12 +265,12 @@ func (c *responsesCall) readInclude(fields fieldList) *Error {
 		}
 	}
 	const most = 20
-	top := given(fields, "top_logprobs")
+	top, err := c.typed(fields, "top_logprobs", "top_logprobs", aWholeNumber)
+	if err != nil {
+		return err
+	}
 	if top != nil {
-		n, ok := integer(top)
-		if !ok {
-			return wrongType("top_logprobs", "a whole number", top)
-		}
+		n, _ := jsonscan.Integer(top)
 		if n < 0 || n > most {
 			return invalid("top_logprobs", "", "Invalid value for top_logprobs: it must be between 0 and %d.", most)
 		}
@@ -330,10 +280,10 @@ func (c *responsesCall) readInclude(fields fieldList) *Error {
 		}
 	}
 	if c.logprobs = (probabilities || top != nil) && !c.compact; c.logprobs {
-		c.option("logprobs", []byte("true"))
+		c.addParameter("logprobs", []byte("true"))
 	}
 	if c.logprobs && top != nil {
-		c.option("top_logprobs", top)
+		c.addParameter("top_logprobs", top)
 	}
 	return nil
 }
@@ -341,30 +291,23 @@ func (c *responsesCall) readInclude(fields fieldList) *Error {
 // readEchoed reads what is told back and nothing else.
 func (c *responsesCall) readEchoed(fields fieldList) *Error {
 	for _, f := range [...]struct {
-		name, want string
-		ok         func(raw []byte) bool
+		name string
+		want valueType
 	}{
-		{"parallel_tool_calls", "a boolean", isBool},
-		{"store", "a boolean", isBool},
-		{"truncation", "a string", isString},
-		{"metadata", "an object", func(raw []byte) bool { return raw[0] == '{' }},
-		{"previous_response_id", "a string", isString},
+		{"parallel_tool_calls", aBool}, {"store", aBool}, {"truncation", aString}, {"metadata", anObject}, {"previous_response_id", aString},
 	} {
-		raw := given(fields, f.name)
-		if raw == nil {
-			continue
-		}
-		if !f.ok(raw) {
-			return wrongType(f.name, f.want, raw)
+		raw, err := c.typed(fields, f.name, f.name, f.want)
+		if err != nil {
+			return err
 		}
 		c.noteEcho(f.name, raw)
 	}
 	for _, name := range [...]string{"safety_identifier", "prompt_cache_key"} {
-		if raw := given(fields, name); isString(raw) {
+		if raw := given(fields, name); jsonscan.IsString(raw) {
 			c.noteEcho(name, raw)
 		}
 	}
-	if raw := given(fields, "max_tool_calls"); isNumber(raw) {
+	if raw := given(fields, "max_tool_calls"); jsonscan.IsNumber(raw) {
 		c.noteEcho("max_tool_calls", raw)
 	}
 	if raw, ok := c.echo["parallel_tool_calls"]; ok {
@@ -374,10 +317,10 @@ func (c *responsesCall) readEchoed(fields fieldList) *Error {
 }
 
 // previousNotFound is the answer to the id of a response that is not kept.
-func previousNotFound(id string, kept bool) *Error {
+func previousNotFound(id string, keeps bool) *Error {
 	why := "This gateway keeps no responses"
-	if kept {
-		why = "Responses are kept for " + strconv.Itoa(int(KeptTTL/time.Minute)) + " minutes"
+	if keeps {
+		why = "Responses are kept for " + strconv.Itoa(int(kept.TTL/time.Minute)) + " minutes"
 	}
 	message := []string{fmt.Sprintf("Previous response with id '%s' not found.", show(id)), why + "; send the whole conversation in input instead of previous_response_id."}
 	return invalid("previous_response_id", "previous_response_not_found", "%s", strings.Join(message, " "))

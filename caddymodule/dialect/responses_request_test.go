@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 )
 
 // responsesFieldCases are members of a responses body, what becomes of them
@@ -137,9 +140,9 @@ func TestResponsesFaults(t *testing.T) {
 }
 
 // keptEnv is an environment in which responses are kept for an account.
-func keptEnv(kept *KeptResponses, account string) *Env {
+func keptEnv(store *kept.Store, account string) *Env {
 	env := testEnv()
-	env.Kept, env.Account = viewOf(kept, account, "key"), account
+	env.Kept, env.Account = viewOf(store, account, "key"), account
 	env.NewID = NewID
 	return env
 }
@@ -172,8 +175,8 @@ func respond(t *testing.T, env *Env, body, message string) (id, messages string)
 // own input, and without its instructions.
 func TestPreviousResponse(t *testing.T) {
 	now := time.Unix(1700000000, 0)
-	kept := NewKeptResponses(func() time.Time { return now })
-	env := keptEnv(kept, "acme")
+	store := kept.NewStore(func() time.Time { return now })
+	env := keptEnv(store, "acme")
 	one, up := respond(t, env, `{"model":"public","input":"u1","instructions":"first"}`, `"content":"","reasoning_content":"hm","tool_calls":[{"id":"a","type":"function","function":{"name":"f","arguments":"{}"}}]`)
 	want := saying("system", "first") + "," + saying("user", "u1")
 	if up != "["+want+"]" {
@@ -198,17 +201,17 @@ func TestPreviousResponse(t *testing.T) {
 			t.Errorf("%s: %v", id, fault)
 		}
 	}
-	refused(keptEnv(kept, "other"), two)
+	refused(keptEnv(store, "other"), two)
 	three, _ := respond(t, env, `{"model":"public","input":"u","store":false}`, `"content":"a"`)
 	refused(env, three)
-	now = now.Add(KeptTTL)
+	now = now.Add(kept.TTL)
 	refused(env, two)
 }
 
 // Items that are kept can be referred to, by their account alone.
 func TestItemReference(t *testing.T) {
-	kept := NewKeptResponses(func() time.Time { return time.Unix(1700000000, 0) })
-	env := keptEnv(kept, "acme")
+	store := kept.NewStore(func() time.Time { return time.Unix(1700000000, 0) })
+	env := keptEnv(store, "acme")
 	id, _ := respond(t, env, `{"model":"public","input":[{"id":"msg_u","role":"user","content":"u1"}]}`, `"content":"a1","reasoning_content":"hm"`)
 	r, ok := env.Kept.Response(id)
 	if !ok || len(r.Output) != 2 || len(r.Input) != 1 {
@@ -216,14 +219,14 @@ func TestItemReference(t *testing.T) {
 	}
 	references := `{"id":"msg_u"}`
 	for _, raw := range r.Output {
-		references += `,{"type":"item_reference","id":"` + itemID(raw) + `"}`
+		references += `,{"type":"item_reference","id":"` + jsonscan.Text(raw, "id") + `"}`
 	}
 	body := `{"model":"public","input":[` + references + `,{"role":"user","content":"u2"}]}`
 	_, up := respond(t, env, body, `"content":"a2"`)
 	if want := "[" + saying("user", "u1") + `,{"role":"assistant","content":"a1"` + thought + "}," + saying("user", "u2") + "]"; up != want {
 		t.Errorf("\n got %s\nwant %s", up, want)
 	}
-	_, fault := Decode(responsesOp, []byte(body), keptEnv(kept, "other"))
+	_, fault := Decode(responsesOp, []byte(body), keptEnv(store, "other"))
 	if fault == nil || !strings.HasPrefix(fault.Message, "Item with id 'msg_u' not found.") {
 		t.Errorf("%v", fault)
 	}

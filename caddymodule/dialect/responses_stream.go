@@ -5,6 +5,8 @@ import (
 	"strconv"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+	"github.com/postern-dev/postern/caddymodule/dialect/sse"
 )
 
 // responsesEncoder writes an answer in the responses dialect: the events of a
@@ -27,15 +29,15 @@ type responsesEncoder struct {
 	seq     int64
 	index   int // of the item that is open, or comes next
 	item    responseItem
-	raw     []byte // of the open call: arguments that are to be made fit
-	probs   []byte // of the text that is filled next
-	output  []byte // the items that are done, with commas between them
-	items   []span // of output
+	raw     []byte          // of the open call: arguments that are to be made fit
+	probs   []byte          // of the text that is filled next
+	output  []byte          // the items that are done, with commas between them
+	items   []jsonscan.Span // of output
 }
 
 // newResponsesEncoder returns an encoder that has seen nothing.
 func newResponsesEncoder(call *reply, quiet bool) *responsesEncoder {
-	return &responsesEncoder{call: call, quiet: quiet, id: call.newID("resp_"), created: call.now().Unix()}
+	return &responsesEncoder{call: call, quiet: quiet, id: call.env.NewID("resp_"), created: call.env.Now().Unix()}
 }
 
 // held implements streamEncoder.
@@ -76,7 +78,7 @@ func (r *responsesEncoder) event(name string) []byte {
 
 // itemEvent begins an event about a part of the open item.
 func (r *responsesEncoder) itemEvent(name, partIndex string) []byte {
-	b := appendQuoted(append(r.event(name), `,"item_id":`...), r.item.id)
+	b := jsonscan.AppendQuoted(append(r.event(name), `,"item_id":`...), r.item.id)
 	b = strconv.AppendInt(append(b, `,"output_index":`...), int64(r.index), 10)
 	return append(b, partIndex...)
 }
@@ -89,7 +91,7 @@ func (r *responsesEncoder) wantsWhole(name string) bool {
 // open implements encoder.
 func (r *responsesEncoder) open(kind partKind, id, name string) {
 	prefix := "msg_"
-	r.item = responseItem{kind: kind, text: r.item.text[:0], probs: r.item.probs[:0], content: r.call.treat.ReasoningAs == compat.ReasoningContent}
+	r.item = responseItem{kind: kind, text: r.item.text[:0], probs: r.item.probs[:0], content: r.call.options.ReasoningAs == compat.ReasoningContent}
 	r.raw = r.raw[:0]
 	switch kind {
 	case partReason:
@@ -99,7 +101,7 @@ func (r *responsesEncoder) open(kind partKind, id, name string) {
 		r.item.callID = r.call.callID(id, "call_")
 		prefix = callTypes[r.item.tool.Kind].prefix
 	}
-	r.item.id = r.call.newID(prefix)
+	r.item.id = r.call.env.NewID(prefix)
 	if r.quiet || r.item.isAction() {
 		return
 	}
@@ -181,7 +183,7 @@ func (r *responsesEncoder) fill(s string) {
 // put adds text to the open item and writes it.
 func (r *responsesEncoder) put(s string) {
 	from := len(r.item.text)
-	r.item.text = appendEscaped(r.item.text, s)
+	r.item.text = jsonscan.AppendEscaped(r.item.text, s)
 	if r.quiet {
 		return
 	}
@@ -190,7 +192,7 @@ func (r *responsesEncoder) put(s string) {
 	b = append(append(b, ".delta\ndata: {\"type\":\"response."...), event...)
 	b = strconv.AppendInt(append(b, `.delta","sequence_number":`...), r.seq, 10)
 	r.seq++
-	b = appendQuoted(append(b, `,"item_id":`...), r.item.id)
+	b = jsonscan.AppendQuoted(append(b, `,"item_id":`...), r.item.id)
 	b = strconv.AppendInt(append(b, `,"output_index":`...), int64(r.index), 10)
 	b = append(append(b, r.item.partIndex()...), `,"delta":"`...)
 	b = append(append(b, r.item.text[from:]...), '"')
@@ -229,12 +231,12 @@ func (r *responsesEncoder) close(cut bool) {
 	}
 	from := len(r.output)
 	r.output = r.item.append(r.output, status, r.call)
-	r.items = append(r.items, span{from, len(r.output)})
+	r.items = append(r.items, jsonscan.Span{Start: from, End: len(r.output)})
 	r.index++
-	if cap(r.item.text) > keepBuffer {
+	if cap(r.item.text) > sse.KeepBuffer {
 		r.item.text = nil
 	}
-	if cap(r.item.probs) > keepBuffer {
+	if cap(r.item.probs) > sse.KeepBuffer {
 		r.item.probs = nil
 	}
 }
@@ -251,7 +253,7 @@ func (r *responsesEncoder) completeCall(cut bool) {
 			return
 		}
 		object, ok := normalArguments(raw)
-		if !ok && cut && !isJSON(r.raw) {
+		if !ok && cut && !jsonscan.Valid(r.raw) {
 			object = r.raw // as a stream would show it
 		}
 		r.put(string(object))
@@ -279,7 +281,7 @@ func (r *responsesEncoder) closeEvents(status string) {
 	event, member := r.item.texts()
 	b := r.itemEvent(event+".done", r.item.partIndex())
 	if event == "function_call_arguments" {
-		b = appendQuoted(append(b, `,"name":`...), r.item.tool.Name)
+		b = jsonscan.AppendQuoted(append(b, `,"name":`...), r.item.tool.Name)
 	}
 	b = append(append(append(b, `,"`...), member...), `":"`...)
 	b = r.item.appendLogprobs(append(append(b, r.item.text...), '"'), r.item.probs)
@@ -299,7 +301,7 @@ func (r *responsesEncoder) conclude(o outcome) responseState {
 	}
 	s := responseState{
 		status: statusCompleted, output: r.output, usage: &o.usage,
-		created: r.created, done: r.call.now().Unix(),
+		created: r.created, done: r.call.env.Now().Unix(),
 	}
 	switch o.finish {
 	case finishLength:
@@ -328,7 +330,7 @@ func (r *responsesEncoder) keep(body []byte) {
 	}
 	items := make([][]byte, len(r.items))
 	for i, item := range r.items {
-		items[i] = item.of(r.output)
+		items[i] = item.Of(r.output)
 	}
 	r.call.keep(r.id, body, items)
 }
@@ -342,12 +344,12 @@ func (r *responsesEncoder) abort(e *Error) {
 	b = strconv.AppendInt(b, r.seq, 10)
 	r.seq++
 	b = appendFailure(append(b, ','), e, code, message)
-	b = appendQuoted(append(b, `,"error":{"type":`...), kinds[e.Kind].openaiType)
+	b = jsonscan.AppendQuoted(append(b, `,"error":{"type":`...), kinds[e.Kind].openaiType)
 	b = appendFailure(append(b, ','), e, code, message)
 	r.out = append(b, "}}\n\n"...)
 
-	failure := appendQuoted([]byte(`{"code":`), code)
-	failure = append(appendQuoted(append(failure, `,"message":`...), message), '}')
+	failure := jsonscan.AppendQuoted([]byte(`{"code":`), code)
+	failure = append(jsonscan.AppendQuoted(append(failure, `,"message":`...), message), '}')
 	r.snapshot("failed", responseState{status: statusFailed, output: r.output, err: failure})
 	r.out = append(r.out, doneEvent...)
 }
@@ -358,9 +360,9 @@ func appendFailure(b []byte, e *Error, code, message string) []byte {
 	if e.Kind == KindContextLength {
 		param = "input"
 	}
-	b = appendQuoted(append(b, `"code":`...), code)
-	b = appendQuoted(append(b, `,"message":`...), message)
-	return appendQuotedOrNull(append(b, `,"param":`...), param)
+	b = jsonscan.AppendQuoted(append(b, `"code":`...), code)
+	b = jsonscan.AppendQuoted(append(b, `,"message":`...), message)
+	return jsonscan.AppendQuotedOrNull(append(b, `,"param":`...), param)
 }
 
 // responsesFailure is an error's code and message inside a stream. The code is

@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // Names of tools that clients of this dialect have by their type.
@@ -44,43 +46,43 @@ const customParameters = `{"type":"object","properties":{"input":{"type":"string
 // toolKey is how a client names a tool.
 type toolKey struct{ namespace, name string }
 
-// flatNames gives tools the names that the upstream knows them by. The name
+// upstreamNames gives tools the names that the upstream knows them by. The name
 // of a tool is the same in all requests that have the same tools before it.
-type flatNames struct {
+type upstreamNames struct {
 	names map[toolKey]string
 	taken map[string]bool
 }
 
 // of is the upstream's name of a tool. A name that is too long, or taken by
 // another tool, ends in a hash.
-func (n *flatNames) of(key toolKey) string {
-	if flat, ok := n.names[key]; ok {
-		return flat
+func (n *upstreamNames) of(key toolKey) string {
+	if upstreamName, ok := n.names[key]; ok {
+		return upstreamName
 	}
 	if n.names == nil {
 		n.names, n.taken = make(map[toolKey]string), make(map[string]bool)
 	}
 	const limit = 64
-	flat := key.name
+	upstreamName := key.name
 	if key.namespace != "" {
-		flat = strings.TrimSuffix(key.namespace, "__") + "__" + key.name
+		upstreamName = strings.TrimSuffix(key.namespace, "__") + "__" + key.name
 	}
-	if len(flat) > limit || n.taken[flat] {
+	if len(upstreamName) > limit || n.taken[upstreamName] {
 		sum := sha256.Sum256([]byte(key.namespace + "\x00" + key.name))
 		mark := "_" + hex.EncodeToString(sum[:6])
-		cut := min(len(flat), limit-len(mark))
-		for cut < len(flat) && !utf8.RuneStart(flat[cut]) {
+		cut := min(len(upstreamName), limit-len(mark))
+		for cut < len(upstreamName) && !utf8.RuneStart(upstreamName[cut]) {
 			cut--
 		}
-		flat = flat[:cut] + mark
+		upstreamName = upstreamName[:cut] + mark
 	}
-	n.names[key], n.taken[flat] = flat, true
-	return flat
+	n.names[key], n.taken[upstreamName] = upstreamName, true
+	return upstreamName
 }
 
 // called is the upstream's name of a tool in the history. A client may tell a
 // tool of a namespace by the name that the upstream has for it.
-func (n *flatNames) called(key toolKey) string {
+func (n *upstreamNames) called(key toolKey) string {
 	if _, ok := n.names[key]; !ok && key.namespace == "" && n.taken[key.name] {
 		return key.name
 	}
@@ -90,15 +92,16 @@ func (n *flatNames) called(key toolKey) string {
 // readTools reads the tools, and those that items of the input bring: they
 // come behind, and only if there is none of their name.
 func (c *responsesCall) readTools(fields fieldList) *Error {
-	if raw := given(fields, "tools"); raw != nil {
-		if raw[0] != '[' {
-			return wrongType("tools", "an array", raw)
-		}
+	raw, err := c.typed(fields, "tools", "tools", anArray)
+	if err != nil {
+		return err
+	}
+	if raw != nil {
 		c.reserve(raw)
 		tools := fieldPath{name: "tools"}
-		for m := checkedMembers(raw); m.next(); {
-			path := tools.element(m.index)
-			if err := c.readTool(m.raw(), &path, ""); err != nil {
+		for m := jsonscan.Checked(raw); m.Next(); {
+			path := tools.element(m.Index)
+			if err := c.readTool(m.Raw(), &path, ""); err != nil {
 				return err
 			}
 		}
@@ -118,28 +121,28 @@ func (c *responsesCall) readMoreTools(item inputItem) {
 		return
 	}
 	path := item.path()
-	for m := checkedMembers(tools); m.next() && c.elements.err == nil; {
-		_ = c.readTool(m.raw(), &path, "")
+	for m := jsonscan.Checked(tools); m.Next() && c.elements.err == nil; {
+		_ = c.readTool(m.Raw(), &path, "")
 	}
 }
 
 // reserve has the tools that are in no namespace keep their names.
 func (c *responsesCall) reserve(tools []byte) {
-	for m := checkedMembers(tools); m.next(); {
-		switch kind := textField(m.raw(), "type"); kind {
+	for m := jsonscan.Checked(tools); m.Next(); {
+		switch kind := jsonscan.Text(m.Raw(), "type"); kind {
 		case "", "function", "custom":
-			if name := toolName(m.raw()); name != "" {
-				c.flat.of(toolKey{name: name})
+			if name := toolName(m.Raw()); name != "" {
+				c.upstreamNames.of(toolKey{name: name})
 			}
 		case localShell, shell, applyPatch:
-			c.flat.of(toolKey{name: kind})
+			c.upstreamNames.of(toolKey{name: kind})
 		}
 	}
 }
 
 // toolName is the name of a tool. Some clients wrap it as the chat dialect
 // does.
-func toolName(raw []byte) string { return stringOf(toolFields(raw).get("name")) }
+func toolName(raw []byte) string { return jsonscan.String(toolFields(raw).get("name")) }
 
 // toolFields are the members of a tool, unwrapped.
 func toolFields(raw []byte) fieldList {
@@ -162,7 +165,7 @@ func (c *responsesCall) readTool(raw []byte, path *fieldPath, namespace string) 
 	if raw[0] != '{' {
 		return wrongType(path.String(), "an object", raw)
 	}
-	kind := textField(raw, "type")
+	kind := jsonscan.Text(raw, "type")
 	switch kind {
 	case "", "function", "custom":
 		return c.readFunction(raw, path, namespace)
@@ -173,8 +176,8 @@ func (c *responsesCall) readTool(raw []byte, path *fieldPath, namespace string) 
 		return c.readNamespace(raw, path)
 	}
 	if builtin, ok := builtinTools[kind]; ok && namespace == "" {
-		flat := c.flat.of(toolKey{name: kind})
-		c.tools.add(flat, ToolName{Kind: builtin.kind, Name: kind}, appendQuoted(nil, builtin.description), []byte(builtin.parameters), false)
+		upstreamName := c.upstreamNames.of(toolKey{name: kind})
+		c.tools.add(upstreamName, ToolName{Kind: builtin.kind, Name: kind}, jsonscan.AppendQuoted(nil, builtin.description), []byte(builtin.parameters), false)
 	}
 	return nil
 }
@@ -182,7 +185,7 @@ func (c *responsesCall) readTool(raw []byte, path *fieldPath, namespace string) 
 // readNamespace reads the tools of a namespace.
 func (c *responsesCall) readNamespace(raw []byte, path *fieldPath) *Error {
 	f := readFields(raw)
-	namespace := stringOf(f.get("name"))
+	namespace := f.text("name")
 	if namespace == "" {
 		return missing(path.of("name"))
 	}
@@ -195,9 +198,9 @@ func (c *responsesCall) readNamespace(raw []byte, path *fieldPath) *Error {
 	}
 	inside := path.member("tools")
 	var first *Error
-	for m := checkedMembers(tools); m.next() && c.elements.err == nil; {
-		here := inside.element(m.index)
-		if err := c.readTool(m.raw(), &here, namespace); err != nil && first == nil {
+	for m := jsonscan.Checked(tools); m.Next() && c.elements.err == nil; {
+		here := inside.element(m.Index)
+		if err := c.readTool(m.Raw(), &here, namespace); err != nil && first == nil {
 			first = err
 		}
 	}
@@ -208,22 +211,22 @@ func (c *responsesCall) readNamespace(raw []byte, path *fieldPath) *Error {
 // upstream that is a function with one string, since chat knows nothing else.
 func (c *responsesCall) readFunction(raw []byte, path *fieldPath, namespace string) *Error {
 	f := toolFields(raw)
-	name := stringOf(f.get("name"))
+	name := f.text("name")
 	if name == "" {
 		return missing(path.of("name"))
 	}
 	to := ToolName{Name: name, Namespace: namespace}
-	flat := c.flat.of(toolKey{namespace, name})
-	if textField(raw, "type") == "custom" {
+	upstreamName := c.upstreamNames.of(toolKey{namespace, name})
+	if jsonscan.Text(raw, "type") == "custom" {
 		to.Kind = ToolCustom
-		c.tools.add(flat, to, customDescription(f), []byte(customParameters), false)
+		c.tools.add(upstreamName, to, customDescription(f), []byte(customParameters), false)
 		return nil
 	}
 	parameters := given(f, "parameters")
 	if parameters != nil && parameters[0] != '{' {
 		return wrongType(path.of("parameters"), "an object", parameters)
 	}
-	c.tools.add(flat, to, f.get("description"), parameters, string(f.get("strict")) == "true")
+	c.tools.add(upstreamName, to, f.get("description"), parameters, string(f.get("strict")) == "true")
 	return nil
 }
 
@@ -231,37 +234,37 @@ func (c *responsesCall) readFunction(raw []byte, path *fieldPath, namespace stri
 // string: a grammar can only be told to the model. nil if there is nothing to
 // say.
 func customDescription(f fieldList) []byte {
-	text := stringOf(f.get("description"))
-	if format := given(f, "format"); format != nil && textField(format, "type") == "grammar" {
-		syntax := textField(format, "syntax")
+	text := f.text("description")
+	if format := given(f, "format"); format != nil && jsonscan.Text(format, "type") == "grammar" {
+		syntax := jsonscan.Text(format, "syntax")
 		if syntax != "" {
 			syntax += " "
 		}
 		if text != "" {
 			text += "\n\n"
 		}
-		text += "The input must follow this " + syntax + "grammar:\n" + textField(format, "definition")
+		text += "The input must follow this " + syntax + "grammar:\n" + jsonscan.Text(format, "definition")
 	}
 	if text == "" {
 		return nil
 	}
-	return appendQuoted(nil, text)
+	return jsonscan.AppendQuoted(nil, text)
 }
 
 // echoedTools is the tools as the response tells them: functions with all
 // keys, which clients' types demand, others as they came.
 func echoedTools(raw []byte) []byte {
 	b := append(make([]byte, 0, len(raw)), '[')
-	for m := checkedMembers(raw); m.next(); {
-		if m.index > 0 {
+	for m := jsonscan.Checked(raw); m.Next(); {
+		if m.Index > 0 {
 			b = append(b, ',')
 		}
-		if textField(m.raw(), "type") != "function" {
-			b = append(b, m.raw()...)
+		if jsonscan.Text(m.Raw(), "type") != "function" {
+			b = append(b, m.Raw()...)
 			continue
 		}
-		f := toolFields(m.raw())
-		b = appendQuoted(append(b, `{"type":"function","name":`...), stringOf(f.get("name")))
+		f := toolFields(m.Raw())
+		b = jsonscan.AppendQuoted(append(b, `{"type":"function","name":`...), f.text("name"))
 		for _, name := range [...]string{"description", "parameters", "strict"} {
 			b = append(append(append(b, `,"`...), name...), `":`...)
 			b = appendRawOrNull(b, f.get(name))

@@ -50,17 +50,17 @@ const (
 	compactionMark = "gwc1." // encrypted_content of a compaction item
 )
 
-// vault seals and opens the texts of one account.
-type vault struct {
+// reasoningStore seals and opens the texts of one account.
+type reasoningStore struct {
 	sealer  *Sealer
 	account string
 }
 
 // bound is what a sealed text is bound to.
-func (v vault) bound(mark string) []byte { return []byte(mark + v.account) }
+func (v reasoningStore) bound(mark string) []byte { return []byte(mark + v.account) }
 
 // append appends a text, sealed.
-func (v vault) append(b []byte, mark string, text []byte) []byte {
+func (v reasoningStore) append(b []byte, mark string, text []byte) []byte {
 	bound := v.bound(mark)
 	mac := hmac.New(sha256.New, v.sealer.nonceKey)
 	mac.Write(bound)
@@ -73,7 +73,7 @@ func (v vault) append(b []byte, mark string, text []byte) []byte {
 
 // open is the text that was sealed for a use, "" if it was not sealed here and
 // for that.
-func (v vault) open(mark, sealed string) string {
+func (v reasoningStore) open(mark, sealed string) string {
 	encoded, ok := strings.CutPrefix(sealed, mark)
 	if !ok {
 		return ""

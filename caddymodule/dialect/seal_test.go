@@ -11,7 +11,7 @@ func TestSealer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mine := vault{testSealer, "acme"}
+	mine := reasoningStore{testSealer, "acme"}
 	for _, text := range []string{"", "hm", strings.Repeat("né ", 10_000)} {
 		seal := string(mine.append([]byte("x"), reasoningMark, []byte(text)))[1:]
 		if got := mine.open(reasoningMark, seal); got != text {
@@ -28,9 +28,9 @@ func TestSealer(t *testing.T) {
 			t.Errorf("%v, or the text can be read", err)
 		}
 		for who, opened := range map[string]string{
-			"another gateway":  vault{other, "acme"}.open(reasoningMark, seal),
-			"another account":  vault{testSealer, "acm"}.open(reasoningMark, seal),
-			"no account":       vault{testSealer, ""}.open(reasoningMark, seal),
+			"another gateway":  reasoningStore{other, "acme"}.open(reasoningMark, seal),
+			"another account":  reasoningStore{testSealer, "acm"}.open(reasoningMark, seal),
+			"no account":       reasoningStore{testSealer, ""}.open(reasoningMark, seal),
 			"for another use":  mine.open(compactionMark, seal),
 			"with its mark":    mine.open(compactionMark, compactionMark+strings.TrimPrefix(seal, reasoningMark)),
 			"without its mark": mine.open("", seal),
@@ -44,7 +44,7 @@ func TestSealer(t *testing.T) {
 
 // Whatever is changed of a sealed text, it is as if it were not there.
 func TestForgedSeals(t *testing.T) {
-	mine := vault{testSealer, "acme"}
+	mine := reasoningStore{testSealer, "acme"}
 	seal := mine.append(nil, carryingMark, []byte("thinking"))
 	for i := range seal {
 		for _, c := range []byte{'A', 'B', '_', '!', 0} {
@@ -71,7 +71,7 @@ func TestForgedSeals(t *testing.T) {
 // What one account carries is nothing in the requests of another, nor is what
 // somebody made up: the request goes up as if it were not there.
 func TestSealsOfOthers(t *testing.T) {
-	foreign := string(vault{testSealer, "other"}.append(nil, reasoningMark, []byte("secret")))
+	foreign := string(reasoningStore{testSealer, "other"}.append(nil, reasoningMark, []byte("secret")))
 	unsealed := reasoningMark + base64.RawURLEncoding.EncodeToString([]byte("secret"))
 	for _, content := range []string{foreign, unsealed} {
 		up := upstreamBody(t, mustDecode(t, responsesOp, responsesBody(`"input":[`+itemU+`,{"type":"reasoning","summary":[],"encrypted_content":`+quoted(content)+`},`+itemCallA+`]`), testEnv()))
@@ -88,7 +88,7 @@ func TestSealsOfOthers(t *testing.T) {
 			op = messagesOp
 		}
 		for account, want := range map[string]bool{"": true, "other": false} {
-			seal := string(vault{testSealer, account}.append(nil, mark, []byte("secret")))
+			seal := string(reasoningStore{testSealer, account}.append(nil, mark, []byte("secret")))
 			up := upstreamBody(t, mustDecode(t, op, strings.Replace(body, "SEAL", seal, 1), testEnv()))
 			if strings.Contains(up, "secret") != want {
 				t.Errorf("%s of the account %q: told %v, want %v", mark, account, !want, want)

@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"slices"
 	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+	"github.com/postern-dev/postern/caddymodule/dialect/sse"
 )
 
 // partKind is what one block of an answer holds.
@@ -37,6 +40,7 @@ type encoder interface {
 // nothing back else: it remembers O(1) of a block that is sent on.
 type serialiser struct {
 	to      encoder
+	calls   *toolSlots
 	kind    partKind // of the open block
 	call    openCall // the open block, if it is a call
 	waiting []waitingPart
@@ -48,12 +52,12 @@ type serialiser struct {
 // openCall is the tool call that is open.
 type openCall struct {
 	k      int
-	whole  bool       // arguments go on when the call closes, unchecked
-	live   bool       // arguments are being sent on
-	broken bool       // they cannot become JSON
-	check  jsonPrefix // of all that came
-	held   []byte     // what came and was not sent on
-	space  int        // how much of held is white space at its beginning
+	whole  bool   // arguments go on when the call closes, unchecked
+	live   bool   // arguments are being sent on
+	broken bool   // they cannot become JSON
+	done   bool   // the object has ended
+	held   []byte // what came and was not sent on
+	space  int    // how much of held is white space at its beginning
 }
 
 // maxWaiting bounds the parts that wait, which are searched for each piece of a
@@ -135,11 +139,14 @@ func (s *serialiser) put(kind partKind, t string, probs []byte) {
 	s.to.fill(t)
 }
 
+// args is all that has come of the open call's arguments.
+func (s *serialiser) args() *jsonscan.Prefix { return &s.calls.slots[s.call.k].args }
+
 // makeRoom closes the open call if it is complete, and then what waits and is
 // complete too. It reports whether no call is open afterwards.
 func (s *serialiser) makeRoom() bool {
 	for s.kind == partTool && s.err == nil {
-		if !s.call.check.complete() {
+		if !s.args().Complete() {
 			return false
 		}
 		s.closeOpen(finishNone)
@@ -157,7 +164,7 @@ func (s *serialiser) openWaiting() {
 			continue
 		}
 		s.openCall(w.k, w.id, w.name)
-		s.argue(string(w.text))
+		s.appendArguments(string(w.text))
 	}
 }
 
@@ -183,7 +190,7 @@ func (s *serialiser) openCall(k int, id, name string) {
 	s.closeOpen(finishNone)
 	s.kind = partTool
 	s.call = openCall{k: k, whole: s.to.wantsWhole(name), held: s.call.held[:0]}
-	if cap(s.call.held) > keepBuffer {
+	if cap(s.call.held) > sse.KeepBuffer {
 		s.call.held = nil
 	}
 	s.to.open(partTool, id, name)
@@ -195,7 +202,7 @@ func (s *serialiser) toolArgs(k int, fragment string) {
 		return
 	}
 	if s.kind == partTool && s.call.k == k {
-		s.argue(fragment)
+		s.appendArguments(fragment)
 		return
 	}
 	for i := range s.waiting {
@@ -206,23 +213,20 @@ func (s *serialiser) toolArgs(k int, fragment string) {
 			return
 		}
 	}
-	if strings.Trim(fragment, jsonSpace) != "" { // the call is closed: its arguments were complete
+	if strings.Trim(fragment, jsonscan.Space) != "" { // the call is closed: its arguments were complete
 		s.err = brokenArguments()
 	}
 }
 
-// jsonSpace is what may stand around a JSON value.
-const jsonSpace = " \t\r\n"
-
-// argue takes the next fragment of the open call's arguments. They are sent on
+// appendArguments takes the next fragment of the open call's arguments. They are sent on
 // from the brace on with which an object begins, as long as they can become
 // one. All else is held until it is known what it is.
-func (s *serialiser) argue(fragment string) {
+func (s *serialiser) appendArguments(fragment string) {
 	c := &s.call
-	wasComplete := c.check.complete()
-	fits := c.check.add(fragment)
+	wasDone, fits := c.done, !s.args().Broken()
+	c.done = s.args().Complete()
 	switch {
-	case fragment == "", wasComplete && fits: // white space behind the object
+	case fragment == "", wasDone && fits: // white space behind the object
 	case c.whole || c.broken:
 		c.held = append(c.held, fragment...)
 	case c.live && !fits:
@@ -234,7 +238,7 @@ func (s *serialiser) argue(fragment string) {
 		c.held = append(c.held, fragment...)
 	default:
 		c.held = append(c.held, fragment...)
-		text := bytes.TrimLeft(c.held[c.space:], jsonSpace)
+		text := bytes.TrimLeft(c.held[c.space:], jsonscan.Space)
 		c.space = len(c.held) - len(text)
 		if len(text) > 0 && text[0] == '{' {
 			c.live, c.held = true, c.held[:0]
@@ -261,7 +265,7 @@ func (s *serialiser) closeOpen(finish finishReason) {
 // tokens stay cut; else half an object must not look like a whole one.
 func (s *serialiser) closeCall(finish finishReason) {
 	c := &s.call
-	complete := c.check.complete()
+	complete := s.args().Complete()
 	switch {
 	case c.whole && len(c.held) > 0:
 		s.to.fill(string(c.held))
@@ -294,7 +298,7 @@ func (s *serialiser) drain(finish finishReason) {
 		w := s.nextWaiting()
 		if w.kind == partTool {
 			s.openCall(w.k, w.id, w.name)
-			s.argue(string(w.text))
+			s.appendArguments(string(w.text))
 		} else {
 			s.put(w.kind, string(w.text), w.probs)
 		}

@@ -2,12 +2,15 @@ package dialect
 
 import (
 	"io"
+	"net"
 	"slices"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // edit replaces a span of some bytes by other bytes.
 type edit struct {
-	span
+	jsonscan.Span
 	text []byte
 }
 
@@ -20,12 +23,12 @@ const maxEdits = 4096
 
 // add adds an edit; edits mostly come in order of position.
 func (e *edits) add(start, end int, text []byte) {
-	*e = append(*e, edit{span{start, end}, text})
+	*e = append(*e, edit{jsonscan.Span{Start: start, End: end}, text})
 }
 
 // sort puts the edits in order of position.
 func (e edits) sort() {
-	byStart := func(a, b edit) int { return a.start - b.start }
+	byStart := func(a, b edit) int { return a.Start - b.Start }
 	if !slices.IsSortedFunc(e, byStart) {
 		slices.SortStableFunc(e, byStart)
 	}
@@ -36,9 +39,9 @@ func (e edits) appendTo(b, data []byte) []byte {
 	e.sort()
 	from := 0
 	for i := range e {
-		b = append(b, data[from:e[i].start]...)
+		b = append(b, data[from:e[i].Start]...)
 		b = append(b, e[i].text...)
-		from = e[i].end
+		from = e[i].End
 	}
 	return append(b, data[from:]...)
 }
@@ -49,9 +52,9 @@ func (e edits) segments(data []byte) *Segments {
 	s := &Segments{parts: make([][]byte, 0, 2*len(e)+1)}
 	from := 0
 	for i := range e {
-		s.add(data[from:e[i].start])
+		s.add(data[from:e[i].Start])
 		s.add(e[i].text)
-		from = e[i].end
+		from = e[i].End
 	}
 	s.add(data[from:])
 	return s
@@ -61,58 +64,29 @@ func (e edits) segments(data []byte) *Segments {
 // changed. It is an io.ReadCloser and io.WriterTo that is read once; whoever
 // reads must not change the bytes. It stays readable after Close, and so can
 // be read late by a transport that net/http has already given up on.
-type Segments struct {
-	parts [][]byte // what is left to read
-	size  int64    // of parts, in bytes
-}
+type Segments struct{ parts net.Buffers }
 
 // add appends a piece.
 func (s *Segments) add(p []byte) {
 	if len(p) > 0 {
 		s.parts = append(s.parts, p)
-		s.size += int64(len(p))
 	}
 }
 
 // Len is the number of bytes that are left to read: at first the
 // Content-Length.
-func (s *Segments) Len() int64 { return s.size }
+func (s *Segments) Len() (size int64) {
+	for _, p := range s.parts {
+		size += int64(len(p))
+	}
+	return size
+}
 
 // Read implements io.Reader.
-func (s *Segments) Read(p []byte) (int, error) {
-	if len(p) == 0 {
-		return 0, nil
-	}
-	n := 0
-	for n < len(p) && len(s.parts) > 0 {
-		k := copy(p[n:], s.parts[0])
-		n += k
-		if s.parts[0] = s.parts[0][k:]; len(s.parts[0]) == 0 {
-			s.parts = s.parts[1:]
-		}
-	}
-	s.size -= int64(n)
-	if n == 0 {
-		return 0, io.EOF
-	}
-	return n, nil
-}
+func (s *Segments) Read(p []byte) (int, error) { return s.parts.Read(p) }
 
 // WriteTo implements io.WriterTo: one Write for each piece.
-func (s *Segments) WriteTo(w io.Writer) (int64, error) {
-	var total int64
-	for len(s.parts) > 0 {
-		n, err := w.Write(s.parts[0])
-		total += int64(n)
-		s.size -= int64(n)
-		if err != nil {
-			s.parts[0] = s.parts[0][n:]
-			return total, err
-		}
-		s.parts = s.parts[1:]
-	}
-	return total, nil
-}
+func (s *Segments) WriteTo(w io.Writer) (int64, error) { return s.parts.WriteTo(w) }
 
 // Close implements io.Closer; there is nothing to close.
 func (s *Segments) Close() error { return nil }

@@ -5,11 +5,13 @@ import (
 	"io"
 	"testing"
 	"testing/iotest"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 func TestSegments(t *testing.T) {
 	segments := func() *Segments {
-		e := edits{{span{2, 2}, []byte("-")}, {span{0, 1}, []byte("AA")}, {span{4, 6}, nil}}
+		e := edits{{jsonscan.Span{Start: 2, End: 2}, []byte("-")}, {jsonscan.Span{Start: 0, End: 1}, []byte("AA")}, {jsonscan.Span{Start: 4, End: 6}, nil}}
 		return e.segments([]byte("abcdef"))
 	}
 	const want = "AAb-cd"

@@ -3,6 +3,8 @@ package dialect
 import (
 	"bytes"
 	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // Model servers that know nothing of thinking leave it at the beginning of the
@@ -26,9 +28,9 @@ const (
 // no more than what may become a tag, and white space that may stand beside
 // one, which belongs to neither thinking nor text.
 type thinkTags struct {
-	place thinkPlace
-	spoke bool // thinking was told
-	held  []byte
+	place   thinkPlace
+	emitted bool // thinking was told
+	held    []byte
 }
 
 // maxHeldSpace is how much white space is held back, in bytes: more is no
@@ -48,7 +50,7 @@ func (t *thinkTags) take(s string, reason, text func(s string)) {
 
 // step goes on by one place; false when more must come for that.
 func (t *thinkTags) step(reason, text func(s string)) bool {
-	trimmed := bytes.TrimLeft(t.held, jsonSpace)
+	trimmed := bytes.TrimLeft(t.held, jsonscan.Space)
 	switch t.place {
 	case thinkBefore:
 		switch {
@@ -61,11 +63,11 @@ func (t *thinkTags) step(reason, text func(s string)) bool {
 		t.pass(text)
 	case thinkInside:
 		if i := bytes.Index(t.held, []byte(thinkClose)); i >= 0 {
-			t.tell(bytes.TrimRight(t.held[:i], jsonSpace), reason)
+			t.emit(bytes.TrimRight(t.held[:i], jsonscan.Space), reason)
 			t.place, t.held = thinkBehind, t.held[i+len(thinkClose):]
 			return true
 		}
-		t.tellSettled(reason)
+		t.emitSettled(reason)
 	case thinkBehind:
 		if t.held = trimmed; len(trimmed) > 0 {
 			t.pass(text)
@@ -83,29 +85,29 @@ func (t *thinkTags) pass(text func(s string)) {
 	}
 }
 
-// tell tells thinking; white space in front of all of it is none.
-func (t *thinkTags) tell(thinking []byte, reason func(s string)) {
-	if !t.spoke {
-		thinking = bytes.TrimLeft(thinking, jsonSpace)
+// emit tells thinking; white space in front of all of it is none.
+func (t *thinkTags) emit(thinking []byte, reason func(s string)) {
+	if !t.emitted {
+		thinking = bytes.TrimLeft(thinking, jsonscan.Space)
 	}
 	if len(thinking) > 0 {
-		t.spoke = true
+		t.emitted = true
 		reason(string(thinking))
 	}
 }
 
-// tellSettled tells the thinking that is held but for what may belong to its
+// emitSettled tells the thinking that is held but for what may belong to its
 // end.
-func (t *thinkTags) tellSettled(reason func(s string)) {
+func (t *thinkTags) emitSettled(reason func(s string)) {
 	end := len(t.held) - tagStart(t.held)
-	settled := len(bytes.TrimRight(t.held[:end], jsonSpace))
+	settled := len(bytes.TrimRight(t.held[:end], jsonscan.Space))
 	if end-settled > maxHeldSpace {
 		settled = end
 	}
 	if settled == 0 {
 		return
 	}
-	t.tell(t.held[:settled], reason)
+	t.emit(t.held[:settled], reason)
 	t.held = append(t.held[:0], t.held[settled:]...)
 }
 
@@ -128,7 +130,7 @@ func (t *thinkTags) flush(reason, text func(s string)) {
 			t.pass(text)
 		}
 	case thinkInside:
-		t.tell(bytes.TrimRight(t.held, jsonSpace), reason)
+		t.emit(bytes.TrimRight(t.held, jsonscan.Space), reason)
 		t.held = t.held[:0]
 	}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // withThinkTags is for a model server that leaves thinking in the text.
-func withThinkTags(r *reply) { r.treat.ThinkTags = true }
+func withThinkTags(r *reply) { r.options.ThinkTags = true }
 
 // thinkCases are texts of an answer, and what they are by their tags.
 var thinkCases = []struct{ name, text, messages string }{
@@ -134,7 +134,7 @@ func TestThinkTagsAreBounded(t *testing.T) {
 }
 
 func TestReasoningAsContent(t *testing.T) {
-	as := func(r *reply) { r.treat.ReasoningAs = compat.ReasoningContent }
+	as := func(r *reply) { r.options.ReasoningAs = compat.ReasoningContent }
 	upstream := reasonChunk("hm \"é\"\n") + reasonChunk("so") + contentChunk("Hi") + toolChunk(call(0, "c1", "a", "{}")) + finishChunk("tool_calls") + upstreamDone
 	stream := translate(newTestStream(Responses, testCall(as)), upstream, nil)
 	want := "reasoning as reasoning_text:hm \"é\"\nso message:Hi function_call:c1 a {} | completed"

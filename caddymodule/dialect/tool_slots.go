@@ -1,13 +1,15 @@
 package dialect
 
+import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+
 // maxToolSlots bounds what a broken upstream can make a stream remember.
 const maxToolSlots = 1024
 
 // toolSlot is one tool call of a streamed answer, as far as it has come.
 type toolSlot struct {
 	id, name string
-	index    int64 // what the upstream calls it, -1 if it does not say
-	args     argsProgress
+	index    int64           // what the upstream calls it, -1 if it does not say
+	args     jsonscan.Prefix // the arguments that have come
 }
 
 // toolSlots tells the tool calls of one streamed choice apart. Fragments of a
@@ -55,7 +57,14 @@ func (t *toolSlots) place(e toolEntry) int {
 	if slot.name == "" {
 		slot.name = e.name
 	}
-	slot.args.add(e.args)
+	slot.args.Add(e.args)
+	return k
+}
+
+// placeNew notes an entry that is a call of its own, and returns its number.
+func (t *toolSlots) placeNew(e toolEntry) int {
+	k := t.begin(e)
+	t.slots[k].args.Add(e.args)
 	return k
 }
 
@@ -124,41 +133,8 @@ func (t *toolSlots) find(e toolEntry) int {
 	if e.id != "" && slot.id != "" {
 		return -1
 	}
-	if e.name != "" && (slot.args.complete() || slot.name != "" && slot.name != e.name) {
+	if e.name != "" && (slot.args.Complete() || slot.name != "" && slot.name != e.name) {
 		return -1
 	}
 	return last
 }
-
-// argsProgress follows the arguments of a call to where their JSON object or
-// array ends. It only balances brackets: it does not check.
-type argsProgress struct {
-	depth   int
-	begun   bool
-	text    bool // inside a string
-	escaped bool // behind a backslash
-}
-
-// add follows the next fragment.
-func (p *argsProgress) add(fragment string) {
-	for i := range len(fragment) {
-		c := fragment[i]
-		switch {
-		case p.escaped:
-			p.escaped = false
-		case p.text && c == '\\':
-			p.escaped = true
-		case c == '"':
-			p.text = !p.text
-		case p.text:
-		case c == '{' || c == '[':
-			p.begun = true
-			p.depth++
-		case c == '}' || c == ']':
-			p.depth--
-		}
-	}
-}
-
-// complete reports whether the brackets that were opened are closed.
-func (p *argsProgress) complete() bool { return p.begun && p.depth <= 0 && !p.text }

@@ -34,28 +34,3 @@ func TestToolSlots(t *testing.T) {
 		}
 	}
 }
-
-func TestArgsProgress(t *testing.T) {
-	for _, tt := range []struct {
-		fragments []string
-		want      bool
-	}{
-		{nil, false},
-		{[]string{""}, false},
-		{[]string{"{}"}, true},
-		{[]string{"{", "}"}, true},
-		{[]string{`{"a":[1,{"b":"}`}, false},
-		{[]string{`{"a":[1,{"b":"}`, `"}]}`}, true},
-		{[]string{`{"a":"\`, `""`}, false},
-		{[]string{`{"a":"\`, `""}`}, true},
-		{[]string{`"x"`}, false},
-	} {
-		var p argsProgress
-		for _, f := range tt.fragments {
-			p.add(f)
-		}
-		if p.complete() != tt.want {
-			t.Errorf("%q: %v", tt.fragments, p.complete())
-		}
-	}
-}

@@ -6,69 +6,106 @@ import (
 	"slices"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 )
 
 // translation is a request of another dialect, decoded: what goes up as a chat
 // request, in a fixed order of keys, and what the answer's encoder must know.
 type translation struct {
 	reply
-	stream   bool
-	talk     conversation
-	tools    toolset
-	choice   string // tool_choice: "", "auto" or "required"
-	parallel string // parallel_tool_calls: "", "true" or "false"
-	elements elements
-	options  []byte // further members, each with a comma in front
-	effort   span   // of options: the degree of thinking, if one is asked for
+	stream       bool
+	retries      retries
+	conversation conversation
+	tools        toolset
+	choice       string // tool_choice: "", "auto" or "required"
+	parallel     string // parallel_tool_calls: "", "true" or "false"
+	elements     elements
+	parameters   []byte        // further members, each with a comma in front
+	effort       jsonscan.Span // of options: the degree of thinking, if one is asked for
 
 	messages []byte // the conversation as JSON, once it is complete
 	toolList []byte // the tools as JSON, nil if there are none
 }
 
-// treatAs has the request and its answer treated as the deployment's model
+// setOptions has the request and its answer treated as the deployment's model
 // server needs it.
-func (t *translation) treatAs(o compat.Options) {
-	t.treat = o
-	t.talk.keepSystem = o.InlineSystem == compat.InlineKeep
+func (t *translation) setOptions(o compat.Options) {
+	t.options = o
+	t.conversation.keepSystem = o.InlineSystem == compat.InlineKeep
 }
 
-// option adds a member whose value is JSON.
-func (t *translation) option(name string, raw []byte) {
-	t.options = append(append(append(append(t.options, `,"`...), name...), `":`...), raw...)
+// readModel reads model and stream, and finds the deployment's options.
+func (t *translation) readModel(fields fieldList) *Error {
+	raw, err := t.typed(fields, "model", "model", aString)
+	if err != nil {
+		return err
+	}
+	if t.model = jsonscan.String(raw); t.model == "" {
+		return t.missing("model")
+	}
+	options, err := t.env.admit(t.model)
+	if err != nil {
+		return err
+	}
+	t.setOptions(options)
+	t.stream, err = t.boolean(fields, "stream")
+	return err
+}
+
+// addNumbers adds fields that must be numbers.
+func (t *translation) addNumbers(fields fieldList, names ...string) *Error {
+	for _, name := range names {
+		raw, err := t.typed(fields, name, name, aNumber)
+		if err != nil {
+			return err
+		}
+		if raw != nil {
+			t.addParameter(name, raw)
+		}
+	}
+	return nil
+}
+
+// addParameter adds a member whose value is JSON.
+func (t *translation) addParameter(name string, raw []byte) {
+	t.parameters = append(append(append(append(t.parameters, `,"`...), name...), `":`...), raw...)
 }
 
 // askEffort asks for a degree of thinking.
 func (t *translation) askEffort(level string) {
-	t.effort.start = len(t.options)
-	t.option("reasoning_effort", appendQuoted(nil, level))
-	t.effort.end = len(t.options)
+	t.effort.Start = len(t.parameters)
+	t.addParameter("reasoning_effort", jsonscan.AppendQuoted(nil, level))
+	t.effort.End = len(t.parameters)
 }
 
 // DropEffort implements Call.
 func (t *translation) DropEffort() bool {
-	if t.effort == (span{}) {
+	if t.effort == (jsonscan.Span{}) {
 		return false
 	}
-	t.options = slices.Delete(t.options, t.effort.start, t.effort.end)
-	t.effort = span{}
+	t.parameters = slices.Delete(t.parameters, t.effort.Start, t.effort.End)
+	t.effort = jsonscan.Span{}
 	return true
 }
+
+// Retry implements Call.
+func (t *translation) Retry(e *Error) Retry { return t.retries.after(e, t.DropEffort) }
 
 // complete writes the parts of the upstream's body. size is that of the
 // client's, in bytes: the messages are mostly about as large.
 func (t *translation) complete(env *Env, size int) {
-	t.messages = t.talk.appendMessages(make([]byte, 0, size))
+	t.messages = t.conversation.appendMessages(make([]byte, 0, size))
 	t.toolList = t.tools.list()
-	t.now, t.newID, t.request, t.signatureKey = env.Now, env.NewID, env.RequestID, env.SignatureKey
 	t.names = t.tools.names
-	t.talk, t.tools = conversation{}, toolset{} // their text is large, and no longer needed
+	t.conversation, t.tools = conversation{}, toolset{} // their text is large, and no longer needed
 	if env.Estimate != nil {
 		t.estimator = func() int { return env.Estimate(t.model, t.Prompt()) }
 	}
 }
 
 // Prompt implements Call.
-func (t *translation) Prompt() *Prompt { return NewPrompt(t.messages, t.toolList) }
+func (t *translation) Prompt() *tokens.Prompt { return tokens.NewPrompt(t.messages, t.toolList) }
 
 // PublicModel implements Call.
 func (t *translation) PublicModel() string { return t.model }
@@ -89,18 +126,18 @@ func (t *translation) WholeBody(upstreamModel string) *Segments {
 // body is the upstream's body. The messages come last, so that the bodies of
 // one conversation differ only behind what they share.
 func (t *translation) body(upstreamModel string, stream bool) *Segments {
-	head := appendQuoted([]byte(`{"model":`), upstreamModel)
+	head := jsonscan.AppendQuoted([]byte(`{"model":`), upstreamModel)
 	if stream {
 		head = append(head, `,"stream":true,"stream_options":{"include_usage":true}`...)
 	}
 	s := new(Segments)
-	s.add(append(head, t.options...))
+	s.add(append(head, t.parameters...))
 	if t.toolList != nil {
 		s.add([]byte(`,"tools":`))
 		s.add(t.toolList)
 		tail := []byte(nil)
 		if t.choice != "" {
-			tail = appendQuoted(append(tail, `,"tool_choice":`...), t.choice)
+			tail = jsonscan.AppendQuoted(append(tail, `,"tool_choice":`...), t.choice)
 		}
 		if t.parallel != "" {
 			tail = append(append(tail, `,"parallel_tool_calls":`...), t.parallel...)
@@ -122,21 +159,21 @@ type toolset struct {
 
 // offeredTool is a tool that the model may call.
 type offeredTool struct {
-	flat string
-	json span // of the toolset's
+	upstreamName string
+	json         jsonscan.Span // of the toolset's
 }
 
 // add adds a function; the first of a name wins. description is a JSON string
 // or nil, parameters a JSON schema or nil.
-func (s *toolset) add(flat string, to ToolName, description, parameters []byte, strict bool) {
-	if _, ok := s.names[flat]; ok {
+func (s *toolset) add(upstreamName string, to ToolName, description, parameters []byte, strict bool) {
+	if _, ok := s.names[upstreamName]; ok {
 		return
 	}
 	to.offered = true
-	s.know(flat, to)
+	s.alias(upstreamName, to)
 	from := len(s.json)
-	b := appendQuoted(append(s.json, `,{"type":"function","function":{"name":`...), flat)
-	if isString(description) {
+	b := jsonscan.AppendQuoted(append(s.json, `,{"type":"function","function":{"name":`...), upstreamName)
+	if jsonscan.IsString(description) {
 		b = append(append(b, `,"description":`...), description...)
 	}
 	b = appendSchema(append(b, `,"parameters":`...), parameters)
@@ -144,27 +181,27 @@ func (s *toolset) add(flat string, to ToolName, description, parameters []byte, 
 		b = append(b, `,"strict":true`...)
 	}
 	s.json = append(b, "}}"...)
-	s.order = append(s.order, offeredTool{flat, span{from, len(s.json)}})
+	s.order = append(s.order, offeredTool{upstreamName, jsonscan.Span{Start: from, End: len(s.json)}})
 }
 
 // offers reports whether there is a tool of a name.
-func (s *toolset) offers(flat string) bool { return s.names[flat].offered }
+func (s *toolset) offers(upstreamName string) bool { return s.names[upstreamName].offered }
 
-// know has a name told back by its own name though no tool of it is offered, as
+// alias has a name told back by its own name though no tool of it is offered, as
 // when the history has a call of it.
-func (s *toolset) know(flat string, to ToolName) {
-	if _, ok := s.names[flat]; ok {
+func (s *toolset) alias(upstreamName string, to ToolName) {
+	if _, ok := s.names[upstreamName]; ok {
 		return
 	}
 	if s.names == nil {
 		s.names = make(map[string]ToolName)
 	}
-	s.names[flat] = to
+	s.names[upstreamName] = to
 }
 
 // keep drops all tools but those that ok says.
-func (s *toolset) keep(ok func(flat string) bool) {
-	s.order = slices.DeleteFunc(s.order, func(t offeredTool) bool { return !ok(t.flat) })
+func (s *toolset) keep(ok func(upstreamName string) bool) {
+	s.order = slices.DeleteFunc(s.order, func(t offeredTool) bool { return !ok(t.upstreamName) })
 }
 
 // clear drops all tools; their names stay known, for the history.
@@ -178,7 +215,7 @@ func (s *toolset) list() []byte {
 	}
 	b := s.json[:0]
 	for _, t := range s.order { // to where it is, or nearer to the start
-		b = append(b, t.json.of(s.json)...)
+		b = append(b, t.json.Of(s.json)...)
 	}
 	b[0] = '['
 	return append(b, ']')
@@ -192,9 +229,9 @@ func appendSchema(b, schema []byte) []byte {
 		return append(b, `{"type":"object","properties":{}}`...)
 	}
 	typed, properties, any := false, false, false
-	for m := checkedMembers(schema); m.next(); {
+	for m := jsonscan.Checked(schema); m.Next(); {
 		any = true
-		switch string(m.name()) {
+		switch string(m.Name()) {
 		case "type":
 			typed = true
 		case "properties":

@@ -68,13 +68,13 @@ func (f *fault) toError(status int, what string) *Error {
 	case mayBeClients && f.isContext():
 		return f.contextError()
 	case status == 500 && wholeText.MatchString(f.message):
-		return &Error{Kind: KindInvalidRequest, Message: f.message, NeedsWhole: true}
+		return &Error{Kind: KindInvalidRequest, Message: f.message, retry: RetryWhole}
 	case status == 500 && clientText.MatchString(f.message):
-		return &Error{Kind: KindInvalidRequest, Message: f.message, NoEffort: effortText.MatchString(f.message)}
+		return &Error{Kind: KindInvalidRequest, Message: f.message, retry: f.effortRetry()}
 	}
 	switch status {
 	case 400, 413, 422:
-		return &Error{Kind: KindInvalidRequest, Code: f.code, Message: f.message, NoEffort: effortText.MatchString(f.message)}
+		return &Error{Kind: KindInvalidRequest, Code: f.code, Message: f.message, retry: f.effortRetry()}
 	case 401, 402, 403:
 		// Its text may hold a part of the credentials.
 		return &Error{Kind: KindUpstreamAuth, NoRetry: true, Message: what + ": it refused the connector's credentials, not yours. Whoever runs the connector must check the upstream's API key in its configuration."}
@@ -93,6 +93,15 @@ func (f *fault) toError(status int, what string) *Error {
 	// Statuses below 500 are about HTTP between gateway and upstream, and 501
 	// about what the server can do at all: the same request will fail again.
 	return &Error{Kind: KindUpstream, NoRetry: status < 500 || status == 501, Message: said}
+}
+
+// effortRetry is how to send a request again whose degree of thinking may be at
+// fault.
+func (f *fault) effortRetry() Retry {
+	if effortText.MatchString(f.message) {
+		return RetryWithoutEffort
+	}
+	return RetryNot
 }
 
 // isContext reports whether the prompt was too long.

@@ -75,7 +75,7 @@ func TestFromUpstream(t *testing.T) {
 			if e.Kind != tt.kind || e.Code != tt.code || e.NoRetry != tt.noRetry || !isEnd && e.Message != tt.message || !strings.HasSuffix(e.Message, end) {
 				t.Errorf("got %+v", e)
 			}
-			if e.NeedsWhole || strings.Contains(e.Message, "sk-abc") {
+			if e.retry == RetryWhole || strings.Contains(e.Message, "sk-abc") {
 				t.Errorf("got %+v", e)
 			}
 		})
@@ -153,7 +153,7 @@ func TestFromUpstreamRetryAfter(t *testing.T) {
 
 func TestFromUpstreamKnowsWhatNeedsAWholeAnswer(t *testing.T) {
 	e := FromUpstream(500, nil, []byte(`{"error":{"code":500,"message":"Cannot use tools with stream","type":"server_error"}}`))
-	if !e.NeedsWhole || e.HTTPStatus(Chat) != 400 {
+	if e.retry != RetryWhole || e.HTTPStatus(Chat) != 400 {
 		t.Errorf("%+v", e)
 	}
 }
@@ -164,7 +164,7 @@ func TestFromUpstreamKnowsAModelWithoutEfforts(t *testing.T) {
 		"does not support tools": false, "thinking": false,
 	} {
 		for _, status := range []int{400, 500} {
-			if e := FromUpstream(status, nil, []byte(`{"error":{"message":"`+message+`"}}`)); e.NoEffort != want {
+			if e := FromUpstream(status, nil, []byte(`{"error":{"message":"`+message+`"}}`)); (e.retry == RetryWithoutEffort) != want {
 				t.Errorf("%d %s: %+v", status, message, e)
 			}
 		}

@@ -6,6 +6,8 @@ import (
 	"html"
 	"regexp"
 	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // maxMessage is the most bytes of an upstream's text that a message repeats.
@@ -42,7 +44,7 @@ func readFault(body []byte) fault {
 	const most = 1 << 20 // no honest error is larger
 	var f fault
 	f.read(bytes.TrimSpace(body[:min(len(body), most)]), 0)
-	f.message = clean(f.message)
+	f.message = plainMessage(f.message)
 	return f
 }
 
@@ -55,22 +57,22 @@ func (f *fault) read(data []byte, level int) {
 		f.message = string(data)
 		return
 	}
-	if s := stringOf(b.Type); s != "" {
+	if s := jsonscan.String(b.Type); s != "" {
 		f.kind = truncate(s, 64)
 	}
-	if n, ok := integer(b.Code); ok {
+	if n, ok := jsonscan.Integer(b.Code); ok {
 		f.status = int(n)
-	} else if s := stringOf(b.Code); s != "" {
+	} else if s := jsonscan.String(b.Code); s != "" {
 		f.code = truncate(s, 64)
 	}
-	if n, ok := integer(b.Prompt); ok {
+	if n, ok := jsonscan.Integer(b.Prompt); ok {
 		f.prompt = n
 	}
-	if n, ok := integer(b.Window); ok {
+	if n, ok := jsonscan.Integer(b.Window); ok {
 		f.window = n
 	}
 	for _, raw := range [...]json.RawMessage{b.Error, b.Message, b.Detail} {
-		if !isFilled(raw) {
+		if !jsonscan.IsFilled(raw) {
 			continue
 		}
 		switch raw[0] {
@@ -79,13 +81,13 @@ func (f *fault) read(data []byte, level int) {
 		case '[':
 			f.message = details(raw)
 		default: // a string
-			f.read([]byte(strings.TrimSpace(unquote(raw))), level+1)
+			f.read([]byte(strings.TrimSpace(jsonscan.Unquote(raw))), level+1)
 		}
 		if f.message != "" {
 			return
 		}
 	}
-	if level == 0 && !isFilled(b.Error) { // JSON of no known shape
+	if level == 0 && !jsonscan.IsFilled(b.Error) { // JSON of no known shape
 		f.message = string(data)
 	}
 }
@@ -127,9 +129,9 @@ var (
 	htmlClose = regexp.MustCompile(`(?i)</(script|style)\s*>`)
 )
 
-// clean makes a message of an upstream's text: valid UTF-8, without HTML, of
+// plainMessage makes a message of an upstream's text: valid UTF-8, without HTML, of
 // at most maxMessage bytes.
-func clean(text string) string {
+func plainMessage(text string) string {
 	const most = 64 << 10 // of HTML, to find the text in it
 	text = strings.ToValidUTF8(truncate(text, most), "\uFFFD")
 	if htmlMark.MatchString(text) {

@@ -1,5 +1,7 @@
 package dialect
 
+import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+
 // Usage is what an answer cost, in tokens, as the upstream counted them, or
 // Estimated where it did not.
 type Usage struct {
@@ -22,16 +24,16 @@ func parseUsage(raw []byte) (u Usage, ok bool) {
 	if len(raw) == 0 || raw[0] != '{' {
 		return Usage{}, false
 	}
-	for m := membersOf(raw, 0); m.next(); {
-		switch string(m.name()) {
+	for m := jsonscan.At(raw, 0); m.Next(); {
+		switch string(m.Name()) {
 		case "prompt_tokens":
-			u.PromptTokens, _ = integer(m.raw())
+			u.PromptTokens, _ = jsonscan.Integer(m.Raw())
 		case "completion_tokens":
-			u.CompletionTokens, _ = integer(m.raw())
+			u.CompletionTokens, _ = jsonscan.Integer(m.Raw())
 		case "prompt_tokens_details":
-			u.CachedTokens = detail(m.raw(), "cached_tokens")
+			u.CachedTokens = detail(m.Raw(), "cached_tokens")
 		case "completion_tokens_details":
-			u.ReasoningTokens = detail(m.raw(), "reasoning_tokens")
+			u.ReasoningTokens = detail(m.Raw(), "reasoning_tokens")
 		}
 	}
 	return u, true
@@ -42,9 +44,9 @@ func detail(raw []byte, name string) (n int64) {
 	if len(raw) == 0 || raw[0] != '{' {
 		return 0
 	}
-	for m := membersOf(raw, 0); m.next(); {
-		if string(m.name()) == name {
-			n, _ = integer(m.raw())
+	for m := jsonscan.At(raw, 0); m.Next(); {
+		if string(m.Name()) == name {
+			n, _ = jsonscan.Integer(m.Raw())
 		}
 	}
 	return n

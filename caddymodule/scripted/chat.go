@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 )
 
 // sampling is what the two completion endpoints share.
@@ -76,20 +78,103 @@ type message struct {
 	ToolCalls []toolCall `json:"tool_calls,omitempty"`
 }
 
-type chatChoice struct {
+// choice is the one choice of an answer: of a chat with a message or a delta, of
+// a completion with text.
+type choice struct {
 	Index        int      `json:"index"`
 	Message      *message `json:"message,omitempty"`
 	Delta        *message `json:"delta,omitempty"`
+	Text         *string  `json:"text,omitempty"`
 	FinishReason *string  `json:"finish_reason"`
 }
 
-type chatAnswer struct {
-	ID      string       `json:"id"`
-	Object  string       `json:"object"`
-	Created int64        `json:"created"`
-	Model   string       `json:"model"`
-	Choices []chatChoice `json:"choices"`
-	Usage   *usage       `json:"usage,omitempty"`
+// answer is a whole answer or, in a stream, a chunk of one.
+type answer struct {
+	ID      string   `json:"id"`
+	Object  string   `json:"object"`
+	Created int64    `json:"created"`
+	Model   string   `json:"model"`
+	Choices []choice `json:"choices"`
+	Usage   *usage   `json:"usage,omitempty"`
+}
+
+// run is one answer that is being written.
+type run struct {
+	m        *Model
+	w        http.ResponseWriter
+	r        *http.Request
+	sampling *sampling
+	head     answer
+
+	whole, chunk string // the types of objects
+
+	pieces []string // of the text or, of a call, of its arguments
+	finish string
+	usage  *usage
+	first  *choice // what a stream begins with, nil if it is a piece
+	// render makes a choice of a piece, or of the whole text.
+	render func(text string, whole bool) choice
+}
+
+// start begins an answer.
+func (m *Model) start(w http.ResponseWriter, r *http.Request, s *sampling, prefix string) *run {
+	return &run{m: m, w: w, r: r, sampling: s, head: answer{ID: newID(prefix), Created: m.now().Unix(), Model: ModelID}}
+}
+
+// write answers as the client wants it: at once, or token by token.
+func (a *run) write() error {
+	if a.sampling.Stream {
+		return a.stream()
+	}
+	var text strings.Builder
+	for _, piece := range a.pieces {
+		if err := a.m.think(a.r); err != nil {
+			return err
+		}
+		text.WriteString(piece)
+	}
+	whole := a.render(text.String(), true)
+	whole.FinishReason = &a.finish
+	a.head.Object, a.head.Choices, a.head.Usage = a.whole, []choice{whole}, a.usage
+	return writeJSON(a.w, a.head)
+}
+
+// stream answers token by token.
+func (a *run) stream() error {
+	a.head.Object = a.chunk
+	s := newEvents(a.w)
+	send := func(choices ...choice) error {
+		a.head.Choices = choices
+		return s.send(a.head)
+	}
+	if a.first != nil {
+		if err := send(*a.first); err != nil {
+			return err
+		}
+	}
+	for _, piece := range a.pieces {
+		if err := a.m.think(a.r); err != nil {
+			return err
+		}
+		if err := send(a.render(piece, false)); err != nil {
+			return err
+		}
+	}
+	last := a.render("", false)
+	last.FinishReason = &a.finish
+	if last.Delta != nil {
+		last.Delta = new(message)
+	}
+	if err := send(last); err != nil {
+		return err
+	}
+	if a.sampling.StreamOptions.IncludeUsage {
+		a.head.Usage = a.usage
+		if err := send([]choice{}...); err != nil {
+			return err
+		}
+	}
+	return s.done()
 }
 
 func (m *Model) chat(w http.ResponseWriter, r *http.Request) error {
@@ -113,117 +198,60 @@ func (m *Model) chat(w http.ResponseWriter, r *http.Request) error {
 		}
 		prompt += len(tokens(string(message.Content)))
 	}
-	run := &chatRun{m: m, w: w, r: r, q: &q, head: chatAnswer{ID: newID("chatcmpl-"), Created: m.now().Unix(), Model: ModelID}}
-	if err := run.compose(prompt); err != nil {
+	run := m.start(w, r, &q.sampling, "chatcmpl-")
+	if err := run.composeChat(&q, prompt); err != nil {
 		return err
 	}
-	if q.Stream {
-		return run.stream()
-	}
-	return run.whole()
+	return run.write()
 }
 
-// chatRun is one answer being written.
-type chatRun struct {
-	m    *Model
-	w    http.ResponseWriter
-	r    *http.Request
-	q    *chatRequest
-	head chatAnswer
-
-	pieces []string  // of the text or, with a call, of its arguments
-	call   *toolCall // nil: the answer is text
-	finish string
-	usage  *usage
-}
-
-// compose decides what will be said; prompt is the number of tokens asked.
-func (c *chatRun) compose(prompt int) error {
-	last := c.q.Messages[len(c.q.Messages)-1]
-	if t := pick(c.q.Tools, c.q.ToolChoice, last.Role, string(last.Content)); t != nil {
-		arguments, err := json.Marshal(t.Function.Parameters.example())
-		if err != nil {
-			return fmt.Errorf("encoding arguments: %w", err)
+// composeChat decides on the answer; prompt is the number of the prompt's tokens.
+func (a *run) composeChat(q *chatRequest, prompt int) error {
+	a.whole, a.chunk = "chat.completion", "chat.completion.chunk"
+	last := q.Messages[len(q.Messages)-1]
+	t := pick(q.Tools, q.ToolChoice, last.Role, string(last.Content))
+	if t == nil {
+		a.pieces, a.finish = cut(reply(last.Role, string(last.Content)), q.Stop, q.limit())
+		a.render = func(text string, whole bool) choice {
+			if whole {
+				return choice{Message: &message{Role: "assistant", Content: &text}}
+			}
+			return choice{Delta: &message{Content: &text}}
 		}
-		c.call = &toolCall{ID: newID("call_"), Type: "function", Function: functionCall{Name: t.Function.Name}}
-		c.pieces, c.finish = pieces(string(arguments)), "tool_calls"
-	} else {
-		c.pieces, c.finish = cut(reply(last.Role, string(last.Content)), c.q.Stop, c.q.limit())
+		a.first = &choice{Delta: &message{Role: "assistant", Content: new(string)}}
+	} else if err := a.composeCall(t); err != nil {
+		return err
 	}
-	c.usage = newUsage(prompt, len(c.pieces))
+	a.usage = newUsage(prompt, len(a.pieces))
+	return nil
+}
+
+// composeCall makes the answer a call of a tool.
+func (a *run) composeCall(t *tool) error {
+	arguments, err := json.Marshal(t.Function.Parameters.example())
+	if err != nil {
+		return fmt.Errorf("encoding arguments: %w", err)
+	}
+	call := toolCall{ID: newID("call_"), Type: "function", Function: functionCall{Name: t.Function.Name}}
+	a.pieces, a.finish = pieces(string(arguments)), "tool_calls"
+	a.render = func(text string, whole bool) choice {
+		if whole {
+			call.Function.Arguments = text
+			return choice{Message: &message{Role: "assistant", ToolCalls: []toolCall{call}}}
+		}
+		return choice{Delta: &message{ToolCalls: []toolCall{{Index: new(int), Function: functionCall{Arguments: text}}}}}
+	}
+	begun := call
+	begun.Index = new(int)
+	a.first = &choice{Delta: &message{Role: "assistant", ToolCalls: []toolCall{begun}}}
 	return nil
 }
 
 // pieces cuts arguments so that a client sees them come in parts.
 func pieces(text string) []string {
-	const size = 8
 	var out []string
-	for runes := []rune(text); len(runes) > 0; {
-		n := min(size, len(runes))
-		out = append(out, string(runes[:n]))
-		runes = runes[n:]
+	for piece := range slices.Chunk([]rune(text), 8) {
+		out = append(out, string(piece))
 	}
 	return out
-}
-
-// whole answers at once, after the time that the tokens take.
-func (c *chatRun) whole() error {
-	text := ""
-	for _, piece := range c.pieces {
-		if err := c.m.think(c.r); err != nil {
-			return err
-		}
-		text += piece
-	}
-	said := &message{Role: "assistant", Content: &text}
-	if c.call != nil {
-		c.call.Function.Arguments = text
-		said = &message{Role: "assistant", ToolCalls: []toolCall{*c.call}}
-	}
-	c.head.Object = "chat.completion"
-	c.head.Choices = []chatChoice{{Message: said, FinishReason: &c.finish}}
-	c.head.Usage = c.usage
-	return answer(c.w, c.head)
-}
-
-// stream answers token by token.
-func (c *chatRun) stream() error {
-	c.head.Object = "chat.completion.chunk"
-	s := newEvents(c.w)
-	empty := ""
-	first := message{Role: "assistant", Content: &empty}
-	if c.call != nil {
-		c.call.Index = new(int)
-		first = message{Role: "assistant", ToolCalls: []toolCall{*c.call}}
-	}
-	if err := c.send(s, first, nil); err != nil {
-		return err
-	}
-	for _, piece := range c.pieces {
-		if err := c.m.think(c.r); err != nil {
-			return err
-		}
-		delta := message{Content: &piece}
-		if c.call != nil {
-			delta = message{ToolCalls: []toolCall{{Index: new(int), Function: functionCall{Arguments: piece}}}}
-		}
-		if err := c.send(s, delta, nil); err != nil {
-			return err
-		}
-	}
-	if err := c.send(s, message{}, &c.finish); err != nil {
-		return err
-	}
-	if c.q.StreamOptions.IncludeUsage {
-		c.head.Choices, c.head.Usage = []chatChoice{}, c.usage
-		if err := s.send(c.head); err != nil {
-			return err
-		}
-	}
-	return s.done()
-}
-
-func (c *chatRun) send(s *events, delta message, finish *string) error {
-	c.head.Choices = []chatChoice{{Delta: &delta, FinishReason: finish}}
-	return s.send(c.head)
 }

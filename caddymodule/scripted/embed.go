@@ -57,7 +57,7 @@ func (m *Model) embed(w http.ResponseWriter, r *http.Request) error {
 		}
 		used += len(tokens(text))
 	}
-	return answer(w, map[string]any{
+	return writeJSON(w, map[string]any{
 		"object": "list", "data": data, "model": ModelID,
 		"usage": map[string]int{"prompt_tokens": used, "total_tokens": used},
 	})

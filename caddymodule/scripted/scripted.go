@@ -90,7 +90,7 @@ func (m *Model) object() modelObject {
 }
 
 func (m *Model) models(w http.ResponseWriter, _ *http.Request) error {
-	return answer(w, map[string]any{"object": "list", "data": []modelObject{m.object()}})
+	return writeJSON(w, map[string]any{"object": "list", "data": []modelObject{m.object()}})
 }
 
 func (m *Model) model(w http.ResponseWriter, r *http.Request) error {
@@ -100,7 +100,7 @@ func (m *Model) model(w http.ResponseWriter, r *http.Request) error {
 			Param: "model", Code: "model_not_found",
 		}
 	}
-	return answer(w, m.object())
+	return writeJSON(w, m.object())
 }
 
 // apiError is an error as the OpenAI API shows it.
@@ -141,8 +141,8 @@ func fail(w http.ResponseWriter, err error) {
 	_, _ = w.Write(body) // the client may be gone
 }
 
-// answer writes a JSON object. Its error says that the client is gone.
-func answer(w http.ResponseWriter, v any) error {
+// writeJSON writes a JSON object. Its error says that the client is gone.
+func writeJSON(w http.ResponseWriter, v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("encoding the answer: %w", err)

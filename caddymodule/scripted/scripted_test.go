@@ -108,7 +108,7 @@ func TestErrors(t *testing.T) {
 func TestChatSaysThatItIsScripted(t *testing.T) {
 	w := serve(t, "POST", "/v1/chat/completions",
 		`{"model":"x","messages":[{"role":"system","content":"be brief"},{"role":"user","content":[{"type":"text","text":"hello  there"},{"type":"image_url"}]}]}`)
-	got := into[chatAnswer](t, w.Body.Bytes())
+	got := into[answer](t, w.Body.Bytes())
 	choice := got.Choices[0]
 	text := *choice.Message.Content
 	if !strings.HasPrefix(text, "I am Postern's built-in scripted model, not a real one.") || !strings.Contains(text, "You wrote: “hello there”.") {
@@ -124,8 +124,8 @@ func TestChatSaysThatItIsScripted(t *testing.T) {
 
 func TestChatStreamEqualsWhole(t *testing.T) {
 	const body = `"messages":[{"role":"user","content":"grüß dich"}],"max_completion_tokens":30`
-	whole := into[chatAnswer](t, serve(t, "POST", "/v1/chat/completions", `{`+body+`}`).Body.Bytes())
-	chunks := streamed[chatAnswer](t, serve(t, "POST", "/v1/chat/completions", `{"stream":true,"stream_options":{"include_usage":true},`+body+`}`))
+	whole := into[answer](t, serve(t, "POST", "/v1/chat/completions", `{`+body+`}`).Body.Bytes())
+	chunks := streamed[answer](t, serve(t, "POST", "/v1/chat/completions", `{"stream":true,"stream_options":{"include_usage":true},`+body+`}`))
 
 	usageChunk, finishChunk := chunks[len(chunks)-1], chunks[len(chunks)-2]
 	if len(usageChunk.Choices) != 0 || *usageChunk.Usage != *whole.Usage {
@@ -153,7 +153,7 @@ func TestChatStreamEqualsWhole(t *testing.T) {
 }
 
 func TestChatWithoutUsageChunk(t *testing.T) {
-	for _, chunk := range streamed[chatAnswer](t, serve(t, "POST", "/v1/chat/completions", `{"stream":true,"messages":[{"role":"user"}]}`)) {
+	for _, chunk := range streamed[answer](t, serve(t, "POST", "/v1/chat/completions", `{"stream":true,"messages":[{"role":"user"}]}`)) {
 		if len(chunk.Choices) != 1 || chunk.Usage != nil {
 			t.Errorf("chunk %+v", chunk)
 		}
@@ -162,7 +162,7 @@ func TestChatWithoutUsageChunk(t *testing.T) {
 
 func TestChatStops(t *testing.T) {
 	w := serve(t, "POST", "/v1/chat/completions", `{"stop":["scripted","built"],"messages":[{"role":"user"}]}`)
-	choice := into[chatAnswer](t, w.Body.Bytes()).Choices[0]
+	choice := into[answer](t, w.Body.Bytes()).Choices[0]
 	if *choice.Message.Content != "I am Postern's " || *choice.FinishReason != "stop" {
 		t.Errorf("got %q %s", *choice.Message.Content, *choice.FinishReason)
 	}
@@ -189,7 +189,7 @@ func TestChatCallsTools(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			body := `"tools":[` + weatherTool + `],"tool_choice":` + tt.choice + `,"messages":[{"role":"` + tt.role + `","content":"` + tt.text + `"}]}`
-			choice := into[chatAnswer](t, serve(t, "POST", "/v1/chat/completions", `{`+body).Body.Bytes()).Choices[0]
+			choice := into[answer](t, serve(t, "POST", "/v1/chat/completions", `{`+body).Body.Bytes()).Choices[0]
 			if called := len(choice.Message.ToolCalls) == 1; called != tt.called || called != (*choice.FinishReason == "tool_calls") {
 				t.Fatalf("got %+v, finish %s", choice.Message, *choice.FinishReason)
 			}
@@ -201,7 +201,7 @@ func TestChatCallsTools(t *testing.T) {
 				t.Errorf("call %+v", call)
 			}
 			var got toolCall
-			for _, chunk := range streamed[chatAnswer](t, serve(t, "POST", "/v1/chat/completions", `{"stream":true,`+body)) {
+			for _, chunk := range streamed[answer](t, serve(t, "POST", "/v1/chat/completions", `{"stream":true,`+body)) {
 				for _, fragment := range chunk.Choices[0].Delta.ToolCalls {
 					got.ID += fragment.ID
 					got.Function.Name += fragment.Function.Name
@@ -217,24 +217,24 @@ func TestChatCallsTools(t *testing.T) {
 
 func TestToolAnswerIsQuoted(t *testing.T) {
 	w := serve(t, "POST", "/v1/chat/completions", `{"messages":[{"role":"tool","content":"`+strings.Repeat("é", quoteRunes+5)+`"}]}`)
-	text := *into[chatAnswer](t, w.Body.Bytes()).Choices[0].Message.Content
+	text := *into[answer](t, w.Body.Bytes()).Choices[0].Message.Content
 	if !strings.Contains(text, "The tool answered: “"+strings.Repeat("é", quoteRunes)+"…”. ") {
 		t.Errorf("text %q", text)
 	}
 }
 
 func TestCompletions(t *testing.T) {
-	whole := into[textAnswer](t, serve(t, "POST", "/v1/completions", `{"prompt":"once upon a time"}`).Body.Bytes())
+	whole := into[answer](t, serve(t, "POST", "/v1/completions", `{"prompt":"once upon a time"}`).Body.Bytes())
 	if whole.Object != "text_completion" || *whole.Choices[0].FinishReason != "length" || whole.Usage.CompletionTokens != 16 || whole.Usage.PromptTokens != 4 {
 		t.Errorf("got %+v, usage %+v", whole, whole.Usage)
 	}
-	chunks := streamed[textAnswer](t, serve(t, "POST", "/v1/completions", `{"prompt":["once upon a time"],"stream":true,"stream_options":{"include_usage":true}}`))
+	chunks := streamed[answer](t, serve(t, "POST", "/v1/completions", `{"prompt":["once upon a time"],"stream":true,"stream_options":{"include_usage":true}}`))
 	text := ""
 	for _, chunk := range chunks[:len(chunks)-1] {
-		text += chunk.Choices[0].Text
+		text += *chunk.Choices[0].Text
 	}
-	if text != whole.Choices[0].Text {
-		t.Errorf("streamed %q\nwhole    %q", text, whole.Choices[0].Text)
+	if text != *whole.Choices[0].Text {
+		t.Errorf("streamed %q\nwhole    %q", text, *whole.Choices[0].Text)
 	}
 	if last := chunks[len(chunks)-1]; len(last.Choices) != 0 || *last.Usage != *whole.Usage {
 		t.Errorf("usage chunk %+v", last)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -27,7 +28,6 @@ type completion struct {
 
 	answered bool           // the upstream has
 	noEffort bool           // sent again without a degree of thinking, which the model refused
-	asWhole  bool           // sent again, not as a stream
 	result   *dialect.Error // of the last answer; nil: the client has it
 
 	counting sync.Once
@@ -72,14 +72,11 @@ func (c *completion) receive(response *http.Response) (again bool) {
 		return false
 	}
 	derr := c.render(response)
-	switch {
-	case derr == nil:
-		return false
-	case derr.NoEffort && !c.noEffort && !c.asWhole && c.call.DropEffort():
+	switch c.call.Retry(derr) {
+	case dialect.RetryWithoutEffort:
 		c.noEffort = true
 		return true
-	case derr.NeedsWhole && !c.asWhole:
-		c.asWhole = true
+	case dialect.RetryWhole:
 		ex.Upstream.Header, ex.Upstream.Body = upstreamHeader(ex.Upstream.Header, false), c.call.WholeBody
 		return true
 	}
@@ -158,13 +155,13 @@ func (c *completion) dropped(itemType string) {
 
 // registration is the deployment that the request is for, as it is registered
 // now; false if there is none.
-func (c *completion) registration() (dialect.Registration, bool) {
+func (c *completion) registration() (tokens.Registration, bool) {
 	deployment, ok := c.Store.Deployment(c.exchange.Account, c.exchange.Model)
 	return registration(deployment), ok
 }
 
 // estimate estimates the tokens of the prompt, once; 0 if that is impossible.
-func (c *completion) estimate(_ string, p *dialect.Prompt) int {
+func (c *completion) estimate(_ string, p *tokens.Prompt) int {
 	c.counting.Do(func() {
 		of, ok := c.registration()
 		if !ok {

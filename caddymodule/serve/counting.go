@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 	"github.com/postern-dev/postern/caddymodule/queue"
 )
 
@@ -27,7 +28,7 @@ func newCountingQueue() *queue.Queues {
 
 // countPrompt counts the tokens of a prompt when its turn comes, within a time.
 // Its errors are those of [queue.Queues.Enter].
-func (c *completion) countPrompt(ctx context.Context, of dialect.Registration, p *dialect.Prompt, wait time.Duration) (int, error) {
+func (c *completion) countPrompt(ctx context.Context, of tokens.Registration, p *tokens.Prompt, wait time.Duration) (int, error) {
 	if c.size+c.kept > countedAtOnce {
 		place, err := c.learner.counting.Enter(ctx, queue.Name{}, c.exchange.Key.ID(), queue.Bounds{Length: maxToCount, Wait: wait})
 		if err != nil {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -86,8 +86,8 @@ func TestWindowsTakeMemory(t *testing.T) {
 func TestReferencesCountAsBody(t *testing.T) {
 	g := newGateway(t, 1<<30)
 	item := []byte(`{"id":"msg_1","type":"message","role":"user","content":"` + strings.Repeat("x", 3<<20) + `"}`)
-	owner := dialect.KeptOwner{Account: store.DefaultAccount, Key: g.key.ID()}
-	g.backend.learner.kept.View(owner, g.key.Scope()).Keep("resp_1", dialect.KeptResponse{Model: "m", Body: []byte("{}"), Input: [][]byte{item}})
+	owner := kept.Owner{Account: store.DefaultAccount, Key: g.key.ID()}
+	g.backend.learner.kept.View(owner, g.key.Scope()).Keep("resp_1", kept.Response{Model: "m", Body: []byte("{}"), Input: [][]byte{item}})
 	g.answer = func(*http.Request) *http.Response {
 		return upstreamAnswer("application/json", strings.NewReader(completionOf("hi")), -1)
 	}
@@ -105,8 +105,8 @@ func TestReferencesCountAsBody(t *testing.T) {
 func TestKeptResponsesTakeMemory(t *testing.T) {
 	g := newGateway(t, 32<<20)
 	item := []byte(`{"id":"msg_1","type":"message","role":"user","content":"` + strings.Repeat("x", 8<<20) + `"}`)
-	owner := dialect.KeptOwner{Account: store.DefaultAccount, Key: g.key.ID()}
-	kept := dialect.KeptResponse{Model: "m", Body: []byte("{}"), Input: [][]byte{item}}
+	owner := kept.Owner{Account: store.DefaultAccount, Key: g.key.ID()}
+	kept := kept.Response{Model: "m", Body: []byte("{}"), Input: [][]byte{item}}
 	g.backend.learner.kept.View(owner, g.key.Scope()).Keep("resp_1", kept)
 	for _, input := range []string{`"previous_response_id":"resp_1","input":"x"`, `"input":[{"type":"item_reference","id":"msg_1"}]`} {
 		for _, path := range []string{"/v1/responses", "/v1/responses/input_tokens"} {

@@ -3,7 +3,7 @@ package serve
 import (
 	"sync"
 
-	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 	"github.com/postern-dev/postern/caddymodule/queue"
 )
 
@@ -16,7 +16,7 @@ type efforts struct {
 }
 
 // learn remembers a deployment.
-func (e *efforts) learn(of dialect.Registration) {
+func (e *efforts) learn(of tokens.Registration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.unable == nil {
@@ -33,7 +33,7 @@ func (e *efforts) any() bool {
 }
 
 // none reports whether a deployment is remembered, as it is registered now.
-func (e *efforts) none(of dialect.Registration) bool {
+func (e *efforts) none(of tokens.Registration) bool {
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	since, ok := e.unable[nameOf(of)]
@@ -48,6 +48,6 @@ func (e *efforts) forget(account, name string) {
 }
 
 // nameOf is the name of a registered deployment.
-func nameOf(of dialect.Registration) queue.Name {
+func nameOf(of tokens.Registration) queue.Name {
 	return queue.Name{Account: of.Account, Deployment: of.Deployment}
 }

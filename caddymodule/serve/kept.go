@@ -5,13 +5,14 @@ import (
 	"net/url"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 )
 
 // keptResponse answers a request for a kept response.
 func (t *Translator) keptResponse(a *answer, ex *Exchange, b *Backend, q url.Values) *dialect.Error {
 	id := ex.Operation.ResponseID
-	kept := t.keptView(b, ex)
-	response, ok := kept.Response(id)
+	view := t.keptView(b, ex)
+	response, ok := view.Response(id)
 	if !ok {
 		return dialect.ResponseNotFound(id)
 	}
@@ -22,7 +23,7 @@ func (t *Translator) keptResponse(a *answer, ex *Exchange, b *Backend, q url.Val
 	body := response.Body
 	switch ex.Operation.Kind {
 	case dialect.DeleteResponse:
-		kept.Delete(id)
+		view.Delete(id)
 		body = dialect.DeletedResponse(id)
 	case dialect.ListInputItems:
 		var derr *dialect.Error
@@ -35,11 +36,11 @@ func (t *Translator) keptResponse(a *answer, ex *Exchange, b *Backend, q url.Val
 }
 
 // keptView returns the kept responses that a request may see.
-func (t *Translator) keptView(b *Backend, ex *Exchange) dialect.KeptView {
-	owner := dialect.KeptOwner{Account: ex.Account, Key: ex.Key.ID()}
+func (t *Translator) keptView(b *Backend, ex *Exchange) kept.View {
+	owner := kept.Owner{Account: ex.Account, Key: ex.Key.ID()}
 	switch t.ResponseStore {
 	case StoreOff:
-		return dialect.KeptView{}
+		return kept.View{}
 	case StoreAccount:
 		owner.Key = ""
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/dialect/kept"
+	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/memory"
@@ -19,9 +21,9 @@ import (
 // tokens they had, to count others by, and the responses that clients may refer
 // to. It lives as long as the open store, so that a reload loses nothing.
 type learner struct {
-	calibration  *dialect.Calibration
+	calibration  *tokens.Calibration
 	counting     *queue.Queues // of those who count by it
-	kept         *dialect.KeptResponses
+	kept         *kept.Store
 	efforts      efforts // of models that know none
 	signatureKey []byte  // of thinking blocks
 	sealer       *dialect.Sealer
@@ -40,7 +42,7 @@ type learner struct {
 
 // sample is a completed request and the tokens of its prompt.
 type sample struct {
-	of     dialect.Registration
+	of     tokens.Registration
 	call   dialect.Call
 	size   int64 // bytes of the request
 	tokens int64
@@ -50,8 +52,8 @@ type sample struct {
 
 // correction is a prompt to correct estimates by, and its tokens.
 type correction struct {
-	of     dialect.Registration
-	prompt *dialect.Prompt
+	of     tokens.Registration
+	prompt *tokens.Prompt
 	size   int64 // bytes of the request
 	tokens int64
 	held   memory.Reservation
@@ -92,7 +94,7 @@ func newLearner(st *store.Store, budget *memory.Budget, logger *slog.Logger) (*l
 	}
 	l := &learner{
 		counting:     newCountingQueue(),
-		kept:         dialect.NewKeptResponses(time.Now),
+		kept:         kept.NewStore(time.Now),
 		signatureKey: key,
 		sealer:       sealer,
 		store:        st,
@@ -102,7 +104,7 @@ func newLearner(st *store.Store, budget *memory.Budget, logger *slog.Logger) (*l
 		corrections:  make(chan correction),
 		stop:         stop,
 	}
-	l.calibration = dialect.NewCalibration(dialect.NewTokenCounter(), l.load)
+	l.calibration = tokens.NewCalibration(tokens.NewCounter(), l.load)
 	l.unwatch = st.Subscribe(l.onChange)
 	l.worker.Go(func() { l.run(ctx) })
 	l.worker.Go(func() { l.correct(ctx) })
@@ -118,18 +120,18 @@ func (l *learner) close() {
 }
 
 // load returns what the store has about a registration.
-func (l *learner) load(r dialect.Registration) (dialect.Ratios, bool) {
+func (l *learner) load(r tokens.Registration) (tokens.Ratios, bool) {
 	c, ok := l.store.Calibration(r.Account, r.Deployment)
 	if !ok || c.Since.UnixMilli() != r.Since {
-		return dialect.Ratios{}, false
+		return tokens.Ratios{}, false
 	}
-	return dialect.Ratios{Plain: c.Plain, Tools: c.Tools}, true
+	return tokens.Ratios{Plain: c.Plain, Tools: c.Tools}, true
 }
 
 // onChange forgets deployments that are removed.
 func (l *learner) onChange(c store.Change) {
 	if c.Kind == store.KindDeployment && c.Removed {
-		l.calibration.Forget(c.Account, c.ID)
+		l.calibration.Remove(c.Account, c.ID)
 		l.efforts.forget(c.Account, c.ID)
 	}
 }
@@ -230,6 +232,6 @@ func (l *learner) save(ctx context.Context) {
 }
 
 // registration names a deployment as it is registered now.
-func registration(d store.Deployment) dialect.Registration {
-	return dialect.Registration{Account: d.Account, Deployment: d.Name, Since: d.UpdatedAt.UnixMilli()}
+func registration(d store.Deployment) tokens.Registration {
+	return tokens.Registration{Account: d.Account, Deployment: d.Name, Since: d.UpdatedAt.UnixMilli()}
 }

@@ -1,4 +1,4 @@
-package dialect
+package tokens
 
 import (
 	"encoding/json"
@@ -18,7 +18,7 @@ func TestTextTokens(t *testing.T) {
 		{"The quick brown fox jumps over the lazy dog.", 10},
 		{strings.Repeat(" hello", 600), 600},
 	}
-	c := NewTokenCounter()
+	c := NewCounter()
 	for _, tt := range tests {
 		for range 2 { // the second time from memory
 			if got := c.Text(tt.text); got != tt.want {
@@ -35,7 +35,7 @@ func TestTextIsCutAtRunes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := NewTokenCounter().Text(text); got < whole || got > whole+len(text)/countPiece+1 {
+	if got := NewCounter().Text(text); got < whole || got > whole+len(text)/countPiece+1 {
 		t.Errorf("%d tokens in pieces, %d in one", got, whole)
 	}
 }
@@ -45,7 +45,7 @@ func TestCountingIsBounded(t *testing.T) {
 	for name, unit := range map[string]string{"letters": "a", "spaces": " ", "signs": "=-", "broken": "\xff\xfe", "mixed": "aB9 ", "lines": " \n", "tabs": "\v\n"} {
 		text := strings.Repeat(unit, 128<<10/len(unit))
 		start := time.Now()
-		n := NewTokenCounter().Text(text)
+		n := NewCounter().Text(text)
 		if d := time.Since(start); d > time.Minute { // 60 ms, but for the race detector and other tests; without a bound, hours
 			t.Errorf("%s: counted in %v", name, d)
 		}
@@ -58,7 +58,7 @@ func TestCountingIsBounded(t *testing.T) {
 func TestTextBeyondTheLimitIsExtrapolated(t *testing.T) {
 	words := strings.Repeat(" hello", 5<<20/6)
 	p := promptOf(t, []map[string]any{{"role": "user", "content": words}}, nil)
-	got, want := NewTokenCounter().Estimate(p).Tokens, 5<<20/6
+	got, want := NewCounter().Estimate(p).Tokens, 5<<20/6
 	if d := got - want; d < -want/100 || d > want/100 {
 		t.Errorf("%d tokens, want %d within 1 %%", got, want)
 	}
@@ -116,7 +116,7 @@ func TestEstimate(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := NewTokenCounter().Estimate(NewPrompt([]byte(tt.messages), []byte(tt.tools))); got != tt.want {
+			if got := NewCounter().Estimate(NewPrompt([]byte(tt.messages), []byte(tt.tools))); got != tt.want {
 				t.Errorf("got %+v, want %+v", got, tt.want)
 			}
 		})
@@ -124,7 +124,7 @@ func TestEstimate(t *testing.T) {
 }
 
 func TestTextCacheIsBounded(t *testing.T) {
-	c := NewTokenCounter()
+	c := NewCounter()
 	for i := range 3 * cachedTexts {
 		c.remember(uint64(i), 1)
 	}
@@ -137,7 +137,7 @@ func TestTextCacheIsBounded(t *testing.T) {
 }
 
 func TestTokenCounterIsSafeForConcurrentUse(t *testing.T) {
-	c := NewTokenCounter()
+	c := NewCounter()
 	text := strings.Repeat("hello world ", 40)
 	want, _ := tokenise(t.Context(), text)
 	var g sync.WaitGroup
@@ -158,13 +158,13 @@ func FuzzEstimate(f *testing.F) {
 	f.Add([]byte(`[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw0KGgo="}}]}]`), []byte(`[{"type":"function"}]`))
 	f.Add([]byte(`[{"role":"assistant","tool_calls":[{"function":{"arguments":"{}"}}]}]`), []byte(`[`))
 	f.Add([]byte(`[{"content":"\ud800\u0000`), []byte{})
-	c := NewTokenCounter()
+	c := NewCounter()
 	f.Fuzz(func(t *testing.T, messages, tools []byte) {
 		p := NewPrompt(messages, tools)
 		if n := c.Estimate(p).Tokens; n < 0 || n > 100*(len(messages)+len(tools)+100) {
 			t.Errorf("%d tokens", n)
 		}
-		if len(p.sums("d")) != len(p.messages)+1 {
+		if len(p.sums("d")) != len(p.Messages)+1 {
 			t.Error("not one sum for each message")
 		}
 	})

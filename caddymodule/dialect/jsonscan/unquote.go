@@ -1,4 +1,4 @@
-package dialect
+package jsonscan
 
 import (
 	"strings"
@@ -6,9 +6,9 @@ import (
 	"unicode/utf8"
 )
 
-// unescape decodes what stands between the quotes of a valid JSON string, as
+// Unescape decodes what stands between the quotes of a valid JSON string, as
 // unquote does. It allocates the result and nothing else.
-func unescape(raw []byte) string {
+func Unescape(raw []byte) string {
 	if plain(raw) {
 		return string(raw)
 	}

@@ -1,4 +1,4 @@
-package dialect
+package jsonscan
 
 import (
 	"encoding/json"
@@ -14,11 +14,11 @@ func FuzzUnquote(f *testing.F) {
 		if len(quoted) == 0 || quoted[0] != '"' || json.Unmarshal(quoted, &want) != nil || quoted[len(quoted)-1] != '"' {
 			return
 		}
-		if got := unquote(quoted); got != want {
+		if got := Unquote(quoted); got != want {
 			t.Fatalf("%q: %q, encoding/json says %q", quoted, got, want)
 		}
-		again := appendQuoted(nil, want)
-		if got := unquote(again); got != want {
+		again := AppendQuoted(nil, want)
+		if got := Unquote(again); got != want {
 			t.Fatalf("%q written as %s, read as %q", want, again, got)
 		}
 	})

@@ -1,4 +1,4 @@
-package dialect
+package tokens
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/tiktoken-go/tokenizer/codec"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // o200k is the tokenizer of which counts are estimates of any model's: of
@@ -25,30 +27,30 @@ const (
 	cachedTexts = 1 << 15 // texts in one of the two generations that are remembered
 )
 
-// TokenCounter estimates how many tokens a prompt has. It remembers the counts
+// Counter estimates how many tokens a prompt has. It remembers the counts
 // of texts that it has seen, by hash, as agents send their whole conversation
 // again with each turn. It is safe for concurrent use.
-type TokenCounter struct {
+type Counter struct {
 	seed maphash.Seed
 
 	mu         sync.Mutex
 	young, old map[uint64]int32 // old is dropped when young is full
 }
 
-// NewTokenCounter returns a counter that has seen nothing.
-func NewTokenCounter() *TokenCounter {
-	return &TokenCounter{seed: maphash.MakeSeed(), young: make(map[uint64]int32)}
+// NewCounter returns a counter that has seen nothing.
+func NewCounter() *Counter {
+	return &Counter{seed: maphash.MakeSeed(), young: make(map[uint64]int32)}
 }
 
 // Text is the number of o200k tokens of a text. Words are cut at every 4 KiB,
 // and white space at every 256 bytes, which adds less than a token to each.
-func (c *TokenCounter) Text(s string) int {
+func (c *Counter) Text(s string) int {
 	n, _ := c.text(context.Background(), s)
 	return n
 }
 
 // text is Text; false if ctx ended before the text.
-func (c *TokenCounter) text(ctx context.Context, s string) (n int, ok bool) {
+func (c *Counter) text(ctx context.Context, s string) (n int, ok bool) {
 	if len(s) < cachedText {
 		return tokenise(ctx, s)
 	}
@@ -103,7 +105,7 @@ func pieceEnd(s string) int {
 }
 
 // known looks a text's count up.
-func (c *TokenCounter) known(key uint64) (int, bool) {
+func (c *Counter) known(key uint64) (int, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if n, ok := c.young[key]; ok {
@@ -117,14 +119,14 @@ func (c *TokenCounter) known(key uint64) (int, bool) {
 }
 
 // remember keeps a text's count.
-func (c *TokenCounter) remember(key uint64, n int) {
+func (c *Counter) remember(key uint64, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.keep(key, int32(n))
 }
 
 // keep puts a count among the young ones.
-func (c *TokenCounter) keep(key uint64, n int32) {
+func (c *Counter) keep(key uint64, n int32) {
 	if len(c.young) >= cachedTexts {
 		c.old, c.young = c.young, make(map[uint64]int32)
 	}
@@ -148,29 +150,29 @@ const (
 )
 
 // Estimate estimates a prompt.
-func (c *TokenCounter) Estimate(p *Prompt) Estimate {
+func (c *Counter) Estimate(p *Prompt) Estimate {
 	return c.estimateFrom(context.Background(), p, 0)
 }
 
 // estimateFrom estimates the messages of a prompt from the n-th on, and all
 // else of it if n is 0. When ctx ends, so does the counting, too early.
-func (c *TokenCounter) estimateFrom(ctx context.Context, p *Prompt, n int) Estimate {
+func (c *Counter) estimateFrom(ctx context.Context, p *Prompt, n int) Estimate {
 	t := tally{ctx: ctx, counter: c, left: maxCounted}
 	if n == 0 {
 		t.add(tokensPerPrompt)
-		t.tools(p.tools)
+		t.tools(p.Tools)
 	}
-	for i := n; i < len(p.messages) && ctx.Err() == nil; i++ {
+	for i := n; i < len(p.Messages) && ctx.Err() == nil; i++ {
 		t.add(tokensPerMessage)
-		t.message(p.messages[i], i > p.lastUser)
+		t.message(p.Messages[i], i > p.lastUser)
 	}
-	return Estimate{Tokens: t.total(), Tools: len(p.tools) > 0, Media: t.media}
+	return Estimate{Tokens: t.total(), Tools: len(p.Tools) > 0, Media: t.media}
 }
 
 // tally adds one prompt up.
 type tally struct {
 	ctx     context.Context
-	counter *TokenCounter
+	counter *Counter
 	fixed   int // tokens of what is no text
 	counted int // tokens of the texts that were tokenised
 	bytes   int // of those
@@ -215,9 +217,9 @@ func (t *tally) tools(raw []byte) {
 		return
 	}
 	t.add(tokensOfToolTalk)
-	for m := membersOf(raw, 0); m.next(); {
+	for m := jsonscan.At(raw, 0); m.Next(); {
 		t.add(tokensPerTool)
-		t.text(string(m.raw()))
+		t.text(string(m.Raw()))
 	}
 }
 
@@ -225,9 +227,9 @@ func (t *tally) tools(raw []byte) {
 // turn that is going on.
 func (t *tally) message(raw []byte, current bool) {
 	thought := !current
-	for m := membersOf(raw, 0); m.next(); {
-		value := m.raw()
-		switch string(m.name()) {
+	for m := jsonscan.At(raw, 0); m.Next(); {
+		value := m.Raw()
+		switch string(m.Name()) {
 		case "role", "name", "refusal":
 			t.str(value)
 		case "content":
@@ -235,7 +237,7 @@ func (t *tally) message(raw []byte, current bool) {
 		case "tool_calls":
 			t.calls(value)
 		case "reasoning_content", "reasoning", "thinking": // the same under several names
-			if !thought && isFilled(value) {
+			if !thought && jsonscan.IsFilled(value) {
 				thought = true
 				t.str(value)
 			}
@@ -245,8 +247,8 @@ func (t *tally) message(raw []byte, current bool) {
 
 // str adds a value that should be a string.
 func (t *tally) str(raw []byte) {
-	if isString(raw) {
-		t.text(unquote(raw))
+	if jsonscan.IsString(raw) {
+		t.text(jsonscan.Unquote(raw))
 	}
 }
 
@@ -256,13 +258,13 @@ func (t *tally) content(raw []byte) {
 		t.str(raw)
 		return
 	}
-	for m := membersOf(raw, 0); m.next(); {
-		for part := membersOf(m.raw(), 0); part.next(); {
-			switch string(part.name()) {
+	for m := jsonscan.At(raw, 0); m.Next(); {
+		for part := jsonscan.At(m.Raw(), 0); part.Next(); {
+			switch string(part.Name()) {
 			case "text", "refusal":
-				t.str(part.raw())
+				t.str(part.Raw())
 			case "image_url":
-				t.image(part.raw())
+				t.image(part.Raw())
 			case "input_audio", "file":
 				t.media = true
 				t.add(tokensOfUnknownImage)
@@ -280,9 +282,9 @@ func (t *tally) image(raw []byte) {
 	}
 	if len(raw) > 0 && raw[0] == '{' {
 		url := []byte(nil)
-		for m := membersOf(raw, 0); m.next(); {
-			if string(m.name()) == "url" {
-				url = m.raw()
+		for m := jsonscan.At(raw, 0); m.Next(); {
+			if string(m.Name()) == "url" {
+				url = m.Raw()
 			}
 		}
 		raw = url
@@ -292,17 +294,17 @@ func (t *tally) image(raw []byte) {
 
 // calls adds an assistant's tool calls.
 func (t *tally) calls(raw []byte) {
-	for m := membersOf(raw, 0); m.next(); {
+	for m := jsonscan.At(raw, 0); m.Next(); {
 		t.add(tokensPerMessage)
-		for call := membersOf(m.raw(), 0); call.next(); {
-			if string(call.name()) != "function" {
+		for call := jsonscan.At(m.Raw(), 0); call.Next(); {
+			if string(call.Name()) != "function" {
 				continue
 			}
-			for f := membersOf(call.raw(), 0); f.next(); {
-				if isString(f.raw()) {
-					t.str(f.raw())
+			for f := jsonscan.At(call.Raw(), 0); f.Next(); {
+				if jsonscan.IsString(f.Raw()) {
+					t.str(f.Raw())
 				} else {
-					t.text(string(f.raw()))
+					t.text(string(f.Raw()))
 				}
 			}
 		}

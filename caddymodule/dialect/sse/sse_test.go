@@ -1,4 +1,4 @@
-package dialect
+package sse
 
 import (
 	"bytes"
@@ -12,21 +12,21 @@ import (
 // "name|data".
 func readEvents(t testing.TB, pieces ...[]byte) (events []string) {
 	t.Helper()
-	var r eventReader
+	var r Reader
 	for _, p := range pieces {
 		own := slices.Clone(p)
-		for r.feed(own); r.next(); {
-			events = append(events, string(r.name)+"|"+string(r.data))
+		for r.Feed(own); r.Next(); {
+			events = append(events, string(r.Name)+"|"+string(r.Data))
 		}
 		for i := range own { // the reader must not look at a piece again
 			own[i] = '#'
 		}
 	}
-	if r.finish() {
-		events = append(events, string(r.name)+"|"+string(r.data))
+	if r.Finish() {
+		events = append(events, string(r.Name)+"|"+string(r.Data))
 	}
-	if r.err != nil {
-		t.Fatalf("reading events: %v", r.err)
+	if r.Err != nil {
+		t.Fatalf("reading events: %v", r.Err)
 	}
 	return events
 }
@@ -111,29 +111,29 @@ func TestEventReaderBoundsAnEvent(t *testing.T) {
 		"one line":   strings.Repeat("x", 1<<20),
 		"many lines": "data: " + strings.Repeat("x", 1<<20) + "\n",
 	} {
-		var r eventReader
+		var r Reader
 		fed := 0
-		for ; r.err == nil && fed < 2*maxEvent; fed += len(piece) {
-			for r.feed([]byte(piece)); r.next(); {
+		for ; r.Err == nil && fed < 2*MaxEvent; fed += len(piece) {
+			for r.Feed([]byte(piece)); r.Next(); {
 			}
 		}
-		if r.err == nil || fed > maxEvent+len(piece) {
-			t.Errorf("%s: error %v after %d bytes", name, r.err, fed)
+		if r.Err == nil || fed > MaxEvent+len(piece) {
+			t.Errorf("%s: error %v after %d bytes", name, r.Err, fed)
 		}
-		if r.next() || r.finish() {
+		if r.Next() || r.Finish() {
 			t.Errorf("%s: an event after the error", name)
 		}
 	}
 }
 
 func TestEventReaderLetsLargeBuffersGo(t *testing.T) {
-	var r eventReader
+	var r Reader
 	big := []byte("data: " + strings.Repeat("x", 1<<20))
 	for _, p := range [][]byte{big, []byte("\n"), []byte("data: y\n\n"), []byte("data: z\n\n")} {
-		for r.feed(p); r.next(); {
+		for r.Feed(p); r.Next(); {
 		}
 	}
-	if cap(r.line) > keepBuffer || cap(r.buf) > keepBuffer {
+	if cap(r.line) > KeepBuffer || cap(r.buf) > KeepBuffer {
 		t.Errorf("buffers of %d and %d bytes are kept", cap(r.line), cap(r.buf))
 	}
 }
@@ -141,10 +141,10 @@ func TestEventReaderLetsLargeBuffersGo(t *testing.T) {
 func TestEventReaderAllocatesNothing(t *testing.T) {
 	event := []byte("data: {\"a\":1}\n\n: ping\n\ndata: {\"b\":2}\n\ndata: cut he")
 	rest := []byte("re\n\n")
-	var r eventReader
+	var r Reader
 	run := func() {
 		for _, p := range [][]byte{event, rest} {
-			for r.feed(p); r.next(); {
+			for r.Feed(p); r.Next(); {
 			}
 		}
 	}

@@ -1,6 +1,7 @@
-package dialect
+package tokens
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -23,7 +24,7 @@ func longPrompt(t *testing.T, n int, tools any) *Prompt {
 var oneTool = []map[string]any{{"type": "function", "function": map[string]any{"name": "look", "parameters": map[string]any{"type": "object"}}}}
 
 func TestCountBeforeAnythingIsKnown(t *testing.T) {
-	c := NewCalibration(NewTokenCounter(), nil)
+	c := NewCalibration(NewCounter(), nil)
 	p := longPrompt(t, 1, nil)
 	want := int(math.Ceil(1.05 * float64(c.counter.Estimate(p).Tokens)))
 	if got := c.Count(t.Context(), testRegistration, p); got != want {
@@ -32,7 +33,7 @@ func TestCountBeforeAnythingIsKnown(t *testing.T) {
 }
 
 func TestCountOfAKnownPromptIsExact(t *testing.T) {
-	c := NewCalibration(NewTokenCounter(), nil)
+	c := NewCalibration(NewCounter(), nil)
 	p := longPrompt(t, 1, nil)
 	learn(c, testRegistration, p, 777)
 	if got := c.Count(t.Context(), testRegistration, longPrompt(t, 1, nil)); got != 777 {
@@ -51,7 +52,7 @@ func TestCountOfAKnownPromptIsExact(t *testing.T) {
 }
 
 func TestCountGoesOnFromTheLongestKnownBeginning(t *testing.T) {
-	c := NewCalibration(NewTokenCounter(), nil)
+	c := NewCalibration(NewCounter(), nil)
 	messages := []map[string]any{{"role": "user", "content": "hello"}}
 	learn(c, testRegistration, promptOf(t, messages, nil), 100)
 	messages = append(messages, map[string]any{"role": "assistant", "content": "yes"}, map[string]any{"role": "user", "content": "go"})
@@ -64,7 +65,7 @@ func TestCountGoesOnFromTheLongestKnownBeginning(t *testing.T) {
 }
 
 func TestRatioIsAWeightedMean(t *testing.T) {
-	c := NewCalibration(NewTokenCounter(), nil)
+	c := NewCalibration(NewCounter(), nil)
 	estimate := c.counter.Estimate(longPrompt(t, 1, nil)).Tokens
 	learn := func(n int, ratio float64, tools any) {
 		learn(c, testRegistration, longPrompt(t, n, tools), int64(math.Round(ratio*float64(c.counter.Estimate(longPrompt(t, n, tools)).Tokens))))
@@ -98,7 +99,7 @@ func TestWhatIsNotLearned(t *testing.T) {
 		map[string]any{"type": "text", "text": strings.Repeat("words ", 500)},
 		map[string]any{"type": "image_url", "image_url": map[string]any{"url": "https://example.com"}},
 	}}}, nil)
-	c := NewCalibration(NewTokenCounter(), nil)
+	c := NewCalibration(NewCounter(), nil)
 	for _, tt := range []struct {
 		name   string
 		p      *Prompt
@@ -121,7 +122,7 @@ func TestWhatIsNotLearned(t *testing.T) {
 }
 
 func TestRatiosAreResetByRegistration(t *testing.T) {
-	c := NewCalibration(NewTokenCounter(), nil)
+	c := NewCalibration(NewCounter(), nil)
 	p := longPrompt(t, 1, nil)
 	before := testRegistration
 	learn(c, before, p, 900)
@@ -141,7 +142,7 @@ func TestRatiosAreResetByRegistration(t *testing.T) {
 }
 
 func TestExportAndLoad(t *testing.T) {
-	c := NewCalibration(NewTokenCounter(), nil)
+	c := NewCalibration(NewCounter(), nil)
 	learn(c, testRegistration, longPrompt(t, 1, nil), 900)
 	all := c.Export()
 	if len(all) != 1 || all[testRegistration].Plain == 0 || all[testRegistration].Tools != 0 {
@@ -166,7 +167,7 @@ func TestExportAndLoad(t *testing.T) {
 	if loads != 1 {
 		t.Errorf("loaded %d times", loads)
 	}
-	next.Forget("default", "m")
+	next.Remove("default", "m")
 	if len(next.ratios)+len(next.current)+len(next.changed) != 0 {
 		t.Error("a deployment that is gone is remembered")
 	}
@@ -175,7 +176,7 @@ func TestExportAndLoad(t *testing.T) {
 // What another program wrote may be anything.
 func TestLoadedRatiosAreClamped(t *testing.T) {
 	for loaded, want := range map[float64]float64{9: 2, 0.01: 0.5, -1: startRatio, 0: startRatio, 1.5: 1.5} {
-		c := NewCalibration(NewTokenCounter(), func(Registration) (Ratios, bool) { return Ratios{loaded, math.NaN()}, true })
+		c := NewCalibration(NewCounter(), func(Registration) (Ratios, bool) { return Ratios{loaded, math.NaN()}, true })
 		if got := c.ratio(testRegistration, false); got != want {
 			t.Errorf("loaded %v: ratio %v, want %v", loaded, got, want)
 		}
@@ -192,7 +193,7 @@ func sumOf(n int) (sum promptSum) {
 }
 
 func TestExactCountsAreBounded(t *testing.T) {
-	c := NewCalibration(NewTokenCounter(), nil)
+	c := NewCalibration(NewCounter(), nil)
 	for n := range exactPrompts + 10 {
 		c.learnExactly(sumOf(n), n)
 	}
@@ -208,7 +209,7 @@ func TestExactCountsAreBounded(t *testing.T) {
 }
 
 func TestCalibrationIsSafeForConcurrentUse(t *testing.T) {
-	c := NewCalibration(NewTokenCounter(), nil)
+	c := NewCalibration(NewCounter(), nil)
 	prompts := []*Prompt{longPrompt(t, 1, nil), longPrompt(t, 2, oneTool), longPrompt(t, 3, nil)}
 	var g sync.WaitGroup
 	for i := range 6 {
@@ -220,7 +221,7 @@ func TestCalibrationIsSafeForConcurrentUse(t *testing.T) {
 				c.Count(t.Context(), r, prompts[(i+n)%3])
 				if n%7 == 0 {
 					c.Export()
-					c.Forget("default", "m")
+					c.Remove("default", "m")
 				}
 			}
 		})
@@ -231,7 +232,7 @@ func TestCalibrationIsSafeForConcurrentUse(t *testing.T) {
 // BenchmarkCount counts a long conversation of which only the last message is
 // new, as agents send it.
 func BenchmarkCount(b *testing.B) {
-	c := NewCalibration(NewTokenCounter(), nil)
+	c := NewCalibration(NewCounter(), nil)
 	message := `{"role":"user","content":"` + strings.Repeat("some words to fill the prompt ", 100) + `"}`
 	text := []byte("[" + strings.Repeat(message+",", 60) + message + "]")
 	b.SetBytes(int64(len(text)))
@@ -244,4 +245,16 @@ func BenchmarkCount(b *testing.B) {
 func learn(c *Calibration, r Registration, p *Prompt, promptTokens int64) {
 	c.LearnCount(r, p, promptTokens)
 	c.LearnRatio(r, p, promptTokens)
+}
+
+// Counting ends with its context.
+func TestCountEnds(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	counter := NewCounter()
+	p := NewPrompt([]byte(`[{"role":"user","content":"`+strings.Repeat("some words ", 1<<20)+`"}]`), nil)
+	NewCalibration(counter, nil).Count(ended, testRegistration, p)
+	if len(counter.young) > 0 {
+		t.Error("a text was counted")
+	}
 }

@@ -1,22 +1,22 @@
-package dialect
+package sse
 
 import (
 	"bytes"
 	"errors"
 )
 
-// maxEvent is the most bytes that one event may hold, in its lines together. A
+// MaxEvent is the most bytes that one event may hold, in its lines together. A
 // model server may put a whole tool call, or an image, into one event.
-const maxEvent = 32 << 20
+const MaxEvent = 32 << 20
 
-// keepBuffer is how large an emptied buffer may be to be kept for later use.
-const keepBuffer = 256 << 10
+// KeepBuffer is how large an emptied buffer may be to be kept for later use.
+const KeepBuffer = 256 << 10
 
-// errEventTooLarge is the reader's error for an event of more than maxEvent
+// ErrTooLarge is the reader's error for an event of more than maxEvent
 // bytes.
-var errEventTooLarge = errors.New("an event of the upstream's stream is larger than 32 MiB")
+var ErrTooLarge = errors.New("an event of the upstream's stream is larger than 32 MiB")
 
-// eventReader cuts an event stream into events, as WHATWG HTML §9.2 tells: any
+// Reader cuts an event stream into events, as WHATWG HTML §9.2 tells: any
 // of LF, CRLF and CR ends a line; a leading BOM is dropped; so are comments,
 // ids and retry times. The bytes may come cut anywhere. Beyond the standard,
 // an event at the end of the stream counts even without its blank line.
@@ -26,10 +26,10 @@ var errEventTooLarge = errors.New("an event of the upstream's stream is larger t
 //
 // Once its buffers have grown to the stream's need it allocates nothing, and
 // an event that came in one piece is not even copied.
-type eventReader struct {
-	data []byte // of the event that next found; valid until the next call of next or feed
-	name []byte // its event field, empty if there was none
-	err  error  // why next stopped for good
+type Reader struct {
+	Data []byte // of the event that next found; valid until the next call of next or feed
+	Name []byte // its event field, empty if there was none
+	Err  error  // why next stopped for good
 
 	in     []byte // what feed brought and next has not used up
 	lf     int    // index of the next LF in in, -1: none, -2: not searched yet
@@ -45,16 +45,16 @@ type eventReader struct {
 	ready   bool   // data and name are out: make room before going on
 }
 
-// held is how many bytes the reader has room for.
-func (r *eventReader) held() int64 { return int64(cap(r.line) + cap(r.buf)) }
+// Held is how many bytes the reader has room for.
+func (r *Reader) Held() int64 { return int64(cap(r.line) + cap(r.buf)) }
 
-// feed brings the next piece of the stream. next must have returned false
+// Feed brings the next piece of the stream. next must have returned false
 // before; p must not change until it does again.
-func (r *eventReader) feed(p []byte) { r.in, r.lf = p, -2 }
+func (r *Reader) Feed(p []byte) { r.in, r.lf = p, -2 }
 
-// next finds the next event that holds data; false means: feed more.
-func (r *eventReader) next() bool {
-	if r.err != nil {
+// Next finds the next event that holds data; false means: feed more.
+func (r *Reader) Next() bool {
+	if r.Err != nil {
 		return false
 	}
 	r.reset()
@@ -66,7 +66,7 @@ func (r *eventReader) next() bool {
 		if r.takeLine(line) {
 			return true
 		}
-		if r.err != nil {
+		if r.Err != nil {
 			return false
 		}
 	}
@@ -74,39 +74,39 @@ func (r *eventReader) next() bool {
 	return false
 }
 
-// finish takes what is left at the end of the stream: a last line without an
+// Finish takes what is left at the end of the stream: a last line without an
 // end, a last event without a blank line. It reports whether data and name
 // hold one more event.
-func (r *eventReader) finish() bool {
-	if r.err != nil {
+func (r *Reader) Finish() bool {
+	if r.Err != nil {
 		return false
 	}
 	r.reset()
 	if len(r.line) > 0 {
 		r.takeLine(r.wholeLine(nil))
 	}
-	return r.err == nil && r.dispatch()
+	return r.Err == nil && r.dispatch()
 }
 
 // reset forgets the event that the caller has seen.
-func (r *eventReader) reset() {
+func (r *Reader) reset() {
 	if !r.ready {
 		return
 	}
 	r.ready = false
-	r.data, r.pending, r.lines, r.owned = nil, nil, 0, false
-	r.name, r.field = r.field[:0], r.field[:0]
-	if cap(r.buf) > keepBuffer {
+	r.Data, r.pending, r.lines, r.owned = nil, nil, 0, false
+	r.Name, r.field = r.field[:0], r.field[:0]
+	if cap(r.buf) > KeepBuffer {
 		r.buf = nil
 	}
-	if cap(r.line) > keepBuffer && len(r.line) == 0 {
+	if cap(r.line) > KeepBuffer && len(r.line) == 0 {
 		r.line = nil
 	}
 }
 
 // cutLine takes the next line off r.in. Without an end of line in it, the rest
 // goes to r.line and ok is false.
-func (r *eventReader) cutLine() (line []byte, ok bool) {
+func (r *Reader) cutLine() (line []byte, ok bool) {
 	if r.skipLF {
 		r.skipLF = false
 		if r.in[0] == '\n' {
@@ -141,7 +141,7 @@ func (r *eventReader) cutLine() (line []byte, ok bool) {
 }
 
 // advance drops n bytes of r.in.
-func (r *eventReader) advance(n int) {
+func (r *Reader) advance(n int) {
 	r.in = r.in[n:]
 	if r.lf >= 0 {
 		if r.lf -= n; r.lf < 0 {
@@ -151,9 +151,9 @@ func (r *eventReader) advance(n int) {
 }
 
 // keepLine keeps the start of a line for the next piece.
-func (r *eventReader) keepLine(p []byte) {
-	if len(r.line)+len(p)+len(r.pending) > maxEvent {
-		r.err = errEventTooLarge
+func (r *Reader) keepLine(p []byte) {
+	if len(r.line)+len(p)+len(r.pending) > MaxEvent {
+		r.Err = ErrTooLarge
 		return
 	}
 	r.keepPending() // which may lie in the bytes of r.line
@@ -162,14 +162,14 @@ func (r *eventReader) keepLine(p []byte) {
 
 // wholeLine joins the kept start of a line and its rest. The result is valid
 // until the next keepLine.
-func (r *eventReader) wholeLine(rest []byte) []byte {
+func (r *Reader) wholeLine(rest []byte) []byte {
 	line := append(r.line, rest...)
 	r.line = line[:0]
 	return line
 }
 
 // takeLine acts on a line; it reports whether that completed an event.
-func (r *eventReader) takeLine(line []byte) bool {
+func (r *Reader) takeLine(line []byte) bool {
 	if !r.begun {
 		r.begun = true
 		line = bytes.TrimPrefix(line, []byte("\ufeff"))
@@ -198,9 +198,9 @@ func (r *eventReader) takeLine(line []byte) bool {
 }
 
 // addData adds a data line to the event.
-func (r *eventReader) addData(value []byte) {
-	if len(r.pending)+len(value) >= maxEvent {
-		r.err = errEventTooLarge
+func (r *Reader) addData(value []byte) {
+	if len(r.pending)+len(value) >= MaxEvent {
+		r.Err = ErrTooLarge
 		return
 	}
 	r.lines++
@@ -214,7 +214,7 @@ func (r *eventReader) addData(value []byte) {
 }
 
 // own moves pending into the reader's own buffer.
-func (r *eventReader) own() {
+func (r *Reader) own() {
 	if !r.owned {
 		r.buf = append(r.buf[:0], r.pending...)
 		r.pending, r.owned = r.buf, true
@@ -222,7 +222,7 @@ func (r *eventReader) own() {
 }
 
 // keepPending saves what must outlive the piece that it came in.
-func (r *eventReader) keepPending() {
+func (r *Reader) keepPending() {
 	if r.lines > 0 {
 		r.own()
 	}
@@ -230,12 +230,12 @@ func (r *eventReader) keepPending() {
 
 // dispatch ends the event; it reports whether there is one to be seen. An
 // event without a data line is none.
-func (r *eventReader) dispatch() bool {
+func (r *Reader) dispatch() bool {
 	r.ready = true
 	if r.lines == 0 {
 		r.reset()
 		return false
 	}
-	r.data, r.name = r.pending, r.field
+	r.Data, r.Name = r.pending, r.field
 	return true
 }

@@ -1,4 +1,4 @@
-package dialect
+package tokens
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 	"image/jpeg"
 	"image/png"
 	"io"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 const (
@@ -20,7 +22,7 @@ const (
 // imageTokens guesses what an image costs. raw is its URL, a JSON string; only
 // a data URL tells the image's size, in the header of its file.
 func imageTokens(raw []byte) int {
-	if !isString(raw) || !bytes.HasPrefix(raw[1:], []byte("data:")) {
+	if !jsonscan.IsString(raw) || !bytes.HasPrefix(raw[1:], []byte("data:")) {
 		return tokensOfUnknownImage
 	}
 	_, data, ok := bytes.Cut(raw[1:len(raw)-1], []byte(";base64,"))

@@ -1,4 +1,4 @@
-package dialect
+package jsonscan
 
 import (
 	"encoding/json"
@@ -8,7 +8,7 @@ import (
 
 // valid runs the scanner over a whole text.
 func valid(data []byte) bool {
-	s := scanner{data: data}
+	s := scanner{Data: data}
 	i := s.value(s.space(0), 0)
 	return i >= 0 && s.space(i) == len(data)
 }
@@ -46,17 +46,17 @@ func TestScannerDepth(t *testing.T) {
 	for _, open := range []string{`[`, `{"a":`} {
 		shut := map[string]string{`[`: `]`, `{"a":`: `}`}[open]
 		nest := func(n int) []byte { return []byte(strings.Repeat(open, n) + `1` + strings.Repeat(shut, n)) }
-		if !valid(nest(maxDepth)) {
-			t.Errorf("%q: depth %d must pass", open, maxDepth)
+		if !valid(nest(MaxDepth)) {
+			t.Errorf("%q: depth %d must pass", open, MaxDepth)
 		}
-		if valid(nest(maxDepth + 1)) {
-			t.Errorf("%q: depth %d must not pass", open, maxDepth+1)
+		if valid(nest(MaxDepth + 1)) {
+			t.Errorf("%q: depth %d must not pass", open, MaxDepth+1)
 		}
 	}
-	m := membersOf([]byte(strings.Repeat(`[`, maxDepth+1)+strings.Repeat(`]`, maxDepth+1)), 0)
-	for m.next() {
+	m := At([]byte(strings.Repeat(`[`, MaxDepth+1)+strings.Repeat(`]`, MaxDepth+1)), 0)
+	for m.Next() {
 	}
-	if m.err() == nil {
+	if m.Err() == nil {
 		t.Error("members must count their own container")
 	}
 }
@@ -86,26 +86,26 @@ func FuzzScanner(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		got, want := valid(data), json.Valid(data)
-		if want && !got && depthOf(data) > maxDepth {
+		if want && !got && depthOf(data) > MaxDepth {
 			return // the one documented difference
 		}
 		if got != want {
 			t.Fatalf("got %v, encoding/json says %v", got, want)
 		}
-		s := scanner{data: data}
+		s := scanner{Data: data}
 		start := s.space(0)
 		if c := s.at0(start); c != '{' && c != '[' {
 			return
 		}
-		m := membersOf(data, start)
+		m := At(data, start)
 		n := 0
-		for ; m.next(); n++ {
-			if !json.Valid(m.raw()) {
-				t.Fatalf("member %d is %q", n, m.raw())
+		for ; m.Next(); n++ {
+			if !json.Valid(m.Raw()) {
+				t.Fatalf("member %d is %q", n, m.Raw())
 			}
 		}
-		if ok := m.err() == nil && m.space(m.end) == len(data); ok != want {
-			t.Fatalf("walking: got %v, encoding/json says %v (%v)", ok, want, m.err())
+		if ok := m.Err() == nil && m.space(m.end) == len(data); ok != want {
+			t.Fatalf("walking: got %v, encoding/json says %v (%v)", ok, want, m.Err())
 		}
 		if want && m.close == ']' {
 			var list []json.RawMessage

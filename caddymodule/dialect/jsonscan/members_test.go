@@ -1,4 +1,4 @@
-package dialect
+package jsonscan
 
 import (
 	"bytes"
@@ -27,21 +27,21 @@ func TestCheckedMembers(t *testing.T) {
 			data = append(append(append(data, `[{"x":`...), text()...), "},1]"...)
 		}
 		data = append(data, '}')
-		a, b := membersOf(data, 0), checkedMembers(data)
-		for a.next() {
-			if !b.next() || !bytes.Equal(a.raw(), b.raw()) || !bytes.Equal(a.name(), b.name()) {
-				t.Fatalf("%s: %s and %s", data, a.raw(), b.raw())
+		a, b := At(data, 0), Checked(data)
+		for a.Next() {
+			if !b.Next() || !bytes.Equal(a.Raw(), b.Raw()) || !bytes.Equal(a.Name(), b.Name()) {
+				t.Fatalf("%s: %s and %s", data, a.Raw(), b.Raw())
 			}
 		}
-		if b.next() || a.err() != nil || b.err() != nil || a.end != b.end {
-			t.Fatalf("%s: %v and %v", data, a.err(), b.err())
+		if b.Next() || a.Err() != nil || b.Err() != nil || a.end != b.end {
+			t.Fatalf("%s: %v and %v", data, a.Err(), b.Err())
 		}
 	}
 	for _, broken := range []string{`{"a`, `["\"`, `{"a":"`, `["a\\\"]`, `[`, `{"`} {
-		m := checkedMembers([]byte(broken))
-		for m.next() {
+		m := Checked([]byte(broken))
+		for m.Next() {
 		}
-		if m.err() == nil {
+		if m.Err() == nil {
 			t.Errorf("no error for %s", broken)
 		}
 	}

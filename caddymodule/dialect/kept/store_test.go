@@ -1,4 +1,4 @@
-package dialect
+package kept
 
 import (
 	"fmt"
@@ -11,9 +11,9 @@ import (
 )
 
 // testKept returns a keeper and its clock.
-func testKept() (*KeptResponses, *time.Time) {
+func testKept() (*Store, *time.Time) {
 	now := time.Unix(1e9, 0)
-	return NewKeptResponses(func() time.Time { return now }), &now
+	return NewStore(func() time.Time { return now }), &now
 }
 
 // scopeOf returns a parsed scope.
@@ -26,13 +26,13 @@ func scopeOf(text string) scope.Scope {
 }
 
 // viewOf returns what a key for all models sees.
-func viewOf(k *KeptResponses, account, key string) KeptView {
-	return k.View(KeptOwner{account, key}, scopeOf("*"))
+func viewOf(k *Store, account, key string) View {
+	return k.View(Owner{account, key}, scopeOf("*"))
 }
 
 // keptOf is a response with one item in and two out.
-func keptOf(id, text string) KeptResponse {
-	return KeptResponse{
+func keptOf(id, text string) Response {
+	return Response{
 		Model:  "llama3",
 		Body:   []byte(`{"id":"` + id + `"}`),
 		Input:  [][]byte{[]byte(`{"id":"in_` + id + `","text":"` + text + `"}`)},
@@ -51,7 +51,7 @@ func TestKeptResponse(t *testing.T) {
 		t.Errorf("kept %q", got)
 	}
 	for _, id := range []string{"in_resp_1", "out_resp_1"} {
-		if raw, ok := v.item(id); !ok || !strings.Contains(string(raw), id) {
+		if raw, ok := v.Item(id); !ok || !strings.Contains(string(raw), id) {
 			t.Errorf("item %s is %q", id, raw)
 		}
 	}
@@ -59,10 +59,10 @@ func TestKeptResponse(t *testing.T) {
 	if _, ok := v.Response("resp_1"); ok {
 		t.Error("the response outlives its deletion")
 	}
-	if _, ok := v.item("in_resp_1"); ok {
+	if _, ok := v.Item("in_resp_1"); ok {
 		t.Error("an item outlives its response")
 	}
-	if k.room.size != 0 || len(k.responses)+len(k.items)+k.age.Len()+len(k.room.parts)+len(k.room.named) != 0 {
+	if k.room.size != 0 || len(k.responses)+len(k.items)+k.age.Len()+len(k.room.parts) != 0 {
 		t.Errorf("%d bytes are left", k.room.size)
 	}
 }
@@ -73,17 +73,17 @@ func TestKeptResponsesAreTheirOwners(t *testing.T) {
 	k, _ := testKept()
 	owner := viewOf(k, "a", "k1")
 	owner.Keep("resp_1", keptOf("resp_1", "x"))
-	for name, v := range map[string]KeptView{
+	for name, v := range map[string]View{
 		"another key":      viewOf(k, "a", "k2"),
 		"another account":  viewOf(k, "b", "k1"),
 		"keys that share":  viewOf(k, "a", ""),
-		"a narrower scope": k.View(KeptOwner{"a", "k1"}, scopeOf("qwen*")),
+		"a narrower scope": k.View(Owner{"a", "k1"}, scopeOf("qwen*")),
 		"nothing is kept":  {},
 	} {
 		if _, ok := v.Response("resp_1"); ok {
 			t.Errorf("%s: sees the response", name)
 		}
-		if _, ok := v.item("in_resp_1"); ok {
+		if _, ok := v.Item("in_resp_1"); ok {
 			t.Errorf("%s: sees an item", name)
 		}
 		v.Delete("resp_1")
@@ -92,7 +92,7 @@ func TestKeptResponsesAreTheirOwners(t *testing.T) {
 		}
 	}
 	viewOf(k, "a", "").Keep("resp_2", keptOf("resp_2", "x"))
-	if _, ok := k.View(KeptOwner{"a", ""}, scopeOf("llama*")).Response("resp_2"); !ok {
+	if _, ok := k.View(Owner{"a", ""}, scopeOf("llama*")).Response("resp_2"); !ok {
 		t.Error("what is shared is not seen")
 	}
 }
@@ -111,7 +111,7 @@ func TestKeptResponsesExpire(t *testing.T) {
 	if _, ok := v.Response("old"); ok {
 		t.Error("there after 30 minutes")
 	}
-	if _, ok := v.item("in_new"); !ok {
+	if _, ok := v.Item("in_new"); !ok {
 		t.Error("the newer one is gone too")
 	}
 	*now = now.Add(time.Hour)
@@ -127,7 +127,7 @@ func TestKeptResponsesAreBounded(t *testing.T) {
 	for n := range 100 {
 		id := fmt.Sprint("r", n)
 		v.Keep(id, keptOf(id, text))
-		if k.room.size > KeptBytes {
+		if k.room.size > MaxBytes {
 			t.Fatalf("%d bytes are kept", k.room.size)
 		}
 	}
@@ -140,7 +140,7 @@ func TestKeptResponsesAreBounded(t *testing.T) {
 	if _, ok := v.Response("r99"); !ok {
 		t.Error("the newest is not kept")
 	}
-	v.Keep("huge", keptOf("huge", strings.Repeat("x", KeptBytes)))
+	v.Keep("huge", keptOf("huge", strings.Repeat("x", MaxBytes)))
 	if _, ok := v.Response("huge"); ok || len(k.responses) < 60 {
 		t.Error("a response that does not fit has pushed others out")
 	}
@@ -159,7 +159,7 @@ func TestKeptResponsesHaveShares(t *testing.T) {
 	}
 	kept := func(account, key string) (count int) {
 		for id := range k.responses {
-			if id.owner == (KeptOwner{account, key}) {
+			if id.owner == (Owner{account, key}) {
 				count++
 			}
 		}
@@ -179,7 +179,7 @@ func TestKeptResponsesHaveShares(t *testing.T) {
 	if m, g := kept("a", "modest"), kept("a", "greedy"); m < 15 || m > 16 || g < 15 || g > 16 {
 		t.Errorf("the keys of one account have %d and %d", m, g)
 	}
-	half := strings.Repeat("x", KeptBytes/2+1<<20)
+	half := strings.Repeat("x", MaxBytes/2+1<<20)
 	viewOf(k, "c", "k").Keep("large", keptOf("large", half))
 	if kept("c", "k") != 0 || kept("b", "other") < 31 || len(k.responses) < 60 {
 		t.Error("a response beyond its account's share has pushed others out")
@@ -192,12 +192,12 @@ func TestKeptItemsAreBounded(t *testing.T) {
 	k, _ := testKept()
 	v := viewOf(k, "a", "k1")
 	item := []byte(`{}`)
-	many := KeptResponse{Model: "m", Body: item}
-	for range KeptItems {
+	many := Response{Model: "m", Body: item}
+	for range MaxItems {
 		many.Input = append(many.Input, item)
 	}
 	v.Keep("many", many)
-	if _, ok := v.Response("many"); !ok || k.room.size < KeptItems<<10 {
+	if _, ok := v.Response("many"); !ok || k.room.size < MaxItems<<10 {
 		t.Errorf("kept %v, counted as %d bytes", ok, k.room.size)
 	}
 	many.Output = [][]byte{item}
@@ -219,19 +219,18 @@ func TestItemOfSeveralResponses(t *testing.T) {
 	v.Keep("r2", second)
 	v.Delete("r1")
 	for _, id := range []string{"in_r1", "out_r1", "in_r2"} {
-		if _, ok := v.item(id); !ok {
+		if _, ok := v.Item(id); !ok {
 			t.Errorf("%s is gone", id)
 		}
 	}
 	v.Keep("r2", keptOf("r2", "y"))
-	if _, ok := v.item("in_r1"); ok || k.age.Len() != 1 {
+	if _, ok := v.Item("in_r1"); ok || k.age.Len() != 1 {
 		t.Error("a response that was replaced is still there")
 	}
 }
 
-// Making room takes the same time for each response, however many owners there
-// are.
-func TestKeptRoomIsAHeap(t *testing.T) {
+// What the accounts and keys hold is what is kept.
+func TestRoomAddsUp(t *testing.T) {
 	k, _ := testKept()
 	k.limit = 1 << 20
 	for n := range 5000 {
@@ -241,12 +240,10 @@ func TestKeptRoomIsAHeap(t *testing.T) {
 	var total int64
 	for _, account := range k.room.parts {
 		var size int64
-		for at, key := range account.parts {
-			if size += key.size; key.at != at || key.size > account.parts[0].size {
-				t.Fatalf("a key is at %d and holds %d", key.at, key.size)
-			}
+		for _, key := range account.parts {
+			size += key.size
 		}
-		if total += size; size != account.size || size > k.room.parts[0].size {
+		if total += size; size != account.size {
 			t.Fatalf("an account holds %d, its keys %d", account.size, size)
 		}
 	}
@@ -256,7 +253,7 @@ func TestKeptRoomIsAHeap(t *testing.T) {
 }
 
 func TestKeptResponsesAreSafeForConcurrentUse(t *testing.T) {
-	k := NewKeptResponses(time.Now)
+	k := NewStore(time.Now)
 	var g sync.WaitGroup
 	for i := range 8 {
 		g.Go(func() {
@@ -265,7 +262,7 @@ func TestKeptResponsesAreSafeForConcurrentUse(t *testing.T) {
 				id := fmt.Sprint("r", n%20)
 				v.Keep(id, keptOf(id, "x"))
 				v.Response(id)
-				v.item("in_" + id)
+				v.Item("in_" + id)
 				if (n+i)%5 == 0 {
 					v.Delete(id)
 				}

@@ -1,47 +1,42 @@
-package dialect
+package tokens
 
 import (
 	"crypto/sha256"
 	"encoding/binary"
 	"hash"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // Prompt is the part of an upstream's request that the model reads, for
 // counting its tokens.
 type Prompt struct {
-	messages [][]byte // each a JSON object
-	tools    []byte   // a JSON array, nil if there are none
+	Messages [][]byte // each a JSON object
+	Tools    []byte   // a JSON array, nil if there are none
 	lastUser int      // index of the last message of the user, -1 if there is none
 }
 
+// maxMessages bounds the messages of one prompt.
+const maxMessages = 100_000
+
 // NewPrompt takes the messages and tools of a chat request, as JSON; tools may
 // be nil. What is no array counts as empty, and there are no messages behind
-// the first maxElements. The bytes are kept, and must not change.
+// the first maxMessages. The bytes are kept, and must not change.
 func NewPrompt(messages, tools []byte) *Prompt {
 	p := &Prompt{lastUser: -1}
-	if len(tools) > 0 && tools[0] == '[' && isFilled(tools) {
-		p.tools = tools
+	if len(tools) > 0 && tools[0] == '[' && jsonscan.IsFilled(tools) {
+		p.Tools = tools
 	}
 	if len(messages) == 0 || messages[0] != '[' {
 		return p
 	}
-	for m := membersOf(messages, 0); len(p.messages) < maxElements && m.next(); {
-		if roleOf(m.raw()) == "user" {
-			p.lastUser = len(p.messages)
+	for m := jsonscan.At(messages, 0); len(p.Messages) < maxMessages && m.Next(); {
+		if jsonscan.Text(m.Raw(), "role") == "user" {
+			p.lastUser = len(p.Messages)
 		}
-		p.messages = append(p.messages, m.raw())
+		p.Messages = append(p.Messages, m.Raw())
 	}
 	return p
-}
-
-// roleOf is a message's role.
-func roleOf(message []byte) (role string) {
-	for m := membersOf(message, 0); m.next(); {
-		if string(m.name()) == "role" && isString(m.raw()) {
-			role = unquote(m.raw())
-		}
-	}
-	return role
 }
 
 // promptSum is a hash of the beginning of a prompt.
@@ -51,11 +46,11 @@ type promptSum [16]byte
 // tools and its first i messages. A prompt that goes on from another begins
 // with the same ones.
 func (p *Prompt) sums(deployment string) []promptSum {
-	sums := make([]promptSum, 0, len(p.messages)+1)
+	sums := make([]promptSum, 0, len(p.Messages)+1)
 	c := chain{hash: sha256.New()}
 	c.add([]byte(deployment))
-	sums = append(sums, c.add(p.tools))
-	for _, m := range p.messages {
+	sums = append(sums, c.add(p.Tools))
+	for _, m := range p.Messages {
 		sums = append(sums, c.add(m))
 	}
 	return sums

@@ -1,15 +1,15 @@
-package dialect
+package jsonscan
 
 import "unicode/utf8"
 
-// appendQuoted appends s as a JSON string. Unlike encoding/json it escapes
+// AppendQuoted appends s as a JSON string. Unlike encoding/json it escapes
 // only what JSON demands, and U+FFFD stands for bytes that are no UTF-8.
-func appendQuoted(b []byte, s string) []byte {
-	return append(appendEscaped(append(b, '"'), s), '"')
+func AppendQuoted(b []byte, s string) []byte {
+	return append(AppendEscaped(append(b, '"'), s), '"')
 }
 
-// appendEscaped appends what stands between the quotes of s as a JSON string.
-func appendEscaped(b []byte, s string) []byte {
+// AppendEscaped appends what stands between the quotes of s as a JSON string.
+func AppendEscaped(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	from := 0 // of what goes in as it is
 	for i := 0; i < len(s); {
@@ -46,10 +46,10 @@ func appendEscaped(b []byte, s string) []byte {
 	return append(b, s[from:]...)
 }
 
-// appendQuotedOrNull appends s as a JSON string, or null if it is empty.
-func appendQuotedOrNull(b []byte, s string) []byte {
+// AppendQuotedOrNull appends s as a JSON string, or null if it is empty.
+func AppendQuotedOrNull(b []byte, s string) []byte {
 	if s == "" {
 		return append(b, "null"...)
 	}
-	return appendQuoted(b, s)
+	return AppendQuoted(b, s)
 }

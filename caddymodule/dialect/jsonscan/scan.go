@@ -1,4 +1,4 @@
-package dialect
+package jsonscan
 
 import (
 	"bytes"
@@ -7,10 +7,10 @@ import (
 	"math/bits"
 )
 
-// maxDepth is how deep JSON may nest. Schemas in real requests stay below 30;
+// MaxDepth is how deep JSON may nest. Schemas in real requests stay below 30;
 // encoding/json allows 10,000, but common upstream parsers recurse and die
 // earlier. The scanner itself does not recurse.
-const maxDepth = 512
+const MaxDepth = 512
 
 // scanner checks JSON (RFC 8259) and finds where values end, without decoding
 // and without allocating. It accepts what encoding/json.Valid accepts, but for
@@ -19,25 +19,28 @@ const maxDepth = 512
 // Its methods take the index where something starts and return the index
 // behind it, or -1 after setting problem and at.
 type scanner struct {
-	data    []byte
-	checked bool // the data is known to be JSON: strings need not be checked again
-	watch   bool // note in seen what keys inside of values tell
-	seen    marks
+	Data    []byte
+	checked bool   // the data is known to be JSON: strings need not be checked again
 	at      int    // where the problem is
 	problem string // what is wrong, "" while nothing is
+
+	// mark, if set, is called for each key within values, with what begins at the
+	// key's value; seen has the bits that it has returned.
+	Mark func(key, rest []byte) uint8
+	Seen uint8
 }
 
 // fail notes a problem at i.
 func (s *scanner) fail(i int, problem string) int {
-	if i >= len(s.data) {
-		i, problem = len(s.data), "unexpected end"
+	if i >= len(s.Data) {
+		i, problem = len(s.Data), "unexpected end"
 	}
 	s.at, s.problem = i, problem
 	return -1
 }
 
-// err is the problem as an error for people, nil if there is none.
-func (s *scanner) err() error {
+// Err is the problem as an error for people, nil if there is none.
+func (s *scanner) Err() error {
 	if s.problem == "" {
 		return nil
 	}
@@ -46,8 +49,8 @@ func (s *scanner) err() error {
 
 // space skips white space.
 func (s *scanner) space(i int) int {
-	for i < len(s.data) {
-		switch s.data[i] {
+	for i < len(s.Data) {
+		switch s.Data[i] {
 		case ' ', '\t', '\n', '\r':
 			i++
 		default:
@@ -59,12 +62,12 @@ func (s *scanner) space(i int) int {
 
 // value scans the value that starts at i, which lies in depth open containers.
 func (s *scanner) value(i, depth int) int {
-	var object [maxDepth / 64]uint64 // a bit for each open container: 1 is an object
+	var object [MaxDepth / 64]uint64 // a bit for each open container: 1 is an object
 	base := depth
 	for {
 		switch c := s.at0(i); c {
 		case '{', '[':
-			if depth == maxDepth {
+			if depth == MaxDepth {
 				return s.fail(i, "nesting deeper than 512")
 			}
 			word, bit := &object[depth/64], uint64(1)<<(depth%64)
@@ -118,8 +121,8 @@ func (s *scanner) value(i, depth int) int {
 
 // at0 is the byte at i, 0 behind the end.
 func (s *scanner) at0(i int) byte {
-	if i < len(s.data) {
-		return s.data[i]
+	if i < len(s.Data) {
+		return s.Data[i]
 	}
 	return 0
 }
@@ -134,8 +137,8 @@ func (s *scanner) key(i int) int {
 		return -1
 	}
 	end := i
-	if i = s.colon(i); s.watch && i >= 0 {
-		s.seen |= markOf(s.data[start+1:end-1], s.data[i:])
+	if i = s.colon(i); s.Mark != nil && i >= 0 {
+		s.Seen |= s.Mark(s.Data[start+1:end-1], s.Data[i:])
 	}
 	return i
 }
@@ -222,7 +225,7 @@ func (s *scanner) digits(i int) int {
 // str scans the string whose opening quote is at i. Strings are most of any
 // body (prompts, base64 images), so they are searched eight bytes at a time.
 func (s *scanner) str(i int) int {
-	data := s.data
+	data := s.Data
 	if s.checked {
 		return s.skipString(i)
 	}
@@ -263,13 +266,13 @@ func (s *scanner) str(i int) int {
 // first quote that has an even number of backslashes, or none, before it.
 func (s *scanner) skipString(i int) int {
 	for end := i + 1; ; end++ {
-		k := bytes.IndexByte(s.data[end:], '"')
+		k := bytes.IndexByte(s.Data[end:], '"')
 		if k < 0 {
-			return s.fail(len(s.data), "unexpected end")
+			return s.fail(len(s.Data), "unexpected end")
 		}
 		end += k
 		escapes := 0
-		for s.data[end-1-escapes] == '\\' {
+		for s.Data[end-1-escapes] == '\\' {
 			escapes++
 		}
 		if escapes%2 == 0 {

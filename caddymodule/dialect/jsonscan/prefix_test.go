@@ -1,4 +1,4 @@
-package dialect
+package jsonscan
 
 import (
 	"encoding/json"
@@ -29,12 +29,12 @@ func TestJSONPrefix(t *testing.T) {
 		"\"a\nb", `nulll`, `+1`, `'a'`, `{a:1}`, `1 2`, `[1 2]`, `{"a" 1}`, `{1:2}`, `.5`, `00`, `-01`, `{"a":1]`,
 	} {
 		for cut := range len(text) + 1 {
-			var p jsonPrefix
-			p.add(text[:cut])
-			if got, want := p.add(text[cut:]), mayBecomeJSON(text); got != want {
+			var p Prefix
+			p.Add(text[:cut])
+			if got, want := p.Add(text[cut:]), mayBecomeJSON(text); got != want {
 				t.Errorf("%q cut at %d: %v, want %v", text, cut, got, want)
 			}
-			if p.complete() && !json.Valid([]byte(text)) {
+			if p.Complete() && !json.Valid([]byte(text)) {
 				t.Errorf("%q is said to be complete", text)
 			}
 		}
@@ -42,12 +42,12 @@ func TestJSONPrefix(t *testing.T) {
 }
 
 func TestJSONPrefixDepth(t *testing.T) {
-	var p jsonPrefix
-	if !p.add(strings.Repeat("[", maxDepth)) {
-		t.Errorf("refused %d levels", maxDepth)
+	var p Prefix
+	if !p.Add(strings.Repeat("[", MaxDepth)) {
+		t.Errorf("refused %d levels", MaxDepth)
 	}
-	if p.add("[") {
-		t.Errorf("took more than %d levels", maxDepth)
+	if p.Add("[") {
+		t.Errorf("took more than %d levels", MaxDepth)
 	}
 }
 
@@ -56,20 +56,20 @@ func FuzzJSONPrefix(f *testing.F) {
 		f.Add(text, 3)
 	}
 	f.Fuzz(func(t *testing.T, text string, cut int) {
-		if strings.Count(text, "[")+strings.Count(text, "{") > maxDepth {
+		if strings.Count(text, "[")+strings.Count(text, "{") > MaxDepth {
 			return
 		}
 		cut = min(max(cut, 0), len(text))
-		var whole, pieces jsonPrefix
+		var whole, pieces Prefix
 		want := mayBecomeJSON(text)
-		if got := whole.add(text); got != want {
+		if got := whole.Add(text); got != want {
 			t.Fatalf("%q: %v, encoding/json says %v", text, got, want)
 		}
-		pieces.add(text[:cut])
-		if pieces.add(text[cut:]); pieces.state != whole.state {
+		pieces.Add(text[:cut])
+		if pieces.Add(text[cut:]); pieces.state != whole.state {
 			t.Fatalf("%q: state %d whole, %d cut at %d", text, whole.state, pieces.state, cut)
 		}
-		if whole.complete() && !json.Valid([]byte(text)) {
+		if whole.Complete() && !json.Valid([]byte(text)) {
 			t.Fatalf("%q is said to be complete", text)
 		}
 	})

@@ -1,4 +1,4 @@
-package dialect
+package tokens
 
 import (
 	"container/list"
@@ -51,7 +51,7 @@ func (r *Ratios) of(tools bool) *float64 {
 // and exactly where that server has counted the same prompt, or its beginning,
 // before. It is safe for concurrent use.
 type Calibration struct {
-	counter *TokenCounter
+	counter *Counter
 	load    func(Registration) (Ratios, bool)
 
 	mu      sync.Mutex
@@ -70,7 +70,7 @@ type exactCount struct {
 
 // NewCalibration returns a calibration that knows what load gives, which is
 // asked once for each registration; nil stands for nothing.
-func NewCalibration(counter *TokenCounter, load func(Registration) (Ratios, bool)) *Calibration {
+func NewCalibration(counter *Counter, load func(Registration) (Ratios, bool)) *Calibration {
 	if load == nil {
 		load = func(Registration) (Ratios, bool) { return Ratios{}, false }
 	}
@@ -87,7 +87,7 @@ func NewCalibration(counter *TokenCounter, load func(Registration) (Ratios, bool
 // ctx ends, so does the counting: the number is too low then.
 func (c *Calibration) Count(ctx context.Context, r Registration, p *Prompt) int {
 	known, from := c.longest(p.sums(r.key()))
-	if from == len(p.messages) && known > 0 {
+	if from == len(p.Messages) && known > 0 {
 		return known
 	}
 	rest := c.counter.estimateFrom(ctx, p, from)
@@ -151,8 +151,8 @@ func (c *Calibration) drop(r Registration) {
 	delete(c.changed, r)
 }
 
-// Forget forgets a deployment that is no more.
-func (c *Calibration) Forget(account, deployment string) {
+// Remove forgets a deployment that is no more.
+func (c *Calibration) Remove(account, deployment string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	name := [2]string{account, deployment}
@@ -165,7 +165,7 @@ func (c *Calibration) Forget(account, deployment string) {
 // canLearn reports whether a count that a model server claims for a prompt can
 // be one.
 func canLearn(p *Prompt, promptTokens int64) bool {
-	return promptTokens > 0 && promptTokens <= maxPromptTokens && len(p.messages) > 0
+	return promptTokens > 0 && promptTokens <= maxPromptTokens && len(p.Messages) > 0
 }
 
 // LearnCount remembers what the deployment's model server has counted for a

@@ -1,0 +1,253 @@
+package jsonscan
+
+import (
+	"bytes"
+	"strconv"
+)
+
+// Span is a part of a byte slice: [start, end).
+type Span struct{ Start, End int }
+
+// Of returns the bytes of the span.
+func (p Span) Of(data []byte) []byte { return data[p.Start:p.End] }
+
+// Members walks over the members of an object, or the elements of an array:
+//
+//	for m := membersOf(data, 0); m.next(); { … }
+//
+// It checks the whole grammar of what it passes; afterwards m.err() tells
+// whether it came to the container's end or to a problem, and m.end is the
+// index behind the container.
+type Members struct {
+	scanner
+	Key   Span // with its quotes; not set in an array
+	Value Span
+	Index int // of the member, from 0
+	Sep   int // index of the ',' or closing bracket behind the value
+	end   int // behind the container, once next has returned false
+	close byte
+}
+
+// At walks over the container that starts at data[i]. If none starts
+// there, the walk ends at once with a problem.
+func At(data []byte, i int) Members {
+	m := Members{scanner: scanner{Data: data}, Index: -1, Sep: i}
+	switch m.at0(i) {
+	case '{':
+		m.close = '}'
+	case '[':
+		m.close = ']'
+	default:
+		m.fail(i, "expected an object or an array")
+	}
+	return m
+}
+
+// Checked walks over the container that a text is, which is part of
+// one that was walked over to its end and so is known to be JSON.
+func Checked(text []byte) Members { return CheckedAt(text, 0) }
+
+// CheckedAt is checkedMembers for the container that starts at data[i].
+func CheckedAt(data []byte, i int) Members {
+	m := At(data, i)
+	m.checked = true
+	return m
+}
+
+// Object walks over the members of a JSON text that is an object; if it is
+// none, the walk ends at once with a problem. whole tells how it went.
+func Object(data []byte) Members {
+	i := (&scanner{Data: data}).space(0)
+	m := At(data, i)
+	if m.close == ']' {
+		m.close = 0
+		m.fail(i, "expected an object")
+	}
+	return m
+}
+
+// Whole reports whether the walk over a JSON text came to the text's end.
+func (m *Members) Whole() bool {
+	if m.problem == "" && m.space(m.end) != len(m.Data) {
+		m.fail(m.space(m.end), "unexpected text behind the JSON object")
+	}
+	return m.problem == ""
+}
+
+// Next finds the next member.
+func (m *Members) Next() bool {
+	if m.problem != "" || m.end != 0 {
+		return false
+	}
+	if m.Index >= 0 && m.at0(m.Sep) == m.close {
+		m.end = m.Sep + 1
+		return false
+	}
+	i := m.space(m.Sep + 1)
+	if m.Index < 0 && m.at0(i) == m.close {
+		m.end = i + 1
+		return false
+	}
+	m.Index++
+	if m.close == '}' {
+		start := i
+		if m.at0(i) != '"' {
+			m.fail(i, "expected a key in double quotes")
+			return false
+		}
+		if i = m.str(i); i < 0 {
+			return false
+		}
+		m.Key = Span{start, i}
+		if i = m.colon(i); i < 0 {
+			return false
+		}
+	}
+	start := i
+	if i = m.scanner.value(i, 1); i < 0 {
+		return false
+	}
+	m.Value = Span{start, i}
+	m.Sep = m.space(i)
+	if c := m.at0(m.Sep); c != ',' && c != m.close {
+		m.fail(m.Sep, "expected ',' or the end of the object or array")
+		return false
+	}
+	return true
+}
+
+// More reports whether a comma follows the member.
+func (m *Members) More() bool { return m.at0(m.Sep) == ',' }
+
+// Name is the member's key, decoded; valid as long as the data is.
+func (m *Members) Name() []byte {
+	raw := m.Data[m.Key.Start+1 : m.Key.End-1]
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return raw
+	}
+	return []byte(Unquote(m.Key.Of(m.Data)))
+}
+
+// Raw is the value's bytes.
+func (m *Members) Raw() []byte { return m.Value.Of(m.Data) }
+
+// Unquote decodes a valid JSON string, as encoding/json does: U+FFFD stands
+// for lone surrogates and for bytes that are no UTF-8.
+func Unquote(quoted []byte) string { return Unescape(quoted[1 : len(quoted)-1]) }
+
+// plain reports whether a string's bytes are ASCII without escapes.
+func plain(raw []byte) bool {
+	for _, c := range raw {
+		if c == '\\' || c >= 0x80 {
+			return false
+		}
+	}
+	return true
+}
+
+// IsNull reports whether a value is null; most servers write that for "absent".
+func IsNull(raw []byte) bool { return string(raw) == "null" }
+
+// IsString reports whether a value is a string.
+func IsString(raw []byte) bool { return len(raw) > 0 && raw[0] == '"' }
+
+// IsBool reports whether a value is true or false.
+func IsBool(raw []byte) bool { return len(raw) > 0 && (raw[0] == 't' || raw[0] == 'f') }
+
+// IsNumber reports whether a value is a number.
+func IsNumber(raw []byte) bool {
+	return len(raw) > 0 && (raw[0] == '-' || '0' <= raw[0] && raw[0] <= '9')
+}
+
+// IsFilled reports whether a value is a string, array or object with something
+// in it; white space alone counts as nothing in the last two.
+func IsFilled(raw []byte) bool {
+	if len(raw) == 0 || raw[0] != '"' && raw[0] != '[' && raw[0] != '{' {
+		return false
+	}
+	if raw[0] == '"' {
+		return len(raw) > 2
+	}
+	s := scanner{Data: raw}
+	return s.space(1) != len(raw)-1
+}
+
+// Integer reads a whole number; ok is false for any other value.
+func Integer(raw []byte) (n int64, ok bool) {
+	if !IsNumber(raw) {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(string(raw), 10, 64)
+	return n, err == nil
+}
+
+// TypeName is the type of a value, as JSON names it, with its article.
+func TypeName(raw []byte) string {
+	switch {
+	case len(raw) == 0:
+		return "nothing"
+	case raw[0] == '{':
+		return "an object"
+	case raw[0] == '[':
+		return "an array"
+	case IsString(raw):
+		return "a string"
+	case IsBool(raw):
+		return "a boolean"
+	case raw[0] == 'n':
+		return "null"
+	}
+	return "a number"
+}
+
+// String decodes a string; "" for any other value.
+func String(raw []byte) string {
+	if !IsString(raw) {
+		return ""
+	}
+	return Unquote(raw)
+}
+
+// Valid reports whether data is one JSON value.
+func Valid(data []byte) bool {
+	s := scanner{Data: bytes.TrimSpace(data)}
+	return s.value(0, 0) == len(s.Data)
+}
+
+// Value returns the one JSON value that data holds, without the white space
+// around it; nil if there is nothing else.
+func Value(data []byte) ([]byte, error) {
+	s := scanner{Data: data}
+	i := s.space(0)
+	if i == len(data) {
+		return nil, nil
+	}
+	end := s.value(i, 0)
+	if end >= 0 && s.space(end) != len(data) {
+		s.fail(s.space(end), "unexpected text behind the JSON value")
+	}
+	if err := s.Err(); err != nil {
+		return nil, err
+	}
+	return data[i:end], nil
+}
+
+// Space is what may stand around a JSON value.
+const Space = " \t\r\n"
+
+// Member is a member of an object that was checked before, the last one of its
+// name; nil if there is none, or no object.
+func Member(object []byte, name string) (last []byte) {
+	if len(object) == 0 || object[0] != '{' {
+		return nil
+	}
+	for m := Checked(object); m.Next(); {
+		if string(m.Name()) == name {
+			last = m.Raw()
+		}
+	}
+	return last
+}
+
+// Text is a member of an object that is a string, "" if it is not there.
+func Text(object []byte, name string) string { return String(Member(object, name)) }

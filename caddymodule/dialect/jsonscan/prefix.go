@@ -1,0 +1,223 @@
+package jsonscan
+
+// Prefix reports, piece by piece, whether what has come so far can still become a
+// JSON text (RFC 8259): clients parse the streamed arguments of a tool call as they
+// come, and some throw at the first byte that cannot be. It accepts what
+// encoding/json accepts, except for depth ([MaxDepth]). It allocates nothing and
+// remembers no text. The zero value has seen nothing.
+type Prefix struct {
+	objects [MaxDepth / 64]uint64 // a bit for each open container: 1 is an object
+	depth   int
+	state   state
+	key     bool   // the string that is being read is a key
+	word    string // what must follow of true, false or null
+}
+
+// state is what may come next.
+type state uint8
+
+const (
+	wantValue    state = iota // a value
+	wantFirst                 // a value, or the end of the array
+	wantFirstKey              // a key, or the end of the object
+	wantKey                   // a key
+	wantColon                 // the colon behind a key
+	wantMore                  // a comma, or the end of the container
+	complete                  // white space only
+	inString                  // the rest of a string
+	inEscape                  // what follows a backslash
+	inHex4                    // the digits of \u
+	inHex3
+	inHex2
+	inHex1
+	inWord     // the rest of true, false or null
+	inMinus    // the first digit of a number
+	inPoint    // the first digit of the fraction
+	inExponent // a sign or the first digit of the exponent
+	inSign     // the first digit of the exponent
+	inZero     // what follows a leading zero; a number may end from here on
+	inInteger  // more digits of the integer part
+	inFraction // more digits of the fraction
+	inDigits   // more digits of the exponent
+	broken     // nothing: this is not JSON
+
+	// What is not a state, but how to find the next one.
+	openObject
+	openArray
+	beginKey
+	beginText
+	endString
+	endContainer
+	comma
+)
+
+const (
+	digits    = "0123456789"
+	hexDigits = digits + "abcdefABCDEF"
+)
+
+// follow has for each state the bytes that may follow, and where they lead.
+var follow = func() (table [broken][256]state) {
+	for from := range table {
+		for c := range table[from] {
+			table[from][c] = broken
+		}
+	}
+	on := func(from state, bytes string, to state) {
+		for i := range len(bytes) {
+			table[from][bytes[i]] = to
+		}
+	}
+	for from := range inString {
+		on(from, Space, from)
+	}
+	for _, from := range [...]state{wantValue, wantFirst} {
+		on(from, "{", openObject)
+		on(from, "[", openArray)
+		on(from, `"`, beginText)
+		on(from, "tfn", inWord)
+		on(from, "-", inMinus)
+		on(from, "0", inZero)
+		on(from, digits[1:], inInteger)
+	}
+	on(wantFirst, "]", endContainer)
+	on(wantFirstKey, "}", endContainer)
+	on(wantFirstKey, `"`, beginKey)
+	on(wantKey, `"`, beginKey)
+	on(wantColon, ":", wantValue)
+	on(wantMore, "]}", endContainer)
+	on(wantMore, ",", comma)
+	for c := 0x20; c < 256; c++ {
+		table[inString][c] = inString
+	}
+	on(inString, `\`, inEscape)
+	on(inString, `"`, endString)
+	on(inEscape, `"\/bfnrt`, inString)
+	on(inEscape, "u", inHex4)
+	on(inHex4, hexDigits, inHex3)
+	on(inHex3, hexDigits, inHex2)
+	on(inHex2, hexDigits, inHex1)
+	on(inHex1, hexDigits, inString)
+	on(inMinus, "0", inZero)
+	on(inMinus, digits[1:], inInteger)
+	for _, from := range [...]state{inZero, inInteger} {
+		on(from, ".", inPoint)
+		on(from, "eE", inExponent)
+	}
+	on(inInteger, digits, inInteger)
+	on(inPoint, digits, inFraction)
+	on(inFraction, digits, inFraction)
+	on(inFraction, "eE", inExponent)
+	on(inExponent, "+-", inSign)
+	for _, from := range [...]state{inExponent, inSign, inDigits} {
+		on(from, digits, inDigits)
+	}
+	return table
+}()
+
+// Add takes the next piece and reports whether all is the start of a JSON text.
+func (p *Prefix) Add(s string) bool {
+	for i := 0; i < len(s) && p.state != broken; i++ {
+		if p.state == inString {
+			for i < len(s) && s[i] != '"' && s[i] != '\\' && s[i] >= 0x20 {
+				i++
+			}
+			if i == len(s) {
+				break
+			}
+		}
+		p.state = p.step(s[i])
+	}
+	return p.state != broken
+}
+
+// Complete reports whether what has come is a JSON text, and one that no further
+// byte can make another of (so a number never is: a digit may follow).
+func (p *Prefix) Complete() bool { return p.state == complete }
+
+// Broken reports whether what has come cannot become a JSON text.
+func (p *Prefix) Broken() bool { return p.state == broken }
+
+// step returns the state behind one more byte.
+func (p *Prefix) step(c byte) state {
+	if p.state == inWord {
+		if c != p.word[0] {
+			return broken
+		}
+		if p.word = p.word[1:]; p.word == "" {
+			return p.behindValue()
+		}
+		return inWord
+	}
+	next := follow[p.state][c]
+	switch next {
+	case broken:
+		if p.state >= inZero { // the number has ended before c
+			p.state = p.behindValue()
+			return p.step(c)
+		}
+	case inWord:
+		p.word = wordRest(c)
+	case openObject, openArray:
+		return p.open(next == openObject)
+	case beginKey, beginText:
+		p.key = next == beginKey
+		return inString
+	case endString:
+		if p.key {
+			return wantColon
+		}
+		return p.behindValue()
+	case endContainer:
+		if p.inObject() != (c == '}') {
+			return broken
+		}
+		p.depth--
+		return p.behindValue()
+	case comma:
+		if p.inObject() {
+			return wantKey
+		}
+		return wantValue
+	}
+	return next
+}
+
+// wordRest returns what follows the first byte of true, false or null.
+func wordRest(first byte) string {
+	switch first {
+	case 't':
+		return "rue"
+	case 'f':
+		return "alse"
+	}
+	return "ull"
+}
+
+// open opens a container.
+func (p *Prefix) open(object bool) state {
+	if p.depth == MaxDepth {
+		return broken
+	}
+	word, bit := &p.objects[p.depth/64], uint64(1)<<(p.depth%64)
+	*word &^= bit
+	p.depth++
+	if object {
+		*word |= bit
+		return wantFirstKey
+	}
+	return wantFirst
+}
+
+// inObject reports whether the innermost container is an object.
+func (p *Prefix) inObject() bool {
+	return p.objects[(p.depth-1)/64]>>((p.depth-1)%64)&1 == 1
+}
+
+// behindValue returns the state behind a whole value.
+func (p *Prefix) behindValue() state {
+	if p.depth == 0 {
+		return complete
+	}
+	return wantMore
+}

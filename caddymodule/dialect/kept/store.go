@@ -1,0 +1,265 @@
+// Package kept holds responses in memory for their clients to refer to.
+package kept
+
+import (
+	"bytes"
+	"container/list"
+	"sync"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+)
+
+// Response is a response that is kept for its client to refer to.
+type Response struct {
+	Model  string   // public name of the model that made it
+	Body   []byte   // the response object
+	Input  [][]byte // its input items, those of the responses before it too
+	Output [][]byte // its output items
+}
+
+// Limits of kept responses.
+const (
+	TTL      = 30 * time.Minute
+	MaxBytes = 64 << 20
+	MaxItems = 10_000 // of one response, input and output
+)
+
+// What a response and an item cost in addition to their bytes. An item is
+// counted at what it costs when a request refers to it and it is read again.
+const (
+	responseOverhead = 256
+	itemOverhead     = 1 << 10
+)
+
+// Owner is the owner of a response: one key, or all keys of the account if Key is
+// empty.
+type Owner struct{ Account, Key string }
+
+// Store keeps responses, each for its owner alone: for a time, and as many as fit
+// into a number of bytes. When no room is left, the oldest response goes of the
+// key that holds most in the account that holds most. So neither a key nor an
+// account can push out what others keep within their share. It is safe for
+// concurrent use.
+type Store struct {
+	ttl   time.Duration
+	limit int64 // bytes
+	now   func() time.Time
+
+	mu        sync.Mutex
+	responses map[ref]*entry
+	items     map[ref]item
+	age       list.List // of *entry, the oldest first
+	room      room
+}
+
+// ref is the id of a response or an item of an owner.
+type ref struct {
+	owner Owner
+	id    string
+}
+
+// item is an item of a kept response.
+type item struct {
+	in  *entry
+	raw []byte
+}
+
+// entry is a response with its time and size.
+type entry struct {
+	ref     ref
+	r       Response
+	items   []string // ids of items
+	expires time.Time
+	size    int64
+	byAge   *list.Element // in Store.age
+	byOwner *list.Element // in the age of its owner's room
+}
+
+// room is what is kept in all, in one account, or of one key: a tree of these
+// three levels.
+type room struct {
+	size  int64 // bytes
+	parts map[string]*room
+	age   list.List // of *entry of a key, the oldest first
+}
+
+// NewStore returns an empty store with the usual limits.
+func NewStore(now func() time.Time) *Store {
+	return &Store{ttl: TTL, limit: MaxBytes, now: now, responses: make(map[ref]*entry), items: make(map[ref]item)}
+}
+
+// keep keeps a copy of a response. One that has too many items, or does not fit
+// into its owner's share, is not kept.
+func (s *Store) keep(at ref, r Response) {
+	e := &entry{ref: at, size: r.Size(), expires: s.now().Add(s.ttl)}
+	if e.size > s.limit || len(r.Input)+len(r.Output) > MaxItems {
+		return
+	}
+	// The parts may lie in much larger buffers.
+	e.r = Response{Model: r.Model, Body: bytes.Clone(r.Body), Input: clone(r.Input), Output: clone(r.Output)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if old, ok := s.responses[at]; ok {
+		s.remove(old)
+	}
+	s.expire()
+	s.responses[at] = e
+	e.byAge = s.age.PushBack(e)
+	e.byOwner = s.room.add(e.size, at.owner.Account, at.owner.Key).age.PushBack(e)
+	for _, list := range [...][][]byte{e.r.Input, e.r.Output} {
+		for _, raw := range list {
+			if id := jsonscan.Text(raw, "id"); id != "" {
+				e.items = append(e.items, id)
+				s.items[ref{at.owner, id}] = item{e, raw}
+			}
+		}
+	}
+	for s.room.size > s.limit {
+		s.remove(s.room.largest().largest().age.Front().Value.(*entry))
+	}
+}
+
+// clone copies a list of items.
+func clone(list [][]byte) [][]byte {
+	out := make([][]byte, len(list))
+	for i, raw := range list {
+		out[i] = bytes.Clone(raw)
+	}
+	return out
+}
+
+// add adds bytes to a room and to the parts of it along a path of names, the last
+// of which it returns. Parts are made when they are first used, and dropped when
+// they are empty.
+func (r *room) add(size int64, path ...string) *room {
+	r.size += size
+	if len(path) == 0 {
+		return r
+	}
+	part := r.parts[path[0]]
+	if part == nil {
+		if r.parts == nil {
+			r.parts = make(map[string]*room)
+		}
+		part = new(room)
+		r.parts[path[0]] = part
+	}
+	end := part.add(size, path[1:]...)
+	if part.size == 0 {
+		delete(r.parts, path[0])
+	}
+	return end
+}
+
+// largest returns the part of a room that holds most.
+func (r *room) largest() (largest *room) {
+	for _, part := range r.parts {
+		if largest == nil || part.size > largest.size {
+			largest = part
+		}
+	}
+	return largest
+}
+
+// Expire removes the responses whose time is over. All other methods do so too;
+// this one is for when none of them is called.
+func (s *Store) Expire() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expire()
+}
+
+// expire does Expire's work. s.mu is held.
+func (s *Store) expire() {
+	now := s.now()
+	for front := s.age.Front(); front != nil && !now.Before(front.Value.(*entry).expires); front = s.age.Front() {
+		s.remove(front.Value.(*entry))
+	}
+}
+
+// remove removes a response and those of its items that no newer response has.
+// s.mu is held.
+func (s *Store) remove(e *entry) {
+	s.age.Remove(e.byAge)
+	s.room.add(-e.size, e.ref.owner.Account, e.ref.owner.Key).age.Remove(e.byOwner)
+	delete(s.responses, e.ref)
+	for _, id := range e.items {
+		at := ref{e.ref.owner, id}
+		if s.items[at].in == e {
+			delete(s.items, at)
+		}
+	}
+}
+
+// Size is about what a response takes in memory, its items when they are used.
+func (r Response) Size() int64 {
+	size := int64(responseOverhead + len(r.Body))
+	for _, list := range [...][][]byte{r.Input, r.Output} {
+		for _, raw := range list {
+			size += int64(itemOverhead + len(raw))
+		}
+	}
+	return size
+}
+
+// Scope decides which models a key may use.
+type Scope interface {
+	Allows(model string) bool
+}
+
+// View is what one request may see of a store: the responses of its owner that
+// were made by a model within its scope. The zero view keeps nothing.
+type View struct {
+	store *Store
+	owner Owner
+	scope Scope
+}
+
+// View returns the owner's view of the responses that models within the scope
+// have made.
+func (s *Store) View(owner Owner, scope Scope) View { return View{s, owner, scope} }
+
+// Keeps reports whether responses are kept at all.
+func (v View) Keeps() bool { return v.store != nil }
+
+// Keep keeps a copy of a response under its id.
+func (v View) Keep(id string, r Response) { v.store.keep(ref{v.owner, id}, r) }
+
+// Response returns a kept response, whose bytes must not be changed. ok is false
+// if the request may not see it, too.
+func (v View) Response(id string) (r Response, ok bool) {
+	if v.Keeps() {
+		v.store.mu.Lock()
+		defer v.store.mu.Unlock()
+		v.store.expire()
+		if e := v.store.responses[ref{v.owner, id}]; e != nil && v.scope.Allows(e.r.Model) {
+			return e.r, true
+		}
+	}
+	return Response{}, false
+}
+
+// Item returns an item of a kept response, of its input or output.
+func (v View) Item(id string) (raw []byte, ok bool) {
+	if v.Keeps() {
+		v.store.mu.Lock()
+		defer v.store.mu.Unlock()
+		v.store.expire()
+		if item, ok := v.store.items[ref{v.owner, id}]; ok && v.scope.Allows(item.in.r.Model) {
+			return item.raw, true
+		}
+	}
+	return nil, false
+}
+
+// Delete removes a response that Response returns.
+func (v View) Delete(id string) {
+	if _, ok := v.Response(id); ok {
+		v.store.mu.Lock()
+		defer v.store.mu.Unlock()
+		if e := v.store.responses[ref{v.owner, id}]; e != nil { // else it is gone since
+			v.store.remove(e)
+		}
+	}
+}
