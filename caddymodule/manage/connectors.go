@@ -84,8 +84,8 @@ func upstreamOf(u tunnel.UpstreamState) Upstream {
 
 // CreateConnector asks for a new connector.
 type CreateConnector struct {
-	Account string
-	Name    string // required, unique in the account
+	Name    string `json:"name" need:"required"` // unique in the account
+	Account string `json:"account"`
 }
 
 // CreatedConnector is the answer to [CreateConnector]: the only place of the

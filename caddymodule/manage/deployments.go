@@ -60,15 +60,16 @@ func (d Deployment) ConnectorNames() []string {
 
 // SetDeployment asks to register or re-register a public model name.
 type SetDeployment struct {
-	Account    string
-	Name       string   // required
-	Connectors []string // ids or names, at least one
-	Upstream   string   // "" lets the connector's routes decide
-	Model      string   // "" likewise, and else the public name
+	Name       string   `path:"record"`
+	Connector  string   `json:"connector"`  // id or name; short for one of Connectors in the API
+	Connectors []string `json:"connectors"` // ids or names, at least one
+	Upstream   string   `json:"upstream"`   // "" lets the connector's routes decide
+	Model      string   `json:"model"`      // "" likewise, and else the public name
 	// MaxConcurrency is how many requests may run at a time; 0: any number.
-	MaxConcurrency int
+	MaxConcurrency int `json:"max_concurrency"`
 	// Options say how the model server is to be treated.
-	Options compat.Options
+	Options compat.Options `json:"options"`
+	Account string         `json:"account"`
 }
 
 // SetDeployment registers a deployment or gives it a new way: requests that

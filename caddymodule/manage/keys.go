@@ -14,9 +14,9 @@ const defaultScope = "*"
 
 // CreateKey asks for a new key.
 type CreateKey struct {
-	Account string
-	Name    string // required
-	Scope   string // "" means "*"
+	Name    string `json:"name" need:"required"`
+	Scope   string `json:"scope" need:"filled"` // "" means "*"
+	Account string `json:"account"`
 }
 
 // CreatedKey is the answer to [CreateKey]: the only place of the secret.

@@ -108,6 +108,7 @@ type Service struct {
 	log      *slog.Logger
 	now      func() time.Time
 
+	api      http.Handler // the JSON API, without a prefix
 	models   modelLists
 	removing sync.Mutex // held while a user is removed
 }
@@ -126,6 +127,7 @@ func New(o Options) *Service {
 		s.now = time.Now
 	}
 	s.models.lists = make(map[listKey]*modelList)
+	s.api = s.newMux()
 	return s
 }
 

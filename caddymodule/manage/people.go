@@ -18,9 +18,9 @@ type User struct {
 
 // AddUser asks for a new user.
 type AddUser struct {
-	Account  string
-	Name     string // required, unique over the gateway
-	Password string // required
+	Name     string `json:"name" need:"required"` // unique over the gateway
+	Password string `json:"password" need:"required"`
+	Account  string `json:"account"`
 }
 
 // Link is a one-time link for the console. The URL is known only when the link

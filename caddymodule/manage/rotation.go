@@ -22,11 +22,11 @@ const rotationWait = 5 * time.Second
 
 // RotateConnector asks for a new tunnel token of a connector.
 type RotateConnector struct {
-	Account   string
-	Connector string // id or name
+	Connector string `path:"record"` // id or name
 	// Show gives the token to who asks, for a connector that cannot change its
 	// own configuration.
-	Show bool
+	Show    bool   `json:"show"`
+	Account string `json:"account"`
 }
 
 // RotatedConnector is what became of a rotation. The old token is valid until

@@ -17,15 +17,15 @@ type Token struct {
 
 // CreateToken asks for a management token.
 type CreateToken struct {
-	Account string
-	Name    string // required
+	Name string `json:"name" need:"required"`
 	// User is whom the token acts for, by id or name. Operators have to say it;
 	// for others it is the caller.
-	User string
+	User string `json:"user" need:"filled"`
 	// Rights are what it may be used for; 0 is to read.
-	Rights store.Rights
+	Rights store.Rights `json:"rights"`
 	// ExpiresAt is when it ends by itself; nil: never.
-	ExpiresAt *time.Time
+	ExpiresAt *time.Time `json:"expires_at"`
+	Account   string     `json:"account"`
 }
 
 // CreatedToken is the answer to [CreateToken]: the only place of the secret.
