@@ -27,6 +27,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/pairing"
 	"github.com/postern-dev/postern/caddymodule/signin"
@@ -108,9 +110,9 @@ type Service struct {
 	log      *slog.Logger
 	now      func() time.Time
 
-	api      http.Handler // the JSON API, without a prefix
-	models   modelLists
-	removing sync.Mutex // held while a user is removed
+	api      http.Handler       // the JSON API, without a prefix
+	models   singleflight.Group // of upstreams that are being asked for their models
+	removing sync.Mutex         // held while a user is removed
 }
 
 // New returns a service over o.Store and o.Tunnels; it owns neither.
@@ -126,7 +128,6 @@ func New(o Options) *Service {
 	if s.now == nil {
 		s.now = time.Now
 	}
-	s.models.lists = make(map[listKey]*modelList)
 	s.api = s.newMux()
 	return s
 }

@@ -49,7 +49,7 @@ func (u *upstream) diagnoseModels(ctx context.Context) ([]string, Finding) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	list, err := u.list(ctx)
-	models := list.ids
+	models := list.IDs
 	if ctx.Err() != nil {
 		err = fmt.Errorf("%w within %v", os.ErrDeadlineExceeded, checkTimeout)
 	}
@@ -191,38 +191,17 @@ const maxModelList = 2 << 20
 // errNoList says that a server answers, but does not list its models.
 var errNoList = errors.New("it answers, but not with a list of models")
 
-// modelList is what a model server lists.
-type modelList struct {
-	ids  []string // in the server's order, not nil
-	open bool     // it answers to other names, too
-}
-
-// list asks the model server for its models. llama.cpp with one model answers to
-// every name; with several, each has a status.
-func (u *upstream) list(ctx context.Context) (modelList, error) {
+// list asks the model server for its models.
+func (u *upstream) list(ctx context.Context) (link.ModelList, error) {
 	answer, err := u.ask(ctx, http.MethodGet, "/v1/models", "")
 	if err != nil {
-		return modelList{}, err
+		return link.ModelList{}, err
 	}
 	defer answer.finish()
-	var models struct {
-		Data json.RawMessage `json:"data"`
+	data, err := io.ReadAll(io.LimitReader(answer, maxModelList))
+	list, ok := link.ParseModels(data)
+	if err != nil || !ok {
+		return link.ModelList{}, errNoList
 	}
-	var entries []struct {
-		ID      string          `json:"id"`
-		OwnedBy string          `json:"owned_by"`
-		Status  json.RawMessage `json:"status"`
-	}
-	err = json.NewDecoder(io.LimitReader(answer, maxModelList)).Decode(&models)
-	if err != nil || models.Data == nil || json.Unmarshal(models.Data, &entries) != nil {
-		return modelList{}, errNoList
-	}
-	list := modelList{ids: make([]string, 0, len(entries))}
-	for _, m := range entries {
-		if m.ID != "" {
-			list.ids = append(list.ids, m.ID)
-		}
-	}
-	list.open = len(entries) == 1 && entries[0].OwnedBy == "llamacpp" && entries[0].Status == nil
 	return list, nil
 }

@@ -279,7 +279,7 @@ func (u *upstream) inspect(ctx context.Context) (link.UpstreamReport, error) {
 	var status *statusError
 	switch {
 	case err == nil:
-		report.Models, report.Open = list.ids, list.open
+		report.Models, report.Open = list.IDs, list.Open
 		slices.Sort(report.Models)
 		report.Models = slices.Compact(report.Models)
 	case ctx.Err() != nil && !errors.Is(err, errNotConnected):
