@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/signin"
 )
 
@@ -55,11 +56,11 @@ func (s *streams) leave(session string) {
 // something of the account changes, sent where they differ from what the page
 // has. The stream ends with the session, and the page learns why.
 func (c *Console) events(w http.ResponseWriter, v *visit) error {
-	find, ok := c.tabs[v.r.PathValue("tab")]
+	t, ok := c.tabs[v.r.PathValue("tab")]
 	if !ok {
 		return notThere("There is no such stream.")
 	}
-	s := &stream{visit: v, tab: find(), to: http.NewResponseController(w), w: w, sent: make(map[string][]byte)}
+	s := &stream{visit: v, tab: t, to: http.NewResponseController(w), w: w, sent: make(map[string][]byte)}
 	// What cannot be drawn now never will be, for instance of a record that is
 	// gone: no content, so that the page does not ask again.
 	first, err := s.draw()
@@ -69,7 +70,7 @@ func (c *Console) events(w http.ResponseWriter, v *visit) error {
 	}
 	if !c.streams.enter(v.Session.ID) {
 		w.Header().Set("Retry-After", strconv.Itoa(int(liveBeat/time.Second)))
-		return &userFault{signin.ErrBusy, "too many pages of this session are open: close some, and load this one again"}
+		return manage.Fault(signin.ErrBusy, "too many pages of this session are open: close some, and load this one again")
 	}
 	defer c.streams.leave(v.Session.ID)
 

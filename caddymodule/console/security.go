@@ -2,7 +2,6 @@ package console
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"log/slog"
 	"net"
 	"net/http"
@@ -95,7 +94,7 @@ func (c *Console) refuseOrigin(w http.ResponseWriter, r *http.Request) {
 	c.refusals.Log(c.log, slog.LevelWarn, fair.Parse(remote), c.now(), "refused a request from another origin",
 		"method", r.Method, "path", r.URL.Path[:min(len(r.URL.Path), shown)], "remote", remote)
 	if isAPI(r) {
-		writeJSON(w, http.StatusForbidden, apiError{Error: text})
+		manage.WriteError(w, http.StatusForbidden, text, nil)
 		return
 	}
 	c.failPage(w, frame{}, http.StatusForbidden, text)
@@ -219,7 +218,7 @@ func (c *Console) askToSignIn(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("HX-Redirect", to)
 		w.WriteHeader(http.StatusUnauthorized)
 	case wantsJSON(r):
-		writeJSON(w, http.StatusUnauthorized, apiError{Error: "Your session has ended. Sign in again."})
+		manage.WriteError(w, http.StatusUnauthorized, "Your session has ended. Sign in again.", nil)
 	default:
 		http.Redirect(w, r, to, http.StatusSeeOther)
 	}
@@ -262,21 +261,7 @@ func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request) {
 
 func refuseAPI(w http.ResponseWriter, text string) {
 	w.Header().Set("WWW-Authenticate", `Bearer realm="Postern"`)
-	writeJSON(w, http.StatusUnauthorized, apiError{Error: text})
-}
-
-// apiError has the shape of the API's own errors.
-type apiError struct {
-	Error string `json:"error"`
-	Code  string `json:"code,omitempty"`
-}
-
-func writeJSON(w http.ResponseWriter, status int, answer any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(answer) // the client has gone: there is nobody to tell
+	manage.WriteError(w, http.StatusUnauthorized, text, nil)
 }
 
 // leaveNotice keeps a sentence for the next page, in the browser: this may not

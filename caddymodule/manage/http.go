@@ -53,13 +53,13 @@ func (s *Service) methods(byMethod map[string]route) http.Handler {
 			s.fail(w, r, err)
 			return
 		}
-		write(w, status, answer)
+		WriteJSON(w, status, answer)
 	})
 }
 
 // fail answers with an error. The text of an internal one stays in the log.
 func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
-	status, text := statusOf(err), err.Error()
+	status, text := StatusOf(err), err.Error()
 	if throttled := (*signin.ThrottledError)(nil); errors.As(err, &throttled) {
 		w.Header().Set("Retry-After", throttled.Seconds())
 	}
@@ -70,21 +70,31 @@ func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
 		}
 		text = "the gateway failed to do this; its log says why"
 	}
-	write(w, status, struct {
-		Error string `json:"error"`
-		Code  string `json:"code,omitempty"`
-	}{text, Code(err)})
+	WriteError(w, status, text, err)
 }
 
-// write sends an answer. None of them may be kept by a cache: some carry
+// WriteError answers with an error: a text for people, and the code of err, if it
+// has one.
+func WriteError(w http.ResponseWriter, status int, text string, err error) {
+	code := ""
+	if errors.Is(err, ErrUnconfirmed) {
+		code = "confirmation_required"
+	}
+	WriteJSON(w, status, struct {
+		Error string `json:"error"`
+		Code  string `json:"code,omitempty"`
+	}{text, code})
+}
+
+// WriteJSON sends an answer. None of them may be kept by a cache: some carry
 // secrets, and the others are out of date at once.
-func write(w http.ResponseWriter, status int, answer any) {
+func WriteJSON(w http.ResponseWriter, status int, answer any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(answer) // the client has gone: there is nobody to tell
+	_ = enc.Encode(answer) // fails only if the client has gone
 }
 
 // params reads the query, which may have each of these parameters once.

@@ -111,7 +111,7 @@ func (s *Service) removeEach(records []MadeRecord, remove func(id string) error)
 		err := remove(r.ID)
 		switch {
 		case err == nil || errors.Is(err, store.ErrNotFound): // somebody was faster
-		case statusOf(err) == http.StatusInternalServerError:
+		case StatusOf(err) == http.StatusInternalServerError:
 			s.log.Error("failed to remove what a management token has made", "id", r.ID, "error", err)
 			records[i].Problem = "the gateway failed to do this; its log says why"
 		default:
