@@ -10,7 +10,7 @@ type managedTunnels struct{ *tunnel.Hub }
 
 // Tunnel implements manage.Tunnels.
 func (t managedTunnels) Tunnel(connectorID string) (manage.Tunnel, bool) {
-	session, ok := t.Hub.Tunnel(connectorID)
+	session, ok := t.Hub.Session(connectorID)
 	return session, ok
 }
 

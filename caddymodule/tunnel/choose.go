@@ -59,38 +59,63 @@ func (h *Hub) Choose(connectorIDs []string, to Target, except []*Session) (*Sess
 	return best, best != nil
 }
 
-// WaitAny waits for up to d until one of the connectors has a session, and
-// returns as [Hub.Wait] does.
+// Wait is [Hub.WaitAny] for one connector.
+func (h *Hub) Wait(ctx context.Context, connectorID string, d time.Duration) (*Session, error) {
+	return h.WaitAny(ctx, []string{connectorID}, Target{}, d)
+}
+
+// WaitAny returns what [Hub.Choose] returns, waiting for up to d for one of the
+// connectors to come. It fails with [ErrOffline], or with the cause of ctx's end.
 func (h *Hub) WaitAny(ctx context.Context, connectorIDs []string, to Target, d time.Duration) (*Session, error) {
-	if len(connectorIDs) == 1 {
-		return h.Wait(ctx, connectorIDs[0], d)
-	}
 	if s, ok := h.Choose(connectorIDs, to, nil); ok {
 		return s, nil
 	}
 	if d <= 0 {
 		return nil, ErrOffline
 	}
-	waits, cancel := context.WithCancel(ctx)
-	defer cancel()
-	type arrived struct {
-		session *Session
-		err     error
-	}
-	first := make(chan arrived, len(connectorIDs))
-	for _, id := range connectorIDs {
-		go func() {
-			s, err := h.Wait(waits, id, d)
-			first <- arrived{s, err}
-		}()
-	}
-	var last error = ErrOffline
-	for range connectorIDs {
-		a := <-first
-		if a.err == nil {
-			return a.session, nil
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	arrived := make(chan struct{}, 1)
+	defer h.leave(connectorIDs, arrived)
+	for h.await(connectorIDs, arrived) {
+		if s, ok := h.Choose(connectorIDs, to, nil); ok { // it may have come before await
+			return s, nil
 		}
-		last = a.err
+		select {
+		case <-arrived:
+		case <-timer.C:
+			return nil, ErrOffline
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
-	return nil, last
+	return nil, ErrOffline
+}
+
+// arrivals are the channels of those who wait for one connector.
+type arrivals map[chan struct{}]struct{}
+
+// await has arrived get something when one of the connectors comes, or the hub
+// closes. It reports whether the hub is open.
+func (h *Hub) await(connectorIDs []string, arrived chan struct{}) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, id := range connectorIDs {
+		if h.arrivals[id] == nil {
+			h.arrivals[id] = make(arrivals, 1)
+		}
+		h.arrivals[id][arrived] = struct{}{}
+	}
+	return !h.closed
+}
+
+// leave undoes await.
+func (h *Hub) leave(connectorIDs []string, arrived chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, id := range connectorIDs {
+		if delete(h.arrivals[id], arrived); len(h.arrivals[id]) == 0 {
+			delete(h.arrivals, id)
+		}
+	}
 }

@@ -33,7 +33,7 @@ func TestSubscribe(t *testing.T) {
 	var log eventLog
 	// A subscriber may ask the hub: nothing is locked while it is called.
 	stop := g.Subscribe(func(e Event) {
-		if _, online := g.Tunnel(e.Connector); online != e.Online {
+		if _, online := g.Session(e.Connector); online != e.Online {
 			e.Name = fmt.Sprintf("told %v, but it is %v", e.Online, online)
 		}
 		log.add(e)

@@ -89,7 +89,7 @@ type Hub struct {
 	live     map[string]*Session   // by connector id: what takes requests
 	all      map[*Session]struct{} // live and draining
 	waiting  map[*waiting]struct{} // devices without a decision
-	arrivals map[string]*arrival   // by connector id: who waits for it
+	arrivals map[string]arrivals   // by connector id
 	closed   bool
 
 	// Set by Listen.
@@ -105,12 +105,6 @@ type Hub struct {
 	end     context.CancelFunc
 }
 
-// arrival wakes those who wait for one connector.
-type arrival struct {
-	ch      chan struct{} // closed when it has come
-	waiting int
-}
-
 // NewHub returns a hub that has no listener yet.
 func NewHub(o Options) *Hub {
 	h := &Hub{
@@ -121,7 +115,7 @@ func NewHub(o Options) *Hub {
 		live:     make(map[string]*Session),
 		all:      make(map[*Session]struct{}),
 		waiting:  make(map[*waiting]struct{}),
-		arrivals: make(map[string]*arrival),
+		arrivals: make(map[string]arrivals),
 	}
 	h.life, h.end = context.WithCancel(context.Background())
 	h.SetOptions(o)
@@ -141,72 +135,13 @@ func (h *Hub) Session(connectorID string) (*Session, bool) {
 	return s, ok && s.usable()
 }
 
-// Tunnel is [Hub.Session].
-func (h *Hub) Tunnel(connectorID string) (*Session, bool) {
-	return h.Session(connectorID)
-}
-
-// Wait returns the session of a connector, waiting for up to d for one that is
-// not connected. It fails with [ErrOffline], or with the cause of ctx's end.
-func (h *Hub) Wait(ctx context.Context, connectorID string, d time.Duration) (*Session, error) {
-	if s, ok := h.Session(connectorID); ok {
-		return s, nil
-	}
-	if d <= 0 {
-		return nil, ErrOffline
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	for {
-		s, a, err := h.await(connectorID)
-		if err != nil || s != nil {
-			return s, err
-		}
-		select {
-		case <-a.ch:
-		case <-timer.C:
-			h.leave(connectorID, a)
-			return nil, ErrOffline
-		case <-ctx.Done():
-			h.leave(connectorID, a)
-			return nil, context.Cause(ctx)
-		}
-	}
-}
-
-// await returns the connector's session if it is there, else its arrival.
-func (h *Hub) await(connectorID string) (*Session, *arrival, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if s, ok := h.live[connectorID]; ok && s.usable() {
-		return s, nil, nil
-	}
-	if h.closed {
-		return nil, nil, ErrOffline
-	}
-	a := h.arrivals[connectorID]
-	if a == nil {
-		a = &arrival{ch: make(chan struct{})}
-		h.arrivals[connectorID] = a
-	}
-	a.waiting++
-	return nil, a, nil
-}
-
-// leave gives up waiting; the last one removes the arrival.
-func (h *Hub) leave(connectorID string, a *arrival) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if a.waiting--; a.waiting == 0 && h.arrivals[connectorID] == a {
-		delete(h.arrivals, connectorID)
-	}
-}
-
 // arrive wakes those who wait for a connector. The caller holds the lock.
 func (h *Hub) arrive(connectorID string) {
-	if a := h.arrivals[connectorID]; a != nil {
-		delete(h.arrivals, connectorID)
-		close(a.ch)
+	for arrived := range h.arrivals[connectorID] {
+		select {
+		case arrived <- struct{}{}:
+		default: // it is awake already
+		}
 	}
 }
 
