@@ -29,10 +29,10 @@ import (
 type Options struct {
 	Manage *manage.Service
 	SignIn *signin.Service
-	// ClientIP tells the address of a request's client, by which failed
+	// ClientIP returns the address of a request's client, by which failed
 	// sign-ins are counted; nil means that of the connection.
 	ClientIP func(*http.Request) string
-	// Changes has f called whenever something of an account may look different,
+	// Changes calls f whenever something of an account may look different,
 	// until stop is called. nil means that pages are only drawn again in
 	// intervals.
 	Changes func(account string, f func()) (stop func())

@@ -20,7 +20,7 @@ type frame struct {
 	Main    template.HTML // what a template of ours made, escaped by it
 	Nav     []navItem     // nil on the pages for those who are not signed in
 	User    string
-	Account string // "" if it need not be told: there is only the default one
+	Account string // "" if there is only the default one
 	Notice  string
 	Fault   string
 	Events  string // URL of the stream of live regions
@@ -171,7 +171,7 @@ type errorPage struct {
 	Signed      bool
 }
 
-// failPage answers with a page that only says what went wrong.
+// failPage answers with a page that has only an error.
 func (c *Console) failPage(w http.ResponseWriter, f frame, status int, text string) {
 	title := map[int]string{
 		http.StatusBadRequest: "That does not work", http.StatusNotFound: "Not found", http.StatusForbidden: "Not allowed",
@@ -183,13 +183,13 @@ func (c *Console) failPage(w http.ResponseWriter, f frame, status int, text stri
 	}
 	f.Title = title
 	if err := c.render(w, status, "error", errorPage{Title: title, Text: text, Signed: f.Nav != nil}, f); err != nil {
-		c.log.Error("rendering a page", "page", "error", "error", err)
+		c.log.Error("failed to render a page", "page", "error", "error", err)
 		http.Error(w, text, status)
 	}
 }
 
-// explain finds the status for an error, and a sentence for the user. What is
-// not the user's to mend is only told to the log.
+// explain finds the status for an error, and a sentence for the user. Failures
+// of the gateway's own are only logged.
 func (c *Console) explain(w http.ResponseWriter, r *http.Request, err error) (status int, text string) {
 	var throttled *signin.ThrottledError
 	var large *http.MaxBytesError

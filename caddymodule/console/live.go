@@ -19,7 +19,7 @@ import (
 const (
 	maxStreams   = 20                     // of one session: one for each page that is open
 	liveCoalesce = 300 * time.Millisecond // between two drawings
-	liveBeat     = 15 * time.Second       // between comments, which tell a dead connection
+	liveBeat     = 15 * time.Second       // between comments, by which a dead connection is noticed
 	liveSeldom   = 30 * time.Second       // between drawings of tabs that name no interval
 	livePatience = 10 * time.Second       // for a client that does not read
 )
@@ -124,14 +124,14 @@ func (s *stream) run(ctx context.Context) {
 		case <-changed:
 		}
 		if !s.alive() {
-			// Of no use if it fails: the page asks again, and is told then.
+			// If it fails, the page asks again, and gets the answer then.
 			_ = s.send([]byte("event: session-ended\ndata: \n\n"))
 			return
 		}
 		if message == nil {
 			var err error
 			if message, err = s.draw(); err != nil {
-				return // the page asks again, and is told that there is nothing
+				return // the page asks again, and gets no content
 			}
 		}
 		if s.send(message) != nil || !rest(ctx) {
@@ -153,7 +153,7 @@ func rest(ctx context.Context) bool {
 }
 
 // draw renders the live regions and returns the message about those that
-// differ, nothing if none does. It is told as sent.
+// differ, nothing if none does. They count as sent.
 func (s *stream) draw() ([]byte, error) {
 	data, err := s.tab.data(s.visit)
 	if err != nil {
@@ -170,7 +170,7 @@ func (s *stream) draw() ([]byte, error) {
 		}
 		s.sent[name] = slices.Clone(region.Bytes())
 		// A morph leaves alone what is the same: focus, text that is being
-		// selected, and the tab that somebody chose.
+		// selected, and the tab that was chosen.
 		fmt.Fprintf(&message, "data: <div id=\"live-%s\" hx-swap-oob=\"innerMorph\">\n", name)
 		for line := range strings.Lines(newlines.Replace(region.String())) {
 			message.WriteString("data: " + strings.TrimSuffix(line, "\n") + "\n")

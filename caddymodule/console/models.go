@@ -13,8 +13,8 @@ const modelsPath = "/console/models"
 
 var (
 	modelsTab = &tab{name: "models", title: "Models", data: modelsData, live: []string{"models-list"}, every: 30 * time.Second}
-	// modelTab is the page about one deployment: where it goes, a test, and what
-	// clients are to be told.
+	// modelTab is the page about one deployment: where it goes, a test, and the
+	// configuration of clients.
 	modelTab       = &tab{name: "model", title: "Model", data: modelData, live: []string{"model-state"}, every: 30 * time.Second}
 	removeModelTab = &tab{name: "model-remove", title: "Remove a model", data: func(v *visit) (any, error) {
 		return findDeployment(v, v.r.FormValue("name"))
@@ -69,7 +69,7 @@ func findDeployment(v *visit, name string) (manage.Deployment, error) {
 	return find(v, v.manage.Deployments, func(d manage.Deployment) bool { return d.Name == name }, "There is no model of this name any longer.")
 }
 
-// testRow is what a test completion told.
+// testRow is the result of a test.
 type testRow struct {
 	OK         bool
 	Error      string

@@ -101,13 +101,13 @@ func (c *Console) denyPairing(w http.ResponseWriter, v *visit) error {
 	return c.done(w, v, "/console/"+backTab(v.r).name, notice)
 }
 
-// approved says as what a device was approved.
+// approved is the notice about a device that was approved.
 func (v *visit) approved(p manage.Pairing) string {
 	device, as := "The device", ""
 	if p.Device != nil {
 		device = p.Device.Hostname
 	}
-	connectors, _ := v.manage.Connectors(v.Account) // without it there is less to say
+	connectors, _ := v.manage.Connectors(v.Account) // without it the notice is shorter
 	for _, c := range connectors {
 		switch {
 		case c.ID != p.Connector:

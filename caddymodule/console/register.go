@@ -71,7 +71,7 @@ type choices struct {
 	Groups    []modelGroup
 	Upstream  string // typed
 	Model     string // typed
-	ByHand    bool   // the typed fields have something to say
+	ByHand    bool   // the typed fields are filled in
 	Problems  []string
 }
 

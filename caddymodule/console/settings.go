@@ -100,7 +100,7 @@ func settingsData(v *visit) (any, error) {
 func passkeyID(k store.Passkey) string { return base64.RawURLEncoding.EncodeToString(k.ID) }
 
 // browserOf makes a short name of what a browser calls itself, which is a
-// history of the web. The order matters: most say to be others, too.
+// history of the web. The order matters: most claim to be others, too.
 func browserOf(agent string) string {
 	browser := firstIn(agent, [][2]string{
 		{"Edg/", "Edge"}, {"OPR/", "Opera"}, {"Firefox/", "Firefox"}, {"FxiOS/", "Firefox"}, {"CriOS/", "Chrome"}, {"Chrome/", "Chrome"},

@@ -36,7 +36,7 @@ type startPage struct {
 	Request   string // a curl line, once there is a deployment
 }
 
-// deviceRow is a device that waits for somebody's decision.
+// deviceRow is a device that waits for a decision.
 type deviceRow struct {
 	ID        string
 	Hostname  string
@@ -60,7 +60,7 @@ type codeRow struct {
 	Lines     []snippet
 }
 
-// endedRow tells what became of a code.
+// endedRow is what became of a code.
 type endedRow struct {
 	State string
 	Name  string // of the connector that is about to come, or of the device
@@ -105,7 +105,7 @@ func (p *startPage) add(pairing manage.Pairing, at manage.Endpoint) {
 	p.Codes = append(p.Codes, c)
 }
 
-// ended tells what became of the newest code that is not open any more, while that
+// ended finds what became of the newest code that is no longer open, while that
 // is news: an approved device until its connector is online.
 func (p *startPage) ended(v *visit, pairings []manage.Pairing) error {
 	i := slices.IndexFunc(pairings, func(p manage.Pairing) bool {
@@ -133,7 +133,7 @@ func (p *startPage) ended(v *visit, pairings []manage.Pairing) error {
 	return nil
 }
 
-// offer finds the models that the connectors have and nobody registered.
+// offer finds the models that the connectors have and that are not registered.
 func (p *startPage) offer(v *visit) {
 	offers, err := v.manage.Offers(v.ctx, v.Account)
 	if err != nil {

@@ -178,7 +178,7 @@ func (c *Console) redeemLink(kind linkKind) open {
 	}
 }
 
-// linkSecret finds the secret in what somebody pasted: a whole link, or only
+// linkSecret finds the secret in what was pasted: a whole link, or only
 // what stands behind its #.
 func linkSecret(pasted string) string {
 	if _, fragment, ok := strings.Cut(pasted, "#"); ok {

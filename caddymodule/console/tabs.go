@@ -70,8 +70,8 @@ func (c *Console) answer(from, t *tab, do func(v *visit) (any, error)) action {
 	}
 }
 
-// find returns the record of the account for which is holds. missing says that
-// there is none.
+// find returns the record of the account for which is holds. missing is
+// the text if there is none.
 func find[T any](v *visit, list func(account string) ([]T, error), is func(T) bool, missing string) (T, error) {
 	var none T
 	records, err := list(v.Account)

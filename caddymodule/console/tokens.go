@@ -28,7 +28,7 @@ type choice struct {
 	Chosen      bool
 }
 
-// rightTexts say what a token may do by each right.
+// rightTexts describe the rights.
 var rightTexts = map[string]string{
 	"read":        "see everything but secrets",
 	"keys":        "make, revoke and remove keys",

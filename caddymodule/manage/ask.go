@@ -55,7 +55,7 @@ func (q question) do(ctx context.Context, method, path string, body []byte) (*ht
 	defer answer.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(answer.Body, maxErrorBody))
 	if err != nil {
-		text = nil // the status says enough
+		text = nil // the status is enough
 	}
 	return nil, shown(dialect.FromUpstream(answer.StatusCode, answer.Header, text))
 }
@@ -72,7 +72,7 @@ func shown(e *dialect.Error) error {
 	return &dialect.Error{Kind: e.Kind, Message: printable(text, maxErrorText)}
 }
 
-// explain says in plain words why there is no answer, or not all of it.
+// explain returns in plain words why there is no answer, or not all of it.
 func (q question) explain(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):

@@ -47,7 +47,7 @@ type Upstream struct {
 	Name  string     `json:"name"`
 	State string     `json:"state"`
 	Since *time.Time `json:"since,omitempty"` // of State
-	// Models is how many it lists; nil: it does not say.
+	// Models is how many it lists; nil: it does not list any.
 	Models *int `json:"models,omitempty"`
 }
 
@@ -98,7 +98,7 @@ type CreatedConnector struct {
 
 // CreateConnector makes a connector and the token that its configuration
 // needs. It is refused while the gateway's public address is not known: a
-// token without it would be of no use.
+// token without it would be useless.
 func (s *Service) CreateConnector(ctx context.Context, c CreateConnector) (CreatedConnector, error) {
 	account, err := s.account(ctx, c.Account)
 	if err != nil {
@@ -140,9 +140,9 @@ func (s *Service) Connectors(account string) ([]Connector, error) {
 	return connectors, nil
 }
 
-// RemoveConnector removes a connector by id or name; its token is of no use
-// afterwards, and whoever owns the tunnels closes its one when the store tells
-// of the removal. It is refused while deployments lead to it.
+// RemoveConnector removes a connector by id or name; its token is then invalid, and
+// the owner of the tunnels closes its tunnel when the store reports the removal. It
+// is refused while deployments lead to it.
 func (s *Service) RemoveConnector(ctx context.Context, account, idOrName string) (Connector, error) {
 	account, err := s.account(ctx, account)
 	if err != nil {

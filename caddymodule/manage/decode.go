@@ -191,7 +191,7 @@ func (m member) decode(value json.RawMessage) error {
 	}
 }
 
-// as decodes a value that must be what must says.
+// as decodes a value; must names what it has to be.
 func (m member) as(must string, value json.RawMessage, to any) error {
 	if value[0] == 'n' || json.Unmarshal(value, to) != nil {
 		return badRequest("field %q must be %s", m.name, must)

@@ -19,14 +19,14 @@ type Deployment struct {
 	store.Deployment
 	// Through are its connectors, in the order of Connectors.
 	Through []Leg `json:"through"`
-	// State says whether requests can be answered now, as far as that is known.
+	// State is whether requests can be answered now, as far as that is known.
 	State health.State `json:"state"`
 	// Available counts the connectors that are.
 	Available int `json:"available"`
 	// OfflineSince is when the last of its connectors went, while all are offline;
 	// nil: none ever came.
 	OfflineSince *time.Time `json:"offline_since,omitempty"`
-	// Warning says why requests would fail now, or on some of its connectors, if one
+	// Warning is why requests would fail now, or on some of its connectors, if one
 	// of those that are online is at fault. It does not make the operation fail: a
 	// connector may be configured later.
 	Warning string `json:"warning,omitempty"`
@@ -67,7 +67,7 @@ type SetDeployment struct {
 	Model      string   `json:"model"`      // "" likewise, and else the public name
 	// MaxConcurrency is how many requests may run at a time; 0: any number.
 	MaxConcurrency int `json:"max_concurrency"`
-	// Options say how the model server is to be treated.
+	// Options are workarounds for the model server.
 	Options compat.Options `json:"options"`
 	Account string         `json:"account"`
 }
@@ -172,7 +172,7 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 	return v
 }
 
-// warning says what is wrong with a way through a connector that is online, and
+// warning is what is wrong with a way through a connector that is online, and
 // what to do; "" if nothing is.
 func warning(connector string, way tunnel.Way) string {
 	switch way.State {

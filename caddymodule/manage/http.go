@@ -17,8 +17,8 @@ import (
 type operation func(w http.ResponseWriter, r *http.Request) (int, any, error)
 
 // Handler returns the JSON API under prefix, for example "/model_gateway".
-// It does not authenticate: whoever mounts it decides who may call it, and says
-// who does by [WithCaller].
+// It does not authenticate: the server that mounts it does, and passes the caller by
+// [WithCaller].
 func (s *Service) Handler(prefix string) http.Handler { return http.StripPrefix(prefix, s.api) }
 
 // newMux returns the JSON API.
@@ -64,7 +64,7 @@ func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header().Set("Retry-After", throttled.Seconds())
 	}
 	if status == http.StatusInternalServerError {
-		if r.Context().Err() == nil { // else the client has gone, which is no fault
+		if r.Context().Err() == nil { // else the client has gone, which is not a failure
 			// Not the path itself: it may have a claim code.
 			s.log.Error("management operation failed", "method", r.Method, "path", r.Pattern, "error", err)
 		}

@@ -76,7 +76,7 @@ type DeletedKey struct {
 }
 
 // DeleteKey revokes a key, or removes one that was revoked before, so that no
-// list shows it any more.
+// list shows it any longer.
 func (s *Service) DeleteKey(ctx context.Context, account, id string) (DeletedKey, error) {
 	account, err := s.account(ctx, account)
 	if err != nil {
@@ -91,8 +91,7 @@ func (s *Service) DeleteKey(ctx context.Context, account, id string) (DeletedKey
 	return DeletedKey{Key: keys[i], Removed: true}, s.RemoveKey(ctx, account, id)
 }
 
-// RemoveKey is RevokeKey for a key that nobody needs to hear of any more: no
-// list shows it.
+// RemoveKey is RevokeKey for a key that no list is to show any longer.
 func (s *Service) RemoveKey(ctx context.Context, account, id string) error {
 	account, err := s.account(ctx, account)
 	if err != nil {

@@ -6,7 +6,7 @@
 // it; the console performs the same operations and serves the same API under
 // /console/api. docs/api.md describes all routes.
 //
-// Whoever serves an operation has found out who asks for it and says so by
+// The server of an operation has authenticated the caller and passes it by
 // [WithCaller]. Users are confined to their account: that of others is as one
 // that does not exist. Operators, who come by the admin endpoint, name the
 // account in the field "account" of a body, or the query parameter of the same
@@ -15,7 +15,7 @@
 // pages ask for the account of their session.
 //
 // Errors are {"error": "text"}, as everywhere on Caddy's admin endpoint, and
-// their text says what to do. Every write leaves one log line that names the
+// their text has the remedy. Every write leaves one log line that names the
 // operation, the record and who did it; secrets appear in the answer that
 // creates them and nowhere else.
 package manage
@@ -67,7 +67,7 @@ type Endpoint struct {
 	// "https://gw.example.com/console/"; empty if it is not known.
 	Console string
 	// Exposed: the console is served over plain HTTP under a name that is not
-	// this machine's, and nothing says that it is meant to be.
+	// this machine's, and the configuration does not declare that as intended.
 	Exposed bool
 	// Listen is the UDP address of the tunnel listener.
 	Listen string
@@ -133,8 +133,8 @@ func New(o Options) *Service {
 }
 
 // audit writes the one line that every successful write leaves behind. It has the
-// id of a user beside the name: people may be called like operators, or like
-// somebody who was removed.
+// id of a user in addition to the name: people may be called like operators, or like
+// a user who was removed.
 func (s *Service) audit(ctx context.Context, operation, account, id, name string, more ...any) {
 	c := CallerFrom(ctx)
 	log := s.log.With("operation", operation, "account", account, "id", id, "name", name, "by", c.by(), "by_id", c.User)

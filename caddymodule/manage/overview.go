@@ -18,7 +18,7 @@ type Checklist struct {
 	Request   bool `json:"request"`   // a key was used
 }
 
-// Checklist tells how far an account is.
+// Checklist reports how far an account is.
 func (s *Service) Checklist(account string) (Checklist, error) {
 	account, err := s.known(account)
 	if err != nil {

@@ -21,9 +21,9 @@ type Pairing struct {
 	// Code is the claim code while it may still be used, if this process made
 	// it: codes are not stored.
 	Code string `json:"code,omitempty"`
-	// Connected says that the device is there and waits.
+	// Connected: the device is there and waits.
 	Connected bool `json:"connected"`
-	// Limited says that the code waits for its device while some codes are refused
+	// Limited: the code waits for its device while some codes are refused
 	// unchecked, since too many wrong ones come from many networks: the device may
 	// have to try more than once.
 	Limited bool `json:"limited,omitempty"`
@@ -85,7 +85,7 @@ func (s *Service) CheckFingerprint(ctx context.Context, account, codeOrID, finge
 	}
 	p, ok := s.store.Pairing(account, codeOrID)
 	if !ok || p.Device == nil {
-		return nil // deciding about it fails, and says why
+		return nil // deciding about it fails, and the error says why
 	}
 	if plainFingerprint(p.Device.Fingerprint) != plainFingerprint(fingerprint) {
 		return faultf(store.ErrConflict, "the device that waits has another fingerprint, %s; deny it, unless that is what its terminal shows", p.Device.Fingerprint)
@@ -114,8 +114,8 @@ func (s *Service) ApprovePairing(ctx context.Context, account, codeOrID, name st
 }
 
 // ReplaceConnector lets the waiting device of a pairing in, in the place of a
-// connector, given by id or name. What leads to it stays; its tunnel from before
-// is closed, and its token is of no use any more.
+// connector, given by id or name. What leads to it stays; its old tunnel is closed,
+// and its old token is invalid.
 func (s *Service) ReplaceConnector(ctx context.Context, account, codeOrID, connector string) (Pairing, error) {
 	account, err := s.account(ctx, account)
 	if err != nil {

@@ -43,7 +43,7 @@ func (s *Service) Users(account string) ([]User, error) {
 	return users, nil
 }
 
-// AddUser makes a user with a password that somebody else has chosen. An
+// AddUser makes a user with a password that another person has chosen. An
 // invitation lets people choose their own.
 func (s *Service) AddUser(ctx context.Context, a AddUser) (User, error) {
 	account, err := s.accountOfPerson(ctx, a.Account)
@@ -104,7 +104,7 @@ func (s *Service) SetupLink(ctx context.Context) (Link, error) {
 	})
 }
 
-// Invite makes a link with which somebody becomes a user of the account.
+// Invite makes a link that makes a person a user of the account.
 func (s *Service) Invite(ctx context.Context, account string) (Link, error) {
 	account, err := s.accountOfPerson(ctx, account)
 	if err != nil {
@@ -151,7 +151,7 @@ func (s *Service) Invitations(account string) ([]Link, error) {
 	return links, nil
 }
 
-// RevokeInvitation makes an invitation be of no use.
+// RevokeInvitation makes an invitation invalid.
 func (s *Service) RevokeInvitation(ctx context.Context, account, id string) (Link, error) {
 	account, err := s.account(ctx, account)
 	if err != nil {

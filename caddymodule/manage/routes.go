@@ -177,7 +177,7 @@ func (s *Service) knownOffers(ctx context.Context, account, _ string) ([]Offer, 
 	return offers, err
 }
 
-// usageDays is how many days are reported on if the query does not say.
+// usageDays is how many days are reported on if the query does not name a number.
 const usageDays = 30
 
 func (s *Service) getUsage(_ http.ResponseWriter, r *http.Request) (int, any, error) {

@@ -78,7 +78,7 @@ func (m *model) readMessage(ctx context.Context, call dialect.Call, body io.Read
 	return answer, usage, json.Unmarshal(data, &answer)
 }
 
-// speech is what a model says, and when.
+// speech is the text of an answer, and when it came.
 type speech struct {
 	now         func() time.Time
 	text        strings.Builder

@@ -18,7 +18,7 @@ type Token struct {
 // CreateToken asks for a management token.
 type CreateToken struct {
 	Name string `json:"name" need:"required"`
-	// User is whom the token acts for, by id or name. Operators have to say it;
+	// User is whom the token acts for, by id or name. Operators have to name one;
 	// for others it is the caller.
 	User string `json:"user" need:"filled"`
 	// Rights are what it may be used for; 0 is to read.

@@ -23,14 +23,14 @@ const (
 	maxTrialText   = 400             // bytes that are shown
 )
 
-// Whether a model calls tools, as far as a test can tell.
+// Whether a model calls tools, as far as a test shows.
 const (
 	ToolsWork    = "works"
 	ToolsNo      = "no"
 	ToolsUnknown = "unknown"
 )
 
-// TestResult is what a short completion told of a deployment.
+// TestResult is what a short completion showed of a deployment.
 type TestResult struct {
 	OK               bool    `json:"ok"`
 	FirstTokenMillis float64 `json:"first_token_ms"`
@@ -77,7 +77,7 @@ type trial struct {
 	result TestResult
 }
 
-// run finds the way of the deployment and has the model say something.
+// run finds the way of the deployment and asks the model for a sentence.
 func (t *trial) run(ctx context.Context, s *Service, d store.Deployment) error {
 	con, to, err := s.chosen(d)
 	if err != nil {
@@ -110,7 +110,7 @@ func (s *Service) chosen(d store.Deployment) (store.Connector, Tunnel, error) {
 	return store.Connector{}, nil, errors.New("the deployment's connector was removed; register the deployment again")
 }
 
-// speak has the model say a sentence, and measures how fast.
+// speak asks the model for a sentence, and measures how fast it comes.
 func (t *trial) speak(ctx context.Context) error {
 	begin := t.now()
 	call, answer, err := t.ask(ctx, map[string]any{
@@ -121,14 +121,14 @@ func (t *trial) speak(ctx context.Context) error {
 		return err
 	}
 	defer answer.Body.Close()
-	heard := speech{now: t.now}
-	err = heard.read(ctx, &t.model, call, answer)
-	t.measure(begin, &heard)
+	got := speech{now: t.now}
+	err = got.read(ctx, &t.model, call, answer)
+	t.measure(begin, &got)
 	switch {
-	case err != nil || heard.deltas > 0:
+	case err != nil || got.deltas > 0:
 		return err
-	case heard.tokens > 0:
-		return fmt.Errorf("the model produced %d tokens and none of them is text", heard.tokens)
+	case got.tokens > 0:
+		return fmt.Errorf("the model produced %d tokens and none of them is text", got.tokens)
 	}
 	return errors.New("the model's answer is empty; is it one for chat?")
 }
@@ -138,23 +138,23 @@ func said(text string) any {
 	return []any{map[string]any{"role": "user", "content": text}}
 }
 
-// measure fills in what was heard, also of an answer that broke off.
-func (t *trial) measure(begin time.Time, heard *speech) {
+// measure fills in what has come, also of an answer that broke off.
+func (t *trial) measure(begin time.Time, got *speech) {
 	r := &t.result
-	r.Answer = printable(heard.text.String(), maxTrialText)
-	r.Tokens = heard.tokens
+	r.Answer = printable(got.text.String(), maxTrialText)
+	r.Tokens = got.tokens
 	if r.Tokens == 0 { // the server did not count them
-		r.Tokens = heard.deltas
+		r.Tokens = got.deltas
 	}
-	if heard.deltas == 0 {
+	if got.deltas == 0 {
 		return
 	}
-	r.FirstTokenMillis = float64(heard.first.Sub(begin).Microseconds()) / 1000
-	// The first token took the time of the prompt, which says nothing about the
+	r.FirstTokenMillis = float64(got.first.Sub(begin).Microseconds()) / 1000
+	// The first token took the time of the prompt, which is not related to the
 	// pace of the others. When all came at once, nothing else is known.
-	tokens, took := r.Tokens-1, heard.last.Sub(heard.first)
-	if heard.deltas == 1 || tokens == 0 {
-		tokens, took = r.Tokens, heard.last.Sub(begin)
+	tokens, took := r.Tokens-1, got.last.Sub(got.first)
+	if got.deltas == 1 || tokens == 0 {
+		tokens, took = r.Tokens, got.last.Sub(begin)
 	}
 	if took > 0 {
 		r.TokensPerSecond = float64(tokens) / took.Seconds()

@@ -25,7 +25,7 @@ const (
 	maxModelID   = 256 // bytes
 )
 
-// UpstreamModels is what one upstream of a connector says of its models.
+// UpstreamModels are the models that one upstream of a connector lists.
 type UpstreamModels struct {
 	Upstream string   `json:"upstream"`
 	Models   []string `json:"models"`
@@ -70,8 +70,8 @@ func offline(connector string) error {
 	return faultf(ErrNotReady, "connector %q is offline; start it on its machine with `connector run`", connector)
 }
 
-// modelsOf returns the models of an upstream. One that takes long is asked once,
-// whoever waits for it, and asked to the end when nobody waits any longer.
+// modelsOf returns the models of an upstream. All callers that wait at a time share
+// one request, which goes on when the last of them has left.
 func (s *Service) modelsOf(ctx context.Context, q question, session string) ([]string, error) {
 	asked := s.models.DoChan(session+"/"+q.upstream, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), modelsWait)

@@ -14,25 +14,25 @@ func (s *Session) Connector() string { return s.connector.ID }
 // Active is how many requests run on the session now.
 func (s *Session) Active() int { return int(s.active.Load()) }
 
-// Faint tells whether the session's connector has missed two of its pings: it
+// Suspect reports whether the session's connector has missed two of its pings: it
 // is likely to be dead, which is certain only after a longer time.
-func (s *Session) Faint() bool { return s.pulse.faint() }
+func (s *Session) Suspect() bool { return s.heartbeat.suspect() }
 
-// pulse knows until when a connector is to ping.
-type pulse struct {
+// heartbeat knows until when a connector is to ping.
+type heartbeat struct {
 	due atomic.Pointer[time.Time]
 }
 
 // beat is called at each ping, with the time until the next one.
-func (p *pulse) beat(next time.Duration) {
+func (p *heartbeat) beat(next time.Duration) {
 	due := time.Now().Add(2*next + time.Second)
 	p.due.Store(&due)
 }
 
-func (p *pulse) faint() bool { return time.Now().After(*p.due.Load()) }
+func (p *heartbeat) suspect() bool { return time.Now().After(*p.due.Load()) }
 
 // Choose returns the session of one of the connectors with the fewest requests,
-// at random among equals. One that is faint, or has reported that its upstream is
+// at random among equals. One that is suspect, or has reported that its upstream is
 // down, is chosen only if there is no other: either may be over. It does not wait.
 func (h *Hub) Choose(connectorIDs []string, to Target, except []*Session) (*Session, bool) {
 	var best *Session
@@ -46,7 +46,7 @@ func (h *Hub) Choose(connectorIDs []string, to Target, except []*Session) (*Sess
 		if len(connectorIDs) == 1 {
 			return s, true
 		}
-		n, weak := s.Active(), s.Faint() || s.down(to)
+		n, weak := s.Active(), s.Suspect() || s.down(to)
 		switch {
 		case best == nil, doubtful && !weak, weak == doubtful && n < least:
 			best, doubtful, least, equal = s, weak, n, 1
