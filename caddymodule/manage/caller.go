@@ -85,10 +85,15 @@ func (s *Service) accountOfPerson(ctx context.Context, id string) (string, error
 	if err != nil {
 		return "", err
 	}
+	return account, s.mayLetIn(ctx)
+}
+
+// mayLetIn is the check of accountOfPerson.
+func (s *Service) mayLetIn(ctx context.Context) error {
 	if c := CallerFrom(ctx); !c.Operator && c.Session == "" {
-		return "", faultf(ErrForbidden, "a management token cannot add, invite or remove people, or make links for new passwords or other management tokens; sign in to the console and do it there")
+		return faultf(ErrForbidden, "a management token cannot add, invite or remove people, or make links for new passwords or other management tokens; sign in to the console and do it there")
 	}
-	return account, s.Confirmed(ctx)
+	return s.Confirmed(ctx)
 }
 
 // Confirmed returns an error that wraps [ErrUnconfirmed] if the caller's session

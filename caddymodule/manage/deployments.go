@@ -75,42 +75,28 @@ type SetDeployment struct {
 // SetDeployment registers a deployment or gives it a new way: requests that
 // start later take it, running ones finish on the old one.
 func (s *Service) SetDeployment(ctx context.Context, d SetDeployment) (Deployment, error) {
-	account, err := s.account(ctx, d.Account)
-	if err != nil {
-		return Deployment{}, err
-	}
-	ids := make([]string, len(d.Connectors))
-	for i, idOrName := range d.Connectors {
-		con, err := s.connector(account, idOrName)
-		if err != nil {
-			return Deployment{}, err
+	return change(ctx, s, d.Account, func(account string) (Deployment, write, error) {
+		ids := make([]string, len(d.Connectors))
+		for i, idOrName := range d.Connectors {
+			con, err := s.connector(account, idOrName)
+			if err != nil {
+				return Deployment{}, write{}, err
+			}
+			ids[i] = con.ID
 		}
-		ids[i] = con.ID
-	}
-	record, err := s.store.SetDeployment(ctx, store.Deployment{
-		Account: account, Name: d.Name, Connectors: ids, Upstream: d.Upstream, Model: d.Model, MaxConcurrency: d.MaxConcurrency,
-		Options: d.Options,
+		record, err := s.store.SetDeployment(ctx, store.Deployment{
+			Account: account, Name: d.Name, Connectors: ids, Upstream: d.Upstream, Model: d.Model, MaxConcurrency: d.MaxConcurrency,
+			Options: d.Options,
+		})
+		return s.deploymentOf(record, s.sessions()),
+			write{"deployment.set", record.Name, record.Name, []any{"connectors", record.Connectors}}, err
 	})
-	if err != nil {
-		return Deployment{}, err
-	}
-	s.audit(ctx, "deployment.set", account, record.Name, record.Name, "connectors", record.Connectors)
-	return s.deploymentOf(record, s.sessions()), nil
 }
 
 // Deployments lists the deployments of an account by name.
 func (s *Service) Deployments(account string) ([]Deployment, error) {
-	account, err := s.known(account)
-	if err != nil {
-		return nil, err
-	}
 	live := s.sessions()
-	records := s.store.Deployments(account)
-	deployments := make([]Deployment, 0, len(records))
-	for _, d := range records {
-		deployments = append(deployments, s.deploymentOf(d, live))
-	}
-	return deployments, nil
+	return list(s, account, s.store.Deployments, func(d store.Deployment) Deployment { return s.deploymentOf(d, live) })
 }
 
 // MatchScope lists the names of the deployments that a scope allows now.
@@ -135,18 +121,12 @@ func (s *Service) MatchScope(account, text string) ([]string, error) {
 // RemoveDeployment removes a deployment: later requests for it fail, running
 // ones finish.
 func (s *Service) RemoveDeployment(ctx context.Context, account, name string) (Deployment, error) {
-	account, err := s.account(ctx, account)
-	if err != nil {
-		return Deployment{}, err
-	}
-	d, err := s.store.RemoveDeployment(ctx, account, name)
-	if err != nil {
-		return Deployment{}, err
-	}
-	s.audit(ctx, "deployment.remove", account, d.Name, d.Name)
-	removed := s.deploymentOf(d, s.sessions())
-	removed.Warning = ""
-	return removed, nil
+	return change(ctx, s, account, func(account string) (Deployment, write, error) {
+		d, err := s.store.RemoveDeployment(ctx, account, name)
+		removed := s.deploymentOf(d, s.sessions())
+		removed.Warning = ""
+		return removed, write{"deployment.remove", d.Name, d.Name, nil}, err
+	})
 }
 
 // deploymentOf adds to a record what is known of its ways.

@@ -132,6 +132,27 @@ func New(o Options) *Service {
 	return s
 }
 
+// write is an operation that changed a record, for its line in the log.
+type write struct {
+	operation, id, name string
+	more                []any
+}
+
+// change performs a write in the account that the caller names, and audits it.
+func change[T any](ctx context.Context, s *Service, account string, do func(account string) (T, write, error)) (T, error) {
+	var none T
+	account, err := s.account(ctx, account)
+	if err != nil {
+		return none, err
+	}
+	answer, w, err := do(account)
+	if err != nil {
+		return none, err
+	}
+	s.audit(ctx, w.operation, account, w.id, w.name, w.more...)
+	return answer, nil
+}
+
 // audit writes the one line that every successful write leaves behind. It has the
 // id of a user in addition to the name: people may be called like operators, or like
 // a user who was removed.
@@ -154,10 +175,19 @@ func (s *Service) sessions() map[string]tunnel.Info {
 	return byID
 }
 
-// list returns records, never nil: an empty JSON list is [].
-func list[T any](records []T) []T {
-	if records == nil {
-		return []T{}
+// list returns the records of an account as view shows them, never nil: an empty
+// JSON list is [].
+func list[R, V any](s *Service, account string, records func(account string) []R, view func(R) V) ([]V, error) {
+	account, err := s.known(account)
+	if err != nil {
+		return nil, err
 	}
-	return records
+	views := []V{}
+	for _, r := range records(account) {
+		views = append(views, view(r))
+	}
+	return views, nil
 }
+
+// as is the view of records that are shown as they are.
+func as[T any](record T) T { return record }

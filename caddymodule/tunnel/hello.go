@@ -97,7 +97,7 @@ func (h *Hub) handshake(conn link.Conn) (run func(), err error) {
 func (h *Hub) dryRun(conn link.Conn, control *link.Control, c Connector) {
 	makeRoom(conn.Context())
 	o := h.options.Load()
-	o.Logger.Info("a connector checks its token", "connector", c.ID, "remote", conn.RemoteAddr().String())
+	o.Logger.Info("a connector checks its token", "connector_id", c.ID, "remote", conn.RemoteAddr().String())
 	if err := control.Send(link.Welcome{Version: o.Version}); err == nil {
 		select {
 		case <-conn.Context().Done():
@@ -205,9 +205,9 @@ func loggedID(id string) slog.Attr {
 		return r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z'
 	}
 	if id == "" || len(id) > maxID || strings.IndexFunc(id, func(r rune) bool { return !letter(r) }) >= 0 {
-		return slog.String("connector", "invalid")
+		return slog.String("connector_id", "invalid")
 	}
-	return slog.String("connector", id)
+	return slog.String("connector_id", id)
 }
 
 // newID returns a random id for a session.

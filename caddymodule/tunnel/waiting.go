@@ -94,7 +94,7 @@ func (w *waiting) decide(d Decision) {
 		w.close(link.CloseNone)
 	case d.Deny != nil:
 		_ = w.stream.SetWriteDeadline(time.Now().Add(sendTimeout))
-		w.hub.deny(w.conn, w.control, slog.String("pairing", w.ticket.ID), *d.Deny)
+		w.hub.deny(w.conn, w.control, slog.String("pairing_id", w.ticket.ID), *d.Deny)
 	default:
 		w.close(link.CloseShutdown)
 	}
@@ -148,7 +148,7 @@ func (w *waiting) close(code link.CloseCode) {
 func (w *waiting) log(message string, args ...any) {
 	o, remote := w.hub.options.Load(), w.conn.RemoteAddr()
 	w.hub.devices.Log(o.Logger, slog.LevelInfo, networksOf(remote), o.Now(), message,
-		append([]any{"pairing", w.ticket.ID, "remote", remote.String()}, args...)...)
+		append([]any{"pairing_id", w.ticket.ID, "remote", remote.String()}, args...)...)
 }
 
 // addWaiting takes a place among the waiting devices.
