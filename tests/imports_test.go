@@ -128,13 +128,14 @@ func importRules() []importRule {
 			except: []string{
 				module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/store", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link",
 				module + "caddymodule/signin", module + "caddymodule/pairing", module + "caddymodule/activity", module + "caddymodule/fair", module + "caddymodule/subscribe", module + "connector/text",
+				module + "caddymodule/dialect", module + "caddymodule/dialect/jsonscan", module + "caddymodule/dialect/sse", module + "caddymodule/dialect/tokens", module + "caddymodule/dialect/kept",
 			},
 			why: "management works on the store and the tunnels, the same behind console, admin endpoint and command line",
 		},
 		{
 			from:   []string{"caddymodule/console"},
-			forbid: []string{module + "caddymodule/dialect", module + "caddymodule/scripted", module + "connector", module + "connector/agent"},
-			why:    "pages show what management tells; they neither take part in requests nor run connectors",
+			forbid: []string{module + "caddymodule/scripted", module + "connector", module + "connector/agent"},
+			why:    "pages show what management reports; they do not run connectors",
 		},
 		{
 			from: []string{

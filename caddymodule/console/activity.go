@@ -16,31 +16,15 @@ const (
 
 // activityTab shows what the account's keys are used for: numbers and names,
 // never content.
-func activityTab() *tab {
-	return &tab{
-		name: "activity", title: "Activity", data: activityData,
-		live: []string{"activity-list", "activity-usage"}, every: 10 * time.Second,
-	}
+var activityTab = &tab{
+	name: "activity", title: "Activity", data: activityData,
+	live: []string{"activity-list", "activity-usage"}, every: 10 * time.Second,
 }
 
 type activityPage struct {
-	List listing[requestRow]
-	Days []dayRow // oldest first, as the plot wants them
-	Sum  dayRow
-}
-
-type requestRow struct {
-	activity.Request
-	Class  string // of the status
-	Took   string
-	First  string
-	Input  string
-	Output string
-}
-
-type dayRow struct {
-	store.UsageDay
-	RequestsText, ErrorsText, InputText, OutputText string
+	List listing[activity.Request]
+	Days []store.UsageDay // oldest first, as the plot wants them
+	Sum  store.UsageDay
 }
 
 func activityData(v *visit) (any, error) {
@@ -52,50 +36,17 @@ func activityData(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := list(activityPath, v.r.URL.Query(), requests, func(r activity.Request) string {
+	p := &activityPage{Days: days}
+	p.List = list(activityPath, v.r.URL.Query(), requests, func(r activity.Request) string {
 		return strings.Join([]string{r.KeyName, r.KeyID, r.Deployment, r.Dialect, r.Operation, strconv.Itoa(r.Status)}, "\n")
 	})
-	p := &activityPage{List: mapListing(found, requestRowOf), Days: make([]dayRow, 0, len(days))}
-	var sum store.UsageDay
 	for _, d := range days {
-		sum.Requests += d.Requests
-		sum.Errors += d.Errors
-		sum.InputTokens += d.InputTokens
-		sum.OutputTokens += d.OutputTokens
-		p.Days = append(p.Days, dayRowOf(d))
+		p.Sum.Requests += d.Requests
+		p.Sum.Errors += d.Errors
+		p.Sum.InputTokens += d.InputTokens
+		p.Sum.OutputTokens += d.OutputTokens
 	}
-	p.Sum = dayRowOf(sum)
 	return p, nil
-}
-
-func requestRowOf(r activity.Request) requestRow {
-	row := requestRow{Request: r, Took: seconds(r.Duration), First: seconds(r.FirstToken)}
-	switch {
-	case r.Status < 400:
-		row.Class = "badge-ok"
-	case r.Status < 500:
-		row.Class = "badge-warn"
-	default:
-		row.Class = "badge-bad"
-	}
-	about := ""
-	if r.Estimated {
-		about = "≈\u202f"
-	}
-	if r.InputTokens > 0 {
-		row.Input = about + count(int64(r.InputTokens))
-	}
-	if r.OutputTokens > 0 {
-		row.Output = about + count(int64(r.OutputTokens))
-	}
-	return row
-}
-
-func dayRowOf(d store.UsageDay) dayRow {
-	return dayRow{
-		UsageDay: d, RequestsText: count(d.Requests), ErrorsText: count(d.Errors),
-		InputText: count(d.InputTokens), OutputText: count(d.OutputTokens),
-	}
 }
 
 // millis writes milliseconds; nothing for none.
@@ -130,6 +81,14 @@ func decimal(f float64) string {
 		return count(int64(f + .5))
 	}
 	return strconv.FormatFloat(f, 'f', 1, 64)
+}
+
+// countAny is [count] for pages, whose numbers are of several types.
+func countAny(n any) string {
+	if n, ok := n.(int64); ok {
+		return count(n)
+	}
+	return count(int64(n.(int)))
 }
 
 // count writes a number with its thousands apart.

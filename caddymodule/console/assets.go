@@ -71,7 +71,7 @@ func (a *assets) url(name string) (string, error) {
 }
 
 // ServeHTTP answers with an asset. One of another version is not there: what is
-// kept forever under a URL must be what the URL says.
+// kept forever under a URL must not change.
 func (a *assets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	file, ok := a.byName[r.PathValue("name")]
 	if !ok || file.version != r.PathValue("version") {
@@ -81,5 +81,5 @@ func (a *assets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	h.Set("Content-Type", file.kind)
-	_, _ = w.Write(file.content) // the client has gone: there is nobody to tell
+	_, _ = w.Write(file.content) // fails only if the client has gone
 }

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
 )
 
 // confirmField is the password with which a user confirms what a form asks for.
@@ -19,16 +21,15 @@ type confirmSessionPage struct {
 
 type formField struct{ Name, Value string }
 
-func (c *Console) confirmRoutes(handle func(pattern string, a action)) {
-	handle("GET /console/confirm", func(w http.ResponseWriter, v *visit) error {
-		return c.askToConfirm(w, v, http.StatusOK, "")
-	})
-	handle("POST /console/confirm", c.confirmed)
-	handle("POST /console/confirm/passkey/begin", func(w http.ResponseWriter, v *visit) error {
-		return c.beginSignInByPasskey(w, v.r)
-	})
-	handle("POST /console/confirm/passkey", c.confirmByPasskey)
+func (c *Console) confirm(w http.ResponseWriter, v *visit) error {
+	return c.askToConfirm(w, v, http.StatusOK, "")
 }
+
+func (c *Console) confirmBegins(w http.ResponseWriter, v *visit) error {
+	return c.beginSignInByPasskey(w, v.r)
+}
+
+var confirmSessionTab = &tab{name: "confirm-session", title: "Confirm that it is you"}
 
 // act performs an action of a user, who may give the password along with it.
 func (c *Console) act(w http.ResponseWriter, v *visit, a action) error {
@@ -56,7 +57,7 @@ func (c *Console) askToConfirm(w http.ResponseWriter, v *visit, status int, faul
 			p.Fields = append(p.Fields, formField{name, value})
 		}
 	}
-	return c.showFault(w, v, &tab{name: "confirm-session", title: "Confirm that it is you"}, status, p, fault)
+	return c.showFault(w, v, confirmSessionTab, status, p, fault)
 }
 
 // confirmed leads on, after act or confirmByPasskey has seen to it.
@@ -75,6 +76,6 @@ func (c *Console) confirmByPasskey(w http.ResponseWriter, v *visit) error {
 	if _, err := c.signIn.ConfirmByPasskey(v.ctx, v.Session, c.clientIP(v.r), origin(v.r), answer.Ceremony, answer.Response); err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, struct{}{})
+	manage.WriteJSON(w, http.StatusOK, struct{}{})
 	return nil
 }

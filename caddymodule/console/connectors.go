@@ -2,7 +2,6 @@ package console
 
 import (
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -12,28 +11,32 @@ import (
 
 const connectorsPath = "/console/connectors"
 
-// connectorsTab lists the connectors with what is known of their tunnels. The
-// round-trip times make it differ all the time, so that it is drawn again
-// seldom.
-func connectorsTab() *tab {
-	return &tab{
+var (
+	// connectorsTab lists the connectors with what is known of their tunnels. The
+	// round-trip times make it differ all the time, so that it is drawn again
+	// seldom.
+	connectorsTab = &tab{
 		name: "connectors", title: "Connectors", data: connectorsData,
 		live: []string{"connectors-devices", "connectors-list"}, every: 10 * time.Second,
 	}
-}
+	// newConnectorTab is the form that makes a connector without pairing.
+	newConnectorTab = &tab{name: "connector-new", title: "Generate a tunnel token", data: func(v *visit) (any, error) {
+		return struct{ Name string }{v.r.FormValue("name")}, nil
+	}}
+	connectorTokenTab  = &tab{name: "connector-token", title: "Tunnel token"}
+	removeConnectorTab = &tab{name: "connector-remove", title: "Remove a connector", data: removeConnectorData}
+	// rotateConnectorTab asks before a connector gets a new token, and shows how far
+	// that is.
+	rotateConnectorTab = &tab{name: "connector-rotate", title: "Rotate a tunnel token", data: func(v *visit) (any, error) {
+		return findConnector(v, v.r.PathValue("id"))
+	}}
+	rotatedConnectorTab = &tab{name: "connector-rotated", title: "New tunnel token"}
+)
 
 type connectorsPage struct {
 	Devices []deviceRow
-	List    listing[connectorRow]
+	List    listing[manage.Connector]
 	Online  int
-}
-
-type connectorRow struct {
-	manage.Connector
-	IsOnline  bool
-	RTTText   string
-	RemoveURL string
-	RotateURL string
 }
 
 func connectorsData(v *visit) (any, error) {
@@ -51,100 +54,75 @@ func connectorsData(v *visit) (any, error) {
 			p.Online++
 		}
 	}
-	found := list(connectorsPath, v.r.URL.Query(), connectors, func(c manage.Connector) string {
+	p.List = list(connectorsPath, v.r.URL.Query(), connectors, func(c manage.Connector) string {
 		return strings.Join([]string{c.Name, c.ID, c.State, c.OS, c.Remote, c.Version}, "\n")
 	})
-	p.List = mapListing(found, connectorRowOf)
 	return p, nil
 }
 
-func connectorRowOf(c manage.Connector) connectorRow {
-	return connectorRow{
-		Connector: c, IsOnline: c.State == manage.Online, RTTText: millis(c.RTT),
-		RemoveURL: connectorsPath + "/" + url.PathEscape(c.ID) + "/remove",
-		RotateURL: rotateURL(c.ID),
-	}
-}
-
-func (c *Console) connectorsRoutes(handle func(pattern string, a action)) {
-	handle("GET /console/connectors/new", c.page(newConnectorTab))
-	handle("POST /console/connectors", c.createConnector)
-	handle("GET /console/connectors/{id}/rotate", c.page(rotateConnectorTab))
-	handle("POST /console/connectors/{id}/rotate", c.rotateConnector)
-	handle("GET /console/connectors/{id}/remove", c.page(removeConnectorTab))
-	handle("POST /console/connectors/{id}/remove", c.removeConnector)
-}
-
-// newConnectorTab is the form that makes a connector without pairing.
-func newConnectorTab() *tab {
-	return &tab{name: "connector-new", title: "Generate a tunnel token", data: func(v *visit) (any, error) {
-		return struct{ Name string }{v.r.FormValue("name")}, nil
-	}}
-}
-
-// connectorTokenTab shows a tunnel token, this once.
-func connectorTokenTab() *tab {
-	return &tab{name: "connector-token", title: "Tunnel token"}
+func findConnector(v *visit, id string) (manage.Connector, error) {
+	return find(v, v.manage.Connectors, func(c manage.Connector) bool { return c.ID == id }, "This connector does not exist any longer.")
 }
 
 type tokenPage struct {
 	Name, Config, Run string
 }
 
-func (c *Console) createConnector(w http.ResponseWriter, v *visit) error {
+func createConnector(v *visit) (any, error) {
 	created, err := v.manage.CreateConnector(v.ctx, manage.CreateConnector{Account: v.Account, Name: v.r.PostFormValue("name")})
-	if err != nil {
-		return v.fault(newConnectorTab(), err)
-	}
-	return c.show(w, v, connectorTokenTab(), http.StatusOK, tokenPage{
+	return tokenPage{
 		Name:   created.Name,
 		Config: "{\n  \"tunnel_token\": " + quote(created.TunnelToken) + ",\n  \"upstream\": " + quote(usualUpstream) + "\n}\n",
 		Run:    "chmod 600 connector.json\nconnector run --config connector.json",
-	})
-}
-
-func removeConnectorTab() *tab {
-	return &tab{name: "connector-remove", title: "Remove a connector", data: removeConnectorData}
+	}, err
 }
 
 type removeConnectorPage struct {
-	connectorRow
+	manage.Connector
 	Deployments []string // that lead to it: it cannot be removed before them
 }
 
 func removeConnectorData(v *visit) (any, error) {
-	connectors, err := v.manage.Connectors(v.Account)
+	con, err := findConnector(v, v.r.PathValue("id"))
 	if err != nil {
 		return nil, err
 	}
-	for _, con := range connectors {
-		if con.ID == v.r.PathValue("id") {
-			p := &removeConnectorPage{connectorRow: connectorRowOf(con)}
-			p.Deployments, err = deploymentsOf(v, con.ID)
-			return p, err
-		}
-	}
-	return nil, notThere("There is no such connector any more.")
+	names, err := deploymentsOf(v, con.ID)
+	return removeConnectorPage{con, names}, err
 }
 
+// deploymentsOf returns the names of the deployments that lead to a connector.
 func deploymentsOf(v *visit, connector string) ([]string, error) {
 	deployments, err := v.manage.Deployments(v.Account)
-	if err != nil {
-		return nil, err
-	}
 	var names []string
 	for _, d := range deployments {
 		if slices.Contains(d.Connectors, connector) {
 			names = append(names, d.Name)
 		}
 	}
-	return names, nil
+	return names, err
 }
 
-func (c *Console) removeConnector(w http.ResponseWriter, v *visit) error {
+func removeConnector(v *visit) (notice string, err error) {
 	removed, err := v.manage.RemoveConnector(v.ctx, v.Account, v.r.PathValue("id"))
+	return removed.Name + " is removed. Its tunnel is closed, and its token is invalid.", err
+}
+
+func (c *Console) rotateConnector(w http.ResponseWriter, v *visit) error {
+	rotated, err := v.manage.RotateConnector(v.ctx, manage.RotateConnector{
+		Account: v.Account, Connector: v.r.PathValue("id"), Show: v.r.PostFormValue("show") != "",
+	})
 	if err != nil {
-		return v.fault(connectorsTab(), err)
+		return v.fault(rotateConnectorTab, err)
 	}
-	return c.done(w, v, connectorsPath, removed.Name+" is removed. Its tunnel is closed, and its token is of no use any more.")
+	switch rotated.State {
+	case manage.Rotated:
+		return c.done(w, v, connectorsPath, rotated.Name+" has a new token. The old one is invalid.")
+	case manage.RotationByHand:
+		return c.show(w, v, rotatedConnectorTab, http.StatusOK, rotated)
+	case manage.RotationFailed:
+		return c.done(w, v, connectorsPath+"/"+rotated.ID+"/rotate", "Nothing has changed: "+rotated.Name+" keeps its old token.")
+	default:
+		return c.done(w, v, connectorsPath, rotated.Name+" has not taken its new token yet. It is offered it whenever it connects; until then the old one is valid.")
+	}
 }

@@ -13,7 +13,6 @@
 package console
 
 import (
-	"context"
 	"fmt"
 	"html/template"
 	"log/slog"
@@ -24,17 +23,16 @@ import (
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/signin"
-	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // Options configures a [Console]. Manage and SignIn are required.
 type Options struct {
 	Manage *manage.Service
 	SignIn *signin.Service
-	// ClientIP tells the address of a request's client, by which failed
+	// ClientIP returns the address of a request's client, by which failed
 	// sign-ins are counted; nil means that of the connection.
 	ClientIP func(*http.Request) string
-	// Changes has f called whenever something of an account may look different,
+	// Changes calls f whenever something of an account may look different,
 	// until stop is called. nil means that pages are only drawn again in
 	// intervals.
 	Changes func(account string, f func()) (stop func())
@@ -53,7 +51,7 @@ type Console struct {
 
 	templates *template.Template
 	assets    *assets
-	tabs      map[string]func() *tab // that have a stream
+	tabs      map[string]*tab // that have a stream
 	streams   streams
 	origins   *http.CrossOriginProtection
 	mux       *http.ServeMux
@@ -62,34 +60,11 @@ type Console struct {
 	refusals fair.Sampler // of requests from other origins
 }
 
-// visit is one request of a signed-in user.
-type visit struct {
-	*Console
-	r       *http.Request
-	User    store.User
-	Session store.Session
-	Account string
-	ctx     context.Context // carries the manage.Caller
-}
-
-// tab is one page. Template name is its main part, and there is one template
-// for each of its live regions; the element around region x has the id live-x.
-type tab struct {
-	name, title string
-	data        func(v *visit) (any, error)
-	live        []string
-	every       time.Duration // how often regions are drawn again without a change; 0 means seldom
-}
-
-// action answers a request. It returns an error instead of answering: one of
-// fault is shown on its tab, any other on a page of its own.
-type action func(w http.ResponseWriter, v *visit) error
-
 // New returns the console for o.
 func New(o Options) (*Console, error) {
 	c := &Console{
 		manage: o.Manage, signIn: o.SignIn, clientIP: o.ClientIP, changes: o.Changes, log: o.Logger, now: o.Now,
-		tabs: make(map[string]func() *tab), origins: http.NewCrossOriginProtection(), mux: http.NewServeMux(),
+		tabs: make(map[string]*tab), origins: http.NewCrossOriginProtection(), mux: http.NewServeMux(),
 		api: o.Manage.Handler("/console/api"),
 	}
 	if c.clientIP == nil {
@@ -115,21 +90,74 @@ func New(o Options) (*Console, error) {
 	return c, nil
 }
 
-// routes registers everything that there is. Only here are pages listed.
+// routes registers everything that there is. Only here are pages and forms listed.
 func (c *Console) routes() {
-	for _, t := range []func() *tab{startTab, modelsTab, keysTab, connectorsTab, activityTab, settingsTab} {
-		c.handle("GET /console/"+t().name, c.page(t))
-	}
-	for _, t := range []func() *tab{startTab, modelsTab, modelTab, keysTab, connectorsTab, activityTab, settingsTab} {
-		c.tabs[t().name] = t
-	}
-	for _, register := range []func(func(string, action)){
-		c.startRoutes, c.modelsRoutes, c.keysRoutes, c.connectorsRoutes, c.settingsRoutes, c.confirmRoutes,
+	for path, t := range map[string]*tab{
+		"start":                         startTab,
+		"models":                        modelsTab,
+		"models/new":                    registerTab,
+		"models/show":                   modelTab,
+		"models/remove":                 removeModelTab,
+		"keys":                          keysTab,
+		"keys/new":                      newKeyTab,
+		"keys/{id}/revoke":              revokeKeyTab,
+		"connectors":                    connectorsTab,
+		"connectors/new":                newConnectorTab,
+		"connectors/{id}/rotate":        rotateConnectorTab,
+		"connectors/{id}/remove":        removeConnectorTab,
+		"activity":                      activityTab,
+		"settings":                      settingsTab,
+		"settings/passkeys/{id}/remove": removePasskeyTab,
+		"settings/users/{id}/remove":    removeUserTab,
+		"settings/tokens/{id}/revoke":   revokeTokenTab,
 	} {
-		register(c.handle)
+		c.handle("GET /console/"+path, c.page(t))
+		if t.live != nil {
+			c.tabs[t.name] = t
+		}
 	}
-	c.handle("GET /console/{$}", c.home)
-	c.handle("GET /console/events/{tab}", c.events)
+	for pattern, a := range map[string]action{
+		"GET /console/{$}":                    c.home,
+		"GET /console/events/{tab}":           c.events,
+		"GET /console/pairings/{id}":          c.answer(startTab, pairingTab, pairingData),
+		"GET /console/pairings/{id}/replace":  c.answer(pairingTab, replaceTab, replaceData),
+		"GET /console/keys/preview":           c.previewScope,
+		"GET /console/models/choices":         c.modelChoices,
+		"GET /console/confirm":                c.confirm,
+		"POST /console/confirm":               c.confirmed,
+		"POST /console/confirm/passkey":       c.confirmByPasskey,
+		"POST /console/confirm/passkey/begin": c.confirmBegins,
+
+		"POST /console/start/pairing":         c.form(startTab, startPath+"#pair", startPairing),
+		"POST /console/start/register":        c.form(startTab, startPath, registerOffer),
+		"POST /console/pairings/{id}/approve": c.approvePairing,
+		"POST /console/pairings/{id}/deny":    c.denyPairing,
+
+		"POST /console/models":                 c.registerModel,
+		"POST /console/models/test":            c.testModel,
+		"POST /console/models/remove":          c.form(modelsTab, modelsPath, removeModel),
+		"POST /console/keys":                   c.answer(newKeyTab, keyCreatedTab, createKey),
+		"POST /console/keys/{id}/revoke":       c.form(keysTab, keysPath, revokeKey),
+		"POST /console/keys/{id}/remove":       c.form(keysTab, keysPath+"?show=revoked", removeKey),
+		"POST /console/connectors":             c.answer(newConnectorTab, connectorTokenTab, createConnector),
+		"POST /console/connectors/{id}/rotate": c.rotateConnector,
+		"POST /console/connectors/{id}/remove": c.form(connectorsTab, connectorsPath, removeConnector),
+
+		"POST /console/settings/password":                 c.form(settingsTab, settingsPath, changePassword),
+		"POST /console/settings/passkeys/begin":           c.beginPasskey,
+		"POST /console/settings/passkeys":                 c.addPasskey,
+		"POST /console/settings/passkeys/{id}/remove":     c.form(settingsTab, settingsPath, removePasskey),
+		"POST /console/settings/sessions/end-others":      c.form(settingsTab, settingsPath, endSessions),
+		"POST /console/settings/sessions/{id}/end":        c.endSession,
+		"POST /console/settings/invitations":              c.answer(settingsTab, invitationTab, invite),
+		"POST /console/settings/invitations/{id}/revoke":  c.form(settingsTab, settingsPath, revokeInvitation),
+		"POST /console/settings/users/{id}/remove":        c.form(settingsTab, settingsPath, removeUser),
+		"POST /console/settings/users/{id}/recovery-link": c.answer(settingsTab, recoveryTab, recoveryLink),
+		"POST /console/settings/tokens":                   c.answer(settingsTab, tokenTab, createToken),
+		"POST /console/settings/tokens/{id}/revoke":       c.form(settingsTab, settingsPath, revokeToken),
+	} {
+		c.handle(pattern, a)
+	}
 	c.signInRoutes()
 
 	c.mux.HandleFunc("GET /console", func(w http.ResponseWriter, r *http.Request) {

@@ -20,7 +20,7 @@ type frame struct {
 	Main    template.HTML // what a template of ours made, escaped by it
 	Nav     []navItem     // nil on the pages for those who are not signed in
 	User    string
-	Account string // "" if it need not be told: there is only the default one
+	Account string // "" if there is only the default one
 	Notice  string
 	Fault   string
 	Events  string // URL of the stream of live regions
@@ -40,7 +40,9 @@ var sections = [...]struct{ name, title string }{
 }
 
 func loadTemplates(a *assets) (*template.Template, error) {
-	return template.New("").Funcs(template.FuncMap{"asset": a.url}).ParseFS(templateFiles, "templates/*.html")
+	return template.New("").Funcs(template.FuncMap{
+		"asset": a.url, "count": countAny, "seconds": seconds, "millis": millis,
+	}).ParseFS(templateFiles, "templates/*.html")
 }
 
 // show answers with a page: tab t, with its frame around it.
@@ -84,7 +86,7 @@ func (c *Console) render(w http.ResponseWriter, status int, name string, data an
 }
 
 // partial answers with a fragment, for a request of htmx.
-func (c *Console) partial(w http.ResponseWriter, _ *visit, name string, data any) error {
+func (c *Console) partial(w http.ResponseWriter, name string, data any) error {
 	var part bytes.Buffer
 	if err := c.templates.ExecuteTemplate(&part, name, data); err != nil {
 		return err
@@ -98,7 +100,7 @@ func writePage(w http.ResponseWriter, status int, page []byte) {
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Length", strconv.Itoa(len(page)))
 	w.WriteHeader(status)
-	_, _ = w.Write(page) // the client has gone: there is nobody to tell
+	_, _ = w.Write(page) // fails only if the client has gone
 }
 
 // done answers a form: the browser goes on to path, which shows the notice.
@@ -140,7 +142,7 @@ func (c *Console) failVisit(w http.ResponseWriter, v *visit, err error) {
 		c.failPart(w, status, text)
 		return
 	case wantsJSON(v.r):
-		writeJSON(w, status, apiError{text, manage.Code(err)})
+		manage.WriteError(w, status, text, err)
 		return
 	case errors.Is(err, manage.ErrUnconfirmed):
 		if c.askToConfirm(w, v, http.StatusForbidden, "") == nil {
@@ -169,7 +171,7 @@ type errorPage struct {
 	Signed      bool
 }
 
-// failPage answers with a page that only says what went wrong.
+// failPage answers with a page that has only an error.
 func (c *Console) failPage(w http.ResponseWriter, f frame, status int, text string) {
 	title := map[int]string{
 		http.StatusBadRequest: "That does not work", http.StatusNotFound: "Not found", http.StatusForbidden: "Not allowed",
@@ -181,57 +183,29 @@ func (c *Console) failPage(w http.ResponseWriter, f frame, status int, text stri
 	}
 	f.Title = title
 	if err := c.render(w, status, "error", errorPage{Title: title, Text: text, Signed: f.Nav != nil}, f); err != nil {
-		c.log.Error("rendering a page", "page", "error", "error", err)
+		c.log.Error("failed to render a page", "page", "error", "error", err)
 		http.Error(w, text, status)
 	}
 }
 
-// explain finds the status for an error, and a sentence for the user. What is
-// not the user's to mend is only told to the log.
+// explain finds the status for an error, and a sentence for the user. Failures
+// of the gateway's own are only logged.
 func (c *Console) explain(w http.ResponseWriter, r *http.Request, err error) (status int, text string) {
 	var throttled *signin.ThrottledError
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &throttled):
 		w.Header().Set("Retry-After", throttled.Seconds())
-		return http.StatusTooManyRequests, sentence(err.Error())
 	case errors.As(err, &large):
 		return http.StatusRequestEntityTooLarge, "The form is larger than the gateway accepts. Shorten what you typed."
 	}
-	for _, known := range statuses {
-		if errors.Is(err, known.kind) {
-			return known.status, sentence(err.Error())
-		}
+	if status := manage.StatusOf(err); status != http.StatusInternalServerError {
+		return status, sentence(err.Error())
 	}
 	if r.Context().Err() == nil {
 		c.log.Error("console request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 	}
 	return http.StatusInternalServerError, "The gateway failed to do this. Its log says why."
-}
-
-// statuses are the errors whose texts are for users.
-var statuses = [...]struct {
-	kind   error
-	status int
-}{
-	{store.ErrInvalid, http.StatusBadRequest},
-	{store.ErrNotFound, http.StatusNotFound},
-	{store.ErrExists, http.StatusConflict},
-	{store.ErrConflict, http.StatusConflict},
-	{store.ErrInUse, http.StatusConflict},
-	{store.ErrLimit, http.StatusConflict},
-	{store.ErrExpired, http.StatusConflict},
-	{store.ErrUsed, http.StatusConflict},
-	{store.ErrDenied, http.StatusConflict},
-	{manage.ErrForbidden, http.StatusForbidden},
-	{manage.ErrUnconfirmed, http.StatusForbidden},
-	{manage.ErrNotReady, http.StatusConflict},
-	{signin.ErrPassword, http.StatusBadRequest},
-	{signin.ErrPasskey, http.StatusBadRequest},
-	{signin.ErrLink, http.StatusBadRequest},
-	{signin.ErrCredentials, http.StatusForbidden},
-	{signin.ErrBusy, http.StatusServiceUnavailable},
-	{store.ErrLocked, http.StatusServiceUnavailable},
 }
 
 // nowhere answers for paths and methods that no page has.

@@ -2,7 +2,6 @@ package console
 
 import (
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -16,20 +15,18 @@ const (
 	shownMatches = 12 // names that the preview of a scope lists
 )
 
-// keysTab lists the keys that work, or those that are revoked.
-func keysTab() *tab {
-	return &tab{name: "keys", title: "Keys", data: keysData, live: []string{"keys-list"}, every: 30 * time.Second}
-}
+var (
+	// keysTab lists the keys that work, or those that are revoked.
+	keysTab       = &tab{name: "keys", title: "Keys", data: keysData, live: []string{"keys-list"}, every: 30 * time.Second}
+	newKeyTab     = &tab{name: "key-new", title: "Create a key", data: newKeyData}
+	keyCreatedTab = &tab{name: "key-created", title: "Key"}
+	revokeKeyTab  = &tab{name: "key-revoke", title: "Revoke a key", data: revokeKeyData}
+)
 
 type keysPage struct {
-	List    listing[keyRow]
+	List    listing[store.Key]
 	Revoked bool // these are the revoked ones
 	Others  int  // how many there are of the other sort
-}
-
-type keyRow struct {
-	store.Key
-	RevokeURL, RemoveURL string
 }
 
 func keysData(v *visit) (any, error) {
@@ -40,34 +37,14 @@ func keysData(v *visit) (any, error) {
 	query := v.r.URL.Query()
 	p := &keysPage{Revoked: query.Get("show") == "revoked"}
 	shown := make([]store.Key, 0, len(keys))
-	for i := len(keys) - 1; i >= 0; i-- { // newest first
-		if (keys[i].RevokedAt != nil) == p.Revoked {
-			shown = append(shown, keys[i])
+	for _, k := range slices.Backward(keys) { // newest first
+		if (k.RevokedAt != nil) == p.Revoked {
+			shown = append(shown, k)
 		}
 	}
 	p.Others = len(keys) - len(shown)
-	found := list(keysPath, query, shown, func(k store.Key) string { return k.Name + "\n" + k.ID + "\n" + k.Scope })
-	p.List = mapListing(found, keyRowOf)
+	p.List = list(keysPath, query, shown, func(k store.Key) string { return k.Name + "\n" + k.ID + "\n" + k.Scope })
 	return p, nil
-}
-
-func keyRowOf(k store.Key) keyRow {
-	path := keysPath + "/" + url.PathEscape(k.ID)
-	return keyRow{Key: k, RevokeURL: path + "/revoke", RemoveURL: path + "/remove"}
-}
-
-func (c *Console) keysRoutes(handle func(pattern string, a action)) {
-	handle("GET /console/keys/new", c.page(newKeyTab))
-	handle("GET /console/keys/preview", c.previewScope)
-	handle("POST /console/keys", c.createKey)
-	handle("GET /console/keys/{id}/revoke", c.page(revokeKeyTab))
-	handle("POST /console/keys/{id}/revoke", c.revokeKey)
-	handle("POST /console/keys/{id}/remove", c.removeKey)
-}
-
-// newKeyTab is the form that makes a key.
-func newKeyTab() *tab {
-	return &tab{name: "key-new", title: "Create a key", data: newKeyData}
 }
 
 type newKeyPage struct {
@@ -104,90 +81,57 @@ func preview(v *visit, scope string) scopePreview {
 }
 
 func (c *Console) previewScope(w http.ResponseWriter, v *visit) error {
-	return c.partial(w, v, "key-preview", preview(v, v.r.FormValue("scope")))
-}
-
-// keyCreatedTab shows a key, this once.
-func keyCreatedTab() *tab {
-	return &tab{name: "key-created", title: "Key"}
+	return c.partial(w, "key-preview", preview(v, v.r.FormValue("scope")))
 }
 
 type keyCreatedPage struct {
-	Name, Scope, Key string
-	Model            string // that the snippets name, "" if there is none yet
-	Snippets         []snippet
+	manage.CreatedKey
+	Model    string // that the snippets name, "" if there is none yet
+	Snippets []snippet
 }
 
-// createKey answers with the page that shows the key, not with a redirect: a
-// key that is to be shown later would have to be kept somewhere.
-func (c *Console) createKey(w http.ResponseWriter, v *visit) error {
+func createKey(v *visit) (any, error) {
 	scope := strings.TrimSpace(v.r.PostFormValue("scope"))
 	if scope == "" {
-		return v.fault(newKeyTab(), badForm("Say which models the key may use: * for all of them."))
+		return nil, badForm("Say which models the key may use: * for all of them.")
 	}
 	created, err := v.manage.CreateKey(v.ctx, manage.CreateKey{Account: v.Account, Name: strings.TrimSpace(v.r.PostFormValue("name")), Scope: scope})
 	if err != nil {
-		return v.fault(newKeyTab(), err)
+		return nil, err
 	}
-	p := keyCreatedPage{Name: created.Name, Scope: created.Scope, Key: created.Key}
+	p := keyCreatedPage{CreatedKey: created}
 	if names, err := v.manage.MatchScope(v.Account, created.Scope); err == nil && len(names) > 0 {
 		p.Model = chatModel(names)
 		p.Snippets = snippets(v.endpoint().URL, p.Model, created.Key)
 	}
-	return c.show(w, v, keyCreatedTab(), http.StatusOK, p)
+	return p, nil
 }
 
 // chatModel picks a deployment for snippets: the first that does not look like
 // one for embeddings.
 func chatModel(names []string) string {
-	for _, n := range names {
-		if !strings.Contains(strings.ToLower(n), "embed") {
-			return n
-		}
-	}
-	return names[0]
-}
-
-func revokeKeyTab() *tab {
-	return &tab{name: "key-revoke", title: "Revoke a key", data: revokeKeyData}
+	chat := func(name string) bool { return !strings.Contains(strings.ToLower(name), "embed") }
+	return names[max(0, slices.IndexFunc(names, chat))]
 }
 
 func revokeKeyData(v *visit) (any, error) {
-	keys, err := v.manage.Keys(v.Account)
-	if err != nil {
-		return nil, err
-	}
-	for _, k := range keys {
-		if k.ID == v.r.PathValue("id") && k.RevokedAt == nil {
-			return keyRowOf(k), nil
-		}
-	}
-	return nil, notThere("There is no such key any more, or it is revoked already.")
+	return find(v, v.manage.Keys, func(k store.Key) bool { return k.ID == v.r.PathValue("id") && k.RevokedAt == nil },
+		"This key does not exist, or it is revoked already.")
 }
 
-// revokeKey answers once the key fails everywhere: that is when
-// manage.RevokeKey returns.
-func (c *Console) revokeKey(w http.ResponseWriter, v *visit) error {
+// revokeKey returns once the key fails everywhere: that is when manage.RevokeKey
+// returns.
+func revokeKey(v *visit) (notice string, err error) {
 	k, err := v.manage.RevokeKey(v.ctx, v.Account, v.r.PathValue("id"))
-	if err != nil {
-		return v.fault(keysTab(), err)
-	}
-	return c.done(w, v, keysPath, k.Name+" is revoked. Requests with it fail now, and those that ran are cut.")
+	return k.Name + " is revoked. Requests with it fail now, and those that ran are cut.", err
 }
 
 // removeKey takes a revoked key off the list.
-func (c *Console) removeKey(w http.ResponseWriter, v *visit) error {
-	id := v.r.PathValue("id")
-	keys, err := v.manage.Keys(v.Account)
-	i := slices.IndexFunc(keys, func(k store.Key) bool { return k.ID == id && k.RevokedAt != nil })
-	if err == nil && i < 0 {
-		err = notThere("There is no such revoked key any more.")
-	}
-	if err == nil {
-		err = v.manage.RemoveKey(v.ctx, v.Account, id)
-	}
+func removeKey(v *visit) (notice string, err error) {
+	k, err := find(v, v.manage.Keys, func(k store.Key) bool { return k.ID == v.r.PathValue("id") && k.RevokedAt != nil },
+		"This revoked key is gone already.")
 	if err != nil {
-		return v.fault(keysTab(), err)
+		return "", err
 	}
-	return c.done(w, v, keysPath+"?show=revoked", keys[i].Name+" is removed from the list.")
+	return k.Name + " is removed from the list.", v.manage.RemoveKey(v.ctx, v.Account, k.ID)
 }

@@ -161,7 +161,7 @@ func TestRemoveKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := "/console/keys/" + k.ID
-	b.refused(b.post(path+"/remove"), http.StatusNotFound, "There is no such revoked key")
+	b.refused(b.post(path+"/remove"), http.StatusNotFound, "This revoked key is gone already.")
 	b.goes(b.post(path+"/revoke"), "/console/keys")
 	has(t, b.page("/console/keys?show=revoked"), `action="`+path+`/remove"`)
 	b.goes(b.post(path+"/remove"), "/console/keys?show=revoked")

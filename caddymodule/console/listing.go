@@ -80,15 +80,3 @@ func pageURL(path string, query url.Values, page int) string {
 	to.Set("page", strconv.Itoa(page))
 	return path + "?" + to.Encode()
 }
-
-// mapListing turns the items of one page into rows.
-func mapListing[T, R any](l listing[T], row func(T) R) listing[R] {
-	rows := listing[R]{
-		Path: l.Path, Query: l.Query, Show: l.Show, Total: l.Total, Matching: l.Matching, Page: l.Page, Pages: l.Pages, Prev: l.Prev, Next: l.Next,
-		Items: make([]R, 0, len(l.Items)),
-	}
-	for _, item := range l.Items {
-		rows.Items = append(rows.Items, row(item))
-	}
-	return rows
-}

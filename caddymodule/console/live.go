@@ -12,13 +12,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/signin"
 )
 
 const (
 	maxStreams   = 20                     // of one session: one for each page that is open
 	liveCoalesce = 300 * time.Millisecond // between two drawings
-	liveBeat     = 15 * time.Second       // between comments, which tell a dead connection
+	liveBeat     = 15 * time.Second       // between comments, by which a dead connection is noticed
 	liveSeldom   = 30 * time.Second       // between drawings of tabs that name no interval
 	livePatience = 10 * time.Second       // for a client that does not read
 )
@@ -55,11 +56,11 @@ func (s *streams) leave(session string) {
 // something of the account changes, sent where they differ from what the page
 // has. The stream ends with the session, and the page learns why.
 func (c *Console) events(w http.ResponseWriter, v *visit) error {
-	find, ok := c.tabs[v.r.PathValue("tab")]
+	t, ok := c.tabs[v.r.PathValue("tab")]
 	if !ok {
 		return notThere("There is no such stream.")
 	}
-	s := &stream{visit: v, tab: find(), to: http.NewResponseController(w), w: w, sent: make(map[string][]byte)}
+	s := &stream{visit: v, tab: t, to: http.NewResponseController(w), w: w, sent: make(map[string][]byte)}
 	// What cannot be drawn now never will be, for instance of a record that is
 	// gone: no content, so that the page does not ask again.
 	first, err := s.draw()
@@ -69,7 +70,7 @@ func (c *Console) events(w http.ResponseWriter, v *visit) error {
 	}
 	if !c.streams.enter(v.Session.ID) {
 		w.Header().Set("Retry-After", strconv.Itoa(int(liveBeat/time.Second)))
-		return &userFault{signin.ErrBusy, "too many pages of this session are open: close some, and load this one again"}
+		return manage.Fault(signin.ErrBusy, "too many pages of this session are open: close some, and load this one again")
 	}
 	defer c.streams.leave(v.Session.ID)
 
@@ -123,14 +124,14 @@ func (s *stream) run(ctx context.Context) {
 		case <-changed:
 		}
 		if !s.alive() {
-			// Of no use if it fails: the page asks again, and is told then.
+			// If it fails, the page asks again, and gets the answer then.
 			_ = s.send([]byte("event: session-ended\ndata: \n\n"))
 			return
 		}
 		if message == nil {
 			var err error
 			if message, err = s.draw(); err != nil {
-				return // the page asks again, and is told that there is nothing
+				return // the page asks again, and gets no content
 			}
 		}
 		if s.send(message) != nil || !rest(ctx) {
@@ -152,7 +153,7 @@ func rest(ctx context.Context) bool {
 }
 
 // draw renders the live regions and returns the message about those that
-// differ, nothing if none does. It is told as sent.
+// differ, nothing if none does. They count as sent.
 func (s *stream) draw() ([]byte, error) {
 	data, err := s.tab.data(s.visit)
 	if err != nil {
@@ -169,7 +170,7 @@ func (s *stream) draw() ([]byte, error) {
 		}
 		s.sent[name] = slices.Clone(region.Bytes())
 		// A morph leaves alone what is the same: focus, text that is being
-		// selected, and the tab that somebody chose.
+		// selected, and the tab that was chosen.
 		fmt.Fprintf(&message, "data: <div id=\"live-%s\" hx-swap-oob=\"innerMorph\">\n", name)
 		for line := range strings.Lines(newlines.Replace(region.String())) {
 			message.WriteString("data: " + strings.TrimSuffix(line, "\n") + "\n")

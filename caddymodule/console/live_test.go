@@ -94,7 +94,7 @@ func TestStream(t *testing.T) {
 		t.Fatalf("%d %v", s.answer.StatusCode, s.answer.Header)
 	}
 	first := s.next()
-	for _, region := range settingsTab().live {
+	for _, region := range settingsTab.live {
 		if !strings.Contains(first, `data: <div id="live-`+region+`" hx-swap-oob="innerMorph">`) {
 			t.Errorf("the first message lacks %s:\n%s", region, first)
 		}

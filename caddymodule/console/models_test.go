@@ -22,7 +22,7 @@ func TestModelsList(t *testing.T) {
 
 	g.deployment("org/qwen3:8b@x+y", con)
 	page := mainOf(g.page("/console/models"))
-	has(t, page, "org/qwen3:8b@x", "offline", "0 of 1", "/console/models/show?name=org%2Fqwen3%3A8b%40x%2By")
+	has(t, page, "org/qwen3:8b@x", "offline", "0 of 1", "/console/models/show?name=org%2fqwen3%3a8b%40x%2by")
 	g.lines.connect(con)
 	has(t, mainOf(g.page("/console/models")), "available", "1 of 1 available")
 	if _, err := g.store.SetDeployment(t.Context(), store.Deployment{Account: store.DefaultAccount, Name: "lost", Connectors: []string{con.ID}, Upstream: "gone"}); err != nil {

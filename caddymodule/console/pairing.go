@@ -1,18 +1,21 @@
 package console
 
 import (
+	"errors"
 	"net/http"
-	"slices"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// pairingTab is the page about one waiting device, where it can get another
-// name than its own.
-func pairingTab() *tab {
-	return &tab{name: "pairing", title: "Approve a device", data: pairingData}
-}
+var (
+	// pairingTab is the page about one waiting device, where it can get another
+	// name than its own.
+	pairingTab = &tab{name: "pairing", title: "Approve a device", data: pairingData}
+	// replaceTab compares a device that waits with the connector whose place it would
+	// get: a device may call itself what it likes.
+	replaceTab = &tab{name: "pairing-replace", title: "Replace a connector", data: replaceData}
+)
 
 type pairingPage struct {
 	deviceRow
@@ -26,7 +29,7 @@ func pairingData(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	page := &pairingPage{deviceRow: deviceOf(p, backTab(v.r)), Name: v.r.FormValue("name"), Replace: v.r.FormValue("replace")}
+	page := &pairingPage{deviceRow: deviceOf(p, backTab(v.r).name), Name: v.r.FormValue("name"), Replace: v.r.FormValue("replace")}
 	if page.Replace == "" && p.Namesake != nil {
 		page.Replace = p.Namesake.ID
 	}
@@ -36,22 +39,9 @@ func pairingData(v *visit) (any, error) {
 
 // findWaiting is the pairing of the path, whose device waits.
 func findWaiting(v *visit) (manage.Pairing, error) {
-	pairings, err := v.manage.Pairings(v.Account)
-	if err != nil {
-		return manage.Pairing{}, err
-	}
-	for _, p := range pairings {
-		if p.ID == v.r.PathValue("id") && p.State == store.PairingPending && p.Device != nil {
-			return p, nil
-		}
-	}
-	return manage.Pairing{}, notThere("No device waits here any more: it was decided on, or its code ran out.")
-}
-
-// replaceTab compares a device that waits with the connector whose place it would
-// get: a device may call itself what it likes.
-func replaceTab() *tab {
-	return &tab{name: "pairing-replace", title: "Replace a connector", data: replaceData}
+	return find(v, v.manage.Pairings, func(p manage.Pairing) bool {
+		return p.ID == v.r.PathValue("id") && p.State == store.PairingPending && p.Device != nil
+	}, "No device waits here any longer: it was decided on, or its code ran out.")
 }
 
 type replacePage struct {
@@ -65,34 +55,15 @@ func replaceData(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	connectors, err := v.manage.Connectors(v.Account)
+	old, err := findConnector(v, v.r.FormValue("connector"))
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, badForm("Choose the connector whose place the device gets.")
+	}
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(connectors, func(c manage.Connector) bool { return c.ID == v.r.FormValue("connector") })
-	if i < 0 {
-		return nil, badForm("Choose the connector whose place the device gets.")
-	}
-	page := &replacePage{deviceRow: deviceOf(p, backTab(v.r)), Old: connectors[i]}
-	deployments, err := v.manage.Deployments(v.Account)
-	for _, d := range deployments {
-		if slices.Contains(d.Connectors, page.Old.ID) {
-			page.Models = append(page.Models, d.Name)
-		}
-	}
-	return page, err
-}
-
-// devicePage shows a tab about a waiting device, and its errors on the tab before it.
-func (c *Console) devicePage(tabOf, before func() *tab) func(http.ResponseWriter, *visit) error {
-	return func(w http.ResponseWriter, v *visit) error {
-		t := tabOf()
-		data, err := t.data(v)
-		if err != nil {
-			return v.fault(before(), err)
-		}
-		return c.show(w, v, t, http.StatusOK, data)
-	}
+	models, err := deploymentsOf(v, old.ID)
+	return &replacePage{deviceRow: deviceOf(p, backTab(v.r).name), Old: old, Models: models}, err
 }
 
 func (c *Console) approvePairing(w http.ResponseWriter, v *visit) error {
@@ -103,40 +74,40 @@ func (c *Console) approvePairing(w http.ResponseWriter, v *visit) error {
 	case replace != "":
 		p, err = v.manage.ReplaceConnector(v.ctx, v.Account, id, replace)
 	case v.r.PostForm.Has("replace"): // the form does not ask for a new connector
-		return v.fault(pairingTab(), badForm("Choose the connector whose place the device gets."))
+		return v.fault(pairingTab, badForm("Choose the connector whose place the device gets."))
 	default:
 		p, err = v.manage.ApprovePairing(v.ctx, v.Account, id, name)
 	}
 	if err != nil {
 		if name != "" || replace != "" {
 			if _, gone := pairingData(v); gone == nil {
-				return v.fault(pairingTab(), err)
+				return v.fault(pairingTab, err)
 			}
 		}
-		return v.fault(backToTab(v.r), err)
+		return v.fault(backTab(v.r), err)
 	}
-	return c.done(w, v, "/console/"+backTab(v.r), v.approved(p))
+	return c.done(w, v, "/console/"+backTab(v.r).name, v.approved(p))
 }
 
 func (c *Console) denyPairing(w http.ResponseWriter, v *visit) error {
 	p, err := v.manage.DenyPairing(v.ctx, v.Account, v.r.PathValue("id"))
 	if err != nil {
-		return v.fault(backToTab(v.r), err)
+		return v.fault(backTab(v.r), err)
 	}
-	notice := "The code is of no use any more."
+	notice := "The code is cancelled."
 	if p.Device != nil {
-		notice = p.Device.Hostname + " is denied. Its code is of no use any more."
+		notice = p.Device.Hostname + " is denied. Its code is invalid now."
 	}
-	return c.done(w, v, "/console/"+backTab(v.r), notice)
+	return c.done(w, v, "/console/"+backTab(v.r).name, notice)
 }
 
-// approved says as what a device was approved.
+// approved is the notice about a device that was approved.
 func (v *visit) approved(p manage.Pairing) string {
 	device, as := "The device", ""
 	if p.Device != nil {
 		device = p.Device.Hostname
 	}
-	connectors, _ := v.manage.Connectors(v.Account) // without it there is less to say
+	connectors, _ := v.manage.Connectors(v.Account) // without it the notice is shorter
 	for _, c := range connectors {
 		switch {
 		case c.ID != p.Connector:
@@ -150,16 +121,9 @@ func (v *visit) approved(p manage.Pairing) string {
 }
 
 // backTab is the tab that a form about a pairing was on.
-func backTab(r *http.Request) string {
-	if r.FormValue("back") == "connectors" {
-		return "connectors"
+func backTab(r *http.Request) *tab {
+	if r.FormValue("back") == connectorsTab.name {
+		return connectorsTab
 	}
-	return "start"
-}
-
-func backToTab(r *http.Request) *tab {
-	if backTab(r) == "connectors" {
-		return connectorsTab()
-	}
-	return startTab()
+	return startTab
 }

@@ -14,8 +14,8 @@ const (
 func pairLines(base, pin, code string) []snippet {
 	address, options := base, ""
 	if strings.HasPrefix(base, "http://") && !loopback(base) {
-		// Without a certificate nobody vouches for what the gateway says of
-		// itself, so that the connector wants to know its key beforehand.
+		// Without a certificate the connector cannot verify the gateway, so that it
+		// has to know the gateway's key beforehand.
 		options = " --pin "
 	}
 	pair := func(quoted func(string) string) string {

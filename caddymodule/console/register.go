@@ -12,9 +12,7 @@ import (
 )
 
 // registerTab is the form that registers a deployment, or gives one a new way.
-func registerTab() *tab {
-	return &tab{name: "model-new", title: "Register a model", data: registerData}
-}
+var registerTab = &tab{name: "model-new", title: "Register a model", data: registerData}
 
 type registerPage struct {
 	Again      bool // the name is registered: this gives it a new way
@@ -73,7 +71,7 @@ type choices struct {
 	Groups    []modelGroup
 	Upstream  string // typed
 	Model     string // typed
-	ByHand    bool   // the typed fields have something to say
+	ByHand    bool   // the typed fields are filled in
 	Problems  []string
 }
 
@@ -118,7 +116,7 @@ func registerData(v *visit) (any, error) {
 	}
 	p := &registerPage{Name: v.r.FormValue("name")}
 	p.MaxConcurrency = v.r.FormValue("max_concurrency")
-	options, _ := formOptions(v.r) // one that there is not is told when the form is sent
+	options, _ := formOptions(v.r) // an unknown one is reported when the form is sent
 	id, to, also := v.r.FormValue("connector"), formWay(v.r), v.r.Form["also"]
 	if d, err := findDeployment(v, p.Name); err == nil {
 		p.Again = true
@@ -212,9 +210,9 @@ func formBound(r *http.Request) (int, error) {
 func (c *Console) modelChoices(w http.ResponseWriter, v *visit) error {
 	data, err := registerData(v)
 	if err != nil {
-		return v.fault(registerTab(), err)
+		return v.fault(registerTab, err)
 	}
-	return c.partial(w, v, "model-choices", data)
+	return c.partial(w, "model-choices", data)
 }
 
 // registerModel sets a deployment. Without a public name the model's own one
@@ -225,22 +223,22 @@ func (c *Console) registerModel(w http.ResponseWriter, v *visit) error {
 		name = to.model
 	}
 	if v.r.PostFormValue("connector") == "" {
-		return v.fault(registerTab(), badForm("Choose the connector that leads to the model."))
+		return v.fault(registerTab, badForm("Choose the connector that leads to the model."))
 	}
 	bound, err := formBound(v.r)
 	if err != nil {
-		return v.fault(registerTab(), err)
+		return v.fault(registerTab, err)
 	}
 	options, err := formOptions(v.r)
 	if err != nil {
-		return v.fault(registerTab(), err)
+		return v.fault(registerTab, err)
 	}
 	set, err := v.manage.SetDeployment(v.ctx, manage.SetDeployment{
 		Account: v.Account, Name: name, Connectors: append([]string{v.r.PostFormValue("connector")}, v.r.PostForm["also"]...),
 		Upstream: to.upstream, Model: to.model, MaxConcurrency: bound, Options: options,
 	})
 	if err != nil {
-		return v.fault(registerTab(), err)
+		return v.fault(registerTab, err)
 	}
 	return c.done(w, v, modelURL("show", set.Name), set.Name+" is registered. New requests for it go this way from now on.")
 }

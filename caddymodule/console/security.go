@@ -2,7 +2,6 @@ package console
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"log/slog"
 	"net"
 	"net/http"
@@ -51,7 +50,7 @@ func protect(h http.Header, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
 	// Not no-referrer: with that, browsers send forms with the origin "null",
-	// and over plain http nothing else tells where they come from.
+	// and over plain HTTP nothing else shows where they come from.
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=()")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
@@ -90,19 +89,19 @@ func isAPI(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/consol
 // send.
 func (c *Console) refuseOrigin(w http.ResponseWriter, r *http.Request) {
 	const text = "This was sent by another site than the console, so the gateway does nothing. Open the console itself and try there."
-	const shown = 100 // bytes of a path that anybody can make long
+	const shown = 100 // bytes of a path that any client can make long
 	remote := c.clientIP(r)
 	c.refusals.Log(c.log, slog.LevelWarn, fair.Parse(remote), c.now(), "refused a request from another origin",
 		"method", r.Method, "path", r.URL.Path[:min(len(r.URL.Path), shown)], "remote", remote)
 	if isAPI(r) {
-		writeJSON(w, http.StatusForbidden, apiError{Error: text})
+		manage.WriteError(w, http.StatusForbidden, text, nil)
 		return
 	}
 	c.failPage(w, frame{}, http.StatusForbidden, text)
 }
 
-// cookieName is the name of a cookie. Over TLS, its prefix has browsers see to
-// it that nobody but this very host has set it.
+// cookieName is the name of a cookie. Over TLS, browsers ensure by its
+// prefix that no other host has set it.
 func cookieName(r *http.Request, name string) string {
 	if r.TLS != nil {
 		return "__Host-" + name
@@ -167,12 +166,12 @@ func (v *visit) in(session store.Session) {
 	})
 }
 
-// enter gives somebody who has just signed in a session of a new secret; one
-// that the browser had ends, whoever's it was.
+// enter gives a user who has just signed in a session of a new secret; one
+// that the browser had, of any user, ends.
 func (c *Console) enter(w http.ResponseWriter, r *http.Request, s signin.Signed) {
 	if old, ok := c.visit(r); ok {
 		if err := c.signIn.SignOut(r.Context(), old.Session); err != nil {
-			c.log.Error("ending the session before", "session", old.Session.ID, "error", err)
+			c.log.Error("failed to end the session before", "session_id", old.Session.ID, "error", err)
 		}
 	}
 	cookie := newCookie(r, sessionCookie, s.Secret)
@@ -204,7 +203,7 @@ func localPath(next string) string {
 	return next
 }
 
-// askToSignIn answers somebody who is not signed in.
+// askToSignIn answers a request without a session.
 func (c *Console) askToSignIn(w http.ResponseWriter, r *http.Request) {
 	to := "/console/sign-in"
 	if next := localPath(r.URL.RequestURI()); r.Method == http.MethodGet && next != "/console/" {
@@ -219,7 +218,7 @@ func (c *Console) askToSignIn(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("HX-Redirect", to)
 		w.WriteHeader(http.StatusUnauthorized)
 	case wantsJSON(r):
-		writeJSON(w, http.StatusUnauthorized, apiError{Error: "Your session has ended. Sign in again."})
+		manage.WriteError(w, http.StatusUnauthorized, "Your session has ended. Sign in again.", nil)
 	default:
 		http.Redirect(w, r, to, http.StatusSeeOther)
 	}
@@ -262,21 +261,7 @@ func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request) {
 
 func refuseAPI(w http.ResponseWriter, text string) {
 	w.Header().Set("WWW-Authenticate", `Bearer realm="Postern"`)
-	writeJSON(w, http.StatusUnauthorized, apiError{Error: text})
-}
-
-// apiError has the shape of the API's own errors.
-type apiError struct {
-	Error string `json:"error"`
-	Code  string `json:"code,omitempty"`
-}
-
-func writeJSON(w http.ResponseWriter, status int, answer any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(answer) // the client has gone: there is nobody to tell
+	manage.WriteError(w, http.StatusUnauthorized, text, nil)
 }
 
 // leaveNotice keeps a sentence for the next page, in the browser: this may not

@@ -141,7 +141,7 @@ func TestProgramsAreFromNoSite(t *testing.T) {
 	}
 	for _, token := range []string{"Bearer pmt_wrong", "Bearer ", "Bearer " + secret + "x"} {
 		w := program(token)
-		var answer apiError
+		var answer struct{ Error string }
 		if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != http.StatusUnauthorized ||
 			!strings.Contains(answer.Error, "revoked") || w.Header().Get("WWW-Authenticate") == "" {
 			t.Errorf("with %.12s: %d %s", token, w.Code, w.Body)
@@ -178,7 +178,7 @@ func TestAPI(t *testing.T) {
 		t.Errorf("another account by name: %d %s", w.Code, w.Body)
 	}
 	w := h.browser().get("/console/api/keys")
-	var answer apiError
+	var answer struct{ Error string }
 	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != http.StatusUnauthorized || !strings.Contains(answer.Error, "Bearer pmt_") {
 		t.Errorf("nobody: %d %s", w.Code, w.Body)
 	}

@@ -1,7 +1,7 @@
 package console
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/base64"
 	"net/http"
 	"slices"
@@ -18,18 +18,15 @@ const settingsPath = "/console/settings"
 
 // settingsTab is about the people of the account, and how they and their
 // programs get in.
-func settingsTab() *tab {
-	return &tab{
-		name: "settings", title: "Settings", data: settingsData,
-		live: []string{"settings-sessions", "settings-users", "settings-invitations", "settings-tokens"}, every: time.Minute,
-	}
+var settingsTab = &tab{
+	name: "settings", title: "Settings", data: settingsData,
+	live: []string{"settings-sessions", "settings-users", "settings-invitations", "settings-tokens"}, every: time.Minute,
 }
 
 type settingsPage struct {
 	Passkeys    []passkeyRow
 	PasskeyName string // that was typed before it had to be confirmed
 	Sessions    []sessionRow
-	Others      int // sessions but this one
 	Users       []userRow
 	Invitations []manage.Link
 	Tokens      []tokenRow
@@ -56,6 +53,11 @@ type userRow struct {
 	Self bool
 }
 
+// sessionWays are the ways in which sessions began.
+var sessionWays = map[string]string{
+	signin.MethodPassword: "by password", signin.MethodPasskey: "by passkey", signin.MethodLink: "by one-time link",
+}
+
 func settingsData(v *visit) (any, error) {
 	p := &settingsPage{PasskeyName: v.r.URL.Query().Get("passkey")}
 	p.NewToken = newTokenForm(v)
@@ -67,24 +69,17 @@ func settingsData(v *visit) (any, error) {
 		return nil, err
 	}
 	for _, s := range sessions {
-		row := sessionRow{Session: s, Browser: browserOf(s.UserAgent)}
-		switch s.Method {
-		case signin.MethodPasskey:
-			row.Way = "by passkey"
-		case signin.MethodLink:
-			row.Way = "by one-time link"
-		default:
-			row.Way = "by password"
-		}
-		p.Sessions = append(p.Sessions, row)
+		p.Sessions = append(p.Sessions, sessionRow{Session: s, Browser: browserOf(s.UserAgent), Way: sessionWays[s.Method]})
 	}
 	slices.SortStableFunc(p.Sessions, func(a, b sessionRow) int {
-		if a.Current != b.Current {
-			return map[bool]int{true: -1, false: 1}[a.Current]
+		switch {
+		case a.Current:
+			return -1
+		case b.Current:
+			return 1
 		}
 		return b.SeenAt.Compare(a.SeenAt)
 	})
-	p.Others = max(0, len(p.Sessions)-1)
 	users, err := v.manage.Users(v.Account)
 	if err != nil {
 		return nil, err
@@ -105,59 +100,34 @@ func settingsData(v *visit) (any, error) {
 func passkeyID(k store.Passkey) string { return base64.RawURLEncoding.EncodeToString(k.ID) }
 
 // browserOf makes a short name of what a browser calls itself, which is a
-// history of the web. The order matters: most say to be others, too.
+// history of the web. The order matters: most claim to be others, too.
 func browserOf(agent string) string {
-	browser, system := "", ""
-	for _, known := range [...][2]string{
-		{"Edg/", "Edge"},
-		{"OPR/", "Opera"},
-		{"Firefox/", "Firefox"},
-		{"FxiOS/", "Firefox"},
-		{"CriOS/", "Chrome"},
-		{"Chrome/", "Chrome"},
-		{"Safari/", "Safari"},
-		{"curl/", "curl"},
-	} {
-		if strings.Contains(agent, known[0]) {
-			browser = known[1]
-			break
-		}
-	}
-	for _, known := range [...][2]string{
+	browser := firstIn(agent, [][2]string{
+		{"Edg/", "Edge"}, {"OPR/", "Opera"}, {"Firefox/", "Firefox"}, {"FxiOS/", "Firefox"}, {"CriOS/", "Chrome"}, {"Chrome/", "Chrome"},
+		{"Safari/", "Safari"}, {"curl/", "curl"},
+	})
+	system := firstIn(agent, [][2]string{
 		{"iPhone", "iPhone"}, {"iPad", "iPad"}, {"Android", "Android"}, {"Windows", "Windows"}, {"Mac OS X", "macOS"}, {"CrOS", "ChromeOS"}, {"Linux", "Linux"},
-	} {
-		if strings.Contains(agent, known[0]) {
-			system = known[1]
-			break
+	})
+	if browser != "" && system != "" {
+		return browser + " on " + system
+	}
+	return cmp.Or(browser, system, "Unknown browser")
+}
+
+// firstIn returns the name of the first mark that agent has.
+func firstIn(agent string, marks [][2]string) string {
+	for _, mark := range marks {
+		if strings.Contains(agent, mark[0]) {
+			return mark[1]
 		}
 	}
-	switch {
-	case browser != "" && system != "":
-		return browser + " on " + system
-	case browser+system != "":
-		return browser + system
-	}
-	return "Unknown browser"
+	return ""
 }
 
-func (c *Console) settingsRoutes(handle func(pattern string, a action)) {
-	handle("POST /console/settings/password", c.changePassword)
-	handle("POST /console/settings/passkeys/begin", c.beginPasskey)
-	handle("POST /console/settings/passkeys", c.addPasskey)
-	handle("GET /console/settings/passkeys/{id}/remove", c.page(removePasskeyTab))
-	handle("POST /console/settings/passkeys/{id}/remove", c.removePasskey)
-	handle("POST /console/settings/sessions/end-others", c.endSessions)
-	handle("POST /console/settings/sessions/{id}/end", c.endSession)
-	c.peopleRoutes(handle)
-	c.tokensRoutes(handle)
-}
-
-func (c *Console) changePassword(w http.ResponseWriter, v *visit) error {
-	password := v.r.PostFormValue("new-password")
-	if err := c.signIn.ChangePassword(v.ctx, v.User.ID, v.Session.ID, v.r.PostFormValue("password"), password); err != nil {
-		return v.fault(settingsTab(), err)
-	}
-	return c.done(w, v, settingsPath, "The new password is set. All other sessions of yours are ended.")
+func changePassword(v *visit) (notice string, err error) {
+	err = v.signIn.ChangePassword(v.ctx, v.User.ID, v.Session.ID, v.r.PostFormValue("password"), v.r.PostFormValue("new-password"))
+	return "The new password is set. All other sessions of yours are ended.", err
 }
 
 func (c *Console) beginPasskey(w http.ResponseWriter, v *visit) error {
@@ -168,7 +138,7 @@ func (c *Console) beginPasskey(w http.ResponseWriter, v *visit) error {
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, ceremonyOptions{options, ceremony})
+	manage.WriteJSON(w, http.StatusOK, ceremonyOptions{options, ceremony})
 	return nil
 }
 
@@ -186,7 +156,7 @@ func (c *Console) addPasskey(w http.ResponseWriter, v *visit) error {
 		return err
 	}
 	leaveNotice(w, v.r, "The passkey "+added.Name+" is added. You can sign in with it from now on.")
-	writeJSON(w, http.StatusOK, struct {
+	manage.WriteJSON(w, http.StatusOK, struct {
 		Location string `json:"location"`
 	}{settingsPath})
 	return nil
@@ -210,43 +180,33 @@ func confirmTab(title string, data func(v *visit) (*confirmPage, error)) *tab {
 }
 
 func findPasskey(v *visit) (store.Passkey, error) {
-	id, err := base64.RawURLEncoding.DecodeString(v.r.PathValue("id"))
-	passkeys := v.signIn.Passkeys(v.User.ID)
-	i := slices.IndexFunc(passkeys, func(k store.Passkey) bool { return err == nil && bytes.Equal(k.ID, id) })
-	if i < 0 {
-		return store.Passkey{}, notThere("You have no such passkey any more.")
-	}
-	return passkeys[i], nil
+	passkeys := func(string) ([]store.Passkey, error) { return v.signIn.Passkeys(v.User.ID), nil }
+	return find(v, passkeys, func(k store.Passkey) bool { return passkeyID(k) == v.r.PathValue("id") }, "You do not have this passkey any longer.")
 }
 
-func removePasskeyTab() *tab {
-	return confirmTab("Remove a passkey", func(v *visit) (*confirmPage, error) {
-		k, err := findPasskey(v)
-		return &confirmPage{
-			Title: "Remove the passkey " + k.Name + "?", Button: "Remove " + k.Name, Keep: "Keep it",
-			Text: "You cannot sign in with it any more. Sessions that it began last on; end them under Settings if the device is lost.",
-		}, err
-	})
-}
+var removePasskeyTab = confirmTab("Remove a passkey", func(v *visit) (*confirmPage, error) {
+	k, err := findPasskey(v)
+	return &confirmPage{
+		Title: "Remove the passkey " + k.Name + "?", Button: "Remove " + k.Name, Keep: "Keep it",
+		Text: "You can then no longer sign in with it. Sessions that it began go on; end them under Settings if the device is lost.",
+	}, err
+})
 
-func (c *Console) removePasskey(w http.ResponseWriter, v *visit) error {
+func removePasskey(v *visit) (notice string, err error) {
 	k, err := findPasskey(v)
 	if err == nil {
 		err = v.manage.Confirmed(v.ctx)
 	}
 	if err == nil {
-		err = c.signIn.RemovePasskey(v.ctx, v.User, k.ID)
+		err = v.signIn.RemovePasskey(v.ctx, v.User, k.ID)
 	}
-	if err != nil {
-		return v.fault(settingsTab(), err)
-	}
-	return c.done(w, v, settingsPath, "The passkey "+k.Name+" is removed.")
+	return "The passkey " + k.Name + " is removed.", err
 }
 
 func (c *Console) endSession(w http.ResponseWriter, v *visit) error {
 	ended, err := v.manage.RevokeSession(v.ctx, v.r.PathValue("id"))
 	if err != nil {
-		return v.fault(settingsTab(), err)
+		return v.fault(settingsTab, err)
 	}
 	if ended.Current {
 		leave(w, v.r)
@@ -255,14 +215,10 @@ func (c *Console) endSession(w http.ResponseWriter, v *visit) error {
 	return c.done(w, v, settingsPath, "The session is ended.")
 }
 
-func (c *Console) endSessions(w http.ResponseWriter, v *visit) error {
+func endSessions(v *visit) (notice string, err error) {
 	n, err := v.manage.RevokeSessions(v.ctx)
-	if err != nil {
-		return v.fault(settingsTab(), err)
-	}
-	notice := "All other sessions of yours are ended: " + strconv.Itoa(n) + "."
 	if n == 0 {
-		notice = "There is no other session of yours."
+		return "There is no other session of yours.", err
 	}
-	return c.done(w, v, settingsPath, notice)
+	return "All other sessions of yours are ended: " + strconv.Itoa(n) + ".", err
 }

@@ -2,7 +2,6 @@ package console
 
 import (
 	"cmp"
-	"net/http"
 	"slices"
 	"time"
 
@@ -19,11 +18,9 @@ const (
 )
 
 // startTab is the way from nothing to the first request.
-func startTab() *tab {
-	return &tab{
-		name: "start", title: "Setup", data: startData,
-		live: []string{"start-progress", "start-devices", "start-codes", "start-offers", "start-request"}, every: startRefresh,
-	}
+var startTab = &tab{
+	name: "start", title: "Setup", data: startData,
+	live: []string{"start-progress", "start-devices", "start-codes", "start-offers", "start-request"}, every: startRefresh,
 }
 
 type startPage struct {
@@ -39,7 +36,7 @@ type startPage struct {
 	Request   string // a curl line, once there is a deployment
 }
 
-// deviceRow is a device that waits for somebody's decision.
+// deviceRow is a device that waits for a decision.
 type deviceRow struct {
 	ID        string
 	Hostname  string
@@ -63,7 +60,7 @@ type codeRow struct {
 	Lines     []snippet
 }
 
-// endedRow tells what became of a code.
+// endedRow is what became of a code.
 type endedRow struct {
 	State string
 	Name  string // of the connector that is about to come, or of the device
@@ -108,7 +105,7 @@ func (p *startPage) add(pairing manage.Pairing, at manage.Endpoint) {
 	p.Codes = append(p.Codes, c)
 }
 
-// ended tells what became of the newest code that is not open any more, while that
+// ended finds what became of the newest code that is no longer open, while that
 // is news: an approved device until its connector is online.
 func (p *startPage) ended(v *visit, pairings []manage.Pairing) error {
 	i := slices.IndexFunc(pairings, func(p manage.Pairing) bool {
@@ -136,7 +133,7 @@ func (p *startPage) ended(v *visit, pairings []manage.Pairing) error {
 	return nil
 }
 
-// offer finds the models that the connectors have and nobody registered.
+// offer finds the models that the connectors have and that are not registered.
 func (p *startPage) offer(v *visit) {
 	offers, err := v.manage.Offers(v.ctx, v.Account)
 	if err != nil {
@@ -194,31 +191,17 @@ func deviceOf(p manage.Pairing, back string) deviceRow {
 	return row
 }
 
-func (c *Console) startRoutes(handle func(pattern string, a action)) {
-	handle("POST /console/start/pairing", c.startPairing)
-	handle("POST /console/start/register", c.registerOffer)
-	handle("GET /console/pairings/{id}", c.devicePage(pairingTab, startTab))
-	handle("GET /console/pairings/{id}/replace", c.devicePage(replaceTab, pairingTab))
-	handle("POST /console/pairings/{id}/approve", c.approvePairing)
-	handle("POST /console/pairings/{id}/deny", c.denyPairing)
+func startPairing(v *visit) (notice string, err error) {
+	_, err = v.manage.StartPairing(v.ctx, v.Account)
+	return "", err
 }
 
-func (c *Console) startPairing(w http.ResponseWriter, v *visit) error {
-	if _, err := v.manage.StartPairing(v.ctx, v.Account); err != nil {
-		return v.fault(startTab(), err)
-	}
-	return c.done(w, v, startPath+"#pair", "")
-}
-
-// registerOffer registers one offer, or all of those that the page showed of.
-// The form names what was shown: offers may be others by now.
-func (c *Console) registerOffer(w http.ResponseWriter, v *visit) error {
+// registerOffer registers one offer. The form names what was shown: offers may be
+// others by now.
+func registerOffer(v *visit) (notice string, err error) {
 	set, err := v.manage.SetDeployment(v.ctx, manage.SetDeployment{
 		Account: v.Account, Name: v.r.PostFormValue("name"), Connectors: []string{v.r.PostFormValue("connector")},
 		Upstream: v.r.PostFormValue("upstream"), Model: v.r.PostFormValue("model"),
 	})
-	if err != nil {
-		return v.fault(startTab(), err)
-	}
-	return c.done(w, v, startPath, set.Name+" is registered.")
+	return set.Name + " is registered.", err
 }

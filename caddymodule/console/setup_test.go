@@ -201,7 +201,7 @@ func TestCodeCancelled(t *testing.T) {
 	code := g.code()
 	g.moved(g.post("/console/pairings/"+g.pairing(store.PairingWaiting).ID+"/deny"), "/console/start")
 	page := mainOf(g.page("/console/start"))
-	has(t, page, "of no use any more", "Start pairing")
+	has(t, page, "The code is cancelled.", "Start pairing")
 	lacks(t, page, code)
 }
 

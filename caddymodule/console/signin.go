@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -38,7 +39,7 @@ func (c *Console) signInRoutes() {
 			}
 			status, text := c.explain(w, r, err)
 			if wantsJSON(r) {
-				writeJSON(w, status, apiError{Error: text})
+				manage.WriteError(w, status, text, nil)
 				return
 			}
 			c.failPage(w, frame{}, status, text)
@@ -106,6 +107,7 @@ func (c *Console) signOut(w http.ResponseWriter, r *http.Request) error {
 // into the form.
 type linkKind struct {
 	Path, Title, Text, Button string
+	Help                      string // how to get such a link
 	AsksName, Recovers        bool
 }
 
@@ -113,21 +115,23 @@ var (
 	setupLink = linkKind{
 		Path: "/console/setup", Title: "Make the first user", Button: "Make the user", AsksName: true,
 		Text: "This gateway has no user yet. The one that you make here can invite others.",
+		Help: "The gateway printed it at its first start. `caddy gateway setup-link` prints a new one.",
 	}
 	joinLink = linkKind{
 		Path: "/console/join", Title: "Join", Button: "Join", AsksName: true,
-		Text: "Somebody invited you to this gateway. Choose the name and the password that you sign in with.",
+		Text: "You are invited to this gateway. Choose the name and the password that you sign in with.",
+		Help: "It was sent to you by the user who invited you, and works for three days.",
 	}
 	recoverLink = linkKind{
 		Path: "/console/recover", Title: "Choose a new password", Button: "Set the password", Recovers: true,
-		Text: "The password before stops working, and whoever is signed in with it is signed out.",
+		Text: "The password before stops working, and its sessions end.",
+		Help: "Another user makes one under Settings, or `caddy gateway user recovery-link` does.",
 	}
 )
 
 type linkData struct {
 	linkKind
 	Name, Link string
-	Help       string // how to get such a link
 	End        store.Ending
 }
 
@@ -146,14 +150,6 @@ func (c *Console) showLink(w http.ResponseWriter, r *http.Request, kind linkKind
 	data := linkData{linkKind: kind, Name: r.PostFormValue("name"), Link: secret, End: ending(r)}
 	if r.Method != http.MethodPost {
 		data.End = store.Ending{Passkeys: true, Tokens: true}
-	}
-	switch kind {
-	case setupLink:
-		data.Help = "The gateway printed it at its first start. `caddy gateway setup-link` prints a new one."
-	case joinLink:
-		data.Help = "It was sent to you by whoever invited you, and works for three days."
-	case recoverLink:
-		data.Help = "Another user makes one under Settings, or `caddy gateway user recovery-link` does."
 	}
 	return c.render(w, status, "link", data, frame{Title: kind.Title, Fault: fault})
 }
@@ -182,7 +178,7 @@ func (c *Console) redeemLink(kind linkKind) open {
 	}
 }
 
-// linkSecret finds the secret in what somebody pasted: a whole link, or only
+// linkSecret finds the secret in what was pasted: a whole link, or only
 // what stands behind its #.
 func linkSecret(pasted string) string {
 	if _, fragment, ok := strings.Cut(pasted, "#"); ok {
@@ -234,7 +230,7 @@ func (c *Console) beginSignInByPasskey(w http.ResponseWriter, r *http.Request) e
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, ceremonyOptions{options, ceremony})
+	manage.WriteJSON(w, http.StatusOK, ceremonyOptions{options, ceremony})
 	return nil
 }
 
@@ -248,7 +244,7 @@ func (c *Console) signInByPasskey(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	c.enter(w, r, signed)
-	writeJSON(w, http.StatusOK, struct {
+	manage.WriteJSON(w, http.StatusOK, struct {
 		Location string `json:"location"`
 	}{localPath(answer.Next)})
 	return nil

@@ -175,7 +175,7 @@ func TestPasskeyAnswers(t *testing.T) {
 		}
 		body, _ := json.Marshal(ceremonyAnswer{Ceremony: begun.Ceremony, Response: json.RawMessage(`{"id":"x"}`)})
 		w = who.request(http.MethodPost, path, string(body), asJSON)
-		var answer apiError
+		var answer struct{ Error string }
 		if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != http.StatusBadRequest || !strings.HasSuffix(answer.Error, ".") {
 			t.Errorf("%s with nothing: %d %s", path, w.Code, w.Body)
 		}

@@ -13,7 +13,7 @@ import (
 // have: keys are shown once only.
 const keyPlaceholder = "sk-svc-YOUR-KEY"
 
-// snippet is what one client wants to be told to use a deployment.
+// snippet is what one client needs to use a deployment.
 type snippet struct {
 	ID    string // unique in the list, for ids of elements
 	Title string

@@ -1,25 +1,92 @@
 package console
 
 import (
+	"context"
 	"net/http"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// userFault is an error that the pages find themselves. Its kind is that of
-// the operations' errors, so that it is shown in the same way.
-type userFault struct {
-	kind error
-	text string
+// visit is one request of a signed-in user.
+type visit struct {
+	*Console
+	r       *http.Request
+	User    store.User
+	Session store.Session
+	Account string
+	ctx     context.Context // carries the manage.Caller
 }
 
-func (f *userFault) Error() string { return f.text }
-func (f *userFault) Unwrap() error { return f.kind }
+// tab is one page. Template name is its main part, and there is one template
+// for each of its live regions; the element around region x has the id live-x.
+type tab struct {
+	name, title string
+	data        func(v *visit) (any, error)
+	live        []string
+	every       time.Duration // how often regions are drawn again without a change; 0 means seldom
+}
 
-func badForm(text string) error  { return &userFault{store.ErrInvalid, text} }
-func notThere(text string) error { return &userFault{store.ErrNotFound, text} }
+// action answers a request. It returns an error instead of answering: one of
+// fault is shown on its tab, any other on a page of its own.
+type action func(w http.ResponseWriter, v *visit) error
+
+// page answers with a tab that no form was sent to.
+func (c *Console) page(t *tab) action {
+	return func(w http.ResponseWriter, v *visit) error {
+		data, err := t.data(v)
+		if err != nil {
+			return err
+		}
+		return c.show(w, v, t, http.StatusOK, data)
+	}
+}
+
+// form does what a form asks for. The browser then goes to the page at path, which
+// shows the notice; an error is shown on the tab from.
+func (c *Console) form(from *tab, path string, do func(v *visit) (notice string, err error)) action {
+	return func(w http.ResponseWriter, v *visit) error {
+		notice, err := do(v)
+		if err != nil {
+			return v.fault(from, err)
+		}
+		return c.done(w, v, path, notice)
+	}
+}
+
+// answer shows on the tab t what a form asks for; an error is shown on the tab
+// from. It is for secrets: one that is to be shown after a redirect would have to
+// be kept somewhere.
+func (c *Console) answer(from, t *tab, do func(v *visit) (any, error)) action {
+	return func(w http.ResponseWriter, v *visit) error {
+		data, err := do(v)
+		if err != nil {
+			return v.fault(from, err)
+		}
+		return c.show(w, v, t, http.StatusOK, data)
+	}
+}
+
+// find returns the record of the account for which is holds. missing is
+// the text if there is none.
+func find[T any](v *visit, list func(account string) ([]T, error), is func(T) bool, missing string) (T, error) {
+	var none T
+	records, err := list(v.Account)
+	if err != nil {
+		return none, err
+	}
+	i := slices.IndexFunc(records, is)
+	if i < 0 {
+		return none, notThere(missing)
+	}
+	return records[i], nil
+}
+
+func badForm(text string) error  { return manage.Fault(store.ErrInvalid, text) }
+func notThere(text string) error { return manage.Fault(store.ErrNotFound, text) }
 
 // sentence makes a sentence of an error's text, which begins with a small
 // letter and has no full stop.
@@ -34,20 +101,8 @@ func sentence(text string) string {
 	return text
 }
 
-// page answers with a tab that no form was sent to.
-func (c *Console) page(t func() *tab) action {
-	return func(w http.ResponseWriter, v *visit) error {
-		t := t()
-		data, err := t.data(v)
-		if err != nil {
-			return err
-		}
-		return c.show(w, v, t, http.StatusOK, data)
-	}
-}
-
 // endpoint is how the gateway is reached. Where its configuration does not
-// tell, it is reached as the console is.
+// say, it is reached as the console is.
 func (v *visit) endpoint() manage.Endpoint {
 	status := v.manage.Status(v.ctx)
 	at := manage.Endpoint{URL: status.URL, Public: status.Listener.Public, Pin: status.Listener.Pin}

@@ -2,7 +2,6 @@ package console
 
 import (
 	"fmt"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,12 +11,10 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// tokensRoutes are those of Settings that are about management tokens.
-func (c *Console) tokensRoutes(handle func(pattern string, a action)) {
-	handle("POST /console/settings/tokens", c.createToken)
-	handle("GET /console/settings/tokens/{id}/revoke", c.page(revokeTokenTab))
-	handle("POST /console/settings/tokens/{id}/revoke", c.revokeToken)
-}
+var (
+	tokenTab       = &tab{name: "shown-once", title: "Management token"}
+	revokeTokenTab = &tab{name: "token-revoke", title: "Revoke a management token", data: revokeTokenData}
+)
 
 // tokenForm is the form that makes a token, as it was filled in.
 type tokenForm struct {
@@ -31,7 +28,7 @@ type choice struct {
 	Chosen      bool
 }
 
-// rightTexts say what a token may do by each right.
+// rightTexts describe the rights.
 var rightTexts = map[string]string{
 	"read":        "see everything but secrets",
 	"keys":        "make, revoke and remove keys",
@@ -63,34 +60,27 @@ func newTokenForm(v *visit) tokenForm {
 	return f
 }
 
-func (c *Console) createToken(w http.ResponseWriter, v *visit) error {
+func createToken(v *visit) (any, error) {
 	rights, err := store.ParseRights(v.r.PostForm["right"])
 	if err != nil {
-		return v.fault(settingsTab(), badForm("Choose at least one thing that the token may do."))
+		return nil, badForm("Choose at least one thing that the token may do.")
 	}
 	days, err := strconv.Atoi(v.r.PostFormValue("days"))
 	if err != nil || !slices.Contains(tokenDays, days) {
-		return v.fault(settingsTab(), badForm("Choose when the token ends."))
+		return nil, badForm("Choose when the token ends.")
 	}
 	request := manage.CreateToken{Account: v.Account, Name: v.r.PostFormValue("name"), Rights: rights}
 	var until time.Time
 	if days > 0 {
-		until = c.now().UTC().AddDate(0, 0, days).Truncate(time.Millisecond)
+		until = v.now().UTC().AddDate(0, 0, days).Truncate(time.Millisecond)
 		request.ExpiresAt = &until
 	}
 	created, err := v.manage.CreateToken(v.ctx, request)
-	if err != nil {
-		return v.fault(settingsTab(), err)
-	}
-	return c.show(w, v, shownOnceTab("Management token"), http.StatusOK, shownOncePage{
+	return shownOncePage{
 		Title: "Management token " + created.Name, What: "token", Secret: created.Token, Until: until,
 		Text:    "A program that has it has these rights in this account until you revoke it: " + created.Rights.String() + ".",
 		Example: "curl " + v.endpoint().URL + "/console/api/status -H 'Authorization: Bearer " + created.Token + "'",
-	})
-}
-
-func revokeTokenTab() *tab {
-	return &tab{name: "token-revoke", title: "Revoke a management token", data: revokeTokenData}
+	}, err
 }
 
 // shownMade bounds how many records of a kind the page lists.
@@ -98,8 +88,7 @@ const shownMade = 12
 
 type revokeTokenPage struct {
 	manage.Token
-	Action, Back string
-	Made         []madeLine
+	Made []madeLine
 }
 
 // madeLine is one kind of records that a token has made.
@@ -109,29 +98,21 @@ type madeLine struct {
 }
 
 func revokeTokenData(v *visit) (any, error) {
-	tokens, err := v.manage.Tokens(v.Account)
+	t, err := find(v, v.manage.Tokens, func(t manage.Token) bool { return t.ID == v.r.PathValue("id") },
+		"This management token does not exist any longer.")
 	if err != nil {
 		return nil, err
 	}
-	id := v.r.PathValue("id")
-	i := slices.IndexFunc(tokens, func(t manage.Token) bool { return t.ID == id })
-	if i < 0 {
-		return nil, notThere("There is no such management token any more.")
-	}
-	made, err := v.manage.MadeByToken(v.ctx, v.Account, id)
-	if err != nil {
-		return nil, err
-	}
-	p := &revokeTokenPage{Token: tokens[i], Action: settingsPath + "/tokens/" + id + "/revoke", Back: settingsPath}
-	for _, kind := range []struct {
-		title   string
-		records []manage.MadeRecord
-	}{{"Keys", made.Keys}, {"Connectors", made.Connectors}, {"Models", made.Deployments}} {
-		if len(kind.records) > 0 {
-			p.Made = append(p.Made, madeLine{kind.title, namesOf(kind.records)})
+	made, err := v.manage.MadeByToken(v.ctx, v.Account, t.ID)
+	p := &revokeTokenPage{Token: t}
+	for _, line := range []madeLine{
+		{"Keys", namesOf(made.Keys)}, {"Connectors", namesOf(made.Connectors)}, {"Models", namesOf(made.Deployments)},
+	} {
+		if line.Names != "" {
+			p.Made = append(p.Made, line)
 		}
 	}
-	return p, nil
+	return p, err
 }
 
 // namesOf lists the first names, and how many more there are.
@@ -146,23 +127,18 @@ func namesOf(records []manage.MadeRecord) string {
 	return strings.Join(names, ", ")
 }
 
-func (c *Console) revokeToken(w http.ResponseWriter, v *visit) error {
-	too := v.r.PostFormValue("made") != ""
-	revoke := v.manage.RevokeToken
-	if too {
-		revoke = v.manage.RevokeTokenAndMade
+func revokeToken(v *visit) (notice string, err error) {
+	id := v.r.PathValue("id")
+	if v.r.PostFormValue("made") == "" {
+		revoked, err := v.manage.RevokeToken(v.ctx, v.Account, id)
+		return "The management token " + revoked.Name + " is revoked.", err
 	}
-	revoked, err := revoke(v.ctx, v.Account, v.r.PathValue("id"))
-	if err != nil {
-		return v.fault(settingsTab(), err)
+	revoked, err := v.manage.RevokeTokenAndMade(v.ctx, v.Account, id)
+	left := revoked.Made.Problems()
+	notice = fmt.Sprintf("The management token %s is revoked. Of what it made or changed, %d are revoked or removed.",
+		revoked.Name, revoked.Made.Count()-len(left))
+	if len(left) > 0 {
+		notice += " These are left: " + namesOf(left) + ". " + sentence(left[0].Problem)
 	}
-	notice := "The management token " + revoked.Name + " is revoked."
-	if too {
-		left := revoked.Made.Problems()
-		notice += fmt.Sprintf(" Of what it made or changed, %d are revoked or removed.", revoked.Made.Count()-len(left))
-		if len(left) > 0 {
-			notice += " These are left: " + namesOf(left) + ". " + sentence(left[0].Problem)
-		}
-	}
-	return c.done(w, v, settingsPath, notice)
+	return notice, err
 }

@@ -330,7 +330,7 @@ func FuzzScanRequest(f *testing.F) {
 			t.Fatal("the body was changed")
 		}
 		for m := jsonscan.Object(body); m.Next(); {
-			if isLike(m.Name(), "messages") && r.checkMedia(place{m.Key, m.Value}, "") != nil && r.follow(compat.Options{ExtraModels: true}) == nil {
+			if isLike(m.Name(), "messages") && r.checkMedia(place{m.Key, m.Value}, "") != nil && r.applyOptions(compat.Options{ExtraModels: true}) == nil {
 				t.Fatal("an address of media was not noticed while the body was scanned")
 			}
 		}

@@ -280,7 +280,7 @@ func (s *sources) onTunnel(hub *tunnel.Hub, e tunnel.Event) {
 		return
 	}
 	data := connectorData(e)
-	if session, ok := hub.Tunnel(e.Connector); ok {
+	if session, ok := hub.Session(e.Connector); ok {
 		info := session.Info()
 		data["transport"], data["remote"] = info.Transport, info.Remote
 	}

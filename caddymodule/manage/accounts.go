@@ -15,7 +15,7 @@ func (s *Service) Accounts(ctx context.Context) ([]store.Account, error) {
 	for i := range accounts {
 		accounts[i] = accountOf(accounts[i])
 	}
-	return list(accounts), nil
+	return accounts, nil
 }
 
 // CreateAccount makes an account, for operators. limits are those that differ

@@ -3,7 +3,6 @@ package manage
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -55,55 +55,24 @@ func (q question) do(ctx context.Context, method, path string, body []byte) (*ht
 	defer answer.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(answer.Body, maxErrorBody))
 	if err != nil {
-		text = nil // the status tells enough
+		text = nil // the status is enough
 	}
-	return nil, &refusal{status: answer.StatusCode, text: errorText(text)}
+	return nil, shown(dialect.FromUpstream(answer.StatusCode, answer.Header, text))
 }
 
-// refusal is an answer of a model server that is not a success.
-type refusal struct {
-	status int
-	text   string // the server's own words, cut and printable; may be empty
+// shown is an error of a model server as the other errors are written: cut,
+// printable, and with a small letter at its beginning.
+func shown(e *dialect.Error) error {
+	text := e.Message
+	if e.Kind == dialect.KindInvalidRequest || e.Kind == dialect.KindContextLength {
+		text = "the model server refused the request: " + text
+	} else if rest, ok := strings.CutPrefix(text, "The "); ok {
+		text = "the " + rest
+	}
+	return &dialect.Error{Kind: e.Kind, Message: printable(text, maxErrorText)}
 }
 
-func (r *refusal) Error() string {
-	status := fmt.Sprint(r.status)
-	if name := http.StatusText(r.status); name != "" {
-		status += " " + name
-	}
-	if r.text == "" {
-		return "the model server answered " + status
-	}
-	return "the model server answered " + status + ": " + r.text
-}
-
-// errorText finds the message in the body of an error: {"error": {"message":
-// text}}, as most have it, or {"error": text}, {"message": text}, {"detail":
-// text}, or else the body itself.
-func errorText(body []byte) string {
-	var members struct {
-		Error, Message, Detail json.RawMessage
-	}
-	if json.Unmarshal(body, &members) != nil {
-		if strings.HasPrefix(strings.TrimSpace(string(body)), "<") {
-			return "" // a page
-		}
-		return clean(string(body), maxErrorText)
-	}
-	var inner struct{ Message string }
-	if json.Unmarshal(members.Error, &inner) == nil && inner.Message != "" {
-		return clean(inner.Message, maxErrorText)
-	}
-	for _, member := range []json.RawMessage{members.Error, members.Message, members.Detail} {
-		var text string
-		if json.Unmarshal(member, &text) == nil && text != "" {
-			return clean(text, maxErrorText)
-		}
-	}
-	return ""
-}
-
-// explain says in plain words why there is no answer, or not all of it.
+// explain returns in plain words why there is no answer, or not all of it.
 func (q question) explain(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -130,9 +99,9 @@ func seconds(d time.Duration) string {
 	return fmt.Sprintf("%d seconds", int(d.Seconds()))
 }
 
-// clean makes what comes from outside fit to be shown: one line of printable
+// printable makes what comes from outside fit to be shown: one line of printable
 // characters, at most limit bytes and a sign that it was cut.
-func clean(s string, limit int) string {
+func printable(s string, limit int) string {
 	var b strings.Builder
 	blank := false
 	for _, r := range strings.ToValidUTF8(s, "\ufffd") {

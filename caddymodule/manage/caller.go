@@ -25,7 +25,7 @@ type Caller struct {
 	// its name, and Rights are what it may be used for.
 	Token, TokenName string
 	Rights           store.Rights
-	// Operator is whoever runs the gateway, who comes by the admin endpoint and
+	// Operator is the person who runs the gateway, who comes by the admin endpoint and
 	// may do everything in every account.
 	Operator bool
 }
@@ -54,23 +54,23 @@ func WithCaller(ctx context.Context, c Caller) context.Context {
 	return context.WithValue(ctx, callerKey{}, c)
 }
 
-// CallerFrom returns who asks. Without [WithCaller] it is nobody, who may do
-// nothing: a way in that forgot to ask for credentials must not be open.
+// CallerFrom returns who asks. Without [WithCaller] it is the zero Caller, who may do
+// nothing: an entry point that forgot to ask for credentials must not be open.
 func CallerFrom(ctx context.Context) Caller {
 	c, _ := ctx.Value(callerKey{}).(Caller)
 	return c
 }
 
 // account resolves the account that an operation works in. Empty is the
-// caller's own, and the default one for operators. That an account of others
-// exists is not told.
+// caller's own, and the default one for operators. An account of others
+// looks like one that does not exist.
 func (s *Service) account(ctx context.Context, id string) (string, error) {
 	c := CallerFrom(ctx)
 	switch {
 	case c.Operator:
 		return s.known(cmp.Or(id, store.DefaultAccount))
 	case c.Account == "":
-		return "", faultf(ErrForbidden, "nobody is signed in; sign in, or send a management token")
+		return "", faultf(ErrForbidden, "you are not signed in; sign in, or send a management token")
 	case id != "" && id != c.Account:
 		return "", faultf(store.ErrNotFound, "there is no account %q", id)
 	}
@@ -78,22 +78,27 @@ func (s *Service) account(ctx context.Context, id string) (string, error) {
 }
 
 // accountOfPerson is account for operations on what lets people in. A management
-// token may not perform them: whoever got hold of one could make a user, and
-// stay when the token is revoked. Nor may a session alone, see Confirmed.
+// token may not perform them: a thief of one could make a user, and stay when the
+// token is revoked. Nor may a session alone, see Confirmed.
 func (s *Service) accountOfPerson(ctx context.Context, id string) (string, error) {
 	account, err := s.account(ctx, id)
 	if err != nil {
 		return "", err
 	}
+	return account, s.mayLetIn(ctx)
+}
+
+// mayLetIn is the check of accountOfPerson.
+func (s *Service) mayLetIn(ctx context.Context) error {
 	if c := CallerFrom(ctx); !c.Operator && c.Session == "" {
-		return "", faultf(ErrForbidden, "a management token cannot add, invite or remove people, or make links for new passwords or other management tokens; sign in to the console and do it there")
+		return faultf(ErrForbidden, "a management token cannot add, invite or remove people, or make links for new passwords or other management tokens; sign in to the console and do it there")
 	}
-	return account, s.Confirmed(ctx)
+	return s.Confirmed(ctx)
 }
 
 // Confirmed returns an error that wraps [ErrUnconfirmed] if the caller's session
-// was not confirmed within the last minutes. Whoever got hold of a session, but
-// knows no password, must not get a way in that outlasts it.
+// was not confirmed within the last minutes. A thief of a session, who does not
+// know the password, must not get access that outlasts it.
 func (s *Service) Confirmed(ctx context.Context) error {
 	c := CallerFrom(ctx)
 	if c.Operator || s.now().Before(c.ConfirmedAt.Add(signin.ConfirmedFor)) {
@@ -129,7 +134,7 @@ func (s *Service) known(id string) (string, error) {
 // operator checks that the caller is one.
 func operator(ctx context.Context) error {
 	if !CallerFrom(ctx).Operator {
-		return faultf(ErrForbidden, "only whoever runs the gateway may do this; it is done by `caddy gateway` on its machine")
+		return faultf(ErrForbidden, "only the operator of the gateway may do this, with `caddy gateway` on its machine")
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ type Upstream struct {
 	Name  string     `json:"name"`
 	State string     `json:"state"`
 	Since *time.Time `json:"since,omitempty"` // of State
-	// Models is how many it lists; nil: it does not say.
+	// Models is how many it lists; nil: it does not list any.
 	Models *int `json:"models,omitempty"`
 }
 
@@ -84,8 +84,8 @@ func upstreamOf(u tunnel.UpstreamState) Upstream {
 
 // CreateConnector asks for a new connector.
 type CreateConnector struct {
-	Account string
-	Name    string // required, unique in the account
+	Name    string `json:"name" need:"required"` // unique in the account
+	Account string `json:"account"`
 }
 
 // CreatedConnector is the answer to [CreateConnector]: the only place of the
@@ -98,21 +98,16 @@ type CreatedConnector struct {
 
 // CreateConnector makes a connector and the token that its configuration
 // needs. It is refused while the gateway's public address is not known: a
-// token without it would be of no use.
+// token without it would be useless.
 func (s *Service) CreateConnector(ctx context.Context, c CreateConnector) (CreatedConnector, error) {
-	account, err := s.account(ctx, c.Account)
-	if err != nil {
-		return CreatedConnector{}, err
-	}
-	if err := s.needPublic(); err != nil {
-		return CreatedConnector{}, err
-	}
-	con, secret, err := s.store.CreateConnector(ctx, account, c.Name)
-	if err != nil {
-		return CreatedConnector{}, err
-	}
-	s.audit(ctx, "connector.create", account, con.ID, con.Name)
-	return CreatedConnector{ID: con.ID, Name: con.Name, TunnelToken: s.tunnelToken(con.ID, secret)}, nil
+	return change(ctx, s, c.Account, func(account string) (CreatedConnector, write, error) {
+		if err := s.needPublic(); err != nil {
+			return CreatedConnector{}, write{}, err
+		}
+		con, secret, err := s.store.CreateConnector(ctx, account, c.Name)
+		return CreatedConnector{ID: con.ID, Name: con.Name, TunnelToken: s.tunnelToken(con.ID, secret)},
+			write{"connector.create", con.ID, con.Name, nil}, err
+	})
 }
 
 // needPublic checks that connectors can find the gateway.
@@ -126,34 +121,21 @@ func (s *Service) needPublic() error {
 
 // Connectors lists the connectors of an account, oldest first.
 func (s *Service) Connectors(account string) ([]Connector, error) {
-	account, err := s.known(account)
-	if err != nil {
-		return nil, err
-	}
 	live := s.sessions()
-	records := s.store.Connectors(account)
-	connectors := make([]Connector, 0, len(records))
-	for _, c := range records {
+	return list(s, account, s.store.Connectors, func(c store.Connector) Connector {
 		info, online := live[c.ID]
-		connectors = append(connectors, connectorOf(c, info, online))
-	}
-	return connectors, nil
+		return connectorOf(c, info, online)
+	})
 }
 
-// RemoveConnector removes a connector by id or name; its token is of no use
-// afterwards, and whoever owns the tunnels closes its one when the store tells
-// of the removal. It is refused while deployments lead to it.
+// RemoveConnector removes a connector by id or name; its token is then invalid, and
+// the owner of the tunnels closes its tunnel when the store reports the removal. It
+// is refused while deployments lead to it.
 func (s *Service) RemoveConnector(ctx context.Context, account, idOrName string) (Connector, error) {
-	account, err := s.account(ctx, account)
-	if err != nil {
-		return Connector{}, err
-	}
-	c, err := s.store.RemoveConnector(ctx, account, idOrName)
-	if err != nil {
-		return Connector{}, err
-	}
-	s.audit(ctx, "connector.remove", account, c.ID, c.Name)
-	return connectorOf(c, tunnel.Info{}, false), nil
+	return change(ctx, s, account, func(account string) (Connector, write, error) {
+		c, err := s.store.RemoveConnector(ctx, account, idOrName)
+		return connectorOf(c, tunnel.Info{}, false), write{"connector.remove", c.ID, c.Name, nil}, err
+	})
 }
 
 // connector finds a connector of the account by id, then by name.

@@ -8,81 +8,139 @@ import (
 	"io"
 	"mime"
 	"net/http"
-	"net/url"
+	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // maxBody bounds the body of a management request, in bytes. All of them are
 // a handful of short strings.
 const maxBody = 64 << 10
 
-// field is one member of a request's JSON object: a string, or a list of them,
-// a number, true or false, or a deployment's options.
-type field struct {
-	name     string
-	to       *string
-	list     *[]string
-	count    *int
-	options  *compat.Options
-	yes      *bool
-	required bool // a string
-	filled   bool // may be left out, but not be empty
+// member is one member of a body's JSON object.
+type member struct {
+	name string
+	to   any    // pointer
+	need string // "", or one of the following
 }
 
-// decodeBody reads a JSON object into fields, strictly: a member
-// that is unknown, doubled, of another type or, where required, missing or
-// empty is an error that names it. encoding/json alone would accept members
-// in other letter case and doubled ones, and hide a typing mistake.
-func decodeBody(w http.ResponseWriter, r *http.Request, fields ...field) error {
+// What the tag need of a field asks of its member.
+const (
+	needRequired = "required" // it must be there, and not be empty
+	needFilled   = "filled"   // it may be left out, but not be empty
+)
+
+// givenLimits are limits of an account, by name, as far as a body has them.
+type givenLimits map[string]int
+
+// limitMember is one of them.
+type limitMember struct {
+	in   givenLimits
+	name string
+}
+
+// decodeBody reads the JSON object in a body into a struct, strictly: a member
+// that is unknown, doubled, of another type or, where required, missing or empty
+// is an error that names it. encoding/json alone would accept members in other
+// letter case and doubled ones, and hide a typing mistake. A field with the tag
+// path gets the record that the request's path names.
+func decodeBody[B any](w http.ResponseWriter, r *http.Request) (B, error) {
+	var body B
+	data, err := readBody(w, r)
+	if err != nil {
+		return body, err
+	}
+	var members []member
+	for field, value := range reflect.ValueOf(&body).Elem().Fields() {
+		if name := field.Tag.Get("json"); name != "" {
+			members = append(members, member{name, value.Addr().Interface(), field.Tag.Get("need")})
+		}
+		if field.Tag.Get("path") == "record" {
+			value.SetString(recordOf(r))
+		}
+		if field.Type == reflect.TypeFor[givenLimits]() {
+			limits := givenLimits{}
+			value.Set(reflect.ValueOf(limits))
+			for _, name := range store.LimitNames() {
+				members = append(members, member{name, limitMember{limits, name}, ""})
+			}
+		}
+	}
+	return body, decodeMembers(data, members)
+}
+
+// readBody reads a body that must be JSON.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || media != "application/json" {
-		return &requestError{http.StatusUnsupportedMediaType, "the body must be JSON; send `Content-Type: application/json`"}
+		return nil, &requestError{http.StatusUnsupportedMediaType, "the body must be JSON; send `Content-Type: application/json`"}
 	}
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
-			return &requestError{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", maxBody)}
+			return nil, &requestError{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", maxBody)}
 		}
-		return badRequest("reading the body: %v", err)
+		return nil, badRequest("reading the body: %v", err)
 	}
 	const byteOrderMark = "\ufeff" // which some editors and shells put in front
-	if err := decodeObject(bytes.TrimPrefix(data, []byte(byteOrderMark)), fields); err != nil {
+	return bytes.TrimPrefix(data, []byte(byteOrderMark)), nil
+}
+
+// decodeMembers decodes a JSON object into its members.
+func decodeMembers(data []byte, members []member) error {
+	names := make([]string, len(members))
+	for i, m := range members {
+		names[i] = m.name
+	}
+	if !bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
+		return badRequest("the body must be a JSON object with the fields %s", listed(names))
+	}
+	err := eachMember(data, "field", func(name string, value json.RawMessage) error {
+		i := slices.Index(names, name)
+		if i < 0 {
+			return badRequest("unknown field %q; the fields are %s", name, listed(names))
+		}
+		return members[i].decode(value)
+	})
+	if err != nil {
 		return err
 	}
-	for _, f := range fields {
-		if f.required && *f.to == "" {
-			return badRequest("field %q is required", f.name)
+	for _, m := range members {
+		if m.need == needRequired && *m.to.(*string) == "" {
+			return badRequest("field %q is required", m.name)
 		}
 	}
 	return nil
 }
 
-// decodeObject decodes exactly one JSON object.
-func decodeObject(data []byte, fields []field) error {
+// eachMember calls f for each member of the one JSON object that data is. kind is
+// what errors call a member.
+func eachMember(data []byte, kind string, f func(name string, value json.RawMessage) error) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
-	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		return badRequest("the body must be a JSON object with the fields %s", names(fields))
+	if _, err := dec.Token(); err != nil { // the opening brace
+		return invalidJSON(dec, err)
 	}
-	seen := make(map[string]bool, len(fields))
+	seen := map[string]bool{}
 	for dec.More() {
 		t, err := dec.Token()
 		if err != nil {
 			return invalidJSON(dec, err)
 		}
 		name, _ := t.(string)
-		f := find(fields, name)
-		if f == nil {
-			return badRequest("unknown field %q; the fields are %s", name, names(fields))
-		}
 		if seen[name] {
-			return badRequest("field %q is given twice", name)
+			return badRequest("%s %q is given twice", kind, name)
 		}
 		seen[name] = true
-		if err := decodeField(dec, f); err != nil {
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			return invalidJSON(dec, err)
+		}
+		if err := f(name, value); err != nil {
 			return err
 		}
 	}
@@ -95,82 +153,67 @@ func decodeObject(data []byte, fields []field) error {
 	return nil
 }
 
-func decodeField(dec *json.Decoder, f *field) error {
-	switch {
-	case f.list != nil:
-		return decodeAs(dec, f.name, "an array of strings", f.list)
-	case f.count != nil:
-		return decodeAs(dec, f.name, "a whole number", f.count)
-	case f.options != nil:
-		return decodeOptions(dec, f)
-	case f.yes != nil:
-		return decodeAs(dec, f.name, "true or false", f.yes)
+// decode decodes the member's value.
+func (m member) decode(value json.RawMessage) error {
+	switch to := m.to.(type) {
+	case *string:
+		err := m.as("a string", value, to)
+		if err == nil && m.need == needFilled && *to == "" {
+			err = badRequest("field %q is empty; leave it out for its default", m.name)
+		}
+		return err
+	case *[]string:
+		return m.as("an array of strings", value, to)
+	case *bool:
+		return m.as("true or false", value, to)
+	case *int:
+		return m.as("a whole number", value, to)
+	case limitMember:
+		var n int
+		err := m.as("a whole number", value, &n)
+		to.in[to.name] = n
+		return err
+	case *store.Rights:
+		var names []string
+		err := m.as("an array of strings", value, &names)
+		if err == nil {
+			*to, err = store.ParseRights(names)
+		}
+		return err
+	case **time.Time:
+		var at time.Time
+		err := m.as("a time such as 2027-01-31T12:00:00Z", value, &at)
+		at = at.UTC().Truncate(time.Millisecond)
+		*to = &at
+		return err
 	default:
-		return decodeString(dec, f)
+		return decodeOptions(m.name, value, to.(*compat.Options))
 	}
 }
 
-// decodeOptions decodes an object of options, as strictly as what it is in.
-func decodeOptions(dec *json.Decoder, f *field) error {
-	t, err := dec.Token()
-	switch {
-	case err != nil:
-		return invalidJSON(dec, err)
-	case t != json.Delim('{'):
-		return badRequest("field %q must be an object with the options %s", f.name, strings.Join(compat.Names(), ", "))
+// as decodes a value; must names what it has to be.
+func (m member) as(must string, value json.RawMessage, to any) error {
+	if value[0] == 'n' || json.Unmarshal(value, to) != nil {
+		return badRequest("field %q must be %s", m.name, must)
 	}
-	seen := map[string]bool{}
-	for dec.More() {
-		t, err := dec.Token()
-		if err != nil {
-			return invalidJSON(dec, err)
+	return nil
+}
+
+// decodeOptions decodes an object of options, as strictly as the object around it.
+func decodeOptions(name string, value json.RawMessage, to *compat.Options) error {
+	if value[0] != '{' {
+		return badRequest("field %q must be an object with the options %s", name, strings.Join(compat.Names(), ", "))
+	}
+	return eachMember(value, "option", func(name string, value json.RawMessage) error {
+		var decoded any
+		if err := json.Unmarshal(value, &decoded); err != nil {
+			return badRequest("option %q: %v", name, err)
 		}
-		name, _ := t.(string)
-		if seen[name] {
-			return badRequest("option %q is given twice", name)
-		}
-		seen[name] = true
-		var value any
-		if err := dec.Decode(&value); err != nil {
-			return invalidJSON(dec, err)
-		}
-		if err := f.options.SetJSON(name, value); err != nil {
+		if err := to.SetJSON(name, decoded); err != nil {
 			return badRequest("%v", err)
 		}
-	}
-	if _, err := dec.Token(); err != nil { // the closing brace
-		return invalidJSON(dec, err)
-	}
-	return nil
-}
-
-// decodeAs decodes a value that is no string; what says what it must be.
-func decodeAs(dec *json.Decoder, name, what string, to any) error {
-	var raw json.RawMessage
-	if err := dec.Decode(&raw); err != nil {
-		return invalidJSON(dec, err)
-	}
-	if raw[0] == 'n' || json.Unmarshal(raw, to) != nil {
-		return badRequest("field %q must be %s", name, what)
-	}
-	return nil
-}
-
-func decodeString(dec *json.Decoder, f *field) error {
-	var raw json.RawMessage
-	if err := dec.Decode(&raw); err != nil {
-		return invalidJSON(dec, err)
-	}
-	if raw[0] != '"' {
-		return badRequest("field %q must be a string, not %s", f.name, kind(raw[0]))
-	}
-	if err := json.Unmarshal(raw, f.to); err != nil {
-		return invalidJSON(dec, err)
-	}
-	if f.filled && *f.to == "" {
-		return badRequest("field %q is empty; leave it out for its default", f.name)
-	}
-	return nil
+		return nil
+	})
 }
 
 func invalidJSON(dec *json.Decoder, err error) error {
@@ -178,70 +221,4 @@ func invalidJSON(dec *json.Decoder, err error) error {
 		return badRequest("the body is not valid JSON: it ends too early")
 	}
 	return badRequest("the body is not valid JSON near byte %d: %v", dec.InputOffset(), err)
-}
-
-// kind names a JSON value by its first byte.
-func kind(first byte) string {
-	switch first {
-	case '{':
-		return "an object"
-	case '[':
-		return "an array"
-	case 't', 'f':
-		return "a boolean"
-	case 'n':
-		return "null"
-	}
-	return "a number"
-}
-
-func find(fields []field, name string) *field {
-	for i := range fields {
-		if fields[i].name == name {
-			return &fields[i]
-		}
-	}
-	return nil
-}
-
-// names lists the names of fields.
-func names(fields []field) string {
-	if len(fields) == 0 {
-		return "(none)"
-	}
-	list := make([]string, len(fields))
-	for i, f := range fields {
-		list[i] = f.name
-	}
-	return strings.Join(list, ", ")
-}
-
-// params reads the query, which may have each of these parameters once.
-func params(r *http.Request, allowed ...string) (url.Values, error) {
-	query, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return nil, badRequest("the query of the URL cannot be read: %v", err)
-	}
-	for name, values := range query {
-		if !slices.Contains(allowed, name) {
-			if len(allowed) == 0 {
-				return nil, badRequest("unknown query parameter %q; there are none here", name)
-			}
-			return nil, badRequest("unknown query parameter %q; there is only: %s", name, strings.Join(allowed, ", "))
-		}
-		if len(values) > 1 {
-			return nil, badRequest("query parameter %q is given twice", name)
-		}
-	}
-	return query, nil
-}
-
-// accountParam returns the account that a query is about, where "account" is
-// the only parameter. It is one that the caller may see.
-func (s *Service) accountParam(r *http.Request) (string, error) {
-	query, err := params(r, "account")
-	if err != nil {
-		return "", err
-	}
-	return s.account(r.Context(), query.Get("account"))
 }

@@ -19,14 +19,14 @@ type Deployment struct {
 	store.Deployment
 	// Through are its connectors, in the order of Connectors.
 	Through []Leg `json:"through"`
-	// State says whether requests can be answered now, as far as that is known.
+	// State is whether requests can be answered now, as far as that is known.
 	State health.State `json:"state"`
 	// Available counts the connectors that are.
 	Available int `json:"available"`
 	// OfflineSince is when the last of its connectors went, while all are offline;
 	// nil: none ever came.
 	OfflineSince *time.Time `json:"offline_since,omitempty"`
-	// Warning says why requests would fail now, or on some of its connectors, if one
+	// Warning is why requests would fail now, or on some of its connectors, if one
 	// of those that are online is at fault. It does not make the operation fail: a
 	// connector may be configured later.
 	Warning string `json:"warning,omitempty"`
@@ -60,56 +60,43 @@ func (d Deployment) ConnectorNames() []string {
 
 // SetDeployment asks to register or re-register a public model name.
 type SetDeployment struct {
-	Account    string
-	Name       string   // required
-	Connectors []string // ids or names, at least one
-	Upstream   string   // "" lets the connector's routes decide
-	Model      string   // "" likewise, and else the public name
+	Name       string   `path:"record"`
+	Connector  string   `json:"connector"`  // id or name; short for one of Connectors in the API
+	Connectors []string `json:"connectors"` // ids or names, at least one
+	Upstream   string   `json:"upstream"`   // "" lets the connector's routes decide
+	Model      string   `json:"model"`      // "" likewise, and else the public name
 	// MaxConcurrency is how many requests may run at a time; 0: any number.
-	MaxConcurrency int
-	// Options say how the model server is to be treated.
-	Options compat.Options
+	MaxConcurrency int `json:"max_concurrency"`
+	// Options are workarounds for the model server.
+	Options compat.Options `json:"options"`
+	Account string         `json:"account"`
 }
 
 // SetDeployment registers a deployment or gives it a new way: requests that
 // start later take it, running ones finish on the old one.
 func (s *Service) SetDeployment(ctx context.Context, d SetDeployment) (Deployment, error) {
-	account, err := s.account(ctx, d.Account)
-	if err != nil {
-		return Deployment{}, err
-	}
-	ids := make([]string, len(d.Connectors))
-	for i, idOrName := range d.Connectors {
-		con, err := s.connector(account, idOrName)
-		if err != nil {
-			return Deployment{}, err
+	return change(ctx, s, d.Account, func(account string) (Deployment, write, error) {
+		ids := make([]string, len(d.Connectors))
+		for i, idOrName := range d.Connectors {
+			con, err := s.connector(account, idOrName)
+			if err != nil {
+				return Deployment{}, write{}, err
+			}
+			ids[i] = con.ID
 		}
-		ids[i] = con.ID
-	}
-	record, err := s.store.SetDeployment(ctx, store.Deployment{
-		Account: account, Name: d.Name, Connectors: ids, Upstream: d.Upstream, Model: d.Model, MaxConcurrency: d.MaxConcurrency,
-		Options: d.Options,
+		record, err := s.store.SetDeployment(ctx, store.Deployment{
+			Account: account, Name: d.Name, Connectors: ids, Upstream: d.Upstream, Model: d.Model, MaxConcurrency: d.MaxConcurrency,
+			Options: d.Options,
+		})
+		return s.deploymentOf(record, s.sessions()),
+			write{"deployment.set", record.Name, record.Name, []any{"connectors", record.Connectors}}, err
 	})
-	if err != nil {
-		return Deployment{}, err
-	}
-	s.audit(ctx, "deployment.set", account, record.Name, record.Name, "connectors", record.Connectors)
-	return s.deploymentOf(record, s.sessions()), nil
 }
 
 // Deployments lists the deployments of an account by name.
 func (s *Service) Deployments(account string) ([]Deployment, error) {
-	account, err := s.known(account)
-	if err != nil {
-		return nil, err
-	}
 	live := s.sessions()
-	records := s.store.Deployments(account)
-	deployments := make([]Deployment, 0, len(records))
-	for _, d := range records {
-		deployments = append(deployments, s.deploymentOf(d, live))
-	}
-	return deployments, nil
+	return list(s, account, s.store.Deployments, func(d store.Deployment) Deployment { return s.deploymentOf(d, live) })
 }
 
 // MatchScope lists the names of the deployments that a scope allows now.
@@ -134,18 +121,12 @@ func (s *Service) MatchScope(account, text string) ([]string, error) {
 // RemoveDeployment removes a deployment: later requests for it fail, running
 // ones finish.
 func (s *Service) RemoveDeployment(ctx context.Context, account, name string) (Deployment, error) {
-	account, err := s.account(ctx, account)
-	if err != nil {
-		return Deployment{}, err
-	}
-	d, err := s.store.RemoveDeployment(ctx, account, name)
-	if err != nil {
-		return Deployment{}, err
-	}
-	s.audit(ctx, "deployment.remove", account, d.Name, d.Name)
-	removed := s.deploymentOf(d, s.sessions())
-	removed.Warning = ""
-	return removed, nil
+	return change(ctx, s, account, func(account string) (Deployment, write, error) {
+		d, err := s.store.RemoveDeployment(ctx, account, name)
+		removed := s.deploymentOf(d, s.sessions())
+		removed.Warning = ""
+		return removed, write{"deployment.remove", d.Name, d.Name, nil}, err
+	})
 }
 
 // deploymentOf adds to a record what is known of its ways.
@@ -171,7 +152,7 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 	return v
 }
 
-// warning says what is wrong with a way through a connector that is online, and
+// warning is what is wrong with a way through a connector that is online, and
 // what to do; "" if nothing is.
 func warning(connector string, way tunnel.Way) string {
 	switch way.State {

@@ -20,18 +20,6 @@ var ErrForbidden = errors.New("not allowed")
 // the session's user to have been given within [signin.ConfirmedFor].
 var ErrUnconfirmed = errors.New("not confirmed")
 
-// codeUnconfirmed is the code of ErrUnconfirmed in answers of the API.
-const codeUnconfirmed = "confirmation_required"
-
-// Code is the word by which a program can tell an error from others of its
-// status; "" if there is none.
-func Code(err error) string {
-	if errors.Is(err, ErrUnconfirmed) {
-		return codeUnconfirmed
-	}
-	return ""
-}
-
 // fault is an error whose text is for the user, as those of package store are:
 // without the name of the sentinel that errors.Is finds.
 type fault struct {
@@ -46,6 +34,9 @@ func faultf(kind error, format string, args ...any) error {
 	return &fault{kind: kind, text: fmt.Sprintf(format, args...)}
 }
 
+// Fault returns an error of a kind that [StatusOf] knows, with a text for users.
+func Fault(kind error, text string) error { return &fault{kind, text} }
+
 // requestError is a fault of the HTTP request itself, found before any
 // operation ran. Its text names the field and the fix.
 type requestError struct {
@@ -59,9 +50,9 @@ func badRequest(format string, args ...any) error {
 	return &requestError{status: http.StatusBadRequest, text: fmt.Sprintf(format, args...)}
 }
 
-// statusOf maps an operation's error to its HTTP status. What is not named
+// StatusOf maps an operation's error to its HTTP status. What is not named
 // here is a fault of the gateway's.
-func statusOf(err error) int {
+func StatusOf(err error) int {
 	var request *requestError
 	var throttled *signin.ThrottledError
 	switch {
@@ -69,7 +60,7 @@ func statusOf(err error) int {
 		return http.StatusTooManyRequests
 	case errors.As(err, &request):
 		return request.status
-	case errors.Is(err, store.ErrInvalid), errors.Is(err, signin.ErrPassword):
+	case errors.Is(err, store.ErrInvalid), errors.Is(err, signin.ErrPassword), errors.Is(err, signin.ErrPasskey), errors.Is(err, signin.ErrLink):
 		return http.StatusBadRequest
 	case errors.Is(err, ErrForbidden), errors.Is(err, ErrUnconfirmed), errors.Is(err, signin.ErrCredentials):
 		return http.StatusForbidden

@@ -1,6 +1,7 @@
 package manage
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -14,9 +15,9 @@ const defaultScope = "*"
 
 // CreateKey asks for a new key.
 type CreateKey struct {
-	Account string
-	Name    string // required
-	Scope   string // "" means "*"
+	Name    string `json:"name" need:"required"`
+	Scope   string `json:"scope" need:"filled"` // "" means "*"
+	Account string `json:"account"`
 }
 
 // CreatedKey is the answer to [CreateKey]: the only place of the secret.
@@ -30,43 +31,25 @@ type CreatedKey struct {
 
 // CreateKey makes a key.
 func (s *Service) CreateKey(ctx context.Context, c CreateKey) (CreatedKey, error) {
-	account, err := s.account(ctx, c.Account)
-	if err != nil {
-		return CreatedKey{}, err
-	}
-	if c.Scope == "" {
-		c.Scope = defaultScope
-	}
-	k, secret, err := s.store.CreateKey(ctx, account, c.Name, c.Scope)
-	if err != nil {
-		return CreatedKey{}, err
-	}
-	s.audit(ctx, "key.create", account, k.ID, k.Name, "scope", k.Scope)
-	return CreatedKey{ID: k.ID, Name: k.Name, Scope: k.Scope, Key: secret, CreatedAt: k.CreatedAt}, nil
+	return change(ctx, s, c.Account, func(account string) (CreatedKey, write, error) {
+		k, secret, err := s.store.CreateKey(ctx, account, c.Name, cmp.Or(c.Scope, defaultScope))
+		return CreatedKey{ID: k.ID, Name: k.Name, Scope: k.Scope, Key: secret, CreatedAt: k.CreatedAt},
+			write{"key.create", k.ID, k.Name, []any{"scope", k.Scope}}, err
+	})
 }
 
 // Keys lists the keys of an account, revoked ones included, oldest first.
 func (s *Service) Keys(account string) ([]store.Key, error) {
-	account, err := s.known(account)
-	if err != nil {
-		return nil, err
-	}
-	return list(s.store.Keys(account)), nil
+	return list(s, account, s.store.Keys, as)
 }
 
 // RevokeKey revokes a key. When it returns, new requests with the key fail
 // and its running streams are cut. Revoking twice is not an error.
 func (s *Service) RevokeKey(ctx context.Context, account, id string) (store.Key, error) {
-	account, err := s.account(ctx, account)
-	if err != nil {
-		return store.Key{}, err
-	}
-	k, err := s.store.RevokeKey(ctx, account, id)
-	if err != nil {
-		return store.Key{}, err
-	}
-	s.audit(ctx, "key.revoke", account, k.ID, k.Name)
-	return k, nil
+	return change(ctx, s, account, func(account string) (store.Key, write, error) {
+		k, err := s.store.RevokeKey(ctx, account, id)
+		return k, write{"key.revoke", k.ID, k.Name, nil}, err
+	})
 }
 
 // DeletedKey is a key that was revoked, or was revoked before and is removed.
@@ -76,7 +59,7 @@ type DeletedKey struct {
 }
 
 // DeleteKey revokes a key, or removes one that was revoked before, so that no
-// list shows it any more.
+// list shows it any longer.
 func (s *Service) DeleteKey(ctx context.Context, account, id string) (DeletedKey, error) {
 	account, err := s.account(ctx, account)
 	if err != nil {
@@ -91,16 +74,10 @@ func (s *Service) DeleteKey(ctx context.Context, account, id string) (DeletedKey
 	return DeletedKey{Key: keys[i], Removed: true}, s.RemoveKey(ctx, account, id)
 }
 
-// RemoveKey is RevokeKey for a key that nobody needs to hear of any more: no
-// list shows it.
+// RemoveKey is RevokeKey for a key that no list is to show any longer.
 func (s *Service) RemoveKey(ctx context.Context, account, id string) error {
-	account, err := s.account(ctx, account)
-	if err != nil {
-		return err
-	}
-	if err := s.store.RemoveKey(ctx, account, id); err != nil {
-		return err
-	}
-	s.audit(ctx, "key.remove", account, id, "")
-	return nil
+	_, err := change(ctx, s, account, func(account string) (struct{}, write, error) {
+		return struct{}{}, write{"key.remove", id, "", nil}, s.store.RemoveKey(ctx, account, id)
+	})
+	return err
 }

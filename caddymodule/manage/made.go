@@ -10,7 +10,7 @@ import (
 
 // Made is what a management token leaves behind: the keys that it made and that
 // work, the connectors that it made, rotated or replaced, and the deployments that
-// it was the last to set. Whoever had the token may still get in by each of them.
+// it was the last to set. A thief of the token may still get in by each of them.
 type Made struct {
 	Keys        []MadeRecord `json:"keys"`
 	Connectors  []MadeRecord `json:"connectors"`
@@ -110,8 +110,8 @@ func (s *Service) removeEach(records []MadeRecord, remove func(id string) error)
 	for i, r := range records {
 		err := remove(r.ID)
 		switch {
-		case err == nil || errors.Is(err, store.ErrNotFound): // somebody was faster
-		case statusOf(err) == http.StatusInternalServerError:
+		case err == nil || errors.Is(err, store.ErrNotFound): // it is gone already
+		case StatusOf(err) == http.StatusInternalServerError:
 			s.log.Error("failed to remove what a management token has made", "id", r.ID, "error", err)
 			records[i].Problem = "the gateway failed to do this; its log says why"
 		default:

@@ -6,7 +6,7 @@
 // it; the console performs the same operations and serves the same API under
 // /console/api. docs/api.md describes all routes.
 //
-// Whoever serves an operation has found out who asks for it and says so by
+// The server of an operation has authenticated the caller and passes it by
 // [WithCaller]. Users are confined to their account: that of others is as one
 // that does not exist. Operators, who come by the admin endpoint, name the
 // account in the field "account" of a body, or the query parameter of the same
@@ -15,7 +15,7 @@
 // pages ask for the account of their session.
 //
 // Errors are {"error": "text"}, as everywhere on Caddy's admin endpoint, and
-// their text says what to do. Every write leaves one log line that names the
+// their text has the remedy. Every write leaves one log line that names the
 // operation, the record and who did it; secrets appear in the answer that
 // creates them and nowhere else.
 package manage
@@ -26,6 +26,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/pairing"
@@ -65,7 +67,7 @@ type Endpoint struct {
 	// "https://gw.example.com/console/"; empty if it is not known.
 	Console string
 	// Exposed: the console is served over plain HTTP under a name that is not
-	// this machine's, and nothing says that it is meant to be.
+	// this machine's, and the configuration does not declare that as intended.
 	Exposed bool
 	// Listen is the UDP address of the tunnel listener.
 	Listen string
@@ -108,8 +110,9 @@ type Service struct {
 	log      *slog.Logger
 	now      func() time.Time
 
-	models   modelLists
-	removing sync.Mutex // held while a user is removed
+	api      http.Handler       // the JSON API, without a prefix
+	models   singleflight.Group // of upstreams that are being asked for their models
+	removing sync.Mutex         // held while a user is removed
 }
 
 // New returns a service over o.Store and o.Tunnels; it owns neither.
@@ -125,13 +128,34 @@ func New(o Options) *Service {
 	if s.now == nil {
 		s.now = time.Now
 	}
-	s.models.lists = make(map[listKey]*modelList)
+	s.api = s.newMux()
 	return s
 }
 
+// write is an operation that changed a record, for its line in the log.
+type write struct {
+	operation, id, name string
+	more                []any
+}
+
+// change performs a write in the account that the caller names, and audits it.
+func change[T any](ctx context.Context, s *Service, account string, do func(account string) (T, write, error)) (T, error) {
+	var none T
+	account, err := s.account(ctx, account)
+	if err != nil {
+		return none, err
+	}
+	answer, w, err := do(account)
+	if err != nil {
+		return none, err
+	}
+	s.audit(ctx, w.operation, account, w.id, w.name, w.more...)
+	return answer, nil
+}
+
 // audit writes the one line that every successful write leaves behind. It has the
-// id of a user beside the name: people may be called like operators, or like
-// somebody who was removed.
+// id of a user in addition to the name: people may be called like operators, or like
+// a user who was removed.
 func (s *Service) audit(ctx context.Context, operation, account, id, name string, more ...any) {
 	c := CallerFrom(ctx)
 	log := s.log.With("operation", operation, "account", account, "id", id, "name", name, "by", c.by(), "by_id", c.User)
@@ -151,10 +175,19 @@ func (s *Service) sessions() map[string]tunnel.Info {
 	return byID
 }
 
-// list returns records, never nil: an empty JSON list is [].
-func list[T any](records []T) []T {
-	if records == nil {
-		return []T{}
+// list returns the records of an account as view shows them, never nil: an empty
+// JSON list is [].
+func list[R, V any](s *Service, account string, records func(account string) []R, view func(R) V) ([]V, error) {
+	account, err := s.known(account)
+	if err != nil {
+		return nil, err
 	}
-	return records
+	views := []V{}
+	for _, r := range records(account) {
+		views = append(views, view(r))
+	}
+	return views, nil
 }
+
+// as is the view of records that are shown as they are.
+func as[T any](record T) T { return record }

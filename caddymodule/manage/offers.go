@@ -77,7 +77,7 @@ func (s *Service) led(account string, live map[string]tunnel.Info) (taken map[st
 	return taken, led
 }
 
-// gapOf says why the models of an upstream are not offered, "" if they are.
+// gapOf returns why the models of an upstream are not offered, "" if they are.
 func gapOf(connector string, u tunnel.UpstreamState) string {
 	switch {
 	case !u.Known:
@@ -91,7 +91,7 @@ func gapOf(connector string, u tunnel.UpstreamState) string {
 	}
 }
 
-// incomplete says why offers may be missing, if that is so.
+// incomplete returns why offers may be missing; nil if none is.
 func incomplete(gaps []string) error {
 	switch len(gaps) {
 	case 0:

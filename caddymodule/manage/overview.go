@@ -18,7 +18,7 @@ type Checklist struct {
 	Request   bool `json:"request"`   // a key was used
 }
 
-// Checklist tells how far an account is.
+// Checklist reports how far an account is.
 func (s *Service) Checklist(account string) (Checklist, error) {
 	account, err := s.known(account)
 	if err != nil {
@@ -38,14 +38,11 @@ func (s *Service) Checklist(account string) (Checklist, error) {
 
 // Activity lists the last requests of an account, the newest first.
 func (s *Service) Activity(account string) ([]activity.Request, error) {
-	account, err := s.known(account)
-	if err != nil {
-		return nil, err
+	recent := func(string) []activity.Request { return nil }
+	if s.activity != nil {
+		recent = s.activity.Recent
 	}
-	if s.activity == nil {
-		return []activity.Request{}, nil
-	}
-	return list(s.activity.Recent(account)), nil
+	return list(s, account, recent, as)
 }
 
 // Usage sums up what an account used on each of the last days, today's being
@@ -62,5 +59,5 @@ func (s *Service) Usage(ctx context.Context, account string, days int) ([]store.
 		return []store.UsageDay{}, nil
 	}
 	usage, err := s.activity.Days(ctx, account, days)
-	return list(usage), err
+	return usage, err
 }

@@ -21,9 +21,9 @@ type Pairing struct {
 	// Code is the claim code while it may still be used, if this process made
 	// it: codes are not stored.
 	Code string `json:"code,omitempty"`
-	// Connected says that the device is there and waits.
+	// Connected: the device is there and waits.
 	Connected bool `json:"connected"`
-	// Limited says that the code waits for its device while some codes are refused
+	// Limited: the code waits for its device while some codes are refused
 	// unchecked, since too many wrong ones come from many networks: the device may
 	// have to try more than once.
 	Limited bool `json:"limited,omitempty"`
@@ -42,20 +42,14 @@ type Namesake struct {
 // StartPairing makes a claim code. It is refused while the gateway's public
 // address is not known: a device could be let in but not connect.
 func (s *Service) StartPairing(ctx context.Context, account string) (Pairing, error) {
-	account, err := s.account(ctx, account)
-	if err != nil {
-		return Pairing{}, err
-	}
-	desk, err := s.pairingDesk()
-	if err != nil {
-		return Pairing{}, err
-	}
-	p, code, err := desk.Start(ctx, account, CallerFrom(ctx).by())
-	if err != nil {
-		return Pairing{}, err
-	}
-	s.audit(ctx, "pairing.start", account, p.ID, "")
-	return Pairing{Pairing: p, Code: code}, nil
+	return change(ctx, s, account, func(account string) (Pairing, write, error) {
+		desk, err := s.pairingDesk()
+		if err != nil {
+			return Pairing{}, write{}, err
+		}
+		p, code, err := desk.Start(ctx, account, CallerFrom(ctx).by())
+		return Pairing{Pairing: p, Code: code}, write{"pairing.start", p.ID, "", nil}, err
+	})
 }
 
 // Pairings lists the pairings of an account, the newest first: the open ones,
@@ -85,7 +79,7 @@ func (s *Service) CheckFingerprint(ctx context.Context, account, codeOrID, finge
 	}
 	p, ok := s.store.Pairing(account, codeOrID)
 	if !ok || p.Device == nil {
-		return nil // deciding about it fails, and says why
+		return nil // deciding about it fails, and the error says why
 	}
 	if plainFingerprint(p.Device.Fingerprint) != plainFingerprint(fingerprint) {
 		return faultf(store.ErrConflict, "the device that waits has another fingerprint, %s; deny it, unless that is what its terminal shows", p.Device.Fingerprint)
@@ -98,57 +92,42 @@ func plainFingerprint(s string) string { return strings.ToLower(strings.Join(str
 // ApprovePairing lets the waiting device of a pairing in, as a connector that
 // is called name; "" calls it like its host.
 func (s *Service) ApprovePairing(ctx context.Context, account, codeOrID, name string) (Pairing, error) {
-	account, err := s.account(ctx, account)
-	if err != nil {
-		return Pairing{}, err
-	}
-	if _, err := s.pairingDesk(); err != nil {
-		return Pairing{}, err
-	}
-	p, con, err := s.store.ApprovePairing(ctx, account, codeOrID, name, CallerFrom(ctx).by())
-	if err != nil {
-		return Pairing{}, err
-	}
-	s.audit(ctx, "pairing.approve", account, p.ID, con.Name, "connector", con.ID)
-	return s.pairingOf(p, s.sessions()), nil
+	return s.letIn(ctx, "pairing.approve", account, func(account, by string) (store.Pairing, store.Connector, error) {
+		return s.store.ApprovePairing(ctx, account, codeOrID, name, by)
+	})
 }
 
 // ReplaceConnector lets the waiting device of a pairing in, in the place of a
-// connector, given by id or name. What leads to it stays; its tunnel from before
-// is closed, and its token is of no use any more.
+// connector, given by id or name. What leads to it stays; its old tunnel is closed,
+// and its old token is invalid.
 func (s *Service) ReplaceConnector(ctx context.Context, account, codeOrID, connector string) (Pairing, error) {
-	account, err := s.account(ctx, account)
-	if err != nil {
-		return Pairing{}, err
-	}
-	if _, err := s.pairingDesk(); err != nil {
-		return Pairing{}, err
-	}
-	p, con, err := s.store.ReplaceConnector(ctx, account, codeOrID, connector, CallerFrom(ctx).by())
-	if err != nil {
-		return Pairing{}, err
-	}
-	s.audit(ctx, "pairing.replace", account, p.ID, con.Name, "connector", con.ID)
-	return s.pairingOf(p, s.sessions()), nil
+	return s.letIn(ctx, "pairing.replace", account, func(account, by string) (store.Pairing, store.Connector, error) {
+		return s.store.ReplaceConnector(ctx, account, codeOrID, connector, by)
+	})
+}
+
+// letIn lets the waiting device of a pairing in.
+func (s *Service) letIn(ctx context.Context, operation, account string, decide func(account, by string) (store.Pairing, store.Connector, error)) (Pairing, error) {
+	return change(ctx, s, account, func(account string) (Pairing, write, error) {
+		if _, err := s.pairingDesk(); err != nil {
+			return Pairing{}, write{}, err
+		}
+		p, con, err := decide(account, CallerFrom(ctx).by())
+		return s.pairingOf(p, s.sessions()), write{operation, p.ID, con.Name, []any{"connector", con.ID}}, err
+	})
 }
 
 // DenyPairing refuses the device of a pairing, or calls its code off while no
 // device has used it.
 func (s *Service) DenyPairing(ctx context.Context, account, codeOrID string) (Pairing, error) {
-	account, err := s.account(ctx, account)
-	if err != nil {
-		return Pairing{}, err
-	}
-	p, err := s.store.DenyPairing(ctx, account, codeOrID, CallerFrom(ctx).by())
-	if err != nil {
-		return Pairing{}, err
-	}
-	name := ""
-	if p.Device != nil {
-		name = p.Device.Hostname
-	}
-	s.audit(ctx, "pairing.deny", account, p.ID, name)
-	return s.pairingOf(p, s.sessions()), nil
+	return change(ctx, s, account, func(account string) (Pairing, write, error) {
+		p, err := s.store.DenyPairing(ctx, account, codeOrID, CallerFrom(ctx).by())
+		name := ""
+		if p.Device != nil {
+			name = p.Device.Hostname
+		}
+		return s.pairingOf(p, s.sessions()), write{"pairing.deny", p.ID, name, nil}, err
+	})
 }
 
 // pairingDesk returns the desk if devices can be paired.

@@ -18,9 +18,9 @@ type User struct {
 
 // AddUser asks for a new user.
 type AddUser struct {
-	Account  string
-	Name     string // required, unique over the gateway
-	Password string // required
+	Name     string `json:"name" need:"required"` // unique over the gateway
+	Password string `json:"password" need:"required"`
+	Account  string `json:"account"`
 }
 
 // Link is a one-time link for the console. The URL is known only when the link
@@ -32,34 +32,23 @@ type Link struct {
 
 // Users lists the users of an account.
 func (s *Service) Users(account string) ([]User, error) {
-	account, err := s.known(account)
-	if err != nil {
-		return nil, err
-	}
-	users := []User{}
-	for _, u := range s.store.Users(account) {
-		users = append(users, s.userOf(u))
-	}
-	return users, nil
+	return list(s, account, s.store.Users, s.userOf)
 }
 
-// AddUser makes a user with a password that somebody else has chosen. An
+// AddUser makes a user with a password that another person has chosen. An
 // invitation lets people choose their own.
 func (s *Service) AddUser(ctx context.Context, a AddUser) (User, error) {
-	account, err := s.accountOfPerson(ctx, a.Account)
-	if err != nil {
-		return User{}, err
-	}
 	signIn, err := s.signInService()
 	if err != nil {
 		return User{}, err
 	}
-	u, err := signIn.AddUser(ctx, account, a.Name, a.Password)
-	if err != nil {
-		return User{}, err
-	}
-	s.audit(ctx, "user.add", account, u.ID, u.Name)
-	return s.userOf(u), nil
+	return change(ctx, s, a.Account, func(account string) (User, write, error) {
+		if err := s.mayLetIn(ctx); err != nil {
+			return User{}, write{}, err
+		}
+		u, err := signIn.AddUser(ctx, account, a.Name, a.Password)
+		return s.userOf(u), write{"user.add", u.ID, u.Name, nil}, err
+	})
 }
 
 // RemoveUser removes a user by id or name, with all that lets the user in.
@@ -104,7 +93,7 @@ func (s *Service) SetupLink(ctx context.Context) (Link, error) {
 	})
 }
 
-// Invite makes a link with which somebody becomes a user of the account.
+// Invite makes a link that makes a person a user of the account.
 func (s *Service) Invite(ctx context.Context, account string) (Link, error) {
 	account, err := s.accountOfPerson(ctx, account)
 	if err != nil {
@@ -151,25 +140,19 @@ func (s *Service) Invitations(account string) ([]Link, error) {
 	return links, nil
 }
 
-// RevokeInvitation makes an invitation be of no use.
+// RevokeInvitation makes an invitation invalid.
 func (s *Service) RevokeInvitation(ctx context.Context, account, id string) (Link, error) {
-	account, err := s.account(ctx, account)
-	if err != nil {
-		return Link{}, err
-	}
-	links, err := s.Invitations(account)
-	if err != nil {
-		return Link{}, err
-	}
-	i := slices.IndexFunc(links, func(l Link) bool { return l.ID == id })
-	if i < 0 {
-		return Link{}, faultf(store.ErrNotFound, "there is no open invitation %q: it was taken up or revoked, or has run out", id)
-	}
-	if err := s.store.RemoveLink(ctx, account, id); err != nil {
-		return Link{}, err
-	}
-	s.audit(ctx, "link.revoke", account, id, "", "kind", links[i].Kind)
-	return links[i], nil
+	return change(ctx, s, account, func(account string) (Link, write, error) {
+		links, err := s.Invitations(account)
+		if err != nil {
+			return Link{}, write{}, err
+		}
+		i := slices.IndexFunc(links, func(l Link) bool { return l.ID == id })
+		if i < 0 {
+			return Link{}, write{}, faultf(store.ErrNotFound, "there is no open invitation %q: it was taken up or revoked, or has run out", id)
+		}
+		return links[i], write{"link.revoke", id, "", []any{"kind", links[i].Kind}}, s.store.RemoveLink(ctx, account, id)
+	})
 }
 
 // makeLink makes a link to a page of the console. The secret stands in the

@@ -10,7 +10,7 @@ import (
 
 // The states of a rotation.
 const (
-	Rotated        = "rotated" // the connector has a new token, the old one is of no use
+	Rotated        = "rotated" // the connector has a new token, the old one is invalid
 	RotationWaits  = "waiting" // the connector is offline, or has not answered yet
 	RotationFailed = "failed"  // the connector cannot keep a new token
 	RotationByHand = "by_hand" // the new token was shown
@@ -22,11 +22,11 @@ const rotationWait = 5 * time.Second
 
 // RotateConnector asks for a new tunnel token of a connector.
 type RotateConnector struct {
-	Account   string
-	Connector string // id or name
-	// Show gives the token to who asks, for a connector that cannot change its
+	Connector string `path:"record"` // id or name
+	// Show gives the token to the caller, for a connector that cannot change its
 	// own configuration.
-	Show bool
+	Show    bool   `json:"show"`
+	Account string `json:"account"`
 }
 
 // RotatedConnector is what became of a rotation. The old token is valid until

@@ -10,7 +10,7 @@ import (
 // Session is one of the caller's sessions.
 type Session struct {
 	store.Session
-	// Current says that the caller is in this session.
+	// Current: the caller is in this session.
 	Current bool `json:"current"`
 }
 

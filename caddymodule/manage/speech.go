@@ -1,174 +1,147 @@
 package manage
 
 import (
-	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
-	"fmt"
 	"io"
+	"net/http"
 	"strings"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/compat"
+	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/connector/link"
 )
 
-// completion is as much of a chat completion, or of one event of its stream, as
-// tests read.
-type completion struct {
-	Choices []struct {
-		Delta        saying `json:"delta"`
-		Message      saying `json:"message"`
-		FinishReason string `json:"finish_reason"`
-	} `json:"choices"`
-	Usage struct {
-		CompletionTokens int `json:"completion_tokens"`
-	} `json:"usage"`
-	Error json.RawMessage `json:"error"`
+// model is a deployment's model, which is asked in the messages dialect: that has
+// one form of an answer for all model servers.
+type model struct {
+	question
+	name    string // the upstream's
+	options compat.Options
+	now     func() time.Time
 }
 
-// saying is a message or a part of one.
-type saying struct {
-	Content json.RawMessage `json:"content"`
-	// Servers use one name or the other for what a model thinks.
-	ReasoningContent string `json:"reasoning_content"`
-	Reasoning        string `json:"reasoning"`
-	ToolCalls        []struct {
-		Function struct {
-			Name      string          `json:"name"`
-			Arguments json.RawMessage `json:"arguments"`
-		} `json:"function"`
-	} `json:"tool_calls"`
+// Admit implements [dialect.Gateway].
+func (m *model) Admit(string) (compat.Options, *dialect.Error) { return m.options, nil }
+
+// Hold implements [dialect.Gateway].
+func (*model) Hold(int64) *dialect.Error { return nil }
+
+// message is as much of an answer as tests read.
+type message struct {
+	Content    []block `json:"content"`
+	StopReason string  `json:"stop_reason"`
 }
 
-// text is what is said, and whether anything is: thoughts count, but are not
-// shown.
-func (s *saying) text() (text string, something bool) {
-	text = contentText(s.Content)
-	return text, text != "" || s.ReasoningContent != "" || s.Reasoning != "" || isParts(s.Content)
+// block is a part of an answer, or a piece of one in a stream.
+type block struct {
+	Type     string          `json:"type"`
+	Text     string          `json:"text"`
+	Thinking string          `json:"thinking"`
+	Name     string          `json:"name"` // of a tool
+	Input    json.RawMessage `json:"input"`
 }
 
-// isParts tells whether content has parts, of which some models make thoughts.
-func isParts(content json.RawMessage) bool {
-	var parts []json.RawMessage
-	return json.Unmarshal(content, &parts) == nil && len(parts) > 0
-}
-
-// contentText is the text in content, which is a string or a list of parts.
-func contentText(content json.RawMessage) string {
-	var text string
-	if json.Unmarshal(content, &text) == nil {
-		return text
+// ask sends a request of the messages dialect. Without an error, the answer's body
+// must be closed.
+func (m *model) ask(ctx context.Context, request map[string]any) (dialect.Call, *http.Response, error) {
+	request["model"] = m.name
+	body, err := json.Marshal(request)
+	if err != nil {
+		return nil, nil, err
 	}
-	var parts []struct {
-		Type string          `json:"type"`
-		Text json.RawMessage `json:"text"`
+	call, fault := dialect.Decode(dialect.Operation{Kind: dialect.CreateMessage, Dialect: dialect.Messages}, body,
+		&dialect.Env{Context: ctx, Now: m.now, NewID: dialect.NewID, Gateway: m})
+	if fault != nil {
+		return nil, nil, fault
 	}
-	if json.Unmarshal(content, &parts) != nil {
-		return ""
+	if body, err = io.ReadAll(call.Body(m.name)); err != nil {
+		return nil, nil, err
 	}
-	var b strings.Builder
-	for _, p := range parts {
-		if p.Type == "text" && json.Unmarshal(p.Text, &text) == nil {
-			b.WriteString(text)
-		}
-	}
-	return b.String()
+	answer, err := m.do(ctx, http.MethodPost, "/v1/chat/completions", body)
+	return call, answer, err
 }
 
-// toldError is a failure that the answer itself has, in words for people.
-type toldError struct{ text string }
-
-func (e *toldError) Error() string { return e.text }
-
-func told(format string, args ...any) error {
-	return &toldError{fmt.Sprintf(format, args...)}
+// readMessage reads a whole answer.
+func (m *model) readMessage(ctx context.Context, call dialect.Call, body io.Reader) (message, dialect.Usage, error) {
+	var answer message
+	data, err := io.ReadAll(io.LimitReader(body, maxTrialAnswer))
+	if err != nil {
+		return answer, dialect.Usage{}, m.explain(ctx, err)
+	}
+	data, usage, fault := call.Answer(data)
+	if fault != nil {
+		return answer, usage, shown(fault)
+	}
+	return answer, usage, json.Unmarshal(data, &answer)
 }
 
-// speech is what a model says, and when.
+// speech is the text of an answer, and when it came.
 type speech struct {
 	now         func() time.Time
 	text        strings.Builder
-	deltas      int // events with text or thoughts
-	tokens      int // by the server's count; 0: it did not tell
+	deltas      int // pieces of text or thoughts
+	tokens      int // by the server's count; 0: it gave none
 	first, last time.Time
-	finished    bool // the server said that this was the end
 }
 
-// stream hears a stream of events to its end, or until enough was heard.
-func (s *speech) stream(r io.Reader) error {
-	lines := bufio.NewScanner(io.LimitReader(r, maxTrialAnswer))
-	lines.Buffer(nil, maxTrialAnswer)
-	for lines.Scan() {
-		data, ok := bytes.CutPrefix(lines.Bytes(), []byte("data:"))
-		if !ok {
-			continue
+// read reads the answer to a request for a stream to its end, or until it is long
+// enough.
+func (s *speech) read(ctx context.Context, m *model, call dialect.Call, answer *http.Response) error {
+	if link.HasMediaType(answer.Header, "application/json") { // of a server that does not stream
+		whole, usage, err := m.readMessage(ctx, call, answer.Body)
+		s.count(usage, !usage.Estimated)
+		for _, b := range whole.Content {
+			s.add(b)
 		}
-		data = bytes.TrimSpace(data)
-		if string(data) == "[DONE]" {
-			return nil
-		}
-		if err := s.event(data); err != nil {
-			return err
-		}
-		if s.deltas >= trialDeltas {
-			return nil
-		}
-	}
-	if err := lines.Err(); err != nil {
 		return err
 	}
-	if !s.finished {
-		return told("the model's answer ended in the middle; the model server's own log may say why")
+	stream, body, buf := call.NewStream(), io.LimitReader(answer.Body, maxTrialAnswer), make([]byte, 32<<10)
+	for s.deltas < trialDeltas && !stream.Done() {
+		n, err := body.Read(buf)
+		s.events(stream.Feed(buf[:n]))
+		if err == io.EOF {
+			s.events(stream.End(nil))
+		} else if err != nil && !stream.Done() {
+			return m.explain(ctx, err)
+		}
+	}
+	s.count(stream.Usage())
+	if fault := stream.Err(); fault != nil {
+		return shown(fault)
 	}
 	return nil
 }
 
-// event hears one event.
-func (s *speech) event(data []byte) error {
-	var c completion
-	if err := json.Unmarshal(data, &c); err != nil {
-		return told("the model server sent an event that cannot be read")
+func (s *speech) count(usage dialect.Usage, counted bool) {
+	if counted {
+		s.tokens = int(usage.CompletionTokens)
 	}
-	return s.hear(&c)
 }
 
-// whole hears an answer that is not streamed.
-func (s *speech) whole(r io.Reader) error {
-	data, err := io.ReadAll(io.LimitReader(r, maxTrialAnswer))
-	if err != nil {
-		return err
+// events adds the text in events of the messages dialect.
+func (s *speech) events(events []byte) {
+	for line := range bytes.Lines(events) {
+		var event struct{ Delta block }
+		if data, ok := bytes.CutPrefix(line, []byte("data:")); ok && json.Unmarshal(data, &event) == nil && s.deltas < trialDeltas {
+			s.add(event.Delta)
+		}
 	}
-	var c completion
-	if err := json.Unmarshal(data, &c); err != nil {
-		return told("the model server's answer cannot be read")
-	}
-	return s.hear(&c)
 }
 
-func (s *speech) hear(c *completion) error {
-	if len(c.Error) > 0 && string(c.Error) != "null" {
-		text := "the model server failed in its answer"
-		if reason := errorText([]byte(`{"error":` + string(c.Error) + `}`)); reason != "" {
-			text += ": " + reason
-		}
-		return told("%s", text)
+// add adds a piece. Thoughts count, but are not shown.
+func (s *speech) add(b block) {
+	if b.Text == "" && b.Thinking == "" {
+		return
 	}
-	s.tokens = max(s.tokens, c.Usage.CompletionTokens)
-	for i := range c.Choices {
-		choice := &c.Choices[i]
-		s.finished = s.finished || choice.FinishReason != ""
-		for _, part := range []*saying{&choice.Delta, &choice.Message} {
-			text, something := part.text()
-			if !something {
-				continue
-			}
-			s.last = s.now()
-			if s.deltas == 0 {
-				s.first = s.last
-			}
-			s.deltas++
-			if s.text.Len() < maxTrialText {
-				s.text.WriteString(text)
-			}
-		}
+	s.last = s.now()
+	if s.deltas == 0 {
+		s.first = s.last
 	}
-	return nil
+	s.deltas++
+	if s.text.Len() < maxTrialText {
+		s.text.WriteString(b.Text)
+	}
 }

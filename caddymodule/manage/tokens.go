@@ -17,15 +17,15 @@ type Token struct {
 
 // CreateToken asks for a management token.
 type CreateToken struct {
-	Account string
-	Name    string // required
-	// User is whom the token acts for, by id or name. Operators have to say it;
+	Name string `json:"name" need:"required"`
+	// User is whom the token acts for, by id or name. Operators have to name one;
 	// for others it is the caller.
-	User string
+	User string `json:"user" need:"filled"`
 	// Rights are what it may be used for; 0 is to read.
-	Rights store.Rights
+	Rights store.Rights `json:"rights"`
 	// ExpiresAt is when it ends by itself; nil: never.
-	ExpiresAt *time.Time
+	ExpiresAt *time.Time `json:"expires_at"`
+	Account   string     `json:"account"`
 }
 
 // CreatedToken is the answer to [CreateToken]: the only place of the secret.
@@ -48,15 +48,7 @@ type RevokedToken struct {
 
 // Tokens lists the management tokens of all users of an account.
 func (s *Service) Tokens(account string) ([]Token, error) {
-	account, err := s.known(account)
-	if err != nil {
-		return nil, err
-	}
-	tokens := []Token{}
-	for _, t := range s.store.Tokens(account) {
-		tokens = append(tokens, s.tokenOf(t))
-	}
-	return tokens, nil
+	return list(s, account, s.store.Tokens, s.tokenOf)
 }
 
 // CreateToken makes a management token. A token cannot make another one: who
@@ -99,21 +91,15 @@ func (s *Service) CreateToken(ctx context.Context, c CreateToken) (CreatedToken,
 // fail. What it has made stays, and is in the answer: see
 // [Service.RevokeTokenAndMade].
 func (s *Service) RevokeToken(ctx context.Context, account, id string) (RevokedToken, error) {
-	account, err := s.account(ctx, account)
-	if err != nil {
-		return RevokedToken{}, err
-	}
-	tokens := s.store.Tokens(account)
-	i := slices.IndexFunc(tokens, func(t store.Token) bool { return t.ID == id })
-	if i < 0 {
-		return RevokedToken{}, faultf(store.ErrNotFound, "there is no management token %q in account %q", id, account)
-	}
-	revoked := s.tokenOf(tokens[i])
-	if err := s.store.RemoveToken(ctx, account, id); err != nil {
-		return RevokedToken{}, err
-	}
-	s.audit(ctx, "token.revoke", account, id, revoked.Name)
-	return RevokedToken{Token: revoked, Made: s.madeBy(account, id)}, nil
+	return change(ctx, s, account, func(account string) (RevokedToken, write, error) {
+		tokens := s.store.Tokens(account)
+		i := slices.IndexFunc(tokens, func(t store.Token) bool { return t.ID == id })
+		if i < 0 {
+			return RevokedToken{}, write{}, faultf(store.ErrNotFound, "there is no management token %q in account %q", id, account)
+		}
+		err := s.store.RemoveToken(ctx, account, id)
+		return RevokedToken{Token: s.tokenOf(tokens[i]), Made: s.madeBy(account, id)}, write{"token.revoke", id, tokens[i].Name, nil}, err
+	})
 }
 
 func (s *Service) tokenOf(t store.Token) Token {

@@ -5,15 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
-	"github.com/postern-dev/postern/connector/link"
 )
 
 const (
@@ -25,14 +23,14 @@ const (
 	maxTrialText   = 400             // bytes that are shown
 )
 
-// Whether a model calls tools, as far as a test can tell.
+// Whether a model calls tools, as far as a test shows.
 const (
 	ToolsWork    = "works"
 	ToolsNo      = "no"
 	ToolsUnknown = "unknown"
 )
 
-// TestResult is what a short completion told of a deployment.
+// TestResult is what a short completion showed of a deployment.
 type TestResult struct {
 	OK               bool    `json:"ok"`
 	FirstTokenMillis float64 `json:"first_token_ms"`
@@ -49,9 +47,9 @@ type TestResult struct {
 	Error string `json:"error,omitempty"`
 }
 
-// TestDeployment runs, beside the deployment's queue, a short completion on a deployment and then asks for the
-// call of a tool, in a minute at most. That the model does not answer is no
-// error of the operation.
+// TestDeployment runs a short completion on a deployment, bypassing its queue, and
+// then asks for the call of a tool, within one minute. A model that does not answer
+// is not an error of the operation.
 func (s *Service) TestDeployment(ctx context.Context, account, name string) (TestResult, error) {
 	account, err := s.account(ctx, account)
 	if err != nil {
@@ -63,7 +61,7 @@ func (s *Service) TestDeployment(ctx context.Context, account, name string) (Tes
 	}
 	ctx, cancel := context.WithTimeout(ctx, trialWait)
 	defer cancel()
-	t := trial{now: s.now, result: TestResult{Tools: ToolsUnknown}}
+	t := trial{result: TestResult{Tools: ToolsUnknown}}
 	if err := t.run(ctx, s, d); err != nil {
 		t.result.Error = err.Error()
 		return t.result, nil
@@ -75,25 +73,25 @@ func (s *Service) TestDeployment(ctx context.Context, account, name string) (Tes
 
 // trial is a test of a deployment.
 type trial struct {
-	question
-	model  string // the upstream's
-	now    func() time.Time
+	model
 	result TestResult
 }
 
-// run finds the way of the deployment and has the model say something.
+// run finds the way of the deployment and asks the model for a sentence.
 func (t *trial) run(ctx context.Context, s *Service, d store.Deployment) error {
 	con, to, err := s.chosen(d)
 	if err != nil {
 		return err
 	}
-	upstream, model, err := to.Resolve(d.Name, d.Upstream, d.Model)
+	upstream, name, err := to.Resolve(d.Name, d.Upstream, d.Model)
 	if err != nil {
 		return err
 	}
 	t.result.Connector = con.Name
-	t.question = question{tunnel: to, connector: con.Name, upstream: upstream, limit: trialWait}
-	t.model = model
+	t.model = model{
+		question: question{tunnel: to, connector: con.Name, upstream: upstream, limit: trialWait},
+		name:     name, options: d.Options, now: s.now,
+	}
 	return t.speak(ctx)
 }
 
@@ -112,85 +110,51 @@ func (s *Service) chosen(d store.Deployment) (store.Connector, Tunnel, error) {
 	return store.Connector{}, nil, errors.New("the deployment's connector was removed; register the deployment again")
 }
 
-// chat is as much of a Chat Completions request as tests send.
-type chat struct {
-	Model         string         `json:"model"`
-	Messages      []chatMessage  `json:"messages"`
-	MaxTokens     int            `json:"max_tokens"`
-	Stream        bool           `json:"stream"`
-	StreamOptions *streamOptions `json:"stream_options,omitempty"`
-	Tools         []any          `json:"tools,omitempty"`
-	ToolChoice    string         `json:"tool_choice,omitempty"`
-}
-
-type chatMessage struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
-}
-
-type streamOptions struct {
-	IncludeUsage bool `json:"include_usage"`
-}
-
-// post sends a request for a completion.
-func (t *trial) post(ctx context.Context, c chat) (*http.Response, error) {
-	c.Model = t.model
-	body, err := json.Marshal(c)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the request: %w", err)
-	}
-	return t.do(ctx, http.MethodPost, "/v1/chat/completions", body)
-}
-
-// speak has the model say a sentence, and measures how fast.
+// speak asks the model for a sentence, and measures how fast it comes.
 func (t *trial) speak(ctx context.Context) error {
 	begin := t.now()
-	answer, err := t.post(ctx, chat{
-		Messages:  []chatMessage{{"user", "Say hello to the person who has just set you up, in one short sentence."}},
-		MaxTokens: trialTokens, Stream: true, StreamOptions: &streamOptions{IncludeUsage: true},
+	call, answer, err := t.ask(ctx, map[string]any{
+		"max_tokens": trialTokens, "stream": true,
+		"messages": said("Say hello to the person who has just set you up, in one short sentence."),
 	})
 	if err != nil {
 		return err
 	}
 	defer answer.Body.Close()
-	heard := speech{now: t.now}
-	if link.HasMediaType(answer.Header, "application/json") { // of a server that does not stream
-		err = heard.whole(answer.Body)
-	} else {
-		err = heard.stream(answer.Body)
-	}
-	t.measure(begin, &heard)
-	var told *toldError
+	got := speech{now: t.now}
+	err = got.read(ctx, &t.model, call, answer)
+	t.measure(begin, &got)
 	switch {
-	case errors.As(err, &told):
+	case err != nil || got.deltas > 0:
 		return err
-	case err != nil:
-		return t.explain(ctx, err)
-	case heard.deltas > 0:
-		return nil
-	case heard.tokens > 0:
-		return fmt.Errorf("the model produced %d tokens and none of them is text", heard.tokens)
+	case got.tokens > 0:
+		return fmt.Errorf("the model produced %d tokens and none of them is text", got.tokens)
 	}
 	return errors.New("the model's answer is empty; is it one for chat?")
 }
 
-// measure fills in what was heard, also of an answer that broke off.
-func (t *trial) measure(begin time.Time, heard *speech) {
+// said is a conversation that begins with this.
+func said(text string) any {
+	return []any{map[string]any{"role": "user", "content": text}}
+}
+
+// measure fills in what has come, also of an answer that broke off.
+func (t *trial) measure(begin time.Time, got *speech) {
 	r := &t.result
-	r.Answer = clean(heard.text.String(), maxTrialText)
-	r.Tokens = heard.tokens
-	if r.Tokens == 0 { // the server does not tell
-		r.Tokens = heard.deltas
+	r.Answer = printable(got.text.String(), maxTrialText)
+	r.Tokens = got.tokens
+	if r.Tokens == 0 { // the server did not count them
+		r.Tokens = got.deltas
 	}
-	if heard.deltas == 0 {
+	if got.deltas == 0 {
 		return
 	}
-	r.FirstTokenMillis = float64(heard.first.Sub(begin).Microseconds()) / 1000
-	// The first token took the time of the prompt, which says nothing about the
+	r.FirstTokenMillis = float64(got.first.Sub(begin).Microseconds()) / 1000
+	// The first token took the time of the prompt, which is not related to the
 	// pace of the others. When all came at once, nothing else is known.
-	tokens, took := r.Tokens-1, heard.last.Sub(heard.first)
-	if heard.deltas == 1 || tokens == 0 {
-		tokens, took = r.Tokens, heard.last.Sub(begin)
+	tokens, took := r.Tokens-1, got.last.Sub(got.first)
+	if got.deltas == 1 || tokens == 0 {
+		tokens, took = r.Tokens, got.last.Sub(begin)
 	}
 	if took > 0 {
 		r.TokensPerSecond = float64(tokens) / took.Seconds()
@@ -203,59 +167,53 @@ const weatherTool = "get_weather"
 // tools asks for the call of a tool in the way of agents, which leave the
 // choice to the model, and judges the answer.
 func (t *trial) tools(ctx context.Context) (works, reason string) {
-	answer, err := t.post(ctx, chat{
-		Messages:  []chatMessage{{"user", "What is the weather in Paris now? Call the tool " + weatherTool + " to find out."}},
-		MaxTokens: toolTokens, ToolChoice: "auto",
-		Tools: []any{map[string]any{"type": "function", "function": map[string]any{
+	call, answer, err := t.ask(ctx, map[string]any{
+		"max_tokens": toolTokens, "tool_choice": map[string]any{"type": "auto"},
+		"messages": said("What is the weather in Paris now? Call the tool " + weatherTool + " to find out."),
+		"tools": []any{map[string]any{
 			"name": weatherTool, "description": "Tells the present weather in a city.",
-			"parameters": map[string]any{
+			"input_schema": map[string]any{
 				"type": "object", "required": []string{"city"},
 				"properties": map[string]any{"city": map[string]any{"type": "string"}},
 			},
-		}}},
+		}},
 	})
-	var refused *refusal
-	if errors.As(err, &refused) && strings.Contains(strings.ToLower(refused.text), "tool") {
-		return ToolsNo, refused.Error()
+	var refused *dialect.Error
+	if errors.As(err, &refused) && strings.Contains(strings.ToLower(refused.Message), "tool") {
+		return ToolsNo, refused.Message
 	}
 	if err != nil {
 		return ToolsUnknown, err.Error()
 	}
 	defer answer.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(answer.Body, maxTrialAnswer))
+	got, _, err := t.readMessage(ctx, call, answer.Body)
 	if err != nil {
-		return ToolsUnknown, t.explain(ctx, err).Error()
+		return ToolsUnknown, err.Error()
 	}
-	return judgeCall(body)
+	return judgeCall(got)
 }
 
 // judgeCall judges an answer that should have the call of weatherTool.
-func judgeCall(body []byte) (works, reason string) {
-	var c completion
-	if json.Unmarshal(body, &c) != nil || len(c.Choices) == 0 {
-		return ToolsUnknown, "the model server's answer cannot be read"
-	}
-	choice := c.Choices[0]
-	switch calls := choice.Message.ToolCalls; {
-	case len(calls) > 0:
-		return judgeArguments(calls[0].Function.Name, calls[0].Function.Arguments)
-	case choice.FinishReason == "length":
+func judgeCall(answer message) (works, reason string) {
+	at := slices.IndexFunc(answer.Content, func(b block) bool { return b.Type == "tool_use" })
+	switch {
+	case at >= 0:
+		return judgeArguments(answer.Content[at])
+	case answer.StopReason == "max_tokens":
 		return ToolsUnknown, fmt.Sprintf("the model was not done after %d tokens", toolTokens)
 	}
 	return ToolsNo, "the model answered in words instead of calling the tool"
 }
 
-// judgeArguments judges the call of a tool. Its arguments should be JSON in a
-// string.
-func judgeArguments(name string, raw json.RawMessage) (works, reason string) {
-	if name != weatherTool {
-		return ToolsNo, fmt.Sprintf("the model called %q, which is no tool that it has", clean(name, 64))
-	}
-	var text string
+// judgeArguments judges the call of a tool.
+func judgeArguments(call block) (works, reason string) {
 	var arguments struct {
 		City string `json:"city"`
 	}
-	if json.Unmarshal(raw, &text) != nil || json.Unmarshal([]byte(text), &arguments) != nil || arguments.City == "" {
+	switch {
+	case call.Name != weatherTool:
+		return ToolsNo, fmt.Sprintf("the model called %q, which is no tool that it has", printable(call.Name, 64))
+	case json.Unmarshal(call.Input, &arguments) != nil || arguments.City == "":
 		return ToolsNo, "the model called the tool with arguments that it does not take"
 	}
 	return ToolsWork, ""

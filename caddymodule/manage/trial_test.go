@@ -124,7 +124,7 @@ func TestTrial(t *testing.T) {
 		{"counted", events("wait", hello, "wait", more, "wait", hello, stop, done), 3, 100, 10, "Hello [31mHel", ""},
 		{"thoughts count and are not shown", events("wait", think, "wait", think, "wait", hello, stop, done), 3, 100, 10, "Hel", ""},
 		{"nothing but thoughts", events("wait", `{"choices":[{"delta":{"reasoning":"hm"}}]}`, "wait", think, stop, done), 2, 100, 10, "", ""},
-		{"parts", events("wait", `{"choices":[{"delta":{"content":[{"type":"thinking","thinking":[{"type":"text","text":"hm"}]}]}}]}`, "wait", `{"choices":[{"delta":{"content":[{"type":"text","text":"Hi"}]}}]}`, stop, done), 2, 100, 10, "Hi", ""},
+		{"parts", events("wait", `{"choices":[{"delta":{"content":[{"type":"thinking","thinking":[{"type":"text","text":"hm"}]}]}}]}`, "wait", `{"choices":[{"delta":{"content":[{"type":"text","text":"Hi"}]}}]}`, stop, done), 1, 200, 5, "Hi", ""},
 		{"without a last event", events("wait", hello, "wait", more, stop), 2, 100, 10, "Hello [31m", ""},
 		{"all at once", events("wait", `{"choices":[{"delta":{"content":"Hello"},"finish_reason":"stop"}],"usage":{"completion_tokens":10}}`, done), 10, 100, 100, "Hello", ""},
 		{"not streamed", func(w http.ResponseWriter, r *http.Request) {
@@ -134,16 +134,16 @@ func TestTrial(t *testing.T) {
 		{"comments and other fields", events("wait", hello+"\n: comment\nid: 3\nevent: x", "wait", more, stop, done), 2, 100, 10, "Hello [31m", ""},
 
 		{"empty", events(role, stop, done), 0, 0, 0, "", "the model's answer is empty; is it one for chat?"},
-		{"no events", events(), 0, 0, 0, "", "ended in the middle"},
+		{"no events", events(), 0, 0, 0, "", "the model server stopped before the answer was complete"},
 		{"tokens that are no text", events(stop, usage, done), 11, 0, 0, "", "produced 11 tokens and none of them is text"},
-		{"ends in the middle", events("wait", hello), 1, 100, 10, "Hel", "the model's answer ended in the middle"},
+		{"ends in the middle", events("wait", hello), 1, 100, 10, "Hel", "the model server stopped before the answer was complete"},
 		{"broken off", events("wait", hello, "abort"), 1, 100, 10, "Hel", "the model server broke off"},
 		{"broken off before", events("abort"), 0, 0, 0, "", "the model server broke off"},
-		{"error in the stream", events("wait", hello, `{"error":{"message":"out of memory"}}`), 1, 100, 10, "Hel", "the model server failed in its answer: out of memory"},
-		{"not JSON", events(`hello`), 0, 0, 0, "", "an event that cannot be read"},
-		{"not streamed and broken", answer(200, "application/json", `{`), 0, 0, 0, "", "answer cannot be read"},
-		{"refused", answer(404, "application/json", `{"error":"model \"upstream-model\" not found, try pulling it first"}`), 0, 0, 0, "", `the model server answered 404 Not Found: model "upstream-model" not found, try pulling it first`},
-		{"long error", answer(400, "text/plain", strings.Repeat("x", 100_000)), 0, 0, 0, "", "400 Bad Request: xxx"},
+		{"error in the stream", events("wait", hello, `{"error":{"message":"out of memory"}}`), 1, 100, 10, "Hel", "the model server reported an error: out of memory"},
+		{"not JSON", events(`hello`), 0, 0, 0, "", "no valid JSON object: hello"},
+		{"not streamed and broken", answer(200, "application/json", `{`), 0, 0, 0, "", "no valid JSON object: {"},
+		{"refused", answer(404, "application/json", `{"error":"model \"upstream-model\" not found, try pulling it first"}`), 0, 0, 0, "", `the model server answered HTTP 404: model "upstream-model" not found, try pulling it first`},
+		{"long error", answer(400, "text/plain", strings.Repeat("x", 100_000)), 0, 0, 0, "", "the model server refused the request: xxx"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -183,11 +183,11 @@ func TestTrialOfTools(t *testing.T) {
 		{"other arguments", call("get_weather", `{"town":"Paris"}`), manage.ToolsNo, "arguments"},
 		{"Ollama without tools", answer(400, "application/json", `{"error":{"message":"registry.ollama.ai/library/phi does not support tools"}}`), manage.ToolsNo, "does not support tools"},
 		{"vLLM without a parser", answer(400, "application/json", `{"object":"error","message":"\"auto\" tool choice requires --enable-auto-tool-choice"}`), manage.ToolsNo, "--enable-auto-tool-choice"},
-		{"fails", answer(500, "application/json", `{"error":{"message":"overloaded"}}`), manage.ToolsUnknown, "500 Internal Server Error: overloaded"},
-		{"not JSON", answer(200, "text/html", `<html>`), manage.ToolsUnknown, "cannot be read"},
-		{"no choices", answer(200, "application/json", `{"choices":[]}`), manage.ToolsUnknown, "cannot be read"},
+		{"fails", answer(500, "application/json", `{"error":{"message":"overloaded"}}`), manage.ToolsUnknown, "HTTP 500: overloaded"},
+		{"not JSON", answer(200, "text/html", `<html>`), manage.ToolsUnknown, "answer is empty"},
+		{"no choices", answer(200, "application/json", `{"choices":[]}`), manage.ToolsUnknown, "no choices"},
 		{"broken off", func(http.ResponseWriter, *http.Request) { abort() }, manage.ToolsUnknown, "broke off"},
-		{"huge", answer(200, "application/json", `{"x":"`+strings.Repeat("x", 2<<20)+`"}`), manage.ToolsUnknown, "cannot be read"},
+		{"huge", answer(200, "application/json", `{"x":"`+strings.Repeat("x", 2<<20)+`"}`), manage.ToolsUnknown, "no valid JSON object"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

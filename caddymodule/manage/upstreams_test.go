@@ -44,9 +44,9 @@ func TestUpstreamModels(t *testing.T) {
 		{"nothing", answer(200, "application/json", ``), nil, "something else than a list of models"},
 		{"cut off", answer(200, "application/json", `{"data":[{"id":"a"`), nil, "something else than a list of models"},
 		{"huge", answer(200, "application/json", `{"data":[{"id":"`+strings.Repeat("x", 3<<20)+`"}]}`), nil, "larger than"},
-		{"refused", answer(401, "application/json", `{"error":{"message":"wrong key"}}`), nil, "the model server answered 401 Unauthorized: wrong key"},
-		{"an error page", answer(502, "text/html", `<html>bad</html>`), nil, "the model server answered 502 Bad Gateway"},
-		{"error text with control characters", answer(500, "text/plain", "\x1b[31mred\n\nline"), nil, "500 Internal Server Error: [31mred line"},
+		{"refused", answer(401, "application/json", `{"error":{"message":"wrong key"}}`), nil, "refused the connector's credentials"},
+		{"an error page", answer(502, "text/html", `<html>bad</html>`), nil, "the model server answered HTTP 502: bad"},
+		{"error text with control characters", answer(500, "text/plain", "\x1b[31mred\n\nline"), nil, "HTTP 500: [31mred line"},
 		{"broken off", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"data":`); abort() }, nil, "broke off"},
 	}
 	for _, tt := range tests {
@@ -73,7 +73,7 @@ func TestUpstreamModelsOfSeveral(t *testing.T) {
 	g := newGateway(t)
 	home := g.connector("default", "home", map[string]http.Handler{"llama": models("l"), "vllm": answer(503, "text/plain", "loading"), "z": models()})
 	got := want[[]manage.UpstreamModels](g, 200, "GET", "/connectors/"+home.info.Connector+"/models", "")
-	if len(got) != 3 || !slices.Equal(got[0].Models, []string{"l"}) || got[1].Error != "the model server answered 503 Service Unavailable: loading" || got[2].Error != "" {
+	if len(got) != 3 || !slices.Equal(got[0].Models, []string{"l"}) || got[1].Error != "the model server answered HTTP 503: loading" || got[2].Error != "" {
 		t.Errorf("answer = %+v", got)
 	}
 	for err, part := range map[error]string{

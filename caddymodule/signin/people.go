@@ -14,8 +14,7 @@ func (s *Service) HasUsers() bool { return s.store.UserCount() > 0 }
 // Passkeys lists a user's passkeys.
 func (s *Service) Passkeys(userID string) []store.Passkey { return s.store.Passkeys(userID) }
 
-// RemovePasskey makes a passkey be of no use. The sessions that it began last
-// on; see [Service.SignOutEverywhere].
+// RemovePasskey makes a passkey invalid. The sessions that it began go on.
 func (s *Service) RemovePasskey(ctx context.Context, user store.User, id []byte) error {
 	if err := s.store.RemovePasskey(ctx, user.ID, id); err != nil {
 		return err

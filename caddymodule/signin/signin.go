@@ -277,11 +277,5 @@ func (s *Service) SignOut(ctx context.Context, session store.Session) error {
 	return err
 }
 
-// SignOutEverywhere ends the sessions of a user but the one with the id
-// exceptID, if that is not "", and returns how many there were.
-func (s *Service) SignOutEverywhere(ctx context.Context, userID, exceptID string) (int, error) {
-	return s.store.RemoveSessions(ctx, userID, exceptID)
-}
-
 // stamp is now as records have it.
 func (s *Service) stamp() time.Time { return s.now().UTC().Truncate(time.Millisecond) }

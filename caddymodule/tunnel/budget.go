@@ -5,13 +5,12 @@ import (
 	"errors"
 )
 
-// What may wait for a valid hello, over all addresses together. Nobody has shown
-// by then that he is a connector of this gateway.
+// Limits on connections without a valid hello, across all addresses.
 const (
 	// maxPending is how many connections may. One over QUIC takes some 100 KB, and
 	// 350 KB if it fills all that it may.
 	maxPending = 2048
-	// maxStrangers is how many of these may have shown that they are nobody known.
+	// maxStrangers is how many of these may have shown that they are not known.
 	// The rest is for those who have not got so far yet.
 	maxStrangers = maxPending * 3 / 4
 	// maxKnown is how many connections of known connectors may wait, besides those.

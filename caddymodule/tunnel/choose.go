@@ -14,25 +14,25 @@ func (s *Session) Connector() string { return s.connector.ID }
 // Active is how many requests run on the session now.
 func (s *Session) Active() int { return int(s.active.Load()) }
 
-// Faint tells whether the session's connector has missed two of its pings: it
+// Suspect reports whether the session's connector has missed two of its pings: it
 // is likely to be dead, which is certain only after a longer time.
-func (s *Session) Faint() bool { return s.pulse.faint() }
+func (s *Session) Suspect() bool { return s.heartbeat.suspect() }
 
-// pulse knows until when a connector is to ping.
-type pulse struct {
+// heartbeat knows until when a connector is to ping.
+type heartbeat struct {
 	due atomic.Pointer[time.Time]
 }
 
 // beat is called at each ping, with the time until the next one.
-func (p *pulse) beat(next time.Duration) {
+func (p *heartbeat) beat(next time.Duration) {
 	due := time.Now().Add(2*next + time.Second)
 	p.due.Store(&due)
 }
 
-func (p *pulse) faint() bool { return time.Now().After(*p.due.Load()) }
+func (p *heartbeat) suspect() bool { return time.Now().After(*p.due.Load()) }
 
 // Choose returns the session of one of the connectors with the fewest requests,
-// at random among equals. One that is faint, or has reported that its upstream is
+// at random among equals. One that is suspect, or has reported that its upstream is
 // down, is chosen only if there is no other: either may be over. It does not wait.
 func (h *Hub) Choose(connectorIDs []string, to Target, except []*Session) (*Session, bool) {
 	var best *Session
@@ -46,7 +46,7 @@ func (h *Hub) Choose(connectorIDs []string, to Target, except []*Session) (*Sess
 		if len(connectorIDs) == 1 {
 			return s, true
 		}
-		n, weak := s.Active(), s.Faint() || s.down(to)
+		n, weak := s.Active(), s.Suspect() || s.down(to)
 		switch {
 		case best == nil, doubtful && !weak, weak == doubtful && n < least:
 			best, doubtful, least, equal = s, weak, n, 1
@@ -59,38 +59,63 @@ func (h *Hub) Choose(connectorIDs []string, to Target, except []*Session) (*Sess
 	return best, best != nil
 }
 
-// WaitAny waits for up to d until one of the connectors has a session, and
-// returns as [Hub.Wait] does.
+// Wait is [Hub.WaitAny] for one connector.
+func (h *Hub) Wait(ctx context.Context, connectorID string, d time.Duration) (*Session, error) {
+	return h.WaitAny(ctx, []string{connectorID}, Target{}, d)
+}
+
+// WaitAny returns what [Hub.Choose] returns, waiting for up to d for one of the
+// connectors to come. It fails with [ErrOffline], or with the cause of ctx's end.
 func (h *Hub) WaitAny(ctx context.Context, connectorIDs []string, to Target, d time.Duration) (*Session, error) {
-	if len(connectorIDs) == 1 {
-		return h.Wait(ctx, connectorIDs[0], d)
-	}
 	if s, ok := h.Choose(connectorIDs, to, nil); ok {
 		return s, nil
 	}
 	if d <= 0 {
 		return nil, ErrOffline
 	}
-	waits, cancel := context.WithCancel(ctx)
-	defer cancel()
-	type arrived struct {
-		session *Session
-		err     error
-	}
-	first := make(chan arrived, len(connectorIDs))
-	for _, id := range connectorIDs {
-		go func() {
-			s, err := h.Wait(waits, id, d)
-			first <- arrived{s, err}
-		}()
-	}
-	var last error = ErrOffline
-	for range connectorIDs {
-		a := <-first
-		if a.err == nil {
-			return a.session, nil
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	arrived := make(chan struct{}, 1)
+	defer h.leave(connectorIDs, arrived)
+	for h.await(connectorIDs, arrived) {
+		if s, ok := h.Choose(connectorIDs, to, nil); ok { // it may have come before await
+			return s, nil
 		}
-		last = a.err
+		select {
+		case <-arrived:
+		case <-timer.C:
+			return nil, ErrOffline
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
-	return nil, last
+	return nil, ErrOffline
+}
+
+// arrivals are the channels of those who wait for one connector.
+type arrivals map[chan struct{}]struct{}
+
+// await has arrived get something when one of the connectors comes, or the hub
+// closes. It reports whether the hub is open.
+func (h *Hub) await(connectorIDs []string, arrived chan struct{}) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, id := range connectorIDs {
+		if h.arrivals[id] == nil {
+			h.arrivals[id] = make(arrivals, 1)
+		}
+		h.arrivals[id][arrived] = struct{}{}
+	}
+	return !h.closed
+}
+
+// leave undoes await.
+func (h *Hub) leave(connectorIDs []string, arrived chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, id := range connectorIDs {
+		if delete(h.arrivals[id], arrived); len(h.arrivals[id]) == 0 {
+			delete(h.arrivals, id)
+		}
+	}
 }

@@ -43,17 +43,17 @@ func TestChoose(t *testing.T) {
 	choose(nil, one, two, three)
 
 	// One that has missed its pings is the last choice, whatever it has.
-	two.pulse.beat(-time.Minute)
+	two.heartbeat.beat(-time.Minute)
 	choose(one)
 	choose(two, one, three)
-	one.pulse.beat(-time.Minute)
-	three.pulse.beat(-time.Minute)
+	one.heartbeat.beat(-time.Minute)
+	three.heartbeat.beat(-time.Minute)
 	choose(two)
-	two.pulse.beat(time.Second)
+	two.heartbeat.beat(time.Second)
 
 	// Among equals each has its share.
-	one.pulse.beat(time.Second)
-	three.pulse.beat(time.Second)
+	one.heartbeat.beat(time.Second)
+	three.heartbeat.beat(time.Second)
 	for _, s := range []*Session{one, two, three} {
 		s.active.Store(1)
 	}
@@ -118,21 +118,21 @@ func TestWaitAny(t *testing.T) {
 	}
 }
 
-// A connector that stops pinging, while its tunnel lasts, grows faint; its next
+// A connector that stops pinging, while its tunnel lasts, grows suspect; its next
 // ping heals it.
-func TestFaint(t *testing.T) {
+func TestSuspect(t *testing.T) {
 	t.Parallel()
-	var p pulse
+	var p heartbeat
 	p.beat(10 * time.Second)
-	if p.faint() {
-		t.Error("faint after a ping")
+	if p.suspect() {
+		t.Error("suspect after a ping")
 	}
 	p.beat(-2 * time.Second) // due three seconds ago
-	if !p.faint() {
-		t.Error("not faint after two missed pings")
+	if !p.suspect() {
+		t.Error("not suspect after two missed pings")
 	}
 	p.beat(10 * time.Second)
-	if p.faint() {
-		t.Error("faint after another ping")
+	if p.suspect() {
+		t.Error("suspect after another ping")
 	}
 }

@@ -67,7 +67,7 @@ func decompress(answer *http.Response) error {
 	}
 	using, ok := decoders[coding]
 	if !ok {
-		_ = answer.Body.Close() // what it says is not known anyway
+		_ = answer.Body.Close() // its content cannot be read anyway
 		return fmt.Errorf("%w (Content-Encoding %.40q)", ErrCompressed, coding)
 	}
 	if answer.Body != http.NoBody {

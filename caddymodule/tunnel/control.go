@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// A connector has a ping every second or two to say, and sometimes a change. From
-// one that says more the rest is read more slowly: it waits in its own memory.
+// A connector sends a ping every second or two, and sometimes a change. Messages
+// beyond that are read more slowly: they wait in the connector's memory.
 const (
 	messagesPerSecond = 20
 	messagesAtOnce    = 100
@@ -29,7 +29,7 @@ func (s *Session) run() {
 		s.close(link.CloseProtocol)
 	}
 	s.close(link.CloseNone) // if it still is open
-	s.hub.forget(s)
+	s.hub.remove(s)
 	s.log().Info("connector offline", "reason", s.ended(err), "duration", s.hub.options.Load().Now().Sub(s.since))
 }
 
@@ -47,35 +47,35 @@ func (s *Session) ended(err error) string {
 	return "connection lost"
 }
 
-// lostAfter is how long a connector may say nothing before its running requests
+// lostAfter is how long a connector may send nothing before its running requests
 // fail, on either transport and however many connectors there are. A path that
 // comes back before costs none of them over QUIC, which goes on where it was. The
 // transports themselves give up later.
 const lostAfter = 22 * time.Second
 
-// silence is how long a connector that was told a heartbeat may say nothing before
-// it gets no more requests. It has missed a ping by then, or three of frequent
+// idleTimeout is how long a connector with this heartbeat may send nothing before
+// it gets no further requests. It has missed a ping by then, or three of frequent
 // ones, and tries to reach the gateway again.
-func silence(heartbeat time.Duration) time.Duration {
+func idleTimeout(heartbeat time.Duration) time.Duration {
 	return min(3*heartbeat+8*time.Second, lostAfter)
 }
 
-// hush is called when a connector was silent for too long. One without requests
-// has nothing to lose: it dials anew.
-func (s *Session) hush() {
+// onTimeout closes an idle session at once, as its connector dials again; a busy one
+// takes no requests until the connector is back.
+func (s *Session) onTimeout() {
 	active := s.active.Load()
 	if active == 0 {
 		s.close(link.CloseLost)
 		return
 	}
 	s.log().Info("connector is silent", "active", active)
-	s.hub.miss(s, true)
+	s.hub.setAway(s, true)
 }
 
-// receive handles control messages until there are no more, or have been none
-// for too long: a connector that was killed says no goodbye.
+// receive handles control messages until the stream ends, or none has come for too
+// long: a connector that was killed does not close it.
 func (s *Session) receive() error {
-	silent := time.AfterFunc(silence(s.hub.heartbeat()), s.hush)
+	silent := time.AfterFunc(idleTimeout(s.hub.heartbeat()), s.onTimeout)
 	defer silent.Stop()
 	lost := time.AfterFunc(lostAfter, func() { s.close(link.CloseLost) })
 	defer lost.Stop()
@@ -86,9 +86,9 @@ func (s *Session) receive() error {
 		}
 		m, err := s.control.Receive()
 		spent = cost(m)
-		silent.Reset(silence(s.hub.heartbeat()))
+		silent.Reset(idleTimeout(s.hub.heartbeat()))
 		lost.Reset(lostAfter)
-		if err == nil && s.hub.miss(s, false) {
+		if err == nil && s.hub.setAway(s, false) {
 			s.rotate() // what came up meanwhile
 		}
 		if errors.Is(err, link.ErrUnknownMessage) {
@@ -100,12 +100,12 @@ func (s *Session) receive() error {
 		switch m := m.(type) {
 		case link.Ping:
 			next := s.hub.heartbeat()
-			s.pulse.beat(next)
+			s.heartbeat.beat(next)
 			s.send(link.Pong{HeartbeatMillis: int(next.Milliseconds())})
 		case link.Pong:
 			select {
 			case s.pong <- struct{}{}:
-			default: // nobody asked
+			default: // no ping of ours waits for it
 			}
 		case link.Update:
 			s.send(s.update(m))
@@ -136,7 +136,7 @@ func (s *Session) update(m link.Update) link.Updated {
 }
 
 // send writes one control message. A connector that does not take it in time
-// is cut: the stream is of no use any more.
+// is cut: half of the message may have been written.
 func (s *Session) send(m link.Message) {
 	_ = s.stream.SetWriteDeadline(time.Now().Add(sendTimeout))
 	if err := s.control.Send(m); err != nil {
@@ -144,14 +144,14 @@ func (s *Session) send(m link.Message) {
 	}
 }
 
-// leave makes the session take no more requests. It reports whether this call
+// leave makes the session take no further requests. It reports whether this call
 // did.
 func (s *Session) leave() bool {
 	if s.draining.Swap(true) {
 		return false
 	}
-	s.retire()
-	s.hub.retire(s)
+	s.stopServing()
+	s.hub.unregister(s)
 	if s.active.Load() == 0 {
 		s.idleOnce.Do(func() { close(s.idle) })
 	}
@@ -169,7 +169,7 @@ func (s *Session) drain() {
 	}
 }
 
-// shutdown tells the connector that the gateway leaves, waits for the last
+// shutdown sends the connector a drain, waits for the last
 // answer until ctx ends, and closes the connection.
 func (s *Session) shutdown(ctx context.Context) {
 	s.leave()

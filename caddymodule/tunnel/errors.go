@@ -10,12 +10,11 @@ import (
 var (
 	// ErrOffline: the connector has no tunnel, and did not come back in time.
 	ErrOffline = errors.New("the connector is offline")
-	// ErrNoRoute: the connector's tunnel is there, but nothing says which of its
-	// upstreams a model is on. The text says what to do.
+	// ErrNoRoute: the connector's tunnel is there, but neither deployment nor
+	// connector names the upstream of a model. The text has the remedy.
 	ErrNoRoute = errors.New("no upstream for the model")
 	// ErrUnavailable is for Options.Authenticate to return, also wrapped, when
-	// it cannot tell now whether a connector may connect: it will try again
-	// soon.
+	// it cannot check a connector now: the connector will try again soon.
 	ErrUnavailable = errors.New("connectors cannot be authenticated now")
 	// ErrClosed: the hub is closed.
 	ErrClosed = errors.New("the tunnel hub is closed")

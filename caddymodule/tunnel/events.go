@@ -6,7 +6,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/subscribe"
 )
 
-// Event says that a connector came online or went offline, or has reported
+// Event is that a connector came online or went offline, or has reported
 // something new of its upstreams.
 type Event struct {
 	Online    bool
@@ -16,37 +16,36 @@ type Event struct {
 	Name      string
 }
 
-// events tells subscribers what happened, in the order in which it did, and
-// while nobody holds a lock. The zero value is ready.
+// events delivers events to subscribers in their order, while no lock is held. The
+// zero value is ready.
 type events struct {
 	mu          sync.Mutex
 	subscribers subscribe.List[Event]
-	queue       []noted
-	telling     bool // somebody is at it: tell has nothing left to do
+	queue       []queuedEvent
+	delivering  bool // a goroutine is already delivering
 }
 
-// noted is an event that has yet to be told.
-type noted struct {
+// queuedEvent is an event that is not delivered yet.
+type queuedEvent struct {
 	Event
 	before bool // whether the connector was online
 }
 
 // Subscribe calls f for each connector that comes online, goes offline or reports
-// something new, until
-// stop is called; a call that has begun by then may still run. A tunnel that is
-// replaced by a newer one of the same connector is no going offline. One call
-// follows the other: f must be quick, and may call the hub's methods.
+// something new, until stop is called; a call that has begun by then may still run.
+// Replacing a tunnel by a newer one is not reported as offline. Calls do not
+// overlap: f must be quick, and may call the hub's methods.
 func (h *Hub) Subscribe(f func(Event)) (stop func()) { return h.events.subscribers.Add(f) }
 
-// Follow is Subscribe, and returns who is online: of each connector either that
-// is told, or its coming.
+// Follow is Subscribe, and returns a snapshot of the connectors that are online: each
+// is in the snapshot or delivered to f, never both.
 func (h *Hub) Follow(f func(Event)) (online []Event, stop func()) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	e := &h.events
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	// What is noted, but not told yet, f will hear: for f it has not happened.
+	// Queued events will be delivered to f: for f they have not happened.
 	pending := make(map[string]bool)
 	for _, n := range e.queue {
 		if !pending[n.Connector] && n.before {
@@ -63,21 +62,21 @@ func (h *Hub) Follow(f func(Event)) (online []Event, stop func()) {
 	return online, e.subscribers.Add(f)
 }
 
-// add notes an event. The hub's lock is held: that is what gives the order.
-func (e *events) add(event noted) {
+// add queues an event. The hub's lock is held: that is what gives the order.
+func (e *events) add(event queuedEvent) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.queue = append(e.queue, event)
 }
 
-// tell tells what was noted. The hub's lock is not held.
-func (e *events) tell() {
+// deliver calls the subscribers for each queued event. The hub's lock is not held.
+func (e *events) deliver() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.telling {
+	if e.delivering {
 		return
 	}
-	e.telling = true
+	e.delivering = true
 	for len(e.queue) > 0 {
 		event, subscribers := e.queue[0].Event, e.subscribers.Now()
 		e.queue = e.queue[1:]
@@ -85,7 +84,7 @@ func (e *events) tell() {
 		subscribers.Call(event)
 		e.mu.Lock()
 	}
-	e.queue, e.telling = nil, false
+	e.queue, e.delivering = nil, false
 }
 
 // eventOf returns the event of a session that came or went.

@@ -33,7 +33,7 @@ func TestSubscribe(t *testing.T) {
 	var log eventLog
 	// A subscriber may ask the hub: nothing is locked while it is called.
 	stop := g.Subscribe(func(e Event) {
-		if _, online := g.Tunnel(e.Connector); online != e.Online {
+		if _, online := g.Session(e.Connector); online != e.Online {
 			e.Name = fmt.Sprintf("told %v, but it is %v", e.Online, online)
 		}
 		log.add(e)
@@ -104,7 +104,7 @@ func TestEventsInOrder(t *testing.T) {
 				if _, ok := h.register(s); !ok {
 					t.Error("the hub is closed")
 				}
-				h.forget(s)
+				h.remove(s)
 			}
 		})
 	}
@@ -124,7 +124,7 @@ func TestFollow(t *testing.T) {
 			s := &Session{hub: h, connector: Connector{ID: fmt.Sprint("con_", i)}}
 			for range 3000 {
 				h.register(s)
-				h.forget(s)
+				h.remove(s)
 			}
 			h.register(s)
 		})
@@ -167,7 +167,7 @@ func follow(t *testing.T, h *Hub) {
 	stop()
 }
 
-// What has been noted, and nobody has been told, happens for a follower.
+// What has been queuedEvent, and nobody has been told, happens for a follower.
 func TestFollowOfWhatIsNotTold(t *testing.T) {
 	session := func(h *Hub, id string) *Session { return &Session{hub: h, connector: Connector{ID: id}} }
 	h := NewHub(Options{})
@@ -175,10 +175,10 @@ func TestFollowOfWhatIsNotTold(t *testing.T) {
 	for _, s := range []*Session{stays, goes, replaced} {
 		h.register(s)
 	}
-	h.events.telling = true // somebody is about to
+	h.events.delivering = true // somebody is about to
 	comes := session(h, "comes")
 	h.register(comes)
-	h.forget(goes)
+	h.remove(goes)
 	h.register(session(h, "replaced"))
 	var log eventLog
 	online, _ := h.Follow(log.add)
@@ -190,8 +190,8 @@ func TestFollowOfWhatIsNotTold(t *testing.T) {
 	if want := []string{"goes", "replaced", "stays"}; !slices.Equal(ids, want) {
 		t.Errorf("online are %v, want %v", ids, want)
 	}
-	h.events.telling = false
-	h.events.tell()
+	h.events.delivering = false
+	h.events.deliver()
 	want := []Event{{Online: true, Connector: "comes"}, {Connector: "goes"}, {Online: true, Connector: "replaced"}}
 	if got := log.all(); !slices.Equal(got, want) {
 		t.Errorf("told %+v, want %+v", got, want)

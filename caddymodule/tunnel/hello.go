@@ -16,7 +16,7 @@ const (
 	helloTimeout = 5 * time.Second
 	// helloMoment is how long a connection may hold up the handshakes of others once
 	// its handshake is done. Most hellos come with the end of that; a connector that
-	// dials beside a silent tunnel first waits for it.
+	// dials in addition to a silent tunnel first waits for it.
 	helloMoment = 250 * time.Millisecond
 	// denyGrace is how long a denied connector has to read why.
 	denyGrace = time.Second
@@ -26,7 +26,7 @@ const (
 
 // serve is the life of one connection: its hello, then what that asks for.
 func (h *Hub) serve(conn link.Conn) {
-	run, err := h.greet(conn)
+	run, err := h.handshake(conn)
 	if err != nil {
 		h.counters.rejected.Add(1)
 		h.options.Load().Logger.Debug("rejecting a tunnel connection",
@@ -39,9 +39,9 @@ func (h *Hub) serve(conn link.Conn) {
 	}
 }
 
-// greet reads a connection's hello and answers it. It returns what is left to
+// handshake reads a connection's hello and answers it. It returns what is left to
 // do for the connection: nil after a refusal, which has closed it.
-func (h *Hub) greet(conn link.Conn) (run func(), err error) {
+func (h *Hub) handshake(conn link.Conn) (run func(), err error) {
 	ctx, cancel := context.WithTimeout(conn.Context(), helloTimeout)
 	defer cancel()
 	defer time.AfterFunc(helloMoment, func() { makeRoom(conn.Context()) }).Stop()
@@ -53,7 +53,7 @@ func (h *Hub) greet(conn link.Conn) (run func(), err error) {
 	_ = stream.SetDeadline(deadline)
 	control := link.NewControl(stream)
 	m, err := control.ReceiveCounted(counter(conn.Context()))
-	if deny := unread(err); deny != nil {
+	if deny := denyFor(err); deny != nil {
 		h.deny(conn, control, slog.Bool("hello", false), *deny)
 		return nil, nil
 	}
@@ -62,7 +62,7 @@ func (h *Hub) greet(conn link.Conn) (run func(), err error) {
 	}
 	hello, ok := m.(link.Hello)
 	if !ok {
-		return nil, errors.New("the first message is no hello")
+		return nil, errors.New("the first message is not a hello")
 	}
 	// First of all: it costs nothing, and no field of a hello that passes is long.
 	if err := hello.Check(); err != nil {
@@ -70,7 +70,7 @@ func (h *Hub) greet(conn link.Conn) (run func(), err error) {
 		return nil, nil
 	}
 	if hello.Claim != "" {
-		return h.greetDevice(ctx, conn, stream, control, hello), nil
+		return h.handshakeDevice(ctx, conn, stream, control, hello), nil
 	}
 	connector, deny := h.check(ctx, hello)
 	if deny == nil && hello.DryRun {
@@ -93,11 +93,11 @@ func (h *Hub) greet(conn link.Conn) (run func(), err error) {
 	return nil, nil
 }
 
-// dryRun tells a connector that it would be welcome.
+// dryRun answers a connector that only checks its token.
 func (h *Hub) dryRun(conn link.Conn, control *link.Control, c Connector) {
 	makeRoom(conn.Context())
 	o := h.options.Load()
-	o.Logger.Info("a connector checks its token", "connector", c.ID, "remote", conn.RemoteAddr().String())
+	o.Logger.Info("a connector checks its token", "connector_id", c.ID, "remote", conn.RemoteAddr().String())
 	if err := control.Send(link.Welcome{Version: o.Version}); err == nil {
 		select {
 		case <-conn.Context().Done():
@@ -107,9 +107,8 @@ func (h *Hub) dryRun(conn link.Conn, control *link.Control, c Connector) {
 	_ = conn.Close(link.CloseNone, "")
 }
 
-// unread returns what to say to whoever said a hello that is not read to its end,
-// nil for one that broke off.
-func unread(err error) *link.Deny {
+// denyFor maps an error of reading a hello to a deny; nil if the peer broke off.
+func denyFor(err error) *link.Deny {
 	switch {
 	case errors.Is(err, link.ErrOversized):
 		return &link.Deny{Code: link.DenyHello, Message: err.Error() + "; name fewer upstreams and routes"}
@@ -119,10 +118,9 @@ func unread(err error) *link.Deny {
 	return nil
 }
 
-// gone tells whether a connector was removed, or its place given away, since its
-// hello was checked. A rotation may have made the secret useless meanwhile, which
-// is no reason to end a tunnel: connectors take the word that they were removed
-// for final.
+// gone reports whether a connector was removed, or its place given away, since its
+// hello was checked. A secret that a rotation has made invalid meanwhile does not
+// count: a connector that is closed as removed does not come back.
 func (h *Hub) gone(ctx context.Context, hello link.Hello, c Connector) bool {
 	if known := h.options.Load().Known; known != nil {
 		return !known(c)
@@ -180,8 +178,8 @@ func (h *Hub) start(s *Session) *link.Deny {
 	return nil
 }
 
-// deny refuses whoever said hello; who is for the log. The close waits until the
-// other side has read why: it would drop the message.
+// deny rejects a connection; who is for the log. The close waits until the peer has
+// read why: it would drop the message.
 func (h *Hub) deny(conn link.Conn, control *link.Control, who slog.Attr, d link.Deny) {
 	h.counters.denied.Add(1)
 	makeRoom(conn.Context()) // it only has to read why
@@ -200,16 +198,16 @@ func (h *Hub) deny(conn link.Conn, control *link.Control, who slog.Attr, d link.
 // maxID is more than the ids of connectors have, in bytes.
 const maxID = 40
 
-// loggedID is the id in a hello for the log, if it has the form of one: anybody can
-// send anything.
+// loggedID is the id in a hello for the log, if it has the form of one: it comes from
+// an unauthenticated connection.
 func loggedID(id string) slog.Attr {
 	letter := func(r rune) bool {
 		return r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z'
 	}
 	if id == "" || len(id) > maxID || strings.IndexFunc(id, func(r rune) bool { return !letter(r) }) >= 0 {
-		return slog.String("connector", "invalid")
+		return slog.String("connector_id", "invalid")
 	}
-	return slog.String("connector", id)
+	return slog.String("connector_id", id)
 }
 
 // newID returns a random id for a session.

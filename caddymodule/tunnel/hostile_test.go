@@ -157,7 +157,7 @@ func TestSlowControlMessage(t *testing.T) {
 		})
 		select {
 		case <-c.conn.Context().Done():
-		case <-time.After(silence(g.heartbeat()) + 5*soon):
+		case <-time.After(idleTimeout(g.heartbeat()) + 5*soon):
 			t.Fatal("it stays")
 		}
 		if code := c.ended(t); code != link.CloseLost || time.Since(at) < soon {

@@ -21,7 +21,7 @@ import (
 // Connector is who a session belongs to.
 type Connector struct {
 	ID, Name, Account string
-	// Pairing tells credentials of the same connector apart: the id of the
+	// Pairing distinguishes credentials of the same connector: the id of the
 	// pairing that they come from, "" for a token's.
 	Pairing string
 	// Rotating: a new token of it is not the only valid one yet.
@@ -35,14 +35,14 @@ type Authenticate func(ctx context.Context, id, secret string) (Connector, error
 // Options are what a hub takes from the configuration.
 type Options struct {
 	// Authenticate decides who may connect. While it is nil, connectors are
-	// told to try again soon.
+	// asked to try again soon.
 	Authenticate Authenticate
 	// Preauthenticate reports whether match accepts the SHA-256 of a secret of the
 	// connector with this id. It must return soon. If it is nil, all connections
 	// without a hello are a stranger's.
 	Preauthenticate func(id string, match func(secretHash []byte) bool) bool
-	// Known tells whether a connector that Authenticate has returned is still
-	// there, with credentials of the same origin; nil: Authenticate tells.
+	// Known reports whether a connector that Authenticate has returned still exists,
+	// with credentials of the same origin; nil: Authenticate is asked again.
 	Known func(Connector) bool
 	// Pairing takes devices with a pairing code; nil: they are refused.
 	Pairing Pairing
@@ -50,7 +50,7 @@ type Options struct {
 	Rotation Rotation
 	// Logger; nil discards.
 	Logger *slog.Logger
-	// Version of the gateway, told to connectors.
+	// Version of the gateway, sent to connectors.
 	Version string
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
@@ -89,7 +89,7 @@ type Hub struct {
 	live     map[string]*Session   // by connector id: what takes requests
 	all      map[*Session]struct{} // live and draining
 	waiting  map[*waiting]struct{} // devices without a decision
-	arrivals map[string]*arrival   // by connector id: who waits for it
+	arrivals map[string]arrivals   // by connector id
 	closed   bool
 
 	// Set by Listen.
@@ -105,12 +105,6 @@ type Hub struct {
 	end     context.CancelFunc
 }
 
-// arrival wakes those who wait for one connector.
-type arrival struct {
-	ch      chan struct{} // closed when it has come
-	waiting int
-}
-
 // NewHub returns a hub that has no listener yet.
 func NewHub(o Options) *Hub {
 	h := &Hub{
@@ -121,7 +115,7 @@ func NewHub(o Options) *Hub {
 		live:     make(map[string]*Session),
 		all:      make(map[*Session]struct{}),
 		waiting:  make(map[*waiting]struct{}),
-		arrivals: make(map[string]*arrival),
+		arrivals: make(map[string]arrivals),
 	}
 	h.life, h.end = context.WithCancel(context.Background())
 	h.SetOptions(o)
@@ -141,79 +135,20 @@ func (h *Hub) Session(connectorID string) (*Session, bool) {
 	return s, ok && s.usable()
 }
 
-// Tunnel is [Hub.Session].
-func (h *Hub) Tunnel(connectorID string) (*Session, bool) {
-	return h.Session(connectorID)
-}
-
-// Wait returns the session of a connector, waiting for up to d for one that is
-// not connected. It fails with [ErrOffline], or with the cause of ctx's end.
-func (h *Hub) Wait(ctx context.Context, connectorID string, d time.Duration) (*Session, error) {
-	if s, ok := h.Session(connectorID); ok {
-		return s, nil
-	}
-	if d <= 0 {
-		return nil, ErrOffline
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	for {
-		s, a, err := h.await(connectorID)
-		if err != nil || s != nil {
-			return s, err
-		}
-		select {
-		case <-a.ch:
-		case <-timer.C:
-			h.leave(connectorID, a)
-			return nil, ErrOffline
-		case <-ctx.Done():
-			h.leave(connectorID, a)
-			return nil, context.Cause(ctx)
-		}
-	}
-}
-
-// await returns the connector's session if it is there, else its arrival.
-func (h *Hub) await(connectorID string) (*Session, *arrival, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if s, ok := h.live[connectorID]; ok && s.usable() {
-		return s, nil, nil
-	}
-	if h.closed {
-		return nil, nil, ErrOffline
-	}
-	a := h.arrivals[connectorID]
-	if a == nil {
-		a = &arrival{ch: make(chan struct{})}
-		h.arrivals[connectorID] = a
-	}
-	a.waiting++
-	return nil, a, nil
-}
-
-// leave gives up waiting; the last one removes the arrival.
-func (h *Hub) leave(connectorID string, a *arrival) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if a.waiting--; a.waiting == 0 && h.arrivals[connectorID] == a {
-		delete(h.arrivals, connectorID)
-	}
-}
-
 // arrive wakes those who wait for a connector. The caller holds the lock.
 func (h *Hub) arrive(connectorID string) {
-	if a := h.arrivals[connectorID]; a != nil {
-		delete(h.arrivals, connectorID)
-		close(a.ch)
+	for arrived := range h.arrivals[connectorID] {
+		select {
+		case arrived <- struct{}{}:
+		default: // it is awake already
+		}
 	}
 }
 
 // register makes s the session of its connector. It returns the one that it
-// replaces, if any; false says that the hub is closed.
+// replaces, if any; false if the hub is closed.
 func (h *Hub) register(s *Session) (old *Session, ok bool) {
-	defer h.events.tell()
+	defer h.events.deliver()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
@@ -223,47 +158,47 @@ func (h *Hub) register(s *Session) (old *Session, ok bool) {
 	h.live[s.connector.ID] = s
 	h.all[s] = struct{}{}
 	h.arrive(s.connector.ID)
-	h.events.add(noted{eventOf(s, true), old != nil && !old.away.Load()})
+	h.events.add(queuedEvent{eventOf(s, true), old != nil && !old.away.Load()})
 	return old, true
 }
 
-// retire takes s out of the registry of those that take requests; it may still
+// unregister takes s out of the registry of those that take requests; it may still
 // have some.
-func (h *Hub) retire(s *Session) {
-	defer h.events.tell()
+func (h *Hub) unregister(s *Session) {
+	defer h.events.deliver()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.live[s.connector.ID] == s {
 		delete(h.live, s.connector.ID)
 		if !s.away.Load() {
-			h.events.add(noted{eventOf(s, false), true})
+			h.events.add(queuedEvent{eventOf(s, false), true})
 		}
 	}
 }
 
-// miss notes that the connector of a session is away, or back, and tells whether
+// setAway records whether the connector of a session is away, and reports whether
 // that is new.
-func (h *Hub) miss(s *Session, away bool) bool {
+func (h *Hub) setAway(s *Session, away bool) bool {
 	if s.away.Load() == away {
 		return false
 	}
-	defer h.events.tell()
+	defer h.events.deliver()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.live[s.connector.ID] != s {
 		return false
 	}
 	s.away.Store(away)
-	h.events.add(noted{eventOf(s, !away), away})
+	h.events.add(queuedEvent{eventOf(s, !away), away})
 	if !away {
 		h.arrive(s.connector.ID)
 	}
 	return true
 }
 
-// forget drops a session whose connection is gone.
-func (h *Hub) forget(s *Session) {
-	h.retire(s)
+// remove drops a session whose connection is gone.
+func (h *Hub) remove(s *Session) {
+	h.unregister(s)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.all, s)
@@ -314,7 +249,7 @@ func (h *Hub) disconnect(code link.CloseCode, whose func(Connector) bool) {
 	}
 }
 
-// heartbeat is the interval of pings that connectors are told: short, so that
+// heartbeat is the interval of pings that connectors are given: short, so that
 // they notice soon that the gateway is gone, as long as all of them together
 // stay near 100 pings a second. At most, they are a little more frequent than the
 // keep-alive packets of QUIC (10 s), which are sent only to a path that is silent:

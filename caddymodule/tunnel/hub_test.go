@@ -45,7 +45,7 @@ func TestConnectAndAsk(t *testing.T) {
 	_ = c.conn.Close(link.CloseNone, "")
 	eventually(t, "the session is gone", func() bool { return len(g.Sessions()) == 0 })
 	eventually(t, "it is logged", func() bool { return strings.Contains(log.String(), "connector offline") })
-	if strings.Contains(log.String(), "secret") || !strings.Contains(log.String(), "connector=con_1") {
+	if strings.Contains(log.String(), "secret") || !strings.Contains(log.String(), "connector_id=con_1") {
 		t.Errorf("log: %s", log.String())
 	}
 }

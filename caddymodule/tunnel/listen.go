@@ -95,7 +95,7 @@ func (h *Hub) Pin() string {
 }
 
 // Close ends the hub. New connectors and requests are refused at once; those
-// connected are told that the gateway shuts down. Requests that run may finish
+// connected get a drain. Requests that run may finish
 // until ctx ends, then all tunnels are closed, and the socket. Devices that wait
 // for a decision are sent away at once; they come back to the next gateway.
 func (h *Hub) Close(ctx context.Context) error {
@@ -129,7 +129,7 @@ func (h *Hub) Close(ctx context.Context) error {
 }
 
 // closeListener ends what Listen began, after all sessions are closed: closing
-// the transport says good-bye to nobody.
+// the transport sends them nothing.
 func (h *Hub) closeListener() error {
 	if h.listener == nil {
 		return nil

@@ -29,7 +29,7 @@ func (c deadEnd) Write(p []byte) (int, error) {
 func (g *testGateway) expectLost(t *testing.T, c *testConnector, h *gate, busy bool, die func()) {
 	t.Helper()
 	s := g.mustSession(t, "con_1")
-	want := silence(g.heartbeat())
+	want := idleTimeout(g.heartbeat())
 	var running <-chan result
 	if busy {
 		want = lostAfter

@@ -7,8 +7,8 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// Device is what says hello with a claim: no connector yet, but a machine on
-// which somebody entered a pairing code. All of it comes from outside.
+// Device is a machine on which a pairing code was entered, as its hello describes
+// it. It is not a connector yet; all of it comes from outside.
 type Device struct {
 	Code   string // as it was entered
 	Secret string // becomes the connector's, once a person has approved
@@ -29,7 +29,7 @@ type Ticket struct {
 	// empty, the connection is closed, and the device comes back and asks again.
 	Decided <-chan Decision
 	// Release is called once, when the hub is done with the ticket: the decision
-	// was told, or the device is gone.
+	// was sent, or the device is gone.
 	Release func()
 }
 
@@ -41,7 +41,7 @@ type Decision struct {
 
 // Pairing decides about devices.
 type Pairing interface {
-	// Claim takes a device into the waiting room, or says why not. A device that
+	// Claim takes a device into the waiting room, or returns why not. A device that
 	// comes back, with the code and the secret of before, gets the decision if
 	// there is one by now.
 	Claim(ctx context.Context, d Device) (Ticket, *link.Deny)

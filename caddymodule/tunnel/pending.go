@@ -77,7 +77,7 @@ type place struct {
 // placeKey is the context key of a connection's place.
 type placeKey struct{}
 
-// verify is the transport's VerifySourceAddress: it tells whether a connection
+// verify is the transport's VerifySourceAddress: it reports whether a connection
 // has to prove its address first, which costs a round trip. All have to that may
 // wait for a permit: it is how a connector learns that the gateway is there.
 func (h *Hub) verify(addr net.Addr) bool {
@@ -190,7 +190,7 @@ func (l *place) identify(connector string) bool {
 	return true
 }
 
-// crowded tells whether a client's address has so many places that more have to prove
+// crowded reports whether a client's address has so many places that more have to prove
 // their address, or all together have. Initial packets with a forged one can fill
 // this part of the places; the rest is left for those who really are there.
 func (p *pending) crowded(from fair.Networks, most int) bool {

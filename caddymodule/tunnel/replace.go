@@ -7,15 +7,15 @@ import (
 )
 
 // aliveTimeout is how long a connector whose place another process takes may take
-// to show that it still is there, beside the way to it and back.
+// to show that it still is there, in addition to the round trip.
 const aliveTimeout = time.Second
 
 // yield gives a session's place to its successor, which the registry has already.
 // One of the same process means that this connection is lost, if that process may
 // not know it: nothing on it can end well. Another process may be one that was
 // started after a crash, or that takes over in an upgrade: only a connector that
-// lives finishes what it has begun. One that has just said drain does so as well:
-// the registry gave its place away before it heard of that.
+// lives finishes what it has begun. One that has just sent a drain does so as well:
+// the registry gave its place away before that arrived.
 func (s *Session) yield(to *Session) {
 	s.leave()
 	if s.hello.Instance == to.hello.Instance || s.finished() {
@@ -36,7 +36,7 @@ func (s *Session) yield(to *Session) {
 	})
 }
 
-// finished tells whether a session that takes no more requests has none.
+// finished reports whether a session that takes no further requests has none.
 func (s *Session) finished() bool {
 	select {
 	case <-s.idle:

@@ -59,7 +59,7 @@ func (s *Session) report(m link.Report) {
 	s.hub.noteReport(s)
 }
 
-// same tells whether two servers are equal.
+// same reports whether two servers are equal.
 func same(a, b health.Server) bool {
 	return a.Known == b.Known && a.Reachable == b.Reachable && a.Open == b.Open &&
 		(a.Models == nil) == (b.Models == nil) && slices.Equal(a.Models, b.Models)
@@ -118,15 +118,15 @@ func (s *Session) down(to Target) bool {
 	return err == nil && find(s.reported.Load(), upstream).Down()
 }
 
-// noteReport tells subscribers that a session's report has changed.
+// noteReport queues the event that a session's report has changed.
 func (h *Hub) noteReport(s *Session) {
-	defer h.events.tell()
+	defer h.events.deliver()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.live[s.connector.ID] != s || s.away.Load() {
-		return // what comes back is looked at anew
+		return // a connector that comes back is reported again
 	}
 	event := eventOf(s, true)
 	event.Reported = true
-	h.events.add(noted{event, true})
+	h.events.add(queuedEvent{event, true})
 }

@@ -10,12 +10,12 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// Target is what a deployment says of its way: its public name, and the upstream
-// and the model there, or "" for what the connector decides.
+// Target is where a deployment goes: its public name, and the upstream and the model
+// there, or "" for what the connector decides.
 type Target struct{ Name, Upstream, Model string }
 
 // Resolve finds the upstream and the upstream's model id for a deployment. What
-// the deployment says itself, upstream or model, wins; then the connector's
+// the deployment names itself, upstream or model, wins; then the connector's
 // routes, the first whose pattern matches the public name; then the only
 // upstream of the connector, and the public name. Errors wrap [ErrNoRoute].
 func (s *Session) Resolve(publicName, upstream, model string) (upstreamName, upstreamModel string, err error) {

@@ -12,7 +12,7 @@ const rotationTimeout = 30 * time.Second
 
 // Rotation brings connectors new tokens.
 type Rotation interface {
-	// Pending tells whether a connector is to be offered a new token. It returns
+	// Pending reports whether a connector is to be offered a new token. It returns
 	// at once.
 	Pending(connectorID string) bool
 	// Next returns the offer, false if there is none by now.
@@ -41,7 +41,7 @@ func (s *Session) rotate() {
 		return
 	}
 	go func() {
-		ctx, cancel := context.WithTimeout(s.retired, rotationTimeout)
+		ctx, cancel := context.WithTimeout(s.serving, rotationTimeout)
 		defer cancel()
 		s.rotating.Lock()
 		defer s.rotating.Unlock()

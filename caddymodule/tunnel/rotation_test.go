@@ -191,7 +191,7 @@ func TestRotateWhileAway(t *testing.T) {
 	r := newRotation()
 	g := newGateway(t, Options{Rotation: r})
 	c := g.connect(t, "con_1", echo)
-	g.miss(g.mustSession(t, "con_1"), true)
+	g.setAway(g.mustSession(t, "con_1"), true)
 	r.begin("r1")
 	g.Rotate("con_1")
 	c.quiet(t, r)

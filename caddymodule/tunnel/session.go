@@ -49,17 +49,17 @@ type Session struct {
 	since     time.Time
 	options   link.RoundTripOptions
 
-	active   atomic.Int64
-	limit    int64 // of active
-	pulse    pulse
-	draining atomic.Bool
-	away     atomic.Bool     // silent: it takes no requests, and has some to lose
-	retired  context.Context // ends when the session takes no more requests
-	retire   context.CancelFunc
-	idle     chan struct{} // closed when it drains and has no more requests
-	idleOnce sync.Once
-	pong     chan struct{} // room for one: the answer to a ping of the gateway
-	reason   atomic.Uint64 // link.CloseCode + 1 with which the gateway closed it
+	active      atomic.Int64
+	limit       int64 // of active
+	heartbeat   heartbeat
+	draining    atomic.Bool
+	away        atomic.Bool     // silent: it gets no requests until it is back
+	serving     context.Context // ends when the session takes no further requests
+	stopServing context.CancelFunc
+	idle        chan struct{} // closed when it drains and has no requests left
+	idleOnce    sync.Once
+	pong        chan struct{} // room for one: the answer to a ping of the gateway
+	reason      atomic.Uint64 // link.CloseCode + 1 with which the gateway closed it
 
 	anyDown     atomic.Bool // of the upstreams, as reported
 	misreported atomic.Bool // which was logged
@@ -77,10 +77,10 @@ func newSession(h *Hub, conn link.Conn, stream link.ControlStream, control *link
 		since: h.options.Load().Now(), idle: make(chan struct{}), pong: make(chan struct{}, 1),
 		limit: int64(cmp.Or(hello.MaxRequests, link.DefaultMaxRequests)),
 	}
-	s.retired, s.retire = context.WithCancel(conn.Context())
+	s.serving, s.stopServing = context.WithCancel(conn.Context())
 	s.offer.Store(&link.Update{Upstreams: hello.Upstreams, Routes: hello.Routes})
 	s.options.Done = s.end
-	s.pulse.beat(h.heartbeat())
+	s.heartbeat.beat(h.heartbeat())
 	return s
 }
 
@@ -110,12 +110,12 @@ func (s *Session) Info() Info {
 
 // log returns the current logger, about this session.
 func (s *Session) log() *slog.Logger {
-	return s.hub.options.Load().Logger.With("connector", s.connector.ID, "session", s.id, "remote", s.conn.RemoteAddr().String())
+	return s.hub.options.Load().Logger.With("connector_id", s.connector.ID, "session_id", s.id, "remote", s.conn.RemoteAddr().String())
 }
 
-// usable tells whether the session takes requests.
+// usable reports whether the session takes requests.
 func (s *Session) usable() bool {
-	return !s.draining.Load() && !s.away.Load() && s.retired.Err() == nil
+	return !s.draining.Load() && !s.away.Load() && s.serving.Err() == nil
 }
 
 // RoundTrip sends a request to the connector and returns the answer, whose body
@@ -184,7 +184,7 @@ func (s *Session) open(ctx context.Context) (link.Stream, error) {
 func (s *Session) openSync(ctx context.Context) (link.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, creditWait)
 	defer cancel()
-	defer context.AfterFunc(s.retired, cancel)()
+	defer context.AfterFunc(s.serving, cancel)()
 	return s.conn.OpenStream(ctx)
 }
 

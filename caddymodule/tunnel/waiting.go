@@ -16,7 +16,7 @@ import (
 // 65 KB each.
 const maxWaiting = 1000
 
-// waiting is the connection of a device that waits for a decision. It is no
+// waiting is the connection of a device that waits for a decision. It is not a
 // session: nothing can be sent to its upstreams.
 type waiting struct {
 	hub     *Hub
@@ -26,9 +26,9 @@ type waiting struct {
 	ticket  Ticket
 }
 
-// greetDevice answers a hello with a claim and returns what is left to do for
+// handshakeDevice answers a hello with a claim and returns what is left to do for
 // the connection: nil after a refusal, which has closed it.
-func (h *Hub) greetDevice(ctx context.Context, conn link.Conn, stream link.ControlStream, control *link.Control, hello link.Hello) (run func()) {
+func (h *Hub) handshakeDevice(ctx context.Context, conn link.Conn, stream link.ControlStream, control *link.Control, hello link.Hello) (run func()) {
 	w := &waiting{hub: h, conn: conn, stream: stream, control: control}
 	if deny := w.claim(ctx, hello); deny != nil {
 		h.deny(conn, control, slog.Bool("claim", true), *deny)
@@ -45,7 +45,7 @@ func (w *waiting) claim(ctx context.Context, hello link.Hello) *link.Deny {
 	if pairing == nil {
 		return &link.Deny{Code: link.DenyPairingOff, Message: "this gateway does not pair devices"}
 	}
-	if deny := w.hub.seat(w); deny != nil {
+	if deny := w.hub.addWaiting(w); deny != nil {
 		return deny
 	}
 	ticket, deny := pairing.Claim(ctx, Device{
@@ -53,20 +53,20 @@ func (w *waiting) claim(ctx context.Context, hello link.Hello) *link.Deny {
 		Remote: hostOf(w.conn.RemoteAddr()), Upstreams: hello.Upstreams,
 	})
 	if deny != nil {
-		w.hub.unseat(w)
+		w.hub.removeWaiting(w)
 		return deny
 	}
 	w.ticket = ticket
 	return nil
 }
 
-// run waits for the decision and tells it.
+// run waits for the decision and sends it.
 func (w *waiting) run() {
-	defer w.hub.unseat(w)
+	defer w.hub.removeWaiting(w)
 	defer w.ticket.Release()
 	select {
 	case d := <-w.ticket.Decided: // while the device was away
-		w.tell(d)
+		w.decide(d)
 		return
 	default:
 	}
@@ -75,14 +75,14 @@ func (w *waiting) run() {
 	w.hub.running.Go(w.listen)
 	select {
 	case d := <-w.ticket.Decided:
-		w.tell(d)
+		w.decide(d)
 	case <-w.conn.Context().Done():
 		w.log("waiting device is gone")
 	}
 }
 
-// tell passes the decision on and ends the connection.
-func (w *waiting) tell(d Decision) {
+// decide sends the decision and ends the connection.
+func (w *waiting) decide(d Decision) {
 	switch {
 	case d.TunnelToken != "":
 		w.log("device is paired")
@@ -94,7 +94,7 @@ func (w *waiting) tell(d Decision) {
 		w.close(link.CloseNone)
 	case d.Deny != nil:
 		_ = w.stream.SetWriteDeadline(time.Now().Add(sendTimeout))
-		w.hub.deny(w.conn, w.control, slog.String("pairing", w.ticket.ID), *d.Deny)
+		w.hub.deny(w.conn, w.control, slog.String("pairing_id", w.ticket.ID), *d.Deny)
 	default:
 		w.close(link.CloseShutdown)
 	}
@@ -107,10 +107,10 @@ func (w *waiting) listen() {
 		if pace.Wait(w.conn.Context()) != nil {
 			return
 		}
-		m, err := w.control.ReceiveCounted(brief)
+		m, err := w.control.ReceiveCounted(refuseLarge)
 		switch {
 		case errors.Is(err, link.ErrUnknownMessage):
-		case errors.Is(err, link.ErrMalformed), errors.Is(err, errTalkative):
+		case errors.Is(err, link.ErrMalformed), errors.Is(err, errUnexpected):
 			w.close(link.CloseProtocol)
 			return
 		case err != nil:
@@ -124,12 +124,12 @@ func (w *waiting) listen() {
 	}
 }
 
-// errTalkative ends the wait of a device that says more than it has to.
-var errTalkative = errors.New("a device that waits has nothing but pings to say")
+// errUnexpected ends the wait of a device that sends more than pings.
+var errUnexpected = errors.New("a waiting device may send nothing but pings")
 
-// brief takes no more of a message than each may have: nobody has vouched for the
-// device yet, and there may be a thousand of them.
-func brief(int) error { return errTalkative }
+// refuseLarge takes no more of a message than each may have: the device is not
+// authenticated yet, and there may be a thousand of them.
+func refuseLarge(int) error { return errUnexpected }
 
 // send writes one control message. A device that does not take it in time is
 // cut: it comes back.
@@ -148,11 +148,11 @@ func (w *waiting) close(code link.CloseCode) {
 func (w *waiting) log(message string, args ...any) {
 	o, remote := w.hub.options.Load(), w.conn.RemoteAddr()
 	w.hub.devices.Log(o.Logger, slog.LevelInfo, networksOf(remote), o.Now(), message,
-		append([]any{"pairing", w.ticket.ID, "remote", remote.String()}, args...)...)
+		append([]any{"pairing_id", w.ticket.ID, "remote", remote.String()}, args...)...)
 }
 
-// seat takes a place among the waiting devices.
-func (h *Hub) seat(w *waiting) *link.Deny {
+// addWaiting takes a place among the waiting devices.
+func (h *Hub) addWaiting(w *waiting) *link.Deny {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -169,7 +169,7 @@ func (h *Hub) seat(w *waiting) *link.Deny {
 	return nil
 }
 
-func (h *Hub) unseat(w *waiting) {
+func (h *Hub) removeWaiting(w *waiting) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.waiting, w)

@@ -230,14 +230,14 @@ func TestTooManyDevicesWait(t *testing.T) {
 	others := make([]*waiting, maxWaiting)
 	for i := range others {
 		others[i] = new(waiting)
-		if deny := g.seat(others[i]); deny != nil {
+		if deny := g.addWaiting(others[i]); deny != nil {
 			t.Fatalf("device %d: %v", i, deny)
 		}
 	}
 	// The seats taken by hand have no connection to close.
 	defer func() {
 		for _, w := range others {
-			g.unseat(w)
+			g.removeWaiting(w)
 		}
 	}()
 	_, err := g.dial(t, listenLoopback(t), claimOf(0), nil)
@@ -248,7 +248,7 @@ func TestTooManyDevicesWait(t *testing.T) {
 	if claims, _ := desk.counts(); claims != 0 {
 		t.Error("the desk was asked all the same")
 	}
-	g.unseat(others[0])
+	g.removeWaiting(others[0])
 	g.pend(t, 0)
 }
 

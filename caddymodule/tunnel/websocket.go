@@ -16,7 +16,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// socketGrace is a little more than a connection takes to say good-bye.
+// socketGrace is a little more than a connection takes to close.
 const socketGrace = 1500 * time.Millisecond
 
 // ServeWebSocket takes a tunnel that comes as a WebSocket, where UDP is blocked:
@@ -169,8 +169,8 @@ type webSocket struct {
 // RemoteAddr implements net.Conn: the address may be what a trusted proxy said.
 func (s *webSocket) RemoteAddr() net.Addr { return s.remote }
 
-// Close implements net.Conn. It does not wait for the other side, which HTTP/2
-// has told.
+// Close implements net.Conn. It does not wait for the peer, which HTTP/2 has
+// informed.
 func (s *webSocket) Close() error {
 	defer s.once.Do(s.closed)
 	return s.socket.CloseNow()

@@ -45,7 +45,8 @@ func (d *diagnosis) upstreams(ctx context.Context) {
 
 // models asks a model server for its models.
 func models(ctx context.Context, u *upstream.Server) ([]string, Finding) {
-	ids, _, err := u.Models(ctx)
+	list, err := u.Models(ctx)
+	ids := list.IDs
 	switch {
 	case err != nil:
 		return nil, Finding{Result: ResultFailed, Detail: fmt.Sprintf("the model server at %s: %v", u.Address, err), Fix: fix(u, err)}

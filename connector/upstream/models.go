@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -46,7 +45,7 @@ func Check(ctx context.Context, c config.Config, logger *slog.Logger) ([]string,
 	defer set.CloseIdle()
 	var warnings []string
 	for _, name := range set.Names() {
-		_, _, err := set[name].Models(ctx)
+		_, err := set[name].Models(ctx)
 		if errors.As(err, new(*StatusError)) {
 			err = fmt.Errorf("%w when asked for its models", err)
 		}
@@ -57,10 +56,8 @@ func Check(ctx context.Context, c config.Config, logger *slog.Logger) ([]string,
 	return warnings, nil
 }
 
-// Models returns the models that the server lists, in its order and not nil; open
-// says that it answers to other names, too: llama.cpp does with one model; with
-// several, each has a status.
-func (u *Server) Models(ctx context.Context) (ids []string, open bool, err error) {
+// Models returns the models that the server lists.
+func (u *Server) Models(ctx context.Context) (_ link.ModelList, err error) {
 	ctx, cancel := context.WithTimeout(ctx, modelsTimeout)
 	defer cancel()
 	defer func() {
@@ -75,39 +72,26 @@ func (u *Server) Models(ctx context.Context) (ids []string, open bool, err error
 	}()
 	_, answer, err := u.Ask(ctx, http.MethodGet, "/v1/models", "")
 	if err != nil {
-		return nil, false, err
+		return link.ModelList{}, err
 	}
 	defer answer.Close()
-	var models struct {
-		Data json.RawMessage `json:"data"`
+	data, err := io.ReadAll(io.LimitReader(answer, maxModelList))
+	list, ok := link.ParseModels(data)
+	if err != nil || !ok {
+		return link.ModelList{}, ErrNoList
 	}
-	var entries []struct {
-		ID      string          `json:"id"`
-		OwnedBy string          `json:"owned_by"`
-		Status  json.RawMessage `json:"status"`
-	}
-	err = json.NewDecoder(io.LimitReader(answer, maxModelList)).Decode(&models)
-	if err != nil || models.Data == nil || json.Unmarshal(models.Data, &entries) != nil {
-		return nil, false, ErrNoList
-	}
-	ids = make([]string, 0, len(entries))
-	for _, m := range entries {
-		if m.ID != "" {
-			ids = append(ids, m.ID)
-		}
-	}
-	return ids, len(entries) == 1 && entries[0].OwnedBy == "llamacpp" && entries[0].Status == nil, nil
+	return list, nil
 }
 
 // inspect asks the model server for its models. An error other than ErrNoAnswer
 // says that it cannot be reached.
 func (u *Server) inspect(ctx context.Context) (link.UpstreamReport, error) {
 	report := link.UpstreamReport{Name: u.Name, Reachable: true}
-	ids, open, err := u.Models(ctx)
+	list, err := u.Models(ctx)
 	switch {
 	case err == nil:
-		slices.Sort(ids)
-		report.Models, report.Open = slices.Compact(ids), open
+		slices.Sort(list.IDs)
+		report.Models, report.Open = slices.Compact(list.IDs), list.Open
 	case errors.As(err, new(*StatusError)), errors.Is(err, ErrNoList):
 	case errors.Is(err, ErrNoAnswer) && !errors.Is(err, ErrNotConnected):
 		return link.UpstreamReport{}, ErrNoAnswer

@@ -2,7 +2,6 @@ package up
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/scope"
+	"github.com/postern-dev/postern/connector/link"
 )
 
 // modelServer is a model server that answered, by its base URL without /v1,
@@ -101,32 +101,12 @@ func (p prober) ask(ctx context.Context, base string) (modelServer, error) {
 	case resp.StatusCode != http.StatusOK:
 		return modelServer{}, fmt.Errorf("it answers GET /v1/models with %s", resp.Status)
 	}
-	models, err := parseModels(io.LimitReader(resp.Body, maxModelList))
-	if err != nil {
-		return modelServer{}, err
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxModelList))
+	list, ok := link.ParseModels(data)
+	if err != nil || !ok {
+		return modelServer{}, errors.New("it answers GET /v1/models with something else than a list of models")
 	}
-	return modelServer{base: base, models: models}, nil
-}
-
-// parseModels reads the OpenAI model list {"data":[{"id":"…"}]}. Ollama says
-// null for an empty list.
-func parseModels(r io.Reader) ([]string, error) {
-	var list map[string]json.RawMessage
-	var entries []struct {
-		ID string `json:"id"`
-	}
-	err := json.NewDecoder(r).Decode(&list)
-	data, ok := list["data"]
-	if err != nil || !ok || json.Unmarshal(data, &entries) != nil {
-		return nil, errors.New("it answers GET /v1/models with something other than a list of models")
-	}
-	ids := make([]string, 0, len(entries))
-	for _, entry := range entries {
-		if entry.ID != "" {
-			ids = append(ids, entry.ID)
-		}
-	}
-	return ids, nil
+	return modelServer{base: base, models: list.IDs}, nil
 }
 
 // parseConnect turns what a user gave as --connect into a base URL without
