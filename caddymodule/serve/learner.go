@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,8 +23,7 @@ type learner struct {
 	calibration  *dialect.Calibration
 	counting     *queue.Queues // of those who count by it
 	kept         *dialect.KeptResponses
-	efforts      efforts // of models that know none
-	signatureKey []byte  // of thinking blocks
+	signatureKey []byte // of thinking blocks
 	sealer       *dialect.Sealer
 
 	store       *store.Store
@@ -36,6 +36,9 @@ type learner struct {
 	memory      *memory.Budget
 	stop        context.CancelFunc
 	worker      sync.WaitGroup
+
+	mu       sync.RWMutex
+	noEffort map[dialect.Registration]bool // of models that know no degrees of thinking
 }
 
 // sample is a completed request and the tokens of its prompt.
@@ -101,6 +104,7 @@ func newLearner(st *store.Store, budget *memory.Budget, logger *slog.Logger) (*l
 		samples:      make(chan sample, maxSamples),
 		corrections:  make(chan correction),
 		stop:         stop,
+		noEffort:     make(map[dialect.Registration]bool),
 	}
 	l.calibration = dialect.NewCalibration(dialect.NewTokenCounter(), l.load)
 	l.unwatch = st.Subscribe(l.onChange)
@@ -130,8 +134,29 @@ func (l *learner) load(r dialect.Registration) (dialect.Ratios, bool) {
 func (l *learner) onChange(c store.Change) {
 	if c.Kind == store.KindDeployment && c.Removed {
 		l.calibration.Forget(c.Account, c.ID)
-		l.efforts.forget(c.Account, c.ID)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		maps.DeleteFunc(l.noEffort, func(of dialect.Registration, _ bool) bool { return of.Account == c.Account && of.Deployment == c.ID })
 	}
+}
+
+// learnNoEffort notes that a deployment's model knows no degrees of thinking,
+// until it is set again.
+func (l *learner) learnNoEffort(of dialect.Registration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.noEffort[of] = true
+}
+
+// refusesEffort reports whether a request's model knows no degrees of thinking.
+func (l *learner) refusesEffort(registration func() (dialect.Registration, bool)) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if len(l.noEffort) == 0 {
+		return false
+	}
+	of, _ := registration()
+	return l.noEffort[of]
 }
 
 // learn enqueues a sample. It drops it if too many wait, or held, which is to be
