@@ -19,7 +19,7 @@ import (
 // must not be able to make label values.
 const otherDeployment = "_other"
 
-// Collectors are made once and registered anew with each configuration's
+// Collectors are made once and registered again with each configuration's
 // registry, so that a reload keeps the counts. No label ever holds a key or a
 // name that a client made up.
 var (
