@@ -17,7 +17,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/serve"
 )
 
-// accessLog adds what an exchange knows to the access log, if there is one.
+// accessLog adds the fields of an exchange to the access log, if there is one.
 //
 // It writes the whole entry of a request that carries a secret which Caddy does
 // not hide. Caddy hides Authorization and cookies in its entries, but no other
@@ -41,12 +41,12 @@ func (l accessLog) begin(w http.ResponseWriter, r *http.Request, ex *serve.Excha
 		return w, func() {}
 	}
 	skip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.LogSkipVar).(bool)
-	if skip || !carriesSecret(r) {
+	if skip || !serve.CarriesSecret(r) {
 		return w, func() { addLogFields(r, ex) }
 	}
 	caddyhttp.SetVar(r.Context(), caddyhttp.LogSkipVar, true)
 	entry := &accessEntry{
-		request:  caddyhttp.LoggableHTTPRequest{Request: withoutSecrets(r), ShouldLogCredentials: server.Logs.ShouldLogCredentials},
+		request:  caddyhttp.LoggableHTTPRequest{Request: serve.WithoutSecrets(r), ShouldLogCredentials: server.Logs.ShouldLogCredentials},
 		body:     &countingReader{ReadCloser: r.Body},
 		recorder: caddyhttp.NewResponseRecorder(w, nil, nil),
 	}

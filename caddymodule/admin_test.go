@@ -24,7 +24,7 @@ func TestAdminWithoutGateway(t *testing.T) {
 	}
 }
 
-// While the process exits, nobody is told to add what is there.
+// While the process exits, no answer says to add what is there.
 func TestAdminWhileExiting(t *testing.T) {
 	for _, reason := range []error{caddy.ErrNotConfigured, errors.New("the database is closed")} {
 		var api caddy.APIError

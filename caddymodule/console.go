@@ -25,7 +25,7 @@ func init() {
 const consolePath = "/console"
 
 // Console serves the web console and the management API for its users, under
-// /console. Clients are told apart by Caddy's client IP: behind another proxy,
+// /console. Clients are distinguished by Caddy's client IP: behind another proxy,
 // name that one in the server's trusted_proxies.
 type Console struct {
 	app     *App

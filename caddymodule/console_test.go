@@ -30,7 +30,7 @@ func serveOne(t *testing.T, h caddyhttp.MiddlewareHandler, r *http.Request) *htt
 	return w
 }
 
-// A request may come before the app's Start: it is told to come again, and the
+// A request may come before the app's Start: the answer says to come again, and the
 // next one is served.
 func TestConsoleBeforeStart(t *testing.T) {
 	app := provision(t, gatewayFile(freeUDP(t), "localhost:7443", filepath.Join(t.TempDir(), "gateway.db")))
@@ -72,7 +72,7 @@ func TestDiscovery(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(w.Body.String(), "version") {
-		t.Errorf("a stranger learns the version: %s", w.Body)
+		t.Errorf("the answer has the version: %s", w.Body)
 	}
 	want := discovery{Server: "gw.example.com:7443", Pin: hub.Pin(), URL: "http://localhost:8080", Console: "http://localhost:8080/console/"}
 	if got != want || got.Pin == "" {
@@ -83,7 +83,7 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-// Without an address that connectors can dial there is nothing to tell.
+// Without an address that connectors can dial there is no answer.
 func TestDiscoveryWithoutAddress(t *testing.T) {
 	app := provision(t, "{\n model_gateway {\n  listen "+freeUDP(t)+"\n }\n}\n:8080 {\n model_gateway\n}")
 	start(t, app)
@@ -133,7 +133,7 @@ func TestStreamsEndWithTheConfiguration(t *testing.T) {
 	}
 }
 
-// Pages hear of what happens in their account, and of nothing else.
+// Pages are notified of changes in their account, and of nothing else.
 func TestChanges(t *testing.T) {
 	app := provision(t, gatewayFile(freeUDP(t), "localhost:7443", filepath.Join(t.TempDir(), "gateway.db")))
 	app.store.val.Messages = io.Discard
@@ -142,22 +142,22 @@ func TestChanges(t *testing.T) {
 	if _, err := st.CreateAccount(t.Context(), "other"); err != nil {
 		t.Fatal(err)
 	}
-	heard := make(chan struct{}, 100)
-	stop := app.gateway.Changes(store.DefaultAccount, func() { heard <- struct{}{} })
+	notified := make(chan struct{}, 100)
+	stop := app.gateway.Changes(store.DefaultAccount, func() { notified <- struct{}{} })
 	expect := func(what string, want bool) {
 		t.Helper()
 		select {
-		case <-heard:
+		case <-notified:
 			if !want {
-				t.Errorf("heard of %s", what)
+				t.Errorf("notified of %s", what)
 			}
 		case <-time.After(map[bool]time.Duration{true: 5 * time.Second, false: 300 * time.Millisecond}[want]):
 			if want {
-				t.Errorf("did not hear of %s", what)
+				t.Errorf("not notified of %s", what)
 			}
 		}
-		for len(heard) > 0 {
-			<-heard
+		for len(notified) > 0 {
+			<-notified
 		}
 	}
 	if _, _, err := st.CreateKey(t.Context(), store.DefaultAccount, "laptop", "*"); err != nil {

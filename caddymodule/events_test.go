@@ -7,7 +7,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 )
 
-// A configuration tells nothing before all apps have started: until then the
+// A configuration emits nothing before all apps have started: until then the
 // events app must not be used.
 func TestConfigurationsEnterWhenStarted(t *testing.T) {
 	app := provision(t, gatewayFile(freeUDP(t), "localhost:7443", filepath.Join(t.TempDir(), "gateway.db")))

@@ -9,17 +9,17 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/events"
 	"github.com/postern-dev/postern/caddymodule/gateway"
-	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/serve"
+	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
 // otherDeployment labels requests for names that are not registered: a client
 // must not be able to make label values.
 const otherDeployment = "_other"
 
-// Collectors are made once and registered anew with each configuration's
+// Collectors are made once and registered again with each configuration's
 // registry, so that a reload keeps the counts. No label ever holds a key or a
 // name that a client made up.
 var (
@@ -84,10 +84,7 @@ func registerMetrics(reg prometheus.Registerer, g *gateway.Gateway) error {
 	for _, c := range []prometheus.Collector{
 		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal, signInFailuresTotal, queueRejectedTotal,
 		eventsLostTotal,
-		tunnelCollector{g},
-		queueCollector{g},
-		memoryCollector{g},
-		deploymentCollector{g},
+		live{g},
 	} {
 		var already prometheus.AlreadyRegisteredError
 		if err := reg.Register(c); err != nil && !errors.As(err, &already) {
@@ -140,132 +137,85 @@ func dropSeries(name string) {
 	durationSeconds.DeletePartialMatch(labels)
 }
 
-// tunnelCollector reports the live tunnels, read at each scrape.
-type tunnelCollector struct{ *gateway.Gateway }
+// live reports what is read at each scrape: tunnels, the states of deployments,
+// queues and the memory budget. What is not started yet is left out.
+type live struct{ *gateway.Gateway }
 
 var (
-	tunnelConnections = prometheus.NewDesc("postern_tunnel_connections",
-		"Live tunnels, by connector id and transport.", []string{"connector", "transport"}, nil)
-	tunnelRTT = prometheus.NewDesc("postern_tunnel_rtt_seconds",
-		"Round-trip time of a live tunnel.", []string{"connector", "transport"}, nil)
-	tunnelRequests = prometheus.NewDesc("postern_tunnel_requests",
-		"Requests that run through a live tunnel.", []string{"connector", "transport"}, nil)
-	tunnelRequestsLimit = prometheus.NewDesc("postern_tunnel_requests_limit",
-		"How many requests may run through a live tunnel: the connector's max_requests.", []string{"connector", "transport"}, nil)
-	upstreamUp = prometheus.NewDesc("postern_upstream_up",
-		"Whether a model server is reachable, as its connector reports; without a report there is none.", []string{"connector", "upstream"}, nil)
-	deploymentState = prometheus.NewDesc("postern_deployment_state",
+	tunnelConnections   = describe("tunnel_connections", "Live tunnels, by connector id and transport.", "connector", "transport")
+	tunnelRTT           = describe("tunnel_rtt_seconds", "Round-trip time of a live tunnel.", "connector", "transport")
+	tunnelRequests      = describe("tunnel_requests", "Requests that run through a live tunnel.", "connector", "transport")
+	tunnelRequestsLimit = describe("tunnel_requests_limit",
+		"How many requests may run through a live tunnel: the connector's max_requests.", "connector", "transport")
+	upstreamUp = describe("upstream_up",
+		"Whether a model server is reachable, as its connector reports; without a report there is none.", "connector", "upstream")
+	deploymentState = describe("deployment_state",
 		"1 for the state that a deployment is in: available, degraded, model_missing, model_server_down, upstream_missing or offline; accounts' deployments of the same name are added up.",
-		[]string{"deployment", "state"}, nil)
+		"deployment", "state")
+	queueLength = describe("queue_length",
+		"Requests that wait for their turn, by deployment; only deployments with a bound have a queue.", "deployment")
+	memoryHeld    = describe("memory_held_bytes", "Bytes of the memory budget that requests and answers hold now.")
+	memoryLimit   = describe("memory_limit_bytes", "The memory budget of requests and answers, max_memory.")
+	memoryRefused = describe("memory_refused_total",
+		"Requests and answers that the memory budget refused, by reason: full, or share of a key or account.", "reason")
 )
 
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("postern_"+name, help, labels, nil)
+}
+
 // Describe implements prometheus.Collector.
-func (tunnelCollector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- tunnelConnections
-	ch <- tunnelRTT
-	ch <- tunnelRequests
-	ch <- tunnelRequestsLimit
-	ch <- upstreamUp
+func (live) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		tunnelConnections, tunnelRTT, tunnelRequests, tunnelRequestsLimit, upstreamUp, deploymentState, queueLength, memoryHeld, memoryLimit, memoryRefused,
+	} {
+		ch <- d
+	}
 }
 
 // Collect implements prometheus.Collector.
-func (c tunnelCollector) Collect(ch chan<- prometheus.Metric) {
-	hub, err := c.Listener.Hub()
-	if err != nil {
-		return
+func (l live) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
-	for _, s := range hub.Sessions() {
-		ch <- prometheus.MustNewConstMetric(tunnelConnections, prometheus.GaugeValue, 1, s.Connector, s.Transport)
-		ch <- prometheus.MustNewConstMetric(tunnelRTT, prometheus.GaugeValue, s.RTT.Seconds(), s.Connector, s.Transport)
-		ch <- prometheus.MustNewConstMetric(tunnelRequests, prometheus.GaugeValue, float64(s.Active), s.Connector, s.Transport)
-		ch <- prometheus.MustNewConstMetric(tunnelRequestsLimit, prometheus.GaugeValue, float64(s.Limit), s.Connector, s.Transport)
-		for _, u := range s.States {
-			if !u.Known {
-				continue
-			}
-			up := 0.0
-			if u.Reachable {
-				up = 1
-			}
-			ch <- prometheus.MustNewConstMetric(upstreamUp, prometheus.GaugeValue, up, s.Connector, u.Name)
+	if hub, err := l.Listener.Hub(); err == nil {
+		collectTunnels(hub.Sessions(), gauge)
+	}
+	if service, err := l.Manage(); err == nil {
+		states := make(map[[2]string]int)
+		service.EachDeployment(func(d manage.Deployment) { states[[...]string{d.Name, string(d.State)}]++ })
+		for labels, n := range states {
+			gauge(deploymentState, float64(n), labels[:]...)
 		}
 	}
-}
-
-// deploymentCollector reports the states of deployments, read at each scrape.
-type deploymentCollector struct{ *gateway.Gateway }
-
-// Describe implements prometheus.Collector.
-func (deploymentCollector) Describe(ch chan<- *prometheus.Desc) { ch <- deploymentState }
-
-// Collect implements prometheus.Collector.
-func (c deploymentCollector) Collect(ch chan<- prometheus.Metric) {
-	service, err := c.Manage()
-	if err != nil {
-		return
-	}
-	type series struct {
-		name  string
-		state health.State
-	}
-	counts := make(map[series]int)
-	service.EachDeployment(func(d manage.Deployment) { counts[series{d.Name, d.State}]++ })
-	for s, n := range counts {
-		ch <- prometheus.MustNewConstMetric(deploymentState, prometheus.GaugeValue, float64(n), s.name, string(s.state))
-	}
-}
-
-// queueCollector reports how many requests wait, read at each scrape.
-type queueCollector struct{ *gateway.Gateway }
-
-var queueLength = prometheus.NewDesc("postern_queue_length",
-	"Requests that wait for their turn, by deployment; only deployments with a bound have a queue.", []string{"deployment"}, nil)
-
-// Describe implements prometheus.Collector.
-func (queueCollector) Describe(ch chan<- *prometheus.Desc) { ch <- queueLength }
-
-// Collect implements prometheus.Collector. Accounts may have deployments of the
-// same name, which are one series.
-func (c queueCollector) Collect(ch chan<- prometheus.Metric) {
-	open := c.Store.Opened()
+	open := l.Store.Opened()
 	if open == nil {
 		return
 	}
-	lengths := map[string]int{}
+	lengths := map[string]int{} // accounts' deployments of the same name are one series
 	open.Queues.Lengths(func(n queue.Name, waiting int) { lengths[n.Deployment] += waiting })
 	for deployment, waiting := range lengths {
-		ch <- prometheus.MustNewConstMetric(queueLength, prometheus.GaugeValue, float64(waiting), deployment)
-	}
-}
-
-// memoryCollector reports the memory budget, read at each scrape.
-type memoryCollector struct{ *gateway.Gateway }
-
-var (
-	memoryHeld = prometheus.NewDesc("postern_memory_held_bytes",
-		"Bytes of the memory budget that requests and answers hold now.", nil, nil)
-	memoryLimit = prometheus.NewDesc("postern_memory_limit_bytes",
-		"The memory budget of requests and answers, max_memory.", nil, nil)
-	memoryRefused = prometheus.NewDesc("postern_memory_refused_total",
-		"Requests and answers that the memory budget refused, by reason: full, or share of a key or account.", []string{"reason"}, nil)
-)
-
-// Describe implements prometheus.Collector.
-func (memoryCollector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- memoryHeld
-	ch <- memoryLimit
-	ch <- memoryRefused
-}
-
-// Collect implements prometheus.Collector.
-func (c memoryCollector) Collect(ch chan<- prometheus.Metric) {
-	open := c.Store.Opened()
-	if open == nil {
-		return
+		gauge(queueLength, float64(waiting), deployment)
 	}
 	s := open.Memory.Stats()
-	ch <- prometheus.MustNewConstMetric(memoryHeld, prometheus.GaugeValue, float64(s.Held))
-	ch <- prometheus.MustNewConstMetric(memoryLimit, prometheus.GaugeValue, float64(s.Total))
+	gauge(memoryHeld, float64(s.Held))
+	gauge(memoryLimit, float64(s.Total))
 	ch <- prometheus.MustNewConstMetric(memoryRefused, prometheus.CounterValue, float64(s.Full), "full")
 	ch <- prometheus.MustNewConstMetric(memoryRefused, prometheus.CounterValue, float64(s.OverShare), "share")
+}
+
+func collectTunnels(sessions []tunnel.Info, gauge func(d *prometheus.Desc, value float64, labels ...string)) {
+	for _, s := range sessions {
+		gauge(tunnelConnections, 1, s.Connector, s.Transport)
+		gauge(tunnelRTT, s.RTT.Seconds(), s.Connector, s.Transport)
+		gauge(tunnelRequests, float64(s.Active), s.Connector, s.Transport)
+		gauge(tunnelRequestsLimit, float64(s.Limit), s.Connector, s.Transport)
+		for _, u := range s.States {
+			if u.Known && u.Reachable {
+				gauge(upstreamUp, 1, s.Connector, u.Name)
+			} else if u.Known {
+				gauge(upstreamUp, 0, s.Connector, u.Name)
+			}
+		}
+	}
 }

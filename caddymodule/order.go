@@ -25,11 +25,7 @@ func (a *App) checkOrder(ctx caddy.Context) error {
 		}
 		for name, server := range httpApp.Servers {
 			o := handlerOrder{named: server.NamedRoutes}
-			routes := make([]jsonRoute, len(server.Routes))
-			for i, r := range server.Routes {
-				routes[i] = jsonRoute{r.Group, r.HandlersRaw, r.Terminal}
-			}
-			if _, err := o.routes(routes, passed{}); err != nil {
+			if _, err := o.routes(server.Routes, passed{}); err != nil {
 				return fmt.Errorf("server %s: %w", name, err)
 			}
 		}
@@ -43,13 +39,6 @@ type passed struct{ auth, dialect bool }
 // or joins two ways of a request.
 func (p passed) or(q passed) passed { return passed{p.auth || q.auth, p.dialect || q.dialect} }
 
-// jsonRoute is the part of a route that decides about the order.
-type jsonRoute struct {
-	Group    string            `json:"group"`
-	Handlers []json.RawMessage `json:"handle"`
-	Terminal bool              `json:"terminal"`
-}
-
 // handlerOrder walks the routes of one server.
 type handlerOrder struct {
 	named map[string]*caddyhttp.Route
@@ -58,7 +47,7 @@ type handlerOrder struct {
 
 // routes walks routes in their order. Of those in one group a request passes one
 // at most, and none after a terminal one.
-func (o *handlerOrder) routes(routes []jsonRoute, at passed) (passed, error) {
+func (o *handlerOrder) routes(routes caddyhttp.RouteList, at passed) (passed, error) {
 	groups := make(map[string]passed)
 	for _, r := range routes {
 		before := at
@@ -66,7 +55,7 @@ func (o *handlerOrder) routes(routes []jsonRoute, at passed) (passed, error) {
 			before = first
 		}
 		groups[r.Group] = before
-		after, err := o.handlers(r.Handlers, before)
+		after, err := o.handlers(r.HandlersRaw, before)
 		if err != nil {
 			return at, err
 		}
@@ -82,9 +71,9 @@ func (o *handlerOrder) handlers(handlers []json.RawMessage, at passed) (passed, 
 	const order = "the three stand in one route, in the order model_auth, model_dialect, model_route"
 	for _, raw := range handlers {
 		var h struct {
-			Handler string      `json:"handler"`
-			Name    string      `json:"name"`
-			Routes  []jsonRoute `json:"routes"`
+			Handler string              `json:"handler"`
+			Name    string              `json:"name"`   // of invoke
+			Routes  caddyhttp.RouteList `json:"routes"` // of subroute
 		}
 		if json.Unmarshal(raw, &h) != nil {
 			continue // Caddy reports it, or it is not a kind that has our handlers in it

@@ -85,7 +85,7 @@ func TestHandlerOrder(t *testing.T) {
 	}
 }
 
-// TestProvisionErrors checks what a wrong configuration is told.
+// TestProvisionErrors checks the errors of wrong configurations.
 func TestProvisionErrors(t *testing.T) {
 	for _, test := range []struct{ options, want string }{
 		{"listen tcp/:7443", "connectors dial one UDP port"},

@@ -13,7 +13,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// freeUDP is a loopback UDP address that nobody listens on.
+// freeUDP is a loopback UDP address without a listener.
 func freeUDP(t *testing.T) string {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -93,7 +93,7 @@ func TestNoTokenWithoutAddress(t *testing.T) {
 	}
 }
 
-// The first start tells how the first user comes in, once in a process.
+// The first start says how the first user comes in, once in a process.
 func TestWelcome(t *testing.T) {
 	listen, database := freeUDP(t), filepath.Join(t.TempDir(), "gateway.db")
 	var said bytes.Buffer

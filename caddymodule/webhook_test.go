@@ -69,7 +69,7 @@ func TestWebhookInLogs(t *testing.T) {
 	}
 }
 
-// Mistakes are told when the configuration is loaded, without what is secret.
+// Mistakes are reported when the configuration is loaded, without secrets.
 func TestWebhookMistakes(t *testing.T) {
 	t.Setenv("POSTERN_TEST_TWO_LINES", "secret\nsecret")
 	for name, c := range map[string]struct{ file, want string }{

@@ -17,20 +17,20 @@ import (
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-// told collects events.
-type told struct {
+// recorder collects events.
+type recorder struct {
 	mu     sync.Mutex
 	events []Event
 }
 
-func (o *told) add(e Event) {
+func (o *recorder) add(e Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.events = append(o.events, e)
 }
 
 // take returns the names of the events since the last call.
-func (o *told) take() (names []string) {
+func (o *recorder) take() (names []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, e := range o.events {
@@ -40,21 +40,21 @@ func (o *told) take() (names []string) {
 	return names
 }
 
-func (o *told) expect(t *testing.T, when string, want ...string) {
+func (o *recorder) expect(t *testing.T, when string, want ...string) {
 	t.Helper()
 	if got := o.take(); !slices.Equal(got, want) {
-		t.Errorf("%s: told %q, want %q", when, got, want)
+		t.Errorf("%s: got %q, want %q", when, got, want)
 	}
 }
 
-// Changes of the store become events, each once, however often they are told.
+// Changes of the store become events, each once, however often they are reported.
 func TestEventsOfTheStore(t *testing.T) {
 	st, ctx := storetest.New(t), t.Context()
 	old, _, err := st.CreateKey(ctx, store.DefaultAccount, "old", "*")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out told
+	var out recorder
 	s := newSources(st, out.add)
 	key, _, err := st.CreateKey(ctx, store.DefaultAccount, "new", "*")
 	if err != nil {
@@ -64,7 +64,7 @@ func TestEventsOfTheStore(t *testing.T) {
 	for _, k := range []store.Key{old, key} {
 		s.onChange(store.Change{Kind: store.KindKey, Account: k.Account, ID: k.ID, Name: k.Name})
 	}
-	out.expect(t, "told again")
+	out.expect(t, "reported again")
 	if _, err := st.RevokeKey(ctx, store.DefaultAccount, old.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestEventsOfTheStore(t *testing.T) {
 	}
 	s.onChange(store.Change{Kind: store.KindConnector, Account: "default", ID: den.ID, Name: "den"})
 	out.expect(t, "rotated", eventConnectorRotated)
-	var again told
+	var again recorder
 	newSources(st, again.add).onChange(store.Change{Kind: store.KindConnector, Account: "default", ID: den.ID, Name: "den"})
 	again.expect(t, "rotated before the start")
 
@@ -136,7 +136,7 @@ func TestEventsOfTheStore(t *testing.T) {
 	out.expect(t, "closed")
 }
 
-// Deployments are told when they differ from before.
+// Deployments are reported when they differ from before.
 func TestEventsOfDeployments(t *testing.T) {
 	st, ctx := storetest.New(t), t.Context()
 	p, code, err := st.CreatePairing(ctx, store.DefaultAccount, "anna")
@@ -149,7 +149,7 @@ func TestEventsOfDeployments(t *testing.T) {
 	if _, _, err := st.ApprovePairing(ctx, store.DefaultAccount, p.ID, "", "anna"); err != nil {
 		t.Fatal(err)
 	}
-	var out told
+	var out recorder
 	s := newSources(st, out.add)
 	defer s.close()
 	change := store.Change{Kind: store.KindDeployment, Account: "default", ID: "m", Name: "m"}
@@ -157,7 +157,7 @@ func TestEventsOfDeployments(t *testing.T) {
 		setDeployment(t, st, fmt.Sprintf("model-%d", n))
 		out.expect(t, "set", eventDeploymentChanged)
 		s.onChange(change)
-		out.expect(t, "told again")
+		out.expect(t, "reported again")
 	}
 	if _, err := st.RemoveDeployment(ctx, store.DefaultAccount, "m"); err != nil {
 		t.Fatal(err)
@@ -180,7 +180,7 @@ func setDeployment(t *testing.T, st *store.Store, model string) {
 func TestEventsOfTunnels(t *testing.T) {
 	st := storetest.New(t)
 	synctest.Test(t, func(t *testing.T) {
-		var out told
+		var out recorder
 		s := newSources(st, out.add)
 		first, second := tunnel.NewHub(tunnel.Options{}), tunnel.NewHub(tunnel.Options{})
 		s.Follow(first)
@@ -234,7 +234,7 @@ func TestEventsOfTunnels(t *testing.T) {
 
 // slowEmitter is a configuration whose handlers take their time.
 type slowEmitter struct {
-	told
+	recorder
 	takes time.Duration
 }
 

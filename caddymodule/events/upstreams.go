@@ -11,7 +11,7 @@ const (
 	// offlineAfter: a connector reports what it likes.
 	upstreamsAtOnce = 16
 	// touchInterval is how often the time is noted at which connectors were
-	// online. A gateway that is killed loses no more than that.
+	// online. A gateway that is killed loses that much at most.
 	touchInterval = 10 * time.Minute
 )
 

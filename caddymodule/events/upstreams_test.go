@@ -22,7 +22,7 @@ func TestEventsOfUpstreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		var out told
+		var out recorder
 		s := newSources(st, out.add)
 		defer s.close()
 		hub := tunnel.NewHub(tunnel.Options{})

@@ -112,7 +112,7 @@ func TestWebhookTries(t *testing.T) {
 	}
 }
 
-// A receiver that hangs costs ten seconds for each try, and holds nobody: what
+// A receiver that hangs costs ten seconds for each try, and blocks nothing: what
 // does not fit is lost. After the configuration's end it is given up.
 func TestWebhookHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -143,7 +143,7 @@ func TestWebhookHangs(t *testing.T) {
 			t.Errorf("a minute after the end %d events wait", n)
 		}
 		if n := lost.Load(); n != webhookBuffer+10 {
-			t.Errorf("%v are counted of %d events that nobody got", n, webhookBuffer+10)
+			t.Errorf("%v are counted of %d events that were not delivered", n, webhookBuffer+10)
 		}
 		if strings.Count(log.String(), "events were lost: the webhook is too slow") != 1 || strings.Count(log.String(), "events were lost: they still waited") != 1 {
 			t.Errorf("the log says %s", log.String())

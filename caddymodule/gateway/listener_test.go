@@ -43,7 +43,7 @@ func TestListenerKeepsItsIdentity(t *testing.T) {
 		t.Errorf("%d configurations own the listener, want 2", n)
 	}
 	if _, deny := (notNow{}).Claim(t.Context(), tunnel.Device{}); deny == nil || !deny.Retry {
-		t.Errorf("without a configuration devices are told %+v, want to come back", deny)
+		t.Errorf("without a configuration devices get %+v, want to come back", deny)
 	}
 }
 

@@ -32,7 +32,7 @@ type Counters struct {
 // Store is a store that is opened on first use: provisioning a configuration
 // (caddy validate) must not lock a file.
 type Store struct {
-	Messages io.Writer   // to the user, beside the log
+	Messages io.Writer   // to the user, in addition to the log
 	Terminal bool        // Messages goes to a person, not to a journal or a file
 	Welcomed atomic.Bool // the first user was shown the way in
 

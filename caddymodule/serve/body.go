@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/connector/memory"
 )
 
-// errTooLarge is what a limited reader answers past its limit.
+// errTooLarge is the error of a limited reader past its limit.
 var errTooLarge = errors.New("body is larger than its limit")
 
 // readBody reads the request's body to its end, undoing gzip and zstd
@@ -127,7 +127,7 @@ func readAll(r io.Reader, size, limit int64, hold func(n int64) error) ([]byte, 
 // beyond what can still come. The last and largest step would otherwise be
 // mostly waste.
 func enlarged(body []byte, size, limit int64) int64 {
-	most := limit + 1 // the one byte that tells too large
+	most := limit + 1 // one byte more shows that it is too large
 	if size >= int64(len(body)) && size < limit {
 		most = size + 1 // the room for finding the end
 	}

@@ -111,10 +111,8 @@ func (c *completion) decode(r *http.Request) *dialect.Error {
 	if ex.held.request > requestCost { // else the difference is too small
 		_ = ex.held.holdRequest(ex.decodedCost(c.size + c.kept)) // less than before always succeeds
 	}
-	if c.learner.efforts.any() {
-		if of, ok := c.registration(); ok && c.learner.efforts.none(of) {
-			c.call.DropEffort()
-		}
+	if c.learner.refusesEffort(c.registration) {
+		c.call.DropEffort()
 	}
 	return nil
 }

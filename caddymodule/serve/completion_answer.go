@@ -33,7 +33,7 @@ func (c *completion) render(response *http.Response) *dialect.Error {
 	}
 	if c.noEffort { // and answers without one: an error's text may be the client's
 		if of, ok := c.registration(); ok {
-			c.learner.efforts.learn(of)
+			c.learner.learnNoEffort(of)
 		}
 	}
 	if !c.call.Streamed() {

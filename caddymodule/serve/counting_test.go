@@ -12,7 +12,7 @@ import (
 )
 
 // Large prompts are counted by turns over the keys, so that one key cannot have
-// all processors; small ones wait for nobody, and a stream for a second at most.
+// all processors; small ones do not wait, and a stream for a second at most.
 func TestCountingTakesTurns(t *testing.T) {
 	g := newGateway(t, 1<<30)
 	const path = "/v1/messages/count_tokens"

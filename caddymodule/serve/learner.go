@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,8 +25,7 @@ type learner struct {
 	calibration  *tokens.Calibration
 	counting     *queue.Queues // of those who count by it
 	kept         *kept.Store
-	efforts      efforts // of models that know none
-	signatureKey []byte  // of thinking blocks
+	signatureKey []byte // of thinking blocks
 	sealer       *dialect.Sealer
 
 	store       *store.Store
@@ -38,6 +38,9 @@ type learner struct {
 	memory      *memory.Budget
 	stop        context.CancelFunc
 	worker      sync.WaitGroup
+
+	mu       sync.RWMutex
+	noEffort map[tokens.Registration]bool // of models that know no degrees of thinking
 }
 
 // sample is a completed request and the tokens of its prompt.
@@ -103,6 +106,7 @@ func newLearner(st *store.Store, budget *memory.Budget, logger *slog.Logger) (*l
 		samples:      make(chan sample, maxSamples),
 		corrections:  make(chan correction),
 		stop:         stop,
+		noEffort:     make(map[tokens.Registration]bool),
 	}
 	l.calibration = tokens.NewCalibration(tokens.NewCounter(), l.load)
 	l.unwatch = st.Subscribe(l.onChange)
@@ -128,12 +132,37 @@ func (l *learner) load(r tokens.Registration) (tokens.Ratios, bool) {
 	return tokens.Ratios{Plain: c.Plain, Tools: c.Tools}, true
 }
 
-// onChange forgets deployments that are removed.
+// onChange forgets deployments that were removed, and which models know no degrees of
+// thinking of those that were set again.
 func (l *learner) onChange(c store.Change) {
-	if c.Kind == store.KindDeployment && c.Removed {
-		l.calibration.Remove(c.Account, c.ID)
-		l.efforts.forget(c.Account, c.ID)
+	if c.Kind != store.KindDeployment {
+		return
 	}
+	if c.Removed {
+		l.calibration.Remove(c.Account, c.ID)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.noEffort, func(of tokens.Registration, _ bool) bool { return of.Account == c.Account && of.Deployment == c.ID })
+}
+
+// learnNoEffort notes that a deployment's model knows no degrees of thinking,
+// until it is set again.
+func (l *learner) learnNoEffort(of tokens.Registration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.noEffort[of] = true
+}
+
+// refusesEffort reports whether a request's model knows no degrees of thinking.
+func (l *learner) refusesEffort(registration func() (tokens.Registration, bool)) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if len(l.noEffort) == 0 {
+		return false
+	}
+	of, _ := registration()
+	return l.noEffort[of]
 }
 
 // learn enqueues a sample. It drops it if too many wait, or held, which is to be

@@ -9,7 +9,7 @@ import (
 // meanwhile, the garbage of one step included.
 const (
 	// requestCost is what each request takes, in bytes, however small it is:
-	// goroutines, buffers of streams. An answer that is smaller costs no more.
+	// goroutines, buffers of streams. An answer that is smaller is free.
 	requestCost = 32 << 10
 	// A body of another dialect is there as it came, as the parts of a
 	// conversation and as the upstream's body, of which the first and the last

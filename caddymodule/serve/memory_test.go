@@ -248,12 +248,12 @@ func TestModelComesFirst(t *testing.T) {
 }
 
 // A connector without memory has not touched a request: another one may have it,
-// and without one the client is told to come back.
+// and without one the client is to come back.
 func TestBusyConnector(t *testing.T) {
 	ex := &Exchange{Deployment: "m"}
 	var derr *dialect.Error
 	if err := new(Router).clientError(t.Context(), ex, link.ErrBusy); !errors.As(err, &derr) || derr.HTTPStatus(dialect.Chat) != 503 || derr.RetryAfter == 0 {
-		t.Errorf("the client is told %v", err)
+		t.Errorf("the client gets %v", err)
 	}
 	if !untouched(link.CodeBusy.Err()) {
 		t.Error("no other connector is asked")

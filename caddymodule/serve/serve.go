@@ -51,7 +51,7 @@ type Observer interface {
 	Ended(ex *Exchange, status int)       // an authenticated request
 }
 
-// Backend is an open store and what requests need beside it. It outlives
+// Backend is an open store and what requests need in addition. It outlives
 // configurations.
 type Backend struct {
 	Store    *store.Store

@@ -160,7 +160,7 @@ func TestUpConnectorOfAnotherDevice(t *testing.T) {
 }
 
 // A run that was killed right after it made the connector left one behind
-// whose secret nobody has.
+// whose secret is lost.
 func TestUpConnectorWithoutItsSecret(t *testing.T) {
 	account, st, _ := newAccount(t)
 	left, _, err := st.CreateConnector(asOperator(t), store.DefaultAccount, ownName)
@@ -177,7 +177,7 @@ func TestUpConnectorWithoutItsSecret(t *testing.T) {
 	wantToken(t, st, id, token, "127.0.0.1:7443")
 }
 
-// One that deployments lead to is somebody's own and is not replaced.
+// One that deployments lead to is a user's and is not replaced.
 func TestUpConnectorOfAUser(t *testing.T) {
 	account, st, _ := newAccount(t)
 	theirs, _, err := st.CreateConnector(asOperator(t), store.DefaultAccount, ownName)

@@ -67,7 +67,7 @@ func TestUpConnectorEnds(t *testing.T) {
 	}
 }
 
-// A connector that somebody has removed leaves the gateway to its others.
+// A connector that was removed leaves the gateway to its others.
 func TestUpConnectorRemoved(t *testing.T) {
 	var messages strings.Builder
 	u := &Run{agentDone: make(chan error, 1), Options: Options{Messages: &messages}}

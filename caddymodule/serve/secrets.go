@@ -1,12 +1,10 @@
-package caddymodule
+package serve
 
 import (
 	"encoding/hex"
 	"net/http"
 	"slices"
 	"strings"
-
-	"github.com/postern-dev/postern/caddymodule/serve"
 )
 
 // secretPrefixes are what secrets begin with: API keys, management tokens and
@@ -16,15 +14,15 @@ var secretPrefixes = [...]string{"sk-svc-", "pmt_", "ptt_"}
 // hiddenByCaddy are the headers that Caddy hides in its log.
 var hiddenByCaddy = [...]string{"Authorization", "Cookie", "Proxy-Authorization"}
 
-// redacted stands in the log for what is hidden.
+// redacted replaces a secret in the log.
 const redacted = "REDACTED"
 
-// carriesSecret reports whether a request has a secret, or what is sent as one,
+// CarriesSecret reports whether a request has a secret, or something sent as one,
 // where Caddy does not hide it. It may have one if it seems to have no key at
 // all: Caddy logs headers with an underscore in their names, such as X_Api_Key,
 // and drops them before any handler runs.
-func carriesSecret(r *http.Request) bool {
-	if serve.SentKey(r.Header) == "" {
+func CarriesSecret(r *http.Request) bool {
+	if SentKey(r.Header) == "" {
 		return true
 	}
 	for name, values := range r.Header {
@@ -35,8 +33,8 @@ func carriesSecret(r *http.Request) bool {
 	return holdsSecret(r.RequestURI)
 }
 
-// withoutSecrets returns a copy of the request that can be logged.
-func withoutSecrets(r *http.Request) *http.Request {
+// WithoutSecrets returns a copy of the request that can be logged.
+func WithoutSecrets(r *http.Request) *http.Request {
 	shown := *r
 	shown.Header = r.Header.Clone()
 	for name, values := range shown.Header {
@@ -62,7 +60,7 @@ func isSecretHeader(name string, values []string) bool {
 	if slices.Contains(hiddenByCaddy[:], name) {
 		return false
 	}
-	return slices.Contains(serve.KeyHeaders[:], name) || slices.ContainsFunc(values, holdsSecret)
+	return slices.Contains(KeyHeaders[:], name) || slices.ContainsFunc(values, holdsSecret)
 }
 
 // holdsSecret reports whether a text has a secret in it, also percent-encoded,
@@ -79,9 +77,9 @@ func holdsSecret(text string) bool {
 	return false
 }
 
-// decoded is a text without percent-encoding, that of what was encoded included.
-// It takes one pass, as strangers send such texts, and passes over what is not
-// encoded well: some readers do too.
+// decoded is a text without percent-encoding, also where it was encoded twice. It
+// takes one pass, as unauthenticated clients send such texts, and skips invalid
+// encoding, as some readers do.
 func decoded(text string) string {
 	out := make([]byte, 0, len(text))
 	for i := range len(text) {

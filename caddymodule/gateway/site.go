@@ -1,0 +1,69 @@
+package gateway
+
+import (
+	"maps"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// HostOf is the host of a host:port, "" if there is none.
+func HostOf(hostport string) string {
+	host, _, _ := net.SplitHostPort(hostport)
+	return host
+}
+
+// IsLoopback reports whether a name or an address is this machine's.
+func IsLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || err == nil && ip.IsLoopback()
+}
+
+// OnlySite returns the one host and its URL; the names of the loopback
+// interface count as one.
+func OnlySite(urls map[string]string) (host, url string) {
+	if url, ok := urls["localhost"]; ok {
+		maps.DeleteFunc(urls, func(name, _ string) bool {
+			ip, err := netip.ParseAddr(name)
+			return err == nil && ip.IsLoopback()
+		})
+		if len(urls) == 1 {
+			return "localhost", url
+		}
+	}
+	if len(urls) != 1 {
+		return "", ""
+	}
+	for host, url = range urls {
+	}
+	return host, url
+}
+
+// Site is how a host name is served.
+type Site struct {
+	HTTPS bool
+	Port  uint
+	Usual bool // the port is the scheme's
+}
+
+// Before reports whether a site is to be named rather than another of the same
+// host: HTTPS before HTTP, then the lower port.
+func (s Site) Before(other Site) bool {
+	if s.HTTPS != other.HTTPS {
+		return s.HTTPS
+	}
+	return s.Port < other.Port
+}
+
+// URL is the base URL of a host name, without /v1.
+func (s Site) URL(host string) string {
+	scheme := "http"
+	if s.HTTPS {
+		scheme = "https"
+	}
+	if s.Usual {
+		return scheme + "://" + host
+	}
+	return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(int(s.Port)))
+}
