@@ -2,5 +2,5 @@
 
 package main
 
-// monotonicMicroseconds is of no use where there is no systemd.
+// monotonicMicroseconds is unused without systemd.
 func monotonicMicroseconds() int64 { return 0 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/config"
 	"github.com/postern-dev/postern/connector/doctor"
+	"github.com/postern-dev/postern/connector/text"
 )
 
 func doctorCommand(sys system) *cobra.Command {
@@ -71,9 +71,7 @@ func diagnose(ctx context.Context, sys system, path string, loaded config.Loaded
 		return &runtimeError{fmt.Errorf("interrupted: %w", err)}
 	}
 	if asJSON {
-		encoder := json.NewEncoder(sys.stdout)
-		encoder.SetIndent("", "  ")
-		if err := encoder.Encode(map[string]any{"ok": failed == 0, "checks": findings}); err != nil {
+		if err := printJSON(sys.stdout, map[string]any{"ok": failed == 0, "checks": findings}); err != nil {
 			return &runtimeError{err}
 		}
 	}
@@ -116,8 +114,8 @@ func connectorFinding(ctx context.Context, sys system, path string) doctor.Findi
 }
 
 func writeFinding(w io.Writer, f doctor.Finding) {
-	fmt.Fprintf(w, "%-8s %s: %s\n", f.Result, f.Check, flat(f.Detail))
+	fmt.Fprintf(w, "%-8s %s: %s\n", f.Result, f.Check, text.Printable(f.Detail, 0))
 	if f.Fix != "" {
-		fmt.Fprintf(w, "         fix: %s\n", flat(f.Fix))
+		fmt.Fprintf(w, "         fix: %s\n", text.Printable(f.Fix, 0))
 	}
 }

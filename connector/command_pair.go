@@ -61,9 +61,9 @@ code is unknown, has run out or is used, or the device was denied, 78 as
 			if err != nil {
 				return err
 			}
-			var v voice = logVoice{logger}
+			var v pairingReporter = logReporter{logger}
 			if f.logFormat == "auto" && isTerminal(sys.stderr) {
-				v = newTerminalVoice(sys.stderr)
+				v = newTerminalReporter(sys.stderr)
 			}
 			return pair(command, sys, args[0], args[1], f, logger, v)
 		},
@@ -73,7 +73,7 @@ code is unknown, has run out or is used, or the device was denied, 78 as
 	flags.StringVarP(&f.config, "config", "c", "", "configuration `FILE` to write (default: connector.json in the folder postern of your configurations)")
 	flags.StringVar(&f.pin, "pin", "", "`PIN` that the gateway must have; \"caddy gateway status\" shows it")
 	flags.StringVar(&f.name, "name", "", "`NAME` of this machine in the console (default: its host name)")
-	flags.StringVar(&f.server, "server", "", "`HOST:PORT` of the gateway's tunnels, in place of what the gateway tells")
+	flags.StringVar(&f.server, "server", "", "`HOST:PORT` of the gateway's tunnels, in place of what the gateway publishes")
 	flags.BoolVar(&f.noRun, "no-run", false, "end when the configuration is written")
 	flags.BoolVar(&f.force, "force", false, "replace a token that the configuration has already")
 	logFlags(command, &f.logFormat, &f.logLevel)
@@ -81,7 +81,7 @@ code is unknown, has run out or is used, or the device was denied, 78 as
 }
 
 // pair pairs, and goes on as run.
-func pair(command *cobra.Command, sys system, gatewayURL, code string, f pairFlags, logger *slog.Logger, v voice) error {
+func pair(command *cobra.Command, sys system, gatewayURL, code string, f pairFlags, logger *slog.Logger, v pairingReporter) error {
 	path := cmp.Or(f.config, config.DefaultPath(sys.getenv))
 	if path == "" {
 		return errors.New("there is no folder for configurations in the environment (HOME is not set); give --config FILE")
@@ -127,7 +127,7 @@ func pair(command *cobra.Command, sys system, gatewayURL, code string, f pairFla
 func pairConfig(store *config.Store, sys system, f pairFlags) (config.Config, error) {
 	c, err := store.Load()
 	if errors.Is(err, config.ErrPaired) {
-		return c, fmt.Errorf("%w; start it with `connector run --config %s`, or give --force to pair it anew, or another file with --config", err, store.Path())
+		return c, fmt.Errorf("%w; start it with `connector run --config %s`, or give --force to pair it again, or another file with --config", err, store.Path())
 	}
 	if err != nil {
 		return c, err
@@ -151,7 +151,7 @@ func pairConfig(store *config.Store, sys system, f pairFlags) (config.Config, er
 }
 
 // obtain pairs and keeps the token.
-func obtain(ctx context.Context, discovery *dial.Discovery, code, name string, store *config.Store, c config.Config, v voice) error {
+func obtain(ctx context.Context, discovery *dial.Discovery, code, name string, store *config.Store, c config.Config, v pairingReporter) error {
 	gateway, err := discovery.Find(ctx)
 	if err != nil {
 		return &runtimeError{stopped(ctx, err, "the code can still be used")}
@@ -190,7 +190,7 @@ func explainPairing(ctx context.Context, err error, gateway dial.Gateway, pendin
 	case errors.As(err, &deny):
 		return &notPairedError{errors.New(refusal(deny, start))}
 	case errors.Is(err, link.ErrPin):
-		return &runtimeError{fmt.Errorf("who answers at %s is not the gateway that told this address: its identity has another pin; check --server, and what is between this machine and the gateway", gateway.Server)}
+		return &runtimeError{fmt.Errorf("the server at %s is not the gateway that published this address: its identity has another pin; check --server, and what is between this machine and the gateway", gateway.Server)}
 	case errors.Is(err, agent.ErrUnreachable):
 		return &runtimeError{fmt.Errorf("%w; check that UDP can reach it", err)}
 	case pending:
@@ -218,8 +218,7 @@ func refusal(deny link.Deny, start string) string {
 	}
 }
 
-// stopped replaces an error by the news that somebody stopped the command, where
-// that is the reason.
+// stopped replaces the error of a command that was interrupted.
 func stopped(ctx context.Context, err error, then string) error {
 	if ctx.Err() == nil {
 		return err

@@ -87,8 +87,7 @@ func runCommand(sys system) *cobra.Command {
 }
 
 // pairedConfig returns the file that the command pair writes, if it is there. A
-// token in the environment is one that somebody has set for this very run, and
-// comes first.
+// token in the environment is set for this very run, and comes first.
 func pairedConfig(getenv func(string) string) string {
 	path := config.DefaultPath(getenv)
 	if path == "" || getenv("TUNNEL_TOKEN") != "" || getenv("TUNNEL_TOKEN_FILE") != "" {

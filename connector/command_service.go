@@ -68,8 +68,7 @@ Exit codes: 0 done, 1 failed, 2 wrong flags or configuration.`,
 	}
 	flags := command.Flags()
 	flags.StringVarP(&f.config, "config", "c", "", "configuration `FILE` (default: what the command pair wrote)")
-	flags.BoolVar(&f.user, "user", false, "make it a service of this user")
-	f.nameFlag(command)
+	f.flags(command, "make it a service of this user")
 	flags.BoolVar(&f.noStart, "no-start", false, "do not start it now")
 	flags.DurationVar(&f.drain, "drain-timeout", defaultDrain, "`TIME` that running requests have to finish when it stops")
 	return command
@@ -153,8 +152,12 @@ func basePlan(sys system, f serviceFlags) service.Plan {
 	return plan
 }
 
-// nameFlag adds the flag that all the commands about services have.
-func (f *serviceFlags) nameFlag(command *cobra.Command) {
+// thisUsers describes --user where the service is there already.
+const thisUsers = "this user's service, and not the machine's"
+
+// flags adds the flags that say which service is meant.
+func (f *serviceFlags) flags(command *cobra.Command, user string) {
+	command.Flags().BoolVar(&f.user, "user", false, user)
 	command.Flags().StringVar(&f.name, "name", service.DefaultName, "`NAME` of the service, for several connectors on one machine")
 }
 
@@ -239,8 +242,7 @@ Exit codes: 0 done, 1 failed, or there is no service.`,
 			return nil
 		},
 	}
-	command.Flags().BoolVar(&f.user, "user", false, "this user's service, and not the machine's")
-	f.nameFlag(command)
+	f.flags(command, thisUsers)
 	return command
 }
 
@@ -249,8 +251,8 @@ func serviceStatus(sys system) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "status",
 		Short: "Show whether the service runs, and what it is doing",
-		Long: `Shows what the machine knows of the service, and then what the connector tells
-itself, as ` + "`connector status`" + ` does.
+		Long: `Shows what the machine knows of the service, and then what the connector
+reports itself, as ` + "`connector status`" + ` does.
 
 Exit codes: 0 the service runs, 1 it does not, or there is none.`,
 		Example: `  connector service status`,
@@ -285,8 +287,7 @@ Exit codes: 0 the service runs, 1 it does not, or there is none.`,
 			return nil
 		},
 	}
-	f.nameFlag(command)
-	command.Flags().BoolVar(&f.user, "user", false, "this user's service, and not the machine's")
+	f.flags(command, thisUsers)
 	command.Flags().StringVarP(&f.config, "config", "c", "", "configuration `FILE` of a user's service (default: what the command pair wrote)")
 	return command
 }
@@ -311,8 +312,7 @@ Exit codes: 0 done, 1 failed, or there is no service.`,
 		},
 	}
 	flags := command.Flags()
-	flags.BoolVar(&f.user, "user", false, "this user's service, and not the machine's")
-	f.nameFlag(command)
+	f.flags(command, thisUsers)
 	flags.IntVarP(&f.lines, "lines", "n", 100, "`NUMBER` of lines")
 	flags.BoolVarP(&f.follow, "follow", "f", false, "go on with the lines that come")
 	return command

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/text"
 	"github.com/postern-dev/postern/connector/upstream"
 )
 
@@ -31,7 +31,7 @@ func statusCommand(sys system) *cobra.Command {
 		Use:   "status [--json]",
 		Short: "Show what the connector on this machine is doing",
 		Long: `Asks the connector that runs on this machine what it is doing: whether its tunnel
-is up, which model servers it has, and how its last requests ended. It tells
+is up, which model servers it has, and how its last requests ended. It has
 nothing of what requests and answers say.
 
 Exit codes: 0 the tunnel is up, 1 it is not, or no connector runs.`,
@@ -45,9 +45,7 @@ Exit codes: 0 the tunnel is up, 1 it is not, or no connector runs.`,
 				return err
 			}
 			if asJSON {
-				encoder := json.NewEncoder(sys.stdout)
-				encoder.SetIndent("", "  ")
-				if err := encoder.Encode(r); err != nil {
+				if err := printJSON(sys.stdout, r); err != nil {
 					return &runtimeError{err}
 				}
 			} else {
@@ -87,8 +85,8 @@ Exit codes: 0 the tunnel is up, 1 it is not, and the time has run out.`,
 	return command
 }
 
-// waitOnline asks again and again. The connector may not be there yet, so that
-// nothing could tell of a change.
+// waitOnline asks again and again. The connector may not run yet, so that
+// nothing could notify of a change.
 func waitOnline(ctx context.Context, sys system, at target, timeout time.Duration) error {
 	limit := time.NewTimer(timeout)
 	defer limit.Stop()
@@ -122,7 +120,7 @@ func reloadCommand(sys system) *cobra.Command {
 No request is lost: keys and addresses of model servers change at once, and for
 what the gateway has to know (names of upstreams, routes, the token) a new
 tunnel takes over from the old one. While a new gateway cannot be reached, the
-tunnel to the old one stays, and the new one is tried beside it; a token that is
+tunnel to the old one stays, and the new one is tried in parallel; a token that is
 refused needs another reload.
 
 Exit codes: 0 the new configuration is in use, 1 no connector runs, 2 the new
@@ -215,7 +213,7 @@ const (
 func (l line) text() string {
 	var b strings.Builder
 	for _, p := range l {
-		b.WriteString(flat(p.text))
+		b.WriteString(text.Printable(p.text, 0))
 	}
 	return b.String()
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -21,8 +22,8 @@ import (
 	"github.com/postern-dev/postern/connector/version"
 )
 
-// A running connector can be asked and told things by who runs it: over a
-// socket that only this user, and root, can open. It speaks HTTP:
+// A running connector can be controlled by its user, over a socket that only this
+// user, and root, can open. It speaks HTTP:
 //
 //	GET  /status   the report, as JSON
 //	POST /reload   reads the configuration again; {"error": …} if that failed
@@ -33,7 +34,7 @@ const socketOff = "off"
 // maxSocketPath is what all systems take, of the 104 to 108 bytes they have.
 const maxSocketPath = 103
 
-// report is what a running connector tells.
+// report is what a running connector answers.
 type report struct {
 	Version string    `json:"version"`
 	Commit  string    `json:"commit"`
@@ -132,7 +133,7 @@ func (r *runner) listenControl(connector string) (*control, error) {
 	case err != nil && r.options.socket != "":
 		return nil, fmt.Errorf("--socket: %w", err)
 	case err != nil:
-		r.logger.Warn("there is no control socket: status, wait and reload will not find this connector", "reason", err)
+		r.logger.Warn("failed to open the control socket: status, wait and reload will not find this connector", "error", err)
 		return nil, nil
 	}
 	waiting, stop := context.WithCancel(context.Background())
@@ -213,9 +214,13 @@ func (r *runner) report() report {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
+	_ = printJSON(w, v) // the client may be gone
+}
+
+func printJSON(w io.Writer, v any) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")
-	_ = encoder.Encode(v) // who asked may be gone
+	return encoder.Encode(v)
 }
 
 // busyError: a connector answers at the socket.
@@ -225,8 +230,7 @@ func (e *busyError) Error() string {
 	return fmt.Sprintf("a connector runs with this configuration already (process %d)", e.pid)
 }
 
-// openSocket listens at path. A socket that nobody listens at any more is
-// replaced.
+// openSocket listens at path. An abandoned socket is replaced.
 func openSocket(path string) (net.Listener, error) {
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf("the path of the control socket is longer than %d bytes: %s; give a shorter one with --socket PATH", maxSocketPath, path)
@@ -257,8 +261,8 @@ func openSocket(path string) (net.Listener, error) {
 	return listener, nil
 }
 
-// privateFolder makes the folder of the socket, if it is missing. One that
-// somebody else could have made must be closed to others.
+// privateFolder makes the folder of the socket, if it is missing. One in a
+// shared place must belong to this user.
 func privateFolder(dir string) error {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -273,7 +277,7 @@ func privateFolder(dir string) error {
 		return fmt.Errorf("looking at the folder of the control socket: %w", err)
 	}
 	if !ownedByUser(info) || !info.IsDir() {
-		return fmt.Errorf("%s belongs to somebody else; remove it, or give another with --socket PATH", dir)
+		return fmt.Errorf("%s belongs to another user; remove it, or give another with --socket PATH", dir)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ import (
 // for nothing but files.
 const controlTimeout = 5 * time.Second
 
-// errNotRunning: nobody answers at the socket.
+// errNotRunning: no process answers at the socket.
 var errNotRunning = errors.New("no connector runs here with this configuration; start it with `connector run`, or as a service with `connector service install`, or name its file with --config")
 
 // sockets returns where a connector may be found, the likeliest first.
@@ -38,7 +38,7 @@ func sockets(sys system, file, socket string) ([]string, error) {
 	}
 	id := ""
 	if file == "" {
-		// As far as the token goes, no more of the configuration is needed.
+		// Only the token is needed.
 		loaded, err := config.Load("", sys.getenv)
 		if err == nil {
 			if token, err := link.ParseToken(loaded.Config.TunnelToken); err == nil {
@@ -85,7 +85,7 @@ func askStatus(ctx context.Context, path string) (r report, err error) {
 	return r, err
 }
 
-// ask makes one request. Its errors are errNotRunning if nobody listens.
+// ask makes one request. The error is errNotRunning if no process listens.
 func ask(ctx context.Context, path, method, at string, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()

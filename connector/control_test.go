@@ -234,7 +234,7 @@ func TestReloadCommand(t *testing.T) {
 		t.Errorf("code %d, %s, now %s", code, stderr, address())
 	}
 	h.hangups <- os.Interrupt
-	h.eventually("the complaint in the log", func() bool { return strings.Contains(log.String(), "not reloaded; the old configuration stays") })
+	h.eventually("the complaint in the log", func() bool { return strings.Contains(log.String(), "failed to reload; the old configuration stays") })
 	h.write("http://127.0.0.1:4")
 	h.hangups <- os.Interrupt
 	h.eventually("the reload", func() bool { return address() == "127.0.0.1:4" })
@@ -313,7 +313,7 @@ func TestNotifyOfAnotherProcess(t *testing.T) {
 	if n := newNotifier(func(name string) string { return env[name] }, 2); n.every != 0 || n.socket != "\x00name" {
 		t.Errorf("got %+v", n)
 	}
-	(&notifier{}).tell("READY=1") // does nothing
+	(&notifier{}).send("READY=1") // does nothing
 }
 
 func TestShort(t *testing.T) {

@@ -19,7 +19,7 @@ func logFlags(command *cobra.Command, format, level *string) {
 
 // newDisplay returns the logger of a connector that runs. On a terminal it comes
 // with a screen that shows what happens; the log then has only what the screen
-// does not tell, unless its level was asked for.
+// does not show, unless its level was set.
 func newDisplay(command *cobra.Command, sys system, format, level string) (*slog.Logger, *screen, error) {
 	if format == "auto" {
 		if s := newScreen(sys.stderr, sys.getenv); s != nil {

@@ -14,12 +14,12 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/service"
+	"github.com/postern-dev/postern/connector/text"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -29,7 +29,7 @@ const (
 	exitRuntime = 1
 	exitUsage   = 2 // flags or configuration that can never work
 	exitRefused = 3 // the gateway did not pair this machine
-	// exitFatal: the gateway does not know this connector (any more), or is
+	// exitFatal: the gateway does not know this connector, or is
 	// another one. It is EX_CONFIG of sysexits.h, for service managers.
 	exitFatal = 78
 )
@@ -112,7 +112,7 @@ func run(ctx context.Context, args []string, sys system) int {
 	if err == nil {
 		return exitOK
 	}
-	fmt.Fprintln(sys.stderr, "Error:", legible(err.Error()))
+	fmt.Fprintln(sys.stderr, "Error:", printable(err.Error()))
 	var failed *runtimeError
 	var refused *notPairedError
 	var fatal *agent.FatalError
@@ -128,16 +128,13 @@ func run(ctx context.Context, args []string, sys system) int {
 	}
 }
 
-// legible leaves out what a terminal would obey. What goes wrong may be told in
-// the words of somebody whom nobody vouches for: the names in a certificate that
-// is not trusted, the reason for which a handshake was broken off.
-func legible(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r != '\n' && r != '\t' && !unicode.IsPrint(r) {
-			return -1
-		}
-		return r
-	}, text)
+// printable is [text.Printable] for several lines.
+func printable(s string) string {
+	lines := strings.Split(s, "\n")
+	for i, line := range lines {
+		lines[i] = text.Printable(strings.ReplaceAll(line, "\t", "  "), 0)
+	}
+	return strings.Join(lines, "\n")
 }
 
 // runtimeError is an error that another try, without a change of the command
@@ -161,7 +158,7 @@ accepted by the gateway.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.SetVersionTemplate(versionText())
+	root.SetVersionTemplate(fmt.Sprintf("connector %s\ncommit %s\n%s %s/%s\n", version.Number(), version.Commit(), runtime.Version(), runtime.GOOS, runtime.GOARCH))
 	root.AddCommand(pairCommand(sys), runCommand(sys), statusCommand(sys), waitCommand(sys), reloadCommand(sys), doctorCommand(sys), serviceCommand(sys))
 	return root
 }

@@ -70,7 +70,7 @@ func TestUsage(t *testing.T) {
 		{"help", []string{"--help"}, exitOK, "Exit codes: 0 done, 1 failed, 2 wrong flags or configuration, 3 not paired, 78 not\naccepted by the gateway.", ""},
 		{"help of run", []string{"run", "--help"}, exitOK, "connector run --config connector.json", ""},
 		{"version", []string{"--version"}, exitOK, "connector " + version.Number() + "\ncommit ", ""},
-		{"unknown command", []string{"rum"}, exitUsage, "", "Error: unknown command \"rum\" for \"connector\"\n\nDid you mean this?\n\trun\n"},
+		{"unknown command", []string{"rum"}, exitUsage, "", "Error: unknown command \"rum\" for \"connector\"\n\nDid you mean this?\n  run\n"},
 		{"unknown flag", []string{"run", "--conf", "x"}, exitUsage, "", "Error: unknown flag: --conf\n"},
 		{"an argument too many", []string{"run", "connector.json"}, exitUsage, "", `Error: unknown command "connector.json" for "connector run"`},
 		{"unknown level", []string{"run", "--log-level", "loud"}, exitUsage, "", "Error: --log-level: \"loud\" is not known; use debug, info, warn or error\n"},

@@ -19,7 +19,7 @@ import (
 )
 
 // listenMetrics opens the port for health checks and metrics, which is off by
-// default. It tells no names of models and nothing of what requests say.
+// default. It has no names of models and nothing of what requests say.
 //
 //	/healthz   200: the process works
 //	/readyz    200: the tunnel is up; 503 otherwise, with the reason
@@ -62,7 +62,7 @@ func (r *runner) listenMetrics() (stop func(), err error) {
 	go func() {
 		defer close(done)
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			r.logger.Error("metrics are not served any more", "reason", err)
+			r.logger.Error("failed to serve metrics", "error", err)
 		}
 	}()
 	r.logger.Info("serving metrics", "address", listener.Addr().String())
@@ -147,7 +147,7 @@ func writeMetrics(w io.Writer, s agent.Status, started time.Time) {
 	sample("memory_bytes", float64(memory.Sys-memory.HeapReleased))
 	family("goroutines", "gauge", "Goroutines.")
 	sample("goroutines", float64(runtime.NumGoroutine()))
-	_, _ = io.WriteString(w, b.String()) // who asked may be gone
+	_, _ = io.WriteString(w, b.String()) // the client may be gone
 }
 
 // labelValue quotes a label's value.

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// notifier tells systemd about this process, by the protocol of sd_notify(3).
+// notifier reports this process to systemd, by the protocol of sd_notify(3).
 // Without systemd it does nothing.
 type notifier struct {
 	socket string
@@ -29,8 +29,8 @@ func newNotifier(getenv func(string) string, pid int) *notifier {
 	return n
 }
 
-// tell sends assignments like READY=1. Nothing depends on whether they arrive.
-func (n *notifier) tell(assignments ...string) {
+// send sends assignments like READY=1. Nothing depends on whether they arrive.
+func (n *notifier) send(assignments ...string) {
 	if n.socket == "" {
 		return
 	}
@@ -45,11 +45,11 @@ func (n *notifier) tell(assignments ...string) {
 
 // reloading announces a reload; READY=1 must follow.
 func (n *notifier) reloading() {
-	n.tell("RELOADING=1", fmt.Sprintf("MONOTONIC_USEC=%d", monotonicMicroseconds()))
+	n.send("RELOADING=1", fmt.Sprintf("MONOTONIC_USEC=%d", monotonicMicroseconds()))
 }
 
 // live gives signs of life until ctx ends. One that depends on alive: a process
-// whose locks do not open any more must not seem well.
+// whose locks are stuck must not seem well.
 func (n *notifier) live(ctx context.Context, alive func()) {
 	if n.socket == "" || n.every <= 0 {
 		return
@@ -58,7 +58,7 @@ func (n *notifier) live(ctx context.Context, alive func()) {
 	defer tick.Stop()
 	for {
 		alive()
-		n.tell("WATCHDOG=1")
+		n.send("WATCHDOG=1")
 		select {
 		case <-ctx.Done():
 			return

@@ -42,7 +42,7 @@ type runner struct {
 	reloads sync.Mutex // one at a time
 }
 
-// copied tells whether systemd hands this service a copy of its configuration.
+// copied reports whether systemd passes this service a copy of its configuration.
 func (o runOptions) copied(getenv func(string) string) bool {
 	dir := getenv("CREDENTIALS_DIRECTORY")
 	return dir != "" && strings.HasPrefix(o.config, dir+string(filepath.Separator))
@@ -105,27 +105,27 @@ func (r *runner) run(ctx context.Context) error {
 	defer stop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var beside sync.WaitGroup
-	defer beside.Wait()
+	var background sync.WaitGroup
+	defer background.Wait()
 	finished := make(chan error, 1)
-	besides, end := context.WithCancel(context.Background())
+	helping, end := context.WithCancel(context.Background())
 	defer end()
 	go func() { finished <- r.agent.Run(ctx) }()
-	r.notify.tell("READY=1")
-	beside.Go(func() { r.notify.live(besides, func() { r.agent.Status() }) })
-	beside.Go(func() { r.follow(besides) })
-	beside.Go(func() { r.hangups(besides) })
-	beside.Go(func() { r.release(besides) })
+	r.notify.send("READY=1")
+	background.Go(func() { r.notify.live(helping, func() { r.agent.Status() }) })
+	background.Go(func() { r.follow(helping) })
+	background.Go(func() { r.hangups(helping) })
+	background.Go(func() { r.release(helping) })
 	if r.options.screen != nil {
-		beside.Go(func() { r.options.screen.show(besides, r.agent) })
+		background.Go(func() { r.options.screen.show(helping, r.agent) })
 	}
 	var err error
 	select {
 	case err = <-finished:
 	case <-signalled.Done():
-		stop() // the next signal is not caught any more
+		stop() // the next signal is no longer caught
 		r.logger.Info("stopping; another signal stops at once")
-		r.notify.tell("STOPPING=1")
+		r.notify.send("STOPPING=1")
 		cancel()
 		err = <-finished
 	}
@@ -135,15 +135,15 @@ func (r *runner) run(ctx context.Context) error {
 	return nil
 }
 
-// follow tells systemd what the connector is doing, as `systemctl status` shows
+// follow reports to systemd what the connector is doing, as `systemctl status` shows
 // it.
 func (r *runner) follow(ctx context.Context) {
-	told := ""
+	last := ""
 	for {
 		changed := r.agent.Changed()
-		if text := oneLine(r.agent.Status()); text != told {
-			told = text
-			r.notify.tell("STATUS=" + text)
+		if text := oneLine(r.agent.Status()); text != last {
+			last = text
+			r.notify.send("STATUS=" + text)
 		}
 		select {
 		case <-ctx.Done():
@@ -172,7 +172,7 @@ func (r *runner) hangups(ctx context.Context) {
 			return
 		case <-signals:
 			if err := r.reload(); err != nil {
-				r.logger.Error("not reloaded; the old configuration stays", "reason", err)
+				r.logger.Error("failed to reload; the old configuration stays", "error", err)
 			}
 		}
 	}
@@ -183,13 +183,13 @@ func (r *runner) reload() error {
 	r.reloads.Lock()
 	defer r.reloads.Unlock()
 	if r.options.config == "" {
-		return errors.New("this connector has its configuration from the environment, which stays as it was; start it anew, or give it a file with --config")
+		return errors.New("this connector has its configuration from the environment, which stays as it was; restart it, or give it a file with --config")
 	}
 	if r.options.copied(r.sys.getenv) {
 		return errors.New("systemd hands this service a copy of the configuration, and a new one only when it starts; run: sudo systemctl restart " + filepath.Base(r.sys.getenv("CREDENTIALS_DIRECTORY")))
 	}
 	r.notify.reloading()
-	defer r.notify.tell("READY=1")
+	defer r.notify.send("READY=1")
 	loaded, err := config.Load(r.options.config, r.sys.getenv)
 	if err != nil {
 		return err

@@ -9,12 +9,12 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/term"
 
 	"github.com/postern-dev/postern/connector/agent"
+	"github.com/postern-dev/postern/connector/text"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -98,7 +98,7 @@ func (s *screen) show(ctx context.Context, a *agent.Agent) {
 	}
 }
 
-// update draws the block anew, if it has changed.
+// update redraws the block, if it has changed.
 func (s *screen) update() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,22 +167,23 @@ func (s *screen) lines(height int) []line {
 }
 
 // render returns a line in at most so many columns, and how many it takes.
-func (s *screen) render(l line, most int) (text string, columns int) {
+func (s *screen) render(l line, most int) (string, int) {
 	var b strings.Builder
+	columns := 0
 	for _, p := range l {
-		piece := flat(p.text)
+		shown := text.Printable(p.text, 0)
 		left := most - columns
 		if left <= 0 {
 			break
 		}
-		if utf8.RuneCountInString(piece) > left {
-			piece = string([]rune(piece)[:left-1]) + "…"
+		if utf8.RuneCountInString(shown) > left {
+			shown = string([]rune(shown)[:left-1]) + "…"
 		}
-		columns += utf8.RuneCountInString(piece)
+		columns += utf8.RuneCountInString(shown)
 		if code := p.tone.sequence(); s.color && code != "" {
-			piece = code + piece + "\x1b[0m"
+			shown = code + shown + "\x1b[0m"
 		}
-		b.WriteString(piece)
+		b.WriteString(shown)
 	}
 	return b.String(), columns
 }
@@ -202,15 +203,4 @@ func (t tone) sequence() string {
 	default:
 		return ""
 	}
-}
-
-// flat leaves out what could move a terminal's cursor: some of what is shown
-// was said by others.
-func flat(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return -1
-	}, s)
 }

@@ -67,7 +67,7 @@ func kindOf(err error) endKind {
 		return endRefused
 	}
 	switch {
-	case link.Reborn(err): // the gateway was restarted, and does not know this tunnel
+	case link.Restarted(err): // the gateway was restarted, and does not know this tunnel
 		return endReset
 	case errors.Is(err, link.ErrPin):
 		return endWrongPin
@@ -88,7 +88,7 @@ func reason(err error) string {
 		return "the gateway closed the tunnel: " + code.String()
 	}
 	switch {
-	case link.Reborn(err):
+	case link.Restarted(err):
 		return "the gateway was restarted"
 	case link.Silent(err):
 		return "the gateway has not sent anything for too long"

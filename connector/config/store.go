@@ -13,8 +13,8 @@ import (
 // ErrPaired: the configuration file holds a tunnel token already.
 var ErrPaired = errors.New("this connector is paired already")
 
-// DefaultPath is where a paired connector keeps its configuration if it is
-// not told otherwise: postern/connector.json in the user's folder for
+// DefaultPath is where a paired connector keeps its configuration by
+// default: postern/connector.json in the user's folder for
 // configurations. It is empty if the environment does not say where that is.
 func DefaultPath(getenv func(string) string) string {
 	var dir string

@@ -57,10 +57,9 @@ type Discovery struct {
 
 // NewDiscovery prepares to ask the gateway at a URL where its tunnels are, and
 // for the pin of its identity. What is answered is believed for the sake of
-// HTTPS; without it, only a gateway on this machine is, or one that tells the
-// pin that is expected. With HTTPS too, a pin that is not empty must be the one
-// that is told. A server that is not empty counts in place of the one that is
-// told.
+// HTTPS; without it, only a gateway on this machine is, or one that publishes the
+// expected pin. With HTTPS too, a pin that is not empty must be the published one. A
+// server that is not empty replaces the published one.
 func NewDiscovery(gatewayURL, pin, server string) (*Discovery, error) {
 	at, err := parseGatewayURL(gatewayURL, pin)
 	if err != nil {
@@ -98,7 +97,7 @@ func (d *Discovery) Find(ctx context.Context) (Gateway, error) {
 }
 
 // HTTPClient returns a client for a gateway's HTTPS port, which trusts the system's certificate
-// authorities, and follows nobody anywhere. It speaks HTTP/1.1, as a tunnel's
+// authorities, and follows no redirects. It speaks HTTP/1.1, as a tunnel's
 // WebSocket does: over HTTP/2 a gateway has no answer about that.
 func HTTPClient() *http.Client {
 	protocols := new(http.Protocols)
@@ -138,7 +137,7 @@ func parseGatewayURL(raw, pin string) (*url.URL, error) {
 	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: discoveryPath}, nil
 }
 
-// loopback tells whether a host is this machine without asking anybody.
+// loopback reports whether a host is this machine, without a lookup.
 func loopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return strings.EqualFold(host, "localhost") || err == nil && ip.IsLoopback()
@@ -187,13 +186,13 @@ func (d *Discovery) check(a discoveryAnswer) (Gateway, error) {
 		err = errors.New("it is too long, or not printable")
 	}
 	if err != nil {
-		return Gateway{}, fmt.Errorf("the gateway at %s tells an address for tunnels that cannot be used: %w; set it on the gateway, or give --server HOST:PORT", d.Origin(), err)
+		return Gateway{}, fmt.Errorf("the gateway at %s publishes an address for tunnels that cannot be used: %w; set it on the gateway, or give --server HOST:PORT", d.Origin(), err)
 	}
 	if err := link.CheckPin(a.Pin); err != nil {
-		return Gateway{}, fmt.Errorf("the gateway at %s tells no usable pin: %w", d.Origin(), err)
+		return Gateway{}, fmt.Errorf("the gateway at %s publishes no usable pin: %w", d.Origin(), err)
 	}
 	if d.pin != "" && a.Pin != d.pin {
-		return Gateway{}, fmt.Errorf("the gateway at %s tells the pin %s, not the expected one: either --pin is of another gateway, or somebody else answers there; compare with what the gateway shows",
+		return Gateway{}, fmt.Errorf("the gateway at %s publishes the pin %s, not the expected one: either --pin is of another gateway, or another server answers there; compare with what the gateway shows",
 			d.Origin(), a.Pin)
 	}
 	g := Gateway{Server: server, URL: d.Origin(), Pin: a.Pin}

@@ -24,7 +24,7 @@ import (
 
 const (
 	// addressStagger is how long one address has for its handshake before the
-	// next is tried beside it, RFC 8305 §5.
+	// next is tried in parallel, RFC 8305 §5.
 	addressStagger = 250 * time.Millisecond
 	// answeredStagger applies once anything has come back: the gateway is there, and
 	// may be busy with many connectors that come at once.
@@ -162,7 +162,7 @@ func dialError(ctx context.Context, err, failure error, answered bool) error {
 	case isTransport && transport.Remote && (transport.ErrorCode == quic.ConnectionRefused || transport.ErrorCode == tlsInternalError):
 		return ErrBusy
 	case isTransport && !transport.Remote && transport.ErrorCode == quic.InternalError && failure != nil:
-		return failure // quic-go keeps no more of it than the text
+		return failure // quic-go keeps only the text of it
 	default:
 		return err
 	}

@@ -14,7 +14,7 @@ const (
 	answeredTimeout = 20 * time.Second
 	// answeredDelay is that of the next transport once anything has come back. A
 	// gateway may keep a handshake waiting, and would have twice the work; but
-	// something in between may also have let no more through than a packet.
+	// something in between may also have let only one packet through.
 	answeredDelay = 12 * time.Second
 )
 

@@ -43,7 +43,7 @@ type patientSocket struct {
 }
 
 // failure returns why the last packet that did not leave the machine did not;
-// quic-go keeps no more of it than the text.
+// quic-go keeps only the text of it.
 func (s *patientSocket) failure() error {
 	if err := s.failed.Load(); err != nil {
 		return *err

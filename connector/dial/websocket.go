@@ -37,7 +37,7 @@ type WebSocket struct {
 	Now     func() time.Time // for that certificate
 	UsesBBR func(net.Conn) bool
 	// lenient: the certificate of the outer TLS cannot be verified. It is worth
-	// one warning and no more: what counts is the pin inside.
+	// a single warning: what counts is the pin inside.
 	lenient atomic.Bool
 }
 
@@ -191,7 +191,7 @@ type webConn struct {
 func (c *webConn) RemoteAddr() net.Addr { return c.remote }
 
 // Close implements net.Conn. It does not wait for the other side, which HTTP/2
-// has told.
+// has notified.
 func (c *webConn) Close() error { return c.socket.CloseNow() }
 
 // webSocketConn is a connection over a WebSocket with what only this transport has.

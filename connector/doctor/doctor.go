@@ -65,8 +65,8 @@ type diagnosis struct {
 
 // Diagnose checks all that a valid configuration needs to work: the name of the
 // gateway, the ways to it, its identity, whether it accepts the token, the clock,
-// and each upstream, which gets a short request to its first model. It tells each
-// finding when it has it. A connector that runs stays undisturbed.
+// and each upstream, which gets a short request to its first model. It reports
+// each finding at once. A connector that runs stays undisturbed.
 func Run(ctx context.Context, c config.Config, probeTimeout time.Duration, report func(Finding)) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -96,8 +96,7 @@ func (d *diagnosis) run(ctx context.Context) {
 	d.upstreams(ctx)
 }
 
-// check makes one check and tells its finding. It reports whether nothing has
-// failed.
+// check makes one check, reports its finding, and returns whether it did not fail.
 func (d *diagnosis) check(ctx context.Context, name string, f func(context.Context) Finding) bool {
 	if ctx.Err() != nil {
 		return false
@@ -169,7 +168,7 @@ func (d *diagnosis) judgeUDP(err error) Finding {
 		return Finding{Result: ResultOK, Detail: "a gateway answers over QUIC at " + d.target.Server}
 	default:
 		return Finding{
-			Result: ResultFailed, Detail: fmt.Sprintf("nobody answers over QUIC at %s: %s", d.target.Server, explain(err)),
+			Result: ResultFailed, Detail: fmt.Sprintf("no answer over QUIC at %s: %s", d.target.Server, explain(err)),
 			Fix: "check that the gateway runs, and that UDP port " + port + " is open in its firewall and in that of this network (outgoing)",
 		}
 	}
@@ -185,7 +184,7 @@ func (d *diagnosis) judgePin(err error) Finding {
 			Fix: "check `server`; if the gateway lost its storage, pair again or create a new token with `caddy gateway connector create`",
 		}
 	default:
-		return Finding{Result: ResultSkipped, Detail: "nobody answers over QUIC who could show it"}
+		return Finding{Result: ResultSkipped, Detail: "without an answer over QUIC it is not known"}
 	}
 }
 
@@ -258,7 +257,7 @@ func (d *diagnosis) ask(request *http.Request) (response *http.Response, untrust
 
 func (d *diagnosis) clock(context.Context) Finding {
 	if d.date.IsZero() {
-		return Finding{Result: ResultSkipped, Detail: "nobody answered over HTTPS to compare with"}
+		return Finding{Result: ResultSkipped, Detail: "without an answer over HTTPS there is no time to compare with"}
 	}
 	skew := d.now().Sub(d.date).Round(time.Second)
 	if skew.Abs() <= maxSkew {

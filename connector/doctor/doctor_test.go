@@ -132,10 +132,10 @@ func TestWayToTheGateway(t *testing.T) {
 	defer silent.Close()
 
 	found := diagnose(t, c, nil, func(d *diagnosis) { d.target.Server, d.dialTimeout = silent.LocalAddr().String(), 200*time.Millisecond })
-	expect(found, "udp", ResultFailed, "nobody answers over QUIC", "UDP port ", "firewall")
-	expect(found, "pin", ResultSkipped, "nobody answers")
+	expect(found, "udp", ResultFailed, "no answer over QUIC", "UDP port ", "firewall")
+	expect(found, "pin", ResultSkipped, "without an answer over QUIC")
 	expect(found, "websocket", ResultFailed, "where UDP is blocked", "HTTPS_PROXY")
-	expect(found, "clock", ResultSkipped, "nobody answered over HTTPS")
+	expect(found, "clock", ResultSkipped, "without an answer over HTTPS")
 	expect(found, "token", ResultSkipped, "no way to the gateway")
 
 	found = diagnose(t, c, nil, func(d *diagnosis) { d.target.Server = "nowhere.invalid:7443" })

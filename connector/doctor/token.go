@@ -33,7 +33,7 @@ func (d *diagnosis) askToken(ctx context.Context) Finding {
 	case errors.Is(err, link.ErrPin):
 		return Finding{Result: ResultSkipped, Detail: "who answers is not the gateway that the token was made for"}
 	case errors.As(err, &deny):
-		return Finding{Result: ResultWarning, Detail: "the gateway cannot tell now: " + explain(err), Fix: "try again in a moment"}
+		return Finding{Result: ResultWarning, Detail: "the gateway does not know now: " + explain(err), Fix: "try again in a moment"}
 	case ctx.Err() != nil:
 		err = agent.ErrNoWelcome
 	}

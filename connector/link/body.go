@@ -43,7 +43,7 @@ func (c *content) read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// ahead tells whether next will not have to wait for the stream.
+// ahead reports whether next will not have to wait for the stream.
 func (c *content) ahead() bool {
 	if !c.chunked {
 		return c.goesOn || c.in.err != nil

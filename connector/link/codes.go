@@ -16,7 +16,7 @@ type Code uint64
 
 // The reset codes. Their values are part of the protocol.
 const (
-	// CodeNone stops a request body whose rest nobody needs; the answer is
+	// CodeNone stops a request body whose rest is not needed; the answer is
 	// complete all the same.
 	CodeNone Code = 0
 	// CodeCancelled: the client went away, or the request's context ended.
@@ -110,7 +110,7 @@ const (
 	CloseNone CloseCode = 0
 	// CloseReplaced: the same connector said hello on a newer tunnel.
 	CloseReplaced CloseCode = 1
-	// CloseRemoved: the connector was removed, its token is of no more use.
+	// CloseRemoved: the connector was removed, its token is invalid.
 	CloseRemoved CloseCode = 2
 	// CloseShutdown: the gateway shuts down or restarts; come back.
 	CloseShutdown CloseCode = 3
@@ -120,7 +120,7 @@ const (
 	CloseProtocol CloseCode = 5
 	// CloseDrained: the connector's drain is complete.
 	CloseDrained CloseCode = 6
-	// CloseLost: the other side has not been heard of for too long.
+	// CloseLost: nothing came from the other side for too long.
 	CloseLost CloseCode = 7
 )
 

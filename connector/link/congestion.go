@@ -20,8 +20,8 @@ func ControlBBR(_, _ string, raw syscall.RawConn) error {
 	return nil
 }
 
-// UsesBBR tells whether the TCP connection below conn really has BBR. False also
-// means that nobody knows.
+// UsesBBR reports whether the TCP connection below conn has BBR; false if that is not
+// known.
 func UsesBBR(conn net.Conn) bool {
 	raw := below(conn)
 	return raw != nil && usesBBR(raw)

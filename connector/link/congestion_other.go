@@ -7,5 +7,5 @@ import "syscall"
 // preferBBR does nothing here: the choice is the system's.
 func preferBBR(syscall.RawConn) {}
 
-// usesBBR: nobody can tell here.
+// usesBBR: it is not known here.
 func usesBBR(syscall.RawConn) bool { return false }

@@ -19,7 +19,7 @@ const (
 
 // ErrNoCredit: the connector has as many requests as it takes at once. Nothing
 // was sent to it.
-var ErrNoCredit = errors.New("the connector takes no more requests at the moment")
+var ErrNoCredit = errors.New("the connector takes no further requests at the moment")
 
 // Conn is the connection under a tunnel: QUIC, or HTTP/2 inside TLS inside a
 // WebSocket where UDP is blocked. Its methods may be called from any goroutine.
@@ -34,11 +34,11 @@ type Conn interface {
 	// Control returns the control stream, once. The gateway waits for the
 	// connector's first bytes on it, or for the connector.
 	Control(ctx context.Context) (ControlStream, error)
-	// Close ends the connection and all of its streams, and tells the other side
-	// the code. It does not wait, and drops what is still queued on a stream.
+	// Close ends the connection and all of its streams, and sends the other
+	// side the code. It does not wait, and drops what is still queued on a stream.
 	Close(code CloseCode, why string) error
 	// Context ends with the connection. Its cause says why: see [CloseReason],
-	// [Silent] and [Reborn].
+	// [Silent] and [Restarted].
 	Context() context.Context
 	RemoteAddr() net.Addr
 	// RTT is the time of a packet's way to the other side and back, 0 as long
@@ -50,8 +50,8 @@ type Conn interface {
 // ControlStream carries the control messages of a tunnel.
 type ControlStream interface {
 	io.ReadWriteCloser
-	// The deadlines are for giving up: after one has passed, the stream is of no
-	// more use.
+	// The deadlines are for giving up: after one has passed, the stream is
+	// unusable.
 	SetDeadline(time.Time) error
 	SetWriteDeadline(time.Time) error
 }
@@ -79,7 +79,7 @@ func (e *CloseError) Error() string {
 // Unwrap makes the end of a connection what it is to all network code.
 func (e *CloseError) Unwrap() error { return net.ErrClosed }
 
-// lostError is the end of a connection that nobody closed.
+// lostError is the end of a connection that was not closed.
 type lostError struct {
 	err    error
 	silent bool
@@ -98,7 +98,7 @@ type resetError Code
 // Error implements error.
 func (e resetError) Error() string { return "the stream was reset: " + Code(e).String() }
 
-// Silent tells whether a connection ended because nothing was heard of the
+// Silent reports whether a connection ended because nothing came from the
 // other side for too long.
 func Silent(err error) bool {
 	var idle *quic.IdleTimeoutError
@@ -106,9 +106,9 @@ func Silent(err error) bool {
 	return errors.As(err, &idle) || errors.As(err, &lost) && lost.silent
 }
 
-// Reborn tells whether a connection ended because the other side, started anew,
-// knows nothing of it.
-func Reborn(err error) bool {
+// Restarted reports whether a connection ended because the other side was restarted,
+// and does not know it.
+func Restarted(err error) bool {
 	var reset *quic.StatelessResetError
 	return errors.As(err, &reset)
 }

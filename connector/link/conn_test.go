@@ -137,7 +137,7 @@ func TestBrokenPipe(t *testing.T) {
 	for _, end := range []Conn{p.gateway, p.connector} {
 		<-end.Context().Done()
 		cause := context.Cause(end.Context())
-		if _, ok := CloseReason(cause); ok || Silent(cause) || Reborn(cause) || !errors.Is(cause, net.ErrClosed) {
+		if _, ok := CloseReason(cause); ok || Silent(cause) || Restarted(cause) || !errors.Is(cause, net.ErrClosed) {
 			t.Errorf("ended with %v", cause)
 		}
 	}

@@ -22,7 +22,7 @@ const (
 	believed = 4 << 10
 )
 
-// ErrOversized is what [Control.Receive] returns, beside [ErrMalformed], for a
+// ErrOversized is what [Control.Receive] returns, with [ErrMalformed], for a
 // message that is larger than any may be.
 var ErrOversized = errors.New("larger than a control message may be")
 
@@ -65,15 +65,15 @@ func (c *Control) Send(m Message) error {
 }
 
 // Receive reads the next message. After io.EOF, ErrMalformed or an error of
-// the stream no more can follow; after [ErrUnknownMessage] the next one can be
+// the stream, none can follow; after [ErrUnknownMessage] the next one can be
 // read.
 func (c *Control) Receive() (Message, error) {
 	return c.ReceiveCounted(func(int) error { return nil })
 }
 
-// ReceiveCounted is [Control.Receive] from somebody who is not known yet: take is
-// asked before more than a few KiB are spent on the message, with how many bytes
-// more. Its error ends the reading, and is returned.
+// ReceiveCounted is [Control.Receive] from an unauthenticated peer: take is called before
+// more than a few KiB are spent on the message, with how many bytes more. Its error
+// ends the reading, and is returned.
 func (c *Control) ReceiveCounted(take func(bytes int) error) (Message, error) {
 	var header [4]byte
 	if _, err := io.ReadFull(c.rw, header[:]); err != nil {
@@ -166,41 +166,21 @@ func decode(text []byte) (Message, error) {
 	if err := json.Unmarshal(text, &e); err != nil {
 		return nil, fmt.Errorf("receiving control message: %w: not the expected JSON", ErrMalformed)
 	}
-	switch e.Type {
-	case "hello":
-		return decodeAs[Hello](e)
-	case "welcome":
-		return decodeAs[Welcome](e)
-	case "deny":
-		return decodeAs[Deny](e)
-	case "pending":
-		return decodeAs[Pending](e)
-	case "grant":
-		return decodeAs[Grant](e)
-	case "update":
-		return decodeAs[Update](e)
-	case "updated":
-		return decodeAs[Updated](e)
-	case "report":
-		return decodeAs[Report](e)
-	case "rotate":
-		return decodeAs[Rotate](e)
-	case "rotated":
-		return decodeAs[Rotated](e)
-	case "ping":
-		return Ping{}, nil
-	case "pong":
-		return decodeAs[Pong](e)
-	case "drain":
-		return Drain{}, nil
-	case "drain_ok":
-		return DrainOK{}, nil
-	case "drained":
-		return Drained{}, nil
-	default:
+	decode := decoders[e.Type]
+	if decode == nil {
 		return nil, fmt.Errorf("receiving control message: %w %q", ErrUnknownMessage, short(e.Type))
 	}
+	return decode(e)
 }
+
+// decoders are the messages by type. The data of one without fields is ignored.
+var decoders = map[string]func(envelope) (Message, error){
+	"hello": decodeAs[Hello], "welcome": decodeAs[Welcome], "deny": decodeAs[Deny], "pending": decodeAs[Pending], "grant": decodeAs[Grant],
+	"update": decodeAs[Update], "updated": decodeAs[Updated], "report": decodeAs[Report], "rotate": decodeAs[Rotate], "rotated": decodeAs[Rotated],
+	"ping": empty[Ping], "pong": decodeAs[Pong], "drain": empty[Drain], "drain_ok": empty[DrainOK], "drained": empty[Drained],
+}
+
+func empty[M Message](envelope) (Message, error) { return *new(M), nil }
 
 func decodeAs[M Message](e envelope) (Message, error) {
 	var m M

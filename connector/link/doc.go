@@ -79,14 +79,14 @@
 //	    │                               drained │   the last answer is in, or its
 //	    │◀──────────────────────────────────────┤   time is up; the gateway
 //	    │                                       │   closes: CloseShutdown, and the
-//	    │                                       │   connector dials anew
+//	    │                                       │   connector dials again
 //
 // In both drains it is the gateway that closes: a QUIC close drops what is
 // still queued, so only the side that receives answers knows when it is safe.
 //
 // A hello takes the place of the connector's tunnel before it. If that belongs to
-// the same process, it is closed at once: whoever dials anew has lost it. If it
-// belongs to another, as when a newer program is started beside the one that runs,
+// the same process, it is closed at once: a process that dials again has lost it. If it
+// belongs to another, as when a newer program is started while one runs,
 // it gets no more requests, and if it answers a ping of the gateway within a
 // second, it finishes those that it has before it is closed. A hello that is a dry
 // run takes no place: it is answered, by welcome or deny, and the gateway closes.
@@ -132,7 +132,7 @@
 //
 // Either side gives up with a stream reset that carries a [Code]. The end of a
 // stream alone never ends a message: a body has a Content-Length or is chunked,
-// and one that ends early is an error for whoever reads it.
+// and one that ends early is an error for its reader.
 //
 // # Upstreams
 //

@@ -6,9 +6,9 @@ import "bytes"
 const maxExtra = 4 << 10
 
 // extension skips what stands between a chunk's size and the end of its line:
-// an extension, which nobody has to understand (RFC 9112 §7.1.1), or the spaces
-// with which some servers pad the size. It returns 0 if data ends too early to
-// tell.
+// an extension, which may be ignored (RFC 9112 §7.1.1), or the spaces
+// with which some servers pad the size. It returns 0 if data ends too
+// early.
 func extension(data []byte) (int, error) {
 	n := bytes.IndexByte(data, '\r')
 	if n < 0 && len(data) <= maxExtra {
@@ -21,8 +21,8 @@ func extension(data []byte) (int, error) {
 	return n, nil
 }
 
-// trailer skips the fields behind the last chunk: nobody waits for them. It
-// returns 0 if data ends too early to tell.
+// trailer skips the fields behind the last chunk, which are unused. It
+// returns 0 if data ends too early.
 func trailer(data []byte) (int, error) {
 	end := bytes.Index(data, []byte("\r\n\r\n"))
 	if end < 0 && len(data) <= maxExtra {

@@ -40,7 +40,7 @@ func appendFields(b []byte, h http.Header, lenient bool, skip func(name string) 
 	return b, nil
 }
 
-// hopByHop tells whether a field is about one connection only or about framing.
+// hopByHop reports whether a field is about one connection only or about framing.
 func hopByHop(name string) bool {
 	switch name {
 	case "Connection", "Content-Length", "Host", "Keep-Alive", "Proxy-Authenticate",
@@ -50,7 +50,7 @@ func hopByHop(name string) bool {
 	return false
 }
 
-// private tells whether a request field is for the gateway alone: its client's
+// private reports whether a request field is for the gateway alone: its client's
 // secrets, and where its client comes from. "Expect" has been met already.
 func private(name string) bool {
 	switch name {
@@ -63,7 +63,7 @@ func private(name string) bool {
 // noneSkipped leaves out no field.
 func noneSkipped(string) bool { return false }
 
-// nominates tells whether a Connection field names another one.
+// nominates reports whether a Connection field names another one.
 func nominates(connection []string, name string) bool {
 	for _, v := range connection {
 		for option := range strings.SplitSeq(v, ",") {
@@ -75,7 +75,7 @@ func nominates(connection []string, name string) bool {
 	return false
 }
 
-// isToken tells whether s is a token, RFC 9110 §5.6.2.
+// isToken reports whether s is a token, RFC 9110 §5.6.2.
 func isToken(s string) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -89,7 +89,7 @@ func isToken(s string) bool {
 	return s != ""
 }
 
-// isFieldValue tells whether s can be a field value, RFC 9110 §5.5: anything
+// isFieldValue reports whether s can be a field value, RFC 9110 §5.5: anything
 // but control characters, of which only the tab is allowed.
 func isFieldValue(s string) bool {
 	for i := range len(s) {
@@ -100,7 +100,7 @@ func isFieldValue(s string) bool {
 	return true
 }
 
-// isTarget tells whether s is an origin-form request target, RFC 9112 §3.2.1,
+// isTarget reports whether s is an origin-form request target, RFC 9112 §3.2.1,
 // of visible ASCII only.
 func isTarget(s string) bool {
 	for i := range len(s) {

@@ -53,7 +53,7 @@ const (
 var (
 	errTransportClosed = errors.New("HTTP/2 gave up on it")
 	errNoGoodbye       = errors.New("the other side ended it without a reason")
-	errStalled         = errors.New("the other side takes nothing any more")
+	errStalled         = errors.New("the other side has stopped reading")
 	errCancelledHere   = errors.New("this side cancelled the stream")
 )
 
@@ -92,17 +92,17 @@ type http2Conn struct {
 	raw      *tls.Conn
 	ctx      context.Context
 	endWith  context.CancelCauseFunc
-	gone     chan struct{} // closed when the raw connection is of no more use
+	gone     chan struct{} // closed when the raw connection is closed
 	goneOnce sync.Once
 	parting  atomic.Bool  // part has begun
-	heard    atomic.Int64 // unix nanoseconds
+	lastRead atomic.Int64 // unix nanoseconds
 	rtt      atomic.Int64 // time.Duration
 }
 
 func newHTTP2Conn(ctx context.Context, raw *tls.Conn) *http2Conn {
 	c := &http2Conn{raw: raw, gone: make(chan struct{})}
 	c.ctx, c.endWith = context.WithCancelCause(ctx)
-	c.heard.Store(time.Now().UnixNano())
+	c.lastRead.Store(time.Now().UnixNano())
 	return c
 }
 
@@ -132,7 +132,7 @@ func (c *http2Conn) closed(trailer http.Header) error {
 
 // lost ends a connection that broke.
 func (c *http2Conn) lost(err error) {
-	silent := time.Since(time.Unix(0, c.heard.Load())) >= readIdleTimeout
+	silent := time.Since(time.Unix(0, c.lastRead.Load())) >= readIdleTimeout
 	c.endWith(&lostError{err: err, silent: silent})
 	c.drop()
 }
@@ -188,7 +188,7 @@ func (w watched) Read(p []byte) (int, error) {
 	if err != nil {
 		w.conn.lost(err)
 	} else {
-		w.conn.heard.Store(time.Now().UnixNano())
+		w.conn.lastRead.Store(time.Now().UnixNano())
 	}
 	return n, err
 }

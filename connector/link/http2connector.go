@@ -51,7 +51,7 @@ func HTTP2Connector(ctx context.Context, raw net.Conn, config *tls.Config, strea
 	return c, nil
 }
 
-// ServeHTTP takes a stream and keeps it until whoever accepted it is done.
+// ServeHTTP takes a stream and keeps it until the request is done.
 func (c *http2Connector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h["Date"], h["Content-Type"] = nil, nil
@@ -136,7 +136,7 @@ type connectorControl struct {
 	mu       sync.Mutex // held by a Write; protects what follows
 	w        http.ResponseWriter
 	finished bool
-	done     chan struct{} // closed when w is of no more use
+	done     chan struct{} // closed when w is no longer used
 }
 
 // Read implements [ControlStream].
@@ -174,7 +174,7 @@ func (s *connectorControl) begin() {
 	}
 }
 
-// finish ends the stream, and tells why.
+// finish ends the stream with a code.
 func (s *connectorControl) finish(code CloseCode) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -250,7 +250,7 @@ func (s *connectorStream) Close() error {
 	return nil
 }
 
-// finish ends the answer, in which nothing may be written any more.
+// finish ends the answer, in which nothing may be written afterwards.
 func (s *connectorStream) finish() {
 	if !s.finished.Swap(true) {
 		close(s.done)

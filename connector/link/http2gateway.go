@@ -16,7 +16,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// rttAge is when the round-trip time is measured anew, if anybody asks.
+// rttAge is when the round-trip time is measured again, on demand.
 const rttAge = 10 * time.Second
 
 // http2Gateway is the gateway's end, the client of HTTP/2.
@@ -113,8 +113,8 @@ func (c *http2Gateway) Close(code CloseCode, why string) error {
 	return nil
 }
 
-// newPost returns the request of a stream. HTTP/2 would add fields that nobody
-// needs.
+// newPost returns the request of a stream. HTTP/2 would add unneeded
+// fields.
 func newPost(ctx context.Context, path string, body io.ReadCloser) *http.Request {
 	r := &http.Request{
 		Method: http.MethodPost,
@@ -140,7 +140,7 @@ func (c *http2Gateway) Control(ctx context.Context) (ControlStream, error) {
 	s := &gatewayControl{gateway: c}
 	s.conn = c
 	s.up.init()
-	life, end := context.WithCancel(context.WithoutCancel(c.ctx)) // a close is told on it
+	life, end := context.WithCancel(context.WithoutCancel(c.ctx)) // a close is sent on it
 	s.request = newPost(life, controlPath, &s.up)
 	s.request.Trailer = http.Header{closeField: nil}
 	stop := context.AfterFunc(ctx, end)
@@ -198,7 +198,7 @@ type gatewayStream struct {
 	answer *http.Response // set by the first Read
 
 	mu        sync.Mutex
-	body      io.ReadCloser // of answer, for whoever cancels
+	body      io.ReadCloser // of answer, for a cancellation
 	cancelled bool
 }
 
@@ -249,7 +249,7 @@ func (s *gatewayStream) begin() error {
 }
 
 // end gives back what the stream holds. HTTP/2 is done with it, or learns now
-// that nobody wants the rest.
+// that the rest is not wanted.
 func (s *gatewayStream) end() {
 	s.cancel()
 	s.up.stop(errUploadStopped)
@@ -290,7 +290,7 @@ func (s *gatewayStream) CancelRead(streamCode) {
 }
 
 // CancelWrite implements [Stream]. Without a reason the answer may still come:
-// it is only called so when nobody takes the rest of the request.
+// it is only called so when the rest of the request is not read.
 func (s *gatewayStream) CancelWrite(code streamCode) {
 	if code == CodeNone.wire() {
 		s.up.stop(errUploadStopped)

@@ -26,8 +26,8 @@ const (
 	Subprotocol = "postern.1"
 )
 
-// ErrPin says that whoever answered at the gateway's address is not the gateway
-// that the token was made by.
+// ErrPin says that the server at the gateway's address is not the gateway that made
+// the token.
 var ErrPin = errors.New("the gateway's identity does not match the pin in the tunnel token")
 
 // NewIdentity makes a gateway's long-lived tunnel key, as PKCS #8 DER. It is a
@@ -46,7 +46,7 @@ func NewIdentity() ([]byte, error) {
 
 // Identity returns a certificate for the tunnel key that [NewIdentity] made,
 // and its pin. Connectors look at the key alone, so the certificate is signed
-// by itself, made anew each time, and never expires in practice.
+// by itself, made each time, and never expires in practice.
 func Identity(pkcs8 []byte) (cert tls.Certificate, pin string, err error) {
 	parsed, err := x509.ParsePKCS8PrivateKey(pkcs8)
 	if err != nil {

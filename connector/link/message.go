@@ -71,7 +71,7 @@ type Deny struct {
 const (
 	DenyCredentials = "bad_credentials" // unknown connector, or wrong secret
 	DenyHello       = "bad_hello"       // the hello itself is at fault
-	DenyUnavailable = "unavailable"     // the gateway cannot tell now
+	DenyUnavailable = "unavailable"     // the gateway does not know now
 	DenyShutdown    = "shutdown"        // the gateway is shutting down
 )
 
@@ -143,8 +143,8 @@ const (
 	maxField     = 256 // bytes
 )
 
-// Check tells whether a hello is one that a gateway can work with: its errors
-// say what is wrong, for the connector's log.
+// Check checks that a gateway can work with a hello: its errors say what is wrong, for
+// the connector's log.
 func (h Hello) Check() error {
 	for _, f := range []string{h.Connector, h.Secret, h.Instance, h.Name, h.Version, h.OS} {
 		if len(f) > maxField || !printable(f) {
@@ -186,7 +186,7 @@ func (h Hello) Check() error {
 	return nil
 }
 
-// CheckUpstream tells whether name can name an upstream: 1 to 64 of
+// CheckUpstream checks that name can name an upstream: 1 to 64 of
 // [A-Za-z0-9._-], as it is the Host of requests.
 func CheckUpstream(name string) error {
 	ok := len(name) >= 1 && len(name) <= 64
@@ -200,7 +200,7 @@ func CheckUpstream(name string) error {
 	return nil
 }
 
-// printable tells whether s is text without control characters, which would end
+// printable reports whether s is text without control characters, which would end
 // up in terminals and logs.
 func printable(s string) bool {
 	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0

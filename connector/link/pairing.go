@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// Pending answers a hello with a claim: a person has to approve the device.
-// The connection stays open until somebody did, with pings and pongs as on a
-// tunnel.
+// Pending answers a hello with a claim: a person has to approve the device. The
+// connection stays open until that is decided; pings continue as on a tunnel.
 type Pending struct {
 	// Fingerprint is what [Fingerprint] returns. The connector shows its own,
 	// so that a person can compare the two.
@@ -31,7 +30,7 @@ type Grant struct {
 // [DenyUnavailable] and [DenyShutdown].
 const (
 	DenyPairingUnknown = "pairing_unknown" // there is no such code
-	DenyPairingExpired = "pairing_expired" // nobody approved it in time
+	DenyPairingExpired = "pairing_expired" // it was not approved in time
 	DenyPairingUsed    = "pairing_used"    // another device has it
 	DenyPairingDenied  = "pairing_denied"  // a person refused the device
 	DenyPairingLimit   = "pairing_limit"   // too many tries; the message says when to come back
@@ -44,7 +43,7 @@ const (
 )
 
 // Fingerprint returns a short name for a device with this secret, at the gateway
-// with this pin, like "3f9a 07c2 b1d4 5e60". Both ends compute it: somebody in
+// with this pin, like "3f9a 07c2 b1d4 5e60". Both ends compute it: a man in
 // the middle, or another device with the same code, has another one, and its 64
 // bits are more than can be searched through while a code lasts.
 func Fingerprint(pin, secret string) string {
@@ -72,7 +71,7 @@ func (h Hello) checkClaim() error {
 	return nil
 }
 
-// base62 tells whether s is n letters and digits.
+// base62 reports whether s is n letters and digits.
 func base62(s string, n int) bool {
 	ok := len(s) == n
 	for i := 0; ok && i < len(s); i++ {

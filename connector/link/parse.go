@@ -69,7 +69,7 @@ func parseFields(lines string) (head, error) {
 		h.header[name], values = values[:1:1], values[1:]
 	}
 	if h.chunked && h.length >= 0 {
-		return h, malformed("Content-Length beside Transfer-Encoding") // RFC 9112 §6.3
+		return h, malformed("Content-Length and Transfer-Encoding") // RFC 9112 §6.3
 	}
 	return h, nil
 }
@@ -163,8 +163,8 @@ func parseTarget(target string) (*url.URL, error) {
 }
 
 // parseResponse parses a response's head into r, from the status line to the
-// empty line; old tells whether it may be one of HTTP/1.0. It returns false for an informational response, which is followed
-// by another one.
+// empty line; old allows HTTP/1.0. It returns false for
+// an informational response, which is followed by another one.
 func parseResponse(text string, r *http.Response, old bool) (head, bool, error) {
 	line, rest, _ := strings.Cut(text, "\r\n")
 	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1

@@ -10,7 +10,7 @@ import (
 
 // A preauthentication shows a gateway that a connection is probably a connector's,
 // before anything is spent on it: while strangers take all places for connections
-// without a hello, it has others. It proves the connector's secret, but whoever reads
+// without a hello, it has others. It proves the connector's secret, but any one who reads
 // it on the way can repeat it, so that it is good for nothing else.
 const (
 	// PreauthProtocol begins the ALPN protocol that carries it over QUIC. No gateway

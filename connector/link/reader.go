@@ -151,7 +151,7 @@ func (b *reader) chunk(first bool) (int64, error) {
 }
 
 // parseChunk parses prefix and a chunk's size line at the beginning of data. It
-// returns how many bytes that were: 0 if data ends too early to tell.
+// returns how many bytes that were: 0 if data ends too early.
 func parseChunk(data []byte, prefix string, extras bool) (size int64, used int, err error) {
 	n := min(len(data), len(prefix))
 	if string(data[:n]) != prefix[:n] {

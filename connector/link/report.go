@@ -57,7 +57,7 @@ func (r *Report) Fit() {
 	}
 }
 
-// Check tells whether a report keeps to its limits.
+// Check checks the limits of a report.
 func (r Report) Check() error {
 	if len(r.Upstreams) > maxUpstreams {
 		return fmt.Errorf("checking report: it names %d upstreams; up to %d are possible", len(r.Upstreams), maxUpstreams)
@@ -85,7 +85,7 @@ func (r Report) Check() error {
 	return nil
 }
 
-// CheckModel tells whether id can be reported as a model's: 1 to 256 bytes of
+// CheckModel checks that id can be reported as a model's: 1 to 256 bytes of
 // printable text, as it is shown on pages and terminals.
 func CheckModel(id string) error {
 	if id == "" || len(id) > maxField || !printable(id) {

@@ -71,7 +71,7 @@ type exchange struct {
 	err  error // what Read returns from now on
 }
 
-// cancel resets both directions; it may run beside anything else.
+// cancel resets both directions; it is safe for concurrent use.
 func (x *exchange) cancel() {
 	stopReading(x.stream, CodeCancelled)
 	x.stream.CancelWrite(CodeCancelled.wire())
@@ -109,7 +109,7 @@ func (x *exchange) finish() {
 		select {
 		case <-x.uploaded:
 		default:
-			// The answer is complete, so nobody needs the rest.
+			// The answer is complete: the rest is not needed.
 			x.stream.CancelWrite(CodeNone.wire())
 			<-x.uploaded
 		}
@@ -158,7 +158,7 @@ func (x *exchange) send() error {
 
 // endWrite ends the write side. After a failed write only that side is given
 // up: the connector may have stopped reading because its answer, a 413 say, is
-// on the way; and if the whole stream or the tunnel is gone, reading tells.
+// on the way; and if the whole stream or the tunnel is gone, reading fails.
 func (x *exchange) endWrite(err error) {
 	if err == nil {
 		err = x.stream.Close()
@@ -301,7 +301,7 @@ func (x *exchange) begin(h head) error {
 	return nil
 }
 
-// bodyless tells whether a response of this status never has a body, RFC 9110
+// bodyless reports whether a response of this status never has a body, RFC 9110
 // §6.4.1.
 func bodyless(status int) bool {
 	return status == http.StatusNoContent || status == http.StatusNotModified
@@ -338,7 +338,7 @@ func (b *answerBody) Read(p []byte) (int, error) {
 var errBodyClosed = errors.New("reading a closed body")
 
 // Close implements io.Closer. Before the end of the body it cancels the
-// request. It may run beside a Read, which then fails.
+// request. It may run concurrently with a Read, which then fails.
 func (b *answerBody) Close() error {
 	x := (*exchange)(b)
 	if x.finished.Load() {

@@ -99,7 +99,7 @@ func (x *serving) run(h http.Handler) (err error) {
 	return x.out.finish()
 }
 
-// close ends the read side: what is left of the request, nobody needs.
+// close ends the read side: the rest of the request is not needed.
 func (x *serving) close() {
 	stopReading(x.stream, CodeNone) // nothing, if it was read to its end
 	x.mu.Lock()

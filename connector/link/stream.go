@@ -12,7 +12,7 @@ import (
 type Stream interface {
 	Read([]byte) (int, error)
 	Write([]byte) (int, error)
-	// Close ends the write side cleanly; it must not run beside a Write.
+	// Close ends the write side cleanly; it must not run concurrently with a Write.
 	Close() error
 	CancelRead(quic.StreamErrorCode)
 	CancelWrite(quic.StreamErrorCode)
@@ -21,8 +21,8 @@ type Stream interface {
 	SetReliableBoundary()
 	SetReadDeadline(time.Time) error
 	SetWriteDeadline(time.Time) error
-	// Context ends with the write side: also when the peer does not want to
-	// read any more.
+	// Context ends with the write side: also when the peer stops
+	// reading.
 	Context() context.Context
 }
 

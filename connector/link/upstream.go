@@ -93,10 +93,10 @@ func (a *AnswerReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Ended tells whether the answer was read to its end.
+// Ended reports whether the answer was read to its end.
 func (a *AnswerReader) Ended() bool { return a.ended }
 
-// Reusable tells whether another request may be sent on the connection: the
+// Reusable reports whether another request may be sent on the connection: the
 // answer has ended, and neither side has said or done anything against it.
 func (a *AnswerReader) Reusable() bool {
 	return a.ended && !a.closes && a.in.err == nil && len(a.in.buffered()) == 0

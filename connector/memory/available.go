@@ -30,9 +30,9 @@ var Available = sync.OnceValue(func() int64 {
 	return int64(smallest)
 })
 
-// beside is the memory that a process has in addition to its budget and the
+// overhead is the memory that a process has in addition to its budget and the
 // garbage that comes from it: records, tunnels with their windows, caches.
-const beside = 128 << 20
+const overhead = 128 << 20
 
 // SetSoftLimit sets Go's soft memory limit for a process with a budget of so
 // many bytes, unless the environment has GOMEMLIMIT. The limit is twice the
@@ -47,8 +47,8 @@ func SetSoftLimit(budget int64) {
 // softLimit returns the soft limit of a process with a budget.
 func softLimit(budget, available int64) int64 {
 	most := available / 10 * 9
-	if budget > (most-beside)/2 {
+	if budget > (most-overhead)/2 {
 		return most
 	}
-	return 2*budget + beside
+	return 2*budget + overhead
 }

@@ -68,7 +68,7 @@ func (b *Budget) Stats() Stats {
 }
 
 // Open returns a reservation of no bytes for a key of an account. It costs
-// nothing, and has no effect, until it grows. Keys are told apart by both names;
+// nothing, and has no effect, until it grows. Keys are identified by both names;
 // what belongs to no account, "", has no share and may take all that is free. A
 // nil budget has no end.
 func (b *Budget) Open(account, key string) Reservation {

@@ -40,7 +40,7 @@ func (p Plan) logCommand(system string, lines int, follow bool) []string {
 	}
 }
 
-// HasSystemd tells whether the machine runs systemd, for advice.
+// HasSystemd reports whether the machine runs systemd, for advice.
 func HasSystemd() bool {
 	_, err := os.Stat("/run/systemd/system")
 	return err == nil

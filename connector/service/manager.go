@@ -48,7 +48,7 @@ func New(p Plan) (Manager, error) {
 	return manager{s}, nil
 }
 
-// pretended tells whether a service manager was only assumed: on Linux the
+// pretended reports whether a service manager was only assumed: on Linux the
 // library takes System V's init where it finds no other, also in a container,
 // whose first process has another name.
 func pretended(platform, firstProcess string) bool {

@@ -46,7 +46,7 @@ type Plan struct {
 	Account, Home string
 }
 
-// Check tells whether a service can be made of the plan. Its errors name the
+// Check checks that a service can be made of the plan. Its errors name the
 // fix.
 func (p Plan) Check() error { return p.check(runtime.GOOS, os.TempDir()) }
 
@@ -107,7 +107,7 @@ func (p Plan) displayName() string {
 	return "Postern connector " + p.Name
 }
 
-// under tells whether a path is in a folder.
+// under reports whether a path is in a folder.
 func under(path, dir string) bool {
 	relative, err := filepath.Rel(dir, path)
 	return err == nil && relative != ".." && !strings.HasPrefix(relative, ".."+string(filepath.Separator))

@@ -11,7 +11,7 @@ import (
 	"github.com/kardianos/service"
 )
 
-// Managed tells whether this process was started by a service manager that
+// Managed reports whether this process was started by a service manager that
 // wants to be spoken to: that of Windows. Others start ordinary processes.
 func Managed() bool { return runtime.GOOS == "windows" && !service.Interactive() }
 

@@ -19,7 +19,7 @@ func (p Plan) Unit() string {
 	return p.systemUnit()
 }
 
-// unitHead is common to both units. READY=1 is told when the configuration is
+// unitHead is common to both units. READY=1 is sent when the configuration is
 // right: a gateway that is away must not keep a machine from starting.
 func (p Plan) unitHead(config string) string {
 	return fmt.Sprintf(`[Service]

@@ -27,7 +27,7 @@ type connection struct {
 	net.Conn          // the one to write to
 	raw      net.Conn // below TLS, or the same
 	in       *link.AnswerReader
-	shut     func()        // closes it at once; safe beside anything else
+	shut     func()        // closes it at once; safe for concurrent use
 	life     time.Duration // how long it may be idle
 	until    time.Time     // when it has been idle for that long
 
@@ -77,7 +77,7 @@ type idleConns struct {
 	conns []*connection // the one that became idle last is the last
 	timer *time.Timer   // runs while there are any; nil before the first
 	armed bool
-	// closed: the upstream takes no more requests, and keeps nothing.
+	// closed: the upstream is no longer used, and keeps nothing.
 	closed bool
 }
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// identity is a value that all requests share; nobody changes it.
+// identity is shared by all requests and never changed.
 var identity = []string{"identity"}
 
 // addressHeader prepares a request's header for the upstream, as far as sending
@@ -33,7 +33,7 @@ func notForUpstream(name string) bool {
 	return true
 }
 
-// notForClient tells whether an answer's field is of one connection only (RFC
+// notForClient reports whether an answer's field is of one connection only (RFC
 // 9110 §7.6.1, with the ones that older software uses), is the gateway's to set,
 // or would open a browser's access to it.
 func notForClient(name string) bool {

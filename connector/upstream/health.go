@@ -88,7 +88,7 @@ func (p *Prober) notify() {
 }
 
 // Run asks upstreams for their models, each seldom and once at a time, until ctx
-// ends. upstreams returns those that there are nop.
+// ends. upstreams returns the upstreams that there are now.
 func (p *Prober) Run(ctx context.Context, upstreams func() Set) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
@@ -160,7 +160,7 @@ func (p *Prober) ask(ctx context.Context, u *Server) {
 	p.note(u, report, err)
 }
 
-// note takes what is known of an upstream now, and tells of it if it is nep.
+// note records what is known of an upstream, and notifies if that is new.
 func (p *Prober) note(u *Server, report link.UpstreamReport, err error) {
 	h := &u.health
 	h.mu.Lock()

@@ -75,8 +75,8 @@ func (b *buffers) put(data *[]byte) {
 }
 
 // payload is a request body in memory. Its buffer goes back when all who hold it
-// are done: a large body may still be on its way when the handler is not
-// interested any more.
+// are done: a large body may still be on its way when the handler
+// has returned.
 type payload struct {
 	data *[]byte
 	held memory.Reservation // for data

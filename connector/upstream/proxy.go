@@ -45,7 +45,12 @@ type Request struct {
 }
 
 // StatusClass returns the class of an HTTP status, as metrics have it.
-func StatusClass(status int) string { return strconv.Itoa(status/100) + "xx" }
+func StatusClass(status int) string {
+	if classes := [...]string{"1xx", "2xx", "3xx", "4xx", "5xx"}; status >= 100 && status < 600 {
+		return classes[status/100-1]
+	}
+	return strconv.Itoa(status/100) + "xx"
+}
 
 // Proxy hands requests from the tunnel to upstreams. Its ServeHTTP is all that
 // a transport of the tunnel needs.

@@ -95,7 +95,7 @@ func wireHost(host string) string {
 }
 
 // readdress turns the tunnel's request into one for the upstream, in place:
-// nobody else needs it any more.
+// nothing else needs it.
 func (u *Server) readdress(r *http.Request) {
 	authorization := ""
 	if u.key != nil {

@@ -1,4 +1,4 @@
-// Package version tells which Postern a program is. The connector and the
+// Package version reports which Postern a program is. The connector and the
 // gateway say the same, though the gateway is a part of Caddy, which has a
 // version of its own.
 package version

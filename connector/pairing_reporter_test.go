@@ -52,10 +52,10 @@ func visible(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-func TestTerminalVoice(t *testing.T) {
+func TestTerminalReporter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out output
-		v := newTerminalVoice(&out)
+		v := newTerminalReporter(&out)
 		pending := link.Pending{Fingerprint: "3f9a 07c2 b1d4", ExpiresAt: time.Now().Add(10*time.Minute + 2*time.Second)}
 		show := func() string {
 			synctest.Wait()
@@ -100,9 +100,9 @@ From now on this starts it: connector run --config /home/me/.config/postern/conn
 	})
 }
 
-func TestTerminalVoiceWithoutAConsole(t *testing.T) {
+func TestTerminalReporterWithoutAConsole(t *testing.T) {
 	var out output
-	v := newTerminalVoice(&out)
+	v := newTerminalReporter(&out)
 	v.pending(link.Pending{Fingerprint: "3f9a 07c2 b1d4", ExpiresAt: time.Now()}, "")
 	v.quiet()
 	v.quiet()
@@ -111,11 +111,11 @@ func TestTerminalVoiceWithoutAConsole(t *testing.T) {
 	}
 }
 
-// TestTerminalVoiceIsLegible: a gateway, or who pretends to be one, gets no hold
+// TestTerminalReporterIsLegible: a gateway, or who pretends to be one, gets no hold
 // of the terminal.
-func TestTerminalVoiceIsLegible(t *testing.T) {
+func TestTerminalReporterIsLegible(t *testing.T) {
 	var out output
-	v := newTerminalVoice(&out)
+	v := newTerminalReporter(&out)
 	v.warn("the model server says \x1b]0;title\x07")
 	v.interrupted("closed: \x1b[2J\u009b1m\rno", "", time.Second)
 	want := "Warning: the model server says ]0;title\nInterrupted: closed: [2J1mno. Trying again in 1s.\n"

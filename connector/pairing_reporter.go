@@ -12,8 +12,8 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// voice tells how a pairing goes on.
-type voice interface {
+// pairingReporter reports how a pairing goes on.
+type pairingReporter interface {
 	warn(text string)
 	found(origin string, gateway dial.Gateway)
 	pending(p link.Pending, console string)
@@ -22,21 +22,21 @@ type voice interface {
 	paired(path string)
 }
 
-// logVoice tells it to the log.
-type logVoice struct{ logger *slog.Logger }
+// logReporter reports to the log.
+type logReporter struct{ logger *slog.Logger }
 
-func (v logVoice) warn(text string) { v.logger.Warn(text) }
-func (v logVoice) quiet()           {}
+func (v logReporter) warn(text string) { v.logger.Warn(text) }
+func (v logReporter) quiet()           {}
 
-func (v logVoice) found(origin string, gateway dial.Gateway) {
+func (v logReporter) found(origin string, gateway dial.Gateway) {
 	v.logger.Info("pairing", "gateway", origin, "server", gateway.Server)
 }
 
-func (v logVoice) pending(p link.Pending, console string) {
+func (v logReporter) pending(p link.Pending, console string) {
 	v.logger.Info("waiting for approval", "fingerprint", p.Fingerprint, "console", console, "expires_at", p.ExpiresAt)
 }
 
-func (v logVoice) interrupted(reason, fix string, pause time.Duration) {
+func (v logReporter) interrupted(reason, fix string, pause time.Duration) {
 	attributes := []any{"reason", reason, "retry_in", pause.Round(10 * time.Millisecond).String()}
 	if fix != "" {
 		attributes = append(attributes, "fix", fix)
@@ -44,11 +44,11 @@ func (v logVoice) interrupted(reason, fix string, pause time.Duration) {
 	v.logger.Warn("pairing is interrupted", attributes...)
 }
 
-func (v logVoice) paired(path string) { v.logger.Info("paired", "config", path) }
+func (v logReporter) paired(path string) { v.logger.Info("paired", "config", path) }
 
-// terminalVoice tells it to a person, with the time that is left counted down
+// terminalReporter reports to a person, with the time that is left counted down
 // on the last line. Its methods are called one after the other.
-type terminalVoice struct {
+type terminalReporter struct {
 	w       io.Writer
 	now     func() time.Time
 	stop    chan struct{} // ends the countdown; nil: there is none
@@ -57,23 +57,23 @@ type terminalVoice struct {
 	width   int    // of the countdown's line as it stands
 }
 
-func newTerminalVoice(w io.Writer) *terminalVoice {
-	return &terminalVoice{w: w, now: time.Now}
+func newTerminalReporter(w io.Writer) *terminalReporter {
+	return &terminalReporter{w: w, now: time.Now}
 }
 
 // say writes whole lines, in place of the countdown.
-func (v *terminalVoice) say(format string, args ...any) {
+func (v *terminalReporter) say(format string, args ...any) {
 	v.quiet()
-	fmt.Fprint(v.w, legible(fmt.Sprintf(format, args...)))
+	fmt.Fprint(v.w, printable(fmt.Sprintf(format, args...)))
 }
 
-func (v *terminalVoice) warn(text string) { v.say("Warning: %s\n", text) }
+func (v *terminalReporter) warn(text string) { v.say("Warning: %s\n", text) }
 
-func (v *terminalVoice) found(origin string, gateway dial.Gateway) {
+func (v *terminalReporter) found(origin string, gateway dial.Gateway) {
 	v.say("Pairing with %s (tunnels at %s)\n", origin, gateway.Server)
 }
 
-func (v *terminalVoice) pending(p link.Pending, console string) {
+func (v *terminalReporter) pending(p link.Pending, console string) {
 	v.quiet()
 	where := "Approve this machine on the gateway: caddy gateway pairing approve CODE"
 	if console != "" {
@@ -90,7 +90,7 @@ func (v *terminalVoice) pending(p link.Pending, console string) {
 }
 
 // countDown rewrites its line every second.
-func (v *terminalVoice) countDown(end time.Time, stop <-chan struct{}) {
+func (v *terminalReporter) countDown(end time.Time, stop <-chan struct{}) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -107,7 +107,7 @@ func (v *terminalVoice) countDown(end time.Time, stop <-chan struct{}) {
 
 // line rewrites the last line. Spaces over the rest of the old one do what an
 // escape sequence would, on any terminal.
-func (v *terminalVoice) line(text string) {
+func (v *terminalReporter) line(text string) {
 	fmt.Fprintf(v.w, "\r%s%s", text, strings.Repeat(" ", max(v.width-len(text), 0)))
 	if text == "" {
 		fmt.Fprint(v.w, "\r")
@@ -115,7 +115,7 @@ func (v *terminalVoice) line(text string) {
 	v.width = len(text)
 }
 
-func (v *terminalVoice) quiet() {
+func (v *terminalReporter) quiet() {
 	if v.stop != nil {
 		close(v.stop)
 		v.stop = nil
@@ -123,13 +123,13 @@ func (v *terminalVoice) quiet() {
 	v.stopped.Wait()
 }
 
-func (v *terminalVoice) interrupted(reason, fix string, pause time.Duration) {
+func (v *terminalReporter) interrupted(reason, fix string, pause time.Duration) {
 	if fix != "" {
 		fix = "; " + fix
 	}
 	v.say("Interrupted: %s%s. Trying again in %v.\n", strings.TrimRight(reason, "."), fix, max(pause, time.Second).Round(time.Second))
 }
 
-func (v *terminalVoice) paired(path string) {
+func (v *terminalReporter) paired(path string) {
 	v.say("Approved. This machine is paired; its token is in %s\nFrom now on this starts it: connector run --config %[1]s\n", path)
 }
