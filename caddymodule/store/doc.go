@@ -12,13 +12,15 @@
 //
 // Reads come from a view in memory and touch neither file nor lock. The view
 // is changed by nothing but the KV's events, so that it equals the KV by
-// construction, whoever wrote; a write returns when the view has
-// reached it. Writes read from the KV, never from the view, and compare
+// construction, whichever process wrote; a write returns when the view has reached
+// it. Writes read from the KV, never from the view, and compare
 // revisions, so that they are right also when another process writes.
 //
 // # Layout
 //
-// Every record is JSON with its version, "v":1, under one of these keys:
+// Every record is JSON with its version, "v":1, under one of the keys below. A
+// kind of records is a type, the kind that describes it, one line in viewed and one
+// in records.
 //
 //	accounts/ID                     account
 //	calibrations/ACCOUNT/NAME       what was learned about counting the deployment's tokens
