@@ -1,4 +1,4 @@
-// Package activity remembers what requests cost: the last ones of each account,
+// Package activity keeps what requests cost: the last ones of each account,
 // one by one, and all of them as sums by day. It knows numbers and names, and
 // nothing of what was said.
 //

@@ -16,7 +16,7 @@ const (
 	saveRecent = time.Minute
 )
 
-// Close writes what is not saved yet. The error says what could not be. What is
+// Close writes what is not saved yet. The error names what could not be. What is
 // recorded later is lost.
 func (l *Log) Close() error {
 	l.closed.Do(func() { close(l.stop) })
@@ -37,7 +37,7 @@ func (l *Log) run() {
 		case <-days.C:
 			err = l.saveDays()
 		case <-recent.C:
-			l.forget()
+			l.removeGone()
 			err = l.saveRecent()
 		}
 		if err != nil {
@@ -46,8 +46,8 @@ func (l *Log) run() {
 	}
 }
 
-// forget drops the accounts that are gone, of which nothing can be saved.
-func (l *Log) forget() {
+// removeGone removes the accounts that are gone, of which nothing can be saved.
+func (l *Log) removeGone() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for id := range l.accounts {

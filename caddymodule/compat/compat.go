@@ -1,6 +1,5 @@
-// Package compat holds the switches of a deployment: what makes the gateway
-// treat its model server otherwise than most. They are kept with the
-// deployment, set by management, and acted on by the dialects; this package
+// Package compat holds the switches of a deployment: workarounds for a model
+// server that deviates from most. They are kept with the deployment, set by management, and acted on by the dialects; this package
 // knows their names and values, and nothing of what they do.
 package compat
 
@@ -13,10 +12,10 @@ import (
 
 // Options are the switches of a deployment. The zero value has all defaults:
 // a switch that is at its default is false or "", so that options can be
-// compared, and those that nobody has set take no place in a record.
+// compared, and unset ones take no place in a record.
 type Options struct {
-	// The model server takes reasoning_effort: what a messages request says of
-	// thinking and effort goes up as that. Default: false.
+	// The model server takes reasoning_effort: thinking and effort of a messages
+	// request are sent as that. Default: false.
 	Reasoning bool `json:"reasoning,omitempty"`
 
 	// What becomes of system messages behind the first turn: InlineKeep leaves
@@ -31,12 +30,12 @@ type Options struct {
 	// </think>. Default: false.
 	ThinkTags bool `json:"think_tags,omitempty"`
 
-	// How responses tell reasoning: ReasoningContent as its text. Default: as
+	// How responses carry reasoning: ReasoningContent as its text. Default: as
 	// its summary.
 	ReasoningAs string `json:"reasoning_as,omitempty"`
 
-	// Whether tool calls in chat streams are numbered anew: RepairOn or
-	// RepairOff. Default: if the model server can be told to need it.
+	// Whether tool calls in chat streams are renumbered: RepairOn or RepairOff.
+	// Default: if the model server is recognized to need it.
 	RepairToolIndex string `json:"repair_tool_index,omitempty"`
 
 	// Which URLs of images, audio, video and files a request may have the model
@@ -94,17 +93,17 @@ var all = [...]Option{
 	},
 	{
 		Name: "think_tags", Values: flags, Title: "Think tags",
-		Help: "true: <think>…</think> at the beginning of an answer is told as reasoning",
+		Help: "true: <think>…</think> at the beginning of an answer is sent as reasoning",
 		flag: func(o *Options) *bool { return &o.ThinkTags },
 	},
 	{
 		Name: "reasoning_as", Values: []string{"summary", ReasoningContent}, Title: "Reasoning in responses",
-		Help: "content: responses tell reasoning as reasoning_text, not as a summary",
+		Help: "content: responses carry reasoning as reasoning_text, not as a summary",
 		text: func(o *Options) *string { return &o.ReasoningAs },
 	},
 	{
 		Name: "repair_tool_index", Values: []string{"auto", RepairOn, RepairOff}, Title: "Numbers of tool calls",
-		Help: "on: calls in chat streams are numbered anew, as Ollama numbers all 0; auto: only Ollama's",
+		Help: "on: calls in chat streams are renumbered, as Ollama numbers all 0; auto: only Ollama's",
 		text: func(o *Options) *string { return &o.RepairToolIndex },
 	},
 	{
@@ -207,7 +206,7 @@ func (o *Options) SetJSON(name string, value any) error {
 	return s.wrong()
 }
 
-// wrong says which values there are.
+// wrong returns an error with the valid values.
 func (s Option) wrong() error {
 	last := len(s.Values) - 1
 	return fmt.Errorf("option %q must be %s or %s", s.Name, strings.Join(s.Values[:last], ", "), s.Values[last])
@@ -226,8 +225,7 @@ func (o *Options) Parse(assignment string) error {
 	return o.Set(name, value)
 }
 
-// Check reports options that have a value that there is not, or that are not in
-// the form that Set gives them.
+// Check reports unknown values, and values not in the form that Set gives them.
 func (o Options) Check() error {
 	for _, s := range all {
 		if s.text == nil || *s.text(&o) == "" {

@@ -54,8 +54,8 @@ func (q *queue) pop() *waiter {
 	return w
 }
 
-// remove takes a waiter out who has given up, at once: those who come only to give
-// up would fill the memory, and cost their network its turns. It reports whether
+// remove takes a waiter out that has given up, at once: clients that come only to
+// give up would fill the memory, and cost their network its turns. It reports whether
 // the waiter was there.
 func (q *queue) remove(networks Networks, w *waiter) bool {
 	if len(networks) == 0 {

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// linesPerInterval bounds the lines of one sampler, whoever causes them.
+	// linesPerInterval bounds the lines of one sampler, whatever causes them.
 	linesPerInterval = 5
 	lineInterval     = time.Second
 )
 
 // Sampler logs lines that strangers can cause: in a second one about each network
-// (/24, /48) and five in all. The others are counted, and the next line says how
+// (/24, /48) and five in all. The others are counted, and the next line has how
 // many there were. The zero value is ready.
 type Sampler struct {
 	mu      sync.Mutex

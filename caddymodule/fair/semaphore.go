@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// ErrBusy says that there was no permit: too many clients wait, or one has waited
+// ErrBusy means that there was no permit: too many clients wait, or one has waited
 // for too long, or the semaphore is closed.
 var ErrBusy = errors.New("too many clients at a time")
 
@@ -158,7 +158,7 @@ func (s *Semaphore) Closed() bool {
 	return s.closed
 }
 
-// Close sends away those who wait.
+// Close sends the waiters away.
 func (s *Semaphore) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -5,7 +5,7 @@
 //	                      ▲                  ▲                       │
 //	                      └──── Decided ─────┴────── Subscribe ──────┘
 //
-// The store has what must not be forgotten: the pairings, and which device has
+// The store has what must not be lost: the pairings, and which device has
 // which code. The [Service] has the tickets of the devices that are connected now,
 // the codes that this process has made, to show them again, and the wrong codes
 // of the last minutes. A service that is closed loses nothing else: devices come

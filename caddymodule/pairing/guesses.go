@@ -133,7 +133,7 @@ func (g *guesses) wait(from fair.Networks, now time.Time) (wait time.Duration) {
 	return wait
 }
 
-// expire forgets what is old.
+// expire drops what is old.
 func (g *guesses) expire(now time.Time) {
 	for ; g.minute < len(g.notes) && now.Sub(g.notes[g.minute].at) >= guessWindow; g.minute++ {
 		g.add(g.notes[g.minute], 0, -1)
@@ -162,7 +162,7 @@ func (g *guesses) add(n note, memory, minute int) {
 	}
 }
 
-// takeBack forgets a try whose code was not wrong.
+// takeBack drops a try whose code was not wrong.
 func (g *guesses) takeBack(v verdict) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -33,7 +33,7 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Service takes claim codes from devices and tells them what was decided. Its
+// Service takes claim codes from devices and sends them what was decided. Its
 // methods are safe for concurrent use.
 type Service struct {
 	store   *store.Store
@@ -114,7 +114,7 @@ func (s *Service) Code(pairingID string) (string, bool) {
 	return c.text, true
 }
 
-// open tells whether nothing has been decided about a pairing.
+// open reports whether nothing has been decided about a pairing.
 func (s *Service) open(account, id string) bool {
 	p, ok := s.store.Pairing(account, id)
 	return ok && (p.State == store.PairingWaiting || p.State == store.PairingPending)
@@ -127,7 +127,7 @@ func (s *Service) Subscribe(f func(account string)) (stop func()) { return s.sub
 // notify calls the subscribers for a change of an account's devices.
 func (s *Service) notify(account string) { s.subscribers.Now().Call(account) }
 
-// Connected tells whether the device of a pairing waits here for its decision.
+// Connected reports whether the device of a pairing waits here for its decision.
 func (s *Service) Connected(pairingID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,7 +150,7 @@ func (s *Service) Claim(ctx context.Context, device tunnel.Device) (tunnel.Ticke
 		return tunnel.Ticket{}, denyShutdown
 	}
 	if !s.decide(t, p) {
-		s.settle(t) // what was decided since the claim was told to nobody
+		s.settle(t) // what was decided since the claim was sent to no ticket
 	}
 	return tunnel.Ticket{
 		ID: p.ID, Fingerprint: fingerprint, ExpiresAt: p.ExpiresAt, Decided: t.decided, Release: func() { s.remove(t) },

@@ -82,7 +82,7 @@ func (l *line) wait(ctx context.Context, w *waiter, d time.Duration) error {
 	return context.Cause(ctx)
 }
 
-// quit takes w out of the line. It is false if w is not there any more.
+// quit takes w out of the line. It is false if w is no longer there.
 func (l *line) quit(w *waiter) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,7 +140,7 @@ func (l *line) admit() {
 	}
 }
 
-// free tells whether one more may run.
+// free reports whether one more may run.
 func (l *line) free() bool {
 	limit := l.limit(l.name)
 	return limit <= 0 || l.running.Load() < int64(limit)

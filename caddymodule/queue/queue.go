@@ -48,7 +48,7 @@ type Queues struct {
 
 // New returns queues without a request. limit is how many requests of a
 // deployment may run at a time, 0 for any number. It is asked each time, so it
-// has to be fast; tell [Queues.Changed] when it has another answer.
+// has to be fast; call [Queues.Changed] when it has another answer.
 func New(limit func(Name) int) *Queues {
 	q := &Queues{limit: limit}
 	q.lines.Store(&map[Name]*line{})
@@ -101,7 +101,7 @@ func (q *Queues) Changed(n Name) {
 	}
 }
 
-// Remove forgets a deployment, of which the limit is 0 now: those that wait
+// Remove removes a deployment, of which the limit is 0 now: those that wait
 // may run, and find that it is gone.
 func (q *Queues) Remove(n Name) {
 	q.Changed(n)
@@ -128,10 +128,10 @@ type Place struct {
 	waited bool
 }
 
-// Held tells whether this is a permission.
+// Held reports whether this is a permission.
 func (p Place) Held() bool { return p.line != nil }
 
-// Waited tells whether the request had to wait for it.
+// Waited reports whether the request had to wait for it.
 func (p Place) Waited() bool { return p.waited }
 
 // Leave gives the place to the next request. It must be called once.

@@ -4,7 +4,7 @@
 //	          ──rotated─▶            ──Rotated───▶      ──FinishRotation▶
 //	          ──hello───▶            ──(allowed)─▶      ──FinishRotation▶
 //
-// The store has what must not be forgotten: that a rotation is under way, and the
+// The store has what must not be lost: that a rotation is under way, and the
 // hashes of the new secrets. A new one is made when it is offered, and its text
 // is kept in memory alone; a gateway that was restarted offers another one, and
 // both are valid until the connector shows which of them it keeps: by its answer,

@@ -22,7 +22,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Service offers new tokens and learns what became of them. Its methods are safe
+// Service offers new tokens and notes what became of them. Its methods are safe
 // for concurrent use.
 type Service struct {
 	store *store.Store
@@ -70,7 +70,7 @@ func (s *Service) Next(ctx context.Context, connectorID string) (link.Rotate, bo
 	}
 	// Else the tunnel has ended, or the rotation meanwhile.
 	if ctx.Err() == nil && s.Pending(connectorID) {
-		s.log.Error("a connector's token waits to be rotated", "connector", connectorID, "error", err)
+		s.log.Error("failed to offer a connector its new token", "connector_id", connectorID, "error", err)
 	}
 	return link.Rotate{}, false
 }
@@ -109,14 +109,14 @@ func (s *Service) Rotated(ctx context.Context, connectorID string, answer link.R
 		return
 	}
 	if err := s.store.FailRotation(ctx, connectorID, answer.Error); err != nil {
-		s.log.Error("a connector's token is not rotated", "connector", connectorID, "error", err)
+		s.log.Error("failed to note why a connector's token is not rotated", "connector_id", connectorID, "error", err)
 		return
 	}
-	s.log.Warn("a connector cannot keep its new token: the old one stays valid", "connector", connectorID, "reason", answer.Error)
+	s.log.Warn("a connector cannot keep its new token: the old one stays valid", "connector_id", connectorID, "reason", answer.Error)
 }
 
-// Hello implements tunnel.Rotation: with a new secret, the
-// old one is of no more use.
+// Hello implements tunnel.Rotation: with a new secret, the old one becomes
+// invalid.
 func (s *Service) Hello(ctx context.Context, connectorID, secret string) {
 	if s.store.IsNextSecret(connectorID, secret) {
 		s.finish(ctx, connectorID, secret)
@@ -129,8 +129,8 @@ func (s *Service) finish(ctx context.Context, connectorID, secret string) {
 	c, done, err := s.store.FinishRotation(ctx, connectorID, secret)
 	switch {
 	case err != nil:
-		s.log.Error("a connector has its new token, but the old one stays valid", "connector", connectorID, "error", err)
+		s.log.Error("failed to finish a rotation: the old token stays valid as well", "connector_id", connectorID, "error", err)
 	case done:
-		s.log.Info("connector token rotated", "connector", connectorID, "name", c.Name, "account", c.Account)
+		s.log.Info("connector token rotated", "connector_id", connectorID, "name", c.Name, "account_id", c.Account)
 	}
 }

@@ -200,7 +200,7 @@ func TestFailures(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Rotated(t.Context(), b.id, link.Rotated{ID: offer.ID})
-	if !strings.Contains(b.log.String(), "the old one stays valid") {
+	if !strings.Contains(b.log.String(), "the old token stays valid") {
 		t.Errorf("log:\n%s", b.log.String())
 	}
 	b.open()

@@ -19,11 +19,11 @@ type cost struct {
 }
 
 // currentCost is OWASP's first choice of 2026: what fits a small machine, and
-// is still dear to those who guess.
+// is still expensive for guessing.
 var currentCost = cost{memory: 19 * 1024, passes: 2, threads: 1}
 
-// The most that a stored hash may ask for: whoever can write to the store must
-// not be able to have the gateway's memory spent by signing in.
+// The most that a stored hash may ask for: a client that can write to the store
+// must not be able to have the gateway's memory spent by signing in.
 const (
 	maxMemory  = 64 * 1024 // KiB
 	maxPasses  = 8

@@ -1,9 +1,9 @@
 package signin
 
 import (
-	"container/list"
 	"crypto/rand"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,10 +12,10 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// Anybody can begin to sign in, so the ceremonies are bounded in all, and for
-// each client, which then displaces its own. In all they are displaced for others
-// only as long as a client has several: many clients at once cannot keep somebody
-// from signing in, unless there are thousands of them.
+// Anyone can begin to sign in, so the ceremonies are bounded in all, and for each
+// client, which then displaces its own. In all they are displaced for others only
+// as long as a client has several: many clients at once cannot keep a user from
+// signing in, unless there are thousands of them.
 const (
 	maxCeremonies = 4096
 	maxOfClient   = 16
@@ -33,10 +33,9 @@ type ceremony struct {
 
 // ceremonies are kept in memory: one that a restart ends is begun again.
 type ceremonies struct {
-	mu    sync.Mutex
-	byID  map[string]*list.Element
-	order list.List // of *ceremony, the oldest first
-	of    map[beginner]int
+	mu   sync.Mutex
+	list []*ceremony // the oldest first
+	of   map[beginner]int
 }
 
 // beginner is whose ceremony one is.
@@ -48,7 +47,7 @@ type beginner struct {
 func (c *ceremony) beginner() beginner { return beginner{c.client, c.user} }
 
 func newCeremonies() *ceremonies {
-	return &ceremonies{byID: map[string]*list.Element{}, of: map[beginner]int{}}
+	return &ceremonies{of: make(map[beginner]int)}
 }
 
 // add keeps a ceremony and returns the id that it gets.
@@ -58,7 +57,7 @@ func (c *ceremonies) add(o ceremony, now time.Time) string {
 	c.makeRoom(o, now)
 	o.id = rand.Text()
 	o.ends = now.Add(ceremonyLife)
-	c.byID[o.id] = c.order.PushBack(&o)
+	c.list = append(c.list, &o)
 	c.of[o.beginner()]++
 	return o.id
 }
@@ -66,37 +65,30 @@ func (c *ceremonies) add(o ceremony, now time.Time) string {
 // makeRoom drops the ended ceremonies, and when there are too many the oldest of
 // the same client and user, or of all who have several.
 func (c *ceremonies) makeRoom(o ceremony, now time.Time) {
-	for e := c.order.Front(); e != nil && !now.Before(e.Value.(*ceremony).ends); e = c.order.Front() {
-		c.remove(e)
+	for len(c.list) > 0 && !now.Before(c.list[0].ends) {
+		c.remove(0)
 	}
+	var several func(*ceremony) bool
 	switch {
 	case c.of[o.beginner()] >= maxOfClient:
-		c.remove(c.oldest(func(other *ceremony) bool { return other.beginner() == o.beginner() }))
-	case c.order.Len() >= maxCeremonies:
-		c.remove(c.oldest(func(other *ceremony) bool { return c.of[other.beginner()] > 1 }))
+		several = func(other *ceremony) bool { return other.beginner() == o.beginner() }
+	case len(c.list) >= maxCeremonies:
+		several = func(other *ceremony) bool { return c.of[other.beginner()] > 1 }
+	default:
+		return
 	}
-}
-
-// oldest returns the oldest ceremony for which is holds, else the oldest of all.
-func (c *ceremonies) oldest(is func(*ceremony) bool) *list.Element {
-	for e := c.order.Front(); e != nil; e = e.Next() {
-		if is(e.Value.(*ceremony)) {
-			return e
-		}
-	}
-	return c.order.Front()
+	c.remove(max(0, slices.IndexFunc(c.list, several)))
 }
 
 // take returns a ceremony that has not ended, once.
 func (c *ceremonies) take(id, origin, user string, now time.Time) (*webauthn.SessionData, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e, ok := c.byID[id]
-	if !ok {
+	at := slices.IndexFunc(c.list, func(o *ceremony) bool { return o.id == id })
+	if at < 0 {
 		return nil, errCeremony()
 	}
-	c.remove(e)
-	o := e.Value.(*ceremony)
+	o := c.remove(at)
 	if !now.Before(o.ends) || o.origin != origin || o.user != user {
 		return nil, errCeremony()
 	}
@@ -107,11 +99,11 @@ func errCeremony() error {
 	return store.Errorf(ErrPasskey, "this took longer than five minutes, or was answered already: begin again")
 }
 
-func (c *ceremonies) remove(e *list.Element) {
-	o := e.Value.(*ceremony)
-	c.order.Remove(e)
-	delete(c.byID, o.id)
+func (c *ceremonies) remove(at int) *ceremony {
+	o := c.list[at]
+	c.list = slices.Delete(c.list, at, at+1)
 	if c.of[o.beginner()]--; c.of[o.beginner()] == 0 {
 		delete(c.of, o.beginner())
 	}
+	return o
 }

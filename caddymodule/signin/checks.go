@@ -12,7 +12,7 @@ import (
 // checkLimits are those of passwords that are checked or hashed at a time, with
 // 19 MiB and tens of milliseconds of a core each: a flood of them must not take the
 // memory or the cores from the requests that the gateway is for. One of the three is
-// for who is known: signed in, with a link that works, or at an address from which
+// for known clients: signed in, with a link that works, or at an address from which
 // the user is signed in. Strangers take turns over their networks.
 var checkLimits = fair.Limits{
 	Permits: 3, Reserved: 1,
@@ -33,7 +33,7 @@ func (s *Service) checkTurn(ctx context.Context, from fair.Networks, isKnown boo
 	return permit.Release, nil
 }
 
-// knownTurn is checkTurn for who is known, and needs no address for that.
+// knownTurn is checkTurn for known clients, and needs no address for that.
 func (s *Service) knownTurn(ctx context.Context) (release func(), err error) {
 	return s.checkTurn(ctx, fair.Parse(""), true)
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // ConfirmedFor is how long after a password or a passkey a session may do what
-// lets somebody in, or keeps somebody out, for good.
+// lets a user in, or keeps one out, for good.
 const ConfirmedFor = 5 * time.Minute
 
 // Confirm notes that the user of a session knows the password, and returns the
@@ -45,7 +45,7 @@ func (s *Service) ConfirmByPasskey(ctx context.Context, session store.Session, a
 func (s *Service) confirm(ctx context.Context, session store.Session, method string) (store.Session, error) {
 	session, err := s.store.ConfirmSession(ctx, session)
 	if err == nil {
-		s.log.Info("session confirmed", "user", session.User, "session", session.ID, "method", method)
+		s.log.Info("session confirmed", "user_id", session.User, "session_id", session.ID, "method", method)
 	}
 	return session, err
 }

@@ -6,9 +6,9 @@
 //
 // Passwords are stored as argon2id in PHC's format, at most two are derived at
 // a time, and others wait, a bounded number for a bounded time and by turns over
-// their networks. A third one is for those who are known: signed in, with a link
-// that works, or at an address from which the user is signed in. A name that
-// nobody has takes the same work as one that somebody has. A hash that was made
+// their networks. A third one is for known clients: signed in, with a link
+// that works, or at an address from which the user is signed in. An unknown
+// name takes the same work as a known one. A hash that was made
 // at another cost is replaced when its password is next given.
 //
 // # Guessing
@@ -19,8 +19,8 @@
 // up to 30 seconds for a name, which strangers can fail with. The /56 and the /48 of
 // an address have 40 free failures, and up to 30 seconds, too. A client with an
 // address that the user has a session from does not wait for the name at all,
-// so that a flood of guesses keeps nobody out who is in already. After an hour
-// without failures they are forgotten, and the tables are bounded. Attempts
+// so that a flood of guesses keeps out no user who is in already. After an hour
+// without failures they are dropped, and the tables are bounded. Attempts
 // that have to wait are refused before anything is checked, and do not count.
 //
 // # Passkeys
@@ -33,7 +33,7 @@
 // # Confirming
 //
 // A session notes when its user last gave a password or a passkey in it. What lets
-// somebody in for good asks for that to be at most [ConfirmedFor] ago, so that a
+// a user in for good asks for that to be at most [ConfirmedFor] ago, so that a
 // session that was stolen, or left open, ends without leaving anything behind.
 //
 // # Logs

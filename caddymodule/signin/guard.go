@@ -17,7 +17,7 @@ type guard struct {
 	pairs     *throttle[pair] // how many of an address's failures were of one user
 }
 
-// who stands for a user, or for a name that somebody typed. It is a hash,
+// who stands for a user, or for a name that was typed. It is a hash,
 // since what is typed there may be long, and may be a password.
 type who [sha256.Size]byte
 
@@ -66,7 +66,7 @@ func customer(client fair.Networks) netip.Prefix {
 	return client.Narrowest()
 }
 
-// address tells whether a client may try.
+// address returns an error if a client must wait.
 func (g *guard) address(client fair.Networks, now time.Time) error {
 	return throttled(max(g.addresses.wait(client.Narrowest(), now), g.siteWait(client, now)))
 }
@@ -79,9 +79,9 @@ func (g *guard) siteWait(client fair.Networks, now time.Time) (wait time.Duratio
 	return wait
 }
 
-// user tells whether a client may try a user. One that the user is known to
+// user returns an error if a client must wait to try a user. One that the user is known to
 // come from need not wait for what others do with the name, or at the same site; it
-// is asked for only when that matters, so that it adds no work that tells who is a
+// is asked for only when that matters, so that it adds no work that reveals who is a
 // user.
 func (g *guard) user(client fair.Networks, user who, known func() bool, now time.Time) error {
 	wait := g.addresses.wait(client.Narrowest(), now)
@@ -106,8 +106,8 @@ func (g *guard) failed(client fair.Networks, user who, now time.Time) {
 	g.pairs.failed(pair{client.Narrowest(), user}, now)
 }
 
-// succeeded forgets the user's failures. Of the client's it forgets those with
-// this user: others it must not, or an account of one's own would make guessing
+// succeeded drops the user's failures. Of the client's it drops those with this
+// user: others it must not, or an account of one's own would make guessing
 // at others free.
 func (g *guard) succeeded(client fair.Networks, user who) {
 	g.users.forgive(user, -1)

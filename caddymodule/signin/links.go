@@ -9,8 +9,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// How long links work. Setup and recovery links are used by whoever asks for
-// them, invitations travel.
+// How long links work. Setup and recovery links are used by the one who asks
+// for them, invitations travel.
 const (
 	setupLife      = 15 * time.Minute
 	invitationLife = 3 * 24 * time.Hour
@@ -101,7 +101,7 @@ func (s *Service) Redeem(ctx context.Context, a Attempt, secret string) (Signed,
 		return Signed{}, s.linkFailure(a.Address, err)
 	}
 	s.guard.succeeded(fair.Parse(a.Address), named(user.Name))
-	s.log.Info("link redeemed", "link", link.ID, "kind", link.Kind, "user", user.ID, "account", user.Account,
+	s.log.Info("link redeemed", "link_id", link.ID, "kind", link.Kind, "user_id", user.ID, "account_id", user.Account,
 		"ends_passkeys", a.End.Passkeys, "ends_tokens", a.End.Tokens)
 	return s.begin(ctx, user, MethodLink, a)
 }

@@ -49,8 +49,7 @@ func relyingParty(origin string) (*webauthn.WebAuthn, error) {
 		},
 		// The ceremonies end by the service's own clock.
 		Timeouts: webauthn.TimeoutsConfig{Login: timeout, Registration: timeout},
-		// Some password managers answer what nobody asked, and nothing is done
-		// with it.
+		// Some password managers answer what was not asked, which is ignored.
 		ExtensionsUnsolicitedOutputPolicy: protocol.UnsolicitedOutputPolicyIgnore,
 	})
 }

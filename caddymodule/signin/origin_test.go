@@ -93,8 +93,8 @@ func TestCeremonies(t *testing.T) {
 	for i := range 3 * maxCeremonies {
 		begin(fmt.Sprintf("2001:db8:0:%x::1", i))
 	}
-	if works(first) || c.order.Len() != maxOfClient+1 {
-		t.Errorf("one client has %d ceremonies", c.order.Len()-1)
+	if works(first) || len(c.list) != maxOfClient+1 {
+		t.Errorf("one client has %d ceremonies", len(c.list)-1)
 	}
 	if !works(mine) {
 		t.Error("a client's ceremony was displaced by another client's")
@@ -110,11 +110,11 @@ func TestCeremonies(t *testing.T) {
 	for i := range 2 * maxCeremonies {
 		begin(fmt.Sprintf("2001:db8:%x::1", i))
 	}
-	if len(c.byID) != maxCeremonies || c.order.Len() != maxCeremonies {
-		t.Errorf("there are %d ceremonies, not %d", len(c.byID), maxCeremonies)
+	if len(c.list) != maxCeremonies {
+		t.Errorf("there are %d ceremonies, not %d", len(c.list), maxCeremonies)
 	}
 	now = now.Add(ceremonyLife)
-	if begin("192.0.2.1"); len(c.byID) != 1 || c.order.Len() != 1 || len(c.of) != 1 {
-		t.Errorf("%d ceremonies are kept after their end", len(c.byID)-1)
+	if begin("192.0.2.1"); len(c.list) != 1 || len(c.of) != 1 {
+		t.Errorf("%d ceremonies are kept after their end", len(c.list)-1)
 	}
 }

@@ -30,7 +30,7 @@ type holder struct {
 	credentials []webauthn.Credential
 }
 
-// The id is the handle by which a passkey tells whose it is. It says nothing
+// The id is the handle by which a passkey names its user. It reveals nothing
 // about the person.
 func (h holder) WebAuthnID() []byte                         { return []byte(h.user.ID) }
 func (h holder) WebAuthnName() string                       { return h.user.Name }
@@ -44,7 +44,7 @@ func (s *Service) holder(user store.User) holder {
 	for _, p := range s.store.Passkeys(user.ID) {
 		var c webauthn.Credential
 		if err := json.Unmarshal(p.Credential, &c); err != nil {
-			s.log.Error("reading a stored passkey", "user", user.ID, "error", err)
+			s.log.Error("failed to read a stored passkey", "user_id", user.ID, "error", err)
 			continue
 		}
 		h.credentials = append(h.credentials, c)
@@ -93,7 +93,7 @@ func (s *Service) FinishPasskey(ctx context.Context, user store.User, origin, ce
 	}
 	credential, err := register(party, holder{user: user}, *data, response)
 	if err != nil {
-		s.log.Warn("adding a passkey failed", "user", user.ID, "reason", reason(err))
+		s.log.Warn("failed to add a passkey", "user_id", user.ID, "reason", reason(err))
 		if errors.Is(err, ErrPasskey) {
 			return store.Passkey{}, err
 		}
@@ -113,7 +113,7 @@ func (s *Service) FinishPasskey(ctx context.Context, user store.User, origin, ce
 		}
 		return store.Passkey{}, err
 	}
-	s.log.Info("passkey added", "user", user.ID, "account", user.Account)
+	s.log.Info("passkey added", "user_id", user.ID, "account_id", user.Account)
 	return p, nil
 }
 
@@ -153,7 +153,7 @@ func checkPasskeyName(name string) error {
 	return nil
 }
 
-// BeginPasskeySignIn begins to sign in whoever has a passkey for the host of
+// BeginPasskeySignIn begins to sign in a user with a passkey for the host of
 // origin. options is what the page gives to navigator.credentials.get, as JSON.
 func (s *Service) BeginPasskeySignIn(_ context.Context, address, origin string) (options json.RawMessage, ceremonyID string, err error) {
 	client := fair.Parse(address)
@@ -238,7 +238,7 @@ func (s *Service) findHolder(_, handle []byte) (webauthn.User, error) {
 }
 
 // notePasskey stores the counter and the time of use. A passkey whose counter
-// went back exists twice, and which of the two is the thief's cannot be told:
+// went back exists twice, and which of the two is the thief's is unknown:
 // neither gets in from then on.
 func (s *Service) notePasskey(ctx context.Context, user store.User, credential *webauthn.Credential) error {
 	all := s.store.Passkeys(user.ID)

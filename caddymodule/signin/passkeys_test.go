@@ -107,7 +107,7 @@ func TestDamagedPasskey(t *testing.T) {
 	if _, err := d.passkey(t, home, a); err != nil {
 		t.Error(err)
 	}
-	if !strings.Contains(d.log.String(), "reading a stored passkey") {
+	if !strings.Contains(d.log.String(), "failed to read a stored passkey") {
 		t.Error("the damaged one is not logged")
 	}
 }

@@ -81,7 +81,7 @@ func (s *Service) ChangePassword(ctx context.Context, userID, sessionID, old, pa
 	if err := s.store.SetPassword(ctx, userID, hash, sessionID); err != nil {
 		return err
 	}
-	s.log.Info("password changed", "user", userID)
+	s.log.Info("password changed", "user_id", userID)
 	return nil
 }
 
@@ -103,7 +103,7 @@ func (s *Service) checkPresent(ctx context.Context, user store.User, password st
 	stored, right := s.check(user, true, password)
 	if !right {
 		s.guard.users.failed(changing(user.ID), s.now())
-		s.log.Warn("the present password was not given", "user", user.ID, "reason", "wrong password")
+		s.log.Warn("failed to confirm the present password", "user_id", user.ID, "reason", "wrong password")
 		return "", store.Errorf(ErrCredentials, "the present password is wrong")
 	}
 	s.guard.users.forgive(changing(user.ID), -1)

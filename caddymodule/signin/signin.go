@@ -25,7 +25,7 @@ type Options struct {
 	Store  *store.Store
 	Logger *slog.Logger     // nil: nothing is logged
 	Now    func() time.Time // nil: time.Now
-	// Failed, if it is not nil, is told of each sign-in that failed: Method…
+	// Failed, if it is not nil, is called for each sign-in that failed: Method…
 	Failed func(method string)
 }
 
@@ -35,7 +35,7 @@ type Service struct {
 	store  *store.Store
 	log    *slog.Logger
 	now    func() time.Time
-	tell   func(method string) // of a failure
+	failed func(method string)
 	derive derive
 	checks *fair.Semaphore // of passwords
 	guard  *guard
@@ -65,8 +65,8 @@ func New(o Options) *Service {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	if s.tell = o.Failed; s.tell == nil {
-		s.tell = func(string) {}
+	if s.failed = o.Failed; s.failed == nil {
+		s.failed = func(string) {}
 	}
 	if s.now == nil {
 		s.now = time.Now
@@ -74,7 +74,7 @@ func New(o Options) *Service {
 	return s
 }
 
-// Attempt is what somebody sends to get in.
+// Attempt is what a client sends to get in.
 type Attempt struct {
 	Address   string // of the client, without port
 	UserAgent string
@@ -84,7 +84,7 @@ type Attempt struct {
 	End store.Ending
 }
 
-// String hides what is typed, for whoever logs an attempt by mistake.
+// String hides what is typed, if an attempt is logged by mistake.
 func (a Attempt) String() string { return "attempt from " + remote(a.Address) }
 
 // LogValue is String for slog.
@@ -132,8 +132,8 @@ func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
 	if err != nil {
 		return Signed{}, err
 	}
-	// Whoever changed the password since the check ended the sessions that
-	// there were then; this one must not outlive that.
+	// A change of the password since the check has ended the sessions that there
+	// were then; this one must not outlive that.
 	if s.store.PasswordHash(user.ID) != hash {
 		_ = s.SignOut(ctx, signed.Session)
 		s.logFailure(a.Address, MethodPassword, "the password was changed meanwhile")
@@ -143,7 +143,7 @@ func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
 	return signed, nil
 }
 
-// mayTry tells whether an attempt may be made now.
+// mayTry returns an error if an attempt must wait.
 func (s *Service) mayTry(a Attempt) error {
 	client := fair.Parse(a.Address)
 	err := s.guard.user(client, named(a.Name), func() bool { return s.knows(client, a.Name) }, s.now())
@@ -169,7 +169,7 @@ func (s *Service) check(user store.User, known bool, password string) (stored st
 		stored = s.store.PasswordHash(user.ID)
 		parsed, err := parseHash(stored)
 		if err != nil && stored != "" {
-			s.log.Error("reading a stored password", "user", user.ID, "error", err)
+			s.log.Error("failed to read a stored password", "user_id", user.ID, "error", err)
 		}
 		if known = err == nil; known {
 			hash = parsed
@@ -183,7 +183,7 @@ func (s *Service) check(user store.User, known bool, password string) (stored st
 }
 
 // renew replaces a hash of another cost than the current one, and returns the
-// one that is stored now. It is no reason to refuse anybody.
+// one that is stored now. A failure of that is not a reason to refuse the user.
 func (s *Service) renew(ctx context.Context, user store.User, stored, password string) string {
 	parsed, err := parseHash(stored)
 	if err != nil || parsed.cost == currentCost {
@@ -196,7 +196,7 @@ func (s *Service) renew(ctx context.Context, user store.User, stored, password s
 		return stored
 	}
 	if err := s.store.SetPassword(ctx, user.ID, renewed, ""); err != nil {
-		s.log.Warn("storing a password at the current cost", "user", user.ID, "error", err)
+		s.log.Warn("failed to store a password at the current cost", "user_id", user.ID, "error", err)
 		return stored
 	}
 	return renewed
@@ -209,12 +209,12 @@ func (s *Service) begin(ctx context.Context, user store.User, method string, a A
 	if err != nil {
 		return Signed{}, err
 	}
-	s.log.Info("signed in", "user", user.ID, "account", user.Account, "method", method, "remote", remote(a.Address))
+	s.log.Info("signed in", "user_id", user.ID, "account_id", user.Account, "method", method, "remote", remote(a.Address))
 	return Signed{User: user, Session: session, Secret: secret}, nil
 }
 
 func (s *Service) logFailure(address, method, reason string) {
-	s.tell(method)
+	s.failed(method)
 	s.failures.Log(s.log, slog.LevelWarn, fair.Parse(address), s.now(), "sign-in failed",
 		"remote", remote(address), "method", method, "reason", reason)
 }
@@ -238,8 +238,8 @@ func (s *Service) Session(secret string) (store.Session, store.User, bool) {
 	return session, user, ok
 }
 
-// Peek is Session for what a page does by itself, with nobody before it: that is
-// no use of the session.
+// Peek is Session for what a page does by itself, without its user: that does not
+// use the session.
 func (s *Service) Peek(secret string) (store.Session, store.User, bool) {
 	session, ok := s.store.FindSession(secret)
 	if !ok {
@@ -268,7 +268,7 @@ func (s *Service) Token(secret string) (store.Token, store.User, error) {
 	return store.Token{}, store.User{}, store.Errorf(ErrToken, "the management token is unknown or was revoked: make one in the console, under Settings")
 }
 
-// SignOut ends a session. That it has ended already is no error.
+// SignOut ends a session. That it has ended already is not an error.
 func (s *Service) SignOut(ctx context.Context, session store.Session) error {
 	err := s.store.RemoveSession(ctx, session.User, session.ID)
 	if errors.Is(err, store.ErrNotFound) {

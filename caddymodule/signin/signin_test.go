@@ -276,7 +276,7 @@ func TestFailuresDoNotFillTheLog(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t)
 	var told atomic.Int64
-	d.tell = func(string) { told.Add(1) }
+	d.failed = func(string) { told.Add(1) }
 	now := time.Now()
 	d.now = func() time.Time { return now }
 	const tries = 100

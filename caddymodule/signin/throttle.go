@@ -14,10 +14,10 @@ const (
 	firstDelay   = time.Second
 	addressDelay = 15 * time.Minute // at most
 	// A user, or a site, waits no longer than this, since others cause it: with 15 minutes,
-	// whoever knows a name could keep its owner out.
+	// a client that knows a name could keep its owner out.
 	userDelay  = 30 * time.Second
 	forgetting = time.Hour // after the last failure
-	// maxEntries bounds each table. Who floods it makes it forget the failures
+	// maxEntries bounds each table. A flood makes it drop the failures
 	// longest ago, at the price of as many failures.
 	maxEntries = 10_000
 )
@@ -43,7 +43,7 @@ func newThrottle[K comparable](most time.Duration, free int) *throttle[K] {
 	return &throttle[K]{most: most, free: free, entries: map[K]*list.Element{}}
 }
 
-// wait tells how long key still has to wait.
+// wait returns how long key still has to wait.
 func (t *throttle[K]) wait(key K, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -57,7 +57,7 @@ func (t *throttle[K]) wait(key K, now time.Time) time.Duration {
 func (t *throttle[K]) failed(key K, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.forget(now)
+	t.expire(now)
 	e, ok := t.entries[key]
 	if !ok {
 		if len(t.entries) >= maxEntries {
@@ -93,9 +93,9 @@ func (t *throttle[K]) forgive(key K, n int) (taken int) {
 	return n
 }
 
-// forget drops what has been quiet for long enough. The oldest are at the
+// expire drops what has been quiet for long enough. The oldest are at the
 // back, but for clocks that are set back.
-func (t *throttle[K]) forget(now time.Time) {
+func (t *throttle[K]) expire(now time.Time) {
 	for e := t.order.Back(); e != nil && now.Sub(e.Value.(*failures[K]).last) >= forgetting; e = t.order.Back() {
 		t.remove(e)
 	}

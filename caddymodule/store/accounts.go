@@ -42,7 +42,7 @@ func (s *Store) CreateAccount(ctx context.Context, id string) (Account, error) {
 }
 
 // RemoveAccount removes an account that has no users, connectors, deployments
-// and valid keys; else it fails with ErrInUse and says what it has. The
+// and valid keys; else it fails with ErrInUse and the list of those. The
 // default account stays.
 func (s *Store) RemoveAccount(ctx context.Context, id string) error {
 	if id == DefaultAccount {

@@ -60,7 +60,7 @@ const schemaVersion = 1
 // its directory, mode 0700, when they do not exist. It fails with ErrLocked
 // when another process has the file open, and with ErrSchema when the file is
 // something else or of a newer program; then it leaves the file as it was.
-// Next to the file lies path+".owner", which says who has it open.
+// Next to the file lies path+".owner", which names the process that has it open.
 func OpenBolt(path string, o BoltOptions) (KV, error) {
 	if o.LockTimeout <= 0 {
 		o.LockTimeout = 2 * time.Second
@@ -86,7 +86,7 @@ func OpenBolt(path string, o BoltOptions) (KV, error) {
 	return b, nil
 }
 
-// explainOpen turns an error of bolt.Open into one that tells what to do.
+// explainOpen turns an error of bolt.Open into one with what to do.
 func explainOpen(path string, err error) error {
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
@@ -102,7 +102,7 @@ func explainOpen(path string, err error) error {
 	return fmt.Errorf("opening the store %s: %w", path, err)
 }
 
-// prepare checks the schema or writes it into a new file, says who has the file
+// prepare checks the schema or writes it into a new file, notes who has the file
 // now, and loads the revision and the leases.
 func (b *boltKV) prepare(history int) error {
 	var fresh bool
@@ -135,8 +135,8 @@ func (b *boltKV) prepare(history int) error {
 	})
 }
 
-// checkSchema tells a new file, which has no bucket at all, from one of ours,
-// and fails for everything else.
+// checkSchema reports whether the file is new, with no bucket at all, and fails
+// if it is not one of ours either.
 func checkSchema(tx *bolt.Tx, path string) (fresh bool, err error) {
 	meta := tx.Bucket(bucketMeta)
 	if meta == nil {

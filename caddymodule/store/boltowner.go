@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// owner is the content of the file next to the store that tells a human who
+// owner is the content of the file next to the store that shows people who
 // has it open. The lock on the store itself decides; this only explains it.
 type owner struct {
 	PID     int       `json:"pid"`
 	Program string    `json:"program"`
-	Host    string    `json:"host"` // since a pid says nothing in another container
+	Host    string    `json:"host"` // since a pid is of no help in another container
 	Started time.Time `json:"started"`
 }
 
 func ownerPath(path string) string { return path + ".owner" }
 
 // writeOwner is called with the store locked. It renames a complete file into
-// place, so that nobody reads half of one; what a killed process left behind
+// place, so that half of one is never read; what a killed process left behind
 // is replaced.
 func writeOwner(path string, now time.Time) error {
 	o := owner{PID: os.Getpid(), Program: "unknown program", Started: now.UTC().Truncate(time.Second)}

@@ -14,7 +14,7 @@ type history struct {
 
 	mu        sync.Mutex
 	batches   []Batch // of the revisions compacted+1, compacted+2, …
-	compacted int64   // transactions up to this revision are forgotten
+	compacted int64   // transactions up to this revision are dropped
 	epoch     int     // counts resets
 	closed    bool
 	changed   chan struct{} // closed and replaced when something above changes
@@ -37,8 +37,8 @@ func (h *history) add(b Batch) {
 	h.broadcast()
 }
 
-// reset forgets everything: watchers must read the state, which is at revision
-// now, and watch anew.
+// reset drops everything: watchers must read the state, which is at revision
+// now, and watch again.
 func (h *history) reset(revision int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -18,8 +18,8 @@ const (
 )
 
 // newCode returns a claim code: 40 random bits as PAIR-XXXX-XXXX. That is few
-// enough to type; guessing is bounded by the life of the code, and by whoever
-// asks the store.
+// enough to type; guessing is bounded by the life of the code, and by the
+// caller.
 func newCode() string {
 	var digits [codeDigits]byte
 	rand.Read(digits[:]) // never fails, see its documentation
@@ -36,7 +36,7 @@ func formatCode(digits string) string {
 // NormalizeCode returns a claim code as it was made, PAIR-XXXX-XXXX, from what
 // a person typed: the case does not matter, O is read as 0, I and L as 1, and
 // blanks, dashes and the prefix may be missing or more. It returns false for
-// what is no claim code.
+// anything else.
 func NormalizeCode(s string) (string, bool) {
 	if len(s) > 64 {
 		return "", false

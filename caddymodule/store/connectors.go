@@ -10,7 +10,7 @@ import (
 type connectorRecord struct {
 	header
 	Connector
-	Hash hexDigest `json:"hash"`
+	Hash digest `json:"hash"`
 	// Next are the new secrets of a rotation, the newest last: one for each
 	// offer whose fate is not known.
 	Next []nextSecret `json:"next,omitempty"`
@@ -18,14 +18,14 @@ type connectorRecord struct {
 
 // nextSecret is a secret that is valid in addition to that of the record.
 type nextSecret struct {
-	Hash  hexDigest `json:"hash"`
-	Shown bool      `json:"shown,omitempty"` // to a person
+	Hash  digest `json:"hash"`
+	Shown bool   `json:"shown,omitempty"` // to a person
 }
 
 func (r *connectorRecord) place() key { return key{r.Account, r.ID} }
 
 func (r *connectorRecord) check() error {
-	if r.next(hexDigest{}) >= 0 {
+	if r.next(digest{}) >= 0 {
 		return errNoHash
 	}
 	return checkHash(r.Hash)
@@ -52,9 +52,8 @@ func (s *Store) CreateConnector(ctx context.Context, account, name string) (Conn
 	if err := checkConnectorName(name); err != nil {
 		return Connector{}, "", err
 	}
-	secret := newSecret("")
-	hash, _ := hashSecret("", secret)
-	r := s.newConnector(ctx, account, name, hexDigest(hash))
+	secret, hash := newSecret("")
+	r := s.newConnector(ctx, account, name, hash)
 	err := s.update(ctx, "creating the connector", func(t *tx) error { return createConnector(t, r) })
 	if err != nil {
 		return Connector{}, "", err
@@ -62,7 +61,7 @@ func (s *Store) CreateConnector(ctx context.Context, account, name string) (Conn
 	return r.Connector, secret, nil
 }
 
-func (s *Store) newConnector(ctx context.Context, account, name string, hash hexDigest) *connectorRecord {
+func (s *Store) newConnector(ctx context.Context, account, name string, hash digest) *connectorRecord {
 	return &connectorRecord{Hash: hash, Connector: Connector{
 		ID: newID(prefixConnector, s.now()), Account: account, Name: name, CreatedAt: s.time(), CreatedBy: actor(ctx),
 	}}

@@ -20,7 +20,7 @@ func (s *Store) ApprovePairing(ctx context.Context, account, idOrCode, connector
 			return Pairing{}, Connector{}, err
 		}
 	}
-	c := s.newConnector(ctx, account, connectorName, hexDigest{})
+	c := s.newConnector(ctx, account, connectorName, digest{})
 	p, err := s.decide(ctx, "approving the pairing", account, idOrCode, by, func(t *tx, r *pairingRecord) error {
 		if r.State == PairingWaiting {
 			return errNoDevice()

@@ -118,13 +118,10 @@ func useConnectors(t *tx, d Deployment) ([]string, error) {
 
 // RemoveDeployment removes the deployment and returns it as it was.
 func (s *Store) RemoveDeployment(ctx context.Context, account, name string) (Deployment, error) {
-	return update(ctx, s, "removing the deployment", func(t *tx) (Deployment, error) {
-		r := deploymentKind.load(t, account, name)
-		if r == nil {
-			return Deployment{}, Errorf(ErrNotFound, "there is no deployment %.140q in the account %.40q", name, account)
-		}
-		deploymentKind.remove(t, account, name)
-		calibrationKind.remove(t, account, name)
-		return r.Deployment, nil
-	})
+	unknown := Errorf(ErrNotFound, "there is no deployment %.140q in the account %.40q", name, account)
+	r, err := deploymentKind.take(ctx, s, "removing the deployment", account, name, unknown, calibrationKind.path(account, name))
+	if err != nil {
+		return Deployment{}, err
+	}
+	return r.Deployment, nil
 }

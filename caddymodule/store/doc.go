@@ -1,4 +1,4 @@
-// Package store keeps what a gateway must not forget: accounts, keys,
+// Package store keeps what a gateway must not lose: accounts, keys,
 // connectors, deployments, the users of the console and all that lets them in,
 // pairings, usage and the gateway's own secrets.
 //
@@ -12,13 +12,15 @@
 //
 // Reads come from a view in memory and touch neither file nor lock. The view
 // is changed by nothing but the KV's events, so that it equals the KV by
-// construction, whoever wrote; a write returns when the view has
-// reached it. Writes read from the KV, never from the view, and compare
+// construction, whichever process wrote; a write returns when the view has reached
+// it. Writes read from the KV, never from the view, and compare
 // revisions, so that they are right also when another process writes.
 //
 // # Layout
 //
-// Every record is JSON with its version, "v":1, under one of these keys:
+// Every record is JSON with its version, "v":1, under one of the keys below. A
+// kind of records is a type, the kind that describes it, one line in viewed and one
+// in records.
 //
 //	accounts/ID                     account
 //	calibrations/ACCOUNT/NAME       what was learned about counting the deployment's tokens
@@ -35,7 +37,7 @@
 //	marks/users                     changed whenever a user or a setup link is made
 //	pairings/ACCOUNT/ID             pairing and the SHA-256 of its code and of its device's secret
 //	passkeys/USER/SHA-256 OF ID     passkey
-//	recent/ACCOUNT                  bytes that tell of the latest requests
+//	recent/ACCOUNT                  bytes about the latest requests
 //	secrets/NAME                    bytes
 //	sessions/USER/ID                session and the SHA-256 of its secret
 //	sessions_seen/USER/ID           when the session was last used, apart as last_used
@@ -68,6 +70,6 @@
 // The secrets of keys, connectors, sessions, links and management tokens are
 // 256 random bits, shown once and stored as SHA-256; with that much entropy a
 // slow hash would add nothing. A claim code has 40 bits, for people to type: it
-// is good for 15 minutes, and whoever lets devices try codes has to bound how
-// many. Passwords come here as hashes, made by the caller.
+// is good for 15 minutes, and the caller has to bound how many devices
+// try. Passwords come here as hashes, made by the caller.
 package store

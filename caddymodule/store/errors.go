@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// What a caller asked for cannot be done. The errors that wrap these say in
-// plain words what is wrong, and where it helps, what to do; show them to the
-// user as they are.
+// What a caller asked for cannot be done. Errors of these kinds have a plain text
+// of what is wrong, and where it helps, what to do; show them to the user as they
+// are.
 var (
 	ErrInvalid         = errors.New("invalid")         // the arguments break a rule
 	ErrNotFound        = errors.New("not found")       // there is no such record or lease

@@ -56,7 +56,7 @@ func (s *Store) follow(ctx context.Context, watcher Watcher) {
 func (s *Store) resume(ctx context.Context, cause error) Watcher {
 	for ctx.Err() == nil {
 		if !errors.Is(cause, ErrCompacted) {
-			s.log.Warn("watching the store failed", "error", cause)
+			s.log.Warn("failed to watch the store", "error", cause)
 			select {
 			case <-ctx.Done():
 				return nil
@@ -81,11 +81,11 @@ func (s *Store) apply(batch Batch) error {
 	d := s.view.Load().draft(s.time())
 	for _, e := range batch.Events {
 		if err := d.apply(e); err != nil {
-			s.log.Error("leaving out a record of the store", "error", err)
+			s.log.Error("failed to read a record of the store, which is left out", "error", err)
 			errs = append(errs, err)
 		}
 	}
-	// First the records, so that nobody finds a revoked key valid in the new
+	// First the records, so that no request finds a revoked key valid in the new
 	// view; it does not matter that the old view has them a moment earlier.
 	for _, r := range d.updates {
 		r.live.record.Store(r)

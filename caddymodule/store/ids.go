@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/binary"
+	"encoding/hex"
+	"fmt"
 	"math/big"
 	"strings"
 	"time"
@@ -29,8 +31,20 @@ const (
 // selects as one word: 62^42 < 2^256 < 62^43.
 const secretDigits = 43
 
-// digest is the SHA-256 of a secret.
+// digest is the SHA-256 of a secret, in JSON as hexadecimal digits.
 type digest [sha256.Size]byte
+
+func (h digest) MarshalText() ([]byte, error) {
+	return hex.AppendEncode(nil, h[:]), nil
+}
+
+func (h *digest) UnmarshalText(text []byte) error {
+	if hex.DecodedLen(len(text)) != len(h) || len(text)%2 != 0 {
+		return fmt.Errorf("a SHA-256 has %d hexadecimal digits, not %d", hex.EncodedLen(len(h)), len(text))
+	}
+	_, err := hex.Decode(h[:], text)
+	return err
+}
 
 // idEncoding keeps the order of the bytes, so that ids sort by their time.
 var idEncoding = base32.NewEncoding("0123456789abcdefghijklmnopqrstuv").WithPadding(base32.NoPadding)
@@ -60,12 +74,14 @@ func checkID(prefix, s string) bool {
 	return err == nil
 }
 
-// newSecret returns prefix and 256 random bits as 43 letters and digits.
-func newSecret(prefix string) string {
+// newSecret returns prefix and 256 random bits as 43 letters and digits, with the
+// hash of the whole.
+func newSecret(prefix string) (string, digest) {
 	var bits [32]byte
 	rand.Read(bits[:]) // never fails, see its documentation
 	digits := new(big.Int).SetBytes(bits[:]).Text(62)
-	return prefix + strings.Repeat("0", secretDigits-len(digits)) + digits
+	secret := prefix + strings.Repeat("0", secretDigits-len(digits)) + digits
+	return secret, sha256.Sum256([]byte(secret))
 }
 
 // hashSecret returns false for what cannot be a secret of ours by its length.

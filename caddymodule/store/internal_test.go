@@ -146,7 +146,10 @@ func TestNewSecret(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for range 2000 {
-		s := newSecret(prefixSecret)
+		s, hash := newSecret(prefixSecret)
+		if again, ok := hashSecret(prefixSecret, s); !ok || again != hash {
+			t.Fatal("the hash of a secret is not its own")
+		}
 		if len(s) != 50 || seen[s] {
 			t.Fatal("a secret has the wrong length or comes twice")
 		}

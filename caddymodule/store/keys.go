@@ -9,7 +9,7 @@ import (
 type keyRecord struct {
 	header
 	Key
-	Hash hexDigest `json:"hash"`
+	Hash digest `json:"hash"`
 
 	scope scope.Scope // parsed
 	live  *LiveKey
@@ -27,7 +27,7 @@ func (r *keyRecord) check() (err error) {
 var keyKind = &kind[keyRecord, *keyRecord]{
 	dir: dirKeys, prefix: prefixKey, seenAt: dirLastUsed,
 	in:    func(r *records) *collection[*keyRecord] { return &r.keys },
-	index: func(r *keyRecord) digest { return digest(r.Hash) },
+	index: func(r *keyRecord) digest { return r.Hash },
 	change: func(_ *records, r *keyRecord) Change {
 		return Change{Kind: KindKey, Account: r.Account, ID: r.ID, Name: r.Name, Removed: r.RevokedAt != nil}
 	},
@@ -59,9 +59,8 @@ func (s *Store) CreateKey(ctx context.Context, account, name, scopeText string) 
 	if err != nil {
 		return Key{}, "", Errorf(ErrInvalid, "%v", err)
 	}
-	secret := newSecret(prefixSecret)
-	hash, _ := hashSecret(prefixSecret, secret)
-	r := &keyRecord{Hash: hexDigest(hash), Key: Key{
+	secret, hash := newSecret(prefixSecret)
+	r := &keyRecord{Hash: hash, Key: Key{
 		ID: newID(prefixKey, s.now()), Account: account, Name: name, Scope: parsed.String(), CreatedAt: s.time(), CreatedBy: actor(ctx),
 	}}
 	err = s.update(ctx, "creating the key", func(t *tx) error {
@@ -115,11 +114,6 @@ func (s *Store) RevokeKey(ctx context.Context, account, id string) (Key, error) 
 // RemoveKey is RevokeKey, and leaves no record of the key, not even of one that
 // was revoked before.
 func (s *Store) RemoveKey(ctx context.Context, account, id string) error {
-	return s.update(ctx, "removing the key", func(t *tx) error {
-		if keyKind.load(t, account, id) == nil {
-			return errNoKey(account, id)
-		}
-		keyKind.remove(t, account, id)
-		return nil
-	})
+	_, err := keyKind.take(ctx, s, "removing the key", account, id, errNoKey(account, id))
+	return err
 }

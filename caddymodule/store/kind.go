@@ -1,7 +1,6 @@
 package store
 
 import (
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -48,7 +47,7 @@ type kind[R any, P interface {
 	// index is by what a record is found besides its place: the hash of a secret,
 	// a code or a name. It may be nil.
 	index func(P) digest
-	// change is what subscribers are told, if it has a kind. It may be nil.
+	// change is what subscribers get, if it has a kind. It may be nil.
 	change func(*records, P) Change
 	// adopt has next, which is not in the view yet, take over what outlives old,
 	// which is nil for a new record. It may be nil.
@@ -237,19 +236,4 @@ func splitPath(path string) (dir string, at key) {
 	}
 	at.owner, at.id, _ = strings.Cut(rest, "/")
 	return dir, at
-}
-
-// hexDigest is a digest that is hexadecimal in JSON.
-type hexDigest digest
-
-func (h hexDigest) MarshalText() ([]byte, error) {
-	return hex.AppendEncode(nil, h[:]), nil
-}
-
-func (h *hexDigest) UnmarshalText(text []byte) error {
-	if hex.DecodedLen(len(text)) != len(h) || len(text)%2 != 0 {
-		return fmt.Errorf("a SHA-256 has %d hexadecimal digits, not %d", hex.EncodedLen(len(h)), len(text))
-	}
-	_, err := hex.Decode(h[:], text)
-	return err
 }

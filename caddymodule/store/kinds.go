@@ -87,8 +87,8 @@ type records struct {
 var errNoHash = errors.New("it has no hash")
 
 // checkHash is the check of records that have a secret.
-func checkHash(h hexDigest) error {
-	if h == (hexDigest{}) {
+func checkHash(h digest) error {
+	if h == (digest{}) {
 		return errNoHash
 	}
 	return nil

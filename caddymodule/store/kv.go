@@ -18,7 +18,7 @@ import (
 //
 // All methods are safe for concurrent use. After Close they return ErrClosed.
 type KV interface {
-	// Get returns the item of key. A key that does not exist is no error: its
+	// Get returns the item of key. A key that does not exist is not an error: its
 	// item has ModRevision 0, which is also what a Compare takes for "does
 	// not exist". The value belongs to the caller.
 	Get(ctx context.Context, key string) (Item, error)
@@ -28,7 +28,7 @@ type KV interface {
 	Range(ctx context.Context, span Span) (Snapshot, error)
 
 	// Txn applies all operations of t at once, or, when one of its compares
-	// does not hold, none; that is no error but a TxnResult without
+	// does not hold, none; that is not an error but a TxnResult without
 	// Succeeded. When Txn returns without an error, the changes survive the
 	// death of the process and of the machine. When it returns an error, they
 	// may have been made or not, as always when an answer gets lost.
@@ -38,14 +38,14 @@ type KV interface {
 	Txn(ctx context.Context, t Txn) (TxnResult, error)
 
 	// Watch follows the changes within span, beginning with those of revision
-	// from, be they past or future; 0 means the next one. The KV forgets
+	// from, be they past or future; 0 means the next one. The KV drops
 	// old changes at its own choice, at the latest when it is closed; asking
-	// for a forgotten one, in Watch or in Next, gives ErrCompacted. Changes
-	// after the revision of a Snapshot that was just read are never forgotten
+	// for a dropped one, in Watch or in Next, gives ErrCompacted. Changes
+	// after the revision of a Snapshot that was just read are never dropped
 	// so fast that a prompt watcher would miss them.
 	Watch(ctx context.Context, span Span, from int64) (Watcher, error)
 
-	// Lease creates a lease. When nobody keeps it alive for ttl, it ends, and
+	// Lease creates a lease. When it is not kept alive for ttl, it ends, and
 	// all items that were last put with it are deleted in one transaction.
 	// Leases outlive the process: after a restart of the KV each has its full
 	// ttl again. An implementation may round ttl up.
@@ -55,7 +55,7 @@ type KV interface {
 	Close() error
 }
 
-// Limits of a KV: those of an etcd that nobody has tuned, or less.
+// Limits of a KV: those of an etcd with its defaults, or less.
 const (
 	MaxTxnOps = 128     // operations in one transaction, and as many compares
 	MaxKey    = 1 << 10 // bytes
@@ -170,7 +170,7 @@ type Lease interface {
 	// ErrNotFound when it has ended.
 	KeepAlive(ctx context.Context) error
 	// Revoke ends the lease and deletes its items now. Revoking a lease that
-	// has ended is no error.
+	// has ended is not an error.
 	Revoke(ctx context.Context) error
 }
 

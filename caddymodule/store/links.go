@@ -11,8 +11,8 @@ import (
 type linkRecord struct {
 	header
 	Link
-	Maker string    `json:"maker,omitempty"` // id of the user without whom it is void
-	Hash  hexDigest `json:"hash"`
+	Maker string `json:"maker,omitempty"` // id of the user without whom it is void
+	Hash  digest `json:"hash"`
 }
 
 func (r *linkRecord) place() key   { return key{r.Account, r.ID} }
@@ -21,17 +21,17 @@ func (r *linkRecord) check() error { return checkHash(r.Hash) }
 var linkKind = &kind[linkRecord, *linkRecord]{
 	dir: dirLinks, prefix: prefixLink,
 	in:    func(r *records) *collection[*linkRecord] { return &r.links },
-	index: func(r *linkRecord) digest { return digest(r.Hash) },
+	index: func(r *linkRecord) digest { return r.Hash },
 	change: func(_ *records, r *linkRecord) Change {
 		return Change{Kind: KindLink, Account: r.Account, ID: r.ID, Name: r.Kind}
 	},
 }
 
 // CreateLink makes a link that ends after life, and returns it with its
-// secret, which cannot be had again. Of l it takes the kind, the account, by
+// secret, which cannot be shown again. Of l it takes the kind, the account, by
 // whom it is made and, for a recovery, the user, given by id or name. A new
 // setup link ends the older ones, a recovery link those of the user. What a
-// user makes, given by id, ends with that user: nobody who is removed may have
+// user makes, given by id, ends with that user: a removed user must not have
 // left a way back in.
 func (s *Store) CreateLink(ctx context.Context, l Link, life time.Duration) (Link, string, error) {
 	switch {
@@ -42,12 +42,11 @@ func (s *Store) CreateLink(ctx context.Context, l Link, life time.Duration) (Lin
 	case l.Kind != LinkRecovery:
 		l.User = ""
 	}
-	secret := newSecret("")
-	hash, _ := hashSecret("", secret)
+	secret, hash := newSecret("")
 	l.CreatedAt = s.time()
 	l.ExpiresAt = l.CreatedAt.Add(life).Truncate(time.Millisecond)
 	l.ID, l.CreatedBy = newID(prefixLink, s.now()), text.Printable(l.CreatedBy, maxLabel)
-	r := &linkRecord{Link: l, Hash: hexDigest(hash)}
+	r := &linkRecord{Link: l, Hash: hash}
 	if maker, ok := s.User(l.CreatedBy); ok {
 		r.Maker, r.CreatedBy = maker.ID, maker.Name
 	} else if checkID(prefixUser, l.CreatedBy) {
@@ -168,13 +167,9 @@ func (s *Store) invitations(account string) int {
 
 // RemoveLink takes a link back.
 func (s *Store) RemoveLink(ctx context.Context, account, id string) error {
-	return s.update(ctx, "taking the link back", func(t *tx) error {
-		if linkKind.load(t, account, id) == nil {
-			return Errorf(ErrNotFound, "there is no link %.40q in the account %.40q: it was used already or taken back", id, account)
-		}
-		linkKind.remove(t, account, id)
-		return nil
-	})
+	unknown := Errorf(ErrNotFound, "there is no link %.40q in the account %.40q: it was used already or taken back", id, account)
+	_, err := linkKind.take(ctx, s, "taking the link back", account, id, unknown)
+	return err
 }
 
 // RedeemLink uses a link up and does what it is for, both or neither: a setup
@@ -185,8 +180,8 @@ func (s *Store) RedeemLink(ctx context.Context, secret, name, passwordHash strin
 	return s.redeem(ctx, secret, name, passwordHash, Ending{})
 }
 
-// Ending is what a recovery ends besides the sessions of the user: whoever got in
-// before may have left a way back.
+// Ending is what a recovery ends in addition to the sessions of the user: an
+// intruder may have left a way back.
 type Ending struct {
 	Passkeys bool
 	Tokens   bool // for management, and the links that the user has made

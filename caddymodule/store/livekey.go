@@ -7,7 +7,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/scope"
 )
 
-// LiveKey is a key as it is now: what its methods say follows the store. One
+// LiveKey is a key as it is now: its methods follow the store. One
 // key has one LiveKey, also across changes of its record, so a request may
 // hold it for as long as it runs.
 type LiveKey struct {

@@ -31,7 +31,7 @@ type Pairing struct {
 	Replaced  bool       `json:"replaced,omitempty"`  // the connector was there before, for another device
 }
 
-// Device is what a device says of itself when it uses a claim code, and where
+// Device is what a device reports of itself when it uses a claim code, and where
 // it comes from.
 type Device struct {
 	Hostname    string    `json:"hostname"`

@@ -11,8 +11,8 @@ import (
 type pairingRecord struct {
 	header
 	Pairing
-	CodeHash   hexDigest  `json:"code_hash"`
-	DeviceHash *hexDigest `json:"device_hash,omitempty"` // of the secret of the device that has the code
+	CodeHash   digest  `json:"code_hash"`
+	DeviceHash *digest `json:"device_hash,omitempty"` // of the secret of the device that has the code
 }
 
 func (r *pairingRecord) place() key { return key{r.Account, r.ID} }
@@ -33,7 +33,7 @@ func (r *pairingRecord) check() error {
 var pairingKind = &kind[pairingRecord, *pairingRecord]{
 	dir: dirPairings, prefix: prefixPairing,
 	in:    func(r *records) *collection[*pairingRecord] { return &r.pairings },
-	index: func(r *pairingRecord) digest { return digest(r.CodeHash) },
+	index: func(r *pairingRecord) digest { return r.CodeHash },
 	change: func(_ *records, r *pairingRecord) Change {
 		return Change{Kind: KindPairing, Account: r.Account, ID: r.ID, Name: r.State}
 	},
@@ -83,7 +83,7 @@ func (s *Store) CreatePairing(ctx context.Context, account, createdBy string) (P
 	code := newCode()
 	hash, _ := hashCode(code)
 	now := s.time()
-	r := &pairingRecord{CodeHash: hexDigest(hash), Pairing: Pairing{
+	r := &pairingRecord{CodeHash: hash, Pairing: Pairing{
 		ID: newID(prefixPairing, s.now()), Account: account, CreatedBy: text.Printable(createdBy, maxLabel),
 		State: PairingWaiting, CreatedAt: now, ExpiresAt: now.Add(PairingLife),
 	}}
@@ -128,8 +128,8 @@ func checkRoom(t *tx, account string) error {
 	return nil
 }
 
-// ClaimPairing binds a claim code to a device, which is from then on whoever
-// has the secret: 43 letters and digits, that become the connector's secret.
+// ClaimPairing binds a claim code to a device, which is from then on known by
+// the secret: 43 letters and digits, that become the connector's secret.
 // With the same secret it returns the pairing as it is now, whatever became
 // of it; look at the state. Else it fails with ErrUnauthenticated when the code
 // is unknown, ErrExpired when it has ended, ErrUsed when another device has it
@@ -150,11 +150,11 @@ func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device)
 		if r == nil {
 			return Pairing{}, unknown
 		}
-		if r.DeviceHash == nil || *r.DeviceHash != hexDigest(hash) {
+		if r.DeviceHash == nil || *r.DeviceHash != hash {
 			if err := errClaimed(r.asOf(s.now())); err != nil {
 				return Pairing{}, err
 			}
-			bound := hexDigest(hash)
+			bound := hash
 			r.State, r.Device, r.DeviceHash = PairingPending, &device, &bound
 			pairingKind.save(t, r)
 		}
@@ -179,7 +179,7 @@ func notBase62(r rune) bool {
 	return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
 }
 
-// cleanDevice bounds what a device says of itself, which nobody has checked.
+// cleanDevice bounds what a device reports of itself, which is unchecked.
 func (s *Store) cleanDevice(d Device) Device {
 	clean := Device{
 		Hostname: text.Printable(d.Hostname, maxLabel), OS: text.Printable(d.OS, 64), Version: text.Printable(d.Version, 64),

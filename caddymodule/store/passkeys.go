@@ -86,7 +86,7 @@ func checkPasskey(p Passkey) error {
 	return nil
 }
 
-// AddPasskey gives a user a passkey, which nobody may have yet. Its time of
+// AddPasskey gives a user a passkey, which must be new to the gateway. Its time of
 // creation is now.
 func (s *Store) AddPasskey(ctx context.Context, userID string, p Passkey) error {
 	if err := checkPasskey(p); err != nil {
@@ -130,13 +130,8 @@ func (s *Store) UpdatePasskey(ctx context.Context, userID string, p Passkey) err
 
 // RemovePasskey takes a passkey away from a user.
 func (s *Store) RemovePasskey(ctx context.Context, userID string, id []byte) error {
-	return s.update(ctx, "removing the passkey", func(t *tx) error {
-		if passkeyKind.load(t, userID, hashPasskey(id)) == nil {
-			return errNoPasskey()
-		}
-		passkeyKind.remove(t, userID, hashPasskey(id))
-		return nil
-	})
+	_, err := passkeyKind.take(ctx, s, "removing the passkey", userID, hashPasskey(id), errNoPasskey())
+	return err
 }
 
 func errNoPasskey() error {

@@ -45,13 +45,13 @@ type Session struct {
 	UserAgent string    `json:"user_agent"`
 	Method    string    `json:"method"` // by which the user signed in
 	CreatedAt time.Time `json:"created_at"`
-	SeenAt    time.Time `json:"seen_at"` // runs ahead of the file, as TouchSession says
+	SeenAt    time.Time `json:"seen_at"` // runs ahead of the file, see TouchSession
 	ExpiresAt time.Time `json:"expires_at"`
 	// ConfirmedAt is when the user last gave a password or a passkey in it.
 	ConfirmedAt time.Time `json:"confirmed_at"`
 }
 
-// Link lets whoever has its secret do one thing, once.
+// Link lets the one who has its secret do one thing, once.
 type Link struct {
 	ID        string    `json:"id"`
 	Kind      string    `json:"kind"`

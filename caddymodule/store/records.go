@@ -97,7 +97,7 @@ const (
 	KindPairing    = "pairing"
 )
 
-// Change tells a subscriber that a record differs from before.
+// Change is a change of a record, for subscribers.
 type Change struct {
 	Kind    string // KindAccount, …
 	Account string

@@ -12,14 +12,14 @@ const (
 	// There is one for each process of the gateway that offered, and a connector
 	// keeps the one of its last tunnels.
 	maxOffered = 4
-	// maxProblem bounds, in bytes, what a connector may say of its problem.
+	// maxProblem bounds, in bytes, what a connector may report of its problem.
 	maxProblem = 256
 
 	makingSecret = "making a new secret of the connector"
 )
 
 // BeginRotation has a connector, given by id or name, be offered a new secret:
-// whoever has its tunnel calls [Store.OfferSecret] when subscribers are told. A
+// the owner of its tunnel calls [Store.OfferSecret] when subscribers are called. A
 // rotation that is under way begins again, without its problem.
 func (s *Store) BeginRotation(ctx context.Context, account, idOrName string) (Connector, error) {
 	return s.changeConnector(ctx, "rotating the secret of the connector", account, idOrName, func(r *connectorRecord) (bool, error) {
@@ -29,18 +29,17 @@ func (s *Store) BeginRotation(ctx context.Context, account, idOrName string) (Co
 	})
 }
 
-// ShowSecret returns a new secret of a connector, which cannot be had again, for
+// ShowSecret returns a new secret of a connector, which cannot be shown again, for
 // a person to bring there. The one that was shown before becomes invalid,
 // and none is offered on the tunnel until [Store.BeginRotation].
 func (s *Store) ShowSecret(ctx context.Context, account, idOrName string) (Connector, string, error) {
-	secret := newSecret("")
-	hash, _ := hashSecret("", secret)
+	secret, hash := newSecret("")
 	c, err := s.changeConnector(ctx, makingSecret, account, idOrName, func(r *connectorRecord) (bool, error) {
 		r.rotate(s)
 		r.ChangedBy = actor(ctx)
 		r.Rotation.ByHand = true
 		r.Next = slices.DeleteFunc(r.Next, func(n nextSecret) bool { return n.Shown })
-		r.Next = append(r.Next, nextSecret{hexDigest(hash), true})
+		r.Next = append(r.Next, nextSecret{hash, true})
 		return true, nil
 	})
 	if err != nil {
@@ -51,10 +50,9 @@ func (s *Store) ShowSecret(ctx context.Context, account, idOrName string) (Conne
 
 // OfferSecret returns a new secret of a connector whose rotation is under way,
 // to be offered on its tunnel. Those of earlier offers stay valid as well: the
-// connector may have kept one of them, and not have been able to say so.
+// connector may have kept one of them, and not have been able to report it.
 func (s *Store) OfferSecret(ctx context.Context, id string) (string, error) {
-	secret := newSecret("")
-	hash, _ := hashSecret("", secret)
+	secret, hash := newSecret("")
 	_, err := s.changeKnown(ctx, makingSecret, id, func(r *connectorRecord) (bool, error) {
 		if r.Rotation == nil || r.Rotation.ByHand {
 			return false, Errorf(ErrConflict, "the connector %q is to be offered no new secret", r.Name)
@@ -62,7 +60,7 @@ func (s *Store) OfferSecret(ctx context.Context, id string) (string, error) {
 		if offered := r.offered(); len(offered) >= maxOffered {
 			r.Next = slices.DeleteFunc(r.Next, func(n nextSecret) bool { return n == offered[0] })
 		}
-		r.Next = append(r.Next, nextSecret{Hash: hexDigest(hash)})
+		r.Next = append(r.Next, nextSecret{Hash: hash})
 		return true, nil
 	})
 	if err != nil {
@@ -75,7 +73,7 @@ func (s *Store) OfferSecret(ctx context.Context, id string) (string, error) {
 func (s *Store) IsNextSecret(id, secret string) bool {
 	hash, ok := hashSecret("", secret)
 	r, known := s.view.Load().connectors.named(id)
-	return ok && known && r.next(hexDigest(hash)) >= 0
+	return ok && known && r.next(hash) >= 0
 }
 
 // FinishRotation makes a secret that was offered or shown the only one of the
@@ -84,7 +82,7 @@ func (s *Store) FinishRotation(ctx context.Context, id, secret string) (Connecto
 	hash, _ := hashSecret("", secret)
 	finished := false
 	c, err := s.changeKnown(ctx, "finishing the rotation of the connector's secret", id, func(r *connectorRecord) (bool, error) {
-		at := r.next(hexDigest(hash))
+		at := r.next(hash)
 		if finished = at >= 0; !finished {
 			return false, nil
 		}
@@ -149,7 +147,7 @@ func (r *connectorRecord) rotate(s *Store) {
 }
 
 // next returns where a hash is among the new secrets, or -1.
-func (r *connectorRecord) next(hash hexDigest) int {
+func (r *connectorRecord) next(hash digest) int {
 	return slices.IndexFunc(r.Next, func(n nextSecret) bool { return n.Hash == hash })
 }
 

@@ -12,8 +12,8 @@ import (
 type sessionRecord struct {
 	header
 	Session
-	Epoch int64     `json:"epoch,omitempty"` // of the user
-	Hash  hexDigest `json:"hash"`
+	Epoch int64  `json:"epoch,omitempty"` // of the user
+	Hash  digest `json:"hash"`
 }
 
 func (r *sessionRecord) place() key   { return key{r.User, r.ID} }
@@ -22,7 +22,7 @@ func (r *sessionRecord) check() error { return checkHash(r.Hash) }
 var sessionKind = &kind[sessionRecord, *sessionRecord]{
 	dir: dirSessions, prefix: prefixSession, seenAt: dirSessionsSeen,
 	in:    func(r *records) *collection[*sessionRecord] { return &r.sessions },
-	index: func(r *sessionRecord) digest { return digest(r.Hash) },
+	index: func(r *sessionRecord) digest { return r.Hash },
 	change: func(_ *records, r *sessionRecord) Change {
 		return Change{Kind: KindSession, Account: r.Account, ID: r.ID, Name: r.User}
 	},
@@ -34,13 +34,12 @@ var sessionKind = &kind[sessionRecord, *sessionRecord]{
 const maxSessions = 200
 
 // CreateSession makes a session of a user and returns it with its secret,
-// which cannot be had again. Of too many sessions those end that were not used
+// which cannot be shown again. Of too many sessions those end that were not used
 // for the longest.
 func (s *Store) CreateSession(ctx context.Context, userID, method, address, userAgent string) (Session, string, error) {
-	secret := newSecret("")
-	hash, _ := hashSecret("", secret)
+	secret, hash := newSecret("")
 	now := s.time()
-	r := &sessionRecord{Hash: hexDigest(hash), Session: Session{
+	r := &sessionRecord{Hash: hash, Session: Session{
 		ID: newID(prefixSession, s.now()), User: userID, CreatedAt: now, SeenAt: now, ExpiresAt: now.Add(SessionLife), ConfirmedAt: now,
 		Method: text.Printable(method, 64), Address: text.Printable(address, 64), UserAgent: text.Printable(userAgent, 256),
 	}}
@@ -95,7 +94,7 @@ func (v *view) session(r *sessionRecord, now time.Time) (Session, bool) {
 	return session, ok && u.Epoch == r.Epoch && !session.ended(now)
 }
 
-// ended reports whether nobody can use the session any more.
+// ended reports whether the session can no longer be used.
 func (s Session) ended(now time.Time) bool {
 	return !now.Before(s.ExpiresAt) || !now.Before(s.SeenAt.Add(SessionIdle))
 }
@@ -135,13 +134,8 @@ func (s *Store) Sessions(userID string) []Session {
 
 // RemoveSession ends a session of a user.
 func (s *Store) RemoveSession(ctx context.Context, userID, id string) error {
-	return s.update(ctx, "ending the session", func(t *tx) error {
-		if sessionKind.load(t, userID, id) == nil {
-			return Errorf(ErrNotFound, "there is no such session: it has ended already")
-		}
-		sessionKind.remove(t, userID, id)
-		return nil
-	})
+	_, err := sessionKind.take(ctx, s, "ending the session", userID, id, Errorf(ErrNotFound, "there is no such session: it has ended already"))
+	return err
 }
 
 // RemoveSessions ends all sessions of a user but exceptID, if that is not "",

@@ -107,7 +107,7 @@ func (s *Store) time() time.Time { return s.now().UTC().Truncate(time.Millisecon
 // Revoked. It takes no lock and allocates nothing.
 //
 // The lookup compares SHA-256 hashes and not in constant time; what its time
-// tells about stored hashes does not help to find a secret that has one.
+// reveals of stored hashes does not help to find a secret that has one.
 func (s *Store) FindKey(secret string) (*LiveKey, bool) {
 	r, ok := find(&s.view.Load().keys, prefixSecret, secret)
 	if !ok {

@@ -11,21 +11,21 @@ import (
 const (
 	// sweepInterval is how often the sweeper runs, beginning at once.
 	sweepInterval = 10 * time.Minute
-	// sweepAfter is how long what has ended is kept, so that whoever still
-	// has it can be told.
+	// sweepAfter is how long what has ended is kept, so that a client
+	// that still has it gets the reason.
 	sweepAfter = 24 * time.Hour
 	// sweepLong is how long keys that were revoked and management tokens that have
-	// ended are kept: they say who could do what.
+	// ended are kept: they show who could do what.
 	sweepLong = 90 * 24 * time.Hour
 )
 
-// sweepRegularly removes what nobody needs any more, until the context ends.
+// sweepRegularly removes what is no longer needed, until the context ends.
 func (s *Store) sweepRegularly(ctx context.Context) {
 	ticker := time.NewTicker(sweepInterval)
 	defer ticker.Stop()
 	for {
 		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("removing from the store what has ended", "error", err)
+			s.log.Warn("failed to remove what has ended from the store", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -155,7 +155,7 @@ func (w *sweep) sessionEnded(r *sessionRecord) bool {
 	return w.gone(r.User) || r.ended(w.before)
 }
 
-// end is when nothing could happen to the pairing any more.
+// end is after when nothing can happen to the pairing.
 func (p Pairing) end() time.Time {
 	if p.DecidedAt != nil {
 		return *p.DecidedAt

@@ -57,7 +57,7 @@ func TestWriteCopiesLittle(t *testing.T) {
 	put := func(d *draft, i int) {
 		now := time.UnixMilli(int64(i))
 		k := Key{ID: newID(prefixKey, now), Account: DefaultAccount, Name: "k", Scope: "*"}
-		op, err := encode(keyKind.path(DefaultAccount, k.ID), &keyRecord{Key: k, Hash: hexDigest{byte(i), byte(i >> 8), 1}})
+		op, err := encode(keyKind.path(DefaultAccount, k.ID), &keyRecord{Key: k, Hash: digest{byte(i), byte(i >> 8), 1}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,7 @@ import (
 type tokenRecord struct {
 	header
 	Token
-	Hash hexDigest `json:"hash"`
+	Hash digest `json:"hash"`
 }
 
 func (r *tokenRecord) place() key { return key{r.Account, r.ID} }
@@ -24,7 +24,7 @@ func (r *tokenRecord) check() error {
 var tokenKind = &kind[tokenRecord, *tokenRecord]{
 	dir: dirTokens, prefix: prefixToken, seenAt: dirTokensUsed,
 	in:    func(r *records) *collection[*tokenRecord] { return &r.tokens },
-	index: func(r *tokenRecord) digest { return digest(r.Hash) },
+	index: func(r *tokenRecord) digest { return r.Hash },
 	change: func(_ *records, r *tokenRecord) Change {
 		return Change{Kind: KindToken, Account: r.Account, ID: r.ID, Name: r.Name}
 	},
@@ -46,9 +46,8 @@ func (s *Store) CreateToken(ctx context.Context, t Token) (Token, string, error)
 	if t.Expired(s.now()) {
 		return Token{}, "", Errorf(ErrInvalid, "the end of the management token, %s, has passed already", t.ExpiresAt.UTC().Format(time.RFC3339))
 	}
-	secret := newSecret(prefixTokenSecret)
-	hash, _ := hashSecret(prefixTokenSecret, secret)
-	r := &tokenRecord{Hash: hexDigest(hash), Token: Token{
+	secret, hash := newSecret(prefixTokenSecret)
+	r := &tokenRecord{Hash: hash, Token: Token{
 		ID: newID(prefixToken, s.now()), Account: t.Account, User: t.User, Name: t.Name, CreatedAt: s.time(), Rights: t.Rights, ExpiresAt: t.ExpiresAt,
 	}}
 	err := s.update(ctx, "creating the token", func(write *tx) error {
@@ -75,7 +74,7 @@ func (s *Store) FindToken(secret string) (Token, bool) {
 }
 
 // ExpiredToken returns the management token with this secret if it has ended by
-// itself, so that whoever still uses it can be told.
+// itself, so that a client that still uses it gets the reason.
 func (s *Store) ExpiredToken(secret string) (Token, bool) {
 	t, ok := s.tokenOf(secret)
 	return t, ok && t.Expired(s.now())
@@ -113,11 +112,7 @@ func (s *Store) Tokens(account string) []Token {
 
 // RemoveToken makes a management token invalid for good.
 func (s *Store) RemoveToken(ctx context.Context, account, id string) error {
-	return s.update(ctx, "removing the token", func(t *tx) error {
-		if tokenKind.load(t, account, id) == nil {
-			return Errorf(ErrNotFound, "there is no token %.40q in the account %.40q: give the id that the list of tokens shows", id, account)
-		}
-		tokenKind.remove(t, account, id)
-		return nil
-	})
+	unknown := Errorf(ErrNotFound, "there is no token %.40q in the account %.40q: give the id that the list of tokens shows", id, account)
+	_, err := tokenKind.take(ctx, s, "removing the token", account, id, unknown)
+	return err
 }

@@ -107,7 +107,7 @@ func (t *tx) read(path string, r any) bool {
 }
 
 // items reads what stands below a prefix. It may change until the write is made;
-// a mark that was read before tells.
+// a mark that was read before shows that.
 func (t *tx) items(prefix string) []Item {
 	if t.err != nil {
 		return nil
@@ -180,6 +180,20 @@ func (k *kind[R, P]) remove(t *tx, owner, id string) {
 	if k.seenAt != "" {
 		t.delete(k.usePath(owner, id))
 	}
+}
+
+// take removes the record at a place and the keys in also, and returns it. It
+// fails with unknown if there is none.
+func (k *kind[R, P]) take(ctx context.Context, s *Store, doing, owner, id string, unknown error, also ...string) (P, error) {
+	return update(ctx, s, doing, func(t *tx) (P, error) {
+		r := k.load(t, owner, id)
+		if r == nil {
+			return nil, unknown
+		}
+		k.remove(t, owner, id)
+		t.delete(also...)
+		return r, nil
+	})
 }
 
 // items reads what stands below a prefix.

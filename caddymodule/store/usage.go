@@ -119,7 +119,7 @@ func (s *Store) Usage(ctx context.Context, account, fromDay string) ([]UsageDay,
 	return days, nil
 }
 
-// SaveRecent keeps bytes that tell of the latest requests of an account, in
+// SaveRecent keeps bytes about the latest requests of an account, in
 // place of those before.
 func (s *Store) SaveRecent(ctx context.Context, account string, data []byte) error {
 	if len(data) > maxRecent {

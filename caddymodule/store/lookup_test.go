@@ -8,16 +8,8 @@ import (
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
-func lookups(b *testing.B) (*store.Store, string, string) {
-	s := storetest.New(b)
-	var secret string
-	for i := range 50 {
-		_, sec, err := s.CreateKey(b.Context(), store.DefaultAccount, fmt.Sprint("k", i), "*")
-		if err != nil {
-			b.Fatal(err)
-		}
-		secret = sec
-	}
+func lookups(b *testing.B) (s *store.Store, connector string) {
+	s = storetest.New(b)
 	c, _, err := s.CreateConnector(b.Context(), store.DefaultAccount, "c")
 	if err != nil {
 		b.Fatal(err)
@@ -27,31 +19,11 @@ func lookups(b *testing.B) (*store.Store, string, string) {
 			b.Fatal(err)
 		}
 	}
-	return s, secret, c.ID
-}
-
-func BenchmarkKeyAllows(b *testing.B) {
-	s, secret, _ := lookups(b)
-	b.ReportAllocs()
-	for b.Loop() {
-		k, ok := s.FindKey(secret)
-		if !ok || k.Revoked() || !k.Allows("model/x-7") {
-			b.Fatal("no key")
-		}
-	}
-}
-
-func BenchmarkTouch(b *testing.B) {
-	s, secret, _ := lookups(b)
-	k, _ := s.FindKey(secret)
-	b.ReportAllocs()
-	for b.Loop() {
-		s.Touch(k)
-	}
+	return s, c.ID
 }
 
 func BenchmarkDeployment(b *testing.B) {
-	s, _, _ := lookups(b)
+	s, _ := lookups(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, ok := s.Deployment(store.DefaultAccount, "model/x-7"); !ok {
@@ -61,7 +33,7 @@ func BenchmarkDeployment(b *testing.B) {
 }
 
 func BenchmarkConnector(b *testing.B) {
-	s, _, id := lookups(b)
+	s, id := lookups(b)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, ok := s.Connector(id); !ok {
