@@ -7,7 +7,7 @@ import (
 )
 
 // RewriteCompletion is the client's body for a whole answer of the upstream:
-// its own, with the public model name. It fails if the answer is no JSON
+// its own, with the public model name. It fails if the answer is not JSON
 // object, or is an error that came with a good status.
 func RewriteCompletion(body []byte, model string) ([]byte, Usage, *Error) {
 	var e edits
@@ -112,7 +112,7 @@ func sizeOfMessage(message []byte) (size int64) {
 type wholeAnswer struct {
 	body     []byte
 	envelope []byte // members that each chunk has, each with a comma behind it
-	extras   []byte // members that nobody here knows, so too
+	extras   []byte // members that the gateway does not know, so too
 	choices  jsonscan.Span
 	usage    []byte
 }

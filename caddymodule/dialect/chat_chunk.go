@@ -17,7 +17,7 @@ type choiceState struct {
 }
 
 // maxChoices bounds what a broken upstream can make a stream remember. A
-// choice beyond it goes to the client, but nobody waits for its end.
+// choice beyond it goes to the client, but its end is not waited for.
 const maxChoices = 256
 
 // choice returns the state of a choice.
@@ -46,7 +46,7 @@ func (s *ChatStream) complete() bool {
 
 // settle finishes, at a [DONE], the choices that the upstream forgot to: those
 // with an empty finish_reason, and those of text alone. A tool call without an
-// end may be half a call, and thinking alone is no answer.
+// end may be half a call, and thinking alone is not an answer.
 func (s *ChatStream) settle() {
 	for i := range s.choices {
 		c := &s.choices[i]
@@ -147,7 +147,7 @@ func (s *ChatStream) dropMember(m *jsonscan.Members, kept int) {
 	}
 }
 
-// readChoices notes what a chunk's choices say; false if there are none.
+// readChoices notes what a chunk's choices contain; false if there are none.
 func (s *ChatStream) readChoices(data []byte, choices jsonscan.Span) (any bool) {
 	if choices.End == 0 || data[choices.Start] != '[' {
 		return false
@@ -161,7 +161,7 @@ func (s *ChatStream) readChoices(data []byte, choices jsonscan.Span) (any bool) 
 	return any
 }
 
-// readChoice notes what one choice, at data[i], says.
+// readChoice notes what one choice, at data[i], contains.
 func (s *ChatStream) readChoice(data []byte, i int) {
 	var index int64
 	var delta, reason []byte
@@ -295,7 +295,7 @@ func readToolEntry(data []byte, i int) (e toolEntry, index place) {
 }
 
 // readFunction reads the name and the arguments in the object at data[i].
-// Arguments that are no string count as the JSON that they are.
+// Arguments that are not a string count as the JSON that they are.
 func (e *toolEntry) readFunction(data []byte, i int) {
 	for m := jsonscan.At(data, i); m.Next(); {
 		switch string(m.Name()) {

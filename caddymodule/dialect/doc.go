@@ -3,7 +3,7 @@
 // nor the tunnel.
 //
 // A dialect is what a client speaks: chat (OpenAI chat completions, with
-// completions, embeddings and the model list beside it), responses (OpenAI
+// completions, embeddings and the model list next to it), responses (OpenAI
 // responses) or messages (Anthropic messages). The model server only ever sees
 // the chat dialect.
 //
@@ -21,7 +21,7 @@
 // The chat dialect passes everything through byte for byte but for what it has
 // to change: JSON is scanned (json_scan.go) and spliced (splice.go), never
 // decoded and encoded again, so that key order, number literals and keys that
-// nobody here knows survive.
+// the gateway does not know survive.
 //
 // The other dialects see the answer through three stages, all of them fed by
 // the piece: the normaliser makes a small alphabet of what servers send (text,
@@ -31,7 +31,7 @@
 // nothing of what it has sent; a responses stream remembers the answer, as its
 // last event repeats it.
 //
-// Model servers differ; what a deployment's options say of its own
+// Model servers differ; what a deployment's options demand
 // (package compat) is asked for once the model of a request is known, and
 // costs nothing while all are at their defaults.
 //

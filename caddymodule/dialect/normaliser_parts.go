@@ -2,7 +2,7 @@ package dialect
 
 import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 
-// readDelta tells what the delta at data[i] adds. Thinking precedes text,
+// readDelta reports what the delta at data[i] adds. Thinking precedes text,
 // which precedes calls, whatever the order of the keys.
 func (n *normaliser) readDelta(data []byte, i int) {
 	var thoughts [3][]byte
@@ -66,7 +66,7 @@ func (n *normaliser) note(s string) {
 	n.size += int64(len(s))
 }
 
-// readContent tells the text of a content that is a string, or an array of
+// readContent reports the text of a content that is a string, or an array of
 // parts.
 func (n *normaliser) readContent(raw []byte) {
 	if jsonscan.IsString(raw) {
@@ -102,7 +102,7 @@ func (n *normaliser) readContent(raw []byte) {
 	}
 }
 
-// emitText tells a piece of text, and what was computed with it.
+// emitText reports a piece of text, and what was computed with it.
 func (n *normaliser) emitText(s string) {
 	n.hasText = true
 	n.note(s)
@@ -114,7 +114,7 @@ func (n *normaliser) emitText(s string) {
 	n.probs = n.probs[:0]
 }
 
-// emitReasoning tells a piece of thinking.
+// emitReasoning reports a piece of thinking.
 func (n *normaliser) emitReasoning(s string) {
 	n.hasReasoning = true
 	n.note(s)
@@ -130,14 +130,14 @@ func (n *normaliser) dropLogprobs() {
 	}
 }
 
-// flushThinking tells what was held back of thinking and of the text behind it.
+// flushThinking reports what was held back of thinking and of the text behind it.
 func (n *normaliser) flushThinking() {
 	if n.thinkTags && !n.ended {
 		n.think.flush(n.emitReasoning, n.emitText)
 	}
 }
 
-// callTool tells what an entry of tool_calls adds.
+// callTool reports what an entry of tool_calls adds.
 func (n *normaliser) callTool(e toolEntry) {
 	n.flushThinking()
 	n.dropLogprobs()

@@ -97,7 +97,7 @@ type responseItem struct {
 	text    []byte // the text, or a call's arguments or input
 	probs   []byte // of the text, as JSON with commas between them
 	action  []byte // of a local_shell, shell or apply_patch call: its JSON
-	content bool   // thinking is told as content, not as a summary
+	content bool   // thinking is sent as content, not as a summary
 }
 
 // Statuses of items and responses.
@@ -182,7 +182,7 @@ func (t *responseItem) appendPart(b []byte) []byte {
 func (t *responseItem) appendSealed(b []byte, mark string, v reasoningStore) []byte {
 	b = append(b, `,"encrypted_content":"`...)
 	text := t.text
-	if t.kind == partReason { // which is told in the open too
+	if t.kind == partReason { // which is sent in the open too
 		text = []byte(jsonscan.Unescape(text))
 	}
 	return append(v.append(b, mark, text), '"')

@@ -59,7 +59,7 @@ func fromEvent(data []byte) *Error {
 	return f.toError(status, "The model server reported an error")
 }
 
-// toError finds the kind of a fault. what says how it was met, for messages
+// toError finds the kind of a fault. what describes how it was met, for messages
 // about faults that are not the client's.
 func (f *fault) toError(status int, what string) *Error {
 	mayBeClients := status == 400 || status == 413 || status == 422 || status == 500

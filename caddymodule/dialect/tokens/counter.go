@@ -71,7 +71,7 @@ func tokenise(ctx context.Context, s string) (n int, ok bool) {
 			return 0, false
 		}
 		end := pieceEnd(s)
-		// Text that is no UTF-8 is counted as it is; the tokenizer knows no
+		// Text that is not UTF-8 is counted as it is; the tokenizer knows no
 		// other error than that of its pattern, which has no time limit.
 		k, err := o200k().Count(s[:end])
 		if err != nil {
@@ -146,7 +146,7 @@ const (
 	tokensPerPrompt  = 3
 	tokensPerMessage = 4
 	tokensPerTool    = 8
-	tokensOfToolTalk = 40 // what templates tell a model about tools in general
+	tokensOfToolTalk = 40 // what templates add about tools in general
 )
 
 // Estimate estimates a prompt.
