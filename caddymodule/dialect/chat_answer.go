@@ -25,6 +25,9 @@ func (e *edits) readCompletion(body []byte, model string) (usage Usage, err *Err
 	told := false
 	m := jsonscan.Object(body)
 	for m.Mark = markOf; m.Next(); {
+		if isFailure(&m) {
+			return Usage{}, fromEvent(body)
+		}
 		switch string(m.Name()) {
 		case "model":
 			if len(*e) == maxEdits {
@@ -37,14 +40,6 @@ func (e *edits) readCompletion(body []byte, model string) (usage Usage, err *Err
 			choices = m.Value
 		case "usage":
 			usage, told = parseUsage(m.Raw())
-		case "error":
-			if !jsonscan.IsNull(m.Raw()) {
-				return Usage{}, fromEvent(body)
-			}
-		case "object":
-			if string(m.Raw()) == `"error"` {
-				return Usage{}, fromEvent(body)
-			}
 		}
 	}
 	if !m.Whole() {

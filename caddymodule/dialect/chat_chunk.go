@@ -75,6 +75,10 @@ func (s *ChatStream) chunk(data []byte) {
 	kept := 0 // end of the last member that stays
 	m := jsonscan.Object(data)
 	for len(s.edits) <= maxEdits && m.Next() {
+		if isFailure(&m) {
+			s.abort(fromEvent(data))
+			return
+		}
 		raw, drop := m.Raw(), false
 		switch string(m.Name()) {
 		case "model":
@@ -87,16 +91,7 @@ func (s *ChatStream) chunk(data []byte) {
 			}
 			drop = !s.o.IncludeUsage
 		case "error":
-			if !jsonscan.IsNull(raw) {
-				s.abort(fromEvent(data))
-				return
-			}
 			drop = true
-		case "object":
-			if string(raw) == `"error"` {
-				s.abort(fromEvent(data))
-				return
-			}
 		case "system_fingerprint":
 			s.repair = s.repair || s.o.RepairToolIndex == "" && string(raw) == `"fp_ollama"`
 		case "id", "created":

@@ -205,22 +205,16 @@ func (n *normaliser) chunk(data []byte) {
 	var choices jsonscan.Span
 	m := jsonscan.Object(data)
 	for m.Next() {
+		if isFailure(&m) {
+			n.abort(fromEvent(data))
+			return
+		}
 		switch string(m.Name()) {
 		case "choices":
 			choices = m.Value
 		case "usage":
 			if u, ok := parseUsage(m.Raw()); ok {
 				n.usage, n.gotUsage = u, true
-			}
-		case "error":
-			if !jsonscan.IsNull(m.Raw()) {
-				n.abort(fromEvent(data))
-				return
-			}
-		case "object":
-			if string(m.Raw()) == `"error"` {
-				n.abort(fromEvent(data))
-				return
 			}
 		}
 	}

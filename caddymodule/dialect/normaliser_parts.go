@@ -87,17 +87,11 @@ func (n *normaliser) readContent(raw []byte) {
 	}
 	for list := jsonscan.At(raw, 0); list.Next(); {
 		part := list.Raw()
+		if !jsonscan.IsString(part) {
+			part = jsonscan.Member(part, "text")
+		}
 		if jsonscan.IsString(part) {
 			n.readContent(part)
-			continue
-		}
-		if part[0] != '{' {
-			continue
-		}
-		for m := jsonscan.At(part, 0); m.Next(); {
-			if string(m.Name()) == "text" && jsonscan.IsString(m.Raw()) {
-				n.readContent(m.Raw())
-			}
 		}
 	}
 }

@@ -1,3 +1,9 @@
+// Package jsonscan checks JSON and finds its parts without decoding it: key order,
+// number literals and unknown keys stay as they are, and nothing is allocated.
+//
+// [At] and [Object] walk over members and check the grammar; [Checked] walks over
+// what was checked before; [Member] and [Text] find one member. [Prefix] follows a
+// text that comes in pieces.
 package jsonscan
 
 import (

@@ -1,3 +1,4 @@
+// Package sse reads event streams.
 package sse
 
 import (

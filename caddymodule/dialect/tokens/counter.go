@@ -1,3 +1,5 @@
+// Package tokens counts the tokens of prompts: by a tokenizer, corrected by what
+// the model servers themselves have counted.
 package tokens
 
 import (
@@ -281,13 +283,7 @@ func (t *tally) image(raw []byte) {
 		return
 	}
 	if len(raw) > 0 && raw[0] == '{' {
-		url := []byte(nil)
-		for m := jsonscan.At(raw, 0); m.Next(); {
-			if string(m.Name()) == "url" {
-				url = m.Raw()
-			}
-		}
-		raw = url
+		raw = jsonscan.Member(raw, "url")
 	}
 	t.add(imageTokens(raw))
 }
