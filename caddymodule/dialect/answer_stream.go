@@ -24,13 +24,13 @@ type outcome struct {
 }
 
 // answerStream is a Stream in a dialect that is not the upstream's: the
-// normaliser tells the parts of the answer, the serialiser puts them one after
+// normaliser reports the parts of the answer, the serialiser puts them one after
 // the other, and the encoder writes them.
 type answerStream struct {
 	n        normaliser
 	blocks   serialiser
 	to       streamEncoder
-	estimate func() int // tokens of the prompt, if the upstream tells no usage
+	estimate func() int // tokens of the prompt, if the upstream sends no usage
 	begun    bool
 	done     bool
 }
@@ -114,7 +114,7 @@ func (s *answerStream) settle() {
 	s.done = true
 }
 
-// outcome is how the answer ended. An upstream that tells no usage leaves it
+// outcome is how the answer ended. An upstream that sends no usage leaves it
 // to estimates: of the prompt by estimate, of the answer by its size.
 func (n *normaliser) outcome(estimate func() int) outcome {
 	o := outcome{finish: n.finish, matched: n.matched, usage: n.usage}

@@ -21,7 +21,7 @@ type Call interface {
 	// Body is the body of POST /v1/chat/completions (or of the operation's own
 	// path) for the upstream's id of the model.
 	Body(upstreamModel string) *Segments
-	// WholeBody is Body for an answer that is no stream.
+	// WholeBody is Body for an answer that is not a stream.
 	WholeBody(upstreamModel string) *Segments
 	// DropEffort has the bodies ask for no degree of thinking, for a model that
 	// knows none. It reports whether they did, and not in the client's own
@@ -98,7 +98,7 @@ type Stream interface {
 // Env is what a call takes from its surroundings.
 type Env struct {
 	// Context is the request's: when it ends, so does the work for it, with an
-	// error that is for nobody. nil: it has no end.
+	// error that is not sent. nil: it has no end.
 	Context context.Context
 	// Now is the clock.
 	Now func() time.Time
@@ -120,8 +120,8 @@ type Env struct {
 	// Gateway says who may use a model, how its model server is to be treated,
 	// and whether there is memory; nil: everybody, as most, and always.
 	Gateway Gateway
-	// Dropped is told the type of each item that is nothing to a model, for
-	// the log; nil: nobody is told.
+	// Dropped receives the type of each item that means nothing to a model, for
+	// the log; nil: no calls.
 	Dropped func(itemType string)
 }
 

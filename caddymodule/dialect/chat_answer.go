@@ -7,7 +7,7 @@ import (
 )
 
 // RewriteCompletion is the client's body for a whole answer of the upstream:
-// its own, with the public model name. It fails if the answer is no JSON
+// its own, with the public model name. It fails if the answer is not JSON
 // object, or is an error that came with a good status.
 func RewriteCompletion(body []byte, model string) ([]byte, Usage, *Error) {
 	var e edits
@@ -25,6 +25,9 @@ func (e *edits) readCompletion(body []byte, model string) (usage Usage, err *Err
 	told := false
 	m := jsonscan.Object(body)
 	for m.Mark = markOf; m.Next(); {
+		if isFailure(&m) {
+			return Usage{}, fromEvent(body)
+		}
 		switch string(m.Name()) {
 		case "model":
 			if len(*e) == maxEdits {
@@ -37,14 +40,6 @@ func (e *edits) readCompletion(body []byte, model string) (usage Usage, err *Err
 			choices = m.Value
 		case "usage":
 			usage, told = parseUsage(m.Raw())
-		case "error":
-			if !jsonscan.IsNull(m.Raw()) {
-				return Usage{}, fromEvent(body)
-			}
-		case "object":
-			if string(m.Raw()) == `"error"` {
-				return Usage{}, fromEvent(body)
-			}
 		}
 	}
 	if !m.Whole() {
@@ -112,7 +107,7 @@ func sizeOfMessage(message []byte) (size int64) {
 type wholeAnswer struct {
 	body     []byte
 	envelope []byte // members that each chunk has, each with a comma behind it
-	extras   []byte // members that nobody here knows, so too
+	extras   []byte // members that the gateway does not know, so too
 	choices  jsonscan.Span
 	usage    []byte
 }

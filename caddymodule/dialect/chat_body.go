@@ -20,7 +20,7 @@ func (r *ChatRequest) Body(upstreamModel string) *Segments {
 	return e.segments(r.body)
 }
 
-// WholeBody is Body for an answer that is no stream, whatever the client
+// WholeBody is Body for an answer that is not a stream, whatever the client
 // wants.
 func (r *ChatRequest) WholeBody(upstreamModel string) *Segments {
 	e := r.commonEdits(upstreamModel)

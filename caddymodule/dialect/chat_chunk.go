@@ -17,7 +17,7 @@ type choiceState struct {
 }
 
 // maxChoices bounds what a broken upstream can make a stream remember. A
-// choice beyond it goes to the client, but nobody waits for its end.
+// choice beyond it goes to the client, but its end is not waited for.
 const maxChoices = 256
 
 // choice returns the state of a choice.
@@ -46,7 +46,7 @@ func (s *ChatStream) complete() bool {
 
 // settle finishes, at a [DONE], the choices that the upstream forgot to: those
 // with an empty finish_reason, and those of text alone. A tool call without an
-// end may be half a call, and thinking alone is no answer.
+// end may be half a call, and thinking alone is not an answer.
 func (s *ChatStream) settle() {
 	for i := range s.choices {
 		c := &s.choices[i]
@@ -75,6 +75,10 @@ func (s *ChatStream) chunk(data []byte) {
 	kept := 0 // end of the last member that stays
 	m := jsonscan.Object(data)
 	for len(s.edits) <= maxEdits && m.Next() {
+		if isFailure(&m) {
+			s.abort(fromEvent(data))
+			return
+		}
 		raw, drop := m.Raw(), false
 		switch string(m.Name()) {
 		case "model":
@@ -87,16 +91,7 @@ func (s *ChatStream) chunk(data []byte) {
 			}
 			drop = !s.o.IncludeUsage
 		case "error":
-			if !jsonscan.IsNull(raw) {
-				s.abort(fromEvent(data))
-				return
-			}
 			drop = true
-		case "object":
-			if string(raw) == `"error"` {
-				s.abort(fromEvent(data))
-				return
-			}
 		case "system_fingerprint":
 			s.repair = s.repair || s.o.RepairToolIndex == "" && string(raw) == `"fp_ollama"`
 		case "id", "created":
@@ -147,7 +142,7 @@ func (s *ChatStream) dropMember(m *jsonscan.Members, kept int) {
 	}
 }
 
-// readChoices notes what a chunk's choices say; false if there are none.
+// readChoices notes what a chunk's choices contain; false if there are none.
 func (s *ChatStream) readChoices(data []byte, choices jsonscan.Span) (any bool) {
 	if choices.End == 0 || data[choices.Start] != '[' {
 		return false
@@ -161,7 +156,7 @@ func (s *ChatStream) readChoices(data []byte, choices jsonscan.Span) (any bool) 
 	return any
 }
 
-// readChoice notes what one choice, at data[i], says.
+// readChoice notes what one choice, at data[i], contains.
 func (s *ChatStream) readChoice(data []byte, i int) {
 	var index int64
 	var delta, reason []byte
@@ -295,7 +290,7 @@ func readToolEntry(data []byte, i int) (e toolEntry, index place) {
 }
 
 // readFunction reads the name and the arguments in the object at data[i].
-// Arguments that are no string count as the JSON that they are.
+// Arguments that are not a string count as the JSON that they are.
 func (e *toolEntry) readFunction(data []byte, i int) {
 	for m := jsonscan.At(data, i); m.Next(); {
 		switch string(m.Name()) {

@@ -7,7 +7,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// marks are what the keys inside of a body's values tell of it, noted while the
+// marks are what the keys inside of a body's values reveal of it, noted while the
 // body is scanned anyway: most bodies have none, and are not read again.
 type marks = uint8
 
@@ -17,7 +17,7 @@ const (
 	markCalls                       // a key that leads to tool calls
 )
 
-// markOf is what a key tells; rest begins with its value.
+// markOf is the mark of a key; rest begins with its value.
 func markOf(key, rest []byte) marks {
 	switch string(key) {
 	case "role":
@@ -61,7 +61,7 @@ func (r *ChatRequest) folds() edits {
 	return r.unusual.folds
 }
 
-// noteSeen notes what the keys in a member tell.
+// noteSeen notes what the keys in a member reveal.
 func (r *ChatRequest) noteSeen(m *jsonscan.Members) {
 	name := m.Name()
 	if m.Seen&markMedia != 0 && (isLike(name, "messages") || isLike(name, "input")) {

@@ -55,7 +55,7 @@ type ChatRequest struct {
 // whole grammar, and refuses keys that the gateway acts on if they come twice
 // or in another case: JSON readers differ in which of the two they take, so
 // the upstream might act on one that was not checked here. What else the body
-// holds is the upstream's affair, bytes that are no UTF-8 too.
+// holds is the upstream's affair, bytes that are not UTF-8 too.
 func ScanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
 	r := &ChatRequest{body: body, kind: op.Kind, Choices: 1}
 	m := jsonscan.Object(body)
@@ -240,7 +240,7 @@ func (r *ChatRequest) checkStream() *Error {
 	return nil
 }
 
-// notAnObject says why a body is no JSON object.
+// notAnObject is the error for a body that is not a JSON object.
 func notAnObject(body []byte) *Error {
 	value, err := jsonscan.Value(body)
 	switch {

@@ -25,7 +25,7 @@ type ChatStreamOptions struct {
 	// How many choices the client asked for; 0 if that is not known.
 	Choices int
 
-	// Whether to number tool calls anew where the upstream gives several the
+	// Whether to number tool calls again where the upstream gives several the
 	// same index: compat.RepairOn, RepairOff, or "" for Ollama alone, which
 	// does that and can be recognised.
 	RepairToolIndex string
@@ -84,7 +84,7 @@ func (s *ChatStream) Feed(p []byte) []byte {
 }
 
 // End ends the upstream's stream and returns the last bytes for the client.
-// cause is nil if the upstream ended its message properly, else what to tell
+// cause is nil if the upstream ended its message properly, else what to send
 // the client if its answer is not complete.
 func (s *ChatStream) End(cause *Error) []byte {
 	if s.done {
@@ -149,8 +149,8 @@ func (s *ChatStream) checkReader() {
 	}
 }
 
-// event acts on one event of the upstream. Data that is no JSON is the end: some
-// servers say so what went wrong, and then leave the stream open.
+// event acts on one event of the upstream. Data that is not JSON is the end: some
+// servers report so what went wrong, and then leave the stream open.
 func (s *ChatStream) event(name, data []byte) {
 	isError := string(name) == "error"
 	if len(data) == 0 && !isError {

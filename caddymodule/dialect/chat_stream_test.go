@@ -3,7 +3,6 @@ package dialect
 import (
 	"bytes"
 	"encoding/json"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -394,23 +393,4 @@ func checkClientStream(t *testing.T, out string, s *ChatStream, usage bool) {
 	if s.Err() == nil {
 		t.Fatalf("a good end without [DONE]: %q", out)
 	}
-}
-
-// bytewise cuts p into single bytes.
-func bytewise(p []byte) (pieces [][]byte) {
-	for i := range p {
-		pieces = append(pieces, p[i:i+1])
-	}
-	return pieces
-}
-
-// cutAnywhere cuts p into pieces, as seed has it.
-func cutAnywhere(p []byte, seed uint64) (pieces [][]byte) {
-	rnd := rand.New(rand.NewPCG(seed, 1))
-	for len(p) > 0 {
-		n := 1 + rnd.IntN(min(len(p), 1+rnd.IntN(40)))
-		pieces = append(pieces, p[:n])
-		p = p[n:]
-	}
-	return pieces
 }

@@ -7,16 +7,16 @@ import (
 )
 
 // conversation collects a client's history, in whatever order its dialect
-// tells it, and writes it as the messages of a chat request:
+// has it, and writes it as the messages of a chat request:
 //
 //   - one system message at most, and only in front; system text that comes
 //     later is folded into the turn that it follows, since most chat templates
 //     refuse it in the middle, and moving it to the front would change the
 //     head of the prompt at every turn and so spoil the upstream's cache,
-//     unless keepSystem says that the template takes it where it came;
+//     unless keepSystem is set: the template takes it where it came;
 //   - behind an assistant message with calls come its results, one message
 //     each, in the order of the calls, and nothing between;
-//   - what a longer history says of earlier turns is the same, byte for byte.
+//   - what a longer history contains of earlier turns is the same, byte for byte.
 type conversation struct {
 	system []string
 	// keepSystem has system text that comes later stay where it came, as a
@@ -258,7 +258,7 @@ func (w *messageWriter) text(parts []contentPart, folded []string) {
 }
 
 // reminders writes system text that was folded into a turn, inside of a string.
-// behind tells that the string has text before it.
+// behind reports that the string has text before it.
 func (w *messageWriter) reminders(folded []string, behind bool) {
 	for i, text := range folded {
 		if behind || i > 0 {

@@ -3,7 +3,7 @@
 // nor the tunnel.
 //
 // A dialect is what a client speaks: chat (OpenAI chat completions, with
-// completions, embeddings and the model list beside it), responses (OpenAI
+// completions, embeddings and the model list next to it), responses (OpenAI
 // responses) or messages (Anthropic messages). The model server only ever sees
 // the chat dialect.
 //
@@ -18,10 +18,11 @@
 //	ChatStream      upstream's bytes       → the client's bytes, event by event
 //	Error           → status, headers and body in the dialect of the caller
 //
-// The chat dialect passes everything through byte for byte but for what it has
-// to change: JSON is scanned (json_scan.go) and spliced (splice.go), never
-// decoded and encoded again, so that key order, number literals and keys that
-// nobody here knows survive.
+// The chat dialect passes everything through byte for byte except for what it has
+// to change: JSON is scanned (package jsonscan) and spliced (splice.go), never
+// decoded and encoded again, so that key order, number literals and unknown keys
+// survive. That is why it has a reader of chunks of its own (chat_chunk.go): the
+// normaliser's loses what it does not know.
 //
 // The other dialects see the answer through three stages, all of them fed by
 // the piece: the normaliser makes a small alphabet of what servers send (text,
@@ -31,15 +32,14 @@
 // nothing of what it has sent; a responses stream remembers the answer, as its
 // last event repeats it.
 //
-// Model servers differ; what a deployment's options say of its own
+// Model servers differ; what a deployment's options demand
 // (package compat) is asked for once the model of a request is known, and
 // costs nothing while all are at their defaults.
 //
-// What is not bound to the chat dialect, for others to build on: the
-// event-stream reader (sse.go), the JSON scanner, the tool-call slots
-// (tool_slots.go), the error table (error.go) and the reading of upstreams'
-// errors (upstream_error.go). Another dialect is two more files, a decoder of
-// its requests and an encoder of its answers, and its rows in operation.go.
+// Libraries that know no dialect are packages below this one: jsonscan, sse (event
+// streams), tokens (counts of prompts), kept (stored responses). Another dialect is
+// two more files, a decoder of its requests and an encoder of its answers, and its
+// rows in operation.go.
 package dialect
 
 // Dialect is what a client speaks. Its value is the name that logs and metrics

@@ -36,7 +36,7 @@ const (
 	KindInternal
 )
 
-// kindRow says how a kind of error looks in each dialect.
+// kindRow is how a kind of error looks in each dialect.
 type kindRow struct {
 	status       int    // HTTP status
 	openaiType   string // error.type of chat and responses
@@ -77,7 +77,7 @@ type Error struct {
 	Param      string // what field of the request is at fault, "" if none
 	Message    string // for people: what happened, where, what to do
 	RetryAfter int    // seconds, for the header and the message; 0 means none
-	NoRetry    bool   // tells SDKs not to try again: it cannot heal by itself
+	NoRetry    bool   // makes SDKs not try again: it cannot heal by itself
 	Allow      string // methods for the Allow header of a 405
 
 	// retry is how the upstream can answer the request all the same.

@@ -103,7 +103,7 @@ func UpstreamReset(model string) *Error {
 }
 
 // TunnelLost is the answer when the connector went away before the model server
-// answered, so that nobody knows what became of the request.
+// answered, so that the fate of the request is unknown.
 func TunnelLost(model string) *Error {
 	return ofModel(KindUnreachable, 0, model, "The connection to the connector of `%s` was lost before the model server answered: the connector, its machine or its network went away. Try again.")
 }
@@ -135,7 +135,7 @@ func AnswerTooLarge(model string, limit int64) *Error {
 	}
 }
 
-// Overloaded is the answer when the gateway itself is to take no more, as when
+// Overloaded is the answer when the gateway itself is to take no more requests, as when
 // it is shutting down.
 func Overloaded(message string) *Error {
 	return &Error{Kind: KindOverloaded, RetryAfter: 5, Message: message}
@@ -284,7 +284,7 @@ func wrongType(param, want string, raw []byte) *Error {
 	return invalid(param, "invalid_type", "Invalid type for %s: expected %s, got %s.", param, want, jsonscan.TypeName(raw))
 }
 
-// garbled is the Error for an answer, or an event, that is no JSON object.
+// garbled is the Error for an answer, or an event, that is not a JSON object.
 func garbled(data []byte) *Error {
 	text := plainMessage(string(data[:min(len(data), 4*maxMessage)]))
 	if text == "" {
@@ -305,7 +305,7 @@ func noSummary() *Error {
 	return &Error{Kind: KindUpstream, Message: "The model wrote no complete summary of the conversation. Try again, or go on with the whole conversation."}
 }
 
-// abortedUpstream ends a stream whose upstream says, by its finish_reason, that it did
+// abortedUpstream ends a stream whose upstream reports, by its finish_reason, that it did
 // not finish.
 func abortedUpstream(reason string) *Error {
 	return &Error{Kind: KindUpstream, Message: "The model server gave up the answer (finish_reason " + reason + "). Try again."}

@@ -42,7 +42,7 @@ var knownFields = func() map[string]string {
 // readFields reads an object that was checked before.
 func readFields(object []byte) fieldList { return appendFields(nil, object) }
 
-// appendFields reads an object into a list that is empty, or used no more.
+// appendFields reads an object into a list that is empty, or used no longer.
 func appendFields(f fieldList, object []byte) fieldList {
 	f = f[:0]
 	for m := jsonscan.Checked(object); m.Next(); {

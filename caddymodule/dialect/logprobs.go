@@ -32,8 +32,8 @@ func appendLogprobs(list, logprobs []byte) []byte {
 }
 
 // appendLogprob appends one token's, behind a comma unless it is the first; top
-// tells that the likeliest in its place belong to it. Clients' types want every
-// member; but what has none of them is no token.
+// reports that the likeliest in its place belong to it. Clients' types want every
+// member; but what has none of them is not a token.
 func appendLogprob(b []byte, first bool, token []byte, top bool) []byte {
 	if token[0] != '{' {
 		return b

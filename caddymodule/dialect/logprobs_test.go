@@ -26,7 +26,7 @@ func probChunk(members string, tokens ...string) string {
 	return rawEvent(`{"choices":[{"index":0,"delta":{` + members + `},"logprobs":{"content":[` + strings.Join(list, ",") + `],"refusal":null},"finish_reason":null}]}`)
 }
 
-// clientProbs is what a client is told of tokens.
+// clientProbs is what a client is sent about tokens.
 func clientProbs(tokens ...string) string {
 	var list []string
 	for _, token := range tokens {

@@ -12,7 +12,7 @@ import (
 
 // Model servers fetch what a request gives the address of, from inside of the
 // network that they are in, and some open files. So a client could reach what
-// is not its own: a deployment says, by its option remote_media, which addresses
+// is not its own: a deployment decides, by its option remote_media, which addresses
 // pass.
 
 // mediaKeys are the keys of a part of content, and of what is in it, whose
@@ -149,7 +149,7 @@ func sourceFault(source []byte, policy string) (path, problem string) {
 	return "", ""
 }
 
-// dataFault says what is wrong with data, or an id, that may be an address: what
+// dataFault returns what is wrong with data, or an id, that may be an address: what
 // is not one has neither a colon nor a dot.
 func dataFault(quoted []byte, policy string) string {
 	text := quoted
@@ -162,7 +162,7 @@ func dataFault(quoted []byte, policy string) string {
 	return addressFault(quoted, policy)
 }
 
-// addressFault says what is wrong with an address, a JSON string.
+// addressFault returns what is wrong with an address, a JSON string.
 func addressFault(quoted []byte, policy string) string {
 	if isInline(quoted) {
 		return "" // and not copied: it may be large
@@ -176,7 +176,7 @@ func isInline(quoted []byte) bool {
 	return len(quoted) >= len(inline) && bytes.EqualFold(quoted[:len(inline)], []byte(inline))
 }
 
-// remoteFault says why the model server must not fetch an address, "" if it may.
+// remoteFault returns why the model server must not fetch an address, "" if it may.
 func remoteFault(address, policy string) string {
 	const inline = "data:"
 	switch {

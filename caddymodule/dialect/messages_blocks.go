@@ -29,7 +29,7 @@ func (c *messagesCall) readUser(content []byte, path *fieldPath) (err *Error) {
 	return err
 }
 
-// readBlock reads a block of what the user, or a tool, tells the model. Blocks
+// readBlock reads a block of what the user, or a tool, sends the model. Blocks
 // that belong to hosted tools, and those that are not known, are nothing.
 func (c *messagesCall) readBlock(f fieldList, path *fieldPath) (contentPart, *Error) {
 	switch f.text("type") {
@@ -248,7 +248,7 @@ func callInput(raw []byte) string {
 	return string(compactJSON(raw))
 }
 
-// hostedText is what the history of a hosted tool says to a model that does
+// hostedText is what the history of a hosted tool looks like to a model that does
 // not have it: the call in one line, and what was found in lines of title and
 // address. Other blocks are nothing.
 func hostedText(f fieldList) string {

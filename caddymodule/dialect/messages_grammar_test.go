@@ -78,7 +78,7 @@ func checkMessage(m map[string]any) error {
 	return checkStop(m, calls)
 }
 
-// checkBlock checks a content block; whole tells whether it has its content.
+// checkBlock checks a content block; whole reports whether it has its content.
 func checkBlock(block any, whole bool) error {
 	switch str(block, "type") {
 	case "text":

@@ -60,7 +60,7 @@ type messageStop struct {
 	refusal  string // what the model said to refuse
 }
 
-// stopOf decides why a message ended: the first that applies. calls tells
+// stopOf decides why a message ended: the first that applies. calls reports
 // whether it has tool calls, refusal is what the model said to refuse.
 func stopOf(o outcome, calls bool, refused bool, refusal string) messageStop {
 	switch {
@@ -76,7 +76,7 @@ func stopOf(o outcome, calls bool, refused bool, refusal string) messageStop {
 	return messageStop{reason: "end_turn"}
 }
 
-// append appends the members that tell why the message ended.
+// append appends the members for why the message ended.
 func (s messageStop) append(b []byte) []byte {
 	b = jsonscan.AppendQuotedOrNull(append(b, `"stop_reason":`...), s.reason)
 	b = jsonscan.AppendQuotedOrNull(append(b, `,"stop_sequence":`...), s.sequence)

@@ -136,7 +136,7 @@ func (c *messagesCall) addSystemContent(raw []byte, path *fieldPath) *Error {
 		f := readFields(block)
 		if f.text("type") != "text" {
 			if path.in != nil {
-				continue // clients tell changes of tools in between
+				continue // clients report changes of tools in between
 			}
 			return at(here.of("type"), "only text blocks are allowed here")
 		}

@@ -86,7 +86,7 @@ func parsePage(query url.Values) (p page, err *Error) {
 	return p, nil
 }
 
-// cut takes the page out of a sorted list; more tells whether the list goes on
+// cut takes the page out of a sorted list; more reports whether the list goes on
 // in the direction of paging. The ids are places in the order of names, so
 // that a page can be had although the model it starts at is gone. With both ids
 // the page lies between them, and SDKs go on backwards from there.

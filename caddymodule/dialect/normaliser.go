@@ -7,8 +7,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/sse"
 )
 
-// parts is told what a streamed answer consists of, in the order in which it
-// came. No string is empty but for what toolStart says. toolArgs of a call
+// parts receives what a streamed answer consists of, in the order in which it
+// came. No string is empty except in toolStart. toolArgs of a call
 // follow its toolStart.
 type parts interface {
 	text(s string, probs []byte) // probs are what was computed with it, see logprobs.go
@@ -33,13 +33,13 @@ const (
 // cut reports whether what stood last in the answer may be incomplete.
 func (f finishReason) cut() bool { return f == finishLength || f == finishFilter }
 
-// normaliser reads the event stream of an upstream's chat completion and tells
+// normaliser reads the event stream of an upstream's chat completion and reports
 // its parts, whatever the server's habits: who sends null for absent, whole
 // tool calls under one index, ids late or never, errors in a 200, the end
 // without its reason. Only choice 0 is read.
 //
-// It stops at [DONE], at the end of the stream, or at an error; ended tells.
-// What finish, matched, usage and err say is final then.
+// It stops at [DONE], at the end of the stream, or at an error, with ended set.
+// finish, matched, usage and err are final then.
 type normaliser struct {
 	parts     parts
 	whole     bool // the answer came in one piece, so that it needs no finish_reason
@@ -47,15 +47,15 @@ type normaliser struct {
 	logprobs  bool // probabilities of the text are wanted
 
 	finish   finishReason
-	matched  string // the stop sequence that ended the answer, if the upstream says so
+	matched  string // the stop sequence that ended the answer, if the upstream reports it
 	usage    Usage
 	gotUsage bool
-	size     int64 // bytes of text, thinking and arguments that were told
+	size     int64 // bytes of text, thinking and arguments that were reported
 	err      *Error
 	ended    bool
 
 	think        thinkTags
-	probs        []byte // probabilities whose text has not been told
+	probs        []byte // probabilities whose text has not been reported
 	reader       sse.Reader
 	slots        toolSlots
 	tools        []toolState // by slot
@@ -68,7 +68,7 @@ type normaliser struct {
 	garbled      bool        // there was one
 }
 
-// toolState is how far the normaliser has told a tool call.
+// toolState is how far the normaliser has reported a tool call.
 type toolState struct {
 	started bool
 	held    []byte // arguments that came before the start
@@ -85,7 +85,7 @@ func (n *normaliser) feed(p []byte) {
 	n.checkReader()
 }
 
-// held is how many bytes wait to be told.
+// held is how many bytes wait to be sent.
 func (n *normaliser) held() int64 {
 	held := n.reader.Held() + n.slots.held() + int64(cap(n.probs)+cap(n.think.held))
 	for i := range n.tools {
@@ -95,7 +95,7 @@ func (n *normaliser) held() int64 {
 }
 
 // end ends the upstream's stream. cause is nil if it ended its message
-// properly, else what to say if the answer is not complete.
+// properly, else the error if the answer is not complete.
 func (n *normaliser) end(cause *Error) {
 	if n.ended {
 		return
@@ -205,22 +205,16 @@ func (n *normaliser) chunk(data []byte) {
 	var choices jsonscan.Span
 	m := jsonscan.Object(data)
 	for m.Next() {
+		if isFailure(&m) {
+			n.abort(fromEvent(data))
+			return
+		}
 		switch string(m.Name()) {
 		case "choices":
 			choices = m.Value
 		case "usage":
 			if u, ok := parseUsage(m.Raw()); ok {
 				n.usage, n.gotUsage = u, true
-			}
-		case "error":
-			if !jsonscan.IsNull(m.Raw()) {
-				n.abort(fromEvent(data))
-				return
-			}
-		case "object":
-			if string(m.Raw()) == `"error"` {
-				n.abort(fromEvent(data))
-				return
 			}
 		}
 	}
@@ -238,8 +232,8 @@ func (n *normaliser) chunk(data []byte) {
 	}
 }
 
-// skip passes over an event that is no JSON object: proxies put some there. If
-// nothing else comes, its text tells what went wrong.
+// skip passes over an event that is not a JSON object: proxies put some there. If
+// nothing else comes, its text is the reason.
 func (n *normaliser) skip(data []byte) {
 	if !n.garbled {
 		n.garbled = true

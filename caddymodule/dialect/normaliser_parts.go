@@ -2,7 +2,7 @@ package dialect
 
 import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 
-// readDelta tells what the delta at data[i] adds. Thinking precedes text,
+// readDelta reports what the delta at data[i] adds. Thinking precedes text,
 // which precedes calls, whatever the order of the keys.
 func (n *normaliser) readDelta(data []byte, i int) {
 	var thoughts [3][]byte
@@ -66,7 +66,7 @@ func (n *normaliser) note(s string) {
 	n.size += int64(len(s))
 }
 
-// readContent tells the text of a content that is a string, or an array of
+// readContent reports the text of a content that is a string, or an array of
 // parts.
 func (n *normaliser) readContent(raw []byte) {
 	if jsonscan.IsString(raw) {
@@ -87,22 +87,16 @@ func (n *normaliser) readContent(raw []byte) {
 	}
 	for list := jsonscan.At(raw, 0); list.Next(); {
 		part := list.Raw()
+		if !jsonscan.IsString(part) {
+			part = jsonscan.Member(part, "text")
+		}
 		if jsonscan.IsString(part) {
 			n.readContent(part)
-			continue
-		}
-		if part[0] != '{' {
-			continue
-		}
-		for m := jsonscan.At(part, 0); m.Next(); {
-			if string(m.Name()) == "text" && jsonscan.IsString(m.Raw()) {
-				n.readContent(m.Raw())
-			}
 		}
 	}
 }
 
-// emitText tells a piece of text, and what was computed with it.
+// emitText reports a piece of text, and what was computed with it.
 func (n *normaliser) emitText(s string) {
 	n.hasText = true
 	n.note(s)
@@ -114,7 +108,7 @@ func (n *normaliser) emitText(s string) {
 	n.probs = n.probs[:0]
 }
 
-// emitReasoning tells a piece of thinking.
+// emitReasoning reports a piece of thinking.
 func (n *normaliser) emitReasoning(s string) {
 	n.hasReasoning = true
 	n.note(s)
@@ -130,14 +124,14 @@ func (n *normaliser) dropLogprobs() {
 	}
 }
 
-// flushThinking tells what was held back of thinking and of the text behind it.
+// flushThinking reports what was held back of thinking and of the text behind it.
 func (n *normaliser) flushThinking() {
 	if n.thinkTags && !n.ended {
 		n.think.flush(n.emitReasoning, n.emitText)
 	}
 }
 
-// callTool tells what an entry of tool_calls adds.
+// callTool reports what an entry of tool_calls adds.
 func (n *normaliser) callTool(e toolEntry) {
 	n.flushThinking()
 	n.dropLogprobs()

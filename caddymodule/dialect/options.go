@@ -96,7 +96,7 @@ func filePart(name, data string) contentPart {
 	return contentPart{raw: append(b, "}}"...), mark: "[file]"}
 }
 
-// fileName is the name of a file: that which the client gave, or one that tells
+// fileName is the name of a file: that which the client gave, or one that shows
 // its type.
 func fileName(given, media string) string {
 	switch {

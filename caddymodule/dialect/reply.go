@@ -52,7 +52,7 @@ type ToolName struct {
 }
 
 // tool is the client's name of a tool; one that the model made up keeps its
-// name, so that the client can say that it does not know it.
+// name, so that the client can report that it does not know it.
 func (r *reply) tool(name string) ToolName {
 	if t, ok := r.names[name]; ok {
 		return t

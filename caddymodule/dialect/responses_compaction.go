@@ -12,7 +12,7 @@ import (
 // server has nothing like that, so the model is asked for a summary, and the
 // item carries it.
 
-// compactionOrder is what the model is told to do.
+// compactionOrder is the order to the model.
 const compactionOrder = "Summarize this conversation. Another assistant will go on with the work, and will know nothing of it but your summary. " +
 	"Tell what the user wants and has decided, what has been done and found out, which files, names, commands and values matter, exactly as they are, " +
 	"what did not work, and what is to be done next. Call no tools, and write nothing but the summary."
@@ -33,7 +33,7 @@ func (c *responsesCall) readTrigger(fieldList) *Error {
 }
 
 // compactionEncoder writes an answer that is a compaction: nothing of the
-// summary is told before its end.
+// summary is sent before its end.
 type compactionEncoder struct {
 	responsesEncoder
 	kind    partKind // of the open block
@@ -50,7 +50,7 @@ func (c *compactionEncoder) wantsWhole(string) bool { return true }
 // open implements encoder.
 func (c *compactionEncoder) open(kind partKind, _, _ string) { c.kind = kind }
 
-// logprobs implements encoder: nobody can ask for them here.
+// logprobs implements encoder: they cannot be asked for here.
 func (c *compactionEncoder) logprobs([]byte) {}
 
 // fill implements encoder: thinking, and calls of tools that there are none of,
@@ -67,7 +67,7 @@ func (c *compactionEncoder) fill(s string) {
 // close implements encoder.
 func (c *compactionEncoder) close(bool) {}
 
-// check tells why the answer is no summary, nil if it is one. The client would
+// check returns why the answer is not a summary, nil if it is one. The client would
 // throw its conversation away for half a summary too.
 func (c *compactionEncoder) check(o outcome) *Error {
 	if c.refused || o.finish.cut() || len(bytes.TrimSpace(c.summary)) == 0 {

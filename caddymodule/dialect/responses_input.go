@@ -68,7 +68,7 @@ func (c *responsesCall) readInput(fields fieldList) *Error {
 
 // addItem adds an item to the input, or that which it refers to. Clients refer
 // to reasoning that they never had to keep: without it the model only thinks
-// anew.
+// again.
 func (c *responsesCall) addItem(raw []byte, index int) *Error {
 	if err := c.elements.add(); err != nil {
 		return err

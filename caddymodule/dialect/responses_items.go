@@ -22,8 +22,8 @@ func (c *responsesCall) readItems(fieldList) *Error {
 }
 
 // readItem reads one item. Those that belong to tools of the API's servers, and
-// those that are not known, are nothing to the model: a client cannot be told
-// not to send them.
+// those that are not known, are nothing to the model: a client cannot be kept
+// from sending them.
 func (c *responsesCall) readItem(item []byte, path *fieldPath) *Error {
 	f := readFields(item)
 	switch kind := itemType(f); kind {
@@ -66,7 +66,7 @@ func plainName(name string) string {
 	return name
 }
 
-// reasoningText is what a reasoning item says.
+// reasoningText is the text of a reasoning item.
 func (c *responsesCall) reasoningText(f fieldList) string {
 	if text := c.env.reasoningStore().open(reasoningMark, f.text("encrypted_content")); text != "" {
 		return text
@@ -79,7 +79,7 @@ func (c *responsesCall) reasoningText(f fieldList) string {
 	return ""
 }
 
-// addPendingReasoning says the reasoning that came before what the assistant says now.
+// addPendingReasoning adds the reasoning that came before what the assistant adds now.
 func (c *responsesCall) addPendingReasoning() {
 	for _, text := range c.pendingReasoning {
 		c.conversation.addReasoning(text)

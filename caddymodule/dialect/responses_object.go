@@ -97,7 +97,7 @@ type responseItem struct {
 	text    []byte // the text, or a call's arguments or input
 	probs   []byte // of the text, as JSON with commas between them
 	action  []byte // of a local_shell, shell or apply_patch call: its JSON
-	content bool   // thinking is told as content, not as a summary
+	content bool   // thinking is sent as content, not as a summary
 }
 
 // Statuses of items and responses.
@@ -182,7 +182,7 @@ func (t *responseItem) appendPart(b []byte) []byte {
 func (t *responseItem) appendSealed(b []byte, mark string, v reasoningStore) []byte {
 	b = append(b, `,"encrypted_content":"`...)
 	text := t.text
-	if t.kind == partReason { // which is told in the open too
+	if t.kind == partReason { // which is sent in the open too
 		text = []byte(jsonscan.Unescape(text))
 	}
 	return append(v.append(b, mark, text), '"')
@@ -214,4 +214,38 @@ var callTypes = [...]struct{ name, prefix, content string }{
 	ToolLocalShell: {"local_shell_call", "lsh_", "action"},
 	ToolShell:      {"shell_call", "sh_", "action"},
 	ToolApplyPatch: {"apply_patch_call", "apc_", "operation"},
+}
+
+// encodeResponse is the client's body for a whole answer of the upstream.
+func encodeResponse(body []byte, call *reply) ([]byte, Usage, *Error) {
+	if call.compact {
+		return encodeCompaction(body, call)
+	}
+	r := newResponsesEncoder(call, true)
+	o, err := encodeWhole(body, r, call)
+	if err != nil {
+		return nil, Usage{}, err
+	}
+	return r.whole(o)
+}
+
+// encodeCompaction is encodeResponse for an answer that is to be a compaction.
+func encodeCompaction(body []byte, call *reply) ([]byte, Usage, *Error) {
+	c := &compactionEncoder{responsesEncoder: *newResponsesEncoder(call, true)}
+	o, err := encodeWhole(body, c, call)
+	if err == nil {
+		err = c.check(o)
+	}
+	if err != nil {
+		return nil, Usage{}, err
+	}
+	c.putItem()
+	return c.whole(o)
+}
+
+// whole is the body of a response that has ended.
+func (r *responsesEncoder) whole(o outcome) ([]byte, Usage, *Error) {
+	b := appendResponse(make([]byte, 0, len(r.output)+2048), r.id, r.call, r.conclude(o))
+	r.keep(b)
+	return append(b, '\n'), o.usage, nil
 }

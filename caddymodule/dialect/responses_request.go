@@ -34,8 +34,8 @@ func (c *responsesCall) NewStream() Stream {
 var _ Call = (*responsesCall)(nil)
 
 // decodeResponses reads the body of POST /v1/responses, or of its
-// input_tokens. What the client may send and a chat request cannot say is
-// dropped: clients cannot be told not to send it.
+// input_tokens. What the client may send and a chat request cannot express is
+// dropped: clients cannot be kept from sending it.
 func decodeResponses(body []byte, env *Env) (Call, *Error) {
 	fields, err := bodyFields(body)
 	if err != nil {
@@ -244,7 +244,7 @@ func (c *responsesCall) readSchema(format fieldList) *Error {
 	return nil
 }
 
-// readInclude reads what the answer is to tell besides.
+// readInclude reads what the answer is to contain in addition.
 func (c *responsesCall) readInclude(fields fieldList) *Error {
 	probabilities := false
 	raw, err := c.typed(fields, "include", "include", anArray)
@@ -288,7 +288,7 @@ func (c *responsesCall) readInclude(fields fieldList) *Error {
 	return nil
 }
 
-// readEchoed reads what is told back and nothing else.
+// readEchoed reads what is only sent back.
 func (c *responsesCall) readEchoed(fields fieldList) *Error {
 	for _, f := range [...]struct {
 		name string

@@ -111,7 +111,7 @@ func (r *responsesEncoder) open(kind partKind, id, name string) {
 	}
 }
 
-// isAction reports whether the item is a call that says what it does as JSON,
+// isAction reports whether the item is a call whose action is JSON,
 // not as text. It is opened only when that is known.
 func (t *responseItem) isAction() bool {
 	return t.kind == partTool && t.tool.Kind != ToolFunction && t.tool.Kind != ToolCustom
@@ -142,7 +142,7 @@ func (t *responseItem) partName() string {
 	return "content_part"
 }
 
-// partIndex is the member that tells the part's place in its item.
+// partIndex is the member for the part's place in its item.
 func (t *responseItem) partIndex() string {
 	switch t.partName() {
 	case "":

@@ -80,7 +80,7 @@ func (n *upstreamNames) of(key toolKey) string {
 	return upstreamName
 }
 
-// called is the upstream's name of a tool in the history. A client may tell a
+// called is the upstream's name of a tool in the history. A client may call a
 // tool of a namespace by the name that the upstream has for it.
 func (n *upstreamNames) called(key toolKey) string {
 	if _, ok := n.names[key]; !ok && key.namespace == "" && n.taken[key.name] {
@@ -231,8 +231,8 @@ func (c *responsesCall) readFunction(raw []byte, path *fieldPath, namespace stri
 }
 
 // customDescription is the description of a tool with free text, as a JSON
-// string: a grammar can only be told to the model. nil if there is nothing to
-// say.
+// string: a grammar can only be shown to the model. nil if there is
+// neither.
 func customDescription(f fieldList) []byte {
 	text := f.text("description")
 	if format := given(f, "format"); format != nil && jsonscan.Text(format, "type") == "grammar" {
@@ -251,7 +251,7 @@ func customDescription(f fieldList) []byte {
 	return jsonscan.AppendQuoted(nil, text)
 }
 
-// echoedTools is the tools as the response tells them: functions with all
+// echoedTools is the tools as the response shows them: functions with all
 // keys, which clients' types demand, others as they came.
 func echoedTools(raw []byte) []byte {
 	b := append(make([]byte, 0, len(raw)), '[')

@@ -61,8 +61,8 @@ func (e edits) segments(data []byte) *Segments {
 }
 
 // Segments is a body in pieces, so that a large one need not be copied to be
-// changed. It is an io.ReadCloser and io.WriterTo that is read once; whoever
-// reads must not change the bytes. It stays readable after Close, and so can
+// changed. It is an io.ReadCloser and io.WriterTo that is read once; readers
+// must not change the bytes. It stays readable after Close, and so can
 // be read late by a transport that net/http has already given up on.
 type Segments struct{ parts net.Buffers }
 

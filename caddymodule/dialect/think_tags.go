@@ -29,7 +29,7 @@ const (
 // one, which belongs to neither thinking nor text.
 type thinkTags struct {
 	place   thinkPlace
-	emitted bool // thinking was told
+	emitted bool // thinking was reported
 	held    []byte
 }
 
@@ -37,7 +37,7 @@ type thinkTags struct {
 // layout.
 const maxHeldSpace = 512
 
-// take adds a piece of text and tells what it makes known.
+// take adds a piece of text and reports what has become known.
 func (t *thinkTags) take(s string, reason, text func(s string)) {
 	if t.place == thinkPassed {
 		text(s)
@@ -76,7 +76,7 @@ func (t *thinkTags) step(reason, text func(s string)) bool {
 	return false
 }
 
-// pass tells what is held, and that all that comes is text.
+// pass reports what is held, and that all that comes is text.
 func (t *thinkTags) pass(text func(s string)) {
 	held := string(t.held)
 	t.place, t.held = thinkPassed, nil
@@ -85,7 +85,7 @@ func (t *thinkTags) pass(text func(s string)) {
 	}
 }
 
-// emit tells thinking; white space in front of all of it is none.
+// emit reports thinking; white space in front of all of it is none.
 func (t *thinkTags) emit(thinking []byte, reason func(s string)) {
 	if !t.emitted {
 		thinking = bytes.TrimLeft(thinking, jsonscan.Space)
@@ -96,7 +96,7 @@ func (t *thinkTags) emit(thinking []byte, reason func(s string)) {
 	}
 }
 
-// emitSettled tells the thinking that is held but for what may belong to its
+// emitSettled reports the thinking that is held but for what may belong to its
 // end.
 func (t *thinkTags) emitSettled(reason func(s string)) {
 	end := len(t.held) - tagStart(t.held)
@@ -122,7 +122,7 @@ func tagStart(text []byte) int {
 	return 0
 }
 
-// flush tells what is held: something else comes than text, or nothing more.
+// flush reports what is held: something else comes than text, or nothing more.
 func (t *thinkTags) flush(reason, text func(s string)) {
 	switch t.place {
 	case thinkBefore:

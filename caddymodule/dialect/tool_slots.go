@@ -8,7 +8,7 @@ const maxToolSlots = 1024
 // toolSlot is one tool call of a streamed answer, as far as it has come.
 type toolSlot struct {
 	id, name string
-	index    int64           // what the upstream calls it, -1 if it does not say
+	index    int64           // what the upstream calls it, -1 if it sends none
 	args     jsonscan.Prefix // the arguments that have come
 }
 

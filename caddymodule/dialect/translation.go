@@ -187,7 +187,7 @@ func (s *toolset) add(upstreamName string, to ToolName, description, parameters 
 // offers reports whether there is a tool of a name.
 func (s *toolset) offers(upstreamName string) bool { return s.names[upstreamName].offered }
 
-// alias has a name told back by its own name though no tool of it is offered, as
+// alias has a name sent back as the client's own although no tool of it is offered, as
 // when the history has a call of it.
 func (s *toolset) alias(upstreamName string, to ToolName) {
 	if _, ok := s.names[upstreamName]; ok {
@@ -199,7 +199,7 @@ func (s *toolset) alias(upstreamName string, to ToolName) {
 	s.names[upstreamName] = to
 }
 
-// keep drops all tools but those that ok says.
+// keep drops all tools except those for which ok is true.
 func (s *toolset) keep(ok func(upstreamName string) bool) {
 	s.order = slices.DeleteFunc(s.order, func(t offeredTool) bool { return !ok(t.upstreamName) })
 }

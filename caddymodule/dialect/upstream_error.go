@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // Texts by which upstream errors are told apart, whatever their status says.
@@ -59,7 +61,19 @@ func fromEvent(data []byte) *Error {
 	return f.toError(status, "The model server reported an error")
 }
 
-// toError finds the kind of a fault. what says how it was met, for messages
+// isFailure reports whether a member of an answer, or of an event of one, makes it
+// an error.
+func isFailure(m *jsonscan.Members) bool {
+	switch string(m.Name()) {
+	case "error":
+		return !jsonscan.IsNull(m.Raw())
+	case "object":
+		return string(m.Raw()) == `"error"`
+	}
+	return false
+}
+
+// toError finds the kind of a fault. what describes how it was met, for messages
 // about faults that are not the client's.
 func (f *fault) toError(status int, what string) *Error {
 	mayBeClients := status == 400 || status == 413 || status == 422 || status == 500

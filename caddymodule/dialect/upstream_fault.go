@@ -13,7 +13,7 @@ import (
 // maxMessage is the most bytes of an upstream's text that a message repeats.
 const maxMessage = 2 << 10
 
-// fault is what an upstream's error body says, whatever its shape.
+// fault is what an upstream's error body contains, whatever its shape.
 type fault struct {
 	message string // cleaned, "" if there is none
 	kind    string // its "type"

@@ -31,23 +31,10 @@ func parseUsage(raw []byte) (u Usage, ok bool) {
 		case "completion_tokens":
 			u.CompletionTokens, _ = jsonscan.Integer(m.Raw())
 		case "prompt_tokens_details":
-			u.CachedTokens = detail(m.Raw(), "cached_tokens")
+			u.CachedTokens, _ = jsonscan.Integer(jsonscan.Member(m.Raw(), "cached_tokens"))
 		case "completion_tokens_details":
-			u.ReasoningTokens = detail(m.Raw(), "reasoning_tokens")
+			u.ReasoningTokens, _ = jsonscan.Integer(jsonscan.Member(m.Raw(), "reasoning_tokens"))
 		}
 	}
 	return u, true
-}
-
-// detail reads one whole number of an object, 0 if it is not there.
-func detail(raw []byte, name string) (n int64) {
-	if len(raw) == 0 || raw[0] != '{' {
-		return 0
-	}
-	for m := jsonscan.At(raw, 0); m.Next(); {
-		if string(m.Name()) == name {
-			n, _ = jsonscan.Integer(m.Raw())
-		}
-	}
-	return n
 }

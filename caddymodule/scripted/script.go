@@ -141,8 +141,8 @@ func (c *toolChoice) UnmarshalJSON(data []byte) error {
 }
 
 // pick returns the tool to call, if any. A script must not run tools that
-// nobody asked for, since an agent would carry the call out: a tool is called if
-// the request demands one, or if the user's text says its name.
+// were not asked for, since an agent would carry the call out: a tool is called if
+// the request demands one, or if the user's text has its name.
 func pick(tools []tool, choice toolChoice, role, text string) *tool {
 	if choice.mode == "none" || role != "user" {
 		return nil

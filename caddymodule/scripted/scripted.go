@@ -5,7 +5,7 @@
 //
 // It serves GET /v1/models, POST /v1/chat/completions, POST /v1/completions and
 // POST /v1/embeddings, streams token by token, honours max_tokens and stop, and
-// calls a tool when it is told to. It stops as soon as its client is gone.
+// calls a tool on demand. It stops as soon as its client is gone.
 package scripted
 
 import (
@@ -18,7 +18,7 @@ import (
 )
 
 // ModelID is the name of the only model. The server answers whatever name a
-// request asks for, as llama-server does, and always says this one.
+// request asks for, as llama-server does, and always returns this one.
 const ModelID = "scripted"
 
 // maxBody is the largest request body that is read.
@@ -141,7 +141,7 @@ func fail(w http.ResponseWriter, err error) {
 	_, _ = w.Write(body) // the client may be gone
 }
 
-// writeJSON writes a JSON object. Its error says that the client is gone.
+// writeJSON writes a JSON object. Its error means that the client is gone.
 func writeJSON(w http.ResponseWriter, v any) error {
 	body, err := json.Marshal(v)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // think takes the time of one token. It returns an error as soon as the client
-// is gone, so that nothing is generated for nobody.
+// is gone, so that nothing is generated in vain.
 func (m *Model) think(r *http.Request) error {
 	if m.delay <= 0 {
 		return r.Context().Err()
@@ -35,7 +35,7 @@ func newEvents(w http.ResponseWriter) *events {
 	return &events{w: w, flush: http.NewResponseController(w).Flush}
 }
 
-// send writes one event. Its error says that the client is gone.
+// send writes one event. Its error means that the client is gone.
 func (e *events) send(v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {

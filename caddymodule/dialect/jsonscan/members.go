@@ -13,9 +13,9 @@ func (p Span) Of(data []byte) []byte { return data[p.Start:p.End] }
 
 // Members walks over the members of an object, or the elements of an array:
 //
-//	for m := membersOf(data, 0); m.next(); { … }
+//	for m := At(data, 0); m.Next(); { … }
 //
-// It checks the whole grammar of what it passes; afterwards m.err() tells
+// It checks the whole grammar of what it passes; afterwards m.Err() reports
 // whether it came to the container's end or to a problem, and m.end is the
 // index behind the container.
 type Members struct {
@@ -55,7 +55,7 @@ func CheckedAt(data []byte, i int) Members {
 }
 
 // Object walks over the members of a JSON text that is an object; if it is
-// none, the walk ends at once with a problem. whole tells how it went.
+// none, the walk ends at once with a problem. whole reports how it went.
 func Object(data []byte) Members {
 	i := (&scanner{Data: data}).space(0)
 	m := At(data, i)
@@ -132,7 +132,7 @@ func (m *Members) Name() []byte {
 func (m *Members) Raw() []byte { return m.Value.Of(m.Data) }
 
 // Unquote decodes a valid JSON string, as encoding/json does: U+FFFD stands
-// for lone surrogates and for bytes that are no UTF-8.
+// for lone surrogates and for bytes that are not UTF-8.
 func Unquote(quoted []byte) string { return Unescape(quoted[1 : len(quoted)-1]) }
 
 // plain reports whether a string's bytes are ASCII without escapes.

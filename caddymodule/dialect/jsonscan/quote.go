@@ -3,7 +3,7 @@ package jsonscan
 import "unicode/utf8"
 
 // AppendQuoted appends s as a JSON string. Unlike encoding/json it escapes
-// only what JSON demands, and U+FFFD stands for bytes that are no UTF-8.
+// only what JSON demands, and U+FFFD stands for bytes that are not UTF-8.
 func AppendQuoted(b []byte, s string) []byte {
 	return append(AppendEscaped(append(b, '"'), s), '"')
 }

@@ -1,3 +1,9 @@
+// Package jsonscan checks JSON and finds its parts without decoding it: key order,
+// number literals and unknown keys stay as they are, and nothing is allocated.
+//
+// [At] and [Object] walk over members and check the grammar; [Checked] walks over
+// what was checked before; [Member] and [Text] find one member. [Prefix] follows a
+// text that comes in pieces.
 package jsonscan
 
 import (
@@ -14,7 +20,7 @@ const MaxDepth = 512
 
 // scanner checks JSON (RFC 8259) and finds where values end, without decoding
 // and without allocating. It accepts what encoding/json.Valid accepts, but for
-// depth; so bytes in strings that are no UTF-8 pass.
+// depth; so bytes in strings that are not UTF-8 pass.
 //
 // Its methods take the index where something starts and return the index
 // behind it, or -1 after setting problem and at.
@@ -152,7 +158,7 @@ func (s *scanner) colon(i int) int {
 	return s.space(i + 1)
 }
 
-// scalar scans a value that is no container and starts with c.
+// scalar scans a value that is not a container and starts with c.
 func (s *scanner) scalar(i int, c byte) int {
 	switch c {
 	case '"':

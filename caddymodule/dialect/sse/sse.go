@@ -1,3 +1,4 @@
+// Package sse reads event streams.
 package sse
 
 import (
@@ -16,13 +17,13 @@ const KeepBuffer = 256 << 10
 // bytes.
 var ErrTooLarge = errors.New("an event of the upstream's stream is larger than 32 MiB")
 
-// Reader cuts an event stream into events, as WHATWG HTML §9.2 tells: any
+// Reader cuts an event stream into events, as in WHATWG HTML §9.2: any
 // of LF, CRLF and CR ends a line; a leading BOM is dropped; so are comments,
 // ids and retry times. The bytes may come cut anywhere. Beyond the standard,
 // an event at the end of the stream counts even without its blank line.
 //
-//	r.feed(p)
-//	for r.next() { … r.data … }
+//	r.Feed(p)
+//	for r.Next() { … r.Data … }
 //
 // Once its buffers have grown to the stream's need it allocates nothing, and
 // an event that came in one piece is not even copied.

@@ -136,7 +136,7 @@ func (c *Calibration) known(r Registration) *Ratios {
 	return &ratios
 }
 
-// clampRatio brings a ratio into its bounds; 0 and what is no number stay
+// clampRatio brings a ratio into its bounds; 0 and what is not a number stay
 // unknown.
 func clampRatio(ratio float64) float64 {
 	if !(ratio > 0) {
@@ -151,7 +151,7 @@ func (c *Calibration) drop(r Registration) {
 	delete(c.changed, r)
 }
 
-// Remove forgets a deployment that is no more.
+// Remove forgets a deployment that is no longer.
 func (c *Calibration) Remove(account, deployment string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,3 +1,5 @@
+// Package tokens counts the tokens of prompts: by a tokenizer, corrected by what
+// the model servers themselves have counted.
 package tokens
 
 import (
@@ -71,7 +73,7 @@ func tokenise(ctx context.Context, s string) (n int, ok bool) {
 			return 0, false
 		}
 		end := pieceEnd(s)
-		// Text that is no UTF-8 is counted as it is; the tokenizer knows no
+		// Text that is not UTF-8 is counted as it is; the tokenizer knows no
 		// other error than that of its pattern, which has no time limit.
 		k, err := o200k().Count(s[:end])
 		if err != nil {
@@ -146,7 +148,7 @@ const (
 	tokensPerPrompt  = 3
 	tokensPerMessage = 4
 	tokensPerTool    = 8
-	tokensOfToolTalk = 40 // what templates tell a model about tools in general
+	tokensOfToolTalk = 40 // what templates add about tools in general
 )
 
 // Estimate estimates a prompt.
@@ -281,13 +283,7 @@ func (t *tally) image(raw []byte) {
 		return
 	}
 	if len(raw) > 0 && raw[0] == '{' {
-		url := []byte(nil)
-		for m := jsonscan.At(raw, 0); m.Next(); {
-			if string(m.Name()) == "url" {
-				url = m.Raw()
-			}
-		}
-		raw = url
+		raw = jsonscan.Member(raw, "url")
 	}
 	t.add(imageTokens(raw))
 }

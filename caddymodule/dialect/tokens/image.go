@@ -20,7 +20,7 @@ const (
 )
 
 // imageTokens guesses what an image costs. raw is its URL, a JSON string; only
-// a data URL tells the image's size, in the header of its file.
+// a data URL has the image's size, in the header of its file.
 func imageTokens(raw []byte) int {
 	if !jsonscan.IsString(raw) || !bytes.HasPrefix(raw[1:], []byte("data:")) {
 		return tokensOfUnknownImage

@@ -20,7 +20,7 @@ type Prompt struct {
 const maxMessages = 100_000
 
 // NewPrompt takes the messages and tools of a chat request, as JSON; tools may
-// be nil. What is no array counts as empty, and there are no messages behind
+// be nil. What is not an array counts as empty, and there are no messages behind
 // the first maxMessages. The bytes are kept, and must not change.
 func NewPrompt(messages, tools []byte) *Prompt {
 	p := &Prompt{lastUser: -1}
