@@ -90,33 +90,30 @@ func New(o Options) (*Console, error) {
 	return c, nil
 }
 
-// routes registers everything that there is. Only here are pages and forms listed.
-func (c *Console) routes() {
-	for path, t := range map[string]*tab{
-		"start":                         startTab,
-		"models":                        modelsTab,
-		"models/new":                    registerTab,
-		"models/show":                   modelTab,
-		"models/remove":                 removeModelTab,
-		"keys":                          keysTab,
-		"keys/new":                      newKeyTab,
-		"keys/{id}/revoke":              revokeKeyTab,
-		"connectors":                    connectorsTab,
-		"connectors/new":                newConnectorTab,
-		"connectors/{id}/rotate":        rotateConnectorTab,
-		"connectors/{id}/remove":        removeConnectorTab,
-		"activity":                      activityTab,
-		"settings":                      settingsTab,
-		"settings/passkeys/{id}/remove": removePasskeyTab,
-		"settings/users/{id}/remove":    removeUserTab,
-		"settings/tokens/{id}/revoke":   revokeTokenTab,
-	} {
-		c.handle("GET /console/"+path, c.page(t))
-		if t.live != nil {
-			c.tabs[t.name] = t
-		}
-	}
-	for pattern, a := range map[string]action{
+// pages are the tabs that links lead to, by their paths below /console/.
+var pages = map[string]*tab{
+	"start":                         startTab,
+	"models":                        modelsTab,
+	"models/new":                    registerTab,
+	"models/show":                   modelTab,
+	"models/remove":                 removeModelTab,
+	"keys":                          keysTab,
+	"keys/new":                      newKeyTab,
+	"keys/{id}/revoke":              revokeKeyTab,
+	"connectors":                    connectorsTab,
+	"connectors/new":                newConnectorTab,
+	"connectors/{id}/rotate":        rotateConnectorTab,
+	"connectors/{id}/remove":        removeConnectorTab,
+	"activity":                      activityTab,
+	"settings":                      settingsTab,
+	"settings/passkeys/{id}/remove": removePasskeyTab,
+	"settings/users/{id}/remove":    removeUserTab,
+	"settings/tokens/{id}/revoke":   revokeTokenTab,
+}
+
+// actions are what signed-in users can do but look at pages.
+func (c *Console) actions() map[string]action {
+	return map[string]action{
 		"GET /console/{$}":                    c.home,
 		"GET /console/events/{tab}":           c.events,
 		"GET /console/pairings/{id}":          c.answer(startTab, pairingTab, pairingData),
@@ -155,7 +152,18 @@ func (c *Console) routes() {
 		"POST /console/settings/users/{id}/recovery-link": c.answer(settingsTab, recoveryTab, recoveryLink),
 		"POST /console/settings/tokens":                   c.answer(settingsTab, tokenTab, createToken),
 		"POST /console/settings/tokens/{id}/revoke":       c.form(settingsTab, settingsPath, revokeToken),
-	} {
+	}
+}
+
+// routes registers everything that there is.
+func (c *Console) routes() {
+	for path, t := range pages {
+		c.handle("GET /console/"+path, c.page(t))
+		if t.live != nil {
+			c.tabs[t.name] = t
+		}
+	}
+	for pattern, a := range c.actions() {
 		c.handle(pattern, a)
 	}
 	c.signInRoutes()

@@ -116,7 +116,7 @@ func newCookie(r *http.Request, name, value string) *http.Cookie {
 }
 
 // secure reports whether the browser speaks TLS: to us, or, as the origin of
-// the form that it sends tells, to a proxy before us.
+// the form that it sends shows, to a proxy before us.
 func secure(r *http.Request) bool {
 	return r.TLS != nil || r.Header.Get("Origin") == "https://"+r.Host
 }

@@ -72,7 +72,7 @@ func (s *Service) RemoveUser(ctx context.Context, account, idOrName string) (Use
 			return User{}, faultf(ErrForbidden, "you have been removed yourself")
 		}
 		if u.ID == caller.User {
-			return User{}, faultf(ErrForbidden, "you cannot remove yourself; ask another user of the account, or whoever runs the gateway")
+			return User{}, faultf(ErrForbidden, "you cannot remove yourself; ask another user of the account, or the operator of the gateway")
 		}
 	}
 	removed := s.userOf(u)
@@ -170,7 +170,7 @@ func (s *Service) makeLink(ctx context.Context, page string, create func(*signin
 	}
 	if base == "" {
 		return Link{}, faultf(ErrNotReady, "the address of the console is not known, as the Caddyfile has no site with `model_console` and a host name, or several; "+
-			"if it has several, tell by `public` which it is, and run `caddy reload`; `caddy gateway user add` makes users without a link")
+			"if it has several, name one with `public`, and run `caddy reload`; `caddy gateway user add` makes users without a link")
 	}
 	l, secret, err := create(signIn)
 	if err != nil {
