@@ -109,7 +109,11 @@ func (s *Store) time() time.Time { return s.now().UTC().Truncate(time.Millisecon
 // The lookup compares SHA-256 hashes and not in constant time; what its time
 // reveals of stored hashes does not help to find a secret that has one.
 func (s *Store) FindKey(secret string) (*LiveKey, bool) {
-	r, ok := find(&s.view.Load().keys, prefixSecret, secret)
+	hash, ok := hashSecret(prefixSecret, secret)
+	if !ok {
+		return nil, false
+	}
+	r, ok := s.view.Load().keys.byHash.get(hash)
 	if !ok {
 		return nil, false
 	}
