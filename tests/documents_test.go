@@ -155,3 +155,31 @@ func anchors(text string) map[string]bool {
 	}
 	return names
 }
+
+// The architecture's tree names folders that exist, and its walks name files.
+func TestArchitecture(t *testing.T) {
+	t.Parallel()
+	root, err := proc.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := regexp.MustCompile("`([a-z_]+/)+[a-z_0-9]+\\.go`").FindAllString(string(text), -1)
+	if len(files) < 20 {
+		t.Fatalf("%d files are named", len(files))
+	}
+	for _, file := range files {
+		file = strings.Trim(file, "`")
+		found := false
+		for _, folder := range []string{"", "caddymodule", "connector"} {
+			_, err := os.Stat(filepath.Join(root, folder, file))
+			found = found || err == nil
+		}
+		if !found {
+			t.Errorf("%s does not exist", file)
+		}
+	}
+}
