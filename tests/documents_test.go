@@ -43,7 +43,7 @@ var (
 	mdLink  = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
 	option  = regexp.MustCompile(`(?m)^(\t*)# (\s*(?:listen|public|storage|max_memory|max_body|connect_wait|queue_length|queue_wait|keep_alive|response_store|events|on \*|secret|header|route|model_\w+|@\w+|gw2\.\S+ \{|\}).*)$`)
-	marks   = regexp.MustCompile("[^\\p{L}\\p{N} _-]")
+	marks   = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
 // Every Caddyfile and every configuration in JSON that the documents show is

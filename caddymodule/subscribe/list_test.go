@@ -34,8 +34,7 @@ func TestListConcurrent(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 100 {
-				var stop func()
-				stop = l.Add(func(int) {})
+				stop := l.Add(func(int) {})
 				l.Now().Call(1)
 				stop()
 			}

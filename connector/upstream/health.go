@@ -26,8 +26,6 @@ const (
 	// answer that may mean a missing model, and after a connection that broke.
 	missingRest = 10 * time.Second
 	brokenRest  = 2 * time.Second
-	// reportRest is the time between two reports to the gateway.
-	reportRest = time.Second
 )
 
 // The states of an upstream.

@@ -38,7 +38,6 @@ func TestBufferClasses(t *testing.T) {
 }
 
 func TestPayloadReadsEverySize(t *testing.T) {
-
 	for _, size := range []int{0, 1, 4<<10 - 1, 4 << 10, 4<<10 + 1, 300_000, 5 << 20} {
 		want := bytes.Repeat([]byte("abcdefg"), size/7+1)[:size]
 		for _, length := range []int64{int64(size), -1, 0, int64(size) / 2} { // also wrong ones
@@ -55,7 +54,6 @@ func TestPayloadReadsEverySize(t *testing.T) {
 }
 
 func TestPayloadReadError(t *testing.T) {
-
 	failure := errors.New("reset")
 	if _, err := readPayload(nil, io.MultiReader(strings.NewReader("half"), iotest.ErrReader(failure)), 8); err != failure {
 		t.Errorf("got %v", err)
@@ -97,7 +95,6 @@ func TestPayloadBudget(t *testing.T) {
 // TestPayloadIsNotReusedWhileHeld has goroutines outlive the handler, as that of
 // an upload does, while new payloads take the buffers.
 func TestPayloadIsNotReusedWhileHeld(t *testing.T) {
-
 	var wg sync.WaitGroup
 	for worker := range 4 {
 		wg.Go(func() {

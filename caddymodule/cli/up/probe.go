@@ -104,7 +104,7 @@ func (p prober) ask(ctx context.Context, base string) (modelServer, error) {
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxModelList))
 	list, ok := link.ParseModels(data)
 	if err != nil || !ok {
-		return modelServer{}, errors.New("it answers GET /v1/models with something else than a list of models")
+		return modelServer{}, errors.New("it answers GET /v1/models with something other than a list of models")
 	}
 	return modelServer{base: base, models: list.IDs}, nil
 }
