@@ -114,8 +114,8 @@ func connectorFinding(ctx context.Context, sys system, path string) doctor.Findi
 }
 
 func writeFinding(w io.Writer, f doctor.Finding) {
-	fmt.Fprintf(w, "%-8s %s: %s\n", f.Result, f.Check, text.Printable(f.Detail, 0))
+	fmt.Fprintf(w, "%-8s %s: %s\n", f.Result, f.Check, text.Line(f.Detail))
 	if f.Fix != "" {
-		fmt.Fprintf(w, "         fix: %s\n", text.Printable(f.Fix, 0))
+		fmt.Fprintf(w, "         fix: %s\n", text.Line(f.Fix))
 	}
 }

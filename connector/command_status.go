@@ -213,7 +213,7 @@ const (
 func (l line) text() string {
 	var b strings.Builder
 	for _, p := range l {
-		b.WriteString(text.Printable(p.text, 0))
+		b.WriteString(text.Line(p.text))
 	}
 	return b.String()
 }

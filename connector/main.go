@@ -128,11 +128,11 @@ func run(ctx context.Context, args []string, sys system) int {
 	}
 }
 
-// printable is [text.Printable] for several lines.
+// printable is [text.Line] for several lines.
 func printable(s string) string {
 	lines := strings.Split(s, "\n")
 	for i, line := range lines {
-		lines[i] = text.Printable(strings.ReplaceAll(line, "\t", "  "), 0)
+		lines[i] = text.Line(strings.ReplaceAll(line, "\t", "  "))
 	}
 	return strings.Join(lines, "\n")
 }

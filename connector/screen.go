@@ -171,7 +171,7 @@ func (s *screen) render(l line, most int) (string, int) {
 	var b strings.Builder
 	columns := 0
 	for _, p := range l {
-		shown := text.Printable(p.text, 0)
+		shown := text.Line(p.text)
 		left := most - columns
 		if left <= 0 {
 			break

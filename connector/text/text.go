@@ -8,17 +8,21 @@ import (
 	"unicode/utf8"
 )
 
-// Printable returns s without what cannot be printed, such as control
-// characters and bytes that are not UTF-8, cut to at most limit bytes and
-// without blanks around it. It may be empty.
-func Printable(s string, limit int) string {
-	// Of a long text no more is looked at than can matter.
-	s = strings.Map(func(r rune) rune {
+// Line returns s without what cannot be printed, such as control characters and bytes
+// that are not UTF-8.
+func Line(s string) string {
+	return strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
 			return -1
 		}
 		return r
-	}, s[:min(len(s), 4*limit)])
+	}, s)
+}
+
+// Printable is [Line], cut to at most limit bytes and without blanks around it. It may be
+// empty.
+func Printable(s string, limit int) string {
+	s = Line(s[:min(len(s), 4*limit)]) // no more can matter
 	for len(s) > limit {
 		_, size := utf8.DecodeLastRuneInString(s)
 		s = s[:len(s)-size]

@@ -60,3 +60,13 @@ func TestShort(t *testing.T) {
 		}
 	}
 }
+
+func TestLine(t *testing.T) {
+	t.Parallel()
+	long := "  " + strings.Repeat("x", 300)
+	for in, want := range map[string]string{"  a\x1b[31mb\nc\u202e\xff": "  a[31mbc", long: long} {
+		if got := Line(in); got != want {
+			t.Errorf("%q became %q, not %q", in, got, want)
+		}
+	}
+}
