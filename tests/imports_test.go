@@ -106,7 +106,8 @@ func importRules() []importRule {
 			from:   []string{"caddymodule/serve"},
 			forbid: []string{ours, "github.com/prometheus/..."},
 			except: []string{
-				module + "caddymodule/activity", module + "caddymodule/dialect", module + "caddymodule/queue", module + "caddymodule/subscribe", module + "connector/text", module + "caddymodule/store", module + "caddymodule/scope",
+				module + "caddymodule/activity", module + "caddymodule/dialect", module + "caddymodule/dialect/jsonscan", module + "caddymodule/dialect/kept",
+				module + "caddymodule/dialect/sse", module + "caddymodule/dialect/tokens", module + "caddymodule/queue", module + "caddymodule/subscribe", module + "connector/text", module + "caddymodule/store", module + "caddymodule/scope",
 				module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link", module + "connector/memory",
 			},
 			why: "the request path needs keys, queues and tunnels; users, pages and metrics are not on it",
