@@ -10,6 +10,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 	"github.com/postern-dev/postern/caddymodule/dialect/sse"
+	"github.com/postern-dev/postern/tests/cut"
 )
 
 // runStream feeds a stream in pieces and ends it.
@@ -232,7 +233,7 @@ func TestChatStream(t *testing.T) {
 			}
 			got, s := runStream(tt.o, nil, in)
 			check("whole", got, s)
-			got, s = runStream(tt.o, nil, bytewise(in)...)
+			got, s = runStream(tt.o, nil, cut.Bytewise(in)...)
 			check("byte by byte", got, s)
 			for i := range in {
 				got, s := runStream(tt.o, nil, in[:i], in[i:])
@@ -352,9 +353,9 @@ func FuzzChatStream(f *testing.F) {
 			o.RepairToolIndex = compat.RepairOn
 		}
 		whole, s := runStream(o, nil, in)
-		cut, _ := runStream(o, nil, cutAnywhere(in, seed)...)
-		if whole != cut {
-			t.Fatalf("whole %q\n  cut %q", whole, cut)
+		pieces, _ := runStream(o, nil, cut.Anywhere(in, seed)...)
+		if whole != pieces {
+			t.Fatalf("whole %q\n  cut %q", whole, pieces)
 		}
 		checkClientStream(t, whole, s, usage)
 	})

@@ -3,7 +3,6 @@ package dialect
 import (
 	"bytes"
 	"encoding/json"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -96,23 +95,4 @@ func (allModels) Allows(string) bool { return true }
 // viewOf returns what a key for all models sees.
 func viewOf(k *kept.Store, account, key string) kept.View {
 	return k.View(kept.Owner{Account: account, Key: key}, allModels{})
-}
-
-// bytewise cuts p into single bytes.
-func bytewise(p []byte) (pieces [][]byte) {
-	for i := range p {
-		pieces = append(pieces, p[i:i+1])
-	}
-	return pieces
-}
-
-// cutAnywhere cuts p into pieces, as seed has it.
-func cutAnywhere(p []byte, seed uint64) (pieces [][]byte) {
-	rnd := rand.New(rand.NewPCG(seed, 1))
-	for len(p) > 0 {
-		n := 1 + rnd.IntN(min(len(p), 1+rnd.IntN(40)))
-		pieces = append(pieces, p[:n])
-		p = p[n:]
-	}
-	return pieces
 }

@@ -167,7 +167,7 @@ func follow(t *testing.T, h *Hub) {
 	stop()
 }
 
-// What has been queuedEvent, and nobody has been told, happens for a follower.
+// An event that is queued but not delivered yet is delivered to a new follower.
 func TestFollowOfWhatIsNotTold(t *testing.T) {
 	session := func(h *Hub, id string) *Session { return &Session{hub: h, connector: Connector{ID: id}} }
 	h := NewHub(Options{})
@@ -175,7 +175,7 @@ func TestFollowOfWhatIsNotTold(t *testing.T) {
 	for _, s := range []*Session{stays, goes, replaced} {
 		h.register(s)
 	}
-	h.events.delivering = true // somebody is about to
+	h.events.delivering = true // as while a goroutine delivers
 	comes := session(h, "comes")
 	h.register(comes)
 	h.remove(goes)

@@ -2,10 +2,11 @@ package sse
 
 import (
 	"bytes"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/postern-dev/postern/tests/cut"
 )
 
 // readEvents reads a stream that comes in pieces; each event is shown as
@@ -62,7 +63,7 @@ func TestEventReader(t *testing.T) {
 			if got := readEvents(t, stream); !slices.Equal(got, tt.want) {
 				t.Errorf("whole: got %q, want %q", got, tt.want)
 			}
-			if got := readEvents(t, bytewise(stream)...); !slices.Equal(got, tt.want) {
+			if got := readEvents(t, cut.Bytewise(stream)...); !slices.Equal(got, tt.want) {
 				t.Errorf("byte by byte: got %q, want %q", got, tt.want)
 			}
 			for i := range stream {
@@ -72,25 +73,6 @@ func TestEventReader(t *testing.T) {
 			}
 		})
 	}
-}
-
-// bytewise cuts p into single bytes.
-func bytewise(p []byte) (pieces [][]byte) {
-	for i := range p {
-		pieces = append(pieces, p[i:i+1])
-	}
-	return pieces
-}
-
-// cutAnywhere cuts p into pieces, as seed has it.
-func cutAnywhere(p []byte, seed uint64) (pieces [][]byte) {
-	rnd := rand.New(rand.NewPCG(seed, 1))
-	for len(p) > 0 {
-		n := 1 + rnd.IntN(min(len(p), 1+rnd.IntN(40)))
-		pieces = append(pieces, p[:n])
-		p = p[n:]
-	}
-	return pieces
 }
 
 func TestEventReaderTakesLongLines(t *testing.T) {
@@ -193,7 +175,7 @@ func FuzzEventReader(f *testing.F) {
 		if got := readEvents(t, stream); !slices.Equal(got, want) {
 			t.Fatalf("whole: got %q, want %q", got, want)
 		}
-		if got := readEvents(t, cutAnywhere(bytes.Clone(stream), seed)...); !slices.Equal(got, want) {
+		if got := readEvents(t, cut.Anywhere(bytes.Clone(stream), seed)...); !slices.Equal(got, want) {
 			t.Fatalf("cut: got %q, want %q", got, want)
 		}
 	})
