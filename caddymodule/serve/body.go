@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bytes"
 	"compress/gzip"
 	"errors"
 	"io"
@@ -14,78 +15,87 @@ import (
 	"github.com/postern-dev/postern/connector/memory"
 )
 
-// errTooLarge is the error of a limited reader past its limit.
+// errTooLarge is the error of a body past its limit.
 var errTooLarge = errors.New("body is larger than its limit")
 
-// readBody reads the request's body to its end, undoing gzip and zstd
-// (RFC 9110 §8.4); neither what arrives nor what it decodes to may be larger
-// than limit bytes. Reading to the end matters: only then does net/http notice
-// a client that goes away, and Caddy lift its read deadline. hold reserves
-// memory for so many bytes in all, before they are read if their number is known.
+// readBody reads the request's body to its end; it may have up to limit bytes.
+// Reading to the end matters: only then does net/http notice a client that goes
+// away, and Caddy lift its read deadline. hold reserves memory for so many bytes in
+// all, before they are read if their number is known.
 func readBody(r *http.Request, limit int64, hold func(n int64) error) ([]byte, *dialect.Error) {
 	if r.ContentLength > limit {
 		return nil, dialect.BodyTooLarge(limit)
 	}
-	from := &steadyReader{r: r.Body, begun: time.Now()}
-	var body []byte
-	var err error
-	switch encoding := strings.ToLower(strings.TrimSpace(r.Header.Get("Content-Encoding"))); encoding {
+	body, err := readAll(&steadyReader{r: r.Body, begun: time.Now()}, r.ContentLength, limit, hold)
+	return body, bodyError(err, limit)
+}
+
+// contentEncoding returns how the body is compressed: "gzip", "zstd" or "" (RFC
+// 9110 §8.4).
+func contentEncoding(h http.Header) (string, *dialect.Error) {
+	switch encoding := strings.ToLower(strings.TrimSpace(h.Get("Content-Encoding"))); encoding {
 	case "", "identity":
-		body, err = readAll(from, r.ContentLength, limit, hold)
+		return "", nil
 	case "gzip", "x-gzip":
-		body, err = readGzip(from, limit, hold)
+		return "gzip", nil
 	case "zstd":
-		body, err = readZstd(from, limit, hold)
-	default:
-		return nil, dialect.UnsupportedEncoding()
+		return encoding, nil
 	}
+	return "", dialect.UnsupportedEncoding()
+}
+
+// decompress returns what a body decompresses to, up to limit bytes. hold reserves
+// memory for so many bytes in all.
+func decompress(body []byte, encoding string, limit int64, hold func(n int64) error) ([]byte, *dialect.Error) {
+	packed := int64(len(body))
+	open, cost := openGzip, packed+gzipCost
+	if encoding == "zstd" {
+		open, cost = openZstd, packed+zstdCost
+	}
+	if err := hold(cost); err != nil {
+		return nil, bodyError(err, limit)
+	}
+	r, err := open(bytes.NewReader(body))
+	if err != nil {
+		return nil, bodyError(err, limit)
+	}
+	defer r.Close()
+	body, err = readAll(r, -1, limit, func(n int64) error { return hold(cost + n) })
+	return body, bodyError(err, limit)
+}
+
+// bodyError maps an error of reading a body to the client's.
+func bodyError(err error, limit int64) *dialect.Error {
 	var maxBytes *http.MaxBytesError
 	switch {
 	case err == nil:
-		return body, nil
-	case errors.Is(err, errTooLarge), errors.As(err, &maxBytes), errors.Is(err, zstd.ErrDecoderSizeExceeded),
-		errors.Is(err, zstd.ErrWindowSizeExceeded):
-		return nil, dialect.BodyTooLarge(limit)
+		return nil
+	case errors.Is(err, errTooLarge), errors.As(err, &maxBytes), errors.Is(err, zstd.ErrWindowSizeExceeded):
+		return dialect.BodyTooLarge(limit)
 	case errors.Is(err, memory.ErrExceeded):
-		return nil, dialect.MemoryFull()
+		return dialect.MemoryFull()
 	case errors.Is(err, errTooSlow):
-		return nil, dialect.SlowBody()
+		return dialect.SlowBody()
 	default:
-		return nil, dialect.UnreadableBody()
+		return dialect.UnreadableBody()
 	}
 }
 
-// readGzip reads a gzip body whose decoded size may be up to limit bytes.
-func readGzip(r io.Reader, limit int64, hold func(n int64) error) ([]byte, error) {
-	if err := hold(gzipCost); err != nil {
-		return nil, err
-	}
-	zr, err := gzip.NewReader(&limitReader{r, limit})
-	if err != nil {
-		return nil, err
-	}
-	return readAll(zr, -1, limit, func(n int64) error { return hold(gzipCost + n) })
-}
+func openGzip(r io.Reader) (io.ReadCloser, error) { return gzip.NewReader(r) }
 
 // zstdWindow is the largest window that a body may need, in bytes (RFC 9659
 // §3). Encoders that do not know a body's size ask for as much, however small
 // the body is.
 const zstdWindow = 8 << 20
 
-// readZstd reads a zstd body whose decoded size may be up to limit bytes. The
-// decoder runs on this goroutine and never holds more than zstdCost.
-func readZstd(r io.Reader, limit int64, hold func(n int64) error) ([]byte, error) {
-	if err := hold(zstdCost); err != nil {
-		return nil, err
-	}
-	zr, err := zstd.NewReader(&limitReader{r, limit},
-		zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
-		zstd.WithDecoderMaxWindow(zstdWindow), zstd.WithDecoderMaxMemory(uint64(max(limit, zstdWindow))))
+// openZstd returns a decoder that runs on the goroutine of its reader and never
+// holds more than zstdCost.
+func openZstd(r io.Reader) (io.ReadCloser, error) {
+	zr, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow))
 	if err != nil {
 		return nil, err
 	}
-	defer zr.Close()
-	return readAll(zr, -1, limit, func(n int64) error { return hold(zstdCost + n) })
+	return zr.IOReadCloser(), nil
 }
 
 // readAll reads r to its end, at most limit bytes. size is the expected size
@@ -132,19 +142,4 @@ func enlarged(body []byte, size, limit int64) int64 {
 		most = size + 1 // the room for finding the end
 	}
 	return max(min(2*int64(len(body)), most), int64(len(body))+1)
-}
-
-// limitReader passes at most left bytes on; more is errTooLarge.
-type limitReader struct {
-	r    io.Reader
-	left int64
-}
-
-// Read implements io.Reader.
-func (l *limitReader) Read(p []byte) (int, error) {
-	n, err := l.r.Read(p)
-	if l.left -= int64(n); l.left < 0 {
-		return 0, errTooLarge
-	}
-	return n, err
 }

@@ -77,7 +77,14 @@ func TestReadBody(t *testing.T) {
 			if test.encoding != "" {
 				r.Header.Set("Content-Encoding", test.encoding)
 			}
-			got, err := readBody(r, limit, unbounded)
+			encoding, err := contentEncoding(r.Header)
+			var got []byte
+			if err == nil {
+				got, err = readBody(r, limit, unbounded)
+			}
+			if err == nil && encoding != "" {
+				got, err = decompress(got, encoding, limit, unbounded)
+			}
 			switch {
 			case err == nil && test.status == 0:
 				if !bytes.Equal(got, test.want) {

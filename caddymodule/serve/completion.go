@@ -30,14 +30,14 @@ type completion struct {
 	noEffort bool           // sent again without a degree of thinking, which the model refused
 	result   *dialect.Error // of the last answer; nil: the client has it
 
-	counting sync.Once
-	tokens   int // estimated, of the prompt
+	estimated sync.Once
+	tokens    int // estimated, of the prompt
 }
 
 // serve reads the request and passes it to the next handlers, of which Router
 // calls receive. The caller writes the error to the client.
 func (c *completion) serve(w http.ResponseWriter, r *http.Request, next Handler) *dialect.Error {
-	if derr := c.decode(r); derr != nil {
+	if derr := c.read(r); derr != nil {
 		return derr
 	}
 	ex := c.exchange
@@ -84,15 +84,39 @@ func (c *completion) receive(response *http.Response) (again bool) {
 	return false
 }
 
-// decode reads the request.
-func (c *completion) decode(r *http.Request) *dialect.Error {
+// read reads the request. Large ones are decompressed and decoded when their turn
+// comes.
+func (c *completion) read(r *http.Request) *dialect.Error {
 	ex := c.exchange
-	ex.held.reservation = c.Memory.Open(ex.Account, ex.Key.ID())
-	declared := ex.bodyCost(min(max(r.ContentLength, 0), c.MaxBody))
-	body, derr := readBody(r, c.MaxBody, func(n int64) error { return ex.held.holdRequest(max(n, declared)) })
+	encoding, derr := contentEncoding(r.Header)
 	if derr != nil {
 		return derr
 	}
+	ex.held.reservation = c.Memory.Open(ex.Account, ex.Key.ID())
+	declared := ex.bodyCost(min(max(r.ContentLength, 0), c.MaxBody))
+	hold := func(n int64) error { return ex.held.holdRequest(max(n, declared)) }
+	body, derr := readBody(r, c.MaxBody, hold)
+	if derr != nil {
+		return derr
+	}
+	if encoding != "" || len(body) > decodedAtOnce {
+		place, err := c.takeTurn(c.ctx, decoding, turnWait)
+		if err != nil {
+			return c.orEnded(dialect.Overloaded("The gateway has too many large requests to read. Send fewer at a time."))
+		}
+		defer place.Leave()
+	}
+	if encoding != "" {
+		if body, derr = decompress(body, encoding, c.MaxBody, hold); derr != nil {
+			return derr
+		}
+	}
+	return c.decode(body)
+}
+
+// decode decodes the request's body.
+func (c *completion) decode(body []byte) *dialect.Error {
+	ex := c.exchange
 	c.size = int64(len(body))
 	if ex.held.holdRequest(ex.bodyCost(c.size)) != nil {
 		return dialect.MemoryFull()
@@ -105,6 +129,7 @@ func (c *completion) decode(r *http.Request) *dialect.Error {
 	if ex.Operation.Dialect == dialect.Responses {
 		env.Kept = c.keptView(c.Backend, ex)
 	}
+	var derr *dialect.Error
 	if c.call, derr = dialect.Decode(ex.Operation, body, env); derr != nil {
 		return c.orEnded(derr)
 	}
@@ -160,7 +185,7 @@ func (c *completion) registration() (tokens.Registration, bool) {
 
 // estimate estimates the tokens of the prompt, once; 0 if that is impossible.
 func (c *completion) estimate(_ string, p *tokens.Prompt) int {
-	c.counting.Do(func() {
+	c.estimated.Do(func() {
 		of, ok := c.registration()
 		if !ok {
 			return

@@ -68,13 +68,21 @@ func TestWindowsTakeMemory(t *testing.T) {
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		var held int64
-		_, err = readZstd(io.MultiReader(&body, atEnd(func() {
+		packed := bytes.Clone(body.Bytes())
+		r, err := openZstd(io.MultiReader(&body, atEnd(func() {
 			runtime.GC()
 			runtime.ReadMemStats(&after)
-		})), 32<<20, func(n int64) error { held = n; return nil })
-		if err == nil {
+		})))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadAll(r); err == nil {
 			t.Error("a body that is cut off is read as whole")
+		}
+		r.Close()
+		var held int64
+		if _, derr := decompress(packed, "zstd", 32<<20, func(n int64) error { held = n; return nil }); derr == nil {
+			t.Error("a body that is cut off is decompressed as whole")
 		}
 		if used := int64(after.HeapAlloc) - int64(before.HeapAlloc); used > held {
 			t.Errorf("a window of %d bytes: %d bytes are used, counted as %d", window, used, held)

@@ -13,7 +13,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/dialect/kept"
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
-	"github.com/postern-dev/postern/caddymodule/queue"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/memory"
 )
@@ -23,7 +22,6 @@ import (
 // to. It lives as long as the open store, so that a reload loses nothing.
 type learner struct {
 	calibration  *tokens.Calibration
-	counting     *queue.Queues // of those who count by it
 	kept         *kept.Store
 	signatureKey []byte // of thinking blocks
 	sealer       *dialect.Sealer
@@ -96,7 +94,6 @@ func newLearner(st *store.Store, budget *memory.Budget, logger *slog.Logger) (*l
 		return nil, err
 	}
 	l := &learner{
-		counting:     newCountingQueue(),
 		kept:         kept.NewStore(time.Now),
 		signatureKey: key,
 		sealer:       sealer,

@@ -58,6 +58,7 @@ type Backend struct {
 	Memory   *memory.Budget // of requests and answers
 	Activity *activity.Log
 	Queues   *queue.Queues
+	turns    *queue.Queues // of work for large requests
 	learner  *learner
 	unwatch  func()
 }
@@ -68,7 +69,7 @@ func NewBackend(st *store.Store, budget *memory.Budget, log *activity.Log, logge
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{Store: st, Memory: budget, Activity: log, learner: l}
+	b := &Backend{Store: st, Memory: budget, Activity: log, turns: newTurns(), learner: l}
 	b.Queues = queue.New(func(n queue.Name) int {
 		d, _ := st.Deployment(n.Account, n.Deployment)
 		return d.MaxConcurrency

@@ -131,9 +131,8 @@ func (g *target) withstand(t *testing.T, attack string, lasts time.Duration) {
 	p99 := took[(len(took)-1)*99/100]
 	t.Logf("%s: at most %d MiB; %d honest requests, p50 %v, p99 %v", story, highest>>20, len(took),
 		took[len(took)/2].Round(time.Millisecond), p99.Round(time.Millisecond))
-	// Fewer than 100 requests do not show which is the slowest of 100.
-	if p50 := took[len(took)/2]; p50 > time.Second || p99 > time.Second && len(took) >= 100 {
-		t.Errorf("of %d honest requests p50 is %v and p99 is %v", len(took), p50, p99)
+	if p99 > time.Second {
+		t.Errorf("p99 of honest requests is %v", p99)
 	}
 }
 

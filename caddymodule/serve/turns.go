@@ -1,0 +1,66 @@
+package serve
+
+import (
+	"context"
+	"net/http"
+	"runtime"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
+	"github.com/postern-dev/postern/caddymodule/queue"
+)
+
+// Kinds of work that takes turns over the keys. Each kind has half of the
+// processors: a few KB, compressed, are work for a second. Requests that are
+// small do not wait.
+var (
+	decoding = queue.Name{Deployment: "decoding"} // costs some 10 ns a byte
+	counting = queue.Name{Deployment: "counting"} // costs some 300 ns a byte
+)
+
+const (
+	decodedAtOnce = 128 << 10   // bytes of a body that is decoded without a turn
+	countedAtOnce = 16 << 10    // bytes of a request whose prompt is counted without a turn
+	maxWaiting    = 1024        // requests, for each kind
+	turnWait      = time.Minute // of a request
+	estimateWait  = time.Second // of what a client does not wait for
+)
+
+// newTurns returns the queues of both kinds.
+func newTurns() *queue.Queues {
+	return queue.New(func(queue.Name) int { return max(runtime.GOMAXPROCS(0)/2, 1) })
+}
+
+// takeTurn waits for the request's turn. Its errors are those of
+// [queue.Queues.Enter].
+func (c *completion) takeTurn(ctx context.Context, kind queue.Name, wait time.Duration) (queue.Place, error) {
+	return c.turns.Enter(ctx, kind, c.exchange.Key.ID(), queue.Bounds{Length: maxWaiting, Wait: wait})
+}
+
+// countPrompt counts the tokens of a prompt when its turn comes, within a time.
+// Its errors are those of takeTurn.
+func (c *completion) countPrompt(ctx context.Context, of tokens.Registration, p *tokens.Prompt, wait time.Duration) (int, error) {
+	if c.size+c.kept > countedAtOnce {
+		place, err := c.takeTurn(ctx, counting, wait)
+		if err != nil {
+			return 0, err
+		}
+		defer place.Leave()
+	}
+	return c.learner.calibration.Count(ctx, of, p), nil
+}
+
+// count answers how many tokens a request would have. It asks no upstream: the
+// model may be busy, and clients ask often.
+func (c *completion) count(r *http.Request) *dialect.Error {
+	if derr := c.read(r); derr != nil {
+		return derr
+	}
+	n, err := c.countPrompt(c.ctx, registration(c.exchange.found), c.call.Prompt(), turnWait)
+	if err != nil || c.ctx.Err() != nil {
+		return c.orEnded(dialect.Overloaded("The gateway has too many prompts to count. Send fewer at a time."))
+	}
+	_ = c.answer.whole(http.StatusOK, dialect.TokenCount(c.exchange.Operation, n)) // a failed write means that the client is gone
+	return nil
+}

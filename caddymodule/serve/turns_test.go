@@ -1,0 +1,100 @@
+package serve
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/postern-dev/postern/caddymodule/queue"
+)
+
+// Large requests are decoded, and their prompts counted, by turns over the keys, so
+// that one key cannot have all processors; small ones do not wait, and a stream
+// waits for a count for a second at most.
+func TestLargeRequestsTakeTurns(t *testing.T) {
+	g := newGateway(t, 1<<30)
+	const count, create = "/v1/messages/count_tokens", "/v1/messages"
+	request := func(words int) string {
+		return strings.Replace(requests[create], "TEXT", strings.Repeat("some words ", words), 1)
+	}
+	small, large, larger := request(1), request(4000), request(20000)
+	leave := g.takeAll(t, counting)
+	g.expectAtOnce(t, "a small prompt", count, small)
+	g.answer = func(*http.Request) *http.Response {
+		return upstreamAnswer("text/event-stream", io.MultiReader(strings.NewReader("data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n")), -1)
+	}
+	if w := g.post(create, strings.Replace(large, "false", "true", 1)); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `"input_tokens":11`) {
+		t.Errorf("a stream: status %d, %s", w.Code, w.Body)
+	}
+	g.expectTurn(t, "a large prompt", counting, leave, func() int { return g.post(count, large).Code })
+
+	g.answer = func(*http.Request) *http.Response {
+		return upstreamAnswer("application/json", strings.NewReader(completionOf("hi")), -1)
+	}
+	leave = g.takeAll(t, decoding)
+	g.expectAtOnce(t, "a request", create, large)
+	g.expectTurn(t, "a larger request", decoding, leave, func() int { return g.post(create, larger).Code })
+	leave = g.takeAll(t, decoding)
+	g.expectTurn(t, "a compressed request", decoding, leave, func() int {
+		r := httptest.NewRequest(http.MethodPost, create, bytes.NewReader(gzipped(t, []byte(small))))
+		r.Header.Set("Content-Encoding", "gzip")
+		w := httptest.NewRecorder()
+		g.send(w, r)
+		return w.Code
+	})
+	g.returned(t)
+}
+
+// takeAll takes all places of a kind of work. The function returned leaves them.
+func (g *testGateway) takeAll(t *testing.T, kind queue.Name) (leave func()) {
+	t.Helper()
+	var places []queue.Place
+	for range max(runtime.GOMAXPROCS(0)/2, 1) {
+		place, err := g.backend.turns.Enter(t.Context(), kind, "other", queue.Bounds{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		places = append(places, place)
+	}
+	return func() {
+		for _, place := range places {
+			place.Leave()
+		}
+	}
+}
+
+// expectAtOnce expects that a request waits for no turn.
+func (g *testGateway) expectAtOnce(t *testing.T, what, path, body string) {
+	t.Helper()
+	if w := g.post(path, body); w.Code != http.StatusOK {
+		t.Errorf("%s: status %d, %s", what, w.Code, w.Body)
+	}
+}
+
+// expectTurn expects that a request is answered only after leave has been called.
+func (g *testGateway) expectTurn(t *testing.T, what string, kind queue.Name, leave func(), send func() int) {
+	t.Helper()
+	answered := make(chan int, 1)
+	go func() { answered <- send() }()
+	for waits := 0; waits == 0; time.Sleep(time.Millisecond) {
+		g.backend.turns.Lengths(func(n queue.Name, waiting int) {
+			if n == kind {
+				waits = waiting
+			}
+		})
+		select {
+		case status := <-answered:
+			t.Fatalf("%s is served before its turn: status %d", what, status)
+		default:
+		}
+	}
+	leave()
+	if status := <-answered; status != http.StatusOK {
+		t.Errorf("%s: status %d", what, status)
+	}
+}
