@@ -135,16 +135,6 @@ func (m *Members) Raw() []byte { return m.Value.Of(m.Data) }
 // for lone surrogates and for bytes that are not UTF-8.
 func Unquote(quoted []byte) string { return Unescape(quoted[1 : len(quoted)-1]) }
 
-// plain reports whether a string's bytes are ASCII without escapes.
-func plain(raw []byte) bool {
-	for _, c := range raw {
-		if c == '\\' || c >= 0x80 {
-			return false
-		}
-	}
-	return true
-}
-
 // IsNull reports whether a value is null; most servers write that for "absent".
 func IsNull(raw []byte) bool { return string(raw) == "null" }
 

@@ -14,16 +14,16 @@ func AppendEscaped(b []byte, s string) []byte {
 	from := 0 // of what goes in as it is
 	for i := 0; i < len(s); {
 		c := s[i]
-		if c >= 0x20 && c != '"' && c != '\\' && c < utf8.RuneSelf {
-			i++
-			continue
-		}
 		if c >= utf8.RuneSelf {
 			r, n := utf8.DecodeRuneInString(s[i:])
 			if r == utf8.RuneError && n == 1 {
 				b = utf8.AppendRune(append(b, s[from:i]...), r)
 				from = i + 1
 			}
+			i += n
+			continue
+		}
+		if n := plainASCII(s[i:]); n > 0 {
 			i += n
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/bits"
+	"unicode/utf8"
 )
 
 // MaxDepth is how deep JSON may nest. Schemas in real requests stay below 30;
@@ -292,10 +293,31 @@ func (s *scanner) skipString(i int) int {
 // such byte is set; bits above it may be set in error (a borrow runs upwards).
 func special(w uint64) uint64 {
 	const ones = 0x0101010101010101
-	const highs = 0x8080808080808080
 	quote := w ^ ones*'"'
 	slash := w ^ ones*'\\'
 	return ((w-ones*0x20)&^w | (quote-ones)&^quote | (slash-ones)&^slash) & highs
+}
+
+// highs are the high bits of a word's bytes, which are set outside ASCII.
+const highs = 0x8080808080808080
+
+// plainASCII returns how many bytes at the beginning of s are plain string bytes in
+// ASCII.
+func plainASCII[T string | []byte](s T) int {
+	i := 0
+	for ; i+8 <= len(s); i += 8 {
+		w := uint64(s[i]) | uint64(s[i+1])<<8 | uint64(s[i+2])<<16 | uint64(s[i+3])<<24 |
+			uint64(s[i+4])<<32 | uint64(s[i+5])<<40 | uint64(s[i+6])<<48 | uint64(s[i+7])<<56
+		if m := special(w) | w&highs; m != 0 {
+			return i + bits.TrailingZeros64(m)/8
+		}
+	}
+	for ; i < len(s); i++ {
+		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= utf8.RuneSelf {
+			break
+		}
+	}
+	return i
 }
 
 // escape scans the escape sequence whose backslash is at i.

@@ -9,7 +9,7 @@ import (
 // Unescape decodes what stands between the quotes of a valid JSON string, as
 // unquote does. It allocates the result and nothing else.
 func Unescape(raw []byte) string {
-	if plain(raw) {
+	if plainASCII(raw) == len(raw) {
 		return string(raw)
 	}
 	var b strings.Builder
