@@ -16,7 +16,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// Limits of what a hello may carry; far above what a person writes by hand.
+// Limits of a hello; far above any configuration written by hand.
 const (
 	maxUpstreams = 256
 	maxRoutes    = 4096
@@ -116,7 +116,7 @@ func (c *Config) validateUpstreams() error {
 	return err
 }
 
-// Endpoint is where one upstream is, and what it asks for.
+// Endpoint is the address of one upstream, with its key.
 type Endpoint struct {
 	Name         string
 	Base         *url.URL // ends in /v1
@@ -249,9 +249,9 @@ func (c *Config) validateRoutes() error {
 			continue
 		}
 		if near := suggest(r.Upstream, names); near != "" {
-			return fmt.Errorf("%s.upstream: there is no upstream %q; did you mean %q?", at, r.Upstream, near)
+			return fmt.Errorf("%s.upstream: unknown upstream %q; did you mean %q?", at, r.Upstream, near)
 		}
-		return fmt.Errorf("%s.upstream: there is no upstream %q; name one of: %s", at, r.Upstream, strings.Join(names, ", "))
+		return fmt.Errorf("%s.upstream: unknown upstream %q; name one of: %s", at, r.Upstream, strings.Join(names, ", "))
 	}
 	return nil
 }
