@@ -36,7 +36,7 @@ type Agent struct {
 	mu      sync.Mutex // protects current and pending
 	current *configuration
 	pending pending
-	wake    chan struct{} // room for one: the pending configuration is to be looked at
+	wake    chan struct{} // room for one: the pending configuration has changed
 
 	webDelay time.Duration // of the WebSocket in the next attempt
 	loss     dial.LossGuard
@@ -112,7 +112,6 @@ func (a *Agent) inUse() *configuration {
 // called again before it has returned.
 func (a *Agent) Run(ctx context.Context) error {
 	defer func() { a.inUse().proxy.Upstreams().CloseIdle() }() // of the last configuration
-	defer a.stopPending()
 	watching, stop := context.WithCancel(ctx)
 	var watcher sync.WaitGroup
 	watcher.Go(func() {
@@ -143,6 +142,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-a.wake:
+		case <-a.pendingDue():
 		case <-time.After(pause):
 		}
 	}

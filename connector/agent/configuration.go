@@ -15,8 +15,7 @@ import (
 	"github.com/postern-dev/postern/connector/upstream"
 )
 
-// configuration is what an agent works by. It does not change: a reload makes another
-// one. Only the secret in its credentials does, and the proxy's upstreams.
+// configuration is immutable: a reload creates another one. Only the secret in its credentials does, and the proxy's upstreams.
 type configuration struct {
 	config      config.Config
 	credentials *credentials

@@ -11,7 +11,7 @@ const (
 	// pongTimeout is how long a gateway may take to answer a ping.
 	pongTimeout = 3 * time.Second
 	// silenceLimit is how long a tunnel may be silent that was not replaced. QUIC
-	// itself allows no more.
+	// itself has the same limit.
 	silenceLimit = 30 * time.Second
 	// pingAgain is when the next ping follows one without an answer.
 	pingAgain = 500 * time.Millisecond
@@ -24,7 +24,7 @@ const (
 	// minHeartbeat guards against a gateway that asks for pings without pause.
 	minHeartbeat = 20 * time.Millisecond
 	maxHeartbeat = time.Minute
-	// defaultHeartbeat is for a gateway that does not say.
+	// defaultHeartbeat is for a gateway that names none.
 	defaultHeartbeat = 3 * time.Second
 )
 
@@ -35,6 +35,7 @@ const (
 // A tunnel that has had a pong does not end by silence alone: the path may come back.
 // See rescue.
 func (s *session) ping() {
+	quic, _ := s.conn.(*dial.QUICConn) // nil: packets cannot be sent again
 	beat := time.NewTimer(0)
 	defer beat.Stop()
 	lost := time.NewTimer(s.agent.pongTimeout)
@@ -65,7 +66,9 @@ func (s *session) ping() {
 		case <-s.pongs:
 			answered, missing = true, 0
 			lost.Stop()
-			s.armProbe(false)
+			if quic != nil {
+				quic.ArmProbe(false)
+			}
 			if s.silent.Load() {
 				s.setSilent(false)
 			}
@@ -73,9 +76,11 @@ func (s *session) ping() {
 		case <-beat.C:
 			if missing++; missing == 1 {
 				wait(s.agent.pongTimeout)
-				s.armProbe(true)
-			} else {
-				s.probePath()
+			}
+			if quic != nil && missing == 1 {
+				quic.ArmProbe(true)
+			} else if quic != nil {
+				quic.ProbePath()
 			}
 			if !s.silent.Load() || missing%pingEvery == 0 {
 				if err := s.send(link.Ping{}); err != nil {
@@ -91,35 +96,18 @@ func (s *session) ping() {
 // setSilent notes that a tunnel fell silent, or answers again.
 func (s *session) setSilent(silent bool) {
 	s.silent.Store(silent)
-	select {
-	case s.silenceChanged <- struct{}{}:
-	default: // the last change was not seen yet, and need not be
-	}
+	trySend(s.silenceChanged, struct{}{})
 }
 
 // onSilenceChange reports it.
 func (a *Agent) onSilenceChange(s *session) {
 	if s.silent.Load() {
-		a.Logger.Warn("the gateway is silent; dialling it in parallel", "session", s.welcome.Session, "fix", fixFor(dial.ErrSilent))
-		a.monitor.enter(silent, &Problem{Reason: errNoPong.Error(), Fix: fixFor(dial.ErrSilent), RetryAt: time.Now()})
+		a.Logger.Warn("the gateway is silent; dialling it in parallel", "session", s.welcome.Session, "fix", advice[endSilent])
+		a.monitor.enter(silent, &Problem{Reason: errNoPong.Error(), Fix: advice[endSilent], RetryAt: time.Now()})
 		return
 	}
 	a.Logger.Info("the gateway answers again; the tunnel stays", "session", s.welcome.Session)
 	a.retry.reset()
 	a.webDelay = webDelayOf(s)
 	a.monitor.online(s, false)
-}
-
-// probePath sends a packet to find out whether the path works, over QUIC.
-func (s *session) probePath() {
-	if q, ok := s.conn.(*dial.QUICConn); ok {
-		q.ProbePath()
-	}
-}
-
-// armProbe prepares probePath while an answer is waited for.
-func (s *session) armProbe(waiting bool) {
-	if q, ok := s.conn.(*dial.QUICConn); ok {
-		q.ArmProbe(waiting)
-	}
 }

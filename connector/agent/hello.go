@@ -18,8 +18,7 @@ const (
 	// silent, because UDP is blocked now, or because the gateway is away.
 	webSocketDelay = 3 * time.Second
 	suspectDelay   = 500 * time.Millisecond
-	// webSocketExtra is what a WebSocket may take longer: it has four round trips
-	// more to make.
+	// webSocketExtra is for the four round trips more of a WebSocket.
 	webSocketExtra = 2 * time.Second
 	// busyAttempts is how often in a row a refusal over UDP, or a handshake without
 	// an end, is the gateway's word. Then the WebSocket may check.
@@ -30,7 +29,7 @@ const (
 	rescueMoment = 1500 * time.Millisecond
 )
 
-// purpose is what a hello is for: see the package's documentation.
+// purpose is the purpose of a hello: see the package's documentation.
 type purpose int
 
 const (
@@ -50,7 +49,7 @@ type permit struct {
 	ctx context.Context // of the hello, once it may be sent
 }
 
-// wait waits until a hello may be sent; ctx ends the waiting. beside says that the
+// wait waits until a hello may be sent; ctx ends the waiting. beside means that the
 // old tunnel may finish its requests. An error means that the hello is not wanted.
 func (p permit) wait(ctx context.Context) (beside bool, err error) {
 	switch p.purpose {
@@ -88,28 +87,22 @@ func (p permit) wait(ctx context.Context) (beside bool, err error) {
 // or with the pending one.
 func (a *Agent) establish(ctx context.Context) (*session, error) {
 	next, tried := a.next()
-	switch {
-	case next == nil:
-		return a.connect(ctx, a.inUse())
-	case !a.known: // none has worked
+	if next != nil && !a.known { // none has worked
 		a.adopt(next)
-		return a.connect(ctx, next)
-	case !tried:
-		s, err := a.trial(ctx, next)
-		if err == nil || ctx.Err() != nil {
+		next = nil
+	}
+	if next != nil && !tried {
+		if s, err := a.trial(ctx, next); err == nil || ctx.Err() != nil {
 			return s, err
 		}
-		return a.connect(ctx, a.inUse())
 	}
 	s, err := a.connect(ctx, a.inUse())
-	if err == nil || ctx.Err() != nil {
-		return s, err
+	if err != nil && ctx.Err() == nil && next != nil && tried {
+		if s, err := a.trial(ctx, next); err == nil || ctx.Err() != nil {
+			return s, err
+		}
 	}
-	s, trialErr := a.trial(ctx, next)
-	if trialErr == nil || ctx.Err() != nil {
-		return s, trialErr
-	}
-	return nil, err // decides about the pause that follows
+	return s, err // which decides about the pause that follows
 }
 
 // connect makes the first tunnel.
@@ -179,27 +172,54 @@ func (s *session) handshake(ctx context.Context, p permit, limit time.Duration) 
 	s.control = link.NewControl(s.stream)
 	hello := s.config.greeting()
 	hello.Beside = beside
-	if err := s.control.Send(hello); err != nil {
+	answer, err = exchange(s.control, hello)
+	var deny link.Deny
+	switch {
+	case errors.As(err, &deny) && deny.Code == link.DenyCredentials && s.config.greeting().Secret != hello.Secret:
+		return nil, errOutdated
+	case errors.As(err, &deny):
+		return nil, deny
+	case err != nil:
 		return nil, s.explain(err)
 	}
+	return answer, nil
+}
+
+// exchange sends a hello and returns the answer. A refusal is a [link.Deny].
+func exchange(control *link.Control, hello link.Hello) (link.Message, error) {
+	if err := control.Send(hello); err != nil {
+		return nil, err
+	}
 	for {
-		message, err := s.control.Receive()
+		message, err := control.Receive()
 		if errors.Is(err, link.ErrUnknownMessage) {
 			continue
 		}
 		if err != nil {
-			return nil, s.explain(fmt.Errorf("waiting for the gateway's answer: %w", err))
+			return nil, fmt.Errorf("waiting for the gateway's answer: %w", err)
 		}
 		switch m := message.(type) {
 		case link.Welcome, link.Pending, link.Grant:
 			return m, nil
 		case link.Deny:
-			if m.Code == link.DenyCredentials && s.config.greeting().Secret != hello.Secret {
-				return nil, errOutdated
-			}
 			return nil, printable(m)
 		}
 	}
+}
+
+// DryRun asks the gateway on a connection, which it closes, whether it would accept a
+// hello. A refusal is a [link.Deny].
+func DryRun(ctx context.Context, conn link.Conn, hello link.Hello) error {
+	defer conn.Close(link.CloseNone, "")
+	defer context.AfterFunc(ctx, func() { conn.Close(link.CloseNone, "") })()
+	stream, err := conn.Control(ctx)
+	if err == nil {
+		_, err = exchange(link.NewControl(stream), hello)
+	}
+	if err != nil && conn.Context().Err() != nil && !errors.As(err, new(link.Deny)) {
+		err = context.Cause(conn.Context()) // knows why
+	}
+	return err
 }
 
 // printable makes a refusal safe for a log and a terminal.

@@ -37,7 +37,7 @@ type PairOptions struct {
 	// the connection was lost.
 	Pending func(link.Pending)
 	// Interrupted is called when the gateway is tried again after a pause. fix
-	// is empty where there is nothing to do but wait.
+	// is empty where only waiting helps.
 	Interrupted func(reason, fix string, pause time.Duration)
 }
 
@@ -64,7 +64,7 @@ func newPetition(o PairOptions) (*petition, error) {
 	a := newAgent(Options{Logger: slog.New(slog.DiscardHandler)})
 	c := &configuration{hello: newHello(o.Version, o.Name, o.Upstreams), credentials: &credentials{token: link.Token{Secret: newSecret()}}}
 	if c.hello.Claim = strings.TrimSpace(o.Code); c.hello.Claim == "" {
-		return nil, errors.New("there is no pairing code")
+		return nil, errors.New("the pairing code is missing")
 	}
 	if err := c.greeting().Check(); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func newPetition(o PairOptions) (*petition, error) {
 	return &petition{Agent: a, options: o, patience: pairPatience}, nil
 }
 
-// newSecret returns 43 random letters and digits: what a claim needs.
+// newSecret returns the 43 random letters and digits of a claim.
 func newSecret() string {
 	const letters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	secret := make([]byte, 43)
@@ -124,16 +124,15 @@ func (p *petition) interrupted(err error, pause time.Duration) {
 	}
 	why, fix := reason(err), ""
 	var deny link.Deny
-	switch {
-	case errors.As(err, &deny):
+	if errors.As(err, &deny) {
 		why = deny.Message
-	case kindOf(err) == endSilent:
+	} else if kindOf(err) == endSilent {
 		fix = "check that the gateway runs and that UDP can reach it at " + p.current.quic.Server + ", or HTTPS at " + p.current.web.Address
 	}
 	p.options.Interrupted(why, fix, pause)
 }
 
-// ask says hello with the claim, and waits on that connection for the decision.
+// ask sends a hello with the claim, and waits on that connection for the decision.
 func (p *petition) ask(ctx context.Context) (token string, end ending) {
 	s, answer, err := p.race(ctx, p.current, permit{ctx: ctx})
 	if err != nil {
@@ -146,7 +145,7 @@ func (p *petition) ask(ctx context.Context) (token string, end ending) {
 		return m.TunnelToken, ending{}
 	case link.Pending:
 		if p.options.Pending != nil {
-			// What is shown is computed here, not received.
+			// It is computed here, not received.
 			m.Fingerprint = link.Fingerprint(p.options.Pin, p.current.greeting().Secret)
 			p.options.Pending(m)
 		}
@@ -189,7 +188,7 @@ func (s *session) awaitDecision(ctx context.Context) (token string, err error) {
 	}
 }
 
-// checkToken makes sure that what was granted is a token of this gateway.
+// checkToken checks that a granted token is one of this gateway.
 func (p *petition) checkToken(token string) error {
 	t, err := link.ParseToken(token)
 	if err != nil {

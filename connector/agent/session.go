@@ -13,10 +13,11 @@ import (
 )
 
 const (
-	// closeTimeout is how long the gateway has to say why it closes.
+	// closeTimeout is how long the gateway has to send why it closes.
 	closeTimeout = 2 * time.Second
-	// reportRest is the time between two reports to the gateway.
-	reportRest = time.Second
+	// housekeepingRest is the time between two reports to the gateway, and between two
+	// rotations.
+	housekeepingRest = time.Second
 )
 
 // session is one tunnel.
@@ -36,7 +37,7 @@ type session struct {
 	agreed         chan struct{} // closed by its drain_ok
 	silent         atomic.Bool   // a pong is overdue
 	silenceChanged chan struct{}
-	why            atomic.Value // ownEnd: the reason, if this side ends the tunnel
+	why            atomic.Pointer[error] // the reason, if this side ends the tunnel
 	requests       sync.WaitGroup
 	running        atomic.Int64      // requests
 	updated        chan link.Updated // the answer to an update
@@ -78,14 +79,11 @@ func (s *session) explain(err error) error {
 
 // ended returns why a tunnel that is over has ended.
 func (s *session) ended() error {
-	if why, ok := s.why.Load().(ownEnd); ok {
-		return why.error
+	if why := s.why.Load(); why != nil {
+		return *why
 	}
 	return context.Cause(s.conn.Context())
 }
-
-// ownEnd is an error in a form that atomic.Value takes: always the same type.
-type ownEnd struct{ error }
 
 // serve takes requests until the tunnel ends, and returns why it did. When ctx
 // ends, it drains the tunnel first.
@@ -94,8 +92,7 @@ func (s *session) serve(ctx context.Context) error {
 	background.Go(s.accept)
 	background.Go(s.listen)
 	background.Go(s.ping)
-	background.Go(s.rotations)
-	background.Go(s.report)
+	background.Go(s.housekeep)
 	select {
 	case <-s.conn.Context().Done():
 	case <-ctx.Done():
@@ -151,10 +148,7 @@ func (s *session) listen() {
 			err = s.send(link.Pong{})
 		case link.Pong:
 			s.setHeartbeat(m.HeartbeatMillis)
-			select {
-			case s.pongs <- struct{}{}:
-			default: // one is waiting already
-			}
+			trySend(s.pongs, struct{}{})
 		case link.Drain:
 			if !draining {
 				s.agent.Logger.Info("gateway is shutting down", "session", s.welcome.Session)
@@ -164,17 +158,11 @@ func (s *session) listen() {
 		case link.DrainOK:
 			s.agree.Do(func() { close(s.agreed) })
 		case link.Updated:
-			select {
-			case s.updated <- m:
-			default: // it is not waited for
-			}
+			trySend(s.updated, m)
 		case link.Rotate:
 			s.offer(m)
 		case link.Grant, link.Deny:
-			select {
-			case s.decided <- m:
-			default: // it is not waited for, or decided already
-			}
+			trySend(s.decided, message)
 		}
 		if err != nil {
 			s.fail(err)
@@ -183,8 +171,17 @@ func (s *session) listen() {
 	}
 }
 
-// report sends what is known of the upstreams, now and whenever it changes.
-func (s *session) report() {
+// trySend sends v, unless a value is waiting in the channel already.
+func trySend[T any](c chan<- T, v T) {
+	select {
+	case c <- v:
+	default:
+	}
+}
+
+// housekeep sends the states of the upstreams, now and whenever they change, and takes
+// the tokens that the gateway offers. Its rests bound what either can cost.
+func (s *session) housekeep() {
 	var last link.Report
 	for {
 		changed := s.agent.prober.Changed()
@@ -198,11 +195,13 @@ func (s *session) report() {
 		case <-s.conn.Context().Done():
 			return
 		case <-changed:
+		case offer := <-s.offers:
+			s.rotate(offer)
 		}
 		select {
 		case <-s.conn.Context().Done():
 			return
-		case <-time.After(reportRest):
+		case <-time.After(housekeepingRest):
 		}
 	}
 }
@@ -224,7 +223,7 @@ func (s *session) fail(err error) {
 		s.close(link.CloseProtocol, err)
 		return
 	}
-	// The gateway may be about to say why it closes.
+	// The gateway may be about to send why it closes.
 	select {
 	case <-s.conn.Context().Done():
 	case <-time.After(closeTimeout):
@@ -232,15 +231,15 @@ func (s *session) fail(err error) {
 	}
 }
 
-// setHeartbeat follows what the gateway asks for, within reason.
+// setHeartbeat takes the gateway's interval, within limits.
 func (s *session) setHeartbeat(milliseconds int) {
 	if milliseconds > 0 {
 		s.heartbeat.Store(int64(min(max(time.Duration(milliseconds)*time.Millisecond, minHeartbeat), maxHeartbeat)))
 	}
 }
 
-// drain leaves the tunnel without breaking a request: the gateway sends no more
-// of them, and closes when it has the last answer.
+// drain leaves the tunnel without breaking a request: the gateway sends no further
+// ones, and closes when it has the last answer.
 func (s *session) drain() {
 	s.agent.Logger.Info("draining", "session", s.welcome.Session, "timeout", s.agent.DrainTimeout.String())
 	s.agent.monitor.enter(draining, nil)
@@ -272,14 +271,7 @@ func (s *session) depart() error {
 // before.
 func (s *session) close(code link.CloseCode, why error) {
 	if s.conn.Context().Err() == nil {
-		s.why.CompareAndSwap(nil, ownEnd{why})
+		s.why.CompareAndSwap(nil, &why)
 	}
 	s.conn.Close(code, "")
-}
-
-// status describes a tunnel that is up, but for its round trip time.
-func (s *session) status() TunnelStatus {
-	return TunnelStatus{
-		Session: s.welcome.Session, Remote: s.conn.RemoteAddr().String(), Transport: s.conn.Transport(), GatewayVersion: s.welcome.Version,
-	}
 }
