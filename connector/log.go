@@ -18,8 +18,8 @@ func logFlags(command *cobra.Command, format, level *string) {
 }
 
 // newDisplay returns the logger of a connector that runs. On a terminal it comes
-// with a screen that shows what happens; the log then has only what the screen
-// does not show, unless its level was set.
+// with a screen that shows the status; the log then has only warnings and errors,
+// unless its level was set.
 func newDisplay(command *cobra.Command, sys system, format, level string) (*slog.Logger, *screen, error) {
 	if format == "auto" {
 		if s := newScreen(sys.stderr, sys.getenv); s != nil {
@@ -41,7 +41,7 @@ func newLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 	}
 	lowest, ok := levels[level]
 	if !ok {
-		return nil, fmt.Errorf("--log-level: %q is not known; use debug, info, warn or error", level)
+		return nil, fmt.Errorf("--log-level: unknown level %q; use debug, info, warn or error", level)
 	}
 	options := &slog.HandlerOptions{Level: lowest}
 	if format == "auto" {
@@ -56,7 +56,7 @@ func newLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 	case "json":
 		return slog.New(slog.NewJSONHandler(w, options)), nil
 	default:
-		return nil, fmt.Errorf("--log-format: %q is not known; use auto, text or json", format)
+		return nil, fmt.Errorf("--log-format: unknown format %q; use auto, text or json", format)
 	}
 }
 

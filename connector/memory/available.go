@@ -1,5 +1,5 @@
-// Package memory bounds what a process holds in memory on behalf of others: a
-// [Budget] of bytes, of which each key and each account may have a share.
+// Package memory bounds the memory of a process for requests: a [Budget] of bytes, of
+// which each key and each account may have a share.
 package memory
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// unknownMemory is what a machine is taken to have that does not say.
+// unknownMemory is the memory of a machine whose memory is unknown.
 const unknownMemory = 1 << 30
 
 // Available returns how many bytes of memory this process may have: the limit

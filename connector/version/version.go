@@ -1,6 +1,5 @@
-// Package version reports which Postern a program is. The connector and the
-// gateway say the same, though the gateway is a part of Caddy, which has a
-// version of its own.
+// Package version reports the version of Postern, in the connector as well as in the
+// gateway, which is a part of Caddy with another version.
 package version
 
 import (
@@ -14,9 +13,9 @@ const module = "github.com/postern-dev/postern"
 // and ….commit=….
 var number, commit string
 
-// Number is the linker's version or, without one, what the Go toolchain knows:
-// from the tag or the commit in a plain `go build`, from the required version
-// where Postern is a plug-in of a Caddy.
+// Number is the linker's version or, without one, that of the Go toolchain: from the
+// tag or the commit in a plain `go build`, from the required version where Postern is
+// a plug-in of a Caddy.
 func Number() string {
 	if number != "" {
 		return number
@@ -24,8 +23,8 @@ func Number() string {
 	return read().number
 }
 
-// Commit is the linker's commit or, in a plain `go build` inside the
-// repository, the one that the Go toolchain finds; "unknown" without either.
+// Commit is the linker's commit or, in a plain `go build` inside the repository, the
+// Go toolchain's; "unknown" without either.
 func Commit() string {
 	if commit != "" {
 		return commit
@@ -33,7 +32,7 @@ func Commit() string {
 	return read().commit
 }
 
-// build is what the Go toolchain has noted.
+// build holds the notes of the Go toolchain.
 type build struct{ number, commit string }
 
 var read = sync.OnceValue(func() build {
