@@ -51,7 +51,6 @@ var (
 	errDrainTimeout = errors.New("running requests did not finish in time")
 )
 
-// kindOf sorts an ending.
 func kindOf(err error) endKind {
 	var deny link.Deny
 	if errors.As(err, &deny) {
@@ -128,10 +127,9 @@ type FatalError struct {
 // Error implements error.
 func (e *FatalError) Error() string { return e.Reason + "; " + e.Fix }
 
-// fatal returns the error that ends Run after a tunnel, or an attempt, that ended so;
-// nil means that another attempt may help. A process that has been online survives a
-// refusal, as the gateway may be restored from a backup; one that never was most
-// likely has the wrong token.
+// fatal returns the error that ends Run after such an ending; nil: another attempt may
+// help. A process that has been online survives a refusal, as the gateway may be
+// restored from a backup; otherwise the token is most likely wrong.
 func (a *Agent) fatal(err error) *FatalError {
 	kind := kindOf(err)
 	final := kind == endRemoved || !a.known && (kind == endRefused || kind == endWrongPin)

@@ -28,14 +28,10 @@ const (
 	defaultHeartbeat = 3 * time.Second
 )
 
-// ping asks the gateway for pongs. QUIC alone would notice a gateway that was killed
-// only at its idle timeout; a ping that reaches a restarted one is answered with a
-// stateless reset. While an answer is missing, packets follow faster.
-//
-// A tunnel that has had a pong does not end by silence alone: the path may come back.
-// See rescue.
+// ping asks the gateway for pongs: a restarted one answers with a stateless reset. While
+// an answer is missing, packets follow faster. A tunnel that has had a pong does not end
+// by silence alone, as the path may come back: see rescue.
 func (s *session) ping() {
-	quic, _ := s.conn.(*dial.QUICConn) // nil: packets cannot be sent again
 	beat := time.NewTimer(0)
 	defer beat.Stop()
 	lost := time.NewTimer(s.agent.pongTimeout)
@@ -66,9 +62,7 @@ func (s *session) ping() {
 		case <-s.pongs:
 			answered, missing = true, 0
 			lost.Stop()
-			if quic != nil {
-				quic.ArmProbe(false)
-			}
+			s.armProbe(false)
 			if s.silent.Load() {
 				s.setSilent(false)
 			}
@@ -76,11 +70,9 @@ func (s *session) ping() {
 		case <-beat.C:
 			if missing++; missing == 1 {
 				wait(s.agent.pongTimeout)
-			}
-			if quic != nil && missing == 1 {
-				quic.ArmProbe(true)
-			} else if quic != nil {
-				quic.ProbePath()
+				s.armProbe(true)
+			} else {
+				s.probePath()
 			}
 			if !s.silent.Load() || missing%pingEvery == 0 {
 				if err := s.send(link.Ping{}); err != nil {
@@ -99,7 +91,6 @@ func (s *session) setSilent(silent bool) {
 	trySend(s.silenceChanged, struct{}{})
 }
 
-// onSilenceChange reports it.
 func (a *Agent) onSilenceChange(s *session) {
 	if s.silent.Load() {
 		a.Logger.Warn("the gateway is silent; dialling it in parallel", "session", s.welcome.Session, "fix", advice[endSilent])
@@ -110,4 +101,18 @@ func (a *Agent) onSilenceChange(s *session) {
 	a.retry.reset()
 	a.webDelay = webDelayOf(s)
 	a.monitor.online(s, false)
+}
+
+// probePath sends a packet to find out whether the path works, over QUIC.
+func (s *session) probePath() {
+	if q, ok := s.conn.(*dial.QUICConn); ok {
+		q.ProbePath()
+	}
+}
+
+// armProbe prepares probePath while an answer is waited for.
+func (s *session) armProbe(waiting bool) {
+	if q, ok := s.conn.(*dial.QUICConn); ok {
+		q.ArmProbe(waiting)
+	}
 }

@@ -32,8 +32,12 @@ func (a *Agent) maintain(ctx context.Context, s *session) (ending, *session) {
 	ended := make(chan error, 1)
 	a.tunnels.Go(func() { ended <- s.serve(ctx) })
 	for {
-		search := a.begin(ctx, s)
-		wake, due := a.wake, a.pendingDue()
+		next, wait := a.pendingWait()
+		search := a.begin(ctx, s, next != nil && wait <= 0)
+		wake, due := a.wake, (<-chan time.Time)(nil)
+		if next != nil && wait > 0 {
+			due = time.After(wait)
+		}
 		if s.silent.Load() {
 			wake, due = nil, nil // a new configuration waits for a tunnel that works
 		}
@@ -87,8 +91,8 @@ type search struct {
 }
 
 // begin begins to look for something better than a tunnel as it is now.
-func (a *Agent) begin(ctx context.Context, s *session) *search {
-	look := a.choose(s)
+func (a *Agent) begin(ctx context.Context, s *session, renew bool) *search {
+	look := a.choose(s, renew)
 	if look == nil {
 		return new(search)
 	}
@@ -101,18 +105,17 @@ func (a *Agent) begin(ctx context.Context, s *session) *search {
 	return x
 }
 
-// choose returns the search for a tunnel as it is now, or nil. A search ends with its
-// first context, unless it has begun to change the tunnel, which it does under the
-// second one.
-func (a *Agent) choose(s *session) func(search, ctx context.Context, s *session) *handover {
+// choose returns the search for a tunnel as it is now, or nil; renew: the pending
+// configuration is due. A search ends with its first context, unless it has begun to
+// change the tunnel, which it does under the second one.
+func (a *Agent) choose(s *session, renew bool) func(search, ctx context.Context, s *session) *handover {
 	_, quic := s.conn.(*dial.QUICConn)
-	next, wait := a.pendingWait()
 	switch {
 	case s.conn.Context().Err() != nil:
 		return nil
 	case s.silent.Load():
 		return a.rescue
-	case next != nil && wait <= 0:
+	case renew:
 		return a.renew
 	case s.config.transport != config.TransportAuto:
 		return nil
@@ -134,12 +137,6 @@ func (x *search) stop() *handover {
 	return x.result
 }
 
-// move changes to a better connection with the same configuration.
-func (a *Agent) move(ctx context.Context, s *session, conn link.Conn) *handover {
-	next, err := a.succeed(ctx, s, a.inUse(), conn)
-	return &handover{next, err}
-}
-
 // upgradeToQUIC tries QUIC from time to time, and changes to it when it works.
 func (a *Agent) upgradeToQUIC(search, ctx context.Context, s *session) *handover {
 	for pause := a.firstUpgrade; ; pause = min(2*pause, lastUpgrade) {
@@ -149,30 +146,19 @@ func (a *Agent) upgradeToQUIC(search, ctx context.Context, s *session) *handover
 			return nil
 		case <-time.After(avoided + pause/2 + a.retry.jitter(pause)):
 		}
-		conn, err := dialOne(search, a.inUse().quic.Dial)
-		if search.Err() != nil {
+		c := a.inUse()
+		next, err := a.succeed(search, ctx, s, c, dial.Runner{Dial: c.quic.Dial, Limit: longDialTimeout})
+		switch {
+		case err == nil:
+			a.Logger.Info("QUIC works; leaving the WebSocket", "session", s.welcome.Session)
+			return &handover{next: next}
+		case s.departed.Load():
+			return &handover{err: err}
+		case search.Err() != nil:
 			return nil
 		}
-		if err != nil {
-			a.Logger.Debug("QUIC still does not work", "reason", reason(err))
-			continue
-		}
-		a.Logger.Info("QUIC works; leaving the WebSocket", "session", s.welcome.Session)
-		return a.move(ctx, s, conn)
+		a.Logger.Debug("QUIC still does not work", "reason", reason(err))
 	}
-}
-
-// dialOne dials with one transport. A connection that comes after the end of ctx is
-// closed.
-func dialOne(ctx context.Context, open func(context.Context, *dial.Activity) (link.Conn, error)) (link.Conn, error) {
-	limited, cancel := context.WithTimeout(ctx, longDialTimeout)
-	defer cancel()
-	conn, err := open(limited, nil)
-	if err == nil && ctx.Err() != nil {
-		_ = conn.Close(link.CloseNone, "")
-		return nil, ctx.Err()
-	}
-	return conn, err
 }
 
 // watchLoss looks at what QUIC loses, and changes to a WebSocket where that is too
@@ -190,24 +176,23 @@ func (a *Agent) watchLoss(search, ctx context.Context, s *session) *handover {
 		if !meter.Span(quic.Packets()) || a.loss.Stays(time.Now()) {
 			continue
 		}
-		web := a.inUse().web
-		conn, err := dialOne(search, web.DialFast)
+		c := a.inUse()
+		next, err := a.succeed(search, ctx, s, c, dial.Runner{Dial: c.web.DialFast, Limit: longDialTimeout})
 		switch {
+		case err == nil || s.departed.Load():
+			span := a.loss.Avoid(time.Now())
+			a.Logger.Info("QUIC loses too many packets; leaving it for a WebSocket", "session", s.welcome.Session, "for", span.String())
+			return &handover{next, err}
 		case search.Err() != nil:
 			return nil
 		case errors.Is(err, dial.ErrNoBBR):
 			a.loss.Stay(time.Now())
 			a.Logger.Info("QUIC loses too many packets; staying on it all the same", "session", s.welcome.Session, "reason", err,
 				"again_in", dial.SlowFor.String(), "fix", "on Linux: `modprobe tcp_bbr`")
-			continue
-		case err != nil:
+		default:
 			meter.Bad = 0 // another minute
 			a.Logger.Debug("QUIC loses many packets, but a WebSocket does not work either", "reason", reason(err))
-			continue
 		}
-		span := a.loss.Avoid(time.Now())
-		a.Logger.Info("QUIC loses too many packets; leaving it for a WebSocket", "session", s.welcome.Session, "for", span.String())
-		return a.move(ctx, s, conn)
 	}
 }
 
@@ -220,10 +205,8 @@ func (a *Agent) rescue(search, ctx context.Context, s *session) *handover {
 		if attempt > 0 {
 			a.monitor.enter(silent, nil)
 		}
-		next, answer, err := a.race(search, a.inUse(), permit{rescue, s, ctx})
-		if err == nil {
-			err = next.begin(answer)
-		}
+		c := a.inUse()
+		next, err := a.tunnel(search, c, permit{rescue, s, ctx}, a.runners(c, a.retry.dialTimeout()))
 		if err == nil {
 			a.Logger.Warn("another tunnel replaces the silent one", "session", s.welcome.Session, "replaced_by", next.welcome.Session)
 			return &handover{next: next}
@@ -253,51 +236,21 @@ func (a *Agent) renew(search, ctx context.Context, s *session) *handover {
 	if next == nil || next.samePeer(a.inUse()) && a.update(s, next) {
 		return nil
 	}
-	// The connection is made first: its failure costs nothing. It is not needed for a
+	// The connection comes first: its failure costs nothing. It is not needed for a
 	// tunnel that has ended meanwhile.
 	living, stop := context.WithCancel(search)
 	defer stop()
 	defer context.AfterFunc(s.conn.Context(), stop)()
-	conn, err := next.dialAny(living, s.conn.Transport())
-	if living.Err() != nil {
-		return nil
-	}
-	if err != nil {
+	tunnel, err := a.succeed(living, ctx, s, next, a.runners(next, longDialTimeout)...)
+	switch {
+	case err == nil:
+		a.adopt(next)
+		return &handover{next: tunnel}
+	case s.departed.Load():
 		a.putOff(next, err)
-		return nil
-	}
-	if pending, _ := a.next(); pending != next { // a newer one has come, which wakes the tunnel again
-		_ = conn.Close(link.CloseNone, "")
-		return nil
-	}
-	tunnel, err := a.succeed(ctx, s, next, conn)
-	if err != nil {
+		return &handover{err: errTrial}
+	case living.Err() == nil:
 		a.putOff(next, err)
-		if s.departed.Load() {
-			return &handover{err: errTrial}
-		}
-		return nil
 	}
-	a.adopt(next)
-	return &handover{next: tunnel}
-}
-
-// dialAny connects by the first transport that works, beginning with the last one.
-func (c *configuration) dialAny(ctx context.Context, last string) (link.Conn, error) {
-	var errs []error
-	for _, web := range []bool{last == link.TransportWebSocket, last != link.TransportWebSocket} {
-		open := c.quic.Dial
-		if web {
-			open = c.web.Dial
-		}
-		if web && c.transport == config.TransportQUIC || !web && c.transport == config.TransportWebSocket {
-			continue
-		}
-		conn, err := dialOne(ctx, open)
-		if err == nil {
-			return conn, nil
-		}
-		errs = append(errs, err)
-	}
-	return nil, errors.Join(errs...)
+	return nil
 }

@@ -28,7 +28,7 @@ type PairOptions struct {
 	Server string // host:port
 	URL    string // base URL of the gateway's HTTPS; default: https:// and the host of Server
 	Pin    string // of the gateway
-	Code   string // that a person made in the console
+	Code   string // from the console
 	// Name is shown to the person who approves. Default: the host's.
 	Name      string
 	Version   string
@@ -48,10 +48,9 @@ type petition struct {
 	patience time.Duration
 }
 
-// Pair asks the gateway to make this machine one of its connectors, waits for a
-// person to approve that, and returns the tunnel token. The gateway may go away
-// and come back meanwhile. A refusal is a [link.Deny]; when ctx ends, its error
-// is returned.
+// Pair asks the gateway to accept this machine as a connector, waits for a person's
+// approval, and returns the tunnel token. The gateway may restart meanwhile. A refusal
+// is a [link.Deny]; when ctx ends, its error is returned.
 func Pair(ctx context.Context, o PairOptions) (token string, err error) {
 	p, err := newPetition(o)
 	if err != nil {
@@ -117,7 +116,6 @@ func (p *petition) run(ctx context.Context) (token string, err error) {
 	}
 }
 
-// interrupted reports why there is a pause.
 func (p *petition) interrupted(err error, pause time.Duration) {
 	if p.options.Interrupted == nil {
 		return
@@ -134,7 +132,7 @@ func (p *petition) interrupted(err error, pause time.Duration) {
 
 // ask sends a hello with the claim, and waits on that connection for the decision.
 func (p *petition) ask(ctx context.Context) (token string, end ending) {
-	s, answer, err := p.race(ctx, p.current, permit{ctx: ctx})
+	s, answer, err := p.race(ctx, p.current, permit{ctx: ctx}, p.runners(p.current, p.retry.dialTimeout()))
 	if err != nil {
 		return "", ending{err: err}
 	}
@@ -161,21 +159,10 @@ func (p *petition) ask(ctx context.Context) (token string, end ending) {
 // then closes it.
 func (s *session) awaitDecision(ctx context.Context) (token string, err error) {
 	var background sync.WaitGroup
-	background.Go(s.listen)
 	background.Go(s.ping)
 	defer background.Wait()
-	var decision link.Message
-	select {
-	case decision = <-s.decided:
-	case <-s.conn.Context().Done():
-		select { // both at once: the decision counts
-		case decision = <-s.decided:
-		default:
-		}
-	case <-ctx.Done():
-		s.close(link.CloseNone, ctx.Err())
-	}
-	switch m := decision.(type) {
+	defer context.AfterFunc(ctx, func() { s.close(link.CloseNone, ctx.Err()) })()
+	switch m := s.listen().(type) {
 	case link.Grant:
 		s.close(link.CloseNone, nil)
 		return m.TunnelToken, nil

@@ -27,8 +27,8 @@ type pending struct {
 	at    time.Time      // of the next attempt; zero: now
 }
 
-// Reload makes the agent work by another configuration. An error names the
-// field and the fix, and means that nothing has changed.
+// Reload gives the agent another configuration. An error names the field and the fix,
+// and means that nothing has changed.
 //
 // Keys, and the addresses of upstreams, change at once, and other upstreams and routes
 // are sent to the gateway on the same tunnel. Another token, server, transport or number
@@ -41,7 +41,7 @@ func (a *Agent) Reload(c config.Config) error {
 	if a.pending.next != nil {
 		older = append(older, a.pending.next)
 	}
-	next, err := newConfiguration(c, a.Options, older...)
+	next, err := a.newConfiguration(c, older...)
 	if err != nil {
 		return err
 	}
@@ -72,21 +72,28 @@ func (a *Agent) replace(next, old *configuration) {
 // wakeUp reports another pending configuration to the agent's loops.
 func (a *Agent) wakeUp() { trySend(a.wake, struct{}{}) }
 
-// pendingDue returns a channel that receives when the pending configuration is to be
-// tried; nil if there is none.
-func (a *Agent) pendingDue() <-chan time.Time {
-	next, wait := a.pendingWait()
-	if next == nil {
-		return nil
-	}
-	return time.After(wait)
-}
-
 // pendingWait returns the pending configuration, and how long to wait before it is tried.
 func (a *Agent) pendingWait() (*configuration, time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.pending.next, time.Until(a.pending.at)
+}
+
+// untilPending returns the pause before the next attempt without a tunnel: at most until
+// the pending configuration is due, and none before its first attempt.
+func (a *Agent) untilPending(pause time.Duration) time.Duration {
+	_, wait := a.pendingWait()
+	next, tried := a.next()
+	switch {
+	case next == nil:
+		return pause
+	case !tried:
+		return 0
+	case wait > 0:
+		return min(pause, wait)
+	default:
+		return pause
+	}
 }
 
 // next returns the pending configuration, nil if there is none, and whether it was

@@ -28,7 +28,6 @@ type session struct {
 	stream  link.ControlStream
 	control *link.Control
 	welcome link.Welcome
-	decided chan link.Message // in a pairing: its grant or deny
 
 	heartbeat      atomic.Int64  // time.Duration between pings
 	pongs          chan struct{} // one for each pong
@@ -46,7 +45,7 @@ type session struct {
 
 func newSession(a *Agent, c *configuration, conn link.Conn) *session {
 	s := &session{
-		agent: a, config: c, conn: conn, decided: make(chan link.Message, 1), pongs: make(chan struct{}, 1),
+		agent: a, config: c, conn: conn, pongs: make(chan struct{}, 1),
 		silenceChanged: make(chan struct{}, 1), agreed: make(chan struct{}), updated: make(chan link.Updated, 1),
 		offers: make(chan link.Rotate, 1),
 	}
@@ -77,7 +76,6 @@ func (s *session) explain(err error) error {
 	return err
 }
 
-// ended returns why a tunnel that is over has ended.
 func (s *session) ended() error {
 	if why := s.why.Load(); why != nil {
 		return *why
@@ -90,7 +88,7 @@ func (s *session) ended() error {
 func (s *session) serve(ctx context.Context) error {
 	var background sync.WaitGroup
 	background.Go(s.accept)
-	background.Go(s.listen)
+	background.Go(func() { s.listen() })
 	background.Go(s.ping)
 	background.Go(s.housekeep)
 	select {
@@ -117,7 +115,6 @@ func (s *session) accept() {
 	}
 }
 
-// request serves one stream.
 func (s *session) request(stream link.Stream) {
 	s.running.Add(1)
 	defer s.running.Add(-1)
@@ -131,8 +128,9 @@ func (s *session) request(stream link.Stream) {
 	}
 }
 
-// listen handles the gateway's control messages.
-func (s *session) listen() {
+// listen handles the gateway's control messages until the tunnel ends. A pairing ends
+// it with a decision: a grant or a denial.
+func (s *session) listen() (decision link.Message) {
 	draining := false
 	for {
 		message, err := s.control.Receive()
@@ -141,7 +139,7 @@ func (s *session) listen() {
 		}
 		if err != nil {
 			s.fail(err)
-			return
+			return nil
 		}
 		switch m := message.(type) {
 		case link.Ping:
@@ -162,11 +160,13 @@ func (s *session) listen() {
 		case link.Rotate:
 			s.offer(m)
 		case link.Grant, link.Deny:
-			trySend(s.decided, message)
+			if s.config.hello.Claim != "" {
+				return message
+			}
 		}
 		if err != nil {
 			s.fail(err)
-			return
+			return nil
 		}
 	}
 }
@@ -215,8 +215,8 @@ func (s *session) send(m link.Message) error {
 	return s.control.Send(m)
 }
 
-// fail ends a tunnel whose control stream has failed. That is mostly because
-// the tunnel has ended already, and then this changes nothing.
+// fail ends a tunnel after a failure of its control stream. Mostly the tunnel has
+// ended already, and then this changes nothing.
 func (s *session) fail(err error) {
 	if errors.Is(err, link.ErrMalformed) {
 		s.agent.Logger.Error("gateway breaks the protocol", "session", s.welcome.Session, "error", err)
