@@ -82,12 +82,9 @@ type Loaded struct {
 	Warnings []string
 }
 
-// Load reads the configuration file at path, fills its gaps from the environment
-// and checks the result. An empty path means that the environment
-// holds everything. Relative api_key_file paths are taken from the file's own
-// folder, so that a service manager's working directory does not matter.
-//
-// Every error names the field and the fix; none holds a token or a key.
+// Load reads the configuration file at path, if it is not empty, fills its gaps from
+// the environment and checks the result. Relative api_key_file paths are taken from the
+// file's folder. Errors name the field and the fix, and hold no token or key.
 func Load(path string, getenv func(string) string) (Loaded, error) {
 	var l Loaded
 	if path != "" {
@@ -117,7 +114,7 @@ func Load(path string, getenv func(string) string) (Loaded, error) {
 	return l, nil
 }
 
-// Anchored returns the configuration with relative key files made relative to dir.
+// Anchored returns the configuration with relative key files taken from dir.
 func (c Config) Anchored(dir string) Config {
 	join := func(name string) string {
 		if name == "" || filepath.IsAbs(name) {

@@ -21,13 +21,10 @@ const (
 	leftover = time.Hour
 )
 
-// ReplaceToken puts a new tunnel token into the configuration file at path, in
-// place of the old one. All else in it stays as it is, and so do its mode and its
-// owner. The file has the one or the other as a whole, whenever the process or
-// the machine stops, and after the return it has the new one for good.
-//
-// Errors name the file and hold no token. After an error the old token is in the
-// file, unless only the sync of the folder failed.
+// ReplaceToken puts a new tunnel token into the configuration file at path. All else
+// stays, also its mode and owner. Whenever the process or the machine stops, the file
+// has one of the two tokens, and the new one for good after the return.
+// Errors name the file and hold no token.
 func ReplaceToken(path, old, renewed string) error {
 	file := target(path)
 	info, err := os.Stat(file)

@@ -126,7 +126,7 @@ func object(at string, raw json.RawMessage, known []string) (map[string]json.Raw
 			return nil, fmt.Errorf("%s: given twice; remove one of the two", join(at, name))
 		}
 		if known != nil && !slices.Contains(known, name) {
-			return nil, unknownField(at, name, known)
+			return nil, fmt.Errorf("%s: unknown field; %s", join(at, name), suggestion(name, known, "known here: "+strings.Join(known, ", ")))
 		}
 		var value json.RawMessage
 		if err := dec.Decode(&value); err != nil {
@@ -135,13 +135,6 @@ func object(at string, raw json.RawMessage, known []string) (map[string]json.Raw
 		fields[name] = value
 	}
 	return fields, nil
-}
-
-func unknownField(at, name string, known []string) error {
-	if near := suggest(name, known); near != "" {
-		return fmt.Errorf("%s: unknown field; did you mean %q?", join(at, name), near)
-	}
-	return fmt.Errorf("%s: unknown field; known here: %s", join(at, name), strings.Join(known, ", "))
 }
 
 // checkSyntax reports the first syntax error with its line and column, and

@@ -66,10 +66,7 @@ func (c *Config) validateTunnel() error {
 	if c.Transport == "" || slices.Contains(known, c.Transport) {
 		return nil
 	}
-	if near := suggest(c.Transport, known); near != "" {
-		return fmt.Errorf("transport: %q is not known; did you mean %q?", c.Transport, near)
-	}
-	return fmt.Errorf(`transport: %q is not known; use "auto", "quic" or "websocket"`, c.Transport)
+	return fmt.Errorf("transport: %q is not known; %s", c.Transport, suggestion(c.Transport, known, `use "auto", "quic" or "websocket"`))
 }
 
 // CheckServer accepts host:port, with an IPv6 address in brackets.
@@ -245,13 +242,9 @@ func (c *Config) validateRoutes() error {
 		if r.Upstream == "" {
 			return fmt.Errorf("%s.upstream: missing; name one of: %s", at, strings.Join(names, ", "))
 		}
-		if slices.Contains(names, r.Upstream) {
-			continue
+		if !slices.Contains(names, r.Upstream) {
+			return fmt.Errorf("%s.upstream: unknown upstream %q; %s", at, r.Upstream, suggestion(r.Upstream, names, "name one of: "+strings.Join(names, ", ")))
 		}
-		if near := suggest(r.Upstream, names); near != "" {
-			return fmt.Errorf("%s.upstream: unknown upstream %q; did you mean %q?", at, r.Upstream, near)
-		}
-		return fmt.Errorf("%s.upstream: unknown upstream %q; name one of: %s", at, r.Upstream, strings.Join(names, ", "))
 	}
 	return nil
 }

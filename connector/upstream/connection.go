@@ -106,7 +106,6 @@ func (p *idleConns) pop() *connection {
 	return c
 }
 
-// put keeps a connection for the next request.
 func (p *idleConns) put(c *connection) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,7 +129,6 @@ func (p *idleConns) pruneAfter(d time.Duration) {
 	p.timer.Reset(d)
 }
 
-// prune closes the connections that were idle for too long.
 func (p *idleConns) prune() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,7 +143,6 @@ func (p *idleConns) prune() {
 	}
 }
 
-// drop closes all idle connections.
 func (p *idleConns) drop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

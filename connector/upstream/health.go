@@ -78,7 +78,6 @@ func (p *Prober) Changed() <-chan struct{} {
 	return p.changed
 }
 
-// notify reports a change.
 func (p *Prober) notify() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,10 +16,9 @@ const maxBody = 64 << 20
 // errTooLarge is for a request body over maxBody.
 var errTooLarge = errors.New("the request body is larger than 64 MiB")
 
-// Request bodies are held in memory before the upstream sees the first byte: a
-// request that meets a connection just as the upstream closes it can then be
-// sent again. Buffers of 4 KiB to 4 MiB, each four times the one before, are
-// reused; larger ones are rare.
+// Request bodies are held in memory before the upstream sees the first byte: a request
+// that meets a closing connection can then be sent again. Buffers of 4 KiB to 4 MiB,
+// each four times the one before, are reused; larger ones are rare.
 const (
 	smallestClass = 12 // 4 KiB
 	classes       = 6
@@ -130,7 +129,6 @@ func (p *payload) resize(n int) error {
 	return nil
 }
 
-// release gives the buffer back.
 func (p *payload) release() {
 	bodies.put(p.data)
 	p.held.Release()

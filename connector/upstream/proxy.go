@@ -68,19 +68,15 @@ func NewProxy(set Set, o Options) *Proxy {
 	return p
 }
 
-// With returns a proxy to other upstreams that shares everything else with p.
-func (p *Proxy) With(set Set) *Proxy { return NewProxy(set, p.options) }
-
 // Use makes the proxy use other upstreams. Requests that run keep theirs.
 func (p *Proxy) Use(set Set) { p.set.Store(&set) }
 
 // Upstreams returns the upstreams that the proxy uses.
 func (p *Proxy) Upstreams() Set { return *p.set.Load() }
 
-// ServeHTTP passes one request to the upstream that its Host names and relays
-// the answer. An answer that cannot be had, or that ends early, ends with a
-// reset that names the reason and never with a clean end. When the request's
-// context ends, so does the upstream's work on it.
+// ServeHTTP passes one request to the upstream that its Host names and relays the
+// answer. A missing or incomplete answer ends with a reset that has the reason. The
+// end of the request's context ends the upstream's work on it.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The result is that of a panic, until another is known.
 	done := Request{At: time.Now(), Method: r.Method, Result: link.CodeInternal.String()}

@@ -107,10 +107,9 @@ func (u *Server) readdress(r *http.Request) {
 	r.URL.Path = u.prefix + r.URL.Path
 }
 
-// roundTrip sends a request that readdress has prepared and waits for the head
-// of the answer. The error wraps ErrNotConnected if the upstream cannot have seen the
-// request. Once a byte has left, the request is never sent again: a connection
-// that breaks then looks the same whether the model was at work or not.
+// roundTrip sends a request that readdress has prepared and waits for the head of the
+// answer. The error wraps ErrNotConnected if the upstream cannot have seen the request.
+// Once a byte has left, it is never sent again: the model may be at work.
 func (u *Server) roundTrip(r *http.Request, body *payload) (*answer, error) {
 	if c := u.idle.take(); c != nil {
 		a, err := u.try(c, r, body)
@@ -151,7 +150,6 @@ func (u *Server) try(c *connection, r *http.Request, body *payload) (*answer, er
 	return a, nil
 }
 
-// dial opens a connection.
 func (u *Server) dial(ctx context.Context) (*connection, error) {
 	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}
 	raw, err := dialer.DialContext(ctx, "tcp", u.Address)

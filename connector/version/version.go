@@ -3,6 +3,7 @@
 package version
 
 import (
+	"cmp"
 	"runtime/debug"
 	"sync"
 )
@@ -43,35 +44,25 @@ var read = sync.OnceValue(func() build {
 	return of(info)
 })
 
-// of reads the notes about a program that is Postern, or has it as a part.
+// of reads the notes about a program that is Postern, or has it as a part. A module
+// that is replaced by a folder has no version.
 func of(info *debug.BuildInfo) build {
 	b := build{"(devel)", "unknown"}
-	if info.Main.Path == module {
-		b.number = known(&info.Main)
-		b.commit = revision(info.Settings)
-		return b
-	}
-	for _, dep := range info.Deps {
-		if dep.Path == module {
-			b.number = known(dep)
+	for _, m := range append(info.Deps, &info.Main) {
+		if m.Path != module {
+			continue
 		}
+		if m.Replace != nil {
+			m = m.Replace
+		}
+		b.number = cmp.Or(m.Version, b.number)
+	}
+	if info.Main.Path == module {
+		b.commit = revision(info.Settings)
 	}
 	return b
 }
 
-// known is the version of a module, or of what takes its place: a folder has
-// none.
-func known(m *debug.Module) string {
-	if m.Replace != nil {
-		m = m.Replace
-	}
-	if m.Version == "" {
-		return "(devel)"
-	}
-	return m.Version
-}
-
-// revision is the commit that was built from.
 func revision(settings []debug.BuildSetting) string {
 	found, modified := "unknown", ""
 	for _, s := range settings {
