@@ -51,7 +51,6 @@ configuration.`,
 	return command
 }
 
-// diagnose runs the checks and prints their findings.
 func diagnose(ctx context.Context, sys system, path string, loaded config.Loaded, timeout time.Duration, asJSON bool) error {
 	var findings []doctor.Finding
 	bad := 0
@@ -106,7 +105,7 @@ func connectorFinding(ctx context.Context, sys system, path string) doctor.Findi
 			f.Detail, f.Fix = fmt.Sprintf("process %d cannot connect: %s", r.PID, r.Problem.Reason), r.Problem.Fix
 		}
 		if f.Fix == "" {
-			f.Fix = "see what follows"
+			f.Fix = "see the checks below"
 		}
 	}
 	return f

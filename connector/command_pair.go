@@ -181,7 +181,7 @@ func obtain(ctx context.Context, discovery *dial.Discovery, code, name string, s
 
 // explainPairing returns what a failed pairing means, and what to do.
 func explainPairing(ctx context.Context, err error, gateway dial.Gateway, pending bool) error {
-	start := "make a new one with Start pairing in the console"
+	start := "create a new one with Start pairing in the console"
 	if gateway.Console != "" {
 		start += " (" + gateway.Console + ")"
 	}

@@ -155,7 +155,6 @@ func basePlan(sys system, f serviceFlags) service.Plan {
 // thisUsers describes --user where the service is there already.
 const thisUsers = "this user's service, and not the machine's"
 
-// flags adds the flags that select a service.
 func (f *serviceFlags) flags(command *cobra.Command, user string) {
 	command.Flags().BoolVar(&f.user, "user", false, user)
 	command.Flags().StringVar(&f.name, "name", service.DefaultName, "`NAME` of the service, for several connectors on one machine")

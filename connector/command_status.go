@@ -146,7 +146,6 @@ configuration is wrong, and the old one stays.`,
 	return command
 }
 
-// oneLine returns a status as one line.
 func oneLine(s agent.Status) string {
 	switch {
 	case s.State == agent.StateOnline && s.Tunnel != nil:
@@ -216,7 +215,6 @@ func (l line) text() string {
 	return b.String()
 }
 
-// short formats a duration for people.
 func short(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < 10*time.Millisecond:

@@ -101,10 +101,9 @@ func serviceSocket(name string) string {
 // socketAgain is how often a socket that an older process has is tried.
 const socketAgain = time.Second
 
-// openControl opens the control socket. The listener is nil while another process
-// with the same configuration has it, and this one takes its place on the gateway:
-// that process may be about to end, as in an upgrade. Without a path there is no
-// socket, and the connector works all the same.
+// openControl opens the control socket. The listener is nil while another process with
+// the same configuration has it, which may be about to end, as in an upgrade. An empty
+// path is for a connector that works without a socket.
 func (r *runner) openControl(connector string) (listener net.Listener, path string, err error) {
 	if path = r.options.socket; path == socketOff {
 		return nil, "", nil
@@ -241,12 +240,12 @@ func openSocket(path string) (net.Listener, error) {
 	return listener, nil
 }
 
-// privateFolder makes the folder of the socket, if it is missing. One in a
-// shared place must belong to this user.
+// privateFolder creates the folder of the socket, if it is missing. In a shared place
+// it must belong to this user.
 func privateFolder(dir string) error {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("making the folder of the control socket: %w; give another with --socket PATH", err)
+			return fmt.Errorf("creating the folder of the control socket: %w; give another with --socket PATH", err)
 		}
 	}
 	if filepath.Dir(dir) != filepath.Clean(os.TempDir()) {

@@ -85,7 +85,7 @@ func askStatus(ctx context.Context, path string) (r report, err error) {
 	return r, err
 }
 
-// ask makes one request. The error is errNotRunning if no process listens.
+// ask sends one request. The error is errNotRunning if no process listens.
 func ask(ctx context.Context, path, method, at string, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()

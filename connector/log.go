@@ -10,7 +10,6 @@ import (
 	"golang.org/x/term"
 )
 
-// logFlags adds the flags that newLogger is given.
 func logFlags(command *cobra.Command, format, level *string) {
 	flags := command.Flags()
 	flags.StringVar(format, "log-format", "auto", "`FORMAT` of the log: auto (a live status on a terminal, JSON otherwise), text or json")
@@ -34,7 +33,6 @@ func newDisplay(command *cobra.Command, sys system, format, level string) (*slog
 	return logger, nil, err
 }
 
-// newLogger returns the program's logger.
 func newLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 	levels := map[string]slog.Level{
 		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,

@@ -132,7 +132,6 @@ func writeMetrics(w io.Writer, s agent.Status, started time.Time) {
 	_, _ = io.WriteString(w, b.String()) // the client may be gone
 }
 
-// labelValue quotes a label's value.
 func labelValue(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`).Replace(s) + `"`
 }

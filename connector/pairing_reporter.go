@@ -108,7 +108,6 @@ func (v *pairingReporter) line(text string) {
 	v.width = len(text)
 }
 
-// quiet ends the countdown.
 func (v *pairingReporter) quiet() {
 	if v.stop != nil {
 		close(v.stop)

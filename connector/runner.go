@@ -177,14 +177,12 @@ func (r *runner) reportToSystemd(ctx context.Context) {
 	})
 }
 
-// show keeps a screen up to date.
 func (r *runner) show(ctx context.Context, s *screen) {
 	s.begin(r.agent.Status)
 	r.onChange(ctx, screenRefresh, screenPause, s.update)
 	s.end()
 }
 
-// hangups reloads at each SIGHUP.
 func (r *runner) hangups(ctx context.Context) {
 	if r.sys.hangups == nil {
 		return

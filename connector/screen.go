@@ -63,7 +63,6 @@ func (s *screen) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// begin begins to show a block.
 func (s *screen) begin(status func() agent.Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

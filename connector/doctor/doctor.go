@@ -81,10 +81,9 @@ type diagnosis struct {
 	date     time.Time // of the gateway
 }
 
-// Run checks all that a valid configuration needs to work: the name of the gateway,
-// the ways to it, its identity, whether it accepts the token, the clock, and each
-// upstream, which gets a short request to its first model. It reports each finding
-// at once. A connector that runs stays undisturbed.
+// Run checks a configuration's gateway (name, ways to it, identity, token), the clock,
+// and each upstream, which gets a short request to its first model. It reports each
+// finding at once. A connector that runs stays undisturbed.
 func Run(ctx context.Context, c config.Config, probeTimeout time.Duration, report func(Finding)) error {
 	if err := c.Validate(); err != nil {
 		return err

@@ -183,7 +183,7 @@ func TestUpstreams(t *testing.T) {
 	}{
 		{"down", nil, "", ResultFailed, ResultSkipped, "connection refused FIX start the model server"},
 		{"no key", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, "", ResultFailed, ResultSkipped, "status 401 FIX it needs a key"},
-		{"wrong key", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }, key, ResultFailed, ResultSkipped, key + " is not the one"},
+		{"wrong key", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }, key, ResultFailed, ResultSkipped, "does not accept the key in " + key},
 		{"elsewhere", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }, "", ResultFailed, ResultSkipped, "must be under /v1"},
 		{"broken", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, "", ResultFailed, ResultSkipped, "see the log of the model server"},
 		{"something else", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hi") }, "", ResultFailed, ResultSkipped, "not with a list of models"},

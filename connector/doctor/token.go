@@ -50,7 +50,6 @@ func (d *diagnosis) dryRun(ctx context.Context) error {
 	})
 }
 
-// explain returns why an attempt to connect failed.
 func explain(err error) string {
 	reason, _ := agent.Explain(err)
 	return reason

@@ -16,7 +16,6 @@ import (
 	"github.com/postern-dev/postern/connector/upstream"
 )
 
-// upstreams checks each model server.
 func (d *diagnosis) upstreams(ctx context.Context) {
 	upstreams, err := upstream.Open(&d.config, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -54,7 +53,6 @@ func models(ctx context.Context, u *upstream.Server) (first string, f Finding) {
 	return list.IDs[0], ok("%s has %d, the first is %s", u.Address, len(list.IDs), list.IDs[0])
 }
 
-// fix returns what to do about an upstream's failure.
 func fix(u *upstream.Server, err error) string {
 	var status *upstream.StatusError
 	switch {

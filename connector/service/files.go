@@ -27,15 +27,13 @@ var (
 )
 
 // Unit returns the unit for systemd. A service of the machine runs as a user that
-// exists only while it runs: systemd reads the files and passes them on. READY=1 is
-// sent when the configuration is valid, so that a gateway that is away does not keep
-// a machine from starting.
+// exists only while it runs: systemd passes the files to it. A valid configuration is
+// enough for READY=1, so that a gateway that is away does not block a boot.
 func (p Plan) Unit() string { return p.fill(systemd) }
 
 // PropertyList returns the property list for launchd.
 func (p Plan) PropertyList() string { return p.fill(launchd) }
 
-// fill executes a template on the plan.
 func (p Plan) fill(t *template.Template) string {
 	var b strings.Builder
 	if err := t.Execute(&b, p); err != nil {

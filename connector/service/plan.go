@@ -86,7 +86,6 @@ func CheckName(s string) error {
 	return nil
 }
 
-// under reports whether a path is in a folder.
 func under(path, dir string) bool {
 	relative, err := filepath.Rel(dir, path)
 	return err == nil && relative != ".." && !strings.HasPrefix(relative, ".."+string(filepath.Separator))
