@@ -20,7 +20,7 @@ func doctorCommand(sys system) *cobra.Command {
 	var timeout time.Duration
 	command := &cobra.Command{
 		Use:   "doctor [--config FILE] [--json]",
-		Short: "Check all that the connector needs, and say how to fix it",
+		Short: "Check everything that the connector needs, and show how to fix it",
 		Long: `Checks the configuration, the name of the gateway, the ways to it (UDP, and
 WebSocket where UDP is blocked), the pin of its identity, whether it accepts the
 tunnel token, this machine's clock, and each model server: its list of models, and
@@ -51,13 +51,12 @@ configuration.`,
 	return command
 }
 
-// diagnose makes the checks and prints what they find.
 func diagnose(ctx context.Context, sys system, path string, loaded config.Loaded, timeout time.Duration, asJSON bool) error {
 	var findings []doctor.Finding
-	failed := 0
+	bad := 0
 	report := func(f doctor.Finding) {
 		if f.Result == doctor.ResultFailed {
-			failed++
+			bad++
 		}
 		findings = append(findings, f)
 		if !asJSON {
@@ -66,17 +65,16 @@ func diagnose(ctx context.Context, sys system, path string, loaded config.Loaded
 	}
 	report(configFinding(path, loaded))
 	report(connectorFinding(ctx, sys, path))
-	err := doctor.Run(ctx, loaded.Config, timeout, report)
-	if err != nil {
-		return &runtimeError{fmt.Errorf("interrupted: %w", err)}
+	if err := doctor.Run(ctx, loaded.Config, timeout, report); err != nil {
+		return failed(fmt.Errorf("interrupted: %w", err))
 	}
 	if asJSON {
-		if err := printJSON(sys.stdout, map[string]any{"ok": failed == 0, "checks": findings}); err != nil {
-			return &runtimeError{err}
+		if err := printJSON(sys.stdout, map[string]any{"ok": bad == 0, "checks": findings}); err != nil {
+			return failed(err)
 		}
 	}
-	if failed > 0 {
-		return &runtimeError{fmt.Errorf("%d of %d checks failed", failed, len(findings))}
+	if bad > 0 {
+		return failed(fmt.Errorf("%d of %d checks failed", bad, len(findings)))
 	}
 	return nil
 }
@@ -107,7 +105,7 @@ func connectorFinding(ctx context.Context, sys system, path string) doctor.Findi
 			f.Detail, f.Fix = fmt.Sprintf("process %d cannot connect: %s", r.PID, r.Problem.Reason), r.Problem.Fix
 		}
 		if f.Fix == "" {
-			f.Fix = "see what follows"
+			f.Fix = "see the checks below"
 		}
 	}
 	return f

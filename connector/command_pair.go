@@ -61,7 +61,7 @@ code is unknown, has run out or is used, or the device was denied, 78 as
 			if err != nil {
 				return err
 			}
-			var v pairingReporter = logReporter{logger}
+			v := &pairingReporter{logger: logger}
 			if f.logFormat == "auto" && isTerminal(sys.stderr) {
 				v = newTerminalReporter(sys.stderr)
 			}
@@ -81,10 +81,10 @@ code is unknown, has run out or is used, or the device was denied, 78 as
 }
 
 // pair pairs, and goes on as run.
-func pair(command *cobra.Command, sys system, gatewayURL, code string, f pairFlags, logger *slog.Logger, v pairingReporter) error {
+func pair(command *cobra.Command, sys system, gatewayURL, code string, f pairFlags, logger *slog.Logger, v *pairingReporter) error {
 	path := cmp.Or(f.config, config.DefaultPath(sys.getenv))
 	if path == "" {
-		return errors.New("there is no folder for configurations in the environment (HOME is not set); give --config FILE")
+		return errors.New("no folder for configurations: HOME is not set; give --config FILE")
 	}
 	slog.SetDefault(logger) // for libraries that write there
 	store := config.NewStore(path, f.force)
@@ -107,7 +107,7 @@ func pair(command *cobra.Command, sys system, gatewayURL, code string, f pairFla
 	}
 	// A token that cannot be kept would be lost.
 	if err := store.Prepare(); err != nil {
-		return &runtimeError{err}
+		return failed(err)
 	}
 	if err := obtain(ctx, discovery, code, f.name, store, c, v); err != nil {
 		return err
@@ -151,10 +151,10 @@ func pairConfig(store *config.Store, sys system, f pairFlags) (config.Config, er
 }
 
 // obtain pairs and keeps the token.
-func obtain(ctx context.Context, discovery *dial.Discovery, code, name string, store *config.Store, c config.Config, v pairingReporter) error {
+func obtain(ctx context.Context, discovery *dial.Discovery, code, name string, store *config.Store, c config.Config, v *pairingReporter) error {
 	gateway, err := discovery.Find(ctx)
 	if err != nil {
-		return &runtimeError{stopped(ctx, err, "the code can still be used")}
+		return failed(stopped(ctx, err, "the code can still be used"))
 	}
 	v.found(discovery.Origin(), gateway)
 	pending := false
@@ -173,38 +173,38 @@ func obtain(ctx context.Context, discovery *dial.Discovery, code, name string, s
 	}
 	c.TunnelToken = token
 	if err := store.Save(c); err != nil {
-		return &runtimeError{fmt.Errorf("this machine was approved, but its token could not be kept: %w; remove the connector on the gateway, and pair again", err)}
+		return failed(fmt.Errorf("this machine was approved, but its token could not be kept: %w; remove the connector on the gateway, and pair again", err))
 	}
 	v.paired(store.Path())
 	return nil
 }
 
-// explainPairing says what a failed pairing means, and what to do.
+// explainPairing returns what a failed pairing means, and what to do.
 func explainPairing(ctx context.Context, err error, gateway dial.Gateway, pending bool) error {
-	start := "make a new one with Start pairing in the console"
+	start := "create a new one with Start pairing in the console"
 	if gateway.Console != "" {
 		start += " (" + gateway.Console + ")"
 	}
 	var deny link.Deny
 	switch {
 	case errors.As(err, &deny):
-		return &notPairedError{errors.New(refusal(deny, start))}
+		return notPaired(errors.New(refusal(deny, start)))
 	case errors.Is(err, link.ErrPin):
-		return &runtimeError{fmt.Errorf("the server at %s is not the gateway that published this address: its identity has another pin; check --server, and what is between this machine and the gateway", gateway.Server)}
+		return failed(fmt.Errorf("the server at %s is not the gateway that published this address: its identity has another pin; check --server, and proxies between this machine and the gateway", gateway.Server))
 	case errors.Is(err, agent.ErrUnreachable):
-		return &runtimeError{fmt.Errorf("%w; check that UDP can reach it", err)}
+		return failed(fmt.Errorf("%w; check that UDP can reach it", err))
 	case pending:
-		return &runtimeError{stopped(ctx, err, "the code is bound to this attempt: deny it in the console, and "+start)}
+		return failed(stopped(ctx, err, "the code is bound to this attempt: deny it in the console, and "+start))
 	default:
-		return &runtimeError{stopped(ctx, err, "the code may still be used")}
+		return failed(stopped(ctx, err, "the code may still be used"))
 	}
 }
 
-// refusal is the sentence for each way of the gateway to say no.
+// refusal returns the sentence for each of the gateway's refusals.
 func refusal(deny link.Deny, start string) string {
 	switch deny.Code {
 	case link.DenyPairingUnknown:
-		return "this code is not known to the gateway: compare it with what the console shows, or " + start
+		return "the gateway does not know this code: compare it with the console's, or " + start
 	case link.DenyPairingExpired:
 		return "this code has expired before the device was approved; " + start
 	case link.DenyPairingUsed:
@@ -225,9 +225,3 @@ func stopped(ctx context.Context, err error, then string) error {
 	}
 	return errors.New("stopped before this machine was paired; " + then)
 }
-
-// notPairedError: the gateway has said no.
-type notPairedError struct{ err error }
-
-func (e *notPairedError) Error() string { return e.err.Error() }
-func (e *notPairedError) Unwrap() error { return e.err }

@@ -25,7 +25,7 @@ from ` + "`caddy gateway connector create --name NAME`" + ` on the gateway.
 The upstream has no path; /v1 is added. Optional: "server" (host:port, in place
 of the token's), "transport" ("auto", "quic" or "websocket"), "api_key_file" (holds the key
 that the upstream asks for), "max_requests" (how many run at a time, 1024), "allow" (requests
-that may reach the upstreams besides those that the gateway needs, like "POST /v1/rerank").
+that may reach the upstreams in addition to those that the gateway needs, like "POST /v1/rerank").
 
 Several upstreams, and which model goes to which; the first match wins:
 
@@ -42,9 +42,9 @@ When the gateway rotates the token, the connector puts the new one into the file
 changes nothing else in it. A file that is marked as read-only is left alone.
 
 A gateway that is away is tried until it is back. The command ends by itself,
-with the exit code 78 and what to do, when the gateway says that the connector was
-removed; and, if it has never been online, when the gateway does not accept the
-token, or is not the one that the token was made by.`
+with the exit code 78 and what to do, when the connector was removed on the gateway;
+and, if it has never been online, when the gateway does not accept the token, or is
+not the gateway that created it.`
 
 func runCommand(sys system) *cobra.Command {
 	var o runOptions
@@ -76,7 +76,7 @@ func runCommand(sys system) *cobra.Command {
 		},
 	}
 	flags := command.Flags()
-	flags.StringVarP(&o.config, "config", "c", "", "configuration `FILE` (default: what the command pair wrote, or the environment alone)")
+	flags.StringVarP(&o.config, "config", "c", "", "configuration `FILE` (default: the file of `connector pair`, or the environment alone)")
 	flags.DurationVar(&o.drain, "drain-timeout", defaultDrain, "`TIME` that running requests have to finish when it stops")
 	flags.StringVar(&o.metrics, "metrics-listen", "", "`HOST:PORT` for /healthz, /readyz and /metrics, like 127.0.0.1:9464 (default: none)")
 	flags.String(strings.TrimPrefix(service.NameFlag, "--"), "", "") // see start

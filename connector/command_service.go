@@ -32,12 +32,12 @@ type serviceFlags struct {
 func serviceCommand(sys system) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "service",
-		Short: "Let the machine start the connector, and start it again",
+		Short: "Run the connector as a service",
 		Long: `Makes the connector a service: with systemd, launchd or the services of Windows.
 
 As root it becomes a service of the machine. With systemd that one runs as a
-user of its own, who may do nothing but connect, and gets the configuration and
-keys from systemd. Otherwise, or with --user, it becomes a service of this user,
+user of its own, which may only connect, and gets the configuration and keys from
+systemd. Otherwise, or with --user, it becomes a service of this user,
 which needs no rights.
 
 A machine can have several: give each but the first a --name, and a
@@ -62,12 +62,10 @@ Exit codes: 0 done, 1 failed, 2 wrong flags or configuration.`,
   sudo connector service install --name postern-rack --config /etc/postern/rack.json
   connector service install --user`,
 		Args: cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
-			return installService(sys, f)
-		},
+		RunE: func(*cobra.Command, []string) error { return installService(sys, f) },
 	}
 	flags := command.Flags()
-	flags.StringVarP(&f.config, "config", "c", "", "configuration `FILE` (default: what the command pair wrote)")
+	flags.StringVarP(&f.config, "config", "c", "", "configuration `FILE` (default: the file of connector pair)")
 	f.flags(command, "make it a service of this user")
 	flags.BoolVar(&f.noStart, "no-start", false, "do not start it now")
 	flags.DurationVar(&f.drain, "drain-timeout", defaultDrain, "`TIME` that running requests have to finish when it stops")
@@ -81,21 +79,21 @@ func installService(sys system, f serviceFlags) error {
 	}
 	manager, err := sys.services(plan)
 	if err != nil {
-		return &runtimeError{err}
+		return failed(err)
 	}
 	if state, err := manager.State(); err == nil && state != service.NotInstalled {
-		return &runtimeError{errors.New("the service is installed already; to change it, first run: connector service uninstall" + serviceOf(plan))}
+		return failed(errors.New("the service is installed already; to change it, first run: connector service uninstall" + serviceOf(plan)))
 	}
 	if err := manager.Install(); err != nil {
-		_ = manager.Uninstall() // what there is of it
-		return &runtimeError{explainManager("installing the service", err, plan.User)}
+		_ = manager.Uninstall() // as far as it was installed
+		return failed(explainManager("installing the service", err, plan.User))
 	}
 	fmt.Fprintf(sys.stdout, "Installed the service %s (%s).\n", plan.Name, manager.Platform())
 	if f.noStart {
 		return nil
 	}
 	if err := manager.Start(); err != nil {
-		return &runtimeError{fmt.Errorf("the service is installed, but does not start: %w; see `connector service logs%s`", err, serviceOf(plan))}
+		return failed(fmt.Errorf("the service is installed, but does not start: %w; see `connector service logs%s`", err, serviceOf(plan)))
 	}
 	fmt.Fprintf(sys.stdout, "It runs. See what it does with:  connector service status%s\n", serviceOf(plan))
 	if plan.User && runtime.GOOS == "linux" && service.HasSystemd() {
@@ -104,16 +102,17 @@ func installService(sys system, f serviceFlags) error {
 	return nil
 }
 
-// servicePlan checks all that the service will need, where a person still looks.
+// servicePlan checks everything that the service will need, while a person sees the
+// errors.
 func servicePlan(sys system, f serviceFlags) (service.Plan, error) {
 	if f.drain <= 0 {
-		return service.Plan{}, fmt.Errorf("--drain-timeout: %v is no time; use something like 30s", f.drain)
+		return service.Plan{}, fmt.Errorf("--drain-timeout: %v is not a duration; use something like 30s", f.drain)
 	}
 	path := f.config
 	if path == "" {
 		path = config.DefaultPath(sys.getenv)
 		if _, err := os.Stat(path); path == "" || err != nil {
-			return service.Plan{}, errors.New("there is no configuration; pair this machine with `connector pair`, or name a file with --config FILE")
+			return service.Plan{}, errors.New("no configuration found; pair this machine with `connector pair`, or name a file with --config FILE")
 		}
 	}
 	path, err := filepath.Abs(path)
@@ -128,20 +127,21 @@ func servicePlan(sys system, f serviceFlags) (service.Plan, error) {
 	if _, err := agent.New(loaded.Config, agent.Options{}); err != nil {
 		return service.Plan{}, err
 	}
+	endpoints, err := loaded.Config.Endpoints()
+	if err != nil {
+		return service.Plan{}, err
+	}
 	plan := basePlan(sys, f)
 	plan.Config = path
-	if loaded.Config.APIKeyFile != "" {
-		plan.Keys = append(plan.Keys, loaded.Config.APIKeyFile)
-	}
-	for _, u := range loaded.Config.Upstreams {
-		if u.APIKeyFile != "" {
-			plan.Keys = append(plan.Keys, u.APIKeyFile)
+	for _, e := range endpoints {
+		if e.KeyFile != "" {
+			plan.Keys = append(plan.Keys, e.KeyFile)
 		}
 	}
 	return plan, plan.Check()
 }
 
-// basePlan is what all commands need to know of the service.
+// basePlan is the part of the plan that all commands need.
 func basePlan(sys system, f serviceFlags) service.Plan {
 	plan := service.Plan{Name: f.name, Executable: sys.executable, User: f.user || !sys.root, Drain: f.drain, Home: sys.getenv("HOME")}
 	if account := sys.getenv("SUDO_USER"); account != "" && !plan.User {
@@ -155,7 +155,6 @@ func basePlan(sys system, f serviceFlags) service.Plan {
 // thisUsers describes --user where the service is there already.
 const thisUsers = "this user's service, and not the machine's"
 
-// flags adds the flags that say which service is meant.
 func (f *serviceFlags) flags(command *cobra.Command, user string) {
 	command.Flags().BoolVar(&f.user, "user", false, user)
 	command.Flags().StringVar(&f.name, "name", service.DefaultName, "`NAME` of the service, for several connectors on one machine")
@@ -184,29 +183,38 @@ func explainManager(what string, err error, user bool) error {
 	}
 }
 
-// findService returns the service that is installed: this user's, or else the
-// machine's.
-func findService(sys system, f serviceFlags) (service.Plan, service.Manager, service.State, error) {
-	plan := basePlan(sys, f)
-	if err := service.CheckName(plan.Name); err != nil {
-		return plan, nil, "", fmt.Errorf("--name: %w", err)
-	}
-	for {
-		manager, err := sys.services(plan)
-		if err != nil {
-			return plan, nil, "", &runtimeError{err}
+// installed is a service that is installed.
+type installed struct {
+	service.Manager
+	plan  service.Plan
+	state service.State
+}
+
+// onInstalled returns a command's RunE, which finds the service first: this user's, or
+// else the machine's.
+func (f *serviceFlags) onInstalled(sys system, run func(ctx context.Context, s installed) error) func(*cobra.Command, []string) error {
+	return func(command *cobra.Command, _ []string) error {
+		plan := basePlan(sys, *f)
+		if err := service.CheckName(plan.Name); err != nil {
+			return fmt.Errorf("--name: %w", err)
 		}
-		state, err := manager.State()
-		switch {
-		case state == service.NotInstalled && plan.User && !f.user:
-			plan.User = false // maybe the machine has one
-			continue
-		case err != nil:
-			return plan, nil, "", &runtimeError{err}
-		case state == service.NotInstalled:
-			return plan, nil, "", &runtimeError{fmt.Errorf("the service %s is not installed; install it with `connector service install%s`", plan.Name, serviceOf(service.Plan{Name: f.name, User: f.user}))}
+		for {
+			manager, err := sys.services(plan)
+			if err != nil {
+				return failed(err)
+			}
+			state, err := manager.State()
+			switch {
+			case state == service.NotInstalled && plan.User && !f.user:
+				plan.User = false // maybe the machine has one
+				continue
+			case err != nil:
+				return failed(err)
+			case state == service.NotInstalled:
+				return failed(fmt.Errorf("the service %s is not installed; install it with `connector service install%s`", plan.Name, serviceOf(service.Plan{Name: f.name, User: f.user})))
+			}
+			return run(command.Context(), installed{manager, plan, state})
 		}
-		return plan, manager, state, nil
 	}
 }
 
@@ -222,25 +230,21 @@ Exit codes: 0 done, 1 failed, or there is no service.`,
 		Example: `  sudo connector service uninstall
   connector service uninstall --user`,
 		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			plan, manager, state, err := findService(sys, f)
-			if err != nil {
-				return err
+		RunE: f.onInstalled(sys, func(_ context.Context, s installed) error {
+			if !s.plan.User && !sys.root && runtime.GOOS != "windows" {
+				return failed(errors.New("the service is one of the machine; run: sudo connector service uninstall" + serviceOf(s.plan)))
 			}
-			if !plan.User && !sys.root && runtime.GOOS != "windows" {
-				return &runtimeError{errors.New("the service is one of the machine; run: sudo connector service uninstall" + serviceOf(plan))}
-			}
-			if state == service.Running {
-				if err := manager.Stop(); err != nil {
-					return &runtimeError{explainManager("stopping the service", err, plan.User)}
+			if s.state == service.Running {
+				if err := s.Stop(); err != nil {
+					return failed(explainManager("stopping the service", err, s.plan.User))
 				}
 			}
-			if err := manager.Uninstall(); err != nil {
-				return &runtimeError{explainManager("removing the service", err, plan.User)}
+			if err := s.Uninstall(); err != nil {
+				return failed(explainManager("removing the service", err, s.plan.User))
 			}
-			fmt.Fprintf(sys.stdout, "Removed the service %s. Its configuration is still there.\n", plan.Name)
+			fmt.Fprintf(sys.stdout, "Removed the service %s. Its configuration is still there.\n", s.plan.Name)
 			return nil
-		},
+		}),
 	}
 	f.flags(command, thisUsers)
 	return command
@@ -251,44 +255,36 @@ func serviceStatus(sys system) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "status",
 		Short: "Show whether the service runs, and what it is doing",
-		Long: `Shows what the machine knows of the service, and then what the connector
-reports itself, as ` + "`connector status`" + ` does.
+		Long: `Shows the state of the service, and then what the connector itself reports, as
+` + "`connector status`" + ` does.
 
 Exit codes: 0 the service runs, 1 it does not, or there is none.`,
 		Example: `  connector service status`,
 		Args:    cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
-			plan, manager, state, err := findService(sys, f)
-			if err != nil {
-				return err
+		RunE: f.onInstalled(sys, func(ctx context.Context, s installed) error {
+			of, socket := "of the machine", serviceSocket(s.plan.Name)
+			if s.plan.User {
+				of, socket = "of this user", ""
 			}
-			whose := "of the machine"
-			if plan.User {
-				whose = "of this user"
+			fmt.Fprintf(sys.stdout, "service    %s, %s (%s)\n", s.state, of, s.Platform())
+			if s.state != service.Running {
+				return failed(fmt.Errorf("the service is %s; see `connector service logs%s`", s.state, serviceOf(s.plan)))
 			}
-			fmt.Fprintf(sys.stdout, "service    %s, %s (%s)\n", state, whose, manager.Platform())
-			if state != service.Running {
-				return &runtimeError{fmt.Errorf("the service is %s; see `connector service logs%s`", state, serviceOf(plan))}
-			}
-			socket := ""
-			if !plan.User {
-				socket = serviceSocket(plan.Name)
-			}
-			if socket == "" && f.config == "" && plan.Name != service.DefaultName {
+			if socket == "" && f.config == "" && s.plan.Name != service.DefaultName {
 				fmt.Fprintln(sys.stdout, "connector  to see what it does, name its configuration with --config FILE")
 				return nil
 			}
-			r, _, err := findConnector(command.Context(), sys, f.config, socket)
+			r, _, err := findConnector(ctx, sys, f.config, socket)
 			if err != nil {
 				fmt.Fprintln(sys.stdout, "connector  "+err.Error())
 				return nil
 			}
 			writeReport(sys.stdout, r, time.Now())
 			return nil
-		},
+		}),
 	}
 	f.flags(command, thisUsers)
-	command.Flags().StringVarP(&f.config, "config", "c", "", "configuration `FILE` of a user's service (default: what the command pair wrote)")
+	command.Flags().StringVarP(&f.config, "config", "c", "", "configuration `FILE` of a user's service (default: the file of connector pair)")
 	return command
 }
 
@@ -303,13 +299,9 @@ Exit codes: 0 done, 1 failed, or there is no service.`,
 		Example: `  connector service logs --lines 200
   connector service logs --follow`,
 		Args: cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
-			plan, _, _, err := findService(sys, f)
-			if err != nil {
-				return err
-			}
-			return showLogs(command.Context(), sys, plan.LogCommand(f.lines, f.follow))
-		},
+		RunE: f.onInstalled(sys, func(ctx context.Context, s installed) error {
+			return showLogs(ctx, sys, s.plan.LogCommand(f.lines, f.follow))
+		}),
 	}
 	flags := command.Flags()
 	f.flags(command, thisUsers)
@@ -325,7 +317,7 @@ func showLogs(ctx context.Context, sys system, command []string) error {
 	show := exec.CommandContext(ctx, command[0], command[1:]...)
 	show.Stdout, show.Stderr = sys.stdout, sys.stderr
 	if err := show.Run(); err != nil && ctx.Err() == nil {
-		return &runtimeError{fmt.Errorf("showing the log with %s: %w", command[0], err)}
+		return failed(fmt.Errorf("showing the log with %s: %w", command[0], err))
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/postern-dev/postern/connector/upstream"
 )
 
-// target are the flags that say which connector is meant.
+// target are the flags that select a connector.
 type target struct{ config, socket string }
 
 func (t *target) flags(command *cobra.Command) {
@@ -30,9 +30,9 @@ func statusCommand(sys system) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "status [--json]",
 		Short: "Show what the connector on this machine is doing",
-		Long: `Asks the connector that runs on this machine what it is doing: whether its tunnel
-is up, which model servers it has, and how its last requests ended. It has
-nothing of what requests and answers say.
+		Long: `Asks the connector that runs on this machine for its status: whether its tunnel
+is up, which model servers it has, and how its last requests ended. The contents
+of requests and answers are not in it.
 
 Exit codes: 0 the tunnel is up, 1 it is not, or no connector runs.`,
 		Example: `  connector status
@@ -46,13 +46,13 @@ Exit codes: 0 the tunnel is up, 1 it is not, or no connector runs.`,
 			}
 			if asJSON {
 				if err := printJSON(sys.stdout, r); err != nil {
-					return &runtimeError{err}
+					return failed(err)
 				}
 			} else {
 				writeReport(sys.stdout, r, time.Now())
 			}
 			if r.State != agent.StateOnline {
-				return &runtimeError{fmt.Errorf("the tunnel is not up: %s", oneLine(r.Status))}
+				return failed(fmt.Errorf("the tunnel is not up: %s", oneLine(r.Status)))
 			}
 			return nil
 		},
@@ -68,8 +68,8 @@ func waitCommand(sys system) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "wait [--timeout TIME]",
 		Short: "Wait until the connector's tunnel is up",
-		Long: `Waits until the connector on this machine has its tunnel up, also for one that is
-only about to start. For scripts.
+		Long: `Waits until the connector on this machine has its tunnel up, also if the connector
+is only about to start. For scripts.
 
 Exit codes: 0 the tunnel is up, 1 it is not, and the time has run out.`,
 		Example: `  connector run & connector wait --timeout 30s && echo ready`,
@@ -85,28 +85,26 @@ Exit codes: 0 the tunnel is up, 1 it is not, and the time has run out.`,
 	return command
 }
 
-// waitOnline asks again and again. The connector may not run yet, so that
-// nothing could notify of a change.
+// waitOnline polls: the connector may not run yet.
 func waitOnline(ctx context.Context, sys system, at target, timeout time.Duration) error {
 	limit := time.NewTimer(timeout)
 	defer limit.Stop()
 	for {
 		r, _, err := findConnector(ctx, sys, at.config, at.socket)
-		var failed *runtimeError
 		switch {
 		case err == nil && r.State == agent.StateOnline:
 			return nil
 		case err == nil:
 			err = errors.New(oneLine(r.Status))
-		case !errors.As(err, &failed):
+		case !errors.As(err, new(*exitError)):
 			return err
 		}
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-limit.C:
-			return &runtimeError{fmt.Errorf("the tunnel is not up after %v: %w", timeout, err)}
+			return failed(fmt.Errorf("the tunnel is not up after %v: %w", timeout, err))
 		case <-ctx.Done():
-			return &runtimeError{fmt.Errorf("interrupted; the tunnel is not up: %w", err)}
+			return failed(fmt.Errorf("interrupted; the tunnel is not up: %w", err))
 		}
 	}
 }
@@ -135,7 +133,7 @@ configuration is wrong, and the old one stays.`,
 			}
 			var answer reloadAnswer
 			if err := ask(command.Context(), socket, http.MethodPost, "/reload", &answer); err != nil {
-				return &runtimeError{err}
+				return failed(err)
 			}
 			if answer.Error != "" {
 				return fmt.Errorf("not reloaded; the old configuration stays: %s", answer.Error)
@@ -148,7 +146,6 @@ configuration is wrong, and the old one stays.`,
 	return command
 }
 
-// oneLine says what a connector is doing.
 func oneLine(s agent.Status) string {
 	switch {
 	case s.State == agent.StateOnline && s.Tunnel != nil:
@@ -199,7 +196,7 @@ type piece struct {
 	text string
 }
 
-// tone is what a piece of text means, for its colour.
+// tone is the meaning of a piece of text, for its colour.
 type tone int
 
 const (
@@ -218,7 +215,6 @@ func (l line) text() string {
 	return b.String()
 }
 
-// short shows a duration as people say it.
 func short(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < 10*time.Millisecond:
@@ -272,8 +268,7 @@ func reportLines(s agent.Status, now time.Time, recent int) []line {
 	return lines
 }
 
-// upstreamState says whether a model server is reachable, and how many models it
-// lists.
+// upstreamState is whether a model server is reachable, and how many models it lists.
 func upstreamState(u agent.UpstreamStatus) piece {
 	switch {
 	case u.State == upstream.StateDown:

@@ -22,8 +22,8 @@ import (
 	"github.com/postern-dev/postern/connector/version"
 )
 
-// A running connector can be controlled by its user, over a socket that only this
-// user, and root, can open. It speaks HTTP:
+// A running connector can be controlled over HTTP on a socket that only its user, and
+// root, can open:
 //
 //	GET  /status   the report, as JSON
 //	POST /reload   reads the configuration again; {"error": …} if that failed
@@ -34,7 +34,7 @@ const socketOff = "off"
 // maxSocketPath is what all systems take, of the 104 to 108 bytes they have.
 const maxSocketPath = 103
 
-// report is what a running connector answers.
+// report is the answer to GET /status.
 type report struct {
 	Version string    `json:"version"`
 	Commit  string    `json:"commit"`
@@ -80,7 +80,7 @@ func socketFolder(getenv func(string) string) (string, error) {
 				return filepath.Join(dir, "postern", "run"), nil
 			}
 		}
-		return "", errors.New("there is no folder for the control socket in the environment (LocalAppData is not set); give --socket PATH")
+		return "", errors.New("no folder for the control socket: LocalAppData is not set; give --socket PATH")
 	case filepath.IsAbs(getenv("XDG_RUNTIME_DIR")):
 		return filepath.Join(getenv("XDG_RUNTIME_DIR"), "postern"), nil
 	case os.Geteuid() == 0:
@@ -98,30 +98,19 @@ func serviceSocket(name string) string {
 	return ""
 }
 
-// control is the socket's server.
-type control struct {
-	server *http.Server
-	stop   context.CancelFunc
-	done   chan struct{}
-}
-
 // socketAgain is how often a socket that an older process has is tried.
 const socketAgain = time.Second
 
-// listenControl opens the socket. While another process with the same
-// configuration has it, whose place on the gateway this one takes, it waits for
-// it: that one may be about to end, as in an upgrade. Without a socket the
-// connector works all the same.
-func (r *runner) listenControl(connector string) (*control, error) {
-	if r.options.socket == socketOff {
-		return nil, nil
+// openControl opens the control socket. The listener is nil while another process with
+// the same configuration has it, which may be about to end, as in an upgrade. An empty
+// path is for a connector that works without a socket.
+func (r *runner) openControl(connector string) (listener net.Listener, path string, err error) {
+	if path = r.options.socket; path == socketOff {
+		return nil, "", nil
 	}
-	path := r.options.socket
-	var err error
 	if path == "" {
 		path, err = socketPath(r.sys.getenv, r.options.config, connector)
 	}
-	var listener net.Listener
 	if err == nil {
 		listener, err = openSocket(path)
 	}
@@ -129,43 +118,47 @@ func (r *runner) listenControl(connector string) (*control, error) {
 	switch {
 	case errors.As(err, &busy):
 		r.logger.Warn("another connector runs with this configuration; this one takes its place",
-			"process", busy.pid, "fix", "stop that one, or give this one a token of its own: status, wait and reload speak of it until it ends")
+			"process", busy.pid, "fix", "stop that one, or give this one a token of its own: until then, status, wait and reload reach the other one")
 	case err != nil && r.options.socket != "":
-		return nil, fmt.Errorf("--socket: %w", err)
+		return nil, "", fmt.Errorf("--socket: %w", err)
 	case err != nil:
 		r.logger.Warn("failed to open the control socket: status, wait and reload will not find this connector", "error", err)
-		return nil, nil
+		return nil, "", nil
 	}
-	waiting, stop := context.WithCancel(context.Background())
-	c := &control{
-		server: &http.Server{Handler: r.controlHandler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute},
-		stop:   stop, done: make(chan struct{}),
-	}
-	go func() {
-		defer close(c.done)
-		if listener == nil {
-			if listener = awaitSocket(waiting, path); listener == nil {
-				return
-			}
-		}
-		defer listener.Close()
-		_ = c.server.Serve(listener) // until close; the listener removes the socket
-	}()
-	return c, nil
+	return listener, path, nil
 }
 
-// awaitSocket opens the socket when it is free; nil if ctx ends before.
-func awaitSocket(ctx context.Context, path string) net.Listener {
-	for {
+// serveControl answers at the socket until ctx ends, as soon as the socket is free.
+func (r *runner) serveControl(ctx context.Context, listener net.Listener, path string) {
+	for listener == nil && path != "" {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-time.After(socketAgain):
 		}
-		if listener, err := openSocket(path); err == nil {
-			return listener
-		}
+		listener, _ = openSocket(path)
 	}
+	r.serveHTTP(ctx, listener, r.controlHandler())
+}
+
+// serveHTTP answers on a listener until ctx ends. A nil listener is none.
+func (r *runner) serveHTTP(ctx context.Context, listener net.Listener, h http.Handler) {
+	if listener == nil {
+		return
+	}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+	ended := make(chan struct{})
+	defer context.AfterFunc(ctx, func() {
+		defer close(ended)
+		limited, cancel := context.WithTimeout(context.Background(), time.Second) // for the last answers
+		defer cancel()
+		_ = server.Shutdown(limited)
+	})()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		r.logger.Error("failed to serve", "address", listener.Addr().String(), "error", err)
+		return
+	}
+	<-ended
 }
 
 // controlHandler answers at the socket.
@@ -173,8 +166,7 @@ func (r *runner) controlHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, r.report()) })
 	mux.HandleFunc("POST /reload", func(w http.ResponseWriter, _ *http.Request) {
-		answer := reloadAnswer{}
-		status := http.StatusOK
+		answer, status := reloadAnswer{}, http.StatusOK
 		if err := r.reload(); err != nil {
 			answer.Error, status = err.Error(), http.StatusUnprocessableEntity
 		}
@@ -186,18 +178,6 @@ func (r *runner) controlHandler() http.Handler {
 // reloadAnswer answers a reload.
 type reloadAnswer struct {
 	Error string `json:"error,omitempty"`
-}
-
-func (c *control) close() {
-	if c == nil {
-		return
-	}
-	// The last answer may say that it stops.
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	c.stop()
-	_ = c.server.Shutdown(ctx)
-	<-c.done
 }
 
 func (r *runner) report() report {
@@ -240,13 +220,12 @@ func openSocket(path string) (net.Listener, error) {
 	}
 	if info, err := os.Lstat(path); err == nil {
 		other, err := askStatus(context.Background(), path)
-		// One that listens but does not answer lives all the same: it would remove
-		// the new socket at its end.
+		// A process that does not answer in time would remove the new socket at its end.
 		if err == nil || errors.Is(err, context.DeadlineExceeded) {
 			return nil, &busyError{other.PID}
 		}
 		if info.Mode().Type() != fs.ModeSocket && runtime.GOOS != "windows" {
-			return nil, fmt.Errorf("%s is there, and is no socket; remove it, or give another with --socket PATH", path)
+			return nil, fmt.Errorf("%s exists, and is not a socket; remove it, or give another with --socket PATH", path)
 		}
 		_ = os.Remove(path)
 	}
@@ -261,12 +240,12 @@ func openSocket(path string) (net.Listener, error) {
 	return listener, nil
 }
 
-// privateFolder makes the folder of the socket, if it is missing. One in a
-// shared place must belong to this user.
+// privateFolder creates the folder of the socket, if it is missing. In a shared place
+// it must belong to this user.
 func privateFolder(dir string) error {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("making the folder of the control socket: %w; give another with --socket PATH", err)
+			return fmt.Errorf("creating the folder of the control socket: %w; give another with --socket PATH", err)
 		}
 	}
 	if filepath.Dir(dir) != filepath.Clean(os.TempDir()) {

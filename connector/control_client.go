@@ -29,7 +29,7 @@ func sockets(sys system, file, socket string) ([]string, error) {
 		return []string{socket}, nil
 	}
 	if socket == socketOff {
-		return nil, errors.New("--socket: off makes no sense here; give the PATH that the connector was started with")
+		return nil, errors.New("--socket: off is not possible here; give the PATH that the connector was started with")
 	}
 	var paths []string
 	named := file != ""
@@ -71,12 +71,12 @@ func findConnector(ctx context.Context, sys system, config, socket string) (repo
 		case err == nil:
 			return r, path, nil
 		case errors.Is(err, fs.ErrPermission):
-			return report{}, "", &runtimeError{fmt.Errorf("the connector's control socket %s belongs to another user; run this as that user, or with sudo", path)}
+			return report{}, "", failed(fmt.Errorf("the connector's control socket %s belongs to another user; run this as that user, or with sudo", path))
 		case !errors.Is(err, errNotRunning):
-			return report{}, "", &runtimeError{err}
+			return report{}, "", failed(err)
 		}
 	}
-	return report{}, "", &runtimeError{errNotRunning}
+	return report{}, "", failed(errNotRunning)
 }
 
 // askStatus asks the connector at a socket for its report.
@@ -85,7 +85,7 @@ func askStatus(ctx context.Context, path string) (r report, err error) {
 	return r, err
 }
 
-// ask makes one request. The error is errNotRunning if no process listens.
+// ask sends one request. The error is errNotRunning if no process listens.
 func ask(ctx context.Context, path, method, at string, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()
@@ -112,7 +112,7 @@ func ask(ctx context.Context, path, method, at string, answer any) error {
 	}
 	defer response.Body.Close()
 	if err := json.NewDecoder(io.LimitReader(response.Body, 1<<20)).Decode(answer); err != nil {
-		return fmt.Errorf("asking the connector at %s: what it answers cannot be read: %w", path, err)
+		return fmt.Errorf("asking the connector at %s: failed to read its answer: %w", path, err)
 	}
 	return nil
 }

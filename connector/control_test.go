@@ -190,10 +190,10 @@ func TestSocketFlag(t *testing.T) {
 	if code != exitUsage || !strings.Contains(stderr.String(), "Error: --socket: the path of the control socket is longer than 103 bytes") {
 		t.Errorf("a long one: code %d, %s", code, stderr)
 	}
-	if code, _, stderr := h.run(t.Context(), "run", "--config", h.config, "--socket", h.config); code != exitUsage || !strings.Contains(stderr.String(), "is no socket") {
+	if code, _, stderr := h.run(t.Context(), "run", "--config", h.config, "--socket", h.config); code != exitUsage || !strings.Contains(stderr.String(), "is not a socket") {
 		t.Errorf("a file: code %d, %s", code, stderr)
 	}
-	if code, _, stderr := h.run(t.Context(), "status", "--socket", "off"); code != exitUsage || !strings.Contains(stderr.String(), "--socket: off makes no sense here") {
+	if code, _, stderr := h.run(t.Context(), "status", "--socket", "off"); code != exitUsage || !strings.Contains(stderr.String(), "--socket: off is not possible here") {
 		t.Errorf("none: code %d, %s", code, stderr)
 	}
 }

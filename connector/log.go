@@ -10,7 +10,6 @@ import (
 	"golang.org/x/term"
 )
 
-// logFlags adds the flags that newLogger is given.
 func logFlags(command *cobra.Command, format, level *string) {
 	flags := command.Flags()
 	flags.StringVar(format, "log-format", "auto", "`FORMAT` of the log: auto (a live status on a terminal, JSON otherwise), text or json")
@@ -18,8 +17,8 @@ func logFlags(command *cobra.Command, format, level *string) {
 }
 
 // newDisplay returns the logger of a connector that runs. On a terminal it comes
-// with a screen that shows what happens; the log then has only what the screen
-// does not show, unless its level was set.
+// with a screen that shows the status; the log then has only warnings and errors,
+// unless its level was set.
 func newDisplay(command *cobra.Command, sys system, format, level string) (*slog.Logger, *screen, error) {
 	if format == "auto" {
 		if s := newScreen(sys.stderr, sys.getenv); s != nil {
@@ -34,14 +33,13 @@ func newDisplay(command *cobra.Command, sys system, format, level string) (*slog
 	return logger, nil, err
 }
 
-// newLogger returns the program's logger.
 func newLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 	levels := map[string]slog.Level{
 		"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
 	}
 	lowest, ok := levels[level]
 	if !ok {
-		return nil, fmt.Errorf("--log-level: %q is not known; use debug, info, warn or error", level)
+		return nil, fmt.Errorf("--log-level: unknown level %q; use debug, info, warn or error", level)
 	}
 	options := &slog.HandlerOptions{Level: lowest}
 	if format == "auto" {
@@ -56,7 +54,7 @@ func newLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 	case "json":
 		return slog.New(slog.NewJSONHandler(w, options)), nil
 	default:
-		return nil, fmt.Errorf("--log-format: %q is not known; use auto, text or json", format)
+		return nil, fmt.Errorf("--log-format: unknown format %q; use auto, text or json", format)
 	}
 }
 

@@ -36,9 +36,9 @@ const (
 
 func main() {
 	if os.Getenv("GOGC") == "" {
-		// What lives is a few megabytes, so that Go's default would collect
-		// after every few hundred requests. This costs some 20 MB instead,
-		// while there are requests: see release.
+		// A few megabytes live, so that Go's default would collect after every few
+		// hundred requests. This costs some 20 MB instead, while requests run: see
+		// release.
 		debug.SetGCPercent(400)
 	}
 	os.Exit(start(system{
@@ -86,14 +86,14 @@ func start(sys system) int {
 	})
 }
 
-// system is what the program uses of its surroundings.
+// system is the program's environment, which tests replace.
 type system struct {
 	stdout, stderr io.Writer
 	getenv         func(string) string
 	// signals returns a context that ends with the first signal to stop. After
 	// its cancel function a second signal ends the process.
 	signals func(context.Context) (context.Context, context.CancelFunc)
-	// hangups returns what gets the signals to reload; nil: there are none.
+	// hangups returns a channel of signals to reload; nil: none come.
 	hangups func() (<-chan os.Signal, func())
 	// services returns the machine's manager of services.
 	services func(service.Plan) (service.Manager, error)
@@ -113,20 +113,31 @@ func run(ctx context.Context, args []string, sys system) int {
 		return exitOK
 	}
 	fmt.Fprintln(sys.stderr, "Error:", printable(err.Error()))
-	var failed *runtimeError
-	var refused *notPairedError
-	var fatal *agent.FatalError
+	var exit *exitError
 	switch {
-	case errors.As(err, &fatal):
+	case errors.As(err, new(*agent.FatalError)):
 		return exitFatal
-	case errors.As(err, &failed):
-		return exitRuntime
-	case errors.As(err, &refused):
-		return exitRefused
+	case errors.As(err, &exit):
+		return exit.code
 	default:
 		return exitUsage
 	}
 }
+
+// exitError is an error with the program's exit code. Others end it with exitUsage.
+type exitError struct {
+	code int
+	error
+}
+
+func (e *exitError) Unwrap() error { return e.error }
+
+// failed is for an error that may not occur again, with the same command line and
+// configuration.
+func failed(err error) error { return &exitError{exitRuntime, err} }
+
+// notPaired is for a refusal by the gateway.
+func notPaired(err error) error { return &exitError{exitRefused, err} }
 
 // printable is [text.Line] for several lines.
 func printable(s string) string {
@@ -136,13 +147,6 @@ func printable(s string) string {
 	}
 	return strings.Join(lines, "\n")
 }
-
-// runtimeError is an error that another try, without a change of the command
-// line or the configuration, may not meet.
-type runtimeError struct{ err error }
-
-func (e *runtimeError) Error() string { return e.err.Error() }
-func (e *runtimeError) Unwrap() error { return e.err }
 
 func rootCommand(sys system) *cobra.Command {
 	root := &cobra.Command{

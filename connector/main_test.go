@@ -73,9 +73,9 @@ func TestUsage(t *testing.T) {
 		{"unknown command", []string{"rum"}, exitUsage, "", "Error: unknown command \"rum\" for \"connector\"\n\nDid you mean this?\n  run\n"},
 		{"unknown flag", []string{"run", "--conf", "x"}, exitUsage, "", "Error: unknown flag: --conf\n"},
 		{"an argument too many", []string{"run", "connector.json"}, exitUsage, "", `Error: unknown command "connector.json" for "connector run"`},
-		{"unknown level", []string{"run", "--log-level", "loud"}, exitUsage, "", "Error: --log-level: \"loud\" is not known; use debug, info, warn or error\n"},
+		{"unknown level", []string{"run", "--log-level", "loud"}, exitUsage, "", "Error: --log-level: unknown level \"loud\"; use debug, info, warn or error\n"},
 		{"negative time", []string{"run", "--drain-timeout", "-1s"}, exitUsage, "", "Error: --drain-timeout: -1s is negative; use something like 30s, or 0s to stop at once\n"},
-		{"unknown format", []string{"run", "--log-format", "xml"}, exitUsage, "", "Error: --log-format: \"xml\" is not known; use auto, text or json\n"},
+		{"unknown format", []string{"run", "--log-format", "xml"}, exitUsage, "", "Error: --log-format: unknown format \"xml\"; use auto, text or json\n"},
 		{
 			"no configuration",
 			[]string{"run"},

@@ -1,10 +1,9 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"runtime"
@@ -18,16 +17,11 @@ import (
 	"github.com/postern-dev/postern/connector/version"
 )
 
-// listenMetrics opens the port for health checks and metrics, which is off by
-// default. It has no names of models and nothing of what requests say.
-//
-//	/healthz   200: the process works
-//	/readyz    200: the tunnel is up; 503 otherwise, with the reason
-//	/metrics   for Prometheus
-func (r *runner) listenMetrics() (stop func(), err error) {
+// openMetrics opens the port for health checks and metrics; nil is none.
+func (r *runner) openMetrics() (net.Listener, error) {
 	address := r.options.metrics
 	if address == "" {
-		return func() {}, nil
+		return nil, nil
 	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -35,14 +29,25 @@ func (r *runner) listenMetrics() (stop func(), err error) {
 	}
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, &runtimeError{fmt.Errorf("--metrics-listen: %w; choose another port, or stop who has it", err)}
+		return nil, failed(fmt.Errorf("--metrics-listen: %w; choose another port, or stop the program that uses it", err))
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		r.logger.Warn("others on the network can read the metrics; use 127.0.0.1 in --metrics-listen to keep them on this machine", "address", address)
 	}
+	r.logger.Info("serving metrics", "address", listener.Addr().String())
+	return listener, nil
+}
+
+// metricsHandler answers at that port. Neither names of models nor contents of
+// requests are in its answers.
+//
+//	/healthz   200: the process works
+//	/readyz    200: the tunnel is up; 503 otherwise, with the reason
+//	/metrics   for Prometheus
+func (r *runner) metricsHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		r.agent.Status() // what hangs would hang here
+		r.agent.Status() // hangs if the process does
 		writeJSON(w, http.StatusOK, health{Status: "ok"})
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
@@ -57,21 +62,7 @@ func (r *runner) listenMetrics() (stop func(), err error) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 		writeMetrics(w, r.agent.Status(), r.started)
 	})
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			r.logger.Error("failed to serve metrics", "error", err)
-		}
-	}()
-	r.logger.Info("serving metrics", "address", listener.Addr().String())
-	return func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = server.Shutdown(ctx)
-		<-done
-	}, nil
+	return mux
 }
 
 // health answers a health check.
@@ -97,29 +88,22 @@ func writeMetrics(w io.Writer, s agent.Status, started time.Time) {
 		}
 		b.WriteString(" " + strconv.FormatFloat(value, 'g', -1, 64) + "\n")
 	}
-	family("build_info", "gauge", "The program; always 1.")
-	sample("build_info", 1, "version", version.Number(), "goversion", runtime.Version())
-	family("start_time_seconds", "gauge", "When the process began, as Unix time.")
-	sample("start_time_seconds", float64(started.UnixMilli())/1000)
-	family("up", "gauge", "Whether the tunnel is up.")
-	online := 0.0
-	if s.State == agent.StateOnline {
-		online = 1
+	single := func(name, kind, help string, value float64, labels ...string) {
+		family(name, kind, help)
+		sample(name, value, labels...)
 	}
-	sample("up", online)
-	family("tunnels_total", "counter", "Tunnels that were up.")
-	sample("tunnels_total", float64(s.Tunnels))
+	single("build_info", "gauge", "The program; always 1.", 1, "version", version.Number(), "goversion", runtime.Version())
+	single("start_time_seconds", "gauge", "When the process began, as Unix time.", float64(started.UnixMilli())/1000)
+	single("up", "gauge", "Whether the tunnel is up.", map[bool]float64{true: 1}[s.State == agent.StateOnline])
+	single("tunnels_total", "counter", "Tunnels that were up.", float64(s.Tunnels))
 	family("tunnel_rtt_seconds", "gauge", "Round trip time to the gateway.")
 	if s.Tunnel != nil {
 		sample("tunnel_rtt_seconds", s.Tunnel.RTT.Seconds(), "transport", s.Tunnel.Transport)
 	}
 	family("upstream_up", "gauge", "Whether the model server is reachable; without an entry it is not known.")
 	for _, u := range s.Upstreams {
-		switch u.State {
-		case upstream.StateReachable:
-			sample("upstream_up", 1, "upstream", u.Name)
-		case upstream.StateDown:
-			sample("upstream_up", 0, "upstream", u.Name)
+		if u.State != upstream.StateUnknown {
+			sample("upstream_up", map[bool]float64{true: 1}[u.State == upstream.StateReachable], "upstream", u.Name)
 		}
 	}
 	family("requests_running", "gauge", "Requests under way.")
@@ -128,7 +112,7 @@ func writeMetrics(w io.Writer, s agent.Status, started time.Time) {
 	}
 	family("requests_total", "counter", "Requests by how they ended: class of status, or a reason.")
 	for _, u := range s.Upstreams {
-		for _, result := range sortedKeys(u.Results) {
+		for _, result := range slices.Sorted(maps.Keys(u.Results)) {
 			sample("requests_total", float64(u.Results[result]), "upstream", u.Name, "result", result)
 		}
 	}
@@ -143,23 +127,11 @@ func writeMetrics(w io.Writer, s agent.Status, started time.Time) {
 	}
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
-	family("memory_bytes", "gauge", "Memory that the program has from the system.")
-	sample("memory_bytes", float64(memory.Sys-memory.HeapReleased))
-	family("goroutines", "gauge", "Goroutines.")
-	sample("goroutines", float64(runtime.NumGoroutine()))
+	single("memory_bytes", "gauge", "Memory that the program has from the system.", float64(memory.Sys-memory.HeapReleased))
+	single("goroutines", "gauge", "Goroutines.", float64(runtime.NumGoroutine()))
 	_, _ = io.WriteString(w, b.String()) // the client may be gone
 }
 
-// labelValue quotes a label's value.
 func labelValue(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`).Replace(s) + `"`
-}
-
-func sortedKeys(m map[string]uint64) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

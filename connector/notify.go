@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"strconv"
@@ -13,10 +12,10 @@ import (
 // Without systemd it does nothing.
 type notifier struct {
 	socket string
-	every  time.Duration // between signs of life; 0: none are wanted
+	every  time.Duration // between signs of life; 0: systemd wants none
 }
 
-// newNotifier reads what systemd put into the environment for this process.
+// newNotifier reads the variables that systemd has set for this process.
 func newNotifier(getenv func(string) string, pid int) *notifier {
 	n := &notifier{socket: getenv("NOTIFY_SOCKET")}
 	if strings.HasPrefix(n.socket, "@") { // Linux's abstract names
@@ -24,7 +23,7 @@ func newNotifier(getenv func(string) string, pid int) *notifier {
 	}
 	microseconds, err := strconv.ParseInt(getenv("WATCHDOG_USEC"), 10, 64)
 	if owner := getenv("WATCHDOG_PID"); err == nil && microseconds > 0 && (owner == "" || owner == strconv.Itoa(pid)) {
-		n.every = time.Duration(microseconds) * time.Microsecond / 2
+		n.every = time.Duration(microseconds) * time.Microsecond / 4
 	}
 	return n
 }
@@ -46,23 +45,4 @@ func (n *notifier) send(assignments ...string) {
 // reloading announces a reload; READY=1 must follow.
 func (n *notifier) reloading() {
 	n.send("RELOADING=1", fmt.Sprintf("MONOTONIC_USEC=%d", monotonicMicroseconds()))
-}
-
-// live gives signs of life until ctx ends. One that depends on alive: a process
-// whose locks are stuck must not seem well.
-func (n *notifier) live(ctx context.Context, alive func()) {
-	if n.socket == "" || n.every <= 0 {
-		return
-	}
-	tick := time.NewTicker(n.every)
-	defer tick.Stop()
-	for {
-		alive()
-		n.send("WATCHDOG=1")
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
 }

@@ -238,7 +238,7 @@ func TestPairThenRunByDefault(t *testing.T) {
 
 func TestPairRefused(t *testing.T) {
 	for code, want := range map[string]string{
-		link.DenyPairingUnknown: "this code is not known to the gateway",
+		link.DenyPairingUnknown: "the gateway does not know this code",
 		link.DenyPairingExpired: "this code has expired",
 		link.DenyPairingUsed:    "this code was used already",
 		link.DenyPairingDenied:  "this device was denied",

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,85 +13,78 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// pairingReporter reports how a pairing goes on.
-type pairingReporter interface {
-	warn(text string)
-	found(origin string, gateway dial.Gateway)
-	pending(p link.Pending, console string)
-	interrupted(reason, fix string, pause time.Duration)
-	quiet() // ends what goes on in the background
-	paired(path string)
-}
+// pairingReporter reports how a pairing goes on: to the log or, with a terminal, to a
+// person. There the last line counts down the time that is left. Its methods are
+// called one after the other.
+type pairingReporter struct {
+	logger *slog.Logger
+	w      io.Writer // the terminal; nil: there is none
+	now    func() time.Time
 
-// logReporter reports to the log.
-type logReporter struct{ logger *slog.Logger }
-
-func (v logReporter) warn(text string) { v.logger.Warn(text) }
-func (v logReporter) quiet()           {}
-
-func (v logReporter) found(origin string, gateway dial.Gateway) {
-	v.logger.Info("pairing", "gateway", origin, "server", gateway.Server)
-}
-
-func (v logReporter) pending(p link.Pending, console string) {
-	v.logger.Info("waiting for approval", "fingerprint", p.Fingerprint, "console", console, "expires_at", p.ExpiresAt)
-}
-
-func (v logReporter) interrupted(reason, fix string, pause time.Duration) {
-	attributes := []any{"reason", reason, "retry_in", pause.Round(10 * time.Millisecond).String()}
-	if fix != "" {
-		attributes = append(attributes, "fix", fix)
-	}
-	v.logger.Warn("pairing is interrupted", attributes...)
-}
-
-func (v logReporter) paired(path string) { v.logger.Info("paired", "config", path) }
-
-// terminalReporter reports to a person, with the time that is left counted down
-// on the last line. Its methods are called one after the other.
-type terminalReporter struct {
-	w       io.Writer
-	now     func() time.Time
 	stop    chan struct{} // ends the countdown; nil: there is none
 	stopped sync.WaitGroup
-	shown   string // as a whole: fingerprint and address, not to be repeated
+	shown   string // fingerprint and address, which are not repeated
 	width   int    // of the countdown's line as it stands
 }
 
-func newTerminalReporter(w io.Writer) *terminalReporter {
-	return &terminalReporter{w: w, now: time.Now}
+func newTerminalReporter(w io.Writer) *pairingReporter {
+	return &pairingReporter{w: w, now: time.Now}
 }
 
-// say writes whole lines, in place of the countdown.
-func (v *terminalReporter) say(format string, args ...any) {
+// report logs an event, or writes whole lines in place of the countdown.
+func (v *pairingReporter) report(lines string, level slog.Level, message string, attributes ...any) {
+	if v.w == nil {
+		v.logger.Log(context.Background(), level, message, attributes...)
+		return
+	}
 	v.quiet()
-	fmt.Fprint(v.w, printable(fmt.Sprintf(format, args...)))
+	fmt.Fprint(v.w, printable(lines))
 }
 
-func (v *terminalReporter) warn(text string) { v.say("Warning: %s\n", text) }
-
-func (v *terminalReporter) found(origin string, gateway dial.Gateway) {
-	v.say("Pairing with %s (tunnels at %s)\n", origin, gateway.Server)
+func (v *pairingReporter) warn(text string) {
+	v.report("Warning: "+text+"\n", slog.LevelWarn, text)
 }
 
-func (v *terminalReporter) pending(p link.Pending, console string) {
-	v.quiet()
+func (v *pairingReporter) found(origin string, gateway dial.Gateway) {
+	v.report(fmt.Sprintf("Pairing with %s (tunnels at %s)\n", origin, gateway.Server),
+		slog.LevelInfo, "pairing", "gateway", origin, "server", gateway.Server)
+}
+
+func (v *pairingReporter) paired(path string) {
+	v.report(fmt.Sprintf("Approved. This machine is paired; its token is in %s\nFrom now on this starts it: connector run --config %[1]s\n", path),
+		slog.LevelInfo, "paired", "config", path)
+}
+
+func (v *pairingReporter) interrupted(reason, fix string, pause time.Duration) {
+	attributes, advice := []any{"reason", reason, "retry_in", pause.Round(10 * time.Millisecond).String()}, ""
+	if fix != "" {
+		attributes, advice = append(attributes, "fix", fix), "; "+fix
+	}
+	v.report(fmt.Sprintf("Interrupted: %s%s. Trying again in %v.\n", strings.TrimRight(reason, "."), advice, max(pause, time.Second).Round(time.Second)),
+		slog.LevelWarn, "pairing is interrupted", attributes...)
+}
+
+func (v *pairingReporter) pending(p link.Pending, console string) {
 	where := "Approve this machine on the gateway: caddy gateway pairing approve CODE"
 	if console != "" {
 		where = "Approve this machine at " + console
 	}
 	text := fmt.Sprintf("\n  %s\n  if the fingerprint there is the same:  %s\n\n", where, p.Fingerprint)
-	if text != v.shown {
+	if text == v.shown {
+		text = ""
+	} else {
 		v.shown = text
-		fmt.Fprint(v.w, text)
 	}
-	stop := make(chan struct{})
-	v.stop = stop
-	v.stopped.Go(func() { v.countDown(p.ExpiresAt, stop) })
+	v.report(text, slog.LevelInfo, "waiting for approval", "fingerprint", p.Fingerprint, "console", console, "expires_at", p.ExpiresAt)
+	if v.w != nil {
+		stop := make(chan struct{})
+		v.stop = stop
+		v.stopped.Go(func() { v.countDown(p.ExpiresAt, stop) })
+	}
 }
 
 // countDown rewrites its line every second.
-func (v *terminalReporter) countDown(end time.Time, stop <-chan struct{}) {
+func (v *pairingReporter) countDown(end time.Time, stop <-chan struct{}) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -105,9 +99,8 @@ func (v *terminalReporter) countDown(end time.Time, stop <-chan struct{}) {
 	}
 }
 
-// line rewrites the last line. Spaces over the rest of the old one do what an
-// escape sequence would, on any terminal.
-func (v *terminalReporter) line(text string) {
+// line rewrites the last line. Spaces clear the rest of the old one on any terminal.
+func (v *pairingReporter) line(text string) {
 	fmt.Fprintf(v.w, "\r%s%s", text, strings.Repeat(" ", max(v.width-len(text), 0)))
 	if text == "" {
 		fmt.Fprint(v.w, "\r")
@@ -115,21 +108,10 @@ func (v *terminalReporter) line(text string) {
 	v.width = len(text)
 }
 
-func (v *terminalReporter) quiet() {
+func (v *pairingReporter) quiet() {
 	if v.stop != nil {
 		close(v.stop)
 		v.stop = nil
 	}
 	v.stopped.Wait()
-}
-
-func (v *terminalReporter) interrupted(reason, fix string, pause time.Duration) {
-	if fix != "" {
-		fix = "; " + fix
-	}
-	v.say("Interrupted: %s%s. Trying again in %v.\n", strings.TrimRight(reason, "."), fix, max(pause, time.Second).Round(time.Second))
-}
-
-func (v *terminalReporter) paired(path string) {
-	v.say("Approved. This machine is paired; its token is in %s\nFrom now on this starts it: connector run --config %[1]s\n", path)
 }

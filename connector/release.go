@@ -8,10 +8,9 @@ import (
 )
 
 const (
-	// idleLook is the time between two looks at whether the connector is idle.
+	// idleLook is the time between two checks whether the connector is idle.
 	idleLook = 15 * time.Second
-	// idleWaste is how many bytes of memory have to have come up since the last
-	// time for it to be worth the trouble of giving them back.
+	// idleWaste is the growth in bytes since the last time that is worth a release.
 	idleWaste = 1 << 20
 )
 
@@ -40,8 +39,7 @@ func (r *runner) release(ctx context.Context) {
 	}
 }
 
-// heapBytes returns the bytes that Go has from the system, apart from what the
-// program itself takes.
+// heapBytes returns the bytes that Go has from the system and has not given back.
 func heapBytes() uint64 {
 	samples := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(samples)

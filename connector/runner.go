@@ -86,80 +86,103 @@ func serve(command *cobra.Command, sys system, o runOptions, logger *slog.Logger
 		sys: sys, options: o, logger: logger, agent: connector,
 		notify: newNotifier(sys.getenv, os.Getpid()), started: time.Now(),
 	}
-	control, err := r.listenControl(connector.Status().Connector)
+	metrics, err := r.openMetrics()
 	if err != nil {
 		return err
 	}
-	defer control.close()
-	stopMetrics, err := r.listenMetrics()
+	if metrics != nil {
+		defer metrics.Close()
+	}
+	control, socket, err := r.openControl(connector.Status().Connector)
 	if err != nil {
 		return err
 	}
-	defer stopMetrics()
+	r.notify.send("READY=1")
+	ctx, end := context.WithCancel(context.Background())
+	var background sync.WaitGroup
+	defer background.Wait()
+	defer end()
+	background.Go(func() { r.serveHTTP(ctx, metrics, r.metricsHandler()) })
+	background.Go(func() { r.serveControl(ctx, control, socket) })
+	background.Go(func() { r.reportToSystemd(ctx) })
+	background.Go(func() { r.hangups(ctx) })
+	background.Go(func() { r.release(ctx) })
+	if o.screen != nil {
+		background.Go(func() { r.show(ctx, o.screen) })
+	}
 	return r.run(command.Context())
 }
 
-// run runs the connector and all that goes along with it.
+// run runs the agent until it ends, or the first signal stops it.
 func (r *runner) run(ctx context.Context) error {
 	signalled, stop := r.sys.signals(ctx)
 	defer stop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var background sync.WaitGroup
-	defer background.Wait()
 	finished := make(chan error, 1)
-	helping, end := context.WithCancel(context.Background())
-	defer end()
 	go func() { finished <- r.agent.Run(ctx) }()
-	r.notify.send("READY=1")
-	background.Go(func() { r.notify.live(helping, func() { r.agent.Status() }) })
-	background.Go(func() { r.follow(helping) })
-	background.Go(func() { r.hangups(helping) })
-	background.Go(func() { r.release(helping) })
-	if r.options.screen != nil {
-		background.Go(func() { r.options.screen.show(helping, r.agent) })
-	}
 	var err error
 	select {
 	case err = <-finished:
 	case <-signalled.Done():
-		stop() // the next signal is no longer caught
+		stop() // the next signal ends the process
 		r.logger.Info("stopping; another signal stops at once")
 		r.notify.send("STOPPING=1")
 		cancel()
 		err = <-finished
 	}
 	if err != nil {
-		return &runtimeError{err}
+		return failed(err)
 	}
 	return nil
 }
 
-// follow reports to systemd what the connector is doing, as `systemctl status` shows
-// it.
-func (r *runner) follow(ctx context.Context) {
-	last := ""
+// onChange calls f now, and after each change of the agent's status, until ctx ends.
+// refresh is the most time between two calls, if it is not 0; pause the least.
+func (r *runner) onChange(ctx context.Context, refresh, pause time.Duration, f func()) {
 	for {
 		changed := r.agent.Changed()
-		if text := oneLine(r.agent.Status()); text != last {
-			last = text
-			r.notify.send("STATUS=" + text)
+		f()
+		var again <-chan time.Time
+		if refresh > 0 {
+			again = time.After(refresh)
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
+		case <-again:
 		}
-		// Requests come and go faster than anybody reads.
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(time.Second / 2):
+		case <-time.After(pause):
 		}
 	}
 }
 
-// hangups reloads at each SIGHUP.
+// reportToSystemd sends the state, which `systemctl status` shows, and signs of life:
+// a process with stuck locks sends none. Requests come and go faster than people read.
+func (r *runner) reportToSystemd(ctx context.Context) {
+	last := ""
+	r.onChange(ctx, r.notify.every, time.Second/2, func() {
+		text := oneLine(r.agent.Status())
+		if r.notify.every > 0 {
+			r.notify.send("WATCHDOG=1")
+		}
+		if text != last {
+			last = text
+			r.notify.send("STATUS=" + text)
+		}
+	})
+}
+
+func (r *runner) show(ctx context.Context, s *screen) {
+	s.begin(r.agent.Status)
+	r.onChange(ctx, screenRefresh, screenPause, s.update)
+	s.end()
+}
+
 func (r *runner) hangups(ctx context.Context) {
 	if r.sys.hangups == nil {
 		return

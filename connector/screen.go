@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"os"
@@ -19,16 +17,13 @@ import (
 )
 
 const (
-	// screenRefresh is how often times are brought up to date.
-	screenRefresh = time.Second
-	// screenPause is the least time between two pictures.
-	screenPause = 100 * time.Millisecond
-	// screenRequests is how many of the last requests are shown.
-	screenRequests = 5
+	screenRefresh  = time.Second            // after which times are updated
+	screenPause    = 100 * time.Millisecond // at least, between two updates
+	screenRequests = 5                      // of the last ones, that are shown
 )
 
-// screen shows what a connector is doing in a block of lines at the end of a
-// terminal, and what is written to it above that.
+// screen shows a connector's status in a block of lines at the end of a terminal, and
+// text that is written to it above the block.
 type screen struct {
 	w     io.Writer
 	size  func() (width, height int)
@@ -37,12 +32,11 @@ type screen struct {
 
 	mu     sync.Mutex
 	status func() agent.Status // nil: nothing is shown
-	drawn  []int               // widths of the block's lines as they stand
-	last   string              // the block as it stands
+	block  string              // as it stands
+	widths []int               // of its lines
 }
 
-// newScreen returns the screen on a terminal, or nil if w is none that can show
-// one.
+// newScreen returns the screen on a terminal, or nil if w cannot show one.
 func newScreen(w io.Writer, getenv func(string) string) *screen {
 	file, ok := w.(*os.File)
 	if !ok || !isTerminal(w) || getenv("TERM") == "dumb" || !enableSequences(file) {
@@ -62,97 +56,66 @@ func newScreen(w io.Writer, getenv func(string) string) *screen {
 func (s *screen) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var b bytes.Buffer
-	s.erase(&b)
-	b.Write(p)
-	s.draw(&b)
-	if _, err := s.w.Write(b.Bytes()); err != nil {
+	block, widths := s.draw()
+	if err := s.replace(string(p), block, widths); err != nil {
 		return 0, err
 	}
 	return len(p), nil
 }
 
-// show keeps the block up to date until ctx ends.
-func (s *screen) show(ctx context.Context, a *agent.Agent) {
+func (s *screen) begin(status func() agent.Status) {
 	s.mu.Lock()
-	s.status = a.Status
-	s.mu.Unlock()
-	tick := time.NewTicker(screenRefresh)
-	defer tick.Stop()
-	for {
-		changed := a.Changed()
-		s.update()
-		select {
-		case <-ctx.Done():
-			s.end()
-			return
-		case <-changed:
-		case <-tick.C:
-		}
-		select {
-		case <-ctx.Done():
-			s.end()
-			return
-		case <-time.After(screenPause):
-		}
-	}
+	defer s.mu.Unlock()
+	s.status = status
 }
 
 // update redraws the block, if it has changed.
 func (s *screen) update() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var b bytes.Buffer
-	before, widths := s.last, s.drawn
-	s.erase(&b)
-	s.draw(&b)
-	if s.last == before && len(widths) == len(s.drawn) {
-		return
+	if block, widths := s.draw(); block != s.block {
+		_ = s.replace("", block, widths)
 	}
-	_, _ = s.w.Write(b.Bytes())
 }
 
-// end replaces the block by a last word.
+// end replaces the block by a last line.
 func (s *screen) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var b bytes.Buffer
-	s.erase(&b)
-	status := s.status()
+	last := "Stopped; " + requestsText(s.status()) + "\n"
 	s.status = nil
-	fmt.Fprintf(&b, "Stopped; %s\n", requestsText(status))
-	_, _ = s.w.Write(b.Bytes())
+	_ = s.replace(last, "", nil)
 }
 
-// erase takes the block away. Lines that are wider than the terminal, since it
-// was made narrower, have been wrapped by it.
-func (s *screen) erase(b *bytes.Buffer) {
+// replace writes text in place of the block, and another block below it. Lines that
+// are wider than the terminal, since it was made narrower, have been wrapped by it.
+func (s *screen) replace(text, block string, widths []int) error {
 	width, _ := s.size()
 	rows := 0
-	for _, w := range s.drawn {
+	for _, w := range s.widths {
 		rows += max((w+width-1)/width, 1)
 	}
 	if rows > 0 {
-		fmt.Fprintf(b, "\x1b[%dA\r\x1b[J", rows)
+		text = fmt.Sprintf("\x1b[%dA\r\x1b[J", rows) + text
 	}
-	s.drawn = nil
+	s.block, s.widths = block, widths
+	_, err := io.WriteString(s.w, text+block)
+	return err
 }
 
-// draw adds the block.
-func (s *screen) draw(b *bytes.Buffer) {
+// draw returns the block, with the widths of its lines.
+func (s *screen) draw() (block string, widths []int) {
 	if s.status == nil {
-		return
+		return "", nil
 	}
-	start := b.Len()
 	width, height := s.size()
 	for _, l := range s.lines(height) {
 		// The last column stays free: some terminals wrap already when it is full.
 		text, columns := s.render(l, width-1)
-		b.WriteString(text)
-		b.WriteByte('\n')
-		s.drawn = append(s.drawn, columns)
+		block += text + "\n"
+		widths = append(widths, columns)
 	}
-	s.last = string(b.Bytes()[start:])
+	return block, widths
 }
 
 // lines are the block's, as many as there is room for.
@@ -180,7 +143,7 @@ func (s *screen) render(l line, most int) (string, int) {
 			shown = string([]rune(shown)[:left-1]) + "…"
 		}
 		columns += utf8.RuneCountInString(shown)
-		if code := p.tone.sequence(); s.color && code != "" {
+		if code := colours[p.tone]; s.color && code != "" {
 			shown = code + shown + "\x1b[0m"
 		}
 		b.WriteString(shown)
@@ -188,19 +151,6 @@ func (s *screen) render(l line, most int) (string, int) {
 	return b.String(), columns
 }
 
-// sequence begins the tone's colour on a terminal. Colours are the terminal's
-// own, so that they can be read on any background.
-func (t tone) sequence() string {
-	switch t {
-	case faint:
-		return "\x1b[2m"
-	case good:
-		return "\x1b[32m"
-	case warning:
-		return "\x1b[33m"
-	case bad:
-		return "\x1b[31m"
-	default:
-		return ""
-	}
-}
+// colours begin each tone's colour. They are the terminal's own, so that they can be
+// read on any background.
+var colours = [...]string{faint: "\x1b[2m", good: "\x1b[32m", warning: "\x1b[33m", bad: "\x1b[31m"}

@@ -81,7 +81,7 @@ func TestServiceLife(t *testing.T) {
 		if code, stdout, stderr := h.runService(f, root, "status", "--config", h.config); code != exitOK || !strings.HasPrefix(stdout, "service    running, of ") {
 			t.Errorf("status: code %d, %s%s", code, stdout, stderr)
 		} else if !root && !strings.Contains(stdout, "gateway    127.0.0.1:1") {
-			t.Errorf("what the connector tells is missing in %s", stdout)
+			t.Errorf("the connector's report is missing in %s", stdout)
 		}
 		if code, stdout, stderr := h.runService(f, root, "uninstall"); code != exitOK || !strings.Contains(stdout, "Its configuration is still there.") {
 			t.Errorf("uninstall: code %d, %s%s", code, stdout, stderr)
@@ -157,7 +157,7 @@ func TestServiceInstallRefuses(t *testing.T) {
 		{"no configuration", nil, "pair this machine with `connector pair`, or name a file with --config FILE"},
 		{"no token in the file", []string{"--config", noToken}, "A service takes all from its file, and nothing from this environment"},
 		{"no key", []string{"--config", noKey}, "api_key_file: open "},
-		{"no time", []string{"--config", h.config, "--drain-timeout", "0s"}, "--drain-timeout: 0s is no time"},
+		{"no time", []string{"--config", h.config, "--drain-timeout", "0s"}, "--drain-timeout: 0s is not a duration"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -204,8 +204,7 @@ func TestShowLogs(t *testing.T) {
 	if err := showLogs(t.Context(), sys, []string{"echo", "a line"}); err != nil || out.String() != "a line\n" {
 		t.Errorf("%v, %q", err, out)
 	}
-	var failed *runtimeError
-	if err := showLogs(t.Context(), sys, []string{"no-such-command"}); !errors.As(err, &failed) {
+	if err := showLogs(t.Context(), sys, []string{"no-such-command"}); !errors.As(err, new(*exitError)) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -36,7 +36,7 @@ type Agent struct {
 	mu      sync.Mutex // protects current and pending
 	current *configuration
 	pending pending
-	wake    chan struct{} // room for one: the pending configuration is to be looked at
+	wake    chan struct{} // room for one: the pending configuration has changed
 
 	webDelay time.Duration // of the WebSocket in the next attempt
 	loss     dial.LossGuard
@@ -50,7 +50,7 @@ type Agent struct {
 	rotation sync.Mutex // held while a token is rotated
 }
 
-// timing is what tests make shorter.
+// timing holds durations that tests shorten.
 type timing struct {
 	pongTimeout  time.Duration
 	silenceLimit time.Duration // 0: pongTimeout
@@ -76,19 +76,15 @@ func New(c config.Config, o Options) (*Agent, error) {
 	if o.DrainTimeout <= 0 {
 		o.DrainTimeout = 30 * time.Second
 	}
-	first, err := newConfiguration(c, o)
-	if err != nil {
+	a := newAgent(o)
+	a.budget, a.prober = memory.NewBudget(c.MemoryBudget()), upstream.NewProber(o.Logger)
+	var err error
+	if a.current, err = a.newConfiguration(c); err != nil {
 		return nil, err
 	}
-	a := newAgent(o)
-	a.budget = memory.NewBudget(c.MemoryBudget())
-	a.prober = upstream.NewProber(o.Logger)
-	first.proxy = upstream.NewProxy(first.proxy.Upstreams(), upstream.Options{Logger: o.Logger, Budget: a.budget, Prober: a.prober, Observer: &a.monitor})
-	a.current = first
 	return a, nil
 }
 
-// newAgent returns an agent that has no configuration yet.
 func newAgent(o Options) *Agent {
 	a := &Agent{
 		Options: o, timing: defaultTiming(), webDelay: webSocketDelay, wake: make(chan struct{}, 1),
@@ -105,14 +101,11 @@ func (a *Agent) inUse() *configuration {
 	return a.current
 }
 
-// Run keeps a tunnel to the gateway up until ctx ends. Then running requests
-// have the drain timeout to finish, and Run returns nil. Whatever goes wrong
-// with the tunnel is logged and tried again: a gateway that is away may be there
-// later. Errors that need an operator are returned as a [FatalError]. Run must not be
-// called again before it has returned.
+// Run keeps a tunnel to the gateway up until ctx ends. Then running requests have the
+// drain timeout to finish, and Run returns nil. Failures are logged and retried; those
+// that need an operator are returned as a [FatalError]. Only one Run may run at a time.
 func (a *Agent) Run(ctx context.Context) error {
 	defer func() { a.inUse().proxy.Upstreams().CloseIdle() }() // of the last configuration
-	defer a.stopPending()
 	watching, stop := context.WithCancel(ctx)
 	var watcher sync.WaitGroup
 	watcher.Go(func() {
@@ -138,7 +131,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			a.Logger.Error("ended", "reason", fatal.Reason, "fix", fatal.Fix)
 			return fatal
 		}
-		pause := a.retry.pause(end)
+		pause := a.untilPending(a.retry.pause(end))
 		a.report(end, waiting, pause)
 		select {
 		case <-ctx.Done():
@@ -152,7 +145,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// runOnce makes a tunnel, and serves it and its successors until the last one ends.
+// runOnce establishes a tunnel, and serves it and its successors until the last one ends.
 func (a *Agent) runOnce(ctx context.Context) ending {
 	s, err := a.establish(ctx)
 	if err != nil {

@@ -15,8 +15,7 @@ import (
 	"github.com/postern-dev/postern/connector/upstream"
 )
 
-// configuration is what an agent works by. It does not change: a reload makes another
-// one. Only the secret in its credentials does, and the proxy's upstreams.
+// configuration is immutable: a reload creates another one. Only the secret in its credentials does, and the proxy's upstreams.
 type configuration struct {
 	config      config.Config
 	credentials *credentials
@@ -36,7 +35,6 @@ type credentials struct {
 	text  string // of the token, as it is configured
 }
 
-// current returns the token.
 func (c *credentials) current() (token link.Token, text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,7 +43,7 @@ func (c *credentials) current() (token link.Token, text string) {
 
 // newConfiguration returns the configuration that c describes, with as much of the
 // older ones as is the same; the last of them is the newest.
-func newConfiguration(c config.Config, o Options, older ...*configuration) (*configuration, error) {
+func (a *Agent) newConfiguration(c config.Config, older ...*configuration) (*configuration, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -61,24 +59,19 @@ func newConfiguration(c config.Config, o Options, older ...*configuration) (*con
 		}
 		instance, upstreams = old.hello.Instance, old.proxy.Upstreams()
 	}
-	if upstreams, err = upstream.Open(&c, upstreams, o.Logger); err != nil {
+	if upstreams, err = upstream.Open(&c, upstreams, a.Logger); err != nil {
 		return nil, err
 	}
-	if len(older) > 0 {
-		next.proxy = older[len(older)-1].proxy.With(upstreams)
-	} else {
-		next.proxy = upstream.NewProxy(upstreams, upstream.Options{Logger: o.Logger})
-	}
-	next.hello = newHello(o.Version, "", upstreams.Names())
+	next.proxy = upstream.NewProxy(upstreams, upstream.Options{Logger: a.Logger, Budget: a.budget, Prober: a.prober, Observer: &a.monitor})
+	next.hello = newHello(a.Version, "", upstreams.Names())
 	next.hello.Connector, next.hello.Instance, next.hello.Routes, next.hello.MaxRequests = token.Connector, instance, c.Routes, c.MaxRequests
 	next.dialTo(dial.Target{
 		Server: cmp.Or(c.Server, token.Server), URL: token.URL, Pin: token.Pin, Preauth: link.Preauth(token),
-		MaxRequests: c.MaxRequests, Logger: o.Logger,
+		MaxRequests: c.MaxRequests, Logger: a.Logger,
 	}, cmp.Or(c.Transport, config.TransportAuto))
 	return next, next.greeting().Check()
 }
 
-// dialTo sets the gateway.
 func (c *configuration) dialTo(t dial.Target, transport string) {
 	c.pin, c.quic, c.web, c.transport = t.Pin, dial.NewQUIC(t), dial.NewWebSocket(t), transport
 }

@@ -1,19 +1,19 @@
-// Package agent is the life of a connector's tunnel: it dials the gateway, says which
-// upstreams there are, and passes the requests that come down the tunnel to them. It
+// Package agent is the life of a connector's tunnel: it dials the gateway, reports the
+// upstreams, and passes requests from the tunnel to them. It
 // listens on nothing. Package link is the protocol, dial makes the connections, and
 // upstream asks the model servers.
 //
 //	agent.go          one tunnel after another
-//	state.go          what an agent is doing, and what may follow
+//	state.go          the states of an agent
 //	hello.go          connect, race, handshake; when a hello may be sent
 //	maintain.go       a tunnel that is up, and the search for its successor
 //	session.go        one tunnel: requests, control messages, drain
 //	heartbeat.go      pings, and a tunnel that falls silent
-//	configuration.go  what an agent works by; reload.go: another one, without losing a request
+//	configuration.go  an agent's configuration; reload.go: another one, without losing a request
 //	rotate.go         another token, without losing the tunnel
 //	ending.go         why a tunnel ended; retry.go: the pause that follows
 //	pair.go           how a machine becomes a connector
-//	status.go, monitor.go  what the agent reports about itself
+//	status.go, monitor.go  the status, with counts of requests
 //
 // # States
 //

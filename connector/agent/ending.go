@@ -17,7 +17,7 @@ type ending struct {
 	lived time.Duration // zero: there never was a welcome
 }
 
-// endKind sorts endings by what is to be done.
+// endKind sorts endings by the reaction to them.
 type endKind int
 
 const (
@@ -25,7 +25,7 @@ const (
 	endGoingAway                // the gateway shuts down, maybe to restart: try again soon
 	endReset                    // the gateway was killed and is up again: try again at once
 	endBusy                     // the gateway has too many connectors to let in
-	endSilent                   // there is no answer: the gateway is away, or UDP is blocked
+	endSilent                   // no answer: the gateway is away, or UDP is blocked
 	endRefused                  // the gateway does not accept the token
 	endRemoved                  // the connector was removed
 	endReplaced                 // another process holds the same token
@@ -34,6 +34,16 @@ const (
 	endWrongPin                 // another server answers at the gateway's address
 )
 
+// advice is what to do about a kind of ending; it is empty where only waiting helps.
+var advice = [...]string{
+	endSilent:   "check that the gateway runs and that UDP, or HTTPS, can reach it",
+	endRefused:  "create a new token with `caddy gateway connector create` and put it into tunnel_token, or pair again",
+	endRemoved:  "the connector was removed on the gateway; create a new one with `caddy gateway connector create` and put its token into tunnel_token, or pair again",
+	endReplaced: "another connector runs with the same tunnel token; stop one of the two, or give it a token of its own",
+	endPortal:   "this network may ask to sign in first: open any page in a browser on it",
+	endWrongPin: "check `server`; if the gateway lost its storage, create a new token with `caddy gateway connector create`, or pair again",
+}
+
 // What this side ends a tunnel, or the attempt at one, with.
 var (
 	ErrNoWelcome    = errors.New("the gateway did not answer the hello")
@@ -41,7 +51,6 @@ var (
 	errDrainTimeout = errors.New("running requests did not finish in time")
 )
 
-// kindOf sorts an ending.
 func kindOf(err error) endKind {
 	var deny link.Deny
 	if errors.As(err, &deny) {
@@ -82,24 +91,28 @@ func kindOf(err error) endKind {
 	}
 }
 
-// reason says why a tunnel ended, for the log.
-func reason(err error) string {
-	if code, ok := link.CloseReason(err); ok {
-		return "the gateway closed the tunnel: " + code.String()
-	}
+// Explain returns why a tunnel, or an attempt at one, ended, and what to do about it,
+// if anything.
+func Explain(err error) (why, fix string) {
+	fix = advice[kindOf(err)]
+	code, closed := link.CloseReason(err)
 	switch {
+	case closed:
+		return "the gateway closed the tunnel: " + code.String(), fix
 	case link.Restarted(err):
-		return "the gateway was restarted"
+		return "the gateway was restarted", fix
 	case link.Silent(err):
-		return "the gateway has not sent anything for too long"
+		return "the gateway has not sent anything for too long", fix
 	default:
-		return strings.ReplaceAll(err.Error(), "\n", "; ") // one line per address
+		return strings.ReplaceAll(err.Error(), "\n", "; "), fix // one line per address
 	}
 }
 
-// Explain returns why a tunnel, or an attempt at one, ended, and what to do about it,
-// if anything.
-func Explain(err error) (why, fix string) { return reason(err), fixFor(err) }
+// reason is the first result of Explain.
+func reason(err error) string {
+	why, _ := Explain(err)
+	return why
+}
 
 // Refused reports whether the gateway does not accept the token.
 func Refused(err error) bool { return kindOf(err) == endRefused }
@@ -114,41 +127,17 @@ type FatalError struct {
 // Error implements error.
 func (e *FatalError) Error() string { return e.Reason + "; " + e.Fix }
 
-// fatal returns the error that ends Run after a tunnel, or an attempt, that ended so;
-// nil means that another attempt may help. A process that has been online survives a
-// refusal, as the gateway may be restored from a backup; one that never was has most
-// likely the wrong token.
+// fatal returns the error that ends Run after such an ending; nil: another attempt may
+// help. A process that has been online survives a refusal, as the gateway may be
+// restored from a backup; otherwise the token is most likely wrong.
 func (a *Agent) fatal(err error) *FatalError {
-	switch kind := kindOf(err); {
-	case kind == endRemoved, !a.known && (kind == endRefused || kind == endWrongPin):
-	default:
-		return nil
+	kind := kindOf(err)
+	final := kind == endRemoved || !a.known && (kind == endRefused || kind == endWrongPin)
+	if next, _ := a.next(); next != nil || !final {
+		return nil // a newer configuration may work
 	}
-	if next, _ := a.next(); next != nil {
-		return nil // a newer configuration is already waiting
-	}
-	return &FatalError{Reason: reason(err), Fix: fixFor(err)}
-}
-
-// fixFor says what to do about the end of a tunnel, or of an attempt at one; it
-// is empty where there is nothing to do but wait.
-func fixFor(err error) string {
-	switch kindOf(err) {
-	case endRefused:
-		return "create a new token with `caddy gateway connector create` and put it into tunnel_token, or pair again"
-	case endRemoved:
-		return "the connector was removed on the gateway; create a new one with `caddy gateway connector create` and put its token into tunnel_token, or pair again"
-	case endReplaced:
-		return "another connector runs with the same tunnel token; stop one of the two, or give it a token of its own"
-	case endWrongPin:
-		return "check `server`; if the gateway lost its storage, create a new token with `caddy gateway connector create`, or pair again"
-	case endSilent:
-		return "check that the gateway runs and that UDP, or HTTPS, can reach it"
-	case endPortal:
-		return "this network may ask to sign in first: open any page in a browser on it"
-	default:
-		return ""
-	}
+	why, fix := Explain(err)
+	return &FatalError{Reason: why, Fix: fix}
 }
 
 // report logs an ending with what to do about it, before a pause in this state.

@@ -11,7 +11,7 @@ const (
 	// pongTimeout is how long a gateway may take to answer a ping.
 	pongTimeout = 3 * time.Second
 	// silenceLimit is how long a tunnel may be silent that was not replaced. QUIC
-	// itself allows no more.
+	// itself has the same limit.
 	silenceLimit = 30 * time.Second
 	// pingAgain is when the next ping follows one without an answer.
 	pingAgain = 500 * time.Millisecond
@@ -24,16 +24,13 @@ const (
 	// minHeartbeat guards against a gateway that asks for pings without pause.
 	minHeartbeat = 20 * time.Millisecond
 	maxHeartbeat = time.Minute
-	// defaultHeartbeat is for a gateway that does not say.
+	// defaultHeartbeat is for a gateway that names none.
 	defaultHeartbeat = 3 * time.Second
 )
 
-// ping asks the gateway for pongs. QUIC alone would notice a gateway that was killed
-// only at its idle timeout; a ping that reaches a restarted one is answered with a
-// stateless reset. While an answer is missing, packets follow faster.
-//
-// A tunnel that has had a pong does not end by silence alone: the path may come back.
-// See rescue.
+// ping asks the gateway for pongs: a restarted one answers with a stateless reset. While
+// an answer is missing, packets follow faster. A tunnel that has had a pong does not end
+// by silence alone, as the path may come back: see rescue.
 func (s *session) ping() {
 	beat := time.NewTimer(0)
 	defer beat.Stop()
@@ -91,17 +88,13 @@ func (s *session) ping() {
 // setSilent notes that a tunnel fell silent, or answers again.
 func (s *session) setSilent(silent bool) {
 	s.silent.Store(silent)
-	select {
-	case s.silenceChanged <- struct{}{}:
-	default: // the last change was not seen yet, and need not be
-	}
+	trySend(s.silenceChanged, struct{}{})
 }
 
-// onSilenceChange reports it.
 func (a *Agent) onSilenceChange(s *session) {
 	if s.silent.Load() {
-		a.Logger.Warn("the gateway is silent; dialling it in parallel", "session", s.welcome.Session, "fix", fixFor(dial.ErrSilent))
-		a.monitor.enter(silent, &Problem{Reason: errNoPong.Error(), Fix: fixFor(dial.ErrSilent), RetryAt: time.Now()})
+		a.Logger.Warn("the gateway is silent; dialling it in parallel", "session", s.welcome.Session, "fix", advice[endSilent])
+		a.monitor.enter(silent, &Problem{Reason: errNoPong.Error(), Fix: advice[endSilent], RetryAt: time.Now()})
 		return
 	}
 	a.Logger.Info("the gateway answers again; the tunnel stays", "session", s.welcome.Session)

@@ -18,8 +18,7 @@ const (
 	// silent, because UDP is blocked now, or because the gateway is away.
 	webSocketDelay = 3 * time.Second
 	suspectDelay   = 500 * time.Millisecond
-	// webSocketExtra is what a WebSocket may take longer: it has four round trips
-	// more to make.
+	// webSocketExtra is for the four round trips more of a WebSocket.
 	webSocketExtra = 2 * time.Second
 	// busyAttempts is how often in a row a refusal over UDP, or a handshake without
 	// an end, is the gateway's word. Then the WebSocket may check.
@@ -30,7 +29,7 @@ const (
 	rescueMoment = 1500 * time.Millisecond
 )
 
-// purpose is what a hello is for: see the package's documentation.
+// purpose is the purpose of a hello: see the package's documentation.
 type purpose int
 
 const (
@@ -50,11 +49,23 @@ type permit struct {
 	ctx context.Context // of the hello, once it may be sent
 }
 
-// wait waits until a hello may be sent; ctx ends the waiting. beside says that the
-// old tunnel may finish its requests. An error means that the hello is not wanted.
-func (p permit) wait(ctx context.Context) (beside bool, err error) {
+// wait waits until a hello for a configuration may be sent; ctx ends the waiting. beside
+// means that the old tunnel may finish its requests. An error means that the hello is
+// not wanted. A search that has ended must not change the tunnel.
+func (p permit) wait(ctx context.Context, c *configuration) (beside bool, err error) {
+	if p.purpose == successor || p.purpose == newcomer {
+		if ctx.Err() != nil && !p.old.departed.Load() {
+			return false, ctx.Err()
+		}
+		if pending, _ := p.old.agent.next(); c != pending && c != p.old.agent.inUse() {
+			return false, errNewer
+		}
+	}
 	switch p.purpose {
 	case successor:
+		if !p.old.departed.Load() {
+			p.old.agent.monitor.enter(leaving, nil)
+		}
 		if err := p.old.depart(); err != nil {
 			p.old.close(link.CloseNone, err)
 			return false, err
@@ -84,47 +95,65 @@ func (p permit) wait(ctx context.Context) (beside bool, err error) {
 	return false, nil
 }
 
-// establish makes a tunnel where there is none, with the configuration that has worked
-// or with the pending one.
+// establish establishes a tunnel, with the configuration that has worked or with the
+// pending one.
 func (a *Agent) establish(ctx context.Context) (*session, error) {
 	next, tried := a.next()
-	switch {
-	case next == nil:
-		return a.connect(ctx, a.inUse())
-	case !a.known: // none has worked
+	if next != nil && !a.known { // none has worked
 		a.adopt(next)
-		return a.connect(ctx, next)
-	case !tried:
-		s, err := a.trial(ctx, next)
-		if err == nil || ctx.Err() != nil {
+		next = nil
+	}
+	if next != nil && !tried {
+		if s, err := a.trial(ctx, next); err == nil || ctx.Err() != nil {
 			return s, err
 		}
-		return a.connect(ctx, a.inUse())
 	}
 	s, err := a.connect(ctx, a.inUse())
-	if err == nil || ctx.Err() != nil {
-		return s, err
+	if err != nil && ctx.Err() == nil && next != nil && tried {
+		if s, err := a.trial(ctx, next); err == nil || ctx.Err() != nil {
+			return s, err
+		}
 	}
-	s, trialErr := a.trial(ctx, next)
-	if trialErr == nil || ctx.Err() != nil {
-		return s, trialErr
-	}
-	return nil, err // decides about the pause that follows
+	return s, err // which decides about the pause that follows
 }
 
-// connect makes the first tunnel.
+// connect establishes the first tunnel.
 func (a *Agent) connect(ctx context.Context, c *configuration) (*session, error) {
 	a.Logger.Info("connecting", "server", c.quic.Server)
-	s, answer, err := a.race(ctx, c, permit{ctx: ctx})
+	return a.tunnel(ctx, c, permit{ctx: ctx}, a.runners(c, a.retry.dialTimeout()))
+}
+
+// tunnel establishes a tunnel by one of the runners.
+func (a *Agent) tunnel(ctx context.Context, c *configuration, p permit, runners []dial.Runner) (*session, error) {
+	s, answer, err := a.race(ctx, c, p, runners)
+	if err == nil {
+		err = s.begin(answer)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return s, s.begin(answer)
+	return s, nil
+}
+
+// succeed establishes a tunnel that takes over from another. After an error the other one
+// stays, unless it has departed. search ends it until then, and ctx afterwards.
+func (a *Agent) succeed(search, ctx context.Context, old *session, c *configuration, runners ...dial.Runner) (*session, error) {
+	p := permit{successor, old, ctx}
+	if !c.sameConnector(old.config) {
+		p.purpose = newcomer
+	}
+	next, err := a.tunnel(search, c, p, runners)
+	if err != nil {
+		return nil, err
+	}
+	if err := old.depart(); err != nil { // a newcomer's has not yet
+		old.close(link.CloseNone, err)
+	}
+	return next, nil
 }
 
 // runners returns the transports to try, in the order of preference.
-func (a *Agent) runners(c *configuration) []dial.Runner {
-	limit := a.retry.dialTimeout()
+func (a *Agent) runners(c *configuration, limit time.Duration) []dial.Runner {
 	quic := dial.Runner{Dial: c.quic.Dial, Limit: limit}
 	web := dial.Runner{Dial: c.web.Dial, Limit: limit + webSocketExtra, Delay: a.webDelay}
 	switch {
@@ -143,11 +172,14 @@ func (a *Agent) runners(c *configuration) []dial.Runner {
 // race dials and sends a hello on the first connection; on another one only if that
 // leads to nothing, as a second hello would end the first's tunnel. It returns the
 // answer to the hello.
-func (a *Agent) race(ctx context.Context, c *configuration, p permit) (s *session, answer link.Message, err error) {
-	err = dial.Race(ctx, a.runners(c), a.retry.failures < busyAttempts, func(conn link.Conn) (err error) {
+func (a *Agent) race(ctx context.Context, c *configuration, p permit, runners []dial.Runner) (s *session, answer link.Message, err error) {
+	limit := longDialTimeout // the gateway is there, and has had the most of the work
+	if p.purpose == successor || p.purpose == newcomer {
+		limit = firstDialTimeout // requests wait
+	}
+	err = dial.Race(ctx, runners, a.retry.failures < busyAttempts, func(conn link.Conn) (err error) {
 		s = newSession(a, c, conn)
-		// The gateway is there, and has had the most of the work: it may take its time.
-		answer, err = s.handshake(ctx, p, longDialTimeout)
+		answer, err = s.handshake(ctx, p, limit)
 		return err
 	})
 	return s, answer, err
@@ -156,7 +188,7 @@ func (a *Agent) race(ctx context.Context, c *configuration, p permit) (s *sessio
 // handshake sends the hello as soon as it may be sent, and waits for the welcome or, in
 // a pairing, for pending or grant. After an error the connection is closed.
 func (s *session) handshake(ctx context.Context, p permit, limit time.Duration) (answer link.Message, err error) {
-	beside, err := p.wait(ctx)
+	beside, err := p.wait(ctx, s.config)
 	if err != nil {
 		s.close(link.CloseNone, err)
 		return nil, err
@@ -179,54 +211,58 @@ func (s *session) handshake(ctx context.Context, p permit, limit time.Duration) 
 	s.control = link.NewControl(s.stream)
 	hello := s.config.greeting()
 	hello.Beside = beside
-	if err := s.control.Send(hello); err != nil {
+	answer, err = exchange(s.control, hello)
+	var deny link.Deny
+	switch {
+	case errors.As(err, &deny) && deny.Code == link.DenyCredentials && s.config.greeting().Secret != hello.Secret:
+		return nil, errOutdated
+	case errors.As(err, &deny):
+		return nil, deny
+	case err != nil:
 		return nil, s.explain(err)
 	}
+	return answer, nil
+}
+
+// exchange sends a hello and returns the answer. A refusal is a [link.Deny].
+func exchange(control *link.Control, hello link.Hello) (link.Message, error) {
+	if err := control.Send(hello); err != nil {
+		return nil, err
+	}
 	for {
-		message, err := s.control.Receive()
+		message, err := control.Receive()
 		if errors.Is(err, link.ErrUnknownMessage) {
 			continue
 		}
 		if err != nil {
-			return nil, s.explain(fmt.Errorf("waiting for the gateway's answer: %w", err))
+			return nil, fmt.Errorf("waiting for the gateway's answer: %w", err)
 		}
 		switch m := message.(type) {
 		case link.Welcome, link.Pending, link.Grant:
 			return m, nil
 		case link.Deny:
-			if m.Code == link.DenyCredentials && s.config.greeting().Secret != hello.Secret {
-				return nil, errOutdated
-			}
 			return nil, printable(m)
 		}
 	}
+}
+
+// DryRun asks the gateway on a connection, which it closes, whether it would accept a
+// hello. A refusal is a [link.Deny].
+func DryRun(ctx context.Context, conn link.Conn, hello link.Hello) error {
+	defer conn.Close(link.CloseNone, "")
+	defer context.AfterFunc(ctx, func() { conn.Close(link.CloseNone, "") })()
+	stream, err := conn.Control(ctx)
+	if err == nil {
+		_, err = exchange(link.NewControl(stream), hello)
+	}
+	if err != nil && conn.Context().Err() != nil && !errors.As(err, new(link.Deny)) {
+		err = context.Cause(conn.Context()) // knows why
+	}
+	return err
 }
 
 // printable makes a refusal safe for a log and a terminal.
 func printable(d link.Deny) link.Deny {
 	d.Message, d.Code = text.Short(d.Message), text.Short(d.Code)
 	return d
-}
-
-// succeed moves from a tunnel to a new connection. Without a successor the old tunnel
-// takes no requests any longer all the same, if it has departed.
-func (a *Agent) succeed(ctx context.Context, old *session, c *configuration, conn link.Conn) (*session, error) {
-	p := permit{successor, old, ctx}
-	if !c.sameConnector(old.config) {
-		p.purpose = newcomer
-	} else {
-		a.monitor.enter(leaving, nil)
-	}
-	next := newSession(a, c, conn)
-	answer, err := next.handshake(ctx, p, firstDialTimeout)
-	if err == nil {
-		err = next.begin(answer)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := old.depart(); err != nil { // a newcomer's has not yet
-		old.close(link.CloseNone, err)
-	}
-	return next, nil
 }

@@ -15,7 +15,7 @@ const (
 	// double.
 	firstUpgrade = time.Minute
 	lastUpgrade  = 10 * time.Minute
-	// rescuePause bounds the pauses between attempts beside a silent tunnel.
+	// rescuePause bounds the pauses between attempts in parallel with a silent tunnel.
 	rescuePause = 2 * time.Second
 )
 
@@ -23,59 +23,47 @@ const (
 // then did not work.
 var errTrial = errors.New("the new configuration did not work")
 
-// handover is the result of a search: the successor of a tunnel, or why the tunnel was
-// left without one.
-type handover struct {
-	next *session
-	err  error
-}
-
 // maintain serves a tunnel until it ends, or until its successor takes over, while
 // the old one finishes its requests. Successors come from searches, of which there
 // is one at a time.
 func (a *Agent) maintain(ctx context.Context, s *session) (ending, *session) {
 	start := time.Now()
-	lived := func() time.Duration { return max(time.Since(start), 1) }
 	a.webDelay = webDelayOf(s)
 	ended := make(chan error, 1)
 	a.tunnels.Go(func() { ended <- s.serve(ctx) })
-	a.remind()
-	search := a.search(ctx, s)
-	defer func() { search.stop() }()
 	for {
+		next, wait := a.pendingWait()
+		search := a.begin(ctx, s, next != nil && wait <= 0)
+		wake, due := a.wake, (<-chan time.Time)(nil)
+		if next != nil && wait > 0 {
+			due = time.After(wait)
+		}
+		if s.silent.Load() {
+			wake, due = nil, nil // a new configuration waits for a tunnel that works
+		}
+		var err error
+		over, changed := false, false
 		select {
-		case h, begun := <-search.found:
-			if begun {
-				return ending{err: h.err, lived: lived()}, h.next
-			}
-			search = a.search(ctx, s) // it found nothing
-		case <-a.wake:
-			if s.silent.Load() {
-				a.remind() // when the tunnel is alive, or replaced
-				continue
-			}
-			if h, begun := search.stop(); begun {
-				return ending{err: h.err, lived: lived()}, h.next
-			}
-			search = a.begin(ctx, s, a.renew)
+		case <-search.done: // without a result, if it was to renew
+		case <-wake:
+		case <-due:
 		case <-s.silenceChanged:
-			if h, begun := search.stop(); begun {
-				return ending{err: h.err, lived: lived()}, h.next
-			}
-			a.onSilenceChange(s)
-			a.remind()
-			search = a.search(ctx, s)
-		case err := <-ended:
-			if h, begun := search.stop(); begun && h.next != nil {
-				return ending{}, h.next
-			}
-			if next, tried := a.next(); next != nil && !tried {
-				a.wakeUp() // no pause before it is tried
-			}
+			changed = true
+		case err = <-ended:
+			over = true
+		}
+		h := search.stop()
+		lived := max(time.Since(start), 1)
+		switch {
+		case h != nil && (h.next != nil || !over):
+			return ending{err: h.err, lived: lived}, h.next
+		case over:
 			if errors.Is(err, errNoPong) || link.Silent(err) {
 				a.webDelay = min(a.webDelay, suspectDelay) // it may have lost its way for UDP
 			}
-			return ending{err: err, lived: lived()}, nil
+			return ending{err: err, lived: lived}, nil
+		case changed:
+			a.onSilenceChange(s)
 		}
 	}
 }
@@ -88,149 +76,143 @@ func webDelayOf(s *session) time.Duration {
 	return webSocketDelay
 }
 
+// handover is the result of a search: the successor of a tunnel, or why the tunnel was
+// left without one.
+type handover struct {
+	next *session
+	err  error
+}
+
 // search looks for a successor of a tunnel.
 type search struct {
-	found  <-chan handover // closed without one: it found nothing; nil: there is nothing to search for
+	done   chan struct{} // closed at its end; nil: there is nothing to search for
+	result *handover     // nil: it has not changed the tunnel
 	cancel context.CancelFunc
 }
 
-// search begins to look for what is better than a tunnel as it is now.
-func (a *Agent) search(ctx context.Context, s *session) search {
+// begin begins to look for something better than a tunnel as it is now.
+func (a *Agent) begin(ctx context.Context, s *session, renew bool) *search {
+	look := a.choose(s, renew)
+	if look == nil {
+		return new(search)
+	}
+	searching, cancel := context.WithCancel(ctx)
+	x := &search{done: make(chan struct{}), cancel: cancel}
+	go func() {
+		defer close(x.done)
+		x.result = look(searching, ctx, s)
+	}()
+	return x
+}
+
+// choose returns the search for a tunnel as it is now, or nil; renew: the pending
+// configuration is due. A search ends with its first context, unless it has begun to
+// change the tunnel, which it does under the second one.
+func (a *Agent) choose(s *session, renew bool) func(search, ctx context.Context, s *session) *handover {
 	_, quic := s.conn.(*dial.QUICConn)
 	switch {
+	case s.conn.Context().Err() != nil:
+		return nil
 	case s.silent.Load():
-		return a.begin(ctx, s, a.rescue)
+		return a.rescue
+	case renew:
+		return a.renew
 	case s.config.transport != config.TransportAuto:
+		return nil
 	case s.conn.Transport() == link.TransportWebSocket:
-		return a.begin(ctx, s, a.upgradeToQUIC)
+		return a.upgradeToQUIC
 	case quic:
-		return a.begin(ctx, s, a.watchLoss)
+		return a.watchLoss
 	}
-	return search{cancel: func() {}}
+	return nil
 }
 
-// begin begins a search by a function that returns when its first context ends,
-// unless it has begun to change the tunnel, which it does under the second one.
-func (a *Agent) begin(ctx context.Context, s *session, look func(search, ctx context.Context, s *session, found chan<- handover)) search {
-	searching, cancel := context.WithCancel(ctx)
-	found := make(chan handover, 1)
-	go func() {
-		defer close(found)
-		look(searching, ctx, s, found)
-	}()
-	return search{found, cancel}
-}
-
-// stop ends the search, and returns the change that it had begun, if it had.
-func (s *search) stop() (handover, bool) {
-	s.cancel()
-	if s.found == nil {
-		return handover{}, false
+// stop ends the search, and returns the change that it has made, or nil.
+func (x *search) stop() *handover {
+	if x.done == nil {
+		return nil
 	}
-	h, begun := <-s.found
-	s.found = nil
-	return h, begun
-}
-
-// move changes to a better connection with the same configuration.
-func (a *Agent) move(ctx context.Context, s *session, conn link.Conn, found chan<- handover) {
-	next, err := a.succeed(ctx, s, a.inUse(), conn)
-	found <- handover{next, err}
+	x.cancel()
+	<-x.done
+	return x.result
 }
 
 // upgradeToQUIC tries QUIC from time to time, and changes to it when it works.
-func (a *Agent) upgradeToQUIC(search, ctx context.Context, s *session, found chan<- handover) {
+func (a *Agent) upgradeToQUIC(search, ctx context.Context, s *session) *handover {
 	for pause := a.firstUpgrade; ; pause = min(2*pause, lastUpgrade) {
 		avoided := max(time.Until(a.loss.Until), 0)
 		select {
 		case <-search.Done():
-			return
+			return nil
 		case <-time.After(avoided + pause/2 + a.retry.jitter(pause)):
 		}
-		conn, err := dialOne(search, a.inUse().quic.Dial)
-		if search.Err() != nil {
-			return
+		c := a.inUse()
+		next, err := a.succeed(search, ctx, s, c, dial.Runner{Dial: c.quic.Dial, Limit: longDialTimeout})
+		switch {
+		case err == nil:
+			a.Logger.Info("QUIC works; leaving the WebSocket", "session", s.welcome.Session)
+			return &handover{next: next}
+		case s.departed.Load():
+			return &handover{err: err}
+		case search.Err() != nil:
+			return nil
 		}
-		if err != nil {
-			a.Logger.Debug("QUIC still does not work", "reason", reason(err))
-			continue
-		}
-		a.Logger.Info("QUIC works; leaving the WebSocket", "session", s.welcome.Session)
-		a.move(ctx, s, conn, found)
-		return
+		a.Logger.Debug("QUIC still does not work", "reason", reason(err))
 	}
-}
-
-// dialOne dials with one transport. A connection that comes after the end of ctx is
-// closed.
-func dialOne(ctx context.Context, open func(context.Context, *dial.Activity) (link.Conn, error)) (link.Conn, error) {
-	limited, cancel := context.WithTimeout(ctx, longDialTimeout)
-	defer cancel()
-	conn, err := open(limited, nil)
-	if err == nil && ctx.Err() != nil {
-		_ = conn.Close(link.CloseNone, "")
-		return nil, ctx.Err()
-	}
-	return conn, err
 }
 
 // watchLoss looks at what QUIC loses, and changes to a WebSocket where that is too
 // much.
-func (a *Agent) watchLoss(search, ctx context.Context, s *session, found chan<- handover) {
+func (a *Agent) watchLoss(search, ctx context.Context, s *session) *handover {
 	quic := s.conn.(*dial.QUICConn)
 	var meter dial.LossMeter
 	meter.Span(quic.Packets())
 	for {
 		select {
 		case <-search.Done():
-			return
+			return nil
 		case <-time.After(a.lossSpan):
 		}
 		if !meter.Span(quic.Packets()) || a.loss.Stays(time.Now()) {
 			continue
 		}
-		web := a.inUse().web
-		conn, err := dialOne(search, web.DialFast)
+		c := a.inUse()
+		next, err := a.succeed(search, ctx, s, c, dial.Runner{Dial: c.web.DialFast, Limit: longDialTimeout})
 		switch {
+		case err == nil || s.departed.Load():
+			span := a.loss.Avoid(time.Now())
+			a.Logger.Info("QUIC loses too many packets; leaving it for a WebSocket", "session", s.welcome.Session, "for", span.String())
+			return &handover{next, err}
 		case search.Err() != nil:
-			return
+			return nil
 		case errors.Is(err, dial.ErrNoBBR):
 			a.loss.Stay(time.Now())
 			a.Logger.Info("QUIC loses too many packets; staying on it all the same", "session", s.welcome.Session, "reason", err,
 				"again_in", dial.SlowFor.String(), "fix", "on Linux: `modprobe tcp_bbr`")
-			continue
-		case err != nil:
+		default:
 			meter.Bad = 0 // another minute
-			a.Logger.Debug("QUIC loses many packets, but there is no WebSocket", "reason", reason(err))
-			continue
+			a.Logger.Debug("QUIC loses many packets, but a WebSocket does not work either", "reason", reason(err))
 		}
-		span := a.loss.Avoid(time.Now())
-		a.Logger.Info("QUIC loses too many packets; leaving it for a WebSocket", "session", s.welcome.Session, "for", span.String())
-		a.move(ctx, s, conn, found)
-		return
 	}
 }
 
-// rescue dials while a tunnel is silent. The new tunnel takes the requests, and those
-// of the silent one may still finish, if its path comes back in time: also those that
-// are on their way, of which this side knows nothing yet.
-func (a *Agent) rescue(search, ctx context.Context, s *session, found chan<- handover) {
+// rescue dials while a tunnel is silent. The new tunnel takes the requests. Requests
+// of the silent one may still finish if its path comes back in time, also those that
+// have not arrived yet.
+func (a *Agent) rescue(search, ctx context.Context, s *session) *handover {
 	a.webDelay = min(a.webDelay, suspectDelay) // UDP may be blocked
 	for attempt := 0; ; attempt++ {
 		if attempt > 0 {
 			a.monitor.enter(silent, nil)
 		}
-		next, answer, err := a.race(search, a.inUse(), permit{rescue, s, ctx})
+		c := a.inUse()
+		next, err := a.tunnel(search, c, permit{rescue, s, ctx}, a.runners(c, a.retry.dialTimeout()))
 		if err == nil {
-			err = next.begin(answer)
-		}
-		if err == nil {
-			a.Logger.Warn("another tunnel takes the place of one that is silent", "session", s.welcome.Session, "replaced_by", next.welcome.Session)
-			found <- handover{next: next}
-			return
+			a.Logger.Warn("another tunnel replaces the silent one", "session", s.welcome.Session, "replaced_by", next.welcome.Session)
+			return &handover{next: next}
 		}
 		if search.Err() != nil {
-			return
+			return nil
 		}
 		end := ending{err: err}
 		pause := a.retry.pause(end)
@@ -240,7 +222,7 @@ func (a *Agent) rescue(search, ctx context.Context, s *session, found chan<- han
 		a.report(end, retrying, pause)
 		select {
 		case <-search.Done():
-			return
+			return nil
 		case <-time.After(pause):
 		}
 	}
@@ -249,57 +231,26 @@ func (a *Agent) rescue(search, ctx context.Context, s *session, found chan<- han
 // renew takes the pending configuration: by an update of the tunnel where that is
 // enough, else by a new tunnel. While it is dialled, and whenever that fails, the
 // tunnel stays.
-func (a *Agent) renew(search, ctx context.Context, s *session, found chan<- handover) {
+func (a *Agent) renew(search, ctx context.Context, s *session) *handover {
 	next, _ := a.next()
 	if next == nil || next.samePeer(a.inUse()) && a.update(s, next) {
-		return
+		return nil
 	}
-	// The connection is made first: its failure costs nothing. It is not needed for a
+	// The connection comes first: its failure costs nothing. It is not needed for a
 	// tunnel that has ended meanwhile.
 	living, stop := context.WithCancel(search)
 	defer stop()
 	defer context.AfterFunc(s.conn.Context(), stop)()
-	conn, err := next.dialAny(living, s.conn.Transport())
-	if living.Err() != nil {
-		return
-	}
-	if err != nil {
+	tunnel, err := a.succeed(living, ctx, s, next, a.runners(next, longDialTimeout)...)
+	switch {
+	case err == nil:
+		a.adopt(next)
+		return &handover{next: tunnel}
+	case s.departed.Load():
 		a.putOff(next, err)
-		return
-	}
-	if pending, _ := a.next(); pending != next { // a newer one has come, which wakes the tunnel again
-		_ = conn.Close(link.CloseNone, "")
-		return
-	}
-	tunnel, err := a.succeed(ctx, s, next, conn)
-	if err != nil {
+		return &handover{err: errTrial}
+	case living.Err() == nil:
 		a.putOff(next, err)
-		if s.departed.Load() {
-			found <- handover{err: errTrial}
-		}
-		return
 	}
-	a.adopt(next)
-	found <- handover{next: tunnel}
-}
-
-// dialAny makes a connection by the first transport that works, beginning with the
-// one that did last.
-func (c *configuration) dialAny(ctx context.Context, last string) (link.Conn, error) {
-	var errs []error
-	for _, web := range []bool{last == link.TransportWebSocket, last != link.TransportWebSocket} {
-		open := c.quic.Dial
-		if web {
-			open = c.web.Dial
-		}
-		if web && c.transport == config.TransportQUIC || !web && c.transport == config.TransportWebSocket {
-			continue
-		}
-		conn, err := dialOne(ctx, open)
-		if err == nil {
-			return conn, nil
-		}
-		errs = append(errs, err)
-	}
-	return nil, errors.Join(errs...)
+	return nil
 }

@@ -18,26 +18,12 @@ type monitor struct {
 	mu      sync.Mutex
 	changed chan struct{} // nil: it is not waited for
 	state   state
-	since   time.Time
-	tunnel  *TunnelStatus
-	rtt     func() time.Duration // of tunnel
-	problem *Problem
-	tunnels uint64
+	status  Status               // as far as it is counted or set here
+	rtt     func() time.Duration // of the tunnel
 
-	running        int
-	served, failed uint64
-	counts         map[string]*upstreamCounts
-	ring           [recentRequests]upstream.Request
-	ended          int // requests, of which the last are in ring
-}
-
-// upstreamCounts are the requests of one upstream.
-type upstreamCounts struct {
-	running  int
-	results  map[string]uint64
-	answered uint64
-	seconds  float64
-	buckets  [len(DurationBounds)]uint64
+	counts map[string]*UpstreamStatus // by name
+	ring   [recentRequests]upstream.Request
+	ended  int // requests, of which the last are in ring
 }
 
 // wake closes the channel of a change. The caller holds mu.
@@ -62,22 +48,20 @@ func (m *monitor) recent() []upstream.Request {
 func (m *monitor) Begin(upstream string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.running++
-	m.of(upstream).running++
+	m.status.Running++
+	m.of(upstream).Running++
 	m.wake()
 }
 
 // of returns the counts of an upstream. The caller holds mu.
-func (m *monitor) of(upstream string) *upstreamCounts {
-	c := m.counts[upstream]
-	if c == nil {
-		if m.counts == nil {
-			m.counts = make(map[string]*upstreamCounts)
-		}
-		c = &upstreamCounts{results: make(map[string]uint64)}
-		m.counts[upstream] = c
+func (m *monitor) of(upstream string) *UpstreamStatus {
+	if m.counts == nil {
+		m.counts = make(map[string]*UpstreamStatus)
 	}
-	return c
+	if m.counts[upstream] == nil {
+		m.counts[upstream] = &UpstreamStatus{Name: upstream, Results: map[string]uint64{}, Buckets: make([]uint64, len(DurationBounds))}
+	}
+	return m.counts[upstream]
 }
 
 // End implements [upstream.Observer].
@@ -85,21 +69,21 @@ func (m *monitor) End(r upstream.Request) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := m.of(r.Upstream)
-	m.running--
-	c.running--
-	c.results[r.Result]++
+	m.status.Running--
+	c.Running--
+	c.Results[r.Result]++
 	if r.Status != 0 {
 		seconds := r.Duration.Seconds()
-		c.answered++
-		c.seconds += seconds
+		c.Answered++
+		c.Seconds += seconds
 		for i := len(DurationBounds) - 1; i >= 0 && seconds <= DurationBounds[i]; i-- {
-			c.buckets[i]++
+			c.Buckets[i]++
 		}
 	}
 	if r.Status != 0 && r.Result == upstream.StatusClass(r.Status) {
-		m.served++
+		m.status.Served++
 	} else {
-		m.failed++
+		m.status.Failed++
 	}
 	m.ring[m.ended%recentRequests] = r
 	m.ended++

@@ -28,7 +28,7 @@ type PairOptions struct {
 	Server string // host:port
 	URL    string // base URL of the gateway's HTTPS; default: https:// and the host of Server
 	Pin    string // of the gateway
-	Code   string // that a person made in the console
+	Code   string // from the console
 	// Name is shown to the person who approves. Default: the host's.
 	Name      string
 	Version   string
@@ -37,7 +37,7 @@ type PairOptions struct {
 	// the connection was lost.
 	Pending func(link.Pending)
 	// Interrupted is called when the gateway is tried again after a pause. fix
-	// is empty where there is nothing to do but wait.
+	// is empty where only waiting helps.
 	Interrupted func(reason, fix string, pause time.Duration)
 }
 
@@ -48,10 +48,9 @@ type petition struct {
 	patience time.Duration
 }
 
-// Pair asks the gateway to make this machine one of its connectors, waits for a
-// person to approve that, and returns the tunnel token. The gateway may go away
-// and come back meanwhile. A refusal is a [link.Deny]; when ctx ends, its error
-// is returned.
+// Pair asks the gateway to accept this machine as a connector, waits for a person's
+// approval, and returns the tunnel token. The gateway may restart meanwhile. A refusal
+// is a [link.Deny]; when ctx ends, its error is returned.
 func Pair(ctx context.Context, o PairOptions) (token string, err error) {
 	p, err := newPetition(o)
 	if err != nil {
@@ -64,7 +63,7 @@ func newPetition(o PairOptions) (*petition, error) {
 	a := newAgent(Options{Logger: slog.New(slog.DiscardHandler)})
 	c := &configuration{hello: newHello(o.Version, o.Name, o.Upstreams), credentials: &credentials{token: link.Token{Secret: newSecret()}}}
 	if c.hello.Claim = strings.TrimSpace(o.Code); c.hello.Claim == "" {
-		return nil, errors.New("there is no pairing code")
+		return nil, errors.New("the pairing code is missing")
 	}
 	if err := c.greeting().Check(); err != nil {
 		return nil, err
@@ -74,7 +73,7 @@ func newPetition(o PairOptions) (*petition, error) {
 	return &petition{Agent: a, options: o, patience: pairPatience}, nil
 }
 
-// newSecret returns 43 random letters and digits: what a claim needs.
+// newSecret returns the 43 random letters and digits of a claim.
 func newSecret() string {
 	const letters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	secret := make([]byte, 43)
@@ -117,25 +116,23 @@ func (p *petition) run(ctx context.Context) (token string, err error) {
 	}
 }
 
-// interrupted reports why there is a pause.
 func (p *petition) interrupted(err error, pause time.Duration) {
 	if p.options.Interrupted == nil {
 		return
 	}
 	why, fix := reason(err), ""
 	var deny link.Deny
-	switch {
-	case errors.As(err, &deny):
+	if errors.As(err, &deny) {
 		why = deny.Message
-	case kindOf(err) == endSilent:
+	} else if kindOf(err) == endSilent {
 		fix = "check that the gateway runs and that UDP can reach it at " + p.current.quic.Server + ", or HTTPS at " + p.current.web.Address
 	}
 	p.options.Interrupted(why, fix, pause)
 }
 
-// ask says hello with the claim, and waits on that connection for the decision.
+// ask sends a hello with the claim, and waits on that connection for the decision.
 func (p *petition) ask(ctx context.Context) (token string, end ending) {
-	s, answer, err := p.race(ctx, p.current, permit{ctx: ctx})
+	s, answer, err := p.race(ctx, p.current, permit{ctx: ctx}, p.runners(p.current, p.retry.dialTimeout()))
 	if err != nil {
 		return "", ending{err: err}
 	}
@@ -146,7 +143,7 @@ func (p *petition) ask(ctx context.Context) (token string, end ending) {
 		return m.TunnelToken, ending{}
 	case link.Pending:
 		if p.options.Pending != nil {
-			// What is shown is computed here, not received.
+			// It is computed here, not received.
 			m.Fingerprint = link.Fingerprint(p.options.Pin, p.current.greeting().Secret)
 			p.options.Pending(m)
 		}
@@ -162,21 +159,10 @@ func (p *petition) ask(ctx context.Context) (token string, end ending) {
 // then closes it.
 func (s *session) awaitDecision(ctx context.Context) (token string, err error) {
 	var background sync.WaitGroup
-	background.Go(s.listen)
 	background.Go(s.ping)
 	defer background.Wait()
-	var decision link.Message
-	select {
-	case decision = <-s.decided:
-	case <-s.conn.Context().Done():
-		select { // both at once: the decision counts
-		case decision = <-s.decided:
-		default:
-		}
-	case <-ctx.Done():
-		s.close(link.CloseNone, ctx.Err())
-	}
-	switch m := decision.(type) {
+	defer context.AfterFunc(ctx, func() { s.close(link.CloseNone, ctx.Err()) })()
+	switch m := s.listen().(type) {
 	case link.Grant:
 		s.close(link.CloseNone, nil)
 		return m.TunnelToken, nil
@@ -189,7 +175,7 @@ func (s *session) awaitDecision(ctx context.Context) (token string, err error) {
 	}
 }
 
-// checkToken makes sure that what was granted is a token of this gateway.
+// checkToken checks that a granted token is one of this gateway.
 func (p *petition) checkToken(token string) error {
 	t, err := link.ParseToken(token)
 	if err != nil {

@@ -15,8 +15,6 @@ const (
 	// while the tunnel of the old one is up.
 	firstReloadPause = 10 * time.Second
 	lastReloadPause  = 5 * time.Minute
-	// reloadDelay is for an attempt that something else came before.
-	reloadDelay = time.Second
 )
 
 // errNewer ends an attempt with a configuration that another one has replaced.
@@ -26,19 +24,11 @@ var errNewer = errors.New("there is a newer configuration")
 type pending struct {
 	next  *configuration // nil: none
 	pause time.Duration  // before the last attempt; 0: it was not tried yet
-	timer *time.Timer    // of the next attempt; nil: none is planned
+	at    time.Time      // of the next attempt; zero: now
 }
 
-// set replaces the pending configuration.
-func (p *pending) set(next *configuration) {
-	if p.timer != nil {
-		p.timer.Stop()
-	}
-	*p = pending{next: next}
-}
-
-// Reload makes the agent work by another configuration. An error names the
-// field and the fix, and means that nothing has changed.
+// Reload gives the agent another configuration. An error names the field and the fix,
+// and means that nothing has changed.
 //
 // Keys, and the addresses of upstreams, change at once, and other upstreams and routes
 // are sent to the gateway on the same tunnel. Another token, server, transport or number
@@ -51,7 +41,7 @@ func (a *Agent) Reload(c config.Config) error {
 	if a.pending.next != nil {
 		older = append(older, a.pending.next)
 	}
-	next, err := newConfiguration(c, a.Options, older...)
+	next, err := a.newConfiguration(c, older...)
 	if err != nil {
 		return err
 	}
@@ -62,7 +52,7 @@ func (a *Agent) Reload(c config.Config) error {
 		return nil
 	}
 	a.Logger.Info("configuration reloaded", "tunnel", "renewing")
-	a.pending.set(next)
+	a.pending = pending{next: next}
 	a.wakeUp()
 	return nil
 }
@@ -79,48 +69,30 @@ func (a *Agent) replace(next, old *configuration) {
 	a.prober.Look()
 }
 
-// wakeUp has the pending configuration looked at.
-func (a *Agent) wakeUp() {
-	select {
-	case a.wake <- struct{}{}:
+// wakeUp reports another pending configuration to the agent's loops.
+func (a *Agent) wakeUp() { trySend(a.wake, struct{}{}) }
+
+// pendingWait returns the pending configuration, and how long to wait before it is tried.
+func (a *Agent) pendingWait() (*configuration, time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.pending.next, time.Until(a.pending.at)
+}
+
+// untilPending returns the pause before the next attempt without a tunnel: at most until
+// the pending configuration is due, and none before its first attempt.
+func (a *Agent) untilPending(pause time.Duration) time.Duration {
+	_, wait := a.pendingWait()
+	next, tried := a.next()
+	switch {
+	case next == nil:
+		return pause
+	case !tried:
+		return 0
+	case wait > 0:
+		return min(pause, wait)
 	default:
-	}
-}
-
-// wakeAfter wakes after a pause, and not earlier. The caller holds mu.
-func (a *Agent) wakeAfter(pause time.Duration) {
-	if a.pending.timer != nil {
-		a.pending.timer.Stop()
-	}
-	var timer *time.Timer
-	timer = time.AfterFunc(pause, func() {
-		a.mu.Lock()
-		if a.pending.timer == timer {
-			a.pending.timer = nil
-		}
-		a.mu.Unlock()
-		a.wakeUp()
-	})
-	a.pending.timer = timer
-}
-
-// remind makes sure that a pending configuration is looked at, soon if nothing else is
-// planned.
-func (a *Agent) remind() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.pending.next != nil && a.pending.timer == nil {
-		a.wakeAfter(reloadDelay)
-	}
-}
-
-// stopPending ends the attempts.
-func (a *Agent) stopPending() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.pending.timer != nil {
-		a.pending.timer.Stop()
-		a.pending.timer = nil
+		return pause
 	}
 }
 
@@ -139,7 +111,7 @@ func (a *Agent) adopt(next *configuration) {
 	a.current.proxy.Upstreams().Retire(next.proxy.Upstreams())
 	a.current = next
 	if a.pending.next == next {
-		a.pending.set(nil)
+		a.pending = pending{}
 	}
 	a.retry.reset()
 	a.prober.Look()
@@ -156,13 +128,13 @@ func (a *Agent) putOff(next *configuration, err error) {
 	}
 	var deny link.Deny
 	if errors.As(err, &deny) && !deny.Retry {
-		a.pending.set(nil)
+		a.pending = pending{}
 		a.Logger.Error("the gateway refuses the new configuration; the last one that worked stays",
 			"server", next.quic.Server, "reason", reason(err), "fix", "correct `tunnel_token`, and reload again")
 		return
 	}
 	a.pending.pause = min(max(2*a.pending.pause, a.reloadPause), lastReloadPause)
-	a.wakeAfter(a.pending.pause)
+	a.pending.at = time.Now().Add(a.pending.pause)
 	a.Logger.Error("cannot connect with the new configuration; the last one that worked stays",
 		"server", next.quic.Server, "reason", reason(err), "retry_in", a.pending.pause.String(), "fix", "check `server` and `tunnel_token`, and reload again")
 }
@@ -208,7 +180,7 @@ func (a *Agent) update(s *session, next *configuration) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.pending.next == next { // else a newer one has come, which wakes the tunnel again
-		a.pending.set(nil)
+		a.pending = pending{}
 		a.replace(next, current)
 	}
 	return true

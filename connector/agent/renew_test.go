@@ -55,7 +55,10 @@ func TestReloadToNowhere(t *testing.T) {
 		t.Errorf("the other one got %d hellos", n)
 	}
 	giveBack()
-	a.wakeUp() // as the clock does after a while
+	a.mu.Lock()
+	a.pending.at = time.Time{} // as after a while
+	a.mu.Unlock()
+	a.wakeUp()
 	if got := away.session().ask(t); got != "new" {
 		t.Errorf("the new gateway answers %q", got)
 	}

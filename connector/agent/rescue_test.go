@@ -127,7 +127,7 @@ func TestDeadPathIsReplaced(t *testing.T) {
 	if err := g.openFlood(t).read(10); err != nil {
 		t.Error(err)
 	}
-	if log := a.log.String(); !strings.Contains(log, `level=WARN msg="another tunnel takes the place of one that is silent" session=`) {
+	if log := a.log.String(); !strings.Contains(log, `level=WARN msg="another tunnel replaces the silent one" session=`) {
 		t.Errorf("log %s", log)
 	}
 	if err := c.read(1_000_000); err == nil {

@@ -19,16 +19,15 @@ const (
 	// and is up again: everything is ready for the next tunnel.
 	resetPause = 200 * time.Millisecond
 	// healthyAfter is how long a tunnel must live for the pauses to begin again
-	// with the shortest: one that breaks at once, again and again, must not be dialled
-	// twice a second.
+	// with the shortest: a gateway that breaks each tunnel must not be dialled twice
+	// a second.
 	healthyAfter = 5 * time.Second
 
 	// A UDP port without a listener stays silent. Short first attempts find a
 	// gateway that has just restarted, longer ones a slow path.
 	firstDialTimeout = 2 * time.Second
 	longDialTimeout  = 10 * time.Second
-	// busyPause is the ceiling after a refusal by a gateway that has too many of
-	// them to do: it gets better every moment.
+	// busyPause is the ceiling after a refusal by a busy gateway.
 	busyPause = 10 * time.Second
 )
 

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"errors"
-	"time"
 
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/text"
@@ -14,9 +13,6 @@ var (
 	errOutdated = errors.New("the token was rotated while the hello was on its way")
 )
 
-// rotationRest is the pause after a rotation.
-const rotationRest = time.Second
-
 // offer keeps the newest token that the gateway offers. Only listen calls it.
 func (s *session) offer(m link.Rotate) {
 	select {
@@ -24,24 +20,6 @@ func (s *session) offer(m link.Rotate) {
 	default:
 	}
 	s.offers <- m
-}
-
-// rotations takes the tokens that the gateway offers, one after the other. Its rests
-// bound what a gateway costs that offers them without end.
-func (s *session) rotations() {
-	for {
-		select {
-		case <-s.conn.Context().Done():
-			return
-		case offer := <-s.offers:
-			s.rotate(offer)
-		}
-		select {
-		case <-s.conn.Context().Done():
-			return
-		case <-time.After(rotationRest):
-		}
-	}
 }
 
 // rotate takes a token that the gateway offers, and answers when it is stored: from
@@ -60,8 +38,8 @@ func (s *session) rotate(offer link.Rotate) {
 	}
 }
 
-// takeToken keeps a new token, and uses its secret from now on. All else of a
-// token stays: the address in it is one that has worked.
+// takeToken keeps a new token, and uses its secret from now on. All else of the
+// token stays: its address has worked.
 func (a *Agent) takeToken(c *credentials, offered string) error {
 	a.rotation.Lock()
 	defer a.rotation.Unlock()

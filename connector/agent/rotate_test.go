@@ -248,7 +248,6 @@ func TestRotateForAllConfigurations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer a.stopPending()
 	fresh := testToken
 	fresh.Secret = "n3w"
 	if err := a.Reload(with(testToken, "b:1")); err != nil {

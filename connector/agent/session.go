@@ -13,10 +13,11 @@ import (
 )
 
 const (
-	// closeTimeout is how long the gateway has to say why it closes.
+	// closeTimeout is how long the gateway has to send why it closes.
 	closeTimeout = 2 * time.Second
-	// reportRest is the time between two reports to the gateway.
-	reportRest = time.Second
+	// housekeepingRest is the time between two reports to the gateway, and between two
+	// rotations.
+	housekeepingRest = time.Second
 )
 
 // session is one tunnel.
@@ -27,7 +28,6 @@ type session struct {
 	stream  link.ControlStream
 	control *link.Control
 	welcome link.Welcome
-	decided chan link.Message // in a pairing: its grant or deny
 
 	heartbeat      atomic.Int64  // time.Duration between pings
 	pongs          chan struct{} // one for each pong
@@ -36,7 +36,7 @@ type session struct {
 	agreed         chan struct{} // closed by its drain_ok
 	silent         atomic.Bool   // a pong is overdue
 	silenceChanged chan struct{}
-	why            atomic.Value // ownEnd: the reason, if this side ends the tunnel
+	why            atomic.Pointer[error] // the reason, if this side ends the tunnel
 	requests       sync.WaitGroup
 	running        atomic.Int64      // requests
 	updated        chan link.Updated // the answer to an update
@@ -45,7 +45,7 @@ type session struct {
 
 func newSession(a *Agent, c *configuration, conn link.Conn) *session {
 	s := &session{
-		agent: a, config: c, conn: conn, decided: make(chan link.Message, 1), pongs: make(chan struct{}, 1),
+		agent: a, config: c, conn: conn, pongs: make(chan struct{}, 1),
 		silenceChanged: make(chan struct{}, 1), agreed: make(chan struct{}), updated: make(chan link.Updated, 1),
 		offers: make(chan link.Rotate, 1),
 	}
@@ -76,26 +76,21 @@ func (s *session) explain(err error) error {
 	return err
 }
 
-// ended returns why a tunnel that is over has ended.
 func (s *session) ended() error {
-	if why, ok := s.why.Load().(ownEnd); ok {
-		return why.error
+	if why := s.why.Load(); why != nil {
+		return *why
 	}
 	return context.Cause(s.conn.Context())
 }
-
-// ownEnd is an error in a form that atomic.Value takes: always the same type.
-type ownEnd struct{ error }
 
 // serve takes requests until the tunnel ends, and returns why it did. When ctx
 // ends, it drains the tunnel first.
 func (s *session) serve(ctx context.Context) error {
 	var background sync.WaitGroup
 	background.Go(s.accept)
-	background.Go(s.listen)
+	background.Go(func() { s.listen() })
 	background.Go(s.ping)
-	background.Go(s.rotations)
-	background.Go(s.report)
+	background.Go(s.housekeep)
 	select {
 	case <-s.conn.Context().Done():
 	case <-ctx.Done():
@@ -120,7 +115,6 @@ func (s *session) accept() {
 	}
 }
 
-// request serves one stream.
 func (s *session) request(stream link.Stream) {
 	s.running.Add(1)
 	defer s.running.Add(-1)
@@ -134,8 +128,9 @@ func (s *session) request(stream link.Stream) {
 	}
 }
 
-// listen handles the gateway's control messages.
-func (s *session) listen() {
+// listen handles the gateway's control messages until the tunnel ends. A pairing ends
+// it with a decision: a grant or a denial.
+func (s *session) listen() (decision link.Message) {
 	draining := false
 	for {
 		message, err := s.control.Receive()
@@ -144,17 +139,14 @@ func (s *session) listen() {
 		}
 		if err != nil {
 			s.fail(err)
-			return
+			return nil
 		}
 		switch m := message.(type) {
 		case link.Ping:
 			err = s.send(link.Pong{})
 		case link.Pong:
 			s.setHeartbeat(m.HeartbeatMillis)
-			select {
-			case s.pongs <- struct{}{}:
-			default: // one is waiting already
-			}
+			trySend(s.pongs, struct{}{})
 		case link.Drain:
 			if !draining {
 				s.agent.Logger.Info("gateway is shutting down", "session", s.welcome.Session)
@@ -164,27 +156,32 @@ func (s *session) listen() {
 		case link.DrainOK:
 			s.agree.Do(func() { close(s.agreed) })
 		case link.Updated:
-			select {
-			case s.updated <- m:
-			default: // it is not waited for
-			}
+			trySend(s.updated, m)
 		case link.Rotate:
 			s.offer(m)
 		case link.Grant, link.Deny:
-			select {
-			case s.decided <- m:
-			default: // it is not waited for, or decided already
+			if s.config.hello.Claim != "" {
+				return message
 			}
 		}
 		if err != nil {
 			s.fail(err)
-			return
+			return nil
 		}
 	}
 }
 
-// report sends what is known of the upstreams, now and whenever it changes.
-func (s *session) report() {
+// trySend sends v, unless a value is waiting in the channel already.
+func trySend[T any](c chan<- T, v T) {
+	select {
+	case c <- v:
+	default:
+	}
+}
+
+// housekeep sends the states of the upstreams, now and whenever they change, and takes
+// the tokens that the gateway offers. Its rests bound what either can cost.
+func (s *session) housekeep() {
 	var last link.Report
 	for {
 		changed := s.agent.prober.Changed()
@@ -198,11 +195,13 @@ func (s *session) report() {
 		case <-s.conn.Context().Done():
 			return
 		case <-changed:
+		case offer := <-s.offers:
+			s.rotate(offer)
 		}
 		select {
 		case <-s.conn.Context().Done():
 			return
-		case <-time.After(reportRest):
+		case <-time.After(housekeepingRest):
 		}
 	}
 }
@@ -216,15 +215,15 @@ func (s *session) send(m link.Message) error {
 	return s.control.Send(m)
 }
 
-// fail ends a tunnel whose control stream has failed. That is mostly because
-// the tunnel has ended already, and then this changes nothing.
+// fail ends a tunnel after a failure of its control stream. Mostly the tunnel has
+// ended already, and then this changes nothing.
 func (s *session) fail(err error) {
 	if errors.Is(err, link.ErrMalformed) {
 		s.agent.Logger.Error("gateway breaks the protocol", "session", s.welcome.Session, "error", err)
 		s.close(link.CloseProtocol, err)
 		return
 	}
-	// The gateway may be about to say why it closes.
+	// The gateway may be about to send why it closes.
 	select {
 	case <-s.conn.Context().Done():
 	case <-time.After(closeTimeout):
@@ -232,15 +231,15 @@ func (s *session) fail(err error) {
 	}
 }
 
-// setHeartbeat follows what the gateway asks for, within reason.
+// setHeartbeat takes the gateway's interval, within limits.
 func (s *session) setHeartbeat(milliseconds int) {
 	if milliseconds > 0 {
 		s.heartbeat.Store(int64(min(max(time.Duration(milliseconds)*time.Millisecond, minHeartbeat), maxHeartbeat)))
 	}
 }
 
-// drain leaves the tunnel without breaking a request: the gateway sends no more
-// of them, and closes when it has the last answer.
+// drain leaves the tunnel without breaking a request: the gateway sends no further
+// ones, and closes when it has the last answer.
 func (s *session) drain() {
 	s.agent.Logger.Info("draining", "session", s.welcome.Session, "timeout", s.agent.DrainTimeout.String())
 	s.agent.monitor.enter(draining, nil)
@@ -272,14 +271,7 @@ func (s *session) depart() error {
 // before.
 func (s *session) close(code link.CloseCode, why error) {
 	if s.conn.Context().Err() == nil {
-		s.why.CompareAndSwap(nil, ownEnd{why})
+		s.why.CompareAndSwap(nil, &why)
 	}
 	s.conn.Close(code, "")
-}
-
-// status describes a tunnel that is up, but for its round trip time.
-func (s *session) status() TunnelStatus {
-	return TunnelStatus{
-		Session: s.welcome.Session, Remote: s.conn.RemoteAddr().String(), Transport: s.conn.Transport(), GatewayVersion: s.welcome.Version,
-	}
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// state is what an agent is doing: see the package's documentation.
+// state is the state of an agent: see the package's documentation.
 type state int
 
 const (
@@ -19,7 +19,7 @@ const (
 	draining                // it stops; running requests may finish
 )
 
-// states has what [Status] shows of each state, and the states that may follow.
+// states has how [Status] shows each state, and the states that may follow.
 var states = [...]struct {
 	shown State
 	next  []state
@@ -34,17 +34,17 @@ var states = [...]struct {
 	draining:   {StateDraining, []state{stopped}},
 }
 
-// enter changes the state. problem is why there is no tunnel; nil: the last one stays.
+// enter changes the state. A nil problem leaves the last one.
 func (m *monitor) enter(to state, problem *Problem) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.change(to)
 	if problem != nil {
-		m.problem = problem
+		m.status.Problem = problem
 	}
 }
 
-// online is enter for a tunnel that is up; isNew says that it was not before.
+// online is enter for a tunnel that is up; isNew: for the first time.
 func (m *monitor) online(s *session, isNew bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -52,15 +52,17 @@ func (m *monitor) online(s *session, isNew bool) {
 	if m.state != online {
 		return
 	}
-	tunnel := s.status()
-	m.tunnel, m.rtt, m.problem = &tunnel, s.conn.RTT, nil
+	m.status.Tunnel = &TunnelStatus{
+		Session: s.welcome.Session, Remote: s.conn.RemoteAddr().String(), Transport: s.conn.Transport(), GatewayVersion: s.welcome.Version,
+	}
+	m.rtt, m.status.Problem = s.conn.RTT, nil
 	if isNew {
-		m.tunnels++
+		m.status.Tunnels++
 	}
 }
 
-// change does enter's work. A drain is only followed by the end, whatever was under
-// way when it began. The caller holds mu.
+// change does enter's work. Only the end follows a drain, whatever was under way when
+// it began. The caller holds mu.
 func (m *monitor) change(to state) {
 	if m.state == draining && to != stopped {
 		return
@@ -70,10 +72,10 @@ func (m *monitor) change(to state) {
 	}
 	m.state = to
 	if to != leaving {
-		m.since = time.Now()
+		m.status.Since = time.Now()
 	}
 	if to != leaving && to != draining { // these keep the tunnel
-		m.tunnel, m.rtt = nil, nil
+		m.status.Tunnel, m.rtt = nil, nil
 	}
 	m.wake()
 }

@@ -2,12 +2,13 @@ package agent
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/connector/upstream"
 )
 
-// State says what a connector is doing.
+// State is what a connector is doing.
 type State string
 
 // The states of a connector.
@@ -19,8 +20,8 @@ const (
 	StateStopped    State = "stopped"    // its Run is over
 )
 
-// Status is what a connector reports about itself. It holds no secrets, and
-// nothing of what requests and answers say.
+// Status is a connector's report about itself. It holds no secrets, and no contents of
+// requests and answers.
 type Status struct {
 	State     State              `json:"state"`
 	Since     time.Time          `json:"since"`     // of State
@@ -30,7 +31,7 @@ type Status struct {
 	Problem   *Problem           `json:"problem,omitempty"`
 	Upstreams []UpstreamStatus   `json:"upstreams"`
 	Running   int                `json:"requests_running"`
-	Served    uint64             `json:"requests_served"` // with a whole answer, whatever it said
+	Served    uint64             `json:"requests_served"` // with a whole answer of any status
 	Failed    uint64             `json:"requests_failed"` // without one
 	Tunnels   uint64             `json:"tunnels"`         // that were up since the start
 	Recent    []upstream.Request `json:"recent"`          // the last requests, the newest first
@@ -45,7 +46,7 @@ type TunnelStatus struct {
 	RTT            time.Duration `json:"rtt_ns"`
 }
 
-// Problem is why there is no tunnel.
+// Problem is the reason for being without a tunnel.
 type Problem struct {
 	Reason  string    `json:"reason"`
 	Fix     string    `json:"fix,omitempty"`
@@ -59,12 +60,12 @@ type UpstreamStatus struct {
 	Running int    `json:"requests_running"`
 	// State is one of the states in package upstream.
 	State string `json:"state"`
-	// Models are those that it lists; nil: it does not say.
+	// Models are listed by the server; nil: unknown.
 	Models []string `json:"models"`
 	// Results counts requests by how they ended: "2xx" to "5xx", or a reason.
 	Results map[string]uint64 `json:"results"`
-	// Durations of what was answered, of all and by the bounds in
-	// [DurationBounds]; each counts what is at most its bound.
+	// Answers, their total duration, and how many took at most each of
+	// [DurationBounds].
 	Answered uint64   `json:"answered"`
 	Seconds  float64  `json:"seconds"`
 	Buckets  []uint64 `json:"buckets"`
@@ -80,24 +81,18 @@ func (a *Agent) Status() Status {
 	m := &a.monitor
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := Status{
-		State: states[m.state].shown, Since: m.since, Connector: c.hello.Connector, Server: c.quic.Server, Problem: m.problem,
-		Running: m.running, Served: m.served, Failed: m.failed, Tunnels: m.tunnels, Recent: m.recent(),
-	}
-	if m.tunnel != nil {
-		tunnel := *m.tunnel
+	s := m.status
+	s.State, s.Connector, s.Server, s.Recent = states[m.state].shown, c.hello.Connector, c.quic.Server, m.recent()
+	if s.Tunnel != nil {
+		tunnel := *s.Tunnel
 		tunnel.RTT = m.rtt().Round(10 * time.Microsecond)
 		s.Tunnel = &tunnel
 	}
 	upstreams := c.proxy.Upstreams()
 	for _, name := range upstreams.Names() {
-		u := UpstreamStatus{Name: name, Address: upstreams[name].Address, Results: map[string]uint64{}, Buckets: make([]uint64, len(DurationBounds))}
+		u := *m.of(name)
+		u.Address, u.Results, u.Buckets = upstreams[name].Address, maps.Clone(u.Results), slices.Clone(u.Buckets)
 		u.State, u.Models = upstreams[name].State()
-		if count := m.counts[name]; count != nil {
-			u.Running, u.Answered, u.Seconds = count.running, count.answered, count.seconds
-			maps.Copy(u.Results, count.results)
-			copy(u.Buckets, count.buckets[:])
-		}
 		s.Upstreams = append(s.Upstreams, u)
 	}
 	return s

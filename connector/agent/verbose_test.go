@@ -39,7 +39,7 @@ func TestGatewayRepeatsItself(t *testing.T) {
 		token, _ := keeper.state()
 		return token == g.renew("499").Encode()
 	})
-	if _, calls := keeper.state(); calls > 2+int(time.Since(begun)/rotationRest) {
+	if _, calls := keeper.state(); calls > 2+int(time.Since(begun)/housekeepingRest) {
 		t.Errorf("%d tokens were kept in %v", calls, time.Since(begun))
 	}
 	if n := strings.Count(a.log.String(), "gateway is shutting down"); n != 1 {

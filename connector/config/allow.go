@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// methods are those that may be allowed.
+// methods may be allowed.
 var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 
 // Pattern is one entry of allow in the configuration. Patterns can be compared.
 type Pattern struct {
 	method, path string
-	prefix       bool // path is the beginning of what is allowed
+	prefix       bool // path is the beginning of allowed paths
 }
 
 // parsePattern reads "METHOD /v1/path" or "METHOD /v1/path*".

@@ -1,8 +1,8 @@
-// Package config is what a connector is configured with: a JSON file, read strictly
+// Package config is the configuration of a connector: a JSON file, read strictly
 // and checked with errors that name the field and the fix.
 //
 //	config.go, allow.go, size.go   the fields, and the values of some of them
-//	parse.go, suggest.go           reading the file, and naming what was meant
+//	parse.go, suggest.go           reading the file, with suggestions for mistakes
 //	validate.go                    checking the values
 //	store.go, keep.go, owner_*.go  writing the file: after a pairing, and with a new token
 package config
@@ -35,8 +35,7 @@ const DefaultUpstream = "default"
 
 // Config is a connector's configuration, as its JSON file holds it. It comes
 // in two forms: plain, with Upstream, and with several Upstreams and Routes.
-// [Load] checks what it
-// returns; [Config.Validate] checks any other.
+// [Load] checks its result; [Config.Validate] checks any other.
 type Config struct {
 	// TunnelToken authenticates the connector and names its gateway. It is
 	// required, and is printed once by `caddy gateway connector create`.
@@ -56,16 +55,15 @@ type Config struct {
 	APIKeyFile string `json:"api_key_file,omitempty"`
 	// Upstreams are model servers by name, in place of Upstream.
 	Upstreams map[string]Upstream `json:"upstreams,omitempty"`
-	// Routes say which upstream a public model name goes to; the first match
-	// wins. Default: none, so that the deployment or the only upstream decides.
+	// Routes choose the upstream of a public model name; the first match wins.
+	// Default: none, so that the deployment or the only upstream decides.
 	Routes []link.Route `json:"routes,omitempty"`
 	// MaxMemory is how many bytes of requests the connector may hold in memory
 	// at a time, such as "256MiB". Default: an eighth of the machine's or the
 	// cgroup's memory, at least 64 MiB and at most 1 GiB.
 	MaxMemory string `json:"max_memory,omitempty"`
-	// Allow are requests that may reach the upstreams in addition to those that the
-	// gateway needs: "METHOD /v1/path", with or without a * at its end. Default:
-	// none.
+	// Allow are further requests that may reach the upstreams: "METHOD /v1/path",
+	// with or without a * at its end. Default: none.
 	Allow []string `json:"allow,omitempty"`
 }
 
@@ -78,19 +76,15 @@ type Upstream struct {
 	APIKeyFile string `json:"api_key_file,omitempty"`
 }
 
-// Loaded is what [Load] returns: a checked configuration, and what is
-// worth a warning in it although it works.
+// Loaded is the result of [Load]: a checked configuration, with warnings.
 type Loaded struct {
 	Config   Config
 	Warnings []string
 }
 
-// Load reads the configuration file at path, fills what it lacks from the
-// environment and checks the result. An empty path means that the environment
-// holds everything. Relative api_key_file paths are taken from the file's own
-// folder, so that a service manager's working directory does not matter.
-//
-// Every error names the field and the fix; none holds a token or a key.
+// Load reads the configuration file at path, if it is not empty, fills its gaps from
+// the environment and checks the result. Relative api_key_file paths are taken from the
+// file's folder. Errors name the field and the fix, and hold no token or key.
 func Load(path string, getenv func(string) string) (Loaded, error) {
 	var l Loaded
 	if path != "" {
@@ -120,7 +114,7 @@ func Load(path string, getenv func(string) string) (Loaded, error) {
 	return l, nil
 }
 
-// Anchored returns the configuration with relative key files made relative to dir.
+// Anchored returns the configuration with relative key files taken from dir.
 func (c Config) Anchored(dir string) Config {
 	join := func(name string) string {
 		if name == "" || filepath.IsAbs(name) {
@@ -137,8 +131,7 @@ func (c Config) Anchored(dir string) Config {
 }
 
 // fillFromEnvironment takes TUNNEL_TOKEN, or the content of the file that
-// TUNNEL_TOKEN_FILE names, and UPSTREAM for what the file does not say: a file
-// always wins over the environment.
+// TUNNEL_TOKEN_FILE names, and UPSTREAM, where the file has no value of its own.
 func (c *Config) fillFromEnvironment(getenv func(string) string) error {
 	if c.TunnelToken == "" {
 		token, file := getenv("TUNNEL_TOKEN"), getenv("TUNNEL_TOKEN_FILE")

@@ -152,8 +152,8 @@ var configErrors = []struct{ name, text, want string }{
 
 	{"a route without a model", `{"tunnel_token":"TOKEN","upstream":"http://a","routes":[{"upstream":"default"}]}`, `routes[0].model: missing; give the public model name, or a pattern like "qwen*"`},
 	{"a route without an upstream", `{"tunnel_token":"TOKEN","upstream":"http://a","routes":[{"model":"*"}]}`, `routes[0].upstream: missing; name one of: default`},
-	{"a route to a misspelt upstream", `{"tunnel_token":"TOKEN","upstreams":{"ollama":{"BaseUrl":"http://b/v1"},"vllm":{"BaseUrl":"http://c/v1"}},"routes":[{"model":"*","upstream":"olama"}]}`, `routes[0].upstream: there is no upstream "olama"; did you mean "ollama"?`},
-	{"a route to nowhere", `{"tunnel_token":"TOKEN","upstreams":{"ollama":{"BaseUrl":"http://b/v1"},"vllm":{"BaseUrl":"http://c/v1"}},"routes":[{"model":"*","upstream":"gpu"}]}`, `routes[0].upstream: there is no upstream "gpu"; name one of: ollama, vllm`},
+	{"a route to a misspelt upstream", `{"tunnel_token":"TOKEN","upstreams":{"ollama":{"BaseUrl":"http://b/v1"},"vllm":{"BaseUrl":"http://c/v1"}},"routes":[{"model":"*","upstream":"olama"}]}`, `routes[0].upstream: unknown upstream "olama"; did you mean "ollama"?`},
+	{"a route to nowhere", `{"tunnel_token":"TOKEN","upstreams":{"ollama":{"BaseUrl":"http://b/v1"},"vllm":{"BaseUrl":"http://c/v1"}},"routes":[{"model":"*","upstream":"gpu"}]}`, `routes[0].upstream: unknown upstream "gpu"; name one of: ollama, vllm`},
 	{"a model with a newline", `{"tunnel_token":"TOKEN","upstream":"http://a","routes":[{"model":"a\nb","upstream":"default"}]}`, `routes[0].model: must be text without control characters`},
 	{"a huge upstream model", `{"tunnel_token":"TOKEN","upstream":"http://a","routes":[{"model":"a","upstream":"default","upstream_model":"` + strings.Repeat("x", 257) + `"}]}`, `routes[0].upstream_model: has 257 bytes, more than the 256 allowed`},
 }

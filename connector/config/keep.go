@@ -14,57 +14,100 @@ import (
 )
 
 const (
-	// stagedFiles are the names of what is written before it takes the place of a
-	// configuration.
+	// stagedFiles are the names of files that take the place of a configuration
+	// when they are complete.
 	stagedFiles = ".connector-new-*.json"
 	// leftover is the age at which such a file is abandoned.
 	leftover = time.Hour
 )
 
-// errReadOnly: a read-only configuration is not changed.
-var errReadOnly = errors.New("is marked as read-only")
-
-// ReplaceToken puts a new tunnel token into the configuration file at path, in
-// place of the old one. All else in it stays as it is, and so do its mode and its
-// owner. The file has the one or the other as a whole, whenever the process or
-// the machine stops, and after the return it has the new one for good.
-//
-// Errors name the file and hold no token. After one the old token is in the file,
-// unless it says that the folder could not be synced.
+// ReplaceToken puts a new tunnel token into the configuration file at path. All else
+// stays, also its mode and owner. Whenever the process or the machine stops, the file
+// has one of the two tokens, and the new one for good after the return.
+// Errors name the file and hold no token.
 func ReplaceToken(path, old, renewed string) error {
-	target := (&Store{path: path}).target()
-	info, err := os.Stat(target)
+	file := target(path)
+	info, err := os.Stat(file)
 	if err != nil {
 		return fmt.Errorf("reading the configuration: %w", err)
 	}
-	data, err := os.ReadFile(target)
+	data, err := os.ReadFile(file)
 	if err != nil {
 		return fmt.Errorf("reading the configuration: %w", err)
 	}
 	text, err := withToken(data, old, renewed)
-	if err != nil {
+	switch {
+	case err != nil:
 		return fmt.Errorf("%s %w", path, err)
+	case bytes.Equal(text, data):
+		return syncFolder(filepath.Dir(file))
+	case info.Mode().Perm()&0o200 == 0:
+		return fmt.Errorf("%s is marked as read-only", path)
 	}
-	if bytes.Equal(text, data) {
-		return syncFolder(filepath.Dir(target))
+	return replace(file, text, info)
+}
+
+// withToken returns the text of a configuration with another token, and every
+// other byte as it was.
+func withToken(data []byte, old, renewed string) ([]byte, error) {
+	c, err := Parse(data)
+	switch token := strings.TrimSpace(c.TunnelToken); {
+	case err != nil:
+		return nil, fmt.Errorf("is not as it was at the start: %w", err)
+	case token == "":
+		return nil, errors.New("holds no tunnel token: it comes from the environment")
+	case token == strings.TrimSpace(renewed):
+		return data, nil // written by a rotation whose answer was lost
+	case token != strings.TrimSpace(old):
+		return nil, errors.New("holds another tunnel token than the one in use; run `connector reload`")
 	}
-	if info.Mode().Perm()&0o200 == 0 {
-		return fmt.Errorf("%s %w", path, errReadOnly)
+	fields, err := object("", bytes.TrimPrefix(data, byteOrderMark), tags(reflect.TypeFor[Config]()))
+	written := fields["tunnel_token"]
+	if err != nil || bytes.Count(data, written) != 1 {
+		return nil, errors.New("holds its tunnel token twice")
 	}
-	staged, err := stage(target, text, info)
+	value, _ := json.Marshal(renewed) // a string cannot fail
+	return bytes.Replace(data, written, value, 1), nil
+}
+
+// target returns the file itself, where path is a link to it.
+func target(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
+}
+
+// replace writes text to a file in place of target, as a whole: see stage.
+func replace(target string, text []byte, like os.FileInfo) error {
+	staged, err := stage(target, text, like)
 	if err != nil {
-		return err
+		return fmt.Errorf("writing the configuration: %w", err)
 	}
-	return commit(staged, target)
+	if err := os.Rename(staged, target); err != nil {
+		_ = os.Remove(staged)
+		return fmt.Errorf("writing the configuration: %w", err)
+	}
+	return syncFolder(filepath.Dir(target))
 }
 
 // stage writes text to a new file next to target, with the mode and the owner of
-// like; nil: only the user of this process can read it.
+// like; nil: only the user of this process can read it. It removes the files that
+// killed processes have staged.
 func stage(target string, text []byte, like os.FileInfo) (name string, err error) {
-	removeLeftovers(filepath.Dir(target))
-	file, err := os.CreateTemp(filepath.Dir(target), stagedFiles) // with mode 0600
+	dir := filepath.Dir(target)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	names, _ := filepath.Glob(filepath.Join(dir, stagedFiles)) // the pattern is right
+	for _, name := range names {
+		if info, err := os.Lstat(name); err == nil && time.Since(info.ModTime()) > leftover {
+			_ = os.Remove(name)
+		}
+	}
+	file, err := os.CreateTemp(dir, stagedFiles) // with mode 0600
 	if err != nil {
-		return "", fmt.Errorf("writing the configuration: %w", err)
+		return "", err
 	}
 	_, err = file.Write(text)
 	if err == nil && like != nil {
@@ -78,80 +121,9 @@ func stage(target string, text []byte, like os.FileInfo) (name string, err error
 	}
 	if err = errors.Join(err, file.Close()); err != nil {
 		_ = os.Remove(file.Name())
-		return "", fmt.Errorf("writing the configuration: %w", err)
+		return "", err
 	}
 	return file.Name(), nil
-}
-
-// commit puts a staged file into the place of target.
-func commit(staged, target string) error {
-	if err := os.Rename(staged, target); err != nil {
-		_ = os.Remove(staged)
-		return fmt.Errorf("writing the configuration: %w", err)
-	}
-	return syncFolder(filepath.Dir(target))
-}
-
-// removeLeftovers removes the files that killed processes have staged.
-func removeLeftovers(dir string) {
-	names, _ := filepath.Glob(filepath.Join(dir, stagedFiles)) // the pattern is right
-	for _, name := range names {
-		if info, err := os.Lstat(name); err == nil && time.Since(info.ModTime()) > leftover {
-			_ = os.Remove(name)
-		}
-	}
-}
-
-// withToken returns the text of a configuration with another token, and every
-// other byte as it was.
-func withToken(data []byte, old, renewed string) ([]byte, error) {
-	before, err := Parse(data)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("is not as it was at the start: %w", err)
-	case before.TunnelToken == "":
-		return nil, errors.New("holds no tunnel token: it comes from the environment")
-	case strings.TrimSpace(before.TunnelToken) == strings.TrimSpace(renewed):
-		return data, nil // written by a rotation whose answer was lost
-	case strings.TrimSpace(before.TunnelToken) != strings.TrimSpace(old):
-		return nil, errors.New("holds another tunnel token than the one in use; run `connector reload`")
-	}
-	begin, end, err := tokenPlace(data)
-	if err != nil {
-		return nil, err
-	}
-	value, _ := json.Marshal(renewed) // a string cannot fail
-	text := bytes.Join([][]byte{data[:begin], value, data[end:]}, nil)
-	after, err := Parse(text)
-	before.TunnelToken = renewed
-	if err != nil || !reflect.DeepEqual(before, after) {
-		return nil, errors.New("cannot be changed in place")
-	}
-	return text, nil
-}
-
-// tokenPlace finds the value of tunnel_token in a valid configuration.
-func tokenPlace(data []byte) (begin, end int, err error) {
-	bom := len(data) - len(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")))
-	dec := json.NewDecoder(bytes.NewReader(data[bom:]))
-	if _, err := dec.Token(); err != nil { // the opening brace
-		return 0, 0, err
-	}
-	for dec.More() {
-		name, err := dec.Token()
-		if err != nil {
-			return 0, 0, err
-		}
-		var value json.RawMessage
-		if err := dec.Decode(&value); err != nil {
-			return 0, 0, err
-		}
-		if name == "tunnel_token" {
-			end := bom + int(dec.InputOffset())
-			return end - len(value), end, nil
-		}
-	}
-	return 0, 0, errors.New("holds no tunnel token")
 }
 
 // syncFolder makes a rename durable. Windows cannot do so.
@@ -160,11 +132,10 @@ func syncFolder(dir string) error {
 		return nil
 	}
 	folder, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("writing the configuration: %w", err)
+	if err == nil {
+		err = errors.Join(folder.Sync(), folder.Close())
 	}
-	defer folder.Close()
-	if err := folder.Sync(); err != nil {
+	if err != nil {
 		return fmt.Errorf("writing the configuration: %w", err)
 	}
 	return nil

@@ -18,16 +18,17 @@ import (
 // model file by mistake gets an error instead of gigabytes of memory.
 const maxConfigBytes = 1 << 20
 
-// Parse decodes a configuration. It is stricter than encoding/json:
-// unknown fields, repeated fields, another letter case and anything behind the
-// object are errors. [Config.Validate] checks the
-// values.
+// byteOrderMark is what editors on Windows put first.
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
+// Parse decodes a configuration. It is stricter than encoding/json: unknown fields,
+// repeated fields, another letter case and anything behind the object are errors.
+// [Config.Validate] checks the values.
 func Parse(data []byte) (Config, error) {
 	if len(data) > maxConfigBytes {
 		return Config{}, fmt.Errorf("the configuration has %d bytes, more than the %d allowed; is this the right file?", len(data), maxConfigBytes)
 	}
-	// Editors on Windows put a byte order mark first.
-	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
+	data = bytes.TrimPrefix(data, byteOrderMark)
 	if len(bytes.TrimSpace(data)) == 0 {
 		return Config{}, errors.New(`the configuration is empty; write {"tunnel_token": "…", "upstream": "http://localhost:11434"}`)
 	}
@@ -125,7 +126,7 @@ func object(at string, raw json.RawMessage, known []string) (map[string]json.Raw
 			return nil, fmt.Errorf("%s: given twice; remove one of the two", join(at, name))
 		}
 		if known != nil && !slices.Contains(known, name) {
-			return nil, unknownField(at, name, known)
+			return nil, fmt.Errorf("%s: unknown field; %s", join(at, name), suggestion(name, known, "known here: "+strings.Join(known, ", ")))
 		}
 		var value json.RawMessage
 		if err := dec.Decode(&value); err != nil {
@@ -134,13 +135,6 @@ func object(at string, raw json.RawMessage, known []string) (map[string]json.Raw
 		fields[name] = value
 	}
 	return fields, nil
-}
-
-func unknownField(at, name string, known []string) error {
-	if near := suggest(name, known); near != "" {
-		return fmt.Errorf("%s: unknown field; did you mean %q?", join(at, name), near)
-	}
-	return fmt.Errorf("%s: unknown field; known here: %s", join(at, name), strings.Join(known, ", "))
 }
 
 // checkSyntax reports the first syntax error with its line and column, and

@@ -15,7 +15,7 @@ var ErrPaired = errors.New("this connector is paired already")
 
 // DefaultPath is where a paired connector keeps its configuration by
 // default: postern/connector.json in the user's folder for
-// configurations. It is empty if the environment does not say where that is.
+// configurations. It is empty if the environment has no such folder.
 func DefaultPath(getenv func(string) string) string {
 	var dir string
 	switch {
@@ -35,8 +35,8 @@ func DefaultPath(getenv func(string) string) string {
 	return filepath.Join(dir, "postern", "connector.json")
 }
 
-// Store is the configuration file of a connector that is paired. What the file
-// says of upstreams and routes is kept.
+// Store is the configuration file of a connector that is paired. Its upstreams and
+// routes are kept.
 type Store struct {
 	path  string
 	force bool // replace a token too
@@ -56,10 +56,7 @@ func (s *Store) Path() string { return s.path }
 // Relative paths in it stay so.
 func (s *Store) Load() (Config, error) {
 	data, err := os.ReadFile(s.path)
-	if errors.Is(err, os.ErrNotExist) {
-		return Config{}, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return Config{}, fmt.Errorf("reading the configuration: %w", err)
 	}
 	if len(bytes.TrimSpace(data)) == 0 {
@@ -76,11 +73,11 @@ func (s *Store) Load() (Config, error) {
 }
 
 // Prepare makes sure that the file can be written later, when a token that
-// cannot be kept would be lost. It makes the file's folder.
+// cannot be kept would be lost. It creates the file's folder.
 func (s *Store) Prepare() error {
-	staged, err := s.stage(nil)
+	staged, err := stage(target(s.path), nil, nil)
 	if err != nil {
-		return err
+		return fmt.Errorf("writing the configuration: %w", err)
 	}
 	return os.Remove(staged)
 }
@@ -98,25 +95,5 @@ func (s *Store) Save(c Config) error {
 	if err := encoder.Encode(c); err != nil {
 		return fmt.Errorf("encoding the configuration: %w", err)
 	}
-	staged, err := s.stage(text.Bytes())
-	if err != nil {
-		return err
-	}
-	return commit(staged, s.target())
-}
-
-// stage writes text to a new file, in a folder that it makes.
-func (s *Store) stage(text []byte) (string, error) {
-	if err := os.MkdirAll(filepath.Dir(s.target()), 0o700); err != nil {
-		return "", fmt.Errorf("making the folder of the configuration: %w", err)
-	}
-	return stage(s.target(), text, nil)
-}
-
-// target is the file itself, where path is a link to it.
-func (s *Store) target() string {
-	if real, err := filepath.EvalSymlinks(s.path); err == nil {
-		return real
-	}
-	return s.path
+	return replace(target(s.path), text.Bytes(), nil)
 }

@@ -1,6 +1,18 @@
 package config
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
+
+// suggestion ends an error about a name that is not among the candidates. Without one
+// that is near it is otherwise.
+func suggestion(name string, candidates []string, otherwise string) string {
+	if near := suggest(name, candidates); near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	return otherwise
+}
 
 // suggest returns the candidate that name was most likely meant to be, or "" if
 // none is near: at most two edits away, not counting case, dashes and

@@ -16,7 +16,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// Limits of what a hello may carry; far above what a person writes by hand.
+// Limits of a hello; far above any configuration written by hand.
 const (
 	maxUpstreams = 256
 	maxRoutes    = 4096
@@ -66,10 +66,7 @@ func (c *Config) validateTunnel() error {
 	if c.Transport == "" || slices.Contains(known, c.Transport) {
 		return nil
 	}
-	if near := suggest(c.Transport, known); near != "" {
-		return fmt.Errorf("transport: %q is not known; did you mean %q?", c.Transport, near)
-	}
-	return fmt.Errorf(`transport: %q is not known; use "auto", "quic" or "websocket"`, c.Transport)
+	return fmt.Errorf("transport: %q is not known; %s", c.Transport, suggestion(c.Transport, known, `use "auto", "quic" or "websocket"`))
 }
 
 // CheckServer accepts host:port, with an IPv6 address in brackets.
@@ -116,7 +113,7 @@ func (c *Config) validateUpstreams() error {
 	return err
 }
 
-// Endpoint is where one upstream is, and what it asks for.
+// Endpoint is the address of one upstream, with its key.
 type Endpoint struct {
 	Name         string
 	Base         *url.URL // ends in /v1
@@ -245,13 +242,9 @@ func (c *Config) validateRoutes() error {
 		if r.Upstream == "" {
 			return fmt.Errorf("%s.upstream: missing; name one of: %s", at, strings.Join(names, ", "))
 		}
-		if slices.Contains(names, r.Upstream) {
-			continue
+		if !slices.Contains(names, r.Upstream) {
+			return fmt.Errorf("%s.upstream: unknown upstream %q; %s", at, r.Upstream, suggestion(r.Upstream, names, "name one of: "+strings.Join(names, ", ")))
 		}
-		if near := suggest(r.Upstream, names); near != "" {
-			return fmt.Errorf("%s.upstream: there is no upstream %q; did you mean %q?", at, r.Upstream, near)
-		}
-		return fmt.Errorf("%s.upstream: there is no upstream %q; name one of: %s", at, r.Upstream, strings.Join(names, ", "))
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-// Package doctor checks everything that a connector needs, and says how to fix it.
+// Package doctor checks everything that a connector needs, and reports how to fix it.
 package doctor
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/postern-dev/postern/connector/text"
 )
 
-// Result says how a check went.
+// Result is the result of a check.
 type Result string
 
 // The results of a check.
@@ -40,15 +40,30 @@ type Finding struct {
 	Duration time.Duration `json:"duration_ns"`
 }
 
+// ok, warned, bad and skipped return findings; fix is what to do.
+func ok(format string, args ...any) Finding {
+	return Finding{Result: ResultOK, Detail: fmt.Sprintf(format, args...)}
+}
+
+func warned(fix, format string, args ...any) Finding {
+	return Finding{Result: ResultWarning, Fix: fix, Detail: fmt.Sprintf(format, args...)}
+}
+
+func bad(fix, format string, args ...any) Finding {
+	return Finding{Result: ResultFailed, Fix: fix, Detail: fmt.Sprintf(format, args...)}
+}
+
+func skipped(detail string) Finding { return Finding{Result: ResultSkipped, Detail: detail} }
+
 const (
 	// diagnoseTimeout is enough for a handshake that loses packets.
 	diagnoseTimeout = 5 * time.Second
-	// maxSkew is how wrong a clock may be: certificates that were just made must
+	// maxSkew is how wrong a clock may be: certificates that were just issued must
 	// be valid already.
 	maxSkew = time.Minute
 )
 
-// diagnosis checks, one after the other, what a configuration needs.
+// diagnosis runs the checks, one after the other.
 type diagnosis struct {
 	config config.Config
 	token  link.Token
@@ -59,14 +74,16 @@ type diagnosis struct {
 
 	dialTimeout  time.Duration
 	probeTimeout time.Duration
-	udp          bool // answers
-	date         time.Time
+
+	resolved bool      // the gateway has an address
+	udp      error     // of the handshake over QUIC
+	web      bool      // the gateway takes WebSockets
+	date     time.Time // of the gateway
 }
 
-// Diagnose checks all that a valid configuration needs to work: the name of the
-// gateway, the ways to it, its identity, whether it accepts the token, the clock,
-// and each upstream, which gets a short request to its first model. It reports
-// each finding at once. A connector that runs stays undisturbed.
+// Run checks a configuration's gateway (name, ways to it, identity, token), the clock,
+// and each upstream, which gets a short request to its first model. It reports each
+// finding at once. A connector that runs stays undisturbed.
 func Run(ctx context.Context, c config.Config, probeTimeout time.Duration, report func(Finding)) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -85,31 +102,33 @@ func Run(ctx context.Context, c config.Config, probeTimeout time.Duration, repor
 }
 
 func (d *diagnosis) run(ctx context.Context) {
-	if d.check(ctx, "dns", d.dns) {
-		d.path(ctx)
-	} else {
-		for _, name := range []string{"udp", "pin", "websocket", "token"} {
-			d.report(Finding{Check: name, Result: ResultSkipped, Detail: "the gateway's address is not known"})
+	d.check(ctx, "dns", d.dns)
+	for _, c := range []struct {
+		name string
+		run  func(context.Context) Finding
+	}{{"udp", d.overUDP}, {"pin", d.pin}, {"websocket", d.webSocket}, {"token", d.askToken}} {
+		if !d.resolved {
+			c.run = func(context.Context) Finding { return skipped("the gateway's address is not known") }
 		}
+		d.check(ctx, c.name, c.run)
 	}
 	d.check(ctx, "clock", d.clock)
 	d.upstreams(ctx)
 }
 
-// check makes one check, reports its finding, and returns whether it did not fail.
-func (d *diagnosis) check(ctx context.Context, name string, f func(context.Context) Finding) bool {
+// check runs one check and reports its finding.
+func (d *diagnosis) check(ctx context.Context, name string, f func(context.Context) Finding) {
 	if ctx.Err() != nil {
-		return false
+		return
 	}
 	start := time.Now()
 	finding := f(ctx)
 	if ctx.Err() != nil {
-		return false // what it found may be the interruption
+		return // the interruption may be all it found
 	}
 	finding.Check, finding.Duration = name, time.Since(start)
 	finding.Detail = text.Short(finding.Detail)
 	d.report(finding)
-	return finding.Result == ResultOK || finding.Result == ResultWarning
 }
 
 func (d *diagnosis) dns(ctx context.Context) Finding {
@@ -118,73 +137,48 @@ func (d *diagnosis) dns(ctx context.Context) Finding {
 	defer cancel()
 	addresses, err := dial.Resolve(ctx, d.target.Server)
 	if err != nil || len(addresses) == 0 {
-		return Finding{
-			Result: ResultFailed, Detail: fmt.Sprintf("%s has no address: %v", host, err),
-			Fix: "check the spelling of the gateway's name, and that this machine has a DNS server that answers: nslookup " + host,
-		}
+		return bad("check the spelling of the gateway's name, and that this machine has a DNS server that answers: nslookup "+host,
+			"%s has no address: %v", host, err)
 	}
+	d.resolved = true
 	if _, err := netip.ParseAddr(host); err == nil {
-		return Finding{Result: ResultOK, Detail: host + " is an address, and no name"}
+		return ok("%s is an address, not a name", host)
 	}
 	text := make([]string, len(addresses))
 	for i, a := range addresses {
 		text[i] = a.Addr().String()
 	}
-	return Finding{Result: ResultOK, Detail: host + " is " + strings.Join(text, ", ")}
+	return ok("%s is %s", host, strings.Join(text, ", "))
 }
 
-// path checks the two ways to the gateway, and who answers.
-func (d *diagnosis) path(ctx context.Context) {
-	var dialled error
-	d.check(ctx, "udp", func(ctx context.Context) Finding {
-		dialled = d.handshake(ctx)
-		return d.judgeUDP(dialled)
-	})
-	d.check(ctx, "pin", func(context.Context) Finding { return d.judgePin(dialled) })
-	web := d.check(ctx, "websocket", d.webSocket) && d.config.Transport != config.TransportQUIC
-	if !d.udp && !web {
-		d.report(Finding{Check: "token", Result: ResultSkipped, Detail: "there is no way to the gateway to ask about it"})
-		return
-	}
-	d.check(ctx, "token", d.askToken)
-}
+// answersUDP reports whether a gateway answers over QUIC, this one or another.
+func (d *diagnosis) answersUDP() bool { return d.udp == nil || errors.Is(d.udp, link.ErrPin) }
 
-// handshake connects over QUIC, and leaves before a hello.
-func (d *diagnosis) handshake(ctx context.Context) error {
+// overUDP connects over QUIC, and leaves before a hello.
+func (d *diagnosis) overUDP(ctx context.Context) Finding {
 	ctx, cancel := context.WithTimeout(ctx, d.dialTimeout)
 	defer cancel()
 	conn, err := dial.NewQUIC(d.target).Dial(ctx, nil)
 	if err == nil {
 		err = conn.Close(link.CloseNone, "")
 	}
-	return err
-}
-
-func (d *diagnosis) judgeUDP(err error) Finding {
-	_, port, _ := net.SplitHostPort(d.target.Server)
-	switch {
-	case err == nil, errors.Is(err, link.ErrPin):
-		d.udp = true
-		return Finding{Result: ResultOK, Detail: "a gateway answers over QUIC at " + d.target.Server}
-	default:
-		return Finding{
-			Result: ResultFailed, Detail: fmt.Sprintf("no answer over QUIC at %s: %s", d.target.Server, explain(err)),
-			Fix: "check that the gateway runs, and that UDP port " + port + " is open in its firewall and in that of this network (outgoing)",
-		}
+	if d.udp = err; d.answersUDP() {
+		return ok("a gateway answers over QUIC at %s", d.target.Server)
 	}
+	_, port, _ := net.SplitHostPort(d.target.Server)
+	return bad("check that the gateway runs, and that UDP port "+port+" is open in its firewall and in that of this network (outgoing)",
+		"no answer over QUIC at %s: %s", d.target.Server, explain(err))
 }
 
-func (d *diagnosis) judgePin(err error) Finding {
+func (d *diagnosis) pin(context.Context) Finding {
 	switch {
-	case err == nil:
-		return Finding{Result: ResultOK, Detail: "the gateway is the one that the tunnel token was made for"}
-	case errors.Is(err, link.ErrPin):
-		return Finding{
-			Result: ResultFailed, Detail: "who answers at " + d.target.Server + " is not the gateway that the tunnel token was made for",
-			Fix: "check `server`; if the gateway lost its storage, pair again or create a new token with `caddy gateway connector create`",
-		}
+	case d.udp == nil:
+		return ok("the gateway is the one that created the tunnel token")
+	case errors.Is(d.udp, link.ErrPin):
+		return bad("check `server`; if the gateway lost its storage, pair again or create a new token with `caddy gateway connector create`",
+			"the server at %s is not the gateway that created the tunnel token", d.target.Server)
 	default:
-		return Finding{Result: ResultSkipped, Detail: "without an answer over QUIC it is not known"}
+		return skipped("unknown without an answer over QUIC")
 	}
 }
 
@@ -192,50 +186,42 @@ func (d *diagnosis) judgePin(err error) Finding {
 // answers with 426.
 func (d *diagnosis) webSocket(ctx context.Context) Finding {
 	if d.config.Transport == config.TransportQUIC {
-		return Finding{Result: ResultSkipped, Detail: `the configuration has "transport": "quic"`}
+		return skipped(`the configuration has "transport": "quic"`)
 	}
-	// Where QUIC works, this is a spare wheel.
-	result := ResultFailed
-	if d.udp {
-		result = ResultWarning
+	wrong := bad
+	if d.answersUDP() {
+		wrong = warned // it is a spare wheel
 	}
 	url := dial.NewWebSocket(d.target).Address
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return Finding{Result: result, Detail: "there is no address for it: " + err.Error(), Fix: "check `server`"}
+		return wrong("check `server`", "it has no address: %v", err)
 	}
 	response, untrusted, err := d.ask(request)
 	if err != nil {
-		return Finding{
-			Result: result, Detail: "no WebSocket, which is the way where UDP is blocked: " + dial.ExplainHTTPS(ctx, request.URL, err).Error(),
-			Fix: "let the gateway serve HTTPS at " + strings.TrimSuffix(url, link.WebSocketPath) + ", and let this machine reach it (HTTPS_PROXY names a proxy)",
-		}
+		return wrong("let the gateway serve HTTPS at "+strings.TrimSuffix(url, link.WebSocketPath)+", and let this machine reach it (HTTPS_PROXY names a proxy)",
+			"no WebSocket, which is the way where UDP is blocked: %v", dial.ExplainHTTPS(ctx, request.URL, err))
 	}
 	response.Body.Close()
 	d.date, _ = http.ParseTime(response.Header.Get("Date"))
+	d.web = response.StatusCode == http.StatusUpgradeRequired
 	switch {
-	case response.StatusCode == http.StatusUpgradeRequired && untrusted != nil:
-		return Finding{
-			Result: ResultWarning, Detail: fmt.Sprintf("the gateway takes tunnels at %s, but its certificate cannot be verified (%v); the tunnel inside is protected by the pin all the same", url, untrusted),
-			Fix: dial.CertificateFix(untrusted, d.now()),
-		}
-	case response.StatusCode == http.StatusUpgradeRequired:
-		return Finding{Result: ResultOK, Detail: "the gateway takes tunnels at " + url}
+	case d.web && untrusted != nil:
+		return warned(dial.CertificateFix(untrusted, d.now()),
+			"the gateway takes tunnels at %s, but its certificate cannot be verified (%v); the tunnel itself is still protected by the pin", url, untrusted)
+	case d.web:
+		return ok("the gateway takes tunnels at %s", url)
 	case link.HasMediaType(response.Header, "text/html"):
-		return Finding{
-			Result: result, Detail: fmt.Sprintf("%s answers with a web page (status %d): a login page of the network, or no gateway", url, response.StatusCode),
-			Fix: "open a page in a browser on this machine and sign in to the network, or check that this host is the gateway",
-		}
+		return wrong("open a page in a browser on this machine and sign in to the network, or check that this host is the gateway",
+			"%s answers with a web page (status %d): a login page of the network, or not a gateway", url, response.StatusCode)
 	default:
-		return Finding{
-			Result: result, Detail: fmt.Sprintf("%s answers with status %d, not as a gateway that takes tunnels there", url, response.StatusCode),
-			Fix: "check that this host is the gateway, that its version can do this, and that its site passes on " + link.WebSocketPath,
-		}
+		return wrong("check that this host is the gateway, that its version can do this, and that its site passes on "+link.WebSocketPath,
+			"%s answers with status %d, not as a gateway that takes tunnels there", url, response.StatusCode)
 	}
 }
 
-// ask asks, and once more of a server whose certificate cannot be verified, as a
-// connector does: what counts to it is the pin inside.
+// ask sends a request, and again to a server whose certificate cannot be verified, as
+// a connector does: the pin protects its tunnel.
 func (d *diagnosis) ask(request *http.Request) (response *http.Response, untrusted, err error) {
 	response, err = d.client.Do(request)
 	var unverified *tls.CertificateVerificationError
@@ -257,25 +243,22 @@ func (d *diagnosis) ask(request *http.Request) (response *http.Response, untrust
 
 func (d *diagnosis) clock(context.Context) Finding {
 	if d.date.IsZero() {
-		return Finding{Result: ResultSkipped, Detail: "without an answer over HTTPS there is no time to compare with"}
+		return skipped("unknown without an answer over HTTPS")
 	}
 	skew := d.now().Sub(d.date).Round(time.Second)
 	if skew.Abs() <= maxSkew {
-		return Finding{Result: ResultOK, Detail: fmt.Sprintf("within %v of the gateway's", max(skew.Abs(), time.Second))}
+		return ok("within %v of the gateway's", max(skew.Abs(), time.Second))
 	}
 	way := "ahead of"
 	if skew < 0 {
 		way = "behind"
 	}
-	return Finding{
-		Result: ResultFailed,
-		Detail: fmt.Sprintf("this machine's clock is %s %s the gateway's: it says %s, the gateway says %s",
-			span(skew.Abs()), way, d.now().UTC().Format(time.RFC3339), d.date.UTC().Format(time.RFC3339)),
-		Fix: "let it be set from the network, on Linux with: sudo timedatectl set-ntp true; if this one is right, do so on the gateway",
-	}
+	return bad("let it be set from the network, on Linux with: sudo timedatectl set-ntp true; if this clock is right, do so on the gateway",
+		"this machine's clock is %s %s the gateway's: it has %s, the gateway has %s",
+		span(skew.Abs()), way, d.now().UTC().Format(time.RFC3339), d.date.UTC().Format(time.RFC3339))
 }
 
-// span is a duration as people say it.
+// span formats a duration, long ones in days or years.
 func span(d time.Duration) string {
 	const day, year = 24 * time.Hour, (365*24 + 6) * time.Hour
 	switch {

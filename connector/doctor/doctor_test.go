@@ -136,7 +136,7 @@ func TestWayToTheGateway(t *testing.T) {
 	expect(found, "pin", ResultSkipped, "without an answer over QUIC")
 	expect(found, "websocket", ResultFailed, "where UDP is blocked", "HTTPS_PROXY")
 	expect(found, "clock", ResultSkipped, "without an answer over HTTPS")
-	expect(found, "token", ResultSkipped, "no way to the gateway")
+	expect(found, "token", ResultSkipped, "the gateway cannot be reached")
 
 	found = diagnose(t, c, nil, func(d *diagnosis) { d.target.Server = "nowhere.invalid:7443" })
 	expect(found, "dns", ResultFailed, "nowhere.invalid has no address", "nslookup nowhere.invalid")
@@ -182,8 +182,8 @@ func TestUpstreams(t *testing.T) {
 		detail         string
 	}{
 		{"down", nil, "", ResultFailed, ResultSkipped, "connection refused FIX start the model server"},
-		{"no key", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, "", ResultFailed, ResultSkipped, "status 401 FIX it asks for a key"},
-		{"wrong key", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }, key, ResultFailed, ResultSkipped, key + " is not the one"},
+		{"no key", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, "", ResultFailed, ResultSkipped, "status 401 FIX it needs a key"},
+		{"wrong key", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }, key, ResultFailed, ResultSkipped, "does not accept the key in " + key},
 		{"elsewhere", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }, "", ResultFailed, ResultSkipped, "must be under /v1"},
 		{"broken", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, "", ResultFailed, ResultSkipped, "see the log of the model server"},
 		{"something else", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hi") }, "", ResultFailed, ResultSkipped, "not with a list of models"},
@@ -243,7 +243,7 @@ func TestWrongClock(t *testing.T) {
 	g := startGateway(t)
 	c := g.config(map[string]string{"box": "http://127.0.0.1:1"})
 	for off, want := range map[time.Duration]string{
-		-decades: "this machine's clock is 60 years behind the gateway's: it says ", decades: "this machine's clock is 60 years ahead of the gateway's: it says ",
+		-decades: "this machine's clock is 60 years behind the gateway's: it has ", decades: "this machine's clock is 60 years ahead of the gateway's: it has ",
 	} {
 		server := httptest.NewTLSServer(http.HandlerFunc(upgradeRequired))
 		server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)

@@ -9,76 +9,47 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// dialAny connects to the gateway on the way that has been found to work.
-func (d *diagnosis) dialAny(ctx context.Context) (link.Conn, error) {
-	if d.udp {
-		return dial.NewQUIC(d.target).Dial(ctx, nil)
-	}
-	return dial.NewWebSocket(d.target).Dial(ctx, nil)
-}
-
-// askToken asks the gateway whether it would let the connector in, by a hello that
+// askToken asks the gateway whether it would accept the connector, by a hello that
 // takes no tunnel's place.
 func (d *diagnosis) askToken(ctx context.Context) Finding {
+	if !d.answersUDP() && !d.web {
+		return skipped("the gateway cannot be reached")
+	}
 	ctx, cancel := context.WithTimeout(ctx, d.dialTimeout)
 	defer cancel()
 	err := d.dryRun(ctx)
 	var deny link.Deny
 	switch {
 	case err == nil:
-		return Finding{Result: ResultOK, Detail: "the gateway accepts the tunnel token"}
+		return ok("the gateway accepts the tunnel token")
 	case agent.Refused(err):
 		reason, fix := agent.Explain(err)
-		return Finding{Result: ResultFailed, Detail: reason, Fix: fix}
+		return bad(fix, "%s", reason)
 	case errors.Is(err, link.ErrPin):
-		return Finding{Result: ResultSkipped, Detail: "who answers is not the gateway that the token was made for"}
+		return skipped("this server is not the gateway that created the token")
 	case errors.As(err, &deny):
-		return Finding{Result: ResultWarning, Detail: "the gateway does not know now: " + explain(err), Fix: "try again in a moment"}
+		return warned("try again in a moment", "the gateway cannot check it now: %s", explain(err))
 	case ctx.Err() != nil:
 		err = agent.ErrNoWelcome
 	}
-	return Finding{Result: ResultSkipped, Detail: "the gateway could not be asked: " + explain(err)}
+	return skipped("the gateway could not be asked: " + explain(err))
 }
 
-// dryRun says hello without taking a tunnel, and returns what the gateway has
-// against it.
+// dryRun sends a hello that takes no tunnel's place, on the way that works.
 func (d *diagnosis) dryRun(ctx context.Context) error {
-	conn, err := d.dialAny(ctx)
+	open := dial.NewWebSocket(d.target).Dial
+	if d.answersUDP() {
+		open = dial.NewQUIC(d.target).Dial
+	}
+	conn, err := open(ctx, nil)
 	if err != nil {
 		return err
 	}
-	defer conn.Close(link.CloseNone, "")
-	defer context.AfterFunc(ctx, func() { conn.Close(link.CloseNone, "") })()
-	stream, err := conn.Control(ctx)
-	if err != nil {
-		return err
-	}
-	control := link.NewControl(stream)
-	hello := link.Hello{Connector: d.token.Connector, Secret: d.token.Secret, DryRun: true, Upstreams: d.config.UpstreamNames(), Routes: d.config.Routes}
-	if err := control.Send(hello); err != nil {
-		return err
-	}
-	for {
-		message, err := control.Receive()
-		if errors.Is(err, link.ErrUnknownMessage) {
-			continue
-		}
-		if err != nil {
-			if conn.Context().Err() != nil {
-				err = context.Cause(conn.Context()) // knows why
-			}
-			return err
-		}
-		switch m := message.(type) {
-		case link.Welcome:
-			return nil
-		case link.Deny:
-			return m
-		}
-	}
+	return agent.DryRun(ctx, conn, link.Hello{
+		Connector: d.token.Connector, Secret: d.token.Secret, DryRun: true, Upstreams: d.config.UpstreamNames(), Routes: d.config.Routes,
+	})
 }
 
-// explain returns why an attempt to connect failed.
 func explain(err error) string {
 	reason, _ := agent.Explain(err)
 	return reason

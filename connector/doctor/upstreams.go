@@ -16,61 +16,57 @@ import (
 	"github.com/postern-dev/postern/connector/upstream"
 )
 
-// upstreams checks each model server.
 func (d *diagnosis) upstreams(ctx context.Context) {
 	upstreams, err := upstream.Open(&d.config, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		d.check(ctx, "upstreams", func(context.Context) Finding {
-			return Finding{Result: ResultFailed, Detail: err.Error(), Fix: "let api_key_file name a file that this user can read, with the key alone in it"}
+			return bad("let api_key_file name a file that this user can read, with the key alone in it", "%v", err)
 		})
 		return
 	}
 	defer upstreams.CloseIdle()
 	for _, name := range upstreams.Names() {
 		u := upstreams[name]
-		var ids []string
-		listed := d.check(ctx, "models of "+name, func(ctx context.Context) (f Finding) {
-			ids, f = models(ctx, u)
+		model := ""
+		d.check(ctx, "models of "+name, func(ctx context.Context) (f Finding) {
+			model, f = models(ctx, u)
 			return f
 		})
-		if !listed || len(ids) == 0 {
-			d.check(ctx, "stream of "+name, func(context.Context) Finding {
-				return Finding{Result: ResultSkipped, Detail: "there is no model to ask"}
-			})
-			continue
-		}
-		d.check(ctx, "stream of "+name, func(ctx context.Context) Finding { return stream(ctx, u, ids[0], d.probeTimeout) })
+		d.check(ctx, "stream of "+name, func(ctx context.Context) Finding {
+			if model == "" {
+				return skipped("no model to ask")
+			}
+			return stream(ctx, u, model, d.probeTimeout)
+		})
 	}
 }
 
-// models asks a model server for its models.
-func models(ctx context.Context, u *upstream.Server) ([]string, Finding) {
+// models asks a model server for its models, and returns the first.
+func models(ctx context.Context, u *upstream.Server) (first string, f Finding) {
 	list, err := u.Models(ctx)
-	ids := list.IDs
 	switch {
 	case err != nil:
-		return nil, Finding{Result: ResultFailed, Detail: fmt.Sprintf("the model server at %s: %v", u.Address, err), Fix: fix(u, err)}
-	case len(ids) == 0:
-		return nil, Finding{Result: ResultWarning, Detail: "the model server at " + u.Address + " has no models", Fix: "load a model into it"}
+		return "", bad(fix(u, err), "the model server at %s: %v", u.Address, err)
+	case len(list.IDs) == 0:
+		return "", warned("load a model into it", "the model server at %s has no models", u.Address)
 	}
-	return ids, Finding{Result: ResultOK, Detail: fmt.Sprintf("%s has %d, the first is %s", u.Address, len(ids), ids[0])}
+	return list.IDs[0], ok("%s has %d, the first is %s", u.Address, len(list.IDs), list.IDs[0])
 }
 
-// fix says what to do about an upstream's failure.
 func fix(u *upstream.Server, err error) string {
 	var status *upstream.StatusError
 	switch {
 	case errors.As(err, &status) && (status.Code == http.StatusUnauthorized || status.Code == http.StatusForbidden):
 		if u.KeyFile() != "" {
-			return "the key in " + u.KeyFile() + " is not the one that the server wants; replace it"
+			return "the server does not accept the key in " + u.KeyFile() + "; replace it"
 		}
-		return "it asks for a key: write it into a file, and name that in api_key_file"
+		return "it needs a key: write it into a file, and name that in api_key_file"
 	case errors.As(err, &status) && status.Code == http.StatusNotFound:
 		return "check the address: OpenAI's API must be under /v1 there"
 	case errors.As(err, &status) && status.Code >= 500:
 		return "see the log of the model server"
 	case errors.Is(err, upstream.ErrNoAnswer):
-		return "see what the model server at " + u.Address + " is busy with, and check the address"
+		return "check the load of the model server at " + u.Address + ", and the address"
 	case errors.Is(err, upstream.ErrNotConnected):
 		return "start the model server, or correct the address in the configuration"
 	default:
@@ -87,19 +83,15 @@ func stream(ctx context.Context, u *upstream.Server, model string, timeout time.
 	var status *upstream.StatusError
 	switch {
 	case errors.Is(limited.Err(), context.DeadlineExceeded) && err != nil:
-		return Finding{
-			Result: ResultFailed, Detail: fmt.Sprintf("%s has not answered within %v", model, timeout),
-			Fix: "it may be loading, or be too large for this machine; try again, or give it longer with --timeout",
-		}
+		return bad("it may be loading, or be too large for this machine; try again, or give it longer with --timeout",
+			"%s has not answered within %v", model, timeout)
 	case errors.As(err, &status) && status.Code < 500 && status.Code != http.StatusUnauthorized && status.Code != http.StatusForbidden:
-		return Finding{
-			Result: ResultWarning, Detail: fmt.Sprintf("%s cannot be asked for a chat: %v", model, err),
-			Fix: "nothing, if it is a model for something else, like embeddings; otherwise see the log of the model server",
-		}
+		return warned("nothing, if it is a model for something else, like embeddings; otherwise see the log of the model server",
+			"%s cannot be asked for a chat: %v", model, err)
 	case err != nil:
-		return Finding{Result: ResultFailed, Detail: fmt.Sprintf("asking %s for a stream: %v", model, err), Fix: fix(u, err)}
+		return bad(fix(u, err), "asking %s for a stream: %v", model, err)
 	default:
-		return Finding{Result: ResultOK, Detail: fmt.Sprintf("%s sent the first of %d events after %v", model, events, first.Sub(start).Round(time.Millisecond))}
+		return ok("%s sent the first of %d events after %v", model, events, first.Sub(start).Round(time.Millisecond))
 	}
 }
 

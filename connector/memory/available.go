@@ -1,5 +1,5 @@
-// Package memory bounds what a process holds in memory on behalf of others: a
-// [Budget] of bytes, of which each key and each account may have a share.
+// Package memory bounds the memory of a process for requests: a [Budget] of bytes, of
+// which each key and each account may have a share.
 package memory
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// unknownMemory is what a machine is taken to have that does not say.
+// unknownMemory is the memory of a machine whose memory is unknown.
 const unknownMemory = 1 << 30
 
 // Available returns how many bytes of memory this process may have: the limit
@@ -34,17 +34,15 @@ var Available = sync.OnceValue(func() int64 {
 // garbage that comes from it: records, tunnels with their windows, caches.
 const overhead = 128 << 20
 
-// SetSoftLimit sets Go's soft memory limit for a process with a budget of so
-// many bytes, unless the environment has GOMEMLIMIT. The limit is twice the
-// budget, as the collector lets about as much garbage come up as there is live
-// memory, and 128 MiB for everything else; at most 90 % of what is available.
+// SetSoftLimit sets Go's soft memory limit, unless the environment has GOMEMLIMIT, to
+// twice the budget, as about as much garbage as live memory comes up, and 128 MiB for
+// everything else; at most 90 % of the available memory.
 func SetSoftLimit(budget int64) {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(softLimit(budget, Available()))
 	}
 }
 
-// softLimit returns the soft limit of a process with a budget.
 func softLimit(budget, available int64) int64 {
 	most := available / 10 * 9
 	if budget > (most-overhead)/2 {

@@ -9,10 +9,9 @@ import (
 // of it would be one key's or one account's.
 var ErrExceeded = errors.New("the process holds as many bytes of requests and answers as it may")
 
-// Shares follow a dynamic threshold, as buffers of switches that many ports
-// share do (Choudhury and Hahne, 1998): what a key or an account may hold
-// depends on what is free, so that one alone has most of the budget, and a
-// newcomer finds room all the same.
+// Shares follow a dynamic threshold, as in shared buffers of switches (Choudhury and
+// Hahne, 1998): the limit of a key or an account depends on the free bytes, so that one
+// alone has most of the budget, and a newcomer still finds room.
 const (
 	keyThreshold     = 1 // a key may hold this many times what stays free
 	accountThreshold = 2 // an account may hold this many times what stays free
@@ -67,10 +66,9 @@ func (b *Budget) Stats() Stats {
 	return b.stats
 }
 
-// Open returns a reservation of no bytes for a key of an account. It costs
-// nothing, and has no effect, until it grows. Keys are identified by both names;
-// what belongs to no account, "", has no share and may take all that is free. A
-// nil budget has no end.
+// Open returns a reservation of no bytes for a key of an account, "" for neither. It
+// has no effect until it grows. Without an account it may take all free bytes. A nil
+// budget is unbounded.
 func (b *Budget) Open(account, key string) Reservation {
 	return Reservation{budget: b, owner: owner{account, key}}
 }

@@ -30,12 +30,12 @@ type Manager interface {
 	State() (State, error)
 }
 
-// ErrNoManager: there is none that is known.
-var ErrNoManager = errors.New("this machine has no service manager that the connector knows (systemd, launchd, Windows, OpenRC, …); in a container, let the container's own restart it")
+// ErrNoManager: the machine has no known service manager.
+var ErrNoManager = errors.New("this machine has no known service manager (systemd, launchd, Windows, OpenRC, …); in a container, use the container's restart policy")
 
 // New returns the machine's manager for a service.
 func New(p Plan) (Manager, error) {
-	s, err := service.New(nothing{}, p.config())
+	s, err := service.New(new(program), p.config())
 	if errors.Is(err, service.ErrNoServiceSystemDetected) {
 		return nil, ErrNoManager
 	}
@@ -58,8 +58,8 @@ func pretended(platform, firstProcess string) bool {
 // config is the plan as the library has it.
 func (p Plan) config() *service.Config {
 	return &service.Config{
-		Name: p.Name, DisplayName: p.displayName(), Description: description,
-		Executable: p.Executable, Arguments: p.arguments(),
+		Name: p.Name, DisplayName: p.Title(), Description: description,
+		Executable: p.Executable, Arguments: p.Arguments(),
 		Option: service.KeyValue{
 			"UserService":    p.User,
 			"SystemdScript":  p.Unit(),
@@ -90,8 +90,8 @@ func (m manager) State() (State, error) {
 	}
 }
 
-// nothing is what a service does that is only managed.
-type nothing struct{}
-
-func (nothing) Start(service.Service) error { return nil }
-func (nothing) Stop(service.Service) error  { return nil }
+// HasSystemd reports whether the machine runs systemd.
+func HasSystemd() bool {
+	_, err := os.Stat("/run/systemd/system")
+	return err == nil
+}

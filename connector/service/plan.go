@@ -1,13 +1,11 @@
 // Package service makes a connector a service of the machine or of its user:
-// with systemd, launchd, or the services of Windows, and with what else
-// github.com/kardianos/service knows.
+// with systemd, launchd, the services of Windows, and others that
+// github.com/kardianos/service supports.
 //
-//	plan.go      what the service is to be, checked
-//	systemd.go   its unit, hardened
-//	launchd.go   its property list
+//	plan.go      the description of a service, and its checks
+//	files.go     its unit for systemd and its property list for launchd; its log
 //	manager.go   the service manager
 //	run.go       running under that of Windows
-//	logs.go      where its log is
 package service
 
 import (
@@ -15,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"time"
@@ -23,31 +22,22 @@ import (
 // DefaultName is the name of a service that was given no other.
 const DefaultName = "postern-connector"
 
-const (
-	description = "Publishes model servers of this machine's network through a Postern gateway"
-)
+const description = "Publishes model servers of this machine's network through a Postern gateway"
 
-// Plan says what the service is to be.
+// Plan describes a service.
 type Plan struct {
-	// Name tells it from other connectors that are services of the same machine.
-	Name string
-	// Executable is the path of the connector.
-	Executable string
-	// Config is the path of its configuration.
-	Config string
-	// Keys are the paths of the files with upstreams' keys.
-	Keys []string
-	// User makes it a service of this user, who needs no rights for that.
-	User bool
-	// Drain is how long running requests have at the end.
-	Drain time.Duration
+	Name       string        // unique on the machine
+	Executable string        // path of the connector
+	Config     string        // path of its configuration
+	Keys       []string      // paths of the files with upstreams' keys
+	User       bool          // a service of this user, which needs no rights
+	Drain      time.Duration // that running requests have at the end
 	// Account and Home are the user that a launchd service of the machine runs
 	// as, and that user's folder.
 	Account, Home string
 }
 
-// Check checks that a service can be made of the plan. Its errors name the
-// fix.
+// Check checks the plan. Its errors name the fix.
 func (p Plan) Check() error { return p.check(runtime.GOOS, os.TempDir()) }
 
 func (p Plan) check(system, temporary string) error {
@@ -63,7 +53,7 @@ func (p Plan) check(system, temporary string) error {
 		}
 	}
 	if under(p.Executable, temporary) {
-		return fmt.Errorf("%s will not stay: it is in the folder for temporary files; put the program where it can stay, like /usr/local/bin/connector, and run that", p.Executable)
+		return fmt.Errorf("%s is in a temporary folder and would be deleted; move the program to a place like /usr/local/bin/connector, and run that", p.Executable)
 	}
 	if system != "linux" || p.User {
 		return nil
@@ -74,7 +64,7 @@ func (p Plan) check(system, temporary string) error {
 		}
 	}
 	if strings.ContainsAny(p.Config, " :\"'\\") {
-		return fmt.Errorf("systemd cannot hand on %s; move it to a path without spaces, colons and quotes, like /etc/postern/connector.json", p.Config)
+		return fmt.Errorf("systemd cannot pass on %s; move it to a path without spaces, colons and quotes, like /etc/postern/connector.json", p.Config)
 	}
 	for _, key := range p.Keys {
 		if filepath.Dir(key) != filepath.Dir(p.Config) || strings.ContainsAny(key, " :\"'\\") {
@@ -85,29 +75,17 @@ func (p Plan) check(system, temporary string) error {
 	return nil
 }
 
-// CheckName reports what is wrong with the name of a service: it becomes the name
-// of files and folders.
-func CheckName(name string) error {
-	ok := len(name) >= 1 && len(name) <= 64
-	for i, c := range []byte(name) {
-		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
-		ok = ok && (letter || i > 0 && (c == '-' || c == '_'))
-	}
-	if !ok {
-		return fmt.Errorf("%q cannot be the name of a service; use 1 to 64 letters, digits, - and _, like postern-rack", name)
+// name matches names of services: files and folders are named after them.
+var name = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_-]{0,63}$`)
+
+// CheckName checks the name of a service.
+func CheckName(s string) error {
+	if !name.MatchString(s) {
+		return fmt.Errorf("%q cannot be the name of a service; use 1 to 64 letters, digits, - and _, like postern-rack", s)
 	}
 	return nil
 }
 
-// displayName is what people read.
-func (p Plan) displayName() string {
-	if p.Name == DefaultName {
-		return "Postern connector"
-	}
-	return "Postern connector " + p.Name
-}
-
-// under reports whether a path is in a folder.
 func under(path, dir string) bool {
 	relative, err := filepath.Rel(dir, path)
 	return err == nil && relative != ".." && !strings.HasPrefix(relative, ".."+string(filepath.Separator))

@@ -11,8 +11,8 @@ import (
 	"github.com/kardianos/service"
 )
 
-// Managed reports whether this process was started by a service manager that
-// wants to be spoken to: that of Windows. Others start ordinary processes.
+// Managed reports whether Windows started this process as a service. The service
+// managers of other systems start ordinary processes.
 func Managed() bool { return runtime.GOOS == "windows" && !service.Interactive() }
 
 // NameFlag is the flag of the command run by which a service knows its name, if

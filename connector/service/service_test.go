@@ -95,7 +95,7 @@ func TestCheck(t *testing.T) {
 	}{
 		{"as it is", "linux", func(*Plan) {}, ""},
 		{"relative", "linux", func(p *Plan) { p.Config = "connector.json" }, "must be absolute"},
-		{"temporary", "linux", func(p *Plan) { p.Executable = "/tmp/go-build1/connector" }, "will not stay"},
+		{"temporary", "linux", func(p *Plan) { p.Executable = "/tmp/go-build1/connector" }, "is in a temporary folder"},
 		{"at home", "linux", func(p *Plan) { p.Executable = "/home/me/connector" }, "sudo install /home/me/connector /usr/local/bin/connector"},
 		{"at home, of the user", "linux", func(p *Plan) { p.Executable, p.User = "/home/me/connector", true }, ""},
 		{"at home, elsewhere", "darwin", func(p *Plan) { p.Executable = "/home/me/connector" }, ""},
@@ -128,11 +128,11 @@ func TestLogCommand(t *testing.T) {
 		"darwin":  "tail -n 7 -F /Users/me/Library/Logs/rack.log",
 		"windows": "powershell -NoProfile -Command Get-Content -Tail 7 -LiteralPath '/pd/postern/rack.log' -Wait",
 	} {
-		if got := strings.Join(p.logCommand(system, 7, true), " "); got != want {
+		if got := strings.Join(p.logCommand(system, "7", true), " "); got != want {
 			t.Errorf("%s: %s", system, got)
 		}
 	}
-	if got := strings.Join(plan().logCommand("linux", 7, false), " "); got != "journalctl --no-pager --output=cat --unit=postern-connector --lines=7" {
+	if got := strings.Join(plan().logCommand("linux", "7", false), " "); got != "journalctl --no-pager --output=cat --unit=postern-connector --lines=7" {
 		t.Errorf("of the machine: %s", got)
 	}
 }
@@ -193,7 +193,7 @@ is-active postern-rack.service --user
 disable --user postern-rack.service
 daemon-reload --user
 `; string(got) != want {
-		t.Errorf("systemctl was told\n%s", got)
+		t.Errorf("systemctl got\n%s", got)
 	}
 }
 

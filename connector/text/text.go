@@ -22,7 +22,7 @@ func Line(s string) string {
 // Printable is [Line], cut to at most limit bytes and without blanks around it. It may be
 // empty.
 func Printable(s string, limit int) string {
-	s = Line(s[:min(len(s), 4*limit)]) // no more can matter
+	s = Line(s[:min(len(s), 4*limit)]) // the rest cannot matter
 	for len(s) > limit {
 		_, size := utf8.DecodeLastRuneInString(s)
 		s = s[:len(s)-size]
@@ -35,8 +35,7 @@ func IsPrintable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// Short is [Printable] for a word or a sentence in a message; "…" stands for what is cut
-// off.
+// Short is [Printable] for a word or a sentence in a message; "…" marks a cut.
 func Short(s string) string {
 	const limit = 200
 	short := Printable(s, limit)

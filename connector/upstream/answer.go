@@ -10,17 +10,15 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// uploadGrace is how long the answer to a large body waits for the upload to
-// notice that it is through: the upstream can answer before the writer has woken
-// up. An answer that is still earlier costs the connection.
+// uploadGrace is how long the answer to a large body waits for the end of the upload:
+// the upstream can answer before the writer has woken up. An answer that is still
+// earlier costs the connection.
 const uploadGrace = 5 * time.Millisecond
 
-// errUnasked is about what an upstream says before it closes an idle connection,
-// like a 408.
+// errUnasked is for an answer to an idle connection, like a 408 before it is closed.
 var errUnasked = errors.New("the upstream answered before it was asked")
 
-// answer is the exchange of one request, from its first byte to the end of what
-// the upstream answers.
+// answer is the exchange of one request, from its first byte to the end of the answer.
 type answer struct {
 	upstream *Server
 	conn     *connection // nil after Close
@@ -48,8 +46,7 @@ func (a *answer) send(r *http.Request, body *payload) error {
 	a.size = int64(len(head) + len(data))
 	if len(head)+len(data) > len(*chunk) {
 		a.uploaded, a.sent = make(chan int64, 1), -1
-		body.retain()
-		go a.upload(a.conn, a.uploaded, head, chunk, body)
+		go a.upload(a.conn, a.uploaded, head, chunk, data)
 		return nil
 	}
 	n, err := a.conn.Write(append(head, data...))
@@ -62,7 +59,7 @@ func (a *answer) send(r *http.Request, body *payload) error {
 }
 
 // failed waits until a large request is given up, which is soon after its
-// connection was closed, and says whether any of the request was sent.
+// connection was closed, and adds [ErrNotConnected] if nothing was sent.
 func (a *answer) failed(err error) error {
 	if a.sent < 0 {
 		a.sent = <-a.uploaded
@@ -74,16 +71,15 @@ func (a *answer) failed(err error) error {
 }
 
 // upload writes a large request. It ends soon after the connection is closed.
-func (a *answer) upload(c *connection, uploaded chan<- int64, head []byte, chunk *[]byte, body *payload) {
-	pieces := net.Buffers{head, *body.data}
+func (a *answer) upload(c *connection, uploaded chan<- int64, head []byte, chunk *[]byte, data []byte) {
+	pieces := net.Buffers{head, data}
 	n, _ := pieces.WriteTo(c.Conn) // one system call, if it is not TLS
 	chunks.Put(chunk)
-	body.release()
 	uploaded <- n
 }
 
-// settle finds out, when the answer begins, whether the request is all sent. The
-// error says that nothing was: what came is no answer to it.
+// settle finds out, when the answer begins, whether the request is all sent. It fails
+// if nothing was: then this is not the answer to it.
 func (a *answer) settle() error {
 	if a.uploaded == nil {
 		return nil
@@ -104,9 +100,9 @@ func (a *answer) settle() error {
 	return nil
 }
 
-// Read reads the body of the answer: what is there. io.EOF is the end of a
-// complete answer, and may come with its last bytes; the connection is free for
-// the next request then.
+// Read reads the available bytes of the answer's body. io.EOF is the end of a complete
+// answer, and may come with its last bytes; the connection is free for the next
+// request then.
 func (a *answer) Read(b []byte) (int, error) {
 	if a.conn == nil {
 		return 0, a.err
@@ -127,7 +123,7 @@ func (a *answer) isSilent() bool {
 }
 
 // Close gives the connection back if it can be used again, and closes it
-// otherwise. It may be called twice.
+// otherwise. Then the request's body is no longer read. It may be called twice.
 func (a *answer) Close() error {
 	c := a.conn
 	if c == nil {
@@ -139,8 +135,11 @@ func (a *answer) Close() error {
 	c.in.Release()
 	if reusable {
 		a.upstream.idle.put(c)
-	} else {
-		c.shut()
+		return nil
+	}
+	c.shut()
+	if a.sent < 0 {
+		a.sent = <-a.uploaded
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package upstream
 import (
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,7 +15,7 @@ import (
 
 const (
 	// upstreamIdle is below the 5 s after which the common model servers close
-	// an idle connection, so that a request rarely meets one that is closing.
+	// an idle connection, so that a request rarely meets such a close.
 	upstreamIdle = 4 * time.Second
 	// idleMargin is how much earlier than the upstream this side closes.
 	idleMargin = time.Second
@@ -39,7 +40,7 @@ type connection struct {
 // newConnection wraps conn, which is raw or TLS on top of it.
 func newConnection(conn, raw net.Conn) *connection {
 	c := &connection{Conn: conn, raw: raw, in: link.NewAnswerReader(conn), life: upstreamIdle}
-	// Not conn's Close: that of TLS would first wait to say goodbye.
+	// Not conn's Close: that of TLS waits to send its alert.
 	c.shut = func() { _ = raw.Close() }
 	if s, ok := raw.(syscall.Conn); ok {
 		c.system, _ = s.SyscallConn()
@@ -65,20 +66,17 @@ func (c *connection) follow(answer http.Header) {
 }
 
 // usable reports whether an idle connection is still open and silent. What the
-// upstream says without being asked, like a 408 before it closes, must not be
-// taken for the next answer.
+// upstream sends unasked, like a 408 before it closes, is not the next answer.
 func (c *connection) usable() bool {
 	return c.system == nil || c.system.Read(c.look) == nil && c.nothing
 }
 
 // idleConns are the idle connections to one upstream. The zero value is ready.
 type idleConns struct {
-	mu    sync.Mutex
-	conns []*connection // the one that became idle last is the last
-	timer *time.Timer   // runs while there are any; nil before the first
-	armed bool
-	// closed: the upstream is no longer used, and keeps nothing.
-	closed bool
+	mu     sync.Mutex
+	conns  []*connection // in the order in which they became idle
+	timer  *time.Timer   // for prune; nil before the first connection
+	closed bool          // the upstream is no longer used, and keeps none
 }
 
 // take returns the connection that became idle last, or nil.
@@ -108,7 +106,6 @@ func (p *idleConns) pop() *connection {
 	return c
 }
 
-// put keeps a connection for the next request.
 func (p *idleConns) put(c *connection) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,14 +115,13 @@ func (p *idleConns) put(c *connection) {
 	}
 	c.until = time.Now().Add(c.life)
 	p.conns = append(p.conns, c)
-	if !p.armed {
-		p.arm(c.life)
+	if len(p.conns) == 1 {
+		p.pruneAfter(c.life)
 	}
 }
 
-// arm has prune called after d. The caller holds mu.
-func (p *idleConns) arm(d time.Duration) {
-	p.armed = true
+// pruneAfter calls prune after d, and not before. The caller holds mu.
+func (p *idleConns) pruneAfter(d time.Duration) {
 	if p.timer == nil {
 		p.timer = time.AfterFunc(d, p.prune)
 		return
@@ -133,26 +129,20 @@ func (p *idleConns) arm(d time.Duration) {
 	p.timer.Reset(d)
 }
 
-// prune closes the connections that were idle for too long, and comes back for
-// the next one.
 func (p *idleConns) prune() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.armed = false
 	now, old := time.Now(), 0
 	for old < len(p.conns) && !now.Before(p.conns[old].until) {
 		p.conns[old].shut()
 		old++
 	}
-	left := copy(p.conns, p.conns[old:])
-	clear(p.conns[left:])
-	p.conns = p.conns[:left]
-	if left > 0 {
-		p.arm(p.conns[0].until.Sub(now))
+	p.conns = slices.Delete(p.conns, 0, old)
+	if len(p.conns) > 0 {
+		p.pruneAfter(p.conns[0].until.Sub(now))
 	}
 }
 
-// drop closes all idle connections.
 func (p *idleConns) drop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,22 +9,8 @@ import (
 // identity is shared by all requests and never changed.
 var identity = []string{"identity"}
 
-// addressHeader prepares a request's header for the upstream, as far as sending
-// it does not: the fields that are left out anyway are not touched.
-func addressHeader(h http.Header, authorization string) {
-	removeNominated(h)
-	// No compression: a compressed stream cannot be read event by event.
-	h["Accept-Encoding"] = identity
-	if authorization != "" {
-		h["Authorization"] = []string{authorization}
-	} else {
-		delete(h, "Authorization")
-	}
-}
-
-// notForUpstream reports whether a request field is not among those that a model
-// server needs. The others speak about the client, carry its secrets, or steer
-// what is between here and the server.
+// notForUpstream reports whether a model server does not need a request field. Such
+// fields describe the client, carry its secrets, or steer proxies on the way.
 func notForUpstream(name string) bool {
 	switch name {
 	case "Accept", "Accept-Encoding", "Authorization", "Content-Type", "Traceparent", "Tracestate", "User-Agent":
@@ -48,7 +34,7 @@ func notForClient(name string) bool {
 	return strings.HasPrefix(name, "Access-Control-")
 }
 
-// copyAnswer adds to dst what of the upstream's answer header the client may see.
+// copyAnswer adds to dst the fields of an upstream's answer that the client may see.
 func copyAnswer(dst, src http.Header) {
 	removeNominated(src)
 	for name, values := range src {
@@ -58,8 +44,8 @@ func copyAnswer(dst, src http.Header) {
 	}
 }
 
-// removeNominated removes the fields that Connection names, and Connection: what
-// it asks for is no business of the next connection.
+// removeNominated removes the fields that Connection names, and Connection: they are
+// for one connection only.
 func removeNominated(h http.Header) {
 	for _, value := range h["Connection"] {
 		for name := range strings.SplitSeq(value, ",") {

@@ -35,7 +35,7 @@ const (
 	StateUnknown   = "unknown" // it was not asked yet, or takes long to answer
 )
 
-// health is what is known of one model server. The zero value is nothing.
+// health is the state of one model server. The zero value is ready.
 type health struct {
 	reachable atomic.Bool // what requests look at
 
@@ -48,7 +48,7 @@ type health struct {
 	asking   bool
 }
 
-// prober keeps the health of an agent's upstreams.
+// Prober keeps the health of an agent's upstreams.
 type Prober struct {
 	logger   *slog.Logger
 	Interval time.Duration // between two questions, while nothing shows a change
@@ -58,11 +58,12 @@ type Prober struct {
 	changed chan struct{} // closed at the next change
 }
 
+// NewProber returns a prober that is ready to run.
 func NewProber(logger *slog.Logger) *Prober {
 	return &Prober{logger: logger, Interval: healthInterval, wake: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
-// Look has the upstreams looked at, after a change of which there are or when.
+// Look makes the prober check which upstreams are due.
 func (p *Prober) Look() {
 	select {
 	case p.wake <- struct{}{}:
@@ -77,7 +78,6 @@ func (p *Prober) Changed() <-chan struct{} {
 	return p.changed
 }
 
-// notify wakes those who wait for a change.
 func (p *Prober) notify() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,9 +132,19 @@ func (h *health) due(now time.Time) (pause time.Duration, due bool) {
 	return healthInterval, true
 }
 
-// ask asks one upstream, and notes what that shows.
+// ask asks one upstream for its models, and notes the answer.
 func (p *Prober) ask(ctx context.Context, u *Server) {
-	report, err := u.inspect(ctx)
+	list, err := u.Models(ctx)
+	report := link.UpstreamReport{Name: u.Name, Reachable: true}
+	switch {
+	case err == nil:
+		slices.Sort(list.IDs)
+		report.Models, report.Open = slices.Compact(list.IDs), list.Open
+	case errors.As(err, new(*StatusError)), errors.Is(err, ErrNoList):
+		err = nil // it answers
+	default:
+		report.Reachable = false
+	}
 	defer p.Look()
 	h := &u.health
 	h.mu.Lock()
@@ -158,7 +168,7 @@ func (p *Prober) ask(ctx context.Context, u *Server) {
 	p.note(u, report, err)
 }
 
-// note records what is known of an upstream, and notifies if that is new.
+// note records a report on an upstream, and notifies if it is new.
 func (p *Prober) note(u *Server, report link.UpstreamReport, err error) {
 	h := &u.health
 	h.mu.Lock()
@@ -188,8 +198,8 @@ func (p *Prober) answered(u *Server, status int) {
 	if u.health.reachable.Load() {
 		return
 	}
-	report := u.health.last(u.Name)
-	report.Reachable = true
+	report, _ := u.health.last()
+	report.Name, report.Reachable = u.Name, true
 	p.note(u, report, nil)
 	p.doubt(u, 0) // its models are not known
 }
@@ -198,7 +208,7 @@ func (p *Prober) answered(u *Server, status int) {
 func (p *Prober) failed(u *Server, code link.Code) {
 	switch code {
 	case link.CodeUpstreamDown:
-		if u.health.reachable.Load() || !u.health.isKnown() {
+		if _, known := u.health.last(); !known || u.health.reachable.Load() {
 			p.note(u, link.UpstreamReport{Name: u.Name}, ErrNotConnected)
 			p.doubt(u, brokenRest)
 		}
@@ -222,32 +232,23 @@ func (p *Prober) doubt(u *Server, rest time.Duration) {
 	}
 }
 
-func (h *health) isKnown() bool {
+// last returns the last report on an upstream, if there was one. Without an answer it
+// has no models.
+func (h *health) last() (report link.UpstreamReport, known bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.known
-}
-
-// last returns what is known of an upstream; of one that is down no models.
-func (h *health) last(name string) link.UpstreamReport {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	report := h.report
-	report.Name = name
-	return report
+	return h.report, h.known
 }
 
 // State describes the upstream in a word, and returns the models that it lists.
 func (u *Server) State() (state string, models []string) {
-	h := &u.health
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	report, known := u.health.last()
 	switch {
-	case !h.known:
+	case !known:
 		return StateUnknown, nil
-	case !h.report.Reachable:
+	case !report.Reachable:
 		return StateDown, nil
 	default:
-		return StateReachable, h.report.Models
+		return StateReachable, report.Models
 	}
 }

@@ -62,13 +62,15 @@ func TestInspect(t *testing.T) {
 		server, url := newListing(t, tt.body)
 		server.status.Store(int64(tt.status))
 		u := upstreamAt(t, url)
-		if got, err := u.inspect(t.Context()); err != nil || !reflect.DeepEqual(got, tt.want) {
-			t.Errorf("%s: %+v, %v, want %+v", tt.name, got, err, tt.want)
+		NewProber(quiet).ask(t.Context(), u)
+		if got, known := u.health.last(); !known || !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%s: %+v, %v, want %+v", tt.name, got, known, tt.want)
 		}
 	}
 	u := upstreamAt(t, "http://127.0.0.1:1")
-	if got, err := u.inspect(t.Context()); err == nil || got.Reachable {
-		t.Errorf("nobody there: %+v, %v", got, err)
+	NewProber(quiet).ask(t.Context(), u)
+	if got, known := u.health.last(); !known || got.Reachable {
+		t.Errorf("nothing listens there: %+v, %v", got, known)
 	}
 }
 

@@ -39,7 +39,7 @@ type keyFile struct {
 func openKeyFile(path string, now func() time.Time, logger *slog.Logger) (*keyFile, error) {
 	k := &keyFile{path: path, now: now, logger: logger}
 	k.checked.Store(now().UnixNano())
-	if err := k.read(); err != nil {
+	if _, err := k.read(); err != nil {
 		return nil, err
 	}
 	return k, nil
@@ -55,54 +55,49 @@ func (k *keyFile) authorization() string {
 	return *k.header.Load()
 }
 
-// refresh reads the file if it changed. The caller holds mu.
 func (k *keyFile) refresh() {
-	info, err := os.Stat(k.path)
-	if err == nil && info.ModTime().Equal(k.modified) && info.Size() == k.size {
-		return
-	}
-	if err == nil {
-		err = k.read()
-	}
+	changed, err := k.read()
 	switch {
-	case err == nil:
+	case changed:
 		k.failing = false
 		k.logger.Info("upstream key changed", "file", k.path)
-	case !k.failing:
+	case err != nil && !k.failing:
 		k.failing = true
-		k.logger.Warn("keeping the old upstream key", "file", k.path, "error", err)
+		k.logger.Warn("failed to read the upstream key; the old one stays", "file", k.path, "error", err)
 	}
 }
 
-// read takes the key from the file. The caller holds mu or is the only one.
-func (k *keyFile) read() error {
+// read takes the key from the file, if that has changed. The caller holds mu or is the
+// only one.
+func (k *keyFile) read() (changed bool, err error) {
 	file, err := os.Open(k.path)
 	if err != nil {
-		return err // names the file
+		return false, err // names the file
 	}
 	defer file.Close()
 	info, err := file.Stat()
-	if err != nil {
-		return err
-	}
-	if info.Size() > maxKeyBytes {
-		return fmt.Errorf("%s has %d bytes, more than the %d of any key", k.path, info.Size(), maxKeyBytes)
+	switch {
+	case err != nil:
+		return false, err
+	case k.header.Load() != nil && info.ModTime().Equal(k.modified) && info.Size() == k.size:
+		return false, nil
+	case info.Size() > maxKeyBytes:
+		return false, fmt.Errorf("%s has %d bytes, more than the %d of any key", k.path, info.Size(), maxKeyBytes)
 	}
 	data, err := io.ReadAll(io.LimitReader(file, maxKeyBytes))
 	if err != nil {
-		return err
+		return false, err
 	}
 	key := bytes.TrimSpace(data)
 	if err := checkKey(key); err != nil {
-		return fmt.Errorf("%s %w", k.path, err)
+		return false, fmt.Errorf("%s %w", k.path, err)
 	}
 	header := "Bearer " + string(key)
 	k.header.Store(&header)
 	k.modified, k.size = info.ModTime(), info.Size()
-	return nil
+	return true, nil
 }
 
-// checkKey makes sure that the key fits into a header.
 func checkKey(key []byte) error {
 	if len(key) == 0 {
 		return errors.New("is empty; write the upstream's API key into it")

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,14 +17,14 @@ import (
 const (
 	// modelsTimeout is how long a model server has for the list of its models.
 	modelsTimeout = 5 * time.Second
-	// maxModelList bounds what is read of that list, in bytes.
+	// maxModelList bounds that list, in bytes.
 	maxModelList = 2 << 20
 )
 
 var (
-	// ErrNoAnswer says that an upstream has not answered in time.
+	// ErrNoAnswer means that an upstream has not answered in time.
 	ErrNoAnswer = errors.New("no answer")
-	// ErrNoList says that a server answers, but does not list its models.
+	// ErrNoList means that a server answers, but does not list its models.
 	ErrNoList = errors.New("it answers, but not with a list of models")
 )
 
@@ -81,24 +80,6 @@ func (u *Server) Models(ctx context.Context) (_ link.ModelList, err error) {
 		return link.ModelList{}, ErrNoList
 	}
 	return list, nil
-}
-
-// inspect asks the model server for its models. An error other than ErrNoAnswer
-// says that it cannot be reached.
-func (u *Server) inspect(ctx context.Context) (link.UpstreamReport, error) {
-	report := link.UpstreamReport{Name: u.Name, Reachable: true}
-	list, err := u.Models(ctx)
-	switch {
-	case err == nil:
-		slices.Sort(list.IDs)
-		report.Models, report.Open = slices.Compact(list.IDs), list.Open
-	case errors.As(err, new(*StatusError)), errors.Is(err, ErrNoList):
-	case errors.Is(err, ErrNoAnswer) && !errors.Is(err, ErrNotConnected):
-		return link.UpstreamReport{}, ErrNoAnswer
-	default:
-		return link.UpstreamReport{Name: u.Name}, err
-	}
-	return report, nil
 }
 
 // Ask sends a request of the connector's own. Without an error the answer has status

@@ -5,7 +5,6 @@ import (
 	"io"
 	"math/bits"
 	"sync"
-	"sync/atomic"
 
 	"github.com/postern-dev/postern/connector/memory"
 )
@@ -14,13 +13,12 @@ import (
 // limit is lower by default; this one bounds the memory of the connector.
 const maxBody = 64 << 20
 
-// errTooLarge says that a request body is over maxBody.
+// errTooLarge is for a request body over maxBody.
 var errTooLarge = errors.New("the request body is larger than 64 MiB")
 
-// Request bodies are held in memory before the upstream sees the first byte: a
-// request that meets a connection just as the upstream closes it can then be
-// sent again. Buffers of 4 KiB to 4 MiB, each four times the one before, are
-// reused; larger ones are rare.
+// Request bodies are held in memory before the upstream sees the first byte: a request
+// that meets a closing connection can then be sent again. Buffers of 4 KiB to 4 MiB,
+// each four times the one before, are reused; larger ones are rare.
 const (
 	smallestClass = 12 // 4 KiB
 	classes       = 6
@@ -74,13 +72,10 @@ func (b *buffers) put(data *[]byte) {
 	b.pools[c].Put(data)
 }
 
-// payload is a request body in memory. Its buffer goes back when all who hold it
-// are done: a large body may still be on its way when the handler
-// has returned.
+// payload is a request body in memory.
 type payload struct {
 	data *[]byte
 	held memory.Reservation // for data
-	refs atomic.Int32
 }
 
 // readPayload reads body to its end, as far as budget has memory for it. A
@@ -91,7 +86,6 @@ func readPayload(budget *memory.Budget, body io.Reader, length int64) (*payload,
 		return nil, errTooLarge
 	}
 	p := &payload{held: budget.Open("", "")}
-	p.refs.Store(1)
 	// One byte more than announced lets the end be seen without growing.
 	if err := p.resize(int(max(length, 0)) + 1); err != nil {
 		return nil, err
@@ -135,13 +129,7 @@ func (p *payload) resize(n int) error {
 	return nil
 }
 
-// retain adds a reference, for a goroutine that may outlive the handler.
-func (p *payload) retain() { p.refs.Add(1) }
-
-// release gives up one reference.
 func (p *payload) release() {
-	if p.refs.Add(-1) == 0 {
-		bodies.put(p.data)
-		p.held.Release()
-	}
+	bodies.put(p.data)
+	p.held.Release()
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/connector/text"
 )
 
-// Options are what the proxies of a connector share.
+// Options are shared by the proxies of a connector.
 type Options struct {
 	Logger *slog.Logger
 	Budget *memory.Budget // of request bodies; nil: unbounded
@@ -68,19 +68,15 @@ func NewProxy(set Set, o Options) *Proxy {
 	return p
 }
 
-// With returns a proxy to other upstreams that shares everything else with p.
-func (p *Proxy) With(set Set) *Proxy { return NewProxy(set, p.options) }
-
 // Use makes the proxy use other upstreams. Requests that run keep theirs.
 func (p *Proxy) Use(set Set) { p.set.Store(&set) }
 
 // Upstreams returns the upstreams that the proxy uses.
 func (p *Proxy) Upstreams() Set { return *p.set.Load() }
 
-// ServeHTTP passes one request to the upstream that its Host names and relays
-// the answer. An answer that cannot be had, or that ends early, ends with a
-// reset that names the reason and never with a clean end. When the request's
-// context ends, so does the upstream's work on it.
+// ServeHTTP passes one request to the upstream that its Host names and relays the
+// answer. A missing or incomplete answer ends with a reset that has the reason. The
+// end of the request's context ends the upstream's work on it.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The result is that of a panic, until another is known.
 	done := Request{At: time.Now(), Method: r.Method, Result: link.CodeInternal.String()}
@@ -120,7 +116,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, u *Server, done *Request) link.Code {
 	body, err := readPayload(p.options.Budget, r.Body, r.ContentLength)
 	if err != nil {
-		code := link.CodeCancelled // the tunnel broke: nobody is left to answer
+		code := link.CodeCancelled // the tunnel broke
 		switch {
 		case errors.Is(err, errTooLarge):
 			code = link.CodeTooLarge
@@ -140,7 +136,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, u *Server, done *R
 	case r.Context().Err() != nil:
 		return link.CodeCancelled
 	case errors.Is(err, ErrNotConnected):
-		// The prober warns once when it learns of this; a request is worth no line.
+		// The prober warns once; a request is not worth a line.
 		p.options.Logger.Debug("upstream is down", "upstream", u.Name, "error", err)
 		return link.CodeUpstreamDown
 	default:
@@ -162,8 +158,8 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, u *Server, done *R
 	}
 }
 
-// errClientGone says that the tunnel broke or the client left.
-var errClientGone = errors.New("the client takes no more of the answer")
+// errClientGone is for a broken tunnel, or a client that left.
+var errClientGone = errors.New("the client does not take the rest of the answer")
 
 // relay copies the answer, one write for each read: an event of a stream leaves
 // as soon as it comes.

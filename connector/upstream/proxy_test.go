@@ -252,7 +252,7 @@ func TestProxyUpstreamKey(t *testing.T) {
 			t.Errorf("the log tells a key: %s", &logged)
 		}
 	}
-	if got := strings.Count(logged.String(), "keeping the old upstream key"); got != 2 {
+	if got := strings.Count(logged.String(), "failed to read the upstream key"); got != 2 {
 		t.Errorf("%d warnings in %s", got, &logged)
 	}
 }

@@ -33,8 +33,8 @@ const (
 	keepAlive = 15 * time.Second
 )
 
-// ErrNotConnected says that no connection to the upstream could be had, or that
-// it was closed before the first byte of the request left.
+// ErrNotConnected means that connecting failed, or that the connection was closed
+// before the first byte of the request left.
 var ErrNotConnected = errors.New("connecting")
 
 // Server is one upstream: a model server that the proxy may ask. Its idle
@@ -46,7 +46,7 @@ type Server struct {
 	host    string   // Host of requests
 	Address string   // host:port to dial
 	tls     *tls.Config
-	allow   []config.Pattern // in addition to what the gateway needs
+	allow   []config.Pattern // in addition to the gateway's needs
 	idle    idleConns
 	health  health
 }
@@ -94,22 +94,22 @@ func wireHost(host string) string {
 	return r.Host
 }
 
-// readdress turns the tunnel's request into one for the upstream, in place:
-// nothing else needs it.
+// readdress turns the tunnel's request into one for the upstream, in place. Fields
+// that are not sent anyway stay.
 func (u *Server) readdress(r *http.Request) {
-	authorization := ""
+	removeNominated(r.Header)
+	r.Header["Accept-Encoding"] = identity // a compressed stream cannot be read event by event
+	delete(r.Header, "Authorization")
 	if u.key != nil {
-		authorization = u.key.authorization()
+		r.Header["Authorization"] = []string{u.key.authorization()}
 	}
-	addressHeader(r.Header, authorization)
 	r.Host = u.host
 	r.URL.Path = u.prefix + r.URL.Path
 }
 
-// roundTrip sends a request that readdress has prepared and waits for the head
-// of the answer. The error wraps ErrNotConnected if the upstream cannot have seen the
-// request. Once a byte has left, the request is never sent again: a connection
-// that breaks then looks the same whether the model was at work or not.
+// roundTrip sends a request that readdress has prepared and waits for the head of the
+// answer. The error wraps ErrNotConnected if the upstream cannot have seen the request.
+// Once a byte has left, it is never sent again: the model may be at work.
 func (u *Server) roundTrip(r *http.Request, body *payload) (*answer, error) {
 	if c := u.idle.take(); c != nil {
 		a, err := u.try(c, r, body)
@@ -150,7 +150,6 @@ func (u *Server) try(c *connection, r *http.Request, body *payload) (*answer, er
 	return a, nil
 }
 
-// dial opens a connection.
 func (u *Server) dial(ctx context.Context) (*connection, error) {
 	dialer := net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}
 	raw, err := dialer.DialContext(ctx, "tcp", u.Address)
@@ -185,9 +184,9 @@ func (u *Server) equal(v *Server) bool {
 		u.KeyFile() == v.KeyFile() && slices.Equal(u.allow, v.allow)
 }
 
-// allows reports whether a request may reach the upstream: what the gateway needs,
-// and what the configuration adds to that, as plain paths under /v1. Nothing else
-// of the model server can be reached, however the path is spelled.
+// allows reports whether a request may reach the upstream: the gateway's own, and
+// those that the configuration allows, as plain paths under /v1. Nothing else of the
+// model server can be reached, however the path is spelled.
 func (u *Server) allows(r *http.Request) bool {
 	at := r.URL
 	if at.Scheme != "" || at.Host != "" || at.Opaque != "" || at.RawPath != "" {

@@ -16,8 +16,7 @@ import (
 type Set map[string]*Server
 
 // Open returns the upstreams of a valid configuration, and reads their keys. An
-// upstream that is the same in old is taken from there, with its connections and what
-// is known of it.
+// upstream that is the same in old is taken from there, with its connections and health.
 func Open(c *config.Config, old Set, logger *slog.Logger) (Set, error) {
 	allow, err := c.Patterns()
 	if err != nil {
@@ -72,12 +71,12 @@ func (s Set) CloseIdle() {
 	}
 }
 
-// Report returns what is known of the upstreams, for the gateway.
+// Report returns the states of the upstreams, for the gateway.
 func (s Set) Report() link.Report {
 	var r link.Report
 	for _, name := range s.Names() {
-		if h := &s[name].health; h.isKnown() {
-			r.Upstreams = append(r.Upstreams, h.last(name))
+		if report, known := s[name].health.last(); known {
+			r.Upstreams = append(r.Upstreams, report)
 		}
 	}
 	r.Fit()

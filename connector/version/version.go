@@ -1,9 +1,9 @@
-// Package version reports which Postern a program is. The connector and the
-// gateway say the same, though the gateway is a part of Caddy, which has a
-// version of its own.
+// Package version reports the version of Postern, in the connector as well as in the
+// gateway, which is a part of Caddy with another version.
 package version
 
 import (
+	"cmp"
 	"runtime/debug"
 	"sync"
 )
@@ -14,9 +14,9 @@ const module = "github.com/postern-dev/postern"
 // and ….commit=….
 var number, commit string
 
-// Number is the linker's version or, without one, what the Go toolchain knows:
-// from the tag or the commit in a plain `go build`, from the required version
-// where Postern is a plug-in of a Caddy.
+// Number is the linker's version or, without one, that of the Go toolchain: from the
+// tag or the commit in a plain `go build`, from the required version where Postern is
+// a plug-in of a Caddy.
 func Number() string {
 	if number != "" {
 		return number
@@ -24,8 +24,8 @@ func Number() string {
 	return read().number
 }
 
-// Commit is the linker's commit or, in a plain `go build` inside the
-// repository, the one that the Go toolchain finds; "unknown" without either.
+// Commit is the linker's commit or, in a plain `go build` inside the repository, the
+// Go toolchain's; "unknown" without either.
 func Commit() string {
 	if commit != "" {
 		return commit
@@ -33,7 +33,7 @@ func Commit() string {
 	return read().commit
 }
 
-// build is what the Go toolchain has noted.
+// build holds the notes of the Go toolchain.
 type build struct{ number, commit string }
 
 var read = sync.OnceValue(func() build {
@@ -44,35 +44,25 @@ var read = sync.OnceValue(func() build {
 	return of(info)
 })
 
-// of reads the notes about a program that is Postern, or has it as a part.
+// of reads the notes about a program that is Postern, or has it as a part. A module
+// that is replaced by a folder has no version.
 func of(info *debug.BuildInfo) build {
 	b := build{"(devel)", "unknown"}
-	if info.Main.Path == module {
-		b.number = known(&info.Main)
-		b.commit = revision(info.Settings)
-		return b
-	}
-	for _, dep := range info.Deps {
-		if dep.Path == module {
-			b.number = known(dep)
+	for _, m := range append(info.Deps, &info.Main) {
+		if m.Path != module {
+			continue
 		}
+		if m.Replace != nil {
+			m = m.Replace
+		}
+		b.number = cmp.Or(m.Version, b.number)
+	}
+	if info.Main.Path == module {
+		b.commit = revision(info.Settings)
 	}
 	return b
 }
 
-// known is the version of a module, or of what takes its place: a folder has
-// none.
-func known(m *debug.Module) string {
-	if m.Replace != nil {
-		m = m.Replace
-	}
-	if m.Version == "" {
-		return "(devel)"
-	}
-	return m.Version
-}
-
-// revision is the commit that was built from.
 func revision(settings []debug.BuildSetting) string {
 	found, modified := "unknown", ""
 	for _, s := range settings {
