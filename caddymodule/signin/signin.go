@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/logs"
 )
 
 // How a session began.
@@ -52,7 +53,7 @@ type Service struct {
 	registrations *ceremonies
 	assertions    *ceremonies
 
-	failures fair.Sampler // of sign-ins that fail
+	failures logs.Sampler[netip.Prefix] // of sign-ins that fail
 }
 
 // New returns a service for the users in o.Store.
@@ -215,7 +216,7 @@ func (s *Service) begin(ctx context.Context, user store.User, method string, a A
 
 func (s *Service) logFailure(address, method, reason string) {
 	s.failed(method)
-	s.failures.Log(s.log, slog.LevelWarn, fair.Parse(address), s.now(), "sign-in failed",
+	s.failures.Log(s.log, slog.LevelWarn, fair.Parse(address).Widest(), s.now(), "sign-in failed",
 		"remote", remote(address), "method", method, "reason", reason)
 }
 
