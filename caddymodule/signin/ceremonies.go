@@ -13,9 +13,8 @@ import (
 )
 
 // Anyone can begin to sign in, so the ceremonies are bounded in all, and for each
-// client, which then displaces its own. In all they are displaced for others only
-// as long as a client has several: many clients at once cannot keep a user from
-// signing in, unless there are thousands of them.
+// client, which then displaces its own. In all those are displaced of which a client
+// has several, so that it takes thousands of clients to keep a user out.
 const (
 	maxCeremonies = 4096
 	maxOfClient   = 16

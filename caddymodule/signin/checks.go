@@ -10,10 +10,8 @@ import (
 )
 
 // checkLimits are those of passwords that are checked or hashed at a time, with
-// 19 MiB and tens of milliseconds of a core each: a flood of them must not take the
-// memory or the cores from the requests that the gateway is for. One of the three is
-// for known clients: signed in, with a link that works, or at an address from which
-// the user is signed in. Strangers take turns over their networks.
+// 19 MiB and tens of milliseconds of a core each. One of the three is for known
+// clients, see the package. Strangers take turns over their networks.
 var checkLimits = fair.Limits{
 	Permits: 3, Reserved: 1,
 	Waiting: 256, // with a form of up to 64 KiB each

@@ -79,10 +79,9 @@ func (g *guard) siteWait(client fair.Networks, now time.Time) (wait time.Duratio
 	return wait
 }
 
-// user returns an error if a client must wait to try a user. One that the user is known to
-// come from need not wait for what others do with the name, or at the same site; it
-// is asked for only when that matters, so that it adds no work that reveals who is a
-// user.
+// user returns an error if a client must wait to try a user. Where the user is known
+// to come from, failures of others do not count. known is called only when it
+// matters, so that it adds no work that reveals who is a user.
 func (g *guard) user(client fair.Networks, user who, known func() bool, now time.Time) error {
 	wait := g.addresses.wait(client.Narrowest(), now)
 	if others := max(g.users.wait(user, now), g.siteWait(client, now)); others > wait && !known() {

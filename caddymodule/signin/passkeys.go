@@ -268,7 +268,7 @@ func (s *Service) notePasskey(ctx context.Context, user store.User, credential *
 }
 
 // passkeyFailure counts and logs a passkey that does not get in, and returns
-// what to say. What the library says is for logs.
+// an error for the user. The library's is for logs.
 func (s *Service) passkeyFailure(a Attempt, err error) error {
 	var refused *protocol.Error
 	isOurs := errors.Is(err, ErrPasskey)

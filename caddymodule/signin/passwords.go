@@ -2,6 +2,7 @@ package signin
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"unicode/utf8"
 
@@ -73,12 +74,10 @@ func (s *Service) ChangePassword(ctx context.Context, userID, sessionID, old, pa
 	if err != nil {
 		return err
 	}
-	s.passwords.Lock()
-	defer s.passwords.Unlock()
-	if s.store.PasswordHash(userID) != stored {
+	switch err := s.store.SetPassword(ctx, userID, stored, hash, sessionID); {
+	case errors.Is(err, store.ErrConflict):
 		return store.Errorf(ErrCredentials, "the password has just been changed: try again with the new one as the present one")
-	}
-	if err := s.store.SetPassword(ctx, userID, hash, sessionID); err != nil {
+	case err != nil:
 		return err
 	}
 	s.log.Info("password changed", "user_id", userID)

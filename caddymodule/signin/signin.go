@@ -42,10 +42,6 @@ type Service struct {
 	guard  *guard
 	decoy  passwordHash
 
-	// passwords is held while a password is changed because of what was read
-	// before, so that a new hash of an old password does not replace the hash
-	// of a new one.
-	passwords sync.Mutex
 	// counters is held from reading a passkey's counter to writing it, so that
 	// a copy cannot use the same one at the same time.
 	counters sync.Mutex
@@ -191,12 +187,7 @@ func (s *Service) renew(ctx context.Context, user store.User, stored, password s
 		return stored
 	}
 	renewed := newPasswordHash(s.derive, password).String()
-	s.passwords.Lock()
-	defer s.passwords.Unlock()
-	if s.store.PasswordHash(user.ID) != stored {
-		return stored
-	}
-	if err := s.store.SetPassword(ctx, user.ID, renewed, ""); err != nil {
+	if err := s.store.SetPassword(ctx, user.ID, stored, renewed, ""); err != nil {
 		s.log.Warn("failed to store a password at the current cost", "user_id", user.ID, "error", err)
 		return stored
 	}
@@ -258,15 +249,15 @@ func (s *Service) Peek(secret string) (store.Session, store.User, bool) {
 func (s *Service) Token(secret string) (store.Token, store.User, error) {
 	token, ok := s.store.FindToken(secret)
 	user, known := s.store.User(token.User)
-	if ok && known {
-		s.store.TouchToken(token)
-		return token, user, nil
-	}
-	if ended, ok := s.store.ExpiredToken(secret); ok {
+	switch {
+	case !ok || !known:
+		return store.Token{}, store.User{}, store.Errorf(ErrToken, "the management token is unknown or was revoked: make one in the console, under Settings")
+	case token.Expired(s.now()):
 		return store.Token{}, store.User{}, store.Errorf(ErrToken, "the management token %q ended on %s: make a new one in the console, under Settings",
-			ended.Name, ended.ExpiresAt.UTC().Format("2006-01-02 at 15:04 UTC"))
+			token.Name, token.ExpiresAt.UTC().Format("2006-01-02 at 15:04 UTC"))
 	}
-	return store.Token{}, store.User{}, store.Errorf(ErrToken, "the management token is unknown or was revoked: make one in the console, under Settings")
+	s.store.TouchToken(token)
+	return token, user, nil
 }
 
 // SignOut ends a session. That it has ended already is not an error.

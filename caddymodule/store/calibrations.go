@@ -10,8 +10,7 @@ type calibrationRecord struct {
 	Calibration
 }
 
-func (r *calibrationRecord) place() key   { return key{r.Account, r.Deployment} }
-func (r *calibrationRecord) check() error { return nil }
+func (r *calibrationRecord) place() key { return key{r.Account, r.Deployment} }
 
 var calibrationKind = &kind[calibrationRecord, *calibrationRecord]{
 	dir: dirCalibrations,
@@ -32,9 +31,9 @@ type Calibration struct {
 // Calibration returns what was learned about a deployment as it is registered
 // now. It takes no lock and allocates nothing.
 func (s *Store) Calibration(account, deployment string) (Calibration, bool) {
-	v, at := s.view.Load(), key{account, deployment}
-	c, ok := v.calibrations.byID.get(at)
-	d, deployed := v.deployments.byID.get(at)
+	v := s.view.Load()
+	c, ok := calibrationKind.at(v, account, deployment)
+	d, deployed := deploymentKind.at(v, account, deployment)
 	if !ok || !deployed || !c.Since.Equal(d.UpdatedAt) {
 		return Calibration{}, false
 	}

@@ -13,7 +13,8 @@ type deploymentRecord struct {
 	Deployment
 }
 
-func (r *deploymentRecord) place() key { return key{r.Account, r.Name} }
+func (r *deploymentRecord) place() key    { return key{r.Account, r.Name} }
+func (r *deploymentRecord) label() string { return r.Name }
 
 func (r *deploymentRecord) check() error {
 	if err := scope.CheckName(r.Name); err != nil {
@@ -27,11 +28,20 @@ func (r *deploymentRecord) check() error {
 }
 
 var deploymentKind = &kind[deploymentRecord, *deploymentRecord]{
-	dir: dirDeployments,
-	in:  func(r *records) *collection[*deploymentRecord] { return &r.deployments },
-	change: func(_ *records, r *deploymentRecord) Change {
-		return Change{Kind: KindDeployment, Account: r.Account, ID: r.Name, Name: r.Name}
-	},
+	dir: dirDeployments, what: KindDeployment,
+	in: func(r *records) *collection[*deploymentRecord] { return &r.deployments },
+}
+
+// Deployment returns the deployment with this name. It takes no lock and
+// allocates nothing.
+func (s *Store) Deployment(account, name string) (Deployment, bool) {
+	r, ok := deploymentKind.at(s.view.Load(), account, name)
+	return r.Deployment, ok
+}
+
+// Deployments returns the deployments of an account by name.
+func (s *Store) Deployments(account string) []Deployment {
+	return list(deploymentKind.of(s.view.Load(), account), func(r *deploymentRecord) (Deployment, bool) { return r.Deployment, true })
 }
 
 const (
@@ -39,11 +49,9 @@ const (
 	maxConcurrency = 1_000_000
 )
 
-// SetDeployment creates the deployment of this account and name or replaces
-// it, and returns it as it is now. The connectors may be given by id or name,
-// and must exist in the account; doubled ones count once. The times in d, and by
-// whom it was set, are ignored. What was learned about the deployment's tokens
-// is removed: another model may answer now.
+// SetDeployment creates the deployment of this account and name or replaces it. The
+// connectors may be given by id or name; times and actors in d are ignored. Its
+// calibration is removed: another model may answer now.
 func (s *Store) SetDeployment(ctx context.Context, d Deployment) (Deployment, error) {
 	if err := checkDeployment(d); err != nil {
 		return Deployment{}, err

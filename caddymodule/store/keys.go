@@ -15,7 +15,15 @@ type keyRecord struct {
 	live  *LiveKey
 }
 
-func (r *keyRecord) place() key { return key{r.Account, r.ID} }
+func (r *keyRecord) place() key    { return key{r.Account, r.ID} }
+func (r *keyRecord) label() string { return r.Name }
+
+func (r *keyRecord) state() string {
+	if r.RevokedAt != nil {
+		return KeyRevoked
+	}
+	return KeyValid
+}
 
 func (r *keyRecord) check() (err error) {
 	if r.scope, err = scope.Parse(r.Scope); err != nil {
@@ -25,12 +33,10 @@ func (r *keyRecord) check() (err error) {
 }
 
 var keyKind = &kind[keyRecord, *keyRecord]{
-	dir: dirKeys, prefix: prefixKey, seenAt: dirLastUsed,
+	dir: dirKeys, prefix: prefixKey, seenAt: dirLastUsed, secret: prefixSecret, what: KindKey,
 	in:    func(r *records) *collection[*keyRecord] { return &r.keys },
 	index: func(r *keyRecord) digest { return r.Hash },
-	change: func(_ *records, r *keyRecord) Change {
-		return Change{Kind: KindKey, Account: r.Account, ID: r.ID, Name: r.Name, Removed: r.RevokedAt != nil}
-	},
+	amend: func(_ *records, r *keyRecord, c *Change) { c.Removed = c.Removed || r.RevokedAt != nil },
 	adopt: func(d *draft, old, next *keyRecord) {
 		if old == nil {
 			next.live = newLiveKey(next)
@@ -49,7 +55,21 @@ var keyKind = &kind[keyRecord, *keyRecord]{
 	},
 }
 
-// CreateKey makes a key and returns it with its secret, which cannot be had
+// FindKey returns the key with this secret, also when it is revoked. It takes no
+// lock and allocates nothing. It compares SHA-256 hashes, not in constant time: the
+// time reveals nothing that helps to find a secret.
+func (s *Store) FindKey(secret string) (*LiveKey, bool) {
+	r, ok := keyKind.bySecret(s.view.Load(), secret)
+	return r.live, ok
+}
+
+// Keys returns the keys of an account, the revoked ones too, in the order of
+// their creation.
+func (s *Store) Keys(account string) []Key {
+	return list(keyKind.of(s.view.Load(), account), func(r *keyRecord) (Key, bool) { return r.live.Key(), true })
+}
+
+// CreateKey creates a key and returns it with its secret, which is not shown
 // again. Names of keys need not differ.
 func (s *Store) CreateKey(ctx context.Context, account, name, scopeText string) (Key, string, error) {
 	if err := checkLabel("key", name); err != nil {
@@ -63,21 +83,8 @@ func (s *Store) CreateKey(ctx context.Context, account, name, scopeText string) 
 	r := &keyRecord{Hash: hash, Key: Key{
 		ID: newID(prefixKey, s.now()), Account: account, Name: name, Scope: parsed.String(), CreatedAt: s.time(), CreatedBy: actor(ctx),
 	}}
-	err = s.update(ctx, "creating the key", func(t *tx) error {
-		if _, err := t.account(account); err != nil {
-			return err
-		}
-		if err := s.checkLimit(account, KindKey); err != nil {
-			return err
-		}
-		keyKind.create(t, r)
-		t.mark(markAccount(account))
-		return nil
-	})
-	if err != nil {
-		return Key{}, "", err
-	}
-	return r.Key, secret, nil
+	k, err := update(ctx, s, "creating the key", func(t *tx) (Key, error) { return r.Key, keyKind.add(t, r) })
+	return k, secret, err
 }
 
 func errNoKey(account, id string) error {
@@ -102,13 +109,10 @@ func (s *Store) RevokeKey(ctx context.Context, account, id string) (Key, error) 
 		}
 		return r.Key, nil
 	})
-	if err != nil {
-		return Key{}, err
-	}
-	if r, ok := s.view.Load().keys.named(id); ok {
+	if r, ok := keyKind.named(s.view.Load(), id); ok && err == nil {
 		return r.live.Key(), nil // knows the last use
 	}
-	return revoked, nil
+	return revoked, err
 }
 
 // RemoveKey is RevokeKey, and leaves no record of the key, not even of one that

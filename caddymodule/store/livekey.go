@@ -47,13 +47,9 @@ func (k *LiveKey) Allows(name string) bool { return k.record.Load().scope.Allows
 // Revoked reports whether the key has been revoked.
 func (k *LiveKey) Revoked() bool { return k.record.Load().RevokedAt != nil }
 
-// OnRevoke has f called once when the key is revoked, before the RevokeKey
-// that does it returns, or at once if that has happened already. f runs on
-// the goroutine that brings the view up to date: it must return soon and must
-// not write to the store. Canceling a context is what it is for.
-//
-// stop takes f back; it must be called when the request ends, and does not
-// wait for an f that is running.
+// OnRevoke has f called once when the key is revoked, before RevokeKey returns, or
+// at once if it is revoked already. f must return soon and not write to the store.
+// stop takes f back, and does not wait for an f that is running.
 func (k *LiveKey) OnRevoke(f func()) (stop func()) {
 	k.mu.Lock()
 	if k.revoked {

@@ -39,14 +39,15 @@ func hashPasskey(id []byte) string {
 }
 
 var passkeyKind = &kind[passkeyRecord, *passkeyRecord]{
-	dir: dirPasskeys,
-	in:  func(r *records) *collection[*passkeyRecord] { return &r.passkeys },
+	dir: dirPasskeys, what: KindUser,
+	in: func(r *records) *collection[*passkeyRecord] { return &r.passkeys },
 	// A changed passkey is a change of its user.
-	change: func(all *records, r *passkeyRecord) Change {
-		if u, ok := all.user(r.User); ok {
-			return u.change()
+	amend: func(all *records, r *passkeyRecord, c *Change) {
+		if u, ok := all.users.byID.get(key{id: r.User}); ok {
+			*c = Change{Kind: KindUser, Account: u.Account, ID: u.ID, Name: u.Name}
+		} else {
+			c.Kind = ""
 		}
-		return Change{}
 	},
 }
 
@@ -59,10 +60,10 @@ const (
 // Passkeys returns the passkeys of a user in the order of their creation.
 func (s *Store) Passkeys(userID string) []Passkey {
 	v := s.view.Load()
-	if _, ok := v.user(userID); !ok {
+	if _, ok := userKind.named(v, userID); !ok {
 		return nil
 	}
-	out := list(&v.passkeys, userID, func(r *passkeyRecord) (Passkey, bool) {
+	out := list(passkeyKind.of(v, userID), func(r *passkeyRecord) (Passkey, bool) {
 		p := r.Passkey
 		p.ID, p.Credential = bytes.Clone(p.ID), bytes.Clone(p.Credential)
 		return p, true
@@ -135,5 +136,5 @@ func (s *Store) RemovePasskey(ctx context.Context, userID string, id []byte) err
 }
 
 func errNoPasskey() error {
-	return Errorf(ErrNotFound, "the user has no such passkey: it was removed already")
+	return Errorf(ErrNotFound, "the passkey was not found: it was removed already")
 }

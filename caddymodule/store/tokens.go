@@ -12,7 +12,8 @@ type tokenRecord struct {
 	Hash digest `json:"hash"`
 }
 
-func (r *tokenRecord) place() key { return key{r.Account, r.ID} }
+func (r *tokenRecord) place() key    { return key{r.Account, r.ID} }
+func (r *tokenRecord) label() string { return r.Name }
 
 func (r *tokenRecord) check() error {
 	if r.Rights == 0 {
@@ -22,12 +23,9 @@ func (r *tokenRecord) check() error {
 }
 
 var tokenKind = &kind[tokenRecord, *tokenRecord]{
-	dir: dirTokens, prefix: prefixToken, seenAt: dirTokensUsed,
+	dir: dirTokens, prefix: prefixToken, seenAt: dirTokensUsed, secret: prefixTokenSecret, what: KindToken,
 	in:    func(r *records) *collection[*tokenRecord] { return &r.tokens },
 	index: func(r *tokenRecord) digest { return r.Hash },
-	change: func(_ *records, r *tokenRecord) Change {
-		return Change{Kind: KindToken, Account: r.Account, ID: r.ID, Name: r.Name}
-	},
 }
 
 // CreateToken makes a management token and returns it with its secret, which
@@ -38,7 +36,7 @@ func (s *Store) CreateToken(ctx context.Context, t Token) (Token, string, error)
 		return Token{}, "", err
 	}
 	if !checkID(prefixUser, t.User) {
-		return Token{}, "", Errorf(ErrNotFound, "there is no such user in the account %.40q", t.Account)
+		return Token{}, "", Errorf(ErrNotFound, "the user was not found in the account %.40q", t.Account)
 	}
 	if t.Rights == 0 || t.Rights&^AllRights != 0 {
 		return Token{}, "", errNoRights()
@@ -50,50 +48,32 @@ func (s *Store) CreateToken(ctx context.Context, t Token) (Token, string, error)
 	r := &tokenRecord{Hash: hash, Token: Token{
 		ID: newID(prefixToken, s.now()), Account: t.Account, User: t.User, Name: t.Name, CreatedAt: s.time(), Rights: t.Rights, ExpiresAt: t.ExpiresAt,
 	}}
-	err := s.update(ctx, "creating the token", func(write *tx) error {
+	created, err := update(ctx, s, "creating the token", func(write *tx) (Token, error) {
 		if _, err := findUser(write, t.Account, t.User); err != nil {
-			return err
-		}
-		if err := s.checkLimit(t.Account, KindToken); err != nil {
-			return err
+			return Token{}, err
 		}
 		tokenKind.create(write, r)
-		return nil
+		return r.Token, s.checkLimit(t.Account, KindToken)
 	})
-	if err != nil {
-		return Token{}, "", err
-	}
-	return r.Token, secret, nil
+	return created, secret, err
 }
 
-// FindToken returns the management token with this secret, if it has not ended,
-// without when it was last used. It takes no lock and allocates nothing.
+// FindToken returns the management token with this secret, also when it has ended
+// by itself, without when it was last used. It takes no lock and allocates nothing.
 func (s *Store) FindToken(secret string) (Token, bool) {
-	t, ok := s.tokenOf(secret)
-	return t, ok && !t.Expired(s.now())
-}
-
-// ExpiredToken returns the management token with this secret if it has ended by
-// itself, so that a client that still uses it gets the reason.
-func (s *Store) ExpiredToken(secret string) (Token, bool) {
-	t, ok := s.tokenOf(secret)
-	return t, ok && t.Expired(s.now())
-}
-
-func (s *Store) tokenOf(secret string) (Token, bool) {
 	v := s.view.Load()
-	r, ok := find(&v.tokens, prefixTokenSecret, secret)
+	r, ok := tokenKind.bySecret(v, secret)
 	if !ok {
 		return Token{}, false
 	}
 	// A user who is removed takes the tokens along at once.
-	_, ok = v.user(r.User)
+	_, ok = userKind.named(v, r.User)
 	return r.Token, ok
 }
 
 // TouchToken is TouchSession for management tokens.
 func (s *Store) TouchToken(t Token) {
-	if r, ok := s.view.Load().tokens.named(t.ID); ok {
+	if r, ok := tokenKind.named(s.view.Load(), t.ID); ok {
 		s.touch(r.use, saveRest)
 	}
 }
@@ -102,10 +82,10 @@ func (s *Store) TouchToken(t Token) {
 // creation.
 func (s *Store) Tokens(account string) []Token {
 	v := s.view.Load()
-	return list(&v.tokens, account, func(r *tokenRecord) (Token, bool) {
+	return list(tokenKind.of(v, account), func(r *tokenRecord) (Token, bool) {
 		t := r.Token
 		t.LastUsedAt = r.use.last()
-		_, ok := v.user(r.User)
+		_, ok := userKind.named(v, r.User)
 		return t, ok
 	})
 }

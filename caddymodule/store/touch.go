@@ -50,7 +50,7 @@ func (u *use) time() time.Time { return time.UnixMilli(u.at.Load()).UTC() }
 
 // last returns the time of last use, or nil.
 func (u *use) last() *time.Time {
-	if u.at.Load() == 0 {
+	if u == nil || u.at.Load() == 0 {
 		return nil
 	}
 	at := u.time()
@@ -78,21 +78,6 @@ func (s *Store) queue(u *use) {
 	s.mu.Lock()
 	s.unsaved = append(s.unsaved, u)
 	s.mu.Unlock()
-}
-
-func (s *Store) saveUses(ctx context.Context) {
-	ticker := time.NewTicker(saveInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return // Close saves the rest
-		case <-ticker.C:
-			if err := s.flush(ctx); err != nil && ctx.Err() == nil {
-				s.log.Warn("failed to save times of last use", "error", err)
-			}
-		}
-	}
 }
 
 // flush writes the saved-up times, and keeps for the next time what it could
