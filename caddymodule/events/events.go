@@ -31,7 +31,7 @@ const (
 	LostAtEnd      = "ended"    // the configuration of the webhook has ended
 )
 
-// LostReasons are all of them.
+// LostReasons are all reasons.
 var LostReasons = [...]string{LostByHandlers, LostByWebhook, LostRefused, LostAtEnd}
 
 // Gateway emits the events of one gateway. It lives as long as the store is

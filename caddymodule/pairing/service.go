@@ -77,7 +77,7 @@ func (s *Service) Close() {
 	}
 }
 
-// Start makes a pairing and returns it with its claim code, which this process
+// Start creates a pairing and returns it with its claim code, which this process
 // keeps in memory as long as the pairing is open.
 func (s *Service) Start(ctx context.Context, account, by string) (store.Pairing, string, error) {
 	p, text, err := s.options.Store.CreatePairing(ctx, account, by)
@@ -171,8 +171,8 @@ func (s *Service) claim(ctx context.Context, device tunnel.Device, fingerprint s
 	return p, deny
 }
 
-// beginLimit reports that codes begin to be refused, whatever their networks have
-// tried themselves.
+// beginLimit reports that codes begin to be refused because of the guesses of all
+// networks.
 func (s *Service) beginLimit() {
 	s.options.Logger.Warn("too many wrong claim codes come from many networks: some are refused unchecked, and their devices asked to come back")
 	if s.options.Limited != nil {

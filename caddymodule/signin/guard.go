@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/fair"
 )
 
-// guard knows who has failed too often.
+// guard counts failures, and has clients wait after too many.
 type guard struct {
 	addresses *throttle[netip.Prefix]
 	sites     *throttle[netip.Prefix]
@@ -56,14 +56,6 @@ func sites(client fair.Networks) []netip.Prefix {
 		return client[:len(client)-1]
 	}
 	return nil
-}
-
-// customer is the widest network that one customer has: an IPv4 address or a /48.
-func customer(client fair.Networks) netip.Prefix {
-	if wider := sites(client); len(wider) > 0 {
-		return wider[0]
-	}
-	return client.Narrowest()
 }
 
 // address returns an error if a client must wait.

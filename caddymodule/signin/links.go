@@ -17,13 +17,13 @@ const (
 	recoveryLife   = 15 * time.Minute
 )
 
-// SetupLink makes the link with which the first user is made, and ends older
+// SetupLink creates the link with which the first user is created, and ends older
 // ones. It is an error of the store when there are users.
 func (s *Service) SetupLink(ctx context.Context) (store.Link, string, error) {
 	return s.store.CreateLink(ctx, store.Link{Kind: store.LinkSetup, Account: store.DefaultAccount}, setupLife)
 }
 
-// Invite makes a link with which another user of the account is made. by is
+// Invite creates a link with which another user of the account is created. by is
 // the id of the user who invites, or a word for who else does.
 func (s *Service) Invite(ctx context.Context, account, by string) (store.Link, string, error) {
 	return s.store.CreateLink(ctx, store.Link{Kind: store.LinkInvitation, Account: account, CreatedBy: by}, invitationLife)

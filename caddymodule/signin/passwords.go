@@ -43,7 +43,7 @@ func (s *Service) hash(ctx context.Context, password string) (string, error) {
 	return newPasswordHash(s.derive, password).String(), nil
 }
 
-// AddUser makes a user with a password.
+// AddUser creates a user with a password.
 func (s *Service) AddUser(ctx context.Context, account, name, password string) (store.User, error) {
 	if err := checkPassword(name, password); err != nil {
 		return store.User{}, err

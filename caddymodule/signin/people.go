@@ -8,7 +8,7 @@ import (
 )
 
 // HasUsers reports whether there is a user to sign in. Until there is, a setup
-// link makes the first one.
+// link creates the first one.
 func (s *Service) HasUsers() bool { return s.store.UserCount() > 0 }
 
 // Passkeys lists a user's passkeys.

@@ -46,10 +46,8 @@ type Service struct {
 	// a copy cannot use the same one at the same time.
 	counters sync.Mutex
 
-	registrations *ceremonies
-	assertions    *ceremonies
-
-	failures logs.Sampler[netip.Prefix] // of sign-ins that fail
+	ceremonies *ceremonies
+	failures   logs.Sampler[netip.Prefix] // of sign-ins that fail
 }
 
 // New returns a service for the users in o.Store.
@@ -57,7 +55,7 @@ func New(o Options) *Service {
 	s := &Service{
 		store: o.Store, log: o.Logger, now: o.Now,
 		derive: deriveArgon2id, checks: fair.NewSemaphore(checkLimits), guard: newGuard(), decoy: newDecoy(),
-		registrations: newCeremonies(), assertions: newCeremonies(),
+		ceremonies: newCeremonies(),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -91,7 +89,7 @@ func (a Attempt) LogValue() slog.Value { return slog.StringValue(a.String()) }
 type Signed struct {
 	User    store.User
 	Session store.Session
-	Secret  string // of the session, for the cookie; it cannot be had again
+	Secret  string // of the session, for the cookie; it is not stored
 }
 
 // String hides the secret.
@@ -194,8 +192,8 @@ func (s *Service) renew(ctx context.Context, user store.User, stored, password s
 	return renewed
 }
 
-// begin makes the session of a user who has shown who they are: always a new
-// one, whatever the browser brought along.
+// begin creates the session of a user who has authenticated: always a new one, also
+// where the browser has one.
 func (s *Service) begin(ctx context.Context, user store.User, method string, a Attempt) (Signed, error) {
 	session, secret, err := s.store.CreateSession(ctx, user.ID, method, remote(a.Address), a.UserAgent)
 	if err != nil {

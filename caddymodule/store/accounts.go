@@ -34,7 +34,7 @@ func (s *Store) Accounts() []Account {
 // maxAccountID is the length of a DNS label.
 const maxAccountID = 63
 
-// CreateAccount makes an account.
+// CreateAccount creates an account.
 func (s *Store) CreateAccount(ctx context.Context, id string) (Account, error) {
 	notAllowed := func(r rune) bool { return r != '-' && (r < 'a' || r > 'z') && (r < '0' || r > '9') }
 	if id == "" || len(id) > maxAccountID || strings.ContainsFunc(id, notAllowed) {

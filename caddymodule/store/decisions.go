@@ -19,7 +19,7 @@ func (s *Store) ApprovePairing(ctx context.Context, account, idOrCode, connector
 	c := s.newConnector(ctx, account, connectorName, digest{})
 	p, err := s.decide(ctx, "approving the pairing", account, idOrCode, by, func(t *tx, r *pairingRecord) error {
 		if r.State == PairingWaiting {
-			return errNoDevice()
+			return errNoDevice
 		}
 		c.Hash = *r.DeviceHash
 		r.State, r.Connector, c.Pairing = PairingApproved, c.ID, r.ID
@@ -38,7 +38,7 @@ func (s *Store) ReplaceConnector(ctx context.Context, account, idOrCode, connect
 	var c *connectorRecord
 	p, err := s.decide(ctx, "giving the device a connector's place", account, idOrCode, by, func(t *tx, r *pairingRecord) error {
 		if r.State == PairingWaiting {
-			return errNoDevice()
+			return errNoDevice
 		}
 		old, err := findConnector(t, account, connector)
 		if err != nil {
@@ -57,9 +57,7 @@ func (s *Store) ReplaceConnector(ctx context.Context, account, idOrCode, connect
 	return p, c.Connector, nil
 }
 
-func errNoDevice() error {
-	return Errorf(ErrConflict, "no device waits for approval: none has used the claim code yet")
-}
+var errNoDevice = Errorf(ErrConflict, "no device waits for approval: none has used the claim code yet")
 
 // Namesake returns the connector of an account that has the name that a device
 // would get after its host: it is probably the same machine.

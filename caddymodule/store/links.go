@@ -45,7 +45,7 @@ func (s *Store) CreateLink(ctx context.Context, l Link, life time.Duration) (Lin
 	if maker, ok := s.User(l.CreatedBy); ok {
 		r.Maker, r.CreatedBy = maker.ID, maker.Name
 	} else if checkID(prefixUser, l.CreatedBy) {
-		return Link{}, "", errNoUser()
+		return Link{}, "", errNoUser
 	}
 	err := s.update(ctx, "creating the link", func(t *tx) error { return createLink(t, r) })
 	return r.Link, secret, err
@@ -74,7 +74,7 @@ func createLink(t *tx, r *linkRecord) error {
 			return err
 		}
 		t.mark(markUsers)
-		span = dirLinks // of whatever account: the first user is one
+		span = dirLinks // of any account: the first user is one
 	}
 	linkKind.create(t, r)
 	for _, item := range t.items(span) {
@@ -88,7 +88,7 @@ func createLink(t *tx, r *linkRecord) error {
 }
 
 // noUsers fails with ErrConflict when there are users. The mark that it reads
-// changes when one is made.
+// changes when one is created.
 func noUsers(t *tx) error {
 	t.get(markUsers)
 	if len(t.items(dirUsers)) > 0 {
@@ -102,14 +102,12 @@ func noUsers(t *tx) error {
 func (s *Store) FindLink(secret string) (Link, error) {
 	r, ok := s.linkOf(secret)
 	if !ok {
-		return Link{}, errNoLink()
+		return Link{}, errNoLink
 	}
 	return r.Link, s.checkLink(r.Link)
 }
 
-func errNoLink() error {
-	return Errorf(ErrNotFound, "the link is not valid: it was used already or taken back, or it is not complete; ask for a new one")
-}
+var errNoLink = Errorf(ErrNotFound, "the link is not valid: it was used already or taken back, or it is not complete; ask for a new one")
 
 func (s *Store) checkLink(l Link) error {
 	if !s.now().Before(l.ExpiresAt) {
@@ -174,7 +172,7 @@ type Ending struct {
 func (s *Store) RedeemLink(ctx context.Context, secret, name, passwordHash string, end Ending) (User, error) {
 	known, ok := s.linkOf(secret)
 	if !ok {
-		return User{}, errNoLink()
+		return User{}, errNoLink
 	}
 	var user *userRecord
 	if known.Kind != LinkRecovery {
@@ -185,7 +183,7 @@ func (s *Store) RedeemLink(ctx context.Context, secret, name, passwordHash strin
 	}
 	err := s.update(ctx, "using the link", func(t *tx) (err error) {
 		if linkKind.load(t, known.Account, known.ID) == nil {
-			return errNoLink()
+			return errNoLink
 		}
 		if err := s.checkLink(known.Link); err != nil {
 			return err

@@ -5,7 +5,7 @@ import "time"
 // The states of a pairing. Expired is what a waiting or pending one becomes
 // by time alone.
 const (
-	PairingWaiting  = "waiting"  // the code is made, no device has used it
+	PairingWaiting  = "waiting"  // no device has used the code
 	PairingPending  = "pending"  // a device waits for a decision
 	PairingApproved = "approved" // and is a connector now
 	PairingDenied   = "denied"
@@ -15,8 +15,8 @@ const (
 // PairingLife is how long a claim code can be used and decided on.
 const PairingLife = 15 * time.Minute
 
-// Pairing is a claim code and what became of it. The code is not here and
-// cannot be had again.
+// Pairing is a claim code and what became of it. The code is not
+// stored.
 type Pairing struct {
 	ID        string     `json:"id"`
 	Account   string     `json:"account"`

@@ -72,8 +72,8 @@ func (s *Store) pairingOf(idOrCode string) (*pairingRecord, bool) {
 	return pairingKind.find(v, hash)
 }
 
-// CreatePairing makes a pairing and returns it with its claim code, which
-// cannot be had again. An account may have 20 that are open.
+// CreatePairing creates a pairing and returns it with its claim code, which is not
+// shown again. An account may have 20 that are open.
 func (s *Store) CreatePairing(ctx context.Context, account, createdBy string) (Pairing, string, error) {
 	code := newCode()
 	hash, _ := hashCode(code)

@@ -120,7 +120,7 @@ func (s *Store) UpdatePasskey(ctx context.Context, userID string, p Passkey) err
 	return s.update(ctx, "updating the passkey", func(t *tx) error {
 		old := passkeyKind.load(t, userID, hashPasskey(p.ID))
 		if old == nil {
-			return errNoPasskey()
+			return errNoPasskey
 		}
 		next := &passkeyRecord{User: userID, Passkey: p}
 		next.CreatedAt = old.CreatedAt
@@ -131,10 +131,8 @@ func (s *Store) UpdatePasskey(ctx context.Context, userID string, p Passkey) err
 
 // RemovePasskey takes a passkey away from a user.
 func (s *Store) RemovePasskey(ctx context.Context, userID string, id []byte) error {
-	_, err := passkeyKind.take(ctx, s, "removing the passkey", userID, hashPasskey(id), errNoPasskey())
+	_, err := passkeyKind.take(ctx, s, "removing the passkey", userID, hashPasskey(id), errNoPasskey)
 	return err
 }
 
-func errNoPasskey() error {
-	return Errorf(ErrNotFound, "the passkey was not found: it was removed already")
-}
+var errNoPasskey = Errorf(ErrNotFound, "the passkey was not found: it was removed already")

@@ -14,16 +14,16 @@ const (
 
 // The kinds of links.
 const (
-	LinkSetup      = "setup"      // makes the first user
-	LinkInvitation = "invitation" // makes another user of the account
-	LinkRecovery   = "recovery"   // gives a user a new password
+	LinkSetup      = "setup"      // creates the first user
+	LinkInvitation = "invitation" // creates another user of the account
+	LinkRecovery   = "recovery"   // sets a new password of a user
 )
 
 // User may sign in to the console and act for the account.
 type User struct {
 	ID        string    `json:"id"`
 	Account   string    `json:"account"`
-	Name      string    `json:"name"` // no other user of the gateway has it, in whatever case
+	Name      string    `json:"name"` // no other user of the gateway has it, in any case
 	CreatedAt time.Time `json:"created_at"`
 }
 

@@ -17,8 +17,7 @@ type Account struct {
 	Limits    Limits    `json:"limits,omitzero"`
 }
 
-// Key authenticates API calls. Its secret is not here and cannot be had
-// again.
+// Key authenticates API calls. Its secret is not stored.
 type Key struct {
 	ID        string    `json:"id"`
 	Account   string    `json:"account"`

@@ -101,7 +101,7 @@ func (s *Store) FailRotation(ctx context.Context, id, problem string) error {
 	return err
 }
 
-// changeKnown is changeConnector for a connector of whatever account.
+// changeKnown is changeConnector for a connector of any account.
 func (s *Store) changeKnown(ctx context.Context, doing, id string, change func(*connectorRecord) (bool, error)) (Connector, error) {
 	known, ok := s.Connector(id)
 	if !ok {

@@ -32,8 +32,8 @@ var sessionKind = &kind[sessionRecord, *sessionRecord]{
 // its requests leaves one each time.
 const maxSessions = 200
 
-// CreateSession makes a session of a user and returns it with its secret,
-// which cannot be shown again. Of too many sessions those end that were not used
+// CreateSession creates a session of a user and returns it with its secret,
+// which is not shown again. Of too many sessions those end that were not used
 // for the longest.
 func (s *Store) CreateSession(ctx context.Context, userID, method, address, userAgent string) (Session, string, error) {
 	secret, hash := newSecret("")
@@ -144,7 +144,7 @@ func (s *Store) RemoveSession(ctx context.Context, userID, id string) error {
 // and returns how many those were.
 func (s *Store) RemoveSessions(ctx context.Context, userID, exceptID string) (int, error) {
 	if !checkID(prefixUser, userID) {
-		return 0, errNoUser()
+		return 0, errNoUser
 	}
 	// A write of nothing shows the sessions that other processes have begun.
 	if err := s.write(ctx, func(*tx) error { return nil }); err != nil {

@@ -28,8 +28,8 @@ var tokenKind = &kind[tokenRecord, *tokenRecord]{
 	index: func(r *tokenRecord) digest { return r.Hash },
 }
 
-// CreateToken makes a management token and returns it with its secret, which
-// cannot be had again. Of t it takes account, user, name, rights and end. Names
+// CreateToken creates a management token and returns it with its secret, which is
+// not shown again. Of t it takes account, user, name, rights and end. Names
 // of tokens need not differ.
 func (s *Store) CreateToken(ctx context.Context, t Token) (Token, string, error) {
 	if err := checkLabel("token", t.Name); err != nil {
@@ -39,7 +39,7 @@ func (s *Store) CreateToken(ctx context.Context, t Token) (Token, string, error)
 		return Token{}, "", Errorf(ErrNotFound, "the user was not found in the account %.40q", t.Account)
 	}
 	if t.Rights == 0 || t.Rights&^AllRights != 0 {
-		return Token{}, "", errNoRights()
+		return Token{}, "", errNoRights
 	}
 	if t.Expired(s.now()) {
 		return Token{}, "", Errorf(ErrInvalid, "the end of the management token, %s, has passed already", t.ExpiresAt.UTC().Format(time.RFC3339))

@@ -218,7 +218,7 @@ func (k *kind[R, P]) take(ctx context.Context, s *Store, doing, owner, id string
 	})
 }
 
-// drop deletes keys, whatever they hold, in as many writes as it takes.
+// drop deletes keys in as many writes as it takes.
 func (s *Store) drop(ctx context.Context, keys []string) error {
 	for chunk := range slices.Chunk(keys, MaxTxnOps) {
 		err := s.write(ctx, func(t *tx) error {

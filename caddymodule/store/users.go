@@ -167,12 +167,12 @@ func loadUser(t *tx, id string) (*userRecord, error) {
 	known, _ := t.s.User(id)
 	r := userKind.load(t, known.Account, id)
 	if r == nil {
-		return nil, errNoUser()
+		return nil, errNoUser
 	}
 	return r, nil
 }
 
-func errNoUser() error { return Errorf(ErrNotFound, "the user was not found: it was removed") }
+var errNoUser = Errorf(ErrNotFound, "the user was not found: it was removed")
 
 // SetPassword gives a user the password with this hash in place of that with the
 // hash old, and ends the user's sessions but keepSession, if that is not "". It
