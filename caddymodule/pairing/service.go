@@ -190,15 +190,7 @@ func (s *Service) Limited() bool { return s.guesses.isLimited(s.options.Now()) }
 // recognize looks at what the store has in memory: whether the code is known,
 // and whether the device is the one that has it. A stranger cannot have its
 // fingerprint, and would not get past the store with it.
-func (s *Service) recognize(text, fingerprint string) (known, returning bool) {
-	normal, ok := store.NormalizeCode(text)
-	if !ok {
-		return false, false
-	}
-	for _, a := range s.options.Store.Accounts() {
-		if p, ok := s.options.Store.Pairing(a.ID, normal); ok {
-			return true, p.Device != nil && p.Device.Fingerprint == fingerprint
-		}
-	}
-	return false, false
+func (s *Service) recognize(code, fingerprint string) (known, returning bool) {
+	p, known := s.options.Store.FindPairing(code)
+	return known, p.Device != nil && p.Device.Fingerprint == fingerprint
 }

@@ -11,8 +11,7 @@ type accountRecord struct {
 	Account
 }
 
-func (r *accountRecord) place() key    { return key{id: r.ID} }
-func (r *accountRecord) label() string { return r.Name }
+func (r *accountRecord) place() key { return key{id: r.ID} }
 
 var accountKind = &kind[accountRecord, *accountRecord]{
 	dir: dirAccounts, what: KindAccount,

@@ -22,7 +22,7 @@ type header struct {
 
 func (h *header) head() *header { return h }
 
-// What records without a name, a state or a rule have.
+// The defaults of records whose changes need no name or state, or that have no rule.
 func (h *header) label() string { return "" }
 func (h *header) state() string { return "" }
 func (h *header) check() error  { return nil }

@@ -8,6 +8,24 @@ import (
 	"github.com/postern-dev/postern/connector/text"
 )
 
+// The kinds of links.
+const (
+	LinkSetup      = "setup"      // creates the first user
+	LinkInvitation = "invitation" // creates another user of the account
+	LinkRecovery   = "recovery"   // sets a new password of a user
+)
+
+// Link lets the one who has its secret do one thing, once.
+type Link struct {
+	ID        string    `json:"id"`
+	Kind      string    `json:"kind"`
+	Account   string    `json:"account"`
+	User      string    `json:"user,omitempty"` // id; of a recovery link
+	CreatedBy string    `json:"created_by"`
+	CreatedAt time.Time `json:"created_at"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
 type linkRecord struct {
 	header
 	Link
@@ -15,9 +33,8 @@ type linkRecord struct {
 	Hash  digest `json:"hash"`
 }
 
-func (r *linkRecord) place() key    { return key{r.Account, r.ID} }
-func (r *linkRecord) label() string { return r.Kind }
-func (r *linkRecord) check() error  { return checkHash(r.Hash) }
+func (r *linkRecord) place() key   { return key{r.Account, r.ID} }
+func (r *linkRecord) check() error { return checkHash(r.Hash) }
 
 var linkKind = &kind[linkRecord, *linkRecord]{
 	dir: dirLinks, prefix: prefixLink, what: KindLink,

@@ -9,7 +9,17 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"time"
 )
+
+// Passkey is a way of a user to sign in without a password.
+type Passkey struct {
+	ID         []byte          `json:"id"`
+	Name       string          `json:"name"`
+	Credential json.RawMessage `json:"credential"`
+	CreatedAt  time.Time       `json:"created_at"`
+	LastUsedAt *time.Time      `json:"last_used_at"` // nil: never
+}
 
 type passkeyRecord struct {
 	header
@@ -44,7 +54,7 @@ var passkeyKind = &kind[passkeyRecord, *passkeyRecord]{
 	// A changed passkey is a change of its user.
 	amend: func(all *records, r *passkeyRecord, c *Change) {
 		if u, ok := all.users.byID.get(key{id: r.User}); ok {
-			*c = Change{Kind: KindUser, Account: u.Account, ID: u.ID, Name: u.Name}
+			*c = Change{Kind: KindUser, Account: u.Account, ID: u.ID}
 		} else {
 			c.Kind = ""
 		}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
@@ -107,10 +108,39 @@ type Change struct {
 	Kind    string // KindAccount, …
 	Account string
 	ID      string // of a deployment: its name
-	Name    string // of a session: the id of its user; of a link: its kind
+	Name    string // of a key, a connector or a deployment
 	Removed bool   // it is gone; a key also when it is revoked
 	// State and Was are the states after and before the change, "" where the record
 	// does not exist: of a key KeyValid or KeyRevoked, of a pairing its state, of a
 	// connector when its secret was last rotated. Others have none.
 	State, Was string
+}
+
+// Actor is who made or changed a record. The zero value is the gateway itself.
+type Actor struct {
+	User string `json:"user,omitempty"` // id; "": not a user
+	Name string `json:"name"`           // of the user then, or a word for who else it was
+	// Token is the id of the management token that was used, TokenName its name.
+	Token     string `json:"token,omitempty"`
+	TokenName string `json:"token_name,omitempty"`
+}
+
+// By is the name of the actor and of its token, for people.
+func (a Actor) By() string {
+	if a.Token == "" {
+		return a.Name
+	}
+	return a.Name + " (token " + a.TokenName + ")"
+}
+
+type actorKey struct{}
+
+// WithActor returns a context whose writes are a's.
+func WithActor(ctx context.Context, a Actor) context.Context {
+	return context.WithValue(ctx, actorKey{}, a)
+}
+
+func actor(ctx context.Context) Actor {
+	a, _ := ctx.Value(actorKey{}).(Actor)
+	return a
 }

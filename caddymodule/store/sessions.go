@@ -9,6 +9,28 @@ import (
 	"github.com/postern-dev/postern/connector/text"
 )
 
+// How long sessions last: SessionIdle after they were seen last, and never
+// longer than SessionLife.
+const (
+	SessionIdle = 12 * time.Hour
+	SessionLife = 7 * 24 * time.Hour
+)
+
+// Session is a browser in which a user has signed in.
+type Session struct {
+	ID        string    `json:"id"`
+	User      string    `json:"user"` // id
+	Account   string    `json:"account"`
+	Address   string    `json:"address"`
+	UserAgent string    `json:"user_agent"`
+	Method    string    `json:"method"` // by which the user signed in
+	CreatedAt time.Time `json:"created_at"`
+	SeenAt    time.Time `json:"seen_at"` // runs ahead of the file, see TouchSession
+	ExpiresAt time.Time `json:"expires_at"`
+	// ConfirmedAt is when the user last gave a password or a passkey in it.
+	ConfirmedAt time.Time `json:"confirmed_at"`
+}
+
 type sessionRecord struct {
 	header
 	Session
@@ -16,9 +38,8 @@ type sessionRecord struct {
 	Hash  digest `json:"hash"`
 }
 
-func (r *sessionRecord) place() key    { return key{r.User, r.ID} }
-func (r *sessionRecord) label() string { return r.User }
-func (r *sessionRecord) check() error  { return checkHash(r.Hash) }
+func (r *sessionRecord) place() key   { return key{r.User, r.ID} }
+func (r *sessionRecord) check() error { return checkHash(r.Hash) }
 
 var sessionKind = &kind[sessionRecord, *sessionRecord]{
 	dir: dirSessions, prefix: prefixSession, seenAt: dirSessionsSeen, what: KindSession,

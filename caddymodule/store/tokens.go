@@ -6,14 +6,28 @@ import (
 	"time"
 )
 
+// Token authenticates a user's programs to the management API.
+type Token struct {
+	ID         string     `json:"id"`
+	Account    string     `json:"account"`
+	User       string     `json:"user"` // id
+	Name       string     `json:"name"`
+	CreatedAt  time.Time  `json:"created_at"`
+	LastUsedAt *time.Time `json:"last_used_at"` // nil: never; runs ahead of the file
+	Rights     Rights     `json:"rights"`
+	ExpiresAt  *time.Time `json:"expires_at"` // nil: it does not end by itself
+}
+
+// Expired reports whether the token has ended by itself.
+func (t Token) Expired(now time.Time) bool { return t.ExpiresAt != nil && !now.Before(*t.ExpiresAt) }
+
 type tokenRecord struct {
 	header
 	Token
 	Hash digest `json:"hash"`
 }
 
-func (r *tokenRecord) place() key    { return key{r.Account, r.ID} }
-func (r *tokenRecord) label() string { return r.Name }
+func (r *tokenRecord) place() key { return key{r.Account, r.ID} }
 
 func (r *tokenRecord) check() error {
 	if r.Rights == 0 {

@@ -4,7 +4,16 @@ import (
 	"context"
 	"crypto/sha256"
 	"strings"
+	"time"
 )
+
+// User may sign in to the console and act for the account.
+type User struct {
+	ID        string    `json:"id"`
+	Account   string    `json:"account"`
+	Name      string    `json:"name"` // no other user of the gateway has it, in any case
+	CreatedAt time.Time `json:"created_at"`
+}
 
 type userRecord struct {
 	header
@@ -15,9 +24,8 @@ type userRecord struct {
 	Epoch int64 `json:"epoch,omitempty"`
 }
 
-func (r *userRecord) place() key    { return key{r.Account, r.ID} }
-func (r *userRecord) label() string { return r.Name }
-func (r *userRecord) check() error  { return checkUserName(r.Name) }
+func (r *userRecord) place() key   { return key{r.Account, r.ID} }
+func (r *userRecord) check() error { return checkUserName(r.Name) }
 
 // hashName returns the digest by which a user of this name is found.
 func hashName(name string) digest { return sha256.Sum256([]byte(strings.ToLower(name))) }
