@@ -68,7 +68,7 @@ func (s *Service) ChangePassword(ctx context.Context, userID, sessionID, old, pa
 	if err := checkPassword(user.Name, password); err != nil {
 		return err
 	}
-	stored, err := s.checkPresent(ctx, user, old)
+	stored, err := s.checkCurrent(ctx, user, old)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (s *Service) ChangePassword(ctx context.Context, userID, sessionID, old, pa
 	}
 	switch err := s.store.SetPassword(ctx, userID, stored, hash, sessionID); {
 	case errors.Is(err, store.ErrConflict):
-		return store.Errorf(ErrCredentials, "the password has just been changed: try again with the new one as the present one")
+		return store.Errorf(ErrCredentials, "the password has just been changed: try again with the new one as the current one")
 	case err != nil:
 		return err
 	}
@@ -86,10 +86,10 @@ func (s *Service) ChangePassword(ctx context.Context, userID, sessionID, old, pa
 	return nil
 }
 
-// checkPresent checks the password of a user who is signed in, and returns the
+// checkCurrent checks the password of a user who is signed in, and returns the
 // stored hash that it is right for. Its errors are ErrCredentials, ErrBusy and
 // *ThrottledError.
-func (s *Service) checkPresent(ctx context.Context, user store.User, password string) (stored string, err error) {
+func (s *Service) checkCurrent(ctx context.Context, user store.User, password string) (stored string, err error) {
 	if err := throttled(s.guard.users.wait(changing(user.ID), s.now())); err != nil {
 		return "", err
 	}
@@ -104,8 +104,8 @@ func (s *Service) checkPresent(ctx context.Context, user store.User, password st
 	stored, right := s.check(user, true, password)
 	if !right {
 		s.guard.users.failed(changing(user.ID), s.now())
-		s.log.Warn("failed to confirm the present password", "user_id", user.ID, "reason", "wrong password")
-		return "", store.Errorf(ErrCredentials, "the present password is wrong")
+		s.log.Warn("failed to confirm the current password", "user_id", user.ID, "reason", "wrong password")
+		return "", store.Errorf(ErrCredentials, "the current password is wrong")
 	}
 	s.guard.users.forgive(changing(user.ID), -1)
 	return stored, nil

@@ -120,7 +120,7 @@ func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
 	if !right {
 		s.guard.failed(client, named(a.Name), s.now())
 		s.logFailure(a.Address, MethodPassword, "wrong name or password")
-		return Signed{}, store.Errorf(ErrCredentials, "the name or the password is wrong")
+		return Signed{}, store.Errorf(ErrCredentials, "wrong name or password")
 	}
 	hash = s.renew(ctx, user, hash, a.Password)
 	signed, err := s.begin(ctx, user, MethodPassword, a)

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -80,9 +81,8 @@ func (s *Store) queue(u *use) {
 	s.mu.Unlock()
 }
 
-// flush writes the saved-up times, and keeps for the next time what it could
-// not write. Two processes may write the same one; the view takes the later
-// one.
+// flush writes the saved-up times, and keeps them for the next time when that fails.
+// Two processes may write the same one; the view takes the later one.
 func (s *Store) flush(ctx context.Context) error {
 	s.mu.Lock()
 	all := s.unsaved
@@ -92,15 +92,13 @@ func (s *Store) flush(ctx context.Context) error {
 		u.saved.Store(u.at.Load())
 		u.unsaved.Store(false) // before reading the time: a later use queues again
 	}
-	for len(all) > 0 {
-		chunk := all[:min(len(all), MaxTxnOps)]
+	for chunk := range slices.Chunk(all, MaxTxnOps) {
 		if err := s.saveChunk(ctx, chunk); err != nil {
 			for _, u := range all {
 				s.queue(u)
 			}
 			return fmt.Errorf("saving times of last use: %w", err)
 		}
-		all = all[len(chunk):]
 	}
 	return nil
 }
