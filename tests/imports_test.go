@@ -53,11 +53,11 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/tunnel"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "connector/link", module + "caddymodule/scope", module + "caddymodule/fair", module + "caddymodule/health"},
+			except: []string{module + "caddymodule/subscribe", module + "connector/link", module + "caddymodule/scope", module + "caddymodule/fair", module + "caddymodule/health", module + "connector/logs"},
 			why:    "the gateway's end of tunnels shares the protocol with the connector, and nothing but the matcher of names, the division of what is scarce and the words for states with the gateway",
 		},
 		{
-			from:   []string{"connector/text", "caddymodule/subscribe"},
+			from:   []string{"connector/text", "connector/logs", "caddymodule/subscribe"},
 			forbid: []string{ours, "net/http"},
 			why:    "they know characters and functions, and nothing of those who use them",
 		},
@@ -74,7 +74,7 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/signin", "caddymodule/activity"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "connector/text"},
+			except: []string{module + "caddymodule/subscribe", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "connector/logs", module + "connector/text"},
 			why:    "who a user is, and what requests cost, need records alone; neither knows tunnels, pages or the other",
 		},
 		{
@@ -85,7 +85,7 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/pairing"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link", module + "connector/text"},
+			except: []string{module + "caddymodule/subscribe", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link", module + "connector/logs", module + "connector/text"},
 			why:    "the desk stands between the tunnels, where devices wait, and the store, where decisions are made; nobody else is there",
 		},
 		{
@@ -97,7 +97,7 @@ func importRules() []importRule {
 			from:   []string{"caddymodule/events"},
 			forbid: []string{ours},
 			except: []string{
-				module + "caddymodule/newest", module + "caddymodule/subscribe", module + "connector/text", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat",
+				module + "caddymodule/newest", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/text", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat",
 				module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link",
 			},
 			why: "events are made of records and tunnels alone, so that no request can get into one",
@@ -107,7 +107,7 @@ func importRules() []importRule {
 			forbid: []string{ours, "github.com/prometheus/..."},
 			except: []string{
 				module + "caddymodule/activity", module + "caddymodule/dialect", module + "caddymodule/dialect/jsonscan", module + "caddymodule/dialect/kept",
-				module + "caddymodule/dialect/sse", module + "caddymodule/dialect/tokens", module + "caddymodule/queue", module + "caddymodule/subscribe", module + "connector/text", module + "caddymodule/store", module + "caddymodule/scope",
+				module + "caddymodule/dialect/sse", module + "caddymodule/dialect/tokens", module + "caddymodule/queue", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/text", module + "caddymodule/store", module + "caddymodule/scope",
 				module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link", module + "connector/memory",
 			},
 			why: "the request path needs keys, queues and tunnels; users, pages and metrics are not on it",
@@ -120,7 +120,7 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/rotation"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link", module + "connector/text"},
+			except: []string{module + "caddymodule/subscribe", module + "caddymodule/store", module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/fair", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link", module + "connector/logs", module + "connector/text"},
 			why:    "it stands between the tunnels, on which tokens are offered, and the store, where they are counted; nobody else sees one",
 		},
 		{
@@ -128,7 +128,7 @@ func importRules() []importRule {
 			forbid: []string{ours},
 			except: []string{
 				module + "caddymodule/scope", module + "caddymodule/compat", module + "caddymodule/store", module + "caddymodule/tunnel", module + "caddymodule/health", module + "connector/link",
-				module + "caddymodule/signin", module + "caddymodule/pairing", module + "caddymodule/activity", module + "caddymodule/fair", module + "caddymodule/subscribe", module + "connector/text",
+				module + "caddymodule/signin", module + "caddymodule/pairing", module + "caddymodule/activity", module + "caddymodule/fair", module + "caddymodule/subscribe", module + "connector/logs", module + "connector/text",
 				module + "caddymodule/dialect", module + "caddymodule/dialect/jsonscan", module + "caddymodule/dialect/sse", module + "caddymodule/dialect/tokens", module + "caddymodule/dialect/kept",
 			},
 			why: "management works on the store and the tunnels, the same behind console, admin endpoint and command line",
@@ -141,7 +141,7 @@ func importRules() []importRule {
 		{
 			from: []string{
 				"connector", "connector/agent", "connector/config", "connector/dial", "connector/doctor", "connector/link", "connector/memory",
-				"connector/service", "connector/text", "connector/upstream", "connector/version",
+				"connector/logs", "connector/service", "connector/text", "connector/upstream", "connector/version",
 			},
 			forbid: []string{caddy, bbolt, module + "caddymodule/...", "github.com/prometheus/..."},
 			why:    "the connector is small and runs on machines of others: it must not carry the gateway",
@@ -160,20 +160,20 @@ func importRules() []importRule {
 		{
 			from:   []string{"connector/dial"},
 			forbid: []string{ours},
-			except: []string{module + "connector/config", module + "connector/link", module + "connector/memory", module + "connector/text"},
+			except: []string{module + "connector/config", module + "connector/link", module + "connector/memory", module + "connector/logs", module + "connector/text"},
 			why:    "how a connection is made does not depend on what it is for",
 		},
 		{
 			from:   []string{"connector/upstream"},
 			forbid: []string{ours, "github.com/coder/websocket"},
-			except: []string{module + "connector/config", module + "connector/link", module + "connector/memory", module + "connector/text"},
+			except: []string{module + "connector/config", module + "connector/link", module + "connector/memory", module + "connector/logs", module + "connector/text"},
 			why:    "the model server's side serves requests; it must not depend on which tunnel they come from",
 		},
 		{
 			from:   []string{"connector/agent"},
 			forbid: []string{ours},
 			except: []string{
-				module + "connector/config", module + "connector/dial", module + "connector/link", module + "connector/memory", module + "connector/text", module + "connector/upstream",
+				module + "connector/config", module + "connector/dial", module + "connector/link", module + "connector/memory", module + "connector/logs", module + "connector/text", module + "connector/upstream",
 			},
 			why: "the life of a tunnel is built from connections and upstreams; it knows no commands, and shares only the protocol with the gateway",
 		},

@@ -59,7 +59,7 @@ func TestConfirm(t *testing.T) {
 	w := b.post("/console/settings/tokens", "name", script, "right", "read", "days", "0")
 	b.refused(w, http.StatusForbidden, `<input type="hidden" name="name" value="&#34;&gt;&lt;script&gt;`)
 	w = b.post("/console/settings/tokens", "name", "deploy", "right", "read", "days", "0", "confirm-password", "wrong password")
-	b.refused(w, http.StatusForbidden, "The present password is wrong.")
+	b.refused(w, http.StatusForbidden, "The current password is wrong.")
 	has(t, w.Body.String(), `<input type="hidden" name="name" value="deploy">`)
 	lacks(t, w.Body.String(), "wrong password")
 	w = b.post("/console/settings/tokens", "name", "deploy", "right", "read", "days", "0", "confirm-password", password)

@@ -18,11 +18,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"time"
 
-	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/signin"
+	"github.com/postern-dev/postern/connector/logs"
 )
 
 // Options configures a [Console]. Manage and SignIn are required.
@@ -57,7 +58,7 @@ type Console struct {
 	mux       *http.ServeMux
 	api       http.Handler
 
-	refusals fair.Sampler // of requests from other origins
+	refusals logs.Sampler[netip.Prefix] // of requests from other origins
 }
 
 // New returns the console for o.

@@ -91,7 +91,7 @@ func (c *Console) refuseOrigin(w http.ResponseWriter, r *http.Request) {
 	const text = "This was sent by another site than the console, so the gateway does nothing. Open the console itself and try there."
 	const shown = 100 // bytes of a path that any client can make long
 	remote := c.clientIP(r)
-	c.refusals.Log(c.log, slog.LevelWarn, fair.Parse(remote), c.now(), "refused a request from another origin",
+	c.refusals.Log(c.log, slog.LevelWarn, fair.Parse(remote).Widest(), c.now(), "refused a request from another origin",
 		"method", r.Method, "path", r.URL.Path[:min(len(r.URL.Path), shown)], "remote", remote)
 	if isAPI(r) {
 		manage.WriteError(w, http.StatusForbidden, text, nil)

@@ -381,7 +381,7 @@ func TestThrottledSignIn(t *testing.T) {
 	h.user(store0, "ada")
 	b := h.browser()
 	for range 5 {
-		b.refused(b.post("/console/sign-in", "name", "ada", "password", guess), http.StatusForbidden, "The name or the password is wrong.")
+		b.refused(b.post("/console/sign-in", "name", "ada", "password", guess), http.StatusForbidden, "Wrong name or password.")
 	}
 	var w *httptest.ResponseRecorder
 	for range 3 {

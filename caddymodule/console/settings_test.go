@@ -18,7 +18,7 @@ func TestChangePassword(t *testing.T) {
 	ada := h.user(store0, "ada")
 	b, other := h.in(ada), h.in(ada)
 	const new = "another horse battery"
-	b.refused(b.post("/console/settings/password", "password", "wrong", "new-password", new), http.StatusForbidden, "The present password is wrong.")
+	b.refused(b.post("/console/settings/password", "password", "wrong", "new-password", new), http.StatusForbidden, "The current password is wrong.")
 	b.refused(b.post("/console/settings/password", "password", password, "new-password", "short"), http.StatusBadRequest, "role=\"alert\"")
 	b.goes(b.post("/console/settings/password", "password", password, "new-password", new), "/console/settings")
 	has(t, b.page("/console/settings"), "The new password is set.")

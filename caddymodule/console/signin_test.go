@@ -81,7 +81,7 @@ func TestRecovery(t *testing.T) {
 	}
 	hers.goes(hers.get("/console/keys"), "/console/sign-in?next=%2Fconsole%2Fkeys")
 	again := h.browser()
-	again.refused(again.post("/console/sign-in", "name", "grace", "password", password), http.StatusForbidden, "wrong")
+	again.refused(again.post("/console/sign-in", "name", "grace", "password", password), http.StatusForbidden, "Wrong name or password.")
 	again.goes(again.post("/console/sign-in", "name", "grace", "password", new), "/console/")
 	again.refused(again.post("/console/recover", "password", password, "link", link), http.StatusBadRequest, "The link does not work")
 }

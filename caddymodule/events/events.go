@@ -5,6 +5,7 @@ package events
 
 import (
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -31,7 +32,7 @@ const (
 	LostAtEnd      = "ended"    // the configuration of the webhook has ended
 )
 
-// LostReasons are all of them.
+// LostReasons are all reasons.
 var LostReasons = [...]string{LostByHandlers, LostByWebhook, LostRefused, LostAtEnd}
 
 // Gateway emits the events of one gateway. It lives as long as the store is
@@ -55,3 +56,37 @@ func (g *Gateway) Close() {
 
 // lossInterval is how often losses are logged at most.
 const lossInterval = time.Minute
+
+// losses counts lost events and reports them once in lossInterval at most.
+type losses struct {
+	report func(n int)
+
+	mu    sync.Mutex
+	n     int
+	timer *time.Timer // nil while nothing is to be reported
+}
+
+// add counts one more.
+func (l *losses) add() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.n++
+	if l.timer == nil {
+		l.timer = time.AfterFunc(lossInterval, l.flush)
+	}
+}
+
+// flush reports the losses that were not reported yet.
+func (l *losses) flush() {
+	l.mu.Lock()
+	n := l.n
+	l.n = 0
+	if l.timer != nil {
+		l.timer.Stop()
+		l.timer = nil
+	}
+	l.mu.Unlock()
+	if n > 0 {
+		l.report(n)
+	}
+}

@@ -1,7 +1,7 @@
 package events
 
 import (
-	"sync"
+	"context"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/newest"
@@ -25,25 +25,25 @@ type Emitter interface {
 // feed passes events, one after the other, to the newest configuration that has
 // started. A bounded buffer is between the two: a slow handler blocks nothing.
 type feed struct {
-	queue   chan Event
-	pushed  chan struct{} // has an item after Push
-	closing chan struct{}
-	count   func(reason string, n int)
-	lost    *losses
+	queue  chan Event
+	pushed chan struct{} // has an item after Push
+	turn   chan struct{} // has an item while handlers run
+	life   context.Context
+	end    context.CancelFunc
+	count  func(reason string, n int)
+	lost   *losses
 
 	emitters newest.Stack[Emitter, Emitter]
-	mu       sync.Mutex
-	emitting Emitter // whose handlers run, nil if none do
-	ended    chan struct{}
 }
 
 func newFeed(o Options) *feed {
 	f := &feed{
-		queue: make(chan Event, buffer), pushed: make(chan struct{}, 1), closing: make(chan struct{}), count: o.Lost,
+		queue: make(chan Event, buffer), pushed: make(chan struct{}, 1), turn: make(chan struct{}, 1), count: o.Lost,
 		lost: &losses{report: func(n int) {
 			o.Logger.Error("events were lost: their handlers are too slow", "lost", n, "buffer", buffer)
 		}},
 	}
+	f.life, f.end = context.WithCancel(context.Background())
 	go f.run()
 	return f
 }
@@ -74,70 +74,46 @@ func (f *feed) Emitters() int { return f.emitters.Len() }
 // configuration is about to end.
 func (f *feed) Remove(e Emitter) {
 	f.emitters.Remove(e)
-	f.mu.Lock()
-	running, ended := f.emitting == e, f.ended
-	f.mu.Unlock()
-	if !running {
-		return
-	}
 	select {
-	case <-ended:
+	case f.turn <- struct{}{}:
+		<-f.turn
 	case <-time.After(emitGrace):
 	}
 }
 
 // run emits the events that are added, until close.
 func (f *feed) run() {
-	for {
+	for f.life.Err() == nil {
 		select {
-		case <-f.closing:
-			return
+		case <-f.life.Done():
 		case e := <-f.queue:
-			if !f.emit(e) {
-				return
-			}
+			f.emit(e)
 		}
 	}
 }
 
-// emit passes an event to the configuration in force, waiting until there is
-// one. It returns false if the feed is closed.
-func (f *feed) emit(e Event) bool {
-	to, ok := f.begin()
-	for !ok {
+// emit passes an event to the configuration in force, waiting until there is one
+// or the feed is closed.
+func (f *feed) emit(e Event) {
+	for f.life.Err() == nil {
+		f.turn <- struct{}{}
+		to, ok := f.emitters.Newest()
+		if ok {
+			to.Emit(e)
+		}
+		<-f.turn
+		if ok {
+			return
+		}
 		select {
-		case <-f.closing:
-			return false
+		case <-f.life.Done():
 		case <-f.pushed:
-			to, ok = f.begin()
 		}
 	}
-	to.Emit(e)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.emitting = nil
-	close(f.ended)
-	select {
-	case <-f.closing:
-		return false
-	default:
-		return true
-	}
-}
-
-// begin notes that the handlers of the configuration in force are about to run.
-func (f *feed) begin() (Emitter, bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	to, ok := f.emitters.Newest()
-	if ok {
-		f.emitting, f.ended = to, make(chan struct{})
-	}
-	return to, ok
 }
 
 // close ends the feed. It does not wait for handlers that run.
 func (f *feed) close() {
-	close(f.closing)
+	f.end()
 	f.lost.flush()
 }

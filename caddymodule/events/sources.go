@@ -1,7 +1,6 @@
 package events
 
 import (
-	"reflect"
 	"slices"
 	"strconv"
 	"sync"
@@ -32,8 +31,8 @@ const (
 )
 
 // sources makes events of the changes that the store and the tunnels report. It
-// knows what has been reported: the store may report a change though nothing
-// differs, and a tunnel may be replaced by another.
+// knows which connectors were reported as online: a tunnel may be replaced by
+// another.
 type sources struct {
 	store *store.Store
 	emit  func(Event) // returns at once
@@ -41,24 +40,17 @@ type sources struct {
 	// states returns what a connector has reported to a hub.
 	states func(hub *tunnel.Hub, connector string) []tunnel.UpstreamState
 
-	mu          sync.Mutex // held while emitting, for the order
-	closed      bool
-	keys        map[string]bool // by id: whether it is revoked
-	deployments map[deployment]store.Deployment
-	pairings    map[string]string      // states by id
-	rotations   map[string]time.Time   // the last by connector id
-	presences   map[string]*presence   // by connector id
-	hubs        map[*tunnel.Hub]func() // end the subscriptions
-	touching    *time.Timer            // until touchAll
+	mu        sync.Mutex // held while emitting, for the order
+	closed    bool
+	presences map[string]*presence   // by connector id
+	hubs      map[*tunnel.Hub]func() // end the subscriptions
+	touching  *time.Timer            // until touchAll
 }
-
-type deployment struct{ account, name string }
 
 // presence is a connector that is online, or was until a moment ago.
 type presence struct {
 	tunnel.Event                      // its last, of any hub
 	hubs         map[*tunnel.Hub]bool // where it is online
-	turn         int                  // counts its comings and goings
 	timer        *time.Timer          // until it is reported as offline
 	down         map[string]bool      // its upstreams that were reported as unreachable
 	check        *time.Timer          // until its upstreams are checked; nil: they need not be
@@ -68,30 +60,12 @@ type presence struct {
 func newSources(st *store.Store, emit func(Event)) *sources {
 	s := &sources{
 		store: st, emit: emit, states: statesOf,
-		keys: make(map[string]bool), deployments: make(map[deployment]store.Deployment), pairings: make(map[string]string),
-		rotations: make(map[string]time.Time),
 		presences: make(map[string]*presence), hubs: make(map[*tunnel.Hub]func()),
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.touching = time.AfterFunc(touchInterval, s.touchAll)
 	s.stop = st.Subscribe(s.onChange)
-	for _, account := range st.Accounts() {
-		for _, k := range st.Keys(account.ID) {
-			s.keys[k.ID] = k.RevokedAt != nil
-		}
-		for _, d := range st.Deployments(account.ID) {
-			s.deployments[deployment{d.Account, d.Name}] = d
-		}
-		for _, p := range st.Pairings(account.ID) {
-			s.pairings[p.ID] = p.State
-		}
-		for _, c := range st.Connectors(account.ID) {
-			if c.RotatedAt != nil {
-				s.rotations[c.ID] = *c.RotatedAt
-			}
-		}
-	}
 	return s
 }
 
@@ -136,55 +110,39 @@ func (s *sources) onChange(c store.Change) {
 }
 
 func (s *sources) onKey(c store.Change) {
-	revoked, known := s.keys[c.ID]
-	if known && revoked == c.Removed {
-		return
+	data := map[string]any{"account": c.Account, "key_id": c.ID, "key_name": c.Name}
+	switch {
+	case c.Was == "" && c.State == store.KeyValid:
+		s.emit(Event{eventKeyCreated, data})
+	case c.Was != store.KeyRevoked && c.Removed:
+		s.emit(Event{eventKeyRevoked, data})
 	}
-	// Also of removed keys: their revocation has been reported.
-	s.keys[c.ID] = c.Removed
-	name := eventKeyCreated
-	if c.Removed {
-		name = eventKeyRevoked
-	}
-	s.emit(Event{name, map[string]any{"account": c.Account, "key_id": c.ID, "key_name": c.Name}})
 }
 
 func (s *sources) onDeployment(c store.Change) {
-	id := deployment{c.Account, c.ID}
-	before, known := s.deployments[id]
 	data := map[string]any{"account": c.Account, "deployment": c.ID}
 	if c.Removed {
-		delete(s.deployments, id)
-		if known {
-			s.emit(Event{eventDeploymentRemoved, data})
-		}
+		s.emit(Event{eventDeploymentRemoved, data})
 		return
 	}
 	d, ok := s.store.Deployment(c.Account, c.ID)
-	if !ok || known && reflect.DeepEqual(before, d) {
-		return // removed again, which is reported next; or reported already
+	if !ok {
+		return // removed again, which is reported next
 	}
-	s.deployments[id] = d
 	data["upstream"], data["model"] = d.Upstream, d.Model
 	s.emit(Event{eventDeploymentChanged, data})
 }
 
 func (s *sources) onPairing(c store.Change) {
-	before, state := s.pairings[c.ID], c.Name
-	if c.Removed {
-		delete(s.pairings, c.ID)
-		return
-	}
-	s.pairings[c.ID] = state
 	p, ok := s.store.Pairing(c.Account, c.ID)
-	if !ok || before == state || p.Device == nil {
+	if !ok || c.Was == c.State || p.Device == nil {
 		return
 	}
 	data := map[string]any{
 		"account": c.Account, "pairing_id": c.ID, "hostname": p.Device.Hostname, "os": p.Device.OS,
 		"version": p.Device.Version, "remote": p.Device.Address, "fingerprint": p.Device.Fingerprint,
 	}
-	switch state {
+	switch c.State {
 	case store.PairingPending:
 		s.emit(Event{eventPairingRequested, data})
 	case store.PairingApproved:
@@ -214,18 +172,11 @@ func (s *sources) PairingLimited() {
 
 // onConnector reports a connector that has a new token, once it is the only one.
 func (s *sources) onConnector(c store.Change) {
-	if c.Removed {
-		delete(s.rotations, c.ID)
-		return
+	if !c.Removed && c.State != "" && c.State != c.Was {
+		s.emit(Event{eventConnectorRotated, map[string]any{
+			"account": c.Account, "connector_id": c.ID, "connector_name": c.Name,
+		}})
 	}
-	now, ok := s.store.Connector(c.ID)
-	if !ok || now.RotatedAt == nil || now.RotatedAt.Equal(s.rotations[c.ID]) {
-		return
-	}
-	s.rotations[c.ID] = *now.RotatedAt
-	s.emit(Event{eventConnectorRotated, map[string]any{
-		"account": c.Account, "connector_id": c.ID, "connector_name": c.Name,
-	}})
 }
 
 // Follow begins to report a hub's connectors, if it has not begun yet. Those
@@ -314,13 +265,13 @@ func (s *sources) depart(hub *tunnel.Hub, p *presence) {
 		return
 	}
 	s.store.TouchConnector(p.Connector)
-	p.stopTimer()
-	turn, data := p.turn, connectorData(p.Event)
+	data := connectorData(p.Event)
 	data["since"] = time.Now().UTC().Format(time.RFC3339)
-	p.timer = time.AfterFunc(offlineAfter, func() {
+	var timer *time.Timer
+	timer = time.AfterFunc(offlineAfter, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.closed || p.turn != turn {
+		if s.closed || p.timer != timer {
 			return
 		}
 		delete(s.presences, p.Connector)
@@ -329,6 +280,7 @@ func (s *sources) depart(hub *tunnel.Hub, p *presence) {
 		}
 		s.emit(Event{eventConnectorOffline, data})
 	})
+	p.timer = timer
 }
 
 // connectorData is the data that each event of a connector has.
@@ -338,7 +290,6 @@ func connectorData(e tunnel.Event) map[string]any {
 
 // stopTimer cancels the report of a departure, even if the timer has just fired.
 func (p *presence) stopTimer() {
-	p.turn++
 	if p.timer != nil {
 		p.timer.Stop()
 		p.timer = nil

@@ -46,10 +46,11 @@ type Webhook struct {
 	losses *losses
 	life   context.Context // ends a while after the configuration
 	end    context.CancelFunc
+	done   chan struct{} // closed when nothing is posted any longer
 
-	mu      sync.Mutex
-	waiting []delivery
-	idle    chan struct{} // closed when nothing waits any longer; nil: nothing does
+	mu      sync.Mutex // held while queueing
+	waiting chan delivery
+	closed  bool // so is waiting
 }
 
 // delivery is an event to be posted.
@@ -65,11 +66,12 @@ func NewWebhook(o WebhookOptions) *Webhook {
 	w := &Webhook{WebhookOptions: o, client: &http.Client{
 		Transport: transport, Timeout: webhookTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	}, waiting: make(chan delivery, webhookBuffer), done: make(chan struct{})}
 	w.losses = &losses{report: func(n int) {
 		w.Logger.Error("events were lost: the webhook is too slow", "host", w.URL.Host, "lost", n, "buffer", webhookBuffer)
 	}}
 	w.life, w.end = context.WithCancel(context.Background())
+	go w.run()
 	return w
 }
 
@@ -77,44 +79,44 @@ func NewWebhook(o WebhookOptions) *Webhook {
 func (w *Webhook) Post(name, id string, body []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.waiting) >= webhookBuffer {
-		w.Lost(LostByWebhook, 1)
-		w.losses.add()
+	if w.closed {
+		w.Lost(LostAtEnd, 1)
 		return
 	}
-	w.waiting = append(w.waiting, delivery{name, id, body})
-	if w.idle == nil {
-		w.idle = make(chan struct{})
-		go w.run(w.idle)
+	select {
+	case w.waiting <- delivery{name, id, body}:
+	default:
+		w.Lost(LostByWebhook, 1)
+		w.losses.add()
 	}
 }
 
-// run posts the waiting events, until there are none or life ends.
-func (w *Webhook) run(idle chan struct{}) {
-	defer close(idle)
-	for {
-		w.mu.Lock()
-		if n := len(w.waiting); n == 0 || w.life.Err() != nil {
-			w.waiting, w.idle = nil, nil
-			w.mu.Unlock()
-			if n > 0 {
-				w.Lost(LostAtEnd, n)
-				w.Logger.Error("events were lost: they still waited for the webhook a while after the end of its configuration",
-					"host", w.URL.Host, "lost", n)
-			}
-			return
+// run posts the events until the webhook is closed and none waits. After the end
+// of life they are lost.
+func (w *Webhook) run() {
+	defer close(w.done)
+	late := 0
+	for d := range w.waiting {
+		if w.life.Err() != nil {
+			late++
+			continue
 		}
-		next := w.waiting[0]
-		w.waiting = w.waiting[1:]
-		w.mu.Unlock()
-		log := w.Logger.With("event", next.name, "event_id", next.id, "host", w.URL.Host)
-		if tries, err := w.deliver(next); err != nil {
+		log := w.Logger.With("event", d.name, "event_id", d.id, "host", w.URL.Host)
+		if tries, err := w.deliver(d); err != nil {
 			w.Lost(LostRefused, 1)
 			log.Error("failed to post an event to the webhook", "tries", tries, "error", err)
 		} else {
 			log.Debug("posted an event to the webhook", "tries", tries)
 		}
 	}
+	if late > 0 {
+		w.Lost(LostAtEnd, late)
+		w.Logger.Error("events were lost: they still waited for the webhook a while after the end of its configuration",
+			"host", w.URL.Host, "lost", late)
+	}
+	w.end()
+	w.losses.flush()
+	w.client.CloseIdleConnections()
 }
 
 // deliver tries to post one event.
@@ -173,25 +175,16 @@ func withoutURL(err error) error {
 // wait for that; a process that exits waits a moment.
 func (w *Webhook) Close(exiting bool) {
 	w.mu.Lock()
-	idle := w.idle
+	w.closed = true
+	close(w.waiting)
 	w.mu.Unlock()
-	switch {
-	case idle == nil:
-		w.finish()
-	case exiting:
-		select {
-		case <-idle:
-		case <-time.After(webhookExitGrace):
-		}
-		w.finish()
-	default:
-		time.AfterFunc(webhookGrace, w.finish)
+	grace := webhookGrace
+	if exiting {
+		grace = webhookExitGrace
 	}
-}
-
-// finish ends all posting.
-func (w *Webhook) finish() {
-	w.end()
-	w.losses.flush()
-	w.client.CloseIdleConnections()
+	timer := time.AfterFunc(grace, w.end)
+	if exiting {
+		<-w.done
+		timer.Stop()
+	}
 }

@@ -1,7 +1,6 @@
 // Package fair divides what is scarce among clients that have not authenticated.
-// Whoever they are, they have addresses, and each address belongs to networks of
-// growing size: [NetworksOf]. Each of them has a share, so that neither many
-// connections of one address nor many addresses of one network leave nothing for
-// the others. What is divided: log lines by a [Sampler], things of which there is a
-// number by a [Budget], turns by a [Semaphore].
+// They have addresses, and each address belongs to networks of growing size:
+// [NetworksOf]. Each of them has a share, so that neither many connections of one
+// address nor many addresses of one network leave nothing for the others. A number
+// of things is divided by a [Budget], turns by a [Semaphore].
 package fair

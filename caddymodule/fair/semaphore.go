@@ -20,10 +20,9 @@ type Limits struct {
 	Hold     time.Duration // of a permit at most, which then ends by itself; 0: without end
 }
 
-// Semaphore bounds how many clients do something costly at a time. Clients who are
-// known in any way do not wait for strangers. All others get their permits by turns
-// over their networks, from the widest to the narrowest, and each network has a
-// share of the places to wait at.
+// Semaphore bounds how many clients do something costly at a time. Known clients do
+// not wait for strangers. These get permits by turns over their networks, from the
+// widest to the narrowest, and each network has a share of the places to wait at.
 type Semaphore struct {
 	limits Limits
 

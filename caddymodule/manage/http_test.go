@@ -2,9 +2,12 @@ package manage_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 const key, connector, deployment = "/keys", "/connectors", "/deployments/m"
@@ -91,13 +94,17 @@ func TestErrors(t *testing.T) {
 			g := newGateway(t)
 			g.do("POST", "/connectors", `{"name":"home"}`)
 			g.do("PUT", "/deployments/used", `{"connector":"home"}`)
-			before := g.store.Stats()
+			state := func() string {
+				s, a := g.store, store.DefaultAccount
+				return fmt.Sprint(s.Accounts(), s.Keys(a), s.Connectors(a), s.Deployments(a))
+			}
+			before := state()
 			w := g.do(tt.method, tt.path, tt.body)
 			if w.Code != tt.status {
 				t.Errorf("status = %d, want %d", w.Code, tt.status)
 			}
-			if after := g.store.Stats(); after != before {
-				t.Errorf("the store changed: %+v, was %+v", after, before)
+			if after := state(); after != before {
+				t.Errorf("the store changed: %s, was %s", after, before)
 			}
 			wantError(t, w, tt.text)
 		})

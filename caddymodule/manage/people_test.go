@@ -349,7 +349,7 @@ func TestSessionAloneIsNotEnough(t *testing.T) {
 func TestConfirmSession(t *testing.T) {
 	g := newGateway(t)
 	anna := g.user("default", "anna")
-	wantError(t, g.doAs(anna, "POST", "/sessions/confirm", `{"password":"wrong password"}`), "present password is wrong")
+	wantError(t, g.doAs(anna, "POST", "/sessions/confirm", `{"password":"wrong password"}`), "current password is wrong")
 	confirmed := wantAs[manage.Session](g, anna, 200, "POST", "/sessions/confirm", `{"password":"`+password+`"}`)
 	if found := g.store.Sessions(anna.User)[0]; !found.ConfirmedAt.After(anna.ConfirmedAt) || !found.ConfirmedAt.Equal(confirmed.ConfirmedAt) {
 		t.Errorf("confirmed at %v, was %v; the answer says %v", found.ConfirmedAt, anna.ConfirmedAt, confirmed.ConfirmedAt)

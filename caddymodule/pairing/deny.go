@@ -31,7 +31,7 @@ var (
 	}
 	denyExpired = &link.Deny{
 		Code:    link.DenyPairingExpired,
-		Message: "the claim code has run out before somebody approved this device; start a new pairing on the console and use its code",
+		Message: "the claim code expired before this device was approved; start a new pairing on the console and use its code",
 	}
 	denyDenied = &link.Deny{
 		Code:    link.DenyPairingDenied,
@@ -58,7 +58,7 @@ func (s *Service) refusal(err error) *link.Deny {
 	if errors.Is(err, store.ErrInvalid) {
 		return &link.Deny{Code: link.DenyHello, Message: err.Error()}
 	}
-	s.log.Warn("failed to claim a pairing", "error", err)
+	s.options.Logger.Warn("failed to claim a pairing", "error", err)
 	return &link.Deny{Code: link.DenyUnavailable, Message: "the gateway cannot check the claim code now", Retry: true}
 }
 

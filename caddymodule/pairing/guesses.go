@@ -41,39 +41,27 @@ const (
 // guesses are the wrong codes of the last minutes. What is refused is not noted,
 // so that there are never more than the 23,100, with some 10 MB.
 type guesses struct {
-	mu     sync.Mutex
-	first  *rate.Limiter // of networks that have not guessed
-	again  *rate.Limiter // of those that have
-	notes  []note        // of guessMemory, in the order of their time
-	minute int           // the first in notes that is of guessWindow
-	base   uint64        // the number of notes[0]
-	counts map[netip.Prefix]*count
-
-	limited time.Time // when first or again have refused last
+	mu      sync.Mutex
+	first   *rate.Limiter                // of networks that have not guessed
+	again   *rate.Limiter                // of those that have
+	times   map[netip.Prefix][]time.Time // of guessMemory: of wrong codes, and of those being checked
+	swept   time.Time                    // when all of times was last
+	limited time.Time                    // when first or again have refused last
 }
-
-// note is one wrong code, or one that is being checked.
-type note struct {
-	from  fair.Networks
-	at    time.Time
-	taken bool // back: it does not count
-}
-
-// count is how many notes a network has.
-type count struct{ memory, minute int }
 
 // verdict is whether a code may be checked.
 type verdict struct {
-	guess uint64        // number of the note + 1, 0 without one
 	wait  time.Duration // 0: it may
 	begun bool          // it is the first in guessMemory refused because of the guesses of all networks
+	from  fair.Networks // which it counts for, at a time; nil: it does not
+	at    time.Time
 }
 
 func newGuesses() *guesses {
 	return &guesses{
-		first:  rate.NewLimiter(guessesPerSec, firstBurst),
-		again:  rate.NewLimiter(guessesPerSec, againBurst),
-		counts: make(map[netip.Prefix]*count),
+		first: rate.NewLimiter(guessesPerSec, firstBurst),
+		again: rate.NewLimiter(guessesPerSec, againBurst),
+		times: make(map[netip.Prefix][]time.Time),
 	}
 }
 
@@ -84,12 +72,12 @@ func (g *guesses) begin(address string, now time.Time, counts bool) verdict {
 	from := fair.Parse(address)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.expire(now)
+	g.expire(from, now)
 	if wait := g.wait(from, now); wait > 0 {
 		return verdict{wait: wait}
 	}
 	limiter := g.first
-	if g.counts[from.Widest()] != nil {
+	if g.times[from.Widest()] != nil {
 		limiter = g.again
 	}
 	if limiter.TokensAt(now) < 1 {
@@ -101,17 +89,10 @@ func (g *guesses) begin(address string, now time.Time, counts bool) verdict {
 		return verdict{}
 	}
 	limiter.AllowN(now, 1)
-	g.notes = append(g.notes, note{from: from, at: now})
 	for _, p := range from {
-		c := g.counts[p]
-		if c == nil {
-			c = new(count)
-			g.counts[p] = c
-		}
-		c.memory++
-		c.minute++
+		g.times[p] = append(g.times[p], now)
 	}
-	return verdict{guess: g.base + uint64(len(g.notes))}
+	return verdict{from: from, at: now}
 }
 
 // wait returns how long none of the networks may try a code.
@@ -124,41 +105,32 @@ func (g *guesses) wait(from fair.Networks, now time.Time) (wait time.Duration) {
 		case 0:
 			most = networkGuesses
 		}
-		if c := g.counts[p]; c == nil || c.minute < most {
-			continue
+		times := g.times[p]
+		oldest := slices.IndexFunc(times, func(at time.Time) bool { return now.Sub(at) < guessWindow })
+		if oldest >= 0 && len(times)-oldest >= most {
+			wait = max(wait, guessWindow-now.Sub(times[oldest]))
 		}
-		oldest := slices.IndexFunc(g.notes[g.minute:], func(n note) bool { return !n.taken && slices.Contains(n.from, p) })
-		wait = max(wait, guessWindow-now.Sub(g.notes[g.minute+oldest].at))
 	}
 	return wait
 }
 
-// expire drops what is old.
-func (g *guesses) expire(now time.Time) {
-	for ; g.minute < len(g.notes) && now.Sub(g.notes[g.minute].at) >= guessWindow; g.minute++ {
-		g.add(g.notes[g.minute], 0, -1)
+// expire drops what is old, of some networks and once in guessWindow of all.
+func (g *guesses) expire(from fair.Networks, now time.Time) {
+	isOld := func(at time.Time) bool { return now.Sub(at) >= guessMemory }
+	for _, p := range from {
+		g.drop(p, isOld)
 	}
-	old := 0
-	for ; old < g.minute && now.Sub(g.notes[old].at) >= guessMemory; old++ {
-		g.add(g.notes[old], -1, 0)
+	if now.Sub(g.swept) >= guessWindow {
+		g.swept = now
+		for p := range g.times {
+			g.drop(p, isOld)
+		}
 	}
-	g.notes = g.notes[old:]
-	g.minute -= old
-	g.base += uint64(old)
 }
 
-// add changes the counts of a note's networks, unless it was taken back.
-func (g *guesses) add(n note, memory, minute int) {
-	if n.taken {
-		return
-	}
-	for _, p := range n.from {
-		c := g.counts[p]
-		c.memory += memory
-		c.minute += minute
-		if c.memory == 0 {
-			delete(g.counts, p)
-		}
+func (g *guesses) drop(p netip.Prefix, which func(time.Time) bool) {
+	if g.times[p] = slices.DeleteFunc(g.times[p], which); len(g.times[p]) == 0 {
+		delete(g.times, p)
 	}
 }
 
@@ -166,16 +138,14 @@ func (g *guesses) add(n note, memory, minute int) {
 func (g *guesses) takeBack(v verdict) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if v.guess <= g.base {
-		return // none, or forgotten
+	for _, p := range v.from {
+		found := false
+		g.drop(p, func(at time.Time) bool {
+			isFirst := !found && at.Equal(v.at)
+			found = found || isFirst
+			return isFirst
+		})
 	}
-	at := int(v.guess - g.base - 1)
-	minute := 0
-	if at >= g.minute {
-		minute = -1
-	}
-	g.add(g.notes[at], -1, minute)
-	g.notes[at].taken = true
 }
 
 // isLimited reports whether codes were refused lately because of the guesses of

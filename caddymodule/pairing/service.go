@@ -36,12 +36,7 @@ type Options struct {
 // Service takes claim codes from devices and sends them what was decided. Its
 // methods are safe for concurrent use.
 type Service struct {
-	store   *store.Store
-	token   func(connectorID, secret string) (string, error)
-	pin     func() string
-	limited func()
-	log     *slog.Logger
-	now     func() time.Time
+	options Options
 	unwatch func()
 	guesses *guesses
 
@@ -60,15 +55,12 @@ var _ tunnel.Pairing = (*Service)(nil)
 
 // New returns a service that works until it is closed.
 func New(o Options) *Service {
-	s := &Service{
-		store: o.Store, token: o.Token, pin: o.Pin, limited: o.Limited, guesses: newGuesses(),
-		log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), now: o.Now,
-		tickets: make(map[string]*ticket), codes: make(map[string]code),
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	if o.Now == nil {
+		o.Now = time.Now
 	}
-	if s.now == nil {
-		s.now = time.Now
-	}
-	s.unwatch = s.store.Subscribe(s.onChange)
+	s := &Service{options: o, guesses: newGuesses(), tickets: make(map[string]*ticket), codes: make(map[string]code)}
+	s.unwatch = s.options.Store.Subscribe(s.onChange)
 	return s
 }
 
@@ -85,10 +77,10 @@ func (s *Service) Close() {
 	}
 }
 
-// Start makes a pairing and returns it with its claim code, which this process
+// Start creates a pairing and returns it with its claim code, which this process
 // keeps in memory as long as the pairing is open.
 func (s *Service) Start(ctx context.Context, account, by string) (store.Pairing, string, error) {
-	p, text, err := s.store.CreatePairing(ctx, account, by)
+	p, text, err := s.options.Store.CreatePairing(ctx, account, by)
 	if err != nil {
 		return store.Pairing{}, "", err
 	}
@@ -116,7 +108,7 @@ func (s *Service) Code(pairingID string) (string, bool) {
 
 // open reports whether nothing has been decided about a pairing.
 func (s *Service) open(account, id string) bool {
-	p, ok := s.store.Pairing(account, id)
+	p, ok := s.options.Store.Pairing(account, id)
 	return ok && (p.State == store.PairingWaiting || p.State == store.PairingPending)
 }
 
@@ -137,7 +129,7 @@ func (s *Service) Connected(pairingID string) bool {
 
 // Claim implements [tunnel.Pairing].
 func (s *Service) Claim(ctx context.Context, device tunnel.Device) (tunnel.Ticket, *link.Deny) {
-	fingerprint := link.Fingerprint(s.pin(), device.Secret)
+	fingerprint := link.Fingerprint(s.options.Pin(), device.Secret)
 	p, deny := s.claim(ctx, device, fingerprint)
 	if deny == nil && p.State == store.PairingExpired {
 		deny = denyExpired
@@ -149,9 +141,7 @@ func (s *Service) Claim(ctx context.Context, device tunnel.Device) (tunnel.Ticke
 	if !s.admit(t) {
 		return tunnel.Ticket{}, denyShutdown
 	}
-	if !s.decide(t, p) {
-		s.settle(t) // what was decided since the claim was sent to no ticket
-	}
+	s.settle(t) // what was decided before it was admitted was sent to no ticket
 	return tunnel.Ticket{
 		ID: p.ID, Fingerprint: fingerprint, ExpiresAt: p.ExpiresAt, Decided: t.decided, Release: func() { s.remove(t) },
 	}, nil
@@ -163,14 +153,14 @@ func (s *Service) claim(ctx context.Context, device tunnel.Device, fingerprint s
 	known, returning := s.recognize(device.Code, fingerprint)
 	var v verdict
 	if !returning {
-		if v = s.guesses.begin(device.Remote, s.now(), !known); v.begun {
+		if v = s.guesses.begin(device.Remote, s.options.Now(), !known); v.begun {
 			s.beginLimit()
 		}
 		if v.wait > 0 {
 			return store.Pairing{}, denyLimit(v.wait)
 		}
 	}
-	p, err := s.store.ClaimPairing(ctx, device.Code, device.Secret, store.Device{
+	p, err := s.options.Store.ClaimPairing(ctx, device.Code, device.Secret, store.Device{
 		Hostname: device.Hostname, OS: device.OS, Version: device.Version,
 		Address: device.Remote, Fingerprint: fingerprint, Upstreams: device.Upstreams,
 	})
@@ -181,34 +171,26 @@ func (s *Service) claim(ctx context.Context, device tunnel.Device, fingerprint s
 	return p, deny
 }
 
-// beginLimit reports that codes begin to be refused, whatever their networks have
-// tried themselves.
+// beginLimit reports that codes begin to be refused because of the guesses of all
+// networks.
 func (s *Service) beginLimit() {
-	s.log.Warn("too many wrong claim codes come from many networks: some are refused unchecked, and their devices asked to come back")
-	if s.limited != nil {
-		s.limited()
+	s.options.Logger.Warn("too many wrong claim codes come from many networks: some are refused unchecked, and their devices asked to come back")
+	if s.options.Limited != nil {
+		s.options.Limited()
 	}
-	for _, a := range s.store.Accounts() {
+	for _, a := range s.options.Store.Accounts() {
 		s.notify(a.ID)
 	}
 }
 
 // Limited reports whether codes were refused in the last minute because too many
 // wrong ones came from all networks together.
-func (s *Service) Limited() bool { return s.guesses.isLimited(s.now()) }
+func (s *Service) Limited() bool { return s.guesses.isLimited(s.options.Now()) }
 
 // recognize looks at what the store has in memory: whether the code is known,
 // and whether the device is the one that has it. A stranger cannot have its
 // fingerprint, and would not get past the store with it.
-func (s *Service) recognize(text, fingerprint string) (known, returning bool) {
-	normal, ok := store.NormalizeCode(text)
-	if !ok {
-		return false, false
-	}
-	for _, a := range s.store.Accounts() {
-		if p, ok := s.store.Pairing(a.ID, normal); ok {
-			return true, p.Device != nil && p.Device.Fingerprint == fingerprint
-		}
-	}
-	return false, false
+func (s *Service) recognize(code, fingerprint string) (known, returning bool) {
+	p, known := s.options.Store.FindPairing(code)
+	return known, p.Device != nil && p.Device.Fingerprint == fingerprint
 }

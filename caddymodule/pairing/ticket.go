@@ -36,7 +36,7 @@ func (s *Service) admit(t *ticket) bool {
 		s.mu.Unlock()
 		return false
 	}
-	t.timer = time.AfterFunc(t.ends.Add(expiryGrace).Sub(s.now()), func() { s.expire(t) })
+	t.timer = time.AfterFunc(t.ends.Add(expiryGrace).Sub(s.options.Now()), func() { s.settle(t) })
 	if old := s.tickets[t.id]; old != nil {
 		old.dismiss()
 	}
@@ -61,22 +61,6 @@ func (s *Service) remove(t *ticket) bool {
 	return had
 }
 
-// expire is called when the code has run out.
-func (s *Service) expire(t *ticket) {
-	if s.settle(t) {
-		return
-	}
-	if left := t.ends.Add(expiryGrace).Sub(s.now()); left > 0 { // the clock was set back
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.tickets[t.id] == t {
-			t.timer.Reset(left)
-		}
-		return
-	}
-	s.send(t, tunnel.Decision{Deny: denyExpired})
-}
-
 // onChange is called by the store, also for decisions of other processes.
 func (s *Service) onChange(c store.Change) {
 	if c.Kind != store.KindPairing {
@@ -90,36 +74,35 @@ func (s *Service) onChange(c store.Change) {
 	}
 }
 
-// settle sends the device what was decided about it according to the store, and
-// reports whether something was.
-func (s *Service) settle(t *ticket) bool {
-	p, ok := s.store.Pairing(t.account, t.id)
-	if !ok {
+// settle sends the device what was decided about it according to the store, or that
+// its code has run out. It is called at the claim, for each change, and at the end.
+func (s *Service) settle(t *ticket) {
+	p, ok := s.options.Store.Pairing(t.account, t.id)
+	left := t.ends.Add(expiryGrace).Sub(s.options.Now())
+	switch {
+	case !ok:
 		s.send(t, tunnel.Decision{Deny: denyUnknown})
-		return true
-	}
-	return s.decide(t, p)
-}
-
-// decide is settle for a pairing that has been read.
-func (s *Service) decide(t *ticket, p store.Pairing) bool {
-	switch p.State {
-	case store.PairingApproved:
+	case p.State == store.PairingApproved:
 		s.send(t, s.grant(t, p))
-	case store.PairingDenied:
+	case p.State == store.PairingDenied:
 		s.send(t, tunnel.Decision{Deny: denyDenied})
-	default: // also expired, until its grace is over
-		return false
+	case left <= 0:
+		s.send(t, tunnel.Decision{Deny: denyExpired})
+	default:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.tickets[t.id] == t {
+			t.timer.Reset(left) // as the clock may have been set back
+		}
 	}
-	return true
 }
 
 // grant makes the decision for an approved device. If its connector has been
 // removed since, the gateway refuses the token.
 func (s *Service) grant(t *ticket, p store.Pairing) tunnel.Decision {
-	token, err := s.token(p.Connector, t.secret)
+	token, err := s.options.Token(p.Connector, t.secret)
 	if err != nil {
-		s.log.Error("failed to make the tunnel token of a paired device", "pairing_id", p.ID, "connector_id", p.Connector, "error", err)
+		s.options.Logger.Error("failed to make the tunnel token of a paired device", "pairing_id", p.ID, "connector_id", p.Connector, "error", err)
 		return tunnel.Decision{Deny: denyNoToken}
 	}
 	return tunnel.Decision{TunnelToken: token}

@@ -25,9 +25,7 @@ type Options struct {
 // Service offers new tokens and notes what became of them. Its methods are safe
 // for concurrent use.
 type Service struct {
-	store *store.Store
-	token func(connectorID, secret string) (string, error)
-	log   *slog.Logger
+	options Options
 
 	mu     sync.Mutex
 	offers map[string]offer // by connector id
@@ -43,15 +41,13 @@ var _ tunnel.Rotation = (*Service)(nil)
 
 // New returns a service. It has nothing to close.
 func New(o Options) *Service {
-	return &Service{
-		store: o.Store, token: o.Token, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)),
-		offers: make(map[string]offer),
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	return &Service{options: o, offers: make(map[string]offer)}
 }
 
 // Pending implements tunnel.Rotation.
 func (s *Service) Pending(connectorID string) bool {
-	c, _ := s.store.Connector(connectorID)
+	c, _ := s.options.Store.Connector(connectorID)
 	return c.Rotation != nil && !c.Rotation.ByHand
 }
 
@@ -64,13 +60,13 @@ func (s *Service) Next(ctx context.Context, connectorID string) (link.Rotate, bo
 	o, err := s.offer(ctx, connectorID)
 	if err == nil {
 		var token string
-		if token, err = s.token(connectorID, o.secret); err == nil {
+		if token, err = s.options.Token(connectorID, o.secret); err == nil {
 			return link.Rotate{ID: o.id, TunnelToken: token}, true
 		}
 	}
 	// Else the tunnel has ended, or the rotation meanwhile.
 	if ctx.Err() == nil && s.Pending(connectorID) {
-		s.log.Error("failed to offer a connector its new token", "connector_id", connectorID, "error", err)
+		s.options.Logger.Error("failed to offer a connector its new token", "connector_id", connectorID, "error", err)
 	}
 	return link.Rotate{}, false
 }
@@ -80,14 +76,14 @@ func (s *Service) offer(ctx context.Context, connectorID string) (offer, error) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, o := range s.offers { // also those of connectors that are gone
-		if !s.store.IsNextSecret(id, o.secret) {
+		if !s.options.Store.IsNextSecret(id, o.secret) {
 			delete(s.offers, id)
 		}
 	}
 	if o, ok := s.offers[connectorID]; ok {
 		return o, nil
 	}
-	secret, err := s.store.OfferSecret(ctx, connectorID)
+	secret, err := s.options.Store.OfferSecret(ctx, connectorID)
 	if err != nil {
 		return offer{}, err
 	}
@@ -108,17 +104,17 @@ func (s *Service) Rotated(ctx context.Context, connectorID string, answer link.R
 		s.finish(ctx, connectorID, o.secret)
 		return
 	}
-	if err := s.store.FailRotation(ctx, connectorID, answer.Error); err != nil {
-		s.log.Error("failed to note why a connector's token is not rotated", "connector_id", connectorID, "error", err)
+	if err := s.options.Store.FailRotation(ctx, connectorID, answer.Error); err != nil {
+		s.options.Logger.Error("failed to note why a connector's token is not rotated", "connector_id", connectorID, "error", err)
 		return
 	}
-	s.log.Warn("a connector cannot keep its new token: the old one stays valid", "connector_id", connectorID, "reason", answer.Error)
+	s.options.Logger.Warn("a connector cannot keep its new token: the old one stays valid", "connector_id", connectorID, "reason", answer.Error)
 }
 
 // Hello implements tunnel.Rotation: with a new secret, the old one becomes
 // invalid.
 func (s *Service) Hello(ctx context.Context, connectorID, secret string) {
-	if s.store.IsNextSecret(connectorID, secret) {
+	if s.options.Store.IsNextSecret(connectorID, secret) {
 		s.finish(ctx, connectorID, secret)
 	}
 }
@@ -126,11 +122,11 @@ func (s *Service) Hello(ctx context.Context, connectorID, secret string) {
 // finish ends a rotation. If that cannot be written, old and new stay valid, and
 // the next hello ends it.
 func (s *Service) finish(ctx context.Context, connectorID, secret string) {
-	c, done, err := s.store.FinishRotation(ctx, connectorID, secret)
+	c, done, err := s.options.Store.FinishRotation(ctx, connectorID, secret)
 	switch {
 	case err != nil:
-		s.log.Error("failed to finish a rotation: the old token stays valid as well", "connector_id", connectorID, "error", err)
+		s.options.Logger.Error("failed to finish a rotation: the old token stays valid as well", "connector_id", connectorID, "error", err)
 	case done:
-		s.log.Info("connector token rotated", "connector_id", connectorID, "name", c.Name, "account_id", c.Account)
+		s.options.Logger.Info("connector token rotated", "connector_id", connectorID, "name", c.Name, "account_id", c.Account)
 	}
 }

@@ -1,109 +1,84 @@
 package signin
 
 import (
+	"crypto/cipher"
 	"crypto/rand"
-	"net/netip"
-	"slices"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/go-webauthn/webauthn/webauthn"
+	"golang.org/x/crypto/chacha20poly1305"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// Anyone can begin to sign in, so the ceremonies are bounded in all, and for each
-// client, which then displaces its own. In all they are displaced for others only
-// as long as a client has several: many clients at once cannot keep a user from
-// signing in, unless there are thousands of them.
-const (
-	maxCeremonies = 4096
-	maxOfClient   = 16
-)
+// maxAnswered bounds the answers that are remembered: with more in ceremonyLife, the
+// first ones are forgotten earlier.
+const maxAnswered = 1 << 14
 
-// ceremony is a challenge that waits for its answer.
+// ceremony is a challenge that waits for its answer. The browser keeps it, sealed:
+// anyone can begin to sign in, and must not displace others or fill the memory.
 type ceremony struct {
-	id     string
-	client netip.Prefix // of assertions
-	user   string       // of registrations: id
-	origin string
-	ends   time.Time
-	data   *webauthn.SessionData
+	User   string // of registrations: id
+	Origin string
+	Ends   time.Time
+	Data   *webauthn.SessionData
 }
 
-// ceremonies are kept in memory: one that a restart ends is begun again.
+// ceremonies seals ceremonies with a key of this process: one that a restart ends is
+// begun again.
 type ceremonies struct {
-	mu   sync.Mutex
-	list []*ceremony // the oldest first
-	of   map[beginner]int
-}
+	aead cipher.AEAD
 
-// beginner is whose ceremony one is.
-type beginner struct {
-	client netip.Prefix
-	user   string
+	mu       sync.Mutex
+	answered recent[string, bool] // by challenge
 }
-
-func (c *ceremony) beginner() beginner { return beginner{c.client, c.user} }
 
 func newCeremonies() *ceremonies {
-	return &ceremonies{of: make(map[beginner]int)}
+	key := make([]byte, chacha20poly1305.KeySize)
+	rand.Read(key) // never fails, see its documentation
+	aead, err := chacha20poly1305.NewX(key)
+	if err != nil {
+		panic(err) // the key has the right size
+	}
+	return &ceremonies{aead: aead, answered: recent[string, bool]{life: ceremonyLife, size: maxAnswered}}
 }
 
-// add keeps a ceremony and returns the id that it gets.
-func (c *ceremonies) add(o ceremony, now time.Time) string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.makeRoom(o, now)
-	o.id = rand.Text()
-	o.ends = now.Add(ceremonyLife)
-	c.list = append(c.list, &o)
-	c.of[o.beginner()]++
-	return o.id
-}
-
-// makeRoom drops the ended ceremonies, and when there are too many the oldest of
-// the same client and user, or of all who have several.
-func (c *ceremonies) makeRoom(o ceremony, now time.Time) {
-	for len(c.list) > 0 && !now.Before(c.list[0].ends) {
-		c.remove(0)
+// begin returns a ceremony as the browser gets it.
+func (c *ceremonies) begin(user, origin string, data *webauthn.SessionData, now time.Time) (string, error) {
+	plain, err := json.Marshal(ceremony{user, origin, now.Add(ceremonyLife), data})
+	if err != nil {
+		return "", fmt.Errorf("beginning a ceremony: %w", err)
 	}
-	var several func(*ceremony) bool
-	switch {
-	case c.of[o.beginner()] >= maxOfClient:
-		several = func(other *ceremony) bool { return other.beginner() == o.beginner() }
-	case len(c.list) >= maxCeremonies:
-		several = func(other *ceremony) bool { return c.of[other.beginner()] > 1 }
-	default:
-		return
-	}
-	c.remove(max(0, slices.IndexFunc(c.list, several)))
+	nonce := make([]byte, chacha20poly1305.NonceSizeX)
+	rand.Read(nonce)
+	return base64.RawURLEncoding.EncodeToString(c.aead.Seal(nonce, nonce, plain, nil)), nil
 }
 
 // take returns a ceremony that has not ended, once.
 func (c *ceremonies) take(id, origin, user string, now time.Time) (*webauthn.SessionData, error) {
+	var o ceremony
+	sealed, err := base64.RawURLEncoding.DecodeString(id)
+	if err == nil && len(sealed) >= chacha20poly1305.NonceSizeX {
+		nonce := sealed[:chacha20poly1305.NonceSizeX]
+		if sealed, err = c.aead.Open(nil, nonce, sealed[len(nonce):], nil); err == nil {
+			err = json.Unmarshal(sealed, &o)
+		}
+	}
+	if err != nil || o.Data == nil || !c.isFirst(o.Data.Challenge, now) || !now.Before(o.Ends) || o.Origin != origin || o.User != user {
+		return nil, store.Errorf(ErrPasskey, "this took longer than five minutes, or was answered already: begin again")
+	}
+	return o.Data, nil
+}
+
+// isFirst remembers an answer, and reports whether it is the first to its challenge.
+func (c *ceremonies) isFirst(challenge string, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at := slices.IndexFunc(c.list, func(o *ceremony) bool { return o.id == id })
-	if at < 0 {
-		return nil, errCeremony()
-	}
-	o := c.remove(at)
-	if !now.Before(o.ends) || o.origin != origin || o.user != user {
-		return nil, errCeremony()
-	}
-	return o.data, nil
-}
-
-func errCeremony() error {
-	return store.Errorf(ErrPasskey, "this took longer than five minutes, or was answered already: begin again")
-}
-
-func (c *ceremonies) remove(at int) *ceremony {
-	o := c.list[at]
-	c.list = slices.Delete(c.list, at, at+1)
-	if c.of[o.beginner()]--; c.of[o.beginner()] == 0 {
-		delete(c.of, o.beginner())
-	}
-	return o
+	_, again := c.answered.get(challenge)
+	c.answered.set(challenge, true, now)
+	return !again
 }

@@ -20,7 +20,7 @@ func (s *Service) Confirm(ctx context.Context, session store.Session, password s
 	if !ok {
 		return store.Session{}, store.Errorf(store.ErrNotFound, "the user was removed")
 	}
-	if _, err := s.checkPresent(ctx, user, password); err != nil {
+	if _, err := s.checkCurrent(ctx, user, password); err != nil {
 		return store.Session{}, err
 	}
 	return s.confirm(ctx, session, MethodPassword)

@@ -1,5 +1,5 @@
 // Package signin lets users of the console in: by password, by passkey, and by
-// the one-time links with which they come to be or get a new password. It knows
+// the one-time links that create a user or set a new password. It knows
 // what a browser sends but not how: pages, cookies and HTTP are its callers'.
 //
 // # Passwords
@@ -27,8 +27,8 @@
 //
 // A passkey belongs to the host of the origin that it was made at, and its device
 // has to verify the user by a PIN, a finger or a face. Ceremonies,
-// from a challenge to its answer, are kept in memory for five minutes, can be
-// answered once, and are bounded in all and by address (the /48 of IPv6).
+// from a challenge to its answer, are kept by the browser, sealed, for five minutes,
+// and can be answered once.
 //
 // # Confirming
 //

@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/fair"
 )
 
-// guard knows who has failed too often.
+// guard counts failures, and has clients wait after too many.
 type guard struct {
 	addresses *throttle[netip.Prefix]
 	sites     *throttle[netip.Prefix]
@@ -58,14 +58,6 @@ func sites(client fair.Networks) []netip.Prefix {
 	return nil
 }
 
-// customer is the widest network that one customer has: an IPv4 address or a /48.
-func customer(client fair.Networks) netip.Prefix {
-	if wider := sites(client); len(wider) > 0 {
-		return wider[0]
-	}
-	return client.Narrowest()
-}
-
 // address returns an error if a client must wait.
 func (g *guard) address(client fair.Networks, now time.Time) error {
 	return throttled(max(g.addresses.wait(client.Narrowest(), now), g.siteWait(client, now)))
@@ -79,10 +71,9 @@ func (g *guard) siteWait(client fair.Networks, now time.Time) (wait time.Duratio
 	return wait
 }
 
-// user returns an error if a client must wait to try a user. One that the user is known to
-// come from need not wait for what others do with the name, or at the same site; it
-// is asked for only when that matters, so that it adds no work that reveals who is a
-// user.
+// user returns an error if a client must wait to try a user. Where the user is known
+// to come from, failures of others do not count. known is called only when it
+// matters, so that it adds no work that reveals who is a user.
 func (g *guard) user(client fair.Networks, user who, known func() bool, now time.Time) error {
 	wait := g.addresses.wait(client.Narrowest(), now)
 	if others := max(g.users.wait(user, now), g.siteWait(client, now)); others > wait && !known() {

@@ -17,29 +17,22 @@ const (
 	recoveryLife   = 15 * time.Minute
 )
 
-// SetupLink makes the link with which the first user is made, and ends older
+// SetupLink creates the link with which the first user is created, and ends older
 // ones. It is an error of the store when there are users.
 func (s *Service) SetupLink(ctx context.Context) (store.Link, string, error) {
 	return s.store.CreateLink(ctx, store.Link{Kind: store.LinkSetup, Account: store.DefaultAccount}, setupLife)
 }
 
-// Invite makes a link with which another user of the account is made. by is
+// Invite creates a link with which another user of the account is created. by is
 // the id of the user who invites, or a word for who else does.
 func (s *Service) Invite(ctx context.Context, account, by string) (store.Link, string, error) {
 	return s.store.CreateLink(ctx, store.Link{Kind: store.LinkInvitation, Account: account, CreatedBy: by}, invitationLife)
 }
 
-// RecoveryLink makes a link with which a user of the account sets a new
+// RecoveryLink creates a link with which a user of the account sets a new
 // password without knowing the old one.
 func (s *Service) RecoveryLink(ctx context.Context, account, idOrName, by string) (store.Link, string, error) {
-	user, ok := s.store.User(idOrName)
-	if !ok {
-		user, ok = s.store.FindUser(idOrName)
-	}
-	if !ok || user.Account != account {
-		return store.Link{}, "", store.Errorf(store.ErrNotFound, "there is no user %.80q in the account %.80q: give the name that the list of users shows", idOrName, account)
-	}
-	l := store.Link{Kind: store.LinkRecovery, Account: account, User: user.ID, CreatedBy: by}
+	l := store.Link{Kind: store.LinkRecovery, Account: account, User: idOrName, CreatedBy: by}
 	return s.store.CreateLink(ctx, l, recoveryLife)
 }
 
@@ -72,11 +65,9 @@ func (s *Service) linkFailure(address string, err error) error {
 	return err
 }
 
-// Redeem uses a link up and signs its user in: a new one of a.Name, or for a
-// recovery link the one that it is for, with a.Password from now on. Its errors
-// are ErrLink, ErrPassword, ErrBusy, a *ThrottledError, or the store's, such as
-// ErrExists for a name that is taken; the link still works after those but
-// ErrLink.
+// Redeem uses a link up and signs its user in: a new one of a.Name, or that of a
+// recovery link, with a.Password from now on. Its errors are ErrLink, ErrPassword,
+// ErrBusy, a *ThrottledError, or the store's. The link works on after all but ErrLink.
 func (s *Service) Redeem(ctx context.Context, a Attempt, secret string) (Signed, error) {
 	link, err := s.Link(ctx, a.Address, secret)
 	if err != nil {
@@ -96,7 +87,7 @@ func (s *Service) Redeem(ctx context.Context, a Attempt, secret string) (Signed,
 	if err != nil {
 		return Signed{}, err
 	}
-	user, err := s.redeem(ctx, link.Kind, a, secret, hash)
+	user, err := s.store.RedeemLink(ctx, secret, a.Name, hash, a.End)
 	if err != nil {
 		return Signed{}, s.linkFailure(a.Address, err)
 	}
@@ -104,13 +95,4 @@ func (s *Service) Redeem(ctx context.Context, a Attempt, secret string) (Signed,
 	s.log.Info("link redeemed", "link_id", link.ID, "kind", link.Kind, "user_id", user.ID, "account_id", user.Account,
 		"ends_passkeys", a.End.Passkeys, "ends_tokens", a.End.Tokens)
 	return s.begin(ctx, user, MethodLink, a)
-}
-
-func (s *Service) redeem(ctx context.Context, kind string, a Attempt, secret, hash string) (store.User, error) {
-	s.passwords.Lock()
-	defer s.passwords.Unlock()
-	if kind == store.LinkRecovery {
-		return s.store.Recover(ctx, secret, hash, a.End)
-	}
-	return s.store.RedeemLink(ctx, secret, a.Name, hash)
 }

@@ -3,6 +3,7 @@ package signin
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -71,7 +72,8 @@ func (s *Service) BeginPasskey(_ context.Context, user store.User, origin string
 	if options, err = json.Marshal(creation); err != nil {
 		return nil, "", fmt.Errorf("beginning to add a passkey: %w", err)
 	}
-	return options, s.registrations.add(ceremony{user: user.ID, origin: origin, data: data}, s.now()), nil
+	ceremonyID, err = s.ceremonies.begin(user.ID, origin, data, s.now())
+	return options, ceremonyID, err
 }
 
 // FinishPasskey adds the passkey that response, the JSON of the browser's
@@ -80,7 +82,7 @@ func (s *Service) FinishPasskey(ctx context.Context, user store.User, origin, ce
 	if name = strings.TrimSpace(name); name == "" {
 		name = "Passkey"
 	}
-	data, err := s.registrations.take(ceremonyID, origin, user.ID, s.now())
+	data, err := s.ceremonies.take(ceremonyID, origin, user.ID, s.now())
 	if err != nil {
 		return store.Passkey{}, err
 	}
@@ -133,15 +135,13 @@ func register(party *webauthn.WebAuthn, h holder, data webauthn.SessionData, res
 		return nil, err
 	}
 	if !parsed.Response.AttestationObject.AuthData.Flags.HasUserVerified() {
-		return nil, errUnverified()
+		return nil, errUnverified
 	}
 	return party.CreateCredential(h, data, parsed)
 }
 
 // errUnverified is what the library would find, too, in words that help.
-func errUnverified() error {
-	return store.Errorf(ErrPasskey, "the device did not ask for a PIN, a finger or a face: set a PIN on the security key, or use another device")
-}
+var errUnverified = store.Errorf(ErrPasskey, "the device did not ask for a PIN, a finger or a face: set a PIN on the security key, or use another device")
 
 func checkPasskeyName(name string) error {
 	switch {
@@ -156,8 +156,7 @@ func checkPasskeyName(name string) error {
 // BeginPasskeySignIn begins to sign in a user with a passkey for the host of
 // origin. options is what the page gives to navigator.credentials.get, as JSON.
 func (s *Service) BeginPasskeySignIn(_ context.Context, address, origin string) (options json.RawMessage, ceremonyID string, err error) {
-	client := fair.Parse(address)
-	if err := s.guard.address(client, s.now()); err != nil {
+	if err := s.guard.address(fair.Parse(address), s.now()); err != nil {
 		return nil, "", err
 	}
 	party, err := relyingParty(origin)
@@ -171,7 +170,8 @@ func (s *Service) BeginPasskeySignIn(_ context.Context, address, origin string) 
 	if options, err = json.Marshal(assertion); err != nil {
 		return nil, "", fmt.Errorf("beginning to sign in: %w", err)
 	}
-	return options, s.assertions.add(ceremony{client: customer(client), origin: origin, data: data}, s.now()), nil
+	ceremonyID, err = s.ceremonies.begin("", origin, data, s.now())
+	return options, ceremonyID, err
 }
 
 // FinishPasskeySignIn signs in the user whose passkey made response. Name and
@@ -194,14 +194,14 @@ func (s *Service) FinishPasskeySignIn(ctx context.Context, a Attempt, origin, ce
 	// a session behind.
 	if !slices.ContainsFunc(s.store.Passkeys(user.ID), func(p store.Passkey) bool { return bytes.Equal(p.ID, id) }) {
 		_ = s.SignOut(ctx, signed.Session)
-		return Signed{}, s.passkeyFailure(a, errUnknownPasskey())
+		return Signed{}, s.passkeyFailure(a, errUnknownPasskey)
 	}
 	return signed, nil
 }
 
 // assert checks what a passkey has signed, and notes its use.
 func (s *Service) assert(ctx context.Context, origin, ceremonyID string, response []byte) (store.User, []byte, error) {
-	data, err := s.assertions.take(ceremonyID, origin, "", s.now())
+	data, err := s.ceremonies.take(ceremonyID, origin, "", s.now())
 	if err != nil {
 		return store.User{}, nil, err
 	}
@@ -217,7 +217,7 @@ func (s *Service) assert(ctx context.Context, origin, ceremonyID string, respons
 		return store.User{}, nil, err
 	}
 	if !parsed.Response.AuthenticatorData.Flags.HasUserVerified() {
-		return store.User{}, nil, errUnverified()
+		return store.User{}, nil, errUnverified
 	}
 	s.counters.Lock()
 	defer s.counters.Unlock()
@@ -232,7 +232,7 @@ func (s *Service) assert(ctx context.Context, origin, ceremonyID string, respons
 func (s *Service) findHolder(_, handle []byte) (webauthn.User, error) {
 	user, ok := s.store.User(string(handle))
 	if !ok {
-		return nil, errUnknownPasskey()
+		return nil, errUnknownPasskey
 	}
 	return s.holder(user), nil
 }
@@ -244,7 +244,7 @@ func (s *Service) notePasskey(ctx context.Context, user store.User, credential *
 	all := s.store.Passkeys(user.ID)
 	i := slices.IndexFunc(all, func(p store.Passkey) bool { return bytes.Equal(p.ID, credential.ID) })
 	if i < 0 {
-		return errUnknownPasskey()
+		return errUnknownPasskey
 	}
 	record, err := json.Marshal(credential)
 	if err != nil {
@@ -257,7 +257,7 @@ func (s *Service) notePasskey(ctx context.Context, user store.User, credential *
 		p.LastUsedAt = &now
 	}
 	if err := s.store.UpdatePasskey(ctx, user.ID, p); errors.Is(err, store.ErrNotFound) {
-		return errUnknownPasskey()
+		return errUnknownPasskey
 	} else if err != nil {
 		return err
 	}
@@ -268,7 +268,7 @@ func (s *Service) notePasskey(ctx context.Context, user store.User, credential *
 }
 
 // passkeyFailure counts and logs a passkey that does not get in, and returns
-// what to say. What the library says is for logs.
+// an error for the user. The library's is for logs.
 func (s *Service) passkeyFailure(a Attempt, err error) error {
 	var refused *protocol.Error
 	isOurs := errors.Is(err, ErrPasskey)
@@ -281,12 +281,10 @@ func (s *Service) passkeyFailure(a Attempt, err error) error {
 	if isOurs && !isTheirs {
 		return err
 	}
-	return errUnknownPasskey()
+	return errUnknownPasskey
 }
 
-func errUnknownPasskey() error {
-	return store.Errorf(ErrPasskey, "this passkey is not known here, or was made for another address: sign in with a password, and add it in the settings")
-}
+var errUnknownPasskey = store.Errorf(ErrPasskey, "this passkey is not known here, or was made for another address: sign in with a password, and add it in the settings")
 
 var errResponse error = protocol.ErrParsingData.WithDetails("the answer is too long")
 
@@ -297,4 +295,20 @@ func reason(err error) string {
 		return refused.Details
 	}
 	return err.Error()
+}
+
+// HasUsers reports whether there is a user to sign in. Until there is, a setup
+// link creates the first one.
+func (s *Service) HasUsers() bool { return s.store.UserCount() > 0 }
+
+// Passkeys lists a user's passkeys.
+func (s *Service) Passkeys(userID string) []store.Passkey { return s.store.Passkeys(userID) }
+
+// RemovePasskey makes a passkey invalid. The sessions that it began last on.
+func (s *Service) RemovePasskey(ctx context.Context, user store.User, id []byte) error {
+	if err := s.store.RemovePasskey(ctx, user.ID, id); err != nil {
+		return err
+	}
+	s.log.Info("passkey removed", "user_id", user.ID, "account_id", user.Account, "passkey_id", base64.RawURLEncoding.EncodeToString(id))
+	return nil
 }

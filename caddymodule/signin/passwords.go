@@ -2,9 +2,12 @@ package signin
 
 import (
 	"context"
+	"errors"
 	"strings"
+	"time"
 	"unicode/utf8"
 
+	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -42,7 +45,7 @@ func (s *Service) hash(ctx context.Context, password string) (string, error) {
 	return newPasswordHash(s.derive, password).String(), nil
 }
 
-// AddUser makes a user with a password.
+// AddUser creates a user with a password.
 func (s *Service) AddUser(ctx context.Context, account, name, password string) (store.User, error) {
 	if err := checkPassword(name, password); err != nil {
 		return store.User{}, err
@@ -65,7 +68,7 @@ func (s *Service) ChangePassword(ctx context.Context, userID, sessionID, old, pa
 	if err := checkPassword(user.Name, password); err != nil {
 		return err
 	}
-	stored, err := s.checkPresent(ctx, user, old)
+	stored, err := s.checkCurrent(ctx, user, old)
 	if err != nil {
 		return err
 	}
@@ -73,22 +76,20 @@ func (s *Service) ChangePassword(ctx context.Context, userID, sessionID, old, pa
 	if err != nil {
 		return err
 	}
-	s.passwords.Lock()
-	defer s.passwords.Unlock()
-	if s.store.PasswordHash(userID) != stored {
-		return store.Errorf(ErrCredentials, "the password has just been changed: try again with the new one as the present one")
-	}
-	if err := s.store.SetPassword(ctx, userID, hash, sessionID); err != nil {
+	switch err := s.store.SetPassword(ctx, userID, stored, hash, sessionID); {
+	case errors.Is(err, store.ErrConflict):
+		return store.Errorf(ErrCredentials, "the password has just been changed: try again with the new one as the current one")
+	case err != nil:
 		return err
 	}
 	s.log.Info("password changed", "user_id", userID)
 	return nil
 }
 
-// checkPresent checks the password of a user who is signed in, and returns the
+// checkCurrent checks the password of a user who is signed in, and returns the
 // stored hash that it is right for. Its errors are ErrCredentials, ErrBusy and
 // *ThrottledError.
-func (s *Service) checkPresent(ctx context.Context, user store.User, password string) (stored string, err error) {
+func (s *Service) checkCurrent(ctx context.Context, user store.User, password string) (stored string, err error) {
 	if err := throttled(s.guard.users.wait(changing(user.ID), s.now())); err != nil {
 		return "", err
 	}
@@ -103,9 +104,36 @@ func (s *Service) checkPresent(ctx context.Context, user store.User, password st
 	stored, right := s.check(user, true, password)
 	if !right {
 		s.guard.users.failed(changing(user.ID), s.now())
-		s.log.Warn("failed to confirm the present password", "user_id", user.ID, "reason", "wrong password")
-		return "", store.Errorf(ErrCredentials, "the present password is wrong")
+		s.log.Warn("failed to confirm the current password", "user_id", user.ID, "reason", "wrong password")
+		return "", store.Errorf(ErrCredentials, "the current password is wrong")
 	}
 	s.guard.users.forgive(changing(user.ID), -1)
 	return stored, nil
+}
+
+// checkLimits are those of passwords that are checked or hashed at a time, with
+// 19 MiB and tens of milliseconds of a core each. One of the three is for known
+// clients, see the package. Strangers take turns over their networks.
+var checkLimits = fair.Limits{
+	Permits: 3, Reserved: 1,
+	Waiting: 256, // with a form of up to 64 KiB each
+	Wait:    10 * time.Second,
+}
+
+// checkTurn waits until a password may be checked, of a client with these networks.
+// The caller ends that with release.
+func (s *Service) checkTurn(ctx context.Context, from fair.Networks, isKnown bool) (release func(), err error) {
+	permit, err := s.checks.Acquire(ctx, from, isKnown)
+	switch {
+	case errors.Is(err, fair.ErrBusy):
+		return nil, store.Errorf(ErrBusy, "too many people are signing in at this moment: try again in a few seconds")
+	case err != nil:
+		return nil, err
+	}
+	return permit.Release, nil
+}
+
+// knownTurn is checkTurn for known clients, and needs no address for that.
+func (s *Service) knownTurn(ctx context.Context) (release func(), err error) {
+	return s.checkTurn(ctx, fair.Parse(""), true)
 }

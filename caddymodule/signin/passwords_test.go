@@ -170,7 +170,7 @@ func TestPasswordChangedMeanwhile(t *testing.T) {
 			}
 			changed := newPasswordHash(derive, newPassword).String()
 			d.derive = func(password, salt []byte, c cost, size int) []byte {
-				if err := d.store.SetPassword(t.Context(), ann.ID, changed, ""); err != nil {
+				if err := d.store.SetPassword(t.Context(), ann.ID, d.store.PasswordHash(ann.ID), changed, ""); err != nil {
 					t.Error(err)
 				}
 				return derive(password, salt, c, size)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/logs"
 )
 
 // How a session began.
@@ -41,18 +42,12 @@ type Service struct {
 	guard  *guard
 	decoy  passwordHash
 
-	// passwords is held while a password is changed because of what was read
-	// before, so that a new hash of an old password does not replace the hash
-	// of a new one.
-	passwords sync.Mutex
 	// counters is held from reading a passkey's counter to writing it, so that
 	// a copy cannot use the same one at the same time.
 	counters sync.Mutex
 
-	registrations *ceremonies
-	assertions    *ceremonies
-
-	failures fair.Sampler // of sign-ins that fail
+	ceremonies *ceremonies
+	failures   logs.Sampler[netip.Prefix] // of sign-ins that fail
 }
 
 // New returns a service for the users in o.Store.
@@ -60,7 +55,7 @@ func New(o Options) *Service {
 	s := &Service{
 		store: o.Store, log: o.Logger, now: o.Now,
 		derive: deriveArgon2id, checks: fair.NewSemaphore(checkLimits), guard: newGuard(), decoy: newDecoy(),
-		registrations: newCeremonies(), assertions: newCeremonies(),
+		ceremonies: newCeremonies(),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -94,7 +89,7 @@ func (a Attempt) LogValue() slog.Value { return slog.StringValue(a.String()) }
 type Signed struct {
 	User    store.User
 	Session store.Session
-	Secret  string // of the session, for the cookie; it cannot be had again
+	Secret  string // of the session, for the cookie; it is not stored
 }
 
 // String hides the secret.
@@ -125,7 +120,7 @@ func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
 	if !right {
 		s.guard.failed(client, named(a.Name), s.now())
 		s.logFailure(a.Address, MethodPassword, "wrong name or password")
-		return Signed{}, store.Errorf(ErrCredentials, "the name or the password is wrong")
+		return Signed{}, store.Errorf(ErrCredentials, "wrong name or password")
 	}
 	hash = s.renew(ctx, user, hash, a.Password)
 	signed, err := s.begin(ctx, user, MethodPassword, a)
@@ -190,20 +185,15 @@ func (s *Service) renew(ctx context.Context, user store.User, stored, password s
 		return stored
 	}
 	renewed := newPasswordHash(s.derive, password).String()
-	s.passwords.Lock()
-	defer s.passwords.Unlock()
-	if s.store.PasswordHash(user.ID) != stored {
-		return stored
-	}
-	if err := s.store.SetPassword(ctx, user.ID, renewed, ""); err != nil {
+	if err := s.store.SetPassword(ctx, user.ID, stored, renewed, ""); err != nil {
 		s.log.Warn("failed to store a password at the current cost", "user_id", user.ID, "error", err)
 		return stored
 	}
 	return renewed
 }
 
-// begin makes the session of a user who has shown who they are: always a new
-// one, whatever the browser brought along.
+// begin creates the session of a user who has authenticated: always a new one, also
+// where the browser has one.
 func (s *Service) begin(ctx context.Context, user store.User, method string, a Attempt) (Signed, error) {
 	session, secret, err := s.store.CreateSession(ctx, user.ID, method, remote(a.Address), a.UserAgent)
 	if err != nil {
@@ -215,7 +205,7 @@ func (s *Service) begin(ctx context.Context, user store.User, method string, a A
 
 func (s *Service) logFailure(address, method, reason string) {
 	s.failed(method)
-	s.failures.Log(s.log, slog.LevelWarn, fair.Parse(address), s.now(), "sign-in failed",
+	s.failures.Log(s.log, slog.LevelWarn, fair.Parse(address).Widest(), s.now(), "sign-in failed",
 		"remote", remote(address), "method", method, "reason", reason)
 }
 
@@ -257,15 +247,15 @@ func (s *Service) Peek(secret string) (store.Session, store.User, bool) {
 func (s *Service) Token(secret string) (store.Token, store.User, error) {
 	token, ok := s.store.FindToken(secret)
 	user, known := s.store.User(token.User)
-	if ok && known {
-		s.store.TouchToken(token)
-		return token, user, nil
-	}
-	if ended, ok := s.store.ExpiredToken(secret); ok {
+	switch {
+	case !ok || !known:
+		return store.Token{}, store.User{}, store.Errorf(ErrToken, "the management token is unknown or was revoked: make one in the console, under Settings")
+	case token.Expired(s.now()):
 		return store.Token{}, store.User{}, store.Errorf(ErrToken, "the management token %q ended on %s: make a new one in the console, under Settings",
-			ended.Name, ended.ExpiresAt.UTC().Format("2006-01-02 at 15:04 UTC"))
+			token.Name, token.ExpiresAt.UTC().Format("2006-01-02 at 15:04 UTC"))
 	}
-	return store.Token{}, store.User{}, store.Errorf(ErrToken, "the management token is unknown or was revoked: make one in the console, under Settings")
+	s.store.TouchToken(token)
+	return token, user, nil
 }
 
 // SignOut ends a session. That it has ended already is not an error.

@@ -210,7 +210,7 @@ func TestUnknownUserIsEqualWork(t *testing.T) {
 				return derive(password, salt, c, size)
 			}
 			_, err := d.signIn(t, home, test.user, test.password)
-			if !errors.Is(err, ErrCredentials) || err.Error() != "the name or the password is wrong" {
+			if !errors.Is(err, ErrCredentials) || err.Error() != "wrong name or password" {
 				t.Errorf("error %v", err)
 			}
 			if len(costs) != 1 || costs[0] != currentCost {

@@ -1,7 +1,6 @@
 package signin
 
 import (
-	"container/list"
 	"sync"
 	"time"
 )
@@ -17,8 +16,8 @@ const (
 	// a client that knows a name could keep its owner out.
 	userDelay  = 30 * time.Second
 	forgetting = time.Hour // after the last failure
-	// maxEntries bounds each table. A flood makes it drop the failures
-	// longest ago, at the price of as many failures.
+	// maxEntries bounds each table. A flood makes it drop the failures longest ago,
+	// at the price of as many failures.
 	maxEntries = 10_000
 )
 
@@ -28,27 +27,25 @@ type throttle[K comparable] struct {
 	free int           // failures
 
 	mu      sync.Mutex
-	entries map[K]*list.Element
-	order   list.List // of *failures[K], the last to fail first
+	entries recent[K, *failures]
 }
 
-type failures[K comparable] struct {
-	key   K
+type failures struct {
 	count int
 	last  time.Time
 	until time.Time
 }
 
 func newThrottle[K comparable](most time.Duration, free int) *throttle[K] {
-	return &throttle[K]{most: most, free: free, entries: map[K]*list.Element{}}
+	return &throttle[K]{most: most, free: free, entries: recent[K, *failures]{life: forgetting, size: maxEntries}}
 }
 
 // wait returns how long key still has to wait.
 func (t *throttle[K]) wait(key K, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if e, ok := t.entries[key]; ok {
-		return max(0, e.Value.(*failures[K]).until.Sub(now))
+	if f, ok := t.entries.get(key); ok {
+		return max(0, f.until.Sub(now))
 	}
 	return 0
 }
@@ -57,17 +54,11 @@ func (t *throttle[K]) wait(key K, now time.Time) time.Duration {
 func (t *throttle[K]) failed(key K, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.expire(now)
-	e, ok := t.entries[key]
-	if !ok {
-		if len(t.entries) >= maxEntries {
-			t.remove(t.order.Back())
-		}
-		e = t.order.PushFront(&failures[K]{key: key})
-		t.entries[key] = e
+	f, ok := t.entries.get(key)
+	if !ok || now.Sub(f.last) >= forgetting {
+		f = new(failures)
 	}
-	t.order.MoveToFront(e)
-	f := e.Value.(*failures[K])
+	t.entries.set(key, f, now)
 	f.count++
 	f.last = now
 	if doublings := f.count - t.free - 1; doublings >= 0 {
@@ -80,28 +71,14 @@ func (t *throttle[K]) failed(key K, now time.Time) {
 func (t *throttle[K]) forgive(key K, n int) (taken int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	e, ok := t.entries[key]
-	if !ok {
+	f, ok := t.entries.get(key)
+	switch {
+	case !ok:
 		return 0
-	}
-	f := e.Value.(*failures[K])
-	if n < 0 || n >= f.count {
-		t.remove(e)
+	case n < 0 || n >= f.count:
+		t.entries.remove(key)
 		return f.count
 	}
 	f.count -= n
 	return n
-}
-
-// expire drops what has been quiet for long enough. The oldest are at the
-// back, but for clocks that are set back.
-func (t *throttle[K]) expire(now time.Time) {
-	for e := t.order.Back(); e != nil && now.Sub(e.Value.(*failures[K]).last) >= forgetting; e = t.order.Back() {
-		t.remove(e)
-	}
-}
-
-func (t *throttle[K]) remove(e *list.Element) {
-	t.order.Remove(e)
-	delete(t.entries, e.Value.(*failures[K]).key)
 }

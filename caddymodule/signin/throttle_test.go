@@ -83,8 +83,8 @@ func TestThrottleForgive(t *testing.T) {
 	if got := g.wait("x", later); got != 0 {
 		t.Errorf("the fifth failure makes one wait for %v", got)
 	}
-	if n := g.forgive("x", -1); n != 5 || len(g.entries) != 0 || g.order.Len() != 0 {
-		t.Errorf("took back %d of 5; %d entries are left", n, len(g.entries))
+	if n := g.forgive("x", -1); n != 5 || g.entries.len() != 0 {
+		t.Errorf("took back %d of 5; %d entries are left", n, g.entries.len())
 	}
 	if n := g.forgive("x", -1); n != 0 {
 		t.Errorf("took back %d of none", n)
@@ -101,12 +101,10 @@ func TestGuardIsBounded(t *testing.T) {
 		g.failed(client, named(fmt.Sprint("name ", i)), now)
 	}
 	for name, n := range map[string]int{
-		"addresses": len(g.addresses.entries), "addresses in order": g.addresses.order.Len(),
-		"users": len(g.users.entries), "users in order": g.users.order.Len(),
-		"pairs": len(g.pairs.entries), "pairs in order": g.pairs.order.Len(),
+		"addresses": g.addresses.entries.len(), "users": g.users.entries.len(), "pairs": g.pairs.entries.len(),
 	} {
-		if n != maxEntries {
-			t.Errorf("%d %s, not %d", n, name, maxEntries)
+		if n < maxEntries || n > 2*maxEntries {
+			t.Errorf("%d %s, not %d to %d", n, name, maxEntries, 2*maxEntries)
 		}
 	}
 	// Those that go on failing are not the ones that are displaced.
@@ -121,8 +119,8 @@ func TestGuardIsBounded(t *testing.T) {
 	}
 	// After a quiet hour one failure clears the tables.
 	g.failed(fair.Parse("192.0.2.1"), named("ann"), now.Add(2*forgetting))
-	if len(g.addresses.entries) != 1 || len(g.users.entries) != 1 || len(g.pairs.entries) != 1 {
-		t.Errorf("after two quiet hours there are %d addresses, %d users", len(g.addresses.entries), len(g.users.entries))
+	if g.addresses.entries.len() != 1 || g.users.entries.len() != 1 || g.pairs.entries.len() != 1 {
+		t.Errorf("after two quiet hours there are %d addresses, %d users", g.addresses.entries.len(), g.users.entries.len())
 	}
 }
 
@@ -163,8 +161,8 @@ func TestSites(t *testing.T) {
 	if err := g.user(fair.Parse("192.0.2.200"), named("ann"), stranger, now); err != nil {
 		t.Errorf("a neighbour in a /24: %v", err)
 	}
-	if g.sites.entries[netip.MustParsePrefix("2001:db8::/48")] == nil || len(g.sites.entries) != 2 {
-		t.Errorf("%d sites are counted", len(g.sites.entries))
+	if _, ok := g.sites.entries.get(netip.MustParsePrefix("2001:db8::/48")); !ok || g.sites.entries.len() != 2 {
+		t.Errorf("%d sites are counted", g.sites.entries.len())
 	}
 }
 

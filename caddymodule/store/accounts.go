@@ -11,21 +11,29 @@ type accountRecord struct {
 	Account
 }
 
-func (r *accountRecord) place() key   { return key{id: r.ID} }
-func (r *accountRecord) check() error { return nil }
+func (r *accountRecord) place() key { return key{id: r.ID} }
 
 var accountKind = &kind[accountRecord, *accountRecord]{
-	dir: dirAccounts,
-	in:  func(r *records) *collection[*accountRecord] { return &r.accounts },
-	change: func(_ *records, r *accountRecord) Change {
-		return Change{Kind: KindAccount, Account: r.ID, ID: r.ID, Name: r.Name}
-	},
+	dir: dirAccounts, what: KindAccount,
+	in:    func(r *records) *collection[*accountRecord] { return &r.accounts },
+	amend: func(_ *records, r *accountRecord, c *Change) { c.Account = r.ID },
+}
+
+// Account returns the account with this id.
+func (s *Store) Account(id string) (Account, bool) {
+	r, ok := accountKind.named(s.view.Load(), id)
+	return r.Account, ok
+}
+
+// Accounts returns all accounts by id.
+func (s *Store) Accounts() []Account {
+	return list(accountKind.of(s.view.Load(), ""), func(r *accountRecord) (Account, bool) { return r.Account, true })
 }
 
 // maxAccountID is the length of a DNS label.
 const maxAccountID = 63
 
-// CreateAccount makes an account.
+// CreateAccount creates an account.
 func (s *Store) CreateAccount(ctx context.Context, id string) (Account, error) {
 	notAllowed := func(r rune) bool { return r != '-' && (r < 'a' || r > 'z') && (r < '0' || r > '9') }
 	if id == "" || len(id) > maxAccountID || strings.ContainsFunc(id, notAllowed) {
@@ -52,8 +60,8 @@ func (s *Store) RemoveAccount(ctx context.Context, id string) error {
 		if _, err := t.account(id); err != nil {
 			return err
 		}
-		// First its mark, then what it has: when it gets something after that
-		// was read, the mark has changed.
+		// First its mark, then its records: when it gets one after these were read,
+		// the mark has changed.
 		t.get(markAccount(id))
 		if err := checkEmpty(t, id); err != nil {
 			return err
@@ -65,8 +73,7 @@ func (s *Store) RemoveAccount(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	// What is left is void without the account. The sweeper removes it when
-	// this fails.
+	// The rest is void without the account. The sweeper removes it when this fails.
 	if err := s.dropLeftovers(ctx, id); err != nil {
 		s.log.Warn("failed to remove what a removed account had", "account_id", id, "error", err)
 	}
@@ -100,11 +107,11 @@ func checkEmpty(t *tx, id string) error {
 func (s *Store) dropLeftovers(ctx context.Context, id string) error {
 	var keys []string
 	for _, dir := range accountDirs {
-		items, err := s.items(ctx, dir+id+"/")
+		snap, err := s.kv.Range(ctx, Prefix(dir+id+"/"))
 		if err != nil {
 			return err
 		}
-		for _, item := range items {
+		for _, item := range snap.Items {
 			keys = append(keys, item.Key)
 		}
 	}

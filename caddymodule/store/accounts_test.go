@@ -214,7 +214,7 @@ func TestPasskeys(t *testing.T) {
 	if err := s.UpdatePasskey(t.Context(), ann.ID, one); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, s.UpdatePasskey(t.Context(), bob.ID, one), store.ErrNotFound, "no such passkey")
+	wantError(t, s.UpdatePasskey(t.Context(), bob.ID, one), store.ErrNotFound, "passkey was not found")
 	s = c.open(t, closed(t, s, path))
 	got := s.Passkeys(ann.ID)
 	if len(got) != 2 || got[0].Name != "phone" || string(got[0].Credential) != `{"sign_count":2}` || !got[0].LastUsedAt.Equal(used) ||

@@ -56,11 +56,9 @@ var (
 // with another one is refused.
 const schemaVersion = 1
 
-// OpenBolt opens the store in the file at path and creates it, mode 0600, and
-// its directory, mode 0700, when they do not exist. It fails with ErrLocked
-// when another process has the file open, and with ErrSchema when the file is
-// something else or of a newer program; then it leaves the file as it was.
-// Next to the file lies path+".owner", which names the process that has it open.
+// OpenBolt opens the store in the file at path, or creates it with mode 0600. It
+// fails with ErrLocked when another process has it open, which path+".owner" names,
+// and with ErrSchema, leaving it as it is, when it is another program's or newer.
 func OpenBolt(path string, o BoltOptions) (KV, error) {
 	if o.LockTimeout <= 0 {
 		o.LockTimeout = 2 * time.Second
@@ -102,63 +100,57 @@ func explainOpen(path string, err error) error {
 	return fmt.Errorf("opening the store %s: %w", path, err)
 }
 
-// prepare checks the schema or writes it into a new file, notes who has the file
-// now, and loads the revision and the leases.
+// prepare checks the schema or writes it into a new file, loads the revision and the
+// leases, and notes who has the file now.
 func (b *boltKV) prepare(history int) error {
-	var fresh bool
-	err := b.db.View(func(tx *bolt.Tx) (err error) {
-		fresh, err = checkSchema(tx, b.path)
-		return err
+	b.mu.Lock() // since leases may end at once
+	defer b.mu.Unlock()
+	err := b.db.Update(func(tx *bolt.Tx) error {
+		if err := ensureSchema(tx, b.path); err != nil {
+			return err
+		}
+		b.history = newHistory(readRevision(tx), history)
+		return b.loadLeases(tx)
 	})
 	if err != nil {
 		return err
 	}
 	// The file holds the private key of the gateway's tunnels: it may have been
-	// made, or copied here, with a wider mode.
-	if err := os.Chmod(b.path, 0o600); err != nil {
+	// created, or copied here, with a wider mode.
+	if err = os.Chmod(b.path, 0o600); err == nil {
+		err = writeOwner(b.path, time.Now())
+	}
+	if err != nil {
 		return fmt.Errorf("opening the store: %w", err)
 	}
-	if fresh {
-		if err := b.db.Update(writeSchema); err != nil {
-			return fmt.Errorf("creating the store %s: %w", b.path, err)
-		}
+	for _, l := range b.leases {
+		l.begin()
 	}
-	if err := writeOwner(b.path, time.Now()); err != nil {
-		return fmt.Errorf("opening the store: %w", err)
-	}
-	// With the lock, since leases may end at once.
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.db.View(func(tx *bolt.Tx) error {
-		b.history = newHistory(readRevision(tx), history)
-		return b.loadLeases(tx)
-	})
+	return nil
 }
 
-// checkSchema reports whether the file is new, with no bucket at all, and fails
+// ensureSchema writes the schema into a new file, with no bucket at all, and fails
 // if it is not one of ours either.
-func checkSchema(tx *bolt.Tx, path string) (fresh bool, err error) {
+func ensureSchema(tx *bolt.Tx, path string) error {
 	meta := tx.Bucket(bucketMeta)
 	if meta == nil {
-		if first, _ := tx.Cursor().First(); first != nil {
-			return false, Errorf(ErrSchema, "%s is a database of another program, not a Postern store: name another file", path)
+		if first, _ := tx.Cursor().First(); first == nil {
+			return writeSchema(tx)
 		}
-		return true, nil
 	}
-	version := meta.Get(metaSchema)
-	if len(version) != 8 || len(meta.Get(metaRevision)) != 8 {
-		return false, Errorf(ErrSchema, "%s is a database of another program, not a Postern store: name another file", path)
+	if meta == nil || len(meta.Get(metaSchema)) != 8 || len(meta.Get(metaRevision)) != 8 {
+		return Errorf(ErrSchema, "%s is a database of another program, not a Postern store: name another file", path)
 	}
-	if v := binary.BigEndian.Uint64(version); v != schemaVersion {
-		return false, Errorf(ErrSchema, "the store %s has schema version %d, and this program knows only %d: "+
+	if v := binary.BigEndian.Uint64(meta.Get(metaSchema)); v != schemaVersion {
+		return Errorf(ErrSchema, "the store %s has schema version %d, and this program knows only %d: "+
 			"it was written by a newer Postern, so run that one, or name another file", path, v, schemaVersion)
 	}
 	for _, name := range [][]byte{bucketItems, bucketLeases, bucketLeased} {
 		if tx.Bucket(name) == nil {
-			return false, Errorf(ErrSchema, "the store %s lacks its part %q: restore a copy", path, name)
+			return Errorf(ErrSchema, "the store %s lacks its part %q: restore a copy", path, name)
 		}
 	}
-	return false, nil
+	return nil
 }
 
 func writeSchema(tx *bolt.Tx) error {

@@ -15,9 +15,7 @@ import (
 const retryEnd = time.Second
 
 // boltLease is a lease and the handle on it. The file knows its ttl only; the
-// deadline is in memory, so that keeping a lease alive costs no write, and
-// after a restart each lease has its full ttl again, as etcd's leases have
-// when the leader changes.
+// deadline is in memory, so that keeping a lease alive costs no write.
 type boltLease struct {
 	b   *boltKV
 	id  LeaseID
@@ -56,23 +54,16 @@ func (l *boltLease) begin() {
 	l.b.leases[l.id] = l
 }
 
+// loadLeases reads the leases. They have not begun.
 func (b *boltKV) loadLeases(tx *bolt.Tx) error {
-	var all []*boltLease
-	err := tx.Bucket(bucketLeases).ForEach(func(k, v []byte) error {
+	return tx.Bucket(bucketLeases).ForEach(func(k, v []byte) error {
 		if len(k) != 8 || len(v) != 8 {
 			return Errorf(ErrSchema, "the store %s has a damaged lease: restore a copy", b.path)
 		}
 		id, ttl := LeaseID(binary.BigEndian.Uint64(k)), time.Duration(binary.BigEndian.Uint64(v))
-		all = append(all, &boltLease{b: b, id: id, ttl: ttl})
+		b.leases[id] = &boltLease{b: b, id: id, ttl: ttl}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	for _, l := range all {
-		l.begin()
-	}
-	return nil
 }
 
 func (l *boltLease) ID() LeaseID { return l.id }

@@ -80,8 +80,8 @@ func (b *boltKV) commit(f func(*boltWrite) error) (int64, error) {
 		return before, errors.Join(err, tx.Rollback())
 	}
 	if err := b.commitTx(tx); err != nil {
-		// What the file says now is unknown until it is read again, and
-		// nothing may go on from what the watchers have seen so far.
+		// Whether the file has the changes is unknown until it is read again. If it
+		// has, the watchers must read them.
 		revision := before
 		readErr := b.db.View(func(tx *bolt.Tx) error {
 			revision = readRevision(tx)

@@ -15,7 +15,6 @@ type history struct {
 	mu        sync.Mutex
 	batches   []Batch // of the revisions compacted+1, compacted+2, …
 	compacted int64   // transactions up to this revision are dropped
-	epoch     int     // counts resets
 	closed    bool
 	changed   chan struct{} // closed and replaced when something above changes
 }
@@ -37,13 +36,12 @@ func (h *history) add(b Batch) {
 	h.broadcast()
 }
 
-// reset drops everything: watchers must read the state, which is at revision
-// now, and watch again.
+// reset drops everything: the state is at revision now. Watchers that have not got
+// so far must read it and watch again.
 func (h *history) reset(revision int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.batches, h.compacted = nil, revision
-	h.epoch++
 	h.broadcast()
 }
 
@@ -71,18 +69,18 @@ func (h *history) watch(span Span, from int64) (*boltWatcher, error) {
 	if from <= h.compacted {
 		return nil, ErrCompacted
 	}
-	return &boltWatcher{h: h, span: span, next: from, epoch: h.epoch, closed: make(chan struct{})}, nil
+	return &boltWatcher{h: h, span: span, next: from, closed: make(chan struct{})}, nil
 }
 
 // from returns the batch of the given revision, or else a channel that is
 // closed when to ask again.
-func (h *history) from(revision int64, epoch int) (Batch, <-chan struct{}, error) {
+func (h *history) from(revision int64) (Batch, <-chan struct{}, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case h.closed:
 		return Batch{}, nil, ErrClosed
-	case epoch != h.epoch || revision <= h.compacted:
+	case revision <= h.compacted:
 		return Batch{}, nil, ErrCompacted
 	}
 	if i := revision - h.compacted - 1; i < int64(len(h.batches)) {
@@ -92,10 +90,9 @@ func (h *history) from(revision int64, epoch int) (Batch, <-chan struct{}, error
 }
 
 type boltWatcher struct {
-	h     *history
-	span  Span
-	next  int64 // revision
-	epoch int
+	h    *history
+	span Span
+	next int64 // revision
 
 	once   sync.Once
 	closed chan struct{}
@@ -111,7 +108,7 @@ func (w *boltWatcher) Next(ctx context.Context) (Batch, error) {
 		if err := ctx.Err(); err != nil {
 			return Batch{}, err
 		}
-		batch, wait, err := w.h.from(w.next, w.epoch)
+		batch, wait, err := w.h.from(w.next)
 		if err != nil {
 			return Batch{}, err
 		}

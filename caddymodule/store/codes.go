@@ -33,10 +33,9 @@ func formatCode(digits string) string {
 	return prefixCode + digits[:codeDigits/2] + "-" + digits[codeDigits/2:]
 }
 
-// NormalizeCode returns a claim code as it was made, PAIR-XXXX-XXXX, from what
-// a person typed: the case does not matter, O is read as 0, I and L as 1, and
-// blanks, dashes and the prefix may be missing or more. It returns false for
-// anything else.
+// NormalizeCode returns a claim code as PAIR-XXXX-XXXX from what a person typed, in
+// any case: O is read as 0, I and L as 1, and blanks, dashes and the prefix may be
+// missing or more.
 func NormalizeCode(s string) (string, bool) {
 	if len(s) > 64 {
 		return "", false

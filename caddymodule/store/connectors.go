@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"crypto/subtle"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,7 +23,15 @@ type nextSecret struct {
 	Shown bool   `json:"shown,omitempty"` // to a person
 }
 
-func (r *connectorRecord) place() key { return key{r.Account, r.ID} }
+func (r *connectorRecord) place() key    { return key{r.Account, r.ID} }
+func (r *connectorRecord) label() string { return r.Name }
+
+func (r *connectorRecord) state() string {
+	if r.RotatedAt == nil {
+		return ""
+	}
+	return r.RotatedAt.String()
+}
 
 func (r *connectorRecord) check() error {
 	if r.next(digest{}) >= 0 {
@@ -39,26 +48,61 @@ func (r *connectorRecord) current() Connector {
 }
 
 var connectorKind = &kind[connectorRecord, *connectorRecord]{
-	dir: dirConnectors, prefix: prefixConnector, seenAt: dirConnectorsSeen,
+	dir: dirConnectors, prefix: prefixConnector, seenAt: dirConnectorsSeen, what: KindConnector,
 	in: func(r *records) *collection[*connectorRecord] { return &r.connectors },
-	change: func(_ *records, r *connectorRecord) Change {
-		return Change{Kind: KindConnector, Account: r.Account, ID: r.ID, Name: r.Name}
-	},
 }
 
-// CreateConnector makes a connector and returns it with its secret, which
-// cannot be had again. The name must be free in the account.
+// Connector returns the connector with this id, of any account.
+func (s *Store) Connector(id string) (Connector, bool) {
+	r, ok := connectorKind.named(s.view.Load(), id)
+	return r.current(), ok
+}
+
+// Connectors returns the connectors of an account in the order of their
+// creation.
+func (s *Store) Connectors(account string) []Connector {
+	return list(connectorKind.of(s.view.Load(), account), func(r *connectorRecord) (Connector, bool) { return r.current(), true })
+}
+
+// AuthenticateConnector returns the connector with this id if secret is its
+// secret, or the new one of a rotation, else ErrUnauthenticated. It takes no
+// lock, and the same time for all wrong secrets.
+func (s *Store) AuthenticateConnector(id, secret string) (Connector, error) {
+	r, known := connectorKind.named(s.view.Load(), id) // an unknown one has a hash of no secret
+	hash, valid := hashSecret("", secret)
+	same := r.matches(func(own []byte) bool { return subtle.ConstantTimeCompare(hash[:], own) == 1 })
+	if !known || !valid || !same {
+		return Connector{}, Errorf(ErrUnauthenticated, "the tunnel token is not valid: its connector was removed, or its secret is wrong")
+	}
+	return r.Connector, nil
+}
+
+// MatchConnector reports whether match accepts the SHA-256 of a secret that
+// AuthenticateConnector accepts of this connector.
+func (s *Store) MatchConnector(id string, match func(secretHash []byte) bool) bool {
+	r, known := connectorKind.named(s.view.Load(), id)
+	return known && r.matches(match)
+}
+
+// matches reports whether match accepts one of the hashes. It asks for all.
+func (r *connectorRecord) matches(match func(hash []byte) bool) bool {
+	same := match(r.Hash[:])
+	for _, next := range r.Next {
+		same = match(next.Hash[:]) || same
+	}
+	return same
+}
+
+// CreateConnector creates a connector and returns it with its secret, which is
+// not shown again. The name must be free in the account.
 func (s *Store) CreateConnector(ctx context.Context, account, name string) (Connector, string, error) {
 	if err := checkConnectorName(name); err != nil {
 		return Connector{}, "", err
 	}
 	secret, hash := newSecret("")
 	r := s.newConnector(ctx, account, name, hash)
-	err := s.update(ctx, "creating the connector", func(t *tx) error { return createConnector(t, r) })
-	if err != nil {
-		return Connector{}, "", err
-	}
-	return r.Connector, secret, nil
+	c, err := update(ctx, s, "creating the connector", func(t *tx) (Connector, error) { return r.Connector, createConnector(t, r) })
+	return c, secret, err
 }
 
 func (s *Store) newConnector(ctx context.Context, account, name string, hash digest) *connectorRecord {
@@ -78,19 +122,14 @@ func checkConnectorName(name string) error {
 }
 
 func createConnector(t *tx, r *connectorRecord) error {
-	if _, err := t.account(r.Account); err != nil {
-		return err
-	}
-	if err := t.s.checkLimit(r.Account, KindConnector); err != nil {
+	if err := connectorKind.add(t, r); err != nil {
 		return err
 	}
 	name := connectorNamePath(r.Account, r.Name)
 	if t.get(name).Exists() {
 		return Errorf(ErrExists, "the account %q has a connector %q already: give another name, or remove that one first", r.Account, r.Name)
 	}
-	connectorKind.create(t, r)
 	t.put(name, &nameRecord{ID: r.ID})
-	t.mark(markAccount(r.Account))
 	return nil
 }
 
@@ -105,9 +144,11 @@ func (s *Store) RemoveConnector(ctx context.Context, account, idOrName string) (
 		// First its mark, then the deployments: when another one begins to
 		// use it after they were read, the mark has changed.
 		t.get(dirConnectorUses + r.ID)
-		users, err := deploymentsOf(t, r.Connector)
-		if err != nil {
-			return Connector{}, err
+		var users []string
+		for _, d := range deploymentKind.within(t, account) {
+			if slices.Contains(d.Connectors, r.ID) {
+				users = append(users, d.Name)
+			}
 		}
 		if len(users) > 0 {
 			return Connector{}, Errorf(ErrInUse, "the connector %q is in use by %s: point them to another connector, or remove them first",
@@ -122,12 +163,12 @@ func (s *Store) RemoveConnector(ctx context.Context, account, idOrName string) (
 // TouchConnector notes that a connector is online now. It does no I/O: the times
 // are written together, and that of one connector once a minute at most.
 func (s *Store) TouchConnector(id string) {
-	if r, ok := s.view.Load().connectors.named(id); ok {
+	if r, ok := connectorKind.named(s.view.Load(), id); ok {
 		s.touch(r.use, saveRest)
 	}
 }
 
-// someOf lists names for a message that is to be read: five, and how many more.
+// someOf lists five names, and how many more there are.
 func someOf(names []string) string {
 	const most = 5
 	if more := len(names) - most; more > 1 {
@@ -149,19 +190,4 @@ func findConnector(t *tx, account, idOrName string) (*connectorRecord, error) {
 		return nil, Errorf(ErrNotFound, "there is no connector %.40q in the account %.40q", idOrName, account)
 	}
 	return r, nil
-}
-
-// deploymentsOf returns the names of the deployments that use a connector.
-func deploymentsOf(t *tx, c Connector) ([]string, error) {
-	var names []string
-	for _, item := range t.items(deploymentKind.span(c.Account)) {
-		d, err := deploymentKind.decode(item)
-		if err != nil {
-			return nil, err
-		}
-		if slices.Contains(d.Connectors, c.ID) {
-			names = append(names, d.Name)
-		}
-	}
-	return names, nil
 }

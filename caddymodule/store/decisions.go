@@ -2,18 +2,14 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/postern-dev/postern/connector/text"
 )
 
 // ApprovePairing makes the device that waits with a claim code a connector of
-// the account, both or neither. Without a name the connector gets that of the
-// device's host, with a number if it is taken. Only a pending pairing can be
-// approved: others fail with ErrExpired or ErrConflict, so of two approvals
-// one wins.
+// the account. Without a name it gets that of the device's host, with a number if
+// that is taken. A pairing that is not pending fails with ErrExpired or ErrConflict.
 func (s *Store) ApprovePairing(ctx context.Context, account, idOrCode, connectorName, by string) (Pairing, Connector, error) {
 	if connectorName != "" {
 		if err := checkConnectorName(connectorName); err != nil {
@@ -23,7 +19,7 @@ func (s *Store) ApprovePairing(ctx context.Context, account, idOrCode, connector
 	c := s.newConnector(ctx, account, connectorName, digest{})
 	p, err := s.decide(ctx, "approving the pairing", account, idOrCode, by, func(t *tx, r *pairingRecord) error {
 		if r.State == PairingWaiting {
-			return errNoDevice()
+			return errNoDevice
 		}
 		c.Hash = *r.DeviceHash
 		r.State, r.Connector, c.Pairing = PairingApproved, c.ID, r.ID
@@ -32,10 +28,7 @@ func (s *Store) ApprovePairing(ctx context.Context, account, idOrCode, connector
 		}
 		return createNamed(t, c, r.Device.Hostname)
 	})
-	if err != nil {
-		return Pairing{}, Connector{}, err
-	}
-	return p, c.Connector, nil
+	return p, c.Connector, err
 }
 
 // ReplaceConnector gives the device that waits with a claim code the place of a
@@ -45,7 +38,7 @@ func (s *Store) ReplaceConnector(ctx context.Context, account, idOrCode, connect
 	var c *connectorRecord
 	p, err := s.decide(ctx, "giving the device a connector's place", account, idOrCode, by, func(t *tx, r *pairingRecord) error {
 		if r.State == PairingWaiting {
-			return errNoDevice()
+			return errNoDevice
 		}
 		old, err := findConnector(t, account, connector)
 		if err != nil {
@@ -64,16 +57,14 @@ func (s *Store) ReplaceConnector(ctx context.Context, account, idOrCode, connect
 	return p, c.Connector, nil
 }
 
-func errNoDevice() error {
-	return Errorf(ErrConflict, "no device waits for approval: none has used the claim code yet")
-}
+var errNoDevice = Errorf(ErrConflict, "no device waits for approval: none has used the claim code yet")
 
 // Namesake returns the connector of an account that has the name that a device
 // would get after its host: it is probably the same machine.
 func (s *Store) Namesake(account string, d Device) (Connector, bool) {
 	base := hostName(d.Hostname)
-	for _, r := range s.view.Load().connectors.byID.all() {
-		if r.Account == account && r.Name == base {
+	for r := range connectorKind.of(s.view.Load(), account) {
+		if r.Name == base {
 			return r.Connector, true
 		}
 	}
@@ -94,7 +85,7 @@ func (s *Store) decide(
 	ctx context.Context, doing, account, idOrCode, by string, f func(*tx, *pairingRecord) error,
 ) (Pairing, error) {
 	now := s.time()
-	unknown := Errorf(ErrNotFound, "there is no such pairing in the account %.40q: check the code, or start a new pairing", account)
+	unknown := Errorf(ErrNotFound, "the pairing was not found in the account %.40q: check the code, or start a new pairing", account)
 	known, ok := s.pairingOf(idOrCode)
 	if !ok || known.Account != account {
 		return Pairing{}, fmt.Errorf("%s: %w", doing, unknown)
@@ -127,16 +118,18 @@ func errDecided(p Pairing) error {
 	return Errorf(ErrConflict, "the pairing was %s already%s: start a new one for another device", p.State, by)
 }
 
-// createNamed is createConnector with a name after the host's. It looks for
-// another one when that is taken at the same time.
-func createNamed(t *tx, c *connectorRecord, hostname string) (err error) {
-	for range maxAttempts {
-		c.Name = freeName(t, c.Account, hostname)
-		if err = createConnector(t, c); !errors.Is(err, ErrExists) {
-			break
-		}
+// createNamed is createConnector with the name of a host, and a number if that is
+// taken.
+func createNamed(t *tx, c *connectorRecord, hostname string) error {
+	taken := make(map[string]bool)
+	for other := range connectorKind.of(t.s.view.Load(), c.Account) {
+		taken[other.Name] = true
 	}
-	return err
+	c.Name = hostName(hostname)
+	for n := 2; taken[c.Name] || t.get(connectorNamePath(c.Account, c.Name)).Exists(); n++ {
+		c.Name = fmt.Sprintf("%s-%d", hostName(hostname), n)
+	}
+	return createConnector(t, c)
 }
 
 // hostName is the name of a connector after its host's, leaving room for a
@@ -147,19 +140,4 @@ func hostName(hostname string) string {
 		return "connector"
 	}
 	return base
-}
-
-// freeName returns a name for a connector that none of the account has, made
-// from the name of a host.
-func freeName(t *tx, account, hostname string) string {
-	base := hostName(hostname)
-	taken := make(map[string]bool)
-	for _, item := range t.items(connectorNamePath(account, base)) {
-		taken[strings.TrimPrefix(item.Key, connectorNamePath(account, ""))] = true
-	}
-	name := base
-	for n := 2; taken[name]; n++ {
-		name = fmt.Sprintf("%s-%d", base, n)
-	}
-	return name
 }

@@ -154,7 +154,7 @@ func TestOvertaken(t *testing.T) {
 		return err
 	}
 	redeem := func(s *store.Store) error {
-		_, err := s.RedeemLink(t.Context(), secret, "Ann", "hash")
+		_, err := s.RedeemLink(t.Context(), secret, "Ann", "hash", store.Ending{})
 		return err
 	}
 	for key, c := range map[string]struct {
@@ -198,7 +198,7 @@ func TestSetupIsOvertaken(t *testing.T) {
 	other := newStore(t, share(kv))
 	_, secret := mustLink(t, other, store.LinkSetup, "")
 	s := newStore(t, &overtakenKV{KV: share(kv), key: "user_names/ann", others: func() { mustUser(t, other, "bob") }})
-	_, err := s.RedeemLink(t.Context(), secret, "Ann", "hash")
+	_, err := s.RedeemLink(t.Context(), secret, "Ann", "hash", store.Ending{})
 	wantError(t, err, store.ErrConflict, "set up already")
 	if other.UserCount() != 1 {
 		t.Errorf("there are %d users", other.UserCount())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/scope"
 )
@@ -13,7 +14,8 @@ type deploymentRecord struct {
 	Deployment
 }
 
-func (r *deploymentRecord) place() key { return key{r.Account, r.Name} }
+func (r *deploymentRecord) place() key    { return key{r.Account, r.Name} }
+func (r *deploymentRecord) label() string { return r.Name }
 
 func (r *deploymentRecord) check() error {
 	if err := scope.CheckName(r.Name); err != nil {
@@ -27,11 +29,20 @@ func (r *deploymentRecord) check() error {
 }
 
 var deploymentKind = &kind[deploymentRecord, *deploymentRecord]{
-	dir: dirDeployments,
-	in:  func(r *records) *collection[*deploymentRecord] { return &r.deployments },
-	change: func(_ *records, r *deploymentRecord) Change {
-		return Change{Kind: KindDeployment, Account: r.Account, ID: r.Name, Name: r.Name}
-	},
+	dir: dirDeployments, what: KindDeployment,
+	in: func(r *records) *collection[*deploymentRecord] { return &r.deployments },
+}
+
+// Deployment returns the deployment with this name. It takes no lock and
+// allocates nothing.
+func (s *Store) Deployment(account, name string) (Deployment, bool) {
+	r, ok := deploymentKind.at(s.view.Load(), account, name)
+	return r.Deployment, ok
+}
+
+// Deployments returns the deployments of an account by name.
+func (s *Store) Deployments(account string) []Deployment {
+	return list(deploymentKind.of(s.view.Load(), account), func(r *deploymentRecord) (Deployment, bool) { return r.Deployment, true })
 }
 
 const (
@@ -39,11 +50,9 @@ const (
 	maxConcurrency = 1_000_000
 )
 
-// SetDeployment creates the deployment of this account and name or replaces
-// it, and returns it as it is now. The connectors may be given by id or name,
-// and must exist in the account; doubled ones count once. The times in d, and by
-// whom it was set, are ignored. What was learned about the deployment's tokens
-// is removed: another model may answer now.
+// SetDeployment creates the deployment of this account and name or replaces it. The
+// connectors may be given by id or name; times and actors in d are ignored. Its
+// calibration is removed: another model may answer now.
 func (s *Store) SetDeployment(ctx context.Context, d Deployment) (Deployment, error) {
 	if err := checkDeployment(d); err != nil {
 		return Deployment{}, err
@@ -124,4 +133,50 @@ func (s *Store) RemoveDeployment(ctx context.Context, account, name string) (Dep
 		return Deployment{}, err
 	}
 	return r.Deployment, nil
+}
+
+type calibrationRecord struct {
+	header
+	Calibration
+}
+
+func (r *calibrationRecord) place() key { return key{r.Account, r.Deployment} }
+
+var calibrationKind = &kind[calibrationRecord, *calibrationRecord]{
+	dir: dirCalibrations,
+	in:  func(r *records) *collection[*calibrationRecord] { return &r.calibrations },
+}
+
+// Calibration is what was learned about counting the tokens of a deployment's
+// model, for the registration that was made at Since, the deployment's
+// UpdatedAt.
+type Calibration struct {
+	Account    string    `json:"account"`
+	Deployment string    `json:"deployment"`
+	Since      time.Time `json:"since"`
+	Plain      float64   `json:"plain,omitempty"` // ratio for prompts without tools; 0: not known
+	Tools      float64   `json:"tools,omitempty"` // ratio for prompts with tools; 0: not known
+}
+
+// Calibration returns what was learned about a deployment as it is registered
+// now. It takes no lock and allocates nothing.
+func (s *Store) Calibration(account, deployment string) (Calibration, bool) {
+	v := s.view.Load()
+	c, ok := calibrationKind.at(v, account, deployment)
+	d, deployed := deploymentKind.at(v, account, deployment)
+	if !ok || !deployed || !c.Since.Equal(d.UpdatedAt) {
+		return Calibration{}, false
+	}
+	return c.Calibration, true
+}
+
+// SaveCalibration stores what was learned about a deployment, unless that has
+// been registered again or removed since.
+func (s *Store) SaveCalibration(ctx context.Context, c Calibration) error {
+	return s.update(ctx, "saving a calibration", func(t *tx) error {
+		if d := deploymentKind.load(t, c.Account, c.Deployment); d != nil && d.UpdatedAt.Equal(c.Since) {
+			calibrationKind.save(t, &calibrationRecord{Calibration: c})
+		}
+		return nil
+	})
 }

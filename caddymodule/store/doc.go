@@ -27,6 +27,7 @@
 //	connector_names/ACCOUNT/NAME    the id of the connector of that name
 //	connector_uses/ID               changed whenever a deployment begins to use the connector
 //	connectors/ACCOUNT/ID           connector and the SHA-256 of its secret, in a rotation of several
+//	connectors_seen/ACCOUNT/ID      when the connector was last online, apart as last_used
 //	deployments/ACCOUNT/NAME        deployment
 //	keys/ACCOUNT/ID                 key and the SHA-256 of its secret
 //	last_used/ACCOUNT/ID            when the key was last used; apart from the key, so
@@ -34,7 +35,7 @@
 //	links/ACCOUNT/ID                one-time link and the SHA-256 of its secret
 //	marks/accounts/ID               changed whenever the account gets a key, connector or user
 //	marks/pairings/ACCOUNT          changed whenever the account gets a pairing
-//	marks/users                     changed whenever a user or a setup link is made
+//	marks/users                     changed whenever a user or a setup link is created
 //	pairings/ACCOUNT/ID             pairing and the SHA-256 of its code and of its device's secret
 //	passkeys/USER/SHA-256 OF ID     passkey
 //	recent/ACCOUNT                  bytes about the latest requests

@@ -10,7 +10,7 @@ import (
 // are.
 var (
 	ErrInvalid         = errors.New("invalid")         // the arguments break a rule
-	ErrNotFound        = errors.New("not found")       // there is no such record or lease
+	ErrNotFound        = errors.New("not found")       // the record or lease does not exist
 	ErrExists          = errors.New("exists already")  // the name is taken
 	ErrInUse           = errors.New("in use")          // deployments still need the connector; the account is not empty
 	ErrConflict        = errors.New("conflict")        // the records are not, or do not stay, in the state that the write needs

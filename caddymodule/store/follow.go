@@ -51,8 +51,7 @@ func (s *Store) follow(ctx context.Context, watcher Watcher) {
 }
 
 // resume returns a new watcher after the old one failed, or nil when the
-// context has ended. It reads the whole state again: watches fail too seldom
-// to have a second way of catching up.
+// context has ended. It reads the whole state again.
 func (s *Store) resume(ctx context.Context, cause error) Watcher {
 	for ctx.Err() == nil {
 		if !errors.Is(cause, ErrCompacted) {
@@ -72,10 +71,9 @@ func (s *Store) resume(ctx context.Context, cause error) Watcher {
 	return nil
 }
 
-// apply is the only place that changes the view. It makes all changes of the
-// batch visible at once, then cuts what runs on revoked keys, then calls
-// the subscribers, then lets go the writes that wait for it. The error is of a
-// record that could not be read.
+// apply is the only place that changes the view. It makes the changes of the batch
+// visible at once, revokes keys, calls the subscribers, then wakes the writes that
+// wait. The error is of a record that could not be read.
 func (s *Store) apply(batch Batch) error {
 	var errs []error
 	d := s.view.Load().draft(s.time())

@@ -96,7 +96,7 @@ func TestFailedFlush(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer kv.Close()
-	if item, err := kv.Get(t.Context(), keyKind.usePath(DefaultAccount, k.ID)); err != nil || !item.Exists() {
+	if item, err := kv.Get(t.Context(), keyKind.usePath(key{DefaultAccount, k.ID})); err != nil || !item.Exists() {
 		t.Errorf("the use is lost: %v", err)
 	}
 }
@@ -204,7 +204,6 @@ func FuzzRecord(f *testing.F) {
 		again(t, item, linkKind)
 		again(t, item, tokenKind)
 		again(t, item, pairingKind)
-		again(t, item, usageKind)
 	})
 }
 

@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 
 	"github.com/postern-dev/postern/caddymodule/scope"
 )
@@ -15,7 +17,15 @@ type keyRecord struct {
 	live  *LiveKey
 }
 
-func (r *keyRecord) place() key { return key{r.Account, r.ID} }
+func (r *keyRecord) place() key    { return key{r.Account, r.ID} }
+func (r *keyRecord) label() string { return r.Name }
+
+func (r *keyRecord) state() string {
+	if r.RevokedAt != nil {
+		return KeyRevoked
+	}
+	return KeyValid
+}
 
 func (r *keyRecord) check() (err error) {
 	if r.scope, err = scope.Parse(r.Scope); err != nil {
@@ -25,12 +35,10 @@ func (r *keyRecord) check() (err error) {
 }
 
 var keyKind = &kind[keyRecord, *keyRecord]{
-	dir: dirKeys, prefix: prefixKey, seenAt: dirLastUsed,
+	dir: dirKeys, prefix: prefixKey, seenAt: dirLastUsed, secret: prefixSecret, what: KindKey,
 	in:    func(r *records) *collection[*keyRecord] { return &r.keys },
 	index: func(r *keyRecord) digest { return r.Hash },
-	change: func(_ *records, r *keyRecord) Change {
-		return Change{Kind: KindKey, Account: r.Account, ID: r.ID, Name: r.Name, Removed: r.RevokedAt != nil}
-	},
+	amend: func(_ *records, r *keyRecord, c *Change) { c.Removed = c.Removed || r.RevokedAt != nil },
 	adopt: func(d *draft, old, next *keyRecord) {
 		if old == nil {
 			next.live = newLiveKey(next)
@@ -49,7 +57,21 @@ var keyKind = &kind[keyRecord, *keyRecord]{
 	},
 }
 
-// CreateKey makes a key and returns it with its secret, which cannot be had
+// FindKey returns the key with this secret, also when it is revoked. It takes no
+// lock and allocates nothing. It compares SHA-256 hashes, not in constant time: the
+// time reveals nothing that helps to find a secret.
+func (s *Store) FindKey(secret string) (*LiveKey, bool) {
+	r, ok := keyKind.bySecret(s.view.Load(), secret)
+	return r.live, ok
+}
+
+// Keys returns the keys of an account, the revoked ones too, in the order of
+// their creation.
+func (s *Store) Keys(account string) []Key {
+	return list(keyKind.of(s.view.Load(), account), func(r *keyRecord) (Key, bool) { return r.live.Key(), true })
+}
+
+// CreateKey creates a key and returns it with its secret, which is not shown
 // again. Names of keys need not differ.
 func (s *Store) CreateKey(ctx context.Context, account, name, scopeText string) (Key, string, error) {
 	if err := checkLabel("key", name); err != nil {
@@ -63,21 +85,8 @@ func (s *Store) CreateKey(ctx context.Context, account, name, scopeText string) 
 	r := &keyRecord{Hash: hash, Key: Key{
 		ID: newID(prefixKey, s.now()), Account: account, Name: name, Scope: parsed.String(), CreatedAt: s.time(), CreatedBy: actor(ctx),
 	}}
-	err = s.update(ctx, "creating the key", func(t *tx) error {
-		if _, err := t.account(account); err != nil {
-			return err
-		}
-		if err := s.checkLimit(account, KindKey); err != nil {
-			return err
-		}
-		keyKind.create(t, r)
-		t.mark(markAccount(account))
-		return nil
-	})
-	if err != nil {
-		return Key{}, "", err
-	}
-	return r.Key, secret, nil
+	k, err := update(ctx, s, "creating the key", func(t *tx) (Key, error) { return r.Key, keyKind.add(t, r) })
+	return k, secret, err
 }
 
 func errNoKey(account, id string) error {
@@ -102,13 +111,10 @@ func (s *Store) RevokeKey(ctx context.Context, account, id string) (Key, error) 
 		}
 		return r.Key, nil
 	})
-	if err != nil {
-		return Key{}, err
-	}
-	if r, ok := s.view.Load().keys.named(id); ok {
+	if r, ok := keyKind.named(s.view.Load(), id); ok && err == nil {
 		return r.live.Key(), nil // knows the last use
 	}
-	return revoked, nil
+	return revoked, err
 }
 
 // RemoveKey is RevokeKey, and leaves no record of the key, not even of one that
@@ -116,4 +122,76 @@ func (s *Store) RevokeKey(ctx context.Context, account, id string) (Key, error) 
 func (s *Store) RemoveKey(ctx context.Context, account, id string) error {
 	_, err := keyKind.take(ctx, s, "removing the key", account, id, errNoKey(account, id))
 	return err
+}
+
+// LiveKey is a key as it is now: its methods follow the store. One
+// key has one LiveKey, also across changes of its record, so a request may
+// hold it for as long as it runs.
+type LiveKey struct {
+	record atomic.Pointer[keyRecord]
+
+	mu      sync.Mutex
+	revoked bool // the callbacks have been or are being called
+	calls   map[*func()]struct{}
+}
+
+func newLiveKey(r *keyRecord) *LiveKey {
+	k := &LiveKey{revoked: r.RevokedAt != nil, calls: make(map[*func()]struct{})}
+	k.record.Store(r)
+	return k
+}
+
+// Key returns the record.
+func (k *LiveKey) Key() Key {
+	r := k.record.Load()
+	key := r.Key
+	key.LastUsedAt = r.use.last()
+	return key
+}
+
+// ID returns the key's id.
+func (k *LiveKey) ID() string { return k.record.Load().ID }
+
+// Account returns the id of the account that the key belongs to.
+func (k *LiveKey) Account() string { return k.record.Load().Account }
+
+// Scope returns what the key may be used for.
+func (k *LiveKey) Scope() scope.Scope { return k.record.Load().scope }
+
+// Allows reports whether the key may be used for a deployment's public name.
+func (k *LiveKey) Allows(name string) bool { return k.record.Load().scope.Allows(name) }
+
+// Revoked reports whether the key has been revoked.
+func (k *LiveKey) Revoked() bool { return k.record.Load().RevokedAt != nil }
+
+// OnRevoke has f called once when the key is revoked, before RevokeKey returns, or
+// at once if it is revoked already. f must return soon and not write to the store.
+// stop takes f back, and does not wait for an f that is running.
+func (k *LiveKey) OnRevoke(f func()) (stop func()) {
+	k.mu.Lock()
+	if k.revoked {
+		k.mu.Unlock()
+		f()
+		return func() {}
+	}
+	call := &f
+	k.calls[call] = struct{}{}
+	k.mu.Unlock()
+	return func() {
+		k.mu.Lock()
+		delete(k.calls, call)
+		k.mu.Unlock()
+	}
+}
+
+// revoke makes the calls, the first time. The record says so already, so that
+// a request that adds a call later finds the key revoked.
+func (k *LiveKey) revoke() {
+	k.mu.Lock()
+	calls := k.calls
+	k.revoked, k.calls = true, nil
+	k.mu.Unlock()
+	for call := range calls {
+		(*call)()
+	}
 }

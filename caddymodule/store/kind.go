@@ -16,16 +16,24 @@ const recordVersion = 1
 type header struct {
 	V int `json:"v"`
 
-	use *use // when it was last used, in the view and for kinds that note it
+	revision int64 // of the record's last change, in the view
+	use      *use  // when it was last used, in the view and for kinds that note it
 }
 
 func (h *header) head() *header { return h }
 
+// The defaults of records whose changes need no name or state, or that have no rule.
+func (h *header) label() string { return "" }
+func (h *header) state() string { return "" }
+func (h *header) check() error  { return nil }
+
 // record is what a kind needs to know of its records.
 type record interface {
 	head() *header
-	place() key   // within the kind
-	check() error // what makes the record invalid at its place
+	place() key    // within the kind
+	label() string // Change.Name
+	state() string // Change.State
+	check() error  // what makes the record invalid at its place
 }
 
 // key is the place of a record within its kind: the account or user that it
@@ -33,7 +41,7 @@ type record interface {
 type key struct{ owner, id string }
 
 // kind is one kind of records: where they are, how they are read, and what the
-// view does with them. All kinds stand in kinds.go.
+// view does with them. All kinds are in kinds.go.
 type kind[R any, P interface {
 	*R
 	record
@@ -41,19 +49,23 @@ type kind[R any, P interface {
 	dir    string
 	prefix string // of ids, which are unique; "": the records have names
 	seenAt string // directory of the times of use; "": they are not noted
+	secret string // prefix of secrets, for kinds that are found by one
+	what   string // Change.Kind; "": changes are not reported
 
-	// in is where the view has the records; nil: it does not.
+	// in is where the view has the records.
 	in func(*records) *collection[P]
 	// index is by what a record is found besides its place: the hash of a secret,
 	// a code or a name. It may be nil.
 	index func(P) digest
-	// change is what subscribers get, if it has a kind. It may be nil.
-	change func(*records, P) Change
+	// amend corrects what subscribers get of a change. It may be nil.
+	amend func(*records, P, *Change)
 	// adopt has next, which is not in the view yet, take over what outlives old,
 	// which is nil for a new record. It may be nil.
 	adopt func(d *draft, old, next P)
 	// removed is called for a record that has left the view. It may be nil.
 	removed func(d *draft, old P)
+
+	none R // stands for a record that does not exist
 }
 
 // path returns the key in the KV of a record at its place.
@@ -61,11 +73,19 @@ func (k *kind[R, P]) path(owner, id string) string {
 	if owner == "" {
 		return k.dir + id
 	}
-	return k.dir + owner + "/" + id
+	return k.span(owner) + id
+}
+
+// paths returns the keys in the KV of a record and of the time of its use.
+func (k *kind[R, P]) paths(at key) []string {
+	if k.seenAt == "" {
+		return []string{k.path(at.owner, at.id)}
+	}
+	return []string{k.path(at.owner, at.id), k.usePath(at)}
 }
 
 // usePath returns the key in the KV of the time of use of a record.
-func (k *kind[R, P]) usePath(owner, id string) string { return k.seenAt + owner + "/" + id }
+func (k *kind[R, P]) usePath(at key) string { return k.seenAt + at.owner + "/" + at.id }
 
 // span is the beginning of the keys of all records of an owner.
 func (k *kind[R, P]) span(owner string) string { return k.dir + owner + "/" }
@@ -84,40 +104,43 @@ func (k *kind[R, P]) decode(item Item) (P, error) {
 	if err := decode(item, r); err != nil {
 		return nil, err
 	}
-	at := r.place()
-	if item.Key != k.path(at.owner, at.id) || at.id == "" || k.prefix != "" && !checkID(k.prefix, at.id) {
+	dir, at := splitPath(item.Key)
+	if dir != k.dir || at != r.place() || at.id == "" || k.prefix != "" && !checkID(k.prefix, at.id) {
 		return nil, damaged(item, "its id is not that of its place")
 	}
 	if err := r.check(); err != nil {
 		return nil, damaged(item, err.Error())
 	}
+	r.head().revision = item.ModRevision
 	return r, nil
 }
 
-// apply brings a record into the view.
-func (k *kind[R, P]) apply(d *draft, item Item) error {
+// apply brings a record into the view, if that has not its revision.
+func (k *kind[R, P]) apply(d *draft, at key, item Item) error {
+	c := k.in(&d.records)
+	old := c.byID.value(k.slot(at))
+	if old != nil && old.head().revision == item.ModRevision {
+		return nil
+	}
 	next, err := k.decode(item)
 	if err != nil {
 		return err
 	}
-	c, at := k.in(&d.records), k.slot(next.place())
-	old := c.byID.value(at)
 	switch {
 	case old != nil:
 		next.head().use = old.head().use
 		k.unindex(d, c, old)
 	case k.seenAt != "":
-		place := next.place()
-		next.head().use = &use{path: k.usePath(place.owner, place.id)}
+		next.head().use = &use{path: k.usePath(at)}
 	}
 	if k.adopt != nil {
 		k.adopt(d, old, next)
 	}
-	c.byID.set(d.edit, at, next)
+	c.byID.set(d.edit, k.slot(at), next)
 	if k.index != nil {
 		c.byHash.set(d.edit, k.index(next), next)
 	}
-	k.report(d, next, old == nil, false)
+	k.report(d, old, next)
 	return nil
 }
 
@@ -133,7 +156,7 @@ func (k *kind[R, P]) drop(d *draft, at key) {
 	if k.removed != nil {
 		k.removed(d, old)
 	}
-	k.report(d, old, false, true)
+	k.report(d, old, nil)
 }
 
 // unindex removes a record from the index, unless a later one has the same
@@ -144,19 +167,31 @@ func (k *kind[R, P]) unindex(d *draft, c *collection[P], old P) {
 	}
 }
 
-// report counts a record that came or left, and notes the change for the
-// subscribers.
-func (k *kind[R, P]) report(d *draft, r P, came, left bool) {
-	if k.change == nil {
+// report notes a change for the subscribers, and counts a record that is new
+// (old is nil) or gone (next is nil).
+func (k *kind[R, P]) report(d *draft, old, next P) {
+	if k.what == "" {
 		return
 	}
-	change := k.change(&d.records, r)
+	r, change := next, Change{Kind: k.what, Removed: next == nil}
+	if old != nil {
+		change.Was = old.state()
+	}
+	if next == nil {
+		r = old
+	} else {
+		change.State = next.state()
+	}
+	at := r.place()
+	change.Account, change.ID, change.Name = at.owner, at.id, r.label()
+	if k.amend != nil {
+		k.amend(&d.records, r, &change)
+	}
 	if change.Kind == "" {
 		return
 	}
-	if change.ID == r.place().id { // not of a passkey, which is a change of its user
-		d.count(change.Account, change.Kind, came, left)
-		change.Removed = change.Removed || left
+	if change.ID == at.id { // not of a passkey, which is a change of its user
+		d.count(change.Account, change.Kind, old == nil, next == nil)
 	}
 	d.changes = append(d.changes, change)
 }
@@ -176,18 +211,20 @@ type timesOf[R any, P interface {
 	record
 }] struct{ kind *kind[R, P] }
 
-func (t timesOf[R, P]) apply(d *draft, item Item) error {
+func (t timesOf[R, P]) apply(d *draft, at key, item Item) error {
 	var r lastUsedRecord
 	if err := decode(item, &r); err != nil {
 		return err
 	}
-	_, at := splitPath(item.Key)
 	used := t.kind.in(&d.records).byID.value(t.kind.slot(at))
 	if used != nil && used.place() == at {
 		used.head().use.load(r.LastUsedAt)
 	}
 	return nil
 }
+
+// of returns the key in the KV of the record that was used at one of the times.
+func (t timesOf[R, P]) of(at key) string { return t.kind.path(at.owner, at.id) }
 
 func (timesOf[R, P]) drop(*draft, key)                 {}
 func (timesOf[R, P]) each(*records, func(path string)) {}

@@ -46,7 +46,7 @@ func userNamePath(name string) string { return dirUserNames + strings.ToLower(na
 
 // viewed are the kinds that are in the view, by their directories.
 var viewed = map[string]interface {
-	apply(*draft, Item) error
+	apply(*draft, key, Item) error
 	drop(*draft, key)
 	each(*records, func(path string))
 }{

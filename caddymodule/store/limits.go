@@ -85,15 +85,12 @@ func (l Limits) Check() error {
 // cost, they need not be exact.
 func (s *Store) checkLimit(account, kind string) error {
 	v := s.view.Load()
-	var limits Limits
-	if r, ok := v.accounts.named(account); ok {
-		limits = r.Limits
-	}
-	limits = limits.Effective()
+	r, _ := accountKind.named(v, account)
+	limits := r.Limits.Effective()
 	for _, f := range limitFields {
 		most := *f.of(&limits)
 		if has := v.owned.value(key{kind, account}); f.kind == kind && has >= most {
-			return Errorf(ErrLimit, "the account %q has %d %s, and may have %d: %s, or have whoever runs the gateway allow more by `caddy gateway account set %s --%s N`",
+			return Errorf(ErrLimit, "the account %q has %d %s, and may have %d: %s, or ask the operator to raise the limit with `caddy gateway account set %s --%s N`",
 				account, has, f.what, most, f.fix, account, strings.ReplaceAll(f.name, "_", "-"))
 		}
 	}

@@ -8,6 +8,24 @@ import (
 	"github.com/postern-dev/postern/connector/text"
 )
 
+// The kinds of links.
+const (
+	LinkSetup      = "setup"      // creates the first user
+	LinkInvitation = "invitation" // creates another user of the account
+	LinkRecovery   = "recovery"   // sets a new password of a user
+)
+
+// Link lets the one who has its secret do one thing, once.
+type Link struct {
+	ID        string    `json:"id"`
+	Kind      string    `json:"kind"`
+	Account   string    `json:"account"`
+	User      string    `json:"user,omitempty"` // id; of a recovery link
+	CreatedBy string    `json:"created_by"`
+	CreatedAt time.Time `json:"created_at"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
 type linkRecord struct {
 	header
 	Link
@@ -19,20 +37,14 @@ func (r *linkRecord) place() key   { return key{r.Account, r.ID} }
 func (r *linkRecord) check() error { return checkHash(r.Hash) }
 
 var linkKind = &kind[linkRecord, *linkRecord]{
-	dir: dirLinks, prefix: prefixLink,
+	dir: dirLinks, prefix: prefixLink, what: KindLink,
 	in:    func(r *records) *collection[*linkRecord] { return &r.links },
 	index: func(r *linkRecord) digest { return r.Hash },
-	change: func(_ *records, r *linkRecord) Change {
-		return Change{Kind: KindLink, Account: r.Account, ID: r.ID, Name: r.Kind}
-	},
 }
 
-// CreateLink makes a link that ends after life, and returns it with its
-// secret, which cannot be shown again. Of l it takes the kind, the account, by
-// whom it is made and, for a recovery, the user, given by id or name. A new
-// setup link ends the older ones, a recovery link those of the user. What a
-// user makes, given by id, ends with that user: a removed user must not have
-// left a way back in.
+// CreateLink creates a link with the kind, account, creator and, for a recovery,
+// user of l (by id or name). A new setup link ends the older ones, a recovery link
+// those of the user. A link ends with the user who created it, given by id.
 func (s *Store) CreateLink(ctx context.Context, l Link, life time.Duration) (Link, string, error) {
 	switch {
 	case l.Kind != LinkSetup && l.Kind != LinkInvitation && l.Kind != LinkRecovery:
@@ -50,13 +62,10 @@ func (s *Store) CreateLink(ctx context.Context, l Link, life time.Duration) (Lin
 	if maker, ok := s.User(l.CreatedBy); ok {
 		r.Maker, r.CreatedBy = maker.ID, maker.Name
 	} else if checkID(prefixUser, l.CreatedBy) {
-		return Link{}, "", errNoUser()
+		return Link{}, "", errNoUser
 	}
 	err := s.update(ctx, "creating the link", func(t *tx) error { return createLink(t, r) })
-	if err != nil {
-		return Link{}, "", err
-	}
-	return r.Link, secret, nil
+	return r.Link, secret, err
 }
 
 func createLink(t *tx, r *linkRecord) error {
@@ -82,7 +91,7 @@ func createLink(t *tx, r *linkRecord) error {
 			return err
 		}
 		t.mark(markUsers)
-		span = dirLinks // of whatever account: the first user is one
+		span = dirLinks // of any account: the first user is one
 	}
 	linkKind.create(t, r)
 	for _, item := range t.items(span) {
@@ -96,7 +105,7 @@ func createLink(t *tx, r *linkRecord) error {
 }
 
 // noUsers fails with ErrConflict when there are users. The mark that it reads
-// changes when one is made.
+// changes when one is created.
 func noUsers(t *tx) error {
 	t.get(markUsers)
 	if len(t.items(dirUsers)) > 0 {
@@ -110,14 +119,12 @@ func noUsers(t *tx) error {
 func (s *Store) FindLink(secret string) (Link, error) {
 	r, ok := s.linkOf(secret)
 	if !ok {
-		return Link{}, errNoLink()
+		return Link{}, errNoLink
 	}
 	return r.Link, s.checkLink(r.Link)
 }
 
-func errNoLink() error {
-	return Errorf(ErrNotFound, "the link is not valid: it was used already or taken back, or it is not complete; ask for a new one")
-}
+var errNoLink = Errorf(ErrNotFound, "the link is not valid: it was used already or taken back, or it is not complete; ask for a new one")
 
 func (s *Store) checkLink(l Link) error {
 	if !s.now().Before(l.ExpiresAt) {
@@ -128,17 +135,14 @@ func (s *Store) checkLink(l Link) error {
 
 func (s *Store) linkOf(secret string) (*linkRecord, bool) {
 	v := s.view.Load()
-	r, ok := find(&v.links, "", secret)
-	if !ok {
-		return nil, false
-	}
-	return r, v.stands(r)
+	r, ok := linkKind.bySecret(v, secret)
+	return r, ok && v.stands(r)
 }
 
 // stands reports whether the users are there whom a link needs.
 func (v *view) stands(r *linkRecord) bool {
 	for _, id := range [...]string{r.User, r.Maker} {
-		if _, ok := v.user(id); !ok && id != "" {
+		if _, ok := userKind.named(v, id); !ok && id != "" {
 			return false
 		}
 	}
@@ -149,7 +153,7 @@ func (v *view) stands(r *linkRecord) bool {
 // their creation.
 func (s *Store) Links(account string) []Link {
 	v := s.view.Load()
-	return list(&v.links, account, func(r *linkRecord) (Link, bool) {
+	return list(linkKind.of(v, account), func(r *linkRecord) (Link, bool) {
 		return r.Link, v.stands(r) && s.checkLink(r.Link) == nil
 	})
 }
@@ -172,14 +176,6 @@ func (s *Store) RemoveLink(ctx context.Context, account, id string) error {
 	return err
 }
 
-// RedeemLink uses a link up and does what it is for, both or neither: a setup
-// link makes the first user, or fails with ErrConflict if there is one; an
-// invitation makes a user of its account; a recovery link, which needs no
-// name, sets the password of its user and ends the user's sessions.
-func (s *Store) RedeemLink(ctx context.Context, secret, name, passwordHash string) (User, error) {
-	return s.redeem(ctx, secret, name, passwordHash, Ending{})
-}
-
 // Ending is what a recovery ends in addition to the sessions of the user: an
 // intruder may have left a way back.
 type Ending struct {
@@ -187,15 +183,13 @@ type Ending struct {
 	Tokens   bool // for management, and the links that the user has made
 }
 
-// Recover is RedeemLink for a recovery link, with more that ends.
-func (s *Store) Recover(ctx context.Context, secret, passwordHash string, end Ending) (User, error) {
-	return s.redeem(ctx, secret, "", passwordHash, end)
-}
-
-func (s *Store) redeem(ctx context.Context, secret, name, passwordHash string, end Ending) (User, error) {
+// RedeemLink uses a link up and does what it is for, both or neither. A setup link
+// creates the first user, an invitation a user of its account; a recovery link, which
+// needs no name, sets the password of its user and ends sessions and more as in end.
+func (s *Store) RedeemLink(ctx context.Context, secret, name, passwordHash string, end Ending) (User, error) {
 	known, ok := s.linkOf(secret)
 	if !ok {
-		return User{}, errNoLink()
+		return User{}, errNoLink
 	}
 	var user *userRecord
 	if known.Kind != LinkRecovery {
@@ -206,7 +200,7 @@ func (s *Store) redeem(ctx context.Context, secret, name, passwordHash string, e
 	}
 	err := s.update(ctx, "using the link", func(t *tx) (err error) {
 		if linkKind.load(t, known.Account, known.ID) == nil {
-			return errNoLink()
+			return errNoLink
 		}
 		if err := s.checkLink(known.Link); err != nil {
 			return err
@@ -226,46 +220,21 @@ func (s *Store) redeem(ctx context.Context, secret, name, passwordHash string, e
 	if err != nil {
 		return User{}, err
 	}
-	if known.Kind == LinkRecovery {
-		s.dropEarlier(ctx, user)
-		s.dropEnded(ctx, user.User, end)
-	}
+	// Also what did not fit into the write, or was added by a session from before.
+	s.clear(ctx, s.view.Load().belongings(user.User, end))
 	return user.User, nil
 }
 
-// recoverUser is setPassword for a user with a link. What ends does so in the
-// same write, as far as that takes it; dropEnded does the rest.
+// recoverUser sets the password of a user with a link. What ends does so in the
+// same write, as far as that takes it.
 func recoverUser(t *tx, used Link, hash string, end Ending) (*userRecord, error) {
-	user, err := setPassword(t, used.User, hash, "")
+	user, err := loadUser(t, used.User)
 	if err != nil {
 		return nil, err
 	}
-	keys, err := t.s.belongings(t.ctx, user.User, end.spans(user.User)...)
-	keys = slices.DeleteFunc(keys, func(key string) bool { return key == linkKind.path(used.Account, used.ID) }) // which ends in any case
-	t.delete(keys[:min(len(keys), MaxTxnOps-len(t.Then))]...)
-	return user, err
-}
-
-// spans are where the records are that end.
-func (e Ending) spans(u User) []string {
-	var spans []string
-	if e.Passkeys {
-		spans = append(spans, passkeyKind.span(u.ID))
-	}
-	if e.Tokens {
-		spans = append(spans, tokenKind.span(u.Account), linkKind.span(u.Account))
-	}
-	return spans
-}
-
-// dropEnded removes what a recovery ends and its write did not take, or what
-// was added in parallel by a session from before.
-func (s *Store) dropEnded(ctx context.Context, u User, end Ending) {
-	keys, err := s.belongings(ctx, u, end.spans(u)...)
-	if err == nil {
-		err = s.drop(ctx, keys)
-	}
-	if err != nil {
-		s.log.Warn("failed to remove what a recovery has ended", "user_id", u.ID, "error", err)
-	}
+	user.setPassword(t, hash, "")
+	paths := t.s.view.Load().belongings(user.User, end)
+	paths = slices.DeleteFunc(paths, func(path string) bool { return path == linkKind.path(used.Account, used.ID) }) // which ends in any case
+	t.delete(paths[:min(len(paths), MaxTxnOps-len(t.Then))]...)
+	return user, nil
 }

@@ -45,7 +45,7 @@ func TestLinks(t *testing.T) {
 	for _, wrong := range []string{"", secret[1:], strings.Repeat("0", 43)} {
 		_, err := s.FindLink(wrong)
 		wantError(t, err, store.ErrNotFound, "not valid")
-		_, err = s.RedeemLink(t.Context(), wrong, "x", "")
+		_, err = s.RedeemLink(t.Context(), wrong, "x", "", store.Ending{})
 		wantError(t, err, store.ErrNotFound, "not valid")
 	}
 	c.advance(time.Hour - time.Millisecond)
@@ -55,7 +55,7 @@ func TestLinks(t *testing.T) {
 	c.advance(time.Millisecond)
 	_, err := s.FindLink(secret)
 	wantError(t, err, store.ErrExpired, "has expired")
-	_, err = s.RedeemLink(t.Context(), secret, "x", "")
+	_, err = s.RedeemLink(t.Context(), secret, "x", "", store.Ending{})
 	wantError(t, err, store.ErrExpired, "has expired", "ask for a new one")
 	if len(s.Links(account)) != 0 || s.UserCount() != 0 {
 		t.Errorf("links %+v, %d users", s.Links(account), s.UserCount())
@@ -68,7 +68,7 @@ func TestLinks(t *testing.T) {
 	if err := s.RemoveLink(t.Context(), account, l.ID); err != nil {
 		t.Fatal(err)
 	}
-	_, err = s.RedeemLink(t.Context(), secret, "x", "")
+	_, err = s.RedeemLink(t.Context(), secret, "x", "", store.Ending{})
 	wantError(t, err, store.ErrNotFound, "taken back")
 }
 
@@ -102,13 +102,13 @@ func TestSetupLink(t *testing.T) {
 	if _, err := s.FindLink(invitation); err != nil {
 		t.Errorf("the setup link ended an invitation: %v", err)
 	}
-	_, err = s.RedeemLink(t.Context(), secret, "", "hash")
+	_, err = s.RedeemLink(t.Context(), secret, "", "hash", store.Ending{})
 	wantError(t, err, store.ErrInvalid, "empty")
-	u, err := s.RedeemLink(t.Context(), secret, "Ann", "hash")
+	u, err := s.RedeemLink(t.Context(), secret, "Ann", "hash", store.Ending{})
 	if err != nil || u.Name != "Ann" || u.Account != account || s.PasswordHash(u.ID) != "hash" {
 		t.Fatalf("made %+v, %v", u, err)
 	}
-	_, err = s.RedeemLink(t.Context(), secret, "bob", "hash")
+	_, err = s.RedeemLink(t.Context(), secret, "bob", "hash", store.Ending{})
 	wantError(t, err, store.ErrNotFound, "used already")
 	_, _, err = s.CreateLink(t.Context(), store.Link{Kind: store.LinkSetup, Account: account}, time.Hour)
 	wantError(t, err, store.ErrConflict, "set up already")
@@ -117,7 +117,7 @@ func TestSetupLink(t *testing.T) {
 	s = storetest.New(t)
 	_, secret = mustLink(t, s, store.LinkSetup, "")
 	mustUser(t, s, "Ann")
-	_, err = s.RedeemLink(t.Context(), secret, "ann", "hash")
+	_, err = s.RedeemLink(t.Context(), secret, "ann", "hash", store.Ending{})
 	wantError(t, err, store.ErrConflict, "set up already")
 	if s.UserCount() != 1 {
 		t.Errorf("%d users", s.UserCount())
@@ -129,9 +129,9 @@ func TestInvitationLink(t *testing.T) {
 	s := storetest.New(t)
 	mustUser(t, s, "Ann")
 	_, secret := mustLink(t, s, store.LinkInvitation, "")
-	_, err := s.RedeemLink(t.Context(), secret, "ANN", "hash")
+	_, err := s.RedeemLink(t.Context(), secret, "ANN", "hash", store.Ending{})
 	wantError(t, err, store.ErrExists, "give another name")
-	if u, err := s.RedeemLink(t.Context(), secret, "bob", "hash"); err != nil || u.Name != "bob" || s.UserCount() != 2 {
+	if u, err := s.RedeemLink(t.Context(), secret, "bob", "hash", store.Ending{}); err != nil || u.Name != "bob" || s.UserCount() != 2 {
 		t.Errorf("made %+v, %v", u, err)
 	}
 	_, err = s.FindLink(secret)
@@ -150,7 +150,7 @@ func TestRecoveryLink(t *testing.T) {
 	if l.User != ann.ID {
 		t.Errorf("the link is for %q", l.User)
 	}
-	u, err := s.RedeemLink(t.Context(), secret, "", "new")
+	u, err := s.RedeemLink(t.Context(), secret, "", "new", store.Ending{})
 	if err != nil || u != ann || s.PasswordHash(ann.ID) != "new" || s.PasswordHash(bob.ID) != "$argon2id$bob" {
 		t.Errorf("recovered %+v, %v", u, err)
 	}
@@ -165,7 +165,7 @@ func TestRecoveryLink(t *testing.T) {
 	if _, err := s.RemoveUser(t.Context(), account, bob.ID); err != nil {
 		t.Fatal(err)
 	}
-	_, err = s.RedeemLink(t.Context(), bobs, "", "new")
+	_, err = s.RedeemLink(t.Context(), bobs, "", "new", store.Ending{})
 	wantError(t, err, store.ErrNotFound)
 }
 
@@ -191,7 +191,7 @@ func TestRedeemLinkConcurrent(t *testing.T) {
 					name = deviceSecret(i)
 				}
 				wg.Go(func() {
-					_, err := stores[i%2].RedeemLink(t.Context(), secret, name, "hash")
+					_, err := stores[i%2].RedeemLink(t.Context(), secret, name, "hash", store.Ending{})
 					switch {
 					case err == nil:
 						won.Add(1)
@@ -250,7 +250,7 @@ func TestLinksOfARemovedUser(t *testing.T) {
 		for _, secret := range []string{invitation, recovery} {
 			_, err := s.FindLink(secret)
 			wantError(t, err, store.ErrNotFound)
-			_, err = s.RedeemLink(t.Context(), secret, "ann2", "hash")
+			_, err = s.RedeemLink(t.Context(), secret, "ann2", "hash", store.Ending{})
 			wantError(t, err, store.ErrNotFound)
 		}
 		if links := s.Links(account); len(links) != 1 || links[0] != kept {

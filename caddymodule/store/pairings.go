@@ -4,9 +4,62 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/postern-dev/postern/connector/text"
 )
+
+// The states of a pairing. Expired is what a waiting or pending one becomes
+// by time alone.
+const (
+	PairingWaiting  = "waiting"  // no device has used the code
+	PairingPending  = "pending"  // a device waits for a decision
+	PairingApproved = "approved" // and is a connector now
+	PairingDenied   = "denied"
+	PairingExpired  = "expired"
+)
+
+// PairingLife is how long a claim code can be used and decided on.
+const PairingLife = 15 * time.Minute
+
+// Pairing is a claim code and what became of it. The code is not
+// stored.
+type Pairing struct {
+	ID        string     `json:"id"`
+	Account   string     `json:"account"`
+	CreatedBy string     `json:"created_by"`
+	State     string     `json:"state"`
+	CreatedAt time.Time  `json:"created_at"`
+	ExpiresAt time.Time  `json:"expires_at"`
+	DecidedAt *time.Time `json:"decided_at"`
+	DecidedBy string     `json:"decided_by,omitempty"`
+	Device    *Device    `json:"device"`              // nil: none has used the code
+	Connector string     `json:"connector,omitempty"` // id, once approved
+	Replaced  bool       `json:"replaced,omitempty"`  // the connector was there before, for another device
+}
+
+// Device is what a device reports of itself when it uses a claim code, and where
+// it comes from.
+type Device struct {
+	Hostname    string    `json:"hostname"`
+	OS          string    `json:"os"`
+	Version     string    `json:"version"`
+	Address     string    `json:"address"`
+	Fingerprint string    `json:"fingerprint"`
+	Upstreams   []string  `json:"upstreams"`
+	At          time.Time `json:"at"`
+}
+
+// open reports whether the pairing waits for a device or a decision.
+func (p Pairing) open() bool { return p.State == PairingWaiting || p.State == PairingPending }
+
+// asOf returns the pairing as it is now: time may have ended it.
+func (p Pairing) asOf(now time.Time) Pairing {
+	if p.open() && !now.Before(p.ExpiresAt) {
+		p.State = PairingExpired
+	}
+	return p
+}
 
 type pairingRecord struct {
 	header
@@ -15,7 +68,8 @@ type pairingRecord struct {
 	DeviceHash *digest `json:"device_hash,omitempty"` // of the secret of the device that has the code
 }
 
-func (r *pairingRecord) place() key { return key{r.Account, r.ID} }
+func (r *pairingRecord) place() key    { return key{r.Account, r.ID} }
+func (r *pairingRecord) state() string { return r.State }
 
 func (r *pairingRecord) check() error {
 	switch r.State {
@@ -31,12 +85,9 @@ func (r *pairingRecord) check() error {
 }
 
 var pairingKind = &kind[pairingRecord, *pairingRecord]{
-	dir: dirPairings, prefix: prefixPairing,
+	dir: dirPairings, prefix: prefixPairing, what: KindPairing,
 	in:    func(r *records) *collection[*pairingRecord] { return &r.pairings },
 	index: func(r *pairingRecord) digest { return r.CodeHash },
-	change: func(_ *records, r *pairingRecord) Change {
-		return Change{Kind: KindPairing, Account: r.Account, ID: r.ID, Name: r.State}
-	},
 }
 
 // maxOpenPairings bounds the claim codes of an account that can be used.
@@ -53,7 +104,7 @@ const maxDeviceUpstreams = 64
 // with those that have ended for a day.
 func (s *Store) Pairings(account string) []Pairing {
 	now := s.now()
-	return list(&s.view.Load().pairings, account, func(r *pairingRecord) (Pairing, bool) { return r.asOf(now), true })
+	return list(pairingKind.of(s.view.Load(), account), func(r *pairingRecord) (Pairing, bool) { return r.asOf(now), true })
 }
 
 // Pairing returns a pairing of an account by its id or its code.
@@ -65,20 +116,26 @@ func (s *Store) Pairing(account, idOrCode string) (Pairing, bool) {
 	return r.asOf(s.now()), true
 }
 
-func (s *Store) pairingOf(idOrCode string) (*pairingRecord, bool) {
-	v := s.view.Load()
-	if r, ok := v.pairings.named(idOrCode); ok {
-		return r, true
-	}
-	hash, ok := hashCode(idOrCode)
-	if !ok {
-		return nil, false
-	}
-	return v.pairings.byHash.get(hash)
+// FindPairing returns the pairing with this code, of any account.
+func (s *Store) FindPairing(code string) (Pairing, bool) {
+	r, ok := s.pairingOfCode(code)
+	return r.asOf(s.now()), ok
 }
 
-// CreatePairing makes a pairing and returns it with its claim code, which
-// cannot be had again. An account may have 20 that are open.
+func (s *Store) pairingOfCode(code string) (*pairingRecord, bool) {
+	hash, _ := hashCode(code) // of what is not a code: that of no pairing
+	return pairingKind.find(s.view.Load(), hash)
+}
+
+func (s *Store) pairingOf(idOrCode string) (*pairingRecord, bool) {
+	if r, ok := pairingKind.named(s.view.Load(), idOrCode); ok {
+		return r, true
+	}
+	return s.pairingOfCode(idOrCode)
+}
+
+// CreatePairing creates a pairing and returns it with its claim code, which is not
+// shown again. An account may have 20 that are open.
 func (s *Store) CreatePairing(ctx context.Context, account, createdBy string) (Pairing, string, error) {
 	code := newCode()
 	hash, _ := hashCode(code)
@@ -87,40 +144,30 @@ func (s *Store) CreatePairing(ctx context.Context, account, createdBy string) (P
 		ID: newID(prefixPairing, s.now()), Account: account, CreatedBy: text.Printable(createdBy, maxLabel),
 		State: PairingWaiting, CreatedAt: now, ExpiresAt: now.Add(PairingLife),
 	}}
-	err := s.update(ctx, "starting the pairing", func(t *tx) error {
+	p, err := update(ctx, s, "starting the pairing", func(t *tx) (Pairing, error) {
 		if _, err := t.account(account); err != nil {
-			return err
+			return Pairing{}, err
 		}
-		// First the mark, then the pairings: of two that are made at once,
+		// First the mark, then the pairings: of two that are created at once,
 		// one looks again.
 		t.get(markPairings(account))
-		if err := checkRoom(t, account); err != nil {
-			return err
-		}
 		pairingKind.create(t, r)
 		t.mark(markPairings(account))
-		return nil
+		return r.Pairing, checkRoom(t, account)
 	})
-	if err != nil {
-		return Pairing{}, "", err
-	}
-	return r.Pairing, code, nil
+	return p, code, err
 }
 
 func checkRoom(t *tx, account string) error {
 	open, now := 0, t.s.now()
-	items := t.items(pairingKind.span(account))
-	for _, item := range items {
-		r, err := pairingKind.decode(item)
-		if err != nil {
-			return err
-		}
+	all := pairingKind.within(t, account)
+	for _, r := range all {
 		if r.asOf(now).open() {
 			open++
 		}
 	}
-	if len(items) >= maxPairings {
-		return Errorf(ErrLimit, "the account %q started %d pairings within a day: wait, or use tunnel tokens instead", account, len(items))
+	if len(all) >= maxPairings {
+		return Errorf(ErrLimit, "the account %q started %d pairings within a day: wait, or use tunnel tokens instead", account, len(all))
 	}
 	if open >= maxOpenPairings {
 		return Errorf(ErrConflict, "the account %q has %d open pairings already: finish or deny some of them, or wait until they expire", account, open)
@@ -128,20 +175,17 @@ func checkRoom(t *tx, account string) error {
 	return nil
 }
 
-// ClaimPairing binds a claim code to a device, which is from then on known by
-// the secret: 43 letters and digits, that become the connector's secret.
-// With the same secret it returns the pairing as it is now, whatever became
-// of it; look at the state. Else it fails with ErrUnauthenticated when the code
-// is unknown, ErrExpired when it has ended, ErrUsed when another device has it
-// and ErrDenied when it was denied.
+// ClaimPairing binds a claim code to a device by its secret, which becomes the
+// connector's. With the same secret it returns the pairing in any state. Else it
+// fails with ErrUnauthenticated (unknown), ErrExpired, ErrUsed or ErrDenied.
 func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device) (Pairing, error) {
 	hash, ok := hashSecret("", secret)
 	if !ok || strings.ContainsFunc(secret, notBase62) {
 		return Pairing{}, Errorf(ErrInvalid, "the secret of the device must have %d letters and digits: run the newest connector", secretDigits)
 	}
 	unknown := Errorf(ErrUnauthenticated, "the claim code is unknown: check it for typing errors, or start a new pairing")
-	known, ok := s.pairingOf(code)
-	if !ok || known.ID == code {
+	known, ok := s.pairingOfCode(code)
+	if !ok {
 		return Pairing{}, unknown
 	}
 	device := s.cleanDevice(d)

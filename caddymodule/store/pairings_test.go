@@ -185,9 +185,9 @@ func TestPairingOfOtherAccount(t *testing.T) {
 			t.Error("another account sees the pairing")
 		}
 		_, _, err := s.ApprovePairing(t.Context(), "other", given, "", "eve")
-		wantError(t, err, store.ErrNotFound, "no such pairing")
+		wantError(t, err, store.ErrNotFound, "pairing was not found")
 		_, err = s.DenyPairing(t.Context(), "other", given, "eve")
-		wantError(t, err, store.ErrNotFound, "no such pairing")
+		wantError(t, err, store.ErrNotFound, "pairing was not found")
 	}
 	if p, _ := s.Pairing(account, code); p.State != store.PairingPending || len(s.Connectors("other")) != 0 {
 		t.Errorf("the pairing is %+v", p)

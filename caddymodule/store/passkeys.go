@@ -9,7 +9,17 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"time"
 )
+
+// Passkey is a way of a user to sign in without a password.
+type Passkey struct {
+	ID         []byte          `json:"id"`
+	Name       string          `json:"name"`
+	Credential json.RawMessage `json:"credential"`
+	CreatedAt  time.Time       `json:"created_at"`
+	LastUsedAt *time.Time      `json:"last_used_at"` // nil: never
+}
 
 type passkeyRecord struct {
 	header
@@ -39,14 +49,15 @@ func hashPasskey(id []byte) string {
 }
 
 var passkeyKind = &kind[passkeyRecord, *passkeyRecord]{
-	dir: dirPasskeys,
-	in:  func(r *records) *collection[*passkeyRecord] { return &r.passkeys },
+	dir: dirPasskeys, what: KindUser,
+	in: func(r *records) *collection[*passkeyRecord] { return &r.passkeys },
 	// A changed passkey is a change of its user.
-	change: func(all *records, r *passkeyRecord) Change {
-		if u, ok := all.user(r.User); ok {
-			return u.change()
+	amend: func(all *records, r *passkeyRecord, c *Change) {
+		if u, ok := all.users.byID.get(key{id: r.User}); ok {
+			*c = Change{Kind: KindUser, Account: u.Account, ID: u.ID}
+		} else {
+			c.Kind = ""
 		}
-		return Change{}
 	},
 }
 
@@ -59,10 +70,10 @@ const (
 // Passkeys returns the passkeys of a user in the order of their creation.
 func (s *Store) Passkeys(userID string) []Passkey {
 	v := s.view.Load()
-	if _, ok := v.user(userID); !ok {
+	if _, ok := userKind.named(v, userID); !ok {
 		return nil
 	}
-	out := list(&v.passkeys, userID, func(r *passkeyRecord) (Passkey, bool) {
+	out := list(passkeyKind.of(v, userID), func(r *passkeyRecord) (Passkey, bool) {
 		p := r.Passkey
 		p.ID, p.Credential = bytes.Clone(p.ID), bytes.Clone(p.Credential)
 		return p, true
@@ -119,7 +130,7 @@ func (s *Store) UpdatePasskey(ctx context.Context, userID string, p Passkey) err
 	return s.update(ctx, "updating the passkey", func(t *tx) error {
 		old := passkeyKind.load(t, userID, hashPasskey(p.ID))
 		if old == nil {
-			return errNoPasskey()
+			return errNoPasskey
 		}
 		next := &passkeyRecord{User: userID, Passkey: p}
 		next.CreatedAt = old.CreatedAt
@@ -130,10 +141,8 @@ func (s *Store) UpdatePasskey(ctx context.Context, userID string, p Passkey) err
 
 // RemovePasskey takes a passkey away from a user.
 func (s *Store) RemovePasskey(ctx context.Context, userID string, id []byte) error {
-	_, err := passkeyKind.take(ctx, s, "removing the passkey", userID, hashPasskey(id), errNoPasskey())
+	_, err := passkeyKind.take(ctx, s, "removing the passkey", userID, hashPasskey(id), errNoPasskey)
 	return err
 }
 
-func errNoPasskey() error {
-	return Errorf(ErrNotFound, "the user has no such passkey: it was removed already")
-}
+var errNoPasskey = Errorf(ErrNotFound, "the passkey was not found: it was removed already")

@@ -199,7 +199,7 @@ func TestTwoProcessesPeople(t *testing.T) {
 	}
 	eventually(t, "the session has ended in a", func() bool { _, ok := a.FindSession(sessionSecret); return !ok })
 	_, sessionSecret = mustSession(t, a, u)
-	if err := b.SetPassword(t.Context(), u.ID, "new", ""); err != nil {
+	if err := b.SetPassword(t.Context(), u.ID, b.PasswordHash(u.ID), "new", ""); err != nil {
 		t.Error(err)
 	}
 	eventually(t, "the new password has ended it in a", func() bool { _, ok := a.FindSession(sessionSecret); return !ok })
@@ -267,8 +267,8 @@ func TestWatchFails(t *testing.T) {
 func changePeople(t *testing.T, s *store.Store, removed, changed store.User, link, code string) {
 	t.Helper()
 	_, removeErr := s.RemoveUser(t.Context(), account, removed.ID)
-	passwordErr := s.SetPassword(t.Context(), changed.ID, "new", "")
-	_, redeemErr := s.RedeemLink(t.Context(), link, "carol", "hash")
+	passwordErr := s.SetPassword(t.Context(), changed.ID, s.PasswordHash(changed.ID), "new", "")
+	_, redeemErr := s.RedeemLink(t.Context(), link, "carol", "hash", store.Ending{})
 	_, denyErr := s.DenyPairing(t.Context(), account, code, changed.ID)
 	if err := errors.Join(removeErr, passwordErr, redeemErr, denyErr); err != nil {
 		t.Error(err)

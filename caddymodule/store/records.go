@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
@@ -17,8 +18,7 @@ type Account struct {
 	Limits    Limits    `json:"limits,omitzero"`
 }
 
-// Key authenticates API calls. Its secret is not here and cannot be had
-// again.
+// Key authenticates API calls. Its secret is not stored.
 type Key struct {
 	ID        string    `json:"id"`
 	Account   string    `json:"account"`
@@ -61,7 +61,7 @@ type Rotation struct {
 	// offered one on its tunnel.
 	ByHand bool `json:"by_hand,omitempty"`
 	// Problem is why the connector could not keep what it was offered, in its
-	// own words; "" while it has said nothing.
+	// own words; "" while it has reported nothing.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -76,7 +76,7 @@ type Deployment struct {
 	// MaxConcurrency is how many requests may run at a time, on all connectors
 	// together; 0: any number.
 	MaxConcurrency int `json:"max_concurrency,omitempty"`
-	// Options say how its model server is to be treated.
+	// Options are adjustments for its model server.
 	Options   compat.Options `json:"options,omitzero"`
 	CreatedAt time.Time      `json:"created_at"`
 	UpdatedAt time.Time      `json:"updated_at"`
@@ -97,22 +97,50 @@ const (
 	KindPairing    = "pairing"
 )
 
+// The states of a key.
+const (
+	KeyValid   = "valid"
+	KeyRevoked = "revoked"
+)
+
 // Change is a change of a record, for subscribers.
 type Change struct {
 	Kind    string // KindAccount, …
 	Account string
 	ID      string // of a deployment: its name
-	Name    string // of a session: the id of its user; of a link: its kind; of a pairing: its state
+	Name    string // of a key, a connector or a deployment
 	Removed bool   // it is gone; a key also when it is revoked
+	// State and Was are the states after and before the change, "" where the record
+	// does not exist: of a key KeyValid or KeyRevoked, of a pairing its state, of a
+	// connector when its secret was last rotated. Others have none.
+	State, Was string
 }
 
-// Stats counts what the store holds.
-type Stats struct {
-	Accounts    int   `json:"accounts"`
-	Keys        int   `json:"keys"` // with the revoked ones
-	RevokedKeys int   `json:"revoked_keys"`
-	Connectors  int   `json:"connectors"`
-	Deployments int   `json:"deployments"`
-	Users       int   `json:"users"`
-	Revision    int64 `json:"revision"`
+// Actor is who made or changed a record. The zero value is the gateway itself.
+type Actor struct {
+	User string `json:"user,omitempty"` // id; "": not a user
+	Name string `json:"name"`           // of the user then, or a word for who else it was
+	// Token is the id of the management token that was used, TokenName its name.
+	Token     string `json:"token,omitempty"`
+	TokenName string `json:"token_name,omitempty"`
+}
+
+// By is the name of the actor and of its token, for people.
+func (a Actor) By() string {
+	if a.Token == "" {
+		return a.Name
+	}
+	return a.Name + " (token " + a.TokenName + ")"
+}
+
+type actorKey struct{}
+
+// WithActor returns a context whose writes are a's.
+func WithActor(ctx context.Context, a Actor) context.Context {
+	return context.WithValue(ctx, actorKey{}, a)
+}
+
+func actor(ctx context.Context) Actor {
+	a, _ := ctx.Value(actorKey{}).(Actor)
+	return a
 }

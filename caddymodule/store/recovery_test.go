@@ -52,7 +52,7 @@ func TestRecoverEnds(t *testing.T) {
 			ann, bob := mustUser(t, s, "Ann"), mustUser(t, s, "bob")
 			hers, his := waysIn(t, s, ann, test.tokens), waysIn(t, s, bob, 1)
 			_, secret := mustLink(t, s, store.LinkRecovery, ann.ID)
-			if u, err := s.Recover(t.Context(), secret, "new", test.end); err != nil || u != ann || s.PasswordHash(ann.ID) != "new" {
+			if u, err := s.RedeemLink(t.Context(), secret, "", "new", test.end); err != nil || u != ann || s.PasswordHash(ann.ID) != "new" {
 				t.Fatalf("recovered %+v, %v", u, err)
 			}
 			check := func(s *store.Store) {
@@ -109,7 +109,7 @@ func TestRecoverEndsWhatIsAddedMeanwhile(t *testing.T) {
 	late := &lateKV{KV: share(kv)}
 	s := newStore(t, late)
 	late.others = func() { waysIn(t, other, ann, 1) }
-	if _, err := s.Recover(t.Context(), secret, "new", store.Ending{Passkeys: true, Tokens: true}); err != nil {
+	if _, err := s.RedeemLink(t.Context(), secret, "", "new", store.Ending{Passkeys: true, Tokens: true}); err != nil {
 		t.Fatal(err)
 	}
 	if p, tokens := s.Passkeys(ann.ID), s.Tokens(account); len(p)+len(tokens) != 0 {
@@ -143,7 +143,7 @@ func TestRecoverEndsAtOnce(t *testing.T) {
 	last := &lastKV{KV: share(kv)}
 	s := newStore(t, last)
 	last.armed = true
-	if _, err := s.Recover(t.Context(), secret, "new", store.Ending{Passkeys: true, Tokens: true}); err != nil {
+	if _, err := s.RedeemLink(t.Context(), secret, "", "new", store.Ending{Passkeys: true, Tokens: true}); err != nil {
 		t.Fatal(err)
 	}
 	if p, tokens := s.Passkeys(ann.ID), s.Tokens(account); len(p)+len(tokens) != 0 {

@@ -30,14 +30,12 @@ func RightNames() []string { return slices.Clone(rightNames) }
 func ParseRights(names []string) (Rights, error) {
 	r, err := parseRights(names)
 	if err == nil && r == 0 {
-		err = errNoRights()
+		err = errNoRights
 	}
 	return r, err
 }
 
-func errNoRights() error {
-	return Errorf(ErrInvalid, "a management token needs at least one right; the rights are %s", AllRights)
-}
+var errNoRights = Errorf(ErrInvalid, "a management token needs at least one right; the rights are %s", AllRights.String())
 
 func parseRights(names []string) (Rights, error) {
 	var r Rights

@@ -42,10 +42,7 @@ func (s *Store) ShowSecret(ctx context.Context, account, idOrName string) (Conne
 		r.Next = append(r.Next, nextSecret{hash, true})
 		return true, nil
 	})
-	if err != nil {
-		return Connector{}, "", err
-	}
-	return c, secret, nil
+	return c, secret, err
 }
 
 // OfferSecret returns a new secret of a connector whose rotation is under way,
@@ -63,16 +60,13 @@ func (s *Store) OfferSecret(ctx context.Context, id string) (string, error) {
 		r.Next = append(r.Next, nextSecret{Hash: hash})
 		return true, nil
 	})
-	if err != nil {
-		return "", err
-	}
-	return secret, nil
+	return secret, err
 }
 
 // IsNextSecret reports whether secret is one that would finish a rotation.
 func (s *Store) IsNextSecret(id, secret string) bool {
 	hash, ok := hashSecret("", secret)
-	r, known := s.view.Load().connectors.named(id)
+	r, known := connectorKind.named(s.view.Load(), id)
 	return ok && known && r.next(hash) >= 0
 }
 
@@ -90,10 +84,7 @@ func (s *Store) FinishRotation(ctx context.Context, id, secret string) (Connecto
 		r.Hash, r.Next, r.Rotation, r.RotatedAt = r.Next[at].Hash, nil, nil, &now
 		return true, nil
 	})
-	if err != nil {
-		return Connector{}, false, err
-	}
-	return c, finished, nil
+	return c, finished && err == nil, err
 }
 
 // FailRotation notes why a connector could not keep what it was offered. All its
@@ -110,7 +101,7 @@ func (s *Store) FailRotation(ctx context.Context, id, problem string) error {
 	return err
 }
 
-// changeKnown is changeConnector for a connector of whatever account.
+// changeKnown is changeConnector for a connector of any account.
 func (s *Store) changeKnown(ctx context.Context, doing, id string, change func(*connectorRecord) (bool, error)) (Connector, error) {
 	known, ok := s.Connector(id)
 	if !ok {

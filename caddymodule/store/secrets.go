@@ -7,10 +7,9 @@ import (
 	"strings"
 )
 
-// Secret returns the gateway's own secret of this name, and stores what
-// generate makes when there is none yet. All callers get the same one, from
-// whatever process they ask. Names are of lower-case letters, digits and
-// underscores, like "tunnel_identity".
+// Secret returns the gateway's own secret of this name, and stores what generate
+// returns when there is none yet. All processes get the same one. Names are of
+// lower-case letters, digits and underscores, like "tunnel_identity".
 func (s *Store) Secret(ctx context.Context, name string, generate func() ([]byte, error)) ([]byte, error) {
 	notAllowed := func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') && (r < '0' || r > '9') }
 	if name == "" || len(name) > 64 || strings.ContainsFunc(name, notAllowed) {

@@ -9,6 +9,28 @@ import (
 	"github.com/postern-dev/postern/connector/text"
 )
 
+// How long sessions last: SessionIdle after they were seen last, and never
+// longer than SessionLife.
+const (
+	SessionIdle = 12 * time.Hour
+	SessionLife = 7 * 24 * time.Hour
+)
+
+// Session is a browser in which a user has signed in.
+type Session struct {
+	ID        string    `json:"id"`
+	User      string    `json:"user"` // id
+	Account   string    `json:"account"`
+	Address   string    `json:"address"`
+	UserAgent string    `json:"user_agent"`
+	Method    string    `json:"method"` // by which the user signed in
+	CreatedAt time.Time `json:"created_at"`
+	SeenAt    time.Time `json:"seen_at"` // runs ahead of the file, see TouchSession
+	ExpiresAt time.Time `json:"expires_at"`
+	// ConfirmedAt is when the user last gave a password or a passkey in it.
+	ConfirmedAt time.Time `json:"confirmed_at"`
+}
+
 type sessionRecord struct {
 	header
 	Session
@@ -20,12 +42,10 @@ func (r *sessionRecord) place() key   { return key{r.User, r.ID} }
 func (r *sessionRecord) check() error { return checkHash(r.Hash) }
 
 var sessionKind = &kind[sessionRecord, *sessionRecord]{
-	dir: dirSessions, prefix: prefixSession, seenAt: dirSessionsSeen,
+	dir: dirSessions, prefix: prefixSession, seenAt: dirSessionsSeen, what: KindSession,
 	in:    func(r *records) *collection[*sessionRecord] { return &r.sessions },
 	index: func(r *sessionRecord) digest { return r.Hash },
-	change: func(_ *records, r *sessionRecord) Change {
-		return Change{Kind: KindSession, Account: r.Account, ID: r.ID, Name: r.User}
-	},
+	amend: func(_ *records, r *sessionRecord, c *Change) { c.Account = r.Account },
 	adopt: func(_ *draft, _, next *sessionRecord) { next.use.load(next.SeenAt) },
 }
 
@@ -33,8 +53,8 @@ var sessionKind = &kind[sessionRecord, *sessionRecord]{
 // its requests leaves one each time.
 const maxSessions = 200
 
-// CreateSession makes a session of a user and returns it with its secret,
-// which cannot be shown again. Of too many sessions those end that were not used
+// CreateSession creates a session of a user and returns it with its secret,
+// which is not shown again. Of too many sessions those end that were not used
 // for the longest.
 func (s *Store) CreateSession(ctx context.Context, userID, method, address, userAgent string) (Session, string, error) {
 	secret, hash := newSecret("")
@@ -43,22 +63,19 @@ func (s *Store) CreateSession(ctx context.Context, userID, method, address, user
 		ID: newID(prefixSession, s.now()), User: userID, CreatedAt: now, SeenAt: now, ExpiresAt: now.Add(SessionLife), ConfirmedAt: now,
 		Method: text.Printable(method, 64), Address: text.Printable(address, 64), UserAgent: text.Printable(userAgent, 256),
 	}}
-	err := s.update(ctx, "creating the session", func(t *tx) error {
+	session, err := update(ctx, s, "creating the session", func(t *tx) (Session, error) {
 		u, err := loadUser(t, userID)
 		if err != nil {
-			return err
+			return Session{}, err
 		}
 		r.Account, r.Epoch = u.Account, u.Epoch
 		for _, old := range s.surplus(userID) {
 			sessionKind.remove(t, userID, old.ID)
 		}
 		sessionKind.create(t, r)
-		return nil
+		return r.Session, nil
 	})
-	if err != nil {
-		return Session{}, "", err
-	}
-	return r.Session, secret, nil
+	return session, secret, err
 }
 
 // surplus returns the sessions of a user that have to make room for another one.
@@ -79,7 +96,7 @@ func (s *Store) surplus(userID string) []Session {
 // takes no lock and allocates nothing.
 func (s *Store) FindSession(secret string) (Session, bool) {
 	v := s.view.Load()
-	r, ok := find(&v.sessions, "", secret)
+	r, ok := sessionKind.bySecret(v, secret)
 	if !ok {
 		return Session{}, false
 	}
@@ -88,10 +105,16 @@ func (s *Store) FindSession(secret string) (Session, bool) {
 
 // session returns the session as it is now, if it has not ended.
 func (v *view) session(r *sessionRecord, now time.Time) (Session, bool) {
-	u, ok := v.user(r.User)
+	u, ok := userKind.named(v, r.User)
+	session := r.current()
+	return session, ok && u.Epoch == r.Epoch && !session.ended(now)
+}
+
+// current returns the session with when it was last used.
+func (r *sessionRecord) current() Session {
 	session := r.Session
 	session.SeenAt = r.use.time()
-	return session, ok && u.Epoch == r.Epoch && !session.ended(now)
+	return session
 }
 
 // ended reports whether the session can no longer be used.
@@ -103,7 +126,7 @@ func (s Session) ended(now time.Time) bool {
 // written later, and of one session not more often than once a minute. A
 // killed process loses the last one.
 func (s *Store) TouchSession(session Session) {
-	if r, ok := s.view.Load().sessions.named(session.ID); ok {
+	if r, ok := sessionKind.named(s.view.Load(), session.ID); ok {
 		s.touch(r.use, saveRest)
 	}
 }
@@ -129,12 +152,12 @@ func (s *Store) ConfirmSession(ctx context.Context, session Session) (Session, e
 // their creation.
 func (s *Store) Sessions(userID string) []Session {
 	v, now := s.view.Load(), s.now()
-	return list(&v.sessions, userID, func(r *sessionRecord) (Session, bool) { return v.session(r, now) })
+	return list(sessionKind.of(v, userID), func(r *sessionRecord) (Session, bool) { return v.session(r, now) })
 }
 
 // RemoveSession ends a session of a user.
 func (s *Store) RemoveSession(ctx context.Context, userID, id string) error {
-	_, err := sessionKind.take(ctx, s, "ending the session", userID, id, Errorf(ErrNotFound, "there is no such session: it has ended already"))
+	_, err := sessionKind.take(ctx, s, "ending the session", userID, id, Errorf(ErrNotFound, "the session was not found: it has ended already"))
 	return err
 }
 
@@ -142,42 +165,27 @@ func (s *Store) RemoveSession(ctx context.Context, userID, id string) error {
 // and returns how many those were.
 func (s *Store) RemoveSessions(ctx context.Context, userID, exceptID string) (int, error) {
 	if !checkID(prefixUser, userID) {
-		return 0, errNoUser()
+		return 0, errNoUser
 	}
-	ended, now := 0, s.now()
-	err := s.dropSessions(ctx, userID, func(r *sessionRecord) bool {
-		if r.ID == exceptID {
-			return false
-		}
-		v := s.view.Load()
-		if known, ok := v.sessions.named(r.ID); ok {
-			if _, valid := v.session(known, now); valid {
-				ended++
-			}
-		}
-		return true
-	})
-	if err != nil {
+	// A write of nothing shows the sessions that other processes have begun.
+	if err := s.write(ctx, func(*tx) error { return nil }); err != nil {
+		return 0, fmt.Errorf("ending the sessions: %w", err)
+	}
+	v, sessions := s.view.Load(), s.Sessions(userID)
+	ended := len(slices.DeleteFunc(sessions, func(o Session) bool { return o.ID == exceptID }))
+	if err := s.drop(ctx, v.sessionsOf(userID, exceptID)); err != nil {
 		return 0, fmt.Errorf("ending the sessions: %w", err)
 	}
 	return ended, nil
 }
 
-// dropSessions removes the sessions of a user that which chooses.
-func (s *Store) dropSessions(ctx context.Context, userID string, which func(*sessionRecord) bool) error {
-	items, err := s.items(ctx, sessionKind.span(userID))
-	if err != nil {
-		return err
-	}
-	var keys []string
-	for _, item := range items {
-		r, err := sessionKind.decode(item)
-		if err != nil {
-			return err
-		}
-		if which(r) {
-			keys = append(keys, item.Key, sessionKind.usePath(userID, r.ID))
+// sessionsOf returns the keys in the KV of all sessions of a user but exceptID.
+func (v *view) sessionsOf(userID, exceptID string) []string {
+	var paths []string
+	for r := range sessionKind.of(v, userID) {
+		if r.ID != exceptID {
+			paths = append(paths, sessionKind.paths(r.place())...)
 		}
 	}
-	return s.drop(ctx, keys)
+	return paths
 }

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// sweepInterval is how often the sweeper runs, beginning at once.
+	// sweepInterval is how often the sweeper runs.
 	sweepInterval = 10 * time.Minute
 	// sweepAfter is how long what has ended is kept, so that a client
 	// that still has it gets the reason.
@@ -19,22 +19,6 @@ const (
 	sweepLong = 90 * 24 * time.Hour
 )
 
-// sweepRegularly removes what is no longer needed, until the context ends.
-func (s *Store) sweepRegularly(ctx context.Context) {
-	ticker := time.NewTicker(sweepInterval)
-	defer ticker.Stop()
-	for {
-		if err := s.sweep(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("failed to remove what has ended from the store", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-	}
-}
-
 // sweep removes sessions, links and pairings that ended a day ago, keys and
 // management tokens that ended 90 days ago, and what a killed process has left of
 // removed users and accounts.
@@ -43,13 +27,8 @@ func (s *Store) sweep(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the store: %w", err)
 	}
-	w := newSweep(snap.Items, s.now())
-	var doomed []Item
-	for _, item := range snap.Items {
-		if w.ended(item) {
-			doomed = append(doomed, item)
-		}
-	}
+	w := newSweep(s.view.Load(), snap.Items, s.now())
+	doomed := slices.DeleteFunc(snap.Items, func(i Item) bool { return !w.ended(i) })
 	for chunk := range slices.Chunk(doomed, MaxTxnOps) {
 		var t Txn
 		for _, item := range chunk {
@@ -64,35 +43,25 @@ func (s *Store) sweep(ctx context.Context) error {
 	return nil
 }
 
-// sweep is what decides whether a record has ended: everything that there is.
+// sweep decides whether a record has ended. A record in the view that has changed
+// since the items were read is not removed.
 type sweep struct {
-	before   time.Time       // what ended then is to be removed
-	long     time.Time       // likewise, what is kept for longer
-	paths    map[string]bool // of all records
-	users    map[string]*userRecord
-	unread   map[string]bool      // ids of users that this program cannot read
-	lastSeen map[string]time.Time // of sessions, by id
+	view   *view
+	before time.Time       // what ended then is to be removed
+	long   time.Time       // likewise, what is kept for longer
+	paths  map[string]bool // of all records
+	users  map[string]bool // ids of all users, also of those that this program cannot read
 }
 
-func newSweep(items []Item, now time.Time) *sweep {
+func newSweep(v *view, items []Item, now time.Time) *sweep {
 	w := &sweep{
-		before: now.Add(-sweepAfter), long: now.Add(-sweepLong), paths: make(map[string]bool, len(items)), users: make(map[string]*userRecord),
-		unread: make(map[string]bool), lastSeen: make(map[string]time.Time),
+		view: v, before: now.Add(-sweepAfter), long: now.Add(-sweepLong),
+		paths: make(map[string]bool, len(items)), users: make(map[string]bool),
 	}
 	for _, item := range items {
 		w.paths[item.Key] = true
-		switch dir, at := splitPath(item.Key); dir {
-		case dirUsers:
-			if r, err := userKind.decode(item); err == nil {
-				w.users[at.id] = r
-			} else {
-				w.unread[at.id] = true
-			}
-		case dirSessionsSeen:
-			var r lastUsedRecord
-			if decode(item, &r) == nil {
-				w.lastSeen[at.id] = r.LastUsedAt
-			}
+		if dir, at := splitPath(item.Key); dir == dirUsers {
+			w.users[at.id] = true
 		}
 	}
 	return w
@@ -105,32 +74,28 @@ func (w *sweep) ended(item Item) bool {
 	if slices.Contains(accountDirs, dir) && !w.paths[accountKind.path("", at.owner)] {
 		return true
 	}
+	if times, ok := viewed[dir].(interface{ of(key) string }); ok {
+		return !w.paths[times.of(at)]
+	}
 	switch dir {
 	case dirSessions:
-		r, err := sessionKind.decode(item)
-		return err == nil && w.sessionEnded(r)
-	case dirSessionsSeen:
-		return !w.paths[sessionKind.path(at.owner, at.id)]
+		r, ok := sessionKind.named(w.view, at.id)
+		u, known := userKind.named(w.view, at.owner)
+		return w.gone(at.owner) || ok && known && (r.Epoch < u.Epoch || r.current().ended(w.before))
 	case dirKeys:
-		r, err := keyKind.decode(item)
-		return err == nil && r.RevokedAt != nil && !w.long.Before(*r.RevokedAt)
-	case dirLastUsed:
-		return !w.paths[keyKind.path(at.owner, at.id)]
+		r, ok := keyKind.named(w.view, at.id)
+		return ok && r.RevokedAt != nil && !w.long.Before(*r.RevokedAt)
 	case dirPasskeys:
 		return w.gone(at.owner)
 	case dirTokens:
-		r, err := tokenKind.decode(item)
-		return err == nil && (w.gone(r.User) || r.Expired(w.long))
-	case dirConnectorsSeen:
-		return !w.paths[connectorKind.path(at.owner, at.id)]
-	case dirTokensUsed:
-		return !w.paths[tokenKind.path(at.owner, at.id)]
+		r, ok := tokenKind.named(w.view, at.id)
+		return ok && (w.gone(r.User) || r.Expired(w.long))
 	case dirLinks:
-		r, err := linkKind.decode(item)
-		return err == nil && (!w.before.Before(r.ExpiresAt) || r.User != "" && w.gone(r.User) || r.Maker != "" && w.gone(r.Maker))
+		r, ok := linkKind.named(w.view, at.id)
+		return ok && (!w.before.Before(r.ExpiresAt) || r.User != "" && w.gone(r.User) || r.Maker != "" && w.gone(r.Maker))
 	case dirPairings:
-		r, err := pairingKind.decode(item)
-		return err == nil && !w.before.Before(r.end())
+		r, ok := pairingKind.named(w.view, at.id)
+		return ok && !w.before.Before(r.end())
 	case dirRecent:
 		return !w.paths[accountKind.path("", at.id)]
 	case dirMarks:
@@ -140,20 +105,7 @@ func (w *sweep) ended(item Item) bool {
 	return false
 }
 
-func (w *sweep) gone(user string) bool {
-	_, known := w.users[user]
-	return !known && !w.unread[user]
-}
-
-func (w *sweep) sessionEnded(r *sessionRecord) bool {
-	if u, ok := w.users[r.User]; ok && r.Epoch < u.Epoch {
-		return true
-	}
-	if seen := w.lastSeen[r.ID]; seen.After(r.SeenAt) {
-		r.SeenAt = seen
-	}
-	return w.gone(r.User) || r.ended(w.before)
-}
+func (w *sweep) gone(user string) bool { return !w.users[user] }
 
 // end is after when nothing can happen to the pairing.
 func (p Pairing) end() time.Time {

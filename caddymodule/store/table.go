@@ -1,6 +1,7 @@
 package store
 
 import (
+	"hash/maphash"
 	"iter"
 	"maps"
 )
@@ -23,26 +24,9 @@ type table[K comparable, V any] struct {
 // edit stands for one draft: what it has copied is its own.
 type edit struct{ _ byte }
 
-// shardOf spreads the two kinds of keys that there are: hashes by their first
-// byte, places by the last ones of the id, which differ most.
-func shardOf[K comparable](k K) int {
-	switch k := any(&k).(type) {
-	case *digest:
-		return int(k[0]) % tableShards
-	case *key:
-		return shardOfText(k.id)
-	}
-	panic("store: a table of another kind of keys")
-}
+var shardSeed = maphash.MakeSeed()
 
-func shardOfText(s string) int {
-	const prime = 16777619 // FNV-1a
-	hash := uint32(2166136261)
-	for i := max(0, len(s)-16); i < len(s); i++ {
-		hash = (hash ^ uint32(s[i])) * prime
-	}
-	return int(hash>>16) % tableShards
-}
+func shardOf[K comparable](k K) int { return int(maphash.Comparable(shardSeed, k) % tableShards) }
 
 func (t *table[K, V]) get(k K) (V, bool) {
 	if t.shards == nil {

@@ -6,6 +6,21 @@ import (
 	"time"
 )
 
+// Token authenticates a user's programs to the management API.
+type Token struct {
+	ID         string     `json:"id"`
+	Account    string     `json:"account"`
+	User       string     `json:"user"` // id
+	Name       string     `json:"name"`
+	CreatedAt  time.Time  `json:"created_at"`
+	LastUsedAt *time.Time `json:"last_used_at"` // nil: never; runs ahead of the file
+	Rights     Rights     `json:"rights"`
+	ExpiresAt  *time.Time `json:"expires_at"` // nil: it does not end by itself
+}
+
+// Expired reports whether the token has ended by itself.
+func (t Token) Expired(now time.Time) bool { return t.ExpiresAt != nil && !now.Before(*t.ExpiresAt) }
+
 type tokenRecord struct {
 	header
 	Token
@@ -22,26 +37,23 @@ func (r *tokenRecord) check() error {
 }
 
 var tokenKind = &kind[tokenRecord, *tokenRecord]{
-	dir: dirTokens, prefix: prefixToken, seenAt: dirTokensUsed,
+	dir: dirTokens, prefix: prefixToken, seenAt: dirTokensUsed, secret: prefixTokenSecret, what: KindToken,
 	in:    func(r *records) *collection[*tokenRecord] { return &r.tokens },
 	index: func(r *tokenRecord) digest { return r.Hash },
-	change: func(_ *records, r *tokenRecord) Change {
-		return Change{Kind: KindToken, Account: r.Account, ID: r.ID, Name: r.Name}
-	},
 }
 
-// CreateToken makes a management token and returns it with its secret, which
-// cannot be had again. Of t it takes account, user, name, rights and end. Names
+// CreateToken creates a management token and returns it with its secret, which is
+// not shown again. Of t it takes account, user, name, rights and end. Names
 // of tokens need not differ.
 func (s *Store) CreateToken(ctx context.Context, t Token) (Token, string, error) {
 	if err := checkLabel("token", t.Name); err != nil {
 		return Token{}, "", err
 	}
 	if !checkID(prefixUser, t.User) {
-		return Token{}, "", Errorf(ErrNotFound, "there is no such user in the account %.40q", t.Account)
+		return Token{}, "", Errorf(ErrNotFound, "the user was not found in the account %.40q", t.Account)
 	}
 	if t.Rights == 0 || t.Rights&^AllRights != 0 {
-		return Token{}, "", errNoRights()
+		return Token{}, "", errNoRights
 	}
 	if t.Expired(s.now()) {
 		return Token{}, "", Errorf(ErrInvalid, "the end of the management token, %s, has passed already", t.ExpiresAt.UTC().Format(time.RFC3339))
@@ -50,50 +62,32 @@ func (s *Store) CreateToken(ctx context.Context, t Token) (Token, string, error)
 	r := &tokenRecord{Hash: hash, Token: Token{
 		ID: newID(prefixToken, s.now()), Account: t.Account, User: t.User, Name: t.Name, CreatedAt: s.time(), Rights: t.Rights, ExpiresAt: t.ExpiresAt,
 	}}
-	err := s.update(ctx, "creating the token", func(write *tx) error {
+	created, err := update(ctx, s, "creating the token", func(write *tx) (Token, error) {
 		if _, err := findUser(write, t.Account, t.User); err != nil {
-			return err
-		}
-		if err := s.checkLimit(t.Account, KindToken); err != nil {
-			return err
+			return Token{}, err
 		}
 		tokenKind.create(write, r)
-		return nil
+		return r.Token, s.checkLimit(t.Account, KindToken)
 	})
-	if err != nil {
-		return Token{}, "", err
-	}
-	return r.Token, secret, nil
+	return created, secret, err
 }
 
-// FindToken returns the management token with this secret, if it has not ended,
-// without when it was last used. It takes no lock and allocates nothing.
+// FindToken returns the management token with this secret, also when it has ended
+// by itself, without when it was last used. It takes no lock and allocates nothing.
 func (s *Store) FindToken(secret string) (Token, bool) {
-	t, ok := s.tokenOf(secret)
-	return t, ok && !t.Expired(s.now())
-}
-
-// ExpiredToken returns the management token with this secret if it has ended by
-// itself, so that a client that still uses it gets the reason.
-func (s *Store) ExpiredToken(secret string) (Token, bool) {
-	t, ok := s.tokenOf(secret)
-	return t, ok && t.Expired(s.now())
-}
-
-func (s *Store) tokenOf(secret string) (Token, bool) {
 	v := s.view.Load()
-	r, ok := find(&v.tokens, prefixTokenSecret, secret)
+	r, ok := tokenKind.bySecret(v, secret)
 	if !ok {
 		return Token{}, false
 	}
 	// A user who is removed takes the tokens along at once.
-	_, ok = v.user(r.User)
+	_, ok = userKind.named(v, r.User)
 	return r.Token, ok
 }
 
 // TouchToken is TouchSession for management tokens.
 func (s *Store) TouchToken(t Token) {
-	if r, ok := s.view.Load().tokens.named(t.ID); ok {
+	if r, ok := tokenKind.named(s.view.Load(), t.ID); ok {
 		s.touch(r.use, saveRest)
 	}
 }
@@ -102,10 +96,10 @@ func (s *Store) TouchToken(t Token) {
 // creation.
 func (s *Store) Tokens(account string) []Token {
 	v := s.view.Load()
-	return list(&v.tokens, account, func(r *tokenRecord) (Token, bool) {
+	return list(tokenKind.of(v, account), func(r *tokenRecord) (Token, bool) {
 		t := r.Token
 		t.LastUsedAt = r.use.last()
-		_, ok := v.user(r.User)
+		_, ok := userKind.named(v, r.User)
 		return t, ok
 	})
 }

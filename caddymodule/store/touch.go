@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -50,7 +51,7 @@ func (u *use) time() time.Time { return time.UnixMilli(u.at.Load()).UTC() }
 
 // last returns the time of last use, or nil.
 func (u *use) last() *time.Time {
-	if u.at.Load() == 0 {
+	if u == nil || u.at.Load() == 0 {
 		return nil
 	}
 	at := u.time()
@@ -80,24 +81,8 @@ func (s *Store) queue(u *use) {
 	s.mu.Unlock()
 }
 
-func (s *Store) saveUses(ctx context.Context) {
-	ticker := time.NewTicker(saveInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return // Close saves the rest
-		case <-ticker.C:
-			if err := s.flush(ctx); err != nil && ctx.Err() == nil {
-				s.log.Warn("failed to save times of last use", "error", err)
-			}
-		}
-	}
-}
-
-// flush writes the saved-up times, and keeps for the next time what it could
-// not write. Two processes may write the same one; the view takes the later
-// one.
+// flush writes the saved-up times, and keeps them for the next time when that fails.
+// Two processes may write the same one; the view takes the later one.
 func (s *Store) flush(ctx context.Context) error {
 	s.mu.Lock()
 	all := s.unsaved
@@ -107,15 +92,13 @@ func (s *Store) flush(ctx context.Context) error {
 		u.saved.Store(u.at.Load())
 		u.unsaved.Store(false) // before reading the time: a later use queues again
 	}
-	for len(all) > 0 {
-		chunk := all[:min(len(all), MaxTxnOps)]
+	for chunk := range slices.Chunk(all, MaxTxnOps) {
 		if err := s.saveChunk(ctx, chunk); err != nil {
 			for _, u := range all {
 				s.queue(u)
 			}
 			return fmt.Errorf("saving times of last use: %w", err)
 		}
-		all = all[len(chunk):]
 	}
 	return nil
 }

@@ -22,16 +22,16 @@ type tx struct {
 
 // update makes the write that build describes, again when something that it has
 // read was changed meanwhile, waits until the view has it, and returns what build
-// returned. A write of nothing waits for the view to have what was read. doing
-// begins the text of errors.
+// returned. A write of nothing waits too. doing begins the text of errors.
 func update[T any](ctx context.Context, s *Store, doing string, build func(t *tx) (T, error)) (T, error) {
-	var none, result T
-	err := s.write(ctx, func(t *tx) (err error) {
+	var result T
+	err := s.update(ctx, doing, func(t *tx) (err error) {
 		result, err = build(t)
 		return err
 	})
 	if err != nil {
-		return none, fmt.Errorf("%s: %w", doing, err)
+		var none T
+		return none, err
 	}
 	return result, nil
 }
@@ -106,8 +106,7 @@ func (t *tx) read(path string, r any) bool {
 	return t.err == nil
 }
 
-// items reads what stands below a prefix. It may change until the write is made;
-// a mark that was read before shows that.
+// items reads what is below a prefix, which may change until the write is made.
 func (t *tx) items(prefix string) []Item {
 	if t.err != nil {
 		return nil
@@ -174,12 +173,35 @@ func (k *kind[R, P]) create(t *tx, r P) {
 	k.save(t, r)
 }
 
-// remove deletes a record and the time of its use.
-func (k *kind[R, P]) remove(t *tx, owner, id string) {
-	t.delete(k.path(owner, id))
-	if k.seenAt != "" {
-		t.delete(k.usePath(owner, id))
+// add is create for a record that counts towards the limits of its account.
+func (k *kind[R, P]) add(t *tx, r P) error {
+	account := r.place().owner
+	if _, err := t.account(account); err != nil {
+		return err
 	}
+	if err := t.s.checkLimit(account, k.what); err != nil {
+		return err
+	}
+	k.create(t, r)
+	t.mark(markAccount(account))
+	return nil
+}
+
+// remove deletes a record and the time of its use.
+func (k *kind[R, P]) remove(t *tx, owner, id string) { t.delete(k.paths(key{owner, id})...) }
+
+// within reads the records of an owner from the KV. They may change until the
+// write is made; a mark that was read before shows that.
+func (k *kind[R, P]) within(t *tx, owner string) []P {
+	var all []P
+	for _, item := range t.items(k.span(owner)) {
+		var r P
+		if r, t.err = k.decode(item); t.err != nil {
+			return nil
+		}
+		all = append(all, r)
+	}
+	return all
 }
 
 // take removes the record at a place and the keys in also, and returns it. It
@@ -196,13 +218,7 @@ func (k *kind[R, P]) take(ctx context.Context, s *Store, doing, owner, id string
 	})
 }
 
-// items reads what stands below a prefix.
-func (s *Store) items(ctx context.Context, prefix string) ([]Item, error) {
-	snap, err := s.kv.Range(ctx, Prefix(prefix))
-	return snap.Items, err
-}
-
-// drop deletes keys, whatever they hold, in as many writes as it takes.
+// drop deletes keys in as many writes as it takes.
 func (s *Store) drop(ctx context.Context, keys []string) error {
 	for chunk := range slices.Chunk(keys, MaxTxnOps) {
 		err := s.write(ctx, func(t *tx) error {

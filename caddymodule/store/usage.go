@@ -12,10 +12,7 @@ type usageRecord struct {
 	UsageDay
 }
 
-func (r *usageRecord) place() key   { return key{r.Account, r.Day} }
-func (r *usageRecord) check() error { return nil }
-
-var usageKind = &kind[usageRecord, *usageRecord]{dir: dirUsage}
+func usagePath(account, day string) string { return dirUsage + account + "/" + day }
 
 // UsageDay counts what an account used on one day.
 type UsageDay struct {
@@ -43,29 +40,19 @@ const maxRecent = MaxValue/4*3 - 1024
 // for itself, and may need one for its account.
 const maxUsageDays = MaxTxnOps / 2
 
-// AddUsage adds to what the accounts have used. Days of accounts that are gone
-// are left out. All of it is added or, when there is an error, nothing, as
-// long as there are no more than 64 different days.
+// AddUsage adds to what accounts have used. No two of days may be the same. Those of
+// accounts that are gone are left out. All are added or, when there is an error,
+// none, as long as there are at most 64.
 func (s *Store) AddUsage(ctx context.Context, days []UsageDay) error {
-	sums := make(map[key]UsageDay, len(days))
-	var order []key
 	for _, d := range days {
 		if err := checkDay(d.Day); err != nil {
 			return err
 		}
-		at := key{d.Account, d.Day}
-		sum, ok := sums[at]
-		if !ok {
-			order = append(order, at)
-			sum = UsageDay{Account: d.Account, Day: d.Day}
-		}
-		sum.Add(d)
-		sums[at] = sum
 	}
-	for chunk := range slices.Chunk(order, maxUsageDays) {
+	for chunk := range slices.Chunk(days, maxUsageDays) {
 		err := s.update(ctx, "adding to the usage", func(t *tx) error {
-			for _, at := range chunk {
-				addUsage(t, sums[at])
+			for _, d := range chunk {
+				addUsage(t, d)
 			}
 			return nil
 		})
@@ -80,10 +67,10 @@ func addUsage(t *tx, d UsageDay) {
 	if _, err := t.account(d.Account); err != nil {
 		return
 	}
-	if before := usageKind.load(t, d.Account, d.Day); before != nil {
-		d.Add(before.UsageDay)
-	}
-	usageKind.save(t, &usageRecord{UsageDay: d})
+	path, r := usagePath(d.Account, d.Day), &usageRecord{UsageDay: UsageDay{Account: d.Account, Day: d.Day}}
+	t.read(path, r)
+	r.Add(d)
+	t.put(path, r)
 }
 
 func checkDay(day string) error {
@@ -102,16 +89,16 @@ func (s *Store) Usage(ctx context.Context, account, fromDay string) ([]UsageDay,
 	if !checkAccount(account) {
 		return nil, Errorf(ErrNotFound, "there is no account %.40q", account)
 	}
-	span := Prefix(usageKind.span(account))
-	span.Start = usageKind.path(account, fromDay)
+	span := Prefix(usagePath(account, ""))
+	span.Start = usagePath(account, fromDay)
 	snap, err := s.kv.Range(ctx, span)
 	if err != nil {
 		return nil, fmt.Errorf("reading the usage: %w", err)
 	}
 	var days []UsageDay
 	for _, item := range snap.Items {
-		r, err := usageKind.decode(item)
-		if err != nil {
+		var r usageRecord
+		if err := decode(item, &r); err != nil {
 			return nil, fmt.Errorf("reading the usage: %w", err)
 		}
 		days = append(days, r.UsageDay)

@@ -22,7 +22,7 @@ func TestUsage(t *testing.T) {
 	if err := s.AddUsage(t.Context(), nil); err != nil {
 		t.Error(err)
 	}
-	if err := s.AddUsage(t.Context(), []store.UsageDay{day("2026-11-21", 1), day("2026-11-20", 1), day("2026-11-21", 2), {Account: "nobody", Day: "2026-11-21"}, {Account: "a/b", Day: "2026-11-21"}}); err != nil {
+	if err := s.AddUsage(t.Context(), []store.UsageDay{day("2026-11-21", 3), day("2026-11-20", 1), {Account: "nobody", Day: "2026-11-21"}, {Account: "a/b", Day: "2026-11-21"}}); err != nil {
 		t.Fatal(err)
 	}
 	s = reopen(t, s, path)

@@ -4,7 +4,16 @@ import (
 	"context"
 	"crypto/sha256"
 	"strings"
+	"time"
 )
+
+// User may sign in to the console and act for the account.
+type User struct {
+	ID        string    `json:"id"`
+	Account   string    `json:"account"`
+	Name      string    `json:"name"` // no other user of the gateway has it, in any case
+	CreatedAt time.Time `json:"created_at"`
+}
 
 type userRecord struct {
 	header
@@ -18,40 +27,30 @@ type userRecord struct {
 func (r *userRecord) place() key   { return key{r.Account, r.ID} }
 func (r *userRecord) check() error { return checkUserName(r.Name) }
 
-func (r *userRecord) change() Change {
-	return Change{Kind: KindUser, Account: r.Account, ID: r.ID, Name: r.Name}
-}
-
 // hashName returns the digest by which a user of this name is found.
 func hashName(name string) digest { return sha256.Sum256([]byte(strings.ToLower(name))) }
 
 var userKind = &kind[userRecord, *userRecord]{
-	dir: dirUsers, prefix: prefixUser,
-	in:     func(r *records) *collection[*userRecord] { return &r.users },
-	index:  func(r *userRecord) digest { return hashName(r.Name) },
-	change: func(_ *records, r *userRecord) Change { return r.change() },
+	dir: dirUsers, prefix: prefixUser, what: KindUser,
+	in:    func(r *records) *collection[*userRecord] { return &r.users },
+	index: func(r *userRecord) digest { return hashName(r.Name) },
 }
 
 // User returns the user with this id.
 func (s *Store) User(id string) (User, bool) {
-	return userOf(s.view.Load().user(id))
+	r, ok := userKind.named(s.view.Load(), id)
+	return r.User, ok
 }
 
-// FindUser returns the user with this name, in whatever case.
+// FindUser returns the user with this name, in any case.
 func (s *Store) FindUser(name string) (User, bool) {
-	return userOf(s.view.Load().users.byHash.get(hashName(name)))
-}
-
-func userOf(r *userRecord, ok bool) (User, bool) {
-	if !ok {
-		return User{}, false
-	}
-	return r.User, true
+	r, ok := userKind.find(s.view.Load(), hashName(name))
+	return r.User, ok
 }
 
 // Users returns the users of an account in the order of their creation.
 func (s *Store) Users(account string) []User {
-	return list(&s.view.Load().users, account, func(r *userRecord) (User, bool) { return r.User, true })
+	return list(userKind.of(s.view.Load(), account), func(r *userRecord) (User, bool) { return r.User, true })
 }
 
 // UserCount counts the users of all accounts.
@@ -60,23 +59,17 @@ func (s *Store) UserCount() int { return s.view.Load().users.byID.size }
 // PasswordHash returns the hash of the user's password as SetPassword got it,
 // or "".
 func (s *Store) PasswordHash(userID string) string {
-	r, ok := s.view.Load().user(userID)
-	if !ok {
-		return ""
-	}
+	r, _ := userKind.named(s.view.Load(), userID)
 	return r.PasswordHash
 }
 
-// CreateUser makes a user. No other user of the gateway may have the name.
+// CreateUser creates a user. No other user of the gateway may have the name.
 func (s *Store) CreateUser(ctx context.Context, account, name, passwordHash string) (User, error) {
 	r, err := s.newUser(account, name, passwordHash)
 	if err != nil {
 		return User{}, err
 	}
-	if err := s.update(ctx, "creating the user", func(t *tx) error { return createUser(t, r) }); err != nil {
-		return User{}, err
-	}
-	return r.User, nil
+	return update(ctx, s, "creating the user", func(t *tx) (User, error) { return r.User, createUser(t, r) })
 }
 
 func checkUserName(name string) error {
@@ -98,19 +91,14 @@ func (s *Store) newUser(account, name, passwordHash string) (*userRecord, error)
 }
 
 func createUser(t *tx, r *userRecord) error {
-	if _, err := t.account(r.Account); err != nil {
-		return err
-	}
-	if err := t.s.checkLimit(r.Account, KindUser); err != nil {
+	if err := userKind.add(t, r); err != nil {
 		return err
 	}
 	if t.get(userNamePath(r.Name)).Exists() {
 		return Errorf(ErrExists, "there is a user %q already: give another name", r.Name)
 	}
-	userKind.create(t, r)
 	t.put(userNamePath(r.Name), &nameRecord{Account: r.Account, ID: r.ID})
 	t.mark(markUsers)
-	t.mark(markAccount(r.Account))
 	return nil
 }
 
@@ -126,46 +114,44 @@ func (s *Store) RemoveUser(ctx context.Context, account, idOrName string) (User,
 		t.delete(userNamePath(r.Name))
 		return r.User, nil
 	})
-	if err != nil {
-		return User{}, err
-	}
-	// Without the user the rest is void. There may be more of it than a
-	// write takes; what is left when this fails, the sweeper removes.
-	keys, err := s.belongings(ctx, removed, sessionKind.span(removed.ID), dirSessionsSeen+removed.ID+"/",
-		passkeyKind.span(removed.ID), tokenKind.span(removed.Account), linkKind.span(removed.Account))
 	if err == nil {
-		err = s.drop(ctx, keys)
+		// Without the user the rest is void. There may be more of it than a
+		// write takes; the sweeper removes what is left when this fails.
+		v := s.view.Load()
+		s.clear(ctx, append(v.sessionsOf(removed.ID, ""), v.belongings(removed, Ending{Passkeys: true, Tokens: true})...))
 	}
-	if err != nil {
-		s.log.Warn("failed to remove what a removed user had", "user_id", removed.ID, "error", err)
-	}
-	return removed, nil
+	return removed, err
 }
 
-// belongings returns the keys of what a user has among spans.
-func (s *Store) belongings(ctx context.Context, u User, spans ...string) ([]string, error) {
-	var keys []string
-	for _, span := range spans {
-		items, err := s.items(ctx, span)
-		if err != nil {
-			return nil, err
-		}
-		for _, item := range items {
-			switch dir, at := splitPath(item.Key); dir {
-			case dirTokens:
-				if r, err := tokenKind.decode(item); err != nil || r.User != u.ID {
-					continue
-				}
-				keys = append(keys, tokenKind.usePath(at.owner, at.id))
-			case dirLinks:
-				if r, err := linkKind.decode(item); err != nil || r.User != u.ID && r.Maker != u.ID {
-					continue
-				}
-			}
-			keys = append(keys, item.Key)
+// clear deletes what is void already.
+func (s *Store) clear(ctx context.Context, paths []string) {
+	if err := s.drop(ctx, paths); err != nil {
+		s.log.Warn("failed to remove records of a user that have ended", "error", err)
+	}
+}
+
+// belongings returns the keys in the KV of the ways in that a user has, as far as
+// end names them.
+func (v *view) belongings(u User, end Ending) []string {
+	var paths []string
+	if end.Passkeys {
+		for r := range passkeyKind.of(v, u.ID) {
+			paths = append(paths, passkeyKind.paths(r.place())...)
 		}
 	}
-	return keys, nil
+	if end.Tokens {
+		for r := range tokenKind.of(v, u.Account) {
+			if r.User == u.ID {
+				paths = append(paths, tokenKind.paths(r.place())...)
+			}
+		}
+		for r := range linkKind.of(v, u.Account) {
+			if r.User == u.ID || r.Maker == u.ID {
+				paths = append(paths, linkKind.paths(r.place())...)
+			}
+		}
+	}
+	return paths
 }
 
 // findUser reads a user of the account by id or name.
@@ -183,37 +169,38 @@ func findUser(t *tx, account, idOrName string) (*userRecord, error) {
 	return r, nil
 }
 
-// loadUser reads a user of whatever account for a write that needs it. The
-// account comes from the view: a user never moves to another.
+// loadUser reads a user of any account. The account comes from the view: a user
+// never moves to another.
 func loadUser(t *tx, id string) (*userRecord, error) {
 	known, _ := t.s.User(id)
 	r := userKind.load(t, known.Account, id)
 	if r == nil {
-		return nil, errNoUser()
+		return nil, errNoUser
 	}
 	return r, nil
 }
 
-func errNoUser() error { return Errorf(ErrNotFound, "there is no such user: it was removed") }
+var errNoUser = Errorf(ErrNotFound, "the user was not found: it was removed")
 
-// SetPassword gives a user the password with this hash, and ends the user's
-// sessions but keepSession, if that is not "".
-func (s *Store) SetPassword(ctx context.Context, userID, hash, keepSession string) error {
-	user, err := update(ctx, s, "setting the password", func(t *tx) (*userRecord, error) {
-		return setPassword(t, userID, hash, keepSession)
+// SetPassword gives a user the password with this hash in place of that with the
+// hash old, and ends the user's sessions but keepSession, if that is not "". It
+// fails with ErrConflict if the hash is no longer old.
+func (s *Store) SetPassword(ctx context.Context, userID, old, hash, keepSession string) error {
+	return s.update(ctx, "setting the password", func(t *tx) error {
+		r, err := loadUser(t, userID)
+		if err == nil && r.PasswordHash != old {
+			err = Errorf(ErrConflict, "it was changed meanwhile")
+		}
+		if err == nil {
+			r.setPassword(t, hash, keepSession)
+		}
+		return err
 	})
-	if err == nil {
-		s.dropEarlier(ctx, user)
-	}
-	return err
 }
 
-func setPassword(t *tx, userID, hash, keepSession string) (*userRecord, error) {
-	r, err := loadUser(t, userID)
-	if err != nil {
-		return nil, err
-	}
-	kept := sessionKind.load(t, userID, keepSession)
+// setPassword ends the sessions by their epoch; the sweeper removes them.
+func (r *userRecord) setPassword(t *tx, hash, keepSession string) {
+	kept := sessionKind.load(t, r.ID, keepSession)
 	if kept != nil && kept.Epoch == r.Epoch {
 		kept.Epoch++
 		sessionKind.save(t, kept)
@@ -221,14 +208,4 @@ func setPassword(t *tx, userID, hash, keepSession string) (*userRecord, error) {
 	r.PasswordHash = hash
 	r.Epoch++
 	userKind.save(t, r)
-	return r, nil
-}
-
-// dropEarlier removes the sessions that a new password has ended. They are
-// void already; the sweeper removes what is left when this fails.
-func (s *Store) dropEarlier(ctx context.Context, user *userRecord) {
-	err := s.dropSessions(ctx, user.ID, func(r *sessionRecord) bool { return r.Epoch < user.Epoch })
-	if err != nil {
-		s.log.Warn("failed to remove sessions that have ended", "user_id", user.ID, "error", err)
-	}
 }

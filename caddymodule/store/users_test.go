@@ -120,9 +120,9 @@ func TestUserErrors(t *testing.T) {
 		_, err := s.RemoveUser(t.Context(), c[0], c[1])
 		wantError(t, err, store.ErrNotFound, "there is no user")
 	}
-	wantError(t, s.SetPassword(t.Context(), "usr_x", "x", ""), store.ErrNotFound, "no such user")
+	wantError(t, s.SetPassword(t.Context(), "usr_x", "", "x", ""), store.ErrNotFound, "user was not found")
 	_, _, err := s.CreateSession(t.Context(), "usr_x", "", "", "")
-	wantError(t, err, store.ErrNotFound, "no such user")
+	wantError(t, err, store.ErrNotFound, "user was not found")
 	if s.UserCount() != 1 {
 		t.Errorf("%d users", s.UserCount())
 	}
@@ -233,7 +233,7 @@ func TestSetPassword(t *testing.T) {
 		session, secret := mustSession(t, s, ann)
 		sessions, secrets = append(sessions, session), append(secrets, secret)
 	}
-	if err := s.SetPassword(t.Context(), ann.ID, "new", sessions[7].ID); err != nil {
+	if err := s.SetPassword(t.Context(), ann.ID, s.PasswordHash(ann.ID), "new", sessions[7].ID); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.Sessions(ann.ID); len(got) != 1 || got[0].ID != sessions[7].ID {
@@ -252,7 +252,7 @@ func TestSetPassword(t *testing.T) {
 	s = storetest.Open(t, tempStore(t))
 	ann = mustUser(t, s, "Ann")
 	_, secret := mustSession(t, s, ann)
-	if err := s.SetPassword(t.Context(), ann.ID, "new", ""); err != nil {
+	if err := s.SetPassword(t.Context(), ann.ID, s.PasswordHash(ann.ID), "new", ""); err != nil {
 		t.Fatal(err)
 	}
 	if _, ok := s.FindSession(secret); ok {
@@ -287,7 +287,9 @@ func TestDyingAmidRemoval(t *testing.T) {
 			_, err := s.RemoveUser(t.Context(), account, u.ID)
 			return err
 		},
-		"password": func(s *store.Store, u store.User) error { return s.SetPassword(t.Context(), u.ID, "new", "") },
+		"password": func(s *store.Store, u store.User) error {
+			return s.SetPassword(t.Context(), u.ID, s.PasswordHash(u.ID), "new", "")
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"time"
 )
@@ -19,31 +20,59 @@ type collection[P any] struct {
 	byHash table[digest, P]
 }
 
-// named returns the record with an id, for kinds whose ids are unique.
-func (c *collection[P]) named(id string) (P, bool) { return c.byID.get(key{id: id}) }
+// find returns the record with a hash, or an empty one.
+func (k *kind[R, P]) find(v *view, hash digest) (P, bool) {
+	r, ok := k.in(&v.records).byHash.get(hash)
+	if !ok {
+		r = P(&k.none)
+	}
+	return r, ok
+}
 
-// list returns what convert makes of the records of an owner, in the order of
-// their ids, which is that of their creation. It leaves out those for which
-// convert returns false.
-func list[P record, T any](c *collection[P], owner string, convert func(P) (T, bool)) []T {
-	var chosen []P
-	for _, r := range c.byID.all() {
-		if r.place().owner == owner {
-			chosen = append(chosen, r)
+// bySecret returns the record of a secret, or an empty one.
+func (k *kind[R, P]) bySecret(v *view, secret string) (P, bool) {
+	hash, ok := hashSecret(k.secret, secret)
+	if !ok {
+		return P(&k.none), false
+	}
+	return k.find(v, hash)
+}
+
+// at returns the record of an owner, or an empty one.
+func (k *kind[R, P]) at(v *view, owner, id string) (P, bool) {
+	r, ok := k.in(&v.records).byID.get(k.slot(key{owner, id}))
+	if !ok {
+		r = P(&k.none)
+	}
+	return r, ok
+}
+
+// named is at for accounts and for kinds whose ids are unique.
+func (k *kind[R, P]) named(v *view, id string) (P, bool) { return k.at(v, "", id) }
+
+// of iterates over the records of an owner, in no order.
+func (k *kind[R, P]) of(v *view, owner string) iter.Seq[P] {
+	return func(yield func(P) bool) {
+		for _, r := range k.in(&v.records).byID.all() {
+			if r.place().owner == owner && !yield(r) {
+				return
+			}
 		}
 	}
-	slices.SortFunc(chosen, func(a, b P) int { return cmp.Compare(a.place().id, b.place().id) })
+}
+
+// list returns what convert makes of records, in the order of their ids, which is
+// that of their creation. It leaves out those for which convert returns false.
+func list[P record, T any](records iter.Seq[P], convert func(P) (T, bool)) []T {
+	byID := func(a, b P) int { return cmp.Compare(a.place().id, b.place().id) }
 	var out []T
-	for _, r := range chosen {
+	for _, r := range slices.SortedFunc(records, byID) {
 		if t, ok := convert(r); ok {
 			out = append(out, t)
 		}
 	}
 	return out
 }
-
-// user returns the user with an id.
-func (r *records) user(id string) (*userRecord, bool) { return r.users.named(id) }
 
 // draft is a view in the making: the old one and what a batch changes.
 type draft struct {
@@ -69,16 +98,14 @@ func (d *draft) apply(e Event) error {
 	if !ok {
 		return nil
 	}
+	var err error
 	if !e.Deleted {
-		err := kind.apply(d, e.Item)
-		if err == nil {
+		if err = kind.apply(d, at, e.Item); err == nil {
 			return nil
 		}
-		kind.drop(d, at)
-		return err
 	}
 	kind.drop(d, at)
-	return nil
+	return err
 }
 
 // count notes that an account has one record more or less of a kind.

@@ -1,5 +1,4 @@
-// Package subscribe has the list of those who want to be called when something
-// happens: to records, tunnels, requests or devices.
+// Package subscribe has lists of functions that are called when something happens.
 package subscribe
 
 import (
@@ -15,7 +14,7 @@ type List[T any] struct {
 	list atomic.Pointer[Subscribers[T]]
 }
 
-// Subscribers are those of a list at one time.
+// Subscribers are the subscribers of a list at one time.
 type Subscribers[T any] []*func(T)
 
 // Add adds f. stop removes it, but a call that has begun may still run.
@@ -36,7 +35,7 @@ func (l *List[T]) change(f func(Subscribers[T]) Subscribers[T]) {
 	l.list.Store(&next)
 }
 
-// Now returns the subscribers that there are now.
+// Now returns the present subscribers.
 func (l *List[T]) Now() Subscribers[T] {
 	if s := l.list.Load(); s != nil {
 		return *s

@@ -184,7 +184,7 @@ func (h *Hub) deny(conn link.Conn, control *link.Control, who slog.Attr, d link.
 	h.counters.denied.Add(1)
 	makeRoom(conn.Context()) // it only has to read why
 	o := h.options.Load()
-	h.denials.Log(o.Logger, slog.LevelWarn, networksOf(conn.RemoteAddr()), o.Now(), "denying a connector",
+	h.denials.Log(o.Logger, slog.LevelWarn, networksOf(conn.RemoteAddr()).Widest(), o.Now(), "denying a connector",
 		who, "remote", conn.RemoteAddr().String(), "code", d.Code)
 	if err := control.Send(d); err == nil {
 		select {

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/logs"
 )
 
 // Connector is who a session belongs to.
@@ -82,8 +84,8 @@ type Hub struct {
 	arrivalRate *rate.Limiter // of connections that need not prove their address
 	pending     *pending
 	handshakes  *fair.Semaphore
-	denials     fair.Sampler // of hellos that are refused
-	devices     fair.Sampler // of devices that come and go while they wait
+	denials     logs.Sampler[netip.Prefix] // of hellos that are refused
+	devices     logs.Sampler[netip.Prefix] // of devices that come and go while they wait
 
 	mu       sync.RWMutex
 	live     map[string]*Session   // by connector id: what takes requests

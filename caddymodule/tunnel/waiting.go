@@ -147,7 +147,7 @@ func (w *waiting) close(code link.CloseCode) {
 // log logs a line about this device, which may come and go as often as it likes.
 func (w *waiting) log(message string, args ...any) {
 	o, remote := w.hub.options.Load(), w.conn.RemoteAddr()
-	w.hub.devices.Log(o.Logger, slog.LevelInfo, networksOf(remote), o.Now(), message,
+	w.hub.devices.Log(o.Logger, slog.LevelInfo, networksOf(remote).Widest(), o.Now(), message,
 		append([]any{"pairing_id", w.ticket.ID, "remote", remote.String()}, args...)...)
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/logs"
 	"github.com/postern-dev/postern/connector/memory"
 	"github.com/postern-dev/postern/connector/text"
 )
@@ -58,7 +59,7 @@ type Proxy struct {
 	options Options
 	set     atomic.Pointer[Set]
 
-	refusals, failures seldom
+	refusals, failures logs.Sampler[string] // by upstream
 }
 
 // NewProxy returns a proxy to the upstreams of a set.
@@ -97,7 +98,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if u != nil {
 		code = p.serve(w, r, u, &done)
 	} else {
-		p.refusals.warn(p.options.Logger, "refusing a request", "upstream", text.Short(r.Host), "method", text.Short(r.Method), "path", text.Short(r.URL.Path))
+		p.refusals.Log(p.options.Logger, slog.LevelWarn, "", time.Now(), "refusing a request",
+			"upstream", text.Short(r.Host), "method", text.Short(r.Method), "path", text.Short(r.URL.Path))
 	}
 	if code == link.CodeNone {
 		done.Result = StatusClass(done.Status)
@@ -124,7 +126,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, u *Server, done *R
 			code = link.CodeBusy
 		}
 		if code != link.CodeCancelled {
-			p.refusals.warn(p.options.Logger, "refusing a request", "upstream", u.Name, "error", err)
+			p.refusals.Log(p.options.Logger, slog.LevelWarn, u.Name, time.Now(), "refusing a request", "upstream", u.Name, "error", err)
 		}
 		return code
 	}
@@ -140,7 +142,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, u *Server, done *R
 		p.options.Logger.Debug("upstream is down", "upstream", u.Name, "error", err)
 		return link.CodeUpstreamDown
 	default:
-		p.failures.warn(p.options.Logger, "upstream broke off before its answer", "upstream", u.Name, "error", err)
+		p.failures.Log(p.options.Logger, slog.LevelWarn, u.Name, time.Now(), "upstream broke off before its answer", "upstream", u.Name, "error", err)
 		return link.CodeUpstreamReset
 	}
 	defer answer.Close()
@@ -153,7 +155,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, u *Server, done *R
 	case r.Context().Err() != nil, errors.Is(err, errClientGone):
 		return link.CodeCancelled
 	default:
-		p.failures.warn(p.options.Logger, "upstream broke off in its answer", "upstream", u.Name, "error", err)
+		p.failures.Log(p.options.Logger, slog.LevelWarn, u.Name, time.Now(), "upstream broke off in its answer", "upstream", u.Name, "error", err)
 		return link.CodeUpstreamReset
 	}
 }

@@ -1,4 +1,4 @@
-package fair
+package logs
 
 import (
 	"bytes"
@@ -9,43 +9,43 @@ import (
 	"time"
 )
 
-// TestSampler: in each second a network has one line, and all together have five.
+// TestSampler: in each second a source has one line, and all together have five.
 func TestSampler(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&out, nil))
-	var s Sampler
+	var s Sampler[string]
 	now := time.Unix(1_000_000_000, 0)
-	say := func(host string) { s.Log(log, slog.LevelWarn, Parse(host), now, "refused", "remote", host) }
+	log1 := func(source string) { s.Log(log, slog.LevelWarn, source, now, "refused") }
 	lines := func() []string {
 		defer out.Reset()
 		return strings.Split(strings.TrimSpace(out.String()), "\n")
 	}
 
-	for i := range 1000 {
-		say(fmt.Sprintf("192.0.2.%d", i%250))
+	for range 1000 {
+		log1("one")
 	}
 	if got := lines(); len(got) != 1 || strings.Contains(got[0], "left_out") {
-		t.Errorf("of one network: %q", got)
+		t.Errorf("of one source: %q", got)
 	}
 	for i := range 1000 {
-		say(fmt.Sprintf("10.0.%d.1", i%250))
+		log1(fmt.Sprint(i % 250))
 	}
 	if got := lines(); len(got) != 4 || !strings.Contains(got[0], "left_out=999") {
-		t.Errorf("of many networks: %q", got)
+		t.Errorf("of many sources: %q", got)
 	}
 	now = now.Add(lineInterval)
-	say("192.0.2.1")
+	log1("one")
 	if got := lines(); len(got) != 1 || !strings.Contains(got[0], "left_out=996") {
 		t.Errorf("a second later: %q", got)
 	}
 	now = now.Add(-time.Hour) // the clock is set back
-	say("192.0.2.1")
+	log1("one")
 	if got := lines(); len(got) != 1 || got[0] == "" {
 		t.Errorf("an hour before: %q", got)
 	}
-	s.Log(log, slog.LevelDebug, Parse("198.51.100.1"), now, "not enabled")
-	say("198.51.100.1")
+	s.Log(log, slog.LevelDebug, "another", now, "not enabled")
+	log1("another")
 	if got := lines(); len(got) != 1 || strings.Contains(got[0], "left_out") {
 		t.Errorf("after a line that is not enabled: %q", got)
 	}
