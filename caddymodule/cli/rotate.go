@@ -25,7 +25,7 @@ old one is valid until the connector comes with the new one.`,
 	account: true,
 	flags: func(f *pflag.FlagSet) {
 		f.Bool("show", false, "Print the new token, for a connector that cannot write its configuration")
-		f.BoolP("yes", "y", false, "Do not ask")
+		f.BoolP("yes", "y", false, "Skip the confirmation")
 	},
 	run: operation(func(in *invocation) (request, error) {
 		if !in.is("yes") {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"github.com/postern-dev/postern/caddymodule/cli/up"
 )
 
 // errDeclined is the error of a question that was answered with no.
@@ -33,7 +35,7 @@ func readLine(cmd *cobra.Command) (string, error) {
 // terminalConfirm asks a question on the terminal; any answer but yes is an error.
 func terminalConfirm(cmd *cobra.Command, question string) error {
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		return usageError{errNoTerminal}
+		return up.UsageError{Err: errNoTerminal}
 	}
 	return readConfirmation(cmd, question)
 }

@@ -65,7 +65,7 @@ func kindOf(name string) string {
 func (a *assets) url(name string) (string, error) {
 	file, ok := a.byName[name]
 	if !ok {
-		return "", fmt.Errorf("there is no asset %q", name)
+		return "", fmt.Errorf("asset %q not found", name)
 	}
 	return "/console/static/" + file.version + "/" + name, nil
 }
@@ -75,7 +75,7 @@ func (a *assets) url(name string) (string, error) {
 func (a *assets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	file, ok := a.byName[r.PathValue("name")]
 	if !ok || file.version != r.PathValue("version") {
-		http.Error(w, "There is no such file. Load the page again.", http.StatusNotFound)
+		http.Error(w, "File not found. Load the page again.", http.StatusNotFound)
 		return
 	}
 	h := w.Header()

@@ -123,7 +123,7 @@ func TestRegisterOnSeveral(t *testing.T) {
 		t.Errorf("registered: %+v", d)
 	}
 	has(t, mainOf(g.page("/console/models")), "gpu-box, attic (offline)", "1 of 1")
-	has(t, mainOf(g.page("/console/models/show?name=qwen3")), "gpu-box", "attic", "4 at most")
+	has(t, mainOf(g.page("/console/models/show?name=qwen3")), "gpu-box", "attic", "4 at once")
 	again := mainOf(g.page("/console/models/new?name=qwen3"))
 	has(t, again, `value="`+attic.ID+`" checked`, `name="max_concurrency" value="4"`, `value="`+gpu.ID+`" selected`)
 	lacks(t, again, `value="`+cellar.ID+`" checked`)

@@ -27,7 +27,7 @@ type shownOncePage struct {
 }
 
 func invite(v *visit) (any, error) {
-	link, err := v.manage.Invite(v.ctx, v.Account)
+	link, err := v.Manage.Invite(v.ctx)
 	return shownOncePage{
 		Title: "Invitation", What: "link", Secret: link.URL, Until: link.ExpiresAt,
 		Text: "Send this link to one person. It works once: the first who opens it becomes a user of this account and can do all that you can.",
@@ -35,16 +35,16 @@ func invite(v *visit) (any, error) {
 }
 
 func revokeInvitation(v *visit) (notice string, err error) {
-	_, err = v.manage.RevokeInvitation(v.ctx, v.Account, v.r.PathValue("id"))
+	_, err = v.Manage.RevokeInvitation(v.ctx, v.r.PathValue("id"))
 	return "The invitation is revoked.", err
 }
 
 func findUser(v *visit) (manage.User, error) {
-	return find(v, v.manage.Users, func(u manage.User) bool { return u.ID == v.r.PathValue("id") }, "This user does not exist any longer.")
+	return find(v, v.Manage.Users, func(u manage.User) bool { return u.ID == v.r.PathValue("id") }, "This user no longer exists.")
 }
 
 func removeUser(v *visit) (notice string, err error) {
-	removed, err := v.manage.RemoveUser(v.ctx, v.Account, v.r.PathValue("id"))
+	removed, err := v.Manage.RemoveUser(v.ctx, v.r.PathValue("id"))
 	return removed.Name + " is removed.", err
 }
 
@@ -53,7 +53,7 @@ func recoveryLink(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	link, err := v.manage.RecoveryLink(v.ctx, v.Account, u.ID)
+	link, err := v.Manage.RecoveryLink(v.ctx, u.ID)
 	return shownOncePage{
 		Title: "New password for " + u.Name, What: "link", Secret: link.URL, Until: link.ExpiresAt,
 		Text: fmt.Sprintf("The first who opens this link sets a new password for %s. The present one works until then.", u.Name),

@@ -15,25 +15,25 @@ func (g *Gateway) welcome(ctx context.Context, s *Services) {
 		return
 	}
 	if !g.Store.Terminal {
-		fmt.Fprintf(g.Store.Messages, "The console has no user yet. `%s gateway setup-link` prints a link that makes the first.\n", g.Program)
+		fmt.Fprintf(g.Store.Messages, "The console has no users yet. `%s gateway setup-link` prints a link that creates the first.\n", g.Program)
 		return
 	}
 	service, err := g.Manage()
 	if err != nil {
-		g.Logger.Warn("failed to make the setup link", "error", err)
+		g.Logger.Warn("failed to create the setup link", "error", err)
 		return
 	}
 	link, err := service.SetupLink(manage.WithCaller(ctx, manage.Caller{Name: "gateway start", Operator: true}))
 	if err != nil {
-		g.Logger.Warn("the console has no user yet, and no link for the first could be made", "error", err)
+		g.Logger.Warn("failed to create the setup link", "error", err)
 		return
 	}
 	fmt.Fprintf(g.Store.Messages, `
-The console has no user yet. Open this link within 15 minutes to become the first:
+The console has no users yet. Open this link within 15 minutes to become the first:
 
   %s
 
-It works once; `+"`%s gateway setup-link`"+` makes another one.
+It works once; `+"`%s gateway setup-link`"+` prints another one.
 
 `, link.URL, g.Program)
 }

@@ -30,8 +30,8 @@ type Offer struct {
 
 // Offers lists the models that the account's online connectors have reported and no
 // deployment leads to yet, at most 1,000. No model server is asked.
-func (s *Service) Offers(ctx context.Context, account string) ([]Offer, error) {
-	account, err := s.account(ctx, account)
+func (s *Service) Offers(ctx context.Context) ([]Offer, error) {
+	account, err := s.account(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func freeName(taken map[string]bool, model, connector string) string {
 	return name
 }
 
-// publicName makes a deployment's name of a model's. Where the model is called
+// publicName returns a deployment's name for a model's. Where the model is called
 // by its file, it is the name of the file.
 func publicName(model string) string {
 	if strings.HasPrefix(model, "/") {

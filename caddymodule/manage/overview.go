@@ -18,16 +18,16 @@ type Checklist struct {
 	Request   bool `json:"request"`   // a key was used
 }
 
-// Checklist reports how far an account is.
-func (s *Service) Checklist(account string) (Checklist, error) {
-	account, err := s.known(account)
+// Checklist reports how far the account is.
+func (s *Service) Checklist(ctx context.Context) (Checklist, error) {
+	account, err := s.account(ctx)
 	if err != nil {
 		return Checklist{}, err
 	}
 	c := Checklist{
 		Connector: len(s.store.Connectors(account)) > 0,
 		Model:     len(s.store.Deployments(account)) > 0,
-		Request:   s.activity != nil && len(s.activity.Recent(account)) > 0,
+		Request:   len(s.activity.Recent(account)) > 0,
 	}
 	for _, k := range s.store.Keys(account) {
 		c.Key = c.Key || k.RevokedAt == nil
@@ -36,28 +36,20 @@ func (s *Service) Checklist(account string) (Checklist, error) {
 	return c, nil
 }
 
-// Activity lists the last requests of an account, the newest first.
-func (s *Service) Activity(account string) ([]activity.Request, error) {
-	recent := func(string) []activity.Request { return nil }
-	if s.activity != nil {
-		recent = s.activity.Recent
-	}
-	return list(s, account, recent, as)
+// Activity lists the last requests of the account, the newest first.
+func (s *Service) Activity(ctx context.Context) ([]activity.Request, error) {
+	return list(ctx, s, s.activity.Recent, as)
 }
 
-// Usage sums up what an account used on each of the last days, today's being
+// Usage sums up what the account used on each of the last days, today's being
 // the last.
-func (s *Service) Usage(ctx context.Context, account string, days int) ([]store.UsageDay, error) {
-	account, err := s.account(ctx, account)
+func (s *Service) Usage(ctx context.Context, days int) ([]store.UsageDay, error) {
+	account, err := s.account(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if days < 1 || days > maxUsageDays {
 		return nil, faultf(store.ErrInvalid, "the number of days is %d; it can be 1 to %d", days, maxUsageDays)
 	}
-	if s.activity == nil {
-		return []store.UsageDay{}, nil
-	}
-	usage, err := s.activity.Days(ctx, account, days)
-	return usage, err
+	return s.activity.Days(ctx, account, days)
 }

@@ -56,11 +56,15 @@ type KeyCount struct {
 	Revoked int `json:"revoked"`
 }
 
-// Build returns what program the gateway is.
-func (s *Service) Build() Build { return s.build }
-
 // Status reports on the gateway.
-func (s *Service) Status(ctx context.Context) Status {
+func (s *Service) Status(ctx context.Context) (Status, error) {
+	caller := CallerFrom(ctx)
+	accounts := []store.Account{{ID: caller.Account}}
+	if caller.Operator {
+		accounts = s.store.Accounts()
+	} else if _, err := s.account(ctx); err != nil {
+		return Status{}, err
+	}
 	at := s.endpoint()
 	st := Status{
 		Build:    s.build,
@@ -69,10 +73,7 @@ func (s *Service) Status(ctx context.Context) Status {
 
 		Deployments: DeploymentCount{States: make(map[health.State]int)},
 	}
-	caller := CallerFrom(ctx)
-	accounts := []store.Account{{ID: caller.Account}}
 	if caller.Operator {
-		accounts = s.store.Accounts()
 		st.Counters = s.tunnels.Counters()
 	}
 	live := s.sessions()
@@ -99,5 +100,5 @@ func (s *Service) Status(ctx context.Context) Status {
 			}
 		}
 	}
-	return st
+	return st, nil
 }
