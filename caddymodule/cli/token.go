@@ -67,7 +67,9 @@ done later, too: the id is still known then.`,
 		example: `  caddy gateway token revoke mgt_06b3kz9v6dfx7fbv7wq7m5r2qm
   caddy gateway token revoke mgt_06b3kz9v6dfx7fbv7wq7m5r2qm --made`,
 		account: true,
-		flags:   func(f *pflag.FlagSet) { f.Bool("made", false, "Also revoke and remove what the token created or changed") },
+		flags: func(f *pflag.FlagSet) {
+			f.Bool("made", false, "Also revoke and remove what the token created or changed")
+		},
 		run: operation(func(in *invocation) (request, error) {
 			r, err := remove("/tokens")(in)
 			if in.is("made") && in.text("account") != "" {

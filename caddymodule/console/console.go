@@ -43,7 +43,7 @@ type Console struct {
 	Options
 
 	templates *template.Template
-	assets    *assets
+	assets    assets
 	tabs      map[string]*tab // that have a stream
 	streams   streams
 	origins   *http.CrossOriginProtection

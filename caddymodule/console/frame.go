@@ -41,7 +41,7 @@ var sections = [...]struct{ name, title string }{
 	{"start", "Setup"}, {"models", "Models"}, {"keys", "Keys"}, {"connectors", "Connectors"}, {"activity", "Activity"}, {"settings", "Settings"},
 }
 
-func loadTemplates(a *assets) (*template.Template, error) {
+func loadTemplates(a assets) (*template.Template, error) {
 	return template.New("").Funcs(template.FuncMap{
 		"asset": a.url, "count": count, "seconds": seconds, "millis": millis, "decimal": decimal, "sentence": sentence,
 		"has": slices.Contains[[]string], "names": namesOf, "passkeyID": passkeyID, "browser": browserOf, "optionField": optionField,

@@ -172,9 +172,9 @@ func (c *Console) enter(w http.ResponseWriter, v *visit, s signin.Signed) {
 	http.SetCookie(w, cookie)
 }
 
-// leave has the browser forget its session.
-func leave(w http.ResponseWriter, r *http.Request) {
-	cookie := newCookie(r, sessionCookie, "")
+// dropCookie has the browser forget a cookie.
+func dropCookie(w http.ResponseWriter, r *http.Request, name string) {
+	cookie := newCookie(r, name, "")
 	cookie.MaxAge = -1
 	http.SetCookie(w, cookie)
 }
@@ -274,9 +274,7 @@ func takeNotice(w http.ResponseWriter, r *http.Request) string {
 	if err != nil {
 		return ""
 	}
-	gone := newCookie(r, noticeCookie, "")
-	gone.MaxAge = -1
-	http.SetCookie(w, gone)
+	dropCookie(w, r, noticeCookie)
 	text, err := base64.RawURLEncoding.DecodeString(cookie.Value)
 	if err != nil || len(text) > maxNotice {
 		return ""

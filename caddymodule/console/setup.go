@@ -76,10 +76,11 @@ func startData(v *visit) (any, error) {
 	if err := p.ended(v, pairings); err != nil {
 		return nil, err
 	}
-	offers, err := v.Manage.Offers(v.ctx)
+	offers, missing, err := v.Manage.Offers(v.ctx)
 	if err != nil {
-		p.Missing = sentence(err.Error())
+		return nil, err
 	}
+	p.Missing = sentence(missing)
 	p.Offers = offers[:min(len(offers), shownOffers)]
 	p.More = len(offers) - len(p.Offers)
 	return p, p.request(v, at.URL)

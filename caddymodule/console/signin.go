@@ -57,7 +57,7 @@ func (c *Console) signOut(w http.ResponseWriter, v *visit) error {
 			return err
 		}
 	}
-	leave(w, v.r)
+	dropCookie(w, v.r, sessionCookie)
 	leaveNotice(w, v.r, "You are signed out.")
 	return v.redirect(w, "/console/sign-in")
 }

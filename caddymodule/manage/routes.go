@@ -3,7 +3,6 @@ package manage
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -118,10 +117,7 @@ func (s *Service) putDeployment(ctx context.Context, d SetDeployment) (Deploymen
 
 // knownOffers lists the offers that are known; others may be missing.
 func (s *Service) knownOffers(ctx context.Context) ([]Offer, error) {
-	offers, err := s.Offers(ctx)
-	if errors.Is(err, ErrIncomplete) {
-		err = nil
-	}
+	offers, _, err := s.Offers(ctx)
 	return offers, err
 }
 

@@ -53,7 +53,7 @@ func TestReplacedDevice(t *testing.T) {
 	r.expectChat(key, "scripted", http.StatusOK)
 
 	second := pair("second")
-	p.Sees("A connector gpu-box is online")
+	p.Sees("A connector named gpu-box is already online")
 	p.Look("start-device-online")
 	first.Kill()
 	p.Sees("There is a connector gpu-box, which is offline") // by itself

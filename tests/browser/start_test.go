@@ -46,7 +46,7 @@ func TestFromFirstStartToFirstCompletion(t *testing.T) {
 	p.Open("/console/start")
 	p.Sees("3 of 4 done")
 	r.expectChat(key, "scripted", http.StatusOK)
-	p.Sees("All is set up")
+	p.Sees("All set.")
 	p.Look("start-done")
 
 	p.Open("/console/activity")
