@@ -15,7 +15,7 @@ var keyCommands = command{
 		use: "create --name NAME [--scope SCOPE]", short: "Creates an API key and prints it, this once",
 		long: `Creates an API key and prints it. It is not stored and cannot be shown again.
 
-The scope says which deployments the key may use: names or patterns, separated
+The scope lists the deployments that the key may use: names or patterns, separated
 by commas. "*" stands for any characters, "?" for one.`,
 		example: `  caddy gateway key create --name laptop
   caddy gateway key create --name ci --scope "qwen*,llama3.2:3b" --json`,

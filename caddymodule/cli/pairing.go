@@ -68,7 +68,7 @@ is for a machine that lost its configuration, or was set up again.`,
 		account: true,
 		flags: func(f *pflag.FlagSet) {
 			f.String("name", "", "The connector's name (default: the device's host name)")
-			f.String("replace", "", "The name or id of the connector whose place the device gets")
+			f.String("replace", "", "The name or id of the connector that the device replaces")
 			f.String("fingerprint", "", "The fingerprint that the device shows")
 			f.Bool("yes", false, "Skip the comparison of fingerprints")
 		},
@@ -178,7 +178,7 @@ func (in *invocation) fingerprint(pairing string) (string, error) {
 	in.warnf("%s waits at %s. Its fingerprint is\n\n  %s\n\n", printable(d.Hostname), printable(d.Address), printable(d.Fingerprint))
 	err = in.env.confirm(in.Command, "Does its terminal show the same one?")
 	if errors.Is(err, errNoTerminal) {
-		err = usagef("there is no terminal to ask on; add --fingerprint with what the device shows, or --yes")
+		err = usagef("no terminal to ask on; add --fingerprint with what the device shows, or --yes")
 	}
 	return d.Fingerprint, err
 }

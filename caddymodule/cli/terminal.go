@@ -19,8 +19,8 @@ import (
 // errDeclined is the error of a question that was answered with no.
 var errDeclined = errors.New("not done")
 
-// errNoTerminal means that there is no terminal to ask on.
-var errNoTerminal = errors.New("there is no terminal to ask on; add --yes")
+// errNoTerminal: without a terminal, questions cannot be asked.
+var errNoTerminal = errors.New("no terminal to ask on; add --yes")
 
 // readLine reads a line of the standard input, without its end.
 func readLine(cmd *cobra.Command) (string, error) {
@@ -80,7 +80,7 @@ func newPassword(in *invocation) (string, error) {
 func terminalPassword(cmd *cobra.Command, prompt string) (string, error) {
 	fd := int(os.Stdin.Fd())
 	if !term.IsTerminal(fd) {
-		return "", usagef("there is no terminal to ask for the password; use --password-stdin")
+		return "", usagef("no terminal to ask for the password; use --password-stdin")
 	}
 	restore, err := restoreAtInterrupt(fd)
 	if err != nil {

@@ -12,14 +12,13 @@ import (
 const connectorsPath = "/console/connectors"
 
 var (
-	// connectorsTab lists the connectors with what is known of their tunnels. The
-	// round-trip times make it differ all the time, so that it is drawn again
-	// seldom.
+	// connectorsTab lists the connectors with the state of their tunnels. Round-trip
+	// times change all the time, so that it is drawn again in intervals.
 	connectorsTab = &tab{
 		name: "connectors", title: "Connectors", data: connectorsData,
 		live: []string{"connectors-devices", "connectors-list"}, every: 10 * time.Second,
 	}
-	// newConnectorTab is the form that makes a connector without pairing.
+	// newConnectorTab is the form that creates a connector without pairing.
 	newConnectorTab = &tab{name: "connector-new", title: "Create a connector with a token", data: func(v *visit) (any, error) {
 		return struct{ Name string }{v.r.FormValue("name")}, nil
 	}}

@@ -18,7 +18,7 @@ func TestModelsList(t *testing.T) {
 	g := newGateway(t)
 	has(t, g.page("/console/models"), "needs a connector", `href="/console/start#pair"`)
 	con := g.connector("gpu-box")
-	has(t, g.page("/console/models"), "No model is registered yet", `href="/console/models/new"`)
+	has(t, g.page("/console/models"), "No models yet", `href="/console/models/new"`)
 
 	g.deployment("org/qwen3:8b@x+y", con)
 	page := mainOf(g.page("/console/models"))

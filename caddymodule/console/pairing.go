@@ -12,8 +12,8 @@ var (
 	// pairingTab is the page about one waiting device, where it can get another
 	// name than its own.
 	pairingTab = &tab{name: "pairing", title: "Approve a device", data: pairingData}
-	// replaceTab compares a device that waits with the connector whose place it would
-	// get: a device may call itself what it likes.
+	// replaceTab compares a waiting device with the connector that it would
+	// replace: a device may call itself what it likes.
 	replaceTab = &tab{name: "pairing-replace", title: "Replace a connector", data: replaceData}
 )
 
@@ -37,7 +37,7 @@ func pairingData(v *visit) (any, error) {
 	return page, err
 }
 
-// findWaiting is the pairing of the path, whose device waits.
+// findWaiting is the pairing of the path, if its device waits.
 func findWaiting(v *visit) (manage.Pairing, error) {
 	return find(v, v.Manage.Pairings, func(p manage.Pairing) bool {
 		return p.ID == v.r.PathValue("id") && p.State == store.PairingPending && p.Device != nil
@@ -57,7 +57,7 @@ func replaceData(v *visit) (any, error) {
 	}
 	old, err := findConnector(v, v.r.FormValue("connector"))
 	if errors.Is(err, store.ErrNotFound) {
-		return nil, badForm("Choose the connector whose place the device gets.")
+		return nil, badForm("Choose the connector that the device replaces.")
 	}
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (c *Console) approvePairing(w http.ResponseWriter, v *visit) error {
 	case replace != "":
 		p, err = v.Manage.ReplaceConnector(v.ctx, id, replace)
 	case v.r.PostForm.Has("replace"): // the form does not ask for a new connector
-		return v.fault(pairingTab, badForm("Choose the connector whose place the device gets."))
+		return v.fault(pairingTab, badForm("Choose the connector that the device replaces."))
 	default:
 		p, err = v.Manage.ApprovePairing(v.ctx, id, name)
 	}

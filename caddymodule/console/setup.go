@@ -16,7 +16,7 @@ const (
 	endedNews = 5 * time.Minute
 )
 
-// startTab is the way from nothing to the first request.
+// startTab leads from nothing to the first request.
 var startTab = &tab{
 	name: "start", title: "Setup", data: startData,
 	live: []string{"start-progress", "start-devices", "start-codes", "start-offers", "start-request"}, every: startRefresh,

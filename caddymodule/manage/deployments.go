@@ -128,7 +128,7 @@ func (s *Service) RemoveDeployment(ctx context.Context, name string) (Deployment
 	})
 }
 
-// deploymentOf adds to a record what is known of its ways.
+// deploymentOf adds to a record the state of its routes.
 func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) Deployment {
 	v := Deployment{Deployment: d}
 	ways := make([]health.State, len(d.Connectors))

@@ -56,7 +56,7 @@ func TestReplacedDevice(t *testing.T) {
 	p.Sees("A connector named gpu-box is already online")
 	p.Look("start-device-online")
 	first.Kill()
-	p.Sees("There is a connector gpu-box, which is offline") // by itself
+	p.Sees("A connector named gpu-box is offline") // by itself
 	p.Look("start-device-again")
 	p.Press("Approve as…")
 	p.Sees("Or give it the place of a connector")
