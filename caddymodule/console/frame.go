@@ -83,25 +83,21 @@ func (v *visit) frame(title string) frame {
 
 // render writes a whole page, or nothing and an error.
 func (c *Console) render(w http.ResponseWriter, status int, name string, data any, f frame) error {
-	var main, page bytes.Buffer
+	var main bytes.Buffer
 	if err := c.templates.ExecuteTemplate(&main, name, data); err != nil {
 		return err
 	}
 	f.Main = template.HTML(main.String())
-	if err := c.templates.ExecuteTemplate(&page, "layout", f); err != nil {
+	return c.write(w, status, "layout", f)
+}
+
+// write answers with a template, or with nothing and an error.
+func (c *Console) write(w http.ResponseWriter, status int, name string, data any) error {
+	var page bytes.Buffer
+	if err := c.templates.ExecuteTemplate(&page, name, data); err != nil {
 		return err
 	}
 	writePage(w, status, page.Bytes())
-	return nil
-}
-
-// partial answers with a fragment, for a request of htmx.
-func (c *Console) partial(w http.ResponseWriter, name string, data any) error {
-	var part bytes.Buffer
-	if err := c.templates.ExecuteTemplate(&part, name, data); err != nil {
-		return err
-	}
-	writePage(w, http.StatusOK, part.Bytes())
 	return nil
 }
 

@@ -81,7 +81,7 @@ func preview(v *visit, scope string) scopePreview {
 }
 
 func (c *Console) previewScope(w http.ResponseWriter, v *visit) error {
-	return c.partial(w, "key-preview", preview(v, v.r.FormValue("scope")))
+	return c.write(w, http.StatusOK, "key-preview", preview(v, v.r.FormValue("scope")))
 }
 
 type keyCreatedPage struct {

@@ -134,21 +134,10 @@ func (s *stream) run(ctx context.Context) {
 				return // the page asks again, and gets no content
 			}
 		}
-		if s.send(message) != nil || !rest(ctx) {
+		if s.send(message) != nil {
 			return
 		}
-	}
-}
-
-// rest is the time between two drawings: what changes in it is drawn at once.
-func rest(ctx context.Context) bool {
-	timer := time.NewTimer(liveCoalesce)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
+		time.Sleep(liveCoalesce) // what changes in it is drawn at once
 	}
 }
 

@@ -77,7 +77,7 @@ func (c *Console) testModel(w http.ResponseWriter, v *visit) error {
 		return v.fault(modelsTab, err)
 	}
 	if isHTMX(v.r) {
-		return c.partial(w, "model-test", &result)
+		return c.write(w, http.StatusOK, "model-test", &result)
 	}
 	data, err := modelData(v)
 	if err != nil {

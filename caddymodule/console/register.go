@@ -171,7 +171,7 @@ func (c *Console) modelChoices(w http.ResponseWriter, v *visit) error {
 	if err != nil {
 		return v.fault(registerTab, err)
 	}
-	return c.partial(w, "model-choices", data)
+	return c.write(w, http.StatusOK, "model-choices", data)
 }
 
 // registerModel sets a deployment. Without a public name the model's own one

@@ -160,11 +160,10 @@ func (s *Service) createLink(ctx context.Context, page string, create func() (st
 
 // user finds a user of the account by id, then by name in any letter case.
 func (s *Service) user(account, idOrName string) (store.User, error) {
-	if u, ok := s.store.User(idOrName); ok && u.Account == account {
-		return u, nil
-	}
-	if u, ok := s.store.FindUser(idOrName); ok && u.Account == account {
-		return u, nil
+	for _, lookUp := range []func(string) (store.User, bool){s.store.User, s.store.FindUser} {
+		if u, ok := lookUp(idOrName); ok && u.Account == account {
+			return u, nil
+		}
 	}
 	return store.User{}, faultf(store.ErrNotFound, "user %q not found in account %q", idOrName, account)
 }
