@@ -15,7 +15,6 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyevents"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
-	"github.com/postern-dev/postern/caddymodule/cli"
 	"github.com/postern-dev/postern/caddymodule/events"
 	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -115,7 +114,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	a.gateway = &gateway.Gateway{Store: a.store.val, Listener: a.listener.val, Configuration: gateway.Configuration{
 		Listen: a.listen.JoinHostPort(0), MaxMemory: a.MaxMemory, Endpoint: a.endpoint, Logger: a.logger,
 		Build:   manage.Build{Version: version.Number(), Commit: version.Commit(), Caddy: caddyVersion},
-		Program: cli.ProgramName(os.Args[0]), DeploymentRemoved: dropSeries,
+		Program: os.Args[0], DeploymentRemoved: dropSeries,
 	}}
 	a.server = &serve.Server{
 		Open: a.gateway.Backend, Tunnels: a.gateway.Tunnels, StatusOf: statusOf, Observer: metrics{}, Logger: a.logger,

@@ -36,7 +36,7 @@ func host() up.Host {
 				return up.Gateway{}, err
 			}
 			hub, err := app.gateway.Listener.Hub()
-			return up.Gateway{Manage: service, Store: app.gateway.Store.Opened().Store, Tunnels: hub}, err
+			return up.Gateway{Manage: service, Tunnels: hub}, err
 		},
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
@@ -105,7 +106,8 @@ func (c *Console) get() (*console.Console, error) {
 		return nil, err
 	}
 	handler, err := console.New(console.Options{
-		Manage: service, SignIn: open.SignIn, ClientIP: clientIP, Changes: c.app.gateway.Changes, Logger: c.app.logger,
+		Manage: service, SignIn: open.SignIn, ClientIP: clientIP, Changes: c.app.gateway.Changes,
+		Logger: c.app.logger, Now: time.Now,
 	})
 	if err != nil {
 		return nil, err

@@ -9,7 +9,6 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
-	"github.com/postern-dev/postern/caddymodule/gateway"
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -65,7 +64,8 @@ func (t *Tunnel) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 		w.Header().Set("Retry-After", "1")
 		answerJSON(w, http.StatusServiceUnavailable, map[string]string{"error": "the gateway is just starting; ask again in a moment"})
 	case at.Public == "":
-		answerJSON(w, http.StatusServiceUnavailable, map[string]string{"error": gateway.ErrNoAddress.Error()})
+		_, err := at.Token("", "")
+		answerJSON(w, http.StatusServiceUnavailable, map[string]string{"error": err.Error()})
 	default:
 		answerJSON(w, http.StatusOK, discovery{at.Public, at.Pin, at.URL, at.Console})
 	}

@@ -84,7 +84,7 @@ func build(cmd *cobra.Command, c command, env environment) {
 	if c.short != "" {
 		cmd.Short = c.short
 	}
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return fail(cmd, usageError{err}) })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return fail(cmd, up.UsageError{Err: err}) })
 	if c.run == nil {
 		for _, sub := range c.commands {
 			child := new(cobra.Command)
@@ -132,7 +132,7 @@ func checkArgument(cmd *cobra.Command, name string, args []string) error {
 	case len(args) < want:
 		return usagef("%s is missing; usage: %s", name, cmd.UseLine())
 	case len(args) > want:
-		return usagef("%q is one word too many; usage: %s", args[want], cmd.UseLine())
+		return usagef("unexpected argument %q; usage: %s", args[want], cmd.UseLine())
 	case want == 1 && args[0] == "":
 		return usagef("%s is empty; usage: %s", name, cmd.UseLine())
 	}
@@ -150,17 +150,10 @@ func group(cmd *cobra.Command, args []string) error {
 	for i, c := range available {
 		names[i] = c.Name()
 	}
-	return usagef("%q is not a command of `%s`; there are: %s", args[0], cmd.CommandPath(), strings.Join(names, ", "))
+	return usagef("%q is not a command of `%s`; the commands are: %s", args[0], cmd.CommandPath(), strings.Join(names, ", "))
 }
 
-// usageError marks an error in the command line itself.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-func usagef(format string, args ...any) error {
-	return usageError{fmt.Errorf(format, args...)}
-}
+func usagef(format string, args ...any) error { return up.UsageError{Err: fmt.Errorf(format, args...)} }
 
 // guarded prints the errors of a command.
 func guarded(do func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
@@ -178,7 +171,7 @@ func guarded(do func(*cobra.Command, []string) error) func(*cobra.Command, []str
 func fail(cmd *cobra.Command, err error) error {
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	fmt.Fprintln(cmd.ErrOrStderr(), "Error: "+printableLines(err.Error()))
-	var usage usageError
+	var usage up.UsageError
 	if !errors.As(err, &usage) {
 		return err
 	}

@@ -18,15 +18,15 @@ var deploymentCommands = command{
 	aliases: []string{"model"},
 	commands: []command{{
 		use:   "set NAME --connector ID_OR_NAME … [--upstream UPSTREAM] [--model MODEL] [--max-concurrency N] [--option NAME=VALUE …]",
-		short: "Registers a public model name, or gives it a new way",
-		long: `Registers a public model name, or gives it a new way: requests that come later
-take it at once, running ones finish on the old one.
+		short: "Publishes a model, or changes its route",
+		long: `Publishes a model, or changes its route: new requests take the new route at once,
+running ones finish on the old one.
 
 Without --upstream and --model the connector's own routes decide; a connector
 without routes uses its only upstream, and the public name there.
 
-With several connectors, each request goes to the one that has the fewest, and
-past one that is gone. All of them have to have the model under the same name.
+With several connectors, requests go to the least busy one; offline ones are
+skipped. All of them need the model under the same name.
 
 With --max-concurrency so many requests run at a time; more wait for their turn,
 which goes round robin over the keys.
@@ -35,7 +35,7 @@ With --option the gateway treats the model server differently from most:
 
 ` + optionsHelp() + `
 
-What is not given is at its default, also if it was set before.`,
+Anything you leave out is reset to its default.`,
 		example: `  caddy gateway deployment set qwen3:8b --connector workstation
   caddy gateway deployment set qwen3:8b --connector workstation --connector rack --max-concurrency 8
   caddy gateway deployment set r1 --connector rack --option think_tags=true --option reasoning_as=content

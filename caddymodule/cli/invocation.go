@@ -119,7 +119,7 @@ type list[T any] struct {
 	kind   string // "key": of `caddy gateway key list` and of the collection /keys
 	short  string
 	all    bool   // it lists the records of all accounts
-	empty  string // how to make the first
+	empty  string // how to create the first
 	header []string
 	row    func(*invocation, T) []string
 	notes  func(*invocation, []T) // below the table; nil: none
@@ -135,7 +135,7 @@ func (l list[T]) command() command {
 
 func (l list[T]) print(in *invocation, records []T) error {
 	if len(records) == 0 {
-		in.printf("There are no %ss. %s\n", l.kind, l.empty)
+		in.printf("No %ss yet. %s\n", l.kind, l.empty)
 		return nil
 	}
 	rows := [][]string{l.header}

@@ -15,7 +15,7 @@ var keyCommands = command{
 		use: "create --name NAME [--scope SCOPE]", short: "Creates an API key and prints it, this once",
 		long: `Creates an API key and prints it. It is not stored and cannot be shown again.
 
-The scope says which deployments the key may use: names or patterns, separated
+The scope lists the deployments that the key may use: names or patterns, separated
 by commas. "*" stands for any characters, "?" for one.`,
 		example: `  caddy gateway key create --name laptop
   caddy gateway key create --name ci --scope "qwen*,llama3.2:3b" --json`,
@@ -65,7 +65,7 @@ refused and its running streams are cut.`,
 		}),
 	}, {
 		use: "remove ID", short: "Removes an API key from the list",
-		long: `Removes an API key, so that no list shows it any longer. A valid key is revoked
+		long: `Removes an API key, so that no list shows it. A valid key is revoked
 first. Revoked keys are removed by themselves after 90 days.`,
 		example: `  caddy gateway key remove key_06b3kz9v6dfx7fbv7wq7m5r2qm`,
 		account: true,
@@ -78,7 +78,7 @@ func keyRequest(in *invocation) (request, error) {
 		return request{}, err
 	}
 	if in.Flags().Changed("scope") && in.text("scope") == "" {
-		// An unset variable of a script, say: that must not mean all.
+		// For example an unset variable of a script: that must not mean all.
 		return request{}, usagef(`--scope is empty; for all deployments write --scope "*", or leave it out`)
 	}
 	return request{http.MethodPost, "/keys", in.flagFields("name", "scope")}, nil

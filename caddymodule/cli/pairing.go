@@ -16,14 +16,14 @@ import (
 
 var pairingCommands = command{
 	use: "pairing", short: "Pairs connectors by a claim code",
-	long: `Pairs connectors by a claim code: the gateway makes a code, the machine of the
+	long: `Pairs connectors by a claim code: the gateway creates a code, the machine of the
 model server shows it, and a person approves that machine. No token is copied.`,
 	example: `  caddy gateway pairing start
   caddy gateway pairing list
   caddy gateway pairing approve PAIR-7K3M-Q9TX`,
 	commands: []command{{
-		use: "start", short: "Makes a claim code for one device",
-		long: `Makes a claim code for one device, good for 15 minutes, and prints what to run on
+		use: "start", short: "Creates a claim code for one device",
+		long: `Creates a claim code for one device, good for 15 minutes, and prints what to run on
 the machine of the model server. The device then waits for its approval.`,
 		example: `  caddy gateway pairing start
   caddy gateway pairing start --json`,
@@ -31,7 +31,7 @@ the machine of the model server. The device then waits for its approval.`,
 		run: operation(func(in *invocation) (request, error) {
 			return request{http.MethodPost, "/pairings", in.flagFields()}, nil
 		}, func(in *invocation, p manage.Pairing) error {
-			in.printf(`The claim code is %s. It works once, and runs out %s.
+			in.printf(`The claim code is %s. It works once, and expires %s.
 
 On the machine of the model server, run this; --upstream is where the model
 server listens:
@@ -53,8 +53,8 @@ fingerprint is the same:
 		notes:  printPairingNotes,
 	}.command(), {
 		use:   "approve CODE_OR_ID [--fingerprint F] [--name NAME | --replace NAME_OR_ID]",
-		short: "Lets a device that waits in, as a connector",
-		long: `Lets a device that waits in, as a connector. The device prints a fingerprint: give
+		short: "Approves a waiting device",
+		long: `Approves a waiting device, as a connector. The device prints a fingerprint: give
 it as --fingerprint, so that no other device gets in. Without it, the command shows
 the device that waits, and asks on the terminal whether it is the same; a script
 that does not care uses --yes.
@@ -68,9 +68,9 @@ is for a machine that lost its configuration, or was set up again.`,
 		account: true,
 		flags: func(f *pflag.FlagSet) {
 			f.String("name", "", "The connector's name (default: the device's host name)")
-			f.String("replace", "", "The name or id of the connector whose place the device gets")
+			f.String("replace", "", "The name or id of the connector that the device replaces")
 			f.String("fingerprint", "", "The fingerprint that the device shows")
-			f.Bool("yes", false, "Do not ask whether the fingerprint is the same")
+			f.Bool("yes", false, "Skip the comparison of fingerprints")
 		},
 		run: operation(approval, func(in *invocation, p manage.Pairing) error {
 			as := "as connector " + p.Connector
@@ -81,7 +81,7 @@ is for a machine that lost its configuration, or was set up again.`,
 			return nil
 		}),
 	}, {
-		use: "deny CODE_OR_ID", short: "Refuses a device that waits, or calls a code off",
+		use: "deny CODE_OR_ID", short: "Denies a waiting device, or cancels a code",
 		example: `  caddy gateway pairing deny PAIR-7K3M-Q9TX`,
 		account: true,
 		run: operation(func(in *invocation) (request, error) {
@@ -90,7 +90,7 @@ is for a machine that lost its configuration, or was set up again.`,
 			return request{http.MethodPost, "/pairings/deny", body}, err
 		}, func(in *invocation, p manage.Pairing) error {
 			if p.Device == nil {
-				in.printf("The code is called off.\n")
+				in.printf("The code is cancelled.\n")
 				return nil
 			}
 			in.printf("%s is denied.\n", deviceName(p))
@@ -123,7 +123,7 @@ func pairingRow(in *invocation, p manage.Pairing) []string {
 func printPairingNotes(in *invocation, pairings []manage.Pairing) {
 	for _, p := range pairings {
 		if n := p.Namesake; n != nil {
-			in.printf("\nThere is a connector %s already, which is %s. If this is the same machine, let it have that place:\n\n"+
+			in.printf("\nA connector named %s is %s. If this is the same machine, let it have that place:\n\n"+
 				"  caddy gateway pairing approve %s --replace %s\n", printable(n.Name), n.State, cmp.Or(p.Code, p.ID), n.ID)
 		}
 	}
@@ -157,7 +157,7 @@ func (in *invocation) fingerprint(pairing string) (string, error) {
 	given := in.text("fingerprint")
 	switch {
 	case in.Flags().Changed("fingerprint") && strings.TrimSpace(given) == "":
-		// An unset variable of a script, say: that must not mean any.
+		// For example an unset variable of a script: that must not mean any.
 		return "", usagef("--fingerprint is empty; give what the device shows, or --yes to approve whatever waits")
 	case given != "" || in.is("yes"):
 		return given, nil
@@ -178,7 +178,7 @@ func (in *invocation) fingerprint(pairing string) (string, error) {
 	in.warnf("%s waits at %s. Its fingerprint is\n\n  %s\n\n", printable(d.Hostname), printable(d.Address), printable(d.Fingerprint))
 	err = in.env.confirm(in.Command, "Does its terminal show the same one?")
 	if errors.Is(err, errNoTerminal) {
-		err = usagef("there is no terminal to ask on; add --fingerprint with what the device shows, or --yes")
+		err = usagef("no terminal to ask on; add --fingerprint with what the device shows, or --yes")
 	}
 	return d.Fingerprint, err
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -60,38 +62,34 @@ func printableLines(s string) string {
 	return strings.Join(lines, "\n")
 }
 
+type unit struct {
+	limit, size time.Duration
+	name        string
+}
+
+// units are the units of times, each for what is shorter than its limit.
+var units = []unit{
+	{time.Minute, time.Second, "s"}, {time.Hour, time.Minute, "m"}, {48 * time.Hour, time.Hour, "h"}, {math.MaxInt64, 24 * time.Hour, "d"},
+}
+
 // ago returns how long t is past, in one unit; "never" for no time.
 func (e environment) ago(t *time.Time) string {
 	if t == nil || t.IsZero() {
 		return "never"
 	}
-	d := e.now().Sub(*t)
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%ds ago", max(0, int(d.Seconds())))
-	case d < time.Hour:
-		return fmt.Sprintf("%dm ago", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh ago", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd ago", int(d.Hours()/24))
+	d := max(0, e.now().Sub(*t))
+	i := slices.IndexFunc(units, func(u unit) bool { return d < u.limit })
+	return fmt.Sprintf("%d%s ago", d/units[i].size, units[i].name)
 }
 
 // in returns how long t is ahead, in one unit, rounded up.
 func (e environment) in(t time.Time) string {
 	d := t.Sub(e.now())
-	up := func(unit time.Duration) int { return int((d + unit - 1) / unit) }
-	switch {
-	case d <= 0:
+	if d <= 0 {
 		return "now"
-	case d <= time.Minute:
-		return fmt.Sprintf("in %ds", up(time.Second))
-	case d <= time.Hour:
-		return fmt.Sprintf("in %dm", up(time.Minute))
-	case d <= 48*time.Hour:
-		return fmt.Sprintf("in %dh", up(time.Hour))
 	}
-	return fmt.Sprintf("in %dd", up(24*time.Hour))
+	i := slices.IndexFunc(units, func(u unit) bool { return d <= u.limit })
+	return fmt.Sprintf("in %d%s", (d+units[i].size-1)/units[i].size, units[i].name)
 }
 
 // end returns when something ends or has ended; "never" for no time.

@@ -12,13 +12,15 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+
+	"github.com/postern-dev/postern/caddymodule/cli/up"
 )
 
 // errDeclined is the error of a question that was answered with no.
 var errDeclined = errors.New("not done")
 
-// errNoTerminal means that there is no terminal to ask on.
-var errNoTerminal = errors.New("there is no terminal to ask on; add --yes")
+// errNoTerminal: without a terminal, questions cannot be asked.
+var errNoTerminal = errors.New("no terminal to ask on; add --yes")
 
 // readLine reads a line of the standard input, without its end.
 func readLine(cmd *cobra.Command) (string, error) {
@@ -33,7 +35,7 @@ func readLine(cmd *cobra.Command) (string, error) {
 // terminalConfirm asks a question on the terminal; any answer but yes is an error.
 func terminalConfirm(cmd *cobra.Command, question string) error {
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
-		return usageError{errNoTerminal}
+		return up.UsageError{Err: errNoTerminal}
 	}
 	return readConfirmation(cmd, question)
 }
@@ -78,7 +80,7 @@ func newPassword(in *invocation) (string, error) {
 func terminalPassword(cmd *cobra.Command, prompt string) (string, error) {
 	fd := int(os.Stdin.Fd())
 	if !term.IsTerminal(fd) {
-		return "", usagef("there is no terminal to ask for the password; use --password-stdin")
+		return "", usagef("no terminal to ask for the password; use --password-stdin")
 	}
 	restore, err := restoreAtInterrupt(fd)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/postern-dev/postern/caddymodule/cli/up"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -29,7 +30,7 @@ The rights are a list, separated by commas, of:
   connectors   make, rotate and remove connectors, and pair devices
   deployments  set, test and remove deployments
 
-No token makes tokens, users or links.`,
+No token can create tokens, users or links.`,
 		example: `  caddy gateway token create --name monitoring --user anna
   caddy gateway token create --name ci --user anna --rights keys,deployments --days 90`,
 		account: true,
@@ -60,13 +61,15 @@ No token makes tokens, users or links.`,
 	}.command(), {
 		use: "revoke ID [--made]", short: "Revokes a management token",
 		long: `Revokes a management token. When the command returns, new requests with it are
-refused. It lists what the token made or changed, which stays; with --made, the
+refused. It lists what the token created or changed, which stays; with --made, the
 keys among it are revoked, and the deployments and connectors removed. That can be
 done later, too: the id is still known then.`,
 		example: `  caddy gateway token revoke mgt_06b3kz9v6dfx7fbv7wq7m5r2qm
   caddy gateway token revoke mgt_06b3kz9v6dfx7fbv7wq7m5r2qm --made`,
 		account: true,
-		flags:   func(f *pflag.FlagSet) { f.Bool("made", false, "Also revoke and remove what the token made or changed") },
+		flags: func(f *pflag.FlagSet) {
+			f.Bool("made", false, "Also revoke and remove what the token created or changed")
+		},
 		run: operation(func(in *invocation) (request, error) {
 			r, err := remove("/tokens")(in)
 			if in.is("made") && in.text("account") != "" {
@@ -88,7 +91,7 @@ func tokenRequest(in *invocation) (request, error) {
 	body := in.flagFields("name", "user")
 	if rights, _ := in.Flags().GetStringSlice("rights"); in.Flags().Changed("rights") {
 		if _, err := store.ParseRights(rights); err != nil {
-			return request{}, usageError{err}
+			return request{}, up.UsageError{Err: err}
 		}
 		body["rights"] = rights
 	}
@@ -108,16 +111,16 @@ func printRevokedToken(in *invocation, token manage.RevokedToken) error {
 	case in.is("made"):
 		in.printf("Its keys, connectors and deployments are revoked or removed:\n\n%s", made(token.Made))
 	default:
-		in.printf("It made or changed these, which stay:\n\n%s", made(token.Made))
+		in.printf("It created or changed these, which stay:\n\n%s", made(token.Made))
 		in.printf("\nIf it got into wrong hands, end them, too:\n\n  caddy gateway token revoke %s --made\n", token.ID)
 	}
 	if left := token.Made.Problems(); len(left) > 0 {
-		return fmt.Errorf("%d of these could not be removed; the list says why", len(left))
+		return fmt.Errorf("%d of these could not be removed; the list has the reasons", len(left))
 	}
 	return nil
 }
 
-// made lists what a token made or changed, one a line.
+// made lists what a token created or changed, one a line.
 func made(m manage.Made) string {
 	var b strings.Builder
 	for _, kind := range []struct {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -24,11 +23,11 @@ key, a request to paste and a link to the web console.
 
 The model server is the one that --connect names, else the first that answers on
 one of the usual ports (11434, 8080, 1234, 8000). If there is none, a built-in
-scripted model takes its place: it streams like a real one, but only ever says
+scripted model takes its place: it streams like a real one, but only ever answers
 that it is not a model.
 
 Nothing listens on other addresses than loopback. Keys and deployments are kept
-in up.db in Caddy's data directory; each run makes a new key "up" and removes
+in up.db in Caddy's data directory; each run creates a new key "up" and removes
 the one of the last run.`,
 		example: `  caddy gateway up
   caddy gateway up --connect http://localhost:11434
@@ -40,14 +39,9 @@ the one of the last run.`,
 			f.Bool("json", false, "Print what is running as JSON instead of text")
 		},
 		run: func(in *invocation) error {
-			err := runUp(in, up.New(up.Options{
-				Host: host, Connect: in.text("connect"), Listen: in.text("listen"),
-				Program: ProgramName(os.Args[0]), Messages: in.ErrOrStderr(),
+			return runUp(in, up.New(up.Options{
+				Host: host, Connect: in.text("connect"), Listen: in.text("listen"), Program: os.Args[0], Messages: in.ErrOrStderr(),
 			}))
-			if errors.Is(err, up.ErrUsage) {
-				return usageError{err}
-			}
-			return err
 		},
 	}
 }
@@ -94,7 +88,7 @@ func printReady(w io.Writer, r *up.Ready) {
 	}
 	console := r.Console
 	if r.Setup {
-		console += "\n                (makes the first user; works once, for 15 minutes)"
+		console += "\n                (creates the first user; works once, for 15 minutes)"
 	}
 	fmt.Fprintf(w, `The gateway is running.
 

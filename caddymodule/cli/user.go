@@ -31,7 +31,7 @@ others. It has 10 characters or more.`,
 		}),
 	}, list[manage.User]{
 		kind: "user", short: "Lists users of the console",
-		empty:  "`caddy gateway setup-link` makes a link for the first, `caddy gateway user add NAME` adds one.",
+		empty:  "`caddy gateway setup-link` prints a link for the first, `caddy gateway user add NAME` adds one.",
 		header: []string{"ID", "NAME", "ACCOUNT", "PASSKEYS", "CREATED"},
 		row: func(in *invocation, u manage.User) []string {
 			return []string{u.ID, u.Name, u.Account, strconv.Itoa(u.Passkeys), in.env.date(u.CreatedAt)}
@@ -55,18 +55,18 @@ remove the user's passkeys, and to revoke management tokens and invitations.`,
 		account: true,
 		run: operation(func(in *invocation) (request, error) {
 			return request{http.MethodPost, itemPath("/users", in.arg) + "/recovery-link", in.flagFields()}, nil
-		}, printLink("Send this link to the user. It sets a new password, works once, and runs out")),
+		}, printLink("Send this link to the user. It sets a new password, works once, and expires")),
 	}},
 }
 
 var setupLinkCommand = command{
-	use: "setup-link", short: "Prints a link that makes the first user of the console",
-	long: `Prints a link that makes the first user of the console, this once. It works for
-15 minutes, and only while there is no user; a new one ends the one before.`,
+	use: "setup-link", short: "Prints a link that creates the first user of the console",
+	long: `Prints a link that creates the first user of the console, this once. It works for
+15 minutes, and only while there are no users; a new one ends the one before.`,
 	example: `  caddy gateway setup-link`,
 	run: operation(func(*invocation) (request, error) {
 		return request{http.MethodPost, "/setup-link", fields{}}, nil
-	}, printLink("Open this link to become the first user. It works once, and runs out")),
+	}, printLink("Open this link to become the first user. It works once, and expires")),
 }
 
 func printLink(what string) func(*invocation, manage.Link) error {

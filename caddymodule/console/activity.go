@@ -1,9 +1,12 @@
 package console
 
 import (
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/dustin/go-humanize"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -28,11 +31,11 @@ type activityPage struct {
 }
 
 func activityData(v *visit) (any, error) {
-	requests, err := v.manage.Activity(v.Account)
+	requests, err := v.Manage.Activity(v.ctx)
 	if err != nil {
 		return nil, err
 	}
-	days, err := v.manage.Usage(v.ctx, v.Account, usageDays)
+	days, err := v.Manage.Usage(v.ctx, usageDays)
 	if err != nil {
 		return nil, err
 	}
@@ -41,10 +44,7 @@ func activityData(v *visit) (any, error) {
 		return strings.Join([]string{r.KeyName, r.KeyID, r.Deployment, r.Dialect, r.Operation, strconv.Itoa(r.Status)}, "\n")
 	})
 	for _, d := range days {
-		p.Sum.Requests += d.Requests
-		p.Sum.Errors += d.Errors
-		p.Sum.InputTokens += d.InputTokens
-		p.Sum.OutputTokens += d.OutputTokens
+		p.Sum.Add(d)
 	}
 	return p, nil
 }
@@ -78,28 +78,13 @@ func seconds(d time.Duration) string {
 // decimal writes a number with the digits that matter.
 func decimal(f float64) string {
 	if f >= 100 {
-		return count(int64(f + .5))
+		return count(f + .5)
 	}
 	return strconv.FormatFloat(f, 'f', 1, 64)
 }
 
-// countAny is [count] for pages, whose numbers are of several types.
-func countAny(n any) string {
-	if n, ok := n.(int64); ok {
-		return count(n)
-	}
-	return count(int64(n.(int)))
-}
-
-// count writes a number with its thousands apart.
-func count(n int64) string {
-	digits := strconv.FormatInt(n, 10)
-	var b strings.Builder
-	for i, d := range digits {
-		if i > 0 && (len(digits)-i)%3 == 0 {
-			b.WriteRune('\u202f')
-		}
-		b.WriteRune(d)
-	}
-	return b.String()
+// count writes a number, which pages have of several types, with its thousands apart.
+func count(n any) string {
+	whole := reflect.ValueOf(n).Convert(reflect.TypeFor[int64]()).Int()
+	return strings.ReplaceAll(humanize.Comma(whole), ",", "\u202f")
 }

@@ -15,25 +15,29 @@ var staticFiles embed.FS
 //go:embed templates
 var templateFiles embed.FS
 
-// assets are the files that pages load. Each one's URL holds a hash of what is
-// in it, so that browsers may keep it forever.
-type assets struct {
-	byName map[string]asset
-}
+// assets are the files that pages load, by name. Each one's URL holds a hash of its
+// content, so that browsers may keep it forever.
+type assets map[string]asset
 
 type asset struct {
 	version, kind string
 	content       []byte
 }
 
-func loadAssets() (*assets, error) {
+// kinds are the media types of files that pages may load. The system's own table of
+// types is not used: it may know .js as something else.
+var kinds = map[string]string{
+	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
+}
+
+func loadAssets() (assets, error) {
 	entries, err := staticFiles.ReadDir("static")
 	if err != nil {
 		return nil, err
 	}
-	a := &assets{byName: make(map[string]asset, len(entries))}
+	a := make(assets, len(entries))
 	for _, e := range entries {
-		kind := kindOf(e.Name())
+		kind := kinds[path.Ext(e.Name())]
 		if kind == "" {
 			continue // licences and checksums
 		}
@@ -42,40 +46,26 @@ func loadAssets() (*assets, error) {
 			return nil, err
 		}
 		sum := sha256.Sum256(content)
-		a.byName[e.Name()] = asset{version: hex.EncodeToString(sum[:6]), kind: kind, content: content}
+		a[e.Name()] = asset{hex.EncodeToString(sum[:6]), kind, content}
 	}
 	return a, nil
 }
 
-// kindOf is the media type of a file that pages may load, "" for others. The
-// system's own table of types is not asked: it may know .js as something else.
-func kindOf(name string) string {
-	switch path.Ext(name) {
-	case ".css":
-		return "text/css; charset=utf-8"
-	case ".js":
-		return "text/javascript; charset=utf-8"
-	case ".svg":
-		return "image/svg+xml"
-	}
-	return ""
-}
-
 // url is where an asset is.
-func (a *assets) url(name string) (string, error) {
-	file, ok := a.byName[name]
+func (a assets) url(name string) (string, error) {
+	file, ok := a[name]
 	if !ok {
-		return "", fmt.Errorf("there is no asset %q", name)
+		return "", fmt.Errorf("asset %q not found", name)
 	}
 	return "/console/static/" + file.version + "/" + name, nil
 }
 
 // ServeHTTP answers with an asset. One of another version is not there: what is
 // kept forever under a URL must not change.
-func (a *assets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	file, ok := a.byName[r.PathValue("name")]
+func (a assets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	file, ok := a[r.PathValue("name")]
 	if !ok || file.version != r.PathValue("version") {
-		http.Error(w, "There is no such file. Load the page again.", http.StatusNotFound)
+		http.Error(w, "File not found. Load the page again.", http.StatusNotFound)
 		return
 	}
 	h := w.Header()

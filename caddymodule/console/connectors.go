@@ -12,15 +12,14 @@ import (
 const connectorsPath = "/console/connectors"
 
 var (
-	// connectorsTab lists the connectors with what is known of their tunnels. The
-	// round-trip times make it differ all the time, so that it is drawn again
-	// seldom.
+	// connectorsTab lists the connectors with the state of their tunnels. Round-trip
+	// times change all the time, so that it is drawn again in intervals.
 	connectorsTab = &tab{
 		name: "connectors", title: "Connectors", data: connectorsData,
 		live: []string{"connectors-devices", "connectors-list"}, every: 10 * time.Second,
 	}
-	// newConnectorTab is the form that makes a connector without pairing.
-	newConnectorTab = &tab{name: "connector-new", title: "Generate a tunnel token", data: func(v *visit) (any, error) {
+	// newConnectorTab is the form that creates a connector without pairing.
+	newConnectorTab = &tab{name: "connector-new", title: "Create a connector with a token", data: func(v *visit) (any, error) {
 		return struct{ Name string }{v.r.FormValue("name")}, nil
 	}}
 	connectorTokenTab  = &tab{name: "connector-token", title: "Tunnel token"}
@@ -34,17 +33,17 @@ var (
 )
 
 type connectorsPage struct {
-	Devices []deviceRow
+	Devices []device
 	List    listing[manage.Connector]
 	Online  int
 }
 
 func connectorsData(v *visit) (any, error) {
-	connectors, err := v.manage.Connectors(v.Account)
+	connectors, err := v.Manage.Connectors(v.ctx)
 	if err != nil {
 		return nil, err
 	}
-	pairings, err := v.manage.Pairings(v.Account)
+	pairings, err := v.Manage.Pairings(v.ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -61,19 +60,16 @@ func connectorsData(v *visit) (any, error) {
 }
 
 func findConnector(v *visit, id string) (manage.Connector, error) {
-	return find(v, v.manage.Connectors, func(c manage.Connector) bool { return c.ID == id }, "This connector does not exist any longer.")
+	return find(v, v.Manage.Connectors, func(c manage.Connector) bool { return c.ID == id }, "This connector no longer exists.")
 }
 
-type tokenPage struct {
-	Name, Config, Run string
-}
+type tokenPage struct{ Name, Config string }
 
 func createConnector(v *visit) (any, error) {
-	created, err := v.manage.CreateConnector(v.ctx, manage.CreateConnector{Account: v.Account, Name: v.r.PostFormValue("name")})
+	created, err := v.Manage.CreateConnector(v.ctx, manage.CreateConnector{Name: v.r.PostFormValue("name")})
 	return tokenPage{
 		Name:   created.Name,
-		Config: "{\n  \"tunnel_token\": " + quote(created.TunnelToken) + ",\n  \"upstream\": " + quote(usualUpstream) + "\n}\n",
-		Run:    "chmod 600 connector.json\nconnector run --config connector.json",
+		Config: code("config", values{Token: created.TunnelToken}),
 	}, err
 }
 
@@ -93,7 +89,7 @@ func removeConnectorData(v *visit) (any, error) {
 
 // deploymentsOf returns the names of the deployments that lead to a connector.
 func deploymentsOf(v *visit, connector string) ([]string, error) {
-	deployments, err := v.manage.Deployments(v.Account)
+	deployments, err := v.Manage.Deployments(v.ctx)
 	var names []string
 	for _, d := range deployments {
 		if slices.Contains(d.Connectors, connector) {
@@ -104,13 +100,13 @@ func deploymentsOf(v *visit, connector string) ([]string, error) {
 }
 
 func removeConnector(v *visit) (notice string, err error) {
-	removed, err := v.manage.RemoveConnector(v.ctx, v.Account, v.r.PathValue("id"))
+	removed, err := v.Manage.RemoveConnector(v.ctx, v.r.PathValue("id"))
 	return removed.Name + " is removed. Its tunnel is closed, and its token is invalid.", err
 }
 
 func (c *Console) rotateConnector(w http.ResponseWriter, v *visit) error {
-	rotated, err := v.manage.RotateConnector(v.ctx, manage.RotateConnector{
-		Account: v.Account, Connector: v.r.PathValue("id"), Show: v.r.PostFormValue("show") != "",
+	rotated, err := v.Manage.RotateConnector(v.ctx, manage.RotateConnector{
+		Connector: v.r.PathValue("id"), Show: v.r.PostFormValue("show") != "",
 	})
 	if err != nil {
 		return v.fault(rotateConnectorTab, err)

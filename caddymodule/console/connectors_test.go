@@ -34,7 +34,7 @@ func mainOf(page string) string {
 
 func TestConnectorsList(t *testing.T) {
 	g := newGateway(t)
-	has(t, g.page("/console/connectors"), "There is no connector yet", `href="/console/start#pair"`)
+	has(t, g.page("/console/connectors"), "No connectors yet", `href="/console/start#pair"`)
 
 	on, off := g.connector("gpu-box"), g.connector("attic")
 	g.lines.connect(on, "m")

@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"html/template"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/netip"
 	"time"
@@ -26,32 +25,26 @@ import (
 	"github.com/postern-dev/postern/connector/logs"
 )
 
-// Options configures a [Console]. Manage and SignIn are required.
+// Options configures a [Console]. All are required.
 type Options struct {
 	Manage *manage.Service
 	SignIn *signin.Service
 	// ClientIP returns the address of a request's client, by which failed
-	// sign-ins are counted; nil means that of the connection.
+	// sign-ins are counted.
 	ClientIP func(*http.Request) string
 	// Changes calls f whenever something of an account may look different,
-	// until stop is called. nil means that pages are only drawn again in
-	// intervals.
+	// until stop is called.
 	Changes func(account string, f func()) (stop func())
-	Logger  *slog.Logger     // nil discards
-	Now     func() time.Time // nil means time.Now
+	Logger  *slog.Logger
+	Now     func() time.Time
 }
 
 // Console serves the pages and the API; it is an [http.Handler].
 type Console struct {
-	manage   *manage.Service
-	signIn   *signin.Service
-	clientIP func(*http.Request) string
-	changes  func(account string, f func()) (stop func())
-	log      *slog.Logger
-	now      func() time.Time
+	Options
 
 	templates *template.Template
-	assets    *assets
+	assets    assets
 	tabs      map[string]*tab // that have a stream
 	streams   streams
 	origins   *http.CrossOriginProtection
@@ -64,21 +57,8 @@ type Console struct {
 // New returns the console for o.
 func New(o Options) (*Console, error) {
 	c := &Console{
-		manage: o.Manage, signIn: o.SignIn, clientIP: o.ClientIP, changes: o.Changes, log: o.Logger, now: o.Now,
-		tabs: make(map[string]*tab), origins: http.NewCrossOriginProtection(), mux: http.NewServeMux(),
+		Options: o, tabs: make(map[string]*tab), origins: http.NewCrossOriginProtection(), mux: http.NewServeMux(),
 		api: o.Manage.Handler("/console/api"),
-	}
-	if c.clientIP == nil {
-		c.clientIP = remoteIP
-	}
-	if c.changes == nil {
-		c.changes = func(string, func()) func() { return func() {} }
-	}
-	if c.log == nil {
-		c.log = slog.New(slog.DiscardHandler)
-	}
-	if c.now == nil {
-		c.now = time.Now
 	}
 	var err error
 	if c.assets, err = loadAssets(); err != nil {
@@ -112,7 +92,7 @@ var pages = map[string]*tab{
 	"settings/tokens/{id}/revoke":   revokeTokenTab,
 }
 
-// actions are what signed-in users can do but look at pages.
+// actions are what signed-in users can do other than look at pages.
 func (c *Console) actions() map[string]action {
 	return map[string]action{
 		"GET /console/{$}":                    c.home,
@@ -124,7 +104,7 @@ func (c *Console) actions() map[string]action {
 		"GET /console/confirm":                c.confirm,
 		"POST /console/confirm":               c.confirmed,
 		"POST /console/confirm/passkey":       c.confirmByPasskey,
-		"POST /console/confirm/passkey/begin": c.confirmBegins,
+		"POST /console/confirm/passkey/begin": c.beginSignInByPasskey,
 
 		"POST /console/start/pairing":         c.form(startTab, startPath+"#pair", startPairing),
 		"POST /console/start/register":        c.form(startTab, startPath, registerOffer),
@@ -156,37 +136,54 @@ func (c *Console) actions() map[string]action {
 	}
 }
 
-// routes registers everything that there is.
+// open are the actions for everyone.
+func (c *Console) open() map[string]action {
+	return map[string]action{
+		"GET /console/sign-in":                c.signInPage,
+		"POST /console/sign-in":               c.signInByPassword,
+		"POST /console/sign-in/passkey/begin": c.beginSignInByPasskey,
+		"POST /console/sign-in/passkey":       c.signInByPasskey,
+		"POST /console/sign-out":              c.signOut,
+		"GET /console/setup":                  c.linkPage(setupLink),
+		"POST /console/setup":                 c.redeemLink(setupLink),
+		"GET /console/join":                   c.linkPage(joinLink),
+		"POST /console/join":                  c.redeemLink(joinLink),
+		"GET /console/recover":                c.linkPage(recoverLink),
+		"POST /console/recover":               c.redeemLink(recoverLink),
+
+		"GET /console": func(w http.ResponseWriter, v *visit) error { return v.redirect(w, "/console/") },
+		"/":            c.nowhere,
+	}
+}
+
+// routes registers all actions.
 func (c *Console) routes() {
 	for path, t := range pages {
-		c.handle("GET /console/"+path, c.page(t))
+		c.handle("GET /console/"+path, c.page(t), true)
 		if t.live != nil {
 			c.tabs[t.name] = t
 		}
 	}
 	for pattern, a := range c.actions() {
-		c.handle(pattern, a)
+		c.handle(pattern, a, true)
 	}
-	c.signInRoutes()
-
-	c.mux.HandleFunc("GET /console", func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, "/console/", http.StatusSeeOther)
-	})
+	for pattern, a := range c.open() {
+		c.handle(pattern, a, false)
+	}
 	c.mux.Handle("GET /console/static/{version}/{name}", c.assets)
 	c.mux.HandleFunc("/console/api/", c.serveAPI)
-	c.mux.HandleFunc("/", c.nowhere)
 }
 
-// handle registers an action for signed-in users.
-func (c *Console) handle(pattern string, a action) {
+// handle registers an action, of signed-in users or of all.
+func (c *Console) handle(pattern string, a action, ofUsers bool) {
 	c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		v, ok := c.visit(r)
-		if !ok {
+		v := c.visit(r)
+		if ofUsers && !v.signedIn() {
 			c.askToSignIn(w, r)
 			return
 		}
 		if err := c.act(w, v, a); err != nil {
-			c.failVisit(w, v, err)
+			c.fail(w, v, err)
 		}
 	})
 }
@@ -194,19 +191,8 @@ func (c *Console) handle(pattern string, a action) {
 // home leads to what is to be done: the way to the first request, or the models
 // once that is gone.
 func (c *Console) home(w http.ResponseWriter, v *visit) error {
-	to := "/console/start"
-	if done, err := v.manage.Checklist(v.Account); err == nil && done.Connector && done.Model && done.Key && done.Request {
-		to = "/console/models"
+	if done, err := v.Manage.Checklist(v.ctx); err == nil && done.Connector && done.Model && done.Key && done.Request {
+		return v.redirect(w, modelsPath)
 	}
-	http.Redirect(w, v.r, to, http.StatusSeeOther)
-	return nil
-}
-
-// remoteIP is the address of a request's connection.
-func remoteIP(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	return host
+	return v.redirect(w, startPath)
 }

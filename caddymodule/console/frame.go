@@ -2,10 +2,12 @@ package console
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"html/template"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -39,9 +41,12 @@ var sections = [...]struct{ name, title string }{
 	{"start", "Setup"}, {"models", "Models"}, {"keys", "Keys"}, {"connectors", "Connectors"}, {"activity", "Activity"}, {"settings", "Settings"},
 }
 
-func loadTemplates(a *assets) (*template.Template, error) {
+func loadTemplates(a assets) (*template.Template, error) {
 	return template.New("").Funcs(template.FuncMap{
-		"asset": a.url, "count": countAny, "seconds": seconds, "millis": millis,
+		"asset": a.url, "count": count, "seconds": seconds, "millis": millis, "decimal": decimal, "sentence": sentence,
+		"has": slices.Contains[[]string], "names": namesOf, "passkeyID": passkeyID, "browser": browserOf, "optionField": optionField,
+		"way":    func(method string) string { return sessionWays[method] },
+		"rights": store.RightNames, "right": func(name string) string { return rightTexts[name] },
 	}).ParseFS(templateFiles, "templates/*.html")
 }
 
@@ -52,13 +57,9 @@ func (c *Console) show(w http.ResponseWriter, v *visit, t *tab, status int, data
 
 // showFault is show with a sentence about what went wrong.
 func (c *Console) showFault(w http.ResponseWriter, v *visit, t *tab, status int, data any, fault string) error {
-	f := frame{
-		Title: t.title, Fault: fault, Notice: takeNotice(w, v.r), Nav: navigation(v.r.URL.Path), User: v.User.Name,
-		Plots: t.name == "activity", Passkey: t.name == "settings" || t.name == "confirm-session",
-	}
-	if v.Account != store.DefaultAccount {
-		f.Account = v.Account
-	}
+	f := v.frame(t.title)
+	f.Fault, f.Notice = fault, takeNotice(w, v.r)
+	f.Plots, f.Passkey = t.name == "activity", t.name == "settings" || t.name == "confirm-session"
 	if len(t.live) > 0 && c.tabs[t.name] != nil {
 		f.Events = "/console/events/" + t.name
 		if q := v.r.URL.RawQuery; q != "" {
@@ -68,30 +69,35 @@ func (c *Console) showFault(w http.ResponseWriter, v *visit, t *tab, status int,
 	return c.render(w, status, t.name, data, f)
 }
 
+// frame is the frame of a page of the visit.
+func (v *visit) frame(title string) frame {
+	if !v.signedIn() {
+		return frame{Title: title}
+	}
+	f := frame{Title: title, Nav: navigation(v.r.URL.Path), User: v.User.Name, Version: v.Manage.Build().Version}
+	if v.Account != store.DefaultAccount {
+		f.Account = v.Account
+	}
+	return f
+}
+
 // render writes a whole page, or nothing and an error.
 func (c *Console) render(w http.ResponseWriter, status int, name string, data any, f frame) error {
-	var main, page bytes.Buffer
+	var main bytes.Buffer
 	if err := c.templates.ExecuteTemplate(&main, name, data); err != nil {
 		return err
 	}
 	f.Main = template.HTML(main.String())
-	if f.Nav != nil {
-		f.Version = c.manage.Build().Version
-	}
-	if err := c.templates.ExecuteTemplate(&page, "layout", f); err != nil {
+	return c.write(w, status, "layout", f)
+}
+
+// write answers with a template, or with nothing and an error.
+func (c *Console) write(w http.ResponseWriter, status int, name string, data any) error {
+	var page bytes.Buffer
+	if err := c.templates.ExecuteTemplate(&page, name, data); err != nil {
 		return err
 	}
 	writePage(w, status, page.Bytes())
-	return nil
-}
-
-// partial answers with a fragment, for a request of htmx.
-func (c *Console) partial(w http.ResponseWriter, name string, data any) error {
-	var part bytes.Buffer
-	if err := c.templates.ExecuteTemplate(&part, name, data); err != nil {
-		return err
-	}
-	writePage(w, http.StatusOK, part.Bytes())
 	return nil
 }
 
@@ -106,18 +112,21 @@ func writePage(w http.ResponseWriter, status int, page []byte) {
 // done answers a form: the browser goes on to path, which shows the notice.
 func (c *Console) done(w http.ResponseWriter, v *visit, path, notice string) error {
 	leaveNotice(w, v.r, notice)
-	if v.htmx() {
+	if isHTMX(v.r) {
 		w.Header().Set("HX-Redirect", path)
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
+	return v.redirect(w, path)
+}
+
+// redirect sends the browser to another page.
+func (v *visit) redirect(w http.ResponseWriter, path string) error {
 	http.Redirect(w, v.r, path, http.StatusSeeOther)
 	return nil
 }
 
-// htmx reports whether a script asks, which wants a part of a page.
-func (v *visit) htmx() bool { return isHTMX(v.r) }
-
+// isHTMX reports whether a script asks, which wants a part of a page.
 func isHTMX(r *http.Request) bool { return r.Header.Get("HX-Request") == "true" }
 
 // tabFault is an error to be shown on a tab.
@@ -133,13 +142,13 @@ func (f *tabFault) Unwrap() error { return f.err }
 // user's get a page of their own all the same.
 func (v *visit) fault(t *tab, err error) error { return &tabFault{t, err} }
 
-// failVisit answers a signed-in user with an error.
-func (c *Console) failVisit(w http.ResponseWriter, v *visit, err error) {
+// fail answers with an error.
+func (c *Console) fail(w http.ResponseWriter, v *visit, err error) {
 	status, text := c.explain(w, v.r, err)
 	var on *tabFault
 	switch {
-	case v.htmx():
-		c.failPart(w, status, text)
+	case isHTMX(v.r):
+		failPart(w, status, text)
 		return
 	case wantsJSON(v.r):
 		manage.WriteError(w, status, text, err)
@@ -157,33 +166,28 @@ func (c *Console) failVisit(w http.ResponseWriter, v *visit, err error) {
 			return
 		}
 	}
-	c.failPage(w, frame{Nav: navigation(v.r.URL.Path), User: v.User.Name}, status, text)
+	c.failPage(w, v, status, text)
 }
 
 // failPart answers htmx with a notice, which takes the place of what was asked
 // for.
-func (c *Console) failPart(w http.ResponseWriter, status int, text string) {
+func failPart(w http.ResponseWriter, status int, text string) {
 	writePage(w, status, []byte(`<p class="notice notice-bad" role="alert">`+template.HTMLEscapeString(text)+"</p>"))
 }
 
-type errorPage struct {
-	Title, Text string
-	Signed      bool
+// failTitles are the titles of pages that have only an error.
+var failTitles = map[int]string{
+	http.StatusBadRequest: "That does not work", http.StatusNotFound: "Not found", http.StatusForbidden: "Not allowed",
+	http.StatusMethodNotAllowed: "Not this way", http.StatusTooManyRequests: "Too many attempts", http.StatusConflict: "Not possible now",
+	http.StatusRequestEntityTooLarge: "Too much", http.StatusServiceUnavailable: "Not now",
 }
 
 // failPage answers with a page that has only an error.
-func (c *Console) failPage(w http.ResponseWriter, f frame, status int, text string) {
-	title := map[int]string{
-		http.StatusBadRequest: "That does not work", http.StatusNotFound: "Not found", http.StatusForbidden: "Not allowed",
-		http.StatusMethodNotAllowed: "Not this way", http.StatusTooManyRequests: "Too many attempts", http.StatusConflict: "Not possible now",
-		http.StatusRequestEntityTooLarge: "Too much", http.StatusServiceUnavailable: "Not now",
-	}[status]
-	if title == "" {
-		title = "Something went wrong"
-	}
-	f.Title = title
-	if err := c.render(w, status, "error", errorPage{Title: title, Text: text, Signed: f.Nav != nil}, f); err != nil {
-		c.log.Error("failed to render a page", "page", "error", "error", err)
+func (c *Console) failPage(w http.ResponseWriter, v *visit, status int, text string) {
+	f := v.frame(cmp.Or(failTitles[status], "Something went wrong"))
+	data := map[string]any{"Title": f.Title, "Text": text, "Signed": f.Nav != nil}
+	if err := c.render(w, status, "error", data, f); err != nil {
+		c.Logger.Error("failed to render a page", "page", "error", "error", err)
 		http.Error(w, text, status)
 	}
 }
@@ -203,27 +207,24 @@ func (c *Console) explain(w http.ResponseWriter, r *http.Request, err error) (st
 		return status, sentence(err.Error())
 	}
 	if r.Context().Err() == nil {
-		c.log.Error("console request failed", "method", r.Method, "path", r.URL.Path, "error", err)
+		c.Logger.Error("console request failed", "method", r.Method, "path", r.URL.Path, "error", err)
 	}
-	return http.StatusInternalServerError, "The gateway failed to do this. Its log says why."
+	return http.StatusInternalServerError, "The gateway failed to do this. Its log has the reason."
 }
 
 // nowhere answers for paths and methods that no page has.
-func (c *Console) nowhere(w http.ResponseWriter, r *http.Request) {
-	status, text := http.StatusNotFound, "There is no such page."
-	if allowed := c.allowed(r); allowed != "" {
+func (c *Console) nowhere(w http.ResponseWriter, v *visit) error {
+	status, text := http.StatusNotFound, "Page not found."
+	if allowed := c.allowed(v.r); allowed != "" {
 		w.Header().Set("Allow", allowed)
-		status, text = http.StatusMethodNotAllowed, "This address does not answer to "+r.Method+"."
+		status, text = http.StatusMethodNotAllowed, "This address does not answer to "+v.r.Method+"."
 	}
-	if isHTMX(r) {
-		c.failPart(w, status, text)
-		return
+	if isHTMX(v.r) {
+		failPart(w, status, text)
+	} else {
+		c.failPage(w, v, status, text)
 	}
-	var f frame
-	if v, ok := c.visit(r); ok {
-		f.Nav, f.User = navigation(r.URL.Path), v.User.Name
-	}
-	c.failPage(w, f, status, text)
+	return nil
 }
 
 // allowed lists the methods that the path of r answers to.

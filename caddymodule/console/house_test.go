@@ -87,7 +87,7 @@ func newHouse(t testing.TB) *house {
 		Endpoint: func() manage.Endpoint { return manage.Endpoint{URL: base, Console: base + "/console/"} },
 	})
 	h.console, err = New(Options{
-		Manage: h.service, SignIn: h.signIn, Logger: logger, Now: h.now,
+		Manage: h.service, SignIn: h.signIn, Logger: logger, Now: h.now, ClientIP: remoteIP,
 		Changes: func(account string, f func()) func() {
 			return h.store.Subscribe(func(c store.Change) {
 				if c.Account == account {

@@ -30,7 +30,7 @@ type keysPage struct {
 }
 
 func keysData(v *visit) (any, error) {
-	keys, err := v.manage.Keys(v.Account)
+	keys, err := v.Manage.Keys(v.ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func newKeyData(v *visit) (any, error) {
 }
 
 func preview(v *visit, scope string) scopePreview {
-	names, err := v.manage.MatchScope(v.Account, scope)
+	names, err := v.Manage.MatchScope(v.ctx, scope)
 	if err != nil {
 		return scopePreview{Error: sentence(err.Error())}
 	}
@@ -81,7 +81,7 @@ func preview(v *visit, scope string) scopePreview {
 }
 
 func (c *Console) previewScope(w http.ResponseWriter, v *visit) error {
-	return c.partial(w, "key-preview", preview(v, v.r.FormValue("scope")))
+	return c.write(w, http.StatusOK, "key-preview", preview(v, v.r.FormValue("scope")))
 }
 
 type keyCreatedPage struct {
@@ -95,14 +95,14 @@ func createKey(v *visit) (any, error) {
 	if scope == "" {
 		return nil, badForm("Say which models the key may use: * for all of them.")
 	}
-	created, err := v.manage.CreateKey(v.ctx, manage.CreateKey{Account: v.Account, Name: strings.TrimSpace(v.r.PostFormValue("name")), Scope: scope})
+	created, err := v.Manage.CreateKey(v.ctx, manage.CreateKey{Name: strings.TrimSpace(v.r.PostFormValue("name")), Scope: scope})
 	if err != nil {
 		return nil, err
 	}
 	p := keyCreatedPage{CreatedKey: created}
-	if names, err := v.manage.MatchScope(v.Account, created.Scope); err == nil && len(names) > 0 {
+	if names, err := v.Manage.MatchScope(v.ctx, created.Scope); err == nil && len(names) > 0 {
 		p.Model = chatModel(names)
-		p.Snippets = snippets(v.endpoint().URL, p.Model, created.Key)
+		p.Snippets = snippets(values{Base: v.endpoint().URL, Model: p.Model, Key: created.Key})
 	}
 	return p, nil
 }
@@ -115,23 +115,23 @@ func chatModel(names []string) string {
 }
 
 func revokeKeyData(v *visit) (any, error) {
-	return find(v, v.manage.Keys, func(k store.Key) bool { return k.ID == v.r.PathValue("id") && k.RevokedAt == nil },
+	return find(v, v.Manage.Keys, func(k store.Key) bool { return k.ID == v.r.PathValue("id") && k.RevokedAt == nil },
 		"This key does not exist, or it is revoked already.")
 }
 
 // revokeKey returns once the key fails everywhere: that is when manage.RevokeKey
 // returns.
 func revokeKey(v *visit) (notice string, err error) {
-	k, err := v.manage.RevokeKey(v.ctx, v.Account, v.r.PathValue("id"))
-	return k.Name + " is revoked. Requests with it fail now, and those that ran are cut.", err
+	k, err := v.Manage.RevokeKey(v.ctx, v.r.PathValue("id"))
+	return k.Name + " is revoked; its running requests were stopped.", err
 }
 
 // removeKey takes a revoked key off the list.
 func removeKey(v *visit) (notice string, err error) {
-	k, err := find(v, v.manage.Keys, func(k store.Key) bool { return k.ID == v.r.PathValue("id") && k.RevokedAt != nil },
-		"This revoked key is gone already.")
+	k, err := find(v, v.Manage.Keys, func(k store.Key) bool { return k.ID == v.r.PathValue("id") && k.RevokedAt != nil },
+		"This revoked key no longer exists.")
 	if err != nil {
 		return "", err
 	}
-	return k.Name + " is removed from the list.", v.manage.RemoveKey(v.ctx, v.Account, k.ID)
+	return k.Name + " is removed from the list.", v.Manage.RemoveKey(v.ctx, k.ID)
 }

@@ -14,7 +14,7 @@ var keyPattern = regexp.MustCompile(`sk-svc-[0-9A-Za-z_]{40,}`)
 
 func TestKeyCreate(t *testing.T) {
 	g := newGateway(t)
-	has(t, g.page("/console/keys"), "There is no key yet", `href="/console/keys/new"`)
+	has(t, g.page("/console/keys"), "No keys yet", `href="/console/keys/new"`)
 	con := g.connector("gpu-box")
 	g.deployment("qwen3-embed", con)
 	g.deployment("qwen3:8b", con)
@@ -161,7 +161,7 @@ func TestRemoveKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := "/console/keys/" + k.ID
-	b.refused(b.post(path+"/remove"), http.StatusNotFound, "This revoked key is gone already.")
+	b.refused(b.post(path+"/remove"), http.StatusNotFound, "This revoked key no longer exists.")
 	b.goes(b.post(path+"/revoke"), "/console/keys")
 	has(t, b.page("/console/keys?show=revoked"), `action="`+path+`/remove"`)
 	b.goes(b.post(path+"/remove"), "/console/keys?show=revoked")

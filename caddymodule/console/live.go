@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/signin"
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 const (
@@ -58,7 +58,7 @@ func (s *streams) leave(session string) {
 func (c *Console) events(w http.ResponseWriter, v *visit) error {
 	t, ok := c.tabs[v.r.PathValue("tab")]
 	if !ok {
-		return notThere("There is no such stream.")
+		return notThere("Stream not found.")
 	}
 	s := &stream{visit: v, tab: t, to: http.NewResponseController(w), w: w, sent: make(map[string][]byte)}
 	// What cannot be drawn now never will be, for instance of a record that is
@@ -70,7 +70,7 @@ func (c *Console) events(w http.ResponseWriter, v *visit) error {
 	}
 	if !c.streams.enter(v.Session.ID) {
 		w.Header().Set("Retry-After", strconv.Itoa(int(liveBeat/time.Second)))
-		return manage.Fault(signin.ErrBusy, "too many pages of this session are open: close some, and load this one again")
+		return store.Errorf(signin.ErrBusy, "too many pages of this session are open: close some, and load this one again")
 	}
 	defer c.streams.leave(v.Session.ID)
 
@@ -99,7 +99,7 @@ type stream struct {
 // run sends what changes until the client goes away or the session ends.
 func (s *stream) run(ctx context.Context) {
 	changed := make(chan struct{}, 1)
-	stop := s.changes(s.Account, func() {
+	stop := s.Changes(s.Account, func() {
 		select {
 		case changed <- struct{}{}:
 		default: // one is noted already
@@ -134,21 +134,10 @@ func (s *stream) run(ctx context.Context) {
 				return // the page asks again, and gets no content
 			}
 		}
-		if s.send(message) != nil || !rest(ctx) {
+		if s.send(message) != nil {
 			return
 		}
-	}
-}
-
-// rest is the time between two drawings: what changes in it is drawn at once.
-func rest(ctx context.Context) bool {
-	timer := time.NewTimer(liveCoalesce)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
+		time.Sleep(liveCoalesce) // what changes in it is drawn at once
 	}
 }
 
@@ -208,16 +197,4 @@ func (s *stream) send(message []byte) error {
 
 // alive reports whether the session still lasts. It does not count as use of
 // it: else a page that is left open would keep it alive.
-func (v *visit) alive() bool {
-	sessions, err := v.manage.Sessions(v.ctx)
-	if err != nil {
-		return false
-	}
-	now := v.now()
-	for _, s := range sessions {
-		if s.ID == v.Session.ID {
-			return now.Before(s.ExpiresAt)
-		}
-	}
-	return false
-}
+func (v *visit) alive() bool { return v.Console.visit(v.r).signedIn() }

@@ -28,11 +28,11 @@ type modelsPage struct {
 }
 
 func modelsData(v *visit) (any, error) {
-	deployments, err := v.manage.Deployments(v.Account)
+	deployments, err := v.Manage.Deployments(v.ctx)
 	if err != nil {
 		return nil, err
 	}
-	connectors, err := v.manage.Connectors(v.Account)
+	connectors, err := v.Manage.Connectors(v.ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -57,69 +57,38 @@ func modelURL(page, name string) string {
 type modelPage struct {
 	manage.Deployment
 	Snippets []snippet
-	Test     *testRow
+	Test     *manage.TestResult
 }
 
 func modelData(v *visit) (any, error) {
 	d, err := findDeployment(v, v.r.FormValue("name"))
-	return &modelPage{Deployment: d, Snippets: snippets(v.endpoint().URL, d.Name, "")}, err
+	return &modelPage{Deployment: d, Snippets: snippets(values{Base: v.endpoint().URL, Model: d.Name})}, err
 }
 
 func findDeployment(v *visit, name string) (manage.Deployment, error) {
-	return find(v, v.manage.Deployments, func(d manage.Deployment) bool { return d.Name == name }, "There is no model of this name any longer.")
-}
-
-// testRow is the result of a test.
-type testRow struct {
-	OK         bool
-	Error      string
-	Connector  string // that was asked
-	FirstToken string
-	Speed      string
-	Tokens     int
-	Tools      string
-	Reason     string // why tools do not work, or why that is not known
-	Answer     string
-}
-
-func testRowOf(r manage.TestResult) *testRow {
-	row := &testRow{OK: r.OK, Error: sentence(r.Error), Connector: r.Connector, Tokens: r.Tokens, FirstToken: millis(r.FirstTokenMillis), Answer: r.Answer, Reason: sentence(r.ToolsReason)}
-	if r.TokensPerSecond > 0 {
-		row.Speed = decimal(r.TokensPerSecond) + " tokens/s"
-	}
-	switch r.Tools {
-	case manage.ToolsWork:
-		row.Tools = "work"
-	case manage.ToolsNo:
-		row.Tools = "do not work"
-		row.Reason += " Agents such as Claude Code and Codex need a model that calls tools."
-	default:
-		row.Tools = "not known"
-	}
-	return row
+	return find(v, v.Manage.Deployments, func(d manage.Deployment) bool { return d.Name == name }, "No model with this name.")
 }
 
 // testModel runs a short completion. With a script its result takes its place
 // on the page, without it is a page.
 func (c *Console) testModel(w http.ResponseWriter, v *visit) error {
-	result, err := v.manage.TestDeployment(v.ctx, v.Account, v.r.FormValue("name"))
+	result, err := v.Manage.TestDeployment(v.ctx, v.r.FormValue("name"))
 	if err != nil {
 		return v.fault(modelsTab, err)
 	}
-	row := testRowOf(result)
-	if v.htmx() {
-		return c.partial(w, "model-test", row)
+	if isHTMX(v.r) {
+		return c.write(w, http.StatusOK, "model-test", &result)
 	}
 	data, err := modelData(v)
 	if err != nil {
 		return v.fault(modelsTab, err)
 	}
 	p := data.(*modelPage)
-	p.Test = row
+	p.Test = &result
 	return c.show(w, v, modelTab, http.StatusOK, p)
 }
 
 func removeModel(v *visit) (notice string, err error) {
-	removed, err := v.manage.RemoveDeployment(v.ctx, v.Account, v.r.PostFormValue("name"))
+	removed, err := v.Manage.RemoveDeployment(v.ctx, v.r.PostFormValue("name"))
 	return removed.Name + " is removed. New requests for it fail from now on.", err
 }

@@ -18,7 +18,7 @@ func TestModelsList(t *testing.T) {
 	g := newGateway(t)
 	has(t, g.page("/console/models"), "needs a connector", `href="/console/start#pair"`)
 	con := g.connector("gpu-box")
-	has(t, g.page("/console/models"), "No model is registered yet", `href="/console/models/new"`)
+	has(t, g.page("/console/models"), "No models yet", `href="/console/models/new"`)
 
 	g.deployment("org/qwen3:8b@x+y", con)
 	page := mainOf(g.page("/console/models"))
@@ -123,7 +123,7 @@ func TestRegisterOnSeveral(t *testing.T) {
 		t.Errorf("registered: %+v", d)
 	}
 	has(t, mainOf(g.page("/console/models")), "gpu-box, attic (offline)", "1 of 1")
-	has(t, mainOf(g.page("/console/models/show?name=qwen3")), "gpu-box", "attic", "4 at most")
+	has(t, mainOf(g.page("/console/models/show?name=qwen3")), "gpu-box", "attic", "4 at once")
 	again := mainOf(g.page("/console/models/new?name=qwen3"))
 	has(t, again, `value="`+attic.ID+`" checked`, `name="max_concurrency" value="4"`, `value="`+gpu.ID+`" selected`)
 	lacks(t, again, `value="`+cellar.ID+`" checked`)

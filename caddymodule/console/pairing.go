@@ -12,13 +12,13 @@ var (
 	// pairingTab is the page about one waiting device, where it can get another
 	// name than its own.
 	pairingTab = &tab{name: "pairing", title: "Approve a device", data: pairingData}
-	// replaceTab compares a device that waits with the connector whose place it would
-	// get: a device may call itself what it likes.
+	// replaceTab compares a waiting device with the connector that it would
+	// replace: a device may call itself what it likes.
 	replaceTab = &tab{name: "pairing-replace", title: "Replace a connector", data: replaceData}
 )
 
 type pairingPage struct {
-	deviceRow
+	device
 	Name       string
 	Replace    string // what is chosen
 	Connectors []manage.Connector
@@ -29,23 +29,23 @@ func pairingData(v *visit) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	page := &pairingPage{deviceRow: deviceOf(p, backTab(v.r).name), Name: v.r.FormValue("name"), Replace: v.r.FormValue("replace")}
+	page := &pairingPage{device: device{p, backTab(v.r).name}, Name: v.r.FormValue("name"), Replace: v.r.FormValue("replace")}
 	if page.Replace == "" && p.Namesake != nil {
 		page.Replace = p.Namesake.ID
 	}
-	page.Connectors, err = v.manage.Connectors(v.Account)
+	page.Connectors, err = v.Manage.Connectors(v.ctx)
 	return page, err
 }
 
-// findWaiting is the pairing of the path, whose device waits.
+// findWaiting is the pairing of the path, if its device waits.
 func findWaiting(v *visit) (manage.Pairing, error) {
-	return find(v, v.manage.Pairings, func(p manage.Pairing) bool {
+	return find(v, v.Manage.Pairings, func(p manage.Pairing) bool {
 		return p.ID == v.r.PathValue("id") && p.State == store.PairingPending && p.Device != nil
-	}, "No device waits here any longer: it was decided on, or its code ran out.")
+	}, "No device waits here: it was approved or denied, or its code expired.")
 }
 
 type replacePage struct {
-	deviceRow
+	device
 	Old    manage.Connector
 	Models []string // that lead to it
 }
@@ -57,13 +57,13 @@ func replaceData(v *visit) (any, error) {
 	}
 	old, err := findConnector(v, v.r.FormValue("connector"))
 	if errors.Is(err, store.ErrNotFound) {
-		return nil, badForm("Choose the connector whose place the device gets.")
+		return nil, badForm("Choose the connector that the device replaces.")
 	}
 	if err != nil {
 		return nil, err
 	}
 	models, err := deploymentsOf(v, old.ID)
-	return &replacePage{deviceRow: deviceOf(p, backTab(v.r).name), Old: old, Models: models}, err
+	return &replacePage{device: device{p, backTab(v.r).name}, Old: old, Models: models}, err
 }
 
 func (c *Console) approvePairing(w http.ResponseWriter, v *visit) error {
@@ -72,11 +72,11 @@ func (c *Console) approvePairing(w http.ResponseWriter, v *visit) error {
 	var err error
 	switch {
 	case replace != "":
-		p, err = v.manage.ReplaceConnector(v.ctx, v.Account, id, replace)
+		p, err = v.Manage.ReplaceConnector(v.ctx, id, replace)
 	case v.r.PostForm.Has("replace"): // the form does not ask for a new connector
-		return v.fault(pairingTab, badForm("Choose the connector whose place the device gets."))
+		return v.fault(pairingTab, badForm("Choose the connector that the device replaces."))
 	default:
-		p, err = v.manage.ApprovePairing(v.ctx, v.Account, id, name)
+		p, err = v.Manage.ApprovePairing(v.ctx, id, name)
 	}
 	if err != nil {
 		if name != "" || replace != "" {
@@ -90,7 +90,7 @@ func (c *Console) approvePairing(w http.ResponseWriter, v *visit) error {
 }
 
 func (c *Console) denyPairing(w http.ResponseWriter, v *visit) error {
-	p, err := v.manage.DenyPairing(v.ctx, v.Account, v.r.PathValue("id"))
+	p, err := v.Manage.DenyPairing(v.ctx, v.r.PathValue("id"))
 	if err != nil {
 		return v.fault(backTab(v.r), err)
 	}
@@ -107,7 +107,7 @@ func (v *visit) approved(p manage.Pairing) string {
 	if p.Device != nil {
 		device = p.Device.Hostname
 	}
-	connectors, _ := v.manage.Connectors(v.Account) // without it the notice is shorter
+	connectors, _ := v.Manage.Connectors(v.ctx) // without it the notice is shorter
 	for _, c := range connectors {
 		switch {
 		case c.ID != p.Connector:

@@ -11,26 +11,19 @@ import (
 	"github.com/postern-dev/postern/caddymodule/manage"
 )
 
-// registerTab is the form that registers a deployment, or gives one a new way.
+// registerTab is the form that registers a deployment, or gives one a new route.
 var registerTab = &tab{name: "model-new", title: "Register a model", data: registerData}
 
 type registerPage struct {
-	Again      bool // the name is registered: this gives it a new way
-	Name       string
-	Connectors []connectorChoice
-	// MaxConcurrency is as typed, "" for no bound.
-	MaxConcurrency string
-	Options        []optionChoice
-	OptionsSet     bool // one of them is not at its default
+	Again          bool // the name is registered: this gives it a new route
+	Name           string
+	Connectors     []manage.Connector
+	Connector      string          // id of the chosen one, "" if none is yet
+	Also           map[string]bool // ids of the others that have the model too
+	MaxConcurrency string          // as typed, "" for no limit
+	Switches       []compat.Option
+	Options        compat.Options
 	choices
-}
-
-// optionChoice is a switch of the model's and its values.
-type optionChoice struct {
-	compat.Option
-	ID     string // of its field
-	Field  string
-	Chosen string
 }
 
 // optionField is the name of the field of a switch.
@@ -47,43 +40,26 @@ func formOptions(r *http.Request) (compat.Options, error) {
 	return options, nil
 }
 
-// showOptions fills in the part of the form with the switches.
-func (p *registerPage) showOptions(options compat.Options) {
-	p.OptionsSet = options != (compat.Options{})
-	for _, o := range compat.All() {
-		p.Options = append(p.Options, optionChoice{
-			Option: o, Field: optionField(o), Chosen: o.Of(options), ID: "option-" + strings.ReplaceAll(o.Name, "_", "-"),
-		})
-	}
-}
-
-type connectorChoice struct {
-	ID, Name string
-	Online   bool
-	Selected bool
-	Also     bool // checked as one that has the model too
-}
-
 // choices is the part of the form that depends on the connector: a model is
-// picked from those that its upstreams list, or the way is typed.
+// picked from those that its upstreams list, or the route is typed.
 type choices struct {
-	Connector string // name, "" if none is chosen yet
-	Groups    []modelGroup
-	Upstream  string // typed
-	Model     string // typed
-	ByHand    bool   // the typed fields are filled in
-	Problems  []string
+	From     string                  // name of the connector, "" if none is chosen yet
+	Only     bool                    // it has one upstream
+	Groups   []manage.UpstreamModels // those that list models
+	Picked   string                  // the value of the chosen model
+	Upstream string                  // typed
+	Model    string                  // typed
+	ByHand   bool                    // the typed fields are filled in
+	Problems []string
 }
 
-type modelGroup struct {
-	Upstream string
-	Picks    []modelPick
-}
-
-// modelPick is one model of one upstream; Value is what the form sends.
-type modelPick struct {
-	Value, Model string
-	Selected     bool
+// Pick is the value that the form sends for a model. The only upstream of a connector
+// is not named: it is the one that serves the model, whatever it is called later.
+func (ch *choices) Pick(upstream, model string) string {
+	if ch.Only {
+		upstream = ""
+	}
+	return way{upstream, model}.encode()
 }
 
 // way is where a deployment goes behind its connector.
@@ -110,37 +86,35 @@ func formWay(r *http.Request) way {
 // registerData fills the form from what was typed, else from the deployment
 // that a link names.
 func registerData(v *visit) (any, error) {
-	connectors, err := v.manage.Connectors(v.Account)
+	connectors, err := v.Manage.Connectors(v.ctx)
 	if err != nil {
 		return nil, err
 	}
-	p := &registerPage{Name: v.r.FormValue("name")}
-	p.MaxConcurrency = v.r.FormValue("max_concurrency")
-	options, _ := formOptions(v.r) // an unknown one is reported when the form is sent
-	id, to, also := v.r.FormValue("connector"), formWay(v.r), v.r.Form["also"]
+	p := &registerPage{
+		Name: v.r.FormValue("name"), Connectors: connectors, Connector: v.r.FormValue("connector"), Also: map[string]bool{},
+		MaxConcurrency: v.r.FormValue("max_concurrency"), Switches: compat.All(),
+	}
+	p.Options, _ = formOptions(v.r) // an unknown one is reported when the form is sent
+	to, also := formWay(v.r), v.r.Form["also"]
 	if d, err := findDeployment(v, p.Name); err == nil {
 		p.Again = true
-		if id == "" {
-			id, to, also = d.Connectors[0], way{d.Upstream, d.Model}, d.Connectors[1:]
-			options = d.Options
+		if p.Connector == "" {
+			p.Connector, to, also, p.Options = d.Connectors[0], way{d.Upstream, d.Model}, d.Connectors[1:], d.Options
 			if d.MaxConcurrency > 0 {
 				p.MaxConcurrency = strconv.Itoa(d.MaxConcurrency)
 			}
 		}
 	}
-	p.showOptions(options)
-	if id == "" && len(connectors) == 1 {
-		id = connectors[0].ID
+	if p.Connector == "" && len(connectors) == 1 {
+		p.Connector = connectors[0].ID
+	}
+	for _, id := range also {
+		p.Also[id] = true
 	}
 	for _, c := range connectors {
-		p.Connectors = append(p.Connectors, connectorChoice{
-			ID: c.ID, Name: c.Name, Online: c.State == manage.Online, Selected: c.ID == id,
-			Also: slices.Contains(also, c.ID),
-		})
-	}
-	at := slices.IndexFunc(connectors, func(c manage.Connector) bool { return c.ID == id })
-	if at >= 0 {
-		p.load(v, connectors[at])
+		if c.ID == p.Connector {
+			p.load(v, c)
+		}
 	}
 	p.choose(to)
 	return p, nil
@@ -148,49 +122,34 @@ func registerData(v *visit) (any, error) {
 
 // load asks a connector for the models of its upstreams.
 func (ch *choices) load(v *visit, c manage.Connector) {
-	ch.Connector = c.Name
+	ch.From, ch.Only = c.Name, len(c.Upstreams) == 1
 	if c.State != manage.Online {
 		ch.Problems = append(ch.Problems, c.Name+" is offline, so its models are not known. Type the name of one, or start the connector and load them again.")
 		return
 	}
-	upstreams, err := v.manage.UpstreamModels(v.ctx, v.Account, c.ID)
+	upstreams, err := v.Manage.UpstreamModels(v.ctx, c.ID)
 	if err != nil {
 		ch.Problems = append(ch.Problems, sentence(err.Error()))
 	}
 	for _, u := range upstreams {
 		if u.Error != "" {
-			ch.Problems = append(ch.Problems, "Upstream "+u.Upstream+" did not say which models it has: "+u.Error)
+			ch.Problems = append(ch.Problems, "Upstream "+u.Upstream+" did not list its models: "+u.Error)
 		}
-		g := modelGroup{Upstream: u.Upstream}
-		for _, m := range u.Models {
-			to := way{u.Upstream, m}
-			if len(c.Upstreams) == 1 {
-				to.upstream = "" // its only one, whatever it is called later
-			}
-			g.Picks = append(g.Picks, modelPick{Value: to.encode(), Model: m})
-		}
-		if len(g.Picks) > 0 {
-			ch.Groups = append(ch.Groups, g)
+		if len(u.Models) > 0 {
+			ch.Groups = append(ch.Groups, u)
 		}
 	}
 }
 
-// choose selects the pick that goes the same way, else it fills in the fields.
+// choose selects the model that is on the same route, else it fills in the fields.
 func (ch *choices) choose(to way) {
-	if to == (way{}) {
-		ch.ByHand = len(ch.Groups) == 0
-		return
-	}
-	value := to.encode()
-	for i := range ch.Groups {
-		for j := range ch.Groups[i].Picks {
-			if p := &ch.Groups[i].Picks[j]; p.Value == value {
-				p.Selected = true
-				return
-			}
+	ch.Picked = to.encode()
+	for _, u := range ch.Groups {
+		if slices.ContainsFunc(u.Models, func(model string) bool { return ch.Pick(u.Upstream, model) == ch.Picked }) {
+			return
 		}
 	}
-	ch.Upstream, ch.Model, ch.ByHand = to.upstream, to.model, true
+	ch.Upstream, ch.Model, ch.ByHand = to.upstream, to.model, len(ch.Groups) == 0 || to != way{}
 }
 
 // formBound is how many requests a form lets run at a time; 0 is any number.
@@ -201,7 +160,7 @@ func formBound(r *http.Request) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 {
-		return 0, badForm("Requests at a time is a number; leave it empty for no bound.")
+		return 0, badForm("Concurrent requests is a number; leave it empty for no limit.")
 	}
 	return n, nil
 }
@@ -212,7 +171,7 @@ func (c *Console) modelChoices(w http.ResponseWriter, v *visit) error {
 	if err != nil {
 		return v.fault(registerTab, err)
 	}
-	return c.partial(w, "model-choices", data)
+	return c.write(w, http.StatusOK, "model-choices", data)
 }
 
 // registerModel sets a deployment. Without a public name the model's own one
@@ -233,12 +192,12 @@ func (c *Console) registerModel(w http.ResponseWriter, v *visit) error {
 	if err != nil {
 		return v.fault(registerTab, err)
 	}
-	set, err := v.manage.SetDeployment(v.ctx, manage.SetDeployment{
-		Account: v.Account, Name: name, Connectors: append([]string{v.r.PostFormValue("connector")}, v.r.PostForm["also"]...),
+	set, err := v.Manage.SetDeployment(v.ctx, manage.SetDeployment{
+		Name: name, Connectors: append([]string{v.r.PostFormValue("connector")}, v.r.PostForm["also"]...),
 		Upstream: to.upstream, Model: to.model, MaxConcurrency: bound, Options: options,
 	})
 	if err != nil {
 		return v.fault(registerTab, err)
 	}
-	return c.done(w, v, modelURL("show", set.Name), set.Name+" is registered. New requests for it go this way from now on.")
+	return c.done(w, v, modelURL("show", set.Name), set.Name+" is registered. New requests for it take this route.")
 }

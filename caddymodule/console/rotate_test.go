@@ -37,7 +37,7 @@ func TestConnectorRotate(t *testing.T) {
 	if w.Code != http.StatusOK || w.Header().Get("Cache-Control") != "no-store" {
 		t.Errorf("status %d, Cache-Control %q", w.Code, w.Header().Get("Cache-Control"))
 	}
-	has(t, w.Body.String(), "the only place that shows the token", "connector reload")
+	has(t, w.Body.String(), "Copy this token now", "connector reload")
 	_, text, _ := strings.Cut(w.Body.String(), `id="token-new">`)
 	text, _, _ = strings.Cut(text, "<")
 	token, err := link.ParseToken(html.UnescapeString(text))
@@ -48,7 +48,7 @@ func TestConnectorRotate(t *testing.T) {
 		t.Error(err)
 	}
 	lacks(t, g.page(path), "ptt_")
-	has(t, mainOf(g.page(path)), "has not come with it yet", "Show a token to copy")
+	has(t, mainOf(g.page(path)), "has not connected with it yet", "Show a token to copy")
 
 	if _, done, err := g.store.FinishRotation(t.Context(), con.ID, token.Secret); !done || err != nil {
 		t.Fatal(done, err)
@@ -69,7 +69,7 @@ func TestConnectorRotateOnline(t *testing.T) {
 	con := g.connector("gpu-box")
 	g.lines.connect(con, "m")
 	path := "/console/connectors/" + con.ID + "/rotate"
-	has(t, mainOf(g.page(path)), "It gets the new token on its tunnel")
+	has(t, mainOf(g.page(path)), "The new token is sent through the open tunnel")
 	var answer func(ctx context.Context, secret string) error
 	done := make(chan error, 10)
 	defer g.store.Subscribe(func(c store.Change) {

@@ -35,8 +35,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !isAPI(r) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		if err := r.ParseForm(); err != nil {
-			status, text := c.explain(w, r, &formError{err})
-			c.failPage(w, frame{}, status, text)
+			c.fail(w, &visit{Console: c, r: r}, &formError{err})
 			return
 		}
 	}
@@ -44,7 +43,7 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // protect sets the headers that every answer has. Answers that a cache may keep
-// say so themselves.
+// set their own.
 func protect(h http.Header, r *http.Request) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -88,16 +87,16 @@ func isAPI(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/consol
 // refuseOrigin answers an unsafe request that another site had the browser
 // send.
 func (c *Console) refuseOrigin(w http.ResponseWriter, r *http.Request) {
-	const text = "This was sent by another site than the console, so the gateway does nothing. Open the console itself and try there."
+	const text = "This request came from another site, so the gateway ignores it. Open the console and try there."
 	const shown = 100 // bytes of a path that any client can make long
-	remote := c.clientIP(r)
-	c.refusals.Log(c.log, slog.LevelWarn, fair.Parse(remote).Widest(), c.now(), "refused a request from another origin",
+	remote := c.ClientIP(r)
+	c.refusals.Log(c.Logger, slog.LevelWarn, fair.Parse(remote).Widest(), c.Now(), "refused a request from another origin",
 		"method", r.Method, "path", r.URL.Path[:min(len(r.URL.Path), shown)], "remote", remote)
 	if isAPI(r) {
 		manage.WriteError(w, http.StatusForbidden, text, nil)
 		return
 	}
-	c.failPage(w, frame{}, http.StatusForbidden, text)
+	c.failPage(w, &visit{Console: c, r: r}, http.StatusForbidden, text)
 }
 
 // cookieName is the name of a cookie. Over TLS, browsers ensure by its
@@ -131,32 +130,26 @@ func hasCookie(r *http.Request) bool {
 	return err == nil
 }
 
-func sessionSecret(r *http.Request) string {
-	cookie, err := r.Cookie(cookieName(r, sessionCookie))
-	if err != nil {
-		return ""
+// visit returns the visit of a request, with the user whose session its cookie names.
+func (c *Console) visit(r *http.Request) *visit {
+	v := &visit{Console: c, r: r, ctx: r.Context()}
+	find := c.SignIn.Session
+	if strings.HasPrefix(r.URL.Path, "/console/events/") {
+		find = c.SignIn.Peek // pages that are left open ask again after each interruption
 	}
-	return cookie.Value
+	cookie, err := r.Cookie(cookieName(r, sessionCookie))
+	if err != nil || cookie.Value == "" {
+		return v
+	}
+	if session, user, ok := find(cookie.Value); ok {
+		v.User, v.Account = user, session.Account
+		v.in(session)
+	}
+	return v
 }
 
-// visit finds out who asks.
-func (c *Console) visit(r *http.Request) (*visit, bool) {
-	secret := sessionSecret(r)
-	if secret == "" {
-		return nil, false
-	}
-	find := c.signIn.Session
-	if strings.HasPrefix(r.URL.Path, "/console/events/") {
-		find = c.signIn.Peek // pages that are left open ask again after each interruption
-	}
-	session, user, ok := find(secret)
-	if !ok {
-		return nil, false
-	}
-	v := &visit{Console: c, r: r, User: user, Account: session.Account}
-	v.in(session)
-	return v, true
-}
+// signedIn reports whether the client is a user.
+func (v *visit) signedIn() bool { return v.User.ID != "" }
 
 // in notes the session as it is now.
 func (v *visit) in(session store.Session) {
@@ -168,20 +161,20 @@ func (v *visit) in(session store.Session) {
 
 // enter gives a user who has just signed in a session of a new secret; one
 // that the browser had, of any user, ends.
-func (c *Console) enter(w http.ResponseWriter, r *http.Request, s signin.Signed) {
-	if old, ok := c.visit(r); ok {
-		if err := c.signIn.SignOut(r.Context(), old.Session); err != nil {
-			c.log.Error("failed to end the session before", "session_id", old.Session.ID, "error", err)
+func (c *Console) enter(w http.ResponseWriter, v *visit, s signin.Signed) {
+	if v.signedIn() {
+		if err := c.SignIn.SignOut(v.ctx, v.Session); err != nil {
+			c.Logger.Error("failed to end the former session", "session_id", v.Session.ID, "error", err)
 		}
 	}
-	cookie := newCookie(r, sessionCookie, s.Secret)
+	cookie := newCookie(v.r, sessionCookie, s.Secret)
 	cookie.Expires = s.Session.ExpiresAt
 	http.SetCookie(w, cookie)
 }
 
-// leave has the browser forget its session.
-func leave(w http.ResponseWriter, r *http.Request) {
-	cookie := newCookie(r, sessionCookie, "")
+// dropCookie has the browser forget a cookie.
+func dropCookie(w http.ResponseWriter, r *http.Request, name string) {
+	cookie := newCookie(r, name, "")
 	cookie.MaxAge = -1
 	http.SetCookie(w, cookie)
 }
@@ -240,7 +233,7 @@ func bearer(r *http.Request) (string, bool) {
 func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request) {
 	var caller manage.Caller
 	if secret, ok := bearer(r); ok {
-		token, user, err := c.signIn.Token(secret)
+		token, user, err := c.SignIn.Token(secret)
 		if err != nil {
 			refuseAPI(w, sentence(err.Error()))
 			return
@@ -249,9 +242,9 @@ func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request) {
 			Account: token.Account, User: user.ID, Name: user.Name, Token: token.ID, TokenName: token.Name, Rights: token.Rights,
 		}
 	} else {
-		v, ok := c.visit(r)
-		if !ok {
-			refuseAPI(w, "Sign in, or send a management token as Authorization: Bearer pmt_…; the console makes one under Settings.")
+		v := c.visit(r)
+		if !v.signedIn() {
+			refuseAPI(w, "Sign in, or send a management token as Authorization: Bearer pmt_…; create one in the console under Settings.")
 			return
 		}
 		caller = manage.CallerFrom(v.ctx)
@@ -281,9 +274,7 @@ func takeNotice(w http.ResponseWriter, r *http.Request) string {
 	if err != nil {
 		return ""
 	}
-	gone := newCookie(r, noticeCookie, "")
-	gone.MaxAge = -1
-	http.SetCookie(w, gone)
+	dropCookie(w, r, noticeCookie)
 	text, err := base64.RawURLEncoding.DecodeString(cookie.Value)
 	if err != nil || len(text) > maxNotice {
 		return ""

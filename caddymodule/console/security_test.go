@@ -80,7 +80,7 @@ func TestCrossSiteRequestForgery(t *testing.T) {
 		},
 	}
 	for _, path := range unsafe {
-		if w := b.post(path); w.Code == http.StatusMethodNotAllowed || strings.Contains(w.Body.String(), "There is no such page.") {
+		if w := b.post(path); w.Code == http.StatusMethodNotAllowed || strings.Contains(w.Body.String(), "Page not found.") {
 			t.Errorf("POST %s: there is no such form any more: %d", path, w.Code)
 		}
 	}
@@ -301,7 +301,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	h := newHouse(t)
 	in, out := h.in(h.user(store0, "ada")), h.browser()
 	for _, b := range []*browser{in, out} {
-		b.refused(b.get("/console/nothing"), http.StatusNotFound, "There is no such page.")
+		b.refused(b.get("/console/nothing"), http.StatusNotFound, "Page not found.")
 		w := b.request(http.MethodDelete, "/console/keys", "", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-origin") })
 		b.refused(w, http.StatusMethodNotAllowed, "does not answer to DELETE")
 		if w.Header().Get("Allow") != "GET, HEAD, POST" {

@@ -2,7 +2,9 @@ package console
 
 import (
 	"cmp"
+	"context"
 	"encoding/base64"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -24,33 +26,15 @@ var settingsTab = &tab{
 }
 
 type settingsPage struct {
-	Passkeys    []passkeyRow
+	User        string // id of the one who looks
+	Now         time.Time
+	Passkeys    []store.Passkey
 	PasskeyName string // that was typed before it had to be confirmed
-	Sessions    []sessionRow
-	Users       []userRow
+	Sessions    []manage.Session
+	Users       []manage.User
 	Invitations []manage.Link
-	Tokens      []tokenRow
+	Tokens      []manage.Token
 	NewToken    tokenForm
-}
-
-type tokenRow struct {
-	manage.Token
-	Ended bool
-}
-
-type passkeyRow struct {
-	ID string
-	store.Passkey
-}
-
-type sessionRow struct {
-	manage.Session
-	Browser, Way string
-}
-
-type userRow struct {
-	manage.User
-	Self bool
 }
 
 // sessionWays are the ways in which sessions began.
@@ -59,19 +43,14 @@ var sessionWays = map[string]string{
 }
 
 func settingsData(v *visit) (any, error) {
-	p := &settingsPage{PasskeyName: v.r.URL.Query().Get("passkey")}
-	p.NewToken = newTokenForm(v)
-	for _, k := range v.signIn.Passkeys(v.User.ID) {
-		p.Passkeys = append(p.Passkeys, passkeyRow{passkeyID(k), k})
+	p := &settingsPage{
+		User: v.User.ID, Now: v.Now(), Passkeys: v.SignIn.Passkeys(v.User.ID), PasskeyName: v.r.URL.Query().Get("passkey"), NewToken: newTokenForm(v),
 	}
-	sessions, err := v.manage.Sessions(v.ctx)
-	if err != nil {
+	var err error
+	if p.Sessions, err = v.Manage.Sessions(v.ctx); err != nil {
 		return nil, err
 	}
-	for _, s := range sessions {
-		p.Sessions = append(p.Sessions, sessionRow{Session: s, Browser: browserOf(s.UserAgent), Way: sessionWays[s.Method]})
-	}
-	slices.SortStableFunc(p.Sessions, func(a, b sessionRow) int {
+	slices.SortStableFunc(p.Sessions, func(a, b manage.Session) int {
 		switch {
 		case a.Current:
 			return -1
@@ -80,67 +59,51 @@ func settingsData(v *visit) (any, error) {
 		}
 		return b.SeenAt.Compare(a.SeenAt)
 	})
-	users, err := v.manage.Users(v.Account)
-	if err != nil {
+	if p.Users, err = v.Manage.Users(v.ctx); err != nil {
 		return nil, err
 	}
-	for _, u := range users {
-		p.Users = append(p.Users, userRow{u, u.ID == v.User.ID})
-	}
-	if p.Invitations, err = v.manage.Invitations(v.Account); err != nil {
+	if p.Invitations, err = v.Manage.Invitations(v.ctx); err != nil {
 		return nil, err
 	}
-	tokens, err := v.manage.Tokens(v.Account)
-	for _, t := range tokens {
-		p.Tokens = append(p.Tokens, tokenRow{t, t.Expired(v.now())})
-	}
+	p.Tokens, err = v.Manage.Tokens(v.ctx)
 	return p, err
 }
 
 func passkeyID(k store.Passkey) string { return base64.RawURLEncoding.EncodeToString(k.ID) }
 
-// browserOf makes a short name of what a browser calls itself, which is a
+// browserOf is a short name for what a browser calls itself, which is a
 // history of the web. The order matters: most claim to be others, too.
 func browserOf(agent string) string {
-	browser := firstIn(agent, [][2]string{
-		{"Edg/", "Edge"},
-		{"OPR/", "Opera"},
-		{"Firefox/", "Firefox"},
-		{"FxiOS/", "Firefox"},
-		{"CriOS/", "Chrome"},
-		{"Chrome/", "Chrome"},
-		{"Safari/", "Safari"},
-		{"curl/", "curl"},
-	})
-	system := firstIn(agent, [][2]string{
-		{"iPhone", "iPhone"}, {"iPad", "iPad"}, {"Android", "Android"}, {"Windows", "Windows"}, {"Mac OS X", "macOS"}, {"CrOS", "ChromeOS"}, {"Linux", "Linux"},
-	})
+	browser := firstIn(agent, "Edg/", "Edge", "OPR/", "Opera", "Firefox/", "Firefox", "FxiOS/", "Firefox",
+		"CriOS/", "Chrome", "Chrome/", "Chrome", "Safari/", "Safari", "curl/", "curl")
+	system := firstIn(agent, "iPhone", "iPhone", "iPad", "iPad", "Android", "Android", "Windows", "Windows",
+		"Mac OS X", "macOS", "CrOS", "ChromeOS", "Linux", "Linux")
 	if browser != "" && system != "" {
 		return browser + " on " + system
 	}
 	return cmp.Or(browser, system, "Unknown browser")
 }
 
-// firstIn returns the name of the first mark that agent has.
-func firstIn(agent string, marks [][2]string) string {
-	for _, mark := range marks {
-		if strings.Contains(agent, mark[0]) {
-			return mark[1]
+// firstIn returns the name after the first mark that agent has.
+func firstIn(agent string, marks ...string) string {
+	for pair := range slices.Chunk(marks, 2) {
+		if strings.Contains(agent, pair[0]) {
+			return pair[1]
 		}
 	}
 	return ""
 }
 
 func changePassword(v *visit) (notice string, err error) {
-	err = v.signIn.ChangePassword(v.ctx, v.User.ID, v.Session.ID, v.r.PostFormValue("password"), v.r.PostFormValue("new-password"))
-	return "The new password is set. All other sessions of yours are ended.", err
+	err = v.SignIn.ChangePassword(v.ctx, v.User.ID, v.Session.ID, v.r.PostFormValue("password"), v.r.PostFormValue("new-password"))
+	return "The new password is set. All your other sessions are ended.", err
 }
 
 func (c *Console) beginPasskey(w http.ResponseWriter, v *visit) error {
-	if err := v.manage.Confirmed(v.ctx); err != nil {
+	if err := v.Manage.Confirmed(v.ctx); err != nil {
 		return err
 	}
-	options, ceremony, err := c.signIn.BeginPasskey(v.ctx, v.User, origin(v.r))
+	options, ceremony, err := c.SignIn.BeginPasskey(v.ctx, v.User, origin(v.r))
 	if err != nil {
 		return err
 	}
@@ -157,14 +120,12 @@ func (c *Console) addPasskey(w http.ResponseWriter, v *visit) error {
 	if name == "" {
 		name = browserOf(v.r.UserAgent())
 	}
-	added, err := c.signIn.FinishPasskey(v.ctx, v.User, origin(v.r), answer.Ceremony, name, answer.Response)
+	added, err := c.SignIn.FinishPasskey(v.ctx, v.User, origin(v.r), answer.Ceremony, name, answer.Response)
 	if err != nil {
 		return err
 	}
 	leaveNotice(w, v.r, "The passkey "+added.Name+" is added. You can sign in with it from now on.")
-	manage.WriteJSON(w, http.StatusOK, struct {
-		Location string `json:"location"`
-	}{settingsPath})
+	manage.WriteJSON(w, http.StatusOK, map[string]string{"location": settingsPath})
 	return nil
 }
 
@@ -186,8 +147,8 @@ func confirmTab(title string, data func(v *visit) (*confirmPage, error)) *tab {
 }
 
 func findPasskey(v *visit) (store.Passkey, error) {
-	passkeys := func(string) ([]store.Passkey, error) { return v.signIn.Passkeys(v.User.ID), nil }
-	return find(v, passkeys, func(k store.Passkey) bool { return passkeyID(k) == v.r.PathValue("id") }, "You do not have this passkey any longer.")
+	passkeys := func(context.Context) ([]store.Passkey, error) { return v.SignIn.Passkeys(v.User.ID), nil }
+	return find(v, passkeys, func(k store.Passkey) bool { return passkeyID(k) == v.r.PathValue("id") }, "You no longer have this passkey.")
 }
 
 var removePasskeyTab = confirmTab("Remove a passkey", func(v *visit) (*confirmPage, error) {
@@ -201,30 +162,83 @@ var removePasskeyTab = confirmTab("Remove a passkey", func(v *visit) (*confirmPa
 func removePasskey(v *visit) (notice string, err error) {
 	k, err := findPasskey(v)
 	if err == nil {
-		err = v.manage.Confirmed(v.ctx)
+		err = v.Manage.Confirmed(v.ctx)
 	}
 	if err == nil {
-		err = v.signIn.RemovePasskey(v.ctx, v.User, k.ID)
+		err = v.SignIn.RemovePasskey(v.ctx, v.User, k.ID)
 	}
 	return "The passkey " + k.Name + " is removed.", err
 }
 
 func (c *Console) endSession(w http.ResponseWriter, v *visit) error {
-	ended, err := v.manage.RevokeSession(v.ctx, v.r.PathValue("id"))
+	ended, err := v.Manage.RevokeSession(v.ctx, v.r.PathValue("id"))
 	if err != nil {
 		return v.fault(settingsTab, err)
 	}
 	if ended.Current {
-		leave(w, v.r)
+		dropCookie(w, v.r, sessionCookie)
 		return c.done(w, v, "/console/sign-in", "You are signed out.")
 	}
 	return c.done(w, v, settingsPath, "The session is ended.")
 }
 
 func endSessions(v *visit) (notice string, err error) {
-	n, err := v.manage.RevokeSessions(v.ctx)
+	n, err := v.Manage.RevokeSessions(v.ctx)
 	if n == 0 {
-		return "There is no other session of yours.", err
+		return "You have no other sessions.", err
 	}
-	return "All other sessions of yours are ended: " + strconv.Itoa(n) + ".", err
+	return "All your other sessions are ended: " + strconv.Itoa(n) + ".", err
+}
+
+var (
+	invitationTab = &tab{name: "shown-once", title: "Invitation"}
+	recoveryTab   = &tab{name: "shown-once", title: "New password"}
+	removeUserTab = confirmTab("Remove a user", func(v *visit) (*confirmPage, error) {
+		u, err := findUser(v)
+		return &confirmPage{
+			Title: "Remove " + u.Name + "?", Button: "Remove " + u.Name, Keep: "Keep the user",
+			Text: "Sessions, passkeys, management tokens and invitations of this user end at once. Keys, models and connectors belong to the account and stay.",
+		}, err
+	})
+)
+
+// shownOncePage shows a link or a token, this once.
+type shownOncePage struct {
+	Title, Text, What, Secret string
+	Until                     time.Time // zero: for good
+	Example                   string    // a line that uses it
+}
+
+func invite(v *visit) (any, error) {
+	link, err := v.Manage.Invite(v.ctx)
+	return shownOncePage{
+		Title: "Invitation", What: "link", Secret: link.URL, Until: link.ExpiresAt,
+		Text: "Send this link to one person. It works once: the first who opens it becomes a user of this account and can do all that you can.",
+	}, err
+}
+
+func revokeInvitation(v *visit) (notice string, err error) {
+	_, err = v.Manage.RevokeInvitation(v.ctx, v.r.PathValue("id"))
+	return "The invitation is revoked.", err
+}
+
+func findUser(v *visit) (manage.User, error) {
+	return find(v, v.Manage.Users, func(u manage.User) bool { return u.ID == v.r.PathValue("id") }, "This user no longer exists.")
+}
+
+func removeUser(v *visit) (notice string, err error) {
+	removed, err := v.Manage.RemoveUser(v.ctx, v.r.PathValue("id"))
+	return removed.Name + " is removed.", err
+}
+
+func recoveryLink(v *visit) (any, error) {
+	u, err := findUser(v)
+	if err != nil {
+		return nil, err
+	}
+	link, err := v.Manage.RecoveryLink(v.ctx, u.ID)
+	return shownOncePage{
+		Title: "New password for " + u.Name, What: "link", Secret: link.URL, Until: link.ExpiresAt,
+		Text: fmt.Sprintf("The first who opens this link sets a new password for %s. The present one works until then.", u.Name),
+	}, err
 }

@@ -61,8 +61,8 @@ func TestUsers(t *testing.T) {
 	b.refused(b.post("/console/settings/users/"+ada.ID+"/remove"), http.StatusForbidden, "You cannot remove yourself")
 	b.goes(b.post("/console/settings/users/"+grace.ID+"/remove"), "/console/settings")
 	hers.goes(hers.get("/console/"), "/console/sign-in")
-	b.refused(b.get("/console/settings/users/"+grace.ID+"/remove"), http.StatusNotFound, "This user does not exist any longer.")
-	b.refused(b.post("/console/settings/users/"+grace.ID+"/recovery-link"), http.StatusNotFound, "This user does not exist any longer.")
+	b.refused(b.get("/console/settings/users/"+grace.ID+"/remove"), http.StatusNotFound, "This user no longer exists.")
+	b.refused(b.post("/console/settings/users/"+grace.ID+"/recovery-link"), http.StatusNotFound, "This user no longer exists.")
 }
 
 func TestTokens(t *testing.T) {
@@ -90,7 +90,7 @@ func TestTokens(t *testing.T) {
 	if status := use(); status != http.StatusUnauthorized {
 		t.Errorf("the revoked token: %d", status)
 	}
-	b.refused(b.get(path), http.StatusNotFound, "This management token does not exist any longer.")
+	b.refused(b.get(path), http.StatusNotFound, "This management token no longer exists.")
 }
 
 // A token that has ended is refused with the reason, and is still listed.
@@ -122,9 +122,9 @@ func TestRevokeTokenAndMade(t *testing.T) {
 	}
 	has(t, b.page("/console/keys"), "by ada (token deploy)")
 	path := "/console/settings/tokens/" + h.store.Tokens(store0)[0].ID + "/revoke"
-	has(t, b.page(path), "made or changed", "stays&lt;b&gt;", `name="made"`)
+	has(t, b.page(path), "created or changed", "stays&lt;b&gt;", `name="made"`)
 	b.goes(b.post(path, "made", "1"), "/console/settings")
-	has(t, b.page("/console/settings"), "The management token deploy is revoked. Of what it made or changed, 1 are revoked or removed.")
+	has(t, b.page("/console/settings"), "The management token deploy is revoked. Of what it created or changed, 1 are revoked or removed.")
 	if k := h.store.Keys(store0)[0]; k.RevokedAt == nil || k.ChangedBy.Name != "ada" || k.ChangedBy.Token != "" {
 		t.Errorf("the key works: %+v", k)
 	}
@@ -141,14 +141,14 @@ func TestPasskeyList(t *testing.T) {
 	path := "/console/settings/passkeys/" + passkeyID(k) + "/remove"
 	has(t, b.page("/console/settings"), path, "key on the ring", "never used")
 	lacks(t, eve.page("/console/settings"), "key on the ring")
-	eve.refused(eve.get(path), http.StatusNotFound, "You do not have this passkey any longer.")
-	eve.refused(eve.post(path), http.StatusNotFound, "You do not have this passkey any longer.")
+	eve.refused(eve.get(path), http.StatusNotFound, "You no longer have this passkey.")
+	eve.refused(eve.post(path), http.StatusNotFound, "You no longer have this passkey.")
 	has(t, b.page(path), "Remove the passkey key on the ring?")
 	b.goes(b.post(path), "/console/settings")
 	if left := h.store.Passkeys(ada.ID); len(left) != 0 {
 		t.Errorf("left: %v", left)
 	}
-	b.refused(b.get("/console/settings/passkeys/!/remove"), http.StatusNotFound, "You do not have this passkey any longer.")
+	b.refused(b.get("/console/settings/passkeys/!/remove"), http.StatusNotFound, "You no longer have this passkey.")
 }
 
 // Nobody reaches into another account, whatever the addresses.

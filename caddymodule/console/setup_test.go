@@ -78,7 +78,7 @@ func (g *gateway) pairing(state string) store.Pairing {
 
 func TestSetupFromTheBeginning(t *testing.T) {
 	g := newGateway(t)
-	has(t, mainOf(g.page("/console/start")), "0 of 4 steps", "Start pairing", "Once a model is registered")
+	has(t, mainOf(g.page("/console/start")), "0 of 4 done", "Start pairing", "Once a model is registered")
 	code := g.code()
 	page := html.UnescapeString(mainOf(g.page("/console/start")))
 	has(t, page, `connector" pair https://gw.example.com `+code+" --upstream http://localhost:11434", `connector.exe" pair 'https://gw.example.com' `+code,
@@ -86,7 +86,7 @@ func TestSetupFromTheBeginning(t *testing.T) {
 
 	ticket := g.claim(code, "gpu-box")
 	page = mainOf(g.page("/console/start"))
-	has(t, page, "gpu-box", "linux/amd64", "v9.9.9", "203.0.113.7", ticket.Fingerprint, "waits for you")
+	has(t, page, "gpu-box", "linux/amd64", "v9.9.9", "203.0.113.7", ticket.Fingerprint, "waiting for approval")
 	lacks(t, page, code)
 
 	id := g.pairing(store.PairingPending).ID
@@ -95,8 +95,8 @@ func TestSetupFromTheBeginning(t *testing.T) {
 		t.Fatalf("the device is told %+v", d.Deny)
 	}
 	page = mainOf(g.page("/console/start"))
-	has(t, page, "gpu-box approved.", "gpu-box is connecting", "1 of 4 steps")
-	lacks(t, page, "waits for you", deviceSecret, "ptt_")
+	has(t, page, "gpu-box approved.", "gpu-box is connecting", "1 of 4 done")
+	lacks(t, page, "waiting for approval", deviceSecret, "ptt_")
 
 	con := g.store.Connectors(store.DefaultAccount)[0]
 	g.lines.connect(con, "llama3.2:3b")
@@ -108,7 +108,7 @@ func TestSetupFromTheBeginning(t *testing.T) {
 	}
 	g.moved(g.post("/console/start/register", "name", "llama3.2:3b", "connector", con.ID, "upstream", "default", "model", "llama3.2:3b"), "/console/start")
 	page = html.UnescapeString(mainOf(g.page("/console/start")))
-	has(t, page, "llama3.2:3b is registered", "2 of 4 steps", `"model": "llama3.2:3b"`)
+	has(t, page, "llama3.2:3b is registered", "2 of 4 done", `"model": "llama3.2:3b"`)
 	lacks(t, page, `aria-label="Register`)
 }
 
@@ -147,7 +147,7 @@ func TestPairingAgain(t *testing.T) {
 	ticket := g.claim(g.code(), "vm")
 	id := g.pairing(store.PairingPending).ID
 	page := mainOf(g.page("/console/start"))
-	has(t, page, "There is a connector vm, which is offline", `<button class="button button-primary">Approve as new<`, "/console/pairings/"+id+"/replace?connector="+before.ID, ">Replace vm…<")
+	has(t, page, "A connector named vm is offline", `<button class="button button-primary">Approve as new<`, "/console/pairings/"+id+"/replace?connector="+before.ID, ">Replace vm…<")
 	lacks(t, page, `name="replace"`) // not by one click
 	page = mainOf(g.page("/console/pairings/" + id + "/replace?connector=" + before.ID + "&back=connectors"))
 	has(t, page, "Replace vm?", g.pairing(store.PairingPending).Device.Fingerprint, "The connector now", "The device that waits", `name="replace" value="`+before.ID+`"`, `href="/console/connectors"`)
@@ -170,7 +170,7 @@ func TestPairingAgain(t *testing.T) {
 
 	g.lines.connect(before) // now it cannot be told whether it is the same machine
 	page = mainOf(g.page("/console/start"))
-	has(t, page, "A connector vm is online", ">Approve as new<")
+	has(t, page, "A connector named vm is already online", ">Approve as new<")
 	lacks(t, page, "Replace vm")
 
 	g.moved(g.post("/console/pairings/"+id+"/approve", "back", "start", "replace", before.ID), "/console/start")
@@ -187,7 +187,7 @@ func TestPairingDenied(t *testing.T) {
 	g := newGateway(t)
 	ticket := g.claim(g.code(), "gpu-box")
 	id := g.pairing(store.PairingPending).ID
-	has(t, mainOf(g.page("/console/connectors")), "waits for you", ticket.Fingerprint)
+	has(t, mainOf(g.page("/console/connectors")), "waiting for approval", ticket.Fingerprint)
 	g.moved(g.post("/console/pairings/"+id+"/deny", "back", "connectors"), "/console/connectors")
 	if d := <-ticket.Decided; d.Deny == nil || d.TunnelToken != "" {
 		t.Error("the device is not denied")
@@ -226,9 +226,9 @@ func TestCodeExpires(t *testing.T) {
 		g := newGateway(t)
 		g.code()
 		time.Sleep(store.PairingLife + time.Second)
-		has(t, mainOf(g.page("/console/start")), "The last code ran out", "Start pairing")
+		has(t, mainOf(g.page("/console/start")), "The last code expired", "Start pairing")
 		time.Sleep(endedNews)
-		lacks(t, mainOf(g.page("/console/start")), "ran out")
+		lacks(t, mainOf(g.page("/console/start")), "expired")
 	})
 }
 
@@ -239,7 +239,7 @@ func TestSetupWithoutAddress(t *testing.T) {
 	if w.Code != http.StatusConflict {
 		t.Errorf("status %d, want 409", w.Code)
 	}
-	has(t, mainOf(w.Body.String()), "caddy reload", "0 of 4 steps")
+	has(t, mainOf(w.Body.String()), "caddy reload", "0 of 4 done")
 }
 
 func TestDeviceNamesAreText(t *testing.T) {

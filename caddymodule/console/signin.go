@@ -15,91 +15,51 @@ import (
 // maxUserAgent bounds what is kept of a browser's name for itself.
 const maxUserAgent = 256
 
-// open is an action for everybody.
-type open func(w http.ResponseWriter, r *http.Request) error
-
-func (c *Console) signInRoutes() {
-	for pattern, o := range map[string]open{
-		"GET /console/sign-in":                c.signInPage,
-		"POST /console/sign-in":               c.signInByPassword,
-		"POST /console/sign-in/passkey/begin": c.beginSignInByPasskey,
-		"POST /console/sign-in/passkey":       c.signInByPasskey,
-		"POST /console/sign-out":              c.signOut,
-		"GET /console/setup":                  c.linkPage(setupLink),
-		"POST /console/setup":                 c.redeemLink(setupLink),
-		"GET /console/join":                   c.linkPage(joinLink),
-		"POST /console/join":                  c.redeemLink(joinLink),
-		"GET /console/recover":                c.linkPage(recoverLink),
-		"POST /console/recover":               c.redeemLink(recoverLink),
-	} {
-		c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			err := o(w, r)
-			if err == nil {
-				return
-			}
-			status, text := c.explain(w, r, err)
-			if wantsJSON(r) {
-				manage.WriteError(w, status, text, nil)
-				return
-			}
-			c.failPage(w, frame{}, status, text)
-		})
+func (c *Console) signInPage(w http.ResponseWriter, v *visit) error {
+	switch {
+	case v.signedIn():
+		return v.redirect(w, localPath(v.r.FormValue("next")))
+	case !c.SignIn.HasUsers():
+		return v.redirect(w, "/console/setup")
 	}
+	return c.showSignIn(w, v, http.StatusOK, "")
 }
 
-type signInData struct {
-	Name, Next string
-}
-
-func (c *Console) signInPage(w http.ResponseWriter, r *http.Request) error {
-	if _, ok := c.visit(r); ok {
-		http.Redirect(w, r, localPath(r.FormValue("next")), http.StatusSeeOther)
-		return nil
+func (c *Console) showSignIn(w http.ResponseWriter, v *visit, status int, fault string) error {
+	data := map[string]string{"Name": v.r.PostFormValue("name")}
+	if next := localPath(v.r.FormValue("next")); next != "/console/" {
+		data["Next"] = next
 	}
-	if !c.signIn.HasUsers() {
-		http.Redirect(w, r, "/console/setup", http.StatusSeeOther)
-		return nil
-	}
-	return c.showSignIn(w, r, http.StatusOK, "")
-}
-
-func (c *Console) showSignIn(w http.ResponseWriter, r *http.Request, status int, fault string) error {
-	data := signInData{Name: r.PostFormValue("name")}
-	if next := localPath(r.FormValue("next")); next != "/console/" {
-		data.Next = next
-	}
-	return c.render(w, status, "sign-in", data, frame{Title: "Sign in", Notice: takeNotice(w, r), Fault: fault, Passkey: true})
+	return c.render(w, status, "sign-in", data, frame{Title: "Sign in", Notice: takeNotice(w, v.r), Fault: fault, Passkey: true})
 }
 
 func (c *Console) attempt(r *http.Request) signin.Attempt {
 	agent := r.UserAgent()
 	return signin.Attempt{
-		Address: c.clientIP(r), UserAgent: strings.ToValidUTF8(agent[:min(len(agent), maxUserAgent)], ""),
+		Address: c.ClientIP(r), UserAgent: strings.ToValidUTF8(agent[:min(len(agent), maxUserAgent)], ""),
 		Name: strings.TrimSpace(r.PostFormValue("name")), Password: r.PostFormValue("password"),
 	}
 }
 
-func (c *Console) signInByPassword(w http.ResponseWriter, r *http.Request) error {
-	signed, err := c.signIn.Password(r.Context(), c.attempt(r))
+func (c *Console) signInByPassword(w http.ResponseWriter, v *visit) error {
+	signed, err := c.SignIn.Password(v.ctx, c.attempt(v.r))
 	if err != nil {
-		status, text := c.explain(w, r, err)
-		return c.showSignIn(w, r, status, text)
+		status, text := c.explain(w, v.r, err)
+		return c.showSignIn(w, v, status, text)
 	}
-	c.enter(w, r, signed)
-	http.Redirect(w, r, localPath(r.PostFormValue("next")), http.StatusSeeOther)
-	return nil
+	c.enter(w, v, signed)
+	return v.redirect(w, localPath(v.r.PostFormValue("next")))
 }
 
-func (c *Console) signOut(w http.ResponseWriter, r *http.Request) error {
-	if v, ok := c.visit(r); ok {
-		if err := c.signIn.SignOut(r.Context(), v.Session); err != nil {
+func (c *Console) signOut(w http.ResponseWriter, v *visit) error {
+	if v.signedIn() {
+		if err := c.SignIn.SignOut(v.ctx, v.Session); err != nil {
 			return err
 		}
 	}
-	leave(w, r)
-	leaveNotice(w, r, "You are signed out.")
-	http.Redirect(w, r, "/console/sign-in", http.StatusSeeOther)
-	return nil
+	dropCookie(w, v.r, sessionCookie)
+	leaveNotice(w, v.r, "You are signed out.")
+	return v.redirect(w, "/console/sign-in")
 }
 
 // linkKind is a page that a one-time link leads to. The link's secret stands in
@@ -113,18 +73,18 @@ type linkKind struct {
 
 var (
 	setupLink = linkKind{
-		Path: "/console/setup", Title: "Make the first user", Button: "Make the user", AsksName: true,
-		Text: "This gateway has no user yet. The one that you make here can invite others.",
-		Help: "The gateway printed it at its first start. `caddy gateway setup-link` prints a new one.",
+		Path: "/console/setup", Title: "Create the first user", Button: "Create user", AsksName: true,
+		Text: "No users yet. Create yours; you can invite others later.",
+		Help: "The gateway printed it on first start. `caddy gateway setup-link` prints a new one.",
 	}
 	joinLink = linkKind{
 		Path: "/console/join", Title: "Join", Button: "Join", AsksName: true,
-		Text: "You are invited to this gateway. Choose the name and the password that you sign in with.",
+		Text: "You’ve been invited to this gateway. Choose a name and a password.",
 		Help: "It was sent to you by the user who invited you, and works for three days.",
 	}
 	recoverLink = linkKind{
 		Path: "/console/recover", Title: "Choose a new password", Button: "Set the password", Recovers: true,
-		Text: "The password before stops working, and its sessions end.",
+		Text: "Your old password stops working and all sessions are signed out.",
 		Help: "Another user makes one under Settings, or `caddy gateway user recovery-link` does.",
 	}
 )
@@ -135,46 +95,33 @@ type linkData struct {
 	End        store.Ending
 }
 
-func (c *Console) linkPage(kind linkKind) open {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		if kind == setupLink && c.signIn.HasUsers() {
-			leaveNotice(w, r, "The first user is made already. Sign in, or have a user invite you.")
-			http.Redirect(w, r, "/console/sign-in", http.StatusSeeOther)
-			return nil
+func (c *Console) linkPage(kind linkKind) action {
+	return func(w http.ResponseWriter, v *visit) error {
+		if kind == setupLink && c.SignIn.HasUsers() {
+			leaveNotice(w, v.r, "This gateway has users already. Sign in, or ask one of them to invite you.")
+			return v.redirect(w, "/console/sign-in")
 		}
-		return c.showLink(w, r, kind, http.StatusOK, "", "")
+		data := linkData{linkKind: kind, End: store.Ending{Passkeys: true, Tokens: true}}
+		return c.render(w, http.StatusOK, "link", data, frame{Title: kind.Title})
 	}
 }
 
-func (c *Console) showLink(w http.ResponseWriter, r *http.Request, kind linkKind, status int, secret, fault string) error {
-	data := linkData{linkKind: kind, Name: r.PostFormValue("name"), Link: secret, End: ending(r)}
-	if r.Method != http.MethodPost {
-		data.End = store.Ending{Passkeys: true, Tokens: true}
-	}
-	return c.render(w, status, "link", data, frame{Title: kind.Title, Fault: fault})
-}
-
-// ending reads what is ticked on the page of a recovery link.
-func ending(r *http.Request) store.Ending {
-	return store.Ending{Passkeys: r.PostFormValue("end_passkeys") != "", Tokens: r.PostFormValue("end_tokens") != ""}
-}
-
-func (c *Console) redeemLink(kind linkKind) open {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		secret := linkSecret(r.PostFormValue("link"))
-		attempt := c.attempt(r)
-		attempt.End = ending(r)
-		signed, err := c.signIn.Redeem(r.Context(), attempt, secret)
+func (c *Console) redeemLink(kind linkKind) action {
+	return func(w http.ResponseWriter, v *visit) error {
+		attempt := c.attempt(v.r)
+		attempt.End = store.Ending{Passkeys: v.r.PostFormValue("end_passkeys") != "", Tokens: v.r.PostFormValue("end_tokens") != ""}
+		secret := linkSecret(v.r.PostFormValue("link"))
+		signed, err := c.SignIn.Redeem(v.ctx, attempt, secret)
 		if err != nil {
-			status, text := c.explain(w, r, err)
+			status, text := c.explain(w, v.r, err)
 			if errors.Is(err, signin.ErrLink) || errors.Is(err, store.ErrConflict) {
 				secret = "" // it will not work better the next time
 			}
-			return c.showLink(w, r, kind, status, secret, text)
+			data := linkData{linkKind: kind, Name: v.r.PostFormValue("name"), Link: secret, End: attempt.End}
+			return c.render(w, status, "link", data, frame{Title: kind.Title, Fault: text})
 		}
-		c.enter(w, r, signed)
-		http.Redirect(w, r, "/console/", http.StatusSeeOther)
-		return nil
+		c.enter(w, v, signed)
+		return v.redirect(w, "/console/")
 	}
 }
 
@@ -225,8 +172,8 @@ func origin(r *http.Request) string {
 	return "http://" + r.Host
 }
 
-func (c *Console) beginSignInByPasskey(w http.ResponseWriter, r *http.Request) error {
-	options, ceremony, err := c.signIn.BeginPasskeySignIn(r.Context(), c.clientIP(r), origin(r))
+func (c *Console) beginSignInByPasskey(w http.ResponseWriter, v *visit) error {
+	options, ceremony, err := c.SignIn.BeginPasskeySignIn(v.ctx, c.ClientIP(v.r), origin(v.r))
 	if err != nil {
 		return err
 	}
@@ -234,18 +181,16 @@ func (c *Console) beginSignInByPasskey(w http.ResponseWriter, r *http.Request) e
 	return nil
 }
 
-func (c *Console) signInByPasskey(w http.ResponseWriter, r *http.Request) error {
-	answer, err := readAnswer(r)
+func (c *Console) signInByPasskey(w http.ResponseWriter, v *visit) error {
+	answer, err := readAnswer(v.r)
 	if err != nil {
 		return err
 	}
-	signed, err := c.signIn.FinishPasskeySignIn(r.Context(), c.attempt(r), origin(r), answer.Ceremony, answer.Response)
+	signed, err := c.SignIn.FinishPasskeySignIn(v.ctx, c.attempt(v.r), origin(v.r), answer.Ceremony, answer.Response)
 	if err != nil {
 		return err
 	}
-	c.enter(w, r, signed)
-	manage.WriteJSON(w, http.StatusOK, struct {
-		Location string `json:"location"`
-	}{localPath(answer.Next)})
+	c.enter(w, v, signed)
+	manage.WriteJSON(w, http.StatusOK, map[string]string{"location": localPath(answer.Next)})
 	return nil
 }

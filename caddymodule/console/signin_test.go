@@ -19,7 +19,7 @@ func TestFirstUser(t *testing.T) {
 	b := h.browser()
 	b.goes(b.get("/console/"), "/console/sign-in")
 	b.goes(b.get("/console/sign-in"), "/console/setup")
-	has(t, b.page("/console/setup"), "has no user yet", "caddy gateway setup-link", `data-fragment`)
+	has(t, b.page("/console/setup"), "No users yet", "caddy gateway setup-link", `data-fragment`)
 	b.refused(b.post("/console/setup", "name", "ada", "password", password, "link", "not-a-secret"), http.StatusBadRequest, "The link does not work")
 
 	_, secret, err := h.signIn.SetupLink(t.Context())
@@ -37,7 +37,7 @@ func TestFirstUser(t *testing.T) {
 
 	late := h.browser()
 	late.goes(late.get("/console/setup"), "/console/sign-in")
-	has(t, late.page("/console/sign-in"), "made already")
+	has(t, late.page("/console/sign-in"), "has users already")
 	late.refused(late.post("/console/setup", "name", "eve", "password", password, "link", link), http.StatusBadRequest, "The link does not work")
 
 	page := b.post("/console/settings/invitations")

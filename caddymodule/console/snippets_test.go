@@ -101,7 +101,7 @@ func TestSnippets(t *testing.T) {
 		if !utf8.ValidString(model) || strings.Contains(model, "\n") || model == "" {
 			continue // what is printed by lines could not be told apart
 		}
-		args := strings.Split(runShell(t, curlSnippet(base, model, key), "curl"), "\n")
+		args := strings.Split(runShell(t, code("curl", values{Base: base, Model: model, Key: key}), "curl"), "\n")
 		if args[1] != base+"/v1/chat/completions" || args[3] != "Authorization: Bearer "+key {
 			t.Errorf("curl gets %q", args)
 		}
@@ -113,7 +113,7 @@ func TestSnippets(t *testing.T) {
 		if err := json.Unmarshal([]byte(args[7]), &body); err != nil || body.Model != model || !body.Stream || len(body.Messages) != 1 {
 			t.Errorf("curl sends %s for %q: %v", args[7], model, err)
 		}
-		claude := runShell(t, claudeSnippet(base, model, key), "claude")
+		claude := runShell(t, code("claude", values{Base: base, Model: model, Key: key}), "claude")
 		for _, want := range []string{
 			"--model=" + model + "\n", "ANTHROPIC_BASE_URL=" + base + "\n",
 			"ANTHROPIC_AUTH_TOKEN=" + key + "\n", "ANTHROPIC_DEFAULT_HAIKU_MODEL=" + model + "\n",
@@ -122,10 +122,10 @@ func TestSnippets(t *testing.T) {
 				t.Errorf("claude and its environment: %q, want %q", claude, want)
 			}
 		}
-		if first, _, _ := strings.Cut(codexSnippet(base, model), "\n"); first != "model = "+quote(model) {
+		if first, _, _ := strings.Cut(code("codex-file", values{Base: base, Model: model}), "\n"); first != "model = "+quote(model) {
 			t.Errorf("config.toml begins with %s", first)
 		}
-		if !strings.Contains(sdkSnippet(base, model, key), "model="+quote(model)+",") {
+		if !strings.Contains(code("sdk", values{Base: base, Model: model, Key: key}), "model="+quote(model)+",") {
 			t.Errorf("the SDK is not told of %q", model)
 		}
 	}
@@ -133,16 +133,16 @@ func TestSnippets(t *testing.T) {
 
 // The Python snippet is Python, whatever the deployment is called.
 func TestSDKSnippetLines(t *testing.T) {
-	want := strings.Count(sdkSnippet("https://gw", "m", "k"), "\n")
+	want := strings.Count(code("sdk", values{Base: "https://gw", Model: "m"}), "\n")
 	for _, model := range hostile {
-		if got := strings.Count(sdkSnippet("https://gw", model, "k"), "\n"); got != want {
+		if got := strings.Count(code("sdk", values{Base: "https://gw", Model: model}), "\n"); got != want {
 			t.Errorf("%q makes %d lines of %d", model, got, want)
 		}
 	}
 }
 
 func TestSnippetsOfAPage(t *testing.T) {
-	all := snippets("http://localhost:8080", "qwen3", "")
+	all := snippets(values{Base: "http://localhost:8080", Model: "qwen3"})
 	ids := map[string]bool{}
 	for _, s := range all {
 		for _, p := range s.Parts {
@@ -164,8 +164,8 @@ func TestSnippetsOfAPage(t *testing.T) {
 	if code := all[4].Parts[0].Code; !strings.Contains(code, "--network=host") {
 		t.Errorf("a container does not reach the gateway on loopback: %s", code)
 	}
-	if code := webUISnippet("https://gw.example.com", "k"); !strings.Contains(code, "-p 3000:8080") {
-		t.Errorf("public gateway: %s", code)
+	if text := code("webui", values{Base: "https://gw.example.com"}); !strings.Contains(text, "-p 3000:8080") {
+		t.Errorf("public gateway: %s", text)
 	}
 }
 
@@ -189,7 +189,7 @@ func TestPairLines(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			lines := pairLines(tt.base, "PIN", code)
+			lines := pairLines(values{Base: tt.base, Pin: "PIN", Code: code})
 			if got := lines[0].Parts[0].Code; got != tt.unix {
 				t.Errorf("shell:\n got %s\nwant %s", got, tt.unix)
 			}

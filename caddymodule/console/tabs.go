@@ -11,7 +11,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// visit is one request of a signed-in user.
+// visit is one request; the zero User and Session are those of a client that is not
+// signed in.
 type visit struct {
 	*Console
 	r       *http.Request
@@ -72,9 +73,9 @@ func (c *Console) answer(from, t *tab, do func(v *visit) (any, error)) action {
 
 // find returns the record of the account for which is holds. missing is
 // the text if there is none.
-func find[T any](v *visit, list func(account string) ([]T, error), is func(T) bool, missing string) (T, error) {
+func find[T any](v *visit, list func(ctx context.Context) ([]T, error), is func(T) bool, missing string) (T, error) {
 	var none T
-	records, err := list(v.Account)
+	records, err := list(v.ctx)
 	if err != nil {
 		return none, err
 	}
@@ -85,8 +86,8 @@ func find[T any](v *visit, list func(account string) ([]T, error), is func(T) bo
 	return records[i], nil
 }
 
-func badForm(text string) error  { return manage.Fault(store.ErrInvalid, text) }
-func notThere(text string) error { return manage.Fault(store.ErrNotFound, text) }
+func badForm(text string) error  { return store.Errorf(store.ErrInvalid, "%s", text) }
+func notThere(text string) error { return store.Errorf(store.ErrNotFound, "%s", text) }
 
 // sentence makes a sentence of an error's text, which begins with a small
 // letter and has no full stop.
@@ -102,10 +103,9 @@ func sentence(text string) string {
 }
 
 // endpoint is how the gateway is reached. Where its configuration does not
-// say, it is reached as the console is.
+// name it, it is reached as the console is.
 func (v *visit) endpoint() manage.Endpoint {
-	status := v.manage.Status(v.ctx)
-	at := manage.Endpoint{URL: status.URL, Public: status.Listener.Public, Pin: status.Listener.Pin}
+	at := v.Manage.Endpoint()
 	if at.URL == "" {
 		scheme := "http"
 		if v.r.TLS != nil {

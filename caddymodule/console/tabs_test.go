@@ -5,6 +5,8 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -165,7 +167,10 @@ func newGateway(t testing.TB) *gateway {
 		Store: st, Tunnels: g.lines, Pairing: g.desk, SignIn: signIn, Activity: g.log,
 		Endpoint: func() manage.Endpoint { return g.endpoint },
 	})
-	if g.console, err = New(Options{Manage: service, SignIn: signIn}); err != nil {
+	if g.console, err = New(Options{
+		Manage: service, SignIn: signIn, Logger: slog.New(slog.DiscardHandler), Now: time.Now, ClientIP: remoteIP,
+		Changes: func(string, func()) func() { return func() {} },
+	}); err != nil {
 		t.Fatal(err)
 	}
 	g.signInAs(store.DefaultAccount, "ada")
@@ -279,4 +284,10 @@ func mainPart(page string) string {
 		page = rest
 	}
 	return page[:min(len(page), 6000)]
+}
+
+// remoteIP is the address of a request's connection.
+func remoteIP(r *http.Request) string {
+	host, _, _ := net.SplitHostPort(r.RemoteAddr)
+	return host
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
-	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 var (
@@ -16,66 +15,47 @@ var (
 	revokeTokenTab = &tab{name: "token-revoke", title: "Revoke a management token", data: revokeTokenData}
 )
 
-// tokenForm is the form that makes a token, as it was filled in.
+// tokenForm is the form that creates a token, as it was filled in.
 type tokenForm struct {
 	Name   string
-	Rights []choice
-	Ends   []choice
+	Rights []string
+	Days   string
 }
 
-type choice struct {
-	Value, Text string
-	Chosen      bool
-}
+// Choices are after how many days a token may end; 0 is never.
+func (tokenForm) Choices() []string { return []string{"7", "30", "90", "365", "0"} }
 
 // rightTexts describe the rights.
 var rightTexts = map[string]string{
 	"read":        "see everything but secrets",
-	"keys":        "make, revoke and remove keys",
+	"keys":        "create, revoke and remove keys",
 	"connectors":  "pair, rotate and remove connectors",
 	"deployments": "register, test and remove models",
 }
 
-// tokenDays are after how many days a token may end; 0 is never.
-var tokenDays = []int{7, 30, 90, 365, 0}
-
-const defaultTokenDays = "90"
-
 func newTokenForm(v *visit) tokenForm {
-	f := tokenForm{}
-	chosen, days := []string{"read"}, defaultTokenDays
 	if v.r.URL.Path == settingsPath+"/tokens" {
-		f.Name, chosen, days = v.r.PostFormValue("name"), v.r.PostForm["right"], v.r.PostFormValue("days")
+		return tokenForm{v.r.PostFormValue("name"), v.r.PostForm["right"], v.r.PostFormValue("days")}
 	}
-	for _, name := range store.RightNames() {
-		f.Rights = append(f.Rights, choice{name, rightTexts[name], slices.Contains(chosen, name)})
-	}
-	for _, n := range tokenDays {
-		text := fmt.Sprintf("in %d days", n)
-		if n == 0 {
-			text = "never"
-		}
-		f.Ends = append(f.Ends, choice{strconv.Itoa(n), text, strconv.Itoa(n) == days})
-	}
-	return f
+	return tokenForm{Rights: []string{"read"}, Days: "90"}
 }
 
 func createToken(v *visit) (any, error) {
-	rights, err := store.ParseRights(v.r.PostForm["right"])
-	if err != nil {
+	form := newTokenForm(v)
+	if len(form.Rights) == 0 {
 		return nil, badForm("Choose at least one thing that the token may do.")
 	}
-	days, err := strconv.Atoi(v.r.PostFormValue("days"))
-	if err != nil || !slices.Contains(tokenDays, days) {
+	days, err := strconv.Atoi(form.Days)
+	if err != nil || !slices.Contains(form.Choices(), form.Days) {
 		return nil, badForm("Choose when the token ends.")
 	}
-	request := manage.CreateToken{Account: v.Account, Name: v.r.PostFormValue("name"), Rights: rights}
+	request := manage.CreateToken{Name: form.Name, Rights: form.Rights}
 	var until time.Time
 	if days > 0 {
-		until = v.now().UTC().AddDate(0, 0, days).Truncate(time.Millisecond)
+		until = v.Now().UTC().AddDate(0, 0, days)
 		request.ExpiresAt = &until
 	}
-	created, err := v.manage.CreateToken(v.ctx, request)
+	created, err := v.Manage.CreateToken(v.ctx, request)
 	return shownOncePage{
 		Title: "Management token " + created.Name, What: "token", Secret: created.Token, Until: until,
 		Text:    "A program that has it has these rights in this account until you revoke it: " + created.Rights.String() + ".",
@@ -88,31 +68,17 @@ const shownMade = 12
 
 type revokeTokenPage struct {
 	manage.Token
-	Made []madeLine
-}
-
-// madeLine is one kind of records that a token has made.
-type madeLine struct {
-	Title string
-	Names string
+	Made manage.Made
 }
 
 func revokeTokenData(v *visit) (any, error) {
-	t, err := find(v, v.manage.Tokens, func(t manage.Token) bool { return t.ID == v.r.PathValue("id") },
-		"This management token does not exist any longer.")
+	t, err := find(v, v.Manage.Tokens, func(t manage.Token) bool { return t.ID == v.r.PathValue("id") },
+		"This management token no longer exists.")
 	if err != nil {
 		return nil, err
 	}
-	made, err := v.manage.MadeByToken(v.ctx, v.Account, t.ID)
-	p := &revokeTokenPage{Token: t}
-	for _, line := range []madeLine{
-		{"Keys", namesOf(made.Keys)}, {"Connectors", namesOf(made.Connectors)}, {"Models", namesOf(made.Deployments)},
-	} {
-		if line.Names != "" {
-			p.Made = append(p.Made, line)
-		}
-	}
-	return p, err
+	made, err := v.Manage.MadeByToken(v.ctx, t.ID)
+	return &revokeTokenPage{t, made}, err
 }
 
 // namesOf lists the first names, and how many more there are.
@@ -130,12 +96,12 @@ func namesOf(records []manage.MadeRecord) string {
 func revokeToken(v *visit) (notice string, err error) {
 	id := v.r.PathValue("id")
 	if v.r.PostFormValue("made") == "" {
-		revoked, err := v.manage.RevokeToken(v.ctx, v.Account, id)
+		revoked, err := v.Manage.RevokeToken(v.ctx, id)
 		return "The management token " + revoked.Name + " is revoked.", err
 	}
-	revoked, err := v.manage.RevokeTokenAndMade(v.ctx, v.Account, id)
+	revoked, err := v.Manage.RevokeTokenAndMade(v.ctx, id)
 	left := revoked.Made.Problems()
-	notice = fmt.Sprintf("The management token %s is revoked. Of what it made or changed, %d are revoked or removed.",
+	notice = fmt.Sprintf("The management token %s is revoked. Of what it created or changed, %d are revoked or removed.",
 		revoked.Name, revoked.Made.Count()-len(left))
 	if len(left) > 0 {
 		notice += " These are left: " + namesOf(left) + ". " + sentence(left[0].Problem)

@@ -205,7 +205,7 @@ func tunnelSecrets(ctx context.Context, st *store.Store) (s tunnel.Secrets, err 
 	return s, nil
 }
 
-// randomKey makes a 32-byte key.
+// randomKey returns a new 32-byte key.
 func randomKey() ([]byte, error) {
 	key := make([]byte, 32)
 	_, err := rand.Read(key)

@@ -11,7 +11,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/serve"
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/memory"
 )
 
@@ -53,25 +52,14 @@ func (s *Services) close() error {
 	return errors.Join(err, s.Store.Close())
 }
 
-// ErrNoAddress is why no token can be made.
-var ErrNoAddress = errors.New("the address that connectors dial is not known; " +
-	"add `public gw.example.com:7443` to the `model_gateway` block of the Caddyfile's global options and run `caddy reload`")
-
-// Token makes the tunnel token of a connector, with the address and the pin of
+// Token returns the tunnel token of a connector, with the address and the pin of
 // the configuration in force.
 func (s *Store) Token(connectorID, secret string) (string, error) {
 	g, ok := s.configurations.Newest()
 	if !ok {
-		return "", fmt.Errorf("making a tunnel token: %w", ErrNotListening)
+		return "", fmt.Errorf("creating a tunnel token: %w", ErrNotListening)
 	}
-	at := g.Endpoint()
-	switch {
-	case at.Pin == "":
-		return "", fmt.Errorf("making a tunnel token: %w", ErrNotListening)
-	case at.Public == "":
-		return "", fmt.Errorf("making a tunnel token: %w", ErrNoAddress)
-	}
-	return link.Token{Server: at.Public, URL: at.URL, Pin: at.Pin, Connector: connectorID, Secret: secret}.Encode(), nil
+	return g.Endpoint().Token(connectorID, secret)
 }
 
 // Pin is the pin of the identity that connectors see, "" without a listener.

@@ -99,10 +99,10 @@ func newWorld(t *testing.T) *world {
 	must(err)
 	spare, err := g.service.CreateConnector(ctx, manage.CreateConnector{Name: "mine-spare"})
 	must(err)
-	pairing, err := g.service.StartPairing(ctx, "")
+	pairing, err := g.service.StartPairing(ctx)
 	must(err)
 	g.device(pairing.Code, "mine-device")
-	invitation, err := g.service.Invite(ctx, "")
+	invitation, err := g.service.Invite(ctx)
 	must(err)
 	token, err := g.service.CreateToken(ctx, manage.CreateToken{Name: "mine-token"})
 	must(err)
@@ -271,7 +271,7 @@ func TestAccessOfAnotherAccount(t *testing.T) {
 					if status != http.StatusBadRequest && status != http.StatusForbidden && status != http.StatusNotFound {
 						t.Errorf("%s, naming the account where there is none: %d %s", name, status, body)
 					}
-				} else if status != http.StatusNotFound || !strings.Contains(body, `no account \"default\"`) {
+				} else if status != http.StatusNotFound || !strings.Contains(body, `account \"default\" not found`) {
 					t.Errorf("%s, naming another account: %d %s", name, status, body)
 				}
 			}

@@ -6,6 +6,18 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
+// CreateAccount asks for a new account.
+type CreateAccount struct {
+	ID     string `json:"id" need:"required"`
+	Limits givenLimits
+}
+
+// SetAccount asks for other limits of an account: those that are named. 0 is the default.
+type SetAccount struct {
+	ID     string `path:"record"`
+	Limits givenLimits
+}
+
 // Accounts lists the accounts, for operators.
 func (s *Service) Accounts(ctx context.Context) ([]store.Account, error) {
 	if err := operator(ctx); err != nil {
@@ -13,73 +25,61 @@ func (s *Service) Accounts(ctx context.Context) ([]store.Account, error) {
 	}
 	accounts := s.store.Accounts()
 	for i := range accounts {
-		accounts[i] = accountOf(accounts[i])
+		accounts[i].Limits = accounts[i].Limits.Effective()
 	}
 	return accounts, nil
 }
 
-// CreateAccount makes an account, for operators. limits are those that differ
-// from the defaults, by name.
-func (s *Service) CreateAccount(ctx context.Context, id string, limits map[string]int) (store.Account, error) {
-	if err := operator(ctx); err != nil {
-		return store.Account{}, err
-	}
-	var l store.Limits
-	setLimits(&l, limits)
-	if err := l.Check(); err != nil {
-		return store.Account{}, err
-	}
-	a, err := s.store.CreateAccount(ctx, id)
-	if err == nil && len(limits) > 0 {
-		a, err = s.store.SetLimits(ctx, id, func(set *store.Limits) { *set = l })
-	}
-	if err != nil {
-		return store.Account{}, err
-	}
-	s.audit(ctx, "account.create", a.ID, a.ID, a.Name)
-	return accountOf(a), nil
-}
-
-// SetAccount changes limits of an account, for operators: those that are named. 0
-// is the default.
-func (s *Service) SetAccount(ctx context.Context, id string, limits map[string]int) (store.Account, error) {
-	if err := operator(ctx); err != nil {
-		return store.Account{}, err
-	}
-	a, err := s.store.SetLimits(ctx, id, func(l *store.Limits) { setLimits(l, limits) })
-	if err != nil {
-		return store.Account{}, err
-	}
-	s.audit(ctx, "account.set", a.ID, a.ID, a.Name, "limits", limits)
-	return accountOf(a), nil
-}
-
-func setLimits(l *store.Limits, limits map[string]int) {
-	for name, n := range limits {
-		if field := l.Field(name); field != nil {
-			*field = n
+// CreateAccount creates an account, for operators.
+func (s *Service) CreateAccount(ctx context.Context, c CreateAccount) (store.Account, error) {
+	return s.changeAccount(ctx, "account.create", func() (store.Account, error) {
+		var limits store.Limits
+		c.Limits.apply(&limits)
+		if err := limits.Check(); err != nil {
+			return store.Account{}, err
 		}
-	}
+		a, err := s.store.CreateAccount(ctx, c.ID)
+		if err != nil || len(c.Limits) == 0 {
+			return a, err
+		}
+		return s.store.SetLimits(ctx, c.ID, c.Limits.apply)
+	})
 }
 
-// accountOf is an account as it is shown, with the limits that hold.
-func accountOf(a store.Account) store.Account {
-	a.Limits = a.Limits.Effective()
-	return a
+// SetAccount changes limits of an account, for operators.
+func (s *Service) SetAccount(ctx context.Context, a SetAccount) (store.Account, error) {
+	return s.changeAccount(ctx, "account.set", func() (store.Account, error) {
+		return s.store.SetLimits(ctx, a.ID, a.Limits.apply)
+	}, "limits", a.Limits)
 }
 
 // RemoveAccount removes an account that is empty, for operators.
 func (s *Service) RemoveAccount(ctx context.Context, id string) (store.Account, error) {
+	return s.changeAccount(ctx, "account.remove", func() (store.Account, error) {
+		a, ok := s.store.Account(id)
+		if !ok {
+			return store.Account{}, errNoAccount(id)
+		}
+		return a, s.store.RemoveAccount(ctx, id)
+	})
+}
+
+// changeAccount is [change] for accounts themselves. The answer has the limits that hold.
+func (s *Service) changeAccount(ctx context.Context, operation string, do func() (store.Account, error), more ...any) (store.Account, error) {
 	if err := operator(ctx); err != nil {
 		return store.Account{}, err
 	}
-	a, ok := s.store.Account(id)
-	if !ok {
-		return store.Account{}, faultf(store.ErrNotFound, "there is no account %q", id)
-	}
-	if err := s.store.RemoveAccount(ctx, id); err != nil {
+	a, err := do()
+	if err != nil {
 		return store.Account{}, err
 	}
-	s.audit(ctx, "account.remove", a.ID, a.ID, a.Name)
-	return accountOf(a), nil
+	s.audit(ctx, operation, a.ID, a.ID, a.Name, more...)
+	a.Limits = a.Limits.Effective()
+	return a, nil
+}
+
+func (limits givenLimits) apply(l *store.Limits) {
+	for name, n := range limits {
+		*l.Field(name) = n
+	}
 }

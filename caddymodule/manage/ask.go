@@ -10,12 +10,11 @@ import (
 	"net/url"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/text"
 )
 
 const (
@@ -53,36 +52,36 @@ func (q question) do(ctx context.Context, method, path string, body []byte) (*ht
 		return answer, nil
 	}
 	defer answer.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, maxErrorBody))
+	fault, err := io.ReadAll(io.LimitReader(answer.Body, maxErrorBody))
 	if err != nil {
-		text = nil // the status is enough
+		fault = nil // the status is enough
 	}
-	return nil, shown(dialect.FromUpstream(answer.StatusCode, answer.Header, text))
+	return nil, shown(dialect.FromUpstream(answer.StatusCode, answer.Header, fault))
 }
 
 // shown is an error of a model server as the other errors are written: cut,
 // printable, and with a small letter at its beginning.
 func shown(e *dialect.Error) error {
-	text := e.Message
+	message := e.Message
 	if e.Kind == dialect.KindInvalidRequest || e.Kind == dialect.KindContextLength {
-		text = "the model server refused the request: " + text
-	} else if rest, ok := strings.CutPrefix(text, "The "); ok {
-		text = "the " + rest
+		message = "the model server refused the request: " + message
+	} else if rest, ok := strings.CutPrefix(message, "The "); ok {
+		message = "the " + rest
 	}
-	return &dialect.Error{Kind: e.Kind, Message: printable(text, maxErrorText)}
+	return &dialect.Error{Kind: e.Kind, Message: oneLine(message, maxErrorText)}
 }
 
 // explain returns in plain words why there is no answer, or not all of it.
 func (q question) explain(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return fmt.Errorf("the model server did not answer within %s", seconds(q.limit))
+		return fmt.Errorf("the model server did not answer within %.f seconds", q.limit.Seconds())
 	case ctx.Err() != nil:
-		return errors.New("the test was given up")
+		return errors.New("the test was cancelled")
 	case errors.Is(err, link.ErrUpstreamDown):
 		return fmt.Errorf("connector %q cannot reach its upstream %q; start the model server there, or correct the upstream's address in the connector's configuration", q.connector, q.upstream)
 	case errors.Is(err, link.ErrUpstreamReset), errors.Is(err, io.ErrUnexpectedEOF):
-		return errors.New("the model server broke off; its own log may say why")
+		return errors.New("the model server broke off; its own log may have the reason")
 	case errors.Is(err, tunnel.ErrCompressed):
 		return errors.New("the model server compressed its answer although it was asked not to, and the gateway cannot undo that; turn off compression in it, or in the proxy in front of it")
 	case errors.Is(err, link.ErrRefused):
@@ -95,29 +94,13 @@ func (q question) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("the request failed on its way to the model server: %w", err)
 }
 
-func seconds(d time.Duration) string {
-	return fmt.Sprintf("%d seconds", int(d.Seconds()))
-}
-
-// printable makes what comes from outside fit to be shown: one line of printable
-// characters, at most limit bytes and a sign that it was cut.
-func printable(s string, limit int) string {
-	var b strings.Builder
-	blank := false
-	for _, r := range strings.ToValidUTF8(s, "\ufffd") {
-		if !unicode.IsPrint(r) || r == ' ' {
-			blank = b.Len() > 0
-			continue
-		}
-		if b.Len()+1+utf8.RuneLen(r) > limit {
-			b.WriteString("…")
-			break
-		}
-		if blank {
-			b.WriteByte(' ')
-			blank = false
-		}
-		b.WriteRune(r)
+// oneLine makes text from outside fit to be shown: one line, cut to at most limit bytes
+// and a sign of it.
+func oneLine(s string, limit int) string {
+	line := text.Line(strings.Join(strings.Fields(s), " "))
+	short := text.Printable(line, limit)
+	if short != line {
+		short += "…"
 	}
-	return b.String()
+	return short
 }

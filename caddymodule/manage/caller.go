@@ -12,7 +12,8 @@ import (
 
 // Caller is who asks for an operation.
 type Caller struct {
-	// Account is the one that the caller is confined to.
+	// Account is the one that the caller works in. Users are confined to it; "" is the
+	// default one for operators.
 	Account string
 	// User is the id of a user of it, Name what people call the caller.
 	User, Name string
@@ -61,27 +62,40 @@ func CallerFrom(ctx context.Context) Caller {
 	return c
 }
 
-// account resolves the account that an operation works in. Empty is the
-// caller's own, and the default one for operators. An account of others
-// looks like one that does not exist.
-func (s *Service) account(ctx context.Context, id string) (string, error) {
+// inAccount returns the context of a request that names an account, "" for none. An
+// account of others does not exist for users.
+func inAccount(ctx context.Context, id string) (context.Context, error) {
 	c := CallerFrom(ctx)
 	switch {
-	case c.Operator:
-		return s.known(cmp.Or(id, store.DefaultAccount))
-	case c.Account == "":
-		return "", faultf(ErrForbidden, "you are not signed in; sign in, or send a management token")
-	case id != "" && id != c.Account:
-		return "", faultf(store.ErrNotFound, "there is no account %q", id)
+	case id == "" || id == c.Account:
+		return ctx, nil
+	case !c.Operator:
+		return ctx, errNoAccount(id)
 	}
-	return s.known(c.Account)
+	c.Account = id
+	return WithCaller(ctx, c), nil
 }
 
+// account returns the account that the caller works in.
+func (s *Service) account(ctx context.Context) (string, error) {
+	c := CallerFrom(ctx)
+	if c.Account == "" && !c.Operator {
+		return "", faultf(ErrForbidden, "you are not signed in; sign in, or send a management token")
+	}
+	id := cmp.Or(c.Account, store.DefaultAccount)
+	if _, ok := s.store.Account(id); !ok {
+		return "", errNoAccount(id)
+	}
+	return id, nil
+}
+
+func errNoAccount(id string) error { return faultf(store.ErrNotFound, "account %q not found", id) }
+
 // accountOfPerson is account for operations on what lets people in. A management
-// token may not perform them: a thief of one could make a user, and stay when the
+// token may not perform them: a thief of one could create a user, and stay when the
 // token is revoked. Nor may a session alone, see Confirmed.
-func (s *Service) accountOfPerson(ctx context.Context, id string) (string, error) {
-	account, err := s.account(ctx, id)
+func (s *Service) accountOfPerson(ctx context.Context) (string, error) {
+	account, err := s.account(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -91,7 +105,7 @@ func (s *Service) accountOfPerson(ctx context.Context, id string) (string, error
 // mayLetIn is the check of accountOfPerson.
 func (s *Service) mayLetIn(ctx context.Context) error {
 	if c := CallerFrom(ctx); !c.Operator && c.Session == "" {
-		return faultf(ErrForbidden, "a management token cannot add, invite or remove people, or make links for new passwords or other management tokens; sign in to the console and do it there")
+		return faultf(ErrForbidden, "a management token cannot add, invite or remove people, or create links for new passwords or other management tokens; sign in to the console and do it there")
 	}
 	return s.Confirmed(ctx)
 }
@@ -117,18 +131,8 @@ func tokenMay(c Caller, needs store.Rights) error {
 	case needs == 0:
 		return faultf(ErrForbidden, "a management token cannot do this, whatever its rights; sign in to the console and do it there")
 	}
-	return faultf(ErrForbidden, "the management token %q has the rights %s, and this needs %s; make one with that right in the console, under Settings",
+	return faultf(ErrForbidden, "the management token %q has the rights %s, and this needs %s; create one with that right in the console, under Settings",
 		c.TokenName, c.Rights, strings.Join(needs.Names(), " or "))
-}
-
-// known checks that an account exists; empty is the default one. It is for
-// operations that cannot see their caller, which has been confined before.
-func (s *Service) known(id string) (string, error) {
-	id = cmp.Or(id, store.DefaultAccount)
-	if _, ok := s.store.Account(id); !ok {
-		return "", faultf(store.ErrNotFound, "there is no account %q", id)
-	}
-	return id, nil
 }
 
 // operator checks that the caller is one.

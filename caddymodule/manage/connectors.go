@@ -84,8 +84,7 @@ func upstreamOf(u tunnel.UpstreamState) Upstream {
 
 // CreateConnector asks for a new connector.
 type CreateConnector struct {
-	Name    string `json:"name" need:"required"` // unique in the account
-	Account string `json:"account"`
+	Name string `json:"name" need:"required"` // unique in the account
 }
 
 // CreatedConnector is the answer to [CreateConnector]: the only place of the
@@ -96,33 +95,32 @@ type CreatedConnector struct {
 	TunnelToken string `json:"tunnel_token"`
 }
 
-// CreateConnector makes a connector and the token that its configuration
-// needs. It is refused while the gateway's public address is not known: a
-// token without it would be useless.
+// CreateConnector creates a connector and the token that its configuration
+// needs.
 func (s *Service) CreateConnector(ctx context.Context, c CreateConnector) (CreatedConnector, error) {
-	return change(ctx, s, c.Account, func(account string) (CreatedConnector, write, error) {
+	return change(ctx, s, func(account string) (CreatedConnector, write, error) {
 		if err := s.needPublic(); err != nil {
 			return CreatedConnector{}, write{}, err
 		}
 		con, secret, err := s.store.CreateConnector(ctx, account, c.Name)
-		return CreatedConnector{ID: con.ID, Name: con.Name, TunnelToken: s.tunnelToken(con.ID, secret)},
-			write{"connector.create", con.ID, con.Name, nil}, err
+		if err != nil {
+			return CreatedConnector{}, write{}, err
+		}
+		token, err := s.endpoint().Token(con.ID, secret)
+		return CreatedConnector{ID: con.ID, Name: con.Name, TunnelToken: token}, write{"connector.create", con.ID, con.Name, nil}, err
 	})
 }
 
 // needPublic checks that connectors can find the gateway.
 func (s *Service) needPublic() error {
-	if s.endpoint().Public == "" {
-		return faultf(ErrNotReady, "the address that connectors dial is not known; "+
-			"add `public gw.example.com:7443` to the `model_gateway` block of the Caddyfile's global options and run `caddy reload`")
-	}
-	return nil
+	_, err := s.endpoint().Token("", "")
+	return err
 }
 
-// Connectors lists the connectors of an account, oldest first.
-func (s *Service) Connectors(account string) ([]Connector, error) {
+// Connectors lists the connectors of the account, oldest first.
+func (s *Service) Connectors(ctx context.Context) ([]Connector, error) {
 	live := s.sessions()
-	return list(s, account, s.store.Connectors, func(c store.Connector) Connector {
+	return list(ctx, s, s.store.Connectors, func(c store.Connector) Connector {
 		info, online := live[c.ID]
 		return connectorOf(c, info, online)
 	})
@@ -131,8 +129,8 @@ func (s *Service) Connectors(account string) ([]Connector, error) {
 // RemoveConnector removes a connector by id or name; its token is then invalid, and
 // the owner of the tunnels closes its tunnel when the store reports the removal. It
 // is refused while deployments lead to it.
-func (s *Service) RemoveConnector(ctx context.Context, account, idOrName string) (Connector, error) {
-	return change(ctx, s, account, func(account string) (Connector, write, error) {
+func (s *Service) RemoveConnector(ctx context.Context, idOrName string) (Connector, error) {
+	return change(ctx, s, func(account string) (Connector, write, error) {
 		c, err := s.store.RemoveConnector(ctx, account, idOrName)
 		return connectorOf(c, tunnel.Info{}, false), write{"connector.remove", c.ID, c.Name, nil}, err
 	})
@@ -143,12 +141,10 @@ func (s *Service) connector(account, idOrName string) (store.Connector, error) {
 	if c, ok := s.store.Connector(idOrName); ok && c.Account == account {
 		return c, nil
 	}
-	for _, c := range s.store.Connectors(account) {
-		if c.Name == idOrName {
-			return c, nil
-		}
+	if c, ok := find(s.store.Connectors(account), func(c store.Connector) bool { return c.Name == idOrName }); ok {
+		return c, nil
 	}
-	return store.Connector{}, faultf(store.ErrNotFound, "there is no connector %q in account %q; `caddy gateway connector list` shows those that there are", idOrName, account)
+	return store.Connector{}, faultf(store.ErrNotFound, "connector %q not found in account %q; `caddy gateway connector list` shows all", idOrName, account)
 }
 
 func connectorOf(c store.Connector, info tunnel.Info, online bool) Connector {

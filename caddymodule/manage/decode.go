@@ -2,14 +2,14 @@ package manage
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 
@@ -21,11 +21,12 @@ import (
 // a handful of short strings.
 const maxBody = 64 << 10
 
-// member is one member of a body's JSON object.
+// member is one member of a request: a field of its struct.
 type member struct {
 	name string
 	to   any    // pointer
 	need string // "", or one of the following
+	then func() // called after to is set, unless nil
 }
 
 // What the tag need of a field asks of its member.
@@ -34,56 +35,56 @@ const (
 	needFilled   = "filled"   // it may be left out, but not be empty
 )
 
-// givenLimits are limits of an account, by name, as far as a body has them.
+// givenLimits are limits of an account, by name, as far as a request has them.
 type givenLimits map[string]int
 
-// limitMember is one of them.
-type limitMember struct {
-	in   givenLimits
-	name string
-}
-
-// decodeBody reads the JSON object in a body into a struct, strictly: a member
-// that is unknown, doubled, of another type or, where required, missing or empty
-// is an error that names it. encoding/json alone would accept members in other
-// letter case and doubled ones, and hide a typing mistake. A field with the tag
-// path gets the record that the request's path names.
-func decodeBody[B any](w http.ResponseWriter, r *http.Request) (B, error) {
-	var body B
-	data, err := readBody(w, r)
-	if err != nil {
-		return body, err
-	}
+// decode reads a request into a struct: from the JSON object in its body, or, of a
+// request without one, from the query. It is strict: a member that is unknown,
+// doubled, of another type or, where required, missing or empty is an error that
+// names it. encoding/json alone would accept members in other letter case and
+// doubled ones, and hide a typing mistake. A field with the tag path gets the record
+// that the path names. Each request may name an account.
+func decode[B any](w http.ResponseWriter, r *http.Request) (request B, account string, err error) {
 	var members []member
-	for field, value := range reflect.ValueOf(&body).Elem().Fields() {
+	for field, value := range reflect.ValueOf(&request).Elem().Fields() {
 		if name := field.Tag.Get("json"); name != "" {
-			members = append(members, member{name, value.Addr().Interface(), field.Tag.Get("need")})
+			members = append(members, member{name: name, to: value.Addr().Interface(), need: field.Tag.Get("need")})
 		}
 		if field.Tag.Get("path") == "record" {
-			value.SetString(recordOf(r))
+			value.SetString(cmp.Or(r.PathValue("id"), r.PathValue("name")))
 		}
 		if field.Type == reflect.TypeFor[givenLimits]() {
 			limits := givenLimits{}
 			value.Set(reflect.ValueOf(limits))
 			for _, name := range store.LimitNames() {
-				members = append(members, member{name, limitMember{limits, name}, ""})
+				n := new(int)
+				members = append(members, member{name: name, to: n, then: func() { limits[name] = *n }})
 			}
 		}
 	}
-	return body, decodeMembers(data, members)
+	members = append(members, member{name: "account", to: &account})
+	if r.Method == http.MethodGet || r.Method == http.MethodDelete {
+		err = decodeQuery(r.URL.RawQuery, members)
+		return request, account, err
+	}
+	data, err := readBody(w, r)
+	if err == nil {
+		err = decodeBody(data, members)
+	}
+	return request, account, err
 }
 
 // readBody reads a body that must be JSON.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || media != "application/json" {
-		return nil, &requestError{http.StatusUnsupportedMediaType, "the body must be JSON; send `Content-Type: application/json`"}
+		return nil, faultf(errMediaType, "the body must be JSON; send `Content-Type: application/json`")
 	}
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
-			return nil, &requestError{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body is larger than %d bytes", maxBody)}
+			return nil, faultf(errTooLarge, "the body is larger than %d bytes", maxBody)
 		}
 		return nil, badRequest("reading the body: %v", err)
 	}
@@ -91,21 +92,17 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return bytes.TrimPrefix(data, []byte(byteOrderMark)), nil
 }
 
-// decodeMembers decodes a JSON object into its members.
-func decodeMembers(data []byte, members []member) error {
-	names := make([]string, len(members))
-	for i, m := range members {
-		names[i] = m.name
-	}
+// decodeBody decodes a JSON object into its members.
+func decodeBody(data []byte, members []member) error {
 	if !bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
-		return badRequest("the body must be a JSON object with the fields %s", listed(names))
+		return badRequest("the body must be a JSON object with the fields %s", names(members))
 	}
 	err := eachMember(data, "field", func(name string, value json.RawMessage) error {
-		i := slices.Index(names, name)
-		if i < 0 {
-			return badRequest("unknown field %q; the fields are %s", name, listed(names))
+		m, ok := find(members, func(m member) bool { return m.name == name })
+		if !ok {
+			return badRequest("unknown field %q; the fields are %s", name, names(members))
 		}
-		return members[i].decode(value)
+		return m.decode(value)
 	})
 	if err != nil {
 		return err
@@ -116,6 +113,36 @@ func decodeMembers(data []byte, members []member) error {
 		}
 	}
 	return nil
+}
+
+// decodeQuery decodes a query, whose members are all strings.
+func decodeQuery(raw string, members []member) error {
+	query, err := url.ParseQuery(raw)
+	if err != nil {
+		return badRequest("the query of the URL cannot be read: %v", err)
+	}
+	for name, values := range query {
+		m, ok := find(members, func(m member) bool { return m.name == name })
+		if !ok {
+			return badRequest("unknown query parameter %q; the parameters are %s", name, names(members))
+		}
+		if len(values) > 1 {
+			return badRequest("query parameter %q is given twice", name)
+		}
+		if *m.to.(*string) = values[0]; m.need != "" && values[0] == "" {
+			return badRequest("query parameter %q is empty", name)
+		}
+	}
+	return nil
+}
+
+// names lists members for an error.
+func names(members []member) string {
+	list := make([]string, len(members))
+	for i, m := range members {
+		list[i] = m.name
+	}
+	return strings.Join(list, ", ")
 }
 
 // eachMember calls f for each member of the one JSON object that data is. kind is
@@ -153,48 +180,28 @@ func eachMember(data []byte, kind string, f func(name string, value json.RawMess
 	return nil
 }
 
-// decode decodes the member's value.
-func (m member) decode(value json.RawMessage) error {
-	switch to := m.to.(type) {
-	case *string:
-		err := m.as("a string", value, to)
-		if err == nil && m.need == needFilled && *to == "" {
-			err = badRequest("field %q is empty; leave it out for its default", m.name)
-		}
-		return err
-	case *[]string:
-		return m.as("an array of strings", value, to)
-	case *bool:
-		return m.as("true or false", value, to)
-	case *int:
-		return m.as("a whole number", value, to)
-	case limitMember:
-		var n int
-		err := m.as("a whole number", value, &n)
-		to.in[to.name] = n
-		return err
-	case *store.Rights:
-		var names []string
-		err := m.as("an array of strings", value, &names)
-		if err == nil {
-			*to, err = store.ParseRights(names)
-		}
-		return err
-	case **time.Time:
-		var at time.Time
-		err := m.as("a time such as 2027-01-31T12:00:00Z", value, &at)
-		at = at.UTC().Truncate(time.Millisecond)
-		*to = &at
-		return err
-	default:
-		return decodeOptions(m.name, value, to.(*compat.Options))
-	}
+// mustBe names the types of members.
+var mustBe = map[reflect.Type]string{
+	reflect.TypeFor[*string]():     "a string",
+	reflect.TypeFor[*[]string]():   "an array of strings",
+	reflect.TypeFor[*bool]():       "true or false",
+	reflect.TypeFor[*int]():        "a whole number",
+	reflect.TypeFor[**time.Time](): "a time such as 2027-01-31T12:00:00Z",
 }
 
-// as decodes a value; must names what it has to be.
-func (m member) as(must string, value json.RawMessage, to any) error {
-	if value[0] == 'n' || json.Unmarshal(value, to) != nil {
-		return badRequest("field %q must be %s", m.name, must)
+// decode decodes the member's value.
+func (m member) decode(value json.RawMessage) error {
+	if options, ok := m.to.(*compat.Options); ok {
+		return decodeOptions(m.name, value, options)
+	}
+	if value[0] == 'n' || json.Unmarshal(value, m.to) != nil {
+		return badRequest("field %q must be %s", m.name, mustBe[reflect.TypeOf(m.to)])
+	}
+	if text, ok := m.to.(*string); ok && m.need == needFilled && *text == "" {
+		return badRequest("field %q is empty; leave it out for its default", m.name)
+	}
+	if m.then != nil {
+		m.then()
 	}
 	return nil
 }

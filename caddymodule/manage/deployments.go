@@ -69,13 +69,12 @@ type SetDeployment struct {
 	MaxConcurrency int `json:"max_concurrency"`
 	// Options are workarounds for the model server.
 	Options compat.Options `json:"options"`
-	Account string         `json:"account"`
 }
 
 // SetDeployment registers a deployment or gives it a new way: requests that
 // start later take it, running ones finish on the old one.
 func (s *Service) SetDeployment(ctx context.Context, d SetDeployment) (Deployment, error) {
-	return change(ctx, s, d.Account, func(account string) (Deployment, write, error) {
+	return change(ctx, s, func(account string) (Deployment, write, error) {
 		ids := make([]string, len(d.Connectors))
 		for i, idOrName := range d.Connectors {
 			con, err := s.connector(account, idOrName)
@@ -93,15 +92,15 @@ func (s *Service) SetDeployment(ctx context.Context, d SetDeployment) (Deploymen
 	})
 }
 
-// Deployments lists the deployments of an account by name.
-func (s *Service) Deployments(account string) ([]Deployment, error) {
+// Deployments lists the deployments of the account by name.
+func (s *Service) Deployments(ctx context.Context) ([]Deployment, error) {
 	live := s.sessions()
-	return list(s, account, s.store.Deployments, func(d store.Deployment) Deployment { return s.deploymentOf(d, live) })
+	return list(ctx, s, s.store.Deployments, func(d store.Deployment) Deployment { return s.deploymentOf(d, live) })
 }
 
 // MatchScope lists the names of the deployments that a scope allows now.
-func (s *Service) MatchScope(account, text string) ([]string, error) {
-	account, err := s.known(account)
+func (s *Service) MatchScope(ctx context.Context, text string) ([]string, error) {
+	account, err := s.account(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -120,8 +119,8 @@ func (s *Service) MatchScope(account, text string) ([]string, error) {
 
 // RemoveDeployment removes a deployment: later requests for it fail, running
 // ones finish.
-func (s *Service) RemoveDeployment(ctx context.Context, account, name string) (Deployment, error) {
-	return change(ctx, s, account, func(account string) (Deployment, write, error) {
+func (s *Service) RemoveDeployment(ctx context.Context, name string) (Deployment, error) {
+	return change(ctx, s, func(account string) (Deployment, write, error) {
 		d, err := s.store.RemoveDeployment(ctx, account, name)
 		removed := s.deploymentOf(d, s.sessions())
 		removed.Warning = ""
@@ -129,7 +128,7 @@ func (s *Service) RemoveDeployment(ctx context.Context, account, name string) (D
 	})
 }
 
-// deploymentOf adds to a record what is known of its ways.
+// deploymentOf adds to a record the state of its routes.
 func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) Deployment {
 	v := Deployment{Deployment: d}
 	ways := make([]health.State, len(d.Connectors))

@@ -2,8 +2,8 @@ package manage
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -20,58 +20,47 @@ var ErrForbidden = errors.New("not allowed")
 // the session's user to have been given within [signin.ConfirmedFor].
 var ErrUnconfirmed = errors.New("not confirmed")
 
-// fault is an error whose text is for the user, as those of package store are:
-// without the name of the sentinel that errors.Is finds.
-type fault struct {
-	kind error
-	text string
-}
+// The kinds of errors of the HTTP request itself that have a status of their own.
+var (
+	errMethod    = errors.New("method not allowed")
+	errMediaType = errors.New("unsupported media type")
+	errTooLarge  = errors.New("request entity too large")
+)
 
-func (f *fault) Error() string { return f.text }
-func (f *fault) Unwrap() error { return f.kind }
+// faultf returns an error of a kind that [StatusOf] knows, with a text for users: it
+// names what is wrong and the fix.
+func faultf(kind error, format string, args ...any) error { return store.Errorf(kind, format, args...) }
 
-func faultf(kind error, format string, args ...any) error {
-	return &fault{kind: kind, text: fmt.Sprintf(format, args...)}
-}
+// badRequest is the error of a request that is wrong in itself.
+func badRequest(format string, args ...any) error { return faultf(store.ErrInvalid, format, args...) }
 
-// Fault returns an error of a kind that [StatusOf] knows, with a text for users.
-func Fault(kind error, text string) error { return &fault{kind, text} }
-
-// requestError is a fault of the HTTP request itself, found before any
-// operation ran. Its text names the field and the fix.
-type requestError struct {
+// statuses are the HTTP statuses of errors, by kind.
+var statuses = []struct {
 	status int
-	text   string
+	kinds  []error
+}{
+	{http.StatusMethodNotAllowed, []error{errMethod}},
+	{http.StatusUnsupportedMediaType, []error{errMediaType}},
+	{http.StatusRequestEntityTooLarge, []error{errTooLarge}},
+	{http.StatusBadRequest, []error{store.ErrInvalid, signin.ErrPassword, signin.ErrPasskey, signin.ErrLink}},
+	{http.StatusForbidden, []error{ErrForbidden, ErrUnconfirmed, signin.ErrCredentials}},
+	{http.StatusNotFound, []error{store.ErrNotFound}},
+	{http.StatusConflict, []error{
+		store.ErrExists, store.ErrConflict, store.ErrInUse, store.ErrLimit, store.ErrExpired, store.ErrUsed, store.ErrDenied, ErrNotReady,
+	}},
+	{http.StatusServiceUnavailable, []error{store.ErrLocked, signin.ErrBusy}},
 }
 
-func (e *requestError) Error() string { return e.text }
-
-func badRequest(format string, args ...any) error {
-	return &requestError{status: http.StatusBadRequest, text: fmt.Sprintf(format, args...)}
-}
-
-// StatusOf maps an operation's error to its HTTP status. What is not named
-// here is a fault of the gateway's.
+// StatusOf maps an operation's error to its HTTP status. An error of another kind is
+// a failure of the gateway.
 func StatusOf(err error) int {
-	var request *requestError
-	var throttled *signin.ThrottledError
-	switch {
-	case errors.As(err, &throttled):
+	if throttled := (*signin.ThrottledError)(nil); errors.As(err, &throttled) {
 		return http.StatusTooManyRequests
-	case errors.As(err, &request):
-		return request.status
-	case errors.Is(err, store.ErrInvalid), errors.Is(err, signin.ErrPassword), errors.Is(err, signin.ErrPasskey), errors.Is(err, signin.ErrLink):
-		return http.StatusBadRequest
-	case errors.Is(err, ErrForbidden), errors.Is(err, ErrUnconfirmed), errors.Is(err, signin.ErrCredentials):
-		return http.StatusForbidden
-	case errors.Is(err, store.ErrNotFound):
-		return http.StatusNotFound
-	case errors.Is(err, store.ErrExists), errors.Is(err, store.ErrConflict),
-		errors.Is(err, store.ErrInUse), errors.Is(err, store.ErrLimit), errors.Is(err, store.ErrExpired), errors.Is(err, store.ErrUsed),
-		errors.Is(err, store.ErrDenied), errors.Is(err, ErrNotReady):
-		return http.StatusConflict
-	case errors.Is(err, store.ErrLocked), errors.Is(err, signin.ErrBusy):
-		return http.StatusServiceUnavailable
+	}
+	for _, s := range statuses {
+		if slices.ContainsFunc(s.kinds, func(kind error) bool { return errors.Is(err, kind) }) {
+			return s.status
+		}
 	}
 	return http.StatusInternalServerError
 }

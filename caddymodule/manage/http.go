@@ -3,14 +3,13 @@ package manage
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/signin"
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // AdminPrefix is where Caddy's admin endpoint serves the management API.
@@ -31,7 +30,7 @@ func (s *Service) newMux() http.Handler {
 		mux.Handle(path, s.methods(methods))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.fail(w, r, &requestError{http.StatusNotFound, fmt.Sprintf("there is nothing at %s", r.URL.Path)})
+		s.fail(w, r, faultf(store.ErrNotFound, "there is nothing at %s", r.URL.Path))
 	})
 	return mux
 }
@@ -44,7 +43,7 @@ func (s *Service) methods(byMethod map[string]route) http.Handler {
 		route, ok := byMethod[r.Method]
 		if !ok {
 			w.Header().Set("Allow", allow)
-			s.fail(w, r, &requestError{http.StatusMethodNotAllowed, fmt.Sprintf("method %s is not possible here; use %s", r.Method, allow)})
+			s.fail(w, r, faultf(errMethod, "method %s is not possible here; use %s", r.Method, allow))
 			return
 		}
 		if err := tokenMay(CallerFrom(r.Context()), route.needs); err != nil {
@@ -71,7 +70,7 @@ func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
 			// Not the path itself: it may have a claim code.
 			s.log.Error("management operation failed", "method", r.Method, "path", r.Pattern, "error", err)
 		}
-		text = "the gateway failed to do this; its log says why"
+		text = "the gateway failed to do this; its log has the reason"
 	}
 	WriteError(w, status, text, err)
 }
@@ -98,29 +97,4 @@ func WriteJSON(w http.ResponseWriter, status int, answer any) {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(answer) // fails only if the client has gone
-}
-
-// params reads the query, which may have each of these parameters once.
-func params(r *http.Request, allowed ...string) (url.Values, error) {
-	query, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil {
-		return nil, badRequest("the query of the URL cannot be read: %v", err)
-	}
-	for name, values := range query {
-		if !slices.Contains(allowed, name) {
-			return nil, badRequest("unknown query parameter %q; the parameters are %s", name, listed(allowed))
-		}
-		if len(values) > 1 {
-			return nil, badRequest("query parameter %q is given twice", name)
-		}
-	}
-	return query, nil
-}
-
-// listed lists names for an error.
-func listed(names []string) string {
-	if len(names) == 0 {
-		return "(none)"
-	}
-	return strings.Join(names, ", ")
 }

@@ -25,9 +25,9 @@ var errorTests = []struct {
 	{"wrong method of status", "POST", "/status", "{}", 405, "use GET"},
 	{"unknown parameter", "GET", "/keys?acount=x", "", 400, `unknown query parameter "acount"`},
 	{"doubled parameter", "GET", "/keys?account=a&account=b", "", 400, `"account" is given twice`},
-	{"list in an unknown account", "GET", "/keys?account=none", "", 404, `no account "none"`},
-	{"connectors in an unknown account", "GET", "/connectors?account=none", "", 404, `no account "none"`},
-	{"deployments in an unknown account", "GET", "/deployments?account=none", "", 404, `no account "none"`},
+	{"list in an unknown account", "GET", "/keys?account=none", "", 404, `account "none" not found`},
+	{"connectors in an unknown account", "GET", "/connectors?account=none", "", 404, `account "none" not found`},
+	{"deployments in an unknown account", "GET", "/deployments?account=none", "", 404, `account "none" not found`},
 
 	{"not JSON", "POST", key, "name=x", 400, "must be a JSON object with the fields name, scope, account"},
 	{"array", "POST", key, `[]`, 400, "must be a JSON object"},
@@ -49,19 +49,19 @@ var errorTests = []struct {
 	{"key without a name", "POST", key, `{}`, 400, `"name" is required`},
 	{"key with an empty scope", "POST", key, `{"name":"x","scope":""}`, 400, `"scope" is empty`},
 	{"key with an empty scope part", "POST", key, `{"name":"x","scope":"a,,b"}`, 400, ""},
-	{"key in an unknown account", "POST", key, `{"name":"x","account":"none"}`, 404, `no account "none"`},
+	{"key in an unknown account", "POST", key, `{"name":"x","account":"none"}`, 404, `account "none" not found`},
 	{"revoke an unknown key", "DELETE", "/keys/key_none", "", 404, "key_none"},
-	{"revoke in an unknown account", "DELETE", "/keys/key_none?account=none", "", 404, `no account "none"`},
+	{"revoke in an unknown account", "DELETE", "/keys/key_none?account=none", "", 404, `account "none" not found`},
 	{"revoke with an unknown parameter", "DELETE", "/keys/key_none?force=1", "", 400, `"force"`},
 
 	{"connector without a name", "POST", connector, `{"name":""}`, 400, `"name" is required`},
 	{"connector name taken", "POST", connector, `{"name":"home"}`, 409, "home"},
-	{"connector in an unknown account", "POST", connector, `{"name":"x","account":"none"}`, 404, `no account "none"`},
+	{"connector in an unknown account", "POST", connector, `{"name":"x","account":"none"}`, 404, `account "none" not found`},
 	{"remove an unknown connector", "DELETE", "/connectors/none", "", 404, "none"},
 	{"remove a connector in use", "DELETE", "/connectors/home", "", 409, "used"},
-	{"remove a connector in an unknown account", "DELETE", "/connectors/home?account=none", "", 404, `no account "none"`},
+	{"remove a connector in an unknown account", "DELETE", "/connectors/home?account=none", "", 404, `account "none" not found`},
 	{"rotate an unknown connector", "POST", "/connectors/none/rotate", "{}", 404, "none"},
-	{"rotate in an unknown account", "POST", "/connectors/home/rotate", `{"account":"none"}`, 404, `no account "none"`},
+	{"rotate in an unknown account", "POST", "/connectors/home/rotate", `{"account":"none"}`, 404, `account "none" not found`},
 	{"rotate with a text for a boolean", "POST", "/connectors/home/rotate", `{"show":"yes"}`, 400, `"show" must be true or false`},
 	{"rotate with null for a boolean", "POST", "/connectors/home/rotate", `{"show":null}`, 400, `"show" must be true or false`},
 
@@ -82,9 +82,9 @@ var errorTests = []struct {
 	{"deployment on an unknown connector", "PUT", deployment, `{"connector":"none"}`, 404, "caddy gateway connector list"},
 	{"deployment with a bad name", "PUT", "/deployments/a%20b", `{"connector":"home"}`, 400, "a b"},
 	{"deployment with an unknown field", "PUT", deployment, `{"connector":"home","models":"x"}`, 400, "connector, connectors, upstream, model, max_concurrency, options, account"},
-	{"deployment in an unknown account", "PUT", deployment, `{"connector":"home","account":"none"}`, 404, `no account "none"`},
+	{"deployment in an unknown account", "PUT", deployment, `{"connector":"home","account":"none"}`, 404, `account "none" not found`},
 	{"remove an unknown deployment", "DELETE", "/deployments/none", "", 404, "none"},
-	{"remove a deployment in an unknown account", "DELETE", "/deployments/used?account=none", "", 404, `no account "none"`},
+	{"remove a deployment in an unknown account", "DELETE", "/deployments/used?account=none", "", 404, `account "none" not found`},
 }
 
 // Every way a request can be wrong, and that nothing is changed by it.
@@ -152,7 +152,7 @@ func TestInternalError(t *testing.T) {
 	if w.Code != 500 {
 		t.Errorf("status = %d, want 500", w.Code)
 	}
-	wantError(t, w, "its log says why")
+	wantError(t, w, "its log has the reason")
 	if !strings.Contains(g.log.String(), "management operation failed") {
 		t.Errorf("log = %q", g.log)
 	}

@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// Made is what a management token leaves behind: the keys that it made and that
-// work, the connectors that it made, rotated or replaced, and the deployments that
+// Made is what a management token leaves behind: the valid keys that it created, the
+// connectors that it created, rotated or replaced, and the deployments that
 // it was the last to set. A thief of the token may still get in by each of them.
 type Made struct {
 	Keys        []MadeRecord `json:"keys"`
@@ -25,26 +26,21 @@ type MadeRecord struct {
 	Problem string `json:"problem,omitempty"`
 }
 
+// all are all of them.
+func (m Made) all() []MadeRecord { return slices.Concat(m.Keys, m.Connectors, m.Deployments) }
+
 // Count is how many there are.
-func (m Made) Count() int { return len(m.Keys) + len(m.Connectors) + len(m.Deployments) }
+func (m Made) Count() int { return len(m.all()) }
 
 // Problems are those that could not be removed.
 func (m Made) Problems() []MadeRecord {
-	var left []MadeRecord
-	for _, records := range [][]MadeRecord{m.Keys, m.Connectors, m.Deployments} {
-		for _, r := range records {
-			if r.Problem != "" {
-				left = append(left, r)
-			}
-		}
-	}
-	return left
+	return slices.DeleteFunc(m.all(), func(r MadeRecord) bool { return r.Problem == "" })
 }
 
-// MadeByToken lists what a management token has made, also when the token has
+// MadeByToken lists what a management token has created, also when the token has
 // been revoked meanwhile.
-func (s *Service) MadeByToken(ctx context.Context, account, id string) (Made, error) {
-	account, err := s.account(ctx, account)
+func (s *Service) MadeByToken(ctx context.Context, id string) (Made, error) {
+	account, err := s.account(ctx)
 	if err != nil {
 		return Made{}, err
 	}
@@ -53,7 +49,7 @@ func (s *Service) MadeByToken(ctx context.Context, account, id string) (Made, er
 
 func (s *Service) madeBy(account, token string) Made {
 	m := Made{Keys: []MadeRecord{}, Connectors: []MadeRecord{}, Deployments: []MadeRecord{}}
-	if token == "" {
+	if token == "" { // the token of records that users have created
 		return m
 	}
 	for _, k := range s.store.Keys(account) {
@@ -78,10 +74,10 @@ func (s *Service) madeBy(account, token string) Made {
 // deployments and connectors that the token leaves behind. It can be done when the
 // token was revoked before. A connector that other deployments lead to stays, with
 // the problem noted.
-func (s *Service) RevokeTokenAndMade(ctx context.Context, account, id string) (RevokedToken, error) {
-	revoked, err := s.RevokeToken(ctx, account, id)
+func (s *Service) RevokeTokenAndMade(ctx context.Context, id string) (RevokedToken, error) {
+	revoked, err := s.RevokeToken(ctx, id)
 	if errors.Is(err, store.ErrNotFound) {
-		made, madeErr := s.MadeByToken(ctx, account, id)
+		made, madeErr := s.MadeByToken(ctx, id)
 		if madeErr != nil || made.Count() == 0 {
 			return RevokedToken{}, err
 		}
@@ -90,30 +86,21 @@ func (s *Service) RevokeTokenAndMade(ctx context.Context, account, id string) (R
 	if err != nil {
 		return RevokedToken{}, err
 	}
-	s.removeEach(revoked.Made.Keys, func(id string) error {
-		_, err := s.RevokeKey(ctx, account, id)
-		return err
-	})
-	s.removeEach(revoked.Made.Deployments, func(id string) error {
-		_, err := s.RemoveDeployment(ctx, account, id)
-		return err
-	})
-	s.removeEach(revoked.Made.Connectors, func(id string) error {
-		_, err := s.RemoveConnector(ctx, account, id)
-		return err
-	})
+	removeEach(ctx, s, revoked.Made.Keys, s.RevokeKey)
+	removeEach(ctx, s, revoked.Made.Deployments, s.RemoveDeployment)
+	removeEach(ctx, s, revoked.Made.Connectors, s.RemoveConnector)
 	return revoked, nil
 }
 
 // removeEach removes records by id, and notes which it could not and why.
-func (s *Service) removeEach(records []MadeRecord, remove func(id string) error) {
+func removeEach[T any](ctx context.Context, s *Service, records []MadeRecord, remove func(ctx context.Context, id string) (T, error)) {
 	for i, r := range records {
-		err := remove(r.ID)
+		_, err := remove(ctx, r.ID)
 		switch {
 		case err == nil || errors.Is(err, store.ErrNotFound): // it is gone already
 		case StatusOf(err) == http.StatusInternalServerError:
 			s.log.Error("failed to remove what a management token has made", "id", r.ID, "error", err)
-			records[i].Problem = "the gateway failed to do this; its log says why"
+			records[i].Problem = "the gateway failed to do this; its log has the reason"
 		default:
 			records[i].Problem = err.Error()
 		}

@@ -7,12 +7,9 @@
 // /console/api. docs/api.md describes all routes.
 //
 // The server of an operation has authenticated the caller and passes it by
-// [WithCaller]. Users are confined to their account: that of others is as one
-// that does not exist. Operators, who come by the admin endpoint, name the
-// account in the field "account" of a body, or the query parameter of the same
-// name; "default" if it is not given. Operations without a context read only,
-// and are for callers that have been confined: [Service.Handler] does it, and
-// pages ask for the account of their session.
+// [WithCaller]. Users are confined to their account: others do not exist for them.
+// Operators, who come by the admin endpoint, name the account in the field "account"
+// of a body, or the query parameter of the same name; "default" if it is not given.
 //
 // Errors are {"error": "text"}, as everywhere on Caddy's admin endpoint, and
 // their text has the remedy. Every write leaves one log line that names the
@@ -21,9 +18,11 @@
 package manage
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,6 +33,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/signin"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/link"
 )
 
 // Tunnels is what the operations need of the tunnel hub.
@@ -45,7 +45,7 @@ type Tunnels interface {
 	// Tunnel returns the live tunnel of a connector.
 	Tunnel(connectorID string) (Tunnel, bool)
 	// Choose returns the tunnel that a request through any of the connectors would
-	// take now, and whose it is.
+	// take now, and the connector of it.
 	Choose(connectorIDs []string, to tunnel.Target) (connectorID string, t Tunnel, ok bool)
 }
 
@@ -77,23 +77,30 @@ type Endpoint struct {
 	Pin string
 }
 
-// Options configures a [Service]. Store, Tunnels and Endpoint are required.
+// Token returns the tunnel token of a connector, for where the gateway is reached. It
+// fails with [ErrNotReady] while that is not known: such a token would be useless.
+func (e Endpoint) Token(connectorID, secret string) (string, error) {
+	switch {
+	case e.Pin == "":
+		return "", faultf(ErrNotReady, "the tunnel listener is not started yet")
+	case e.Public == "":
+		return "", faultf(ErrNotReady, "the address that connectors dial is not known; "+
+			"add `public gw.example.com:7443` to the `model_gateway` block of the Caddyfile's global options and run `caddy reload`")
+	}
+	return link.Token{Server: e.Public, URL: e.URL, Pin: e.Pin, Connector: connectorID, Secret: secret}.Encode(), nil
+}
+
+// Options configures a [Service]. All but Build, Logger and Now are required.
 type Options struct {
-	Store   *store.Store
-	Tunnels Tunnels
-	// Endpoint is asked at every use: it follows configuration reloads.
-	Endpoint func() Endpoint
-	// Pairing, SignIn and Activity may be nil: what needs them is refused, or
-	// empty.
+	Store    *store.Store
+	Tunnels  Tunnels
+	Endpoint func() Endpoint // called at every use: it follows configuration reloads
 	Pairing  *pairing.Service
 	SignIn   *signin.Service
 	Activity *activity.Log
-	// Build is what the gateway is, for status; it may be empty.
-	Build Build
-	// Logger takes the audit lines; nil discards them.
-	Logger *slog.Logger
-	// Now is the clock; nil is time.Now.
-	Now func() time.Time
+	Build    Build            // for status
+	Logger   *slog.Logger     // takes the audit lines; nil discards
+	Now      func() time.Time // nil is time.Now
 }
 
 // Service performs the management operations. Its methods are safe for
@@ -103,7 +110,7 @@ type Service struct {
 	store    *store.Store
 	tunnels  Tunnels
 	endpoint func() Endpoint
-	desk     *pairing.Service
+	pairing  *pairing.Service
 	signIn   *signin.Service
 	activity *activity.Log
 	build    Build
@@ -119,11 +126,8 @@ type Service struct {
 func New(o Options) *Service {
 	s := &Service{
 		store: o.Store, tunnels: o.Tunnels, endpoint: o.Endpoint,
-		desk: o.Pairing, signIn: o.SignIn, activity: o.Activity,
-		build: o.Build, log: o.Logger, now: o.Now,
-	}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
+		pairing: o.Pairing, signIn: o.SignIn, activity: o.Activity,
+		build: o.Build, log: cmp.Or(o.Logger, slog.New(slog.DiscardHandler)), now: o.Now,
 	}
 	if s.now == nil {
 		s.now = time.Now
@@ -132,16 +136,22 @@ func New(o Options) *Service {
 	return s
 }
 
+// Endpoint returns how the gateway is reached.
+func (s *Service) Endpoint() Endpoint { return s.endpoint() }
+
+// Build returns what program the gateway is.
+func (s *Service) Build() Build { return s.build }
+
 // write is an operation that changed a record, for its line in the log.
 type write struct {
 	operation, id, name string
 	more                []any
 }
 
-// change performs a write in the account that the caller names, and audits it.
-func change[T any](ctx context.Context, s *Service, account string, do func(account string) (T, write, error)) (T, error) {
+// change performs a write in the caller's account, and audits it.
+func change[T any](ctx context.Context, s *Service, do func(account string) (T, write, error)) (T, error) {
 	var none T
-	account, err := s.account(ctx, account)
+	account, err := s.account(ctx)
 	if err != nil {
 		return none, err
 	}
@@ -175,10 +185,10 @@ func (s *Service) sessions() map[string]tunnel.Info {
 	return byID
 }
 
-// list returns the records of an account as view shows them, never nil: an empty
-// JSON list is [].
-func list[R, V any](s *Service, account string, records func(account string) []R, view func(R) V) ([]V, error) {
-	account, err := s.known(account)
+// list returns the records of the caller's account as view shows them, never nil: an
+// empty JSON list is [].
+func list[R, V any](ctx context.Context, s *Service, records func(account string) []R, view func(R) V) ([]V, error) {
+	account, err := s.account(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -191,3 +201,12 @@ func list[R, V any](s *Service, account string, records func(account string) []R
 
 // as is the view of records that are shown as they are.
 func as[T any](record T) T { return record }
+
+// find returns the first record for which is holds.
+func find[T any](records []T, is func(T) bool) (T, bool) {
+	if i := slices.IndexFunc(records, is); i >= 0 {
+		return records[i], true
+	}
+	var none T
+	return none, false
+}

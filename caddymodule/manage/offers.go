@@ -1,8 +1,8 @@
 package manage
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"path"
 	"strings"
@@ -13,10 +13,6 @@ import (
 )
 
 const maxOffers = 1000
-
-// ErrIncomplete is wrapped by the error of [Service.Offers] when it is not known
-// which models some upstreams have; the offers of the others are there.
-var ErrIncomplete = errors.New("incomplete")
 
 // Offer is a model that a connector has and no deployment leads to.
 type Offer struct {
@@ -29,19 +25,22 @@ type Offer struct {
 }
 
 // Offers lists the models that the account's online connectors have reported and no
-// deployment leads to yet, at most 1,000. No model server is asked.
-func (s *Service) Offers(ctx context.Context, account string) ([]Offer, error) {
-	account, err := s.account(ctx, account)
+// deployment leads to yet, at most 1,000. No model server is asked; missing is why the
+// models of some are not known, "" if all are.
+func (s *Service) Offers(ctx context.Context) (offers []Offer, missing string, err error) {
+	account, err := s.account(ctx)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	live := s.sessions()
 	taken, led := s.led(account, live)
-	offers, gaps := []Offer{}, []string(nil)
+	offers = []Offer{}
+	gaps := 0
 	for _, c := range s.store.Connectors(account) {
 		for _, u := range live[c.ID].States {
 			if gap := gapOf(c.Name, u); gap != "" {
-				gaps = append(gaps, gap)
+				missing = cmp.Or(missing, gap)
+				gaps++
 			}
 			for _, model := range u.Models {
 				to := way{c.ID, u.Name, health.Canonical(model)}
@@ -55,7 +54,10 @@ func (s *Service) Offers(ctx context.Context, account string) ([]Offer, error) {
 			}
 		}
 	}
-	return offers, incomplete(gaps)
+	if gaps > 1 {
+		missing += fmt.Sprintf(" (and %d more)", gaps-1)
+	}
+	return offers, missing, nil
 }
 
 // way is where a model is.
@@ -91,18 +93,6 @@ func gapOf(connector string, u tunnel.UpstreamState) string {
 	}
 }
 
-// incomplete returns why offers may be missing; nil if none is.
-func incomplete(gaps []string) error {
-	switch len(gaps) {
-	case 0:
-		return nil
-	case 1:
-		return faultf(ErrIncomplete, "%s", gaps[0])
-	default:
-		return faultf(ErrIncomplete, "%s (and %d more)", gaps[0], len(gaps)-1)
-	}
-}
-
 // freeName finds a public name for a model that is not taken: the model's own,
 // one with the name of its connector, or one with a number.
 func freeName(taken map[string]bool, model, connector string) string {
@@ -117,7 +107,7 @@ func freeName(taken map[string]bool, model, connector string) string {
 	return name
 }
 
-// publicName makes a deployment's name of a model's. Where the model is called
+// publicName returns a deployment's name for a model's. Where the model is called
 // by its file, it is the name of the file.
 func publicName(model string) string {
 	if strings.HasPrefix(model, "/") {

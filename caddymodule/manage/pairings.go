@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/postern-dev/postern/caddymodule/pairing"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
@@ -39,47 +38,41 @@ type Namesake struct {
 	State string `json:"state"`
 }
 
-// StartPairing makes a claim code. It is refused while the gateway's public
+// StartPairing creates a claim code. It is refused while the gateway's public
 // address is not known: a device could be let in but not connect.
-func (s *Service) StartPairing(ctx context.Context, account string) (Pairing, error) {
-	return change(ctx, s, account, func(account string) (Pairing, write, error) {
-		desk, err := s.pairingDesk()
-		if err != nil {
+func (s *Service) StartPairing(ctx context.Context) (Pairing, error) {
+	return change(ctx, s, func(account string) (Pairing, write, error) {
+		if err := s.needPublic(); err != nil {
 			return Pairing{}, write{}, err
 		}
-		p, code, err := desk.Start(ctx, account, CallerFrom(ctx).by())
+		p, code, err := s.pairing.Start(ctx, account, CallerFrom(ctx).by())
 		return Pairing{Pairing: p, Code: code}, write{"pairing.start", p.ID, "", nil}, err
 	})
 }
 
-// Pairings lists the pairings of an account, the newest first: the open ones,
+// Pairings lists the pairings of the account, the newest first: the open ones,
 // and those that ended within the last hour.
-func (s *Service) Pairings(account string) ([]Pairing, error) {
-	account, err := s.known(account)
-	if err != nil {
-		return nil, err
-	}
-	since := s.now().Add(-endedPairings)
-	pairings, live := []Pairing{}, s.sessions()
-	for _, p := range s.store.Pairings(account) {
-		if pairingEnd(p).After(since) {
-			pairings = append(pairings, s.pairingOf(p, live))
-		}
-	}
+func (s *Service) Pairings(ctx context.Context) ([]Pairing, error) {
+	live, since := s.sessions(), s.now().Add(-endedPairings)
+	pairings, err := list(ctx, s, s.store.Pairings, func(p store.Pairing) Pairing { return s.pairingOf(p, live) })
+	pairings = slices.DeleteFunc(pairings, func(p Pairing) bool { return !p.End().After(since) })
 	slices.SortFunc(pairings, func(a, b Pairing) int { return strings.Compare(b.ID, a.ID) }) // ids are in order of creation
-	return pairings, nil
+	return pairings, err
 }
 
+// End is when the pairing ended or will end by itself.
+func (p Pairing) End() time.Time { return *cmp.Or(p.DecidedAt, &p.ExpiresAt) }
+
 // CheckFingerprint fails unless the device of a pairing has this fingerprint, in
-// whatever letter case and with any blanks. A device stays that of its pairing.
-func (s *Service) CheckFingerprint(ctx context.Context, account, codeOrID, fingerprint string) error {
-	account, err := s.account(ctx, account)
+// any letter case and with any blanks. A device stays that of its pairing.
+func (s *Service) CheckFingerprint(ctx context.Context, codeOrID, fingerprint string) error {
+	account, err := s.account(ctx)
 	if err != nil {
 		return err
 	}
 	p, ok := s.store.Pairing(account, codeOrID)
 	if !ok || p.Device == nil {
-		return nil // deciding about it fails, and the error says why
+		return nil // deciding about it fails, with the reason
 	}
 	if plainFingerprint(p.Device.Fingerprint) != plainFingerprint(fingerprint) {
 		return faultf(store.ErrConflict, "the device that waits has another fingerprint, %s; deny it, unless that is what its terminal shows", p.Device.Fingerprint)
@@ -89,38 +82,36 @@ func (s *Service) CheckFingerprint(ctx context.Context, account, codeOrID, finge
 
 func plainFingerprint(s string) string { return strings.ToLower(strings.Join(strings.Fields(s), "")) }
 
-// ApprovePairing lets the waiting device of a pairing in, as a connector that
-// is called name; "" calls it like its host.
-func (s *Service) ApprovePairing(ctx context.Context, account, codeOrID, name string) (Pairing, error) {
-	return s.letIn(ctx, "pairing.approve", account, func(account, by string) (store.Pairing, store.Connector, error) {
-		return s.store.ApprovePairing(ctx, account, codeOrID, name, by)
-	})
+// ApprovePairing lets the waiting device of a pairing in, as a connector
+// called name; "" calls it like its host.
+func (s *Service) ApprovePairing(ctx context.Context, codeOrID, name string) (Pairing, error) {
+	return s.letIn(ctx, "pairing.approve", codeOrID, name, s.store.ApprovePairing)
 }
 
 // ReplaceConnector lets the waiting device of a pairing in, in the place of a
-// connector, given by id or name. What leads to it stays; its old tunnel is closed,
+// connector, given by id or name. Its deployments stay; its old tunnel is closed,
 // and its old token is invalid.
-func (s *Service) ReplaceConnector(ctx context.Context, account, codeOrID, connector string) (Pairing, error) {
-	return s.letIn(ctx, "pairing.replace", account, func(account, by string) (store.Pairing, store.Connector, error) {
-		return s.store.ReplaceConnector(ctx, account, codeOrID, connector, by)
-	})
+func (s *Service) ReplaceConnector(ctx context.Context, codeOrID, connector string) (Pairing, error) {
+	return s.letIn(ctx, "pairing.replace", codeOrID, connector, s.store.ReplaceConnector)
 }
 
-// letIn lets the waiting device of a pairing in.
-func (s *Service) letIn(ctx context.Context, operation, account string, decide func(account, by string) (store.Pairing, store.Connector, error)) (Pairing, error) {
-	return change(ctx, s, account, func(account string) (Pairing, write, error) {
-		if _, err := s.pairingDesk(); err != nil {
+// letIn lets the waiting device of a pairing in, as a connector.
+func (s *Service) letIn(ctx context.Context, operation, codeOrID, connector string,
+	decide func(ctx context.Context, account, codeOrID, connector, by string) (store.Pairing, store.Connector, error),
+) (Pairing, error) {
+	return change(ctx, s, func(account string) (Pairing, write, error) {
+		if err := s.needPublic(); err != nil {
 			return Pairing{}, write{}, err
 		}
-		p, con, err := decide(account, CallerFrom(ctx).by())
+		p, con, err := decide(ctx, account, codeOrID, connector, CallerFrom(ctx).by())
 		return s.pairingOf(p, s.sessions()), write{operation, p.ID, con.Name, []any{"connector", con.ID}}, err
 	})
 }
 
-// DenyPairing refuses the device of a pairing, or calls its code off while no
+// DenyPairing denies the device of a pairing, or cancels its code while no
 // device has used it.
-func (s *Service) DenyPairing(ctx context.Context, account, codeOrID string) (Pairing, error) {
-	return change(ctx, s, account, func(account string) (Pairing, write, error) {
+func (s *Service) DenyPairing(ctx context.Context, codeOrID string) (Pairing, error) {
+	return change(ctx, s, func(account string) (Pairing, write, error) {
 		p, err := s.store.DenyPairing(ctx, account, codeOrID, CallerFrom(ctx).by())
 		name := ""
 		if p.Device != nil {
@@ -130,23 +121,15 @@ func (s *Service) DenyPairing(ctx context.Context, account, codeOrID string) (Pa
 	})
 }
 
-// pairingDesk returns the desk if devices can be paired.
-func (s *Service) pairingDesk() (*pairing.Service, error) {
-	if s.desk == nil {
-		return nil, faultf(ErrNotReady, "devices cannot be paired with this gateway")
-	}
-	return s.desk, s.needPublic()
-}
-
-// pairingOf adds to a record what the desk knows of it.
+// pairingOf adds to a record what the pairing service knows of it.
 func (s *Service) pairingOf(p store.Pairing, live map[string]tunnel.Info) Pairing {
 	v := Pairing{Pairing: p}
-	if s.desk == nil || p.State != store.PairingWaiting && p.State != store.PairingPending {
+	if p.State != store.PairingWaiting && p.State != store.PairingPending {
 		return v
 	}
-	v.Code, _ = s.desk.Code(p.ID)
-	v.Limited = p.State == store.PairingWaiting && s.desk.Limited()
-	v.Connected = s.desk.Connected(p.ID)
+	v.Code, _ = s.pairing.Code(p.ID)
+	v.Limited = p.State == store.PairingWaiting && s.pairing.Limited()
+	v.Connected = s.pairing.Connected(p.ID)
 	if p.Device == nil {
 		return v
 	}
@@ -157,9 +140,4 @@ func (s *Service) pairingOf(p store.Pairing, live map[string]tunnel.Info) Pairin
 		}
 	}
 	return v
-}
-
-// pairingEnd is when a pairing ended or will end by itself.
-func pairingEnd(p store.Pairing) time.Time {
-	return *cmp.Or(p.DecidedAt, &p.ExpiresAt)
 }

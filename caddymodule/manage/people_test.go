@@ -2,7 +2,6 @@ package manage_test
 
 import (
 	"encoding/json"
-	"errors"
 	"net/http"
 	"strings"
 	"sync"
@@ -296,28 +295,6 @@ func TestScope(t *testing.T) {
 		if w := g.do("GET", "/deployments"+query, ""); w.Code != 400 {
 			t.Errorf("%s: %d %s", query, w.Code, w.Body)
 		}
-	}
-}
-
-// A service without the parts that users and devices need says so.
-func TestWithoutParts(t *testing.T) {
-	g := newGateway(t)
-	bare := manage.New(manage.Options{Store: g.store, Tunnels: g.tunnels, Endpoint: func() manage.Endpoint { return g.endpoint }})
-	ctx := asOperator(t.Context())
-	if _, err := bare.StartPairing(ctx, ""); !errors.Is(err, manage.ErrNotReady) {
-		t.Errorf("pairing: %v", err)
-	}
-	if _, err := bare.Invite(ctx, ""); !errors.Is(err, manage.ErrNotReady) {
-		t.Errorf("invitation: %v", err)
-	}
-	if list, err := bare.Activity(""); err != nil || list == nil {
-		t.Errorf("activity: %v, %v", list, err)
-	}
-	if days, err := bare.Usage(ctx, "", 5); err != nil || days == nil {
-		t.Errorf("usage: %v, %v", days, err)
-	}
-	if c, err := bare.Checklist(""); err != nil || c != (manage.Checklist{}) {
-		t.Errorf("checklist: %+v, %v", c, err)
 	}
 }
 

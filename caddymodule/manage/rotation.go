@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/connector/link"
 )
 
 // The states of a rotation.
@@ -25,8 +24,7 @@ type RotateConnector struct {
 	Connector string `path:"record"` // id or name
 	// Show gives the token to the caller, for a connector that cannot change its
 	// own configuration.
-	Show    bool   `json:"show"`
-	Account string `json:"account"`
+	Show bool `json:"show"`
 }
 
 // RotatedConnector is what became of a rotation. The old token is valid until
@@ -46,7 +44,7 @@ type RotatedConnector struct {
 // offered a new token on its tunnel, which stays, and has a few seconds to write
 // it into its configuration; one that is offline gets it when it comes back.
 func (s *Service) RotateConnector(ctx context.Context, r RotateConnector) (RotatedConnector, error) {
-	account, err := s.account(ctx, r.Account)
+	account, err := s.account(ctx)
 	if err != nil {
 		return RotatedConnector{}, err
 	}
@@ -75,7 +73,7 @@ func (s *Service) RotateConnector(ctx context.Context, r RotateConnector) (Rotat
 	return s.awaitRotation(ctx, c, news)
 }
 
-// showToken makes a token for a person to bring to the connector.
+// showToken returns a new token for a person to bring to the connector.
 func (s *Service) showToken(ctx context.Context, account, idOrName string) (RotatedConnector, error) {
 	c, secret, err := s.store.ShowSecret(ctx, account, idOrName)
 	if err != nil {
@@ -83,14 +81,8 @@ func (s *Service) showToken(ctx context.Context, account, idOrName string) (Rota
 	}
 	s.audit(ctx, "connector.rotate", account, c.ID, c.Name, "shown", true)
 	answer := rotationOf(c)
-	answer.TunnelToken = s.tunnelToken(c.ID, secret)
-	return answer, nil
-}
-
-// tunnelToken is a token for where the gateway is reached now.
-func (s *Service) tunnelToken(connectorID, secret string) string {
-	at := s.endpoint()
-	return link.Token{Server: at.Public, URL: at.URL, Pin: at.Pin, Connector: connectorID, Secret: secret}.Encode()
+	answer.TunnelToken, err = s.endpoint().Token(c.ID, secret)
+	return answer, err
 }
 
 // awaitRotation waits until the connector has answered, for a moment and only if

@@ -2,7 +2,6 @@ package manage
 
 import (
 	"context"
-	"slices"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -34,8 +33,8 @@ func (s *Service) RevokeSession(ctx context.Context, id string) (Session, error)
 	if err != nil {
 		return Session{}, err
 	}
-	i := slices.IndexFunc(sessions, func(o Session) bool { return o.ID == id })
-	if i < 0 {
+	o, ok := find(sessions, func(o Session) bool { return o.ID == id })
+	if !ok {
 		return Session{}, faultf(store.ErrNotFound, "you have no session %q; it may have ended by itself", id)
 	}
 	caller := CallerFrom(ctx)
@@ -43,7 +42,7 @@ func (s *Service) RevokeSession(ctx context.Context, id string) (Session, error)
 		return Session{}, err
 	}
 	s.audit(ctx, "session.revoke", caller.Account, id, "")
-	return sessions[i], nil
+	return o, nil
 }
 
 // RevokeSessions ends the caller's own sessions but the current one, and
@@ -68,15 +67,11 @@ func (s *Service) ConfirmSession(ctx context.Context, password string) (Session,
 	if err != nil {
 		return Session{}, err
 	}
-	signIn, err := s.signInService()
-	if err != nil {
-		return Session{}, err
-	}
-	i := slices.IndexFunc(sessions, func(o Session) bool { return o.Current })
-	if i < 0 {
+	o, ok := find(sessions, func(o Session) bool { return o.Current })
+	if !ok {
 		return Session{}, faultf(ErrForbidden, "only a session can be confirmed, not a management token; sign in to the console")
 	}
-	confirmed, err := signIn.Confirm(ctx, sessions[i].Session, password)
+	confirmed, err := s.signIn.Confirm(ctx, o.Session, password)
 	if err != nil {
 		return Session{}, err
 	}
@@ -90,6 +85,6 @@ func (s *Service) signedIn(ctx context.Context) (Caller, error) {
 	if caller.User == "" {
 		return Caller{}, faultf(ErrForbidden, "only users have sessions, and each sees the own ones; sign in to the console")
 	}
-	_, err := s.account(ctx, caller.Account)
+	_, err := s.account(ctx)
 	return caller, err
 }

@@ -1,8 +1,8 @@
 package manage
 
 import (
+	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -21,11 +21,10 @@ type CreateToken struct {
 	// User is whom the token acts for, by id or name. Operators have to name one;
 	// for others it is the caller.
 	User string `json:"user" need:"filled"`
-	// Rights are what it may be used for; 0 is to read.
-	Rights store.Rights `json:"rights"`
+	// Rights are the names of what it may be used for; nil is to read.
+	Rights []string `json:"rights"`
 	// ExpiresAt is when it ends by itself; nil: never.
 	ExpiresAt *time.Time `json:"expires_at"`
-	Account   string     `json:"account"`
 }
 
 // CreatedToken is the answer to [CreateToken]: the only place of the secret.
@@ -46,59 +45,58 @@ type RevokedToken struct {
 	Made Made `json:"made"`
 }
 
-// Tokens lists the management tokens of all users of an account.
-func (s *Service) Tokens(account string) ([]Token, error) {
-	return list(s, account, s.store.Tokens, s.tokenOf)
+// Tokens lists the management tokens of all users of the account.
+func (s *Service) Tokens(ctx context.Context) ([]Token, error) {
+	return list(ctx, s, s.store.Tokens, s.tokenOf)
 }
 
-// CreateToken makes a management token. A token cannot make another one: who
-// found one could then not be locked out by revoking it.
+// CreateToken creates a management token. A token cannot create another one: its
+// thief could then not be locked out by revoking it.
 func (s *Service) CreateToken(ctx context.Context, c CreateToken) (CreatedToken, error) {
-	account, err := s.accountOfPerson(ctx, c.Account)
+	account, err := s.accountOfPerson(ctx)
 	if err != nil {
 		return CreatedToken{}, err
 	}
-	caller := CallerFrom(ctx)
-	switch {
-	case caller.Operator && c.User == "":
-		return CreatedToken{}, faultf(store.ErrInvalid, "a management token acts for a user; say which, as `user`")
-	case c.User == "":
-		c.User = caller.User
+	rights := store.RightRead
+	if c.Rights != nil {
+		if rights, err = store.ParseRights(c.Rights); err != nil {
+			return CreatedToken{}, err
+		}
 	}
-	u, err := s.user(account, c.User)
+	caller := CallerFrom(ctx)
+	if caller.Operator && c.User == "" {
+		return CreatedToken{}, faultf(store.ErrInvalid, "a management token acts for a user; name the user, as `user`")
+	}
+	u, err := s.user(account, cmp.Or(c.User, caller.User))
 	if err != nil {
 		return CreatedToken{}, err
 	}
 	if !caller.Operator && u.ID != caller.User {
-		return CreatedToken{}, faultf(ErrForbidden, "you can make management tokens for yourself only")
+		return CreatedToken{}, faultf(ErrForbidden, "you can create management tokens for yourself only")
 	}
-	if c.Rights == 0 {
-		c.Rights = store.RightRead
-	}
-	t, secret, err := s.store.CreateToken(ctx, store.Token{
-		Account: account, User: u.ID, Name: c.Name, Rights: c.Rights, ExpiresAt: c.ExpiresAt,
+	return change(ctx, s, func(account string) (CreatedToken, write, error) {
+		t := store.Token{Account: account, User: u.ID, Name: c.Name, Rights: rights}
+		if c.ExpiresAt != nil {
+			t.ExpiresAt = new(c.ExpiresAt.UTC().Truncate(time.Millisecond))
+		}
+		t, secret, err := s.store.CreateToken(ctx, t)
+		return CreatedToken{
+			ID: t.ID, Name: t.Name, User: t.User, Rights: t.Rights, Token: secret, CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt,
+		}, write{"token.create", t.ID, t.Name, []any{"user", u.ID, "rights", t.Rights.Names()}}, err
 	})
-	if err != nil {
-		return CreatedToken{}, err
-	}
-	s.audit(ctx, "token.create", account, t.ID, t.Name, "user", u.ID, "rights", t.Rights.Names())
-	return CreatedToken{
-		ID: t.ID, Name: t.Name, User: t.User, Rights: t.Rights, Token: secret, CreatedAt: t.CreatedAt, ExpiresAt: t.ExpiresAt,
-	}, nil
 }
 
 // RevokeToken ends a management token. When it returns, new requests with it
-// fail. What it has made stays, and is in the answer: see
+// fail. What it has created stays, and is in the answer: see
 // [Service.RevokeTokenAndMade].
-func (s *Service) RevokeToken(ctx context.Context, account, id string) (RevokedToken, error) {
-	return change(ctx, s, account, func(account string) (RevokedToken, write, error) {
-		tokens := s.store.Tokens(account)
-		i := slices.IndexFunc(tokens, func(t store.Token) bool { return t.ID == id })
-		if i < 0 {
-			return RevokedToken{}, write{}, faultf(store.ErrNotFound, "there is no management token %q in account %q", id, account)
+func (s *Service) RevokeToken(ctx context.Context, id string) (RevokedToken, error) {
+	return change(ctx, s, func(account string) (RevokedToken, write, error) {
+		t, ok := find(s.store.Tokens(account), func(t store.Token) bool { return t.ID == id })
+		if !ok {
+			return RevokedToken{}, write{}, faultf(store.ErrNotFound, "management token %q not found in account %q", id, account)
 		}
 		err := s.store.RemoveToken(ctx, account, id)
-		return RevokedToken{Token: s.tokenOf(tokens[i]), Made: s.madeBy(account, id)}, write{"token.revoke", id, tokens[i].Name, nil}, err
+		return RevokedToken{Token: s.tokenOf(t), Made: s.madeBy(account, id)}, write{"token.revoke", id, t.Name, nil}, err
 	})
 }
 

@@ -134,7 +134,7 @@ func TestTokenPairs(t *testing.T) {
 	if status, body := w.request(token, "POST /pairings/approve", ""); status != 200 {
 		t.Fatalf("%d %s", status, body)
 	}
-	made, err := w.service.MadeByToken(manage.WithCaller(t.Context(), w.mine), "", token.Token)
+	made, err := w.service.MadeByToken(manage.WithCaller(t.Context(), w.mine), token.Token)
 	if err != nil || len(made.Connectors) != 1 || made.Connectors[0].Name != "mine-device" {
 		t.Errorf("made is %+v, %v", made, err)
 	}

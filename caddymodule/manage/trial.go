@@ -1,17 +1,23 @@
 package manage
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
+	"github.com/postern-dev/postern/connector/link"
 )
 
 const (
@@ -41,7 +47,7 @@ type TestResult struct {
 	ToolsReason string `json:"tools_reason,omitempty"`
 	// Connector is the name of the one that was asked, empty if none is online.
 	Connector string `json:"connector,omitempty"`
-	// Answer is the beginning of what the model said.
+	// Answer is the beginning of the model's answer.
 	Answer string `json:"answer"`
 	// Error is why the completion failed, empty if OK.
 	Error string `json:"error,omitempty"`
@@ -50,18 +56,18 @@ type TestResult struct {
 // TestDeployment runs a short completion on a deployment, bypassing its queue, and
 // then asks for the call of a tool, within one minute. A model that does not answer
 // is not an error of the operation.
-func (s *Service) TestDeployment(ctx context.Context, account, name string) (TestResult, error) {
-	account, err := s.account(ctx, account)
+func (s *Service) TestDeployment(ctx context.Context, name string) (TestResult, error) {
+	account, err := s.account(ctx)
 	if err != nil {
 		return TestResult{}, err
 	}
 	d, ok := s.store.Deployment(account, name)
 	if !ok {
-		return TestResult{}, faultf(store.ErrNotFound, "there is no deployment %q in account %q", name, account)
+		return TestResult{}, faultf(store.ErrNotFound, "deployment %q not found in account %q", name, account)
 	}
 	ctx, cancel := context.WithTimeout(ctx, trialWait)
 	defer cancel()
-	t := trial{result: TestResult{Tools: ToolsUnknown}}
+	t := trial{result: TestResult{Tools: ToolsUnknown}, options: d.Options, now: s.now}
 	if err := t.run(ctx, s, d); err != nil {
 		t.result.Error = err.Error()
 		return t.result, nil
@@ -71,13 +77,27 @@ func (s *Service) TestDeployment(ctx context.Context, account, name string) (Tes
 	return t.result, nil
 }
 
-// trial is a test of a deployment.
+// trial is a test of a deployment. Its model is asked in the messages dialect, which
+// has one form of an answer for all model servers.
 type trial struct {
-	model
-	result TestResult
+	question
+	model   string // the upstream's name for it
+	options compat.Options
+	now     func() time.Time
+	result  TestResult
+
+	text        strings.Builder // of the streamed answer
+	deltas      int             // pieces of text or thoughts
+	first, last time.Time       // when they came
 }
 
-// run finds the way of the deployment and asks the model for a sentence.
+// Admit implements [dialect.Gateway].
+func (t *trial) Admit(string) (compat.Options, *dialect.Error) { return t.options, nil }
+
+// Hold implements [dialect.Gateway].
+func (*trial) Hold(int64) *dialect.Error { return nil }
+
+// run finds the route of the deployment and asks the model for a sentence.
 func (t *trial) run(ctx context.Context, s *Service, d store.Deployment) error {
 	con, to, err := s.chosen(d)
 	if err != nil {
@@ -87,11 +107,8 @@ func (t *trial) run(ctx context.Context, s *Service, d store.Deployment) error {
 	if err != nil {
 		return err
 	}
-	t.result.Connector = con.Name
-	t.model = model{
-		question: question{tunnel: to, connector: con.Name, upstream: upstream, limit: trialWait},
-		name:     name, options: d.Options, now: s.now,
-	}
+	t.result.Connector, t.model = con.Name, name
+	t.question = question{tunnel: to, connector: con.Name, upstream: upstream, limit: trialWait}
 	return t.speak(ctx)
 }
 
@@ -110,51 +127,149 @@ func (s *Service) chosen(d store.Deployment) (store.Connector, Tunnel, error) {
 	return store.Connector{}, nil, errors.New("the deployment's connector was removed; register the deployment again")
 }
 
+// message is as much of an answer as tests read.
+type message struct {
+	Content    []block `json:"content"`
+	StopReason string  `json:"stop_reason"`
+}
+
+// block is a part of an answer, or a piece of one in a stream.
+type block struct {
+	Type     string          `json:"type"`
+	Text     string          `json:"text"`
+	Thinking string          `json:"thinking"`
+	Name     string          `json:"name"` // of a tool
+	Input    json.RawMessage `json:"input"`
+}
+
+// ask sends a request of the messages dialect, with a conversation that begins with
+// text. Without an error, the answer's body must be closed.
+func (t *trial) ask(ctx context.Context, text string, request map[string]any) (dialect.Call, *http.Response, error) {
+	request["model"] = t.model
+	request["messages"] = []any{map[string]any{"role": "user", "content": text}}
+	body, err := json.Marshal(request)
+	if err != nil {
+		return nil, nil, err
+	}
+	call, fault := dialect.Decode(dialect.Operation{Kind: dialect.CreateMessage, Dialect: dialect.Messages}, body,
+		&dialect.Env{Context: ctx, Now: t.now, NewID: dialect.NewID, Gateway: t})
+	if fault != nil {
+		return nil, nil, fault
+	}
+	if body, err = io.ReadAll(call.Body(t.model)); err != nil {
+		return nil, nil, err
+	}
+	answer, err := t.do(ctx, http.MethodPost, "/v1/chat/completions", body)
+	return call, answer, err
+}
+
+// readMessage reads a whole answer.
+func (t *trial) readMessage(ctx context.Context, call dialect.Call, body io.Reader) (answer message, usage dialect.Usage, err error) {
+	data, err := io.ReadAll(io.LimitReader(body, maxTrialAnswer))
+	if err != nil {
+		return answer, usage, t.explain(ctx, err)
+	}
+	data, usage, fault := call.Answer(data)
+	if fault != nil {
+		return answer, usage, shown(fault)
+	}
+	return answer, usage, json.Unmarshal(data, &answer)
+}
+
 // speak asks the model for a sentence, and measures how fast it comes.
 func (t *trial) speak(ctx context.Context) error {
 	begin := t.now()
-	call, answer, err := t.ask(ctx, map[string]any{
-		"max_tokens": trialTokens, "stream": true,
-		"messages": said("Say hello to the person who has just set you up, in one short sentence."),
-	})
+	call, answer, err := t.ask(ctx, "Say hello to the person who has just set you up, in one short sentence.",
+		map[string]any{"max_tokens": trialTokens, "stream": true})
 	if err != nil {
 		return err
 	}
 	defer answer.Body.Close()
-	got := speech{now: t.now}
-	err = got.read(ctx, &t.model, call, answer)
-	t.measure(begin, &got)
+	err = t.read(ctx, call, answer)
+	counted := t.result.Tokens
+	t.measure(begin)
 	switch {
-	case err != nil || got.deltas > 0:
+	case err != nil || t.deltas > 0:
 		return err
-	case got.tokens > 0:
-		return fmt.Errorf("the model produced %d tokens and none of them is text", got.tokens)
+	case counted > 0:
+		return fmt.Errorf("the model produced %d tokens and none of them is text", counted)
 	}
-	return errors.New("the model's answer is empty; is it one for chat?")
+	return errors.New("the model's answer is empty; is it a chat model?")
 }
 
-// said is a conversation that begins with this.
-func said(text string) any {
-	return []any{map[string]any{"role": "user", "content": text}}
+// read reads the answer to a request for a stream to its end, or until it is long
+// enough.
+func (t *trial) read(ctx context.Context, call dialect.Call, answer *http.Response) error {
+	if link.HasMediaType(answer.Header, "application/json") { // of a server that does not stream
+		whole, usage, err := t.readMessage(ctx, call, answer.Body)
+		t.count(usage, !usage.Estimated)
+		for _, b := range whole.Content {
+			t.add(b)
+		}
+		return err
+	}
+	stream, body, buf := call.NewStream(), io.LimitReader(answer.Body, maxTrialAnswer), make([]byte, 32<<10)
+	for t.deltas < trialDeltas && !stream.Done() {
+		n, err := body.Read(buf)
+		t.events(stream.Feed(buf[:n]))
+		if err == io.EOF {
+			t.events(stream.End(nil))
+		} else if err != nil && !stream.Done() {
+			return t.explain(ctx, err)
+		}
+	}
+	t.count(stream.Usage())
+	if fault := stream.Err(); fault != nil {
+		return shown(fault)
+	}
+	return nil
+}
+
+func (t *trial) count(usage dialect.Usage, counted bool) {
+	if counted {
+		t.result.Tokens = int(usage.CompletionTokens)
+	}
+}
+
+// events adds the text in events of the messages dialect.
+func (t *trial) events(events []byte) {
+	for line := range bytes.Lines(events) {
+		var event struct{ Delta block }
+		if data, ok := bytes.CutPrefix(line, []byte("data:")); ok && json.Unmarshal(data, &event) == nil && t.deltas < trialDeltas {
+			t.add(event.Delta)
+		}
+	}
+}
+
+// add adds a piece. Thoughts count, but are not shown.
+func (t *trial) add(b block) {
+	if b.Text == "" && b.Thinking == "" {
+		return
+	}
+	t.last = t.now()
+	if t.deltas == 0 {
+		t.first = t.last
+	}
+	t.deltas++
+	if t.text.Len() < maxTrialText {
+		t.text.WriteString(b.Text)
+	}
 }
 
 // measure fills in what has come, also of an answer that broke off.
-func (t *trial) measure(begin time.Time, got *speech) {
+func (t *trial) measure(begin time.Time) {
 	r := &t.result
-	r.Answer = printable(got.text.String(), maxTrialText)
-	r.Tokens = got.tokens
-	if r.Tokens == 0 { // the server did not count them
-		r.Tokens = got.deltas
-	}
-	if got.deltas == 0 {
+	r.Answer = oneLine(t.text.String(), maxTrialText)
+	r.Tokens = cmp.Or(r.Tokens, t.deltas) // if the server did not count them
+	if t.deltas == 0 {
 		return
 	}
-	r.FirstTokenMillis = float64(got.first.Sub(begin).Microseconds()) / 1000
+	r.FirstTokenMillis = float64(t.first.Sub(begin).Microseconds()) / 1000
 	// The first token took the time of the prompt, which is not related to the
 	// pace of the others. When all came at once, nothing else is known.
-	tokens, took := r.Tokens-1, got.last.Sub(got.first)
-	if got.deltas == 1 || tokens == 0 {
-		tokens, took = r.Tokens, got.last.Sub(begin)
+	tokens, took := r.Tokens-1, t.last.Sub(t.first)
+	if t.deltas == 1 || tokens == 0 {
+		tokens, took = r.Tokens, t.last.Sub(begin)
 	}
 	if took > 0 {
 		r.TokensPerSecond = float64(tokens) / took.Seconds()
@@ -167,11 +282,10 @@ const weatherTool = "get_weather"
 // tools asks for the call of a tool in the way of agents, which leave the
 // choice to the model, and judges the answer.
 func (t *trial) tools(ctx context.Context) (works, reason string) {
-	call, answer, err := t.ask(ctx, map[string]any{
+	call, answer, err := t.ask(ctx, "What is the weather in Paris now? Call the tool "+weatherTool+" to find out.", map[string]any{
 		"max_tokens": toolTokens, "tool_choice": map[string]any{"type": "auto"},
-		"messages": said("What is the weather in Paris now? Call the tool " + weatherTool + " to find out."),
 		"tools": []any{map[string]any{
-			"name": weatherTool, "description": "Tells the present weather in a city.",
+			"name": weatherTool, "description": "Returns the current weather in a city.",
 			"input_schema": map[string]any{
 				"type": "object", "required": []string{"city"},
 				"properties": map[string]any{"city": map[string]any{"type": "string"}},
@@ -190,29 +304,22 @@ func (t *trial) tools(ctx context.Context) (works, reason string) {
 	if err != nil {
 		return ToolsUnknown, err.Error()
 	}
-	return judgeCall(got)
+	return judge(got)
 }
 
-// judgeCall judges an answer that should have the call of weatherTool.
-func judgeCall(answer message) (works, reason string) {
-	at := slices.IndexFunc(answer.Content, func(b block) bool { return b.Type == "tool_use" })
-	switch {
-	case at >= 0:
-		return judgeArguments(answer.Content[at])
-	case answer.StopReason == "max_tokens":
-		return ToolsUnknown, fmt.Sprintf("the model was not done after %d tokens", toolTokens)
-	}
-	return ToolsNo, "the model answered in words instead of calling the tool"
-}
-
-// judgeArguments judges the call of a tool.
-func judgeArguments(call block) (works, reason string) {
+// judge judges an answer that should have the call of weatherTool.
+func judge(answer message) (works, reason string) {
+	call, called := find(answer.Content, func(b block) bool { return b.Type == "tool_use" })
 	var arguments struct {
 		City string `json:"city"`
 	}
 	switch {
+	case !called && answer.StopReason == "max_tokens":
+		return ToolsUnknown, fmt.Sprintf("the model was not done after %d tokens", toolTokens)
+	case !called:
+		return ToolsNo, "the model answered in words instead of calling the tool"
 	case call.Name != weatherTool:
-		return ToolsNo, fmt.Sprintf("the model called %q, which is no tool that it has", printable(call.Name, 64))
+		return ToolsNo, fmt.Sprintf("the model called %q, which is not one of its tools", oneLine(call.Name, 64))
 	case json.Unmarshal(call.Input, &arguments) != nil || arguments.City == "":
 		return ToolsNo, "the model called the tool with arguments that it does not take"
 	}

@@ -133,7 +133,7 @@ func TestTrial(t *testing.T) {
 		}, 5, 100, 50, "Hello", ""},
 		{"comments and other fields", events("wait", hello+"\n: comment\nid: 3\nevent: x", "wait", more, stop, done), 2, 100, 10, "Hello [31m", ""},
 
-		{"empty", events(role, stop, done), 0, 0, 0, "", "the model's answer is empty; is it one for chat?"},
+		{"empty", events(role, stop, done), 0, 0, 0, "", "the model's answer is empty; is it a chat model?"},
 		{"no events", events(), 0, 0, 0, "", "the model server stopped before the answer was complete"},
 		{"tokens that are no text", events(stop, usage, done), 11, 0, 0, "", "produced 11 tokens and none of them is text"},
 		{"ends in the middle", events("wait", hello), 1, 100, 10, "Hel", "the model server stopped before the answer was complete"},
@@ -177,7 +177,7 @@ func TestTrialOfTools(t *testing.T) {
 		{"works", goodCall, manage.ToolsWork, ""},
 		{"words", words("stop"), manage.ToolsNo, "in words"},
 		{"not done", words("length"), manage.ToolsUnknown, "not done after 512 tokens"},
-		{"made up tool", call("get_wether", `{}`), manage.ToolsNo, `called "get_wether", which is no tool`},
+		{"made up tool", call("get_wether", `{}`), manage.ToolsNo, `called "get_wether", which is not one of its tools`},
 		{"broken arguments", call("get_weather", `{"city":`), manage.ToolsNo, "arguments"},
 		{"no arguments", call("get_weather", ``), manage.ToolsNo, "arguments"},
 		{"other arguments", call("get_weather", `{"town":"Paris"}`), manage.ToolsNo, "arguments"},
@@ -294,5 +294,5 @@ func TestTrialWithoutAWay(t *testing.T) {
 	if w.Code != 404 {
 		t.Errorf("unknown deployment: %d", w.Code)
 	}
-	wantError(t, w, `no deployment "none"`)
+	wantError(t, w, `deployment "none" not found`)
 }

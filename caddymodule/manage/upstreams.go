@@ -7,14 +7,12 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/postern-dev/postern/connector/link"
+	"github.com/postern-dev/postern/connector/text"
 )
 
 const (
@@ -35,8 +33,8 @@ type UpstreamModels struct {
 
 // UpstreamModels asks the upstreams of a connector, which must be online, for
 // their models.
-func (s *Service) UpstreamModels(ctx context.Context, account, connector string) ([]UpstreamModels, error) {
-	account, err := s.account(ctx, account)
+func (s *Service) UpstreamModels(ctx context.Context, connector string) ([]UpstreamModels, error) {
+	account, err := s.account(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +102,7 @@ func (q question) models(ctx context.Context) ([]string, error) {
 	}
 	list, ok := link.ParseModels(data)
 	if !ok {
-		return nil, errors.New("the model server answered /v1/models with something else than a list of models; is the upstream's address that of an OpenAI-compatible server?")
+		return nil, errors.New("the model server answered /v1/models with something other than a list of models; is the upstream's address that of an OpenAI-compatible server?")
 	}
 	ids := slices.DeleteFunc(list.IDs, func(id string) bool { return !isModelID(id) })
 	ids = ids[:min(len(ids), maxModels)]
@@ -114,9 +112,4 @@ func (q question) models(ctx context.Context) ([]string, error) {
 
 // isModelID reports whether an id is short and printable: it is shown on pages
 // and terminals.
-func isModelID(id string) bool {
-	return id != "" && len(id) <= maxModelID && !strings.ContainsFunc(id, func(r rune) bool {
-		// utf8.RuneError stands for what was no text.
-		return !unicode.IsPrint(r) || r == utf8.RuneError
-	})
-}
+func isModelID(id string) bool { return id != "" && len(id) <= maxModelID && text.Line(id) == id }

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -31,27 +30,6 @@ func (s *Store) Secret(ctx context.Context, name string, generate func() ([]byte
 		}
 		t.put(path, &secretRecord{Value: generated})
 		return generated, nil
-	})
-}
-
-// ReplaceSecret puts value in the place of a secret that is old; it may be there
-// already.
-func (s *Store) ReplaceSecret(ctx context.Context, name string, old, value []byte) error {
-	path := dirSecrets + name
-	return s.update(ctx, "replacing the secret "+name, func(t *tx) error {
-		kept := readSecret(t, path)
-		switch {
-		case kept == nil:
-			return Errorf(ErrNotFound, "it is not there")
-		case bytes.Equal(kept, value):
-			return nil
-		case !bytes.Equal(kept, old):
-			return Errorf(ErrConflict, "it was changed meanwhile")
-		case len(value) == 0:
-			return Errorf(ErrInvalid, "it must not be empty")
-		}
-		t.put(path, &secretRecord{Value: value})
-		return nil
 	})
 }
 

@@ -276,27 +276,6 @@ func TestSecret(t *testing.T) {
 	wantError(t, err, store.ErrInvalid, "must not be empty")
 }
 
-func TestReplaceSecret(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "gateway.db")
-	s := storetest.Open(t, path)
-	wantError(t, s.ReplaceSecret(t.Context(), "x", []byte("a"), []byte("b")), store.ErrNotFound, "x")
-	if _, err := s.Secret(t.Context(), "x", func() ([]byte, error) { return []byte("a"), nil }); err != nil {
-		t.Fatal(err)
-	}
-	wantError(t, s.ReplaceSecret(t.Context(), "x", []byte("b"), []byte("c")), store.ErrConflict, "x")
-	wantError(t, s.ReplaceSecret(t.Context(), "x", []byte("a"), nil), store.ErrInvalid, "must not be empty")
-	for range 2 { // the second time it is there
-		if err := s.ReplaceSecret(t.Context(), "x", []byte("a"), []byte("b")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := reopen(t, s, path).Secret(t.Context(), "x", func() ([]byte, error) { return nil, errors.New("it is gone") })
-	if err != nil || string(got) != "b" {
-		t.Errorf("the secret is %q, %v", got, err)
-	}
-}
-
 func TestSubscribe(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)

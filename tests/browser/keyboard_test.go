@@ -78,7 +78,7 @@ func TestByKeyboard(t *testing.T) {
 	p.tabTo("Create the key")
 	p.keys(kb.Enter)
 	p.Sees("Key typed")
-	p.tabTo("I have copied it")
+	p.tabTo("Done")
 	p.keys(kb.Enter)
 	p.Arrives("/console/keys")
 	p.tabTo("Revoke typed")

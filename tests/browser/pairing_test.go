@@ -22,16 +22,16 @@ func TestDeniedDevice(t *testing.T) {
 	device := r.Pair(t, "stranger", r.startPairing(p), r.model)
 	p.Sees(r.fingerprint(device))
 	p.Open("/console/connectors") // where it can be decided, too
-	p.Sees("waits for you")
+	p.Sees("waiting for approval")
 	p.Look("connectors-device")
 	p.Press("Deny")
-	p.SeesNot("waits for you")
+	p.SeesNot("waiting for approval")
 	if code := device.WaitExit(t, patience); code != notPaired || !strings.Contains(device.Log(), "denied") {
 		t.Errorf("the denied device: exit code %d\n%s", code, device.Log())
 	}
 	p.Open("/console/start")
 	p.Sees("was denied")
-	p.Sees("0 of 4 steps")
+	p.Sees("0 of 4 done")
 }
 
 // A machine that was set up anew gets its old place, after a look at both.
@@ -48,15 +48,15 @@ func TestReplacedDevice(t *testing.T) {
 	p.Press("Approve")
 	p.Sees("scripted on ")
 	p.Click(`form[action="/console/start/register"] button`)
-	p.Sees("2 of 4 steps")
+	p.Sees("2 of 4 done")
 	key := r.key(p, "laptop", "*")
 	r.expectChat(key, "scripted", http.StatusOK)
 
 	second := pair("second")
-	p.Sees("A connector gpu-box is online")
+	p.Sees("A connector named gpu-box is already online")
 	p.Look("start-device-online")
 	first.Kill()
-	p.Sees("There is a connector gpu-box, which is offline") // by itself
+	p.Sees("A connector named gpu-box is offline") // by itself
 	p.Look("start-device-again")
 	p.Press("Approve as…")
 	p.Sees("Or give it the place of a connector")
@@ -94,7 +94,7 @@ func TestExpiredDevice(t *testing.T) {
 		t.Errorf("the late device: exit code %d\n%s", code, device.Log())
 	}
 	p.Open("/console/start")
-	p.Sees("ran out")
+	p.Sees("expired")
 	p.Look("start-expired")
 	code := r.startPairing(p) // and on with a new one
 	p.Sees(code)

@@ -14,7 +14,7 @@ func TestAnotherAccountSeesNothing(t *testing.T) {
 	ada := r.firstUser("ada")
 	r.paired(ada, "secret-box")
 	ada.Click(`form[action="/console/start/register"] button`)
-	ada.Sees("2 of 4 steps")
+	ada.Sees("2 of 4 done")
 	key := r.key(ada, "secret-key", "*")
 	r.expectChat(key, "scripted", http.StatusOK)
 
@@ -22,7 +22,7 @@ func TestAnotherAccountSeesNothing(t *testing.T) {
 	var invited struct{ URL string }
 	r.Manage(t, http.MethodPost, "/invitations", map[string]string{"account": "other"}, &invited)
 	eve := r.redeem(invited.URL, "eve")
-	eve.Sees("0 of 4 steps")
+	eve.Sees("0 of 4 done")
 	for _, tab := range []string{"start", "models", "keys", "connectors", "activity", "settings"} {
 		eve.Open("/console/" + tab)
 		html := Eval[string](eve, "document.documentElement.outerHTML")
@@ -77,7 +77,7 @@ func TestUsersComeAndGo(t *testing.T) {
 	ada.Open("/console/start")
 	ada.Expect("status of 401")
 	stranger.Open("/console/settings")
-	stranger.Press("End all others")
+	stranger.Press("Sign out other sessions")
 	stranger.Sees("ended")
 	ada.Arrives("/console/sign-in?next=%2Fconsole%2Fstart")
 	ada.Open("/console/keys")
@@ -139,7 +139,7 @@ func TestHostileNames(t *testing.T) {
 	check("device")
 	p.Look("hostile-device")
 	p.Press("Approve")
-	p.SeesNot("waits for you")
+	p.SeesNot("waiting for approval")
 	check("start")
 	for i, path := range []string{"connectors", "models/new", "settings", "keys/new"} {
 		p.Open("/console/" + path)

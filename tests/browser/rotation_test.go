@@ -15,7 +15,7 @@ func TestRotatingAToken(t *testing.T) {
 	p := r.firstUser("ada")
 	r.paired(p, "box")
 	p.Click(`form[action="/console/start/register"] button`)
-	p.Sees("2 of 4 steps")
+	p.Sees("2 of 4 done")
 	key := r.key(p, "laptop", "*")
 	config := r.PairedConfig("box")
 	before := fileText(t, config)
@@ -43,7 +43,7 @@ func TestRotatingAToken(t *testing.T) {
 	p.Look("connectors-rotating")
 	p.Click(`td[data-label="State"] a`)
 	p.Press("Show a token to copy")
-	p.Sees("the only place that shows the token")
+	p.Sees("Copy this token now")
 	token := strings.TrimSpace(p.Text("#token-new"))
 	if !strings.HasPrefix(token, "ptt_") {
 		t.Errorf("the page shows no token but %d characters", len(token))

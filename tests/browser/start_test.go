@@ -12,7 +12,7 @@ func TestFromFirstStartToFirstCompletion(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	p := r.firstUser("ada")
-	p.Sees("0 of 4 steps")
+	p.Sees("0 of 4 done")
 	p.Look("start-empty")
 	for _, tab := range []string{"models", "keys", "connectors", "activity", "settings"} {
 		p.Open("/console/" + tab)
@@ -25,14 +25,14 @@ func TestFromFirstStartToFirstCompletion(t *testing.T) {
 	device := r.Pair(t, "gpu-box", code, r.model)
 	fingerprint := r.fingerprint(device)
 	p.Sees(fingerprint) // live: nobody has reloaded the page
-	p.Sees("waits for you")
+	p.Sees("waiting for approval")
 	p.Look("start-device")
 	p.Press("Approve")
-	p.Sees("1 of 4 steps")
+	p.Sees("1 of 4 done")
 	p.Sees("scripted on ")
 	p.Look("start-offers")
 	p.Click(`form[action="/console/start/register"] button`)
-	p.Sees("2 of 4 steps")
+	p.Sees("2 of 4 done")
 
 	p.Open("/console/keys/new")
 	p.Fill("#scope", "scr*")
@@ -44,9 +44,9 @@ func TestFromFirstStartToFirstCompletion(t *testing.T) {
 	p.Look("key-created")
 
 	p.Open("/console/start")
-	p.Sees("3 of 4 steps")
+	p.Sees("3 of 4 done")
 	r.expectChat(key, "scripted", http.StatusOK)
-	p.Sees("All is set up")
+	p.Sees("All set.")
 	p.Look("start-done")
 
 	p.Open("/console/activity")
@@ -80,7 +80,7 @@ func TestRevokingAKey(t *testing.T) {
 	p := r.firstUser("ada")
 	r.paired(p, "box")
 	p.Click(`form[action="/console/start/register"] button`)
-	p.Sees("2 of 4 steps")
+	p.Sees("2 of 4 done")
 	p.Clipboard()
 	key := r.key(p, "short-lived", "scripted")
 	Eval[bool](p, `(() => {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -55,7 +56,7 @@ func newAccount(t *testing.T) (local account, st *store.Store, public *string) {
 		Store: st, Tunnels: noTunnels{},
 		Endpoint: func() manage.Endpoint { return manage.Endpoint{Public: *public, Pin: pin} },
 	})
-	return account{service: service, secrets: st}, st, public
+	return account{service}, st, public
 }
 
 // wantToken checks that the token leads to server and lets the connector in.
@@ -92,42 +93,6 @@ func TestUpConnectorIsReused(t *testing.T) {
 	wantToken(t, st, id, token, "127.0.0.1:40001")
 }
 
-// The process is the connector's configuration too: it keeps a new token for the
-// runs that come.
-func TestUpConnectorIsRotated(t *testing.T) {
-	account, st, _ := newAccount(t)
-	id, old, err := account.connector(asOperator(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, secret, err := st.ShowSecret(t.Context(), store.DefaultAccount, id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	fresh, err := link.ParseToken(old)
-	if err != nil {
-		t.Fatal(err)
-	}
-	fresh.Secret = secret
-	renewed := fresh.Encode()
-	for range 2 { // the second is for an answer that was lost
-		if err := account.keep(t.Context(), id)(old, renewed); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, done, err := st.FinishRotation(t.Context(), id, secret); !done || err != nil {
-		t.Fatal(done, err)
-	}
-	again, token, err := account.connector(asOperator(t))
-	if err != nil || again != id {
-		t.Fatalf("the connector is %s, was %s: %v", again, id, err)
-	}
-	wantToken(t, st, id, token, "127.0.0.1:7443")
-	if err := account.keep(t.Context(), id)(old, old); err == nil {
-		t.Error("a token is replaced that is not there")
-	}
-}
-
 // Its place may have been given to another device, which stays: a run takes the
 // next name then, and keeps to it.
 func TestUpConnectorOfAnotherDevice(t *testing.T) {
@@ -136,14 +101,15 @@ func TestUpConnectorOfAnotherDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, secret, err := st.ShowSecret(t.Context(), store.DefaultAccount, first)
+	_, code, err := st.CreatePairing(t.Context(), store.DefaultAccount, "test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, done, err := st.FinishRotation(t.Context(), first, secret); !done || err != nil {
-		t.Fatal(done, err)
+	device := store.Device{Hostname: "rack", Fingerprint: "3f9a", At: time.Now()}
+	if _, err := st.ClaimPairing(t.Context(), code, strings.Repeat("s", 43), device); err != nil {
+		t.Fatal(err)
 	}
-	if _, _, err := st.CreateConnector(t.Context(), store.DefaultAccount, ownName+"-2"); err != nil { // a user's
+	if _, _, err := st.ReplaceConnector(t.Context(), store.DefaultAccount, code, first, "test"); err != nil {
 		t.Fatal(err)
 	}
 	var ids [2]string
@@ -154,41 +120,8 @@ func TestUpConnectorOfAnotherDevice(t *testing.T) {
 		}
 		wantToken(t, st, ids[i], token, "127.0.0.1:7443")
 	}
-	if c, _ := st.Connector(ids[0]); c.Name != ownName+"-3" || ids[0] != ids[1] || len(st.Connectors(store.DefaultAccount)) != 3 {
+	if c, _ := st.Connector(ids[0]); c.Name != ownName+"-2" || ids[0] != ids[1] || len(st.Connectors(store.DefaultAccount)) != 2 {
 		t.Errorf("the connectors are %s %q and %s", ids[0], c.Name, ids[1])
-	}
-}
-
-// A run that was killed right after it made the connector left one behind
-// whose secret is lost.
-func TestUpConnectorWithoutItsSecret(t *testing.T) {
-	account, st, _ := newAccount(t)
-	left, _, err := st.CreateConnector(asOperator(t), store.DefaultAccount, ownName)
-	if err != nil {
-		t.Fatal(err)
-	}
-	id, token, err := account.connector(asOperator(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if id == left.ID {
-		t.Error("the connector without a secret was kept")
-	}
-	wantToken(t, st, id, token, "127.0.0.1:7443")
-}
-
-// One that deployments lead to is a user's and is not replaced.
-func TestUpConnectorOfAUser(t *testing.T) {
-	account, st, _ := newAccount(t)
-	theirs, _, err := st.CreateConnector(asOperator(t), store.DefaultAccount, ownName)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := st.SetDeployment(asOperator(t), store.Deployment{Account: store.DefaultAccount, Name: "m", Connectors: []string{theirs.ID}}); err != nil {
-		t.Fatal(err)
-	}
-	if _, _, err := account.connector(asOperator(t)); err == nil || !strings.Contains(err.Error(), "did not make") {
-		t.Errorf("error = %v", err)
 	}
 }
 

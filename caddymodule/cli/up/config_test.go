@@ -37,7 +37,7 @@ func TestChooseHTTP(t *testing.T) {
 		}
 	}
 	for _, listen := range []string{"x", "", "localhost:http", "localhost:70000", "0.0.0.0:8080", "192.168.1.2:8080", "gw.example.com:443"} {
-		if err := new(addresses).chooseHTTP(listen); !errors.Is(err, ErrUsage) {
+		if err := new(addresses).chooseHTTP(listen); !errors.As(err, new(UsageError)) {
 			t.Errorf("%q: error %v, want a usage error", listen, err)
 		}
 	}

@@ -126,7 +126,7 @@ func parseConnect(raw string) (string, error) {
 }
 
 // deploymentName is the public name for a model id: the id itself, or, where
-// it cannot be one (llama.cpp may say a file path), the nearest that can.
+// it cannot be one (llama.cpp may report a file path), the nearest that can.
 // It is empty if nothing of the id is left.
 func deploymentName(id string) string {
 	if scope.CheckName(id) == nil {

@@ -179,7 +179,7 @@ func TestParseConnect(t *testing.T) {
 		"ftp://localhost", "http://", "http://:8080", "http://localhost:x", "http://a b",
 		"http://user:secret@localhost:1", "http://localhost/?x=1", "http://localhost/#x", "unix:///x",
 	} {
-		if _, err := parseConnect(raw); !errors.Is(err, ErrUsage) {
+		if _, err := parseConnect(raw); !errors.As(err, new(UsageError)) {
 			t.Errorf("%q: error %v, want a usage error", raw, err)
 		}
 	}

@@ -17,7 +17,6 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/scripted"
-	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 	"github.com/postern-dev/postern/connector/agent"
 	"github.com/postern-dev/postern/connector/config"
@@ -40,7 +39,6 @@ type Host struct {
 // Gateway is the running gateway.
 type Gateway struct {
 	Manage  *manage.Service
-	Store   *store.Store
 	Tunnels *tunnel.Hub
 }
 
@@ -84,16 +82,13 @@ type Ready struct {
 	Setup      bool   `json:"-"` // Console is the link for the first user
 }
 
-// ErrUsage matches errors in the options themselves.
-var ErrUsage = errors.New("the command line is wrong")
+// UsageError marks an error in the command line itself.
+type UsageError struct{ Err error }
 
-// usageError is such an error.
-type usageError string
+func (e UsageError) Error() string { return e.Err.Error() }
+func (e UsageError) Unwrap() error { return e.Err }
 
-func (e usageError) Error() string        { return string(e) }
-func (e usageError) Is(target error) bool { return target == ErrUsage }
-
-func usagef(format string, args ...any) error { return usageError(fmt.Sprintf(format, args...)) }
+func usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
 const (
 	// onlineTimeout bounds the wait for our own connector, over loopback.
@@ -128,7 +123,7 @@ func (u *Run) Start(ctx context.Context) (*Ready, error) {
 		return nil, err
 	}
 	ctx = manage.WithCaller(ctx, manage.Caller{Name: "caddy gateway up", Operator: true})
-	local := account{service: gateway.Manage, secrets: gateway.Store}
+	local := account{gateway.Manage}
 	connector, err := u.startConnector(ctx, gateway.Tunnels, local, server)
 	if err != nil {
 		return nil, err
@@ -176,7 +171,7 @@ func (u *Run) modelServer(ctx context.Context) (modelServer, error) {
 	server, ok, notes := probe.search(ctx, u.Search)
 	u.ready.Notes = notes
 	if !ok {
-		if server, err = u.startScripted(ctx, probe); err != nil {
+		if server, err = u.startScripted(); err != nil {
 			return modelServer{}, err
 		}
 	}
@@ -218,7 +213,7 @@ func (u *Run) explainTaken(ctx context.Context, probe prober, connect string, ca
 }
 
 // startScripted serves the scripted model on a loopback port.
-func (u *Run) startScripted(ctx context.Context, probe prober) (modelServer, error) {
+func (u *Run) startScripted() (modelServer, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return modelServer{}, fmt.Errorf("starting the scripted model: %w", err)
@@ -226,11 +221,7 @@ func (u *Run) startScripted(ctx context.Context, probe prober) (modelServer, err
 	u.scripted = &http.Server{Handler: scripted.New(scripted.Options{}), ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = u.scripted.Serve(ln) }() // ends with Stop
 	u.ready.Scripted = true
-	server, err := probe.ask(ctx, "http://"+ln.Addr().String())
-	if err != nil {
-		return modelServer{}, fmt.Errorf("starting the scripted model: %w", err)
-	}
-	return server, nil
+	return modelServer{base: "http://" + ln.Addr().String(), models: []string{scripted.ModelID}}, nil
 }
 
 // startGateway runs Caddy with our configuration.
@@ -268,7 +259,7 @@ func (u *Run) startConnector(ctx context.Context, hub *tunnel.Hub, local account
 	}
 	a, err := agent.New(configuration, agent.Options{
 		Logger: u.logger(), Version: version.Number(), DrainTimeout: agentGrace,
-		Keep: local.keep(context.WithoutCancel(ctx), id),
+		Keep: func(string, string) error { return nil }, // each run creates a token
 	})
 	if err != nil {
 		return "", fmt.Errorf("configuring the connector: %w", err)

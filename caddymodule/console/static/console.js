@@ -31,7 +31,7 @@
     const seconds = Math.round((at - Date.now()) / 1000);
     if (time.hasAttribute("data-expires")) {
       time.classList.toggle("soon", seconds < 120);
-      set(time, seconds <= 0 ? "ran out" : `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")} left`);
+      set(time, seconds <= 0 ? "expired" : `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")} left`);
       return;
     }
     if (!time.title) time.title = new Date(at).toLocaleString();
