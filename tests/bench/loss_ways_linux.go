@@ -27,7 +27,7 @@ type way struct {
 	congestion [2]string
 }
 
-// ways starts the systems, on a line that is still a perfect one.
+// ways starts the systems, on a line that loses nothing.
 func (b *builder) ways(ctx context.Context, o options, l *lab.Lab) ([]way, error) {
 	var ways []way
 	if o.has(postern) {
