@@ -25,7 +25,7 @@ const (
 )
 
 // serve is the life of one connection: its hello, then what that asks for.
-func (h *Hub) serve(conn link.Conn) {
+func (h *Hub) serve(conn *link.Conn) {
 	run, err := h.handshake(conn)
 	if err != nil {
 		h.counters.rejected.Add(1)
@@ -41,7 +41,7 @@ func (h *Hub) serve(conn link.Conn) {
 
 // handshake reads a connection's hello and answers it. It returns what is left to
 // do for the connection: nil after a refusal, which has closed it.
-func (h *Hub) handshake(conn link.Conn) (run func(), err error) {
+func (h *Hub) handshake(conn *link.Conn) (run func(), err error) {
 	ctx, cancel := context.WithTimeout(conn.Context(), helloTimeout)
 	defer cancel()
 	defer time.AfterFunc(helloMoment, func() { makeRoom(conn.Context()) }).Stop()
@@ -94,7 +94,7 @@ func (h *Hub) handshake(conn link.Conn) (run func(), err error) {
 }
 
 // dryRun answers a connector that only checks its token.
-func (h *Hub) dryRun(conn link.Conn, control *link.Control, c Connector) {
+func (h *Hub) dryRun(conn *link.Conn, control *link.Control, c Connector) {
 	makeRoom(conn.Context())
 	o := h.options.Load()
 	o.Logger.Info("a connector checks its token", "connector_id", c.ID, "remote", conn.RemoteAddr().String())
@@ -180,7 +180,7 @@ func (h *Hub) start(s *Session) *link.Deny {
 
 // deny rejects a connection; who is for the log. The close waits until the peer has
 // read why: it would drop the message.
-func (h *Hub) deny(conn link.Conn, control *link.Control, who slog.Attr, d link.Deny) {
+func (h *Hub) deny(conn *link.Conn, control *link.Control, who slog.Attr, d link.Deny) {
 	h.counters.denied.Add(1)
 	makeRoom(conn.Context()) // it only has to read why
 	o := h.options.Load()

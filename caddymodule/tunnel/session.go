@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quic-go/quic-go"
+
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -39,7 +41,7 @@ type Info struct {
 type Session struct {
 	hub       *Hub
 	id        string
-	conn      link.Conn
+	conn      *link.Conn
 	stream    link.ControlStream
 	control   *link.Control
 	connector Connector
@@ -70,7 +72,7 @@ type Session struct {
 
 var _ http.RoundTripper = (*Session)(nil)
 
-func newSession(h *Hub, conn link.Conn, stream link.ControlStream, control *link.Control, c Connector, hello link.Hello) *Session {
+func newSession(h *Hub, conn *link.Conn, stream link.ControlStream, control *link.Control, c Connector, hello link.Hello) *Session {
 	hello.Secret = ""
 	s := &Session{
 		hub: h, id: newID(), conn: conn, stream: stream, control: control, connector: c, hello: hello,
@@ -148,7 +150,7 @@ func (s *Session) RoundTrip(r *http.Request) (*http.Response, error) {
 const creditWait = time.Second
 
 // open begins a request and opens its stream.
-func (s *Session) open(ctx context.Context) (link.Stream, error) {
+func (s *Session) open(ctx context.Context) (*quic.Stream, error) {
 	// Counted first and checked then: a drain does it the other way round.
 	active := s.active.Add(1)
 	if !s.usable() {
@@ -181,11 +183,11 @@ func (s *Session) open(ctx context.Context) (link.Stream, error) {
 }
 
 // openSync waits for the connector to allow one more stream.
-func (s *Session) openSync(ctx context.Context) (link.Stream, error) {
+func (s *Session) openSync(ctx context.Context) (*quic.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, creditWait)
 	defer cancel()
 	defer context.AfterFunc(s.serving, cancel)()
-	return s.conn.OpenStream(ctx)
+	return s.conn.OpenStreamSync(ctx)
 }
 
 // end is called at the end of each request.

@@ -20,7 +20,7 @@ const maxWaiting = 1000
 // session: nothing can be sent to its upstreams.
 type waiting struct {
 	hub     *Hub
-	conn    link.Conn
+	conn    *link.Conn
 	stream  link.ControlStream
 	control *link.Control
 	ticket  Ticket
@@ -28,7 +28,7 @@ type waiting struct {
 
 // handshakeDevice answers a hello with a claim and returns what is left to do for
 // the connection: nil after a refusal, which has closed it.
-func (h *Hub) handshakeDevice(ctx context.Context, conn link.Conn, stream link.ControlStream, control *link.Control, hello link.Hello) (run func()) {
+func (h *Hub) handshakeDevice(ctx context.Context, conn *link.Conn, stream link.ControlStream, control *link.Control, hello link.Hello) (run func()) {
 	w := &waiting{hub: h, conn: conn, stream: stream, control: control}
 	if deny := w.claim(ctx, hello); deny != nil {
 		h.deny(conn, control, slog.Bool("claim", true), *deny)

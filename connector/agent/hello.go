@@ -144,7 +144,7 @@ func (a *Agent) runners(c *configuration) []dial.Runner {
 // leads to nothing, as a second hello would end the first's tunnel. It returns the
 // answer to the hello.
 func (a *Agent) race(ctx context.Context, c *configuration, p permit) (s *session, answer link.Message, err error) {
-	err = dial.Race(ctx, a.runners(c), a.retry.failures < busyAttempts, func(conn link.Conn) (err error) {
+	err = dial.Race(ctx, a.runners(c), a.retry.failures < busyAttempts, func(conn *dial.Conn) (err error) {
 		s = newSession(a, c, conn)
 		// The gateway is there, and has had the most of the work: it may take its time.
 		answer, err = s.handshake(ctx, p, longDialTimeout)
@@ -210,7 +210,7 @@ func printable(d link.Deny) link.Deny {
 
 // succeed moves from a tunnel to a new connection. Without a successor the old tunnel
 // takes no requests any longer all the same, if it has departed.
-func (a *Agent) succeed(ctx context.Context, old *session, c *configuration, conn link.Conn) (*session, error) {
+func (a *Agent) succeed(ctx context.Context, old *session, c *configuration, conn *dial.Conn) (*session, error) {
 	p := permit{successor, old, ctx}
 	if !c.sameConnector(old.config) {
 		p.purpose = newcomer

@@ -96,14 +96,13 @@ type search struct {
 
 // search begins to look for what is better than a tunnel as it is now.
 func (a *Agent) search(ctx context.Context, s *session) search {
-	_, quic := s.conn.(*dial.QUICConn)
 	switch {
 	case s.silent.Load():
 		return a.begin(ctx, s, a.rescue)
 	case s.config.transport != config.TransportAuto:
 	case s.conn.Transport() == link.TransportWebSocket:
 		return a.begin(ctx, s, a.upgradeToQUIC)
-	case quic:
+	default:
 		return a.begin(ctx, s, a.watchLoss)
 	}
 	return search{cancel: func() {}}
@@ -133,7 +132,7 @@ func (s *search) stop() (handover, bool) {
 }
 
 // move changes to a better connection with the same configuration.
-func (a *Agent) move(ctx context.Context, s *session, conn link.Conn, found chan<- handover) {
+func (a *Agent) move(ctx context.Context, s *session, conn *dial.Conn, found chan<- handover) {
 	next, err := a.succeed(ctx, s, a.inUse(), conn)
 	found <- handover{next, err}
 }
@@ -163,7 +162,7 @@ func (a *Agent) upgradeToQUIC(search, ctx context.Context, s *session, found cha
 
 // dialOne dials with one transport. A connection that comes after the end of ctx is
 // closed.
-func dialOne(ctx context.Context, open func(context.Context, *dial.Activity) (link.Conn, error)) (link.Conn, error) {
+func dialOne(ctx context.Context, open func(context.Context, *dial.Activity) (*dial.Conn, error)) (*dial.Conn, error) {
 	limited, cancel := context.WithTimeout(ctx, longDialTimeout)
 	defer cancel()
 	conn, err := open(limited, nil)
@@ -177,16 +176,19 @@ func dialOne(ctx context.Context, open func(context.Context, *dial.Activity) (li
 // watchLoss looks at what QUIC loses, and changes to a WebSocket where that is too
 // much.
 func (a *Agent) watchLoss(search, ctx context.Context, s *session, found chan<- handover) {
-	quic := s.conn.(*dial.QUICConn)
+	stats := func() (sent, lost uint64) {
+		s := s.conn.ConnectionStats()
+		return s.PacketsSent, s.PacketsLost
+	}
 	var meter dial.LossMeter
-	meter.Span(quic.Packets())
+	meter.Span(stats())
 	for {
 		select {
 		case <-search.Done():
 			return
 		case <-time.After(a.lossSpan):
 		}
-		if !meter.Span(quic.Packets()) || a.loss.Stays(time.Now()) {
+		if !meter.Span(stats()) || a.loss.Stays(time.Now()) {
 			continue
 		}
 		web := a.inUse().web
@@ -285,7 +287,7 @@ func (a *Agent) renew(search, ctx context.Context, s *session, found chan<- hand
 
 // dialAny makes a connection by the first transport that works, beginning with the
 // one that did last.
-func (c *configuration) dialAny(ctx context.Context, last string) (link.Conn, error) {
+func (c *configuration) dialAny(ctx context.Context, last string) (*dial.Conn, error) {
 	var errs []error
 	for _, web := range []bool{last == link.TransportWebSocket, last != link.TransportWebSocket} {
 		open := c.quic.Dial

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/text"
 )
@@ -23,7 +24,7 @@ const (
 type session struct {
 	agent   *Agent
 	config  *configuration
-	conn    link.Conn
+	conn    *dial.Conn
 	stream  link.ControlStream
 	control *link.Control
 	welcome link.Welcome
@@ -43,7 +44,7 @@ type session struct {
 	offers         chan link.Rotate  // the last one, until it is taken
 }
 
-func newSession(a *Agent, c *configuration, conn link.Conn) *session {
+func newSession(a *Agent, c *configuration, conn *dial.Conn) *session {
 	s := &session{
 		agent: a, config: c, conn: conn, decided: make(chan link.Message, 1), pongs: make(chan struct{}, 1),
 		silenceChanged: make(chan struct{}, 1), agreed: make(chan struct{}), updated: make(chan link.Updated, 1),

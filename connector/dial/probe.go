@@ -5,8 +5,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/quic-go/quic-go"
-
 	"github.com/postern-dev/postern/connector/link"
 )
 
@@ -73,22 +71,24 @@ func (s *probeSocket) again() {
 	}
 }
 
-// QUICConn is a connection over QUIC with what only this transport has.
-type QUICConn struct {
-	link.Conn
-	stats  func() quic.ConnectionStats
-	socket *probeSocket
+// Conn is a connection to a gateway.
+type Conn struct {
+	*link.Conn
+	probe *probeSocket // over UDP
+	bbr   bool         // this side of the WebSocket has it; the other side is unknown
 }
 
-// ArmProbe begins or ends to remember packets for ProbePath: it costs a copy of each.
-func (t *QUICConn) ArmProbe(on bool) { t.socket.arm(on) }
+// ArmProbe begins or ends to remember packets for ProbePath, which only UDP has: it
+// costs a copy of each.
+func (c *Conn) ArmProbe(on bool) {
+	if c.probe != nil {
+		c.probe.arm(on)
+	}
+}
 
 // ProbePath sends the last packet once more, if there is one.
-func (t *QUICConn) ProbePath() { t.socket.again() }
-
-// Packets returns how many packets this side has sent, and how many of them were
-// lost.
-func (t *QUICConn) Packets() (sent, lost uint64) {
-	s := t.stats()
-	return s.PacketsSent, s.PacketsLost
+func (c *Conn) ProbePath() {
+	if c.probe != nil {
+		c.probe.again()
+	}
 }

@@ -71,7 +71,7 @@ func NewQUIC(t Target) *QUIC {
 
 // Dial returns a connection to the gateway: the name is looked up each time, and of
 // several addresses the first that answers wins. activity may be nil.
-func (d *QUIC) Dial(ctx context.Context, activity *Activity) (link.Conn, error) {
+func (d *QUIC) Dial(ctx context.Context, activity *Activity) (*Conn, error) {
 	if activity == nil {
 		activity = newActivity()
 	}
@@ -117,7 +117,7 @@ func (d *QUIC) Dial(ctx context.Context, activity *Activity) (link.Conn, error) 
 // dialAddress makes a connection on a socket of its own. A socket that several
 // connections shared would need connection ids on our side, of which a change
 // of the NAT's mapping uses up one each time until none is left.
-func (d *QUIC) dialAddress(ctx context.Context, address netip.AddrPort, activity *Activity) (link.Conn, error) {
+func (d *QUIC) dialAddress(ctx context.Context, address netip.AddrPort, activity *Activity) (*Conn, error) {
 	network := "udp4"
 	if address.Addr().Is6() {
 		network = "udp6"
@@ -126,11 +126,9 @@ func (d *QUIC) dialAddress(ctx context.Context, address netip.AddrPort, activity
 	if err != nil {
 		return nil, fmt.Errorf("opening a UDP socket: %w", err)
 	}
-	settings := link.ConnectorQUIC()
-	settings.MaxIncomingStreams = int64(link.RequestStreams(d.MaxRequests))
 	probe := &probeSocket{Socket: opened}
 	socket := &patientSocket{Socket: probe, activity: activity}
-	conn, err := quic.Dial(ctx, socket, net.UDPAddrFromAddrPort(address), d.TLS, settings)
+	conn, err := quic.Dial(ctx, socket, net.UDPAddrFromAddrPort(address), d.TLS, link.ConnectorQUIC(d.MaxRequests))
 	if err != nil {
 		socket.Close()
 		return nil, fmt.Errorf("dialling %s: %w", address, dialError(ctx, err, socket.failure(), activity.answered()))
@@ -140,7 +138,7 @@ func (d *QUIC) dialAddress(ctx context.Context, address netip.AddrPort, activity
 		<-conn.Context().Done()
 		socket.Close()
 	}()
-	return &QUICConn{Conn: link.QUICConnector(conn), stats: conn.ConnectionStats, socket: probe}, nil
+	return &Conn{Conn: link.QUICConnector(conn), probe: probe}, nil
 }
 
 // dialError says what a failed handshake means. failure is that of a packet which

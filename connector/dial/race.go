@@ -20,14 +20,14 @@ const (
 
 // Runner is one transport in a race.
 type Runner struct {
-	Dial  func(context.Context, *Activity) (link.Conn, error)
+	Dial  func(context.Context, *Activity) (*Conn, error)
 	Limit time.Duration // while nothing comes back
 	Delay time.Duration // after the start of the runner before it
 }
 
 // dialled is what one attempt led to.
 type dialled struct {
-	conn link.Conn
+	conn *Conn
 	err  error
 }
 
@@ -62,7 +62,7 @@ func (r *Runner) watch(ctx context.Context, cancel context.CancelFunc, activity 
 // first connection. Another one is used only if that fails other than by a
 // [link.Deny]. With final set, a busy gateway's refusal ends the race, unless another
 // runner was started before.
-func Race(ctx context.Context, runners []Runner, final bool, use func(link.Conn) error) error {
+func Race(ctx context.Context, runners []Runner, final bool, use func(*Conn) error) error {
 	racing, stop := context.WithCancel(ctx)
 	results := make(chan dialled, len(runners))
 	started, ended := 0, 0

@@ -10,7 +10,7 @@ import (
 )
 
 // dialAny connects to the gateway on the way that has been found to work.
-func (d *diagnosis) dialAny(ctx context.Context) (link.Conn, error) {
+func (d *diagnosis) dialAny(ctx context.Context) (*dial.Conn, error) {
 	if d.udp {
 		return dial.NewQUIC(d.target).Dial(ctx, nil)
 	}
