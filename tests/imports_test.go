@@ -41,7 +41,7 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/dialect", "caddymodule/scope", "caddymodule/compat", "caddymodule/health", "connector/link", "connector/version"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/compat", module + "caddymodule/dialect/..."},
+			except: []string{module + "connector/text", module + "caddymodule/compat", module + "caddymodule/dialect/..."},
 			why:    "translation, matching and the wire are pure: they can be tested, fuzzed and reused alone",
 		},
 		{

@@ -1,6 +1,10 @@
 package link
 
-import "bytes"
+import (
+	"bytes"
+
+	"golang.org/x/net/http/httpguts"
+)
 
 // maxExtra bounds a chunk extension, and a trailer.
 const maxExtra = 4 << 10
@@ -14,7 +18,7 @@ func extension(data []byte) (int, error) {
 	if n < 0 && len(data) <= maxExtra {
 		return 0, nil
 	}
-	if n < 0 || n > maxExtra || !isFieldValue(string(data[:n])) ||
+	if n < 0 || n > maxExtra || !httpguts.ValidHeaderFieldValue(string(data[:n])) ||
 		data[0] != ';' && len(bytes.Trim(data[:n], " \t")) > 0 {
 		return 0, malformed("a chunk has an extension that is none")
 	}
