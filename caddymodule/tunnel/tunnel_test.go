@@ -92,7 +92,7 @@ func listenLoopback(t testing.TB) *net.UDPConn {
 type testConnector struct {
 	conn     *link.Conn
 	socket   net.PacketConn
-	stream   link.ControlStream
+	stream   *quic.Stream
 	control  *link.Control
 	welcome  link.Welcome
 	messages chan link.Message // after the welcome, or all of a pairing

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quic-go/quic-go"
+
 	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/text"
@@ -25,7 +27,7 @@ type session struct {
 	agent   *Agent
 	config  *configuration
 	conn    *dial.Conn
-	stream  link.ControlStream
+	stream  *quic.Stream
 	control *link.Control
 	welcome link.Welcome
 	decided chan link.Message // in a pairing: its grant or deny

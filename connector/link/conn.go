@@ -3,7 +3,6 @@ package link
 import (
 	"context"
 	"errors"
-	"io"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -28,13 +27,6 @@ type Conn struct {
 	*quic.Conn
 	gateway bool
 	packets *packets // of a WebSocket
-}
-
-// ControlStream carries the control messages of a tunnel.
-type ControlStream interface {
-	io.ReadWriteCloser
-	SetDeadline(time.Time) error
-	SetWriteDeadline(time.Time) error
 }
 
 // QUICGateway returns the gateway's end of a QUIC connection over UDP.

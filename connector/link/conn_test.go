@@ -8,15 +8,17 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quic-go/quic-go"
 )
 
 // controls opens the control stream at both ends. The connector speaks first:
 // over QUIC nothing of it is there before.
-func (p *pair) controls(t *testing.T) (gateway, connector ControlStream) {
+func (p *pair) controls(t *testing.T) (gateway, connector *quic.Stream) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	accepted := make(chan ControlStream, 1)
+	accepted := make(chan *quic.Stream, 1)
 	go func() {
 		s, err := p.gateway.Control(ctx)
 		if err != nil {

@@ -172,7 +172,7 @@ func TestLargestHello(t *testing.T) {
 	for r := rune(0); r <= unicode.MaxRune; r++ {
 		s := string(r)
 		if quoted, err := plainJSON(s); text.IsPrintable(s) && (err != nil || len(quoted)-2 > 2*len(s)) {
-			t.Fatalf("%q takes %d bytes, %v", s, len(text)-2, err)
+			t.Fatalf("%q takes %d bytes, %v", s, len(quoted)-2, err)
 		}
 	}
 	h.Routes = append(h.Routes, h.Routes...)
