@@ -112,6 +112,7 @@ func TestWebSocketPendingCap(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = io.Copy(io.Discard, control)
+	wait(t, whole.Context().Done(), "the close")
 	if d := time.Since(at); d > helloTimeout+soon {
 		t.Errorf("without a hello it lived for %v", d)
 	}
