@@ -53,7 +53,7 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/tunnel"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "connector/link", module + "caddymodule/scope", module + "caddymodule/fair", module + "caddymodule/health"},
+			except: []string{module + "caddymodule/subscribe", module + "connector/link", module + "connector/text", module + "caddymodule/scope", module + "caddymodule/fair", module + "caddymodule/health"},
 			why:    "the gateway's end of tunnels shares the protocol with the connector, and nothing but the matcher of names, the division of what is scarce and the words for states with the gateway",
 		},
 		{
@@ -154,7 +154,7 @@ func importRules() []importRule {
 		{
 			from:   []string{"connector/config"},
 			forbid: []string{ours, "github.com/coder/websocket"},
-			except: []string{module + "connector/link", module + "connector/memory"},
+			except: []string{module + "connector/link", module + "connector/memory", module + "connector/text"},
 			why:    "a configuration is read and written without a gateway or a model server",
 		},
 		{
