@@ -41,7 +41,7 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/dialect", "caddymodule/scope", "caddymodule/compat", "caddymodule/health", "connector/link", "connector/version"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/compat", module + "caddymodule/dialect/..."},
+			except: []string{module + "connector/text", module + "caddymodule/compat", module + "caddymodule/dialect/..."},
 			why:    "translation, matching and the wire are pure: they can be tested, fuzzed and reused alone",
 		},
 		{
@@ -53,7 +53,7 @@ func importRules() []importRule {
 		{
 			from:   []string{"caddymodule/tunnel"},
 			forbid: []string{ours},
-			except: []string{module + "caddymodule/subscribe", module + "connector/link", module + "caddymodule/scope", module + "caddymodule/fair", module + "caddymodule/health", module + "connector/logs"},
+			except: []string{module + "caddymodule/subscribe", module + "connector/link", module + "connector/text", module + "caddymodule/scope", module + "caddymodule/fair", module + "caddymodule/health", module + "connector/logs"},
 			why:    "the gateway's end of tunnels shares the protocol with the connector, and nothing but the matcher of names, the division of what is scarce and the words for states with the gateway",
 		},
 		{
@@ -154,7 +154,7 @@ func importRules() []importRule {
 		{
 			from:   []string{"connector/config"},
 			forbid: []string{ours, "github.com/coder/websocket"},
-			except: []string{module + "connector/link", module + "connector/memory"},
+			except: []string{module + "connector/link", module + "connector/memory", module + "connector/text"},
 			why:    "a configuration is read and written without a gateway or a model server",
 		},
 		{

@@ -138,8 +138,7 @@ func (s *Session) update(m link.Update) link.Updated {
 // send writes one control message. A connector that does not take it in time
 // is cut: half of the message may have been written.
 func (s *Session) send(m link.Message) {
-	_ = s.stream.SetWriteDeadline(time.Now().Add(sendTimeout))
-	if err := s.control.Send(m); err != nil {
+	if s.peer.send(m) != nil {
 		s.close(link.CloseLost)
 	}
 }
@@ -164,7 +163,8 @@ func (s *Session) drain() {
 	select {
 	case <-s.idle:
 		s.send(link.Drained{})
-		s.closeSoon(link.CloseDrained)
+		s.wait(drainedGrace)
+		s.close(link.CloseDrained)
 	case <-s.conn.Context().Done():
 	}
 }
@@ -177,19 +177,10 @@ func (s *Session) shutdown(ctx context.Context) {
 	select {
 	case <-s.idle:
 		s.send(link.Drained{})
-		s.closeSoon(link.CloseShutdown)
+		s.wait(drainedGrace)
+		s.close(link.CloseShutdown)
 	case <-ctx.Done():
 		s.close(link.CloseShutdown)
 	case <-s.conn.Context().Done():
 	}
-}
-
-// closeSoon closes the connection when the connector has done so, or had the
-// time to.
-func (s *Session) closeSoon(code link.CloseCode) {
-	select {
-	case <-s.conn.Context().Done():
-	case <-time.After(drainedGrace):
-	}
-	s.close(code)
 }

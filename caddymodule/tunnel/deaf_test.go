@@ -1,22 +1,13 @@
-//lint:file-ignore SA1019 the peer of a tunnel is x/net/http2 on a connection of its own, as in package link
-
 package tunnel
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
-	"io"
-	"net/http"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/coder/websocket"
-	"github.com/quic-go/quic-go"
-	"golang.org/x/net/http2"
 
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -28,67 +19,22 @@ const deafWindow = 1 << 10
 // neither its control stream nor its requests.
 func (g *testGateway) deaf(t *testing.T, id string, pings int) {
 	t.Helper()
-	speak := func(w io.Writer) {
-		control := link.NewControl(asReadWriter{w})
-		_ = control.Send(hello(id))
-		for range pings {
-			_ = control.Send(link.Ping{})
-		}
-	}
-	if g.web != "" {
-		g.deafWebSocket(t, speak)
-	} else {
-		g.deafQUIC(t, speak)
-	}
-}
-
-func (g *testGateway) deafQUIC(t *testing.T, speak func(io.Writer)) {
-	t.Helper()
-	config := link.ConnectorQUIC()
+	config := link.ConnectorQUIC(0)
 	config.InitialStreamReceiveWindow, config.MaxStreamReceiveWindow = deafWindow, deafWindow
-	socket := listenLoopback(t)
-	conn, err := quic.Dial(t.Context(), socket, g.addr, link.ConnectorTLS(g.Pin()), config)
+	conn, err := g.connectionWith(t.Context(), listenLoopback(t), config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		_ = conn.CloseWithError(0, "")
-		_ = socket.Close()
-	})
-	stream, err := conn.OpenStreamSync(t.Context())
+	t.Cleanup(func() { _ = conn.Close(link.CloseNone, "") })
+	stream, err := conn.Control(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	speak(stream)
-}
-
-func (g *testGateway) deafWebSocket(t *testing.T, speak func(io.Writer)) {
-	t.Helper()
-	socket, _, err := websocket.Dial(t.Context(), g.web+link.WebSocketPath, &websocket.DialOptions{Subprotocols: []string{link.Subprotocol}})
-	if err != nil {
-		t.Fatal(err)
+	control := link.NewControl(stream)
+	_ = control.Send(hello(id))
+	for range pings {
+		_ = control.Send(link.Ping{})
 	}
-	conn := tls.Client(websocket.NetConn(context.Background(), socket, websocket.MessageBinary), link.ConnectorTLS(g.Pin()))
-	if err := conn.HandshakeContext(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = socket.CloseNow() })
-	server := &http2.Server{MaxUploadBufferPerStream: deafWindow, MaxConcurrentStreams: 2000}
-	go server.ServeConn(conn, &http2.ServeConnOpts{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "control") {
-			speak(flushed{w})
-		}
-		<-r.Context().Done()
-	})})
-}
-
-// flushed is an answer whose parts are sent at once.
-type flushed struct{ http.ResponseWriter }
-
-func (f flushed) Write(p []byte) (int, error) {
-	n, err := f.ResponseWriter.Write(p)
-	f.ResponseWriter.(http.Flusher).Flush()
-	return n, err
 }
 
 // TestDeafControlStream: a connector that wants answers, and takes none, is cut.

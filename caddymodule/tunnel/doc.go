@@ -8,6 +8,6 @@
 // package link.
 //
 // Each session costs one goroutine here, which reads the control stream, and
-// two inside quic-go, or inside x/net/http2 for one that came to
-// [Hub.ServeWebSocket].
+// two inside quic-go. One that came to [Hub.ServeWebSocket] has a socket of its own,
+// which takes three more.
 package tunnel

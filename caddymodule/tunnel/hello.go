@@ -2,12 +2,13 @@ package tunnel
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"time"
+
+	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -24,9 +25,19 @@ const (
 	sendTimeout = 5 * time.Second
 )
 
+// peer is the other end of a connection: a connector, or a device that wants to be
+// one.
+type peer struct {
+	hub     *Hub
+	conn    *link.Conn
+	stream  *quic.Stream
+	control *link.Control // over stream
+}
+
 // serve is the life of one connection: its hello, then what that asks for.
-func (h *Hub) serve(conn link.Conn) {
-	run, err := h.handshake(conn)
+func (h *Hub) serve(conn *link.Conn) {
+	p := &peer{hub: h, conn: conn}
+	run, err := p.handshake()
 	if err != nil {
 		h.counters.rejected.Add(1)
 		h.options.Load().Logger.Debug("rejecting a tunnel connection",
@@ -41,20 +52,19 @@ func (h *Hub) serve(conn link.Conn) {
 
 // handshake reads a connection's hello and answers it. It returns what is left to
 // do for the connection: nil after a refusal, which has closed it.
-func (h *Hub) handshake(conn link.Conn) (run func(), err error) {
-	ctx, cancel := context.WithTimeout(conn.Context(), helloTimeout)
+func (p *peer) handshake() (run func(), err error) {
+	ctx, cancel := context.WithTimeout(p.conn.Context(), helloTimeout)
 	defer cancel()
-	defer time.AfterFunc(helloMoment, func() { makeRoom(conn.Context()) }).Stop()
-	stream, err := conn.Control(ctx)
-	if err != nil {
+	defer time.AfterFunc(helloMoment, func() { makeRoom(p.conn.Context()) }).Stop()
+	if p.stream, err = p.conn.Control(ctx); err != nil {
 		return nil, fmt.Errorf("waiting for the control stream: %w", err)
 	}
 	deadline, _ := ctx.Deadline()
-	_ = stream.SetDeadline(deadline)
-	control := link.NewControl(stream)
-	m, err := control.ReceiveCounted(counter(conn.Context()))
+	_ = p.stream.SetDeadline(deadline)
+	p.control = link.NewControl(p.stream)
+	m, err := p.control.ReceiveCounted(counter(p.conn.Context()))
 	if deny := denyFor(err); deny != nil {
-		h.deny(conn, control, slog.Bool("hello", false), *deny)
+		p.deny(slog.Bool("hello", false), *deny)
 		return nil, nil
 	}
 	if err != nil {
@@ -66,45 +76,63 @@ func (h *Hub) handshake(conn link.Conn) (run func(), err error) {
 	}
 	// First of all: it costs nothing, and no field of a hello that passes is long.
 	if err := hello.Check(); err != nil {
-		h.deny(conn, control, slog.Bool("hello", false), link.Deny{Code: link.DenyHello, Message: err.Error()})
+		p.deny(slog.Bool("hello", false), link.Deny{Code: link.DenyHello, Message: err.Error()})
 		return nil, nil
 	}
 	if hello.Claim != "" {
-		return h.handshakeDevice(ctx, conn, stream, control, hello), nil
+		return p.handshakeDevice(ctx, hello), nil
 	}
-	connector, deny := h.check(ctx, hello)
-	if deny == nil && hello.DryRun {
-		h.dryRun(conn, control, connector)
+	connector, deny := p.hub.check(ctx, hello)
+	switch {
+	case deny == nil && hello.DryRun:
+		p.dryRun(connector)
 		return nil, nil
-	}
-	if deny == nil {
-		accepted(conn.Context())
-		_ = stream.SetDeadline(time.Time{})
-		s := newSession(h, conn, stream, control, connector, hello)
-		if deny = h.start(s); deny == nil {
-			// A removal between the check and now found no session to close.
-			if h.gone(ctx, hello, connector) {
-				s.close(link.CloseRemoved)
-			}
-			return s.run, nil
+	case deny == nil:
+		p.accepted()
+		s := newSession(p, connector, hello)
+		if deny = p.hub.start(s); deny != nil {
+			break
 		}
+		// A removal between the check and now found no session to close.
+		if p.hub.gone(ctx, hello, connector) {
+			s.close(link.CloseRemoved)
+		}
+		return s.run, nil
 	}
-	h.deny(conn, control, loggedID(hello.Connector), *deny)
+	p.deny(loggedID(hello.Connector), *deny)
 	return nil, nil
 }
 
-// dryRun answers a connector that only checks its token.
-func (h *Hub) dryRun(conn link.Conn, control *link.Control, c Connector) {
-	makeRoom(conn.Context())
-	o := h.options.Load()
-	o.Logger.Info("a connector checks its token", "connector_id", c.ID, "remote", conn.RemoteAddr().String())
-	if err := control.Send(link.Welcome{Version: o.Version}); err == nil {
-		select {
-		case <-conn.Context().Done():
-		case <-time.After(denyGrace):
-		}
+// accepted frees what was held for a connection whose hello is valid by now.
+func (p *peer) accepted() {
+	accepted(p.conn.Context())
+	_ = p.stream.SetDeadline(time.Time{})
+}
+
+// send writes one control message, which may have been written in part after an
+// error.
+func (p *peer) send(m link.Message) error {
+	_ = p.stream.SetWriteDeadline(time.Now().Add(sendTimeout))
+	return p.control.Send(m)
+}
+
+// wait gives the peer time to read what was sent: a close would drop it.
+func (p *peer) wait(grace time.Duration) {
+	select {
+	case <-p.conn.Context().Done():
+	case <-time.After(grace):
 	}
-	_ = conn.Close(link.CloseNone, "")
+}
+
+// dryRun answers a connector that only checks its token.
+func (p *peer) dryRun(c Connector) {
+	makeRoom(p.conn.Context())
+	o := p.hub.options.Load()
+	o.Logger.Info("a connector checks its token", "connector_id", c.ID, "remote", p.conn.RemoteAddr().String())
+	if p.control.Send(link.Welcome{Version: o.Version}) == nil {
+		p.wait(denyGrace)
+	}
+	_ = p.conn.Close(link.CloseNone, "")
 }
 
 // denyFor maps an error of reading a hello to a deny; nil if the peer broke off.
@@ -178,21 +206,18 @@ func (h *Hub) start(s *Session) *link.Deny {
 	return nil
 }
 
-// deny rejects a connection; who is for the log. The close waits until the peer has
-// read why: it would drop the message.
-func (h *Hub) deny(conn link.Conn, control *link.Control, who slog.Attr, d link.Deny) {
+// deny rejects a connection; who is for the log.
+func (p *peer) deny(who slog.Attr, d link.Deny) {
+	h, remote := p.hub, p.conn.RemoteAddr()
 	h.counters.denied.Add(1)
-	makeRoom(conn.Context()) // it only has to read why
+	makeRoom(p.conn.Context()) // it only has to read why
 	o := h.options.Load()
-	h.denials.Log(o.Logger, slog.LevelWarn, networksOf(conn.RemoteAddr()).Widest(), o.Now(), "denying a connector",
-		who, "remote", conn.RemoteAddr().String(), "code", d.Code)
-	if err := control.Send(d); err == nil {
-		select {
-		case <-conn.Context().Done():
-		case <-time.After(denyGrace):
-		}
+	h.denials.Log(o.Logger, slog.LevelWarn, networksOf(remote).Widest(), o.Now(), "denying a connector",
+		who, "remote", remote.String(), "code", d.Code)
+	if p.send(d) == nil {
+		p.wait(denyGrace)
 	}
-	_ = conn.Close(link.CloseDenied, d.Code)
+	_ = p.conn.Close(link.CloseDenied, d.Code)
 }
 
 // maxID is more than the ids of connectors have, in bytes.
@@ -208,9 +233,4 @@ func loggedID(id string) slog.Attr {
 		return slog.String("connector_id", "invalid")
 	}
 	return slog.String("connector_id", id)
-}
-
-// newID returns a random id for a session.
-func newID() string {
-	return rand.Text()[:12]
 }

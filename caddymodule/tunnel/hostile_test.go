@@ -111,14 +111,14 @@ func TestNoControlStream(t *testing.T) {
 	eventually(t, "its slot is free", func() bool { return slots(g) == 0 })
 }
 
-// TestSlowHandshakeOverWebSocket: the TLS inside has its time too.
+// TestSlowHandshakeOverWebSocket: the handshake inside has its time too.
 func TestSlowHandshakeOverWebSocket(t *testing.T) {
 	t.Parallel()
 	g := newWebGateway(t, Options{})
 	var all sync.WaitGroup
 	for name, say := range map[string]func(io.Writer){
 		"silence":         func(io.Writer) {},
-		"a byte a second": func(w io.Writer) { drip(w, "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03") },
+		"a byte a second": func(w io.Writer) { drip(w, "\x04\xb0\xc0\x00\x00\x00\x01") },
 	} {
 		all.Go(func() {
 			at := time.Now()
@@ -255,7 +255,7 @@ func TestNoStreamsOfConnectors(t *testing.T) {
 	g := newGateway(t, Options{})
 	socket := listenLoopback(t)
 	defer socket.Close()
-	conn, err := quic.Dial(t.Context(), socket, g.addr, link.ConnectorTLS(g.Pin()), link.ConnectorQUIC())
+	conn, err := quic.Dial(t.Context(), socket, g.addr, link.ConnectorTLS(g.Pin()), link.ConnectorQUIC(0))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -136,7 +136,7 @@ func TestOptionsAreSwapped(t *testing.T) {
 func TestConnectionsWithoutHello(t *testing.T) {
 	g := newGateway(t, Options{})
 	dial := func() (*quic.Conn, *quic.Stream) {
-		conn, err := quic.DialAddr(t.Context(), g.addr.String(), link.ConnectorTLS(g.Pin()), link.ConnectorQUIC())
+		conn, err := quic.DialAddr(t.Context(), g.addr.String(), link.ConnectorTLS(g.Pin()), link.ConnectorQUIC(0))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,7 +183,7 @@ func TestPendingCap(t *testing.T) {
 	dial := func() (*quic.Conn, error) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		return quic.DialAddr(ctx, g.addr.String(), link.ConnectorTLS(g.Pin()), link.ConnectorQUIC())
+		return quic.DialAddr(ctx, g.addr.String(), link.ConnectorTLS(g.Pin()), link.ConnectorQUIC(0))
 	}
 	var pending []*quic.Conn
 	for range 3 {

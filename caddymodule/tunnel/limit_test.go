@@ -58,7 +58,7 @@ func TestLimit(t *testing.T) {
 // does not make requests wait for long.
 func TestLimitIsNotGranted(t *testing.T) {
 	g := newGateway(t, Options{})
-	config := link.ConnectorQUIC()
+	config := link.ConnectorQUIC(0)
 	config.MaxIncomingStreams = 1
 	conn, err := quic.Dial(t.Context(), listenLoopback(t), g.addr, link.ConnectorTLS(g.Pin()), config)
 	if err != nil {

@@ -76,9 +76,8 @@ func TestLostConnector(t *testing.T) {
 	}
 }
 
-// TestLostConnectorOverHTTP2 is the same in real time: the channels that HTTP/2
-// keeps for later belong to no bubble.
-func TestLostConnectorOverHTTP2(t *testing.T) {
+// TestLostConnectorOverWebSocket is the same in real time, over a byte stream.
+func TestLostConnectorOverWebSocket(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes 22 seconds")
 	}
@@ -87,14 +86,14 @@ func TestLostConnectorOverHTTP2(t *testing.T) {
 	var cut atomic.Bool
 	near, far := net.Pipe()
 	g.running.Go(func() {
-		conn, err := link.HTTP2Gateway(context.Background(), t.Context(), deadEnd{near, &cut}, g.tls)
+		conn, err := link.WebSocketGateway(t.Context(), deadEnd{near, &cut}, g.tls, func(ctx context.Context) context.Context { return ctx })
 		if err != nil {
 			t.Error(err)
 			return
 		}
 		g.serve(conn)
 	})
-	conn, err := link.HTTP2Connector(t.Context(), deadEnd{far, &cut}, link.ConnectorTLS(g.Pin()), link.RequestStreams(0))
+	conn, err := link.WebSocketConnector(t.Context(), deadEnd{far, &cut}, link.ConnectorTLS(g.Pin()), link.ConnectorQUIC(0))
 	if err != nil {
 		t.Fatal(err)
 	}

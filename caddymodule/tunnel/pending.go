@@ -96,8 +96,13 @@ func (h *Hub) admit(ctx context.Context, info *quic.ClientInfo) (context.Context
 		h.counters.rejected.Add(1)
 		return nil, errPending
 	}
-	p.unwatch = context.AfterFunc(ctx, p.free)
-	return context.WithValue(ctx, placeKey{}, p), nil
+	return p.hold(ctx), nil
+}
+
+// hold returns the context of the place's connection, with which it ends.
+func (l *place) hold(ctx context.Context) context.Context {
+	l.unwatch = context.AfterFunc(ctx, l.free)
+	return context.WithValue(ctx, placeKey{}, l)
 }
 
 // pace lets a QUIC connection begin its handshake when it is its turn. TLS asks

@@ -30,7 +30,7 @@ func (s *Session) yield(to *Session) {
 		s.log().Info("another process of the connector takes over; this one finishes its requests", "active", s.active.Load())
 		select {
 		case <-s.idle:
-			s.closeSoon(link.CloseReplaced)
+			s.wait(drainedGrace)
 		case <-s.conn.Context().Done():
 		}
 	})

@@ -3,6 +3,7 @@ package tunnel
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -10,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/quic-go/quic-go"
 
 	"github.com/postern-dev/postern/connector/link"
 )
@@ -37,11 +40,8 @@ type Info struct {
 
 // Session is one live tunnel. It is an [http.RoundTripper].
 type Session struct {
-	hub       *Hub
+	*peer
 	id        string
-	conn      link.Conn
-	stream    link.ControlStream
-	control   *link.Control
 	connector Connector
 	hello     link.Hello                  // without its secret
 	offer     atomic.Pointer[link.Update] // what it has now
@@ -70,17 +70,17 @@ type Session struct {
 
 var _ http.RoundTripper = (*Session)(nil)
 
-func newSession(h *Hub, conn link.Conn, stream link.ControlStream, control *link.Control, c Connector, hello link.Hello) *Session {
+func newSession(p *peer, c Connector, hello link.Hello) *Session {
 	hello.Secret = ""
 	s := &Session{
-		hub: h, id: newID(), conn: conn, stream: stream, control: control, connector: c, hello: hello,
-		since: h.options.Load().Now(), idle: make(chan struct{}), pong: make(chan struct{}, 1),
+		peer: p, id: rand.Text()[:12], connector: c, hello: hello,
+		since: p.hub.options.Load().Now(), idle: make(chan struct{}), pong: make(chan struct{}, 1),
 		limit: int64(cmp.Or(hello.MaxRequests, link.DefaultMaxRequests)),
 	}
-	s.serving, s.stopServing = context.WithCancel(conn.Context())
+	s.serving, s.stopServing = context.WithCancel(p.conn.Context())
 	s.offer.Store(&link.Update{Upstreams: hello.Upstreams, Routes: hello.Routes})
 	s.options.Done = s.end
-	s.heartbeat.beat(h.heartbeat())
+	s.heartbeat.beat(p.hub.heartbeat())
 	return s
 }
 
@@ -148,7 +148,7 @@ func (s *Session) RoundTrip(r *http.Request) (*http.Response, error) {
 const creditWait = time.Second
 
 // open begins a request and opens its stream.
-func (s *Session) open(ctx context.Context) (link.Stream, error) {
+func (s *Session) open(ctx context.Context) (*quic.Stream, error) {
 	// Counted first and checked then: a drain does it the other way round.
 	active := s.active.Add(1)
 	if !s.usable() {
@@ -181,11 +181,11 @@ func (s *Session) open(ctx context.Context) (link.Stream, error) {
 }
 
 // openSync waits for the connector to allow one more stream.
-func (s *Session) openSync(ctx context.Context) (link.Stream, error) {
+func (s *Session) openSync(ctx context.Context) (*quic.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, creditWait)
 	defer cancel()
 	defer context.AfterFunc(s.serving, cancel)()
-	return s.conn.OpenStream(ctx)
+	return s.conn.OpenStreamSync(ctx)
 }
 
 // end is called at the end of each request.

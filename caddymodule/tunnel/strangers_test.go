@@ -90,7 +90,7 @@ func TestOnePreauthIsChecked(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	conn, err := quic.Dial(ctx, listenLoopback(t), g.addr, config, link.ConnectorQUIC())
+	conn, err := quic.Dial(ctx, listenLoopback(t), g.addr, config, link.ConnectorQUIC(0))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,9 +90,9 @@ func listenLoopback(t testing.TB) *net.UDPConn {
 
 // testConnector is the smallest connector.
 type testConnector struct {
-	conn     link.Conn
+	conn     *link.Conn
 	socket   net.PacketConn
-	stream   link.ControlStream
+	stream   *quic.Stream
 	control  *link.Control
 	welcome  link.Welcome
 	messages chan link.Message // after the welcome, or all of a pairing
@@ -118,11 +118,15 @@ func (g *testGateway) connect(t testing.TB, id string, h http.Handler) *testConn
 
 // connection returns a connection without a hello: over QUIC from a socket, or
 // over the gateway's WebSocket.
-func (g *testGateway) connection(ctx context.Context, socket net.PacketConn) (link.Conn, error) {
+func (g *testGateway) connection(ctx context.Context, socket net.PacketConn) (*link.Conn, error) {
+	return g.connectionWith(ctx, socket, link.ConnectorQUIC(0))
+}
+
+func (g *testGateway) connectionWith(ctx context.Context, socket net.PacketConn, config *quic.Config) (*link.Conn, error) {
 	if g.web != "" {
-		return g.openWebSocket(ctx)
+		return g.openWebSocket(ctx, config)
 	}
-	conn, err := quic.Dial(ctx, socket, g.addr, link.WithPreauth(link.ConnectorTLS(g.Pin()), g.preauth), link.ConnectorQUIC())
+	conn, err := quic.Dial(ctx, socket, g.addr, link.WithPreauth(link.ConnectorTLS(g.Pin()), g.preauth), config)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +134,7 @@ func (g *testGateway) connection(ctx context.Context, socket net.PacketConn) (li
 }
 
 // openWebSocket makes a connection over the gateway's HTTP server.
-func (g *testGateway) openWebSocket(ctx context.Context) (link.Conn, error) {
+func (g *testGateway) openWebSocket(ctx context.Context, config *quic.Config) (*link.Conn, error) {
 	socket, _, err := websocket.Dial(ctx, g.web+link.WebSocketPath, &websocket.DialOptions{
 		Subprotocols: []string{link.Subprotocol},
 		HTTPHeader:   http.Header{link.PreauthHeader: {g.preauth}},
@@ -139,7 +143,7 @@ func (g *testGateway) openWebSocket(ctx context.Context) (link.Conn, error) {
 		return nil, err
 	}
 	raw := &webSocket{Conn: websocket.NetConn(context.Background(), socket, websocket.MessageBinary), socket: socket, remote: &net.TCPAddr{}, closed: func() {}}
-	return link.HTTP2Connector(ctx, raw, link.ConnectorTLS(g.Pin()), link.RequestStreams(0))
+	return link.WebSocketConnector(ctx, raw, link.ConnectorTLS(g.Pin()), config)
 }
 
 // overBoth runs a test with a gateway whose connectors come over QUIC, and with
@@ -179,7 +183,7 @@ func (g *testGateway) dial(t testing.TB, socket net.PacketConn, hello link.Hello
 }
 
 // introduce says hello on a connection.
-func (g *testGateway) introduce(t testing.TB, conn link.Conn, hello link.Hello, h http.Handler) (*testConnector, error) {
+func (g *testGateway) introduce(t testing.TB, conn *link.Conn, hello link.Hello, h http.Handler) (*testConnector, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"net"
-	"time"
 
 	"golang.org/x/time/rate"
 
@@ -19,23 +18,19 @@ const maxWaiting = 1000
 // waiting is the connection of a device that waits for a decision. It is not a
 // session: nothing can be sent to its upstreams.
 type waiting struct {
-	hub     *Hub
-	conn    link.Conn
-	stream  link.ControlStream
-	control *link.Control
-	ticket  Ticket
+	*peer
+	ticket Ticket
 }
 
 // handshakeDevice answers a hello with a claim and returns what is left to do for
 // the connection: nil after a refusal, which has closed it.
-func (h *Hub) handshakeDevice(ctx context.Context, conn link.Conn, stream link.ControlStream, control *link.Control, hello link.Hello) (run func()) {
-	w := &waiting{hub: h, conn: conn, stream: stream, control: control}
+func (p *peer) handshakeDevice(ctx context.Context, hello link.Hello) (run func()) {
+	w := &waiting{peer: p}
 	if deny := w.claim(ctx, hello); deny != nil {
-		h.deny(conn, control, slog.Bool("claim", true), *deny)
+		p.deny(slog.Bool("claim", true), *deny)
 		return nil
 	}
-	accepted(conn.Context())
-	_ = stream.SetDeadline(time.Time{})
+	p.accepted()
 	return w.run
 }
 
@@ -87,14 +82,10 @@ func (w *waiting) decide(d Decision) {
 	case d.TunnelToken != "":
 		w.log("device is paired")
 		w.send(link.Grant{TunnelToken: d.TunnelToken})
-		select { // the device closes when it has read that
-		case <-w.conn.Context().Done():
-		case <-time.After(sendTimeout):
-		}
+		w.wait(sendTimeout) // the device closes when it has read that
 		w.close(link.CloseNone)
 	case d.Deny != nil:
-		_ = w.stream.SetWriteDeadline(time.Now().Add(sendTimeout))
-		w.hub.deny(w.conn, w.control, slog.String("pairing_id", w.ticket.ID), *d.Deny)
+		w.deny(slog.String("pairing_id", w.ticket.ID), *d.Deny)
 	default:
 		w.close(link.CloseShutdown)
 	}
@@ -134,8 +125,7 @@ func refuseLarge(int) error { return errUnexpected }
 // send writes one control message. A device that does not take it in time is
 // cut: it comes back.
 func (w *waiting) send(m link.Message) {
-	_ = w.stream.SetWriteDeadline(time.Now().Add(sendTimeout))
-	if err := w.control.Send(m); err != nil {
+	if w.peer.send(m) != nil {
 		w.close(link.CloseLost)
 	}
 }

@@ -20,8 +20,7 @@ import (
 const socketGrace = 1500 * time.Millisecond
 
 // ServeWebSocket takes a tunnel that comes as a WebSocket, where UDP is blocked:
-// inside it are TLS with the gateway's identity and HTTP/2. It returns when the
-// WebSocket is open; the tunnel outlives the request. Until its hello is valid it
+// inside it are the packets of QUIC. It returns when the WebSocket is open; the tunnel outlives the request. Until its hello is valid it
 // counts among the connections of r.RemoteAddr.
 func (h *Hub) ServeWebSocket(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor != 1 { // nothing can be upgraded, and the headers of that are forbidden (RFC 9113 §8.2.2, RFC 9114 §4.2)
@@ -122,14 +121,13 @@ func (h *Hub) begin(f func()) bool {
 func (h *Hub) serveSocket(raw *webSocket, config *tls.Config, place *place) {
 	handshake, cancel := context.WithTimeout(h.life, helloTimeout)
 	defer cancel()
-	conn, err := link.HTTP2Gateway(context.WithValue(context.Background(), placeKey{}, place), handshake, raw, config)
+	conn, err := link.WebSocketGateway(handshake, raw, config, place.hold)
 	if err != nil {
 		place.free()
 		h.counters.rejected.Add(1)
 		h.options.Load().Logger.Debug("rejecting a tunnel connection", "remote", raw.remote.String(), "error", err)
 		return
 	}
-	place.unwatch = context.AfterFunc(conn.Context(), place.free)
 	h.serve(conn)
 }
 
@@ -169,8 +167,7 @@ type webSocket struct {
 // RemoteAddr implements net.Conn: the address may be what a trusted proxy said.
 func (s *webSocket) RemoteAddr() net.Addr { return s.remote }
 
-// Close implements net.Conn. It does not wait for the peer, which HTTP/2 has
-// informed.
+// Close implements net.Conn. It does not wait for the peer, which QUIC has notified.
 func (s *webSocket) Close() error {
 	defer s.once.Do(s.closed)
 	return s.socket.CloseNow()

@@ -91,11 +91,11 @@ func TestWebSocketPendingCap(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer half.CloseNow()
-	whole, err := g.openWebSocket(t.Context())
+	whole, err := g.openWebSocket(t.Context(), link.ConnectorQUIC(0))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.openWebSocket(t.Context()); err == nil || !strings.Contains(err.Error(), "429") {
+	if _, err := g.openWebSocket(t.Context(), link.ConnectorQUIC(0)); err == nil || !strings.Contains(err.Error(), "429") {
 		t.Fatalf("the third: %v", err)
 	}
 	_ = half.CloseNow()
@@ -112,6 +112,7 @@ func TestWebSocketPendingCap(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = io.Copy(io.Discard, control)
+	wait(t, whole.Context().Done(), "the close")
 	if d := time.Since(at); d > helloTimeout+soon {
 		t.Errorf("without a hello it lived for %v", d)
 	}
@@ -121,7 +122,7 @@ func TestWebSocketPendingCap(t *testing.T) {
 	eventually(t, "all slots are free", func() bool { return slots(g) == 0 })
 }
 
-// TestWebSocketNoise: bytes that are no TLS.
+// TestWebSocketNoise: bytes that are no packets.
 func TestWebSocketNoise(t *testing.T) {
 	g := newWebGateway(t, Options{})
 	s, _, err := websocket.Dial(t.Context(), g.web, &websocket.DialOptions{Subprotocols: []string{link.Subprotocol}})

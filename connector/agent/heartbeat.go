@@ -62,7 +62,7 @@ func (s *session) ping() {
 		case <-s.pongs:
 			answered, missing = true, 0
 			lost.Stop()
-			s.armProbe(false)
+			s.conn.ArmProbe(false)
 			if s.silent.Load() {
 				s.setSilent(false)
 			}
@@ -70,9 +70,9 @@ func (s *session) ping() {
 		case <-beat.C:
 			if missing++; missing == 1 {
 				wait(s.agent.pongTimeout)
-				s.armProbe(true)
+				s.conn.ArmProbe(true)
 			} else {
-				s.probePath()
+				s.conn.ProbePath()
 			}
 			if !s.silent.Load() || missing%pingEvery == 0 {
 				if err := s.send(link.Ping{}); err != nil {
@@ -101,18 +101,4 @@ func (a *Agent) onSilenceChange(s *session) {
 	a.retry.reset()
 	a.webDelay = webDelayOf(s)
 	a.monitor.online(s, false)
-}
-
-// probePath sends a packet to find out whether the path works, over QUIC.
-func (s *session) probePath() {
-	if q, ok := s.conn.(*dial.QUICConn); ok {
-		q.ProbePath()
-	}
-}
-
-// armProbe prepares probePath while an answer is waited for.
-func (s *session) armProbe(waiting bool) {
-	if q, ok := s.conn.(*dial.QUICConn); ok {
-		q.ArmProbe(waiting)
-	}
 }

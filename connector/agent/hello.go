@@ -177,7 +177,7 @@ func (a *Agent) race(ctx context.Context, c *configuration, p permit, runners []
 	if p.purpose == successor || p.purpose == newcomer {
 		limit = firstDialTimeout // requests wait
 	}
-	err = dial.Race(ctx, runners, a.retry.failures < busyAttempts, func(conn link.Conn) (err error) {
+	err = dial.Race(ctx, runners, a.retry.failures < busyAttempts, func(conn *dial.Conn) (err error) {
 		s = newSession(a, c, conn)
 		answer, err = s.handshake(ctx, p, limit)
 		return err
@@ -248,7 +248,7 @@ func exchange(control *link.Control, hello link.Hello) (link.Message, error) {
 
 // DryRun asks the gateway on a connection, which it closes, whether it would accept a
 // hello. A refusal is a [link.Deny].
-func DryRun(ctx context.Context, conn link.Conn, hello link.Hello) error {
+func DryRun(ctx context.Context, conn *dial.Conn, hello link.Hello) error {
 	defer conn.Close(link.CloseNone, "")
 	defer context.AfterFunc(ctx, func() { conn.Close(link.CloseNone, "") })()
 	stream, err := conn.Control(ctx)

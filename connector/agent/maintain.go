@@ -109,7 +109,6 @@ func (a *Agent) begin(ctx context.Context, s *session, renew bool) *search {
 // configuration is due. A search ends with its first context, unless it has begun to
 // change the tunnel, which it does under the second one.
 func (a *Agent) choose(s *session, renew bool) func(search, ctx context.Context, s *session) *handover {
-	_, quic := s.conn.(*dial.QUICConn)
 	switch {
 	case s.conn.Context().Err() != nil:
 		return nil
@@ -121,10 +120,9 @@ func (a *Agent) choose(s *session, renew bool) func(search, ctx context.Context,
 		return nil
 	case s.conn.Transport() == link.TransportWebSocket:
 		return a.upgradeToQUIC
-	case quic:
+	default:
 		return a.watchLoss
 	}
-	return nil
 }
 
 // stop ends the search, and returns the change that it has made, or nil.
@@ -164,16 +162,19 @@ func (a *Agent) upgradeToQUIC(search, ctx context.Context, s *session) *handover
 // watchLoss looks at what QUIC loses, and changes to a WebSocket where that is too
 // much.
 func (a *Agent) watchLoss(search, ctx context.Context, s *session) *handover {
-	quic := s.conn.(*dial.QUICConn)
+	stats := func() (sent, lost uint64) {
+		s := s.conn.ConnectionStats()
+		return s.PacketsSent, s.PacketsLost
+	}
 	var meter dial.LossMeter
-	meter.Span(quic.Packets())
+	meter.Span(stats())
 	for {
 		select {
 		case <-search.Done():
 			return nil
 		case <-time.After(a.lossSpan):
 		}
-		if !meter.Span(quic.Packets()) || a.loss.Stays(time.Now()) {
+		if !meter.Span(stats()) || a.loss.Stays(time.Now()) {
 			continue
 		}
 		c := a.inUse()

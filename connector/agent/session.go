@@ -8,6 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quic-go/quic-go"
+
+	"github.com/postern-dev/postern/connector/dial"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/connector/text"
 )
@@ -24,8 +27,8 @@ const (
 type session struct {
 	agent   *Agent
 	config  *configuration
-	conn    link.Conn
-	stream  link.ControlStream
+	conn    *dial.Conn
+	stream  *quic.Stream
 	control *link.Control
 	welcome link.Welcome
 
@@ -43,7 +46,7 @@ type session struct {
 	offers         chan link.Rotate  // the last one, until it is taken
 }
 
-func newSession(a *Agent, c *configuration, conn link.Conn) *session {
+func newSession(a *Agent, c *configuration, conn *dial.Conn) *session {
 	s := &session{
 		agent: a, config: c, conn: conn, pongs: make(chan struct{}, 1),
 		silenceChanged: make(chan struct{}, 1), agreed: make(chan struct{}), updated: make(chan link.Updated, 1),

@@ -76,12 +76,12 @@ func (m *LossMeter) Span(sent, lost uint64) (tooMuch bool) {
 }
 
 // DialFast opens a WebSocket that is faster than QUIC where packets are lost.
-func (d *WebSocket) DialFast(ctx context.Context, activity *Activity) (link.Conn, error) {
+func (d *WebSocket) DialFast(ctx context.Context, activity *Activity) (*Conn, error) {
 	conn, err := d.Dial(ctx, activity)
 	if err != nil {
 		return nil, err
 	}
-	if web, ok := conn.(*webSocketConn); !ok || !web.bbr {
+	if !conn.bbr {
 		_ = conn.Close(link.CloseNone, "")
 		return nil, ErrNoBBR
 	}

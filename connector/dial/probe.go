@@ -5,90 +5,73 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/quic-go/quic-go"
-
 	"github.com/postern-dev/postern/connector/link"
 )
 
 // maxProbe is above every single packet; longer writes are several at once.
 const maxProbe = 2048
 
-// probeSocket can send its last packet once more. After a path was dead for a
-// while, quic-go probes it only after pauses that double, up to half of the time
+// probe is the last packet of a socket, to be sent once more. After a path was dead
+// for a while, quic-go probes it only after pauses that double, up to half of the time
 // that it was dead, and what a program has to say waits for that as long as the
 // congestion window is full of packets that are lost. A packet that comes twice
 // does no harm, and one that never came is answered: so the tunnel is alive again
 // as soon as its path is. A gateway that was restarted answers with a reset.
-type probeSocket struct {
-	Socket
+type probe struct {
 	armed atomic.Bool
 
 	mu          sync.Mutex
 	packet, oob []byte
-	to          *net.UDPAddr // nil: there is no packet
+	to          net.Addr // nil: there is no packet
 }
 
-// WriteMsgUDP implements [quic.OOBCapablePacketConn].
-func (s *probeSocket) WriteMsgUDP(b, oob []byte, to *net.UDPAddr) (n, oobn int, err error) {
-	if s.armed.Load() {
-		s.remember(b, oob, to)
-	}
-	return s.Socket.WriteMsgUDP(b, oob, to)
-}
-
-// WriteTo implements [net.PacketConn].
-func (s *probeSocket) WriteTo(b []byte, to net.Addr) (int, error) {
-	if udp, ok := to.(*net.UDPAddr); ok && s.armed.Load() {
-		s.remember(b, nil, udp)
-	}
-	return s.Socket.WriteTo(b, to)
-}
-
-func (s *probeSocket) remember(b, oob []byte, to *net.UDPAddr) {
-	if len(b) > maxProbe {
+func (p *probe) remember(b, oob []byte, to net.Addr) {
+	if !p.armed.Load() || len(b) > maxProbe {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.packet, s.oob, s.to = append(s.packet[:0], b...), append(s.oob[:0], oob...), to
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.packet, p.oob, p.to = append(p.packet[:0], b...), append(p.oob[:0], oob...), to
 }
 
-// arm begins or ends to remember packets: it costs a copy of each.
-func (s *probeSocket) arm(on bool) {
-	if s.armed.Swap(on) == on {
+// arm begins or ends to remember packets.
+func (p *probe) arm(on bool) {
+	if p.armed.Swap(on) == on {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.to = nil
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.to = nil
 }
 
-// again sends the last packet once more, if there is one. If that fails, so will
-// whatever quic-go sends itself.
-func (s *probeSocket) again() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.to != nil {
-		_, _, _ = s.Socket.WriteMsgUDP(s.packet, s.oob, s.to)
+// send sends the packet, if there is one. If that fails, so will all that quic-go
+// sends itself.
+func (p *probe) send(socket Socket) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if to, ok := p.to.(*net.UDPAddr); ok {
+		_, _, _ = socket.WriteMsgUDP(p.packet, p.oob, to)
 	}
 }
 
-// QUICConn is a connection over QUIC with what only this transport has.
-type QUICConn struct {
-	link.Conn
-	stats  func() quic.ConnectionStats
-	socket *probeSocket
+// Conn is a connection to a gateway.
+type Conn struct {
+	*link.Conn
+	socket *patientSocket // over UDP
+	bbr    bool           // this side of the WebSocket has it; the other side is unknown
 }
 
-// ArmProbe begins or ends to remember packets for ProbePath: it costs a copy of each.
-func (t *QUICConn) ArmProbe(on bool) { t.socket.arm(on) }
+// ArmProbe begins or ends to remember packets for ProbePath, which only UDP has: it
+// costs a copy of each.
+func (c *Conn) ArmProbe(on bool) {
+	if c.socket != nil {
+		c.socket.probe.arm(on)
+	}
+}
 
 // ProbePath sends the last packet once more, if there is one.
-func (t *QUICConn) ProbePath() { t.socket.again() }
-
-// Packets returns how many packets this side has sent, and how many of them were
-// lost.
-func (t *QUICConn) Packets() (sent, lost uint64) {
-	s := t.stats()
-	return s.PacketsSent, s.PacketsLost
+func (c *Conn) ProbePath() {
+	if c.socket != nil {
+		c.socket.probe.send(c.socket.Socket)
+	}
 }

@@ -71,7 +71,7 @@ func NewQUIC(t Target) *QUIC {
 
 // Dial returns a connection to the gateway: the name is looked up each time, and of
 // several addresses the first that answers wins. activity may be nil.
-func (d *QUIC) Dial(ctx context.Context, activity *Activity) (link.Conn, error) {
+func (d *QUIC) Dial(ctx context.Context, activity *Activity) (*Conn, error) {
 	if activity == nil {
 		activity = newActivity()
 	}
@@ -79,45 +79,19 @@ func (d *QUIC) Dial(ctx context.Context, activity *Activity) (link.Conn, error) 
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // stops the losers
-	results := make(chan dialled, len(addresses))
-	next := time.NewTimer(0)
-	defer next.Stop()
-	var errs []error
-	first := activity.received
-	for waiting := addresses; len(errs) < len(addresses); {
-		select {
-		case <-first:
-			first = nil
-			next.Reset(answeredStagger)
-		case <-next.C:
-			if len(waiting) == 0 {
-				continue
-			}
-			address := waiting[0]
-			waiting = waiting[1:]
-			go func() {
-				conn, err := d.dialAddress(ctx, address, activity)
-				results <- dialled{conn, err}
-			}()
-			next.Reset(addressStagger)
-		case r := <-results:
-			if r.err == nil || errors.Is(r.err, ErrBusy) { // which it is at each of its addresses
-				go discard(results, len(addresses)-len(waiting)-len(errs)-1)
-				return r.conn, r.err
-			}
-			errs = append(errs, r.err)
-			next.Reset(0)
-		}
+	attempts := make([]attempt, len(addresses))
+	for i, address := range addresses {
+		attempts[i] = attempt{func(ctx context.Context) (*Conn, error) { return d.dialAddress(ctx, address, activity) }, addressStagger}
 	}
-	return nil, errors.Join(errs...)
+	return stagger(ctx, attempts, activity.received, answeredStagger, func(_ *Conn, err error, _ int) (bool, error) {
+		return err == nil || errors.Is(err, ErrBusy), err // a gateway is busy at each of its addresses
+	})
 }
 
 // dialAddress makes a connection on a socket of its own. A socket that several
 // connections shared would need connection ids on our side, of which a change
 // of the NAT's mapping uses up one each time until none is left.
-func (d *QUIC) dialAddress(ctx context.Context, address netip.AddrPort, activity *Activity) (link.Conn, error) {
+func (d *QUIC) dialAddress(ctx context.Context, address netip.AddrPort, activity *Activity) (*Conn, error) {
 	network := "udp4"
 	if address.Addr().Is6() {
 		network = "udp6"
@@ -126,21 +100,15 @@ func (d *QUIC) dialAddress(ctx context.Context, address netip.AddrPort, activity
 	if err != nil {
 		return nil, fmt.Errorf("opening a UDP socket: %w", err)
 	}
-	settings := link.ConnectorQUIC()
-	settings.MaxIncomingStreams = int64(link.RequestStreams(d.MaxRequests))
-	probe := &probeSocket{Socket: opened}
-	socket := &patientSocket{Socket: probe, activity: activity}
-	conn, err := quic.Dial(ctx, socket, net.UDPAddrFromAddrPort(address), d.TLS, settings)
+	socket := &patientSocket{Socket: opened, activity: activity}
+	conn, err := quic.Dial(ctx, socket, net.UDPAddrFromAddrPort(address), d.TLS, link.ConnectorQUIC(d.MaxRequests))
 	if err != nil {
 		socket.Close()
 		return nil, fmt.Errorf("dialling %s: %w", address, dialError(ctx, err, socket.failure(), activity.answered()))
 	}
 	socket.patient.Store(true)
-	go func() { // quic-go leaves a socket that it did not open to its owner
-		<-conn.Context().Done()
-		socket.Close()
-	}()
-	return &QUICConn{Conn: link.QUICConnector(conn), stats: conn.ConnectionStats, socket: probe}, nil
+	context.AfterFunc(conn.Context(), func() { socket.Close() }) // quic-go leaves it to its owner
+	return &Conn{Conn: link.QUICConnector(conn), socket: socket}, nil
 }
 
 // dialError says what a failed handshake means. failure is that of a packet which

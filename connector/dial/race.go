@@ -20,25 +20,24 @@ const (
 
 // Runner is one transport in a race.
 type Runner struct {
-	Dial  func(context.Context, *Activity) (link.Conn, error)
+	Dial  func(context.Context, *Activity) (*Conn, error)
 	Limit time.Duration // while nothing comes back
 	Delay time.Duration // after the start of the runner before it
 }
 
 // dialled is what one attempt led to.
 type dialled struct {
-	conn link.Conn
+	conn *Conn
 	err  error
 }
 
 // run dials. A gateway that has sent anything has longer to go on: what was done
 // for the handshake so far, here and there, would be lost.
-func (r *Runner) run(ctx context.Context, activity *Activity, result chan<- dialled) {
+func (r *Runner) run(ctx context.Context, activity *Activity) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(r.Limit, answeredTimeout))
 	defer cancel()
 	go r.watch(ctx, cancel, activity)
-	conn, err := r.Dial(ctx, activity)
-	result <- dialled{conn, err}
+	return r.Dial(ctx, activity)
 }
 
 // watch cancels an attempt that meets nothing but silence.
@@ -62,57 +61,81 @@ func (r *Runner) watch(ctx context.Context, cancel context.CancelFunc, activity 
 // first connection. Another one is used only if that fails other than by a
 // [link.Deny]. With final set, a busy gateway's refusal ends the race, unless another
 // runner was started before.
-func Race(ctx context.Context, runners []Runner, final bool, use func(link.Conn) error) error {
-	racing, stop := context.WithCancel(ctx)
-	results := make(chan dialled, len(runners))
-	started, ended := 0, 0
+func Race(ctx context.Context, runners []Runner, final bool, use func(*Conn) error) error {
+	attempts := make([]attempt, len(runners))
+	activities := []*Activity{newActivity(), newActivity()}
+	for i, r := range runners {
+		attempts[i] = attempt{func(ctx context.Context) (*Conn, error) { return r.run(ctx, activities[i]) }, r.Delay}
+	}
+	_, err := stagger(ctx, attempts, activities[0].received, answeredDelay, func(conn *Conn, err error, running int) (bool, error) {
+		if err == nil {
+			if err = use(conn); err == nil || errors.As(err, new(link.Deny)) {
+				return true, err
+			}
+		}
+		busy := errors.Is(err, ErrBusy) || errors.Is(err, ErrUnfinished)
+		return busy && final && running == 0, err
+	})
+	return err
+}
+
+// attempt is one of several to get a connection.
+type attempt struct {
+	dial  func(context.Context) (*Conn, error)
+	delay time.Duration // after the start of the one before it
+}
+
+// stagger makes attempts, each after its delay, or as soon as one has failed. Once
+// something has come back, the next waits for answeredDelay. judge takes each result,
+// with the number of attempts still running, and reports whether it is the last; the
+// connections of others are closed.
+func stagger(
+	ctx context.Context, attempts []attempt, answered <-chan struct{}, answeredDelay time.Duration,
+	judge func(conn *Conn, err error, running int) (last bool, _ error),
+) (*Conn, error) {
+	ctx, stop := context.WithCancel(ctx)
+	results := make(chan dialled, len(attempts))
+	waiting, running := attempts, 0
 	next := time.NewTimer(0)
 	defer func() {
 		next.Stop()
 		stop()
-		go discard(results, started-ended)
+		go discard(results, running)
 	}()
-	activities := []*Activity{newActivity(), newActivity()}
-	answered := activities[0].received
+	wait := func(d time.Duration) {
+		if len(waiting) > 0 {
+			next.Reset(d)
+		}
+	}
 	var errs []error
-	for ended < len(runners) {
+	for len(errs) < len(attempts) {
 		select {
 		case <-next.C:
-			if started < len(runners) {
-				go runners[started].run(racing, activities[started], results)
-				started++
-			}
-			if started < len(runners) {
-				next.Reset(runners[started].Delay)
+			go func(a attempt) {
+				conn, err := a.dial(ctx)
+				results <- dialled{conn, err}
+			}(waiting[0])
+			waiting, running = waiting[1:], running+1
+			if len(waiting) > 0 {
+				wait(waiting[0].delay)
 			}
 		case <-answered:
 			answered = nil
-			if started < len(runners) {
-				next.Reset(answeredDelay)
-			}
+			wait(answeredDelay)
 		case r := <-results:
-			ended++
-			if r.err == nil {
-				err := use(r.conn)
-				if err == nil || errors.As(err, new(link.Deny)) {
-					return err
-				}
-				r.err = err
+			running--
+			last, err := judge(r.conn, r.err, running)
+			if last {
+				return r.conn, err
 			}
-			errs = append(errs, r.err)
-			busy := errors.Is(r.err, ErrBusy) || errors.Is(r.err, ErrUnfinished)
-			if busy && final && started == ended {
-				return r.err
-			}
-			if started < len(runners) {
-				next.Reset(0)
-			}
+			errs = append(errs, err)
+			wait(0)
 		}
 	}
 	if len(errs) == 1 {
-		return errs[0]
+		return nil, errs[0]
 	}
-	return errors.Join(errs...)
+	return nil, errors.Join(errs...)
 }
 
 // discard closes the connections of n runners that were too late.

@@ -5,8 +5,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/postern-dev/postern/connector/link"
 )
 
 // TestRunnerWaitsAfterAnAnswer: only silence ends an attempt soon.
@@ -23,7 +21,7 @@ func TestRunnerWaitsAfterAnAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := Runner{Limit: 2 * time.Second, Dial: func(ctx context.Context, a *Activity) (link.Conn, error) {
+				r := Runner{Limit: 2 * time.Second, Dial: func(ctx context.Context, a *Activity) (*Conn, error) {
 					if test.send > 0 {
 						time.AfterFunc(test.send, a.sending)
 					}
@@ -33,10 +31,9 @@ func TestRunnerWaitsAfterAnAnswer(t *testing.T) {
 					<-ctx.Done()
 					return nil, ctx.Err()
 				}}
-				result := make(chan dialled, 1)
 				start := time.Now()
-				r.run(t.Context(), newActivity(), result)
-				if took := time.Since(start); took != test.want || (<-result).err == nil {
+				_, err := r.run(t.Context(), newActivity())
+				if took := time.Since(start); took != test.want || err == nil {
 					t.Errorf("it took %v, want %v", took, test.want)
 				}
 			})

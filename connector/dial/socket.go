@@ -35,7 +35,8 @@ func openSocket(network string) (Socket, error) {
 // out.
 type patientSocket struct {
 	Socket
-	activity *Activity // nil: not recorded
+	activity *Activity
+	probe    probe
 	// patient begins after the handshake, which is better off with the next address,
 	// or with another attempt.
 	patient atomic.Bool
@@ -55,7 +56,7 @@ func (s *patientSocket) failure() error {
 // returns, past all the other methods.
 func (s *patientSocket) SyscallConn() (syscall.RawConn, error) {
 	raw, err := s.Socket.SyscallConn()
-	if err != nil || s.activity == nil {
+	if err != nil {
 		return raw, err
 	}
 	return recordingConn{raw, s.activity}, nil
@@ -79,7 +80,7 @@ func (h recordingConn) Read(f func(fd uintptr) bool) error {
 // ReadFrom implements [net.PacketConn], for systems without batches.
 func (s *patientSocket) ReadFrom(b []byte) (int, net.Addr, error) {
 	n, from, err := s.Socket.ReadFrom(b)
-	if err == nil && s.activity != nil {
+	if err == nil {
 		s.activity.receive()
 	}
 	return n, from, err
@@ -87,7 +88,8 @@ func (s *patientSocket) ReadFrom(b []byte) (int, net.Addr, error) {
 
 // WriteMsgUDP implements [quic.OOBCapablePacketConn].
 func (s *patientSocket) WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (n, oobn int, err error) {
-	s.sending()
+	s.activity.sending()
+	s.probe.remember(b, oob, addr)
 	n, oobn, err = s.Socket.WriteMsgUDP(b, oob, addr)
 	if err != nil && s.countsAsLoss(err) {
 		return len(b), len(oob), nil
@@ -98,18 +100,13 @@ func (s *patientSocket) WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (n, oobn i
 // WriteTo implements [net.PacketConn], for systems where quic-go has no use for
 // WriteMsgUDP.
 func (s *patientSocket) WriteTo(b []byte, addr net.Addr) (int, error) {
-	s.sending()
+	s.activity.sending()
+	s.probe.remember(b, nil, addr)
 	n, err := s.Socket.WriteTo(b, addr)
 	if err != nil && s.countsAsLoss(err) {
 		return len(b), nil
 	}
 	return n, err
-}
-
-func (s *patientSocket) sending() {
-	if s.activity != nil {
-		s.activity.sending()
-	}
 }
 
 // countsAsLoss reports whether a write error is treated as packet loss.

@@ -62,7 +62,7 @@ func NewWebSocket(t Target) *WebSocket {
 
 // Dial returns a connection to the gateway. activity, which may be nil, records when
 // the TCP connection is accepted.
-func (d *WebSocket) Dial(ctx context.Context, activity *Activity) (link.Conn, error) {
+func (d *WebSocket) Dial(ctx context.Context, activity *Activity) (*Conn, error) {
 	if activity == nil {
 		activity = newActivity()
 	}
@@ -78,10 +78,10 @@ func (d *WebSocket) Dial(ctx context.Context, activity *Activity) (link.Conn, er
 	if err != nil {
 		return nil, fmt.Errorf("dialling %s: %w", d.Address, err)
 	}
-	conn, err := link.HTTP2Connector(ctx, raw, d.TLS, link.RequestStreams(d.MaxRequests))
+	conn, err := link.WebSocketConnector(ctx, raw, d.TLS, link.ConnectorQUIC(d.MaxRequests))
 	switch {
 	case err == nil:
-		return &webSocketConn{conn, raw.bbr}, nil
+		return &Conn{Conn: conn, bbr: raw.bbr}, nil
 	case errors.Is(err, link.ErrPin):
 		err = link.ErrPin // without the words of TLS
 	case ctx.Err() != nil:
@@ -190,12 +190,6 @@ type webConn struct {
 // RemoteAddr implements net.Conn: the gateway's address, or the proxy's.
 func (c *webConn) RemoteAddr() net.Addr { return c.remote }
 
-// Close implements net.Conn. It does not wait for the other side, which HTTP/2
+// Close implements net.Conn. It does not wait for the other side, which QUIC
 // has notified.
 func (c *webConn) Close() error { return c.socket.CloseNow() }
-
-// webSocketConn is a connection over a WebSocket with what only this transport has.
-type webSocketConn struct {
-	link.Conn
-	bbr bool // this side has it; the other side is unknown
-}

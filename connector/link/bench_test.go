@@ -129,5 +129,5 @@ func BenchmarkUpload(b *testing.B) {
 // benchBoth measures both transports side by side.
 func benchBoth(b *testing.B, name string, f func(b *testing.B, newPair pairing)) {
 	b.Run(name+"/"+TransportQUIC, func(b *testing.B) { f(b, newPair) })
-	b.Run(name+"/"+TransportWebSocket, func(b *testing.B) { f(b, newHTTP2Pair) })
+	b.Run(name+"/"+TransportWebSocket, func(b *testing.B) { f(b, newWebSocketPair) })
 }

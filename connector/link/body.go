@@ -48,7 +48,7 @@ func (c *content) ahead() bool {
 	if !c.chunked {
 		return c.goesOn || c.in.err != nil
 	}
-	size, used, err := parseChunk(c.in.buffered(), "\r\n", c.in.extras)
+	size, used, err := parseChunk(c.in.buffered(), false, c.in.extras)
 	return err != nil || used > 0 && (size > 0 || c.goesOn || c.in.err != nil)
 }
 

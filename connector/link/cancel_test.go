@@ -369,7 +369,7 @@ func TestDoneIsCalledOnce(t *testing.T) {
 			"not read": func(a *http.Response) {},
 		} {
 			t.Run(name, func(t *testing.T) {
-				s, err := p.gateway.OpenStream(t.Context())
+				s, err := p.gateway.OpenStreamSync(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -32,7 +32,7 @@ func TestWrongClock(t *testing.T) {
 	}
 }
 
-// connectBoth connects over QUIC and over HTTP/2.
+// connectBoth connects over UDP and over a byte stream.
 func connectBoth(t *testing.T, gateway, connector *tls.Config) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -44,21 +44,21 @@ func connectBoth(t *testing.T, gateway, connector *tls.Config) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	dialled, err := quic.DialAddr(ctx, socket.LocalAddr().String(), connector, ConnectorQUIC())
+	dialled, err := quic.DialAddr(ctx, socket.LocalAddr().String(), connector, ConnectorQUIC(0))
 	if err != nil {
-		t.Fatalf("over QUIC: %v", err)
+		t.Fatalf("over UDP: %v", err)
 	}
 	_ = dialled.CloseWithError(0, "")
 
 	gatewayEnd, connectorEnd := tcpPipe(t)
 	var accepting sync.WaitGroup
-	var accepted Conn
+	var accepted *Conn
 	var acceptErr error
-	accepting.Go(func() { accepted, acceptErr = HTTP2Gateway(context.Background(), ctx, gatewayEnd, gateway) })
-	conn, err := HTTP2Connector(ctx, connectorEnd, connector, RequestStreams(0))
+	accepting.Go(func() { accepted, acceptErr = WebSocketGateway(ctx, gatewayEnd, gateway, lasting) })
+	conn, err := WebSocketConnector(ctx, connectorEnd, connector, ConnectorQUIC(0))
 	accepting.Wait()
 	if err := errors.Join(err, acceptErr); err != nil {
-		t.Fatalf("over HTTP/2: %v", err)
+		t.Fatalf("over TCP: %v", err)
 	}
 	_ = conn.Close(CloseNone, "")
 	_ = accepted.Close(CloseNone, "")

@@ -151,10 +151,6 @@ func CloseReason(err error) (CloseCode, bool) {
 	if errors.As(err, &closed) && closed.Remote {
 		return CloseCode(closed.ErrorCode), true
 	}
-	var other *CloseError
-	if errors.As(err, &other) && other.Remote {
-		return other.Code, true
-	}
 	return 0, false
 }
 
@@ -162,7 +158,6 @@ func CloseReason(err error) (CloseCode, bool) {
 // ctx is the request's: when it has ended, that is the reason.
 func streamError(ctx context.Context, err error) error {
 	var reset *quic.StreamError
-	var other resetError
 	switch {
 	case err == nil:
 		return nil
@@ -172,8 +167,6 @@ func streamError(ctx context.Context, err error) error {
 		return io.ErrUnexpectedEOF
 	case errors.As(err, &reset) && reset.Remote:
 		return Code(reset.ErrorCode).Err()
-	case errors.As(err, &other):
-		return Code(other).Err()
 	case errors.Is(err, net.ErrClosed): // all of quic-go's connection errors are
 		return fmt.Errorf("%w: %w", ErrTunnelLost, err)
 	default:

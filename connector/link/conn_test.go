@@ -8,15 +8,17 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quic-go/quic-go"
 )
 
 // controls opens the control stream at both ends. The connector speaks first:
 // over QUIC nothing of it is there before.
-func (p *pair) controls(t *testing.T) (gateway, connector ControlStream) {
+func (p *pair) controls(t *testing.T) (gateway, connector *quic.Stream) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	accepted := make(chan ControlStream, 1)
+	accepted := make(chan *quic.Stream, 1)
 	go func() {
 		s, err := p.gateway.Control(ctx)
 		if err != nil {
@@ -114,7 +116,7 @@ func TestCloseSaysWhy(t *testing.T) {
 			if _, err := p.gateway.TryOpenStream(); err == nil || errors.Is(err, ErrNoCredit) {
 				t.Errorf("a stream of a closed connection: %v", err)
 			}
-			if _, err := p.gateway.OpenStream(t.Context()); err == nil {
+			if _, err := p.gateway.OpenStreamSync(t.Context()); err == nil {
 				t.Error("a closed connection has streams")
 			}
 			if _, err := p.connector.AcceptStream(t.Context()); err == nil {
@@ -127,14 +129,14 @@ func TestCloseSaysWhy(t *testing.T) {
 // TestBrokenPipe: a connection that breaks has no code.
 func TestBrokenPipe(t *testing.T) {
 	var cut net.Conn
-	p := newHTTP2PairOver(t, func(t testing.TB) (net.Conn, net.Conn) {
+	p := newWebSocketPairOver(t, func(t testing.TB) (net.Conn, net.Conn) {
 		gateway, connector := tcpPipe(t)
 		cut = gateway
 		return gateway, connector
 	}, newWaiting(""))
 	p.controls(t)
 	_ = cut.Close()
-	for _, end := range []Conn{p.gateway, p.connector} {
+	for _, end := range []*Conn{p.gateway, p.connector} {
 		<-end.Context().Done()
 		cause := context.Cause(end.Context())
 		if _, ok := CloseReason(cause); ok || Silent(cause) || Restarted(cause) || !errors.Is(cause, net.ErrClosed) {
@@ -143,39 +145,14 @@ func TestBrokenPipe(t *testing.T) {
 	}
 }
 
-// TestHTTP2Pin: the connector knows the gateway by its key alone.
-func TestHTTP2Pin(t *testing.T) {
+// TestWebSocketPin: the connector knows the gateway by its key alone.
+func TestWebSocketPin(t *testing.T) {
 	cert, _ := newTestIdentity(t)
 	_, pin := newTestIdentity(t)
 	gateway, connector := tcpPipe(t)
-	go func() { _, _ = HTTP2Gateway(t.Context(), t.Context(), gateway, GatewayTLS(cert)) }()
-	_, err := HTTP2Connector(t.Context(), connector, ConnectorTLS(pin), RequestStreams(0))
+	go func() { _, _ = WebSocketGateway(t.Context(), gateway, GatewayTLS(cert), lasting) }()
+	_, err := WebSocketConnector(t.Context(), connector, ConnectorTLS(pin), ConnectorQUIC(0))
 	wantError(t, err, ErrPin)
-}
-
-// TestControlDeadlines: a peer that says nothing, and one that takes nothing.
-func TestControlDeadlines(t *testing.T) {
-	p := newHTTP2Pair(t, echo)
-	g, _ := p.controls(t)
-	if err := g.SetDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
-	at := time.Now()
-	if _, err := g.Read(make([]byte, 10)); err == nil || time.Since(at) > goodbyeTimeout+soon {
-		t.Errorf("read ended with %v after %v", err, time.Since(at))
-	}
-	<-p.connector.Context().Done()
-
-	p = newHTTP2Pair(t, echo)
-	g, _ = p.controls(t)
-	_ = g.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
-	var err error
-	for end := time.Now().Add(10 * time.Second); err == nil && time.Now().Before(end); {
-		_, err = g.Write(make([]byte, 1<<20)) // the connector reads nothing
-	}
-	if err == nil {
-		t.Error("a write to a peer that does not read never ends")
-	}
 }
 
 // TestThousandRequests: as many at once as a connector takes, and more, that wait.

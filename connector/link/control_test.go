@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 	"unicode"
+
+	"github.com/postern-dev/postern/connector/text"
 )
 
 // buffered is a control stream in memory.
@@ -169,8 +171,8 @@ func TestLargestHello(t *testing.T) {
 	}
 	for r := rune(0); r <= unicode.MaxRune; r++ {
 		s := string(r)
-		if text, err := plainJSON(s); printable(s) && (err != nil || len(text)-2 > 2*len(s)) {
-			t.Fatalf("%q takes %d bytes, %v", s, len(text)-2, err)
+		if quoted, err := plainJSON(s); text.IsPrintable(s) && (err != nil || len(quoted)-2 > 2*len(s)) {
+			t.Fatalf("%q takes %d bytes, %v", s, len(quoted)-2, err)
 		}
 	}
 	h.Routes = append(h.Routes, h.Routes...)

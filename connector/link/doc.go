@@ -8,18 +8,14 @@
 // its token), not by a certificate authority; the gateway knows the connector
 // by the secret in its hello.
 //
-// Where UDP is blocked, a tunnel is a WebSocket on the gateway's HTTPS port,
-// subprotocol "postern.1": inside it TLS 1.3 with the same identity and ALPN,
-// and inside that HTTP/2 with the gateway as the client. [Conn] is what both
-// have in common, and all that the rest of this page needs:
+// Where UDP is blocked, the packets of QUIC travel in a WebSocket on the gateway's
+// HTTPS port, subprotocol "postern.1": each is a length of two bytes, big endian,
+// and that many bytes, at most 1452. Messages of the WebSocket may hold several
+// packets, and parts of them. A WebSocket carries one connection. [Conn] is either.
 //
-//	                     QUIC                       HTTP/2
-//	control stream       opened by the connector    POST /control of the gateway
-//	request              a stream of the gateway    POST /request, the message in its body
-//	reset by connector   RESET_STREAM with Code     the answer's trailer Postern-Reset: Code
-//	reset by gateway     RESET_STREAM with Code     RST_STREAM, which means CodeCancelled
-//	close                CONNECTION_CLOSE with      the control stream's trailer
-//	                     CloseCode                  Postern-Close: CloseCode
+// The gateway opens a stream for each request, the connector one for control. A
+// reset of a request is RESET_STREAM with a [Code], the end of a tunnel is
+// CONNECTION_CLOSE with a [CloseCode].
 //
 // Before a gateway spends anything on a connection it can see a [Preauth], in
 // the ALPN of the ClientHello or in a header of the WebSocket's request: with

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/textproto"
 	"strings"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // appendFields appends header fields, one line for each value. Fields for which
@@ -15,17 +17,17 @@ func appendFields(b []byte, h http.Header, lenient bool, skip func(name string) 
 	nominated := h["Connection"]
 	for key, values := range h {
 		name := textproto.CanonicalMIMEHeaderKey(key)
-		if hopByHop(name) || skip(name) || len(nominated) > 0 && nominates(nominated, name) {
+		if hopByHop(name) || skip(name) || httpguts.HeaderValuesContainsToken(nominated, name) {
 			continue
 		}
-		if !isToken(name) {
+		if !httpguts.ValidHeaderFieldName(name) {
 			if lenient {
 				continue
 			}
 			return b, fmt.Errorf("sending a message: %w: a header name is not a token", ErrMalformed)
 		}
 		for _, v := range values {
-			if !isFieldValue(v) {
+			if !httpguts.ValidHeaderFieldValue(v) {
 				if lenient {
 					continue
 				}
@@ -62,43 +64,6 @@ func private(name string) bool {
 
 // noneSkipped leaves out no field.
 func noneSkipped(string) bool { return false }
-
-// nominates reports whether a Connection field names another one.
-func nominates(connection []string, name string) bool {
-	for _, v := range connection {
-		for option := range strings.SplitSeq(v, ",") {
-			if strings.EqualFold(textproto.TrimString(option), name) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// isToken reports whether s is a token, RFC 9110 §5.6.2.
-func isToken(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		if c|0x20 >= 'a' && c|0x20 <= 'z' || c >= '0' && c <= '9' {
-			continue
-		}
-		if strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
-			return false
-		}
-	}
-	return s != ""
-}
-
-// isFieldValue reports whether s can be a field value, RFC 9110 §5.5: anything
-// but control characters, of which only the tab is allowed.
-func isFieldValue(s string) bool {
-	for i := range len(s) {
-		if c := s[i]; c < ' ' && c != '\t' || c == 0x7f {
-			return false
-		}
-	}
-	return true
-}
 
 // isTarget reports whether s is an origin-form request target, RFC 9112 §3.2.1,
 // of visible ASCII only.

@@ -2,15 +2,12 @@ package link
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/net/http2"
 )
 
 // endless is a stream that says the same for ever, and counts how often.
@@ -106,67 +103,6 @@ func TestHeadMemory(t *testing.T) {
 	}
 }
 
-// newHostilePair returns the gateway's end of a tunnel whose connector is an
-// HTTP/2 server with a mind of its own.
-func newHostilePair(t *testing.T, h http.Handler) Conn {
-	t.Helper()
-	cert, pin := newTestIdentity(t)
-	gatewayEnd, connectorEnd := tcpPipe(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	go func() {
-		conn := tls.Client(connectorEnd, ConnectorTLS(pin))
-		if conn.HandshakeContext(t.Context()) != nil {
-			return
-		}
-		(&http2.Server{}).ServeConn(conn, &http2.ServeConnOpts{Handler: h})
-	}()
-	gateway, err := HTTP2Gateway(context.Background(), ctx, gatewayEnd, GatewayTLS(cert))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = gateway.Close(CloseNone, "")
-		_ = connectorEnd.Close()
-	})
-	return gateway
-}
-
-// TestHTTP2FieldLimits: what a connector puts around an answer is small, or the
-// request fails, and the
-// tunnel with it where HTTP/2 says so.
-func TestHTTP2FieldLimits(t *testing.T) {
-	large := strings.Repeat("x", 8*fieldBytes)
-	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
-	for name, hostile := range map[string]http.HandlerFunc{
-		"header": func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("A", large)
-			_, _ = io.WriteString(w, answer)
-		},
-		"trailer": func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx")
-			w.Header().Set(http2.TrailerPrefix+"A", large)
-		},
-		"informational": func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Link", large[:fieldBytes/4]) // small enough for the answer itself
-			for range 40 {
-				w.WriteHeader(http.StatusEarlyHints)
-			}
-			_, _ = io.WriteString(w, answer)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := &pair{gateway: newHostilePair(t, hostile)}
-			if a, _, err := p.do(t, post("{}")); err == nil {
-				t.Fatalf("it was taken: %v", a.Status)
-			}
-		})
-	}
-	// What a connector may say is taken.
-	p := &pair{gateway: newHostilePair(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) }))}
-	p.mustDo(t, post("{}"))
-}
-
 // raw is a handler that writes to the stream by itself: start once, and again
 // without end, unless it is empty. It returns after read is closed: its caller
 // would add an answer of its own.
@@ -255,7 +191,7 @@ func TestRequestLimits(t *testing.T) {
 			"fields": {"POST /v1/x HTTP/1.1\r\nHost: a\r\n", "A: b\r\n"},
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-			stream, err := p.gateway.OpenStream(ctx)
+			stream, err := p.gateway.OpenStreamSync(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}

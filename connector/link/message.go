@@ -3,9 +3,8 @@ package link
 import (
 	"fmt"
 	"log/slog"
-	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/postern-dev/postern/connector/text"
 )
 
 // Message is one of the control messages below.
@@ -147,7 +146,7 @@ const (
 // the connector's log.
 func (h Hello) Check() error {
 	for _, f := range []string{h.Connector, h.Secret, h.Instance, h.Name, h.Version, h.OS} {
-		if len(f) > maxField || !printable(f) {
+		if len(f) > maxField || !text.IsPrintable(f) {
 			return fmt.Errorf("checking hello: a field is longer than %d bytes or not printable", maxField)
 		}
 	}
@@ -179,7 +178,7 @@ func (h Hello) Check() error {
 			return fmt.Errorf("checking hello: route %d leads to the unknown upstream %q", i+1, short(r.Upstream))
 		case r.Model == "" || len(r.Model) > maxField || len(r.UpstreamModel) > maxField:
 			return fmt.Errorf("checking hello: route %d has a model of no, or of more than %d, bytes", i+1, maxField)
-		case !printable(r.Model) || !printable(r.UpstreamModel):
+		case !text.IsPrintable(r.Model) || !text.IsPrintable(r.UpstreamModel):
 			return fmt.Errorf("checking hello: route %d has a model that is not printable", i+1)
 		}
 	}
@@ -198,12 +197,6 @@ func CheckUpstream(name string) error {
 		return fmt.Errorf("upstream name %q is not 1 to 64 of A-Z a-z 0-9 . _ -", short(name))
 	}
 	return nil
-}
-
-// printable reports whether s is text without control characters, which would end
-// up in terminals and logs.
-func printable(s string) bool {
-	return utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) < 0
 }
 
 // short bounds what an error quotes.

@@ -18,17 +18,17 @@ import (
 
 // pair is a tunnel over loopback: both ends of one connection.
 type pair struct {
-	gateway, connector Conn
+	gateway, connector *Conn
 	served             chan error // results of Serve, if anybody reads them
 }
 
 // pairing connects a gateway and a connector whose streams h serves.
 type pairing func(t testing.TB, h http.Handler) *pair
 
-// overBoth runs a test over QUIC and over HTTP/2.
+// overBoth runs a test over UDP and over a byte stream.
 func overBoth(t *testing.T, test func(t *testing.T, newPair pairing)) {
 	t.Run(TransportQUIC, func(t *testing.T) { test(t, newPair) })
-	t.Run(TransportWebSocket, func(t *testing.T) { test(t, newHTTP2Pair) })
+	t.Run(TransportWebSocket, func(t *testing.T) { test(t, newWebSocketPair) })
 }
 
 func listenLoopback(t testing.TB) net.PacketConn {
@@ -65,7 +65,7 @@ func newPair(t testing.TB, h http.Handler) *pair {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	connector := &quic.Transport{Conn: connectorSocket}
-	dialled, err := connector.Dial(ctx, gatewaySocket.LocalAddr(), ConnectorTLS(pin), ConnectorQUIC())
+	dialled, err := connector.Dial(ctx, gatewaySocket.LocalAddr(), ConnectorTLS(pin), ConnectorQUIC(0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,11 +82,14 @@ func newPair(t testing.TB, h http.Handler) *pair {
 	return startPair(t, QUICGateway(accepted), QUICConnector(dialled), h)
 }
 
-// newHTTP2Pair connects over HTTP/2 on TCP.
-func newHTTP2Pair(t testing.TB, h http.Handler) *pair {
+// newWebSocketPair connects over TCP.
+func newWebSocketPair(t testing.TB, h http.Handler) *pair {
 	t.Helper()
-	return newHTTP2PairOver(t, tcpPipe, h)
+	return newWebSocketPairOver(t, tcpPipe, h)
 }
+
+// lasting is a life without an end of its own.
+func lasting(ctx context.Context) context.Context { return ctx }
 
 // tcpPipe returns both ends of a TCP connection over loopback.
 func tcpPipe(t testing.TB) (gateway, connector net.Conn) {
@@ -107,19 +110,19 @@ func tcpPipe(t testing.TB) (gateway, connector net.Conn) {
 	return gateway, connector
 }
 
-func newHTTP2PairOver(t testing.TB, pipe func(testing.TB) (net.Conn, net.Conn), h http.Handler) *pair {
+func newWebSocketPairOver(t testing.TB, pipe func(testing.TB) (net.Conn, net.Conn), h http.Handler) *pair {
 	t.Helper()
 	cert, pin := newTestIdentity(t)
 	gatewayEnd, connectorEnd := pipe(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	var gateway Conn
+	var gateway *Conn
 	var gatewayErr error
 	var accepting sync.WaitGroup
 	accepting.Go(func() {
-		gateway, gatewayErr = HTTP2Gateway(context.Background(), ctx, gatewayEnd, GatewayTLS(cert))
+		gateway, gatewayErr = WebSocketGateway(ctx, gatewayEnd, GatewayTLS(cert), lasting)
 	})
-	connector, err := HTTP2Connector(ctx, connectorEnd, ConnectorTLS(pin), RequestStreams(0))
+	connector, err := WebSocketConnector(ctx, connectorEnd, ConnectorTLS(pin), ConnectorQUIC(0))
 	accepting.Wait()
 	if err := errors.Join(err, gatewayErr); err != nil {
 		t.Fatal(err)
@@ -128,7 +131,7 @@ func newHTTP2PairOver(t testing.TB, pipe func(testing.TB) (net.Conn, net.Conn), 
 }
 
 // startPair serves the connector's streams until the test ends.
-func startPair(t testing.TB, gateway, connector Conn, h http.Handler) *pair {
+func startPair(t testing.TB, gateway, connector *Conn, h http.Handler) *pair {
 	p := &pair{gateway: gateway, connector: connector, served: make(chan error, 16)}
 	var serving sync.WaitGroup
 	serving.Go(func() { p.serve(&serving, h) })
@@ -158,7 +161,7 @@ func (p *pair) serve(serving *sync.WaitGroup, h http.Handler) {
 
 // roundTrip sends one request.
 func (p *pair) roundTrip(ctx context.Context, r *http.Request) (*http.Response, error) {
-	s, err := p.gateway.OpenStream(ctx)
+	s, err := p.gateway.OpenStreamSync(ctx)
 	if err != nil {
 		return nil, err
 	}

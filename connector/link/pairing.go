@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+
+	"github.com/postern-dev/postern/connector/text"
 )
 
 // Pending answers a hello with a claim: a person has to approve the device. The
@@ -63,7 +65,7 @@ func (h Hello) checkClaim() error {
 		return nil
 	case h.Connector != "":
 		return errors.New("checking hello: it has a claim and a connector's id; one of the two is possible")
-	case len(h.Claim) > maxClaim || !printable(h.Claim):
+	case len(h.Claim) > maxClaim || !text.IsPrintable(h.Claim):
 		return fmt.Errorf("checking hello: the claim is longer than %d bytes or not printable", maxClaim)
 	case !base62(h.Secret, claimSecretLength):
 		return fmt.Errorf("checking hello: the secret of a claim is not %d of A-Z a-z 0-9", claimSecretLength)

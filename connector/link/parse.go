@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // Bounds of the head of a message. Servers and clients of HTTP have 8 KiB to 64
@@ -48,11 +50,11 @@ func parseFields(lines string) (head, error) {
 		}
 		lines = rest
 		name, value, ok := strings.Cut(line, ":")
-		if !ok || !isToken(name) {
+		if !ok || !httpguts.ValidHeaderFieldName(name) {
 			return h, malformed("a header line has no valid name")
 		}
 		name, value = textproto.CanonicalMIMEHeaderKey(name), strings.Trim(value, " \t")
-		if !isFieldValue(value) {
+		if !httpguts.ValidHeaderFieldValue(value) {
 			return h, malformed("a header value has control characters")
 		}
 		if err := h.framing(name, value); err != nil {
@@ -100,17 +102,8 @@ func (h *head) framing(name, value string) error {
 
 // parseLength parses a Content-Length: digits only, RFC 9110 §8.6.
 func parseLength(s string) (int64, bool) {
-	if s == "" || len(s) > 18 {
-		return 0, false
-	}
-	var n int64
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return 0, false
-		}
-		n = n*10 + int64(s[i]-'0')
-	}
-	return n, true
+	n, err := strconv.ParseUint(s, 10, 60)
+	return int64(n), err == nil
 }
 
 // parseRequest parses a request's head, from the first line to the empty one.
@@ -118,7 +111,7 @@ func parseRequest(text string) (*http.Request, head, error) {
 	line, rest, _ := strings.Cut(text, "\r\n")
 	method, line, _ := strings.Cut(line, " ")
 	target, version, _ := strings.Cut(line, " ")
-	if !isToken(method) || !isTarget(target) || version != "HTTP/1.1" {
+	if !httpguts.ValidHeaderFieldName(method) || !isTarget(target) || version != "HTTP/1.1" {
 		return nil, head{}, malformed("request line")
 	}
 	h, err := parseFields(rest)
@@ -173,7 +166,7 @@ func parseResponse(text string, r *http.Response, old bool) (head, bool, error) 
 		r.Proto, r.ProtoMinor = "HTTP/1.0", 0
 		status, ok = strings.CutPrefix(line, "HTTP/1.0 ")
 	}
-	if !ok || len(status) < 3 || len(status) > 3 && status[3] != ' ' || !isFieldValue(status) {
+	if !ok || len(status) < 3 || len(status) > 3 && status[3] != ' ' || !httpguts.ValidHeaderFieldValue(status) {
 		return head{}, false, malformed("status line")
 	}
 	code, err := strconv.ParseUint(status[:3], 10, 16)

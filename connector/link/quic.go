@@ -53,18 +53,13 @@ func GatewayQUIC() *quic.Config {
 	return c
 }
 
-// RequestStreams returns how many streams of the gateway a connector allows that
-// takes n requests at once, the default number if n is 0.
-func RequestStreams(n int) int { return cmp.Or(n, DefaultMaxRequests) + spareStreams }
-
-// ConnectorQUIC returns the transport configuration of the connector's end. A
-// connector that takes another number of requests than the default sets
-// MaxIncomingStreams to what [RequestStreams] returns.
-func ConnectorQUIC() *quic.Config {
+// ConnectorQUIC returns the transport configuration of the end of a connector that
+// takes so many requests at once, the default number if it is 0.
+func ConnectorQUIC(requests int) *quic.Config {
 	c := baseQUIC()
 	c.HandshakeIdleTimeout = connectorHandshake
 	c.KeepAlivePeriod = keepAlive
-	c.MaxIncomingStreams = int64(RequestStreams(0))
+	c.MaxIncomingStreams = int64(cmp.Or(requests, DefaultMaxRequests) + spareStreams)
 	c.InitialStreamReceiveWindow = requestWindow
 	c.MaxStreamReceiveWindow = maxRequestWindow
 	return c

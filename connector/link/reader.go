@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"strconv"
 )
 
 // maxChunkLine bounds "size CRLF" of a chunk.
@@ -131,12 +132,8 @@ func (b *reader) read(p []byte) (int, error) {
 // Only sizes as RFC 9112 §7.1 has them are read, without extensions unless
 // extras is set.
 func (b *reader) chunk(first bool) (int64, error) {
-	prefix := ""
-	if !first {
-		prefix = "\r\n"
-	}
 	for {
-		size, used, err := parseChunk(b.buffered(), prefix, b.extras)
+		size, used, err := parseChunk(b.buffered(), first, b.extras)
 		if err != nil {
 			return 0, err
 		}
@@ -150,67 +147,40 @@ func (b *reader) chunk(first bool) (int64, error) {
 	}
 }
 
-// parseChunk parses prefix and a chunk's size line at the beginning of data. It
-// returns how many bytes that were: 0 if data ends too early.
-func parseChunk(data []byte, prefix string, extras bool) (size int64, used int, err error) {
-	n := min(len(data), len(prefix))
-	if string(data[:n]) != prefix[:n] {
-		return 0, 0, malformed("a chunk does not end in CRLF")
-	}
-	data = data[n:]
-	used = n
-	for i, c := range data {
-		if c == '\r' && i > 0 {
-			return endOfLine(data[i:], size, used+i, extras)
-		}
-		if extras && i > 0 && (c == ';' || c == ' ' || c == '\t') {
-			n, err := extension(data[i:])
-			if n == 0 {
-				return 0, 0, err
-			}
-			return endOfLine(data[i+n:], size, used+i+n, extras)
-		}
-		digit, ok := hexDigit(c)
-		if !ok || i >= maxChunkLine-2 || size > 1<<58 {
-			return 0, 0, malformed("a chunk has no valid size")
-		}
-		size = size<<4 | digit
-	}
-	return 0, 0, nil
-}
+var crlf = []byte("\r\n")
 
-// endOfLine expects the CRLF after a chunk's size, and for the last chunk one
-// more.
-func endOfLine(data []byte, size int64, used int, extras bool) (int64, int, error) {
-	end := "\r\n"
-	if size == 0 {
-		end = "\r\n\r\n"
-	}
-	n := min(len(data), len(end))
-	if string(data[:n]) != end[:n] {
-		if extras && size == 0 && n > 2 && string(data[:2]) == end[:2] {
-			n, err := trailer(data[2:])
-			if n == 0 {
-				return 0, 0, err
-			}
-			return 0, used + 2 + n, nil
+// parseChunk parses a chunk's size line at the beginning of data, with what [reader.chunk]
+// reads before and after it. It returns how many bytes that were: 0 if data ends too
+// early.
+func parseChunk(data []byte, first, extras bool) (size int64, used int, err error) {
+	if !first {
+		if used = min(len(data), len(crlf)); string(data[:used]) != string(crlf[:used]) {
+			return 0, 0, malformed("a chunk does not end in CRLF")
 		}
-		return 0, 0, malformed("a chunk's size line is not just a size, or there is a trailer")
 	}
-	if n < len(end) {
+	line, rest, complete := bytes.Cut(data[used:], crlf)
+	if !complete && (len(line) < maxChunkLine || extras && len(line) < maxChunkLine+maxExtra) {
 		return 0, 0, nil
 	}
-	return size, used + n, nil
-}
-
-func hexDigit(c byte) (int64, bool) {
-	switch {
-	case c >= '0' && c <= '9':
-		return int64(c - '0'), true
-	case c|0x20 >= 'a' && c|0x20 <= 'f':
-		return int64(c|0x20-'a') + 10, true
+	digits := line
+	if i := bytes.IndexAny(line, "; \t"); i >= 0 && extras {
+		if digits = line[:i]; !isExtension(line[i:]) {
+			return 0, 0, malformed("a chunk has an extension that is none")
+		}
 	}
-	return 0, false
+	n, err := strconv.ParseUint(string(digits), 16, 60)
+	if err != nil || !complete || len(digits) > maxChunkLine-len(crlf) {
+		return 0, 0, malformed("a chunk's size line is not just a size")
+	}
+	used += len(line) + len(crlf)
+	if n > 0 {
+		return int64(n), used, nil
+	}
+	after, err := parseTrailer(rest, extras)
+	if err != nil || after == 0 {
+		return 0, 0, err
+	}
+	return 0, used + after, nil
 }
 
 // end expects the end of the stream: a message is the last thing on it.

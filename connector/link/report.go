@@ -3,6 +3,8 @@ package link
 import (
 	"fmt"
 	"slices"
+
+	"github.com/postern-dev/postern/connector/text"
 )
 
 // Limits of a report. All of it fits into one control message.
@@ -88,7 +90,7 @@ func (r Report) Check() error {
 // CheckModel checks that id can be reported as a model's: 1 to 256 bytes of
 // printable text, as it is shown on pages and terminals.
 func CheckModel(id string) error {
-	if id == "" || len(id) > maxField || !printable(id) {
+	if id == "" || len(id) > maxField || !text.IsPrintable(id) {
 		return fmt.Errorf("a model's id is empty, longer than %d bytes or not printable", maxField)
 	}
 	return nil

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // maxInformational bounds how many 1xx responses may come before the answer.
@@ -232,7 +234,7 @@ func appendHead(b []byte, r *http.Request, host string, size int64, skip func(na
 	if method == "" {
 		method = http.MethodGet
 	}
-	if !isToken(method) || !isTarget(path) || query != "" && !isTarget("/"+query) {
+	if !httpguts.ValidHeaderFieldName(method) || !isTarget(path) || query != "" && !isTarget("/"+query) {
 		return nil, fmt.Errorf("sending a request: %w: its method or path", ErrMalformed)
 	}
 	b = append(b, method...)

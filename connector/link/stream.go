@@ -46,8 +46,5 @@ func stopReading(s Stream, code Code) {
 	_ = s.SetReadDeadline(time.Unix(1, 0))
 }
 
-// streamCode is a code as quic-go has it.
-type streamCode = quic.StreamErrorCode
-
 // wire returns the code as quic-go has it.
 func (c Code) wire() quic.StreamErrorCode { return quic.StreamErrorCode(c) }

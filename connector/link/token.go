@@ -20,25 +20,16 @@ const maxToken = 4096
 // Token is what a connector needs to reach its gateway and be let in. It holds
 // a secret: logs and fmt show only the connector's id.
 type Token struct {
-	Server    string // host:port that connectors dial
-	URL       string // base URL of the gateway's HTTPS, for networks without UDP; "" unknown
-	Pin       string // of the gateway's identity, see [Pin]
-	Connector string // id
-	Secret    string
-}
-
-// tokenJSON is a Token as it is encoded.
-type tokenJSON struct {
-	Server    string `json:"server"`
-	URL       string `json:"url,omitempty"`
-	Pin       string `json:"pin"`
-	Connector string `json:"connector"`
+	Server    string `json:"server"`        // host:port that connectors dial
+	URL       string `json:"url,omitempty"` // base URL of the gateway's HTTPS, for networks without UDP; "" unknown
+	Pin       string `json:"pin"`           // of the gateway's identity, see [Pin]
+	Connector string `json:"connector"`     // id
 	Secret    string `json:"secret"`
 }
 
 // Encode returns the token as text: "ptt_" and base64url of JSON.
 func (t Token) Encode() string {
-	b, _ := json.Marshal(tokenJSON(t)) // strings cannot fail
+	b, _ := json.Marshal(t) // strings cannot fail
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(b)
 }
 
@@ -56,17 +47,17 @@ func ParseToken(s string) (Token, error) {
 	if err != nil {
 		return Token{}, errors.New("parsing tunnel token: it is cut off or damaged")
 	}
-	var t tokenJSON
+	var t Token
 	if err := json.Unmarshal(b, &t); err != nil {
 		return Token{}, errors.New("parsing tunnel token: it is cut off or damaged")
 	}
 	if err := t.check(); err != nil {
 		return Token{}, fmt.Errorf("parsing tunnel token: %w", err)
 	}
-	return Token(t), nil
+	return t, nil
 }
 
-func (t tokenJSON) check() error {
+func (t Token) check() error {
 	if _, port, err := net.SplitHostPort(t.Server); err != nil || port == "" {
 		return errors.New("its server address is not host:port")
 	}

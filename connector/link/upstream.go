@@ -3,6 +3,8 @@ package link
 import (
 	"io"
 	"net/http"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // maxAnswerHead bounds the head of an upstream's answer in bytes. It is below
@@ -64,7 +66,7 @@ func (a *AnswerReader) Next(method string) (status int, header http.Header, err 
 // begin finds out where the answer's body ends: RFC 9112 §6.3.
 func (a *AnswerReader) begin(h head, method string) error {
 	old := a.head.ProtoMinor == 0
-	a.closes = old || nominates(h.header["Connection"], "close")
+	a.closes = old || httpguts.HeaderValuesContainsToken(h.header["Connection"], "close")
 	a.body = content{in: &a.in, chunked: h.chunked, goesOn: true, left: max(h.length, 0)}
 	switch {
 	case method == http.MethodHead || bodyless(a.head.StatusCode) || h.length == 0:

@@ -57,23 +57,13 @@ func TestUnknown(t *testing.T) {
 	for _, attack := range []string{"quic/handshakes", "quic/hellos", "quic/streams"} {
 		t.Run(attack, func(t *testing.T) { newTarget(t, harness.Options{}).endure(t, attack) })
 	}
-	for _, attack := range []string{"websocket/handshakes", "websocket/hellos"} {
+	for _, attack := range []string{"websocket/handshakes", "websocket/hellos", "websocket/packets"} {
 		t.Run(attack, func(t *testing.T) { newTarget(t, harness.Options{HTTPS: true}).endure(t, attack) })
 	}
 }
 
-// TestFloods: connectors over WebSockets that flood the gateway with frames of
-// HTTP/2, for which they have to know nothing, or after a valid hello; and clients
-// of the API that do.
-func TestFloods(t *testing.T) {
-	for _, attack := range []string{"floods/unknown", "floods/known", "floods/clients"} {
-		t.Run(attack, func(t *testing.T) {
-			g := newTarget(t, harness.Options{HTTPS: attack == "floods/clients"})
-			g.hostile(t, 30)
-			g.endure(t, attack)
-		})
-	}
-}
+// TestFloods: clients of the API that flood the gateway with frames of HTTP/2.
+func TestFloods(t *testing.T) { newTarget(t, harness.Options{HTTPS: true}).endure(t, "floods") }
 
 // TestSlowClients: requests that do not come to their end.
 func TestSlowClients(t *testing.T) { newTarget(t, harness.Options{}).endure(t, "slow") }
@@ -125,17 +115,9 @@ func newTarget(t *testing.T, o harness.Options) *target {
 		g.Deploy(t, transport, c.ID, "", "up-"+transport)
 	}
 	g.newcomer = g.NewConnector(t, "newcomer", map[string]any{"upstream": g.up.URL})
-	g.hostile(t, 1)
+	hostile := g.NewConnector(t, "hostile", map[string]any{"upstream": g.up.URL})
+	g.tokens = []string{hostile.Token}
 	return g
-}
-
-// hostile gives the attackers some connectors more.
-func (g *target) hostile(t *testing.T, n int) {
-	t.Helper()
-	for range n {
-		c := g.NewConnector(t, fmt.Sprintf("hostile-%d", len(g.tokens)), map[string]any{"upstream": g.up.URL})
-		g.tokens = append(g.tokens, c.Token)
-	}
 }
 
 // endless makes the upstream of a model begin with start, and go on with again

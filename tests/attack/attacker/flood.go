@@ -1,23 +1,22 @@
 //go:build linux
 
-//lint:file-ignore SA1019 the peer of a tunnel is HTTP/2 on a connection of its own, as in package link
+//lint:file-ignore SA1019 an attacker sends frames that no client of net/http would
 
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/net/http2"
-
-	"github.com/postern-dev/postern/connector/link"
+	"golang.org/x/net/http2/hpack"
 )
 
 // pace is the pause of a flood after so many frames: enough to see what grows, on
@@ -26,6 +25,32 @@ const (
 	framesAtOnce = 200
 	pace         = 2 * time.Millisecond
 )
+
+// control is the stream that a peer opens first.
+const control = 1
+
+// A peer is a client that speaks HTTP/2 by hand.
+type peer struct {
+	conn   *tls.Conn
+	framer *http2.Framer
+	err    error // the first of writing
+}
+
+func (p *peer) note(err error) {
+	if p.err == nil {
+		p.err = err
+	}
+}
+
+// headers encodes fields, which are pairs.
+func headers(fields ...string) []byte {
+	var block bytes.Buffer
+	e := hpack.NewEncoder(&block)
+	for i := 0; i < len(fields); i += 2 {
+		_ = e.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}) // to memory
+	}
+	return block.Bytes()
+}
 
 // A flood is frames that a peer sends without end; n counts them.
 type flood struct {
@@ -116,49 +141,22 @@ func (c *tally) add(name string, frames uint32) {
 }
 
 // flooding has two peers for each flood, which come again when they are cut.
-func flooding(begin func(ctx context.Context, g *target, i int) (*peer, error)) attack {
-	return func(ctx context.Context, g *target) string {
-		var count tally
-		all := floods()
-		crowd(ctx, 2*len(all), func(i, _ int) error {
-			p, err := begin(ctx, g, i)
-			if err != nil {
-				return err
-			}
-			defer p.conn.NetConn().Close()
-			defer context.AfterFunc(ctx, func() { _ = p.conn.NetConn().Close() })()
-			f := all[i%len(all)]
-			count.add(f.name, p.flood(ctx, f, i >= len(all)))
-			time.Sleep(50 * time.Millisecond) // of which others would see nothing
-			return nil
-		})
-		return fmt.Sprint(count.frames)
-	}
-}
-
-// join comes as a connector over a WebSocket, without a hello.
-func join(ctx context.Context, g *target, i int) (*peer, error) {
-	raw, err := dialWebSocket(ctx, g, i)
-	if err != nil {
-		return nil, err
-	}
-	p, err := newPeer(ctx, raw, g.tokens[0].Pin)
-	if err != nil {
-		_ = raw.Close()
-	}
-	return p, err
-}
-
-// joinKnown comes with a valid hello.
-func joinKnown(ctx context.Context, g *target, i int) (*peer, error) {
-	p, err := join(ctx, g, i)
-	if err != nil {
-		return nil, err
-	}
-	token := g.tokens[i%len(g.tokens)]
-	p.answer()
-	p.say(link.Hello{Connector: token.Connector, Secret: token.Secret, Instance: strconv.Itoa(i), Upstreams: []string{"default"}})
-	return p, p.err
+func flooding(ctx context.Context, g *target) string {
+	var count tally
+	all := floods()
+	crowd(ctx, 2*len(all), func(i, _ int) error {
+		p, err := joinAPI(ctx, g, i)
+		if err != nil {
+			return err
+		}
+		defer p.conn.NetConn().Close()
+		defer context.AfterFunc(ctx, func() { _ = p.conn.NetConn().Close() })()
+		f := all[i%len(all)]
+		count.add(f.name, p.flood(ctx, f, i >= len(all)))
+		time.Sleep(50 * time.Millisecond) // of which others would see nothing
+		return nil
+	})
+	return fmt.Sprint(count.frames)
 }
 
 // joinAPI comes as a client of the API, without a key.

@@ -55,9 +55,8 @@ func attacks() map[string]attack {
 		"quic/streams":         overQUIC(quicStreams),
 		"websocket/handshakes": overWebSocket(webHandshake),
 		"websocket/hellos":     overWebSocket(webHello),
-		"floods/unknown":       flooding(join),
-		"floods/known":         flooding(joinKnown),
-		"floods/clients":       flooding(joinAPI),
+		"websocket/packets":    overWebSocket(webPackets),
+		"floods":               flooding,
 		"slow":                 slowClients,
 		"endless":              endlessAnswers,
 	}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"encoding/binary"
 	"fmt"
@@ -67,7 +68,7 @@ func overQUIC(say func(ctx context.Context, conn *quic.Conn, run int)) attack {
 			}()
 		}
 		runs, failed := crowd(ctx, attackers, func(i, run int) error {
-			conn, err := transports[i%addresses].Dial(ctx, to, link.ConnectorTLS(g.tokens[0].Pin), link.ConnectorQUIC())
+			conn, err := transports[i%addresses].Dial(ctx, to, link.ConnectorTLS(g.tokens[0].Pin), link.ConnectorQUIC(0))
 			if err != nil {
 				return err
 			}
@@ -178,16 +179,54 @@ func webHandshake(ctx context.Context, conn net.Conn, g *target, run int) {
 	switch run % 3 {
 	case 0: // just the WebSocket
 	case 1:
-		_, _ = conn.Write([]byte("\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03" + strings.Repeat("x", 15<<10)))
+		_, _ = conn.Write(packet(initial, 1000)[:500])
 	case 2:
-		_, _ = newPeer(ctx, conn, g.tokens[0].Pin) // which says no more
+		_, _ = webConnection(ctx, conn, g) // which says no more
 	}
 }
 
 // webHello is a bad hello.
 func webHello(ctx context.Context, conn net.Conn, g *target, run int) {
-	if p, err := newPeer(ctx, conn, g.tokens[0].Pin); err == nil {
-		p.answer()
-		p.data(badHello(run))
+	if c, err := webConnection(ctx, conn, g); err == nil {
+		quicHello(ctx, c.Conn, run)
+	}
+}
+
+func webConnection(ctx context.Context, conn net.Conn, g *target) (*link.Conn, error) {
+	return link.WebSocketConnector(ctx, conn, link.ConnectorTLS(g.tokens[0].Pin), link.ConnectorQUIC(0))
+}
+
+// The beginnings of packets, RFC 9000 §17.2: of a connection, of one in a version
+// that does not exist, and behind a handshake that was none.
+const (
+	initial = "\xc0\x00\x00\x00\x01\x08"
+	unknown = "\xc0\x0a\x0a\x0a\x0a\x08"
+	short   = "\x40"
+)
+
+// packet is a packet of noise of so many bytes, as a WebSocket carries it.
+func packet(start string, size int) []byte {
+	p := append(binary.BigEndian.AppendUint16(nil, uint16(size)), start...)
+	noise := make([]byte, max(size-len(start), 0))
+	_, _ = rand.Read(noise)
+	return append(p, noise...)
+}
+
+// webPackets sends packets without end. Every second attacker does not even read.
+func webPackets(ctx context.Context, conn net.Conn, _ *target, run int) {
+	if run%2 == 0 {
+		go func() { _, _ = io.Copy(io.Discard, conn) }()
+	}
+	starts := []string{initial, unknown, short, ""}
+	start := starts[run/2%len(starts)]
+	size := 1200
+	if start == "" {
+		size = 0
+	}
+	var err error
+	for n := 1; err == nil && ctx.Err() == nil; n++ {
+		if _, err = conn.Write(packet(start, size)); n%framesAtOnce == 0 {
+			time.Sleep(pace)
+		}
 	}
 }

@@ -1,0 +1,158 @@
+package link
+
+import (
+	"bufio"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+const (
+	// packetBytes is the size of packets on a byte stream, the most that quic-go has.
+	packetBytes = 1452
+	// packetLength is the length of the length in front of each.
+	packetLength = 2
+	// lastPackets is the room in a buffer that is kept for those at the end of a
+	// connection: the last says why it is closed, and quic-go has queued 8 before.
+	lastPackets = 10 * (packetLength + packetBytes)
+	// stallTimeout is how long a peer may take nothing of what is sent.
+	stallTimeout = idleTimeout
+)
+
+// packets is a byte stream as a socket for QUIC: each packet follows its length,
+// two bytes, big endian. Packets that wait for the stream go out together.
+type packets struct {
+	raw    net.Conn
+	remote net.Addr
+	in     *bufio.Reader
+	broken chan struct{} // closed after the last ReadFrom
+
+	mu      sync.Mutex
+	change  sync.Cond // of what follows
+	out     *buffer   // packets for the stream; nil: none
+	size    int       // of what is in out
+	leaving bool      // the connection is being closed: no packet may wait
+	err     error     // of the stream, or after Close
+}
+
+func newPackets(raw net.Conn) *packets {
+	p := &packets{raw: raw, remote: raw.RemoteAddr(), in: bufio.NewReader(raw), broken: make(chan struct{})}
+	if tcp, ok := p.remote.(*net.TCPAddr); ok {
+		p.remote = (*net.UDPAddr)(tcp) // quic-go compares that of each packet, others by their text
+	}
+	p.change.L = &p.mu
+	go p.write()
+	return p
+}
+
+// ReadFrom implements [net.PacketConn]. Its error is for good, whatever that of
+// the stream is: quic-go reads on after an error that calls itself temporary.
+func (p *packets) ReadFrom(b []byte) (int, net.Addr, error) {
+	n, err := p.read(b)
+	if err != nil {
+		close(p.broken) // quic-go does not read again
+		return 0, nil, fmt.Errorf("reading packets: %w", err)
+	}
+	return n, p.remote, nil
+}
+
+func (p *packets) read(b []byte) (int, error) {
+	length, err := p.in.Peek(packetLength)
+	if err != nil {
+		return 0, err
+	}
+	n := int(binary.BigEndian.Uint16(length))
+	if n > len(b) {
+		return 0, malformed("a packet is too large")
+	}
+	_, _ = p.in.Discard(packetLength)
+	return io.ReadFull(p.in, b[:n])
+}
+
+// WriteTo implements [net.PacketConn]. It waits for the stream while much is
+// queued, unless the connection is being closed.
+func (p *packets) WriteTo(b []byte, _ net.Addr) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.size > largeBuffer-lastPackets && !p.leaving && p.err == nil {
+		p.change.Wait()
+	}
+	if p.err != nil {
+		return 0, p.err
+	}
+	if p.out == nil {
+		p.out = getBuffer(largeBuffer)
+		p.change.Broadcast()
+	}
+	if queued := p.out.array[:p.size]; p.size+packetLength+len(b) <= largeBuffer { // else it is lost, as on any path
+		queued = binary.BigEndian.AppendUint16(queued, uint16(len(b)))
+		p.size = len(append(queued, b...))
+	}
+	return len(b), nil
+}
+
+// write sends what is queued until the stream ends.
+func (p *packets) write() {
+	stalled := time.AfterFunc(stallTimeout, func() { _ = p.Close() })
+	stalled.Stop()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for {
+		for p.out == nil && p.err == nil {
+			p.change.Wait()
+		}
+		if p.err != nil {
+			return
+		}
+		batch, size := p.out, p.size
+		p.out, p.size = nil, 0
+		p.change.Broadcast()
+		p.mu.Unlock()
+		stalled.Reset(stallTimeout)
+		_, err := p.raw.Write(batch.array[:size])
+		stalled.Stop()
+		batch.put()
+		p.mu.Lock()
+		p.fail(err)
+	}
+}
+
+// fail ends all writes, if err is not nil. The lock is held.
+func (p *packets) fail(err error) {
+	if p.err == nil && err != nil {
+		p.err = err
+		p.change.Broadcast()
+	}
+}
+
+// leave lets the connection be closed although the stream may be stuck.
+func (p *packets) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leaving = true
+	p.change.Broadcast()
+}
+
+// Close implements [net.PacketConn].
+func (p *packets) Close() error {
+	p.mu.Lock()
+	p.fail(net.ErrClosed)
+	p.mu.Unlock()
+	return p.raw.Close()
+}
+
+// LocalAddr implements [net.PacketConn].
+func (p *packets) LocalAddr() net.Addr { return p.raw.LocalAddr() }
+
+// The deadlines implement [net.PacketConn]. quic-go sets one to end a ReadFrom,
+// which Close does here.
+func (p *packets) SetDeadline(time.Time) error      { return nil }
+func (p *packets) SetReadDeadline(time.Time) error  { return nil }
+func (p *packets) SetWriteDeadline(time.Time) error { return nil }
+
+// quic-go logs a line about a socket without these.
+func (p *packets) SetReadBuffer(int) error  { return nil }
+func (p *packets) SetWriteBuffer(int) error { return nil }
