@@ -108,10 +108,10 @@ func (s *ChatStream) chunk(data []byte) {
 		return
 	}
 	begun := s.readChoices(data, choices)
-	if len(s.edits) > maxEdits && !s.done {
+	if len(s.edits) > maxEdits && !s.ended {
 		s.abort(overfull("keys or tool calls"))
 	}
-	if s.done || usage && !begun && !s.o.IncludeUsage {
+	if s.ended || usage && !begun && !s.o.IncludeUsage {
 		return
 	}
 	s.out = appendEvent(s.out, func(b []byte) []byte { return s.edits.appendTo(b, data) })
@@ -147,7 +147,7 @@ func (s *ChatStream) readChoices(data []byte, choices jsonscan.Span) (any bool) 
 	if choices.End == 0 || data[choices.Start] != '[' {
 		return false
 	}
-	for list := jsonscan.At(data, choices.Start); list.Next() && !s.done; {
+	for list := jsonscan.At(data, choices.Start); list.Next() && !s.ended; {
 		any = true
 		if data[list.Value.Start] == '{' {
 			s.readChoice(data, list.Value.Start)

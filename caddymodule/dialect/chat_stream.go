@@ -56,12 +56,8 @@ type ChatStream struct {
 	tools    toolSlots
 	envelope []byte // id and created, as members, of the first chunk
 
-	usage    Usage
-	gotUsage bool
-	size     int64 // bytes of the answer's texts
-	events   int
-	err      *Error
-	done     bool
+	upstreamState
+	events int
 }
 
 // NewChatStream returns a stream that has seen nothing.
@@ -72,11 +68,11 @@ func NewChatStream(o ChatStreamOptions) *ChatStream {
 // Feed takes the upstream's next bytes and returns what to send to the client
 // at once: whole events, possibly none. They are valid until the next call.
 func (s *ChatStream) Feed(p []byte) []byte {
-	if s.done {
+	if s.ended {
 		return nil
 	}
 	s.clear()
-	for s.reader.Feed(p); !s.done && s.reader.Next(); {
+	for s.reader.Feed(p); !s.ended && s.reader.Next(); {
 		s.event(s.reader.Name, s.reader.Data)
 	}
 	s.checkReader()
@@ -87,7 +83,7 @@ func (s *ChatStream) Feed(p []byte) []byte {
 // cause is nil if the upstream ended its message properly, else what to send
 // the client if its answer is not complete.
 func (s *ChatStream) End(cause *Error) []byte {
-	if s.done {
+	if s.ended {
 		return nil
 	}
 	s.clear()
@@ -98,7 +94,7 @@ func (s *ChatStream) End(cause *Error) []byte {
 	}
 	s.checkReader()
 	switch {
-	case s.done:
+	case s.ended:
 	case s.Finished(), cause == nil && s.complete():
 		s.finish()
 	case cause != nil:
@@ -108,9 +104,6 @@ func (s *ChatStream) End(cause *Error) []byte {
 	}
 	return s.out
 }
-
-// Done reports that the client's stream has ended: nothing more need be read.
-func (s *ChatStream) Done() bool { return s.done }
 
 // Finished reports that every choice that the client asked for has its
 // finish_reason. Only usage and [DONE] may follow: after 5 s without them, end
@@ -124,17 +117,6 @@ func (s *ChatStream) Held() int64 {
 	return s.reader.Held() + s.tools.held() + int64(cap(s.out)+cap(s.scratch)+cap(s.envelope))
 }
 
-// Err is the error that ended the stream, nil if there is none.
-func (s *ChatStream) Err() *Error { return s.err }
-
-// Usage implements Stream.
-func (s *ChatStream) Usage() (Usage, bool) {
-	if !s.gotUsage {
-		return Usage{CompletionTokens: tokensOf(s.size), Estimated: true}, false
-	}
-	return s.usage, true
-}
-
 // clear makes room for the next output.
 func (s *ChatStream) clear() {
 	if s.out = s.out[:0]; cap(s.out) > sse.KeepBuffer {
@@ -144,7 +126,7 @@ func (s *ChatStream) clear() {
 
 // checkReader ends the stream if its events cannot be read on.
 func (s *ChatStream) checkReader() {
-	if err := s.reader.Err; err != nil && !s.done {
+	if err := s.reader.Err; err != nil && !s.ended {
 		s.abort(unreadable(err))
 	}
 }
@@ -174,13 +156,13 @@ func (s *ChatStream) event(name, data []byte) {
 // finish ends the stream well.
 func (s *ChatStream) finish() {
 	s.out = append(s.out, doneEvent...)
-	s.done = true
+	s.ended = true
 }
 
 // abort ends the stream with an error event.
 func (s *ChatStream) abort(e *Error) {
 	s.out = append(s.out, e.Event(Chat, "")...)
-	s.err, s.done = e, true
+	s.err, s.ended = e, true
 }
 
 // appendEvent appends an event that holds one JSON text. A line end in JSON is

@@ -17,11 +17,11 @@ const (
 	usageEnd   = `"inference_geo":null,"speed":null`
 )
 
-// appendMessageHead appends a message up to its content.
+// appendMessageHead appends a message up to its first block.
 func appendMessageHead(b []byte, id, model string) []byte {
 	b = jsonscan.AppendQuoted(append(b, `{"id":`...), id)
 	b = jsonscan.AppendQuoted(append(b, `,"type":"message","role":"assistant","model":`...), model)
-	return append(b, `,"content":`...)
+	return append(b, `,"content":[`...)
 }
 
 // appendMessageTail appends what follows a message's content.

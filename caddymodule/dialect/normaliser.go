@@ -7,18 +7,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/sse"
 )
 
-// parts receives what a streamed answer consists of, in the order in which it
-// came. No string is empty except in toolStart. toolArgs of a call
-// follow its toolStart.
-type parts interface {
-	text(s string, probs []byte) // probs are what was computed with it, see logprobs.go
-	reason(s string)
-	refusal(s string)
-	toolStart(k int, id, name string) // k counts calls; id is "" if the upstream gave none
-	toolArgs(k int, s string)         // a fragment of JSON, as the model wrote it
-	failed() *Error                   // why no more of the answer can be taken, nil if it can
-}
-
 // finishReason is why the upstream ended an answer.
 type finishReason uint8
 
@@ -41,18 +29,14 @@ func (f finishReason) cut() bool { return f == finishLength || f == finishFilter
 // It stops at [DONE], at the end of the stream, or at an error, with ended set.
 // finish, matched, usage and err are final then.
 type normaliser struct {
-	parts     parts
+	parts     *serialiser
 	whole     bool // the answer came in one piece, so that it needs no finish_reason
 	thinkTags bool // the text may begin with thinking
 	logprobs  bool // probabilities of the text are wanted
 
-	finish   finishReason
-	matched  string // the stop sequence that ended the answer, if the upstream reports it
-	usage    Usage
-	gotUsage bool
-	size     int64 // bytes of text, thinking and arguments that were reported
-	err      *Error
-	ended    bool
+	upstreamState
+	finish  finishReason
+	matched string // the stop sequence that ended the answer, if the upstream reports it
 
 	think        thinkTags
 	probs        []byte // probabilities whose text has not been reported
@@ -149,9 +133,8 @@ func (n *normaliser) event(name, data []byte) {
 	case string(bytes.TrimSpace(data)) == "[DONE]":
 		n.done()
 	default:
-		n.chunk(data)
-		if e := n.parts.failed(); e != nil {
-			n.abort(e)
+		if n.chunk(data); n.parts.err != nil {
+			n.abort(n.parts.err)
 		}
 	}
 }

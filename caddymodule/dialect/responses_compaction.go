@@ -41,7 +41,7 @@ type compactionEncoder struct {
 	refused bool
 }
 
-// held implements streamEncoder.
+// held implements encoder.
 func (c *compactionEncoder) held() int64 { return c.responsesEncoder.held() + int64(cap(c.summary)) }
 
 // wantsWhole implements encoder.
@@ -67,15 +67,6 @@ func (c *compactionEncoder) fill(s string) {
 // close implements encoder.
 func (c *compactionEncoder) close(bool) {}
 
-// check returns why the answer is not a summary, nil if it is one. The client would
-// throw its conversation away for half a summary too.
-func (c *compactionEncoder) check(o outcome) *Error {
-	if c.refused || o.finish.cut() || len(bytes.TrimSpace(c.summary)) == 0 {
-		return noSummary()
-	}
-	return nil
-}
-
 // putItem puts the item in place of what was said.
 func (c *compactionEncoder) putItem() {
 	c.item = responseItem{kind: partCompaction, id: c.call.env.NewID("cmp_"), text: append([]byte(compactionHead), c.summary...)}
@@ -88,10 +79,11 @@ func (c *compactionEncoder) putItem() {
 	c.index++
 }
 
-// finish implements streamEncoder.
+// finish implements encoder.
 func (c *compactionEncoder) finish(o outcome) *Error {
-	if err := c.check(o); err != nil {
-		return err
+	// The client would throw its conversation away for half a summary too.
+	if c.refused || o.finish.cut() || len(bytes.TrimSpace(c.summary)) == 0 {
+		return noSummary()
 	}
 	c.putItem()
 	return c.responsesEncoder.finish(o)

@@ -36,24 +36,27 @@ type responsesEncoder struct {
 }
 
 // newResponsesEncoder returns an encoder that has seen nothing.
-func newResponsesEncoder(call *reply, quiet bool) *responsesEncoder {
-	return &responsesEncoder{call: call, quiet: quiet, id: call.env.NewID("resp_"), created: call.env.Now().Unix()}
+func newResponsesEncoder(call *reply, quiet bool) responsesEncoder {
+	return responsesEncoder{call: call, quiet: quiet, id: call.env.NewID("resp_"), created: call.env.Now().Unix()}
 }
 
-// held implements streamEncoder.
+// held implements encoder.
 func (r *responsesEncoder) held() int64 {
 	const itemSize = 16 // of a span
 	return r.eventBuffer.held() + itemSize*int64(cap(r.items)) +
 		int64(cap(r.output)+cap(r.item.text)+cap(r.item.probs)+cap(r.raw)+cap(r.probs))
 }
 
-// begin implements streamEncoder.
+// begin implements encoder.
 func (r *responsesEncoder) begin() {
+	if r.quiet {
+		return
+	}
 	r.snapshot("created", responseState{status: statusInProgress})
 	r.ping()
 }
 
-// ping implements streamEncoder: clients that wait for events do not count
+// ping implements encoder: clients that wait for events do not count
 // comments.
 func (r *responsesEncoder) ping() {
 	r.snapshot("in_progress", responseState{status: statusInProgress})
@@ -312,14 +315,19 @@ func (r *responsesEncoder) conclude(o outcome) responseState {
 	return s
 }
 
-// finish implements streamEncoder.
+// finish implements encoder.
 func (r *responsesEncoder) finish(o outcome) *Error {
 	s := r.conclude(o)
-	b := append(r.event(s.status), `,"response":`...)
+	b, end := r.out, "\n"
+	if r.quiet {
+		b = slices.Grow(b, len(r.output)+2048)
+	} else {
+		b, end = append(r.event(s.status), `,"response":`...), "}\n\n"+doneEvent
+	}
 	from := len(b)
 	b = appendResponse(b, r.id, r.call, s)
 	r.keep(b[from:])
-	r.out = append(b, "}\n\n"+doneEvent...)
+	r.out = append(b, end...)
 	return nil
 }
 
@@ -335,7 +343,7 @@ func (r *responsesEncoder) keep(body []byte) {
 	r.call.keep(r.id, body, items)
 }
 
-// abort implements streamEncoder. The error comes in two forms, as some
+// abort implements encoder. The error comes in two forms, as some
 // clients know only the one or the other: as an event of its own, flat and
 // nested, and as a failed response. An open item stays open.
 func (r *responsesEncoder) abort(e *Error) {
@@ -382,12 +390,4 @@ func responsesFailure(e *Error) (code, message string) {
 		code = "invalid_prompt"
 	}
 	return code, e.text(Responses)
-}
-
-// newResponsesStream returns the stream of an answer in the responses dialect.
-func newResponsesStream(call *reply) *answerStream {
-	if call.compact {
-		return newAnswerStream(&compactionEncoder{responsesEncoder: *newResponsesEncoder(call, false)}, call)
-	}
-	return newAnswerStream(newResponsesEncoder(call, false), call)
 }

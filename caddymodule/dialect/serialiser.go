@@ -21,20 +21,6 @@ const (
 	partCompaction // of the responses dialect: made of an answer, never a part of one
 )
 
-// encoder writes the blocks of an answer in a dialect: one after the other,
-// each opened, filled and closed before the next one.
-type encoder interface {
-	// wantsWhole reports whether the arguments of a call of the tool are
-	// wanted in one piece, as the model wrote them. Else they come as they
-	// are streamed, and are checked to be the start of a JSON object.
-	wantsWhole(name string) bool
-
-	open(kind partKind, id, name string) // id and name are a tool call's
-	logprobs(list []byte)                // of the text that is filled next; valid during the call
-	fill(s string)                       // s is not empty
-	close(cut bool)                      // cut: the answer ended before the block did
-}
-
 // serialiser makes an answer strictly sequential: one block is open at a time,
 // and what belongs to another one waits while a tool call is open. It holds
 // nothing back else: it remembers O(1) of a block that is sent on.
@@ -89,17 +75,14 @@ func (s *serialiser) nextWaiting() waitingPart {
 	return w
 }
 
-// text implements parts.
+// text takes a piece of text, and what was computed with it (logprobs.go).
 func (s *serialiser) text(t string, probs []byte) { s.add(partText, t, probs) }
 
-// reason implements parts.
+// reason takes a piece of thinking.
 func (s *serialiser) reason(t string) { s.add(partReason, t, nil) }
 
-// refusal implements parts.
+// refusal takes a piece of a refusal.
 func (s *serialiser) refusal(t string) { s.add(partRefusal, t, nil) }
-
-// failed implements parts.
-func (s *serialiser) failed() *Error { return s.err }
 
 // add sends a piece on, or has it wait.
 func (s *serialiser) add(kind partKind, t string, probs []byte) {
@@ -168,7 +151,7 @@ func (s *serialiser) openWaiting() {
 	}
 }
 
-// toolStart implements parts.
+// toolStart takes the beginning of call k; id is "" if the upstream gave none.
 func (s *serialiser) toolStart(k int, id, name string) {
 	if s.err != nil {
 		return
@@ -196,7 +179,8 @@ func (s *serialiser) openCall(k int, id, name string) {
 	s.to.open(partTool, id, name)
 }
 
-// toolArgs implements parts.
+// toolArgs takes a fragment of the arguments of a call that has begun, as the model
+// wrote it.
 func (s *serialiser) toolArgs(k int, fragment string) {
 	if s.err != nil {
 		return
