@@ -41,7 +41,7 @@ var sections = [...]struct{ name, title string }{
 
 func loadTemplates(a *assets) (*template.Template, error) {
 	return template.New("").Funcs(template.FuncMap{
-		"asset": a.url, "count": countAny, "seconds": seconds, "millis": millis,
+		"asset": a.url, "count": countAny, "millis": millis,
 	}).ParseFS(templateFiles, "templates/*.html")
 }
 

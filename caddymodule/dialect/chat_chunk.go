@@ -210,13 +210,12 @@ func (s *ChatStream) readDelta(c *choiceState, data []byte, i int) {
 		case "reasoning_content", "reasoning":
 			s.size += textSize(m.Raw())
 		case "function_call":
-			c.tools = c.tools || jsonscan.IsFilled(m.Raw())
-			s.size += pieceOfCall
-		case "tool_calls":
-			if !jsonscan.IsFilled(m.Raw()) || m.Raw()[0] != '[' {
-				continue
+			if jsonscan.IsFilled(m.Raw()) {
+				c.tools = true
+				s.size += pieceOfCall
 			}
-			if dropped {
+		case "tool_calls":
+			if dropped || !jsonscan.IsFilled(m.Raw()) || m.Raw()[0] != '[' {
 				continue
 			}
 			c.tools = true

@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"bytes"
 	"errors"
 	"net/http"
 	"strconv"
@@ -123,32 +122,12 @@ func (a *answer) forward(out []byte) (progress, *dialect.Error) {
 	}
 	a.writeEvent(out)
 	p.gone = a.err != nil
-	if a.first.IsZero() && p.err == nil && len(out) > 0 && a.sendsContent(out) {
-		a.first = a.sent
-	}
-	return p, nil
-}
-
-// sendsContent reports whether events hold output of the model. A
-// stream of chat completions passes through, and servers open it with an event
-// that has the role alone.
-func (a *answer) sendsContent(events []byte) bool {
-	if _, through := a.stream.(*dialect.ChatStream); !through {
-		return true
-	}
-	for _, name := range [...]string{`"content"`, `"text"`, `"reasoning_content"`, `"reasoning"`, `"refusal"`, `"tool_calls"`} {
-		for rest := events; ; {
-			i := bytes.Index(rest, []byte(name))
-			if i < 0 {
-				break
-			}
-			rest = rest[i+len(name):]
-			if v := bytes.TrimLeft(rest, ": "); len(v) > 1 && (v[0] == '"' && v[1] != '"' || v[0] == '[' && v[1] != ']') {
-				return true
-			}
+	if a.first.IsZero() && p.err == nil && len(out) > 0 {
+		if u, _ := a.stream.Usage(); u.CompletionTokens > 0 { // not the role alone, with which servers open streams
+			a.first = a.sent
 		}
 	}
-	return false
+	return p, nil
 }
 
 // usage is what the stream cost, as the upstream reported or by an estimate, which
