@@ -40,7 +40,7 @@ type answerStream struct {
 	blocks serialiser
 	to     encoder
 	call   *reply
-	begun  bool
+	opened bool
 }
 
 // newAnswerStream returns a stream that has seen nothing. It is for a whole answer
@@ -76,8 +76,13 @@ func encodeWhole(body []byte, call *reply) ([]byte, Usage, *Error) {
 // Begin implements Stream.
 func (s *answerStream) Begin() []byte { return s.write(func() {}) }
 
-// Ping implements Stream.
-func (s *answerStream) Ping() []byte { return s.write(s.to.ping) }
+// Ping implements Stream. What opens the stream does as a first ping.
+func (s *answerStream) Ping() []byte {
+	if !s.opened {
+		return s.Begin()
+	}
+	return s.write(s.to.ping)
+}
 
 // Feed implements Stream.
 func (s *answerStream) Feed(p []byte) []byte { return s.write(func() { s.feed(p) }) }
@@ -92,8 +97,8 @@ func (s *answerStream) write(step func()) []byte {
 		return nil
 	}
 	s.to.clear()
-	if !s.begun {
-		s.begun = true
+	if !s.opened {
+		s.opened = true
 		s.to.begin()
 	}
 	if step(); s.ended {

@@ -1,10 +1,6 @@
 package dialect
 
-import (
-	"bytes"
-
-	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
-)
+import "bytes"
 
 // A client that runs out of room sends its conversation with an item
 // compaction_trigger at its end, and wants exactly one item back: a compaction,
@@ -67,24 +63,13 @@ func (c *compactionEncoder) fill(s string) {
 // close implements encoder.
 func (c *compactionEncoder) close(bool) {}
 
-// putItem puts the item in place of what was said.
-func (c *compactionEncoder) putItem() {
-	c.item = responseItem{kind: partCompaction, id: c.call.env.NewID("cmp_"), text: append([]byte(compactionHead), c.summary...)}
-	if !c.quiet {
-		c.itemSnapshot("output_item.added", statusInProgress)
-		c.itemSnapshot("output_item.done", statusCompleted)
-	}
-	c.output = c.item.append(c.output, statusCompleted, c.call)
-	c.items = append(c.items, jsonscan.Span{Start: 0, End: len(c.output)})
-	c.index++
-}
-
 // finish implements encoder.
 func (c *compactionEncoder) finish(o outcome) *Error {
 	// The client would throw its conversation away for half a summary too.
 	if c.refused || o.finish.cut() || len(bytes.TrimSpace(c.summary)) == 0 {
 		return noSummary()
 	}
-	c.putItem()
+	c.item = responseItem{form: &compactionItem, id: c.call.env.NewID("cmp_"), text: append([]byte(compactionHead), c.summary...)}
+	c.responsesEncoder.close(false)
 	return c.responsesEncoder.finish(o)
 }

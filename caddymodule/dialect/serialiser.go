@@ -18,7 +18,6 @@ const (
 	partReason
 	partRefusal
 	partTool
-	partCompaction // of the responses dialect: made of an answer, never a part of one
 )
 
 // serialiser makes an answer strictly sequential: one block is open at a time,
@@ -60,19 +59,24 @@ type waitingPart struct {
 	probs    []byte
 }
 
-// waitingPartSize is what a waiting part takes beside its text, in bytes.
+// waitingPartSize is what a waiting part takes in addition to its text, in bytes.
 const waitingPartSize = 128
 
 // held is how many bytes wait to be sent on.
 func (s *serialiser) held() int64 { return int64(cap(s.call.held)) + s.waits }
 
-// nextWaiting takes out the first part that waits.
-func (s *serialiser) nextWaiting() waitingPart {
+// resume sends on the first part that waits.
+func (s *serialiser) resume() {
 	w := s.waiting[0]
 	s.waiting[0] = waitingPart{} // the array stays, its texts need not
 	s.waiting = s.waiting[1:]
 	s.waits -= int64(waitingPartSize + len(w.id) + len(w.name) + len(w.text) + len(w.probs))
-	return w
+	if w.kind == partTool {
+		s.openCall(w.k, w.id, w.name)
+		s.appendArguments(string(w.text))
+	} else {
+		s.put(w.kind, string(w.text), w.probs)
+	}
 }
 
 // text takes a piece of text, and what was computed with it (logprobs.go).
@@ -141,13 +145,7 @@ func (s *serialiser) makeRoom() bool {
 // openWaiting opens what waits, up to and including the first call.
 func (s *serialiser) openWaiting() {
 	for len(s.waiting) > 0 && s.kind != partTool && s.err == nil {
-		w := s.nextWaiting()
-		if w.kind != partTool {
-			s.put(w.kind, string(w.text), w.probs)
-			continue
-		}
-		s.openCall(w.k, w.id, w.name)
-		s.appendArguments(string(w.text))
+		s.resume()
 	}
 }
 
@@ -279,12 +277,6 @@ func (s *serialiser) drain(finish finishReason) {
 		if s.last || s.err != nil {
 			return
 		}
-		w := s.nextWaiting()
-		if w.kind == partTool {
-			s.openCall(w.k, w.id, w.name)
-			s.appendArguments(string(w.text))
-		} else {
-			s.put(w.kind, string(w.text), w.probs)
-		}
+		s.resume()
 	}
 }

@@ -12,29 +12,6 @@ type Usage struct {
 	Estimated        bool
 }
 
-// upstreamState is how far an upstream's stream has been read.
-type upstreamState struct {
-	usage    Usage
-	gotUsage bool
-	size     int64 // bytes of text, thinking and arguments that came
-	err      *Error
-	ended    bool
-}
-
-// Done implements Stream.
-func (s *upstreamState) Done() bool { return s.ended }
-
-// Err implements Stream.
-func (s *upstreamState) Err() *Error { return s.err }
-
-// Usage implements Stream.
-func (s *upstreamState) Usage() (u Usage, ok bool) {
-	if !s.gotUsage {
-		return Usage{CompletionTokens: tokensOf(s.size), Estimated: true}, false
-	}
-	return s.usage, true
-}
-
 // tokensOf estimates the tokens of a text by its bytes.
 func tokensOf(size int64) int64 {
 	const bytesPerToken = 4

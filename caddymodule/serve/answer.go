@@ -23,7 +23,6 @@ type answer struct {
 	mu       sync.Mutex
 	control  *http.ResponseController // nil before the first event
 	stream   dialect.Stream           // nil for an answer that is whole
-	begun    bool                     // what opens the stream is out
 	pings    *time.Timer
 	interval time.Duration // of silence between pings
 	sent     time.Time     // when the last bytes went out
@@ -73,21 +72,8 @@ func (a *answer) tick() {
 		a.pings.Reset(rest)
 		return
 	}
-	out := a.opening()
-	if len(out) == 0 {
-		out = a.stream.Ping()
-	}
-	a.writeEvent(out)
+	a.writeEvent(a.stream.Ping())
 	a.pings.Reset(a.interval)
-}
-
-// opening returns what opens the stream, the first time.
-func (a *answer) opening() []byte {
-	if a.begun {
-		return nil
-	}
-	a.begun = true
-	return a.stream.Begin()
 }
 
 // begin sends what opens the stream, if its dialect has that, when the upstream
@@ -95,7 +81,7 @@ func (a *answer) opening() []byte {
 func (a *answer) begin() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.writeEvent(a.opening())
+	a.writeEvent(a.stream.Begin())
 }
 
 // feed translates bytes of the upstream and sends them. An error that ends the stream
