@@ -34,11 +34,11 @@ func (a *adminAPI) Routes() []caddy.AdminRoute {
 // looked up each time: this module is provisioned before the apps and never
 // cleaned up, so that it must hold on to none of them.
 func (*adminAPI) serve(w http.ResponseWriter, r *http.Request) error {
-	app, err := caddy.ActiveContext().AppIfConfigured("model_gateway")
+	app, err := runningApp()
 	if err != nil {
 		return unavailable(err, caddy.Exiting())
 	}
-	service, err := app.(*App).gateway.Manage()
+	service, err := app.gateway.Manage()
 	if err != nil {
 		return unavailable(fmt.Errorf("the model gateway is not running: %w", err), caddy.Exiting())
 	}

@@ -160,7 +160,7 @@ func (f onEvent) Handle(context.Context, caddy.Event) error {
 	return nil
 }
 
-// beginEvents makes this configuration the one that emits events.
+// beginEvents has this configuration emit events.
 func (a *App) beginEvents() {
 	if open := a.store.val.Opened(); open != nil {
 		open.Events.Push(a)

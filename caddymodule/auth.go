@@ -4,7 +4,6 @@ import (
 	"net/http"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/postern-dev/postern/caddymodule/serve"
@@ -28,6 +27,7 @@ func init() {
 // `{http.auth.user.id}` | id of the key, not the key
 // `{http.model_gateway.key_id}` | the same
 type Auth struct {
+	noOptions
 	app    *App
 	access accessLog
 }
@@ -57,15 +57,3 @@ func (a *Auth) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.
 	serve.Authenticator{Server: a.app.server}.Serve(w, r, ex, next)
 	return nil
 }
-
-// UnmarshalCaddyfile reads
-//
-//	model_auth
-func (a *Auth) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return parseNoOptions(d) }
-
-// Interface guards.
-var (
-	_ caddy.Provisioner           = (*Auth)(nil)
-	_ caddyhttp.MiddlewareHandler = (*Auth)(nil)
-	_ caddyfile.Unmarshaler       = (*Auth)(nil)
-)

@@ -7,7 +7,6 @@ import (
 	"net/http"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
@@ -28,6 +27,7 @@ var unversionedPaths = caddyhttp.MatchPath{
 // it take the request, and if none does, answers 404 in the dialect of the path,
 // with the right base URL.
 type BaseURL struct {
+	noOptions
 	access accessLog
 }
 
@@ -100,15 +100,3 @@ func (w *watchedWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	w.used = true
 	return http.NewResponseController(w.ResponseWriter).Hijack()
 }
-
-// UnmarshalCaddyfile reads
-//
-//	model_base_url
-func (b *BaseURL) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return parseNoOptions(d) }
-
-// Interface guards.
-var (
-	_ caddy.Provisioner           = (*BaseURL)(nil)
-	_ caddyhttp.MiddlewareHandler = (*BaseURL)(nil)
-	_ caddyfile.Unmarshaler       = (*BaseURL)(nil)
-)

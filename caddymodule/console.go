@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -29,9 +28,10 @@ const consolePath = "/console"
 // /console. Clients are distinguished by Caddy's client IP: behind another proxy,
 // name that one in the server's trusted_proxies.
 type Console struct {
+	noOptions
 	app     *App
-	mu      sync.Mutex // serialises making the handler
-	handler atomic.Pointer[console.Console]
+	mu      sync.Mutex
+	handler *console.Console // nil before the first request
 }
 
 // CaddyModule returns the module's registration.
@@ -86,16 +86,13 @@ func (a *App) untilEnd(r *http.Request) (_ *http.Request, done func()) {
 	}
 }
 
-// get returns the console, making it at the first request that comes after the
+// get returns the console, creating it at the first request that comes after the
 // app's Start. A failure is not remembered.
 func (c *Console) get() (*console.Console, error) {
-	if handler := c.handler.Load(); handler != nil {
-		return handler, nil
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if handler := c.handler.Load(); handler != nil {
-		return handler, nil
+	if c.handler != nil {
+		return c.handler, nil
 	}
 	service, err := c.app.gateway.Manage()
 	if err != nil {
@@ -105,19 +102,15 @@ func (c *Console) get() (*console.Console, error) {
 	if err != nil {
 		return nil, err
 	}
-	handler, err := console.New(console.Options{
+	c.handler, err = console.New(console.Options{
 		Manage: service, SignIn: open.SignIn, ClientIP: clientIP, Changes: c.app.gateway.Changes,
 		Logger: c.app.logger, Now: time.Now,
 	})
-	if err != nil {
-		return nil, err
-	}
-	c.handler.Store(handler)
-	return handler, nil
+	return c.handler, err
 }
 
 // clientIP is the address of a request's client as Caddy sees it: that of the
-// connection, or what a trusted proxy says.
+// connection, or what a trusted proxy reports.
 func clientIP(r *http.Request) string {
 	if ip, ok := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string); ok && ip != "" {
 		return ip
@@ -128,11 +121,6 @@ func clientIP(r *http.Request) string {
 	}
 	return host
 }
-
-// UnmarshalCaddyfile reads
-//
-//	model_console
-func (c *Console) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return parseNoOptions(d) }
 
 // Interface guards.
 var (

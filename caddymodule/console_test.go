@@ -45,7 +45,7 @@ func TestConsoleBeforeStart(t *testing.T) {
 	if w.Code >= http.StatusInternalServerError || w.Header().Get("Content-Security-Policy") == "" {
 		t.Errorf("after Start: %d %v %.300s", w.Code, w.Header(), w.Body)
 	}
-	if first, _ := h.get(); first == nil || first != h.handler.Load() {
+	if first, _ := h.get(); first == nil || first != h.handler {
 		t.Error("the console is made for each request")
 	}
 }

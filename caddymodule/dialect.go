@@ -112,10 +112,3 @@ func (d *Dialect) parseOption(t *caddyfile.Dispenser) error {
 func (d *Dialect) UnmarshalCaddyfile(t *caddyfile.Dispenser) error {
 	return parseBlock(t, d.parseOption)
 }
-
-// Interface guards.
-var (
-	_ caddy.Provisioner           = (*Dialect)(nil)
-	_ caddyhttp.MiddlewareHandler = (*Dialect)(nil)
-	_ caddyfile.Unmarshaler       = (*Dialect)(nil)
-)

@@ -201,9 +201,11 @@ func routesWithin(matcher caddy.ModuleMap, routes ...caddyhttp.Route) []httpcadd
 	return values
 }
 
-// handlerModule is one of our handlers, as its long-hand directive sees it.
+// handlerModule is one of our handlers. To instantiate parseHandler with one guards
+// that it has these interfaces.
 type handlerModule[T any] interface {
 	*T
+	caddy.Provisioner
 	caddyhttp.MiddlewareHandler
 	caddyfile.Unmarshaler
 }
@@ -228,8 +230,11 @@ func parseBlock(d *caddyfile.Dispenser, parse func(*caddyfile.Dispenser) error) 
 	return nil
 }
 
-// parseNoOptions reads a directive without arguments and options.
-func parseNoOptions(d *caddyfile.Dispenser) error {
+// noOptions is a handler with a directive without arguments and options.
+type noOptions struct{}
+
+// UnmarshalCaddyfile implements caddyfile.Unmarshaler.
+func (noOptions) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
 	name := d.Val()
 	if d.NextArg() {
@@ -241,64 +246,57 @@ func parseNoOptions(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// parseDuration reads the option's one argument, a positive duration.
-func parseDuration(d *caddyfile.Dispenser, to *caddy.Duration) error {
+// parseArg reads the option's one argument by parse; what shows how it should look.
+func parseArg[T any](d *caddyfile.Dispenser, to *T, what string, parse func(text string) (T, bool)) error {
 	option, text := d.Val(), ""
 	if !d.AllArgs(&text) {
 		return d.ArgErr()
 	}
-	v, err := caddy.ParseDuration(text)
-	if err != nil || v < 0 {
-		return d.Errf("%s: %q is not a duration such as 10s or 1m", option, text)
+	v, ok := parse(text)
+	if !ok {
+		return d.Errf("%s: %q is not %s", option, text, what)
 	}
-	if *to = caddy.Duration(v); v == 0 {
-		*to = disabled
-	}
+	*to = v
 	return nil
 }
 
-// parseCount reads the option's one argument, a number from 0.
+// parseDuration reads the option's one argument, a duration from 0. In JSON the zero
+// value means the default, so 0 is written as a negative one.
+func parseDuration(d *caddyfile.Dispenser, to *caddy.Duration) error {
+	return parseArg(d, to, "a duration such as 10s or 1m", func(text string) (caddy.Duration, bool) {
+		v, err := caddy.ParseDuration(text)
+		if v == 0 {
+			return disabled, err == nil
+		}
+		return caddy.Duration(v), err == nil && v > 0
+	})
+}
+
+// parseCount reads the option's one argument, a number from 0. 0 is written as -1.
 func parseCount(d *caddyfile.Dispenser, to *int) error {
-	option, text := d.Val(), ""
-	if !d.AllArgs(&text) {
-		return d.ArgErr()
-	}
-	v, err := strconv.ParseUint(text, 10, 31)
-	if err != nil {
-		return d.Errf("%s: %q is not a number such as 64", option, text)
-	}
-	if *to = int(v); v == 0 {
-		*to = -1 // the zero value of a JSON field means its default
-	}
-	return nil
+	return parseArg(d, to, "a number such as 64", func(text string) (int, bool) {
+		v, err := strconv.ParseUint(text, 10, 31)
+		if v == 0 {
+			return -1, err == nil
+		}
+		return int(v), err == nil
+	})
 }
 
 // parseWord reads the option's one argument, one of several words.
 func parseWord(d *caddyfile.Dispenser, to *string, words ...string) error {
-	option := d.Val()
-	if !d.AllArgs(to) {
-		return d.ArgErr()
-	}
-	if !slices.Contains(words, *to) {
-		return d.Errf("%s: %q is not one of %s", option, *to, strings.Join(words, ", "))
-	}
-	return nil
+	return parseArg(d, to, "one of "+strings.Join(words, ", "), func(text string) (string, bool) {
+		return text, slices.Contains(words, text)
+	})
 }
 
-// disabled is how a duration of 0 in a Caddyfile is written: the zero value of
-// a JSON field means its default.
+// disabled is how a duration of 0 in a Caddyfile is written.
 const disabled = caddy.Duration(-time.Nanosecond)
 
 // parseSize reads the option's one argument, a size such as 32MiB.
 func parseSize(d *caddyfile.Dispenser, to *int64) error {
-	option, text := d.Val(), ""
-	if !d.AllArgs(&text) {
-		return d.ArgErr()
-	}
-	v, err := humanize.ParseBytes(text)
-	if err != nil || v == 0 || v > math.MaxInt64 {
-		return d.Errf("%s: %q is not a size such as 32MiB", option, text)
-	}
-	*to = int64(v)
-	return nil
+	return parseArg(d, to, "a size such as 32MiB", func(text string) (int64, bool) {
+		v, err := humanize.ParseBytes(text)
+		return int64(v), err == nil && v > 0 && v <= math.MaxInt64
+	})
 }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/postern-dev/postern/connector/link"
@@ -24,6 +23,7 @@ const discoveryPath = "/.well-known/postern"
 // pin is trusted since it comes over HTTPS. It also takes the tunnels of
 // connectors that cannot use UDP, over WebSockets.
 type Tunnel struct {
+	noOptions
 	app *App
 }
 
@@ -95,15 +95,3 @@ func answerJSON(w http.ResponseWriter, status int, answer any) {
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(answer) // a failed write means that the client is gone
 }
-
-// UnmarshalCaddyfile reads
-//
-//	model_tunnel
-func (t *Tunnel) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return parseNoOptions(d) }
-
-// Interface guards.
-var (
-	_ caddy.Provisioner           = (*Tunnel)(nil)
-	_ caddyhttp.MiddlewareHandler = (*Tunnel)(nil)
-	_ caddyfile.Unmarshaler       = (*Tunnel)(nil)
-)

@@ -23,48 +23,37 @@ const otherDeployment = "_other"
 // registry, so that a reload keeps the counts. No label ever holds a key or a
 // name that a client made up.
 var (
-	requestsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: "postern", Name: "requests_total",
-		Help: "Authenticated requests that ended, by deployment, dialect and HTTP status.",
-	}, []string{"deployment", "dialect", "code"})
-
+	requestsTotal = counter("requests_total",
+		"Authenticated requests that ended, by deployment, dialect and HTTP status.", "deployment", "dialect", "code")
 	inflightRequests = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: "postern", Name: "inflight_requests",
-		Help: "Requests that run now, by deployment and dialect.",
+		Namespace: "postern", Name: "inflight_requests", Help: "Requests that run now, by deployment and dialect.",
 	}, []string{"deployment", "dialect"})
-
-	firstByteSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Namespace: "postern", Name: "time_to_first_byte_seconds",
-		Help:    "Time from the arrival of a request to the first byte of the model's answer.",
-		Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 180, 600},
-	}, []string{"deployment", "dialect"})
-
-	durationSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Namespace: "postern", Name: "request_duration_seconds",
-		Help:    "Time from the arrival of a request to the end of its answer.",
-		Buckets: []float64{.01, .05, .1, .5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800, 3600},
-	}, []string{"deployment", "dialect"})
-
-	authFailuresTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: "postern", Name: "auth_failures_total",
-		Help: "Requests that were refused for their key: missing, unknown or revoked.",
-	}, []string{"reason"})
-
-	signInFailuresTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: "postern", Name: "sign_in_failures_total",
-		Help: "Sign-ins to the console that failed, by method: password, passkey or link.",
-	}, []string{"method"})
-
-	queueRejectedTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: "postern", Name: "queue_rejected_total",
-		Help: "Requests that found no turn, by reason: the deployment's queue was full, its wait too long (timeout), or the connector had as many as it takes (connector).",
-	}, []string{"deployment", "reason"})
-
-	eventsLostTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: "postern", Name: "events_lost_total",
-		Help: "Events that were not delivered, by reason: handlers or webhook were too slow, a webhook refused them, its configuration had ended.",
-	}, []string{"reason"})
+	firstByteSeconds = histogram("time_to_first_byte_seconds",
+		"Time from the arrival of a request to the first byte of the model's answer.",
+		.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 180, 600)
+	durationSeconds = histogram("request_duration_seconds",
+		"Time from the arrival of a request to the end of its answer.",
+		.01, .05, .1, .5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800, 3600)
+	authFailuresTotal = counter("auth_failures_total",
+		"Requests that were refused for their key: missing, unknown or revoked.", "reason")
+	signInFailuresTotal = counter("sign_in_failures_total",
+		"Sign-ins to the console that failed, by method: password, passkey or link.", "method")
+	queueRejectedTotal = counter("queue_rejected_total",
+		"Requests that found no turn, by reason: the deployment's queue was full, its wait too long (timeout), or the connector had as many as it takes (connector).",
+		"deployment", "reason")
+	eventsLostTotal = counter("events_lost_total",
+		"Events that were not delivered, by reason: handlers or webhook were too slow, a webhook refused them, its configuration had ended.", "reason")
 )
+
+func counter(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "postern", Name: name, Help: help}, labels)
+}
+
+func histogram(name, help string, buckets ...float64) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: "postern", Name: name, Help: help, Buckets: buckets,
+	}, []string{"deployment", "dialect"})
+}
 
 // countFailedSignIn counts a sign-in that failed.
 func countFailedSignIn(method string) { signInFailuresTotal.WithLabelValues(method).Inc() }
@@ -83,8 +72,7 @@ func countLostEvents(reason string, n int) { eventsLostTotal.WithLabelValues(rea
 func registerMetrics(reg prometheus.Registerer, g *gateway.Gateway) error {
 	for _, c := range []prometheus.Collector{
 		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal, signInFailuresTotal, queueRejectedTotal,
-		eventsLostTotal,
-		live{g},
+		eventsLostTotal, live{g},
 	} {
 		var already prometheus.AlreadyRegisteredError
 		if err := reg.Register(c); err != nil && !errors.As(err, &already) {
@@ -160,15 +148,18 @@ var (
 		"Requests and answers that the memory budget refused, by reason: full, or share of a key or account.", "reason")
 )
 
+// described are the descriptions of all metrics of live.
+var described []*prometheus.Desc
+
 func describe(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("postern_"+name, help, labels, nil)
+	d := prometheus.NewDesc("postern_"+name, help, labels, nil)
+	described = append(described, d)
+	return d
 }
 
 // Describe implements prometheus.Collector.
 func (live) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		tunnelConnections, tunnelRTT, tunnelRequests, tunnelRequestsLimit, upstreamUp, deploymentState, queueLength, memoryHeld, memoryLimit, memoryRefused,
-	} {
+	for _, d := range described {
 		ch <- d
 	}
 }
@@ -211,9 +202,10 @@ func collectTunnels(sessions []tunnel.Info, gauge func(d *prometheus.Desc, value
 		gauge(tunnelRequests, float64(s.Active), s.Connector, s.Transport)
 		gauge(tunnelRequestsLimit, float64(s.Limit), s.Connector, s.Transport)
 		for _, u := range s.States {
-			if u.Known && u.Reachable {
+			switch {
+			case u.Known && u.Reachable:
 				gauge(upstreamUp, 1, s.Connector, u.Name)
-			} else if u.Known {
+			case u.Known:
 				gauge(upstreamUp, 0, s.Connector, u.Name)
 			}
 		}

@@ -92,7 +92,7 @@ func siteOf(app *caddyhttp.App, server *caddyhttp.Server) gateway.Site {
 }
 
 // handlerHosts collects the host names of the routes that hold a handler.
-// within is what the enclosing routes' host matchers say.
+// within are the hosts of the enclosing routes.
 func handlerHosts(routes caddyhttp.RouteList, has func(caddyhttp.MiddlewareHandler) bool, within []string, hosts map[string]bool) {
 	for _, route := range routes {
 		names := within

@@ -97,10 +97,3 @@ func (rt *Route) parseOption(d *caddyfile.Dispenser) error {
 func (rt *Route) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return parseBlock(d, rt.parseOption)
 }
-
-// Interface guards.
-var (
-	_ caddy.Provisioner           = (*Route)(nil)
-	_ caddyhttp.MiddlewareHandler = (*Route)(nil)
-	_ caddyfile.Unmarshaler       = (*Route)(nil)
-)

@@ -124,7 +124,7 @@ func checkUpConsole(t *testing.T, ready *up.Ready) {
 	}
 	r := recent[0]
 	if r.Status != 200 || !r.Streamed || r.Deployment != scripted.ModelID || r.KeyName != "up" || r.Operation != "chat/completions" ||
-		r.InputTokens == 0 || r.OutputTokens == 0 || r.FirstToken <= 0 || r.FirstToken > r.Duration {
+		r.InputTokens == 0 || r.OutputTokens == 0 || r.FirstTokenMillis <= 0 || r.FirstTokenMillis > r.DurationMillis {
 		t.Errorf("recorded %+v", r)
 	}
 	if _, err := app.store.val.Opened().Store.CreateUser(t.Context(), store.DefaultAccount, "anna", "$argon2id$none"); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyevents"
 	"go.uber.org/zap/zapcore"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/postern-dev/postern/caddymodule/events"
 )
@@ -76,7 +77,7 @@ func (w *Webhook) options(repl *caddy.Replacer) (o events.WebhookOptions, err er
 	o.Header = http.Header{"Content-Type": {"application/cloudevents+json"}, "User-Agent": {"Postern"}}
 	for name, value := range w.Headers {
 		value = read("header "+name, value)
-		if name == "" || strings.ContainsFunc(name, notHeaderName) || strings.ContainsFunc(value, isControl) {
+		if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
 			return o, fmt.Errorf("the webhook's header %q: it is not a name of letters, digits and hyphens with a value of one line", name)
 		}
 		o.Header.Set(name, value)
@@ -93,12 +94,6 @@ func (w *Webhook) options(repl *caddy.Replacer) (o events.WebhookOptions, err er
 	}
 	return o, err
 }
-
-func notHeaderName(r rune) bool {
-	return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z') && r != '-' && r != '_'
-}
-
-func isControl(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
 // Handle implements caddyevents.Handler.
 func (w *Webhook) Handle(_ context.Context, e caddy.Event) error {

@@ -1,6 +1,6 @@
 // Package activity keeps what requests cost: the last ones of each account,
 // one by one, and all of them as sums by day. It knows numbers and names, and
-// nothing of what was said.
+// no content.
 //
 // A [Log] keeps both in memory and writes them to the store from time to time,
 // so that recording touches no file. A killed process loses the last seconds of

@@ -74,7 +74,7 @@ func request(i int) activity.Request {
 	return activity.Request{
 		ID: fmt.Sprintf("req_%d", i), Time: time.Now(), KeyID: "key_1", KeyName: "laptop", Deployment: "qwen3:8b",
 		Dialect: "chat", Operation: "chat/completions", Status: 200, Streamed: true,
-		Duration: 1500 * time.Millisecond, FirstToken: 300 * time.Millisecond, InputTokens: 100, OutputTokens: 10,
+		DurationMillis: 1500, FirstTokenMillis: 300, InputTokens: 100, OutputTokens: 10,
 	}
 }
 
@@ -170,7 +170,7 @@ func TestRecentSurvives(t *testing.T) {
 		if have, _ := json.Marshal(after); string(have) != string(want) {
 			t.Errorf("after a restart:\n%s\nnot\n%s", have, want)
 		}
-		if d := after[0]; d.Duration != 1500*time.Millisecond || d.FirstToken != 300*time.Millisecond || d.Deployment != "qwen3:8b" {
+		if d := after[0]; d.DurationMillis != 1500 || d.FirstTokenMillis != 300 || d.Deployment != "qwen3:8b" {
 			t.Errorf("after a restart: %+v", d)
 		}
 	})
@@ -196,19 +196,21 @@ func TestDamagedRecent(t *testing.T) {
 func TestJSON(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 21, 16, 36, 5, 123_456_789, time.FixedZone("", 7200))
-	r := activity.Request{
+	l := newLog(t, activity.Options{Store: storetest.New(t)})
+	l.Record(account, activity.Request{
 		ID: "req_1", Time: at, KeyID: "key_1", KeyName: "laptop", Deployment: "m", Dialect: "messages", Operation: "messages",
-		Status: 200, Streamed: true, Duration: 1234_600 * time.Microsecond, FirstToken: 200 * time.Microsecond, InputTokens: 5, OutputTokens: 7,
-	}
+		Status: 200, Streamed: true, InputTokens: 5, OutputTokens: 7,
+		DurationMillis: activity.Millis(1234_600 * time.Microsecond), FirstTokenMillis: activity.Millis(200 * time.Microsecond),
+	})
 	const want = `{"id":"req_1","time":"2026-11-21T14:36:05.123Z","key_id":"key_1","key_name":"laptop","deployment":"m",` +
 		`"dialect":"messages","operation":"messages","status":200,"streamed":true,"duration_ms":1235,"first_token_ms":1,` +
 		`"input_tokens":5,"output_tokens":7}`
-	got, err := json.Marshal(r)
+	got, err := json.Marshal(l.Recent(account)[0])
 	if err != nil || string(got) != want {
 		t.Errorf("%s, %v, not\n%s", got, err, want)
 	}
 	var back activity.Request
-	if err := json.Unmarshal(got, &back); err != nil || back.Duration != 1235*time.Millisecond || !back.Time.Equal(at.Truncate(time.Millisecond)) {
+	if err := json.Unmarshal(got, &back); err != nil || back.DurationMillis != 1235 || !back.Time.Equal(at.Truncate(time.Millisecond)) {
 		t.Errorf("read as %+v, %v", back, err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -37,7 +38,6 @@ func (l *Log) run() {
 		case <-days.C:
 			err = l.saveDays()
 		case <-recent.C:
-			l.removeGone()
 			err = l.saveRecent()
 		}
 		if err != nil {
@@ -46,81 +46,79 @@ func (l *Log) run() {
 	}
 }
 
-// removeGone removes the accounts that are gone, of which nothing can be saved.
-func (l *Log) removeGone() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for id := range l.accounts {
-		if _, ok := l.store.Account(id); !ok {
-			delete(l.accounts, id)
-		}
-	}
-}
-
-// saveDays adds the sums to those of the store, account by account, so that one
-// of them cannot keep the others from it. Sums that cannot be written wait for
-// the next time. It cannot be interrupted: a sum of which it is not known
-// whether it was written would be added twice, or never.
+// saveDays adds the sums to those of the store. Sums that cannot be written wait for
+// the next time. It cannot be interrupted: a sum of which it is unknown whether it
+// was written would be added twice, or never.
 func (l *Log) saveDays() error {
 	l.saving.Lock()
 	defer l.saving.Unlock()
-	var errs []error
-	for id, sums := range l.takeSums() {
+	return l.eachAccount(func(id string, a *account) error {
+		l.mu.Lock()
+		sums := a.unsaved
+		a.unsaved = nil
+		l.mu.Unlock()
+		if len(sums) == 0 {
+			return nil
+		}
 		days := make([]store.UsageDay, len(sums))
 		for i, s := range sums {
 			days[i] = s.UsageDay
 		}
 		err := l.store.AddUsage(context.Background(), days)
 		if err == nil {
-			continue
+			return nil
 		}
-		if _, ok := l.store.Account(id); ok {
-			l.putBack(id, sums)
-			errs = append(errs, fmt.Errorf("saving the sums of the account %q: %w", id, err))
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, s := range sums {
+			a.add(id, s.day, s.UsageDay)
 		}
-	}
-	return errors.Join(errs...)
-}
-
-// takeSums takes what is to be saved.
-func (l *Log) takeSums() map[string][]sum {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	taken := make(map[string][]sum)
-	for id, a := range l.accounts {
-		if len(a.unsaved) > 0 {
-			taken[id] = a.unsaved
-			a.unsaved = nil
-		}
-	}
-	return taken
-}
-
-// putBack is for sums that could not be saved.
-func (l *Log) putBack(id string, sums []sum) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	a := l.account(id)
-	for _, s := range sums {
-		a.add(id, s.day, s.UsageDay)
-	}
+		return fmt.Errorf("saving the sums of the account %q: %w", id, err)
+	})
 }
 
 // saveRecent writes the last requests of the accounts that had some.
 func (l *Log) saveRecent() error {
-	var errs []error
-	for _, id := range l.changed() {
-		data, err := encode(l.takeRecent(id))
+	return l.eachAccount(func(id string, a *account) error {
+		l.mu.Lock()
+		var recent []Request
+		if a.changed {
+			recent = a.newestFirst()
+		}
+		a.changed = false
+		l.mu.Unlock()
+		if recent == nil {
+			return nil
+		}
+		data, err := encode(recent)
 		if err == nil {
 			err = l.store.SaveRecent(context.Background(), id, data)
 		}
 		if err == nil {
+			return nil
+		}
+		l.mu.Lock()
+		a.changed = true
+		l.mu.Unlock()
+		return fmt.Errorf("saving the last requests of the account %q: %w", id, err)
+	})
+}
+
+// eachAccount calls f for each account, so that one of them cannot keep the others
+// from being saved. Accounts that were removed from the store are dropped.
+func (l *Log) eachAccount(f func(id string, a *account) error) error {
+	l.mu.Lock()
+	accounts := maps.Clone(l.accounts)
+	l.mu.Unlock()
+	var errs []error
+	for id, a := range accounts {
+		if _, ok := l.store.Account(id); ok {
+			errs = append(errs, f(id, a))
 			continue
 		}
-		if _, ok := l.store.Account(id); ok {
-			l.retryRecent(id)
-			errs = append(errs, fmt.Errorf("saving the last requests of the account %q: %w", id, err))
-		}
+		l.mu.Lock()
+		delete(l.accounts, id)
+		l.mu.Unlock()
 	}
 	return errors.Join(errs...)
 }
@@ -135,37 +133,5 @@ func encode(newestFirst []Request) ([]byte, error) {
 			return data, err
 		}
 		newestFirst = newestFirst[:len(newestFirst)/2]
-	}
-}
-
-// changed returns the accounts with requests that are not saved.
-func (l *Log) changed() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var ids []string
-	for id, a := range l.accounts {
-		if a.changed {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
-// takeRecent copies the requests of one account, so that Record waits for no
-// more than that.
-func (l *Log) takeRecent(id string) []Request {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	a := l.account(id)
-	a.changed = false
-	return a.newestFirst()
-}
-
-// retryRecent has the last requests saved the next time.
-func (l *Log) retryRecent(id string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if a := l.accounts[id]; a != nil {
-		a.changed = true
 	}
 }

@@ -15,9 +15,9 @@ func TestActivity(t *testing.T) {
 	has(t, mainOf(g.page("/console/activity")), "No request yet", `href="/console/start#request-title"`)
 	g.log.Record(store.DefaultAccount, activity.Request{
 		ID: "req_1", Time: time.Now(), KeyID: "key_1", KeyName: "laptop", Deployment: "qwen3", Dialect: "messages", Operation: "messages",
-		Status: 200, Streamed: true, Duration: 2340 * time.Millisecond, FirstToken: 210 * time.Millisecond, InputTokens: 12934, OutputTokens: 312,
+		Status: 200, Streamed: true, DurationMillis: 2340, FirstTokenMillis: 210, InputTokens: 12934, OutputTokens: 312,
 	})
-	g.log.Record(store.DefaultAccount, activity.Request{Time: time.Now(), KeyName: mean, Deployment: mean, Dialect: "chat", Status: 404, Duration: time.Millisecond})
+	g.log.Record(store.DefaultAccount, activity.Request{Time: time.Now(), KeyName: mean, Deployment: mean, Dialect: "chat", Status: 404, DurationMillis: 1})
 	page := g.page("/console/activity")
 	plain(t, page)
 	main := mainOf(page)

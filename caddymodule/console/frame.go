@@ -43,7 +43,7 @@ var sections = [...]struct{ name, title string }{
 
 func loadTemplates(a assets) (*template.Template, error) {
 	return template.New("").Funcs(template.FuncMap{
-		"asset": a.url, "count": count, "seconds": seconds, "millis": millis, "decimal": decimal, "sentence": sentence,
+		"asset": a.url, "count": count, "millis": millis, "decimal": decimal, "sentence": sentence,
 		"has": slices.Contains[[]string], "names": namesOf, "passkeyID": passkeyID, "browser": browserOf, "optionField": optionField,
 		"way":    func(method string) string { return sessionWays[method] },
 		"rights": store.RightNames, "right": func(name string) string { return rightTexts[name] },

@@ -85,10 +85,10 @@ func TestMessagesState(t *testing.T) {
 	feed(text)()
 	s.Feed([]byte(toolChunk(call(0, "c1", "a", `{"x":"`))))
 	feed(args)()
-	m := s.to.(*messagesStream)
-	kept := cap(m.out) + cap(m.refusal) + cap(s.blocks.call.held) + int(s.n.reader.Held())
-	for i := range s.n.tools {
-		kept += cap(s.n.tools[i].held)
+	m := s.to.(*messagesEncoder)
+	kept := cap(m.out) + cap(m.refusal) + cap(s.blocks.call.held) + int(s.reader.Held())
+	for i := range s.tools {
+		kept += cap(s.tools[i].held)
 	}
 	if kept > 16<<10 {
 		t.Errorf("%d bytes kept of a stream of 2 MB", kept)

@@ -2,15 +2,24 @@ package dialect
 
 import "github.com/postern-dev/postern/caddymodule/dialect/sse"
 
-// streamEncoder writes a streamed answer in a dialect, into a buffer that take
-// empties.
-type streamEncoder interface {
-	encoder
+// encoder writes an answer in a dialect, into a buffer that take empties: what
+// opens the answer, its blocks, each opened, filled and closed before the next
+// one, and what ends it. A quiet one writes a whole answer instead of events.
+type encoder interface {
+	// wantsWhole reports whether the arguments of a call of the tool are
+	// wanted in one piece, as the model wrote them. Else they come as they
+	// are streamed, and are checked to be the start of a JSON object.
+	wantsWhole(name string) bool
 
-	begin()                  // what opens the stream
+	open(kind partKind, id, name string) // id and name are a tool call's
+	logprobs(list []byte)                // of the text that is filled next; valid during the call
+	fill(s string)                       // s is not empty
+	close(cut bool)                      // cut: the answer ended before the block did
+
+	begin()                  // what opens the answer
 	ping()                   // what keeps a silent stream alive
 	finish(o outcome) *Error // what ends it well, unless the answer is not what was asked for
-	abort(e *Error)          // what ends it after an error
+	abort(e *Error)          // what ends a stream after an error
 	take() []byte            // what was written since the last call; valid until clear
 	clear()                  // forgets it
 	held() int64             // bytes that are remembered, of what was written too
@@ -24,169 +33,117 @@ type outcome struct {
 }
 
 // answerStream is a Stream in a dialect that is not the upstream's: the
-// normaliser reports the parts of the answer, the serialiser puts them one after
+// normaliser finds the parts of the answer, the serialiser puts them one after
 // the other, and the encoder writes them.
 type answerStream struct {
-	n        normaliser
-	blocks   serialiser
-	to       streamEncoder
-	estimate func() int // tokens of the prompt, if the upstream sends no usage
-	begun    bool
-	done     bool
+	normaliser
+	blocks serialiser
+	to     encoder
+	call   *reply
+	opened bool
 }
 
-// newAnswerStream returns a stream that has seen nothing.
-func newAnswerStream(to streamEncoder, call *reply) *answerStream {
-	s := &answerStream{to: to, estimate: call.estimate}
-	s.n.parts, s.n.thinkTags, s.n.logprobs = &s.blocks, call.options.ThinkTags, call.logprobs
-	s.blocks.to, s.blocks.calls = to, &s.n.slots
+// newAnswerStream returns a stream that has seen nothing. It is for a whole answer
+// of the upstream, which is replayed, if whole is set.
+func newAnswerStream(call *reply, whole bool) *answerStream {
+	to := call.encoder(whole)
+	s := &answerStream{to: to, call: call}
+	s.parts, s.whole, s.thinkTags, s.logprobs = &s.blocks, whole, call.options.ThinkTags, call.logprobs
+	s.blocks.to, s.blocks.calls = to, &s.slots
 	return s
 }
 
+// encodeWhole is the client's body for a whole answer of the upstream. It is read
+// as if it had been streamed: what servers do in the one form they do in the other.
+func encodeWhole(body []byte, call *reply) ([]byte, Usage, *Error) {
+	events, err := ReplayAsStream(body)
+	if err != nil {
+		return nil, Usage{}, err
+	}
+	s := newAnswerStream(call, true)
+	s.to.begin()
+	s.feed(events)
+	if !s.chosen {
+		return nil, Usage{}, noChoices()
+	}
+	o := s.conclude()
+	if s.err != nil {
+		return nil, Usage{}, s.err
+	}
+	return s.to.take(), o.usage, nil
+}
+
 // Begin implements Stream.
-func (s *answerStream) Begin() []byte {
-	s.to.clear()
-	s.open()
-	return s.to.take()
-}
+func (s *answerStream) Begin() []byte { return s.write(func() {}) }
 
-// open writes what opens the stream, once.
-func (s *answerStream) open() {
-	if !s.begun {
-		s.begun = true
-		s.to.begin()
-	}
-}
-
-// Ping implements Stream.
+// Ping implements Stream. What opens the stream does as a first ping.
 func (s *answerStream) Ping() []byte {
-	if s.done {
-		return nil
+	if !s.opened {
+		return s.Begin()
 	}
-	s.to.clear()
-	s.open()
-	s.to.ping()
-	return s.to.take()
+	return s.write(s.to.ping)
 }
 
 // Feed implements Stream.
-func (s *answerStream) Feed(p []byte) []byte {
-	if s.done {
-		return nil
-	}
-	s.to.clear()
-	s.open()
-	s.n.feed(p)
-	s.settle()
-	return s.to.take()
-}
+func (s *answerStream) Feed(p []byte) []byte { return s.write(func() { s.feed(p) }) }
 
 // End implements Stream.
-func (s *answerStream) End(cause *Error) []byte {
-	if s.done {
+func (s *answerStream) End(cause *Error) []byte { return s.write(func() { s.end(cause) }) }
+
+// write returns what the encoder writes in a step, behind what opens the stream,
+// and, if the answer ends with the step, what ends the stream.
+func (s *answerStream) write(step func()) []byte {
+	if s.ended {
 		return nil
 	}
 	s.to.clear()
-	s.open()
-	s.n.end(cause)
-	s.settle()
+	if !s.opened {
+		s.opened = true
+		s.to.begin()
+	}
+	if step(); s.ended {
+		if s.conclude(); s.err != nil {
+			s.to.abort(s.err)
+		}
+	}
 	return s.to.take()
 }
 
-// settle ends the client's stream if the answer has ended.
-func (s *answerStream) settle() {
-	err := s.Err()
-	if err == nil && s.n.ended {
-		s.blocks.drain(s.n.finish)
-		err = s.blocks.err
+// conclude sends on what waits of an answer that has ended, and ends it, unless
+// there is an error.
+func (s *answerStream) conclude() (o outcome) {
+	if s.err == nil {
+		s.blocks.drain(s.finish)
+		s.err = s.blocks.err
 	}
-	if err == nil {
-		if !s.n.ended {
-			return
+	if s.err == nil {
+		o = outcome{finish: s.finish, matched: s.matched, usage: s.usage}
+		if !s.gotUsage {
+			o.usage = Usage{PromptTokens: int64(s.call.estimate()), CompletionTokens: tokensOf(s.size), Estimated: true}
 		}
-		if err = s.to.finish(s.n.outcome(s.estimate)); err != nil {
-			s.n.err = err
-		}
-	}
-	if err != nil {
-		s.to.abort(err)
-	}
-	s.done = true
-}
-
-// outcome is how the answer ended. An upstream that sends no usage leaves it
-// to estimates: of the prompt by estimate, of the answer by its size.
-func (n *normaliser) outcome(estimate func() int) outcome {
-	o := outcome{finish: n.finish, matched: n.matched, usage: n.usage}
-	if !n.gotUsage {
-		o.usage = Usage{PromptTokens: int64(estimate()), CompletionTokens: tokensOf(n.size), Estimated: true}
+		s.err = s.to.finish(o)
 	}
 	return o
 }
 
-// Done implements Stream.
-func (s *answerStream) Done() bool { return s.done }
-
 // Finished implements Stream.
-func (s *answerStream) Finished() bool { return s.n.finish != finishNone }
-
-// Err implements Stream.
-func (s *answerStream) Err() *Error {
-	if s.n.err != nil {
-		return s.n.err
-	}
-	return s.blocks.err
-}
-
-// Usage implements Stream.
-func (s *answerStream) Usage() (Usage, bool) {
-	if !s.n.gotUsage {
-		return Usage{CompletionTokens: tokensOf(s.n.size), Estimated: true}, false
-	}
-	return s.n.usage, true
-}
+func (s *answerStream) Finished() bool { return s.finish != finishNone }
 
 // Held implements Stream.
-func (s *answerStream) Held() int64 { return s.n.held() + s.blocks.held() + s.to.held() }
+func (s *answerStream) Held() int64 { return s.held() + s.blocks.held() + s.to.held() }
 
 // eventBuffer is where an encoder writes its events.
 type eventBuffer struct{ out []byte }
 
-// take implements streamEncoder.
+// take implements encoder.
 func (b *eventBuffer) take() []byte { return b.out }
 
-// clear implements streamEncoder.
+// clear implements encoder.
 func (b *eventBuffer) clear() {
 	if b.out = b.out[:0]; cap(b.out) > sse.KeepBuffer {
 		b.out = nil
 	}
 }
 
-// held implements streamEncoder.
+// held implements encoder.
 func (b *eventBuffer) held() int64 { return int64(cap(b.out)) }
-
-// encodeWhole has an encoder write a whole answer of the upstream as if it had
-// been streamed: what servers do in the one form they do in the other.
-func encodeWhole(body []byte, to encoder, call *reply) (outcome, *Error) {
-	stream, err := ReplayAsStream(body)
-	if err != nil {
-		return outcome{}, err
-	}
-	blocks := serialiser{to: to}
-	n := normaliser{parts: &blocks, whole: true, thinkTags: call.options.ThinkTags, logprobs: call.logprobs}
-	blocks.calls = &n.slots
-	n.feed(stream)
-	n.end(nil)
-	if n.err == nil {
-		blocks.drain(n.finish)
-	}
-	switch {
-	case !n.chosen:
-		return outcome{}, noChoices()
-	case n.err != nil:
-		return outcome{}, n.err
-	case blocks.err != nil:
-		return outcome{}, blocks.err
-	}
-	return n.outcome(call.estimate), nil
-}

@@ -73,10 +73,7 @@ func testCall(change ...func(*reply)) *reply {
 // newTestStream returns a stream in a dialect.
 func newTestStream(d Dialect, r *reply) *answerStream {
 	r.dialect = d
-	if d == Messages {
-		return newMessagesStream(r)
-	}
-	return newResponsesStream(r)
+	return newAnswerStream(r, false)
 }
 
 // translate runs a whole upstream stream through a stream in pieces that cut

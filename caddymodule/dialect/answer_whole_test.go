@@ -17,7 +17,6 @@ func wholeBody(message, finish, extra string) string {
 // answerDigests encodes a whole answer in both dialects.
 func answerDigests(t *testing.T, body string, change func(*reply)) (messages, responses string) {
 	t.Helper()
-	encode := map[Dialect]func([]byte, *reply) ([]byte, Usage, *Error){Messages: encodeMessage, Responses: encodeResponse}
 	var digests [2]string
 	for i, d := range []Dialect{Messages, Responses} {
 		r := testCall()
@@ -25,7 +24,7 @@ func answerDigests(t *testing.T, body string, change func(*reply)) (messages, re
 		if change != nil {
 			change(r)
 		}
-		out, _, err := encode[d]([]byte(body), r)
+		out, _, err := encodeWhole([]byte(body), r)
 		switch {
 		case err != nil:
 			digests[i] = "!" + err.Message
@@ -103,7 +102,7 @@ func TestWholeAnswers(t *testing.T) {
 		{"nothing at all", wholeBody(`"content":null`, `"stop"`, ""), "| end_turn", "message: | completed", nil},
 		{"no reason", wholeBody(`"content":"Hi"`, `null`, ""), "text:Hi | end_turn", "message:Hi | completed", nil},
 		{"no reason and thinking alone", wholeBody(`"content":"","reasoning":"hm"`, `null`, ""), "thinking:hm | end_turn", "reasoning:hm | completed", nil},
-		{"legacy function_call", wholeBody(`"content":null,"function_call":{"name":"a","arguments":"{\"x\":1}"}`, `"function_call"`, ""), `tool:toolu_1 a {"x":1} | tool_use`, `function_call:call_2 a {"x":1} | completed`, nil},
+		{"legacy function_call", wholeBody(`"content":null,"function_call":{"name":"a","arguments":"{\"x\":1}"}`, `"function_call"`, ""), `tool:toolu_2 a {"x":1} | tool_use`, `function_call:call_2 a {"x":1} | completed`, nil},
 		{"no choices", `{"choices":[],"usage":{"prompt_tokens":1}}`, "!The model server's answer holds no choices.", "!The model server's answer holds no choices.", nil},
 		{"choices missing", `{"id":"u"}`, "!The model server's answer holds no choices.", "!The model server's answer holds no choices.", nil},
 		{"the reason is an error", wholeBody(`"content":"Hi"`, `"error"`, ""), "!The model server gave up the answer (finish_reason error). Try again.", "!The model server gave up the answer (finish_reason error). Try again.", nil},
@@ -125,12 +124,12 @@ func TestWholeAnswers(t *testing.T) {
 // TestWholeBodies pins whole bodies to the byte, usage included.
 func TestWholeBodies(t *testing.T) {
 	body := []byte(wholeBody(`"content":"Hi \"é\"\n","reasoning_content":"hm","tool_calls":[{"id":"c1","function":{"name":"a","arguments":"{\"x\": 1}"}}]`, `"tool_calls"`, ""))
-	message, usage, err := encodeMessage(body, testCall(func(r *reply) { r.dialect = Messages }))
+	message, usage, err := encodeWhole(body, testCall(func(r *reply) { r.dialect = Messages }))
 	if err != nil || usage != (Usage{PromptTokens: 100, CompletionTokens: 7, CachedTokens: 75, ReasoningTokens: 3}) {
 		t.Fatalf("%v %+v", err, usage)
 	}
 	golden(t, "whole message", string(message))
-	response, _, err := encodeResponse(body, testCall(func(r *reply) {
+	response, _, err := encodeWhole(body, testCall(func(r *reply) {
 		r.encrypted, r.dialect = true, Responses
 		r.echo = map[string][]byte{"instructions": []byte(`"Be brief."`), "temperature": []byte("0.5"), "store": []byte("false"), "metadata": []byte(`{"a":"b"}`)}
 	}))

@@ -9,11 +9,10 @@ import (
 
 // whole encodes a whole answer in a dialect.
 func whole(d Dialect, change ...func(*reply)) func([]byte) (any, *Error) {
-	encode := map[Dialect]func([]byte, *reply) ([]byte, Usage, *Error){Messages: encodeMessage, Responses: encodeResponse}[d]
 	return func(body []byte) (any, *Error) {
 		r := testCall(change...)
 		r.dialect = d
-		out, _, err := encode(body, r)
+		out, _, err := encodeWhole(body, r)
 		return out, err
 	}
 }

@@ -68,10 +68,10 @@ func (r *retries) after(e *Error, dropEffort func() bool) Retry {
 
 // Stream encodes one streamed answer. It is not safe for concurrent use.
 type Stream interface {
-	// Begin is what opens the stream: sent once, with the header, before all
+	// Begin is what opens the stream, once: sent with the header, before all
 	// else.
 	Begin() []byte
-	// Ping keeps a silent stream alive, behind Begin.
+	// Ping keeps a silent stream alive; the first one opens it.
 	Ping() []byte
 	// Feed takes the upstream's bytes as they come and returns what to send to
 	// the client now: whole events, maybe none, valid until the next call.

@@ -7,7 +7,7 @@ import (
 )
 
 // RewriteCompletion is the client's body for a whole answer of the upstream:
-// its own, with the public model name. It fails if the answer is not JSON
+// its own, with the public model name. It fails if the answer is not a JSON
 // object, or is an error that came with a good status.
 func RewriteCompletion(body []byte, model string) ([]byte, Usage, *Error) {
 	var e edits
@@ -22,7 +22,7 @@ func RewriteCompletion(body []byte, model string) ([]byte, Usage, *Error) {
 // and, unless model is "", for the model's name.
 func (e *edits) readCompletion(body []byte, model string) (usage Usage, err *Error) {
 	var choices jsonscan.Span
-	told := false
+	counted := false
 	m := jsonscan.Object(body)
 	for m.Mark = markOf; m.Next(); {
 		if isFailure(&m) {
@@ -39,7 +39,7 @@ func (e *edits) readCompletion(body []byte, model string) (usage Usage, err *Err
 		case "choices":
 			choices = m.Value
 		case "usage":
-			usage, told = parseUsage(m.Raw())
+			usage, counted = parseUsage(m.Raw())
 		}
 	}
 	if !m.Whole() {
@@ -63,7 +63,7 @@ func (e *edits) readCompletion(body []byte, model string) (usage Usage, err *Err
 			}
 		}
 	}
-	if !told {
+	if !counted {
 		usage = Usage{CompletionTokens: tokensOf(sizeOfChoices(body[choices.Start:choices.End])), Estimated: true}
 	}
 	return usage, nil
@@ -214,7 +214,7 @@ func (a *wholeAnswer) appendChoice(b []byte, choice jsonscan.Span, position int)
 	}
 	b = a.appendChunk(b, nil, func(b []byte) []byte {
 		b = append(append(append(b, '{'), index...), `,"delta":`...)
-		return append(append(a.appendDelta(b, message), probs...), `,"finish_reason":null}`...)
+		return append(append(appendDelta(b, message.Of(a.body)), probs...), `,"finish_reason":null}`...)
 	})
 	return a.appendChunk(b, a.takeExtras(), func(b []byte) []byte {
 		b = append(append(append(b, '{'), index...), `,"delta":{}`...)
@@ -231,41 +231,41 @@ func (a *wholeAnswer) appendChunk(b, extras []byte, choice func([]byte) []byte) 
 	})
 }
 
-// appendDelta appends a message as a delta, whose tool calls need an index.
-func (a *wholeAnswer) appendDelta(b []byte, message jsonscan.Span) []byte {
-	raw := message.Of(a.body)
-	if raw[0] != '{' {
+// appendDelta appends a message as a delta, in which tool calls need an index.
+func appendDelta(b, message []byte) []byte {
+	if message[0] != '{' {
 		return append(b, "{}"...)
 	}
-	from := 0 // of what is not written yet
-	for m := jsonscan.At(raw, 0); m.Next(); {
+	var e edits
+	for m := jsonscan.At(message, 0); m.Next(); {
 		if string(m.Name()) != "tool_calls" || m.Raw()[0] != '[' {
 			continue
 		}
-		for list := jsonscan.At(raw, m.Value.Start); list.Next(); {
-			if raw[list.Value.Start] == '{' {
-				b, from = appendIndexed(b, raw, from, list.Value, list.Index)
+		for list := jsonscan.At(message, m.Value.Start); list.Next(); {
+			if list.Raw()[0] != '{' {
+				continue
+			}
+			if entry, at := readToolEntry(message, list.Value.Start); entry.index < 0 {
+				e.setIndex(message, list.Value, at, int64(list.Index), nil)
 			}
 		}
 	}
-	return append(b, raw[from:]...)
+	return e.appendTo(b, message)
 }
 
-// appendIndexed appends data from an index on, up to where the tool call at
-// data[call] has got an index if it had none. It returns where data goes on.
-func appendIndexed(b, data []byte, from int, call jsonscan.Span, index int) ([]byte, int) {
-	entry, at := readToolEntry(data, call.Start)
-	if entry.index >= 0 {
-		return b, from
-	}
+// setIndex gives the tool call at data[call] an index in place of the one at a place,
+// if there is one. The digits are appended to scratch, which is returned.
+func (e *edits) setIndex(data []byte, call jsonscan.Span, at place, index int64, scratch []byte) []byte {
+	from := len(scratch)
 	if at.found() {
-		b = append(b, data[from:at.value.Start]...)
-		return strconv.AppendInt(b, int64(index), 10), at.value.End
+		scratch = strconv.AppendInt(scratch, index, 10)
+		e.add(at.value.Start, at.value.End, scratch[from:])
+		return scratch
 	}
-	start := call.Start + 1
-	b = strconv.AppendInt(append(append(b, data[from:start]...), `"index":`...), int64(index), 10)
+	scratch = strconv.AppendInt(append(scratch, `"index":`...), index, 10)
 	if jsonscan.IsFilled(call.Of(data)) {
-		b = append(b, ',')
+		scratch = append(scratch, ',')
 	}
-	return b, start
+	e.add(call.Start+1, call.Start+1, scratch[from:])
+	return scratch
 }

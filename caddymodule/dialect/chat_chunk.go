@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"bytes"
 	"strconv"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
@@ -67,8 +66,10 @@ func (s *ChatStream) settle() {
 	}
 }
 
-// chunk acts on one chunk of the answer.
+// chunk implements chunkReader. Data that is not JSON is the end: some servers report
+// so what went wrong, and then leave the stream open.
 func (s *ChatStream) chunk(data []byte) {
+	s.events++
 	s.edits, s.scratch = s.edits[:0], s.scratch[:0]
 	var choices jsonscan.Span
 	usage := false
@@ -108,10 +109,10 @@ func (s *ChatStream) chunk(data []byte) {
 		return
 	}
 	begun := s.readChoices(data, choices)
-	if len(s.edits) > maxEdits && !s.done {
+	if len(s.edits) > maxEdits && !s.ended {
 		s.abort(overfull("keys or tool calls"))
 	}
-	if s.done || usage && !begun && !s.o.IncludeUsage {
+	if s.ended || usage && !begun && !s.o.IncludeUsage {
 		return
 	}
 	s.out = appendEvent(s.out, func(b []byte) []byte { return s.edits.appendTo(b, data) })
@@ -126,7 +127,7 @@ func (s *ChatStream) keepEnvelope(m *jsonscan.Members) {
 	s.envelope = append(append(s.envelope, m.Data[m.Key.Start:m.Value.End]...), ',')
 }
 
-// dropMember takes a member out of its object, with one of the commas beside
+// dropMember takes a member out of its object, with one of the commas next to
 // it. kept is the end of the last member before it that stays, 0 if none.
 func (s *ChatStream) dropMember(m *jsonscan.Members, kept int) {
 	switch {
@@ -147,7 +148,7 @@ func (s *ChatStream) readChoices(data []byte, choices jsonscan.Span) (any bool) 
 	if choices.End == 0 || data[choices.Start] != '[' {
 		return false
 	}
-	for list := jsonscan.At(data, choices.Start); list.Next() && !s.done; {
+	for list := jsonscan.At(data, choices.Start); list.Next() && !s.ended; {
 		any = true
 		if data[list.Value.Start] == '{' {
 			s.readChoice(data, list.Value.Start)
@@ -210,13 +211,12 @@ func (s *ChatStream) readDelta(c *choiceState, data []byte, i int) {
 		case "reasoning_content", "reasoning":
 			s.size += textSize(m.Raw())
 		case "function_call":
-			c.tools = c.tools || jsonscan.IsFilled(m.Raw())
-			s.size += pieceOfCall
-		case "tool_calls":
-			if !jsonscan.IsFilled(m.Raw()) || m.Raw()[0] != '[' {
-				continue
+			if jsonscan.IsFilled(m.Raw()) {
+				c.tools = true
+				s.size += pieceOfCall
 			}
-			if dropped {
+		case "tool_calls":
+			if dropped || !jsonscan.IsFilled(m.Raw()) || m.Raw()[0] != '[' {
 				continue
 			}
 			c.tools = true
@@ -248,20 +248,9 @@ func (s *ChatStream) repairTools(data []byte, i int) {
 		}
 		entry, at := readToolEntry(data, start)
 		slot := int64(s.tools.place(entry))
-		if entry.index == slot {
-			continue
+		if entry.index != slot {
+			s.scratch = s.edits.setIndex(data, list.Value, at, slot, s.scratch)
 		}
-		from := len(s.scratch)
-		if at.found() {
-			s.scratch = strconv.AppendInt(s.scratch, slot, 10)
-			s.edits.add(at.value.Start, at.value.End, s.scratch[from:])
-			continue
-		}
-		s.scratch = strconv.AppendInt(append(s.scratch, `"index":`...), slot, 10)
-		if jsonscan.IsFilled(list.Raw()) {
-			s.scratch = append(s.scratch, ',')
-		}
-		s.edits.add(start+1, start+1, s.scratch[from:])
 	}
 }
 
@@ -302,9 +291,4 @@ func (e *toolEntry) readFunction(data []byte, i int) {
 			}
 		}
 	}
-}
-
-// cutOff reports whether data is an event that ended in its middle.
-func cutOff(data []byte) bool {
-	return !jsonscan.Valid(data) && string(bytes.TrimSpace(data)) != "[DONE]"
 }

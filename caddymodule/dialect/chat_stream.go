@@ -5,7 +5,6 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
-	"github.com/postern-dev/postern/caddymodule/dialect/sse"
 )
 
 // ChatPing keeps a silent chat stream alive: a comment.
@@ -48,20 +47,14 @@ type ChatStream struct {
 	model  []byte // quoted
 	repair bool
 
-	reader   sse.Reader
+	upstreamStream
+	eventBuffer
 	edits    edits
-	out      []byte
 	scratch  []byte // texts of edits
 	choices  []choiceState
 	tools    toolSlots
 	envelope []byte // id and created, as members, of the first chunk
-
-	usage    Usage
-	gotUsage bool
-	size     int64 // bytes of the answer's texts
 	events   int
-	err      *Error
-	done     bool
 }
 
 // NewChatStream returns a stream that has seen nothing.
@@ -72,45 +65,43 @@ func NewChatStream(o ChatStreamOptions) *ChatStream {
 // Feed takes the upstream's next bytes and returns what to send to the client
 // at once: whole events, possibly none. They are valid until the next call.
 func (s *ChatStream) Feed(p []byte) []byte {
-	if s.done {
-		return nil
-	}
-	s.clear()
-	for s.reader.Feed(p); !s.done && s.reader.Next(); {
-		s.event(s.reader.Name, s.reader.Data)
-	}
-	s.checkReader()
-	return s.out
+	return s.write(func() { s.read(p, s) })
 }
 
 // End ends the upstream's stream and returns the last bytes for the client.
 // cause is nil if the upstream ended its message properly, else what to send
 // the client if its answer is not complete.
 func (s *ChatStream) End(cause *Error) []byte {
-	if s.done {
+	return s.write(func() {
+		s.readLast(s, s.Finished() || cause != nil)
+		switch {
+		case s.ended:
+		case s.Finished(), cause == nil && s.complete():
+			s.ended = true
+		case cause != nil:
+			s.abort(cause)
+		default:
+			s.abort(StreamBroken())
+		}
+	})
+}
+
+// write returns what a step adds to the client's stream, and what ends it if the
+// answer ends with the step.
+func (s *ChatStream) write(step func()) []byte {
+	if s.ended {
 		return nil
 	}
 	s.clear()
-	if s.reader.Finish() && !((s.Finished() || cause != nil) && cutOff(s.reader.Data)) {
-		// But for a last event that broke off with the stream: it says nothing of
-		// its own.
-		s.event(s.reader.Name, s.reader.Data)
-	}
-	s.checkReader()
+	step()
 	switch {
-	case s.done:
-	case s.Finished(), cause == nil && s.complete():
-		s.finish()
-	case cause != nil:
-		s.abort(cause)
-	default:
-		s.abort(StreamBroken())
+	case s.err != nil:
+		s.out = append(s.out, s.err.Event(Chat, "")...)
+	case s.ended:
+		s.out = append(s.out, doneEvent...)
 	}
 	return s.out
 }
-
-// Done reports that the client's stream has ended: nothing more need be read.
-func (s *ChatStream) Done() bool { return s.done }
 
 // Finished reports that every choice that the client asked for has its
 // finish_reason. Only usage and [DONE] may follow: after 5 s without them, end
@@ -124,68 +115,18 @@ func (s *ChatStream) Held() int64 {
 	return s.reader.Held() + s.tools.held() + int64(cap(s.out)+cap(s.scratch)+cap(s.envelope))
 }
 
-// Err is the error that ended the stream, nil if there is none.
-func (s *ChatStream) Err() *Error { return s.err }
-
-// Usage implements Stream.
-func (s *ChatStream) Usage() (Usage, bool) {
-	if !s.gotUsage {
-		return Usage{CompletionTokens: tokensOf(s.size), Estimated: true}, false
+// done implements chunkReader.
+func (s *ChatStream) done() {
+	if s.settle(); s.complete() {
+		s.ended = true
+	} else {
+		s.abort(StreamBroken())
 	}
-	return s.usage, true
-}
-
-// clear makes room for the next output.
-func (s *ChatStream) clear() {
-	if s.out = s.out[:0]; cap(s.out) > sse.KeepBuffer {
-		s.out = nil
-	}
-}
-
-// checkReader ends the stream if its events cannot be read on.
-func (s *ChatStream) checkReader() {
-	if err := s.reader.Err; err != nil && !s.done {
-		s.abort(unreadable(err))
-	}
-}
-
-// event acts on one event of the upstream. Data that is not JSON is the end: some
-// servers report so what went wrong, and then leave the stream open.
-func (s *ChatStream) event(name, data []byte) {
-	isError := string(name) == "error"
-	if len(data) == 0 && !isError {
-		return
-	}
-	s.events++
-	switch {
-	case isError:
-		s.abort(fromEvent(data))
-	case string(bytes.TrimSpace(data)) == "[DONE]":
-		if s.settle(); s.complete() {
-			s.finish()
-		} else {
-			s.abort(StreamBroken())
-		}
-	default:
-		s.chunk(data)
-	}
-}
-
-// finish ends the stream well.
-func (s *ChatStream) finish() {
-	s.out = append(s.out, doneEvent...)
-	s.done = true
-}
-
-// abort ends the stream with an error event.
-func (s *ChatStream) abort(e *Error) {
-	s.out = append(s.out, e.Event(Chat, "")...)
-	s.err, s.done = e, true
 }
 
 // appendEvent appends an event that holds one JSON text. A line end in JSON is
 // white space; as a blank it leaves the event on one line, for the clients
-// that read no more than one.
+// that read only one.
 func appendEvent(b []byte, text func([]byte) []byte) []byte {
 	b = append(b, "data: "...)
 	from := len(b)

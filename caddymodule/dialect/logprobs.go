@@ -11,7 +11,7 @@ import (
 //
 //	{"content":[{"token","logprob","bytes","top_logprobs":[{"token","logprob","bytes"},…]},…]}
 //
-// and stand in the responses dialect as the elements of that list, beside the
+// and stand in the responses dialect as the elements of that list, next to the
 // text that they belong to. A list of them is kept as JSON with commas between
 // its elements, without brackets.
 
@@ -82,19 +82,19 @@ func joinLogprobs(list, more []byte) []byte {
 	return append(list, more...)
 }
 
-// logprobsOf is the part of a list whose tokens make up a text, nil if none
-// do. Some servers list the tokens of the thinking too, and the mark of the
+// logprobsOf is the part of a list with the tokens of a text, nil if there
+// is none. Some servers list the tokens of the thinking too, and the mark of the
 // end.
 func logprobsOf(list []byte, text string) []byte {
 	whole := append(append([]byte{'['}, list...), ']')
-	var said []byte
-	var starts []int // of each token in said
+	var all []byte
+	var starts []int // of each token in all
 	var places []jsonscan.Span
 	for m := jsonscan.At(whole, 0); m.Next(); {
-		starts, places = append(starts, len(said)), append(places, m.Value)
-		said = append(said, jsonscan.Text(m.Raw(), "token")...)
+		starts, places = append(starts, len(all)), append(places, m.Value)
+		all = append(all, jsonscan.Text(m.Raw(), "token")...)
 	}
-	at := bytes.LastIndex(said, []byte(text))
+	at := bytes.LastIndex(all, []byte(text))
 	if at < 0 || len(places) == 0 {
 		return nil
 	}
@@ -103,7 +103,7 @@ func logprobsOf(list []byte, text string) []byte {
 		return nil
 	}
 	last := len(places) - 1
-	if end := at + len(text); end < len(said) {
+	if end := at + len(text); end < len(all) {
 		if last, exact = slices.BinarySearch(starts, end); !exact {
 			return nil
 		}

@@ -178,7 +178,7 @@ func TestLogprobsOfWholeAnswers(t *testing.T) {
 	} {
 		r := testCall(withLogprobs)
 		r.dialect = Responses
-		out, _, err := encodeResponse([]byte(c.body), r)
+		out, _, err := encodeWhole([]byte(c.body), r)
 		if err != nil {
 			t.Fatal(err.Message)
 		}

@@ -10,18 +10,18 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// Members of a message's usage that stand beside the counts of tokens, and
-// that SDKs' types demand.
+// Members of a message's usage in addition to the counts of tokens, which SDKs'
+// types demand.
 const (
 	usageStart = `"cache_creation":null,"server_tool_use":null,"service_tier":"standard"`
 	usageEnd   = `"inference_geo":null,"speed":null`
 )
 
-// appendMessageHead appends a message up to its content.
+// appendMessageHead appends a message up to its first block.
 func appendMessageHead(b []byte, id, model string) []byte {
 	b = jsonscan.AppendQuoted(append(b, `{"id":`...), id)
 	b = jsonscan.AppendQuoted(append(b, `,"type":"message","role":"assistant","model":`...), model)
-	return append(b, `,"content":`...)
+	return append(b, `,"content":[`...)
 }
 
 // appendMessageTail appends what follows a message's content.
@@ -57,11 +57,11 @@ func appendThinkingTokens(b []byte, u Usage) []byte {
 type messageStop struct {
 	reason   string // "" while it has not
 	sequence string // the stop sequence, "" for none
-	refusal  string // what the model said to refuse
+	refusal  string // the refusal's text
 }
 
 // stopOf decides why a message ended: the first that applies. calls reports
-// whether it has tool calls, refusal is what the model said to refuse.
+// whether it has tool calls, refusal is the text of its refusal.
 func stopOf(o outcome, calls bool, refused bool, refusal string) messageStop {
 	switch {
 	case refused || o.finish == finishFilter:
@@ -99,8 +99,8 @@ func appendToolUse(b []byte, id, name string, input []byte) []byte {
 }
 
 // signer signs a block of thinking while it is written. Clients discard
-// thinking that is not signed, and the whole turn with it; the signature says
-// no more than that the block came from this gateway. Where the client wants
+// thinking that is not signed, and the whole turn with it; the signature
+// means only that the block came from this gateway. Where the client wants
 // the thinking left out, the signature carries it, so that the model has it
 // again when the block comes back in the history.
 type signer struct {

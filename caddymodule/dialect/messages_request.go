@@ -11,16 +11,6 @@ import (
 // messagesCall is a request in the messages dialect.
 type messagesCall struct{ translation }
 
-// Answer implements Call.
-func (c *messagesCall) Answer(body []byte) ([]byte, Usage, *Error) {
-	return encodeMessage(body, &c.reply)
-}
-
-// NewStream implements Call.
-func (c *messagesCall) NewStream() Stream {
-	return newMessagesStream(&c.reply)
-}
-
 var _ Call = (*messagesCall)(nil)
 
 // decodeMessages reads the body of POST /v1/messages, or of its count_tokens,

@@ -6,133 +6,198 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// messagesStream writes a streamed answer in the messages dialect:
+// messagesEncoder writes an answer in the messages dialect: the events of a stream,
 //
 //	message_start ping
 //	( content_block_start content_block_delta* content_block_stop )*
 //	message_delta message_stop
 //
-// with pings anywhere behind message_start, and error as the end of all. Each
-// event has its name in both places, as SDKs ignore those without an event
-// line. It remembers nothing of a block but that it is open.
-type messagesStream struct {
+// with pings anywhere behind message_start, and error as the end of all; or, if it
+// is quiet, a message. Each event has its name in both places, as SDKs ignore those
+// without an event line. A stream remembers nothing of a block but that it is open.
+type messagesEncoder struct {
 	eventBuffer
-	call  *reply
-	sign  signer
-	kind  partKind
-	index int // of the block that is open, or comes next
-	calls bool
+	call     *reply
+	quiet    bool
+	sign     signer
+	kind     partKind
+	id, name string // of the open call
+	index    int    // of the block that is open, or comes next
+	text     []byte // of the open block, if quiet
+	calls    bool
 
 	refused bool
-	refusal []byte // what was said to refuse, for stop_details
+	refusal []byte // the refusal's text, for stop_details
 }
 
-// held implements streamEncoder.
-func (m *messagesStream) held() int64 { return m.eventBuffer.held() + int64(cap(m.refusal)) }
+// held implements encoder.
+func (m *messagesEncoder) held() int64 { return m.eventBuffer.held() + int64(cap(m.refusal)) }
 
-// begin implements streamEncoder.
-func (m *messagesStream) begin() {
-	b := append(m.out, "event: message_start\ndata: {\"type\":\"message_start\",\"message\":"...)
-	b = appendMessageHead(b, m.call.env.NewID("msg_"), m.call.model)
-	b = append(b, "[]"...)
-	b = appendMessageTail(b, messageStop{}, Usage{PromptTokens: int64(m.call.estimate())})
-	m.out = append(b, "}\n\n"...)
+// begin implements encoder.
+func (m *messagesEncoder) begin() {
+	if !m.quiet {
+		m.event("message_start")
+		m.out = append(m.out, `,"message":`...)
+	}
+	m.out = appendMessageHead(m.out, m.call.env.NewID("msg_"), m.call.model)
+	if m.quiet {
+		return
+	}
+	m.out = append(m.out, ']')
+	m.out = appendMessageTail(m.out, messageStop{}, Usage{PromptTokens: int64(m.call.estimate())})
+	m.endEvent()
 	m.ping()
 }
 
-// ping implements streamEncoder.
-func (m *messagesStream) ping() {
-	m.out = append(m.out, "event: ping\ndata: {\"type\":\"ping\"}\n\n"...)
+// ping implements encoder.
+func (m *messagesEncoder) ping() {
+	m.event("ping")
+	m.endEvent()
 }
 
+// event begins an event.
+func (m *messagesEncoder) event(name string) {
+	b := append(append(m.out, "event: "...), name...)
+	m.out = append(append(append(b, "\ndata: {\"type\":\""...), name...), '"')
+}
+
+// blockEvent begins an event about the open block.
+func (m *messagesEncoder) blockEvent(name string) {
+	m.event(name)
+	m.out = strconv.AppendInt(append(m.out, `,"index":`...), int64(m.index), 10)
+}
+
+// endEvent ends an event.
+func (m *messagesEncoder) endEvent() { m.out = append(m.out, "}\n\n"...) }
+
 // wantsWhole implements encoder.
-func (m *messagesStream) wantsWhole(string) bool { return false }
+func (m *messagesEncoder) wantsWhole(string) bool { return m.quiet }
 
 // open implements encoder.
-func (m *messagesStream) open(kind partKind, id, name string) {
-	m.kind = kind
-	b := append(m.out, "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"index\":"...)
-	b = strconv.AppendInt(b, int64(m.index), 10)
-	b = append(b, `,"content_block":`...)
-	switch kind {
-	case partReason:
+func (m *messagesEncoder) open(kind partKind, id, name string) {
+	m.kind, m.id, m.name = kind, id, name
+	if kind == partReason {
 		m.sign.reset()
-		b = append(b, `{"type":"thinking","thinking":"","signature":""}`...)
+	}
+	if m.quiet {
+		m.text = m.text[:0]
+		return
+	}
+	m.blockEvent("content_block_start")
+	m.out = append(m.out, `,"content_block":`...)
+	m.appendBlock("", []byte("{}"))
+	m.endEvent()
+}
+
+// appendBlock appends the open block with its text or input, which in a stream
+// is empty.
+func (m *messagesEncoder) appendBlock(text string, input []byte) {
+	switch m.kind {
+	case partReason:
+		m.out = jsonscan.AppendQuoted(append(m.out, `{"type":"thinking","thinking":`...), text)
+		m.out = append(m.out, `,"signature":`...)
+		if m.quiet {
+			m.out = m.sign.appendSignature(m.out)
+		} else {
+			m.out = append(m.out, `""`...)
+		}
+		m.out = append(m.out, '}')
 	case partTool:
 		m.calls = true
-		b = appendToolUse(b, m.call.callID(id, "toolu_"), m.call.tool(name).Name, []byte("{}"))
+		m.out = appendToolUse(m.out, m.call.callID(m.id, "toolu_"), m.call.tool(m.name).Name, input)
 	default:
-		b = append(b, `{"type":"text","text":""}`...)
+		// No citations, not even null: the Vercel AI SDK refuses that.
+		m.out = append(jsonscan.AppendQuoted(append(m.out, `{"type":"text","text":`...), text), '}')
 	}
-	m.out = append(b, "}\n\n"...)
 }
 
 // logprobs implements encoder: the dialect has none.
-func (m *messagesStream) logprobs([]byte) {}
+func (m *messagesEncoder) logprobs([]byte) {}
 
 // fill implements encoder.
-func (m *messagesStream) fill(s string) {
+func (m *messagesEncoder) fill(s string) {
+	delta, key := "text_delta", "text"
 	switch m.kind {
 	case partReason:
 		m.sign.add(s)
-		if !m.call.omitThinking {
-			m.delta("thinking_delta", "thinking", s)
+		if m.call.omitThinking {
+			return
 		}
+		delta, key = "thinking_delta", "thinking"
 	case partTool:
-		m.delta("input_json_delta", "partial_json", s)
+		delta, key = "input_json_delta", "partial_json"
 	case partRefusal:
 		m.refused = true
 		m.refusal = append(m.refusal, s...)
-		m.delta("text_delta", "text", s)
-	default:
-		m.delta("text_delta", "text", s)
 	}
+	if m.quiet {
+		m.text = append(m.text, s...)
+		return
+	}
+	m.beginDelta(delta, key)
+	m.out = append(jsonscan.AppendQuoted(m.out, s), '}')
+	m.endEvent()
 }
 
-// delta writes one piece of the open block.
-func (m *messagesStream) delta(kind, key, s string) {
-	b := m.beginDelta(kind, key)
-	m.out = append(jsonscan.AppendQuoted(b, s), "}}\n\n"...)
-}
-
-// beginDelta appends a delta up to its one value.
-func (m *messagesStream) beginDelta(kind, key string) []byte {
-	b := append(m.out, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":"...)
-	b = strconv.AppendInt(b, int64(m.index), 10)
-	b = append(append(b, `,"delta":{"type":"`...), kind...)
-	return append(append(append(b, `","`...), key...), `":`...)
+// beginDelta begins the event of a piece of the open block, up to its one value.
+func (m *messagesEncoder) beginDelta(kind, key string) {
+	m.blockEvent("content_block_delta")
+	b := append(append(m.out, `,"delta":{"type":"`...), kind...)
+	m.out = append(append(append(b, `","`...), key...), `":`...)
 }
 
 // close implements encoder.
-func (m *messagesStream) close(bool) {
-	if m.kind == partReason {
-		b := m.sign.appendSignature(m.beginDelta("signature_delta", "signature"))
-		m.out = append(b, "}}\n\n"...)
+func (m *messagesEncoder) close(cut bool) {
+	if m.quiet {
+		m.closeWhole(cut)
+		return
 	}
-	b := append(m.out, "event: content_block_stop\ndata: {\"type\":\"content_block_stop\",\"index\":"...)
-	b = strconv.AppendInt(b, int64(m.index), 10)
-	m.out = append(b, "}\n\n"...)
+	if m.kind == partReason {
+		m.beginDelta("signature_delta", "signature")
+		m.out = append(m.sign.appendSignature(m.out), '}')
+		m.endEvent()
+	}
+	m.blockEvent("content_block_stop")
+	m.endEvent()
 	m.index++
 }
 
-// finish implements streamEncoder.
-func (m *messagesStream) finish(o outcome) *Error {
+// closeWhole writes the open block of a message. Half a call, cut by the limit of
+// tokens, is dropped: the block can hold nothing but a whole object.
+func (m *messagesEncoder) closeWhole(cut bool) {
+	var input []byte
+	if m.kind == partTool {
+		ok := false
+		if input, ok = normalArguments(string(m.text)); !ok && cut && !jsonscan.Valid(m.text) {
+			return
+		}
+	}
+	if m.index > 0 {
+		m.out = append(m.out, ',')
+	}
+	m.appendBlock(string(m.text), input)
+	m.index++
+}
+
+// finish implements encoder.
+func (m *messagesEncoder) finish(o outcome) *Error {
 	stop := stopOf(o, m.calls, m.refused, string(m.refusal))
-	b := append(m.out, "event: message_delta\ndata: {\"type\":\"message_delta\",\"delta\":{"...)
-	b = append(stop.append(b), `},"usage":{`...)
+	if m.quiet {
+		m.out = append(appendMessageTail(append(m.out, ']'), stop, o.usage), '\n')
+		return nil
+	}
+	m.event("message_delta")
+	b := append(stop.append(append(m.out, `,"delta":{`...)), `},"usage":{`...)
 	b = append(appendTokens(b, o.usage), `,"server_tool_use":null,`...)
-	b = append(appendThinkingTokens(b, o.usage), "}}\n\n"...)
-	m.out = append(b, "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"...)
+	m.out = append(appendThinkingTokens(b, o.usage), '}')
+	m.endEvent()
+	m.event("message_stop")
+	m.endEvent()
 	return nil
 }
 
-// abort implements streamEncoder: nothing may follow, and what is open stays
-// open, so that half a message does not look like a whole one.
-func (m *messagesStream) abort(e *Error) {
+// abort implements encoder: nothing may follow, and what is open stays open, so
+// that half a message does not look like a whole one.
+func (m *messagesEncoder) abort(e *Error) {
 	m.out = append(m.out, e.Event(Messages, m.call.env.RequestID)...)
-}
-
-// newMessagesStream returns the stream of an answer in the messages dialect.
-func newMessagesStream(call *reply) *answerStream {
-	return newAnswerStream(&messagesStream{call: call, sign: newSigner(call)}, call)
 }

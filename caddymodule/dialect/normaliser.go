@@ -4,20 +4,7 @@ import (
 	"bytes"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
-	"github.com/postern-dev/postern/caddymodule/dialect/sse"
 )
-
-// parts receives what a streamed answer consists of, in the order in which it
-// came. No string is empty except in toolStart. toolArgs of a call
-// follow its toolStart.
-type parts interface {
-	text(s string, probs []byte) // probs are what was computed with it, see logprobs.go
-	reason(s string)
-	refusal(s string)
-	toolStart(k int, id, name string) // k counts calls; id is "" if the upstream gave none
-	toolArgs(k int, s string)         // a fragment of JSON, as the model wrote it
-	failed() *Error                   // why no more of the answer can be taken, nil if it can
-}
 
 // finishReason is why the upstream ended an answer.
 type finishReason uint8
@@ -34,29 +21,21 @@ const (
 func (f finishReason) cut() bool { return f == finishLength || f == finishFilter }
 
 // normaliser reads the event stream of an upstream's chat completion and reports
-// its parts, whatever the server's habits: who sends null for absent, whole
-// tool calls under one index, ids late or never, errors in a 200, the end
-// without its reason. Only choice 0 is read.
-//
-// It stops at [DONE], at the end of the stream, or at an error, with ended set.
-// finish, matched, usage and err are final then.
+// its parts, whatever the server's habits: null for absent, whole tool calls under
+// one index, ids late or never, errors in a 200, the end without its reason. Only
+// choice 0 is read. All its fields are final once it has ended.
 type normaliser struct {
-	parts     parts
+	parts     *serialiser
 	whole     bool // the answer came in one piece, so that it needs no finish_reason
 	thinkTags bool // the text may begin with thinking
 	logprobs  bool // probabilities of the text are wanted
 
-	finish   finishReason
-	matched  string // the stop sequence that ended the answer, if the upstream reports it
-	usage    Usage
-	gotUsage bool
-	size     int64 // bytes of text, thinking and arguments that were reported
-	err      *Error
-	ended    bool
+	upstreamStream
+	finish  finishReason
+	matched string // the stop sequence that ended the answer, if the upstream reports it
 
 	think        thinkTags
-	probs        []byte // probabilities whose text has not been reported
-	reader       sse.Reader
+	probs        []byte // probabilities of text that has not been reported
 	slots        toolSlots
 	tools        []toolState // by slot
 	hasReasoning bool        // thinking has come
@@ -64,7 +43,7 @@ type normaliser struct {
 	begun        bool        // anything of an answer has come
 	chosen       bool        // a choice 0 has come
 	blank        bool        // a finish_reason "" has come, which counts before a [DONE]
-	noise        []byte      // the first event that was no JSON
+	noise        []byte      // the first event that was not JSON
 	garbled      bool        // there was one
 }
 
@@ -75,15 +54,7 @@ type toolState struct {
 }
 
 // feed takes the upstream's next bytes.
-func (n *normaliser) feed(p []byte) {
-	if n.ended {
-		return
-	}
-	for n.reader.Feed(p); !n.ended && n.reader.Next(); {
-		n.event(n.reader.Name, n.reader.Data)
-	}
-	n.checkReader()
-}
+func (n *normaliser) feed(p []byte) { n.read(p, n) }
 
 // held is how many bytes wait to be sent.
 func (n *normaliser) held() int64 {
@@ -97,14 +68,7 @@ func (n *normaliser) held() int64 {
 // end ends the upstream's stream. cause is nil if it ended its message
 // properly, else the error if the answer is not complete.
 func (n *normaliser) end(cause *Error) {
-	if n.ended {
-		return
-	}
-	if n.reader.Finish() && !(n.finish != finishNone && !jsonscan.Valid(n.reader.Data)) {
-		// But for a last event that broke off behind a complete answer.
-		n.event(n.reader.Name, n.reader.Data)
-	}
-	n.checkReader()
+	n.readLast(n, n.finish != finishNone)
 	n.flushThinking()
 	switch {
 	case n.ended:
@@ -117,13 +81,6 @@ func (n *normaliser) end(cause *Error) {
 	}
 }
 
-// abort ends the answer with an error.
-func (n *normaliser) abort(e *Error) {
-	if !n.ended {
-		n.err, n.ended = e, true
-	}
-}
-
 // broken is the error of an answer that ended before its end.
 func (n *normaliser) broken() *Error {
 	if n.garbled && !n.begun {
@@ -132,31 +89,7 @@ func (n *normaliser) broken() *Error {
 	return StreamBroken()
 }
 
-// checkReader ends the answer if its events cannot be read on.
-func (n *normaliser) checkReader() {
-	if err := n.reader.Err; err != nil {
-		n.abort(unreadable(err))
-	}
-}
-
-// event acts on one event of the upstream.
-func (n *normaliser) event(name, data []byte) {
-	isError := string(name) == "error"
-	switch {
-	case isError:
-		n.abort(fromEvent(data))
-	case len(data) == 0:
-	case string(bytes.TrimSpace(data)) == "[DONE]":
-		n.done()
-	default:
-		n.chunk(data)
-		if e := n.parts.failed(); e != nil {
-			n.abort(e)
-		}
-	}
-}
-
-// done acts on [DONE]. Without a finish_reason the answer counts as complete
+// done implements chunkReader. Without a finish_reason the answer counts as complete
 // if it cannot be half of one: thinking alone is none, and a call whose
 // arguments are open may be cut.
 func (n *normaliser) done() {
@@ -199,9 +132,16 @@ func (n *normaliser) complete() {
 	n.ended = true
 }
 
-// chunk acts on one chunk of the answer. Its choices are looked at only when
-// all of it has been checked.
+// chunk implements chunkReader.
 func (n *normaliser) chunk(data []byte) {
+	if n.readChunk(data); n.parts.err != nil {
+		n.abort(n.parts.err)
+	}
+}
+
+// readChunk acts on one chunk of the answer. Its choices are looked at only when
+// all of it has been checked.
+func (n *normaliser) readChunk(data []byte) {
 	var choices jsonscan.Span
 	m := jsonscan.Object(data)
 	for m.Next() {
@@ -232,8 +172,8 @@ func (n *normaliser) chunk(data []byte) {
 	}
 }
 
-// skip passes over an event that is not a JSON object: proxies put some there. If
-// nothing else comes, its text is the reason.
+// skip ignores an event that is not a JSON object: proxies put some there. If
+// nothing else comes, its text is the error.
 func (n *normaliser) skip(data []byte) {
 	if !n.garbled {
 		n.garbled = true

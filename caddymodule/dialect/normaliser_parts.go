@@ -116,7 +116,7 @@ func (n *normaliser) emitReasoning(s string) {
 	n.dropLogprobs()
 }
 
-// dropLogprobs forgets the probabilities that came with what is no text. Those
+// dropLogprobs drops the probabilities of anything but text. Those
 // of a whole answer came all at once: the text's are among them.
 func (n *normaliser) dropLogprobs() {
 	if !n.whole {
@@ -190,7 +190,7 @@ func (n *normaliser) startPending() (calls int) {
 	return calls
 }
 
-// lostCall reports whether arguments came whose call never got a name.
+// lostCall reports whether arguments came for a call that never got a name.
 func (n *normaliser) lostCall() bool {
 	for k := range n.tools {
 		if n.isCall(k) {

@@ -29,6 +29,24 @@ type responseOptions struct {
 	keep func(id string, body []byte, items [][]byte)
 }
 
+// encoder returns the encoder of the answer: as a stream, or, if it is quiet, whole.
+func (r *reply) encoder(quiet bool) encoder {
+	switch {
+	case r.dialect == Messages:
+		return &messagesEncoder{call: r, quiet: quiet, sign: newSigner(r)}
+	case r.compact:
+		return &compactionEncoder{responsesEncoder: newResponsesEncoder(r, quiet)}
+	}
+	e := newResponsesEncoder(r, quiet)
+	return &e
+}
+
+// Answer implements Call.
+func (r *reply) Answer(body []byte) ([]byte, Usage, *Error) { return encodeWhole(body, r) }
+
+// NewStream implements Call.
+func (r *reply) NewStream() Stream { return newAnswerStream(r, false) }
+
 // ToolKind is how a tool of the client's, which is a function for the
 // upstream, is called on the way back.
 type ToolKind uint8

@@ -57,8 +57,8 @@ func soleString(raw []byte) (value string, ok bool) {
 }
 
 // appendShellAction appends the action of a local_shell_call or a shell_call.
-// What the model did not give as it should is left out: the client's checks
-// then tell it.
+// Members that the model got wrong are left out: the client's checks then report
+// them.
 func appendShellAction(b []byte, kind ToolKind, object []byte) []byte {
 	f := readFields(object)
 	commands := given(f, "commands")
@@ -97,8 +97,8 @@ func appendPatchOperation(b, object []byte) []byte {
 	return append(b, '}')
 }
 
-// appendStrings appends an array of strings: of one that may hold other
-// scalars, or of a single string.
+// appendStrings appends an array of strings, from one that may hold other
+// scalars, or from a single string.
 func appendStrings(b, raw []byte) []byte {
 	b = append(b, '[')
 	switch {
@@ -115,7 +115,7 @@ func appendStrings(b, raw []byte) []byte {
 	return append(b, ']')
 }
 
-// appendStringMap appends an object whose values are strings.
+// appendStringMap appends an object with strings as values.
 func appendStringMap(b, raw []byte) []byte {
 	b = append(b, '{')
 	if len(raw) > 0 && raw[0] == '{' {

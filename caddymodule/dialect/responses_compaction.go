@@ -1,10 +1,6 @@
 package dialect
 
-import (
-	"bytes"
-
-	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
-)
+import "bytes"
 
 // A client that runs out of room sends its conversation with an item
 // compaction_trigger at its end, and wants exactly one item back: a compaction,
@@ -41,7 +37,7 @@ type compactionEncoder struct {
 	refused bool
 }
 
-// held implements streamEncoder.
+// held implements encoder.
 func (c *compactionEncoder) held() int64 { return c.responsesEncoder.held() + int64(cap(c.summary)) }
 
 // wantsWhole implements encoder.
@@ -67,32 +63,13 @@ func (c *compactionEncoder) fill(s string) {
 // close implements encoder.
 func (c *compactionEncoder) close(bool) {}
 
-// check returns why the answer is not a summary, nil if it is one. The client would
-// throw its conversation away for half a summary too.
-func (c *compactionEncoder) check(o outcome) *Error {
+// finish implements encoder.
+func (c *compactionEncoder) finish(o outcome) *Error {
+	// The client would throw its conversation away for half a summary too.
 	if c.refused || o.finish.cut() || len(bytes.TrimSpace(c.summary)) == 0 {
 		return noSummary()
 	}
-	return nil
-}
-
-// putItem puts the item in place of what was said.
-func (c *compactionEncoder) putItem() {
-	c.item = responseItem{kind: partCompaction, id: c.call.env.NewID("cmp_"), text: append([]byte(compactionHead), c.summary...)}
-	if !c.quiet {
-		c.itemSnapshot("output_item.added", statusInProgress)
-		c.itemSnapshot("output_item.done", statusCompleted)
-	}
-	c.output = c.item.append(c.output, statusCompleted, c.call)
-	c.items = append(c.items, jsonscan.Span{Start: 0, End: len(c.output)})
-	c.index++
-}
-
-// finish implements streamEncoder.
-func (c *compactionEncoder) finish(o outcome) *Error {
-	if err := c.check(o); err != nil {
-		return err
-	}
-	c.putItem()
+	c.item = responseItem{form: &compactionItem, id: c.call.env.NewID("cmp_"), text: append([]byte(compactionHead), c.summary...)}
+	c.responsesEncoder.close(false)
 	return c.responsesEncoder.finish(o)
 }

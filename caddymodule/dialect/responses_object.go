@@ -3,26 +3,27 @@ package dialect
 import (
 	"strconv"
 
+	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
 // responseState is what changes in a response object while it is made.
 type responseState struct {
-	status  string // in_progress, completed, incomplete or failed
-	output  []byte // the items, with commas between them
-	usage   *Usage // nil is null
-	created int64  // Unix seconds
-	done    int64  // likewise; 0 is null
-	err     []byte // the error object, nil is null
-	reason  string // of incomplete_details, "" is null
+	status string // in_progress, completed, incomplete or failed
+	output []byte // the items, with commas between them
+	usage  *Usage // nil is null
+	done   int64  // Unix seconds; 0 is null
+	err    []byte // the error object, nil is null
+	reason string // of incomplete_details, "" is null
 }
 
 // appendResponse appends the response object. Every key is there, as clients'
 // types and the Open Responses suite demand; that one also wants numbers, not
 // null, for the sampling parameters.
-func appendResponse(b []byte, id string, call *reply, s responseState) []byte {
-	b = jsonscan.AppendQuoted(append(b, `{"id":`...), id)
-	b = strconv.AppendInt(append(b, `,"object":"response","created_at":`...), s.created, 10)
+func (r *responsesEncoder) appendResponse(b []byte, s responseState) []byte {
+	call := r.call
+	b = jsonscan.AppendQuoted(append(b, `{"id":`...), r.id)
+	b = strconv.AppendInt(append(b, `,"object":"response","created_at":`...), r.created, 10)
 	b = append(b, `,"completed_at":`...)
 	if s.done == 0 {
 		b = append(b, "null"...)
@@ -87,17 +88,59 @@ func appendResponseUsage(b []byte, u *Usage) []byte {
 	return append(b, '}')
 }
 
+// itemForm is how a kind of output item looks: its type, the prefix of its id, the
+// key of its text or action, and the names in the events about it.
+type itemForm struct {
+	name, prefix, key string
+	text              string // events that bring the text, without ".delta" and ".done"; "" for an action, which is sent at once
+	part              string // events that open and close its part, without ".added" and ".done"; "" for none
+	partType          string
+	index             string // the member for the part's place in the item
+}
+
+// The forms of items.
+var (
+	messageItem    = itemForm{"message", "msg_", "text", "output_text", "content_part", "output_text", `,"content_index":0`}
+	refusalItem    = itemForm{"message", "msg_", "refusal", "refusal", "content_part", "refusal", `,"content_index":0`}
+	summaryItem    = itemForm{"reasoning", "rs_", "text", "reasoning_summary_text", "reasoning_summary_part", "summary_text", `,"summary_index":0`}
+	reasoningItem  = itemForm{"reasoning", "rs_", "text", "reasoning_text", "content_part", "reasoning_text", `,"content_index":0`}
+	compactionItem = itemForm{name: "compaction", prefix: "cmp_"}
+
+	callItems = [...]itemForm{
+		ToolFunction:   {name: "function_call", prefix: "fc_", key: "arguments", text: "function_call_arguments"},
+		ToolCustom:     {name: "custom_tool_call", prefix: "ctc_", key: "input", text: "custom_tool_call_input"},
+		ToolLocalShell: {name: "local_shell_call", prefix: "lsh_", key: "action"},
+		ToolShell:      {name: "shell_call", prefix: "sh_", key: "action"},
+		ToolApplyPatch: {name: "apply_patch_call", prefix: "apc_", key: "operation"},
+	}
+)
+
+// formOf returns the form of a part of the answer; tool is the kind of a call.
+func formOf(kind partKind, tool ToolKind, reasoningAs string) *itemForm {
+	switch {
+	case kind == partTool:
+		return &callItems[tool]
+	case kind == partRefusal:
+		return &refusalItem
+	case kind == partReason && reasoningAs == compat.ReasoningContent:
+		return &reasoningItem
+	case kind == partReason:
+		return &summaryItem
+	}
+	return &messageItem
+}
+
 // responseItem is an output item that is being made. Its texts are escaped, as
 // they stand in JSON, without their quotes.
 type responseItem struct {
-	kind    partKind
-	id      string
-	callID  string
-	tool    ToolName
-	text    []byte // the text, or a call's arguments or input
-	probs   []byte // of the text, as JSON with commas between them
-	action  []byte // of a local_shell, shell or apply_patch call: its JSON
-	content bool   // thinking is sent as content, not as a summary
+	form   *itemForm
+	kind   partKind
+	id     string
+	callID string
+	tool   ToolName
+	text   []byte // the text, or a call's arguments or input
+	probs  []byte // of the text, as JSON with commas between them
+	action []byte // of a local_shell, shell or apply_patch call: its JSON
 }
 
 // Statuses of items and responses.
@@ -111,8 +154,8 @@ const (
 // append appends the item. While it is in progress it has no content yet.
 func (t *responseItem) append(b []byte, status string, call *reply) []byte {
 	b = jsonscan.AppendQuoted(append(b, `{"id":`...), t.id)
-	b = append(append(append(b, `,"type":"`...), t.typeName()...), '"')
-	if t.kind == partCompaction { // it has no status
+	b = append(append(append(b, `,"type":"`...), t.form.name...), '"')
+	if t.form == &compactionItem { // it has no status
 		return append(t.appendSealed(b, compactionMark, call.env.reasoningStore()), '}')
 	}
 	if t.kind == partText || t.kind == partRefusal {
@@ -123,7 +166,7 @@ func (t *responseItem) append(b []byte, status string, call *reply) []byte {
 	switch t.kind {
 	case partReason:
 		b = append(b, `,"summary":[`...)
-		if t.content {
+		if t.form == &reasoningItem {
 			b = append(b, `],"content":[`...)
 		}
 		if begun {
@@ -145,36 +188,14 @@ func (t *responseItem) append(b []byte, status string, call *reply) []byte {
 	return append(b, '}')
 }
 
-// typeName is the item's type.
-func (t *responseItem) typeName() string {
-	switch t.kind {
-	case partReason:
-		return "reasoning"
-	case partTool:
-		return callTypes[t.tool.Kind].name
-	case partCompaction:
-		return "compaction"
-	}
-	return "message"
-}
-
 // appendPart appends the item's one part, with the text that it has.
 func (t *responseItem) appendPart(b []byte) []byte {
-	switch t.kind {
-	case partReason:
-		kind := "summary_text"
-		if t.content {
-			kind = "reasoning_text"
-		}
-		b = append(append(append(b, `{"type":"`...), kind...), `","text":"`...)
-		return append(append(b, t.text...), `"}`...)
-	case partRefusal:
-		b = append(append(b, `{"type":"refusal","refusal":"`...), t.text...)
-		return append(b, `"}`...)
+	b = append(append(append(b, `{"type":"`...), t.form.partType...), `","`...)
+	b = append(append(append(append(b, t.form.key...), `":"`...), t.text...), '"')
+	if t.kind == partText {
+		b = append(append(append(b, `,"annotations":[],"logprobs":[`...), t.probs...), ']')
 	}
-	b = append(append(b, `{"type":"output_text","text":"`...), t.text...)
-	b = append(append(b, `","annotations":[],"logprobs":[`...), t.probs...)
-	return append(b, "]}"...)
+	return append(b, '}')
 }
 
 // appendSealed appends the item's text in the form in which clients give it
@@ -197,55 +218,11 @@ func (t *responseItem) appendCall(b []byte) []byte {
 		if t.tool.Namespace != "" {
 			b = jsonscan.AppendQuoted(append(b, `,"namespace":`...), t.tool.Namespace)
 		}
-		b = append(append(append(b, `,"`...), callTypes[t.tool.Kind].content...), `":"`...)
+		b = append(append(append(b, `,"`...), t.form.key...), `":"`...)
 		return append(append(b, t.text...), '"')
 	case ToolShell:
 		b = append(b, `,"environment":null`...)
 	}
-	b = append(append(append(b, `,"`...), callTypes[t.tool.Kind].content...), `":`...)
+	b = append(append(append(b, `,"`...), t.form.key...), `":`...)
 	return append(b, t.action...)
-}
-
-// callTypes are the kinds of tool calls: the item's type, the prefix of its
-// id, and the key of what the call is to do.
-var callTypes = [...]struct{ name, prefix, content string }{
-	ToolFunction:   {"function_call", "fc_", "arguments"},
-	ToolCustom:     {"custom_tool_call", "ctc_", "input"},
-	ToolLocalShell: {"local_shell_call", "lsh_", "action"},
-	ToolShell:      {"shell_call", "sh_", "action"},
-	ToolApplyPatch: {"apply_patch_call", "apc_", "operation"},
-}
-
-// encodeResponse is the client's body for a whole answer of the upstream.
-func encodeResponse(body []byte, call *reply) ([]byte, Usage, *Error) {
-	if call.compact {
-		return encodeCompaction(body, call)
-	}
-	r := newResponsesEncoder(call, true)
-	o, err := encodeWhole(body, r, call)
-	if err != nil {
-		return nil, Usage{}, err
-	}
-	return r.whole(o)
-}
-
-// encodeCompaction is encodeResponse for an answer that is to be a compaction.
-func encodeCompaction(body []byte, call *reply) ([]byte, Usage, *Error) {
-	c := &compactionEncoder{responsesEncoder: *newResponsesEncoder(call, true)}
-	o, err := encodeWhole(body, c, call)
-	if err == nil {
-		err = c.check(o)
-	}
-	if err != nil {
-		return nil, Usage{}, err
-	}
-	c.putItem()
-	return c.whole(o)
-}
-
-// whole is the body of a response that has ended.
-func (r *responsesEncoder) whole(o outcome) ([]byte, Usage, *Error) {
-	b := appendResponse(make([]byte, 0, len(r.output)+2048), r.id, r.call, r.conclude(o))
-	r.keep(b)
-	return append(b, '\n'), o.usage, nil
 }

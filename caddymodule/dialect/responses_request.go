@@ -21,16 +21,6 @@ type responsesCall struct {
 	calls            map[string]string // call ids by the ids of their items
 }
 
-// Answer implements Call.
-func (c *responsesCall) Answer(body []byte) ([]byte, Usage, *Error) {
-	return encodeResponse(body, &c.reply)
-}
-
-// NewStream implements Call.
-func (c *responsesCall) NewStream() Stream {
-	return newResponsesStream(&c.reply)
-}
-
 var _ Call = (*responsesCall)(nil)
 
 // decodeResponses reads the body of POST /v1/responses, or of its

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 	"github.com/postern-dev/postern/caddymodule/dialect/sse"
 )
@@ -36,24 +35,27 @@ type responsesEncoder struct {
 }
 
 // newResponsesEncoder returns an encoder that has seen nothing.
-func newResponsesEncoder(call *reply, quiet bool) *responsesEncoder {
-	return &responsesEncoder{call: call, quiet: quiet, id: call.env.NewID("resp_"), created: call.env.Now().Unix()}
+func newResponsesEncoder(call *reply, quiet bool) responsesEncoder {
+	return responsesEncoder{call: call, quiet: quiet, id: call.env.NewID("resp_"), created: call.env.Now().Unix()}
 }
 
-// held implements streamEncoder.
+// held implements encoder.
 func (r *responsesEncoder) held() int64 {
 	const itemSize = 16 // of a span
 	return r.eventBuffer.held() + itemSize*int64(cap(r.items)) +
 		int64(cap(r.output)+cap(r.item.text)+cap(r.item.probs)+cap(r.raw)+cap(r.probs))
 }
 
-// begin implements streamEncoder.
+// begin implements encoder.
 func (r *responsesEncoder) begin() {
+	if r.quiet {
+		return
+	}
 	r.snapshot("created", responseState{status: statusInProgress})
 	r.ping()
 }
 
-// ping implements streamEncoder: clients that wait for events do not count
+// ping implements encoder: clients that wait for events do not count
 // comments.
 func (r *responsesEncoder) ping() {
 	r.snapshot("in_progress", responseState{status: statusInProgress})
@@ -61,10 +63,8 @@ func (r *responsesEncoder) ping() {
 
 // snapshot writes an event that holds the response.
 func (r *responsesEncoder) snapshot(name string, s responseState) {
-	s.created = r.created
 	b := append(r.event(name), `,"response":`...)
-	b = appendResponse(b, r.id, r.call, s)
-	r.out = append(b, "}\n\n"...)
+	r.out = append(r.appendResponse(b, s), "}\n\n"...)
 }
 
 // event begins an event, up to its sequence number.
@@ -77,10 +77,10 @@ func (r *responsesEncoder) event(name string) []byte {
 }
 
 // itemEvent begins an event about a part of the open item.
-func (r *responsesEncoder) itemEvent(name, partIndex string) []byte {
+func (r *responsesEncoder) itemEvent(name string) []byte {
 	b := jsonscan.AppendQuoted(append(r.event(name), `,"item_id":`...), r.item.id)
 	b = strconv.AppendInt(append(b, `,"output_index":`...), int64(r.index), 10)
-	return append(b, partIndex...)
+	return append(b, r.item.form.index...)
 }
 
 // wantsWhole implements encoder: only the arguments of functions are streamed.
@@ -90,31 +90,19 @@ func (r *responsesEncoder) wantsWhole(name string) bool {
 
 // open implements encoder.
 func (r *responsesEncoder) open(kind partKind, id, name string) {
-	prefix := "msg_"
-	r.item = responseItem{kind: kind, text: r.item.text[:0], probs: r.item.probs[:0], content: r.call.options.ReasoningAs == compat.ReasoningContent}
+	r.item = responseItem{kind: kind, text: r.item.text[:0], probs: r.item.probs[:0]}
 	r.raw = r.raw[:0]
-	switch kind {
-	case partReason:
-		prefix = "rs_"
-	case partTool:
+	if kind == partTool {
 		r.item.tool = r.call.tool(name)
 		r.item.callID = r.call.callID(id, "call_")
-		prefix = callTypes[r.item.tool.Kind].prefix
 	}
-	r.item.id = r.call.env.NewID(prefix)
-	if r.quiet || r.item.isAction() {
+	r.item.form = formOf(kind, r.item.tool.Kind, r.call.options.ReasoningAs)
+	r.item.id = r.call.env.NewID(r.item.form.prefix)
+	if r.quiet || r.item.form.text == "" {
 		return
 	}
 	r.itemSnapshot("output_item.added", statusInProgress)
-	if event := r.item.partName(); event != "" {
-		r.partEvent(event + ".added")
-	}
-}
-
-// isAction reports whether the item is a call whose action is JSON,
-// not as text. It is opened only when that is known.
-func (t *responseItem) isAction() bool {
-	return t.kind == partTool && t.tool.Kind != ToolFunction && t.tool.Kind != ToolCustom
+	r.partEvent(".added")
 }
 
 // itemSnapshot writes an event that holds the open item.
@@ -124,51 +112,12 @@ func (r *responsesEncoder) itemSnapshot(name, status string) {
 	r.out = append(b, "}\n\n"...)
 }
 
-// partEvent writes an event that holds the part of the open item.
-func (r *responsesEncoder) partEvent(name string) {
-	b := append(r.itemEvent(name, r.item.partIndex()), `,"part":`...)
-	r.out = append(r.item.appendPart(b), "}\n\n"...)
-}
-
-// partName is the name of the events that open and close the item's part,
-// without ".added" and ".done"; "" for an item that has none.
-func (t *responseItem) partName() string {
-	switch {
-	case t.kind == partTool:
-		return ""
-	case t.kind == partReason && !t.content:
-		return "reasoning_summary_part"
+// partEvent writes an event that holds the part of the open item, if that has one.
+func (r *responsesEncoder) partEvent(suffix string) {
+	if r.item.form.part != "" {
+		b := append(r.itemEvent(r.item.form.part+suffix), `,"part":`...)
+		r.out = append(r.item.appendPart(b), "}\n\n"...)
 	}
-	return "content_part"
-}
-
-// partIndex is the member for the part's place in its item.
-func (t *responseItem) partIndex() string {
-	switch t.partName() {
-	case "":
-		return ""
-	case "content_part":
-		return `,"content_index":0`
-	}
-	return `,"summary_index":0`
-}
-
-// texts are the names of the events that bring the text of an item, without
-// ".delta" and ".done", and of the member that then holds all of it.
-func (t *responseItem) texts() (event, member string) {
-	switch {
-	case t.kind == partReason && t.content:
-		return "reasoning_text", "text"
-	case t.kind == partReason:
-		return "reasoning_summary_text", "text"
-	case t.kind == partRefusal:
-		return "refusal", "refusal"
-	case t.kind == partTool && t.tool.Kind == ToolCustom:
-		return "custom_tool_call_input", "input"
-	case t.kind == partTool:
-		return "function_call_arguments", "arguments"
-	}
-	return "output_text", "text"
 }
 
 // fill implements encoder.
@@ -187,14 +136,7 @@ func (r *responsesEncoder) put(s string) {
 	if r.quiet {
 		return
 	}
-	event, _ := r.item.texts()
-	b := append(append(r.out, "event: response."...), event...)
-	b = append(append(b, ".delta\ndata: {\"type\":\"response."...), event...)
-	b = strconv.AppendInt(append(b, `.delta","sequence_number":`...), r.seq, 10)
-	r.seq++
-	b = jsonscan.AppendQuoted(append(b, `,"item_id":`...), r.item.id)
-	b = strconv.AppendInt(append(b, `,"output_index":`...), int64(r.index), 10)
-	b = append(append(b, r.item.partIndex()...), `,"delta":"`...)
+	b := append(r.itemEvent(r.item.form.text+".delta"), `,"delta":"`...)
 	b = append(append(b, r.item.text[from:]...), '"')
 	r.out = append(r.item.appendLogprobs(b, r.probs), "}\n\n"...)
 	r.probs = r.probs[:0]
@@ -270,7 +212,7 @@ func (r *responsesEncoder) completeCall(cut bool) {
 
 // closeEvents writes the events that close the open item.
 func (r *responsesEncoder) closeEvents(status string) {
-	if r.item.isAction() {
+	if r.item.form.text == "" {
 		r.itemSnapshot("output_item.added", statusInProgress)
 		r.itemSnapshot("output_item.done", status)
 		return
@@ -278,17 +220,14 @@ func (r *responsesEncoder) closeEvents(status string) {
 	// The text comes three times more, and once in the last event: a buffer that
 	// grows by and by would leave copies of it behind.
 	r.out = slices.Grow(r.out, 4*(len(r.item.text)+len(r.item.probs))+4<<10)
-	event, member := r.item.texts()
-	b := r.itemEvent(event+".done", r.item.partIndex())
-	if event == "function_call_arguments" {
+	b := r.itemEvent(r.item.form.text + ".done")
+	if r.item.form == &callItems[ToolFunction] {
 		b = jsonscan.AppendQuoted(append(b, `,"name":`...), r.item.tool.Name)
 	}
-	b = append(append(append(b, `,"`...), member...), `":"`...)
+	b = append(append(append(b, `,"`...), r.item.form.key...), `":"`...)
 	b = r.item.appendLogprobs(append(append(b, r.item.text...), '"'), r.item.probs)
 	r.out = append(b, "}\n\n"...)
-	if event := r.item.partName(); event != "" {
-		r.partEvent(event + ".done")
-	}
+	r.partEvent(".done")
 	r.itemSnapshot("output_item.done", status)
 }
 
@@ -299,10 +238,7 @@ func (r *responsesEncoder) conclude(o outcome) responseState {
 		r.open(partText, "", "")
 		r.close(o.finish.cut())
 	}
-	s := responseState{
-		status: statusCompleted, output: r.output, usage: &o.usage,
-		created: r.created, done: r.call.env.Now().Unix(),
-	}
+	s := responseState{status: statusCompleted, output: r.output, usage: &o.usage, done: r.call.env.Now().Unix()}
 	switch o.finish {
 	case finishLength:
 		s.status, s.reason = statusIncomplete, "max_output_tokens"
@@ -312,14 +248,19 @@ func (r *responsesEncoder) conclude(o outcome) responseState {
 	return s
 }
 
-// finish implements streamEncoder.
+// finish implements encoder.
 func (r *responsesEncoder) finish(o outcome) *Error {
 	s := r.conclude(o)
-	b := append(r.event(s.status), `,"response":`...)
+	b, end := r.out, "\n"
+	if r.quiet {
+		b = slices.Grow(b, len(r.output)+2048)
+	} else {
+		b, end = append(r.event(s.status), `,"response":`...), "}\n\n"+doneEvent
+	}
 	from := len(b)
-	b = appendResponse(b, r.id, r.call, s)
+	b = r.appendResponse(b, s)
 	r.keep(b[from:])
-	r.out = append(b, "}\n\n"+doneEvent...)
+	r.out = append(b, end...)
 	return nil
 }
 
@@ -335,7 +276,7 @@ func (r *responsesEncoder) keep(body []byte) {
 	r.call.keep(r.id, body, items)
 }
 
-// abort implements streamEncoder. The error comes in two forms, as some
+// abort implements encoder. The error comes in two forms, as some
 // clients know only the one or the other: as an event of its own, flat and
 // nested, and as a failed response. An open item stays open.
 func (r *responsesEncoder) abort(e *Error) {
@@ -382,12 +323,4 @@ func responsesFailure(e *Error) (code, message string) {
 		code = "invalid_prompt"
 	}
 	return code, e.text(Responses)
-}
-
-// newResponsesStream returns the stream of an answer in the responses dialect.
-func newResponsesStream(call *reply) *answerStream {
-	if call.compact {
-		return newAnswerStream(&compactionEncoder{responsesEncoder: *newResponsesEncoder(call, false)}, call)
-	}
-	return newAnswerStream(newResponsesEncoder(call, false), call)
 }

@@ -18,22 +18,7 @@ const (
 	partReason
 	partRefusal
 	partTool
-	partCompaction // of the responses dialect: made of an answer, never a part of one
 )
-
-// encoder writes the blocks of an answer in a dialect: one after the other,
-// each opened, filled and closed before the next one.
-type encoder interface {
-	// wantsWhole reports whether the arguments of a call of the tool are
-	// wanted in one piece, as the model wrote them. Else they come as they
-	// are streamed, and are checked to be the start of a JSON object.
-	wantsWhole(name string) bool
-
-	open(kind partKind, id, name string) // id and name are a tool call's
-	logprobs(list []byte)                // of the text that is filled next; valid during the call
-	fill(s string)                       // s is not empty
-	close(cut bool)                      // cut: the answer ended before the block did
-}
 
 // serialiser makes an answer strictly sequential: one block is open at a time,
 // and what belongs to another one waits while a tool call is open. It holds
@@ -74,32 +59,34 @@ type waitingPart struct {
 	probs    []byte
 }
 
-// waitingPartSize is what a waiting part takes beside its text, in bytes.
+// waitingPartSize is what a waiting part takes in addition to its text, in bytes.
 const waitingPartSize = 128
 
 // held is how many bytes wait to be sent on.
 func (s *serialiser) held() int64 { return int64(cap(s.call.held)) + s.waits }
 
-// nextWaiting takes out the first part that waits.
-func (s *serialiser) nextWaiting() waitingPart {
+// resume sends on the first part that waits.
+func (s *serialiser) resume() {
 	w := s.waiting[0]
 	s.waiting[0] = waitingPart{} // the array stays, its texts need not
 	s.waiting = s.waiting[1:]
 	s.waits -= int64(waitingPartSize + len(w.id) + len(w.name) + len(w.text) + len(w.probs))
-	return w
+	if w.kind == partTool {
+		s.openCall(w.k, w.id, w.name)
+		s.appendArguments(string(w.text))
+	} else {
+		s.put(w.kind, string(w.text), w.probs)
+	}
 }
 
-// text implements parts.
+// text takes a piece of text, and what was computed with it (logprobs.go).
 func (s *serialiser) text(t string, probs []byte) { s.add(partText, t, probs) }
 
-// reason implements parts.
+// reason takes a piece of thinking.
 func (s *serialiser) reason(t string) { s.add(partReason, t, nil) }
 
-// refusal implements parts.
+// refusal takes a piece of a refusal.
 func (s *serialiser) refusal(t string) { s.add(partRefusal, t, nil) }
-
-// failed implements parts.
-func (s *serialiser) failed() *Error { return s.err }
 
 // add sends a piece on, or has it wait.
 func (s *serialiser) add(kind partKind, t string, probs []byte) {
@@ -158,17 +145,11 @@ func (s *serialiser) makeRoom() bool {
 // openWaiting opens what waits, up to and including the first call.
 func (s *serialiser) openWaiting() {
 	for len(s.waiting) > 0 && s.kind != partTool && s.err == nil {
-		w := s.nextWaiting()
-		if w.kind != partTool {
-			s.put(w.kind, string(w.text), w.probs)
-			continue
-		}
-		s.openCall(w.k, w.id, w.name)
-		s.appendArguments(string(w.text))
+		s.resume()
 	}
 }
 
-// toolStart implements parts.
+// toolStart takes the beginning of call k; id is "" if the upstream gave none.
 func (s *serialiser) toolStart(k int, id, name string) {
 	if s.err != nil {
 		return
@@ -196,7 +177,8 @@ func (s *serialiser) openCall(k int, id, name string) {
 	s.to.open(partTool, id, name)
 }
 
-// toolArgs implements parts.
+// toolArgs takes a fragment of the arguments of a call that has begun, as the model
+// wrote it.
 func (s *serialiser) toolArgs(k int, fragment string) {
 	if s.err != nil {
 		return
@@ -295,12 +277,6 @@ func (s *serialiser) drain(finish finishReason) {
 		if s.last || s.err != nil {
 			return
 		}
-		w := s.nextWaiting()
-		if w.kind == partTool {
-			s.openCall(w.k, w.id, w.name)
-			s.appendArguments(string(w.text))
-		} else {
-			s.put(w.kind, string(w.text), w.probs)
-		}
+		s.resume()
 	}
 }

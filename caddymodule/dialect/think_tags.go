@@ -25,8 +25,8 @@ const (
 )
 
 // thinkTags takes the thinking off the front of an answer's text. It holds back
-// no more than what may become a tag, and white space that may stand beside
-// one, which belongs to neither thinking nor text.
+// only what may become a tag, and white space that may stand next to one, which
+// belongs to neither thinking nor text.
 type thinkTags struct {
 	place   thinkPlace
 	emitted bool // thinking was reported

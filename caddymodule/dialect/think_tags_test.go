@@ -121,8 +121,7 @@ func TestThinkTagsAtTheEnd(t *testing.T) {
 // White space without an end is not held without an end.
 func TestThinkTagsAreBounded(t *testing.T) {
 	for _, start := range []string{"", "<think>hm", "<think>hm</think>"} {
-		n := normaliser{parts: new(serialiser), thinkTags: true}
-		n.parts.(*serialiser).to = &messagesAnswer{call: testCall()}
+		n := normaliser{parts: &serialiser{to: &messagesEncoder{call: testCall(), quiet: true}}, thinkTags: true}
 		n.feed([]byte(contentChunk(start)))
 		for range 100 {
 			n.feed([]byte(contentChunk(strings.Repeat("\n", 1000))))

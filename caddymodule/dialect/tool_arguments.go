@@ -9,8 +9,8 @@ import (
 
 // normalArguments makes the JSON object that a call's arguments are to be of
 // what the model wrote. Nothing, white space and null are no arguments, a
-// string may hold the object, and all else is shown to the tool, whose check
-// of its arguments then informs the model. ok is false in that last case.
+// string may hold the object, and all else is shown to the tool: its check
+// of the arguments then informs the model. ok is false in that last case.
 func normalArguments(text string) (object []byte, ok bool) {
 	raw := bytes.TrimSpace([]byte(text))
 	if len(raw) == 0 || jsonscan.IsNull(raw) {

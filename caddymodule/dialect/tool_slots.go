@@ -12,20 +12,15 @@ type toolSlot struct {
 	args     jsonscan.Prefix // the arguments that have come
 }
 
-// toolSlots tells the tool calls of one streamed choice apart. Fragments of a
+// toolSlots distinguishes the tool calls of one streamed choice. Fragments of a
 // call should carry its index, but servers differ: Ollama sends whole calls
 // that all have index 0, others leave the index out, or the id, or send both
 // with each fragment.
 type toolSlots struct {
-	slots []toolSlot
-
-	// The latest slot of each id and index, once there are more than fewSlots.
-	byID    map[string]int
-	byIndex map[int64]int
+	slots   []toolSlot
+	byID    map[string]int // the latest slot of each id
+	byIndex map[int64]int  // likewise
 }
-
-// fewSlots is up to how many slots are searched one by one.
-const fewSlots = 16
 
 // toolEntry is one element of delta.tool_calls.
 type toolEntry struct {
@@ -50,7 +45,7 @@ func (t *toolSlots) place(e toolEntry) int {
 		k = t.begin(e)
 	}
 	slot := &t.slots[k]
-	if slot.id == "" {
+	if slot.id == "" && e.id != "" {
 		slot.id = e.id
 		t.note(k)
 	}
@@ -80,49 +75,26 @@ func (t *toolSlots) begin(e toolEntry) int {
 
 // note has a slot found by its id and index.
 func (t *toolSlots) note(k int) {
-	if len(t.slots) <= fewSlots {
-		return
-	}
-	first := k
 	if t.byID == nil {
 		t.byID, t.byIndex = make(map[string]int), make(map[int64]int)
-		first = 0
 	}
-	for ; first <= k; first++ {
-		slot := &t.slots[first]
-		t.byID[slot.id] = max(first, t.byID[slot.id])
-		t.byIndex[slot.index] = max(first, t.byIndex[slot.index])
-	}
-}
-
-// latest is the latest slot of an id or of an index, -1 for none.
-func latest[K comparable](t *toolSlots, by map[K]int, key K, of func(*toolSlot) K) int {
-	if by != nil {
-		if k, ok := by[key]; ok {
-			return k
-		}
-		return -1
-	}
-	for k := len(t.slots) - 1; k >= 0; k-- {
-		if of(&t.slots[k]) == key {
-			return k
-		}
-	}
-	return -1
+	slot := &t.slots[k]
+	t.byID[slot.id] = max(k, t.byID[slot.id])
+	t.byIndex[slot.index] = max(k, t.byIndex[slot.index])
 }
 
 // find returns the slot that an entry continues, -1 for none.
 func (t *toolSlots) find(e toolEntry) int {
 	last := len(t.slots) - 1
 	if e.id != "" {
-		if k := latest(t, t.byID, e.id, func(s *toolSlot) string { return s.id }); k >= 0 {
+		if k, ok := t.byID[e.id]; ok {
 			return k
 		}
 	}
 	if e.index >= 0 {
-		k := latest(t, t.byIndex, e.index, func(s *toolSlot) int64 { return s.index })
-		if k >= 0 && e.id != "" && t.slots[k].id != "" && e.name != "" {
-			return -1 // the index is used again, for another call
+		k, ok := t.byIndex[e.index]
+		if !ok || e.id != "" && t.slots[k].id != "" && e.name != "" {
+			return -1 // new, or the index is used again, for another call
 		}
 		return k
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// Texts by which upstream errors are told apart, whatever their status says.
+// Texts by which upstream errors are distinguished, whatever their status.
 var (
 	// A prompt that does not fit into the context.
 	contextText = regexp.MustCompile(`(?is)exceed_context_size_error|exceeds the available context size|maximum context length|` +
@@ -77,7 +77,7 @@ func isFailure(m *jsonscan.Members) bool {
 // about faults that are not the client's.
 func (f *fault) toError(status int, what string) *Error {
 	mayBeClients := status == 400 || status == 413 || status == 422 || status == 500
-	said := what + ": " + f.message
+	described := what + ": " + f.message
 	switch {
 	case mayBeClients && f.isContext():
 		return f.contextError()
@@ -91,25 +91,25 @@ func (f *fault) toError(status int, what string) *Error {
 		return &Error{Kind: KindInvalidRequest, Code: f.code, Message: f.message, retry: f.effortRetry()}
 	case 401, 402, 403:
 		// Its text may hold a part of the credentials.
-		return &Error{Kind: KindUpstreamAuth, NoRetry: true, Message: what + ": it refused the connector's credentials, not yours. Whoever runs the connector must check the upstream's API key in its configuration."}
+		return &Error{Kind: KindUpstreamAuth, NoRetry: true, Message: what + ": it refused the connector's credentials, not yours. The connector's operator must check the upstream's API key in its configuration."}
 	case 404:
-		return &Error{Kind: KindUnknownModel, Param: "model", Message: said}
+		return &Error{Kind: KindUnknownModel, Param: "model", Message: described}
 	case 408, 504:
-		return &Error{Kind: KindTimeout, Message: said}
+		return &Error{Kind: KindTimeout, Message: described}
 	case 429:
-		return &Error{Kind: KindRateLimit, RetryAfter: 1, Message: said}
+		return &Error{Kind: KindRateLimit, RetryAfter: 1, Message: described}
 	case 503, 529:
-		return &Error{Kind: KindOverloaded, RetryAfter: 5, Message: said}
+		return &Error{Kind: KindOverloaded, RetryAfter: 5, Message: described}
 	}
 	if status >= 300 && status < 400 {
-		said = what + ": a redirect, which the gateway does not follow. Set the upstream's base URL to where it leads."
+		described = what + ": a redirect, which the gateway does not follow. Set the upstream's base URL to where it leads."
 	}
 	// Statuses below 500 are about HTTP between gateway and upstream, and 501
 	// about what the server can do at all: the same request will fail again.
-	return &Error{Kind: KindUpstream, NoRetry: status < 500 || status == 501, Message: said}
+	return &Error{Kind: KindUpstream, NoRetry: status < 500 || status == 501, Message: described}
 }
 
-// effortRetry is how to send a request again whose degree of thinking may be at
+// effortRetry is how to send a request again if its degree of thinking may be at
 // fault.
 func (f *fault) effortRetry() Retry {
 	if effortText.MatchString(f.message) {

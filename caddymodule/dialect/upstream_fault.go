@@ -3,9 +3,10 @@ package dialect
 import (
 	"bytes"
 	"encoding/json"
-	"html"
 	"regexp"
 	"strings"
+
+	"golang.org/x/net/html"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
@@ -122,12 +123,8 @@ func details(raw []byte) string {
 	return b.String()
 }
 
-// What marks a text as HTML, and what encloses a part of it that is no text.
-var (
-	htmlMark  = regexp.MustCompile(`(?i)<(!doctype|html|head|body|title|h[1-6]|p|pre|center|div)\b`)
-	htmlOpen  = regexp.MustCompile(`(?i)^<(script|style)\b`)
-	htmlClose = regexp.MustCompile(`(?i)</(script|style)\s*>`)
-)
+// htmlMark marks a text as HTML.
+var htmlMark = regexp.MustCompile(`(?i)<(!doctype|html|head|body|title|h[1-6]|p|pre|center|div)\b`)
 
 // plainMessage makes a message of an upstream's text: valid UTF-8, without HTML, of
 // at most maxMessage bytes.
@@ -135,42 +132,27 @@ func plainMessage(text string) string {
 	const most = 64 << 10 // of HTML, to find the text in it
 	text = strings.ToValidUTF8(truncate(text, most), "\uFFFD")
 	if htmlMark.MatchString(text) {
-		text = strings.Join(strings.Fields(html.UnescapeString(withoutTags(text))), " ")
+		text = strings.Join(strings.Fields(htmlText(text)), " ")
 	}
 	return truncate(strings.TrimSpace(text), maxMessage)
 }
 
-// withoutTags puts a blank in place of each tag, comment, script and style.
-func withoutTags(text string) string {
+// htmlText is the text of HTML, with a blank in place of each tag, comment, script and
+// style.
+func htmlText(page string) string {
 	var b strings.Builder
-	noComment, noScript := false, false // whether one ends in what is left
-	for {
-		start := strings.IndexByte(text, '<')
-		if start < 0 {
-			return b.String() + text
-		}
-		b.WriteString(text[:start])
-		text = text[start:]
-		end := -1
+	z := html.NewTokenizer(strings.NewReader(page))
+	for isText := true; ; {
+		kind := z.Next()
 		switch {
-		case !noComment && strings.HasPrefix(text, "<!--"):
-			if end = strings.Index(text, "-->"); end >= 0 {
-				end += len("-->")
-			}
-			noComment = end < 0
-		case !noScript && htmlOpen.MatchString(text):
-			if at := htmlClose.FindStringIndex(text); at != nil {
-				end = at[1]
-			}
-			noScript = end < 0
+		case kind == html.ErrorToken:
+			return b.String()
+		case kind == html.TextToken && isText:
+			b.Write(z.Text())
+		case kind != html.TextToken:
+			b.WriteByte(' ')
+			name, _ := z.TagName()
+			isText = kind != html.StartTagToken || string(name) != "script" && string(name) != "style"
 		}
-		if end < 0 {
-			end = strings.IndexByte(text, '>') + 1
-		}
-		if end == 0 {
-			return b.String() + text
-		}
-		b.WriteByte(' ')
-		text = text[end:]
 	}
 }

@@ -12,8 +12,8 @@ import (
 // State is the state of a model, or of one of its ways.
 type State string
 
-// The states, the better ones first. Of a model whose ways all fail, the state is
-// that of the best one.
+// The states, the better ones first. If all ways of a model fail, its state is that
+// of the best one.
 const (
 	Available State = "available"
 	// Degraded: some ways are available, others are not.
@@ -31,20 +31,14 @@ const (
 // States are all states, the better ones first.
 var States = []State{Available, Degraded, ModelMissing, ServerDown, UpstreamMissing, Offline}
 
-// words are how people read the states.
-var words = map[State]string{
-	Available: "available", Degraded: "degraded", ModelMissing: "model missing", ServerDown: "model server down",
-	UpstreamMissing: "upstream missing", Offline: "offline",
-}
-
 // String returns the words for the state.
-func (s State) String() string { return words[s] }
+func (s State) String() string { return strings.ReplaceAll(string(s), "_", " ") }
 
 // Usable reports whether requests can be answered.
 func (s State) Usable() bool { return s == Available || s == Degraded }
 
-// Server is what is known of a model server. The zero value is nothing: it has not
-// been reported yet, and is taken to work.
+// Server is the state of a model server. The zero value is one that has not been
+// reported yet, and is taken to work.
 type Server struct {
 	Known     bool
 	Reachable bool
@@ -52,7 +46,7 @@ type Server struct {
 	Open      bool     // models beyond the list may work too
 }
 
-// Reported returns what is known of a server that was reported. It sorts models,
+// Reported returns the state of a server that was reported. It sorts models,
 // and keeps them.
 func Reported(reachable bool, models []string, open bool) Server {
 	slices.SortFunc(models, byName)
@@ -114,8 +108,8 @@ func Of(ways []State) (state State, available int) {
 
 func rank(s State) int { return slices.Index(States, s) }
 
-// Text returns the words for the state of a model, so many of whose ways are
-// available: "degraded (1 of 2)".
+// Text returns the words for the state of a model with so many ways, of which
+// some are available: "degraded (1 of 2)".
 func Text(state State, available, ways int) string {
 	if state == Degraded {
 		return fmt.Sprintf("%s (%d of %d)", state, available, ways)

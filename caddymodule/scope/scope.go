@@ -11,6 +11,7 @@ package scope
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -32,7 +33,7 @@ type Scope struct {
 // so is an empty pattern.
 func Parse(s string) (Scope, error) {
 	if strings.TrimSpace(s) == "" {
-		return Scope{}, errors.New(`the scope is empty: say "*" for all deployments`)
+		return Scope{}, errors.New(`the scope is empty; "*" allows all deployments`)
 	}
 	if len(s) > MaxScope {
 		return Scope{}, fmt.Errorf("the scope has %d bytes, more than %d", len(s), MaxScope)
@@ -51,12 +52,7 @@ func Parse(s string) (Scope, error) {
 // Allows reports whether one of the patterns matches name. It allocates
 // nothing.
 func (s Scope) Allows(name string) bool {
-	for _, p := range s.patterns {
-		if Match(p, name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.patterns, func(p string) bool { return Match(p, name) })
 }
 
 // String gives the scope in the form that Parse reads, without blanks.
@@ -96,13 +92,5 @@ func checkPattern(p string) error {
 }
 
 func nameRune(r rune) bool {
-	switch {
-	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9':
-		return true
-	}
-	switch r {
-	case '.', '_', ':', '/', '@', '+', '-':
-		return true
-	}
-	return false
+	return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("._:/@+-", r)
 }

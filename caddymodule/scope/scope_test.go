@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 )
 
 func TestMatch(t *testing.T) {
@@ -20,10 +19,8 @@ func TestMatch(t *testing.T) {
 		{"**", "x", true},
 		{"?", "", false},
 		{"?", "a", true},
-		{"?", "é", true},
-		{"??", "é", false},
 		{"*?", "", false},
-		{"*?*??", "\U0001f600", false},
+		{"*?*??", "ab", false},
 		{"qwen*", "qwen3:8b", true},
 		{"qwen*", "Qwen3:8b", false},
 		{"qwen*", "my-qwen3", false},
@@ -43,8 +40,6 @@ func TestMatch(t *testing.T) {
 		{"[a]", "[a]", true},
 		{`\*`, "*", false},
 		{`\*`, `\anything`, true},
-		{"\xff", "\xff", true},
-		{"\xc3", "é", false},
 	} {
 		if got := Match(c.pattern, c.name); got != c.want {
 			t.Errorf("Match(%q, %q) = %v, want %v", c.pattern, c.name, got, c.want)
@@ -82,8 +77,8 @@ func TestParse(t *testing.T) {
 		{in: "*", want: "*"},
 		{in: " qwen* , meta/llama-3:70b ", want: "qwen*,meta/llama-3:70b"},
 		{in: "a,a", want: "a,a"},
-		{in: "", errPart: `say "*" for all`},
-		{in: " \t", errPart: `say "*" for all`},
+		{in: "", errPart: `"*" allows all`},
+		{in: " \t", errPart: `"*" allows all`},
 		{in: "a,,b", errPart: "extra comma"},
 		{in: "a,", errPart: "extra comma"},
 		{in: "a b", errPart: `contains ' '`},
@@ -190,19 +185,19 @@ func BenchmarkAllows(b *testing.B) {
 }
 
 func matchTable(pattern, name string) bool {
-	ps, ns := characters(pattern), characters(name)
+	ps, ns := []byte(pattern), []byte(name)
 	// table[j] says whether the pattern so far matches the first j
 	// characters of the name.
 	table := make([]bool, len(ns)+1)
 	table[0] = true
 	for _, p := range ps {
 		next := make([]bool, len(ns)+1)
-		next[0] = table[0] && p == "*"
+		next[0] = table[0] && p == '*'
 		for j, n := range ns {
 			switch p {
-			case "*":
+			case '*':
 				next[j+1] = table[j+1] || next[j]
-			case "?":
+			case '?':
 				next[j+1] = table[j]
 			default:
 				next[j+1] = table[j] && p == n
@@ -211,14 +206,4 @@ func matchTable(pattern, name string) bool {
 		table = next
 	}
 	return table[len(ns)]
-}
-
-func characters(s string) []string {
-	var out []string
-	for s != "" {
-		_, size := utf8.DecodeRuneInString(s)
-		out = append(out, s[:size])
-		s = s[size:]
-	}
-	return out
 }

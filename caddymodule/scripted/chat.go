@@ -1,18 +1,20 @@
 package scripted
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 )
 
 // sampling is what the two completion endpoints share.
 type sampling struct {
 	Stream        bool  `json:"stream"`
-	MaxTokens     *int  `json:"max_tokens"`
-	N             *int  `json:"n"`
+	MaxTokens     int   `json:"max_tokens"` // 0: no limit
+	N             int   `json:"n"`
 	Stop          texts `json:"stop"`
 	StreamOptions struct {
 		IncludeUsage bool `json:"include_usage"`
@@ -20,43 +22,30 @@ type sampling struct {
 }
 
 func (s *sampling) check() error {
-	if s.N != nil && *s.N != 1 {
+	switch {
+	case s.N > 1:
 		return invalid("n", "This model gives one answer only: n must be 1.")
-	}
-	if s.MaxTokens != nil && *s.MaxTokens < 1 {
+	case s.MaxTokens < 0:
 		return invalid("max_tokens", "max_tokens must be at least 1.")
 	}
 	return nil
 }
 
-func (s *sampling) limit() int {
-	if s.MaxTokens == nil {
-		return 0
-	}
-	return *s.MaxTokens
-}
-
-type chatMessage struct {
-	Role    string  `json:"role"`
-	Content content `json:"content"`
-}
-
 type chatRequest struct {
 	sampling
-	Messages            []chatMessage `json:"messages"`
-	MaxCompletionTokens *int          `json:"max_completion_tokens"`
-	Tools               []tool        `json:"tools"`
-	ToolChoice          toolChoice    `json:"tool_choice"`
+	Messages []struct {
+		Role    string  `json:"role"`
+		Content content `json:"content"`
+	} `json:"messages"`
+	MaxCompletionTokens int        `json:"max_completion_tokens"`
+	Tools               []tool     `json:"tools"`
+	ToolChoice          toolChoice `json:"tool_choice"`
 }
 
 type usage struct {
 	PromptTokens     int `json:"prompt_tokens"`
 	CompletionTokens int `json:"completion_tokens"`
 	TotalTokens      int `json:"total_tokens"`
-}
-
-func newUsage(prompt, completion int) *usage {
-	return &usage{PromptTokens: prompt, CompletionTokens: completion, TotalTokens: prompt + completion}
 }
 
 type functionCall struct {
@@ -98,91 +87,127 @@ type answer struct {
 	Usage   *usage   `json:"usage,omitempty"`
 }
 
-// run is one answer that is being written.
-type run struct {
-	m        *Model
-	w        http.ResponseWriter
-	r        *http.Request
-	sampling *sampling
-	head     answer
+// script is an answer before it is written.
+type script struct {
+	id            string   // the prefix of the answer's
+	object, chunk string   // the types of a whole answer and of a chunk
+	pieces        []string // of the text or, of a call, of its arguments
+	finish        string
+	prompt        int    // its tokens
+	first, last   choice // of a stream: what it begins with, if that is no piece, and ends with
 
-	whole, chunk string // the types of objects
-
-	pieces []string // of the text or, of a call, of its arguments
-	finish string
-	usage  *usage
-	first  *choice // what a stream begins with, nil if it is a piece
-	// render makes a choice of a piece, or of the whole text.
-	render func(text string, whole bool) choice
+	whole func(text string) choice  // the choice of a whole answer
+	piece func(piece string) choice // of a chunk
 }
 
-// start begins an answer.
-func (m *Model) start(w http.ResponseWriter, r *http.Request, s *sampling, prefix string) *run {
-	return &run{m: m, w: w, r: r, sampling: s, head: answer{ID: newID(prefix), Created: m.now().Unix(), Model: ModelID}}
-}
+// newID returns an id like the ones of the real API.
+func newID(prefix string) string { return prefix + strings.ToLower(rand.Text()) }
 
 // write answers as the client wants it: at once, or token by token.
-func (a *run) write() error {
-	if a.sampling.Stream {
-		return a.stream()
+func (m *model) write(w http.ResponseWriter, r *http.Request, s *sampling, a *script) error {
+	head := answer{ID: newID(a.id), Object: a.object, Created: time.Now().Unix(), Model: ModelID}
+	total := &usage{a.prompt, len(a.pieces), a.prompt + len(a.pieces)}
+	if s.Stream {
+		head.Object = a.chunk
+		return m.stream(w, r, head, a, total, s.StreamOptions.IncludeUsage)
 	}
-	var text strings.Builder
-	for _, piece := range a.pieces {
-		if err := a.m.think(a.r); err != nil {
+	for range a.pieces {
+		if err := m.think(r); err != nil {
 			return err
 		}
-		text.WriteString(piece)
 	}
-	whole := a.render(text.String(), true)
+	whole := a.whole(strings.Join(a.pieces, ""))
 	whole.FinishReason = &a.finish
-	a.head.Object, a.head.Choices, a.head.Usage = a.whole, []choice{whole}, a.usage
-	return writeJSON(a.w, a.head)
+	head.Choices, head.Usage = []choice{whole}, total
+	return writeJSON(w, head)
 }
 
-// stream answers token by token.
-func (a *run) stream() error {
-	a.head.Object = a.chunk
-	s := newEvents(a.w)
+// stream answers token by token, each flushed at once.
+func (m *model) stream(w http.ResponseWriter, r *http.Request, head answer, a *script, total *usage, withUsage bool) error {
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	flush := http.NewResponseController(w).Flush
 	send := func(choices ...choice) error {
-		a.head.Choices = choices
-		return s.send(a.head)
+		head.Choices = choices
+		data, err := json.Marshal(head)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(w, "data: %s\n\n", data); err != nil {
+			return err
+		}
+		return flush()
 	}
-	if a.first != nil {
-		if err := send(*a.first); err != nil {
+	if a.first != (choice{}) {
+		if err := send(a.first); err != nil {
 			return err
 		}
 	}
 	for _, piece := range a.pieces {
-		if err := a.m.think(a.r); err != nil {
+		if err := m.think(r); err != nil {
 			return err
 		}
-		if err := send(a.render(piece, false)); err != nil {
+		if err := send(a.piece(piece)); err != nil {
 			return err
 		}
 	}
-	last := a.render("", false)
-	last.FinishReason = &a.finish
-	if last.Delta != nil {
-		last.Delta = new(message)
-	}
-	if err := send(last); err != nil {
+	a.last.FinishReason = &a.finish
+	if err := send(a.last); err != nil {
 		return err
 	}
-	if a.sampling.StreamOptions.IncludeUsage {
-		a.head.Usage = a.usage
+	if withUsage {
+		head.Usage = total
 		if err := send([]choice{}...); err != nil {
 			return err
 		}
 	}
-	return s.done()
+	_, err := fmt.Fprint(w, "data: [DONE]\n\n")
+	return err
 }
 
-func (m *Model) chat(w http.ResponseWriter, r *http.Request) error {
+// think takes the time of one token. It returns an error as soon as the client
+// is gone, so that nothing is generated in vain.
+func (m *model) think(r *http.Request) error {
+	select {
+	case <-r.Context().Done():
+		return r.Context().Err()
+	case <-time.After(m.delay):
+		return nil
+	}
+}
+
+// complete serves POST /v1/completions for one prompt of text.
+func (m *model) complete(w http.ResponseWriter, r *http.Request) error {
+	var q struct {
+		sampling
+		Prompt texts `json:"prompt"`
+	}
+	q.MaxTokens = 16 // the API's own default for this endpoint
+	if err := decode(w, r, &q); err != nil {
+		return err
+	}
+	if err := q.check(); err != nil {
+		return err
+	}
+	if len(q.Prompt) != 1 {
+		return invalid("prompt", "prompt must be one text.")
+	}
+	text := func(text string) choice { return choice{Text: &text} }
+	a := &script{
+		id: "cmpl-", object: "text_completion", chunk: "text_completion",
+		prompt: len(tokens(q.Prompt[0])), last: text(""), whole: text, piece: text,
+	}
+	a.pieces, a.finish = cut(reply("user", q.Prompt[0]), q.Stop, q.MaxTokens)
+	return m.write(w, r, &q.sampling, a)
+}
+
+// chat serves POST /v1/chat/completions.
+func (m *model) chat(w http.ResponseWriter, r *http.Request) error {
 	var q chatRequest
 	if err := decode(w, r, &q); err != nil {
 		return err
 	}
-	if q.MaxCompletionTokens != nil {
+	if q.MaxCompletionTokens != 0 {
 		q.MaxTokens = q.MaxCompletionTokens
 	}
 	if err := q.check(); err != nil {
@@ -191,67 +216,50 @@ func (m *Model) chat(w http.ResponseWriter, r *http.Request) error {
 	if len(q.Messages) == 0 {
 		return invalid("messages", "messages must have at least one message.")
 	}
-	prompt := 0
-	for i, message := range q.Messages {
-		if message.Role == "" {
-			return invalid(fmt.Sprintf("messages[%d].role", i), "Every message needs a role.")
-		}
-		prompt += len(tokens(string(message.Content)))
-	}
-	run := m.start(w, r, &q.sampling, "chatcmpl-")
-	if err := run.composeChat(&q, prompt); err != nil {
-		return err
-	}
-	return run.write()
-}
-
-// composeChat decides on the answer; prompt is the number of the prompt's tokens.
-func (a *run) composeChat(q *chatRequest, prompt int) error {
-	a.whole, a.chunk = "chat.completion", "chat.completion.chunk"
 	last := q.Messages[len(q.Messages)-1]
-	t := pick(q.Tools, q.ToolChoice, last.Role, string(last.Content))
-	if t == nil {
-		a.pieces, a.finish = cut(reply(last.Role, string(last.Content)), q.Stop, q.limit())
-		a.render = func(text string, whole bool) choice {
-			if whole {
-				return choice{Message: &message{Role: "assistant", Content: &text}}
-			}
-			return choice{Delta: &message{Content: &text}}
+	a := scriptText(cut(reply(last.Role, string(last.Content)), q.Stop, q.MaxTokens))
+	if t := pick(q.Tools, q.ToolChoice, last.Role, string(last.Content)); t != nil {
+		arguments, err := json.Marshal(t.Function.Parameters.example())
+		if err != nil {
+			return fmt.Errorf("encoding arguments: %w", err)
 		}
-		a.first = &choice{Delta: &message{Role: "assistant", Content: new(string)}}
-	} else if err := a.composeCall(t); err != nil {
-		return err
+		a = scriptCall(t.Function.Name, string(arguments))
 	}
-	a.usage = newUsage(prompt, len(a.pieces))
-	return nil
+	a.id, a.object, a.chunk, a.last = "chatcmpl-", "chat.completion", "chat.completion.chunk", choice{Delta: new(message)}
+	for _, message := range q.Messages {
+		a.prompt += len(tokens(string(message.Content)))
+	}
+	return m.write(w, r, &q.sampling, a)
 }
 
-// composeCall makes the answer a call of a tool.
-func (a *run) composeCall(t *tool) error {
-	arguments, err := json.Marshal(t.Function.Parameters.example())
-	if err != nil {
-		return fmt.Errorf("encoding arguments: %w", err)
+// scriptText is the answer of a chat that is text.
+func scriptText(pieces []string, finish string) *script {
+	return &script{
+		pieces: pieces, finish: finish,
+		first: choice{Delta: &message{Role: "assistant", Content: new(string)}},
+		whole: func(text string) choice { return choice{Message: &message{Role: "assistant", Content: &text}} },
+		piece: func(text string) choice { return choice{Delta: &message{Content: &text}} },
 	}
-	call := toolCall{ID: newID("call_"), Type: "function", Function: functionCall{Name: t.Function.Name}}
-	a.pieces, a.finish = pieces(string(arguments)), "tool_calls"
-	a.render = func(text string, whole bool) choice {
-		if whole {
-			call.Function.Arguments = text
-			return choice{Message: &message{Role: "assistant", ToolCalls: []toolCall{call}}}
-		}
+}
+
+// scriptCall is the answer of a chat that calls a tool. Its arguments are cut so
+// that a client sees them come in parts.
+func scriptCall(name, arguments string) *script {
+	a := &script{finish: "tool_calls"}
+	for piece := range slices.Chunk([]rune(arguments), 8) {
+		a.pieces = append(a.pieces, string(piece))
+	}
+	call := toolCall{ID: newID("call_"), Type: "function", Function: functionCall{Name: name}}
+	a.whole = func(text string) choice {
+		call := call
+		call.Function.Arguments = text
+		return choice{Message: &message{Role: "assistant", ToolCalls: []toolCall{call}}}
+	}
+	a.piece = func(text string) choice {
 		return choice{Delta: &message{ToolCalls: []toolCall{{Index: new(int), Function: functionCall{Arguments: text}}}}}
 	}
 	begun := call
 	begun.Index = new(int)
-	a.first = &choice{Delta: &message{Role: "assistant", ToolCalls: []toolCall{begun}}}
-	return nil
-}
-
-// pieces cuts arguments so that a client sees them come in parts.
-func pieces(text string) []string {
-	var out []string
-	for piece := range slices.Chunk([]rune(text), 8) {
-		out = append(out, string(piece))
-	}
-	return out
+	a.first = choice{Delta: &message{Role: "assistant", ToolCalls: []toolCall{begun}}}
+	return a
 }

@@ -15,12 +15,6 @@ const (
 	maxDimensions     = 4096
 )
 
-type embedRequest struct {
-	Input          texts  `json:"input"`
-	Dimensions     *int   `json:"dimensions"`
-	EncodingFormat string `json:"encoding_format"`
-}
-
 type embedding struct {
 	Object    string `json:"object"`
 	Index     int    `json:"index"`
@@ -29,31 +23,37 @@ type embedding struct {
 
 // embed serves POST /v1/embeddings with word counts: texts that share words are
 // near each other, and that is all these vectors know.
-func (m *Model) embed(w http.ResponseWriter, r *http.Request) error {
-	var q embedRequest
+func (m *model) embed(w http.ResponseWriter, r *http.Request) error {
+	var q struct {
+		Input          texts  `json:"input"`
+		Dimensions     int    `json:"dimensions"`
+		EncodingFormat string `json:"encoding_format"`
+	}
+	q.Dimensions = defaultDimensions
 	if err := decode(w, r, &q); err != nil {
 		return err
 	}
 	if len(q.Input) == 0 {
 		return invalid("input", "input must be a text, or a list of texts.")
 	}
-	dimensions := defaultDimensions
-	if q.Dimensions != nil {
-		dimensions = *q.Dimensions
-	}
-	if dimensions < 1 || dimensions > maxDimensions {
+	if q.Dimensions < 1 || q.Dimensions > maxDimensions {
 		return invalid("dimensions", fmt.Sprintf("dimensions must be from 1 to %d.", maxDimensions))
-	}
-	if q.EncodingFormat != "" && q.EncodingFormat != "float" && q.EncodingFormat != "base64" {
-		return invalid("encoding_format", "encoding_format must be float or base64.")
 	}
 	data := make([]embedding, len(q.Input))
 	used := 0
 	for i, text := range q.Input {
-		vector := wordCounts(text, dimensions)
-		data[i] = embedding{Object: "embedding", Index: i, Embedding: vector}
-		if q.EncodingFormat == "base64" {
-			data[i].Embedding = encodeVector(vector)
+		vector := wordCounts(text, q.Dimensions)
+		data[i] = embedding{"embedding", i, vector}
+		switch q.EncodingFormat {
+		case "", "float":
+		case "base64":
+			raw, err := binary.Append(nil, binary.LittleEndian, vector)
+			if err != nil {
+				return fmt.Errorf("encoding a vector: %w", err)
+			}
+			data[i].Embedding = base64.StdEncoding.EncodeToString(raw)
+		default:
+			return invalid("encoding_format", "encoding_format must be float or base64.")
 		}
 		used += len(tokens(text))
 	}
@@ -77,19 +77,10 @@ func wordCounts(text string, dimensions int) []float32 {
 		sum += float64(x) * float64(x)
 	}
 	if sum == 0 {
-		vector[0] = 1 // a text without words: still a vector of length 1
-		return vector
+		vector[0], sum = 1, 1 // a text without words: still a vector of length 1
 	}
 	for i := range vector {
 		vector[i] /= float32(math.Sqrt(sum))
 	}
 	return vector
-}
-
-func encodeVector(vector []float32) string {
-	raw := make([]byte, 0, 4*len(vector))
-	for _, x := range vector {
-		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
-	}
-	return base64.StdEncoding.EncodeToString(raw)
 }

@@ -26,14 +26,14 @@ func quote(text string) string {
 
 // reply is the whole text of an answer to the last message of a conversation.
 func reply(role, text string) string {
-	switch {
-	case strings.TrimSpace(text) == "":
+	if text = quote(text); text == "" {
 		return introduction + farewell
-	case role == "tool":
-		return introduction + fmt.Sprintf("The tool answered: “%s”. ", quote(text)) + farewell
-	default:
-		return introduction + fmt.Sprintf("You wrote: “%s”. ", quote(text)) + farewell
 	}
+	head := "You wrote"
+	if role == "tool" {
+		head = "The tool answered"
+	}
+	return introduction + fmt.Sprintf("%s: “%s”. ", head, text) + farewell
 }
 
 // tokens cuts text into what this model calls tokens: words with the space
@@ -88,29 +88,19 @@ func (t *texts) UnmarshalJSON(data []byte) error {
 type content string
 
 func (c *content) UnmarshalJSON(data []byte) error {
-	if string(data) == "null" {
-		return nil
-	}
 	var text string
 	if err := json.Unmarshal(data, &text); err == nil {
 		*c = content(text)
 		return nil
 	}
 	var parts []struct {
-		Type string `json:"type"`
-		Text string `json:"text"`
+		Text string `json:"text"` // "" in those that are not text
 	}
-	if err := json.Unmarshal(data, &parts); err != nil {
-		return err
-	}
-	var joined []string
+	err := json.Unmarshal(data, &parts)
 	for _, part := range parts {
-		if part.Type == "text" {
-			joined = append(joined, part.Text)
-		}
+		*c += content(part.Text + "\n")
 	}
-	*c = content(strings.Join(joined, "\n"))
-	return nil
+	return err
 }
 
 type tool struct {
@@ -128,16 +118,10 @@ func (c *toolChoice) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &c.mode); err == nil {
 		return nil
 	}
-	var named struct {
-		Function struct {
-			Name string `json:"name"`
-		} `json:"function"`
-	}
-	if err := json.Unmarshal(data, &named); err != nil {
-		return err
-	}
+	var named tool
+	err := json.Unmarshal(data, &named)
 	c.mode, c.name = "required", named.Function.Name
-	return nil
+	return err
 }
 
 // pick returns the tool to call, if any. A script must not run tools that

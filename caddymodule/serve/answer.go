@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"bytes"
 	"errors"
 	"net/http"
 	"strconv"
@@ -24,7 +23,6 @@ type answer struct {
 	mu       sync.Mutex
 	control  *http.ResponseController // nil before the first event
 	stream   dialect.Stream           // nil for an answer that is whole
-	begun    bool                     // what opens the stream is out
 	pings    *time.Timer
 	interval time.Duration // of silence between pings
 	sent     time.Time     // when the last bytes went out
@@ -74,21 +72,8 @@ func (a *answer) tick() {
 		a.pings.Reset(rest)
 		return
 	}
-	out := a.opening()
-	if len(out) == 0 {
-		out = a.stream.Ping()
-	}
-	a.writeEvent(out)
+	a.writeEvent(a.stream.Ping())
 	a.pings.Reset(a.interval)
-}
-
-// opening returns what opens the stream, the first time.
-func (a *answer) opening() []byte {
-	if a.begun {
-		return nil
-	}
-	a.begun = true
-	return a.stream.Begin()
 }
 
 // begin sends what opens the stream, if its dialect has that, when the upstream
@@ -96,7 +81,7 @@ func (a *answer) opening() []byte {
 func (a *answer) begin() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.writeEvent(a.opening())
+	a.writeEvent(a.stream.Begin())
 }
 
 // feed translates bytes of the upstream and sends them. An error that ends the stream
@@ -123,32 +108,12 @@ func (a *answer) forward(out []byte) (progress, *dialect.Error) {
 	}
 	a.writeEvent(out)
 	p.gone = a.err != nil
-	if a.first.IsZero() && p.err == nil && len(out) > 0 && a.sendsContent(out) {
-		a.first = a.sent
-	}
-	return p, nil
-}
-
-// sendsContent reports whether events hold output of the model. A
-// stream of chat completions passes through, and servers open it with an event
-// that has the role alone.
-func (a *answer) sendsContent(events []byte) bool {
-	if _, through := a.stream.(*dialect.ChatStream); !through {
-		return true
-	}
-	for _, name := range [...]string{`"content"`, `"text"`, `"reasoning_content"`, `"reasoning"`, `"refusal"`, `"tool_calls"`} {
-		for rest := events; ; {
-			i := bytes.Index(rest, []byte(name))
-			if i < 0 {
-				break
-			}
-			rest = rest[i+len(name):]
-			if v := bytes.TrimLeft(rest, ": "); len(v) > 1 && (v[0] == '"' && v[1] != '"' || v[0] == '[' && v[1] != ']') {
-				return true
-			}
+	if a.first.IsZero() && p.err == nil && len(out) > 0 {
+		if u, _ := a.stream.Usage(); u.CompletionTokens > 0 { // not the role alone, with which servers open streams
+			a.first = a.sent
 		}
 	}
-	return false
+	return p, nil
 }
 
 // usage is what the stream cost, as the upstream reported or by an estimate, which

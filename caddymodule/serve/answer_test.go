@@ -20,14 +20,25 @@ type testStream struct {
 	err     *dialect.Error
 }
 
-func (s *testStream) Begin() []byte              { return []byte(s.opening) }
-func (s *testStream) Ping() []byte               { return []byte("ping\n") }
 func (s *testStream) Feed(p []byte) []byte       { return p }
 func (s *testStream) Done() bool                 { return s.done }
 func (s *testStream) Finished() bool             { return s.done }
 func (s *testStream) Err() *dialect.Error        { return s.err }
 func (*testStream) Held() int64                  { return 0 }
 func (*testStream) Usage() (dialect.Usage, bool) { return dialect.Usage{PromptTokens: 1}, true }
+
+func (s *testStream) Begin() []byte {
+	opening := s.opening
+	s.opening = ""
+	return []byte(opening)
+}
+
+func (s *testStream) Ping() []byte {
+	if s.opening != "" {
+		return s.Begin()
+	}
+	return []byte("ping\n")
+}
 
 func (s *testStream) End(cause *dialect.Error) []byte {
 	s.done, s.err = true, cause

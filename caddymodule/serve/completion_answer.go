@@ -163,14 +163,14 @@ func (c *completion) remember(held int64) *dialect.Error {
 	return nil
 }
 
-// drain reads the end of a body whose stream is done. An upstream's connection
+// drain reads the end of a body when its stream is done. An upstream's connection
 // can be used again only if its answer was read to the end, which comes right
 // behind the [DONE], or else is not waited for.
 func drain(body io.ReadCloser) {
 	const wait = 50 * time.Millisecond
 	timer := time.AfterFunc(wait, func() { body.Close() })
 	defer timer.Stop()
-	_, _ = io.Copy(io.Discard, body) // an error means that there is no end: the body is closed all the same
+	_, _ = io.Copy(io.Discard, body) // an error means that the end did not come: the body is closed anyway
 }
 
 // cause is the error that broke the upstream's stream, nil for its proper end.

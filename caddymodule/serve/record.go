@@ -17,22 +17,22 @@ func (s *Server) record(ex *Exchange, status int, first time.Time) {
 	}
 	key := ex.Key.Key()
 	r := activity.Request{
-		ID:           ex.RequestID,
-		Time:         ex.Start,
-		KeyID:        key.ID,
-		KeyName:      key.Name,
-		Deployment:   ex.Deployment,
-		Dialect:      string(ex.Operation.Dialect),
-		Operation:    operationName(ex.Operation.Kind),
-		Status:       status,
-		Streamed:     ex.Streamed,
-		Duration:     time.Since(ex.Start),
-		InputTokens:  int(ex.Usage.PromptTokens),
-		OutputTokens: int(ex.Usage.CompletionTokens),
-		Estimated:    ex.Usage.Estimated,
+		ID:             ex.RequestID,
+		Time:           ex.Start,
+		KeyID:          key.ID,
+		KeyName:        key.Name,
+		Deployment:     ex.Deployment,
+		Dialect:        string(ex.Operation.Dialect),
+		Operation:      operationName(ex.Operation.Kind),
+		Status:         status,
+		Streamed:       ex.Streamed,
+		DurationMillis: activity.Millis(time.Since(ex.Start)),
+		InputTokens:    int(ex.Usage.PromptTokens),
+		OutputTokens:   int(ex.Usage.CompletionTokens),
+		Estimated:      ex.Usage.Estimated,
 	}
 	if !first.IsZero() {
-		r.FirstToken = first.Sub(ex.Start)
+		r.FirstTokenMillis = activity.Millis(first.Sub(ex.Start))
 	}
 	b.Activity.Record(ex.Account, r)
 }

@@ -32,7 +32,7 @@ func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{Gateway: harness.Start(t, harness.Options{Console: true}), t: t, browser: Start(t)}
 	r.Hide(password)
-	server := httptest.NewServer(scripted.New(scripted.Options{TokenDelay: time.Millisecond}))
+	server := httptest.NewServer(scripted.New(time.Millisecond))
 	t.Cleanup(server.Close)
 	r.model = server.URL
 	return r

@@ -218,7 +218,7 @@ func (u *Run) startScripted() (modelServer, error) {
 	if err != nil {
 		return modelServer{}, fmt.Errorf("starting the scripted model: %w", err)
 	}
-	u.scripted = &http.Server{Handler: scripted.New(scripted.Options{}), ReadHeaderTimeout: 10 * time.Second}
+	u.scripted = &http.Server{Handler: scripted.New(scripted.TokenDelay), ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = u.scripted.Serve(ln) }() // ends with Stop
 	u.ready.Scripted = true
 	return modelServer{base: "http://" + ln.Addr().String(), models: []string{scripted.ModelID}}, nil

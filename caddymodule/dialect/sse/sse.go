@@ -13,7 +13,7 @@ const MaxEvent = 32 << 20
 // KeepBuffer is how large an emptied buffer may be to be kept for later use.
 const KeepBuffer = 256 << 10
 
-// ErrTooLarge is the reader's error for an event of more than maxEvent
+// ErrTooLarge is the reader's error for an event of more than MaxEvent
 // bytes.
 var ErrTooLarge = errors.New("an event of the upstream's stream is larger than 32 MiB")
 
@@ -28,11 +28,11 @@ var ErrTooLarge = errors.New("an event of the upstream's stream is larger than 3
 // Once its buffers have grown to the stream's need it allocates nothing, and
 // an event that came in one piece is not even copied.
 type Reader struct {
-	Data []byte // of the event that next found; valid until the next call of next or feed
+	Data []byte // of the event that Next found; valid until the next call of Next or Feed
 	Name []byte // its event field, empty if there was none
-	Err  error  // why next stopped for good
+	Err  error  // why Next stopped for good
 
-	in     []byte // what feed brought and next has not used up
+	in     []byte // what Feed brought and Next has not used up
 	lf     int    // index of the next LF in in, -1: none, -2: not searched yet
 	line   []byte // a line that began in an earlier piece
 	skipLF bool   // the last line ended in CR: a LF right behind belongs to it
@@ -43,13 +43,13 @@ type Reader struct {
 	lines   int    // data lines in pending
 	owned   bool   // pending lies in buf, not in in
 	field   []byte // the event field of the event that is being read
-	ready   bool   // data and name are out: make room before going on
+	ready   bool   // Data and Name are out: make room before going on
 }
 
 // Held is how many bytes the reader has room for.
 func (r *Reader) Held() int64 { return int64(cap(r.line) + cap(r.buf)) }
 
-// Feed brings the next piece of the stream. next must have returned false
+// Feed brings the next piece of the stream. Next must have returned false
 // before; p must not change until it does again.
 func (r *Reader) Feed(p []byte) { r.in, r.lf = p, -2 }
 
@@ -76,7 +76,7 @@ func (r *Reader) Next() bool {
 }
 
 // Finish takes what is left at the end of the stream: a last line without an
-// end, a last event without a blank line. It reports whether data and name
+// end, a last event without a blank line. It reports whether Data and Name
 // hold one more event.
 func (r *Reader) Finish() bool {
 	if r.Err != nil {

@@ -1,0 +1,88 @@
+package dialect
+
+import (
+	"bytes"
+
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+	"github.com/postern-dev/postern/caddymodule/dialect/sse"
+)
+
+// upstreamStream is an upstream's event stream, and how far it has been read.
+type upstreamStream struct {
+	reader   sse.Reader
+	usage    Usage
+	gotUsage bool
+	size     int64 // bytes of text, thinking and arguments that came
+	err      *Error
+	ended    bool
+}
+
+// chunkReader reads the events of an upstream's stream.
+type chunkReader interface {
+	chunk(data []byte) // one that may be a chunk of the answer
+	done()             // [DONE]
+}
+
+// Done implements Stream.
+func (u *upstreamStream) Done() bool { return u.ended }
+
+// Err implements Stream.
+func (u *upstreamStream) Err() *Error { return u.err }
+
+// Usage implements Stream.
+func (u *upstreamStream) Usage() (usage Usage, ok bool) {
+	if !u.gotUsage {
+		return Usage{CompletionTokens: tokensOf(u.size), Estimated: true}, false
+	}
+	return u.usage, true
+}
+
+// read takes the upstream's next bytes.
+func (u *upstreamStream) read(p []byte, to chunkReader) {
+	for u.reader.Feed(p); !u.ended && u.reader.Next(); {
+		u.event(to)
+	}
+	u.checkReader()
+}
+
+// readLast takes the event that the stream ended in. If it broke off, that does not
+// matter to an answer that is complete, or has an error anyway.
+func (u *upstreamStream) readLast(to chunkReader, settled bool) {
+	if u.reader.Finish() && !(settled && cutOff(u.reader.Data)) {
+		u.event(to)
+	}
+	u.checkReader()
+}
+
+// cutOff reports whether data is an event that ended in its middle.
+func cutOff(data []byte) bool { return !jsonscan.Valid(data) && !isDone(data) }
+
+// isDone reports whether data is the event that ends a stream.
+func isDone(data []byte) bool { return string(bytes.TrimSpace(data)) == "[DONE]" }
+
+// event acts on one event.
+func (u *upstreamStream) event(to chunkReader) {
+	switch name, data := u.reader.Name, u.reader.Data; {
+	case string(name) == "error":
+		u.abort(fromEvent(data))
+	case len(data) == 0:
+	case isDone(data):
+		to.done()
+	default:
+		to.chunk(data)
+	}
+}
+
+// checkReader ends the answer if its events cannot be read on.
+func (u *upstreamStream) checkReader() {
+	if err := u.reader.Err; err != nil {
+		u.abort(unreadable(err))
+	}
+}
+
+// abort ends the answer with an error.
+func (u *upstreamStream) abort(e *Error) {
+	if !u.ended {
+		u.err, u.ended = e, true
+	}
+}
