@@ -141,9 +141,9 @@ func Decode(op Operation, body []byte, env *Env) (Call, *Error) {
 	body = bytes.TrimPrefix(body, byteOrderMark)
 	switch op.Kind {
 	case CreateMessage:
-		return decodeMessages(body, env, true)
-	case CountTokens:
 		return decodeMessages(body, env, false)
+	case CountTokens:
+		return decodeMessages(body, env, true)
 	case CreateResponse, CountInputTokens:
 		return decodeResponses(body, env)
 	}

@@ -126,19 +126,7 @@ func (r *ChatRequest) applyOptions(o compat.Options) *Error {
 // checkMedia checks the addresses in a member that holds messages, or an
 // embedding's input.
 func (r *ChatRequest) checkMedia(at place, policy string) *Error {
-	path, problem := "", ""
-	switch raw := at.value.Of(r.body); raw[0] {
-	case '{':
-		path, problem = messageFault(raw, policy)
-	case '[':
-		for list := jsonscan.Checked(raw); problem == "" && list.Next(); {
-			if list.Raw()[0] != '{' {
-				continue
-			}
-			path, problem = messageFault(list.Raw(), policy)
-			path = element("", list.Index) + path
-		}
-	}
+	path, problem := mediaFault(at.value.Of(r.body), inMessage, policy)
 	if problem == "" {
 		return nil
 	}

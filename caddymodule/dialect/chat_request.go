@@ -78,7 +78,7 @@ func ScanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
 		}
 	}
 	if !m.Whole() {
-		return nil, invalid("", "", "The request body is not valid JSON: %v.", m.Err())
+		return nil, notJSON(m.Err())
 	}
 	if err := r.checkModel(); err != nil {
 		return nil, err
@@ -240,12 +240,17 @@ func (r *ChatRequest) checkStream() *Error {
 	return nil
 }
 
+// notJSON is the error for a body that cannot be scanned.
+func notJSON(err error) *Error {
+	return invalid("", "", "The request body is not valid JSON: %v.", err)
+}
+
 // notAnObject is the error for a body that is not a JSON object.
 func notAnObject(body []byte) *Error {
 	value, err := jsonscan.Value(body)
 	switch {
 	case err != nil:
-		return invalid("", "", "The request body is not valid JSON: %v.", err)
+		return notJSON(err)
 	case len(value) == 0:
 		return invalid("", "", "The request body is empty; send a JSON object.")
 	}

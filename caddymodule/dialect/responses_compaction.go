@@ -22,14 +22,13 @@ const compactionHead = "This is a summary of the conversation so far:\n\n"
 
 // readTrigger makes the request one for a summary, if the input ends in the
 // trigger. Anywhere else it is history.
-func (c *responsesCall) readTrigger(fieldList) *Error {
+func (c *responsesCall) readTrigger(fieldList) {
 	last := len(c.items) - 1
 	if last < 0 || itemType(readFields(c.items[last].raw)) != "compaction_trigger" {
-		return nil
+		return
 	}
 	c.compact = true
 	c.conversation.addUser([]contentPart{{text: compactionOrder}})
-	return nil
 }
 
 // compactionEncoder writes an answer that is a compaction: nothing of the
