@@ -110,26 +110,24 @@ func (f fieldList) inner(name string) (fieldList, bool) {
 // withMembers is an object with members in front that it lacks, or has as null or
 // an empty string: pairs of a name and its JSON.
 func withMembers(object []byte, pairs ...string) []byte {
-	f := readFields(object)
-	b := append(make([]byte, 0, len(object)+64), '{')
-	comma := func() {
-		if len(b) > 1 {
-			b = append(b, ',')
-		}
-	}
+	b := []byte{'{'}
 	var added []string
 	for i := 0; i < len(pairs); i += 2 {
-		if raw := f.given(pairs[i]); raw == nil || string(raw) == `""` {
-			comma()
-			b = append(append(jsonscan.AppendQuoted(b, pairs[i]), ':'), pairs[i+1]...)
+		if raw := jsonscan.Member(object, pairs[i]); len(raw) == 0 || jsonscan.IsNull(raw) || string(raw) == `""` {
+			b = append(append(append(jsonscan.AppendQuoted(b, pairs[i]), ':'), pairs[i+1]...), ',')
 			added = append(added, pairs[i])
 		}
 	}
+	if added == nil {
+		return object
+	}
+	b = slices.Grow(b, len(object))
 	for m := jsonscan.Checked(object); m.Next(); {
 		if !slices.Contains(added, string(m.Name())) {
-			comma()
 			b = append(append(append(b, m.Key.Of(object)...), ':'), m.Raw()...)
+			b = append(b, ',')
 		}
 	}
-	return append(b, '}')
+	b[len(b)-1] = '}'
+	return b
 }

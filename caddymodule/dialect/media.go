@@ -180,7 +180,7 @@ func isPublicHTTPS(address string) bool {
 	}
 }
 
-// Networks that are not public, besides those that netip knows: shared address
+// Networks that are not public, in addition to those that netip knows: shared address
 // space (RFC 6598), and addresses of IPv6 that hold one of IPv4 (RFC 4291, 6052, 3056).
 var notPublic = [...]netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("::/96"),

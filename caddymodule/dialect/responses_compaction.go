@@ -52,8 +52,8 @@ func (c *compactionEncoder) open(kind partKind, _, _ string) { c.kind = kind }
 // logprobs implements encoder: they cannot be asked for here.
 func (c *compactionEncoder) logprobs([]byte) {}
 
-// fill implements encoder: thinking, and calls of tools that there are none of,
-// are no part of a summary.
+// fill implements encoder: thinking and calls of unknown tools are not part of a
+// summary.
 func (c *compactionEncoder) fill(s string) {
 	switch c.kind {
 	case partText:
@@ -75,7 +75,7 @@ func (c *compactionEncoder) check(o outcome) *Error {
 	return nil
 }
 
-// putItem puts the item in place of what was said.
+// putItem puts the item in place of the answer.
 func (c *compactionEncoder) putItem() {
 	c.item = responseItem{kind: partCompaction, id: c.call.env.NewID("cmp_"), text: append([]byte(compactionHead), c.summary...)}
 	if !c.quiet {

@@ -13,7 +13,7 @@ type inputItem struct {
 	index int    // in the request's input, or ofPrevious or ofText
 }
 
-// Where an item comes from that is no element of the request's input.
+// Where an item comes from that is not an element of the request's input.
 const (
 	ofPrevious = -1 // previous_response_id
 	ofText     = -2 // the input, which is a string
@@ -56,6 +56,8 @@ func (c *responsesCall) addItem(f fieldList, raw []byte, index int) {
 			return
 		}
 		kind = itemType(readFields(raw))
+	} else if kind == "message" && f.text("role") == "" {
+		c.missing("role")
 	}
 	if kind == "additional_tools" || kind == "tool_search_output" {
 		c.toolItems = append(c.toolItems, len(c.items))

@@ -91,9 +91,6 @@ func (c *responsesCall) addPendingReasoning() {
 // readMessage reads a message.
 func (c *responsesCall) readMessage(f fieldList) {
 	role := f.text("role")
-	if role == "" {
-		c.missing("role")
-	}
 	parts := c.readParts(f, "content")
 	switch role {
 	case "user":

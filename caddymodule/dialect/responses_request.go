@@ -91,9 +91,6 @@ func (c *responsesCall) keepResponse(id string, body []byte, output [][]byte) {
 func withID(raw []byte, newID func(prefix string) string) []byte {
 	f := readFields(raw)
 	id, kind := f.text("id"), itemType(f)
-	if id != "" && f.text("type") != "" {
-		return raw
-	}
 	if id == "" {
 		prefix := "item_"
 		if kind == "message" {

@@ -90,7 +90,7 @@ func (n *upstreamNames) called(key toolKey) string {
 }
 
 // readTools reads the tools, and those that items of the input bring: they
-// come behind, and only if there is none of their name.
+// come behind, and only if their name is free.
 func (c *responsesCall) readTools(f fieldList) {
 	if raw := c.typed(f, "tools", anArray); raw != nil {
 		c.reserve(raw)

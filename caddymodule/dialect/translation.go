@@ -177,9 +177,6 @@ func (t *translation) complete(size int) {
 // Prompt implements Call.
 func (t *translation) Prompt() *tokens.Prompt { return tokens.NewPrompt(t.messages, t.toolList) }
 
-// PublicModel implements Call.
-func (t *translation) PublicModel() string { return t.model }
-
 // Streamed implements Call.
 func (t *translation) Streamed() bool { return t.stream }
 
