@@ -106,8 +106,11 @@ func lookupModel(op Operation, method, escapedPath, escapedID string) (Operation
 	if err != nil {
 		return op, unknownURL(method, escapedPath)
 	}
-	op.ModelID = id
-	return op.taken(GetModel, method, http.MethodGet, escapedPath)
+	op, fault := op.taken(GetModel, method, http.MethodGet, escapedPath)
+	if fault == nil {
+		op.ModelID = id
+	}
+	return op, fault
 }
 
 // taken is the operation of a kind, if the path takes the method.
