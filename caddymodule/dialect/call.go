@@ -14,8 +14,6 @@ import (
 // Call is one request on its way: decoded from its caller's dialect, sent to
 // the upstream as chat, its answer encoded in the caller's dialect again.
 type Call interface {
-	// PublicModel is the name that the client asked for.
-	PublicModel() string
 	// Streamed reports whether the client wants an event stream.
 	Streamed() bool
 	// Body is the body of POST /v1/chat/completions (or of the operation's own
@@ -23,9 +21,9 @@ type Call interface {
 	Body(upstreamModel string) *Segments
 	// WholeBody is Body for an answer that is not a stream.
 	WholeBody(upstreamModel string) *Segments
-	// DropEffort has the bodies ask for no degree of thinking, for a model that
-	// knows none. It reports whether they did, and not in the client's own
-	// chat request, which goes through as it is.
+	// DropEffort removes the degree of thinking from the bodies, for a model that
+	// knows none. It reports whether they had one that was not the client's own, as in
+	// a chat request, which goes through as it is.
 	DropEffort() bool
 	// Retry returns how to send the request again after an error of the upstream.
 	// The bodies are made accordingly from then on.
@@ -84,11 +82,11 @@ type Stream interface {
 	// Finished reports that the answer is complete: what may follow is usage
 	// and the upstream's own end, which need not be waited for long.
 	Finished() bool
-	// Err is the error that ended the stream, nil while there is none.
+	// Err is the error that ended the stream, nil before that.
 	Err() *Error
-	// Usage is what the upstream said last of its tokens; if it said nothing,
-	// ok is false and the usage is an estimate of what was answered, without
-	// the prompt.
+	// Usage is what the upstream reported last of its tokens; if it reported
+	// nothing, ok is false and the usage is an estimate of the answer, without the
+	// prompt.
 	Usage() (u Usage, ok bool)
 	// Held is how many bytes the stream remembers: of an event that is not
 	// complete, of an answer that cannot be sent on yet, or will be repeated.
@@ -117,11 +115,11 @@ type Env struct {
 	// may name; the zero view keeps none.
 	Kept    kept.View
 	Account string
-	// Gateway says who may use a model, how its model server is to be treated,
-	// and whether there is memory; nil: everybody, as most, and always.
+	// Gateway decides who may use a model and whether there is memory, and has the
+	// model's options; nil: all requests pass, with the defaults.
 	Gateway Gateway
 	// Dropped receives the type of each item that means nothing to a model, for
-	// the log; nil: no calls.
+	// the log; may be nil.
 	Dropped func(itemType string)
 }
 
@@ -141,9 +139,9 @@ func Decode(op Operation, body []byte, env *Env) (Call, *Error) {
 	body = bytes.TrimPrefix(body, byteOrderMark)
 	switch op.Kind {
 	case CreateMessage:
-		return decodeMessages(body, env, true)
-	case CountTokens:
 		return decodeMessages(body, env, false)
+	case CountTokens:
+		return decodeMessages(body, env, true)
 	case CreateResponse, CountInputTokens:
 		return decodeResponses(body, env)
 	}
@@ -155,14 +153,8 @@ func Decode(op Operation, body []byte, env *Env) (Call, *Error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.applyOptions(options); err != nil {
-		return nil, err
-	}
-	return r, nil
+	return r, r.applyOptions(options)
 }
-
-// PublicModel implements Call.
-func (r *ChatRequest) PublicModel() string { return r.Model }
 
 // Streamed implements Call.
 func (r *ChatRequest) Streamed() bool { return r.Stream }
@@ -190,8 +182,8 @@ func (r *ChatRequest) Prompt() *tokens.Prompt {
 		return nil
 	}
 	body := r.body
-	if folds := r.folds(); len(folds) > 0 {
-		body = folds.appendTo(nil, body)
+	if len(r.folds) > 0 {
+		body = r.folds.appendTo(nil, body)
 	}
 	var messages, tools []byte
 	for m := jsonscan.Object(body); m.Next(); {

@@ -5,8 +5,8 @@ import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 // Body is the upstream's body: the client's, spliced, with
 //
 //   - the upstream's model id in place of the public name;
-//   - max_tokens beside max_completion_tokens if that comes alone, as Ollama
-//     knows only the former and ignores the latter without a word;
+//   - max_tokens in addition to max_completion_tokens if that comes alone, as
+//     Ollama silently ignores the latter;
 //   - stream_options.include_usage in a stream, so that it can be metered;
 //   - the developer's messages as the system's, unless the deployment's model
 //     knows that role.
@@ -37,8 +37,7 @@ func (r *ChatRequest) WholeBody(upstreamModel string) *Segments {
 
 // commonEdits are the edits that have nothing to do with streams.
 func (r *ChatRequest) commonEdits(upstreamModel string) edits {
-	folds := r.folds()
-	e := append(make(edits, 0, 4+len(folds)), folds...)
+	e := append(make(edits, 0, 4+len(r.folds)), r.folds...)
 	model := r.fields[fieldModel].value
 	e.add(model.Start, model.End, jsonscan.AppendQuoted(make([]byte, 0, len(upstreamModel)+2), upstreamModel))
 

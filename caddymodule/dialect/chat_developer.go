@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
@@ -88,23 +89,12 @@ func (f *developerFold) rename(m foldMessage, role string) {
 }
 
 // drop takes a message out, with the comma before it.
-func (f *developerFold) drop(m foldMessage) {
-	if n := len(f.edits); n > 0 && f.edits[n-1].End == m.after && f.edits[n-1].text == nil {
-		f.edits[n-1].End = m.End
-		return
-	}
-	f.edits.add(m.after, m.End, nil)
-}
+func (f *developerFold) drop(m foldMessage) { f.edits.add(m.after, m.End, nil) }
 
 // joinLead makes the messages at the beginning one of the system.
 func (f *developerFold) joinLead() {
-	developers := 0
-	for _, m := range f.lead {
-		if string(m.role.Of(f.data)) == roleDeveloper {
-			developers++
-		}
-	}
-	if developers == 0 {
+	isDeveloper := func(m foldMessage) bool { return string(m.role.Of(f.data)) == roleDeveloper }
+	if !slices.ContainsFunc(f.lead, isDeveloper) {
 		return
 	}
 	into, ok := f.room(f.lead[0], true)
@@ -112,7 +102,7 @@ func (f *developerFold) joinLead() {
 		switch {
 		case i > 0 && ok:
 			f.drop(m)
-		case string(m.role.Of(f.data)) == roleDeveloper:
+		case isDeveloper(m):
 			f.rename(m, `"system"`)
 		}
 	}
@@ -169,58 +159,56 @@ type room struct {
 // room finds where text can be put at the end of a message's content, or at its
 // beginning: into its text there, or as a part of its own. false: nowhere.
 func (f *developerFold) room(m foldMessage, behind bool) (room, bool) {
-	switch content := m.content.Of(f.data); {
-	case jsonscan.IsString(content):
-		return f.within(m.content, behind), true
-	case len(content) == 0 || content[0] != '[':
+	content := m.content.Of(f.data)
+	if !jsonscan.IsString(content) && !bytes.HasPrefix(content, []byte{'['}) {
 		return room{}, false
 	}
-	var text jsonscan.Span // of the part at that end
-	for parts := jsonscan.CheckedAt(f.data, m.content.Start); parts.Next(); {
-		if behind || parts.Index == 0 {
-			text = f.text(parts.Value)
-		}
-	}
 	const open, close = `{"type":"text","text":"`, `"}`
-	switch {
-	case text.End != 0:
-		return f.within(text, behind), true
-	case !jsonscan.IsFilled(m.content.Of(f.data)):
+	parts := f.parts(m.content)
+	if len(parts) == 0 {
 		return room{m.content.Start + 1, open, close}, true
+	}
+	text := parts[0]
+	if behind {
+		text = parts[len(parts)-1]
+	}
+	switch isText, isEmpty := text.End != 0, text.End-text.Start == len(`""`); {
+	case isEmpty:
+		return room{at: text.Start + 1}, true
+	case isText && behind:
+		return room{at: text.End - 1, open: `\n\n`}, true
+	case isText:
+		return room{at: text.Start + 1, close: `\n\n`}, true
 	case behind:
 		return room{m.content.End - 1, "," + open, close}, true
 	}
 	return room{m.content.Start + 1, open, close + ","}, true
 }
 
-// within is the room in a string.
-func (f *developerFold) within(quoted jsonscan.Span, behind bool) room {
-	at := quoted.Start + 1
-	if behind {
-		at = quoted.End - 1
+// parts finds the text of each part of a content, a JSON string; the zero span for
+// a part that has none.
+func (f *developerFold) parts(content jsonscan.Span) (parts []jsonscan.Span) {
+	switch raw := content.Of(f.data); {
+	case jsonscan.IsString(raw):
+		return []jsonscan.Span{content}
+	case !bytes.HasPrefix(raw, []byte{'['}):
+		return nil
 	}
-	switch {
-	case quoted.End-quoted.Start == len(`""`):
-		return room{at: at}
-	case behind:
-		return room{at: at, open: `\n\n`}
-	}
-	return room{at: at, close: `\n\n`}
-}
-
-// text finds the text of a part of content; the zero span if it is none.
-func (f *developerFold) text(part jsonscan.Span) (text jsonscan.Span) {
-	switch f.data[part.Start] {
-	case '"':
-		return part
-	case '{':
-		for object := jsonscan.CheckedAt(f.data, part.Start); object.Next(); {
-			if string(object.Name()) == "text" && jsonscan.IsString(object.Raw()) {
-				text = object.Value
+	for list := jsonscan.CheckedAt(f.data, content.Start); list.Next(); {
+		var text jsonscan.Span
+		switch list.Raw()[0] {
+		case '"':
+			text = list.Value
+		case '{':
+			for object := jsonscan.CheckedAt(f.data, list.Value.Start); object.Next(); {
+				if string(object.Name()) == "text" && jsonscan.IsString(object.Raw()) {
+					text = object.Value
+				}
 			}
 		}
+		parts = append(parts, text)
 	}
-	return text
+	return parts
 }
 
 // fill puts the texts of messages into a room, each between begin and end.
@@ -251,17 +239,9 @@ func (f *developerFold) fill(into room, list []foldMessage, begin, end string) {
 // texts are the texts of a content that are not empty, as they stand in JSON
 // without their quotes.
 func (f *developerFold) texts(content jsonscan.Span) (texts []jsonscan.Span) {
-	add := func(quoted jsonscan.Span) {
+	for _, quoted := range f.parts(content) {
 		if quoted.End-quoted.Start > len(`""`) {
 			texts = append(texts, jsonscan.Span{Start: quoted.Start + 1, End: quoted.End - 1})
-		}
-	}
-	switch raw := content.Of(f.data); {
-	case jsonscan.IsString(raw):
-		add(content)
-	case bytes.HasPrefix(raw, []byte{'['}):
-		for parts := jsonscan.CheckedAt(f.data, content.Start); parts.Next(); {
-			add(f.text(parts.Value))
 		}
 	}
 	return texts

@@ -37,39 +37,14 @@ func markOf(key, rest []byte) marks {
 	return 0
 }
 
-// unusual are what a deployment's options decide about.
-type unusual struct {
-	models    string        // a field that names further models, "" if there is none
-	media     []place       // what may hold addresses of media
-	developer jsonscan.Span // of the messages, if one of them is the developer's
-	folds     edits         // of the developer's messages
-}
-
-// makeUnusual makes room for what few requests have.
-func (r *ChatRequest) makeUnusual() *unusual {
-	if r.unusual == nil {
-		r.unusual = new(unusual)
-	}
-	return r.unusual
-}
-
-// folds are the edits of the developer's messages.
-func (r *ChatRequest) folds() edits {
-	if r.unusual == nil {
-		return nil
-	}
-	return r.unusual.folds
-}
-
 // noteSeen notes what the keys in a member reveal.
 func (r *ChatRequest) noteSeen(m *jsonscan.Members) {
 	name := m.Name()
 	if m.Seen&markMedia != 0 && (isLike(name, "messages") || isLike(name, "input")) {
-		s := r.makeUnusual()
-		s.media = append(s.media, place{m.Key, m.Value})
+		r.media = append(r.media, place{m.Key, m.Value})
 	}
 	if m.Seen&markDeveloper != 0 && r.kind == ChatCompletions && string(name) == "messages" {
-		r.makeUnusual().developer = m.Value
+		r.developer = m.Value
 	}
 }
 
@@ -91,7 +66,7 @@ func (r *ChatRequest) noteModels(key, value []byte) {
 		return
 	}
 	if isLike(key, name) && !jsonscan.IsNull(value) {
-		r.makeUnusual().models = name
+		r.models = name
 	}
 }
 
@@ -99,46 +74,29 @@ func (r *ChatRequest) noteModels(key, value []byte) {
 // refuses what its options do not allow.
 func (r *ChatRequest) applyOptions(o compat.Options) *Error {
 	r.repairIndex = o.RepairToolIndex
-	s := r.unusual
-	if s == nil {
-		return nil
-	}
-	if s.models != "" && !o.ExtraModels {
-		return invalid(s.models, "unsupported_parameter",
-			"Unsupported parameter: %s. A request goes to the one model that `model` names; leave the parameter out.", s.models)
+	if r.models != "" && !o.ExtraModels {
+		return invalid(r.models, "unsupported_parameter",
+			"Unsupported parameter: %s. A request goes to the one model that `model` names; leave the parameter out.", r.models)
 	}
 	if o.RemoteMedia != compat.RemoteAllow {
-		for _, at := range s.media {
+		for _, at := range r.media {
 			if err := r.checkMedia(at, o.RemoteMedia); err != nil {
 				return err
 			}
 		}
 	}
-	if s.developer.End != 0 && o.DeveloperRole != compat.DeveloperKeep {
-		var err *Error
-		if s.folds, err = foldDeveloper(r.body, s.developer.Start, o.InlineSystem == compat.InlineKeep); err != nil {
-			return err
-		}
+	if r.developer.End == 0 || o.DeveloperRole == compat.DeveloperKeep {
+		return nil
 	}
-	return nil
+	var err *Error
+	r.folds, err = foldDeveloper(r.body, r.developer.Start, o.InlineSystem == compat.InlineKeep)
+	return err
 }
 
 // checkMedia checks the addresses in a member that holds messages, or an
 // embedding's input.
 func (r *ChatRequest) checkMedia(at place, policy string) *Error {
-	path, problem := "", ""
-	switch raw := at.value.Of(r.body); raw[0] {
-	case '{':
-		path, problem = messageFault(raw, policy)
-	case '[':
-		for list := jsonscan.Checked(raw); problem == "" && list.Next(); {
-			if list.Raw()[0] != '{' {
-				continue
-			}
-			path, problem = messageFault(list.Raw(), policy)
-			path = element("", list.Index) + path
-		}
-	}
+	path, problem := mediaFault(at.value.Of(r.body), inMessage, policy)
 	if problem == "" {
 		return nil
 	}

@@ -19,8 +19,11 @@ const (
 	fieldCount
 )
 
-// fieldNames are the fields' keys.
-var fieldNames = [fieldCount]string{"model", "stream", "stream_options", "max_tokens", "max_completion_tokens"}
+// fieldNames are the fields' keys, fieldTypes their types.
+var (
+	fieldNames = [fieldCount]string{"model", "stream", "stream_options", "max_tokens", "max_completion_tokens"}
+	fieldTypes = [fieldCount]valueType{aString, aBool, anObject, aNumber, aNumber}
+)
 
 const includeUsage = "include_usage" // the key of stream_options that the gateway acts on
 
@@ -46,8 +49,13 @@ type ChatRequest struct {
 	options bool  // stream_options has members
 
 	retries     retries
-	repairIndex string   // the deployment's option RepairToolIndex
-	unusual     *unusual // what few requests have; nil if there is none of it
+	repairIndex string // the deployment's option RepairToolIndex
+
+	// What a deployment's options decide about; few requests have it.
+	models    string        // a field that names further models, "" if there is none
+	media     []place       // what may hold addresses of media
+	developer jsonscan.Span // of the messages, if one of them is the developer's
+	folds     edits         // of the developer's messages
 }
 
 // ScanRequest reads the body of ChatCompletions, Completions or Embeddings in
@@ -78,18 +86,19 @@ func ScanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
 		}
 	}
 	if !m.Whole() {
-		return nil, invalid("", "", "The request body is not valid JSON: %v.", m.Err())
+		return nil, notJSON(m.Err())
 	}
-	if err := r.checkModel(); err != nil {
-		return nil, err
-	}
-	if err := r.checkStream(); err != nil {
-		return nil, err
-	}
-	for _, f := range [...]field{fieldMaxTokens, fieldMaxCompletionTokens} {
-		if raw := r.raw(f); raw != nil && !jsonscan.IsNumber(raw) {
-			return nil, wrongType(fieldNames[f], "a number", raw)
+	for f, want := range fieldTypes {
+		if raw := r.raw(field(f)); raw != nil && !want.is(raw) {
+			return nil, wrongType(fieldNames[f], want.name, raw)
 		}
+	}
+	if r.Model = jsonscan.String(r.raw(fieldModel)); r.Model == "" {
+		return nil, missing("model")
+	}
+	r.Stream = string(r.raw(fieldStream)) == "true"
+	if err := r.checkStreamOptions(); err != nil {
+		return nil, err
 	}
 	if err := r.checkContent(content); err != nil {
 		return nil, err
@@ -192,35 +201,10 @@ func (r *ChatRequest) raw(f field) []byte {
 	return nil
 }
 
-// checkModel reads the model's name.
-func (r *ChatRequest) checkModel() *Error {
-	raw := r.raw(fieldModel)
-	if raw == nil {
-		return missing("model")
-	}
-	if !jsonscan.IsString(raw) {
-		return wrongType("model", "a string", raw)
-	}
-	if r.Model = jsonscan.Unquote(raw); r.Model == "" {
-		return missing("model")
-	}
-	return nil
-}
-
-// checkStream reads stream and stream_options.
-func (r *ChatRequest) checkStream() *Error {
-	if raw := r.raw(fieldStream); raw != nil {
-		if !jsonscan.IsBool(raw) {
-			return wrongType("stream", "a boolean", raw)
-		}
-		r.Stream = raw[0] == 't'
-	}
-	raw := r.raw(fieldStreamOptions)
-	if raw == nil {
+// checkStreamOptions reads stream_options.
+func (r *ChatRequest) checkStreamOptions() *Error {
+	if r.raw(fieldStreamOptions) == nil {
 		return nil
-	}
-	if raw[0] != '{' {
-		return wrongType("stream_options", "an object", raw)
 	}
 	for m := jsonscan.At(r.body, r.fields[fieldStreamOptions].value.Start); m.Next(); {
 		r.options = true
@@ -240,12 +224,17 @@ func (r *ChatRequest) checkStream() *Error {
 	return nil
 }
 
+// notJSON is the error for a body that cannot be scanned.
+func notJSON(err error) *Error {
+	return invalid("", "", "The request body is not valid JSON: %v.", err)
+}
+
 // notAnObject is the error for a body that is not a JSON object.
 func notAnObject(body []byte) *Error {
 	value, err := jsonscan.Value(body)
 	switch {
 	case err != nil:
-		return invalid("", "", "The request body is not valid JSON: %v.", err)
+		return notJSON(err)
 	case len(value) == 0:
 		return invalid("", "", "The request body is empty; send a JSON object.")
 	}

@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
@@ -36,7 +37,7 @@ type turn struct {
 	*assistantParts               // of the assistant
 }
 
-// assistantParts is what the assistant said in a turn, and what came of it.
+// assistantParts is the assistant's part of a turn, and the results of its calls.
 type assistantParts struct {
 	text      []string
 	reasoning []string
@@ -170,36 +171,57 @@ func (c *conversation) appendMessages(b []byte) []byte {
 	}
 	var carried []contentPart // for the next message of the user
 	for i := range c.turns {
-		switch t := &c.turns[i]; {
+		t := &c.turns[i]
+		if t.assistant || t.system {
+			w.user(carried)
+			carried = nil
+		}
+		switch {
 		case t.assistant:
-			w.user(carried, nil)
 			carried = w.assistant(t)
 		case t.system:
-			w.user(carried, nil)
-			carried = nil
 			w.system(t.parts[0].text)
 		default:
-			w.user(join(carried, t.parts), t.folded)
+			w.user(withReminders(concat(carried, t.parts), t.folded))
 			carried = nil
 		}
 	}
-	w.user(carried, nil)
+	w.user(carried)
 	return append(w.b, ']')
 }
 
-// join is the parts of one message after those of another. Folded system text
+// concat is the parts of one message after those of another. Folded system text
 // stands before the user's own, apart from it.
-func join(first, second []contentPart) []contentPart {
+func concat(first, second []contentPart) []contentPart {
 	n := len(first)
 	if n == 0 {
 		return second
 	}
-	if first[n-1].raw != nil || len(second) == 0 || second[0].raw != nil {
+	if len(second) == 0 || first[n-1].raw != nil || second[0].raw != nil {
 		return append(first, second...)
 	}
 	joined := append([]contentPart{}, first...)
 	joined[n-1].text += "\n\n" + second[0].text
 	return append(joined, second[1:]...)
+}
+
+// withReminders is the parts of a message with the system text that was folded into
+// it, which belongs to the last part if that is text.
+func withReminders(parts []contentPart, folded []string) []contentPart {
+	last := len(parts) - 1
+	switch {
+	case len(folded) == 0:
+	case last >= 0 && parts[last].raw == nil:
+		parts[last].text += "\n\n" + reminders(folded)
+	default:
+		parts = append(parts, contentPart{text: reminders(folded)})
+	}
+	return parts
+}
+
+// reminders is system text that was folded into a turn.
+func reminders(folded []string) string {
+	return "<system-reminder>\n" + strings.Join(folded, "\n</system-reminder>\n\n<system-reminder>\n") + "\n</system-reminder>"
 }
 
 // messageWriter writes chat messages.
@@ -213,88 +235,36 @@ func (w *messageWriter) begin(role string) {
 	w.b = append(append(append(w.b, `{"role":"`...), role...), '"')
 }
 
-// end closes a message.
-func (w *messageWriter) end() { w.b = append(w.b, '}') }
-
 // system writes a message of the system.
 func (w *messageWriter) system(text string) {
 	w.begin("system")
-	w.b = jsonscan.AppendQuoted(append(w.b, `,"content":`...), text)
-	w.end()
+	w.b = append(jsonscan.AppendQuoted(append(w.b, `,"content":`...), text), '}')
 }
 
-// user writes a message of the user: its content is a string, or an array if
-// there is more than text in it, as some upstreams make a message of each
-// part. folded is system text that came behind it.
-func (w *messageWriter) user(parts []contentPart, folded []string) {
+// user writes a message of the user, unless it is empty: its content is a string,
+// or an array if there is more than text in it, as some upstreams make a message
+// of each part.
+func (w *messageWriter) user(parts []contentPart) {
 	if len(parts) == 0 {
 		return
 	}
 	w.begin("user")
-	w.b = append(w.b, `,"content":`...)
-	rich := false
-	for _, p := range parts {
-		rich = rich || p.raw != nil
+	begin, textBegin, textEnd, between, end := `,"content":"`, "", "", `\n`, `"}`
+	if slices.ContainsFunc(parts, func(p contentPart) bool { return p.raw != nil }) {
+		begin, textBegin, textEnd, between, end = `,"content":[`, `{"type":"text","text":"`, `"}`, ",", "]}"
 	}
-	if rich {
-		w.array(parts, folded)
-	} else {
-		w.text(parts, folded)
-	}
-	w.end()
-}
-
-// text writes parts of text as one string.
-func (w *messageWriter) text(parts []contentPart, folded []string) {
-	w.b = append(w.b, '"')
+	w.b = append(w.b, begin...)
 	for i, p := range parts {
 		if i > 0 {
-			w.b = append(w.b, '\\', 'n')
-		}
-		w.b = jsonscan.AppendEscaped(w.b, p.text)
-	}
-	w.reminders(folded, true)
-	w.b = append(w.b, '"')
-}
-
-// reminders writes system text that was folded into a turn, inside of a string.
-// behind reports that the string has text before it.
-func (w *messageWriter) reminders(folded []string, behind bool) {
-	for i, text := range folded {
-		if behind || i > 0 {
-			w.b = append(w.b, `\n\n`...)
-		}
-		w.b = jsonscan.AppendEscaped(append(w.b, `<system-reminder>\n`...), text)
-		w.b = append(w.b, `\n</system-reminder>`...)
-	}
-}
-
-// array writes parts as an array. Folded text belongs to the last part if that
-// is text.
-func (w *messageWriter) array(parts []contentPart, folded []string) {
-	const text = `{"type":"text","text":"`
-	w.b = append(w.b, '[')
-	for i, p := range parts {
-		if i > 0 {
-			w.b = append(w.b, ',')
+			w.b = append(w.b, between...)
 		}
 		if p.raw != nil {
 			w.b = append(w.b, p.raw...)
-			continue
+		} else {
+			w.b = append(jsonscan.AppendEscaped(append(w.b, textBegin...), p.text), textEnd...)
 		}
-		w.b = jsonscan.AppendEscaped(append(w.b, text...), p.text)
-		if i == len(parts)-1 {
-			w.reminders(folded, true)
-			folded = nil
-		}
-		w.b = append(w.b, `"}`...)
 	}
-	if len(folded) > 0 {
-		w.b = append(append(w.b, ','), text...)
-		w.reminders(folded, false)
-		w.b = append(w.b, `"}`...)
-	}
-	w.b = append(w.b, ']')
+	w.b = append(w.b, end...)
 }
 
 // assistant writes a turn of the assistant and the results of its calls, and
@@ -310,7 +280,7 @@ func (w *messageWriter) assistant(t *turn) (rest []contentPart) {
 		w.b = jsonscan.AppendQuoted(append(w.b, `,"reasoning":`...), text)
 	}
 	w.calls(t.calls)
-	w.end()
+	w.b = append(w.b, '}')
 	last := -1 // the last call that has a result
 	for i := range t.calls {
 		if t.calls[i].answered {
@@ -322,25 +292,18 @@ func (w *messageWriter) assistant(t *turn) (rest []contentPart) {
 		if !call.answered {
 			continue
 		}
+		if i == last && len(t.folded) > 0 {
+			call.result += "\n\n" + reminders(t.folded)
+		}
 		w.begin("tool")
 		w.b = jsonscan.AppendQuoted(append(w.b, `,"tool_call_id":`...), call.id)
-		w.b = jsonscan.AppendEscaped(append(w.b, `,"content":"`...), call.result)
-		if i == last {
-			w.reminders(t.folded, true)
-		}
-		w.b = append(w.b, '"')
-		w.end()
+		w.b = append(jsonscan.AppendQuoted(append(w.b, `,"content":`...), call.result), '}')
 		rest = append(rest, call.images...)
 	}
 	if last < 0 && len(t.folded) > 0 {
-		rest = append(rest, contentPart{text: reminded(t.folded)})
+		rest = append(rest, contentPart{text: reminders(t.folded)})
 	}
 	return rest
-}
-
-// reminded is folded system text that found no place in its turn.
-func reminded(folded []string) string {
-	return "<system-reminder>\n" + strings.Join(folded, "\n</system-reminder>\n\n<system-reminder>\n") + "\n</system-reminder>"
 }
 
 // calls writes the tool_calls of a message.

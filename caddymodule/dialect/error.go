@@ -87,15 +87,15 @@ type Error struct {
 	// clients match words of some messages.
 	messagesMessage string
 
-	// details is JSON for error.details of the messages dialect; "" is none.
+	// details is JSON for error.details of the messages dialect; may be empty.
 	details string
 }
 
 // Error implements error.
 func (e *Error) Error() string { return e.Message }
 
-// waitWords are the words from which clients read how long to wait. A model server
-// may have said them itself.
+// waitWords are the words from which clients read how long to wait. A model
+// server's own message may have them.
 var waitWords = regexp.MustCompile(`(?i)try again in\s*\d+(\.\d+)?\s*(s|ms|seconds?)`)
 
 // text is the message for a client. How long to wait stands in these words since
@@ -132,26 +132,20 @@ func (e *Error) HTTPStatus(d Dialect) int {
 	return row.status
 }
 
-// Header is the error's own headers; nil if it has none. Keys are canonical.
+// Header is the error's own headers. Keys are canonical.
 func (e *Error) Header() http.Header {
-	var h http.Header
-	set := func(name, value string) {
-		if h == nil {
-			h = make(http.Header, 2)
-		}
-		h[name] = []string{value}
-	}
+	h := make(http.Header, 2)
 	if e.RetryAfter > 0 {
-		set("Retry-After", strconv.Itoa(e.RetryAfter))
+		h["Retry-After"] = []string{strconv.Itoa(e.RetryAfter)}
 	}
 	if e.NoRetry {
-		set("X-Should-Retry", "false")
+		h["X-Should-Retry"] = []string{"false"}
 	}
 	if e.Allow != "" {
-		set("Allow", e.Allow)
+		h["Allow"] = []string{e.Allow}
 	}
 	if e.Kind == KindUpgradeRequired {
-		set("Upgrade", "HTTP/1.1") // RFC 9110 §15.5.22 demands the header
+		h["Upgrade"] = []string{"HTTP/1.1"} // RFC 9110 §15.5.22 demands the header
 	}
 	return h
 }
@@ -194,27 +188,20 @@ func (e *Error) appendOpenAI(b []byte, d Dialect) []byte {
 	if e.Code != "" {
 		code = e.Code
 	}
-	b = append(b, `{"error":{"message":`...)
-	b = jsonscan.AppendQuoted(b, e.text(d))
-	b = append(b, `,"type":`...)
-	b = jsonscan.AppendQuoted(b, row.openaiType)
-	b = append(b, `,"param":`...)
-	b = jsonscan.AppendQuotedOrNull(b, param)
-	b = append(b, `,"code":`...)
-	b = jsonscan.AppendQuotedOrNull(b, code)
+	b = jsonscan.AppendQuoted(append(b, `{"error":{"message":`...), e.text(d))
+	b = jsonscan.AppendQuoted(append(b, `,"type":`...), row.openaiType)
+	b = jsonscan.AppendQuotedOrNull(append(b, `,"param":`...), param)
+	b = jsonscan.AppendQuotedOrNull(append(b, `,"code":`...), code)
 	return append(b, "}}"...)
 }
 
 // appendMessages appends the error object of the messages dialect.
 func (e *Error) appendMessages(b []byte, requestID string) []byte {
-	b = append(b, `{"type":"error","error":{"type":`...)
-	b = jsonscan.AppendQuoted(b, kinds[e.Kind].messagesType)
-	b = append(b, `,"message":`...)
-	b = jsonscan.AppendQuoted(b, e.text(Messages))
+	b = jsonscan.AppendQuoted(append(b, `{"type":"error","error":{"type":`...), kinds[e.Kind].messagesType)
+	b = jsonscan.AppendQuoted(append(b, `,"message":`...), e.text(Messages))
 	if e.details != "" {
 		b = append(append(b, `,"details":`...), e.details...)
 	}
-	b = append(b, `},"request_id":`...)
-	b = jsonscan.AppendQuoted(b, requestID)
+	b = jsonscan.AppendQuoted(append(b, `},"request_id":`...), requestID)
 	return append(b, '}')
 }

@@ -22,8 +22,8 @@ func TestErrorTable(t *testing.T) {
 		{RevokedKey(), 401, 401, "invalid_request_error", "invalid_api_key", "", "authentication_error", ""},
 		{UnknownModel("m"), 404, 404, "invalid_request_error", "model_not_found", "model", "not_found_error", ""},
 		{unknownURL("GET", "/x"), 404, 404, "invalid_request_error", "unknown_url", "", "not_found_error", ""},
-		{checkMethod("GET", "POST", "/x"), 405, 405, "invalid_request_error", "unknown_url", "", "invalid_request_error", "Allow: POST"},
-		{checkMethod("POST", "GET", "/x"), 405, 405, "invalid_request_error", "unknown_url", "", "invalid_request_error", "Allow: GET, HEAD"},
+		{wrongMethod("GET", "/x", "POST"), 405, 405, "invalid_request_error", "unknown_url", "", "invalid_request_error", "Allow: POST"},
+		{wrongMethod("POST", "/x", "GET, HEAD"), 405, 405, "invalid_request_error", "unknown_url", "", "invalid_request_error", "Allow: GET, HEAD"},
 		{upgradeRequired(), 426, 426, "invalid_request_error", "upgrade_not_supported", "", "invalid_request_error", "Upgrade: HTTP/1.1"},
 		{invalid("n", "invalid_type", "bad"), 400, 400, "invalid_request_error", "invalid_type", "n", "invalid_request_error", ""},
 		{UnreadableBody(), 400, 400, "invalid_request_error", "", "", "invalid_request_error", ""},
@@ -128,7 +128,7 @@ func TestErrorGolden(t *testing.T) {
 
 func TestErrorsShowNamesWithinBounds(t *testing.T) {
 	for _, name := range []string{strings.Repeat("日", 1<<20), "\xff\"\x00\n", "<script>"} {
-		for _, e := range []*Error{UnknownModel(name), unknownURL(name, name), checkMethod(name, "GET", name)} {
+		for _, e := range []*Error{UnknownModel(name), unknownURL(name, name), wrongMethod(name, name, "GET, HEAD")} {
 			for _, d := range []Dialect{Chat, Messages} {
 				if body := e.Body(d, "req_1"); !json.Valid(body) || len(body) > 1024 {
 					t.Errorf("%.80s…: %d bytes", body, len(body))

@@ -11,12 +11,12 @@ import (
 // InvalidKey is the answer to a request whose key is missing, unknown or
 // revoked, as reason says.
 func InvalidKey(reason string) *Error {
-	message := "The API key is not known to this gateway. Check it for missing characters, or have a new one made."
+	message := "The API key is not known to this gateway. Check it for missing characters, or create another."
 	switch reason {
 	case "missing":
 		message = "No API key. Send it as `Authorization: Bearer sk-svc-…` or as `x-api-key: sk-svc-…`."
 	case "revoked":
-		message = "This API key has been revoked. Have a new one made."
+		message = "This API key has been revoked. Create another."
 	}
 	return &Error{Kind: KindInvalidKey, Message: message}
 }
@@ -29,11 +29,9 @@ func RevokedKey() *Error {
 // UnknownModel is the answer to a model that is not registered, or that the
 // key must not know of.
 func UnknownModel(model string) *Error {
-	return &Error{
-		Kind: KindUnknownModel, Param: "model",
-		Message:         fmt.Sprintf("The model `%s` does not exist or you do not have access to it.", show(model)),
-		messagesMessage: "model: " + show(model),
-	}
+	e := ofModel(KindUnknownModel, 0, "The model `%s` does not exist or you do not have access to it.")(model)
+	e.Param, e.messagesMessage = "model", "model: "+show(model)
+	return e
 }
 
 // BodyTooLarge is the answer to a request body of more than limit bytes.
@@ -55,7 +53,7 @@ func UnsupportedEncoding() *Error {
 
 // UnreadableBody is the answer to a body that broke off or does not decompress.
 func UnreadableBody() *Error {
-	return &Error{Kind: KindInvalidRequest, Message: "The request body could not be read: it broke off, or is not what its Content-Encoding says."}
+	return &Error{Kind: KindInvalidRequest, Message: "The request body could not be read: it broke off, or does not match its Content-Encoding."}
 }
 
 // SlowBody is the answer to a body that comes so slowly that it would stay in
@@ -70,73 +68,59 @@ func Internal(message string) *Error {
 	return &Error{Kind: KindInternal, Message: message}
 }
 
+// The answers to requests whose model, or the way to it, is at fault.
+var (
+	// Offline: no connector of the deployment is connected.
+	Offline = ofModel(KindOffline, 5, "The model `%s` is offline: the connector in front of its model server is not connected to this gateway. If it stays so, start the connector.")
+	// NoRoute: the deployment names no upstream of its connector. Clients need not know the names of either.
+	NoRoute = ofModel(KindUnreachable, noRetry, "The model `%s` is not configured: nothing says which model server it is on. The gateway's operator finds the details in its log.")
+	// UpstreamUnreachable: the connector cannot connect to the model server.
+	UpstreamUnreachable = ofModel(KindUnreachable, 0, "The connector cannot connect to the model server of `%s`. Check that the server runs, at the address in the connector's configuration.")
+	// UpstreamReset: the model server, or the tunnel to it, broke before it answered.
+	UpstreamReset = ofModel(KindUnreachable, 0, "The connection to the model server of `%s` broke before it answered. It may have crashed or been restarted; try again.")
+	// TunnelLost: the connector went away before the model server answered, so that the fate of the request is unknown.
+	TunnelLost = ofModel(KindUnreachable, 0, "The connection to the connector of `%s` was lost before the model server answered: the connector, its machine or its network went away. Try again.")
+	// UpstreamRefused: the connector does not forward what the gateway asked for.
+	UpstreamRefused = ofModel(KindUnreachable, noRetry, "The connector refused the request for `%s`: it does not forward this to the upstream. Check the upstream of the deployment, and the connector's log.")
+	// UpstreamTooLarge: the other end of the tunnel does not take a message of this size.
+	UpstreamTooLarge = ofModel(KindTooLarge, 0, "The connector of `%s` does not take a message of this size. Send less, or upgrade the connector.")
+	// UpstreamCompressed: the model server compressed its answer in a way that cannot be undone.
+	UpstreamCompressed = ofModel(KindUpstream, noRetry, "The model server of `%s` compressed its answer although it was asked not to, and the gateway cannot undo that. Turn off compression in the model server, or in the proxy in front of it.")
+	// ConnectorBusy: the connector has no memory for the request.
+	ConnectorBusy = ofModel(KindOverloaded, 5, "The connector of `%s` holds as many bytes of requests in memory as it may (max_memory). Send less at a time, or have its max_memory raised.")
+	// ConnectorFull: the connectors of the deployment have as many requests as they take.
+	ConnectorFull = ofModel(KindRateLimit, 5, "The connector of the model `%s` runs as many requests as it takes at a time (queue_full). Send fewer at a time, or have max_requests raised in its configuration.")
+	// QueueFull: as many requests as may wait for the deployment do so already.
+	QueueFull = ofModel(KindRateLimit, 5, "The model `%s` is busy, and too many requests wait for it already (queue_full). Send fewer at a time.")
+	// QueueTimeout: the request has waited for its turn for as long as it may.
+	QueueTimeout = ofModel(KindRateLimit, 5, "The model `%s` is busy, and no turn came for this request in time (queue_timeout). Send fewer at a time.")
+)
+
 // noRetry is for ofModel: the client is not to try again.
 const noRetry = -1
 
-// ofModel makes an error of a kind about a model, whose name stands in the
+// ofModel returns the errors of a kind about a model, whose name stands in the
 // message. wait is in how many seconds to try again, 0 if that is not known.
-func ofModel(kind Kind, wait int, model, message string) *Error {
-	return &Error{Kind: kind, RetryAfter: max(wait, 0), NoRetry: wait == noRetry, Message: fmt.Sprintf(message, show(model))}
-}
-
-// Offline is the answer when no connector of the deployment is connected.
-func Offline(model string) *Error {
-	return ofModel(KindOffline, 5, model, "The model `%s` is offline: the connector in front of its model server is not connected to this gateway. If it stays so, start the connector.")
-}
-
-// NoRoute is the answer when the connector is there but the deployment names
-// no upstream of it. Clients need not know the names of either.
-func NoRoute(model string) *Error {
-	return ofModel(KindUnreachable, noRetry, model, "The model `%s` is not configured: nothing says which model server it is on. The gateway's operator finds the details in its log.")
-}
-
-// UpstreamUnreachable is the answer when the connector cannot connect to the
-// model server.
-func UpstreamUnreachable(model string) *Error {
-	return ofModel(KindUnreachable, 0, model, "The connector cannot connect to the model server of `%s`. Check that the server runs, at the address in the connector's configuration.")
-}
-
-// UpstreamReset is the answer when the model server, or the tunnel to it,
-// broke before it had answered.
-func UpstreamReset(model string) *Error {
-	return ofModel(KindUnreachable, 0, model, "The connection to the model server of `%s` broke before it answered. It may have crashed or been restarted; try again.")
-}
-
-// TunnelLost is the answer when the connector went away before the model server
-// answered, so that the fate of the request is unknown.
-func TunnelLost(model string) *Error {
-	return ofModel(KindUnreachable, 0, model, "The connection to the connector of `%s` was lost before the model server answered: the connector, its machine or its network went away. Try again.")
-}
-
-// UpstreamRefused is the answer when the connector does not forward what the
-// gateway asked for.
-func UpstreamRefused(model string) *Error {
-	return ofModel(KindUnreachable, noRetry, model, "The connector refused the request for `%s`: it does not forward this to the upstream. Check the upstream of the deployment, and the connector's log.")
-}
-
-// UpstreamTooLarge is the answer when the other end of the tunnel does not
-// take a message of this size.
-func UpstreamTooLarge(model string) *Error {
-	return ofModel(KindTooLarge, 0, model, "The connector of `%s` does not take a message of this size. Send less, or upgrade the connector.")
-}
-
-// UpstreamCompressed is the answer when the model server compressed its answer in
-// a way that cannot be undone.
-func UpstreamCompressed(model string) *Error {
-	return ofModel(KindUpstream, noRetry, model, "The model server of `%s` compressed its answer although it was asked not to, and the gateway cannot undo that. Turn off compression in the model server, or in the proxy in front of it.")
+func ofModel(kind Kind, wait int, message string) func(model string) *Error {
+	return func(model string) *Error {
+		return &Error{Kind: kind, RetryAfter: max(wait, 0), NoRetry: wait == noRetry, Message: fmt.Sprintf(message, show(model))}
+	}
 }
 
 // AnswerTooLarge is the answer when the model server's answer, which is no
 // stream, has more than limit bytes.
 func AnswerTooLarge(model string, limit int64) *Error {
-	return &Error{
-		Kind: KindUpstream, NoRetry: true,
-		Message: fmt.Sprintf("The answer of the model server of `%s` is larger than this gateway takes in one piece (%s). Ask for less at a time, or for a stream.", show(model), byteSize(limit)),
-	}
+	return ofModel(KindUpstream, noRetry, "The answer of the model server of `%s` is larger than this gateway takes in one piece ("+byteSize(limit)+"). Ask for less at a time, or for a stream.")(model)
 }
 
-// Overloaded is the answer when the gateway itself is to take no more requests, as when
-// it is shutting down.
+// StreamTooLarge ends a stream of which the gateway has to remember more than
+// limit bytes.
+func StreamTooLarge(model string, limit int64) *Error {
+	return ofModel(KindUpstream, noRetry, "The stream of the model server of `%s` holds more than this gateway remembers of one answer ("+byteSize(limit)+"). Ask for less at a time.")(model)
+}
+
+// Overloaded is the answer when the gateway takes no more requests, as when it
+// shuts down.
 func Overloaded(message string) *Error {
 	return &Error{Kind: KindOverloaded, RetryAfter: 5, Message: message}
 }
@@ -144,38 +128,6 @@ func Overloaded(message string) *Error {
 // MemoryFull is the answer to a request for which the gateway has no memory.
 func MemoryFull() *Error {
 	return Overloaded("The gateway holds as many bytes of requests and answers in memory as it may (max_memory), of all clients or of this key. Send less at a time, or have max_memory raised.")
-}
-
-// ConnectorBusy is the answer when the connector has no memory for the request.
-func ConnectorBusy(model string) *Error {
-	return Overloaded(fmt.Sprintf("The connector of `%s` holds as many bytes of requests in memory as it may (max_memory). Send less at a time, or have its max_memory raised.", show(model)))
-}
-
-// StreamTooLarge ends a stream of which the gateway has to remember more than
-// limit bytes.
-func StreamTooLarge(model string, limit int64) *Error {
-	return &Error{
-		Kind: KindUpstream, NoRetry: true,
-		Message: fmt.Sprintf("The stream of the model server of `%s` holds more than this gateway remembers of one answer (%s). Ask for less at a time.", show(model), byteSize(limit)),
-	}
-}
-
-// QueueFull is the answer when as many requests as may wait for the deployment
-// do so already.
-func QueueFull(model string) *Error {
-	return ofModel(KindRateLimit, 5, model, "The model `%s` is busy, and too many requests wait for it already (queue_full). Send fewer at a time.")
-}
-
-// QueueTimeout is the answer to a request that has waited for its turn for as
-// long as it may.
-func QueueTimeout(model string) *Error {
-	return ofModel(KindRateLimit, 5, model, "The model `%s` is busy, and no turn came for this request in time (queue_timeout). Send fewer at a time.")
-}
-
-// ConnectorFull is the answer when the connectors of the deployment have as many
-// requests as they take.
-func ConnectorFull(model string) *Error {
-	return ofModel(KindRateLimit, 5, model, "The connector of the model `%s` runs as many requests as it takes at a time (queue_full). Send fewer at a time, or have max_requests raised in its configuration.")
 }
 
 // FromHandler is the answer when another handler of the gateway, such as a
@@ -200,14 +152,17 @@ func FromHandler(status int) *Error {
 	return Internal("A handler of the gateway failed; its log has the reason.")
 }
 
+// ofUpstream is an error of the model server's answer.
+func ofUpstream(message string) *Error { return &Error{Kind: KindUpstream, Message: message} }
+
 // StreamBroken ends a stream whose upstream broke off before it was finished.
 func StreamBroken() *Error {
-	return &Error{Kind: KindUpstream, Message: "The upstream stream ended unexpectedly: the model server stopped before the answer was complete. Try again."}
+	return ofUpstream("The upstream stream ended unexpectedly: the model server stopped before the answer was complete. Try again.")
 }
 
 // TunnelBroken ends a stream whose connector went away.
 func TunnelBroken() *Error {
-	return &Error{Kind: KindUpstream, Message: "The stream ended unexpectedly: the connection to the model server's connector was lost before the answer was complete. Try again."}
+	return ofUpstream("The stream ended unexpectedly: the connection to the model server's connector was lost before the answer was complete. Try again.")
 }
 
 // unreadable ends a stream whose upstream's events cannot be read on.
@@ -218,19 +173,42 @@ func unreadable(err error) *Error {
 // overfull is the answer when the model server's answer, or an event of it,
 // holds more of something than can be meant.
 func overfull(what string) *Error {
-	return &Error{Kind: KindUpstream, Message: "The model server's answer cannot be read: it holds too many " + what + "."}
+	return ofUpstream("The model server's answer cannot be read: it holds too many " + what + ".")
 }
 
-// brokenArguments ends a stream when what was sent on of a tool call can no
-// longer become the JSON that it must be.
+// brokenArguments ends a stream when the arguments of a tool call that were sent
+// can no longer become JSON.
 func brokenArguments() *Error {
-	return &Error{Kind: KindUpstream, Message: "The model produced invalid tool arguments: they are not a JSON object. Try again."}
+	return ofUpstream("The model produced invalid tool arguments: they are not a JSON object. Try again.")
 }
 
-// namelessCall ends an answer in which the model calls a tool without saying
-// which.
+// namelessCall ends an answer with a tool call that names no tool.
 func namelessCall() *Error {
-	return &Error{Kind: KindUpstream, Message: "The model server sent the arguments of a tool call without the tool's name. Try again."}
+	return ofUpstream("The model server sent the arguments of a tool call without the tool's name. Try again.")
+}
+
+// garbled is the Error for an answer, or an event, that is not a JSON object.
+func garbled(data []byte) *Error {
+	text := plainMessage(string(data[:min(len(data), 4*maxMessage)]))
+	if text == "" {
+		return ofUpstream("The model server's answer is empty.")
+	}
+	return ofUpstream("The model server sent something that is no valid JSON object: " + text)
+}
+
+// noChoices is the answer when a whole answer that should be streamed holds
+// nothing to stream.
+func noChoices() *Error { return ofUpstream("The model server's answer holds no choices.") }
+
+// noSummary is the answer when the model wrote no whole summary of a conversation.
+func noSummary() *Error {
+	return ofUpstream("The model wrote no complete summary of the conversation. Try again, or go on with the whole conversation.")
+}
+
+// abortedUpstream ends a stream whose upstream reports, by its finish_reason, that
+// it did not finish.
+func abortedUpstream(reason string) *Error {
+	return ofUpstream("The model server gave up the answer (finish_reason " + reason + "). Try again.")
 }
 
 // invalid is a 400 about a field of the request.
@@ -259,13 +237,12 @@ func upgradeRequired() *Error {
 	return &Error{Kind: KindUpgradeRequired, Message: "WebSocket is not supported here. Send POST /v1/responses."}
 }
 
-// unknownURL answers a path that is none of ours.
+// unknownURL answers a path that is not served.
 func unknownURL(method, path string) *Error {
 	return &Error{Kind: KindUnknownURL, Message: "Unknown request URL: " + show(method) + " " + show(path) + ". Check the path; the API's base URL ends in /v1."}
 }
 
-// NoVersion answers a path of the API without /v1 in front; base is the right
-// base URL.
+// NoVersion answers a path of the API without /v1; base is the right base URL.
 func NoVersion(method, path, base string) *Error {
 	return &Error{Kind: KindUnknownURL, Message: "Unknown request URL: " + show(method) + " " + show(path) + ". The API is below /v1: set the client's base URL to " + show(base) + "."}
 }
@@ -282,33 +259,6 @@ func missing(param string) *Error {
 // wrongType is the answer to a field whose value has the wrong type.
 func wrongType(param, want string, raw []byte) *Error {
 	return invalid(param, "invalid_type", "Invalid type for %s: expected %s, got %s.", param, want, jsonscan.TypeName(raw))
-}
-
-// garbled is the Error for an answer, or an event, that is not a JSON object.
-func garbled(data []byte) *Error {
-	text := plainMessage(string(data[:min(len(data), 4*maxMessage)]))
-	if text == "" {
-		return &Error{Kind: KindUpstream, Message: "The model server's answer is empty."}
-	}
-	return &Error{Kind: KindUpstream, Message: "The model server sent something that is no valid JSON object: " + text}
-}
-
-// noChoices is the answer when a whole answer that should be streamed holds
-// nothing to stream.
-func noChoices() *Error {
-	return &Error{Kind: KindUpstream, Message: "The model server's answer holds no choices."}
-}
-
-// noSummary is the answer when a conversation was to be summarised, and the
-// model wrote no whole summary.
-func noSummary() *Error {
-	return &Error{Kind: KindUpstream, Message: "The model wrote no complete summary of the conversation. Try again, or go on with the whole conversation."}
-}
-
-// abortedUpstream ends a stream whose upstream reports, by its finish_reason, that it did
-// not finish.
-func abortedUpstream(reason string) *Error {
-	return &Error{Kind: KindUpstream, Message: "The model server gave up the answer (finish_reason " + reason + "). Try again."}
 }
 
 // byteSize shows a number of bytes.

@@ -1,9 +1,13 @@
 package dialect
 
-import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+import (
+	"slices"
 
-// fieldList is those members of an object that a request can mean something
-// by, the last one of each name, as with most JSON readers.
+	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
+)
+
+// fieldList is the members of an object that a request can mean something by,
+// the last one of each name, as with most JSON readers.
 type fieldList []fieldOf
 
 // fieldOf is one member.
@@ -86,106 +90,44 @@ func (f fieldList) get(name string) []byte {
 func (f fieldList) text(name string) string { return jsonscan.String(f.get(name)) }
 
 // given is a field's value, nil if it is absent or null.
-func given(f fieldList, name string) []byte {
+func (f fieldList) given(name string) []byte {
 	if raw := f.get(name); len(raw) > 0 && !jsonscan.IsNull(raw) {
 		return raw
 	}
 	return nil
 }
 
-// withMembers is an object with members added that it lacks: pairs of a name
-// and its JSON.
+// inner is the fields of an object that a field is; false if the field is absent
+// or something else.
+func (f fieldList) inner(name string) (fieldList, bool) {
+	raw := f.given(name)
+	if raw == nil || raw[0] != '{' {
+		return nil, false
+	}
+	return readFields(raw), true
+}
+
+// withMembers is an object with members in front that it lacks, or has as null or
+// an empty string: pairs of a name and its JSON.
 func withMembers(object []byte, pairs ...string) []byte {
-	f := readFields(object)
-	b := append(make([]byte, 0, len(object)+64), '{')
-	comma := func() {
-		if len(b) > 1 {
+	b := []byte{'{'}
+	var added []string
+	for i := 0; i < len(pairs); i += 2 {
+		if raw := jsonscan.Member(object, pairs[i]); len(raw) == 0 || jsonscan.IsNull(raw) || string(raw) == `""` {
+			b = append(append(append(jsonscan.AppendQuoted(b, pairs[i]), ':'), pairs[i+1]...), ',')
+			added = append(added, pairs[i])
+		}
+	}
+	if added == nil {
+		return object
+	}
+	b = slices.Grow(b, len(object))
+	for m := jsonscan.Checked(object); m.Next(); {
+		if !slices.Contains(added, string(m.Name())) {
+			b = append(append(append(b, m.Key.Of(object)...), ':'), m.Raw()...)
 			b = append(b, ',')
 		}
 	}
-	for i := 0; i < len(pairs); i += 2 {
-		if f.get(pairs[i]) == nil {
-			comma()
-			b = append(append(jsonscan.AppendQuoted(b, pairs[i]), ':'), pairs[i+1]...)
-		}
-	}
-	for m := jsonscan.Checked(object); m.Next(); {
-		comma()
-		b = append(append(append(b, m.Key.Of(object)...), ':'), m.Raw()...)
-	}
-	return append(b, '}')
-}
-
-// valueType is a type that a field must have, as errors name it.
-type valueType struct {
-	name string
-	is   func(raw []byte) bool
-}
-
-// The types of fields.
-var (
-	aString      = valueType{"a string", jsonscan.IsString}
-	aBool        = valueType{"a boolean", jsonscan.IsBool}
-	aNumber      = valueType{"a number", jsonscan.IsNumber}
-	aWholeNumber = valueType{"a whole number", func(raw []byte) bool { _, ok := jsonscan.Integer(raw); return ok }}
-	anObject     = valueType{"an object", func(raw []byte) bool { return raw[0] == '{' }}
-	anArray      = valueType{"an array", func(raw []byte) bool { return raw[0] == '[' }}
-)
-
-// typed returns a field that has a type, nil if it is absent or null. path is the
-// field's, for errors.
-func (t *translation) typed(f fieldList, name, path string, want valueType) ([]byte, *Error) {
-	raw := given(f, name)
-	if raw != nil && !want.is(raw) {
-		return nil, t.wrongType(path, want.name, raw)
-	}
-	return raw, nil
-}
-
-// boolean returns a field that is true or false, false if it is absent.
-func (t *translation) boolean(f fieldList, name string) (bool, *Error) {
-	raw, err := t.typed(f, name, name, aBool)
-	return raw != nil && raw[0] == 't', err
-}
-
-// wrongType is the error for a field of another type, in the style of the API.
-func (t *translation) wrongType(path, want string, raw []byte) *Error {
-	if t.dialect != Messages {
-		return wrongType(path, want, raw)
-	}
-	if want == anArray.name {
-		want = "a list"
-	}
-	return at(path, "Input should be %s, not %s", want, jsonscan.TypeName(raw))
-}
-
-// missing is the error for a field that is required, in the style of the API.
-func (t *translation) missing(path string) *Error {
-	if t.dialect != Messages {
-		return missing(path)
-	}
-	return at(path, "Field required")
-}
-
-// objects walks over a list of objects, each of which counts as an element:
-//
-//	for list := t.objects(raw); list.next(path, &err); { … }
-type objects struct {
-	jsonscan.Members
-	t *translation
-}
-
-// objects returns a walk over a list.
-func (t *translation) objects(list []byte) objects { return objects{jsonscan.Checked(list), t} }
-
-// next finds the next object of the list at a path, unless there is an error.
-func (o *objects) next(path *fieldPath, err **Error) bool {
-	if *err != nil || !o.Next() {
-		return false
-	}
-	if *err = o.t.elements.add(); *err == nil && o.Raw()[0] != '{' {
-		here := path.element(o.Index)
-		*err = o.t.wrongType(here.String(), anObject.name, o.Raw())
-	}
-	return *err == nil
+	b[len(b)-1] = '}'
+	return b
 }

@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"bytes"
 	"net/url"
 	"slices"
 	"strconv"
@@ -22,23 +23,13 @@ func DeletedResponse(id string) []byte {
 	return append(jsonscan.AppendQuoted([]byte(`{"id":`), id), `,"object":"response","deleted":true}`+"\n"...)
 }
 
-// How many input items one page of a list has.
-const (
-	defaultItems = 20
-	maxItems     = 100
-)
-
 // InputItems is the answer to ListInputItems: the page of a kept response's
 // input items that the query wants, by limit, order (desc unless it is asc)
 // and after.
 func InputItems(items [][]byte, q url.Values) ([]byte, *Error) {
-	limit := defaultItems
-	if text := q.Get("limit"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > maxItems {
-			return nil, invalid("limit", "", "limit must be between 1 and %d.", maxItems)
-		}
-		limit = n
+	limit, err := queryLimit(q, 20, 100)
+	if err != nil {
+		return nil, err
 	}
 	items = slices.Clone(items)
 	switch order := q.Get("order"); order {
@@ -51,29 +42,37 @@ func InputItems(items [][]byte, q url.Values) ([]byte, *Error) {
 	if after := q.Get("after"); after != "" {
 		at := slices.IndexFunc(items, func(raw []byte) bool { return jsonscan.Text(raw, "id") == after })
 		if at < 0 {
-			return nil, invalid("after", "", "There is no input item with the id '%s'.", show(after))
+			return nil, invalid("after", "", "Input item with id '%s' not found.", show(after))
 		}
 		items = items[at+1:]
 	}
 	more := len(items) > limit
-	return appendItemList(items[:min(len(items), limit)], more), nil
+	items = items[:min(len(items), limit)]
+	b := append([]byte(`{"object":"list","data":[`), bytes.Join(items, []byte{','})...)
+	return appendListEnd(b, len(items), more, func(i int) string { return jsonscan.Text(items[i], "id") }), nil
 }
 
-// appendItemList writes a page of items.
-func appendItemList(items [][]byte, more bool) []byte {
-	first, last := "", ""
-	b := []byte(`{"object":"list","data":[`)
-	for i, raw := range items {
-		if i == 0 {
-			first = jsonscan.Text(raw, "id")
-		} else {
-			b = append(b, ',')
-		}
-		last = jsonscan.Text(raw, "id")
-		b = append(b, raw...)
+// queryLimit is how many entries of a list a client asks for, at most most.
+func queryLimit(q url.Values, usual, most int) (int, *Error) {
+	text := q.Get("limit")
+	if text == "" {
+		return usual, nil
 	}
-	b = jsonscan.AppendQuotedOrNull(append(b, `],"first_id":`...), first)
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > most {
+		return 0, invalid("limit", "", "limit must be a whole number from 1 to %d.", most)
+	}
+	return n, nil
+}
+
+// appendListEnd appends what follows the n entries of a page of a list.
+func appendListEnd(b []byte, n int, more bool, id func(i int) string) []byte {
+	first, last := "", ""
+	if n > 0 {
+		first, last = id(0), id(n-1)
+	}
+	b = strconv.AppendBool(append(b, `],"has_more":`...), more)
+	b = jsonscan.AppendQuotedOrNull(append(b, `,"first_id":`...), first)
 	b = jsonscan.AppendQuotedOrNull(append(b, `,"last_id":`...), last)
-	b = strconv.AppendBool(append(b, `,"has_more":`...), more)
 	return append(b, "}\n"...)
 }

@@ -24,12 +24,12 @@ func TestInputItems(t *testing.T) {
 	items := [][]byte{[]byte(`{"id":"a"}`), []byte(`{"id":"b"}`), []byte(`{"id":"c"}`)}
 	const list = `{"object":"list","data":[`
 	for query, want := range map[string]string{
-		"":                          list + `{"id":"c"},{"id":"b"},{"id":"a"}],"first_id":"c","last_id":"a","has_more":false}`,
-		"order=asc":                 list + `{"id":"a"},{"id":"b"},{"id":"c"}],"first_id":"a","last_id":"c","has_more":false}`,
-		"limit=2":                   list + `{"id":"c"},{"id":"b"}],"first_id":"c","last_id":"b","has_more":true}`,
-		"limit=2&after=b":           list + `{"id":"a"}],"first_id":"a","last_id":"a","has_more":false}`,
-		"order=asc&after=a&limit=1": list + `{"id":"b"}],"first_id":"b","last_id":"b","has_more":true}`,
-		"after=a":                   list + `],"first_id":null,"last_id":null,"has_more":false}`,
+		"":                          list + `{"id":"c"},{"id":"b"},{"id":"a"}],"has_more":false,"first_id":"c","last_id":"a"}`,
+		"order=asc":                 list + `{"id":"a"},{"id":"b"},{"id":"c"}],"has_more":false,"first_id":"a","last_id":"c"}`,
+		"limit=2":                   list + `{"id":"c"},{"id":"b"}],"has_more":true,"first_id":"c","last_id":"b"}`,
+		"limit=2&after=b":           list + `{"id":"a"}],"has_more":false,"first_id":"a","last_id":"a"}`,
+		"order=asc&after=a&limit=1": list + `{"id":"b"}],"has_more":true,"first_id":"b","last_id":"b"}`,
+		"after=a":                   list + `],"has_more":false,"first_id":null,"last_id":null}`,
 	} {
 		q, _ := url.ParseQuery(query)
 		got, err := InputItems(items, q)

@@ -39,7 +39,7 @@ func appendLogprob(b []byte, first bool, token []byte, top bool) []byte {
 		return b
 	}
 	f := readFields(token)
-	text, logprob, raw, others := given(f, "token"), given(f, "logprob"), given(f, "bytes"), given(f, "top_logprobs")
+	text, logprob, raw, others := f.given("token"), f.given("logprob"), f.given("bytes"), f.given("top_logprobs")
 	if text == nil && logprob == nil && raw == nil && others == nil {
 		return b
 	}

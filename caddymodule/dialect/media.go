@@ -10,10 +10,9 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// Model servers fetch what a request gives the address of, from inside of the
-// network that they are in, and some open files. So a client could reach what
-// is not its own: a deployment decides, by its option remote_media, which addresses
-// pass.
+// Model servers fetch the addresses in a request from inside of their network, and
+// some open files. So a client could reach what is not its own: a deployment
+// decides, by its option remote_media, which addresses pass.
 
 // mediaKeys are the keys of a part of content, and of what is in it, whose
 // value is the address of something to fetch, or holds one. Some model servers
@@ -57,93 +56,57 @@ func mayHoldAddress(key, value []byte) bool {
 	return isMediaKey(key) || isDataKey(key)
 }
 
-// messageFault is partFault for a message, whose content may be a list of parts,
-// or a part that stands where messages do.
-func messageFault(message []byte, policy string) (path, problem string) {
-	if path, problem = partFault(message, policy); problem != "" {
-		return path, problem
+// mediaPlace is where in a request the address of media may stand.
+type mediaPlace uint8
+
+const (
+	inMessage mediaPlace = iota // a message, or what stands where messages do
+	inContent                   // a part of content
+	inMedia                     // the value of one of mediaKeys: an address, or an object that holds it
+	inAddress                   // an address in such an object
+	inData                      // data, or an id, in such an object
+)
+
+// member is the place of a member of an object; false if there is nothing to look
+// for. Each place has others behind it only, which bounds the work.
+func (in mediaPlace) member(name []byte) (mediaPlace, bool) {
+	switch {
+	case in < inMedia && isMediaKey(name):
+		return inMedia, true
+	case in == inMessage && bytes.EqualFold(name, []byte("content")):
+		return inContent, true
+	case in == inMedia && isMediaKey(name):
+		return inAddress, true
+	case in == inMedia && isDataKey(name):
+		return inData, true
 	}
-	for m := jsonscan.Checked(message); m.Next(); {
-		if !bytes.EqualFold(m.Name(), []byte("content")) {
-			continue
-		}
-		switch m.Raw()[0] {
-		case '{': // no list, but some readers take it for one
-			if path, problem = partFault(m.Raw(), policy); problem != "" {
-				return ".content" + path, problem
-			}
-			continue
-		case '[':
-		default:
-			continue
-		}
-		for parts := jsonscan.Checked(m.Raw()); parts.Next(); {
-			if parts.Raw()[0] != '{' {
-				continue
-			}
-			if path, problem = partFault(parts.Raw(), policy); problem != "" {
-				return element(".content", parts.Index) + path, problem
-			}
-		}
-	}
-	return "", ""
+	return 0, false
 }
 
-// partFault looks for an address that the model server must not fetch in a part
-// of content, an object. It returns where in the part that is, and what is wrong
-// with it; "" if there is none.
-func partFault(part []byte, policy string) (path, problem string) {
-	for m := jsonscan.Checked(part); m.Next(); {
-		if !isMediaKey(m.Name()) {
-			continue
-		}
-		if path, problem = mediaFault(m.Raw(), policy); problem != "" {
-			return "." + show(string(m.Name())) + path, problem
-		}
-	}
-	return "", ""
-}
-
-// mediaFault is partFault for the value of one of mediaKeys: an address, an
-// object that holds one, or a list of these.
-func mediaFault(value []byte, policy string) (path, problem string) {
-	switch value[0] {
-	case '"':
+// mediaFault looks for an address that the model server must not fetch in a value,
+// or in those of a list. It returns where that is, and what is wrong with it; "" if
+// there is none.
+func mediaFault(value []byte, in mediaPlace, policy string) (path, problem string) {
+	switch {
+	case value[0] == '"' && in == inData:
+		return "", dataFault(value, policy)
+	case value[0] == '"' && in >= inMedia:
 		return "", addressFault(value, policy)
-	case '{':
-		return sourceFault(value, policy)
-	case '[':
-		for m := jsonscan.Checked(value); m.Next(); {
-			switch m.Raw()[0] {
-			case '"':
-				problem = addressFault(m.Raw(), policy)
-			case '{':
-				path, problem = sourceFault(m.Raw(), policy)
+	case value[0] != '{' && value[0] != '[':
+		return "", ""
+	}
+	for m := jsonscan.Checked(value); m.Next(); {
+		if value[0] == '[' {
+			if m.Raw()[0] == '[' {
+				continue // which no model server reads
 			}
-			if problem != "" {
+			if path, problem = mediaFault(m.Raw(), in, policy); problem != "" {
 				return element("", m.Index) + path, problem
 			}
-		}
-	}
-	return "", ""
-}
-
-// sourceFault is partFault for an object that holds an address or the data
-// themselves.
-func sourceFault(source []byte, policy string) (path, problem string) {
-	for m := jsonscan.Checked(source); m.Next(); {
-		value := m.Raw()
-		if !jsonscan.IsString(value) {
-			continue
-		}
-		switch name := m.Name(); {
-		case isMediaKey(name):
-			problem = addressFault(value, policy)
-		case isDataKey(name):
-			problem = dataFault(value, policy)
-		}
-		if problem != "" {
-			return "." + show(string(m.Name())), problem
+		} else if inside, ok := in.member(m.Name()); ok {
+			if path, problem = mediaFault(m.Raw(), inside, policy); problem != "" {
+				return "." + show(string(m.Name())) + path, problem
+			}
 		}
 	}
 	return "", ""
@@ -217,7 +180,7 @@ func isPublicHTTPS(address string) bool {
 	}
 }
 
-// Networks that are not public, besides those that netip knows: shared address
+// Networks that are not public, in addition to those that netip knows: shared address
 // space (RFC 6598), and addresses of IPv6 that hold one of IPv4 (RFC 4291, 6052, 3056).
 var notPublic = [...]netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("::/96"),

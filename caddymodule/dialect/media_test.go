@@ -22,7 +22,7 @@ var mediaPlaces = []struct {
 	{chatOp, `{"model":"public","messages":[{"role":"user","content":[{"type":"image","image":ADDRESS}]}]}`, "messages[0].content[0].image"},
 	{chatOp, `{"model":"public","messages":[{"role":"user","content":[{"type":"video","video":["data:,x",ADDRESS]}]}]}`, "messages[0].content[0].video[1]"},
 	{chatOp, `{"model":"public","messages":[{"role":"user","content":[{"type":"image","source":{"type":"url","url":ADDRESS}}]}]}`, "messages[0].content[0].source.url"},
-	{chatOp, `{"model":"public","messages":[{"role":"user","Content":[{"Image_URL":{"U\u0072L":ADDRESS}}]}]}`, "messages[0].content[0].Image_URL.UrL"},
+	{chatOp, `{"model":"public","messages":[{"role":"user","Content":[{"Image_URL":{"U\u0072L":ADDRESS}}]}]}`, "messages[0].Content[0].Image_URL.UrL"},
 	{chatOp, `{"model":"public","messages":[{"content":[{"\u0069mage_url":ADDRESS}]}]}`, "messages[0].content[0].image_url"},
 	{chatOp, `{"model":"public","messages":[{"content":{"image_url":ADDRESS}}]}`, "messages[0].content.image_url"},
 	{chatOp, `{"model":"public","messages":[],"messages":[{"content":[{"image_url":{"url":"data:,x"},"image_url":ADDRESS}]}]}`, "messages[0].content[0].image_url"},

@@ -9,72 +9,67 @@ import (
 
 // readUser reads the content of a user's message. Results of calls go to their
 // calls, wherever in the message they stand; the rest stays one message.
-func (c *messagesCall) readUser(content []byte, path *fieldPath) (err *Error) {
-	if jsonscan.IsString(content) {
+func (c *messagesCall) readUser(f fieldList) {
+	if content := f.given("content"); jsonscan.IsString(content) {
 		c.conversation.addUser([]contentPart{{text: jsonscan.Unquote(content)}})
-		return nil
+		return
 	}
 	var parts []contentPart
-	for list := c.objects(content); list.next(path, &err); {
-		f, here := readFields(list.Raw()), path.element(list.Index)
-		if f.text("type") == "tool_result" {
-			err = c.readResult(f, &here)
-			continue
+	for list := c.objects(f, "content"); list.next(); {
+		if list.fields.text("type") == "tool_result" {
+			c.readResult(list.fields)
+		} else {
+			parts = append(parts, c.readBlock(list.fields))
 		}
-		var part contentPart
-		part, err = c.readBlock(f, &here)
-		parts = append(parts, part)
 	}
 	c.conversation.addUser(parts)
-	return err
 }
 
 // readBlock reads a block of what the user, or a tool, sends the model. Blocks
 // that belong to hosted tools, and those that are not known, are nothing.
-func (c *messagesCall) readBlock(f fieldList, path *fieldPath) (contentPart, *Error) {
+func (c *messagesCall) readBlock(f fieldList) contentPart {
 	switch f.text("type") {
 	case "text":
 		if !jsonscan.IsString(f.get("text")) {
-			return contentPart{}, c.missing(path.of("text"))
+			c.missing("text")
 		}
-		return contentPart{text: jsonscan.Unquote(f.get("text"))}, nil
+		return contentPart{text: f.text("text")}
 	case "image":
-		source := path.member("source")
-		return c.readImage(given(f, "source"), &source)
+		return c.readImage(f)
 	case "document":
-		return c.readDocument(f, path)
+		return c.readDocument(f)
 	case "search_result":
-		return contentPart{text: searchResult(f)}, nil
+		return contentPart{text: f.text("title") + " — " + f.text("source") + "\n" + plainText(f.get("content"))}
 	case "tool_reference":
-		return contentPart{text: "[tool: " + f.text("tool_name") + "]"}, nil
+		return contentPart{text: "[tool: " + f.text("tool_name") + "]"}
 	}
-	return contentPart{text: hostedText(f)}, nil
+	return contentPart{text: hostedText(f)}
 }
 
 // readImage reads the source of an image block.
-func (c *messagesCall) readImage(source []byte, path *fieldPath) (contentPart, *Error) {
-	if source == nil || source[0] != '{' {
-		return contentPart{}, c.missing(path.String())
+func (c *messagesCall) readImage(f fieldList) contentPart {
+	source, ok := f.inner("source")
+	if !ok {
+		c.missing("source")
+		return contentPart{}
 	}
-	f, url := readFields(source), ""
-	switch kind := f.text("type"); kind {
+	address := ""
+	switch kind := source.text("type"); kind {
 	case "base64":
-		data, media := f.text("data"), f.text("media_type")
+		data, media := source.text("data"), source.text("media_type")
 		if data == "" || media == "" {
-			return contentPart{}, at(path.String(), "a base64 source needs media_type and data")
+			c.fault("source", "a base64 source needs media_type and data")
 		}
-		url = "data:" + media + ";base64," + data
+		address = "data:" + media + ";base64," + data
 	case "url":
-		if url = f.text("url"); url == "" {
-			return contentPart{}, c.missing(path.of("url"))
+		if address = source.text("url"); address == "" {
+			c.missing("source.url")
 		}
-		if problem := remoteFault(url, c.options.RemoteMedia); problem != "" {
-			return contentPart{}, at(path.of("url"), "%s", problem)
-		}
+		c.checkAddress("source.url", address)
 	default:
-		return contentPart{}, at(path.of("type"), "%s is not supported", show(kind))
+		c.fault("source.type", "%s is not supported", show(kind))
 	}
-	return imagePart(url, ""), nil
+	return imagePart(address, "")
 }
 
 // imagePart is an image as a part of a chat message; detail is "" if the
@@ -87,36 +82,50 @@ func imagePart(url, detail string) contentPart {
 	return contentPart{raw: append(b, "}}"...)}
 }
 
+// filePart is a file as a part of a chat message; its name is the one that the
+// client gave, or shows its type. data is a data URL.
+func filePart(name, media, data string) contentPart {
+	if name == "" {
+		name = "document"
+		if media == "application/pdf" {
+			name += ".pdf"
+		}
+	}
+	b := jsonscan.AppendQuoted([]byte(`{"type":"file","file":{"filename":`), name)
+	b = jsonscan.AppendQuoted(append(b, `,"file_data":`...), data)
+	return contentPart{raw: append(b, "}}"...), mark: "[file]"}
+}
+
 // readDocument reads a document block: text, or, if the model server takes
 // files, any other kind too.
-func (c *messagesCall) readDocument(f fieldList, path *fieldPath) (contentPart, *Error) {
-	source := given(f, "source")
-	if source == nil || source[0] != '{' {
-		return contentPart{}, c.missing(path.of("source"))
+func (c *messagesCall) readDocument(f fieldList) contentPart {
+	source, ok := f.inner("source")
+	if !ok {
+		c.missing("source")
+		return contentPart{}
 	}
-	s := readFields(source)
-	text, media := "", strings.ToLower(s.text("media_type"))
-	title := f.text("title")
-	switch kind := s.text("type"); {
-	case kind == "text" && jsonscan.IsString(s.get("data")):
-		text = jsonscan.Unquote(s.get("data"))
-	case kind == "content" && given(s, "content") != nil:
-		text = plainText(s.get("content"))
-	case kind == "base64" && strings.HasPrefix(media, "text/") && jsonscan.IsString(s.get("data")):
-		data, err := base64.StdEncoding.DecodeString(jsonscan.Unquote(s.get("data")))
+	text, title := "", f.text("title")
+	data, media := source.get("data"), strings.ToLower(source.text("media_type"))
+	switch kind := source.text("type"); {
+	case kind == "text" && jsonscan.IsString(data):
+		text = jsonscan.Unquote(data)
+	case kind == "content" && source.given("content") != nil:
+		text = plainText(source.get("content"))
+	case kind == "base64" && strings.HasPrefix(media, "text/") && jsonscan.IsString(data):
+		decoded, err := base64.StdEncoding.DecodeString(jsonscan.Unquote(data))
 		if err != nil {
-			return contentPart{}, at(path.of("source.data"), "is not valid base64")
+			c.fault("source.data", "is not valid base64")
 		}
-		text = string(data)
-	case c.options.FileParts && kind == "base64" && media != "" && s.text("data") != "":
-		return filePart(fileName(title, media), "data:"+media+";base64,"+s.text("data")), nil
+		text = string(decoded)
+	case c.options.FileParts && kind == "base64" && media != "" && source.text("data") != "":
+		return filePart(title, media, "data:"+media+";base64,"+source.text("data"))
 	default:
 		if media == "" {
 			media = kind
 		}
-		return contentPart{}, at(path.of("source"), "document blocks of type %s are not supported by this deployment", show(media))
+		c.fault("source", "document blocks of type %s are not supported by this deployment", show(media))
 	}
-	return contentPart{text: documentText(title, text)}, nil
+	return contentPart{text: documentText(title, text)}
 }
 
 // documentText is a document as the model reads it.
@@ -125,18 +134,6 @@ func documentText(title, text string) string {
 		return "<document>\n" + text + "\n</document>"
 	}
 	return `<document title="` + strings.ReplaceAll(title, `"`, "'") + "\">\n" + text + "\n</document>"
-}
-
-// searchResult is the text of a search_result block.
-func searchResult(f fieldList) string {
-	title, source := "", ""
-	if jsonscan.IsString(f.get("title")) {
-		title = jsonscan.Unquote(f.get("title"))
-	}
-	if jsonscan.IsString(f.get("source")) {
-		source = jsonscan.Unquote(f.get("source"))
-	}
-	return title + " — " + source + "\n" + plainText(f.get("content"))
 }
 
 // plainText is the text of a string, or of the text blocks of a list.
@@ -157,33 +154,28 @@ func plainText(raw []byte) string {
 }
 
 // readResult reads the result of a call.
-func (c *messagesCall) readResult(f fieldList, path *fieldPath) (err *Error) {
+func (c *messagesCall) readResult(f fieldList) {
 	id := f.text("tool_use_id")
 	if id == "" {
-		return c.missing(path.of("tool_use_id"))
+		c.missing("tool_use_id")
 	}
 	var parts []contentPart
-	switch content := given(f, "content"); {
+	switch content := f.given("content"); {
 	case content == nil:
 	case jsonscan.IsString(content):
 		parts = []contentPart{{text: jsonscan.Unquote(content)}}
 	case content[0] == '[':
-		inside := path.member("content")
-		for list := c.objects(content); list.next(&inside, &err); {
-			here := inside.element(list.Index)
-			var part contentPart
-			part, err = c.readBlock(readFields(list.Raw()), &here)
-			parts = append(parts, part)
+		for list := c.objects(f, "content"); list.next(); {
+			parts = append(parts, c.readBlock(list.fields))
 		}
 	default:
-		return c.wrongType(path.of("content"), "a string or a list of blocks", content)
+		c.wrongType("content", "a string or a list of blocks", content)
 	}
 	text, images := resultText(parts)
 	if string(f.get("is_error")) == "true" {
 		text = failedResult(text)
 	}
 	c.conversation.addResult(id, text, images)
-	return err
 }
 
 // failedResult is a result that is an error: the chat dialect has no flag for
@@ -200,20 +192,18 @@ func failedResult(text string) string {
 }
 
 // readAssistant reads the content of an assistant's message.
-func (c *messagesCall) readAssistant(content []byte, path *fieldPath) (err *Error) {
-	if jsonscan.IsString(content) {
+func (c *messagesCall) readAssistant(f fieldList) {
+	if content := f.given("content"); jsonscan.IsString(content) {
 		c.conversation.addText(jsonscan.Unquote(content))
-		return nil
+		return
 	}
-	for list := c.objects(content); list.next(path, &err); {
-		here := path.element(list.Index)
-		err = c.readAssistantBlock(readFields(list.Raw()), &here)
+	for list := c.objects(f, "content"); list.next(); {
+		c.readAssistantBlock(list.fields)
 	}
-	return err
 }
 
-// readAssistantBlock reads one block of what the assistant said.
-func (c *messagesCall) readAssistantBlock(f fieldList, path *fieldPath) *Error {
+// readAssistantBlock reads one block of what the assistant wrote.
+func (c *messagesCall) readAssistantBlock(f fieldList) {
 	switch f.text("type") {
 	case "text":
 		c.conversation.addText(f.text("text"))
@@ -224,20 +214,17 @@ func (c *messagesCall) readAssistantBlock(f fieldList, path *fieldPath) *Error {
 		}
 		c.conversation.addReasoning(thinking)
 	case "tool_use":
-		id, name := f.text("id"), f.text("name")
-		if id == "" {
-			return c.missing(path.of("id"))
+		for _, name := range [...]string{"id", "name"} {
+			if f.text(name) == "" {
+				c.missing(name)
+			}
 		}
-		if name == "" {
-			return c.missing(path.of("name"))
-		}
-		c.conversation.addCall(id, name, callInput(f.get("input")))
+		c.conversation.addCall(f.text("id"), f.text("name"), callInput(f.get("input")))
 	case "image", "document":
-		return at(path.of("type"), "an assistant's message cannot hold this block")
+		c.fault("type", "an assistant's message cannot hold this block")
 	default:
 		c.conversation.addText(hostedText(f))
 	}
-	return nil
 }
 
 // callInput is the input of a call as JSON text.
@@ -259,7 +246,7 @@ func hostedText(f fieldList) string {
 	if !strings.HasSuffix(kind, "_tool_result") {
 		return ""
 	}
-	content := given(f, "content")
+	content := f.given("content")
 	if content == nil || content[0] != '[' {
 		return ""
 	}

@@ -9,56 +9,19 @@ import (
 )
 
 // messagesCall is a request in the messages dialect.
-type messagesCall struct{ translation }
+type messagesCall struct {
+	translation
+	counted bool // it is only to be counted: nothing is generated
+}
 
 var _ Call = (*messagesCall)(nil)
 
-// decodeMessages reads the body of POST /v1/messages, or of its count_tokens,
-// which generates nothing and needs no max_tokens.
-func decodeMessages(body []byte, env *Env, generate bool) (Call, *Error) {
-	fields, err := bodyFields(body)
-	if err != nil {
-		return nil, err
-	}
-	c := new(messagesCall)
-	c.elements.ctx = env.Context
-	c.env, c.dialect = env, Messages
-	for _, read := range []func(fieldList) *Error{
-		c.readBasics, c.readUnsupported, c.readSystem, c.readMessages, c.readTools, c.readToolChoice, c.readFormat, c.readEffort,
-	} {
-		if err := read(fields); err != nil {
-			return nil, err
-		}
-	}
-	if err := c.readSampling(fields, generate); err != nil {
-		return nil, err
-	}
-	c.complete(env, len(body))
-	return c, nil
-}
-
-// bodyFields reads the members of a request body, and checks its whole
-// grammar.
-func bodyFields(body []byte) (fieldList, *Error) {
-	var fields fieldList
-	m := jsonscan.Object(body)
-	if m.Err() != nil {
-		return nil, notAnObject(body)
-	}
-	for m.Next() {
-		fields.note(&m)
-	}
-	if !m.Whole() {
-		return nil, invalid("", "", "The request body is not valid JSON: %v.", m.Err())
-	}
-	return fields, nil
-}
-
-// at is the answer to a fault at a path of the body, in this API's style.
-func at(path, format string, args ...any) *Error {
-	e := invalid(path, "", format, args...)
-	e.Message = path + ": " + e.Message
-	return e
+// decodeMessages reads the body of POST /v1/messages, or of its count_tokens.
+func decodeMessages(body []byte, env *Env, counted bool) (Call, *Error) {
+	c := &messagesCall{counted: counted}
+	err := c.decode(body, env, Messages,
+		c.readModel, c.readUnsupported, c.readSystem, c.readMessages, c.readTools, c.readToolChoice, c.readFormat, c.readThinking, c.readSampling)
+	return c, err
 }
 
 // messagesID is an id that the messages dialect allows.
@@ -75,67 +38,45 @@ func messagesID(id string) string {
 }
 
 // readUnsupported refuses what cannot be honoured and must not be ignored.
-func (c *messagesCall) readUnsupported(fields fieldList) *Error {
-	if given(fields, "thread") != nil {
+func (c *messagesCall) readUnsupported(f fieldList) {
+	if f.given("thread") != nil {
 		// With these details SDKs fall back to sending the whole history.
-		e := at("thread", "message threads are not supported; send the whole conversation in messages")
+		e := invalid("thread", "", "thread: message threads are not supported; send the whole conversation in messages")
 		e.details = `{"error_code":"thread_unsupported_request","unsupported":["model"]}`
-		return e
+		c.fail(e)
 	}
-	if raw := given(fields, "mcp_servers"); raw != nil && jsonscan.IsFilled(raw) {
-		return at("mcp_servers", "not supported by this deployment")
+	if jsonscan.IsFilled(f.given("mcp_servers")) {
+		c.fault("mcp_servers", "not supported by this deployment")
 	}
-	return nil
 }
 
-// readBasics reads model, stream and thinking.
-func (c *messagesCall) readBasics(fields fieldList) *Error {
-	if raw := given(fields, "thinking"); raw != nil && raw[0] == '{' {
-		c.omitThinking = jsonscan.Text(raw, "display") == "omitted"
-	}
-	return c.readModel(fields)
-}
+// readSystem reads the system prompt.
+func (c *messagesCall) readSystem(f fieldList) { c.addSystemContent(f, "system") }
 
-// readSystem reads the system prompt: a string, or blocks of text.
-func (c *messagesCall) readSystem(fields fieldList) *Error {
-	raw := given(fields, "system")
-	if raw == nil {
-		return nil
-	}
-	return c.addSystemContent(raw, &fieldPath{name: "system", dots: true})
-}
-
-// addSystemContent adds the content of a system prompt or message.
-func (c *messagesCall) addSystemContent(raw []byte, path *fieldPath) *Error {
-	if jsonscan.IsString(raw) {
+// addSystemContent adds the content of a system prompt or message: a string, or
+// blocks of text.
+func (c *messagesCall) addSystemContent(f fieldList, name string) {
+	switch raw := f.given(name); {
+	case raw == nil:
+		return
+	case jsonscan.IsString(raw):
 		c.conversation.addSystem(cutBillingLine(jsonscan.Unquote(raw), true))
-		return nil
-	}
-	if raw[0] != '[' {
-		return at(path.String(), "Input should be a string or a list of text blocks, not %s", jsonscan.TypeName(raw))
+		return
+	case raw[0] != '[':
+		c.wrongType(name, "a string or a list of text blocks", raw)
+		return
 	}
 	var texts []string
-	for m := jsonscan.Checked(raw); m.Next(); {
-		block, here := m.Raw(), path.element(m.Index)
-		if err := c.elements.add(); err != nil {
-			return err
-		}
-		if block[0] != '{' {
-			return at(here.String(), "Input should be a text block, not %s", jsonscan.TypeName(block))
-		}
-		f := readFields(block)
-		if f.text("type") != "text" {
-			if path.in != nil {
-				continue // clients report changes of tools in between
+	for list := c.objects(f, name); list.next(); {
+		if list.fields.text("type") == "text" {
+			if text := cutBillingLine(list.fields.text("text"), false); text != "" {
+				texts = append(texts, text)
 			}
-			return at(here.of("type"), "only text blocks are allowed here")
-		}
-		if text := cutBillingLine(f.text("text"), false); text != "" {
-			texts = append(texts, text)
+		} else if name == "system" { // in a message, clients report changes of tools
+			c.fault("type", "only text blocks are allowed here")
 		}
 	}
 	c.conversation.addSystem(strings.Join(texts, "\n\n"))
-	return nil
 }
 
 // billing is how a line begins that a client puts in front of its system
@@ -163,78 +104,63 @@ func cutBillingLine(text string, whole bool) string {
 }
 
 // readMessages reads the conversation.
-func (c *messagesCall) readMessages(fields fieldList) *Error {
-	raw, err := c.typed(fields, "messages", "messages", anArray)
-	if err != nil {
-		return err
+func (c *messagesCall) readMessages(f fieldList) {
+	if !jsonscan.IsFilled(c.typed(f, "messages", aList)) {
+		c.fault("messages", "at least one message is required")
+		return
 	}
-	if !jsonscan.IsFilled(raw) {
-		return at("messages", "at least one message is required")
-	}
-	path := &fieldPath{name: "messages", dots: true}
-	for list := c.objects(raw); list.next(path, &err); {
-		here := path.element(list.Index)
-		err = c.readMessage(readFields(list.Raw()), &here)
+	for list := c.objects(f, "messages"); list.next(); {
+		c.readMessage(list.fields)
 	}
 	c.conversation.ensureMessage()
-	return err
 }
 
 // readMessage reads one message.
-func (c *messagesCall) readMessage(f fieldList, path *fieldPath) *Error {
-	content := given(f, "content")
-	if content == nil {
-		content = []byte(`""`)
+func (c *messagesCall) readMessage(f fieldList) {
+	content := f.given("content")
+	if content != nil && !jsonscan.IsString(content) && content[0] != '[' {
+		c.wrongType("content", "a string or a list of blocks", content)
+		return
 	}
-	if !jsonscan.IsString(content) && content[0] != '[' {
-		return at(path.of("content"), "Input should be a string or a list of blocks, not %s", jsonscan.TypeName(content))
-	}
-	inside := path.member("content")
 	switch role := f.text("role"); role {
 	case "system":
-		return c.addSystemContent(content, &inside)
+		c.addSystemContent(f, "content")
 	case "user":
-		return c.readUser(content, &inside)
+		c.readUser(f)
 	case "assistant":
-		return c.readAssistant(content, &inside)
+		c.readAssistant(f)
 	default:
-		return at(path.of("role"), "Input should be 'user', 'assistant' or 'system', not '%s'", show(role))
+		c.fault("role", "Input should be 'user', 'assistant' or 'system', not '%s'", show(role))
 	}
 }
 
-// readSampling reads the limits and parameters of the answer, and writes them
-// in a fixed order.
-func (c *messagesCall) readSampling(fields fieldList, generate bool) *Error {
-	limit, err := c.typed(fields, "max_tokens", "max_tokens", aWholeNumber)
-	if err != nil {
-		return err
-	}
-	if limit == nil && generate {
-		return c.missing("max_tokens")
-	}
+// readSampling reads the limits and parameters of the answer.
+func (c *messagesCall) readSampling(f fieldList) {
+	limit := c.typed(f, "max_tokens", aWholeNumber)
 	if limit != nil {
 		if n, _ := jsonscan.Integer(limit); n < 1 {
-			return at("max_tokens", "Input should be greater than or equal to 1")
+			c.fault("max_tokens", "Input should be greater than or equal to 1")
 		}
 		c.addParameter("max_tokens", limit)
+	} else if !c.counted {
+		c.missing("max_tokens")
 	}
-	if err := c.addNumbers(fields, "temperature", "top_p", "top_k"); err != nil {
-		return err
-	}
-	return c.readStop(fields)
+	c.addNumbers(f, "temperature", "top_p", "top_k")
+	c.readStop(f)
 }
 
 // readStop reads the stop sequences. White space alone is none: the API drops
 // it, and a model server would stop at the first line.
-func (c *messagesCall) readStop(fields fieldList) *Error {
-	raw, err := c.typed(fields, "stop_sequences", "stop_sequences", valueType{"a list of strings", anArray.is})
+func (c *messagesCall) readStop(f fieldList) {
+	raw := c.typed(f, "stop_sequences", valueType{"a list of strings", anArray.is})
 	if raw == nil {
-		return err
+		return
 	}
 	var stops []byte
 	for m := jsonscan.Checked(raw); m.Next(); {
 		if !jsonscan.IsString(m.Raw()) {
-			return c.wrongType("stop_sequences."+strconv.Itoa(m.Index), aString.name, m.Raw())
+			c.wrongType("stop_sequences."+strconv.Itoa(m.Index), aString.name, m.Raw())
+			return
 		}
 		if strings.TrimSpace(jsonscan.Unquote(m.Raw())) != "" {
 			stops = append(append(stops, ','), m.Raw()...)
@@ -244,29 +170,65 @@ func (c *messagesCall) readStop(fields fieldList) *Error {
 		stops[0] = '['
 		c.addParameter("stop", append(stops, ']'))
 	}
-	return nil
 }
 
 // readFormat reads the schema that the answer is to have.
-func (c *messagesCall) readFormat(fields fieldList) *Error {
-	path, format := "output_config.format", []byte(nil)
-	if raw := given(fields, "output_config"); raw != nil && raw[0] == '{' {
-		format = given(readFields(raw), "format")
+func (c *messagesCall) readFormat(f fieldList) {
+	name, format := "output_config.format", []byte(nil)
+	if config, ok := f.inner("output_config"); ok {
+		format = config.given("format")
 	}
 	if format == nil {
-		path, format = "output_format", given(fields, "output_format")
+		name, format = "output_format", f.given("output_format")
 	}
 	if format == nil {
-		return nil
+		return
 	}
-	schema := []byte(nil)
-	if format[0] == '{' && jsonscan.Text(format, "type") == "json_schema" {
-		schema = given(readFields(format), "schema")
+	schema := jsonscan.Member(format, "schema")
+	if jsonscan.Text(format, "type") != "json_schema" || len(schema) == 0 || schema[0] != '{' {
+		c.fault(name, "Input should be {\"type\":\"json_schema\",\"schema\":{…}}")
+		return
 	}
-	if schema == nil || schema[0] != '{' {
-		return at(path, "Input should be {\"type\":\"json_schema\",\"schema\":{…}}")
+	c.addSchema("output", schema, []byte("true"), nil)
+}
+
+// Budgets of thinking, in tokens, from which on a client that names one wants
+// more than little of it, and much.
+const (
+	mediumBudget = 4096
+	highBudget   = 16384
+)
+
+// budgetLevel is the degree of thinking that a budget stands for.
+func budgetLevel(tokens int64) string {
+	switch {
+	case tokens < mediumBudget:
+		return "low"
+	case tokens < highBudget:
+		return "medium"
 	}
-	b := append([]byte(`{"type":"json_schema","json_schema":{"name":"output","schema":`), schema...)
-	c.addParameter("response_format", append(b, `,"strict":true}}`...))
-	return nil
+	return "high"
+}
+
+// readThinking reads how the answer shows thinking, and how much the model is to
+// think, for a model server that takes that. The client's effort counts more than
+// its budget, which agents leave at one number whatever their user chooses.
+func (c *messagesCall) readThinking(f fieldList) {
+	thinking := f.given("thinking")
+	c.omitThinking = jsonscan.Text(thinking, "display") == "omitted"
+	if !c.options.Reasoning {
+		return
+	}
+	level := effortLevel(jsonscan.Text(f.given("output_config"), "effort"))
+	switch jsonscan.Text(thinking, "type") {
+	case "disabled":
+		level = "none"
+	case "enabled":
+		if budget, ok := jsonscan.Integer(jsonscan.Member(thinking, "budget_tokens")); ok && level == "" {
+			level = budgetLevel(budget)
+		}
+	}
+	if level != "" {
+		c.askEffort(level)
+	}
 }

@@ -30,71 +30,52 @@ var impliedTools = []struct{ prefix, description, parameters string }{
 
 // readTools reads the tools. Those that the API's servers would run are not
 // available for a model of one's own; they are dropped.
-func (c *messagesCall) readTools(fields fieldList) *Error {
-	raw, err := c.typed(fields, "tools", "tools", anArray)
-	if raw == nil {
-		return err
+func (c *messagesCall) readTools(f fieldList) {
+	c.typed(f, "tools", aList)
+	for list := c.objects(f, "tools"); list.next(); {
+		c.readTool(list.fields)
 	}
-	path := &fieldPath{name: "tools", dots: true}
-	for list := c.objects(raw); list.next(path, &err); {
-		here := path.element(list.Index)
-		err = c.readTool(readFields(list.Raw()), &here)
-	}
-	return err
 }
 
 // readTool reads one tool.
-func (c *messagesCall) readTool(f fieldList, path *fieldPath) *Error {
+func (c *messagesCall) readTool(f fieldList) {
 	kind, name := f.text("type"), f.text("name")
 	if kind == "" || kind == "custom" {
 		if name == "" {
-			return c.missing(path.of("name"))
+			c.missing("name")
 		}
-		if schema := given(f, "input_schema"); schema != nil && schema[0] != '{' {
-			return c.wrongType(path.of("input_schema"), anObject.name, schema)
-		}
-		c.tools.add(name, ToolName{Name: name}, f.get("description"), given(f, "input_schema"), string(f.get("strict")) == "true")
-		return nil
+		schema := c.typed(f, "input_schema", anObject)
+		c.tools.add(name, ToolName{Name: name}, f.get("description"), schema, string(f.get("strict")) == "true")
+		return
 	}
 	for _, implied := range impliedTools {
 		if strings.HasPrefix(kind, implied.prefix) && name != "" {
 			c.tools.add(name, ToolName{Name: name}, jsonscan.AppendQuoted(nil, implied.description), []byte(implied.parameters), false)
 		}
 	}
-	return nil
 }
 
-// readToolChoice reads which tools are to be called. Model servers take a
-// named choice for auto, and with "none" still show the tools to the model: so
-// the tools that are not to be called are not sent.
-func (c *messagesCall) readToolChoice(fields fieldList) *Error {
-	raw, err := c.typed(fields, "tool_choice", "tool_choice", anObject)
-	if raw == nil {
-		return err
+// readToolChoice reads which tools are to be called.
+func (c *messagesCall) readToolChoice(f fieldList) {
+	if c.typed(f, "tool_choice", anObject) == nil {
+		return
 	}
-	f := readFields(raw)
-	if v := f.get("disable_parallel_tool_use"); jsonscan.IsBool(v) {
+	choice, _ := f.inner("tool_choice")
+	if v := choice.get("disable_parallel_tool_use"); jsonscan.IsBool(v) {
 		c.parallel = strconv.FormatBool(v[0] == 'f')
 	}
-	switch kind := f.text("type"); kind {
-	case "auto":
-		c.choice = "auto"
-	case "none":
-		c.tools.clear()
+	switch kind := choice.text("type"); kind {
+	case "auto", "none":
+		c.chooseMode(kind, "tool_choice")
 	case "any":
-		if len(c.tools.order) == 0 {
-			return at("tool_choice", "none of the tools is available on this deployment")
-		}
-		c.choice = "required"
+		c.chooseMode("required", "tool_choice")
 	case "tool":
-		name := f.text("name")
+		name := choice.text("name")
 		if !c.tools.offers(name) {
-			return at("tool_choice.name", "%s is not available on this deployment", show(name))
+			c.fault("tool_choice.name", "%s is not available on this deployment", show(name))
 		}
-		c.tools.keep(func(upstreamName string) bool { return upstreamName == name })
-		c.choice = "required"
+		c.chooseTool(name)
 	default:
-		return at("tool_choice.type", "Input should be 'auto', 'any', 'tool' or 'none', not '%s'", show(kind))
+		c.fault("tool_choice.type", "Input should be 'auto', 'any', 'tool' or 'none', not '%s'", show(kind))
 	}
-	return nil
 }

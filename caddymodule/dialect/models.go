@@ -20,8 +20,11 @@ type Model struct {
 // page is the part of the list that a client asks for.
 type page struct {
 	after, before string
-	limit         int // 0 is all
+	limit         int
 }
+
+// maxPage bounds the limit of a page of models.
+const maxPage = 1000
 
 // ModelsList is the body of GET /v1/models: one body for the clients of both
 // shapes, sorted by name. The Anthropic paging parameters limit, after_id and
@@ -31,10 +34,11 @@ func ModelsList(models []Model, query url.Values, paging bool) ([]byte, *Error) 
 	list := slices.SortedFunc(slices.Values(models), func(a, b Model) int { return strings.Compare(a.ID, b.ID) })
 	more := false
 	if paging {
-		p, err := parsePage(query)
+		limit, err := queryLimit(query, len(list), maxPage)
 		if err != nil {
 			return nil, err
 		}
+		p := page{query.Get("after_id"), query.Get("before_id"), limit}
 		list, more = p.cut(list)
 	}
 	b := append(make([]byte, 0, 128+256*len(list)), `{"object":"list","data":[`...)
@@ -44,15 +48,7 @@ func ModelsList(models []Model, query url.Values, paging bool) ([]byte, *Error) 
 		}
 		b = m.append(b)
 	}
-	b = append(b, `],"has_more":`...)
-	b = strconv.AppendBool(b, more)
-	first, last := "", ""
-	if len(list) > 0 {
-		first, last = list[0].ID, list[len(list)-1].ID
-	}
-	b = jsonscan.AppendQuotedOrNull(append(b, `,"first_id":`...), first)
-	b = jsonscan.AppendQuotedOrNull(append(b, `,"last_id":`...), last)
-	return append(b, "}\n"...), nil
+	return appendListEnd(b, len(list), more, func(i int) string { return list[i].ID }), nil
 }
 
 // ModelObject is the body of GET /v1/models/{id}.
@@ -70,22 +66,6 @@ func (m Model) append(b []byte) []byte {
 	return append(b, `"}`...)
 }
 
-// parsePage reads the paging parameters.
-func parsePage(query url.Values) (p page, err *Error) {
-	p.after, p.before = query.Get("after_id"), query.Get("before_id")
-	text := query.Get("limit")
-	if text == "" {
-		return p, nil
-	}
-	const most = 1000
-	n, convErr := strconv.Atoi(text)
-	if convErr != nil || n < 1 || n > most {
-		return p, invalid("limit", "", "limit: must be a whole number from 1 to %d", most)
-	}
-	p.limit = n
-	return p, nil
-}
-
 // cut takes the page out of a sorted list; more reports whether the list goes on
 // in the direction of paging. The ids are places in the order of names, so
 // that a page can be had although the model it starts at is gone. With both ids
@@ -98,7 +78,7 @@ func (p page) cut(list []Model) (_ []Model, more bool) {
 	if backwards {
 		list = list[:sortPlace(list, p.before, false)]
 	}
-	if p.limit == 0 || p.limit >= len(list) {
+	if p.limit >= len(list) {
 		return list, false
 	}
 	if backwards {

@@ -3,7 +3,6 @@ package dialect
 import (
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 )
 
@@ -38,23 +37,15 @@ type Operation struct {
 	ResponseID string
 }
 
-// endpoint is a path and what each operation on it takes.
-type endpoint struct {
-	path   string
-	method string
-	kind   OperationKind
-}
-
-// endpoints is every path without an id in it.
-var endpoints = [...]endpoint{
-	{"/v1/chat/completions", http.MethodPost, ChatCompletions},
-	{"/v1/completions", http.MethodPost, Completions},
-	{"/v1/embeddings", http.MethodPost, Embeddings},
-	{"/v1/models", http.MethodGet, ListModels},
-	{"/v1/messages", http.MethodPost, CreateMessage},
-	{"/v1/messages/count_tokens", http.MethodPost, CountTokens},
-	{"/v1/responses", http.MethodPost, CreateResponse},
-	{"/v1/responses/input_tokens", http.MethodPost, CountInputTokens},
+// posts are the operations on paths without an id, but for ListModels.
+var posts = map[string]OperationKind{
+	"/v1/chat/completions":       ChatCompletions,
+	"/v1/completions":            Completions,
+	"/v1/embeddings":             Embeddings,
+	"/v1/messages":               CreateMessage,
+	"/v1/messages/count_tokens":  CountTokens,
+	"/v1/responses":              CreateResponse,
+	"/v1/responses/input_tokens": CountInputTokens,
 }
 
 // What stands before an id in a path.
@@ -71,14 +62,11 @@ func Lookup(method, escapedPath string, h http.Header) (Operation, *Error) {
 	if escapedPath == "/v1/responses" && method == http.MethodGet && h.Get("Upgrade") != "" {
 		return op, upgradeRequired()
 	}
-	i := slices.IndexFunc(endpoints[:], func(e endpoint) bool { return e.path == escapedPath })
-	if i >= 0 {
-		e := &endpoints[i]
-		if err := checkMethod(method, e.method, escapedPath); err != nil {
-			return op, err
-		}
-		op.Kind = e.kind
-		return op, nil
+	if kind, ok := posts[escapedPath]; ok {
+		return op.taken(kind, method, http.MethodPost, escapedPath)
+	}
+	if escapedPath == "/v1/models" {
+		return op.taken(ListModels, method, http.MethodGet, escapedPath)
 	}
 	if id, ok := strings.CutPrefix(escapedPath, modelPrefix); ok && id != "" {
 		return lookupModel(op, method, escapedPath, id)
@@ -90,8 +78,8 @@ func Lookup(method, escapedPath string, h http.Header) (Operation, *Error) {
 }
 
 // lookupResponse finds what is wanted of a kept response; rest is the path
-// behind responsePrefix. A response that is made in the background is the only
-// one that can be cancelled, and there is none.
+// behind responsePrefix. Only responses made in the background can be cancelled,
+// which are not supported.
 func lookupResponse(op Operation, method, escapedPath, rest string) (Operation, *Error) {
 	id, sub, _ := strings.Cut(rest, "/")
 	op.ResponseID = id
@@ -99,8 +87,7 @@ func lookupResponse(op Operation, method, escapedPath, rest string) (Operation, 
 	case sub == "cancel" && method == http.MethodPost:
 		return op, ResponseNotFound(id)
 	case sub == "input_items":
-		op.Kind = ListInputItems
-		return op, checkMethod(method, http.MethodGet, escapedPath)
+		return op.taken(ListInputItems, method, http.MethodGet, escapedPath)
 	case sub == "" && method == http.MethodDelete:
 		op.Kind = DeleteResponse
 		return op, nil
@@ -115,27 +102,28 @@ func lookupResponse(op Operation, method, escapedPath, rest string) (Operation, 
 
 // lookupModel finds the model that a path names.
 func lookupModel(op Operation, method, escapedPath, escapedID string) (Operation, *Error) {
-	if err := checkMethod(method, http.MethodGet, escapedPath); err != nil {
-		return op, err
-	}
 	id, err := url.PathUnescape(escapedID)
 	if err != nil {
 		return op, unknownURL(method, escapedPath)
 	}
-	op.Kind, op.ModelID = GetModel, id
-	return op, nil
+	op, fault := op.taken(GetModel, method, http.MethodGet, escapedPath)
+	if fault == nil {
+		op.ModelID = id
+	}
+	return op, fault
 }
 
-// checkMethod returns nil, or a 405.
-func checkMethod(got, want, path string) *Error {
-	if got == want || got == http.MethodHead && want == http.MethodGet {
-		return nil
+// taken is the operation of a kind, if the path takes the method.
+func (op Operation) taken(kind OperationKind, method, want, path string) (Operation, *Error) {
+	if method == want || method == http.MethodHead && want == http.MethodGet {
+		op.Kind = kind
+		return op, nil
 	}
 	allow := want
 	if want == http.MethodGet {
 		allow = "GET, HEAD"
 	}
-	return wrongMethod(got, path, allow)
+	return op, wrongMethod(method, path, allow)
 }
 
 // OfPath is the dialect to answer a path in, even when nothing is served

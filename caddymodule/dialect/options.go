@@ -1,10 +1,6 @@
 package dialect
 
-import (
-	"github.com/postern-dev/postern/caddymodule/compat"
-
-	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
-)
+import "github.com/postern-dev/postern/caddymodule/compat"
 
 // Gateway is whom a decoder asks while it reads a request.
 type Gateway interface {
@@ -33,6 +29,9 @@ func (e *Env) hold(n int) *Error {
 	return e.Gateway.Hold(int64(n))
 }
 
+// ended reports whether the request's context has ended.
+func (e *Env) ended() bool { return e.Context != nil && e.Context.Err() != nil }
+
 // reasoningStore seals and opens what clients carry for the account.
 func (e *Env) reasoningStore() reasoningStore { return reasoningStore{e.Sealer, e.Account} }
 
@@ -46,64 +45,4 @@ func effortLevel(effort string) string {
 		return "high"
 	}
 	return effort
-}
-
-// Budgets of thinking, in tokens, from which on a client that names one wants
-// more than little of it, and much.
-const (
-	mediumBudget = 4096
-	highBudget   = 16384
-)
-
-// budgetLevel is the degree of thinking that a budget stands for.
-func budgetLevel(tokens int64) string {
-	switch {
-	case tokens < mediumBudget:
-		return "low"
-	case tokens < highBudget:
-		return "medium"
-	}
-	return "high"
-}
-
-// readEffort reads how much the model is to think, for a model server that can
-// be told. The client's word for it counts more than its budget, which agents
-// leave at one number whatever their user chooses.
-func (c *messagesCall) readEffort(fields fieldList) *Error {
-	if !c.options.Reasoning {
-		return nil
-	}
-	level := effortLevel(jsonscan.Text(given(fields, "output_config"), "effort"))
-	thinking := given(fields, "thinking")
-	switch jsonscan.Text(thinking, "type") {
-	case "disabled":
-		level = "none"
-	case "enabled":
-		if budget, ok := jsonscan.Integer(readFields(thinking).get("budget_tokens")); ok && level == "" {
-			level = budgetLevel(budget)
-		}
-	}
-	if level != "" {
-		c.askEffort(level)
-	}
-	return nil
-}
-
-// filePart is a file as a part of a chat message; data is a data URL.
-func filePart(name, data string) contentPart {
-	b := jsonscan.AppendQuoted([]byte(`{"type":"file","file":{"filename":`), name)
-	b = jsonscan.AppendQuoted(append(b, `,"file_data":`...), data)
-	return contentPart{raw: append(b, "}}"...), mark: "[file]"}
-}
-
-// fileName is the name of a file: that which the client gave, or one that shows
-// its type.
-func fileName(given, media string) string {
-	switch {
-	case given != "":
-		return given
-	case media == "application/pdf":
-		return "document.pdf"
-	}
-	return "document"
 }

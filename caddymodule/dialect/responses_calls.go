@@ -61,8 +61,8 @@ func soleString(raw []byte) (value string, ok bool) {
 // them.
 func appendShellAction(b []byte, kind ToolKind, object []byte) []byte {
 	f := readFields(object)
-	commands := given(f, "commands")
-	if command := given(f, "command"); len(commands) == 0 || kind == ToolLocalShell && len(command) > 0 {
+	commands := f.given("commands")
+	if command := f.given("command"); len(commands) == 0 || kind == ToolLocalShell && len(command) > 0 {
 		commands = command
 	}
 	if kind == ToolShell {
@@ -74,7 +74,7 @@ func appendShellAction(b []byte, kind ToolKind, object []byte) []byte {
 	b = appendStrings(append(b, `{"type":"exec","command":`...), commands)
 	b = appendStringMap(append(b, `,"env":`...), f.get("env"))
 	b = appendIntegerOrNull(append(b, `,"timeout_ms":`...), f.get("timeout_ms"))
-	directory := given(f, "workdir")
+	directory := f.given("workdir")
 	if len(directory) == 0 {
 		directory = f.get("working_directory")
 	}

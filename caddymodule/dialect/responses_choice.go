@@ -2,88 +2,55 @@ package dialect
 
 import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 
-// readToolChoice reads which tools are to be called. Model servers take a
-// named choice for auto, and with "none" still show the tools to the model: so
-// the tools that are not to be called are not sent.
-func (c *responsesCall) readToolChoice(fields fieldList) *Error {
-	raw := given(fields, "tool_choice")
+// readToolChoice reads which tools are to be called.
+func (c *responsesCall) readToolChoice(f fieldList) {
+	const name = "tool_choice"
+	raw := f.given(name)
 	if raw == nil {
-		return nil
+		return
 	}
-	c.noteEcho("tool_choice", raw)
-	switch {
-	case jsonscan.IsString(raw):
-		return c.chooseMode(jsonscan.Unquote(raw), "tool_choice")
-	case raw[0] != '{':
-		return wrongType("tool_choice", "a string or an object", raw)
+	c.noteEcho(name, raw)
+	if jsonscan.IsString(raw) {
+		c.chooseMode(jsonscan.Unquote(raw), name)
+		return
 	}
-	f := readFields(raw)
-	if f.text("type") == "allowed_tools" {
-		return c.allowTools(f)
+	choice, ok := f.inner(name)
+	if !ok {
+		c.wrongType(name, "a string or an object", raw)
+		return
 	}
-	upstreamName, err := c.chosen(raw, &fieldPath{name: "tool_choice"})
-	if err != nil {
-		return err
+	c.path = append(c.path, step{name, -1})
+	if choice.text("type") == "allowed_tools" {
+		c.allowTools(choice)
+	} else {
+		c.chooseTool(c.chosen(choice))
 	}
-	c.tools.keep(func(name string) bool { return name == upstreamName })
-	c.choice = "required"
-	return nil
-}
-
-// chooseMode takes a choice that names no tool.
-func (c *responsesCall) chooseMode(mode, path string) *Error {
-	switch mode {
-	case "auto":
-		c.choice = mode
-	case "none":
-		c.tools.clear()
-	case "required":
-		if len(c.tools.order) == 0 {
-			return invalid(path, "", "None of the tools is available on this deployment, so none can be required.")
-		}
-		c.choice = mode
-	default:
-		return invalid(path, "", "Invalid value for %s: '%s'. It must be auto, none, required or an object.", path, show(mode))
-	}
-	return nil
+	c.path = c.path[:0]
 }
 
 // allowTools leaves only the tools of a choice's list.
-func (c *responsesCall) allowTools(f fieldList) *Error {
-	tools := fieldPath{name: "tool_choice.tools"}
-	list := given(f, "tools")
-	if list == nil {
-		return missing(tools.String())
-	}
-	if list[0] != '[' {
-		return wrongType(tools.String(), "an array", list)
+func (c *responsesCall) allowTools(f fieldList) {
+	if c.typed(f, "tools", anArray) == nil {
+		c.missing("tools")
+		return
 	}
 	allowed, namespaces := make(map[string]bool), make(map[string]bool)
-	var err *Error
-	for m := c.objects(list); m.next(&tools, &err); {
-		here := tools.element(m.Index)
-		switch kind := jsonscan.Text(m.Raw(), "type"); {
+	for list := c.objects(f, "tools"); list.next(); {
+		switch kind := list.fields.text("type"); {
 		case kind == "namespace":
-			namespaces[jsonscan.Text(m.Raw(), "name")] = true
+			namespaces[list.fields.text("name")] = true
 		case isCallable(kind):
-			upstreamName, err := c.chosen(m.Raw(), &here)
-			if err != nil {
-				return err
-			}
-			allowed[upstreamName] = true
+			allowed[c.chosen(list.fields)] = true
 		}
 	}
 	c.tools.keep(func(upstreamName string) bool {
 		return allowed[upstreamName] || namespaces[c.tools.names[upstreamName].Namespace]
 	})
-	if err != nil {
-		return err
-	}
 	mode := f.text("mode")
 	if mode == "" {
 		mode = "auto"
 	}
-	return c.chooseMode(mode, "tool_choice.mode")
+	c.chooseMode(mode, "mode")
 }
 
 // isCallable reports whether a type of tools can be offered to a model of
@@ -94,21 +61,20 @@ func isCallable(kind string) bool {
 }
 
 // chosen is the upstream's name of the tool that a choice names.
-func (c *responsesCall) chosen(raw []byte, path *fieldPath) (string, *Error) {
-	f := toolFields(raw)
-	kind, name := jsonscan.Text(raw, "type"), f.text("name")
-	if !isCallable(kind) {
-		return "", invalid(path.of("type"), "unsupported_parameter", "Tools of type '%s' are not available on this deployment.", show(kind))
-	}
+func (c *responsesCall) chosen(f fieldList) string {
+	kind, tool := f.text("type"), unwrapped(f)
+	name := tool.text("name")
 	if _, ok := builtinTools[kind]; ok {
 		name = kind
 	}
-	if name == "" {
-		return "", missing(path.of("name"))
+	upstreamName := c.upstreamNames.called(toolKey{tool.text("namespace"), name})
+	switch {
+	case !isCallable(kind):
+		c.fail(invalid(c.at("type"), "unsupported_parameter", "Tools of type '%s' are not available on this deployment.", show(kind)))
+	case name == "":
+		c.missing("name")
+	case !c.tools.offers(upstreamName):
+		c.fault("name", "The tool '%s' is not among the tools of this request.", show(name))
 	}
-	upstreamName := c.upstreamNames.called(toolKey{f.text("namespace"), name})
-	if !c.tools.offers(upstreamName) {
-		return "", invalid(path.of("name"), "", "The tool '%s' is not among the tools of this request.", show(name))
-	}
-	return upstreamName, nil
+	return upstreamName
 }

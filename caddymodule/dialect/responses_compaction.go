@@ -18,14 +18,13 @@ const compactionHead = "This is a summary of the conversation so far:\n\n"
 
 // readTrigger makes the request one for a summary, if the input ends in the
 // trigger. Anywhere else it is history.
-func (c *responsesCall) readTrigger(fieldList) *Error {
+func (c *responsesCall) readTrigger(fieldList) {
 	last := len(c.items) - 1
 	if last < 0 || itemType(readFields(c.items[last].raw)) != "compaction_trigger" {
-		return nil
+		return
 	}
 	c.compact = true
 	c.conversation.addUser([]contentPart{{text: compactionOrder}})
-	return nil
 }
 
 // compactionEncoder writes an answer that is a compaction: nothing of the
@@ -49,8 +48,8 @@ func (c *compactionEncoder) open(kind partKind, _, _ string) { c.kind = kind }
 // logprobs implements encoder: they cannot be asked for here.
 func (c *compactionEncoder) logprobs([]byte) {}
 
-// fill implements encoder: thinking, and calls of tools that there are none of,
-// are no part of a summary.
+// fill implements encoder: thinking and calls of unknown tools are not part of a
+// summary.
 func (c *compactionEncoder) fill(s string) {
 	switch c.kind {
 	case partText:

@@ -7,32 +7,34 @@ import (
 )
 
 // readItems reads the conversation.
-func (c *responsesCall) readItems(fieldList) *Error {
+func (c *responsesCall) readItems(fieldList) {
+	var f fieldList
 	for i, item := range c.items {
-		if i%checkEvery == 0 && c.elements.ended() != nil {
-			return abandoned()
+		if i%checkEvery == 0 && c.env.ended() {
+			c.fail(abandoned())
 		}
-		path := item.path()
-		if err := c.readItem(item.raw, &path); err != nil {
-			return err
+		if c.err != nil {
+			return
 		}
+		f = appendFields(f, item.raw)
+		c.path = append(c.path[:0], item.step())
+		c.readItem(f)
 	}
+	c.path = c.path[:0]
 	c.conversation.ensureMessage()
-	return nil
 }
 
 // readItem reads one item. Those that belong to tools of the API's servers, and
 // those that are not known, are nothing to the model: a client cannot be kept
 // from sending them.
-func (c *responsesCall) readItem(item []byte, path *fieldPath) *Error {
-	f := readFields(item)
+func (c *responsesCall) readItem(f fieldList) {
 	switch kind := itemType(f); kind {
 	case "message":
-		return c.readMessage(f, path)
+		c.readMessage(f)
 	case "function_call", "custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call":
-		return c.readCall(kind, f, path)
+		c.readCall(kind, f)
 	case "function_call_output", "custom_tool_call_output", "local_shell_call_output", "shell_call_output", "apply_patch_call_output":
-		return c.readOutput(kind, f, path)
+		c.readOutput(kind, f)
 	case "reasoning":
 		if text := c.reasoningText(f); text != "" {
 			c.pendingReasoning = append(c.pendingReasoning, text)
@@ -49,7 +51,6 @@ func (c *responsesCall) readItem(item []byte, path *fieldPath) *Error {
 			c.env.Dropped(plainName(kind))
 		}
 	}
-	return nil
 }
 
 // plainName is a client's name for something if it looks like one; else it can
@@ -88,61 +89,47 @@ func (c *responsesCall) addPendingReasoning() {
 }
 
 // readMessage reads a message.
-func (c *responsesCall) readMessage(f fieldList, path *fieldPath) *Error {
+func (c *responsesCall) readMessage(f fieldList) {
 	role := f.text("role")
-	inside := path.member("content")
-	var parts []contentPart
-	if content := given(f, "content"); content != nil {
-		var err *Error
-		if parts, err = c.readParts(content, &inside); err != nil {
-			return err
-		}
-	}
+	parts := c.readParts(f, "content")
 	switch role {
 	case "user":
 		c.pendingReasoning = nil
 		c.conversation.addUser(parts)
-		return nil
-	case "assistant", "system", "developer":
-		texts, err := onlyTexts(parts, role, &inside)
-		if err != nil {
-			return err
-		}
-		if role != "assistant" {
-			c.conversation.addSystem(strings.Join(texts, "\n"))
-			return nil
-		}
-		if len(texts) > 0 {
+	case "system", "developer":
+		c.conversation.addSystem(c.onlyText(f, role, parts))
+	case "assistant":
+		if text := c.onlyText(f, role, parts); text != "" {
 			c.addPendingReasoning()
-			c.conversation.addText(strings.Join(texts, "\n"))
+			c.conversation.addText(text)
 		}
-		return nil
+	default:
+		c.badValue("role", "'%s'. It must be user, assistant, system or developer.", show(role))
 	}
-	return invalid(path.of("role"), "", "Invalid value for %s: '%s'. It must be user, assistant, system or developer.", path.of("role"), show(role))
 }
 
-// onlyTexts is the texts of parts that must hold nothing else.
-func onlyTexts(parts []contentPart, role string, path *fieldPath) ([]string, *Error) {
+// onlyText is the text of a message's parts, which must hold nothing else.
+func (c *responsesCall) onlyText(f fieldList, role string, parts []contentPart) string {
 	var texts []string
 	for i, p := range parts {
 		if p.raw != nil {
-			return nil, invalid(element(path.String(), i)+".type", "", "A message of the role %s can hold only text.", role)
+			c.fault(element("content", i)+".type", "A message of the role %s can hold only text.", role)
 		}
 		if p.text != "" {
 			texts = append(texts, p.text)
 		}
 	}
-	return texts, nil
+	return strings.Join(texts, "\n")
 }
 
 // readCall reads a call of a tool.
-func (c *responsesCall) readCall(kind string, f fieldList, path *fieldPath) *Error {
+func (c *responsesCall) readCall(kind string, f fieldList) {
 	id, item := f.text("call_id"), f.text("id")
 	if id == "" {
 		id = item
 	}
 	if id == "" {
-		return missing(path.of("call_id"))
+		c.missing("call_id")
 	}
 	key := toolKey{f.text("namespace"), f.text("name")}
 	to := ToolName{Name: key.name, Namespace: key.namespace}
@@ -152,19 +139,23 @@ func (c *responsesCall) readCall(kind string, f fieldList, path *fieldPath) *Err
 		arguments = callArguments(f.get("arguments"))
 	case "custom_tool_call":
 		to.Kind = ToolCustom
-		arguments = string(append(appendText([]byte(`{"input":`), inputOf(f)), '}'))
+		input := f.given("input")
+		if input == nil {
+			input = []byte(`""`)
+		}
+		arguments = string(append(appendText([]byte(`{"input":`), input), '}'))
 	default:
 		name := strings.TrimSuffix(kind, "_call")
 		key = toolKey{name: name}
 		to = ToolName{Kind: builtinTools[name].kind, Name: name}
-		action := given(f, "action")
-		if kind == "apply_patch_call" {
-			action = given(f, "operation")
+		action := "action"
+		if name == applyPatch {
+			action = "operation"
 		}
-		arguments = callInput(action)
+		arguments = callInput(f.given(action))
 	}
 	if key.name == "" {
-		return missing(path.of("name"))
+		c.missing("name")
 	}
 	if item != "" {
 		if c.calls == nil {
@@ -176,15 +167,6 @@ func (c *responsesCall) readCall(kind string, f fieldList, path *fieldPath) *Err
 	c.tools.alias(upstreamName, to)
 	c.addPendingReasoning()
 	c.conversation.addCall(responsesID(id), upstreamName, arguments)
-	return nil
-}
-
-// inputOf is the input of a custom_tool_call as JSON.
-func inputOf(f fieldList) []byte {
-	if raw := given(f, "input"); raw != nil {
-		return raw
-	}
-	return []byte(`""`)
 }
 
 // callArguments is the arguments of a function_call as JSON text. Templates of
@@ -193,14 +175,13 @@ func callArguments(raw []byte) string {
 	if !jsonscan.IsString(raw) {
 		return callInput(raw)
 	}
-	text := jsonscan.Unquote(raw)
-	object, _ := normalArguments(text)
+	object, _ := normalArguments(jsonscan.Unquote(raw))
 	return string(object)
 }
 
 // readOutput reads the result of a call. It names the call by its call_id, or,
 // of some types, by the id of its item.
-func (c *responsesCall) readOutput(kind string, f fieldList, path *fieldPath) *Error {
+func (c *responsesCall) readOutput(kind string, f fieldList) {
 	id := f.text("call_id")
 	if id == "" {
 		id = f.text("id")
@@ -209,24 +190,11 @@ func (c *responsesCall) readOutput(kind string, f fieldList, path *fieldPath) *E
 		}
 	}
 	if id == "" {
-		return missing(path.of("call_id"))
+		c.missing("call_id")
 	}
-	text, images := "", []contentPart(nil)
-	output := given(f, "output")
-	switch {
-	case output == nil:
-	case kind == "shell_call_output" && !jsonscan.IsString(output):
-		text = string(compactJSON(output))
-	default:
-		inside := path.member("output")
-		var err *Error
-		if text, images, err = c.readResultParts(output, &inside); err != nil {
-			return err
-		}
-	}
+	text, images := c.readResult(f, kind == "shell_call_output")
 	if kind == "apply_patch_call_output" {
-		status := f.text("status")
-		switch {
+		switch status := f.text("status"); {
 		case status == "failed":
 			text = failedResult(text)
 		case text == "":
@@ -234,34 +202,29 @@ func (c *responsesCall) readOutput(kind string, f fieldList, path *fieldPath) *E
 		}
 	}
 	c.conversation.addResult(responsesID(id), text, images)
-	return nil
 }
 
-// readResultParts is the text and the images of a result. A client may send a
-// list of parts as a string.
-func (c *responsesCall) readResultParts(raw []byte, path *fieldPath) (text string, images []contentPart, err *Error) {
+// readResult is the text and the images of a result, which may be data and not
+// parts. A client may send a list of parts as a string.
+func (c *responsesCall) readResult(f fieldList, data bool) (text string, images []contentPart) {
+	raw := f.given("output")
 	if jsonscan.IsString(raw) {
 		text = jsonscan.Unquote(raw)
 		list := []byte(strings.TrimSpace(text))
 		if len(list) == 0 || list[0] != '[' || !strings.Contains(text, `"input_image"`) || !jsonscan.Valid(list) {
-			return text, nil, nil
+			return text, nil
 		}
-		parts, err := c.readParts(list, path)
-		if err != nil { // only looks like it
-			return text, nil, nil
+		c.lenient, c.faulty = true, false
+		parts := c.readParts(fieldList{{"output", list}}, "output")
+		if c.lenient = false; c.faulty { // only looks like a list of parts
+			return text, nil
 		}
-		text, images = resultText(parts)
-		return text, images, nil
+		return resultText(parts)
 	}
-	if raw[0] != '[' {
-		return string(compactJSON(raw)), nil, nil
+	if len(raw) > 0 && (data || raw[0] != '[') {
+		return string(compactJSON(raw)), nil
 	}
-	parts, err := c.readParts(raw, path)
-	if err != nil {
-		return "", nil, err
-	}
-	text, images = resultText(parts)
-	return text, images, nil
+	return resultText(c.readParts(f, "output"))
 }
 
 // resultText is the text of a result's parts, and its images: only text fits

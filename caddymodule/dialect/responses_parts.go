@@ -9,75 +9,77 @@ import (
 )
 
 // readParts reads content: a string, or a list of parts.
-func (c *responsesCall) readParts(content []byte, path *fieldPath) (parts []contentPart, err *Error) {
-	if jsonscan.IsString(content) {
-		return []contentPart{{text: jsonscan.Unquote(content)}}, nil
+func (c *responsesCall) readParts(f fieldList, name string) (parts []contentPart) {
+	switch content := f.given(name); {
+	case content == nil:
+	case jsonscan.IsString(content):
+		return []contentPart{{text: jsonscan.Unquote(content)}}
+	case content[0] == '[':
+		for list := c.objects(f, name); list.next(); {
+			parts = append(parts, c.readPart(list.fields))
+		}
+	default:
+		c.wrongType(name, "a string or an array", content)
 	}
-	if content[0] != '[' {
-		return nil, wrongType(path.String(), "a string or an array", content)
-	}
-	for list := c.objects(content); list.next(path, &err); {
-		here := path.element(list.Index)
-		var part contentPart
-		part, err = c.readPart(readFields(list.Raw()), &here)
-		parts = append(parts, part)
-	}
-	return parts, err
+	return parts
 }
 
 // readPart reads one part of content.
-func (c *responsesCall) readPart(f fieldList, path *fieldPath) (contentPart, *Error) {
+func (c *responsesCall) readPart(f fieldList) contentPart {
 	text := "text"
 	switch kind := f.text("type"); kind {
 	case "refusal":
 		text = "refusal"
 	case "input_text", "output_text", "text":
 	case "input_image":
-		return c.readInputImage(f, path)
+		return c.readInputImage(f)
 	case "input_file":
-		return c.readInputFile(f, path)
+		return c.readInputFile(f)
 	case "input_audio":
-		audio := given(f, "input_audio")
-		if audio == nil || audio[0] != '{' {
-			return contentPart{}, missing(path.of("input_audio"))
-		}
-		if where, problem := sourceFault(audio, c.options.RemoteMedia); problem != "" {
-			where = path.of("input_audio" + where)
-			return contentPart{}, invalid(where, "", "Invalid value for %s: %s", where, problem)
-		}
-		raw := append([]byte(`{"type":"input_audio","input_audio":`), compactJSON(audio)...)
-		return contentPart{raw: append(raw, '}')}, nil
+		return c.readInputAudio(f)
 	case "":
-		return contentPart{}, missing(path.of("type"))
+		c.missing("type")
+		return contentPart{}
 	default:
-		return contentPart{}, invalid(path.of("type"), "", "Content of type '%s' is not supported by this deployment.", show(kind))
+		c.fault("type", "Content of type '%s' is not supported by this deployment.", show(kind))
+		return contentPart{}
 	}
-	raw := given(f, text)
+	raw := c.typed(f, text, aString)
 	if raw == nil {
-		return contentPart{}, missing(path.of(text))
+		c.missing(text)
 	}
-	if !jsonscan.IsString(raw) {
-		return contentPart{}, wrongType(path.of(text), "a string", raw)
+	return contentPart{text: jsonscan.String(raw)}
+}
+
+// readInputAudio reads sound.
+func (c *responsesCall) readInputAudio(f fieldList) contentPart {
+	const name = "input_audio"
+	audio := f.given(name)
+	if audio == nil || audio[0] != '{' {
+		c.missing(name)
+		return contentPart{}
 	}
-	return contentPart{text: jsonscan.Unquote(raw)}, nil
+	if path, problem := mediaFault(audio, inMedia, c.options.RemoteMedia); problem != "" {
+		c.badValue(name+path, "%s", problem)
+	}
+	raw := append([]byte(`{"type":"input_audio","input_audio":`), compactJSON(audio)...)
+	return contentPart{raw: append(raw, '}')}
 }
 
 // readInputImage reads an image: its address goes up as it is, if the deployment
 // allows it, and is never fetched here.
-func (c *responsesCall) readInputImage(f fieldList, path *fieldPath) (contentPart, *Error) {
+func (c *responsesCall) readInputImage(f fieldList) contentPart {
 	address := f.text("image_url")
 	if address == "" {
-		address = jsonscan.Text(given(f, "image_url"), "url")
+		address = jsonscan.Text(f.given("image_url"), "url")
 	}
-	if address == "" {
-		if given(f, "file_id") != nil {
-			return contentPart{}, invalid(path.of("file_id"), "", "Files are not supported by this deployment; send the image in image_url.")
-		}
-		return contentPart{}, missing(path.of("image_url"))
-	}
-	if problem := remoteFault(address, c.options.RemoteMedia); problem != "" {
-		where := path.of("image_url")
-		return contentPart{}, invalid(where, "", "Invalid value for %s: %s", where, problem)
+	switch {
+	case address != "":
+		c.checkAddress("image_url", address)
+	case f.given("file_id") != nil:
+		c.fault("file_id", "Files are not supported by this deployment; send the image in image_url.")
+	default:
+		c.missing("image_url")
 	}
 	detail := f.text("detail")
 	switch detail {
@@ -87,34 +89,34 @@ func (c *responsesCall) readInputImage(f fieldList, path *fieldPath) (contentPar
 	default:
 		detail = ""
 	}
-	return imagePart(address, detail), nil
+	return imagePart(address, detail)
 }
 
 // readInputFile reads a file: text, or, if the model server takes files, any
 // other kind too.
-func (c *responsesCall) readInputFile(f fieldList, path *fieldPath) (contentPart, *Error) {
+func (c *responsesCall) readInputFile(f fieldList) contentPart {
+	data := f.text("file_data")
 	for _, name := range [...]string{"file_id", "file_url"} {
-		if given(f, name) != nil && given(f, "file_data") == nil {
-			return contentPart{}, invalid(path.of(name), "", "%s is not supported by this deployment; send the file's text.", name)
+		if f.given(name) != nil && f.given("file_data") == nil {
+			c.fault(name, "%s is not supported by this deployment; send the file's text.", name)
 		}
 	}
-	data := f.text("file_data")
 	if data == "" {
-		return contentPart{}, missing(path.of("file_data"))
+		c.missing("file_data")
 	}
 	media, text, ok := dataURL(data)
-	if !ok {
-		return contentPart{}, invalid(path.of("file_data"), "", "The file_data is not a data URL: data:text/plain;base64,….")
-	}
 	name := f.text("filename")
 	switch {
+	case !ok:
+		c.fault("file_data", "The file_data is not a data URL: data:text/plain;base64,….")
 	case strings.HasPrefix(media, "text/"):
-		return contentPart{text: documentText(name, text)}, nil
+		return contentPart{text: documentText(name, text)}
 	case c.options.FileParts:
-		return filePart(fileName(name, media), data), nil
+		return filePart(name, media, data)
 	default:
-		return contentPart{}, invalid(path.of("file_data"), "", "Files of type %s are not supported by this deployment.", show(media))
+		c.fault("file_data", "Files of type %s are not supported by this deployment.", show(media))
 	}
+	return contentPart{}
 }
 
 // dataURL reads a data URL (RFC 2397): its media type, in lower case and

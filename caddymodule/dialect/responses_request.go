@@ -1,9 +1,7 @@
 package dialect
 
 import (
-	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
@@ -15,9 +13,8 @@ type responsesCall struct {
 	translation
 	items            []inputItem // the whole input, what it refers to too
 	toolItems        []int       // those of items that bring tools
-	fields           fieldList   // of the item that is looked at
 	upstreamNames    upstreamNames
-	pendingReasoning []string          // not said yet: it belongs to what follows
+	pendingReasoning []string          // belongs to what follows
 	calls            map[string]string // call ids by the ids of their items
 }
 
@@ -27,27 +24,12 @@ var _ Call = (*responsesCall)(nil)
 // input_tokens. What the client may send and a chat request cannot express is
 // dropped: clients cannot be kept from sending it.
 func decodeResponses(body []byte, env *Env) (Call, *Error) {
-	fields, err := bodyFields(body)
-	if err != nil {
-		return nil, err
-	}
 	c := new(responsesCall)
-	c.elements.ctx = env.Context
-	c.env, c.dialect = env, Responses
 	c.echo = make(map[string][]byte)
-	for _, read := range []func(fieldList) *Error{
+	err := c.decode(body, env, Responses,
 		c.readBasics, c.readUnsupported, c.readInput, c.readTools, c.readInstructions, c.readItems, c.readTrigger,
-		c.readToolChoice, c.readLimit, c.readSampling, c.readReasoning, c.readText, c.readInclude, c.readEchoed,
-	} {
-		if err := read(fields); err != nil {
-			return nil, err
-		}
-	}
-	if c.compact {
-		c.tools.clear()
-	}
-	c.complete(env, len(body))
-	return c, nil
+		c.readToolChoice, c.readLimit, c.readSampling, c.readReasoning, c.readText, c.readInclude, c.readEchoed)
+	return c, err
 }
 
 // responsesID is an id that the responses dialect allows.
@@ -59,31 +41,30 @@ func responsesID(id string) string {
 	return id
 }
 
-// readUnsupported refuses what cannot be honoured and must not be ignored.
-func (c *responsesCall) readUnsupported(fields fieldList) *Error {
+// unsupported refuses a field that cannot be honoured and must not be ignored.
+func (c *responsesCall) unsupported(name, advice string) {
+	c.fail(invalid(name, "unsupported_parameter", "Unsupported parameter: %s. %s", name, advice))
+}
+
+// readUnsupported refuses what is not supported.
+func (c *responsesCall) readUnsupported(f fieldList) {
 	for _, name := range [...]string{"conversation", "prompt"} {
-		if given(fields, name) != nil {
-			return invalid(name, "unsupported_parameter", "Unsupported parameter: %s. Send the whole conversation in input.", name)
+		if f.given(name) != nil {
+			c.unsupported(name, "Send the whole conversation in input.")
 		}
 	}
-	if on, err := c.boolean(fields, "background"); err != nil {
-		return err
-	} else if on {
-		return invalid("background", "unsupported_parameter", "Unsupported parameter: background. Responses are made while the client waits.")
+	if c.boolean(f, "background") {
+		c.unsupported("background", "Responses are created while the client waits.")
 	}
-	return nil
 }
 
 // readBasics reads model, stream, and whether the response is to be kept.
-func (c *responsesCall) readBasics(fields fieldList) *Error {
-	if err := c.readModel(fields); err != nil {
-		return err
-	}
-	keep, err := c.boolean(fields, "store")
-	if keep = keep || given(fields, "store") == nil; keep && c.env.Kept.Keeps() {
+func (c *responsesCall) readBasics(f fieldList) {
+	c.readModel(f)
+	keep := c.boolean(f, "store") || f.given("store") == nil
+	if keep && c.env.Kept.Keeps() {
 		c.keep = c.keepResponse
 	}
-	return err
 }
 
 // keepResponse has a response kept with its input and output items.
@@ -102,9 +83,6 @@ func (c *responsesCall) keepResponse(id string, body []byte, output [][]byte) {
 func withID(raw []byte, newID func(prefix string) string) []byte {
 	f := readFields(raw)
 	id, kind := f.text("id"), itemType(f)
-	if id != "" && f.text("type") != "" {
-		return raw
-	}
 	if id == "" {
 		prefix := "item_"
 		if kind == "message" {
@@ -112,139 +90,99 @@ func withID(raw []byte, newID func(prefix string) string) []byte {
 		}
 		id = newID(prefix)
 	}
-	b := jsonscan.AppendQuoted([]byte(`{"id":`), id)
-	b = jsonscan.AppendQuoted(append(b, `,"type":`...), kind)
-	for m := jsonscan.Checked(raw); m.Next(); {
-		if name := string(m.Name()); name != "id" && name != "type" {
-			b = append(append(b, ','), m.Key.Of(raw)...)
-			b = append(append(b, ':'), m.Raw()...)
-		}
-	}
-	return append(b, '}')
+	return withMembers(raw, "id", string(jsonscan.AppendQuoted(nil, id)), "type", string(jsonscan.AppendQuoted(nil, kind)))
+}
+
+// echoed returns a field that has a type, and that the response repeats.
+func (c *responsesCall) echoed(f fieldList, name string, want valueType) []byte {
+	raw := c.typed(f, name, want)
+	c.noteEcho(name, raw)
+	return raw
 }
 
 // readInstructions reads the system prompt.
-func (c *responsesCall) readInstructions(fields fieldList) *Error {
-	raw, err := c.typed(fields, "instructions", "instructions", aString)
-	if raw == nil {
-		return err
-	}
-	c.noteEcho("instructions", raw)
-	c.conversation.addSystem(jsonscan.Unquote(raw))
-	return nil
+func (c *responsesCall) readInstructions(f fieldList) {
+	c.conversation.addSystem(jsonscan.String(c.echoed(f, "instructions", aString)))
 }
 
 // readLimit reads how long the answer may be.
-func (c *responsesCall) readLimit(fields fieldList) *Error {
+func (c *responsesCall) readLimit(f fieldList) {
 	const name = "max_output_tokens"
-	raw, err := c.typed(fields, name, name, aWholeNumber)
+	raw := c.echoed(f, name, aWholeNumber)
 	if raw == nil {
-		return err
+		return
 	}
 	if n, _ := jsonscan.Integer(raw); n < 1 {
-		return invalid(name, "", "Invalid value for %s: it must be 1 or more.", name)
+		c.badValue(name, "it must be 1 or more.")
 	}
-	c.noteEcho(name, raw)
 	c.addParameter("max_tokens", raw)
-	return nil
 }
 
 // readSampling reads the parameters that the upstream takes as they are.
-func (c *responsesCall) readSampling(fields fieldList) *Error {
+func (c *responsesCall) readSampling(f fieldList) {
 	names := [...]string{"temperature", "top_p", "presence_penalty", "frequency_penalty"}
 	for _, name := range names {
-		c.noteEcho(name, given(fields, name))
+		c.noteEcho(name, f.given(name))
 	}
-	return c.addNumbers(fields, names[:]...)
+	c.addNumbers(f, names[:]...)
 }
 
 // readReasoning reads how much the model is to think.
-func (c *responsesCall) readReasoning(fields fieldList) *Error {
-	raw, err := c.typed(fields, "reasoning", "reasoning", anObject)
+func (c *responsesCall) readReasoning(f fieldList) {
+	raw := c.typed(f, "reasoning", anObject)
 	if raw == nil {
-		return err
+		return
 	}
-	effort, err := c.typed(readFields(raw), "effort", "reasoning.effort", aString)
-	if err != nil {
-		return err
-	}
-	if effort != nil {
+	if effort := c.typed(readFields(raw), "reasoning.effort", aString); effort != nil {
 		c.askEffort(effortLevel(jsonscan.Unquote(effort)))
 	}
 	c.noteEcho("reasoning", withMembers(raw, "effort", "null", "summary", "null"))
-	return nil
 }
 
 // readText reads the form that the answer is to have.
-func (c *responsesCall) readText(fields fieldList) *Error {
-	raw, err := c.typed(fields, "text", "text", anObject)
+func (c *responsesCall) readText(f fieldList) {
+	raw := c.typed(f, "text", anObject)
 	if raw == nil {
-		return err
+		return
 	}
-	f := readFields(raw)
-	format := given(f, "format")
-	if c.compact { // a summary is plain text
-		format = nil
+	text := readFields(raw)
+	if c.compact && text.given("format") != nil { // a summary is plain text
+		return
 	}
-	if format == nil {
-		if f.get("format") == nil {
-			c.noteEcho("text", withMembers(raw, "format", `{"type":"text"}`))
-		}
-		return nil
+	c.noteEcho("text", withMembers(raw, "format", `{"type":"text"}`))
+	raw = c.typed(text, "text.format", anObject)
+	if raw == nil {
+		return
 	}
-	c.noteEcho("text", raw)
-	if format[0] != '{' {
-		return wrongType("text.format", "an object", format)
-	}
-	f = readFields(format)
-	switch kind := f.text("type"); kind {
+	format := readFields(raw)
+	switch kind := format.text("type"); kind {
 	case "text":
 	case "json_object":
 		c.addParameter("response_format", []byte(`{"type":"json_object"}`))
 	case "json_schema":
-		return c.readSchema(f)
+		c.readSchema(format)
 	default:
-		return invalid("text.format.type", "", "Invalid value for text.format.type: '%s'. It must be text, json_object or json_schema.", show(kind))
+		c.badValue("text.format.type", "'%s'. It must be text, json_object or json_schema.", show(kind))
 	}
-	return nil
 }
 
 // readSchema reads the schema that the answer is to have.
-func (c *responsesCall) readSchema(format fieldList) *Error {
-	schema, err := c.typed(format, "schema", "text.format.schema", anObject)
-	if err != nil {
-		return err
-	}
+func (c *responsesCall) readSchema(f fieldList) {
+	schema := c.typed(f, "text.format.schema", anObject)
 	if schema == nil {
-		return missing("text.format.schema")
+		c.missing("text.format.schema")
 	}
-	name := format.text("name")
-	if name == "" {
-		name = "output"
-	}
-	b := jsonscan.AppendQuoted([]byte(`{"type":"json_schema","json_schema":{"name":`), name)
-	b = append(append(b, `,"schema":`...), schema...)
-	if strict := format.get("strict"); jsonscan.IsBool(strict) {
-		b = append(append(b, `,"strict":`...), strict...)
-	}
-	if description := format.get("description"); jsonscan.IsString(description) {
-		b = append(append(b, `,"description":`...), description...)
-	}
-	c.addParameter("response_format", append(b, "}}"...))
-	return nil
+	c.addSchema(f.text("name"), schema, f.get("strict"), f.get("description"))
 }
 
 // readInclude reads what the answer is to contain in addition.
-func (c *responsesCall) readInclude(fields fieldList) *Error {
+func (c *responsesCall) readInclude(f fieldList) {
 	probabilities := false
-	raw, err := c.typed(fields, "include", "include", anArray)
-	if err != nil {
-		return err
-	}
-	if raw != nil {
+	if raw := c.typed(f, "include", anArray); raw != nil {
 		for m := jsonscan.Checked(raw); m.Next(); {
 			if !jsonscan.IsString(m.Raw()) {
-				return wrongType(element("include", m.Index), "a string", m.Raw())
+				c.wrongType(element("include", m.Index), aString.name, m.Raw())
+				return
 			}
 			switch jsonscan.Unquote(m.Raw()) {
 			case "reasoning.encrypted_content":
@@ -255,63 +193,43 @@ func (c *responsesCall) readInclude(fields fieldList) *Error {
 		}
 	}
 	const most = 20
-	top, err := c.typed(fields, "top_logprobs", "top_logprobs", aWholeNumber)
-	if err != nil {
-		return err
+	top := c.echoed(f, "top_logprobs", aWholeNumber)
+	n, _ := jsonscan.Integer(top)
+	if n < 0 || n > most {
+		c.badValue("top_logprobs", "it must be between 0 and %d.", most)
 	}
-	if top != nil {
-		n, _ := jsonscan.Integer(top)
-		if n < 0 || n > most {
-			return invalid("top_logprobs", "", "Invalid value for top_logprobs: it must be between 0 and %d.", most)
-		}
-		c.noteEcho("top_logprobs", top)
-		if n == 0 {
-			top = nil
-		}
+	if c.logprobs = (probabilities || n > 0) && !c.compact; !c.logprobs {
+		return
 	}
-	if c.logprobs = (probabilities || top != nil) && !c.compact; c.logprobs {
-		c.addParameter("logprobs", []byte("true"))
-	}
-	if c.logprobs && top != nil {
+	c.addParameter("logprobs", []byte("true"))
+	if n > 0 {
 		c.addParameter("top_logprobs", top)
 	}
-	return nil
 }
 
 // readEchoed reads what is only sent back.
-func (c *responsesCall) readEchoed(fields fieldList) *Error {
-	for _, f := range [...]struct {
-		name string
-		want valueType
-	}{
-		{"parallel_tool_calls", aBool}, {"store", aBool}, {"truncation", aString}, {"metadata", anObject}, {"previous_response_id", aString},
-	} {
-		raw, err := c.typed(fields, f.name, f.name, f.want)
-		if err != nil {
-			return err
-		}
-		c.noteEcho(f.name, raw)
-	}
+func (c *responsesCall) readEchoed(f fieldList) {
+	c.parallel = string(c.echoed(f, "parallel_tool_calls", aBool))
+	c.echoed(f, "store", aBool)
+	c.echoed(f, "truncation", aString)
+	c.echoed(f, "metadata", anObject)
+	c.echoed(f, "previous_response_id", aString)
 	for _, name := range [...]string{"safety_identifier", "prompt_cache_key"} {
-		if raw := given(fields, name); jsonscan.IsString(raw) {
+		if raw := f.given(name); jsonscan.IsString(raw) {
 			c.noteEcho(name, raw)
 		}
 	}
-	if raw := given(fields, "max_tool_calls"); jsonscan.IsNumber(raw) {
+	if raw := f.given("max_tool_calls"); jsonscan.IsNumber(raw) {
 		c.noteEcho("max_tool_calls", raw)
 	}
-	if raw, ok := c.echo["parallel_tool_calls"]; ok {
-		c.parallel = string(raw)
-	}
-	return nil
 }
 
-// previousNotFound is the answer to the id of a response that is not kept.
+// previousNotFound is the error for the id of a response that is not kept.
 func previousNotFound(id string, keeps bool) *Error {
 	why := "This gateway keeps no responses"
 	if keeps {
 		why = "Responses are kept for " + strconv.Itoa(int(kept.TTL/time.Minute)) + " minutes"
 	}
-	message := []string{fmt.Sprintf("Previous response with id '%s' not found.", show(id)), why + "; send the whole conversation in input instead of previous_response_id."}
-	return invalid("previous_response_id", "previous_response_not_found", "%s", strings.Join(message, " "))
+	return invalid("previous_response_id", "previous_response_not_found",
+		"Previous response with id '%s' not found. %s; send the whole conversation in input instead of previous_response_id.", show(id), why)
 }

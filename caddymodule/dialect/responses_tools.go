@@ -90,39 +90,29 @@ func (n *upstreamNames) called(key toolKey) string {
 }
 
 // readTools reads the tools, and those that items of the input bring: they
-// come behind, and only if there is none of their name.
-func (c *responsesCall) readTools(fields fieldList) *Error {
-	raw, err := c.typed(fields, "tools", "tools", anArray)
-	if err != nil {
-		return err
-	}
-	if raw != nil {
+// come behind, and only if their name is free.
+func (c *responsesCall) readTools(f fieldList) {
+	if raw := c.typed(f, "tools", anArray); raw != nil {
 		c.reserve(raw)
-		tools := fieldPath{name: "tools"}
-		for m := jsonscan.Checked(raw); m.Next(); {
-			path := tools.element(m.Index)
-			if err := c.readTool(m.Raw(), &path, ""); err != nil {
-				return err
-			}
-		}
+		c.readToolList(f, "")
 		c.noteEcho("tools", echoedTools(raw))
 	}
+	// A tool of an item that cannot be read is left out: the item is the client's own
+	// doing, which its user cannot change.
+	c.lenient = true
 	for _, i := range c.toolItems {
-		c.readMoreTools(c.items[i])
+		c.readToolList(readFields(c.items[i].raw), "")
 	}
-	return c.elements.err
+	c.lenient = false
 }
 
-// readMoreTools reads the tools that an item brings. A tool that cannot be read
-// is left out: the item is the client's own doing, which its user cannot change.
-func (c *responsesCall) readMoreTools(item inputItem) {
-	tools := given(readFields(item.raw), "tools")
-	if tools == nil || tools[0] != '[' {
+// readToolList reads the tools in a list, or in a namespace.
+func (c *responsesCall) readToolList(f fieldList, namespace string) {
+	if tools := f.given("tools"); tools == nil || tools[0] != '[' {
 		return
 	}
-	path := item.path()
-	for m := jsonscan.Checked(tools); m.Next() && c.elements.err == nil; {
-		_ = c.readTool(m.Raw(), &path, "")
+	for list := c.objects(f, "tools"); list.next(); {
+		c.readTool(list.fields, namespace)
 	}
 }
 
@@ -131,7 +121,7 @@ func (c *responsesCall) reserve(tools []byte) {
 	for m := jsonscan.Checked(tools); m.Next(); {
 		switch kind := jsonscan.Text(m.Raw(), "type"); kind {
 		case "", "function", "custom":
-			if name := toolName(m.Raw()); name != "" {
+			if name := toolFields(m.Raw()).text("name"); name != "" {
 				c.upstreamNames.of(toolKey{name: name})
 			}
 		case localShell, shell, applyPatch:
@@ -140,94 +130,77 @@ func (c *responsesCall) reserve(tools []byte) {
 	}
 }
 
-// toolName is the name of a tool. Some clients wrap it as the chat dialect
-// does.
-func toolName(raw []byte) string { return jsonscan.String(toolFields(raw).get("name")) }
-
-// toolFields are the members of a tool, unwrapped.
+// toolFields are the members of a tool; none if it is not an object.
 func toolFields(raw []byte) fieldList {
 	if len(raw) == 0 || raw[0] != '{' {
 		return nil
 	}
-	f := readFields(raw)
-	if inner := given(f, "function"); inner != nil && inner[0] == '{' && given(f, "name") == nil {
-		return readFields(inner)
+	return unwrapped(readFields(raw))
+}
+
+// unwrapped are the members of a tool. Some clients wrap them as the chat dialect
+// does.
+func unwrapped(f fieldList) fieldList {
+	if inner, ok := f.inner("function"); ok && f.given("name") == nil {
+		return inner
 	}
 	return f
 }
 
 // readTool reads one tool. Those that the API's servers would run, and those
 // that are not known, are not there for a model of one's own.
-func (c *responsesCall) readTool(raw []byte, path *fieldPath, namespace string) *Error {
-	if err := c.elements.add(); err != nil {
-		return err
-	}
-	if raw[0] != '{' {
-		return wrongType(path.String(), "an object", raw)
-	}
-	kind := jsonscan.Text(raw, "type")
-	switch kind {
+func (c *responsesCall) readTool(f fieldList, namespace string) {
+	switch kind := f.text("type"); kind {
 	case "", "function", "custom":
-		return c.readFunction(raw, path, namespace)
+		c.readFunction(f, namespace)
 	case "namespace":
-		if namespace != "" {
-			return nil
+		c.readNamespace(f, namespace)
+	default:
+		if builtin, ok := builtinTools[kind]; ok && namespace == "" {
+			to := ToolName{Kind: builtin.kind, Name: kind}
+			c.tools.add(c.upstreamNames.of(toolKey{name: kind}), to, jsonscan.AppendQuoted(nil, builtin.description), []byte(builtin.parameters), false)
 		}
-		return c.readNamespace(raw, path)
 	}
-	if builtin, ok := builtinTools[kind]; ok && namespace == "" {
-		upstreamName := c.upstreamNames.of(toolKey{name: kind})
-		c.tools.add(upstreamName, ToolName{Kind: builtin.kind, Name: kind}, jsonscan.AppendQuoted(nil, builtin.description), []byte(builtin.parameters), false)
-	}
-	return nil
 }
 
-// readNamespace reads the tools of a namespace.
-func (c *responsesCall) readNamespace(raw []byte, path *fieldPath) *Error {
-	f := readFields(raw)
-	namespace := f.text("name")
-	if namespace == "" {
-		return missing(path.of("name"))
+// readNamespace reads the tools of a namespace that is in none itself.
+func (c *responsesCall) readNamespace(f fieldList, outer string) {
+	if outer != "" {
+		return
 	}
-	tools := given(f, "tools")
-	if tools == nil {
-		return nil
+	name := f.text("name")
+	if name == "" {
+		c.missing("name")
+		return
 	}
-	if tools[0] != '[' {
-		return wrongType(path.of("tools"), "an array", tools)
+	if c.typed(f, "tools", anArray) != nil {
+		c.readToolList(f, name)
 	}
-	inside := path.member("tools")
-	var first *Error
-	for m := jsonscan.Checked(tools); m.Next() && c.elements.err == nil; {
-		here := inside.element(m.Index)
-		if err := c.readTool(m.Raw(), &here, namespace); err != nil && first == nil {
-			first = err
-		}
-	}
-	return first
 }
 
 // readFunction reads a function, or a tool that takes free text: for the
 // upstream that is a function with one string, since chat knows nothing else.
-func (c *responsesCall) readFunction(raw []byte, path *fieldPath, namespace string) *Error {
-	f := toolFields(raw)
+func (c *responsesCall) readFunction(f fieldList, namespace string) {
+	custom := f.text("type") == "custom"
+	f = unwrapped(f)
 	name := f.text("name")
 	if name == "" {
-		return missing(path.of("name"))
+		c.missing("name")
+		return
 	}
 	to := ToolName{Name: name, Namespace: namespace}
 	upstreamName := c.upstreamNames.of(toolKey{namespace, name})
-	if jsonscan.Text(raw, "type") == "custom" {
+	if custom {
 		to.Kind = ToolCustom
 		c.tools.add(upstreamName, to, customDescription(f), []byte(customParameters), false)
-		return nil
+		return
 	}
-	parameters := given(f, "parameters")
+	parameters := f.given("parameters")
 	if parameters != nil && parameters[0] != '{' {
-		return wrongType(path.of("parameters"), "an object", parameters)
+		c.wrongType("parameters", anObject.name, parameters)
+		return
 	}
 	c.tools.add(upstreamName, to, f.get("description"), parameters, string(f.get("strict")) == "true")
-	return nil
 }
 
 // customDescription is the description of a tool with free text, as a JSON
@@ -235,7 +208,7 @@ func (c *responsesCall) readFunction(raw []byte, path *fieldPath, namespace stri
 // neither.
 func customDescription(f fieldList) []byte {
 	text := f.text("description")
-	if format := given(f, "format"); format != nil && jsonscan.Text(format, "type") == "grammar" {
+	if format := f.given("format"); jsonscan.Text(format, "type") == "grammar" {
 		syntax := jsonscan.Text(format, "syntax")
 		if syntax != "" {
 			syntax += " "

@@ -37,7 +37,7 @@ func NewSealer(secret []byte) (*Sealer, error) {
 	}
 	aead, err := chacha20poly1305.NewX(key)
 	if err != nil {
-		return nil, fmt.Errorf("making the cipher of sealed texts: %w", err)
+		return nil, fmt.Errorf("creating the cipher of sealed texts: %w", err)
 	}
 	return &Sealer{aead, nonceKey}, nil
 }

@@ -18,58 +18,125 @@ type translation struct {
 	retries      retries
 	conversation conversation
 	tools        toolset
-	choice       string // tool_choice: "", "auto" or "required"
-	parallel     string // parallel_tool_calls: "", "true" or "false"
-	elements     elements
+	choice       string        // tool_choice: "", "auto" or "required"
+	parallel     string        // parallel_tool_calls: "", "true" or "false"
 	parameters   []byte        // further members, each with a comma in front
 	effort       jsonscan.Span // of options: the degree of thinking, if one is asked for
 
 	messages []byte // the conversation as JSON, once it is complete
 	toolList []byte // the tools as JSON, nil if there are none
+
+	path     []step // of the object that is read
+	elements int    // that were read
+	err      *Error // why the request cannot be read
+	// While lenient, faults do not end the request, and are only noted.
+	lenient, faulty bool
 }
 
-// setOptions has the request and its answer treated as the deployment's model
-// server needs it.
-func (t *translation) setOptions(o compat.Options) {
-	t.options = o
-	t.conversation.keepSystem = o.InlineSystem == compat.InlineKeep
+// decode reads a request: its parts in an order, up to the first that has a fault.
+func (t *translation) decode(body []byte, env *Env, d Dialect, parts ...func(fieldList)) *Error {
+	t.env, t.dialect, t.path = env, d, make([]step, 0, 6)
+	var f fieldList
+	m := jsonscan.Object(body)
+	if m.Err() != nil {
+		return notAnObject(body)
+	}
+	for m.Next() {
+		f.note(&m)
+	}
+	if !m.Whole() {
+		return notJSON(m.Err())
+	}
+	for _, read := range parts {
+		if read(f); t.err != nil {
+			return t.err
+		}
+	}
+	t.complete(len(body))
+	return nil
 }
 
 // readModel reads model and stream, and finds the deployment's options.
-func (t *translation) readModel(fields fieldList) *Error {
-	raw, err := t.typed(fields, "model", "model", aString)
-	if err != nil {
-		return err
+func (t *translation) readModel(f fieldList) {
+	t.model = jsonscan.String(t.typed(f, "model", aString))
+	if t.model == "" {
+		t.missing("model")
 	}
-	if t.model = jsonscan.String(raw); t.model == "" {
-		return t.missing("model")
+	if t.err == nil {
+		t.options, t.err = t.env.admit(t.model)
 	}
-	options, err := t.env.admit(t.model)
-	if err != nil {
-		return err
+	t.conversation.keepSystem = t.options.InlineSystem == compat.InlineKeep
+	t.stream = t.boolean(f, "stream")
+}
+
+// hold reserves memory for bytes that are not in the body.
+func (t *translation) hold(n int) {
+	if err := t.env.hold(n); err != nil {
+		t.fail(err)
 	}
-	t.setOptions(options)
-	t.stream, err = t.boolean(fields, "stream")
-	return err
+}
+
+// checkAddress refuses an address that the model server must not fetch.
+func (t *translation) checkAddress(name, address string) {
+	if problem := remoteFault(address, t.options.RemoteMedia); problem != "" {
+		t.badValue(name, "%s", problem)
+	}
 }
 
 // addNumbers adds fields that must be numbers.
-func (t *translation) addNumbers(fields fieldList, names ...string) *Error {
+func (t *translation) addNumbers(f fieldList, names ...string) {
 	for _, name := range names {
-		raw, err := t.typed(fields, name, name, aNumber)
-		if err != nil {
-			return err
-		}
-		if raw != nil {
+		if raw := t.typed(f, name, aNumber); raw != nil {
 			t.addParameter(name, raw)
 		}
 	}
-	return nil
 }
 
 // addParameter adds a member whose value is JSON.
 func (t *translation) addParameter(name string, raw []byte) {
 	t.parameters = append(append(append(append(t.parameters, `,"`...), name...), `":`...), raw...)
+}
+
+// addSchema adds the schema that the answer is to have. strict and description are
+// JSON, and left out if they are of another type.
+func (t *translation) addSchema(name string, schema, strict, description []byte) {
+	if name == "" {
+		name = "output"
+	}
+	b := jsonscan.AppendQuoted([]byte(`{"type":"json_schema","json_schema":{"name":`), name)
+	b = append(append(b, `,"schema":`...), schema...)
+	if jsonscan.IsBool(strict) {
+		b = append(append(b, `,"strict":`...), strict...)
+	}
+	if jsonscan.IsString(description) {
+		b = append(append(b, `,"description":`...), description...)
+	}
+	t.addParameter("response_format", append(b, "}}"...))
+}
+
+// chooseMode takes a choice of tools that names none. Model servers take a named
+// choice for auto, and with "none" still show the tools to the model: so the tools
+// that are not to be called are not sent.
+func (t *translation) chooseMode(mode, name string) {
+	switch mode {
+	case "auto":
+		t.choice = mode
+	case "none":
+		t.tools.order = nil // their names stay known, for the history
+	case "required":
+		if len(t.tools.order) == 0 {
+			t.fault(name, "None of the tools is available on this deployment, so none can be required.")
+		}
+		t.choice = mode
+	default:
+		t.badValue(name, "'%s'. It must be auto, none, required or an object.", show(mode))
+	}
+}
+
+// chooseTool takes a choice that names a tool.
+func (t *translation) chooseTool(upstreamName string) {
+	t.tools.keep(func(name string) bool { return name == upstreamName })
+	t.choice = "required"
 }
 
 // askEffort asks for a degree of thinking.
@@ -94,21 +161,21 @@ func (t *translation) Retry(e *Error) Retry { return t.retries.after(e, t.DropEf
 
 // complete writes the parts of the upstream's body. size is that of the
 // client's, in bytes: the messages are mostly about as large.
-func (t *translation) complete(env *Env, size int) {
+func (t *translation) complete(size int) {
+	if t.compact {
+		t.tools.order = nil
+	}
 	t.messages = t.conversation.appendMessages(make([]byte, 0, size))
 	t.toolList = t.tools.list()
 	t.names = t.tools.names
 	t.conversation, t.tools = conversation{}, toolset{} // their text is large, and no longer needed
-	if env.Estimate != nil {
-		t.estimator = func() int { return env.Estimate(t.model, t.Prompt()) }
+	if t.env.Estimate != nil {
+		t.estimator = func() int { return t.env.Estimate(t.model, t.Prompt()) }
 	}
 }
 
 // Prompt implements Call.
 func (t *translation) Prompt() *tokens.Prompt { return tokens.NewPrompt(t.messages, t.toolList) }
-
-// PublicModel implements Call.
-func (t *translation) PublicModel() string { return t.model }
 
 // Streamed implements Call.
 func (t *translation) Streamed() bool { return t.stream }
@@ -203,9 +270,6 @@ func (s *toolset) alias(upstreamName string, to ToolName) {
 func (s *toolset) keep(ok func(upstreamName string) bool) {
 	s.order = slices.DeleteFunc(s.order, func(t offeredTool) bool { return !ok(t.upstreamName) })
 }
-
-// clear drops all tools; their names stay known, for the history.
-func (s *toolset) clear() { s.order = nil }
 
 // list is the tools as a JSON array, nil if there are none: an empty one is
 // refused by some upstreams. It uses the toolset up.

@@ -226,7 +226,7 @@ func Value(data []byte) ([]byte, error) {
 const Space = " \t\r\n"
 
 // Member is a member of an object that was checked before, the last one of its
-// name; nil if there is none, or no object.
+// name; nil if it does not exist.
 func Member(object []byte, name string) (last []byte) {
 	if len(object) == 0 || object[0] != '{' {
 		return nil

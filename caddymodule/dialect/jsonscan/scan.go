@@ -46,7 +46,7 @@ func (s *scanner) fail(i int, problem string) int {
 	return -1
 }
 
-// Err is the problem as an error for people, nil if there is none.
+// Err is the problem as an error for people, nil while all is well.
 func (s *scanner) Err() error {
 	if s.problem == "" {
 		return nil

@@ -226,40 +226,42 @@ func (v View) Keeps() bool { return v.store != nil }
 // Keep keeps a copy of a response under its id.
 func (v View) Keep(id string, r Response) { v.store.keep(ref{v.owner, id}, r) }
 
-// Response returns a kept response, whose bytes must not be changed. ok is false
-// if the request may not see it, too.
-func (v View) Response(id string) (r Response, ok bool) {
+// look calls a function with the store as it is now, unless nothing is kept.
+func (v View) look(do func(s *Store)) {
 	if v.Keeps() {
 		v.store.mu.Lock()
 		defer v.store.mu.Unlock()
 		v.store.expire()
-		if e := v.store.responses[ref{v.owner, id}]; e != nil && v.scope.Allows(e.r.Model) {
-			return e.r, true
-		}
+		do(v.store)
 	}
-	return Response{}, false
+}
+
+// Response returns a kept response, whose bytes must not be changed. ok is false
+// if the request may not see it, too.
+func (v View) Response(id string) (r Response, ok bool) {
+	v.look(func(s *Store) {
+		if e := s.responses[ref{v.owner, id}]; e != nil && v.scope.Allows(e.r.Model) {
+			r, ok = e.r, true
+		}
+	})
+	return r, ok
 }
 
 // Item returns an item of a kept response, of its input or output.
 func (v View) Item(id string) (raw []byte, ok bool) {
-	if v.Keeps() {
-		v.store.mu.Lock()
-		defer v.store.mu.Unlock()
-		v.store.expire()
-		if item, ok := v.store.items[ref{v.owner, id}]; ok && v.scope.Allows(item.in.r.Model) {
-			return item.raw, true
+	v.look(func(s *Store) {
+		if item, found := s.items[ref{v.owner, id}]; found && v.scope.Allows(item.in.r.Model) {
+			raw, ok = item.raw, true
 		}
-	}
-	return nil, false
+	})
+	return raw, ok
 }
 
 // Delete removes a response that Response returns.
 func (v View) Delete(id string) {
-	if _, ok := v.Response(id); ok {
-		v.store.mu.Lock()
-		defer v.store.mu.Unlock()
-		if e := v.store.responses[ref{v.owner, id}]; e != nil { // else it is gone since
-			v.store.remove(e)
+	v.look(func(s *Store) {
+		if e := s.responses[ref{v.owner, id}]; e != nil && v.scope.Allows(e.r.Model) {
+			s.remove(e)
 		}
-	}
+	})
 }

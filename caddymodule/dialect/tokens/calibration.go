@@ -20,7 +20,7 @@ const (
 )
 
 // Registration names a deployment as it is registered since a certain time:
-// what was learned of a former registration says nothing about this one.
+// what was learned of a former registration does not hold for this one.
 type Registration struct {
 	Account, Deployment string
 	Since               int64 // Unix time in milliseconds
@@ -55,11 +55,19 @@ type Calibration struct {
 	load    func(Registration) (Ratios, bool)
 
 	mu      sync.Mutex
-	ratios  map[Registration]*Ratios
-	current map[[2]string]Registration // by account and deployment, the newest
-	changed map[Registration]bool      // since the last Export
+	learned map[deployment]*learned
 	exact   map[promptSum]*list.Element
 	recent  list.List // of exactCount, the latest first
+}
+
+// deployment names a deployment, whenever it was registered.
+type deployment struct{ account, name string }
+
+// learned is what was learned of a deployment's newest registration.
+type learned struct {
+	since   int64
+	ratios  Ratios
+	changed bool // since the last Export
 }
 
 // exactCount is what a model server has counted.
@@ -76,9 +84,7 @@ func NewCalibration(counter *Counter, load func(Registration) (Ratios, bool)) *C
 	}
 	return &Calibration{
 		counter: counter, load: load,
-		ratios:  make(map[Registration]*Ratios),
-		current: make(map[[2]string]Registration),
-		changed: make(map[Registration]bool),
+		learned: make(map[deployment]*learned),
 		exact:   make(map[promptSum]*list.Element),
 	}
 }
@@ -112,28 +118,25 @@ func (c *Calibration) longest(sums []promptSum) (tokens, messages int) {
 func (c *Calibration) ratio(r Registration, tools bool) float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if known := c.known(r); known != nil && *known.of(tools) != 0 {
-		return *known.of(tools)
+	if l := c.known(r); l != nil && *l.ratios.of(tools) != 0 {
+		return *l.ratios.of(tools)
 	}
 	return startRatio
 }
 
 // known is what was learned of a registration; nil if it is not the newest.
-func (c *Calibration) known(r Registration) *Ratios {
-	if ratios, ok := c.ratios[r]; ok {
-		return ratios
+func (c *Calibration) known(r Registration) *learned {
+	name := deployment{r.Account, r.Deployment}
+	l := c.learned[name]
+	if l == nil || l.since < r.Since {
+		ratios, _ := c.load(r)
+		l = &learned{since: r.Since, ratios: Ratios{Plain: clampRatio(ratios.Plain), Tools: clampRatio(ratios.Tools)}}
+		c.learned[name] = l
 	}
-	name := [2]string{r.Account, r.Deployment}
-	if newest, ok := c.current[name]; ok {
-		if newest.Since > r.Since {
-			return nil
-		}
-		c.drop(newest)
+	if l.since > r.Since {
+		return nil
 	}
-	ratios, _ := c.load(r)
-	ratios.Plain, ratios.Tools = clampRatio(ratios.Plain), clampRatio(ratios.Tools)
-	c.current[name], c.ratios[r] = r, &ratios
-	return &ratios
+	return l
 }
 
 // clampRatio brings a ratio into its bounds; 0 and what is not a number stay
@@ -145,21 +148,11 @@ func clampRatio(ratio float64) float64 {
 	return min(max(ratio, minRatio), maxRatio)
 }
 
-// drop forgets a registration.
-func (c *Calibration) drop(r Registration) {
-	delete(c.ratios, r)
-	delete(c.changed, r)
-}
-
-// Remove forgets a deployment that is no longer.
-func (c *Calibration) Remove(account, deployment string) {
+// Remove forgets a deployment that was removed.
+func (c *Calibration) Remove(account, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	name := [2]string{account, deployment}
-	if r, ok := c.current[name]; ok {
-		c.drop(r)
-		delete(c.current, name)
-	}
+	delete(c.learned, deployment{account, name})
 }
 
 // canLearn reports whether a count that a model server claims for a prompt can
@@ -209,30 +202,29 @@ func (c *Calibration) learnExactly(sum promptSum, tokens int) {
 func (c *Calibration) learnRatio(r Registration, tools bool, ratio float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	known := c.known(r)
-	if known == nil {
+	l := c.known(r)
+	if l == nil {
 		return
 	}
-	mean := known.of(tools)
+	mean := l.ratios.of(tools)
 	before := *mean
-	if *mean == 0 {
-		*mean = ratio
-	} else {
-		*mean += ratioWeight * (ratio - *mean)
+	if before != 0 {
+		ratio = before + ratioWeight*(ratio-before)
 	}
-	if *mean = clampRatio(*mean); *mean != before {
-		c.changed[r] = true
-	}
+	*mean = clampRatio(ratio)
+	l.changed = l.changed || *mean != before
 }
 
-// Export gives the ratios that have changed since the last Export.
+// Export returns the ratios that have changed since the last Export.
 func (c *Calibration) Export() map[Registration]Ratios {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := make(map[Registration]Ratios, len(c.changed))
-	for r := range c.changed {
-		all[r] = *c.ratios[r]
+	all := make(map[Registration]Ratios)
+	for name, l := range c.learned {
+		if l.changed {
+			all[Registration{name.account, name.name, l.since}] = l.ratios
+			l.changed = false
+		}
 	}
-	clear(c.changed)
 	return all
 }

@@ -168,7 +168,7 @@ func TestExportAndLoad(t *testing.T) {
 		t.Errorf("loaded %d times", loads)
 	}
 	next.Remove("default", "m")
-	if len(next.ratios)+len(next.current)+len(next.changed) != 0 {
+	if len(next.learned) != 0 {
 		t.Error("a deployment that is gone is remembered")
 	}
 }

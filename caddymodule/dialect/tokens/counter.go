@@ -61,7 +61,7 @@ func (c *Counter) text(ctx context.Context, s string) (n int, ok bool) {
 		return n, true
 	}
 	if n, ok = tokenise(ctx, s); ok {
-		c.remember(key, n)
+		c.keep(key, n)
 	}
 	return n, ok
 }
@@ -109,30 +109,26 @@ func pieceEnd(s string) int {
 // known looks a text's count up.
 func (c *Counter) known(key uint64) (int, bool) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if n, ok := c.young[key]; ok {
-		return int(n), true
+	n, ok := c.young[key]
+	isOld := false
+	if !ok {
+		n, isOld = c.old[key]
 	}
-	n, ok := c.old[key]
-	if ok {
-		c.keep(key, n)
+	c.mu.Unlock()
+	if isOld {
+		c.keep(key, int(n))
 	}
-	return int(n), ok
+	return int(n), ok || isOld
 }
 
-// remember keeps a text's count.
-func (c *Counter) remember(key uint64, n int) {
+// keep puts a text's count among the young ones.
+func (c *Counter) keep(key uint64, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.keep(key, int32(n))
-}
-
-// keep puts a count among the young ones.
-func (c *Counter) keep(key uint64, n int32) {
 	if len(c.young) >= cachedTexts {
 		c.old, c.young = c.young, make(map[uint64]int32)
 	}
-	c.young[key] = n
+	c.young[key] = int32(n)
 }
 
 // Estimate is what a prompt costs by the tokenizer's count and by what models'
@@ -143,7 +139,7 @@ type Estimate struct {
 	Media  bool // so are images, sound or files, whose cost is a guess
 }
 
-// What a prompt costs besides its texts, in tokens.
+// What a prompt costs in addition to its texts, in tokens.
 const (
 	tokensPerPrompt  = 3
 	tokensPerMessage = 4
@@ -175,7 +171,7 @@ func (c *Counter) estimateFrom(ctx context.Context, p *Prompt, n int) Estimate {
 type tally struct {
 	ctx     context.Context
 	counter *Counter
-	fixed   int // tokens of what is no text
+	fixed   int // tokens of what is not text
 	counted int // tokens of the texts that were tokenised
 	bytes   int // of those
 	skipped int // bytes of the texts beyond the limit
@@ -184,7 +180,7 @@ type tally struct {
 	media   bool
 }
 
-// add adds tokens of what is no text.
+// add adds tokens of what is not text.
 func (t *tally) add(tokens int) { t.fixed += tokens }
 
 // text adds a text.

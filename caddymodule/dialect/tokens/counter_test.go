@@ -126,7 +126,7 @@ func TestEstimate(t *testing.T) {
 func TestTextCacheIsBounded(t *testing.T) {
 	c := NewCounter()
 	for i := range 3 * cachedTexts {
-		c.remember(uint64(i), 1)
+		c.keep(uint64(i), 1)
 	}
 	if n := len(c.young) + len(c.old); n > 2*cachedTexts {
 		t.Errorf("%d texts are remembered", n)

@@ -3,7 +3,6 @@ package tokens
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"hash"
 
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
@@ -46,29 +45,21 @@ type promptSum [16]byte
 // tools and its first i messages. A prompt that goes on from another begins
 // with the same ones.
 func (p *Prompt) sums(deployment string) []promptSum {
-	sums := make([]promptSum, 0, len(p.Messages)+1)
-	c := chain{hash: sha256.New()}
-	c.add([]byte(deployment))
-	sums = append(sums, c.add(p.Tools))
+	var last promptSum // of all texts so far
+	hash := sha256.New()
+	add := func(text []byte) promptSum {
+		hash.Reset()
+		hash.Write(last[:])
+		var buf [sha256.Size]byte
+		hash.Write(binary.LittleEndian.AppendUint64(buf[:0], uint64(len(text))))
+		hash.Write(text)
+		last = promptSum(hash.Sum(buf[:0])[:len(last)])
+		return last
+	}
+	add([]byte(deployment))
+	sums := append(make([]promptSum, 0, len(p.Messages)+1), add(p.Tools))
 	for _, m := range p.Messages {
-		sums = append(sums, c.add(m))
+		sums = append(sums, add(m))
 	}
 	return sums
-}
-
-// chain hashes a sequence of texts so that each beginning of it has a hash.
-type chain struct {
-	hash hash.Hash
-	last promptSum
-}
-
-// add appends a text to the sequence, and returns the hash of all so far.
-func (c *chain) add(text []byte) promptSum {
-	c.hash.Reset()
-	c.hash.Write(c.last[:])
-	var buf [sha256.Size]byte
-	c.hash.Write(binary.LittleEndian.AppendUint64(buf[:0], uint64(len(text))))
-	c.hash.Write(text)
-	c.last = promptSum(c.hash.Sum(buf[:0])[:len(promptSum{})])
-	return c.last
 }
