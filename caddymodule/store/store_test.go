@@ -96,7 +96,7 @@ func TestCreateKeyErrors(t *testing.T) {
 		{account, "a\nb", "*", store.ErrInvalid, "cannot be printed"},
 		{account, "\xff", "*", store.ErrInvalid, "cannot be printed"},
 		{account, strings.Repeat("x", 129), "*", store.ErrInvalid, "129 bytes"},
-		{account, "x", "", store.ErrInvalid, `say "*"`},
+		{account, "x", "", store.ErrInvalid, `"*" allows all`},
 		{account, "x", "a b", store.ErrInvalid, "contains ' '"},
 		{"nobody", "x", "*", store.ErrNotFound, `no account "nobody"`},
 		{"", "x", "*", store.ErrNotFound, "no account"},
