@@ -72,7 +72,8 @@ func countLostEvents(reason string, n int) { eventsLostTotal.WithLabelValues(rea
 func registerMetrics(reg prometheus.Registerer, g *gateway.Gateway) error {
 	for _, c := range []prometheus.Collector{
 		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal, signInFailuresTotal, queueRejectedTotal,
-		eventsLostTotal, live{g},
+		eventsLostTotal,
+		live{g},
 	} {
 		var already prometheus.AlreadyRegisteredError
 		if err := reg.Register(c); err != nil && !errors.As(err, &already) {

@@ -268,18 +268,3 @@ func (c *completion) broken(err error) *dialect.Error {
 		return dialect.UpstreamReset(c.exchange.Deployment)
 	}
 }
-
-// upstreamHeader is the header of the upstream's request. Nothing of the
-// client's goes through but trace context (W3C Trace Context §3).
-func upstreamHeader(client http.Header, stream bool) http.Header {
-	h := http.Header{"Content-Type": contentJSON, "Accept": contentJSON}
-	if stream {
-		h["Accept"] = contentEventStream
-	}
-	for _, name := range [...]string{"Traceparent", "Tracestate"} {
-		if v := client[name]; v != nil {
-			h[name] = v
-		}
-	}
-	return h
-}

@@ -18,9 +18,12 @@
 //
 // # Layout
 //
-// Every record is JSON with its version, "v":1, under one of the keys below. A
-// kind of records is a type, the kind that describes it, one line in viewed and one
-// in records.
+// Every record is JSON with its version, "v":1, under one of the keys below. A new
+// kind of records needs its type and its kind, in a file of its own; a directory, a
+// line in viewed and one in records (kinds.go); the prefix of its ids (ids.go); a
+// KindX if subscribers see it (records.go); and, where they apply, a line in
+// accountDirs (it ends with its account), in ended (sweep.go: it ends by the clock)
+// and in splitPath (it has no owner).
 //
 //	accounts/ID                     account
 //	calibrations/ACCOUNT/NAME       what was learned about counting the deployment's tokens

@@ -41,7 +41,7 @@ type record interface {
 type key struct{ owner, id string }
 
 // kind is one kind of records: where they are, how they are read, and what the
-// view does with them. All kinds are in kinds.go.
+// view does with them. The package comment lists what a new kind needs.
 type kind[R any, P interface {
 	*R
 	record

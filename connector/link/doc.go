@@ -1,5 +1,5 @@
 // Package link is the tunnel protocol between a gateway and its connectors,
-// both ends of it. It is the only package that both programs share.
+// both ends of it.
 //
 // # Transport
 //

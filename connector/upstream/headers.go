@@ -9,8 +9,9 @@ import (
 // identity is shared by all requests and never changed.
 var identity = []string{"identity"}
 
-// notForUpstream reports whether a model server does not need a request field. Such
-// fields describe the client, carry its secrets, or steer proxies on the way.
+// notForUpstream reports whether a request field is not passed to the model server:
+// all but these describe the client, carry its secrets, or steer proxies on the way.
+// The gateway has a list of its own, in serve/headers.go.
 func notForUpstream(name string) bool {
 	switch name {
 	case "Accept", "Accept-Encoding", "Authorization", "Content-Type", "Traceparent", "Tracestate", "User-Agent":
