@@ -133,7 +133,7 @@ func TestRegisterOnSeveral(t *testing.T) {
 		t.Errorf("a bound that is no number: status %d, want 400", w.Code)
 	}
 	has(t, w.Body.String(), "is a number", `value="four"`, `value="`+cellar.ID+`" checked`)
-	has(t, mainOf(g.page("/console/connectors/"+attic.ID+"/remove")), "These models go through it", "<li>qwen3</li>")
+	has(t, mainOf(g.page("/console/connectors/"+attic.ID+"/remove")), "These models use it", "<li>qwen3</li>")
 }
 
 // The switches of a model: the form sets them and shows them again, and what is

@@ -103,7 +103,7 @@ func TestTokenEnds(t *testing.T) {
 	if w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), `The management token \"deploy\" ended on`) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
-	has(t, h.in(h.user(store0, "eve")).page("/console/settings"), "deploy", ">ended<")
+	has(t, h.in(h.user(store0, "eve")).page("/console/settings"), "deploy", ">expired<")
 }
 
 // The page that revokes a token shows what it leaves behind, and can end that.

@@ -78,7 +78,7 @@ func (g *gateway) pairing(state string) store.Pairing {
 
 func TestSetupFromTheBeginning(t *testing.T) {
 	g := newGateway(t)
-	has(t, mainOf(g.page("/console/start")), "0 of 4 done", "Start pairing", "Once a model is registered")
+	has(t, mainOf(g.page("/console/start")), "0 of 4 done", "Start pairing", "Register a model to get a command")
 	code := g.code()
 	page := html.UnescapeString(mainOf(g.page("/console/start")))
 	has(t, page, `connector" pair https://gw.example.com `+code+" --upstream http://localhost:11434", `connector.exe" pair 'https://gw.example.com' `+code,
@@ -150,7 +150,7 @@ func TestPairingAgain(t *testing.T) {
 	has(t, page, "A connector named vm is offline", `<button class="button button-primary">Approve as new<`, "/console/pairings/"+id+"/replace?connector="+before.ID, ">Replace vm…<")
 	lacks(t, page, `name="replace"`) // not by one click
 	page = mainOf(g.page("/console/pairings/" + id + "/replace?connector=" + before.ID + "&back=connectors"))
-	has(t, page, "Replace vm?", g.pairing(store.PairingPending).Device.Fingerprint, "The connector now", "The device that waits", `name="replace" value="`+before.ID+`"`, `href="/console/connectors"`)
+	has(t, page, "Replace vm?", g.pairing(store.PairingPending).Device.Fingerprint, "The connector now", "The waiting device", `name="replace" value="`+before.ID+`"`, `href="/console/connectors"`)
 	if w := g.get("/console/pairings/" + id + "/replace?connector=con_nosuch"); w.Code != http.StatusBadRequest {
 		t.Errorf("comparing with nobody: status %d", w.Code)
 	}
