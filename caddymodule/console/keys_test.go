@@ -45,8 +45,8 @@ func TestKeyFaults(t *testing.T) {
 		texts            []string
 	}{
 		{"no name", "", "qwen*", []string{"empty", `value="qwen*"`}},
-		{"no scope", "laptop", "", []string{"* for all of them", `value="laptop"`}},
-		{"blank scope", "laptop", "  ", []string{"* for all of them", `value="laptop"`}},
+		{"no scope", "laptop", "", []string{"* allows all", `value="laptop"`}},
+		{"blank scope", "laptop", "  ", []string{"* allows all", `value="laptop"`}},
 		{"empty pattern", "laptop", "a,,b", []string{"extra comma", `value="laptop"`, `value="a,,b"`}},
 		{"hostile scope", "laptop", mean, []string{html.EscapeString("<script>")}},
 		{"unprintable name", "a\x01b", "*", []string{"cannot be printed"}},
