@@ -132,7 +132,7 @@ func TestRegisterOnSeveral(t *testing.T) {
 	if w.Code != http.StatusBadRequest {
 		t.Errorf("a bound that is no number: status %d, want 400", w.Code)
 	}
-	has(t, w.Body.String(), "is a number", `value="four"`, `value="`+cellar.ID+`" checked`)
+	has(t, w.Body.String(), "must be a number", `value="four"`, `value="`+cellar.ID+`" checked`)
 	has(t, mainOf(g.page("/console/connectors/"+attic.ID+"/remove")), "These models use it", "<li>qwen3</li>")
 }
 
