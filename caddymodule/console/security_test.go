@@ -287,8 +287,8 @@ func TestForms(t *testing.T) {
 	h := newHouse(t)
 	b := h.in(h.user(store0, "ada"))
 	b.refused(b.post("/console/keys", "name", strings.Repeat("x", maxForm)), http.StatusRequestEntityTooLarge, "too large")
-	b.refused(h.browser().post("/console/sign-in", "name", strings.Repeat("x", maxForm)), http.StatusRequestEntityTooLarge, "larger")
-	b.refused(b.request(http.MethodPost, "/console/sign-in/passkey", `{"ceremony":"`+strings.Repeat("x", maxForm)+`"}`, asJSON), http.StatusRequestEntityTooLarge, "larger")
+	b.refused(h.browser().post("/console/sign-in", "name", strings.Repeat("x", maxForm)), http.StatusRequestEntityTooLarge, "too large")
+	b.refused(b.request(http.MethodPost, "/console/sign-in/passkey", `{"ceremony":"`+strings.Repeat("x", maxForm)+`"}`, asJSON), http.StatusRequestEntityTooLarge, "too large")
 	b.refused(b.request(http.MethodPost, "/console/keys", "name=%zz"), http.StatusBadRequest, "could not be read")
 	if n := len(h.store.Keys(store0)); n != 0 {
 		t.Errorf("%d keys were made", n)
