@@ -135,7 +135,7 @@ func TestTrial(t *testing.T) {
 
 		{"empty", events(role, stop, done), 0, 0, 0, "", "the model's answer is empty; is it a chat model?"},
 		{"no events", events(), 0, 0, 0, "", "the model server stopped before the answer was complete"},
-		{"tokens that are no text", events(stop, usage, done), 11, 0, 0, "", "produced 11 tokens and none of them is text"},
+		{"tokens that are no text", events(stop, usage, done), 11, 0, 0, "", "produced 11 tokens, but no text"},
 		{"ends in the middle", events("wait", hello), 1, 100, 10, "Hel", "the model server stopped before the answer was complete"},
 		{"broken off", events("wait", hello, "abort"), 1, 100, 10, "Hel", "the model server closed the connection early"},
 		{"broken off before", events("abort"), 0, 0, 0, "", "the model server closed the connection early"},
@@ -175,8 +175,8 @@ func TestTrialOfTools(t *testing.T) {
 		reason string
 	}{
 		{"works", goodCall, manage.ToolsWork, ""},
-		{"words", words("stop"), manage.ToolsNo, "in words"},
-		{"not done", words("length"), manage.ToolsUnknown, "not done after 512 tokens"},
+		{"words", words("stop"), manage.ToolsNo, "with text"},
+		{"not done", words("length"), manage.ToolsUnknown, "did not finish within 512 tokens"},
 		{"made up tool", call("get_wether", `{}`), manage.ToolsNo, `called "get_wether", which is not one of its tools`},
 		{"broken arguments", call("get_weather", `{"city":`), manage.ToolsNo, "arguments"},
 		{"no arguments", call("get_weather", ``), manage.ToolsNo, "arguments"},
@@ -186,7 +186,7 @@ func TestTrialOfTools(t *testing.T) {
 		{"fails", answer(500, "application/json", `{"error":{"message":"overloaded"}}`), manage.ToolsUnknown, "HTTP 500: overloaded"},
 		{"not JSON", answer(200, "text/html", `<html>`), manage.ToolsUnknown, "answer is empty"},
 		{"no choices", answer(200, "application/json", `{"choices":[]}`), manage.ToolsUnknown, "no choices"},
-		{"broken off", func(http.ResponseWriter, *http.Request) { abort() }, manage.ToolsUnknown, "broke off"},
+		{"broken off", func(http.ResponseWriter, *http.Request) { abort() }, manage.ToolsUnknown, "closed the connection early"},
 		{"huge", answer(200, "application/json", `{"x":"`+strings.Repeat("x", 2<<20)+`"}`), manage.ToolsUnknown, "no valid JSON object"},
 	}
 	for _, tt := range tests {

@@ -47,7 +47,7 @@ func TestUpstreamModels(t *testing.T) {
 		{"refused", answer(401, "application/json", `{"error":{"message":"wrong key"}}`), nil, "refused the connector's credentials"},
 		{"an error page", answer(502, "text/html", `<html>bad</html>`), nil, "the model server answered HTTP 502: bad"},
 		{"error text with control characters", answer(500, "text/plain", "\x1b[31mred\n\nline"), nil, "HTTP 500: [31mred line"},
-		{"broken off", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"data":`); abort() }, nil, "broke off"},
+		{"broken off", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"data":`); abort() }, nil, "closed the connection early"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -81,8 +81,8 @@ func TestUpstreamModelsOfSeveral(t *testing.T) {
 		link.ErrRefused:       `refused the request`,
 		link.ErrTunnelLost:    `tunnel of connector "home" was lost`,
 		link.ErrNotSent:       `tunnel of connector "home" was lost`,
-		link.ErrUpstreamReset: `broke off`,
-		link.ErrMalformed:     `on its way to the model server: malformed`,
+		link.ErrUpstreamReset: `closed the connection early`,
+		link.ErrMalformed:     `request to the model server failed: malformed`,
 	} {
 		home.err = fmt.Errorf("wrapped: %w", err)
 		if errors.Is(err, link.ErrMalformed) {
