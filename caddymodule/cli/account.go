@@ -72,7 +72,7 @@ func limitFlags(f *pflag.FlagSet) {
 	}
 }
 
-// limitFields returns the limits that are given.
+// limitFields returns the given limits.
 func limitFields(in *invocation) fields {
 	body := fields{}
 	for _, name := range store.LimitNames() {
@@ -83,5 +83,5 @@ func limitFields(in *invocation) fields {
 	return body
 }
 
-// limitFlag is the flag of a limit, such as max-keys.
+// limitFlag returns the flag of a limit, such as max-keys.
 func limitFlag(name string) string { return strings.ReplaceAll(name, "_", "-") }

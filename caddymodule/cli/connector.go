@@ -104,8 +104,8 @@ old one is valid until the connector comes with the new one.`,
 	}, printRotatedConnector),
 }
 
-// printRotatedConnector prints the result of a rotation. One that the connector
-// cannot take part in is an error: it needs the user.
+// printRotatedConnector prints the result of a rotation. If the connector cannot save
+// the token, it returns an error.
 func printRotatedConnector(in *invocation, r manage.RotatedConnector) error {
 	show := showCommand(r.ID, in.text("account"))
 	switch r.State {
@@ -136,7 +136,7 @@ is valid until it has it. To bring it there by hand:
 	return nil
 }
 
-// showCommand prints a new token of a connector.
+// showCommand returns the command that prints a new token of a connector.
 func showCommand(id, account string) string {
 	command := "caddy gateway connector rotate " + id + " --show"
 	if account != "" && account != store.DefaultAccount {
@@ -145,7 +145,7 @@ func showCommand(id, account string) string {
 	return command
 }
 
-// tokenState is the state of a connector's token in a table.
+// tokenState returns the state of a connector's token for a table.
 func (e environment) tokenState(c manage.Connector) string {
 	switch {
 	case c.Rotation != nil && c.Rotation.ByHand:
@@ -160,8 +160,8 @@ func (e environment) tokenState(c manage.Connector) string {
 	return ""
 }
 
-// printRotationProblems prints below a table of connectors what to do about
-// those that cannot keep their new tokens.
+// printRotationProblems prints the fix for connectors that cannot save their new
+// tokens.
 func printRotationProblems(in *invocation, connectors []manage.Connector) {
 	for _, c := range connectors {
 		if c.Rotation != nil && c.Rotation.Problem != "" {

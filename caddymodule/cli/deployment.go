@@ -114,7 +114,7 @@ func deploymentRequest(in *invocation) (request, error) {
 	return request{http.MethodPut, itemPath("/deployments", in.arg), body}, nil
 }
 
-// optionsHelp explains the options, one under the other.
+// optionsHelp returns the help of the options.
 func optionsHelp() string {
 	var b strings.Builder
 	for i, o := range compat.All() {

@@ -78,13 +78,13 @@ func keyRequest(in *invocation) (request, error) {
 		return request{}, err
 	}
 	if in.Flags().Changed("scope") && in.text("scope") == "" {
-		// For example an unset variable of a script: that must not mean all.
+		// An unset variable of a script must not mean "all".
 		return request{}, usagef(`--scope is empty; for all deployments write --scope "*", or leave it out`)
 	}
 	return request{http.MethodPost, "/keys", in.flagFields("name", "scope")}, nil
 }
 
-// removeKey deletes a key, twice if it is valid: the first time only revokes it.
+// removeKey deletes a key, twice if it is active: the first request only revokes it.
 func removeKey(in *invocation) error {
 	c, err := in.client()
 	if err != nil {

@@ -99,7 +99,7 @@ is for a machine that lost its configuration, or was set up again.`,
 	}},
 }
 
-// pairingRow is a line of the list.
+// pairingRow returns a row of the list.
 func pairingRow(in *invocation, p manage.Pairing) []string {
 	ends := in.env.in(p.ExpiresAt)
 	if p.DecidedAt != nil {
@@ -118,8 +118,8 @@ func pairingRow(in *invocation, p manage.Pairing) []string {
 	return []string{p.ID, p.Code, state, d.Hostname, d.OS, d.Version, d.Address, d.Fingerprint, strings.Join(d.Upstreams, ","), ends}
 }
 
-// printPairingNotes prints how a machine that is paired again gets its old place,
-// and that many wrong codes are tried.
+// printPairingNotes prints how to replace the connector of a machine that is paired
+// again, and a warning while many wrong codes are tried.
 func printPairingNotes(in *invocation, pairings []manage.Pairing) {
 	for _, p := range pairings {
 		if n := p.Namesake; n != nil {
@@ -133,7 +133,7 @@ func printPairingNotes(in *invocation, pairings []manage.Pairing) {
 	}
 }
 
-// approval is the request that approves a device.
+// approval returns the request that approves a device.
 func approval(in *invocation) (request, error) {
 	body := in.flagFields("name", "replace")
 	if body["name"] != nil && body["replace"] != nil {
@@ -151,13 +151,13 @@ func approval(in *invocation) (request, error) {
 	return request{http.MethodPost, "/pairings/approve", body}, err
 }
 
-// fingerprint returns the fingerprint that the device must have: the given one,
-// or that of the device that waits, once it has been compared; "" with --yes.
+// fingerprint returns the fingerprint that the device must have: the given one, or
+// that of the waiting device after the user has compared it; "" with --yes.
 func (in *invocation) fingerprint(pairing string) (string, error) {
 	given := in.text("fingerprint")
 	switch {
 	case in.Flags().Changed("fingerprint") && strings.TrimSpace(given) == "":
-		// For example an unset variable of a script: that must not mean any.
+		// An unset variable of a script must not mean "any".
 		return "", usagef("--fingerprint is empty; give what the device shows, or --yes to approve whatever waits")
 	case given != "" || in.is("yes"):
 		return given, nil
@@ -183,8 +183,7 @@ func (in *invocation) fingerprint(pairing string) (string, error) {
 	return d.Fingerprint, err
 }
 
-// pairing returns the argument: a claim code as it was made, or the id of a
-// pairing.
+// pairing returns the argument: a normalized claim code, or the id of a pairing.
 func (in *invocation) pairing() (string, error) {
 	if strings.HasPrefix(in.arg, "pair_") {
 		return in.arg, nil
@@ -196,7 +195,7 @@ func (in *invocation) pairing() (string, error) {
 	return code, nil
 }
 
-// deviceName is the device of a pairing in a sentence.
+// deviceName describes the device of a pairing.
 func deviceName(p manage.Pairing) string {
 	if p.Device == nil {
 		return "The device"

@@ -50,8 +50,7 @@ func printStatus(in *invocation, s manage.Status) error {
 	return nil
 }
 
-// deploymentsText counts deployments: those that can answer, and the others by
-// state.
+// deploymentsText counts the available deployments, and the others by state.
 func deploymentsText(n manage.DeploymentCount) string {
 	text := fmt.Sprintf("%d, %d available", n.Total, n.Available)
 	if degraded := n.States[health.Degraded]; degraded > 0 {

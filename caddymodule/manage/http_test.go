@@ -18,8 +18,8 @@ var errorTests = []struct {
 	status                   int
 	text                     string // part of the error
 }{
-	{"unknown path", "GET", "/nothing", "", 404, "nothing at /nothing"},
-	{"root", "GET", "/", "", 404, "nothing at /"},
+	{"unknown path", "GET", "/nothing", "", 404, "unknown path /nothing"},
+	{"root", "GET", "/", "", 404, "unknown path /"},
 	{"wrong method", "PATCH", key, "", 405, "use GET, POST"},
 	{"wrong method of an item", "GET", "/keys/x", "", 405, "use DELETE"},
 	{"wrong method of status", "POST", "/status", "{}", 405, "use GET"},

@@ -158,7 +158,7 @@ func TestUpRegister(t *testing.T) {
 		t.Errorf("models = %q, want %q", ready.Models, want)
 	}
 	wantNotes(t, ready.Notes,
-		`model "elsewhere" is not registered: the deployment of that name leads to another connector`,
+		`model "elsewhere" is not registered: the deployment of that name uses another connector`,
 		`model "/m/My Model.gguf" is registered as My-Model.gguf`,
 		`model "/n/My Model.gguf" is not registered`,
 		`model "日本語" is not registered`)

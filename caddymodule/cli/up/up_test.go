@@ -15,7 +15,7 @@ func TestUpModelServerErrors(t *testing.T) {
 	tests := []struct{ name, connect, want string }{
 		{"nothing there", closedServer(t), "no model server answers at"},
 		{"no models", serveModels(t, 200, `{"data":[]}`), "has no models"},
-		{"a gateway", serveModels(t, 401, `{}`), "asks for an API key"},
+		{"a gateway", serveModels(t, 401, `{}`), "requires an API key"},
 		{"a web page", serveModels(t, 200, `<html>`), "not usable as a model server"},
 		{"not a URL", "http://a b", "is not the base URL of a model server"},
 	}
