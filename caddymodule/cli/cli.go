@@ -62,9 +62,9 @@ func commands(host up.Host) command {
 		long: `Manages the model gateway: API keys, connectors, deployments, and the users and
 management tokens of its console.
 
-All commands but "up" talk to the running Caddy through its admin endpoint.
-Name it with --address, or let --config find it; without either it is the
-default one (localhost:2019, or $CADDY_ADMIN), or else that of "up".`,
+All commands but "up" connect to the admin endpoint of the running Caddy. Set it
+with --address, or take it from a file with --config. The default is
+localhost:2019 or $CADDY_ADMIN; if nothing answers there, that of "up".`,
 		example: `  caddy gateway up
   caddy gateway setup-link
   caddy gateway pairing start
@@ -106,7 +106,7 @@ func build(cmd *cobra.Command, c command, env environment) {
 	if !c.local {
 		cmd.Flags().Bool("json", false, "Print JSON instead of text")
 		cmd.Flags().String("address", "", "The address of Caddy's admin endpoint")
-		cmd.Flags().StringP("config", "c", "", "Configuration file to find the admin endpoint in")
+		cmd.Flags().StringP("config", "c", "", "Configuration file with the admin endpoint")
 		cmd.Flags().StringP("adapter", "a", "", "Name of the adapter for --config")
 	}
 	name := c.argument()

@@ -17,14 +17,14 @@ import (
 var pairingCommands = command{
 	use: "pairing", short: "Pairs connectors by a claim code",
 	long: `Pairs connectors by a claim code: the gateway creates a code, the machine of the
-model server shows it, and a person approves that machine. No token is copied.`,
+model server uses it, and a person approves that machine. No token is copied.`,
 	example: `  caddy gateway pairing start
   caddy gateway pairing list
   caddy gateway pairing approve PAIR-7K3M-Q9TX`,
 	commands: []command{{
 		use: "start", short: "Creates a claim code for one device",
-		long: `Creates a claim code for one device, good for 15 minutes, and prints what to run on
-the machine of the model server. The device then waits for its approval.`,
+		long: `Creates a claim code for one device, valid for 15 minutes, and prints the command for
+the machine of the model server. The device then waits for approval.`,
 		example: `  caddy gateway pairing start
   caddy gateway pairing start --json`,
 		account: true,
@@ -33,13 +33,12 @@ the machine of the model server. The device then waits for its approval.`,
 		}, func(in *invocation, p manage.Pairing) error {
 			in.printf(`The claim code is %s. It works once, and expires %s.
 
-On the machine of the model server, run this; --upstream is where the model
-server listens:
+On the machine of the model server, run this command; --upstream is the address of
+the model server:
 
   connector pair %s %s --upstream http://localhost:11434
 
-It prints a fingerprint and waits. Let the device in; this asks whether the
-fingerprint is the same:
+It prints a fingerprint and waits. Compare the fingerprint and approve the device:
 
   caddy gateway pairing approve %s
 `, p.Code, in.env.in(p.ExpiresAt), in.url(), p.Code, p.Code)
@@ -54,14 +53,14 @@ fingerprint is the same:
 	}.command(), {
 		use:   "approve CODE_OR_ID [--fingerprint F] [--name NAME | --replace NAME_OR_ID]",
 		short: "Approves a waiting device",
-		long: `Approves a waiting device, as a connector. The device prints a fingerprint: give
-it as --fingerprint, so that no other device gets in. Without it, the command shows
-the device that waits, and asks on the terminal whether it is the same; a script
-that does not care uses --yes.
+		long: `Approves a waiting device as a connector. The device prints a fingerprint: pass it
+as --fingerprint, so that no other device is approved. Without it, the command
+shows the waiting device and asks on the terminal whether the fingerprints match.
+--yes skips the comparison.
 
-With --replace it gets the place of an existing connector: the id, the name and
-the deployments stay, the old tunnel is closed, and the old token is invalid. It
-is for a machine that lost its configuration, or was set up again.`,
+With --replace it replaces an existing connector: the id, the name and the
+deployments stay, the old tunnel is closed, and the old token is invalid. It is
+for a machine that lost its configuration, or was set up again.`,
 		example: `  caddy gateway pairing approve PAIR-7K3M-Q9TX
   caddy gateway pairing approve PAIR-7K3M-Q9TX --fingerprint "3f9a 07c2 b1d4 5e60" --name workstation
   caddy gateway pairing approve PAIR-7K3M-Q9TX --replace workstation`,
@@ -75,9 +74,9 @@ is for a machine that lost its configuration, or was set up again.`,
 		run: operation(approval, func(in *invocation, p manage.Pairing) error {
 			as := "as connector " + p.Connector
 			if p.Replaced {
-				as = "in the place of connector " + p.Connector
+				as = "in place of connector " + p.Connector
 			}
-			in.printf("%s is approved, %s. It comes online by itself, if it still waits.\n", deviceName(p), as)
+			in.printf("%s is approved %s. If it is still waiting, it connects by itself.\n", deviceName(p), as)
 			return nil
 		}),
 	}, {
@@ -123,12 +122,12 @@ func pairingRow(in *invocation, p manage.Pairing) []string {
 func printPairingNotes(in *invocation, pairings []manage.Pairing) {
 	for _, p := range pairings {
 		if n := p.Namesake; n != nil {
-			in.printf("\nA connector named %s is %s. If this is the same machine, let it have that place:\n\n"+
+			in.printf("\nA connector named %s is %s. If this is the same machine, replace that connector:\n\n"+
 				"  caddy gateway pairing approve %s --replace %s\n", printable(n.Name), n.State, cmp.Or(p.Code, p.ID), n.ID)
 		}
 	}
 	if slices.ContainsFunc(pairings, func(p manage.Pairing) bool { return p.Limited }) {
-		in.printf("\nMany wrong claim codes are being tried from many networks, so that some codes are\n" +
+		in.printf("\nMany wrong claim codes are being tried from many networks, so some codes are\n" +
 			"refused unchecked. A device that is refused may have to try again.\n")
 	}
 }
@@ -158,7 +157,7 @@ func (in *invocation) fingerprint(pairing string) (string, error) {
 	switch {
 	case in.Flags().Changed("fingerprint") && strings.TrimSpace(given) == "":
 		// An unset variable of a script must not mean "any".
-		return "", usagef("--fingerprint is empty; give what the device shows, or --yes to approve whatever waits")
+		return "", usagef("--fingerprint is empty; pass the fingerprint that the device shows, or --yes to skip the comparison")
 	case given != "" || in.is("yes"):
 		return given, nil
 	}
@@ -172,13 +171,13 @@ func (in *invocation) fingerprint(pairing string) (string, error) {
 	}
 	i := slices.IndexFunc(pairings, func(p manage.Pairing) bool { return p.ID == pairing || p.Code == pairing })
 	if i < 0 || pairings[i].Device == nil {
-		return "", errors.New("no device waits with this code; `caddy gateway pairing list` shows those that do, also by id")
+		return "", errors.New("no device waits with this code; `caddy gateway pairing list` shows the waiting devices and their ids")
 	}
 	d := pairings[i].Device
 	in.warnf("%s waits at %s. Its fingerprint is\n\n  %s\n\n", printable(d.Hostname), printable(d.Address), printable(d.Fingerprint))
-	err = in.env.confirm(in.Command, "Does its terminal show the same one?")
+	err = in.env.confirm(in.Command, "Does its terminal show the same fingerprint?")
 	if errors.Is(err, errNoTerminal) {
-		err = usagef("no terminal to ask on; add --fingerprint with what the device shows, or --yes")
+		err = usagef("no terminal to ask on; add --fingerprint with the fingerprint that the device shows, or --yes")
 	}
 	return d.Fingerprint, err
 }
@@ -190,7 +189,7 @@ func (in *invocation) pairing() (string, error) {
 	}
 	code, ok := store.NormalizeCode(in.arg)
 	if !ok {
-		return "", usagef("that is neither a claim code, such as PAIR-7K3M-Q9TX, nor the id of a pairing; usage: %s", in.UseLine())
+		return "", usagef("the argument is neither a claim code, such as PAIR-7K3M-Q9TX, nor the id of a pairing; usage: %s", in.UseLine())
 	}
 	return code, nil
 }

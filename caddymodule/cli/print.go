@@ -100,7 +100,7 @@ func (e environment) end(at *time.Time) string {
 	case e.now().Before(*at):
 		return e.in(*at)
 	}
-	return "ended " + e.ago(at)
+	return "expired " + e.ago(at)
 }
 
 // date returns the local day and minute of t.

@@ -39,7 +39,7 @@ func printStatus(in *invocation, s manage.Status) error {
 	}
 	row("Connectors", "%d, %d online", s.Connectors.Total, s.Connectors.Online)
 	row("Deployments", "%s", deploymentsText(s.Deployments))
-	row("Keys", "%d valid, %d revoked", s.Keys.Active, s.Keys.Revoked)
+	row("Keys", "%d active, %d revoked", s.Keys.Active, s.Keys.Revoked)
 	c := s.Counters
 	row("Tunnels", "%d opened, %d replaced, %d denied, %d rejected", c.Connected, c.Replaced, c.Denied, c.Rejected)
 	row("Requests", "%d, %d without an answer", c.Requests, c.Failed)
