@@ -177,7 +177,7 @@ var commandTests = []struct {
 	{"key_remove_json", "key remove key_1 --json --account team", ok("DELETE /model_gateway/keys/key_1?account=team", strings.Replace(revokedKeyJSON, "}", `,"removed":true}`, 1))},
 	{"key_revoke", "key revoke key_1", ok("DELETE /model_gateway/keys/key_1", keyJSON)},
 	{"key_revoke_unknown", "key revoke key_1", map[string]adminAnswer{
-		"DELETE /model_gateway/keys/key_1": {404, `{"error":"there is no key \"key_1\""}`},
+		"DELETE /model_gateway/keys/key_1": {404, `{"error":"key \"key_1\" not found in account \"default\""}`},
 	}},
 	{"key_revoke_no_id", "key revoke", nil},
 	{"connector_create", "connector create --name home", ok("POST /model_gateway/connectors", `{"id":"con_1","name":"home","tunnel_token":"ptt_EXAMPLE"}`)},

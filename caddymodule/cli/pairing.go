@@ -108,7 +108,7 @@ func pairingRow(in *invocation, p manage.Pairing) []string {
 	}
 	state := p.State
 	if p.State == store.PairingPending && !p.Connected {
-		state += ", away"
+		state += ", disconnected"
 	}
 	var d store.Device
 	if p.Device != nil {
