@@ -15,7 +15,7 @@ const (
 	rotationShownJSON = `{"id":"con_1","name":"rack","state":"by_hand","since":"2026-05-02T11:59:00Z","tunnel_token":"ptt_EXAMPLE"}`
 )
 
-// withRotation is a connector of which a list says more.
+// withRotation returns a listed connector with more fields.
 func withRotation(connector, more string) string {
 	return strings.Replace(connector, `"state"`, more+`,"state"`, 1)
 }
@@ -45,7 +45,7 @@ var rotateTests = []struct {
 	}, ",")+"]")},
 }
 
-// Only a yes is one.
+// Only "y" and "yes" confirm.
 func TestConfirmation(t *testing.T) {
 	for input, want := range map[string]error{
 		"y\n": nil, "Yes\r\n": nil, "YES": nil,

@@ -101,7 +101,7 @@ func TestKeyRevoke(t *testing.T) {
 	}
 	g.moved(g.post(path), "/console/keys")
 	if live, ok := g.store.FindKey(secret); ok && !live.Revoked() {
-		t.Error("the page says that the key is revoked, but it works")
+		t.Error("the page reports the key as revoked, but it works")
 	}
 	page := g.page("/console/keys")
 	has(t, page, "is revoked", "Revoked keys (1)")
@@ -152,7 +152,7 @@ func TestKeysSearchKeepsTheList(t *testing.T) {
 	}
 }
 
-// A revoked key can be taken off the list; one that works cannot.
+// A revoked key can be removed from the list, an active one cannot.
 func TestRemoveKey(t *testing.T) {
 	h := newHouse(t)
 	b := h.in(h.user(store0, "ada"))

@@ -75,7 +75,7 @@ func TestConnectorRotateOnline(t *testing.T) {
 	defer g.store.Subscribe(func(c store.Change) {
 		if now, ok := g.store.Connector(con.ID); ok && c.Kind == store.KindConnector && now.Rotation != nil && answer != nil {
 			do := answer
-			answer = nil // for once: what it does is told too
+			answer = nil // once: its own change is reported, too
 			go func() {
 				secret, err := g.store.OfferSecret(t.Context(), con.ID)
 				if err == nil {
@@ -104,7 +104,7 @@ func TestConnectorRotateOnline(t *testing.T) {
 	has(t, g.page("/console/connectors"), "gpu-box has a new token")
 }
 
-// Those of other accounts are as if they did not exist.
+// Connectors of other accounts are not found.
 func TestConnectorRotateElsewhere(t *testing.T) {
 	g := newGateway(t)
 	con := g.connector("gpu-box")

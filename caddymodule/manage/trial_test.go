@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// request is what tests read of the requests that reach a model server.
+// request has the fields of a request to a model server that tests read.
 type request struct {
 	Model         string `json:"model"`
 	MaxTokens     int    `json:"max_tokens"`
@@ -33,7 +33,7 @@ type request struct {
 	ToolChoice string `json:"tool_choice"`
 }
 
-// server is a model server: speak answers the completion, tool the one with a
+// server is a model server: speak answers the completion, tool the request with a
 // tool.
 type server struct {
 	t           *testing.T
@@ -62,8 +62,8 @@ func (s server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.tool(w, r)
 }
 
-// events answers with a stream of events; "wait" lets 100 ms pass, "abort"
-// breaks off.
+// events answers with a stream of events; "wait" sleeps for 100 ms, "abort" closes
+// the connection.
 func events(list ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -91,7 +91,7 @@ const (
 	done  = `[DONE]`
 )
 
-// call answers with the call of a tool.
+// call answers with a tool call.
 func call(name, arguments string) http.HandlerFunc {
 	text, _ := json.Marshal(arguments)
 	return answer(200, "application/json", fmt.Sprintf(
@@ -199,7 +199,7 @@ func TestTrialOfTools(t *testing.T) {
 	}
 }
 
-// A test ends after a minute, whatever the model server does.
+// A test ends after at most a minute.
 func TestTrialIsBoundedInTime(t *testing.T) {
 	late := func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "data: "+hello+"\n\n")
@@ -230,8 +230,7 @@ func TestTrialIsBoundedInTime(t *testing.T) {
 	}
 }
 
-// A server that does not mind how much it was asked for is not heard to the
-// end, neither by events nor by bytes.
+// The answer of a server that ignores max_tokens is cut, by events and by bytes.
 func TestTrialIsBoundedInBytes(t *testing.T) {
 	endless := func(event string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -253,7 +252,7 @@ func TestTrialIsBoundedInBytes(t *testing.T) {
 	}
 }
 
-// A test goes where a client's request would, and tells whom it asked.
+// A test uses the connector that a request would use, and reports its name.
 func TestTrialChooses(t *testing.T) {
 	g := newGateway(t)
 	first := g.connector("default", "first", map[string]http.Handler{"a": server{}})

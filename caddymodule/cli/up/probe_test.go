@@ -121,8 +121,8 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// All servers are asked at once, and one that never answers holds nothing up
-// for longer than its context allows.
+// All servers are queried at once, and the context bounds the wait for one that never
+// answers.
 func TestSearchIsParallel(t *testing.T) {
 	const servers = 4
 	arrived := make(chan struct{}, servers)
