@@ -302,7 +302,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	for _, b := range []*browser{in, out} {
 		b.refused(b.get("/console/nothing"), http.StatusNotFound, "Page not found.")
 		w := b.request(http.MethodDelete, "/console/keys", "", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-origin") })
-		b.refused(w, http.StatusMethodNotAllowed, "does not answer to DELETE")
+		b.refused(w, http.StatusMethodNotAllowed, "does not accept DELETE")
 		if w.Header().Get("Allow") != "GET, HEAD, POST" {
 			t.Errorf("Allow is %q", w.Header().Get("Allow"))
 		}

@@ -183,7 +183,7 @@ func TestPasskeyAnswers(t *testing.T) {
 		if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "could not be read") {
 			t.Errorf("%s with half of something: %d %s", path, w.Code, w.Body)
 		}
-		who.refused(who.post(path, "ceremony", begun.Ceremony), http.StatusBadRequest, "Passkeys need scripts")
+		who.refused(who.post(path, "ceremony", begun.Ceremony), http.StatusBadRequest, "Passkeys need JavaScript")
 	}
 	if w := out.request(http.MethodPost, "/console/settings/passkeys/begin", "{}", asJSON); w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), `"error"`) {
 		t.Errorf("nobody adds one: %d %s", w.Code, w.Body)
