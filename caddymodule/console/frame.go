@@ -45,7 +45,7 @@ func loadTemplates(a assets) (*template.Template, error) {
 	return template.New("").Funcs(template.FuncMap{
 		"asset": a.url, "count": count, "millis": millis, "decimal": decimal, "sentence": sentence,
 		"has": slices.Contains[[]string], "names": namesOf, "passkeyID": passkeyID, "browser": browserOf, "optionField": optionField,
-		"way":    func(method string) string { return sessionWays[method] },
+		"method": func(name string) string { return sessionMethods[name] },
 		"rights": store.RightNames, "right": func(name string) string { return rightTexts[name] },
 	}).ParseFS(templateFiles, "templates/*.html")
 }

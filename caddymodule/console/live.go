@@ -30,8 +30,8 @@ type streams struct {
 	open map[string]int
 }
 
-// enter counts one more stream. It reports whether the session may open it.
-func (s *streams) enter(session string) bool {
+// acquire counts one more stream. It reports whether the session may open it.
+func (s *streams) acquire(session string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open[session] >= maxStreams {
@@ -44,7 +44,7 @@ func (s *streams) enter(session string) bool {
 	return true
 }
 
-func (s *streams) leave(session string) {
+func (s *streams) release(session string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open[session]--; s.open[session] <= 0 {
@@ -68,11 +68,11 @@ func (c *Console) events(w http.ResponseWriter, v *visit) error {
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	if !c.streams.enter(v.Session.ID) {
+	if !c.streams.acquire(v.Session.ID) {
 		w.Header().Set("Retry-After", strconv.Itoa(int(liveBeat/time.Second)))
 		return store.Errorf(signin.ErrBusy, "too many pages of this session are open: close some, then reload this one")
 	}
-	defer c.streams.leave(v.Session.ID)
+	defer c.streams.release(v.Session.ID)
 
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // for proxies in front of Caddy

@@ -158,9 +158,9 @@ func (v *visit) in(session store.Session) {
 	})
 }
 
-// enter sets the cookie of a new session. An earlier session of the browser, of any
+// startSession sets the cookie of a new session. An earlier session of the browser, of any
 // user, ends.
-func (c *Console) enter(w http.ResponseWriter, v *visit, s signin.Signed) {
+func (c *Console) startSession(w http.ResponseWriter, v *visit, s signin.Signed) {
 	if v.signedIn() {
 		if err := c.SignIn.SignOut(v.ctx, v.Session); err != nil {
 			c.Logger.Error("failed to end the former session", "session_id", v.Session.ID, "error", err)

@@ -37,8 +37,8 @@ type settingsPage struct {
 	NewToken    tokenForm
 }
 
-// sessionWays describes the sign-in methods of sessions.
-var sessionWays = map[string]string{
+// sessionMethods describes the sign-in methods of sessions.
+var sessionMethods = map[string]string{
 	signin.MethodPassword: "by password", signin.MethodPasskey: "by passkey", signin.MethodLink: "by one-time link",
 }
 

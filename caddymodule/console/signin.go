@@ -47,7 +47,7 @@ func (c *Console) signInByPassword(w http.ResponseWriter, v *visit) error {
 		status, text := c.explain(w, v.r, err)
 		return c.showSignIn(w, v, status, text)
 	}
-	c.enter(w, v, signed)
+	c.startSession(w, v, signed)
 	return v.redirect(w, localPath(v.r.PostFormValue("next")))
 }
 
@@ -119,7 +119,7 @@ func (c *Console) redeemLink(kind linkKind) action {
 			data := linkData{linkKind: kind, Name: v.r.PostFormValue("name"), Link: secret, End: attempt.End}
 			return c.render(w, status, "link", data, frame{Title: kind.Title, Fault: text})
 		}
-		c.enter(w, v, signed)
+		c.startSession(w, v, signed)
 		return v.redirect(w, "/console/")
 	}
 }
@@ -188,7 +188,7 @@ func (c *Console) signInByPasskey(w http.ResponseWriter, v *visit) error {
 	if err != nil {
 		return err
 	}
-	c.enter(w, v, signed)
+	c.startSession(w, v, signed)
 	manage.WriteJSON(w, http.StatusOK, map[string]string{"location": localPath(answer.Next)})
 	return nil
 }

@@ -33,7 +33,7 @@ func (s *Service) Offers(ctx context.Context) (offers []Offer, missing string, e
 		return nil, "", err
 	}
 	live := s.sessions()
-	taken, led := s.led(account, live)
+	taken, published := s.published(account, live)
 	offers = []Offer{}
 	gaps := 0
 	for _, c := range s.store.Connectors(account) {
@@ -43,11 +43,11 @@ func (s *Service) Offers(ctx context.Context) (offers []Offer, missing string, e
 				gaps++
 			}
 			for _, model := range u.Models {
-				to := way{c.ID, u.Name, health.Canonical(model)}
-				if led[to] || len(offers) == maxOffers {
+				to := location{c.ID, u.Name, health.Canonical(model)}
+				if published[to] || len(offers) == maxOffers {
 					continue
 				}
-				led[to] = true
+				published[to] = true
 				name := freeName(taken, model, c.Name)
 				taken[name] = true
 				offers = append(offers, Offer{Connector: c.ID, ConnectorName: c.Name, Upstream: u.Name, Model: model, Name: name})
@@ -60,23 +60,23 @@ func (s *Service) Offers(ctx context.Context) (offers []Offer, missing string, e
 	return offers, missing, nil
 }
 
-// way is the location of a model.
-type way struct{ connector, upstream, model string }
+// location is the place of a model.
+type location struct{ connector, upstream, model string }
 
-// led returns the names of the account's deployments, and their models.
-func (s *Service) led(account string, live map[string]tunnel.Info) (taken map[string]bool, led map[way]bool) {
-	taken, led = make(map[string]bool), make(map[way]bool)
+// published returns the names of the account's deployments, and their models.
+func (s *Service) published(account string, live map[string]tunnel.Info) (taken map[string]bool, published map[location]bool) {
+	taken, published = make(map[string]bool), make(map[location]bool)
 	for _, d := range s.store.Deployments(account) {
 		taken[d.Name] = true
 		for _, id := range d.Connectors {
 			if info, online := live[id]; online {
 				if to := info.Way(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model}); to.Problem == nil {
-					led[way{id, to.Upstream, health.Canonical(to.Model)}] = true
+					published[location{id, to.Upstream, health.Canonical(to.Model)}] = true
 				}
 			}
 		}
 	}
-	return taken, led
+	return taken, published
 }
 
 // gapOf returns why the models of an upstream are not offered, "" if they are.

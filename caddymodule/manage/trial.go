@@ -109,7 +109,7 @@ func (t *trial) run(ctx context.Context, s *Service, d store.Deployment) error {
 	}
 	t.result.Connector, t.model = con.Name, name
 	t.question = question{tunnel: to, connector: con.Name, upstream: upstream, limit: trialWait}
-	return t.speak(ctx)
+	return t.complete(ctx)
 }
 
 // chosen returns the connector that a request to the deployment would use.
@@ -176,8 +176,8 @@ func (t *trial) readMessage(ctx context.Context, call dialect.Call, body io.Read
 	return answer, usage, json.Unmarshal(data, &answer)
 }
 
-// speak requests a sentence and measures its speed.
-func (t *trial) speak(ctx context.Context) error {
+// complete requests a sentence and measures its speed.
+func (t *trial) complete(ctx context.Context) error {
 	begin := t.now()
 	call, answer, err := t.ask(ctx, "Say hello to the person who has just set you up, in one short sentence.",
 		map[string]any{"max_tokens": trialTokens, "stream": true})
