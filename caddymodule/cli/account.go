@@ -12,12 +12,12 @@ import (
 
 var accountCommands = command{
 	use: "account", short: "Adds, changes, lists and removes accounts",
-	long: `Adds, changes, lists and removes accounts. Users, keys, connectors and deployments
-belong to one account each, and see nothing of the others. Each account has limits
-on how many of them it may have.`,
+	long: `Adds, changes, lists and removes accounts. Each user, key, connector and deployment
+belongs to one account and is not visible in others. Each account has limits
+for their numbers.`,
 	commands: []command{{
 		use: "add ID [--max-… N]", short: "Adds an account",
-		long: `Adds an account. Its id is made of a-z, 0-9 and "-".`,
+		long: `Adds an account. Its id consists of a-z, 0-9 and "-".`,
 		example: `  caddy gateway account add research
   caddy gateway account add ci --max-keys 5000
   caddy gateway user add anna --account research`,
@@ -32,15 +32,15 @@ on how many of them it may have.`,
 		}),
 	}, {
 		use: "set ID --max-… N", short: "Changes the limits of an account",
-		long: `Changes how much an account may have. Limits that are not given stay; 0 is the
-default. Records beyond a new limit stay, too.`,
+		long: `Changes the limits of an account. Limits that are not given stay; 0 is the
+default. Existing records beyond a new limit stay.`,
 		example: `  caddy gateway account set default --max-keys 5000
   caddy gateway account set research --max-connectors 500 --max-deployments 0`,
 		flags: limitFlags,
 		run: operation(func(in *invocation) (request, error) {
 			body := limitFields(in)
 			if len(body) == 0 {
-				return request{}, usagef("nothing is to be changed; for example: caddy gateway account set %s --max-keys 5000", in.arg)
+				return request{}, usagef("no limit is given; for example: caddy gateway account set %s --max-keys 5000", in.arg)
 			}
 			return request{http.MethodPatch, itemPath("/accounts", in.arg), body}, nil
 		}, func(in *invocation, a store.Account) error {
@@ -55,7 +55,7 @@ default. Records beyond a new limit stay, too.`,
 		header: []string{"ID", "CREATED"},
 		row:    func(in *invocation, a store.Account) []string { return []string{a.ID, in.env.date(a.CreatedAt)} },
 	}.command(), {
-		use: "remove ID", short: "Removes an account that is empty",
+		use: "remove ID", short: "Removes an empty account",
 		example: `  caddy gateway account remove research`,
 		run: operation(remove("/accounts"), func(in *invocation, a store.Account) error {
 			in.printf("Account %q is removed.\n", a.ID)
@@ -72,7 +72,7 @@ func limitFlags(f *pflag.FlagSet) {
 	}
 }
 
-// limitFields returns the limits that are given.
+// limitFields returns the given limits.
 func limitFields(in *invocation) fields {
 	body := fields{}
 	for _, name := range store.LimitNames() {
@@ -83,5 +83,5 @@ func limitFields(in *invocation) fields {
 	return body
 }
 
-// limitFlag is the flag of a limit, such as max-keys.
+// limitFlag returns the flag of a limit, such as max-keys.
 func limitFlag(name string) string { return strings.ReplaceAll(name, "_", "-") }

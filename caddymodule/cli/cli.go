@@ -16,7 +16,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/cli/up"
 )
 
-// Register makes `caddy gateway` known to Caddy's command line.
+// Register adds `caddy gateway` to Caddy's command line.
 func Register(host up.Host) {
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  "gateway",
@@ -33,7 +33,7 @@ const (
 	exitUsage  = 2 // the command line is wrong
 )
 
-// environment is what the output of commands depends on besides their input.
+// environment has the dependencies of commands on the clock and the terminal.
 type environment struct {
 	now  func() time.Time
 	zone *time.Location
@@ -49,7 +49,7 @@ type command struct {
 
 	aliases  []string
 	account  bool // it has the flag --account
-	local    bool // it does not talk to a running gateway
+	local    bool // it needs no running gateway
 	flags    func(*pflag.FlagSet)
 	run      func(*invocation) error // nil for a group
 	commands []command               // of a group
@@ -62,9 +62,9 @@ func commands(host up.Host) command {
 		long: `Manages the model gateway: API keys, connectors, deployments, and the users and
 management tokens of its console.
 
-All commands but "up" talk to the running Caddy through its admin endpoint.
-Name it with --address, or let --config find it; without either it is the
-default one (localhost:2019, or $CADDY_ADMIN), or else that of "up".`,
+All commands but "up" connect to the admin endpoint of the running Caddy. Set it
+with --address, or take it from a file with --config. The default is
+localhost:2019 or $CADDY_ADMIN; if nothing answers there, that of "up".`,
 		example: `  caddy gateway up
   caddy gateway setup-link
   caddy gateway pairing start
@@ -78,7 +78,7 @@ default one (localhost:2019, or $CADDY_ADMIN), or else that of "up".`,
 	}
 }
 
-// build sets a cobra command up from the table.
+// build sets up a cobra command from the table.
 func build(cmd *cobra.Command, c command, env environment) {
 	cmd.Use, cmd.Long, cmd.Example, cmd.Aliases = c.use, c.long, c.example, c.aliases
 	if c.short != "" {
@@ -91,8 +91,7 @@ func build(cmd *cobra.Command, c command, env environment) {
 			build(child, sub, env)
 			cmd.AddCommand(child)
 		}
-		// It looks at the raw words: otherwise a mistyped command would be
-		// reported as the unknown flag after it.
+		// Otherwise a mistyped command would be reported as an unknown flag.
 		cmd.DisableFlagParsing = true
 		cmd.RunE = guarded(group)
 		return
@@ -107,7 +106,7 @@ func build(cmd *cobra.Command, c command, env environment) {
 	if !c.local {
 		cmd.Flags().Bool("json", false, "Print JSON instead of text")
 		cmd.Flags().String("address", "", "The address of Caddy's admin endpoint")
-		cmd.Flags().StringP("config", "c", "", "Configuration file to find the admin endpoint in")
+		cmd.Flags().StringP("config", "c", "", "Configuration file with the admin endpoint")
 		cmd.Flags().StringP("adapter", "a", "", "Name of the adapter for --config")
 	}
 	name := c.argument()
@@ -117,7 +116,7 @@ func build(cmd *cobra.Command, c command, env environment) {
 	})
 }
 
-// argument returns the name of a command's one argument, "" if it takes none.
+// argument returns the name of the command's argument, "" if it has none.
 func (c command) argument() string {
 	if words := strings.Fields(c.use); len(words) > 1 && !strings.ContainsAny(words[1][:1], "-[") {
 		return words[1]
@@ -125,7 +124,7 @@ func (c command) argument() string {
 	return ""
 }
 
-// checkArgument checks that exactly the named argument is given.
+// checkArgument checks the number of arguments: one if name is set.
 func checkArgument(cmd *cobra.Command, name string, args []string) error {
 	want := min(len(name), 1)
 	switch {
@@ -139,8 +138,7 @@ func checkArgument(cmd *cobra.Command, name string, args []string) error {
 	return nil
 }
 
-// group prints the help of a command that only holds others, and refuses words
-// that are not one of its commands.
+// group prints the help of a group of commands, and refuses unknown commands.
 func group(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 || args[0] == "--help" || args[0] == "-h" {
 		return cmd.Help()
@@ -165,9 +163,8 @@ func guarded(do func(*cobra.Command, []string) error) func(*cobra.Command, []str
 	}
 }
 
-// fail prints err, and returns what makes Caddy's main function exit with the
-// right code and without printing it again. Exit codes above 1 only come about
-// through Caddy's own wrapper.
+// fail prints err, and returns an error with which Caddy's main function exits with
+// the right code without printing it again. Exit codes above 1 need Caddy's wrapper.
 func fail(cmd *cobra.Command, err error) error {
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	fmt.Fprintln(cmd.ErrOrStderr(), "Error: "+printableLines(err.Error()))

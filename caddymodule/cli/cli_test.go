@@ -23,14 +23,13 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files again")
 
-// adminAnswer is what the fake admin endpoint says to one request.
+// adminAnswer is the response of the fake admin endpoint to one request.
 type adminAnswer struct {
 	status int
 	body   string
 }
 
-// fakeAdmin answers with what answers has under "METHOD path", and writes
-// down the requests.
+// fakeAdmin responds with answers, by "METHOD path", and records the requests.
 type fakeAdmin struct {
 	answers  map[string]adminAnswer
 	requests bytes.Buffer
@@ -80,15 +79,15 @@ func scriptedPassword(cmd *cobra.Command, prompt string) (string, error) {
 	return "correct horse", nil
 }
 
-// scriptedConfirm stands for a person at a terminal, who knows one connector and
+// scriptedConfirm stands for a person at a terminal, who confirms one connector and
 // one device.
 func scriptedConfirm(cmd *cobra.Command, question string) error {
 	cmd.SetIn(strings.NewReader(map[string]string{"rack": "y\n", "pair_2": "y\n"}[cmd.Flags().Arg(0)]))
 	return readConfirmation(cmd, question)
 }
 
-// exitCode is the code that Caddy's main function makes of err. The type that
-// carries another code than 1 is not exported.
+// exitCode returns the exit code of Caddy's main function for err. The type with codes
+// other than 1 is not exported.
 func exitCode(err error) int {
 	if err == nil {
 		return 0
@@ -147,12 +146,12 @@ const (
 		`"limits":{"max_keys":5000,"max_connectors":200,"max_deployments":2000,"max_users":100,"max_tokens":100}}`
 )
 
-// ok is one answer of 200.
+// ok returns one response with status 200.
 func ok(request, body string) map[string]adminAnswer {
 	return map[string]adminAnswer{request: {200, body}}
 }
 
-// commandTests are command lines, and what the gateway says to their requests.
+// commandTests are command lines, and the responses to their requests.
 var commandTests = []struct {
 	name    string
 	args    string // separated by spaces
@@ -177,7 +176,7 @@ var commandTests = []struct {
 	{"key_remove_json", "key remove key_1 --json --account team", ok("DELETE /model_gateway/keys/key_1?account=team", strings.Replace(revokedKeyJSON, "}", `,"removed":true}`, 1))},
 	{"key_revoke", "key revoke key_1", ok("DELETE /model_gateway/keys/key_1", keyJSON)},
 	{"key_revoke_unknown", "key revoke key_1", map[string]adminAnswer{
-		"DELETE /model_gateway/keys/key_1": {404, `{"error":"there is no key \"key_1\""}`},
+		"DELETE /model_gateway/keys/key_1": {404, `{"error":"key \"key_1\" not found in account \"default\""}`},
 	}},
 	{"key_revoke_no_id", "key revoke", nil},
 	{"connector_create", "connector create --name home", ok("POST /model_gateway/connectors", `{"id":"con_1","name":"home","tunnel_token":"ptt_EXAMPLE"}`)},
@@ -284,7 +283,7 @@ func compareGolden(t *testing.T, name, got string) {
 	}
 }
 
-// With no server at the address, the error says what to start.
+// Without a server at the address, the error names the command to start it.
 func TestCommandWithoutServer(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	address := strings.TrimPrefix(server.URL, "http://")
@@ -302,7 +301,7 @@ func TestCommandWithoutServer(t *testing.T) {
 	}
 }
 
-// TestCommandErrorsArePrintable: some of their words are a model server's.
+// TestCommandErrorsArePrintable: errors may contain text of a model server.
 func TestCommandErrorsArePrintable(t *testing.T) {
 	var out strings.Builder
 	cmd := &cobra.Command{}
@@ -313,8 +312,7 @@ func TestCommandErrorsArePrintable(t *testing.T) {
 	}
 }
 
-// The admin endpoint is found in a configuration file as Caddy's own commands
-// find it.
+// The admin endpoint is read from a configuration file, as by Caddy's commands.
 func TestCommandConfigFlag(t *testing.T) {
 	server := httptest.NewServer(&fakeAdmin{answers: map[string]adminAnswer{"GET /model_gateway/keys": {200, "[]"}}})
 	defer server.Close()
@@ -330,8 +328,8 @@ func TestCommandConfigFlag(t *testing.T) {
 	}
 }
 
-// A password comes from the standard input whole but for its line's end, and
-// never from a terminal that is not there.
+// A password is one line of the standard input without its line end. Without a
+// terminal, a prompt is an error.
 func TestPasswordFromStandardInput(t *testing.T) {
 	for _, tt := range []struct{ input, want, err string }{
 		{"correct horse \n", "correct horse ", ""},

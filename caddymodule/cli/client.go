@@ -59,7 +59,7 @@ func (c client) do(ctx context.Context, r request, out any) error {
 	}
 	req, err := http.NewRequestWithContext(ctx, r.method, base+manage.AdminPrefix+r.path, body)
 	if err != nil {
-		return fmt.Errorf("making the request: %w", err)
+		return fmt.Errorf("creating the request: %w", err)
 	}
 	req.Header = header
 	resp, err := (&http.Client{Transport: &http.Transport{
@@ -81,8 +81,8 @@ func (c client) do(ctx context.Context, r request, out any) error {
 	return nil
 }
 
-// refusal returns the error of an answer: that of the management API, or what
-// another server at the address means.
+// refusal returns the error of a response, from the management API or from another
+// server.
 func (c client) refusal(resp *http.Response) error {
 	const limit = 1 << 20 // bytes
 	var answer struct {
@@ -93,13 +93,13 @@ func (c client) refusal(resp *http.Response) error {
 	case err == nil && answer.Error != "":
 		return errors.New(answer.Error)
 	case resp.StatusCode == http.StatusNotFound:
-		return fmt.Errorf("the Caddy at %s does not know the model gateway; it must be built with it, as `caddy list-modules` of that program shows", c.address)
+		return fmt.Errorf("the Caddy at %s has no model gateway; build it with the module (`caddy list-modules` shows the modules of a program)", c.address)
 	}
 	return fmt.Errorf("the server at %s answered HTTP %d", c.address, resp.StatusCode)
 }
 
-// url is the base of the gateway's HTTP API for a sample request, or a
-// placeholder if the gateway does not know it.
+// url returns the base of the gateway's HTTP API for a sample request, or a
+// placeholder if it is not known.
 func (in *invocation) url() string {
 	var status manage.Status
 	c, err := in.client()

@@ -13,9 +13,9 @@ import (
 )
 
 var connectorCommands = command{
-	use: "connector", short: "Creates, lists and removes connectors, and gives them new tokens",
+	use: "connector", short: "Creates, lists and removes connectors, and rotates their tokens",
 	commands: []command{{
-		use: "create --name NAME", short: "Creates a connector and prints its tunnel token, this once",
+		use: "create --name NAME", short: "Creates a connector and prints its tunnel token once",
 		long: `Creates a connector and prints the tunnel token that its configuration needs.
 The token is not stored and cannot be shown again.`,
 		example: `  caddy gateway connector create --name workstation`,
@@ -42,8 +42,8 @@ The token is not stored and cannot be shown again.`,
 		notes: printRotationProblems,
 	}.command(), rotateCommand, {
 		use: "remove ID_OR_NAME", short: "Removes a connector",
-		long: `Removes a connector and closes its tunnel. Its token is invalid afterwards.
-It is refused while deployments lead to the connector.`,
+		long: `Removes a connector and closes its tunnel. Its token is then invalid. A connector
+that deployments use cannot be removed.`,
 		example: `  caddy gateway connector remove workstation`,
 		account: true,
 		run: operation(remove("/connectors"), func(in *invocation, c manage.Connector) error {
@@ -77,14 +77,13 @@ Then give a model of that server a public name, here:
 
 var rotateCommand = command{
 	use: "rotate ID_OR_NAME [--show] [--yes]", short: "Gives a connector a new tunnel token",
-	long: `Gives a connector a new tunnel token, on its tunnel: the connector writes it into
-its configuration, and only then the old one is invalid. The tunnel and the
-requests on it stay. A connector that is offline gets it when it comes back;
-until then the old token is valid.
+	long: `Gives a connector a new tunnel token through its open tunnel; running requests are
+not interrupted. The old token becomes invalid when the connector has saved the
+new one. An offline connector gets the new token when it reconnects.
 
 A connector that cannot write its configuration, or is too old for this, keeps
-the old token. --show prints a new one, this once, to be put there by hand: the
-old one is valid until the connector comes with the new one.`,
+the old token. --show prints a new one once, to copy it by hand: the old one is
+valid until the connector connects with the new one.`,
 	example: `  caddy gateway connector rotate workstation
   caddy gateway connector rotate workstation --show`,
 	account: true,
@@ -104,8 +103,8 @@ old one is valid until the connector comes with the new one.`,
 	}, printRotatedConnector),
 }
 
-// printRotatedConnector prints the result of a rotation. One that the connector
-// cannot take part in is an error: it needs the user.
+// printRotatedConnector prints the result of a rotation. If the connector cannot save
+// the token, it returns an error.
 func printRotatedConnector(in *invocation, r manage.RotatedConnector) error {
 	show := showCommand(r.ID, in.text("account"))
 	switch r.State {
@@ -113,7 +112,7 @@ func printRotatedConnector(in *invocation, r manage.RotatedConnector) error {
 		in.printf("Connector %q (%s) has a new tunnel token. The old one is invalid.\n", printable(r.Name), r.ID)
 	case manage.RotationFailed:
 		return fmt.Errorf("the connector %q cannot write its configuration: %s\n"+
-			"The old token stays valid. Copy a new one into it; this prints it:\n\n  %s", printable(r.Name), printable(r.Problem), show)
+			"The old token stays valid. Copy a new one into it; this command prints one:\n\n  %s", printable(r.Name), printable(r.Problem), show)
 	case manage.RotationByHand:
 		in.printf(`The new tunnel token of connector %q (%s) is shown only this once:
 
@@ -123,12 +122,12 @@ Put it into tunnel_token of the connector's configuration, and then run there:
 
   connector reload
 
-or restart it. The old token is valid until the connector comes with this one.
+or restart it. The old token is valid until the connector connects with this one.
 `, printable(r.Name), r.ID, r.TunnelToken)
 	default:
-		in.printf(`Connector %q (%s) has not taken its new tunnel token yet: it is offline, or of a
-version that cannot. It is offered the token whenever it connects, and the old one
-is valid until it has it. To bring it there by hand:
+		in.printf(`Connector %q (%s) has not taken its new tunnel token yet: it is offline, or its
+version does not support this. It gets the token when it connects; until then the
+old one is valid. To copy a token by hand:
 
   %s
 `, printable(r.Name), r.ID, show)
@@ -136,7 +135,7 @@ is valid until it has it. To bring it there by hand:
 	return nil
 }
 
-// showCommand prints a new token of a connector.
+// showCommand returns the command that prints a new token of a connector.
 func showCommand(id, account string) string {
 	command := "caddy gateway connector rotate " + id + " --show"
 	if account != "" && account != store.DefaultAccount {
@@ -145,7 +144,7 @@ func showCommand(id, account string) string {
 	return command
 }
 
-// tokenState is the state of a connector's token in a table.
+// tokenState returns the state of a connector's token for a table.
 func (e environment) tokenState(c manage.Connector) string {
 	switch {
 	case c.Rotation != nil && c.Rotation.ByHand:
@@ -160,8 +159,8 @@ func (e environment) tokenState(c manage.Connector) string {
 	return ""
 }
 
-// printRotationProblems prints below a table of connectors what to do about
-// those that cannot keep their new tokens.
+// printRotationProblems prints the fix for connectors that cannot save their new
+// tokens.
 func printRotationProblems(in *invocation, connectors []manage.Connector) {
 	for _, c := range connectors {
 		if c.Rotation != nil && c.Rotation.Problem != "" {

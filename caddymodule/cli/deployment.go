@@ -19,19 +19,19 @@ var deploymentCommands = command{
 	commands: []command{{
 		use:   "set NAME --connector ID_OR_NAME … [--upstream UPSTREAM] [--model MODEL] [--max-concurrency N] [--option NAME=VALUE …]",
 		short: "Publishes a model, or changes its route",
-		long: `Publishes a model, or changes its route: new requests take the new route at once,
-running ones finish on the old one.
+		long: `Publishes a model, or changes its route. New requests use the new route at once;
+running ones finish on the old route.
 
 Without --upstream and --model the connector's own routes decide; a connector
 without routes uses its only upstream, and the public name there.
 
 With several connectors, requests go to the least busy one; offline ones are
-skipped. All of them need the model under the same name.
+skipped. The model must have the same name on all of them.
 
-With --max-concurrency so many requests run at a time; more wait for their turn,
-which goes round robin over the keys.
+--max-concurrency limits the running requests. More are queued, fairly between
+keys.
 
-With --option the gateway treats the model server differently from most:
+--option adjusts the gateway to a particular model server:
 
 ` + optionsHelp() + `
 
@@ -42,18 +42,18 @@ Anything you leave out is reset to its default.`,
   caddy gateway deployment set assistant --connector rack --upstream vllm --model Qwen/Qwen3-32B`,
 		account: true,
 		flags: func(f *pflag.FlagSet) {
-			f.StringArray("connector", nil, "A connector that leads to the model (required; may be repeated)")
-			f.String("upstream", "", "The model server of that connector, by its name there")
-			f.String("model", "", "The model's id on that server")
-			f.Int("max-concurrency", 0, "How many requests may run at a time (default any number)")
-			f.StringArray("option", nil, "NAME=VALUE: how to treat the model server (may be repeated)")
+			f.StringArray("connector", nil, "A connector of the model (required; may be repeated)")
+			f.String("upstream", "", "The name of the upstream in the connector's configuration")
+			f.String("model", "", "The model's name on that server")
+			f.Int("max-concurrency", 0, "Limit of running requests (default no limit)")
+			f.StringArray("option", nil, "NAME=VALUE: adjustment for the model server (may be repeated)")
 		},
 		run: operation(deploymentRequest, func(in *invocation, d manage.Deployment) error {
 			through := make([]string, len(d.Through))
 			for i, l := range d.Through {
 				through[i] = fmt.Sprintf("connector %q (%s)", printable(l.Name), l.State)
 			}
-			in.printf("Deployment %q leads to %s.\n", d.Name, strings.Join(through, ", "))
+			in.printf("Deployment %q uses %s.\n", d.Name, strings.Join(through, ", "))
 			if d.Warning != "" {
 				in.warnf("Warning: %s\n", printable(d.Warning))
 			}
@@ -114,7 +114,7 @@ func deploymentRequest(in *invocation) (request, error) {
 	return request{http.MethodPut, itemPath("/deployments", in.arg), body}, nil
 }
 
-// optionsHelp explains the options, one under the other.
+// optionsHelp returns the help of the options.
 func optionsHelp() string {
 	var b strings.Builder
 	for i, o := range compat.All() {

@@ -13,7 +13,7 @@ import (
 type invocation struct {
 	*cobra.Command
 	env environment
-	arg string // the one argument, "" if the command takes none
+	arg string // the argument, "" if the command has none
 }
 
 // text returns the value of a string flag, "" if the command lacks it.
@@ -48,7 +48,7 @@ func (in *invocation) warnf(format string, args ...any) {
 // fields is the body of a request.
 type fields map[string]any
 
-// flagFields returns the account and the given string flags, but for empty ones.
+// flagFields returns the account and the given string flags, without empty ones.
 func (in *invocation) flagFields(names ...string) fields {
 	f := fields{}
 	for _, name := range append(names, "account") {
@@ -65,7 +65,7 @@ type request struct {
 	body         fields
 }
 
-// operation returns what a command does that makes one request: it prints the
+// operation returns the function of a command that makes one request. It prints the
 // answer as JSON, or by show.
 func operation[T any](make func(*invocation) (request, error), show func(*invocation, T) error) func(*invocation) error {
 	return func(in *invocation) error {
@@ -100,8 +100,8 @@ func remove(collection string) func(*invocation) (request, error) {
 	}
 }
 
-// itemPath is the path of one record. Its name may hold any character, and
-// dot segments would be lost on the way.
+// itemPath returns the path of a record. Its name may contain any character; dots are
+// escaped, as clients remove dot segments.
 func itemPath(collection, name string) string {
 	return collection + "/" + strings.ReplaceAll(url.PathEscape(name), ".", "%2E")
 }

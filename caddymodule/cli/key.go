@@ -12,11 +12,11 @@ import (
 var keyCommands = command{
 	use: "key", short: "Creates, lists, revokes and removes API keys",
 	commands: []command{{
-		use: "create --name NAME [--scope SCOPE]", short: "Creates an API key and prints it, this once",
+		use: "create --name NAME [--scope SCOPE]", short: "Creates an API key and prints it once",
 		long: `Creates an API key and prints it. It is not stored and cannot be shown again.
 
-The scope lists the deployments that the key may use: names or patterns, separated
-by commas. "*" stands for any characters, "?" for one.`,
+The scope lists the deployments that the key may use: comma-separated names or
+patterns. "*" matches any characters, "?" one character.`,
 		example: `  caddy gateway key create --name laptop
   caddy gateway key create --name ci --scope "qwen*,llama3.2:3b" --json`,
 		account: true,
@@ -43,7 +43,7 @@ Try it:
 		empty:  "Create one with `caddy gateway key create --name NAME`.",
 		header: []string{"ID", "NAME", "SCOPE", "CREATED", "LAST USED", "STATE"},
 		row: func(in *invocation, k store.Key) []string {
-			state := "valid"
+			state := "active"
 			if k.RevokedAt != nil {
 				state = "revoked " + in.env.ago(k.RevokedAt)
 			}
@@ -52,12 +52,12 @@ Try it:
 	}.command(), {
 		use: "revoke ID", short: "Revokes an API key",
 		long: `Revokes an API key. When the command returns, new requests with the key are
-refused and its running streams are cut.`,
+refused and its running requests have been stopped.`,
 		example: `  caddy gateway key revoke key_06b3kz9v6dfx7fbv7wq7m5r2qm`,
 		account: true,
 		run: operation(remove("/keys"), func(in *invocation, key manage.DeletedKey) error {
 			if key.Removed {
-				in.printf("Key %q (%s) was revoked before, and is removed now.\n", printable(key.Name), key.ID)
+				in.printf("Key %q (%s) was revoked already, and is removed now.\n", printable(key.Name), key.ID)
 				return nil
 			}
 			in.printf("Key %q (%s) is revoked.\n", printable(key.Name), key.ID)
@@ -65,8 +65,8 @@ refused and its running streams are cut.`,
 		}),
 	}, {
 		use: "remove ID", short: "Removes an API key from the list",
-		long: `Removes an API key, so that no list shows it. A valid key is revoked
-first. Revoked keys are removed by themselves after 90 days.`,
+		long: `Removes an API key from the list. An active key is revoked first. Revoked keys
+are removed automatically after 90 days.`,
 		example: `  caddy gateway key remove key_06b3kz9v6dfx7fbv7wq7m5r2qm`,
 		account: true,
 		run:     removeKey,
@@ -78,13 +78,13 @@ func keyRequest(in *invocation) (request, error) {
 		return request{}, err
 	}
 	if in.Flags().Changed("scope") && in.text("scope") == "" {
-		// For example an unset variable of a script: that must not mean all.
+		// An unset variable of a script must not mean "all".
 		return request{}, usagef(`--scope is empty; for all deployments write --scope "*", or leave it out`)
 	}
 	return request{http.MethodPost, "/keys", in.flagFields("name", "scope")}, nil
 }
 
-// removeKey deletes a key, twice if it is valid: the first time only revokes it.
+// removeKey deletes a key, twice if it is active: the first request only revokes it.
 func removeKey(in *invocation) error {
 	c, err := in.client()
 	if err != nil {

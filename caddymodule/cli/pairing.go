@@ -17,14 +17,14 @@ import (
 var pairingCommands = command{
 	use: "pairing", short: "Pairs connectors by a claim code",
 	long: `Pairs connectors by a claim code: the gateway creates a code, the machine of the
-model server shows it, and a person approves that machine. No token is copied.`,
+model server uses it, and a person approves that machine. No token is copied.`,
 	example: `  caddy gateway pairing start
   caddy gateway pairing list
   caddy gateway pairing approve PAIR-7K3M-Q9TX`,
 	commands: []command{{
 		use: "start", short: "Creates a claim code for one device",
-		long: `Creates a claim code for one device, good for 15 minutes, and prints what to run on
-the machine of the model server. The device then waits for its approval.`,
+		long: `Creates a claim code for one device, valid for 15 minutes, and prints the command for
+the machine of the model server. The device then waits for approval.`,
 		example: `  caddy gateway pairing start
   caddy gateway pairing start --json`,
 		account: true,
@@ -33,13 +33,12 @@ the machine of the model server. The device then waits for its approval.`,
 		}, func(in *invocation, p manage.Pairing) error {
 			in.printf(`The claim code is %s. It works once, and expires %s.
 
-On the machine of the model server, run this; --upstream is where the model
-server listens:
+On the machine of the model server, run this command; --upstream is the address of
+the model server:
 
   connector pair %s %s --upstream http://localhost:11434
 
-It prints a fingerprint and waits. Let the device in; this asks whether the
-fingerprint is the same:
+It prints a fingerprint and waits. Compare the fingerprint and approve the device:
 
   caddy gateway pairing approve %s
 `, p.Code, in.env.in(p.ExpiresAt), in.url(), p.Code, p.Code)
@@ -54,14 +53,14 @@ fingerprint is the same:
 	}.command(), {
 		use:   "approve CODE_OR_ID [--fingerprint F] [--name NAME | --replace NAME_OR_ID]",
 		short: "Approves a waiting device",
-		long: `Approves a waiting device, as a connector. The device prints a fingerprint: give
-it as --fingerprint, so that no other device gets in. Without it, the command shows
-the device that waits, and asks on the terminal whether it is the same; a script
-that does not care uses --yes.
+		long: `Approves a waiting device as a connector. The device prints a fingerprint: pass it
+as --fingerprint, so that no other device is approved. Without it, the command
+shows the waiting device and asks on the terminal whether the fingerprints match.
+--yes skips the comparison.
 
-With --replace it gets the place of an existing connector: the id, the name and
-the deployments stay, the old tunnel is closed, and the old token is invalid. It
-is for a machine that lost its configuration, or was set up again.`,
+With --replace it replaces an existing connector: the id, the name and the
+deployments stay, the old tunnel is closed, and the old token is invalid. It is
+for a machine that lost its configuration, or was set up again.`,
 		example: `  caddy gateway pairing approve PAIR-7K3M-Q9TX
   caddy gateway pairing approve PAIR-7K3M-Q9TX --fingerprint "3f9a 07c2 b1d4 5e60" --name workstation
   caddy gateway pairing approve PAIR-7K3M-Q9TX --replace workstation`,
@@ -75,9 +74,9 @@ is for a machine that lost its configuration, or was set up again.`,
 		run: operation(approval, func(in *invocation, p manage.Pairing) error {
 			as := "as connector " + p.Connector
 			if p.Replaced {
-				as = "in the place of connector " + p.Connector
+				as = "in place of connector " + p.Connector
 			}
-			in.printf("%s is approved, %s. It comes online by itself, if it still waits.\n", deviceName(p), as)
+			in.printf("%s is approved %s. If it is still waiting, it connects by itself.\n", deviceName(p), as)
 			return nil
 		}),
 	}, {
@@ -99,7 +98,7 @@ is for a machine that lost its configuration, or was set up again.`,
 	}},
 }
 
-// pairingRow is a line of the list.
+// pairingRow returns a row of the list.
 func pairingRow(in *invocation, p manage.Pairing) []string {
 	ends := in.env.in(p.ExpiresAt)
 	if p.DecidedAt != nil {
@@ -109,7 +108,7 @@ func pairingRow(in *invocation, p manage.Pairing) []string {
 	}
 	state := p.State
 	if p.State == store.PairingPending && !p.Connected {
-		state += ", away"
+		state += ", disconnected"
 	}
 	var d store.Device
 	if p.Device != nil {
@@ -118,22 +117,22 @@ func pairingRow(in *invocation, p manage.Pairing) []string {
 	return []string{p.ID, p.Code, state, d.Hostname, d.OS, d.Version, d.Address, d.Fingerprint, strings.Join(d.Upstreams, ","), ends}
 }
 
-// printPairingNotes prints how a machine that is paired again gets its old place,
-// and that many wrong codes are tried.
+// printPairingNotes prints how to replace the connector of a machine that is paired
+// again, and a warning while many wrong codes are tried.
 func printPairingNotes(in *invocation, pairings []manage.Pairing) {
 	for _, p := range pairings {
 		if n := p.Namesake; n != nil {
-			in.printf("\nA connector named %s is %s. If this is the same machine, let it have that place:\n\n"+
+			in.printf("\nA connector named %s is %s. If this is the same machine, replace that connector:\n\n"+
 				"  caddy gateway pairing approve %s --replace %s\n", printable(n.Name), n.State, cmp.Or(p.Code, p.ID), n.ID)
 		}
 	}
 	if slices.ContainsFunc(pairings, func(p manage.Pairing) bool { return p.Limited }) {
-		in.printf("\nMany wrong claim codes are being tried from many networks, so that some codes are\n" +
+		in.printf("\nMany wrong claim codes are being tried from many networks, so some codes are\n" +
 			"refused unchecked. A device that is refused may have to try again.\n")
 	}
 }
 
-// approval is the request that approves a device.
+// approval returns the request that approves a device.
 func approval(in *invocation) (request, error) {
 	body := in.flagFields("name", "replace")
 	if body["name"] != nil && body["replace"] != nil {
@@ -151,14 +150,14 @@ func approval(in *invocation) (request, error) {
 	return request{http.MethodPost, "/pairings/approve", body}, err
 }
 
-// fingerprint returns the fingerprint that the device must have: the given one,
-// or that of the device that waits, once it has been compared; "" with --yes.
+// fingerprint returns the fingerprint that the device must have: the given one, or
+// that of the waiting device after the user has compared it; "" with --yes.
 func (in *invocation) fingerprint(pairing string) (string, error) {
 	given := in.text("fingerprint")
 	switch {
 	case in.Flags().Changed("fingerprint") && strings.TrimSpace(given) == "":
-		// For example an unset variable of a script: that must not mean any.
-		return "", usagef("--fingerprint is empty; give what the device shows, or --yes to approve whatever waits")
+		// An unset variable of a script must not mean "any".
+		return "", usagef("--fingerprint is empty; pass the fingerprint that the device shows, or --yes to skip the comparison")
 	case given != "" || in.is("yes"):
 		return given, nil
 	}
@@ -172,31 +171,30 @@ func (in *invocation) fingerprint(pairing string) (string, error) {
 	}
 	i := slices.IndexFunc(pairings, func(p manage.Pairing) bool { return p.ID == pairing || p.Code == pairing })
 	if i < 0 || pairings[i].Device == nil {
-		return "", errors.New("no device waits with this code; `caddy gateway pairing list` shows those that do, also by id")
+		return "", errors.New("no device waits with this code; `caddy gateway pairing list` shows the waiting devices and their ids")
 	}
 	d := pairings[i].Device
 	in.warnf("%s waits at %s. Its fingerprint is\n\n  %s\n\n", printable(d.Hostname), printable(d.Address), printable(d.Fingerprint))
-	err = in.env.confirm(in.Command, "Does its terminal show the same one?")
+	err = in.env.confirm(in.Command, "Does its terminal show the same fingerprint?")
 	if errors.Is(err, errNoTerminal) {
-		err = usagef("no terminal to ask on; add --fingerprint with what the device shows, or --yes")
+		err = usagef("no terminal to ask on; add --fingerprint with the fingerprint that the device shows, or --yes")
 	}
 	return d.Fingerprint, err
 }
 
-// pairing returns the argument: a claim code as it was made, or the id of a
-// pairing.
+// pairing returns the argument: a normalized claim code, or the id of a pairing.
 func (in *invocation) pairing() (string, error) {
 	if strings.HasPrefix(in.arg, "pair_") {
 		return in.arg, nil
 	}
 	code, ok := store.NormalizeCode(in.arg)
 	if !ok {
-		return "", usagef("that is neither a claim code, such as PAIR-7K3M-Q9TX, nor the id of a pairing; usage: %s", in.UseLine())
+		return "", usagef("the argument is neither a claim code, such as PAIR-7K3M-Q9TX, nor the id of a pairing; usage: %s", in.UseLine())
 	}
 	return code, nil
 }
 
-// deviceName is the device of a pairing in a sentence.
+// deviceName describes the device of a pairing.
 func deviceName(p manage.Pairing) string {
 	if p.Device == nil {
 		return "The device"

@@ -21,7 +21,7 @@ var pairingTests = []struct {
 	{"pairing_list_limited", "pairing list", ok("GET /model_gateway/pairings", "["+strings.Replace(startedJSON, `"connected"`, `"limited":true,"connected"`, 1)+"]")},
 	{"pairing_approve_json", "pairing approve pair_4 --json --yes", ok("POST /model_gateway/pairings/approve", approvedJSON)},
 	{"pairing_approve_unknown", "pairing approve PAIR-7K3M-Q9T0 --account team --yes", map[string]adminAnswer{
-		"POST /model_gateway/pairings/approve": {404, `{"error":"there is no pairing with this code"}`},
+		"POST /model_gateway/pairings/approve": {404, `{"error":"pairing not found"}`},
 	}},
 	{"pairing_approve_asks", "pairing approve pair_2", map[string]adminAnswer{
 		"GET /model_gateway/pairings": {200, "[" + startedJSON + "," + pendingJSON + "]"}, "POST /model_gateway/pairings/approve": {200, approvedJSON},
@@ -29,7 +29,7 @@ var pairingTests = []struct {
 	{"pairing_approve_declined", "pairing approve pair-7k3mq9ty --account team", ok("GET /model_gateway/pairings?account=team", "["+pendingJSON+"]")},
 	{"pairing_approve_no_device", "pairing approve pair_1", ok("GET /model_gateway/pairings", "["+startedJSON+"]")},
 	{"pairing_approve_other_device", "pairing approve pair_2 --fingerprint 0000", map[string]adminAnswer{
-		"POST /model_gateway/pairings/approve": {409, `{"error":"the device that waits has another fingerprint"}`},
+		"POST /model_gateway/pairings/approve": {409, `{"error":"the waiting device has another fingerprint"}`},
 	}},
 	{"pairing_approve_empty_fingerprint", "pairing approve pair_2 --fingerprint=", nil},
 	{"help_pairing_approve", "pairing approve --help", nil},

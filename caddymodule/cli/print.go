@@ -23,7 +23,7 @@ func printJSON(w io.Writer, v any) error {
 	return nil
 }
 
-// printTable prints rows under the first one in aligned columns.
+// printTable prints rows in aligned columns. The first row is the header.
 func printTable(w io.Writer, rows [][]string) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
@@ -42,8 +42,8 @@ func printTable(w io.Writer, rows [][]string) error {
 	return nil
 }
 
-// printable replaces what could move the cursor or split a row: some of the
-// text comes from connectors.
+// printable replaces characters that could move the cursor or split a row: some text
+// is from connectors.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -67,12 +67,12 @@ type unit struct {
 	name        string
 }
 
-// units are the units of times, each for what is shorter than its limit.
+// units are the units of durations, each for durations below its limit.
 var units = []unit{
 	{time.Minute, time.Second, "s"}, {time.Hour, time.Minute, "m"}, {48 * time.Hour, time.Hour, "h"}, {math.MaxInt64, 24 * time.Hour, "d"},
 }
 
-// ago returns how long t is past, in one unit; "never" for no time.
+// ago returns the age of t in one unit; "never" for nil.
 func (e environment) ago(t *time.Time) string {
 	if t == nil || t.IsZero() {
 		return "never"
@@ -82,7 +82,7 @@ func (e environment) ago(t *time.Time) string {
 	return fmt.Sprintf("%d%s ago", d/units[i].size, units[i].name)
 }
 
-// in returns how long t is ahead, in one unit, rounded up.
+// in returns the time until t in one unit, rounded up.
 func (e environment) in(t time.Time) string {
 	d := t.Sub(e.now())
 	if d <= 0 {
@@ -92,7 +92,7 @@ func (e environment) in(t time.Time) string {
 	return fmt.Sprintf("in %d%s", (d+units[i].size-1)/units[i].size, units[i].name)
 }
 
-// end returns when something ends or has ended; "never" for no time.
+// end returns when something expires or has expired; "never" for nil.
 func (e environment) end(at *time.Time) string {
 	switch {
 	case at == nil:
@@ -100,7 +100,7 @@ func (e environment) end(at *time.Time) string {
 	case e.now().Before(*at):
 		return e.in(*at)
 	}
-	return "ended " + e.ago(at)
+	return "expired " + e.ago(at)
 }
 
 // date returns the local day and minute of t.

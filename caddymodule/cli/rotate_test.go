@@ -15,7 +15,7 @@ const (
 	rotationShownJSON = `{"id":"con_1","name":"rack","state":"by_hand","since":"2026-05-02T11:59:00Z","tunnel_token":"ptt_EXAMPLE"}`
 )
 
-// withRotation is a connector of which a list says more.
+// withRotation returns a listed connector with more fields.
 func withRotation(connector, more string) string {
 	return strings.Replace(connector, `"state"`, more+`,"state"`, 1)
 }
@@ -35,7 +35,7 @@ var rotateTests = []struct {
 	{"connector_rotate_json", "connector rotate rack -y --json", ok("POST /model_gateway/connectors/rack/rotate", rotationFailsJSON)},
 	{"connector_rotate_no_name", "connector rotate", nil},
 	{"connector_rotate_unknown", "connector rotate a/b --yes", map[string]adminAnswer{
-		"POST /model_gateway/connectors/a%2Fb/rotate": {404, `{"error":"there is no connector \"a/b\""}`},
+		"POST /model_gateway/connectors/a%2Fb/rotate": {404, `{"error":"connector \"a/b\" not found in account \"default\""}`},
 	}},
 	{"connector_list_rotating", "connector list", ok("GET /model_gateway/connectors", "["+strings.Join([]string{
 		withRotation(onlineJSON, `"rotation":{"since":"2026-05-02T11:59:00Z"}`),
@@ -45,7 +45,7 @@ var rotateTests = []struct {
 	}, ",")+"]")},
 }
 
-// Only a yes is one.
+// Only "y" and "yes" confirm.
 func TestConfirmation(t *testing.T) {
 	for input, want := range map[string]error{
 		"y\n": nil, "Yes\r\n": nil, "YES": nil,

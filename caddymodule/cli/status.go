@@ -39,7 +39,7 @@ func printStatus(in *invocation, s manage.Status) error {
 	}
 	row("Connectors", "%d, %d online", s.Connectors.Total, s.Connectors.Online)
 	row("Deployments", "%s", deploymentsText(s.Deployments))
-	row("Keys", "%d valid, %d revoked", s.Keys.Active, s.Keys.Revoked)
+	row("Keys", "%d active, %d revoked", s.Keys.Active, s.Keys.Revoked)
 	c := s.Counters
 	row("Tunnels", "%d opened, %d replaced, %d denied, %d rejected", c.Connected, c.Replaced, c.Denied, c.Rejected)
 	row("Requests", "%d, %d without an answer", c.Requests, c.Failed)
@@ -50,8 +50,7 @@ func printStatus(in *invocation, s manage.Status) error {
 	return nil
 }
 
-// deploymentsText counts deployments: those that can answer, and the others by
-// state.
+// deploymentsText counts the available deployments, and the others by state.
 func deploymentsText(n manage.DeploymentCount) string {
 	text := fmt.Sprintf("%d, %d available", n.Total, n.Available)
 	if degraded := n.States[health.Degraded]; degraded > 0 {

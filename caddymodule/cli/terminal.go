@@ -16,13 +16,13 @@ import (
 	"github.com/postern-dev/postern/caddymodule/cli/up"
 )
 
-// errDeclined is the error of a question that was answered with no.
+// errDeclined is the error of a question that the user answered with no.
 var errDeclined = errors.New("not done")
 
-// errNoTerminal: without a terminal, questions cannot be asked.
+// errNoTerminal is the error of a question without a terminal.
 var errNoTerminal = errors.New("no terminal to ask on; add --yes")
 
-// readLine reads a line of the standard input, without its end.
+// readLine reads a line of the standard input, without its line end.
 func readLine(cmd *cobra.Command) (string, error) {
 	const limit = 4 << 10 // bytes
 	line, err := bufio.NewReader(io.LimitReader(cmd.InOrStdin(), limit)).ReadString('\n')
@@ -96,8 +96,8 @@ func terminalPassword(cmd *cobra.Command, prompt string) (string, error) {
 	return string(password), nil
 }
 
-// restoreAtInterrupt has Ctrl-C give the terminal its echo back before it ends
-// the program, until stop is called.
+// restoreAtInterrupt restores the echo of the terminal when Ctrl-C ends the program,
+// until stop is called.
 func restoreAtInterrupt(fd int) (stop func(), err error) {
 	state, err := term.GetState(fd)
 	if err != nil {
@@ -109,7 +109,7 @@ func restoreAtInterrupt(fd int) (stop func(), err error) {
 	go func() {
 		select {
 		case <-interrupted:
-			_ = term.Restore(fd, state) // there is no other way to do it
+			_ = term.Restore(fd, state) // a failure cannot be handled
 			os.Exit(exitFailed)
 		case <-stopped:
 		}

@@ -15,19 +15,19 @@ import (
 
 var tokenCommands = command{
 	use: "token", short: "Creates, lists and revokes management tokens",
-	long: `Creates, lists and revokes management tokens, with which programs use the
-management API of the console. For requests to models there are keys.`,
+	long: `Creates, lists and revokes management tokens. Programs use them for the management
+API of the console. For requests to models, use keys.`,
 	commands: []command{{
 		use:   "create --name NAME --user USER [--rights RIGHTS] [--days N]",
-		short: "Creates a management token and prints it, this once",
+		short: "Creates a management token and prints it once",
 		long: `Creates a management token and prints it. It is not stored and cannot be shown
 again.
 
-The rights are a list, separated by commas, of:
+The rights are a comma-separated list of:
 
   read         see everything of the account but secrets
-  keys         make, revoke and remove API keys
-  connectors   make, rotate and remove connectors, and pair devices
+  keys         create, revoke and remove API keys
+  connectors   create, rotate and remove connectors, and pair devices
   deployments  set, test and remove deployments
 
 No token can create tokens, users or links.`,
@@ -37,33 +37,33 @@ No token can create tokens, users or links.`,
 		flags: func(f *pflag.FlagSet) {
 			f.String("name", "", "What the token is for (required)")
 			f.String("user", "", "The name or id of the user that it acts for (required)")
-			f.StringSlice("rights", nil, "What it may be used for (default read)")
-			f.Int("days", 0, "After how many days it ends (default: it does not)")
+			f.StringSlice("rights", nil, "The rights of the token (default read)")
+			f.Int("days", 0, "Days until it expires (default: never)")
 		},
 		run: operation(tokenRequest, func(in *invocation, t manage.CreatedToken) error {
 			in.printf(`Management token %q created. It is shown only this once, so store it now:
 
   %s
 
-  id      %s
-  rights  %s
-  ends    %s
+  id       %s
+  rights   %s
+  expires  %s
 `, printable(t.Name), t.Token, t.ID, t.Rights, in.env.end(t.ExpiresAt))
 			return nil
 		}),
 	}, list[manage.Token]{
 		kind: "token", short: "Lists management tokens",
 		empty:  "Create one with `caddy gateway token create --name NAME --user USER`.",
-		header: []string{"ID", "NAME", "USER", "RIGHTS", "CREATED", "LAST USED", "ENDS"},
+		header: []string{"ID", "NAME", "USER", "RIGHTS", "CREATED", "LAST USED", "EXPIRES"},
 		row: func(in *invocation, t manage.Token) []string {
 			return []string{t.ID, t.Name, t.UserName, t.Rights.String(), in.env.date(t.CreatedAt), in.env.ago(t.LastUsedAt), in.env.end(t.ExpiresAt)}
 		},
 	}.command(), {
 		use: "revoke ID [--made]", short: "Revokes a management token",
 		long: `Revokes a management token. When the command returns, new requests with it are
-refused. It lists what the token created or changed, which stays; with --made, the
-keys among it are revoked, and the deployments and connectors removed. That can be
-done later, too: the id is still known then.`,
+refused. It lists the records that the token created or changed. They stay, unless
+--made also revokes the keys and removes the deployments and connectors. That is
+possible later, too, with the same id.`,
 		example: `  caddy gateway token revoke mgt_06b3kz9v6dfx7fbv7wq7m5r2qm
   caddy gateway token revoke mgt_06b3kz9v6dfx7fbv7wq7m5r2qm --made`,
 		account: true,
@@ -97,7 +97,7 @@ func tokenRequest(in *invocation) (request, error) {
 	}
 	if days, _ := in.Flags().GetInt("days"); in.Flags().Changed("days") {
 		if days < 1 {
-			return request{}, usagef("--days is %d, but must be at least 1; leave it out for a token that does not end by itself", days)
+			return request{}, usagef("--days is %d, but must be at least 1; leave it out for a token that does not expire", days)
 		}
 		body["expires_at"] = in.env.now().UTC().AddDate(0, 0, days).Format(time.RFC3339)
 	}
@@ -112,7 +112,7 @@ func printRevokedToken(in *invocation, token manage.RevokedToken) error {
 		in.printf("Its keys, connectors and deployments are revoked or removed:\n\n%s", made(token.Made))
 	default:
 		in.printf("It created or changed these, which stay:\n\n%s", made(token.Made))
-		in.printf("\nIf it got into wrong hands, end them, too:\n\n  caddy gateway token revoke %s --made\n", token.ID)
+		in.printf("\nIf it was leaked, revoke and remove them, too:\n\n  caddy gateway token revoke %s --made\n", token.ID)
 	}
 	if left := token.Made.Problems(); len(left) > 0 {
 		return fmt.Errorf("%d of these could not be removed; the list has the reasons", len(left))

@@ -17,18 +17,16 @@ func upCommand(host up.Host) command {
 	return command{
 		use:   "up [--connect URL] [--listen ADDRESS]",
 		short: "Runs a gateway and a connector on this machine, in one process",
-		long: `Runs everything on this machine in one process: the gateway on localhost, and a
-connector to a model server. It registers the server's models and prints an API
-key, a request to paste and a link to the web console.
+		long: `Runs a gateway on localhost and a connector to a model server, in one process. It
+registers the server's models and prints an API key, a request to paste and a link
+to the web console.
 
-The model server is the one that --connect names, else the first that answers on
-one of the usual ports (11434, 8080, 1234, 8000). If there is none, a built-in
-scripted model takes its place: it streams like a real one, but only ever answers
-that it is not a model.
+The model server is that of --connect, or the first that answers on one of the
+usual ports (11434, 8080, 1234, 8000). If none answers, a built-in scripted model
+is used: it streams like a real one, but always answers that it is not a model.
 
-Nothing listens on other addresses than loopback. Keys and deployments are kept
-in up.db in Caddy's data directory; each run creates a new key "up" and removes
-the one of the last run.`,
+All addresses are on loopback. Keys and deployments are stored in up.db in Caddy's
+data directory. Each run creates a new key "up" and removes that of the last run.`,
 		example: `  caddy gateway up
   caddy gateway up --connect http://localhost:11434
   caddy gateway up --listen localhost:8081 --connect http://192.168.1.20:8000`,

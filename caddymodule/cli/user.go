@@ -14,8 +14,8 @@ var userCommands = command{
 	commands: []command{{
 		use: "add NAME [--password-stdin]", short: "Adds a user of the console",
 		long: `Adds a user of the console. The password is asked for without an echo, or read
-from the standard input with --password-stdin; a command line would show it to
-others. It has 10 characters or more.`,
+from the standard input with --password-stdin. It must have at least 10
+characters.`,
 		example: `  caddy gateway user add anna
   caddy gateway user add anna --account research --password-stdin < password.txt`,
 		account: true,
@@ -38,8 +38,8 @@ others. It has 10 characters or more.`,
 		},
 	}.command(), {
 		use: "remove ID_OR_NAME", short: "Removes a user of the console",
-		long: `Removes a user, and with it the user's sessions, passkeys, management tokens
-and invitations. API keys and connectors belong to the account, and stay.`,
+		long: `Removes a user, with all sessions, passkeys, management tokens and invitations of
+the user. API keys and connectors belong to the account, and stay.`,
 		example: `  caddy gateway user remove anna`,
 		account: true,
 		run: operation(remove("/users"), func(in *invocation, u manage.User) error {
@@ -48,9 +48,9 @@ and invitations. API keys and connectors belong to the account, and stay.`,
 		}),
 	}, {
 		use: "recovery-link ID_OR_NAME", short: "Prints a link with which a user sets a new password",
-		long: `Prints a link with which a user sets a new password, this once. It works for 15
-minutes, and ends the user's sessions when it is used. Its page also offers to
-remove the user's passkeys, and to revoke management tokens and invitations.`,
+		long: `Prints a link with which a user sets a new password. It works once, for 15 minutes,
+and ends the user's sessions when it is used. Its page also offers to remove the
+user's passkeys, and to revoke management tokens and invitations.`,
 		example: `  caddy gateway user recovery-link anna`,
 		account: true,
 		run: operation(func(in *invocation) (request, error) {
@@ -61,8 +61,8 @@ remove the user's passkeys, and to revoke management tokens and invitations.`,
 
 var setupLinkCommand = command{
 	use: "setup-link", short: "Prints a link that creates the first user of the console",
-	long: `Prints a link that creates the first user of the console, this once. It works for
-15 minutes, and only while there are no users; a new one ends the one before.`,
+	long: `Prints a link that creates the first user of the console. It works once, for 15
+minutes, and only while no user exists. A new link invalidates the previous one.`,
 	example: `  caddy gateway setup-link`,
 	run: operation(func(*invocation) (request, error) {
 		return request{http.MethodPost, "/setup-link", fields{}}, nil

@@ -17,7 +17,7 @@ const (
 	usageDays    = 30 // that the plot shows
 )
 
-// activityTab shows what the account's keys are used for: numbers and names,
+// activityTab shows the requests and the usage of the account: numbers and names,
 // never content.
 var activityTab = &tab{
 	name: "activity", title: "Activity", data: activityData,
@@ -49,7 +49,7 @@ func activityData(v *visit) (any, error) {
 	return p, nil
 }
 
-// millis writes milliseconds; nothing for none.
+// millis formats milliseconds; "" for 0.
 func millis(ms float64) string {
 	if ms <= 0 {
 		return ""
@@ -57,8 +57,7 @@ func millis(ms float64) string {
 	return seconds(time.Duration(ms * float64(time.Millisecond)))
 }
 
-// seconds writes a duration with about two digits that matter; nothing for
-// none.
+// seconds formats a duration with about two significant digits; "" for 0.
 func seconds(d time.Duration) string {
 	switch {
 	case d <= 0:
@@ -75,7 +74,7 @@ func seconds(d time.Duration) string {
 	return strconv.Itoa(int(d.Minutes())) + " min " + strconv.Itoa(int(d.Seconds())%60) + " s"
 }
 
-// decimal writes a number with the digits that matter.
+// decimal formats a number with its significant digits.
 func decimal(f float64) string {
 	if f >= 100 {
 		return count(f + .5)
@@ -83,7 +82,7 @@ func decimal(f float64) string {
 	return strconv.FormatFloat(f, 'f', 1, 64)
 }
 
-// count writes a number, which pages have of several types, with its thousands apart.
+// count formats an integer of any type, with separated thousands.
 func count(n any) string {
 	whole := reflect.ValueOf(n).Convert(reflect.TypeFor[int64]()).Int()
 	return strings.ReplaceAll(humanize.Comma(whole), ",", "\u202f")

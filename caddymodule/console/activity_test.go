@@ -12,7 +12,7 @@ import (
 
 func TestActivity(t *testing.T) {
 	g := newGateway(t)
-	has(t, mainOf(g.page("/console/activity")), "No request yet", `href="/console/start#request-title"`)
+	has(t, mainOf(g.page("/console/activity")), "No requests yet", `href="/console/start#request-title"`)
 	g.log.Record(store.DefaultAccount, activity.Request{
 		ID: "req_1", Time: time.Now(), KeyID: "key_1", KeyName: "laptop", Deployment: "qwen3", Dialect: "messages", Operation: "messages",
 		Status: 200, Streamed: true, DurationMillis: 2340, FirstTokenMillis: 210, InputTokens: 12934, OutputTokens: 312,
@@ -41,7 +41,7 @@ func TestActivityOfAnotherAccount(t *testing.T) {
 	}
 	g.signInAs("other", "eve")
 	main := mainOf(g.page("/console/activity"))
-	has(t, main, "No request yet")
+	has(t, main, "No requests yet")
 	lacks(t, main, "laptop", "qwen3")
 }
 

@@ -15,8 +15,8 @@ var staticFiles embed.FS
 //go:embed templates
 var templateFiles embed.FS
 
-// assets are the files that pages load, by name. Each one's URL holds a hash of its
-// content, so that browsers may keep it forever.
+// assets are the files that pages load, by name. Each URL contains a hash of the
+// content, so that browsers may cache it forever.
 type assets map[string]asset
 
 type asset struct {
@@ -24,8 +24,8 @@ type asset struct {
 	content       []byte
 }
 
-// kinds are the media types of files that pages may load. The system's own table of
-// types is not used: it may know .js as something else.
+// kinds are the media types of the files that pages may load. The system's table is
+// not used: it may map .js to another type.
 var kinds = map[string]string{
 	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 }
@@ -51,7 +51,7 @@ func loadAssets() (assets, error) {
 	return a, nil
 }
 
-// url is where an asset is.
+// url returns the URL of an asset.
 func (a assets) url(name string) (string, error) {
 	file, ok := a[name]
 	if !ok {
@@ -60,8 +60,8 @@ func (a assets) url(name string) (string, error) {
 	return "/console/static/" + file.version + "/" + name, nil
 }
 
-// ServeHTTP answers with an asset. One of another version is not there: what is
-// kept forever under a URL must not change.
+// ServeHTTP serves an asset. Another version is not found: content that is cached
+// forever must not change.
 func (a assets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	file, ok := a[r.PathValue("name")]
 	if !ok || file.version != r.PathValue("version") {

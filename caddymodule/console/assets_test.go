@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// What others have written is what they have published, to the byte.
+// Vendored files are byte for byte the published ones.
 func TestVendoredFiles(t *testing.T) {
 	checksums, err := staticFiles.ReadFile("static/checksums")
 	if err != nil {
@@ -74,8 +74,8 @@ func eachTemplate(t *testing.T, visit func(name, text string)) {
 	}
 }
 
-// The content security policy forbids all of these, and html/template would
-// have to guess the language that values in them are written in.
+// The content security policy forbids all of these, and html/template cannot escape
+// values in them reliably.
 func TestNothingInline(t *testing.T) {
 	forbidden := map[string]*regexp.Regexp{
 		"a style":           regexp.MustCompile(`(?i)<style|\sstyle\s*=`),
@@ -108,7 +108,7 @@ func TestNothingInline(t *testing.T) {
 	})
 }
 
-// Whatever class a page uses has a style.
+// Each class of a page has a style.
 func TestClassesAreStyled(t *testing.T) {
 	styles, err := staticFiles.ReadFile("static/console.css")
 	if err != nil {
@@ -119,7 +119,7 @@ func TestClassesAreStyled(t *testing.T) {
 		known[string(class[1])] = true
 	}
 	attribute, action := regexp.MustCompile(`class="((?:[^"{]|\{\{[^}]*\}\})*)"`), regexp.MustCompile(`\{\{[^}]*\}\}`)
-	structural := map[string]bool{"message": true, "number": true} // say what something is, and look as all does
+	structural := map[string]bool{"message": true, "number": true} // semantic, without a style
 	classes := 0
 	eachTemplate(t, func(name, text string) {
 		for _, found := range attribute.FindAllStringSubmatch(text, -1) {
@@ -136,7 +136,7 @@ func TestClassesAreStyled(t *testing.T) {
 	}
 }
 
-// Assets are kept forever, under an address that says what is in them.
+// Assets are cached forever, under a URL with a hash of the content.
 func TestAssets(t *testing.T) {
 	h := newHouse(t)
 	b := h.browser()

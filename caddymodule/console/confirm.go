@@ -8,11 +8,11 @@ import (
 	"github.com/postern-dev/postern/caddymodule/manage"
 )
 
-// confirmField is the password with which a user confirms what a form asks for.
+// confirmField is the form field of the password that confirms an action.
 const confirmField = "confirm-password"
 
-// confirmSessionPage asks the user of a session for password or passkey. What was
-// typed before goes along in the form, so that it need not be typed again.
+// confirmSessionPage asks the user of a session for a password or a passkey. The
+// form carries the fields of the original request.
 type confirmSessionPage struct {
 	Action, Back string
 	Fields       url.Values
@@ -25,7 +25,7 @@ func (c *Console) confirm(w http.ResponseWriter, v *visit) error {
 	return c.askToConfirm(w, v, http.StatusOK, "")
 }
 
-// act performs an action of a user, who may give the password along with it.
+// act performs an action. The request may carry the password that confirms it.
 func (c *Console) act(w http.ResponseWriter, v *visit, a action) error {
 	if !v.signedIn() || !v.r.PostForm.Has(confirmField) {
 		return a(w, v)
@@ -39,8 +39,7 @@ func (c *Console) act(w http.ResponseWriter, v *visit, a action) error {
 	return a(w, v)
 }
 
-// askToConfirm shows a form that does what the request asked for, with the password
-// added.
+// askToConfirm shows a form that repeats the request with the password added.
 func (c *Console) askToConfirm(w http.ResponseWriter, v *visit, status int, fault string) error {
 	p := confirmSessionPage{
 		Action: v.r.URL.EscapedPath(), Back: settingsPath, Fields: maps.Clone(v.r.Form), Passkey: len(c.SignIn.Passkeys(v.User.ID)) > 0,
@@ -49,12 +48,12 @@ func (c *Console) askToConfirm(w http.ResponseWriter, v *visit, status int, faul
 	return c.showFault(w, v, confirmSessionTab, status, p, fault)
 }
 
-// confirmed leads on, after act or confirmByPasskey has seen to it.
+// confirmed redirects to the next page, after act or confirmByPasskey.
 func (c *Console) confirmed(w http.ResponseWriter, v *visit) error {
 	if err := v.Manage.Confirmed(v.ctx); err != nil {
 		return err
 	}
-	return c.done(w, v, localPath(v.r.FormValue("next")), "Confirmed. For the next five minutes you are not asked again.")
+	return c.done(w, v, localPath(v.r.FormValue("next")), "Confirmed. You will not be asked again for five minutes.")
 }
 
 func (c *Console) confirmByPasskey(w http.ResponseWriter, v *visit) error {

@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// A session alone makes no way in that outlasts it.
+// An unconfirmed session cannot create access that outlasts it.
 func TestSessionAloneIsNotEnough(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -48,13 +48,13 @@ func TestSessionAloneIsNotEnough(t *testing.T) {
 	}
 }
 
-// The page that asks for the password does what was asked for before, with what
-// was typed, and for five minutes the user is not asked again.
+// The confirmation page repeats the original request with its fields, and the user is
+// not asked again for five minutes.
 func TestConfirm(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
 	b := h.in(h.user(store0, "ada"))
-	lacks(t, b.page("/console/confirm"), "data-passkey") // there is none
+	lacks(t, b.page("/console/confirm"), "data-passkey") // the user has none
 	h.pass(6 * time.Minute)
 	w := b.post("/console/settings/tokens", "name", script, "right", "read", "days", "0")
 	b.refused(w, http.StatusForbidden, `<input type="hidden" name="name" value="&#34;&gt;&lt;script&gt;`)
@@ -79,7 +79,7 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
-// A password that is guessed at in a session is throttled, as at the door.
+// Password guesses in a session are throttled like those of the sign-in.
 func TestConfirmIsThrottled(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

@@ -12,8 +12,8 @@ import (
 const connectorsPath = "/console/connectors"
 
 var (
-	// connectorsTab lists the connectors with the state of their tunnels. Round-trip
-	// times change all the time, so that it is drawn again in intervals.
+	// connectorsTab lists the connectors with the state of their tunnels. It is
+	// redrawn periodically, as round-trip times change all the time.
 	connectorsTab = &tab{
 		name: "connectors", title: "Connectors", data: connectorsData,
 		live: []string{"connectors-devices", "connectors-list"}, every: 10 * time.Second,
@@ -24,8 +24,8 @@ var (
 	}}
 	connectorTokenTab  = &tab{name: "connector-token", title: "Tunnel token"}
 	removeConnectorTab = &tab{name: "connector-remove", title: "Remove a connector", data: removeConnectorData}
-	// rotateConnectorTab asks before a connector gets a new token, and shows how far
-	// that is.
+	// rotateConnectorTab asks before a connector gets a new token, and shows the
+	// progress of that.
 	rotateConnectorTab = &tab{name: "connector-rotate", title: "Rotate a tunnel token", data: func(v *visit) (any, error) {
 		return findConnector(v, v.r.PathValue("id"))
 	}}
@@ -75,7 +75,7 @@ func createConnector(v *visit) (any, error) {
 
 type removeConnectorPage struct {
 	manage.Connector
-	Deployments []string // that lead to it: it cannot be removed before them
+	Deployments []string // that use it: they must be removed first
 }
 
 func removeConnectorData(v *visit) (any, error) {
@@ -87,7 +87,7 @@ func removeConnectorData(v *visit) (any, error) {
 	return removeConnectorPage{con, names}, err
 }
 
-// deploymentsOf returns the names of the deployments that lead to a connector.
+// deploymentsOf returns the names of the deployments that use a connector.
 func deploymentsOf(v *visit, connector string) ([]string, error) {
 	deployments, err := v.Manage.Deployments(v.ctx)
 	var names []string
@@ -119,6 +119,6 @@ func (c *Console) rotateConnector(w http.ResponseWriter, v *visit) error {
 	case manage.RotationFailed:
 		return c.done(w, v, connectorsPath+"/"+rotated.ID+"/rotate", "Nothing has changed: "+rotated.Name+" keeps its old token.")
 	default:
-		return c.done(w, v, connectorsPath, rotated.Name+" has not taken its new token yet. It is offered it whenever it connects; until then the old one is valid.")
+		return c.done(w, v, connectorsPath, rotated.Name+" has not taken its new token yet. It gets the token when it connects; until then the old one is valid.")
 	}
 }

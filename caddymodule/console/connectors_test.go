@@ -10,10 +10,10 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// mean is a name that must never be more than text, wherever it stands.
+// mean is a name with markup, which pages must escape.
 const mean = `"><script>alert(1)</script><a href='javascript:x' onx=y>{{.}}`
 
-// plain wants a page that shows mean, as text.
+// plain checks that a page shows mean as text.
 func plain(t testing.TB, page string) {
 	t.Helper()
 	main := mainOf(page)
@@ -21,7 +21,7 @@ func plain(t testing.TB, page string) {
 	has(t, main, html.EscapeString("<script>alert(1)</script>"))
 }
 
-// mainOf is the part of a page that its tab makes.
+// mainOf returns the part of a page that its tab renders.
 func mainOf(page string) string {
 	if at := strings.Index(page, "<main"); at >= 0 {
 		page = page[at:]
@@ -72,7 +72,7 @@ func TestConnectorToken(t *testing.T) {
 	}
 }
 
-// Without an address that connectors dial the page says what to do.
+// Without a public address the page names the fix.
 func TestConnectorTokenWithoutAddress(t *testing.T) {
 	g := newGateway(t)
 	g.endpoint.Public = ""
@@ -127,7 +127,7 @@ func TestConnectorNamesAreText(t *testing.T) {
 	plain(t, g.page("/console/connectors?q="+"%3Cscript%3Ealert(1)%3C/script%3E"))
 }
 
-// Nobody sees or removes what belongs to another account.
+// Users cannot see or remove records of other accounts.
 func TestConnectorsOfAnotherAccount(t *testing.T) {
 	g := newGateway(t)
 	con := g.connector("gpu-box")
@@ -158,7 +158,7 @@ func TestConnectorsOfAnotherAccount(t *testing.T) {
 	lacks(t, g.get("/console/models/choices?connector="+con.ID).Body.String(), "gpu-box")
 }
 
-// fill makes a gateway of the largest supported size.
+// fill creates records up to the supported size of a gateway.
 func fill(b *testing.B) *gateway {
 	g := newGateway(b)
 	connectors := make([]store.Connector, 200)

@@ -2,14 +2,13 @@
 // with which its users pair connectors, register models and hand out keys, and
 // the JSON API for them under /console/api/.
 //
-// Pages are rendered here and work without scripts: forms and links do it all.
-// Scripts add what is nice to have: one stream per page keeps what it shows up
-// to date (see live.go), countdowns run, buttons copy. All of it is ours or
-// vendored, embedded, and allowed by a content security policy that knows no
-// exception.
+// Pages are rendered on the server and work without scripts, with forms and links.
+// Scripts add convenience: one stream per page keeps it up to date (see live.go),
+// countdowns run, buttons copy. All scripts are ours or vendored, and embedded. The
+// content security policy has no exceptions.
 //
-// Everything that a page shows or does goes through package manage, in the name
-// of the user whom the session cookie stands for.
+// Pages read and change everything through package manage, as the user of the
+// session cookie.
 package console
 
 import (
@@ -29,10 +28,10 @@ import (
 type Options struct {
 	Manage *manage.Service
 	SignIn *signin.Service
-	// ClientIP returns the address of a request's client, by which failed
-	// sign-ins are counted.
+	// ClientIP returns the address of a request's client. Failed sign-ins are
+	// counted by it.
 	ClientIP func(*http.Request) string
-	// Changes calls f whenever something of an account may look different,
+	// Changes calls f whenever a record or a tunnel of an account may have changed,
 	// until stop is called.
 	Changes func(account string, f func()) (stop func())
 	Logger  *slog.Logger
@@ -71,7 +70,7 @@ func New(o Options) (*Console, error) {
 	return c, nil
 }
 
-// pages are the tabs that links lead to, by their paths below /console/.
+// pages are the tabs that have a URL, by their paths below /console/.
 var pages = map[string]*tab{
 	"start":                         startTab,
 	"models":                        modelsTab,
@@ -92,7 +91,7 @@ var pages = map[string]*tab{
 	"settings/tokens/{id}/revoke":   revokeTokenTab,
 }
 
-// actions are what signed-in users can do other than look at pages.
+// actions are the other actions of signed-in users.
 func (c *Console) actions() map[string]action {
 	return map[string]action{
 		"GET /console/{$}":                    c.home,
@@ -136,7 +135,7 @@ func (c *Console) actions() map[string]action {
 	}
 }
 
-// open are the actions for everyone.
+// open returns the actions that need no session.
 func (c *Console) open() map[string]action {
 	return map[string]action{
 		"GET /console/sign-in":                c.signInPage,
@@ -174,7 +173,7 @@ func (c *Console) routes() {
 	c.mux.HandleFunc("/console/api/", c.serveAPI)
 }
 
-// handle registers an action, of signed-in users or of all.
+// handle registers an action. ofUsers requires a session.
 func (c *Console) handle(pattern string, a action, ofUsers bool) {
 	c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		v := c.visit(r)
@@ -188,8 +187,7 @@ func (c *Console) handle(pattern string, a action, ofUsers bool) {
 	})
 }
 
-// home leads to what is to be done: the way to the first request, or the models
-// once that is gone.
+// home redirects to the Setup tab, or to the models once the setup is done.
 func (c *Console) home(w http.ResponseWriter, v *visit) error {
 	if done, err := v.Manage.Checklist(v.ctx); err == nil && done.Connector && done.Model && done.Key && done.Request {
 		return v.redirect(w, modelsPath)

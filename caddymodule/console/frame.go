@@ -16,11 +16,11 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// frame is what the layout needs to know about a page.
+// frame is the data of the layout.
 type frame struct {
 	Title   string
-	Main    template.HTML // what a template of ours made, escaped by it
-	Nav     []navItem     // nil on the pages for those who are not signed in
+	Main    template.HTML // rendered by a template of ours, and escaped by it
+	Nav     []navItem     // nil on pages without a session
 	User    string
 	Account string // "" if there is only the default one
 	Notice  string
@@ -28,7 +28,7 @@ type frame struct {
 	Events  string // URL of the stream of live regions
 	Plots   bool   // the page draws plots
 	Passkey bool   // the page has buttons for passkeys
-	Version string // for those who are signed in
+	Version string // for signed-in users
 }
 
 type navItem struct {
@@ -45,17 +45,17 @@ func loadTemplates(a assets) (*template.Template, error) {
 	return template.New("").Funcs(template.FuncMap{
 		"asset": a.url, "count": count, "millis": millis, "decimal": decimal, "sentence": sentence,
 		"has": slices.Contains[[]string], "names": namesOf, "passkeyID": passkeyID, "browser": browserOf, "optionField": optionField,
-		"way":    func(method string) string { return sessionWays[method] },
+		"method": func(name string) string { return sessionMethods[name] },
 		"rights": store.RightNames, "right": func(name string) string { return rightTexts[name] },
 	}).ParseFS(templateFiles, "templates/*.html")
 }
 
-// show answers with a page: tab t, with its frame around it.
+// show renders tab t in its frame.
 func (c *Console) show(w http.ResponseWriter, v *visit, t *tab, status int, data any) error {
 	return c.showFault(w, v, t, status, data, "")
 }
 
-// showFault is show with a sentence about what went wrong.
+// showFault is show with a message about a failure.
 func (c *Console) showFault(w http.ResponseWriter, v *visit, t *tab, status int, data any, fault string) error {
 	f := v.frame(t.title)
 	f.Fault, f.Notice = fault, takeNotice(w, v.r)
@@ -69,7 +69,7 @@ func (c *Console) showFault(w http.ResponseWriter, v *visit, t *tab, status int,
 	return c.render(w, status, t.name, data, f)
 }
 
-// frame is the frame of a page of the visit.
+// frame returns the frame of a page.
 func (v *visit) frame(title string) frame {
 	if !v.signedIn() {
 		return frame{Title: title}
@@ -91,7 +91,7 @@ func (c *Console) render(w http.ResponseWriter, status int, name string, data an
 	return c.write(w, status, "layout", f)
 }
 
-// write answers with a template, or with nothing and an error.
+// write renders one template, or writes nothing and returns an error.
 func (c *Console) write(w http.ResponseWriter, status int, name string, data any) error {
 	var page bytes.Buffer
 	if err := c.templates.ExecuteTemplate(&page, name, data); err != nil {
@@ -109,7 +109,7 @@ func writePage(w http.ResponseWriter, status int, page []byte) {
 	_, _ = w.Write(page) // fails only if the client has gone
 }
 
-// done answers a form: the browser goes on to path, which shows the notice.
+// done redirects the browser to path, which shows the notice.
 func (c *Console) done(w http.ResponseWriter, v *visit, path, notice string) error {
 	leaveNotice(w, v.r, notice)
 	if isHTMX(v.r) {
@@ -126,10 +126,10 @@ func (v *visit) redirect(w http.ResponseWriter, path string) error {
 	return nil
 }
 
-// isHTMX reports whether a script asks, which wants a part of a page.
+// isHTMX reports whether the request is from htmx, which expects a part of a page.
 func isHTMX(r *http.Request) bool { return r.Header.Get("HX-Request") == "true" }
 
-// tabFault is an error to be shown on a tab.
+// tabFault is an error that is shown on a tab.
 type tabFault struct {
 	tab *tab
 	err error
@@ -138,11 +138,11 @@ type tabFault struct {
 func (f *tabFault) Error() string { return f.err.Error() }
 func (f *tabFault) Unwrap() error { return f.err }
 
-// fault has err shown on tab t, with what was typed. Errors that are not the
-// user's get a page of their own all the same.
+// fault returns an error that is shown on tab t, with the user's input. Internal
+// errors still get a separate page.
 func (v *visit) fault(t *tab, err error) error { return &tabFault{t, err} }
 
-// fail answers with an error.
+// fail responds with an error.
 func (c *Console) fail(w http.ResponseWriter, v *visit, err error) {
 	status, text := c.explain(w, v.r, err)
 	var on *tabFault
@@ -169,20 +169,19 @@ func (c *Console) fail(w http.ResponseWriter, v *visit, err error) {
 	c.failPage(w, v, status, text)
 }
 
-// failPart answers htmx with a notice, which takes the place of what was asked
-// for.
+// failPart responds to htmx with a notice in place of the requested part.
 func failPart(w http.ResponseWriter, status int, text string) {
 	writePage(w, status, []byte(`<p class="notice notice-bad" role="alert">`+template.HTMLEscapeString(text)+"</p>"))
 }
 
-// failTitles are the titles of pages that have only an error.
+// failTitles are the titles of error pages.
 var failTitles = map[int]string{
-	http.StatusBadRequest: "That does not work", http.StatusNotFound: "Not found", http.StatusForbidden: "Not allowed",
-	http.StatusMethodNotAllowed: "Not this way", http.StatusTooManyRequests: "Too many attempts", http.StatusConflict: "Not possible now",
-	http.StatusRequestEntityTooLarge: "Too much", http.StatusServiceUnavailable: "Not now",
+	http.StatusBadRequest: "Invalid request", http.StatusNotFound: "Not found", http.StatusForbidden: "Not allowed",
+	http.StatusMethodNotAllowed: "Method not allowed", http.StatusTooManyRequests: "Too many attempts", http.StatusConflict: "Not possible now",
+	http.StatusRequestEntityTooLarge: "Too large", http.StatusServiceUnavailable: "Unavailable",
 }
 
-// failPage answers with a page that has only an error.
+// failPage renders an error page.
 func (c *Console) failPage(w http.ResponseWriter, v *visit, status int, text string) {
 	f := v.frame(cmp.Or(failTitles[status], "Something went wrong"))
 	data := map[string]any{"Title": f.Title, "Text": text, "Signed": f.Nav != nil}
@@ -192,8 +191,8 @@ func (c *Console) failPage(w http.ResponseWriter, v *visit, status int, text str
 	}
 }
 
-// explain finds the status for an error, and a sentence for the user. Failures
-// of the gateway's own are only logged.
+// explain returns the status of an error, and a message for the user. Internal
+// errors are logged; the user does not see them.
 func (c *Console) explain(w http.ResponseWriter, r *http.Request, err error) (status int, text string) {
 	var throttled *signin.ThrottledError
 	var large *http.MaxBytesError
@@ -201,7 +200,7 @@ func (c *Console) explain(w http.ResponseWriter, r *http.Request, err error) (st
 	case errors.As(err, &throttled):
 		w.Header().Set("Retry-After", throttled.Seconds())
 	case errors.As(err, &large):
-		return http.StatusRequestEntityTooLarge, "The form is larger than the gateway accepts. Shorten what you typed."
+		return http.StatusRequestEntityTooLarge, "The form is too large. Shorten your input."
 	}
 	if status := manage.StatusOf(err); status != http.StatusInternalServerError {
 		return status, sentence(err.Error())
@@ -212,12 +211,12 @@ func (c *Console) explain(w http.ResponseWriter, r *http.Request, err error) (st
 	return http.StatusInternalServerError, "The gateway failed to do this. Its log has the reason."
 }
 
-// nowhere answers for paths and methods that no page has.
+// nowhere responds to unknown paths and methods.
 func (c *Console) nowhere(w http.ResponseWriter, v *visit) error {
 	status, text := http.StatusNotFound, "Page not found."
 	if allowed := c.allowed(v.r); allowed != "" {
 		w.Header().Set("Allow", allowed)
-		status, text = http.StatusMethodNotAllowed, "This address does not answer to "+v.r.Method+"."
+		status, text = http.StatusMethodNotAllowed, "This address does not accept "+v.r.Method+"."
 	}
 	if isHTMX(v.r) {
 		failPart(w, status, text)
@@ -227,7 +226,7 @@ func (c *Console) nowhere(w http.ResponseWriter, v *visit) error {
 	return nil
 }
 
-// allowed lists the methods that the path of r answers to.
+// allowed lists the methods that the path of r accepts.
 func (c *Console) allowed(r *http.Request) string {
 	var methods []string
 	for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodPost} {
@@ -239,7 +238,7 @@ func (c *Console) allowed(r *http.Request) string {
 	return strings.Join(methods, ", ")
 }
 
-// navigation is the list of main tabs, as seen from a path.
+// navigation returns the main tabs. The one of path is marked as current.
 func navigation(path string) []navItem {
 	section, _, _ := strings.Cut(strings.TrimPrefix(path, "/console/"), "/")
 	switch section {

@@ -24,8 +24,7 @@ const (
 	password = "correct horse battery"
 )
 
-// house is a console with its clock and its log, seen from outside by people
-// with browsers.
+// house is a console with a clock and a log, for tests with browsers.
 type house struct {
 	testing.TB
 	console *Console
@@ -102,7 +101,7 @@ func newHouse(t testing.TB) *house {
 	return h
 }
 
-// user makes a user with the password of all tests.
+// user creates a user with the password of all tests.
 func (h *house) user(account, name string) store.User {
 	h.Helper()
 	u, err := h.signIn.AddUser(h.Context(), account, name, password)
@@ -112,7 +111,7 @@ func (h *house) user(account, name string) store.User {
 	return u
 }
 
-// in is the browser of a user who is in, without the delay of a password.
+// in returns the browser of a signed-in user, without the delay of a password.
 func (h *house) in(u store.User) *browser {
 	h.Helper()
 	_, secret, err := h.store.CreateSession(h.Context(), u.ID, signin.MethodPassword, "192.0.2.1", "test")
@@ -124,7 +123,7 @@ func (h *house) in(u store.User) *browser {
 	return b
 }
 
-// browser keeps cookies as browsers do, and tells where its requests come from.
+// browser keeps cookies and sends the origin of its requests, as browsers do.
 type browser struct {
 	*house
 	cookies map[string]*http.Cookie
@@ -133,7 +132,7 @@ type browser struct {
 
 func (h *house) browser() *browser { return &browser{house: h, cookies: make(map[string]*http.Cookie)} }
 
-// request makes a request of the browser, which tweak may change.
+// request sends a request of the browser, which tweak may change.
 func (b *browser) request(method, path, body string, tweak ...func(*http.Request)) *httptest.ResponseRecorder {
 	b.Helper()
 	scheme := "https"
@@ -186,7 +185,7 @@ func encode(form ...string) string {
 	return values.Encode()
 }
 
-// page gets a page that must be there.
+// page gets a page that must exist.
 func (b *browser) page(path string) string {
 	b.Helper()
 	w := b.get(path)
@@ -196,7 +195,7 @@ func (b *browser) page(path string) string {
 	return w.Body.String()
 }
 
-// goes checks that an answer leads on.
+// goes checks that a response is a redirect.
 func (b *browser) goes(w *httptest.ResponseRecorder, to string) {
 	b.Helper()
 	if w.Code != http.StatusSeeOther || w.Header().Get("Location") != to {
@@ -204,7 +203,7 @@ func (b *browser) goes(w *httptest.ResponseRecorder, to string) {
 	}
 }
 
-// refused checks that an answer has a status, and says what is wrong.
+// refused checks the status and the error of a response.
 func (b *browser) refused(w *httptest.ResponseRecorder, status int, text string) {
 	b.Helper()
 	if w.Code != status || !strings.Contains(w.Body.String(), text) {
@@ -212,7 +211,7 @@ func (b *browser) refused(w *httptest.ResponseRecorder, status int, text string)
 	}
 }
 
-// secretIn finds what a page shows once.
+// secretIn returns the secret that a page shows once.
 func (b *browser) secretIn(page string) string {
 	b.Helper()
 	_, rest, ok := strings.Cut(page, `id="shown-once-secret">`)

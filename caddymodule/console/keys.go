@@ -16,7 +16,7 @@ const (
 )
 
 var (
-	// keysTab lists the keys that work, or those that are revoked.
+	// keysTab lists the active keys, or the revoked ones.
 	keysTab       = &tab{name: "keys", title: "Keys", data: keysData, live: []string{"keys-list"}, every: 30 * time.Second}
 	newKeyTab     = &tab{name: "key-new", title: "Create a key", data: newKeyData}
 	keyCreatedTab = &tab{name: "key-created", title: "Key"}
@@ -25,8 +25,8 @@ var (
 
 type keysPage struct {
 	List    listing[store.Key]
-	Revoked bool // these are the revoked ones
-	Others  int  // how many there are of the other sort
+	Revoked bool // List has the revoked keys
+	Others  int  // number of keys of the other kind
 }
 
 func keysData(v *visit) (any, error) {
@@ -53,7 +53,7 @@ type newKeyPage struct {
 	Preview scopePreview
 }
 
-// scopePreview is what a scope would allow now.
+// scopePreview is the set of models that a scope allows now.
 type scopePreview struct {
 	Error string
 	Names []string // the first of them
@@ -93,7 +93,7 @@ type keyCreatedPage struct {
 func createKey(v *visit) (any, error) {
 	scope := strings.TrimSpace(v.r.PostFormValue("scope"))
 	if scope == "" {
-		return nil, badForm("Say which models the key may use: * for all of them.")
+		return nil, badForm("Enter the models that the key may use; * allows all.")
 	}
 	created, err := v.Manage.CreateKey(v.ctx, manage.CreateKey{Name: strings.TrimSpace(v.r.PostFormValue("name")), Scope: scope})
 	if err != nil {
@@ -107,8 +107,8 @@ func createKey(v *visit) (any, error) {
 	return p, nil
 }
 
-// chatModel picks a deployment for snippets: the first that does not look like
-// one for embeddings.
+// chatModel picks a deployment for snippets: the first whose name does not suggest
+// an embedding model.
 func chatModel(names []string) string {
 	chat := func(name string) bool { return !strings.Contains(strings.ToLower(name), "embed") }
 	return names[max(0, slices.IndexFunc(names, chat))]
@@ -119,14 +119,13 @@ func revokeKeyData(v *visit) (any, error) {
 		"This key does not exist, or it is revoked already.")
 }
 
-// revokeKey returns once the key fails everywhere: that is when manage.RevokeKey
-// returns.
+// revokeKey revokes a key. When it returns, requests with the key fail.
 func revokeKey(v *visit) (notice string, err error) {
 	k, err := v.Manage.RevokeKey(v.ctx, v.r.PathValue("id"))
 	return k.Name + " is revoked; its running requests were stopped.", err
 }
 
-// removeKey takes a revoked key off the list.
+// removeKey removes a revoked key from the list.
 func removeKey(v *visit) (notice string, err error) {
 	k, err := find(v, v.Manage.Keys, func(k store.Key) bool { return k.ID == v.r.PathValue("id") && k.RevokedAt != nil },
 		"This revoked key no longer exists.")

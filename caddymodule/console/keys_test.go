@@ -45,8 +45,8 @@ func TestKeyFaults(t *testing.T) {
 		texts            []string
 	}{
 		{"no name", "", "qwen*", []string{"empty", `value="qwen*"`}},
-		{"no scope", "laptop", "", []string{"* for all of them", `value="laptop"`}},
-		{"blank scope", "laptop", "  ", []string{"* for all of them", `value="laptop"`}},
+		{"no scope", "laptop", "", []string{"* allows all", `value="laptop"`}},
+		{"blank scope", "laptop", "  ", []string{"* allows all", `value="laptop"`}},
 		{"empty pattern", "laptop", "a,,b", []string{"extra comma", `value="laptop"`, `value="a,,b"`}},
 		{"hostile scope", "laptop", mean, []string{html.EscapeString("<script>")}},
 		{"unprintable name", "a\x01b", "*", []string{"cannot be printed"}},
@@ -101,7 +101,7 @@ func TestKeyRevoke(t *testing.T) {
 	}
 	g.moved(g.post(path), "/console/keys")
 	if live, ok := g.store.FindKey(secret); ok && !live.Revoked() {
-		t.Error("the page says that the key is revoked, but it works")
+		t.Error("the page reports the key as revoked, but it works")
 	}
 	page := g.page("/console/keys")
 	has(t, page, "is revoked", "Revoked keys (1)")
@@ -152,7 +152,7 @@ func TestKeysSearchKeepsTheList(t *testing.T) {
 	}
 }
 
-// A revoked key can be taken off the list; one that works cannot.
+// A revoked key can be removed from the list, an active one cannot.
 func TestRemoveKey(t *testing.T) {
 	h := newHouse(t)
 	b := h.in(h.user(store0, "ada"))

@@ -9,12 +9,12 @@ import (
 // pageSize is how many rows a list shows at once.
 const pageSize = 50
 
-// listing is one page of a list that may be long, and the way to the others.
+// listing is one page of a list, with links to the others.
 type listing[T any] struct {
 	Path     string // of the tab
 	Items    []T
-	Query    string // what was searched for
-	Show     string // the part of the list that this is, kept by search and paging
+	Query    string // the search
+	Show     string // the shown part of the records; kept by search and paging
 	Total    int    // before the search
 	Matching int
 	Page     int // from 1
@@ -23,17 +23,16 @@ type listing[T any] struct {
 	Next     string
 }
 
-// First and Last number the shown items among the matching ones, from 1.
+// First and Last are the positions of the shown items among the matching ones, from 1.
 func (l listing[T]) First() int { return (l.Page-1)*pageSize + 1 }
 func (l listing[T]) Last() int  { return (l.Page-1)*pageSize + len(l.Items) }
 
-// Region is the live region of the tab that shows the list. It is what a search
-// draws again.
+// Region is the live region that shows the list. A search redraws it.
 func (l listing[T]) Region() string { return strings.TrimPrefix(l.Path, "/console/") + "-list" }
 
-// list searches items for the q of a query and cuts out its page. The words
-// of q must all be in text(item), in any letter case. A page after the last
-// one is the last one: rows may have gone since the link was made.
+// list filters items by the parameter q and returns the requested page. All words
+// of q must be in text(item), ignoring case. A page number past the end is the last
+// page: rows may have been removed in the meantime.
 func list[T any](path string, query url.Values, items []T, text func(T) string) listing[T] {
 	l := listing[T]{Path: path, Items: items, Query: strings.TrimSpace(query.Get("q")), Show: query.Get("show"), Total: len(items), Page: 1}
 	if words := strings.Fields(strings.ToLower(l.Query)); len(words) > 0 {
@@ -69,7 +68,7 @@ func hasAll(text string, words []string) bool {
 	return true
 }
 
-// pageURL is path with the known parameters of query, at another page.
+// pageURL returns path with the known parameters of query and another page number.
 func pageURL(path string, query url.Values, page int) string {
 	to := url.Values{}
 	for _, name := range []string{"q", "show"} {

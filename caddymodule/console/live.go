@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	maxStreams   = 20                     // of one session: one for each page that is open
-	liveCoalesce = 300 * time.Millisecond // between two drawings
-	liveBeat     = 15 * time.Second       // between comments, by which a dead connection is noticed
-	liveSeldom   = 30 * time.Second       // between drawings of tabs that name no interval
+	maxStreams   = 20                     // of one session: one per open page
+	liveCoalesce = 300 * time.Millisecond // between two redraws
+	liveBeat     = 15 * time.Second       // between comments, which detect a dead connection
+	liveSeldom   = 30 * time.Second       // between redraws of tabs without an interval
 	livePatience = 10 * time.Second       // for a client that does not read
 )
 
@@ -30,8 +30,8 @@ type streams struct {
 	open map[string]int
 }
 
-// enter counts one more stream, if there may be one.
-func (s *streams) enter(session string) bool {
+// acquire counts one more stream. It reports whether the session may open it.
+func (s *streams) acquire(session string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open[session] >= maxStreams {
@@ -44,7 +44,7 @@ func (s *streams) enter(session string) bool {
 	return true
 }
 
-func (s *streams) leave(session string) {
+func (s *streams) release(session string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open[session]--; s.open[session] <= 0 {
@@ -52,35 +52,35 @@ func (s *streams) leave(session string) {
 	}
 }
 
-// events streams what changes on a page: its live regions, drawn again whenever
-// something of the account changes, sent where they differ from what the page
-// has. The stream ends with the session, and the page learns why.
+// events streams the live regions of a page. They are redrawn on each change of the
+// account, and sent if they differ from the last version. The stream ends with the
+// session, with an event for the page.
 func (c *Console) events(w http.ResponseWriter, v *visit) error {
 	t, ok := c.tabs[v.r.PathValue("tab")]
 	if !ok {
 		return notThere("Stream not found.")
 	}
 	s := &stream{visit: v, tab: t, to: http.NewResponseController(w), w: w, sent: make(map[string][]byte)}
-	// What cannot be drawn now never will be, for instance of a record that is
-	// gone: no content, so that the page does not ask again.
+	// If the first drawing fails, for example as the record is gone, later ones
+	// would fail, too: 204 stops the page from reconnecting.
 	first, err := s.draw()
 	if err != nil {
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
-	if !c.streams.enter(v.Session.ID) {
+	if !c.streams.acquire(v.Session.ID) {
 		w.Header().Set("Retry-After", strconv.Itoa(int(liveBeat/time.Second)))
-		return store.Errorf(signin.ErrBusy, "too many pages of this session are open: close some, and load this one again")
+		return store.Errorf(signin.ErrBusy, "too many pages of this session are open: close some, then reload this one")
 	}
-	defer c.streams.leave(v.Session.ID)
+	defer c.streams.release(v.Session.ID)
 
 	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no") // of proxies before Caddy
+	w.Header().Set("X-Accel-Buffering", "no") // for proxies in front of Caddy
 	w.WriteHeader(http.StatusOK)
 	if v.r.Method == http.MethodHead {
 		return nil
 	}
-	defer func() { _ = s.to.SetWriteDeadline(time.Time{}) }() // the connection may be used on
+	defer func() { _ = s.to.SetWriteDeadline(time.Time{}) }() // the connection may be reused
 	if s.send(first) == nil {
 		s.run(v.r.Context())
 	}
@@ -93,16 +93,16 @@ type stream struct {
 	tab  *tab
 	w    http.ResponseWriter
 	to   *http.ResponseController
-	sent map[string][]byte // what the page has, by region
+	sent map[string][]byte // last version of each region
 }
 
-// run sends what changes until the client goes away or the session ends.
+// run sends changes until the client disconnects or the session ends.
 func (s *stream) run(ctx context.Context) {
 	changed := make(chan struct{}, 1)
 	stop := s.Changes(s.Account, func() {
 		select {
 		case changed <- struct{}{}:
-		default: // one is noted already
+		default: // a redraw is pending already
 		}
 	})
 	defer stop()
@@ -124,25 +124,25 @@ func (s *stream) run(ctx context.Context) {
 		case <-changed:
 		}
 		if !s.alive() {
-			// If it fails, the page asks again, and gets the answer then.
+			// If it fails, the page reconnects, and gets 401 then.
 			_ = s.send([]byte("event: session-ended\ndata: \n\n"))
 			return
 		}
 		if message == nil {
 			var err error
 			if message, err = s.draw(); err != nil {
-				return // the page asks again, and gets no content
+				return // the page reconnects, and gets 204
 			}
 		}
 		if s.send(message) != nil {
 			return
 		}
-		time.Sleep(liveCoalesce) // what changes in it is drawn at once
+		time.Sleep(liveCoalesce) // changes in the meantime are drawn together
 	}
 }
 
-// draw renders the live regions and returns the message about those that
-// differ, nothing if none does. They count as sent.
+// draw renders the live regions and returns a message with those that differ; nil
+// if none does. They count as sent.
 func (s *stream) draw() ([]byte, error) {
 	data, err := s.tab.data(s.visit)
 	if err != nil {
@@ -158,8 +158,7 @@ func (s *stream) draw() ([]byte, error) {
 			continue
 		}
 		s.sent[name] = slices.Clone(region.Bytes())
-		// A morph leaves alone what is the same: focus, text that is being
-		// selected, and the tab that was chosen.
+		// A morph keeps the focus, the selected text and the chosen tab.
 		fmt.Fprintf(&message, "data: <div id=\"live-%s\" hx-swap-oob=\"innerMorph\">\n", name)
 		for line := range strings.Lines(newlines.Replace(region.String())) {
 			message.WriteString("data: " + strings.TrimSuffix(line, "\n") + "\n")
@@ -172,11 +171,11 @@ func (s *stream) draw() ([]byte, error) {
 	return message.Bytes(), nil
 }
 
-// newlines makes lines end in the one way that messages are split by: names may
-// hold the other ways.
+// newlines normalizes line ends: a message is split at "\n", and names may contain
+// the other kinds.
 var newlines = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 
-// send writes a message, to a client that must take it in time.
+// send writes a message. The client must read it within livePatience.
 func (s *stream) send(message []byte) error {
 	if len(message) == 0 {
 		return nil
@@ -190,11 +189,11 @@ func (s *stream) send(message []byte) error {
 	if err := s.to.Flush(); err != nil {
 		return err
 	}
-	// HTTP/2 resets a stream when its deadline passes, though nothing is written.
+	// HTTP/2 resets a stream when its deadline passes, even if nothing is written.
 	_ = s.to.SetWriteDeadline(time.Time{})
 	return nil
 }
 
-// alive reports whether the session still lasts. It does not count as use of
-// it: else a page that is left open would keep it alive.
+// alive reports whether the session is still valid. The check does not count as use:
+// otherwise an open page would keep its session alive.
 func (v *visit) alive() bool { return v.Console.visit(v.r).signedIn() }

@@ -13,7 +13,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// wrapped is a ResponseWriter as Caddy's are: what it can do is found by
+// wrapped is a ResponseWriter like Caddy's: its other methods are found by
 // unwrapping.
 type wrapped struct{ http.ResponseWriter }
 
@@ -85,7 +85,7 @@ func (h *house) key(name string) {
 	}
 }
 
-// What changes is sent as htmx swaps it, and only that.
+// Only changes are sent, in the form that htmx swaps.
 func TestStream(t *testing.T) {
 	h := newHouse(t)
 	b := h.in(h.user(store0, "ada"))
@@ -114,7 +114,7 @@ func TestStream(t *testing.T) {
 			t.Errorf("a line is not of the message: %q", line)
 		}
 	}
-	// Somebody else's account is none of it.
+	// Changes of other accounts are not sent.
 	if _, err := h.store.CreateAccount(t.Context(), "lab"); err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// A stream is of the page that its query names.
+// A stream follows the query of its page.
 func TestStreamOfAQuery(t *testing.T) {
 	h := newHouse(t)
 	for _, name := range []string{"laptop", "server"} {
@@ -140,7 +140,7 @@ func TestStreamOfAQuery(t *testing.T) {
 	}
 }
 
-// Many changes in a moment are drawn a few times, the last one for sure.
+// Many changes in a short time are drawn together; the last one is always drawn.
 func TestStreamCoalesces(t *testing.T) {
 	h := newHouse(t)
 	s := h.in(h.user(store0, "ada")).stream("/console/events/keys")
@@ -157,7 +157,7 @@ func TestStreamCoalesces(t *testing.T) {
 	}
 }
 
-// A stream ends with its session, however that does, and says so.
+// A stream ends with its session, with an event.
 func TestStreamEndsWithTheSession(t *testing.T) {
 	h := newHouse(t)
 	for why, end := range map[string]func(b *browser){
@@ -201,8 +201,8 @@ func TestStreamEndsWithTheSession(t *testing.T) {
 	}
 }
 
-// TestStreamIsNoUse: a page that is left open, and connects again now and then,
-// does not keep its session alive.
+// TestStreamIsNoUse: an open page, which reconnects now and then, does not keep its
+// session alive.
 func TestStreamIsNoUse(t *testing.T) {
 	h := newHouse(t)
 	b := h.in(h.user(store0, "ada"))
@@ -240,8 +240,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	}
 }
 
-// What cannot be drawn is not asked for again: htmx leaves a page alone that
-// gets no content.
+// A page that cannot be drawn gets 204, after which htmx does not reconnect.
 func TestStreamOfNothing(t *testing.T) {
 	h := newHouse(t)
 	b := h.in(h.user(store0, "ada"))
@@ -260,7 +259,7 @@ func TestStreamOfNothing(t *testing.T) {
 	}
 }
 
-// stuck is a client that takes the first message and then nothing more.
+// stuck is a client that stops reading after the first message.
 type stuck struct {
 	*httptest.ResponseRecorder
 	deadlines []time.Time
@@ -279,8 +278,8 @@ func (s *stuck) FlushError() error {
 	return nil
 }
 
-// Who does not read in time is left alone, and the connection has no deadline
-// afterwards.
+// A client that does not read in time is disconnected, and the connection has no
+// deadline afterwards.
 func TestStreamToAStuckClient(t *testing.T) {
 	h := newHouse(t)
 	b := h.in(h.user(store0, "ada"))
@@ -311,7 +310,7 @@ func TestStreamToAStuckClient(t *testing.T) {
 	}
 }
 
-// A name with ends of lines of all kinds cannot end a message, or begin one.
+// Line ends in a name cannot end or begin a message.
 func TestNewlines(t *testing.T) {
 	if got := newlines.Replace("a\r\nb\rc\nd"); got != "a\nb\nc\nd" {
 		t.Errorf("%q", got)

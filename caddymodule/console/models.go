@@ -13,8 +13,8 @@ const modelsPath = "/console/models"
 
 var (
 	modelsTab = &tab{name: "models", title: "Models", data: modelsData, live: []string{"models-list"}, every: 30 * time.Second}
-	// modelTab is the page about one deployment: where it goes, a test, and the
-	// configuration of clients.
+	// modelTab is the page of one deployment: its route, a test, and the configuration
+	// of clients.
 	modelTab       = &tab{name: "model", title: "Model", data: modelData, live: []string{"model-state"}, every: 30 * time.Second}
 	removeModelTab = &tab{name: "model-remove", title: "Remove a model", data: func(v *visit) (any, error) {
 		return findDeployment(v, v.r.FormValue("name"))
@@ -48,8 +48,8 @@ func modelsData(v *visit) (any, error) {
 	return p, nil
 }
 
-// modelURL is a page about a deployment. The name goes into the query: it may
-// hold slashes and dots, which proxies like to tidy up in paths.
+// modelURL returns the URL of a page about a deployment. The name is in the query:
+// it may contain slashes and dots, which proxies normalize in paths.
 func modelURL(page, name string) string {
 	return modelsPath + "/" + page + "?" + url.Values{"name": {name}}.Encode()
 }
@@ -69,8 +69,8 @@ func findDeployment(v *visit, name string) (manage.Deployment, error) {
 	return find(v, v.Manage.Deployments, func(d manage.Deployment) bool { return d.Name == name }, "No model with this name.")
 }
 
-// testModel runs a short completion. With a script its result takes its place
-// on the page, without it is a page.
+// testModel runs a short completion. Its result is a part of the page with scripts,
+// and a whole page without them.
 func (c *Console) testModel(w http.ResponseWriter, v *visit) error {
 	result, err := v.Manage.TestDeployment(v.ctx, v.r.FormValue("name"))
 	if err != nil {

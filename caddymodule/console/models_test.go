@@ -50,7 +50,7 @@ func TestModelStates(t *testing.T) {
 	page = mainOf(g.page("/console/models/show?name=qwen3"))
 	has(t, page, ">model server down<", "Requests fail now: connector &#34;gpu-box&#34; cannot reach its model server")
 	page = mainOf(g.page("/console/models/show?name=both"))
-	has(t, page, ">degraded (1 of 2)<", ">available<", ">model server down<", "Not all its connectors can answer: connector")
+	has(t, page, ">degraded (1 of 2)<", ">available<", ">model server down<", "Some of its connectors cannot answer: connector")
 	has(t, mainOf(g.page("/console/connectors")), `default <span class="badge badge-bad">down</span>`)
 	has(t, mainOf(g.page("/console/start")), "cannot reach its model server")
 
@@ -70,7 +70,7 @@ func TestModelStates(t *testing.T) {
 	}
 }
 
-// With scripts or without: the form asks a connector for its models.
+// The form queries the models of a connector, with and without scripts.
 func TestRegister(t *testing.T) {
 	g := newGateway(t)
 	has(t, g.page("/console/models/new"), "needs a connector")
@@ -108,8 +108,8 @@ func TestRegister(t *testing.T) {
 	has(t, again, `value="typed one"`, `value="vllm"`, "<details open>")
 }
 
-// A model that several connectors have, with a bound: the form sets it, shows it
-// again, and the pages say which of them are there.
+// The form sets and shows several connectors and a limit, and the pages show the
+// state of each connector.
 func TestRegisterOnSeveral(t *testing.T) {
 	g := newGateway(t)
 	gpu, attic, cellar := g.connector("gpu-box"), g.connector("attic"), g.connector("cellar")
@@ -132,12 +132,11 @@ func TestRegisterOnSeveral(t *testing.T) {
 	if w.Code != http.StatusBadRequest {
 		t.Errorf("a bound that is no number: status %d, want 400", w.Code)
 	}
-	has(t, w.Body.String(), "is a number", `value="four"`, `value="`+cellar.ID+`" checked`)
-	has(t, mainOf(g.page("/console/connectors/"+attic.ID+"/remove")), "These models go through it", "<li>qwen3</li>")
+	has(t, w.Body.String(), "must be a number", `value="four"`, `value="`+cellar.ID+`" checked`)
+	has(t, mainOf(g.page("/console/connectors/"+attic.ID+"/remove")), "These models use it", "<li>qwen3</li>")
 }
 
-// The switches of a model: the form sets them and shows them again, and what is
-// at its default is as if it had not been set.
+// The form sets and shows the switches of a model; defaults are not stored.
 func TestRegisterOptions(t *testing.T) {
 	g := newGateway(t)
 	gpu := g.connector("gpu-box")
@@ -153,7 +152,7 @@ func TestRegisterOptions(t *testing.T) {
 	again := mainOf(g.page("/console/models/new?name=r1"))
 	has(t, again, "<details open>", `name="option.think_tags"><option value="false">false</option><option value="true" selected>`,
 		`<option value="content" selected>`, `<option value="fold" selected>`)
-	// What is chosen stays when the models of a connector are loaded.
+	// The choices stay when the models of a connector are loaded.
 	has(t, mainOf(g.page("/console/models/new?name=r1&connector="+gpu.ID+"&option.inline_system=keep")), `<option value="keep" selected>`, `<option value="summary" selected>`)
 
 	w := set("option.inline_system", "hoist")
@@ -214,8 +213,7 @@ func TestModelPage(t *testing.T) {
 	}
 }
 
-// Where the configuration does not say how the gateway is reached, it is as
-// this page was.
+// Without a configured address, the address of the page is used.
 func TestModelPageWithoutURL(t *testing.T) {
 	g := newGateway(t)
 	g.endpoint.URL = ""

@@ -9,18 +9,18 @@ import (
 )
 
 var (
-	// pairingTab is the page about one waiting device, where it can get another
-	// name than its own.
+	// pairingTab is the page of one waiting device. It can be approved under another
+	// name there.
 	pairingTab = &tab{name: "pairing", title: "Approve a device", data: pairingData}
 	// replaceTab compares a waiting device with the connector that it would
-	// replace: a device may call itself what it likes.
+	// replace: a device can claim any name.
 	replaceTab = &tab{name: "pairing-replace", title: "Replace a connector", data: replaceData}
 )
 
 type pairingPage struct {
 	device
 	Name       string
-	Replace    string // what is chosen
+	Replace    string // id of the chosen connector
 	Connectors []manage.Connector
 }
 
@@ -37,17 +37,17 @@ func pairingData(v *visit) (any, error) {
 	return page, err
 }
 
-// findWaiting is the pairing of the path, if its device waits.
+// findWaiting returns the pairing of the path. Its device must be waiting.
 func findWaiting(v *visit) (manage.Pairing, error) {
 	return find(v, v.Manage.Pairings, func(p manage.Pairing) bool {
 		return p.ID == v.r.PathValue("id") && p.State == store.PairingPending && p.Device != nil
-	}, "No device waits here: it was approved or denied, or its code expired.")
+	}, "This device is no longer waiting: it was approved or denied, or its code expired.")
 }
 
 type replacePage struct {
 	device
 	Old    manage.Connector
-	Models []string // that lead to it
+	Models []string // that use it
 }
 
 func replaceData(v *visit) (any, error) {
@@ -73,7 +73,7 @@ func (c *Console) approvePairing(w http.ResponseWriter, v *visit) error {
 	switch {
 	case replace != "":
 		p, err = v.Manage.ReplaceConnector(v.ctx, id, replace)
-	case v.r.PostForm.Has("replace"): // the form does not ask for a new connector
+	case v.r.PostForm.Has("replace"): // the form is for a replacement
 		return v.fault(pairingTab, badForm("Choose the connector that the device replaces."))
 	default:
 		p, err = v.Manage.ApprovePairing(v.ctx, id, name)
@@ -101,13 +101,13 @@ func (c *Console) denyPairing(w http.ResponseWriter, v *visit) error {
 	return c.done(w, v, "/console/"+backTab(v.r).name, notice)
 }
 
-// approved is the notice about a device that was approved.
+// approved returns the notice about an approved device.
 func (v *visit) approved(p manage.Pairing) string {
 	device, as := "The device", ""
 	if p.Device != nil {
 		device = p.Device.Hostname
 	}
-	connectors, _ := v.Manage.Connectors(v.ctx) // without it the notice is shorter
+	connectors, _ := v.Manage.Connectors(v.ctx) // without them the notice is shorter
 	for _, c := range connectors {
 		switch {
 		case c.ID != p.Connector:
@@ -120,7 +120,7 @@ func (v *visit) approved(p manage.Pairing) string {
 	return device + " approved" + as + "."
 }
 
-// backTab is the tab that a form about a pairing was on.
+// backTab returns the tab that has the form of a pairing.
 func backTab(r *http.Request) *tab {
 	if r.FormValue("back") == connectorsTab.name {
 		return connectorsTab

@@ -11,25 +11,25 @@ import (
 	"github.com/postern-dev/postern/caddymodule/manage"
 )
 
-// registerTab is the form that registers a deployment, or gives one a new route.
+// registerTab is the form that registers a deployment or changes its route.
 var registerTab = &tab{name: "model-new", title: "Register a model", data: registerData}
 
 type registerPage struct {
-	Again          bool // the name is registered: this gives it a new route
+	Again          bool // the name is registered already
 	Name           string
 	Connectors     []manage.Connector
-	Connector      string          // id of the chosen one, "" if none is yet
-	Also           map[string]bool // ids of the others that have the model too
+	Connector      string          // id of the chosen one, may be empty
+	Also           map[string]bool // ids of the other connectors of the model
 	MaxConcurrency string          // as typed, "" for no limit
 	Switches       []compat.Option
 	Options        compat.Options
 	choices
 }
 
-// optionField is the name of the field of a switch.
+// optionField returns the form field of a switch.
 func optionField(o compat.Option) string { return "option." + o.Name }
 
-// formOptions are the switches as a form has them.
+// formOptions returns the switches of a form.
 func formOptions(r *http.Request) (compat.Options, error) {
 	var options compat.Options
 	for _, o := range compat.All() {
@@ -40,12 +40,12 @@ func formOptions(r *http.Request) (compat.Options, error) {
 	return options, nil
 }
 
-// choices is the part of the form that depends on the connector: a model is
-// picked from those that its upstreams list, or the route is typed.
+// choices is the part of the form that depends on the connector: the model is picked
+// from the lists of its upstreams, or the route is typed.
 type choices struct {
-	From     string                  // name of the connector, "" if none is chosen yet
-	Only     bool                    // it has one upstream
-	Groups   []manage.UpstreamModels // those that list models
+	From     string                  // name of the connector, may be empty
+	Only     bool                    // the connector has one upstream
+	Groups   []manage.UpstreamModels // upstreams that list models
 	Picked   string                  // the value of the chosen model
 	Upstream string                  // typed
 	Model    string                  // typed
@@ -53,38 +53,37 @@ type choices struct {
 	Problems []string
 }
 
-// Pick is the value that the form sends for a model. The only upstream of a connector
-// is not named: it is the one that serves the model, whatever it is called later.
+// Pick returns the form value of a model. The only upstream of a connector is left
+// out, so that it can be renamed later.
 func (ch *choices) Pick(upstream, model string) string {
 	if ch.Only {
 		upstream = ""
 	}
-	return way{upstream, model}.encode()
+	return route{upstream, model}.encode()
 }
 
-// way is where a deployment goes behind its connector.
-type way struct{ upstream, model string }
+// route is the upstream and the model of a deployment behind its connector.
+type route struct{ upstream, model string }
 
-func (w way) encode() string {
-	return url.Values{"upstream": {w.upstream}, "model": {w.model}}.Encode()
+func (r route) encode() string {
+	return url.Values{"upstream": {r.upstream}, "model": {r.model}}.Encode()
 }
 
-// formWay is the way that a form asks for: the picked one, unless one was
-// typed.
-func formWay(r *http.Request) way {
-	typed := way{strings.TrimSpace(r.FormValue("upstream")), strings.TrimSpace(r.FormValue("model"))}
-	if typed != (way{}) {
+// formRoute returns the route of a form: the typed one, else the picked one.
+func formRoute(r *http.Request) route {
+	typed := route{strings.TrimSpace(r.FormValue("upstream")), strings.TrimSpace(r.FormValue("model"))}
+	if typed != (route{}) {
 		return typed
 	}
 	picked, err := url.ParseQuery(r.FormValue("pick"))
 	if err != nil {
-		return way{}
+		return route{}
 	}
-	return way{picked.Get("upstream"), picked.Get("model")}
+	return route{picked.Get("upstream"), picked.Get("model")}
 }
 
-// registerData fills the form from what was typed, else from the deployment
-// that a link names.
+// registerData fills the form from the user's input, or from the deployment that
+// the URL names.
 func registerData(v *visit) (any, error) {
 	connectors, err := v.Manage.Connectors(v.ctx)
 	if err != nil {
@@ -94,12 +93,12 @@ func registerData(v *visit) (any, error) {
 		Name: v.r.FormValue("name"), Connectors: connectors, Connector: v.r.FormValue("connector"), Also: map[string]bool{},
 		MaxConcurrency: v.r.FormValue("max_concurrency"), Switches: compat.All(),
 	}
-	p.Options, _ = formOptions(v.r) // an unknown one is reported when the form is sent
-	to, also := formWay(v.r), v.r.Form["also"]
+	p.Options, _ = formOptions(v.r) // an unknown one is reported when the form is submitted
+	to, also := formRoute(v.r), v.r.Form["also"]
 	if d, err := findDeployment(v, p.Name); err == nil {
 		p.Again = true
 		if p.Connector == "" {
-			p.Connector, to, also, p.Options = d.Connectors[0], way{d.Upstream, d.Model}, d.Connectors[1:], d.Options
+			p.Connector, to, also, p.Options = d.Connectors[0], route{d.Upstream, d.Model}, d.Connectors[1:], d.Options
 			if d.MaxConcurrency > 0 {
 				p.MaxConcurrency = strconv.Itoa(d.MaxConcurrency)
 			}
@@ -120,11 +119,11 @@ func registerData(v *visit) (any, error) {
 	return p, nil
 }
 
-// load asks a connector for the models of its upstreams.
+// load queries the models of a connector's upstreams.
 func (ch *choices) load(v *visit, c manage.Connector) {
 	ch.From, ch.Only = c.Name, len(c.Upstreams) == 1
 	if c.State != manage.Online {
-		ch.Problems = append(ch.Problems, c.Name+" is offline, so its models are not known. Type the name of one, or start the connector and load them again.")
+		ch.Problems = append(ch.Problems, c.Name+" is offline, so its models are not known. Enter a model by hand, or start the connector and load the models again.")
 		return
 	}
 	upstreams, err := v.Manage.UpstreamModels(v.ctx, c.ID)
@@ -141,18 +140,18 @@ func (ch *choices) load(v *visit, c manage.Connector) {
 	}
 }
 
-// choose selects the model that is on the same route, else it fills in the fields.
-func (ch *choices) choose(to way) {
+// choose selects the model of the same route, or fills in the typed fields.
+func (ch *choices) choose(to route) {
 	ch.Picked = to.encode()
 	for _, u := range ch.Groups {
 		if slices.ContainsFunc(u.Models, func(model string) bool { return ch.Pick(u.Upstream, model) == ch.Picked }) {
 			return
 		}
 	}
-	ch.Upstream, ch.Model, ch.ByHand = to.upstream, to.model, len(ch.Groups) == 0 || to != way{}
+	ch.Upstream, ch.Model, ch.ByHand = to.upstream, to.model, len(ch.Groups) == 0 || to != route{}
 }
 
-// formBound is how many requests a form lets run at a time; 0 is any number.
+// formBound returns the limit of concurrent requests; 0 means no limit.
 func formBound(r *http.Request) (int, error) {
 	text := strings.TrimSpace(r.PostFormValue("max_concurrency"))
 	if text == "" {
@@ -160,12 +159,12 @@ func formBound(r *http.Request) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 {
-		return 0, badForm("Concurrent requests is a number; leave it empty for no limit.")
+		return 0, badForm("Concurrent requests must be a number; leave it empty for no limit.")
 	}
 	return n, nil
 }
 
-// modelChoices draws the part of the form that depends on the connector.
+// modelChoices renders the part of the form that depends on the connector.
 func (c *Console) modelChoices(w http.ResponseWriter, v *visit) error {
 	data, err := registerData(v)
 	if err != nil {
@@ -174,15 +173,15 @@ func (c *Console) modelChoices(w http.ResponseWriter, v *visit) error {
 	return c.write(w, http.StatusOK, "model-choices", data)
 }
 
-// registerModel sets a deployment. Without a public name the model's own one
-// becomes public.
+// registerModel sets a deployment. Its public name defaults to the name of the
+// model.
 func (c *Console) registerModel(w http.ResponseWriter, v *visit) error {
-	to, name := formWay(v.r), strings.TrimSpace(v.r.PostFormValue("name"))
+	to, name := formRoute(v.r), strings.TrimSpace(v.r.PostFormValue("name"))
 	if name == "" {
 		name = to.model
 	}
 	if v.r.PostFormValue("connector") == "" {
-		return v.fault(registerTab, badForm("Choose the connector that leads to the model."))
+		return v.fault(registerTab, badForm("Choose the connector of the model."))
 	}
 	bound, err := formBound(v.r)
 	if err != nil {

@@ -24,8 +24,8 @@ func TestConnectorRotate(t *testing.T) {
 
 	g.moved(g.post(path), "/console/connectors")
 	page = g.page("/console/connectors")
-	has(t, page, "gpu-box has not taken its new token yet", "token rotating since")
-	has(t, mainOf(g.page(path)), "is offered the new token whenever it connects", "Try again")
+	has(t, page, "gpu-box has not taken its new token yet", "new token pending since")
+	has(t, mainOf(g.page(path)), "gets the new token when it connects", "Try again")
 
 	if err := g.store.FailRotation(t.Context(), con.ID, "it is <b>read-only"); err != nil {
 		t.Fatal(err)
@@ -54,7 +54,7 @@ func TestConnectorRotate(t *testing.T) {
 		t.Fatal(done, err)
 	}
 	has(t, mainOf(g.page(path)), "Last rotated", "Rotate the token")
-	lacks(t, mainOf(g.page("/console/connectors")), "rotating since", "not rotated")
+	lacks(t, mainOf(g.page("/console/connectors")), "new token pending", "not rotated")
 	if w := g.get("/console/connectors/con_gone/rotate"); w.Code != http.StatusNotFound {
 		t.Errorf("without a connector: status %d", w.Code)
 	}
@@ -75,7 +75,7 @@ func TestConnectorRotateOnline(t *testing.T) {
 	defer g.store.Subscribe(func(c store.Change) {
 		if now, ok := g.store.Connector(con.ID); ok && c.Kind == store.KindConnector && now.Rotation != nil && answer != nil {
 			do := answer
-			answer = nil // for once: what it does is told too
+			answer = nil // once: its own change is reported, too
 			go func() {
 				secret, err := g.store.OfferSecret(t.Context(), con.ID)
 				if err == nil {
@@ -104,7 +104,7 @@ func TestConnectorRotateOnline(t *testing.T) {
 	has(t, g.page("/console/connectors"), "gpu-box has a new token")
 }
 
-// Those of other accounts are as if they did not exist.
+// Connectors of other accounts are not found.
 func TestConnectorRotateElsewhere(t *testing.T) {
 	g := newGateway(t)
 	con := g.connector("gpu-box")

@@ -42,21 +42,21 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mux.ServeHTTP(w, r)
 }
 
-// protect sets the headers that every answer has. Answers that a cache may keep
-// set their own.
+// protect sets the headers of every response. Responses that may be cached override
+// Cache-Control.
 func protect(h http.Header, r *http.Request) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
-	// Not no-referrer: with that, browsers send forms with the origin "null",
-	// and over plain HTTP nothing else shows where they come from.
+	// Not no-referrer: with it, browsers send forms with the origin "null", and
+	// over plain HTTP no other header identifies the origin.
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=()")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	if r.TLS != nil {
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		// Not for localhost, whose other ports serve other programs over HTTP, and
-		// not if the site has a policy of its own.
+		// not if the site sets a policy itself.
 		if h.Get("Strict-Transport-Security") == "" && !isLocalhost(r.Host) {
 			h.Set("Strict-Transport-Security", "max-age=31536000")
 		}
@@ -77,18 +77,17 @@ func isLocalhost(hostport string) bool {
 type formError struct{ err error }
 
 func (e *formError) Error() string {
-	return "the form could not be read: load the page again, and send it once more"
+	return "the form could not be read: reload the page and submit it again"
 }
 
 func (e *formError) Unwrap() []error { return []error{e.err, store.ErrInvalid} }
 
 func isAPI(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/console/api/") }
 
-// refuseOrigin answers an unsafe request that another site had the browser
-// send.
+// refuseOrigin refuses an unsafe request from another site.
 func (c *Console) refuseOrigin(w http.ResponseWriter, r *http.Request) {
-	const text = "This request came from another site, so the gateway ignores it. Open the console and try there."
-	const shown = 100 // bytes of a path that any client can make long
+	const text = "This request came from another site, so the gateway refused it. Open the console and try again there."
+	const shown = 100 // bytes of the path, which clients choose
 	remote := c.ClientIP(r)
 	c.refusals.Log(c.Logger, slog.LevelWarn, fair.Parse(remote).Widest(), c.Now(), "refused a request from another origin",
 		"method", r.Method, "path", r.URL.Path[:min(len(r.URL.Path), shown)], "remote", remote)
@@ -99,8 +98,8 @@ func (c *Console) refuseOrigin(w http.ResponseWriter, r *http.Request) {
 	c.failPage(w, &visit{Console: c, r: r}, http.StatusForbidden, text)
 }
 
-// cookieName is the name of a cookie. Over TLS, browsers ensure by its
-// prefix that no other host has set it.
+// cookieName returns the name of a cookie. Over TLS it has the prefix __Host-, with
+// which browsers ensure that no other host has set it.
 func cookieName(r *http.Request, name string) string {
 	if r.TLS != nil {
 		return "__Host-" + name
@@ -114,8 +113,8 @@ func newCookie(r *http.Request, name, value string) *http.Cookie {
 	}
 }
 
-// secure reports whether the browser speaks TLS: to us, or, as the origin of
-// the form that it sends shows, to a proxy before us.
+// secure reports whether the browser uses TLS: to Caddy, or to a proxy in front of
+// it, according to the origin of a form.
 func secure(r *http.Request) bool {
 	return r.TLS != nil || r.Header.Get("Origin") == "https://"+r.Host
 }
@@ -130,12 +129,12 @@ func hasCookie(r *http.Request) bool {
 	return err == nil
 }
 
-// visit returns the visit of a request, with the user whose session its cookie names.
+// visit returns the visit of a request, with the user of its session.
 func (c *Console) visit(r *http.Request) *visit {
 	v := &visit{Console: c, r: r, ctx: r.Context()}
 	find := c.SignIn.Session
 	if strings.HasPrefix(r.URL.Path, "/console/events/") {
-		find = c.SignIn.Peek // pages that are left open ask again after each interruption
+		find = c.SignIn.Peek // open pages reconnect; that is not use of the session
 	}
 	cookie, err := r.Cookie(cookieName(r, sessionCookie))
 	if err != nil || cookie.Value == "" {
@@ -148,10 +147,10 @@ func (c *Console) visit(r *http.Request) *visit {
 	return v
 }
 
-// signedIn reports whether the client is a user.
+// signedIn reports whether the request has a session.
 func (v *visit) signedIn() bool { return v.User.ID != "" }
 
-// in notes the session as it is now.
+// in sets the session and the caller of the visit.
 func (v *visit) in(session store.Session) {
 	v.Session = session
 	v.ctx = manage.WithCaller(v.r.Context(), manage.Caller{
@@ -159,9 +158,9 @@ func (v *visit) in(session store.Session) {
 	})
 }
 
-// enter gives a user who has just signed in a session of a new secret; one
-// that the browser had, of any user, ends.
-func (c *Console) enter(w http.ResponseWriter, v *visit, s signin.Signed) {
+// startSession sets the cookie of a new session. An earlier session of the browser, of any
+// user, ends.
+func (c *Console) startSession(w http.ResponseWriter, v *visit, s signin.Signed) {
 	if v.signedIn() {
 		if err := c.SignIn.SignOut(v.ctx, v.Session); err != nil {
 			c.Logger.Error("failed to end the former session", "session_id", v.Session.ID, "error", err)
@@ -172,15 +171,14 @@ func (c *Console) enter(w http.ResponseWriter, v *visit, s signin.Signed) {
 	http.SetCookie(w, cookie)
 }
 
-// dropCookie has the browser forget a cookie.
+// dropCookie deletes a cookie.
 func dropCookie(w http.ResponseWriter, r *http.Request, name string) {
 	cookie := newCookie(r, name, "")
 	cookie.MaxAge = -1
 	http.SetCookie(w, cookie)
 }
 
-// localPath is where to go after signing in: next, if it is a page of the
-// console and nothing else.
+// localPath returns next if it is a page of the console, else the home page.
 func localPath(next string) string {
 	const home = "/console/"
 	u, err := url.Parse(next)
@@ -196,7 +194,7 @@ func localPath(next string) string {
 	return next
 }
 
-// askToSignIn answers a request without a session.
+// askToSignIn responds to a request without a session.
 func (c *Console) askToSignIn(w http.ResponseWriter, r *http.Request) {
 	to := "/console/sign-in"
 	if next := localPath(r.URL.RequestURI()); r.Method == http.MethodGet && next != "/console/" {
@@ -204,7 +202,7 @@ func (c *Console) askToSignIn(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case isHTMX(r):
-		// The page as a whole goes to where one signs in, and comes back.
+		// The whole page is redirected to the sign-in, and back afterwards.
 		if from, err := url.Parse(r.Referer()); err == nil {
 			to = "/console/sign-in?" + url.Values{"next": {localPath(from.RequestURI())}}.Encode()
 		}
@@ -221,15 +219,14 @@ func wantsJSON(r *http.Request) bool {
 	return strings.HasPrefix(r.Header.Get("Content-Type"), "application/json")
 }
 
-// bearer returns the management token that a request shows.
+// bearer returns the management token of a request.
 func bearer(r *http.Request) (string, bool) {
 	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
 	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "Bearer")
 }
 
-// serveAPI answers the JSON API, for whom a token or a session stands for. A
-// request with a token that is not valid is refused even if it has a session:
-// who sends a token means it.
+// serveAPI serves the JSON API to the user of a token or a session. A request with an
+// invalid token is refused even if it has a session.
 func (c *Console) serveAPI(w http.ResponseWriter, r *http.Request) {
 	var caller manage.Caller
 	if secret, ok := bearer(r); ok {
@@ -257,8 +254,8 @@ func refuseAPI(w http.ResponseWriter, text string) {
 	manage.WriteError(w, http.StatusUnauthorized, text, nil)
 }
 
-// leaveNotice keeps a sentence for the next page, in the browser: this may not
-// be the process that is asked for it.
+// leaveNotice stores a notice for the next page in a cookie: another process may
+// serve that page.
 func leaveNotice(w http.ResponseWriter, r *http.Request, notice string) {
 	if notice == "" {
 		return
@@ -268,7 +265,7 @@ func leaveNotice(w http.ResponseWriter, r *http.Request, notice string) {
 	http.SetCookie(w, cookie)
 }
 
-// takeNotice returns the sentence that was left, and has the browser forget it.
+// takeNotice returns and deletes the notice of the cookie.
 func takeNotice(w http.ResponseWriter, r *http.Request) string {
 	cookie, err := r.Cookie(cookieName(r, noticeCookie))
 	if err != nil {

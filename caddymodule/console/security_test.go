@@ -14,7 +14,7 @@ import (
 
 const store0 = store.DefaultAccount
 
-// Every answer has the headers, whatever it is.
+// Every response has the security headers.
 func TestHeaders(t *testing.T) {
 	h := newHouse(t)
 	in, out := h.in(h.user(store0, "ada")), h.browser()
@@ -38,8 +38,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// unsafe are all forms of the console, found as the mux knows them, and the
-// API's.
+// unsafe returns all forms of the console and the API.
 var unsafe = []string{
 	"/console/sign-in", "/console/sign-in/passkey", "/console/sign-in/passkey/begin", "/console/sign-out", "/console/setup", "/console/join", "/console/recover",
 	"/console/start/pairing", "/console/start/register", "/console/pairings/x/approve", "/console/pairings/x/deny", "/console/models", "/console/models/test",
@@ -51,7 +50,7 @@ var unsafe = []string{
 	"/console/api/keys", "/console/api/pairings",
 }
 
-// No other site can have a browser do anything, whatever the browser is like.
+// Other sites cannot send unsafe requests, in old and new browsers.
 func TestCrossSiteRequestForgery(t *testing.T) {
 	h := newHouse(t)
 	b := h.in(h.user(store0, "ada"))
@@ -73,7 +72,7 @@ func TestCrossSiteRequestForgery(t *testing.T) {
 			r.Header.Del("Sec-Fetch-Site")
 			r.Header.Set("Origin", "null")
 		},
-		// The session would be asked if the token turned out to be nothing.
+		// An invalid token must not fall back to the session.
 		"with a token": func(r *http.Request) {
 			r.Header.Set("Sec-Fetch-Site", "cross-site")
 			r.Header.Set("Authorization", "Bearer pmt_x")
@@ -81,7 +80,7 @@ func TestCrossSiteRequestForgery(t *testing.T) {
 	}
 	for _, path := range unsafe {
 		if w := b.post(path); w.Code == http.StatusMethodNotAllowed || strings.Contains(w.Body.String(), "Page not found.") {
-			t.Errorf("POST %s: there is no such form any more: %d", path, w.Code)
+			t.Errorf("POST %s: the form no longer exists: %d", path, w.Code)
 		}
 	}
 	b = h.in(h.user(store0, "grace")) // ada has signed out
@@ -97,7 +96,7 @@ func TestCrossSiteRequestForgery(t *testing.T) {
 	if keys := h.store.Keys(store0); len(keys) != 0 {
 		t.Errorf("forged: %v", keys)
 	}
-	// Anybody can send these: they are a sample in the log, and short.
+	// Any client can send these: the log samples and shortens them.
 	h.pass(time.Minute)
 	before0 := len(h.logged())
 	b.request(http.MethodPost, "/console/"+strings.Repeat("x", 10_000), "", forgeries["cross-site"])
@@ -110,7 +109,7 @@ func TestCrossSiteRequestForgery(t *testing.T) {
 	}
 }
 
-// userID is whose session the browser has.
+// userID returns the user of the browser's session.
 func (b *browser) userID() string {
 	b.Helper()
 	session, ok := b.store.FindSession(b.cookies["__Host-postern"].Value)
@@ -120,7 +119,7 @@ func (b *browser) userID() string {
 	return session.User
 }
 
-// A program has no cookies that another site could use.
+// Requests with a token but no cookie are allowed from any origin.
 func TestProgramsAreFromNoSite(t *testing.T) {
 	h := newHouse(t)
 	u := h.user(store0, "ada")
@@ -158,7 +157,7 @@ func TestProgramsAreFromNoSite(t *testing.T) {
 	}
 }
 
-// The API answers a session for its account only, and everybody else in JSON.
+// The API serves a session its account only, and refuses others in JSON.
 func TestAPI(t *testing.T) {
 	h := newHouse(t)
 	if _, err := h.store.CreateAccount(t.Context(), "lab"); err != nil {
@@ -185,7 +184,7 @@ func TestAPI(t *testing.T) {
 	if w := ada.get("/console/api/nothing"); w.Code != http.StatusNotFound || w.Header().Get("Content-Type") != "application/json" {
 		t.Errorf("an unknown path: %d %s", w.Code, w.Body)
 	}
-	// A token that is sent is meant, also where a session would do.
+	// A token takes precedence over a session.
 	w = ada.request(http.MethodGet, "/console/api/keys", "", func(r *http.Request) { r.Header.Set("Authorization", "Bearer pmt_x") })
 	if w.Code != http.StatusUnauthorized {
 		t.Errorf("a wrong token beside a session: %d", w.Code)
@@ -215,7 +214,7 @@ func TestCookie(t *testing.T) {
 		}
 		b.page("/console/settings")
 	}
-	// A proxy before us may end TLS, and the browser knows.
+	// A proxy may terminate TLS; the browser sends the scheme.
 	b := h.browser()
 	b.plain = true
 	for origin, want := range map[string]bool{"https://gw.example.com": true, "http://gw.example.com": false} {
@@ -226,15 +225,15 @@ func TestCookie(t *testing.T) {
 			t.Errorf("the cookies for a page of %s are %v", origin, cookies)
 		}
 	}
-	// Over TLS a cookie that a sibling host or a plain page could have set
-	// counts for nothing.
+	// Over TLS, cookies that a sibling host or a plain page could have set are
+	// ignored.
 	b = h.in(h.user(store0, "grace"))
 	b.cookies["postern"] = &http.Cookie{Name: "postern", Value: b.cookies["__Host-postern"].Value}
 	delete(b.cookies, "__Host-postern")
 	b.goes(b.get("/console/settings"), "/console/sign-in?next=%2Fconsole%2Fsettings")
 }
 
-// Nobody gets in by a session that the browser had before, and none is left.
+// Signing in ends the earlier session of the browser, and changes the secret.
 func TestSessionFixation(t *testing.T) {
 	h := newHouse(t)
 	ada, eve := h.user(store0, "ada"), h.user(store0, "eve")
@@ -286,9 +285,9 @@ func TestNext(t *testing.T) {
 func TestForms(t *testing.T) {
 	h := newHouse(t)
 	b := h.in(h.user(store0, "ada"))
-	b.refused(b.post("/console/keys", "name", strings.Repeat("x", maxForm)), http.StatusRequestEntityTooLarge, "larger than the gateway accepts")
-	b.refused(h.browser().post("/console/sign-in", "name", strings.Repeat("x", maxForm)), http.StatusRequestEntityTooLarge, "larger")
-	b.refused(b.request(http.MethodPost, "/console/sign-in/passkey", `{"ceremony":"`+strings.Repeat("x", maxForm)+`"}`, asJSON), http.StatusRequestEntityTooLarge, "larger")
+	b.refused(b.post("/console/keys", "name", strings.Repeat("x", maxForm)), http.StatusRequestEntityTooLarge, "too large")
+	b.refused(h.browser().post("/console/sign-in", "name", strings.Repeat("x", maxForm)), http.StatusRequestEntityTooLarge, "too large")
+	b.refused(b.request(http.MethodPost, "/console/sign-in/passkey", `{"ceremony":"`+strings.Repeat("x", maxForm)+`"}`, asJSON), http.StatusRequestEntityTooLarge, "too large")
 	b.refused(b.request(http.MethodPost, "/console/keys", "name=%zz"), http.StatusBadRequest, "could not be read")
 	if n := len(h.store.Keys(store0)); n != 0 {
 		t.Errorf("%d keys were made", n)
@@ -303,7 +302,7 @@ func TestUnknownPathsAndMethods(t *testing.T) {
 	for _, b := range []*browser{in, out} {
 		b.refused(b.get("/console/nothing"), http.StatusNotFound, "Page not found.")
 		w := b.request(http.MethodDelete, "/console/keys", "", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-origin") })
-		b.refused(w, http.StatusMethodNotAllowed, "does not answer to DELETE")
+		b.refused(w, http.StatusMethodNotAllowed, "does not accept DELETE")
 		if w.Header().Get("Allow") != "GET, HEAD, POST" {
 			t.Errorf("Allow is %q", w.Header().Get("Allow"))
 		}
@@ -374,7 +373,7 @@ func TestSessionsEnd(t *testing.T) {
 	}
 }
 
-// Guessing passwords gets slow, and the page says for how long.
+// Password guesses are throttled, and the page shows the delay.
 func TestThrottledSignIn(t *testing.T) {
 	h := newHouse(t)
 	const guess = "not quite the horse"

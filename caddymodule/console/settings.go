@@ -18,18 +18,18 @@ import (
 
 const settingsPath = "/console/settings"
 
-// settingsTab is about the people of the account, and how they and their
-// programs get in.
+// settingsTab manages the users of the account, their credentials, and the
+// management tokens.
 var settingsTab = &tab{
 	name: "settings", title: "Settings", data: settingsData,
 	live: []string{"settings-sessions", "settings-users", "settings-invitations", "settings-tokens"}, every: time.Minute,
 }
 
 type settingsPage struct {
-	User        string // id of the one who looks
+	User        string // id of the current user
 	Now         time.Time
 	Passkeys    []store.Passkey
-	PasskeyName string // that was typed before it had to be confirmed
+	PasskeyName string // typed before the confirmation
 	Sessions    []manage.Session
 	Users       []manage.User
 	Invitations []manage.Link
@@ -37,8 +37,8 @@ type settingsPage struct {
 	NewToken    tokenForm
 }
 
-// sessionWays are the ways in which sessions began.
-var sessionWays = map[string]string{
+// sessionMethods describes the sign-in methods of sessions.
+var sessionMethods = map[string]string{
 	signin.MethodPassword: "by password", signin.MethodPasskey: "by passkey", signin.MethodLink: "by one-time link",
 }
 
@@ -71,8 +71,8 @@ func settingsData(v *visit) (any, error) {
 
 func passkeyID(k store.Passkey) string { return base64.RawURLEncoding.EncodeToString(k.ID) }
 
-// browserOf is a short name for what a browser calls itself, which is a
-// history of the web. The order matters: most claim to be others, too.
+// browserOf returns a short name for a User-Agent. The order matters: most browsers
+// also claim to be others.
 func browserOf(agent string) string {
 	browser := firstIn(agent, "Edg/", "Edge", "OPR/", "Opera", "Firefox/", "Firefox", "FxiOS/", "Firefox",
 		"CriOS/", "Chrome", "Chrome/", "Chrome", "Safari/", "Safari", "curl/", "curl")
@@ -96,7 +96,7 @@ func firstIn(agent string, marks ...string) string {
 
 func changePassword(v *visit) (notice string, err error) {
 	err = v.SignIn.ChangePassword(v.ctx, v.User.ID, v.Session.ID, v.r.PostFormValue("password"), v.r.PostFormValue("new-password"))
-	return "The new password is set. All your other sessions are ended.", err
+	return "The new password is set. Your other sessions are signed out.", err
 }
 
 func (c *Console) beginPasskey(w http.ResponseWriter, v *visit) error {
@@ -124,7 +124,7 @@ func (c *Console) addPasskey(w http.ResponseWriter, v *visit) error {
 	if err != nil {
 		return err
 	}
-	leaveNotice(w, v.r, "The passkey "+added.Name+" is added. You can sign in with it from now on.")
+	leaveNotice(w, v.r, "The passkey "+added.Name+" is added. You can sign in with it now.")
 	manage.WriteJSON(w, http.StatusOK, map[string]string{"location": settingsPath})
 	return nil
 }
@@ -155,7 +155,7 @@ var removePasskeyTab = confirmTab("Remove a passkey", func(v *visit) (*confirmPa
 	k, err := findPasskey(v)
 	return &confirmPage{
 		Title: "Remove the passkey " + k.Name + "?", Button: "Remove " + k.Name, Keep: "Keep it",
-		Text: "You can then no longer sign in with it. Sessions that it began go on; end them under Settings if the device is lost.",
+		Text: "You can then no longer sign in with it. Its sessions continue; end them under Settings if the device is lost.",
 	}, err
 })
 
@@ -187,7 +187,7 @@ func endSessions(v *visit) (notice string, err error) {
 	if n == 0 {
 		return "You have no other sessions.", err
 	}
-	return "All your other sessions are ended: " + strconv.Itoa(n) + ".", err
+	return "Your other sessions are signed out: " + strconv.Itoa(n) + ".", err
 }
 
 var (
@@ -202,10 +202,10 @@ var (
 	})
 )
 
-// shownOncePage shows a link or a token, this once.
+// shownOncePage shows a link or a token, only once.
 type shownOncePage struct {
 	Title, Text, What, Secret string
-	Until                     time.Time // zero: for good
+	Until                     time.Time // zero: no end
 	Example                   string    // a line that uses it
 }
 
@@ -213,7 +213,7 @@ func invite(v *visit) (any, error) {
 	link, err := v.Manage.Invite(v.ctx)
 	return shownOncePage{
 		Title: "Invitation", What: "link", Secret: link.URL, Until: link.ExpiresAt,
-		Text: "Send this link to one person. It works once: the first who opens it becomes a user of this account and can do all that you can.",
+		Text: "Send this link to one person. It works once: the first person to open it becomes a user of this account, with the same rights as you.",
 	}, err
 }
 
@@ -239,6 +239,6 @@ func recoveryLink(v *visit) (any, error) {
 	link, err := v.Manage.RecoveryLink(v.ctx, u.ID)
 	return shownOncePage{
 		Title: "New password for " + u.Name, What: "link", Secret: link.URL, Until: link.ExpiresAt,
-		Text: fmt.Sprintf("The first who opens this link sets a new password for %s. The present one works until then.", u.Name),
+		Text: fmt.Sprintf("The first person to open this link sets a new password for %s. The current one works until then.", u.Name),
 	}, err
 }

@@ -41,7 +41,7 @@ func TestOwnSessions(t *testing.T) {
 	phone.goes(phone.get("/console/"), "/console/sign-in")
 	b.goes(b.post("/console/settings/sessions/end-others"), "/console/settings")
 	tablet.goes(tablet.get("/console/"), "/console/sign-in")
-	has(t, b.page("/console/settings"), "are ended: 1.")
+	has(t, b.page("/console/settings"), "are signed out: 1.")
 	eve := h.in(h.user(store0, "eve"))
 	eve.refused(eve.post("/console/settings/sessions/"+id(b)+"/end"), http.StatusNotFound, "You have no session")
 	b.goes(b.post("/console/settings/sessions/"+id(b)+"/end"), "/console/sign-in")
@@ -93,7 +93,7 @@ func TestTokens(t *testing.T) {
 	b.refused(b.get(path), http.StatusNotFound, "This management token no longer exists.")
 }
 
-// A token that has ended is refused with the reason, and is still listed.
+// An expired token is refused with the reason, and is still listed.
 func TestTokenEnds(t *testing.T) {
 	h := newHouse(t)
 	b := h.in(h.user(store0, "ada"))
@@ -103,10 +103,10 @@ func TestTokenEnds(t *testing.T) {
 	if w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), `The management token \"deploy\" ended on`) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
-	has(t, h.in(h.user(store0, "eve")).page("/console/settings"), "deploy", ">ended<")
+	has(t, h.in(h.user(store0, "eve")).page("/console/settings"), "deploy", ">expired<")
 }
 
-// The page that revokes a token shows what it leaves behind, and can end that.
+// The page that revokes a token shows the records that outlast it, and can remove them.
 func TestRevokeTokenAndMade(t *testing.T) {
 	h := newHouse(t)
 	b := h.in(h.user(store0, "ada"))
@@ -151,7 +151,7 @@ func TestPasskeyList(t *testing.T) {
 	b.refused(b.get("/console/settings/passkeys/!/remove"), http.StatusNotFound, "You no longer have this passkey.")
 }
 
-// Nobody reaches into another account, whatever the addresses.
+// Paths with records of another account are not found.
 func TestOtherAccounts(t *testing.T) {
 	h := newHouse(t)
 	if _, err := h.store.CreateAccount(t.Context(), "lab"); err != nil {

@@ -12,11 +12,11 @@ const (
 	startPath    = "/console/start"
 	shownOffers  = 12
 	startRefresh = 5 * time.Second
-	// endedNews is how long it is news what became of a code.
+	// endedNews is how long the result of a code is shown.
 	endedNews = 5 * time.Minute
 )
 
-// startTab leads from nothing to the first request.
+// startTab guides from an empty gateway to the first request.
 var startTab = &tab{
 	name: "start", title: "Setup", data: startData,
 	live: []string{"start-progress", "start-devices", "start-codes", "start-offers", "start-request"}, every: startRefresh,
@@ -26,26 +26,26 @@ type startPage struct {
 	Checklist manage.Checklist
 	Done      int // of four steps
 	Devices   []device
-	Codes     []manage.Pairing // that wait for a device, the newest first
+	Codes     []manage.Pairing // unused ones, the newest first
 	Lines     []snippet        // of the first code
-	Limited   bool             // some codes are refused unchecked, since strangers try too many
-	Ended     *endedRow        // nil: nothing that is news
+	Limited   bool             // some codes are refused unchecked, as too many wrong ones are tried
+	Ended     *endedRow        // nil: no recent result
 	Offers    []manage.Offer
 	More      int    // offers beyond those shown
-	Missing   string // why some models are not offered, may be empty
+	Missing   string // why some models are missing, may be empty
 	Request   string // a curl line, once there is a deployment
 }
 
-// device is a pairing whose device waits for a decision.
+// device is a pairing with a waiting device.
 type device struct {
 	manage.Pairing
-	Back string // the tab that its buttons lead back to
+	Back string // the tab that its buttons return to
 }
 
-// endedRow is what became of a code.
+// endedRow is the result of a code.
 type endedRow struct {
 	State string
-	Name  string // of the connector that is about to come, or of the device
+	Name  string // of the expected connector, or of the device
 }
 
 func startData(v *visit) (any, error) {
@@ -86,8 +86,8 @@ func startData(v *visit) (any, error) {
 	return p, p.request(v, at.URL)
 }
 
-// ended finds what became of the newest code that is no longer open, while that
-// is news: an approved device until its connector is online.
+// ended sets the result of the newest closed code while it is recent. An approved
+// device is shown until its connector is online.
 func (p *startPage) ended(v *visit, pairings []manage.Pairing) error {
 	i := slices.IndexFunc(pairings, func(p manage.Pairing) bool {
 		return p.State != store.PairingWaiting && p.State != store.PairingPending
@@ -114,7 +114,7 @@ func (p *startPage) ended(v *visit, pairings []manage.Pairing) error {
 	return nil
 }
 
-// request finds a deployment for the curl line, if possible one that answers.
+// request picks a deployment for the curl line, an available one if possible.
 func (p *startPage) request(v *visit, base string) error {
 	deployments, err := v.Manage.Deployments(v.ctx)
 	if err != nil {
@@ -136,7 +136,7 @@ func (p *startPage) request(v *visit, base string) error {
 	return nil
 }
 
-// devices picks the pairings that wait for a decision.
+// devices returns the pairings with a waiting device.
 func devices(pairings []manage.Pairing, back string) []device {
 	var waiting []device
 	for _, p := range pairings {
@@ -152,8 +152,8 @@ func startPairing(v *visit) (notice string, err error) {
 	return "", err
 }
 
-// registerOffer registers one offer. The form names what was shown: offers may be
-// others by now.
+// registerOffer registers one offer. The form has all its fields, as the offers may
+// have changed since.
 func registerOffer(v *visit) (notice string, err error) {
 	set, err := v.Manage.SetDeployment(v.ctx, manage.SetDeployment{
 		Name: v.r.PostFormValue("name"), Connectors: []string{v.r.PostFormValue("connector")},

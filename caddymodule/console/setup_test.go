@@ -13,7 +13,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
-// deviceSecret is what a device makes for itself.
+// deviceSecret is the secret that a device creates.
 const deviceSecret = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFG"
 
 // code starts a pairing on the Setup tab and returns its code.
@@ -28,7 +28,7 @@ func (g *gateway) code() string {
 	return code
 }
 
-// TestPairingLimited: the Setup tab says that devices may be refused, while they are.
+// TestPairingLimited: the Setup tab warns while devices may be refused unchecked.
 func TestPairingLimited(t *testing.T) {
 	g := newGateway(t)
 	g.code()
@@ -44,14 +44,14 @@ func TestPairingLimited(t *testing.T) {
 		}
 	}
 	if guess(100); strings.Contains(g.page("/console/start"), text) {
-		t.Error("it says so after some wrong codes")
+		t.Error("it warns after some wrong codes")
 	}
 	if guess(6000); !strings.Contains(g.page("/console/start"), text) {
-		t.Error("it does not say so though codes are refused")
+		t.Error("it does not warn although codes are refused")
 	}
 }
 
-// claim has a device use a code.
+// claim uses a code as a device.
 func (g *gateway) claim(code, hostname string) tunnel.Ticket {
 	g.Helper()
 	ticket, deny := g.desk.Claim(g.Context(), tunnel.Device{
@@ -64,7 +64,7 @@ func (g *gateway) claim(code, hostname string) tunnel.Ticket {
 	return ticket
 }
 
-// pairing finds a pairing of a state.
+// pairing returns a pairing in a state.
 func (g *gateway) pairing(state string) store.Pairing {
 	g.Helper()
 	for _, p := range g.store.Pairings(store.DefaultAccount) {
@@ -78,7 +78,7 @@ func (g *gateway) pairing(state string) store.Pairing {
 
 func TestSetupFromTheBeginning(t *testing.T) {
 	g := newGateway(t)
-	has(t, mainOf(g.page("/console/start")), "0 of 4 done", "Start pairing", "Once a model is registered")
+	has(t, mainOf(g.page("/console/start")), "0 of 4 done", "Start pairing", "Register a model to get a command")
 	code := g.code()
 	page := html.UnescapeString(mainOf(g.page("/console/start")))
 	has(t, page, `connector" pair https://gw.example.com `+code+" --upstream http://localhost:11434", `connector.exe" pair 'https://gw.example.com' `+code,
@@ -102,7 +102,7 @@ func TestSetupFromTheBeginning(t *testing.T) {
 	g.lines.connect(con, "llama3.2:3b")
 	page = mainOf(g.page("/console/start"))
 	has(t, page, "llama3.2:3b", `aria-label="Register llama3.2:3b"`)
-	lacks(t, page, "approved", "connecting") // it has come
+	lacks(t, page, "approved", "connecting") // it is online
 	if n := g.lines.asked.Load(); n != 0 {
 		t.Errorf("the page asked the model server %d times", n)
 	}
@@ -150,7 +150,7 @@ func TestPairingAgain(t *testing.T) {
 	has(t, page, "A connector named vm is offline", `<button class="button button-primary">Approve as new<`, "/console/pairings/"+id+"/replace?connector="+before.ID, ">Replace vm…<")
 	lacks(t, page, `name="replace"`) // not by one click
 	page = mainOf(g.page("/console/pairings/" + id + "/replace?connector=" + before.ID + "&back=connectors"))
-	has(t, page, "Replace vm?", g.pairing(store.PairingPending).Device.Fingerprint, "The connector now", "The device that waits", `name="replace" value="`+before.ID+`"`, `href="/console/connectors"`)
+	has(t, page, "Replace vm?", g.pairing(store.PairingPending).Device.Fingerprint, "The connector now", "The waiting device", `name="replace" value="`+before.ID+`"`, `href="/console/connectors"`)
 	if w := g.get("/console/pairings/" + id + "/replace?connector=con_nosuch"); w.Code != http.StatusBadRequest {
 		t.Errorf("comparing with nobody: status %d", w.Code)
 	}
@@ -168,7 +168,7 @@ func TestPairingAgain(t *testing.T) {
 	}
 	has(t, w.Body.String(), "Choose the connector", "/console/pairings/"+id+"/approve")
 
-	g.lines.connect(before) // now it cannot be told whether it is the same machine
+	g.lines.connect(before) // now it may be another machine
 	page = mainOf(g.page("/console/start"))
 	has(t, page, "A connector named vm is already online", ">Approve as new<")
 	lacks(t, page, "Replace vm")
@@ -205,7 +205,7 @@ func TestCodeCancelled(t *testing.T) {
 	lacks(t, page, code)
 }
 
-// A newer code takes the place; the older one can still be called off.
+// A newer code is shown first; the older one can still be cancelled.
 func TestTwoCodes(t *testing.T) {
 	g := newGateway(t)
 	first := g.code()

@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// maxUserAgent bounds what is kept of a browser's name for itself.
+// maxUserAgent bounds the stored User-Agent, in bytes.
 const maxUserAgent = 256
 
 func (c *Console) signInPage(w http.ResponseWriter, v *visit) error {
@@ -47,7 +47,7 @@ func (c *Console) signInByPassword(w http.ResponseWriter, v *visit) error {
 		status, text := c.explain(w, v.r, err)
 		return c.showSignIn(w, v, status, text)
 	}
-	c.enter(w, v, signed)
+	c.startSession(w, v, signed)
 	return v.redirect(w, localPath(v.r.PostFormValue("next")))
 }
 
@@ -62,12 +62,11 @@ func (c *Console) signOut(w http.ResponseWriter, v *visit) error {
 	return v.redirect(w, "/console/sign-in")
 }
 
-// linkKind is a page that a one-time link leads to. The link's secret stands in
-// the fragment of its URL, which browsers keep to themselves: a script moves it
-// into the form.
+// linkKind is the page of a one-time link. The secret is in the fragment of the URL,
+// which browsers do not send; a script moves it into the form.
 type linkKind struct {
 	Path, Title, Text, Button string
-	Help                      string // how to get such a link
+	Help                      string // how to get a link
 	AsksName, Recovers        bool
 }
 
@@ -85,7 +84,7 @@ var (
 	recoverLink = linkKind{
 		Path: "/console/recover", Title: "Choose a new password", Button: "Set the password", Recovers: true,
 		Text: "Your old password stops working and all sessions are signed out.",
-		Help: "Another user makes one under Settings, or `caddy gateway user recovery-link` does.",
+		Help: "Another user creates one under Settings, or `caddy gateway user recovery-link` prints one.",
 	}
 )
 
@@ -115,18 +114,18 @@ func (c *Console) redeemLink(kind linkKind) action {
 		if err != nil {
 			status, text := c.explain(w, v.r, err)
 			if errors.Is(err, signin.ErrLink) || errors.Is(err, store.ErrConflict) {
-				secret = "" // it will not work better the next time
+				secret = "" // a second attempt would fail, too
 			}
 			data := linkData{linkKind: kind, Name: v.r.PostFormValue("name"), Link: secret, End: attempt.End}
 			return c.render(w, status, "link", data, frame{Title: kind.Title, Fault: text})
 		}
-		c.enter(w, v, signed)
+		c.startSession(w, v, signed)
 		return v.redirect(w, "/console/")
 	}
 }
 
-// linkSecret finds the secret in what was pasted: a whole link, or only
-// what stands behind its #.
+// linkSecret returns the secret of pasted text: a whole link, or only the part after
+// its #.
 func linkSecret(pasted string) string {
 	if _, fragment, ok := strings.Cut(pasted, "#"); ok {
 		pasted = fragment
@@ -134,8 +133,7 @@ func linkSecret(pasted string) string {
 	return strings.TrimSpace(pasted)
 }
 
-// ceremonyAnswer is what a page sends after it has asked the browser for a
-// passkey.
+// ceremonyAnswer is the request of a page with the passkey of the browser.
 type ceremonyAnswer struct {
 	Ceremony string          `json:"ceremony"`
 	Name     string          `json:"name"`
@@ -151,7 +149,7 @@ type ceremonyOptions struct {
 func readAnswer(r *http.Request) (ceremonyAnswer, error) {
 	var a ceremonyAnswer
 	if !wantsJSON(r) {
-		return a, badForm("passkeys need scripts: allow them for this page, or use a password")
+		return a, badForm("passkeys need JavaScript: allow it for this page, or use a password")
 	}
 	if err := json.NewDecoder(r.Body).Decode(&a); err != nil {
 		return a, &formError{err}
@@ -159,9 +157,9 @@ func readAnswer(r *http.Request) (ceremonyAnswer, error) {
 	return a, nil
 }
 
-// origin is the page's, as browsers bind passkeys to it. Behind a proxy that
-// ends TLS only the browser knows the scheme; that the host is this one has
-// been checked by whom unsafe requests come from, and is checked again here.
+// origin returns the origin of the page; browsers bind passkeys to it. Behind a proxy
+// that terminates TLS, only the browser knows the scheme. The host must be that of
+// the request.
 func origin(r *http.Request) string {
 	if u, err := url.Parse(r.Header.Get("Origin")); err == nil && u.Host == r.Host && (u.Scheme == "https" || u.Scheme == "http") {
 		return u.Scheme + "://" + u.Host
@@ -190,7 +188,7 @@ func (c *Console) signInByPasskey(w http.ResponseWriter, v *visit) error {
 	if err != nil {
 		return err
 	}
-	c.enter(w, v, signed)
+	c.startSession(w, v, signed)
 	manage.WriteJSON(w, http.StatusOK, map[string]string{"location": localPath(answer.Next)})
 	return nil
 }

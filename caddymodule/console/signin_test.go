@@ -10,10 +10,10 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// script is a name that wants to be more than a name.
+// script is a name with markup.
 const script = `"><script>alert(1)</script>`
 
-// From nothing to the first user, who invites another one.
+// The setup link creates the first user, who invites another one.
 func TestFirstUser(t *testing.T) {
 	h := newHouse(t)
 	b := h.browser()
@@ -29,7 +29,7 @@ func TestFirstUser(t *testing.T) {
 	link := base + "/console/setup#" + secret
 	w := b.post("/console/setup", "name", "ada", "password", "short", "link", link)
 	b.refused(w, http.StatusBadRequest, "password")
-	has(t, w.Body.String(), `value="ada"`, secret) // what was typed need not be typed again
+	has(t, w.Body.String(), `value="ada"`, secret) // the input is kept
 	lacks(t, w.Body.String(), `value="short"`)
 	b.goes(b.post("/console/setup", "name", "ada", "password", password, "link", " "+link+" "), "/console/")
 	b.goes(b.get("/console/"), "/console/start")
@@ -77,7 +77,7 @@ func TestRecovery(t *testing.T) {
 	h.pass(time.Minute)
 	out.goes(out.post("/console/recover", "password", new, "link", link), "/console/")
 	if out.userID() != grace.ID {
-		t.Error("somebody else is in")
+		t.Error("another user is signed in")
 	}
 	hers.goes(hers.get("/console/keys"), "/console/sign-in?next=%2Fconsole%2Fkeys")
 	again := h.browser()
@@ -86,7 +86,7 @@ func TestRecovery(t *testing.T) {
 	again.refused(again.post("/console/recover", "password", password, "link", link), http.StatusBadRequest, "The link does not work")
 }
 
-// TestRecoveryEndsWaysIn: what is ticked ends, and it is ticked at first.
+// TestRecoveryEndsWaysIn: the ticked credentials end, and all are ticked by default.
 func TestRecoveryEndsWaysIn(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -119,7 +119,7 @@ func TestRecoveryEndsWaysIn(t *testing.T) {
 	lacks(t, h.browser().page("/console/join"), "end_passkeys")
 }
 
-// Names and addresses are text, wherever they turn up.
+// Names and addresses are escaped on all pages.
 func TestNamesAreText(t *testing.T) {
 	h := newHouse(t)
 	b := h.in(h.user(store0, "ada"))
@@ -152,7 +152,7 @@ func TestNamesAreText(t *testing.T) {
 	part := b.request(http.MethodPost, "/console/settings/sessions/%3Cscript%3Ealert(1)%3C%2Fscript%3E/end", "", func(r *http.Request) { r.Header.Set("HX-Request", "true") })
 	has(t, part.Body.String(), "&lt;script&gt;")
 	lacks(t, part.Body.String(), "<script")
-	// A cookie that somebody has managed to set says nothing but text.
+	// A forged notice cookie is shown as text.
 	b.cookies["__Host-postern-notice"] = &http.Cookie{Name: "__Host-postern-notice", Value: "Ij48c2NyaXB0PmFsZXJ0KDEpPC9zY3JpcHQ-"}
 	page := b.page("/console/settings")
 	has(t, page, "&lt;script&gt;alert(1)")
@@ -160,7 +160,7 @@ func TestNamesAreText(t *testing.T) {
 	lacks(t, b.page("/console/keys"), "alert(1)") // once
 }
 
-// Pages ask for passkeys in JSON, and are told in JSON what is wrong.
+// Passkey requests and their errors are JSON.
 func TestPasskeyAnswers(t *testing.T) {
 	h := newHouse(t)
 	b, out := h.in(h.user(store0, "ada")), h.browser()
@@ -183,7 +183,7 @@ func TestPasskeyAnswers(t *testing.T) {
 		if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "could not be read") {
 			t.Errorf("%s with half of something: %d %s", path, w.Code, w.Body)
 		}
-		who.refused(who.post(path, "ceremony", begun.Ceremony), http.StatusBadRequest, "Passkeys need scripts")
+		who.refused(who.post(path, "ceremony", begun.Ceremony), http.StatusBadRequest, "Passkeys need JavaScript")
 	}
 	if w := out.request(http.MethodPost, "/console/settings/passkeys/begin", "{}", asJSON); w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), `"error"`) {
 		t.Errorf("nobody adds one: %d %s", w.Code, w.Body)
@@ -197,7 +197,7 @@ func TestPasskeyAnswers(t *testing.T) {
 	}
 }
 
-// The scheme is what the browser says: a proxy may have ended TLS.
+// The browser determines the scheme: a proxy may have terminated TLS.
 func TestOrigin(t *testing.T) {
 	for _, test := range []struct {
 		origin string
@@ -224,7 +224,7 @@ func TestOrigin(t *testing.T) {
 	}
 }
 
-// Those who are in see which Postern this is; strangers need not know.
+// Only signed-in users see the version.
 func TestFooterTellsVersion(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -233,6 +233,6 @@ func TestFooterTellsVersion(t *testing.T) {
 		t.Errorf("no footer on a page: %s", page)
 	}
 	if page := h.browser().page("/console/sign-in"); strings.Contains(page, "v1.2.3") {
-		t.Error("the page for those who are not in tells the version")
+		t.Error("the page without a session shows the version")
 	}
 }

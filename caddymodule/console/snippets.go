@@ -13,11 +13,10 @@ import (
 	"unicode/utf8"
 )
 
-// keyPlaceholder stands where a snippet wants a key that the page does not
-// have: keys are shown once only.
+// keyPlaceholder stands for the key in snippets: keys are shown only once.
 const keyPlaceholder = "sk-svc-YOUR-KEY"
 
-// snippet is a piece of code to copy, as a part of a list.
+// snippet is a tab of code to copy.
 type snippet struct {
 	ID    string // unique in the list, for ids of elements
 	Title string
@@ -27,12 +26,12 @@ type snippet struct {
 // snippetPart is one thing to copy.
 type snippetPart struct {
 	ID   string
-	Hint string // where it goes; may be empty
+	Hint string // where to put it; may be empty
 	Code string
 }
 
-// values are what snippets are filled with. Each goes through the quoting of the
-// language that it stands in, so that none can be more than a string there.
+// values are the values of snippets. Each is quoted for the language of the snippet,
+// so that it cannot be anything but a string.
 type values struct {
 	Base       string // of the gateway, without /v1 and without a slash at its end
 	Model, Key string // of clients
@@ -47,37 +46,36 @@ var snippetTemplates = template.Must(template.New("").Funcs(template.FuncMap{
 	"quote": quote, "shell": shellQuote, "word": shellWord, "power": powerShellQuote, "loopback": loopback,
 }).Parse(snippetText))
 
-// code is the code of a snippet.
+// code returns the code of a snippet.
 func code(name string, v values) string {
 	v.Key = cmp.Or(v.Key, keyPlaceholder)
 	var b strings.Builder
 	if err := snippetTemplates.ExecuteTemplate(&b, name, v); err != nil {
-		panic(err) // strings fill in all of them
+		panic(err) // not possible: all values are strings
 	}
 	return b.String()
 }
 
-// part is a snippetPart of this name.
+// part returns a snippetPart with the code of a snippet.
 func part(name, hint string, v values) snippetPart {
 	return snippetPart{ID: name, Hint: hint, Code: code(name, v)}
 }
 
-// snippets are what clients need to use a deployment.
+// snippets returns the configuration of clients for a deployment.
 func snippets(v values) []snippet {
-	const shell = "In the shell that you start it from:"
-	webUI := "A new one in a container. In one that runs already: Admin Panel, Settings, Connections, add an OpenAI connection with the URL and key below. Then pick " + v.Model + " in the list of models."
+	const shell = "In the shell where you start it:"
+	webUI := "Starts a new container. In an existing installation: Admin Panel, Settings, Connections, add an OpenAI connection with the URL and key below. Then pick " + v.Model + " in the list of models."
 	return []snippet{
 		{"curl", "curl", []snippetPart{part("curl", "In a shell of Linux or macOS:", v)}},
-		{"sdk", "OpenAI SDK", []snippetPart{part("sdk", "Python, after pip install openai. The other languages take the same two settings.", v)}},
+		{"sdk", "OpenAI SDK", []snippetPart{part("sdk", "Python, after pip install openai. Other languages have the same two settings.", v)}},
 		{"claude", "Claude Code", []snippetPart{part("claude", shell, v)}},
 		{"codex", "Codex", []snippetPart{part("codex-file", "At the beginning of ~/.codex/config.toml:", v), part("codex-shell", shell, v)}},
 		{"webui", "Open WebUI", []snippetPart{part("webui", webUI, v)}},
 	}
 }
 
-// pairLines are the commands that pair a connector, for each way to have one.
-// Without a certificate the connector cannot verify the gateway, so that it has to
-// know the gateway's key beforehand.
+// pairLines returns the commands that install and pair a connector. Without a
+// certificate the connector can only verify the gateway by its pin.
 func pairLines(v values) []snippet {
 	if !strings.HasPrefix(v.Base, "http://") || loopback(v.Base) {
 		v.Pin = ""
@@ -89,7 +87,7 @@ func pairLines(v values) []snippet {
 	}
 }
 
-// loopback reports whether only this machine reaches the gateway at base.
+// loopback reports whether base is an address of this machine only.
 func loopback(base string) bool {
 	u, err := url.Parse(base)
 	if err != nil {
@@ -99,8 +97,8 @@ func loopback(base string) bool {
 	return isLocalhost(u.Host) || err == nil && addr.IsLoopback()
 }
 
-// quote writes s as a string literal that JSON, TOML and Python read alike: it
-// uses no escape but \", \\ and \uXXXX.
+// quote returns s as a string literal of JSON, TOML and Python. Its escapes are
+// \", \\ and \uXXXX.
 func quote(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')
@@ -119,12 +117,12 @@ func quote(s string) string {
 	return b.String()
 }
 
-// shellQuote writes s as one word of a POSIX shell that stands for itself.
+// shellQuote returns s as one literal word of a POSIX shell.
 func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9._:/@+-]+$`)
 
-// shellWord leaves out the quotes where they are not needed, for the eye.
+// shellWord is [shellQuote], without the quotes where they are not needed.
 func shellWord(s string) string {
 	if plainWord.MatchString(s) {
 		return s
@@ -134,8 +132,8 @@ func shellWord(s string) string {
 
 var powerShellQuotes = regexp.MustCompile("['‘’‚‛]")
 
-// powerShellQuote writes s as a string of PowerShell that stands for itself.
-// PowerShell takes typographic quotes for quotes, too.
+// powerShellQuote returns s as a literal string of PowerShell. PowerShell accepts
+// typographic quotes as quotes, too.
 func powerShellQuote(s string) string {
 	return "'" + powerShellQuotes.ReplaceAllString(s, "$0$0") + "'"
 }

@@ -8,16 +8,16 @@ import (
 	"unicode/utf8"
 )
 
-// hostile are strings that want to be more than strings. No deployment may be
-// called so; snippets must not rely on that.
+// hostile are strings with metacharacters. They are not valid deployment names, but
+// snippets must not rely on that.
 var hostile = []string{
 	"qwen3", "org/model:7b@x+y-z_1.5", "-rf", "it's", `say "hi"`, "$(touch /tmp/x)", "`id`", "${HOME}", `back\slash`, `trailing\`,
 	"two words", "two\nlines", "tab\there", "bell\a", "del\x7f", "nul-free\x01", "é ☃ 😀", "line\u2028separator", "bad\xffutf8", "'''", `"""`,
 	"a;b", "a&b", "a|b", "a>b", "#comment", "~", "*", "!history", "%s%d", "</script>", "{{.}}", "",
 }
 
-// A literal of quote is read by JSON as what it was; TOML's basic strings and
-// Python's share the escapes that it uses.
+// JSON decodes a literal of quote to the original string. Basic strings of TOML and
+// strings of Python have the same escapes.
 func TestQuote(t *testing.T) {
 	for _, s := range hostile {
 		literal := quote(s)
@@ -76,8 +76,8 @@ func TestPowerShellQuote(t *testing.T) {
 	}
 }
 
-// runShell runs a snippet in a shell whose programs only print their
-// arguments and what of the environment is named, one a line.
+// runShell runs a snippet in a shell whose programs only print their arguments and
+// the named environment variables, one a line.
 func runShell(t *testing.T, snippet string, programs ...string) string {
 	t.Helper()
 	var script strings.Builder
@@ -93,13 +93,13 @@ func runShell(t *testing.T, snippet string, programs ...string) string {
 	return string(out)
 }
 
-// The snippets say what they should to the programs that they call, whatever
-// the deployment is called.
+// The snippets pass the right arguments to their programs, with any name of the
+// deployment.
 func TestSnippets(t *testing.T) {
 	const base, key = "https://gw.example.com", "sk-svc-abc"
 	for _, model := range hostile {
 		if !utf8.ValidString(model) || strings.Contains(model, "\n") || model == "" {
-			continue // what is printed by lines could not be told apart
+			continue // the output is split into lines
 		}
 		args := strings.Split(runShell(t, code("curl", values{Base: base, Model: model, Key: key}), "curl"), "\n")
 		if args[1] != base+"/v1/chat/completions" || args[3] != "Authorization: Bearer "+key {
@@ -126,12 +126,12 @@ func TestSnippets(t *testing.T) {
 			t.Errorf("config.toml begins with %s", first)
 		}
 		if !strings.Contains(code("sdk", values{Base: base, Model: model, Key: key}), "model="+quote(model)+",") {
-			t.Errorf("the SDK is not told of %q", model)
+			t.Errorf("the SDK does not use %q", model)
 		}
 	}
 }
 
-// The Python snippet is Python, whatever the deployment is called.
+// The Python snippet has the same lines with any name of the deployment.
 func TestSDKSnippetLines(t *testing.T) {
 	want := strings.Count(code("sdk", values{Base: "https://gw", Model: "m"}), "\n")
 	for _, model := range hostile {

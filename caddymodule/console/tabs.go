@@ -11,8 +11,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// visit is one request; the zero User and Session are those of a client that is not
-// signed in.
+// visit is one request. User and Session are zero without a session.
 type visit struct {
 	*Console
 	r       *http.Request
@@ -22,20 +21,20 @@ type visit struct {
 	ctx     context.Context // carries the manage.Caller
 }
 
-// tab is one page. Template name is its main part, and there is one template
-// for each of its live regions; the element around region x has the id live-x.
+// tab is one page. The template called name renders its main part, and one template
+// each of its live regions; the element around region x has the id live-x.
 type tab struct {
 	name, title string
 	data        func(v *visit) (any, error)
 	live        []string
-	every       time.Duration // how often regions are drawn again without a change; 0 means seldom
+	every       time.Duration // interval of redraws without a change; 0 means seldom
 }
 
-// action answers a request. It returns an error instead of answering: one of
-// fault is shown on its tab, any other on a page of its own.
+// action responds to a request, or returns an error. An error of fault is shown on
+// its tab, any other on a separate page.
 type action func(w http.ResponseWriter, v *visit) error
 
-// page answers with a tab that no form was sent to.
+// page returns the action that shows a tab.
 func (c *Console) page(t *tab) action {
 	return func(w http.ResponseWriter, v *visit) error {
 		data, err := t.data(v)
@@ -46,8 +45,8 @@ func (c *Console) page(t *tab) action {
 	}
 }
 
-// form does what a form asks for. The browser then goes to the page at path, which
-// shows the notice; an error is shown on the tab from.
+// form returns the action of a form. It redirects to path, which shows the notice;
+// an error is shown on the tab from.
 func (c *Console) form(from *tab, path string, do func(v *visit) (notice string, err error)) action {
 	return func(w http.ResponseWriter, v *visit) error {
 		notice, err := do(v)
@@ -58,9 +57,9 @@ func (c *Console) form(from *tab, path string, do func(v *visit) (notice string,
 	}
 }
 
-// answer shows on the tab t what a form asks for; an error is shown on the tab
-// from. It is for secrets: one that is to be shown after a redirect would have to
-// be kept somewhere.
+// answer returns the action of a form whose result is shown on tab t; an error is
+// shown on the tab from. It is for secrets: to show one after a redirect, the
+// gateway would have to store it.
 func (c *Console) answer(from, t *tab, do func(v *visit) (any, error)) action {
 	return func(w http.ResponseWriter, v *visit) error {
 		data, err := do(v)
@@ -71,8 +70,8 @@ func (c *Console) answer(from, t *tab, do func(v *visit) (any, error)) action {
 	}
 }
 
-// find returns the record of the account for which is holds. missing is
-// the text if there is none.
+// find returns the first record of the account for which is returns true. missing is
+// the text of the error if none does.
 func find[T any](v *visit, list func(ctx context.Context) ([]T, error), is func(T) bool, missing string) (T, error) {
 	var none T
 	records, err := list(v.ctx)
@@ -89,8 +88,7 @@ func find[T any](v *visit, list func(ctx context.Context) ([]T, error), is func(
 func badForm(text string) error  { return store.Errorf(store.ErrInvalid, "%s", text) }
 func notThere(text string) error { return store.Errorf(store.ErrNotFound, "%s", text) }
 
-// sentence makes a sentence of an error's text, which begins with a small
-// letter and has no full stop.
+// sentence returns the text of an error with a capital letter and a full stop.
 func sentence(text string) string {
 	if text == "" {
 		return ""
@@ -102,8 +100,8 @@ func sentence(text string) string {
 	return text
 }
 
-// endpoint is how the gateway is reached. Where its configuration does not
-// name it, it is reached as the console is.
+// endpoint returns the address of the gateway. It defaults to the address of the
+// console.
 func (v *visit) endpoint() manage.Endpoint {
 	at := v.Manage.Endpoint()
 	if at.URL == "" {

@@ -27,10 +27,10 @@ import (
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
-// tabsPin is well-formed, which is all that tokens ask of it.
+// tabsPin is a well-formed pin.
 var tabsPin = base64.RawURLEncoding.EncodeToString(make([]byte, sha256.Size))
 
-// lines are the tunnels of a gateway as tests set them.
+// lines are the fake tunnels of a gateway.
 type lines struct {
 	mu    sync.Mutex
 	infos []tunnel.Info
@@ -63,7 +63,7 @@ func (l *lines) Choose(ids []string, _ tunnel.Target) (string, manage.Tunnel, bo
 	return "", nil, false
 }
 
-// report has a connector report its upstream.
+// report sets the reported upstream of a connector.
 func (l *lines) report(c store.Connector, server health.Server) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,8 +81,8 @@ func (l *lines) disconnect() {
 	l.infos, l.serve = nil, make(map[string]http.Handler)
 }
 
-// connect brings a connector online with the upstream "default", at which
-// models are served.
+// connect brings a connector online with the upstream "default", which serves
+// models.
 func (l *lines) connect(c store.Connector, models ...string) {
 	var list []string
 	for _, m := range models {
@@ -108,7 +108,7 @@ func (l *lines) connect(c store.Connector, models ...string) {
 	})
 }
 
-// line is one tunnel: a handler that is asked instead of a connector.
+// line is one tunnel: a handler in place of a connector.
 type line struct{ handler http.Handler }
 
 func (l line) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -127,8 +127,7 @@ func (l line) Resolve(public, upstream, model string) (string, string, error) {
 	return upstream, model, nil
 }
 
-// gateway is a console over a real store and real operations, with a user who
-// is signed in.
+// gateway is a console with a real store and real operations, and a signed-in user.
 type gateway struct {
 	testing.TB
 	store    *store.Store
@@ -138,7 +137,7 @@ type gateway struct {
 	console  *Console
 	endpoint manage.Endpoint
 	cookie   *http.Cookie
-	notice   *http.Cookie // what the last answer left for the next page
+	notice   *http.Cookie // of the last response
 }
 
 func newGateway(t testing.TB) *gateway {
@@ -177,7 +176,7 @@ func newGateway(t testing.TB) *gateway {
 	return g
 }
 
-// signInAs makes a user of an account, in whose name requests are from now on.
+// signInAs creates a user of an account. Later requests are from this user.
 func (g *gateway) signInAs(account, name string) {
 	g.Helper()
 	user, err := g.store.CreateUser(g.Context(), account, name, "")
@@ -213,7 +212,7 @@ func (g *gateway) get(path string) *httptest.ResponseRecorder {
 	return g.do(httptest.NewRequest(http.MethodGet, path, nil))
 }
 
-// page gets a page that must be there.
+// page gets a page that must exist.
 func (g *gateway) page(path string) string {
 	g.Helper()
 	w := g.get(path)
@@ -235,7 +234,7 @@ func (g *gateway) post(path string, form ...string) *httptest.ResponseRecorder {
 	return g.do(r)
 }
 
-// moved checks a form's success: it leads to another page.
+// moved checks the success of a form: a redirect.
 func (g *gateway) moved(w *httptest.ResponseRecorder, to string) {
 	g.Helper()
 	if w.Code != http.StatusSeeOther || w.Header().Get("Location") != to {

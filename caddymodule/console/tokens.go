@@ -15,14 +15,14 @@ var (
 	revokeTokenTab = &tab{name: "token-revoke", title: "Revoke a management token", data: revokeTokenData}
 )
 
-// tokenForm is the form that creates a token, as it was filled in.
+// tokenForm is the submitted form of a new token.
 type tokenForm struct {
 	Name   string
 	Rights []string
 	Days   string
 }
 
-// Choices are after how many days a token may end; 0 is never.
+// Choices returns the days until a token expires; 0 is never.
 func (tokenForm) Choices() []string { return []string{"7", "30", "90", "365", "0"} }
 
 // rightTexts describe the rights.
@@ -43,11 +43,11 @@ func newTokenForm(v *visit) tokenForm {
 func createToken(v *visit) (any, error) {
 	form := newTokenForm(v)
 	if len(form.Rights) == 0 {
-		return nil, badForm("Choose at least one thing that the token may do.")
+		return nil, badForm("Choose at least one right.")
 	}
 	days, err := strconv.Atoi(form.Days)
 	if err != nil || !slices.Contains(form.Choices(), form.Days) {
-		return nil, badForm("Choose when the token ends.")
+		return nil, badForm("Choose when the token expires.")
 	}
 	request := manage.CreateToken{Name: form.Name, Rights: form.Rights}
 	var until time.Time
@@ -58,12 +58,12 @@ func createToken(v *visit) (any, error) {
 	created, err := v.Manage.CreateToken(v.ctx, request)
 	return shownOncePage{
 		Title: "Management token " + created.Name, What: "token", Secret: created.Token, Until: until,
-		Text:    "A program that has it has these rights in this account until you revoke it: " + created.Rights.String() + ".",
+		Text:    "It grants these rights in this account until you revoke it: " + created.Rights.String() + ".",
 		Example: "curl " + v.endpoint().URL + "/console/api/status -H 'Authorization: Bearer " + created.Token + "'",
 	}, err
 }
 
-// shownMade bounds how many records of a kind the page lists.
+// shownMade bounds the records of a kind that the page lists.
 const shownMade = 12
 
 type revokeTokenPage struct {
@@ -81,7 +81,7 @@ func revokeTokenData(v *visit) (any, error) {
 	return &revokeTokenPage{t, made}, err
 }
 
-// namesOf lists the first names, and how many more there are.
+// namesOf lists the first names, and the number of the others.
 func namesOf(records []manage.MadeRecord) string {
 	var names []string
 	for _, r := range records[:min(len(records), shownMade)] {

@@ -13,7 +13,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// access is a request that works for whoever may do it.
+// access is a request that succeeds for permitted callers.
 type access struct {
 	path string            // relative to the route's collection; {…} are records of the world
 	body map[string]string // nil: none
@@ -67,8 +67,8 @@ var accesses = map[string]access{
 	"DELETE /accounts/{id}":          {path: "/accounts/empty", noAccount: true, operators: true},
 }
 
-// world is a gateway with an account that has something of everything, whose
-// names and ids are told by "mine", and another account.
+// world is a gateway with two accounts. The first has a record of each kind, with
+// "mine" in its name or id.
 type world struct {
 	*gateway
 	mine, other manage.Caller
@@ -116,7 +116,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// request performs the request of a case. account "" leaves it out.
+// request performs the request of a case, without an account if account is "".
 func (w *world) request(caller manage.Caller, route string, account string) (status int, body string) {
 	a := accesses[route]
 	method, _, _ := strings.Cut(route, " ")
@@ -144,7 +144,7 @@ func (w *world) request(caller manage.Caller, route string, account string) (sta
 	return answer.Code, answer.Body.String()
 }
 
-// records is all that the first account has, as its user sees it.
+// records returns all records of the first account, as its user sees them.
 func (w *world) records() string {
 	w.t.Helper()
 	var all strings.Builder
@@ -158,17 +158,17 @@ func (w *world) records() string {
 	return all.String()
 }
 
-// wantNothing checks that an answer tells nothing of the first account.
+// wantNothing checks that an answer contains nothing of the first account.
 func (w *world) wantNothing(body string) {
 	w.t.Helper()
 	for name, id := range w.ids {
-		// What was asked for may be said again in an error.
+		// An error may repeat the requested id.
 		if strings.Contains(body, id) && !strings.HasPrefix(body, `{"error":`) {
-			w.t.Errorf("the answer tells %s %s: %s", name, id, body)
+			w.t.Errorf("the answer contains %s %s: %s", name, id, body)
 		}
 	}
 	if strings.Contains(body, "mine-") && !strings.HasPrefix(body, `{"error":`) || strings.Contains(body, "mine-device") || strings.Contains(body, "req_mine") {
-		w.t.Errorf("the answer tells of another account: %s", body)
+		w.t.Errorf("the answer contains another account: %s", body)
 	}
 }
 
@@ -187,8 +187,8 @@ func TestAccessesAreComplete(t *testing.T) {
 	}
 }
 
-// The requests of accesses work for whoever may do them, so that what the
-// other tests see refused is not just wrong.
+// The requests of accesses succeed for permitted callers, so that the refusals in
+// other tests are not due to mistakes in the requests.
 func TestAccessAllowed(t *testing.T) {
 	unchanged := newWorld(t)
 	fresh := func(t *testing.T, route string) *world {
@@ -227,8 +227,7 @@ func TestAccessAllowed(t *testing.T) {
 	}
 }
 
-// Whoever got hold of a management token cannot make a way back in for when it
-// is revoked.
+// A stolen management token cannot create access that outlasts it.
 func TestTokensMayNotDecideAboutPeople(t *testing.T) {
 	w := newWorld(t)
 	token := asToken(w.mine, store.AllRights)
@@ -245,8 +244,7 @@ func TestTokensMayNotDecideAboutPeople(t *testing.T) {
 	}
 }
 
-// Nobody gets at anything of another account, by whatever route, and nothing
-// of it changes.
+// No route reads or changes records of another account.
 func TestAccessOfAnotherAccount(t *testing.T) {
 	w := newWorld(t)
 	token := asToken(w.other, store.AllRights)

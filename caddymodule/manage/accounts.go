@@ -12,7 +12,7 @@ type CreateAccount struct {
 	Limits givenLimits
 }
 
-// SetAccount asks for other limits of an account: those that are named. 0 is the default.
+// SetAccount changes the given limits of an account. 0 is the default.
 type SetAccount struct {
 	ID     string `path:"record"`
 	Limits givenLimits
@@ -64,7 +64,7 @@ func (s *Service) RemoveAccount(ctx context.Context, id string) (store.Account, 
 	})
 }
 
-// changeAccount is [change] for accounts themselves. The answer has the limits that hold.
+// changeAccount is [change] for accounts. The answer has the effective limits.
 func (s *Service) changeAccount(ctx context.Context, operation string, do func() (store.Account, error), more ...any) (store.Account, error) {
 	if err := operator(ctx); err != nil {
 		return store.Account{}, err

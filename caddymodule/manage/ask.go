@@ -19,19 +19,19 @@ import (
 
 const (
 	maxErrorBody = 8 << 10 // of a model server, in bytes
-	maxErrorText = 300     // of what people are shown of it
+	maxErrorText = 300     // of it that users see, in bytes
 )
 
-// question is what an operation asks of one upstream of a connector.
+// question is a request of an operation to one upstream of a connector.
 type question struct {
 	tunnel    Tunnel
 	connector string // its name
 	upstream  string
-	limit     time.Duration // of everything that is asked, for messages
+	limit     time.Duration // of the whole operation, for messages
 }
 
-// do sends a request. An answer that is not a success is an error, as is one
-// that does not come; the texts of the errors are for people.
+// do sends a request. A response other than 2xx is an error. The texts of errors are
+// for users.
 func (q question) do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
 	r := (&http.Request{
 		Method: method,
@@ -59,8 +59,8 @@ func (q question) do(ctx context.Context, method, path string, body []byte) (*ht
 	return nil, shown(dialect.FromUpstream(answer.StatusCode, answer.Header, fault))
 }
 
-// shown is an error of a model server as the other errors are written: cut,
-// printable, and with a small letter at its beginning.
+// shown returns an error of a model server in the style of the other errors: cut,
+// printable, and with a lower-case first letter.
 func shown(e *dialect.Error) error {
 	message := e.Message
 	if e.Kind == dialect.KindInvalidRequest || e.Kind == dialect.KindContextLength {
@@ -71,7 +71,7 @@ func shown(e *dialect.Error) error {
 	return &dialect.Error{Kind: e.Kind, Message: oneLine(message, maxErrorText)}
 }
 
-// explain returns in plain words why there is no answer, or not all of it.
+// explain returns the error of a missing or incomplete response, for users.
 func (q question) explain(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -81,21 +81,21 @@ func (q question) explain(ctx context.Context, err error) error {
 	case errors.Is(err, link.ErrUpstreamDown):
 		return fmt.Errorf("connector %q cannot reach its upstream %q; start the model server there, or correct the upstream's address in the connector's configuration", q.connector, q.upstream)
 	case errors.Is(err, link.ErrUpstreamReset), errors.Is(err, io.ErrUnexpectedEOF):
-		return errors.New("the model server broke off; its own log may have the reason")
+		return errors.New("the model server closed the connection early; its log may have the reason")
 	case errors.Is(err, tunnel.ErrCompressed):
-		return errors.New("the model server compressed its answer although it was asked not to, and the gateway cannot undo that; turn off compression in it, or in the proxy in front of it")
+		return errors.New("the model server compressed its response although the request did not allow it; turn off compression in the server, or in the proxy in front of it")
 	case errors.Is(err, link.ErrRefused):
 		return fmt.Errorf("connector %q refused the request; it may be older than this gateway", q.connector)
 	case errors.Is(err, link.ErrNoCredit):
-		return fmt.Errorf("connector %q has as many requests as it takes at a time; try again later, or raise max_requests in its configuration", q.connector)
+		return fmt.Errorf("connector %q runs as many requests as it allows; try again later, or raise max_requests in its configuration", q.connector)
 	case errors.Is(err, link.ErrNotSent), errors.Is(err, link.ErrTunnelLost), errors.Is(err, link.ErrDraining), errors.Is(err, link.ErrCancelled):
 		return fmt.Errorf("the tunnel of connector %q was lost; try again when the connector is online", q.connector)
 	}
-	return fmt.Errorf("the request failed on its way to the model server: %w", err)
+	return fmt.Errorf("the request to the model server failed: %w", err)
 }
 
-// oneLine makes text from outside fit to be shown: one line, cut to at most limit bytes
-// and a sign of it.
+// oneLine returns untrusted text as one printable line, cut to at most limit bytes
+// and an ellipsis.
 func oneLine(s string, limit int) string {
 	line := text.Line(strings.Join(strings.Fields(s), " "))
 	short := text.Printable(line, limit)

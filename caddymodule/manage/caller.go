@@ -10,28 +10,28 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// Caller is who asks for an operation.
+// Caller is the identity that performs an operation.
 type Caller struct {
-	// Account is the one that the caller works in. Users are confined to it; "" is the
-	// default one for operators.
+	// Account is the account of the operation. Users are confined to it; for operators,
+	// "" is the default account.
 	Account string
-	// User is the id of a user of it, Name what people call the caller.
+	// User is the id of the user, Name the display name of the caller.
 	User, Name string
 	// Session is the id of the session that the user signed in with; empty if
 	// a management token was used.
 	Session string
-	// ConfirmedAt is when the user last gave a password or a passkey in it.
+	// ConfirmedAt is when the user last entered a password or a passkey in it.
 	ConfirmedAt time.Time
 	// Token is the id of the management token that was used instead, TokenName
-	// its name, and Rights are what it may be used for.
+	// its name, and Rights its rights.
 	Token, TokenName string
 	Rights           store.Rights
-	// Operator is the person who runs the gateway, who comes by the admin endpoint and
-	// may do everything in every account.
+	// Operator: the request is from the admin endpoint. Operators may do everything in
+	// every account.
 	Operator bool
 }
 
-// by is how the audit lines and records name the caller.
+// by returns the name of the caller for log lines and records.
 func (c Caller) by() string {
 	switch {
 	case c.Name != "":
@@ -42,28 +42,28 @@ func (c Caller) by() string {
 	return c.User
 }
 
-// maker is how links know the caller, with whom they end: by the id, if it is a
-// user.
+// maker identifies the creator of a link, by id if it is a user. A link ends with its
+// creator.
 func (c Caller) maker() string { return cmp.Or(c.User, c.by()) }
 
 type callerKey struct{}
 
-// WithCaller returns a context for what c asks for. What is written with it
-// names c as its maker.
+// WithCaller returns a context for operations of c. Records that are written with it
+// name c as their creator.
 func WithCaller(ctx context.Context, c Caller) context.Context {
 	ctx = store.WithActor(ctx, store.Actor{User: c.User, Name: c.by(), Token: c.Token, TokenName: c.TokenName})
 	return context.WithValue(ctx, callerKey{}, c)
 }
 
-// CallerFrom returns who asks. Without [WithCaller] it is the zero Caller, who may do
-// nothing: an entry point that forgot to ask for credentials must not be open.
+// CallerFrom returns the caller. Without [WithCaller] it is the zero Caller, who may
+// do nothing: an entry point without authentication fails closed.
 func CallerFrom(ctx context.Context) Caller {
 	c, _ := ctx.Value(callerKey{}).(Caller)
 	return c
 }
 
-// inAccount returns the context of a request that names an account, "" for none. An
-// account of others does not exist for users.
+// inAccount returns the context of a request that names an account, "" for none. For
+// users, other accounts do not exist.
 func inAccount(ctx context.Context, id string) (context.Context, error) {
 	c := CallerFrom(ctx)
 	switch {
@@ -76,7 +76,7 @@ func inAccount(ctx context.Context, id string) (context.Context, error) {
 	return WithCaller(ctx, c), nil
 }
 
-// account returns the account that the caller works in.
+// account returns the account of the operation.
 func (s *Service) account(ctx context.Context) (string, error) {
 	c := CallerFrom(ctx)
 	if c.Account == "" && !c.Operator {
@@ -91,9 +91,9 @@ func (s *Service) account(ctx context.Context) (string, error) {
 
 func errNoAccount(id string) error { return faultf(store.ErrNotFound, "account %q not found", id) }
 
-// accountOfPerson is account for operations on what lets people in. A management
-// token may not perform them: a thief of one could create a user, and stay when the
-// token is revoked. Nor may a session alone, see Confirmed.
+// accountOfPerson is account for operations on credentials of people. A management
+// token may not perform them: a stolen token could create a user that outlasts it.
+// Nor may a session that is not confirmed, see Confirmed.
 func (s *Service) accountOfPerson(ctx context.Context) (string, error) {
 	account, err := s.account(ctx)
 	if err != nil {
@@ -111,8 +111,8 @@ func (s *Service) mayLetIn(ctx context.Context) error {
 }
 
 // Confirmed returns an error that wraps [ErrUnconfirmed] if the caller's session
-// was not confirmed within the last minutes. A thief of a session, who does not
-// know the password, must not get access that outlasts it.
+// was not confirmed within [signin.ConfirmedFor]. A stolen session must not create
+// access that outlasts it.
 func (s *Service) Confirmed(ctx context.Context) error {
 	c := CallerFrom(ctx)
 	if c.Operator || s.now().Before(c.ConfirmedAt.Add(signin.ConfirmedFor)) {
@@ -122,8 +122,8 @@ func (s *Service) Confirmed(ctx context.Context) error {
 		"or open /console/confirm; then ask again within %d minutes", int(signin.ConfirmedFor.Minutes()))
 }
 
-// tokenMay checks that a caller with a management token has one of the rights
-// that a route needs. A route that needs none of them is not for tokens at all.
+// tokenMay checks that a management token has one of the rights that a route needs.
+// Routes without rights are not for tokens.
 func tokenMay(c Caller, needs store.Rights) error {
 	switch {
 	case c.Token == "" || c.Rights&needs != 0:
@@ -131,11 +131,11 @@ func tokenMay(c Caller, needs store.Rights) error {
 	case needs == 0:
 		return faultf(ErrForbidden, "a management token cannot do this, whatever its rights; sign in to the console and do it there")
 	}
-	return faultf(ErrForbidden, "the management token %q has the rights %s, and this needs %s; create one with that right in the console, under Settings",
+	return faultf(ErrForbidden, "the management token %q has the rights %s, but this needs %s; create one with that right in the console, under Settings",
 		c.TokenName, c.Rights, strings.Join(needs.Names(), " or "))
 }
 
-// operator checks that the caller is one.
+// operator checks that the caller is an operator.
 func operator(ctx context.Context) error {
 	if !CallerFrom(ctx).Operator {
 		return faultf(ErrForbidden, "only the operator of the gateway may do this, with `caddy gateway` on its machine")

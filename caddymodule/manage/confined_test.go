@@ -60,8 +60,8 @@ func TestOperationsAreConfined(t *testing.T) {
 	}
 }
 
-// Without a caller nothing is done: a way in that forgot to ask who comes is
-// not open.
+// Without a caller all operations are refused: an entry point without authentication
+// fails closed.
 func TestAccessOfNobody(t *testing.T) {
 	w := newWorld(t)
 	before := w.records()
@@ -79,7 +79,7 @@ func TestAccessOfNobody(t *testing.T) {
 	}
 }
 
-// A caller whose account is gone is as nobody, not one of the default account.
+// A caller whose account was removed has no access, not even to the default account.
 func TestAccessOfRemovedAccount(t *testing.T) {
 	w := newWorld(t)
 	gone := manage.Caller{Account: "gone", User: "usr_gone", Name: "gone", Session: "ses_gone"}
@@ -107,7 +107,7 @@ func TestStatusOfAccount(t *testing.T) {
 	}
 }
 
-// The manual has every route, with a line that shows how it is called.
+// The manual has every route, with a sample call.
 func TestManualHasAllRoutes(t *testing.T) {
 	data, err := os.ReadFile("../../docs/api.md")
 	if err != nil {
@@ -125,11 +125,11 @@ func TestManualHasAllRoutes(t *testing.T) {
 		if !slices.Contains(routes, route) {
 			t.Errorf("docs/api.md describes %s, which is no route", route)
 		}
-		// With a method other than GET, curl has to be told.
+		// For methods other than GET, curl needs an option.
 		line := regexp.MustCompile(`(?m)^curl .*(/console/api|/model_gateway)` + path).FindString(section)
 		method, _, _ := strings.Cut(route, " ")
-		told := map[string]string{"PATCH": "curl -X PATCH --json ", "GET": "curl ", "POST": "curl --json ", "PUT": "curl -X PUT --json ", "DELETE": "curl -X DELETE "}[method]
-		if !strings.HasPrefix(line, told) || method == "GET" && strings.Contains(line, "json") {
+		call := map[string]string{"PATCH": "curl -X PATCH --json ", "GET": "curl ", "POST": "curl --json ", "PUT": "curl -X PUT --json ", "DELETE": "curl -X DELETE "}[method]
+		if !strings.HasPrefix(line, call) || method == "GET" && strings.Contains(line, "json") {
 			t.Errorf("docs/api.md does not show how %s is called by curl: %q", route, line)
 		}
 	}

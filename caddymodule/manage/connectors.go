@@ -16,8 +16,8 @@ const (
 )
 
 // Connector is a connector as it is listed. The fields from Transport on
-// describe its live tunnel and are absent while it is offline; LastSeenAt is only
-// there while it is.
+// describe its live tunnel and are absent while it is offline. LastSeenAt is absent
+// while it is online.
 type Connector struct {
 	store.Connector
 	State     string     `json:"state"`
@@ -29,9 +29,9 @@ type Connector struct {
 	Since     *time.Time `json:"since,omitempty"`
 	// RTT is the tunnel's smoothed round-trip time in milliseconds.
 	RTT float64 `json:"rtt_ms,omitempty"`
-	// Active counts the requests that run through the tunnel now.
+	// Active counts the running requests of the tunnel.
 	Active int `json:"active,omitempty"`
-	// MaxRequests is how many of them may run.
+	// MaxRequests is the limit of Active.
 	MaxRequests int `json:"max_requests,omitempty"`
 }
 
@@ -42,16 +42,16 @@ const (
 	Unknown   = "unknown" // its connector has not reported it yet
 )
 
-// Upstream is what a connector has reported of one of its model servers.
+// Upstream is the state of a model server, as reported by its connector.
 type Upstream struct {
 	Name  string     `json:"name"`
 	State string     `json:"state"`
 	Since *time.Time `json:"since,omitempty"` // of State
-	// Models is how many it lists; nil: it does not list any.
+	// Models is the number of listed models; nil: the server has no list.
 	Models *int `json:"models,omitempty"`
 }
 
-// String describes the upstream in a few words: "ollama (12 models)".
+// String describes the upstream, for example "ollama (12 models)".
 func (u Upstream) String() string {
 	switch {
 	case u.State == Down:
@@ -87,16 +87,15 @@ type CreateConnector struct {
 	Name string `json:"name" need:"required"` // unique in the account
 }
 
-// CreatedConnector is the answer to [CreateConnector]: the only place of the
-// token.
+// CreatedConnector is the answer to [CreateConnector]. The token is in no other
+// answer.
 type CreatedConnector struct {
 	ID          string `json:"id"`
 	Name        string `json:"name"`
 	TunnelToken string `json:"tunnel_token"`
 }
 
-// CreateConnector creates a connector and the token that its configuration
-// needs.
+// CreateConnector creates a connector and its tunnel token.
 func (s *Service) CreateConnector(ctx context.Context, c CreateConnector) (CreatedConnector, error) {
 	return change(ctx, s, func(account string) (CreatedConnector, write, error) {
 		if err := s.needPublic(); err != nil {
@@ -111,7 +110,7 @@ func (s *Service) CreateConnector(ctx context.Context, c CreateConnector) (Creat
 	})
 }
 
-// needPublic checks that connectors can find the gateway.
+// needPublic checks that the public address of the gateway is known.
 func (s *Service) needPublic() error {
 	_, err := s.endpoint().Token("", "")
 	return err
@@ -126,9 +125,9 @@ func (s *Service) Connectors(ctx context.Context) ([]Connector, error) {
 	})
 }
 
-// RemoveConnector removes a connector by id or name; its token is then invalid, and
-// the owner of the tunnels closes its tunnel when the store reports the removal. It
-// is refused while deployments lead to it.
+// RemoveConnector removes a connector by id or name. Its token is then invalid, and
+// the tunnel hub closes its tunnel. The removal is refused while deployments use the
+// connector.
 func (s *Service) RemoveConnector(ctx context.Context, idOrName string) (Connector, error) {
 	return change(ctx, s, func(account string) (Connector, write, error) {
 		c, err := s.store.RemoveConnector(ctx, account, idOrName)

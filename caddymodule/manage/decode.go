@@ -17,11 +17,10 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// maxBody bounds the body of a management request, in bytes. All of them are
-// a handful of short strings.
+// maxBody bounds the body of a management request, in bytes.
 const maxBody = 64 << 10
 
-// member is one member of a request: a field of its struct.
+// member is a JSON member or query parameter of a request: a field of its struct.
 type member struct {
 	name string
 	to   any    // pointer
@@ -29,21 +28,20 @@ type member struct {
 	then func() // called after to is set, unless nil
 }
 
-// What the tag need of a field asks of its member.
+// The values of the tag need.
 const (
-	needRequired = "required" // it must be there, and not be empty
-	needFilled   = "filled"   // it may be left out, but not be empty
+	needRequired = "required" // it must not be missing or empty
+	needFilled   = "filled"   // it may be missing, but not empty
 )
 
-// givenLimits are limits of an account, by name, as far as a request has them.
+// givenLimits are the limits of an account that a request has, by name.
 type givenLimits map[string]int
 
-// decode reads a request into a struct: from the JSON object in its body, or, of a
-// request without one, from the query. It is strict: a member that is unknown,
-// doubled, of another type or, where required, missing or empty is an error that
-// names it. encoding/json alone would accept members in other letter case and
-// doubled ones, and hide a typing mistake. A field with the tag path gets the record
-// that the path names. Each request may name an account.
+// decode reads a request into a struct, from the JSON object in its body, or from the
+// query of GET and DELETE. It is strict: an unknown, duplicate, mistyped or missing
+// member is an error that names it. (encoding/json alone accepts duplicates, and
+// names in another case.) A field with the tag path gets the record of the path.
+// Each request may name an account.
 func decode[B any](w http.ResponseWriter, r *http.Request) (request B, account string, err error) {
 	var members []member
 	for field, value := range reflect.ValueOf(&request).Elem().Fields() {
@@ -86,9 +84,9 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		if errors.As(err, &tooLarge) {
 			return nil, faultf(errTooLarge, "the body is larger than %d bytes", maxBody)
 		}
-		return nil, badRequest("reading the body: %v", err)
+		return nil, badRequest("failed to read the body: %v", err)
 	}
-	const byteOrderMark = "\ufeff" // which some editors and shells put in front
+	const byteOrderMark = "\ufeff" // some editors and shells write it
 	return bytes.TrimPrefix(data, []byte(byteOrderMark)), nil
 }
 
@@ -119,7 +117,7 @@ func decodeBody(data []byte, members []member) error {
 func decodeQuery(raw string, members []member) error {
 	query, err := url.ParseQuery(raw)
 	if err != nil {
-		return badRequest("the query of the URL cannot be read: %v", err)
+		return badRequest("the query of the URL is invalid: %v", err)
 	}
 	for name, values := range query {
 		m, ok := find(members, func(m member) bool { return m.name == name })
@@ -145,8 +143,8 @@ func names(members []member) string {
 	return strings.Join(list, ", ")
 }
 
-// eachMember calls f for each member of the one JSON object that data is. kind is
-// what errors call a member.
+// eachMember calls f for each member of the JSON object data. kind is the word for a
+// member in errors.
 func eachMember(data []byte, kind string, f func(name string, value json.RawMessage) error) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if _, err := dec.Token(); err != nil { // the opening brace
@@ -175,7 +173,7 @@ func eachMember(data []byte, kind string, f func(name string, value json.RawMess
 		return invalidJSON(dec, err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return badRequest("the body has something after its JSON object, at byte %d", dec.InputOffset())
+		return badRequest("the body has data after its JSON object, at byte %d", dec.InputOffset())
 	}
 	return nil
 }
@@ -206,7 +204,7 @@ func (m member) decode(value json.RawMessage) error {
 	return nil
 }
 
-// decodeOptions decodes an object of options, as strictly as the object around it.
+// decodeOptions decodes an object of options, as strictly as the outer object.
 func decodeOptions(name string, value json.RawMessage, to *compat.Options) error {
 	if value[0] != '{' {
 		return badRequest("field %q must be an object with the options %s", name, strings.Join(compat.Names(), ", "))
@@ -225,7 +223,7 @@ func decodeOptions(name string, value json.RawMessage, to *compat.Options) error
 
 func invalidJSON(dec *json.Decoder, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return badRequest("the body is not valid JSON: it ends too early")
+		return badRequest("the body is not valid JSON: unexpected end")
 	}
 	return badRequest("the body is not valid JSON near byte %d: %v", dec.InputOffset(), err)
 }

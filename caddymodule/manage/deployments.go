@@ -19,29 +19,27 @@ type Deployment struct {
 	store.Deployment
 	// Through are its connectors, in the order of Connectors.
 	Through []Leg `json:"through"`
-	// State is whether requests can be answered now, as far as that is known.
+	// State is the combined state of its routes.
 	State health.State `json:"state"`
-	// Available counts the connectors that are.
+	// Available counts the available connectors.
 	Available int `json:"available"`
-	// OfflineSince is when the last of its connectors went, while all are offline;
-	// nil: none ever came.
+	// OfflineSince is when the last of its connectors disconnected, while all are
+	// offline; nil: none was ever online.
 	OfflineSince *time.Time `json:"offline_since,omitempty"`
-	// Warning is why requests would fail now, or on some of its connectors, if one
-	// of those that are online is at fault. It does not make the operation fail: a
-	// connector may be configured later.
+	// Warning is why requests fail now on one of its online connectors. It does not
+	// make the operation fail: a connector may be configured later.
 	Warning string `json:"warning,omitempty"`
 }
 
 // StateText is the state in words: "degraded (1 of 2)".
 func (d Deployment) StateText() string { return health.Text(d.State, d.Available, len(d.Through)) }
 
-// Leg is one of the connectors of a deployment, and the state of the way through
-// it.
+// Leg is one connector of a deployment, and the state of the route through it.
 type Leg struct {
 	ID    string       `json:"id"`
 	Name  string       `json:"name"`
 	State health.State `json:"state"`
-	// Upstream and Model are where it leads, while its connector is online.
+	// Upstream and Model are the target of the route, while the connector is online.
 	Upstream string `json:"upstream,omitempty"`
 	Model    string `json:"model,omitempty"`
 }
@@ -49,7 +47,7 @@ type Leg struct {
 // StateText is the state in words.
 func (l Leg) StateText() string { return l.State.String() }
 
-// ConnectorNames are the names of its connectors, for people.
+// ConnectorNames returns the names of its connectors.
 func (d Deployment) ConnectorNames() []string {
 	names := make([]string, len(d.Through))
 	for i, l := range d.Through {
@@ -58,21 +56,21 @@ func (d Deployment) ConnectorNames() []string {
 	return names
 }
 
-// SetDeployment asks to register or re-register a public model name.
+// SetDeployment registers or changes a public model name.
 type SetDeployment struct {
 	Name       string   `path:"record"`
-	Connector  string   `json:"connector"`  // id or name; short for one of Connectors in the API
+	Connector  string   `json:"connector"`  // id or name; short for Connectors with one element
 	Connectors []string `json:"connectors"` // ids or names, at least one
-	Upstream   string   `json:"upstream"`   // "" lets the connector's routes decide
-	Model      string   `json:"model"`      // "" likewise, and else the public name
-	// MaxConcurrency is how many requests may run at a time; 0: any number.
+	Upstream   string   `json:"upstream"`   // "": the connector's routes decide
+	Model      string   `json:"model"`      // "": likewise, or the public name
+	// MaxConcurrency limits the running requests; 0: no limit.
 	MaxConcurrency int `json:"max_concurrency"`
 	// Options are workarounds for the model server.
 	Options compat.Options `json:"options"`
 }
 
-// SetDeployment registers a deployment or gives it a new way: requests that
-// start later take it, running ones finish on the old one.
+// SetDeployment registers a deployment or changes its route. New requests use it;
+// running ones finish on the old route.
 func (s *Service) SetDeployment(ctx context.Context, d SetDeployment) (Deployment, error) {
 	return change(ctx, s, func(account string) (Deployment, write, error) {
 		ids := make([]string, len(d.Connectors))
@@ -151,8 +149,8 @@ func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) 
 	return v
 }
 
-// warning is what is wrong with a way through a connector that is online, and
-// what to do; "" if nothing is.
+// warning returns the problem of a route through an online connector, and the fix;
+// "" without a problem.
 func warning(connector string, way tunnel.Way) string {
 	switch way.State {
 	case health.UpstreamMissing:
@@ -166,7 +164,7 @@ func warning(connector string, way tunnel.Way) string {
 	}
 }
 
-// EachDeployment calls f for each deployment of the gateway, of whatever account.
+// EachDeployment calls f for each deployment of all accounts.
 func (s *Service) EachDeployment(f func(Deployment)) {
 	live := s.sessions()
 	for _, account := range s.store.Accounts() {

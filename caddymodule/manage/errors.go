@@ -13,25 +13,25 @@ import (
 // not allow yet, such as creating a tunnel token without a public address.
 var ErrNotReady = errors.New("not possible with this configuration")
 
-// ErrForbidden is wrapped by operations that the caller may not ask for.
+// ErrForbidden is wrapped by operations that the caller may not perform.
 var ErrForbidden = errors.New("not allowed")
 
-// ErrUnconfirmed is wrapped by operations that need the password or a passkey of
-// the session's user to have been given within [signin.ConfirmedFor].
+// ErrUnconfirmed is wrapped by operations that need a session whose user entered a
+// password or a passkey within [signin.ConfirmedFor].
 var ErrUnconfirmed = errors.New("not confirmed")
 
-// The kinds of errors of the HTTP request itself that have a status of their own.
+// The kinds of errors of the HTTP request itself.
 var (
 	errMethod    = errors.New("method not allowed")
 	errMediaType = errors.New("unsupported media type")
 	errTooLarge  = errors.New("request entity too large")
 )
 
-// faultf returns an error of a kind that [StatusOf] knows, with a text for users: it
-// names what is wrong and the fix.
+// faultf returns an error of a kind that [StatusOf] maps, with a text for users that
+// names the problem and the fix.
 func faultf(kind error, format string, args ...any) error { return store.Errorf(kind, format, args...) }
 
-// badRequest is the error of a request that is wrong in itself.
+// badRequest returns the error of an invalid request.
 func badRequest(format string, args ...any) error { return faultf(store.ErrInvalid, format, args...) }
 
 // statuses are the HTTP statuses of errors, by kind.
@@ -51,8 +51,7 @@ var statuses = []struct {
 	{http.StatusServiceUnavailable, []error{store.ErrLocked, signin.ErrBusy}},
 }
 
-// StatusOf maps an operation's error to its HTTP status. An error of another kind is
-// a failure of the gateway.
+// StatusOf maps an operation's error to its HTTP status. Other errors are internal.
 func StatusOf(err error) int {
 	if throttled := (*signin.ThrottledError)(nil); errors.As(err, &throttled) {
 		return http.StatusTooManyRequests

@@ -26,7 +26,7 @@ import (
 
 const prefix = "/model_gateway"
 
-// pin is well-formed, which is all that tokens ask of it.
+// pin is a well-formed pin.
 var pin = base64.RawURLEncoding.EncodeToString(make([]byte, sha256.Size))
 
 // gateway is a management API over a real store and fake tunnels.
@@ -92,7 +92,7 @@ func newGateway(t *testing.T) *gateway {
 	return g
 }
 
-// asOperator is for what the gateway's operator asks for.
+// asOperator returns the context of the operator.
 func asOperator(ctx context.Context) context.Context {
 	return manage.WithCaller(ctx, manage.Caller{Name: "root", Operator: true})
 }
@@ -121,13 +121,13 @@ func (g *gateway) doAs(caller manage.Caller, method, path, body string) *httptes
 	return w
 }
 
-// password is that of all users, and passwordHash what is stored of it.
+// password is the password of all users, and passwordHash its stored hash.
 const (
 	password     = "correct horse battery"
 	passwordHash = "$argon2id$v=19$m=19456,t=2,p=1$2IyRCrXXS7KidbJylBUmCQ$ZokozI2ZdEbzD2iCYSMCfGtpO5rC73GnD7R2tEI/8qA"
 )
 
-// user makes a user who has just signed in.
+// user creates a user who has just signed in.
 func (g *gateway) user(account, name string) manage.Caller {
 	g.t.Helper()
 	u, err := g.store.CreateUser(g.t.Context(), account, name, passwordHash)
@@ -141,12 +141,12 @@ func (g *gateway) user(account, name string) manage.Caller {
 	return manage.Caller{Account: account, User: u.ID, Name: name, Session: session.ID, ConfirmedAt: session.ConfirmedAt}
 }
 
-// asToken is a management token of a user.
+// asToken returns the context of a management token of a user.
 func asToken(user manage.Caller, rights store.Rights) manage.Caller {
 	return manage.Caller{Account: user.Account, User: user.User, Name: user.Name, Token: "mgt_ci", TokenName: "ci", Rights: rights}
 }
 
-// connector makes a connector that is online with these upstreams.
+// connector creates an online connector with these upstreams.
 func (g *gateway) connector(account, name string, upstreams map[string]http.Handler) *fakeTunnel {
 	g.t.Helper()
 	con, _, err := g.store.CreateConnector(g.t.Context(), account, name)
@@ -167,7 +167,7 @@ func (g *gateway) deployment(name string, to *fakeTunnel, upstream, model string
 	}
 }
 
-// device has a device wait for the decision of a pairing.
+// device uses the code of a pairing as a device that waits for approval.
 func (g *gateway) device(code, hostname string) {
 	g.t.Helper()
 	_, err := g.store.ClaimPairing(g.t.Context(), code, strings.Repeat("s", 43), store.Device{
@@ -213,7 +213,7 @@ func (f *fakeTunnels) Choose(ids []string, _ tunnel.Target) (string, manage.Tunn
 	return "", nil, false
 }
 
-// connect sets what is known of the tunnels; requests find none.
+// connect sets the listed tunnels, without tunnels for requests.
 func (f *fakeTunnels) connect(infos ...tunnel.Info) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 // AdminPrefix is where Caddy's admin endpoint serves the management API.
 const AdminPrefix = "/model_gateway"
 
-// operation answers one method of a path: the status, and a value to encode.
+// operation handles one method of a path. It returns the status and a value to encode.
 type operation func(w http.ResponseWriter, r *http.Request) (int, any, error)
 
 // Handler returns the JSON API under prefix, for example "/model_gateway".
@@ -30,20 +30,20 @@ func (s *Service) newMux() http.Handler {
 		mux.Handle(path, s.methods(methods))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.fail(w, r, faultf(store.ErrNotFound, "there is nothing at %s", r.URL.Path))
+		s.fail(w, r, faultf(store.ErrNotFound, "unknown path %s", r.URL.Path))
 	})
 	return mux
 }
 
-// methods dispatches by method here, not in the mux, so that its answer to a
-// wrong one has the shape of all other errors.
+// methods dispatches by method. The mux does not, so that the response to a wrong
+// method has the form of all errors.
 func (s *Service) methods(byMethod map[string]route) http.Handler {
 	allow := strings.Join(slices.Sorted(maps.Keys(byMethod)), ", ")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		route, ok := byMethod[r.Method]
 		if !ok {
 			w.Header().Set("Allow", allow)
-			s.fail(w, r, faultf(errMethod, "method %s is not possible here; use %s", r.Method, allow))
+			s.fail(w, r, faultf(errMethod, "method %s is not allowed here; use %s", r.Method, allow))
 			return
 		}
 		if err := tokenMay(CallerFrom(r.Context()), route.needs); err != nil {
@@ -59,15 +59,15 @@ func (s *Service) methods(byMethod map[string]route) http.Handler {
 	})
 }
 
-// fail answers with an error. The text of an internal one stays in the log.
+// fail responds with an error. The text of an internal one is only logged.
 func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status, text := StatusOf(err), err.Error()
 	if throttled := (*signin.ThrottledError)(nil); errors.As(err, &throttled) {
 		w.Header().Set("Retry-After", throttled.Seconds())
 	}
 	if status == http.StatusInternalServerError {
-		if r.Context().Err() == nil { // else the client has gone, which is not a failure
-			// Not the path itself: it may have a claim code.
+		if r.Context().Err() == nil { // otherwise the client has disconnected
+			// Not the path itself: it may contain a claim code.
 			s.log.Error("management operation failed", "method", r.Method, "path", r.Pattern, "error", err)
 		}
 		text = "the gateway failed to do this; its log has the reason"
@@ -75,7 +75,7 @@ func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
 	WriteError(w, status, text, err)
 }
 
-// WriteError answers with an error: a text for people, and the code of err, if it
+// WriteError responds with an error: a text for users, and the code of err, if it
 // has one.
 func WriteError(w http.ResponseWriter, status int, text string, err error) {
 	code := ""
@@ -88,8 +88,8 @@ func WriteError(w http.ResponseWriter, status int, text string, err error) {
 	}{text, code})
 }
 
-// WriteJSON sends an answer. None of them may be kept by a cache: some carry
-// secrets, and the others are out of date at once.
+// WriteJSON sends a response. Responses are never cached: some contain secrets, and
+// the others are soon outdated.
 func WriteJSON(w http.ResponseWriter, status int, answer any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")

@@ -18,8 +18,8 @@ var errorTests = []struct {
 	status                   int
 	text                     string // part of the error
 }{
-	{"unknown path", "GET", "/nothing", "", 404, "nothing at /nothing"},
-	{"root", "GET", "/", "", 404, "nothing at /"},
+	{"unknown path", "GET", "/nothing", "", 404, "unknown path /nothing"},
+	{"root", "GET", "/", "", 404, "unknown path /"},
 	{"wrong method", "PATCH", key, "", 405, "use GET, POST"},
 	{"wrong method of an item", "GET", "/keys/x", "", 405, "use DELETE"},
 	{"wrong method of status", "POST", "/status", "{}", 405, "use GET"},
@@ -31,11 +31,11 @@ var errorTests = []struct {
 
 	{"not JSON", "POST", key, "name=x", 400, "must be a JSON object with the fields name, scope, account"},
 	{"array", "POST", key, `[]`, 400, "must be a JSON object"},
-	{"cut off", "POST", key, `{"name":"x"`, 400, "ends too early"},
-	{"cut off value", "POST", key, `{"name":"x`, 400, "ends too early"},
+	{"cut off", "POST", key, `{"name":"x"`, 400, "unexpected end"},
+	{"cut off value", "POST", key, `{"name":"x`, 400, "unexpected end"},
 	{"bad syntax", "POST", key, `{"name":"x",}`, 400, "not valid JSON near byte"},
 	{"bad escape", "POST", key, `{"name":"\x"}`, 400, "not valid JSON near byte"},
-	{"two values", "POST", key, `{"name":"x"}{}`, 400, "something after its JSON object"},
+	{"two values", "POST", key, `{"name":"x"}{}`, 400, "data after its JSON object"},
 	{"unknown field", "POST", key, `{"name":"x","scopes":"*"}`, 400, `unknown field "scopes"; the fields are name, scope, account`},
 	{"other letter case", "POST", key, `{"Name":"x"}`, 400, `unknown field "Name"`},
 	{"doubled field", "POST", key, `{"name":"x","name":"y"}`, 400, `"name" is given twice`},

@@ -14,7 +14,7 @@ type CreateKey struct {
 	Scope string `json:"scope" need:"filled"` // "" means "*", every deployment of the account
 }
 
-// CreatedKey is the answer to [CreateKey]: the only place of the secret.
+// CreatedKey is the answer to [CreateKey]. The secret is in no other answer.
 type CreatedKey struct {
 	ID        string    `json:"id"`
 	Name      string    `json:"name"`
@@ -46,7 +46,7 @@ func (s *Service) RevokeKey(ctx context.Context, id string) (store.Key, error) {
 	})
 }
 
-// DeletedKey is a key that was revoked, or was revoked before and is removed.
+// DeletedKey is a key that was revoked, or removed if it was revoked before.
 type DeletedKey struct {
 	store.Key
 	Removed bool `json:"removed"`
@@ -65,7 +65,7 @@ func (s *Service) DeleteKey(ctx context.Context, id string) (DeletedKey, error) 
 	return DeletedKey{Key: k}, err
 }
 
-// RemoveKey removes a revoked key, so that no list shows it.
+// RemoveKey removes a revoked key from the list.
 func (s *Service) RemoveKey(ctx context.Context, id string) error {
 	_, err := change(ctx, s, func(account string) (struct{}, write, error) {
 		return struct{}{}, write{"key.remove", id, "", nil}, s.store.RemoveKey(ctx, account, id)

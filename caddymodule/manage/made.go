@@ -9,16 +9,16 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// Made is what a management token leaves behind: the valid keys that it created, the
-// connectors that it created, rotated or replaced, and the deployments that
-// it was the last to set. A thief of the token may still get in by each of them.
+// Made lists the records that outlast a management token: the active keys that it
+// created, the connectors that it created, rotated or replaced, and the deployments
+// that it set last. Each may still give access to a thief of the token.
 type Made struct {
 	Keys        []MadeRecord `json:"keys"`
 	Connectors  []MadeRecord `json:"connectors"`
 	Deployments []MadeRecord `json:"deployments"`
 }
 
-// MadeRecord is one of them. The id of a deployment is its name.
+// MadeRecord is a record of [Made]. The id of a deployment is its name.
 type MadeRecord struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
@@ -26,19 +26,19 @@ type MadeRecord struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// all are all of them.
+// all returns all records.
 func (m Made) all() []MadeRecord { return slices.Concat(m.Keys, m.Connectors, m.Deployments) }
 
-// Count is how many there are.
+// Count returns the number of records.
 func (m Made) Count() int { return len(m.all()) }
 
-// Problems are those that could not be removed.
+// Problems returns the records that could not be removed.
 func (m Made) Problems() []MadeRecord {
 	return slices.DeleteFunc(m.all(), func(r MadeRecord) bool { return r.Problem == "" })
 }
 
-// MadeByToken lists what a management token has created, also when the token has
-// been revoked meanwhile.
+// MadeByToken lists the records that a management token created or changed. The token
+// may have been revoked.
 func (s *Service) MadeByToken(ctx context.Context, id string) (Made, error) {
 	account, err := s.account(ctx)
 	if err != nil {
@@ -49,7 +49,7 @@ func (s *Service) MadeByToken(ctx context.Context, id string) (Made, error) {
 
 func (s *Service) madeBy(account, token string) Made {
 	m := Made{Keys: []MadeRecord{}, Connectors: []MadeRecord{}, Deployments: []MadeRecord{}}
-	if token == "" { // the token of records that users have created
+	if token == "" { // records of users have no token
 		return m
 	}
 	for _, k := range s.store.Keys(account) {
@@ -70,10 +70,9 @@ func (s *Service) madeBy(account, token string) Made {
 	return m
 }
 
-// RevokeTokenAndMade is RevokeToken, and revokes the keys and removes the
-// deployments and connectors that the token leaves behind. It can be done when the
-// token was revoked before. A connector that other deployments lead to stays, with
-// the problem noted.
+// RevokeTokenAndMade revokes a management token and the keys that it created, and
+// removes the deployments and connectors of [Made]. The token may have been revoked
+// before. A connector that other deployments use stays, with Problem set.
 func (s *Service) RevokeTokenAndMade(ctx context.Context, id string) (RevokedToken, error) {
 	revoked, err := s.RevokeToken(ctx, id)
 	if errors.Is(err, store.ErrNotFound) {
@@ -92,14 +91,14 @@ func (s *Service) RevokeTokenAndMade(ctx context.Context, id string) (RevokedTok
 	return revoked, nil
 }
 
-// removeEach removes records by id, and notes which it could not and why.
+// removeEach removes records by id, and sets Problem where that fails.
 func removeEach[T any](ctx context.Context, s *Service, records []MadeRecord, remove func(ctx context.Context, id string) (T, error)) {
 	for i, r := range records {
 		_, err := remove(ctx, r.ID)
 		switch {
 		case err == nil || errors.Is(err, store.ErrNotFound): // it is gone already
 		case StatusOf(err) == http.StatusInternalServerError:
-			s.log.Error("failed to remove what a management token has made", "id", r.ID, "error", err)
+			s.log.Error("failed to remove a record of a management token", "id", r.ID, "error", err)
 			records[i].Problem = "the gateway failed to do this; its log has the reason"
 		default:
 			records[i].Problem = err.Error()

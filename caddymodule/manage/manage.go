@@ -1,20 +1,19 @@
 // Package manage is the management of a gateway: the operations on its
 // connectors, deployments, keys and users, and the JSON API that offers them.
 //
-// It knows neither Caddy nor the command line nor pages. Caddy's admin endpoint
-// serves [Service.Handler] under /model_gateway, and the commands are clients of
-// it; the console performs the same operations and serves the same API under
-// /console/api. docs/api.md describes all routes.
+// It does not depend on Caddy, the command line or the pages. Caddy's admin endpoint
+// serves [Service.Handler] under /model_gateway, and the commands are its clients.
+// The console calls the same operations, and serves the same API under /console/api.
+// docs/api.md describes all routes.
 //
-// The server of an operation has authenticated the caller and passes it by
-// [WithCaller]. Users are confined to their account: others do not exist for them.
-// Operators, who come by the admin endpoint, name the account in the field "account"
-// of a body, or the query parameter of the same name; "default" if it is not given.
+// The server authenticates the caller and passes it by [WithCaller]. Users are confined
+// to their account: others do not exist for them. Operators, who use the admin
+// endpoint, name the account in the field "account" of a body or in the query
+// parameter of the same name; it defaults to "default".
 //
-// Errors are {"error": "text"}, as everywhere on Caddy's admin endpoint, and
-// their text has the remedy. Every write leaves one log line that names the
-// operation, the record and who did it; secrets appear in the answer that
-// creates them and nowhere else.
+// Errors are {"error": "text"}, as everywhere on Caddy's admin endpoint, and their
+// text names the fix. Every write is logged with the operation, the record and the
+// caller. Secrets appear only in the answer that creates them.
 package manage
 
 import (
@@ -36,7 +35,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// Tunnels is what the operations need of the tunnel hub.
+// Tunnels is the interface of the tunnel hub.
 type Tunnels interface {
 	// Sessions lists the live tunnels, one at most per connector.
 	Sessions() []tunnel.Info
@@ -45,7 +44,7 @@ type Tunnels interface {
 	// Tunnel returns the live tunnel of a connector.
 	Tunnel(connectorID string) (Tunnel, bool)
 	// Choose returns the tunnel that a request through any of the connectors would
-	// take now, and the connector of it.
+	// use now, and its connector.
 	Choose(connectorIDs []string, to tunnel.Target) (connectorID string, t Tunnel, ok bool)
 }
 
@@ -58,7 +57,7 @@ type Tunnel interface {
 	Resolve(public, upstream, model string) (string, string, error)
 }
 
-// Endpoint is how the gateway is reached from outside.
+// Endpoint has the public addresses of the gateway.
 type Endpoint struct {
 	// URL is the base of the HTTP API without /v1, for example
 	// "https://gw.example.com"; empty if it is not known.
@@ -66,19 +65,19 @@ type Endpoint struct {
 	// Console is the base URL of the console, for example
 	// "https://gw.example.com/console/"; empty if it is not known.
 	Console string
-	// Exposed: the console is served over plain HTTP under a name that is not
-	// this machine's, and the configuration does not declare that as intended.
+	// Exposed: the console is served over plain HTTP under a name other than this
+	// machine's, and the configuration does not allow that.
 	Exposed bool
 	// Listen is the UDP address of the tunnel listener.
 	Listen string
 	// Public is the host:port that connectors dial; empty if it is not known.
 	Public string
-	// Pin is the hash of the gateway's tunnel identity that goes into tokens.
+	// Pin is the hash of the gateway's tunnel identity, a part of tokens.
 	Pin string
 }
 
-// Token returns the tunnel token of a connector, for where the gateway is reached. It
-// fails with [ErrNotReady] while that is not known: such a token would be useless.
+// Token returns the tunnel token of a connector. It fails with [ErrNotReady] while the
+// public address is not known: such a token would be unusable.
 func (e Endpoint) Token(connectorID, secret string) (string, error) {
 	switch {
 	case e.Pin == "":
@@ -94,7 +93,7 @@ func (e Endpoint) Token(connectorID, secret string) (string, error) {
 type Options struct {
 	Store    *store.Store
 	Tunnels  Tunnels
-	Endpoint func() Endpoint // called at every use: it follows configuration reloads
+	Endpoint func() Endpoint // called at every use, as configuration reloads change it
 	Pairing  *pairing.Service
 	SignIn   *signin.Service
 	Activity *activity.Log
@@ -136,19 +135,19 @@ func New(o Options) *Service {
 	return s
 }
 
-// Endpoint returns how the gateway is reached.
+// Endpoint returns the public addresses of the gateway.
 func (s *Service) Endpoint() Endpoint { return s.endpoint() }
 
-// Build returns what program the gateway is.
+// Build returns the versions of the gateway.
 func (s *Service) Build() Build { return s.build }
 
-// write is an operation that changed a record, for its line in the log.
+// write is the log line of an operation that changed a record.
 type write struct {
 	operation, id, name string
 	more                []any
 }
 
-// change performs a write in the caller's account, and audits it.
+// change performs a write in the caller's account, and logs it.
 func change[T any](ctx context.Context, s *Service, do func(account string) (T, write, error)) (T, error) {
 	var none T
 	account, err := s.account(ctx)
@@ -163,9 +162,8 @@ func change[T any](ctx context.Context, s *Service, do func(account string) (T, 
 	return answer, nil
 }
 
-// audit writes the one line that every successful write leaves behind. It has the
-// id of a user in addition to the name: people may be called like operators, or like
-// a user who was removed.
+// audit logs a successful write. It has the id of a user in addition to the name: a
+// user may have the name of an operator, or of a removed user.
 func (s *Service) audit(ctx context.Context, operation, account, id, name string, more ...any) {
 	c := CallerFrom(ctx)
 	log := s.log.With("operation", operation, "account", account, "id", id, "name", name, "by", c.by(), "by_id", c.User)
@@ -185,8 +183,8 @@ func (s *Service) sessions() map[string]tunnel.Info {
 	return byID
 }
 
-// list returns the records of the caller's account as view shows them, never nil: an
-// empty JSON list is [].
+// list returns the records of the caller's account, converted by view. It is never
+// nil: an empty JSON list is [].
 func list[R, V any](ctx context.Context, s *Service, records func(account string) []R, view func(R) V) ([]V, error) {
 	account, err := s.account(ctx)
 	if err != nil {
@@ -199,10 +197,10 @@ func list[R, V any](ctx context.Context, s *Service, records func(account string
 	return views, nil
 }
 
-// as is the view of records that are shown as they are.
+// as is the view that returns a record unchanged.
 func as[T any](record T) T { return record }
 
-// find returns the first record for which is holds.
+// find returns the first record for which is returns true.
 func find[T any](records []T, is func(T) bool) (T, bool) {
 	if i := slices.IndexFunc(records, is); i >= 0 {
 		return records[i], true

@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// want performs a request that must be answered with status, and decodes it.
+// want performs a request, checks the status, and decodes the answer.
 func want[T any](g *gateway, status int, method, path, body string) T {
 	g.t.Helper()
 	w := g.do(method, path, body)
@@ -128,8 +128,8 @@ func TestConnectors(t *testing.T) {
 	}
 }
 
-// through tells whether a deployment leads through connectors: id, name and
-// state of each.
+// through reports whether a deployment has these connectors: id, name and state of
+// each.
 func through(set map[string]any, connectors ...string) bool {
 	var legs, ids []any
 	for c := range slices.Chunk(connectors, 3) {
@@ -163,12 +163,12 @@ func TestDeployments(t *testing.T) {
 	}
 
 	g.tunnels.connect(tunnel.Info{Connector: rack, Upstreams: []string{"ollama", "vllm"}})
-	// With several it is online if any of them is.
+	// With several connectors it is online if any of them is.
 	set = want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"connectors":["home","`+rack+`","rack"],"max_concurrency":4}`)
 	if !through(set, home, "home", "offline", rack, "rack", "upstream_missing") || set["state"] != "upstream_missing" || set["max_concurrency"] != 4.0 {
 		t.Errorf("set with two connectors = %v", set)
 	}
-	// Options that are at their defaults are as if nobody had set them.
+	// Options with their defaults are not stored.
 	set = want[map[string]any](g, 200, "PUT", "/deployments/qwen3:8b", `{"connectors":["home","rack"],"options":{"think_tags":true,"file_parts":false,"reasoning_as":"content","inline_system":"fold"}}`)
 	if !reflect.DeepEqual(set["options"], map[string]any{"think_tags": true, "reasoning_as": "content"}) {
 		t.Errorf("options = %v", set["options"])
@@ -224,8 +224,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// Every write leaves one line with the operation, id and name, and no line
-// has a secret. Reads and failed writes leave none.
+// Every write is logged in one line with the operation, id and name, without secrets.
+// Reads and failed writes are not logged.
 func TestAudit(t *testing.T) {
 	g := newGateway(t)
 	connector := want[map[string]any](g, 201, "POST", "/connectors", `{"name":"home"}`)
@@ -264,7 +264,7 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// A user who is called like an operator cannot be taken for one in the log.
+// In the log, a user with the name of an operator differs from an operator.
 func TestAuditOfANamesake(t *testing.T) {
 	g := newGateway(t)
 	namesake := g.user("default", "root")
@@ -286,8 +286,8 @@ func TestAuditOfANamesake(t *testing.T) {
 	}
 }
 
-// A gateway whose public address is not known refuses to make a token that
-// would be of no use, and makes no connector either.
+// Without a public address, the gateway creates neither a token, which would be
+// unusable, nor a connector.
 func TestCreateConnectorWithoutPublicAddress(t *testing.T) {
 	g := newGateway(t)
 	g.endpoint.Public = ""

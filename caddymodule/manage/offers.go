@@ -14,26 +14,26 @@ import (
 
 const maxOffers = 1000
 
-// Offer is a model that a connector has and no deployment leads to.
+// Offer is a model of a connector that no deployment publishes.
 type Offer struct {
 	Connector     string `json:"connector"` // id
 	ConnectorName string `json:"connector_name"`
 	Upstream      string `json:"upstream"`
 	Model         string `json:"model"`
-	// Name is a public name for it that is free.
+	// Name is a free public name for it.
 	Name string `json:"name"`
 }
 
-// Offers lists the models that the account's online connectors have reported and no
-// deployment leads to yet, at most 1,000. No model server is asked; missing is why the
-// models of some are not known, "" if all are.
+// Offers lists the models that online connectors of the account have reported and that
+// no deployment publishes, at most 1,000. It sends no request to a model server.
+// missing is why the models of some servers are not known; "" if all are.
 func (s *Service) Offers(ctx context.Context) (offers []Offer, missing string, err error) {
 	account, err := s.account(ctx)
 	if err != nil {
 		return nil, "", err
 	}
 	live := s.sessions()
-	taken, led := s.led(account, live)
+	taken, published := s.published(account, live)
 	offers = []Offer{}
 	gaps := 0
 	for _, c := range s.store.Connectors(account) {
@@ -43,11 +43,11 @@ func (s *Service) Offers(ctx context.Context) (offers []Offer, missing string, e
 				gaps++
 			}
 			for _, model := range u.Models {
-				to := way{c.ID, u.Name, health.Canonical(model)}
-				if led[to] || len(offers) == maxOffers {
+				to := location{c.ID, u.Name, health.Canonical(model)}
+				if published[to] || len(offers) == maxOffers {
 					continue
 				}
-				led[to] = true
+				published[to] = true
 				name := freeName(taken, model, c.Name)
 				taken[name] = true
 				offers = append(offers, Offer{Connector: c.ID, ConnectorName: c.Name, Upstream: u.Name, Model: model, Name: name})
@@ -60,23 +60,23 @@ func (s *Service) Offers(ctx context.Context) (offers []Offer, missing string, e
 	return offers, missing, nil
 }
 
-// way is where a model is.
-type way struct{ connector, upstream, model string }
+// location is the place of a model.
+type location struct{ connector, upstream, model string }
 
-// led returns the names of the account's deployments, and where they lead.
-func (s *Service) led(account string, live map[string]tunnel.Info) (taken map[string]bool, led map[way]bool) {
-	taken, led = make(map[string]bool), make(map[way]bool)
+// published returns the names of the account's deployments, and their models.
+func (s *Service) published(account string, live map[string]tunnel.Info) (taken map[string]bool, published map[location]bool) {
+	taken, published = make(map[string]bool), make(map[location]bool)
 	for _, d := range s.store.Deployments(account) {
 		taken[d.Name] = true
 		for _, id := range d.Connectors {
 			if info, online := live[id]; online {
 				if to := info.Way(tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model}); to.Problem == nil {
-					led[way{id, to.Upstream, health.Canonical(to.Model)}] = true
+					published[location{id, to.Upstream, health.Canonical(to.Model)}] = true
 				}
 			}
 		}
 	}
-	return taken, led
+	return taken, published
 }
 
 // gapOf returns why the models of an upstream are not offered, "" if they are.
@@ -93,8 +93,8 @@ func gapOf(connector string, u tunnel.UpstreamState) string {
 	}
 }
 
-// freeName finds a public name for a model that is not taken: the model's own,
-// one with the name of its connector, or one with a number.
+// freeName returns a free public name for a model: its own name, with the name of the
+// connector appended if it is taken, or with a number.
 func freeName(taken map[string]bool, model, connector string) string {
 	name := publicName(model)
 	if !taken[name] {
@@ -107,8 +107,8 @@ func freeName(taken map[string]bool, model, connector string) string {
 	return name
 }
 
-// publicName returns a deployment's name for a model's. Where the model is called
-// by its file, it is the name of the file.
+// publicName returns a valid public name for a model. For a path, it is the name of
+// the file.
 func publicName(model string) string {
 	if strings.HasPrefix(model, "/") {
 		model = path.Base(model)

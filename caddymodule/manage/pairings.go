@@ -17,29 +17,28 @@ const endedPairings = time.Hour
 // Pairing is a pairing as it is listed.
 type Pairing struct {
 	store.Pairing
-	// Code is the claim code while it may still be used, if this process made
-	// it: codes are not stored.
+	// Code is the claim code while it is usable, if this process created it: codes
+	// are not stored.
 	Code string `json:"code,omitempty"`
-	// Connected: the device is there and waits.
+	// Connected: the device is connected and waits.
 	Connected bool `json:"connected"`
-	// Limited: the code waits for its device while some codes are refused
-	// unchecked, since too many wrong ones come from many networks: the device may
-	// have to try more than once.
+	// Limited: the code is unused while some codes are refused unchecked, as many
+	// networks try too many wrong ones. The device may have to retry.
 	Limited bool `json:"limited,omitempty"`
-	// Namesake is a connector of the name that the device would get while it
-	// waits: probably the same machine, which is paired again.
+	// Namesake is a connector with the name of the waiting device: probably the same
+	// machine, which is paired again.
 	Namesake *Namesake `json:"namesake,omitempty"`
 }
 
-// Namesake is a connector whose place a device may get.
+// Namesake is a connector that a device may replace.
 type Namesake struct {
 	ID    string `json:"id"`
 	Name  string `json:"name"`
 	State string `json:"state"`
 }
 
-// StartPairing creates a claim code. It is refused while the gateway's public
-// address is not known: a device could be let in but not connect.
+// StartPairing creates a claim code. It is refused while the public address is not
+// known: an approved device could not connect.
 func (s *Service) StartPairing(ctx context.Context) (Pairing, error) {
 	return change(ctx, s, func(account string) (Pairing, write, error) {
 		if err := s.needPublic(); err != nil {
@@ -60,11 +59,11 @@ func (s *Service) Pairings(ctx context.Context) ([]Pairing, error) {
 	return pairings, err
 }
 
-// End is when the pairing ended or will end by itself.
+// End returns when the pairing was decided, or when it expires.
 func (p Pairing) End() time.Time { return *cmp.Or(p.DecidedAt, &p.ExpiresAt) }
 
-// CheckFingerprint fails unless the device of a pairing has this fingerprint, in
-// any letter case and with any blanks. A device stays that of its pairing.
+// CheckFingerprint fails unless the device of a pairing has this fingerprint,
+// ignoring case and blanks. The device of a pairing never changes.
 func (s *Service) CheckFingerprint(ctx context.Context, codeOrID, fingerprint string) error {
 	account, err := s.account(ctx)
 	if err != nil {
@@ -72,30 +71,30 @@ func (s *Service) CheckFingerprint(ctx context.Context, codeOrID, fingerprint st
 	}
 	p, ok := s.store.Pairing(account, codeOrID)
 	if !ok || p.Device == nil {
-		return nil // deciding about it fails, with the reason
+		return nil // the decision fails, with the reason
 	}
 	if plainFingerprint(p.Device.Fingerprint) != plainFingerprint(fingerprint) {
-		return faultf(store.ErrConflict, "the device that waits has another fingerprint, %s; deny it, unless that is what its terminal shows", p.Device.Fingerprint)
+		return faultf(store.ErrConflict, "the waiting device has another fingerprint, %s; deny it unless its terminal shows this one", p.Device.Fingerprint)
 	}
 	return nil
 }
 
 func plainFingerprint(s string) string { return strings.ToLower(strings.Join(strings.Fields(s), "")) }
 
-// ApprovePairing lets the waiting device of a pairing in, as a connector
-// called name; "" calls it like its host.
+// ApprovePairing approves the waiting device of a pairing, as a connector called
+// name. name defaults to the host name.
 func (s *Service) ApprovePairing(ctx context.Context, codeOrID, name string) (Pairing, error) {
 	return s.letIn(ctx, "pairing.approve", codeOrID, name, s.store.ApprovePairing)
 }
 
-// ReplaceConnector lets the waiting device of a pairing in, in the place of a
+// ReplaceConnector approves the waiting device of a pairing as the replacement of a
 // connector, given by id or name. Its deployments stay; its old tunnel is closed,
 // and its old token is invalid.
 func (s *Service) ReplaceConnector(ctx context.Context, codeOrID, connector string) (Pairing, error) {
 	return s.letIn(ctx, "pairing.replace", codeOrID, connector, s.store.ReplaceConnector)
 }
 
-// letIn lets the waiting device of a pairing in, as a connector.
+// letIn approves the waiting device of a pairing.
 func (s *Service) letIn(ctx context.Context, operation, codeOrID, connector string,
 	decide func(ctx context.Context, account, codeOrID, connector, by string) (store.Pairing, store.Connector, error),
 ) (Pairing, error) {
@@ -121,7 +120,7 @@ func (s *Service) DenyPairing(ctx context.Context, codeOrID string) (Pairing, er
 	})
 }
 
-// pairingOf adds to a record what the pairing service knows of it.
+// pairingOf adds the state in the pairing service to a record.
 func (s *Service) pairingOf(p store.Pairing, live map[string]tunnel.Info) Pairing {
 	v := Pairing{Pairing: p}
 	if p.State != store.PairingWaiting && p.State != store.PairingPending {

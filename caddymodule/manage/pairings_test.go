@@ -16,7 +16,7 @@ func TestPairings(t *testing.T) {
 	if !strings.HasPrefix(started.Code, "PAIR-") || started.State != store.PairingWaiting || started.CreatedBy != "anna" {
 		t.Errorf("started = %+v", started)
 	}
-	wantAs[map[string]any](g, anna, 409, "POST", "/pairings/approve", pairingBody(started.Code, "")) // nobody waits
+	wantAs[map[string]any](g, anna, 409, "POST", "/pairings/approve", pairingBody(started.Code, "")) // no device waits
 	g.device(started.Code, "workstation")
 	list := wantAs[[]manage.Pairing](g, anna, 200, "GET", "/pairings", "")
 	if len(list) != 1 || list[0].Code != started.Code || list[0].Device.Hostname != "workstation" || list[0].State != store.PairingPending || list[0].Connected {
@@ -49,7 +49,7 @@ func TestPairings(t *testing.T) {
 	}
 }
 
-// TestPairingAgain: a machine that lost its configuration gets its old place.
+// TestPairingAgain: a machine that lost its configuration replaces its connector.
 func TestPairingAgain(t *testing.T) {
 	g := newGateway(t)
 	anna := g.user("default", "anna")
@@ -82,14 +82,14 @@ func TestPairingAgain(t *testing.T) {
 		t.Errorf("replaced = %+v, connectors %+v", replaced, g.store.Connectors("default"))
 	}
 	if !strings.Contains(g.log.String(), "pairing.replace") {
-		t.Errorf("the log does not tell of it:\n%s", g.log)
+		t.Errorf("the log does not mention it:\n%s", g.log)
 	}
 }
 
-// pairingBody names a pairing; more is spliced in.
+// pairingBody returns a body that names a pairing, with more fields.
 func pairingBody(codeOrID, more string) string { return `{"pairing":"` + codeOrID + `"` + more + `}` }
 
-// The code is not in the log when the operation fails inside.
+// The code is not in the log of an internal error.
 func TestClaimCodeIsNotLogged(t *testing.T) {
 	g := newGateway(t)
 	if err := g.store.Close(); err != nil {
@@ -103,7 +103,7 @@ func TestClaimCodeIsNotLogged(t *testing.T) {
 	}
 }
 
-// A fingerprint that is given is that of the device, or nothing is approved.
+// A device with another fingerprint is not approved.
 func TestApproveByFingerprint(t *testing.T) {
 	g := newGateway(t)
 	p := want[manage.Pairing](g, 201, "POST", "/pairings", "{}")

@@ -11,7 +11,7 @@ import (
 // User is a user of the console as it is listed.
 type User struct {
 	store.User
-	// Passkeys counts the user's.
+	// Passkeys counts the passkeys of the user.
 	Passkeys int `json:"passkeys"`
 }
 
@@ -21,8 +21,8 @@ type AddUser struct {
 	Password string `json:"password" need:"required"`
 }
 
-// Link is a one-time link for the console. The URL is known only when the link
-// is made: it has the secret.
+// Link is a one-time link for the console. The URL contains the secret and is only in
+// the answer that creates the link.
 type Link struct {
 	store.Link
 	URL string `json:"url,omitempty"`
@@ -33,8 +33,7 @@ func (s *Service) Users(ctx context.Context) ([]User, error) {
 	return list(ctx, s, s.store.Users, s.userOf)
 }
 
-// AddUser creates a user with a password that another person has chosen. An
-// invitation lets people choose their own.
+// AddUser creates a user with a given password. Invited users choose it themselves.
 func (s *Service) AddUser(ctx context.Context, a AddUser) (User, error) {
 	return change(ctx, s, func(account string) (User, write, error) {
 		if err := s.mayLetIn(ctx); err != nil {
@@ -45,16 +44,15 @@ func (s *Service) AddUser(ctx context.Context, a AddUser) (User, error) {
 	})
 }
 
-// RemoveUser removes a user by id or name, with all that lets the user in.
-// Users cannot remove themselves, so that an account keeps one; operators can
-// remove all.
+// RemoveUser removes a user by id or name, with all credentials of the user. Users
+// cannot remove themselves, so that an account keeps one; operators can remove all.
 func (s *Service) RemoveUser(ctx context.Context, idOrName string) (User, error) {
 	account, err := s.accountOfPerson(ctx)
 	if err != nil {
 		return User{}, err
 	}
-	// One after the other, or else two users who remove each other would both
-	// be there when that is checked.
+	// Serialized: otherwise two users who remove each other would both pass the
+	// check.
 	s.removing.Lock()
 	defer s.removing.Unlock()
 	u, err := s.user(account, idOrName)
@@ -63,7 +61,7 @@ func (s *Service) RemoveUser(ctx context.Context, idOrName string) (User, error)
 	}
 	if caller := CallerFrom(ctx); !caller.Operator {
 		if _, ok := s.store.User(caller.User); !ok {
-			return User{}, faultf(ErrForbidden, "you have been removed yourself")
+			return User{}, faultf(ErrForbidden, "you have been removed")
 		}
 		if u.ID == caller.User {
 			return User{}, faultf(ErrForbidden, "you cannot remove yourself; ask another user of the account, or the operator of the gateway")
@@ -77,7 +75,7 @@ func (s *Service) RemoveUser(ctx context.Context, idOrName string) (User, error)
 	return removed, nil
 }
 
-// SetupLink creates the link that creates the first user. It ends those before.
+// SetupLink creates the link for the first user. Earlier ones become invalid.
 func (s *Service) SetupLink(ctx context.Context) (Link, error) {
 	if err := operator(ctx); err != nil {
 		return Link{}, err
@@ -85,7 +83,7 @@ func (s *Service) SetupLink(ctx context.Context) (Link, error) {
 	return s.createLink(ctx, "setup", func() (store.Link, string, error) { return s.signIn.SetupLink(ctx) })
 }
 
-// Invite creates a link that creates a user of the account.
+// Invite creates a link for a new user of the account.
 func (s *Service) Invite(ctx context.Context) (Link, error) {
 	account, err := s.accountOfPerson(ctx)
 	if err != nil {
@@ -97,8 +95,8 @@ func (s *Service) Invite(ctx context.Context) (Link, error) {
 }
 
 // RecoveryLink creates a link with which another user, by id or name, sets a new
-// password. Users create none for themselves: they change the password, which asks
-// for the current one.
+// password. Users cannot create one for themselves: changing the password asks for
+// the current one.
 func (s *Service) RecoveryLink(ctx context.Context, idOrName string) (Link, error) {
 	account, err := s.accountOfPerson(ctx)
 	if err != nil {
@@ -138,16 +136,16 @@ func (s *Service) RevokeInvitation(ctx context.Context, id string) (Link, error)
 	})
 }
 
-// createLink creates a link to a page of the console. The secret stands in the
-// fragment, which browsers do not send: no log of a server has it.
+// createLink creates a link to a page of the console. The secret is in the fragment,
+// which browsers do not send: it does not appear in server logs.
 func (s *Service) createLink(ctx context.Context, page string, create func() (store.Link, string, error)) (Link, error) {
 	at := s.endpoint()
 	if at.Exposed {
-		return Link{}, faultf(ErrNotReady, "the console at %s is served over plain HTTP, so that a link and the password would be readable on the way; "+
+		return Link{}, faultf(ErrNotReady, "the console at %s is served over plain HTTP, so a link and the password would be readable in transit; "+
 			"serve it over HTTPS, or, if something in front of it does, name its host with `public`; `caddy gateway user add` creates users without a link", at.Console)
 	}
 	if at.Console == "" {
-		return Link{}, faultf(ErrNotReady, "the address of the console is not known, as the Caddyfile has no site with `model_console` and a host name, or several; "+
+		return Link{}, faultf(ErrNotReady, "the address of the console is not known: the Caddyfile needs one site with `model_console` and a host name; "+
 			"if it has several, name one with `public`, and run `caddy reload`; `caddy gateway user add` creates users without a link")
 	}
 	l, secret, err := create()

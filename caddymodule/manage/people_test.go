@@ -13,7 +13,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// wantAs is want for another caller than the operator.
+// wantAs is want for a caller other than the operator.
 func wantAs[T any](g *gateway, caller manage.Caller, status int, method, path, body string) T {
 	g.t.Helper()
 	w := g.doAs(caller, method, path, body)
@@ -30,7 +30,7 @@ func wantAs[T any](g *gateway, caller manage.Caller, status int, method, path, b
 	return v
 }
 
-// TestLinksEndWithTheirMaker: who is removed has left no way back in.
+// TestLinksEndWithTheirMaker: the links of a removed user are invalid.
 func TestLinksEndWithTheirMaker(t *testing.T) {
 	g := newGateway(t)
 	anna, bert := g.user("default", "anna"), g.user("default", "bert")
@@ -87,7 +87,7 @@ func TestLinks(t *testing.T) {
 		t.Errorf("without a console: %d %s", w.Code, w.Body)
 	}
 	if left := g.store.Links("default"); len(left) > 2 {
-		t.Errorf("a link was made that nobody knows: %+v", left)
+		t.Errorf("a link was created although its URL is unknown: %+v", left)
 	}
 }
 
@@ -127,7 +127,7 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// Users who remove each other at the same time leave one.
+// Of two users who remove each other at the same time, one stays.
 func TestUsersRemoveEachOther(t *testing.T) {
 	g := newGateway(t)
 	for range 5 {
@@ -298,8 +298,8 @@ func TestScope(t *testing.T) {
 	}
 }
 
-// A session whose user gave no password lately makes no way in that outlasts it,
-// and not even a fresh one makes a new password for its own user.
+// An unconfirmed session cannot create access that outlasts it, and even a confirmed
+// one cannot create a recovery link for its own user.
 func TestSessionAloneIsNotEnough(t *testing.T) {
 	w := newWorld(t)
 	stale := w.mine

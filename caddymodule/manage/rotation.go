@@ -11,38 +11,38 @@ import (
 const (
 	Rotated        = "rotated" // the connector has a new token, the old one is invalid
 	RotationWaits  = "waiting" // the connector is offline, or has not answered yet
-	RotationFailed = "failed"  // the connector cannot keep a new token
+	RotationFailed = "failed"  // the connector cannot save a new token
 	RotationByHand = "by_hand" // the new token was shown
 )
 
-// rotationWait is how long an online connector has to take its new token, before
-// the answer is that it is waited for.
+// rotationWait bounds how long RotateConnector waits for an online connector to take
+// its new token.
 const rotationWait = 5 * time.Second
 
 // RotateConnector asks for a new tunnel token of a connector.
 type RotateConnector struct {
 	Connector string `path:"record"` // id or name
-	// Show gives the token to the caller, for a connector that cannot change its
-	// own configuration.
+	// Show returns the token to the caller, for a connector that cannot write its
+	// configuration.
 	Show bool `json:"show"`
 }
 
-// RotatedConnector is what became of a rotation. The old token is valid until
-// State is [Rotated].
+// RotatedConnector is the state of a rotation. The old token is valid until State is
+// [Rotated].
 type RotatedConnector struct {
 	ID    string     `json:"id"`
 	Name  string     `json:"name"`
 	State string     `json:"state"`
-	Since *time.Time `json:"since,omitempty"` // of a rotation that is not done
-	// Problem is why the connector could not keep the token, in its own words.
+	Since *time.Time `json:"since,omitempty"` // start of a pending rotation
+	// Problem is why the connector could not save the token, as it reported.
 	Problem string `json:"problem,omitempty"`
-	// TunnelToken is there if it was to be shown: the only place of it.
+	// TunnelToken is set if Show was. The token is in no other answer.
 	TunnelToken string `json:"tunnel_token,omitempty"`
 }
 
-// RotateConnector changes the secret of a connector. One that is online is
-// offered a new token on its tunnel, which stays, and has a few seconds to write
-// it into its configuration; one that is offline gets it when it comes back.
+// RotateConnector changes the secret of a connector. An online connector gets the new
+// token through its tunnel, which stays, and has a few seconds to save it. An offline
+// one gets it when it reconnects.
 func (s *Service) RotateConnector(ctx context.Context, r RotateConnector) (RotatedConnector, error) {
 	account, err := s.account(ctx)
 	if err != nil {
@@ -61,7 +61,7 @@ func (s *Service) RotateConnector(ctx context.Context, r RotateConnector) (Rotat
 		}
 		select {
 		case news <- struct{}{}:
-		default: // it is to look anyway
+		default: // a check is pending already
 		}
 	})
 	defer stop()
@@ -73,7 +73,7 @@ func (s *Service) RotateConnector(ctx context.Context, r RotateConnector) (Rotat
 	return s.awaitRotation(ctx, c, news)
 }
 
-// showToken returns a new token for a person to bring to the connector.
+// showToken returns a new token, which a person copies to the connector.
 func (s *Service) showToken(ctx context.Context, account, idOrName string) (RotatedConnector, error) {
 	c, secret, err := s.store.ShowSecret(ctx, account, idOrName)
 	if err != nil {
@@ -85,15 +85,15 @@ func (s *Service) showToken(ctx context.Context, account, idOrName string) (Rota
 	return answer, err
 }
 
-// awaitRotation waits until the connector has answered, for a moment and only if
-// it is online. news has something after each change.
+// awaitRotation waits until an online connector has taken or refused its token, at most
+// rotationWait. news receives after each change.
 func (s *Service) awaitRotation(ctx context.Context, c store.Connector, news <-chan struct{}) (RotatedConnector, error) {
 	late := time.NewTimer(rotationWait)
 	defer late.Stop()
 	for {
 		now, ok := s.store.Connector(c.ID)
 		if !ok {
-			return RotatedConnector{}, faultf(store.ErrNotFound, "the connector %q was removed meanwhile", c.Name)
+			return RotatedConnector{}, faultf(store.ErrNotFound, "the connector %q was removed in the meantime", c.Name)
 		}
 		answer := rotationOf(now)
 		if answer.State != RotationWaits {
@@ -112,7 +112,7 @@ func (s *Service) awaitRotation(ctx context.Context, c store.Connector, news <-c
 	}
 }
 
-// rotationOf describes the rotation of a connector as it is now.
+// rotationOf returns the state of a connector's rotation.
 func rotationOf(c store.Connector) RotatedConnector {
 	answer := RotatedConnector{ID: c.ID, Name: c.Name, State: Rotated}
 	if c.Rotation == nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// answering is what a connector does with its rotations, by the store.
+// answering performs a connector's part of a rotation in the store.
 func (g *gateway) answering(id string, do func(ctx context.Context, secret string) error) {
 	g.t.Helper()
 	done := make(chan struct{})
@@ -30,7 +30,7 @@ func (g *gateway) answering(id string, do func(ctx context.Context, secret strin
 			case <-ctx.Done():
 				return
 			case <-begun:
-				if offered { // the offer itself is told too
+				if offered { // the offer itself is reported, too
 					offered = false
 					continue
 				}
@@ -88,8 +88,8 @@ func TestRotateConnectorThatCannot(t *testing.T) {
 	wantFields(t, rotation, "since", "problem")
 }
 
-// An offline connector is not waited for, and one that does not answer only as
-// long as whoever asks.
+// RotateConnector does not wait for an offline connector, and for a silent one only
+// until the request ends.
 func TestRotateConnectorThatIsAway(t *testing.T) {
 	g := newGateway(t)
 	old := g.created("attic")
@@ -99,7 +99,7 @@ func TestRotateConnectorThatIsAway(t *testing.T) {
 		t.Errorf("answer %v", got)
 	}
 	if _, err := g.store.AuthenticateConnector(old.Connector, old.Secret); err != nil {
-		t.Errorf("the old token is of no use: %v", err)
+		t.Errorf("the old token is invalid: %v", err)
 	}
 	g.connector("default", "mute", nil)
 	ctx, cancel := context.WithTimeout(asOperator(t.Context()), 50*time.Millisecond)
@@ -146,7 +146,7 @@ func TestShowToken(t *testing.T) {
 	}
 	for _, text := range []string{g.log.String(), g.do("GET", "/connectors", "").Body.String()} {
 		if strings.Contains(text, token.Secret) || strings.Contains(text, lost.Secret) || strings.Contains(text, "ptt_") {
-			t.Errorf("a secret is told again: %s", text)
+			t.Errorf("a secret is returned again: %s", text)
 		}
 	}
 	g.endpoint.Public = ""

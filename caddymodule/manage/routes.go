@@ -10,14 +10,14 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// route is an operation, and which rights a management token may do it with: any
-// one of needs. Routes without are for sessions and operators.
+// route is an operation, and the rights of management tokens that allow it, any of
+// needs. 0: the route is for sessions and operators only.
 type route struct {
 	needs store.Rights
 	serve operation
 }
 
-// routes are the operations by path and method.
+// routes returns the operations by path and method.
 func (s *Service) routes() map[string]map[string]route {
 	const get, post, put, patch, remove = http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete
 	const read, keys, connectors, deployments = store.RightRead, store.RightKeys, store.RightConnectors, store.RightDeployments
@@ -56,7 +56,7 @@ func (s *Service) routes() map[string]map[string]route {
 	}
 }
 
-// with answers with what an operation returns for a request.
+// with returns the operation that decodes a request and calls do.
 func with[B, T any](status int, do func(ctx context.Context, request B) (T, error)) operation {
 	return func(w http.ResponseWriter, r *http.Request) (int, any, error) {
 		request, account, err := decode[B](w, r)
@@ -72,12 +72,12 @@ func with[B, T any](status int, do func(ctx context.Context, request B) (T, erro
 	}
 }
 
-// of is [with] for an operation that needs no more than its caller.
+// of is [with] for an operation without fields.
 func of[T any](status int, do func(ctx context.Context) (T, error)) operation {
 	return with(status, func(ctx context.Context, _ struct{}) (T, error) { return do(ctx) })
 }
 
-// ofRecord is [with] for an operation on the record that the path names.
+// ofRecord is [with] for an operation on the record of the path.
 func ofRecord[T any](status int, do func(ctx context.Context, id string) (T, error)) operation {
 	type record struct {
 		ID string `path:"record"`
@@ -89,7 +89,7 @@ type listDeployments struct {
 	Scope string `json:"scope" need:"filled"`
 }
 
-// getDeployments lists the deployments, or those that a scope allows.
+// getDeployments lists all deployments, or those of a scope.
 func (s *Service) getDeployments(ctx context.Context, l listDeployments) ([]Deployment, error) {
 	deployments, err := s.Deployments(ctx)
 	if err != nil || l.Scope == "" {
@@ -102,11 +102,11 @@ func (s *Service) getDeployments(ctx context.Context, l listDeployments) ([]Depl
 	}), err
 }
 
-// putDeployment takes one connector, or several.
+// putDeployment accepts one connector or several.
 func (s *Service) putDeployment(ctx context.Context, d SetDeployment) (Deployment, error) {
 	switch {
 	case d.Connector != "" && d.Connectors != nil:
-		return Deployment{}, badRequest("fields %q and %q exclude each other; give all in %q", "connector", "connectors", "connectors")
+		return Deployment{}, badRequest("fields %q and %q exclude each other; put all connectors into %q", "connector", "connectors", "connectors")
 	case d.Connector != "":
 		d.Connectors = []string{d.Connector}
 	case len(d.Connectors) == 0:
@@ -115,7 +115,7 @@ func (s *Service) putDeployment(ctx context.Context, d SetDeployment) (Deploymen
 	return s.SetDeployment(ctx, d)
 }
 
-// knownOffers lists the offers that are known; others may be missing.
+// knownOffers lists the known offers.
 func (s *Service) knownOffers(ctx context.Context) ([]Offer, error) {
 	offers, _, err := s.Offers(ctx)
 	return offers, err
@@ -134,9 +134,8 @@ func (s *Service) getUsage(ctx context.Context, u usageOf) ([]store.UsageDay, er
 	return s.Usage(ctx, days)
 }
 
-// decision is a request that decides about a device. The pairing is named in the
-// body, not in the path: it may be named by its claim code, and addresses get into
-// logs.
+// decision approves a device. The pairing is in the body, not in the path: it may be
+// a claim code, and paths are logged.
 type decision struct {
 	Pairing     string `json:"pairing" need:"required"`
 	Name        string `json:"name" need:"filled"`
@@ -179,7 +178,7 @@ func (s *Service) deleteToken(ctx context.Context, t removedToken) (RevokedToken
 	case "remove":
 		return s.RevokeTokenAndMade(ctx, t.ID)
 	}
-	return RevokedToken{}, badRequest("query parameter %q can only be %q, to revoke and remove what the token has created, too", "made", "remove")
+	return RevokedToken{}, badRequest("query parameter %q must be %q, which also revokes and removes the records that the token created", "made", "remove")
 }
 
 type confirmation struct {

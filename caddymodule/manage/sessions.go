@@ -9,7 +9,7 @@ import (
 // Session is one of the caller's sessions.
 type Session struct {
 	store.Session
-	// Current: the caller is in this session.
+	// Current: the request is from this session.
 	Current bool `json:"current"`
 }
 
@@ -45,8 +45,8 @@ func (s *Service) RevokeSession(ctx context.Context, id string) (Session, error)
 	return o, nil
 }
 
-// RevokeSessions ends the caller's own sessions but the current one, and
-// returns how many there were.
+// RevokeSessions ends the caller's own sessions except the current one, and returns
+// their number.
 func (s *Service) RevokeSessions(ctx context.Context) (int, error) {
 	caller, err := s.signedIn(ctx)
 	if err != nil {
@@ -60,8 +60,8 @@ func (s *Service) RevokeSessions(ctx context.Context) (int, error) {
 	return n, nil
 }
 
-// ConfirmSession checks the password of the caller, who is signed in, and lets
-// the session do for some minutes what lets people in for good.
+// ConfirmSession checks the password of the caller and confirms the session for
+// [signin.ConfirmedFor].
 func (s *Service) ConfirmSession(ctx context.Context, password string) (Session, error) {
 	sessions, err := s.Sessions(ctx)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Service) ConfirmSession(ctx context.Context, password string) (Session,
 func (s *Service) signedIn(ctx context.Context) (Caller, error) {
 	caller := CallerFrom(ctx)
 	if caller.User == "" {
-		return Caller{}, faultf(ErrForbidden, "only users have sessions, and each sees the own ones; sign in to the console")
+		return Caller{}, faultf(ErrForbidden, "only users have sessions; sign in to the console")
 	}
 	_, err := s.account(ctx)
 	return caller, err

@@ -12,8 +12,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// A deployment is available only if the model server behind the tunnel is, and has
-// the model.
+// A deployment is available only if its model server is reachable and lists the
+// model.
 func TestDeploymentStates(t *testing.T) {
 	g := newGateway(t)
 	home := g.connector("default", "home", map[string]http.Handler{"ollama": nil})
@@ -83,7 +83,7 @@ func TestDeploymentStates(t *testing.T) {
 	}
 }
 
-// Many models and many deployments cost linear time together.
+// Many models and many deployments take linear time.
 func TestStatesAreCheapWithManyModels(t *testing.T) {
 	cost := func(n int) time.Duration {
 		g := newGateway(t)

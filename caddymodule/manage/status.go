@@ -9,8 +9,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
-// Status is what the gateway is and does now: over all accounts for operators,
-// in the caller's account for others.
+// Status is the state of the gateway: of all accounts for operators, of the caller's
+// account for others.
 type Status struct {
 	Build
 	// URL is the base of the HTTP API, absent if it is not known.
@@ -23,11 +23,11 @@ type Status struct {
 	Counters tunnel.Counters `json:"counters,omitzero"`
 }
 
-// Build is what program the gateway is.
+// Build has the versions of the program.
 type Build struct {
 	Version string `json:"version,omitempty"` // of Postern
 	Commit  string `json:"commit,omitempty"`
-	Caddy   string `json:"caddy,omitempty"` // the version of the Caddy that it is a part of
+	Caddy   string `json:"caddy,omitempty"` // the version of Caddy
 }
 
 // Listener describes where connectors dial.
@@ -46,7 +46,7 @@ type ConnectorCount struct {
 // DeploymentCount counts deployments.
 type DeploymentCount struct {
 	Total int `json:"total"`
-	// Available are those that can answer now, the degraded ones too.
+	// Available counts the deployments that can answer now, including degraded ones.
 	Available int                  `json:"available"`
 	States    map[health.State]int `json:"states"`
 }
@@ -107,15 +107,15 @@ func (s *Service) Status(ctx context.Context) (Status, error) {
 // maxUsageDays bounds how many days [Service.Usage] reports on.
 const maxUsageDays = 366
 
-// Checklist is how far an account is on the way to its first request.
+// Checklist has the steps to the first request of an account.
 type Checklist struct {
-	Connector bool `json:"connector"` // there is one
-	Model     bool `json:"model"`     // a deployment is registered
-	Key       bool `json:"key"`       // there is one that works
+	Connector bool `json:"connector"` // a connector exists
+	Model     bool `json:"model"`     // a deployment exists
+	Key       bool `json:"key"`       // an active key exists
 	Request   bool `json:"request"`   // a key was used
 }
 
-// Checklist reports how far the account is.
+// Checklist returns the steps that the account has done.
 func (s *Service) Checklist(ctx context.Context) (Checklist, error) {
 	account, err := s.account(ctx)
 	if err != nil {
@@ -138,15 +138,14 @@ func (s *Service) Activity(ctx context.Context) ([]activity.Request, error) {
 	return list(ctx, s, s.activity.Recent, as)
 }
 
-// Usage sums up what the account used on each of the last days, today's being
-// the last.
+// Usage returns the usage of the account on each of the last days, ending today.
 func (s *Service) Usage(ctx context.Context, days int) ([]store.UsageDay, error) {
 	account, err := s.account(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if days < 1 || days > maxUsageDays {
-		return nil, faultf(store.ErrInvalid, "the number of days is %d; it can be 1 to %d", days, maxUsageDays)
+		return nil, faultf(store.ErrInvalid, "the number of days is %d; it must be 1 to %d", days, maxUsageDays)
 	}
 	return s.activity.Days(ctx, account, days)
 }

@@ -18,16 +18,16 @@ type Token struct {
 // CreateToken asks for a management token.
 type CreateToken struct {
 	Name string `json:"name" need:"required"`
-	// User is whom the token acts for, by id or name. Operators have to name one;
-	// for others it is the caller.
+	// User is the user that the token acts for, by id or name. It is required for
+	// operators, and defaults to the caller.
 	User string `json:"user" need:"filled"`
-	// Rights are the names of what it may be used for; nil is to read.
+	// Rights are the names of its rights; nil means "read".
 	Rights []string `json:"rights"`
-	// ExpiresAt is when it ends by itself; nil: never.
+	// ExpiresAt is when it expires; nil: never.
 	ExpiresAt *time.Time `json:"expires_at"`
 }
 
-// CreatedToken is the answer to [CreateToken]: the only place of the secret.
+// CreatedToken is the answer to [CreateToken]. The secret is in no other answer.
 type CreatedToken struct {
 	ID        string       `json:"id"`
 	Name      string       `json:"name"`
@@ -41,7 +41,7 @@ type CreatedToken struct {
 // RevokedToken is the answer to [Service.RevokeToken].
 type RevokedToken struct {
 	Token
-	// Made is what it leaves behind.
+	// Made lists the records that outlast it.
 	Made Made `json:"made"`
 }
 
@@ -50,8 +50,8 @@ func (s *Service) Tokens(ctx context.Context) ([]Token, error) {
 	return list(ctx, s, s.store.Tokens, s.tokenOf)
 }
 
-// CreateToken creates a management token. A token cannot create another one: its
-// thief could then not be locked out by revoking it.
+// CreateToken creates a management token. A token cannot create another one: revoking
+// it would not lock out its thief.
 func (s *Service) CreateToken(ctx context.Context, c CreateToken) (CreatedToken, error) {
 	account, err := s.accountOfPerson(ctx)
 	if err != nil {
@@ -86,8 +86,8 @@ func (s *Service) CreateToken(ctx context.Context, c CreateToken) (CreatedToken,
 	})
 }
 
-// RevokeToken ends a management token. When it returns, new requests with it
-// fail. What it has created stays, and is in the answer: see
+// RevokeToken revokes a management token. When it returns, new requests with it
+// fail. The records that it created stay, and are in the answer: see
 // [Service.RevokeTokenAndMade].
 func (s *Service) RevokeToken(ctx context.Context, id string) (RevokedToken, error) {
 	return change(ctx, s, func(account string) (RevokedToken, write, error) {

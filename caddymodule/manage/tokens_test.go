@@ -12,8 +12,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// needs is which rights a management token may perform a route with, any of them.
-// Routes that are not here are for no token.
+// needs has the rights that allow a route to a management token, any of them. Other
+// routes are not for tokens.
 var needs = map[string]string{
 	"GET /status": "read", "GET /checklist": "read", "GET /activity": "read", "GET /usage": "read",
 	"GET /users": "read", "GET /invitations": "read", "GET /tokens": "read", "GET /sessions": "read",
@@ -25,7 +25,7 @@ var needs = map[string]string{
 	"DELETE /deployments/{name}": "deployments", "POST /deployments/{name}/test": "deployments",
 }
 
-// A token does what its rights say, and nothing else.
+// A token can perform the operations of its rights, and no others.
 func TestTokenRights(t *testing.T) {
 	refused := newWorld(t)
 	before := refused.records()
@@ -61,7 +61,7 @@ func TestTokenRights(t *testing.T) {
 	}
 }
 
-// Revoking a token names what it leaves behind, and ends that when asked to.
+// Revoking a token lists the records that outlast it, and removes them on request.
 func TestTokenLeavesNothingBehind(t *testing.T) {
 	g := newGateway(t)
 	anna := g.user("default", "anna")
@@ -103,7 +103,7 @@ func TestTokenLeavesNothingBehind(t *testing.T) {
 		t.Errorf("made is %s", text)
 	}
 	wantError(t, g.doAs(anna, "DELETE", "/tokens/"+token.ID+"?made=maybe", ""), `"made"`)
-	// The token is gone, what it made is not, and can still be ended.
+	// The token is gone; its records can still be removed.
 	revoked = wantAs[manage.RevokedToken](g, anna, 200, "DELETE", "/tokens/"+token.ID+"?made=remove", "")
 	if left := revoked.Made.Problems(); revoked.Made.Count() != 4 || len(left) != 1 || left[0].ID != shared.ID || !strings.Contains(left[0].Problem, "both") {
 		t.Errorf("made is %s", jsonOf(t, revoked.Made))
@@ -127,7 +127,7 @@ func TestTokenLeavesNothingBehind(t *testing.T) {
 	wantAs[map[string]any](g, anna, 404, "DELETE", "/tokens/"+token.ID+"?made=remove", "")
 }
 
-// A pairing that a token approves makes a connector of the token's.
+// A pairing that a token approves creates a connector of the token.
 func TestTokenPairs(t *testing.T) {
 	w := newWorld(t)
 	token := asToken(w.mine, store.RightConnectors)
@@ -164,8 +164,7 @@ func TestTokenOptions(t *testing.T) {
 	}
 }
 
-// An operator says how much an account may have; its users are told when they
-// reach that.
+// An operator sets the limits of an account; users who reach one get an error.
 func TestAccountLimits(t *testing.T) {
 	g := newGateway(t)
 	anna := g.user("default", "anna")
@@ -197,7 +196,7 @@ func TestAccountLimits(t *testing.T) {
 	}
 }
 
-// A key is revoked first, and removed when that is asked for again.
+// The first DELETE revokes a key, the second one removes it.
 func TestDeleteKey(t *testing.T) {
 	g := newGateway(t)
 	key := want[manage.CreatedKey](g, 201, "POST", "/keys", `{"name":"a"}`)

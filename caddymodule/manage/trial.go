@@ -21,22 +21,22 @@ import (
 )
 
 const (
-	trialWait      = 60 * time.Second // for all of a test: the model may have to be loaded
+	trialWait      = 60 * time.Second // for the whole test: the model may have to be loaded
 	trialTokens    = 64
-	trialDeltas    = 4 * trialTokens // when a server does not mind trialTokens
+	trialDeltas    = 4 * trialTokens // if a server ignores trialTokens
 	toolTokens     = 512             // a model may think before it calls a tool
 	maxTrialAnswer = 1 << 20         // bytes
-	maxTrialText   = 400             // bytes that are shown
+	maxTrialText   = 400             // shown bytes
 )
 
-// Whether a model calls tools, as far as a test shows.
+// The results of the tool test.
 const (
 	ToolsWork    = "works"
 	ToolsNo      = "no"
 	ToolsUnknown = "unknown"
 )
 
-// TestResult is what a short completion showed of a deployment.
+// TestResult is the result of [Service.TestDeployment].
 type TestResult struct {
 	OK               bool    `json:"ok"`
 	FirstTokenMillis float64 `json:"first_token_ms"`
@@ -45,7 +45,7 @@ type TestResult struct {
 	Tools            string  `json:"tools"` // ToolsWork, ToolsNo or ToolsUnknown
 	// ToolsReason is why tools do not work, or why that is not known.
 	ToolsReason string `json:"tools_reason,omitempty"`
-	// Connector is the name of the one that was asked, empty if none is online.
+	// Connector is the name of the used connector, empty if none is online.
 	Connector string `json:"connector,omitempty"`
 	// Answer is the beginning of the model's answer.
 	Answer string `json:"answer"`
@@ -53,9 +53,9 @@ type TestResult struct {
 	Error string `json:"error,omitempty"`
 }
 
-// TestDeployment runs a short completion on a deployment, bypassing its queue, and
-// then asks for the call of a tool, within one minute. A model that does not answer
-// is not an error of the operation.
+// TestDeployment runs a short completion on a deployment, bypassing its queue, and then
+// requests a tool call, within one minute. A failure of the model is not an error of
+// the operation.
 func (s *Service) TestDeployment(ctx context.Context, name string) (TestResult, error) {
 	account, err := s.account(ctx)
 	if err != nil {
@@ -77,8 +77,8 @@ func (s *Service) TestDeployment(ctx context.Context, name string) (TestResult, 
 	return t.result, nil
 }
 
-// trial is a test of a deployment. Its model is asked in the messages dialect, which
-// has one form of an answer for all model servers.
+// trial is a test of a deployment. It uses the messages dialect, in which the answers
+// of all model servers have the same form.
 type trial struct {
 	question
 	model   string // the upstream's name for it
@@ -88,7 +88,7 @@ type trial struct {
 
 	text        strings.Builder // of the streamed answer
 	deltas      int             // pieces of text or thoughts
-	first, last time.Time       // when they came
+	first, last time.Time       // when they arrived
 }
 
 // Admit implements [dialect.Gateway].
@@ -97,7 +97,7 @@ func (t *trial) Admit(string) (compat.Options, *dialect.Error) { return t.option
 // Hold implements [dialect.Gateway].
 func (*trial) Hold(int64) *dialect.Error { return nil }
 
-// run finds the route of the deployment and asks the model for a sentence.
+// run finds the route of the deployment and requests a sentence.
 func (t *trial) run(ctx context.Context, s *Service, d store.Deployment) error {
 	con, to, err := s.chosen(d)
 	if err != nil {
@@ -109,10 +109,10 @@ func (t *trial) run(ctx context.Context, s *Service, d store.Deployment) error {
 	}
 	t.result.Connector, t.model = con.Name, name
 	t.question = question{tunnel: to, connector: con.Name, upstream: upstream, limit: trialWait}
-	return t.speak(ctx)
+	return t.complete(ctx)
 }
 
-// chosen is that of the deployment's connectors which a request would go to.
+// chosen returns the connector that a request to the deployment would use.
 func (s *Service) chosen(d store.Deployment) (store.Connector, Tunnel, error) {
 	if id, t, ok := s.tunnels.Choose(d.Connectors, tunnel.Target{Name: d.Name, Upstream: d.Upstream, Model: d.Model}); ok {
 		if con, ok := s.store.Connector(id); ok {
@@ -127,7 +127,7 @@ func (s *Service) chosen(d store.Deployment) (store.Connector, Tunnel, error) {
 	return store.Connector{}, nil, errors.New("the deployment's connector was removed; register the deployment again")
 }
 
-// message is as much of an answer as tests read.
+// message has the fields of an answer that tests read.
 type message struct {
 	Content    []block `json:"content"`
 	StopReason string  `json:"stop_reason"`
@@ -142,8 +142,8 @@ type block struct {
 	Input    json.RawMessage `json:"input"`
 }
 
-// ask sends a request of the messages dialect, with a conversation that begins with
-// text. Without an error, the answer's body must be closed.
+// ask sends a request of the messages dialect, with text as the first message. Without
+// an error, the body of the answer must be closed.
 func (t *trial) ask(ctx context.Context, text string, request map[string]any) (dialect.Call, *http.Response, error) {
 	request["model"] = t.model
 	request["messages"] = []any{map[string]any{"role": "user", "content": text}}
@@ -176,8 +176,8 @@ func (t *trial) readMessage(ctx context.Context, call dialect.Call, body io.Read
 	return answer, usage, json.Unmarshal(data, &answer)
 }
 
-// speak asks the model for a sentence, and measures how fast it comes.
-func (t *trial) speak(ctx context.Context) error {
+// complete requests a sentence and measures its speed.
+func (t *trial) complete(ctx context.Context) error {
 	begin := t.now()
 	call, answer, err := t.ask(ctx, "Say hello to the person who has just set you up, in one short sentence.",
 		map[string]any{"max_tokens": trialTokens, "stream": true})
@@ -192,13 +192,12 @@ func (t *trial) speak(ctx context.Context) error {
 	case err != nil || t.deltas > 0:
 		return err
 	case counted > 0:
-		return fmt.Errorf("the model produced %d tokens and none of them is text", counted)
+		return fmt.Errorf("the model produced %d tokens, but no text", counted)
 	}
 	return errors.New("the model's answer is empty; is it a chat model?")
 }
 
-// read reads the answer to a request for a stream to its end, or until it is long
-// enough.
+// read reads a streamed answer to its end, or until it is long enough.
 func (t *trial) read(ctx context.Context, call dialect.Call, answer *http.Response) error {
 	if link.HasMediaType(answer.Header, "application/json") { // of a server that does not stream
 		whole, usage, err := t.readMessage(ctx, call, answer.Body)
@@ -241,7 +240,7 @@ func (t *trial) events(events []byte) {
 	}
 }
 
-// add adds a piece. Thoughts count, but are not shown.
+// add adds a delta. Thinking is counted, but not shown.
 func (t *trial) add(b block) {
 	if b.Text == "" && b.Thinking == "" {
 		return
@@ -256,7 +255,7 @@ func (t *trial) add(b block) {
 	}
 }
 
-// measure fills in what has come, also of an answer that broke off.
+// measure sets the results, also those of an incomplete answer.
 func (t *trial) measure(begin time.Time) {
 	r := &t.result
 	r.Answer = oneLine(t.text.String(), maxTrialText)
@@ -276,11 +275,11 @@ func (t *trial) measure(begin time.Time) {
 	}
 }
 
-// weatherTool is what the model is to call.
+// weatherTool is the tool that the model should call.
 const weatherTool = "get_weather"
 
-// tools asks for the call of a tool in the way of agents, which leave the
-// choice to the model, and judges the answer.
+// tools requests a tool call as agents do, with the choice left to the model, and
+// judges the answer.
 func (t *trial) tools(ctx context.Context) (works, reason string) {
 	call, answer, err := t.ask(ctx, "What is the weather in Paris now? Call the tool "+weatherTool+" to find out.", map[string]any{
 		"max_tokens": toolTokens, "tool_choice": map[string]any{"type": "auto"},
@@ -307,7 +306,7 @@ func (t *trial) tools(ctx context.Context) (works, reason string) {
 	return judge(got)
 }
 
-// judge judges an answer that should have the call of weatherTool.
+// judge judges an answer that should call weatherTool.
 func judge(answer message) (works, reason string) {
 	call, called := find(answer.Content, func(b block) bool { return b.Type == "tool_use" })
 	var arguments struct {
@@ -315,13 +314,13 @@ func judge(answer message) (works, reason string) {
 	}
 	switch {
 	case !called && answer.StopReason == "max_tokens":
-		return ToolsUnknown, fmt.Sprintf("the model was not done after %d tokens", toolTokens)
+		return ToolsUnknown, fmt.Sprintf("the model did not finish within %d tokens", toolTokens)
 	case !called:
-		return ToolsNo, "the model answered in words instead of calling the tool"
+		return ToolsNo, "the model answered with text instead of calling the tool"
 	case call.Name != weatherTool:
 		return ToolsNo, fmt.Sprintf("the model called %q, which is not one of its tools", oneLine(call.Name, 64))
 	case json.Unmarshal(call.Input, &arguments) != nil || arguments.City == "":
-		return ToolsNo, "the model called the tool with arguments that it does not take"
+		return ToolsNo, "the model called the tool with invalid arguments"
 	}
 	return ToolsWork, ""
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// request is what tests read of the requests that reach a model server.
+// request has the fields of a request to a model server that tests read.
 type request struct {
 	Model         string `json:"model"`
 	MaxTokens     int    `json:"max_tokens"`
@@ -33,7 +33,7 @@ type request struct {
 	ToolChoice string `json:"tool_choice"`
 }
 
-// server is a model server: speak answers the completion, tool the one with a
+// server is a model server: speak answers the completion, tool the request with a
 // tool.
 type server struct {
 	t           *testing.T
@@ -62,8 +62,8 @@ func (s server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.tool(w, r)
 }
 
-// events answers with a stream of events; "wait" lets 100 ms pass, "abort"
-// breaks off.
+// events answers with a stream of events; "wait" sleeps for 100 ms, "abort" closes
+// the connection.
 func events(list ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -91,7 +91,7 @@ const (
 	done  = `[DONE]`
 )
 
-// call answers with the call of a tool.
+// call answers with a tool call.
 func call(name, arguments string) http.HandlerFunc {
 	text, _ := json.Marshal(arguments)
 	return answer(200, "application/json", fmt.Sprintf(
@@ -135,10 +135,10 @@ func TestTrial(t *testing.T) {
 
 		{"empty", events(role, stop, done), 0, 0, 0, "", "the model's answer is empty; is it a chat model?"},
 		{"no events", events(), 0, 0, 0, "", "the model server stopped before the answer was complete"},
-		{"tokens that are no text", events(stop, usage, done), 11, 0, 0, "", "produced 11 tokens and none of them is text"},
+		{"tokens that are no text", events(stop, usage, done), 11, 0, 0, "", "produced 11 tokens, but no text"},
 		{"ends in the middle", events("wait", hello), 1, 100, 10, "Hel", "the model server stopped before the answer was complete"},
-		{"broken off", events("wait", hello, "abort"), 1, 100, 10, "Hel", "the model server broke off"},
-		{"broken off before", events("abort"), 0, 0, 0, "", "the model server broke off"},
+		{"broken off", events("wait", hello, "abort"), 1, 100, 10, "Hel", "the model server closed the connection early"},
+		{"broken off before", events("abort"), 0, 0, 0, "", "the model server closed the connection early"},
 		{"error in the stream", events("wait", hello, `{"error":{"message":"out of memory"}}`), 1, 100, 10, "Hel", "the model server reported an error: out of memory"},
 		{"not JSON", events(`hello`), 0, 0, 0, "", "no valid JSON object: hello"},
 		{"not streamed and broken", answer(200, "application/json", `{`), 0, 0, 0, "", "no valid JSON object: {"},
@@ -175,8 +175,8 @@ func TestTrialOfTools(t *testing.T) {
 		reason string
 	}{
 		{"works", goodCall, manage.ToolsWork, ""},
-		{"words", words("stop"), manage.ToolsNo, "in words"},
-		{"not done", words("length"), manage.ToolsUnknown, "not done after 512 tokens"},
+		{"words", words("stop"), manage.ToolsNo, "with text"},
+		{"not done", words("length"), manage.ToolsUnknown, "did not finish within 512 tokens"},
 		{"made up tool", call("get_wether", `{}`), manage.ToolsNo, `called "get_wether", which is not one of its tools`},
 		{"broken arguments", call("get_weather", `{"city":`), manage.ToolsNo, "arguments"},
 		{"no arguments", call("get_weather", ``), manage.ToolsNo, "arguments"},
@@ -186,7 +186,7 @@ func TestTrialOfTools(t *testing.T) {
 		{"fails", answer(500, "application/json", `{"error":{"message":"overloaded"}}`), manage.ToolsUnknown, "HTTP 500: overloaded"},
 		{"not JSON", answer(200, "text/html", `<html>`), manage.ToolsUnknown, "answer is empty"},
 		{"no choices", answer(200, "application/json", `{"choices":[]}`), manage.ToolsUnknown, "no choices"},
-		{"broken off", func(http.ResponseWriter, *http.Request) { abort() }, manage.ToolsUnknown, "broke off"},
+		{"broken off", func(http.ResponseWriter, *http.Request) { abort() }, manage.ToolsUnknown, "closed the connection early"},
 		{"huge", answer(200, "application/json", `{"x":"`+strings.Repeat("x", 2<<20)+`"}`), manage.ToolsUnknown, "no valid JSON object"},
 	}
 	for _, tt := range tests {
@@ -199,7 +199,7 @@ func TestTrialOfTools(t *testing.T) {
 	}
 }
 
-// A test ends after a minute, whatever the model server does.
+// A test ends after at most a minute.
 func TestTrialIsBoundedInTime(t *testing.T) {
 	late := func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "data: "+hello+"\n\n")
@@ -230,8 +230,7 @@ func TestTrialIsBoundedInTime(t *testing.T) {
 	}
 }
 
-// A server that does not mind how much it was asked for is not heard to the
-// end, neither by events nor by bytes.
+// The answer of a server that ignores max_tokens is cut, by events and by bytes.
 func TestTrialIsBoundedInBytes(t *testing.T) {
 	endless := func(event string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
@@ -253,7 +252,7 @@ func TestTrialIsBoundedInBytes(t *testing.T) {
 	}
 }
 
-// A test goes where a client's request would, and tells whom it asked.
+// A test uses the connector that a request would use, and reports its name.
 func TestTrialChooses(t *testing.T) {
 	g := newGateway(t)
 	first := g.connector("default", "first", map[string]http.Handler{"a": server{}})

@@ -26,7 +26,7 @@ type fakeTunnel struct {
 	info      tunnel.Info
 	upstreams map[string]http.Handler
 	requests  atomic.Int64
-	err       error // what all requests fail with, if not nil
+	err       error // of all requests, unless nil
 }
 
 func newFakeTunnel(t *testing.T, con store.Connector, upstreams map[string]http.Handler) *fakeTunnel {
@@ -43,7 +43,7 @@ func newFakeTunnel(t *testing.T, con store.Connector, upstreams map[string]http.
 	return f
 }
 
-// report has the connector report an upstream.
+// report sets the reported state of an upstream.
 func (f *fakeTunnels) report(connector, upstream string, server health.Server) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -75,8 +75,8 @@ func (f *fakeTunnel) Resolve(public, upstream, model string) (string, string, er
 	return upstream, model, nil
 }
 
-// RoundTrip serves a request as the two ends of a real tunnel do, and fails the
-// test if those would not take it.
+// RoundTrip serves a request like a real tunnel, and fails the test if a real tunnel
+// would refuse it.
 func (f *fakeTunnel) RoundTrip(r *http.Request) (*http.Response, error) {
 	f.requests.Add(1)
 	ctx := r.Context()
@@ -125,7 +125,7 @@ func (f *fakeTunnel) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// pipeWriter hands an answer over while it is written.
+// pipeWriter forwards an answer while it is written.
 type pipeWriter struct {
 	header http.Header
 	body   *io.PipeWriter
@@ -149,7 +149,7 @@ func (w *pipeWriter) Flush() { w.WriteHeader(http.StatusOK) }
 
 var errBroken = fmt.Errorf("in the answer: %w", link.ErrUpstreamReset)
 
-// abort ends an answer in the middle.
+// abort breaks off an answer.
 func abort() { panic(errBroken) }
 
 // answer is a handler that answers everything with a body.

@@ -17,7 +17,7 @@ import (
 
 const (
 	modelsWait   = 5 * time.Second // for an upstream's list of models
-	modelsAsked  = 16              // upstreams at a time, for one operation
+	modelsAsked  = 16              // concurrent requests of one operation
 	maxModelList = 2 << 20         // bytes
 	maxModels    = 1000
 	maxModelID   = 256 // bytes
@@ -31,8 +31,8 @@ type UpstreamModels struct {
 	Error string `json:"error,omitempty"`
 }
 
-// UpstreamModels asks the upstreams of a connector, which must be online, for
-// their models.
+// UpstreamModels queries the models of the upstreams of a connector, which must be
+// online.
 func (s *Service) UpstreamModels(ctx context.Context, connector string) ([]UpstreamModels, error) {
 	account, err := s.account(ctx)
 	if err != nil {
@@ -68,8 +68,8 @@ func offline(connector string) error {
 	return faultf(ErrNotReady, "connector %q is offline; start it on its machine with `connector run`", connector)
 }
 
-// modelsOf returns the models of an upstream. All callers that wait at a time share
-// one request, which goes on when the last of them has left.
+// modelsOf returns the models of an upstream. Concurrent callers share one request,
+// which continues when they have left.
 func (s *Service) modelsOf(ctx context.Context, q question, session string) ([]string, error) {
 	asked := s.models.DoChan(session+"/"+q.upstream, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), modelsWait)
@@ -85,8 +85,8 @@ func (s *Service) modelsOf(ctx context.Context, q question, session string) ([]s
 	}
 }
 
-// models asks the upstream for its models. Ids that cannot be shown or sent as
-// they are, and those beyond the limit, are left out.
+// models queries the models of the upstream. Ids that are not printable, and those
+// beyond the limit, are left out.
 func (q question) models(ctx context.Context) ([]string, error) {
 	answer, err := q.do(ctx, http.MethodGet, "/v1/models", nil)
 	if err != nil {
@@ -110,6 +110,5 @@ func (q question) models(ctx context.Context) ([]string, error) {
 	return slices.Compact(ids), nil
 }
 
-// isModelID reports whether an id is short and printable: it is shown on pages
-// and terminals.
+// isModelID reports whether an id is short and printable, for pages and terminals.
 func isModelID(id string) bool { return id != "" && len(id) <= maxModelID && text.Line(id) == id }

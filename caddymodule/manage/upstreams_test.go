@@ -47,7 +47,7 @@ func TestUpstreamModels(t *testing.T) {
 		{"refused", answer(401, "application/json", `{"error":{"message":"wrong key"}}`), nil, "refused the connector's credentials"},
 		{"an error page", answer(502, "text/html", `<html>bad</html>`), nil, "the model server answered HTTP 502: bad"},
 		{"error text with control characters", answer(500, "text/plain", "\x1b[31mred\n\nline"), nil, "HTTP 500: [31mred line"},
-		{"broken off", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"data":`); abort() }, nil, "broke off"},
+		{"broken off", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"data":`); abort() }, nil, "closed the connection early"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -67,8 +67,8 @@ func TestUpstreamModels(t *testing.T) {
 	}
 }
 
-// Each upstream has its say, also when others have none, and each fault of the
-// tunnel has its sentence.
+// Each upstream has its result, even if others fail, and each failure of the tunnel
+// has its message.
 func TestUpstreamModelsOfSeveral(t *testing.T) {
 	g := newGateway(t)
 	home := g.connector("default", "home", map[string]http.Handler{"llama": models("l"), "vllm": answer(503, "text/plain", "loading"), "z": models()})
@@ -81,8 +81,8 @@ func TestUpstreamModelsOfSeveral(t *testing.T) {
 		link.ErrRefused:       `refused the request`,
 		link.ErrTunnelLost:    `tunnel of connector "home" was lost`,
 		link.ErrNotSent:       `tunnel of connector "home" was lost`,
-		link.ErrUpstreamReset: `broke off`,
-		link.ErrMalformed:     `on its way to the model server: malformed`,
+		link.ErrUpstreamReset: `closed the connection early`,
+		link.ErrMalformed:     `request to the model server failed: malformed`,
 	} {
 		home.err = fmt.Errorf("wrapped: %w", err)
 		if errors.Is(err, link.ErrMalformed) {
@@ -90,7 +90,7 @@ func TestUpstreamModelsOfSeveral(t *testing.T) {
 		}
 		got := want[[]manage.UpstreamModels](g, 200, "GET", "/connectors/home/models", "")
 		if !strings.Contains(got[0].Error, part) {
-			t.Errorf("%v is told as %q", err, got[0].Error)
+			t.Errorf("%v is reported as %q", err, got[0].Error)
 		}
 	}
 	if w := g.do("GET", "/connectors/none/models", ""); w.Code != 404 {
@@ -104,8 +104,8 @@ func TestUpstreamModelsOfSeveral(t *testing.T) {
 	wantError(t, w, `connector "home" is offline; start it`)
 }
 
-// An upstream that does not answer is given five seconds, and does not keep
-// others waiting longer.
+// A request to an upstream times out after five seconds, and does not delay the
+// others.
 func TestUpstreamModelsAreBoundedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway(t)
@@ -136,7 +136,7 @@ func TestUpstreamModelsAreBoundedInTime(t *testing.T) {
 // lists is a model server that is reachable and has models.
 func lists(models ...string) health.Server { return health.Reported(true, models, false) }
 
-// Offers are what was reported: no model server is asked for them.
+// Offers are from the reports of connectors: no model server gets a request.
 func TestOffers(t *testing.T) {
 	g := newGateway(t)
 	nobody := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a model server was asked") })
@@ -168,7 +168,7 @@ func TestOffers(t *testing.T) {
 	if err != nil || !strings.Contains(missing, `connector "rack" cannot reach its model server "down" (and 1 more)`) {
 		t.Errorf("missing = %q, %v", missing, err)
 	}
-	// All names can be registered, and then there is nothing to offer.
+	// All names can be registered; then no offers are left.
 	for _, o := range got {
 		body := fmt.Sprintf(`{"connector":%q,"upstream":%q,"model":%q}`, o.Connector, o.Upstream, o.Model)
 		want[map[string]any](g, 200, "PUT", "/deployments/"+strings.ReplaceAll(o.Name, "/", "%2F"), body)
@@ -178,8 +178,7 @@ func TestOffers(t *testing.T) {
 	}
 }
 
-// Whoever asks for the models gets them from the model server, which is asked once
-// by several at a time.
+// The models are queried at the model server; concurrent callers share one request.
 func TestUpstreamModelsAreAskedOnceAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway(t)

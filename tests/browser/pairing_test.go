@@ -59,11 +59,11 @@ func TestReplacedDevice(t *testing.T) {
 	p.Sees("A connector named gpu-box is offline") // by itself
 	p.Look("start-device-again")
 	p.Press("Approve as…")
-	p.Sees("Or give it the place of a connector")
+	p.Sees("Or replace a connector")
 	p.Look("pairing-again")
 	p.Open("/console/start")
 	p.Press("Replace gpu-box…")
-	p.Sees("The device that waits")
+	p.Sees("The waiting device")
 	p.Look("pairing-replace")
 	p.Press("Replace gpu-box")
 	p.Sees("gpu-box approved; it replaces the connector gpu-box.")

@@ -78,7 +78,7 @@ func TestUsersComeAndGo(t *testing.T) {
 	ada.Expect("status of 401")
 	stranger.Open("/console/settings")
 	stranger.Press("Sign out other sessions")
-	stranger.Sees("ended")
+	stranger.Sees("signed out")
 	ada.Arrives("/console/sign-in?next=%2Fconsole%2Fstart")
 	ada.Open("/console/keys")
 	ada.Arrives("/console/sign-in?next=%2Fconsole%2Fkeys")

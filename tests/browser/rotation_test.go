@@ -51,7 +51,7 @@ func TestRotatingAToken(t *testing.T) {
 	r.Hide(token)
 	p.Look("connector-rotated")
 	p.Open("/console/connectors")
-	p.Sees("token rotating since")
+	p.Sees("new token pending since")
 	p.Look("connectors-by-hand")
 	r.expectChat(key, "scripted", http.StatusOK)
 }

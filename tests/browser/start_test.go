@@ -61,7 +61,7 @@ func TestFromFirstStartToFirstCompletion(t *testing.T) {
 	p.Press("scripted")
 	p.Press("Run a test")
 	p.Sees("It works.")
-	p.Sees("First token")
+	p.Sees("Time to first token")
 	p.Look("model")
 	p.Press("Change")
 	p.Sees("Change scripted")

@@ -11,14 +11,14 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// The names of what `caddy gateway up` creates in its store.
+// The names of the records that `caddy gateway up` creates.
 const (
 	ownName    = "local" // the connector, and its one upstream
 	ownKeyName = "up"
 )
 
-// account is the default account of up.db, which `caddy gateway up` brings
-// in line with the machine at every start. What a user added to it stays.
+// account is the default account of up.db. `caddy gateway up` updates its own records
+// at every start; records of the user stay.
 type account struct{ service *manage.Service }
 
 // connector returns the id of the connector "local" and a new tunnel token for it.
@@ -49,9 +49,9 @@ func (a account) connector(ctx context.Context) (id, token string, err error) {
 	}
 }
 
-// register creates a deployment for every model, and removes those that a former
-// run created for models that are gone. Names that lead elsewhere, or to more than
-// this connector, are the user's doing and stay.
+// register creates a deployment for every model, and removes those of former runs whose
+// models no longer exist. Deployments with other connectors were set by the user and
+// stay.
 func (a account) register(ctx context.Context, connector string, models []string, ready *Ready) error {
 	existing, err := a.service.Deployments(ctx)
 	if err != nil {
@@ -63,7 +63,7 @@ func (a account) register(ctx context.Context, connector string, models []string
 		elsewhere[d.Name] = !slices.Equal(d.Connectors, []string{connector})
 	}
 	made := map[string]bool{}
-	var others []string // of the user, and served as well
+	var others []string // set by the user
 	for _, model := range models {
 		name := deploymentName(model)
 		switch {
@@ -72,7 +72,7 @@ func (a account) register(ctx context.Context, connector string, models []string
 			continue
 		case elsewhere[name]:
 			if !slices.Contains(before[name].Connectors, connector) {
-				ready.note("model %q is not registered: the deployment of that name leads to another connector", name)
+				ready.note("model %q is not registered: the deployment of that name uses another connector", name)
 			}
 			made[name], others = true, append(others, name)
 			continue
@@ -130,8 +130,8 @@ func (a account) newKey(ctx context.Context, ready *Ready) error {
 	return nil
 }
 
-// console reports where the console is: the link for its first user, or the
-// address if there is a user from a former run.
+// console sets the address of the console: the link for the first user, or the
+// console itself if a user exists.
 func (a account) console(ctx context.Context, path string, ready *Ready) error {
 	link, err := a.service.SetupLink(ctx)
 	switch {
@@ -140,7 +140,7 @@ func (a account) console(ctx context.Context, path string, ready *Ready) error {
 	case errors.Is(err, store.ErrConflict):
 		ready.Console = ready.URL + path + "/"
 	default:
-		return fmt.Errorf("making the setup link: %w", err)
+		return fmt.Errorf("creating the setup link: %w", err)
 	}
 	return nil
 }

@@ -25,13 +25,13 @@ func (noTunnels) Tunnel(string) (manage.Tunnel, bool) { return nil, false }
 
 func (noTunnels) Choose([]string, tunnel.Target) (string, manage.Tunnel, bool) { return "", nil, false }
 
-// asOperator is the context of what `caddy gateway up` does.
+// asOperator returns the context of the operations of `caddy gateway up`.
 func asOperator(t *testing.T) context.Context {
 	t.Helper()
 	return manage.WithCaller(t.Context(), manage.Caller{Name: "test", Operator: true})
 }
 
-// newAccount is the account of a fresh up.db, and what moves its address.
+// newAccount returns the account of a new up.db, and a pointer to its address.
 func newAccount(t *testing.T) (local account, st *store.Store, public *string) {
 	t.Helper()
 	kv, err := store.OpenBolt(filepath.Join(t.TempDir(), "up.db"), store.BoltOptions{})
@@ -59,7 +59,7 @@ func newAccount(t *testing.T) (local account, st *store.Store, public *string) {
 	return account{service}, st, public
 }
 
-// wantToken checks that the token leads to server and lets the connector in.
+// wantToken checks the server of a token, and that it authenticates the connector.
 func wantToken(t *testing.T, st *store.Store, id, token, server string) {
 	t.Helper()
 	parsed, err := link.ParseToken(token)
@@ -93,8 +93,8 @@ func TestUpConnectorIsReused(t *testing.T) {
 	wantToken(t, st, id, token, "127.0.0.1:40001")
 }
 
-// Its place may have been given to another device, which stays: a run takes the
-// next name then, and keeps to it.
+// If another device replaced the connector, it stays: the run uses the next name, also
+// in later runs.
 func TestUpConnectorOfAnotherDevice(t *testing.T) {
 	account, st, _ := newAccount(t)
 	first, _, err := account.connector(asOperator(t))
@@ -158,7 +158,7 @@ func TestUpRegister(t *testing.T) {
 		t.Errorf("models = %q, want %q", ready.Models, want)
 	}
 	wantNotes(t, ready.Notes,
-		`model "elsewhere" is not registered: the deployment of that name leads to another connector`,
+		`model "elsewhere" is not registered: the deployment of that name uses another connector`,
 		`model "/m/My Model.gguf" is registered as My-Model.gguf`,
 		`model "/n/My Model.gguf" is not registered`,
 		`model "日本語" is not registered`)
@@ -173,7 +173,7 @@ func TestUpRegister(t *testing.T) {
 	if !reflect.DeepEqual(names, want) {
 		t.Errorf("deployments = %q\nwant          %q", names, want)
 	}
-	// What the user has set stays.
+	// Settings of the user stay.
 	if d, _ := st.Deployment(store.DefaultAccount, "qwen3:8b"); d.MaxConcurrency != 4 || !d.Options.ThinkTags {
 		t.Errorf("the bound and the options of a model are lost: %+v", d)
 	}
@@ -191,8 +191,7 @@ func TestUpRegisterNothing(t *testing.T) {
 	}
 }
 
-// Each run has a key of its own; those of former ones leave nothing behind,
-// others stay.
+// Each run has a new key; those of former runs are removed, others stay.
 func TestUpKey(t *testing.T) {
 	account, st, _ := newAccount(t)
 	_, laptop, err := st.CreateKey(asOperator(t), store.DefaultAccount, "laptop", "*")

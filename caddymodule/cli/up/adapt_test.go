@@ -14,7 +14,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/cli/up"
 )
 
-// The configuration adapts, and binds nothing but loopback.
+// The configuration is valid, and binds only loopback.
 func TestUpConfiguration(t *testing.T) {
 	database := filepath.Join(t.TempDir(), "with space", "up.db")
 	adapted, err := up.Configuration("localhost:2019", database)
@@ -55,7 +55,7 @@ func TestUpConfiguration(t *testing.T) {
 	}
 }
 
-// The endpoint is a socket for this user alone.
+// The endpoint is a socket for this user only.
 func TestUpConfigurationOfASocket(t *testing.T) {
 	config, err := up.Configuration("unix//run/up.sock", filepath.Join(t.TempDir(), "up.db"))
 	if err != nil || !strings.Contains(string(config), `"listen":"unix//run/up.sock|0600"`) ||

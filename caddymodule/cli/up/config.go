@@ -17,8 +17,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 )
 
-// addresses are the addresses that a run listens on. All of
-// them are loopback.
+// addresses are the addresses of a run, all on loopback.
 type addresses struct {
 	name   string   // host name for clients of the HTTP API
 	hosts  []string // IP addresses of the HTTP API, the same port on all
@@ -38,8 +37,8 @@ func (a addresses) url() string {
 // errPortTaken marks an HTTP port that another program has.
 var errPortTaken = errors.New("the port is taken")
 
-// chooseAddresses settles all addresses before anything is started, so that
-// an error about one is the only thing to read.
+// chooseAddresses chooses all addresses before anything is started, so that an error
+// is the only output.
 func chooseAddresses(listen string, udpPort int) (addresses, error) {
 	a := addresses{}
 	if err := a.chooseHTTP(listen); err != nil {
@@ -53,9 +52,9 @@ func chooseAddresses(listen string, udpPort int) (addresses, error) {
 	return a, err
 }
 
-// chooseHTTP reads --listen: a port, or a loopback host and a port. "localhost"
-// is both loopback addresses, where the machine has both: if another program
-// had one of them, clients would reach either it or us.
+// chooseHTTP parses --listen: a port, or a loopback host and a port. "localhost" means
+// both loopback addresses: if another program had one, clients might reach it
+// instead of the gateway.
 func (a *addresses) chooseHTTP(listen string) error {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {
@@ -93,8 +92,8 @@ func (a *addresses) chooseHTTP(listen string) error {
 	return nil
 }
 
-// chooseUDP prefers the usual port, so that tokens of further connectors on
-// this machine stay good from run to run.
+// chooseUDP prefers the usual port, so that tokens of other connectors on this
+// machine remain valid in later runs.
 func chooseUDP(preferred int) (string, error) {
 	var last error
 	for _, port := range []int{preferred, 0} {
@@ -109,8 +108,8 @@ func chooseUDP(preferred int) (string, error) {
 	return "", fmt.Errorf("finding a UDP port for the tunnel: %w", last)
 }
 
-// chooseAdmin prefers the usual address of the admin endpoint; another Caddy
-// may have it.
+// chooseAdmin prefers the usual address of the admin endpoint. Another Caddy may use
+// it.
 func chooseAdmin(preferred string) (string, error) {
 	addr, err := caddy.ParseNetworkAddress(preferred)
 	if err != nil || addr.IsUnixNetwork() || addr.IsFdNetwork() || addr.PortRangeSize() != 1 {
@@ -126,10 +125,8 @@ func chooseAdmin(preferred string) (string, error) {
 	return "localhost:" + strconv.Itoa(ln.Addr().(*net.TCPAddr).Port), ln.Close()
 }
 
-// caddyfile is the configuration that `caddy gateway up` runs: what a user
-// would write by hand for a gateway on this machine. Caddy warns of each admin
-// endpoint on a Unix socket as of an open one; that would be the first thing to
-// read.
+// caddyfile returns the configuration of `caddy gateway up`. It excludes the log of the
+// admin endpoint: Caddy warns of Unix sockets as of open interfaces.
 func (a addresses) caddyfile(database string, host Host) string {
 	names := []string{"http://localhost:" + strconv.Itoa(a.port)}
 	for _, ip := range a.hosts {
@@ -163,20 +160,19 @@ func (a addresses) caddyfile(database string, host Host) string {
 	model_console
 	redir / %[7]s/
 	@nothing not path / %[8]s
-	respond @nothing "There is nothing here. The API is at /v1, the console at %[7]s/.
+	respond @nothing "Not found. The API is at /v1, the console at %[7]s/.
 " 404
 }
 `, admin, a.tunnel, a.tunnel, "`"+database+"`", strings.Join(names, ", "), strings.Join(a.hosts, " "), host.Console, strings.Join(host.Paths, " "))
 }
 
-// database is the store of `caddy gateway up`, apart from that of a gateway
-// that runs as a service.
+// database returns the store of `caddy gateway up`. It is separate from that of a
+// gateway that runs as a service.
 func database() string {
 	return filepath.Join(caddy.AppDataDir(), "model_gateway", "up.db")
 }
 
-// adapt turns a Caddyfile into Caddy's JSON. Its warnings are about
-// formatting and the like, and of no interest for one that we wrote.
+// adapt converts a Caddyfile to JSON. It ignores warnings, which are about formatting.
 func adapt(text string) ([]byte, error) {
 	adapter := caddyconfig.GetAdapter("caddyfile")
 	if adapter == nil {
@@ -189,10 +185,9 @@ func adapt(text string) ([]byte, error) {
 	return config, nil
 }
 
-// socket is the Unix socket of the admin endpoint of `caddy gateway up`,
-// next to its store; "" where there is none: on Windows, and where the path is
-// too long for a socket. On a TCP port every local process could manage the
-// gateway.
+// socket returns the Unix socket of the admin endpoint of `caddy gateway up`, next to
+// its store; "" on Windows, and if the path is too long. On a TCP port every local
+// process could manage the gateway.
 func socket() string {
 	const longest = 100 // bytes; macOS allows 103
 	path := filepath.Join(filepath.Dir(database()), "up.sock")
@@ -216,8 +211,8 @@ func answersAt(address string) bool {
 	return true
 }
 
-// DefaultAdmin is where commands look for the admin endpoint if nothing says
-// where it is: at Caddy's default, or else at the socket of `caddy gateway up`.
+// DefaultAdmin returns the admin endpoint that commands use by default: Caddy's
+// default, or the socket of `caddy gateway up` if only that answers.
 func DefaultAdmin() string {
 	socket := socket()
 	if os.Getenv("CADDY_ADMIN") == "" && socket != "" && !answersAt(caddy.DefaultAdminListen) && answersAt("unix/"+socket) {
@@ -226,20 +221,20 @@ func DefaultAdmin() string {
 	return caddy.DefaultAdminListen
 }
 
-// ownAdmin settles the admin endpoint of a run: its socket,
-// unless $CADDY_ADMIN names another address or another run has the socket.
+// ownAdmin returns the admin endpoint of a run: its socket, unless $CADDY_ADMIN is
+// set or another run has the socket.
 func ownAdmin() (string, error) {
 	socket := socket()
 	if os.Getenv("CADDY_ADMIN") != "" || socket == "" || answersAt("unix/"+socket) {
 		return chooseAdmin(caddy.DefaultAdminListen)
 	}
 	if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
-		return "", fmt.Errorf("making the directory of the admin socket: %w", err)
+		return "", fmt.Errorf("creating the directory of the admin socket: %w", err)
 	}
 	return "unix/" + socket, nil
 }
 
-// Exposed reports whether each local process can use an admin endpoint.
+// Exposed reports whether every local process can use an admin endpoint.
 func Exposed(address string) bool {
 	addr, err := caddy.ParseNetworkAddress(address)
 	return err == nil && !addr.IsUnixNetwork() && !addr.IsFdNetwork()

@@ -16,29 +16,27 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// modelServer is a model server that answered, by its base URL without /v1,
-// and the ids of its models in its own order.
+// modelServer is a model server that answered: its base URL without /v1, and the ids
+// of its models in its order.
 type modelServer struct {
 	base   string
 	models []string
 }
 
-// errNeedsKey means that a server wants an API key. A gateway of
-// ours is one: it never passes for a model server.
-var errNeedsKey = errors.New("it asks for an API key, which `caddy gateway up` cannot send; use a connector of its own, with \"api_key_file\" in its configuration")
+// errNeedsKey means that a server requires an API key, as a gateway does.
+var errNeedsKey = errors.New("it requires an API key, which `caddy gateway up` cannot send; use a separate connector, with \"api_key_file\" in its configuration")
 
 const (
-	// probeTimeout bounds the search on this machine, where a server that
-	// listens answers at once.
+	// probeTimeout bounds the search on this machine, where servers answer at once.
 	probeTimeout = 2 * time.Second
-	// connectTimeout bounds the question to a server that was named.
+	// connectTimeout bounds the request to the server of --connect.
 	connectTimeout = 15 * time.Second
 	// maxModelList bounds the list of models, in bytes.
 	maxModelList = 8 << 20
 )
 
-// usualBases are where model servers listen by default, in the order of
-// preference: Ollama, llama.cpp, LM Studio, vLLM.
+// usualBases are the default addresses of model servers, in order of preference:
+// Ollama, llama.cpp, LM Studio, vLLM.
 var usualBases = []string{"http://localhost:11434", "http://localhost:8080", "http://localhost:1234", "http://localhost:8000"}
 
 // prober asks model servers which models they have.
@@ -55,8 +53,8 @@ func newProber() prober {
 	}}
 }
 
-// search asks all of bases at once and returns the first in their order that
-// has models. The notes are about the others that answered in some way.
+// search queries all bases at once and returns the first of them that has models. The
+// notes are about the other servers that answered.
 func (p prober) search(ctx context.Context, bases []string) (found modelServer, ok bool, notes []string) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -87,12 +85,12 @@ func (p prober) search(ctx context.Context, bases []string) (found modelServer, 
 func (p prober) ask(ctx context.Context, base string) (modelServer, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/v1/models", nil)
 	if err != nil {
-		return modelServer{}, fmt.Errorf("making the request: %w", err)
+		return modelServer{}, fmt.Errorf("creating the request: %w", err)
 	}
 	req.Header.Set("Accept", "application/json")
 	resp, err := p.client.Do(req)
 	if err != nil {
-		return modelServer{}, fmt.Errorf("asking for its models: %w", err)
+		return modelServer{}, fmt.Errorf("querying its models: %w", err)
 	}
 	defer resp.Body.Close()
 	switch {
@@ -109,8 +107,7 @@ func (p prober) ask(ctx context.Context, base string) (modelServer, error) {
 	return modelServer{base: base, models: list.IDs}, nil
 }
 
-// parseConnect turns what a user gave as --connect into a base URL without
-// /v1.
+// parseConnect returns the value of --connect as a base URL without /v1.
 func parseConnect(raw string) (string, error) {
 	text := raw
 	if !strings.Contains(text, "://") {
@@ -125,9 +122,9 @@ func parseConnect(raw string) (string, error) {
 	return strings.TrimSuffix(base, "/v1"), nil
 }
 
-// deploymentName is the public name for a model id: the id itself, or, where
-// it cannot be one (llama.cpp may report a file path), the nearest that can.
-// It is empty if nothing of the id is left.
+// deploymentName returns the public name for a model id: the id, or a similar valid
+// name (llama.cpp may report a file path). It is empty if no valid character is
+// left.
 func deploymentName(id string) string {
 	if scope.CheckName(id) == nil {
 		return id

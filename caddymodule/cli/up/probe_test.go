@@ -50,8 +50,8 @@ func TestAsk(t *testing.T) {
 		{"empty list", 200, `{"object":"list","data":[]}`, []string{}, ""},
 		{"Ollama's empty list", 200, `{"object":"list","data":null}`, []string{}, ""},
 		{"entry without an id", 200, `{"data":[{},{"id":"a"}]}`, []string{"a"}, ""},
-		{"gateway of ours, without a key", 401, `{"error":{"message":"no key"}}`, nil, "asks for an API key"},
-		{"forbidden", 403, ``, nil, "asks for an API key"},
+		{"gateway of ours, without a key", 401, `{"error":{"message":"no key"}}`, nil, "requires an API key"},
+		{"forbidden", 403, ``, nil, "requires an API key"},
 		{"no such path", 404, `not found`, nil, "404"},
 		{"still loading", 503, `{"error":{"message":"Loading model"}}`, nil, "503"},
 		{"redirect", 302, ``, nil, "302"},
@@ -100,7 +100,7 @@ func TestSearch(t *testing.T) {
 		{"order wins the other way", []string{second, first}, second, []string{"--connect " + first}},
 		{"a server without models is passed over", []string{empty, first}, first, []string{empty + " is not used: it has no models"}},
 		{"only one without models", []string{empty}, "", []string{"has no models"}},
-		{"a gateway is no model server", []string{ourselves, first}, first, []string{ourselves + " is not used: it asks for an API key"}},
+		{"a gateway is no model server", []string{ourselves, first}, first, []string{ourselves + " is not used: it requires an API key"}},
 		{"a web page is no model server", []string{page}, "", []string{page + " is not used"}},
 	}
 	for _, tt := range tests {
@@ -121,8 +121,8 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// All servers are asked at once, and one that never answers holds nothing up
-// for longer than its context allows.
+// All servers are queried at once, and the context bounds the wait for one that never
+// answers.
 func TestSearchIsParallel(t *testing.T) {
 	const servers = 4
 	arrived := make(chan struct{}, servers)

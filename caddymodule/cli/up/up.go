@@ -29,8 +29,8 @@ type Host struct {
 	Console string   // path of the console, without the slash at its end
 	Paths   []string // all paths that a site of the gateway serves
 
-	// Hold keeps a database open until release is called. Its gateway does not
-	// welcome the first user of the console.
+	// Hold keeps a database open until release is called. Its gateway prints no setup
+	// link.
 	Hold func(database string, logger *slog.Logger) (release func() error, err error)
 	// Gateway returns the gateway of the running configuration.
 	Gateway func() (Gateway, error)
@@ -42,13 +42,13 @@ type Gateway struct {
 	Tunnels *tunnel.Hub
 }
 
-// Options are those of one run.
+// Options configures a [Run].
 type Options struct {
 	Host     Host
 	Connect  string    // base URL of the model server; "" searches
 	Listen   string    // "" is DefaultListen
 	Search   []string  // base URLs to search, in this order; nil: the usual ones
-	Program  string    // how this program is started
+	Program  string    // command that starts this program
 	Messages io.Writer // progress and warnings
 }
 
@@ -65,7 +65,7 @@ type Run struct {
 	agentDone chan error // closed after the agent's one result
 }
 
-// Ready is what runs after Start.
+// Ready describes a started run.
 type Ready struct {
 	URL         string   `json:"url"`
 	ModelServer string   `json:"model_server"` // base URL
@@ -77,7 +77,7 @@ type Ready struct {
 	Curl        string   `json:"curl"`
 	Notes       []string `json:"notes,omitempty"`
 
-	Program    string `json:"-"` // how this one is started
+	Program    string `json:"-"` // command that starts this program
 	UsualAdmin bool   `json:"-"` // the commands find it without --address
 	Setup      bool   `json:"-"` // Console is the link for the first user
 }
@@ -108,8 +108,7 @@ func New(o Options) *Run {
 	return &Run{Options: o, ready: Ready{Program: o.Program}}
 }
 
-// Start brings everything up. After an error as after success, Stop must be
-// called.
+// Start starts everything. Stop must be called afterwards, also after an error.
 func (u *Run) Start(ctx context.Context) (*Ready, error) {
 	server, err := u.modelServer(ctx)
 	if err != nil {
@@ -146,8 +145,8 @@ func (u *Run) Start(ctx context.Context) (*Ready, error) {
 	return &u.ready, nil
 }
 
-// modelServer settles the addresses and the model server: it searches before
-// anything of ours listens, so that it cannot find ourselves.
+// modelServer chooses the addresses and the model server. It searches before the
+// gateway listens, so that it cannot find the gateway.
 func (u *Run) modelServer(ctx context.Context) (modelServer, error) {
 	probe := newProber()
 	connect := ""
@@ -179,7 +178,7 @@ func (u *Run) modelServer(ctx context.Context) (modelServer, error) {
 	return server, nil
 }
 
-// namedServer asks the server that --connect names.
+// namedServer queries the server of --connect.
 func (u *Run) namedServer(ctx context.Context, probe prober, base string) (modelServer, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -197,8 +196,8 @@ func (u *Run) namedServer(ctx context.Context, probe prober, base string) (model
 	return server, nil
 }
 
-// explainTaken turns a taken HTTP port into the command line that works. A
-// model server on our default port is a likely cause.
+// explainTaken returns the error of a taken HTTP port, with a command line that works.
+// A model server on the default port is a likely cause.
 func (u *Run) explainTaken(ctx context.Context, probe prober, connect string, cause error) error {
 	command := u.Program + " gateway up --listen localhost:8081"
 	if connect != "" {
@@ -209,7 +208,7 @@ func (u *Run) explainTaken(ctx context.Context, probe prober, connect string, ca
 	if server, ok, _ := probe.search(ctx, []string{base}); ok {
 		return fmt.Errorf("%w by a model server; serve the gateway on another one:\n\n  %s --connect %s", cause, command, server.base)
 	}
-	return fmt.Errorf("%w by another program, maybe another `caddy gateway up`; end that one, or choose another port:\n\n  %s", cause, command)
+	return fmt.Errorf("%w by another program, maybe another `caddy gateway up`; stop it, or choose another port:\n\n  %s", cause, command)
 }
 
 // startScripted serves the scripted model on a loopback port.
@@ -264,7 +263,7 @@ func (u *Run) startConnector(ctx context.Context, hub *tunnel.Hub, local account
 	if err != nil {
 		return "", fmt.Errorf("configuring the connector: %w", err)
 	}
-	// Not of ctx: Stop ends it, and before the gateway.
+	// Not derived from ctx: Stop ends the agent before the gateway.
 	agentCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	u.endAgent, u.agentDone = cancel, make(chan error, 1)
 	go func() {
@@ -282,8 +281,8 @@ func (u *Run) startConnector(ctx context.Context, hub *tunnel.Hub, local account
 	return id, nil
 }
 
-// Wait blocks until ctx ends, or the connector by itself, which is an error unless
-// it was removed: the gateway may have others.
+// Wait blocks until ctx ends or the connector stops, which is an error. If it was
+// removed, Wait continues: the gateway may have other connectors.
 func (u *Run) Wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -292,7 +291,7 @@ func (u *Run) Wait(ctx context.Context) error {
 		var fatal *agent.FatalError
 		switch {
 		case errors.As(err, &fatal):
-			fmt.Fprintf(u.Messages, "Warning: this process no longer has a connector: %s. The gateway goes on; start this command again for another connector.\n", fatal.Reason)
+			fmt.Fprintf(u.Messages, "Warning: this process no longer has a connector: %s. The gateway continues to run; restart this command for a new connector.\n", fatal.Reason)
 			<-ctx.Done()
 			return nil
 		case err == nil:
@@ -302,8 +301,8 @@ func (u *Run) Wait(ctx context.Context) error {
 	}
 }
 
-// Stop ends what Start began. The connector goes first: it drains, so that
-// requests that run may still end, while the gateway takes their answers.
+// Stop stops everything that Start started. The connector is first: it drains while
+// the gateway still forwards the answers.
 func (u *Run) Stop() {
 	if u.endAgent != nil {
 		u.endAgent()
@@ -333,15 +332,15 @@ func (r *Ready) note(format string, args ...any) {
 	r.Notes = append(r.Notes, fmt.Sprintf(format, args...))
 }
 
-// curl is a request that works when pasted into a shell. Public model names
-// hold no character that a shell or JSON would take amiss.
+// curl returns a request to paste into a shell. Public model names contain no
+// character that needs quoting in a shell or JSON.
 func (r *Ready) curl() string {
 	return fmt.Sprintf(`curl -N %s/v1/chat/completions -H "Authorization: Bearer %s" -H "Content-Type: application/json" `+
 		`-d '{"model":"%s","stream":true,"messages":[{"role":"user","content":"Say hello."}]}'`, r.URL, r.Key, chatModel(r.Models))
 }
 
-// chatModel picks a model for the sample request: the first whose name does not
-// look like one for embeddings.
+// chatModel picks a model for the sample request: the first whose name does not suggest
+// an embedding model.
 func chatModel(models []string) string {
 	for _, m := range models {
 		if !strings.Contains(strings.ToLower(m), "embed") {

@@ -15,7 +15,7 @@ func TestUpModelServerErrors(t *testing.T) {
 	tests := []struct{ name, connect, want string }{
 		{"nothing there", closedServer(t), "no model server answers at"},
 		{"no models", serveModels(t, 200, `{"data":[]}`), "has no models"},
-		{"a gateway", serveModels(t, 401, `{}`), "asks for an API key"},
+		{"a gateway", serveModels(t, 401, `{}`), "requires an API key"},
 		{"a web page", serveModels(t, 200, `<html>`), "not usable as a model server"},
 		{"not a URL", "http://a b", "is not the base URL of a model server"},
 	}
@@ -33,7 +33,7 @@ func TestUpModelServerErrors(t *testing.T) {
 	}
 }
 
-// A taken port is answered with the command line that works.
+// The error of a taken port has a command line that works.
 func TestUpPortTaken(t *testing.T) {
 	model := serveModels(t, 200, `{"data":[{"id":"m"}]}`)
 	other := serveModels(t, 404, ``)
@@ -56,7 +56,7 @@ func portOf(base string) string {
 	return base[strings.LastIndexByte(base, ':')+1:]
 }
 
-// The connector's end by itself ends the run with an error.
+// If the connector stops, the run ends with an error.
 func TestUpConnectorEnds(t *testing.T) {
 	for _, end := range []error{errors.New("denied"), nil} {
 		u := &Run{agentDone: make(chan error, 1)}
@@ -67,7 +67,7 @@ func TestUpConnectorEnds(t *testing.T) {
 	}
 }
 
-// A connector that was removed leaves the gateway to its others.
+// If the connector was removed, the gateway continues for the others.
 func TestUpConnectorRemoved(t *testing.T) {
 	var messages strings.Builder
 	u := &Run{agentDone: make(chan error, 1), Options: Options{Messages: &messages}}

@@ -1,6 +1,6 @@
-// Plots of the Activity tab. They are drawn from the table of the days, which
-// says the same to those who do not see them, and drawn again when the table,
-// the width or the colours of the page change.
+// Plots of the Activity tab. They are drawn from the table of days, their
+// accessible equivalent, and redrawn when the table, the width or the colours of
+// the page change.
 (() => {
   "use strict";
 
@@ -21,8 +21,8 @@
     };
   };
 
-  // color resolves a custom property of the style sheet, light-dark() included:
-  // canvas understands neither.
+  // color resolves a custom property of the style sheet, including light-dark():
+  // canvas supports neither.
   const color = (name, fallback) => {
     const probe = document.createElement("span");
     probe.className = "plot-color plot-color-" + name;

@@ -1,6 +1,6 @@
-// What scripts add to the console's pages: the link's secret moves from the URL
-// into its form, countdowns run, times are told as ages, buttons copy, and a
-// page whose session has ended says so. Without them all of it works by hand.
+// Enhancements of the console's pages: the secret of a link moves from the URL
+// into its form, countdowns run, times are shown as ages, buttons copy, and a
+// page whose session has ended leads to the sign-in. No page needs them.
 (() => {
   "use strict";
 
@@ -25,7 +25,7 @@
   const ages = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
   const set = (element, text) => { if (element.textContent !== text) element.textContent = text; };
 
-  const tell = (time) => {
+  const show = (time) => {
     const at = Date.parse(time.dateTime);
     if (Number.isNaN(at)) return;
     const seconds = Math.round((at - Date.now()) / 1000);
@@ -44,11 +44,11 @@
     if (unit === "day" && -seconds > 30 * size) set(time, new Date(at).toLocaleDateString("en", { dateStyle: "medium" }));
     else set(time, unit ? ages.format(Math.round(seconds / size), unit) : "just now");
   };
-  const tellAll = () => document.querySelectorAll("time[data-ago], time[data-moment], time[data-expires]").forEach(tell);
-  tellAll();
-  setInterval(tellAll, 1000);
+  const showAll = () => document.querySelectorAll("time[data-ago], time[data-moment], time[data-expires]").forEach(show);
+  showAll();
+  setInterval(showAll, 1000);
 
-  // Copying. Where the page may not, what is to be copied is selected.
+  // Copies the text of a button. Without access to the clipboard it is selected.
   const select = (element) => {
     const range = document.createRange();
     range.selectNodeContents(element);
@@ -59,24 +59,24 @@
     const button = event.target.closest("button[data-copy]");
     const source = button && document.getElementById(button.dataset.copy);
     if (!source) return;
-    let said = "Copied";
+    let label = "Copied";
     try {
       await navigator.clipboard.writeText(source.textContent);
     } catch {
       select(source);
-      said = "Selected";
+      label = "Selected";
     }
-    button.textContent = said;
+    button.textContent = label;
     button.classList.add("copied");
     setTimeout(() => {
       button.textContent = "Copy";
       button.classList.remove("copied");
     }, 2000);
   });
-  // The words of a button are read out when they change.
+  // Screen readers announce the new label of a button.
   document.querySelectorAll("button[data-copy]").forEach((button) => button.setAttribute("aria-live", "polite"));
 
-  // A form that was sent leads on by itself, also the one that ends the session.
+  // A submitted form navigates by itself, including the one that ends the session.
   let sent = false;
   document.addEventListener("submit", (event) => {
     sent ||= !event.defaultPrevented;
@@ -86,10 +86,10 @@
   document.addEventListener("htmx:sse:error", (event) => {
     if (event.detail?.status === 401) signIn();
   });
-  document.addEventListener("htmx:after:swap", tellAll);
+  document.addEventListener("htmx:after:swap", showAll);
 
-  // A search as one types stands in the address bar, as one by the button does:
-  // it can be reloaded, kept and sent to others.
+  // A live search updates the address bar, like one by the button: it can be
+  // reloaded, bookmarked and shared.
   document.addEventListener("htmx:after:swap", (event) => {
     const form = event.detail?.ctx?.sourceElement;
     if (!form?.matches?.("form.search")) return;
@@ -97,8 +97,8 @@
     history.replaceState(null, "", location.pathname + (query.size ? "?" + query : ""));
   });
 
-  // What somebody opened stays open when its region is drawn again, and what
-  // this script has written is not taken for a difference.
+  // Opened details stay open when their region is redrawn, and attributes that
+  // this script sets do not count as differences.
   window.htmx?.registerExtension("postern", {
     htmx_before_morph_attr: (element, { attrName }) => {
       if (attrName === "open" && element instanceof HTMLDetailsElement) return false;

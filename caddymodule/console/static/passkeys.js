@@ -1,5 +1,5 @@
-// Passkeys: the browser is asked for one, and the gateway for whether it is
-// right. Both ways begin at an element that says which one it is.
+// Passkeys: the browser provides a credential, and the gateway verifies it. The
+// attribute data-passkey selects the ceremony.
 (() => {
   "use strict";
 
@@ -19,7 +19,7 @@
     });
     const value = await answer.json().catch(() => ({}));
     if (answer.ok) return value;
-    const refused = new Error(value.error || "The gateway does not answer as it should. Load the page again.");
+    const refused = new Error(value.error || "Unexpected response from the gateway. Reload the page.");
     throw Object.assign(refused, { code: value.code });
   };
 
@@ -59,35 +59,35 @@
   };
 
   const go = ({ location: to }) => location.assign(to);
-  const ways = {
+  const ceremonies = {
     "sign-in": { path: "/console/sign-in/passkey", ask: use, more: () => ({ next: block.dataset.next }), then: go },
     "add": { path: "/console/settings/passkeys", ask: make, more: () => ({ name: block.querySelector("input").value }), then: go },
-    // The form does what was asked for. Its password is neither needed nor sent.
+    // The form repeats the original request. Its password is neither needed nor sent.
     "confirm": { path: "/console/confirm/passkey", ask: use, more: () => ({}), then: () => {
       const form = document.getElementById("confirm");
       form.elements["confirm-password"].remove();
       form.submit();
     } },
   };
-  const way = ways[block.dataset.passkey];
+  const current = ceremonies[block.dataset.passkey];
 
   button.addEventListener("click", async () => {
     button.disabled = true;
     fault.hidden = true;
     try {
-      const { options, ceremony } = await post(way.path + "/begin", {});
-      const response = await way.ask(options);
-      way.then(await post(way.path, { ceremony, response, ...way.more() }));
+      const { options, ceremony } = await post(current.path + "/begin", {});
+      const response = await current.ask(options);
+      current.then(await post(current.path, { ceremony, response, ...current.more() }));
     } catch (error) {
       if (error.code === "confirmation_required") {
-        const back = "/console/settings?" + new URLSearchParams({ passkey: way.more().name });
+        const back = "/console/settings?" + new URLSearchParams({ passkey: current.more().name });
         location.assign("/console/confirm?" + new URLSearchParams({ next: back }));
         return;
       }
       fault.textContent = {
         NotAllowedError: "No passkey was used: it was cancelled, or took too long.",
-        InvalidStateError: "This device has a passkey of yours already.",
-        SecurityError: "The browser has no passkeys for this address.",
+        InvalidStateError: "You already have a passkey on this device.",
+        SecurityError: "The browser does not allow passkeys for this address.",
       }[error.name] ?? error.message;
       fault.hidden = false;
       button.disabled = false;
