@@ -76,7 +76,7 @@ func (r *ChatRequest) applyOptions(o compat.Options) *Error {
 	r.repairIndex = o.RepairToolIndex
 	if r.models != "" && !o.ExtraModels {
 		return invalid(r.models, "unsupported_parameter",
-			"Unsupported parameter: %s. A request goes to the one model that `model` names; leave the parameter out.", r.models)
+			"Unsupported parameter: %s. Only the model in `model` is used. Omit the parameter.", r.models)
 	}
 	if o.RemoteMedia != compat.RemoteAllow {
 		for _, at := range r.media {

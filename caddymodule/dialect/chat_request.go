@@ -187,7 +187,7 @@ func checkKey(m *jsonscan.Members, name string, before place, param string) *Err
 		return invalid(param, "unsupported_parameter", "Unknown parameter %q: did you mean %q?", show(string(m.Name())), name)
 	}
 	if before.found() {
-		return invalid(param, "", "The key %q comes twice in the request body; send it once.", param)
+		return invalid(param, "", "The key %q is duplicated in the request body. Send it once.", param)
 	}
 	return nil
 }

@@ -11,19 +11,19 @@ import (
 // InvalidKey is the answer to a request whose key is missing, unknown or
 // revoked, as reason says.
 func InvalidKey(reason string) *Error {
-	message := "The API key is not known to this gateway. Check it for missing characters, or create another."
+	message := "Unknown API key. Check it for missing characters, or create a new one."
 	switch reason {
 	case "missing":
 		message = "No API key. Send it as `Authorization: Bearer sk-svc-…` or as `x-api-key: sk-svc-…`."
 	case "revoked":
-		message = "This API key has been revoked. Create another."
+		message = "This API key has been revoked. Create a new one."
 	}
 	return &Error{Kind: KindInvalidKey, Message: message}
 }
 
 // RevokedKey ends a stream whose key was revoked while it ran.
 func RevokedKey() *Error {
-	return &Error{Kind: KindInvalidKey, Message: "The API key was revoked while this request ran; the answer above is incomplete."}
+	return &Error{Kind: KindInvalidKey, Message: "The API key was revoked during this request. The answer is incomplete."}
 }
 
 // UnknownModel is the answer to a model that is not registered, or that the
@@ -36,13 +36,13 @@ func UnknownModel(model string) *Error {
 
 // BodyTooLarge is the answer to a request body of more than limit bytes.
 func BodyTooLarge(limit int64) *Error {
-	return &Error{Kind: KindTooLarge, Message: "The request body is larger than this gateway takes (" + byteSize(limit) + ", compressed or not). Send less, or have the gateway's max_body raised."}
+	return &Error{Kind: KindTooLarge, Message: "The request body exceeds this gateway's limit (max_body, " + byteSize(limit) + "), compressed or decompressed. Send less, or raise max_body."}
 }
 
 // ReferencesTooLarge is the answer to a request that is larger than limit bytes
 // together with what it refers to of kept responses: a few bytes can name much.
 func ReferencesTooLarge(limit int64) *Error {
-	return &Error{Kind: KindTooLarge, Message: "The request is larger than this gateway takes (" + byteSize(limit) + ") together with the items that previous_response_id and item_reference name. Refer to fewer, or have the gateway's max_body raised."}
+	return &Error{Kind: KindTooLarge, Message: "The request, including the items of previous_response_id and item_reference, exceeds this gateway's limit (max_body, " + byteSize(limit) + "). Refer to fewer items, or raise max_body."}
 }
 
 // UnsupportedEncoding is the answer to a Content-Encoding that the gateway
@@ -53,13 +53,13 @@ func UnsupportedEncoding() *Error {
 
 // UnreadableBody is the answer to a body that broke off or does not decompress.
 func UnreadableBody() *Error {
-	return &Error{Kind: KindInvalidRequest, Message: "The request body could not be read: it broke off, or does not match its Content-Encoding."}
+	return &Error{Kind: KindInvalidRequest, Message: "The request body could not be read: it is incomplete, or does not match its Content-Encoding."}
 }
 
 // SlowBody is the answer to a body that comes so slowly that it would stay in
 // memory for too long.
 func SlowBody() *Error {
-	return &Error{Kind: KindRequestTimeout, Message: "The request body came too slowly. Send it at no less than 64 KiB a minute."}
+	return &Error{Kind: KindRequestTimeout, Message: "The request body arrived too slowly. Send at least 64 KiB per minute."}
 }
 
 // Internal is the answer when the gateway itself is at fault; message must not
@@ -71,29 +71,29 @@ func Internal(message string) *Error {
 // The answers to requests whose model, or the way to it, is at fault.
 var (
 	// Offline: no connector of the deployment is connected.
-	Offline = ofModel(KindOffline, 5, "The model `%s` is offline: the connector in front of its model server is not connected to this gateway. If it stays so, start the connector.")
+	Offline = ofModel(KindOffline, 5, "The model `%s` is offline: its connector is not connected to this gateway. If this persists, start the connector.")
 	// NoRoute: the deployment names no upstream of its connector. Clients need not know the names of either.
-	NoRoute = ofModel(KindUnreachable, noRetry, "The model `%s` is not configured: nothing says which model server it is on. The gateway's operator finds the details in its log.")
+	NoRoute = ofModel(KindUnreachable, noRetry, "The model `%s` is not configured: it has no model server. The gateway's log has the details.")
 	// UpstreamUnreachable: the connector cannot connect to the model server.
-	UpstreamUnreachable = ofModel(KindUnreachable, 0, "The connector cannot connect to the model server of `%s`. Check that the server runs, at the address in the connector's configuration.")
+	UpstreamUnreachable = ofModel(KindUnreachable, 0, "The connector cannot connect to the model server of `%s`. Check that the server is running at the address in the connector's configuration.")
 	// UpstreamReset: the model server, or the tunnel to it, broke before it answered.
-	UpstreamReset = ofModel(KindUnreachable, 0, "The connection to the model server of `%s` broke before it answered. It may have crashed or been restarted; try again.")
+	UpstreamReset = ofModel(KindUnreachable, 0, "The connection to the model server of `%s` was lost before it answered. It may have crashed or restarted. Try again.")
 	// TunnelLost: the connector went away before the model server answered, so that the fate of the request is unknown.
-	TunnelLost = ofModel(KindUnreachable, 0, "The connection to the connector of `%s` was lost before the model server answered: the connector, its machine or its network went away. Try again.")
+	TunnelLost = ofModel(KindUnreachable, 0, "The connection to the connector of `%s` was lost before the model server answered. Try again.")
 	// UpstreamRefused: the connector does not forward what the gateway asked for.
-	UpstreamRefused = ofModel(KindUnreachable, noRetry, "The connector refused the request for `%s`: it does not forward this to the upstream. Check the upstream of the deployment, and the connector's log.")
-	// UpstreamTooLarge: the other end of the tunnel does not take a message of this size.
-	UpstreamTooLarge = ofModel(KindTooLarge, 0, "The connector of `%s` does not take a message of this size. Send less, or upgrade the connector.")
+	UpstreamRefused = ofModel(KindUnreachable, noRetry, "The connector rejected the request for `%s`. Check the upstream of the deployment, and the connector's log.")
+	// UpstreamTooLarge: the other end of the tunnel does not accept a message of this size.
+	UpstreamTooLarge = ofModel(KindTooLarge, 0, "The connector of `%s` does not accept a message of this size. Send less, or upgrade the connector.")
 	// UpstreamCompressed: the model server compressed its answer in a way that cannot be undone.
-	UpstreamCompressed = ofModel(KindUpstream, noRetry, "The model server of `%s` compressed its answer although it was asked not to, and the gateway cannot undo that. Turn off compression in the model server, or in the proxy in front of it.")
+	UpstreamCompressed = ofModel(KindUpstream, noRetry, "The model server of `%s` compressed its answer although it was asked not to, and the gateway cannot decompress it. Turn off compression in the model server, or in the proxy in front of it.")
 	// ConnectorBusy: the connector has no memory for the request.
-	ConnectorBusy = ofModel(KindOverloaded, 5, "The connector of `%s` holds as many bytes of requests in memory as it may (max_memory). Send less at a time, or have its max_memory raised.")
+	ConnectorBusy = ofModel(KindOverloaded, 5, "The connector of `%s` has reached its memory limit (max_memory). Send less at a time, or raise its max_memory.")
 	// ConnectorFull: the connectors of the deployment have as many requests as they take.
-	ConnectorFull = ofModel(KindRateLimit, 5, "The connector of the model `%s` runs as many requests as it takes at a time (queue_full). Send fewer at a time, or have max_requests raised in its configuration.")
+	ConnectorFull = ofModel(KindRateLimit, 5, "The connector of the model `%s` has reached its limit of concurrent requests (queue_full). Send fewer at a time, or raise max_requests in its configuration.")
 	// QueueFull: as many requests as may wait for the deployment do so already.
-	QueueFull = ofModel(KindRateLimit, 5, "The model `%s` is busy, and too many requests wait for it already (queue_full). Send fewer at a time.")
+	QueueFull = ofModel(KindRateLimit, 5, "The model `%s` is busy and its queue is full (queue_full). Send fewer requests at a time.")
 	// QueueTimeout: the request has waited for its turn for as long as it may.
-	QueueTimeout = ofModel(KindRateLimit, 5, "The model `%s` is busy, and no turn came for this request in time (queue_timeout). Send fewer at a time.")
+	QueueTimeout = ofModel(KindRateLimit, 5, "The model `%s` is busy and the request timed out in its queue (queue_timeout). Send fewer requests at a time.")
 )
 
 // noRetry is for ofModel: the client is not to try again.
@@ -110,13 +110,13 @@ func ofModel(kind Kind, wait int, message string) func(model string) *Error {
 // AnswerTooLarge is the answer when the model server's answer, which is no
 // stream, has more than limit bytes.
 func AnswerTooLarge(model string, limit int64) *Error {
-	return ofModel(KindUpstream, noRetry, "The answer of the model server of `%s` is larger than this gateway takes in one piece ("+byteSize(limit)+"). Ask for less at a time, or for a stream.")(model)
+	return ofModel(KindUpstream, noRetry, "The answer of the model server of `%s` exceeds this gateway's limit ("+byteSize(limit)+"). Request less at a time, or a stream.")(model)
 }
 
 // StreamTooLarge ends a stream of which the gateway has to remember more than
 // limit bytes.
 func StreamTooLarge(model string, limit int64) *Error {
-	return ofModel(KindUpstream, noRetry, "The stream of the model server of `%s` holds more than this gateway remembers of one answer ("+byteSize(limit)+"). Ask for less at a time.")(model)
+	return ofModel(KindUpstream, noRetry, "The stream of the model server of `%s` exceeds this gateway's limit for one answer ("+byteSize(limit)+"). Request less at a time.")(model)
 }
 
 // Overloaded is the answer when the gateway takes no more requests, as when it
@@ -127,7 +127,7 @@ func Overloaded(message string) *Error {
 
 // MemoryFull is the answer to a request for which the gateway has no memory.
 func MemoryFull() *Error {
-	return Overloaded("The gateway holds as many bytes of requests and answers in memory as it may (max_memory), of all clients or of this key. Send less at a time, or have max_memory raised.")
+	return Overloaded("The gateway has reached its memory limit for requests and answers (max_memory), in total or for this key. Send less at a time, or raise max_memory.")
 }
 
 // FromHandler is the answer when another handler of the gateway, such as a
@@ -141,13 +141,13 @@ func FromHandler(status int) *Error {
 	case status == 403:
 		return &Error{Kind: KindForbidden, Message: "This gateway does not allow the request."}
 	case status == 404:
-		return &Error{Kind: KindUnknownURL, Message: "This gateway does not serve the path."}
+		return &Error{Kind: KindUnknownURL, Message: "This gateway does not serve this path."}
 	case status == 503:
-		return Overloaded("The gateway takes no more requests now.")
+		return Overloaded("The gateway does not accept requests at the moment.")
 	case status == 504:
-		return &Error{Kind: KindTimeout, Message: "The gateway gave up waiting. Try again."}
+		return &Error{Kind: KindTimeout, Message: "The gateway timed out. Try again."}
 	case status >= 400 && status < 500:
-		return invalid("", "", "A rule of this gateway refuses the request (HTTP %d).", status)
+		return invalid("", "", "A rule of this gateway rejects the request (HTTP %d).", status)
 	}
 	return Internal("A handler of the gateway failed; its log has the reason.")
 }
@@ -173,7 +173,7 @@ func unreadable(err error) *Error {
 // overfull is the answer when the model server's answer, or an event of it,
 // holds more of something than can be meant.
 func overfull(what string) *Error {
-	return ofUpstream("The model server's answer cannot be read: it holds too many " + what + ".")
+	return ofUpstream("The model server's answer cannot be read: it contains too many " + what + ".")
 }
 
 // brokenArguments ends a stream when the arguments of a tool call that were sent
@@ -193,22 +193,22 @@ func garbled(data []byte) *Error {
 	if text == "" {
 		return ofUpstream("The model server's answer is empty.")
 	}
-	return ofUpstream("The model server sent something that is no valid JSON object: " + text)
+	return ofUpstream("The model server did not send a valid JSON object: " + text)
 }
 
 // noChoices is the answer when a whole answer that should be streamed holds
 // nothing to stream.
-func noChoices() *Error { return ofUpstream("The model server's answer holds no choices.") }
+func noChoices() *Error { return ofUpstream("The model server's answer contains no choices.") }
 
 // noSummary is the answer when the model wrote no whole summary of a conversation.
 func noSummary() *Error {
-	return ofUpstream("The model wrote no complete summary of the conversation. Try again, or go on with the whole conversation.")
+	return ofUpstream("The model did not write a complete summary of the conversation. Try again, or continue with the whole conversation.")
 }
 
 // abortedUpstream ends a stream whose upstream reports, by its finish_reason, that
 // it did not finish.
 func abortedUpstream(reason string) *Error {
-	return ofUpstream("The model server gave up the answer (finish_reason " + reason + "). Try again.")
+	return ofUpstream("The model server aborted the answer (finish_reason " + reason + "). Try again.")
 }
 
 // invalid is a 400 about a field of the request.
@@ -226,9 +226,9 @@ func ResponseNotFound(id string) *Error {
 func wrongMethod(method, path, allow string) *Error {
 	if method == "OPTIONS" { // which browsers send before a request to another origin
 		return &Error{Kind: KindWrongMethod, Allow: allow, Message: "Web pages of other origins cannot call this API: the gateway allows no cross-origin requests (CORS). " +
-			"Call it from a server, or from a page of the gateway's own origin. " + show(path) + " takes " + allow + "."}
+			"Call it from a server, or from a page of the gateway's own origin. " + show(path) + " supports " + allow + "."}
 	}
-	return &Error{Kind: KindWrongMethod, Allow: allow, Message: show(path) + " does not take " + show(method) + "; use " + allow + "."}
+	return &Error{Kind: KindWrongMethod, Allow: allow, Message: show(path) + " does not support " + show(method) + "; use " + allow + "."}
 }
 
 // upgradeRequired answers a WebSocket handshake for responses: clients that

@@ -147,9 +147,9 @@ func remoteFault(address, policy string) string {
 		len(address) >= len(inline) && strings.EqualFold(address[:len(inline)], inline):
 		return ""
 	case policy != compat.RemoteHTTPS:
-		return "the model server of this deployment fetches nothing. Send the content itself, as a data: URL."
+		return "this deployment does not allow remote media. Send the content itself as a data: URL."
 	case !isPublicHTTPS(address):
-		return "the model server of this deployment fetches from https:// URLs of public hosts alone. Use one, or send the content itself, as a data: URL."
+		return "this deployment allows only https:// URLs of public hosts. Use one, or send the content itself as a data: URL."
 	}
 	return ""
 }

@@ -62,7 +62,7 @@ func plainName(name string) string {
 		ok = 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || name[i] == '_' || name[i] == '.' || name[i] == ':'
 	}
 	if !ok {
-		return "(no plain name)"
+		return "(invalid name)"
 	}
 	return name
 }

@@ -102,7 +102,7 @@ func (f *fault) toError(status int, what string) *Error {
 		return &Error{Kind: KindOverloaded, RetryAfter: 5, Message: described}
 	}
 	if status >= 300 && status < 400 {
-		described = what + ": a redirect, which the gateway does not follow. Set the upstream's base URL to where it leads."
+		described = what + ": a redirect, which the gateway does not follow. Set the upstream's base URL to the target."
 	}
 	// Statuses below 500 are about HTTP between gateway and upstream, and 501
 	// about what the server can do at all: the same request will fail again.

@@ -107,7 +107,7 @@ func (s *Server) foreign(err error) *dialect.Error {
 	if status := s.StatusOf(err); status != 0 && status != http.StatusInternalServerError {
 		return dialect.FromHandler(status)
 	}
-	return s.internal("pass a request from handler to handler", err)
+	return s.internal("pass a request to the next handler", err)
 }
 
 // Fail sends an error for a request that the handlers do not serve.

@@ -69,7 +69,7 @@ func Object(data []byte) Members {
 // Whole reports whether the walk over a JSON text came to the text's end.
 func (m *Members) Whole() bool {
 	if m.problem == "" && m.space(m.end) != len(m.Data) {
-		m.fail(m.space(m.end), "unexpected text behind the JSON object")
+		m.fail(m.space(m.end), "unexpected text after the JSON object")
 	}
 	return m.problem == ""
 }
@@ -214,7 +214,7 @@ func Value(data []byte) ([]byte, error) {
 	}
 	end := s.value(i, 0)
 	if end >= 0 && s.space(end) != len(data) {
-		s.fail(s.space(end), "unexpected text behind the JSON value")
+		s.fail(s.space(end), "unexpected text after the JSON value")
 	}
 	if err := s.Err(); err != nil {
 		return nil, err
