@@ -80,7 +80,7 @@ var (
 	TunnelLost = ofModel(KindUnreachable, 0, "The connection to the connector of `%s` was lost before the model server answered. Try again.")
 	// UpstreamRefused: the connector rejected the request.
 	UpstreamRefused = ofModel(KindUnreachable, noRetry, "The connector rejected the request for `%s`. Check the upstream of the deployment, and the connector's log.")
-	// UpstreamTooLarge: the other end of the tunnel does not accept a message of this size.
+	// UpstreamTooLarge: the connector does not accept a message of this size.
 	UpstreamTooLarge = ofModel(KindTooLarge, 0, "The connector of `%s` does not accept a message of this size. Send less, or upgrade the connector.")
 	// UpstreamCompressed: the model server's answer has an unsupported compression.
 	UpstreamCompressed = ofModel(KindUpstream, noRetry, "The model server of `%s` compressed its answer although it was asked not to, and the gateway cannot decompress it. Turn off compression in the model server, or in the proxy in front of it.")
