@@ -10,7 +10,7 @@ import (
 
 const daySeconds = 24 * 60 * 60
 
-// dayOf numbers the days of UTC.
+// dayOf returns the number of days since 1970 in UTC.
 func dayOf(t time.Time) int64 {
 	seconds := t.Unix()
 	if seconds < 0 {
@@ -19,13 +19,13 @@ func dayOf(t time.Time) int64 {
 	return seconds / daySeconds
 }
 
-// dayName is a day as records have it.
+// dayName returns a day in the format of records.
 func dayName(day int64) string {
 	return time.Unix(day*daySeconds, 0).UTC().Format(time.DateOnly)
 }
 
-// Days returns the sums of the last n days, today's the last, at most 366. Days
-// of which nothing is known are there, with zeros.
+// Days returns the sums of the last n days, at most 366, ending with today. Days
+// without requests have zeros.
 func (l *Log) Days(ctx context.Context, account string, n int) ([]store.UsageDay, error) {
 	n = min(max(n, 1), maxDays)
 	first := dayOf(l.now()) - int64(n) + 1
@@ -37,7 +37,7 @@ func (l *Log) Days(ctx context.Context, account string, n int) ([]store.UsageDay
 	}
 	known, err := l.known(ctx, account, days[0].Day)
 	if err != nil {
-		return nil, fmt.Errorf("adding up the requests of the last days: %w", err)
+		return nil, fmt.Errorf("reading the usage by day: %w", err)
 	}
 	for _, k := range known {
 		if i, ok := index[k.Day]; ok {
@@ -47,8 +47,7 @@ func (l *Log) Days(ctx context.Context, account string, n int) ([]store.UsageDay
 	return days, nil
 }
 
-// known returns what the store has, and what it does not have yet. A day may be
-// in both.
+// known returns the saved and the unsaved sums. A day may occur in both.
 func (l *Log) known(ctx context.Context, account, from string) ([]store.UsageDay, error) {
 	l.saving.Lock()
 	defer l.saving.Unlock()

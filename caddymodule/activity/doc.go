@@ -1,8 +1,7 @@
-// Package activity keeps what requests cost: the last ones of each account,
-// one by one, and all of them as sums by day. It knows numbers and names, and
-// no content.
+// Package activity records completed requests: the latest ones of each account, and
+// sums by day. It never records content.
 //
-// A [Log] keeps both in memory and writes them to the store from time to time,
-// so that recording touches no file. A killed process loses the last seconds of
-// the days, and the last minute of the requests.
+// A [Log] keeps both in memory and saves them to the store periodically, so that
+// recording does no I/O. If the process is killed, the last seconds of the sums and
+// the last minute of the requests are lost.
 package activity

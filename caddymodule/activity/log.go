@@ -13,15 +13,15 @@ import (
 	"github.com/postern-dev/postern/caddymodule/subscribe"
 )
 
-// keep is how many requests of an account are remembered.
+// keep is how many requests of an account are kept.
 const keep = 200
 
-// maxDays bounds how far Days looks back.
+// maxDays is the maximum number of days that Days returns.
 const maxDays = 366
 
-// Options are what a log works with.
+// Options configures a Log.
 type Options struct {
-	// Store is where it is saved; it is needed, and must be closed after the log.
+	// Store is where the log is saved. It is required and must be closed after the log.
 	Store *store.Store
 	// Logger; nil discards.
 	Logger *slog.Logger
@@ -39,28 +39,27 @@ type Log struct {
 	mu       sync.Mutex
 	accounts map[string]*account
 
-	saving sync.Mutex // held while sums are on their way from memory to the store, before mu
+	saving sync.Mutex // held while sums move from memory to the store; acquired before mu
 	stop   chan struct{}
 	closed sync.Once
 	worker sync.WaitGroup
 }
 
-// account is what is remembered of one account.
+// account holds the activity of one account.
 type account struct {
-	recent  []Request // a ring, once it has keep of them
+	recent  []Request // a ring once it has keep elements
 	oldest  int       // index into recent
 	changed bool      // since recent was saved
 	unsaved []sum
 }
 
-// sum is what is to be added to a day.
+// sum is an unsaved addition to a day.
 type sum struct {
 	day int64 // since 1970, in UTC
 	store.UsageDay
 }
 
-// New returns a log that begins with the requests that the last one has saved,
-// and works until it is closed.
+// New returns a log with the requests that were saved before. It must be closed.
 func New(o Options) *Log {
 	l := &Log{store: o.Store, log: o.Logger, now: o.Now, accounts: make(map[string]*account), stop: make(chan struct{})}
 	if l.log == nil {
@@ -82,7 +81,7 @@ func New(o Options) *Log {
 	return l
 }
 
-// load returns the requests that are saved, the oldest first.
+// load returns the saved requests, the oldest first.
 func (l *Log) load(account string) ([]Request, error) {
 	data, err := l.store.LoadRecent(context.Background(), account)
 	if err != nil {
@@ -100,8 +99,7 @@ func (l *Log) load(account string) ([]Request, error) {
 	return recent, nil
 }
 
-// Record adds a request that has ended. It is called for each request: it does
-// no I/O and holds a lock only for as long as copying takes.
+// Record adds a completed request. It does no I/O and holds the lock only briefly.
 func (l *Log) Record(account string, r Request) {
 	r.clip()
 	l.mu.Lock()
@@ -110,7 +108,7 @@ func (l *Log) Record(account string, r Request) {
 	l.subscribers.Now().Call(account)
 }
 
-// account returns the account's memory. l.mu is held.
+// account returns the activity of an account. The caller holds l.mu.
 func (l *Log) account(id string) *account {
 	a := l.accounts[id]
 	if a == nil {
@@ -135,7 +133,7 @@ func (a *account) record(id string, r *Request) {
 	a.add(id, dayOf(r.Time), u)
 }
 
-// add adds to what is to be saved of a day.
+// add adds u to the unsaved sum of a day.
 func (a *account) add(id string, day int64, u store.UsageDay) {
 	i := slices.IndexFunc(a.unsaved, func(s sum) bool { return s.day == day })
 	if i < 0 {
@@ -145,7 +143,7 @@ func (a *account) add(id string, day int64, u store.UsageDay) {
 	a.unsaved[i].Add(u)
 }
 
-// newestFirst returns a copy of the last requests.
+// newestFirst returns a copy of the requests, the newest first.
 func (a *account) newestFirst() []Request {
 	out := make([]Request, 0, len(a.recent))
 	out = append(append(out, a.recent[a.oldest:]...), a.recent[:a.oldest]...)
@@ -153,8 +151,7 @@ func (a *account) newestFirst() []Request {
 	return out
 }
 
-// Recent returns the last requests of an account, the newest first, at most
-// 200.
+// Recent returns the last 200 requests of an account, the newest first.
 func (l *Log) Recent(account string) []Request {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,7 +161,7 @@ func (l *Log) Recent(account string) []Request {
 	return nil
 }
 
-// Subscribe has f called after each request of whatever account, with no lock
-// held, on the way of the request: it must return at once. stop ends it, but
-// for calls that are running.
+// Subscribe registers f to be called after each request of any account. No lock is
+// held, but the request waits for f, which must return quickly. stop removes f; calls
+// in progress still complete.
 func (l *Log) Subscribe(f func(account string)) (stop func()) { return l.subscribers.Add(f) }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Request is what is remembered of one request that has ended. It is JSON in the API
-// and in the store.
+// Request is the record of a completed request. Its JSON is used by the API and the
+// store.
 type Request struct {
 	ID               string    `json:"id"`   // req_…
 	Time             time.Time `json:"time"` // to the millisecond
@@ -18,27 +18,26 @@ type Request struct {
 	Status           int       `json:"status"`
 	Streamed         bool      `json:"streamed"`
 	DurationMillis   float64   `json:"duration_ms"`
-	FirstTokenMillis float64   `json:"first_token_ms"` // 0: there was none
+	FirstTokenMillis float64   `json:"first_token_ms"` // 0: none
 	InputTokens      int       `json:"input_tokens"`
 	OutputTokens     int       `json:"output_tokens"`
 	Estimated        bool      `json:"tokens_estimated,omitempty"` // the model server did not count them
 }
 
-// Millis returns a duration in whole milliseconds: at least one, as 0 stands for
-// none.
+// Millis returns a duration in whole milliseconds, at least 1, because 0 means none.
 func Millis(d time.Duration) float64 {
 	return float64(max(1, d.Round(time.Millisecond).Milliseconds()))
 }
 
-// maxField bounds, in bytes, each text of a request that is kept.
+// maxField is the maximum size of each string of a request, in bytes.
 const maxField = 256
 
-// clip rounds the time, and bounds the texts, some of which clients choose.
+// clip truncates the time and the strings, some of which clients choose.
 func (r *Request) clip() {
 	r.Time = r.Time.UTC().Truncate(time.Millisecond)
 	for _, field := range [...]*string{&r.ID, &r.KeyID, &r.KeyName, &r.Deployment, &r.Dialect, &r.Operation} {
 		if len(*field) > maxField {
-			// A copy, so that the rest is not held in memory.
+			// Clone, so that the rest of the string can be freed.
 			*field = strings.Clone(strings.ToValidUTF8((*field)[:maxField], ""))
 		}
 	}

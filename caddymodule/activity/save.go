@@ -11,14 +11,13 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// How often what is in memory is written to the store.
+// Intervals at which the activity is saved.
 const (
 	saveDays   = 10 * time.Second
 	saveRecent = time.Minute
 )
 
-// Close writes what is not saved yet. The error names what could not be. What is
-// recorded later is lost.
+// Close saves the unsaved activity. Requests that are recorded later are lost.
 func (l *Log) Close() error {
 	l.closed.Do(func() { close(l.stop) })
 	l.worker.Wait()
@@ -46,9 +45,9 @@ func (l *Log) run() {
 	}
 }
 
-// saveDays adds the sums to those of the store. Sums that cannot be written wait for
-// the next time. It cannot be interrupted: a sum of which it is unknown whether it
-// was written would be added twice, or never.
+// saveDays adds the sums to those of the store, and keeps them for a retry if that
+// fails. It cannot be canceled: if the outcome of a write were unknown, the sum would
+// be added twice or not at all.
 func (l *Log) saveDays() error {
 	l.saving.Lock()
 	defer l.saving.Unlock()
@@ -73,11 +72,11 @@ func (l *Log) saveDays() error {
 		for _, s := range sums {
 			a.add(id, s.day, s.UsageDay)
 		}
-		return fmt.Errorf("saving the sums of the account %q: %w", id, err)
+		return fmt.Errorf("saving the daily sums of account %q: %w", id, err)
 	})
 }
 
-// saveRecent writes the last requests of the accounts that had some.
+// saveRecent saves the last requests of the accounts that have changed.
 func (l *Log) saveRecent() error {
 	return l.eachAccount(func(id string, a *account) error {
 		l.mu.Lock()
@@ -100,12 +99,12 @@ func (l *Log) saveRecent() error {
 		l.mu.Lock()
 		a.changed = true
 		l.mu.Unlock()
-		return fmt.Errorf("saving the last requests of the account %q: %w", id, err)
+		return fmt.Errorf("saving the last requests of account %q: %w", id, err)
 	})
 }
 
-// eachAccount calls f for each account, so that one of them cannot keep the others
-// from being saved. Accounts that were removed from the store are dropped.
+// eachAccount calls f for each account, even if it fails for some. Accounts that were
+// removed from the store are dropped.
 func (l *Log) eachAccount(f func(id string, a *account) error) error {
 	l.mu.Lock()
 	accounts := maps.Clone(l.accounts)
@@ -123,9 +122,8 @@ func (l *Log) eachAccount(f func(id string, a *account) error) error {
 	return errors.Join(errs...)
 }
 
-// encode leaves the oldest requests out if the store has no room for all of
-// them, as it may be with long names. It uses half of a value, for the record
-// around it.
+// encode encodes the requests. It omits the oldest ones if the result is too large,
+// which only long names can cause. The limit leaves room for the rest of the record.
 func encode(newestFirst []Request) ([]byte, error) {
 	for {
 		data, err := json.Marshal(newestFirst)

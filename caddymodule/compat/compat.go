@@ -1,7 +1,6 @@
-// Package compat holds the switches of a deployment: workarounds for a model
-// server that deviates from most. They are kept with the deployment, set by
-// management, and acted on by the dialects; this package knows their names and
-// values only.
+// Package compat defines the options of a deployment: workarounds for particular
+// model servers. Management sets them, the store keeps them, and the dialects
+// implement them. This package defines their names and values only.
 package compat
 
 import (
@@ -11,9 +10,9 @@ import (
 	"strings"
 )
 
-// Options are the switches of a deployment, at their defaults in the zero value.
-// A switch at its default is false or "", so that options can be compared, and
-// unset ones take no place in a record. all describes them.
+// Options are the options of a deployment. The zero value has the defaults. An
+// option at its default is false or "", so that Options can be compared and defaults
+// are omitted from records. all describes the options.
 type Options struct {
 	Reasoning       bool   `json:"reasoning,omitempty"`
 	InlineSystem    string `json:"inline_system,omitempty"`
@@ -37,31 +36,31 @@ const (
 	RepairOff        = "off"
 )
 
-// Option is one switch, for those that show or set options by name.
+// Option describes one option, to show or set it by name.
 type Option struct {
 	Name   string
 	Values []string // the first is the default
-	Title  string   // for people, as a heading
-	Help   string   // for people: what the other values do
+	Title  string   // heading in the console
+	Help   string   // describes the other values
 
 	field func(*Options) any // a *bool if the values are flags, else a *string
 }
 
-// all is every switch.
+// all lists the options.
 var all = [...]Option{
 	{
 		Name: "reasoning", Values: flags, Title: "Reasoning effort",
-		Help:  "true: messages requests send their thinking and effort on as reasoning_effort",
+		Help:  "true: the thinking and effort of messages requests are sent as reasoning_effort",
 		field: func(o *Options) any { return &o.Reasoning },
 	},
 	{
-		Name: "inline_system", Values: []string{"fold", InlineKeep}, Title: "System messages in between",
-		Help:  "keep: system messages stay between the turns; fold: they join the turn before",
+		Name: "inline_system", Values: []string{"fold", InlineKeep}, Title: "System messages mid-conversation",
+		Help:  "keep: system messages stay in place; fold: they are merged into the previous turn",
 		field: func(o *Options) any { return &o.InlineSystem },
 	},
 	{
 		Name: "file_parts", Values: flags, Title: "Files",
-		Help:  "true: the model server reads files such as PDF documents; false: they are refused",
+		Help:  "true: the model server reads files such as PDF documents; false: files are rejected",
 		field: func(o *Options) any { return &o.FileParts },
 	},
 	{
@@ -75,37 +74,37 @@ var all = [...]Option{
 		field: func(o *Options) any { return &o.ReasoningAs },
 	},
 	{
-		Name: "repair_tool_index", Values: []string{"auto", RepairOn, RepairOff}, Title: "Numbers of tool calls",
-		Help:  "on: calls in chat streams are renumbered, as Ollama numbers all 0; auto: only Ollama's",
+		Name: "repair_tool_index", Values: []string{"auto", RepairOn, RepairOff}, Title: "Tool call indexes",
+		Help:  "on: tool calls in chat streams are renumbered, as Ollama numbers all of them 0; auto: only for Ollama",
 		field: func(o *Options) any { return &o.RepairToolIndex },
 	},
 	{
-		Name: "remote_media", Values: []string{"deny", RemoteHTTPS, RemoteAllow}, Title: "Media from elsewhere",
+		Name: "remote_media", Values: []string{"deny", RemoteHTTPS, RemoteAllow}, Title: "Remote media",
 		Help:  "https: the model server may fetch images and other media from https:// URLs of public hosts; allow: from any URL",
 		field: func(o *Options) any { return &o.RemoteMedia },
 	},
 	{
-		Name: "extra_models", Values: flags, Title: "Further models",
+		Name: "extra_models", Values: flags, Title: "Additional models",
 		Help:  "true: requests may name other models of the server in models, fallbacks, route and draft_model",
 		field: func(o *Options) any { return &o.ExtraModels },
 	},
 	{
-		Name: "developer_role", Values: []string{"system", DeveloperKeep}, Title: "Role developer",
-		Help:  "keep: chat requests keep the role developer; system: it is sent as system, which more models know",
+		Name: "developer_role", Values: []string{"system", DeveloperKeep}, Title: "Developer role",
+		Help:  "keep: chat requests keep the role developer; system: it is sent as system, which more models support",
 		field: func(o *Options) any { return &o.DeveloperRole },
 	},
 }
 
-// flags are the values of a switch that is a bool.
+// flags are the values of a boolean option.
 var flags = []string{"false", "true"}
 
-// All returns every switch, in the order in which to show them.
+// All returns the options in display order.
 func All() []Option { return slices.Clone(all[:]) }
 
-// IsFlag reports whether the switch is a bool, in JSON too.
+// IsFlag reports whether the option is a boolean.
 func (s Option) IsFlag() bool { return s.Values[1] == flags[1] }
 
-// Of is the value that the options have for this switch.
+// Of returns the value of this option in o.
 func (s Option) Of(o Options) string {
 	switch field := s.field(&o).(type) {
 	case *bool:
@@ -118,7 +117,7 @@ func (s Option) Of(o Options) string {
 	return s.Values[0]
 }
 
-// find returns the switch of a name.
+// find returns the option with this name.
 func find(name string) (Option, error) {
 	for _, s := range all {
 		if s.Name == name {
@@ -128,7 +127,7 @@ func find(name string) (Option, error) {
 	return Option{}, fmt.Errorf("unknown option %.80q; the options are %s", name, strings.Join(Names(), ", "))
 }
 
-// Names are the names of all switches.
+// Names returns the names of the options.
 func Names() []string {
 	names := make([]string, len(all))
 	for i, s := range all {
@@ -137,7 +136,7 @@ func Names() []string {
 	return names
 }
 
-// Set sets the switch of this name; "" is its default, as is the name of that.
+// Set sets the option with this name. "" sets its default.
 func (o *Options) Set(name, value string) error {
 	s, err := find(name)
 	if err != nil {
@@ -160,8 +159,7 @@ func (o *Options) Set(name, value string) error {
 	return nil
 }
 
-// SetJSON sets the switch of this name to a JSON value: true or false, or a
-// string.
+// SetJSON sets the option with this name to a JSON boolean or string.
 func (o *Options) SetJSON(name string, value any) error {
 	s, err := find(name)
 	if err != nil {
@@ -176,13 +174,13 @@ func (o *Options) SetJSON(name string, value any) error {
 	return o.Set(name, text)
 }
 
-// wrong returns an error with the valid values.
+// wrong returns an error that lists the valid values.
 func (s Option) wrong() error {
 	last := len(s.Values) - 1
 	return fmt.Errorf("option %q must be %s or %s", s.Name, strings.Join(s.Values[:last], ", "), s.Values[last])
 }
 
-// Parse sets options that are written NAME=VALUE.
+// Parse sets an option that is written NAME=VALUE.
 func (o *Options) Parse(assignment string) error {
 	name, value, ok := strings.Cut(assignment, "=")
 	if !ok || value == "" {
@@ -191,7 +189,7 @@ func (o *Options) Parse(assignment string) error {
 	return o.Set(name, value)
 }
 
-// Check reports unknown values, and values not in the form that Set gives them.
+// Check returns an error if a value is unknown, or a default that Set would clear.
 func (o Options) Check() error {
 	for _, s := range all {
 		if text, ok := s.field(&o).(*string); ok && *text != "" && !slices.Contains(s.Values[1:], *text) {
@@ -201,8 +199,8 @@ func (o Options) Check() error {
 	return nil
 }
 
-// String writes the options that are not at their defaults, NAME=VALUE with
-// spaces between them; "" if all are.
+// String returns the options that differ from their defaults, as NAME=VALUE separated
+// by spaces.
 func (o Options) String() string {
 	var list []string
 	for _, s := range all {

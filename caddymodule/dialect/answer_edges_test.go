@@ -63,7 +63,7 @@ var edgeCases = []answerCase{
 	{
 		"the reason is an error",
 		contentChunk("Hi") + finishChunk("abort") + upstreamDone,
-		"text:Hi !api_error: The model server gave up the answer…", "| failed !server_error: The model server gave up the answer…", nil,
+		"text:Hi !api_error: The model server aborted the answer…", "| failed !server_error: The model server aborted the answer…", nil,
 	},
 	{
 		"error by the event's name",
@@ -79,8 +79,8 @@ var edgeCases = []answerCase{
 	{
 		"nothing but what is no JSON",
 		rawEvent("Model failed to load") + upstreamDone,
-		"!api_error: The model server sent something that is no valid JSON object: Model failed to load",
-		"| failed !server_error: The model server sent something that is no valid JSON object: Model failed to load", nil,
+		"!api_error: The model server did not send a valid JSON object: Model failed to load",
+		"| failed !server_error: The model server did not send a valid JSON object: Model failed to load", nil,
 	},
 	{
 		"line ends, comments and fields",

@@ -24,7 +24,7 @@ func TestErrorsInStreams(t *testing.T) {
 		{"overloaded", FromUpstream(503, nil, []byte(`{"error":{"message":"Loading model"}}`)), "overloaded_error", "server_error", "Loading model", "Please try again in 5s."},
 		{"rate limit", FromUpstream(429, nil, []byte(`slow down`)), "rate_limit_error", "rate_limit_exceeded", "slow down", "Please try again in 1s."},
 		{"unreachable", UpstreamUnreachable("public"), "api_error", "server_error", "cannot connect", "cannot connect"},
-		{"reset", UpstreamReset("public"), "api_error", "server_error", "broke before", "broke before"},
+		{"reset", UpstreamReset("public"), "api_error", "server_error", "was lost before", "was lost before"},
 		{"timeout", &Error{Kind: KindTimeout, Message: "The model server did not answer in time."}, "timeout_error", "server_error", "in time", "in time"},
 		{"credentials", FromUpstream(401, nil, []byte(`bad key`)), "api_error", "server_error", "not yours", "not yours"},
 		{"bad request", FromUpstream(400, nil, []byte(`{"error":{"message":"no such grammar","code":"bad_grammar"}}`)), "invalid_request_error", "bad_grammar", "no such grammar", "no such grammar"},

@@ -2,27 +2,26 @@ package dialect
 
 import "github.com/postern-dev/postern/caddymodule/dialect/sse"
 
-// encoder writes an answer in a dialect, into a buffer that take empties: what
-// opens the answer, its blocks, each opened, filled and closed before the next
-// one, and what ends it. A quiet one writes a whole answer instead of events.
+// encoder encodes an answer in a dialect into a buffer. Only one block is open at a
+// time. A quiet encoder writes a whole answer instead of events.
 type encoder interface {
-	// wantsWhole reports whether the arguments of a call of the tool are
-	// wanted in one piece, as the model wrote them. Else they come as they
-	// are streamed, and are checked to be the start of a JSON object.
+	// wantsWhole reports whether the encoder needs the arguments of a call of
+	// the tool in one piece, unchecked. Otherwise they are streamed, after a
+	// check that they start a JSON object.
 	wantsWhole(name string) bool
 
-	open(kind partKind, id, name string) // id and name are a tool call's
-	logprobs(list []byte)                // of the text that is filled next; valid during the call
-	fill(s string)                       // s is not empty
+	open(kind partKind, id, name string) // id and name are those of a tool call
+	logprobs(list []byte)                // for the next fill; list is valid during the call only
+	fill(s string)                       // s must not be empty
 	close(cut bool)                      // cut: the answer ended before the block did
 
-	begin()                  // what opens the answer
-	ping()                   // what keeps a silent stream alive
-	finish(o outcome) *Error // what ends it well, unless the answer is not what was asked for
-	abort(e *Error)          // what ends a stream after an error
-	take() []byte            // what was written since the last call; valid until clear
-	clear()                  // forgets it
-	held() int64             // bytes that are remembered, of what was written too
+	begin()                  // opens the answer
+	ping()                   // keeps a silent stream alive
+	finish(o outcome) *Error // ends a complete answer; fails if the answer is unusable
+	abort(e *Error)          // ends a stream after an error
+	take() []byte            // returns the output since the last clear; valid until the next one
+	clear()                  // discards the output
+	held() int64             // returns the number of buffered bytes, including the output
 }
 
 // outcome is how an answer ended.
@@ -32,9 +31,9 @@ type outcome struct {
 	usage   Usage  // the upstream's, or an estimate
 }
 
-// answerStream is a Stream in a dialect that is not the upstream's: the
-// normaliser finds the parts of the answer, the serialiser puts them one after
-// the other, and the encoder writes them.
+// answerStream is a Stream in another dialect than the upstream's. The normaliser
+// finds the parts of the answer, the serialiser orders them, and the encoder encodes
+// them.
 type answerStream struct {
 	normaliser
 	blocks serialiser
@@ -43,8 +42,8 @@ type answerStream struct {
 	opened bool
 }
 
-// newAnswerStream returns a stream that has seen nothing. It is for a whole answer
-// of the upstream, which is replayed, if whole is set.
+// newAnswerStream returns a new stream. If whole is set, it is fed a replayed whole
+// answer.
 func newAnswerStream(call *reply, whole bool) *answerStream {
 	to := call.encoder(whole)
 	s := &answerStream{to: to, call: call}
@@ -53,8 +52,8 @@ func newAnswerStream(call *reply, whole bool) *answerStream {
 	return s
 }
 
-// encodeWhole is the client's body for a whole answer of the upstream. It is read
-// as if it had been streamed: what servers do in the one form they do in the other.
+// encodeWhole returns the client's body for a whole answer of the upstream. The answer
+// is processed as a stream, because servers have the same quirks in both forms.
 func encodeWhole(body []byte, call *reply) ([]byte, Usage, *Error) {
 	events, err := ReplayAsStream(body)
 	if err != nil {
@@ -76,7 +75,7 @@ func encodeWhole(body []byte, call *reply) ([]byte, Usage, *Error) {
 // Begin implements Stream.
 func (s *answerStream) Begin() []byte { return s.write(func() {}) }
 
-// Ping implements Stream. What opens the stream does as a first ping.
+// Ping implements Stream. The first ping opens the stream.
 func (s *answerStream) Ping() []byte {
 	if !s.opened {
 		return s.Begin()
@@ -90,8 +89,8 @@ func (s *answerStream) Feed(p []byte) []byte { return s.write(func() { s.feed(p)
 // End implements Stream.
 func (s *answerStream) End(cause *Error) []byte { return s.write(func() { s.end(cause) }) }
 
-// write returns what the encoder writes in a step, behind what opens the stream,
-// and, if the answer ends with the step, what ends the stream.
+// write runs step and returns the encoder's output. It opens the stream before the
+// first step, and ends it after the last one.
 func (s *answerStream) write(step func()) []byte {
 	if s.ended {
 		return nil
@@ -109,8 +108,8 @@ func (s *answerStream) write(step func()) []byte {
 	return s.to.take()
 }
 
-// conclude sends on what waits of an answer that has ended, and ends it, unless
-// there is an error.
+// conclude sends the buffered parts of an answer that has ended, and finishes it
+// unless it failed.
 func (s *answerStream) conclude() (o outcome) {
 	if s.err == nil {
 		s.blocks.drain(s.finish)
@@ -132,7 +131,7 @@ func (s *answerStream) Finished() bool { return s.finish != finishNone }
 // Held implements Stream.
 func (s *answerStream) Held() int64 { return s.held() + s.blocks.held() + s.to.held() }
 
-// eventBuffer is where an encoder writes its events.
+// eventBuffer is the output buffer of an encoder.
 type eventBuffer struct{ out []byte }
 
 // take implements encoder.

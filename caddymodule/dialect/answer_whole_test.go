@@ -103,10 +103,10 @@ func TestWholeAnswers(t *testing.T) {
 		{"no reason", wholeBody(`"content":"Hi"`, `null`, ""), "text:Hi | end_turn", "message:Hi | completed", nil},
 		{"no reason and thinking alone", wholeBody(`"content":"","reasoning":"hm"`, `null`, ""), "thinking:hm | end_turn", "reasoning:hm | completed", nil},
 		{"legacy function_call", wholeBody(`"content":null,"function_call":{"name":"a","arguments":"{\"x\":1}"}`, `"function_call"`, ""), `tool:toolu_2 a {"x":1} | tool_use`, `function_call:call_2 a {"x":1} | completed`, nil},
-		{"no choices", `{"choices":[],"usage":{"prompt_tokens":1}}`, "!The model server's answer holds no choices.", "!The model server's answer holds no choices.", nil},
-		{"choices missing", `{"id":"u"}`, "!The model server's answer holds no choices.", "!The model server's answer holds no choices.", nil},
-		{"the reason is an error", wholeBody(`"content":"Hi"`, `"error"`, ""), "!The model server gave up the answer (finish_reason error). Try again.", "!The model server gave up the answer (finish_reason error). Try again.", nil},
-		{"HTML", "<html><body>Bad gateway</body></html>", "!The model server sent something that is no valid JSON object: Bad gateway", "!The model server sent something that is no valid JSON object: Bad gateway", nil},
+		{"no choices", `{"choices":[],"usage":{"prompt_tokens":1}}`, "!The model server's answer contains no choices.", "!The model server's answer contains no choices.", nil},
+		{"choices missing", `{"id":"u"}`, "!The model server's answer contains no choices.", "!The model server's answer contains no choices.", nil},
+		{"the reason is an error", wholeBody(`"content":"Hi"`, `"error"`, ""), "!The model server aborted the answer (finish_reason error). Try again.", "!The model server aborted the answer (finish_reason error). Try again.", nil},
+		{"HTML", "<html><body>Bad gateway</body></html>", "!The model server did not send a valid JSON object: Bad gateway", "!The model server did not send a valid JSON object: Bad gateway", nil},
 		{"empty", "", "!The model server's answer is empty.", "!The model server's answer is empty.", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {

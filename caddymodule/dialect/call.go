@@ -11,47 +11,46 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 )
 
-// Call is one request on its way: decoded from its caller's dialect, sent to
-// the upstream as chat, its answer encoded in the caller's dialect again.
+// Call is one request: decoded from the client's dialect, sent to the upstream as
+// chat, its answer encoded in the client's dialect.
 type Call interface {
 	// Streamed reports whether the client wants an event stream.
 	Streamed() bool
-	// Body is the body of POST /v1/chat/completions (or of the operation's own
-	// path) for the upstream's id of the model.
+	// Body returns the upstream's body of POST /v1/chat/completions, or of the
+	// operation's path, with the upstream's model id.
 	Body(upstreamModel string) *Segments
-	// WholeBody is Body for an answer that is not a stream.
+	// WholeBody returns the body for an answer that is not a stream.
 	WholeBody(upstreamModel string) *Segments
-	// DropEffort removes the degree of thinking from the bodies, for a model that
-	// knows none. It reports whether they had one that was not the client's own, as in
-	// a chat request, which goes through as it is.
+	// DropEffort removes the reasoning effort from the bodies, for a model that
+	// rejects it. It reports whether there was one to remove. Chat requests are
+	// never changed.
 	DropEffort() bool
 	// Retry returns how to send the request again after an error of the upstream.
-	// The bodies are made accordingly from then on.
+	// Later bodies reflect the retry.
 	Retry(e *Error) Retry
-	// Answer turns a whole answer of the upstream into the client's body. An
-	// estimated usage may be without the prompt.
+	// Answer returns the client's body for a whole answer of the upstream. An
+	// estimated usage may lack the prompt.
 	Answer(body []byte) ([]byte, Usage, *Error)
-	// NewStream encodes the one answer to a streamed call.
+	// NewStream returns the stream that encodes the answer to a streamed call.
 	NewStream() Stream
-	// Prompt is what the model reads, for counting its tokens; nil if that is
-	// not known, as for a body that goes through unread.
+	// Prompt returns the prompt for counting its tokens, nil if it is not known.
 	Prompt() *tokens.Prompt
 }
 
 // Retry is how a request that failed can be sent again.
 type Retry uint8
 
-// The ways to send a request again, each of which is offered once.
+// The kinds of retries. Each is returned once per request.
 const (
 	RetryNot           Retry = iota
-	RetryWithoutEffort       // the model knows no degrees of thinking: the bodies no longer ask for one
-	RetryWhole               // the model server cannot stream this: send WholeBody, and show the answer with ReplayAsStream
+	RetryWithoutEffort       // the model rejects reasoning effort: it was removed from the bodies
+	RetryWhole               // the model server cannot stream this request: send WholeBody and use ReplayAsStream
 )
 
-// retries is what a call has been retried with.
+// retries records how a call has been retried.
 type retries struct{ whole bool }
 
-// after is Call.Retry for a call whose DropEffort is given.
+// after implements Call.Retry with the call's DropEffort.
 func (r *retries) after(e *Error, dropEffort func() bool) Retry {
 	switch {
 	case e == nil:
@@ -66,72 +65,71 @@ func (r *retries) after(e *Error, dropEffort func() bool) Retry {
 
 // Stream encodes one streamed answer. It is not safe for concurrent use.
 type Stream interface {
-	// Begin is what opens the stream, once: sent with the header, before all
-	// else.
+	// Begin returns the opening events. They are sent once, with the header.
 	Begin() []byte
-	// Ping keeps a silent stream alive; the first one opens it.
+	// Ping returns an event that keeps a silent stream alive. The first one opens
+	// the stream.
 	Ping() []byte
-	// Feed takes the upstream's bytes as they come and returns what to send to
-	// the client now: whole events, maybe none, valid until the next call.
+	// Feed consumes the upstream's bytes and returns complete events for the
+	// client, possibly none. They are valid until the next call.
 	Feed(p []byte) []byte
-	// End is the end of the upstream's bytes: cause is nil for a clean end,
-	// else what broke it. It returns the last bytes for the client.
+	// End ends the upstream's stream and returns the last bytes for the client.
+	// cause is nil for a clean end, else the error that broke the stream.
 	End(cause *Error) []byte
-	// Done reports that the client has got the end of its stream.
+	// Done reports whether the end of the client's stream was returned.
 	Done() bool
-	// Finished reports that the answer is complete: what may follow is usage
-	// and the upstream's own end, which need not be waited for long.
+	// Finished reports whether the answer is complete. Only usage and the end of
+	// the upstream's stream may follow.
 	Finished() bool
-	// Err is the error that ended the stream, nil before that.
+	// Err returns the error that ended the stream, or nil.
 	Err() *Error
-	// Usage is what the upstream reported last of its tokens; if it reported
-	// nothing, ok is false and the usage is an estimate of the answer, without the
+	// Usage returns the usage that the upstream reported last. If it reported
+	// none, ok is false and the usage is an estimate of the answer without the
 	// prompt.
 	Usage() (u Usage, ok bool)
-	// Held is how many bytes the stream remembers: of an event that is not
-	// complete, of an answer that cannot be sent on yet, or will be repeated.
+	// Held returns the number of buffered bytes: incomplete events, and content
+	// that cannot be sent yet or will be repeated.
 	Held() int64
 }
 
-// Env is what a call takes from its surroundings.
+// Env is the environment of a call.
 type Env struct {
-	// Context is the request's: when it ends, so does the work for it, with an
-	// error that is not sent. nil: it has no end.
+	// Context is the request's context. When it is done, decoding stops with an
+	// error that is not sent. May be nil.
 	Context context.Context
 	// Now is the clock.
 	Now func() time.Time
-	// NewID makes an id: the prefix and at least 128 random bits.
+	// NewID returns an id: the prefix and at least 128 random bits.
 	NewID func(prefix string) string
 	// RequestID is the request's own id, for in-band errors.
 	RequestID string
 	// SignatureKey signs thinking blocks.
 	SignatureKey []byte
-	// Sealer seals what clients carry for Account without having to know it.
+	// Sealer seals data of Account that clients store.
 	Sealer *Sealer
-	// Estimate is how many tokens a prompt to a public model will be counted
-	// as; nil: no estimate.
+	// Estimate returns the estimated tokens of a prompt to a public model; nil: no
+	// estimate.
 	Estimate func(model string, p *tokens.Prompt) int
-	// Kept holds the responses that previous_response_id and item_reference
-	// may name; the zero view keeps none.
+	// Kept holds the responses that previous_response_id and item_reference can
+	// refer to. The zero view keeps none.
 	Kept    kept.View
 	Account string
-	// Gateway decides who may use a model and whether there is memory, and has the
-	// model's options; nil: all requests pass, with the defaults.
+	// Gateway authorizes models, reserves memory and returns the model's options;
+	// nil: all requests are allowed, with default options.
 	Gateway Gateway
-	// Dropped receives the type of each item that means nothing to a model, for
-	// the log; may be nil.
+	// Dropped logs the type of an item that is not sent to the model. May be nil.
 	Dropped func(itemType string)
 }
 
-// NewID makes an id of 26 base32 characters behind its prefix.
+// NewID returns an id: the prefix and 26 base32 characters.
 func NewID(prefix string) string { return prefix + rand.Text() }
 
 // NewRequestID returns an id for the headers x-request-id and request-id and
 // for error bodies.
 func NewRequestID() string { return NewID("req_") }
 
-// byteOrderMark begins a text of some editors and shells. JSON texts have none,
-// but a reader may skip it (RFC 8259 §8.1).
+// byteOrderMark precedes the JSON of some editors and shells. A parser may ignore it
+// (RFC 8259 §8.1).
 var byteOrderMark = []byte("\ufeff")
 
 // Decode reads the body of an operation that an upstream answers.
@@ -175,8 +173,8 @@ func (r *ChatRequest) NewStream() Stream {
 	return NewChatStream(ChatStreamOptions{Model: r.Model, IncludeUsage: r.IncludeUsage, Choices: r.Choices, RepairToolIndex: r.repairIndex})
 }
 
-// Prompt implements Call. It reads the body once more, so it is for when the
-// answer has been sent.
+// Prompt implements Call. It scans the body again, and should be called after the
+// answer was sent.
 func (r *ChatRequest) Prompt() *tokens.Prompt {
 	if r.kind != ChatCompletions {
 		return nil

@@ -6,9 +6,9 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// RewriteCompletion is the client's body for a whole answer of the upstream:
-// its own, with the public model name. It fails if the answer is not a JSON
-// object, or is an error that came with a good status.
+// RewriteCompletion returns the client's body for a whole answer of the upstream: the
+// same body with the public model name. It fails if the answer is not a JSON object,
+// or is an error with status 200.
 func RewriteCompletion(body []byte, model string) ([]byte, Usage, *Error) {
 	var e edits
 	usage, err := e.readCompletion(body, model)
@@ -18,8 +18,8 @@ func RewriteCompletion(body []byte, model string) ([]byte, Usage, *Error) {
 	return e.appendTo(make([]byte, 0, len(body)+len(model)+2), body), usage, nil
 }
 
-// readCompletion reads a whole answer. It adds the edits for calls without a name
-// and, unless model is "", for the model's name.
+// readCompletion reads a whole answer. It adds edits for nameless calls and, unless
+// model is "", for the model's name.
 func (e *edits) readCompletion(body []byte, model string) (usage Usage, err *Error) {
 	var choices jsonscan.Span
 	counted := false
@@ -69,7 +69,7 @@ func (e *edits) readCompletion(body []byte, model string) (usage Usage, err *Err
 	return usage, nil
 }
 
-// sizeOfChoices is the size of the texts and tool calls of a whole answer.
+// sizeOfChoices returns the size of the texts and tool calls of a whole answer.
 func sizeOfChoices(choices []byte) (size int64) {
 	if len(choices) == 0 || choices[0] != '[' {
 		return 0
@@ -90,7 +90,7 @@ func sizeOfChoices(choices []byte) (size int64) {
 	return size
 }
 
-// sizeOfMessage is the size of a message's texts and tool calls.
+// sizeOfMessage returns the size of a message's texts and tool calls.
 func sizeOfMessage(message []byte) (size int64) {
 	for m := jsonscan.At(message, 0); m.Next(); {
 		switch string(m.Name()) {
@@ -103,18 +103,18 @@ func sizeOfMessage(message []byte) (size int64) {
 	return size
 }
 
-// wholeAnswer is where the parts of a whole answer stand.
+// wholeAnswer holds the parts of a whole answer.
 type wholeAnswer struct {
 	body     []byte
-	envelope []byte // members that each chunk has, each with a comma behind it
-	extras   []byte // members that the gateway does not know, so too
+	envelope []byte // members of each chunk, each followed by a comma
+	extras   []byte // unknown members, each followed by a comma
 	choices  jsonscan.Span
 	usage    []byte
 }
 
-// ReplayAsStream turns a whole answer into the event stream that the upstream
-// would have sent, to be fed to a stream: for upstreams that answer a request
-// for a stream with a whole answer, or cannot stream it (RetryWhole).
+// ReplayAsStream converts a whole answer to the event stream that the upstream should
+// have sent. It is used if the upstream answers a streamed request with a whole
+// answer, or cannot stream it (RetryWhole).
 func ReplayAsStream(body []byte) ([]byte, *Error) {
 	var e edits
 	if _, err := e.readCompletion(body, ""); err != nil {
@@ -128,7 +128,7 @@ func ReplayAsStream(body []byte) ([]byte, *Error) {
 		return nil, noChoices()
 	}
 	b := make([]byte, 0, len(body)+1024)
-	most := 3*len(body) + 256<<10 // each choice brings the envelope along
+	most := 3*len(body) + 256<<10 // each choice repeats the envelope
 	for list := jsonscan.At(body, a.choices.Start); list.Next(); {
 		if body[list.Value.Start] == '{' {
 			b = a.appendChoice(b, list.Value, list.Index)
@@ -147,7 +147,7 @@ func ReplayAsStream(body []byte) ([]byte, *Error) {
 	return append(b, doneEvent...), nil
 }
 
-// readWhole finds the parts of a valid answer.
+// readWhole returns the parts of a valid answer.
 func readWhole(body []byte) *wholeAnswer {
 	a := &wholeAnswer{body: body}
 	for m := jsonscan.Object(body); m.Next(); {
@@ -173,8 +173,7 @@ func readWhole(body []byte) *wholeAnswer {
 	return a
 }
 
-// keepEnvelope keeps a member for each chunk, unless the envelope gets too large
-// to be repeated.
+// keepEnvelope adds a member to the envelope, unless it gets too large to be repeated.
 func (a *wholeAnswer) keepEnvelope(member []byte) {
 	const most = 2 << 10
 	if len(a.envelope)+len(member) < most {
@@ -182,20 +181,20 @@ func (a *wholeAnswer) keepEnvelope(member []byte) {
 	}
 }
 
-// takeExtras gives the extras, once: they are the answer's, not a choice's.
+// takeExtras returns the extras once, as they belong to the answer, not to a choice.
 func (a *wholeAnswer) takeExtras() []byte {
 	extras := a.extras
 	a.extras = nil
 	return extras
 }
 
-// appendChoice appends the chunks of one choice: its message, then its end.
-// The choice of a text completion looks the same streamed, and is one chunk.
+// appendChoice appends the chunks of one choice: its message, then its end. A choice
+// of a text completion is a single chunk, as its format is the same.
 func (a *wholeAnswer) appendChoice(b []byte, choice jsonscan.Span, position int) []byte {
 	index := strconv.AppendInt([]byte(`"index":`), int64(position), 10)
 	var message jsonscan.Span
-	probs := []byte(nil) // logprobs, which come with their text
-	rest := []byte(nil)  // finish_reason, and what servers add
+	probs := []byte(nil) // logprobs, sent with their text
+	rest := []byte(nil)  // finish_reason and unknown members
 	for m := jsonscan.At(a.body, choice.Start); m.Next(); {
 		member := a.body[m.Key.Start:m.Value.End]
 		switch string(m.Name()) {
@@ -231,7 +230,7 @@ func (a *wholeAnswer) appendChunk(b, extras []byte, choice func([]byte) []byte) 
 	})
 }
 
-// appendDelta appends a message as a delta, in which tool calls need an index.
+// appendDelta appends a message as a delta. Its tool calls need an index.
 func appendDelta(b, message []byte) []byte {
 	if message[0] != '{' {
 		return append(b, "{}"...)
@@ -253,8 +252,8 @@ func appendDelta(b, message []byte) []byte {
 	return e.appendTo(b, message)
 }
 
-// setIndex gives the tool call at data[call] an index in place of the one at a place,
-// if there is one. The digits are appended to scratch, which is returned.
+// setIndex sets the index of the tool call at data[call], replacing the one at at if it
+// exists. The new text is appended to scratch, which is returned.
 func (e *edits) setIndex(data []byte, call jsonscan.Span, at place, index int64, scratch []byte) []byte {
 	from := len(scratch)
 	if at.found() {

@@ -2,16 +2,16 @@ package dialect
 
 import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 
-// Body is the upstream's body: the client's, spliced, with
+// Body returns the upstream's body: the client's, spliced, with
 //
 //   - the upstream's model id in place of the public name;
-//   - max_tokens in addition to max_completion_tokens if that comes alone, as
-//     Ollama silently ignores the latter;
-//   - stream_options.include_usage in a stream, so that it can be metered;
-//   - the developer's messages as the system's, unless the deployment's model
-//     knows that role.
+//   - max_tokens in addition to a lone max_completion_tokens, which Ollama
+//     silently ignores;
+//   - stream_options.include_usage in a stream, for metering;
+//   - developer messages as system messages, unless the deployment's model
+//     supports the role.
 //
-// All else is the client's bytes. Each call makes new Segments.
+// All other bytes are unchanged. Each call returns new Segments.
 func (r *ChatRequest) Body(upstreamModel string) *Segments {
 	e := r.commonEdits(upstreamModel)
 	if r.Stream {
@@ -20,8 +20,8 @@ func (r *ChatRequest) Body(upstreamModel string) *Segments {
 	return e.segments(r.body)
 }
 
-// WholeBody is Body for an answer that is not a stream, whatever the client
-// wants.
+// WholeBody returns the body for an answer that is not a stream, even if the client
+// requested one.
 func (r *ChatRequest) WholeBody(upstreamModel string) *Segments {
 	e := r.commonEdits(upstreamModel)
 	if r.raw(fieldStream) != nil {
@@ -35,7 +35,7 @@ func (r *ChatRequest) WholeBody(upstreamModel string) *Segments {
 	return e.segments(r.body)
 }
 
-// commonEdits are the edits that have nothing to do with streams.
+// commonEdits returns the edits of both Body and WholeBody.
 func (r *ChatRequest) commonEdits(upstreamModel string) edits {
 	e := append(make(edits, 0, 4+len(r.folds)), r.folds...)
 	model := r.fields[fieldModel].value

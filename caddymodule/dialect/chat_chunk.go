@@ -6,17 +6,17 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// choiceState is how far one choice of a streamed answer has come.
+// choiceState is the progress of one choice of a streamed answer.
 type choiceState struct {
 	index    int64
-	finished bool // its finish_reason has come
-	empty    bool // a finish_reason "" has come, which counts before a [DONE]
+	finished bool // a finish_reason was received
+	empty    bool // a finish_reason "" was received, which is valid before [DONE]
 	text     bool // it has text for the client
 	tools    bool // it has begun a tool call
 }
 
-// maxChoices bounds what a broken upstream can make a stream remember. A
-// choice beyond it goes to the client, but its end is not waited for.
+// maxChoices limits the choices that are tracked. Further choices are sent to the
+// client, but the stream does not wait for their end.
 const maxChoices = 256
 
 // choice returns the state of a choice.
@@ -33,7 +33,7 @@ func (s *ChatStream) choice(index int64) *choiceState {
 	return &s.choices[len(s.choices)-1]
 }
 
-// complete reports whether a choice has begun and all that have are finished.
+// complete reports whether all choices are finished, and there is at least one.
 func (s *ChatStream) complete() bool {
 	for i := range s.choices {
 		if !s.choices[i].finished {
@@ -43,9 +43,9 @@ func (s *ChatStream) complete() bool {
 	return len(s.choices) > 0
 }
 
-// settle finishes, at a [DONE], the choices that the upstream forgot to: those
-// with an empty finish_reason, and those of text alone. A tool call without an
-// end may be half a call, and thinking alone is not an answer.
+// settle finishes the choices without a finish_reason at [DONE]: those with an empty
+// one, and those of text only. A tool call may be incomplete, and thinking alone is
+// not an answer.
 func (s *ChatStream) settle() {
 	for i := range s.choices {
 		c := &s.choices[i]
@@ -66,14 +66,14 @@ func (s *ChatStream) settle() {
 	}
 }
 
-// chunk implements chunkReader. Data that is not JSON is the end: some servers report
-// so what went wrong, and then leave the stream open.
+// chunk implements chunkReader. Data that is not JSON ends the stream: some servers
+// report errors like this and leave the stream open.
 func (s *ChatStream) chunk(data []byte) {
 	s.events++
 	s.edits, s.scratch = s.edits[:0], s.scratch[:0]
 	var choices jsonscan.Span
 	usage := false
-	kept := 0 // end of the last member that stays
+	kept := 0 // end of the last member that is kept
 	m := jsonscan.Object(data)
 	for len(s.edits) <= maxEdits && m.Next() {
 		if isFailure(&m) {
@@ -118,7 +118,7 @@ func (s *ChatStream) chunk(data []byte) {
 	s.out = appendEvent(s.out, func(b []byte) []byte { return s.edits.appendTo(b, data) })
 }
 
-// keepEnvelope keeps a member of the first chunk, for chunks of our own.
+// keepEnvelope keeps a member of the first chunk for generated chunks.
 func (s *ChatStream) keepEnvelope(m *jsonscan.Members) {
 	const most = 256
 	if s.events > 1 || len(s.envelope)+m.Value.End-m.Key.Start > most {
@@ -127,15 +127,15 @@ func (s *ChatStream) keepEnvelope(m *jsonscan.Members) {
 	s.envelope = append(append(s.envelope, m.Data[m.Key.Start:m.Value.End]...), ',')
 }
 
-// dropMember takes a member out of its object, with one of the commas next to
-// it. kept is the end of the last member before it that stays, 0 if none.
+// dropMember removes a member from its object, with an adjacent comma. kept is the end
+// of the last kept member before it, 0 if none.
 func (s *ChatStream) dropMember(m *jsonscan.Members, kept int) {
 	switch {
 	case m.More():
 		s.edits.add(m.Key.Start, m.Sep+1, nil)
 	case kept == 0:
 		s.edits.add(m.Key.Start, m.Value.End, nil)
-	default: // the last one: the comma behind what stays goes, with all since
+	default: // the last member: remove everything after the last kept member
 		for n := len(s.edits); n > 0 && s.edits[n-1].Start >= kept; n-- {
 			s.edits = s.edits[:n-1]
 		}
@@ -143,7 +143,7 @@ func (s *ChatStream) dropMember(m *jsonscan.Members, kept int) {
 	}
 }
 
-// readChoices notes what a chunk's choices contain; false if there are none.
+// readChoices processes the choices of a chunk. It reports whether there are any.
 func (s *ChatStream) readChoices(data []byte, choices jsonscan.Span) (any bool) {
 	if choices.End == 0 || data[choices.Start] != '[' {
 		return false
@@ -157,7 +157,7 @@ func (s *ChatStream) readChoices(data []byte, choices jsonscan.Span) (any bool) 
 	return any
 }
 
-// readChoice notes what one choice, at data[i], contains.
+// readChoice processes the choice at data[i].
 func (s *ChatStream) readChoice(data []byte, i int) {
 	var index int64
 	var delta, reason []byte
@@ -196,10 +196,10 @@ func (s *ChatStream) readChoice(data []byte, i int) {
 	}
 }
 
-// readDelta notes what the delta at data[i] adds to a choice.
+// readDelta processes the delta of a choice at data[i].
 func (s *ChatStream) readDelta(c *choiceState, data []byte, i int) {
 	before := len(s.edits)
-	if c.finished { // what begins now is not a call if it has no name
+	if c.finished { // a nameless call that begins now is not a call
 		s.edits.dropNameless(data, i, !c.tools)
 	}
 	dropped := len(s.edits) > before
@@ -228,10 +228,10 @@ func (s *ChatStream) readDelta(c *choiceState, data []byte, i int) {
 	}
 }
 
-// pieceOfCall is what a delta of a tool call counts as, in bytes: a token.
+// pieceOfCall is the assumed size of a tool call's delta in bytes: one token.
 const pieceOfCall = 4
 
-// textSize is the size of a JSON string, 0 of what is none.
+// textSize returns the size of a JSON string, 0 for other values.
 func textSize(raw []byte) int64 {
 	if !jsonscan.IsString(raw) {
 		return 0
@@ -239,7 +239,7 @@ func textSize(raw []byte) int64 {
 	return int64(len(raw) - len(`""`))
 }
 
-// repairTools numbers the tool calls at data[i] as they should be.
+// repairTools corrects the indexes of the tool calls at data[i].
 func (s *ChatStream) repairTools(data []byte, i int) {
 	for list := jsonscan.At(data, i); len(s.edits) <= maxEdits && list.Next(); {
 		start := list.Value.Start
@@ -254,8 +254,7 @@ func (s *ChatStream) repairTools(data []byte, i int) {
 	}
 }
 
-// readToolEntry reads the element of tool_calls at data[i], and where its
-// index stands.
+// readToolEntry reads the element of tool_calls at data[i] and the place of its index.
 func readToolEntry(data []byte, i int) (e toolEntry, index place) {
 	e.index = -1
 	for m := jsonscan.At(data, i); m.Next(); {
@@ -278,8 +277,8 @@ func readToolEntry(data []byte, i int) (e toolEntry, index place) {
 	return e, index
 }
 
-// readFunction reads the name and the arguments in the object at data[i].
-// Arguments that are not a string count as the JSON that they are.
+// readFunction reads the name and the arguments of the object at data[i]. Arguments
+// that are not a string are used as JSON.
 func (e *toolEntry) readFunction(data []byte, i int) {
 	for m := jsonscan.At(data, i); m.Next(); {
 		switch string(m.Name()) {

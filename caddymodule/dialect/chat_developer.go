@@ -7,36 +7,34 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// roleDeveloper is the role, as JSON, that clients give the system's messages
-// for newer models of OpenAI. Most local models' chat templates refuse or drop
-// it.
+// roleDeveloper is the role of system messages for newer OpenAI models, as JSON. The
+// chat templates of most local models reject or drop it.
 const roleDeveloper = `"developer"`
 
-// foldMessage is where a message of a chat request stands.
+// foldMessage is the position of a message in a chat request.
 type foldMessage struct {
 	jsonscan.Span
 	after         int // the end of the message before it
 	role, content jsonscan.Span
 }
 
-// developerFold makes the developer's messages of a chat request the system's,
-// as conversation does for the other dialects: those at the beginning become one
-// with the system's there, later ones are folded into the turn that they follow.
-// The request is not decoded, and only what changes is copied.
+// developerFold converts developer messages of a chat request to system messages, as
+// conversation does for the other dialects. Leading ones are merged into one system
+// message, later ones are folded into the preceding turn. The request is not decoded,
+// and only changes are copied.
 type developerFold struct {
 	data  []byte
 	edits edits
 
-	lead   []foldMessage // of system and developer, at the beginning
-	waits  []foldMessage // the developer's, until it is known where they belong
-	before foldMessage   // the last message that stays
-	turn   bool          // it is of an assistant's turn
-	result bool          // it is the result of a call
+	lead   []foldMessage // leading system and developer messages
+	waits  []foldMessage // developer messages that were not placed yet
+	before foldMessage   // the last message that is kept
+	turn   bool          // before is part of an assistant's turn
+	result bool          // before is the result of a call
 }
 
-// foldDeveloper returns the edits for the messages in the array at data[start].
-// keepInline has later messages stay where they are, as the system's. There may
-// be maxElements messages.
+// foldDeveloper returns the edits for the messages in the array at data[start], at most
+// maxElements. If keepInline is set, later messages become system messages in place.
 func foldDeveloper(data []byte, start int, keepInline bool) (edits, *Error) {
 	f := developerFold{data: data}
 	leading, after := true, 0
@@ -66,7 +64,7 @@ func foldDeveloper(data []byte, start int, keepInline bool) (edits, *Error) {
 	return f.edits, nil
 }
 
-// read finds the parts of a message.
+// read returns the position of a message and its parts.
 func (f *developerFold) read(at jsonscan.Span, after int) foldMessage {
 	m := foldMessage{Span: at, after: after}
 	if f.data[at.Start] != '{' {
@@ -83,15 +81,15 @@ func (f *developerFold) read(at jsonscan.Span, after int) foldMessage {
 	return m
 }
 
-// rename gives a message another role, as JSON.
+// rename changes the role of a message. role is JSON.
 func (f *developerFold) rename(m foldMessage, role string) {
 	f.edits.add(m.role.Start, m.role.End, []byte(role))
 }
 
-// drop takes a message out, with the comma before it.
+// drop removes a message and the comma before it.
 func (f *developerFold) drop(m foldMessage) { f.edits.add(m.after, m.End, nil) }
 
-// joinLead makes the messages at the beginning one of the system.
+// joinLead merges the leading messages into one system message.
 func (f *developerFold) joinLead() {
 	isDeveloper := func(m foldMessage) bool { return string(m.role.Of(f.data)) == roleDeveloper }
 	if !slices.ContainsFunc(f.lead, isDeveloper) {
@@ -111,7 +109,7 @@ func (f *developerFold) joinLead() {
 	}
 }
 
-// reach takes note of a message that stays.
+// reach processes a message that is kept.
 func (f *developerFold) reach(m foldMessage) {
 	role := string(m.role.Of(f.data))
 	result := f.turn && (role == `"tool"` || role == `"function"`)
@@ -121,9 +119,9 @@ func (f *developerFold) reach(m foldMessage) {
 	f.before, f.turn, f.result = m, result || role == `"assistant"`, result
 }
 
-// settle folds the messages that wait: next is the one that follows them, if
-// there is one. Those in an assistant's turn come behind the results of its
-// calls, else into the user's next message.
+// settle folds the waiting messages. next is the message that follows them, if any. In
+// an assistant's turn they are added to the results of its calls, or without results
+// to the next user message.
 func (f *developerFold) settle(next foldMessage) {
 	list := f.waits
 	f.waits = f.waits[:0:0]
@@ -137,7 +135,7 @@ func (f *developerFold) settle(next foldMessage) {
 	case string(next.role.Of(f.data)) == `"user"`:
 		into, ok = f.room(next, false)
 	}
-	if !ok { // the first becomes a message of the user
+	if !ok { // the first becomes a user message
 		f.rename(list[0], `"user"`)
 		into = room{at: list[0].content.End, open: `"`, close: `"`}
 		f.edits.add(list[0].content.Start, list[0].content.End, nil)
@@ -150,14 +148,15 @@ func (f *developerFold) settle(next foldMessage) {
 	f.fill(into, list, `<system-reminder>\n`, `\n</system-reminder>`)
 }
 
-// room is where text can be put into a message.
+// room is a position in a message where text can be inserted.
 type room struct {
 	at          int
-	open, close string // what stands around the text, as JSON
+	open, close string // JSON around the text
 }
 
-// room finds where text can be put at the end of a message's content, or at its
-// beginning: into its text there, or as a part of its own. false: nowhere.
+// room returns where to insert text at the end of a message's content, or at its
+// beginning: in an existing text or as a new part. It returns false if the content
+// cannot hold text.
 func (f *developerFold) room(m foldMessage, behind bool) (room, bool) {
 	content := m.content.Of(f.data)
 	if !jsonscan.IsString(content) && !bytes.HasPrefix(content, []byte{'['}) {
@@ -185,8 +184,8 @@ func (f *developerFold) room(m foldMessage, behind bool) (room, bool) {
 	return room{m.content.Start + 1, open, close + ","}, true
 }
 
-// parts finds the text of each part of a content, a JSON string; the zero span for
-// a part that has none.
+// parts returns the text of each part of a content, a JSON string. The span of a part
+// without text is zero.
 func (f *developerFold) parts(content jsonscan.Span) (parts []jsonscan.Span) {
 	switch raw := content.Of(f.data); {
 	case jsonscan.IsString(raw):
@@ -211,7 +210,7 @@ func (f *developerFold) parts(content jsonscan.Span) (parts []jsonscan.Span) {
 	return parts
 }
 
-// fill puts the texts of messages into a room, each between begin and end.
+// fill inserts the texts of messages into a room, each between begin and end.
 func (f *developerFold) fill(into room, list []foldMessage, begin, end string) {
 	var b []byte
 	for _, m := range list {
@@ -236,8 +235,7 @@ func (f *developerFold) fill(into room, list []foldMessage, begin, end string) {
 	}
 }
 
-// texts are the texts of a content that are not empty, as they stand in JSON
-// without their quotes.
+// texts returns the non-empty texts of a content, as JSON without quotes.
 func (f *developerFold) texts(content jsonscan.Span) (texts []jsonscan.Span) {
 	for _, quoted := range f.parts(content) {
 		if quoted.End-quoted.Start > len(`""`) {

@@ -7,17 +7,17 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// marks are what the keys inside of a body's values reveal of it, noted while the
-// body is scanned anyway: most bodies have none, and are not read again.
+// marks are properties of a body that its nested keys reveal during the first scan.
+// Most bodies have none and need no second scan.
 type marks = uint8
 
 const (
-	markMedia     marks = 1 << iota // a key with what may be the address of an image, a file …
-	markDeveloper                   // a role developer
-	markCalls                       // a key that leads to tool calls
+	markMedia     marks = 1 << iota // a key whose value may be the address of an image, file etc.
+	markDeveloper                   // the role developer
+	markCalls                       // a key of tool calls
 )
 
-// markOf is the mark of a key; rest begins with its value.
+// markOf returns the mark of a key. rest starts with its value.
 func markOf(key, rest []byte) marks {
 	switch string(key) {
 	case "role":
@@ -37,7 +37,7 @@ func markOf(key, rest []byte) marks {
 	return 0
 }
 
-// noteSeen notes what the keys in a member reveal.
+// noteSeen records the marks of a member.
 func (r *ChatRequest) noteSeen(m *jsonscan.Members) {
 	name := m.Name()
 	if m.Seen&markMedia != 0 && (isLike(name, "messages") || isLike(name, "input")) {
@@ -48,9 +48,9 @@ func (r *ChatRequest) noteSeen(m *jsonscan.Members) {
 	}
 }
 
-// noteModels notes a field by which routers such as LiteLLM, OpenRouter and LM
-// Studio take other models than model says, which the key's scope was not
-// checked for. JSON readers differ in whether the case of keys counts.
+// noteModels records a field with which routers such as LiteLLM, OpenRouter and LM
+// Studio use other models, for which the key's scope was not checked. Some JSON
+// parsers ignore the case of keys.
 func (r *ChatRequest) noteModels(key, value []byte) {
 	name := ""
 	switch key[0] | 0x20 {
@@ -70,13 +70,13 @@ func (r *ChatRequest) noteModels(key, value []byte) {
 	}
 }
 
-// applyOptions has the request treated as the deployment's model server needs it, and
-// refuses what its options do not allow.
+// applyOptions applies the deployment's options. It returns an error if they do not
+// allow the request.
 func (r *ChatRequest) applyOptions(o compat.Options) *Error {
 	r.repairIndex = o.RepairToolIndex
 	if r.models != "" && !o.ExtraModels {
 		return invalid(r.models, "unsupported_parameter",
-			"Unsupported parameter: %s. A request goes to the one model that `model` names; leave the parameter out.", r.models)
+			"Unsupported parameter: %s. Only the model in `model` is used. Omit the parameter.", r.models)
 	}
 	if o.RemoteMedia != compat.RemoteAllow {
 		for _, at := range r.media {
@@ -93,8 +93,7 @@ func (r *ChatRequest) applyOptions(o compat.Options) *Error {
 	return err
 }
 
-// checkMedia checks the addresses in a member that holds messages, or an
-// embedding's input.
+// checkMedia checks the addresses in messages or in an embedding's input.
 func (r *ChatRequest) checkMedia(at place, policy string) *Error {
 	path, problem := mediaFault(at.value.Of(r.body), inMessage, policy)
 	if problem == "" {

@@ -7,7 +7,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// field is a key of a request body that the gateway acts on.
+// field is a key of a request body that the gateway uses.
 type field uint8
 
 const (
@@ -19,28 +19,28 @@ const (
 	fieldCount
 )
 
-// fieldNames are the fields' keys, fieldTypes their types.
+// fieldNames are the keys of the fields, fieldTypes their types.
 var (
 	fieldNames = [fieldCount]string{"model", "stream", "stream_options", "max_tokens", "max_completion_tokens"}
 	fieldTypes = [fieldCount]valueType{aString, aBool, anObject, aNumber, aNumber}
 )
 
-const includeUsage = "include_usage" // the key of stream_options that the gateway acts on
+const includeUsage = "include_usage" // the key of stream_options that the gateway uses
 
-// place is where a member stands in the body; the zero place is nowhere.
+// place is the position of a member in the body. The zero place means absent.
 type place struct{ key, value jsonscan.Span }
 
-// found reports whether the member is there.
+// found reports whether the member is present.
 func (p place) found() bool { return p.value.End != 0 }
 
-// ChatRequest is a scanned request in the chat dialect: what the gateway must
-// know of it, and where the few things stand that it changes. It keeps the
-// body, whose bytes must not change.
+// ChatRequest is a scanned request in the chat dialect: the values that the gateway
+// uses, and the positions of those that it changes. It retains the body, which must
+// not be modified.
 type ChatRequest struct {
 	Model        string // the public name that the client asked for
 	Stream       bool   // the client wants an event stream
 	IncludeUsage bool   // the client wants usage in its stream
-	Choices      int    // how many choices the answer may have; 0 is unknown
+	Choices      int    // number of choices of the answer; 0: unknown
 
 	body    []byte
 	kind    OperationKind
@@ -51,26 +51,25 @@ type ChatRequest struct {
 	retries     retries
 	repairIndex string // the deployment's option RepairToolIndex
 
-	// What a deployment's options decide about; few requests have it.
-	models    string        // a field that names further models, "" if there is none
-	media     []place       // what may hold addresses of media
-	developer jsonscan.Span // of the messages, if one of them is the developer's
-	folds     edits         // of the developer's messages
+	// Subject to the deployment's options. Few requests have these.
+	models    string        // a field that names additional models, or ""
+	media     []place       // members that may contain addresses of media
+	developer jsonscan.Span // of the messages, if one has the role developer
+	folds     edits         // of the developer messages
 }
 
-// ScanRequest reads the body of ChatCompletions, Completions or Embeddings in
-// one pass that decodes nothing but keys and the model's name. It checks the
-// whole grammar, and refuses keys that the gateway acts on if they come twice
-// or in another case: JSON readers differ in which of the two they take, so
-// the upstream might act on one that was not checked here. What else the body
-// holds is the upstream's affair, bytes that are not UTF-8 too.
+// ScanRequest reads the body of ChatCompletions, Completions or Embeddings in one
+// pass, and decodes only keys and the model's name. It checks the JSON grammar. It
+// rejects duplicates and other spellings of the keys that the gateway uses, because
+// the upstream's parser might pick one that was not checked here. Everything else,
+// including invalid UTF-8, is left to the upstream.
 func ScanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
 	r := &ChatRequest{body: body, kind: op.Kind, Choices: 1}
 	m := jsonscan.Object(body)
 	if m.Err() != nil {
 		return nil, notAnObject(body)
 	}
-	var content place // of what the operation is about
+	var content place // of the operation's main field
 	for m.Mark = markOf; m.Next(); m.Seen = 0 {
 		if err := r.note(&m); err != nil {
 			return nil, err
@@ -106,7 +105,7 @@ func ScanRequest(op Operation, body []byte) (*ChatRequest, *Error) {
 	return r, nil
 }
 
-// contentField is the key of what an operation is about.
+// contentField returns the key of the operation's main field.
 func contentField(kind OperationKind) string {
 	switch kind {
 	case ChatCompletions:
@@ -117,13 +116,13 @@ func contentField(kind OperationKind) string {
 	return "input"
 }
 
-// checkContent refuses a body that lacks what the operation is about: some
-// upstreams answer that with 500, which would look like their own fault.
+// checkContent rejects a body without the operation's main field. Some upstreams would
+// answer with a misleading status 500.
 func (r *ChatRequest) checkContent(content place) *Error {
 	raw := content.value.Of(r.body)
 	switch {
 	case r.kind == Completions:
-		if !jsonscan.IsString(raw) { // several prompts make several choices each
+		if !jsonscan.IsString(raw) { // several prompts have several choices each
 			r.Choices = 0
 		}
 	case !content.found():
@@ -134,14 +133,14 @@ func (r *ChatRequest) checkContent(content place) *Error {
 	return nil
 }
 
-// noteChoices reads how many choices the client wants.
+// noteChoices reads the number of requested choices.
 func (r *ChatRequest) noteChoices(raw []byte) {
 	if n, ok := jsonscan.Integer(raw); ok && n > 1 && n < 1<<16 {
 		r.Choices = int(n)
 	}
 }
 
-// actsOn reports whether the gateway acts on a field in this operation.
+// actsOn reports whether the gateway uses a field in this operation.
 func (r *ChatRequest) actsOn(f field) bool {
 	switch r.kind {
 	case ChatCompletions:
@@ -152,7 +151,7 @@ func (r *ChatRequest) actsOn(f field) bool {
 	return f == fieldModel
 }
 
-// note keeps the place of a member that the gateway acts on.
+// note records the place of a member that the gateway uses.
 func (r *ChatRequest) note(m *jsonscan.Members) *Error {
 	key := m.Name()
 	if len(key) == 0 {
@@ -160,7 +159,7 @@ func (r *ChatRequest) note(m *jsonscan.Members) *Error {
 	}
 	r.noteModels(key, m.Raw())
 	if first := key[0] | 0x20; first != 'm' && first != 's' && first < utf8.RuneSelf {
-		return nil // none of fieldNames begins so
+		return nil // no field starts with this letter
 	}
 	for f, name := range fieldNames {
 		f := field(f)
@@ -175,24 +174,24 @@ func (r *ChatRequest) note(m *jsonscan.Members) *Error {
 	return nil
 }
 
-// isLike reports whether a key is name in any case, as readers that fold case
-// would have it (encoding/json does: "MODEL", and "ſtream" too).
+// isLike reports whether a key equals name under case folding. encoding/json, for
+// example, accepts "MODEL" and "ſtream".
 func isLike(key []byte, name string) bool {
 	return len(key) >= len(name) && bytes.EqualFold(key, []byte(name))
 }
 
-// checkKey refuses a key that is like name but not name, or comes again.
+// checkKey rejects a key that differs from name in case, or is a duplicate.
 func checkKey(m *jsonscan.Members, name string, before place, param string) *Error {
 	if string(m.Name()) != name {
 		return invalid(param, "unsupported_parameter", "Unknown parameter %q: did you mean %q?", show(string(m.Name())), name)
 	}
 	if before.found() {
-		return invalid(param, "", "The key %q comes twice in the request body; send it once.", param)
+		return invalid(param, "", "The key %q is duplicated in the request body. Send it once.", param)
 	}
 	return nil
 }
 
-// raw is the value of a field; nil if it is not there or null.
+// raw returns the value of a field, nil if it is absent or null.
 func (r *ChatRequest) raw(f field) []byte {
 	p := r.fields[f]
 	if raw := p.value.Of(r.body); p.found() && !jsonscan.IsNull(raw) {
@@ -224,12 +223,12 @@ func (r *ChatRequest) checkStreamOptions() *Error {
 	return nil
 }
 
-// notJSON is the error for a body that cannot be scanned.
+// notJSON returns the error for a body that is not valid JSON.
 func notJSON(err error) *Error {
 	return invalid("", "", "The request body is not valid JSON: %v.", err)
 }
 
-// notAnObject is the error for a body that is not a JSON object.
+// notAnObject returns the error for a body that is not a JSON object.
 func notAnObject(body []byte) *Error {
 	value, err := jsonscan.Value(body)
 	switch {

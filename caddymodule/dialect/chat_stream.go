@@ -7,7 +7,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// ChatPing keeps a silent chat stream alive: a comment.
+// ChatPing is a comment that keeps a silent chat stream alive.
 var ChatPing = []byte(": ping\n\n")
 
 // doneEvent ends a chat stream that is complete.
@@ -15,33 +15,31 @@ const doneEvent = "data: [DONE]\n\n"
 
 // ChatStreamOptions are a ChatStream's options.
 type ChatStreamOptions struct {
-	// The public model name, for the client to see.
+	// Model is the public model name.
 	Model string
 
-	// The client asked for usage. Else usage is taken off the stream.
+	// IncludeUsage is set if the client requested usage. Otherwise usage is removed.
 	IncludeUsage bool
 
-	// How many choices the client asked for; 0 if that is not known.
+	// Choices is the number of requested choices, 0 if unknown.
 	Choices int
 
-	// Whether to number tool calls again where the upstream gives several the
-	// same index: compat.RepairOn, RepairOff, or "" for Ollama alone, which
-	// does that and can be recognised.
+	// RepairToolIndex controls the renumbering of tool calls with equal indexes:
+	// compat.RepairOn, RepairOff, or "" for Ollama only, which is detected.
 	RepairToolIndex string
 }
 
-// ChatStream turns an upstream's event stream into the client's, in the chat
-// dialect: each event's JSON is spliced, not decoded. It puts the public model
-// name in, takes `"error":null` out (the Go SDK takes the mere key for a
-// failure) and usage too unless the client asked for it, and sees to it that
-// the stream ends well only if it was complete: with [DONE] after a
-// finish_reason for each choice that was begun, else with an error event.
+// ChatStream converts an upstream's event stream to the client's in the chat dialect.
+// The JSON of each event is spliced, not decoded. It inserts the public model name,
+// removes `"error":null`, which the Go SDK treats as a failure, and removes usage
+// unless the client requested it. A complete stream, with a finish_reason for each
+// choice, ends with [DONE]. Any other stream ends with an error event.
 //
-// Upstream comments are dropped. A model server that has come to a standstill
-// may go on sending them; the gateway has pings of its own.
+// Upstream comments are dropped, because a stalled model server may continue to send
+// them. The gateway sends its own pings.
 //
-// It is fed bytes as they come, cut anywhere, and allocates nothing for an
-// event once its buffers have grown.
+// The input may be split anywhere. Once its buffers have grown, it does not allocate
+// memory for an event.
 type ChatStream struct {
 	o      ChatStreamOptions
 	model  []byte // quoted
@@ -57,20 +55,19 @@ type ChatStream struct {
 	events   int
 }
 
-// NewChatStream returns a stream that has seen nothing.
+// NewChatStream returns a new stream.
 func NewChatStream(o ChatStreamOptions) *ChatStream {
 	return &ChatStream{o: o, model: jsonscan.AppendQuoted(nil, o.Model), repair: o.RepairToolIndex == compat.RepairOn}
 }
 
-// Feed takes the upstream's next bytes and returns what to send to the client
-// at once: whole events, possibly none. They are valid until the next call.
+// Feed consumes the upstream's next bytes and returns complete events for the client,
+// possibly none. They are valid until the next call.
 func (s *ChatStream) Feed(p []byte) []byte {
 	return s.write(func() { s.read(p, s) })
 }
 
-// End ends the upstream's stream and returns the last bytes for the client.
-// cause is nil if the upstream ended its message properly, else what to send
-// the client if its answer is not complete.
+// End ends the upstream's stream and returns the last bytes for the client. cause is
+// nil for a clean end, else the error to send if the answer is incomplete.
 func (s *ChatStream) End(cause *Error) []byte {
 	return s.write(func() {
 		s.readLast(s, s.Finished() || cause != nil)
@@ -86,8 +83,8 @@ func (s *ChatStream) End(cause *Error) []byte {
 	})
 }
 
-// write returns what a step adds to the client's stream, and what ends it if the
-// answer ends with the step.
+// write runs step and returns its output, followed by the end of the stream if the
+// answer has ended.
 func (s *ChatStream) write(step func()) []byte {
 	if s.ended {
 		return nil
@@ -103,9 +100,8 @@ func (s *ChatStream) write(step func()) []byte {
 	return s.out
 }
 
-// Finished reports that every choice that the client asked for has its
-// finish_reason. Only usage and [DONE] may follow: after 5 s without them, end
-// the stream as if they had come.
+// Finished reports whether every requested choice has its finish_reason. Only usage and
+// [DONE] may follow. The caller should not wait long for them.
 func (s *ChatStream) Finished() bool {
 	return s.complete() && s.o.Choices > 0 && len(s.choices) >= s.o.Choices
 }
@@ -124,9 +120,8 @@ func (s *ChatStream) done() {
 	}
 }
 
-// appendEvent appends an event that holds one JSON text. A line end in JSON is
-// white space; as a blank it leaves the event on one line, for the clients
-// that read only one.
+// appendEvent appends an event with one JSON text. It replaces newlines between tokens
+// by spaces, because some clients read only one line of data.
 func appendEvent(b []byte, text func([]byte) []byte) []byte {
 	b = append(b, "data: "...)
 	from := len(b)

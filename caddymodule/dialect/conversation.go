@@ -7,37 +7,36 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// conversation collects a client's history, in whatever order its dialect
-// has it, and writes it as the messages of a chat request:
+// conversation collects a client's history in the order of its dialect, and encodes it
+// as the messages of a chat request:
 //
-//   - one system message at most, and only in front; system text that comes
-//     later is folded into the turn that it follows, since most chat templates
-//     refuse it in the middle, and moving it to the front would change the
-//     head of the prompt at every turn and so spoil the upstream's cache,
-//     unless keepSystem is set: the template takes it where it came;
-//   - behind an assistant message with calls come its results, one message
-//     each, in the order of the calls, and nothing between;
-//   - what a longer history contains of earlier turns is the same, byte for byte.
+//   - There is at most one system message, and it comes first. Later system text
+//     is folded into the preceding turn, because most chat templates reject it
+//     there. Moving it to the front would invalidate the upstream's prompt cache.
+//     keepSystem disables this.
+//   - An assistant message with calls is directly followed by the results, one
+//     message each, in the order of the calls.
+//   - A longer history repeats the encoding of its earlier turns byte for byte.
 type conversation struct {
 	system []string
-	// keepSystem has system text that comes later stay where it came, as a
-	// message of its own, for chat templates that take it there.
+	// keepSystem keeps later system text in place as a separate message, for chat
+	// templates that support it.
 	keepSystem bool
 	turns      []turn
 	calls      map[string]callPlace // by the client's id of the call
 }
 
-// turn is a message of the user or the system, or one of the assistant with the
-// results of its calls.
+// turn is a user or system message, or an assistant message with the results of its
+// calls.
 type turn struct {
 	assistant       bool
 	system          bool
-	parts           []contentPart // of the user or the system
-	folded          []string      // system text that came behind the turn
-	*assistantParts               // of the assistant
+	parts           []contentPart // of a user or system message
+	folded          []string      // system text that followed the turn
+	*assistantParts               // of an assistant message
 }
 
-// assistantParts is the assistant's part of a turn, and the results of its calls.
+// assistantParts holds an assistant message and the results of its calls.
 type assistantParts struct {
 	text      []string
 	reasoning []string
@@ -45,7 +44,7 @@ type assistantParts struct {
 	answered  bool // a call has a result
 }
 
-// callPlace is where a call stands.
+// callPlace is the position of a call.
 type callPlace struct{ turn, call int }
 
 // toolCall is a call and its result.
@@ -57,14 +56,14 @@ type toolCall struct {
 	answered  bool
 }
 
-// contentPart is text, or a part that goes up as it is: an image or audio.
+// contentPart is text, or a part that is passed through, such as an image or audio.
 type contentPart struct {
 	text string
-	raw  []byte // JSON; nil: it is text
-	mark string // what stands for it in text; "": it is an image
+	raw  []byte // JSON; nil for text
+	mark string // placeholder in text; "" for an image
 }
 
-// marker is what stands for a part where only text can be.
+// marker returns the placeholder of a part where only text is allowed.
 func (p contentPart) marker() string {
 	if p.mark == "" {
 		return "[image]"
@@ -72,10 +71,10 @@ func (p contentPart) marker() string {
 	return p.mark
 }
 
-// isEmpty reports whether there is nothing in a part.
+// isEmpty reports whether a part has no content.
 func (p contentPart) isEmpty() bool { return p.raw == nil && p.text == "" }
 
-// addSystem adds text of the system or the developer.
+// addSystem adds system or developer text.
 func (c *conversation) addSystem(text string) {
 	if text == "" {
 		return
@@ -92,7 +91,7 @@ func (c *conversation) addSystem(text string) {
 	last.folded = append(last.folded, text)
 }
 
-// addUser adds a message of the user. It takes the parts over.
+// addUser adds a user message. It takes ownership of parts.
 func (c *conversation) addUser(parts []contentPart) {
 	kept := parts[:0]
 	for _, p := range parts {
@@ -105,16 +104,16 @@ func (c *conversation) addUser(parts []contentPart) {
 	}
 }
 
-// ensureMessage makes sure that there is a message: model servers refuse a
-// request without any.
+// ensureMessage adds an empty message if there is none, because model servers reject a
+// request without messages.
 func (c *conversation) ensureMessage() {
 	if len(c.system) == 0 && len(c.turns) == 0 {
 		c.turns = append(c.turns, turn{parts: []contentPart{{}}})
 	}
 }
 
-// assistantTurn is the turn that the assistant's next words belong to: the
-// last one, unless that is the user's, or its calls have results already.
+// assistantTurn returns the turn for the assistant's next content: the last turn if it
+// is the assistant's and its calls have no results yet, else a new one.
 func (c *conversation) assistantTurn() *turn {
 	if n := len(c.turns); n > 0 && c.turns[n-1].assistant && !c.turns[n-1].answered && len(c.turns[n-1].folded) == 0 {
 		return &c.turns[n-1]
@@ -123,7 +122,7 @@ func (c *conversation) assistantTurn() *turn {
 	return &c.turns[len(c.turns)-1]
 }
 
-// addText adds text of the assistant.
+// addText adds assistant text.
 func (c *conversation) addText(text string) {
 	if text != "" {
 		t := c.assistantTurn()
@@ -131,7 +130,7 @@ func (c *conversation) addText(text string) {
 	}
 }
 
-// addReasoning adds what the assistant thought.
+// addReasoning adds the assistant's reasoning.
 func (c *conversation) addReasoning(text string) {
 	if text != "" {
 		t := c.assistantTurn()
@@ -139,7 +138,7 @@ func (c *conversation) addReasoning(text string) {
 	}
 }
 
-// addCall adds a call of the assistant. arguments is JSON text.
+// addCall adds a tool call of the assistant. arguments is JSON.
 func (c *conversation) addCall(id, name, arguments string) {
 	t := c.assistantTurn()
 	t.calls = append(t.calls, toolCall{id: id, name: name, arguments: arguments})
@@ -149,8 +148,8 @@ func (c *conversation) addCall(id, name, arguments string) {
 	c.calls[id] = callPlace{len(c.turns) - 1, len(t.calls) - 1}
 }
 
-// addResult adds the result of a call. One whose call is not there, or has a
-// result already, becomes text of the user.
+// addResult adds the result of a call. If the call is missing or already has a result,
+// it becomes user text.
 func (c *conversation) addResult(id, text string, images []contentPart) {
 	if at, ok := c.calls[id]; ok {
 		t := &c.turns[at.turn]
@@ -169,7 +168,7 @@ func (c *conversation) appendMessages(b []byte) []byte {
 	if len(c.system) > 0 {
 		w.system(strings.Join(c.system, "\n\n"))
 	}
-	var carried []contentPart // for the next message of the user
+	var carried []contentPart // for the next user message
 	for i := range c.turns {
 		t := &c.turns[i]
 		if t.assistant || t.system {
@@ -190,8 +189,8 @@ func (c *conversation) appendMessages(b []byte) []byte {
 	return append(w.b, ']')
 }
 
-// concat is the parts of one message after those of another. Folded system text
-// stands before the user's own, apart from it.
+// concat concatenates the parts of two messages. Adjacent texts are merged, separated
+// by a blank line.
 func concat(first, second []contentPart) []contentPart {
 	n := len(first)
 	if n == 0 {
@@ -205,8 +204,8 @@ func concat(first, second []contentPart) []contentPart {
 	return append(joined, second[1:]...)
 }
 
-// withReminders is the parts of a message with the system text that was folded into
-// it, which belongs to the last part if that is text.
+// withReminders adds folded system text to the parts of a message. It is appended to
+// the last part if that is text.
 func withReminders(parts []contentPart, folded []string) []contentPart {
 	last := len(parts) - 1
 	switch {
@@ -219,15 +218,15 @@ func withReminders(parts []contentPart, folded []string) []contentPart {
 	return parts
 }
 
-// reminders is system text that was folded into a turn.
+// reminders returns the system text that was folded into a turn.
 func reminders(folded []string) string {
 	return "<system-reminder>\n" + strings.Join(folded, "\n</system-reminder>\n\n<system-reminder>\n") + "\n</system-reminder>"
 }
 
-// messageWriter writes chat messages.
+// messageWriter encodes chat messages.
 type messageWriter struct{ b []byte }
 
-// begin opens a message.
+// begin starts a message.
 func (w *messageWriter) begin(role string) {
 	if w.b[len(w.b)-1] != '[' {
 		w.b = append(w.b, ',')
@@ -235,15 +234,14 @@ func (w *messageWriter) begin(role string) {
 	w.b = append(append(append(w.b, `{"role":"`...), role...), '"')
 }
 
-// system writes a message of the system.
+// system writes a system message.
 func (w *messageWriter) system(text string) {
 	w.begin("system")
 	w.b = append(jsonscan.AppendQuoted(append(w.b, `,"content":`...), text), '}')
 }
 
-// user writes a message of the user, unless it is empty: its content is a string,
-// or an array if there is more than text in it, as some upstreams make a message
-// of each part.
+// user writes a user message unless it is empty. Its content is a string if it has only
+// text, because some upstreams convert each part of an array to a message.
 func (w *messageWriter) user(parts []contentPart) {
 	if len(parts) == 0 {
 		return
@@ -267,14 +265,14 @@ func (w *messageWriter) user(parts []contentPart) {
 	w.b = append(w.b, end...)
 }
 
-// assistant writes a turn of the assistant and the results of its calls, and
-// returns what is left for the next message of the user: images of results,
-// which only a user's message can hold, and system text that found no place.
+// assistant writes an assistant's turn with the results of its calls. It returns the
+// parts for the next user message: images of results, which only a user message can
+// contain, and system text that could not be folded.
 func (w *messageWriter) assistant(t *turn) (rest []contentPart) {
 	w.begin("assistant")
 	w.b = jsonscan.AppendQuoted(append(w.b, `,"content":`...), strings.Join(t.text, "\n"))
 	if len(t.reasoning) > 0 {
-		// Model servers differ in the name that they read.
+		// Model servers use different names.
 		text := strings.Join(t.reasoning, "\n")
 		w.b = jsonscan.AppendQuoted(append(w.b, `,"reasoning_content":`...), text)
 		w.b = jsonscan.AppendQuoted(append(w.b, `,"reasoning":`...), text)

@@ -1,49 +1,42 @@
-// Package dialect is the gateway's knowledge of HTTP APIs for models: bytes
-// and events in, bytes and events out. It does no I/O and knows neither Caddy
-// nor the tunnel.
+// Package dialect implements the HTTP APIs for models: bytes and events in, bytes and
+// events out. It does no I/O, and depends neither on Caddy nor on the tunnel.
 //
-// A dialect is what a client speaks: chat (OpenAI chat completions, with
-// completions, embeddings and the model list next to it), responses (OpenAI
-// responses) or messages (Anthropic messages). The model server only ever sees
-// the chat dialect.
+// A dialect is the API that a client uses: chat (OpenAI chat completions, including
+// completions, embeddings and the model list), responses (OpenAI responses) or
+// messages (Anthropic messages). The model server only receives the chat dialect.
 //
-// How one request passes:
+// The processing of a request:
 //
 //	Lookup          method and path        → Operation, or an Error
-//	ScanRequest     client's body          → ChatRequest: what the gateway must know of it
+//	ScanRequest     client's body          → ChatRequest: the values that the gateway uses
 //	ChatRequest.Body  upstream's model id  → Segments: the upstream's body, spliced, not copied
 //	FromUpstream    status, header, body   → Error, if the upstream did not answer 200
 //	RewriteCompletion  whole answer        → the client's body
-//	ReplayAsStream  whole answer           → the stream that it should have been
+//	ReplayAsStream  whole answer           → the equivalent event stream
 //	ChatStream      upstream's bytes       → the client's bytes, event by event
-//	Error           → status, headers and body in the dialect of the caller
+//	Error           → status, headers and body in the client's dialect
 //
-// The chat dialect passes everything through byte for byte except for what it has
-// to change: JSON is scanned (package jsonscan) and spliced (splice.go), never
-// decoded and encoded again, so that key order, number literals and unknown keys
-// survive. That is why it has a reader of chunks of its own (chat_chunk.go): the
-// normaliser's loses what it does not know.
+// The chat dialect changes only the bytes that it must. JSON is scanned (package
+// jsonscan) and spliced (splice.go), but never decoded and re-encoded, so that key
+// order, number literals and unknown keys are preserved. It therefore has its own
+// chunk reader (chat_chunk.go). The normaliser would lose unknown members.
 //
-// The other dialects see the answer through three stages, all of them fed by
-// the piece: the normaliser makes a small alphabet of what servers send (text,
-// reasoning, refusals, tool calls and their arguments, the end or an error),
-// the serialiser has one block open at a time, and an encoder writes blocks in
-// its dialect. A whole answer goes the same way. A messages stream remembers
-// nothing of what it has sent; a responses stream remembers the answer, as its
-// last event repeats it.
+// In the other dialects, an answer passes three incremental stages. The normaliser
+// converts the servers' formats to a few kinds of parts: text, reasoning, refusals,
+// tool calls and their arguments, the end or an error. The serialiser ensures that
+// only one block is open at a time. The encoder writes the blocks in its dialect. A
+// whole answer takes the same path. A messages stream does not buffer what it has
+// sent. A responses stream buffers the answer, because its last event repeats it.
 //
-// Model servers differ; what a deployment's options demand
-// (package compat) is asked for once the model of a request is known, and
-// costs nothing while all are at their defaults.
+// The options of a deployment (package compat) are applied once the model of a
+// request is known. Default options cost nothing.
 //
-// Libraries that know no dialect are packages below this one: jsonscan, sse (event
-// streams), tokens (counts of prompts), kept (stored responses). Another dialect is
-// two more files, a decoder of its requests and an encoder of its answers, and its
-// rows in operation.go.
+// Packages below this one are independent of dialects: jsonscan, sse (event streams),
+// tokens (prompt token counts) and kept (stored responses). A new dialect needs a
+// request decoder, an answer encoder, and its rows in operation.go.
 package dialect
 
-// Dialect is what a client speaks. Its value is the name that logs and metrics
-// use.
+// Dialect is the API that a client uses. Its value is the name in logs and metrics.
 type Dialect string
 
 // The dialects.

@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// Kind is a row of the error table: what went wrong, whatever the dialect.
+// Kind is the kind of an error, independent of the dialect.
 type Kind uint8
 
 // The kinds of errors.
@@ -36,13 +36,13 @@ const (
 	KindInternal
 )
 
-// kindRow is how a kind of error looks in each dialect.
+// kindRow describes a kind of error in each dialect.
 type kindRow struct {
 	status       int    // HTTP status
 	openaiType   string // error.type of chat and responses
 	code         string // error.code of chat and responses, "" is null
 	messagesType string // error.type of messages
-	messages     int    // HTTP status in messages, 0 if it is the same
+	messages     int    // HTTP status in messages, 0 if it is the same as status
 }
 
 // kinds is the error table of the dialects, by Kind.
@@ -69,22 +69,22 @@ var kinds = [...]kindRow{
 	KindInternal:            {500, "server_error", "internal_error", "api_error", 0},
 }
 
-// Error is a failed request in no dialect yet. Body, HTTPStatus and Header
-// render it as an HTTP answer, Event as the end of a stream that has begun.
+// Error is the error of a request, independent of the dialect. Body, HTTPStatus and
+// Header render it as an HTTP answer, Event as the end of a stream.
 type Error struct {
 	Kind       Kind
 	Code       string // replaces the kind's code if not empty
-	Param      string // what field of the request is at fault, "" if none
-	Message    string // for people: what happened, where, what to do
+	Param      string // the request field that caused the error, or ""
+	Message    string // human-readable: what happened, where, and what to do
 	RetryAfter int    // seconds, for the header and the message; 0 means none
-	NoRetry    bool   // makes SDKs not try again: it cannot heal by itself
+	NoRetry    bool   // SDKs should not retry, as the error is permanent
 	Allow      string // methods for the Allow header of a 405
 
-	// retry is how the upstream can answer the request all the same.
+	// retry is how the gateway can retry the request.
 	retry Retry
 
-	// messagesMessage replaces Message in the messages dialect, where
-	// clients match words of some messages.
+	// messagesMessage replaces Message in the messages dialect, whose clients
+	// match the text of some messages.
 	messagesMessage string
 
 	// details is JSON for error.details of the messages dialect; may be empty.
@@ -94,12 +94,12 @@ type Error struct {
 // Error implements error.
 func (e *Error) Error() string { return e.Message }
 
-// waitWords are the words from which clients read how long to wait. A model
-// server's own message may have them.
+// waitWords matches the text from which clients parse how long to wait. A message of
+// the model server may contain it.
 var waitWords = regexp.MustCompile(`(?i)try again in\s*\d+(\.\d+)?\s*(s|ms|seconds?)`)
 
-// text is the message for a client. How long to wait stands in these words since
-// clients read it from them, above all those that never see the header.
+// text returns the message for a client. It includes the time to wait, because some
+// clients parse the message and not the header.
 func (e *Error) text(d Dialect) string {
 	message := e.Message
 	if d == Messages && e.messagesMessage != "" {
@@ -111,19 +111,18 @@ func (e *Error) text(d Dialect) string {
 	return message
 }
 
-// InStream reports whether a streamed answer that has not begun is to begin for
-// this error, instead of an HTTP status. Codex gives up for good on 429; it waits
-// for a stream that fails with rate_limit_exceeded, for as long as the message
-// says.
+// InStream reports whether the error is sent as a stream even if none has started.
+// Codex does not retry after a status 429, but it does after a stream that fails with
+// rate_limit_exceeded.
 func (e *Error) InStream(d Dialect) bool { return d == Responses && e.passes() }
 
-// passes reports whether the same request can succeed once its turn has come or
-// a connector is back.
+// passes reports whether the same request can succeed later, when the model is less
+// busy or a connector is online.
 func (e *Error) passes() bool {
 	return e.RetryAfter > 0 && (e.Kind == KindRateLimit || e.Kind == KindOffline)
 }
 
-// HTTPStatus is the status of the answer in a dialect.
+// HTTPStatus returns the status of the answer in a dialect.
 func (e *Error) HTTPStatus(d Dialect) int {
 	row := &kinds[e.Kind]
 	if d == Messages && row.messages != 0 {
@@ -132,7 +131,7 @@ func (e *Error) HTTPStatus(d Dialect) int {
 	return row.status
 }
 
-// Header is the error's own headers. Keys are canonical.
+// Header returns the error's headers, with canonical keys.
 func (e *Error) Header() http.Header {
 	h := make(http.Header, 2)
 	if e.RetryAfter > 0 {
@@ -145,14 +144,14 @@ func (e *Error) Header() http.Header {
 		h["Allow"] = []string{e.Allow}
 	}
 	if e.Kind == KindUpgradeRequired {
-		h["Upgrade"] = []string{"HTTP/1.1"} // RFC 9110 §15.5.22 demands the header
+		h["Upgrade"] = []string{"HTTP/1.1"} // required by RFC 9110 §15.5.22
 	}
 	return h
 }
 
-// Body is the JSON body of the answer, ending in a line feed. All four keys of
-// the OpenAI shape are there, as its SDKs' types demand; requestID goes into
-// the Anthropic shape.
+// Body returns the JSON body of the answer, with a trailing newline. The OpenAI format
+// always has all four keys, as its SDKs require. requestID is part of the Anthropic
+// format.
 func (e *Error) Body(d Dialect, requestID string) []byte {
 	b := make([]byte, 0, 160+len(e.Message))
 	if d == Messages {
@@ -163,8 +162,8 @@ func (e *Error) Body(d Dialect, requestID string) []byte {
 	return append(b, '\n')
 }
 
-// Event is the error as the last event of a stream in the chat or messages
-// dialect: the status is gone, and nothing may follow, no [DONE] either.
+// Event returns the error as the last event of a stream in the chat or messages
+// dialect. Nothing may follow it, not even [DONE].
 func (e *Error) Event(d Dialect, requestID string) []byte {
 	b := make([]byte, 0, 192+len(e.Message))
 	if d == Messages {

@@ -6,8 +6,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// fieldList is the members of an object that a request can mean something by,
-// the last one of each name, as with most JSON readers.
+// fieldList holds the known members of an object. Of duplicates, it has the last one,
+// like most JSON parsers.
 type fieldList []fieldOf
 
 // fieldOf is one member.
@@ -16,8 +16,8 @@ type fieldOf struct {
 	raw  []byte
 }
 
-// knownFields is every name that is looked up in a fieldList. Members of other
-// names are not kept, so that a list is short however long its object is.
+// knownFields contains every name that is looked up in a fieldList. Other members are
+// dropped, which bounds the length of the list.
 var knownFields = func() map[string]string {
 	known := make(map[string]string)
 	for _, name := range [...]string{
@@ -31,7 +31,7 @@ var knownFields = func() map[string]string {
 		"action", "arguments", "call_id", "content", "data", "detail", "encrypted_content", "file_data", "file_id", "file_url", "filename",
 		"id", "image_url", "input_audio", "is_error", "media_type", "name", "namespace", "operation", "output", "refusal", "role",
 		"signature", "source", "status", "summary", "title", "tool_name", "tool_use_id", "type", "url",
-		// tools, and what else is an object
+		// tools and other objects
 		"budget_tokens", "description", "disable_parallel_tool_use", "display", "effort", "format", "function", "input_schema", "mode",
 		"parameters", "schema", "strict", "definition", "syntax",
 		// arguments of calls, probabilities
@@ -43,10 +43,10 @@ var knownFields = func() map[string]string {
 	return known
 }()
 
-// readFields reads an object that was checked before.
+// readFields reads an object that is known to be valid JSON.
 func readFields(object []byte) fieldList { return appendFields(nil, object) }
 
-// appendFields reads an object into a list that is empty, or used no longer.
+// appendFields reads an object and reuses the memory of f.
 func appendFields(f fieldList, object []byte) fieldList {
 	f = f[:0]
 	for m := jsonscan.Checked(object); m.Next(); {
@@ -55,7 +55,7 @@ func appendFields(f fieldList, object []byte) fieldList {
 	return f
 }
 
-// note keeps a member if its name is known.
+// note adds a member if its name is known.
 func (f *fieldList) note(m *jsonscan.Members) {
 	name, ok := knownFields[string(m.Name())]
 	if !ok {
@@ -73,7 +73,7 @@ func (f *fieldList) note(m *jsonscan.Members) {
 	*f = append(*f, fieldOf{name, m.Raw()})
 }
 
-// get is a field's value, nil if it is absent.
+// get returns the value of a field, nil if it is absent.
 func (f fieldList) get(name string) []byte {
 	for i := range f {
 		if f[i].name == name {
@@ -81,15 +81,15 @@ func (f fieldList) get(name string) []byte {
 		}
 	}
 	if _, ok := knownFields[name]; !ok {
-		panic("dialect: " + name + " is missing in knownFields")
+		panic("dialect: " + name + " is missing from knownFields")
 	}
 	return nil
 }
 
-// text is a field that is a string, "" if it is not there.
+// text returns the value of a string field, or "".
 func (f fieldList) text(name string) string { return jsonscan.String(f.get(name)) }
 
-// given is a field's value, nil if it is absent or null.
+// given returns the value of a field, nil if it is absent or null.
 func (f fieldList) given(name string) []byte {
 	if raw := f.get(name); len(raw) > 0 && !jsonscan.IsNull(raw) {
 		return raw
@@ -97,8 +97,8 @@ func (f fieldList) given(name string) []byte {
 	return nil
 }
 
-// inner is the fields of an object that a field is; false if the field is absent
-// or something else.
+// inner returns the members of a field that is an object. It returns false for other
+// fields.
 func (f fieldList) inner(name string) (fieldList, bool) {
 	raw := f.given(name)
 	if raw == nil || raw[0] != '{' {
@@ -107,8 +107,8 @@ func (f fieldList) inner(name string) (fieldList, bool) {
 	return readFields(raw), true
 }
 
-// withMembers is an object with members in front that it lacks, or has as null or
-// an empty string: pairs of a name and its JSON.
+// withMembers prepends members to an object, unless it already has them with a value
+// other than null and "". pairs are names and JSON values.
 func withMembers(object []byte, pairs ...string) []byte {
 	b := []byte{'{'}
 	var added []string

@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// TokenCount is the answer to CountTokens or CountInputTokens.
+// TokenCount returns the body for CountTokens or CountInputTokens.
 func TokenCount(op Operation, tokens int) []byte {
 	b := []byte(`{"input_tokens":`)
 	if op.Kind == CountInputTokens {
@@ -18,14 +18,13 @@ func TokenCount(op Operation, tokens int) []byte {
 	return append(strconv.AppendInt(b, int64(tokens), 10), "}\n"...)
 }
 
-// DeletedResponse is the answer to DeleteResponse.
+// DeletedResponse returns the body for DeleteResponse.
 func DeletedResponse(id string) []byte {
 	return append(jsonscan.AppendQuoted([]byte(`{"id":`), id), `,"object":"response","deleted":true}`+"\n"...)
 }
 
-// InputItems is the answer to ListInputItems: the page of a kept response's
-// input items that the query wants, by limit, order (desc unless it is asc)
-// and after.
+// InputItems returns the body for ListInputItems: a page of a kept response's input
+// items. The query parameters are limit, order (default desc) and after.
 func InputItems(items [][]byte, q url.Values) ([]byte, *Error) {
 	limit, err := queryLimit(q, 20, 100)
 	if err != nil {
@@ -52,7 +51,7 @@ func InputItems(items [][]byte, q url.Values) ([]byte, *Error) {
 	return appendListEnd(b, len(items), more, func(i int) string { return jsonscan.Text(items[i], "id") }), nil
 }
 
-// queryLimit is how many entries of a list a client asks for, at most most.
+// queryLimit returns the requested number of list entries, at most most.
 func queryLimit(q url.Values, usual, most int) (int, *Error) {
 	text := q.Get("limit")
 	if text == "" {
@@ -65,7 +64,7 @@ func queryLimit(q url.Values, usual, most int) (int, *Error) {
 	return n, nil
 }
 
-// appendListEnd appends what follows the n entries of a page of a list.
+// appendListEnd appends the members that follow the n entries of a list.
 func appendListEnd(b []byte, n int, more bool, id func(i int) string) []byte {
 	first, last := "", ""
 	if n > 0 {

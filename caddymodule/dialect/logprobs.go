@@ -7,16 +7,15 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// Probabilities of tokens come with a choice of a chat completion as
+// A choice of a chat completion has the log probabilities of its tokens as
 //
 //	{"content":[{"token","logprob","bytes","top_logprobs":[{"token","logprob","bytes"},…]},…]}
 //
-// and stand in the responses dialect as the elements of that list, next to the
-// text that they belong to. A list of them is kept as JSON with commas between
-// its elements, without brackets.
+// In the responses dialect, the elements of that list are a member of the text part. A
+// list is stored as JSON elements separated by commas, without brackets.
 
-// appendLogprobs appends the elements of a choice's logprobs to a list, with
-// nothing in them but what the responses dialect knows.
+// appendLogprobs appends the elements of a choice's logprobs to a list. It keeps only
+// the members that the responses dialect has.
 func appendLogprobs(list, logprobs []byte) []byte {
 	if len(logprobs) == 0 || logprobs[0] != '{' {
 		return list
@@ -31,9 +30,9 @@ func appendLogprobs(list, logprobs []byte) []byte {
 	return list
 }
 
-// appendLogprob appends one token's, behind a comma unless it is the first; top
-// reports that the likeliest in its place belong to it. Clients' types want every
-// member; but what has none of them is not a token.
+// appendLogprob appends the element of one token. It has every member that clients'
+// types require, including top_logprobs if top is set. An element without any known
+// member is skipped.
 func appendLogprob(b []byte, first bool, token []byte, top bool) []byte {
 	if token[0] != '{' {
 		return b
@@ -71,7 +70,7 @@ func appendLogprob(b []byte, first bool, token []byte, top bool) []byte {
 	return append(b, "]}"...)
 }
 
-// joinLogprobs appends a list to a list.
+// joinLogprobs concatenates two lists.
 func joinLogprobs(list, more []byte) []byte {
 	if len(more) == 0 {
 		return list
@@ -82,9 +81,8 @@ func joinLogprobs(list, more []byte) []byte {
 	return append(list, more...)
 }
 
-// logprobsOf is the part of a list with the tokens of a text, nil if there
-// is none. Some servers list the tokens of the thinking too, and the mark of the
-// end.
+// logprobsOf returns the part of a list that covers text, or nil. Some servers also list
+// the tokens of the thinking and the end token.
 func logprobsOf(list []byte, text string) []byte {
 	whole := append(append([]byte{'['}, list...), ']')
 	var all []byte

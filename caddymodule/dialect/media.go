@@ -10,13 +10,12 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// Model servers fetch the addresses in a request from inside of their network, and
-// some open files. So a client could reach what is not its own: a deployment
-// decides, by its option remote_media, which addresses pass.
+// Model servers fetch addresses in a request from inside their network, and some open
+// files. To prevent server-side request forgery, the deployment's option remote_media
+// controls which addresses are allowed.
 
-// mediaKeys are the keys of a part of content, and of what is in it, whose
-// value is the address of something to fetch, or holds one. Some model servers
-// ignore the case of keys.
+// mediaKeys are the keys of a content part, and of its members, whose value is or
+// contains an address to fetch. Some model servers ignore the case of keys.
 var mediaKeys = [...]string{
 	"url", "file", "image", "audio", "video", "source",
 	"image_url", "audio_url", "video_url", "file_url", "input_audio", "input_image", "input_video",
@@ -41,14 +40,14 @@ func isMediaKey(key []byte) bool {
 	return false
 }
 
-// isDataKey reports whether a key is one of those whose value is data, or an id,
-// in an object that a media key leads to.
+// isDataKey reports whether a key's value is data or an id, in an object below a media
+// key.
 func isDataKey(key []byte) bool {
 	return bytes.EqualFold(key, []byte("data")) || bytes.EqualFold(key, []byte("file_data")) || bytes.EqualFold(key, []byte("file_id"))
 }
 
-// mayHoldAddress reports whether a key has an address, as far as the beginning of
-// its value shows: an object has keys of its own.
+// mayHoldAddress reports whether the value of a key may be an address. value is its
+// prefix. Objects are not considered, as their keys are checked separately.
 func mayHoldAddress(key, value []byte) bool {
 	if len(value) == 0 || value[0] != '[' && (value[0] != '"' || isInline(value)) {
 		return false
@@ -56,19 +55,19 @@ func mayHoldAddress(key, value []byte) bool {
 	return isMediaKey(key) || isDataKey(key)
 }
 
-// mediaPlace is where in a request the address of media may stand.
+// mediaPlace is a place in a request that may contain the address of media.
 type mediaPlace uint8
 
 const (
-	inMessage mediaPlace = iota // a message, or what stands where messages do
-	inContent                   // a part of content
-	inMedia                     // the value of one of mediaKeys: an address, or an object that holds it
+	inMessage mediaPlace = iota // a message, or an element in place of one
+	inContent                   // a content part
+	inMedia                     // the value of a media key: an address, or an object that contains it
 	inAddress                   // an address in such an object
 	inData                      // data, or an id, in such an object
 )
 
-// member is the place of a member of an object; false if there is nothing to look
-// for. Each place has others behind it only, which bounds the work.
+// member returns the place of an object's member, false if it cannot contain an
+// address. Places are strictly ordered, which bounds the recursion.
 func (in mediaPlace) member(name []byte) (mediaPlace, bool) {
 	switch {
 	case in < inMedia && isMediaKey(name):
@@ -83,9 +82,8 @@ func (in mediaPlace) member(name []byte) (mediaPlace, bool) {
 	return 0, false
 }
 
-// mediaFault looks for an address that the model server must not fetch in a value,
-// or in those of a list. It returns where that is, and what is wrong with it; "" if
-// there is none.
+// mediaFault searches a value, or the elements of a list, for an address that is not
+// allowed. It returns the path of the address and the problem, or "".
 func mediaFault(value []byte, in mediaPlace, policy string) (path, problem string) {
 	switch {
 	case value[0] == '"' && in == inData:
@@ -98,7 +96,7 @@ func mediaFault(value []byte, in mediaPlace, policy string) (path, problem strin
 	for m := jsonscan.Checked(value); m.Next(); {
 		if value[0] == '[' {
 			if m.Raw()[0] == '[' {
-				continue // which no model server reads
+				continue // no model server supports nested lists
 			}
 			if path, problem = mediaFault(m.Raw(), in, policy); problem != "" {
 				return element("", m.Index) + path, problem
@@ -112,8 +110,8 @@ func mediaFault(value []byte, in mediaPlace, policy string) (path, problem strin
 	return "", ""
 }
 
-// dataFault returns what is wrong with data, or an id, that may be an address: what
-// is not one has neither a colon nor a dot.
+// dataFault returns the problem of data or an id that may be an address, or "". Values
+// with neither a colon nor a dot are not addresses.
 func dataFault(quoted []byte, policy string) string {
 	text := quoted
 	if bytes.IndexByte(quoted, '\\') >= 0 {
@@ -125,21 +123,21 @@ func dataFault(quoted []byte, policy string) string {
 	return addressFault(quoted, policy)
 }
 
-// addressFault returns what is wrong with an address, a JSON string.
+// addressFault returns the problem of an address, a JSON string, or "".
 func addressFault(quoted []byte, policy string) string {
 	if isInline(quoted) {
-		return "" // and not copied: it may be large
+		return "" // before copying it, as it may be large
 	}
 	return remoteFault(jsonscan.Unquote(quoted), policy)
 }
 
-// isInline reports whether what begins with a JSON string begins with a data: URL.
+// isInline reports whether the text starts with a JSON string that is a data: URL.
 func isInline(quoted []byte) bool {
 	const inline = `"data:`
 	return len(quoted) >= len(inline) && bytes.EqualFold(quoted[:len(inline)], []byte(inline))
 }
 
-// remoteFault returns why the model server must not fetch an address, "" if it may.
+// remoteFault returns why an address is not allowed, or "".
 func remoteFault(address, policy string) string {
 	const inline = "data:"
 	switch {
@@ -147,15 +145,15 @@ func remoteFault(address, policy string) string {
 		len(address) >= len(inline) && strings.EqualFold(address[:len(inline)], inline):
 		return ""
 	case policy != compat.RemoteHTTPS:
-		return "the model server of this deployment fetches nothing. Send the content itself, as a data: URL."
+		return "this deployment does not allow remote media. Send the content itself as a data: URL."
 	case !isPublicHTTPS(address):
-		return "the model server of this deployment fetches from https:// URLs of public hosts alone. Use one, or send the content itself, as a data: URL."
+		return "this deployment allows only https:// URLs of public hosts. Use one, or send the content itself as a data: URL."
 	}
 	return ""
 }
 
 // isPublicHTTPS reports whether an address is an https:// URL whose host is not
-// plainly one of a private network. Names are not resolved here.
+// obviously private. Names are not resolved.
 func isPublicHTTPS(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "https" || u.User != nil || strings.ContainsAny(address, "\\ \t\r\n") {
@@ -163,7 +161,7 @@ func isPublicHTTPS(address string) bool {
 	}
 	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
 	if strings.IndexFunc(host, func(r rune) bool { return r >= 0x80 }) >= 0 {
-		return false // some readers take such digits and dots for ASCII ones
+		return false // some parsers convert Unicode digits and dots to ASCII
 	}
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return isPublic(ip.Unmap())
@@ -175,19 +173,19 @@ func isPublicHTTPS(address string) bool {
 	switch last := host[dot+1:]; last {
 	case "internal", "local", "localdomain", "localhost":
 		return false
-	default: // what ends in a number is an address of IPv4 in one of its old forms
+	default: // a last label that starts with a digit is a legacy form of an IPv4 address
 		return last[0] < '0' || last[0] > '9'
 	}
 }
 
-// Networks that are not public, in addition to those that netip knows: shared address
-// space (RFC 6598), and addresses of IPv6 that hold one of IPv4 (RFC 4291, 6052, 3056).
+// notPublic lists private networks that netip does not detect: shared address space
+// (RFC 6598), and IPv6 addresses that embed IPv4 addresses (RFC 4291, 6052, 3056).
 var notPublic = [...]netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("::/96"),
 	netip.MustParsePrefix("64:ff9b::/96"), netip.MustParsePrefix("64:ff9b:1::/48"), netip.MustParsePrefix("2002::/16"),
 }
 
-// isPublic reports whether an address is one of the public internet.
+// isPublic reports whether an IP address is public.
 func isPublic(ip netip.Addr) bool {
 	for _, network := range notPublic {
 		if network.Contains(ip) {

@@ -7,8 +7,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// readUser reads the content of a user's message. Results of calls go to their
-// calls, wherever in the message they stand; the rest stays one message.
+// readUser reads the content of a user message. Results are added to their calls. The
+// other blocks become one message.
 func (c *messagesCall) readUser(f fieldList) {
 	if content := f.given("content"); jsonscan.IsString(content) {
 		c.conversation.addUser([]contentPart{{text: jsonscan.Unquote(content)}})
@@ -25,8 +25,8 @@ func (c *messagesCall) readUser(f fieldList) {
 	c.conversation.addUser(parts)
 }
 
-// readBlock reads a block of what the user, or a tool, sends the model. Blocks
-// that belong to hosted tools, and those that are not known, are nothing.
+// readBlock reads a block of a user message or a tool result. Unknown blocks return an
+// empty part.
 func (c *messagesCall) readBlock(f fieldList) contentPart {
 	switch f.text("type") {
 	case "text":
@@ -72,8 +72,7 @@ func (c *messagesCall) readImage(f fieldList) contentPart {
 	return imagePart(address, "")
 }
 
-// imagePart is an image as a part of a chat message; detail is "" if the
-// client gave none.
+// imagePart returns an image as a part of a chat message. detail may be "".
 func imagePart(url, detail string) contentPart {
 	b := jsonscan.AppendQuoted([]byte(`{"type":"image_url","image_url":{"url":`), url)
 	if detail != "" {
@@ -82,8 +81,8 @@ func imagePart(url, detail string) contentPart {
 	return contentPart{raw: append(b, "}}"...)}
 }
 
-// filePart is a file as a part of a chat message; its name is the one that the
-// client gave, or shows its type. data is a data URL.
+// filePart returns a file as a part of a chat message. If name is "", it is derived from
+// the media type. data is a data URL.
 func filePart(name, media, data string) contentPart {
 	if name == "" {
 		name = "document"
@@ -96,8 +95,8 @@ func filePart(name, media, data string) contentPart {
 	return contentPart{raw: append(b, "}}"...), mark: "[file]"}
 }
 
-// readDocument reads a document block: text, or, if the model server takes
-// files, any other kind too.
+// readDocument reads a document block. Documents other than text require that the model
+// server supports files.
 func (c *messagesCall) readDocument(f fieldList) contentPart {
 	source, ok := f.inner("source")
 	if !ok {
@@ -128,7 +127,7 @@ func (c *messagesCall) readDocument(f fieldList) contentPart {
 	return contentPart{text: documentText(title, text)}
 }
 
-// documentText is a document as the model reads it.
+// documentText returns the text of a document for the model.
 func documentText(title, text string) string {
 	if title == "" {
 		return "<document>\n" + text + "\n</document>"
@@ -136,7 +135,7 @@ func documentText(title, text string) string {
 	return `<document title="` + strings.ReplaceAll(title, `"`, "'") + "\">\n" + text + "\n</document>"
 }
 
-// plainText is the text of a string, or of the text blocks of a list.
+// plainText returns a string, or the joined texts of a list of blocks.
 func plainText(raw []byte) string {
 	if jsonscan.IsString(raw) {
 		return jsonscan.Unquote(raw)
@@ -178,8 +177,8 @@ func (c *messagesCall) readResult(f fieldList) {
 	c.conversation.addResult(id, text, images)
 }
 
-// failedResult is a result that is an error: the chat dialect has no flag for
-// that, so the text says so.
+// failedResult marks a result as an error in its text, because the chat dialect has no
+// flag for it.
 func failedResult(text string) string {
 	const mark = "error"
 	switch {
@@ -191,7 +190,7 @@ func failedResult(text string) string {
 	return "Error: " + text
 }
 
-// readAssistant reads the content of an assistant's message.
+// readAssistant reads the content of an assistant message.
 func (c *messagesCall) readAssistant(f fieldList) {
 	if content := f.given("content"); jsonscan.IsString(content) {
 		c.conversation.addText(jsonscan.Unquote(content))
@@ -202,7 +201,7 @@ func (c *messagesCall) readAssistant(f fieldList) {
 	}
 }
 
-// readAssistantBlock reads one block of what the assistant wrote.
+// readAssistantBlock reads a block of an assistant message.
 func (c *messagesCall) readAssistantBlock(f fieldList) {
 	switch f.text("type") {
 	case "text":
@@ -227,7 +226,7 @@ func (c *messagesCall) readAssistantBlock(f fieldList) {
 	}
 }
 
-// callInput is the input of a call as JSON text.
+// callInput returns the input of a call as JSON.
 func callInput(raw []byte) string {
 	if len(raw) == 0 || raw[0] != '{' {
 		return "{}"
@@ -235,9 +234,8 @@ func callInput(raw []byte) string {
 	return string(compactJSON(raw))
 }
 
-// hostedText is what the history of a hosted tool looks like to a model that does
-// not have it: the call in one line, and what was found in lines of title and
-// address. Other blocks are nothing.
+// hostedText returns the text of a hosted tool's history for the model: the call in one
+// line, or a line with title and URL for each result. It returns "" for other blocks.
 func hostedText(f fieldList) string {
 	kind := f.text("type")
 	if kind == "server_tool_use" {

@@ -10,8 +10,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// Members of a message's usage in addition to the counts of tokens, which SDKs'
-// types demand.
+// Constant members of a message's usage that SDKs' types require.
 const (
 	usageStart = `"cache_creation":null,"server_tool_use":null,"service_tier":"standard"`
 	usageEnd   = `"inference_geo":null,"speed":null`
@@ -24,7 +23,7 @@ func appendMessageHead(b []byte, id, model string) []byte {
 	return append(b, `,"content":[`...)
 }
 
-// appendMessageTail appends what follows a message's content.
+// appendMessageTail appends the members after a message's content.
 func appendMessageTail(b []byte, stop messageStop, u Usage) []byte {
 	b = stop.append(append(b, ','))
 	b = appendTokens(append(b, `,"usage":{`...), u)
@@ -33,8 +32,8 @@ func appendMessageTail(b []byte, stop messageStop, u Usage) []byte {
 	return append(append(append(b, ','), usageEnd...), "}}"...)
 }
 
-// appendTokens appends the counts of a message's usage, as members. Unlike the
-// upstream's, its input tokens do not include those that came from the cache.
+// appendTokens appends the token counts of a message's usage, as members. Unlike the
+// upstream's, its input tokens exclude cached ones.
 func appendTokens(b []byte, u Usage) []byte {
 	cached := max(u.CachedTokens, 0)
 	b = strconv.AppendInt(append(b, `"input_tokens":`...), max(u.PromptTokens-cached, 0), 10)
@@ -55,13 +54,13 @@ func appendThinkingTokens(b []byte, u Usage) []byte {
 
 // messageStop is why a message ended.
 type messageStop struct {
-	reason   string // "" while it has not
-	sequence string // the stop sequence, "" for none
+	reason   string // "" if it has not ended
+	sequence string // the stop sequence, or ""
 	refusal  string // the refusal's text
 }
 
-// stopOf decides why a message ended: the first that applies. calls reports
-// whether it has tool calls, refusal is the text of its refusal.
+// stopOf returns why a message ended. calls reports whether it has tool calls, refusal is
+// the text of its refusal.
 func stopOf(o outcome, calls bool, refused bool, refusal string) messageStop {
 	switch {
 	case refused || o.finish == finishFilter:
@@ -76,7 +75,7 @@ func stopOf(o outcome, calls bool, refused bool, refusal string) messageStop {
 	return messageStop{reason: "end_turn"}
 }
 
-// append appends the members for why the message ended.
+// append appends the members about why the message ended.
 func (s messageStop) append(b []byte) []byte {
 	b = jsonscan.AppendQuotedOrNull(append(b, `"stop_reason":`...), s.reason)
 	b = jsonscan.AppendQuotedOrNull(append(b, `,"stop_sequence":`...), s.sequence)
@@ -98,17 +97,16 @@ func appendToolUse(b []byte, id, name string, input []byte) []byte {
 	return append(b, `,"caller":{"type":"direct"}}`...)
 }
 
-// signer signs a block of thinking while it is written. Clients discard
-// thinking that is not signed, and the whole turn with it; the signature
-// means only that the block came from this gateway. Where the client wants
-// the thinking left out, the signature carries it, so that the model has it
-// again when the block comes back in the history.
+// signer signs a thinking block while it is written. Clients discard turns with
+// unsigned thinking. The signature only proves that the block is from this gateway. If
+// the client omits thinking, the signature contains it, so that it can be restored from
+// the history.
 type signer struct {
 	key     []byte
 	store   reasoningStore
 	mac     hash.Hash
-	carry   bool   // the thinking goes into the signature
-	carried []byte // what is to be carried
+	carry   bool   // the signature contains the thinking
+	carried []byte // thinking for the signature
 }
 
 // newSigner returns the signer of a call's thinking.
@@ -116,7 +114,7 @@ func newSigner(call *reply) signer {
 	return signer{key: call.env.SignatureKey, store: call.env.reasoningStore(), carry: call.omitThinking}
 }
 
-// reset begins a block.
+// reset starts a block.
 func (s *signer) reset() {
 	if s.mac == nil {
 		s.mac = hmac.New(sha256.New, s.key)
@@ -125,7 +123,7 @@ func (s *signer) reset() {
 	s.carried = s.carried[:0]
 }
 
-// add takes a piece of thinking.
+// add adds a piece of thinking.
 func (s *signer) add(thinking string) {
 	s.mac.Write([]byte(thinking))
 	if s.carry {
@@ -133,8 +131,8 @@ func (s *signer) add(thinking string) {
 	}
 }
 
-// How a signature begins that carries nothing. Behind it stand, in base64url,
-// the first signatureSize bytes of the HMAC-SHA256 of the thinking.
+// A signature without thinking is signatureMark, followed by the first signatureSize
+// bytes of the HMAC-SHA256 of the thinking in base64url.
 const (
 	signatureMark = "gw1."
 	signatureSize = 16

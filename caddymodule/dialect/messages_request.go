@@ -11,7 +11,7 @@ import (
 // messagesCall is a request in the messages dialect.
 type messagesCall struct {
 	translation
-	counted bool // it is only to be counted: nothing is generated
+	counted bool // only count tokens, do not generate
 }
 
 var _ Call = (*messagesCall)(nil)
@@ -24,7 +24,7 @@ func decodeMessages(body []byte, env *Env, counted bool) (Call, *Error) {
 	return c, err
 }
 
-// messagesID is an id that the messages dialect allows.
+// messagesID returns id, or a replacement if the messages dialect does not allow it.
 func messagesID(id string) string {
 	ok := len(id) > 0 && len(id) <= 64
 	for i := 0; ok && i < len(id); i++ {
@@ -37,10 +37,10 @@ func messagesID(id string) string {
 	return id
 }
 
-// readUnsupported refuses what cannot be honoured and must not be ignored.
+// readUnsupported rejects fields that are not supported and must not be ignored.
 func (c *messagesCall) readUnsupported(f fieldList) {
 	if f.given("thread") != nil {
-		// With these details SDKs fall back to sending the whole history.
+		// With these details, SDKs fall back to sending the whole history.
 		e := invalid("thread", "", "thread: message threads are not supported; send the whole conversation in messages")
 		e.details = `{"error_code":"thread_unsupported_request","unsupported":["model"]}`
 		c.fail(e)
@@ -53,8 +53,8 @@ func (c *messagesCall) readUnsupported(f fieldList) {
 // readSystem reads the system prompt.
 func (c *messagesCall) readSystem(f fieldList) { c.addSystemContent(f, "system") }
 
-// addSystemContent adds the content of a system prompt or message: a string, or
-// blocks of text.
+// addSystemContent adds the content of a system prompt or message: a string or text
+// blocks.
 func (c *messagesCall) addSystemContent(f fieldList, name string) {
 	switch raw := f.given(name); {
 	case raw == nil:
@@ -72,26 +72,26 @@ func (c *messagesCall) addSystemContent(f fieldList, name string) {
 			if text := cutBillingLine(list.fields.text("text"), false); text != "" {
 				texts = append(texts, text)
 			}
-		} else if name == "system" { // in a message, clients report changes of tools
+		} else if name == "system" { // in messages, clients send other blocks about changed tools
 			c.fault("type", "only text blocks are allowed here")
 		}
 	}
 	c.conversation.addSystem(strings.Join(texts, "\n\n"))
 }
 
-// billing is how a line begins that a client puts in front of its system
-// prompt. It changes at each request, and would spoil the upstream's cache.
+// billing is the prefix of a line that a client prepends to its system prompt. The line
+// changes with each request, and would invalidate the upstream's prompt cache.
 const billing = "x-anthropic-billing-header:"
 
-// maxBilling is how long such a line is at most, without the text behind it.
+// maxBilling is the maximum length of such a line, without the text after it.
 const maxBilling = 4 << 10
 
-// billingNonce is what such a line ends in, as a rule, and what else it may
-// hold behind that.
+// billingNonce matches the nonce that usually ends such a line, and the fields that may
+// follow it.
 var billingNonce = regexp.MustCompile(`cch=[0-9a-f]{5};([ ]*[a-z_]+=[^;\n]*;)*[ ]?`)
 
-// cutBillingLine takes the billing line off the front of a system text. In a
-// prompt that is one string, the text may follow on the same line.
+// cutBillingLine removes the billing line from the start of a system text. In a prompt
+// that is a single string, the text may follow on the same line.
 func cutBillingLine(text string, whole bool) string {
 	if !strings.HasPrefix(text, billing) {
 		return text
@@ -149,8 +149,8 @@ func (c *messagesCall) readSampling(f fieldList) {
 	c.readStop(f)
 }
 
-// readStop reads the stop sequences. White space alone is none: the API drops
-// it, and a model server would stop at the first line.
+// readStop reads the stop sequences. Sequences of white space only are dropped, as the
+// API does. They would make the model server stop at the first line.
 func (c *messagesCall) readStop(f fieldList) {
 	raw := c.typed(f, "stop_sequences", valueType{"a list of strings", anArray.is})
 	if raw == nil {
@@ -172,7 +172,7 @@ func (c *messagesCall) readStop(f fieldList) {
 	}
 }
 
-// readFormat reads the schema that the answer is to have.
+// readFormat reads the schema of the answer.
 func (c *messagesCall) readFormat(f fieldList) {
 	name, format := "output_config.format", []byte(nil)
 	if config, ok := f.inner("output_config"); ok {
@@ -192,14 +192,13 @@ func (c *messagesCall) readFormat(f fieldList) {
 	c.addSchema("output", schema, []byte("true"), nil)
 }
 
-// Budgets of thinking, in tokens, from which on a client that names one wants
-// more than little of it, and much.
+// The smallest thinking budgets, in tokens, of medium and high reasoning effort.
 const (
 	mediumBudget = 4096
 	highBudget   = 16384
 )
 
-// budgetLevel is the degree of thinking that a budget stands for.
+// budgetLevel returns the reasoning effort for a thinking budget.
 func budgetLevel(tokens int64) string {
 	switch {
 	case tokens < mediumBudget:
@@ -210,9 +209,9 @@ func budgetLevel(tokens int64) string {
 	return "high"
 }
 
-// readThinking reads how the answer shows thinking, and how much the model is to
-// think, for a model server that takes that. The client's effort counts more than
-// its budget, which agents leave at one number whatever their user chooses.
+// readThinking reads how the answer shows thinking and, if the deployment supports it,
+// the reasoning effort. The client's effort takes precedence over its budget, which
+// agents usually do not adapt.
 func (c *messagesCall) readThinking(f fieldList) {
 	thinking := f.given("thinking")
 	c.omitThinking = jsonscan.Text(thinking, "display") == "omitted"

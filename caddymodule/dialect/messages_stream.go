@@ -12,9 +12,9 @@ import (
 //	( content_block_start content_block_delta* content_block_stop )*
 //	message_delta message_stop
 //
-// with pings anywhere behind message_start, and error as the end of all; or, if it
-// is quiet, a message. Each event has its name in both places, as SDKs ignore those
-// without an event line. A stream remembers nothing of a block but that it is open.
+// with pings anywhere after message_start, and error as the last event of a failed
+// answer. A quiet encoder writes a message. Each event has its name in both the event
+// line, which SDKs require, and the data. The content of blocks is not buffered.
 type messagesEncoder struct {
 	eventBuffer
 	call     *reply
@@ -22,7 +22,7 @@ type messagesEncoder struct {
 	sign     signer
 	kind     partKind
 	id, name string // of the open call
-	index    int    // of the block that is open, or comes next
+	index    int    // of the open or next block
 	text     []byte // of the open block, if quiet
 	calls    bool
 
@@ -55,13 +55,13 @@ func (m *messagesEncoder) ping() {
 	m.endEvent()
 }
 
-// event begins an event.
+// event starts an event.
 func (m *messagesEncoder) event(name string) {
 	b := append(append(m.out, "event: "...), name...)
 	m.out = append(append(append(b, "\ndata: {\"type\":\""...), name...), '"')
 }
 
-// blockEvent begins an event about the open block.
+// blockEvent starts an event about the open block.
 func (m *messagesEncoder) blockEvent(name string) {
 	m.event(name)
 	m.out = strconv.AppendInt(append(m.out, `,"index":`...), int64(m.index), 10)
@@ -89,8 +89,8 @@ func (m *messagesEncoder) open(kind partKind, id, name string) {
 	m.endEvent()
 }
 
-// appendBlock appends the open block with its text or input, which in a stream
-// is empty.
+// appendBlock appends the open block with its text or input, which are empty in a
+// stream.
 func (m *messagesEncoder) appendBlock(text string, input []byte) {
 	switch m.kind {
 	case partReason:
@@ -106,12 +106,12 @@ func (m *messagesEncoder) appendBlock(text string, input []byte) {
 		m.calls = true
 		m.out = appendToolUse(m.out, m.call.callID(m.id, "toolu_"), m.call.tool(m.name).Name, input)
 	default:
-		// No citations, not even null: the Vercel AI SDK refuses that.
+		// No citations, not even null, which the Vercel AI SDK rejects.
 		m.out = append(jsonscan.AppendQuoted(append(m.out, `{"type":"text","text":`...), text), '}')
 	}
 }
 
-// logprobs implements encoder: the dialect has none.
+// logprobs implements encoder. The dialect has none.
 func (m *messagesEncoder) logprobs([]byte) {}
 
 // fill implements encoder.
@@ -139,7 +139,7 @@ func (m *messagesEncoder) fill(s string) {
 	m.endEvent()
 }
 
-// beginDelta begins the event of a piece of the open block, up to its one value.
+// beginDelta starts the event for a piece of the open block, up to its value.
 func (m *messagesEncoder) beginDelta(kind, key string) {
 	m.blockEvent("content_block_delta")
 	b := append(append(m.out, `,"delta":{"type":"`...), kind...)
@@ -162,8 +162,8 @@ func (m *messagesEncoder) close(cut bool) {
 	m.index++
 }
 
-// closeWhole writes the open block of a message. Half a call, cut by the limit of
-// tokens, is dropped: the block can hold nothing but a whole object.
+// closeWhole writes the open block of a message. An incomplete tool call is dropped,
+// because the block requires a complete object.
 func (m *messagesEncoder) closeWhole(cut bool) {
 	var input []byte
 	if m.kind == partTool {
@@ -196,8 +196,8 @@ func (m *messagesEncoder) finish(o outcome) *Error {
 	return nil
 }
 
-// abort implements encoder: nothing may follow, and what is open stays open, so
-// that half a message does not look like a whole one.
+// abort implements encoder. The open block stays open, so that the message does not look
+// complete.
 func (m *messagesEncoder) abort(e *Error) {
 	m.out = append(m.out, e.Event(Messages, m.call.env.RequestID)...)
 }

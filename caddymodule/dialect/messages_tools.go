@@ -7,8 +7,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// Tools that clients run themselves and whose schema the API implies, by the
-// name in front of their date.
+// Client-side tools whose schema the API implies, by the prefix of their type before the
+// date.
 var impliedTools = []struct{ prefix, description, parameters string }{
 	{
 		"bash_", "Runs a command in a persistent shell and returns its output.",
@@ -28,8 +28,7 @@ var impliedTools = []struct{ prefix, description, parameters string }{
 	},
 }
 
-// readTools reads the tools. Those that the API's servers would run are not
-// available for a model of one's own; they are dropped.
+// readTools reads the tools. Server-side tools are not available and are dropped.
 func (c *messagesCall) readTools(f fieldList) {
 	c.typed(f, "tools", aList)
 	for list := c.objects(f, "tools"); list.next(); {
@@ -55,7 +54,7 @@ func (c *messagesCall) readTool(f fieldList) {
 	}
 }
 
-// readToolChoice reads which tools are to be called.
+// readToolChoice reads the tool choice.
 func (c *messagesCall) readToolChoice(f fieldList) {
 	if c.typed(f, "tool_choice", anObject) == nil {
 		return

@@ -17,19 +17,18 @@ type Model struct {
 	Created time.Time
 }
 
-// page is the part of the list that a client asks for.
+// page is the requested part of the list.
 type page struct {
 	after, before string
 	limit         int
 }
 
-// maxPage bounds the limit of a page of models.
+// maxPage is the maximum limit of a page of models.
 const maxPage = 1000
 
-// ModelsList is the body of GET /v1/models: one body for the clients of both
-// shapes, sorted by name. The Anthropic paging parameters limit, after_id and
-// before_id count only if paging is set, that is, if the request has an
-// anthropic-version: OpenAI clients know none.
+// ModelsList returns the body of GET /v1/models, sorted by name. It combines the OpenAI
+// and the Anthropic format. The Anthropic parameters limit, after_id and before_id are
+// only used if paging is set, for requests with an anthropic-version header.
 func ModelsList(models []Model, query url.Values, paging bool) ([]byte, *Error) {
 	list := slices.SortedFunc(slices.Values(models), func(a, b Model) int { return strings.Compare(a.ID, b.ID) })
 	more := false
@@ -51,7 +50,7 @@ func ModelsList(models []Model, query url.Values, paging bool) ([]byte, *Error) 
 	return appendListEnd(b, len(list), more, func(i int) string { return list[i].ID }), nil
 }
 
-// ModelObject is the body of GET /v1/models/{id}.
+// ModelObject returns the body of GET /v1/models/{id}.
 func ModelObject(m Model) []byte {
 	return append(m.append(make([]byte, 0, 256)), '\n')
 }
@@ -66,10 +65,9 @@ func (m Model) append(b []byte) []byte {
 	return append(b, `"}`...)
 }
 
-// cut takes the page out of a sorted list; more reports whether the list goes on
-// in the direction of paging. The ids are places in the order of names, so
-// that a page can be had although the model it starts at is gone. With both ids
-// the page lies between them, and SDKs go on backwards from there.
+// cut returns the page of a sorted list. more reports whether the list continues in the
+// direction of paging. The ids are positions in the order of names, so the models need
+// not exist. With both ids, the page is between them, and paging goes backwards.
 func (p page) cut(list []Model) (_ []Model, more bool) {
 	if p.after != "" {
 		list = list[sortPlace(list, p.after, true):]
@@ -87,7 +85,7 @@ func (p page) cut(list []Model) (_ []Model, more bool) {
 	return list[:p.limit], true
 }
 
-// sortPlace is the place of an id in a sorted list, or the one behind it.
+// sortPlace returns the index of an id in a sorted list, or the next one if behind is set.
 func sortPlace(list []Model, id string, behind bool) int {
 	i, found := slices.BinarySearchFunc(list, id, func(m Model, id string) int { return strings.Compare(m.ID, id) })
 	if found && behind {

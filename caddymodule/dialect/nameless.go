@@ -2,13 +2,12 @@ package dialect
 
 import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 
-// Servers send what looks like a tool call and has no name: an id alone, behind
-// a text that has ended, or an empty entry. There is nothing to call, but clients
-// would make a call of it.
+// Some servers send tool calls without a name: an id alone after the end of a text, or
+// an empty entry. Clients would treat them as calls.
 
-// dropNameless takes the calls without a name and without arguments out of the
-// message, or the delta, at data[i]; with all set, those with arguments too. It
-// reports whether it met one with arguments.
+// dropNameless removes the nameless calls without arguments from the message or delta
+// at data[i]. If all is set, it also removes those with arguments. It reports whether
+// there was one with arguments.
 func (e *edits) dropNameless(data []byte, i int, all bool) (lost bool) {
 	for m := jsonscan.At(data, i); m.Next() && len(*e) <= maxEdits; {
 		switch raw := m.Raw(); string(m.Name()) {
@@ -31,9 +30,9 @@ func (e *edits) dropNameless(data []byte, i int, all bool) (lost bool) {
 	return lost
 }
 
-// dropFrom is dropNameless for the list at data[i].
+// dropFrom implements dropNameless for the list at data[i].
 func (e *edits) dropFrom(data []byte, i int, all bool) (lost bool) {
-	kept, before := 0, i+1 // before is the end of the element before
+	kept, before := 0, i+1 // before is the end of the previous element
 	for list := jsonscan.At(data, i); len(*e) <= maxEdits && list.Next(); {
 		named, argued := true, false
 		if list.Raw()[0] == '{' {
@@ -55,8 +54,8 @@ func (e *edits) dropFrom(data []byte, i int, all bool) (lost bool) {
 	return lost
 }
 
-// readCall reports whether the call at data[i] has a name, and arguments. What
-// is called stands in a member that is named by the call's type.
+// readCall reports whether the call at data[i] has a name and arguments. They are in a
+// member that is named after the call's type.
 func readCall(data []byte, i int) (named, argued bool) {
 	for m := jsonscan.At(data, i); m.Next(); {
 		if m.Raw()[0] == '{' {
@@ -67,7 +66,7 @@ func readCall(data []byte, i int) (named, argued bool) {
 	return named, argued
 }
 
-// readCallParts is readCall for the object that holds the name.
+// readCallParts implements readCall for the object that contains the name.
 func readCallParts(data []byte, i int) (named, argued bool) {
 	for m := jsonscan.At(data, i); m.Next(); {
 		switch raw := m.Raw(); string(m.Name()) {

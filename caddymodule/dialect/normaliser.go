@@ -11,52 +11,52 @@ type finishReason uint8
 
 const (
 	finishNone   finishReason = iota // not ended
-	finishStop                       // the model had done, or met a stop sequence
-	finishTools                      // the model wants tools called
-	finishLength                     // the limit of tokens is reached
+	finishStop                       // the model was done, or a stop sequence matched
+	finishTools                      // the model called tools
+	finishLength                     // the token limit was reached
 	finishFilter                     // content was filtered
 )
 
-// cut reports whether what stood last in the answer may be incomplete.
+// cut reports whether the last part of the answer may be incomplete.
 func (f finishReason) cut() bool { return f == finishLength || f == finishFilter }
 
-// normaliser reads the event stream of an upstream's chat completion and reports
-// its parts, whatever the server's habits: null for absent, whole tool calls under
-// one index, ids late or never, errors in a 200, the end without its reason. Only
-// choice 0 is read. All its fields are final once it has ended.
+// normaliser reads the event stream of an upstream's chat completion and reports its
+// parts. It tolerates the quirks of servers: null for absent, whole tool calls with the
+// same index, late or missing ids, errors with status 200, a missing finish_reason. It
+// reads choice 0 only. Its fields are final once it has ended.
 type normaliser struct {
 	parts     *serialiser
-	whole     bool // the answer came in one piece, so that it needs no finish_reason
-	thinkTags bool // the text may begin with thinking
-	logprobs  bool // probabilities of the text are wanted
+	whole     bool // the answer was not streamed, and needs no finish_reason
+	thinkTags bool // the text may start with thinking
+	logprobs  bool // log probabilities of the text were requested
 
 	upstreamStream
 	finish  finishReason
 	matched string // the stop sequence that ended the answer, if the upstream reports it
 
 	think        thinkTags
-	probs        []byte // probabilities of text that has not been reported
+	probs        []byte // log probabilities of text that was not reported yet
 	slots        toolSlots
 	tools        []toolState // by slot
-	hasReasoning bool        // thinking has come
-	hasText      bool        // text has come
-	begun        bool        // anything of an answer has come
-	chosen       bool        // a choice 0 has come
-	blank        bool        // a finish_reason "" has come, which counts before a [DONE]
-	noise        []byte      // the first event that was not JSON
-	garbled      bool        // there was one
+	hasReasoning bool        // thinking was received
+	hasText      bool        // text was received
+	begun        bool        // any part of the answer was received
+	chosen       bool        // choice 0 was received
+	blank        bool        // a finish_reason "" was received, which is valid before [DONE]
+	noise        []byte      // the first event that was not valid JSON
+	garbled      bool        // there was such an event
 }
 
-// toolState is how far the normaliser has reported a tool call.
+// toolState is the progress of reporting a tool call.
 type toolState struct {
 	started bool
-	held    []byte // arguments that came before the start
+	held    []byte // arguments that were received before the start
 }
 
-// feed takes the upstream's next bytes.
+// feed consumes the upstream's next bytes.
 func (n *normaliser) feed(p []byte) { n.read(p, n) }
 
-// held is how many bytes wait to be sent.
+// held returns the number of buffered bytes.
 func (n *normaliser) held() int64 {
 	held := n.reader.Held() + n.slots.held() + int64(cap(n.probs)+cap(n.think.held))
 	for i := range n.tools {
@@ -65,8 +65,8 @@ func (n *normaliser) held() int64 {
 	return held
 }
 
-// end ends the upstream's stream. cause is nil if it ended its message
-// properly, else the error if the answer is not complete.
+// end ends the upstream's stream. cause is nil for a clean end, else the error to report
+// if the answer is incomplete.
 func (n *normaliser) end(cause *Error) {
 	n.readLast(n, n.finish != finishNone)
 	n.flushThinking()
@@ -81,7 +81,7 @@ func (n *normaliser) end(cause *Error) {
 	}
 }
 
-// broken is the error of an answer that ended before its end.
+// broken returns the error of an incomplete answer.
 func (n *normaliser) broken() *Error {
 	if n.garbled && !n.begun {
 		return garbled(n.noise)
@@ -89,9 +89,8 @@ func (n *normaliser) broken() *Error {
 	return StreamBroken()
 }
 
-// done implements chunkReader. Without a finish_reason the answer counts as complete
-// if it cannot be half of one: thinking alone is none, and a call whose
-// arguments are open may be cut.
+// done implements chunkReader. Without a finish_reason, the answer is complete unless it
+// may have been truncated: if it has only thinking, or a call with open arguments.
 func (n *normaliser) done() {
 	n.flushThinking()
 	if n.finish == finishNone && (n.blank || n.settled() || n.whole && n.chosen) {
@@ -104,7 +103,7 @@ func (n *normaliser) done() {
 	n.complete()
 }
 
-// settled reports whether an answer without an end may be taken as complete.
+// settled reports whether an answer without a finish_reason is considered complete.
 func (n *normaliser) settled() bool {
 	calls := 0
 	for k := range n.tools {
@@ -118,7 +117,7 @@ func (n *normaliser) settled() bool {
 	return n.hasText || calls > 0
 }
 
-// complete ends the answer well.
+// complete ends a complete answer.
 func (n *normaliser) complete() {
 	calls := n.startPending()
 	switch {
@@ -139,8 +138,8 @@ func (n *normaliser) chunk(data []byte) {
 	}
 }
 
-// readChunk acts on one chunk of the answer. Its choices are looked at only when
-// all of it has been checked.
+// readChunk processes a chunk of the answer. It reads the choices only after it has
+// checked the whole chunk.
 func (n *normaliser) readChunk(data []byte) {
 	var choices jsonscan.Span
 	m := jsonscan.Object(data)
@@ -172,8 +171,8 @@ func (n *normaliser) readChunk(data []byte) {
 	}
 }
 
-// skip ignores an event that is not a JSON object: proxies put some there. If
-// nothing else comes, its text is the error.
+// skip ignores an event that is not a JSON object, which some proxies insert. If nothing
+// else is received, its text becomes the error.
 func (n *normaliser) skip(data []byte) {
 	if !n.garbled {
 		n.garbled = true
@@ -181,8 +180,8 @@ func (n *normaliser) skip(data []byte) {
 	}
 }
 
-// readChoice acts on the choice at data[i]: first on what it adds, then on its
-// end, as both may come in one chunk.
+// readChoice processes the choice at data[i]: first its content, then its end, as both
+// may be in one chunk.
 func (n *normaliser) readChoice(data []byte, i int) {
 	var reason, matched, probs []byte
 	delta := -1
@@ -222,7 +221,7 @@ func (n *normaliser) readChoice(data []byte, i int) {
 	}
 }
 
-// readReason acts on a finish_reason; the first one counts.
+// readReason processes a finish_reason. Only the first one is used.
 func (n *normaliser) readReason(reason string) {
 	if n.finish != finishNone {
 		return
@@ -240,7 +239,7 @@ func (n *normaliser) readReason(reason string) {
 		n.finish = finishLength
 	case "content_filter":
 		n.finish = finishFilter
-	default: // stop, eos, end_turn, and what a server may think of
+	default: // stop, eos, end_turn and unknown reasons
 		n.finish = finishStop
 	}
 	n.startPending()

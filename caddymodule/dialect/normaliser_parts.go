@@ -2,8 +2,8 @@ package dialect
 
 import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 
-// readDelta reports what the delta at data[i] adds. Thinking precedes text,
-// which precedes calls, whatever the order of the keys.
+// readDelta reports the content of the delta at data[i]. Thinking precedes text, which
+// precedes calls, regardless of the order of keys.
 func (n *normaliser) readDelta(data []byte, i int) {
 	var thoughts [3][]byte
 	var content, refusal []byte
@@ -31,7 +31,7 @@ func (n *normaliser) readDelta(data []byte, i int) {
 			}
 		}
 	}
-	for _, raw := range thoughts { // proxies send the same under two names
+	for _, raw := range thoughts { // proxies send the same text under two names
 		if s := jsonscan.String(raw); s != "" {
 			n.emitReasoning(s)
 			break
@@ -53,7 +53,7 @@ func (n *normaliser) readDelta(data []byte, i int) {
 			}
 		}
 	}
-	if legacy >= 0 && !n.ended { // of before there were tool calls: one call, number 0
+	if legacy >= 0 && !n.ended { // the predecessor of tool_calls: a single call, number 0
 		var entry toolEntry
 		entry.readFunction(data, legacy)
 		n.callTool(entry)
@@ -66,8 +66,7 @@ func (n *normaliser) note(s string) {
 	n.size += int64(len(s))
 }
 
-// readContent reports the text of a content that is a string, or an array of
-// parts.
+// readContent reports the text of a content, which is a string or an array of parts.
 func (n *normaliser) readContent(raw []byte) {
 	if jsonscan.IsString(raw) {
 		switch s := jsonscan.Unquote(raw); {
@@ -96,7 +95,7 @@ func (n *normaliser) readContent(raw []byte) {
 	}
 }
 
-// emitText reports a piece of text, and what was computed with it.
+// emitText reports a piece of text with its log probabilities.
 func (n *normaliser) emitText(s string) {
 	n.hasText = true
 	n.note(s)
@@ -116,28 +115,28 @@ func (n *normaliser) emitReasoning(s string) {
 	n.dropLogprobs()
 }
 
-// dropLogprobs drops the probabilities of anything but text. Those
-// of a whole answer came all at once: the text's are among them.
+// dropLogprobs drops log probabilities that do not belong to text. Those of a whole
+// answer are kept, because they include the text's.
 func (n *normaliser) dropLogprobs() {
 	if !n.whole {
 		n.probs = n.probs[:0]
 	}
 }
 
-// flushThinking reports what was held back of thinking and of the text behind it.
+// flushThinking reports the buffered thinking and the text after it.
 func (n *normaliser) flushThinking() {
 	if n.thinkTags && !n.ended {
 		n.think.flush(n.emitReasoning, n.emitText)
 	}
 }
 
-// callTool reports what an entry of tool_calls adds.
+// callTool reports the content of an entry of tool_calls.
 func (n *normaliser) callTool(e toolEntry) {
 	n.flushThinking()
 	n.dropLogprobs()
 	n.note(e.args)
 	k := 0
-	if n.whole { // each entry is a call, whatever its id
+	if n.whole { // each entry is a separate call, regardless of its id
 		k = n.slots.placeNew(e)
 	} else {
 		k = n.slots.place(e)
@@ -157,7 +156,7 @@ func (n *normaliser) callTool(e toolEntry) {
 	}
 }
 
-// start reports that a call begins, and what has come of it: args last.
+// start reports the start of a call, the buffered arguments, and args.
 func (n *normaliser) start(k int, args string) {
 	t, slot := &n.tools[k], &n.slots.slots[k]
 	t.started = true
@@ -171,12 +170,11 @@ func (n *normaliser) start(k int, args string) {
 	}
 }
 
-// isCall reports whether a slot is a call: without a name there is nothing to
-// call.
+// isCall reports whether a slot is a call. A call has a name.
 func (n *normaliser) isCall(k int) bool { return n.slots.slots[k].name != "" }
 
-// startPending starts the calls that still lack an id; it returns how many calls
-// the answer has.
+// startPending starts the calls without an id. It returns the number of calls in the
+// answer.
 func (n *normaliser) startPending() (calls int) {
 	for k := range n.tools {
 		if !n.isCall(k) {
@@ -190,7 +188,7 @@ func (n *normaliser) startPending() (calls int) {
 	return calls
 }
 
-// lostCall reports whether arguments came for a call that never got a name.
+// lostCall reports whether there are arguments of a nameless call.
 func (n *normaliser) lostCall() bool {
 	for k := range n.tools {
 		if n.isCall(k) {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// OperationKind is what a client wants done, by method and path.
+// OperationKind is the kind of a request, determined by method and path.
 type OperationKind uint8
 
 // The operations.
@@ -25,19 +25,18 @@ const (
 	ListInputItems                            // GET /v1/responses/{id}/input_items
 )
 
-// Operation is one request's operation. Its Dialect is right even when Lookup
-// fails: the dialect to answer in.
+// Operation is the operation of a request. Its Dialect is valid even if Lookup fails.
 type Operation struct {
 	Kind    OperationKind
 	Dialect Dialect
-	ModelID string // of GetModel; may hold '/' and ':'
+	ModelID string // of GetModel; may contain '/' and ':'
 
-	// ResponseID is the kept response that GetResponse, DeleteResponse and
-	// ListInputItems are about.
+	// ResponseID is the id of the kept response for GetResponse, DeleteResponse
+	// and ListInputItems.
 	ResponseID string
 }
 
-// posts are the operations on paths without an id, but for ListModels.
+// posts are the operations with method POST.
 var posts = map[string]OperationKind{
 	"/v1/chat/completions":       ChatCompletions,
 	"/v1/completions":            Completions,
@@ -48,15 +47,15 @@ var posts = map[string]OperationKind{
 	"/v1/responses/input_tokens": CountInputTokens,
 }
 
-// What stands before an id in a path.
+// The path prefixes of ids.
 const (
 	modelPrefix    = "/v1/models/"
 	responsePrefix = "/v1/responses/"
 )
 
-// Lookup finds the operation of a request. escapedPath is the path as it came,
-// percent-encoded (url.URL.EscapedPath): a model's id may hold an encoded '/'.
-// HEAD is taken where GET is.
+// Lookup returns the operation of a request. escapedPath is the percent-encoded path
+// (url.URL.EscapedPath), because a model id may contain an encoded '/'. HEAD is treated
+// like GET.
 func Lookup(method, escapedPath string, h http.Header) (Operation, *Error) {
 	op := Operation{Dialect: OfPath(escapedPath, h)}
 	if escapedPath == "/v1/responses" && method == http.MethodGet && h.Get("Upgrade") != "" {
@@ -77,9 +76,8 @@ func Lookup(method, escapedPath string, h http.Header) (Operation, *Error) {
 	return op, unknownURL(method, escapedPath)
 }
 
-// lookupResponse finds what is wanted of a kept response; rest is the path
-// behind responsePrefix. Only responses made in the background can be cancelled,
-// which are not supported.
+// lookupResponse returns the operation on a kept response. rest is the path after
+// responsePrefix. Only background responses can be canceled, which are not supported.
 func lookupResponse(op Operation, method, escapedPath, rest string) (Operation, *Error) {
 	id, sub, _ := strings.Cut(rest, "/")
 	op.ResponseID = id
@@ -100,7 +98,7 @@ func lookupResponse(op Operation, method, escapedPath, rest string) (Operation, 
 	return op, unknownURL(method, escapedPath)
 }
 
-// lookupModel finds the model that a path names.
+// lookupModel returns the operation GetModel with the model's id.
 func lookupModel(op Operation, method, escapedPath, escapedID string) (Operation, *Error) {
 	id, err := url.PathUnescape(escapedID)
 	if err != nil {
@@ -113,7 +111,7 @@ func lookupModel(op Operation, method, escapedPath, escapedID string) (Operation
 	return op, fault
 }
 
-// taken is the operation of a kind, if the path takes the method.
+// taken returns the operation of a kind, or an error if the method is not supported.
 func (op Operation) taken(kind OperationKind, method, want, path string) (Operation, *Error) {
 	if method == want || method == http.MethodHead && want == http.MethodGet {
 		op.Kind = kind
@@ -126,9 +124,8 @@ func (op Operation) taken(kind OperationKind, method, want, path string) (Operat
 	return op, wrongMethod(method, path, allow)
 }
 
-// OfPath is the dialect to answer a path in, even when nothing is served
-// there. /v1/models speaks both shapes: the request's anthropic-version header
-// decides about errors and paging.
+// OfPath returns the dialect of answers to a path, even an unknown one. For /v1/models,
+// it depends on the anthropic-version header.
 func OfPath(path string, h http.Header) Dialect {
 	switch {
 	case within(path, "/v1/messages"):
@@ -147,8 +144,8 @@ func within(path, root string) bool {
 	return ok && (rest == "" || rest[0] == '/')
 }
 
-// UpstreamPath is the path to send the operation to, "" if it is not for an
-// upstream. The model server only ever sees chat.
+// UpstreamPath returns the upstream's path for the operation, "" if it is not sent to an
+// upstream.
 func (op Operation) UpstreamPath() string {
 	switch op.Kind {
 	case ChatCompletions, CreateMessage, CreateResponse:

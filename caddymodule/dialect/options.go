@@ -2,18 +2,18 @@ package dialect
 
 import "github.com/postern-dev/postern/caddymodule/compat"
 
-// Gateway is whom a decoder asks while it reads a request.
+// Gateway is the decoder's interface to the gateway.
 type Gateway interface {
-	// Admit returns how the model server behind a model is to be treated, or
-	// why the caller may not use the model. A decoder calls it once, as soon as
-	// the request's model is known and before anything is translated.
+	// Admit returns the options of a model's deployment, or an error if the
+	// client may not use the model. A decoder calls it once, as soon as the
+	// model is known and before the request is translated.
 	Admit(model string) (compat.Options, *Error)
-	// Hold reserves memory for n bytes that are to be translated in addition to
-	// the body, or returns why that cannot be.
+	// Hold reserves memory for the translation of n bytes in addition to the
+	// body.
 	Hold(n int64) *Error
 }
 
-// admit does Gateway.Admit. Without a gateway each model has the defaults.
+// admit calls Gateway.Admit. Without a Gateway, it returns default options.
 func (e *Env) admit(model string) (compat.Options, *Error) {
 	if e.Gateway == nil {
 		return compat.Options{}, nil
@@ -21,7 +21,7 @@ func (e *Env) admit(model string) (compat.Options, *Error) {
 	return e.Gateway.Admit(model)
 }
 
-// hold does Gateway.Hold.
+// hold calls Gateway.Hold.
 func (e *Env) hold(n int) *Error {
 	if e.Gateway == nil {
 		return nil
@@ -29,14 +29,13 @@ func (e *Env) hold(n int) *Error {
 	return e.Gateway.Hold(int64(n))
 }
 
-// ended reports whether the request's context has ended.
+// ended reports whether the request's context is done.
 func (e *Env) ended() bool { return e.Context != nil && e.Context.Err() != nil }
 
-// reasoningStore seals and opens what clients carry for the account.
+// reasoningStore returns the account's reasoning store.
 func (e *Env) reasoningStore() reasoningStore { return reasoningStore{e.Sealer, e.Account} }
 
-// effortLevel is a degree of thinking as model servers know it: they know
-// fewer than clients ask for.
+// effortLevel maps a client's reasoning effort to the levels that model servers support.
 func effortLevel(effort string) string {
 	switch effort {
 	case "minimal":

@@ -7,24 +7,21 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// maxElements bounds what one request may hold: messages, input items, blocks
-// of content, tools and calls together. Each costs much more than its few
-// bytes, here and in the model server.
+// maxElements is the maximum number of messages, input items, content blocks, tools and
+// calls of a request. Each costs much more than its size, here and in the model server.
 const maxElements = 100_000
 
-// checkEvery is how many elements are read between two looks at whether the
-// client is still there.
+// checkEvery is the number of elements between two checks of the request's context.
 const checkEvery = 256
 
-// step is a step of a path in a request: a member, and the element of it if it is
-// a list.
+// step is an element of a path in a request: a member, and its index if it is a list.
 type step struct {
 	name  string
-	index int // -1: it is not a list
+	index int // -1 if it is not a list
 }
 
-// at is the path of a field of the object that is read, as errors show it; of the
-// object itself if name is empty.
+// at returns the path of a field of the current object for errors. If name is empty, it
+// returns the path of the object.
 func (t *translation) at(name string) string {
 	path := ""
 	for _, s := range t.path {
@@ -40,7 +37,7 @@ func (t *translation) at(name string) string {
 	return dotted(path, name)
 }
 
-// dotted is the path of a member of what stands at a path.
+// dotted appends a member to a path.
 func dotted(path, name string) string {
 	if path == "" || name == "" {
 		return path + name
@@ -48,11 +45,11 @@ func dotted(path, name string) string {
 	return path + "." + name
 }
 
-// element is the path of an array's element, as errors show it.
+// element appends an index to a path.
 func element(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
-// fail ends the request with an error: the first one stays, as of a bufio.Scanner,
-// and nothing that is read afterwards counts.
+// fail records the first error of the request, like bufio.Scanner. Anything read after
+// it is ignored.
 func (t *translation) fail(e *Error) {
 	switch {
 	case t.lenient:
@@ -62,7 +59,7 @@ func (t *translation) fail(e *Error) {
 	}
 }
 
-// fault is the error for a field of the object that is read, as the errors below.
+// fault fails with an error for a field of the current object.
 func (t *translation) fault(name, format string, args ...any) {
 	path := t.at(name)
 	e := invalid(path, "", format, args...)
@@ -72,7 +69,7 @@ func (t *translation) fault(name, format string, args ...any) {
 	t.fail(e)
 }
 
-// badValue is the error for a value that is not allowed.
+// badValue fails with an error for an invalid value.
 func (t *translation) badValue(name, format string, args ...any) {
 	path := t.at(name)
 	e := invalid(path, "", format, args...)
@@ -83,7 +80,7 @@ func (t *translation) badValue(name, format string, args ...any) {
 	t.fail(e)
 }
 
-// wrongType is the error for a value of another type.
+// wrongType fails with an error for a value of the wrong type.
 func (t *translation) wrongType(name, want string, raw []byte) {
 	if t.dialect == Messages {
 		t.fault(name, "Input should be %s, not %s", want, jsonscan.TypeName(raw))
@@ -92,7 +89,7 @@ func (t *translation) wrongType(name, want string, raw []byte) {
 	t.fail(wrongType(t.at(name), want, raw))
 }
 
-// missing is the error for a field that is required.
+// missing fails with an error for a missing required field.
 func (t *translation) missing(name string) {
 	if t.dialect == Messages {
 		t.fault(name, "Field required")
@@ -101,7 +98,7 @@ func (t *translation) missing(name string) {
 	t.fail(missing(t.at(name)))
 }
 
-// valueType is a type that a field must have, as errors name it.
+// valueType is the required type of a field, with its name for errors.
 type valueType struct {
 	name string
 	is   func(raw []byte) bool
@@ -115,11 +112,11 @@ var (
 	aWholeNumber = valueType{"a whole number", func(raw []byte) bool { _, ok := jsonscan.Integer(raw); return ok }}
 	anObject     = valueType{"an object", func(raw []byte) bool { return raw[0] == '{' }}
 	anArray      = valueType{"an array", func(raw []byte) bool { return raw[0] == '[' }}
-	aList        = valueType{"a list", anArray.is} // as the messages dialect names it
+	aList        = valueType{"a list", anArray.is} // its name in the messages dialect
 )
 
-// typed returns a field that has a type, nil if it is absent or null. The name of a
-// field of an inner object stands behind that object's.
+// typed returns the value of a field, nil if it is absent or null. It fails if the type
+// is wrong. The name of an inner field is prefixed with the path of its object.
 func (t *translation) typed(f fieldList, name string, want valueType) []byte {
 	raw := f.given(name[strings.LastIndexByte(name, '.')+1:])
 	if raw != nil && !want.is(raw) {
@@ -129,13 +126,13 @@ func (t *translation) typed(f fieldList, name string, want valueType) []byte {
 	return raw
 }
 
-// boolean returns a field that is true or false, false if it is absent.
+// boolean returns the value of a boolean field, false if it is absent.
 func (t *translation) boolean(f fieldList, name string) bool {
 	raw := t.typed(f, name, aBool)
 	return raw != nil && raw[0] == 't'
 }
 
-// count counts an element, and reports whether to read on.
+// count counts an element. It reports whether to continue.
 func (t *translation) count() bool {
 	t.elements++
 	switch {
@@ -148,26 +145,26 @@ func (t *translation) count() bool {
 	return t.err == nil
 }
 
-// objects walks over a list of objects, each of which counts as an element:
+// objects iterates over a list of objects, which count as elements:
 //
 //	for list := t.objects(f, "content"); list.next(); {
 //		… list.fields …
 //	}
 //
-// It has to be walked to its end. The fields are valid until the next object.
+// The iteration must be completed. The fields are valid until the next object.
 type objects struct {
 	jsonscan.Members
 	t      *translation
 	fields fieldList
 }
 
-// objects returns a walk over a field that is a list, or is absent.
+// objects returns an iterator over a field that is a list or absent.
 func (t *translation) objects(f fieldList, name string) objects {
 	t.path = append(t.path, step{name: name})
 	return objects{Members: jsonscan.Checked(f.get(name)), t: t}
 }
 
-// next finds the next object.
+// next advances to the next object.
 func (l *objects) next() bool {
 	t := l.t
 	last := len(t.path) - 1
@@ -183,13 +180,13 @@ func (l *objects) next() bool {
 	return false
 }
 
-// tooManyElements is the answer to a request of more than maxElements.
+// tooManyElements is the error for a request with more than maxElements.
 func tooManyElements() *Error {
 	return invalid("", "too_many_elements", "The request has more than 100,000 messages, input items, content blocks, tools and tool calls together. "+
 		"Send fewer: shorten or summarize the conversation, or split the request.")
 }
 
-// abandoned ends the work for a client that is gone; nothing of it is sent.
+// abandoned is the error of a canceled request. It is not sent.
 func abandoned() *Error {
 	return &Error{Kind: KindTimeout, Message: "The request ended before it was read."}
 }

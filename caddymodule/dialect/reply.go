@@ -2,34 +2,33 @@ package dialect
 
 import "github.com/postern-dev/postern/caddymodule/compat"
 
-// reply is what the encoder of an answer must know of its request, and where
-// it gets the time and ids from.
+// reply holds the parts of a request that the encoder of its answer needs.
 type reply struct {
 	env       *Env
 	dialect   Dialect
 	model     string              // the public name
-	names     map[string]ToolName // by the name that the upstream knows
+	names     map[string]ToolName // by upstream name
 	estimator func() int          // tokens of the prompt; nil: no estimate
-	estimated int                 // what estimator returned
+	estimated int                 // the result of estimator
 	options   compat.Options      // of the deployment
 
-	omitThinking bool // thinking blocks of the messages dialect are to be empty
+	omitThinking bool // thinking blocks of the messages dialect are empty
 	responseOptions
 }
 
-// responseOptions are those of the responses dialect alone.
+// responseOptions are the options of the responses dialect.
 type responseOptions struct {
-	encrypted bool              // reasoning is to be sent in encrypted form too
-	logprobs  bool              // probabilities of the text are to be sent
-	echo      map[string][]byte // members of the response object as the client sent them, as JSON of one line
-	compact   bool              // the answer is to be a compaction
+	encrypted bool              // send encrypted reasoning, too
+	logprobs  bool              // send log probabilities of the text
+	echo      map[string][]byte // members that the response object repeats, as single-line JSON
+	compact   bool              // the answer is a compaction
 
-	// keep keeps a response with its output items; nil if it is not to be kept.
-	// The bytes are valid during the call only.
+	// keep keeps a response with its output items. The bytes are valid during the
+	// call only. keep is nil if the response is not kept.
 	keep func(id string, body []byte, items [][]byte)
 }
 
-// encoder returns the encoder of the answer: as a stream, or, if it is quiet, whole.
+// encoder returns the encoder of the answer. A quiet one encodes a whole answer.
 func (r *reply) encoder(quiet bool) encoder {
 	switch {
 	case r.dialect == Messages:
@@ -47,30 +46,29 @@ func (r *reply) Answer(body []byte) ([]byte, Usage, *Error) { return encodeWhole
 // NewStream implements Call.
 func (r *reply) NewStream() Stream { return newAnswerStream(r, false) }
 
-// ToolKind is how a tool of the client's, which is a function for the
-// upstream, is called on the way back.
+// ToolKind is the kind of a client's tool. For the upstream, every tool is a function.
 type ToolKind uint8
 
-// The kinds of tools. All but the first are of the responses dialect.
+// The kinds of tools. Only the responses dialect has the ones after ToolFunction.
 const (
 	ToolFunction   ToolKind = iota // with a JSON object of arguments
 	ToolCustom                     // with free text
 	ToolLocalShell                 // a command for the client's shell
-	ToolShell                      // several of them
-	ToolApplyPatch                 // a change of a file
+	ToolShell                      // several shell commands
+	ToolApplyPatch                 // a file change
 )
 
-// ToolName is how a client calls a tool.
+// ToolName is a client's name of a tool.
 type ToolName struct {
 	Kind      ToolKind
 	Name      string
-	Namespace string // "" for none
+	Namespace string // may be ""
 
-	offered bool // it is among the tools of the request
+	offered bool // the request offers the tool
 }
 
-// tool is the client's name of a tool; one that the model made up keeps its
-// name, so that the client can report that it does not know it.
+// tool returns the client's name of a tool. A name that the model made up is unchanged,
+// so that the client can reject it.
 func (r *reply) tool(name string) ToolName {
 	if t, ok := r.names[name]; ok {
 		return t
@@ -78,7 +76,7 @@ func (r *reply) tool(name string) ToolName {
 	return ToolName{Name: name}
 }
 
-// estimate is how many tokens the prompt may have; it is computed once.
+// estimate returns the estimated tokens of the prompt. They are computed once.
 func (r *reply) estimate() int {
 	if r.estimator != nil {
 		r.estimated, r.estimator = r.estimator(), nil
@@ -86,8 +84,8 @@ func (r *reply) estimate() int {
 	return r.estimated
 }
 
-// callID is the client's id of a tool call: the upstream's if it has one and
-// the dialect allows it.
+// callID returns the client's id of a tool call: the upstream's if the dialect allows it,
+// else a new one.
 func (r *reply) callID(id, prefix string) string {
 	switch {
 	case id == "":
@@ -98,16 +96,15 @@ func (r *reply) callID(id, prefix string) string {
 	return responsesID(id)
 }
 
-// noteEcho notes what a member of the response object is to repeat. It goes into
-// the lines of events, so it must not have line breaks of its own.
+// noteEcho records a member that the response object repeats. Line breaks are removed,
+// because it becomes part of event lines.
 func (r *reply) noteEcho(name string, raw []byte) {
 	if raw != nil {
 		r.echo[name] = oneLine(raw)
 	}
 }
 
-// appendEcho appends a member of the response object: what the client sent,
-// or what holds if it sent nothing.
+// appendEcho appends a member of the response object: the client's value, or fallback.
 func (r *reply) appendEcho(b []byte, name, fallback string) []byte {
 	b = append(append(append(b, `,"`...), name...), `":`...)
 	if raw := r.echo[name]; len(raw) > 0 {

@@ -7,17 +7,16 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// customInput finds the input of a custom tool's call in the arguments of the
-// function that stands for the tool upstream: {"input":"…"}, else the only
-// string of an object, else all as it is. Arguments that were cut may lack
-// their end.
+// customInput returns the input of a custom tool's call from the arguments of the
+// upstream's function: the member "input", else the only member if it is a string, else
+// the unchanged arguments. If cut is set, the arguments may be truncated.
 func customInput(arguments string, cut bool) string {
 	const deepest = 4 // strings in strings
 	return customInputIn(arguments, cut, deepest)
 }
 
-// customInputIn is customInput for arguments that may be a string of the
-// arguments, which may be one again, levels times.
+// customInputIn implements customInput. Arguments may be nested in JSON strings, up to
+// levels times.
 func customInputIn(arguments string, cut bool, levels int) string {
 	raw := bytes.TrimSpace([]byte(arguments))
 	if input, ok := soleString(raw); ok {
@@ -36,8 +35,8 @@ func customInputIn(arguments string, cut bool, levels int) string {
 	return arguments
 }
 
-// soleString finds the string under "input", or the only member if that is a
-// string, of an object.
+// soleString returns the string member "input" of an object, or its only member if that
+// is a string.
 func soleString(raw []byte) (value string, ok bool) {
 	var only []byte
 	m := jsonscan.Object(raw)
@@ -56,9 +55,8 @@ func soleString(raw []byte) (value string, ok bool) {
 	return value, ok
 }
 
-// appendShellAction appends the action of a local_shell_call or a shell_call.
-// Members that the model got wrong are left out: the client's checks then report
-// them.
+// appendShellAction appends the action of a local_shell_call or a shell_call. Invalid
+// members are omitted, so that the client's validation reports them.
 func appendShellAction(b []byte, kind ToolKind, object []byte) []byte {
 	f := readFields(object)
 	commands := f.given("commands")
@@ -97,8 +95,8 @@ func appendPatchOperation(b, object []byte) []byte {
 	return append(b, '}')
 }
 
-// appendStrings appends an array of strings, from one that may hold other
-// scalars, or from a single string.
+// appendStrings appends an array of strings. raw is a string or an array, whose other
+// elements are converted to strings.
 func appendStrings(b, raw []byte) []byte {
 	b = append(b, '[')
 	switch {
@@ -115,7 +113,7 @@ func appendStrings(b, raw []byte) []byte {
 	return append(b, ']')
 }
 
-// appendStringMap appends an object with strings as values.
+// appendStringMap appends an object. Its values are converted to strings.
 func appendStringMap(b, raw []byte) []byte {
 	b = append(b, '{')
 	if len(raw) > 0 && raw[0] == '{' {
@@ -130,7 +128,7 @@ func appendStringMap(b, raw []byte) []byte {
 	return append(b, '}')
 }
 
-// appendText appends a value as a string: its own text, or its JSON.
+// appendText appends a value as a string. Other values than strings become their JSON.
 func appendText(b, raw []byte) []byte {
 	if jsonscan.IsString(raw) {
 		return jsonscan.AppendQuoted(b, jsonscan.Unquote(raw))
@@ -138,7 +136,7 @@ func appendText(b, raw []byte) []byte {
 	return jsonscan.AppendQuoted(b, string(raw))
 }
 
-// appendIntegerOrNull appends a whole number, or null for what is none.
+// appendIntegerOrNull appends an integer, or null for other values.
 func appendIntegerOrNull(b, raw []byte) []byte {
 	if n, ok := jsonscan.Integer(raw); ok {
 		return strconv.AppendInt(b, n, 10)

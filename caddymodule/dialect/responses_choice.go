@@ -2,7 +2,7 @@ package dialect
 
 import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 
-// readToolChoice reads which tools are to be called.
+// readToolChoice reads the tool choice.
 func (c *responsesCall) readToolChoice(f fieldList) {
 	const name = "tool_choice"
 	raw := f.given(name)
@@ -28,7 +28,7 @@ func (c *responsesCall) readToolChoice(f fieldList) {
 	c.path = c.path[:0]
 }
 
-// allowTools leaves only the tools of a choice's list.
+// allowTools removes the tools that are not in a choice's list.
 func (c *responsesCall) allowTools(f fieldList) {
 	if c.typed(f, "tools", anArray) == nil {
 		c.missing("tools")
@@ -53,14 +53,13 @@ func (c *responsesCall) allowTools(f fieldList) {
 	c.chooseMode(mode, "mode")
 }
 
-// isCallable reports whether a type of tools can be offered to a model of
-// one's own.
+// isCallable reports whether tools of this type run in the client.
 func isCallable(kind string) bool {
 	_, builtin := builtinTools[kind]
 	return builtin || kind == "function" || kind == "custom"
 }
 
-// chosen is the upstream's name of the tool that a choice names.
+// chosen returns the upstream's name of the tool in a choice.
 func (c *responsesCall) chosen(f fieldList) string {
 	kind, tool := f.text("type"), unwrapped(f)
 	name := tool.text("name")

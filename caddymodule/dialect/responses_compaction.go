@@ -2,22 +2,21 @@ package dialect
 
 import "bytes"
 
-// A client that runs out of room sends its conversation with an item
-// compaction_trigger at its end, and wants exactly one item back: a compaction,
-// which it keeps in place of the conversation and never looks into. A model
-// server has nothing like that, so the model is asked for a summary, and the
-// item carries it.
+// A client that runs out of context ends its conversation with an item
+// compaction_trigger. It expects exactly one item, a compaction, which replaces the
+// conversation and is opaque to the client. The gateway asks the model for a summary
+// and puts it into the item.
 
-// compactionOrder is the order to the model.
+// compactionOrder is the prompt for the summary.
 const compactionOrder = "Summarize this conversation. Another assistant will go on with the work, and will know nothing of it but your summary. " +
 	"Tell what the user wants and has decided, what has been done and found out, which files, names, commands and values matter, exactly as they are, " +
 	"what did not work, and what is to be done next. Call no tools, and write nothing but the summary."
 
-// compactionHead stands before the summary when it comes back.
+// compactionHead precedes the summary in later requests.
 const compactionHead = "This is a summary of the conversation so far:\n\n"
 
-// readTrigger makes the request one for a summary, if the input ends in the
-// trigger. Anywhere else it is history.
+// readTrigger requests a summary if the input ends with the trigger. Elsewhere, the
+// trigger is ignored.
 func (c *responsesCall) readTrigger(fieldList) {
 	last := len(c.items) - 1
 	if last < 0 || itemType(readFields(c.items[last].raw)) != "compaction_trigger" {
@@ -27,8 +26,8 @@ func (c *responsesCall) readTrigger(fieldList) {
 	c.conversation.addUser([]contentPart{{text: compactionOrder}})
 }
 
-// compactionEncoder writes an answer that is a compaction: nothing of the
-// summary is sent before its end.
+// compactionEncoder encodes an answer as a compaction. The summary is buffered until the
+// answer is complete.
 type compactionEncoder struct {
 	responsesEncoder
 	kind    partKind // of the open block
@@ -45,11 +44,10 @@ func (c *compactionEncoder) wantsWhole(string) bool { return true }
 // open implements encoder.
 func (c *compactionEncoder) open(kind partKind, _, _ string) { c.kind = kind }
 
-// logprobs implements encoder: they cannot be asked for here.
+// logprobs implements encoder. They are never requested for a compaction.
 func (c *compactionEncoder) logprobs([]byte) {}
 
-// fill implements encoder: thinking and calls of unknown tools are not part of a
-// summary.
+// fill implements encoder. Thinking and tool calls are not part of a summary.
 func (c *compactionEncoder) fill(s string) {
 	switch c.kind {
 	case partText:
@@ -64,7 +62,7 @@ func (c *compactionEncoder) close(bool) {}
 
 // finish implements encoder.
 func (c *compactionEncoder) finish(o outcome) *Error {
-	// The client would throw its conversation away for half a summary too.
+	// The client would replace its conversation even by an incomplete summary.
 	if c.refused || o.finish.cut() || len(bytes.TrimSpace(c.summary)) == 0 {
 		return noSummary()
 	}

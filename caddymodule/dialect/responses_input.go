@@ -9,17 +9,17 @@ import (
 
 // inputItem is an item of the input.
 type inputItem struct {
-	raw   []byte // an object
-	index int    // in the request's input, or ofPrevious or ofText
+	raw   []byte // a JSON object
+	index int    // in the request's input, or ofPrevious, or ofText
 }
 
-// Where an item comes from that is not an element of the request's input.
+// The index of items that are not elements of the request's input.
 const (
-	ofPrevious = -1 // previous_response_id
-	ofText     = -2 // the input, which is a string
+	ofPrevious = -1 // from previous_response_id
+	ofText     = -2 // from an input that is a string
 )
 
-// step is where the item stands in the request.
+// step returns the path of the item in the request.
 func (i inputItem) step() step {
 	if i.index == ofPrevious {
 		return step{"previous_response_id", -1}
@@ -27,8 +27,7 @@ func (i inputItem) step() step {
 	return step{"input", i.index}
 }
 
-// readInput collects the input's items, those of the response that it goes on
-// from in front.
+// readInput collects the items of the previous response and of the input.
 func (c *responsesCall) readInput(f fieldList) {
 	c.readPrevious(f)
 	switch raw := f.given("input"); {
@@ -65,8 +64,8 @@ func (c *responsesCall) addItem(f fieldList, raw []byte, index int) {
 	c.items = append(c.items, inputItem{raw, index})
 }
 
-// referred is the kept item that a reference names. Clients refer to reasoning
-// that they never had to keep: it may be missing, and the model only thinks again.
+// referred returns the kept item of a reference. Missing reasoning is not an error,
+// because the conversation is valid without it.
 func (c *responsesCall) referred(f fieldList) []byte {
 	id := f.text("id")
 	if id == "" {
@@ -83,7 +82,7 @@ func (c *responsesCall) referred(f fieldList) []byte {
 	return raw
 }
 
-// readPrevious puts the items of the response before this one in front.
+// readPrevious adds the items of the previous response.
 func (c *responsesCall) readPrevious(f fieldList) {
 	raw := c.typed(f, "previous_response_id", aString)
 	if raw == nil {
@@ -105,7 +104,7 @@ func (c *responsesCall) readPrevious(f fieldList) {
 	}
 }
 
-// itemType is an item's type. A message may leave it out, and a reference.
+// itemType returns the type of an item. Messages and references may omit it.
 func itemType(f fieldList) string {
 	switch kind := f.text("type"); {
 	case kind != "":

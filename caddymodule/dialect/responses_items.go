@@ -24,9 +24,8 @@ func (c *responsesCall) readItems(fieldList) {
 	c.conversation.ensureMessage()
 }
 
-// readItem reads one item. Those that belong to tools of the API's servers, and
-// those that are not known, are nothing to the model: a client cannot be kept
-// from sending them.
+// readItem reads an item. Unknown items and those of server-side tools are dropped,
+// because clients send them anyway.
 func (c *responsesCall) readItem(f fieldList) {
 	switch kind := itemType(f); kind {
 	case "message":
@@ -44,8 +43,8 @@ func (c *responsesCall) readItem(f fieldList) {
 			c.pendingReasoning = nil
 			c.conversation.addUser([]contentPart{{text: text}})
 		}
-	case "additional_tools", "tool_search_output": // their tools were read before
-	case "compaction_trigger": // acted on when it comes last
+	case "additional_tools", "tool_search_output": // their tools were already read
+	case "compaction_trigger": // see readTrigger
 	default:
 		if c.env.Dropped != nil {
 			c.env.Dropped(plainName(kind))
@@ -53,8 +52,7 @@ func (c *responsesCall) readItem(f fieldList) {
 	}
 }
 
-// plainName is a client's name for something if it looks like one; else it can
-// be anything, and must not get into a log.
+// plainName returns name if it is safe to log. Other names may contain anything.
 func plainName(name string) string {
 	ok := name != "" && len(name) <= 64
 	for i := 0; ok && i < len(name); i++ {
@@ -62,12 +60,12 @@ func plainName(name string) string {
 		ok = 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || name[i] == '_' || name[i] == '.' || name[i] == ':'
 	}
 	if !ok {
-		return "(no plain name)"
+		return "(invalid name)"
 	}
 	return name
 }
 
-// reasoningText is the text of a reasoning item.
+// reasoningText returns the text of a reasoning item.
 func (c *responsesCall) reasoningText(f fieldList) string {
 	if text := c.env.reasoningStore().open(reasoningMark, f.text("encrypted_content")); text != "" {
 		return text
@@ -80,7 +78,7 @@ func (c *responsesCall) reasoningText(f fieldList) string {
 	return ""
 }
 
-// addPendingReasoning adds the reasoning that came before what the assistant adds now.
+// addPendingReasoning adds the reasoning that precedes the assistant's next content.
 func (c *responsesCall) addPendingReasoning() {
 	for _, text := range c.pendingReasoning {
 		c.conversation.addReasoning(text)
@@ -108,7 +106,7 @@ func (c *responsesCall) readMessage(f fieldList) {
 	}
 }
 
-// onlyText is the text of a message's parts, which must hold nothing else.
+// onlyText returns the text of a message's parts. It fails if there are other parts.
 func (c *responsesCall) onlyText(f fieldList, role string, parts []contentPart) string {
 	var texts []string
 	for i, p := range parts {
@@ -169,8 +167,8 @@ func (c *responsesCall) readCall(kind string, f fieldList) {
 	c.conversation.addCall(responsesID(id), upstreamName, arguments)
 }
 
-// callArguments is the arguments of a function_call as JSON text. Templates of
-// model servers need an object.
+// callArguments returns the arguments of a function_call as a JSON object, which chat
+// templates require.
 func callArguments(raw []byte) string {
 	if !jsonscan.IsString(raw) {
 		return callInput(raw)
@@ -179,8 +177,8 @@ func callArguments(raw []byte) string {
 	return string(object)
 }
 
-// readOutput reads the result of a call. It names the call by its call_id, or,
-// of some types, by the id of its item.
+// readOutput reads the result of a call. It refers to the call by call_id or, for some
+// types, by the id of the call's item.
 func (c *responsesCall) readOutput(kind string, f fieldList) {
 	id := f.text("call_id")
 	if id == "" {
@@ -204,8 +202,8 @@ func (c *responsesCall) readOutput(kind string, f fieldList) {
 	c.conversation.addResult(responsesID(id), text, images)
 }
 
-// readResult is the text and the images of a result, which may be data and not
-// parts. A client may send a list of parts as a string.
+// readResult returns the text and the images of a result. data is set if the result is
+// JSON data, not a list of parts. A client may send a list of parts as a string.
 func (c *responsesCall) readResult(f fieldList, data bool) (text string, images []contentPart) {
 	raw := f.given("output")
 	if jsonscan.IsString(raw) {
@@ -216,7 +214,7 @@ func (c *responsesCall) readResult(f fieldList, data bool) (text string, images 
 		}
 		c.lenient, c.faulty = true, false
 		parts := c.readParts(fieldList{{"output", list}}, "output")
-		if c.lenient = false; c.faulty { // only looks like a list of parts
+		if c.lenient = false; c.faulty { // not a list of parts
 			return text, nil
 		}
 		return resultText(parts)
@@ -227,8 +225,8 @@ func (c *responsesCall) readResult(f fieldList, data bool) (text string, images 
 	return resultText(c.readParts(f, "output"))
 }
 
-// resultText is the text of a result's parts, and its images: only text fits
-// into a tool's message of the chat dialect, so images follow in the user's.
+// resultText returns the text and the images of a result's parts. In the chat dialect, a
+// tool message can only contain text, so images follow in a user message.
 func resultText(parts []contentPart) (string, []contentPart) {
 	var texts []string
 	var images []contentPart

@@ -187,7 +187,7 @@ func TestDroppedItemsAreTold(t *testing.T) {
 	if _, err := Decode(Operation{Kind: CreateResponse, Dialect: Responses}, []byte(body), env); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"web_search_call", "vendor:thing_2", "(no plain name)"}; !slices.Equal(told, want) {
+	if want := []string{"web_search_call", "vendor:thing_2", "(invalid name)"}; !slices.Equal(told, want) {
 		t.Errorf("told %q, want %q", told, want)
 	}
 }

@@ -7,19 +7,19 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// responseState is what changes in a response object while it is made.
+// responseState holds the variable members of a response object.
 type responseState struct {
 	status string // in_progress, completed, incomplete or failed
-	output []byte // the items, with commas between them
-	usage  *Usage // nil is null
-	done   int64  // Unix seconds; 0 is null
-	err    []byte // the error object, nil is null
-	reason string // of incomplete_details, "" is null
+	output []byte // the items, separated by commas
+	usage  *Usage // nil: null
+	done   int64  // Unix seconds; 0: null
+	err    []byte // the error object; nil: null
+	reason string // of incomplete_details; "": null
 }
 
-// appendResponse appends the response object. Every key is there, as clients'
-// types and the Open Responses suite demand; that one also wants numbers, not
-// null, for the sampling parameters.
+// appendResponse appends the response object. It has every key that clients' types and
+// the Open Responses test suite require. The latter also requires numbers for the
+// sampling parameters.
 func (r *responsesEncoder) appendResponse(b []byte, s responseState) []byte {
 	call := r.call
 	b = jsonscan.AppendQuoted(append(b, `{"id":`...), r.id)
@@ -65,7 +65,7 @@ func (r *responsesEncoder) appendResponse(b []byte, s responseState) []byte {
 	return append(b, '}')
 }
 
-// appendRawOrNull appends JSON, or null if there is none.
+// appendRawOrNull appends JSON, or null if raw is empty.
 func appendRawOrNull(b, raw []byte) []byte {
 	if len(raw) == 0 {
 		return append(b, "null"...)
@@ -73,8 +73,8 @@ func appendRawOrNull(b, raw []byte) []byte {
 	return append(b, raw...)
 }
 
-// appendResponseUsage appends a response's usage, whose input tokens include
-// those that came from the cache, as the upstream's do.
+// appendResponseUsage appends a response's usage. Like the upstream's, its input tokens
+// include cached ones.
 func appendResponseUsage(b []byte, u *Usage) []byte {
 	if u == nil {
 		return append(b, "null"...)
@@ -88,14 +88,14 @@ func appendResponseUsage(b []byte, u *Usage) []byte {
 	return append(b, '}')
 }
 
-// itemForm is how a kind of output item looks: its type, the prefix of its id, the
-// key of its text or action, and the names in the events about it.
+// itemForm describes a kind of output item: its type, the prefix of its id, the key of
+// its text or action, and the names in its events.
 type itemForm struct {
 	name, prefix, key string
-	text              string // events that bring the text, without ".delta" and ".done"; "" for an action, which is sent at once
-	part              string // events that open and close its part, without ".added" and ".done"; "" for none
+	text              string // text events, without ".delta" and ".done"; "" for an action, which is not streamed
+	part              string // part events, without ".added" and ".done"; "" if it has no part
 	partType          string
-	index             string // the member for the part's place in the item
+	index             string // the member for the part's index in the item
 }
 
 // The forms of items.
@@ -115,7 +115,7 @@ var (
 	}
 )
 
-// formOf returns the form of a part of the answer; tool is the kind of a call.
+// formOf returns the form of a part of the answer. tool is the kind of a tool call.
 func formOf(kind partKind, tool ToolKind, reasoningAs string) *itemForm {
 	switch {
 	case kind == partTool:
@@ -130,8 +130,7 @@ func formOf(kind partKind, tool ToolKind, reasoningAs string) *itemForm {
 	return &messageItem
 }
 
-// responseItem is an output item that is being made. Its texts are escaped, as
-// they stand in JSON, without their quotes.
+// responseItem is an output item in progress. Its texts are JSON strings without quotes.
 type responseItem struct {
 	form   *itemForm
 	kind   partKind
@@ -139,8 +138,8 @@ type responseItem struct {
 	callID string
 	tool   ToolName
 	text   []byte // the text, or a call's arguments or input
-	probs  []byte // of the text, as JSON with commas between them
-	action []byte // of a local_shell, shell or apply_patch call: its JSON
+	probs  []byte // log probabilities of the text, JSON elements separated by commas
+	action []byte // JSON, of a local_shell, shell or apply_patch call
 }
 
 // Statuses of items and responses.
@@ -151,7 +150,7 @@ const (
 	statusFailed     = "failed"
 )
 
-// append appends the item. While it is in progress it has no content yet.
+// append appends the item. While it is in progress, it has no content.
 func (t *responseItem) append(b []byte, status string, call *reply) []byte {
 	b = jsonscan.AppendQuoted(append(b, `{"id":`...), t.id)
 	b = append(append(append(b, `,"type":"`...), t.form.name...), '"')
@@ -188,7 +187,7 @@ func (t *responseItem) append(b []byte, status string, call *reply) []byte {
 	return append(b, '}')
 }
 
-// appendPart appends the item's one part, with the text that it has.
+// appendPart appends the only part of the item.
 func (t *responseItem) appendPart(b []byte) []byte {
 	b = append(append(append(b, `{"type":"`...), t.form.partType...), `","`...)
 	b = append(append(append(append(b, t.form.key...), `":"`...), t.text...), '"')
@@ -198,12 +197,12 @@ func (t *responseItem) appendPart(b []byte) []byte {
 	return append(b, '}')
 }
 
-// appendSealed appends the item's text in the form in which clients give it
-// back without knowing what it is.
+// appendSealed appends the item's text as encrypted_content, which clients return
+// unchanged.
 func (t *responseItem) appendSealed(b []byte, mark string, v reasoningStore) []byte {
 	b = append(b, `,"encrypted_content":"`...)
 	text := t.text
-	if t.kind == partReason { // which is sent in the open too
+	if t.kind == partReason { // its text is also sent unencrypted, and is escaped
 		text = []byte(jsonscan.Unescape(text))
 	}
 	return append(v.append(b, mark, text), '"')

@@ -51,7 +51,7 @@ func (c *responsesCall) readPart(f fieldList) contentPart {
 	return contentPart{text: jsonscan.String(raw)}
 }
 
-// readInputAudio reads sound.
+// readInputAudio reads an audio part.
 func (c *responsesCall) readInputAudio(f fieldList) contentPart {
 	const name = "input_audio"
 	audio := f.given(name)
@@ -66,8 +66,8 @@ func (c *responsesCall) readInputAudio(f fieldList) contentPart {
 	return contentPart{raw: append(raw, '}')}
 }
 
-// readInputImage reads an image: its address goes up as it is, if the deployment
-// allows it, and is never fetched here.
+// readInputImage reads an image. Its address is passed to the upstream if the deployment
+// allows it. The gateway never fetches it.
 func (c *responsesCall) readInputImage(f fieldList) contentPart {
 	address := f.text("image_url")
 	if address == "" {
@@ -92,8 +92,8 @@ func (c *responsesCall) readInputImage(f fieldList) contentPart {
 	return imagePart(address, detail)
 }
 
-// readInputFile reads a file: text, or, if the model server takes files, any
-// other kind too.
+// readInputFile reads a file. Files other than text require that the model server supports
+// them.
 func (c *responsesCall) readInputFile(f fieldList) contentPart {
 	data := f.text("file_data")
 	for _, name := range [...]string{"file_id", "file_url"} {
@@ -119,8 +119,8 @@ func (c *responsesCall) readInputFile(f fieldList) contentPart {
 	return contentPart{}
 }
 
-// dataURL reads a data URL (RFC 2397): its media type, in lower case and
-// without parameters, and its data.
+// dataURL parses a data URL (RFC 2397). It returns the media type, in lower case without
+// parameters, and the data.
 func dataURL(s string) (media, data string, ok bool) {
 	head, data, ok := strings.Cut(s, ",")
 	if !ok || len(head) < len("data:") || !strings.EqualFold(head[:len("data:")], "data:") {
@@ -135,7 +135,7 @@ func dataURL(s string) (media, data string, ok bool) {
 		data, err := url.PathUnescape(data)
 		return media, data, err == nil
 	}
-	// Encoders differ in whether they pad.
+	// Padding is optional.
 	raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(data, "="))
 	return media, string(raw), err == nil
 }

@@ -11,18 +11,17 @@ import (
 // responsesCall is a request in the responses dialect.
 type responsesCall struct {
 	translation
-	items            []inputItem // the whole input, what it refers to too
-	toolItems        []int       // those of items that bring tools
+	items            []inputItem // the whole input, including referenced items
+	toolItems        []int       // indexes of the items with tools
 	upstreamNames    upstreamNames
-	pendingReasoning []string          // belongs to what follows
-	calls            map[string]string // call ids by the ids of their items
+	pendingReasoning []string          // of the assistant's next content
+	calls            map[string]string // call ids by item id
 }
 
 var _ Call = (*responsesCall)(nil)
 
-// decodeResponses reads the body of POST /v1/responses, or of its
-// input_tokens. What the client may send and a chat request cannot express is
-// dropped: clients cannot be kept from sending it.
+// decodeResponses reads the body of POST /v1/responses, or of its input_tokens. Fields
+// that a chat request cannot express are dropped, because clients send them anyway.
 func decodeResponses(body []byte, env *Env) (Call, *Error) {
 	c := new(responsesCall)
 	c.echo = make(map[string][]byte)
@@ -32,7 +31,7 @@ func decodeResponses(body []byte, env *Env) (Call, *Error) {
 	return c, err
 }
 
-// responsesID is an id that the responses dialect allows.
+// responsesID returns id, or a replacement if the responses dialect does not allow it.
 func responsesID(id string) string {
 	const limit = 64
 	if len(id) > limit {
@@ -41,12 +40,12 @@ func responsesID(id string) string {
 	return id
 }
 
-// unsupported refuses a field that cannot be honoured and must not be ignored.
+// unsupported fails because of a field that is not supported and must not be ignored.
 func (c *responsesCall) unsupported(name, advice string) {
 	c.fail(invalid(name, "unsupported_parameter", "Unsupported parameter: %s. %s", name, advice))
 }
 
-// readUnsupported refuses what is not supported.
+// readUnsupported rejects unsupported fields.
 func (c *responsesCall) readUnsupported(f fieldList) {
 	for _, name := range [...]string{"conversation", "prompt"} {
 		if f.given(name) != nil {
@@ -58,7 +57,7 @@ func (c *responsesCall) readUnsupported(f fieldList) {
 	}
 }
 
-// readBasics reads model, stream, and whether the response is to be kept.
+// readBasics reads model, stream and store.
 func (c *responsesCall) readBasics(f fieldList) {
 	c.readModel(f)
 	keep := c.boolean(f, "store") || f.given("store") == nil
@@ -67,10 +66,10 @@ func (c *responsesCall) readBasics(f fieldList) {
 	}
 }
 
-// keepResponse has a response kept with its input and output items.
+// keepResponse keeps a response with its input and output items.
 func (c *responsesCall) keepResponse(id string, body []byte, output [][]byte) {
 	var input [][]byte
-	if !c.compact { // else what it goes on from is the summary alone
+	if !c.compact { // the output of a compaction replaces its input
 		for _, item := range c.items {
 			input = append(input, withID(item.raw, c.env.NewID))
 		}
@@ -78,8 +77,8 @@ func (c *responsesCall) keepResponse(id string, body []byte, output [][]byte) {
 	c.env.Kept.Keep(id, kept.Response{Model: c.model, Body: body, Input: input, Output: output})
 }
 
-// withID is an item with an id, and with its type: clients of kept items need
-// them, and may leave them out of what they send.
+// withID returns an item with its id and type, which clients of kept items require. They
+// are optional in requests.
 func withID(raw []byte, newID func(prefix string) string) []byte {
 	f := readFields(raw)
 	id, kind := f.text("id"), itemType(f)
@@ -93,7 +92,7 @@ func withID(raw []byte, newID func(prefix string) string) []byte {
 	return withMembers(raw, "id", string(jsonscan.AppendQuoted(nil, id)), "type", string(jsonscan.AppendQuoted(nil, kind)))
 }
 
-// echoed returns a field that has a type, and that the response repeats.
+// echoed returns a field like typed. The response repeats the field.
 func (c *responsesCall) echoed(f fieldList, name string, want valueType) []byte {
 	raw := c.typed(f, name, want)
 	c.noteEcho(name, raw)
@@ -105,7 +104,7 @@ func (c *responsesCall) readInstructions(f fieldList) {
 	c.conversation.addSystem(jsonscan.String(c.echoed(f, "instructions", aString)))
 }
 
-// readLimit reads how long the answer may be.
+// readLimit reads the maximum number of output tokens.
 func (c *responsesCall) readLimit(f fieldList) {
 	const name = "max_output_tokens"
 	raw := c.echoed(f, name, aWholeNumber)
@@ -118,7 +117,7 @@ func (c *responsesCall) readLimit(f fieldList) {
 	c.addParameter("max_tokens", raw)
 }
 
-// readSampling reads the parameters that the upstream takes as they are.
+// readSampling reads the parameters that are passed to the upstream unchanged.
 func (c *responsesCall) readSampling(f fieldList) {
 	names := [...]string{"temperature", "top_p", "presence_penalty", "frequency_penalty"}
 	for _, name := range names {
@@ -127,7 +126,7 @@ func (c *responsesCall) readSampling(f fieldList) {
 	c.addNumbers(f, names[:]...)
 }
 
-// readReasoning reads how much the model is to think.
+// readReasoning reads the reasoning effort.
 func (c *responsesCall) readReasoning(f fieldList) {
 	raw := c.typed(f, "reasoning", anObject)
 	if raw == nil {
@@ -139,7 +138,7 @@ func (c *responsesCall) readReasoning(f fieldList) {
 	c.noteEcho("reasoning", withMembers(raw, "effort", "null", "summary", "null"))
 }
 
-// readText reads the form that the answer is to have.
+// readText reads the format of the answer.
 func (c *responsesCall) readText(f fieldList) {
 	raw := c.typed(f, "text", anObject)
 	if raw == nil {
@@ -166,7 +165,7 @@ func (c *responsesCall) readText(f fieldList) {
 	}
 }
 
-// readSchema reads the schema that the answer is to have.
+// readSchema reads the schema of the answer.
 func (c *responsesCall) readSchema(f fieldList) {
 	schema := c.typed(f, "text.format.schema", anObject)
 	if schema == nil {
@@ -175,7 +174,7 @@ func (c *responsesCall) readSchema(f fieldList) {
 	c.addSchema(f.text("name"), schema, f.get("strict"), f.get("description"))
 }
 
-// readInclude reads what the answer is to contain in addition.
+// readInclude reads which optional parts the answer contains.
 func (c *responsesCall) readInclude(f fieldList) {
 	probabilities := false
 	if raw := c.typed(f, "include", anArray); raw != nil {
@@ -207,7 +206,7 @@ func (c *responsesCall) readInclude(f fieldList) {
 	}
 }
 
-// readEchoed reads what is only sent back.
+// readEchoed reads the fields that are only repeated in the response.
 func (c *responsesCall) readEchoed(f fieldList) {
 	c.parallel = string(c.echoed(f, "parallel_tool_calls", aBool))
 	c.echoed(f, "store", aBool)
@@ -224,7 +223,7 @@ func (c *responsesCall) readEchoed(f fieldList) {
 	}
 }
 
-// previousNotFound is the error for the id of a response that is not kept.
+// previousNotFound is the error for a previous response that is not kept.
 func previousNotFound(id string, keeps bool) *Error {
 	why := "This gateway keeps no responses"
 	if keeps {

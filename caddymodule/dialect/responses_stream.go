@@ -16,9 +16,9 @@ import (
 //	response.completed | response.incomplete | error response.failed
 //	[DONE]
 //
-// with further response.in_progress anywhere between, or, if it is quiet, only
-// the items of a whole answer. As the last event repeats all items, it has to
-// remember the answer; of what is open it remembers the text once.
+// with response.in_progress anywhere in between as a ping. A quiet encoder writes the
+// response object of a whole answer. The answer is buffered, because the last event
+// repeats all items.
 type responsesEncoder struct {
 	eventBuffer
 	call    *reply
@@ -26,15 +26,15 @@ type responsesEncoder struct {
 	id      string // of the response
 	created int64
 	seq     int64
-	index   int // of the item that is open, or comes next
+	index   int // of the open or next item
 	item    responseItem
-	raw     []byte          // of the open call: arguments that are to be made fit
-	probs   []byte          // of the text that is filled next
-	output  []byte          // the items that are done, with commas between them
-	items   []jsonscan.Span // of output
+	raw     []byte          // unconverted arguments of the open call
+	probs   []byte          // log probabilities for the next fill
+	output  []byte          // the completed items, separated by commas
+	items   []jsonscan.Span // the items in output
 }
 
-// newResponsesEncoder returns an encoder that has seen nothing.
+// newResponsesEncoder returns a new encoder.
 func newResponsesEncoder(call *reply, quiet bool) responsesEncoder {
 	return responsesEncoder{call: call, quiet: quiet, id: call.env.NewID("resp_"), created: call.env.Now().Unix()}
 }
@@ -55,19 +55,19 @@ func (r *responsesEncoder) begin() {
 	r.ping()
 }
 
-// ping implements encoder: clients that wait for events do not count
-// comments.
+// ping implements encoder. It sends an event, because clients that wait for events
+// ignore comments.
 func (r *responsesEncoder) ping() {
 	r.snapshot("in_progress", responseState{status: statusInProgress})
 }
 
-// snapshot writes an event that holds the response.
+// snapshot writes an event with the response.
 func (r *responsesEncoder) snapshot(name string, s responseState) {
 	b := append(r.event(name), `,"response":`...)
 	r.out = append(r.appendResponse(b, s), "}\n\n"...)
 }
 
-// event begins an event, up to its sequence number.
+// event starts an event, up to its sequence number.
 func (r *responsesEncoder) event(name string) []byte {
 	b := append(append(r.out, "event: response."...), name...)
 	b = append(append(b, "\ndata: {\"type\":\"response."...), name...)
@@ -76,14 +76,14 @@ func (r *responsesEncoder) event(name string) []byte {
 	return b
 }
 
-// itemEvent begins an event about a part of the open item.
+// itemEvent starts an event about a part of the open item.
 func (r *responsesEncoder) itemEvent(name string) []byte {
 	b := jsonscan.AppendQuoted(append(r.event(name), `,"item_id":`...), r.item.id)
 	b = strconv.AppendInt(append(b, `,"output_index":`...), int64(r.index), 10)
 	return append(b, r.item.form.index...)
 }
 
-// wantsWhole implements encoder: only the arguments of functions are streamed.
+// wantsWhole implements encoder. Only the arguments of functions are streamed.
 func (r *responsesEncoder) wantsWhole(name string) bool {
 	return r.quiet || r.call.tool(name).Kind != ToolFunction
 }
@@ -105,14 +105,14 @@ func (r *responsesEncoder) open(kind partKind, id, name string) {
 	r.partEvent(".added")
 }
 
-// itemSnapshot writes an event that holds the open item.
+// itemSnapshot writes an event with the open item.
 func (r *responsesEncoder) itemSnapshot(name, status string) {
 	b := strconv.AppendInt(append(r.event(name), `,"output_index":`...), int64(r.index), 10)
 	b = r.item.append(append(b, `,"item":`...), status, r.call)
 	r.out = append(b, "}\n\n"...)
 }
 
-// partEvent writes an event that holds the part of the open item, if that has one.
+// partEvent writes an event with the part of the open item, if it has one.
 func (r *responsesEncoder) partEvent(suffix string) {
 	if r.item.form.part != "" {
 		b := append(r.itemEvent(r.item.form.part+suffix), `,"part":`...)
@@ -142,7 +142,7 @@ func (r *responsesEncoder) put(s string) {
 	r.probs = r.probs[:0]
 }
 
-// appendLogprobs appends the member that events about text must have.
+// appendLogprobs appends the member logprobs, which text events require.
 func (t *responseItem) appendLogprobs(b, probs []byte) []byte {
 	if t.kind != partText {
 		return b
@@ -183,7 +183,7 @@ func (r *responsesEncoder) close(cut bool) {
 	}
 }
 
-// completeCall makes of the open call's arguments what its kind demands.
+// completeCall converts the open call's arguments to the format of its kind.
 func (r *responsesEncoder) completeCall(cut bool) {
 	raw := string(r.raw)
 	switch r.item.tool.Kind {
@@ -196,7 +196,7 @@ func (r *responsesEncoder) completeCall(cut bool) {
 		}
 		object, ok := normalArguments(raw)
 		if !ok && cut && !jsonscan.Valid(r.raw) {
-			object = r.raw // as a stream would show it
+			object = r.raw // as in a stream
 		}
 		r.put(string(object))
 	case ToolCustom:
@@ -217,8 +217,8 @@ func (r *responsesEncoder) closeEvents(status string) {
 		r.itemSnapshot("output_item.done", status)
 		return
 	}
-	// The text comes three times more, and once in the last event: a buffer that
-	// grows by and by would leave copies of it behind.
+	// These events repeat the text three times, and the last event once more. Grow
+	// the buffer once to avoid copies.
 	r.out = slices.Grow(r.out, 4*(len(r.item.text)+len(r.item.probs))+4<<10)
 	b := r.itemEvent(r.item.form.text + ".done")
 	if r.item.form == &callItems[ToolFunction] {
@@ -231,8 +231,8 @@ func (r *responsesEncoder) closeEvents(status string) {
 	r.itemSnapshot("output_item.done", status)
 }
 
-// conclude is the response as it ended; an empty one gets a message without
-// text, as its output must not be empty.
+// conclude returns the final state of the response. An empty response gets an empty
+// message, because its output must not be empty.
 func (r *responsesEncoder) conclude(o outcome) responseState {
 	if r.index == 0 {
 		r.open(partText, "", "")
@@ -264,7 +264,7 @@ func (r *responsesEncoder) finish(o outcome) *Error {
 	return nil
 }
 
-// keep has the response kept, if the client wants to refer to it.
+// keep keeps the response if the client requested it.
 func (r *responsesEncoder) keep(body []byte) {
 	if r.call.keep == nil {
 		return
@@ -276,9 +276,8 @@ func (r *responsesEncoder) keep(body []byte) {
 	r.call.keep(r.id, body, items)
 }
 
-// abort implements encoder. The error comes in two forms, as some
-// clients know only the one or the other: as an event of its own, flat and
-// nested, and as a failed response. An open item stays open.
+// abort implements encoder. Because clients differ, the error is sent both as an error
+// event, flat and nested, and as a failed response. An open item stays open.
 func (r *responsesEncoder) abort(e *Error) {
 	code, message := responsesFailure(e)
 	b := append(r.out, "event: error\ndata: {\"type\":\"error\",\"sequence_number\":"...)
@@ -295,7 +294,7 @@ func (r *responsesEncoder) abort(e *Error) {
 	r.out = append(r.out, doneEvent...)
 }
 
-// appendFailure appends what both forms of an error hold.
+// appendFailure appends the members that both forms of an error have.
 func appendFailure(b []byte, e *Error, code, message string) []byte {
 	param := e.Param
 	if e.Kind == KindContextLength {
@@ -306,9 +305,8 @@ func appendFailure(b []byte, e *Error, code, message string) []byte {
 	return jsonscan.AppendQuotedOrNull(append(b, `,"param":`...), param)
 }
 
-// responsesFailure is an error's code and message inside a stream. The code is
-// always a string, and one that clients know: they take faults that are not
-// the caller's for server_error, and read the time to wait from the message.
+// responsesFailure returns an error's code and message in a stream. The code is always one
+// that clients know. They parse the time to wait from the message.
 func responsesFailure(e *Error) (code, message string) {
 	row := &kinds[e.Kind]
 	code = row.code

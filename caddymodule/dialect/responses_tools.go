@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// Names of tools that clients of this dialect have by their type.
+// Types of tools without a name, which also serve as their names.
 const (
 	localShell = "local_shell"
 	shell      = "shell"
@@ -39,22 +39,21 @@ var builtinTools = map[string]struct {
 	},
 }
 
-// customParameters is the schema of the function that stands for a tool with
-// free text.
+// customParameters is the schema of the upstream's function for a custom tool.
 const customParameters = `{"type":"object","properties":{"input":{"type":"string"}},"required":["input"]}`
 
 // toolKey is how a client names a tool.
 type toolKey struct{ namespace, name string }
 
-// upstreamNames gives tools the names that the upstream knows them by. The name
-// of a tool is the same in all requests that have the same tools before it.
+// upstreamNames assigns upstream names to tools. A name depends only on the tool and the
+// tools before it.
 type upstreamNames struct {
 	names map[toolKey]string
 	taken map[string]bool
 }
 
-// of is the upstream's name of a tool. A name that is too long, or taken by
-// another tool, ends in a hash.
+// of returns the upstream's name of a tool. A name that is too long or already taken ends
+// in a hash.
 func (n *upstreamNames) of(key toolKey) string {
 	if upstreamName, ok := n.names[key]; ok {
 		return upstreamName
@@ -80,8 +79,8 @@ func (n *upstreamNames) of(key toolKey) string {
 	return upstreamName
 }
 
-// called is the upstream's name of a tool in the history. A client may call a
-// tool of a namespace by the name that the upstream has for it.
+// called returns the upstream's name of a tool in the history. A client may use the
+// upstream's name for a tool in a namespace.
 func (n *upstreamNames) called(key toolKey) string {
 	if _, ok := n.names[key]; !ok && key.namespace == "" && n.taken[key.name] {
 		return key.name
@@ -89,16 +88,16 @@ func (n *upstreamNames) called(key toolKey) string {
 	return n.of(key)
 }
 
-// readTools reads the tools, and those that items of the input bring: they
-// come behind, and only if their name is free.
+// readTools reads the tools of the request, and then those of input items whose names are
+// not taken.
 func (c *responsesCall) readTools(f fieldList) {
 	if raw := c.typed(f, "tools", anArray); raw != nil {
 		c.reserve(raw)
 		c.readToolList(f, "")
 		c.noteEcho("tools", echoedTools(raw))
 	}
-	// A tool of an item that cannot be read is left out: the item is the client's own
-	// doing, which its user cannot change.
+	// Invalid tools of items are dropped, because users cannot change the items that
+	// their clients generate.
 	c.lenient = true
 	for _, i := range c.toolItems {
 		c.readToolList(readFields(c.items[i].raw), "")
@@ -116,7 +115,7 @@ func (c *responsesCall) readToolList(f fieldList, namespace string) {
 	}
 }
 
-// reserve has the tools that are in no namespace keep their names.
+// reserve reserves the names of the tools without a namespace.
 func (c *responsesCall) reserve(tools []byte) {
 	for m := jsonscan.Checked(tools); m.Next(); {
 		switch kind := jsonscan.Text(m.Raw(), "type"); kind {
@@ -130,7 +129,7 @@ func (c *responsesCall) reserve(tools []byte) {
 	}
 }
 
-// toolFields are the members of a tool; none if it is not an object.
+// toolFields returns the members of a tool, none if it is not an object.
 func toolFields(raw []byte) fieldList {
 	if len(raw) == 0 || raw[0] != '{' {
 		return nil
@@ -138,8 +137,8 @@ func toolFields(raw []byte) fieldList {
 	return unwrapped(readFields(raw))
 }
 
-// unwrapped are the members of a tool. Some clients wrap them as the chat dialect
-// does.
+// unwrapped returns the members of a tool. Some clients nest them in "function", as in the
+// chat dialect.
 func unwrapped(f fieldList) fieldList {
 	if inner, ok := f.inner("function"); ok && f.given("name") == nil {
 		return inner
@@ -147,8 +146,7 @@ func unwrapped(f fieldList) fieldList {
 	return f
 }
 
-// readTool reads one tool. Those that the API's servers would run, and those
-// that are not known, are not there for a model of one's own.
+// readTool reads one tool. Server-side and unknown tools are dropped.
 func (c *responsesCall) readTool(f fieldList, namespace string) {
 	switch kind := f.text("type"); kind {
 	case "", "function", "custom":
@@ -163,7 +161,7 @@ func (c *responsesCall) readTool(f fieldList, namespace string) {
 	}
 }
 
-// readNamespace reads the tools of a namespace that is in none itself.
+// readNamespace reads the tools of a namespace. Nested namespaces are ignored.
 func (c *responsesCall) readNamespace(f fieldList, outer string) {
 	if outer != "" {
 		return
@@ -178,8 +176,8 @@ func (c *responsesCall) readNamespace(f fieldList, outer string) {
 	}
 }
 
-// readFunction reads a function, or a tool that takes free text: for the
-// upstream that is a function with one string, since chat knows nothing else.
+// readFunction reads a function or a custom tool, which takes free text. For the upstream,
+// a custom tool is a function with one string.
 func (c *responsesCall) readFunction(f fieldList, namespace string) {
 	custom := f.text("type") == "custom"
 	f = unwrapped(f)
@@ -203,9 +201,8 @@ func (c *responsesCall) readFunction(f fieldList, namespace string) {
 	c.tools.add(upstreamName, to, f.get("description"), parameters, string(f.get("strict")) == "true")
 }
 
-// customDescription is the description of a tool with free text, as a JSON
-// string: a grammar can only be shown to the model. nil if there is
-// neither.
+// customDescription returns the description of a custom tool as a JSON string, or nil. It
+// includes the tool's grammar.
 func customDescription(f fieldList) []byte {
 	text := f.text("description")
 	if format := f.given("format"); jsonscan.Text(format, "type") == "grammar" {
@@ -224,8 +221,8 @@ func customDescription(f fieldList) []byte {
 	return jsonscan.AppendQuoted(nil, text)
 }
 
-// echoedTools is the tools as the response shows them: functions with all
-// keys, which clients' types demand, others as they came.
+// echoedTools returns the tools for the response. Functions have all keys that clients'
+// types require. Other tools are unchanged.
 func echoedTools(raw []byte) []byte {
 	b := append(make([]byte, 0, len(raw)), '[')
 	for m := jsonscan.Checked(raw); m.Next(); {

@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/sse"
 )
 
-// partKind is what one block of an answer holds.
+// partKind is the kind of a block of an answer.
 type partKind uint8
 
 const (
@@ -20,37 +20,36 @@ const (
 	partTool
 )
 
-// serialiser makes an answer strictly sequential: one block is open at a time,
-// and what belongs to another one waits while a tool call is open. It holds
-// nothing back else: it remembers O(1) of a block that is sent on.
+// serialiser makes an answer sequential, with one open block at a time. While a tool call
+// is open, the content of other blocks waits. Other content is sent without buffering.
 type serialiser struct {
 	to      encoder
 	calls   *toolSlots
 	kind    partKind // of the open block
 	call    openCall // the open block, if it is a call
 	waiting []waitingPart
-	waits   int64  // bytes that waiting holds
+	waits   int64  // size of waiting in bytes
 	last    bool   // the open block is the answer's last one
-	err     *Error // why the answer cannot go on; nothing more is sent on
+	err     *Error // the error that ended the answer; nothing is sent after it
 }
 
 // openCall is the tool call that is open.
 type openCall struct {
 	k      int
-	whole  bool   // arguments go on when the call closes, unchecked
-	live   bool   // arguments are being sent on
-	broken bool   // they cannot become JSON
+	whole  bool   // arguments are sent unchecked when the call closes
+	live   bool   // arguments are being sent
+	broken bool   // the arguments are not valid JSON
 	done   bool   // the object has ended
-	held   []byte // what came and was not sent on
-	space  int    // how much of held is white space at its beginning
+	held   []byte // arguments that were not sent yet
+	space  int    // length of the white space at the start of held
 }
 
-// maxWaiting bounds the parts that wait, which are searched for each piece of a
-// call. Only a stream that changes between text and thinking again and again
-// while a call is open has more of them.
+// maxWaiting is the maximum number of waiting parts, which are searched for each piece of a
+// call. Only a stream that alternates between text and thinking while a call is open
+// exceeds it.
 const maxWaiting = 2 * maxToolSlots
 
-// waitingPart is a part that came while a call was open.
+// waitingPart is a part that was received while a call was open.
 type waitingPart struct {
 	kind     partKind
 	k        int // of a call
@@ -59,16 +58,16 @@ type waitingPart struct {
 	probs    []byte
 }
 
-// waitingPartSize is what a waiting part takes in addition to its text, in bytes.
+// waitingPartSize is the overhead of a waiting part in bytes.
 const waitingPartSize = 128
 
-// held is how many bytes wait to be sent on.
+// held returns the number of buffered bytes.
 func (s *serialiser) held() int64 { return int64(cap(s.call.held)) + s.waits }
 
-// resume sends on the first part that waits.
+// resume sends the first waiting part.
 func (s *serialiser) resume() {
 	w := s.waiting[0]
-	s.waiting[0] = waitingPart{} // the array stays, its texts need not
+	s.waiting[0] = waitingPart{} // allow the texts to be freed
 	s.waiting = s.waiting[1:]
 	s.waits -= int64(waitingPartSize + len(w.id) + len(w.name) + len(w.text) + len(w.probs))
 	if w.kind == partTool {
@@ -79,16 +78,16 @@ func (s *serialiser) resume() {
 	}
 }
 
-// text takes a piece of text, and what was computed with it (logprobs.go).
+// text adds a piece of text with its log probabilities (logprobs.go).
 func (s *serialiser) text(t string, probs []byte) { s.add(partText, t, probs) }
 
-// reason takes a piece of thinking.
+// reason adds a piece of thinking.
 func (s *serialiser) reason(t string) { s.add(partReason, t, nil) }
 
-// refusal takes a piece of a refusal.
+// refusal adds a piece of a refusal.
 func (s *serialiser) refusal(t string) { s.add(partRefusal, t, nil) }
 
-// add sends a piece on, or has it wait.
+// add sends a piece, or makes it wait while a call is open.
 func (s *serialiser) add(kind partKind, t string, probs []byte) {
 	if s.err != nil {
 		return
@@ -113,7 +112,7 @@ func (s *serialiser) add(kind partKind, t string, probs []byte) {
 	s.put(kind, t, probs)
 }
 
-// put sends a piece on; no call is open.
+// put sends a piece. No call may be open.
 func (s *serialiser) put(kind partKind, t string, probs []byte) {
 	if s.kind != kind {
 		s.closeOpen(finishNone)
@@ -126,11 +125,11 @@ func (s *serialiser) put(kind partKind, t string, probs []byte) {
 	s.to.fill(t)
 }
 
-// args is all that has come of the open call's arguments.
+// args returns the state of the open call's arguments.
 func (s *serialiser) args() *jsonscan.Prefix { return &s.calls.slots[s.call.k].args }
 
-// makeRoom closes the open call if it is complete, and then what waits and is
-// complete too. It reports whether no call is open afterwards.
+// makeRoom closes the open call if it is complete, then sends waiting parts and closes
+// complete calls among them. It reports whether no call is open.
 func (s *serialiser) makeRoom() bool {
 	for s.kind == partTool && s.err == nil {
 		if !s.args().Complete() {
@@ -142,14 +141,14 @@ func (s *serialiser) makeRoom() bool {
 	return true
 }
 
-// openWaiting opens what waits, up to and including the first call.
+// openWaiting sends the waiting parts, up to and including the first call.
 func (s *serialiser) openWaiting() {
 	for len(s.waiting) > 0 && s.kind != partTool && s.err == nil {
 		s.resume()
 	}
 }
 
-// toolStart takes the beginning of call k; id is "" if the upstream gave none.
+// toolStart starts call k. id is "" if the upstream sent none.
 func (s *serialiser) toolStart(k int, id, name string) {
 	if s.err != nil {
 		return
@@ -177,8 +176,7 @@ func (s *serialiser) openCall(k int, id, name string) {
 	s.to.open(partTool, id, name)
 }
 
-// toolArgs takes a fragment of the arguments of a call that has begun, as the model
-// wrote it.
+// toolArgs adds a fragment of the arguments of call k, which has started.
 func (s *serialiser) toolArgs(k int, fragment string) {
 	if s.err != nil {
 		return
@@ -191,7 +189,7 @@ func (s *serialiser) toolArgs(k int, fragment string) {
 		if w := &s.waiting[i]; w.kind == partTool && w.k == k {
 			w.text = append(w.text, fragment...)
 			s.waits += int64(len(fragment))
-			s.makeRoom() // the model has gone on to this call
+			s.makeRoom() // the model has continued with this call
 			return
 		}
 	}
@@ -200,15 +198,15 @@ func (s *serialiser) toolArgs(k int, fragment string) {
 	}
 }
 
-// appendArguments takes the next fragment of the open call's arguments. They are sent on
-// from the brace on with which an object begins, as long as they can become
-// one. All else is held until it is known what it is.
+// appendArguments adds a fragment of the open call's arguments. Once they start with an
+// opening brace, they are sent as long as they can become a JSON object. Anything else is
+// buffered until the call closes.
 func (s *serialiser) appendArguments(fragment string) {
 	c := &s.call
 	wasDone, fits := c.done, !s.args().Broken()
 	c.done = s.args().Complete()
 	switch {
-	case fragment == "", wasDone && fits: // white space behind the object
+	case fragment == "", wasDone && fits: // white space after the object
 	case c.whole || c.broken:
 		c.held = append(c.held, fragment...)
 	case c.live && !fits:
@@ -229,8 +227,8 @@ func (s *serialiser) appendArguments(fragment string) {
 	}
 }
 
-// closeOpen closes the open block, if there is one. finish is why the answer
-// ends there, finishNone if it goes on.
+// closeOpen closes the open block, if any. finish is the finish reason if the answer ends,
+// else finishNone.
 func (s *serialiser) closeOpen(finish finishReason) {
 	kind := s.kind
 	s.kind = partNone
@@ -243,8 +241,8 @@ func (s *serialiser) closeOpen(finish finishReason) {
 	}
 }
 
-// closeCall closes the open call. Arguments that were cut by the limit of
-// tokens stay cut; else half an object must not look like a whole one.
+// closeCall closes the open call. Arguments that the token limit truncated stay
+// incomplete. Otherwise, incomplete arguments are an error.
 func (s *serialiser) closeCall(finish finishReason) {
 	c := &s.call
 	complete := s.args().Complete()
@@ -263,9 +261,8 @@ func (s *serialiser) closeCall(finish finishReason) {
 	s.to.close(finish.cut() && (s.last || !complete))
 }
 
-// drain closes what is open and sends on what waits: the answer has ended.
-// Besides the last block, only calls can be incomplete: those that were
-// interleaved.
+// drain closes the open block and sends the waiting parts of an answer that has ended.
+// Apart from the last block, only interleaved calls can be incomplete.
 func (s *serialiser) drain(finish finishReason) {
 	for s.err == nil {
 		s.last = len(s.waiting) == 0

@@ -8,25 +8,25 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// edit replaces a span of some bytes by other bytes.
+// edit replaces a span of a byte slice.
 type edit struct {
 	jsonscan.Span
 	text []byte
 }
 
-// edits is a list of edits that do not overlap.
+// edits is a list of non-overlapping edits.
 type edits []edit
 
-// maxEdits bounds the edits of one answer or event: what has more of them
-// repeats a key, or has more tool calls than anybody makes.
+// maxEdits is the maximum number of edits of an answer or event. Only duplicate keys or an
+// excessive number of tool calls exceed it.
 const maxEdits = 4096
 
-// add adds an edit; edits mostly come in order of position.
+// add adds an edit. Edits are usually added in order of position.
 func (e *edits) add(start, end int, text []byte) {
 	*e = append(*e, edit{jsonscan.Span{Start: start, End: end}, text})
 }
 
-// sort puts the edits in order of position.
+// sort sorts the edits by position.
 func (e edits) sort() {
 	byStart := func(a, b edit) int { return a.Start - b.Start }
 	if !slices.IsSortedFunc(e, byStart) {
@@ -34,7 +34,7 @@ func (e edits) sort() {
 	}
 }
 
-// appendTo appends data, edited, to b.
+// appendTo appends the edited data to b.
 func (e edits) appendTo(b, data []byte) []byte {
 	e.sort()
 	from := 0
@@ -46,7 +46,7 @@ func (e edits) appendTo(b, data []byte) []byte {
 	return append(b, data[from:]...)
 }
 
-// segments is data, edited, without a copy of it.
+// segments returns the edited data without copying it.
 func (e edits) segments(data []byte) *Segments {
 	e.sort()
 	s := &Segments{parts: make([][]byte, 0, 2*len(e)+1)}
@@ -60,10 +60,9 @@ func (e edits) segments(data []byte) *Segments {
 	return s
 }
 
-// Segments is a body in pieces, so that a large one need not be copied to be
-// changed. It is an io.ReadCloser and io.WriterTo that is read once; readers
-// must not change the bytes. It stays readable after Close, and so can
-// be read late by a transport that net/http has already given up on.
+// Segments is a body in pieces, which avoids copying a large body to change it. It can be
+// read once. Readers must not modify the bytes. It remains readable after Close, because
+// a transport may still read it after net/http has abandoned the request.
 type Segments struct{ parts net.Buffers }
 
 // add appends a piece.
@@ -73,8 +72,7 @@ func (s *Segments) add(p []byte) {
 	}
 }
 
-// Len is the number of bytes that are left to read: at first the
-// Content-Length.
+// Len returns the number of unread bytes, initially the Content-Length.
 func (s *Segments) Len() (size int64) {
 	for _, p := range s.parts {
 		size += int64(len(p))
@@ -85,10 +83,10 @@ func (s *Segments) Len() (size int64) {
 // Read implements io.Reader.
 func (s *Segments) Read(p []byte) (int, error) { return s.parts.Read(p) }
 
-// WriteTo implements io.WriterTo: one Write for each piece.
+// WriteTo implements io.WriterTo with one Write for each piece.
 func (s *Segments) WriteTo(w io.Writer) (int64, error) { return s.parts.WriteTo(w) }
 
-// Close implements io.Closer; there is nothing to close.
+// Close implements io.Closer. It does nothing.
 func (s *Segments) Close() error { return nil }
 
 // Interface guards.

@@ -7,37 +7,35 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// Model servers that know nothing of thinking leave it at the beginning of the
-// text, between these tags.
+// Model servers without support for thinking leave it at the start of the text, between
+// these tags.
 const (
 	thinkOpen  = "<think>"
 	thinkClose = "</think>"
 )
 
-// thinkPlace is where a text that may begin with thinking has come to.
+// thinkPlace is the position in a text that may start with thinking.
 type thinkPlace uint8
 
 const (
-	thinkBefore thinkPlace = iota // white space, or a part of the first tag
+	thinkBefore thinkPlace = iota // white space, or a part of the opening tag
 	thinkInside
-	thinkBehind // white space behind the last tag
-	thinkPassed // all that comes is text
+	thinkBehind // white space after the closing tag
+	thinkPassed // text
 )
 
-// thinkTags takes the thinking off the front of an answer's text. It holds back
-// only what may become a tag, and white space that may stand next to one, which
-// belongs to neither thinking nor text.
+// thinkTags separates the thinking at the start of an answer from its text. It buffers only
+// potential tags and the white space around them, which is dropped.
 type thinkTags struct {
 	place   thinkPlace
 	emitted bool // thinking was reported
 	held    []byte
 }
 
-// maxHeldSpace is how much white space is held back, in bytes: more is no
-// layout.
+// maxHeldSpace is the maximum white space that is buffered, in bytes.
 const maxHeldSpace = 512
 
-// take adds a piece of text and reports what has become known.
+// take adds a piece of text. It passes thinking to reason and other text to text.
 func (t *thinkTags) take(s string, reason, text func(s string)) {
 	if t.place == thinkPassed {
 		text(s)
@@ -48,7 +46,7 @@ func (t *thinkTags) take(s string, reason, text func(s string)) {
 	}
 }
 
-// step goes on by one place; false when more must come for that.
+// step advances by one place. It returns false if it needs more input.
 func (t *thinkTags) step(reason, text func(s string)) bool {
 	trimmed := bytes.TrimLeft(t.held, jsonscan.Space)
 	switch t.place {
@@ -76,7 +74,7 @@ func (t *thinkTags) step(reason, text func(s string)) bool {
 	return false
 }
 
-// pass reports what is held, and that all that comes is text.
+// pass reports the buffer as text, and treats all further input as text.
 func (t *thinkTags) pass(text func(s string)) {
 	held := string(t.held)
 	t.place, t.held = thinkPassed, nil
@@ -85,7 +83,7 @@ func (t *thinkTags) pass(text func(s string)) {
 	}
 }
 
-// emit reports thinking; white space in front of all of it is none.
+// emit reports thinking without leading white space.
 func (t *thinkTags) emit(thinking []byte, reason func(s string)) {
 	if !t.emitted {
 		thinking = bytes.TrimLeft(thinking, jsonscan.Space)
@@ -96,8 +94,8 @@ func (t *thinkTags) emit(thinking []byte, reason func(s string)) {
 	}
 }
 
-// emitSettled reports the thinking that is held but for what may belong to its
-// end.
+// emitSettled reports the buffered thinking, except for a possible closing tag and the
+// white space before it.
 func (t *thinkTags) emitSettled(reason func(s string)) {
 	end := len(t.held) - tagStart(t.held)
 	settled := len(bytes.TrimRight(t.held[:end], jsonscan.Space))
@@ -111,8 +109,7 @@ func (t *thinkTags) emitSettled(reason func(s string)) {
 	t.held = append(t.held[:0], t.held[settled:]...)
 }
 
-// tagStart is how much of the end of a text may be the beginning of the tag
-// that ends thinking.
+// tagStart returns the length of the longest suffix of text that may start the closing tag.
 func tagStart(text []byte) int {
 	for n := min(len(thinkClose)-1, len(text)); n > 0; n-- {
 		if bytes.HasSuffix(text, []byte(thinkClose[:n])) {
@@ -122,7 +119,7 @@ func tagStart(text []byte) int {
 	return 0
 }
 
-// flush reports what is held: something else comes than text, or nothing more.
+// flush reports the buffer, because no text follows directly.
 func (t *thinkTags) flush(reason, text func(s string)) {
 	switch t.place {
 	case thinkBefore:

@@ -7,10 +7,9 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// normalArguments makes the JSON object that a call's arguments are to be of
-// what the model wrote. Nothing, white space and null are no arguments, a
-// string may hold the object, and all else is shown to the tool: its check
-// of the arguments then informs the model. ok is false in that last case.
+// normalArguments converts a call's arguments to a JSON object. White space and null become
+// an empty object. A string may contain the object. For any other text, ok is false and the
+// object has it in raw_arguments, so that the tool's validation rejects it.
 func normalArguments(text string) (object []byte, ok bool) {
 	raw := bytes.TrimSpace([]byte(text))
 	if len(raw) == 0 || jsonscan.IsNull(raw) {
@@ -25,8 +24,7 @@ func normalArguments(text string) (object []byte, ok bool) {
 	return append(jsonscan.AppendQuoted([]byte(`{"raw_arguments":`), text), '}'), false
 }
 
-// oneLine is valid JSON without line ends between its tokens, which would end
-// the line of an event.
+// oneLine removes line breaks from valid JSON, as they would end the line of an event.
 func oneLine(raw []byte) []byte {
 	if !bytes.ContainsAny(raw, "\r\n") {
 		return raw
@@ -34,7 +32,7 @@ func oneLine(raw []byte) []byte {
 	return compactJSON(raw)
 }
 
-// compactJSON is valid JSON without white space between its tokens.
+// compactJSON removes white space between the tokens of valid JSON.
 func compactJSON(raw []byte) []byte {
 	if !bytes.ContainsAny(raw, jsonscan.Space) {
 		return raw

@@ -2,24 +2,23 @@ package dialect
 
 import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 
-// maxToolSlots bounds what a broken upstream can make a stream remember.
+// maxToolSlots is the maximum number of tool calls that are tracked.
 const maxToolSlots = 1024
 
-// toolSlot is one tool call of a streamed answer, as far as it has come.
+// toolSlot is the received part of a tool call in a streamed answer.
 type toolSlot struct {
 	id, name string
-	index    int64           // what the upstream calls it, -1 if it sends none
-	args     jsonscan.Prefix // the arguments that have come
+	index    int64           // the upstream's index, -1 if missing
+	args     jsonscan.Prefix // state of the received arguments
 }
 
-// toolSlots distinguishes the tool calls of one streamed choice. Fragments of a
-// call should carry its index, but servers differ: Ollama sends whole calls
-// that all have index 0, others leave the index out, or the id, or send both
-// with each fragment.
+// toolSlots distinguishes the tool calls of a streamed choice. Fragments of a call should
+// have its index, but servers differ. Ollama sends whole calls that all have index 0.
+// Others omit the index or the id, or send both with each fragment.
 type toolSlots struct {
 	slots   []toolSlot
 	byID    map[string]int // the latest slot of each id
-	byIndex map[int64]int  // likewise
+	byIndex map[int64]int  // the latest slot of each index
 }
 
 // toolEntry is one element of delta.tool_calls.
@@ -29,7 +28,7 @@ type toolEntry struct {
 	args     string // the fragment of arguments
 }
 
-// held is how many bytes the ids and names have.
+// held returns the size of the ids and names in bytes.
 func (t *toolSlots) held() (n int64) {
 	for i := range t.slots {
 		n += int64(len(t.slots[i].id) + len(t.slots[i].name))
@@ -37,8 +36,7 @@ func (t *toolSlots) held() (n int64) {
 	return n
 }
 
-// place returns the number of the call that an entry belongs to, and notes
-// what it adds.
+// place adds an entry to its call and returns the number of the call.
 func (t *toolSlots) place(e toolEntry) int {
 	k := t.find(e)
 	if k < 0 {
@@ -56,15 +54,15 @@ func (t *toolSlots) place(e toolEntry) int {
 	return k
 }
 
-// placeNew notes an entry that is a call of its own, and returns its number.
+// placeNew adds an entry as a separate call and returns its number.
 func (t *toolSlots) placeNew(e toolEntry) int {
 	k := t.begin(e)
 	t.slots[k].args.Add(e.args)
 	return k
 }
 
-// begin makes a new call of an entry and returns its number; what is beyond
-// the bound goes to the last one.
+// begin creates a call for an entry and returns its number. At the maximum, it returns the
+// last call.
 func (t *toolSlots) begin(e toolEntry) int {
 	if len(t.slots) < maxToolSlots {
 		t.slots = append(t.slots, toolSlot{id: e.id, name: e.name, index: e.index})
@@ -73,7 +71,7 @@ func (t *toolSlots) begin(e toolEntry) int {
 	return len(t.slots) - 1
 }
 
-// note has a slot found by its id and index.
+// note indexes a slot by its id and index.
 func (t *toolSlots) note(k int) {
 	if t.byID == nil {
 		t.byID, t.byIndex = make(map[string]int), make(map[int64]int)
@@ -83,7 +81,7 @@ func (t *toolSlots) note(k int) {
 	t.byIndex[slot.index] = max(k, t.byIndex[slot.index])
 }
 
-// find returns the slot that an entry continues, -1 for none.
+// find returns the slot that an entry continues, or -1.
 func (t *toolSlots) find(e toolEntry) int {
 	last := len(t.slots) - 1
 	if e.id != "" {
@@ -94,7 +92,7 @@ func (t *toolSlots) find(e toolEntry) int {
 	if e.index >= 0 {
 		k, ok := t.byIndex[e.index]
 		if !ok || e.id != "" && t.slots[k].id != "" && e.name != "" {
-			return -1 // new, or the index is used again, for another call
+			return -1 // a new call, or the index is reused for another call
 		}
 		return k
 	}

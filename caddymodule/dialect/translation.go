@@ -10,8 +10,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/tokens"
 )
 
-// translation is a request of another dialect, decoded: what goes up as a chat
-// request, in a fixed order of keys, and what the answer's encoder must know.
+// translation is a decoded request of another dialect: the parts of the chat request, with
+// a fixed order of keys, and the data that the answer's encoder needs.
 type translation struct {
 	reply
 	stream       bool
@@ -20,20 +20,20 @@ type translation struct {
 	tools        toolset
 	choice       string        // tool_choice: "", "auto" or "required"
 	parallel     string        // parallel_tool_calls: "", "true" or "false"
-	parameters   []byte        // further members, each with a comma in front
-	effort       jsonscan.Span // of options: the degree of thinking, if one is asked for
+	parameters   []byte        // other members, each preceded by a comma
+	effort       jsonscan.Span // the reasoning effort in parameters, if any
 
 	messages []byte // the conversation as JSON, once it is complete
 	toolList []byte // the tools as JSON, nil if there are none
 
-	path     []step // of the object that is read
-	elements int    // that were read
-	err      *Error // why the request cannot be read
-	// While lenient, faults do not end the request, and are only noted.
+	path     []step // of the current object
+	elements int    // number of elements so far
+	err      *Error // the first error
+	// If lenient is set, errors set faulty instead of failing the request.
 	lenient, faulty bool
 }
 
-// decode reads a request: its parts in an order, up to the first that has a fault.
+// decode reads the parts of a request in order, up to the first error.
 func (t *translation) decode(body []byte, env *Env, d Dialect, parts ...func(fieldList)) *Error {
 	t.env, t.dialect, t.path = env, d, make([]step, 0, 6)
 	var f fieldList
@@ -56,7 +56,7 @@ func (t *translation) decode(body []byte, env *Env, d Dialect, parts ...func(fie
 	return nil
 }
 
-// readModel reads model and stream, and finds the deployment's options.
+// readModel reads model and stream, and gets the deployment's options.
 func (t *translation) readModel(f fieldList) {
 	t.model = jsonscan.String(t.typed(f, "model", aString))
 	if t.model == "" {
@@ -69,14 +69,14 @@ func (t *translation) readModel(f fieldList) {
 	t.stream = t.boolean(f, "stream")
 }
 
-// hold reserves memory for bytes that are not in the body.
+// hold reserves memory for n bytes in addition to the body.
 func (t *translation) hold(n int) {
 	if err := t.env.hold(n); err != nil {
 		t.fail(err)
 	}
 }
 
-// checkAddress refuses an address that the model server must not fetch.
+// checkAddress rejects an address that the deployment does not allow.
 func (t *translation) checkAddress(name, address string) {
 	if problem := remoteFault(address, t.options.RemoteMedia); problem != "" {
 		t.badValue(name, "%s", problem)
@@ -97,8 +97,8 @@ func (t *translation) addParameter(name string, raw []byte) {
 	t.parameters = append(append(append(append(t.parameters, `,"`...), name...), `":`...), raw...)
 }
 
-// addSchema adds the schema that the answer is to have. strict and description are
-// JSON, and left out if they are of another type.
+// addSchema adds the schema of the answer. strict and description are JSON, and omitted if
+// they have the wrong type.
 func (t *translation) addSchema(name string, schema, strict, description []byte) {
 	if name == "" {
 		name = "output"
@@ -114,15 +114,15 @@ func (t *translation) addSchema(name string, schema, strict, description []byte)
 	t.addParameter("response_format", append(b, "}}"...))
 }
 
-// chooseMode takes a choice of tools that names none. Model servers take a named
-// choice for auto, and with "none" still show the tools to the model: so the tools
-// that are not to be called are not sent.
+// chooseMode applies a tool choice without a name. Some model servers treat a named choice
+// as auto, and show tools to the model despite "none". Therefore only tools that may be
+// called are sent.
 func (t *translation) chooseMode(mode, name string) {
 	switch mode {
 	case "auto":
 		t.choice = mode
 	case "none":
-		t.tools.order = nil // their names stay known, for the history
+		t.tools.order = nil // their names are still needed for the history
 	case "required":
 		if len(t.tools.order) == 0 {
 			t.fault(name, "None of the tools is available on this deployment, so none can be required.")
@@ -133,13 +133,13 @@ func (t *translation) chooseMode(mode, name string) {
 	}
 }
 
-// chooseTool takes a choice that names a tool.
+// chooseTool applies a tool choice with a name.
 func (t *translation) chooseTool(upstreamName string) {
 	t.tools.keep(func(name string) bool { return name == upstreamName })
 	t.choice = "required"
 }
 
-// askEffort asks for a degree of thinking.
+// askEffort adds the reasoning effort.
 func (t *translation) askEffort(level string) {
 	t.effort.Start = len(t.parameters)
 	t.addParameter("reasoning_effort", jsonscan.AppendQuoted(nil, level))
@@ -159,8 +159,8 @@ func (t *translation) DropEffort() bool {
 // Retry implements Call.
 func (t *translation) Retry(e *Error) Retry { return t.retries.after(e, t.DropEffort) }
 
-// complete writes the parts of the upstream's body. size is that of the
-// client's, in bytes: the messages are mostly about as large.
+// complete encodes the parts of the upstream's body. size is the size of the client's body
+// and the initial capacity for the messages.
 func (t *translation) complete(size int) {
 	if t.compact {
 		t.tools.order = nil
@@ -168,7 +168,7 @@ func (t *translation) complete(size int) {
 	t.messages = t.conversation.appendMessages(make([]byte, 0, size))
 	t.toolList = t.tools.list()
 	t.names = t.tools.names
-	t.conversation, t.tools = conversation{}, toolset{} // their text is large, and no longer needed
+	t.conversation, t.tools = conversation{}, toolset{} // free their texts
 	if t.env.Estimate != nil {
 		t.estimator = func() int { return t.env.Estimate(t.model, t.Prompt()) }
 	}
@@ -190,8 +190,8 @@ func (t *translation) WholeBody(upstreamModel string) *Segments {
 	return t.body(upstreamModel, false)
 }
 
-// body is the upstream's body. The messages come last, so that the bodies of
-// one conversation differ only behind what they share.
+// body returns the upstream's body. The messages come last, so that the bodies of a
+// conversation share a prefix.
 func (t *translation) body(upstreamModel string, stream bool) *Segments {
 	head := jsonscan.AppendQuoted([]byte(`{"model":`), upstreamModel)
 	if stream {
@@ -217,21 +217,21 @@ func (t *translation) body(upstreamModel string, stream bool) *Segments {
 	return s
 }
 
-// toolset is the tools of a request, as functions of a chat request.
+// toolset holds the tools of a request as functions of a chat request.
 type toolset struct {
-	names map[string]ToolName // by the name that the upstream knows
+	names map[string]ToolName // by upstream name
 	order []offeredTool
-	json  []byte // all chat tools, each with a comma in front
+	json  []byte // all chat tools, each preceded by a comma
 }
 
 // offeredTool is a tool that the model may call.
 type offeredTool struct {
 	upstreamName string
-	json         jsonscan.Span // of the toolset's
+	json         jsonscan.Span // in toolset.json
 }
 
-// add adds a function; the first of a name wins. description is a JSON string
-// or nil, parameters a JSON schema or nil.
+// add adds a function unless its name is taken. description is a JSON string or nil,
+// parameters a JSON schema or nil.
 func (s *toolset) add(upstreamName string, to ToolName, description, parameters []byte, strict bool) {
 	if _, ok := s.names[upstreamName]; ok {
 		return
@@ -251,11 +251,11 @@ func (s *toolset) add(upstreamName string, to ToolName, description, parameters 
 	s.order = append(s.order, offeredTool{upstreamName, jsonscan.Span{Start: from, End: len(s.json)}})
 }
 
-// offers reports whether there is a tool of a name.
+// offers reports whether the request offers a tool with this name.
 func (s *toolset) offers(upstreamName string) bool { return s.names[upstreamName].offered }
 
-// alias has a name sent back as the client's own although no tool of it is offered, as
-// when the history has a call of it.
+// alias maps an upstream name to the client's, even if the tool is not offered, as for
+// calls in the history.
 func (s *toolset) alias(upstreamName string, to ToolName) {
 	if _, ok := s.names[upstreamName]; ok {
 		return
@@ -271,23 +271,22 @@ func (s *toolset) keep(ok func(upstreamName string) bool) {
 	s.order = slices.DeleteFunc(s.order, func(t offeredTool) bool { return !ok(t.upstreamName) })
 }
 
-// list is the tools as a JSON array, nil if there are none: an empty one is
-// refused by some upstreams. It uses the toolset up.
+// list returns the tools as a JSON array, nil if there are none, because some upstreams
+// reject an empty array. The toolset must not be used afterwards.
 func (s *toolset) list() []byte {
 	if len(s.order) == 0 {
 		return nil
 	}
 	b := s.json[:0]
-	for _, t := range s.order { // to where it is, or nearer to the start
+	for _, t := range s.order { // in place: tools only move towards the start
 		b = append(b, t.json.Of(s.json)...)
 	}
 	b[0] = '['
 	return append(b, ']')
 }
 
-// appendSchema appends a function's parameters. Chat templates and grammars of
-// model servers need an object with a type and properties; nothing else of the
-// schema is touched.
+// appendSchema appends a function's parameters. It adds a missing type and properties, which
+// chat templates and grammars require.
 func appendSchema(b, schema []byte) []byte {
 	if len(schema) == 0 || schema[0] != '{' {
 		return append(b, `{"type":"object","properties":{}}`...)
@@ -325,8 +324,7 @@ func appendSchema(b, schema []byte) []byte {
 	return append(b, '}')
 }
 
-// stableID is what stands for an id that a dialect does not allow: the same
-// for the same id.
+// stableID returns a deterministic replacement for an id that a dialect does not allow.
 func stableID(id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return "call_" + base32.StdEncoding.EncodeToString(sum[:])[:24]

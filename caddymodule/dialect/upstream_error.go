@@ -11,28 +11,27 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// Texts by which upstream errors are distinguished, whatever their status.
+// Patterns that classify upstream errors, regardless of their status.
 var (
-	// A prompt that does not fit into the context.
+	// The prompt exceeds the context window.
 	contextText = regexp.MustCompile(`(?is)exceed_context_size_error|exceeds the available context size|maximum context length|` +
 		`context length.*exceed|exceed.*context length|longer than the (model's )?context|prompt is too long|input is too long|` +
 		`context_length_exceeded|n_ctx`)
-	// Faults of the client that llama.cpp reports as its own, with 500.
+	// Client errors that llama.cpp reports with status 500.
 	clientText = regexp.MustCompile(`(?is)image input is not supported|audio input|does not support (tools|images|thinking|reasoning)|` +
 		`tools.*must be|failed to parse|missing.*role`)
-	// Ollama on a degree of thinking for a model that does not think.
+	// Ollama rejects reasoning effort for a model without thinking.
 	effortText = regexp.MustCompile(`(?i)does not support (thinking|reasoning)`)
-	// Older llama.cpp on a request for a stream with tools.
+	// Older llama.cpp rejects a streamed request with tools.
 	wholeText = regexp.MustCompile(`(?i)cannot use tools with stream`)
 
-	// How many tokens were asked for, and how many there is room for.
+	// The number of requested tokens and the size of the context window.
 	sizesText  = regexp.MustCompile(`(?is)\((\d+) tokens\).*?\((\d+) tokens\)`)
 	windowText = regexp.MustCompile(`(?is)maximum context length (?:is|of) (\d+)(?:.*?(\d+))?`)
 )
 
-// FromUpstream makes an Error of an upstream's answer that is not 200. Nothing
-// is relayed by its shape: servers' bodies and statuses differ too much for
-// clients to rely on, and some report a client's fault as their own.
+// FromUpstream returns the Error for an upstream's answer with a status other than 200. The
+// answer is not relayed unchanged, because formats and statuses of servers differ too much.
 func FromUpstream(status int, h http.Header, body []byte) *Error {
 	f := readFault(body)
 	if f.message == "" {
@@ -47,8 +46,7 @@ func FromUpstream(status int, h http.Header, body []byte) *Error {
 	return e
 }
 
-// fromEvent makes an Error of one that came with a good status: in a stream or
-// in the body of a 200.
+// fromEvent returns the Error for an error in a stream or in an answer with status 200.
 func fromEvent(data []byte) *Error {
 	f := readFault(data)
 	if f.message == "" {
@@ -61,8 +59,7 @@ func fromEvent(data []byte) *Error {
 	return f.toError(status, "The model server reported an error")
 }
 
-// isFailure reports whether a member of an answer, or of an event of one, makes it
-// an error.
+// isFailure reports whether a member marks an answer or event as an error.
 func isFailure(m *jsonscan.Members) bool {
 	switch string(m.Name()) {
 	case "error":
@@ -73,8 +70,8 @@ func isFailure(m *jsonscan.Members) bool {
 	return false
 }
 
-// toError finds the kind of a fault. what describes how it was met, for messages
-// about faults that are not the client's.
+// toError classifies a fault. what is the prefix of the message if the client did not cause
+// it.
 func (f *fault) toError(status int, what string) *Error {
 	mayBeClients := status == 400 || status == 413 || status == 422 || status == 500
 	described := what + ": " + f.message
@@ -90,7 +87,7 @@ func (f *fault) toError(status int, what string) *Error {
 	case 400, 413, 422:
 		return &Error{Kind: KindInvalidRequest, Code: f.code, Message: f.message, retry: f.effortRetry()}
 	case 401, 402, 403:
-		// Its text may hold a part of the credentials.
+		// The upstream's message may contain a part of the credentials.
 		return &Error{Kind: KindUpstreamAuth, NoRetry: true, Message: what + ": it refused the connector's credentials, not yours. The connector's operator must check the upstream's API key in its configuration."}
 	case 404:
 		return &Error{Kind: KindUnknownModel, Param: "model", Message: described}
@@ -102,15 +99,13 @@ func (f *fault) toError(status int, what string) *Error {
 		return &Error{Kind: KindOverloaded, RetryAfter: 5, Message: described}
 	}
 	if status >= 300 && status < 400 {
-		described = what + ": a redirect, which the gateway does not follow. Set the upstream's base URL to where it leads."
+		described = what + ": a redirect, which the gateway does not follow. Set the upstream's base URL to the target."
 	}
-	// Statuses below 500 are about HTTP between gateway and upstream, and 501
-	// about what the server can do at all: the same request will fail again.
+	// With other statuses below 500 and with 501, the same request will fail again.
 	return &Error{Kind: KindUpstream, NoRetry: status < 500 || status == 501, Message: described}
 }
 
-// effortRetry is how to send a request again if its degree of thinking may be at
-// fault.
+// effortRetry returns RetryWithoutEffort if the model rejects reasoning effort.
 func (f *fault) effortRetry() Retry {
 	if effortText.MatchString(f.message) {
 		return RetryWithoutEffort
@@ -118,13 +113,13 @@ func (f *fault) effortRetry() Retry {
 	return RetryNot
 }
 
-// isContext reports whether the prompt was too long.
+// isContext reports whether the prompt is too long.
 func (f *fault) isContext() bool {
 	return f.window > 0 || contextText.MatchString(f.message) || contextText.MatchString(f.kind) || contextText.MatchString(f.code)
 }
 
-// contextError is the error for a prompt that is too long. Clients of the
-// messages dialect compact their history when they read "prompt is too long".
+// contextError returns the error for a prompt that is too long. Clients of the messages
+// dialect compact their history if the message has "prompt is too long".
 func (f *fault) contextError() *Error {
 	const start = "prompt is too long"
 	prompt, window := f.prompt, f.window
@@ -143,7 +138,7 @@ func (f *fault) contextError() *Error {
 	return &Error{Kind: KindContextLength, Param: "messages", Message: f.message, messagesMessage: text}
 }
 
-// number reads digits; 0 for what does not fit.
+// number parses digits. It returns 0 on an overflow.
 func number(digits string) int64 {
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil {
@@ -152,8 +147,8 @@ func number(digits string) int64 {
 	return n
 }
 
-// retryAfter is an upstream's wish in seconds, 0 if it has none that makes
-// sense. A date (RFC 9110 §10.2.3) is read against the answer's own Date.
+// retryAfter returns the time to wait in seconds from the answer's header, or 0. A date (RFC
+// 9110 §10.2.3) is relative to the answer's Date.
 func retryAfter(h http.Header) int {
 	const most = 24 * time.Hour
 	var wait time.Duration

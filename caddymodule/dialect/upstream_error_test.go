@@ -53,7 +53,7 @@ var upstreamAnswers = []struct {
 	{"503, loading", 503, `{"error":{"message":"Loading model","type":"unavailable_error","code":503}}`, KindOverloaded, "", "The model server answered HTTP 503: Loading model", false},
 	{"504", 504, ``, KindTimeout, "", "…HTTP 504", false},
 	{"529", 529, ``, KindOverloaded, "", "…HTTP 529", false},
-	{"307", 307, `<a href="/v1/chat/completions">Temporary Redirect</a>.`, KindUpstream, "", "…Set the upstream's base URL to where it leads.", true},
+	{"307", 307, `<a href="/v1/chat/completions">Temporary Redirect</a>.`, KindUpstream, "", "…Set the upstream's base URL to the target.", true},
 	{"304, empty", 304, ``, KindUpstream, "", "…where it leads.", true},
 	{"204", 204, ``, KindUpstream, "", "The model server answered HTTP 204: upstream returned HTTP 204", true},
 

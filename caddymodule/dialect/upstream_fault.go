@@ -11,17 +11,17 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// maxMessage is the most bytes of an upstream's text that a message repeats.
+// maxMessage is the maximum size of an upstream's text in a message, in bytes.
 const maxMessage = 2 << 10
 
-// fault is what an upstream's error body contains, whatever its shape.
+// fault is the content of an upstream's error body, independent of its format.
 type fault struct {
 	message string // cleaned, "" if there is none
 	kind    string // its "type"
 	code    string // its "code", if that is a string
 	status  int    // its "code", if that is a number
-	prompt  int64  // tokens that were asked for
-	window  int64  // tokens that there is room for
+	prompt  int64  // tokens of the prompt
+	window  int64  // tokens of the context window
 }
 
 // faultBody holds the members of all known error bodies:
@@ -42,15 +42,15 @@ type faultBody struct {
 
 // readFault reads an error body.
 func readFault(body []byte) fault {
-	const most = 1 << 20 // no honest error is larger
+	const most = 1 << 20 // enough for any real error
 	var f fault
 	f.read(bytes.TrimSpace(body[:min(len(body), most)]), 0)
 	f.message = plainMessage(f.message)
 	return f
 }
 
-// read reads one level: bodies nest errors in "error", and some servers a
-// whole body as the text of "message".
+// read reads one level. Errors are nested in "error", and some servers nest a whole body as
+// the string "message".
 func (f *fault) read(data []byte, level int) {
 	const deepest = 4
 	var b faultBody
@@ -88,12 +88,12 @@ func (f *fault) read(data []byte, level int) {
 			return
 		}
 	}
-	if level == 0 && !jsonscan.IsFilled(b.Error) { // JSON of no known shape
+	if level == 0 && !jsonscan.IsFilled(b.Error) { // JSON of unknown format
 		f.message = string(data)
 	}
 }
 
-// details joins the entries of FastAPI's "detail", each with its place.
+// details joins the entries of FastAPI's "detail" with their locations.
 func details(raw []byte) string {
 	const most = 5
 	var list []struct {
@@ -123,13 +123,13 @@ func details(raw []byte) string {
 	return b.String()
 }
 
-// htmlMark marks a text as HTML.
+// htmlMark detects HTML.
 var htmlMark = regexp.MustCompile(`(?i)<(!doctype|html|head|body|title|h[1-6]|p|pre|center|div)\b`)
 
-// plainMessage makes a message of an upstream's text: valid UTF-8, without HTML, of
-// at most maxMessage bytes.
+// plainMessage converts an upstream's text to valid UTF-8 without HTML, of at most
+// maxMessage bytes.
 func plainMessage(text string) string {
-	const most = 64 << 10 // of HTML, to find the text in it
+	const most = 64 << 10 // bytes of HTML that are parsed
 	text = strings.ToValidUTF8(truncate(text, most), "\uFFFD")
 	if htmlMark.MatchString(text) {
 		text = strings.Join(strings.Fields(htmlText(text)), " ")
@@ -137,8 +137,7 @@ func plainMessage(text string) string {
 	return truncate(strings.TrimSpace(text), maxMessage)
 }
 
-// htmlText is the text of HTML, with a blank in place of each tag, comment, script and
-// style.
+// htmlText returns the text of HTML. Tags, comments, scripts and styles become spaces.
 func htmlText(page string) string {
 	var b strings.Builder
 	z := html.NewTokenizer(strings.NewReader(page))

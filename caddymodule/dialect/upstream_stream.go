@@ -7,19 +7,19 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/sse"
 )
 
-// upstreamStream is an upstream's event stream, and how far it has been read.
+// upstreamStream is the state of reading an upstream's event stream.
 type upstreamStream struct {
 	reader   sse.Reader
 	usage    Usage
 	gotUsage bool
-	size     int64 // bytes of text, thinking and arguments that came
+	size     int64 // received bytes of text, thinking and arguments
 	err      *Error
 	ended    bool
 }
 
 // chunkReader reads the events of an upstream's stream.
 type chunkReader interface {
-	chunk(data []byte) // one that may be a chunk of the answer
+	chunk(data []byte) // an event that may be a chunk of the answer
 	done()             // [DONE]
 }
 
@@ -37,7 +37,7 @@ func (u *upstreamStream) Usage() (usage Usage, ok bool) {
 	return u.usage, true
 }
 
-// read takes the upstream's next bytes.
+// read consumes the upstream's next bytes.
 func (u *upstreamStream) read(p []byte, to chunkReader) {
 	for u.reader.Feed(p); !u.ended && u.reader.Next(); {
 		u.event(to)
@@ -45,8 +45,8 @@ func (u *upstreamStream) read(p []byte, to chunkReader) {
 	u.checkReader()
 }
 
-// readLast takes the event that the stream ended in. If it broke off, that does not
-// matter to an answer that is complete, or has an error anyway.
+// readLast processes the last event of the stream. If settled is set, a truncated event is
+// ignored, because the answer is complete or has already failed.
 func (u *upstreamStream) readLast(to chunkReader, settled bool) {
 	if u.reader.Finish() && !(settled && cutOff(u.reader.Data)) {
 		u.event(to)
@@ -54,13 +54,13 @@ func (u *upstreamStream) readLast(to chunkReader, settled bool) {
 	u.checkReader()
 }
 
-// cutOff reports whether data is an event that ended in its middle.
+// cutOff reports whether data is a truncated event.
 func cutOff(data []byte) bool { return !jsonscan.Valid(data) && !isDone(data) }
 
 // isDone reports whether data is the event that ends a stream.
 func isDone(data []byte) bool { return string(bytes.TrimSpace(data)) == "[DONE]" }
 
-// event acts on one event.
+// event processes an event.
 func (u *upstreamStream) event(to chunkReader) {
 	switch name, data := u.reader.Name, u.reader.Data; {
 	case string(name) == "error":
@@ -73,7 +73,7 @@ func (u *upstreamStream) event(to chunkReader) {
 	}
 }
 
-// checkReader ends the answer if its events cannot be read on.
+// checkReader ends the answer if the stream cannot be parsed.
 func (u *upstreamStream) checkReader() {
 	if err := u.reader.Err; err != nil {
 		u.abort(unreadable(err))

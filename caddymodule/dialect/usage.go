@@ -2,8 +2,7 @@ package dialect
 
 import "github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 
-// Usage is what an answer cost, in tokens, as the upstream counted them, or
-// Estimated where it did not.
+// Usage is the token usage of an answer, as the upstream reported it or estimated.
 type Usage struct {
 	PromptTokens     int64
 	CompletionTokens int64
@@ -12,14 +11,14 @@ type Usage struct {
 	Estimated        bool
 }
 
-// tokensOf estimates the tokens of a text by its bytes.
+// tokensOf estimates the tokens of a text from its size in bytes.
 func tokensOf(size int64) int64 {
 	const bytesPerToken = 4
 	return (size + bytesPerToken - 1) / bytesPerToken
 }
 
-// parseUsage reads a usage object; ok is false for null and for what is none.
-// Members that are missing, null or no whole number count as 0.
+// parseUsage parses a usage object. ok is false for other values. Members that are missing
+// or not integers are 0.
 func parseUsage(raw []byte) (u Usage, ok bool) {
 	if len(raw) == 0 || raw[0] != '{' {
 		return Usage{}, false

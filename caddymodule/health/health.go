@@ -1,6 +1,6 @@
-// Package health decides whether models can answer: from whether a tunnel is up,
-// whether the model server behind it is reachable, and whether that lists the
-// model. Console, command line, API, events and metrics all use its words.
+// Package health determines whether models are available. It considers whether a
+// tunnel is up, whether the model server is reachable, and whether the server lists
+// the model. Console, command line, API, events and metrics share its states.
 package health
 
 import (
@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// State is the state of a model, or of one of its ways.
+// State is the state of a model, or of one of its routes.
 type State string
 
-// The states, the better ones first. If all ways of a model fail, its state is that
-// of the best one.
+// The states, the best one first. If all routes of a model fail, its state is that
+// of the best route.
 const (
 	Available State = "available"
-	// Degraded: some ways are available, others are not.
+	// Degraded: some routes are available, others are not.
 	Degraded State = "degraded"
 	// ModelMissing: the model server answers, but does not list the model.
 	ModelMissing State = "model_missing"
@@ -28,26 +28,25 @@ const (
 	Offline State = "offline"
 )
 
-// States are all states, the better ones first.
+// States lists all states, the best one first.
 var States = []State{Available, Degraded, ModelMissing, ServerDown, UpstreamMissing, Offline}
 
-// String returns the words for the state.
+// String returns the display text of the state.
 func (s State) String() string { return strings.ReplaceAll(string(s), "_", " ") }
 
-// Usable reports whether requests can be answered.
+// Usable reports whether the model can serve requests.
 func (s State) Usable() bool { return s == Available || s == Degraded }
 
-// Server is the state of a model server. The zero value is one that has not been
-// reported yet, and is taken to work.
+// Server is the state of a model server. The zero value is a server without a report,
+// which is assumed to work.
 type Server struct {
 	Known     bool
 	Reachable bool
-	Models    []string // that it lists, sorted by Canonical, not to be changed; nil: not known
-	Open      bool     // models beyond the list may work too
+	Models    []string // listed models, sorted by Canonical, read-only; nil: not known
+	Open      bool     // unlisted models may work, too
 }
 
-// Reported returns the state of a server that was reported. It sorts models,
-// and keeps them.
+// Reported returns the reported state of a server. It sorts and retains models.
 func Reported(reachable bool, models []string, open bool) Server {
 	slices.SortFunc(models, byName)
 	return Server{Known: true, Reachable: reachable, Models: models, Open: open}
@@ -58,8 +57,8 @@ func byName(a, b string) int { return strings.Compare(Canonical(a), Canonical(b)
 // Down reports whether the server is known to be unreachable.
 func (s Server) Down() bool { return s.Known && !s.Reachable }
 
-// Lacks reports whether the server is known not to have a model. Names are
-// compared as Ollama does: in any letter case, and ":latest" may be left out.
+// Lacks reports whether the server is known not to have a model. Names are compared
+// as Ollama does: case-insensitively, with an optional ":latest".
 func (s Server) Lacks(model string) bool {
 	if !s.Known || s.Models == nil || s.Open {
 		return false
@@ -68,11 +67,11 @@ func (s Server) Lacks(model string) bool {
 	return !found
 }
 
-// Canonical returns what is the same for all names that servers take for one model.
+// Canonical returns the canonical form of a model name.
 func Canonical(model string) string { return strings.TrimSuffix(strings.ToLower(model), ":latest") }
 
-// OfWay returns the state of one way to a model: through a connector, which is
-// online or not, to its upstream, which it has (routed) or not.
+// OfWay returns the state of one route to a model. online reports whether the
+// connector is online, routed whether it has the upstream.
 func OfWay(online, routed bool, server Server, model string) State {
 	switch {
 	case !online:
@@ -88,19 +87,19 @@ func OfWay(online, routed bool, server Server, model string) State {
 	}
 }
 
-// Of returns the state of a model with these ways, and how many of them are
+// Of returns the state of a model with these routes, and how many of them are
 // available.
-func Of(ways []State) (state State, available int) {
+func Of(routes []State) (state State, available int) {
 	state = Offline
-	for _, way := range ways {
-		if way == Available {
+	for _, route := range routes {
+		if route == Available {
 			available++
 		}
-		if rank(way) < rank(state) {
-			state = way
+		if rank(route) < rank(state) {
+			state = route
 		}
 	}
-	if available > 0 && available < len(ways) {
+	if available > 0 && available < len(routes) {
 		state = Degraded
 	}
 	return state, available
@@ -108,11 +107,11 @@ func Of(ways []State) (state State, available int) {
 
 func rank(s State) int { return slices.Index(States, s) }
 
-// Text returns the words for the state of a model with so many ways, of which
-// some are available: "degraded (1 of 2)".
-func Text(state State, available, ways int) string {
+// Text returns the display text of a model's state, with the number of available
+// routes if it is degraded: "degraded (1 of 2)".
+func Text(state State, available, routes int) string {
 	if state == Degraded {
-		return fmt.Sprintf("%s (%d of %d)", state, available, ways)
+		return fmt.Sprintf("%s (%d of %d)", state, available, routes)
 	}
 	return state.String()
 }

@@ -140,8 +140,8 @@ func TestTrial(t *testing.T) {
 		{"broken off", events("wait", hello, "abort"), 1, 100, 10, "Hel", "the model server closed the connection early"},
 		{"broken off before", events("abort"), 0, 0, 0, "", "the model server closed the connection early"},
 		{"error in the stream", events("wait", hello, `{"error":{"message":"out of memory"}}`), 1, 100, 10, "Hel", "the model server reported an error: out of memory"},
-		{"not JSON", events(`hello`), 0, 0, 0, "", "no valid JSON object: hello"},
-		{"not streamed and broken", answer(200, "application/json", `{`), 0, 0, 0, "", "no valid JSON object: {"},
+		{"not JSON", events(`hello`), 0, 0, 0, "", "a valid JSON object: hello"},
+		{"not streamed and broken", answer(200, "application/json", `{`), 0, 0, 0, "", "a valid JSON object: {"},
 		{"refused", answer(404, "application/json", `{"error":"model \"upstream-model\" not found, try pulling it first"}`), 0, 0, 0, "", `the model server answered HTTP 404: model "upstream-model" not found, try pulling it first`},
 		{"long error", answer(400, "text/plain", strings.Repeat("x", 100_000)), 0, 0, 0, "", "the model server refused the request: xxx"},
 	}
@@ -187,7 +187,7 @@ func TestTrialOfTools(t *testing.T) {
 		{"not JSON", answer(200, "text/html", `<html>`), manage.ToolsUnknown, "answer is empty"},
 		{"no choices", answer(200, "application/json", `{"choices":[]}`), manage.ToolsUnknown, "no choices"},
 		{"broken off", func(http.ResponseWriter, *http.Request) { abort() }, manage.ToolsUnknown, "closed the connection early"},
-		{"huge", answer(200, "application/json", `{"x":"`+strings.Repeat("x", 2<<20)+`"}`), manage.ToolsUnknown, "no valid JSON object"},
+		{"huge", answer(200, "application/json", `{"x":"`+strings.Repeat("x", 2<<20)+`"}`), manage.ToolsUnknown, "a valid JSON object"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

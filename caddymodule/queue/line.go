@@ -16,27 +16,27 @@ type line struct {
 	waiting atomic.Int64 // changed under the lock
 
 	mu   sync.Mutex
-	keys []*turns // with requests that wait; the first one has the next turn
+	keys []*turns // with waiting requests; the first one has the next turn
 }
 
-// turns are the requests of one key that wait, the oldest first.
+// turns are the waiting requests of one key, the oldest first.
 type turns struct {
 	key     string
 	waiters []*waiter
 }
 
-// waiter is a request that waits.
+// waiter is a waiting request.
 type waiter struct {
 	key   string
-	ready chan error // gets nil when the request may run, ErrFull when it lost its place; has room for it
+	ready chan error // buffered; receives nil when the request may run, ErrFull when it was displaced
 }
 
-// join has a request run at once, and then returns nil, or wait.
+// join starts a request and returns nil, or enqueues it and returns its waiter.
 func (l *line) join(key string, length int) (*waiter, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// Those that wait first: a place may be free only because it has just been
-	// left, or because the limit has just been raised.
+	// Waiting requests run first. A place may have become free since the last
+	// call of admit.
 	l.admit()
 	if len(l.keys) == 0 && l.free() {
 		l.running.Add(1)
@@ -53,7 +53,7 @@ func (l *line) join(key string, length int) (*waiter, error) {
 	}
 	t.waiters = append(t.waiters, w)
 	l.waiting.Add(1)
-	// A Leave that has not seen this one waiting was before; look again.
+	// Leave may have run before w was counted as waiting. Check again.
 	l.admit()
 	return w, nil
 }
@@ -74,7 +74,7 @@ func (l *line) wait(ctx context.Context, w *waiter, d time.Duration) error {
 	if l.quit(w) {
 		return err
 	}
-	// Its turn came at the same moment.
+	// w was admitted or displaced at the same moment.
 	if lost := <-w.ready; lost != nil || ctx.Err() == nil {
 		return lost
 	}
@@ -82,7 +82,7 @@ func (l *line) wait(ctx context.Context, w *waiter, d time.Duration) error {
 	return context.Cause(ctx)
 }
 
-// quit takes w out of the line. It is false if w is no longer there.
+// quit removes w from the line. It returns false if w is no longer queued.
 func (l *line) quit(w *waiter) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,9 +98,9 @@ func (l *line) quit(w *waiter) bool {
 	return true
 }
 
-// displace makes room for a request of key when the queue is full: a key that
-// has two more waiting than it loses its newest, or one key could keep all
-// others out.
+// displace makes room for a request of key in a full queue. The key with the most
+// waiting requests loses its newest one if it has at least two more than key.
+// Otherwise, one key could fill the queue.
 func (l *line) displace(key string) bool {
 	own := 0
 	if t := l.of(key); t != nil {
@@ -119,20 +119,20 @@ func (l *line) displace(key string) bool {
 	return true
 }
 
-// advance lets as many run as may.
+// advance admits as many waiting requests as the limit allows.
 func (l *line) advance() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.admit()
 }
 
-// admit lets as many run as may: one of each key in turn. The caller holds the
-// lock.
+// admit admits as many waiting requests as the limit allows, one of each key in
+// turn. The caller holds the lock.
 func (l *line) admit() {
 	for len(l.keys) > 0 && l.free() {
 		t := l.keys[0]
 		w := l.take(t, 0)
-		if len(t.waiters) > 0 { // it has had its turn
+		if len(t.waiters) > 0 { // move the key to the end
 			l.keys = append(l.keys[1:], t)
 		}
 		l.running.Add(1)
@@ -140,14 +140,14 @@ func (l *line) admit() {
 	}
 }
 
-// free reports whether one more may run.
+// free reports whether another request may run.
 func (l *line) free() bool {
 	limit := l.limit(l.name)
 	return limit <= 0 || l.running.Load() < int64(limit)
 }
 
-// of returns the turns of a key that has requests waiting. There are seldom
-// more than a few.
+// of returns the turns of a key, or nil if none of its requests wait. There are
+// usually few keys.
 func (l *line) of(key string) *turns {
 	for _, t := range l.keys {
 		if t.key == key {
@@ -157,7 +157,7 @@ func (l *line) of(key string) *turns {
 	return nil
 }
 
-// take takes a request out of the line, and its key with the last one.
+// take removes a request from the line, and the key if this was its last request.
 func (l *line) take(t *turns, at int) *waiter {
 	w := t.waiters[at]
 	t.waiters = slices.Delete(t.waiters, at, at+1)

@@ -1,9 +1,9 @@
-// Package queue bounds how many requests of a deployment run at a time. Those
-// beyond the bound wait in a fair queue: one turn for each key, round robin,
-// and first come first served within a key.
+// Package queue limits how many requests of a deployment run concurrently. Excess
+// requests wait in a fair queue: round robin between keys, and first in, first out
+// within a key.
 //
-// A request that may run at once costs two additions to a counter, and neither
-// a lock nor memory as long as its deployment has no bound.
+// Without a limit, a request costs two atomic additions. It takes no lock and
+// allocates no memory.
 package queue
 
 import (
@@ -23,39 +23,38 @@ const (
 )
 
 var (
-	// ErrFull: as many requests wait as may.
-	ErrFull = errors.New("too many requests wait already")
-	// ErrTimeout: the request has waited as long as it may.
-	ErrTimeout = errors.New("no turn came in time")
+	// ErrFull is returned if the queue is full.
+	ErrFull = errors.New("the queue is full")
+	// ErrTimeout is returned if the request has waited for the maximum time.
+	ErrTimeout = errors.New("timed out in the queue")
 )
 
-// Name is a deployment's.
+// Name identifies a deployment.
 type Name struct{ Account, Deployment string }
 
-// Bounds are how many requests may wait for a deployment, and for how long.
+// Bounds limit how many requests may wait for a deployment, and for how long.
 type Bounds struct {
-	Length int           // 0: DefaultLength; negative: none may wait
+	Length int           // 0: DefaultLength; negative: no request may wait
 	Wait   time.Duration // 0: DefaultWait
 }
 
-// Queues has the queues of all deployments. Its methods may be called from any
-// goroutine.
+// Queues holds the queues of all deployments. It is safe for concurrent use.
 type Queues struct {
 	limit func(Name) int
 	mu    sync.Mutex // held while lines is replaced
 	lines atomic.Pointer[map[Name]*line]
 }
 
-// New returns queues without a request. limit is how many requests of a
-// deployment may run at a time, 0 for any number. It is asked each time, so it
-// has to be fast; call [Queues.Changed] when it has another answer.
+// New returns empty queues. limit returns how many requests of a deployment may run
+// concurrently, 0 for no limit. It is called for each request and must be fast. Call
+// [Queues.Changed] when its result changes.
 func New(limit func(Name) int) *Queues {
 	q := &Queues{limit: limit}
 	q.lines.Store(&map[Name]*line{})
 	return q
 }
 
-// line returns the line of a deployment, making it if there is none.
+// line returns the line of a deployment. It creates the line if necessary.
 func (q *Queues) line(n Name) *line {
 	if l, ok := (*q.lines.Load())[n]; ok {
 		return l
@@ -73,9 +72,9 @@ func (q *Queues) line(n Name) *line {
 	return l
 }
 
-// Enter returns when a request of the deployment may run, with the place that
-// it then has: leave it when the request has ended. It fails with [ErrFull],
-// [ErrTimeout], or the cause of ctx's end.
+// Enter waits until a request of the deployment may run. The caller must call
+// [Place.Leave] when the request has ended. Enter fails with [ErrFull],
+// [ErrTimeout], or the cause of ctx's cancellation.
 func (q *Queues) Enter(ctx context.Context, n Name, key string, b Bounds) (Place, error) {
 	l := q.line(n)
 	if q.limit(n) <= 0 {
@@ -94,15 +93,15 @@ func (q *Queues) Enter(ctx context.Context, n Name, key string, b Bounds) (Place
 	return Place{line: l, waited: w != nil}, nil
 }
 
-// Changed has a deployment's queue look at its limit again.
+// Changed applies a changed limit to a deployment's queue.
 func (q *Queues) Changed(n Name) {
 	if l, ok := (*q.lines.Load())[n]; ok {
 		l.advance()
 	}
 }
 
-// Remove removes a deployment, of which the limit is 0 now: those that wait
-// may run, and find that it is gone.
+// Remove removes a deployment whose limit is now 0. Its waiting requests are
+// admitted and then fail because the deployment does not exist.
 func (q *Queues) Remove(n Name) {
 	q.Changed(n)
 	q.mu.Lock()
@@ -112,8 +111,8 @@ func (q *Queues) Remove(n Name) {
 	q.lines.Store(&lines)
 }
 
-// Lengths calls f with the number of requests that wait, for each deployment
-// that has a limit or some that wait.
+// Lengths calls f with the number of waiting requests, for each deployment that has
+// a limit or waiting requests.
 func (q *Queues) Lengths(f func(n Name, waiting int)) {
 	for n, l := range *q.lines.Load() {
 		if waiting := int(l.waiting.Load()); waiting > 0 || q.limit(n) > 0 {
@@ -122,19 +121,19 @@ func (q *Queues) Lengths(f func(n Name, waiting int)) {
 	}
 }
 
-// Place is a request's permission to run. The zero value is none.
+// Place is a request's permission to run. The zero value grants nothing.
 type Place struct {
 	line   *line
 	waited bool
 }
 
-// Held reports whether this is a permission.
+// Held reports whether p grants permission.
 func (p Place) Held() bool { return p.line != nil }
 
-// Waited reports whether the request had to wait for it.
+// Waited reports whether the request had to wait.
 func (p Place) Waited() bool { return p.waited }
 
-// Leave gives the place to the next request. It must be called once.
+// Leave releases the place. It must be called exactly once.
 func (p Place) Leave() {
 	if p.line == nil {
 		return

@@ -2,13 +2,12 @@ package scope
 
 import "strings"
 
-// Match reports whether pattern matches the whole of name. "*" stands for any run of
-// characters, also an empty one and also across "/" and ":"; "?" for exactly one; all
-// others stand for themselves. Characters are bytes, as names are ASCII (CheckName).
+// Match reports whether pattern matches the whole of name. "*" matches any sequence of
+// characters, including "/", ":" and the empty sequence. "?" matches one character.
+// Characters are bytes, as names are ASCII (CheckName).
 //
-// It keeps one restart point, behind the last "*" that it passed: if the rest fails,
-// only that "*" has to take one character more, as those before it could only repeat
-// matches of the same middle part. So it takes len(pattern)*len(name) steps at most.
+// It only ever backtracks to the last "*" in the pattern, and thus takes at most
+// len(pattern)*len(name) steps.
 func Match(pattern, name string) bool {
 	p, n := 0, 0
 	restartP, restartN := -1, 0

@@ -1,11 +1,11 @@
 // Package scope decides which deployment names a key may use. A scope is a
-// comma-separated list of glob patterns; a name is allowed when one pattern
-// matches all of it.
+// comma-separated list of glob patterns. A name is allowed if a pattern matches
+// all of it.
 //
-// The globs differ from those of path and path/filepath on purpose:
-// deployment names such as "meta/llama-3:70b" have slashes and colons as
-// ordinary characters, so "*" crosses them, and there are no character
-// classes or escapes, so that every pattern means what it looks like.
+// The patterns deliberately differ from those of path and path/filepath. Slashes
+// and colons are ordinary characters of deployment names such as
+// "meta/llama-3:70b", so "*" matches them. Character classes and escapes are not
+// supported.
 package scope
 
 import (
@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// Limits of what Parse and CheckName accept, in bytes.
+// Limits of Parse and CheckName, in bytes.
 const (
 	MaxName  = 128  // a deployment name, and one pattern of a scope
 	MaxScope = 4096 // a whole scope
@@ -27,10 +27,9 @@ type Scope struct {
 	patterns []string
 }
 
-// Parse reads comma-separated patterns, ignoring blanks around each. A
-// pattern consists of the characters of deployment names (see CheckName)
-// and of "*" and "?"; anything else could never match and is an error, and
-// so is an empty pattern.
+// Parse parses comma-separated patterns. White space around them is ignored. A
+// pattern consists of the characters of deployment names (see CheckName), "*"
+// and "?". Other characters and empty patterns are errors.
 func Parse(s string) (Scope, error) {
 	if strings.TrimSpace(s) == "" {
 		return Scope{}, errors.New(`the scope is empty; "*" allows all deployments`)
@@ -49,17 +48,16 @@ func Parse(s string) (Scope, error) {
 	return Scope{patterns: patterns}, nil
 }
 
-// Allows reports whether one of the patterns matches name. It allocates
-// nothing.
+// Allows reports whether a pattern matches name. It does not allocate.
 func (s Scope) Allows(name string) bool {
 	return slices.ContainsFunc(s.patterns, func(p string) bool { return Match(p, name) })
 }
 
-// String gives the scope in the form that Parse reads, without blanks.
+// String returns the scope in the form that Parse accepts, without white space.
 func (s Scope) String() string { return strings.Join(s.patterns, ",") }
 
-// CheckName reports why name cannot be a deployment name: it takes 1 to 128
-// of the ASCII letters, the digits and . _ : / @ + -
+// CheckName returns an error if name is not a valid deployment name. A name has
+// 1 to 128 ASCII letters, digits and . _ : / @ + -
 func CheckName(name string) error {
 	if name == "" {
 		return errors.New("the deployment name is empty")
@@ -84,7 +82,7 @@ func checkPattern(p string) error {
 	}
 	for _, r := range p {
 		if r != '*' && r != '?' && !nameRune(r) {
-			return fmt.Errorf("the scope pattern %q contains %q, which no deployment name has: "+
+			return fmt.Errorf("the scope pattern %q contains %q, which is not allowed in deployment names: "+
 				"use letters, digits, . _ : / @ + - and the wildcards * and ?", p, r)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// sampling is what the two completion endpoints share.
+// sampling holds the parameters that both completion endpoints share.
 type sampling struct {
 	Stream        bool  `json:"stream"`
 	MaxTokens     int   `json:"max_tokens"` // 0: no limit
@@ -24,7 +24,7 @@ type sampling struct {
 func (s *sampling) check() error {
 	switch {
 	case s.N > 1:
-		return invalid("n", "This model gives one answer only: n must be 1.")
+		return invalid("n", "This model returns a single answer: n must be 1.")
 	case s.MaxTokens < 0:
 		return invalid("max_tokens", "max_tokens must be at least 1.")
 	}
@@ -67,8 +67,8 @@ type message struct {
 	ToolCalls []toolCall `json:"tool_calls,omitempty"`
 }
 
-// choice is the one choice of an answer: of a chat with a message or a delta, of
-// a completion with text.
+// choice is the only choice of an answer. A chat has a message or a delta, a
+// completion has text.
 type choice struct {
 	Index        int      `json:"index"`
 	Message      *message `json:"message,omitempty"`
@@ -87,23 +87,23 @@ type answer struct {
 	Usage   *usage   `json:"usage,omitempty"`
 }
 
-// script is an answer before it is written.
+// script is an answer before it is encoded.
 type script struct {
-	id            string   // the prefix of the answer's
-	object, chunk string   // the types of a whole answer and of a chunk
-	pieces        []string // of the text or, of a call, of its arguments
+	id            string   // prefix of the answer's id
+	object, chunk string   // type of a whole answer and of a chunk
+	pieces        []string // of the text, or of a call's arguments
 	finish        string
-	prompt        int    // its tokens
-	first, last   choice // of a stream: what it begins with, if that is no piece, and ends with
+	prompt        int    // tokens of the prompt
+	first, last   choice // of a stream; first is zero if the stream begins with a piece
 
-	whole func(text string) choice  // the choice of a whole answer
-	piece func(piece string) choice // of a chunk
+	whole func(text string) choice  // returns the choice of a whole answer
+	piece func(piece string) choice // returns the choice of a chunk
 }
 
-// newID returns an id like the ones of the real API.
+// newID returns an id in the format of the OpenAI API.
 func newID(prefix string) string { return prefix + strings.ToLower(rand.Text()) }
 
-// write answers as the client wants it: at once, or token by token.
+// write sends the answer, as a stream if the client requested one.
 func (m *model) write(w http.ResponseWriter, r *http.Request, s *sampling, a *script) error {
 	head := answer{ID: newID(a.id), Object: a.object, Created: time.Now().Unix(), Model: ModelID}
 	total := &usage{a.prompt, len(a.pieces), a.prompt + len(a.pieces)}
@@ -122,7 +122,7 @@ func (m *model) write(w http.ResponseWriter, r *http.Request, s *sampling, a *sc
 	return writeJSON(w, head)
 }
 
-// stream answers token by token, each flushed at once.
+// stream sends the answer token by token. Each token is flushed.
 func (m *model) stream(w http.ResponseWriter, r *http.Request, head answer, a *script, total *usage, withUsage bool) error {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
@@ -165,8 +165,8 @@ func (m *model) stream(w http.ResponseWriter, r *http.Request, head answer, a *s
 	return err
 }
 
-// think takes the time of one token. It returns an error as soon as the client
-// is gone, so that nothing is generated in vain.
+// think waits for the duration of one token. It returns an error if the client
+// disconnects.
 func (m *model) think(r *http.Request) error {
 	select {
 	case <-r.Context().Done():
@@ -176,13 +176,13 @@ func (m *model) think(r *http.Request) error {
 	}
 }
 
-// complete serves POST /v1/completions for one prompt of text.
+// complete serves POST /v1/completions for a single text prompt.
 func (m *model) complete(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		sampling
 		Prompt texts `json:"prompt"`
 	}
-	q.MaxTokens = 16 // the API's own default for this endpoint
+	q.MaxTokens = 16 // the API's default for this endpoint
 	if err := decode(w, r, &q); err != nil {
 		return err
 	}
@@ -190,7 +190,7 @@ func (m *model) complete(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if len(q.Prompt) != 1 {
-		return invalid("prompt", "prompt must be one text.")
+		return invalid("prompt", "prompt must be a single string.")
 	}
 	text := func(text string) choice { return choice{Text: &text} }
 	a := &script{
@@ -232,7 +232,7 @@ func (m *model) chat(w http.ResponseWriter, r *http.Request) error {
 	return m.write(w, r, &q.sampling, a)
 }
 
-// scriptText is the answer of a chat that is text.
+// scriptText returns the answer of a chat as text.
 func scriptText(pieces []string, finish string) *script {
 	return &script{
 		pieces: pieces, finish: finish,
@@ -242,8 +242,8 @@ func scriptText(pieces []string, finish string) *script {
 	}
 }
 
-// scriptCall is the answer of a chat that calls a tool. Its arguments are cut so
-// that a client sees them come in parts.
+// scriptCall returns the answer of a chat as a tool call. Its arguments are split
+// into pieces for streaming.
 func scriptCall(name, arguments string) *script {
 	a := &script{finish: "tool_calls"}
 	for piece := range slices.Chunk([]rune(arguments), 8) {

@@ -21,8 +21,8 @@ type embedding struct {
 	Embedding any    `json:"embedding"` // []float32, or base64 of its little-endian bytes
 }
 
-// embed serves POST /v1/embeddings with word counts: texts that share words are
-// near each other, and that is all these vectors know.
+// embed serves POST /v1/embeddings. The vectors are word counts, so texts that share
+// words are close to each other.
 func (m *model) embed(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		Input          texts  `json:"input"`
@@ -34,7 +34,7 @@ func (m *model) embed(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if len(q.Input) == 0 {
-		return invalid("input", "input must be a text, or a list of texts.")
+		return invalid("input", "input must be a string or a list of strings.")
 	}
 	if q.Dimensions < 1 || q.Dimensions > maxDimensions {
 		return invalid("dimensions", fmt.Sprintf("dimensions must be from 1 to %d.", maxDimensions))
@@ -63,8 +63,8 @@ func (m *model) embed(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// wordCounts hashes every word to one dimension, adds up, and scales the result
-// to length 1.
+// wordCounts hashes every word to a dimension, counts the words of each dimension,
+// and scales the vector to length 1.
 func wordCounts(text string, dimensions int) []float32 {
 	vector := make([]float32, dimensions)
 	for word := range strings.FieldsSeq(strings.ToLower(text)) {
@@ -77,7 +77,7 @@ func wordCounts(text string, dimensions int) []float32 {
 		sum += float64(x) * float64(x)
 	}
 	if sum == 0 {
-		vector[0], sum = 1, 1 // a text without words: still a vector of length 1
+		vector[0], sum = 1, 1 // even a text without words has a vector of length 1
 	}
 	for i := range vector {
 		vector[i] /= float32(math.Sqrt(sum))

@@ -12,10 +12,10 @@ const introduction = "I am Postern's built-in scripted model, not a real one. " 
 
 const farewell = "I cannot think about it, but a model server can: start one on this machine, or name one with --connect, and ask again."
 
-// quoteRunes is how much of the user's text is repeated.
+// quoteRunes is the maximum length of the quoted user text.
 const quoteRunes = 200
 
-// quote shortens text for repeating it.
+// quote shortens text for quoting.
 func quote(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	if runes := []rune(text); len(runes) > quoteRunes {
@@ -24,7 +24,7 @@ func quote(text string) string {
 	return text
 }
 
-// reply is the whole text of an answer to the last message of a conversation.
+// reply returns the answer to the last message of a conversation.
 func reply(role, text string) string {
 	if text = quote(text); text == "" {
 		return introduction + farewell
@@ -36,8 +36,8 @@ func reply(role, text string) string {
 	return introduction + fmt.Sprintf("%s: “%s”. ", head, text) + farewell
 }
 
-// tokens cuts text into what this model calls tokens: words with the space
-// before them. Joined, they are the text again.
+// tokens splits text into this model's tokens: words with the preceding space.
+// Joining them returns the text.
 func tokens(text string) []string {
 	var out []string
 	start := 0
@@ -53,9 +53,8 @@ func tokens(text string) []string {
 	return out
 }
 
-// cut ends a text before the first of the stop sequences, and after limit
-// tokens if that is above zero. It returns the tokens that are left and why the
-// text ends there.
+// cut truncates text before the first stop sequence, and after limit tokens if limit
+// is positive. It returns the remaining tokens and the finish reason.
 func cut(text string, stops []string, limit int) (left []string, finish string) {
 	for _, stop := range stops {
 		if before, _, found := strings.Cut(text, stop); stop != "" && found {
@@ -69,7 +68,7 @@ func cut(text string, stops []string, limit int) (left []string, finish string) 
 	return left, "stop"
 }
 
-// texts is a JSON value that is one string or a list of them.
+// texts is a JSON string or list of strings.
 type texts []string
 
 func (t *texts) UnmarshalJSON(data []byte) error {
@@ -84,7 +83,7 @@ func (t *texts) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*[]string)(t))
 }
 
-// content is a message's content: text, or parts of which the text ones count.
+// content is the text of a message's content, which is a string or a list of parts.
 type content string
 
 func (c *content) UnmarshalJSON(data []byte) error {
@@ -94,7 +93,7 @@ func (c *content) UnmarshalJSON(data []byte) error {
 		return nil
 	}
 	var parts []struct {
-		Text string `json:"text"` // "" in those that are not text
+		Text string `json:"text"` // "" if the part is not text
 	}
 	err := json.Unmarshal(data, &parts)
 	for _, part := range parts {
@@ -124,9 +123,8 @@ func (c *toolChoice) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// pick returns the tool to call, if any. A script must not run tools that
-// were not asked for, since an agent would carry the call out: a tool is called if
-// the request demands one, or if the user's text has its name.
+// pick returns the tool to call, or nil. Because agents execute the calls, a tool is
+// called only if the request requires one or the user's text contains its name.
 func pick(tools []tool, choice toolChoice, role, text string) *tool {
 	if choice.mode == "none" || role != "user" {
 		return nil
@@ -145,7 +143,7 @@ func pick(tools []tool, choice toolChoice, role, text string) *tool {
 	return nil
 }
 
-// schema is as much of a JSON Schema as is needed to make up arguments.
+// schema is the subset of JSON Schema that is needed to generate arguments.
 type schema struct {
 	Type       any               `json:"type"`
 	Enum       []any             `json:"enum"`
@@ -153,8 +151,8 @@ type schema struct {
 	Required   []string          `json:"required"`
 }
 
-// UnmarshalJSON takes anything that is not an object (true is a schema) for the
-// empty one.
+// UnmarshalJSON decodes anything but an object as the empty schema. For example,
+// true is a valid schema.
 func (s *schema) UnmarshalJSON(data []byte) error {
 	type plain schema
 	if err := json.Unmarshal(data, (*plain)(s)); err != nil {
@@ -163,8 +161,8 @@ func (s *schema) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// example makes up a value that the schema allows: the required properties of
-// an object, and plain values for the rest.
+// example returns a simple value that the schema allows. Objects have their required
+// properties only.
 func (s schema) example() any {
 	if len(s.Enum) > 0 {
 		return s.Enum[0]

@@ -1,11 +1,11 @@
-// Package scripted is a model server without a model. It speaks the OpenAI API
-// as a small local server would, so that a gateway can be tried on a machine
-// that runs no model server: `caddy gateway up` uses it when it finds none. It
-// never passes for a real model: every text says that it is scripted.
+// Package scripted is a model server without a model. It implements the OpenAI API
+// like a small local server, to try a gateway on a machine without a model server.
+// `caddy gateway up` uses it if it finds none. Every answer states that it is
+// scripted.
 //
 // It serves GET /v1/models, POST /v1/chat/completions, POST /v1/completions and
-// POST /v1/embeddings, streams token by token, honours max_tokens and stop, and
-// calls a tool on demand. It stops as soon as its client is gone.
+// POST /v1/embeddings, streams token by token, honors max_tokens and stop, and
+// calls a tool on demand. It stops when its client disconnects.
 package scripted
 
 import (
@@ -16,14 +16,14 @@ import (
 	"time"
 )
 
-// ModelID is the name of the only model. The server answers whatever name a
-// request asks for, as llama-server does, and always returns this one.
+// ModelID is the name of the only model. Like llama-server, the server accepts any
+// name in a request and returns this one.
 const ModelID = "scripted"
 
-// TokenDelay is the time that one token takes by default.
+// TokenDelay is the default duration of one token.
 const TokenDelay = 20 * time.Millisecond
 
-// maxBody is the largest request body that is read.
+// maxBody is the maximum size of a request body.
 const maxBody = 64 << 20
 
 // model is the scripted model.
@@ -32,7 +32,7 @@ type model struct {
 	created int64
 }
 
-// New returns a model server whose tokens take a time each.
+// New returns a model server that takes tokenDelay for each token.
 func New(tokenDelay time.Duration) http.Handler {
 	m := &model{delay: tokenDelay, created: time.Now().Unix()}
 	mux := http.NewServeMux()
@@ -48,8 +48,8 @@ func New(tokenDelay time.Duration) http.Handler {
 	return mux
 }
 
-// handler answers a request. Its error is an *apiError, or means that the client is
-// gone.
+// handler serves a request. It returns an *apiError, or any other error if the client
+// has disconnected.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
 // ServeHTTP implements http.Handler.
@@ -60,10 +60,10 @@ func (serve handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(e.status)
-	_ = json.NewEncoder(w).Encode(map[string]any{"error": e}) // the client may be gone
+	_ = json.NewEncoder(w).Encode(map[string]any{"error": e}) // the client may have disconnected
 }
 
-// object is the model in lists of models.
+// object returns the model's entry in the list of models.
 func (m *model) object() map[string]any {
 	return map[string]any{"id": ModelID, "object": "model", "created": m.created, "owned_by": "postern"}
 }
@@ -81,7 +81,7 @@ func (m *model) model(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, m.object())
 }
 
-// apiError is an error as the OpenAI API shows it.
+// apiError is an error in the format of the OpenAI API.
 type apiError struct {
 	status  int
 	Message string `json:"message"`
@@ -92,7 +92,7 @@ type apiError struct {
 
 func (e *apiError) Error() string { return e.Message }
 
-// invalid is a 400 about one parameter.
+// invalid returns a 400 error about a parameter.
 func invalid(param, message string) *apiError {
 	return &apiError{status: http.StatusBadRequest, Message: message, Type: "invalid_request_error", Param: param}
 }

@@ -72,12 +72,12 @@ func TestErrors(t *testing.T) {
 	}{
 		{"unknown model", "GET", "/v1/models/gpt", "", 404, `The model "gpt" does not exist; this server has "scripted" only.`, "model"},
 		{"no messages", "POST", "/v1/chat/completions", `{}`, 400, "messages must have at least one message.", "messages"},
-		{"several answers", "POST", "/v1/chat/completions", `{"n":2,"messages":[{"role":"user"}]}`, 400, "This model gives one answer only: n must be 1.", "n"},
+		{"several answers", "POST", "/v1/chat/completions", `{"n":2,"messages":[{"role":"user"}]}`, 400, "This model returns a single answer: n must be 1.", "n"},
 		{"no tokens", "POST", "/v1/chat/completions", `{"max_tokens":-1,"messages":[{"role":"user"}]}`, 400, "max_tokens must be at least 1.", "max_tokens"},
 		{"wrong type", "POST", "/v1/chat/completions", `{"stream":"yes"}`, 400, "The request body is not valid: json: cannot unmarshal string into Go struct field chatRequest.sampling.stream of type bool.", ""},
 		{"no JSON", "POST", "/v1/chat/completions", `hello`, 400, "The request body is not valid: invalid character 'h' looking for beginning of value.", ""},
-		{"two prompts", "POST", "/v1/completions", `{"prompt":["a","b"]}`, 400, "prompt must be one text.", "prompt"},
-		{"no input", "POST", "/v1/embeddings", `{}`, 400, "input must be a text, or a list of texts.", "input"},
+		{"two prompts", "POST", "/v1/completions", `{"prompt":["a","b"]}`, 400, "prompt must be a single string.", "prompt"},
+		{"no input", "POST", "/v1/embeddings", `{}`, 400, "input must be a string or a list of strings.", "input"},
 		{"too many dimensions", "POST", "/v1/embeddings", `{"input":"a","dimensions":5000}`, 400, "dimensions must be from 1 to 4096.", "dimensions"},
 		{"unknown encoding", "POST", "/v1/embeddings", `{"input":"a","encoding_format":"hex"}`, 400, "encoding_format must be float or base64.", "encoding_format"},
 	}

@@ -10,46 +10,45 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
 )
 
-// answer writes the answer to one client. While a streamed answer is silent it
-// sends pings from a timer, even before the upstream's headers are there;
-// hence the lock, under which alone the stream is touched.
+// answer writes the answer to one client. A timer sends pings while a streamed
+// answer is silent, even before the upstream's headers arrive. mu therefore
+// guards every use of the stream.
 //
-// A client that takes no byte for 60 s is cut by Caddy's write_idle timeout,
-// which covers each Write and Flush; it must be, since a stalled client holds
-// a slot of the model and window of the tunnel.
+// Caddy's write_idle timeout covers each Write and Flush. It must be set, because
+// a stalled client occupies the model and the tunnel's flow control window.
 type answer struct {
 	w http.ResponseWriter
 
 	mu       sync.Mutex
 	control  *http.ResponseController // nil before the first event
-	stream   dialect.Stream           // nil for an answer that is whole
+	stream   dialect.Stream           // nil for an answer that is not streamed
 	pings    *time.Timer
 	interval time.Duration // of silence between pings
 	sent     time.Time     // when the last bytes went out
-	first    time.Time     // when the first of the model's answer went out
+	first    time.Time     // when the first content of the answer went out
 	status   int           // 0 until the header is written
 	ended    bool
 	left     bool  // the client went away before the end
 	err      error // the first failed write
 }
 
-// progress is how far a stream is.
+// progress is the state of a stream after a step.
 type progress struct {
-	gone     bool           // the client is
+	gone     bool           // the client disconnected
 	finished bool           // the answer is complete; only usage may follow
-	done     bool           // the client has the end of its stream
-	err      *dialect.Error // what ended it, nil if nothing did
-	held     int64          // bytes that the stream remembers
+	done     bool           // the end of the stream was sent to the client
+	err      *dialect.Error // the error that ended the stream, or nil
+	held     int64          // bytes that the stream buffers
 }
 
-// newAnswer returns the answer to a request that came through w.
+// newAnswer returns an answer that is written to w.
 func newAnswer(w http.ResponseWriter) *answer {
 	return &answer{w: w}
 }
 
-// open makes the answer a stream, which never stays silent for longer than
-// interval: it is opened or sends a ping then, and is committed to the status
-// 200. 0 or less means no pings.
+// open makes the answer a stream. After each interval of silence a ping is sent;
+// the first one opens the stream and commits it to status 200. An interval of 0
+// or less disables pings.
 func (a *answer) open(s dialect.Stream, interval time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -60,8 +59,8 @@ func (a *answer) open(s dialect.Stream, interval time.Duration) {
 	}
 }
 
-// tick is called by the timer, which is not reset at each event: that would cost
-// more than to look when the last bytes went out.
+// tick is called by the timer. Comparing the time of the last write is cheaper
+// than resetting the timer at each event.
 func (a *answer) tick() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -76,23 +75,23 @@ func (a *answer) tick() {
 	a.pings.Reset(a.interval)
 }
 
-// begin sends what opens the stream, if its dialect has that, when the upstream
-// has begun to answer.
+// begin sends the opening events of the stream, if its dialect has any, once the
+// upstream has started to answer.
 func (a *answer) begin() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.writeEvent(a.stream.Begin())
 }
 
-// feed translates bytes of the upstream and sends them. An error that ends the stream
-// before anything was sent is returned: the client then gets its status.
+// feed translates the upstream's bytes and sends them. It returns an error that
+// ended the stream before anything was sent; the client then gets its status.
 func (a *answer) feed(p []byte) (progress, *dialect.Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.forward(a.stream.Feed(p))
 }
 
-// finish ends the stream; cause is the error that broke the upstream's.
+// finish ends the stream. cause is the error that broke the upstream's stream.
 func (a *answer) finish(cause *dialect.Error) *dialect.Error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -100,7 +99,7 @@ func (a *answer) finish(cause *dialect.Error) *dialect.Error {
 	return derr
 }
 
-// forward sends what the stream gave.
+// forward sends the output of the stream.
 func (a *answer) forward(out []byte) (progress, *dialect.Error) {
 	p := progress{finished: a.stream.Finished(), done: a.stream.Done(), err: a.stream.Err(), held: a.stream.Held()}
 	if p.err != nil && a.status == 0 {
@@ -109,15 +108,15 @@ func (a *answer) forward(out []byte) (progress, *dialect.Error) {
 	a.writeEvent(out)
 	p.gone = a.err != nil
 	if a.first.IsZero() && p.err == nil && len(out) > 0 {
-		if u, _ := a.stream.Usage(); u.CompletionTokens > 0 { // not the role alone, with which servers open streams
+		if u, _ := a.stream.Usage(); u.CompletionTokens > 0 { // servers open streams with the role alone
 			a.first = a.sent
 		}
 	}
 	return p, nil
 }
 
-// usage is what the stream cost, as the upstream reported or by an estimate, which
-// may be without the prompt.
+// usage returns the token usage that the upstream reported, or an estimate that
+// may lack the prompt.
 func (a *answer) usage() dialect.Usage {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -125,16 +124,16 @@ func (a *answer) usage() dialect.Usage {
 	return u
 }
 
-// committed reports whether the header is out, so that an error can only go
-// into the stream.
+// committed reports whether the header was sent. An error can then only be sent
+// in the stream.
 func (a *answer) committed() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.status != 0
 }
 
-// writeEvent sends bytes of a stream to the client at once, in one Write: some
-// clients lose events that come in two.
+// writeEvent sends p to the client in a single Write and flushes it. Some clients
+// lose events that arrive in two pieces.
 func (a *answer) writeEvent(p []byte) {
 	if len(p) == 0 || a.ended || a.err != nil {
 		return
@@ -166,18 +165,17 @@ var (
 	noBuffering        = []string{"no"}
 )
 
-// cut reports whether the client did not take all that was sent, and its
-// connection does not know: a failed write ends a connection of HTTP/1.1 and a
-// stream of HTTP/2, but not one of HTTP/3.
+// cut reports whether the answer is incomplete and the connection must be aborted.
+// A failed write ends an HTTP/1.1 connection and an HTTP/2 stream, but not an
+// HTTP/3 stream.
 func (a *answer) cut(protoMajor int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.err != nil && (protoMajor == 3 || errors.Is(a.err, errTooSlow))
 }
 
-// end stops the pings; nothing is sent after it. It returns the status that
-// the client was given, and when the first content of a stream went out, zero
-// if none has.
+// end stops the pings. Nothing is sent after it. It returns the status that was
+// sent, and the time at which the first content of a stream was sent, or zero.
 func (a *answer) end() (status int, first time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -185,7 +183,7 @@ func (a *answer) end() (status int, first time.Time) {
 	return a.status, a.first
 }
 
-// stop does end's work under the lock.
+// stop ends the answer. The caller holds the lock.
 func (a *answer) stop() {
 	a.ended = true
 	if a.pings != nil {
@@ -201,9 +199,9 @@ func (a *answer) whole(status int, body []byte) error {
 	return a.err
 }
 
-// writeWhole does whole's work under the lock. The body goes in small pieces,
-// each with a write_idle of its own: a client is cut for standing still, or for
-// being slower than leastProgress.
+// writeWhole sends a complete JSON answer. The caller holds the lock. The body is
+// written in small pieces, so that write_idle applies to each. A client that
+// stalls or is slower than leastProgress is disconnected.
 func (a *answer) writeWhole(status int, body []byte) {
 	a.stop()
 	h := a.w.Header()
@@ -224,8 +222,9 @@ func (a *answer) writeWhole(status int, body []byte) {
 	}
 }
 
-// fail ends the answer with an error: as an HTTP answer, or, if the stream has
-// begun or is to begin for it, as its last event.
+// fail ends the answer with an error. The error is sent as the last event of a
+// stream that has started, or that the dialect starts for it, else as an HTTP
+// answer.
 func (a *answer) fail(d dialect.Dialect, requestID string, e *dialect.Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -243,8 +242,8 @@ func (a *answer) fail(d dialect.Dialect, requestID string, e *dialect.Error) {
 	a.writeWhole(e.HTTPStatus(d), e.Body(d, requestID))
 }
 
-// outcome is the status for the activity: of a stream that broke off, that of its
-// error, although its client was given 200 at its beginning.
+// outcome returns the status for the activity log. For a stream that failed, it is
+// the status of the error, although the client received 200.
 func (a *answer) outcome(d dialect.Dialect) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -257,7 +256,7 @@ func (a *answer) outcome(d dialect.Dialect) int {
 	return a.status
 }
 
-// abandon ends the answer to a client that is gone; the status is for the log.
+// abandon ends the answer to a client that has disconnected. The status is only logged.
 func (a *answer) abandon() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -269,5 +268,5 @@ func (a *answer) abandon() {
 	}
 }
 
-// statusClientGone is logged for a client that left before its answer.
+// statusClientGone is logged for a client that disconnected before it was answered.
 const statusClientGone = 499

@@ -14,19 +14,19 @@ import (
 // revoked.
 var errKeyRevoked = errors.New("the key was revoked")
 
-// KeyHeaders are the headers, besides Authorization, that a key may come in:
-// that of Anthropic's SDKs and that of Azure's. The first with a value counts.
+// KeyHeaders are the headers that may carry a key in addition to Authorization.
+// Anthropic's and Azure's SDKs send them. The first one with a value is used.
 var KeyHeaders = [...]string{"X-Api-Key", "Api-Key"}
 
 // Authenticator checks keys.
 type Authenticator struct{ *Server }
 
-// Serve passes a request with a valid key on, and cancels it when the key is
-// revoked; it answers all others.
+// Serve passes requests with a valid key to the next handler, and cancels them
+// when the key is revoked. It rejects all other requests.
 func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchange, next Handler) {
 	h := w.Header()
-	h["X-Request-Id"] = []string{ex.RequestID} // OpenAI SDKs read this one,
-	h["Request-Id"] = h["X-Request-Id"]        // Anthropic SDKs that one
+	h["X-Request-Id"] = []string{ex.RequestID} // read by OpenAI's SDKs
+	h["Request-Id"] = h["X-Request-Id"]        // read by Anthropic's SDKs
 	fail := func(derr *dialect.Error) {
 		newAnswer(w).fail(dialect.OfPath(r.URL.Path, r.Header), ex.RequestID, derr)
 	}
@@ -54,14 +54,14 @@ func (a Authenticator) Serve(w http.ResponseWriter, r *http.Request, ex *Exchang
 	defer cancel(nil)
 	defer key.OnRevoke(func() { cancel(errKeyRevoked) })()
 	if err := next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, exchangeKey{}, ex))); err != nil {
-		// Of a handler that is not ours. Returned, it would be logged together
-		// with the request's header, X-Api-Key too.
+		// This error is from another module's handler. If it were returned, Caddy
+		// would log it with the request's headers, including X-Api-Key.
 		fail(a.foreign(err))
 	}
 }
 
-// authenticate finds the request's key. Without a valid one it returns the
-// reason: missing, unknown or revoked.
+// authenticate finds the request's key. If the key is not valid, it returns the
+// reason: "missing", "unknown" or "revoked".
 func authenticate(st *store.Store, h http.Header) (key *store.LiveKey, reason string) {
 	secret := SentKey(h)
 	if secret == "" {
@@ -77,7 +77,7 @@ func authenticate(st *store.Store, h http.Header) (key *store.LiveKey, reason st
 	return key, ""
 }
 
-// SentKey returns what a client sent as its key, "" for nothing.
+// SentKey returns the key that the client sent, or "".
 func SentKey(h http.Header) string {
 	secret := bearer(h.Get("Authorization"))
 	for i := 0; secret == "" && i < len(KeyHeaders); i++ {
@@ -86,7 +86,7 @@ func SentKey(h http.Header) string {
 	return secret
 }
 
-// bearer returns the token of an Authorization header, "" if it holds none.
+// bearer returns the bearer token of an Authorization header, or "".
 // The scheme's name is case-insensitive (RFC 9110 §11.1).
 func bearer(header string) string {
 	const scheme = "bearer "

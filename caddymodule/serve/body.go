@@ -15,13 +15,12 @@ import (
 	"github.com/postern-dev/postern/connector/memory"
 )
 
-// errTooLarge is the error of a body past its limit.
-var errTooLarge = errors.New("body is larger than its limit")
+// errTooLarge is returned for a body that exceeds its limit.
+var errTooLarge = errors.New("body exceeds the size limit")
 
-// readBody reads the request's body to its end; it may have up to limit bytes.
-// Reading to the end matters: only then does net/http notice a client that goes
-// away, and Caddy lift its read deadline. hold reserves memory for so many bytes in
-// all, before they are read if their number is known.
+// readBody reads a request body of up to limit bytes to its end. Only then does
+// net/http detect that the client disconnects, and Caddy clear its read deadline.
+// hold reserves memory for n bytes in total, in advance if the length is known.
 func readBody(r *http.Request, limit int64, hold func(n int64) error) ([]byte, *dialect.Error) {
 	if r.ContentLength > limit {
 		return nil, dialect.BodyTooLarge(limit)
@@ -44,8 +43,8 @@ func contentEncoding(h http.Header) (string, *dialect.Error) {
 	return "", dialect.UnsupportedEncoding()
 }
 
-// decompress returns what a body decompresses to, up to limit bytes. hold reserves
-// memory for so many bytes in all.
+// decompress returns the decompressed body, up to limit bytes. hold reserves memory
+// for n bytes in total.
 func decompress(body []byte, encoding string, limit int64, hold func(n int64) error) ([]byte, *dialect.Error) {
 	packed := int64(len(body))
 	open, cost := openGzip, packed+gzipCost
@@ -64,7 +63,7 @@ func decompress(body []byte, encoding string, limit int64, hold func(n int64) er
 	return body, bodyError(err, limit)
 }
 
-// bodyError maps an error of reading a body to the client's.
+// bodyError returns the client's error for an error of reading a body.
 func bodyError(err error, limit int64) *dialect.Error {
 	var maxBytes *http.MaxBytesError
 	switch {
@@ -84,12 +83,11 @@ func bodyError(err error, limit int64) *dialect.Error {
 func openGzip(r io.Reader) (io.ReadCloser, error) { return gzip.NewReader(r) }
 
 // zstdWindow is the largest window that a body may need, in bytes (RFC 9659
-// §3). Encoders that do not know a body's size ask for as much, however small
-// the body is.
+// §3). Encoders that do not know the size of a body ask for all of it.
 const zstdWindow = 8 << 20
 
-// openZstd returns a decoder that runs on the goroutine of its reader and never
-// holds more than zstdCost.
+// openZstd returns a decoder that runs on the caller's goroutine and uses at most
+// zstdCost bytes.
 func openZstd(r io.Reader) (io.ReadCloser, error) {
 	zr, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow))
 	if err != nil {
@@ -98,17 +96,15 @@ func openZstd(r io.Reader) (io.ReadCloser, error) {
 	return zr.IOReadCloser(), nil
 }
 
-// readAll reads r to its end, at most limit bytes. size is the expected size
-// in bytes, or -1. A declared size is believed only so far: the buffer grows
-// with what really arrives, so that headers alone cannot claim memory. hold
-// reserves memory for so many bytes in all: for a declared size at once.
+// readAll reads r to its end, at most limit bytes. size is the declared size in
+// bytes, or -1. The buffer starts small and grows with the bytes that arrive. hold
+// reserves memory for n bytes in total, for a declared size in advance.
 func readAll(r io.Reader, size, limit int64, hold func(n int64) error) ([]byte, error) {
 	const believed, least = 1 << 20, 512
 	if err := hold(max(size, 0)); err != nil {
 		return nil, err
 	}
-	// One byte more than expected: the read that finds the end then needs no
-	// larger buffer.
+	// With one spare byte, the read that returns io.EOF needs no larger buffer.
 	body := make([]byte, 0, max(min(size, believed)+1, least))
 	for {
 		n, err := r.Read(body[len(body):cap(body)])
@@ -133,13 +129,12 @@ func readAll(r io.Reader, size, limit int64, hold func(n int64) error) ([]byte, 
 	}
 }
 
-// enlarged is the room that replaces a full buffer's: twice as much, but not
-// beyond what can still come. The last and largest step would otherwise be
-// mostly waste.
+// enlarged returns the capacity of the buffer that replaces a full one: twice as
+// much, but no more than the body can still need.
 func enlarged(body []byte, size, limit int64) int64 {
-	most := limit + 1 // one byte more shows that it is too large
+	most := limit + 1 // the extra byte detects a body that is too large
 	if size >= int64(len(body)) && size < limit {
-		most = size + 1 // the room for finding the end
+		most = size + 1 // the extra byte is for the read that returns io.EOF
 	}
 	return max(min(2*int64(len(body)), most), int64(len(body))+1)
 }

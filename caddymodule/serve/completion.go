@@ -14,28 +14,27 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// completion is one request that reads a prompt: a completion, or a count of
-// tokens.
+// completion is one request with a prompt: a completion or a token count.
 type completion struct {
 	*Translator
 	*Backend
 	exchange *Exchange
 	answer   *answer
-	ctx      context.Context // ends when the client goes or the key is revoked
+	ctx      context.Context // done when the client disconnects or the key is revoked
 	call     dialect.Call
 	size     int64 // of the request's body, in bytes
 	kept     int64 // bytes of kept responses that the request refers to
 
-	answered bool           // the upstream has
-	noEffort bool           // sent again without a degree of thinking, which the model refused
-	result   *dialect.Error // of the last answer; nil: the client has it
+	answered bool           // the upstream answered
+	noEffort bool           // sent again without reasoning effort, which the model rejected
+	result   *dialect.Error // error of the last answer; nil if it was sent
 
 	estimated sync.Once
 	tokens    int // estimated, of the prompt
 }
 
-// serve reads the request and passes it to the next handlers, of which Router
-// calls receive. The caller writes the error to the client.
+// serve reads the request and passes it to the next handlers. Router calls receive.
+// The caller writes the error to the client.
 func (c *completion) serve(w http.ResponseWriter, r *http.Request, next Handler) *dialect.Error {
 	if derr := c.read(r); derr != nil {
 		return derr
@@ -46,9 +45,9 @@ func (c *completion) serve(w http.ResponseWriter, r *http.Request, next Handler)
 	ex.completion = c
 	ex.Upstream = Request{Path: ex.Operation.UpstreamPath(), Header: upstreamHeader(r.Header, streamed), Body: c.call.Body}
 	if streamed {
-		if ex.Operation.Kind == dialect.CreateMessage { // whose stream opens with it
+		if ex.Operation.Kind == dialect.CreateMessage { // its stream opens with the estimate
 			prompt := c.call.Prompt()
-			go c.estimate("", prompt) // while the upstream reads the prompt too
+			go c.estimate("", prompt) // while the upstream processes the prompt
 		}
 		c.answer.open(c.call.NewStream(), time.Duration(c.KeepAlive))
 	}
@@ -61,14 +60,14 @@ func (c *completion) serve(w http.ResponseWriter, r *http.Request, next Handler)
 	return c.result
 }
 
-// receive renders an answer of the upstream. It reports whether the request is
-// to be sent again, changed.
+// receive sends the upstream's answer to the client. It reports whether the changed
+// request must be sent again.
 func (c *completion) receive(response *http.Response) (again bool) {
 	defer response.Body.Close()
 	ex := c.exchange
 	c.answered, c.result = true, nil
 	if body, ok := response.Body.(interface{ DecoderMemory() int64 }); ok && ex.held.holdRequest(ex.held.request+body.DecoderMemory()) != nil {
-		c.result = dialect.MemoryFull() // for what decodes a compressed answer
+		c.result = dialect.MemoryFull() // for the decoder of a compressed answer
 		return false
 	}
 	derr := c.render(response)
@@ -84,8 +83,8 @@ func (c *completion) receive(response *http.Response) (again bool) {
 	return false
 }
 
-// read reads the request. Large ones are decompressed and decoded when their turn
-// comes.
+// read reads the request. Large requests wait for their turn to be decompressed and
+// decoded.
 func (c *completion) read(r *http.Request) *dialect.Error {
 	ex := c.exchange
 	encoding, derr := contentEncoding(r.Header)
@@ -133,8 +132,8 @@ func (c *completion) decode(body []byte) *dialect.Error {
 	if c.call, derr = dialect.Decode(ex.Operation, body, env); derr != nil {
 		return c.orEnded(derr)
 	}
-	if ex.held.request > requestCost { // else the difference is too small
-		_ = ex.held.holdRequest(ex.decodedCost(c.size + c.kept)) // less than before always succeeds
+	if ex.held.request > requestCost { // smaller requests save too little
+		_ = ex.held.holdRequest(ex.decodedCost(c.size + c.kept)) // a smaller reservation always succeeds
 	}
 	if c.learner.refusesEffort(c.registration) {
 		c.call.DropEffort()
@@ -142,8 +141,8 @@ func (c *completion) decode(body []byte) *dialect.Error {
 	return nil
 }
 
-// orEnded returns an error of the request's reading, unless the request has
-// ended: then it is that of the end, if the client is still there.
+// orEnded returns derr. If the request was canceled and the client is still
+// connected, it returns the error of the cancellation instead.
 func (c *completion) orEnded(derr *dialect.Error) *dialect.Error {
 	if c.ctx.Err() != nil {
 		if ended := c.broken(c.ctx.Err()); ended != nil {
@@ -176,14 +175,14 @@ func (c *completion) dropped(itemType string) {
 	c.Logger.Debug("leaving out an item of a request", "type", itemType, "dialect", string(c.exchange.Operation.Dialect))
 }
 
-// registration is the deployment that the request is for, as it is registered
-// now; false if there is none.
+// registration returns the current registration of the request's deployment, false
+// if it does not exist.
 func (c *completion) registration() (tokens.Registration, bool) {
 	deployment, ok := c.Store.Deployment(c.exchange.Account, c.exchange.Model)
 	return registration(deployment), ok
 }
 
-// estimate estimates the tokens of the prompt, once; 0 if that is impossible.
+// estimate returns the estimated tokens of the prompt, or 0. They are computed once.
 func (c *completion) estimate(_ string, p *tokens.Prompt) int {
 	c.estimated.Do(func() {
 		of, ok := c.registration()
@@ -198,9 +197,8 @@ func (c *completion) estimate(_ string, p *tokens.Prompt) int {
 	return c.tokens
 }
 
-// estimatePrompt estimates the tokens of a prompt whose request has ended. One that
-// is large, or was not read, is estimated by its size: to count it costs more than
-// the figure is worth.
+// estimatePrompt estimates the tokens of a prompt whose request has ended. A large
+// or unread prompt is estimated from its size, because counting is expensive.
 func (c *completion) estimatePrompt() int64 {
 	const worthCounting = 64 << 10 // bytes
 	of, ok := c.registration()
@@ -212,14 +210,14 @@ func (c *completion) estimatePrompt() int64 {
 	return c.sizeInTokens()
 }
 
-// sizeInTokens estimates a prompt's tokens by the size of its request.
+// sizeInTokens estimates the prompt's tokens from the size of the request.
 func (c *completion) sizeInTokens() int64 {
 	const bytesPerToken = 4
 	return c.size / bytesPerToken
 }
 
-// book notes the request's tokens, and enqueues a sample if the upstream has
-// counted those of the prompt.
+// book records the request's tokens. It enqueues a sample if the upstream counted
+// the tokens of the prompt.
 func (c *completion) book(u dialect.Usage) {
 	if u.Estimated && u.PromptTokens == 0 {
 		u.PromptTokens = c.estimatePrompt()
@@ -234,7 +232,7 @@ func (c *completion) book(u dialect.Usage) {
 	}
 }
 
-// failed maps an error of the next handler to the client's.
+// failed returns the client's error for an error of the next handler.
 func (c *completion) failed(err error) *dialect.Error {
 	var derr *dialect.Error
 	switch {
@@ -247,8 +245,8 @@ func (c *completion) failed(err error) *dialect.Error {
 	}
 }
 
-// broken maps the error of an answer that broke off to the client's, nil if the
-// client went away.
+// broken returns the client's error for an answer that was interrupted, nil if the
+// client disconnected.
 func (c *completion) broken(err error) *dialect.Error {
 	switch {
 	case errors.Is(context.Cause(c.ctx), errKeyRevoked):

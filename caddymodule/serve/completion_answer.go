@@ -14,16 +14,16 @@ import (
 	"github.com/postern-dev/postern/connector/memory"
 )
 
-// maxAnswer is the largest answer that is not a stream, in bytes: it is held in
-// memory, as its model name is replaced. Embeddings of a large batch are the
-// largest that are met in practice, tens of MiB.
+// maxAnswer is the maximum size of an answer that is not a stream, in bytes. The
+// answer is held in memory to replace its model name. The largest ones in practice
+// are embeddings of a large batch, tens of MiB.
 const maxAnswer = 128 << 20
 
-// maxErrorAnswer is how much of an upstream's error is read, in bytes.
+// maxErrorAnswer is the maximum size of an upstream's error that is read, in bytes.
 const maxErrorAnswer = 64 << 10
 
-// linger is how long an upstream that has finished its answer may take to send
-// usage and [DONE].
+// linger is how long the gateway waits for usage and [DONE] after the answer is
+// complete.
 const linger = 5 * time.Second
 
 // render sends the upstream's answer to the client.
@@ -31,7 +31,7 @@ func (c *completion) render(response *http.Response) *dialect.Error {
 	if response.StatusCode != http.StatusOK {
 		return c.upstreamError(response)
 	}
-	if c.noEffort { // and answers without one: an error's text may be the client's
+	if c.noEffort { // learn only from an answer, as a client can cause the error text
 		if of, ok := c.registration(); ok {
 			c.learner.learnNoEffort(of)
 		}
@@ -71,14 +71,14 @@ func (c *completion) whole(response *http.Response) *dialect.Error {
 	if derr != nil {
 		return derr
 	}
-	_ = c.exchange.held.holdAnswer(int64(len(out))) // less than before always succeeds
+	_ = c.exchange.held.holdAnswer(int64(len(out))) // a smaller reservation always succeeds
 	_ = c.answer.whole(http.StatusOK, out)          // a failed write means that the client is gone
 	c.book(usage)
 	return nil
 }
 
-// readWhole reads an answer into memory; nil without an error if the client
-// is gone.
+// readWhole reads an answer into memory. It returns nil without an error if the
+// client disconnected.
 func (c *completion) readWhole(response *http.Response) ([]byte, *dialect.Error) {
 	body, err := readAll(response.Body, response.ContentLength, maxAnswer, c.exchange.held.holdAnswer)
 	switch {
@@ -92,7 +92,7 @@ func (c *completion) readWhole(response *http.Response) ([]byte, *dialect.Error)
 	return body, nil
 }
 
-// replay sends an answer that came whole although a stream was asked for.
+// replay sends a complete answer as the stream that the client requested.
 func (c *completion) replay(response *http.Response) *dialect.Error {
 	body, derr := c.readWhole(response)
 	if derr != nil || body == nil {
@@ -105,16 +105,15 @@ func (c *completion) replay(response *http.Response) *dialect.Error {
 	if derr != nil {
 		return derr
 	}
-	_ = c.exchange.held.holdAnswer(int64(len(events))) // less than before
+	_ = c.exchange.held.holdAnswer(int64(len(events))) // a smaller reservation always succeeds
 	return c.stream(io.NopCloser(bytes.NewReader(events)))
 }
 
-// copyBuffers are the buffers that streams are read into: at most 32 KiB of
-// events in one read.
+// copyBuffers are the buffers that streams are read into.
 var copyBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// stream sends an event stream on as it comes: each read of the upstream's
-// body is at most one write, flushed at once.
+// stream forwards an event stream. Each read of the upstream's body causes at most
+// one write, which is flushed.
 func (c *completion) stream(body io.ReadCloser) *dialect.Error {
 	buf := copyBuffers.Get().(*[32 << 10]byte)
 	defer copyBuffers.Put(buf)
@@ -151,8 +150,8 @@ func (c *completion) stream(body io.ReadCloser) *dialect.Error {
 	}
 }
 
-// remember counts the held bytes that the stream remembers of the answer, and
-// returns an error if they are too many.
+// remember accounts for the bytes that the stream buffers. It returns an error if
+// there are too many.
 func (c *completion) remember(held int64) *dialect.Error {
 	if held > maxRemembered {
 		return dialect.StreamTooLarge(c.exchange.Deployment, maxRemembered)
@@ -163,17 +162,17 @@ func (c *completion) remember(held int64) *dialect.Error {
 	return nil
 }
 
-// drain reads the end of a body when its stream is done. An upstream's connection
-// can be used again only if its answer was read to the end, which comes right
-// behind the [DONE], or else is not waited for.
+// drain reads the rest of a body whose stream is done, because the upstream's
+// connection can be reused only after EOF. Usually EOF follows [DONE] at once; drain
+// does not wait longer.
 func drain(body io.ReadCloser) {
 	const wait = 50 * time.Millisecond
 	timer := time.AfterFunc(wait, func() { body.Close() })
 	defer timer.Stop()
-	_, _ = io.Copy(io.Discard, body) // an error means that the end did not come: the body is closed anyway
+	_, _ = io.Copy(io.Discard, body) // on timeout the body is closed
 }
 
-// cause is the error that broke the upstream's stream, nil for its proper end.
+// cause returns the error that broke the upstream's stream, nil for a clean end.
 func (c *completion) cause(at progress, err error) *dialect.Error {
 	if errors.Is(err, io.EOF) || at.finished || at.done {
 		return nil
@@ -185,5 +184,5 @@ func (c *completion) cause(at progress, err error) *dialect.Error {
 	if errors.Is(err, link.ErrTunnelLost) {
 		return dialect.TunnelBroken()
 	}
-	return dialect.StreamBroken() // the client has a part of the answer
+	return dialect.StreamBroken() // the client received a part of the answer
 }

@@ -5,43 +5,42 @@ import (
 	"github.com/postern-dev/postern/connector/memory"
 )
 
-// The cost of a request in the memory budget, measured as the peak of what lives
-// meanwhile, the garbage of one step included.
+// The cost of a request in the memory budget, measured as the peak of live memory,
+// including the garbage of one step.
 const (
-	// requestCost is what each request takes, in bytes, however small it is:
-	// goroutines, buffers of streams. An answer that is smaller is free.
+	// requestCost is the fixed cost of a request in bytes: goroutines, stream
+	// buffers. An answer that is smaller is free.
 	requestCost = 32 << 10
-	// A body of another dialect is there as it came, as the parts of a
-	// conversation and as the upstream's body, of which the first and the last
-	// stay: multiples of its size.
+	// A body of another dialect is in memory as received, as a conversation and
+	// as the upstream's body. The first and the last stay. Both are multiples of
+	// the body's size.
 	translateCost  = 5
 	translatedCost = 3
-	// A whole answer, while it is made into the client's: a chat completion is
-	// copied once, others are read as events, and written again.
+	// A whole answer during its translation: a chat completion is copied once,
+	// others are read as events and encoded again.
 	rewriteCost = 2
 	encodeCost  = 7
 	// replayCost is for a whole answer that becomes an event stream.
 	replayCost = 3
-	// streamCost is for what a stream remembers: its last events repeat it.
+	// streamCost is for buffered content, which the last events of a stream repeat.
 	streamCost = 6
-	// Decoders of compressed bodies have a window, whatever they decode.
+	// Decoders of compressed bodies need a window of fixed size.
 	gzipCost = 64 << 10
 	zstdCost = zstdWindow + 2<<20
 )
 
-// maxRemembered is how much a stream may remember of an answer, in bytes.
+// maxRemembered is how much of an answer a stream may buffer, in bytes.
 const maxRemembered = maxAnswer
 
-// step is the least change in what a stream remembers that is counted, in bytes.
+// step is the smallest change of a stream's buffers that is accounted for, in bytes.
 const step = 64 << 10
 
-// holdings are what a request holds of the memory budget: its own part, and that
-// of its answer.
+// holdings is the memory that a request and its answer have reserved.
 type holdings struct {
 	reservation memory.Reservation
 	request     int64 // bytes
 	answer      int64 // bytes
-	remembered  int64 // bytes of a stream, of answer
+	remembered  int64 // bytes of a stream, included in answer
 }
 
 // holdRequest sets the request's part to n bytes.
@@ -68,7 +67,7 @@ func (h *holdings) holdAnswer(n int64) error {
 	return nil
 }
 
-// remember sets what the answer's stream remembers to held bytes.
+// remember sets the size of the stream's buffers to held bytes.
 func (h *holdings) remember(held int64) error {
 	if change := held - h.remembered; -step < change && change < step {
 		return nil
@@ -80,10 +79,10 @@ func (h *holdings) remember(held int64) error {
 	return nil
 }
 
-// translates reports whether the request is one of another dialect.
+// translates reports whether the request has another dialect than the upstream.
 func (ex *Exchange) translates() bool { return ex.Operation.Dialect != dialect.Chat }
 
-// bodyCost is what n bytes of the request's body cost while it is decoded.
+// bodyCost is the cost of n bytes of the request's body while it is decoded.
 func (ex *Exchange) bodyCost(n int64) int64 {
 	if ex.translates() {
 		return translateCost * n
@@ -91,7 +90,7 @@ func (ex *Exchange) bodyCost(n int64) int64 {
 	return n
 }
 
-// decodedCost is what they cost from then on.
+// decodedCost is the cost of n bytes of the request's body after decoding.
 func (ex *Exchange) decodedCost(n int64) int64 {
 	if ex.translates() {
 		return translatedCost * n
@@ -99,7 +98,7 @@ func (ex *Exchange) decodedCost(n int64) int64 {
 	return n
 }
 
-// answerCost is what n bytes of a whole answer cost while they are translated.
+// answerCost is the cost of n bytes of a whole answer while it is translated.
 func (ex *Exchange) answerCost(n int64) int64 {
 	if ex.translates() {
 		return encodeCost * n

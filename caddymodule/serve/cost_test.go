@@ -203,7 +203,7 @@ func TestStreamsTakeMemory(t *testing.T) {
 				}
 				w := g.post(path, strings.Replace(requests[path], `"stream":false`, `"stream":true`, 1))
 				body := w.Body.String()
-				if !strings.Contains(body, "as many bytes of requests and answers") {
+				if !strings.Contains(body, "memory limit for requests and answers") {
 					t.Errorf("status %d, the stream ended with %s", w.Code, body[max(0, len(body)-1000):])
 				}
 				if upstream.read > 64<<20 {

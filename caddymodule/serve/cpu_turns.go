@@ -11,20 +11,20 @@ import (
 	"github.com/postern-dev/postern/caddymodule/queue"
 )
 
-// Kinds of work that takes turns over the keys. Each kind has half of the
-// processors: a few KB, compressed, are work for a second. Requests that are
-// small do not wait.
+// Kinds of work that are queued fairly between keys. Each may use half of the
+// processors, because a few compressed KB can take a second. Small requests are not
+// queued.
 var (
-	decoding = queue.Name{Deployment: "decoding"} // costs some 10 ns a byte
-	counting = queue.Name{Deployment: "counting"} // costs some 300 ns a byte
+	decoding = queue.Name{Deployment: "decoding"} // about 10 ns per byte
+	counting = queue.Name{Deployment: "counting"} // about 300 ns per byte
 )
 
 const (
-	decodedAtOnce = 128 << 10   // bytes of a body that is decoded without a turn
-	countedAtOnce = 16 << 10    // bytes of a request whose prompt is counted without a turn
-	maxWaiting    = 1024        // requests, for each kind
+	decodedAtOnce = 128 << 10   // bytes of a body that is decoded without queueing
+	countedAtOnce = 16 << 10    // bytes of a request whose prompt is counted without queueing
+	maxWaiting    = 1024        // requests of each kind
 	turnWait      = time.Minute // of a request
-	estimateWait  = time.Second // of what a client does not wait for
+	estimateWait  = time.Second // of an estimate, which no client waits for
 )
 
 // newTurns returns the queues of both kinds.
@@ -38,8 +38,8 @@ func (c *completion) takeTurn(ctx context.Context, kind queue.Name, wait time.Du
 	return c.turns.Enter(ctx, kind, c.exchange.Key.ID(), queue.Bounds{Length: maxWaiting, Wait: wait})
 }
 
-// countPrompt counts the tokens of a prompt when its turn comes, within a time.
-// Its errors are those of takeTurn.
+// countPrompt counts the tokens of a prompt. It waits up to wait for a turn. Its
+// errors are those of takeTurn.
 func (c *completion) countPrompt(ctx context.Context, of tokens.Registration, p *tokens.Prompt, wait time.Duration) (int, error) {
 	if c.size+c.kept > countedAtOnce {
 		place, err := c.takeTurn(ctx, counting, wait)
@@ -51,8 +51,8 @@ func (c *completion) countPrompt(ctx context.Context, of tokens.Registration, p 
 	return c.learner.calibration.Count(ctx, of, p), nil
 }
 
-// count answers how many tokens a request would have. It asks no upstream: the
-// model may be busy, and clients ask often.
+// count answers with the number of tokens of a request. It does not ask the
+// upstream, because the model may be busy and clients ask often.
 func (c *completion) count(r *http.Request) *dialect.Error {
 	if derr := c.read(r); derr != nil {
 		return derr

@@ -9,11 +9,11 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// Exchange is what the three handlers share about one request. One goroutine at
-// a time uses it.
+// Exchange is the state of one request that the three handlers share. It is not
+// safe for concurrent use.
 type Exchange struct {
 	// Set by Authenticator.
-	RequestID string         // req_…, on every answer
+	RequestID string         // req_…, sent with every answer
 	Account   string         // the key's account
 	Key       *store.LiveKey // the key that authenticated the request, nil before
 	Start     time.Time
@@ -25,30 +25,30 @@ type Exchange struct {
 	Upstream  Request       // the upstream request
 	Usage     dialect.Usage // tokens, once the upstream has reported them
 
-	// Set by Router and, of the deployment, while Translator reads the request.
+	// Set by Router; Deployment is set while Translator reads the request.
 	Deployment string // the registered name, "" while unknown
-	Connector  string // id of the connector that was chosen
-	Reason     string // why the model was refused, for the access log
+	Connector  string // id of the chosen connector
+	Reason     string // why the model was rejected, for the access log
 
-	found      store.Deployment // by find
-	completion *completion      // takes the upstream's answer
+	found      store.Deployment // set by find
+	completion *completion      // receives the upstream's answer
 	held       holdings         // of the memory budget
 	running    bool             // counted as in flight
 }
 
-// Request is an upstream request that lacks nothing but the model id.
+// Request is an upstream request without the model id.
 type Request struct {
 	Path   string                               // "/v1/chat/completions"
-	Header http.Header                          // all that goes into the tunnel
+	Header http.Header                          // the complete header sent through the tunnel
 	Body   func(model string) *dialect.Segments // the body for an upstream model id
 }
 
 // exchangeKey is the context key of the exchange.
 type exchangeKey struct{}
 
-// find finds the deployment of the model that the client asked for, and checks
-// the key's scope. To the client, a model out of scope does not exist; the
-// access log has the difference.
+// find returns the deployment of the requested model and checks the key's scope. The
+// client gets the same error for an unknown model and one out of scope; the access
+// log distinguishes them.
 func (s *Server) find(st *store.Store, ex *Exchange) (store.Deployment, *dialect.Error) {
 	deployment, ok := st.Deployment(ex.Account, ex.Model)
 	if !ok {
@@ -68,7 +68,7 @@ func (s *Server) find(st *store.Store, ex *Exchange) (store.Deployment, *dialect
 	return deployment, nil
 }
 
-// Placeholder is the value of a placeholder, once the key is known.
+// Placeholder returns the value of a placeholder, once the key is known.
 func (ex *Exchange) Placeholder(key string) (any, bool) {
 	if ex.Key == nil {
 		return nil, false
@@ -88,8 +88,8 @@ func (ex *Exchange) Placeholder(key string) (any, bool) {
 	return nil, false
 }
 
-// ModelName is the model that the client asked for, if it can be a name; else it
-// can be anything, a prompt too.
+// ModelName returns the requested model, or "" if it is not a valid name. An invalid
+// name could contain anything, even a prompt.
 func (ex *Exchange) ModelName() string {
 	if scope.CheckName(ex.Model) != nil {
 		return ""

@@ -17,7 +17,7 @@ func (t *Translator) keptResponse(a *answer, ex *Exchange, b *Backend, q url.Val
 		return dialect.ResponseNotFound(id)
 	}
 	ex.held.reservation = b.Memory.Open(ex.Account, ex.Key.ID())
-	if ex.held.holdAnswer(response.Size()) != nil { // until the client has taken it
+	if ex.held.holdAnswer(response.Size()) != nil { // until it was sent
 		return dialect.MemoryFull()
 	}
 	body := response.Body
@@ -35,7 +35,7 @@ func (t *Translator) keptResponse(a *answer, ex *Exchange, b *Backend, q url.Val
 	return nil
 }
 
-// keptView returns the kept responses that a request may see.
+// keptView returns the kept responses that the request can access.
 func (t *Translator) keptView(b *Backend, ex *Exchange) kept.View {
 	owner := kept.Owner{Account: ex.Account, Key: ex.Key.ID()}
 	switch t.ResponseStore {

@@ -17,9 +17,9 @@ import (
 	"github.com/postern-dev/postern/connector/memory"
 )
 
-// learner keeps what the gateway remembers of requests that have ended: how many
-// tokens they had, to count others by, and the responses that clients may refer
-// to. It lives as long as the open store, so that a reload loses nothing.
+// learner keeps data of completed requests: token counts, which calibrate later
+// estimates, and responses that clients can refer to. It lives as long as the open
+// store and thus survives a reload.
 type learner struct {
 	calibration  *tokens.Calibration
 	kept         *kept.Store
@@ -29,16 +29,16 @@ type learner struct {
 	store       *store.Store
 	logger      *slog.Logger
 	samples     chan sample
-	corrections chan correction // received when the last one was worked on and rested from
+	corrections chan correction // received only after the rest that follows the previous one
 	waiting     atomic.Int64    // bytes of requests in samples and corrections
-	resting     atomic.Int64    // until when samples are dropped, in Unix nanoseconds
+	resting     atomic.Int64    // samples are dropped until then, in Unix nanoseconds
 	unwatch     func()
 	memory      *memory.Budget
 	stop        context.CancelFunc
 	worker      sync.WaitGroup
 
 	mu       sync.RWMutex
-	noEffort map[tokens.Registration]bool // of models that know no degrees of thinking
+	noEffort map[tokens.Registration]bool // deployments whose models reject reasoning effort
 }
 
 // sample is a completed request and the tokens of its prompt.
@@ -48,10 +48,10 @@ type sample struct {
 	size   int64 // bytes of the request
 	tokens int64
 
-	held memory.Reservation // of the request, until the sample was used
+	held memory.Reservation // for the request, until the sample is processed
 }
 
-// correction is a prompt to correct estimates by, and its tokens.
+// correction is a prompt and its tokens, which correct later estimates.
 type correction struct {
 	of     tokens.Registration
 	prompt *tokens.Prompt
@@ -60,23 +60,21 @@ type correction struct {
 	held   memory.Reservation
 }
 
-// Bounds of the samples that wait. Under a high load the gateway learns less.
+// Limits of the queue of samples. Samples beyond them are dropped.
 const (
 	maxSamples     = 256
 	maxSampleBytes = 64 << 20
 )
 
-// restFactor is how much longer than its work took the learner rests, so that
-// remembering counts and correcting estimates each have a hundredth of one core.
-// Remembering costs some 5 ms for 1 MB: at the pace of people and agents each
-// request is remembered. Correcting costs a hundred times as much.
+// restFactor is the ratio of rest to work. It limits recording counts and correcting
+// estimates to 1% of a core each. Recording takes about 5 ms per MB, so that every
+// request is recorded at the usual pace. Correcting takes a hundred times as long.
 const restFactor = 100
 
-// saveInterval is how often what was learned is written to the store.
+// saveInterval is the interval at which calibrations are saved to the store.
 const saveInterval = 5 * time.Second
 
-// newLearner returns a learner that works until it is closed, which must be
-// before the store is.
+// newLearner starts a learner. It must be closed before the store.
 func newLearner(st *store.Store, budget *memory.Budget, logger *slog.Logger) (*learner, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	key, err := st.Secret(ctx, "thinking_signature", func() ([]byte, error) {
@@ -86,7 +84,7 @@ func newLearner(st *store.Store, budget *memory.Budget, logger *slog.Logger) (*l
 	})
 	if err != nil {
 		stop()
-		return nil, fmt.Errorf("fetching the key of signatures: %w", err)
+		return nil, fmt.Errorf("loading the signature key: %w", err)
 	}
 	sealer, err := dialect.NewSealer(key)
 	if err != nil {
@@ -112,7 +110,7 @@ func newLearner(st *store.Store, budget *memory.Budget, logger *slog.Logger) (*l
 	return l, nil
 }
 
-// close stops the work and writes what was learned.
+// close stops the workers and saves the calibrations.
 func (l *learner) close() {
 	l.unwatch()
 	l.stop()
@@ -120,7 +118,7 @@ func (l *learner) close() {
 	l.save(context.Background())
 }
 
-// load returns what the store has about a registration.
+// load returns the stored calibration of a registration.
 func (l *learner) load(r tokens.Registration) (tokens.Ratios, bool) {
 	c, ok := l.store.Calibration(r.Account, r.Deployment)
 	if !ok || c.Since.UnixMilli() != r.Since {
@@ -129,8 +127,8 @@ func (l *learner) load(r tokens.Registration) (tokens.Ratios, bool) {
 	return tokens.Ratios{Plain: c.Plain, Tools: c.Tools}, true
 }
 
-// onChange forgets deployments that were removed, and which models know no degrees of
-// thinking of those that were set again.
+// onChange drops the data of a removed deployment. It also resets noEffort of a
+// changed one.
 func (l *learner) onChange(c store.Change) {
 	if c.Kind != store.KindDeployment {
 		return
@@ -143,15 +141,15 @@ func (l *learner) onChange(c store.Change) {
 	maps.DeleteFunc(l.noEffort, func(of tokens.Registration, _ bool) bool { return of.Account == c.Account && of.Deployment == c.ID })
 }
 
-// learnNoEffort notes that a deployment's model knows no degrees of thinking,
-// until it is set again.
+// learnNoEffort records that the deployment's model rejects reasoning effort, until
+// the deployment changes.
 func (l *learner) learnNoEffort(of tokens.Registration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.noEffort[of] = true
 }
 
-// refusesEffort reports whether a request's model knows no degrees of thinking.
+// refusesEffort reports whether the request's model rejects reasoning effort.
 func (l *learner) refusesEffort(registration func() (tokens.Registration, bool)) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -162,8 +160,8 @@ func (l *learner) refusesEffort(registration func() (tokens.Registration, bool))
 	return l.noEffort[of]
 }
 
-// learn enqueues a sample. It drops it if too many wait, or held, which is to be
-// its part of the memory budget, gets no memory.
+// learn enqueues a sample. The sample is dropped if the queue is full or held cannot
+// reserve its memory.
 func (l *learner) learn(m sample, held memory.Reservation) {
 	if time.Now().UnixNano() < l.resting.Load() {
 		return
@@ -180,7 +178,7 @@ func (l *learner) learn(m sample, held memory.Reservation) {
 	l.waiting.Add(-m.size)
 }
 
-// run works until the context ends.
+// run processes samples and saves calibrations until ctx is done.
 func (l *learner) run(ctx context.Context) {
 	ticker := time.NewTicker(saveInterval)
 	defer ticker.Stop()
@@ -197,8 +195,7 @@ func (l *learner) run(ctx context.Context) {
 	}
 }
 
-// remember keeps the count of a sample's prompt, and passes the prompt on to
-// correct estimates by.
+// remember records the token count of a sample and passes its prompt on to correct.
 func (l *learner) remember(m sample) {
 	begun := time.Now()
 	p := m.call.Prompt()
@@ -217,13 +214,13 @@ func (l *learner) remember(m sample) {
 	l.done(m.size, &m.held)
 }
 
-// done frees what a sample held.
+// done releases the sample's memory.
 func (l *learner) done(size int64, held *memory.Reservation) {
 	l.waiting.Add(-size)
 	held.Release()
 }
 
-// correct corrects estimates until the context ends.
+// correct corrects estimates until ctx is done.
 func (l *learner) correct(ctx context.Context) {
 	for {
 		var rest time.Duration
@@ -244,7 +241,7 @@ func (l *learner) correct(ctx context.Context) {
 	}
 }
 
-// save writes what was learned since the last time.
+// save saves the calibrations that have changed.
 func (l *learner) save(ctx context.Context) {
 	for r, ratios := range l.calibration.Export() {
 		err := l.store.SaveCalibration(ctx, store.Calibration{
@@ -252,12 +249,12 @@ func (l *learner) save(ctx context.Context) {
 			Plain: ratios.Plain, Tools: ratios.Tools,
 		})
 		if err != nil && ctx.Err() == nil {
-			l.logger.Warn("failed to save what was learned about tokens", "deployment", r.Deployment, "error", err)
+			l.logger.Warn("failed to save token calibration", "deployment", r.Deployment, "error", err)
 		}
 	}
 }
 
-// registration names a deployment as it is registered now.
+// registration returns the current registration of a deployment.
 func registration(d store.Deployment) tokens.Registration {
 	return tokens.Registration{Account: d.Account, Deployment: d.Name, Since: d.UpdatedAt.UnixMilli()}
 }

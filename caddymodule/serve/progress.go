@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// A client must send a body, and take a whole answer, at this rate on average
-// once the grace has passed: both stay in memory meanwhile. Standing still is
-// Caddy's read_idle and write_idle to end.
+// The minimum average rate at which a client must send a body or receive a whole
+// answer after the grace period, because both stay in memory. Caddy's read_idle and
+// write_idle handle clients that stall.
 const (
 	leastProgress = 64 << 10 // bytes a minute
 	progressGrace = time.Minute
 )
 
-// errTooSlow is why a client is cut that sends a body or takes a whole answer too
+// errTooSlow is returned if a client sends a body or receives a whole answer too
 // slowly.
 var errTooSlow = errors.New("the client is too slow")
 
-// tooSlow reports whether n bytes since begun are less than leastProgress.
+// tooSlow reports whether n bytes since begun are below the minimum rate.
 func tooSlow(begun time.Time, n int64) bool {
 	late := time.Since(begun) - progressGrace
 	return float64(n) < late.Minutes()*leastProgress
 }
 
-// steadyReader fails with errTooSlow when what it reads comes too slowly.
+// steadyReader fails with errTooSlow when its data arrives too slowly.
 type steadyReader struct {
 	r     io.Reader
 	begun time.Time

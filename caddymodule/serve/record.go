@@ -7,9 +7,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
 )
 
-// record adds a request that ended to its account's activity: what it cost,
-// and nothing of its content. first is when the first content of a stream was
-// sent, zero if none was.
+// record adds a completed request to its account's activity, without its content.
+// first is when the first content of a stream was sent, or zero.
 func (s *Server) record(ex *Exchange, status int, first time.Time) {
 	b, err := s.Open()
 	if err != nil {
@@ -37,7 +36,7 @@ func (s *Server) record(ex *Exchange, status int, first time.Time) {
 	b.Activity.Record(ex.Account, r)
 }
 
-// operationName names an operation in the activity; "" for an unknown one.
+// operationName returns the name of an operation in the activity, "" if unknown.
 func operationName(kind dialect.OperationKind) string {
 	if int(kind) < len(operationNames) {
 		return operationNames[kind]
@@ -45,8 +44,8 @@ func operationName(kind dialect.OperationKind) string {
 	return ""
 }
 
-// operationNames are the paths of the operations below /v1, with what they do
-// if a path has several.
+// operationNames are the paths of the operations below /v1. If a path has several
+// operations, a suffix distinguishes them.
 var operationNames = [...]string{
 	dialect.ChatCompletions:  "chat/completions",
 	dialect.Completions:      "completions",

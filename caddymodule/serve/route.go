@@ -15,16 +15,16 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// Router sends requests down the tunnels of their deployments.
+// Router sends requests through the tunnels of their deployments.
 type Router struct {
 	*Server
 	ConnectWait time.Duration // for a connector that is reconnecting
 	Queue       queue.Bounds
 }
 
-// Serve sends the request when its turn comes. The place in the deployment's
-// queue is held until the client has the answer, also if the request is sent
-// again, which goes where the deployment leads by then.
+// Serve sends the request when its turn comes. It keeps the place in the
+// deployment's queue until the client is answered, including retries. A retry uses
+// the current route of the deployment.
 func (rt *Router) Serve(r *http.Request) error {
 	ex, err := ExchangeOf(r)
 	if err != nil {
@@ -48,7 +48,7 @@ func (rt *Router) Serve(r *http.Request) error {
 			}
 		}
 		tunnels, ok := rt.Tunnels()
-		if !ok { // this configuration is just starting, or has ended
+		if !ok { // this configuration is starting or has been unloaded
 			return dialect.Offline(ex.Deployment)
 		}
 		response, err := rt.send(r.Context(), ex, tunnels, deployment)
@@ -76,10 +76,9 @@ func (rt *Router) enter(ctx context.Context, queues *queue.Queues, ex *Exchange)
 	return place, err
 }
 
-// send sends the request to one of the deployment's connectors. One that turns
-// out not to have taken it is followed by the others, each at most once; if
-// none is online, one that comes back within ConnectWait has it. A request that
-// may have reached a model is never sent again.
+// send sends the request to one of the deployment's connectors. It tries each at
+// most once, as long as no model has seen the request. If all are offline, it waits
+// up to ConnectWait for one to reconnect.
 func (rt *Router) send(ctx context.Context, ex *Exchange, tunnels Tunnels, d store.Deployment) (*http.Response, error) {
 	to := tunnel.Target{Name: ex.Deployment, Upstream: d.Upstream, Model: d.Model}
 	deadline := time.Now().Add(rt.ConnectWait)
@@ -87,7 +86,7 @@ func (rt *Router) send(ctx context.Context, ex *Exchange, tunnels Tunnels, d sto
 		ex.Connector = d.Connectors[0] // for the log, should it be offline
 	}
 	var tried []Tunnel
-	var unable error // why one that is online cannot have the request
+	var unable error // why an online connector cannot serve the request
 	for {
 		chosen, ok := tunnels.Choose(d.Connectors, to, tried)
 		if !ok && unable != nil {
@@ -119,8 +118,8 @@ func (rt *Router) send(ctx context.Context, ex *Exchange, tunnels Tunnels, d sto
 	}
 }
 
-// await waits until one of the connectors is back. One that drains may still
-// seem to be online for a moment.
+// await waits until one of the connectors is online. A connector that drains may
+// briefly still appear to be online.
 func await(ctx context.Context, tunnels Tunnels, connectors []string, to tunnel.Target, tried []Tunnel, deadline time.Time) (Tunnel, error) {
 	const again = 10 * time.Millisecond
 	for {
@@ -145,7 +144,7 @@ func untouched(err error) bool {
 		errors.Is(err, link.ErrUpstreamDown) || errors.Is(err, tunnel.ErrNoRoute)
 }
 
-// roundTrip sends the request down one tunnel.
+// roundTrip sends the request through one tunnel.
 func roundTrip(ctx context.Context, ex *Exchange, to Tunnel, upstream, model string) (*http.Response, error) {
 	upstream, model, err := to.Resolve(ex.Deployment, upstream, model)
 	if err != nil {
@@ -163,7 +162,7 @@ func roundTrip(ctx context.Context, ex *Exchange, to Tunnel, upstream, model str
 	return to.RoundTrip(r)
 }
 
-// clientError maps the error of a request without an answer to the client's.
+// clientError returns the client's error for a request that was not answered.
 func (rt *Router) clientError(ctx context.Context, ex *Exchange, err error) error {
 	switch {
 	case ctx.Err() != nil:

@@ -7,20 +7,18 @@ import (
 	"strings"
 )
 
-// secretPrefixes are what secrets begin with: API keys, management tokens and
-// tunnel tokens.
+// secretPrefixes are the prefixes of API keys, management tokens and tunnel tokens.
 var secretPrefixes = [...]string{"sk-svc-", "pmt_", "ptt_"}
 
-// hiddenByCaddy are the headers that Caddy hides in its log.
+// hiddenByCaddy are the headers that Caddy redacts in its log.
 var hiddenByCaddy = [...]string{"Authorization", "Cookie", "Proxy-Authorization"}
 
 // redacted replaces a secret in the log.
 const redacted = "REDACTED"
 
-// CarriesSecret reports whether a request has a secret, or something sent as one,
-// where Caddy does not hide it. It may have one if it seems to have no key at
-// all: Caddy logs headers with an underscore in their names, such as X_Api_Key,
-// and drops them before any handler runs.
+// CarriesSecret reports whether a request may contain a secret that Caddy does not
+// redact. This includes every request without a key: Caddy logs headers such as
+// X_Api_Key, with an underscore, but drops them before the handlers run.
 func CarriesSecret(r *http.Request) bool {
 	if SentKey(r.Header) == "" {
 		return true
@@ -33,7 +31,7 @@ func CarriesSecret(r *http.Request) bool {
 	return holdsSecret(r.RequestURI)
 }
 
-// WithoutSecrets returns a copy of the request that can be logged.
+// WithoutSecrets returns a copy of the request that is safe to log.
 func WithoutSecrets(r *http.Request) *http.Request {
 	shown := *r
 	shown.Header = r.Header.Clone()
@@ -46,7 +44,7 @@ func WithoutSecrets(r *http.Request) *http.Request {
 	return &shown
 }
 
-// redactURI hides the secrets in a request's URI.
+// redactURI redacts the secrets in a request's URI.
 func redactURI(uri string) string {
 	path, query, hasQuery := strings.Cut(uri, "?")
 	if path = redactParts(path, "/"); hasQuery {
@@ -55,7 +53,7 @@ func redactURI(uri string) string {
 	return path
 }
 
-// isSecretHeader reports whether a header is to be hidden, and not by Caddy.
+// isSecretHeader reports whether a header must be redacted and Caddy does not do so.
 func isSecretHeader(name string, values []string) bool {
 	if slices.Contains(hiddenByCaddy[:], name) {
 		return false
@@ -63,8 +61,8 @@ func isSecretHeader(name string, values []string) bool {
 	return slices.Contains(KeyHeaders[:], name) || slices.ContainsFunc(values, holdsSecret)
 }
 
-// holdsSecret reports whether a text has a secret in it, also percent-encoded,
-// once or several times.
+// holdsSecret reports whether text contains a secret, even if it is percent-encoded
+// repeatedly.
 func holdsSecret(text string) bool {
 	if strings.Contains(text, "%") {
 		text = decoded(text)
@@ -77,9 +75,9 @@ func holdsSecret(text string) bool {
 	return false
 }
 
-// decoded is a text without percent-encoding, also where it was encoded twice. It
-// takes one pass, as unauthenticated clients send such texts, and skips invalid
-// encoding, as some readers do.
+// decoded removes percent-encoding, including repeated encoding. It works in one
+// pass, because unauthenticated clients control the text, and skips invalid
+// encoding, as some parsers do.
 func decoded(text string) string {
 	out := make([]byte, 0, len(text))
 	for i := range len(text) {
@@ -88,14 +86,14 @@ func decoded(text string) string {
 			if _, err := hex.Decode(out[n-3:n-2], out[n-2:]); err != nil {
 				break
 			}
-			out = out[:n-2] // with a byte that may be the last of another one
+			out = out[:n-2] // the decoded byte may complete another escape
 		}
 	}
 	return string(out)
 }
 
-// redactParts hides the parts of a path or query that hold a secret, but for
-// the name of a parameter.
+// redactParts redacts the parts of a path or query that contain a secret. It keeps
+// parameter names.
 func redactParts(text, separator string) string {
 	if !holdsSecret(text) {
 		return text

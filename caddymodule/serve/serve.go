@@ -1,13 +1,13 @@
-// Package serve is the request path, without Caddy. Three handlers share one
-// request, each around the next:
+// Package serve is the request path, without Caddy. Three nested handlers share
+// one request:
 //
-//	[Authenticator]  checks the key, before a byte of the body is read
+//	[Authenticator]  checks the key before the body is read
 //	[Translator]     reads and checks the body, renders the answer
 //	[Router]         deployment → turn in its queue → tunnel → one round trip
 //
-// The [Exchange] in the request's context is the only thing that travels between
-// them. Router hands the upstream's answer to Translator while it holds the place
-// in the queue, and sends the request again if Translator asks for that.
+// They share state only in the [Exchange], which is in the request's context. Router
+// passes the upstream's answer to Translator while it holds the place in the queue,
+// and sends the request again if Translator asks for it.
 package serve
 
 import (
@@ -29,41 +29,40 @@ type Handler interface {
 	ServeHTTP(w http.ResponseWriter, r *http.Request) error
 }
 
-// Server is what the handlers of a configuration share.
+// Server holds the state that the handlers of a configuration share.
 type Server struct {
 	// Open returns the backend, opening it on first use.
 	Open func() (*Backend, error)
 	// Tunnels returns the live tunnels, false while there is no listener.
 	Tunnels func() (Tunnels, bool)
-	// StatusOf returns the HTTP status in an error of another handler, 0 for
-	// none.
+	// StatusOf returns the HTTP status of another handler's error, or 0.
 	StatusOf func(error) int
 	Observer Observer
 	Logger   *slog.Logger
 }
 
-// Observer counts requests. Its methods are on the way of each request.
+// Observer counts requests. Its methods are called on the request path.
 type Observer interface {
 	Refused(reason string)                // a request without a valid key
 	Running(ex *Exchange, change float64) // 1: its deployment is known; -1: it has ended
 	FirstByte(ex *Exchange)               // the upstream began to answer
-	Rejected(ex *Exchange, reason string) // there was no turn for it
-	Ended(ex *Exchange, status int)       // an authenticated request
+	Rejected(ex *Exchange, reason string) // it was rejected while queued
+	Ended(ex *Exchange, status int)       // an authenticated request has ended
 }
 
-// Backend is an open store and what requests need in addition. It outlives
+// Backend is an open store and the other state that requests need. It outlives
 // configurations.
 type Backend struct {
 	Store    *store.Store
 	Memory   *memory.Budget // of requests and answers
 	Activity *activity.Log
 	Queues   *queue.Queues
-	turns    *queue.Queues // of work for large requests
+	turns    *queue.Queues // for the processing of large requests
 	learner  *learner
 	unwatch  func()
 }
 
-// NewBackend starts what works on a store. It must be closed before the store.
+// NewBackend returns a running backend. It must be closed before the store.
 func NewBackend(st *store.Store, budget *memory.Budget, log *activity.Log, logger *slog.Logger) (*Backend, error) {
 	l, err := newLearner(st, budget, logger)
 	if err != nil {
@@ -78,7 +77,7 @@ func NewBackend(st *store.Store, budget *memory.Budget, log *activity.Log, logge
 	return b, nil
 }
 
-// onChange follows the bounds of deployments.
+// onChange updates the queues when deployments change.
 func (b *Backend) onChange(c store.Change) {
 	if c.Kind != store.KindDeployment {
 		return
@@ -90,7 +89,7 @@ func (b *Backend) onChange(c store.Change) {
 	}
 }
 
-// Close ends the work and saves what was learned.
+// Close stops the backend and saves the token calibration.
 func (b *Backend) Close() {
 	b.unwatch()
 	b.learner.close()
@@ -102,21 +101,21 @@ func (s *Server) internal(doing string, err error) *dialect.Error {
 	return dialect.Internal(fmt.Sprintf("The gateway failed to %s; its log has the reason.", doing))
 }
 
-// foreign maps the error of a handler that is not ours to the client's: Caddy's
-// own error handling knows no dialect, and logs the request with its headers.
+// foreign returns the client's error for an error of another module's handler.
+// Caddy's error handling does not know dialects, and logs the request's headers.
 func (s *Server) foreign(err error) *dialect.Error {
 	if status := s.StatusOf(err); status != 0 && status != http.StatusInternalServerError {
 		return dialect.FromHandler(status)
 	}
-	return s.internal("pass a request from handler to handler", err)
+	return s.internal("pass a request to the next handler", err)
 }
 
-// Fail answers a request outside the handlers with an error.
+// Fail sends an error for a request that the handlers do not serve.
 func Fail(w http.ResponseWriter, d dialect.Dialect, requestID string, derr *dialect.Error) {
 	newAnswer(w).fail(d, requestID, derr)
 }
 
-// errNoExchange is the error of a handler without Authenticator before it.
+// errNoExchange is returned by a handler that Authenticator does not precede.
 var errNoExchange = errors.New("model_auth must come before model_dialect and model_route in the same route")
 
 // ExchangeOf returns the request's exchange.
@@ -127,7 +126,7 @@ func ExchangeOf(r *http.Request) (*Exchange, error) {
 	return nil, errNoExchange
 }
 
-// NewExchange makes the exchange of a request.
+// NewExchange returns an exchange for a new request.
 func NewExchange() *Exchange {
 	return &Exchange{RequestID: dialect.NewRequestID(), Start: time.Now()}
 }

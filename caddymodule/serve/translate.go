@@ -12,18 +12,18 @@ import (
 const (
 	StoreOn      = "on"      // each key has its own responses
 	StoreOff     = "off"     // nothing is kept
-	StoreAccount = "account" // the keys of an account share theirs
+	StoreAccount = "account" // the keys of an account share responses
 )
 
-// Translator serves requests in the caller's dialect.
+// Translator serves requests in the client's dialect.
 type Translator struct {
 	*Server
 	MaxBody       int64         // bytes
-	KeepAlive     time.Duration // of a silent stream; negative: no pings
+	KeepAlive     time.Duration // interval of pings in a silent stream; negative: no pings
 	ResponseStore string
 }
 
-// Serve answers a request. The error is that of a missing Authenticator.
+// Serve answers a request. It fails only if Authenticator does not precede it.
 func (t *Translator) Serve(w http.ResponseWriter, r *http.Request, next Handler) error {
 	ex, err := ExchangeOf(r)
 	if err != nil {
@@ -39,13 +39,13 @@ func (t *Translator) Serve(w http.ResponseWriter, r *http.Request, next Handler)
 	if derr != nil {
 		a.fail(operation.Dialect, ex.RequestID, derr)
 	}
-	if a.cut(r.ProtoMajor) { // a return would end the answer as if it were whole
+	if a.cut(r.ProtoMajor) { // returning would end the answer as if it were complete
 		panic(http.ErrAbortHandler)
 	}
 	return nil
 }
 
-// end frees what the request holds, and counts it.
+// end releases the memory of the request and records it.
 func (t *Translator) end(ex *Exchange, a *answer) {
 	ex.held.reservation.Release()
 	status, first := a.end()
@@ -94,8 +94,8 @@ func listModels(a *answer, ex *Exchange, r *http.Request, st *store.Store) *dial
 	return nil
 }
 
-// getModel answers with one deployment. One that the key may not use does not
-// exist, as in the list.
+// getModel answers with one deployment. If the key's scope does not allow it, the
+// answer is the same as for an unknown model.
 func getModel(a *answer, ex *Exchange, st *store.Store) *dialect.Error {
 	name := ex.Operation.ModelID
 	deployment, ok := st.Deployment(ex.Account, name)
@@ -106,7 +106,7 @@ func getModel(a *answer, ex *Exchange, st *store.Store) *dialect.Error {
 	return nil
 }
 
-// modelOf is a deployment as the list of models shows it.
+// modelOf returns the entry of a deployment in the list of models.
 func modelOf(d store.Deployment) dialect.Model {
 	return dialect.Model{ID: d.Name, Owner: d.Account, Created: d.CreatedAt}
 }

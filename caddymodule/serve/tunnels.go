@@ -8,20 +8,20 @@ import (
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
-// Tunnels are the live tunnels, as [tunnel.Hub] has them.
+// Tunnels are the live tunnels of a [tunnel.Hub].
 type Tunnels interface {
 	Choose(connectors []string, to tunnel.Target, except []Tunnel) (Tunnel, bool)
 	WaitAny(ctx context.Context, connectors []string, to tunnel.Target, d time.Duration) (Tunnel, error)
 }
 
-// Tunnel is one of them: a [tunnel.Session].
+// Tunnel is a live tunnel, implemented by [tunnel.Session].
 type Tunnel interface {
 	Connector() string
 	Resolve(name, upstream, model string) (string, string, error)
 	RoundTrip(r *http.Request) (*http.Response, error)
 }
 
-// TunnelsOf returns those of a hub.
+// TunnelsOf returns the tunnels of a hub.
 func TunnelsOf(hub *tunnel.Hub) Tunnels { return hubTunnels{hub} }
 
 type hubTunnels struct{ hub *tunnel.Hub }

@@ -5,31 +5,30 @@ import (
 	"strconv"
 )
 
-// Span is a part of a byte slice: [start, end).
+// Span is a range of a byte slice: [Start, End).
 type Span struct{ Start, End int }
 
 // Of returns the bytes of the span.
 func (p Span) Of(data []byte) []byte { return data[p.Start:p.End] }
 
-// Members walks over the members of an object, or the elements of an array:
+// Members iterates over the members of an object or the elements of an array:
 //
 //	for m := At(data, 0); m.Next(); { … }
 //
-// It checks the whole grammar of what it passes; afterwards m.Err() reports
-// whether it came to the container's end or to a problem, and m.end is the
-// index behind the container.
+// It checks the grammar of what it passes. After the iteration, m.Err returns the
+// syntax error, if any.
 type Members struct {
 	scanner
 	Key   Span // with its quotes; not set in an array
 	Value Span
 	Index int // of the member, from 0
-	Sep   int // index of the ',' or closing bracket behind the value
-	end   int // behind the container, once next has returned false
+	Sep   int // index of the ',' or closing bracket after the value
+	end   int // index after the container, once Next has returned false
 	close byte
 }
 
-// At walks over the container that starts at data[i]. If none starts
-// there, the walk ends at once with a problem.
+// At iterates over the container that starts at data[i]. If there is none, Err returns
+// an error.
 func At(data []byte, i int) Members {
 	m := Members{scanner: scanner{Data: data}, Index: -1, Sep: i}
 	switch m.at0(i) {
@@ -43,19 +42,19 @@ func At(data []byte, i int) Members {
 	return m
 }
 
-// Checked walks over the container that a text is, which is part of
-// one that was walked over to its end and so is known to be JSON.
+// Checked iterates over a container that is known to be valid JSON, because an
+// enclosing text was checked.
 func Checked(text []byte) Members { return CheckedAt(text, 0) }
 
-// CheckedAt is checkedMembers for the container that starts at data[i].
+// CheckedAt is like Checked for the container that starts at data[i].
 func CheckedAt(data []byte, i int) Members {
 	m := At(data, i)
 	m.checked = true
 	return m
 }
 
-// Object walks over the members of a JSON text that is an object; if it is
-// none, the walk ends at once with a problem. whole reports how it went.
+// Object iterates over the members of a JSON text that is an object. If it is not an
+// object, Err returns an error. Whole reports whether the text is valid.
 func Object(data []byte) Members {
 	i := (&scanner{Data: data}).space(0)
 	m := At(data, i)
@@ -66,15 +65,15 @@ func Object(data []byte) Members {
 	return m
 }
 
-// Whole reports whether the walk over a JSON text came to the text's end.
+// Whole reports whether the iteration reached the end of the JSON text.
 func (m *Members) Whole() bool {
 	if m.problem == "" && m.space(m.end) != len(m.Data) {
-		m.fail(m.space(m.end), "unexpected text behind the JSON object")
+		m.fail(m.space(m.end), "unexpected text after the JSON object")
 	}
 	return m.problem == ""
 }
 
-// Next finds the next member.
+// Next advances to the next member. It returns false at the end or on an error.
 func (m *Members) Next() bool {
 	if m.problem != "" || m.end != 0 {
 		return false
@@ -119,7 +118,7 @@ func (m *Members) Next() bool {
 // More reports whether a comma follows the member.
 func (m *Members) More() bool { return m.at0(m.Sep) == ',' }
 
-// Name is the member's key, decoded; valid as long as the data is.
+// Name returns the decoded key of the member. It is valid as long as Data.
 func (m *Members) Name() []byte {
 	raw := m.Data[m.Key.Start+1 : m.Key.End-1]
 	if bytes.IndexByte(raw, '\\') < 0 {
@@ -128,14 +127,14 @@ func (m *Members) Name() []byte {
 	return []byte(Unquote(m.Key.Of(m.Data)))
 }
 
-// Raw is the value's bytes.
+// Raw returns the bytes of the value.
 func (m *Members) Raw() []byte { return m.Value.Of(m.Data) }
 
-// Unquote decodes a valid JSON string, as encoding/json does: U+FFFD stands
-// for lone surrogates and for bytes that are not UTF-8.
+// Unquote decodes a valid JSON string like encoding/json: U+FFFD replaces lone
+// surrogates and invalid UTF-8.
 func Unquote(quoted []byte) string { return Unescape(quoted[1 : len(quoted)-1]) }
 
-// IsNull reports whether a value is null; most servers write that for "absent".
+// IsNull reports whether a value is null.
 func IsNull(raw []byte) bool { return string(raw) == "null" }
 
 // IsString reports whether a value is a string.
@@ -149,8 +148,7 @@ func IsNumber(raw []byte) bool {
 	return len(raw) > 0 && (raw[0] == '-' || '0' <= raw[0] && raw[0] <= '9')
 }
 
-// IsFilled reports whether a value is a string, array or object with something
-// in it; white space alone counts as nothing in the last two.
+// IsFilled reports whether a value is a non-empty string, array or object.
 func IsFilled(raw []byte) bool {
 	if len(raw) == 0 || raw[0] != '"' && raw[0] != '[' && raw[0] != '{' {
 		return false
@@ -162,7 +160,7 @@ func IsFilled(raw []byte) bool {
 	return s.space(1) != len(raw)-1
 }
 
-// Integer reads a whole number; ok is false for any other value.
+// Integer parses an integer. ok is false for any other value.
 func Integer(raw []byte) (n int64, ok bool) {
 	if !IsNumber(raw) {
 		return 0, false
@@ -171,7 +169,7 @@ func Integer(raw []byte) (n int64, ok bool) {
 	return n, err == nil
 }
 
-// TypeName is the type of a value, as JSON names it, with its article.
+// TypeName returns the JSON type of a value with an article.
 func TypeName(raw []byte) string {
 	switch {
 	case len(raw) == 0:
@@ -190,7 +188,7 @@ func TypeName(raw []byte) string {
 	return "a number"
 }
 
-// String decodes a string; "" for any other value.
+// String decodes a string. It returns "" for any other value.
 func String(raw []byte) string {
 	if !IsString(raw) {
 		return ""
@@ -204,8 +202,8 @@ func Valid(data []byte) bool {
 	return s.value(0, 0) == len(s.Data)
 }
 
-// Value returns the one JSON value that data holds, without the white space
-// around it; nil if there is nothing else.
+// Value returns the single JSON value in data without surrounding white space, nil if
+// data has only white space.
 func Value(data []byte) ([]byte, error) {
 	s := scanner{Data: data}
 	i := s.space(0)
@@ -214,7 +212,7 @@ func Value(data []byte) ([]byte, error) {
 	}
 	end := s.value(i, 0)
 	if end >= 0 && s.space(end) != len(data) {
-		s.fail(s.space(end), "unexpected text behind the JSON value")
+		s.fail(s.space(end), "unexpected text after the JSON value")
 	}
 	if err := s.Err(); err != nil {
 		return nil, err
@@ -222,11 +220,11 @@ func Value(data []byte) ([]byte, error) {
 	return data[i:end], nil
 }
 
-// Space is what may stand around a JSON value.
+// Space contains the white space characters of JSON.
 const Space = " \t\r\n"
 
-// Member is a member of an object that was checked before, the last one of its
-// name; nil if it does not exist.
+// Member returns the value of the last member with this name, nil if there is none. The
+// object must be known to be valid JSON.
 func Member(object []byte, name string) (last []byte) {
 	if len(object) == 0 || object[0] != '{' {
 		return nil
@@ -239,5 +237,5 @@ func Member(object []byte, name string) (last []byte) {
 	return last
 }
 
-// Text is a member of an object that is a string, "" if it is not there.
+// Text returns the decoded value of a string member, or "".
 func Text(object []byte, name string) string { return String(Member(object, name)) }

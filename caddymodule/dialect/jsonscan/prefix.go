@@ -1,19 +1,18 @@
 package jsonscan
 
-// Prefix reports, piece by piece, whether what has come so far can still become a
-// JSON text (RFC 8259): clients parse the streamed arguments of a tool call as they
-// come, and some throw at the first byte that cannot be. It accepts what
-// encoding/json accepts, except for depth ([MaxDepth]). It allocates nothing and
-// remembers no text. The zero value has seen nothing.
+// Prefix incrementally checks whether its input is the prefix of a JSON text (RFC
+// 8259). Clients parse the streamed arguments of a tool call incrementally, and some
+// fail at the first invalid byte. It accepts the input of encoding/json up to a depth
+// of [MaxDepth]. It neither allocates nor buffers. The zero value is ready to use.
 type Prefix struct {
 	objects [MaxDepth / 64]uint64 // a bit for each open container: 1 is an object
 	depth   int
 	state   state
-	key     bool   // the string that is being read is a key
-	word    string // what must follow of true, false or null
+	key     bool   // the current string is a key
+	word    string // the expected rest of true, false or null
 }
 
-// state is what may come next.
+// state describes which input may follow.
 type state uint8
 
 const (
@@ -21,11 +20,11 @@ const (
 	wantFirst                 // a value, or the end of the array
 	wantFirstKey              // a key, or the end of the object
 	wantKey                   // a key
-	wantColon                 // the colon behind a key
+	wantColon                 // the colon after a key
 	wantMore                  // a comma, or the end of the container
 	complete                  // white space only
 	inString                  // the rest of a string
-	inEscape                  // what follows a backslash
+	inEscape                  // the character after a backslash
 	inHex4                    // the digits of \u
 	inHex3
 	inHex2
@@ -35,13 +34,13 @@ const (
 	inPoint    // the first digit of the fraction
 	inExponent // a sign or the first digit of the exponent
 	inSign     // the first digit of the exponent
-	inZero     // what follows a leading zero; a number may end from here on
+	inZero     // the rest after a leading zero; from here on, a number may end
 	inInteger  // more digits of the integer part
 	inFraction // more digits of the fraction
 	inDigits   // more digits of the exponent
 	broken     // nothing: this is not JSON
 
-	// What is not a state, but how to find the next one.
+	// Actions, which determine the next state.
 	openObject
 	openArray
 	beginKey
@@ -56,7 +55,7 @@ const (
 	hexDigits = digits + "abcdefABCDEF"
 )
 
-// follow has for each state the bytes that may follow, and where they lead.
+// follow maps each state and input byte to the next state or an action.
 var follow = func() (table [broken][256]state) {
 	for from := range table {
 		for c := range table[from] {
@@ -115,7 +114,7 @@ var follow = func() (table [broken][256]state) {
 	return table
 }()
 
-// Add takes the next piece and reports whether all is the start of a JSON text.
+// Add consumes the next piece. It reports whether the input is a prefix of a JSON text.
 func (p *Prefix) Add(s string) bool {
 	for i := 0; i < len(s) && p.state != broken; i++ {
 		if p.state == inString {
@@ -131,14 +130,14 @@ func (p *Prefix) Add(s string) bool {
 	return p.state != broken
 }
 
-// Complete reports whether what has come is a JSON text, and one that no further
-// byte can make another of (so a number never is: a digit may follow).
+// Complete reports whether the input is a complete JSON text. A number is never
+// complete, because more digits could follow.
 func (p *Prefix) Complete() bool { return p.state == complete }
 
-// Broken reports whether what has come cannot become a JSON text.
+// Broken reports whether the input is not a prefix of a JSON text.
 func (p *Prefix) Broken() bool { return p.state == broken }
 
-// step returns the state behind one more byte.
+// step returns the state after the byte c.
 func (p *Prefix) step(c byte) state {
 	if p.state == inWord {
 		if c != p.word[0] {
@@ -183,7 +182,7 @@ func (p *Prefix) step(c byte) state {
 	return next
 }
 
-// wordRest returns what follows the first byte of true, false or null.
+// wordRest returns the rest of true, false or null after its first byte.
 func wordRest(first byte) string {
 	switch first {
 	case 't':
@@ -214,7 +213,7 @@ func (p *Prefix) inObject() bool {
 	return p.objects[(p.depth-1)/64]>>((p.depth-1)%64)&1 == 1
 }
 
-// behindValue returns the state behind a whole value.
+// behindValue returns the state after a complete value.
 func (p *Prefix) behindValue() state {
 	if p.depth == 0 {
 		return complete

@@ -2,16 +2,16 @@ package jsonscan
 
 import "unicode/utf8"
 
-// AppendQuoted appends s as a JSON string. Unlike encoding/json it escapes
-// only what JSON demands, and U+FFFD stands for bytes that are not UTF-8.
+// AppendQuoted appends s as a JSON string. Unlike encoding/json, it escapes only what
+// JSON requires. U+FFFD replaces invalid UTF-8.
 func AppendQuoted(b []byte, s string) []byte {
 	return append(AppendEscaped(append(b, '"'), s), '"')
 }
 
-// AppendEscaped appends what stands between the quotes of s as a JSON string.
+// AppendEscaped appends s as a JSON string without quotes.
 func AppendEscaped(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
-	from := 0 // of what goes in as it is
+	from := 0 // start of the unescaped run
 	for i := 0; i < len(s); {
 		c := s[i]
 		if c >= utf8.RuneSelf {

@@ -1,9 +1,9 @@
-// Package jsonscan checks JSON and finds its parts without decoding it: key order,
-// number literals and unknown keys stay as they are, and nothing is allocated.
+// Package jsonscan validates JSON and locates its parts without decoding it. Key order,
+// number literals and unknown keys are preserved, and nothing is allocated.
 //
-// [At] and [Object] walk over members and check the grammar; [Checked] walks over
-// what was checked before; [Member] and [Text] find one member. [Prefix] follows a
-// text that comes in pieces.
+// [At] and [Object] iterate over members and check the grammar. [Checked] iterates over
+// JSON that was already checked. [Member] and [Text] find one member. [Prefix] checks a
+// text incrementally.
 package jsonscan
 
 import (
@@ -14,30 +14,29 @@ import (
 	"unicode/utf8"
 )
 
-// MaxDepth is how deep JSON may nest. Schemas in real requests stay below 30;
-// encoding/json allows 10,000, but common upstream parsers recurse and die
-// earlier. The scanner itself does not recurse.
+// MaxDepth is the maximum nesting depth. Schemas in real requests stay below 30.
+// encoding/json allows 10,000, but common upstream parsers recurse and crash earlier.
 const MaxDepth = 512
 
-// scanner checks JSON (RFC 8259) and finds where values end, without decoding
-// and without allocating. It accepts what encoding/json.Valid accepts, but for
-// depth; so bytes in strings that are not UTF-8 pass.
+// scanner checks JSON (RFC 8259) and finds the ends of values, without decoding or
+// allocating. It accepts the input of encoding/json.Valid up to MaxDepth, including
+// invalid UTF-8 in strings.
 //
-// Its methods take the index where something starts and return the index
-// behind it, or -1 after setting problem and at.
+// Its methods take the start index of an element and return the index after it, or -1
+// after setting problem and at.
 type scanner struct {
 	Data    []byte
-	checked bool   // the data is known to be JSON: strings need not be checked again
-	at      int    // where the problem is
-	problem string // what is wrong, "" while nothing is
+	checked bool   // the data is known to be valid JSON
+	at      int    // index of the problem
+	problem string // the syntax error, or ""
 
-	// mark, if set, is called for each key within values, with what begins at the
-	// key's value; seen has the bits that it has returned.
+	// Mark, if set, is called for each key within values. rest starts with the
+	// key's value. Seen is the union of the returned bits.
 	Mark func(key, rest []byte) uint8
 	Seen uint8
 }
 
-// fail notes a problem at i.
+// fail records a problem at i and returns -1.
 func (s *scanner) fail(i int, problem string) int {
 	if i >= len(s.Data) {
 		i, problem = len(s.Data), "unexpected end"
@@ -46,7 +45,7 @@ func (s *scanner) fail(i int, problem string) int {
 	return -1
 }
 
-// Err is the problem as an error for people, nil while all is well.
+// Err returns the syntax error, or nil.
 func (s *scanner) Err() error {
 	if s.problem == "" {
 		return nil
@@ -67,7 +66,7 @@ func (s *scanner) space(i int) int {
 	return i
 }
 
-// value scans the value that starts at i, which lies in depth open containers.
+// value scans the value that starts at i, inside depth open containers.
 func (s *scanner) value(i, depth int) int {
 	var object [MaxDepth / 64]uint64 // a bit for each open container: 1 is an object
 	base := depth
@@ -100,7 +99,7 @@ func (s *scanner) value(i, depth int) int {
 				return -1
 			}
 		}
-		// A value has ended at i: close containers, or find the next value.
+		// A value ended before i. Close containers or find the next value.
 		for {
 			if depth == base {
 				return i
@@ -126,7 +125,7 @@ func (s *scanner) value(i, depth int) int {
 	}
 }
 
-// at0 is the byte at i, 0 behind the end.
+// at0 returns the byte at i, or 0 after the end.
 func (s *scanner) at0(i int) byte {
 	if i < len(s.Data) {
 		return s.Data[i]
@@ -134,7 +133,7 @@ func (s *scanner) at0(i int) byte {
 	return 0
 }
 
-// key scans a key, its colon and the space around them, up to the value.
+// key scans a key, the colon and white space, up to the value.
 func (s *scanner) key(i int) int {
 	if s.at0(i) != '"' {
 		return s.fail(i, "expected a key in double quotes")
@@ -150,7 +149,7 @@ func (s *scanner) key(i int) int {
 	return i
 }
 
-// colon scans what stands between a key and its value.
+// colon scans the colon and white space between a key and its value.
 func (s *scanner) colon(i int) int {
 	i = s.space(i)
 	if s.at0(i) != ':' {
@@ -159,7 +158,7 @@ func (s *scanner) colon(i int) int {
 	return s.space(i + 1)
 }
 
-// scalar scans a value that is not a container and starts with c.
+// scalar scans a scalar value that starts with c.
 func (s *scanner) scalar(i int, c byte) int {
 	switch c {
 	case '"':
@@ -177,7 +176,7 @@ func (s *scanner) scalar(i int, c byte) int {
 	return s.fail(i, "expected a value")
 }
 
-// literal scans a word.
+// literal scans true, false or null.
 func (s *scanner) literal(i int, word string) int {
 	for k := range len(word) {
 		if s.at0(i+k) != word[k] {
@@ -217,7 +216,7 @@ func (s *scanner) number(i int) int {
 	return i
 }
 
-// digits scans one digit or more.
+// digits scans one or more digits.
 func (s *scanner) digits(i int) int {
 	start := i
 	for c := s.at0(i); '0' <= c && c <= '9'; c = s.at0(i) {
@@ -229,15 +228,15 @@ func (s *scanner) digits(i int) int {
 	return i
 }
 
-// str scans the string whose opening quote is at i. Strings are most of any
-// body (prompts, base64 images), so they are searched eight bytes at a time.
+// str scans the string whose opening quote is at i. Most of a body consists of strings,
+// such as prompts and base64 images, so they are scanned eight bytes at a time.
 func (s *scanner) str(i int) int {
 	data := s.Data
 	if s.checked {
 		return s.skipString(i)
 	}
 	for i++; ; {
-		// Four words at a time first: they do not wait for each other.
+		// Four independent words at a time first, for instruction-level parallelism.
 		for i+32 <= len(data) {
 			block := data[i : i+32]
 			if special(binary.LittleEndian.Uint64(block))|special(binary.LittleEndian.Uint64(block[8:]))|
@@ -269,8 +268,8 @@ func (s *scanner) str(i int) int {
 	}
 }
 
-// skipString is str for data that is known to be JSON: a string ends at the
-// first quote that has an even number of backslashes, or none, before it.
+// skipString is str for valid JSON. The string ends at the first quote with an even
+// number of preceding backslashes.
 func (s *scanner) skipString(i int) int {
 	for end := i + 1; ; end++ {
 		k := bytes.IndexByte(s.Data[end:], '"')
@@ -288,9 +287,9 @@ func (s *scanner) skipString(i int) int {
 	}
 }
 
-// special finds the bytes of a word that end a run of plain string bytes:
-// '"', '\\' and control characters. In the result the high bit of the lowest
-// such byte is set; bits above it may be set in error (a borrow runs upwards).
+// special finds the bytes of a word that end a run of plain string bytes: '"', '\\' and
+// control characters. It sets the high bit of the lowest such byte. Because of borrows,
+// higher bits may be set incorrectly.
 func special(w uint64) uint64 {
 	const ones = 0x0101010101010101
 	quote := w ^ ones*'"'
@@ -298,11 +297,10 @@ func special(w uint64) uint64 {
 	return ((w-ones*0x20)&^w | (quote-ones)&^quote | (slash-ones)&^slash) & highs
 }
 
-// highs are the high bits of a word's bytes, which are set outside ASCII.
+// highs are the high bits of a word's bytes. They are clear in ASCII.
 const highs = 0x8080808080808080
 
-// plainASCII returns how many bytes at the beginning of s are plain string bytes in
-// ASCII.
+// plainASCII returns the length of the prefix of s that consists of unescaped ASCII.
 func plainASCII[T string | []byte](s T) int {
 	i := 0
 	for ; i+8 <= len(s); i += 8 {

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Unescape decodes what stands between the quotes of a valid JSON string, as
-// unquote does. It allocates the result and nothing else.
+// Unescape decodes a valid JSON string without its quotes. Only the result is
+// allocated.
 func Unescape(raw []byte) string {
 	if plainASCII(raw) == len(raw) {
 		return string(raw)
@@ -30,9 +30,8 @@ func Unescape(raw []byte) string {
 	return b.String()
 }
 
-// unescapeOne decodes the escape sequence whose backslash is at raw[i], and
-// the second half of a surrogate pair with the first. It returns the index
-// behind them.
+// unescapeOne decodes the escape sequence at raw[i], or two for a surrogate pair. It
+// returns the index after them.
 func unescapeOne(b *strings.Builder, raw []byte, i int) int {
 	c := raw[i+1]
 	switch c {
@@ -55,14 +54,14 @@ func unescapeOne(b *strings.Builder, raw []byte, i int) int {
 				return i + 6
 			}
 		}
-		b.WriteRune(r) // U+FFFD for half a pair
+		b.WriteRune(r) // U+FFFD for a lone surrogate
 		return i
 	}
 	b.WriteByte(c)
 	return i + 2
 }
 
-// hexRune reads the four digits of a \u escape sequence.
+// hexRune parses the four digits of a \u escape sequence.
 func hexRune(digits []byte) (r rune) {
 	for _, c := range digits {
 		r <<= 4

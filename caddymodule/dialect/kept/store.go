@@ -1,4 +1,4 @@
-// Package kept holds responses in memory for their clients to refer to.
+// Package kept holds responses in memory, so that clients can refer to them.
 package kept
 
 import (
@@ -10,11 +10,11 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// Response is a response that is kept for its client to refer to.
+// Response is a kept response.
 type Response struct {
-	Model  string   // public name of the model that made it
+	Model  string   // public name of the model
 	Body   []byte   // the response object
-	Input  [][]byte // its input items, those of the responses before it too
+	Input  [][]byte // its input items, including those of previous responses
 	Output [][]byte // its output items
 }
 
@@ -25,22 +25,20 @@ const (
 	MaxItems = 10_000 // of one response, input and output
 )
 
-// What a response and an item cost in addition to their bytes. An item is
-// counted at what it costs when a request refers to it and it is read again.
+// The overhead of a response and an item in bytes. The overhead of an item includes
+// the cost of reading it for a request.
 const (
 	responseOverhead = 256
 	itemOverhead     = 1 << 10
 )
 
-// Owner is the owner of a response: one key, or all keys of the account if Key is
-// empty.
+// Owner is the owner of a response: a key, or all keys of the account if Key is empty.
 type Owner struct{ Account, Key string }
 
-// Store keeps responses, each for its owner alone: for a time, and as many as fit
-// into a number of bytes. When no room is left, the oldest response goes of the
-// key that holds most in the account that holds most. So neither a key nor an
-// account can push out what others keep within their share. It is safe for
-// concurrent use.
+// Store keeps responses for their owners, for a limited time and up to a total size.
+// When it is full, it evicts the oldest response of the largest key in the largest
+// account, so that no key or account can displace others within their share. It is
+// safe for concurrent use.
 type Store struct {
 	ttl   time.Duration
 	limit int64 // bytes
@@ -53,7 +51,7 @@ type Store struct {
 	room      room
 }
 
-// ref is the id of a response or an item of an owner.
+// ref identifies a response or an item of an owner.
 type ref struct {
 	owner Owner
 	id    string
@@ -76,27 +74,25 @@ type entry struct {
 	byOwner *list.Element // in the age of its owner's room
 }
 
-// room is what is kept in all, in one account, or of one key: a tree of these
-// three levels.
+// room is a node in a tree of three levels: the whole store, an account, and a key.
 type room struct {
 	size  int64 // bytes
 	parts map[string]*room
-	age   list.List // of *entry of a key, the oldest first
+	age   list.List // of *entry, the oldest first; only for a key
 }
 
-// NewStore returns an empty store with the usual limits.
+// NewStore returns an empty store with the default limits.
 func NewStore(now func() time.Time) *Store {
 	return &Store{ttl: TTL, limit: MaxBytes, now: now, responses: make(map[ref]*entry), items: make(map[ref]item)}
 }
 
-// keep keeps a copy of a response. One that has too many items, or does not fit
-// into its owner's share, is not kept.
+// keep keeps a copy of a response, unless it is too large or has too many items.
 func (s *Store) keep(at ref, r Response) {
 	e := &entry{ref: at, size: r.Size(), expires: s.now().Add(s.ttl)}
 	if e.size > s.limit || len(r.Input)+len(r.Output) > MaxItems {
 		return
 	}
-	// The parts may lie in much larger buffers.
+	// Clone, as the parts may be slices of much larger buffers.
 	e.r = Response{Model: r.Model, Body: bytes.Clone(r.Body), Input: clone(r.Input), Output: clone(r.Output)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,9 +125,8 @@ func clone(list [][]byte) [][]byte {
 	return out
 }
 
-// add adds bytes to a room and to the parts of it along a path of names, the last
-// of which it returns. Parts are made when they are first used, and dropped when
-// they are empty.
+// add adds size to a room and to its parts along path, and returns the last part. Parts
+// are created on first use and removed when they are empty.
 func (r *room) add(size int64, path ...string) *room {
 	r.size += size
 	if len(path) == 0 {
@@ -152,7 +147,7 @@ func (r *room) add(size int64, path ...string) *room {
 	return end
 }
 
-// largest returns the part of a room that holds most.
+// largest returns the largest part of a room.
 func (r *room) largest() (largest *room) {
 	for _, part := range r.parts {
 		if largest == nil || part.size > largest.size {
@@ -162,15 +157,15 @@ func (r *room) largest() (largest *room) {
 	return largest
 }
 
-// Expire removes the responses whose time is over. All other methods do so too;
-// this one is for when none of them is called.
+// Expire removes expired responses. Other methods do so, too. Call it periodically, to
+// free memory even if no other method is called.
 func (s *Store) Expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expire()
 }
 
-// expire does Expire's work. s.mu is held.
+// expire removes expired responses. The caller holds s.mu.
 func (s *Store) expire() {
 	now := s.now()
 	for front := s.age.Front(); front != nil && !now.Before(front.Value.(*entry).expires); front = s.age.Front() {
@@ -178,8 +173,8 @@ func (s *Store) expire() {
 	}
 }
 
-// remove removes a response and those of its items that no newer response has.
-// s.mu is held.
+// remove removes a response, and its items unless a newer response has them. The caller
+// holds s.mu.
 func (s *Store) remove(e *entry) {
 	s.age.Remove(e.byAge)
 	s.room.add(-e.size, e.ref.owner.Account, e.ref.owner.Key).age.Remove(e.byOwner)
@@ -192,7 +187,7 @@ func (s *Store) remove(e *entry) {
 	}
 }
 
-// Size is about what a response takes in memory, its items when they are used.
+// Size returns the approximate memory size of a response.
 func (r Response) Size() int64 {
 	size := int64(responseOverhead + len(r.Body))
 	for _, list := range [...][][]byte{r.Input, r.Output} {
@@ -208,25 +203,24 @@ type Scope interface {
 	Allows(model string) bool
 }
 
-// View is what one request may see of a store: the responses of its owner that
-// were made by a model within its scope. The zero view keeps nothing.
+// View is the part of a store that a request can access: the responses of its owner
+// whose model is in scope. The zero View keeps nothing.
 type View struct {
 	store *Store
 	owner Owner
 	scope Scope
 }
 
-// View returns the owner's view of the responses that models within the scope
-// have made.
+// View returns the owner's view of the responses whose model is in scope.
 func (s *Store) View(owner Owner, scope Scope) View { return View{s, owner, scope} }
 
-// Keeps reports whether responses are kept at all.
+// Keeps reports whether responses are kept.
 func (v View) Keeps() bool { return v.store != nil }
 
 // Keep keeps a copy of a response under its id.
 func (v View) Keep(id string, r Response) { v.store.keep(ref{v.owner, id}, r) }
 
-// look calls a function with the store as it is now, unless nothing is kept.
+// look calls do with the locked store, unless v is the zero View.
 func (v View) look(do func(s *Store)) {
 	if v.Keeps() {
 		v.store.mu.Lock()
@@ -236,8 +230,8 @@ func (v View) look(do func(s *Store)) {
 	}
 }
 
-// Response returns a kept response, whose bytes must not be changed. ok is false
-// if the request may not see it, too.
+// Response returns a kept response. Its bytes must not be modified. ok is false if the
+// response does not exist or is not accessible.
 func (v View) Response(id string) (r Response, ok bool) {
 	v.look(func(s *Store) {
 		if e := s.responses[ref{v.owner, id}]; e != nil && v.scope.Allows(e.r.Model) {
@@ -247,7 +241,7 @@ func (v View) Response(id string) (r Response, ok bool) {
 	return r, ok
 }
 
-// Item returns an item of a kept response, of its input or output.
+// Item returns an input or output item of a kept response.
 func (v View) Item(id string) (raw []byte, ok bool) {
 	v.look(func(s *Store) {
 		if item, found := s.items[ref{v.owner, id}]; found && v.scope.Allows(item.in.r.Model) {
@@ -257,7 +251,7 @@ func (v View) Item(id string) (raw []byte, ok bool) {
 	return raw, ok
 }
 
-// Delete removes a response that Response returns.
+// Delete removes a response if it is accessible.
 func (v View) Delete(id string) {
 	v.look(func(s *Store) {
 		if e := s.responses[ref{v.owner, id}]; e != nil && v.scope.Allows(e.r.Model) {

@@ -6,54 +6,52 @@ import (
 	"errors"
 )
 
-// MaxEvent is the most bytes that one event may hold, in its lines together. A
-// model server may put a whole tool call, or an image, into one event.
+// MaxEvent is the maximum size of an event in bytes. A model server may send a whole tool
+// call or an image in one event.
 const MaxEvent = 32 << 20
 
-// KeepBuffer is how large an emptied buffer may be to be kept for later use.
+// KeepBuffer is the maximum capacity of an empty buffer that is kept for reuse.
 const KeepBuffer = 256 << 10
 
-// ErrTooLarge is the reader's error for an event of more than MaxEvent
-// bytes.
+// ErrTooLarge is returned for an event of more than MaxEvent bytes.
 var ErrTooLarge = errors.New("an event of the upstream's stream is larger than 32 MiB")
 
-// Reader cuts an event stream into events, as in WHATWG HTML §9.2: any
-// of LF, CRLF and CR ends a line; a leading BOM is dropped; so are comments,
-// ids and retry times. The bytes may come cut anywhere. Beyond the standard,
-// an event at the end of the stream counts even without its blank line.
+// Reader splits an event stream into events (WHATWG HTML §9.2). Lines end with LF, CRLF or
+// CR. A leading BOM, comments, ids and retry times are dropped. The input may be split
+// anywhere. Unlike in the standard, the last event needs no blank line.
 //
 //	r.Feed(p)
 //	for r.Next() { … r.Data … }
 //
-// Once its buffers have grown to the stream's need it allocates nothing, and
-// an event that came in one piece is not even copied.
+// Once its buffers have grown, it does not allocate. An event that arrives in one piece is
+// not copied.
 type Reader struct {
 	Data []byte // of the event that Next found; valid until the next call of Next or Feed
-	Name []byte // its event field, empty if there was none
-	Err  error  // why Next stopped for good
+	Name []byte // the event field, may be empty
+	Err  error  // the error that ended the stream
 
-	in     []byte // what Feed brought and Next has not used up
+	in     []byte // unread bytes of the last Feed
 	lf     int    // index of the next LF in in, -1: none, -2: not searched yet
-	line   []byte // a line that began in an earlier piece
-	skipLF bool   // the last line ended in CR: a LF right behind belongs to it
-	begun  bool   // the first line is through, and with it the BOM
+	line   []byte // the start of a line from earlier pieces
+	skipLF bool   // the last line ended with CR; skip a directly following LF
+	begun  bool   // the first line, which may have a BOM, was read
 
-	pending []byte // data lines of the event that is being read, joined by LF
-	buf     []byte // what pending is copied to if it must outlive in
+	pending []byte // data lines of the current event, joined by LF
+	buf     []byte // copy of pending if it must outlive in
 	lines   int    // data lines in pending
-	owned   bool   // pending lies in buf, not in in
-	field   []byte // the event field of the event that is being read
-	ready   bool   // Data and Name are out: make room before going on
+	owned   bool   // pending is in buf, not in in
+	field   []byte // the event field of the current event
+	ready   bool   // Data and Name were returned; reset before continuing
 }
 
-// Held is how many bytes the reader has room for.
+// Held returns the size of the reader's buffers.
 func (r *Reader) Held() int64 { return int64(cap(r.line) + cap(r.buf)) }
 
-// Feed brings the next piece of the stream. Next must have returned false
-// before; p must not change until it does again.
+// Feed sets the next piece of the stream. Next must have returned false before, and p must
+// not be modified until it does again.
 func (r *Reader) Feed(p []byte) { r.in, r.lf = p, -2 }
 
-// Next finds the next event that holds data; false means: feed more.
+// Next advances to the next event with data. It returns false if it needs more input.
 func (r *Reader) Next() bool {
 	if r.Err != nil {
 		return false
@@ -75,9 +73,8 @@ func (r *Reader) Next() bool {
 	return false
 }
 
-// Finish takes what is left at the end of the stream: a last line without an
-// end, a last event without a blank line. It reports whether Data and Name
-// hold one more event.
+// Finish processes the end of the stream: a last line without a line ending, and a last
+// event without a blank line. It reports whether Data and Name hold another event.
 func (r *Reader) Finish() bool {
 	if r.Err != nil {
 		return false
@@ -89,7 +86,7 @@ func (r *Reader) Finish() bool {
 	return r.Err == nil && r.dispatch()
 }
 
-// reset forgets the event that the caller has seen.
+// reset discards the event that was returned.
 func (r *Reader) reset() {
 	if !r.ready {
 		return
@@ -105,8 +102,8 @@ func (r *Reader) reset() {
 	}
 }
 
-// cutLine takes the next line off r.in. Without an end of line in it, the rest
-// goes to r.line and ok is false.
+// cutLine removes the next line from r.in. If the line is incomplete, it is moved to r.line
+// and ok is false.
 func (r *Reader) cutLine() (line []byte, ok bool) {
 	if r.skipLF {
 		r.skipLF = false
@@ -151,25 +148,25 @@ func (r *Reader) advance(n int) {
 	}
 }
 
-// keepLine keeps the start of a line for the next piece.
+// keepLine saves the start of a line for the next piece.
 func (r *Reader) keepLine(p []byte) {
 	if len(r.line)+len(p)+len(r.pending) > MaxEvent {
 		r.Err = ErrTooLarge
 		return
 	}
-	r.keepPending() // which may lie in the bytes of r.line
+	r.keepPending() // pending may be a slice of r.line
 	r.line = append(r.line, p...)
 }
 
-// wholeLine joins the kept start of a line and its rest. The result is valid
-// until the next keepLine.
+// wholeLine joins the saved start of a line and its rest. The result is valid until the
+// next keepLine.
 func (r *Reader) wholeLine(rest []byte) []byte {
 	line := append(r.line, rest...)
 	r.line = line[:0]
 	return line
 }
 
-// takeLine acts on a line; it reports whether that completed an event.
+// takeLine processes a line. It reports whether an event is complete.
 func (r *Reader) takeLine(line []byte) bool {
 	if !r.begun {
 		r.begun = true
@@ -214,7 +211,7 @@ func (r *Reader) addData(value []byte) {
 	r.pending = r.buf
 }
 
-// own moves pending into the reader's own buffer.
+// own copies pending to the reader's buffer.
 func (r *Reader) own() {
 	if !r.owned {
 		r.buf = append(r.buf[:0], r.pending...)
@@ -222,15 +219,14 @@ func (r *Reader) own() {
 	}
 }
 
-// keepPending saves what must outlive the piece that it came in.
+// keepPending saves the data that must outlive the current piece.
 func (r *Reader) keepPending() {
 	if r.lines > 0 {
 		r.own()
 	}
 }
 
-// dispatch ends the event; it reports whether there is one to be seen. An
-// event without a data line is none.
+// dispatch ends the current event. It reports whether the event has a data line.
 func (r *Reader) dispatch() bool {
 	r.ready = true
 	if r.lines == 0 {

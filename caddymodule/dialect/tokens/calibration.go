@@ -10,35 +10,35 @@ import (
 
 // How estimates are calibrated.
 const (
-	startRatio      = 1.05 // before anything is known: better too many tokens than too few
+	startRatio      = 1.05 // initial value; overestimates rather than underestimates
 	minRatio        = 0.5
 	maxRatio        = 2.0
-	ratioWeight     = 0.3 // of the newest ratio in the mean
-	minLearned      = 200 // tokens; what templates add blurs the ratio of shorter prompts
+	ratioWeight     = 0.3 // weight of the newest ratio in the mean
+	minLearned      = 200 // tokens; the overhead of templates distorts the ratio of shorter prompts
 	exactPrompts    = 4096
-	maxPromptTokens = 1 << 30 // what an upstream may claim
+	maxPromptTokens = 1 << 30 // maximum that an upstream may report
 )
 
-// Registration names a deployment as it is registered since a certain time:
-// what was learned of a former registration does not hold for this one.
+// Registration identifies a version of a deployment. The calibration of an older version
+// does not apply to a newer one.
 type Registration struct {
 	Account, Deployment string
 	Since               int64 // Unix time in milliseconds
 }
 
-// key is the registration as a string that no other has.
+// key returns a unique string for the registration.
 func (r Registration) key() string {
 	return r.Account + "/" + r.Deployment + "\x00" + strconv.FormatInt(r.Since, 10)
 }
 
-// Ratios are how many tokens a deployment's model makes of one that was
-// estimated, for prompts without and with tools; 0 is not yet known.
+// Ratios are the ratios of actual to estimated tokens, for prompts without and with tools.
+// 0 means unknown.
 type Ratios struct {
 	Plain float64 `json:"plain,omitempty"`
 	Tools float64 `json:"tools,omitempty"`
 }
 
-// of is the ratio of one of the two kinds of prompts.
+// of returns the ratio for prompts with or without tools.
 func (r *Ratios) of(tools bool) *float64 {
 	if tools {
 		return &r.Tools
@@ -46,10 +46,9 @@ func (r *Ratios) of(tools bool) *float64 {
 	return &r.Plain
 }
 
-// Calibration counts tokens of prompts for deployments: by estimate times a
-// ratio learned from what the deployment's model server has counted itself,
-// and exactly where that server has counted the same prompt, or its beginning,
-// before. It is safe for concurrent use.
+// Calibration counts the tokens of prompts. It multiplies estimates by a ratio that it
+// learns from the counts of the deployment's model server. The count is exact for prompts
+// and prefixes that the server has already counted. It is safe for concurrent use.
 type Calibration struct {
 	counter *Counter
 	load    func(Registration) (Ratios, bool)
@@ -57,27 +56,27 @@ type Calibration struct {
 	mu      sync.Mutex
 	learned map[deployment]*learned
 	exact   map[promptSum]*list.Element
-	recent  list.List // of exactCount, the latest first
+	recent  list.List // of exactCount, the most recent first
 }
 
-// deployment names a deployment, whenever it was registered.
+// deployment identifies a deployment, independent of its version.
 type deployment struct{ account, name string }
 
-// learned is what was learned of a deployment's newest registration.
+// learned is the calibration of a deployment's newest registration.
 type learned struct {
 	since   int64
 	ratios  Ratios
 	changed bool // since the last Export
 }
 
-// exactCount is what a model server has counted.
+// exactCount is a count of a model server.
 type exactCount struct {
 	sum    promptSum
 	tokens int
 }
 
-// NewCalibration returns a calibration that knows what load gives, which is
-// asked once for each registration; nil stands for nothing.
+// NewCalibration returns a calibration. load returns the saved ratios of a registration and
+// is called once for each. It may be nil.
 func NewCalibration(counter *Counter, load func(Registration) (Ratios, bool)) *Calibration {
 	if load == nil {
 		load = func(Registration) (Ratios, bool) { return Ratios{}, false }
@@ -89,8 +88,8 @@ func NewCalibration(counter *Counter, load func(Registration) (Ratios, bool)) *C
 	}
 }
 
-// Count is the number of tokens that the prompt has, as far as is known. When
-// ctx ends, so does the counting: the number is too low then.
+// Count returns the estimated number of tokens of the prompt. If ctx is done, it returns
+// early and the number is too low.
 func (c *Calibration) Count(ctx context.Context, r Registration, p *Prompt) int {
 	known, from := c.longest(p.sums(r.key()))
 	if from == len(p.Messages) && known > 0 {
@@ -100,8 +99,8 @@ func (c *Calibration) Count(ctx context.Context, r Registration, p *Prompt) int 
 	return known + int(math.Ceil(float64(rest.Tokens)*c.ratio(r, rest.Tools)))
 }
 
-// longest finds the longest beginning of a prompt that was counted: its tokens
-// and the number of its messages.
+// longest returns the tokens and the number of messages of the longest counted prefix of a
+// prompt.
 func (c *Calibration) longest(sums []promptSum) (tokens, messages int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,7 +113,7 @@ func (c *Calibration) longest(sums []promptSum) (tokens, messages int) {
 	return 0, 0
 }
 
-// ratio is the ratio to multiply an estimate with.
+// ratio returns the ratio by which to multiply an estimate.
 func (c *Calibration) ratio(r Registration, tools bool) float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,7 +123,7 @@ func (c *Calibration) ratio(r Registration, tools bool) float64 {
 	return startRatio
 }
 
-// known is what was learned of a registration; nil if it is not the newest.
+// known returns the calibration of a registration, nil if a newer one is known.
 func (c *Calibration) known(r Registration) *learned {
 	name := deployment{r.Account, r.Deployment}
 	l := c.learned[name]
@@ -139,8 +138,7 @@ func (c *Calibration) known(r Registration) *learned {
 	return l
 }
 
-// clampRatio brings a ratio into its bounds; 0 and what is not a number stay
-// unknown.
+// clampRatio limits a ratio to its bounds. It returns 0 if the ratio is unknown or invalid.
 func clampRatio(ratio float64) float64 {
 	if !(ratio > 0) {
 		return 0
@@ -148,21 +146,20 @@ func clampRatio(ratio float64) float64 {
 	return min(max(ratio, minRatio), maxRatio)
 }
 
-// Remove forgets a deployment that was removed.
+// Remove drops the calibration of a removed deployment.
 func (c *Calibration) Remove(account, name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.learned, deployment{account, name})
 }
 
-// canLearn reports whether a count that a model server claims for a prompt can
-// be one.
+// canLearn reports whether a model server's count of a prompt is plausible.
 func canLearn(p *Prompt, promptTokens int64) bool {
 	return promptTokens > 0 && promptTokens <= maxPromptTokens && len(p.Messages) > 0
 }
 
-// LearnCount remembers what the deployment's model server has counted for a
-// prompt. It costs a hash of the prompt.
+// LearnCount records the model server's count of a prompt. Its cost is a hash of the
+// prompt.
 func (c *Calibration) LearnCount(r Registration, p *Prompt, promptTokens int64) {
 	if canLearn(p, promptTokens) {
 		sums := p.sums(r.key())
@@ -170,8 +167,8 @@ func (c *Calibration) LearnCount(r Registration, p *Prompt, promptTokens int64) 
 	}
 }
 
-// LearnRatio learns from such a count how to correct estimates of other
-// prompts. It tokenises the prompt, which takes some 20 ms for 100 KB of text.
+// LearnRatio updates the ratio from the model server's count of a prompt. It tokenizes the
+// prompt, which takes about 20 ms for 100 KB of text.
 func (c *Calibration) LearnRatio(r Registration, p *Prompt, promptTokens int64) {
 	if !canLearn(p, promptTokens) {
 		return
@@ -181,7 +178,7 @@ func (c *Calibration) LearnRatio(r Registration, p *Prompt, promptTokens int64) 
 	}
 }
 
-// learnExactly keeps the count of a whole prompt.
+// learnExactly records the count of a whole prompt.
 func (c *Calibration) learnExactly(sum promptSum, tokens int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -197,8 +194,7 @@ func (c *Calibration) learnExactly(sum promptSum, tokens int) {
 	}
 }
 
-// learnRatio takes one more ratio into the mean. The first one is the mean:
-// the ratio at the start is no measurement.
+// learnRatio adds a ratio to the mean. The first one replaces the initial value.
 func (c *Calibration) learnRatio(r Registration, tools bool, ratio float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package tokens counts the tokens of prompts: by a tokenizer, corrected by what
-// the model servers themselves have counted.
+// Package tokens counts the tokens of prompts with a tokenizer, calibrated by the counts of
+// the model servers.
 package tokens
 
 import (
@@ -14,24 +14,22 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// o200k is the tokenizer of which counts are estimates of any model's: of
-// those that fit into a Go program, it is nearest to what current models use.
-// Its vocabulary takes some 40 ms and 20 MiB to set up, hence not before the
-// first use.
+// o200k is the tokenizer that approximates the one of any model. Of those available in Go,
+// it is closest to the tokenizers of current models. It is initialized on first use, which
+// takes about 40 ms and 20 MiB.
 var o200k = sync.OnceValue(codec.NewO200kBase)
 
 const (
-	maxCounted  = 2 << 20 // bytes of one prompt that are tokenised; the rest is extrapolated
-	countPiece  = 4 << 10 // bytes in one go: a text without spaces costs more than its length
-	countSpace  = 256     // bytes of white space in one go, which cost the square of their number
-	maxMeasured = 1000    // images of one prompt whose size is looked at, which costs some 30 µs each
-	cachedText  = 128     // bytes from which on a text's count is remembered
-	cachedTexts = 1 << 15 // texts in one of the two generations that are remembered
+	maxCounted  = 2 << 20 // bytes of a prompt that are tokenized; the rest is extrapolated
+	countPiece  = 4 << 10 // bytes per piece; the cost of text without spaces grows faster than its length
+	countSpace  = 256     // bytes of white space per piece, whose cost is quadratic
+	maxMeasured = 1000    // images of a prompt whose size is read, which takes about 30 µs each
+	cachedText  = 128     // minimum size in bytes of texts whose count is cached
+	cachedTexts = 1 << 15 // texts in each of the two generations of the cache
 )
 
-// Counter estimates how many tokens a prompt has. It remembers the counts
-// of texts that it has seen, by hash, as agents send their whole conversation
-// again with each turn. It is safe for concurrent use.
+// Counter estimates the tokens of prompts. It caches the counts of texts by hash, because
+// agents resend the whole conversation with each turn. It is safe for concurrent use.
 type Counter struct {
 	seed maphash.Seed
 
@@ -39,19 +37,19 @@ type Counter struct {
 	young, old map[uint64]int32 // old is dropped when young is full
 }
 
-// NewCounter returns a counter that has seen nothing.
+// NewCounter returns a counter with an empty cache.
 func NewCounter() *Counter {
 	return &Counter{seed: maphash.MakeSeed(), young: make(map[uint64]int32)}
 }
 
-// Text is the number of o200k tokens of a text. Words are cut at every 4 KiB,
-// and white space at every 256 bytes, which adds less than a token to each.
+// Text returns the number of o200k tokens of a text. It splits words every 4 KiB and white
+// space every 256 bytes, which adds less than one token per piece.
 func (c *Counter) Text(s string) int {
 	n, _ := c.text(context.Background(), s)
 	return n
 }
 
-// text is Text; false if ctx ended before the text.
+// text implements Text. It returns false if ctx was done first.
 func (c *Counter) text(ctx context.Context, s string) (n int, ok bool) {
 	if len(s) < cachedText {
 		return tokenise(ctx, s)
@@ -66,15 +64,15 @@ func (c *Counter) text(ctx context.Context, s string) (n int, ok bool) {
 	return n, ok
 }
 
-// tokenise counts a text's tokens; false if ctx ended before the text.
+// tokenise counts the tokens of a text. It returns false if ctx was done first.
 func tokenise(ctx context.Context, s string) (n int, ok bool) {
 	for len(s) > 0 {
 		if ctx.Err() != nil {
 			return 0, false
 		}
 		end := pieceEnd(s)
-		// Text that is not UTF-8 is counted as it is; the tokenizer knows no
-		// other error than that of its pattern, which has no time limit.
+		// The tokenizer accepts invalid UTF-8. Its only error is a timeout of its
+		// regular expression, which is not set.
 		k, err := o200k().Count(s[:end])
 		if err != nil {
 			k = (end + 3) / 4
@@ -85,7 +83,7 @@ func tokenise(ctx context.Context, s string) (n int, ok bool) {
 	return n, true
 }
 
-// pieceEnd is how much of a text is tokenised in one go, in bytes.
+// pieceEnd returns the length of the next piece to tokenize, in bytes.
 func pieceEnd(s string) int {
 	end := min(len(s), countPiece)
 	for cut := end; end < len(s) && cut > end-utf8.UTFMax; cut-- {
@@ -94,7 +92,7 @@ func pieceEnd(s string) int {
 			break
 		}
 	}
-	word := 0 // where the last word ended, about
+	word := 0 // approximate end of the last word
 	for i, r := range s[:end] {
 		switch {
 		case !unicode.IsSpace(r):
@@ -106,7 +104,7 @@ func pieceEnd(s string) int {
 	return end
 }
 
-// known looks a text's count up.
+// known returns the cached count of a text.
 func (c *Counter) known(key uint64) (int, bool) {
 	c.mu.Lock()
 	n, ok := c.young[key]
@@ -121,7 +119,7 @@ func (c *Counter) known(key uint64) (int, bool) {
 	return int(n), ok || isOld
 }
 
-// keep puts a text's count among the young ones.
+// keep adds the count of a text to the young generation.
 func (c *Counter) keep(key uint64, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,20 +129,20 @@ func (c *Counter) keep(key uint64, n int) {
 	c.young[key] = int32(n)
 }
 
-// Estimate is what a prompt costs by the tokenizer's count and by what models'
-// templates add on average, before any calibration.
+// Estimate is the uncalibrated estimate of a prompt: the tokenizer's count and the average
+// overhead of chat templates.
 type Estimate struct {
 	Tokens int
-	Tools  bool // tools are part of it
-	Media  bool // so are images, sound or files, whose cost is a guess
+	Tools  bool // the prompt has tools
+	Media  bool // the prompt has images, audio or files, whose cost is a guess
 }
 
-// What a prompt costs in addition to its texts, in tokens.
+// The overhead of a prompt in tokens.
 const (
 	tokensPerPrompt  = 3
 	tokensPerMessage = 4
 	tokensPerTool    = 8
-	tokensOfToolTalk = 40 // what templates add about tools in general
+	tokensOfToolTalk = 40 // general instructions about tools in templates
 )
 
 // Estimate estimates a prompt.
@@ -152,8 +150,8 @@ func (c *Counter) Estimate(p *Prompt) Estimate {
 	return c.estimateFrom(context.Background(), p, 0)
 }
 
-// estimateFrom estimates the messages of a prompt from the n-th on, and all
-// else of it if n is 0. When ctx ends, so does the counting, too early.
+// estimateFrom estimates the messages of a prompt starting with the n-th. If n is 0, it
+// includes the rest of the prompt. If ctx is done, it returns early.
 func (c *Counter) estimateFrom(ctx context.Context, p *Prompt, n int) Estimate {
 	t := tally{ctx: ctx, counter: c, left: maxCounted}
 	if n == 0 {
@@ -167,20 +165,20 @@ func (c *Counter) estimateFrom(ctx context.Context, p *Prompt, n int) Estimate {
 	return Estimate{Tokens: t.total(), Tools: len(p.Tools) > 0, Media: t.media}
 }
 
-// tally adds one prompt up.
+// tally sums up the tokens of a prompt.
 type tally struct {
 	ctx     context.Context
 	counter *Counter
-	fixed   int // tokens of what is not text
-	counted int // tokens of the texts that were tokenised
-	bytes   int // of those
+	fixed   int // tokens of other parts than text
+	counted int // tokens of the tokenized texts
+	bytes   int // bytes of the tokenized texts
 	skipped int // bytes of the texts beyond the limit
-	left    int // bytes that may still be tokenised
-	images  int // that were there
+	left    int // bytes that may still be tokenized
+	images  int // number of images so far
 	media   bool
 }
 
-// add adds tokens of what is not text.
+// add adds tokens of other parts than text.
 func (t *tally) add(tokens int) { t.fixed += tokens }
 
 // text adds a text.
@@ -199,7 +197,7 @@ func (t *tally) text(s string) {
 	t.counted += tokens
 }
 
-// total is the sum, with what was skipped at the rate of what was not.
+// total returns the sum. Skipped text is extrapolated from the tokenized text.
 func (t *tally) total() int {
 	n := t.fixed + t.counted
 	if t.skipped > 0 {
@@ -208,8 +206,7 @@ func (t *tally) total() int {
 	return n
 }
 
-// tools adds a JSON array of tools: their JSON, as templates render much the
-// same.
+// tools adds a JSON array of tools. Most templates render tools as similar JSON.
 func (t *tally) tools(raw []byte) {
 	if len(raw) == 0 {
 		return
@@ -221,8 +218,8 @@ func (t *tally) tools(raw []byte) {
 	}
 }
 
-// message adds a message. Thinking counts only where templates keep it: in the
-// turn that is going on.
+// message adds a message. Thinking is added only in the current turn, because templates
+// drop it elsewhere.
 func (t *tally) message(raw []byte, current bool) {
 	thought := !current
 	for m := jsonscan.At(raw, 0); m.Next(); {
@@ -234,7 +231,7 @@ func (t *tally) message(raw []byte, current bool) {
 			t.content(value)
 		case "tool_calls":
 			t.calls(value)
-		case "reasoning_content", "reasoning", "thinking": // the same under several names
+		case "reasoning_content", "reasoning", "thinking": // the same text under several names
 			if !thought && jsonscan.IsFilled(value) {
 				thought = true
 				t.str(value)
@@ -250,7 +247,7 @@ func (t *tally) str(raw []byte) {
 	}
 }
 
-// content adds a message's content: a text, or parts.
+// content adds a message's content, a string or a list of parts.
 func (t *tally) content(raw []byte) {
 	if len(raw) == 0 || raw[0] != '[' {
 		t.str(raw)
@@ -271,7 +268,7 @@ func (t *tally) content(raw []byte) {
 	}
 }
 
-// image adds an image part's image_url: an object with its url, or the url.
+// image adds the image_url of an image part, which is a URL or an object with one.
 func (t *tally) image(raw []byte) {
 	t.media = true
 	if t.images++; t.images > maxMeasured {

@@ -15,12 +15,12 @@ import (
 
 const (
 	tokensOfUnknownImage = 1000
-	tokensOfLargeImage   = 1600 // servers scale larger ones down
+	tokensOfLargeImage   = 1600 // servers scale down larger images
 	pixelsPerToken       = 750
 )
 
-// imageTokens guesses what an image costs. raw is its URL, a JSON string; only
-// a data URL has the image's size, in the header of its file.
+// imageTokens estimates the tokens of an image. raw is its URL, a JSON string. The size is
+// only known for a data URL.
 func imageTokens(raw []byte) int {
 	if !jsonscan.IsString(raw) || !bytes.HasPrefix(raw[1:], []byte("data:")) {
 		return tokensOfUnknownImage
@@ -33,13 +33,13 @@ func imageTokens(raw []byte) int {
 	if !ok {
 		return tokensOfUnknownImage
 	}
-	// In float64, as the product of two sizes that a file claims overflows.
+	// In float64, because the product of the declared sizes may overflow.
 	tokens := (float64(width)*float64(height) + pixelsPerToken - 1) / pixelsPerToken
 	return int(min(tokens, tokensOfLargeImage))
 }
 
-// maxImageHeader is how far into a file its size is looked for, in bytes: a
-// JPEG may have a preview before it.
+// maxImageHeader is the maximum number of bytes to search for the size of an image. In a
+// JPEG file, a preview may precede it.
 const maxImageHeader = 256 << 10
 
 // imageSize reads the size in pixels from the header of an image in base64.
@@ -48,7 +48,7 @@ func imageSize(data []byte) (width, height int, ok bool) {
 		return io.LimitReader(base64.NewDecoder(base64.StdEncoding, bytes.NewReader(data)), maxImageHeader)
 	}
 	var head [32]byte
-	n, _ := io.ReadFull(open(), head[:]) // a short file has no size below
+	n, _ := io.ReadFull(open(), head[:]) // imageSize fails below for a short file
 	var decode func(io.Reader) (image.Config, error)
 	switch head := head[:n]; {
 	case bytes.HasPrefix(head, []byte("\x89PNG")):
@@ -64,8 +64,8 @@ func imageSize(data []byte) (width, height int, ok bool) {
 	return config.Width, config.Height, err == nil
 }
 
-// webPSize reads the size from the first 32 bytes of a WebP file, of any of
-// its three kinds (RFC 9649 §2.5-2.7).
+// webPSize reads the size from the first 32 bytes of a WebP file in any of the three
+// formats (RFC 9649 §2.5-2.7).
 func webPSize(b []byte) (width, height int, ok bool) {
 	if len(b) < 30 || string(b[:4]) != "RIFF" || string(b[8:12]) != "WEBP" {
 		return 0, 0, false
@@ -82,5 +82,5 @@ func webPSize(b []byte) (width, height int, ok bool) {
 	return 0, 0, false
 }
 
-// uint24 reads three bytes, the lowest first.
+// uint24 reads a little-endian 24-bit integer.
 func uint24(b []byte) int { return int(b[0]) | int(b[1])<<8 | int(b[2])<<16 }

@@ -7,20 +7,19 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect/jsonscan"
 )
 
-// Prompt is the part of an upstream's request that the model reads, for
-// counting its tokens.
+// Prompt is the part of an upstream's request that becomes the model's prompt.
 type Prompt struct {
 	Messages [][]byte // each a JSON object
 	Tools    []byte   // a JSON array, nil if there are none
 	lastUser int      // index of the last message of the user, -1 if there is none
 }
 
-// maxMessages bounds the messages of one prompt.
+// maxMessages is the maximum number of messages of a prompt.
 const maxMessages = 100_000
 
-// NewPrompt takes the messages and tools of a chat request, as JSON; tools may
-// be nil. What is not an array counts as empty, and there are no messages behind
-// the first maxMessages. The bytes are kept, and must not change.
+// NewPrompt returns the prompt with the JSON messages and tools of a chat request. Values
+// other than arrays are ignored, as are messages beyond maxMessages. The prompt retains
+// the bytes, which must not be modified.
 func NewPrompt(messages, tools []byte) *Prompt {
 	p := &Prompt{lastUser: -1}
 	if len(tools) > 0 && tools[0] == '[' && jsonscan.IsFilled(tools) {
@@ -38,14 +37,13 @@ func NewPrompt(messages, tools []byte) *Prompt {
 	return p
 }
 
-// promptSum is a hash of the beginning of a prompt.
+// promptSum is a hash of a prefix of a prompt.
 type promptSum [16]byte
 
-// sums are the hashes of a prompt of some deployment: the i-th is of its
-// tools and its first i messages. A prompt that goes on from another begins
-// with the same ones.
+// sums returns the hashes of a deployment's prompt. The i-th covers the tools and the first
+// i messages. A prompt that continues another one starts with the same hashes.
 func (p *Prompt) sums(deployment string) []promptSum {
-	var last promptSum // of all texts so far
+	var last promptSum // of all input so far
 	hash := sha256.New()
 	add := func(text []byte) promptSum {
 		hash.Reset()
