@@ -39,7 +39,7 @@ type runner struct {
 	agent   *agent.Agent
 	notify  *notifier
 	started time.Time
-	reloads sync.Mutex // serializes reloads
+	reloads sync.Mutex // serialises reloads
 }
 
 // copied reports whether systemd passes this service a copy of its configuration.

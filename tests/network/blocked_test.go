@@ -180,7 +180,7 @@ func TestCaptivePortal(t *testing.T) {
 	r.WAN.Set(withoutUDP)
 	r.box = r.addressed(t, r.connector(t, "box", map[string]any{}))
 	r.launch(t, r.box)
-	const reason, fix = "a web page answers in place of the gateway", `"fix":"this network may ask to sign in first: open any page in a browser on it"`
+	const reason, fix = "a web page answers in place of the gateway", `"fix":"this network may require a sign-in: open any page in a browser"`
 	waitLog(t, r.box.Process, reason, patience)
 	waitLog(t, r.box.Process, fix, patience)
 	if state, err := r.box.State(t.Context()); err != nil || state != "offline" {
