@@ -119,7 +119,7 @@ func TestRun(t *testing.T) {
 		messages = append(messages, line.Level+" "+line.Msg)
 	}
 	want := []string{
-		"WARN " + path + " holds a tunnel token and can be read by every user of this machine; run: chmod 600 " + path,
+		"WARN " + path + " contains a tunnel token and is readable by every user of this machine; run: chmod 600 " + path,
 		"INFO connecting",
 		"INFO stopping; another signal stops at once",
 		"INFO stopped",

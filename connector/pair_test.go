@@ -206,7 +206,7 @@ func TestPairAndRun(t *testing.T) {
 
 	// A second pairing would throw this one away.
 	code, _, stderr = execute(t, 0, nil, g.args(config)...)
-	if code != exitUsage || !strings.Contains(stderr, "is paired already") || !strings.Contains(stderr, "--force") {
+	if code != exitUsage || !strings.Contains(stderr, "is already paired") || !strings.Contains(stderr, "--force") {
 		t.Errorf("again: code %d, %s", code, stderr)
 	}
 	code, _, stderr = g.execute(t, nil, g.args(config, "--force", "--no-run")...)

@@ -130,7 +130,7 @@ func TestServicesSideBySide(t *testing.T) {
 		if command == "install" {
 			args = append(args, "--config", h.config)
 		}
-		if code, _, stderr := h.runService(f, true, args...); code != exitUsage || !strings.Contains(stderr, "cannot be the name of a service") {
+		if code, _, stderr := h.runService(f, true, args...); code != exitUsage || !strings.Contains(stderr, "is not a valid service name") {
 			t.Errorf("%s of a wrong name: code %d, %s", command, code, stderr)
 		}
 	}

@@ -84,10 +84,10 @@ func TestLoad(t *testing.T) {
 // The text of an error is the interface here: it names the field and the fix.
 var configErrors = []struct{ name, text, want string }{
 	{"empty", ` `, `the configuration is empty; write {"tunnel_token": "…", "upstream": "http://localhost:11434"}`},
-	{"not JSON", `tunnel_token = "x"`, `line 1, column 2: this is not JSON: invalid character 'u' in literal true (expecting 'r')`},
-	{"a syntax error", "{\n  \"upstream\": \"http://localhost\"\n  \"server\": \"x\"\n}", `line 3, column 3: this is not JSON: invalid character '"' after object key:value pair`},
+	{"not JSON", `tunnel_token = "x"`, `line 1, column 2: invalid JSON: invalid character 'u' in literal true (expecting 'r')`},
+	{"a syntax error", "{\n  \"upstream\": \"http://localhost\"\n  \"server\": \"x\"\n}", `line 3, column 3: invalid JSON: invalid character '"' after object key:value pair`},
 	{"cut short", `{"upstream": "http://localhost"`, `line 1, column 31: the JSON ends too early; is a brace or a quote missing?`},
-	{"two documents", "{}\n{}", `line 2, column 1: there is something after the closing brace; remove it`},
+	{"two documents", "{}\n{}", `line 2, column 1: unexpected data after the closing brace; remove it`},
 	{"a list", `[]`, `the configuration: must be an object in braces, not a list`},
 	{"a misspelt field", `{"tunel_token":"x"}`, `tunel_token: unknown field; did you mean "tunnel_token"?`},
 	{"another case", `{"Upstream":"http://localhost"}`, `Upstream: unknown field; did you mean "upstream"?`},
@@ -98,9 +98,9 @@ var configErrors = []struct{ name, text, want string }{
 	{"allow of a wrong type", `{"allow":"POST /v1/rerank"}`, `allow: must be a list, not text`},
 	{"something else allowed", `{"allow":[1]}`, `allow[0]: must be text in quotes, not a number`},
 	{"null allowed", `{"allow":null}`, `allow: must be a list, not null`},
-	{"a path without a method", `{"tunnel_token":"TOKEN","upstream":"http://a","allow":["GET /v1/a","/v1/rerank"]}`, `allow[1]: "/v1/rerank" must be a method and a path under /v1, with or without a * at its end, like "POST /v1/rerank" or "GET /v1/models/*"`},
-	{"a path outside of /v1", `{"tunnel_token":"TOKEN","upstream":"http://a","allow":["GET /metrics"]}`, `allow[0]: "GET /metrics" must be a method and a path under /v1, with or without a * at its end, like "POST /v1/rerank" or "GET /v1/models/*"`},
-	{"a * within a path", `{"tunnel_token":"TOKEN","upstream":"http://a","allow":["GET /v1/*/x"]}`, `allow[0]: "GET /v1/*/x" must be a method and a path under /v1, with or without a * at its end, like "POST /v1/rerank" or "GET /v1/models/*"`},
+	{"a path without a method", `{"tunnel_token":"TOKEN","upstream":"http://a","allow":["GET /v1/a","/v1/rerank"]}`, `allow[1]: "/v1/rerank" must be a method and a path under /v1, optionally with a trailing *, like "POST /v1/rerank" or "GET /v1/models/*"`},
+	{"a path outside of /v1", `{"tunnel_token":"TOKEN","upstream":"http://a","allow":["GET /metrics"]}`, `allow[0]: "GET /metrics" must be a method and a path under /v1, optionally with a trailing *, like "POST /v1/rerank" or "GET /v1/models/*"`},
+	{"a * within a path", `{"tunnel_token":"TOKEN","upstream":"http://a","allow":["GET /v1/*/x"]}`, `allow[0]: "GET /v1/*/x" must be a method and a path under /v1, optionally with a trailing *, like "POST /v1/rerank" or "GET /v1/models/*"`},
 	{"no requests", `{"max_requests":0}`, `max_requests: must be a whole number from 1 to 16384`},
 	{"too many requests", `{"max_requests":100000}`, `max_requests: must be a whole number from 1 to 16384`},
 	{"half a request", `{"max_requests":1.5}`, `max_requests: must be a whole number from 1 to 16384`},
@@ -123,32 +123,32 @@ var configErrors = []struct{ name, text, want string }{
 	{"server without a host", `{"tunnel_token":"TOKEN","server":":7443","upstream":"http://a"}`, `server: ":7443" must be host:port; write "gateway.example.com:7443"`},
 	{"server with a bad port", `{"tunnel_token":"TOKEN","server":"gw:quic","upstream":"http://a"}`, "server: \"quic\" is not a port; use a number from 1 to 65535, as the gateway's `listen` has it"},
 	{"server with a path", `{"tunnel_token":"TOKEN","server":"gw/x:1","upstream":"http://a"}`, `server: "gw/x" is not a host name or an address`},
-	{"a misspelt transport", `{"tunnel_token":"TOKEN","transport":"QUICK","upstream":"http://a"}`, `transport: "QUICK" is not known; did you mean "quic"?`},
-	{"an unknown transport", `{"tunnel_token":"TOKEN","transport":"carrier pigeon","upstream":"http://a"}`, `transport: "carrier pigeon" is not known; use "auto", "quic" or "websocket"`},
+	{"a misspelt transport", `{"tunnel_token":"TOKEN","transport":"QUICK","upstream":"http://a"}`, `transport: unknown value "QUICK"; did you mean "quic"?`},
+	{"an unknown transport", `{"tunnel_token":"TOKEN","transport":"carrier pigeon","upstream":"http://a"}`, `transport: unknown value "carrier pigeon"; use "auto", "quic" or "websocket"`},
 
 	{"max_memory as a number", `{"max_memory":256}`, `max_memory: must be text in quotes, not a number`},
 	{"max_memory without a unit that is known", `{"tunnel_token":"TOKEN","upstream":"http://a","max_memory":"1 lot"}`, `max_memory: "1 lot" is not a size; write one such as "256MiB"`},
 	{"too small a max_memory", `{"tunnel_token":"TOKEN","upstream":"http://a","max_memory":"15 MiB"}`, `max_memory: "15 MiB" is too small; the connector needs at least 16MiB`},
 
 	{"no upstream", `{"tunnel_token":"TOKEN"}`, `upstream: missing; give the address of the model server, like "http://localhost:11434" (or set UPSTREAM)`},
-	{"both forms", `{"tunnel_token":"TOKEN","upstream":"http://a","upstreams":{"b":{"BaseUrl":"http://b/v1"}}}`, `upstream, upstreams: give one of the two; move the address into upstreams to keep both`},
-	{"a key file beside upstreams", `{"tunnel_token":"TOKEN","api_key_file":"k","upstreams":{"b":{"BaseUrl":"http://b/v1"}}}`, `api_key_file: with upstreams it belongs inside each of them; move it there`},
+	{"both forms", `{"tunnel_token":"TOKEN","upstream":"http://a","upstreams":{"b":{"BaseUrl":"http://b/v1"}}}`, `upstream, upstreams: use only one of them; move the address into upstreams to keep both`},
+	{"a key file beside upstreams", `{"tunnel_token":"TOKEN","api_key_file":"k","upstreams":{"b":{"BaseUrl":"http://b/v1"}}}`, `api_key_file: not allowed next to upstreams; move it into one of them`},
 	{"upstream without a scheme", `{"tunnel_token":"TOKEN","upstream":"localhost:11434"}`, `upstream: "localhost:11434" must begin with http:// or https://; write "http://localhost:11434"`},
 	{"upstream with /v1", `{"tunnel_token":"TOKEN","upstream":"http://localhost:11434/v1/"}`, `upstream: must not have a path, /v1 is added; write "http://localhost:11434"`},
 	{"upstream with a path", `{"tunnel_token":"TOKEN","upstream":"http://host/openai"}`, `upstream: must not have a path; for a server under /openai use "upstreams": {"default": {"BaseUrl": "http://host/openai/v1"}} instead`},
 	{"upstream with a whole endpoint", `{"tunnel_token":"TOKEN","upstream":"http://host/x/v1/chat/completions"}`, `upstream: must not have a path; for a server under /x/v1/chat/completions use "upstreams": {"default": {"BaseUrl": "http://host/x/v1"}} instead`},
 	{"upstream with another scheme", `{"tunnel_token":"TOKEN","upstream":"ftp://host"}`, `upstream: "ftp://" is not supported; use http:// or https://`},
 	{"upstream without a host", `{"tunnel_token":"TOKEN","upstream":"http://"}`, `upstream: has no host; write one like "http://localhost:11434"`},
-	{"upstream with a password", `{"tunnel_token":"TOKEN","upstream":"http://me:hunter2@host"}`, `upstream: must not hold a user name or password; put the server's key into a file and name it in api_key_file`},
+	{"upstream with a password", `{"tunnel_token":"TOKEN","upstream":"http://me:hunter2@host"}`, `upstream: must not contain a user name or password; put the server's key into a file and name it in api_key_file`},
 	{"a password without a scheme", `{"tunnel_token":"TOKEN","upstream":"me:hunter2@host"}`, `upstream: must begin with http:// or https://, like "http://localhost:11434"`},
 	{"a password in a broken URL", `{"tunnel_token":"TOKEN","upstream":"http://me:hunter2@ho st"}`, `upstream: is not a URL; write one like "http://localhost:11434"`},
-	{"upstream with a query", `{"tunnel_token":"TOKEN","upstream":"http://host?key=hunter2"}`, `upstream: must not have a query or a fragment; remove what begins with ? or #`},
+	{"upstream with a query", `{"tunnel_token":"TOKEN","upstream":"http://host?key=hunter2"}`, `upstream: must not have a query or a fragment; remove everything after ? or #`},
 	{"upstream with a bad port", `{"tunnel_token":"TOKEN","upstream":"http://host:99999"}`, `upstream: "99999" is not a port; use a number from 1 to 65535`},
 	{"upstream with an encoded path", `{"tunnel_token":"TOKEN","upstreams":{"b":{"BaseUrl":"http://host/a%2fb/v1"}}}`, `upstreams.b.BaseUrl: must have a plain path; remove percent signs, dots and double slashes from it`},
 	{"no BaseUrl", `{"tunnel_token":"TOKEN","upstreams":{"b":{}}}`, `upstreams.b.BaseUrl: missing; give the model server's API root, like "http://localhost:11434/v1"`},
 	{"BaseUrl without /v1", `{"tunnel_token":"TOKEN","upstreams":{"b":{"BaseUrl":"http://b:8000"}}}`, `upstreams.b.BaseUrl: must include /v1; write "http://b:8000/v1"`},
 	{"BaseUrl without a scheme", `{"tunnel_token":"TOKEN","upstreams":{"b":{"BaseUrl":"b:8000/v1"}}}`, `upstreams.b.BaseUrl: "b:8000/v1" must begin with http:// or https://; write "http://b:8000/v1"`},
-	{"a bad upstream name", `{"tunnel_token":"TOKEN","upstreams":{"my box":{"BaseUrl":"http://b/v1"}}}`, `upstreams: "my box" is not a name; use 1 to 64 letters, digits, dots, dashes and underscores`},
+	{"a bad upstream name", `{"tunnel_token":"TOKEN","upstreams":{"my box":{"BaseUrl":"http://b/v1"}}}`, `upstreams: "my box" is not a valid name; use 1 to 64 letters, digits, dots, dashes and underscores`},
 
 	{"a route without a model", `{"tunnel_token":"TOKEN","upstream":"http://a","routes":[{"upstream":"default"}]}`, `routes[0].model: missing; give the public model name, or a pattern like "qwen*"`},
 	{"a route without an upstream", `{"tunnel_token":"TOKEN","upstream":"http://a","routes":[{"model":"*"}]}`, `routes[0].upstream: missing; name one of: default`},
@@ -261,8 +261,8 @@ func TestWarnings(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		path + " holds a tunnel token and can be read by every user of this machine; run: chmod 600 " + path,
-		`routes[1] and what follows it are never used: routes[0] matches every model ("*"), and the first match wins`,
+		path + " contains a tunnel token and is readable by every user of this machine; run: chmod 600 " + path,
+		`routes[1] and later ones are never used: routes[0] matches every model ("*"), and the first match wins`,
 	}
 	if !reflect.DeepEqual(got.Warnings, want) {
 		t.Errorf("got %q", got.Warnings)

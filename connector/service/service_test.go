@@ -102,7 +102,7 @@ func TestCheck(t *testing.T) {
 		{"spaces", "linux", func(p *Plan) { p.Config = "/etc/my files/c.json"; p.Keys = nil }, "like /etc/postern/connector.json"},
 		{"a key elsewhere", "linux", func(p *Plan) { p.Keys = []string{"/root/key"} }, "move the file to /etc/postern"},
 		{"a template", "linux", func(p *Plan) { p.Config = "/etc/{{Name}}.json" }, "another place"},
-		{"no name", "linux", func(p *Plan) { p.Name = "" }, "cannot be the name of a service"},
+		{"no name", "linux", func(p *Plan) { p.Name = "" }, "is not a valid service name"},
 		{"a path as a name", "linux", func(p *Plan) { p.Name = "../x" }, "like postern-rack"},
 		{"a flag as a name", "linux", func(p *Plan) { p.Name = "-rf" }, "like postern-rack"},
 		{"a name", "linux", func(p *Plan) { p.Name = "postern_2-a" }, ""},
