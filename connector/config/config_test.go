@@ -121,7 +121,7 @@ var configErrors = []struct{ name, text, want string }{
 	{"server is a URL", `{"tunnel_token":"TOKEN","server":"https://gw.example.com/","upstream":"http://a"}`, `server: must be host:port, without "https://"; write "gw.example.com:7443"`},
 	{"server is an IPv6 address", `{"tunnel_token":"TOKEN","server":"2001:db8::1","upstream":"http://a"}`, `server: "2001:db8::1" must be host:port; write "[2001:db8::1]:7443"`},
 	{"server without a host", `{"tunnel_token":"TOKEN","server":":7443","upstream":"http://a"}`, `server: ":7443" must be host:port; write "gateway.example.com:7443"`},
-	{"server with a bad port", `{"tunnel_token":"TOKEN","server":"gw:quic","upstream":"http://a"}`, "server: \"quic\" is not a port; use a number from 1 to 65535, as the gateway's `listen` has it"},
+	{"server with a bad port", `{"tunnel_token":"TOKEN","server":"gw:quic","upstream":"http://a"}`, "server: \"quic\" is not a port; use a number from 1 to 65535, as in the gateway's `listen`"},
 	{"server with a path", `{"tunnel_token":"TOKEN","server":"gw/x:1","upstream":"http://a"}`, `server: "gw/x" is not a host name or an address`},
 	{"a misspelt transport", `{"tunnel_token":"TOKEN","transport":"QUICK","upstream":"http://a"}`, `transport: unknown value "QUICK"; did you mean "quic"?`},
 	{"an unknown transport", `{"tunnel_token":"TOKEN","transport":"carrier pigeon","upstream":"http://a"}`, `transport: unknown value "carrier pigeon"; use "auto", "quic" or "websocket"`},

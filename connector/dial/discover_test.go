@@ -103,8 +103,8 @@ func TestDiscoverRefuses(t *testing.T) {
 		{"redirect", http.StatusFound, "https://elsewhere.example.com/", "", []string{`"https://elsewhere.example.com/"`, "use that address"}},
 		{"no address", http.StatusServiceUnavailable, `{"error":"set \"public\"\u001b[31m"}`, "", []string{`answered: set "public"[31m`}},
 		{"wrong pin", http.StatusOK, goodDiscovery, otherPin, []string{gatewayPin, "not the expected one", "another server"}},
-		{"bad pin", http.StatusOK, `{"server":"a:1","pin":"x"}`, "", []string{"no usable pin"}},
-		{"bad server", http.StatusOK, `{"server":"a","pin":"` + gatewayPin + `"}`, "", []string{"cannot be used", "--server HOST:PORT"}},
+		{"bad pin", http.StatusOK, `{"server":"a:1","pin":"x"}`, "", []string{"invalid pin"}},
+		{"bad server", http.StatusOK, `{"server":"a","pin":"` + gatewayPin + `"}`, "", []string{"invalid address", "--server HOST:PORT"}},
 		{"hostile server", http.StatusOK, `{"server":"a\u202eb:1","pin":"` + gatewayPin + `"}`, "", []string{"not printable"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
