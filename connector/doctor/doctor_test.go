@@ -186,7 +186,7 @@ func TestUpstreams(t *testing.T) {
 		{"wrong key", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }, key, ResultFailed, ResultSkipped, "rejects the key in " + key},
 		{"elsewhere", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }, "", ResultFailed, ResultSkipped, "must be under /v1"},
 		{"broken", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, "", ResultFailed, ResultSkipped, "see the log of the model server"},
-		{"something else", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hi") }, "", ResultFailed, ResultSkipped, "not with a list of models"},
+		{"something else", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hi") }, "", ResultFailed, ResultSkipped, "not a list of models"},
 		{"empty", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"data": []}`) }, "", ResultWarning, ResultSkipped, "load a model"},
 		{"embeddings", func(w http.ResponseWriter, r *http.Request) {
 			models(w, r, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(400) })
