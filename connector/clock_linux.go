@@ -2,7 +2,7 @@ package main
 
 import "golang.org/x/sys/unix"
 
-// monotonicMicroseconds is CLOCK_MONOTONIC, as systemd compares it with its own.
+// monotonicMicroseconds returns the time of CLOCK_MONOTONIC, which systemd uses too.
 func monotonicMicroseconds() int64 {
 	var t unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &t) != nil {

@@ -20,14 +20,13 @@ func doctorCommand(sys system) *cobra.Command {
 	var timeout time.Duration
 	command := &cobra.Command{
 		Use:   "doctor [--config FILE] [--json]",
-		Short: "Check everything that the connector needs, and show how to fix it",
-		Long: `Checks the configuration, the name of the gateway, the ways to it (UDP, and
-WebSocket where UDP is blocked), the pin of its identity, whether it accepts the
-tunnel token, this machine's clock, and each model server: its list of models, and
-a short streamed answer of the first. A connector that runs is not disturbed.
+		Short: "Check everything the connector needs, and suggest fixes",
+		Long: `Checks the configuration, the gateway's name, the transports to it (UDP, and
+WebSocket where UDP is blocked), its pin, whether it accepts the tunnel token, this
+machine's clock, and each model server: its list of models, and a short streamed
+answer from the first one. A running connector is not disturbed.
 
-Exit codes: 0 nothing has failed, 1 something has, 2 wrong flags or
-configuration.`,
+Exit codes: 0 no check failed, 1 a check failed, 2 invalid flags or configuration.`,
 		Example: `  connector doctor
   connector doctor --config connector.json --json`,
 		Args: cobra.NoArgs,
@@ -45,9 +44,9 @@ configuration.`,
 		},
 	}
 	flags := command.Flags()
-	flags.StringVarP(&path, "config", "c", "", "configuration `FILE` (default: as `connector run` has it)")
+	flags.StringVarP(&path, "config", "c", "", "configuration `FILE` (default: as for `connector run`)")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
-	flags.DurationVar(&timeout, "timeout", time.Minute, "`TIME` that a model has for its answer")
+	flags.DurationVar(&timeout, "timeout", time.Minute, "`TIME` limit for a model's answer")
 	return command
 }
 
@@ -90,7 +89,7 @@ func configFinding(path string, loaded config.Loaded) doctor.Finding {
 	return f
 }
 
-// connectorFinding reports whether the connector runs.
+// connectorFinding reports whether the connector is running.
 func connectorFinding(ctx context.Context, sys system, path string) doctor.Finding {
 	f := doctor.Finding{Check: "connector"}
 	r, _, err := findConnector(ctx, sys, path, "")

@@ -29,25 +29,25 @@ func pairCommand(sys system) *cobra.Command {
 	var f pairFlags
 	command := &cobra.Command{
 		Use:   "pair SERVER_URL CODE --upstream URL",
-		Short: "Make this machine a connector of a gateway, with a pairing code",
-		Long: `Asks the gateway to make this machine one of its connectors, waits until a person
-has approved that, keeps the token in the configuration file, and goes on as
+		Short: "Pair this machine with a gateway, using a pairing code",
+		Long: `Asks the gateway to accept this machine as a connector, waits until someone
+approves it, saves the token in the configuration file, and continues as
 ` + "`connector run`" + `.
 
 The code comes from "Start pairing" in the gateway's console, or from
-` + "`caddy gateway pairing start`" + `. It works once and lasts 15 minutes. Compare the
-fingerprint that is printed here with the one that the console shows, and
-approve the device if the two are the same.
+` + "`caddy gateway pairing start`" + `. It works once and expires after 15 minutes.
+Compare the fingerprint printed here with the one in the console, and approve the
+device if they match.
 
-The gateway is asked over HTTPS where its tunnels are. Without HTTPS that is
-possible on the same machine, or with the gateway's --pin.
+The address of the tunnels is requested from the gateway over HTTPS. Without HTTPS
+this only works on the same machine, or with the gateway's --pin.
 
-A configuration file that has upstreams or routes, but no token, keeps them;
-then --upstream may be left out. It may come from the environment: UPSTREAM.
+Upstreams and routes that are already in the configuration file are kept, and
+--upstream can be omitted. It can also be set in the environment: UPSTREAM.
 
-Exit codes: 0 done, 1 failed, 2 wrong flags or configuration, 3 not paired: the
-code is unknown, has run out or is used, or the device was denied, 78 as
-` + "`connector run`" + ` has it.`,
+Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired
+(the code is unknown, expired or used, or the device was denied), 78 as for
+` + "`connector run`" + `.`,
 		Example: `  connector pair https://gateway.example.com PAIR-XXXX-XXXX --upstream http://localhost:11434
   connector pair http://192.168.1.2:8080 PAIR-XXXX-XXXX --pin PIN --upstream http://localhost:8000 --no-run`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -70,23 +70,23 @@ code is unknown, has run out or is used, or the device was denied, 78 as
 	}
 	flags := command.Flags()
 	flags.StringVarP(&f.upstream, "upstream", "u", "", "`URL` of the model server, without a path, like http://localhost:11434")
-	flags.StringVarP(&f.config, "config", "c", "", "configuration `FILE` to write (default: connector.json in the folder postern of your configurations)")
-	flags.StringVar(&f.pin, "pin", "", "`PIN` that the gateway must have; \"caddy gateway status\" shows it")
+	flags.StringVarP(&f.config, "config", "c", "", "configuration `FILE` to write (default: postern/connector.json in your configuration folder)")
+	flags.StringVar(&f.pin, "pin", "", "`PIN` expected of the gateway; shown by \"caddy gateway status\"")
 	flags.StringVar(&f.name, "name", "", "`NAME` of this machine in the console (default: its host name)")
-	flags.StringVar(&f.server, "server", "", "`HOST:PORT` of the gateway's tunnels, in place of what the gateway publishes")
-	flags.BoolVar(&f.noRun, "no-run", false, "end when the configuration is written")
-	flags.BoolVar(&f.force, "force", false, "replace a token that the configuration has already")
+	flags.StringVar(&f.server, "server", "", "`HOST:PORT` of the gateway's tunnels, instead of the published address")
+	flags.BoolVar(&f.noRun, "no-run", false, "exit after writing the configuration")
+	flags.BoolVar(&f.force, "force", false, "replace an existing token in the configuration")
 	logFlags(command, &f.logFormat, &f.logLevel)
 	return command
 }
 
-// pair pairs, and goes on as run.
+// pair pairs this machine and then continues as the run command.
 func pair(command *cobra.Command, sys system, gatewayURL, code string, f pairFlags, logger *slog.Logger, v *pairingReporter) error {
 	path := cmp.Or(f.config, config.DefaultPath(sys.getenv))
 	if path == "" {
 		return errors.New("no folder for configurations: HOME is not set; give --config FILE")
 	}
-	slog.SetDefault(logger) // for libraries that write there
+	slog.SetDefault(logger) // some libraries log there
 	store := config.NewStore(path, f.force)
 	c, err := pairConfig(store, sys, f)
 	if err != nil {
@@ -105,7 +105,7 @@ func pair(command *cobra.Command, sys system, gatewayURL, code string, f pairFla
 	for _, warning := range warnings {
 		v.warn(warning)
 	}
-	// A token that cannot be kept would be lost.
+	// A token that cannot be saved would be lost.
 	if err := store.Prepare(); err != nil {
 		return failed(err)
 	}
@@ -115,7 +115,7 @@ func pair(command *cobra.Command, sys system, gatewayURL, code string, f pairFla
 	if f.noRun {
 		return nil
 	}
-	stop() // run has its own
+	stop() // serve handles signals itself
 	logger, screen, err := newDisplay(command, sys, f.logFormat, f.logLevel)
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ func pair(command *cobra.Command, sys system, gatewayURL, code string, f pairFla
 	return serve(command, sys, runOptions{config: path, drain: defaultDrain, screen: screen}, logger)
 }
 
-// pairConfig returns the configuration as it will be, but for the token.
+// pairConfig returns the configuration to save, without the token.
 func pairConfig(store *config.Store, sys system, f pairFlags) (config.Config, error) {
 	c, err := store.Load()
 	if errors.Is(err, config.ErrPaired) {
@@ -133,14 +133,14 @@ func pairConfig(store *config.Store, sys system, f pairFlags) (config.Config, er
 		return c, err
 	}
 	if c.TunnelToken != "" {
-		c.Server = "" // was for the gateway of the old token
+		c.Server = "" // it belongs to the old token's gateway
 	}
 	c.Server = cmp.Or(f.server, c.Server)
 	switch {
 	case f.upstream != "" && len(c.Upstreams) > 0:
-		return c, fmt.Errorf("--upstream: %s has upstreams already; leave --upstream out to keep them, or name another file with --config", store.Path())
+		return c, fmt.Errorf("--upstream: %s already has upstreams; omit --upstream to keep them, or name another file with --config", store.Path())
 	case f.upstream != "" && f.upstream != c.Upstream:
-		c.Upstream, c.APIKeyFile = f.upstream, "" // the key was another server's
+		c.Upstream, c.APIKeyFile = f.upstream, "" // the key belongs to the old server
 	case c.Upstream == "" && len(c.Upstreams) == 0:
 		c.Upstream = sys.getenv("UPSTREAM")
 	}
@@ -150,11 +150,11 @@ func pairConfig(store *config.Store, sys system, f pairFlags) (config.Config, er
 	return c, c.ValidateUpstreams()
 }
 
-// obtain pairs and keeps the token.
+// obtain pairs with the gateway and saves the token.
 func obtain(ctx context.Context, discovery *dial.Discovery, code, name string, store *config.Store, c config.Config, v *pairingReporter) error {
 	gateway, err := discovery.Find(ctx)
 	if err != nil {
-		return failed(stopped(ctx, err, "the code can still be used"))
+		return failed(stopped(ctx, err, "the code is still valid"))
 	}
 	v.found(discovery.Origin(), gateway)
 	pending := false
@@ -173,13 +173,13 @@ func obtain(ctx context.Context, discovery *dial.Discovery, code, name string, s
 	}
 	c.TunnelToken = token
 	if err := store.Save(c); err != nil {
-		return failed(fmt.Errorf("this machine was approved, but its token could not be kept: %w; remove the connector on the gateway, and pair again", err))
+		return failed(fmt.Errorf("this machine was approved, but its token could not be saved: %w; remove the connector on the gateway and pair again", err))
 	}
 	v.paired(store.Path())
 	return nil
 }
 
-// explainPairing returns what a failed pairing means, and what to do.
+// explainPairing adds the cause and the fix to the error of a failed pairing.
 func explainPairing(ctx context.Context, err error, gateway dial.Gateway, pending bool) error {
 	start := "create a new one with Start pairing in the console"
 	if gateway.Console != "" {
@@ -190,38 +190,38 @@ func explainPairing(ctx context.Context, err error, gateway dial.Gateway, pendin
 	case errors.As(err, &deny):
 		return notPaired(errors.New(refusal(deny, start)))
 	case errors.Is(err, link.ErrPin):
-		return failed(fmt.Errorf("the server at %s is not the gateway that published this address: its identity has another pin; check --server, and proxies between this machine and the gateway", gateway.Server))
+		return failed(fmt.Errorf("the server at %s is not the gateway that published this address: its pin is different; check --server, and proxies between this machine and the gateway", gateway.Server))
 	case errors.Is(err, agent.ErrUnreachable):
 		return failed(fmt.Errorf("%w; check that UDP can reach it", err))
 	case pending:
 		return failed(stopped(ctx, err, "the code is bound to this attempt: deny it in the console, and "+start))
 	default:
-		return failed(stopped(ctx, err, "the code may still be used"))
+		return failed(stopped(ctx, err, "the code may still be valid"))
 	}
 }
 
-// refusal returns the sentence for each of the gateway's refusals.
+// refusal returns the error message for a denied pairing.
 func refusal(deny link.Deny, start string) string {
 	switch deny.Code {
 	case link.DenyPairingUnknown:
-		return "the gateway does not know this code: compare it with the console's, or " + start
+		return "unknown pairing code: compare it with the one in the console, or " + start
 	case link.DenyPairingExpired:
-		return "this code has expired before the device was approved; " + start
+		return "the code expired before the device was approved; " + start
 	case link.DenyPairingUsed:
-		return "this code was used already, by another device or an attempt that was stopped, and works only once; " + start
+		return "the code was already used, by another device or by an attempt that was stopped; " + start
 	case link.DenyPairingDenied:
 		return "this device was denied on the gateway; if that was a mistake, " + start
 	case link.DenyPairingOff:
-		return "this gateway does not pair connectors; create a token with `caddy gateway connector create` on it, and put that into the configuration"
+		return "pairing is disabled on this gateway; create a token there with `caddy gateway connector create`, and put it into the configuration"
 	default:
 		return fmt.Sprintf("the gateway refused to pair this device: %s (%s)", deny.Message, deny.Code)
 	}
 }
 
-// stopped replaces the error of a command that was interrupted.
-func stopped(ctx context.Context, err error, then string) error {
+// stopped replaces err if the command was interrupted.
+func stopped(ctx context.Context, err error, next string) error {
 	if ctx.Err() == nil {
 		return err
 	}
-	return errors.New("stopped before this machine was paired; " + then)
+	return errors.New("stopped before this machine was paired; " + next)
 }

@@ -12,22 +12,22 @@ import (
 	"github.com/postern-dev/postern/connector/service"
 )
 
-const runLong = `Connects to the gateway, and serves its requests until it gets SIGINT (Ctrl-C) or
-SIGTERM. Then running requests have 30 seconds to finish; a second signal stops
-at once. SIGHUP, or ` + "`connector reload`" + `, makes it read its configuration again.
+const runLong = `Connects to the gateway and serves its requests until SIGINT (Ctrl-C) or SIGTERM.
+Running requests then have 30 seconds to finish; a second signal stops at once.
+SIGHUP, or ` + "`connector reload`" + `, reloads the configuration.
 
 The configuration is a JSON object:
 
   { "tunnel_token": "…", "upstream": "http://localhost:11434" }
 
-` + "`connector pair`" + ` writes it, and then needs no --config here. Otherwise the token comes
-from ` + "`caddy gateway connector create --name NAME`" + ` on the gateway.
-The upstream has no path; /v1 is added. Optional: "server" (host:port, in place
-of the token's), "transport" ("auto", "quic" or "websocket"), "api_key_file" (holds the key
-that the upstream asks for), "max_requests" (how many run at a time, 1024), "allow" (requests
-that may reach the upstreams in addition to those that the gateway needs, like "POST /v1/rerank").
+` + "`connector pair`" + ` writes it, and --config is then not needed. Otherwise, create the
+token with ` + "`caddy gateway connector create --name NAME`" + ` on the gateway.
+The upstream has no path; /v1 is added. Optional fields: "server" (host:port, overrides
+the token's), "transport" ("auto", "quic" or "websocket"), "api_key_file" (contains the
+upstream's API key), "max_requests" (concurrent requests, default 1024), "allow" (requests
+that may reach the upstreams in addition to the gateway's own, like "POST /v1/rerank").
 
-Several upstreams, and which model goes to which; the first match wins:
+Several upstreams, with routes by model name; the first match wins:
 
   { "tunnel_token": "…",
     "upstreams": { "ollama": { "BaseUrl": "http://localhost:11434/v1" },
@@ -35,16 +35,15 @@ Several upstreams, and which model goes to which; the first match wins:
     "routes": [ { "model": "qwen*", "upstream": "ollama", "upstream_model": "qwen3:8b" },
                 { "model": "*",     "upstream": "vllm" } ] }
 
-What the file lacks comes from the environment: TUNNEL_TOKEN or TUNNEL_TOKEN_FILE,
-and UPSTREAM.
+Missing values are read from the environment: TUNNEL_TOKEN or TUNNEL_TOKEN_FILE, and
+UPSTREAM.
 
-When the gateway rotates the token, the connector puts the new one into the file, and
-changes nothing else in it. A file that is marked as read-only is left alone.
+When the gateway rotates the token, the connector replaces it in the file and changes
+nothing else. A read-only file is not changed.
 
-A gateway that is away is tried until it is back. The command ends by itself,
-with the exit code 78 and what to do, when the connector was removed on the gateway;
-and, if it has never been online, when the gateway does not accept the token, or is
-not the gateway that created it.`
+The connector retries until the gateway is reachable. It exits with code 78 and a hint
+if it was removed on the gateway. Before its first connection it also does so if the
+gateway rejects the token, or is not the gateway that created it.`
 
 func runCommand(sys system) *cobra.Command {
 	var o runOptions
@@ -69,25 +68,25 @@ func runCommand(sys system) *cobra.Command {
 			}
 			if o.config == "" {
 				if o.config = pairedConfig(sys.getenv); o.config != "" {
-					logger.Info("using the configuration of a pairing", "config", o.config)
+					logger.Info("using the configuration written by connector pair", "config", o.config)
 				}
 			}
 			return serve(command, sys, o, logger)
 		},
 	}
 	flags := command.Flags()
-	flags.StringVarP(&o.config, "config", "c", "", "configuration `FILE` (default: the file of `connector pair`, or the environment alone)")
-	flags.DurationVar(&o.drain, "drain-timeout", defaultDrain, "`TIME` that running requests have to finish when it stops")
+	flags.StringVarP(&o.config, "config", "c", "", "configuration `FILE` (default: the file written by `connector pair`, or the environment alone)")
+	flags.DurationVar(&o.drain, "drain-timeout", defaultDrain, "`TIME` for running requests to finish on shutdown")
 	flags.StringVar(&o.metrics, "metrics-listen", "", "`HOST:PORT` for /healthz, /readyz and /metrics, like 127.0.0.1:9464 (default: none)")
-	flags.String(strings.TrimPrefix(service.NameFlag, "--"), "", "") // see start
-	_ = flags.MarkHidden(strings.TrimPrefix(service.NameFlag, "--")) // it is there
+	flags.String(strings.TrimPrefix(service.NameFlag, "--"), "", "") // read by start
+	_ = flags.MarkHidden(strings.TrimPrefix(service.NameFlag, "--")) // the flag exists
 	socketFlag(command, &o.socket)
 	logFlags(command, &logFormat, &logLevel)
 	return command
 }
 
-// pairedConfig returns the file that the command pair writes, if it is there. A
-// token in the environment is set for this very run, and comes first.
+// pairedConfig returns the file written by the pair command, if it exists.
+// A token in the environment takes precedence.
 func pairedConfig(getenv func(string) string) string {
 	path := config.DefaultPath(getenv)
 	if path == "" || getenv("TUNNEL_TOKEN") != "" || getenv("TUNNEL_TOKEN_FILE") != "" {

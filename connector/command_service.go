@@ -33,15 +33,15 @@ func serviceCommand(sys system) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "service",
 		Short: "Run the connector as a service",
-		Long: `Makes the connector a service: with systemd, launchd or the services of Windows.
+		Long: `Runs the connector as a service of systemd, launchd or Windows.
 
-As root it becomes a service of the machine. With systemd that one runs as a
-user of its own, which may only connect, and gets the configuration and keys from
-systemd. Otherwise, or with --user, it becomes a service of this user,
-which needs no rights.
+As root, it is installed as a system service. With systemd, that service runs as an
+unprivileged user of its own and gets the configuration and keys from systemd.
+Otherwise, or with --user, it is installed as a service of the current user, which
+needs no privileges.
 
-A machine can have several: give each but the first a --name, and a
-configuration of its own.`,
+For several services on one machine, give each additional one a --name and a separate
+configuration.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error { return command.Help() },
 	}
@@ -53,11 +53,11 @@ func serviceInstall(sys system) *cobra.Command {
 	var f serviceFlags
 	command := &cobra.Command{
 		Use:   "install [--config FILE]",
-		Short: "Install the service, and start it",
-		Long: `Makes this program, with a configuration, a service that starts with the machine
-(or, with --user, with the user's session), and starts it.
+		Short: "Install and start the service",
+		Long: `Installs this program as a service with a configuration, and starts it. The service
+starts at boot or, with --user, with the user's session.
 
-Exit codes: 0 done, 1 failed, 2 wrong flags or configuration.`,
+Exit codes: 0 success, 1 failure, 2 invalid flags or configuration.`,
 		Example: `  sudo connector service install --config /etc/postern/connector.json
   sudo connector service install --name postern-rack --config /etc/postern/rack.json
   connector service install --user`,
@@ -65,10 +65,10 @@ Exit codes: 0 done, 1 failed, 2 wrong flags or configuration.`,
 		RunE: func(*cobra.Command, []string) error { return installService(sys, f) },
 	}
 	flags := command.Flags()
-	flags.StringVarP(&f.config, "config", "c", "", "configuration `FILE` (default: the file of connector pair)")
-	f.flags(command, "make it a service of this user")
-	flags.BoolVar(&f.noStart, "no-start", false, "do not start it now")
-	flags.DurationVar(&f.drain, "drain-timeout", defaultDrain, "`TIME` that running requests have to finish when it stops")
+	flags.StringVarP(&f.config, "config", "c", "", "configuration `FILE` (default: the file written by connector pair)")
+	f.flags(command, "install a service of the current user")
+	flags.BoolVar(&f.noStart, "no-start", false, "do not start the service")
+	flags.DurationVar(&f.drain, "drain-timeout", defaultDrain, "`TIME` for running requests to finish on shutdown")
 	return command
 }
 
@@ -82,10 +82,10 @@ func installService(sys system, f serviceFlags) error {
 		return failed(err)
 	}
 	if state, err := manager.State(); err == nil && state != service.NotInstalled {
-		return failed(errors.New("the service is installed already; to change it, first run: connector service uninstall" + serviceOf(plan)))
+		return failed(errors.New("the service is already installed; to change it, first run: connector service uninstall" + serviceOf(plan)))
 	}
 	if err := manager.Install(); err != nil {
-		_ = manager.Uninstall() // as far as it was installed
+		_ = manager.Uninstall() // remove a partial installation
 		return failed(explainManager("installing the service", err, plan.User))
 	}
 	fmt.Fprintf(sys.stdout, "Installed the service %s (%s).\n", plan.Name, manager.Platform())
@@ -93,17 +93,16 @@ func installService(sys system, f serviceFlags) error {
 		return nil
 	}
 	if err := manager.Start(); err != nil {
-		return failed(fmt.Errorf("the service is installed, but does not start: %w; see `connector service logs%s`", err, serviceOf(plan)))
+		return failed(fmt.Errorf("the service is installed but does not start: %w; see `connector service logs%s`", err, serviceOf(plan)))
 	}
-	fmt.Fprintf(sys.stdout, "It runs. See what it does with:  connector service status%s\n", serviceOf(plan))
+	fmt.Fprintf(sys.stdout, "It is running. Check it with:  connector service status%s\n", serviceOf(plan))
 	if plan.User && runtime.GOOS == "linux" && service.HasSystemd() {
 		fmt.Fprintln(sys.stdout, "It stops when you log out, unless you run:  sudo loginctl enable-linger "+sys.getenv("USER"))
 	}
 	return nil
 }
 
-// servicePlan checks everything that the service will need, while a person sees the
-// errors.
+// servicePlan checks everything that the service needs, while a person sees the errors.
 func servicePlan(sys system, f serviceFlags) (service.Plan, error) {
 	if f.drain <= 0 {
 		return service.Plan{}, fmt.Errorf("--drain-timeout: %v is not a duration; use something like 30s", f.drain)
@@ -112,17 +111,17 @@ func servicePlan(sys system, f serviceFlags) (service.Plan, error) {
 	if path == "" {
 		path = config.DefaultPath(sys.getenv)
 		if _, err := os.Stat(path); path == "" || err != nil {
-			return service.Plan{}, errors.New("no configuration found; pair this machine with `connector pair`, or name a file with --config FILE")
+			return service.Plan{}, errors.New("no configuration found; pair this machine with `connector pair`, or use --config FILE")
 		}
 	}
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return service.Plan{}, err
 	}
-	// The service has another environment.
+	// The service does not inherit this environment.
 	loaded, err := config.Load(path, func(string) string { return "" })
 	if err != nil {
-		return service.Plan{}, fmt.Errorf("%w\nA service takes all from its file, and nothing from this environment", err)
+		return service.Plan{}, fmt.Errorf("%w\nA service reads its configuration file only, and does not use this environment", err)
 	}
 	if _, err := agent.New(loaded.Config, agent.Options{}); err != nil {
 		return service.Plan{}, err
@@ -141,26 +140,26 @@ func servicePlan(sys system, f serviceFlags) (service.Plan, error) {
 	return plan, plan.Check()
 }
 
-// basePlan is the part of the plan that all commands need.
+// basePlan returns the part of the plan that all commands need.
 func basePlan(sys system, f serviceFlags) service.Plan {
 	plan := service.Plan{Name: f.name, Executable: sys.executable, User: f.user || !sys.root, Drain: f.drain, Home: sys.getenv("HOME")}
 	if account := sys.getenv("SUDO_USER"); account != "" && !plan.User {
-		if who, err := user.Lookup(account); err == nil {
-			plan.Account, plan.Home = account, who.HomeDir
+		if u, err := user.Lookup(account); err == nil {
+			plan.Account, plan.Home = account, u.HomeDir
 		}
 	}
 	return plan
 }
 
-// thisUsers describes --user where the service is there already.
-const thisUsers = "this user's service, and not the machine's"
+// userHelp describes --user for commands on an installed service.
+const userHelp = "use the current user's service, not the system service"
 
 func (f *serviceFlags) flags(command *cobra.Command, user string) {
 	command.Flags().BoolVar(&f.user, "user", false, user)
 	command.Flags().StringVar(&f.name, "name", service.DefaultName, "`NAME` of the service, for several connectors on one machine")
 }
 
-// serviceOf returns the flags that lead another command to the same service.
+// serviceOf returns the flags that select the same service in another command.
 func serviceOf(p service.Plan) (flags string) {
 	if p.User {
 		flags = " --user"
@@ -171,27 +170,27 @@ func serviceOf(p service.Plan) (flags string) {
 	return flags
 }
 
-// explainManager adds what helps most often.
+// explainManager adds the most likely fix to an error of the service manager.
 func explainManager(what string, err error, user bool) error {
 	switch {
 	case errors.Is(err, os.ErrPermission):
 		return fmt.Errorf("%s: %w; run it with sudo (on Windows: as administrator), or with --user", what, err)
 	case user && runtime.GOOS == "linux":
-		return fmt.Errorf("%s: %w; a service of a user needs that user's own session (not su or sudo): log in as that user", what, err)
+		return fmt.Errorf("%s: %w; a user's service needs that user's session (not su or sudo): log in as that user", what, err)
 	default:
 		return fmt.Errorf("%s: %w", what, err)
 	}
 }
 
-// installed is a service that is installed.
+// installed is an installed service.
 type installed struct {
 	service.Manager
 	plan  service.Plan
 	state service.State
 }
 
-// onInstalled returns a command's RunE, which finds the service first: this user's, or
-// else the machine's.
+// onInstalled returns a command's RunE that finds the installed service: the current
+// user's, or else the system service.
 func (f *serviceFlags) onInstalled(sys system, run func(ctx context.Context, s installed) error) func(*cobra.Command, []string) error {
 	return func(command *cobra.Command, _ []string) error {
 		plan := basePlan(sys, *f)
@@ -206,7 +205,7 @@ func (f *serviceFlags) onInstalled(sys system, run func(ctx context.Context, s i
 			state, err := manager.State()
 			switch {
 			case state == service.NotInstalled && plan.User && !f.user:
-				plan.User = false // maybe the machine has one
+				plan.User = false // try the system service
 				continue
 			case err != nil:
 				return failed(err)
@@ -222,17 +221,17 @@ func serviceUninstall(sys system) *cobra.Command {
 	var f serviceFlags
 	command := &cobra.Command{
 		Use:   "uninstall",
-		Short: "Stop the service, and remove it",
-		Long: `Stops the service, whose running requests may finish, and removes it. The
-configuration stays.
+		Short: "Stop and remove the service",
+		Long: `Stops the service after its running requests, and removes it. The configuration is
+kept.
 
-Exit codes: 0 done, 1 failed, or there is no service.`,
+Exit codes: 0 success, 1 failure, or the service is not installed.`,
 		Example: `  sudo connector service uninstall
   connector service uninstall --user`,
 		Args: cobra.NoArgs,
 		RunE: f.onInstalled(sys, func(_ context.Context, s installed) error {
 			if !s.plan.User && !sys.root && runtime.GOOS != "windows" {
-				return failed(errors.New("the service is one of the machine; run: sudo connector service uninstall" + serviceOf(s.plan)))
+				return failed(errors.New("this is a system service; run: sudo connector service uninstall" + serviceOf(s.plan)))
 			}
 			if s.state == service.Running {
 				if err := s.Stop(); err != nil {
@@ -242,11 +241,11 @@ Exit codes: 0 done, 1 failed, or there is no service.`,
 			if err := s.Uninstall(); err != nil {
 				return failed(explainManager("removing the service", err, s.plan.User))
 			}
-			fmt.Fprintf(sys.stdout, "Removed the service %s. Its configuration is still there.\n", s.plan.Name)
+			fmt.Fprintf(sys.stdout, "Removed the service %s. Its configuration was kept.\n", s.plan.Name)
 			return nil
 		}),
 	}
-	f.flags(command, thisUsers)
+	f.flags(command, userHelp)
 	return command
 }
 
@@ -254,24 +253,23 @@ func serviceStatus(sys system) *cobra.Command {
 	var f serviceFlags
 	command := &cobra.Command{
 		Use:   "status",
-		Short: "Show whether the service runs, and what it is doing",
-		Long: `Shows the state of the service, and then what the connector itself reports, as
-` + "`connector status`" + ` does.
+		Short: "Show the state of the service and its connector",
+		Long: `Shows the state of the service, followed by the output of ` + "`connector status`" + `.
 
-Exit codes: 0 the service runs, 1 it does not, or there is none.`,
+Exit codes: 0 the service is running, 1 it is not running or not installed.`,
 		Example: `  connector service status`,
 		Args:    cobra.NoArgs,
 		RunE: f.onInstalled(sys, func(ctx context.Context, s installed) error {
-			of, socket := "of the machine", serviceSocket(s.plan.Name)
+			kind, socket := "system service", serviceSocket(s.plan.Name)
 			if s.plan.User {
-				of, socket = "of this user", ""
+				kind, socket = "user service", ""
 			}
-			fmt.Fprintf(sys.stdout, "service    %s, %s (%s)\n", s.state, of, s.Platform())
+			fmt.Fprintf(sys.stdout, "service    %s, %s (%s)\n", s.state, kind, s.Platform())
 			if s.state != service.Running {
 				return failed(fmt.Errorf("the service is %s; see `connector service logs%s`", s.state, serviceOf(s.plan)))
 			}
 			if socket == "" && f.config == "" && s.plan.Name != service.DefaultName {
-				fmt.Fprintln(sys.stdout, "connector  to see what it does, name its configuration with --config FILE")
+				fmt.Fprintln(sys.stdout, "connector  to see its status, name its configuration with --config FILE")
 				return nil
 			}
 			r, _, err := findConnector(ctx, sys, f.config, socket)
@@ -283,8 +281,8 @@ Exit codes: 0 the service runs, 1 it does not, or there is none.`,
 			return nil
 		}),
 	}
-	f.flags(command, thisUsers)
-	command.Flags().StringVarP(&f.config, "config", "c", "", "configuration `FILE` of a user's service (default: the file of connector pair)")
+	f.flags(command, userHelp)
+	command.Flags().StringVarP(&f.config, "config", "c", "", "configuration `FILE` of a user's service (default: the file written by connector pair)")
 	return command
 }
 
@@ -293,9 +291,9 @@ func serviceLogs(sys system) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "logs [--follow]",
 		Short: "Show the log of the service",
-		Long: `Shows the last lines of the service's log, from where the machine keeps it.
+		Long: `Shows the last lines of the service's log, using the system's log viewer.
 
-Exit codes: 0 done, 1 failed, or there is no service.`,
+Exit codes: 0 success, 1 failure, or the service is not installed.`,
 		Example: `  connector service logs --lines 200
   connector service logs --follow`,
 		Args: cobra.NoArgs,
@@ -304,13 +302,13 @@ Exit codes: 0 done, 1 failed, or there is no service.`,
 		}),
 	}
 	flags := command.Flags()
-	f.flags(command, thisUsers)
+	f.flags(command, userHelp)
 	flags.IntVarP(&f.lines, "lines", "n", 100, "`NUMBER` of lines")
-	flags.BoolVarP(&f.follow, "follow", "f", false, "go on with the lines that come")
+	flags.BoolVarP(&f.follow, "follow", "f", false, "keep printing new lines")
 	return command
 }
 
-// showLogs runs the machine's own command, until a signal.
+// showLogs runs the system's log command until a signal.
 func showLogs(ctx context.Context, sys system, command []string) error {
 	ctx, stop := sys.signals(ctx)
 	defer stop()

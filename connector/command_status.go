@@ -20,7 +20,7 @@ import (
 type target struct{ config, socket string }
 
 func (t *target) flags(command *cobra.Command) {
-	command.Flags().StringVarP(&t.config, "config", "c", "", "configuration `FILE` that the connector runs with (default: as `connector run` has it, then the service)")
+	command.Flags().StringVarP(&t.config, "config", "c", "", "configuration `FILE` of the connector (default: as for `connector run`, then the service)")
 	socketFlag(command, &t.socket)
 }
 
@@ -30,11 +30,11 @@ func statusCommand(sys system) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "status [--json]",
 		Short: "Show what the connector on this machine is doing",
-		Long: `Asks the connector that runs on this machine for its status: whether its tunnel
-is up, which model servers it has, and how its last requests ended. The contents
-of requests and answers are not in it.
+		Long: `Shows the status of the connector on this machine: its tunnel, its model servers,
+and the results of its last requests. The contents of requests and answers are not
+included.
 
-Exit codes: 0 the tunnel is up, 1 it is not, or no connector runs.`,
+Exit codes: 0 the tunnel is up, 1 it is down, or no connector is running.`,
 		Example: `  connector status
   connector status --json --config connector.json
   HEALTHCHECK CMD ["connector", "status"]      in a Dockerfile`,
@@ -68,10 +68,10 @@ func waitCommand(sys system) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "wait [--timeout TIME]",
 		Short: "Wait until the connector's tunnel is up",
-		Long: `Waits until the connector on this machine has its tunnel up, also if the connector
-is only about to start. For scripts.
+		Long: `Waits until the tunnel of the connector on this machine is up. The connector need not
+be running yet. For scripts.
 
-Exit codes: 0 the tunnel is up, 1 it is not, and the time has run out.`,
+Exit codes: 0 the tunnel is up, 1 timed out.`,
 		Example: `  connector run & connector wait --timeout 30s && echo ready`,
 		Args:    cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -81,11 +81,11 @@ Exit codes: 0 the tunnel is up, 1 it is not, and the time has run out.`,
 		},
 	}
 	at.flags(command)
-	command.Flags().DurationVar(&timeout, "timeout", time.Minute, "`TIME` to wait at most")
+	command.Flags().DurationVar(&timeout, "timeout", time.Minute, "`TIME` limit for waiting")
 	return command
 }
 
-// waitOnline polls: the connector may not run yet.
+// waitOnline polls, as the connector may not be running yet.
 func waitOnline(ctx context.Context, sys system, at target, timeout time.Duration) error {
 	limit := time.NewTimer(timeout)
 	defer limit.Stop()
@@ -102,9 +102,9 @@ func waitOnline(ctx context.Context, sys system, at target, timeout time.Duratio
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-limit.C:
-			return failed(fmt.Errorf("the tunnel is not up after %v: %w", timeout, err))
+			return failed(fmt.Errorf("the tunnel is still down after %v: %w", timeout, err))
 		case <-ctx.Done():
-			return failed(fmt.Errorf("interrupted; the tunnel is not up: %w", err))
+			return failed(fmt.Errorf("interrupted; the tunnel is down: %w", err))
 		}
 	}
 }
@@ -113,16 +113,15 @@ func reloadCommand(sys system) *cobra.Command {
 	var at target
 	command := &cobra.Command{
 		Use:   "reload",
-		Short: "Make the connector on this machine read its configuration again",
-		Long: `Makes the connector on this machine read its configuration again, as SIGHUP does.
-No request is lost: keys and addresses of model servers change at once, and for
-what the gateway has to know (names of upstreams, routes, the token) a new
-tunnel takes over from the old one. While a new gateway cannot be reached, the
-tunnel to the old one stays, and the new one is tried in parallel; a token that is
-refused needs another reload.
+		Short: "Reload the configuration of the connector on this machine",
+		Long: `Makes the connector on this machine reload its configuration, as SIGHUP does. No
+request is lost. Keys and addresses of model servers change at once. Names of
+upstreams and routes are sent to the gateway. A new token or server takes a new
+tunnel, which replaces the old one. While a new gateway is unreachable, the old
+tunnel stays and the connector keeps trying; a rejected token needs another reload.
 
-Exit codes: 0 the new configuration is in use, 1 no connector runs, 2 the new
-configuration is wrong, and the old one stays.`,
+Exit codes: 0 the new configuration was accepted, 1 no connector is running, 2 the new
+configuration is invalid and the old one stays.`,
 		Example: `  connector reload
   connector reload --config connector.json`,
 		Args: cobra.NoArgs,
@@ -138,7 +137,7 @@ configuration is wrong, and the old one stays.`,
 			if answer.Error != "" {
 				return fmt.Errorf("not reloaded; the old configuration stays: %s", answer.Error)
 			}
-			fmt.Fprintf(sys.stdout, "Process %d uses the configuration as it is now in %s\n", r.PID, r.Config)
+			fmt.Fprintf(sys.stdout, "Process %d reloaded %s\n", r.PID, r.Config)
 			return nil
 		},
 	}
@@ -188,7 +187,7 @@ func writeReport(w io.Writer, r report, now time.Time) {
 	fmt.Fprintf(w, "process    %d, version %s, running for %s, configured by %s\n", r.PID, r.Version, short(now.Sub(r.Started)), config)
 }
 
-// line is one line of a status: pieces, each with its meaning.
+// line is one line of a status.
 type line []piece
 
 type piece struct {
@@ -232,8 +231,7 @@ func short(d time.Duration) string {
 	}
 }
 
-// reportLines are the lines of a status, with up to so many of the last
-// requests.
+// reportLines returns the lines of a status, with at most recent requests.
 func reportLines(s agent.Status, now time.Time, recent int) []line {
 	label := func(name string, pieces ...piece) line {
 		return append(line{{faint, fmt.Sprintf("%-11s", name)}}, pieces...)
@@ -268,13 +266,13 @@ func reportLines(s agent.Status, now time.Time, recent int) []line {
 	return lines
 }
 
-// upstreamState is whether a model server is reachable, and how many models it lists.
+// upstreamState returns whether a model server is reachable, and how many models it lists.
 func upstreamState(u agent.UpstreamStatus) piece {
 	switch {
 	case u.State == upstream.StateDown:
 		return piece{bad, "  down"}
 	case u.State != upstream.StateReachable:
-		return piece{faint, "  not known yet"}
+		return piece{faint, "  unknown"}
 	case u.Models == nil:
 		return piece{good, "  reachable"}
 	case len(u.Models) == 1:
@@ -303,20 +301,20 @@ func stateText(s agent.Status, now time.Time) []piece {
 }
 
 func requestPieces(r upstream.Request) []piece {
-	result, mood := r.Result, bad
+	result, tone := r.Result, bad
 	if r.Status != 0 && strings.HasSuffix(result, "xx") {
 		result = fmt.Sprint(r.Status)
 		switch {
 		case r.Status < 400:
-			mood = good
+			tone = good
 		case r.Status < 500:
-			mood = warning
+			tone = warning
 		}
 	}
 	what := strings.TrimSpace(r.Method + " " + r.Path)
 	return []piece{
 		{faint, r.At.Local().Format(time.TimeOnly) + "  "},
-		{mood, fmt.Sprintf("%-4s", result)},
+		{tone, fmt.Sprintf("%-4s", result)},
 		{plain, fmt.Sprintf(" %7s  %s", short(r.Duration), what)},
 		{faint, "  " + r.Upstream},
 	}

@@ -22,16 +22,16 @@ import (
 	"github.com/postern-dev/postern/connector/version"
 )
 
-// A running connector can be controlled over HTTP on a socket that only its user, and
-// root, can open:
+// A running connector is controlled over HTTP on a socket that only its user and root
+// can open:
 //
 //	GET  /status   the report, as JSON
-//	POST /reload   reads the configuration again; {"error": …} if that failed
+//	POST /reload   reloads the configuration; {"error": …} if that failed
 
-// socketOff is the value of --socket for none.
+// socketOff is the value of --socket that disables the socket.
 const socketOff = "off"
 
-// maxSocketPath is what all systems take, of the 104 to 108 bytes they have.
+// maxSocketPath is the longest path that all systems accept. They have 104 to 108 bytes.
 const maxSocketPath = 103
 
 // report is the answer to GET /status.
@@ -45,14 +45,14 @@ type report struct {
 }
 
 func socketFlag(command *cobra.Command, socket *string) {
-	command.Flags().StringVar(socket, "socket", "", "`PATH` of the connector's control socket, or off (default: one that belongs to the configuration)")
+	command.Flags().StringVar(socket, "socket", "", "`PATH` of the connector's control socket, or off (default: derived from the configuration)")
 }
 
-// socketPath returns where the connector with a configuration has its socket.
-// One without a file is known by its id.
+// socketPath returns the socket of the connector with this configuration file or,
+// without a file, with this id.
 func socketPath(getenv func(string) string, config, connector string) (string, error) {
 	if dir := filepath.SplitList(getenv("RUNTIME_DIRECTORY")); len(dir) > 0 && filepath.IsAbs(dir[0]) {
-		return filepath.Join(dir[0], "control.sock"), nil // systemd made it for this service
+		return filepath.Join(dir[0], "control.sock"), nil // created by systemd for this service
 	}
 	dir, err := socketFolder(getenv)
 	if err != nil {
@@ -71,7 +71,7 @@ func socketPath(getenv func(string) string, config, connector string) (string, e
 	return filepath.Join(dir, "connector-"+hex.EncodeToString(sum[:6])+".sock"), nil
 }
 
-// socketFolder returns this user's folder for sockets.
+// socketFolder returns the current user's folder for sockets.
 func socketFolder(getenv func(string) string) (string, error) {
 	switch {
 	case runtime.GOOS == "windows":
@@ -90,7 +90,7 @@ func socketFolder(getenv func(string) string) (string, error) {
 	}
 }
 
-// serviceSocket is the socket of a service for the whole machine, or "".
+// serviceSocket returns the socket of a system service, or "".
 func serviceSocket(name string) string {
 	if runtime.GOOS == "linux" {
 		return filepath.Join("/run", name, "control.sock")
@@ -98,12 +98,12 @@ func serviceSocket(name string) string {
 	return ""
 }
 
-// socketAgain is how often a socket that an older process has is tried.
-const socketAgain = time.Second
+// socketRetry is the interval at which a socket held by another process is tried.
+const socketRetry = time.Second
 
 // openControl opens the control socket. The listener is nil while another process with
-// the same configuration has it, which may be about to end, as in an upgrade. An empty
-// path is for a connector that works without a socket.
+// the same configuration holds it, as during an upgrade. The path is empty if the
+// connector runs without a socket.
 func (r *runner) openControl(connector string) (listener net.Listener, path string, err error) {
 	if path = r.options.socket; path == socketOff {
 		return nil, "", nil
@@ -117,8 +117,8 @@ func (r *runner) openControl(connector string) (listener net.Listener, path stri
 	var busy *busyError
 	switch {
 	case errors.As(err, &busy):
-		r.logger.Warn("another connector runs with this configuration; this one takes its place",
-			"process", busy.pid, "fix", "stop that one, or give this one a token of its own: until then, status, wait and reload reach the other one")
+		r.logger.Warn("another connector is running with this configuration; this one takes its place",
+			"process", busy.pid, "fix", "stop the other one, or give this one a separate token; until then, status, wait and reload reach the other one")
 	case err != nil && r.options.socket != "":
 		return nil, "", fmt.Errorf("--socket: %w", err)
 	case err != nil:
@@ -128,20 +128,20 @@ func (r *runner) openControl(connector string) (listener net.Listener, path stri
 	return listener, path, nil
 }
 
-// serveControl answers at the socket until ctx ends, as soon as the socket is free.
+// serveControl waits until the socket is free, and serves it until ctx ends.
 func (r *runner) serveControl(ctx context.Context, listener net.Listener, path string) {
 	for listener == nil && path != "" {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(socketAgain):
+		case <-time.After(socketRetry):
 		}
 		listener, _ = openSocket(path)
 	}
 	r.serveHTTP(ctx, listener, r.controlHandler())
 }
 
-// serveHTTP answers on a listener until ctx ends. A nil listener is none.
+// serveHTTP serves on a listener until ctx ends. It returns at once if the listener is nil.
 func (r *runner) serveHTTP(ctx context.Context, listener net.Listener, h http.Handler) {
 	if listener == nil {
 		return
@@ -161,7 +161,7 @@ func (r *runner) serveHTTP(ctx context.Context, listener net.Listener, h http.Ha
 	<-ended
 }
 
-// controlHandler answers at the socket.
+// controlHandler returns the handler of the control socket.
 func (r *runner) controlHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, r.report()) })
@@ -203,11 +203,11 @@ func printJSON(w io.Writer, v any) error {
 	return encoder.Encode(v)
 }
 
-// busyError: a connector answers at the socket.
+// busyError is returned if another connector answers at the socket.
 type busyError struct{ pid int }
 
 func (e *busyError) Error() string {
-	return fmt.Sprintf("a connector runs with this configuration already (process %d)", e.pid)
+	return fmt.Sprintf("a connector is already running with this configuration (process %d)", e.pid)
 }
 
 // openSocket listens at path. An abandoned socket is replaced.
@@ -220,12 +220,12 @@ func openSocket(path string) (net.Listener, error) {
 	}
 	if info, err := os.Lstat(path); err == nil {
 		other, err := askStatus(context.Background(), path)
-		// A process that does not answer in time would remove the new socket at its end.
+		// A process that does not answer in time would remove the new socket when it exits.
 		if err == nil || errors.Is(err, context.DeadlineExceeded) {
 			return nil, &busyError{other.PID}
 		}
 		if info.Mode().Type() != fs.ModeSocket && runtime.GOOS != "windows" {
-			return nil, fmt.Errorf("%s exists, and is not a socket; remove it, or give another with --socket PATH", path)
+			return nil, fmt.Errorf("%s exists and is not a socket; remove it, or give another path with --socket PATH", path)
 		}
 		_ = os.Remove(path)
 	}
@@ -240,8 +240,8 @@ func openSocket(path string) (net.Listener, error) {
 	return listener, nil
 }
 
-// privateFolder creates the folder of the socket, if it is missing. In a shared place
-// it must belong to this user.
+// privateFolder creates the folder of the socket if it is missing. In the shared
+// temporary folder it must belong to the current user.
 func privateFolder(dir string) error {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -253,7 +253,7 @@ func privateFolder(dir string) error {
 	}
 	info, err := os.Lstat(dir)
 	if err != nil {
-		return fmt.Errorf("looking at the folder of the control socket: %w", err)
+		return fmt.Errorf("checking the folder of the control socket: %w", err)
 	}
 	if !ownedByUser(info) || !info.IsDir() {
 		return fmt.Errorf("%s belongs to another user; remove it, or give another with --socket PATH", dir)

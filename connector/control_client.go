@@ -16,20 +16,19 @@ import (
 	"github.com/postern-dev/postern/connector/service"
 )
 
-// controlTimeout is how long a connector has for an answer. A reload may wait
-// for nothing but files.
+// controlTimeout bounds a connector's answer. A reload only waits for files.
 const controlTimeout = 5 * time.Second
 
-// errNotRunning: no process answers at the socket.
-var errNotRunning = errors.New("no connector runs here with this configuration; start it with `connector run`, or as a service with `connector service install`, or name its file with --config")
+// errNotRunning is returned if no process answers at the socket.
+var errNotRunning = errors.New("no connector is running with this configuration; start it with `connector run` or `connector service install`, or name its file with --config")
 
-// sockets returns where a connector may be found, the likeliest first.
+// sockets returns the sockets at which a connector may listen, the likeliest first.
 func sockets(sys system, file, socket string) ([]string, error) {
 	if socket != "" && socket != socketOff {
 		return []string{socket}, nil
 	}
 	if socket == socketOff {
-		return nil, errors.New("--socket: off is not possible here; give the PATH that the connector was started with")
+		return nil, errors.New("--socket: cannot be off here; give the PATH that the connector was started with")
 	}
 	var paths []string
 	named := file != ""
@@ -38,7 +37,7 @@ func sockets(sys system, file, socket string) ([]string, error) {
 	}
 	id := ""
 	if file == "" {
-		// Only the token is needed.
+		// The rest of the configuration does not matter.
 		loaded, err := config.Load("", sys.getenv)
 		if err == nil {
 			if token, err := link.ParseToken(loaded.Config.TunnelToken); err == nil {
@@ -59,7 +58,7 @@ func sockets(sys system, file, socket string) ([]string, error) {
 	return paths, nil
 }
 
-// findConnector asks the first connector that answers.
+// findConnector returns the report and the socket of the first connector that answers.
 func findConnector(ctx context.Context, sys system, config, socket string) (report, string, error) {
 	paths, err := sockets(sys, config, socket)
 	if err != nil {
@@ -79,13 +78,13 @@ func findConnector(ctx context.Context, sys system, config, socket string) (repo
 	return report{}, "", failed(errNotRunning)
 }
 
-// askStatus asks the connector at a socket for its report.
+// askStatus returns the report of the connector at a socket.
 func askStatus(ctx context.Context, path string) (r report, err error) {
 	err = ask(ctx, path, http.MethodGet, "/status", &r)
 	return r, err
 }
 
-// ask sends one request. The error is errNotRunning if no process listens.
+// ask sends one request. It returns errNotRunning if no process listens.
 func ask(ctx context.Context, path, method, at string, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, controlTimeout)
 	defer cancel()

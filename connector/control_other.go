@@ -4,5 +4,5 @@ package main
 
 import "io/fs"
 
-// ownedByUser is left to the access lists of the user's own folder.
+// ownedByUser returns true: the access list of the user's folder protects the socket.
 func ownedByUser(fs.FileInfo) bool { return true }

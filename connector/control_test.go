@@ -100,7 +100,7 @@ func (h *home) eventually(what string, ok func() bool) {
 func TestStatusCommand(t *testing.T) {
 	h := newHome(t)
 	code, _, stderr := h.run(t.Context(), "status", "--config", h.config)
-	if code != exitRuntime || !strings.Contains(stderr.String(), "no connector runs here") || !strings.Contains(stderr.String(), "connector run") {
+	if code != exitRuntime || !strings.Contains(stderr.String(), "no connector is running") || !strings.Contains(stderr.String(), "connector run") {
 		t.Errorf("without a connector: code %d, %s", code, stderr)
 	}
 	h.start()
@@ -193,7 +193,7 @@ func TestSocketFlag(t *testing.T) {
 	if code, _, stderr := h.run(t.Context(), "run", "--config", h.config, "--socket", h.config); code != exitUsage || !strings.Contains(stderr.String(), "is not a socket") {
 		t.Errorf("a file: code %d, %s", code, stderr)
 	}
-	if code, _, stderr := h.run(t.Context(), "status", "--socket", "off"); code != exitUsage || !strings.Contains(stderr.String(), "--socket: off is not possible here") {
+	if code, _, stderr := h.run(t.Context(), "status", "--socket", "off"); code != exitUsage || !strings.Contains(stderr.String(), "--socket: cannot be off here") {
 		t.Errorf("none: code %d, %s", code, stderr)
 	}
 }
@@ -202,12 +202,12 @@ func TestWaitCommand(t *testing.T) {
 	h := newHome(t)
 	start := time.Now()
 	code, _, stderr := h.run(t.Context(), "wait", "--timeout", "300ms", "--config", h.config)
-	if code != exitRuntime || !strings.Contains(stderr.String(), "the tunnel is not up after 300ms: no connector runs here") || time.Since(start) > 3*time.Second {
+	if code != exitRuntime || !strings.Contains(stderr.String(), "the tunnel is still down after 300ms: no connector is running") || time.Since(start) > 3*time.Second {
 		t.Errorf("code %d after %v, %s", code, time.Since(start), stderr)
 	}
 	h.start()
 	code, _, stderr = h.run(t.Context(), "wait", "--timeout", "300ms", "--config", h.config)
-	if code != exitRuntime || !strings.Contains(stderr.String(), "the tunnel is not up after 300ms: connecting to 127.0.0.1:1") {
+	if code != exitRuntime || !strings.Contains(stderr.String(), "the tunnel is still down after 300ms: connecting to 127.0.0.1:1") {
 		t.Errorf("code %d, %s", code, stderr)
 	}
 }
@@ -225,7 +225,7 @@ func TestReloadCommand(t *testing.T) {
 	}
 	h.write("http://127.0.0.1:2")
 	code, stdout, stderr := h.run(t.Context(), "reload", "--config", h.config)
-	if want := fmt.Sprintf("Process %d uses the configuration as it is now in %s\n", os.Getpid(), h.config); code != exitOK || stdout.String() != want || address() != "127.0.0.1:2" {
+	if want := fmt.Sprintf("Process %d reloaded %s\n", os.Getpid(), h.config); code != exitOK || stdout.String() != want || address() != "127.0.0.1:2" {
 		t.Errorf("code %d, %s%s, now %s", code, stdout, stderr, address())
 	}
 	h.write("127.0.0.1:3")
@@ -242,7 +242,7 @@ func TestReloadCommand(t *testing.T) {
 
 func TestReloadOfWhatCannotChange(t *testing.T) {
 	r := &runner{notify: &notifier{}}
-	if err := r.reload(); err == nil || !strings.Contains(err.Error(), "from the environment") {
+	if err := r.reload(); err == nil || !strings.Contains(err.Error(), "configured by its environment") {
 		t.Errorf("error %v", err)
 	}
 	r.options.config = "/run/credentials/x.service/connector.json"

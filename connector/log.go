@@ -16,9 +16,9 @@ func logFlags(command *cobra.Command, format, level *string) {
 	flags.StringVar(level, "log-level", "info", "lowest `LEVEL` that is logged: debug, info, warn or error")
 }
 
-// newDisplay returns the logger of a connector that runs. On a terminal it comes
-// with a screen that shows the status; the log then has only warnings and errors,
-// unless its level was set.
+// newDisplay returns the logger of a running connector. On a terminal it also returns
+// a screen that shows the status, and logs only warnings and errors unless the level
+// was set.
 func newDisplay(command *cobra.Command, sys system, format, level string) (*slog.Logger, *screen, error) {
 	if format == "auto" {
 		if s := newScreen(sys.stderr, sys.getenv); s != nil {

@@ -1,5 +1,5 @@
-// Command connector publishes model servers of this machine's network through a
-// Postern gateway. It dials out to the gateway and listens on nothing.
+// Command connector publishes model servers through a Postern gateway. It dials out to
+// the gateway and needs no open port.
 package main
 
 import (
@@ -27,18 +27,17 @@ import (
 const (
 	exitOK      = 0
 	exitRuntime = 1
-	exitUsage   = 2 // flags or configuration that can never work
+	exitUsage   = 2 // invalid flags or configuration
 	exitRefused = 3 // the gateway did not pair this machine
-	// exitFatal: the gateway does not know this connector, or is
-	// another one. It is EX_CONFIG of sysexits.h, for service managers.
+	// exitFatal is EX_CONFIG of sysexits.h, for service managers: the gateway rejects
+	// this connector, or is not the expected gateway.
 	exitFatal = 78
 )
 
 func main() {
 	if os.Getenv("GOGC") == "" {
-		// A few megabytes live, so that Go's default would collect after every few
-		// hundred requests. This costs some 20 MB instead, while requests run: see
-		// release.
+		// The live heap is a few megabytes, so Go's default would collect every few
+		// hundred requests. This costs some 20 MB while requests run: see release.
 		debug.SetGCPercent(400)
 	}
 	os.Exit(start(system{
@@ -59,7 +58,7 @@ func main() {
 	}))
 }
 
-// executable is this program's path, "" unknown.
+// executable returns this program's path, or "" if it is unknown.
 func executable() string {
 	path, err := os.Executable()
 	if err != nil {
@@ -71,7 +70,7 @@ func executable() string {
 	return path
 }
 
-// start runs the program, as the service of Windows that it may be.
+// start runs the program, as a Windows service if Windows started it as one.
 func start(sys system) int {
 	if !service.Managed() {
 		return run(context.Background(), os.Args[1:], sys)
@@ -86,18 +85,18 @@ func start(sys system) int {
 	})
 }
 
-// system is the program's environment, which tests replace.
+// system is the program's environment. Tests replace it.
 type system struct {
 	stdout, stderr io.Writer
 	getenv         func(string) string
-	// signals returns a context that ends with the first signal to stop. After
-	// its cancel function a second signal ends the process.
+	// signals returns a context that ends with the first signal to stop. Once its
+	// cancel function was called, the next signal kills the process.
 	signals func(context.Context) (context.Context, context.CancelFunc)
-	// hangups returns a channel of signals to reload; nil: none come.
+	// hangups returns a channel of signals to reload. It may be nil.
 	hangups func() (<-chan os.Signal, func())
-	// services returns the machine's manager of services.
+	// services returns the system's service manager.
 	services func(service.Plan) (service.Manager, error)
-	// root may change the machine.
+	// root is set if the user can install system services.
 	root       bool
 	executable string // path of this program
 }
@@ -124,7 +123,7 @@ func run(ctx context.Context, args []string, sys system) int {
 	}
 }
 
-// exitError is an error with the program's exit code. Others end it with exitUsage.
+// exitError is an error with an exit code. Other errors exit with exitUsage.
 type exitError struct {
 	code int
 	error
@@ -132,14 +131,14 @@ type exitError struct {
 
 func (e *exitError) Unwrap() error { return e.error }
 
-// failed is for an error that may not occur again, with the same command line and
+// failed wraps an error that may not occur again with the same command line and
 // configuration.
 func failed(err error) error { return &exitError{exitRuntime, err} }
 
-// notPaired is for a refusal by the gateway.
+// notPaired wraps a refusal by the gateway.
 func notPaired(err error) error { return &exitError{exitRefused, err} }
 
-// printable is [text.Line] for several lines.
+// printable applies [text.Line] to each line of s.
 func printable(s string) string {
 	lines := strings.Split(s, "\n")
 	for i, line := range lines {
@@ -151,13 +150,13 @@ func printable(s string) string {
 func rootCommand(sys system) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "connector",
-		Short: "Publish a model server of your own through a Postern gateway",
+		Short: "Publish your model server through a Postern gateway",
 		Long: `The connector runs next to a model server (Ollama, llama-server, vLLM, …), dials
-out to a Postern gateway, and hands the gateway's requests to the model server.
+out to a Postern gateway, and forwards the gateway's requests to the model server.
 It needs no open port.
 
-Exit codes: 0 done, 1 failed, 2 wrong flags or configuration, 3 not paired, 78 not
-accepted by the gateway.`,
+Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired,
+78 rejected by the gateway.`,
 		Version:       version.Number(),
 		SilenceUsage:  true,
 		SilenceErrors: true,

@@ -67,7 +67,7 @@ func TestUsage(t *testing.T) {
 		stdout, stderr string // parts of them
 	}{
 		{"nothing", nil, exitOK, "Available Commands:", ""},
-		{"help", []string{"--help"}, exitOK, "Exit codes: 0 done, 1 failed, 2 wrong flags or configuration, 3 not paired, 78 not\naccepted by the gateway.", ""},
+		{"help", []string{"--help"}, exitOK, "Exit codes: 0 success, 1 failure, 2 invalid flags or configuration, 3 not paired,\n78 rejected by the gateway.", ""},
 		{"help of run", []string{"run", "--help"}, exitOK, "connector run --config connector.json", ""},
 		{"version", []string{"--version"}, exitOK, "connector " + version.Number() + "\ncommit ", ""},
 		{"unknown command", []string{"rum"}, exitUsage, "", "Error: unknown command \"rum\" for \"connector\"\n\nDid you mean this?\n  run\n"},
@@ -81,7 +81,7 @@ func TestUsage(t *testing.T) {
 			[]string{"run"},
 			exitUsage, "",
 			"Error: tunnel_token: missing; run `caddy gateway connector create --name NAME` on the gateway and paste its token here (or set TUNNEL_TOKEN)\n" +
-				"There is no --config FILE either; see `connector run --help`\n",
+				"No --config FILE was given either; see `connector run --help`\n",
 		},
 		{"no file", []string{"run", "--config", "/none"}, exitUsage, "", "Error: reading the configuration: open /none: no such file or directory\n"},
 	}
@@ -119,7 +119,7 @@ func TestRun(t *testing.T) {
 		messages = append(messages, line.Level+" "+line.Msg)
 	}
 	want := []string{
-		"WARN " + path + " holds a tunnel token and can be read by every user of this machine; run: chmod 600 " + path,
+		"WARN " + path + " contains a tunnel token and is readable by every user of this machine; run: chmod 600 " + path,
 		"INFO connecting",
 		"INFO stopping; another signal stops at once",
 		"INFO stopped",

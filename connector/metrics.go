@@ -17,7 +17,7 @@ import (
 	"github.com/postern-dev/postern/connector/version"
 )
 
-// openMetrics opens the port for health checks and metrics; nil is none.
+// openMetrics opens the port for health checks and metrics, if one is configured.
 func (r *runner) openMetrics() (net.Listener, error) {
 	address := r.options.metrics
 	if address == "" {
@@ -32,22 +32,22 @@ func (r *runner) openMetrics() (net.Listener, error) {
 		return nil, failed(fmt.Errorf("--metrics-listen: %w; choose another port, or stop the program that uses it", err))
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		r.logger.Warn("others on the network can read the metrics; use 127.0.0.1 in --metrics-listen to keep them on this machine", "address", address)
+		r.logger.Warn("the metrics can be read from the network; use 127.0.0.1 in --metrics-listen to keep them on this machine", "address", address)
 	}
 	r.logger.Info("serving metrics", "address", listener.Addr().String())
 	return listener, nil
 }
 
-// metricsHandler answers at that port. Neither names of models nor contents of
-// requests are in its answers.
+// metricsHandler serves health checks and metrics. Its answers contain neither names
+// of models nor contents of requests.
 //
-//	/healthz   200: the process works
+//	/healthz   200: the process is alive
 //	/readyz    200: the tunnel is up; 503 otherwise, with the reason
 //	/metrics   for Prometheus
 func (r *runner) metricsHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		r.agent.Status() // hangs if the process does
+		r.agent.Status() // blocks if the agent is stuck
 		writeJSON(w, http.StatusOK, health{Status: "ok"})
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
@@ -71,7 +71,7 @@ type health struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// writeMetrics writes Prometheus' text format, version 0.0.4. Its client library
+// writeMetrics writes the Prometheus text format, version 0.0.4. The client library
 // would double the size of the program.
 func writeMetrics(w io.Writer, s agent.Status, started time.Time) {
 	var b strings.Builder
@@ -92,31 +92,31 @@ func writeMetrics(w io.Writer, s agent.Status, started time.Time) {
 		family(name, kind, help)
 		sample(name, value, labels...)
 	}
-	single("build_info", "gauge", "The program; always 1.", 1, "version", version.Number(), "goversion", runtime.Version())
-	single("start_time_seconds", "gauge", "When the process began, as Unix time.", float64(started.UnixMilli())/1000)
+	single("build_info", "gauge", "Build information; always 1.", 1, "version", version.Number(), "goversion", runtime.Version())
+	single("start_time_seconds", "gauge", "Start time of the process, as Unix time.", float64(started.UnixMilli())/1000)
 	single("up", "gauge", "Whether the tunnel is up.", map[bool]float64{true: 1}[s.State == agent.StateOnline])
-	single("tunnels_total", "counter", "Tunnels that were up.", float64(s.Tunnels))
+	single("tunnels_total", "counter", "Tunnels established.", float64(s.Tunnels))
 	family("tunnel_rtt_seconds", "gauge", "Round trip time to the gateway.")
 	if s.Tunnel != nil {
 		sample("tunnel_rtt_seconds", s.Tunnel.RTT.Seconds(), "transport", s.Tunnel.Transport)
 	}
-	family("upstream_up", "gauge", "Whether the model server is reachable; without an entry it is not known.")
+	family("upstream_up", "gauge", "Whether the model server is reachable; absent while unknown.")
 	for _, u := range s.Upstreams {
 		if u.State != upstream.StateUnknown {
 			sample("upstream_up", map[bool]float64{true: 1}[u.State == upstream.StateReachable], "upstream", u.Name)
 		}
 	}
-	family("requests_running", "gauge", "Requests under way.")
+	family("requests_running", "gauge", "Requests in progress.")
 	for _, u := range s.Upstreams {
 		sample("requests_running", float64(u.Running), "upstream", u.Name)
 	}
-	family("requests_total", "counter", "Requests by how they ended: class of status, or a reason.")
+	family("requests_total", "counter", "Requests by result: class of status, or a reason.")
 	for _, u := range s.Upstreams {
 		for _, result := range slices.Sorted(maps.Keys(u.Results)) {
 			sample("requests_total", float64(u.Results[result]), "upstream", u.Name, "result", result)
 		}
 	}
-	family("request_duration_seconds", "histogram", "Durations of answers, to their end.")
+	family("request_duration_seconds", "histogram", "Duration of answered requests, to the end of the answer.")
 	for _, u := range s.Upstreams {
 		for i, bound := range agent.DurationBounds {
 			sample("request_duration_seconds_bucket", float64(u.Buckets[i]), "upstream", u.Name, "le", strconv.FormatFloat(bound, 'g', -1, 64))
@@ -127,8 +127,8 @@ func writeMetrics(w io.Writer, s agent.Status, started time.Time) {
 	}
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
-	single("memory_bytes", "gauge", "Memory that the program has from the system.", float64(memory.Sys-memory.HeapReleased))
-	single("goroutines", "gauge", "Goroutines.", float64(runtime.NumGoroutine()))
+	single("memory_bytes", "gauge", "Memory obtained from the system.", float64(memory.Sys-memory.HeapReleased))
+	single("goroutines", "gauge", "Number of goroutines.", float64(runtime.NumGoroutine()))
 	_, _ = io.WriteString(w, b.String()) // the client may be gone
 }
 

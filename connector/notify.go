@@ -12,13 +12,13 @@ import (
 // Without systemd it does nothing.
 type notifier struct {
 	socket string
-	every  time.Duration // between signs of life; 0: systemd wants none
+	every  time.Duration // between watchdog messages; 0: no watchdog
 }
 
-// newNotifier reads the variables that systemd has set for this process.
+// newNotifier reads the variables that systemd sets for this process.
 func newNotifier(getenv func(string) string, pid int) *notifier {
 	n := &notifier{socket: getenv("NOTIFY_SOCKET")}
-	if strings.HasPrefix(n.socket, "@") { // Linux's abstract names
+	if strings.HasPrefix(n.socket, "@") { // abstract socket of Linux
 		n.socket = "\x00" + n.socket[1:]
 	}
 	microseconds, err := strconv.ParseInt(getenv("WATCHDOG_USEC"), 10, 64)
@@ -28,7 +28,7 @@ func newNotifier(getenv func(string) string, pid int) *notifier {
 	return n
 }
 
-// send sends assignments like READY=1. Nothing depends on whether they arrive.
+// send sends assignments like READY=1. Failures are ignored.
 func (n *notifier) send(assignments ...string) {
 	if n.socket == "" {
 		return

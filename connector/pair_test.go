@@ -206,7 +206,7 @@ func TestPairAndRun(t *testing.T) {
 
 	// A second pairing would throw this one away.
 	code, _, stderr = execute(t, 0, nil, g.args(config)...)
-	if code != exitUsage || !strings.Contains(stderr, "is paired already") || !strings.Contains(stderr, "--force") {
+	if code != exitUsage || !strings.Contains(stderr, "is already paired") || !strings.Contains(stderr, "--force") {
 		t.Errorf("again: code %d, %s", code, stderr)
 	}
 	code, _, stderr = g.execute(t, nil, g.args(config, "--force", "--no-run")...)
@@ -238,11 +238,11 @@ func TestPairThenRunByDefault(t *testing.T) {
 
 func TestPairRefused(t *testing.T) {
 	for code, want := range map[string]string{
-		link.DenyPairingUnknown: "the gateway does not know this code",
-		link.DenyPairingExpired: "this code has expired",
-		link.DenyPairingUsed:    "this code was used already",
+		link.DenyPairingUnknown: "unknown pairing code",
+		link.DenyPairingExpired: "the code expired",
+		link.DenyPairingUsed:    "the code was already used",
 		link.DenyPairingDenied:  "this device was denied",
-		link.DenyPairingOff:     "does not pair connectors",
+		link.DenyPairingOff:     "pairing is disabled",
 		link.DenyHello:          "the reason (bad_hello)",
 	} {
 		t.Run(code, func(t *testing.T) {
@@ -285,7 +285,7 @@ func TestPairUsage(t *testing.T) {
 		{"no home", []string{"https://gw", pairCode}, exitUsage, "--config FILE"},
 		{"no upstream", []string{"https://gw", pairCode, "-c", fresh}, exitUsage, "--upstream: missing"},
 		{"upstream with a path", []string{"https://gw", pairCode, "-c", fresh, "-u", "http://a:1/v1"}, exitUsage, "must not have a path"},
-		{"upstreams are there", []string{"https://gw", pairCode, "-c", several, "-u", "http://a:1"}, exitUsage, "has upstreams already"},
+		{"upstreams are there", []string{"https://gw", pairCode, "-c", several, "-u", "http://a:1"}, exitUsage, "already has upstreams"},
 		{"plain HTTP", []string{"http://gw.example.com", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1"}, exitUsage, "--pin"},
 		{"bad server", []string{"https://gw", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1", "--server", "gw"}, exitUsage, "--server: "},
 		{"nobody there", []string{"http://127.0.0.1:1", pairCode, "-c", fresh, "-u", "http://127.0.0.1:1"}, exitRuntime, "check the address"},

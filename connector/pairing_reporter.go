@@ -13,18 +13,17 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// pairingReporter reports how a pairing goes on: to the log or, with a terminal, to a
-// person. There the last line counts down the time that is left. Its methods are
-// called one after the other.
+// pairingReporter reports the progress of a pairing: to the log, or on a terminal with
+// a countdown in the last line. Its methods must not be called concurrently.
 type pairingReporter struct {
 	logger *slog.Logger
-	w      io.Writer // the terminal; nil: there is none
+	w      io.Writer // the terminal; nil: use logger
 	now    func() time.Time
 
-	stop    chan struct{} // ends the countdown; nil: there is none
+	stop    chan struct{} // ends the countdown; nil: none is running
 	stopped sync.WaitGroup
-	shown   string // fingerprint and address, which are not repeated
-	width   int    // of the countdown's line as it stands
+	shown   string // fingerprint and address, shown only once
+	width   int    // of the countdown's current line
 }
 
 func newTerminalReporter(w io.Writer) *pairingReporter {
@@ -51,7 +50,7 @@ func (v *pairingReporter) found(origin string, gateway dial.Gateway) {
 }
 
 func (v *pairingReporter) paired(path string) {
-	v.report(fmt.Sprintf("Approved. This machine is paired; its token is in %s\nFrom now on this starts it: connector run --config %[1]s\n", path),
+	v.report(fmt.Sprintf("Approved. This machine is paired; its token is in %s\nStart it later with: connector run --config %[1]s\n", path),
 		slog.LevelInfo, "paired", "config", path)
 }
 
@@ -61,7 +60,7 @@ func (v *pairingReporter) interrupted(reason, fix string, pause time.Duration) {
 		attributes, advice = append(attributes, "fix", fix), "; "+fix
 	}
 	v.report(fmt.Sprintf("Interrupted: %s%s. Trying again in %v.\n", strings.TrimRight(reason, "."), advice, max(pause, time.Second).Round(time.Second)),
-		slog.LevelWarn, "pairing is interrupted", attributes...)
+		slog.LevelWarn, "pairing interrupted", attributes...)
 }
 
 func (v *pairingReporter) pending(p link.Pending, console string) {
@@ -69,7 +68,7 @@ func (v *pairingReporter) pending(p link.Pending, console string) {
 	if console != "" {
 		where = "Approve this machine at " + console
 	}
-	text := fmt.Sprintf("\n  %s\n  if the fingerprint there is the same:  %s\n\n", where, p.Fingerprint)
+	text := fmt.Sprintf("\n  %s\n  if it shows this fingerprint:  %s\n\n", where, p.Fingerprint)
 	if text == v.shown {
 		text = ""
 	} else {
@@ -89,7 +88,7 @@ func (v *pairingReporter) countDown(end time.Time, stop <-chan struct{}) {
 	defer tick.Stop()
 	for {
 		left := max(end.Sub(v.now()), 0).Round(time.Second)
-		v.line(fmt.Sprintf("Waiting for approval, %d:%02d left", int(left.Minutes()), int(left.Seconds())%60))
+		v.line(fmt.Sprintf("Waiting for approval, expires in %d:%02d", int(left.Minutes()), int(left.Seconds())%60))
 		select {
 		case <-stop:
 			v.line("")
@@ -99,7 +98,7 @@ func (v *pairingReporter) countDown(end time.Time, stop <-chan struct{}) {
 	}
 }
 
-// line rewrites the last line. Spaces clear the rest of the old one on any terminal.
+// line rewrites the last line. Spaces overwrite the rest of the old one on any terminal.
 func (v *pairingReporter) line(text string) {
 	fmt.Fprintf(v.w, "\r%s%s", text, strings.Repeat(" ", max(v.width-len(text), 0)))
 	if text == "" {

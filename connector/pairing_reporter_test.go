@@ -68,31 +68,31 @@ func TestTerminalReporter(t *testing.T) {
 Pairing with https://gw.example.com (tunnels at gw.example.com:7443)
 
   Approve this machine at https://gw.example.com/console/
-  if the fingerprint there is the same:  3f9a 07c2 b1d4
+  if it shows this fingerprint:  3f9a 07c2 b1d4
 
 `
-		if got, want := show(), before+"Waiting for approval, 10:02 left"; got != want {
+		if got, want := show(), before+"Waiting for approval, expires in 10:02"; got != want {
 			t.Errorf("at first:\n%s", got)
 		}
 		time.Sleep(3*time.Second + time.Millisecond)
-		if got, want := show(), before+"Waiting for approval, 9:59 left"; got != want {
+		if got, want := show(), before+"Waiting for approval, expires in 9:59"; got != want {
 			t.Errorf("later:\n%s", got)
 		}
 		v.interrupted("the gateway was restarted", "", 300*time.Millisecond)
 		v.pending(pending, "https://gw.example.com/console/")
 		before += "Interrupted: the gateway was restarted. Trying again in 1s.\n"
-		if got, want := show(), before+"Waiting for approval, 9:59 left"; got != want {
+		if got, want := show(), before+"Waiting for approval, expires in 9:59"; got != want {
 			t.Errorf("after an interruption:\n%s", got)
 		}
 		time.Sleep(11 * time.Minute)
-		if got, want := show(), before+"Waiting for approval, 0:00 left"; got != want {
+		if got, want := show(), before+"Waiting for approval, expires in 0:00"; got != want {
 			t.Errorf("at the end:\n%s", got)
 		}
 		v.interrupted("no answer over UDP", "check the firewall", 4*time.Second)
 		v.paired("/home/me/.config/postern/connector.json")
 		before += `Interrupted: no answer over UDP; check the firewall. Trying again in 4s.
 Approved. This machine is paired; its token is in /home/me/.config/postern/connector.json
-From now on this starts it: connector run --config /home/me/.config/postern/connector.json
+Start it later with: connector run --config /home/me/.config/postern/connector.json
 `
 		if got := show(); got != before {
 			t.Errorf("at last:\n%s", got)

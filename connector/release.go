@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// idleLook is the time between two checks whether the connector is idle.
+	// idleLook is the interval at which the connector is checked for being idle.
 	idleLook = 15 * time.Second
-	// idleWaste is the growth in bytes since the last time that is worth a release.
+	// idleWaste is the growth in bytes since the last release that is worth another one.
 	idleWaste = 1 << 20
 )
 
-// release gives back the memory that requests needed, when none has run or ended
-// between two looks: under load the garbage collector runs rarely (see main),
-// and without requests it has no reason to.
+// release returns memory to the system when no request has run or ended between two
+// checks. The garbage collector runs rarely under load (see main), and not at all
+// without requests.
 func (r *runner) release(ctx context.Context) {
 	ticks := time.NewTicker(idleLook)
 	defer ticks.Stop()
@@ -39,7 +39,7 @@ func (r *runner) release(ctx context.Context) {
 	}
 }
 
-// heapBytes returns the bytes that Go has from the system and has not given back.
+// heapBytes returns the bytes that Go has obtained from the system and not released.
 func heapBytes() uint64 {
 	samples := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(samples)

@@ -19,19 +19,19 @@ import (
 	"github.com/postern-dev/postern/connector/version"
 )
 
-// defaultDrain is how long running requests may take to finish at the end.
+// defaultDrain is how long running requests may take to finish on shutdown.
 const defaultDrain = 30 * time.Second
 
 // runOptions are the flags of the run command.
 type runOptions struct {
-	config  string        // "" is the environment alone
-	drain   time.Duration // 0 stops at once
-	socket  string        // of control; "" is the one that belongs to the configuration
-	metrics string        // address for health checks and metrics; "" is none
-	screen  *screen       // nil: there is none
+	config  string        // path; "": use the environment alone
+	drain   time.Duration // 0: stop at once
+	socket  string        // control socket; "": derived from the configuration
+	metrics string        // address for health checks and metrics; "": none
+	screen  *screen       // nil: not on a terminal
 }
 
-// runner is a connector at work, with what this machine sees of it.
+// runner is a running connector with its control socket, metrics and status reports.
 type runner struct {
 	sys     system
 	options runOptions
@@ -39,7 +39,7 @@ type runner struct {
 	agent   *agent.Agent
 	notify  *notifier
 	started time.Time
-	reloads sync.Mutex // one at a time
+	reloads sync.Mutex // serialises reloads
 }
 
 // copied reports whether systemd passes this service a copy of its configuration.
@@ -48,29 +48,29 @@ func (o runOptions) copied(getenv func(string) string) bool {
 	return dir != "" && strings.HasPrefix(o.config, dir+string(filepath.Separator))
 }
 
-// keepToken returns what writes a new tunnel token into the configuration.
+// keepToken returns the function that writes a new tunnel token into the configuration.
 func (o runOptions) keepToken(getenv func(string) string) func(old, renewed string) error {
 	return func(old, renewed string) error {
 		switch {
 		case o.config == "":
 			return errors.New("its tunnel token comes from the environment")
 		case o.copied(getenv):
-			return errors.New("systemd hands it a copy of the configuration, which it cannot change; change the file that LoadCredential= names, and restart the service")
+			return errors.New("systemd passes it a copy of the configuration, which it cannot change; change the file named by LoadCredential=, and restart the service")
 		}
 		return config.ReplaceToken(o.config, old, renewed)
 	}
 }
 
-// serve runs the connector until a signal or an end of the command's context.
+// serve runs the connector until a signal, or until the command's context ends.
 func serve(command *cobra.Command, sys system, o runOptions, logger *slog.Logger) error {
 	loaded, err := config.Load(o.config, sys.getenv)
 	if err != nil {
 		if o.config == "" {
-			return fmt.Errorf("%w\nThere is no --config FILE either; see `connector run --help`", err)
+			return fmt.Errorf("%w\nNo --config FILE was given either; see `connector run --help`", err)
 		}
 		return err
 	}
-	// Libraries write to the standard logger, where it is their only way.
+	// Some libraries only log to the default logger.
 	slog.SetDefault(logger)
 	for _, warning := range loaded.Warnings {
 		logger.Warn(warning)
@@ -125,7 +125,7 @@ func (r *runner) run(ctx context.Context) error {
 	select {
 	case err = <-finished:
 	case <-signalled.Done():
-		stop() // the next signal ends the process
+		stop() // the next signal kills the process
 		r.logger.Info("stopping; another signal stops at once")
 		r.notify.send("STOPPING=1")
 		cancel()
@@ -137,8 +137,8 @@ func (r *runner) run(ctx context.Context) error {
 	return nil
 }
 
-// onChange calls f now, and after each change of the agent's status, until ctx ends.
-// refresh is the most time between two calls, if it is not 0; pause the least.
+// onChange calls f now and after each change of the agent's status, until ctx ends.
+// refresh is the longest time between two calls, if it is not 0; pause the shortest.
 func (r *runner) onChange(ctx context.Context, refresh, pause time.Duration, f func()) {
 	for {
 		changed := r.agent.Changed()
@@ -161,8 +161,8 @@ func (r *runner) onChange(ctx context.Context, refresh, pause time.Duration, f f
 	}
 }
 
-// reportToSystemd sends the state, which `systemctl status` shows, and signs of life:
-// a process with stuck locks sends none. Requests come and go faster than people read.
+// reportToSystemd sends the state for `systemctl status`, and watchdog messages. A
+// process with stuck locks sends none.
 func (r *runner) reportToSystemd(ctx context.Context) {
 	last := ""
 	r.onChange(ctx, r.notify.every, time.Second/2, func() {
@@ -201,15 +201,15 @@ func (r *runner) hangups(ctx context.Context) {
 	}
 }
 
-// reload reads the configuration again. After an error nothing has changed.
+// reload reloads the configuration. An error means that nothing has changed.
 func (r *runner) reload() error {
 	r.reloads.Lock()
 	defer r.reloads.Unlock()
 	if r.options.config == "" {
-		return errors.New("this connector has its configuration from the environment, which stays as it was; restart it, or give it a file with --config")
+		return errors.New("this connector is configured by its environment, which cannot be reloaded; restart it, or give it a file with --config")
 	}
 	if r.options.copied(r.sys.getenv) {
-		return errors.New("systemd hands this service a copy of the configuration, and a new one only when it starts; run: sudo systemctl restart " + filepath.Base(r.sys.getenv("CREDENTIALS_DIRECTORY")))
+		return errors.New("systemd updates this service's copy of the configuration only when it starts; run: sudo systemctl restart " + filepath.Base(r.sys.getenv("CREDENTIALS_DIRECTORY")))
 	}
 	r.notify.reloading()
 	defer r.notify.send("READY=1")

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	screenRefresh  = time.Second            // after which times are updated
-	screenPause    = 100 * time.Millisecond // at least, between two updates
-	screenRequests = 5                      // of the last ones, that are shown
+	screenRefresh  = time.Second            // interval at which times are updated
+	screenPause    = 100 * time.Millisecond // shortest time between two updates
+	screenRequests = 5                      // recent requests shown
 )
 
-// screen shows a connector's status in a block of lines at the end of a terminal, and
-// text that is written to it above the block.
+// screen shows a connector's status in a block of lines at the end of a terminal. Text
+// written to it appears above the block.
 type screen struct {
 	w     io.Writer
 	size  func() (width, height int)
@@ -32,11 +32,11 @@ type screen struct {
 
 	mu     sync.Mutex
 	status func() agent.Status // nil: nothing is shown
-	block  string              // as it stands
+	block  string              // on the terminal now
 	widths []int               // of its lines
 }
 
-// newScreen returns the screen on a terminal, or nil if w cannot show one.
+// newScreen returns a screen on the terminal w, or nil if w does not support one.
 func newScreen(w io.Writer, getenv func(string) string) *screen {
 	file, ok := w.(*os.File)
 	if !ok || !isTerminal(w) || getenv("TERM") == "dumb" || !enableSequences(file) {
@@ -69,7 +69,7 @@ func (s *screen) begin(status func() agent.Status) {
 	s.status = status
 }
 
-// update redraws the block, if it has changed.
+// update redraws the block if it has changed.
 func (s *screen) update() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +78,7 @@ func (s *screen) update() {
 	}
 }
 
-// end replaces the block by a last line.
+// end replaces the block with a last line.
 func (s *screen) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,8 +87,8 @@ func (s *screen) end() {
 	_ = s.replace(last, "", nil)
 }
 
-// replace writes text in place of the block, and another block below it. Lines that
-// are wider than the terminal, since it was made narrower, have been wrapped by it.
+// replace writes text in place of the block, and a new block below it. If the terminal
+// was made narrower, it has wrapped the old block's lines.
 func (s *screen) replace(text, block string, widths []int) error {
 	width, _ := s.size()
 	rows := 0
@@ -110,7 +110,7 @@ func (s *screen) draw() (block string, widths []int) {
 	}
 	width, height := s.size()
 	for _, l := range s.lines(height) {
-		// The last column stays free: some terminals wrap already when it is full.
+		// The last column stays free: some terminals wrap when it is full.
 		text, columns := s.render(l, width-1)
 		block += text + "\n"
 		widths = append(widths, columns)
@@ -118,7 +118,7 @@ func (s *screen) draw() (block string, widths []int) {
 	return block, widths
 }
 
-// lines are the block's, as many as there is room for.
+// lines returns as many lines of the block as fit.
 func (s *screen) lines(height int) []line {
 	head := []line{nil, {{plain, "Postern connector " + version.Number()}, {faint, "  Ctrl-C stops it"}}}
 	status := s.status()
@@ -129,7 +129,7 @@ func (s *screen) lines(height int) []line {
 	return lines[:min(len(lines), max(height-1, 1))]
 }
 
-// render returns a line in at most so many columns, and how many it takes.
+// render returns a line cut to most columns, and its width.
 func (s *screen) render(l line, most int) (string, int) {
 	var b strings.Builder
 	columns := 0
@@ -151,6 +151,6 @@ func (s *screen) render(l line, most int) (string, int) {
 	return b.String(), columns
 }
 
-// colours begin each tone's colour. They are the terminal's own, so that they can be
-// read on any background.
+// colours are the escape sequences of the tones. They use the terminal's own colours,
+// which are readable on any background.
 var colours = [...]string{faint: "\x1b[2m", good: "\x1b[32m", warning: "\x1b[33m", bad: "\x1b[31m"}

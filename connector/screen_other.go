@@ -4,5 +4,5 @@ package main
 
 import "os"
 
-// enableSequences has nothing to do: terminals understand escape sequences.
+// enableSequences returns true: terminals support escape sequences.
 func enableSequences(*os.File) bool { return true }

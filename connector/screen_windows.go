@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// enableSequences makes the console understand escape sequences. It reports
-// whether it does.
+// enableSequences enables escape sequences in the console, and reports whether that
+// worked.
 func enableSequences(file *os.File) bool {
 	var mode uint32
 	console := windows.Handle(file.Fd())

@@ -68,13 +68,13 @@ func TestServiceLife(t *testing.T) {
 	for _, root := range []bool{true, false} {
 		h, f := newHome(t), newFakeManager()
 		code, stdout, stderr := h.runService(f, root, "install", "--config", h.config)
-		if code != exitOK || !strings.Contains(stdout, "Installed the service postern-connector (fake).\nIt runs.") {
+		if code != exitOK || !strings.Contains(stdout, "Installed the service postern-connector (fake).\nIt is running.") {
 			t.Fatalf("root %v: code %d, %s%s", root, code, stdout, stderr)
 		}
 		if p := f.plans[0]; p.User == root || p.Config != h.config || p.Executable != "/usr/local/bin/connector" || p.Drain != defaultDrain {
 			t.Errorf("plan %+v", p)
 		}
-		if code, _, stderr := h.runService(f, root, "install", "--config", h.config); code != exitRuntime || !strings.Contains(stderr, "is installed already") || !strings.Contains(stderr, "connector service uninstall") {
+		if code, _, stderr := h.runService(f, root, "install", "--config", h.config); code != exitRuntime || !strings.Contains(stderr, "is already installed") || !strings.Contains(stderr, "connector service uninstall") {
 			t.Errorf("again: code %d, %s", code, stderr)
 		}
 		h.start()
@@ -83,7 +83,7 @@ func TestServiceLife(t *testing.T) {
 		} else if !root && !strings.Contains(stdout, "gateway    127.0.0.1:1") {
 			t.Errorf("the connector's report is missing in %s", stdout)
 		}
-		if code, stdout, stderr := h.runService(f, root, "uninstall"); code != exitOK || !strings.Contains(stdout, "Its configuration is still there.") {
+		if code, stdout, stderr := h.runService(f, root, "uninstall"); code != exitOK || !strings.Contains(stdout, "Its configuration was kept.") {
 			t.Errorf("uninstall: code %d, %s%s", code, stdout, stderr)
 		}
 		if got := strings.Join(f.did, " "); got != "install start stop uninstall" {
@@ -130,7 +130,7 @@ func TestServicesSideBySide(t *testing.T) {
 		if command == "install" {
 			args = append(args, "--config", h.config)
 		}
-		if code, _, stderr := h.runService(f, true, args...); code != exitUsage || !strings.Contains(stderr, "cannot be the name of a service") {
+		if code, _, stderr := h.runService(f, true, args...); code != exitUsage || !strings.Contains(stderr, "is not a valid service name") {
 			t.Errorf("%s of a wrong name: code %d, %s", command, code, stderr)
 		}
 	}
@@ -154,8 +154,8 @@ func TestServiceInstallRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"no configuration", nil, "pair this machine with `connector pair`, or name a file with --config FILE"},
-		{"no token in the file", []string{"--config", noToken}, "A service takes all from its file, and nothing from this environment"},
+		{"no configuration", nil, "pair this machine with `connector pair`, or use --config FILE"},
+		{"no token in the file", []string{"--config", noToken}, "A service reads its configuration file only, and does not use this environment"},
 		{"no key", []string{"--config", noKey}, "api_key_file: open "},
 		{"no time", []string{"--config", h.config, "--drain-timeout", "0s"}, "--drain-timeout: 0s is not a duration"},
 	}
@@ -186,7 +186,7 @@ func TestServiceFailures(t *testing.T) {
 		t.Errorf("the machine's, by a user: code %d, %s", code, stderr)
 	}
 	f.states[which(service.DefaultName, false)] = service.Failed
-	if code, stdout, stderr := h.runService(f, false, "status"); code != exitRuntime || !strings.Contains(stdout, "failed, of the machine") || !strings.Contains(stderr, "connector service logs") {
+	if code, stdout, stderr := h.runService(f, false, "status"); code != exitRuntime || !strings.Contains(stdout, "failed, system service") || !strings.Contains(stderr, "connector service logs") {
 		t.Errorf("status: code %d, %s%s", code, stdout, stderr)
 	}
 	sys := h.system(new(output), new(output))

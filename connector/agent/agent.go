@@ -15,20 +15,20 @@ import (
 
 // Options configures an [Agent]. The zero value works.
 type Options struct {
-	// Logger gets state changes, and requests at debug level. Default: none.
+	// Logger logs state changes, and requests at debug level. Default: none.
 	Logger *slog.Logger
 	// Version is sent to the gateway. Default: "dev".
 	Version string
 	// DrainTimeout is how long running requests may take to finish after Run's
 	// context has ended. Default: 30s.
 	DrainTimeout time.Duration
-	// Keep writes a new tunnel token over the old one, where the configuration
-	// is kept, so that it outlives this process and the machine's power. After an
-	// error the old one must be there. Default: tokens cannot be kept.
+	// Keep replaces the tunnel token in the stored configuration. It must be durable
+	// when Keep returns. On an error the old token must still be stored.
+	// Default: tokens cannot be stored.
 	Keep func(old, renewed string) error
 }
 
-// Agent is a connector. Make it with [New].
+// Agent is a connector. Create it with [New].
 type Agent struct {
 	Options
 	timing
@@ -38,10 +38,10 @@ type Agent struct {
 	pending pending
 	wake    chan struct{} // room for one: the pending configuration has changed
 
-	webDelay time.Duration // of the WebSocket in the next attempt
+	webDelay time.Duration // head start of QUIC in the next attempt
 	loss     dial.LossGuard
 	tunnels  sync.WaitGroup
-	known    bool // the gateway has welcomed this process
+	known    bool // the gateway has accepted this process before
 	retry    retry
 
 	budget   *memory.Budget
@@ -90,11 +90,11 @@ func newAgent(o Options) *Agent {
 		Options: o, timing: defaultTiming(), webDelay: webSocketDelay, wake: make(chan struct{}, 1),
 		retry: retry{random: mathrand.Float64}, monitor: monitor{logger: o.Logger},
 	}
-	a.monitor.enter(connecting, nil) // as soon as Run is called
+	a.monitor.enter(connecting, nil) // Run dials at once
 	return a
 }
 
-// inUse returns the configuration that the agent works by.
+// inUse returns the current configuration.
 func (a *Agent) inUse() *configuration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -102,8 +102,8 @@ func (a *Agent) inUse() *configuration {
 }
 
 // Run keeps a tunnel to the gateway up until ctx ends. Then running requests have the
-// drain timeout to finish, and Run returns nil. Failures are logged and retried; those
-// that need an operator are returned as a [FatalError]. Only one Run may run at a time.
+// drain timeout to finish, and Run returns nil. Failures are logged and retried, except
+// for a [FatalError]. Run must not be called concurrently.
 func (a *Agent) Run(ctx context.Context) error {
 	defer func() { a.inUse().proxy.Upstreams().CloseIdle() }() // of the last configuration
 	watching, stop := context.WithCancel(ctx)
@@ -123,12 +123,12 @@ func (a *Agent) Run(ctx context.Context) error {
 			break
 		}
 		if kindOf(end.err) == endRemoved {
-			a.known = false // its refusals are final again
+			a.known = false // refusals are final again
 		}
 		if fatal := a.fatal(end.err); fatal != nil {
 			a.tunnels.Wait()
 			a.monitor.enter(stopped, &Problem{Reason: fatal.Reason, Fix: fatal.Fix})
-			a.Logger.Error("ended", "reason", fatal.Reason, "fix", fatal.Fix)
+			a.Logger.Error("connector stopped", "reason", fatal.Reason, "fix", fatal.Fix)
 			return fatal
 		}
 		pause := a.untilPending(a.retry.pause(end))
@@ -145,7 +145,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// runOnce establishes a tunnel, and serves it and its successors until the last one ends.
+// runOnce establishes a tunnel, and serves it and its successors until they end.
 func (a *Agent) runOnce(ctx context.Context) ending {
 	s, err := a.establish(ctx)
 	if err != nil {

@@ -36,7 +36,7 @@ func TestWrongClock(t *testing.T) {
 				})
 				eventually(t, "a tunnel", func() bool { return g.transport() == transport })
 				g.mustAsk(t)
-				if got := strings.Contains(a.log.String(), "check the clock of this machine: it says "+now().Format("2006-")); got != (transport == config.TransportWebSocket) {
+				if got := strings.Contains(a.log.String(), "check the clock of this machine: it shows "+now().Format("2006-")); got != (transport == config.TransportWebSocket) {
 					t.Errorf("it tells of the clock: %t; log %s", got, a.log)
 				}
 			})

@@ -15,7 +15,8 @@ import (
 	"github.com/postern-dev/postern/connector/upstream"
 )
 
-// configuration is immutable: a reload creates another one. Only the secret in its credentials does, and the proxy's upstreams.
+// configuration is immutable, except for its credentials and the proxy's upstreams. A
+// reload creates a new one.
 type configuration struct {
 	config      config.Config
 	credentials *credentials
@@ -27,12 +28,12 @@ type configuration struct {
 	proxy       *upstream.Proxy // nil in a pairing
 }
 
-// credentials are a tunnel token, which the gateway may rotate. Configurations with
+// credentials hold a tunnel token, which the gateway may rotate. Configurations with
 // the same token share them.
 type credentials struct {
 	mu    sync.Mutex
 	token link.Token
-	text  string // of the token, as it is configured
+	text  string // the token as configured
 }
 
 func (c *credentials) current() (token link.Token, text string) {
@@ -41,8 +42,8 @@ func (c *credentials) current() (token link.Token, text string) {
 	return c.token, c.text
 }
 
-// newConfiguration returns the configuration that c describes, with as much of the
-// older ones as is the same; the last of them is the newest.
+// newConfiguration returns the configuration for c. It reuses unchanged parts of the
+// older ones, which are ordered by age.
 func (a *Agent) newConfiguration(c config.Config, older ...*configuration) (*configuration, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -76,8 +77,8 @@ func (c *configuration) dialTo(t dial.Target, transport string) {
 	c.pin, c.quic, c.web, c.transport = t.Pin, dial.NewQUIC(t), dial.NewWebSocket(t), transport
 }
 
-// newHello returns what each hello of this process has. The default name is the
-// host's.
+// newHello returns the fields that all hellos of this process share. The name defaults
+// to the host name.
 func newHello(version, name string, upstreams []string) link.Hello {
 	if name == "" {
 		name, _ = os.Hostname()
@@ -93,19 +94,20 @@ func (c *configuration) greeting() link.Hello {
 	return hello
 }
 
-// samePeer reports whether two configurations lead to the same gateway on the same
-// way, as the same connector, on a tunnel for as many requests.
+// samePeer reports whether two configurations use the same token, server, transport and
+// number of requests.
 func (c *configuration) samePeer(d *configuration) bool {
 	return c.credentials == d.credentials && c.config.Server == d.config.Server &&
 		c.config.Transport == d.config.Transport && c.config.MaxRequests == d.config.MaxRequests
 }
 
-// sameTunnel reports whether the gateway would see no difference.
+// sameTunnel reports whether both configurations look the same to the gateway.
 func (c *configuration) sameTunnel(d *configuration) bool {
 	return c.samePeer(d) && reflect.DeepEqual(c.hello, d.hello)
 }
 
-// sameConnector reports whether the gateway would take a hello of d for one of c.
+// sameConnector reports whether both configurations are for the same connector of the
+// same gateway.
 func (c *configuration) sameConnector(d *configuration) bool {
 	return c.hello.Connector == d.hello.Connector && c.pin == d.pin
 }

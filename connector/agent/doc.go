@@ -1,18 +1,17 @@
-// Package agent is the life of a connector's tunnel: it dials the gateway, reports the
-// upstreams, and passes requests from the tunnel to them. It
-// listens on nothing. Package link is the protocol, dial makes the connections, and
-// upstream asks the model servers.
+// Package agent runs a connector: it keeps a tunnel to the gateway up, reports the
+// upstreams, and passes requests from the tunnel to them. Package link implements the
+// protocol, dial the connections, and upstream the access to model servers.
 //
 //	agent.go          one tunnel after another
 //	state.go          the states of an agent
 //	hello.go          connect, race, handshake; when a hello may be sent
-//	maintain.go       a tunnel that is up, and the search for its successor
+//	maintain.go       an established tunnel, and the search for its successor
 //	session.go        one tunnel: requests, control messages, drain
-//	heartbeat.go      pings, and a tunnel that falls silent
-//	configuration.go  an agent's configuration; reload.go: another one, without losing a request
-//	rotate.go         another token, without losing the tunnel
+//	heartbeat.go      pings, and detection of silent tunnels
+//	configuration.go  an agent's configuration; reload.go: replacing it without losing a request
+//	rotate.go         replacing the token without losing the tunnel
 //	ending.go         why a tunnel ended; retry.go: the pause that follows
-//	pair.go           how a machine becomes a connector
+//	pair.go           pairing a machine with a gateway
 //	status.go, monitor.go  the status, with counts of requests
 //
 // # States
@@ -30,21 +29,21 @@
 //	    ├──────────30 s─────────────── retrying ───────────┘      │
 //	    └─────────────────────────────────────────────────────────┘
 //
-// The end of Run's context leads from any of them to draining, if there is a tunnel, and
-// to stopped. A refusal that cannot be overcome leads to stopped at once. In silent and
-// retrying there is a tunnel that does not answer, and a new connection is tried.
+// When Run's context ends, any state changes to draining, if there is a tunnel, and then
+// to stopped. A final refusal leads to stopped at once. In silent and retrying, the tunnel
+// does not answer, and the agent dials a new connection.
 //
 // # Hellos
 //
-// A hello takes the place of the connector's tunnel. What it is for decides when it is
-// sent, once there is a connection for it:
+// A hello replaces the connector's tunnel. Its purpose decides when it is sent on a new
+// connection:
 //
-//	for        the hello is sent                                   the old tunnel
-//	first      at once                                             there is none
-//	successor  when the gateway has agreed to the old tunnel's     finishes its requests
+//	purpose    the hello is sent                                   the old tunnel
+//	first      at once                                             does not exist
+//	successor  when the gateway has confirmed the old tunnel's     finishes its requests
 //	           drain; without an answer as for a rescue
-//	rescue     when the old tunnel, which is silent, had a         may finish its requests, if
-//	           moment to come back, or has ended                   it comes back: Hello.Beside
-//	newcomer   at once: it is of another connector or to           is drained after the
-//	           another gateway, and cuts nothing                   welcome
+//	rescue     after the silent old tunnel had a moment to         may finish its requests if
+//	           recover, or has ended                               it recovers: Hello.Beside
+//	newcomer   at once: another connector or gateway, so the       is drained after the
+//	           old tunnel is not replaced                          welcome
 package agent

@@ -14,37 +14,37 @@ import (
 // ending is how a tunnel, or the attempt at one, ended.
 type ending struct {
 	err   error
-	lived time.Duration // zero: there never was a welcome
+	lived time.Duration // zero: never welcomed
 }
 
-// endKind sorts endings by the reaction to them.
+// endKind classifies endings by the reaction to them.
 type endKind int
 
 const (
 	endBroken    endKind = iota // the path or the peer failed: try again
 	endGoingAway                // the gateway shuts down, maybe to restart: try again soon
 	endReset                    // the gateway was killed and is up again: try again at once
-	endBusy                     // the gateway has too many connectors to let in
-	endSilent                   // no answer: the gateway is away, or UDP is blocked
+	endBusy                     // too many connectors are connecting to the gateway
+	endSilent                   // no answer: the gateway is down, or UDP is blocked
 	endRefused                  // the gateway does not accept the token
 	endRemoved                  // the connector was removed
-	endReplaced                 // another process holds the same token
-	endLimited                  // the gateway has had too many tries at pairing
+	endReplaced                 // another process uses the same token
+	endLimited                  // too many attempts to pair
 	endPortal                   // a captive portal answers in place of the gateway
 	endWrongPin                 // another server answers at the gateway's address
 )
 
-// advice is what to do about a kind of ending; it is empty where only waiting helps.
+// advice is the fix for each kind of ending. It is empty if only waiting helps.
 var advice = [...]string{
 	endSilent:   "check that the gateway runs and that UDP, or HTTPS, can reach it",
 	endRefused:  "create a new token with `caddy gateway connector create` and put it into tunnel_token, or pair again",
 	endRemoved:  "the connector was removed on the gateway; create a new one with `caddy gateway connector create` and put its token into tunnel_token, or pair again",
-	endReplaced: "another connector runs with the same tunnel token; stop one of the two, or give it a token of its own",
-	endPortal:   "this network may ask to sign in first: open any page in a browser on it",
+	endReplaced: "another connector runs with the same tunnel token; stop one of them, or give it a separate token",
+	endPortal:   "this network may require a sign-in: open any page in a browser",
 	endWrongPin: "check `server`; if the gateway lost its storage, create a new token with `caddy gateway connector create`, or pair again",
 }
 
-// What this side ends a tunnel, or the attempt at one, with.
+// Errors with which the connector ends a tunnel, or an attempt at one.
 var (
 	ErrNoWelcome    = errors.New("the gateway did not answer the hello")
 	errNoPong       = errors.New("the gateway does not answer pings")
@@ -76,7 +76,7 @@ func kindOf(err error) endKind {
 		return endRefused
 	}
 	switch {
-	case link.Restarted(err): // the gateway was restarted, and does not know this tunnel
+	case link.Restarted(err):
 		return endReset
 	case errors.Is(err, link.ErrPin):
 		return endWrongPin
@@ -91,8 +91,7 @@ func kindOf(err error) endKind {
 	}
 }
 
-// Explain returns why a tunnel, or an attempt at one, ended, and what to do about it,
-// if anything.
+// Explain returns why a tunnel, or an attempt at one, ended, and the fix, if there is one.
 func Explain(err error) (why, fix string) {
 	fix = advice[kindOf(err)]
 	code, closed := link.CloseReason(err)
@@ -117,19 +116,18 @@ func reason(err error) string {
 // Refused reports whether the gateway does not accept the token.
 func Refused(err error) bool { return kindOf(err) == endRefused }
 
-// FatalError ends [Agent.Run]: an operator has to change the configuration, or
-// something on the gateway.
+// FatalError ends [Agent.Run]. An operator has to change the configuration or the gateway.
 type FatalError struct {
-	Reason string // why
-	Fix    string // what to do about it
+	Reason string
+	Fix    string
 }
 
 // Error implements error.
 func (e *FatalError) Error() string { return e.Reason + "; " + e.Fix }
 
-// fatal returns the error that ends Run after such an ending; nil: another attempt may
-// help. A process that has been online survives a refusal, as the gateway may be
-// restored from a backup; otherwise the token is most likely wrong.
+// fatal returns the error that ends Run, or nil if another attempt may help. A process
+// that has been online survives a refusal, as the gateway may be restored from a backup.
+// Before that, the token is most likely wrong.
 func (a *Agent) fatal(err error) *FatalError {
 	kind := kindOf(err)
 	final := kind == endRemoved || !a.known && (kind == endRefused || kind == endWrongPin)
@@ -140,7 +138,7 @@ func (a *Agent) fatal(err error) *FatalError {
 	return &FatalError{Reason: why, Fix: fix}
 }
 
-// report logs an ending with what to do about it, before a pause in this state.
+// report logs an ending and its fix before a pause, and enters the state of the pause.
 func (a *Agent) report(end ending, in state, pause time.Duration) {
 	message, level := "cannot connect", slog.LevelWarn
 	if end.lived > 0 {

@@ -99,7 +99,7 @@ func startReal(t *testing.T, g *realGateway, change func(*Agent)) *runningAgent 
 	t.Cleanup(func() {
 		stop()
 		receive(t, running.result, "the agent's end")
-		if t.Failed() || strings.Contains(log.String(), "unexpected change of state") {
+		if t.Failed() || strings.Contains(log.String(), "unexpected state transition") {
 			t.Errorf("the agent's log:\n%s", log)
 		}
 	})

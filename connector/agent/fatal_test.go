@@ -51,7 +51,7 @@ func TestFatalEnds(t *testing.T) {
 				err.Error() != fatal.Reason+"; "+fatal.Fix {
 				t.Fatalf("Run returned %v", err)
 			}
-			if log := a.log.String(); !strings.Contains(log, "level=ERROR msg=ended reason=") || !strings.Contains(log, "fix=") {
+			if log := a.log.String(); !strings.Contains(log, "level=ERROR msg=\"connector stopped\" reason=") || !strings.Contains(log, "fix=") {
 				t.Errorf("log %s", log)
 			}
 			if s := a.Status(); s.State != StateStopped || s.Problem == nil || s.Problem.Reason != fatal.Reason || s.Problem.Fix != fatal.Fix {

@@ -278,7 +278,7 @@ func startAgent(t *testing.T, g *fakeGateway, base string, change func(*Agent)) 
 		if bytes.Contains([]byte(log.String()), []byte(g.token.Secret)) {
 			t.Error("the log tells the connector's secret")
 		}
-		if strings.Contains(log.String(), "unexpected change of state") {
+		if strings.Contains(log.String(), "unexpected state transition") {
 			t.Errorf("log %s", log)
 		}
 	})

@@ -110,7 +110,7 @@ func TestAgentReportsAnUpstreamThatIsDown(t *testing.T) {
 	a := startAgent(t, g, "http://127.0.0.1:1", asks(time.Hour))
 	s := g.session()
 	s.reported(box(false))
-	if text := a.log.String(); strings.Count(text, "model server cannot be reached") != 1 {
+	if text := a.log.String(); strings.Count(text, "model server is unreachable") != 1 {
 		t.Errorf("log:\n%s", text)
 	}
 	if err := a.Reload(g.present(map[string]string{"box": url})); err != nil {

@@ -8,29 +8,29 @@ import (
 )
 
 const (
-	// pongTimeout is how long a gateway may take to answer a ping.
+	// pongTimeout bounds the gateway's answer to a ping.
 	pongTimeout = 3 * time.Second
-	// silenceLimit is how long a tunnel may be silent that was not replaced. QUIC
-	// itself has the same limit.
+	// silenceLimit is how long a tunnel may be silent before it is closed. QUIC has the
+	// same limit.
 	silenceLimit = 30 * time.Second
-	// pingAgain is when the next ping follows one without an answer.
+	// pingAgain is the interval of beats while a pong is missing.
 	pingAgain = 500 * time.Millisecond
-	// pingEvery is how many of the beats in silence have a ping, which waits in
-	// the stream; the others just send the last packet once more.
+	// In silence, every pingEvery-th beat sends a ping, which is queued in the stream.
+	// The others only send the last packet again.
 	pingEvery = 2
-	// standstill is how late a timer of this process is if it stood still: frozen, or
-	// on a machine that was.
+	// standstill is the delay of a timer that shows that the process or the machine was
+	// frozen.
 	standstill = 500 * time.Millisecond
-	// minHeartbeat guards against a gateway that asks for pings without pause.
+	// minHeartbeat guards against a gateway that asks for too many pings.
 	minHeartbeat = 20 * time.Millisecond
 	maxHeartbeat = time.Minute
-	// defaultHeartbeat is for a gateway that names none.
+	// defaultHeartbeat applies if the gateway sends none.
 	defaultHeartbeat = 3 * time.Second
 )
 
-// ping asks the gateway for pongs: a restarted one answers with a stateless reset. While
-// an answer is missing, packets follow faster. A tunnel that has had a pong does not end
-// by silence alone, as the path may come back: see rescue.
+// ping sends pings at the heartbeat interval, and more often while a pong is missing.
+// A restarted gateway answers with a stateless reset. A tunnel that has had a pong is
+// only marked as silent at first, as its path may recover: see rescue.
 func (s *session) ping() {
 	beat := time.NewTimer(0)
 	defer beat.Stop()
@@ -39,16 +39,16 @@ func (s *session) ping() {
 	defer lost.Stop()
 	var due time.Time // when lost is to fire
 	wait := func(d time.Duration) { due = time.Now().Add(d); lost.Reset(d) }
-	answered, missing := false, 0 // missing: beats without an answer
+	answered, missing := false, 0 // missing: beats since the last pong
 	for {
 		select {
 		case <-s.conn.Context().Done():
 			return
 		case <-lost.C:
-			if dial.YieldToReaders(); len(s.pongs) > 0 { // it was this machine that was late
+			if dial.YieldToReaders(); len(s.pongs) > 0 { // this machine was slow
 				continue
 			}
-			if time.Since(due) > standstill { // so was the answer's reader, if there is one
+			if time.Since(due) > standstill { // the reader of the pong was delayed too
 				wait(s.agent.pongTimeout)
 				continue
 			}
@@ -85,7 +85,7 @@ func (s *session) ping() {
 	}
 }
 
-// setSilent notes that a tunnel fell silent, or answers again.
+// setSilent records that a tunnel fell silent, or answers again.
 func (s *session) setSilent(silent bool) {
 	s.silent.Store(silent)
 	trySend(s.silenceChanged, struct{}{})
@@ -93,7 +93,7 @@ func (s *session) setSilent(silent bool) {
 
 func (a *Agent) onSilenceChange(s *session) {
 	if s.silent.Load() {
-		a.Logger.Warn("the gateway is silent; dialling it in parallel", "session", s.welcome.Session, "fix", advice[endSilent])
+		a.Logger.Warn("the gateway does not answer; dialling a second connection", "session", s.welcome.Session, "fix", advice[endSilent])
 		a.monitor.enter(silent, &Problem{Reason: errNoPong.Error(), Fix: advice[endSilent], RetryAt: time.Now()})
 		return
 	}

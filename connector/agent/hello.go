@@ -13,19 +13,17 @@ import (
 )
 
 const (
-	// webSocketDelay is how long QUIC is alone in an attempt. Where a WebSocket
-	// was what worked last, it is not; suspectDelay is for a tunnel that fell
-	// silent, because UDP is blocked now, or because the gateway is away.
+	// webSocketDelay is the head start of QUIC in an attempt, unless a WebSocket worked
+	// last. suspectDelay is used after a tunnel fell silent, as UDP may be blocked.
 	webSocketDelay = 3 * time.Second
 	suspectDelay   = 500 * time.Millisecond
-	// webSocketExtra is for the four round trips more of a WebSocket.
+	// webSocketExtra allows for the four additional round trips of a WebSocket.
 	webSocketExtra = 2 * time.Second
-	// busyAttempts is how often in a row a refusal over UDP, or a handshake without
-	// an end, is the gateway's word. Then the WebSocket may check.
+	// busyAttempts is the number of consecutive failures after which a busy gateway is
+	// also tried over a WebSocket.
 	busyAttempts = 4
-	// rescueMoment is how long a new connection waits for the silent tunnel: the
-	// path that leads the one to the gateway may be that of the other. It is far
-	// below the gateway's limit for a hello.
+	// rescueMoment is how long a new connection waits for the silent tunnel to recover:
+	// both may use the same path. It is far below the gateway's limit for a hello.
 	rescueMoment = 1500 * time.Millisecond
 )
 
@@ -39,19 +37,19 @@ const (
 	newcomer
 )
 
-// errNotNeeded ends an attempt that is no longer needed.
+// errNotNeeded ends an obsolete attempt.
 var errNotNeeded = errors.New("the tunnel is alive, or was ended on purpose")
 
-// permit decides when a hello may be sent. It is the only place that does.
+// permit decides when a hello may be sent.
 type permit struct {
 	purpose
-	old *session        // the tunnel that there is; nil for first
-	ctx context.Context // of the hello, once it may be sent
+	old *session        // the existing tunnel; nil for first
+	ctx context.Context // of the handshake, once the hello may be sent
 }
 
-// wait waits until a hello for a configuration may be sent; ctx ends the waiting. beside
-// means that the old tunnel may finish its requests. An error means that the hello is
-// not wanted. A search that has ended must not change the tunnel.
+// wait waits until a hello may be sent for a configuration, or ctx ends. beside means
+// that the old tunnel may finish its requests. An error means that the hello must not be
+// sent: a search that has ended must not change the tunnel.
 func (p permit) wait(ctx context.Context, c *configuration) (beside bool, err error) {
 	if p.purpose == successor || p.purpose == newcomer {
 		if ctx.Err() != nil && !p.old.departed.Load() {
@@ -76,7 +74,7 @@ func (p permit) wait(ctx context.Context, c *configuration) (beside bool, err er
 		case <-p.old.conn.Context().Done():
 			return false, p.old.ended()
 		case <-time.After(p.old.agent.pongTimeout):
-			return true, nil // as on a line that loses much
+			return true, nil // the path may lose many packets
 		}
 	case rescue:
 		select {
@@ -95,11 +93,10 @@ func (p permit) wait(ctx context.Context, c *configuration) (beside bool, err er
 	return false, nil
 }
 
-// establish establishes a tunnel, with the configuration that has worked or with the
-// pending one.
+// establish establishes a tunnel with the current configuration or the pending one.
 func (a *Agent) establish(ctx context.Context) (*session, error) {
 	next, tried := a.next()
-	if next != nil && !a.known { // none has worked
+	if next != nil && !a.known { // the current one has never worked
 		a.adopt(next)
 		next = nil
 	}
@@ -114,7 +111,7 @@ func (a *Agent) establish(ctx context.Context) (*session, error) {
 			return s, err
 		}
 	}
-	return s, err // which decides about the pause that follows
+	return s, err // err decides the pause that follows
 }
 
 // connect establishes the first tunnel.
@@ -123,7 +120,7 @@ func (a *Agent) connect(ctx context.Context, c *configuration) (*session, error)
 	return a.tunnel(ctx, c, permit{ctx: ctx}, a.runners(c, a.retry.dialTimeout()))
 }
 
-// tunnel establishes a tunnel by one of the runners.
+// tunnel establishes a tunnel with one of the runners.
 func (a *Agent) tunnel(ctx context.Context, c *configuration, p permit, runners []dial.Runner) (*session, error) {
 	s, answer, err := a.race(ctx, c, p, runners)
 	if err == nil {
@@ -135,8 +132,8 @@ func (a *Agent) tunnel(ctx context.Context, c *configuration, p permit, runners 
 	return s, nil
 }
 
-// succeed establishes a tunnel that takes over from another. After an error the other one
-// stays, unless it has departed. search ends it until then, and ctx afterwards.
+// succeed establishes a tunnel that replaces another. On an error the other one stays,
+// unless it has departed. search bounds the time until then, and ctx the time afterwards.
 func (a *Agent) succeed(search, ctx context.Context, old *session, c *configuration, runners ...dial.Runner) (*session, error) {
 	p := permit{successor, old, ctx}
 	if !c.sameConnector(old.config) {
@@ -146,7 +143,7 @@ func (a *Agent) succeed(search, ctx context.Context, old *session, c *configurat
 	if err != nil {
 		return nil, err
 	}
-	if err := old.depart(); err != nil { // a newcomer's has not yet
+	if err := old.depart(); err != nil { // of a newcomer; a successor's old tunnel already has
 		old.close(link.CloseNone, err)
 	}
 	return next, nil
@@ -169,11 +166,10 @@ func (a *Agent) runners(c *configuration, limit time.Duration) []dial.Runner {
 	}
 }
 
-// race dials and sends a hello on the first connection; on another one only if that
-// leads to nothing, as a second hello would end the first's tunnel. It returns the
-// answer to the hello.
+// race dials and sends a hello on the first connection, and returns the answer. It uses
+// another connection only if that fails: a second hello would end the first's tunnel.
 func (a *Agent) race(ctx context.Context, c *configuration, p permit, runners []dial.Runner) (s *session, answer link.Message, err error) {
-	limit := longDialTimeout // the gateway is there, and has had the most of the work
+	limit := longDialTimeout // the gateway is up, and most of the work is done
 	if p.purpose == successor || p.purpose == newcomer {
 		limit = firstDialTimeout // requests wait
 	}
@@ -185,8 +181,8 @@ func (a *Agent) race(ctx context.Context, c *configuration, p permit, runners []
 	return s, answer, err
 }
 
-// handshake sends the hello as soon as it may be sent, and waits for the welcome or, in
-// a pairing, for pending or grant. After an error the connection is closed.
+// handshake sends the hello as soon as it may be sent, and returns the gateway's answer:
+// welcome or, in a pairing, pending or grant. On an error it closes the connection.
 func (s *session) handshake(ctx context.Context, p permit, limit time.Duration) (answer link.Message, err error) {
 	beside, err := p.wait(ctx, s.config)
 	if err != nil {
@@ -195,7 +191,7 @@ func (s *session) handshake(ctx context.Context, p permit, limit time.Duration) 
 	}
 	ctx, cancel := context.WithTimeout(p.ctx, limit)
 	defer cancel()
-	// A read of the stream knows no context; closing the connection ends it.
+	// Reads of the stream take no context; closing the connection ends them.
 	stop := context.AfterFunc(ctx, func() { s.close(link.CloseNone, ErrNoWelcome) })
 	defer func() {
 		if !stop() && err == nil {
@@ -246,8 +242,8 @@ func exchange(control *link.Control, hello link.Hello) (link.Message, error) {
 	}
 }
 
-// DryRun asks the gateway on a connection, which it closes, whether it would accept a
-// hello. A refusal is a [link.Deny].
+// DryRun sends a hello and closes the connection. It returns nil if the gateway would
+// accept the hello. A refusal is a [link.Deny].
 func DryRun(ctx context.Context, conn *dial.Conn, hello link.Hello) error {
 	defer conn.Close(link.CloseNone, "")
 	defer context.AfterFunc(ctx, func() { conn.Close(link.CloseNone, "") })()
@@ -256,12 +252,12 @@ func DryRun(ctx context.Context, conn *dial.Conn, hello link.Hello) error {
 		_, err = exchange(link.NewControl(stream), hello)
 	}
 	if err != nil && conn.Context().Err() != nil && !errors.As(err, new(link.Deny)) {
-		err = context.Cause(conn.Context()) // knows why
+		err = context.Cause(conn.Context()) // more specific
 	}
 	return err
 }
 
-// printable makes a refusal safe for a log and a terminal.
+// printable makes a refusal safe to log and to print.
 func printable(d link.Deny) link.Deny {
 	d.Message, d.Code = text.Short(d.Message), text.Short(d.Code)
 	return d

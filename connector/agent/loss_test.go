@@ -69,7 +69,7 @@ func TestLossyPath(t *testing.T) {
 	if n := g.Counters(); n.Failed != 0 || n.Connected != 2 || n.Replaced != 0 || g.transport() != "websocket" {
 		t.Errorf("%+v, the tunnel goes over %s", n, g.transport())
 	}
-	if log := a.log.String(); !strings.Contains(log, `msg="QUIC loses too many packets; leaving it for a WebSocket"`) || !strings.Contains(log, "for=10m0s") {
+	if log := a.log.String(); !strings.Contains(log, `msg="QUIC loses too many packets; switching to a WebSocket"`) || !strings.Contains(log, "for=10m0s") {
 		t.Errorf("log %s", log)
 	}
 	g.Disconnect(g.token.Connector, link.CloseShutdown)
@@ -111,7 +111,7 @@ func TestLossWithoutBBR(t *testing.T) {
 			return false
 		}
 	})
-	soon(t, "the decision", func() bool { return strings.Contains(a.log.String(), "staying on it all the same") })
+	soon(t, "the decision", func() bool { return strings.Contains(a.log.String(), "but a WebSocket would be slower") })
 	time.Sleep(4 * 600 * time.Millisecond) // as long again
 	stop()
 	if n := g.Counters(); n.Connected != 1 || n.Failed != 0 || g.transport() != "quic" || tries.Load() != 1 {

@@ -11,21 +11,18 @@ import (
 )
 
 const (
-	// While a WebSocket is all there is, QUIC is tried again after pauses that
-	// double.
+	// On a WebSocket, QUIC is tried again after pauses that double.
 	firstUpgrade = time.Minute
 	lastUpgrade  = 10 * time.Minute
-	// rescuePause bounds the pauses between attempts in parallel with a silent tunnel.
+	// rescuePause bounds the pauses between attempts while a tunnel is silent.
 	rescuePause = 2 * time.Second
 )
 
-// errTrial ends a tunnel that was left for one of another configuration, which
-// then did not work.
+// errTrial ends a tunnel that was drained for a new configuration that then failed.
 var errTrial = errors.New("the new configuration did not work")
 
-// maintain serves a tunnel until it ends, or until its successor takes over, while
-// the old one finishes its requests. Successors come from searches, of which there
-// is one at a time.
+// maintain serves a tunnel until it ends or a successor takes over. The old tunnel then
+// finishes its requests. One search for a successor runs at a time.
 func (a *Agent) maintain(ctx context.Context, s *session) (ending, *session) {
 	start := time.Now()
 	a.webDelay = webDelayOf(s)
@@ -39,12 +36,12 @@ func (a *Agent) maintain(ctx context.Context, s *session) (ending, *session) {
 			due = time.After(wait)
 		}
 		if s.silent.Load() {
-			wake, due = nil, nil // a new configuration waits for a tunnel that works
+			wake, due = nil, nil // a new configuration waits for a working tunnel
 		}
 		var err error
 		over, changed := false, false
 		select {
-		case <-search.done: // without a result, if it was to renew
+		case <-search.done: // maybe without a result
 		case <-wake:
 		case <-due:
 		case <-s.silenceChanged:
@@ -59,7 +56,7 @@ func (a *Agent) maintain(ctx context.Context, s *session) (ending, *session) {
 			return ending{err: h.err, lived: lived}, h.next
 		case over:
 			if errors.Is(err, errNoPong) || link.Silent(err) {
-				a.webDelay = min(a.webDelay, suspectDelay) // it may have lost its way for UDP
+				a.webDelay = min(a.webDelay, suspectDelay) // UDP may be blocked
 			}
 			return ending{err: err, lived: lived}, nil
 		case changed:
@@ -68,7 +65,7 @@ func (a *Agent) maintain(ctx context.Context, s *session) (ending, *session) {
 	}
 }
 
-// webDelayOf is how long the next attempt waits with a WebSocket.
+// webDelayOf returns the delay of the WebSocket in the attempt after this tunnel.
 func webDelayOf(s *session) time.Duration {
 	if s.conn.Transport() == link.TransportWebSocket {
 		return 0
@@ -76,8 +73,8 @@ func webDelayOf(s *session) time.Duration {
 	return webSocketDelay
 }
 
-// handover is the result of a search: the successor of a tunnel, or why the tunnel was
-// left without one.
+// handover is the result of a search: the successor of a tunnel, or why the drained
+// tunnel has none.
 type handover struct {
 	next *session
 	err  error
@@ -85,12 +82,12 @@ type handover struct {
 
 // search looks for a successor of a tunnel.
 type search struct {
-	done   chan struct{} // closed at its end; nil: there is nothing to search for
-	result *handover     // nil: it has not changed the tunnel
+	done   chan struct{} // closed at its end; nil: not searching
+	result *handover     // nil: the tunnel stays
 	cancel context.CancelFunc
 }
 
-// begin begins to look for something better than a tunnel as it is now.
+// begin starts the search for a successor that the tunnel needs now, if any.
 func (a *Agent) begin(ctx context.Context, s *session, renew bool) *search {
 	look := a.choose(s, renew)
 	if look == nil {
@@ -105,9 +102,9 @@ func (a *Agent) begin(ctx context.Context, s *session, renew bool) *search {
 	return x
 }
 
-// choose returns the search for a tunnel as it is now, or nil; renew: the pending
-// configuration is due. A search ends with its first context, unless it has begun to
-// change the tunnel, which it does under the second one.
+// choose returns the search that the tunnel needs now, or nil. renew means that the
+// pending configuration is due. A search ends with its first context; once it has begun
+// to replace the tunnel, with the second one.
 func (a *Agent) choose(s *session, renew bool) func(search, ctx context.Context, s *session) *handover {
 	switch {
 	case s.conn.Context().Err() != nil:
@@ -125,7 +122,7 @@ func (a *Agent) choose(s *session, renew bool) func(search, ctx context.Context,
 	}
 }
 
-// stop ends the search, and returns the change that it has made, or nil.
+// stop ends the search and returns its result, or nil.
 func (x *search) stop() *handover {
 	if x.done == nil {
 		return nil
@@ -135,7 +132,7 @@ func (x *search) stop() *handover {
 	return x.result
 }
 
-// upgradeToQUIC tries QUIC from time to time, and changes to it when it works.
+// upgradeToQUIC tries QUIC periodically, and switches to it when it works.
 func (a *Agent) upgradeToQUIC(search, ctx context.Context, s *session) *handover {
 	for pause := a.firstUpgrade; ; pause = min(2*pause, lastUpgrade) {
 		avoided := max(time.Until(a.loss.Until), 0)
@@ -148,7 +145,7 @@ func (a *Agent) upgradeToQUIC(search, ctx context.Context, s *session) *handover
 		next, err := a.succeed(search, ctx, s, c, dial.Runner{Dial: c.quic.Dial, Limit: longDialTimeout})
 		switch {
 		case err == nil:
-			a.Logger.Info("QUIC works; leaving the WebSocket", "session", s.welcome.Session)
+			a.Logger.Info("QUIC works; switching from the WebSocket", "session", s.welcome.Session)
 			return &handover{next: next}
 		case s.departed.Load():
 			return &handover{err: err}
@@ -159,8 +156,8 @@ func (a *Agent) upgradeToQUIC(search, ctx context.Context, s *session) *handover
 	}
 }
 
-// watchLoss looks at what QUIC loses, and changes to a WebSocket where that is too
-// much.
+// watchLoss measures the packet loss of QUIC, and switches to a WebSocket if it is too
+// high.
 func (a *Agent) watchLoss(search, ctx context.Context, s *session) *handover {
 	stats := func() (sent, lost uint64) {
 		s := s.conn.ConnectionStats()
@@ -182,24 +179,23 @@ func (a *Agent) watchLoss(search, ctx context.Context, s *session) *handover {
 		switch {
 		case err == nil || s.departed.Load():
 			span := a.loss.Avoid(time.Now())
-			a.Logger.Info("QUIC loses too many packets; leaving it for a WebSocket", "session", s.welcome.Session, "for", span.String())
+			a.Logger.Info("QUIC loses too many packets; switching to a WebSocket", "session", s.welcome.Session, "for", span.String())
 			return &handover{next, err}
 		case search.Err() != nil:
 			return nil
 		case errors.Is(err, dial.ErrNoBBR):
 			a.loss.Stay(time.Now())
-			a.Logger.Info("QUIC loses too many packets; staying on it all the same", "session", s.welcome.Session, "reason", err,
+			a.Logger.Info("QUIC loses too many packets, but a WebSocket would be slower", "session", s.welcome.Session, "reason", err,
 				"again_in", dial.SlowFor.String(), "fix", "on Linux: `modprobe tcp_bbr`")
 		default:
-			meter.Bad = 0 // another minute
+			meter.Bad = 0 // measure again
 			a.Logger.Debug("QUIC loses many packets, but a WebSocket does not work either", "reason", reason(err))
 		}
 	}
 }
 
-// rescue dials while a tunnel is silent. The new tunnel takes the requests. Requests
-// of the silent one may still finish if its path comes back in time, also those that
-// have not arrived yet.
+// rescue dials a new tunnel while the old one is silent. The new tunnel gets all new
+// requests. Requests on the silent one may still finish if its path recovers in time.
 func (a *Agent) rescue(search, ctx context.Context, s *session) *handover {
 	a.webDelay = min(a.webDelay, suspectDelay) // UDP may be blocked
 	for attempt := 0; ; attempt++ {
@@ -229,16 +225,14 @@ func (a *Agent) rescue(search, ctx context.Context, s *session) *handover {
 	}
 }
 
-// renew takes the pending configuration: by an update of the tunnel where that is
-// enough, else by a new tunnel. While it is dialled, and whenever that fails, the
-// tunnel stays.
+// renew applies the pending configuration: by an update on the tunnel if possible, or
+// with a new tunnel. The old tunnel stays until that is up.
 func (a *Agent) renew(search, ctx context.Context, s *session) *handover {
 	next, _ := a.next()
 	if next == nil || next.samePeer(a.inUse()) && a.update(s, next) {
 		return nil
 	}
-	// The connection comes first: its failure costs nothing. It is not needed for a
-	// tunnel that has ended meanwhile.
+	// The search ends with the tunnel, which is then established from scratch.
 	living, stop := context.WithCancel(search)
 	defer stop()
 	defer context.AfterFunc(s.conn.Context(), stop)()

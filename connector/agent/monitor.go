@@ -8,25 +8,25 @@ import (
 	"github.com/postern-dev/postern/connector/upstream"
 )
 
-// recentRequests is how many requests that are over are remembered.
+// recentRequests is the number of finished requests in the status.
 const recentRequests = 5
 
-// monitor watches a connector, for [Agent.Status].
+// monitor collects the state of a connector for [Agent.Status].
 type monitor struct {
 	logger *slog.Logger
 
 	mu      sync.Mutex
-	changed chan struct{} // nil: it is not waited for
+	changed chan struct{} // closed on a change; nil: nothing waits for one
 	state   state
-	status  Status               // as far as it is counted or set here
+	status  Status               // only the fields that are counted or set here
 	rtt     func() time.Duration // of the tunnel
 
 	counts map[string]*UpstreamStatus // by name
 	ring   [recentRequests]upstream.Request
-	ended  int // requests, of which the last are in ring
+	ended  int // finished requests; the last are in ring
 }
 
-// wake closes the channel of a change. The caller holds mu.
+// wake notifies of a change. The caller holds mu.
 func (m *monitor) wake() {
 	if m.changed != nil {
 		close(m.changed)
@@ -34,7 +34,7 @@ func (m *monitor) wake() {
 	}
 }
 
-// recent returns the requests that ended last. The caller holds mu.
+// recent returns the last finished requests, the newest first. The caller holds mu.
 func (m *monitor) recent() []upstream.Request {
 	n := min(m.ended, recentRequests)
 	out := make([]upstream.Request, n)

@@ -16,11 +16,10 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// pairPatience is how long a gateway that was never reached, or is away, is
-// tried: as long as a code lasts.
+// pairPatience is how long an unreachable gateway is retried: the lifetime of a code.
 const pairPatience = 15 * time.Minute
 
-// ErrUnreachable: the gateway published its address, but cannot be reached there.
+// ErrUnreachable means that the gateway cannot be reached at the address it published.
 var ErrUnreachable = errors.New("the gateway cannot be reached")
 
 // PairOptions configures [Pair].
@@ -29,28 +28,28 @@ type PairOptions struct {
 	URL    string // base URL of the gateway's HTTPS; default: https:// and the host of Server
 	Pin    string // of the gateway
 	Code   string // from the console
-	// Name is shown to the person who approves. Default: the host's.
+	// Name is shown to the person who approves. Default: the host name.
 	Name      string
 	Version   string
 	Upstreams []string // names
-	// Pending is called when the gateway waits for a person, also again after
-	// the connection was lost.
+	// Pending is called when the gateway waits for approval, and again after each
+	// reconnect.
 	Pending func(link.Pending)
-	// Interrupted is called when the gateway is tried again after a pause. fix
-	// is empty where only waiting helps.
+	// Interrupted is called before a pause and another attempt. fix is empty if only
+	// waiting helps.
 	Interrupted func(reason, fix string, pause time.Duration)
 }
 
-// petition is the attempt to become a connector: an agent without a token.
+// petition is a pairing in progress: an agent without a token.
 type petition struct {
 	*Agent
 	options  PairOptions
 	patience time.Duration
 }
 
-// Pair asks the gateway to accept this machine as a connector, waits for a person's
-// approval, and returns the tunnel token. The gateway may restart meanwhile. A refusal
-// is a [link.Deny]; when ctx ends, its error is returned.
+// Pair asks the gateway to accept this machine as a connector, waits for approval, and
+// returns the tunnel token. The gateway may restart meanwhile. A refusal is a [link.Deny].
+// When ctx ends, Pair returns its error.
 func Pair(ctx context.Context, o PairOptions) (token string, err error) {
 	p, err := newPetition(o)
 	if err != nil {
@@ -73,7 +72,7 @@ func newPetition(o PairOptions) (*petition, error) {
 	return &petition{Agent: a, options: o, patience: pairPatience}, nil
 }
 
-// newSecret returns the 43 random letters and digits of a claim.
+// newSecret returns the secret of a claim: 43 random letters and digits.
 func newSecret() string {
 	const letters = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	secret := make([]byte, 43)
@@ -84,7 +83,7 @@ func newSecret() string {
 	return string(secret)
 }
 
-// run asks again until there is a decision.
+// run asks until the gateway decides.
 func (p *petition) run(ctx context.Context) (token string, err error) {
 	answered := time.Now()
 	for {
@@ -130,7 +129,7 @@ func (p *petition) interrupted(err error, pause time.Duration) {
 	p.options.Interrupted(why, fix, pause)
 }
 
-// ask sends a hello with the claim, and waits on that connection for the decision.
+// ask sends a hello with the claim, and waits for the decision on that connection.
 func (p *petition) ask(ctx context.Context) (token string, end ending) {
 	s, answer, err := p.race(ctx, p.current, permit{ctx: ctx}, p.runners(p.current, p.retry.dialTimeout()))
 	if err != nil {
@@ -143,7 +142,7 @@ func (p *petition) ask(ctx context.Context) (token string, end ending) {
 		return m.TunnelToken, ending{}
 	case link.Pending:
 		if p.options.Pending != nil {
-			// It is computed here, not received.
+			// The fingerprint is computed locally, not received.
 			m.Fingerprint = link.Fingerprint(p.options.Pin, p.current.greeting().Secret)
 			p.options.Pending(m)
 		}
@@ -155,8 +154,7 @@ func (p *petition) ask(ctx context.Context) (token string, end ending) {
 	return token, ending{err: err, lived: max(time.Since(start), 1)}
 }
 
-// awaitDecision keeps the connection up until there is a decision on it, and
-// then closes it.
+// awaitDecision keeps the connection up until the gateway decides, and then closes it.
 func (s *session) awaitDecision(ctx context.Context) (token string, err error) {
 	var background sync.WaitGroup
 	background.Go(s.ping)
@@ -175,11 +173,11 @@ func (s *session) awaitDecision(ctx context.Context) (token string, err error) {
 	}
 }
 
-// checkToken checks that a granted token is one of this gateway.
+// checkToken checks that a granted token belongs to this gateway.
 func (p *petition) checkToken(token string) error {
 	t, err := link.ParseToken(token)
 	if err != nil {
-		return fmt.Errorf("the gateway granted a token that cannot be used: %w", err)
+		return fmt.Errorf("the gateway granted an invalid token: %w", err)
 	}
 	if t.Pin != p.options.Pin {
 		return fmt.Errorf("the gateway granted a token of another gateway: %w", link.ErrPin)

@@ -11,29 +11,28 @@ import (
 )
 
 const (
-	// The pauses between attempts to reach a gateway with a pending configuration,
-	// while the tunnel of the old one is up.
+	// Bounds of the pauses between attempts with a pending configuration, while the
+	// tunnel of the current one is up.
 	firstReloadPause = 10 * time.Second
 	lastReloadPause  = 5 * time.Minute
 )
 
-// errNewer ends an attempt with a configuration that another one has replaced.
+// errNewer ends an attempt with an outdated configuration.
 var errNewer = errors.New("there is a newer configuration")
 
-// pending is a configuration that is to be taken.
+// pending is a configuration that was loaded and is not in use yet.
 type pending struct {
 	next  *configuration // nil: none
-	pause time.Duration  // before the last attempt; 0: it was not tried yet
+	pause time.Duration  // before the next attempt; 0: not tried yet
 	at    time.Time      // of the next attempt; zero: now
 }
 
-// Reload gives the agent another configuration. An error names the field and the fix,
-// and means that nothing has changed.
+// Reload replaces the agent's configuration. An error names the field and the fix, and
+// means that nothing has changed.
 //
-// Keys, and the addresses of upstreams, change at once, and other upstreams and routes
-// are sent to the gateway on the same tunnel. Another token, server, transport or number
-// of requests takes a new one: when the gateway can be reached with it, the old one is
-// drained, and no request is lost.
+// Keys and addresses of upstreams change at once. New upstreams and routes are sent to
+// the gateway on the same tunnel. A new token, server, transport or number of requests
+// needs a new tunnel: once it is connected, the old one is drained, and no request is lost.
 func (a *Agent) Reload(c config.Config) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -57,8 +56,7 @@ func (a *Agent) Reload(c config.Config) error {
 	return nil
 }
 
-// replace makes next the current configuration on the tunnel of the old one. The
-// caller holds mu.
+// replace makes next the current configuration and keeps the tunnel. The caller holds mu.
 func (a *Agent) replace(next, old *configuration) {
 	upstreams := next.proxy.Upstreams()
 	old.proxy.Upstreams().Retire(upstreams)
@@ -69,18 +67,18 @@ func (a *Agent) replace(next, old *configuration) {
 	a.prober.Look()
 }
 
-// wakeUp reports another pending configuration to the agent's loops.
+// wakeUp notifies the agent's loops of a new pending configuration.
 func (a *Agent) wakeUp() { trySend(a.wake, struct{}{}) }
 
-// pendingWait returns the pending configuration, and how long to wait before it is tried.
+// pendingWait returns the pending configuration, and the time until its next attempt.
 func (a *Agent) pendingWait() (*configuration, time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.pending.next, time.Until(a.pending.at)
 }
 
-// untilPending returns the pause before the next attempt without a tunnel: at most until
-// the pending configuration is due, and none before its first attempt.
+// untilPending shortens the pause before the next attempt, so that it ends when the
+// pending configuration is due.
 func (a *Agent) untilPending(pause time.Duration) time.Duration {
 	_, wait := a.pendingWait()
 	next, tried := a.next()
@@ -96,15 +94,14 @@ func (a *Agent) untilPending(pause time.Duration) time.Duration {
 	}
 }
 
-// next returns the pending configuration, nil if there is none, and whether it was
-// tried.
+// next returns the pending configuration, or nil, and whether it was tried.
 func (a *Agent) next() (c *configuration, tried bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.pending.next, a.pending.pause > 0
 }
 
-// adopt makes a configuration that works the current one, on a tunnel of its own.
+// adopt makes a working configuration the current one. It has a new tunnel.
 func (a *Agent) adopt(next *configuration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -117,9 +114,9 @@ func (a *Agent) adopt(next *configuration) {
 	a.prober.Look()
 }
 
-// putOff lets a configuration that did not work wait for another attempt. One
-// that the gateway has refused is dropped: the next attempt would be refused too, and
-// may cost the tunnel that there is.
+// putOff schedules the next attempt for a configuration that failed. A configuration
+// that the gateway refused is dropped: another attempt would be refused too, and could
+// cost the existing tunnel.
 func (a *Agent) putOff(next *configuration, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -129,17 +126,17 @@ func (a *Agent) putOff(next *configuration, err error) {
 	var deny link.Deny
 	if errors.As(err, &deny) && !deny.Retry {
 		a.pending = pending{}
-		a.Logger.Error("the gateway refuses the new configuration; the last one that worked stays",
-			"server", next.quic.Server, "reason", reason(err), "fix", "correct `tunnel_token`, and reload again")
+		a.Logger.Error("the gateway refused the new configuration; the last working one stays",
+			"server", next.quic.Server, "reason", reason(err), "fix", "correct `tunnel_token` and reload again")
 		return
 	}
 	a.pending.pause = min(max(2*a.pending.pause, a.reloadPause), lastReloadPause)
 	a.pending.at = time.Now().Add(a.pending.pause)
-	a.Logger.Error("cannot connect with the new configuration; the last one that worked stays",
-		"server", next.quic.Server, "reason", reason(err), "retry_in", a.pending.pause.String(), "fix", "check `server` and `tunnel_token`, and reload again")
+	a.Logger.Error("failed to connect with the new configuration; the last working one stays",
+		"server", next.quic.Server, "reason", reason(err), "retry_in", a.pending.pause.String(), "fix", "check `server` and `tunnel_token` and reload again")
 }
 
-// trial connects with the pending configuration where there is no tunnel.
+// trial connects with the pending configuration while no tunnel is up.
 func (a *Agent) trial(ctx context.Context, next *configuration) (*session, error) {
 	if pending, _ := a.next(); pending != next {
 		return nil, errNewer
@@ -153,14 +150,13 @@ func (a *Agent) trial(ctx context.Context, next *configuration) (*session, error
 	return s, nil
 }
 
-// update sends other upstreams and routes to the gateway on its tunnel. Until its
-// answer there are the old upstreams as well as the new ones. It reports whether the
-// gateway has taken them.
+// update sends new upstreams and routes to the gateway on the existing tunnel, and
+// reports whether it accepted them. Until the answer, old and new upstreams are served.
 func (a *Agent) update(s *session, next *configuration) bool {
 	current := a.inUse()
 	current.proxy.Use(current.proxy.Upstreams().With(next.proxy.Upstreams()))
 	select {
-	case <-s.updated: // late, of an earlier one
+	case <-s.updated: // late answer to an earlier update
 	default:
 	}
 	if err := s.send(link.Update{Upstreams: next.hello.Upstreams, Routes: next.hello.Routes}); err != nil {
@@ -169,7 +165,7 @@ func (a *Agent) update(s *session, next *configuration) bool {
 	select {
 	case u := <-s.updated:
 		if u.Error != "" {
-			a.Logger.Warn("the gateway did not take the new configuration on this tunnel", "error", text.Short(u.Error))
+			a.Logger.Warn("the gateway rejected the new configuration on this tunnel", "error", text.Short(u.Error))
 			return false
 		}
 	case <-s.conn.Context().Done():
@@ -179,7 +175,7 @@ func (a *Agent) update(s *session, next *configuration) bool {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.pending.next == next { // else a newer one has come, which wakes the tunnel again
+	if a.pending.next == next { // otherwise a newer one is pending, which wakes the loop
 		a.pending = pending{}
 		a.replace(next, current)
 	}

@@ -208,7 +208,7 @@ func TestReloadKeepsATunnelWhenTheNewGatewayIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the failure", func() bool {
-		return strings.Contains(a.log.String(), "the last one that worked stays")
+		return strings.Contains(a.log.String(), "the last working one stays")
 	})
 	if got := s.ask(t); got != "old" {
 		t.Errorf("it is %q now", got)

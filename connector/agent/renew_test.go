@@ -26,7 +26,7 @@ func (g *fakeGateway) otherIdentity() (giveBack func()) {
 	return func() { restart(own) }
 }
 
-const didNotWork = "cannot connect with the new configuration; the last one that worked stays"
+const didNotWork = "failed to connect with the new configuration; the last working one stays"
 
 // TestReloadToNowhere: a configuration that does not work is not taken when the
 // tunnel of the one that does is lost, and is taken when it works.
@@ -133,7 +133,7 @@ func TestReloadToARefusal(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the refusal", func() bool {
-		return strings.Contains(a.log.String(), "the gateway refuses the new configuration; the last one that worked stays")
+		return strings.Contains(a.log.String(), "the gateway refused the new configuration; the last working one stays")
 	})
 	if got := s.ask(t); got != "old" {
 		t.Errorf("the tunnel answers %q", got)
@@ -169,7 +169,7 @@ func TestReloadToAWrongSecret(t *testing.T) {
 	if err := s.control.Send(link.DrainOK{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the refusal", func() bool { return strings.Contains(a.log.String(), "the gateway refuses the new configuration") })
+	eventually(t, "the refusal", func() bool { return strings.Contains(a.log.String(), "the gateway refused the new configuration") })
 	g.set(func() { g.deny = nil })
 	again := g.session()
 	if got := again.ask(t); got != "old" || again.hello.Secret != g.token.Secret {

@@ -9,31 +9,28 @@ import (
 const (
 	firstPause = 500 * time.Millisecond
 	longPause  = 30 * time.Second
-	// lastRefusal is the ceiling between attempts that are refused again and
-	// again.
+	// lastRefusal is the ceiling after repeated refusals.
 	lastRefusal = 5 * time.Minute
-	// noRoutePause is the ceiling while this machine has no route to the gateway:
-	// an attempt costs little, and the route may be back any moment.
+	// noRoutePause is the ceiling while this machine has no route to the gateway. An
+	// attempt is cheap, and the route may return any moment.
 	noRoutePause = 2 * time.Second
-	// resetPause is the ceiling after the reset from a gateway that was killed
-	// and is up again: everything is ready for the next tunnel.
+	// resetPause is the ceiling after a stateless reset: the gateway is up again.
 	resetPause = 200 * time.Millisecond
-	// healthyAfter is how long a tunnel must live for the pauses to begin again
-	// with the shortest: a gateway that breaks each tunnel must not be dialled twice
-	// a second.
+	// healthyAfter is how long a tunnel must live to reset the pauses: a gateway that
+	// breaks every tunnel must not be dialled twice a second.
 	healthyAfter = 5 * time.Second
 
-	// A UDP port without a listener stays silent. Short first attempts find a
-	// gateway that has just restarted, longer ones a slow path.
+	// A UDP port without a listener stays silent. Short first attempts find a gateway
+	// that has just restarted; longer ones work on a slow path.
 	firstDialTimeout = 2 * time.Second
 	longDialTimeout  = 10 * time.Second
 	// busyPause is the ceiling after a refusal by a busy gateway.
 	busyPause = 10 * time.Second
 )
 
-// retry decides about the pause before the next attempt: full jitter over a
-// ceiling that doubles from 0.5 s to 30 s, so that many connectors that lost
-// the same gateway do not come back all at once.
+// retry computes the pause before the next attempt: full jitter below a ceiling that
+// doubles from 0.5 s to 30 s, so that the connectors of a gateway do not reconnect all
+// at once.
 type retry struct {
 	failures int            // in a row
 	refusals int            // since the last tunnel
@@ -42,7 +39,7 @@ type retry struct {
 
 func (r *retry) reset() { r.failures = 0 }
 
-// pause returns how long to wait after a tunnel that ended so.
+// pause returns how long to wait after an ending.
 func (r *retry) pause(end ending) time.Duration {
 	if end.lived > 0 {
 		r.refusals = 0
@@ -53,13 +50,11 @@ func (r *retry) pause(end ending) time.Duration {
 		r.refusals++
 		return ceiling/2 + r.jitter(ceiling/2)
 	case kind == endRemoved, kind == endReplaced, kind == endLimited:
-		// Only an operator, or time, can help. Half of the pause is fixed: a fast
-		// retry would be wrong, and two connectors with one token would throw
-		// each other out all the time.
+		// Only an operator, or time, can help. Half of the pause is fixed, so that two
+		// connectors with one token do not keep replacing each other.
 		return longPause/2 + r.jitter(longPause/2)
 	case kind == endReset:
-		// The pings of different connectors, by which they notice it, are spread
-		// in time already.
+		// The connectors notice it by their pings, which are already spread in time.
 		r.reset()
 		return r.jitter(resetPause)
 	case end.lived >= healthyAfter, kind == endGoingAway && end.lived > 0:
@@ -73,7 +68,7 @@ func (r *retry) pause(end ending) time.Duration {
 		ceiling = min(ceiling, busyPause)
 	}
 	if ceiling >= noRoutePause && end.lived == 0 && dial.NoRoute(end.err) {
-		return r.jitter(noRoutePause) // and the next pause is no longer either
+		return r.jitter(noRoutePause) // does not count as a failure
 	}
 	r.failures++
 	return r.jitter(ceiling)

@@ -8,28 +8,28 @@ import (
 )
 
 var (
-	errNotKept  = errors.New("its token is not kept in a configuration file")
+	errNotKept  = errors.New("its token is not stored in a configuration file")
 	errNotOurs  = errors.New("the new token belongs to another connector or gateway")
 	errOutdated = errors.New("the token was rotated while the hello was on its way")
 )
 
-// offer keeps the newest token that the gateway offers. Only listen calls it.
+// offer queues the newest token that the gateway offers. Only listen calls it.
 func (s *session) offer(m link.Rotate) {
 	select {
-	case <-s.offers: // the gateway waits for the answer to the newest one only
+	case <-s.offers: // the gateway only waits for the answer to the newest one
 	default:
 	}
 	s.offers <- m
 }
 
-// rotate takes a token that the gateway offers, and answers when it is stored: from
-// then on the gateway may reject the old one.
+// rotate stores a token that the gateway offers, and then answers. From then on the
+// gateway may reject the old one.
 func (s *session) rotate(offer link.Rotate) {
 	answer := link.Rotated{ID: offer.ID}
 	if err := s.agent.takeToken(s.config.credentials, offer.TunnelToken); err != nil {
 		answer.Error = text.Short(err.Error())
-		s.agent.Logger.Warn("failed to keep the new tunnel token that the gateway offers; the old one stays valid", "session", s.welcome.Session,
-			"error", err, "fix", "get the new token by `caddy gateway connector rotate NAME --show` on the gateway, and put it into tunnel_token")
+		s.agent.Logger.Warn("failed to store the new tunnel token; the old one stays valid", "session", s.welcome.Session,
+			"error", err, "fix", "get the new token with `caddy gateway connector rotate NAME --show` on the gateway, and put it into tunnel_token")
 	} else {
 		s.agent.Logger.Info("tunnel token rotated", "session", s.welcome.Session)
 	}
@@ -38,8 +38,8 @@ func (s *session) rotate(offer link.Rotate) {
 	}
 }
 
-// takeToken keeps a new token, and uses its secret from now on. All else of the
-// token stays: its address has worked.
+// takeToken stores the secret of a new token, and uses it from now on. The other fields
+// of the token stay: its address has worked.
 func (a *Agent) takeToken(c *credentials, offered string) error {
 	a.rotation.Lock()
 	defer a.rotation.Unlock()
@@ -51,7 +51,7 @@ func (a *Agent) takeToken(c *credentials, offered string) error {
 	case fresh.Connector != token.Connector || fresh.Pin != token.Pin:
 		return errNotOurs
 	case fresh.Secret == token.Secret:
-		return nil // the answer of before was lost
+		return nil // the previous answer was lost
 	case a.Keep == nil:
 		return errNotKept
 	}

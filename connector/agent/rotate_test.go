@@ -168,7 +168,7 @@ func TestRotateRefused(t *testing.T) {
 func TestRotateWithoutAFile(t *testing.T) {
 	g := startGateway(t)
 	startAgent(t, g, answerWith(t, "ok"), nil)
-	if answer := g.session().offer(t, "r1", g.renew("n3w")); !strings.Contains(answer.Error, "not kept in a configuration file") {
+	if answer := g.session().offer(t, "r1", g.renew("n3w")); !strings.Contains(answer.Error, "not stored in a configuration file") {
 		t.Errorf("answer %+v", answer)
 	}
 }

@@ -16,10 +16,9 @@ import (
 )
 
 const (
-	// closeTimeout is how long the gateway has to send why it closes.
+	// closeTimeout is how long to wait for the gateway's reason for closing.
 	closeTimeout = 2 * time.Second
-	// housekeepingRest is the time between two reports to the gateway, and between two
-	// rotations.
+	// housekeepingRest is the shortest time between two reports or rotations.
 	housekeepingRest = time.Second
 )
 
@@ -32,18 +31,18 @@ type session struct {
 	control *link.Control
 	welcome link.Welcome
 
-	heartbeat      atomic.Int64  // time.Duration between pings
-	pongs          chan struct{} // one for each pong
-	departed       atomic.Bool   // drain was sent
+	heartbeat      atomic.Int64 // time.Duration between pings
+	pongs          chan struct{}
+	departed       atomic.Bool // drain was sent
 	agree          sync.Once
-	agreed         chan struct{} // closed by its drain_ok
+	agreed         chan struct{} // closed on drain_ok
 	silent         atomic.Bool   // a pong is overdue
 	silenceChanged chan struct{}
-	why            atomic.Pointer[error] // the reason, if this side ends the tunnel
+	why            atomic.Pointer[error] // set if this side ends the tunnel
 	requests       sync.WaitGroup
 	running        atomic.Int64      // requests
 	updated        chan link.Updated // the answer to an update
-	offers         chan link.Rotate  // the last one, until it is taken
+	offers         chan link.Rotate  // the newest offer
 }
 
 func newSession(a *Agent, c *configuration, conn *dial.Conn) *session {
@@ -56,8 +55,7 @@ func newSession(a *Agent, c *configuration, conn *dial.Conn) *session {
 	return s
 }
 
-// begin takes the welcome. Any other answer is one to a claim, and closes the
-// connection.
+// begin processes the welcome. Any other answer is for a claim, and closes the connection.
 func (s *session) begin(answer link.Message) error {
 	welcome, ok := answer.(link.Welcome)
 	if !ok {
@@ -70,8 +68,8 @@ func (s *session) begin(answer link.Message) error {
 	return nil
 }
 
-// explain replaces an error of a stream by that of the connection, if that has
-// ended: it knows why.
+// explain returns the error of the connection if it has ended, as it is more specific
+// than that of a stream.
 func (s *session) explain(err error) error {
 	if s.conn.Context().Err() != nil {
 		return s.ended()
@@ -86,8 +84,8 @@ func (s *session) ended() error {
 	return context.Cause(s.conn.Context())
 }
 
-// serve takes requests until the tunnel ends, and returns why it did. When ctx
-// ends, it drains the tunnel first.
+// serve serves requests until the tunnel ends, and returns the reason. When ctx ends, it
+// drains the tunnel.
 func (s *session) serve(ctx context.Context) error {
 	var background sync.WaitGroup
 	background.Go(s.accept)
@@ -99,15 +97,13 @@ func (s *session) serve(ctx context.Context) error {
 	case <-ctx.Done():
 		s.drain()
 	}
-	// Nothing outlives the tunnel: with it end all streams, and with them the
-	// contexts of the requests.
+	// All streams end with the tunnel, and with them the contexts of the requests.
 	background.Wait()
 	s.requests.Wait()
 	return s.ended()
 }
 
-// accept starts requests. It does nothing else: the queue of new streams is
-// short.
+// accept starts requests. It must be fast, as the queue of new streams is short.
 func (s *session) accept() {
 	for {
 		stream, err := s.conn.AcceptStream(s.conn.Context())
@@ -125,20 +121,20 @@ func (s *session) request(stream link.Stream) {
 	var defect *link.PanicError
 	switch {
 	case errors.As(err, &defect):
-		s.agent.Logger.Error("request failed by a defect of the connector", "session", s.welcome.Session, "error", err, "stack", string(defect.Stack))
+		s.agent.Logger.Error("request handler panicked", "session", s.welcome.Session, "error", err, "stack", string(defect.Stack))
 	case err != nil:
 		s.agent.Logger.Debug("request ended early", "session", s.welcome.Session, "error", err)
 	}
 }
 
-// listen handles the gateway's control messages until the tunnel ends. A pairing ends
-// it with a decision: a grant or a denial.
+// listen handles the gateway's control messages until the tunnel ends. In a pairing it
+// returns the decision: a grant or a denial.
 func (s *session) listen() (decision link.Message) {
 	draining := false
 	for {
 		message, err := s.control.Receive()
 		if errors.Is(err, link.ErrUnknownMessage) {
-			continue // of a newer gateway
+			continue // from a newer gateway
 		}
 		if err != nil {
 			s.fail(err)
@@ -174,7 +170,7 @@ func (s *session) listen() (decision link.Message) {
 	}
 }
 
-// trySend sends v, unless a value is waiting in the channel already.
+// trySend sends v unless the channel is full.
 func trySend[T any](c chan<- T, v T) {
 	select {
 	case c <- v:
@@ -182,15 +178,15 @@ func trySend[T any](c chan<- T, v T) {
 	}
 }
 
-// housekeep sends the states of the upstreams, now and whenever they change, and takes
-// the tokens that the gateway offers. Its rests bound what either can cost.
+// housekeep reports the states of the upstreams, now and on each change, and stores the
+// tokens that the gateway offers. The pauses bound the cost of both.
 func (s *session) housekeep() {
 	var last link.Report
 	for {
 		changed := s.agent.prober.Changed()
 		if next := s.agent.inUse().proxy.Upstreams().Report(); !reflect.DeepEqual(next, last) {
 			if err := s.send(next); err != nil {
-				return // which listen and ping notice, too
+				return // listen and ping handle it
 			}
 			last = next
 		}
@@ -209,8 +205,7 @@ func (s *session) housekeep() {
 	}
 }
 
-// send writes one control message; the tunnel is lost if the gateway does not read
-// it in time.
+// send sends one control message. It fails if the gateway does not read in time.
 func (s *session) send(m link.Message) error {
 	if err := s.stream.SetWriteDeadline(time.Now().Add(s.agent.pongTimeout)); err != nil {
 		return err
@@ -218,15 +213,15 @@ func (s *session) send(m link.Message) error {
 	return s.control.Send(m)
 }
 
-// fail ends a tunnel after a failure of its control stream. Mostly the tunnel has
-// ended already, and then this changes nothing.
+// fail ends a tunnel after its control stream failed. It has no effect if the tunnel has
+// already ended.
 func (s *session) fail(err error) {
 	if errors.Is(err, link.ErrMalformed) {
-		s.agent.Logger.Error("gateway breaks the protocol", "session", s.welcome.Session, "error", err)
+		s.agent.Logger.Error("the gateway violated the protocol", "session", s.welcome.Session, "error", err)
 		s.close(link.CloseProtocol, err)
 		return
 	}
-	// The gateway may be about to send why it closes.
+	// The gateway may be about to send its reason for closing.
 	select {
 	case <-s.conn.Context().Done():
 	case <-time.After(closeTimeout):
@@ -234,7 +229,7 @@ func (s *session) fail(err error) {
 	}
 }
 
-// setHeartbeat takes the gateway's interval, within limits.
+// setHeartbeat sets the heartbeat to the gateway's interval, within limits.
 func (s *session) setHeartbeat(milliseconds int) {
 	if milliseconds > 0 {
 		s.heartbeat.Store(int64(min(max(time.Duration(milliseconds)*time.Millisecond, minHeartbeat), maxHeartbeat)))
@@ -242,11 +237,11 @@ func (s *session) setHeartbeat(milliseconds int) {
 }
 
 // drain leaves the tunnel without breaking a request: the gateway sends no further
-// ones, and closes when it has the last answer.
+// requests, and closes the tunnel after the last answer.
 func (s *session) drain() {
 	s.agent.Logger.Info("draining", "session", s.welcome.Session, "timeout", s.agent.DrainTimeout.String())
 	s.agent.monitor.enter(draining, nil)
-	if s.silent.Load() && s.running.Load() == 0 { // there is nothing to wait for
+	if s.silent.Load() && s.running.Load() == 0 { // nothing to wait for
 		s.close(link.CloseLost, errNoPong)
 		return
 	}
@@ -262,7 +257,7 @@ func (s *session) drain() {
 	}
 }
 
-// depart announces that this side leaves, once.
+// depart sends a drain, once.
 func (s *session) depart() error {
 	if s.departed.Swap(true) {
 		return nil
@@ -270,8 +265,7 @@ func (s *session) depart() error {
 	return s.send(link.Drain{})
 }
 
-// close ends the tunnel at once. Its reason counts only if the tunnel has not ended
-// before.
+// close ends the tunnel at once. The reason is ignored if the tunnel has already ended.
 func (s *session) close(code link.CloseCode, why error) {
 	if s.conn.Context().Err() == nil {
 		s.why.CompareAndSwap(nil, &why)

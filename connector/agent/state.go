@@ -9,17 +9,17 @@ import (
 type state int
 
 const (
-	stopped    state = iota // Run is not called, or is over
-	connecting              // it dials, or waits for the answer to its hello
-	online                  // its tunnel is up
-	silent                  // its tunnel does not answer, and it dials
-	retrying                // its tunnel does not answer, and it pauses between attempts
-	leaving                 // it has announced that it leaves its tunnel for a successor
-	waiting                 // it pauses before the next attempt
-	draining                // it stops; running requests may finish
+	stopped    state = iota // Run was not called, or has returned
+	connecting              // dialling, or waiting for the answer to a hello
+	online                  // the tunnel is up
+	silent                  // the tunnel does not answer; dialling
+	retrying                // the tunnel does not answer; pausing between attempts
+	leaving                 // the tunnel is being drained for a successor
+	waiting                 // pausing before the next attempt
+	draining                // stopping; running requests may finish
 )
 
-// states has how [Status] shows each state, and the states that may follow.
+// states lists how [Status] shows each state, and the states that may follow.
 var states = [...]struct {
 	shown State
 	next  []state
@@ -34,7 +34,7 @@ var states = [...]struct {
 	draining:   {StateDraining, []state{stopped}},
 }
 
-// enter changes the state. A nil problem leaves the last one.
+// enter changes the state. A nil problem keeps the last one.
 func (m *monitor) enter(to state, problem *Problem) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -44,7 +44,7 @@ func (m *monitor) enter(to state, problem *Problem) {
 	}
 }
 
-// online is enter for a tunnel that is up; isNew: for the first time.
+// online enters the state online. isNew is set for a new tunnel.
 func (m *monitor) online(s *session, isNew bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -61,14 +61,13 @@ func (m *monitor) online(s *session, isNew bool) {
 	}
 }
 
-// change does enter's work. Only the end follows a drain, whatever was under way when
-// it began. The caller holds mu.
+// change changes the state. After draining, only stopped is accepted. The caller holds mu.
 func (m *monitor) change(to state) {
 	if m.state == draining && to != stopped {
 		return
 	}
 	if !slices.Contains(states[m.state].next, to) {
-		m.logger.Error("unexpected change of state", "from", int(m.state), "to", int(to))
+		m.logger.Error("unexpected state transition", "from", int(m.state), "to", int(to))
 	}
 	m.state = to
 	if to != leaving {

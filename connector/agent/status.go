@@ -13,14 +13,14 @@ type State string
 
 // The states of a connector.
 const (
-	StateConnecting State = "connecting" // it dials, or waits for the answer to its hello
-	StateOnline     State = "online"     // its tunnel is up
-	StateWaiting    State = "waiting"    // it pauses before the next attempt
-	StateDraining   State = "draining"   // it stops; running requests may finish
-	StateStopped    State = "stopped"    // its Run is over
+	StateConnecting State = "connecting" // dialling, or waiting for the answer to a hello
+	StateOnline     State = "online"     // the tunnel is up
+	StateWaiting    State = "waiting"    // pausing before the next attempt
+	StateDraining   State = "draining"   // stopping; running requests may finish
+	StateStopped    State = "stopped"    // Run has returned
 )
 
-// Status is a connector's report about itself. It holds no secrets, and no contents of
+// Status is the status of a connector. It contains no secrets, and no contents of
 // requests and answers.
 type Status struct {
 	State     State              `json:"state"`
@@ -31,13 +31,13 @@ type Status struct {
 	Problem   *Problem           `json:"problem,omitempty"`
 	Upstreams []UpstreamStatus   `json:"upstreams"`
 	Running   int                `json:"requests_running"`
-	Served    uint64             `json:"requests_served"` // with a whole answer of any status
+	Served    uint64             `json:"requests_served"` // with a complete answer of any status
 	Failed    uint64             `json:"requests_failed"` // without one
-	Tunnels   uint64             `json:"tunnels"`         // that were up since the start
+	Tunnels   uint64             `json:"tunnels"`         // established since the start
 	Recent    []upstream.Request `json:"recent"`          // the last requests, the newest first
 }
 
-// TunnelStatus is the tunnel that is up.
+// TunnelStatus is the status of the current tunnel.
 type TunnelStatus struct {
 	Session        string        `json:"session"`
 	Remote         string        `json:"remote"`
@@ -46,14 +46,14 @@ type TunnelStatus struct {
 	RTT            time.Duration `json:"rtt_ns"`
 }
 
-// Problem is the reason for being without a tunnel.
+// Problem is the reason why the tunnel is down.
 type Problem struct {
 	Reason  string    `json:"reason"`
 	Fix     string    `json:"fix,omitempty"`
-	RetryAt time.Time `json:"retry_at"` // zero: it will not be tried again
+	RetryAt time.Time `json:"retry_at"` // zero: no further attempt
 }
 
-// UpstreamStatus is one model server.
+// UpstreamStatus is the status of one model server.
 type UpstreamStatus struct {
 	Name    string `json:"name"`
 	Address string `json:"address"` // host:port
@@ -62,10 +62,10 @@ type UpstreamStatus struct {
 	State string `json:"state"`
 	// Models are listed by the server; nil: unknown.
 	Models []string `json:"models"`
-	// Results counts requests by how they ended: "2xx" to "5xx", or a reason.
+	// Results counts requests by result: "2xx" to "5xx", or a reason.
 	Results map[string]uint64 `json:"results"`
-	// Answers, their total duration, and how many took at most each of
-	// [DurationBounds].
+	// The number of answers, their total duration, and the number of those within each
+	// of [DurationBounds].
 	Answered uint64   `json:"answered"`
 	Seconds  float64  `json:"seconds"`
 	Buckets  []uint64 `json:"buckets"`
@@ -75,7 +75,7 @@ type UpstreamStatus struct {
 // models may take minutes.
 var DurationBounds = [...]float64{.1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
 
-// Status returns what the connector is doing. It may be called at any time.
+// Status returns the status of the connector. It is safe for concurrent use.
 func (a *Agent) Status() Status {
 	c := a.inUse()
 	m := &a.monitor
@@ -98,8 +98,8 @@ func (a *Agent) Status() Status {
 	return s
 }
 
-// Changed returns a channel that is closed when the state has changed, or a
-// request has begun or ended, since the call.
+// Changed returns a channel that is closed when the state changes, or a request begins
+// or ends.
 func (a *Agent) Changed() <-chan struct{} {
 	m := &a.monitor
 	m.mu.Lock()

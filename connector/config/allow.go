@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// methods may be allowed.
+// methods are the methods that can be allowed.
 var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 
-// Pattern is one entry of allow in the configuration. Patterns can be compared.
+// Pattern is one entry of allow in the configuration. It is comparable.
 type Pattern struct {
 	method, path string
-	prefix       bool // path is the beginning of allowed paths
+	prefix       bool // path is a prefix
 }
 
 // parsePattern reads "METHOD /v1/path" or "METHOD /v1/path*".
@@ -26,19 +26,17 @@ func parsePattern(text string) (Pattern, error) {
 		plain = strings.TrimSuffix(path, "/") + "/x"
 	}
 	if !slices.Contains(methods, method) || !isPlain(plain) || strings.Contains(path, "*") {
-		return Pattern{}, fmt.Errorf(`%q must be a method and a path under /v1, with or without a * at its end, like "POST /v1/rerank" or "GET /v1/models/*"`, text)
+		return Pattern{}, fmt.Errorf(`%q must be a method and a path under /v1, optionally with a trailing *, like "POST /v1/rerank" or "GET /v1/models/*"`, text)
 	}
 	return Pattern{method, path, prefix}, nil
 }
 
-// Matches reports whether the pattern allows a request. Paths that servers may
-// read in different ways never match.
+// Matches reports whether the pattern allows a request. Ambiguous paths never match.
 func (p Pattern) Matches(method, path string) bool {
 	return method == p.method && (path == p.path || p.prefix && strings.HasPrefix(path, p.path)) && isPlain(path)
 }
 
-// isPlain reports whether p is a path under /v1 that all servers read in the same
-// way.
+// isPlain reports whether p is a path under /v1 that all servers interpret alike.
 func isPlain(p string) bool {
 	if !strings.HasPrefix(p, "/v1/") || path.Clean(p) != p {
 		return false

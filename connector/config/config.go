@@ -1,8 +1,8 @@
 // Package config is the configuration of a connector: a JSON file, read strictly
 // and checked with errors that name the field and the fix.
 //
-//	config.go, allow.go, size.go   the fields, and the values of some of them
-//	parse.go, suggest.go           reading the file, with suggestions for mistakes
+//	config.go, allow.go, size.go   the fields and their types
+//	parse.go, suggest.go           reading the file, with suggestions for typos
 //	validate.go                    checking the values
 //	store.go, keep.go, owner_*.go  writing the file: after a pairing, and with a new token
 package config
@@ -21,8 +21,7 @@ import (
 
 // Values of Config.Transport.
 const (
-	// TransportAuto leaves the choice to the connector: QUIC, and a WebSocket
-	// where UDP is blocked.
+	// TransportAuto uses QUIC, and a WebSocket where UDP is blocked.
 	TransportAuto = "auto"
 	// TransportQUIC uses QUIC only.
 	TransportQUIC = "quic"
@@ -30,12 +29,12 @@ const (
 	TransportWebSocket = "websocket"
 )
 
-// DefaultUpstream is the name of the only upstream of the plain form.
+// DefaultUpstream is the name of the upstream in the plain form.
 const DefaultUpstream = "default"
 
-// Config is a connector's configuration, as its JSON file holds it. It comes
-// in two forms: plain, with Upstream, and with several Upstreams and Routes.
-// [Load] checks its result; [Config.Validate] checks any other.
+// Config is a connector's configuration, as in its JSON file. It has two forms: plain,
+// with Upstream, or with several Upstreams and Routes. [Load] validates its result; call
+// [Config.Validate] for others.
 type Config struct {
 	// TunnelToken authenticates the connector and names its gateway. It is
 	// required, and is printed once by `caddy gateway connector create`.
@@ -44,26 +43,24 @@ type Config struct {
 	Server string `json:"server,omitempty"`
 	// Transport is "auto" (the default), "quic" or "websocket".
 	Transport string `json:"transport,omitempty"`
-	// MaxRequests is how many requests run at once; the gateway refuses more, or
-	// gives them to another connector. Default: 1024.
+	// MaxRequests limits concurrent requests. The gateway refuses further ones, or
+	// sends them to another connector. Default: 1024.
 	MaxRequests int `json:"max_requests,omitempty"`
 	// Upstream is the plain form's model server: a base URL without a path,
 	// to which /v1 is added. Its name in the tunnel is "default".
 	Upstream string `json:"upstream,omitempty"`
-	// APIKeyFile holds the key that the plain form's upstream asks for.
-	// Default: none.
+	// APIKeyFile contains the API key of the plain form's upstream. Default: none.
 	APIKeyFile string `json:"api_key_file,omitempty"`
-	// Upstreams are model servers by name, in place of Upstream.
+	// Upstreams are model servers by name, instead of Upstream.
 	Upstreams map[string]Upstream `json:"upstreams,omitempty"`
-	// Routes choose the upstream of a public model name; the first match wins.
-	// Default: none, so that the deployment or the only upstream decides.
+	// Routes select the upstream of a public model name; the first match wins.
+	// Default: none; the deployment or the only upstream decides.
 	Routes []link.Route `json:"routes,omitempty"`
-	// MaxMemory is how many bytes of requests the connector may hold in memory
-	// at a time, such as "256MiB". Default: an eighth of the machine's or the
-	// cgroup's memory, at least 64 MiB and at most 1 GiB.
+	// MaxMemory bounds the memory for requests, such as "256MiB". Default: an eighth of
+	// the memory of the machine or the cgroup, from 64 MiB to 1 GiB.
 	MaxMemory string `json:"max_memory,omitempty"`
-	// Allow are further requests that may reach the upstreams: "METHOD /v1/path",
-	// with or without a * at its end. Default: none.
+	// Allow lists further requests that may reach the upstreams: "METHOD /v1/path",
+	// optionally with a trailing *. Default: none.
 	Allow []string `json:"allow,omitempty"`
 }
 
@@ -71,8 +68,8 @@ type Config struct {
 type Upstream struct {
 	// BaseURL is the server's API root, including /v1.
 	BaseURL string `json:"BaseUrl"`
-	// APIKeyFile holds the key that this server asks for. It is sent as a
-	// bearer token, and read again when the file changes. Default: none.
+	// APIKeyFile contains the server's API key. It is sent as a bearer token, and
+	// reloaded when the file changes. Default: none.
 	APIKeyFile string `json:"api_key_file,omitempty"`
 }
 
@@ -82,9 +79,9 @@ type Loaded struct {
 	Warnings []string
 }
 
-// Load reads the configuration file at path, if it is not empty, fills its gaps from
-// the environment and checks the result. Relative api_key_file paths are taken from the
-// file's folder. Errors name the field and the fix, and hold no token or key.
+// Load reads the configuration file at path, if it is not empty, takes missing values
+// from the environment and validates the result. Relative api_key_file paths start at the
+// file's folder. Errors name the field and the fix, and never contain a token or key.
 func Load(path string, getenv func(string) string) (Loaded, error) {
 	var l Loaded
 	if path != "" {
@@ -98,7 +95,7 @@ func Load(path string, getenv func(string) string) (Loaded, error) {
 		l.Config = l.Config.Anchored(filepath.Dir(path))
 		if l.Config.TunnelToken != "" && readableByOthers(path) {
 			l.Warnings = append(l.Warnings,
-				fmt.Sprintf("%s holds a tunnel token and can be read by every user of this machine; run: chmod 600 %s", path, path))
+				fmt.Sprintf("%s contains a tunnel token and is readable by every user of this machine; run: chmod 600 %s", path, path))
 		}
 	}
 	if err := l.Config.fillFromEnvironment(getenv); err != nil {
@@ -114,7 +111,7 @@ func Load(path string, getenv func(string) string) (Loaded, error) {
 	return l, nil
 }
 
-// Anchored returns the configuration with relative key files taken from dir.
+// Anchored returns the configuration with relative key files resolved from dir.
 func (c Config) Anchored(dir string) Config {
 	join := func(name string) string {
 		if name == "" || filepath.IsAbs(name) {
@@ -130,8 +127,8 @@ func (c Config) Anchored(dir string) Config {
 	return c
 }
 
-// fillFromEnvironment takes TUNNEL_TOKEN, or the content of the file that
-// TUNNEL_TOKEN_FILE names, and UPSTREAM, where the file has no value of its own.
+// fillFromEnvironment takes missing values from TUNNEL_TOKEN or the file named by
+// TUNNEL_TOKEN_FILE, and from UPSTREAM.
 func (c *Config) fillFromEnvironment(getenv func(string) string) error {
 	if c.TunnelToken == "" {
 		token, file := getenv("TUNNEL_TOKEN"), getenv("TUNNEL_TOKEN_FILE")
@@ -156,17 +153,17 @@ func (c *Config) fillFromEnvironment(getenv func(string) string) error {
 	return nil
 }
 
-// deadRoutes reports routes behind one that already matches every model.
+// deadRoutes returns a warning about routes after one that matches every model.
 func (c *Config) deadRoutes() []string {
 	all := slices.IndexFunc(c.Routes, func(r link.Route) bool { return r.Model == "*" })
 	if all < 0 || all == len(c.Routes)-1 {
 		return nil
 	}
-	return []string{fmt.Sprintf(`routes[%d] and what follows it are never used: routes[%d] matches every model ("*"), and the first match wins`, all+1, all)}
+	return []string{fmt.Sprintf(`routes[%d] and later ones are never used: routes[%d] matches every model ("*"), and the first match wins`, all+1, all)}
 }
 
-// readableByOthers reports whether any user may read the file. The access lists of
-// Windows are not looked at.
+// readableByOthers reports whether any user can read the file. It does not check the
+// access lists of Windows.
 func readableByOthers(path string) bool {
 	if runtime.GOOS == "windows" {
 		return false

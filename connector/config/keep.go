@@ -14,17 +14,16 @@ import (
 )
 
 const (
-	// stagedFiles are the names of files that take the place of a configuration
-	// when they are complete.
+	// stagedFiles is the pattern of the files that replace a configuration once they are
+	// complete.
 	stagedFiles = ".connector-new-*.json"
 	// leftover is the age at which such a file is abandoned.
 	leftover = time.Hour
 )
 
-// ReplaceToken puts a new tunnel token into the configuration file at path. All else
-// stays, also its mode and owner. Whenever the process or the machine stops, the file
-// has one of the two tokens, and the new one for good after the return.
-// Errors name the file and hold no token.
+// ReplaceToken replaces the tunnel token in the configuration file at path, and keeps
+// the rest, including its mode and owner. The replacement is atomic, and durable after
+// the return. Errors name the file and never contain a token.
 func ReplaceToken(path, old, renewed string) error {
 	file := target(path)
 	info, err := os.Stat(file)
@@ -47,30 +46,29 @@ func ReplaceToken(path, old, renewed string) error {
 	return replace(file, text, info)
 }
 
-// withToken returns the text of a configuration with another token, and every
-// other byte as it was.
+// withToken returns the text of a configuration with the token replaced.
 func withToken(data []byte, old, renewed string) ([]byte, error) {
 	c, err := Parse(data)
 	switch token := strings.TrimSpace(c.TunnelToken); {
 	case err != nil:
-		return nil, fmt.Errorf("is not as it was at the start: %w", err)
+		return nil, fmt.Errorf("has become invalid: %w", err)
 	case token == "":
-		return nil, errors.New("holds no tunnel token: it comes from the environment")
+		return nil, errors.New("contains no tunnel token: it comes from the environment")
 	case token == strings.TrimSpace(renewed):
-		return data, nil // written by a rotation whose answer was lost
+		return data, nil // already written; the answer was lost
 	case token != strings.TrimSpace(old):
-		return nil, errors.New("holds another tunnel token than the one in use; run `connector reload`")
+		return nil, errors.New("contains a different tunnel token than the one in use; run `connector reload`")
 	}
 	fields, err := object("", bytes.TrimPrefix(data, byteOrderMark), tags(reflect.TypeFor[Config]()))
 	written := fields["tunnel_token"]
 	if err != nil || bytes.Count(data, written) != 1 {
-		return nil, errors.New("holds its tunnel token twice")
+		return nil, errors.New("contains its tunnel token twice")
 	}
 	value, _ := json.Marshal(renewed) // a string cannot fail
 	return bytes.Replace(data, written, value, 1), nil
 }
 
-// target returns the file itself, where path is a link to it.
+// target returns path with symbolic links resolved.
 func target(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		return real
@@ -78,7 +76,7 @@ func target(path string) string {
 	return path
 }
 
-// replace writes text to a file in place of target, as a whole: see stage.
+// replace atomically replaces target by a file with this text: see stage.
 func replace(target string, text []byte, like os.FileInfo) error {
 	staged, err := stage(target, text, like)
 	if err != nil {
@@ -91,15 +89,15 @@ func replace(target string, text []byte, like os.FileInfo) error {
 	return syncFolder(filepath.Dir(target))
 }
 
-// stage writes text to a new file next to target, with the mode and the owner of
-// like; nil: only the user of this process can read it. It removes the files that
-// killed processes have staged.
+// stage writes text to a new file next to target, with the mode and the owner of like.
+// Without like, only the current user can read it. It removes staged files that killed
+// processes have left behind.
 func stage(target string, text []byte, like os.FileInfo) (name string, err error) {
 	dir := filepath.Dir(target)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	names, _ := filepath.Glob(filepath.Join(dir, stagedFiles)) // the pattern is right
+	names, _ := filepath.Glob(filepath.Join(dir, stagedFiles)) // the pattern is valid
 	for _, name := range names {
 		if info, err := os.Lstat(name); err == nil && time.Since(info.ModTime()) > leftover {
 			_ = os.Remove(name)
@@ -111,7 +109,7 @@ func stage(target string, text []byte, like os.FileInfo) (name string, err error
 	}
 	_, err = file.Write(text)
 	if err == nil && like != nil {
-		// The owner comes before the mode: changing it may clear bits.
+		// Changing the owner may clear bits of the mode, so it comes first.
 		if err = keepOwner(file, like); err == nil {
 			err = file.Chmod(like.Mode().Perm())
 		}
@@ -126,7 +124,7 @@ func stage(target string, text []byte, like os.FileInfo) (name string, err error
 	return file.Name(), nil
 }
 
-// syncFolder makes a rename durable. Windows cannot do so.
+// syncFolder makes a rename durable. Windows does not support that.
 func syncFolder(dir string) error {
 	if runtime.GOOS == "windows" {
 		return nil

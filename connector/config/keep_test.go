@@ -107,7 +107,7 @@ func TestReplaceTokenErrors(t *testing.T) {
 		part string
 	}{
 		"read-only":      {whole, 0o400, "is marked as read-only"},
-		"another token":  {strings.Replace(whole, old, renewed("0ther").Encode(), 1), 0o600, "another tunnel token"},
+		"another token":  {strings.Replace(whole, old, renewed("0ther").Encode(), 1), 0o600, "different tunnel token"},
 		"no token":       {`{"upstream": "http://localhost:1"}`, 0o600, "comes from the environment"},
 		"broken":         {whole[:len(whole)-1], 0o600, "ends too early"},
 		"unknown fields": {strings.Replace(whole, "upstream", "up", 1), 0o600, "unknown field"},

@@ -4,5 +4,5 @@ package config
 
 import "os"
 
-// keepOwner: a new file gets its access from the folder.
+// keepOwner does nothing: a new file inherits its access from the folder.
 func keepOwner(*os.File, os.FileInfo) error { return nil }

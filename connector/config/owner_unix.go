@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// keepOwner gives a file the owner and the group of another one.
+// keepOwner sets the owner and the group of a file to those of another one.
 func keepOwner(file *os.File, like os.FileInfo) error {
 	want, ok := like.Sys().(*syscall.Stat_t)
 	if !ok {

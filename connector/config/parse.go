@@ -14,16 +14,16 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// maxConfigBytes is far above any sensible configuration; a path that names a
-// model file by mistake gets an error instead of gigabytes of memory.
+// maxConfigBytes is far above any sensible configuration. A path to a model file is an
+// error, and not gigabytes of memory.
 const maxConfigBytes = 1 << 20
 
-// byteOrderMark is what editors on Windows put first.
+// byteOrderMark is written by some editors on Windows.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // Parse decodes a configuration. It is stricter than encoding/json: unknown fields,
-// repeated fields, another letter case and anything behind the object are errors.
-// [Config.Validate] checks the values.
+// repeated fields, a different case and trailing data are errors. [Config.Validate]
+// checks the values.
 func Parse(data []byte) (Config, error) {
 	if len(data) > maxConfigBytes {
 		return Config{}, fmt.Errorf("the configuration has %d bytes, more than the %d allowed; is this the right file?", len(data), maxConfigBytes)
@@ -39,8 +39,8 @@ func Parse(data []byte) (Config, error) {
 	return c, decode("", data, reflect.ValueOf(&c).Elem())
 }
 
-// decode reads a JSON value into a struct whose fields have tags, a map, a slice, a
-// string or a number; at is where it is, for errors: "" is the whole document.
+// decode decodes a JSON value into a struct with tags, a map, a slice, a string or a
+// number. Errors name its path, at; "" is the whole document.
 func decode(at string, raw json.RawMessage, into reflect.Value) error {
 	switch into.Kind() {
 	case reflect.Struct:
@@ -96,7 +96,7 @@ func decode(at string, raw json.RawMessage, into reflect.Value) error {
 	return nil
 }
 
-// tags returns the names that the fields of a struct have in JSON.
+// tags returns the JSON names of the fields of a struct.
 func tags(t reflect.Type) []string {
 	names := make([]string, t.NumField())
 	for i := range names {
@@ -105,8 +105,8 @@ func tags(t reflect.Type) []string {
 	return names
 }
 
-// object splits the JSON object in raw into its fields. Without known names any
-// name is allowed. A repeated name is an error: readers disagree about which counts.
+// object splits the JSON object in raw into its fields. If known is nil, any name is
+// allowed. A repeated name is an error, as parsers treat it differently.
 func object(at string, raw json.RawMessage, known []string) (map[string]json.RawMessage, error) {
 	if kind(raw) != "an object" {
 		return nil, fmt.Errorf("%s: must be an object in braces, not %s", orDocument(at), kind(raw))
@@ -121,7 +121,7 @@ func object(at string, raw json.RawMessage, known []string) (map[string]json.Raw
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", orDocument(at), err)
 		}
-		name, _ := token.(string) // an object's keys are always text
+		name, _ := token.(string) // keys are always strings
 		if _, twice := fields[name]; twice {
 			return nil, fmt.Errorf("%s: given twice; remove one of the two", join(at, name))
 		}
@@ -137,8 +137,8 @@ func object(at string, raw json.RawMessage, known []string) (map[string]json.Raw
 	return fields, nil
 }
 
-// checkSyntax reports the first syntax error with its line and column, and
-// anything that follows the first value.
+// checkSyntax returns an error with line and column for the first syntax error, or for
+// data after the first value.
 func checkSyntax(data []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	var whole json.RawMessage
@@ -152,22 +152,22 @@ func checkSyntax(data []byte) error {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
 			return fmt.Errorf("line %d, column %d: the JSON ends too early; is a brace or a quote missing?", line, column)
 		}
-		return fmt.Errorf("line %d, column %d: this is not JSON: %w", line, column, err)
+		return fmt.Errorf("line %d, column %d: invalid JSON: %w", line, column, err)
 	}
 	if rest := bytes.TrimLeft(data[dec.InputOffset():], " \t\r\n"); len(rest) > 0 {
 		line, column := position(data, int64(len(data)-len(rest)+1))
-		return fmt.Errorf("line %d, column %d: there is something after the closing brace; remove it", line, column)
+		return fmt.Errorf("line %d, column %d: unexpected data after the closing brace; remove it", line, column)
 	}
 	return nil
 }
 
-// position turns a count of bytes read into a line and a column, both from 1.
+// position converts a number of bytes read to a line and a column, both from 1.
 func position(data []byte, read int64) (line, column int) {
 	before := data[:max(0, min(read-1, int64(len(data))))]
 	return bytes.Count(before, []byte("\n")) + 1, len(before) - bytes.LastIndexByte(before, '\n')
 }
 
-// kind names the type of a JSON value for a reader who need not know JSON.
+// kind names the type of a JSON value in everyday words.
 func kind(raw json.RawMessage) string {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) == 0 {

@@ -10,14 +10,14 @@ import (
 
 // Bounds of the memory for requests, in bytes.
 const (
-	minMemory = 16 << 20 // that may be configured
-	// Without a configuration it is between these.
+	minMemory = 16 << 20 // smallest configurable value
+	// Bounds of the default.
 	lowMemory  = 64 << 20
 	highMemory = 1 << 30
 )
 
-// MemoryBudget returns how many bytes of requests a connector with this valid
-// configuration may hold.
+// MemoryBudget returns the bytes of requests that a connector may hold. The configuration
+// must be valid.
 func (c *Config) MemoryBudget() int64 {
 	if n, err := parseSize(c.MaxMemory); err == nil {
 		return n
@@ -25,8 +25,7 @@ func (c *Config) MemoryBudget() int64 {
 	return min(max(memory.Available()/8, lowMemory), highMemory)
 }
 
-// parseSize parses a size such as 256MiB, and refuses one that is too small for
-// the memory of a connector.
+// parseSize parses a size such as 256MiB. Sizes below minMemory are errors.
 func parseSize(text string) (int64, error) {
 	digits := strings.TrimRight(text, "BGKMTbgikmt ")
 	n, err := strconv.ParseInt(digits, 10, 32)

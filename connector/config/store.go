@@ -10,12 +10,12 @@ import (
 	"runtime"
 )
 
-// ErrPaired: the configuration file holds a tunnel token already.
-var ErrPaired = errors.New("this connector is paired already")
+// ErrPaired means that the configuration file already contains a tunnel token.
+var ErrPaired = errors.New("this connector is already paired")
 
-// DefaultPath is where a paired connector keeps its configuration by
-// default: postern/connector.json in the user's folder for
-// configurations. It is empty if the environment has no such folder.
+// DefaultPath returns the default path of a paired connector's configuration:
+// postern/connector.json in the user's configuration folder. It is empty if the
+// environment does not name that folder.
 func DefaultPath(getenv func(string) string) string {
 	var dir string
 	switch {
@@ -35,15 +35,15 @@ func DefaultPath(getenv func(string) string) string {
 	return filepath.Join(dir, "postern", "connector.json")
 }
 
-// Store is the configuration file of a connector that is paired. Its upstreams and
-// routes are kept.
+// Store is the configuration file that a pairing writes. Its upstreams and routes are
+// kept.
 type Store struct {
 	path  string
-	force bool // replace a token too
+	force bool // replace an existing token
 }
 
-// NewStore returns the store in the file at path, which need not exist yet. Only
-// by force is a token in it replaced.
+// NewStore returns the store in the file at path, which need not exist. An existing token
+// is only replaced if force is set.
 func NewStore(path string, force bool) *Store {
 	return &Store{path: path, force: force}
 }
@@ -51,9 +51,9 @@ func NewStore(path string, force bool) *Store {
 // Path returns the file's path.
 func (s *Store) Path() string { return s.path }
 
-// Load returns the configuration in the file, the zero value if there is none.
-// It fails with [ErrPaired] if the file holds a token that is to be kept.
-// Relative paths in it stay so.
+// Load returns the configuration in the file, or the zero value if it does not exist.
+// It fails with [ErrPaired] if the file contains a token that must be kept. Relative
+// paths stay relative.
 func (s *Store) Load() (Config, error) {
 	data, err := os.ReadFile(s.path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -67,13 +67,13 @@ func (s *Store) Load() (Config, error) {
 		return Config{}, fmt.Errorf("%s: %w", s.path, err)
 	}
 	if c.TunnelToken != "" && !s.force {
-		return Config{}, fmt.Errorf("%w: %s holds a tunnel token", ErrPaired, s.path)
+		return Config{}, fmt.Errorf("%w: %s contains a tunnel token", ErrPaired, s.path)
 	}
 	return c, nil
 }
 
-// Prepare makes sure that the file can be written later, when a token that
-// cannot be kept would be lost. It creates the file's folder.
+// Prepare checks that the file can be written later, as a token that cannot be saved
+// would be lost. It creates the file's folder.
 func (s *Store) Prepare() error {
 	staged, err := stage(target(s.path), nil, nil)
 	if err != nil {
@@ -82,8 +82,8 @@ func (s *Store) Prepare() error {
 	return os.Remove(staged)
 }
 
-// Save writes the configuration, readable by the owner alone. The file is there
-// as a whole, or as it was before. A token that came into it since Load is kept.
+// Save atomically writes the configuration, readable only by its owner. It fails with
+// [ErrPaired] if a token was added to the file since Load.
 func (s *Store) Save(c Config) error {
 	if _, err := s.Load(); err != nil {
 		return err

@@ -5,18 +5,17 @@ import (
 	"strings"
 )
 
-// suggestion ends an error about a name that is not among the candidates. Without one
-// that is near it is otherwise.
+// suggestion returns the end of an error about an unknown name: the most similar
+// candidate, or else otherwise.
 func suggestion(name string, candidates []string, otherwise string) string {
-	if near := suggest(name, candidates); near != "" {
-		return fmt.Sprintf("did you mean %q?", near)
+	if similar := suggest(name, candidates); similar != "" {
+		return fmt.Sprintf("did you mean %q?", similar)
 	}
 	return otherwise
 }
 
-// suggest returns the candidate that name was most likely meant to be, or "" if
-// none is near: at most two edits away, not counting case, dashes and
-// underscores.
+// suggest returns the candidate most similar to name, or "" if all are more than two
+// edits away. Case, dashes and underscores do not count.
 func suggest(name string, candidates []string) string {
 	best, bestDistance := "", 3
 	for _, candidate := range candidates {
@@ -31,8 +30,8 @@ func fold(s string) string {
 	return strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(s))
 }
 
-// distance is the Levenshtein distance of two short strings; longer ones are
-// not worth comparing and count as far.
+// distance returns the Levenshtein distance of two short strings, and a large number for
+// long ones.
 func distance(a, b string) int {
 	const long = 64
 	if len(a) > long || len(b) > long {

@@ -16,7 +16,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// Limits of a hello; far above any configuration written by hand.
+// Limits far above any configuration written by hand.
 const (
 	maxUpstreams = 256
 	maxRoutes    = 4096
@@ -34,8 +34,8 @@ func (c *Config) Validate() error {
 	return c.ValidateUpstreams()
 }
 
-// ValidateUpstreams checks everything that does not concern the tunnel: the
-// upstreams, the routes, and what else is allowed.
+// ValidateUpstreams checks the upstreams, the routes and the allowed requests, but not
+// the tunnel.
 func (c *Config) ValidateUpstreams() error {
 	if err := c.validateUpstreams(); err != nil {
 		return err
@@ -66,7 +66,7 @@ func (c *Config) validateTunnel() error {
 	if c.Transport == "" || slices.Contains(known, c.Transport) {
 		return nil
 	}
-	return fmt.Errorf("transport: %q is not known; %s", c.Transport, suggestion(c.Transport, known, `use "auto", "quic" or "websocket"`))
+	return fmt.Errorf("transport: unknown value %q; %s", c.Transport, suggestion(c.Transport, known, `use "auto", "quic" or "websocket"`))
 }
 
 // CheckServer accepts host:port, with an IPv6 address in brackets.
@@ -79,7 +79,7 @@ func CheckServer(server string) error {
 		return fmt.Errorf("%q must be host:port; write %q", server, withPort(server))
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-		return fmt.Errorf("%q is not a port; use a number from 1 to 65535, as the gateway's `listen` has it", port)
+		return fmt.Errorf("%q is not a port; use a number from 1 to 65535, as in the gateway's `listen`", port)
 	}
 	if strings.ContainsFunc(host, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == '/' || r == '@' }) {
 		return fmt.Errorf("%q is not a host name or an address", host)
@@ -87,7 +87,7 @@ func CheckServer(server string) error {
 	return nil
 }
 
-// withPort suggests a corrected server for an error message.
+// withPort returns a corrected server address for an error message.
 func withPort(server string) string {
 	const example = "gateway.example.com"
 	server = strings.Trim(server, "/")
@@ -101,11 +101,11 @@ func withPort(server string) string {
 func (c *Config) validateUpstreams() error {
 	switch {
 	case c.Upstream != "" && len(c.Upstreams) > 0:
-		return errors.New("upstream, upstreams: give one of the two; move the address into upstreams to keep both")
+		return errors.New("upstream, upstreams: use only one of them; move the address into upstreams to keep both")
 	case c.Upstream == "" && len(c.Upstreams) == 0:
 		return errors.New(`upstream: missing; give the address of the model server, like "http://localhost:11434" (or set UPSTREAM)`)
 	case c.APIKeyFile != "" && len(c.Upstreams) > 0:
-		return errors.New("api_key_file: with upstreams it belongs inside each of them; move it there")
+		return errors.New("api_key_file: not allowed next to upstreams; move it into one of them")
 	case len(c.Upstreams) > maxUpstreams:
 		return fmt.Errorf("upstreams: has %d entries, more than the %d allowed; use several connectors", len(c.Upstreams), maxUpstreams)
 	}
@@ -118,7 +118,7 @@ type Endpoint struct {
 	Name         string
 	Base         *url.URL // ends in /v1
 	KeyFile      string   // "": none
-	KeyFileField string   // where the configuration has it, for errors
+	KeyFileField string   // its field in the configuration, for errors
 }
 
 // Endpoints returns the upstreams in the order of their names.
@@ -132,8 +132,8 @@ func (c *Config) Endpoints() ([]Endpoint, error) {
 	}
 	var endpoints []Endpoint
 	for _, name := range c.UpstreamNames() {
-		if link.CheckUpstream(name) != nil { // it has to travel unchanged as a Host header
-			return nil, fmt.Errorf("upstreams: %q is not a name; use 1 to 64 letters, digits, dots, dashes and underscores", name)
+		if link.CheckUpstream(name) != nil { // sent as a Host header
+			return nil, fmt.Errorf("upstreams: %q is not a valid name; use 1 to 64 letters, digits, dots, dashes and underscores", name)
 		}
 		u, at := c.Upstreams[name], "upstreams."+name
 		if u.BaseURL == "" {
@@ -190,8 +190,8 @@ func withV1(path string) string {
 	return path + "/v1"
 }
 
-// parseBase accepts http and https URLs of a scheme, a host and a path. Its
-// errors repeat the URL only where it cannot hold a password.
+// parseBase accepts http and https URLs with a host and a path. Its errors quote the URL
+// only if it cannot contain a password.
 func parseBase(raw, example string) (*url.URL, error) {
 	if !strings.Contains(raw, "://") {
 		if strings.Contains(raw, "@") {
@@ -205,13 +205,13 @@ func parseBase(raw, example string) (*url.URL, error) {
 	}
 	switch {
 	case u.User != nil:
-		return nil, errors.New("must not hold a user name or password; put the server's key into a file and name it in api_key_file")
+		return nil, errors.New("must not contain a user name or password; put the server's key into a file and name it in api_key_file")
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, fmt.Errorf("%q is not supported; use http:// or https://", u.Scheme+"://")
 	case u.Hostname() == "":
 		return nil, fmt.Errorf("has no host; write one like %q", example)
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
-		return nil, errors.New("must not have a query or a fragment; remove what begins with ? or #")
+		return nil, errors.New("must not have a query or a fragment; remove everything after ? or #")
 	case u.RawPath != "" || strings.Contains(u.Path, "//") && strings.Trim(u.Path, "/") != "" || strings.Contains(u.Path, "/."):
 		return nil, errors.New("must have a plain path; remove percent signs, dots and double slashes from it")
 	}
@@ -249,8 +249,7 @@ func (c *Config) validateRoutes() error {
 	return nil
 }
 
-// checkModel refuses what cannot be a model's name: the upstream's own ids are
-// otherwise free in form.
+// checkModel checks the name of a model. Upstreams are free to choose their ids.
 func checkModel(model string) error {
 	if len(model) > maxModel {
 		return fmt.Errorf("has %d bytes, more than the %d allowed", len(model), maxModel)
@@ -261,7 +260,7 @@ func checkModel(model string) error {
 	return nil
 }
 
-// UpstreamNames returns the names that the gateway knows the upstreams by, sorted.
+// UpstreamNames returns the names of the upstreams, sorted.
 func (c *Config) UpstreamNames() []string {
 	if c.Upstream != "" {
 		return []string{DefaultUpstream}

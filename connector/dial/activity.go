@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// Activity records the first packet that leaves in an attempt to connect, and the
-// first that comes back.
+// Activity records the first packet sent and the first packet received in an attempt to
+// connect.
 type Activity struct {
 	firstSent, firstReceived sync.Once
-	since                    time.Time     // when the first packet left; valid once sent is closed
-	sent, received           chan struct{} // closed then
+	since                    time.Time     // of the first packet sent; valid once sent is closed
+	sent, received           chan struct{} // closed at the first packet
 }
 
 func newActivity() *Activity {
@@ -40,8 +40,8 @@ func (a *Activity) answered() bool {
 	}
 }
 
-// silence returns for how long there has been no answer: the maximum if nothing was
-// sent yet, 0 if there was one.
+// silence returns the time since the first packet was sent without an answer. It is 0
+// after an answer, and the maximum if nothing was sent yet.
 func (a *Activity) silence() time.Duration {
 	YieldToReaders()
 	if a.answered() {
@@ -55,8 +55,8 @@ func (a *Activity) silence() time.Duration {
 	}
 }
 
-// YieldToReaders lets all goroutines run that are ready: on a busy machine a packet
-// may wait for long before it is read, and its sender is not to blame.
+// YieldToReaders lets other goroutines run. On a busy machine, a packet that has arrived
+// may wait for its reader.
 func YieldToReaders() {
 	const maxYields = 8
 	for range maxYields {

@@ -29,37 +29,36 @@ const (
 	maxDiscovery = 16 << 10
 )
 
-// errStarting: the gateway cannot say yet where its tunnels are.
+// errStarting means that the gateway does not know the address of its tunnels yet.
 var errStarting = errors.New("it is starting")
 
-// Gateway is where a gateway can be found, as it says itself.
+// Gateway is the address of a gateway, as published by it.
 type Gateway struct {
 	Server  string // host:port that connectors dial
-	URL     string // that it was asked at, without a path
+	URL     string // of the request, without a path
 	Pin     string // of its identity
 	Console string // URL of the page to approve a pairing on, "" unknown
 }
 
-// discoveryAnswer is what discoveryPath answers.
+// discoveryAnswer is the answer at discoveryPath.
 type discoveryAnswer struct {
 	Server  string `json:"server"`
 	Pin     string `json:"pin"`
 	Console string `json:"console"`
-	Error   string `json:"error"` // in place of all others
+	Error   string `json:"error"` // instead of all others
 }
 
-// Discovery asks a gateway where it is.
+// Discovery asks a gateway for the address of its tunnels.
 type Discovery struct {
 	at          *url.URL
 	pin, server string
 	client      *http.Client
 }
 
-// NewDiscovery prepares to ask the gateway at a URL where its tunnels are, and
-// for the pin of its identity. What is answered is believed for the sake of
-// HTTPS; without it, only a gateway on this machine is, or one that publishes the
-// expected pin. With HTTPS too, a pin that is not empty must be the published one. A
-// server that is not empty replaces the published one.
+// NewDiscovery prepares to ask the gateway at a URL for the address of its tunnels and
+// its pin. The answer is trusted over HTTPS, from this machine, or with the expected pin.
+// If pin is not empty, it must equal the published one. If server is not empty, it
+// replaces the published one.
 func NewDiscovery(gatewayURL, pin, server string) (*Discovery, error) {
 	at, err := parseGatewayURL(gatewayURL, pin)
 	if err != nil {
@@ -81,7 +80,7 @@ func NewDiscovery(gatewayURL, pin, server string) (*Discovery, error) {
 // Origin returns the URL of the gateway, without a path.
 func (d *Discovery) Origin() string { return d.at.Scheme + "://" + d.at.Host }
 
-// Find asks. Its errors are for people: what is wrong, and what to do.
+// Find asks the gateway. Its errors name the cause and the fix.
 func (d *Discovery) Find(ctx context.Context) (Gateway, error) {
 	for tries := 1; ; tries++ {
 		g, err := d.ask(ctx)
@@ -96,9 +95,9 @@ func (d *Discovery) Find(ctx context.Context) (Gateway, error) {
 	}
 }
 
-// HTTPClient returns a client for a gateway's HTTPS port, which trusts the system's certificate
-// authorities, and follows no redirects. It speaks HTTP/1.1, as a tunnel's
-// WebSocket does: over HTTP/2 a gateway has no answer about that.
+// HTTPClient returns a client for a gateway's HTTPS port. It trusts the system's
+// certificate authorities and follows no redirects. It uses HTTP/1.1, like the WebSocket
+// of a tunnel.
 func HTTPClient() *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -114,8 +113,8 @@ func HTTPClient() *http.Client {
 	}
 }
 
-// parseGatewayURL accepts the URL of a gateway, with https:// left out or not.
-// What people copy may be that of its API or console: only the host counts.
+// parseGatewayURL accepts the URL of a gateway, its API or its console, with or without
+// https://. Only the scheme and the host count.
 func parseGatewayURL(raw, pin string) (*url.URL, error) {
 	const example = "https://gateway.example.com"
 	raw = strings.TrimSpace(raw)
@@ -127,17 +126,17 @@ func parseGatewayURL(raw, pin string) (*url.URL, error) {
 	case err != nil || u.Hostname() == "":
 		return nil, fmt.Errorf("the gateway's address is not a URL; write one like %q", example)
 	case u.User != nil:
-		return nil, errors.New("the gateway's URL must not hold a user name or password; the code is all that is needed")
+		return nil, errors.New("the gateway's URL must not contain a user name or password; only the code is needed")
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, fmt.Errorf("the gateway's URL begins with %q; write one like %q", u.Scheme+"://", example)
 	case u.Scheme == "http" && pin == "" && !loopback(u.Hostname()):
-		return nil, fmt.Errorf("http://%s could be answered by anybody on the way; use %q or, if the gateway has no HTTPS, give --pin with the pin that `caddy gateway status` shows on it",
+		return nil, fmt.Errorf("http://%s is not authenticated; use %q or, if the gateway has no HTTPS, give --pin with the pin shown by `caddy gateway status`",
 			u.Host, "https://"+u.Hostname())
 	}
 	return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: discoveryPath}, nil
 }
 
-// loopback reports whether a host is this machine, without a lookup.
+// loopback reports whether a host is this machine. It does not use DNS.
 func loopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return strings.EqualFold(host, "localhost") || err == nil && ip.IsLoopback()
@@ -162,23 +161,23 @@ func (d *Discovery) ask(ctx context.Context) (Gateway, error) {
 	parseErr := json.Unmarshal(body, &answer)
 	switch {
 	case response.StatusCode >= 300 && response.StatusCode < 400:
-		return Gateway{}, fmt.Errorf("%s sends on to %q; if that is the gateway, use that address", d.Origin(), text.Short(response.Header.Get("Location")))
+		return Gateway{}, fmt.Errorf("%s redirects to %q; if that is the gateway, use that address", d.Origin(), text.Short(response.Header.Get("Location")))
 	case response.StatusCode != http.StatusOK && parseErr == nil && answer.Error != "":
-		err := fmt.Errorf("the gateway at %s says: %s", d.Origin(), text.Short(answer.Error))
+		err := fmt.Errorf("the gateway at %s answered: %s", d.Origin(), text.Short(answer.Error))
 		if response.StatusCode == http.StatusServiceUnavailable && response.Header.Get("Retry-After") != "" {
 			err = fmt.Errorf("%w (%w)", err, errStarting)
 		}
 		return Gateway{}, err
 	case response.StatusCode != http.StatusOK:
-		return Gateway{}, fmt.Errorf("%s is not a Postern gateway, or one that does not pair connectors: GET %s answered with status %d; check the address",
+		return Gateway{}, fmt.Errorf("%s is not a Postern gateway, or pairing is disabled on it: GET %s answered with status %d; check the address",
 			d.Origin(), discoveryPath, response.StatusCode)
 	case parseErr != nil || len(body) > maxDiscovery || answer.Server == "" || answer.Pin == "":
-		return Gateway{}, fmt.Errorf("%s is not a Postern gateway: it answered GET %s with something else; check the address", d.Origin(), discoveryPath)
+		return Gateway{}, fmt.Errorf("%s is not a Postern gateway: unexpected answer to GET %s; check the address", d.Origin(), discoveryPath)
 	}
 	return d.check(answer)
 }
 
-// check makes sure that all of an answer can be used and shown.
+// check validates an answer.
 func (d *Discovery) check(a discoveryAnswer) (Gateway, error) {
 	server := cmp.Or(d.server, a.Server)
 	err := config.CheckServer(server)
@@ -186,23 +185,23 @@ func (d *Discovery) check(a discoveryAnswer) (Gateway, error) {
 		err = errors.New("it is too long, or not printable")
 	}
 	if err != nil {
-		return Gateway{}, fmt.Errorf("the gateway at %s publishes an address for tunnels that cannot be used: %w; set it on the gateway, or give --server HOST:PORT", d.Origin(), err)
+		return Gateway{}, fmt.Errorf("the gateway at %s publishes an invalid address for tunnels: %w; set it on the gateway, or give --server HOST:PORT", d.Origin(), err)
 	}
 	if err := link.CheckPin(a.Pin); err != nil {
-		return Gateway{}, fmt.Errorf("the gateway at %s publishes no usable pin: %w", d.Origin(), err)
+		return Gateway{}, fmt.Errorf("the gateway at %s publishes an invalid pin: %w", d.Origin(), err)
 	}
 	if d.pin != "" && a.Pin != d.pin {
-		return Gateway{}, fmt.Errorf("the gateway at %s publishes the pin %s, not the expected one: either --pin is of another gateway, or another server answers there; compare with what the gateway shows",
+		return Gateway{}, fmt.Errorf("the gateway at %s publishes the pin %s, not the expected one: either --pin belongs to another gateway, or another server answers there; compare it with the pin on the gateway",
 			d.Origin(), a.Pin)
 	}
 	g := Gateway{Server: server, URL: d.Origin(), Pin: a.Pin}
 	if u, err := url.Parse(a.Console); err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.User == nil {
-		g.Console = u.String() // escapes what is not printable
+		g.Console = u.String() // escapes unprintable characters
 	}
 	return g, nil
 }
 
-// ExplainHTTPS says what a failed request means.
+// ExplainHTTPS adds the cause and the fix to the error of a failed request.
 func ExplainHTTPS(ctx context.Context, at *url.URL, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -220,17 +219,17 @@ func ExplainHTTPS(ctx context.Context, at *url.URL, err error) error {
 	host := at.Host
 	switch {
 	case errors.As(err, &name):
-		return fmt.Errorf("the certificate at %s is for another name: %w; use the name that the gateway has", host, err)
+		return fmt.Errorf("the certificate at %s is for another name: %w; use the name in the certificate", host, err)
 	case errors.As(err, &unverified):
 		return fmt.Errorf("the certificate of %s is not trusted by this machine: %w; install the gateway's certificate authority here, or use http:// with --pin",
 			host, err)
 	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
 		return fmt.Errorf("%s does not speak HTTPS: %w; check the port, or write http:// if the gateway has no HTTPS", host, err)
 	case errors.As(err, &dns):
-		return fmt.Errorf("the name %s cannot be found: %w; check the address", at.Hostname(), err)
+		return fmt.Errorf("failed to resolve %s: %w; check the address", at.Hostname(), err)
 	case failed != nil && failed.Timeout():
-		return fmt.Errorf("%s does not answer within %v; check the address, and that the gateway runs", host, HTTPTimeout)
+		return fmt.Errorf("%s did not answer within %v; check the address, and that the gateway is running", host, HTTPTimeout)
 	default:
-		return fmt.Errorf("%s cannot be asked where its tunnels are: %w; check the address, and that the gateway runs", host, err)
+		return fmt.Errorf("cannot reach %s: %w; check the address, and that the gateway is running", host, err)
 	}
 }

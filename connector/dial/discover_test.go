@@ -98,13 +98,13 @@ func TestDiscoverRefuses(t *testing.T) {
 	}{
 		{"a web site", http.StatusOK, "<html>", "", []string{"is not a Postern gateway", "check the address"}},
 		{"other JSON", http.StatusOK, `{"models":[]}`, "", []string{"is not a Postern gateway"}},
-		{"nothing there", http.StatusNotFound, "", "", []string{"is not a Postern gateway, or one that does not pair", "404"}},
+		{"nothing there", http.StatusNotFound, "", "", []string{"is not a Postern gateway, or pairing is disabled on it", "404"}},
 		{"too much", http.StatusOK, long, "", []string{"is not a Postern gateway"}},
 		{"redirect", http.StatusFound, "https://elsewhere.example.com/", "", []string{`"https://elsewhere.example.com/"`, "use that address"}},
-		{"no address", http.StatusServiceUnavailable, `{"error":"set \"public\"\u001b[31m"}`, "", []string{`says: set "public"[31m`}},
+		{"no address", http.StatusServiceUnavailable, `{"error":"set \"public\"\u001b[31m"}`, "", []string{`answered: set "public"[31m`}},
 		{"wrong pin", http.StatusOK, goodDiscovery, otherPin, []string{gatewayPin, "not the expected one", "another server"}},
-		{"bad pin", http.StatusOK, `{"server":"a:1","pin":"x"}`, "", []string{"no usable pin"}},
-		{"bad server", http.StatusOK, `{"server":"a","pin":"` + gatewayPin + `"}`, "", []string{"cannot be used", "--server HOST:PORT"}},
+		{"bad pin", http.StatusOK, `{"server":"a:1","pin":"x"}`, "", []string{"invalid pin"}},
+		{"bad server", http.StatusOK, `{"server":"a","pin":"` + gatewayPin + `"}`, "", []string{"invalid address", "--server HOST:PORT"}},
 		{"hostile server", http.StatusOK, `{"server":"a\u202eb:1","pin":"` + gatewayPin + `"}`, "", []string{"not printable"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestDiscoverRefuses(t *testing.T) {
 		})
 	}
 	_, err := find(t, "http://127.0.0.1:1", "", "")
-	wantText(t, err, "127.0.0.1:1", "check the address, and that the gateway runs")
+	wantText(t, err, "127.0.0.1:1", "check the address, and that the gateway is running")
 	_, err = find(t, "https://nowhere.invalid", "", "")
 	wantText(t, err, "nowhere.invalid", "check the address")
 }
@@ -136,13 +136,13 @@ func TestDiscoveryURL(t *testing.T) {
 		{"http://127.3.2.1", "", "", ""},
 		{"http://[::1]:8080", "", "", ""},
 		{"http://gw.example.com", gatewayPin, "", ""},
-		{"http://gw.example.com", "", "", "could be answered by anybody on the way"},
+		{"http://gw.example.com", "", "", "is not authenticated"},
 		{"http://localhost.example.com", "", "", "https://localhost.example.com"},
 		{"http://192.168.1.2:8080", "", "", "--pin"},
 		{"https://gw.example.com", "short", "", "--pin: "},
 		{"https://gw.example.com", "", "gw", "--server: "},
 		{"ftp://gw.example.com", "", "", `begins with "ftp://"`},
-		{"https://me:pass@gw.example.com", "", "", "must not hold a user name"},
+		{"https://me:pass@gw.example.com", "", "", "must not contain a user name"},
 		{"", "", "", "is not a URL"},
 		{"https://", "", "", "is not a URL"},
 		{"https://a b", "", "", "is not a URL"},
@@ -192,7 +192,7 @@ func TestDiscoverCanBeStopped(t *testing.T) {
 	}
 	d.client.Timeout = 50 * time.Millisecond
 	_, err = d.Find(t.Context())
-	wantText(t, err, "does not answer within")
+	wantText(t, err, "did not answer within")
 }
 
 func wantText(t *testing.T, err error, parts ...string) {

@@ -9,32 +9,31 @@ import (
 )
 
 const (
-	// Where QUIC loses more than this share of its packets, TCP with BBR is
-	// faster: in each of lossSpans spans in a row, which make a minute. A line that
-	// was dead for a moment, or has hardly anything to carry, is no reason.
+	// TCP with BBR is faster if QUIC loses more than lossPercent of its packets in each
+	// of lossSpans consecutive spans. A short outage, or an idle path, does not count.
 	lossPercent = 3
-	lossPackets = 100 // that a span has at least
+	lossPackets = 100 // minimum of a span
 	LossSpan    = 15 * time.Second
 	lossSpans   = 4
 
-	// QUIC is not tried again for a time that doubles whenever it was no better,
-	// until it was better for longer than lossForgotten.
+	// QUIC is avoided for a time that doubles each time, until it was used for longer
+	// than lossForgotten.
 	firstAvoid    = 10 * time.Minute
 	lastAvoid     = time.Hour
 	lossForgotten = time.Hour
-	// SlowFor is how long it counts that a WebSocket would be even slower: TCP
-	// without BBR takes each lost packet for a full path.
+	// SlowFor is how long a WebSocket counts as slower: TCP without BBR treats packet
+	// loss as congestion.
 	SlowFor = time.Hour
 )
 
-// ErrNoBBR keeps a connector on QUIC that loses packets.
-var ErrNoBBR = errors.New("this system gives the WebSocket no BBR, without which it would be slower")
+// ErrNoBBR keeps a connector on QUIC despite packet loss.
+var ErrNoBBR = errors.New("BBR is not available on this system, and a WebSocket would be slower without it")
 
-// LossGuard keeps a connector from changing to and fro. The zero value works.
+// LossGuard keeps a connector from switching back and forth. The zero value works.
 type LossGuard struct {
-	Until time.Time // QUIC is avoided
+	Until time.Time // until then QUIC is avoided
 	moves int       // away from QUIC
-	slow  time.Time // until then a WebSocket is known to be slower
+	slow  time.Time // until then a WebSocket counts as slower
 }
 
 // Avoided reports whether QUIC is only a last resort.
@@ -51,21 +50,21 @@ func (g *LossGuard) Avoid(now time.Time) time.Duration {
 	return span
 }
 
-// Stay notes that a WebSocket would be slower.
+// Stay records that a WebSocket would be slower.
 func (g *LossGuard) Stay(now time.Time) { g.slow = now.Add(SlowFor) }
 
-// Stays reports whether that is still assumed.
+// Stays reports whether a WebSocket still counts as slower.
 func (g *LossGuard) Stays(now time.Time) bool { return now.Before(g.slow) }
 
-// LossMeter finds out whether a path has lost too much for long enough.
+// LossMeter measures whether the packet loss of a path stays too high.
 type LossMeter struct {
 	sent, lost uint64 // so far
 	Bad        int    // spans in a row
 }
 
-// Span is called at the end of each span with the packets sent and lost so far.
+// Span must be called at the end of each span, with the packets sent and lost so far.
 func (m *LossMeter) Span(sent, lost uint64) (tooMuch bool) {
-	s, l := sent-m.sent, lost-min(lost, m.lost) // a packet may turn up that counted as lost
+	s, l := sent-m.sent, lost-min(lost, m.lost) // a packet counted as lost may still arrive
 	m.sent, m.lost = sent, lost
 	if s < lossPackets || l*100 <= s*lossPercent {
 		m.Bad = 0
@@ -75,7 +74,7 @@ func (m *LossMeter) Span(sent, lost uint64) (tooMuch bool) {
 	return m.Bad >= lossSpans
 }
 
-// DialFast opens a WebSocket that is faster than QUIC where packets are lost.
+// DialFast opens a WebSocket with BBR, or fails with [ErrNoBBR].
 func (d *WebSocket) DialFast(ctx context.Context, activity *Activity) (*Conn, error) {
 	conn, err := d.Dial(ctx, activity)
 	if err != nil {

@@ -8,21 +8,19 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// maxProbe is above every single packet; longer writes are several at once.
+// maxProbe is larger than any packet. Longer writes contain several packets.
 const maxProbe = 2048
 
-// probe is the last packet of a socket, to be sent once more. After a path was dead
-// for a while, quic-go probes it only after pauses that double, up to half of the time
-// that it was dead, and what a program has to say waits for that as long as the
-// congestion window is full of packets that are lost. A packet that comes twice
-// does no harm, and one that never came is answered: so the tunnel is alive again
-// as soon as its path is. A gateway that was restarted answers with a reset.
+// probe is the last packet of a socket, to be sent again. quic-go probes a dead path with
+// pauses that double, and meanwhile sends nothing else if the congestion window is full.
+// A repeated packet does no harm, and recovers the tunnel as soon as its path works
+// again. A restarted gateway answers it with a reset.
 type probe struct {
 	armed atomic.Bool
 
 	mu          sync.Mutex
 	packet, oob []byte
-	to          net.Addr // nil: there is no packet
+	to          net.Addr // nil: no packet
 }
 
 func (p *probe) remember(b, oob []byte, to net.Addr) {
@@ -34,7 +32,7 @@ func (p *probe) remember(b, oob []byte, to net.Addr) {
 	p.packet, p.oob, p.to = append(p.packet[:0], b...), append(p.oob[:0], oob...), to
 }
 
-// arm begins or ends to remember packets.
+// arm starts or stops recording packets.
 func (p *probe) arm(on bool) {
 	if p.armed.Swap(on) == on {
 		return
@@ -44,8 +42,8 @@ func (p *probe) arm(on bool) {
 	p.to = nil
 }
 
-// send sends the packet, if there is one. If that fails, so will all that quic-go
-// sends itself.
+// send sends the packet, if there is one. Errors are ignored, as quic-go's own packets
+// would fail too.
 func (p *probe) send(socket Socket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -58,18 +56,18 @@ func (p *probe) send(socket Socket) {
 type Conn struct {
 	*link.Conn
 	socket *patientSocket // over UDP
-	bbr    bool           // this side of the WebSocket has it; the other side is unknown
+	bbr    bool           // this side of the WebSocket uses BBR
 }
 
-// ArmProbe begins or ends to remember packets for ProbePath, which only UDP has: it
-// costs a copy of each.
+// ArmProbe starts or stops recording packets for ProbePath. Recording copies each packet.
+// It has no effect over a WebSocket.
 func (c *Conn) ArmProbe(on bool) {
 	if c.socket != nil {
 		c.socket.probe.arm(on)
 	}
 }
 
-// ProbePath sends the last packet once more, if there is one.
+// ProbePath sends the last recorded packet again, if there is one.
 func (c *Conn) ProbePath() {
 	if c.socket != nil {
 		c.socket.probe.send(c.socket.Socket)

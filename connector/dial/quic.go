@@ -1,10 +1,10 @@
-// Package dial makes connections to a gateway, and finds out where it is.
+// Package dial opens connections to a gateway, and discovers its address.
 //
-//	quic.go, socket*.go, activity.go   over QUIC, on a socket that takes a missing route for a lost packet
+//	quic.go, socket*.go, activity.go   over QUIC, on a socket that treats a missing route as packet loss
 //	websocket.go                       over the gateway's HTTPS port, where UDP is blocked
-//	race.go                            which of the two
-//	probe.go, loss.go                  a path that is silent, and one that loses too much
-//	discover.go                        where a gateway's tunnels are, for a pairing
+//	race.go                            the choice between the two
+//	probe.go, loss.go                  silent paths, and paths with packet loss
+//	discover.go                        the address of a gateway's tunnels, for a pairing
 package dial
 
 import (
@@ -23,38 +23,38 @@ import (
 )
 
 const (
-	// addressStagger is how long one address has for its handshake before the
-	// next is tried in parallel, RFC 8305 §5.
+	// addressStagger is the delay before the next address is tried in parallel, RFC 8305
+	// §5.
 	addressStagger = 250 * time.Millisecond
-	// answeredStagger applies once anything has come back: the gateway is there, and
-	// may be busy with many connectors that come at once.
+	// answeredStagger is the delay once an answer has arrived: the gateway is up, and may
+	// be busy with many connectors.
 	answeredStagger = 3 * time.Second
-	// maxAddresses bounds the addresses of one name that are tried.
+	// maxAddresses bounds the addresses tried for one name.
 	maxAddresses = 8
 )
 
-// What an attempt over QUIC fails with.
+// Errors of an attempt over QUIC.
 var (
 	ErrSilent     = errors.New("no answer over UDP")
 	ErrUnfinished = errors.New("the gateway answers over UDP, but does not finish the handshake")
-	ErrBusy       = errors.New("the gateway takes no connections at the moment: many connectors come at once, or it shuts down")
+	ErrBusy       = errors.New("the gateway accepts no connections at the moment: many connectors are connecting, or it is shutting down")
 )
 
-// tlsInternalError is what a gateway ends a handshake with that has waited in vain
-// for its turn, RFC 9001 §4.8.
+// tlsInternalError is the error with which a gateway ends a handshake that has waited too
+// long for its turn, RFC 9001 §4.8.
 const tlsInternalError = quic.TransportErrorCode(0x100 + 80)
 
-// Target is a gateway, and what a connection to it needs.
+// Target is a gateway, with the parameters of connections to it.
 type Target struct {
 	Server      string // host:port
 	URL         string // base URL of its HTTPS; "": on the usual port of Server's host
 	Pin         string // of its identity
-	Preauth     string // [link.Preauth]; "" for a device that has no token
-	MaxRequests int    // that are taken at once; 0: the default
+	Preauth     string // [link.Preauth]; "" for a device without a token
+	MaxRequests int    // concurrent requests; 0: the default
 	Logger      *slog.Logger
 }
 
-// QUIC makes connections to one gateway over QUIC.
+// QUIC opens connections to one gateway over QUIC.
 type QUIC struct {
 	Target
 	TLS *tls.Config
@@ -69,8 +69,8 @@ func NewQUIC(t Target) *QUIC {
 	return &QUIC{Target: t, TLS: link.WithPreauth(link.ConnectorTLS(t.Pin), t.Preauth), Resolve: Resolve, Open: openSocket}
 }
 
-// Dial returns a connection to the gateway: the name is looked up each time, and of
-// several addresses the first that answers wins. activity may be nil.
+// Dial returns a connection to the gateway. It resolves the name each time, and uses the
+// first address that answers. activity may be nil.
 func (d *QUIC) Dial(ctx context.Context, activity *Activity) (*Conn, error) {
 	if activity == nil {
 		activity = newActivity()
@@ -88,9 +88,8 @@ func (d *QUIC) Dial(ctx context.Context, activity *Activity) (*Conn, error) {
 	})
 }
 
-// dialAddress makes a connection on a socket of its own. A socket that several
-// connections shared would need connection ids on our side, of which a change
-// of the NAT's mapping uses up one each time until none is left.
+// dialAddress opens a connection on a separate socket. A shared socket would need
+// connection ids on this side, and each change of a NAT mapping would use one up.
 func (d *QUIC) dialAddress(ctx context.Context, address netip.AddrPort, activity *Activity) (*Conn, error) {
 	network := "udp4"
 	if address.Addr().Is6() {
@@ -107,13 +106,12 @@ func (d *QUIC) dialAddress(ctx context.Context, address netip.AddrPort, activity
 		return nil, fmt.Errorf("dialling %s: %w", address, dialError(ctx, err, socket.failure(), activity.answered()))
 	}
 	socket.patient.Store(true)
-	context.AfterFunc(conn.Context(), func() { socket.Close() }) // quic-go leaves it to its owner
+	context.AfterFunc(conn.Context(), func() { socket.Close() }) // quic-go does not close it
 	return &Conn{Conn: link.QUICConnector(conn), socket: socket}, nil
 }
 
-// dialError says what a failed handshake means. failure is that of a packet which
-// did not leave this machine, if there was one; answered says whether anything has
-// come back.
+// dialError returns the cause of a failed handshake. failure is the error of a packet that
+// could not be sent, or nil. answered is set if anything was received.
 func dialError(ctx context.Context, err, failure error, answered bool) error {
 	var timeout *quic.HandshakeTimeoutError
 	var idle *quic.IdleTimeoutError
@@ -121,7 +119,7 @@ func dialError(ctx context.Context, err, failure error, answered bool) error {
 	isTransport := errors.As(err, &transport)
 	switch {
 	case errors.Is(err, link.ErrPin):
-		return link.ErrPin // without the words of TLS
+		return link.ErrPin // without the text of TLS
 	case ctx.Err() != nil, errors.As(err, &timeout), errors.As(err, &idle):
 		if answered {
 			return ErrUnfinished
@@ -130,14 +128,14 @@ func dialError(ctx context.Context, err, failure error, answered bool) error {
 	case isTransport && transport.Remote && (transport.ErrorCode == quic.ConnectionRefused || transport.ErrorCode == tlsInternalError):
 		return ErrBusy
 	case isTransport && !transport.Remote && transport.ErrorCode == quic.InternalError && failure != nil:
-		return failure // quic-go keeps only the text of it
+		return failure // quic-go keeps only its text
 	default:
 		return err
 	}
 }
 
-// Resolve looks up the addresses of server, a host:port. The two families take
-// turns, so that one that does not work costs little.
+// Resolve looks up the addresses of server, a host:port. IPv4 and IPv6 alternate, so that
+// a broken family costs little.
 func Resolve(ctx context.Context, server string) ([]netip.AddrPort, error) {
 	host, service, err := net.SplitHostPort(server)
 	if err != nil {
@@ -154,8 +152,7 @@ func Resolve(ctx context.Context, server string) ([]netip.AddrPort, error) {
 	return interleave(found, uint16(port)), nil
 }
 
-// interleave makes the families take turns, beginning with that of the first
-// address.
+// interleave alternates the address families, beginning with that of the first address.
 func interleave(found []netip.Addr, port uint16) []netip.AddrPort {
 	var same, other []netip.AddrPort
 	for _, address := range found {

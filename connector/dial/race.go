@@ -9,30 +9,30 @@ import (
 )
 
 const (
-	// answeredTimeout is for a gateway that has sent anything: it lets so many in
-	// at a time, and keeps the others waiting for up to 8 s.
+	// answeredTimeout applies once the gateway has answered: it limits concurrent
+	// handshakes, and keeps the others waiting for up to 8 s.
 	answeredTimeout = 20 * time.Second
-	// answeredDelay is that of the next transport once anything has come back. A
-	// gateway may keep a handshake waiting, and would have twice the work; but
-	// something in between may also have let only one packet through.
+	// answeredDelay is the delay of the next transport once the gateway has answered. It
+	// may keep a handshake waiting. But a firewall may also have let only one packet
+	// through.
 	answeredDelay = 12 * time.Second
 )
 
 // Runner is one transport in a race.
 type Runner struct {
 	Dial  func(context.Context, *Activity) (*Conn, error)
-	Limit time.Duration // while nothing comes back
-	Delay time.Duration // after the start of the runner before it
+	Limit time.Duration // without any answer
+	Delay time.Duration // after the start of the previous runner
 }
 
-// dialled is what one attempt led to.
+// dialled is the result of one attempt.
 type dialled struct {
 	conn *Conn
 	err  error
 }
 
-// run dials. A gateway that has sent anything has longer to go on: what was done
-// for the handshake so far, here and there, would be lost.
+// run dials. The limit is longer once the gateway has answered, as the work on the
+// handshake would be lost.
 func (r *Runner) run(ctx context.Context, activity *Activity) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(r.Limit, answeredTimeout))
 	defer cancel()
@@ -40,7 +40,7 @@ func (r *Runner) run(ctx context.Context, activity *Activity) (*Conn, error) {
 	return r.Dial(ctx, activity)
 }
 
-// watch cancels an attempt that meets nothing but silence.
+// watch cancels an attempt without an answer.
 func (r *Runner) watch(ctx context.Context, cancel context.CancelFunc, activity *Activity) {
 	for wait := r.Limit; ; {
 		select {
@@ -57,10 +57,9 @@ func (r *Runner) watch(ctx context.Context, cancel context.CancelFunc, activity 
 	}
 }
 
-// Race dials with the runners, in the order of preference, and calls use with the
-// first connection. Another one is used only if that fails other than by a
-// [link.Deny]. With final set, a busy gateway's refusal ends the race, unless another
-// runner was started before.
+// Race dials with the runners in order of preference, and calls use with the first
+// connection. If use fails, other than with a [link.Deny], it tries the next one. If final
+// is set, a refusal by a busy gateway ends the race unless another runner has started.
 func Race(ctx context.Context, runners []Runner, final bool, use func(*Conn) error) error {
 	attempts := make([]attempt, len(runners))
 	activities := []*Activity{newActivity(), newActivity()}
@@ -79,16 +78,15 @@ func Race(ctx context.Context, runners []Runner, final bool, use func(*Conn) err
 	return err
 }
 
-// attempt is one of several to get a connection.
+// attempt is one of several attempts to connect.
 type attempt struct {
 	dial  func(context.Context) (*Conn, error)
-	delay time.Duration // after the start of the one before it
+	delay time.Duration // after the start of the previous attempt
 }
 
-// stagger makes attempts, each after its delay, or as soon as one has failed. Once
-// something has come back, the next waits for answeredDelay. judge takes each result,
-// with the number of attempts still running, and reports whether it is the last; the
-// connections of others are closed.
+// stagger starts each attempt after its delay, or as soon as another one has failed. After
+// an answer, the next attempt waits for answeredDelay. judge gets each result and the
+// number of running attempts, and reports whether to stop. Other connections are closed.
 func stagger(
 	ctx context.Context, attempts []attempt, answered <-chan struct{}, answeredDelay time.Duration,
 	judge func(conn *Conn, err error, running int) (last bool, _ error),
@@ -138,7 +136,7 @@ func stagger(
 	return nil, errors.Join(errs...)
 }
 
-// discard closes the connections of n runners that were too late.
+// discard closes the connections of the n attempts still running.
 func discard(results <-chan dialled, n int) {
 	for range n {
 		if r := <-results; r.err == nil {

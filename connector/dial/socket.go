@@ -10,9 +10,9 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// Socket is the part of a [net.UDPConn] that quic-go uses. It finds out by
-// type assertions: without one of these methods it would do without offloading,
-// without reads in batches, or with small buffers, and say nothing.
+// Socket is the part of a [net.UDPConn] that quic-go uses. quic-go finds these methods by
+// type assertions. Without one, it silently works without offloading, without batched
+// reads, or with small buffers.
 type Socket interface {
 	quic.OOBCapablePacketConn
 	net.Conn
@@ -23,28 +23,26 @@ type Socket interface {
 func openSocket(network string) (Socket, error) {
 	socket, err := net.ListenUDP(network, nil)
 	if err != nil {
-		return nil, err // not a nil *net.UDPConn, which would be a socket
+		return nil, err // not a nil *net.UDPConn in an interface
 	}
 	return socket, nil
 }
 
-// patientSocket is a socket that outlives the machine's way to the gateway.
-// While a network card is down, or the route not there yet, each write fails, and
-// quic-go ends a connection at the first that does. To a connection that is up
-// such a packet is a lost one: whether the path is gone is for its pings to find
-// out.
+// patientSocket is a socket that treats a missing route as packet loss. While a network
+// interface is down, each write fails, and quic-go closes a connection on the first
+// failed write. An established connection detects a dead path by its pings instead.
 type patientSocket struct {
 	Socket
 	activity *Activity
 	probe    probe
-	// patient begins after the handshake, which is better off with the next address,
-	// or with another attempt.
+	// patient is set after the handshake. Before that, the next address or another
+	// attempt is better.
 	patient atomic.Bool
-	failed  atomic.Pointer[error] // the last write that failed for want of a way
+	failed  atomic.Pointer[error] // of the last write without a route
 }
 
-// failure returns why the last packet that did not leave the machine did not;
-// quic-go keeps only the text of it.
+// failure returns the error of the last packet that could not be sent. quic-go keeps only
+// its text.
 func (s *patientSocket) failure() error {
 	if err := s.failed.Load(); err != nil {
 		return *err
@@ -52,8 +50,8 @@ func (s *patientSocket) failure() error {
 	return nil
 }
 
-// SyscallConn implements [syscall.Conn]. Packets are read in batches by what it
-// returns, past all the other methods.
+// SyscallConn implements [syscall.Conn]. Batched reads use its result and bypass all other
+// methods.
 func (s *patientSocket) SyscallConn() (syscall.RawConn, error) {
 	raw, err := s.Socket.SyscallConn()
 	if err != nil {
@@ -62,7 +60,7 @@ func (s *patientSocket) SyscallConn() (syscall.RawConn, error) {
 	return recordingConn{raw, s.activity}, nil
 }
 
-// recordingConn records what is read.
+// recordingConn records reads as activity.
 type recordingConn struct {
 	syscall.RawConn
 	activity *Activity
@@ -77,7 +75,7 @@ func (h recordingConn) Read(f func(fd uintptr) bool) error {
 	return err
 }
 
-// ReadFrom implements [net.PacketConn], for systems without batches.
+// ReadFrom implements [net.PacketConn], for systems without batched reads.
 func (s *patientSocket) ReadFrom(b []byte) (int, net.Addr, error) {
 	n, from, err := s.Socket.ReadFrom(b)
 	if err == nil {
@@ -97,8 +95,7 @@ func (s *patientSocket) WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (n, oobn i
 	return n, oobn, err
 }
 
-// WriteTo implements [net.PacketConn], for systems where quic-go has no use for
-// WriteMsgUDP.
+// WriteTo implements [net.PacketConn], for systems where quic-go does not use WriteMsgUDP.
 func (s *patientSocket) WriteTo(b []byte, addr net.Addr) (int, error) {
 	s.activity.sending()
 	s.probe.remember(b, nil, addr)
@@ -112,30 +109,30 @@ func (s *patientSocket) WriteTo(b []byte, addr net.Addr) (int, error) {
 // countsAsLoss reports whether a write error is treated as packet loss.
 func (s *patientSocket) countsAsLoss(err error) bool {
 	if !noWay(err) {
-		return false // quic-go has its own answers to a packet too long, or to a card that cannot offload
+		return false // quic-go handles oversized packets and failed offloading
 	}
 	if s.patient.Load() {
 		return true
 	}
-	failed := err // only here, since it costs an allocation
+	failed := err // here, as it escapes to the heap
 	s.failed.Store(&failed)
 	return false
 }
 
-// noWay reports whether a packet did not leave this machine.
+// noWay reports whether a packet could not leave this machine.
 func noWay(err error) bool {
 	var errno syscall.Errno
 	return errors.As(err, &errno) && slices.Contains(noWayErrors[:], errno)
 }
 
-// NoRoute reports whether everything that was tried came to nothing on this machine. One
-// address without a way is no sign of that: many machines have none for IPv6.
+// NoRoute reports whether all attempts failed for lack of a route on this machine. One
+// address without a route is not enough: many machines have no IPv6.
 func NoRoute(err error) bool {
 	switch e := err.(type) {
 	case interface{ Unwrap() []error }:
 		errs := e.Unwrap()
 		return len(errs) > 0 && !slices.ContainsFunc(errs, func(err error) bool { return !NoRoute(err) })
-	case *net.DNSError: // keeps the text alone; the resolver answered if it knows of no such name
+	case *net.DNSError: // does not wrap its cause; IsNotFound means that the resolver answered
 		return !e.IsNotFound && !e.IsTimeout
 	case interface{ Unwrap() error }:
 		return NoRoute(e.Unwrap())

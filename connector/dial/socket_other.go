@@ -4,8 +4,8 @@ package dial
 
 import "syscall"
 
-// noWayErrors are those of a write while this machine has no way to the
-// gateway. EPERM is a firewall's.
+// noWayErrors are the errors of a write without a route to the gateway. A firewall causes
+// EPERM.
 var noWayErrors = [...]syscall.Errno{
 	syscall.ENETUNREACH, syscall.EHOSTUNREACH, syscall.ENETDOWN, syscall.ENOBUFS, syscall.EPERM, syscall.EADDRNOTAVAIL,
 }

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// noWayErrors are those of a write while this machine has no way to the
-// gateway: Windows has its own numbers. WSAEACCES is a firewall's.
+// noWayErrors are the errors of a write without a route to the gateway. A firewall causes
+// WSAEACCES.
 var noWayErrors = [...]syscall.Errno{
 	windows.WSAENETUNREACH, windows.WSAEHOSTUNREACH, windows.WSAENETDOWN, windows.WSAENOBUFS, windows.WSAEACCES, windows.WSAEADDRNOTAVAIL,
 }

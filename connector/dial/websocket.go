@@ -19,15 +19,15 @@ import (
 	"github.com/postern-dev/postern/connector/text"
 )
 
-// What an attempt over a WebSocket fails with.
+// Errors of an attempt over a WebSocket.
 var (
 	ErrNoHTTPS  = errors.New("no answer over HTTPS")
 	ErrPortal   = errors.New("a web page answers in place of the gateway")
 	ErrNotReady = errors.New("the gateway is not ready, or busy")
 )
 
-// WebSocket makes connections to one gateway over its HTTPS port, for networks
-// without UDP.
+// WebSocket opens connections to one gateway over its HTTPS port, for networks without
+// UDP.
 type WebSocket struct {
 	Target
 	Address string      // URL of the WebSocket
@@ -36,8 +36,8 @@ type WebSocket struct {
 	Roots   *x509.CertPool   // for the certificate of the HTTPS port; nil: the system's
 	Now     func() time.Time // for that certificate
 	UsesBBR func(net.Conn) bool
-	// lenient: the certificate of the outer TLS cannot be verified. It is worth
-	// a single warning: what counts is the pin inside.
+	// lenient is set once the certificate of the outer TLS could not be verified. It is
+	// logged once, as the pin inside authenticates the gateway.
 	lenient atomic.Bool
 }
 
@@ -71,7 +71,7 @@ func (d *WebSocket) Dial(ctx context.Context, activity *Activity) (*Conn, error)
 	var unverified *tls.CertificateVerificationError
 	if !lenient && errors.As(err, &unverified) {
 		d.lenient.Store(true)
-		d.Logger.Warn("the gateway's HTTPS certificate cannot be verified; the tunnel inside is protected by the pin all the same",
+		d.Logger.Warn("the gateway's HTTPS certificate cannot be verified; the tunnel itself is still protected by the pin",
 			"url", d.Address, "reason", text.Short(unverified.Err.Error()), "fix", CertificateFix(unverified.Err, d.Now()))
 		raw, err = d.open(ctx, true, activity)
 	}
@@ -83,21 +83,20 @@ func (d *WebSocket) Dial(ctx context.Context, activity *Activity) (*Conn, error)
 	case err == nil:
 		return &Conn{Conn: conn, bbr: raw.bbr}, nil
 	case errors.Is(err, link.ErrPin):
-		err = link.ErrPin // without the words of TLS
+		err = link.ErrPin // without the text of TLS
 	case ctx.Err() != nil:
 		err = ErrNoHTTPS
 	}
 	return nil, fmt.Errorf("dialling %s: %w", d.Address, err)
 }
 
-// CertificateFix says what to do about a certificate, on a machine where it is
-// now.
+// CertificateFix returns the fix for an invalid certificate. now is this machine's time.
 func CertificateFix(err error, now time.Time) string {
 	var invalid x509.CertificateInvalidError
 	if errors.As(err, &invalid) && invalid.Reason == x509.Expired {
-		return "check the clock of this machine: it says " + now.Format(time.RFC3339)
+		return "check the clock of this machine: it shows " + now.Format(time.RFC3339)
 	}
-	return "if a proxy in between opens TLS, install its certificate authority here; otherwise check the gateway's certificate"
+	return "if a proxy terminates TLS, install its certificate authority here; otherwise check the gateway's certificate"
 }
 
 // open opens the WebSocket.
@@ -134,7 +133,7 @@ func (d *WebSocket) open(ctx context.Context, lenient bool, activity *Activity) 
 	}
 	if socket.Subprotocol() != link.Subprotocol {
 		_ = socket.CloseNow()
-		return nil, errors.New("what answers there is a WebSocket, but not a gateway's; check the address")
+		return nil, errors.New("the WebSocket there does not belong to a gateway; check the address")
 	}
 	below := *tcp.Load()
 	return &webConn{
@@ -143,7 +142,7 @@ func (d *WebSocket) open(ctx context.Context, lenient bool, activity *Activity) 
 	}, nil
 }
 
-// explainWebSocket says what a failed attempt means, and what to do.
+// explainWebSocket returns the cause of a failed attempt, and the fix.
 func explainWebSocket(ctx context.Context, answer *http.Response, err error) error {
 	var proxy *net.OpError
 	switch {
@@ -161,7 +160,7 @@ func explainWebSocket(ctx context.Context, answer *http.Response, err error) err
 	return err
 }
 
-// explainAnswer says what an answer means that opens no WebSocket.
+// explainAnswer returns the meaning of an HTTP answer without a WebSocket.
 func explainAnswer(answer *http.Response) error {
 	html := link.HasMediaType(answer.Header, "text/html")
 	switch status := answer.StatusCode; {
@@ -169,13 +168,13 @@ func explainAnswer(answer *http.Response) error {
 		status >= 300 && status < 400:
 		return fmt.Errorf("%w (status %d)", ErrPortal, status)
 	case status == http.StatusProxyAuthRequired:
-		return errors.New("the proxy asks for a user name and password; put them into HTTPS_PROXY")
+		return errors.New("the proxy requires a user name and password; put them into HTTPS_PROXY")
 	case status == http.StatusServiceUnavailable, status == http.StatusTooManyRequests, status == http.StatusBadGateway, status == http.StatusGatewayTimeout:
 		return fmt.Errorf("%w (status %d)", ErrNotReady, status)
 	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed, status == http.StatusOK:
-		return fmt.Errorf("no tunnels are taken there (status %d); check the address, and that the gateway's site has `model_gateway` and is up to date", status)
+		return fmt.Errorf("the server does not accept tunnels (status %d); check the address, and that the gateway's site has `model_gateway` and is up to date", status)
 	default:
-		return fmt.Errorf("the WebSocket was refused with status %d; check what is between this machine and the gateway", status)
+		return fmt.Errorf("the WebSocket was refused with status %d; check proxies between this machine and the gateway", status)
 	}
 }
 
@@ -184,12 +183,12 @@ type webConn struct {
 	net.Conn
 	socket *websocket.Conn
 	remote net.Addr
-	bbr    bool // the TCP connection below has it
+	bbr    bool // the TCP connection uses BBR
 }
 
-// RemoteAddr implements net.Conn: the gateway's address, or the proxy's.
+// RemoteAddr implements net.Conn. It is the address of the gateway or the proxy.
 func (c *webConn) RemoteAddr() net.Addr { return c.remote }
 
-// Close implements net.Conn. It does not wait for the other side, which QUIC
-// has notified.
+// Close implements net.Conn. It does not wait for the other side, which QUIC has already
+// notified.
 func (c *webConn) Close() error { return c.socket.CloseNow() }

@@ -1,4 +1,4 @@
-// Package doctor checks everything that a connector needs, and reports how to fix it.
+// Package doctor checks everything that a connector needs, and suggests fixes.
 package doctor
 
 import (
@@ -28,10 +28,10 @@ const (
 	ResultOK      Result = "ok"
 	ResultWarning Result = "warning" // works, or is not needed now
 	ResultFailed  Result = "failed"
-	ResultSkipped Result = "skipped" // another one has to work first
+	ResultSkipped Result = "skipped" // depends on a check that failed
 )
 
-// Finding is what one check has found.
+// Finding is the result of one check, with details.
 type Finding struct {
 	Check    string        `json:"check"`
 	Result   Result        `json:"result"`
@@ -40,7 +40,7 @@ type Finding struct {
 	Duration time.Duration `json:"duration_ns"`
 }
 
-// ok, warned, bad and skipped return findings; fix is what to do.
+// ok, warned, bad and skipped return findings.
 func ok(format string, args ...any) Finding {
 	return Finding{Result: ResultOK, Detail: fmt.Sprintf(format, args...)}
 }
@@ -56,10 +56,9 @@ func bad(fix, format string, args ...any) Finding {
 func skipped(detail string) Finding { return Finding{Result: ResultSkipped, Detail: detail} }
 
 const (
-	// diagnoseTimeout is enough for a handshake that loses packets.
+	// diagnoseTimeout is enough for a handshake with packet loss.
 	diagnoseTimeout = 5 * time.Second
-	// maxSkew is how wrong a clock may be: certificates that were just issued must
-	// be valid already.
+	// maxSkew bounds the error of a clock, so that newly issued certificates are valid.
 	maxSkew = time.Minute
 )
 
@@ -77,13 +76,13 @@ type diagnosis struct {
 
 	resolved bool      // the gateway has an address
 	udp      error     // of the handshake over QUIC
-	web      bool      // the gateway takes WebSockets
+	web      bool      // the gateway accepts WebSockets
 	date     time.Time // of the gateway
 }
 
-// Run checks a configuration's gateway (name, ways to it, identity, token), the clock,
-// and each upstream, which gets a short request to its first model. It reports each
-// finding at once. A connector that runs stays undisturbed.
+// Run checks a configuration's gateway (name, transports, identity, token), the clock,
+// and each upstream, with a short request to its first model. It reports each finding at
+// once. A running connector is not disturbed.
 func Run(ctx context.Context, c config.Config, probeTimeout time.Duration, report func(Finding)) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -108,7 +107,7 @@ func (d *diagnosis) run(ctx context.Context) {
 		run  func(context.Context) Finding
 	}{{"udp", d.overUDP}, {"pin", d.pin}, {"websocket", d.webSocket}, {"token", d.askToken}} {
 		if !d.resolved {
-			c.run = func(context.Context) Finding { return skipped("the gateway's address is not known") }
+			c.run = func(context.Context) Finding { return skipped("the gateway's address is unknown") }
 		}
 		d.check(ctx, c.name, c.run)
 	}
@@ -124,7 +123,7 @@ func (d *diagnosis) check(ctx context.Context, name string, f func(context.Conte
 	start := time.Now()
 	finding := f(ctx)
 	if ctx.Err() != nil {
-		return // the interruption may be all it found
+		return // the finding may only be the interruption
 	}
 	finding.Check, finding.Duration = name, time.Since(start)
 	finding.Detail = text.Short(finding.Detail)
@@ -137,7 +136,7 @@ func (d *diagnosis) dns(ctx context.Context) Finding {
 	defer cancel()
 	addresses, err := dial.Resolve(ctx, d.target.Server)
 	if err != nil || len(addresses) == 0 {
-		return bad("check the spelling of the gateway's name, and that this machine has a DNS server that answers: nslookup "+host,
+		return bad("check the spelling of the gateway's name, and this machine's DNS server: nslookup "+host,
 			"%s has no address: %v", host, err)
 	}
 	d.resolved = true
@@ -151,10 +150,10 @@ func (d *diagnosis) dns(ctx context.Context) Finding {
 	return ok("%s is %s", host, strings.Join(text, ", "))
 }
 
-// answersUDP reports whether a gateway answers over QUIC, this one or another.
+// answersUDP reports whether any gateway answers over QUIC.
 func (d *diagnosis) answersUDP() bool { return d.udp == nil || errors.Is(d.udp, link.ErrPin) }
 
-// overUDP connects over QUIC, and leaves before a hello.
+// overUDP connects over QUIC, without a hello.
 func (d *diagnosis) overUDP(ctx context.Context) Finding {
 	ctx, cancel := context.WithTimeout(ctx, d.dialTimeout)
 	defer cancel()
@@ -166,7 +165,7 @@ func (d *diagnosis) overUDP(ctx context.Context) Finding {
 		return ok("a gateway answers over QUIC at %s", d.target.Server)
 	}
 	_, port, _ := net.SplitHostPort(d.target.Server)
-	return bad("check that the gateway runs, and that UDP port "+port+" is open in its firewall and in that of this network (outgoing)",
+	return bad("check that the gateway is running, and that UDP port "+port+" is open in its firewall and in this network's (outgoing)",
 		"no answer over QUIC at %s: %s", d.target.Server, explain(err))
 }
 
@@ -182,25 +181,24 @@ func (d *diagnosis) pin(context.Context) Finding {
 	}
 }
 
-// webSocket asks for the tunnel's path as no WebSocket would, which a gateway
-// answers with 426.
+// webSocket requests the tunnel's path without an upgrade. A gateway answers with 426.
 func (d *diagnosis) webSocket(ctx context.Context) Finding {
 	if d.config.Transport == config.TransportQUIC {
 		return skipped(`the configuration has "transport": "quic"`)
 	}
 	wrong := bad
 	if d.answersUDP() {
-		wrong = warned // it is a spare wheel
+		wrong = warned // it is only a fallback
 	}
 	url := dial.NewWebSocket(d.target).Address
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return wrong("check `server`", "it has no address: %v", err)
+		return wrong("check `server`", "invalid address: %v", err)
 	}
 	response, untrusted, err := d.ask(request)
 	if err != nil {
-		return wrong("let the gateway serve HTTPS at "+strings.TrimSuffix(url, link.WebSocketPath)+", and let this machine reach it (HTTPS_PROXY names a proxy)",
-			"no WebSocket, which is the way where UDP is blocked: %v", dial.ExplainHTTPS(ctx, request.URL, err))
+		return wrong("serve HTTPS on the gateway at "+strings.TrimSuffix(url, link.WebSocketPath)+", and let this machine reach it (HTTPS_PROXY names a proxy)",
+			"no WebSocket, the fallback where UDP is blocked: %v", dial.ExplainHTTPS(ctx, request.URL, err))
 	}
 	response.Body.Close()
 	d.date, _ = http.ParseTime(response.Header.Get("Date"))
@@ -208,20 +206,20 @@ func (d *diagnosis) webSocket(ctx context.Context) Finding {
 	switch {
 	case d.web && untrusted != nil:
 		return warned(dial.CertificateFix(untrusted, d.now()),
-			"the gateway takes tunnels at %s, but its certificate cannot be verified (%v); the tunnel itself is still protected by the pin", url, untrusted)
+			"the gateway accepts tunnels at %s, but its certificate cannot be verified (%v); the tunnel itself is still protected by the pin", url, untrusted)
 	case d.web:
-		return ok("the gateway takes tunnels at %s", url)
+		return ok("the gateway accepts tunnels at %s", url)
 	case link.HasMediaType(response.Header, "text/html"):
 		return wrong("open a page in a browser on this machine and sign in to the network, or check that this host is the gateway",
-			"%s answers with a web page (status %d): a login page of the network, or not a gateway", url, response.StatusCode)
+			"%s answers with a web page (status %d): the network's login page, or not a gateway", url, response.StatusCode)
 	default:
-		return wrong("check that this host is the gateway, that its version can do this, and that its site passes on "+link.WebSocketPath,
-			"%s answers with status %d, not as a gateway that takes tunnels there", url, response.StatusCode)
+		return wrong("check that this host is the gateway, that it is up to date, and that its site passes on "+link.WebSocketPath,
+			"%s answers with status %d, and does not accept tunnels", url, response.StatusCode)
 	}
 }
 
-// ask sends a request, and again to a server whose certificate cannot be verified, as
-// a connector does: the pin protects its tunnel.
+// ask sends a request. It repeats the request without verification if the certificate is
+// not trusted, like a connector, whose tunnel is protected by the pin.
 func (d *diagnosis) ask(request *http.Request) (response *http.Response, untrusted, err error) {
 	response, err = d.client.Do(request)
 	var unverified *tls.CertificateVerificationError
@@ -249,16 +247,16 @@ func (d *diagnosis) clock(context.Context) Finding {
 	if skew.Abs() <= maxSkew {
 		return ok("within %v of the gateway's", max(skew.Abs(), time.Second))
 	}
-	way := "ahead of"
+	direction := "ahead of"
 	if skew < 0 {
-		way = "behind"
+		direction = "behind"
 	}
-	return bad("let it be set from the network, on Linux with: sudo timedatectl set-ntp true; if this clock is right, do so on the gateway",
-		"this machine's clock is %s %s the gateway's: it has %s, the gateway has %s",
-		span(skew.Abs()), way, d.now().UTC().Format(time.RFC3339), d.date.UTC().Format(time.RFC3339))
+	return bad("synchronise the clock, on Linux with: sudo timedatectl set-ntp true; if this clock is right, do so on the gateway",
+		"this machine's clock is %s %s the gateway's: it shows %s, the gateway's shows %s",
+		span(skew.Abs()), direction, d.now().UTC().Format(time.RFC3339), d.date.UTC().Format(time.RFC3339))
 }
 
-// span formats a duration, long ones in days or years.
+// span formats a duration, in days or years if it is long.
 func span(d time.Duration) string {
 	const day, year = 24 * time.Hour, (365*24 + 6) * time.Hour
 	switch {

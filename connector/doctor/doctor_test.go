@@ -140,7 +140,7 @@ func TestWayToTheGateway(t *testing.T) {
 
 	found = diagnose(t, c, nil, func(d *diagnosis) { d.target.Server = "nowhere.invalid:7443" })
 	expect(found, "dns", ResultFailed, "nowhere.invalid has no address", "nslookup nowhere.invalid")
-	expect(found, "udp", ResultSkipped, "not known")
+	expect(found, "udp", ResultSkipped, "unknown")
 
 	found = diagnose(t, c, nil, func(d *diagnosis) { d.target.Pin = testToken.Pin })
 	expect(found, "udp", ResultOK, "answers over QUIC")
@@ -152,7 +152,7 @@ func TestWayToTheGateway(t *testing.T) {
 		w.Header().Set("Date", time.Now().Add(-3*time.Hour).UTC().Format(http.TimeFormat))
 		io.WriteString(w, "<h1>Welcome to our hotel</h1>")
 	}, nil)
-	expect(found, "websocket", ResultWarning, "login page of the network", "sign in to the network")
+	expect(found, "websocket", ResultWarning, "network's login page", "sign in to the network")
 	expect(found, "clock", ResultFailed, "clock is 3h0m", "timedatectl")
 
 	found = diagnose(t, c, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, nil)
@@ -182,18 +182,18 @@ func TestUpstreams(t *testing.T) {
 		detail         string
 	}{
 		{"down", nil, "", ResultFailed, ResultSkipped, "connection refused FIX start the model server"},
-		{"no key", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, "", ResultFailed, ResultSkipped, "status 401 FIX it needs a key"},
-		{"wrong key", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }, key, ResultFailed, ResultSkipped, "does not accept the key in " + key},
+		{"no key", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, "", ResultFailed, ResultSkipped, "status 401 FIX the server requires a key"},
+		{"wrong key", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(403) }, key, ResultFailed, ResultSkipped, "rejects the key in " + key},
 		{"elsewhere", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }, "", ResultFailed, ResultSkipped, "must be under /v1"},
 		{"broken", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }, "", ResultFailed, ResultSkipped, "see the log of the model server"},
-		{"something else", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hi") }, "", ResultFailed, ResultSkipped, "not with a list of models"},
+		{"something else", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hi") }, "", ResultFailed, ResultSkipped, "not a list of models"},
 		{"empty", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"data": []}`) }, "", ResultWarning, ResultSkipped, "load a model"},
 		{"embeddings", func(w http.ResponseWriter, r *http.Request) {
 			models(w, r, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(400) })
 		}, "", ResultOK, ResultWarning, "embeddings"},
 		{"no stream", func(w http.ResponseWriter, r *http.Request) {
 			models(w, r, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "{}") })
-		}, "", ResultOK, ResultFailed, "not with a stream of events"},
+		}, "", ResultOK, ResultFailed, "not an event stream"},
 		{"breaks off", func(w http.ResponseWriter, r *http.Request) {
 			models(w, r, func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Type", "text/event-stream")
@@ -201,7 +201,7 @@ func TestUpstreams(t *testing.T) {
 				http.NewResponseController(w).Flush()
 				panic(http.ErrAbortHandler)
 			})
-		}, "", ResultOK, ResultFailed, "the stream broke off"},
+		}, "", ResultOK, ResultFailed, "the stream was interrupted"},
 		{"says nothing", func(w http.ResponseWriter, r *http.Request) {
 			models(w, r, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Type", "text/event-stream") })
 		}, "", ResultOK, ResultFailed, "ended without an event"},
@@ -210,7 +210,7 @@ func TestUpstreams(t *testing.T) {
 				io.Copy(io.Discard, r.Body)
 				<-r.Context().Done()
 			})
-		}, "", ResultOK, ResultFailed, "has not answered within 300ms FIX it may be loading"},
+		}, "", ResultOK, ResultFailed, "did not answer within 300ms FIX it may be loading"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -243,7 +243,7 @@ func TestWrongClock(t *testing.T) {
 	g := startGateway(t)
 	c := g.config(map[string]string{"box": "http://127.0.0.1:1"})
 	for off, want := range map[time.Duration]string{
-		-decades: "this machine's clock is 60 years behind the gateway's: it has ", decades: "this machine's clock is 60 years ahead of the gateway's: it has ",
+		-decades: "this machine's clock is 60 years behind the gateway's: it shows ", decades: "this machine's clock is 60 years ahead of the gateway's: it shows ",
 	} {
 		server := httptest.NewTLSServer(http.HandlerFunc(upgradeRequired))
 		server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
@@ -260,7 +260,7 @@ func TestWrongClock(t *testing.T) {
 		if f := found["clock"]; f.Result != ResultFailed || !strings.HasPrefix(f.Detail, want) || !strings.Contains(f.Fix, "timedatectl") {
 			t.Errorf("%v: %+v", off, f)
 		}
-		if f := found["websocket"]; f.Result != ResultWarning || !strings.Contains(f.Detail, "the gateway takes tunnels") || !strings.Contains(f.Fix, "check the clock of this machine") {
+		if f := found["websocket"]; f.Result != ResultWarning || !strings.Contains(f.Detail, "the gateway accepts tunnels") || !strings.Contains(f.Fix, "check the clock of this machine") {
 			t.Errorf("%v: %+v", off, f)
 		}
 		if f := found["udp"]; f.Result != ResultOK {

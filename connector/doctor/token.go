@@ -9,8 +9,8 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// askToken asks the gateway whether it would accept the connector, by a hello that
-// takes no tunnel's place.
+// askToken checks whether the gateway would accept the connector, with a hello that does
+// not replace its tunnel.
 func (d *diagnosis) askToken(ctx context.Context) Finding {
 	if !d.answersUDP() && !d.web {
 		return skipped("the gateway cannot be reached")
@@ -28,14 +28,14 @@ func (d *diagnosis) askToken(ctx context.Context) Finding {
 	case errors.Is(err, link.ErrPin):
 		return skipped("this server is not the gateway that created the token")
 	case errors.As(err, &deny):
-		return warned("try again in a moment", "the gateway cannot check it now: %s", explain(err))
+		return warned("try again in a moment", "the gateway cannot check the token now: %s", explain(err))
 	case ctx.Err() != nil:
 		err = agent.ErrNoWelcome
 	}
-	return skipped("the gateway could not be asked: " + explain(err))
+	return skipped("failed to ask the gateway: " + explain(err))
 }
 
-// dryRun sends a hello that takes no tunnel's place, on the way that works.
+// dryRun sends the hello over a working transport.
 func (d *diagnosis) dryRun(ctx context.Context) error {
 	open := dial.NewWebSocket(d.target).Dial
 	if d.answersUDP() {

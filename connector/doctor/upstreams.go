@@ -20,7 +20,7 @@ func (d *diagnosis) upstreams(ctx context.Context) {
 	upstreams, err := upstream.Open(&d.config, nil, slog.New(slog.DiscardHandler))
 	if err != nil {
 		d.check(ctx, "upstreams", func(context.Context) Finding {
-			return bad("let api_key_file name a file that this user can read, with the key alone in it", "%v", err)
+			return bad("set api_key_file to a file that this user can read and that contains only the key", "%v", err)
 		})
 		return
 	}
@@ -34,14 +34,14 @@ func (d *diagnosis) upstreams(ctx context.Context) {
 		})
 		d.check(ctx, "stream of "+name, func(ctx context.Context) Finding {
 			if model == "" {
-				return skipped("no model to ask")
+				return skipped("no model to test")
 			}
 			return stream(ctx, u, model, d.probeTimeout)
 		})
 	}
 }
 
-// models asks a model server for its models, and returns the first.
+// models asks a model server for its models, and returns the first one.
 func models(ctx context.Context, u *upstream.Server) (first string, f Finding) {
 	list, err := u.Models(ctx)
 	switch {
@@ -50,7 +50,7 @@ func models(ctx context.Context, u *upstream.Server) (first string, f Finding) {
 	case len(list.IDs) == 0:
 		return "", warned("load a model into it", "the model server at %s has no models", u.Address)
 	}
-	return list.IDs[0], ok("%s has %d, the first is %s", u.Address, len(list.IDs), list.IDs[0])
+	return list.IDs[0], ok("%s has %d models, the first is %s", u.Address, len(list.IDs), list.IDs[0])
 }
 
 func fix(u *upstream.Server, err error) string {
@@ -58,11 +58,11 @@ func fix(u *upstream.Server, err error) string {
 	switch {
 	case errors.As(err, &status) && (status.Code == http.StatusUnauthorized || status.Code == http.StatusForbidden):
 		if u.KeyFile() != "" {
-			return "the server does not accept the key in " + u.KeyFile() + "; replace it"
+			return "the server rejects the key in " + u.KeyFile() + "; replace it"
 		}
-		return "it needs a key: write it into a file, and name that in api_key_file"
+		return "the server requires a key: write it into a file, and name that in api_key_file"
 	case errors.As(err, &status) && status.Code == http.StatusNotFound:
-		return "check the address: OpenAI's API must be under /v1 there"
+		return "check the address: OpenAI's API must be under /v1"
 	case errors.As(err, &status) && status.Code >= 500:
 		return "see the log of the model server"
 	case errors.Is(err, upstream.ErrNoAnswer):
@@ -70,11 +70,11 @@ func fix(u *upstream.Server, err error) string {
 	case errors.Is(err, upstream.ErrNotConnected):
 		return "start the model server, or correct the address in the configuration"
 	default:
-		return "check that a model server with OpenAI's API is at this address"
+		return "check that this is the address of a model server with OpenAI's API"
 	}
 }
 
-// stream asks a model for a few words, as a stream.
+// stream requests a short streamed answer from a model.
 func stream(ctx context.Context, u *upstream.Server, model string, timeout time.Duration) Finding {
 	start := time.Now()
 	limited, cancel := context.WithTimeout(ctx, timeout)
@@ -83,23 +83,23 @@ func stream(ctx context.Context, u *upstream.Server, model string, timeout time.
 	var status *upstream.StatusError
 	switch {
 	case errors.Is(limited.Err(), context.DeadlineExceeded) && err != nil:
-		return bad("it may be loading, or be too large for this machine; try again, or give it longer with --timeout",
-			"%s has not answered within %v", model, timeout)
+		return bad("it may be loading, or be too large for this machine; try again, or raise --timeout",
+			"%s did not answer within %v", model, timeout)
 	case errors.As(err, &status) && status.Code < 500 && status.Code != http.StatusUnauthorized && status.Code != http.StatusForbidden:
-		return warned("nothing, if it is a model for something else, like embeddings; otherwise see the log of the model server",
-			"%s cannot be asked for a chat: %v", model, err)
+		return warned("ignore this if the model is not for chats, like one for embeddings; otherwise see the log of the model server",
+			"%s rejects a chat request: %v", model, err)
 	case err != nil:
-		return bad(fix(u, err), "asking %s for a stream: %v", model, err)
+		return bad(fix(u, err), "streaming from %s: %v", model, err)
 	default:
 		return ok("%s sent the first of %d events after %v", model, events, first.Sub(start).Round(time.Millisecond))
 	}
 }
 
-// maxProbeEvents is where a stream that does not end is left.
+// maxProbeEvents is the number of events after which a stream is abandoned.
 const maxProbeEvents = 200
 
-// probe asks for a short stream, and returns when its first event came, and how
-// many there were.
+// probe requests a short stream. It returns the time of the first event, and the number of
+// events.
 func probe(ctx context.Context, u *upstream.Server, model string) (first time.Time, events int, err error) {
 	request, err := json.Marshal(map[string]any{
 		"model": model, "stream": true, "max_tokens": 16,
@@ -114,7 +114,7 @@ func probe(ctx context.Context, u *upstream.Server, model string) (first time.Ti
 	}
 	defer answer.Close()
 	if !link.HasMediaType(header, "text/event-stream") {
-		return first, 0, fmt.Errorf("it answers with %q, not with a stream of events", text.Short(header.Get("Content-Type")))
+		return first, 0, fmt.Errorf("the answer is %q, not an event stream", text.Short(header.Get("Content-Type")))
 	}
 	lines := bufio.NewScanner(answer)
 	lines.Buffer(nil, 1<<20)
@@ -131,7 +131,7 @@ func probe(ctx context.Context, u *upstream.Server, model string) (first time.Ti
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return first, events, fmt.Errorf("the stream broke off: %w", err)
+		return first, events, fmt.Errorf("the stream was interrupted: %w", err)
 	}
 	if events == 0 {
 		return first, 0, errors.New("the stream ended without an event")

@@ -2,20 +2,19 @@ package link
 
 import "io"
 
-// content reads the body of a message: a number of bytes, or chunks.
+// content reads the body of a message, with a known length or chunked.
 type content struct {
 	in      *reader
 	chunked bool
-	goesOn  bool  // the stream goes on after the message
-	toEnd   bool  // the body is all that comes, and left has no meaning
-	started bool  // a chunk has begun
-	left    int64 // bytes of the body, or of the chunk
+	goesOn  bool  // the stream continues after the message
+	toEnd   bool  // the body ends with the stream, and left is unused
+	started bool  // the first chunk was read
+	left    int64 // remaining bytes of the body or the chunk
 }
 
-// read reads the next bytes of the body. It asks the stream once at most, and
-// not at all when it has bytes to return: an event passes as soon as it is
-// there. io.EOF is the end of the message, and nothing else is; it may come
-// together with the last bytes.
+// read reads the next bytes of the body. It reads the stream at most once, and not at all
+// if bytes are buffered, so that events are not delayed. It returns io.EOF only at the end
+// of the message, possibly with the last bytes.
 func (c *content) read(p []byte) (n int, err error) {
 	for n < len(p) {
 		if c.left == 0 {
@@ -43,7 +42,7 @@ func (c *content) read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// ahead reports whether next will not have to wait for the stream.
+// ahead reports whether next can proceed without reading from the stream.
 func (c *content) ahead() bool {
 	if !c.chunked {
 		return c.goesOn || c.in.err != nil
@@ -52,7 +51,7 @@ func (c *content) ahead() bool {
 	return err != nil || used > 0 && (size > 0 || c.goesOn || c.in.err != nil)
 }
 
-// next goes on to the next chunk, or finds the end of the message: io.EOF.
+// next advances to the next chunk. It returns io.EOF at the end of the message.
 func (c *content) next() error {
 	if c.chunked {
 		size, err := c.in.chunk(!c.started)

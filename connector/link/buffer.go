@@ -3,17 +3,16 @@ package link
 import "sync"
 
 const (
-	// smallBuffer holds most heads, events and small bodies; each stream keeps
-	// one for reading while it waits.
+	// smallBuffer holds most heads, events and small bodies. Each stream keeps one while
+	// it waits for data.
 	smallBuffer = 4 << 10
-	// largeChunk is the most body bytes in one write.
+	// largeChunk is the maximum number of body bytes in one write.
 	largeChunk = 32 << 10
-	// largeBuffer holds a large chunk with its framing, and a head before it.
+	// largeBuffer holds a head, and a large chunk with its framing.
 	largeBuffer = largeChunk + smallBuffer
 )
 
-// Buffers are shared by all streams of a process: they carry no state, and a
-// tunnel that is idle should hold none.
+// Buffers are shared by all streams of a process. An idle tunnel should hold none.
 var (
 	smallBuffers = sync.Pool{New: func() any { return &buffer{array: make([]byte, smallBuffer)} }}
 	largeBuffers = sync.Pool{New: func() any { return &buffer{array: make([]byte, largeBuffer)} }}
@@ -32,7 +31,7 @@ func getBuffer(n int) *buffer {
 	return largeBuffers.Get().(*buffer)
 }
 
-// put gives the buffer back; nil is fine.
+// put returns the buffer to its pool. b may be nil.
 func (b *buffer) put() {
 	switch {
 	case b == nil:

@@ -10,54 +10,52 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// Code says why one side of a request's stream gave up on it. It travels as the
-// error code of RESET_STREAM and STOP_SENDING (RFC 9000 §19.4, §19.5).
+// Code is the reason for resetting a request's stream. It is sent as the error code of
+// RESET_STREAM and STOP_SENDING (RFC 9000 §19.4, §19.5).
 type Code uint64
 
 // The reset codes. Their values are part of the protocol.
 const (
-	// CodeNone stops a request body whose rest is not needed; the answer is
-	// complete all the same.
+	// CodeNone stops a request body whose rest is not needed. The answer is still
+	// complete.
 	CodeNone Code = 0
-	// CodeCancelled: the client went away, or the request's context ended.
+	// CodeCancelled: the client disconnected, or the request's context ended.
 	CodeCancelled Code = 1
-	// CodeUpstreamDown: the upstream cannot be connected to; it has seen
-	// nothing of the request.
+	// CodeUpstreamDown: the upstream cannot be reached, and has not seen the request.
 	CodeUpstreamDown Code = 2
-	// CodeUpstreamReset: the upstream broke off before or in its answer.
+	// CodeUpstreamReset: the upstream failed before or during its answer.
 	CodeUpstreamReset Code = 3
 	// CodeRefused: the path or the upstream is not allowed.
 	CodeRefused Code = 4
-	// CodeTooLarge: the request is larger than the connector takes.
+	// CodeTooLarge: the request is larger than the connector allows.
 	CodeTooLarge Code = 5
-	// CodeDraining: the connector is leaving and has not touched the request.
+	// CodeDraining: the connector is draining, and has not processed the request.
 	CodeDraining Code = 6
-	// CodeInternal: a defect on the side that sends it, or a message from the
-	// other side that breaks the protocol.
+	// CodeInternal: an internal error of the sender, or a protocol violation by the
+	// receiver.
 	CodeInternal Code = 7
-	// CodeBusy: the connector has no memory for the request, and has not touched
-	// it.
+	// CodeBusy: the connector has no memory for the request, and has not processed it.
 	CodeBusy Code = 8
 )
 
-// What [RoundTrip] and the reading of an answer's body fail with; test with
-// [errors.Is]. A code of a newer peer that is not known here is ErrInternal.
+// Errors of [RoundTrip] and of reading an answer's body. Test with [errors.Is]. Unknown
+// codes of newer peers are ErrInternal.
 var (
 	ErrCancelled     = errors.New("the other side cancelled the request")
 	ErrUpstreamDown  = errors.New("the upstream cannot be reached")
-	ErrUpstreamReset = errors.New("the upstream broke off")
+	ErrUpstreamReset = errors.New("the upstream failed before its answer was complete")
 	ErrRefused       = errors.New("the connector refused the request")
 	ErrTooLarge      = errors.New("the request is too large for the connector")
-	ErrDraining      = errors.New("the connector is leaving")
+	ErrDraining      = errors.New("the connector is draining")
 	ErrInternal      = errors.New("the connector failed")
 	ErrBusy          = errors.New("the connector has no memory for the request")
 
-	// ErrNotSent: the request has not reached the connector's handler, so that
-	// it is safe to send it again on another session. ErrDraining is one too.
+	// ErrNotSent: the request has not reached the connector's handler. It can be sent
+	// again on another session. ErrDraining implies it.
 	ErrNotSent = errors.New("the request was not sent")
-	// ErrTunnelLost: the tunnel ended while the request was on its way.
+	// ErrTunnelLost: the tunnel ended during the request.
 	ErrTunnelLost = errors.New("the tunnel was lost")
-	// ErrMalformed: the other side's message is not what the protocol allows.
+	// ErrMalformed: the other side's message violates the protocol.
 	ErrMalformed = errors.New("malformed message")
 )
 
@@ -77,7 +75,7 @@ var codes = [...]struct {
 	CodeBusy:          {"busy", ErrBusy},
 }
 
-// String returns the code's name in snake_case, as logs have it.
+// String returns the code's name in snake_case, as in logs.
 func (c Code) String() string {
 	if c < Code(len(codes)) {
 		return codes[c].name
@@ -85,7 +83,7 @@ func (c Code) String() string {
 	return fmt.Sprintf("code_%d", uint64(c))
 }
 
-// Err returns the error that a reset with this code means to the other side.
+// Err returns the error for a reset with this code from the other side.
 func (c Code) Err() error {
 	switch {
 	case c == CodeDraining:
@@ -100,27 +98,27 @@ func (c Code) Err() error {
 // errDrainingNotSent is ErrDraining and ErrNotSent.
 var errDrainingNotSent = fmt.Errorf("%w: %w", ErrNotSent, ErrDraining)
 
-// CloseCode says why a tunnel was closed. It travels as the application error
-// code of CONNECTION_CLOSE (RFC 9000 §19.19).
+// CloseCode is the reason for closing a tunnel. It is sent as the application error code
+// of CONNECTION_CLOSE (RFC 9000 §19.19).
 type CloseCode uint64
 
 // The close codes. Their values are part of the protocol.
 const (
 	// CloseNone: the connector ended the tunnel without a special reason.
 	CloseNone CloseCode = 0
-	// CloseReplaced: the same connector said hello on a newer tunnel.
+	// CloseReplaced: the same connector sent a hello on a newer tunnel.
 	CloseReplaced CloseCode = 1
-	// CloseRemoved: the connector was removed, its token is invalid.
+	// CloseRemoved: the connector was removed; its token is invalid.
 	CloseRemoved CloseCode = 2
-	// CloseShutdown: the gateway shuts down or restarts; come back.
+	// CloseShutdown: the gateway shuts down or restarts; reconnect.
 	CloseShutdown CloseCode = 3
 	// CloseDenied: the hello was refused.
 	CloseDenied CloseCode = 4
-	// CloseProtocol: the other side broke the protocol, or said no hello in time.
+	// CloseProtocol: the other side violated the protocol, or sent no hello in time.
 	CloseProtocol CloseCode = 5
 	// CloseDrained: the connector's drain is complete.
 	CloseDrained CloseCode = 6
-	// CloseLost: nothing came from the other side for too long.
+	// CloseLost: nothing was received from the other side for too long.
 	CloseLost CloseCode = 7
 )
 
@@ -135,7 +133,7 @@ var closeNames = [...]string{
 	CloseLost:     "lost",
 }
 
-// String returns the code's name in snake_case, as logs have it.
+// String returns the code's name in snake_case, as in logs.
 func (c CloseCode) String() string {
 	if c < CloseCode(len(closeNames)) {
 		return closeNames[c]
@@ -143,9 +141,8 @@ func (c CloseCode) String() string {
 	return fmt.Sprintf("close_%d", uint64(c))
 }
 
-// CloseReason returns the code with which the other side closed the tunnel. It
-// is false if err does not come from such a close: the path broke, or the other
-// side is gone.
+// CloseReason returns the code with which the other side closed the tunnel. It returns
+// false if err has another cause, such as a broken path.
 func CloseReason(err error) (CloseCode, bool) {
 	var closed *quic.ApplicationError
 	if errors.As(err, &closed) && closed.Remote {
@@ -154,8 +151,8 @@ func CloseReason(err error) (CloseCode, bool) {
 	return 0, false
 }
 
-// streamError turns what a stream's methods return into this package's errors.
-// ctx is the request's: when it has ended, that is the reason.
+// streamError converts an error of a stream to this package's errors. If the request's
+// context has ended, it returns the cause of that.
 func streamError(ctx context.Context, err error) error {
 	var reset *quic.StreamError
 	switch {

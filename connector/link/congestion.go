@@ -5,29 +5,27 @@ import (
 	"syscall"
 )
 
-// PreferBBR asks for a congestion control that does not take every lost packet
-// for a full path, on the TCP connection below conn. Where it cannot be found,
-// or the kernel has no BBR, everything stays as it is.
+// PreferBBR selects BBR on the TCP connection below conn, as it does not treat every lost
+// packet as congestion. It has no effect if the kernel has no BBR.
 func PreferBBR(conn net.Conn) {
 	if raw := below(conn); raw != nil {
 		preferBBR(raw)
 	}
 }
 
-// ControlBBR is [PreferBBR] as a [net.Dialer] wants it: from the first packet.
+// ControlBBR is [PreferBBR] for [net.Dialer.Control]: BBR is used from the first packet.
 func ControlBBR(_, _ string, raw syscall.RawConn) error {
 	preferBBR(raw)
 	return nil
 }
 
-// UsesBBR reports whether the TCP connection below conn has BBR; false if that is not
-// known.
+// UsesBBR reports whether the TCP connection below conn is known to use BBR.
 func UsesBBR(conn net.Conn) bool {
 	raw := below(conn)
 	return raw != nil && usesBBR(raw)
 }
 
-// below returns the socket below conn, nil if it cannot be found.
+// below returns the socket below conn, or nil.
 func below(conn net.Conn) syscall.RawConn {
 	for conn != nil {
 		if socket, ok := conn.(syscall.Conn); ok {
@@ -37,7 +35,7 @@ func below(conn net.Conn) syscall.RawConn {
 			}
 			return raw
 		}
-		wrapper, ok := conn.(interface{ NetConn() net.Conn }) // as TLS is one
+		wrapper, ok := conn.(interface{ NetConn() net.Conn }) // such as TLS
 		if !ok {
 			return nil
 		}

@@ -13,7 +13,7 @@ func preferBBR(raw syscall.RawConn) {
 	})
 }
 
-// usesBBR reads back what the kernel made of the wish, or had chosen itself.
+// usesBBR reads the congestion control in use.
 func usesBBR(raw syscall.RawConn) (yes bool) {
 	_ = raw.Control(func(fd uintptr) {
 		name, err := unix.GetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION)

@@ -4,8 +4,8 @@ package link
 
 import "syscall"
 
-// preferBBR does nothing here: the choice is the system's.
+// preferBBR does nothing: the system selects the congestion control.
 func preferBBR(syscall.RawConn) {}
 
-// usesBBR: it is not known here.
+// usesBBR returns false: the congestion control is unknown.
 func usesBBR(syscall.RawConn) bool { return false }

@@ -8,21 +8,21 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// The names of the transports, as [Conn.Transport] has them.
+// The results of [Conn.Transport].
 const (
 	TransportQUIC      = "quic"
 	TransportWebSocket = "websocket"
 )
 
-// ErrNoCredit: the connector has as many requests as it takes at once. Nothing
-// was sent to it.
-var ErrNoCredit = errors.New("the connector takes no further requests at the moment")
+// ErrNoCredit means that the connector has reached its limit of requests. Nothing was
+// sent to it.
+var ErrNoCredit = errors.New("the connector accepts no further requests at the moment")
 
-// Conn is one end of the connection under a tunnel: QUIC over UDP, or in a
-// WebSocket where UDP is blocked. Its methods may be called from any goroutine.
+// Conn is one end of the connection of a tunnel: QUIC over UDP, or over a WebSocket where
+// UDP is blocked. It is safe for concurrent use.
 //
-// A request is a stream that the gateway opens. The cause of the end of its
-// context says why the connection ended: see [CloseReason], [Silent], [Restarted].
+// A request is a stream that the gateway opens. The cause of the connection's context is
+// the reason for its end: see [CloseReason], [Silent], [Restarted].
 type Conn struct {
 	*quic.Conn
 	gateway bool
@@ -35,8 +35,8 @@ func QUICGateway(conn *quic.Conn) *Conn { return &Conn{Conn: conn, gateway: true
 // QUICConnector returns the connector's end of a QUIC connection over UDP.
 func QUICConnector(conn *quic.Conn) *Conn { return &Conn{Conn: conn} }
 
-// TryOpenStream begins a request, at the gateway. It fails with [ErrNoCredit] if
-// it would have to wait until the connector allows a stream.
+// TryOpenStream opens the stream of a request, at the gateway. It fails with [ErrNoCredit]
+// if the connector allows no further stream at the moment.
 func (c *Conn) TryOpenStream() (*quic.Stream, error) {
 	stream, err := c.OpenStream()
 	if errors.As(err, new(*quic.StreamLimitReachedError)) {
@@ -45,8 +45,8 @@ func (c *Conn) TryOpenStream() (*quic.Stream, error) {
 	return stream, err
 }
 
-// Control returns the control stream, the only one that a connector opens. The
-// gateway waits for the connector's first bytes on it.
+// Control returns the control stream, the only one that a connector opens. On the gateway
+// it waits for the connector's first bytes.
 func (c *Conn) Control(ctx context.Context) (*quic.Stream, error) {
 	if c.gateway {
 		return c.AcceptStream(ctx)
@@ -54,8 +54,8 @@ func (c *Conn) Control(ctx context.Context) (*quic.Stream, error) {
 	return c.OpenStreamSync(ctx)
 }
 
-// Close ends the connection and all of its streams, and sends the other side the
-// code. It does not wait, and drops what is still queued on a stream.
+// Close closes the connection and all of its streams, and sends the code to the other
+// side. It does not wait, and drops queued data.
 func (c *Conn) Close(code CloseCode, why string) error {
 	if c.packets != nil {
 		c.packets.leave()
@@ -63,11 +63,10 @@ func (c *Conn) Close(code CloseCode, why string) error {
 	return c.CloseWithError(quic.ApplicationErrorCode(code), why)
 }
 
-// RTT is the time of a packet's way to the other side and back, 0 as long as it
-// is not known.
+// RTT returns the smoothed round-trip time, or 0 if it is unknown.
 func (c *Conn) RTT() time.Duration { return c.ConnectionStats().SmoothedRTT }
 
-// Transport is TransportQUIC or TransportWebSocket.
+// Transport returns TransportQUIC or TransportWebSocket.
 func (c *Conn) Transport() string {
 	if c.packets != nil {
 		return TransportWebSocket
@@ -75,10 +74,10 @@ func (c *Conn) Transport() string {
 	return TransportQUIC
 }
 
-// Silent reports whether a connection ended because nothing came from the
-// other side for too long.
+// Silent reports whether a connection ended because nothing was received from the other
+// side for too long.
 func Silent(err error) bool { return errors.As(err, new(*quic.IdleTimeoutError)) }
 
-// Restarted reports whether a connection ended because the other side was restarted,
-// and does not know it.
+// Restarted reports whether a connection ended by a stateless reset, as after a restart of
+// the other side.
 func Restarted(err error) bool { return errors.As(err, new(*quic.StatelessResetError)) }

@@ -11,27 +11,26 @@ import (
 )
 
 const (
-	// maxControl bounds one control message in bytes. The largest hello fits: as
-	// many upstreams and routes as there may be, of the longest names, each
-	// character of which has to be escaped.
+	// maxControl bounds one control message in bytes. The largest hello fits, even if each
+	// character of its names is escaped.
 	maxControl = 320 << 10
-	// maxParts bounds the fields and elements of one: in memory "{}," is some
-	// twenty times what it is on the wire. The largest hello has some 1,030.
+	// maxParts bounds the fields and elements of a message, as "{}," takes some twenty
+	// times more memory than on the wire. The largest hello has some 1,030.
 	maxParts = 4096
-	// believed is how much of a message is taken without asking who counts.
+	// believed is the size in bytes up to which a message is read without accounting.
 	believed = 4 << 10
 )
 
-// ErrOversized is what [Control.Receive] returns, with [ErrMalformed], for a
-// message that is larger than any may be.
+// ErrOversized is returned by [Control.Receive], with [ErrMalformed], for a message above
+// the limits.
 var ErrOversized = errors.New("larger than a control message may be")
 
-// ErrUnknownMessage is what [Control.Receive] returns for a type of message
-// that a newer peer may know. The next message can be received all the same.
+// ErrUnknownMessage is returned by [Control.Receive] for an unknown type of message, as
+// from a newer peer. The next message can still be received.
 var ErrUnknownMessage = errors.New("unknown control message")
 
-// Control sends and receives control messages. One goroutine may receive while
-// any number send.
+// Control sends and receives control messages. Send is safe for concurrent use; Receive
+// must be called from one goroutine at a time.
 type Control struct {
 	rw io.ReadWriter
 	mu sync.Mutex // serialises sends
@@ -64,16 +63,14 @@ func (c *Control) Send(m Message) error {
 	return nil
 }
 
-// Receive reads the next message. After io.EOF, ErrMalformed or an error of
-// the stream, none can follow; after [ErrUnknownMessage] the next one can be
-// read.
+// Receive reads the next message. All errors except [ErrUnknownMessage] are final.
 func (c *Control) Receive() (Message, error) {
 	return c.ReceiveCounted(func(int) error { return nil })
 }
 
-// ReceiveCounted is [Control.Receive] from an unauthenticated peer: take is called before
-// more than a few KiB are spent on the message, with how many bytes more. Its error
-// ends the reading, and is returned.
+// ReceiveCounted is [Control.Receive] for unauthenticated peers. It calls take before it
+// allocates more than a few KiB for the message, with the number of further bytes. An
+// error of take ends the reading and is returned.
 func (c *Control) ReceiveCounted(take func(bytes int) error) (Message, error) {
 	var header [4]byte
 	if _, err := io.ReadFull(c.rw, header[:]); err != nil {
@@ -92,9 +89,8 @@ func (c *Control) ReceiveCounted(take func(bytes int) error) (Message, error) {
 	return m, err
 }
 
-// aside runs f on another goroutine and waits for it. JSON takes more stack
-// than waiting for the next message does, and a stack that has grown that far
-// does not shrink again: with thousands of tunnels that adds up.
+// aside runs f on another goroutine and waits for it. JSON needs a large stack, which would
+// not shrink again while the goroutine waits for the next message.
 func aside(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -104,8 +100,8 @@ func aside(f func()) {
 	<-done
 }
 
-// readFrame reads size bytes. Memory grows with what really arrives, so that a
-// length alone cannot claim it.
+// readFrame reads size bytes. It allocates memory as data arrives, not by the announced
+// length.
 func readFrame(r io.Reader, size int, take func(bytes int) error) ([]byte, error) {
 	frame := make([]byte, min(size, believed))
 	for read := 0; ; {
@@ -148,8 +144,7 @@ func encode(m Message) ([]byte, error) {
 	return append(frame, text...), nil
 }
 
-// plainJSON is json.Marshal without what is for web pages: it would write six
-// bytes for a "<".
+// plainJSON is json.Marshal without escaping for HTML, which takes six bytes for a "<".
 func plainJSON(v any) ([]byte, error) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
@@ -173,7 +168,7 @@ func decode(text []byte) (Message, error) {
 	return decode(e)
 }
 
-// decoders are the messages by type. The data of one without fields is ignored.
+// decoders decode messages by type. The data of a message without fields is ignored.
 var decoders = map[string]func(envelope) (Message, error){
 	"hello": decodeAs[Hello], "welcome": decodeAs[Welcome], "deny": decodeAs[Deny], "pending": decodeAs[Pending], "grant": decodeAs[Grant],
 	"update": decodeAs[Update], "updated": decodeAs[Updated], "report": decodeAs[Report], "rotate": decodeAs[Rotate], "rotated": decodeAs[Rotated],
@@ -197,8 +192,7 @@ func decodeAs[M Message](e envelope) (Message, error) {
 	return m, nil
 }
 
-// parts counts the commas between the fields and elements of a JSON text, which
-// is valid.
+// parts counts the commas between the fields and elements of a valid JSON text.
 func parts(text []byte) (n int) {
 	quoted := false
 	for i := 0; i < len(text); i++ {

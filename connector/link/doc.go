@@ -1,31 +1,29 @@
-// Package link is the tunnel protocol between a gateway and its connectors,
-// both ends of it.
+// Package link implements both ends of the tunnel protocol between a gateway and its
+// connectors.
 //
 // # Transport
 //
-// A tunnel is one QUIC connection, ALPN "postern/1", dialled by the connector.
-// The connector knows the gateway by the hash of its public key (the pin in
-// its token), not by a certificate authority; the gateway knows the connector
-// by the secret in its hello.
+// A tunnel is one QUIC connection, ALPN "postern/1", dialled by the connector. The
+// connector authenticates the gateway by the hash of its public key (the pin in its
+// token), not by a certificate authority. The gateway authenticates the connector by the
+// secret in its hello.
 //
-// Where UDP is blocked, the packets of QUIC travel in a WebSocket on the gateway's
-// HTTPS port, subprotocol "postern.1": each is a length of two bytes, big endian,
-// and that many bytes, at most 1452. Messages of the WebSocket may hold several
-// packets, and parts of them. A WebSocket carries one connection. [Conn] is either.
+// Where UDP is blocked, the packets of QUIC are sent over a WebSocket on the gateway's
+// HTTPS port, subprotocol "postern.1". Each packet is a length of two bytes, big endian,
+// and that many bytes, at most 1452. The boundaries of WebSocket messages have no meaning.
+// A WebSocket carries one connection. [Conn] is either.
 //
-// The gateway opens a stream for each request, the connector one for control. A
-// reset of a request is RESET_STREAM with a [Code], the end of a tunnel is
-// CONNECTION_CLOSE with a [CloseCode].
+// The gateway opens a stream for each request, the connector one for control. A request
+// is reset by RESET_STREAM with a [Code], and a tunnel is closed by CONNECTION_CLOSE with
+// a [CloseCode].
 //
-// Before a gateway spends anything on a connection it can see a [Preauth], in
-// the ALPN of the ClientHello or in a header of the WebSocket's request: with
-// it a connector does not compete with strangers for a handshake.
+// A [Preauth] in the ALPN of the ClientHello, or in a header of the WebSocket's request,
+// lets the gateway prefer connectors to unknown clients before the handshake.
 //
 // # Control
 //
-// The first stream is the connector's. It carries control
-// messages, each a length of four bytes, big endian, and that many bytes of
-// JSON, {"type": …, "data": …}:
+// The connector's stream carries control messages. Each is a length of four bytes, big
+// endian, and that many bytes of JSON, {"type": …, "data": …}:
 //
 //	connector                                gateway
 //	    │ hello (id, secret, upstreams, routes) │   within 5 s of the handshake
@@ -34,14 +32,14 @@
 //	    │◀──────────────────────────────────────┤   one of the same connector is
 //	    │                                       │   closed: CloseReplaced; or, if
 //	    │                                       │   that is silent and the hello
-//	    │                                       │   says beside, drained
+//	    │                                       │   has "beside", drained
 //	    │        or deny (code, message, retry) │
 //	    │◀──────────────────────────────────────┤   then CloseDenied
 //	    │                                       │
 //	    │ ping                                  │   every heartbeat; no pong for
 //	    ├──────────────────────────────────────▶│   3 s: the connector dials
-//	    │                      pong (heartbeat) │   beside the tunnel, which it
-//	    │◀──────────────────────────────────────┤   gives up after 30 s
+//	    │                      pong (heartbeat) │   again; the old tunnel is
+//	    │◀──────────────────────────────────────┤   closed after 30 s
 //	    │                                       │
 //	    │ update (upstreams, routes)            │   its configuration changed; no
 //	    ├──────────────────────────────────────▶│   answer: the gateway is older,
@@ -63,8 +61,8 @@
 //	    │                                       │
 //	    │ drain                                 │   the connector leaves: no more
 //	    ├──────────────────────────────────────▶│   requests on this tunnel
-//	    │                              drain_ok │   only now may a successor of
-//	    │◀──────────────────────────────────────┤   it say hello
+//	    │                              drain_ok │   only now may its successor
+//	    │◀──────────────────────────────────────┤   send a hello
 //	    │                               drained │   the last answer is in; the
 //	    │◀──────────────────────────────────────┤   gateway closes: CloseDrained
 //	    │                                       │
@@ -77,24 +75,23 @@
 //	    │                                       │   closes: CloseShutdown, and the
 //	    │                                       │   connector dials again
 //
-// In both drains it is the gateway that closes: a QUIC close drops what is
-// still queued, so only the side that receives answers knows when it is safe.
+// In both drains the gateway closes the tunnel: a QUIC close drops queued data, so only the
+// receiver of the answers knows when it is safe.
 //
-// A hello takes the place of the connector's tunnel before it. If that belongs to
-// the same process, it is closed at once: a process that dials again has lost it. If it
-// belongs to another, as when a newer program is started while one runs,
-// it gets no more requests, and if it answers a ping of the gateway within a
-// second, it finishes those that it has before it is closed. A hello that is a dry
-// run takes no place: it is answered, by welcome or deny, and the gateway closes.
+// A hello replaces the connector's previous tunnel. If that belongs to the same process,
+// it is closed at once, as a process that dials again has lost it. If it belongs to another
+// process, as during an upgrade, it gets no more requests. If it then answers a ping of
+// the gateway within a second, it may finish its requests before it is closed. A hello with
+// dry_run replaces nothing: the gateway answers with welcome or deny, and closes.
 //
 // A receiver ignores messages of unknown type and unknown fields. A message has at
 // most 320 KiB, which a hello with 256 upstreams and 256 routes does not exceed.
 //
 // # Pairing
 //
-// A device that is no connector yet says hello with a claim, a code that a
-// person made, in place of a connector's id, and with a secret of its own
-// making. Once a person has approved it, that is the connector's secret:
+// A device that is not a connector yet sends a hello with a claim, the code created by a
+// person, instead of a connector's id, and with a secret that it generated. After the
+// approval, that is the connector's secret:
 //
 //	device                                   gateway
 //	    │ hello (claim, secret, upstreams)      │
@@ -113,26 +110,24 @@
 //	    │        or deny (code, message, retry) │   unknown, used, expired, …
 //	    │◀──────────────────────────────────────┤   then CloseDenied
 //
-// Whenever the connection is lost, or closed without one of the two, the device
-// dials again and says the same hello: it is pending again, or learns what was
-// decided meanwhile, without pending before it. Such a connection is no tunnel:
-// no requests come down it.
+// If the connection is lost, or closed without a decision, the device dials again and
+// sends the same hello. It is pending again, or gets the decision made meanwhile, without
+// pending before it. Such a connection is not a tunnel and carries no requests.
 //
 // # Requests
 //
 // The gateway opens one bidirectional stream for each request and writes one
 // HTTP/1.1 request on it (RFC 9112), whose Host is the name of an upstream; the
-// connector answers with one HTTP/1.1 response. A stream is never used again,
-// so nothing can be smuggled from one request into the next. [RoundTrip] is the
-// gateway's end of a stream and [Serve] the connector's.
+// connector answers with one HTTP/1.1 response. Streams are not reused, so a request
+// cannot be smuggled into the next one. [RoundTrip] is the gateway's end of a stream and
+// [Serve] the connector's.
 //
-// Either side gives up with a stream reset that carries a [Code]. The end of a
-// stream alone never ends a message: a body has a Content-Length or is chunked,
-// and one that ends early is an error for its reader.
+// Either side aborts with a stream reset that carries a [Code]. The end of a stream alone
+// never ends a message: a body has a Content-Length or is chunked, and ending early is an
+// error for its reader.
 //
 // # Upstreams
 //
-// A connector speaks to its upstreams with the same codec: [AppendRequest] and
-// [AnswerReader] are what differs on a connection that carries one request after
-// the other, and where the server is not ours.
+// A connector uses the same codec with its upstreams. [AppendRequest] and [AnswerReader]
+// support connections that carry several requests, and other servers.
 package link

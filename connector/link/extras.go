@@ -9,17 +9,16 @@ import (
 // maxExtra bounds a chunk extension, and a trailer.
 const maxExtra = 4 << 10
 
-// isExtension reports whether s can stand between a chunk's size and the end of its
-// line: an extension, which may be ignored (RFC 9112 §7.1.1), or the spaces with
-// which some servers pad the size.
+// isExtension reports whether s may follow a chunk's size: an extension, which may be
+// ignored (RFC 9112 §7.1.1), or the spaces with which some servers pad the size.
 func isExtension(s []byte) bool {
 	return len(s) <= maxExtra && httpguts.ValidHeaderFieldValue(string(s)) &&
 		(s[0] == ';' || len(bytes.Trim(s, " \t")) == 0)
 }
 
-// parseTrailer parses what comes behind the line of the last chunk: an empty line, and
-// before it, if extras is set, fields, which are unused. It returns how many bytes
-// that were: 0 if data ends too early.
+// parseTrailer parses the data after the last chunk: an empty line, preceded by fields if
+// extras is set. The fields are ignored. It returns the number of bytes, or 0 if data ends
+// too early.
 func parseTrailer(data []byte, extras bool) (int, error) {
 	n := min(len(data), len(crlf))
 	switch {
@@ -28,7 +27,7 @@ func parseTrailer(data []byte, extras bool) (int, error) {
 	case string(data[:n]) == string(crlf[:n]):
 		return 0, nil
 	case !extras:
-		return 0, malformed("there is a trailer")
+		return 0, malformed("unexpected trailer")
 	}
 	end := bytes.Index(data, []byte("\r\n\r\n"))
 	switch {

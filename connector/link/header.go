@@ -9,10 +9,9 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// appendFields appends header fields, one line for each value. Fields for which
-// skip is true are left out, as are those of one connection only (RFC 9110
-// §7.6.1) and the framing, which the caller writes. A field that cannot be sent
-// is an error, or left out if lenient.
+// appendFields appends header fields, one line for each value. It leaves out fields for
+// which skip is true, hop-by-hop fields (RFC 9110 §7.6.1) and the framing, which the
+// caller writes. An invalid field is an error, or left out if lenient.
 func appendFields(b []byte, h http.Header, lenient bool, skip func(name string) bool) ([]byte, error) {
 	nominated := h["Connection"]
 	for key, values := range h {
@@ -42,7 +41,7 @@ func appendFields(b []byte, h http.Header, lenient bool, skip func(name string) 
 	return b, nil
 }
 
-// hopByHop reports whether a field is about one connection only or about framing.
+// hopByHop reports whether a field is hop-by-hop or part of the framing.
 func hopByHop(name string) bool {
 	switch name {
 	case "Connection", "Content-Length", "Host", "Keep-Alive", "Proxy-Authenticate",
@@ -52,8 +51,8 @@ func hopByHop(name string) bool {
 	return false
 }
 
-// private reports whether a request field is for the gateway alone: its client's
-// secrets, and where its client comes from. "Expect" has been met already.
+// private reports whether a request field is for the gateway alone: the secrets and the
+// origin of its client, and "Expect", which the gateway handles.
 func private(name string) bool {
 	switch name {
 	case "Authorization", "Cookie", "Expect", "Origin", "X-Api-Key":
@@ -76,8 +75,8 @@ func isTarget(s string) bool {
 	return s != "" && s[0] == '/'
 }
 
-// HasMediaType reports whether the Content-Type of a header names a media type,
-// whatever its case (RFC 9110 §8.3.1) and its parameters.
+// HasMediaType reports whether the Content-Type of a header is a media type. It ignores
+// case (RFC 9110 §8.3.1) and parameters.
 func HasMediaType(h http.Header, mediaType string) bool {
 	value, _, _ := strings.Cut(h.Get("Content-Type"), ";")
 	return strings.EqualFold(strings.TrimSpace(value), mediaType)

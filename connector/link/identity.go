@@ -18,20 +18,19 @@ import (
 // ALPN is the application protocol of a tunnel (RFC 7301).
 const ALPN = "postern/1"
 
-// Where a gateway takes tunnels over its HTTPS port.
+// The WebSocket endpoint for tunnels.
 const (
 	// WebSocketPath is the path of the WebSocket.
 	WebSocketPath = "/.well-known/postern/tunnel"
-	// Subprotocol is what the WebSocket is opened for (RFC 6455 §1.9).
+	// Subprotocol is the subprotocol of the WebSocket (RFC 6455 §1.9).
 	Subprotocol = "postern.1"
 )
 
-// ErrPin says that the server at the gateway's address is not the gateway that made
+// ErrPin means that the server at the gateway's address is not the gateway that created
 // the token.
 var ErrPin = errors.New("the gateway's identity does not match the pin in the tunnel token")
 
-// NewIdentity makes a gateway's long-lived tunnel key, as PKCS #8 DER. It is a
-// secret.
+// NewIdentity generates a gateway's long-lived tunnel key, as PKCS #8 DER. It is secret.
 func NewIdentity() ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -44,9 +43,9 @@ func NewIdentity() ([]byte, error) {
 	return pkcs8, nil
 }
 
-// Identity returns a certificate for the tunnel key that [NewIdentity] made,
-// and its pin. Connectors look at the key alone, so the certificate is signed
-// by itself, made each time, and never expires in practice.
+// Identity returns a certificate for a tunnel key from [NewIdentity], and its pin.
+// Connectors only check the key, so the certificate is self-signed, created each time, and
+// does not expire.
 func Identity(pkcs8 []byte) (cert tls.Certificate, pin string, err error) {
 	parsed, err := x509.ParsePKCS8PrivateKey(pkcs8)
 	if err != nil {
@@ -64,11 +63,11 @@ func Identity(pkcs8 []byte) (cert tls.Certificate, pin string, err error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return tls.Certificate{}, "", fmt.Errorf("making tunnel certificate: %w", err)
+		return tls.Certificate{}, "", fmt.Errorf("creating tunnel certificate: %w", err)
 	}
 	leaf, err := x509.ParseCertificate(der)
 	if err != nil {
-		return tls.Certificate{}, "", fmt.Errorf("making tunnel certificate: %w", err)
+		return tls.Certificate{}, "", fmt.Errorf("creating tunnel certificate: %w", err)
 	}
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, Pin(leaf), nil
 }
@@ -89,8 +88,8 @@ func CheckPin(pin string) error {
 	return nil
 }
 
-// GatewayTLS returns the gateway's side of the handshake. There are no session
-// tickets: no connector would use them.
+// GatewayTLS returns the gateway's TLS configuration. Session tickets are disabled, as
+// connectors do not use them.
 func GatewayTLS(cert tls.Certificate) *tls.Config {
 	return &tls.Config{
 		Certificates:           []tls.Certificate{cert},
@@ -100,15 +99,14 @@ func GatewayTLS(cert tls.Certificate) *tls.Config {
 	}
 }
 
-// ConnectorTLS returns the connector's side of the handshake. It trusts the key
-// with the given pin and nothing else; a handshake with another one fails with
-// [ErrPin].
+// ConnectorTLS returns the connector's TLS configuration. It only trusts the key with the
+// given pin. A handshake with another key fails with [ErrPin].
 func ConnectorTLS(pin string) *tls.Config {
 	return &tls.Config{
 		NextProtos: []string{ALPN},
 		MinVersion: tls.VersionTLS13,
-		// The usual verification asks certificate authorities about names. Here
-		// the key itself is known; that the peer holds it is still proven.
+		// VerifyConnection checks the key itself. The handshake proves that the peer
+		// holds it.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
 			if len(state.PeerCertificates) == 0 || Pin(state.PeerCertificates[0]) != pin {

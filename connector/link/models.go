@@ -2,15 +2,14 @@ package link
 
 import "encoding/json"
 
-// ModelList is what a model server lists.
+// ModelList is the list of models of a model server.
 type ModelList struct {
 	IDs  []string // in the server's order, not nil
-	Open bool     // the server answers to other names, too
+	Open bool     // the server also accepts other names
 }
 
-// ParseModels reads the answer to GET /v1/models. Ollama answers null for an empty
-// list. llama.cpp with one model answers to every name; with several, each has a
-// status.
+// ParseModels parses the answer to GET /v1/models. Ollama sends null for an empty list.
+// llama.cpp with one model accepts any name; with several models, each has a status.
 func ParseModels(data []byte) (_ ModelList, ok bool) {
 	var body struct {
 		Data json.RawMessage `json:"data"`

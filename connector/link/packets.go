@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// packetBytes is the size of packets on a byte stream, the most that quic-go has.
+	// packetBytes is the size of packets on a byte stream, the maximum of quic-go.
 	packetBytes = 1452
-	// packetLength is the length of the length in front of each.
+	// packetLength is the size of the length before each packet.
 	packetLength = 2
-	// lastPackets is the room in a buffer that is kept for those at the end of a
-	// connection: the last says why it is closed, and quic-go has queued 8 before.
+	// lastPackets is the space reserved for the last packets of a connection: quic-go may
+	// queue 8 before the one with the close code.
 	lastPackets = 10 * (packetLength + packetBytes)
-	// stallTimeout is how long a peer may take nothing of what is sent.
+	// stallTimeout is how long a peer may not read.
 	stallTimeout = idleTimeout
 )
 
-// packets is a byte stream as a socket for QUIC: each packet follows its length,
-// two bytes, big endian. Packets that wait for the stream go out together.
+// packets adapts a byte stream to a socket for QUIC. Each packet is preceded by its
+// length, two bytes, big endian. Queued packets are written together.
 type packets struct {
 	raw    net.Conn
 	remote net.Addr
@@ -34,22 +34,22 @@ type packets struct {
 	change  sync.Cond // of what follows
 	out     *buffer   // packets for the stream; nil: none
 	size    int       // of what is in out
-	leaving bool      // the connection is being closed: no packet may wait
+	leaving bool      // the connection is being closed: WriteTo must not wait
 	err     error     // of the stream, or after Close
 }
 
 func newPackets(raw net.Conn) *packets {
 	p := &packets{raw: raw, remote: raw.RemoteAddr(), in: bufio.NewReader(raw), broken: make(chan struct{})}
 	if tcp, ok := p.remote.(*net.TCPAddr); ok {
-		p.remote = (*net.UDPAddr)(tcp) // quic-go compares that of each packet, others by their text
+		p.remote = (*net.UDPAddr)(tcp) // quic-go compares it for each packet, other types by their text
 	}
 	p.change.L = &p.mu
 	go p.write()
 	return p
 }
 
-// ReadFrom implements [net.PacketConn]. Its error is for good, whatever that of
-// the stream is: quic-go reads on after an error that calls itself temporary.
+// ReadFrom implements [net.PacketConn]. Its error is never temporary: quic-go continues to
+// read after temporary errors.
 func (p *packets) ReadFrom(b []byte) (int, net.Addr, error) {
 	n, err := p.read(b)
 	if err != nil {
@@ -72,8 +72,8 @@ func (p *packets) read(b []byte) (int, error) {
 	return io.ReadFull(p.in, b[:n])
 }
 
-// WriteTo implements [net.PacketConn]. It waits for the stream while much is
-// queued, unless the connection is being closed.
+// WriteTo implements [net.PacketConn]. It waits while the queue is full, unless the
+// connection is being closed.
 func (p *packets) WriteTo(b []byte, _ net.Addr) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,14 +87,14 @@ func (p *packets) WriteTo(b []byte, _ net.Addr) (int, error) {
 		p.out = getBuffer(largeBuffer)
 		p.change.Broadcast()
 	}
-	if queued := p.out.array[:p.size]; p.size+packetLength+len(b) <= largeBuffer { // else it is lost, as on any path
+	if queued := p.out.array[:p.size]; p.size+packetLength+len(b) <= largeBuffer { // otherwise it is dropped, as on any path
 		queued = binary.BigEndian.AppendUint16(queued, uint16(len(b)))
 		p.size = len(append(queued, b...))
 	}
 	return len(b), nil
 }
 
-// write sends what is queued until the stream ends.
+// write writes queued packets until the stream ends.
 func (p *packets) write() {
 	stalled := time.AfterFunc(stallTimeout, func() { _ = p.Close() })
 	stalled.Stop()
@@ -120,7 +120,7 @@ func (p *packets) write() {
 	}
 }
 
-// fail ends all writes, if err is not nil. The lock is held.
+// fail ends all writes if err is not nil. The caller holds mu.
 func (p *packets) fail(err error) {
 	if p.err == nil && err != nil {
 		p.err = err
@@ -128,7 +128,7 @@ func (p *packets) fail(err error) {
 	}
 }
 
-// leave lets the connection be closed although the stream may be stuck.
+// leave lets the connection close even if the stream is blocked.
 func (p *packets) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,12 +147,12 @@ func (p *packets) Close() error {
 // LocalAddr implements [net.PacketConn].
 func (p *packets) LocalAddr() net.Addr { return p.raw.LocalAddr() }
 
-// The deadlines implement [net.PacketConn]. quic-go sets one to end a ReadFrom,
-// which Close does here.
+// The deadlines implement [net.PacketConn]. quic-go sets one to end a ReadFrom; here Close
+// ends it.
 func (p *packets) SetDeadline(time.Time) error      { return nil }
 func (p *packets) SetReadDeadline(time.Time) error  { return nil }
 func (p *packets) SetWriteDeadline(time.Time) error { return nil }
 
-// quic-go logs a line about a socket without these.
+// quic-go logs a warning about sockets without these methods.
 func (p *packets) SetReadBuffer(int) error  { return nil }
 func (p *packets) SetWriteBuffer(int) error { return nil }

@@ -15,28 +15,28 @@ import (
 // Pending answers a hello with a claim: a person has to approve the device. The
 // connection stays open until that is decided; pings continue as on a tunnel.
 type Pending struct {
-	// Fingerprint is what [Fingerprint] returns. The connector shows its own,
-	// so that a person can compare the two.
+	// Fingerprint is the result of [Fingerprint]. The connector shows its own, so that a
+	// person can compare the two.
 	Fingerprint string    `json:"fingerprint"`
-	ExpiresAt   time.Time `json:"expires_at"` // when the code runs out
+	ExpiresAt   time.Time `json:"expires_at"` // of the code
 }
 
-// Grant ends a pairing: the device is a connector now. The connector stores the
-// token, closes the connection (CloseNone) and dials with it. It holds a secret:
-// logs and fmt do not show it.
+// Grant ends a pairing: the device is now a connector. It stores the token, closes the
+// connection (CloseNone) and dials with the token. A grant contains a secret: logs and fmt
+// do not show it.
 type Grant struct {
 	TunnelToken string `json:"tunnel_token"`
 }
 
-// The codes of [Deny] that a hello with a claim may get, besides [DenyHello],
+// The codes of [Deny] for a hello with a claim, in addition to [DenyHello],
 // [DenyUnavailable] and [DenyShutdown].
 const (
-	DenyPairingUnknown = "pairing_unknown" // there is no such code
-	DenyPairingExpired = "pairing_expired" // it was not approved in time
-	DenyPairingUsed    = "pairing_used"    // another device has it
-	DenyPairingDenied  = "pairing_denied"  // a person refused the device
-	DenyPairingLimit   = "pairing_limit"   // too many tries; the message says when to come back
-	DenyPairingOff     = "pairing_off"     // this gateway does not pair
+	DenyPairingUnknown = "pairing_unknown" // unknown code
+	DenyPairingExpired = "pairing_expired" // not approved in time
+	DenyPairingUsed    = "pairing_used"    // used by another device
+	DenyPairingDenied  = "pairing_denied"  // denied by a person
+	DenyPairingLimit   = "pairing_limit"   // too many attempts; the message contains the time to wait
+	DenyPairingOff     = "pairing_off"     // pairing is disabled
 )
 
 const (
@@ -44,10 +44,10 @@ const (
 	maxClaim          = 64 // bytes
 )
 
-// Fingerprint returns a short name for a device with this secret, at the gateway
-// with this pin, like "3f9a 07c2 b1d4 5e60". Both ends compute it: a man in
-// the middle, or another device with the same code, has another one, and its 64
-// bits are more than can be searched through while a code lasts.
+// Fingerprint returns the fingerprint of a device with this secret at the gateway with
+// this pin, like "3f9a 07c2 b1d4 5e60". Both ends compute it. It differs for a man in the
+// middle, and for another device with the same code. Its 64 bits cannot be searched
+// during the lifetime of a code.
 func Fingerprint(pin, secret string) string {
 	hidden := sha256.Sum256([]byte(secret))
 	sum := sha256.Sum256([]byte("postern pairing\x00" + pin + "\x00" + string(hidden[:])))
@@ -58,13 +58,13 @@ func Fingerprint(pin, secret string) string {
 	return strings.Join(groups[:], " ")
 }
 
-// checkClaim checks what is special in a hello with a claim.
+// checkClaim validates the claim and secret of a hello with a claim.
 func (h Hello) checkClaim() error {
 	switch {
 	case h.Claim == "":
 		return nil
 	case h.Connector != "":
-		return errors.New("checking hello: it has a claim and a connector's id; one of the two is possible")
+		return errors.New("checking hello: a claim and a connector's id are mutually exclusive")
 	case len(h.Claim) > maxClaim || !text.IsPrintable(h.Claim):
 		return fmt.Errorf("checking hello: the claim is longer than %d bytes or not printable", maxClaim)
 	case !base62(h.Secret, claimSecretLength):

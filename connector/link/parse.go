@@ -11,8 +11,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Bounds of the head of a message. Servers and clients of HTTP have 8 KiB to 64
-// KiB and some 100 fields.
+// Limits of the head of a message. Usual limits are 8 KiB to 64 KiB and some 100 fields.
 const (
 	maxHead   = 64 << 10 // bytes
 	maxFields = 256
@@ -26,15 +25,14 @@ type head struct {
 	chunked bool
 }
 
-// malformed returns an ErrMalformed that says what is wrong, never with bytes
-// of the message: they may be a secret.
+// malformed returns an ErrMalformed with details. These must not contain bytes of the
+// message, which may be secret.
 func malformed(what string) error {
 	return fmt.Errorf("%w: %s", ErrMalformed, what)
 }
 
-// parseFields parses header lines, up to the empty line at the end, as RFC 9112
-// §5 has them and nothing more lenient: a bare CR or LF, folded lines and space
-// before the colon are errors.
+// parseFields parses header lines, up to the empty line at the end, strictly by RFC 9112
+// §5: a bare CR or LF, folded lines and space before the colon are errors.
 func parseFields(lines string) (head, error) {
 	n := strings.Count(lines, "\r\n") - 1
 	if n > maxFields {
@@ -61,7 +59,7 @@ func parseFields(lines string) (head, error) {
 			return h, err
 		}
 		if name == "Host" || name == "Transfer-Encoding" {
-			continue // as net/http has it: in fields of their own
+			continue // kept outside of the header, as in net/http
 		}
 		if had := h.header[name]; had != nil {
 			h.header[name] = append(had, value)
@@ -76,19 +74,18 @@ func parseFields(lines string) (head, error) {
 	return h, nil
 }
 
-// framing takes note of the fields that say how long the message is and whom it
-// is for.
+// framing records the fields for the length and the host of the message.
 func (h *head) framing(name, value string) error {
 	switch name {
 	case "Host":
 		if h.host != "" || value == "" {
-			return malformed("Host is empty or there twice")
+			return malformed("Host is empty or repeated")
 		}
 		h.host = value
 	case "Content-Length":
 		n, ok := parseLength(value)
 		if !ok || h.length >= 0 {
-			return malformed("Content-Length is no number or there twice")
+			return malformed("Content-Length is invalid or repeated")
 		}
 		h.length = n
 	case "Transfer-Encoding":
@@ -119,10 +116,10 @@ func parseRequest(text string) (*http.Request, head, error) {
 		return nil, head{}, err
 	}
 	if CheckUpstream(h.host) != nil {
-		return nil, head{}, malformed("Host names no upstream")
+		return nil, head{}, malformed("Host is not the name of an upstream")
 	}
 	if h.chunked {
-		return nil, head{}, malformed("a request has to say its length")
+		return nil, head{}, malformed("a request without a length")
 	}
 	u, err := parseTarget(target)
 	if err != nil {
@@ -140,8 +137,8 @@ func parseRequest(text string) (*http.Request, head, error) {
 	}, h, nil
 }
 
-// parseTarget turns a request target into a URL. Most have no escapes, and need
-// no parser.
+// parseTarget converts a request target to a URL. Most targets have no escapes and need no
+// parser.
 func parseTarget(target string) (*url.URL, error) {
 	path, query, _ := strings.Cut(target, "?")
 	if !strings.Contains(path, "%") {
@@ -155,9 +152,8 @@ func parseTarget(target string) (*url.URL, error) {
 	return &url.URL{Path: unescaped, RawPath: path, RawQuery: query}, nil
 }
 
-// parseResponse parses a response's head into r, from the status line to the
-// empty line; old allows HTTP/1.0. It returns false for
-// an informational response, which is followed by another one.
+// parseResponse parses a response's head into r, from the status line to the empty line.
+// old allows HTTP/1.0. It returns false for an informational response.
 func parseResponse(text string, r *http.Response, old bool) (head, bool, error) {
 	line, rest, _ := strings.Cut(text, "\r\n")
 	r.Proto, r.ProtoMajor, r.ProtoMinor = "HTTP/1.1", 1, 1

@@ -8,13 +8,12 @@ import (
 	"strings"
 )
 
-// A preauthentication shows a gateway that a connection is probably a connector's,
-// before anything is spent on it: while strangers take all places for connections
-// without a hello, it has others. It proves the connector's secret, but any one who reads
-// it on the way can repeat it, so that it is good for nothing else.
+// A preauthentication marks a connection as probably a connector's before the handshake.
+// The gateway reserves handshakes for such connections. It proves the connector's secret
+// but can be replayed by an observer, so it grants nothing else.
 const (
-	// PreauthProtocol begins the ALPN protocol that carries it over QUIC. No gateway
-	// ever chooses that.
+	// PreauthProtocol is the prefix of the ALPN protocol that carries it over QUIC. A
+	// gateway never selects that.
 	PreauthProtocol = "postern-preauth/"
 	// PreauthHeader carries it in the request that opens a WebSocket.
 	PreauthHeader = "Postern-Preauth"
@@ -38,10 +37,10 @@ func Preauth(t Token) string {
 	return s
 }
 
-// ParsePreauth reads what [Preauth] returned.
+// ParsePreauth parses the result of [Preauth].
 func ParsePreauth(s string) (connector string, mac []byte, ok bool) {
 	at := strings.LastIndexByte(s, '.')
-	// The decoder skips line breaks: only the length tells that there are none.
+	// The decoder skips line breaks, so the length is checked too.
 	if at < 1 || len(s)-at-1 != base64.RawURLEncoding.EncodedLen(preauthBytes) || len(PreauthProtocol)+len(s) > maxALPN {
 		return "", nil, false
 	}
@@ -49,8 +48,8 @@ func ParsePreauth(s string) (connector string, mac []byte, ok bool) {
 	return s[:at], mac, err == nil && len(mac) == preauthBytes
 }
 
-// CheckPreauth reports whether mac is that of a connector whose secret has this
-// SHA-256, at the gateway with this pin.
+// CheckPreauth reports whether mac belongs to a connector at the gateway with this pin.
+// secretHash is the SHA-256 of the connector's secret.
 func CheckPreauth(pin, connector string, secretHash, mac []byte) bool {
 	return hmac.Equal(mac, preauthMAC(pin, connector, secretHash))
 }
@@ -61,8 +60,8 @@ func preauthMAC(pin, connector string, secretHash []byte) []byte {
 	return h.Sum(nil)[:preauthBytes]
 }
 
-// WithPreauth returns a connector's TLS configuration that shows a preauthentication,
-// config itself if there is none.
+// WithPreauth returns a connector's TLS configuration that sends a preauthentication. If
+// preauth is "", it returns config.
 func WithPreauth(config *tls.Config, preauth string) *tls.Config {
 	if preauth == "" {
 		return config

@@ -7,8 +7,8 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// How many requests a connector takes at once, on one tunnel. The gateway keeps
-// to it; the next ones it refuses or gives to another connector.
+// Limits of a connector's concurrent requests on one tunnel. The gateway refuses further
+// requests, or sends them to another connector.
 const (
 	DefaultMaxRequests = 1024
 	MostMaxRequests    = 16384
@@ -17,24 +17,23 @@ const (
 const (
 	// idleTimeout is how long a path may be silent before it counts as lost.
 	idleTimeout = 30 * time.Second
-	// keepAlive is the connector's, whose packets keep its NAT's mapping alive;
-	// after a mapping changed while idle, the next request waits for one.
+	// keepAlive is used by the connector, to keep its NAT mapping alive. If the mapping
+	// changes while idle, the next request waits for such a packet.
 	keepAlive = 10 * time.Second
 
 	handshakeIdleTimeout = 10 * time.Second
-	// connectorHandshake is the connector's: its gateway may let it wait for its
-	// turn. How long it really waits is for those to say who dial.
+	// connectorHandshake is the connector's limit, as the gateway may queue handshakes.
+	// The dialler usually has a shorter one.
 	connectorHandshake = 25 * time.Second
 
-	// spareStreams are more than a connector takes requests, since it may learn of
-	// the end of one later than the gateway, which counts them.
+	// spareStreams is added to the connector's limit of streams: the gateway counts
+	// requests, and may see the end of one before the connector.
 	spareStreams = 64
 	// maxControlStreams leaves room for control streams of later versions.
 	maxControlStreams = 4
 
-	// A connection window is shared by all streams: one that a few clients who
-	// do not read could fill would stop the tunnel for everybody. 64 streams
-	// can stand still before that.
+	// All streams share the connection window. If clients that do not read fill it, the
+	// whole tunnel stops. That takes 64 blocked streams.
 	connectionWindow    = 32 << 20
 	maxConnectionWindow = 64 << 20
 
@@ -44,7 +43,7 @@ const (
 	maxRequestWindow = 4 << 20
 )
 
-// GatewayQUIC returns the transport configuration of the gateway's end.
+// GatewayQUIC returns the gateway's QUIC configuration.
 func GatewayQUIC() *quic.Config {
 	c := baseQUIC()
 	c.MaxIncomingStreams = maxControlStreams
@@ -53,8 +52,8 @@ func GatewayQUIC() *quic.Config {
 	return c
 }
 
-// ConnectorQUIC returns the transport configuration of the end of a connector that
-// takes so many requests at once, the default number if it is 0.
+// ConnectorQUIC returns the QUIC configuration of a connector with this limit of
+// concurrent requests. 0 is the default limit.
 func ConnectorQUIC(requests int) *quic.Config {
 	c := baseQUIC()
 	c.HandshakeIdleTimeout = connectorHandshake
@@ -65,7 +64,7 @@ func ConnectorQUIC(requests int) *quic.Config {
 	return c
 }
 
-// baseQUIC returns what both ends have in common.
+// baseQUIC returns the configuration that both ends share.
 func baseQUIC() *quic.Config {
 	return &quic.Config{
 		HandshakeIdleTimeout:           handshakeIdleTimeout,
@@ -73,7 +72,7 @@ func baseQUIC() *quic.Config {
 		MaxIncomingUniStreams:          -1,
 		InitialConnectionReceiveWindow: connectionWindow,
 		MaxConnectionReceiveWindow:     maxConnectionWindow,
-		// What an upstream sent before it broke off still arrives.
+		// The part of an answer before a reset still arrives.
 		EnableStreamResetPartialDelivery: true,
 	}
 }

@@ -13,19 +13,19 @@ const maxChunkLine = 18
 // reader reads messages from a stream, through a pooled buffer.
 type reader struct {
 	stream io.Reader
-	large  bool    // whether the buffer is a large one
-	extras bool    // whether chunk extensions and trailers are read, and dropped
+	large  bool    // use a large buffer
+	extras bool    // accept chunk extensions and trailers, and drop them
 	pooled *buffer // nil before the first use, and after release
 	buf    []byte
-	r, w   int   // buf[r:w] is yet to be used
-	err    error // of the stream, once there is one
+	r, w   int   // buf[r:w] is unread
+	err    error // of the stream
 }
 
-// buffered returns the bytes that are there without asking the stream.
+// buffered returns the unread bytes in the buffer.
 func (b *reader) buffered() []byte { return b.buf[b.r:b.w] }
 
-// fill reads more from the stream, once. It returns the stream's error if
-// nothing came with it. The buffer must have room.
+// fill reads from the stream once. It returns the stream's error if no bytes were read.
+// The buffer must have room.
 func (b *reader) fill() error {
 	if b.err != nil {
 		return b.err
@@ -38,8 +38,8 @@ func (b *reader) fill() error {
 		b.pooled = getBuffer(size)
 		b.buf = b.pooled.array
 	}
-	// What little is left, mostly the end of a chunk, moves to the front: an
-	// event shall not be split because it meets the end of the buffer.
+	// A small rest, mostly the end of a chunk, moves to the front, so that an event is not
+	// split at the end of the buffer.
 	if left := b.w - b.r; b.r > 0 && (left <= maxChunkLine || b.w == len(b.buf)) {
 		b.r, b.w = 0, copy(b.buf, b.buf[b.r:b.w])
 	}
@@ -52,13 +52,13 @@ func (b *reader) fill() error {
 	return err
 }
 
-// rest gives the buffer back until there is something to read again.
+// rest returns the buffer to its pool until the next read.
 func (b *reader) rest() {
 	b.pooled.put()
 	b.pooled, b.buf, b.r, b.w = nil, nil, 0, 0
 }
 
-// release gives the buffer back for good.
+// release returns the buffer to its pool and ends all reads.
 func (b *reader) release() {
 	b.rest()
 	if b.err == nil {
@@ -70,7 +70,7 @@ func (b *reader) release() {
 func (b *reader) head(limit int) (string, error) {
 	searched := 0
 	for {
-		// The end may straddle what was there before and what came after.
+		// The end may straddle two reads.
 		from := max(searched-3, 0)
 		if i := bytes.Index(b.buffered()[from:], []byte("\r\n\r\n")); i >= 0 {
 			n := from + i + 4
@@ -94,20 +94,18 @@ func (b *reader) head(limit int) (string, error) {
 	}
 }
 
-// errHeadTooLarge says that a head has more than limit bytes.
+// errHeadTooLarge returns the error for a head over limit bytes.
 func errHeadTooLarge(limit int) error {
 	return malformed(fmt.Sprintf("the head is over %d bytes", limit))
 }
 
-// grow doubles a full buffer. The larger one is not pooled: few messages need
-// it.
+// grow doubles a full buffer. Few messages need that, so the result is not pooled.
 func (b *reader) grow() {
 	b.buf = append(make([]byte, 0, 2*len(b.buf)), b.buf...)
 	b.buf = b.buf[:cap(b.buf)]
 }
 
-// read reads up to len(p) bytes, p not being empty, in one read of the stream
-// at most.
+// read reads up to len(p) bytes with at most one read of the stream. p must not be empty.
 func (b *reader) read(p []byte) (int, error) {
 	if b.r == b.w {
 		if len(p) >= smallBuffer && b.err == nil {
@@ -127,10 +125,9 @@ func (b *reader) read(p []byte) (int, error) {
 	return n, nil
 }
 
-// chunk reads the size line of the next chunk, with the end of the one before
-// it, and after the last chunk also the empty line that stands for the trailer.
-// Only sizes as RFC 9112 §7.1 has them are read, without extensions unless
-// extras is set.
+// chunk reads the end of the previous chunk and the size line of the next one, and the
+// trailer after the last chunk. It follows RFC 9112 §7.1, without extensions unless extras
+// is set.
 func (b *reader) chunk(first bool) (int64, error) {
 	for {
 		size, used, err := parseChunk(b.buffered(), first, b.extras)
@@ -149,9 +146,8 @@ func (b *reader) chunk(first bool) (int64, error) {
 
 var crlf = []byte("\r\n")
 
-// parseChunk parses a chunk's size line at the beginning of data, with what [reader.chunk]
-// reads before and after it. It returns how many bytes that were: 0 if data ends too
-// early.
+// parseChunk parses the bytes that [reader.chunk] reads, at the beginning of data. It
+// returns their number, or 0 if data ends too early.
 func parseChunk(data []byte, first, extras bool) (size int64, used int, err error) {
 	if !first {
 		if used = min(len(data), len(crlf)); string(data[:used]) != string(crlf[:used]) {
@@ -165,12 +161,12 @@ func parseChunk(data []byte, first, extras bool) (size int64, used int, err erro
 	digits := line
 	if i := bytes.IndexAny(line, "; \t"); i >= 0 && extras {
 		if digits = line[:i]; !isExtension(line[i:]) {
-			return 0, 0, malformed("a chunk has an extension that is none")
+			return 0, 0, malformed("a chunk has an invalid extension")
 		}
 	}
 	n, err := strconv.ParseUint(string(digits), 16, 60)
 	if err != nil || !complete || len(digits) > maxChunkLine-len(crlf) {
-		return 0, 0, malformed("a chunk's size line is not just a size")
+		return 0, 0, malformed("a chunk has an invalid size line")
 	}
 	used += len(line) + len(crlf)
 	if n > 0 {
@@ -183,7 +179,7 @@ func parseChunk(data []byte, first, extras bool) (size int64, used int, err erro
 	return 0, used + after, nil
 }
 
-// end expects the end of the stream: a message is the last thing on it.
+// end checks that the stream ends after the message.
 func (b *reader) end() error {
 	if b.r == b.w {
 		if err := b.fill(); err == io.EOF {

@@ -7,17 +7,17 @@ import (
 	"github.com/postern-dev/postern/connector/text"
 )
 
-// Limits of a report. All of it fits into one control message.
+// Limits of a report, which must fit into one control message.
 const (
-	// MaxListed bounds the models that are reported of one upstream.
+	// MaxListed bounds the reported models of one upstream.
 	MaxListed = 1000
-	// maxListedAll and maxListedBytes bound those of all upstreams together.
+	// maxListedAll and maxListedBytes bound the models of all upstreams together.
 	maxListedAll   = 2000
 	maxListedBytes = 128 << 10
 )
 
-// Report says what a connector knows of its upstreams. It replaces the report
-// before it; an upstream that it leaves out is one of which nothing is known.
+// Report is the state of a connector's upstreams. It replaces the previous report. The
+// state of a missing upstream is unknown.
 type Report struct {
 	Upstreams []UpstreamReport `json:"upstreams"`
 }
@@ -25,19 +25,19 @@ type Report struct {
 // UpstreamReport is the state of one upstream.
 type UpstreamReport struct {
 	Name string `json:"name"`
-	// Reachable: a model server answers there, whatever it says.
+	// Reachable means that the server answers, even with an error.
 	Reachable bool `json:"reachable"`
-	// Models are the ids that it lists; nil: it does not list any.
+	// Models are the listed ids. nil means that the server has no list.
 	Models []string `json:"models"`
-	// Open: other models may work too. The list was cut, or the server takes any
-	// name.
+	// Open means that other models may work too: the list was cut, or the server accepts
+	// any name.
 	Open bool `json:"open,omitempty"`
 }
 
 func (Report) kind() string { return "report" }
 
-// Fit cuts the lists of models down to what [Report.Check] takes, and leaves the
-// lists that it was given as they are.
+// Fit shortens the lists of models to the limits of [Report.Check]. It does not modify
+// the original lists.
 func (r *Report) Fit() {
 	count, bytes := 0, 0
 	for i := range r.Upstreams {
@@ -71,7 +71,7 @@ func (r Report) Check() error {
 			return fmt.Errorf("checking report: %w", err)
 		}
 		if names[u.Name] {
-			return fmt.Errorf("checking report: upstream %q is there twice", u.Name)
+			return fmt.Errorf("checking report: duplicate upstream %q", u.Name)
 		}
 		names[u.Name] = true
 		if i := slices.IndexFunc(u.Models, func(id string) bool { return CheckModel(id) != nil }); i >= 0 {
@@ -87,8 +87,8 @@ func (r Report) Check() error {
 	return nil
 }
 
-// CheckModel checks that id can be reported as a model's: 1 to 256 bytes of
-// printable text, as it is shown on pages and terminals.
+// CheckModel checks a model's id: 1 to 256 bytes of printable text, as it is shown on
+// pages and terminals.
 func CheckModel(id string) error {
 	if id == "" || len(id) > maxField || !text.IsPrintable(id) {
 		return fmt.Errorf("a model's id is empty, longer than %d bytes or not printable", maxField)

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// errAborted is what a write returns after Abort.
+// errAborted is returned by writes after Abort.
 var errAborted = errors.New("the answer was aborted")
 
 // response is the [ResponseWriter] of one request. Its handler uses it from one
@@ -19,14 +19,14 @@ type response struct {
 	isHead bool // the request is a HEAD
 
 	status   int
-	discards bool  // no body belongs to this answer; what is written is dropped
+	discards bool  // the answer has no body; writes are dropped
 	length   int64 // Content-Length; -1: chunked
 	written  int64
 
-	// held is what is to go out together with what comes next: the head with
-	// the first of the body, and a small body with the end of the stream.
+	// held delays the head until the first bytes of the body, and a small body until the
+	// end of the stream.
 	held *buffer
-	out  []byte // bytes in held, or where they went if they outgrew it
+	out  []byte // bytes in held, or in a larger array if they outgrew it
 	err  error  // of the first failed write, or of Abort
 }
 
@@ -80,14 +80,13 @@ func (w *response) appendHead() {
 	case !w.discards:
 		b = append(b, "Transfer-Encoding: chunked\r\n"...)
 	}
-	// An upstream's field that cannot be sent on is no reason to fail: lenient.
+	// Invalid fields of an upstream are dropped.
 	b, _ = appendFields(b, w.header, true, noneSkipped)
 	w.out = append(b, "\r\n"...)
 }
 
-// Write implements http.ResponseWriter: one write to the stream for up to 32
-// KiB, with the head before the first. Only the last bytes of a small body
-// whose length is known wait for the handler's end.
+// Write implements http.ResponseWriter with one write to the stream for up to 32 KiB. The
+// last bytes of a small body of known length are sent when the handler returns.
 func (w *response) Write(p []byte) (int, error) {
 	if w.status == 0 {
 		w.WriteHeader(http.StatusOK)
@@ -112,7 +111,7 @@ func (w *response) writePlain(p []byte) (int, error) {
 		return 0, http.ErrContentLength
 	}
 	w.written += int64(len(p))
-	last := w.written == w.length // goes with the end of the stream
+	last := w.written == w.length // sent with the end of the stream
 	if (last || len(w.out) > 0) && len(w.out)+len(p) <= largeBuffer {
 		w.reserve(len(p))
 		w.out = append(w.out, p...)
@@ -163,7 +162,7 @@ func (w *response) reserve(n int) {
 	}
 }
 
-// send writes what is held.
+// send writes the held bytes.
 func (w *response) send() error {
 	if w.err == nil && len(w.out) > 0 {
 		if _, err := w.stream.Write(w.out); err != nil {
@@ -174,7 +173,7 @@ func (w *response) send() error {
 	return w.err
 }
 
-// release gives the buffer back.
+// release returns the buffer to its pool.
 func (w *response) release() {
 	w.held.put()
 	w.held, w.out = nil, nil

@@ -2,22 +2,19 @@ package link
 
 import "log/slog"
 
-// Rotate offers a connector a new token in place of its own. The connector keeps
-// it where its configuration is, for good, before it answers: from then on the
-// gateway may forget the old one. Until the answer, both let it in. It holds a
-// secret: logs and fmt do not show it.
+// Rotate offers a new token to a connector. The connector durably stores it before it
+// answers; from then on the gateway may reject the old one. Until the answer, both are
+// valid. It contains a secret: logs and fmt do not show it.
 type Rotate struct {
 	ID          string `json:"id"` // repeated in the answer
 	TunnelToken string `json:"tunnel_token"`
 }
 
-// Rotated answers a rotate. A connector that does not know of rotations says
-// nothing.
+// Rotated answers a rotate. Connectors that do not support rotation send no answer.
 type Rotated struct {
 	ID string `json:"id"`
-	// Error says why the connector cannot keep the new token, and goes on with
-	// the old one; "" means that it has it, and uses it for each hello from now
-	// on.
+	// Error is the reason why the connector cannot store the new token and keeps the old
+	// one. If it is "", the connector uses the new token from now on.
 	Error string `json:"error,omitempty"`
 }
 

@@ -16,25 +16,25 @@ import (
 // maxInformational bounds how many 1xx responses may come before the answer.
 const maxInformational = 16
 
-// RoundTripOptions are the optional parts of [RoundTrip].
+// RoundTripOptions are the options of [RoundTrip].
 type RoundTripOptions struct {
-	// Done is called once, when the request no longer uses the stream: at the
-	// end of the answer's body, at its Close, or when RoundTrip fails.
+	// Done is called once the request no longer uses the stream: at the end of the
+	// answer's body, at its Close, or when RoundTrip fails.
 	Done func()
 }
 
-// RoundTrip sends r down a new stream and reads the head of the answer. It is
-// the gateway's end of a request.
+// RoundTrip sends r on a new stream and reads the head of the answer. It is the gateway's
+// end of a request.
 //
-// r.Host (or r.URL.Host) is the name of an upstream, r.ContentLength is known,
-// and r.Body is in memory: it is read to its end even if the answer begins
-// before. RoundTrip closes it. Fields that are not for the connector (those of
-// one connection, Authorization, Cookie, Origin, X-Api-Key) are left out.
+// r.Host (or r.URL.Host) is the name of an upstream, r.ContentLength must be known, and
+// r.Body should be in memory: it is read to its end even if the answer begins earlier.
+// RoundTrip closes it. Hop-by-hop fields and fields for the gateway alone (Authorization,
+// Cookie, Origin, X-Api-Key) are left out.
 //
-// When ctx ends, or the answer's body is closed before its end, both directions
-// are reset with CodeCancelled. Errors of RoundTrip and of reading the body are
-// the cause of ctx's end, or wrap one of this package's: the code of a reset,
-// [ErrTunnelLost], [ErrMalformed]; or [io.ErrUnexpectedEOF].
+// When ctx ends, or the answer's body is closed before its end, both directions are reset
+// with CodeCancelled. RoundTrip and reads of the body return the cause of ctx, or wrap an
+// error of this package: that of a reset, [ErrTunnelLost] or [ErrMalformed]; or
+// [io.ErrUnexpectedEOF].
 func RoundTrip(ctx context.Context, s Stream, r *http.Request, o RoundTripOptions) (*http.Response, error) {
 	x := &exchange{ctx: ctx, stream: s, request: r, done: o.Done}
 	x.in.stream = s
@@ -56,10 +56,10 @@ type exchange struct {
 	stream  Stream
 	request *http.Request
 	done    func()
-	unwatch func() bool // stops the watch on ctx; nil: there is none
+	unwatch func() bool // stops watching ctx; nil: not watching
 
-	// uploaded is closed when the rest of a large body is sent, or given up;
-	// nil: there is no rest. uploadErr is why the body could not be read.
+	// uploaded is closed when the rest of a large body was sent or abandoned. It is nil
+	// without a rest. uploadErr is the error of reading the body.
 	uploaded  chan struct{}
 	uploadErr error
 
@@ -79,7 +79,7 @@ func (x *exchange) cancel() {
 	x.stream.CancelWrite(CodeCancelled.wire())
 }
 
-// fail gives up before the answer has begun.
+// fail aborts the exchange before the answer has begun.
 func (x *exchange) fail(err error) error {
 	x.cancel()
 	err = x.explain(err)
@@ -87,7 +87,7 @@ func (x *exchange) fail(err error) error {
 	return err
 }
 
-// explain names the reason of an error of the stream, which has been cancelled.
+// explain returns the cause of an error of the stream, which must have been cancelled.
 func (x *exchange) explain(err error) error {
 	if x.uploaded != nil {
 		<-x.uploaded // soon: its stream is reset
@@ -98,8 +98,8 @@ func (x *exchange) explain(err error) error {
 	return streamError(x.ctx, err)
 }
 
-// finish gives back what the exchange holds, once. Both directions of the
-// stream have ended by then, or been reset.
+// finish releases the resources of the exchange, once. Both directions of the stream must
+// have ended or been reset.
 func (x *exchange) finish() {
 	if x.finished.Swap(true) {
 		return
@@ -122,8 +122,7 @@ func (x *exchange) finish() {
 	}
 }
 
-// send writes the request: with one write, and without another goroutine, if it
-// is small.
+// send writes the request. A small one takes a single write, without another goroutine.
 func (x *exchange) send() error {
 	r := x.request
 	body := r.Body
@@ -158,9 +157,9 @@ func (x *exchange) send() error {
 	return nil
 }
 
-// endWrite ends the write side. After a failed write only that side is given
-// up: the connector may have stopped reading because its answer, a 413 say, is
-// on the way; and if the whole stream or the tunnel is gone, reading fails.
+// endWrite ends the write side. After a failed write it only resets that side, as the
+// connector may have stopped reading to answer early, such as with a 413. If the stream
+// is lost, reading fails too.
 func (x *exchange) endWrite(err error) {
 	if err == nil {
 		err = x.stream.Close()
@@ -170,7 +169,7 @@ func (x *exchange) endWrite(err error) {
 	}
 }
 
-// fillBody reads as much of the body as fits behind the head.
+// fillBody reads as much of the body as fits after the head.
 func (x *exchange) fillBody(b []byte, body io.Reader, size int64) ([]byte, int, error) {
 	if size == 0 {
 		return b, 0, nil
@@ -183,7 +182,7 @@ func (x *exchange) fillBody(b []byte, body io.Reader, size int64) ([]byte, int, 
 	return b[:len(b)+n], n, nil
 }
 
-// bodyError is the error for a request body that cannot be read.
+// bodyError wraps an error of reading the request body.
 func bodyError(err error) error {
 	if err == io.EOF {
 		err = io.ErrUnexpectedEOF
@@ -215,7 +214,7 @@ func (x *exchange) upload(buf *buffer, body io.ReadCloser, rest int64) {
 // appendRequest appends the head of a request.
 func appendRequest(b []byte, r *http.Request, size int64) ([]byte, error) {
 	if size < 0 {
-		return nil, errors.New("sending a request: the length of its body is not known")
+		return nil, errors.New("sending a request: the length of its body is unknown")
 	}
 	host := r.Host
 	if host == "" {
@@ -227,15 +226,15 @@ func appendRequest(b []byte, r *http.Request, size int64) ([]byte, error) {
 	return appendHead(b, r, host, size, private)
 }
 
-// appendHead appends the head of a request to host, with the fields for which
-// skip is false.
+// appendHead appends the head of a request to host, without the fields for which skip is
+// true.
 func appendHead(b []byte, r *http.Request, host string, size int64, skip func(name string) bool) ([]byte, error) {
 	method, path, query := r.Method, r.URL.EscapedPath(), r.URL.RawQuery
 	if method == "" {
 		method = http.MethodGet
 	}
 	if !httpguts.ValidHeaderFieldName(method) || !isTarget(path) || query != "" && !isTarget("/"+query) {
-		return nil, fmt.Errorf("sending a request: %w: its method or path", ErrMalformed)
+		return nil, fmt.Errorf("sending a request: %w: invalid method or path", ErrMalformed)
 	}
 	b = append(b, method...)
 	b = append(b, ' ')
@@ -296,7 +295,7 @@ func (x *exchange) begin(h head) error {
 		return nil
 	}
 	if h.length < 0 && !h.chunked {
-		return malformed("a response has to say where it ends")
+		return malformed("a response without a length")
 	}
 	x.body = content{in: &x.in, chunked: h.chunked, left: max(h.length, 0)}
 	a.Body = (*answerBody)(x)
@@ -312,8 +311,7 @@ func bodyless(status int) bool {
 // answerBody is an exchange as the body of its answer.
 type answerBody exchange
 
-// Read implements io.Reader. It returns what is there, and waits only when
-// there is nothing.
+// Read implements io.Reader. It returns available bytes, and waits only if there are none.
 func (b *answerBody) Read(p []byte) (int, error) {
 	x := (*exchange)(b)
 	x.mu.Lock()
@@ -336,7 +334,7 @@ func (b *answerBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// errBodyClosed is what Read returns after Close.
+// errBodyClosed is returned by Read after Close.
 var errBodyClosed = errors.New("reading a closed body")
 
 // Close implements io.Closer. Before the end of the body it cancels the
@@ -346,7 +344,7 @@ func (b *answerBody) Close() error {
 	if x.finished.Load() {
 		return nil
 	}
-	x.cancel() // without the lock: a Read that waits holds it
+	x.cancel() // without the lock, which a waiting Read holds
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.err == nil {

@@ -10,16 +10,15 @@ import (
 	"sync"
 )
 
-// Serve answers the one request on a stream with h and returns when h has. It
-// is the connector's end of a request.
+// Serve serves the request on a stream with h, and returns after h. It is the connector's
+// end of a request.
 //
 // The handler's [http.ResponseWriter] is a [ResponseWriter]. The context of its
 // request ends when the gateway cancels the request or the tunnel is lost; it
 // does not end when the request's body does.
 //
-// The error says why no complete answer was sent, for a log: the code that the
-// handler gave to Abort, what the gateway reset the stream with, a malformed
-// request, or a [*PanicError].
+// The error is the reason why no complete answer was sent, for logs: the code passed to
+// Abort, the code of the gateway's reset, a malformed request, or a [*PanicError].
 func Serve(s Stream, h http.Handler) error {
 	x := &serving{stream: s}
 	x.in.stream = s
@@ -37,7 +36,7 @@ func Serve(s Stream, h http.Handler) error {
 	return err
 }
 
-// Refuse resets both directions of a stream without looking at the request.
+// Refuse resets both directions of a stream without reading the request.
 func Refuse(s Stream, code Code) {
 	s.CancelRead(code.wire())
 	s.CancelWrite(code.wire())
@@ -65,7 +64,7 @@ type serving struct {
 	err  error // what Read returns from now on
 }
 
-// begin makes the request from its head.
+// begin creates the request from its head.
 func (x *serving) begin(text string) error {
 	r, h, err := parseRequest(text)
 	if err != nil {
@@ -101,7 +100,7 @@ func (x *serving) run(h http.Handler) (err error) {
 
 // close ends the read side: the rest of the request is not needed.
 func (x *serving) close() {
-	stopReading(x.stream, CodeNone) // nothing, if it was read to its end
+	stopReading(x.stream, CodeNone) // no effect after the end
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.err == nil {
@@ -128,7 +127,7 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	if err != nil && err != io.EOF {
 		err = streamError(context.Background(), err)
 		if errors.Is(err, ErrInternal) {
-			err = ErrCancelled // the gateway gives no reasons of its own
+			err = ErrCancelled // the gateway only resets cancelled requests
 		}
 	}
 	x.err = err

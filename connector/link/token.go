@@ -17,8 +17,8 @@ const tokenPrefix = "ptt_"
 // maxToken bounds an encoded token in bytes; a real one has about 250.
 const maxToken = 4096
 
-// Token is what a connector needs to reach its gateway and be let in. It holds
-// a secret: logs and fmt show only the connector's id.
+// Token contains the address of a gateway and the credentials of a connector. Logs and fmt
+// only show the connector's id.
 type Token struct {
 	Server    string `json:"server"`        // host:port that connectors dial
 	URL       string `json:"url,omitempty"` // base URL of the gateway's HTTPS, for networks without UDP; "" unknown
@@ -33,8 +33,8 @@ func (t Token) Encode() string {
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(b)
 }
 
-// ParseToken reads what [Token.Encode] wrote, with or without white space
-// around it. Its errors say what is wrong and never contain any of s.
+// ParseToken parses the result of [Token.Encode]. It ignores surrounding white space. Its
+// errors never contain any part of s.
 func ParseToken(s string) (Token, error) {
 	encoded, ok := strings.CutPrefix(strings.TrimSpace(s), tokenPrefix)
 	if !ok {
@@ -64,7 +64,7 @@ func (t Token) check() error {
 	if t.URL != "" {
 		u, err := url.Parse(t.URL)
 		if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.User != nil {
-			return errors.New("the URL in it is not one of a gateway")
+			return errors.New("its gateway URL is invalid")
 		}
 	}
 	if err := CheckPin(t.Pin); err != nil {

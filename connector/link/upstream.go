@@ -11,24 +11,23 @@ import (
 // maxHead: the answer has to pass the tunnel, where fields are added to it.
 const maxAnswerHead = maxHead - 1<<10
 
-// AppendRequest appends the head of a request to a server, with the fields for
-// which skip is false and size as its Content-Length. Fields of one connection
-// only are left out. The error says which field cannot be sent, never its value.
+// AppendRequest appends the head of a request to a server, with size as its
+// Content-Length. It leaves out hop-by-hop fields, and those for which skip is true. The
+// error names an invalid field, but never its value.
 func AppendRequest(b []byte, r *http.Request, size int64, skip func(name string) bool) ([]byte, error) {
 	return appendHead(b, r, r.Host, size, skip)
 }
 
-// AnswerReader reads what a server sends on one connection, an answer after the
-// other. It is as strict as the tunnel where two readers could see different
-// messages, and beyond the tunnel's messages it reads what servers may send:
-// HTTP/1.0, bodies that end with the connection, chunk extensions and trailers.
-// It is not for use by several goroutines.
+// AnswerReader reads a server's answers on one connection, one after the other. It is as
+// strict as the tunnel about ambiguous messages. In addition it accepts HTTP/1.0, bodies
+// that end with the connection, chunk extensions and trailers. It is not safe for
+// concurrent use.
 type AnswerReader struct {
 	in     reader
 	body   content
 	head   http.Response
-	ended  bool // all of the answer was read
-	closes bool // no other answer may follow
+	ended  bool // the answer was read to its end
+	closes bool // no other answer can follow
 }
 
 // NewAnswerReader returns a reader of the answers on conn.
@@ -36,12 +35,12 @@ func NewAnswerReader(conn io.Reader) *AnswerReader {
 	return &AnswerReader{in: reader{stream: conn, large: true, extras: true}}
 }
 
-// Buffered reports whether more than the head of the answer has come already.
+// Buffered reports whether bytes after the head of the answer have already arrived.
 func (a *AnswerReader) Buffered() bool { return len(a.in.buffered()) > 0 }
 
-// Next waits for the head of the answer to a request with this method, and skips
-// informational ones. The error wraps [ErrMalformed], for a switch of protocols
-// too, or is the connection's: [io.ErrUnexpectedEOF] when it ended.
+// Next reads the head of the answer to a request with this method, and skips
+// informational answers. The error wraps [ErrMalformed], also for a protocol switch, or is
+// that of the connection: [io.ErrUnexpectedEOF] at its end.
 func (a *AnswerReader) Next(method string) (status int, header http.Header, err error) {
 	a.ended, a.closes = false, false
 	for range maxInformational {
@@ -63,7 +62,7 @@ func (a *AnswerReader) Next(method string) (status int, header http.Header, err 
 	return 0, nil, malformed("too many informational responses")
 }
 
-// begin finds out where the answer's body ends: RFC 9112 §6.3.
+// begin determines the length of the answer's body, RFC 9112 §6.3.
 func (a *AnswerReader) begin(h head, method string) error {
 	old := a.head.ProtoMinor == 0
 	a.closes = old || httpguts.HeaderValuesContainsToken(h.header["Connection"], "close")
@@ -80,9 +79,9 @@ func (a *AnswerReader) begin(h head, method string) error {
 	return nil
 }
 
-// Read reads the body of the answer. It returns what is there, and waits only
-// when there is nothing. io.EOF is the end of a complete answer, and may come
-// with its last bytes.
+// Read reads the body of the answer. It returns available bytes, and waits only if there
+// are none. It returns io.EOF at the end of a complete answer, possibly with the last
+// bytes.
 func (a *AnswerReader) Read(p []byte) (int, error) {
 	if a.ended {
 		return 0, io.EOF
@@ -98,11 +97,11 @@ func (a *AnswerReader) Read(p []byte) (int, error) {
 // Ended reports whether the answer was read to its end.
 func (a *AnswerReader) Ended() bool { return a.ended }
 
-// Reusable reports whether another request may be sent on the connection: the
-// answer has ended, and neither side has said or done anything against it.
+// Reusable reports whether another request can be sent on the connection: the answer has
+// ended, and the connection is neither closed nor out of step.
 func (a *AnswerReader) Reusable() bool {
 	return a.ended && !a.closes && a.in.err == nil && len(a.in.buffered()) == 0
 }
 
-// Release gives the buffer back while there is nothing to read.
+// Release returns the buffer to its pool until the next read.
 func (a *AnswerReader) Release() { a.in.rest() }

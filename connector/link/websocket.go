@@ -12,15 +12,14 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// goodbyeTimeout is how long the other side of a closed connection has to read
-// why.
+// goodbyeTimeout is how long the other side of a closed connection has to read the reason.
 const goodbyeTimeout = time.Second
 
 var errSecondConnection = errors.New("a WebSocket carries one connection")
 
-// WebSocketGateway makes the gateway's end of a tunnel over a WebSocket that a
-// connector opened. ctx bounds the time until it returns; life returns the
-// connection's context, made of quic-go's. If it fails, raw is closed.
+// WebSocketGateway creates the gateway's end of a tunnel over a connector's WebSocket. ctx
+// bounds the handshake. life derives the connection's context from quic-go's. On an error,
+// raw is closed.
 func WebSocketGateway(ctx context.Context, raw net.Conn, config *tls.Config, life func(context.Context) context.Context) (*Conn, error) {
 	var begun atomic.Bool
 	p := newPackets(raw)
@@ -40,27 +39,27 @@ func WebSocketGateway(ctx context.Context, raw net.Conn, config *tls.Config, lif
 	conn, err := listener.Accept(ctx)
 	if err != nil {
 		_ = p.Close()
-		return nil, fmt.Errorf("shaking hands with a connector: %w", err)
+		return nil, fmt.Errorf("handshake with a connector: %w", err)
 	}
-	_ = listener.Close() // it has two goroutines
+	_ = listener.Close() // ends its two goroutines
 	return p.carry(conn, true), nil
 }
 
-// WebSocketConnector makes the connector's end of a tunnel over a WebSocket to the
-// gateway. ctx bounds the time until it returns. If it fails, raw is closed.
+// WebSocketConnector creates the connector's end of a tunnel over a WebSocket to the
+// gateway. ctx bounds the handshake. On an error, raw is closed.
 func WebSocketConnector(ctx context.Context, raw net.Conn, config *tls.Config, settings *quic.Config) (*Conn, error) {
 	p := newPackets(raw)
 	settings.InitialPacketSize = packetBytes
 	conn, err := (&quic.Transport{Conn: p}).Dial(ctx, p.remote, config, settings)
 	if err != nil {
 		_ = p.Close()
-		return nil, fmt.Errorf("shaking hands with the gateway: %w", err)
+		return nil, fmt.Errorf("handshake with the gateway: %w", err)
 	}
 	return p.carry(conn, false), nil
 }
 
-// carry returns the connection on the stream, which is closed when that has ended.
-// The side that has read why closes first: the other one might drop that otherwise.
+// carry returns the connection on the stream, and closes the stream after the connection.
+// The side that receives the close code closes first, so that the code is not lost.
 func (p *packets) carry(conn *quic.Conn, gateway bool) *Conn {
 	context.AfterFunc(conn.Context(), func() {
 		if _, remote := CloseReason(context.Cause(conn.Context())); !remote {

@@ -1,4 +1,4 @@
-// Package logs bounds the log lines that clients can cause.
+// Package logs limits the rate of log lines that clients can cause.
 package logs
 
 import (
@@ -10,21 +10,21 @@ import (
 )
 
 const (
-	// linesPerInterval bounds the lines of one sampler, whatever causes them.
+	// linesPerInterval bounds the lines of one sampler, for all sources together.
 	linesPerInterval = 5
 	lineInterval     = time.Second
 )
 
-// Sampler logs lines that clients can cause: in a second one about each source K,
-// and five in all. The others are counted, and the next line has their number. The
-// zero value is ready.
+// Sampler logs at most one line per second for each source K, and five in all. It counts
+// the lines left out, and adds their number to the next line. The zero value is ready to
+// use.
 type Sampler[K comparable] struct {
 	mu      sync.Mutex
 	recent  []line[K] // of the last second
 	leftOut int       // since the last line
 }
 
-// line is one that was logged.
+// line is a logged line.
 type line[K comparable] struct {
 	source K
 	at     time.Time
@@ -46,7 +46,7 @@ func (s *Sampler[K]) Log(log *slog.Logger, level slog.Level, source K, now time.
 	log.Log(ctx, level, message, args...)
 }
 
-// take reports whether a line may be logged, and how many were left out before it.
+// take reports whether a line may be logged, and how many lines were left out before it.
 func (s *Sampler[K]) take(source K, now time.Time) (leftOut int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

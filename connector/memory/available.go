@@ -1,5 +1,5 @@
-// Package memory bounds the memory of a process for requests: a [Budget] of bytes, of
-// which each key and each account may have a share.
+// Package memory bounds the memory for requests: a [Budget] of bytes, shared by keys and
+// accounts.
 package memory
 
 import (
@@ -11,12 +11,11 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 )
 
-// unknownMemory is the memory of a machine whose memory is unknown.
+// unknownMemory is assumed if the memory of the machine is unknown.
 const unknownMemory = 1 << 30
 
-// Available returns how many bytes of memory this process may have: the limit
-// of its cgroup (v1 or v2), or the machine's memory if there is none or that is
-// smaller. It is determined once.
+// Available returns the memory available to this process in bytes: the smaller of its
+// cgroup's limit (v1 or v2) and the machine's memory. It is determined once.
 var Available = sync.OnceValue(func() int64 {
 	smallest := uint64(math.MaxInt64)
 	for _, limit := range []memlimit.Provider{memlimit.FromCgroup, memlimit.FromSystem} {
@@ -30,13 +29,13 @@ var Available = sync.OnceValue(func() int64 {
 	return int64(smallest)
 })
 
-// overhead is the memory that a process has in addition to its budget and the
-// garbage that comes from it: records, tunnels with their windows, caches.
+// overhead is the memory of a process in addition to its budget and the garbage from it:
+// records, tunnels with their windows, caches.
 const overhead = 128 << 20
 
-// SetSoftLimit sets Go's soft memory limit, unless the environment has GOMEMLIMIT, to
-// twice the budget, as about as much garbage as live memory comes up, and 128 MiB for
-// everything else; at most 90 % of the available memory.
+// SetSoftLimit sets Go's soft memory limit to twice the budget, for live memory and
+// garbage, plus 128 MiB for everything else. It is at most 90 % of the available memory.
+// GOMEMLIMIT in the environment takes precedence.
 func SetSoftLimit(budget int64) {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(softLimit(budget, Available()))

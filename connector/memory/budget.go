@@ -5,18 +5,17 @@ import (
 	"sync"
 )
 
-// ErrExceeded is the refusal of a reservation: the budget is full, or too much
-// of it would be one key's or one account's.
+// ErrExceeded means that the budget is full, or that the share of a key or an account is.
 var ErrExceeded = errors.New("the process holds as many bytes of requests and answers as it may")
 
-// Shares follow a dynamic threshold, as in shared buffers of switches (Choudhury and
-// Hahne, 1998): the limit of a key or an account depends on the free bytes, so that one
-// alone has most of the budget, and a newcomer still finds room.
+// Shares follow dynamic thresholds, as in shared buffers of switches (Choudhury and Hahne,
+// 1998): the limit of a key or an account depends on the free bytes. A single one can use
+// most of the budget, and another one still finds room.
 const (
-	keyThreshold     = 1 // a key may hold this many times what stays free
-	accountThreshold = 2 // an account may hold this many times what stays free
-	// A key may always hold this part of the budget, as far as it is free: small
-	// requests of a key get through however much its account holds.
+	keyThreshold     = 1 // a key may hold this many times the bytes that stay free
+	accountThreshold = 2 // an account may hold this many times the bytes that stay free
+	// A key may always hold 1/guaranteed of the budget if it is free, however much its
+	// account holds.
 	guaranteed = 64
 )
 
@@ -26,33 +25,32 @@ type Budget struct {
 	mu     sync.Mutex
 	stats  Stats
 	owners map[owner]*share
-	spare  *share // a list of unused ones, so that requests allocate none
+	spare  *share // list of unused shares, to avoid allocations
 }
 
 // Stats is the state of a budget.
 type Stats struct {
 	Total, Held int64  // bytes
-	Full        uint64 // reservations refused since there was not enough left
-	OverShare   uint64 // reservations refused since the key or account held too much
+	Full        uint64 // reservations refused because the budget was full
+	OverShare   uint64 // reservations refused because the key or account held too much
 }
 
-// owner names whom bytes are held for: a key, or with key "" an account.
+// owner is a key of an account, or the account itself if key is "".
 type owner struct{ account, key string }
 
 // share is what one owner holds.
 type share struct {
 	held         int64
-	reservations int // that count here
+	reservations int // of this owner
 	next         *share
 }
 
-// NewBudget returns a budget of so many bytes.
+// NewBudget returns a budget of total bytes.
 func NewBudget(total int64) *Budget {
 	return &Budget{stats: Stats{Total: total}, owners: make(map[owner]*share)}
 }
 
-// Resize changes the total. Nothing is taken away from reservations: if they
-// hold more, there is no room until they hold less.
+// Resize changes the total. Existing reservations stay, even if they exceed it.
 func (b *Budget) Resize(total int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -66,16 +64,15 @@ func (b *Budget) Stats() Stats {
 	return b.stats
 }
 
-// Open returns a reservation of no bytes for a key of an account, "" for neither. It
-// has no effect until it grows. Without an account it may take all free bytes. A nil
-// budget is unbounded.
+// Open returns an empty reservation for a key of an account. Both may be "": then the
+// reservation may take all free bytes. A nil budget is unbounded.
 func (b *Budget) Open(account, key string) Reservation {
 	return Reservation{budget: b, owner: owner{account, key}}
 }
 
-// Reservation is what one request holds of a budget. The zero value belongs to
-// no budget: it may grow without bound. It is safe for concurrent use. A copy
-// takes its place: the original must not be used any longer.
+// Reservation is the part of a budget that one request holds. The zero value is
+// unbounded. It is safe for concurrent use. After copying it, the original must not be
+// used.
 type Reservation struct {
 	budget *Budget
 	owner
@@ -84,7 +81,7 @@ type Reservation struct {
 	ofWhole *share // the account's
 }
 
-// Grow takes n more bytes, or nothing and returns [ErrExceeded].
+// Grow takes n more bytes, or returns [ErrExceeded] and takes none.
 func (r *Reservation) Grow(n int64) error {
 	if r.budget == nil {
 		return nil
@@ -94,8 +91,8 @@ func (r *Reservation) Grow(n int64) error {
 	return r.set(r.held + n)
 }
 
-// Set makes the reservation one of n bytes. Less than before always succeeds;
-// else the reservation stays as it is if the error is [ErrExceeded].
+// Set changes the reservation to n bytes. Shrinking always succeeds. On [ErrExceeded] the
+// reservation stays unchanged.
 func (r *Reservation) Set(n int64) error {
 	if r.budget == nil {
 		return nil
@@ -107,10 +104,10 @@ func (r *Reservation) Set(n int64) error {
 
 // Release gives all bytes back. The reservation may grow again.
 func (r *Reservation) Release() {
-	_ = r.Set(0) // less always succeeds
+	_ = r.Set(0) // shrinking always succeeds
 }
 
-// set does Set's work under the lock.
+// set implements Set. The caller holds the budget's lock.
 func (r *Reservation) set(n int64) error {
 	b, more := r.budget, n-r.held
 	if more == 0 {
@@ -139,8 +136,8 @@ func (r *Reservation) set(n int64) error {
 	return nil
 }
 
-// refuses reports whether a reservation may not have more bytes, and counts it.
-// A key that holds nothing else is bounded by its account alone.
+// refuses reports whether a reservation must not grow by more bytes, and counts the
+// refusal. A key with a single reservation is only bounded by its account.
 func (b *Budget) refuses(r *Reservation, more int64) bool {
 	free := b.stats.Total - b.stats.Held - more // afterwards
 	if free < 0 {
@@ -161,7 +158,7 @@ func (b *Budget) refuses(r *Reservation, more int64) bool {
 	return false
 }
 
-// join returns the share of an owner for one more reservation.
+// join adds a reservation to the share of an owner, and returns the share.
 func (b *Budget) join(o owner) *share {
 	s := b.owners[o]
 	if s == nil {
@@ -176,7 +173,7 @@ func (b *Budget) join(o owner) *share {
 	return s
 }
 
-// leave ends a reservation's use of a share.
+// leave removes a reservation from a share.
 func (b *Budget) leave(o owner, s *share) {
 	if s.reservations--; s.reservations == 0 {
 		delete(b.owners, o)

@@ -26,9 +26,9 @@ var (
 	launchd   = template.Must(template.New("launchd").Funcs(functions).Parse(launchdText))
 )
 
-// Unit returns the unit for systemd. A service of the machine runs as a user that
-// exists only while it runs: systemd passes the files to it. A valid configuration is
-// enough for READY=1, so that a gateway that is away does not block a boot.
+// Unit returns the unit for systemd. A system service runs as a dynamic user, and systemd
+// passes the files to it. It is ready with a valid configuration, so that an unreachable
+// gateway does not block a boot.
 func (p Plan) Unit() string { return p.fill(systemd) }
 
 // PropertyList returns the property list for launchd.
@@ -42,7 +42,7 @@ func (p Plan) fill(t *template.Template) string {
 	return b.String()
 }
 
-// Title is the service's name in lists that people read.
+// Title returns the display name of the service.
 func (p Plan) Title() string {
 	if p.Name == DefaultName {
 		return "Postern connector"
@@ -50,10 +50,10 @@ func (p Plan) Title() string {
 	return "Postern connector " + p.Name
 }
 
-// StopSeconds is how long the service may take to stop.
+// StopSeconds returns how long the service may take to stop.
 func (p Plan) StopSeconds() int { return int((p.Drain + stopGrace).Seconds()) }
 
-// KeyFiles returns the files with keys, each once.
+// KeyFiles returns the distinct key files.
 func (p Plan) KeyFiles() (files []struct{ Name, Path string }) {
 	for _, path := range slices.Compact(slices.Sorted(slices.Values(p.Keys))) {
 		files = append(files, struct{ Name, Path string }{filepath.Base(path), path})
@@ -61,7 +61,8 @@ func (p Plan) KeyFiles() (files []struct{ Name, Path string }) {
 	return files
 }
 
-// Arguments are the connector's, where the service reads its files itself.
+// Arguments returns the connector's arguments for services that read their files
+// themselves.
 func (p Plan) Arguments() []string {
 	arguments := []string{"run", "--config", p.Config, "--log-format", "json", "--drain-timeout", p.Drain.String()}
 	if p.Name != DefaultName {
@@ -70,27 +71,27 @@ func (p Plan) Arguments() []string {
 	return arguments
 }
 
-// LaunchdLog is where a service of launchd writes its log.
+// LaunchdLog returns the log file of a launchd service.
 func (p Plan) LaunchdLog() string {
 	return filepath.Join(p.Home, "Library", "Logs", p.Name+".log")
 }
 
-// quote makes one word of a command line in a unit.
+// quote quotes a word for a command line in a unit.
 func quote(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "%", "%%", "$", "$$").Replace(s) + `"`
 }
 
-// percent escapes the specifiers of systemd.
+// percent escapes systemd's specifiers.
 func percent(s string) string { return strings.ReplaceAll(s, "%", "%%") }
 
 func escapeXML(s string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(s)) // a strings.Builder takes everything
+	_ = xml.EscapeText(&b, []byte(s)) // a strings.Builder never fails
 	return b.String()
 }
 
-// LogCommand returns the command that shows the last lines of the service's log
-// and, to follow it, those that come.
+// LogCommand returns the command that shows the last lines of the service's log, and
+// follows it if follow is set.
 func (p Plan) LogCommand(lines int, follow bool) []string {
 	return p.logCommand(runtime.GOOS, strconv.Itoa(lines), follow)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/kardianos/service"
 )
 
-// State is that of the service.
+// State is the state of a service.
 type State string
 
 // The states of a service.
@@ -20,7 +20,7 @@ const (
 	Failed       State = "failed"
 )
 
-// Manager is the machine's manager of services.
+// Manager manages one service with the system's service manager.
 type Manager interface {
 	Platform() string
 	Install() error
@@ -30,10 +30,10 @@ type Manager interface {
 	State() (State, error)
 }
 
-// ErrNoManager: the machine has no known service manager.
-var ErrNoManager = errors.New("this machine has no known service manager (systemd, launchd, Windows, OpenRC, …); in a container, use the container's restart policy")
+// ErrNoManager means that the machine has no supported service manager.
+var ErrNoManager = errors.New("this machine has no supported service manager (systemd, launchd, Windows, OpenRC, …); in a container, use the container's restart policy")
 
-// New returns the machine's manager for a service.
+// New returns the manager of a service.
 func New(p Plan) (Manager, error) {
 	s, err := service.New(new(program), p.config())
 	if errors.Is(err, service.ErrNoServiceSystemDetected) {
@@ -48,14 +48,13 @@ func New(p Plan) (Manager, error) {
 	return manager{s}, nil
 }
 
-// pretended reports whether a service manager was only assumed: on Linux the
-// library takes System V's init where it finds no other, also in a container,
-// whose first process has another name.
+// pretended reports whether the library only assumed a service manager: on Linux it falls
+// back to System V's init, even in a container, whose first process is not init.
 func pretended(platform, firstProcess string) bool {
 	return platform == "unix-systemv" && strings.TrimSpace(firstProcess) != "init"
 }
 
-// config is the plan as the library has it.
+// config returns the plan for the library.
 func (p Plan) config() *service.Config {
 	return &service.Config{
 		Name: p.Name, DisplayName: p.Title(), Description: description,
@@ -70,7 +69,7 @@ func (p Plan) config() *service.Config {
 	}
 }
 
-// manager is the library's, with the states of this package.
+// manager wraps the library's service, with the states of this package.
 type manager struct{ service.Service }
 
 // State implements [Manager].

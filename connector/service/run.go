@@ -11,15 +11,15 @@ import (
 	"github.com/kardianos/service"
 )
 
-// Managed reports whether Windows started this process as a service. The service
-// managers of other systems start ordinary processes.
+// Managed reports whether Windows started this process as a service. Other service
+// managers start ordinary processes.
 func Managed() bool { return runtime.GOOS == "windows" && !service.Interactive() }
 
-// NameFlag is the flag of the command run by which a service knows its name, if
-// that is not the default.
+// NameFlag is the flag of the run command that holds the service's name, if it is not the
+// default.
 const NameFlag = "--service-name"
 
-// NameIn returns the name of the service that was started with these arguments.
+// NameIn returns the name of the service started with these arguments.
 func NameIn(arguments []string) string {
 	if i := slices.Index(arguments, NameFlag); i >= 0 && i+1 < len(arguments) {
 		return arguments[i+1]
@@ -27,8 +27,7 @@ func NameIn(arguments []string) string {
 	return DefaultName
 }
 
-// Run runs f as the service of that name until the manager stops it, and returns the exit
-// code.
+// Run runs f as the named service until the manager stops it, and returns the exit code.
 func Run(name string, f func(ctx context.Context) int) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -44,7 +43,7 @@ func Run(name string, f func(ctx context.Context) int) int {
 	return p.code
 }
 
-// program is f as the library wants it.
+// program runs f for the library.
 type program struct {
 	f      func(ctx context.Context) int
 	ctx    context.Context
@@ -59,7 +58,7 @@ func (p *program) Start(service.Service) error {
 		p.code = p.f(p.ctx)
 		close(p.done)
 		if p.ctx.Err() == nil {
-			os.Exit(max(p.code, 1)) // the manager starts it again
+			os.Exit(max(p.code, 1)) // the manager restarts it
 		}
 	}()
 	return nil
@@ -72,17 +71,17 @@ func (p *program) Stop(service.Service) error {
 	return nil
 }
 
-// maxLog is where a log file of Windows gives way to a new one.
+// maxLog is the size at which a log file is rotated at the start, in bytes.
 const maxLog = 10 << 20
 
-// OpenLog opens the log of a service of Windows, which has none of its own.
+// OpenLog opens the log file of a Windows service.
 func OpenLog(name string) (*os.File, error) {
 	path := windowsLog(name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}
 	if info, err := os.Stat(path); err == nil && info.Size() > maxLog {
-		_ = os.Rename(path, path+".old") // or it goes on growing
+		_ = os.Rename(path, path+".old") // otherwise it keeps growing
 	}
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 }

@@ -101,12 +101,12 @@ func TestCheck(t *testing.T) {
 		{"at home, elsewhere", "darwin", func(p *Plan) { p.Executable = "/home/me/connector" }, ""},
 		{"spaces", "linux", func(p *Plan) { p.Config = "/etc/my files/c.json"; p.Keys = nil }, "like /etc/postern/connector.json"},
 		{"a key elsewhere", "linux", func(p *Plan) { p.Keys = []string{"/root/key"} }, "move the file to /etc/postern"},
-		{"a template", "linux", func(p *Plan) { p.Config = "/etc/{{Name}}.json" }, "another place"},
-		{"no name", "linux", func(p *Plan) { p.Name = "" }, "cannot be the name of a service"},
+		{"a template", "linux", func(p *Plan) { p.Config = "/etc/{{Name}}.json" }, "move the file"},
+		{"no name", "linux", func(p *Plan) { p.Name = "" }, "is not a valid service name"},
 		{"a path as a name", "linux", func(p *Plan) { p.Name = "../x" }, "like postern-rack"},
 		{"a flag as a name", "linux", func(p *Plan) { p.Name = "-rf" }, "like postern-rack"},
 		{"a name", "linux", func(p *Plan) { p.Name = "postern_2-a" }, ""},
-		{"lines", "darwin", func(p *Plan) { p.Config = "/etc/x\nUser=root" }, "another place"},
+		{"lines", "darwin", func(p *Plan) { p.Config = "/etc/x\nUser=root" }, "move the file"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

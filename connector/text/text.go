@@ -1,5 +1,4 @@
-// Package text makes texts that come from outside fit to be shown: on pages, in
-// terminals and in logs.
+// Package text makes untrusted text safe to show: on pages, in terminals and in logs.
 package text
 
 import (
@@ -8,8 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// Line returns s without what cannot be printed, such as control characters and bytes
-// that are not UTF-8.
+// Line returns s without unprintable characters and invalid UTF-8.
 func Line(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {
@@ -19,10 +17,10 @@ func Line(s string) string {
 	}, s)
 }
 
-// Printable is [Line], cut to at most limit bytes and without blanks around it. It may be
-// empty.
+// Printable returns [Line] of s, cut to at most limit bytes and without surrounding
+// spaces. It may be empty.
 func Printable(s string, limit int) string {
-	s = Line(s[:min(len(s), 4*limit)]) // the rest cannot matter
+	s = Line(s[:min(len(s), 4*limit)]) // the rest does not matter
 	for len(s) > limit {
 		_, size := utf8.DecodeLastRuneInString(s)
 		s = s[:len(s)-size]
@@ -30,12 +28,12 @@ func Printable(s string, limit int) string {
 	return strings.TrimSpace(s)
 }
 
-// IsPrintable reports whether s is UTF-8 in which all can be printed.
+// IsPrintable reports whether s is valid UTF-8 and all of it is printable.
 func IsPrintable(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// Short is [Printable] for a word or a sentence in a message; "…" marks a cut.
+// Short is [Printable] with a limit of 200 bytes. "…" marks a cut.
 func Short(s string) string {
 	const limit = 200
 	short := Printable(s, limit)

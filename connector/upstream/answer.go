@@ -10,31 +10,30 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// uploadGrace is how long the answer to a large body waits for the end of the upload:
-// the upstream can answer before the writer has woken up. An answer that is still
-// earlier costs the connection.
+// uploadGrace is how long an answer waits for the end of a large upload, as the upstream
+// can answer before the writer has returned. If the upload takes longer, the connection is
+// not reused.
 const uploadGrace = 5 * time.Millisecond
 
-// errUnasked is for an answer to an idle connection, like a 408 before it is closed.
-var errUnasked = errors.New("the upstream answered before it was asked")
+// errUnasked is returned for an answer on an idle connection, like a 408 before its close.
+var errUnasked = errors.New("the upstream answered before the request")
 
 // answer is the exchange of one request, from its first byte to the end of the answer.
 type answer struct {
 	upstream *Server
 	conn     *connection // nil after Close
-	unwatch  func() bool // stops the watch on the request's context
-	uploaded chan int64  // bytes sent of a large request; nil: it is small
+	unwatch  func() bool // stops watching the request's context
+	uploaded chan int64  // receives the sent bytes of a large request; nil: small request
 	size     int64       // of the request in bytes
-	sent     int64       // how many of them left; -1: not known yet
+	sent     int64       // sent bytes; -1: unknown
 
 	status int
 	header http.Header
 	err    error // what Read returns after Close
 }
 
-// send writes the request. A small one goes out in one write; the body of a
-// large one is sent by another goroutine, since the upstream may answer before
-// it has read it all.
+// send writes the request. A small one takes one write. Another goroutine sends a large
+// one, as the upstream may answer before it has read all of it.
 func (a *answer) send(r *http.Request, body *payload) error {
 	chunk := chunks.Get().(*[]byte)
 	data := *body.data
@@ -52,14 +51,14 @@ func (a *answer) send(r *http.Request, body *payload) error {
 	n, err := a.conn.Write(append(head, data...))
 	chunks.Put(chunk)
 	if a.sent = int64(n); n > 0 {
-		// The upstream may have stopped reading to answer: Next finds out.
+		// The upstream may have stopped reading to answer early.
 		err = nil
 	}
 	return err
 }
 
-// failed waits until a large request is given up, which is soon after its
-// connection was closed, and adds [ErrNotConnected] if nothing was sent.
+// failed waits for the upload to end, which it does soon after its connection was closed,
+// and adds [ErrNotConnected] if nothing was sent.
 func (a *answer) failed(err error) error {
 	if a.sent < 0 {
 		a.sent = <-a.uploaded
@@ -73,13 +72,13 @@ func (a *answer) failed(err error) error {
 // upload writes a large request. It ends soon after the connection is closed.
 func (a *answer) upload(c *connection, uploaded chan<- int64, head []byte, chunk *[]byte, data []byte) {
 	pieces := net.Buffers{head, data}
-	n, _ := pieces.WriteTo(c.Conn) // one system call, if it is not TLS
+	n, _ := pieces.WriteTo(c.Conn) // one system call without TLS
 	chunks.Put(chunk)
 	uploaded <- n
 }
 
-// settle finds out, when the answer begins, whether the request is all sent. It fails
-// if nothing was: then this is not the answer to it.
+// settle checks at the beginning of the answer whether the request was sent. It fails if
+// nothing was, as the answer is then for something else.
 func (a *answer) settle() error {
 	if a.uploaded == nil {
 		return nil
@@ -100,9 +99,8 @@ func (a *answer) settle() error {
 	return nil
 }
 
-// Read reads the available bytes of the answer's body. io.EOF is the end of a complete
-// answer, and may come with its last bytes; the connection is free for the next
-// request then.
+// Read reads available bytes of the answer's body. It returns io.EOF at the end of a
+// complete answer, possibly with the last bytes, and then releases the connection.
 func (a *answer) Read(b []byte) (int, error) {
 	if a.conn == nil {
 		return 0, a.err
@@ -115,15 +113,14 @@ func (a *answer) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// isSilent reports whether it is an event stream of which nothing has come but
-// its head.
+// isSilent reports whether the answer is an event stream without any event yet.
 func (a *answer) isSilent() bool {
 	return a.conn != nil && !a.conn.in.Buffered() &&
 		link.HasMediaType(a.header, "text/event-stream")
 }
 
-// Close gives the connection back if it can be used again, and closes it
-// otherwise. Then the request's body is no longer read. It may be called twice.
+// Close releases the connection if it is reusable, and closes it otherwise. The request's
+// body is no longer read afterwards. Close may be called twice.
 func (a *answer) Close() error {
 	c := a.conn
 	if c == nil {

@@ -14,10 +14,10 @@ import (
 )
 
 const (
-	// upstreamIdle is below the 5 s after which the common model servers close
-	// an idle connection, so that a request rarely meets such a close.
+	// upstreamIdle is below the 5 s after which common model servers close idle
+	// connections.
 	upstreamIdle = 4 * time.Second
-	// idleMargin is how much earlier than the upstream this side closes.
+	// idleMargin is subtracted from the upstream's keep-alive timeout.
 	idleMargin = time.Second
 	// maxIdle bounds the idle connections to one upstream.
 	maxIdle = 256
@@ -32,15 +32,15 @@ type connection struct {
 	life     time.Duration // how long it may be idle
 	until    time.Time     // when it has been idle for that long
 
-	system  syscall.RawConn // nil: it has no socket to look at
+	system  syscall.RawConn // nil: no access to the socket
 	look    func(fd uintptr) bool
-	nothing bool // look saw neither bytes nor an end
+	nothing bool // look found neither bytes nor an end
 }
 
 // newConnection wraps conn, which is raw or TLS on top of it.
 func newConnection(conn, raw net.Conn) *connection {
 	c := &connection{Conn: conn, raw: raw, in: link.NewAnswerReader(conn), life: upstreamIdle}
-	// Not conn's Close: that of TLS waits to send its alert.
+	// Not conn.Close: with TLS it waits to send an alert.
 	c.shut = func() { _ = raw.Close() }
 	if s, ok := raw.(syscall.Conn); ok {
 		c.system, _ = s.SyscallConn()
@@ -52,8 +52,8 @@ func newConnection(conn, raw net.Conn) *connection {
 	return c
 }
 
-// follow makes the connection idle for less long than the upstream says it keeps
-// it, in the Keep-Alive field of an answer.
+// follow shortens the connection's idle time to the timeout in the Keep-Alive field of an
+// answer.
 func (c *connection) follow(answer http.Header) {
 	for _, value := range answer["Keep-Alive"] {
 		for parameter := range strings.SplitSeq(value, ",") {
@@ -65,8 +65,8 @@ func (c *connection) follow(answer http.Header) {
 	}
 }
 
-// usable reports whether an idle connection is still open and silent. What the
-// upstream sends unasked, like a 408 before it closes, is not the next answer.
+// usable reports whether an idle connection is open and has nothing to read. Unsolicited
+// data, like a 408 before a close, is not the next answer.
 func (c *connection) usable() bool {
 	return c.system == nil || c.system.Read(c.look) == nil && c.nothing
 }
@@ -79,7 +79,7 @@ type idleConns struct {
 	closed bool          // the upstream is no longer used, and keeps none
 }
 
-// take returns the connection that became idle last, or nil.
+// take returns the most recently used connection, or nil.
 func (p *idleConns) take() *connection {
 	for {
 		c := p.pop()
@@ -120,7 +120,7 @@ func (p *idleConns) put(c *connection) {
 	}
 }
 
-// pruneAfter calls prune after d, and not before. The caller holds mu.
+// pruneAfter schedules prune after d. The caller holds mu.
 func (p *idleConns) pruneAfter(d time.Duration) {
 	if p.timer == nil {
 		p.timer = time.AfterFunc(d, p.prune)

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// identity is shared by all requests and never changed.
+// identity is shared by all requests and must not be modified.
 var identity = []string{"identity"}
 
-// notForUpstream reports whether a request field is not passed to the model server:
-// all but these describe the client, carry its secrets, or steer proxies on the way.
-// The gateway has a list of its own, in serve/headers.go.
+// notForUpstream reports whether a request field is withheld from model servers. All
+// but these describe the client, contain its secrets, or are for proxies. The gateway
+// has a list of its own, in serve/headers.go.
 func notForUpstream(name string) bool {
 	switch name {
 	case "Accept", "Accept-Encoding", "Authorization", "Content-Type", "Traceparent", "Tracestate", "User-Agent":
@@ -20,16 +20,15 @@ func notForUpstream(name string) bool {
 	return true
 }
 
-// notForClient reports whether an answer's field is of one connection only (RFC
-// 9110 §7.6.1, with the ones that older software uses), is the gateway's to set,
-// or would open a browser's access to it.
+// notForClient reports whether an answer's field is hop-by-hop (RFC 9110 §7.6.1, and
+// obsolete ones), is set by the gateway, or would affect browsers' access to it.
 func notForClient(name string) bool {
 	switch name {
 	case "Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection",
 		"Te", "Trailer", "Transfer-Encoding", "Upgrade":
 		return true
 	case "Alt-Svc", "Date", "Server", "Set-Cookie", "X-Accel-Buffering",
-		"Location": // names an address that only the upstream's network knows
+		"Location": // an address in the upstream's network
 		return true
 	}
 	return strings.HasPrefix(name, "Access-Control-")
@@ -45,8 +44,7 @@ func copyAnswer(dst, src http.Header) {
 	}
 }
 
-// removeNominated removes the fields that Connection names, and Connection: they are
-// for one connection only.
+// removeNominated removes Connection, and the hop-by-hop fields that it names.
 func removeNominated(h http.Header) {
 	for _, value := range h["Connection"] {
 		for name := range strings.SplitSeq(value, ",") {

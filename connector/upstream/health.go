@@ -16,14 +16,13 @@ import (
 )
 
 const (
-	// healthInterval is how often a model server is asked for its models while
-	// nothing shows that it has changed.
+	// healthInterval is the interval of health checks without signs of a change.
 	healthInterval = time.Minute
-	// The pauses after a question that failed double from the first to the last.
+	// The pauses after failed checks double from firstHealthPause to lastHealthPause.
 	firstHealthPause = time.Second
 	lastHealthPause  = 30 * time.Second
-	// missingRest and brokenRest are the least time between two questions, after an
-	// answer that may mean a missing model, and after a connection that broke.
+	// missingRest and brokenRest are the shortest times between two checks, after an
+	// answer that may mean a missing model, and after a broken connection.
 	missingRest = 10 * time.Second
 	brokenRest  = 2 * time.Second
 )
@@ -32,27 +31,27 @@ const (
 const (
 	StateReachable = "reachable"
 	StateDown      = "down"
-	StateUnknown   = "unknown" // it was not asked yet, or takes long to answer
+	StateUnknown   = "unknown" // not checked yet, or slow to answer
 )
 
 // health is the state of one model server. The zero value is ready.
 type health struct {
-	reachable atomic.Bool // what requests look at
+	reachable atomic.Bool // copy of report.Reachable, for requests
 
 	mu       sync.Mutex
 	known    bool
 	report   link.UpstreamReport // its models are never changed in place
 	failures int                 // in a row
-	asked    time.Time           // last
-	next     time.Time           // when it is to be asked; zero: now
+	asked    time.Time           // last check
+	next     time.Time           // next check; zero: now
 	asking   bool
 }
 
-// Prober keeps the health of an agent's upstreams.
+// Prober checks the health of an agent's upstreams.
 type Prober struct {
 	logger   *slog.Logger
-	Interval time.Duration // between two questions, while nothing shows a change
-	wake     chan struct{} // room for one: look which upstreams are to be asked
+	Interval time.Duration // between two checks without signs of a change
+	wake     chan struct{} // of capacity 1: see Look
 
 	mu      sync.Mutex
 	changed chan struct{} // closed at the next change
@@ -63,7 +62,7 @@ func NewProber(logger *slog.Logger) *Prober {
 	return &Prober{logger: logger, Interval: healthInterval, wake: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
-// Look makes the prober check which upstreams are due.
+// Look makes Run check the upstreams that are due.
 func (p *Prober) Look() {
 	select {
 	case p.wake <- struct{}{}:
@@ -71,7 +70,7 @@ func (p *Prober) Look() {
 	}
 }
 
-// Changed returns a channel that is closed when something has changed since the call.
+// Changed returns a channel that is closed at the next change.
 func (p *Prober) Changed() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,8 +84,8 @@ func (p *Prober) notify() {
 	p.changed = make(chan struct{})
 }
 
-// Run asks upstreams for their models, each seldom and once at a time, until ctx
-// ends. upstreams returns the upstreams that there are now.
+// Run periodically asks upstreams for their models, until ctx ends. upstreams returns the
+// current upstreams.
 func (p *Prober) Run(ctx context.Context, upstreams func() Set) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
@@ -117,13 +116,13 @@ func (p *Prober) Run(ctx context.Context, upstreams func() Set) {
 	}
 }
 
-// due reports whether the upstream is to be asked now, which the caller then has to
-// do, or else in how long.
+// due reports whether the upstream is due for a check, which the caller must then run.
+// Otherwise it returns the time until the next check.
 func (h *health) due(now time.Time) (pause time.Duration, due bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.asking {
-		return healthInterval, false // its end wakes
+		return healthInterval, false // the running check wakes Run
 	}
 	if pause = h.next.Sub(now); pause > 0 {
 		return pause, false
@@ -132,7 +131,7 @@ func (h *health) due(now time.Time) (pause time.Duration, due bool) {
 	return healthInterval, true
 }
 
-// ask asks one upstream for its models, and notes the answer.
+// ask asks one upstream for its models, and records the result.
 func (p *Prober) ask(ctx context.Context, u *Server) {
 	list, err := u.Models(ctx)
 	report := link.UpstreamReport{Name: u.Name, Reachable: true}
@@ -141,7 +140,7 @@ func (p *Prober) ask(ctx context.Context, u *Server) {
 		slices.Sort(list.IDs)
 		report.Models, report.Open = slices.Compact(list.IDs), list.Open
 	case errors.As(err, new(*StatusError)), errors.Is(err, ErrNoList):
-		err = nil // it answers
+		err = nil // the server is up
 	default:
 		report.Reachable = false
 	}
@@ -168,7 +167,7 @@ func (p *Prober) ask(ctx context.Context, u *Server) {
 	p.note(u, report, err)
 }
 
-// note records a report on an upstream, and notifies if it is new.
+// note records a report on an upstream, and notifies if it has changed.
 func (p *Prober) note(u *Server, report link.UpstreamReport, err error) {
 	h := &u.health
 	h.mu.Lock()
@@ -184,13 +183,13 @@ func (p *Prober) note(u *Server, report link.UpstreamReport, err error) {
 	case turned && report.Reachable:
 		p.logger.Info("model server is reachable", "upstream", u.Name, "address", u.Address)
 	case turned:
-		p.logger.Warn("model server cannot be reached", "upstream", u.Name, "address", u.Address, "error", err)
+		p.logger.Warn("model server is unreachable", "upstream", u.Name, "address", u.Address, "error", err)
 	}
 	p.notify()
 }
 
-// answered takes the status of an answer to a request. It costs next to nothing
-// while the upstream is known to be reachable.
+// answered processes the status of an answer to a request. It is cheap while the upstream
+// is reachable.
 func (p *Prober) answered(u *Server, status int) {
 	if status == http.StatusNotFound {
 		p.doubt(u, missingRest) // the model may be gone
@@ -201,10 +200,10 @@ func (p *Prober) answered(u *Server, status int) {
 	report, _ := u.health.last()
 	report.Name, report.Reachable = u.Name, true
 	p.note(u, report, nil)
-	p.doubt(u, 0) // its models are not known
+	p.doubt(u, 0) // its models are unknown
 }
 
-// failed takes the code with which a request ended that has no answer.
+// failed processes the code of a failed request.
 func (p *Prober) failed(u *Server, code link.Code) {
 	switch code {
 	case link.CodeUpstreamDown:
@@ -217,7 +216,7 @@ func (p *Prober) failed(u *Server, code link.Code) {
 	}
 }
 
-// doubt has an upstream asked soon, but not before it has rested.
+// doubt schedules a check of an upstream, at least rest after the last one.
 func (p *Prober) doubt(u *Server, rest time.Duration) {
 	h := &u.health
 	h.mu.Lock()
@@ -232,15 +231,14 @@ func (p *Prober) doubt(u *Server, rest time.Duration) {
 	}
 }
 
-// last returns the last report on an upstream, if there was one. Without an answer it
-// has no models.
+// last returns the last report on an upstream, and whether there is one.
 func (h *health) last() (report link.UpstreamReport, known bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.report, h.known
 }
 
-// State describes the upstream in a word, and returns the models that it lists.
+// State returns the state of the upstream, and the models that it lists.
 func (u *Server) State() (state string, models []string) {
 	report, known := u.health.last()
 	switch {

@@ -12,30 +12,30 @@ import (
 	"time"
 )
 
-// keyCheckInterval bounds how often a key file is looked at.
+// keyCheckInterval is the shortest time between two checks of a key file.
 const keyCheckInterval = time.Second
 
 // maxKeyBytes is far above any API key.
 const maxKeyBytes = 8 << 10
 
-// keyFile holds an upstream's own key and follows changes of its file, so that
-// a key can be changed without a restart. Safe for concurrent use.
+// keyFile holds an upstream's API key, and reloads it when the file changes. It is safe
+// for concurrent use.
 type keyFile struct {
 	path   string
 	now    func() time.Time
 	logger *slog.Logger
 
 	header  atomic.Pointer[string] // "Bearer …", never logged
-	checked atomic.Int64           // Unix nanoseconds of the last look
+	checked atomic.Int64           // Unix nanoseconds of the last check
 
-	mu       sync.Mutex // held while looking
+	mu       sync.Mutex // held during a check
 	modified time.Time
 	size     int64
-	failing  bool // the last look failed; it was logged
+	failing  bool // the last check failed, which was logged
 }
 
-// openKeyFile reads the key. It must be readable at the start; a failure later
-// keeps the last good key.
+// openKeyFile reads the key. It fails if that is not possible. Later failures keep the
+// last valid key.
 func openKeyFile(path string, now func() time.Time, logger *slog.Logger) (*keyFile, error) {
 	k := &keyFile{path: path, now: now, logger: logger}
 	k.checked.Store(now().UnixNano())
@@ -67,8 +67,8 @@ func (k *keyFile) refresh() {
 	}
 }
 
-// read takes the key from the file, if that has changed. The caller holds mu or is the
-// only one.
+// read reads the key from the file if that has changed. The caller holds mu, or has the
+// only reference.
 func (k *keyFile) read() (changed bool, err error) {
 	file, err := os.Open(k.path)
 	if err != nil {
@@ -82,7 +82,7 @@ func (k *keyFile) read() (changed bool, err error) {
 	case k.header.Load() != nil && info.ModTime().Equal(k.modified) && info.Size() == k.size:
 		return false, nil
 	case info.Size() > maxKeyBytes:
-		return false, fmt.Errorf("%s has %d bytes, more than the %d of any key", k.path, info.Size(), maxKeyBytes)
+		return false, fmt.Errorf("%s has %d bytes, more than the %d allowed for a key", k.path, info.Size(), maxKeyBytes)
 	}
 	data, err := io.ReadAll(io.LimitReader(file, maxKeyBytes))
 	if err != nil {
@@ -104,7 +104,7 @@ func checkKey(key []byte) error {
 	}
 	for _, b := range key {
 		if b <= ' ' || b >= 0x7f {
-			return errors.New("must hold nothing but the key, on one line")
+			return errors.New("must contain only the key, on one line")
 		}
 	}
 	return nil

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// modelsTimeout is how long a model server has for the list of its models.
+	// modelsTimeout bounds the request for a server's list of models.
 	modelsTimeout = 5 * time.Second
 	// maxModelList bounds that list, in bytes.
 	maxModelList = 2 << 20
@@ -25,17 +25,17 @@ var (
 	// ErrNoAnswer means that an upstream has not answered in time.
 	ErrNoAnswer = errors.New("no answer")
 	// ErrNoList means that a server answers, but does not list its models.
-	ErrNoList = errors.New("it answers, but not with a list of models")
+	ErrNoList = errors.New("the answer is not a list of models")
 )
 
 // StatusError is an answer with a status other than 200.
 type StatusError struct{ Code int }
 
 // Error implements error.
-func (e *StatusError) Error() string { return fmt.Sprintf("it answers with status %d", e.Code) }
+func (e *StatusError) Error() string { return fmt.Sprintf("answered with status %d", e.Code) }
 
-// Check asks each upstream of a configuration for its models, and returns a warning
-// for each that does not answer as it should: it may be started later.
+// Check asks each upstream of a configuration for its models, and returns a warning for
+// each failure, as the server may be started later.
 func Check(ctx context.Context, c config.Config, logger *slog.Logger) ([]string, error) {
 	set, err := Open(&c, nil, logger)
 	if err != nil {
@@ -82,8 +82,8 @@ func (u *Server) Models(ctx context.Context) (_ link.ModelList, err error) {
 	return list, nil
 }
 
-// Ask sends a request of the connector's own. Without an error the answer has status
-// 200, and must be closed.
+// Ask sends a request of the connector itself. An answer with a status other than 200 is a
+// [StatusError]. The caller must close the answer.
 func (u *Server) Ask(ctx context.Context, method, path, body string) (http.Header, io.ReadCloser, error) {
 	r, err := http.NewRequestWithContext(ctx, method, path, nil)
 	if err != nil {

@@ -21,8 +21,8 @@ func TestCheck(t *testing.T) {
 	}{
 		{"fine", http.StatusOK, `{"object":"list","data":[{"id":"m"}]}`, ""},
 		{"no models yet", http.StatusOK, `{"data":[]}`, ""},
-		{"something else", http.StatusOK, `<html>`, "not with a list of models"},
-		{"other JSON", http.StatusOK, `{"models":[]}`, "not with a list of models"},
+		{"something else", http.StatusOK, `<html>`, "not a list of models"},
+		{"other JSON", http.StatusOK, `{"models":[]}`, "not a list of models"},
 		{"refuses", http.StatusUnauthorized, `{}`, "status 401"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -9,16 +9,16 @@ import (
 	"github.com/postern-dev/postern/connector/memory"
 )
 
-// maxBody is the largest request body that is passed on. The gateway's own
-// limit is lower by default; this one bounds the memory of the connector.
+// maxBody bounds request bodies, and so the memory of the connector. The gateway's default
+// limit is lower.
 const maxBody = 64 << 20
 
-// errTooLarge is for a request body over maxBody.
+// errTooLarge is returned for a request body over maxBody.
 var errTooLarge = errors.New("the request body is larger than 64 MiB")
 
-// Request bodies are held in memory before the upstream sees the first byte: a request
-// that meets a closing connection can then be sent again. Buffers of 4 KiB to 4 MiB,
-// each four times the one before, are reused; larger ones are rare.
+// Request bodies are buffered before they are sent, so that a request on a closing
+// connection can be repeated. Buffers of 4 KiB to 4 MiB, in steps of a factor of four, are
+// reused. Larger ones are rare.
 const (
 	smallestClass = 12 // 4 KiB
 	classes       = 6
@@ -26,7 +26,7 @@ const (
 
 var bodies buffers
 
-// buffers is a set of reusable byte slices by size.
+// buffers are pools of byte slices by size.
 type buffers struct {
 	pools [classes]sync.Pool // of *[]byte
 }
@@ -43,7 +43,7 @@ func class(n int) int {
 	return c
 }
 
-// room returns how many bytes a buffer for n bytes has.
+// room returns the capacity of a buffer for n bytes.
 func room(n int) int {
 	if c := class(n); c >= 0 {
 		return 1 << (smallestClass + 2*c)
@@ -62,7 +62,7 @@ func (b *buffers) get(n int) *[]byte {
 	return &data
 }
 
-// put takes back what get gave, or a slice that grew out of it.
+// put returns a slice from get to its pool.
 func (b *buffers) put(data *[]byte) {
 	c := class(cap(*data))
 	if c < 0 || cap(*data) != 1<<(smallestClass+2*c) {
@@ -78,15 +78,14 @@ type payload struct {
 	held memory.Reservation // for data
 }
 
-// readPayload reads body to its end, as far as budget has memory for it. A
-// length of -1 means unknown. The error is errTooLarge, memory.ErrExceeded, or
-// the reader's.
+// readPayload reads body to its end, within budget. A length of -1 is unknown. The error is
+// errTooLarge, memory.ErrExceeded, or that of the reader.
 func readPayload(budget *memory.Budget, body io.Reader, length int64) (*payload, error) {
 	if length > maxBody {
 		return nil, errTooLarge
 	}
 	p := &payload{held: budget.Open("", "")}
-	// One byte more than announced lets the end be seen without growing.
+	// One more byte lets the end be read without growing.
 	if err := p.resize(int(max(length, 0)) + 1); err != nil {
 		return nil, err
 	}
@@ -115,7 +114,7 @@ func readPayload(budget *memory.Budget, body io.Reader, length int64) (*payload,
 	}
 }
 
-// resize moves the data into a buffer for n bytes, if there is memory for it.
+// resize moves the data into a buffer for n bytes, within the budget.
 func (p *payload) resize(n int) error {
 	if err := p.held.Set(int64(room(n))); err != nil {
 		return err

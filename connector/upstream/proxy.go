@@ -20,7 +20,7 @@ type Options struct {
 	Logger *slog.Logger
 	Budget *memory.Budget // of request bodies; nil: unbounded
 	Prober *Prober
-	// Observer is notified of each request; nil: none is.
+	// Observer is notified of each request. It may be nil.
 	Observer Observer
 }
 
@@ -32,10 +32,10 @@ type Observer interface {
 	End(Request)
 }
 
-// Request is one request that is over. Names and paths that are refused are not in
-// it, since they may hold anything.
+// Request describes a finished request. It omits the upstream and path of a refused
+// request, as they are arbitrary.
 type Request struct {
-	At       time.Time     `json:"at"` // when it began
+	At       time.Time     `json:"at"` // start
 	Method   string        `json:"method"`
 	Path     string        `json:"path"`
 	Upstream string        `json:"upstream"`
@@ -45,7 +45,7 @@ type Request struct {
 	Bytes    int64         `json:"bytes"` // of the answer
 }
 
-// StatusClass returns the class of an HTTP status, as metrics have it.
+// StatusClass returns the class of an HTTP status, as in metrics.
 func StatusClass(status int) string {
 	if classes := [...]string{"1xx", "2xx", "3xx", "4xx", "5xx"}; status >= 100 && status < 600 {
 		return classes[status/100-1]
@@ -53,8 +53,7 @@ func StatusClass(status int) string {
 	return strconv.Itoa(status/100) + "xx"
 }
 
-// Proxy hands requests from the tunnel to upstreams. Its ServeHTTP is all that
-// a transport of the tunnel needs.
+// Proxy forwards requests from the tunnel to upstreams.
 type Proxy struct {
 	options Options
 	set     atomic.Pointer[Set]
@@ -69,17 +68,17 @@ func NewProxy(set Set, o Options) *Proxy {
 	return p
 }
 
-// Use makes the proxy use other upstreams. Requests that run keep theirs.
+// Use replaces the upstreams. Running requests keep theirs.
 func (p *Proxy) Use(set Set) { p.set.Store(&set) }
 
 // Upstreams returns the upstreams that the proxy uses.
 func (p *Proxy) Upstreams() Set { return *p.set.Load() }
 
-// ServeHTTP passes one request to the upstream that its Host names and relays the
-// answer. A missing or incomplete answer ends with a reset that has the reason. The
-// end of the request's context ends the upstream's work on it.
+// ServeHTTP forwards a request to the upstream named by its Host, and relays the answer.
+// A missing or incomplete answer is reset with the reason. When the request's context
+// ends, the request to the upstream is cancelled.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// The result is that of a panic, until another is known.
+	// The result in case of a panic.
 	done := Request{At: time.Now(), Method: r.Method, Result: link.CodeInternal.String()}
 	u := p.Upstreams()[r.Host]
 	if u != nil && u.allows(r) {
@@ -109,12 +108,12 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if u != nil {
 		p.options.Prober.failed(u, code)
 	}
-	// The transports of the tunnel pass writers that can reset the answer.
+	// The tunnel's writers can reset the answer.
 	w.(interface{ Abort(link.Code) }).Abort(code)
 }
 
-// serve asks an upstream and relays the answer. It returns why that was not
-// possible, or not to the end.
+// serve forwards a request and relays the answer. It returns the reason if the answer is
+// missing or incomplete.
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, u *Server, done *Request) link.Code {
 	body, err := readPayload(p.options.Budget, r.Body, r.ContentLength)
 	if err != nil {
@@ -138,7 +137,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, u *Server, done *R
 	case r.Context().Err() != nil:
 		return link.CodeCancelled
 	case errors.Is(err, ErrNotConnected):
-		// The prober warns once; a request is not worth a line.
+		// The prober already logs a warning.
 		p.options.Logger.Debug("upstream is down", "upstream", u.Name, "error", err)
 		return link.CodeUpstreamDown
 	default:
@@ -160,17 +159,15 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, u *Server, done *R
 	}
 }
 
-// errClientGone is for a broken tunnel, or a client that left.
-var errClientGone = errors.New("the client does not take the rest of the answer")
+// errClientGone means that the tunnel broke or the client disconnected.
+var errClientGone = errors.New("the client does not read the rest of the answer")
 
-// relay copies the answer, one write for each read: an event of a stream leaves
-// as soon as it comes.
+// relay copies the answer with one write for each read, so that events are not delayed.
 func relay(w http.ResponseWriter, answer *answer, written *int64) error {
 	copyAnswer(w.Header(), answer.header)
 	w.WriteHeader(answer.status)
 	if answer.isSilent() {
-		// The gateway opens some clients' streams with the header, and a model
-		// may take minutes until its first event.
+		// Some clients wait for the header, and the first event may take minutes.
 		w.(http.Flusher).Flush()
 	}
 	chunk := chunks.Get().(*[]byte)

@@ -261,8 +261,8 @@ func TestKeyFileErrors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key")
 	for text, want := range map[string]string{
 		" \n":                     path + " is empty; write the upstream's API key into it",
-		"a\nb":                    path + " must hold nothing but the key, on one line",
-		strings.Repeat("x", 8193): path + " has 8193 bytes, more than the 8192 of any key",
+		"a\nb":                    path + " must contain only the key, on one line",
+		strings.Repeat("x", 8193): path + " has 8193 bytes, more than the 8192 allowed for a key",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

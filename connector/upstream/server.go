@@ -19,17 +19,17 @@ import (
 	"github.com/postern-dev/postern/connector/config"
 )
 
-// chunkBytes is one read of the upstream's answer, and one write to the tunnel;
-// also the most that is sent to the upstream in one write.
+// chunkBytes is the size of reads of an upstream's answer, and of writes to the tunnel. It
+// also bounds a request that is sent in one write.
 const chunkBytes = 32 << 10
 
-// chunks are of *[]byte, chunkBytes long.
+// chunks contains *[]byte of chunkBytes.
 var chunks = sync.Pool{New: func() any { b := make([]byte, chunkBytes); return &b }}
 
 const (
 	dialTimeout = 10 * time.Second
-	// keepAlive is how often a silent connection is probed: a model may think
-	// for an hour before its first header, and nothing else bounds the wait.
+	// keepAlive is the interval of TCP keep-alives. A model may take an hour until its
+	// first header, and nothing else bounds the wait.
 	keepAlive = 15 * time.Second
 )
 
@@ -37,16 +37,15 @@ const (
 // before the first byte of the request left.
 var ErrNotConnected = errors.New("connecting")
 
-// Server is one upstream: a model server that the proxy may ask. Its idle
-// connections are its own, so that dropping them leaves other upstreams alone.
+// Server is one upstream: a model server with its idle connections.
 type Server struct {
 	Name    string
 	prefix  string   // of the path, before /v1
-	key     *keyFile // nil: it asks for none
+	key     *keyFile // nil: no key
 	host    string   // Host of requests
 	Address string   // host:port to dial
 	tls     *tls.Config
-	allow   []config.Pattern // in addition to the gateway's needs
+	allow   []config.Pattern // in addition to the gateway's requests
 	idle    idleConns
 	health  health
 }
@@ -78,9 +77,8 @@ func newServer(name string, base *url.URL, key *keyFile) *Server {
 	return u
 }
 
-// wireHost spells a host as requests do, with net/http's help: letters outside
-// ASCII are encoded, and the zone of an IPv6 address is left out. What cannot
-// be encoded stays as it is.
+// wireHost returns a host as net/http sends it: non-ASCII letters are encoded, and the
+// zone of an IPv6 address is removed. Invalid hosts are returned unchanged.
 func wireHost(host string) string {
 	var b bytes.Buffer
 	plain := &http.Request{Method: http.MethodGet, URL: &url.URL{Path: "/"}, Host: host}
@@ -94,8 +92,8 @@ func wireHost(host string) string {
 	return r.Host
 }
 
-// readdress turns the tunnel's request into one for the upstream, in place. Fields
-// that are not sent anyway stay.
+// readdress changes the tunnel's request to one for the upstream, in place. It keeps
+// fields that are not sent anyway.
 func (u *Server) readdress(r *http.Request) {
 	removeNominated(r.Header)
 	r.Header["Accept-Encoding"] = identity // a compressed stream cannot be read event by event
@@ -116,7 +114,7 @@ func (u *Server) roundTrip(r *http.Request, body *payload) (*answer, error) {
 		if !errors.Is(err, ErrNotConnected) || r.Context().Err() != nil {
 			return a, err
 		}
-		u.idle.drop() // the others are as old
+		u.idle.drop() // the others are older
 	}
 	c, err := u.dial(r.Context())
 	if err != nil {
@@ -125,8 +123,7 @@ func (u *Server) roundTrip(r *http.Request, body *payload) (*answer, error) {
 	return u.try(c, r, body)
 }
 
-// try sends the request on c and waits for the head of the answer. After an
-// error c is closed.
+// try sends the request on c and waits for the head of the answer. On an error it closes c.
 func (u *Server) try(c *connection, r *http.Request, body *payload) (*answer, error) {
 	a := &answer{upstream: u, conn: c, unwatch: context.AfterFunc(r.Context(), c.shut)}
 	err := a.send(r, body)
@@ -169,7 +166,7 @@ func (u *Server) dial(ctx context.Context) (*connection, error) {
 	return newConnection(secure, raw), nil
 }
 
-// KeyFile returns the path of the file with the upstream's key, "" if it has none.
+// KeyFile returns the path of the upstream's key file, or "".
 func (u *Server) KeyFile() string {
 	if u.key == nil {
 		return ""
@@ -177,16 +174,14 @@ func (u *Server) KeyFile() string {
 	return u.key.path
 }
 
-// equal reports whether two upstreams are one server with one key, for the same
-// requests.
+// equal reports whether two upstreams have the same server, key file and allowed requests.
 func (u *Server) equal(v *Server) bool {
 	return u.Address == v.Address && u.host == v.host && u.prefix == v.prefix && (u.tls == nil) == (v.tls == nil) &&
 		u.KeyFile() == v.KeyFile() && slices.Equal(u.allow, v.allow)
 }
 
-// allows reports whether a request may reach the upstream: the gateway's own, and
-// those that the configuration allows, as plain paths under /v1. Nothing else of the
-// model server can be reached, however the path is spelled.
+// allows reports whether a request may reach the upstream: the gateway's own requests, and
+// those allowed by the configuration, with plain paths under /v1.
 func (u *Server) allows(r *http.Request) bool {
 	at := r.URL
 	if at.Scheme != "" || at.Host != "" || at.Opaque != "" || at.RawPath != "" {

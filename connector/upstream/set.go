@@ -11,12 +11,11 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// Set holds the upstreams of a configuration by name. It is not changed once it is
-// in use.
+// Set holds the upstreams of a configuration by name. It must not be modified while in use.
 type Set map[string]*Server
 
-// Open returns the upstreams of a valid configuration, and reads their keys. An
-// upstream that is the same in old is taken from there, with its connections and health.
+// Open returns the upstreams of a valid configuration, and reads their keys. It reuses
+// unchanged upstreams in old, with their connections and health.
 func Open(c *config.Config, old Set, logger *slog.Logger) (Set, error) {
 	allow, err := c.Patterns()
 	if err != nil {
@@ -47,15 +46,15 @@ func Open(c *config.Config, old Set, logger *slog.Logger) (Set, error) {
 // Names returns the names of the upstreams, sorted.
 func (s Set) Names() []string { return slices.Sorted(maps.Keys(s)) }
 
-// With returns the upstreams of both sets; of those with the same name the other's.
+// With returns the upstreams of both sets. For equal names it takes those of other.
 func (s Set) With(other Set) Set {
 	all := maps.Clone(s)
 	maps.Copy(all, other)
 	return all
 }
 
-// Retire closes the idle connections of upstreams that are not in next. What runs
-// over others may finish.
+// Retire closes the idle connections of upstreams that are not in next. Running requests
+// may finish.
 func (s Set) Retire(next Set) {
 	for name, u := range s {
 		if next[name] != u {

@@ -17,8 +17,8 @@ const pollReadable = 0x0300 // POLLRDNORM | POLLRDBAND
 
 var wsaPoll = windows.NewLazySystemDLL("ws2_32.dll").NewProc("WSAPoll")
 
-// silent reports whether there is nothing to read from a socket: no bytes, no
-// end, no error. The sockets of Windows block, so that it asks before reading.
+// silent reports whether a socket has nothing to read: no bytes, no end, no error. Sockets
+// block on Windows, so it polls first.
 func silent(fd uintptr) bool {
 	poll := pollFD{fd: windows.Handle(fd), events: pollReadable}
 	ready, _, _ := wsaPoll.Call(uintptr(unsafe.Pointer(&poll)), 1, 0)

@@ -1,5 +1,5 @@
-// Package version reports the version of Postern, in the connector as well as in the
-// gateway, which is a part of Caddy with another version.
+// Package version returns the version of Postern, in the connector and in the gateway. It
+// differs from the version of Caddy.
 package version
 
 import (
@@ -14,9 +14,9 @@ const module = "github.com/postern-dev/postern"
 // and ….commit=….
 var number, commit string
 
-// Number is the linker's version or, without one, that of the Go toolchain: from the
-// tag or the commit in a plain `go build`, from the required version where Postern is
-// a plug-in of a Caddy.
+// Number returns the version set by the linker or, without one, by the Go toolchain: from
+// the tag or the commit in a plain `go build`, or the required version if Postern is a
+// plugin of Caddy.
 func Number() string {
 	if number != "" {
 		return number
@@ -24,8 +24,8 @@ func Number() string {
 	return read().number
 }
 
-// Commit is the linker's commit or, in a plain `go build` inside the repository, the
-// Go toolchain's; "unknown" without either.
+// Commit returns the commit set by the linker or, in a plain `go build` inside the
+// repository, by the Go toolchain. Otherwise it is "unknown".
 func Commit() string {
 	if commit != "" {
 		return commit
@@ -33,7 +33,7 @@ func Commit() string {
 	return read().commit
 }
 
-// build holds the notes of the Go toolchain.
+// build is the build information of the Go toolchain.
 type build struct{ number, commit string }
 
 var read = sync.OnceValue(func() build {
@@ -44,8 +44,8 @@ var read = sync.OnceValue(func() build {
 	return of(info)
 })
 
-// of reads the notes about a program that is Postern, or has it as a part. A module
-// that is replaced by a folder has no version.
+// of returns the build information of Postern, as the main module or a dependency. A
+// module that is replaced by a folder has no version.
 func of(info *debug.BuildInfo) build {
 	b := build{"(devel)", "unknown"}
 	for _, m := range append(info.Deps, &info.Main) {

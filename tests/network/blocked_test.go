@@ -138,8 +138,8 @@ func TestUnknownCertificate(t *testing.T) {
 	waitLog(t, r.box.Process, webSocket, patience)
 	r.serve(t, "echo", upstream.Echo)
 	r.waitAnswer(t, "echo", patience)
-	const warning = `"level":"WARN","msg":"the gateway's HTTPS certificate cannot be verified; the tunnel inside is protected by the pin all the same"`
-	const fix = `"fix":"if a proxy in between opens TLS, install its certificate authority here; otherwise check the gateway's certificate"`
+	const warning = `"level":"WARN","msg":"the gateway's HTTPS certificate cannot be verified; the tunnel itself is still protected by the pin"`
+	const fix = `"fix":"if a proxy terminates TLS, install its certificate authority here; otherwise check the gateway's certificate"`
 	if log := r.box.Process.Log(); strings.Count(log, warning) != 1 || !strings.Contains(log, fix) {
 		t.Errorf("the log does not warn once, with the fix:\n%s", log)
 	}
@@ -180,7 +180,7 @@ func TestCaptivePortal(t *testing.T) {
 	r.WAN.Set(withoutUDP)
 	r.box = r.addressed(t, r.connector(t, "box", map[string]any{}))
 	r.launch(t, r.box)
-	const reason, fix = "a web page answers in place of the gateway", `"fix":"this network may ask to sign in first: open any page in a browser on it"`
+	const reason, fix = "a web page answers in place of the gateway", `"fix":"this network may require a sign-in: open any page in a browser"`
 	waitLog(t, r.box.Process, reason, patience)
 	waitLog(t, r.box.Process, fix, patience)
 	if state, err := r.box.State(t.Context()); err != nil || state != "offline" {

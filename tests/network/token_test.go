@@ -26,13 +26,13 @@ func TestFatal(t *testing.T) {
 	}{
 		{
 			name:   "removed while online",
-			log:    `"level":"ERROR","msg":"ended","reason":"the gateway closed the tunnel: removed","fix":"the connector was removed on the gateway; create a new one with ` + "`caddy gateway connector create`" + ` and put its token into tunnel_token, or pair again"}`,
+			log:    `"level":"ERROR","msg":"connector stopped","reason":"the gateway closed the tunnel: removed","fix":"the connector was removed on the gateway; create a new one with ` + "`caddy gateway connector create`" + ` and put its token into tunnel_token, or pair again"}`,
 			code:   78,
 			change: func(t *testing.T, r *rig) { r.gateway.Command(t, nil, "connector", "remove", "box") },
 		},
 		{
 			name: "removed while offline",
-			log:  `"level":"ERROR","msg":"ended","reason":"the gateway refused the connector: the tunnel token is not valid: the connector was removed or paired anew on another machine, or the token belongs to another gateway (bad_credentials)","fix":"create a new token with ` + "`caddy gateway connector create`" + ` and put it into tunnel_token, or pair again"}`,
+			log:  `"level":"ERROR","msg":"connector stopped","reason":"the gateway refused the connector: the tunnel token is not valid: the connector was removed or paired anew on another machine, or the token belongs to another gateway (bad_credentials)","fix":"create a new token with ` + "`caddy gateway connector create`" + ` and put it into tunnel_token, or pair again"}`,
 			code: 78,
 			change: func(t *testing.T, r *rig) {
 				r.box.Process.Kill()
@@ -116,7 +116,7 @@ func TestTwins(t *testing.T) {
 	older := r.box.Process
 	newer := r.launch(t, r.box)
 	waitLog(t, older, "connected", patience)
-	const fix = `"fix":"another connector runs with the same tunnel token; stop one of the two, or give it a token of its own"`
+	const fix = `"fix":"another connector runs with the same tunnel token; stop one of them, or give it a separate token"`
 	waitLog(t, older, fix, patience)
 	if strings.Contains(newer.Log(), "replaced") {
 		t.Error("the newer one was thrown out at once")
