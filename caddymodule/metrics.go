@@ -15,13 +15,12 @@ import (
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
-// otherDeployment labels requests for names that are not registered: a client
-// must not be able to make label values.
+// otherDeployment labels requests for unregistered names: clients must not be able
+// to create label values.
 const otherDeployment = "_other"
 
-// Collectors are made once and registered again with each configuration's
-// registry, so that a reload keeps the counts. No label ever holds a key or a
-// name that a client made up.
+// Collectors are created once and registered with each configuration's registry,
+// so a reload keeps the counts. Labels never hold keys or names chosen by clients.
 var (
 	requestsTotal = counter("requests_total",
 		"Authenticated requests that ended, by deployment, dialect and HTTP status.", "deployment", "dialect", "code")
@@ -59,16 +58,16 @@ func histogram(name, help string, buckets ...float64) *prometheus.HistogramVec {
 func countFailedSignIn(method string) { signInFailuresTotal.WithLabelValues(method).Inc() }
 
 func init() {
-	// From the start, else the first loss would be no increase.
+	// Initialize the series: otherwise the first loss would not show as an increase.
 	for _, reason := range events.LostReasons {
 		countLostEvents(reason, 0)
 	}
 }
 
-// countLostEvents counts events that are lost.
+// countLostEvents counts lost events.
 func countLostEvents(reason string, n int) { eventsLostTotal.WithLabelValues(reason).Add(float64(n)) }
 
-// registerMetrics makes the collectors visible on a configuration's registry.
+// registerMetrics registers the collectors with a configuration's registry.
 func registerMetrics(reg prometheus.Registerer, g *gateway.Gateway) error {
 	for _, c := range []prometheus.Collector{
 		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal, signInFailuresTotal, queueRejectedTotal,
@@ -107,7 +106,7 @@ func (metrics) Ended(ex *serve.Exchange, status int) {
 	durationSeconds.WithLabelValues(l[:]...).Observe(time.Since(ex.Start).Seconds())
 }
 
-// labels are an exchange's values for the labels deployment and dialect.
+// labels returns an exchange's values for the labels deployment and dialect.
 func labels(ex *serve.Exchange) [2]string {
 	if ex.Deployment == "" {
 		return [...]string{otherDeployment, string(ex.Operation.Dialect)}
@@ -115,8 +114,8 @@ func labels(ex *serve.Exchange) [2]string {
 	return [...]string{ex.Deployment, string(ex.Operation.Dialect)}
 }
 
-// dropSeries drops the series of a deployment that was removed, but for
-// the gauge: its requests that still run have yet to be subtracted.
+// dropSeries drops the series of a removed deployment except the gauge, from
+// which running requests must still be subtracted.
 func dropSeries(name string) {
 	labels := prometheus.Labels{"deployment": name}
 	requestsTotal.DeletePartialMatch(labels)
@@ -125,8 +124,8 @@ func dropSeries(name string) {
 	durationSeconds.DeletePartialMatch(labels)
 }
 
-// live reports what is read at each scrape: tunnels, the states of deployments,
-// queues and the memory budget. What is not started yet is left out.
+// live collects what is read at each scrape: tunnels, deployment states, queues
+// and the memory budget. Parts that have not started yet are left out.
 type live struct{ *gateway.Gateway }
 
 var (
@@ -148,7 +147,7 @@ var (
 		"Requests and answers that the memory budget refused, by reason: full, or share of a key or account.", "reason")
 )
 
-// described are the descriptions of all metrics of live.
+// described holds the descriptions of all metrics of live.
 var described []*prometheus.Desc
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
