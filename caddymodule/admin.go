@@ -53,7 +53,7 @@ func (*adminAPI) serve(w http.ResponseWriter, r *http.Request) error {
 func unavailable(err error, exiting bool) error {
 	switch {
 	case exiting:
-		err = errors.New("the gateway is shutting down; try again once it has been started again")
+		err = errors.New("the gateway is shutting down; try again after it has restarted")
 	case errors.Is(err, caddy.ErrNotConfigured):
 		err = errors.New("the running configuration has no model gateway; add `model_gateway` to a site of the Caddyfile and run `caddy reload`")
 	}

@@ -55,10 +55,10 @@ func (c *Console) Provision(ctx caddy.Context) error {
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
 	handler, err := c.get()
 	if err != nil {
-		text := "The gateway is just starting. Try again in a moment."
+		text := "The gateway is starting. Try again in a moment."
 		if !errors.Is(err, gateway.ErrNotListening) {
 			c.app.logger.Error("failed to start the console", "error", err)
-			text = "The gateway's console could not be started; the gateway's log has the reason."
+			text = "The console could not be started. See the gateway's log for the reason."
 		}
 		w.Header().Set("Retry-After", "1")
 		w.Header().Set("Cache-Control", "no-store")
