@@ -22,11 +22,11 @@ func TestAccounts(t *testing.T) {
 	}
 	for _, wrong := range []string{"", "Team", "a/b", "a b", "ä", strings.Repeat("a", 64)} {
 		_, err := s.CreateAccount(t.Context(), wrong)
-		wantError(t, err, store.ErrInvalid, "cannot have the id")
+		wantError(t, err, store.ErrInvalid, "invalid account id")
 		wantError(t, s.RemoveAccount(t.Context(), wrong), store.ErrNotFound, "no account")
 	}
 	_, err = s.CreateAccount(t.Context(), "team-1")
-	wantError(t, err, store.ErrExists, "give another id")
+	wantError(t, err, store.ErrExists, "choose another id")
 	if _, err := s.CreateAccount(t.Context(), strings.Repeat("a", 63)); err != nil {
 		t.Error(err)
 	}

@@ -108,9 +108,9 @@ func TestUserErrors(t *testing.T) {
 	}{
 		{account, "", store.ErrInvalid, "empty"},
 		{account, "a\tb", store.ErrInvalid, "cannot be printed"},
-		{account, "USR_x", store.ErrInvalid, "begins as ids do"},
-		{account, "ANN", store.ErrExists, `a user "ANN" already`},
-		{"other", "ann", store.ErrExists, "give another name"},
+		{account, "USR_x", store.ErrInvalid, "begins like an id"},
+		{account, "ANN", store.ErrExists, `user "ANN" already exists`},
+		{"other", "ann", store.ErrExists, "choose another name"},
 		{"nobody", "bob", store.ErrNotFound, "no account"},
 	} {
 		_, err := s.CreateUser(t.Context(), c.account, c.name, "")
@@ -199,7 +199,7 @@ func TestRemoveUser(t *testing.T) {
 			t.Error("a token of the removed user is left")
 		}
 		_, err := s.FindLink(link)
-		wantError(t, err, store.ErrNotFound, "not valid")
+		wantError(t, err, store.ErrNotFound, "invalid link")
 		if _, err := s.FindLink(invitation); err != nil {
 			t.Errorf("the invitation of another user: %v", err)
 		}
