@@ -198,7 +198,7 @@ func TestPasskeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantError(t, s.AddPasskey(t.Context(), ann.ID, one), store.ErrExists)
-	wantError(t, s.AddPasskey(t.Context(), bob.ID, one), store.ErrExists, "in use already")
+	wantError(t, s.AddPasskey(t.Context(), bob.ID, one), store.ErrExists, "already in use")
 	wantError(t, s.AddPasskey(t.Context(), "usr_x", one), store.ErrNotFound)
 	for _, wrong := range []store.Passkey{
 		{Name: "x", Credential: []byte(`{}`)},

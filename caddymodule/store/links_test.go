@@ -63,7 +63,7 @@ func TestLinks(t *testing.T) {
 
 	l, secret = mustLink(t, s, store.LinkInvitation, "")
 	for _, c := range [][2]string{{"other", l.ID}, {account, ""}, {account, "lnk_x"}, {account + "/", l.ID}} {
-		wantError(t, s.RemoveLink(t.Context(), c[0], c[1]), store.ErrNotFound, "there is no link")
+		wantError(t, s.RemoveLink(t.Context(), c[0], c[1]), store.ErrNotFound, "not found in the account")
 	}
 	if err := s.RemoveLink(t.Context(), account, l.ID); err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestCreateLinkErrors(t *testing.T) {
 		kind error
 		part string
 	}{
-		{store.Link{Kind: "x", Account: account}, time.Hour, store.ErrInvalid, `of the kind "x"`},
+		{store.Link{Kind: "x", Account: account}, time.Hour, store.ErrInvalid, `kind "x"`},
 		{store.Link{Kind: store.LinkSetup, Account: account}, 0, store.ErrInvalid, "must last"},
 		{store.Link{Kind: store.LinkInvitation, Account: "nobody"}, time.Hour, store.ErrNotFound, "no account"},
 		{store.Link{Kind: store.LinkRecovery, Account: account, User: "ann"}, time.Hour, store.ErrNotFound, "no user"},
