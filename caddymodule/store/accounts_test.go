@@ -23,7 +23,7 @@ func TestAccounts(t *testing.T) {
 	for _, wrong := range []string{"", "Team", "a/b", "a b", "ä", strings.Repeat("a", 64)} {
 		_, err := s.CreateAccount(t.Context(), wrong)
 		wantError(t, err, store.ErrInvalid, "invalid account id")
-		wantError(t, s.RemoveAccount(t.Context(), wrong), store.ErrNotFound, "no account")
+		wantError(t, s.RemoveAccount(t.Context(), wrong), store.ErrNotFound, "unknown account")
 	}
 	_, err = s.CreateAccount(t.Context(), "team-1")
 	wantError(t, err, store.ErrExists, "choose another id")
@@ -81,7 +81,7 @@ func TestRemoveAccount(t *testing.T) {
 		t.Errorf("left %v", left)
 	}
 	_, _, err = s.CreateKey(t.Context(), id, "k", "*")
-	wantError(t, err, store.ErrNotFound, "no account")
+	wantError(t, err, store.ErrNotFound, "unknown account")
 	if err := s.AddUsage(t.Context(), []store.UsageDay{{Account: id, Day: "2026-11-21", Requests: 1}}); err != nil || len(paths(t, kv, "usage/")) != 0 {
 		t.Errorf("usage of a removed account: %v", err)
 	}
@@ -172,7 +172,7 @@ func TestTokens(t *testing.T) {
 		wantError(t, err, c.kind)
 	}
 	for _, c := range [][2]string{{"other", token.ID}, {account, ""}, {account, "ci"}} {
-		wantError(t, s.RemoveToken(t.Context(), c[0], c[1]), store.ErrNotFound, "there is no token")
+		wantError(t, s.RemoveToken(t.Context(), c[0], c[1]), store.ErrNotFound, "not found in the account")
 	}
 	if err := s.RemoveToken(t.Context(), account, token.ID); err != nil {
 		t.Fatal(err)

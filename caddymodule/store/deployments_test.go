@@ -56,7 +56,7 @@ func TestConnectorErrors(t *testing.T) {
 	_, _, err = s.CreateConnector(t.Context(), account, "con_mine")
 	wantError(t, err, store.ErrInvalid, "begins like an id")
 	_, _, err = s.CreateConnector(t.Context(), "nobody", "x")
-	wantError(t, err, store.ErrNotFound, "no account")
+	wantError(t, err, store.ErrNotFound, "unknown account")
 	_, err = s.RemoveConnector(t.Context(), account, "third")
 	wantError(t, err, store.ErrNotFound, `connector "third" not found`)
 	if removed, err := s.RemoveConnector(t.Context(), account, "Home GPU"); err != nil || removed != c {
@@ -125,7 +125,7 @@ func TestDeploymentErrors(t *testing.T) {
 		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID, "two"}}, store.ErrNotFound, `connector "two" not found`},
 		{store.Deployment{Account: account, Name: "a", Connectors: []string{"two"}}, store.ErrNotFound, `connector "two" not found`},
 		{store.Deployment{Account: account, Name: "a", Connectors: []string{"con_" + strings.Repeat("0", 26)}}, store.ErrNotFound, "no connector"},
-		{store.Deployment{Account: "nobody", Name: "a", Connectors: []string{c.ID}}, store.ErrNotFound, "no account"},
+		{store.Deployment{Account: "nobody", Name: "a", Connectors: []string{c.ID}}, store.ErrNotFound, "unknown account"},
 	} {
 		_, err := s.SetDeployment(t.Context(), x.d)
 		wantError(t, err, x.kind, x.part)

@@ -89,7 +89,7 @@ func (s *Store) CreateKey(ctx context.Context, account, name, scopeText string) 
 }
 
 func errNoKey(account, id string) error {
-	return Errorf(ErrNotFound, "there is no key %.40q in the account %.40q: give the id that the list of keys shows", id, account)
+	return Errorf(ErrNotFound, "key %.40q not found in the account %.40q: use an id from the list of keys", id, account)
 }
 
 // RevokeKey invalidates a key permanently. When it returns without an error, new

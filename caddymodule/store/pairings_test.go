@@ -251,7 +251,7 @@ func TestOpenPairingsAreBounded(t *testing.T) {
 	c.advance(store.PairingLife)
 	mustPairing(t, s)
 	_, _, err = s.CreatePairing(t.Context(), "nobody", "Ann")
-	wantError(t, err, store.ErrNotFound, "no account")
+	wantError(t, err, store.ErrNotFound, "unknown account")
 }
 
 // Of the devices that use one code at once one gets it.

@@ -36,7 +36,7 @@ func TestReplaceConnector(t *testing.T) {
 	mustClaim(t, s, code, 2)
 	for _, other := range []string{"", "nosuch", "con_nosuch", again.ID} {
 		_, _, err = s.ReplaceConnector(t.Context(), account, code, other, "Ann")
-		wantError(t, err, store.ErrNotFound, "no connector")
+		wantError(t, err, store.ErrNotFound, "not found in the account")
 	}
 	p, after, err := s.ReplaceConnector(t.Context(), account, code, "gpu", "Ann")
 	if err != nil || p.State != store.PairingApproved || p.Connector != before.ID || !p.Replaced || p.DecidedBy != "Ann" {
@@ -78,7 +78,7 @@ func TestReplaceConnectorOfAToken(t *testing.T) {
 	mustClaim(t, s, code, 1)
 	for _, name := range []string{"theirs", foreign.ID} {
 		_, _, err = s.ReplaceConnector(t.Context(), account, code, name, "Ann")
-		wantError(t, err, store.ErrNotFound, "no connector")
+		wantError(t, err, store.ErrNotFound, "not found in the account")
 	}
 	if _, err := s.AuthenticateConnector(foreign.ID, foreignSecret); err != nil {
 		t.Errorf("the other account's connector: %v", err)

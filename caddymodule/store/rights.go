@@ -42,7 +42,7 @@ func parseRights(names []string) (Rights, error) {
 	for _, name := range names {
 		i := slices.Index(rightNames, name)
 		if i < 0 {
-			return 0, Errorf(ErrInvalid, "there is no right %.40q; the rights are %s", name, strings.Join(rightNames, ", "))
+			return 0, Errorf(ErrInvalid, "unknown right %.40q; the rights are %s", name, strings.Join(rightNames, ", "))
 		}
 		r |= 1 << i
 	}

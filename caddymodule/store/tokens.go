@@ -105,7 +105,7 @@ func (s *Store) Tokens(account string) []Token {
 
 // RemoveToken revokes a management token permanently.
 func (s *Store) RemoveToken(ctx context.Context, account, id string) error {
-	unknown := Errorf(ErrNotFound, "there is no token %.40q in the account %.40q: give the id that the list of tokens shows", id, account)
+	unknown := Errorf(ErrNotFound, "token %.40q not found in the account %.40q: use an id from the list of tokens", id, account)
 	_, err := tokenKind.take(ctx, s, "removing the token", account, id, unknown)
 	return err
 }

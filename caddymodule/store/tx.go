@@ -136,7 +136,7 @@ func (t *tx) delete(paths ...string) {
 func (t *tx) account(id string) (*accountRecord, error) {
 	r := accountKind.load(t, "", id)
 	if r == nil {
-		return nil, Errorf(ErrNotFound, "there is no account %.80q", id)
+		return nil, Errorf(ErrNotFound, "unknown account %.80q", id)
 	}
 	return r, nil
 }

@@ -85,7 +85,7 @@ func (s *Store) Usage(ctx context.Context, account, fromDay string) ([]UsageDay,
 		return nil, err
 	}
 	if !checkAccount(account) {
-		return nil, Errorf(ErrNotFound, "there is no account %.40q", account)
+		return nil, Errorf(ErrNotFound, "unknown account %.40q", account)
 	}
 	span := Prefix(usagePath(account, ""))
 	span.Start = usagePath(account, fromDay)
@@ -121,7 +121,7 @@ func (s *Store) SaveRecent(ctx context.Context, account string, data []byte) err
 // LoadRecent returns the data stored by SaveRecent, or nil.
 func (s *Store) LoadRecent(ctx context.Context, account string) ([]byte, error) {
 	if !checkAccount(account) {
-		return nil, Errorf(ErrNotFound, "there is no account %.40q", account)
+		return nil, Errorf(ErrNotFound, "unknown account %.40q", account)
 	}
 	item, err := s.kv.Get(ctx, dirRecent+account)
 	if err != nil || !item.Exists() {
