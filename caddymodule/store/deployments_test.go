@@ -121,10 +121,10 @@ func TestDeploymentErrors(t *testing.T) {
 		{store.Deployment{Account: account, Name: "a", Connectors: make([]string, 33)}, store.ErrInvalid, "32 at most"},
 		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID}, MaxConcurrency: -1}, store.ErrInvalid, "max_concurrency"},
 		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID}, Options: compat.Options{ReasoningAs: "text"}}, store.ErrInvalid, `"reasoning_as" must be summary or content`},
-		{store.Deployment{Account: account, Name: "a", Connectors: []string{""}}, store.ErrNotFound, "no connector"},
+		{store.Deployment{Account: account, Name: "a", Connectors: []string{""}}, store.ErrNotFound, "not found in the account"},
 		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID, "two"}}, store.ErrNotFound, `connector "two" not found`},
 		{store.Deployment{Account: account, Name: "a", Connectors: []string{"two"}}, store.ErrNotFound, `connector "two" not found`},
-		{store.Deployment{Account: account, Name: "a", Connectors: []string{"con_" + strings.Repeat("0", 26)}}, store.ErrNotFound, "no connector"},
+		{store.Deployment{Account: account, Name: "a", Connectors: []string{"con_" + strings.Repeat("0", 26)}}, store.ErrNotFound, "not found in the account"},
 		{store.Deployment{Account: "nobody", Name: "a", Connectors: []string{c.ID}}, store.ErrNotFound, "unknown account"},
 	} {
 		_, err := s.SetDeployment(t.Context(), x.d)
