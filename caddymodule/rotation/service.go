@@ -125,7 +125,7 @@ func (s *Service) finish(ctx context.Context, connectorID, secret string) {
 	c, done, err := s.options.Store.FinishRotation(ctx, connectorID, secret)
 	switch {
 	case err != nil:
-		s.options.Logger.Error("failed to finish a rotation: the old token also stays valid", "connector_id", connectorID, "error", err)
+		s.options.Logger.Error("failed to finish a rotation: the old token stays valid, too", "connector_id", connectorID, "error", err)
 	case done:
 		s.options.Logger.Info("connector token rotated", "connector_id", connectorID, "name", c.Name, "account_id", c.Account)
 	}
