@@ -17,15 +17,13 @@ import (
 	"github.com/postern-dev/postern/caddymodule/serve"
 )
 
-// accessLog adds the fields of an exchange to the access log, if there is one.
+// accessLog adds the fields of an exchange to the access log, if it is enabled.
 //
-// It writes the whole entry of a request that carries a secret which Caddy does
-// not hide. Caddy hides Authorization and cookies in its entries, but no other
-// header and nothing in the URI, and it takes its copy of the request before any
-// handler runs; so its entry is called off, and one is written that differs only
-// in what is hidden.
+// Caddy redacts Authorization and cookies, but no other header and nothing in the
+// URI, and it copies the request before any handler runs. If a request carries
+// another secret, Caddy's entry is skipped and a redacted one is written instead.
 type accessLog struct {
-	logger *zap.Logger // as Caddy's own: http.log.access
+	logger *zap.Logger // http.log.access, like Caddy's own
 }
 
 // newAccessLog returns the log for a handler of a configuration.
@@ -33,8 +31,8 @@ func newAccessLog(ctx caddy.Context) accessLog {
 	return accessLog{ctx.Logger(new(caddyhttp.App)).Named("log.access")}
 }
 
-// begin is called before a request is served; the request is to be served with
-// the writer that it returns, and end called after it.
+// begin must be called before a request is served. Serve the request with the
+// returned writer, then call end.
 func (l accessLog) begin(w http.ResponseWriter, r *http.Request, ex *serve.Exchange) (_ http.ResponseWriter, end func()) {
 	server, ok := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if !ok || server.Logs == nil {
@@ -85,8 +83,8 @@ func addLogFields(r *http.Request, ex *serve.Exchange) {
 	add("reason", ex.Reason)
 }
 
-// named is the logger that a site's log directive gave a name, or the one
-// without.
+// named returns the logger of a name set in a site's log directive, or the
+// default logger for "".
 func (l accessLog) named(name string) *zap.Logger {
 	if name == "" {
 		return l.logger
@@ -94,19 +92,19 @@ func (l accessLog) named(name string) *zap.Logger {
 	return l.logger.Named(name)
 }
 
-// accessEntry is one entry in the making.
+// accessEntry is a log entry that is not written yet.
 type accessEntry struct {
 	request  caddyhttp.LoggableHTTPRequest
 	body     *countingReader
 	recorder caddyhttp.ResponseRecorder
 	duration time.Duration
-	user     string // id of the key
+	user     string // key id
 	loggers  []*zap.Logger
 }
 
-// writeAfter writes the entry when all handlers have returned, as Caddy does:
-// those around this one may add fields on the way out. The server ends the
-// request's context then. It has ended before if the client is gone.
+// writeAfter writes the entry after all handlers have returned, as Caddy does:
+// outer handlers may still add fields. The server cancels the request's context
+// at that point; it is canceled earlier if the client has disconnected.
 func (e *accessEntry) writeAfter(ctx context.Context) {
 	if ctx.Err() != nil {
 		e.write(ctx)
@@ -142,9 +140,9 @@ func (e *accessEntry) write(ctx context.Context) {
 	}
 }
 
-// extraLogFields are the fields that handlers have added to Caddy's entry:
-// those of tracing and log_append, and ours. Caddy has no function that returns
-// them, so they are read from the struct; none if it has changed.
+// extraLogFields returns the fields that handlers have added to Caddy's entry,
+// including those of tracing and log_append. Caddy does not export them, so they
+// are read by reflection. It returns nil if the struct has changed.
 func extraLogFields(ctx context.Context) []zap.Field {
 	extra, ok := ctx.Value(caddyhttp.ExtraLogFieldsCtxKey).(*caddyhttp.ExtraLogFields)
 	if !ok {
@@ -157,10 +155,10 @@ func extraLogFields(ctx context.Context) []zap.Field {
 	return *(*[]zap.Field)(fields.Addr().UnsafePointer())
 }
 
-// loggerNames are the loggers that Caddy would send a request's entry to; none
-// if it would log nothing.
+// loggerNames returns the names of the loggers to which Caddy would write a
+// request's entry, nil if it would not log the request.
 func loggerNames(logs *caddyhttp.ServerLogConfig, r *http.Request) []string {
-	// The log_name directive's choice, for this one request.
+	// Set for this request by the log_name directive.
 	if chosen, ok := caddyhttp.GetVar(r.Context(), caddyhttp.AccessLoggerNameVarKey).([]any); ok {
 		names := make([]string, len(chosen))
 		for i, name := range chosen {
@@ -187,7 +185,7 @@ func loggerNames(logs *caddyhttp.ServerLogConfig, r *http.Request) []string {
 	return []string{logs.DefaultLoggerName}
 }
 
-// hostEntry finds the entry of a host, by its name or by a wildcard.
+// hostEntry returns the entry of a host, matched by name or by wildcard.
 func hostEntry(entries map[string]caddyhttp.StringArray, host string) ([]string, bool) {
 	if names, ok := entries[host]; ok {
 		return names, true
@@ -200,8 +198,8 @@ func hostEntry(entries map[string]caddyhttp.StringArray, host string) ([]string,
 	return nil, false
 }
 
-// hostMatches reports whether a host has a name; a leading "*" label of the
-// name stands for any one label.
+// hostMatches reports whether a host matches a name. A leading "*" label in the
+// name matches any single label.
 func hostMatches(name, host string) bool {
 	if rest, ok := strings.CutPrefix(name, "*."); ok {
 		_, parent, found := strings.Cut(host, ".")
@@ -210,7 +208,7 @@ func hostMatches(name, host string) bool {
 	return strings.EqualFold(name, host)
 }
 
-// countingReader counts the bytes that were read.
+// countingReader counts the bytes read.
 type countingReader struct {
 	io.ReadCloser
 	n int64

@@ -25,14 +25,14 @@ func (adminAPI) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Routes returns the one route of the management API.
+// Routes implements caddy.AdminRouter.
 func (a *adminAPI) Routes() []caddy.AdminRoute {
 	return []caddy.AdminRoute{{Pattern: manage.AdminPrefix + "/", Handler: caddy.AdminHandlerFunc(a.serve)}}
 }
 
-// serve passes the request to the gateway of the running configuration. It is
-// looked up each time: this module is provisioned before the apps and never
-// cleaned up, so that it must hold on to none of them.
+// serve passes the request to the gateway of the running configuration. It looks
+// up the app for each request: this module is provisioned before the apps and
+// never cleaned up, so it must not keep a reference to one.
 func (*adminAPI) serve(w http.ResponseWriter, r *http.Request) error {
 	app, err := runningApp()
 	if err != nil {
@@ -47,13 +47,13 @@ func (*adminAPI) serve(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// unavailable is the answer while there is no gateway, for which err is the
-// reason. A process that exits has let its configuration go before it stops to
-// answer here.
+// unavailable returns the API error for a gateway that is not running because of
+// err. When Caddy exits, it drops the configuration before it stops the admin
+// endpoint.
 func unavailable(err error, exiting bool) error {
 	switch {
 	case exiting:
-		err = errors.New("the gateway is shutting down; try again once it has been started again")
+		err = errors.New("the gateway is shutting down; try again after it has restarted")
 	case errors.Is(err, caddy.ErrNotConfigured):
 		err = errors.New("the running configuration has no model gateway; add `model_gateway` to a site of the Caddyfile and run `caddy reload`")
 	}

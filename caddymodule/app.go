@@ -27,7 +27,7 @@ func init() {
 }
 
 // App is the model gateway: the store of keys, connectors and deployments, and
-// the UDP listener that connectors dial. Its handlers find both here.
+// the UDP listener that connectors dial. Its handlers share both.
 type App struct {
 	// The UDP address that connectors dial in to. Default: `:7443`.
 	Listen string `json:"listen,omitempty"`
@@ -41,10 +41,10 @@ type App struct {
 	// `model_gateway/gateway.db` below Caddy's data directory.
 	Storage *Storage `json:"storage,omitempty"`
 
-	// How many bytes of requests and answers the gateway may hold in memory at
-	// a time, at least 33554432 (32 MiB). Go's soft memory limit follows from
-	// it, unless the environment has GOMEMLIMIT. Default: a quarter of the
-	// machine's or the cgroup's memory.
+	// The maximum bytes of requests and answers held in memory at a time, at
+	// least 33554432 (32 MiB). Go's soft memory limit is derived from it unless
+	// GOMEMLIMIT is set. Default: a quarter of the machine's or the cgroup's
+	// memory.
 	MaxMemory int64 `json:"max_memory,omitempty"`
 
 	ctx      caddy.Context
@@ -55,8 +55,8 @@ type App struct {
 	gateway  *gateway.Gateway
 	server   *serve.Server // of the three handlers
 	events   *caddyevents.App
-	ordered  bool            // the order of handlers was checked; set while provisioning
-	life     context.Context // ends when the configuration does
+	ordered  bool            // the handler order has been checked; set while provisioning
+	life     context.Context // canceled when the configuration stops
 	end      context.CancelFunc
 }
 
@@ -81,8 +81,8 @@ func (*App) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// Provision checks the configuration and takes its share of the pooled store
-// and listener. It opens neither: `caddy validate` provisions too.
+// Provision checks the configuration and takes references to the pooled store
+// and listener. It opens neither, since `caddy validate` provisions too.
 func (a *App) Provision(ctx caddy.Context) error {
 	a.ctx = ctx
 	a.logger = ctx.Slogger()
@@ -122,19 +122,19 @@ func (a *App) Provision(ctx caddy.Context) error {
 	return registerMetrics(ctx.GetMetricsRegistry(), a.gateway)
 }
 
-// acquireStore takes one use of the store of a database file.
+// acquireStore takes a reference to the store of a database file.
 func acquireStore(path string, logger *slog.Logger) (ref[*gateway.Store], error) {
 	return acquire(stores, path, func() *gateway.Store {
 		return gateway.NewStore(path, logger, gateway.Counters{SignInFailed: countFailedSignIn, EventsLost: countLostEvents})
 	})
 }
 
-// provisionEvents ends life at the first sign of the configuration's end. The http
-// app waits for running requests when it stops, and may stop before this app: the
-// streams of open console pages would never end.
+// provisionEvents cancels life as soon as the configuration begins to stop. The
+// http app may stop before this app and waits for running requests, so the streams
+// of open console pages would delay it.
 //
-// Events are emitted from the moment when all apps have started: the events app
-// must not be used earlier.
+// Events are emitted only after all apps have started, since the events app must
+// not be used earlier.
 func (a *App) provisionEvents(ctx caddy.Context) error {
 	app, err := ctx.App("events")
 	if err != nil {
@@ -150,8 +150,8 @@ func (a *App) provisionEvents(ctx caddy.Context) error {
 	}})
 }
 
-// onEvent does something when the configuration has started, or is about to stop.
-// It is a struct since Caddy logs it as JSON, which knows no functions.
+// onEvent calls a function when a Caddy event occurs. It is a struct because
+// Caddy logs it as JSON, which cannot encode functions.
 type onEvent struct{ do func() }
 
 // Handle implements caddyevents.Handler.
@@ -160,14 +160,14 @@ func (f onEvent) Handle(context.Context, caddy.Event) error {
 	return nil
 }
 
-// beginEvents has this configuration emit events.
+// beginEvents makes this configuration the one that emits events.
 func (a *App) beginEvents() {
 	if open := a.store.val.Opened(); open != nil {
 		open.Events.Push(a)
 	}
 }
 
-// endEvents ends that.
+// endEvents undoes beginEvents.
 func (a *App) endEvents() {
 	if a.store.val == nil {
 		return
@@ -230,28 +230,28 @@ func (a *App) storagePath() (string, error) {
 	return abs, nil
 }
 
-// Start opens the store and the listener, unless an earlier configuration has
-// opened them. An error rolls the reload back.
+// Start opens the store and the listener unless an earlier configuration has
+// already opened them. An error rolls back the reload.
 func (a *App) Start() error { return a.gateway.Start(a.ctx) }
 
-// Stop stops taking connectors on behalf of this configuration. Tunnels and
-// running requests stay.
+// Stop stops accepting connectors for this configuration. Tunnels and running
+// requests continue.
 func (a *App) Stop() error {
 	a.gateway.Stop()
 	return nil
 }
 
-// Cleanup releases the pooled values; the last configuration closes tunnels first
-// and the store after them.
+// Cleanup releases the pooled values. The last configuration closes the tunnels,
+// then the store.
 func (a *App) Cleanup() error {
 	if a.end != nil {
 		a.end()
 	}
-	a.endEvents() // if it failed right after it had started
+	a.endEvents() // in case it failed right after it started
 	return errors.Join(a.listener.release(), a.store.release())
 }
 
-// statusOf returns the HTTP status in the error of another handler, 0 for none.
+// statusOf returns the HTTP status in another handler's error, 0 if it has none.
 func statusOf(err error) int {
 	var handler caddyhttp.HandlerError
 	if errors.As(err, &handler) {
@@ -260,7 +260,7 @@ func statusOf(err error) int {
 	return 0
 }
 
-// outOfOrder returns the error of a handler without model_auth before it.
+// outOfOrder wraps the error of a handler that runs without model_auth before it.
 func outOfOrder(err error) error {
 	if err != nil {
 		return caddyhttp.Error(http.StatusInternalServerError, err)
@@ -268,7 +268,7 @@ func outOfOrder(err error) error {
 	return nil
 }
 
-// provisionHandler finds the app for one of the three handlers, which must be in
+// provisionHandler finds the app for one of the three ordered handlers and checks
 // their order.
 func provisionHandler(ctx caddy.Context, to **App) error {
 	if err := provisionApp(ctx, to); err != nil {

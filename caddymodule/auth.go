@@ -13,18 +13,18 @@ func init() {
 	caddy.RegisterModule(Auth{})
 }
 
-// Auth checks API keys, before a byte of the request's body is read. It takes
+// Auth checks API keys before it reads any of the request's body. It accepts
 // `Authorization: Bearer sk-svc-…`, `x-api-key: sk-svc-…` or `api-key: sk-svc-…`
-// (the first of these wins), answers 401 in the dialect of the path, and cuts
-// running requests when their key is revoked. OPTIONS, which browsers send
-// without a key, is answered 405: no other origin may call the API.
+// (the first of these wins), responds with 401 in the dialect of the path, and
+// stops running requests when their key is revoked. OPTIONS, which browsers send
+// without a key, gets 405: other origins may not call the API.
 //
 // It is the first of three handlers of one route; their order is model_auth,
 // model_dialect, model_route. A configuration with another order is refused.
 //
 // Placeholder | Value
 // ------------|------
-// `{http.auth.user.id}` | id of the key, not the key
+// `{http.auth.user.id}` | the key's id, not the key itself
 // `{http.model_gateway.key_id}` | the same
 type Auth struct {
 	noOptions

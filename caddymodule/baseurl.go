@@ -23,9 +23,9 @@ var unversionedPaths = caddyhttp.MatchPath{
 	"/messages", "/messages/*", "/responses", "/responses/*",
 }
 
-// BaseURL answers clients whose base URL lacks /v1: it lets the handlers behind
-// it take the request, and if none does, answers 404 in the dialect of the path,
-// with the right base URL.
+// BaseURL helps clients whose base URL lacks /v1. If no later handler responds
+// to the request, it responds with 404 in the dialect of the path and names the
+// correct base URL.
 type BaseURL struct {
 	noOptions
 	access accessLog
@@ -51,7 +51,7 @@ func (b *BaseURL) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if err := next.ServeHTTP(watched, r); err != nil || watched.used {
 		return err
 	}
-	caddyhttp.SetVar(r.Context(), "unhandled", nil) // set by the end of the route, for the log
+	caddyhttp.SetVar(r.Context(), "unhandled", nil) // set at the end of the route, for the log
 	ex := serve.NewExchange()
 	w, end := b.access.begin(w, r, ex)
 	defer end()
@@ -64,14 +64,14 @@ func (b *BaseURL) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	return nil
 }
 
-// watchedWriter notes whether a response was begun.
+// watchedWriter records whether a response has begun.
 type watchedWriter struct {
 	*caddyhttp.ResponseWriterWrapper
 	used bool
 }
 
-// WriteHeader implements http.ResponseWriter. 101 is the end of HTTP on the
-// connection; what else is below 200 comes before a response.
+// WriteHeader implements http.ResponseWriter. 101 ends HTTP on the connection;
+// any other status below 200 precedes a response.
 func (w *watchedWriter) WriteHeader(status int) {
 	w.used = w.used || status >= http.StatusOK || status == http.StatusSwitchingProtocols
 	w.ResponseWriterWrapper.WriteHeader(status)
@@ -83,7 +83,7 @@ func (w *watchedWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriterWrapper.Write(p)
 }
 
-// ReadFrom implements io.ReaderFrom: io.Copy begins a response with it.
+// ReadFrom implements io.ReaderFrom: io.Copy may begin a response with it.
 func (w *watchedWriter) ReadFrom(r io.Reader) (int64, error) {
 	w.used = true
 	return w.ResponseWriterWrapper.ReadFrom(r)

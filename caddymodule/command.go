@@ -12,7 +12,7 @@ import (
 
 func init() { cli.Register(host()) }
 
-// host is what `caddy gateway up` needs of the modules.
+// host returns what `caddy gateway up` needs from the modules.
 func host() up.Host {
 	return up.Host{
 		Port:    defaultPort,

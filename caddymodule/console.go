@@ -24,9 +24,9 @@ func init() {
 // consolePath is where the console is served.
 const consolePath = "/console"
 
-// Console serves the web console and the management API for its users, under
-// /console. Clients are distinguished by Caddy's client IP: behind another proxy,
-// name that one in the server's trusted_proxies.
+// Console serves the web console and the management API for its users under
+// /console. It tells clients apart by Caddy's client IP: behind another proxy,
+// add that proxy to the server's trusted_proxies.
 type Console struct {
 	noOptions
 	app     *App
@@ -55,10 +55,10 @@ func (c *Console) Provision(ctx caddy.Context) error {
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
 	handler, err := c.get()
 	if err != nil {
-		text := "The gateway is just starting. Try again in a moment."
+		text := "The gateway is starting. Try again in a moment."
 		if !errors.Is(err, gateway.ErrNotListening) {
 			c.app.logger.Error("failed to start the console", "error", err)
-			text = "The gateway's console could not be started; the gateway's log has the reason."
+			text = "The console could not be started. See the gateway's log for the reason."
 		}
 		w.Header().Set("Retry-After", "1")
 		w.Header().Set("Cache-Control", "no-store")
@@ -71,9 +71,9 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.
 	return nil
 }
 
-// untilEnd returns a request that ends with the configuration, if it is for a
-// stream, which would never end by itself: its page then asks again and finds
-// the next configuration. done must be called when the request was served.
+// untilEnd returns r, canceled with the configuration if it is for an event
+// stream, which never ends by itself. The page then reconnects to the next
+// configuration. done must be called after the request is served.
 func (a *App) untilEnd(r *http.Request) (_ *http.Request, done func()) {
 	if !strings.HasPrefix(r.URL.Path, consolePath+"/events/") {
 		return r, func() {}
@@ -86,8 +86,8 @@ func (a *App) untilEnd(r *http.Request) (_ *http.Request, done func()) {
 	}
 }
 
-// get returns the console, creating it at the first request that comes after the
-// app's Start. A failure is not remembered.
+// get returns the console, creating it at the first request after the app's
+// Start. Failures are not cached.
 func (c *Console) get() (*console.Console, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,8 +109,8 @@ func (c *Console) get() (*console.Console, error) {
 	return c.handler, err
 }
 
-// clientIP is the address of a request's client as Caddy sees it: that of the
-// connection, or what a trusted proxy reports.
+// clientIP returns the client's address as Caddy sees it: that of the connection
+// or the one reported by a trusted proxy.
 func clientIP(r *http.Request) string {
 	if ip, ok := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string); ok && ip != "" {
 		return ip

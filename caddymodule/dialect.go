@@ -16,11 +16,11 @@ func init() {
 	caddy.RegisterModule(Dialect{})
 }
 
-// Dialect speaks the caller's dialect: it picks the operation by method and
-// path, reads the body to its end, lets the next handler fetch the upstream's
-// answer, and renders that answer, streamed or whole, and every error, as the
-// dialect demands. The list of models, counts of tokens and requests for kept
-// responses end here.
+// Dialect translates between the client's dialect and the upstream's. It picks
+// the operation by method and path, reads the whole body and calls the next
+// handler to fetch the upstream's answer. It renders that answer, streamed or
+// whole, and every error in the dialect. The model list, token counts and stored
+// responses are answered here.
 //
 // It is the second of three handlers of one route; their order is model_auth,
 // model_dialect, model_route. A configuration with another order is refused.
@@ -28,24 +28,24 @@ func init() {
 // Placeholder | Value
 // ------------|------
 // `{http.model_gateway.dialect}` | chat, responses or messages
-// `{http.model_gateway.model}` | the model that the client asked for, if that can be a name
+// `{http.model_gateway.model}` | the requested model, if it is a valid name
 type Dialect struct {
-	// The largest request body, as it arrives and decoded, and together with
-	// what it refers to of kept responses, in bytes.
+	// The maximum size of a request body in bytes, as received, when decoded, and
+	// together with the stored responses that it refers to.
 	// Default: 33554432 (32 MiB).
 	MaxBody int64 `json:"max_body,omitempty"`
 
-	// How long a stream stays silent before a ping is sent, before the first
-	// byte of the upstream's answer as well as between two events.
+	// How long a stream may be silent before a ping is sent, both before the
+	// first byte of the upstream's answer and between events.
 	// Default: 10s. Negative: no pings.
 	KeepAlive caddy.Duration `json:"keep_alive,omitempty"`
 
-	// Whether responses are kept in memory for previous_response_id,
-	// item_reference and GET /v1/responses/{id}: "on", each for the key that
-	// made it; "account", for all keys of its account; "off", none. They are
-	// kept for 30 minutes and 64 MiB in all. When there is no room left, the
-	// oldest is dropped of the key that holds most in the account that holds
-	// most. A key reads only what models within its scope have made.
+	// Whether responses are stored in memory for previous_response_id,
+	// item_reference and GET /v1/responses/{id}: "on", for the key that created
+	// the response; "account", for all keys of its account; "off", not at all.
+	// Responses are stored for 30 minutes, 64 MiB in total. When the store is
+	// full, the oldest response is dropped of the largest key in the largest
+	// account. A key can read only responses of models within its scope.
 	// Default: "on".
 	ResponseStore string `json:"response_store,omitempty"`
 

@@ -36,7 +36,7 @@ func init() {
 //			listen  <address>       # UDP for connectors, default :7443
 //			public  <host:port>     # what connectors dial
 //			storage bolt <path>
-//			max_memory <size>       # of requests and answers, default a quarter of the memory
+//			max_memory <size>       # for requests and answers, default a quarter of the memory
 //		}
 //	}
 func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
@@ -50,7 +50,7 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 	return httpcaddyfile.App{Name: "model_gateway", Value: caddyconfig.JSON(app, nil)}, nil
 }
 
-// UnmarshalCaddyfile sets the app up from the tokens of the global option.
+// UnmarshalCaddyfile sets up the app from the tokens of the global option.
 func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
 	if d.NextArg() {
@@ -88,7 +88,7 @@ func (a *App) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// parseModelGateway writes the handlers behind the short directive:
+// parseModelGateway expands the short directive:
 //
 //	model_gateway [<matcher>] {
 //		max_body     <size>       # 32MiB
@@ -160,11 +160,11 @@ func parseModelGateway(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, err
 	), nil
 }
 
-// parseModelConsole writes the handler of the console and its path:
+// parseModelConsole reads the directive of the console:
 //
 //	model_console [<matcher>]
 //
-// serves /console and what is below it, of the requests that match.
+// It serves matching requests for /console and the paths below it.
 func parseModelConsole(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
 	h.Next()
 	matcher, err := h.ExtractMatcherSet()
@@ -179,13 +179,13 @@ func parseModelConsole(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, err
 		caddyconfig.JSONModuleObject(&console, "handler", "model_console", nil))), nil
 }
 
-// pathRoute is the route of paths to handlers.
+// pathRoute returns a route from paths to handlers.
 func pathRoute(h httpcaddyfile.Helper, paths caddyhttp.MatchPath, handlers ...json.RawMessage) caddyhttp.Route {
 	return caddyhttp.Route{MatcherSetsRaw: []caddy.ModuleMap{{"path": h.JSON(paths)}}, HandlersRaw: handlers}
 }
 
-// routesWithin are the routes of a directive, for requests that its matcher
-// lets through.
+// routesWithin returns the routes of a directive, restricted to requests that
+// match its matcher.
 func routesWithin(matcher caddy.ModuleMap, routes ...caddyhttp.Route) []httpcaddyfile.ConfigValue {
 	if len(matcher) > 0 {
 		routes = []caddyhttp.Route{{
@@ -201,8 +201,8 @@ func routesWithin(matcher caddy.ModuleMap, routes ...caddyhttp.Route) []httpcadd
 	return values
 }
 
-// handlerModule is one of our handlers. To instantiate parseHandler with one guards
-// that it has these interfaces.
+// handlerModule is a handler of this package. Instantiating parseHandler checks
+// that it implements these interfaces.
 type handlerModule[T any] interface {
 	*T
 	caddy.Provisioner
@@ -216,7 +216,7 @@ func parseHandler[T any, P handlerModule[T]](h httpcaddyfile.Helper) (caddyhttp.
 	return m, m.UnmarshalCaddyfile(h.Dispenser)
 }
 
-// parseBlock reads `name { option … }`: no arguments, each option by parse.
+// parseBlock reads `name { option … }` without arguments; parse reads each option.
 func parseBlock(d *caddyfile.Dispenser, parse func(*caddyfile.Dispenser) error) error {
 	d.Next()
 	if d.NextArg() {
@@ -230,7 +230,7 @@ func parseBlock(d *caddyfile.Dispenser, parse func(*caddyfile.Dispenser) error) 
 	return nil
 }
 
-// noOptions is a handler with a directive without arguments and options.
+// noOptions is embedded by handlers whose directive has no arguments or options.
 type noOptions struct{}
 
 // UnmarshalCaddyfile implements caddyfile.Unmarshaler.
@@ -246,7 +246,7 @@ func (noOptions) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// parseArg reads the option's one argument by parse; what shows how it should look.
+// parseArg reads the option's only argument with parse; what describes valid values.
 func parseArg[T any](d *caddyfile.Dispenser, to *T, what string, parse func(text string) (T, bool)) error {
 	option, text := d.Val(), ""
 	if !d.AllArgs(&text) {
@@ -260,8 +260,8 @@ func parseArg[T any](d *caddyfile.Dispenser, to *T, what string, parse func(text
 	return nil
 }
 
-// parseDuration reads the option's one argument, a duration from 0. In JSON the zero
-// value means the default, so 0 is written as a negative one.
+// parseDuration reads the option's only argument, a duration of at least 0. In JSON
+// the zero value means the default, so 0 is stored as a negative duration.
 func parseDuration(d *caddyfile.Dispenser, to *caddy.Duration) error {
 	return parseArg(d, to, "a duration such as 10s or 1m", func(text string) (caddy.Duration, bool) {
 		v, err := caddy.ParseDuration(text)
@@ -272,7 +272,8 @@ func parseDuration(d *caddyfile.Dispenser, to *caddy.Duration) error {
 	})
 }
 
-// parseCount reads the option's one argument, a number from 0. 0 is written as -1.
+// parseCount reads the option's only argument, a number of at least 0. 0 is stored
+// as -1.
 func parseCount(d *caddyfile.Dispenser, to *int) error {
 	return parseArg(d, to, "a number such as 64", func(text string) (int, bool) {
 		v, err := strconv.ParseUint(text, 10, 31)
@@ -283,17 +284,17 @@ func parseCount(d *caddyfile.Dispenser, to *int) error {
 	})
 }
 
-// parseWord reads the option's one argument, one of several words.
+// parseWord reads the option's only argument, which must be one of words.
 func parseWord(d *caddyfile.Dispenser, to *string, words ...string) error {
 	return parseArg(d, to, "one of "+strings.Join(words, ", "), func(text string) (string, bool) {
 		return text, slices.Contains(words, text)
 	})
 }
 
-// disabled is how a duration of 0 in a Caddyfile is written.
+// disabled represents a duration of 0 from a Caddyfile.
 const disabled = caddy.Duration(-time.Nanosecond)
 
-// parseSize reads the option's one argument, a size such as 32MiB.
+// parseSize reads the option's only argument, a size such as 32MiB.
 func parseSize(d *caddyfile.Dispenser, to *int64) error {
 	return parseArg(d, to, "a size such as 32MiB", func(text string) (int64, bool) {
 		v, err := humanize.ParseBytes(text)

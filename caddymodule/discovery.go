@@ -15,13 +15,13 @@ func init() {
 	caddy.RegisterModule(Tunnel{})
 }
 
-// discoveryPath is where `connector pair` asks.
+// discoveryPath is the path that `connector pair` requests.
 const discoveryPath = "/.well-known/postern"
 
-// Tunnel answers connectors that are to be paired with the address that they dial,
-// and the pin of the identity that they find there. Nothing of it is secret; the
-// pin is trusted since it comes over HTTPS. It also takes the tunnels of
-// connectors that cannot use UDP, over WebSockets.
+// Tunnel returns the address that connectors dial, and the pin of the gateway's
+// identity, to connectors that are being paired. Neither is secret; the pin is
+// trusted because it is sent over HTTPS. It also accepts tunnels over WebSockets
+// from connectors that cannot use UDP.
 type Tunnel struct {
 	noOptions
 	app *App
@@ -38,8 +38,8 @@ func (Tunnel) CaddyModule() caddy.ModuleInfo {
 // Provision finds the app.
 func (t *Tunnel) Provision(ctx caddy.Context) error { return provisionApp(ctx, &t.app) }
 
-// discovery is the answer. It is public: there is nothing in it that pairing does
-// not need. The gateway's version comes with the welcome.
+// discovery is the response. It is public, so it holds only what pairing needs.
+// The gateway's version is sent with the welcome.
 type discovery struct {
 	Server  string `json:"server"` // host:port
 	Pin     string `json:"pin"`
@@ -55,14 +55,14 @@ func (t *Tunnel) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
-		answerJSON(w, http.StatusMethodNotAllowed, map[string]string{"error": "use GET to ask where connectors dial"})
+		answerJSON(w, http.StatusMethodNotAllowed, map[string]string{"error": "use GET to request the address that connectors dial"})
 		return nil
 	}
 	at := t.app.endpoint()
 	switch {
 	case at.Pin == "":
 		w.Header().Set("Retry-After", "1")
-		answerJSON(w, http.StatusServiceUnavailable, map[string]string{"error": "the gateway is just starting; ask again in a moment"})
+		answerJSON(w, http.StatusServiceUnavailable, map[string]string{"error": "the gateway is starting; try again in a moment"})
 	case at.Public == "":
 		_, err := at.Token("", "")
 		answerJSON(w, http.StatusServiceUnavailable, map[string]string{"error": err.Error()})
@@ -72,13 +72,13 @@ func (t *Tunnel) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 	return nil
 }
 
-// serveWebSocket hands a WebSocket to the hub, under the address that trusted
-// proxies report.
+// serveWebSocket passes a WebSocket to the hub, with the client address that
+// trusted proxies report.
 func (t *Tunnel) serveWebSocket(w http.ResponseWriter, r *http.Request) {
 	hub, err := t.app.listener.val.Hub()
 	if err != nil {
 		w.Header().Set("Retry-After", "1")
-		answerJSON(w, http.StatusServiceUnavailable, map[string]string{"error": "the gateway is just starting; try again in a moment"})
+		answerJSON(w, http.StatusServiceUnavailable, map[string]string{"error": "the gateway is starting; try again in a moment"})
 		return
 	}
 	if _, port, err := net.SplitHostPort(r.RemoteAddr); err == nil {
@@ -87,11 +87,11 @@ func (t *Tunnel) serveWebSocket(w http.ResponseWriter, r *http.Request) {
 	hub.ServeWebSocket(w, r)
 }
 
-// answerJSON sends a small answer that no cache keeps.
+// answerJSON sends a small response that must not be cached.
 func answerJSON(w http.ResponseWriter, status int, answer any) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(answer) // a failed write means that the client is gone
+	_ = json.NewEncoder(w).Encode(answer) // a failed write means that the client has disconnected
 }

@@ -1,21 +1,21 @@
-// Package caddymodule is the Caddy modules of Postern, one a file, around packages
-// that do not know Caddy.
+// Package caddymodule contains the Caddy modules of Postern, one per file. They
+// wrap packages that do not depend on Caddy.
 //
-// A request passes three handlers, which stand in one route in this order; another
-// order is refused when a configuration is loaded (order.go):
+// A request passes three handlers in one route, in this order; a configuration with
+// another order is rejected when it is loaded (order.go):
 //
-//	model_auth     checks the key, before a byte of the body is read   (auth.go)
+//	model_auth     checks the key before the body is read              (auth.go)
 //	model_dialect  reads and checks the body, renders the answer       (dialect.go)
 //	model_route    deployment → scope → tunnel → one round trip        (route.go)
 //
-// The request path itself is package serve. The app model_gateway (app.go) has the
-// gateway of a configuration (package gateway): the store and the tunnel listener,
-// both in usage pools (pool.go), outlive it.
+// The request path itself is in package serve. The app model_gateway (app.go) owns
+// the gateway of one configuration (package gateway). The store and the tunnel
+// listener are in usage pools (pool.go) and outlive a configuration.
 //
 // Three more handlers are independent of these: model_console serves the web
-// console (console.go), model_tunnel answers connectors that are to be paired
-// (discovery.go), and model_base_url answers clients whose base URL lacks /v1
-// (baseurl.go). Events of records and tunnels (package events) go to Caddy's events
-// app, and the handler model_gateway_webhook (webhook.go) posts them. The commands
-// of `caddy gateway` are package cli.
+// console (console.go), model_tunnel serves connectors that are being paired
+// (discovery.go), and model_base_url helps clients whose base URL lacks /v1
+// (baseurl.go). Events of records and tunnels (package events) are emitted through
+// Caddy's events app, and the handler model_gateway_webhook (webhook.go) posts them.
+// The `caddy gateway` commands are in package cli.
 package caddymodule

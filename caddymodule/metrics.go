@@ -15,18 +15,17 @@ import (
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
-// otherDeployment labels requests for names that are not registered: a client
-// must not be able to make label values.
+// otherDeployment labels requests for unregistered names: clients must not be able
+// to create label values.
 const otherDeployment = "_other"
 
-// Collectors are made once and registered again with each configuration's
-// registry, so that a reload keeps the counts. No label ever holds a key or a
-// name that a client made up.
+// Collectors are created once and registered with each configuration's registry,
+// so a reload keeps the counts. Labels never hold keys or names chosen by clients.
 var (
 	requestsTotal = counter("requests_total",
-		"Authenticated requests that ended, by deployment, dialect and HTTP status.", "deployment", "dialect", "code")
+		"Completed authenticated requests, by deployment, dialect and HTTP status.", "deployment", "dialect", "code")
 	inflightRequests = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: "postern", Name: "inflight_requests", Help: "Requests that run now, by deployment and dialect.",
+		Namespace: "postern", Name: "inflight_requests", Help: "Running requests, by deployment and dialect.",
 	}, []string{"deployment", "dialect"})
 	firstByteSeconds = histogram("time_to_first_byte_seconds",
 		"Time from the arrival of a request to the first byte of the model's answer.",
@@ -35,14 +34,14 @@ var (
 		"Time from the arrival of a request to the end of its answer.",
 		.01, .05, .1, .5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800, 3600)
 	authFailuresTotal = counter("auth_failures_total",
-		"Requests that were refused for their key: missing, unknown or revoked.", "reason")
+		"Requests rejected because of their key, by reason: missing, unknown or revoked.", "reason")
 	signInFailuresTotal = counter("sign_in_failures_total",
-		"Sign-ins to the console that failed, by method: password, passkey or link.", "method")
+		"Failed sign-ins to the console, by method: password, passkey or link.", "method")
 	queueRejectedTotal = counter("queue_rejected_total",
-		"Requests that found no turn, by reason: the deployment's queue was full, its wait too long (timeout), or the connector had as many as it takes (connector).",
+		"Requests rejected while queued or instead of being queued, by reason: the deployment's queue was full (full), the wait was too long (timeout), or the connector was at its limit (connector).",
 		"deployment", "reason")
 	eventsLostTotal = counter("events_lost_total",
-		"Events that were not delivered, by reason: handlers or webhook were too slow, a webhook refused them, its configuration had ended.", "reason")
+		"Events that were not delivered, by reason: handlers or a webhook were too slow (handlers, webhook), a webhook's receiver rejected them (refused), or the webhook's configuration had ended (ended).", "reason")
 )
 
 func counter(name, help string, labels ...string) *prometheus.CounterVec {
@@ -59,16 +58,16 @@ func histogram(name, help string, buckets ...float64) *prometheus.HistogramVec {
 func countFailedSignIn(method string) { signInFailuresTotal.WithLabelValues(method).Inc() }
 
 func init() {
-	// From the start, else the first loss would be no increase.
+	// Initialize the series: otherwise the first loss would not show as an increase.
 	for _, reason := range events.LostReasons {
 		countLostEvents(reason, 0)
 	}
 }
 
-// countLostEvents counts events that are lost.
+// countLostEvents counts lost events.
 func countLostEvents(reason string, n int) { eventsLostTotal.WithLabelValues(reason).Add(float64(n)) }
 
-// registerMetrics makes the collectors visible on a configuration's registry.
+// registerMetrics registers the collectors with a configuration's registry.
 func registerMetrics(reg prometheus.Registerer, g *gateway.Gateway) error {
 	for _, c := range []prometheus.Collector{
 		requestsTotal, inflightRequests, firstByteSeconds, durationSeconds, authFailuresTotal, signInFailuresTotal, queueRejectedTotal,
@@ -108,7 +107,7 @@ func (metrics) Ended(ex *serve.Exchange, status int) {
 	durationSeconds.WithLabelValues(l[:]...).Observe(time.Since(ex.Start).Seconds())
 }
 
-// labels are an exchange's values for the labels deployment and dialect.
+// labels returns an exchange's values for the labels deployment and dialect.
 func labels(ex *serve.Exchange) [2]string {
 	if ex.Deployment == "" {
 		return [...]string{otherDeployment, string(ex.Operation.Dialect)}
@@ -116,8 +115,8 @@ func labels(ex *serve.Exchange) [2]string {
 	return [...]string{ex.Deployment, string(ex.Operation.Dialect)}
 }
 
-// dropSeries drops the series of a deployment that was removed, but for
-// the gauge: its requests that still run have yet to be subtracted.
+// dropSeries drops the series of a removed deployment except the gauge, from
+// which running requests must still be subtracted.
 func dropSeries(name string) {
 	labels := prometheus.Labels{"deployment": name}
 	requestsTotal.DeletePartialMatch(labels)
@@ -126,30 +125,30 @@ func dropSeries(name string) {
 	durationSeconds.DeletePartialMatch(labels)
 }
 
-// live reports what is read at each scrape: tunnels, the states of deployments,
-// queues and the memory budget. What is not started yet is left out.
+// live collects what is read at each scrape: tunnels, deployment states, queues
+// and the memory budget. Parts that have not started yet are left out.
 type live struct{ *gateway.Gateway }
 
 var (
 	tunnelConnections   = describe("tunnel_connections", "Live tunnels, by connector id and transport.", "connector", "transport")
 	tunnelRTT           = describe("tunnel_rtt_seconds", "Round-trip time of a live tunnel.", "connector", "transport")
-	tunnelRequests      = describe("tunnel_requests", "Requests that run through a live tunnel.", "connector", "transport")
+	tunnelRequests      = describe("tunnel_requests", "Running requests of a live tunnel.", "connector", "transport")
 	tunnelRequestsLimit = describe("tunnel_requests_limit",
-		"How many requests may run through a live tunnel: the connector's max_requests.", "connector", "transport")
+		"Maximum number of running requests of a live tunnel: the connector's max_requests.", "connector", "transport")
 	upstreamUp = describe("upstream_up",
-		"Whether a model server is reachable, as its connector reports; without a report there is none.", "connector", "upstream")
+		"Whether a model server is reachable according to its connector. Absent until the connector reports it.", "connector", "upstream")
 	deploymentState = describe("deployment_state",
-		"1 for the state that a deployment is in: available, degraded, model_missing, model_server_down, upstream_missing or offline; accounts' deployments of the same name are added up.",
+		"1 for the current state of a deployment: available, degraded, model_missing, model_server_down, upstream_missing or offline. Deployments of the same name in several accounts are summed.",
 		"deployment", "state")
 	queueLength = describe("queue_length",
-		"Requests that wait for their turn, by deployment; only deployments with a bound have a queue.", "deployment")
-	memoryHeld    = describe("memory_held_bytes", "Bytes of the memory budget that requests and answers hold now.")
+		"Queued requests, by deployment. Only deployments with a limit have a queue.", "deployment")
+	memoryHeld    = describe("memory_held_bytes", "Bytes of the memory budget currently held by requests and answers.")
 	memoryLimit   = describe("memory_limit_bytes", "The memory budget of requests and answers, max_memory.")
 	memoryRefused = describe("memory_refused_total",
-		"Requests and answers that the memory budget refused, by reason: full, or share of a key or account.", "reason")
+		"Requests and answers rejected by the memory budget, by reason: the budget is full (full), or a key or account has used its share (share).", "reason")
 )
 
-// described are the descriptions of all metrics of live.
+// described holds the descriptions of all metrics of live.
 var described []*prometheus.Desc
 
 func describe(name, help string, labels ...string) *prometheus.Desc {

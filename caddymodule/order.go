@@ -9,10 +9,10 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// checkOrder refuses an http app with a model_dialect that no model_auth comes
-// before, or a model_route that no model_dialect comes before. It is called when
-// the first of these handlers is provisioned: until then Caddy has all routes
-// that hold one as JSON, also of sites that are provisioned later.
+// checkOrder rejects an http app with a model_dialect that has no model_auth before
+// it, or a model_route that has no model_dialect before it. It is called when the
+// first of these handlers is provisioned: Caddy still has their routes as JSON then,
+// including those of sites that are provisioned later.
 func (a *App) checkOrder(ctx caddy.Context) error {
 	if a.ordered {
 		return nil
@@ -33,20 +33,20 @@ func (a *App) checkOrder(ctx caddy.Context) error {
 	return nil
 }
 
-// passed is which handlers a request may have passed.
+// passed holds which handlers a request may have passed.
 type passed struct{ auth, dialect bool }
 
-// or joins two ways of a request.
+// or merges two possible paths of a request.
 func (p passed) or(q passed) passed { return passed{p.auth || q.auth, p.dialect || q.dialect} }
 
 // handlerOrder walks the routes of one server.
 type handlerOrder struct {
 	named map[string]*caddyhttp.Route
-	depth int // of named routes that invoke others
+	depth int // nesting of named routes
 }
 
-// routes walks routes in their order. Of those in one group a request passes one
-// at most, and none after a terminal one.
+// routes walks routes in order. A request passes at most one route of a group, and
+// none after a terminal route.
 func (o *handlerOrder) routes(routes caddyhttp.RouteList, at passed) (passed, error) {
 	groups := make(map[string]passed)
 	for _, r := range routes {
@@ -76,7 +76,7 @@ func (o *handlerOrder) handlers(handlers []json.RawMessage, at passed) (passed, 
 			Routes  caddyhttp.RouteList `json:"routes"` // of subroute
 		}
 		if json.Unmarshal(raw, &h) != nil {
-			continue // Caddy reports it, or it is not a kind that has our handlers in it
+			continue // Caddy reports it, or the handler cannot contain ours
 		}
 		var err error
 		switch h.Handler {

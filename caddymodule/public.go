@@ -12,8 +12,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/manage"
 )
 
-// endpoint is how the gateway is reached from outside. It is computed at each
-// use, when all sites are provisioned: that is rare.
+// endpoint returns the gateway's public addresses. It is computed at each use,
+// which is rare, since all sites are provisioned by then.
 func (a *App) endpoint() manage.Endpoint {
 	e := manage.Endpoint{Listen: a.listen.JoinHostPort(0), Public: a.Public}
 	if hub, err := a.listener.val.Hub(); err == nil {
@@ -34,13 +34,13 @@ func (a *App) endpoint() manage.Endpoint {
 	return e
 }
 
-// isRoute and isConsole report whether a handler is that of a site with an API, or
-// a console.
+// isRoute and isConsole report whether a handler serves the API or the console.
 func isRoute(h caddyhttp.MiddlewareHandler) bool   { _, ok := h.(*Route); return ok }
 func isConsole(h caddyhttp.MiddlewareHandler) bool { _, ok := h.(*Console); return ok }
 
-// site finds the site that has a handler: its host name and base URL. Of several
-// it is the one with the name that connectors dial; both are empty if none is.
+// site returns the host name and base URL of the site that has a handler. Of
+// several, it is the site with the name that connectors dial. Both are empty if
+// no site qualifies.
 func (a *App) site(has func(caddyhttp.MiddlewareHandler) bool) (host, url string) {
 	app, err := a.ctx.AppIfConfigured("http")
 	if err != nil {
@@ -70,7 +70,7 @@ func (a *App) site(has func(caddyhttp.MiddlewareHandler) bool) (host, url string
 	return host, url
 }
 
-// siteOf is how a server serves its host names.
+// siteOf returns how a server serves its host names.
 func siteOf(app *caddyhttp.App, server *caddyhttp.Server) gateway.Site {
 	httpPort, httpsPort := uint(app.HTTPPort), uint(app.HTTPSPort)
 	if httpPort == 0 {
@@ -91,8 +91,8 @@ func siteOf(app *caddyhttp.App, server *caddyhttp.Server) gateway.Site {
 	return gateway.Site{HTTPS: true, Port: port, Usual: port == caddyhttp.DefaultHTTPSPort}
 }
 
-// handlerHosts collects the host names of the routes that hold a handler.
-// within are the hosts of the enclosing routes.
+// handlerHosts collects the host names of the routes that contain a handler.
+// within holds the hosts of the enclosing routes.
 func handlerHosts(routes caddyhttp.RouteList, has func(caddyhttp.MiddlewareHandler) bool, within []string, hosts map[string]bool) {
 	for _, route := range routes {
 		names := within

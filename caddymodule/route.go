@@ -16,11 +16,10 @@ func init() {
 	caddy.RegisterModule(Route{})
 }
 
-// Route finds the deployment of the model that a request names, checks that
-// the key's scope allows it, waits for the request's turn if as many run as the
-// deployment allows, and sends it down the tunnel of that one of the
-// deployment's connectors that has the fewest requests. The upstream's answer, or
-// the error, is rendered by model_dialect.
+// Route finds the deployment of the requested model and checks that the key's
+// scope allows it. If the deployment is at its limit, the request is queued. Then
+// it is sent through the tunnel of the deployment's least busy connector.
+// model_dialect renders the upstream's answer or the error.
 //
 // It is the last of three handlers of one route; their order is model_auth,
 // model_dialect, model_route. A configuration with another order is refused.
@@ -28,17 +27,17 @@ func init() {
 // Placeholder | Value
 // ------------|------
 // `{http.model_gateway.deployment}` | the deployment's name
-// `{http.model_gateway.connector}` | id of the connector
+// `{http.model_gateway.connector}` | the connector's id
 type Route struct {
-	// How long a request waits for a connector that is just reconnecting.
+	// How long a request waits for a connector that is reconnecting.
 	// Default: 3s. Negative: not at all.
 	ConnectWait caddy.Duration `json:"connect_wait,omitempty"`
 
-	// How many requests of one deployment with max_concurrency may wait for
-	// their turn. Default: 64. Negative: none.
+	// How many requests for a deployment with max_concurrency may be queued.
+	// Default: 64. Negative: none.
 	QueueLength int `json:"queue_length,omitempty"`
 
-	// How long a request waits for its turn. Default: 1m. Negative: not at all.
+	// How long a request stays queued. Default: 1m. Negative: not at all.
 	QueueWait caddy.Duration `json:"queue_wait,omitempty"`
 
 	router serve.Router

@@ -22,22 +22,22 @@ func init() {
 	caddy.RegisterModule(new(Webhook))
 }
 
-// Webhook posts the gateway's events to a URL, as CloudEvents 1.0 in JSON. It
-// does so one by one and in the background, so that nothing waits for the
-// receiver; each gets three tries of ten seconds. Answers other than 2xx are
-// failures; redirects are not followed. Events of other modules are left alone.
+// Webhook posts the gateway's events to a URL as CloudEvents 1.0 in JSON. It posts
+// them one by one in the background, with up to three attempts of ten seconds each.
+// Any status other than 2xx is a failure, and redirects are not followed. Events of
+// other modules are ignored.
 type Webhook struct {
-	// Where to post to. Placeholders such as `{env.WEBHOOK_URL}` are replaced
+	// The URL to post to. Placeholders such as `{env.WEBHOOK_URL}` are replaced
 	// when the configuration is loaded.
 	URL string `json:"url,omitempty"`
 
-	// Headers to send, such as `Authorization`. A secret belongs into a
-	// placeholder, `Bearer {env.WEBHOOK_TOKEN}` or `{file./run/secrets/token}`:
-	// the configuration can be read through Caddy's admin endpoint.
+	// Headers to send, such as `Authorization`. Use placeholders for secrets,
+	// such as `Bearer {env.WEBHOOK_TOKEN}` or `{file./run/secrets/token}`: the
+	// configuration can be read through Caddy's admin endpoint.
 	Headers map[string]string `json:"headers,omitempty"`
 
-	// The secret with which posts are signed, as Standard Webhooks has it: at
-	// least 16 bytes, or `whsec_` and base64. It belongs into a placeholder, too.
+	// The secret that signs posts as specified by Standard Webhooks: at least 16
+	// bytes, or `whsec_` and base64. Use a placeholder here, too.
 	// Default: posts are not signed.
 	Secret string `json:"secret,omitempty"`
 
@@ -63,8 +63,8 @@ func (w *Webhook) Provision(ctx caddy.Context) error {
 	return nil
 }
 
-// options resolves URL, headers and secret. No error holds a value, which may be
-// secret.
+// options resolves URL, headers and secret. Errors never include a value, which
+// may be secret.
 func (w *Webhook) options(repl *caddy.Replacer) (o events.WebhookOptions, err error) {
 	read := func(what, value string) string { // files end with a line feed
 		text, e := repl.ReplaceOrErr(value, true, true)
@@ -78,7 +78,7 @@ func (w *Webhook) options(repl *caddy.Replacer) (o events.WebhookOptions, err er
 	for name, value := range w.Headers {
 		value = read("header "+name, value)
 		if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
-			return o, fmt.Errorf("the webhook's header %q: it is not a name of letters, digits and hyphens with a value of one line", name)
+			return o, fmt.Errorf("invalid webhook header %q: the name may have letters, digits and hyphens, and the value must be a single line", name)
 		}
 		o.Header.Set(name, value)
 	}
@@ -87,7 +87,7 @@ func (w *Webhook) options(repl *caddy.Replacer) (o events.WebhookOptions, err er
 	}
 	o.URL, err = url.Parse(target)
 	if err != nil || o.URL.Host == "" || o.URL.Scheme != "http" && o.URL.Scheme != "https" {
-		return o, errors.New("the webhook's url must be one such as https://hooks.example.com/postern")
+		return o, errors.New("invalid webhook url: expected a url such as https://hooks.example.com/postern")
 	}
 	if w.Secret != "" {
 		o.Key, err = events.SigningKey(secret)
@@ -108,7 +108,7 @@ func (w *Webhook) Handle(_ context.Context, e caddy.Event) error {
 	return nil
 }
 
-// Cleanup lets the waiting events be posted, but not for long.
+// Cleanup posts the queued events for a limited time.
 func (w *Webhook) Cleanup() error {
 	if w.webhook != nil {
 		w.webhook.Close(caddy.Exiting())
@@ -116,8 +116,8 @@ func (w *Webhook) Cleanup() error {
 	return nil
 }
 
-// MarshalLogObject implements zapcore.ObjectMarshaler: the events app logs its
-// handlers, and a url or a header may hold a secret in clear.
+// MarshalLogObject implements zapcore.ObjectMarshaler. The events app logs its
+// handlers, and a URL or a header may hold a secret in clear text.
 func (w *Webhook) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	if w.webhook != nil {
 		enc.AddString("host", w.webhook.URL.Host)

@@ -119,7 +119,7 @@ const (
 		`"through":[{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qn","name":"home","state":"offline"}],"state":"offline","available":0,"offline_since":"2026-05-02T07:00:00Z"}`
 	warnedJSON = `{"account":"default","name":"org/m","connectors":["con_06b3kz9v6dfx7fbv7wq7m5r2qm"],"upstream":"olama",` +
 		`"created_at":"2026-05-01T10:30:00Z","updated_at":"2026-05-02T10:30:00Z","through":[{"id":"con_06b3kz9v6dfx7fbv7wq7m5r2qm","name":"rack","state":"upstream_missing"}],"state":"upstream_missing","available":0,` +
-		`"warning":"deployment \"org/m\" goes to upstream \"olama\", but connector \"rack\" has ollama, vllm; change the deployment's upstream or add it to the connector's configuration"}`
+		`"warning":"deployment \"org/m\" uses upstream \"olama\", but connector \"rack\" has ollama, vllm; change the deployment's upstream or add it to the connector's configuration"}`
 	statusJSON = `{"version":"v1.2.3","commit":"7337cac","caddy":"v2.11.9","url":"https://gw.example.com","listener":{"address":":7443","public":"gw.example.com:7443","pin":"PIN"},` +
 		`"connectors":{"total":2,"online":1},"deployments":{"total":5,"available":3,"states":{"available":2,"degraded":1,"model_missing":1,"model_server_down":1}},"keys":{"active":1,"revoked":4},"counters":{"connected":3,"replaced":1,"denied":2,"rejected":0,"requests":120,"failed":4}}`
 )

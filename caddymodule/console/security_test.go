@@ -386,7 +386,7 @@ func TestThrottledSignIn(t *testing.T) {
 	for range 3 {
 		w = b.post("/console/sign-in", "name", "ada", "password", guess)
 	}
-	b.refused(w, http.StatusTooManyRequests, "Too many attempts have failed")
+	b.refused(w, http.StatusTooManyRequests, "Too many failed attempts")
 	if w.Header().Get("Retry-After") == "" {
 		t.Error("no Retry-After")
 	}

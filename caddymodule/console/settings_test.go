@@ -100,7 +100,7 @@ func TestTokenEnds(t *testing.T) {
 	secret := b.secretIn(b.post("/console/settings/tokens", "name", "deploy", "right", "read", "days", "7").Body.String())
 	h.pass(8 * 24 * time.Hour)
 	w := h.browser().request(http.MethodGet, "/console/api/status", "", func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+secret) })
-	if w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), `The management token \"deploy\" ended on`) {
+	if w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), `The management token \"deploy\" expired on`) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	has(t, h.in(h.user(store0, "eve")).page("/console/settings"), "deploy", ">expired<")

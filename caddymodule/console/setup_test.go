@@ -160,7 +160,7 @@ func TestPairingAgain(t *testing.T) {
 	if w.Code != http.StatusNotFound {
 		t.Errorf("replacing nobody: status %d, want 404", w.Code)
 	}
-	has(t, w.Body.String(), "no connector", "/console/pairings/"+id+"/approve")
+	has(t, w.Body.String(), "not found in", "/console/pairings/"+id+"/approve")
 
 	w = g.post("/console/pairings/"+id+"/approve", "back", "start", "replace", "")
 	if w.Code != http.StatusBadRequest {

@@ -1,5 +1,5 @@
-// Package events turns changes of records and tunnels into events, and delivers
-// them: to the configuration in force ([Gateway]), and from there to webhooks
+// Package events turns changes of records and tunnels into events. A [Gateway]
+// delivers them to the current configuration, which may pass them to webhooks
 // ([Webhook]).
 package events
 
@@ -11,13 +11,13 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// Event is something that has happened.
+// Event is an event of the gateway.
 type Event struct {
-	Name string // without the module's
+	Name string // without the module's prefix
 	Data map[string]any
 }
 
-// Options of a gateway's events.
+// Options configure the events of a gateway.
 type Options struct {
 	Store  *store.Store
 	Logger *slog.Logger
@@ -26,47 +26,47 @@ type Options struct {
 
 // The reasons for which events are lost.
 const (
-	LostByHandlers = "handlers" // the handlers of the configuration are too slow
-	LostByWebhook  = "webhook"  // the receiver of a webhook is too slow
-	LostRefused    = "refused"  // the receiver has not accepted it
-	LostAtEnd      = "ended"    // the configuration of the webhook has ended
+	LostByHandlers = "handlers" // the configuration's handlers are too slow
+	LostByWebhook  = "webhook"  // the webhook's receiver is too slow
+	LostRefused    = "refused"  // the receiver did not accept the event
+	LostAtEnd      = "ended"    // the webhook's configuration has ended
 )
 
-// LostReasons are all reasons.
+// LostReasons lists all reasons.
 var LostReasons = [...]string{LostByHandlers, LostByWebhook, LostRefused, LostAtEnd}
 
-// Gateway emits the events of one gateway. It lives as long as the store is
-// open, so that a reload repeats and forgets nothing.
+// Gateway emits the events of one gateway. It lives as long as the store is open,
+// so a reload neither repeats nor loses events.
 type Gateway struct {
 	*sources
 	*feed
 }
 
-// New begins to watch a store that nothing changes yet.
+// New starts watching a store, which must not change until New returns.
 func New(o Options) *Gateway {
 	f := newFeed(o)
 	return &Gateway{newSources(o.Store, f.add), f}
 }
 
-// Close ends the events. Those that wait are dropped.
+// Close stops emitting events. Queued events are dropped.
 func (g *Gateway) Close() {
 	g.sources.close()
 	g.feed.close()
 }
 
-// lossInterval is how often losses are logged at most.
+// lossInterval is the minimum time between two log entries about losses.
 const lossInterval = time.Minute
 
-// losses counts lost events and reports them once in lossInterval at most.
+// losses counts lost events and reports them at most once per lossInterval.
 type losses struct {
 	report func(n int)
 
 	mu    sync.Mutex
 	n     int
-	timer *time.Timer // nil while nothing is to be reported
+	timer *time.Timer // nil while there are no losses to report
 }
 
-// add counts one more.
+// add counts one lost event.
 func (l *losses) add() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,7 +76,7 @@ func (l *losses) add() {
 	}
 }
 
-// flush reports the losses that were not reported yet.
+// flush reports the losses since the last report.
 func (l *losses) flush() {
 	l.mu.Lock()
 	n := l.n

@@ -8,26 +8,26 @@ import (
 )
 
 const (
-	// buffer is how many events may wait for handlers.
+	// buffer is the number of events that may wait for handlers.
 	buffer = 4096
 
-	// emitGrace is how long the end of a configuration waits for the handlers
-	// of the event that is being emitted.
+	// emitGrace is how long a configuration that ends waits for the handlers of
+	// the event being emitted.
 	emitGrace = 5 * time.Second
 )
 
-// Emitter is a configuration that passes events to its handlers. Emit returns
-// after them.
+// Emitter is a configuration that passes events to its handlers. Emit returns after
+// the handlers have returned.
 type Emitter interface {
 	Emit(e Event)
 }
 
-// feed passes events, one after the other, to the newest configuration that has
-// started. A bounded buffer is between the two: a slow handler blocks nothing.
+// feed passes events one by one to the newest started configuration. They are
+// queued in a bounded buffer, so slow handlers do not block the sources.
 type feed struct {
 	queue  chan Event
-	pushed chan struct{} // has an item after Push
-	turn   chan struct{} // has an item while handlers run
+	pushed chan struct{} // receives an item after Push
+	turn   chan struct{} // holds an item while handlers run
 	life   context.Context
 	end    context.CancelFunc
 	count  func(reason string, n int)
@@ -48,7 +48,7 @@ func newFeed(o Options) *feed {
 	return f
 }
 
-// add queues an event. It returns at once: an event beyond the buffer is lost.
+// add queues an event without blocking. If the buffer is full, the event is lost.
 func (f *feed) add(e Event) {
 	select {
 	case f.queue <- e:
@@ -58,7 +58,7 @@ func (f *feed) add(e Event) {
 	}
 }
 
-// Push makes a configuration, which has started, the one that emits.
+// Push makes a started configuration the emitter.
 func (f *feed) Push(e Emitter) {
 	f.emitters.Push(e, e)
 	select {
@@ -67,11 +67,11 @@ func (f *feed) Push(e Emitter) {
 	}
 }
 
-// Emitters returns the number of configurations that emit.
+// Emitters returns the number of pushed configurations.
 func (f *feed) Emitters() int { return f.emitters.Len() }
 
-// Remove removes a configuration, and waits a little for handlers that run: the
-// configuration is about to end.
+// Remove removes a configuration that is about to end, and waits up to emitGrace
+// for running handlers.
 func (f *feed) Remove(e Emitter) {
 	f.emitters.Remove(e)
 	select {
@@ -81,7 +81,7 @@ func (f *feed) Remove(e Emitter) {
 	}
 }
 
-// run emits the events that are added, until close.
+// run emits queued events until close.
 func (f *feed) run() {
 	for f.life.Err() == nil {
 		select {
@@ -92,8 +92,8 @@ func (f *feed) run() {
 	}
 }
 
-// emit passes an event to the configuration in force, waiting until there is one
-// or the feed is closed.
+// emit passes an event to the current configuration. It waits until there is one or
+// the feed is closed.
 func (f *feed) emit(e Event) {
 	for f.life.Err() == nil {
 		f.turn <- struct{}{}
@@ -112,7 +112,7 @@ func (f *feed) emit(e Event) {
 	}
 }
 
-// close ends the feed. It does not wait for handlers that run.
+// close ends the feed. It does not wait for running handlers.
 func (f *feed) close() {
 	f.end()
 	f.lost.flush()

@@ -13,31 +13,31 @@ import (
 )
 
 const (
-	// signingPrefix marks a secret that is written in base64, as Standard
-	// Webhooks (https://www.standardwebhooks.com) has it; others are their bytes.
+	// signingPrefix marks a base64 secret as specified by Standard Webhooks
+	// (https://www.standardwebhooks.com). Other secrets are used as raw bytes.
 	signingPrefix = "whsec_"
 
-	// leastSigningKey is the length of a key below which it could be guessed, in
-	// bytes.
+	// leastSigningKey is the minimum length of a key in bytes: shorter keys could
+	// be guessed.
 	leastSigningKey = 16
 )
 
-// SigningKey reads the secret of a webhook. No error holds any of it.
+// SigningKey parses the secret of a webhook. Errors never include any part of it.
 func SigningKey(secret string) (key []byte, err error) {
 	key = []byte(secret)
 	if encoded, ok := strings.CutPrefix(secret, signingPrefix); ok {
 		if key, err = base64.StdEncoding.DecodeString(encoded); err != nil {
-			return nil, errors.New("the webhook's secret begins with whsec_, but is not base64 after it")
+			return nil, errors.New("the webhook's secret begins with whsec_, but is not followed by valid base64")
 		}
 	}
 	if len(key) < leastSigningKey {
-		return nil, fmt.Errorf("the webhook's secret is too short: it needs at least %d bytes; `openssl rand -base64 32` makes one", leastSigningKey)
+		return nil, fmt.Errorf("the webhook's secret is too short: it needs at least %d bytes; create one with `openssl rand -base64 32`", leastSigningKey)
 	}
 	return key, nil
 }
 
-// sign adds the headers by which a receiver knows the sender and the time of an
-// event: a recorded one cannot be sent again later.
+// sign adds the headers that authenticate the sender and the time of an event. The
+// time protects against replays.
 func sign(h http.Header, key []byte, d delivery, now time.Time) {
 	at := strconv.FormatInt(now.Unix(), 10)
 	mac := hmac.New(sha256.New, key)

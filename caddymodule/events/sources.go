@@ -10,11 +10,11 @@ import (
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
-// offlineAfter is how long a connector may be away before it is reported: a
-// reconnect makes no event.
+// offlineAfter is how long a connector may be away before it is reported as
+// offline, so a reconnect emits no event.
 const offlineAfter = 5 * time.Second
 
-// The names of events, without the module's.
+// The names of events, without the module's prefix.
 const (
 	eventConnectorOnline   = "connector_online"
 	eventConnectorOffline  = "connector_offline"
@@ -30,33 +30,32 @@ const (
 	eventDeploymentRemoved = "deployment_removed"
 )
 
-// sources makes events of the changes that the store and the tunnels report. It
-// knows which connectors were reported as online: a tunnel may be replaced by
-// another.
+// sources creates events from the changes of the store and the tunnels. It tracks
+// which connectors were reported as online, since one tunnel may replace another.
 type sources struct {
 	store *store.Store
 	emit  func(Event) // returns at once
 	stop  func()      // ends the subscription to the store
-	// states returns what a connector has reported to a hub.
+	// states returns the upstream states that a connector has reported to a hub.
 	states func(hub *tunnel.Hub, connector string) []tunnel.UpstreamState
 
-	mu        sync.Mutex // held while emitting, for the order
+	mu        sync.Mutex // held while emitting, to keep events in order
 	closed    bool
 	presences map[string]*presence   // by connector id
 	hubs      map[*tunnel.Hub]func() // end the subscriptions
 	touching  *time.Timer            // until touchAll
 }
 
-// presence is a connector that is online, or was until a moment ago.
+// presence is a connector that is online, or was less than offlineAfter ago.
 type presence struct {
-	tunnel.Event                      // its last, of any hub
+	tunnel.Event                      // the last one of any hub
 	hubs         map[*tunnel.Hub]bool // where it is online
 	timer        *time.Timer          // until it is reported as offline
-	down         map[string]bool      // its upstreams that were reported as unreachable
-	check        *time.Timer          // until its upstreams are checked; nil: they need not be
+	down         map[string]bool      // upstreams that were reported as unreachable
+	check        *time.Timer          // until its upstreams are checked; nil: no check is due
 }
 
-// newSources begins to watch the store. Its present records make no events.
+// newSources starts watching the store. Existing records emit no events.
 func newSources(st *store.Store, emit func(Event)) *sources {
 	s := &sources{
 		store: st, emit: emit, states: statesOf,
@@ -69,7 +68,8 @@ func newSources(st *store.Store, emit func(Event)) *sources {
 	return s
 }
 
-// close ends all reports, also of connectors that have just gone offline.
+// close stops all events, including those of connectors that have just gone
+// offline.
 func (s *sources) close() {
 	s.stop()
 	s.mu.Lock()
@@ -127,7 +127,7 @@ func (s *sources) onDeployment(c store.Change) {
 	}
 	d, ok := s.store.Deployment(c.Account, c.ID)
 	if !ok {
-		return // removed again, which is reported next
+		return // already removed, which is reported next
 	}
 	data["upstream"], data["model"] = d.Upstream, d.Model
 	s.emit(Event{eventDeploymentChanged, data})
@@ -154,8 +154,8 @@ func (s *sources) onPairing(c store.Change) {
 	}
 }
 
-// PairingLimited reports to each account with a code that waits for its device
-// that the device may have to try more than once.
+// PairingLimited emits an event for each account with an unused claim code: its
+// device may have to try more than once.
 func (s *sources) PairingLimited() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +170,7 @@ func (s *sources) PairingLimited() {
 	}
 }
 
-// onConnector reports a connector that has a new token, once it is the only one.
+// onConnector reports a rotated token, once it is the only valid one.
 func (s *sources) onConnector(c store.Change) {
 	if !c.Removed && c.State != "" && c.State != c.Was {
 		s.emit(Event{eventConnectorRotated, map[string]any{
@@ -179,8 +179,8 @@ func (s *sources) onConnector(c store.Change) {
 	}
 }
 
-// Follow begins to report a hub's connectors, if it has not begun yet. Those
-// that are online by now have been reported before.
+// Follow starts reporting a hub's connectors, unless it already does. Connectors
+// that are already online are not reported again.
 func (s *sources) Follow(hub *tunnel.Hub) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,8 +194,8 @@ func (s *sources) Follow(hub *tunnel.Hub) {
 	}
 }
 
-// Unfollow ends Follow, of a hub that is closed or was never opened: its
-// connectors are offline.
+// Unfollow undoes Follow for a hub that is closed or failed to start. Its
+// connectors are treated as offline.
 func (s *sources) Unfollow(hub *tunnel.Hub) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,8 +238,8 @@ func (s *sources) onTunnel(hub *tunnel.Hub, e tunnel.Event) {
 	s.emit(Event{eventConnectorOnline, data})
 }
 
-// arrive notes that a connector is online at a hub, and reports whether it was
-// reported as offline before.
+// arrive records that a connector is online at a hub, and reports whether this is
+// news: the connector was not known to be online.
 func (s *sources) arrive(hub *tunnel.Hub, e tunnel.Event) (news bool) {
 	p := s.presences[e.Connector]
 	if p == nil {
@@ -254,8 +254,8 @@ func (s *sources) arrive(hub *tunnel.Hub, e tunnel.Event) (news bool) {
 	return news
 }
 
-// depart notes that a connector is no longer online at a hub. It is reported
-// later, unless the connector comes back.
+// depart records that a connector is no longer online at a hub. It is reported as
+// offline later, unless the connector comes back.
 func (s *sources) depart(hub *tunnel.Hub, p *presence) {
 	if !p.hubs[hub] {
 		return
@@ -283,7 +283,7 @@ func (s *sources) depart(hub *tunnel.Hub, p *presence) {
 	p.timer = timer
 }
 
-// connectorData is the data that each event of a connector has.
+// connectorData returns the data common to all events of a connector.
 func connectorData(e tunnel.Event) map[string]any {
 	return map[string]any{"account": e.Account, "connector_id": e.Connector, "connector_name": e.Name}
 }

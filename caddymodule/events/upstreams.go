@@ -7,16 +7,16 @@ import (
 )
 
 const (
-	// upstreamsAtOnce bounds the events about one connector's upstreams in
-	// offlineAfter: a connector reports what it likes.
+	// upstreamsAtOnce bounds the events about one connector's upstreams within
+	// offlineAfter, since connectors control their reports.
 	upstreamsAtOnce = 16
-	// touchInterval is how often the time is noted at which connectors were
-	// online. A gateway that is killed loses that much at most.
+	// touchInterval is how often the last-seen times of online connectors are
+	// saved. A gateway that is killed loses at most that much.
 	touchInterval = 10 * time.Minute
 )
 
-// checkSoon checks the upstreams of a connector after offlineAfter: one that is
-// unreachable for a shorter time makes no event.
+// checkSoon schedules a check of a connector's upstreams after offlineAfter, so
+// that shorter outages emit no event.
 func (s *sources) checkSoon(p *presence) {
 	if p.check != nil {
 		return
@@ -30,8 +30,8 @@ func (s *sources) checkSoon(p *presence) {
 	})
 }
 
-// check reports those of a connector's upstreams that have become unreachable,
-// or reachable again. It returns false if another check is necessary.
+// check reports a connector's upstreams that have become unreachable or reachable
+// again. It returns false if another check is necessary.
 func (s *sources) check(p *presence) (done bool) {
 	done = true
 	down, reported := make(map[string]bool), 0
@@ -56,12 +56,12 @@ func (s *sources) check(p *presence) (done bool) {
 		}
 	}
 	if len(p.hubs) > 0 {
-		p.down = down // without those that the connector no longer has
+		p.down = down // without upstreams that the connector no longer has
 	}
 	return done
 }
 
-// statesOf returns what a connector has reported to a hub of its upstreams.
+// statesOf returns the upstream states that a connector has reported to a hub.
 func statesOf(hub *tunnel.Hub, connector string) []tunnel.UpstreamState {
 	session, ok := hub.Session(connector)
 	if !ok {
@@ -70,7 +70,7 @@ func statesOf(hub *tunnel.Hub, connector string) []tunnel.UpstreamState {
 	return session.States()
 }
 
-// touchAll notes, every touchInterval, which connectors are online.
+// touchAll updates the last-seen times of online connectors every touchInterval.
 func (s *sources) touchAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,46 +14,46 @@ import (
 )
 
 const (
-	// webhookTimeout bounds one try, to the end of the answer.
+	// webhookTimeout bounds one attempt, including the response body.
 	webhookTimeout = 10 * time.Second
 
-	// webhookBuffer is how many events may wait to be posted.
+	// webhookBuffer is the number of events that may wait to be posted.
 	webhookBuffer = 1024
 
-	// webhookGrace is how long waiting events may take after the configuration
-	// has ended, and webhookExitGrace when the process is about to exit.
+	// webhookGrace is how long queued events may still be posted after the
+	// configuration has ended, and webhookExitGrace when the process exits.
 	webhookGrace     = time.Minute
 	webhookExitGrace = 5 * time.Second
 )
 
-// webhookPauses are those before the second and the third try.
+// webhookPauses are the pauses before the second and the third attempt.
 var webhookPauses = [...]time.Duration{time.Second, 5 * time.Second}
 
-// WebhookOptions are where and how a webhook posts.
+// WebhookOptions configure a webhook.
 type WebhookOptions struct {
 	URL    *url.URL
 	Header http.Header
-	Key    []byte // signs the posts; nil: they are not signed
+	Key    []byte // signs the posts; nil: not signed
 	Logger *slog.Logger
 	Lost   func(reason string, n int) // counts lost events
 }
 
-// Webhook posts events one by one and in the background; each gets three tries.
-// No log and no error of it holds the URL or a header, which may be secret.
+// Webhook posts events one by one in the background, with up to three attempts
+// each. Its logs and errors never include the URL or a header, which may be secret.
 type Webhook struct {
 	WebhookOptions
 	client *http.Client
 	losses *losses
-	life   context.Context // ends a while after the configuration
+	life   context.Context // canceled some time after the configuration has ended
 	end    context.CancelFunc
-	done   chan struct{} // closed when nothing is posted any longer
+	done   chan struct{} // closed when run returns
 
 	mu      sync.Mutex // held while queueing
 	waiting chan delivery
-	closed  bool // so is waiting
+	closed  bool // waiting is closed
 }
 
-// delivery is an event to be posted.
+// delivery is an event to post.
 type delivery struct {
 	name, id string
 	body     []byte
@@ -75,7 +75,7 @@ func NewWebhook(o WebhookOptions) *Webhook {
 	return w
 }
 
-// Post queues an event. It returns at once: an event beyond the buffer is lost.
+// Post queues an event without blocking. If the buffer is full, the event is lost.
 func (w *Webhook) Post(name, id string, body []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -91,8 +91,8 @@ func (w *Webhook) Post(name, id string, body []byte) {
 	}
 }
 
-// run posts the events until the webhook is closed and none waits. After the end
-// of life they are lost.
+// run posts events until the webhook is closed and the queue is empty. Events left
+// when life ends are lost.
 func (w *Webhook) run() {
 	defer close(w.done)
 	late := 0
@@ -111,7 +111,7 @@ func (w *Webhook) run() {
 	}
 	if late > 0 {
 		w.Lost(LostAtEnd, late)
-		w.Logger.Error("events were lost: they still waited for the webhook a while after the end of its configuration",
+		w.Logger.Error("events were lost: they were not posted in time after the webhook's configuration ended",
 			"host", w.URL.Host, "lost", late)
 	}
 	w.end()
@@ -119,7 +119,7 @@ func (w *Webhook) run() {
 	w.client.CloseIdleConnections()
 }
 
-// deliver tries to post one event.
+// deliver posts one event, with retries.
 func (w *Webhook) deliver(d delivery) (tries int, err error) {
 	for {
 		again, err := w.try(d)
@@ -130,12 +130,12 @@ func (w *Webhook) deliver(d delivery) (tries int, err error) {
 		case <-time.After(webhookPauses[tries]):
 			tries++
 		case <-w.life.Done():
-			return tries + 1, fmt.Errorf("%w (the configuration has ended: no further try)", err)
+			return tries + 1, fmt.Errorf("%w (not retried: the configuration has ended)", err)
 		}
 	}
 }
 
-// try posts one event once. again says whether another try may help.
+// try makes one attempt to post an event. again is set if a retry may succeed.
 func (w *Webhook) try(d delivery) (again bool, err error) {
 	req, err := http.NewRequestWithContext(w.life, http.MethodPost, w.URL.String(), bytes.NewReader(d.body))
 	if err != nil {
@@ -150,19 +150,19 @@ func (w *Webhook) try(d delivery) (again bool, err error) {
 		return w.life.Err() == nil, withoutURL(err)
 	}
 	defer resp.Body.Close()
-	// To its end, within reason: the connection can then be used again.
+	// Drain the body within reason, so that the connection can be reused.
 	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10)
 	switch code := resp.StatusCode; {
 	case code/100 == 2:
 		return false, nil
 	case code/100 == 3:
-		return false, fmt.Errorf("the receiver answered %d: redirects are not followed, name the final url", code)
+		return false, fmt.Errorf("the receiver responded with %d: redirects are not followed, configure the final url", code)
 	default:
-		return code >= 500 || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout, fmt.Errorf("the receiver answered %d", code)
+		return code >= 500 || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout, fmt.Errorf("the receiver responded with %d", code)
 	}
 }
 
-// withoutURL is the error without the URL, which may hold a secret.
+// withoutURL returns err without the URL, which may contain a secret.
 func withoutURL(err error) error {
 	var e *url.Error
 	if errors.As(err, &e) {
@@ -171,8 +171,8 @@ func withoutURL(err error) error {
 	return err
 }
 
-// Close lets the waiting events be posted, but not for long. A reload does not
-// wait for that; a process that exits waits a moment.
+// Close stops accepting events and posts the queued ones for a limited time. It
+// waits for them only if the process is exiting, not on a reload.
 func (w *Webhook) Close(exiting bool) {
 	w.mu.Lock()
 	w.closed = true

@@ -79,9 +79,9 @@ func TestWebhookTries(t *testing.T) {
 		"taken":       {[]int{200}, 1, "posted an event"},
 		"second try":  {[]int{503, 204}, 2, "posted an event"},
 		"third try":   {[]int{0, 429, 204}, 3, "posted an event"},
-		"given up":    {[]int{500, 0, 500, 204}, 3, "the receiver answered 500"},
+		"given up":    {[]int{500, 0, 500, 204}, 3, "the receiver responded with 500"},
 		"unreachable": {[]int{0, 0, 0, 204}, 3, "connection refused"},
-		"refused":     {[]int{403, 204}, 1, "the receiver answered 403"},
+		"refused":     {[]int{403, 204}, 1, "the receiver responded with 403"},
 		"redirect":    {[]int{307, 204}, 1, "redirects are not followed"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestWebhookHangs(t *testing.T) {
 		if n := lost.Load(); n != webhookBuffer+10 {
 			t.Errorf("%v are counted of %d events that were not delivered", n, webhookBuffer+10)
 		}
-		if strings.Count(log.String(), "events were lost: the webhook is too slow") != 1 || strings.Count(log.String(), "events were lost: they still waited") != 1 {
+		if strings.Count(log.String(), "events were lost: the webhook is too slow") != 1 || strings.Count(log.String(), "events were lost: they were not posted in time") != 1 {
 			t.Errorf("the log says %s", log.String())
 		}
 	})

@@ -2,19 +2,20 @@ package fair
 
 import "net/netip"
 
-// Budget divides a number of equal things among networks. The more networks there
-// are that take all they can get, the less each of them has, and there is room for
-// one more. The caller holds a lock. The zero value has nothing to give.
+// Budget divides a number of identical units among networks. The share of each
+// network shrinks as more networks compete, so there is always room for another
+// one. The caller must hold a lock. The zero value has no units.
 type Budget struct {
-	Most int // in all
+	Most int // total
 
 	used int
 	of   map[netip.Prefix]int
 }
 
-// Take takes n for a client, and reports whether there were that many for it: in
-// all, and for each of its networks. A /24 or /48 may have half of what is free, the
-// networks in it a third and a quarter; one is for everybody while there is any.
+// Take takes n units for a client and reports whether that many were free, both in
+// total and for each of its networks. A /24 or /48 may have half of the free units,
+// the networks inside it a third and a quarter. Every network may have one unit as
+// long as any is free.
 func (b *Budget) Take(from Networks, n int) bool {
 	free := b.Most - b.used
 	if n > free {
@@ -35,7 +36,7 @@ func (b *Budget) Take(from Networks, n int) bool {
 	return true
 }
 
-// Give gives back n that Take took for a client.
+// Give returns n units that Take took for a client.
 func (b *Budget) Give(from Networks, n int) {
 	b.used -= n
 	for _, p := range from {
@@ -45,8 +46,8 @@ func (b *Budget) Give(from Networks, n int) {
 	}
 }
 
-// Used returns how many are taken in all.
+// Used returns the total number of units taken.
 func (b *Budget) Used() int { return b.used }
 
-// Of returns how many a network has.
+// Of returns the number of units that a network has.
 func (b *Budget) Of(p netip.Prefix) int { return b.of[p] }

@@ -2,18 +2,18 @@ package fair
 
 import "net/netip"
 
-// Networks are the networks that an address belongs to, the widest first.
+// Networks are the networks that contain an address, widest first.
 type Networks []netip.Prefix
 
-// The sizes of networks in bits, the widest first. A customer has an IPv4 address,
-// and a /64, /56 or /48 of IPv6. A /24 is the least that is routed between providers.
+// The prefix lengths of networks, widest first. A customer has an IPv4 address, and
+// a /64, /56 or /48 of IPv6. A /24 is the smallest network routed between providers.
 var (
 	bits4 = []int{24, 32}
 	bits6 = []int{48, 56, 64}
 )
 
 // NetworksOf returns the networks of an address: /24 and /32, or /48, /56 and /64.
-// An address that is not valid is a network of its own.
+// All invalid addresses share one network.
 func NetworksOf(addr netip.Addr) Networks {
 	addr = addr.Unmap().WithZone("")
 	bits := bits6
@@ -30,8 +30,8 @@ func NetworksOf(addr netip.Addr) Networks {
 	return networks
 }
 
-// Parse returns the networks of a host without port. All that are not addresses
-// have the same one.
+// Parse returns the networks of a host without port. All hosts that are not
+// addresses share one network.
 func Parse(host string) Networks {
 	addr, _ := netip.ParseAddr(host)
 	return NetworksOf(addr)

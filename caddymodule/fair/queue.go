@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// queue has the waiters of one network: those of the networks in it, which take
-// turns, or of the narrowest network the waiters themselves, in their order.
+// queue holds the waiters of one network. A narrowest network holds them in order;
+// a wider one holds the queues of its subnetworks, which take turns.
 type queue struct {
 	waiters []*waiter
 	inside  map[netip.Prefix]*queue
-	turns   []netip.Prefix // those of inside; the next is the first
+	turns   []netip.Prefix // keys of inside in the order of their turns
 	size    int
 }
 
-// push adds a waiter with the networks that it has within this one.
+// push adds a waiter. networks are those of the waiter within this network.
 func (q *queue) push(networks Networks, w *waiter) {
 	q.size++
 	if len(networks) == 0 {
@@ -34,7 +34,7 @@ func (q *queue) push(networks Networks, w *waiter) {
 	next.push(networks[1:], w)
 }
 
-// pop takes out the waiter whose turn it is. There must be one.
+// pop removes and returns the next waiter. The queue must not be empty.
 func (q *queue) pop() *waiter {
 	q.size--
 	if len(q.waiters) > 0 {
@@ -54,9 +54,9 @@ func (q *queue) pop() *waiter {
 	return w
 }
 
-// remove takes a waiter out that has given up, at once: clients that come only to
-// give up would fill the memory, and cost their network its turns. It reports whether
-// the waiter was there.
+// remove removes a waiter that has given up and reports whether it was queued.
+// Removing it at once bounds the memory, and keeps it from using a turn of its
+// network.
 func (q *queue) remove(networks Networks, w *waiter) bool {
 	if len(networks) == 0 {
 		at := slices.Index(q.waiters, w)

@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// ErrBusy means that there was no permit: too many clients wait, or one has waited
-// for too long, or the semaphore is closed.
+// ErrBusy means that no permit was available: too many clients wait, the wait was
+// too long, or the semaphore is closed.
 var ErrBusy = errors.New("too many clients at a time")
 
-// Limits are those of a semaphore.
+// Limits are the limits of a semaphore.
 type Limits struct {
-	Permits  int           // at a time
-	Reserved int           // of these, that neither known clients nor strangers can have alone
-	Waiting  int           // strangers who wait, and as many known clients
-	Wait     time.Duration // for a permit at most
-	Hold     time.Duration // of a permit at most, which then ends by itself; 0: without end
+	Permits  int           // held at a time
+	Reserved int           // permits kept back from each lane for the other one
+	Waiting  int           // waiters per lane
+	Wait     time.Duration // maximum wait for a permit
+	Hold     time.Duration // after which a permit is released automatically; 0: never
 }
 
 // Semaphore bounds how many clients do something costly at a time. Known clients do
-// not wait for strangers. These get permits by turns over their networks, from the
-// widest to the narrowest, and each network has a share of the places to wait at.
+// not wait for strangers. In each lane, networks take turns from the widest to the
+// narrowest, and each network has a share of the places in the queue.
 type Semaphore struct {
 	limits Limits
 
@@ -31,9 +31,9 @@ type Semaphore struct {
 	closed bool
 }
 
-// lane is what strangers have of a semaphore, or known clients.
+// lane holds the state of either strangers or known clients.
 type lane struct {
-	inside  int // who have a permit
+	inside  int // clients with a permit
 	waiting Budget
 	queue   queue
 }
@@ -47,16 +47,16 @@ const (
 type waiter struct {
 	lane   *lane
 	from   Networks
-	called chan struct{} // closed when there is a permit, and when the semaphore is closed
+	called chan struct{} // closed with the permit, or when the semaphore is closed
 	inside bool
 }
 
-// Permit ends with Release, or by itself.
+// Permit is held until Release or the end of [Limits.Hold].
 type Permit struct {
 	semaphore *Semaphore
 	lane      *lane
 	released  bool
-	timer     *time.Timer // nil: it has no end
+	timer     *time.Timer // nil without Limits.Hold
 }
 
 // NewSemaphore returns a semaphore.
@@ -68,7 +68,7 @@ func NewSemaphore(l Limits) *Semaphore {
 	return s
 }
 
-// Acquire waits for a permit. Its errors are ErrBusy and the cause of ctx's end.
+// Acquire waits for a permit. It returns ErrBusy or the cause of ctx's end.
 func (s *Semaphore) Acquire(ctx context.Context, from Networks, isKnown bool) (*Permit, error) {
 	w, err := s.enqueue(from, isKnown)
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *Semaphore) Acquire(ctx context.Context, from Networks, isKnown bool) (*
 	return s.settle(w, err)
 }
 
-// enqueue puts a waiter at the end of its network's queue.
+// enqueue appends a waiter to its network's queue.
 func (s *Semaphore) enqueue(from Networks, isKnown bool) (*waiter, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,8 +103,8 @@ func (s *Semaphore) enqueue(from Networks, isKnown bool) (*waiter, error) {
 	return w, nil
 }
 
-// settle ends a wait, with a permit for a waiter who was called: that may have been
-// at the moment when it gave up.
+// settle ends a wait. A waiter that was called gets its permit, even if it gave up
+// at the same moment.
 func (s *Semaphore) settle(w *waiter, gaveUp error) (*Permit, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,8 +123,7 @@ func (s *Semaphore) settle(w *waiter, gaveUp error) (*Permit, error) {
 	return nil, gaveUp
 }
 
-// call gives out the permits that are free, to known clients first. The caller
-// holds the lock.
+// call grants the free permits, to known clients first. The caller holds the lock.
 func (s *Semaphore) call() {
 	for _, i := range []int{known, strangers} {
 		l := &s.lanes[i]
@@ -139,7 +138,7 @@ func (s *Semaphore) call() {
 	}
 }
 
-// Counts returns how many clients have a permit, and how many wait for one.
+// Counts returns how many clients hold a permit and how many wait for one.
 func (s *Semaphore) Counts() (inside, waiting int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +156,7 @@ func (s *Semaphore) Closed() bool {
 	return s.closed
 }
 
-// Close sends the waiters away.
+// Close makes current and later waiters fail with ErrBusy.
 func (s *Semaphore) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +171,7 @@ func (s *Semaphore) Close() {
 	}
 }
 
-// Release makes room for the next one. Only the first call counts.
+// Release returns the permit. Later calls have no effect.
 func (p *Permit) Release() {
 	p.semaphore.mu.Lock()
 	defer p.semaphore.mu.Unlock()

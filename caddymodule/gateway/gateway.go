@@ -1,7 +1,7 @@
-// Package gateway is what a running gateway owns: the store and what works on it
-// ([Store]), and the listener of tunnels ([Listener]). Both outlive the
-// configurations that share them, so that a reload drops neither a tunnel nor a
-// running request. A [Gateway] is one configuration's view of the two.
+// Package gateway holds the state of a running gateway: the store and its services
+// ([Store]), and the tunnel listener ([Listener]). Both outlive the configurations
+// that share them, so a reload drops neither tunnels nor running requests. A
+// [Gateway] is one configuration's view of the two.
 package gateway
 
 import (
@@ -17,17 +17,17 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// Configuration is what a gateway takes from one configuration.
+// Configuration holds the settings of one configuration.
 type Configuration struct {
 	Listen    string                 // UDP address of the tunnel listener
-	MaxMemory int64                  // bytes of requests and answers
+	MaxMemory int64                  // in bytes, for requests and answers
 	Endpoint  func() manage.Endpoint // how the gateway is reached
 	Build     manage.Build
-	Console   bool   // a site has the console
-	Program   string // how this program is started from a shell
+	Console   bool   // a site serves the console
+	Program   string // command that starts this program
 	Logger    *slog.Logger
 
-	// DeploymentRemoved is called for each deployment that is removed.
+	// DeploymentRemoved is called after a deployment is removed.
 	DeploymentRemoved func(name string)
 }
 
@@ -39,11 +39,11 @@ type Gateway struct {
 
 	unwatch func() // ends the subscription to the store's changes
 	mu      sync.Mutex
-	service *manage.Service // nil until its first use
+	service *manage.Service // nil until first used
 }
 
 // Start opens the store and the listener, unless an earlier configuration has
-// opened them, and puts this configuration in force. After an error it is not.
+// opened them, and activates this configuration. After an error it is not active.
 func (g *Gateway) Start(ctx context.Context) error {
 	s, err := g.Store.Get()
 	if err != nil {
@@ -60,8 +60,8 @@ func (g *Gateway) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends this configuration's part. Tunnels and running requests stay:
-// requests may outlast it, and a newer configuration may have the same listener.
+// Stop deactivates this configuration. Tunnels and running requests continue:
+// requests may outlast it, and a newer configuration may share the listener.
 func (g *Gateway) Stop() {
 	if g.unwatch != nil {
 		g.unwatch()
@@ -73,7 +73,7 @@ func (g *Gateway) Stop() {
 	}
 }
 
-// Backend returns what requests are served from.
+// Backend returns the backend that serves requests.
 func (g *Gateway) Backend() (*serve.Backend, error) {
 	s, err := g.Store.Get()
 	if err != nil {
@@ -82,7 +82,7 @@ func (g *Gateway) Backend() (*serve.Backend, error) {
 	return s.Backend, nil
 }
 
-// Tunnels returns the live tunnels, false while there is no listener.
+// Tunnels returns the live tunnels, false until the listener has started.
 func (g *Gateway) Tunnels() (serve.Tunnels, bool) {
 	hub, err := g.Listener.Hub()
 	if err != nil {
@@ -114,7 +114,7 @@ func (g *Gateway) Manage() (*manage.Service, error) {
 	return g.service, nil
 }
 
-// managedTunnels is the hub as the management operations see it.
+// managedTunnels adapts a hub to manage.Tunnels.
 type managedTunnels struct{ *tunnel.Hub }
 
 // Tunnel implements manage.Tunnels.
@@ -132,7 +132,7 @@ func (t managedTunnels) Choose(connectorIDs []string, to tunnel.Target) (string,
 	return session.Connector(), session, true
 }
 
-// onChange carries a change of the store to the tunnels and the metrics.
+// onChange applies a change of the store to the tunnels and the metrics.
 func (g *Gateway) onChange(st *store.Store, c store.Change) {
 	switch {
 	case c.Kind == store.KindConnector:
@@ -144,9 +144,9 @@ func (g *Gateway) onChange(st *store.Store, c store.Change) {
 	}
 }
 
-// onConnector closes the tunnels of a connector that was removed, or those of the
-// device that had its place before, and offers a new token if there is to be one.
-// After a failure that is left to the next hello, or to the next rotation.
+// onConnector closes the tunnels of a removed connector, or of the device that it
+// replaced, and offers the new token of a pending rotation. A failed rotation is
+// retried at the next hello or the next rotation.
 func onConnector(st *store.Store, hub *tunnel.Hub, change store.Change) {
 	c, ok := st.Connector(change.ID)
 	if change.Removed || !ok {
@@ -159,8 +159,8 @@ func onConnector(st *store.Store, hub *tunnel.Hub, change store.Change) {
 	}
 }
 
-// Changes calls f whenever something of an account may look different: a record,
-// a tunnel or a request. f must return at once.
+// Changes calls f whenever a record, a tunnel or a request of an account may have
+// changed. f must return at once.
 func (g *Gateway) Changes(account string, f func()) (stop func()) {
 	var stops []func()
 	of := func(changed string) {
@@ -181,9 +181,9 @@ func (g *Gateway) Changes(account string, f func()) (stop func()) {
 	}
 }
 
-// welcome prints how to get into a console that has no user yet: once in a
-// process, however often it is reloaded. The link goes to a terminal only: others
-// read a journal, and the log of a container.
+// welcome prints how to sign in to a console without users, once per process. The
+// link itself is printed only on a terminal: journals and container logs may be
+// read by others.
 func (g *Gateway) welcome(ctx context.Context, s *Services) {
 	if !g.Console || s.Store.UserCount() > 0 || g.Store.Welcomed.Swap(true) {
 		return

@@ -20,28 +20,28 @@ import (
 	"github.com/postern-dev/postern/connector/version"
 )
 
-// Listener is a tunnel listener that lives as long as any configuration wants its
-// address. Its options are those of the configuration in force.
+// Listener is a tunnel listener that exists while any configuration uses its
+// address. Its options are those of the current configuration.
 type Listener struct {
 	hub atomic.Pointer[tunnel.Hub]
 
 	mu             sync.Mutex
 	configurations newest.Stack[*Gateway, tunnel.Options]
-	secrets        tunnel.Secrets    // of the store that the hub was opened with
-	events         []*events.Gateway // that follow the hub
+	secrets        tunnel.Secrets    // from the store that the hub was started with
+	events         []*events.Gateway // subscribed to the hub
 }
 
-// errOtherStorage refuses a configuration whose store has another identity than
-// the one that the listener has shown since it was opened: every token made
-// from then on would hold a pin that is wrong after the next restart.
-var errOtherStorage = errors.New("a reload cannot change the storage of a tunnel listener that stays: " +
-	"restart Caddy, or let `model_gateway { listen … }` name another port, too")
+// errOtherStorage rejects a configuration whose store has another identity than
+// the running listener: the pin in every new token would be wrong after the next
+// restart.
+var errOtherStorage = errors.New("a reload cannot change the storage of a running tunnel listener: " +
+	"restart Caddy, or also change the port in `model_gateway { listen … }`")
 
-// ErrNotListening is the error of a request that comes before Start.
-var ErrNotListening = errors.New("the tunnel listener is not started yet")
+// ErrNotListening is returned before Start.
+var ErrNotListening = errors.New("the tunnel listener has not started yet")
 
-// closeGrace is how long requests that still run may take when the last
-// configuration is gone: Caddy has ended its own grace period by then.
+// closeGrace is how long running requests may take after the last configuration
+// has ended. Caddy's own grace period is over by then.
 const closeGrace = time.Second
 
 // Hub returns the hub, once a configuration has started it.
@@ -52,7 +52,7 @@ func (l *Listener) Hub() (*tunnel.Hub, error) {
 	return nil, ErrNotListening
 }
 
-// start puts g's configuration in force, and listens if the address is still free.
+// start activates g's configuration, and starts the hub if it is not running.
 func (l *Listener) start(ctx context.Context, g *Gateway, s *Services) error {
 	options := tunnel.Options{
 		Authenticate: authenticateWith(s.Store), Known: knownTo(s.Store), Preauthenticate: s.Store.MatchConnector,
@@ -81,7 +81,7 @@ func (l *Listener) start(ctx context.Context, g *Gateway, s *Services) error {
 	return nil
 }
 
-// follow lets events report the hub's connectors.
+// follow subscribes g to the hub's connectors.
 func (l *Listener) follow(hub *tunnel.Hub, g *events.Gateway) {
 	if !slices.Contains(l.events, g) {
 		l.events = append(l.events, g)
@@ -89,7 +89,7 @@ func (l *Listener) follow(hub *tunnel.Hub, g *events.Gateway) {
 	}
 }
 
-// unfollow ends that.
+// unfollow ends all subscriptions to the hub.
 func (l *Listener) unfollow(hub *tunnel.Hub) {
 	for _, g := range l.events {
 		g.Unfollow(hub)
@@ -104,8 +104,8 @@ func (l *Listener) listen(address string, s *Services, secrets tunnel.Secrets, o
 		return err
 	}
 	hub := tunnel.NewHub(options)
-	// Known before it listens: devices that wait to be paired come back at
-	// once, and their answer holds its pin.
+	// Set before Listen: devices that are being paired reconnect at once, and
+	// their answer contains the hub's pin.
 	l.hub.Store(hub)
 	l.follow(hub, s.Events)
 	if err := hub.Listen(conn, secrets); err != nil {
@@ -118,8 +118,8 @@ func (l *Listener) listen(address string, s *Services, secrets tunnel.Secrets, o
 	return nil
 }
 
-// stop removes g's configuration. Without any configuration left the hub stays,
-// for the requests that still run, but takes no connector.
+// stop removes g's configuration. After the last one, the hub continues for running
+// requests, but does not accept connectors.
 func (l *Listener) stop(g *Gateway) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,16 +135,17 @@ func (l *Listener) stop(g *Gateway) {
 	hub.SetOptions(options)
 }
 
-// notNow refuses devices of a listener without a configuration for the moment:
-// otherwise they would be refused for good.
+// notNow temporarily denies devices while the listener has no configuration.
+// Without it they would be denied permanently.
 type notNow struct{}
 
 // Claim implements tunnel.Pairing.
 func (notNow) Claim(context.Context, tunnel.Device) (tunnel.Ticket, *link.Deny) {
-	return tunnel.Ticket{}, &link.Deny{Code: link.DenyUnavailable, Message: "the gateway is about to stop", Retry: true}
+	return tunnel.Ticket{}, &link.Deny{Code: link.DenyUnavailable, Message: "the gateway is shutting down", Retry: true}
 }
 
-// Destruct closes all tunnels and the socket, when no configuration is left.
+// Destruct closes all tunnels and the socket. Caddy calls it when no configuration
+// uses the listener.
 func (l *Listener) Destruct() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,7 +160,7 @@ func (l *Listener) Destruct() error {
 	return err
 }
 
-// authenticateWith checks connectors against a store.
+// authenticateWith returns a function that authenticates connectors with a store.
 func authenticateWith(st *store.Store) tunnel.Authenticate {
 	return func(_ context.Context, id, secret string) (tunnel.Connector, error) {
 		c, err := st.AuthenticateConnector(id, secret)
@@ -173,7 +174,8 @@ func authenticateWith(st *store.Store) tunnel.Authenticate {
 	}
 }
 
-// knownTo reports whether a connector still exists, in its place.
+// knownTo returns a function that reports whether a connector still exists with the
+// same pairing.
 func knownTo(st *store.Store) func(tunnel.Connector) bool {
 	return func(c tunnel.Connector) bool {
 		now, ok := st.Connector(c.ID)
@@ -181,13 +183,13 @@ func knownTo(st *store.Store) func(tunnel.Connector) bool {
 	}
 }
 
-// tunnelConnector is a connector as the hub knows it.
+// tunnelConnector converts a stored connector for the hub.
 func tunnelConnector(c store.Connector) tunnel.Connector {
 	return tunnel.Connector{ID: c.ID, Name: c.Name, Account: c.Account, Pairing: c.Pairing, Rotating: c.Rotation != nil}
 }
 
-// tunnelSecrets fetches the gateway's tunnel identity and keys, making them at
-// the first start. Connectors pin the identity: it must never change.
+// tunnelSecrets returns the gateway's tunnel identity and keys, creating them at
+// the first start. Connectors pin the identity, so it must never change.
 func tunnelSecrets(ctx context.Context, st *store.Store) (s tunnel.Secrets, err error) {
 	for _, secret := range []struct {
 		name     string
@@ -199,7 +201,7 @@ func tunnelSecrets(ctx context.Context, st *store.Store) (s tunnel.Secrets, err 
 		{"quic_token", &s.Token, randomKey},
 	} {
 		if *secret.to, err = st.Secret(ctx, secret.name, secret.generate); err != nil {
-			return s, fmt.Errorf("fetching the secret %s: %w", secret.name, err)
+			return s, fmt.Errorf("loading the secret %s: %w", secret.name, err)
 		}
 	}
 	return s, nil
@@ -212,10 +214,9 @@ func randomKey() ([]byte, error) {
 	return key, err
 }
 
-// listenUDP binds the tunnel's own UDP port. It is not shared through Caddy's
-// listener pool: that sets SO_REUSEPORT, with which a second process would
-// silently take half of the packets instead of failing because the port is in
-// use.
+// listenUDP binds the tunnel's UDP port. It does not use Caddy's listener pool,
+// which sets SO_REUSEPORT: a second process would then silently take half of the
+// packets instead of failing.
 func listenUDP(address string) (*net.UDPConn, error) {
 	addr, err := net.ResolveUDPAddr("udp", address)
 	if err != nil {

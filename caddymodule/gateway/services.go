@@ -14,9 +14,9 @@ import (
 	"github.com/postern-dev/postern/connector/memory"
 )
 
-// Services are an open store and what works on it. They live as long as the
-// store is open, so that a reload keeps codes that devices have shown, failed
-// sign-ins and the last requests.
+// Services are an open store and the services on top of it. They live as long as
+// the store is open, so a reload keeps claim codes, failed sign-ins and the recent
+// requests.
 type Services struct {
 	*serve.Backend
 	SignIn   *signin.Service
@@ -25,7 +25,7 @@ type Services struct {
 	Events   *events.Gateway
 }
 
-// newServices starts what works on a store.
+// newServices starts the services of a store.
 func (s *Store) newServices(st *store.Store) (*Services, error) {
 	log := activity.New(activity.Options{Store: st, Logger: s.logger})
 	backend, err := serve.NewBackend(st, memory.NewBudget(DefaultMaxMemory()), log, s.logger)
@@ -42,8 +42,8 @@ func (s *Store) newServices(st *store.Store) (*Services, error) {
 	}, nil
 }
 
-// close ends the services, and closes the store after them: they save their
-// state.
+// close ends the services, then closes the store: services save their state when
+// they end.
 func (s *Services) close() error {
 	s.Events.Close()
 	s.Pairing.Close()
@@ -53,7 +53,7 @@ func (s *Services) close() error {
 }
 
 // Token returns the tunnel token of a connector, with the address and the pin of
-// the configuration in force.
+// the current configuration.
 func (s *Store) Token(connectorID, secret string) (string, error) {
 	g, ok := s.configurations.Newest()
 	if !ok {
@@ -62,7 +62,7 @@ func (s *Store) Token(connectorID, secret string) (string, error) {
 	return g.Endpoint().Token(connectorID, secret)
 }
 
-// Pin is the pin of the identity that connectors see, "" without a listener.
+// Pin returns the pin of the gateway's identity, "" without a listener.
 func (s *Store) Pin() string {
 	if g, ok := s.configurations.Newest(); ok {
 		return g.Endpoint().Pin

@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// HostOf is the host of a host:port, "" if there is none.
+// HostOf returns the host of a host:port, "" if it is invalid.
 func HostOf(hostport string) string {
 	host, _, _ := net.SplitHostPort(hostport)
 	return host
 }
 
-// IsLoopback reports whether a name or an address is this machine's.
+// IsLoopback reports whether a name or an address is of the loopback interface.
 func IsLoopback(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || strings.HasSuffix(host, ".localhost") || err == nil && ip.IsLoopback()
 }
 
-// OnlySite returns the one host and its URL; the names of the loopback
-// interface count as one.
+// OnlySite returns the only host and its URL, "" if there are several. The names of
+// the loopback interface count as one.
 func OnlySite(urls map[string]string) (host, url string) {
 	if url, ok := urls["localhost"]; ok {
 		maps.DeleteFunc(urls, func(name, _ string) bool {
@@ -40,15 +40,15 @@ func OnlySite(urls map[string]string) (host, url string) {
 	return host, url
 }
 
-// Site is how a host name is served.
+// Site describes how a host name is served.
 type Site struct {
 	HTTPS bool
 	Port  uint
-	Usual bool // the port is the scheme's
+	Usual bool // the port is the scheme's default
 }
 
-// Before reports whether a site is to be named rather than another of the same
-// host: HTTPS before HTTP, then the lower port.
+// Before reports whether a site is preferred to another of the same host: HTTPS
+// before HTTP, then the lower port.
 func (s Site) Before(other Site) bool {
 	if s.HTTPS != other.HTTPS {
 		return s.HTTPS
@@ -56,7 +56,7 @@ func (s Site) Before(other Site) bool {
 	return s.Port < other.Port
 }
 
-// URL is the base URL of a host name, without /v1.
+// URL returns the base URL of a host name, without /v1.
 func (s Site) URL(host string) string {
 	scheme := "http"
 	if s.HTTPS {

@@ -17,49 +17,49 @@ import (
 	"github.com/postern-dev/postern/connector/memory"
 )
 
-// MinMaxMemory is the least that max_memory may be, in bytes.
+// MinMaxMemory is the minimum of max_memory, in bytes.
 const MinMaxMemory = 32 << 20
 
-// DefaultMaxMemory is max_memory unless it is configured, in bytes.
+// DefaultMaxMemory returns the default of max_memory, in bytes.
 func DefaultMaxMemory() int64 { return max(memory.Available()/4, MinMaxMemory) }
 
-// Counters count what happens on a store.
+// Counters are callbacks that count events of a store.
 type Counters struct {
 	SignInFailed func(method string)
 	EventsLost   func(reason string, n int)
 }
 
-// Store is a store that is opened on first use: provisioning a configuration
-// (caddy validate) must not lock a file.
+// Store is a store that is opened on first use: `caddy validate` provisions, and
+// must not lock the file.
 type Store struct {
-	Messages io.Writer   // to the user, in addition to the log
-	Terminal bool        // Messages goes to a person, not to a journal or a file
-	Welcomed atomic.Bool // the first user was shown the way in
+	Messages io.Writer   // for the user, in addition to the log
+	Terminal bool        // Messages is a terminal, not a journal or a file
+	Welcomed atomic.Bool // the welcome message was printed
 
 	path     string
 	logger   *slog.Logger
 	counters Counters
 	open     atomic.Pointer[Services]
 	mu       sync.Mutex // serialises opening and closing
-	closed   bool       // for good
+	closed   bool       // permanently
 
 	configurations newest.Stack[*Gateway, *Gateway] // that use the store
 }
 
-// errStoreClosed is the error of a request that outlives the configuration whose
-// store it would be the first to use.
-var errStoreClosed = errors.New("the store was closed together with the configuration that it belongs to")
+// errStoreClosed is returned to a request that outlives its configuration and is
+// the first to use the store.
+var errStoreClosed = errors.New("the store was closed together with its configuration")
 
 // NewStore returns the store of a database file.
 func NewStore(path string, logger *slog.Logger, counters Counters) *Store {
 	return &Store{path: path, logger: logger, counters: counters, Messages: os.Stderr, Terminal: term.IsTerminal(int(os.Stderr.Fd()))}
 }
 
-// Opened returns the open store, nil if it is not.
+// Opened returns the store and its services if the store is open, nil otherwise.
 func (s *Store) Opened() *Services { return s.open.Load() }
 
-// Get returns the open store and what works on it, opening it if need be. A
-// failure is not remembered: the next call tries again.
+// Get returns the store and its services, opening the store if necessary. After a
+// failure, the next call tries again.
 func (s *Store) Get() (*Services, error) {
 	if services := s.open.Load(); services != nil {
 		return services, nil
@@ -73,7 +73,7 @@ func (s *Store) Get() (*Services, error) {
 		return nil, errStoreClosed
 	}
 	if err := os.MkdirAll(filepath.Dir(s.path), 0o700); err != nil {
-		return nil, fmt.Errorf("making the storage directory: %w", err)
+		return nil, fmt.Errorf("creating the storage directory: %w", err)
 	}
 	kv, err := store.OpenBolt(s.path, store.BoltOptions{})
 	if err != nil {
@@ -93,8 +93,7 @@ func (s *Store) Get() (*Services, error) {
 	return services, nil
 }
 
-// applyMemory sets the bounds of the process's memory as the configuration in
-// force has them.
+// applyMemory applies the memory limits of the current configuration.
 func (s *Store) applyMemory(open *Services) {
 	if g, ok := s.configurations.Newest(); ok {
 		open.Memory.Resize(g.MaxMemory)
@@ -102,10 +101,9 @@ func (s *Store) applyMemory(open *Services) {
 	}
 }
 
-// Destruct closes the store for good, when the last configuration that uses the
-// file is gone. Requests that still run keep the closed store and its last view:
-// if they opened the file again, nothing would ever close it, and no later
-// configuration could have it.
+// Destruct closes the store permanently after the last configuration that uses the
+// file. Running requests keep the closed store and its last view: if they reopened
+// the file, nothing would close it, and later configurations could not open it.
 func (s *Store) Destruct() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -186,7 +186,7 @@ func TestDeployments(t *testing.T) {
 	if set["name"] != "org/model.." || set["state"] != "upstream_missing" {
 		t.Errorf("set with an encoded name = %v", set)
 	}
-	if warning, _ := set["warning"].(string); !strings.Contains(warning, `goes to upstream "olama", but connector "rack" has`) || !strings.Contains(warning, "ollama, vllm") {
+	if warning, _ := set["warning"].(string); !strings.Contains(warning, `uses upstream "olama", but connector "rack" has`) || !strings.Contains(warning, "ollama, vllm") {
 		t.Errorf("warning = %q", warning)
 	}
 

@@ -153,10 +153,10 @@ func TestTokenOptions(t *testing.T) {
 	}
 	for body, what := range map[string]string{
 		`{"name":"ci","rights":[]}`:                         "at least one right",
-		`{"name":"ci","rights":["all"]}`:                    `no right \"all\"`,
+		`{"name":"ci","rights":["all"]}`:                    `unknown right \"all\"`,
 		`{"name":"ci","rights":"read"}`:                     "array of strings",
 		`{"name":"ci","expires_at":"tomorrow"}`:             "expires_at",
-		`{"name":"ci","expires_at":"2020-01-01T00:00:00Z"}`: "passed already",
+		`{"name":"ci","expires_at":"2020-01-01T00:00:00Z"}`: "is in the past",
 	} {
 		if w := g.doAs(anna, "POST", "/tokens", body); w.Code != 400 || !strings.Contains(w.Body.String(), what) {
 			t.Errorf("%s: %d %s", body, w.Code, w.Body)

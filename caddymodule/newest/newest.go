@@ -1,6 +1,6 @@
-// Package newest keeps the configurations that share what outlives them. A
-// reload starts the next configuration before the old one stops, and a failed
-// one is taken back: the newest that is left is in force.
+// Package newest tracks the configurations that share a long-lived resource. A
+// reload starts the next configuration before it stops the old one, and removes
+// it again if it fails. The newest remaining configuration is the current one.
 package newest
 
 import (
@@ -12,7 +12,7 @@ import (
 // concurrent use; the zero value is empty.
 type Stack[K comparable, V any] struct {
 	mu      sync.Mutex
-	entries []entry[K, V] // the newest last
+	entries []entry[K, V] // newest last
 }
 
 type entry[K comparable, V any] struct {
@@ -20,21 +20,21 @@ type entry[K comparable, V any] struct {
 	value V
 }
 
-// Push makes a configuration the newest.
+// Push adds a configuration as the newest.
 func (s *Stack[K, V]) Push(key K, value V) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.entries = append(s.entries, entry[K, V]{key, value})
 }
 
-// Remove removes a configuration, wherever it is.
+// Remove removes a configuration at any position.
 func (s *Stack[K, V]) Remove(key K) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.entries = slices.DeleteFunc(s.entries, func(e entry[K, V]) bool { return e.key == key })
 }
 
-// Newest returns the value in force, or false if there is none.
+// Newest returns the current value, false if the stack is empty.
 func (s *Stack[K, V]) Newest() (value V, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// refusals are what a device gets for the errors of the store.
+// refusals maps errors of the store to the denies that devices get.
 var refusals = []struct {
 	err  error
 	deny *link.Deny
@@ -19,15 +19,15 @@ var refusals = []struct {
 	{store.ErrDenied, denyDenied},
 	{store.ErrUsed, &link.Deny{
 		Code:    link.DenyPairingUsed,
-		Message: "another device has used this claim code, and a code is good for one device; start a new pairing on the console for this one",
+		Message: "another device has already used this claim code, and each code works for one device only; start a new pairing on the console for this one",
 	}},
 }
 
-// The refusals that a device gets while it waits, too.
+// These denies may also be sent while a device is waiting.
 var (
 	denyUnknown = &link.Deny{
 		Code:    link.DenyPairingUnknown,
-		Message: "the gateway does not know this claim code; compare it with the one on the console, or start a new pairing there",
+		Message: "unknown claim code; compare it with the one on the console, or start a new pairing there",
 	}
 	denyExpired = &link.Deny{
 		Code:    link.DenyPairingExpired,
@@ -35,17 +35,17 @@ var (
 	}
 	denyDenied = &link.Deny{
 		Code:    link.DenyPairingDenied,
-		Message: "a user of the gateway has denied this device or called its claim code off; if that was a mistake, start a new pairing on the console",
+		Message: "a user of the gateway has denied this device or canceled its claim code; if that was a mistake, start a new pairing on the console",
 	}
 	denyNoToken = &link.Deny{
 		Code:    link.DenyUnavailable,
-		Message: "this device is approved, but the gateway cannot make its tunnel token now; the gateway's log says why",
+		Message: "this device is approved, but the gateway cannot create its tunnel token now; see the gateway's log",
 		Retry:   true,
 	}
 	denyShutdown = &link.Deny{Code: link.DenyShutdown, Message: "the gateway is shutting down", Retry: true}
 )
 
-// refusal returns what a device gets for an error of the store.
+// refusal returns the deny for an error of the store, nil if err is nil.
 func (s *Service) refusal(err error) *link.Deny {
 	if err == nil {
 		return nil
@@ -65,12 +65,13 @@ func (s *Service) refusal(err error) *link.Deny {
 func denyLimit(wait time.Duration) *link.Deny {
 	return &link.Deny{
 		Code:    link.DenyPairingLimit,
-		Message: fmt.Sprintf("too many wrong claim codes were tried; try again in %s", inWords(wait)),
+		Message: fmt.Sprintf("too many wrong claim codes; try again in %s", inWords(wait)),
 		Retry:   true,
 	}
 }
 
-// inWords rounds up, so that a device that comes back then is not refused again.
+// inWords formats a duration. It rounds up, so that a device that waits that long is
+// not denied again.
 func inWords(wait time.Duration) string {
 	n, unit := (wait+time.Second-1)/time.Second, "second"
 	if n > 90 {

@@ -1,13 +1,13 @@
-// Package pairing is the service where devices with a claim code wait until a
-// person has decided about them.
+// Package pairing is the service where devices with a claim code wait for a user's
+// decision.
 //
 //	device ──hello──▶ tunnel.Hub ──Claim──▶ Service ──ClaimPairing──▶ Store
 //	                      ▲                  ▲                       │
 //	                      └──── Decided ─────┴────── Subscribe ──────┘
 //
-// The store has what must not be lost: the pairings, and which device has
-// which code. The [Service] has the tickets of the devices that are connected now,
-// the codes that this process has made, to show them again, and the wrong codes
-// of the last minutes. A service that is closed loses nothing else: devices come
-// back to the next one with the code and the secret of before.
+// The store keeps the state that must survive a restart: the pairings, and which
+// device has claimed which code. The [Service] keeps the tickets of connected
+// devices, the codes that this process has created, to show them again, and the
+// wrong codes of the last minutes. Only these are lost when a service is closed:
+// devices reconnect to the next one with the same code and secret.
 package pairing

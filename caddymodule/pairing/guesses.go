@@ -11,50 +11,50 @@ import (
 	"github.com/postern-dev/postern/caddymodule/fair"
 )
 
-// Bounds of wrong codes. A code has 40 random bits and lives for 15 minutes. In
-// that time at most 23,100 wrong codes are checked, from however many networks:
-// two bursts (5,000 and 100) and two rates (10 a second each). So a code is found
-// with a chance of 23,100 / 2^40 = 2e-8, and in a year in which always one is open
-// with 6e-4. Who finds one has not got in: a person compares fingerprints.
+// Limits on wrong codes. A code has 40 random bits and lives for 15 minutes. In
+// that time at most 23,100 wrong codes are checked, from any number of networks:
+// two bursts (5,000 and 100) and two rates (10 per second each). So the chance of
+// guessing a code is 23,100 / 2^40 = 2e-8, and 6e-4 in a year in which one code is
+// always open. A guessed code alone gives no access: a user compares fingerprints.
 const (
-	// In a minute: of an address or /64, of a /56, and of a /24 or /48.
+	// Per guessWindow, for an address or /64, for a /56, and for a /24 or /48.
 	addressGuesses = 5
 	siteGuesses    = 10
 	networkGuesses = 20
 	guessWindow    = time.Minute
 
-	// guessMemory is how long a network (/24, /48) counts as one that guesses.
-	// Those that do share one rate; each of the others has its first code checked
-	// within another one. So an attack uses that up only with as many new networks
-	// as its burst has room for, and then 10 more in each second.
+	// guessMemory is how long a network (/24, /48) is remembered after a wrong
+	// code. Remembered networks share one rate limit; the first code of any other
+	// network counts against a second one. An attack exhausts the second limit
+	// only with 5,000 new networks, and 10 more per second after that.
 	guessMemory   = 15 * time.Minute
 	guessesPerSec = 10
 	firstBurst    = 5000
 	againBurst    = 100
 
-	// limitPause is when a device is asked to come back after one of the two has
-	// refused it, and limitShown how long that is shown.
+	// limitPause is when a device may retry after one of the two limits has
+	// rejected it, and limitShown how long users see that.
 	limitPause = 10 * time.Second
 	limitShown = time.Minute
 )
 
-// guesses are the wrong codes of the last minutes. What is refused is not noted,
-// so that there are never more than the 23,100, with some 10 MB.
+// guesses holds the wrong codes of the last minutes. Rejected attempts are not
+// recorded, so there are never more than 23,100 entries, in some 10 MB.
 type guesses struct {
 	mu      sync.Mutex
-	first   *rate.Limiter                // of networks that have not guessed
-	again   *rate.Limiter                // of those that have
-	times   map[netip.Prefix][]time.Time // of guessMemory: of wrong codes, and of those being checked
-	swept   time.Time                    // when all of times was last
-	limited time.Time                    // when first or again have refused last
+	first   *rate.Limiter                // for networks without a wrong code
+	again   *rate.Limiter                // for networks with wrong codes
+	times   map[netip.Prefix][]time.Time // wrong codes and codes being checked, within guessMemory
+	swept   time.Time                    // last time that all of times was expired
+	limited time.Time                    // last time that first or again rejected a code
 }
 
-// verdict is whether a code may be checked.
+// verdict decides whether a code may be checked.
 type verdict struct {
-	wait  time.Duration // 0: it may
-	begun bool          // it is the first in guessMemory refused because of the guesses of all networks
-	from  fair.Networks // which it counts for, at a time; nil: it does not
-	at    time.Time
+	wait  time.Duration // 0: the code may be checked
+	begun bool          // first code within guessMemory that the limits of all networks rejected
+	from  fair.Networks // networks that the attempt counts for; nil: it does not count
+	at    time.Time     // of the counted attempt
 }
 
 func newGuesses() *guesses {
@@ -65,9 +65,9 @@ func newGuesses() *guesses {
 	}
 }
 
-// begin returns whether a code from an address may be checked now. With counts set
-// it counts as wrong until it is taken back, so that many at once cannot pass
-// together.
+// begin decides whether a code from an address may be checked now. If counts is
+// set, it counts as wrong until takeBack, so that concurrent attempts cannot exceed
+// the limits.
 func (g *guesses) begin(address string, now time.Time, counts bool) verdict {
 	from := fair.Parse(address)
 	g.mu.Lock()
@@ -95,7 +95,7 @@ func (g *guesses) begin(address string, now time.Time, counts bool) verdict {
 	return verdict{from: from, at: now}
 }
 
-// wait returns how long none of the networks may try a code.
+// wait returns how long the networks must wait before the next code.
 func (g *guesses) wait(from fair.Networks, now time.Time) (wait time.Duration) {
 	for i, p := range from {
 		most := siteGuesses
@@ -114,7 +114,7 @@ func (g *guesses) wait(from fair.Networks, now time.Time) (wait time.Duration) {
 	return wait
 }
 
-// expire drops what is old, of some networks and once in guessWindow of all.
+// expire drops old entries of the given networks, and once per guessWindow of all.
 func (g *guesses) expire(from fair.Networks, now time.Time) {
 	isOld := func(at time.Time) bool { return now.Sub(at) >= guessMemory }
 	for _, p := range from {
@@ -134,7 +134,7 @@ func (g *guesses) drop(p netip.Prefix, which func(time.Time) bool) {
 	}
 }
 
-// takeBack drops a try whose code was not wrong.
+// takeBack drops an attempt whose code was not wrong.
 func (g *guesses) takeBack(v verdict) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -148,8 +148,8 @@ func (g *guesses) takeBack(v verdict) {
 	}
 }
 
-// isLimited reports whether codes were refused lately because of the guesses of
-// all networks.
+// isLimited reports whether the limits of all networks have rejected a code within
+// limitShown.
 func (g *guesses) isLimited(now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

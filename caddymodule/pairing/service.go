@@ -13,19 +13,19 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// Options are what a service works with.
+// Options configure a service.
 type Options struct {
-	// Store has the pairings; it is needed, and must be closed after the service.
+	// Store holds the pairings. Required. It must be closed after the service.
 	Store *store.Store
-	// Token makes the tunnel token of a connector; it is needed. It is called
-	// with each approval, also by the store's subscription: it must return soon
-	// and must not write to the store.
+	// Token creates the tunnel token of a connector. Required. It is called for
+	// each approval, also from the store's subscription: it must return soon and
+	// must not write to the store.
 	Token func(connectorID, secret string) (string, error)
 	// Pin returns the pin of the gateway's identity, for the fingerprints of
-	// devices; it is needed.
+	// devices. Required.
 	Pin func() string
-	// Limited, if it is not nil, is called when codes begin to be refused because
-	// too many wrong ones come from all networks together. It must return soon.
+	// Limited, if not nil, is called when codes begin to be rejected because of
+	// too many wrong codes from all networks together. It must return soon.
 	Limited func()
 	// Logger; nil discards.
 	Logger *slog.Logger
@@ -33,8 +33,8 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Service takes claim codes from devices and sends them what was decided. Its
-// methods are safe for concurrent use.
+// Service accepts claim codes from devices and sends them the decisions. Its methods
+// are safe for concurrent use.
 type Service struct {
 	options Options
 	unwatch func()
@@ -42,7 +42,7 @@ type Service struct {
 
 	mu      sync.Mutex
 	tickets map[string]*ticket // by pairing id: the connected devices
-	codes   map[string]code    // by pairing id: what Start has made
+	codes   map[string]code    // by pairing id: created by Start
 	closed  bool
 
 	subscribers subscribe.List[string] // accounts
@@ -53,7 +53,7 @@ type code struct{ account, text string }
 
 var _ tunnel.Pairing = (*Service)(nil)
 
-// New returns a service that works until it is closed.
+// New returns a service, which must be closed.
 func New(o Options) *Service {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Now == nil {
@@ -64,7 +64,7 @@ func New(o Options) *Service {
 	return s
 }
 
-// Close sends the waiting devices away; they come back to the next one.
+// Close disconnects the waiting devices. They reconnect to the next service.
 func (s *Service) Close() {
 	s.unwatch()
 	s.mu.Lock()
@@ -77,8 +77,8 @@ func (s *Service) Close() {
 	}
 }
 
-// Start creates a pairing and returns it with its claim code, which this process
-// keeps in memory as long as the pairing is open.
+// Start creates a pairing and returns it with its claim code. The code is kept in
+// memory while the pairing is open.
 func (s *Service) Start(ctx context.Context, account, by string) (store.Pairing, string, error) {
 	p, text, err := s.options.Store.CreatePairing(ctx, account, by)
 	if err != nil {
@@ -106,20 +106,21 @@ func (s *Service) Code(pairingID string) (string, bool) {
 	return c.text, true
 }
 
-// open reports whether nothing has been decided about a pairing.
+// open reports whether a pairing is undecided.
 func (s *Service) open(account, id string) bool {
 	p, ok := s.options.Store.Pairing(account, id)
 	return ok && (p.State == store.PairingWaiting || p.State == store.PairingPending)
 }
 
-// Subscribe has f called when a device of an account comes to the service or
-// leaves it. f must return soon. stop ends it, but for a call that is running.
+// Subscribe calls f when a device of an account connects or disconnects. f must
+// return soon. stop ends the subscription; a call that has already begun may still
+// be running.
 func (s *Service) Subscribe(f func(account string)) (stop func()) { return s.subscribers.Add(f) }
 
-// notify calls the subscribers for a change of an account's devices.
+// notify calls the subscribers after a change of an account's devices.
 func (s *Service) notify(account string) { s.subscribers.Now().Call(account) }
 
-// Connected reports whether the device of a pairing waits here for its decision.
+// Connected reports whether the device of a pairing is connected and waiting.
 func (s *Service) Connected(pairingID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,14 +142,14 @@ func (s *Service) Claim(ctx context.Context, device tunnel.Device) (tunnel.Ticke
 	if !s.admit(t) {
 		return tunnel.Ticket{}, denyShutdown
 	}
-	s.settle(t) // what was decided before it was admitted was sent to no ticket
+	s.settle(t) // a decision made before admit reached no ticket
 	return tunnel.Ticket{
 		ID: p.ID, Fingerprint: fingerprint, ExpiresAt: p.ExpiresAt, Decided: t.decided, Release: func() { s.remove(t) },
 	}, nil
 }
 
-// claim has the store bind the code to the device, within the bounds of
-// guessing.
+// claim binds the code to the device in the store, within the limits on wrong
+// codes.
 func (s *Service) claim(ctx context.Context, device tunnel.Device, fingerprint string) (store.Pairing, *link.Deny) {
 	known, returning := s.recognize(device.Code, fingerprint)
 	var v verdict
@@ -171,10 +172,9 @@ func (s *Service) claim(ctx context.Context, device tunnel.Device, fingerprint s
 	return p, deny
 }
 
-// beginLimit reports that codes begin to be refused because of the guesses of all
-// networks.
+// beginLimit reports that the limits of all networks begin to reject codes.
 func (s *Service) beginLimit() {
-	s.options.Logger.Warn("too many wrong claim codes come from many networks: some are refused unchecked, and their devices asked to come back")
+	s.options.Logger.Warn("too many wrong claim codes from many networks: some codes are rejected without a check, and their devices asked to retry")
 	if s.options.Limited != nil {
 		s.options.Limited()
 	}
@@ -183,13 +183,13 @@ func (s *Service) beginLimit() {
 	}
 }
 
-// Limited reports whether codes were refused in the last minute because too many
-// wrong ones came from all networks together.
+// Limited reports whether codes were rejected within the last minute because of too
+// many wrong codes from all networks together.
 func (s *Service) Limited() bool { return s.guesses.isLimited(s.options.Now()) }
 
-// recognize looks at what the store has in memory: whether the code is known,
-// and whether the device is the one that has it. A stranger cannot have its
-// fingerprint, and would not get past the store with it.
+// recognize reports, from the store's memory, whether the code is known and whether
+// the device has already claimed it. An attacker cannot know the device's
+// fingerprint, and the store would reject the attacker's secret anyway.
 func (s *Service) recognize(code, fingerprint string) (known, returning bool) {
 	p, known := s.options.Store.FindPairing(code)
 	return known, p.Device != nil && p.Device.Fingerprint == fingerprint

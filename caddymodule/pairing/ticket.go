@@ -7,29 +7,29 @@ import (
 	"github.com/postern-dev/postern/caddymodule/tunnel"
 )
 
-// expiryGrace is how long after the end of its code a device is refused: an
-// approval in the last moment may still be on its way through the store.
+// expiryGrace is how long after its code has expired a device is denied: an approval
+// at the last moment may still be propagating through the store.
 const expiryGrace = time.Second
 
-// ticket is the place of one connected device. What takes it out of the
-// service's map sends it the one decision.
+// ticket represents one connected device. The goroutine that removes it from the
+// service's map sends its only decision.
 type ticket struct {
 	id      string // of the pairing
 	account string
 	secret  string
 	ends    time.Time
-	decided chan tunnel.Decision // with room for one
+	decided chan tunnel.Decision // capacity 1
 	timer   *time.Timer
 }
 
-// dismiss has the device come back and ask again.
+// dismiss ends the ticket without a decision, so that the device reconnects.
 func (t *ticket) dismiss() {
 	t.timer.Stop()
 	close(t.decided)
 }
 
-// admit gives the device its place, in which there may be an older connection
-// of it. It returns false if the service is closed.
+// admit registers the device's ticket and dismisses the one of an older connection.
+// It returns false if the service is closed.
 func (s *Service) admit(t *ticket) bool {
 	s.mu.Lock()
 	if s.closed {
@@ -46,7 +46,7 @@ func (s *Service) admit(t *ticket) bool {
 	return true
 }
 
-// remove takes the device's place away and returns whether it had it.
+// remove unregisters the device's ticket and reports whether it was registered.
 func (s *Service) remove(t *ticket) bool {
 	s.mu.Lock()
 	had := s.tickets[t.id] == t
@@ -61,7 +61,7 @@ func (s *Service) remove(t *ticket) bool {
 	return had
 }
 
-// onChange is called by the store, also for decisions of other processes.
+// onChange is called by the store, also for decisions made by other processes.
 func (s *Service) onChange(c store.Change) {
 	if c.Kind != store.KindPairing {
 		return
@@ -74,8 +74,8 @@ func (s *Service) onChange(c store.Change) {
 	}
 }
 
-// settle sends the device what was decided about it according to the store, or that
-// its code has run out. It is called at the claim, for each change, and at the end.
+// settle sends the device the stored decision, or the expiry of its code. It is
+// called for the claim, for each change of the pairing, and at the expiry.
 func (s *Service) settle(t *ticket) {
 	p, ok := s.options.Store.Pairing(t.account, t.id)
 	left := t.ends.Add(expiryGrace).Sub(s.options.Now())
@@ -92,23 +92,23 @@ func (s *Service) settle(t *ticket) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.tickets[t.id] == t {
-			t.timer.Reset(left) // as the clock may have been set back
+			t.timer.Reset(left) // the clock may have been set back
 		}
 	}
 }
 
-// grant makes the decision for an approved device. If its connector has been
-// removed since, the gateway refuses the token.
+// grant returns the decision for an approved device. If its connector has been
+// removed since, the gateway will reject the token.
 func (s *Service) grant(t *ticket, p store.Pairing) tunnel.Decision {
 	token, err := s.options.Token(p.Connector, t.secret)
 	if err != nil {
-		s.options.Logger.Error("failed to make the tunnel token of a paired device", "pairing_id", p.ID, "connector_id", p.Connector, "error", err)
+		s.options.Logger.Error("failed to create the tunnel token of a paired device", "pairing_id", p.ID, "connector_id", p.Connector, "error", err)
 		return tunnel.Decision{Deny: denyNoToken}
 	}
 	return tunnel.Decision{TunnelToken: token}
 }
 
-// send gives the device its decision, unless it has got one.
+// send sends the device its decision, unless one was sent already.
 func (s *Service) send(t *ticket, decision tunnel.Decision) {
 	if s.remove(t) {
 		t.decided <- decision

@@ -1,13 +1,13 @@
-// Package rotation brings new tunnel tokens to connectors, on their tunnels.
+// Package rotation sends new tunnel tokens to connectors through their tunnels.
 //
 //	connector ◀──rotate── tunnel.Hub ──Next──────▶ Service ──OfferSecret───▶ Store
 //	          ──rotated─▶            ──Rotated───▶      ──FinishRotation▶
 //	          ──hello───▶            ──(allowed)─▶      ──FinishRotation▶
 //
-// The store has what must not be lost: that a rotation is under way, and the
-// hashes of the new secrets. A new one is made when it is offered, and its text
-// is kept in memory alone; a gateway that was restarted offers another one, and
-// both are valid until the connector shows which of them it keeps: by its answer,
-// or by a hello. So whenever one of the two ends is killed, the connector has a
-// secret that lets it in.
+// The store keeps the state that must survive a restart: the pending rotation and
+// the hashes of the new secrets. A secret is created when it is offered, and its
+// text is kept only in memory. After a restart the gateway offers another one. All
+// offered secrets are valid until the connector confirms one, by its answer or by a
+// hello. So the connector has a valid secret even if either end is killed at any
+// time.
 package rotation

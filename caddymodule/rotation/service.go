@@ -12,18 +12,18 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// Options are what a service works with.
+// Options configure a service.
 type Options struct {
-	// Store has the rotations; it is needed.
+	// Store holds the rotations. Required.
 	Store *store.Store
-	// Token makes the tunnel token of a connector; it is needed.
+	// Token creates the tunnel token of a connector. Required.
 	Token func(connectorID, secret string) (string, error)
 	// Logger; nil discards.
 	Logger *slog.Logger
 }
 
-// Service offers new tokens and notes what became of them. Its methods are safe
-// for concurrent use.
+// Service offers new tokens and records the results. Its methods are safe for
+// concurrent use.
 type Service struct {
 	options Options
 
@@ -39,7 +39,7 @@ type offer struct {
 
 var _ tunnel.Rotation = (*Service)(nil)
 
-// New returns a service. It has nothing to close.
+// New returns a service. It need not be closed.
 func New(o Options) *Service {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return &Service{options: o, offers: make(map[string]offer)}
@@ -51,8 +51,8 @@ func (s *Service) Pending(connectorID string) bool {
 	return c.Rotation != nil && !c.Rotation.ByHand
 }
 
-// Next implements tunnel.Rotation. As long as this process lives, it offers a
-// connector the same token again.
+// Next implements tunnel.Rotation. Within a process, it offers a connector the same
+// token each time.
 func (s *Service) Next(ctx context.Context, connectorID string) (link.Rotate, bool) {
 	if !s.Pending(connectorID) {
 		return link.Rotate{}, false
@@ -64,18 +64,18 @@ func (s *Service) Next(ctx context.Context, connectorID string) (link.Rotate, bo
 			return link.Rotate{ID: o.id, TunnelToken: token}, true
 		}
 	}
-	// Else the tunnel has ended, or the rotation meanwhile.
+	// Otherwise the tunnel or the rotation has ended meanwhile.
 	if ctx.Err() == nil && s.Pending(connectorID) {
 		s.options.Logger.Error("failed to offer a connector its new token", "connector_id", connectorID, "error", err)
 	}
 	return link.Rotate{}, false
 }
 
-// offer returns the secret that a connector is offered, making it if need be.
+// offer returns the offered secret of a connector, creating it if necessary.
 func (s *Service) offer(ctx context.Context, connectorID string) (offer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, o := range s.offers { // also those of connectors that are gone
+	for id, o := range s.offers { // including those of removed connectors
 		if !s.options.Store.IsNextSecret(id, o.secret) {
 			delete(s.offers, id)
 		}
@@ -98,34 +98,34 @@ func (s *Service) Rotated(ctx context.Context, connectorID string, answer link.R
 	o, ok := s.offers[connectorID]
 	s.mu.Unlock()
 	if !ok || o.id != answer.ID {
-		return // of an offer that is out of date
+		return // the answer to an outdated offer
 	}
 	if answer.Error == "" {
 		s.finish(ctx, connectorID, o.secret)
 		return
 	}
 	if err := s.options.Store.FailRotation(ctx, connectorID, answer.Error); err != nil {
-		s.options.Logger.Error("failed to note why a connector's token is not rotated", "connector_id", connectorID, "error", err)
+		s.options.Logger.Error("failed to record why a connector's token was not rotated", "connector_id", connectorID, "error", err)
 		return
 	}
-	s.options.Logger.Warn("a connector cannot keep its new token: the old one stays valid", "connector_id", connectorID, "reason", answer.Error)
+	s.options.Logger.Warn("connector failed to save its new token: the old one stays valid", "connector_id", connectorID, "reason", answer.Error)
 }
 
-// Hello implements tunnel.Rotation: with a new secret, the old one becomes
-// invalid.
+// Hello implements tunnel.Rotation. A hello with a new secret invalidates the old
+// one.
 func (s *Service) Hello(ctx context.Context, connectorID, secret string) {
 	if s.options.Store.IsNextSecret(connectorID, secret) {
 		s.finish(ctx, connectorID, secret)
 	}
 }
 
-// finish ends a rotation. If that cannot be written, old and new stay valid, and
-// the next hello ends it.
+// finish ends a rotation. If that cannot be saved, both secrets stay valid, and the
+// next hello tries again.
 func (s *Service) finish(ctx context.Context, connectorID, secret string) {
 	c, done, err := s.options.Store.FinishRotation(ctx, connectorID, secret)
 	switch {
 	case err != nil:
-		s.options.Logger.Error("failed to finish a rotation: the old token stays valid as well", "connector_id", connectorID, "error", err)
+		s.options.Logger.Error("failed to finish a rotation: the old token stays valid, too", "connector_id", connectorID, "error", err)
 	case done:
 		s.options.Logger.Info("connector token rotated", "connector_id", connectorID, "name", c.Name, "account_id", c.Account)
 	}

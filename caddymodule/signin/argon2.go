@@ -11,19 +11,19 @@ import (
 	"golang.org/x/crypto/argon2"
 )
 
-// cost is what argon2id is asked to spend.
+// cost is the set of argon2id parameters.
 type cost struct {
 	memory  uint32 // KiB
 	passes  uint32
 	threads uint8
 }
 
-// currentCost is OWASP's first choice of 2026: what fits a small machine, and
-// is still expensive for guessing.
+// currentCost is OWASP's first recommendation of 2026: it fits a small machine and
+// still makes guessing expensive.
 var currentCost = cost{memory: 19 * 1024, passes: 2, threads: 1}
 
-// The most that a stored hash may ask for: a client that can write to the store
-// must not be able to have the gateway's memory spent by signing in.
+// The maximum parameters of a stored hash: write access to the store must not be
+// enough to exhaust the gateway's memory by signing in.
 const (
 	maxMemory  = 64 * 1024 // KiB
 	maxPasses  = 8
@@ -33,14 +33,14 @@ const (
 	keySize, minKey, maxKey    = 32, 16, 64
 )
 
-// derive is argon2id; tests count its calls.
+// derive computes argon2id. Tests replace it to count calls.
 type derive func(password, salt []byte, c cost, size int) []byte
 
 func deriveArgon2id(password, salt []byte, c cost, size int) []byte {
 	return argon2.IDKey(password, salt, c.passes, c.memory, c.threads, uint32(size))
 }
 
-// passwordHash is what is stored of a password, as text in PHC's format:
+// passwordHash is a stored password, in the PHC string format:
 //
 //	$argon2id$v=19$m=19456,t=2,p=1$SALT$KEY
 type passwordHash struct {
@@ -53,7 +53,7 @@ func (h passwordHash) String() string {
 		phcEncoding.EncodeToString(h.salt), phcEncoding.EncodeToString(h.key))
 }
 
-// matches does the work of one derivation, whatever the answer.
+// matches reports whether password has this hash. It always derives exactly once.
 func (h passwordHash) matches(derive derive, password string) bool {
 	return subtle.ConstantTimeCompare(derive([]byte(password), h.salt, h.cost, len(h.key)), h.key) == 1
 }
@@ -65,8 +65,8 @@ func newPasswordHash(derive derive, password string) passwordHash {
 	return h
 }
 
-// newDecoy returns a hash that no password has, to be compared with when there
-// is no user.
+// newDecoy returns a hash that matches no password. It is compared with when the
+// user does not exist.
 func newDecoy() passwordHash {
 	h := passwordHash{cost: currentCost, salt: make([]byte, saltSize), key: make([]byte, keySize)}
 	rand.Read(h.salt)
@@ -76,10 +76,10 @@ func newDecoy() passwordHash {
 
 var phcEncoding = base64.RawStdEncoding.Strict()
 
-// errHash has nothing of the hash, which would end up in a log.
+// errHash includes no part of the hash, since it is logged.
 var errHash = errors.New("the stored hash of the password cannot be read")
 
-// parseHash accepts what String writes, and nothing else.
+// parseHash accepts exactly the output of String.
 func parseHash(s string) (passwordHash, error) {
 	parts := strings.Split(s, "$")
 	if len(s) > 512 || len(parts) != 6 {
@@ -95,7 +95,7 @@ func parseHash(s string) (passwordHash, error) {
 	case h.memory > maxMemory || h.passes < 1 || h.passes > maxPasses || h.threads < 1 || h.threads > maxThreads:
 	case h.memory < 8*uint32(h.threads): // RFC 9106 §3.1: at least 8 KiB for each thread
 	case len(salt) < minSalt || len(salt) > maxSalt || len(key) < minKey || len(key) > maxKey:
-	case h.String() != s: // the decoders are more lenient, and do not look at the rest
+	case h.String() != s: // the decoders are more lenient and ignore the rest
 	default:
 		return h, nil
 	}

@@ -15,21 +15,21 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// maxAnswered bounds the answers that are remembered: with more in ceremonyLife, the
-// first ones are forgotten earlier.
+// maxAnswered bounds the remembered answers: with more within ceremonyLife, the
+// oldest are dropped early.
 const maxAnswered = 1 << 14
 
 // ceremony is a challenge that waits for its answer. The browser keeps it, sealed:
-// anyone can begin to sign in, and must not displace others or fill the memory.
+// anyone can begin to sign in, which must not displace others or fill the memory.
 type ceremony struct {
-	User   string // of registrations: id
+	User   string // id, for registrations
 	Origin string
 	Ends   time.Time
 	Data   *webauthn.SessionData
 }
 
-// ceremonies seals ceremonies with a key of this process: one that a restart ends is
-// begun again.
+// ceremonies seals ceremonies with a key of this process. Ceremonies do not survive
+// a restart.
 type ceremonies struct {
 	aead cipher.AEAD
 
@@ -47,7 +47,7 @@ func newCeremonies() *ceremonies {
 	return &ceremonies{aead: aead, answered: recent[string, bool]{life: ceremonyLife, size: maxAnswered}}
 }
 
-// begin returns a ceremony as the browser gets it.
+// begin returns a sealed ceremony for the browser.
 func (c *ceremonies) begin(user, origin string, data *webauthn.SessionData, now time.Time) (string, error) {
 	plain, err := json.Marshal(ceremony{user, origin, now.Add(ceremonyLife), data})
 	if err != nil {
@@ -58,7 +58,7 @@ func (c *ceremonies) begin(user, origin string, data *webauthn.SessionData, now 
 	return base64.RawURLEncoding.EncodeToString(c.aead.Seal(nonce, nonce, plain, nil)), nil
 }
 
-// take returns a ceremony that has not ended, once.
+// take opens a ceremony that has not expired. It succeeds once per ceremony.
 func (c *ceremonies) take(id, origin, user string, now time.Time) (*webauthn.SessionData, error) {
 	var o ceremony
 	sealed, err := base64.RawURLEncoding.DecodeString(id)
@@ -69,12 +69,12 @@ func (c *ceremonies) take(id, origin, user string, now time.Time) (*webauthn.Ses
 		}
 	}
 	if err != nil || o.Data == nil || !c.isFirst(o.Data.Challenge, now) || !now.Before(o.Ends) || o.Origin != origin || o.User != user {
-		return nil, store.Errorf(ErrPasskey, "this took longer than five minutes, or was answered already: begin again")
+		return nil, store.Errorf(ErrPasskey, "this took longer than five minutes or was already answered: start again")
 	}
 	return o.Data, nil
 }
 
-// isFirst remembers an answer, and reports whether it is the first to its challenge.
+// isFirst records an answer and reports whether it is the first to its challenge.
 func (c *ceremonies) isFirst(challenge string, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

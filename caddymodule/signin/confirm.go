@@ -8,13 +8,13 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// ConfirmedFor is how long after a password or a passkey a session may do what
-// lets a user in, or keeps one out, for good.
+// ConfirmedFor is how long after a password or a passkey a session may grant or
+// revoke access permanently.
 const ConfirmedFor = 5 * time.Minute
 
-// Confirm notes that the user of a session knows the password, and returns the
-// session as it is now. Its errors are ErrCredentials, ErrBusy, a
-// *ThrottledError, or the store's.
+// Confirm records that the user of a session knows the password, and returns the
+// updated session. It returns ErrCredentials, ErrBusy, a *ThrottledError, or an
+// error of the store.
 func (s *Service) Confirm(ctx context.Context, session store.Session, password string) (store.Session, error) {
 	user, ok := s.store.User(session.User)
 	if !ok {
@@ -26,15 +26,15 @@ func (s *Service) Confirm(ctx context.Context, session store.Session, password s
 	return s.confirm(ctx, session, MethodPassword)
 }
 
-// ConfirmByPasskey is Confirm for the answer to [Service.BeginPasskeySignIn]. Its
-// errors are ErrPasskey, a *ThrottledError, or the store's.
+// ConfirmByPasskey is Confirm for the answer to [Service.BeginPasskeySignIn]. It
+// returns ErrPasskey, a *ThrottledError, or an error of the store.
 func (s *Service) ConfirmByPasskey(ctx context.Context, session store.Session, address, origin, ceremonyID string, response []byte) (store.Session, error) {
 	if err := s.guard.address(fair.Parse(address), s.now()); err != nil {
 		return store.Session{}, err
 	}
 	user, _, err := s.assert(ctx, origin, ceremonyID, response)
 	if err == nil && user.ID != session.User {
-		err = store.Errorf(ErrPasskey, "this is a passkey of another user: use one of yours")
+		err = store.Errorf(ErrPasskey, "this passkey belongs to another user: use one of yours")
 	}
 	if err != nil {
 		return store.Session{}, s.passkeyFailure(Attempt{Address: address}, err)

@@ -1,44 +1,45 @@
-// Package signin lets users of the console in: by password, by passkey, and by
-// the one-time links that create a user or set a new password. It knows
-// what a browser sends but not how: pages, cookies and HTTP are its callers'.
+// Package signin signs users in to the console: by password, by passkey, and by
+// one-time links that create a user or set a new password. Pages, cookies and HTTP
+// are left to its callers.
 //
 // # Passwords
 //
-// Passwords are stored as argon2id in PHC's format, at most two are derived at
-// a time, and others wait, a bounded number for a bounded time and by turns over
-// their networks. A third one is for known clients: signed in, with a link
-// that works, or at an address from which the user is signed in. An unknown
-// name takes the same work as a known one. A hash that was made
-// at another cost is replaced when its password is next given.
+// Passwords are stored as argon2id in the PHC string format. At most two are
+// derived at a time. Others wait in a bounded queue for a bounded time, and their
+// networks take turns. A third derivation is reserved for known clients: signed in,
+// with a valid link, or at an address from which the user is signed in. An unknown
+// name takes the same work as a known one. A hash with other cost parameters is
+// replaced the next time its password is entered.
 //
 // # Guessing
 //
-// Failures are counted by address (the /64 of IPv6) and by the name that was
-// typed, known or not. Five are free; then the next attempt has to wait, from a
-// second on, twice as long after each failure: up to 15 minutes for an address,
-// up to 30 seconds for a name, which strangers can fail with. The /56 and the /48 of
-// an address have 40 free failures, and up to 30 seconds, too. A client with an
-// address that the user has a session from does not wait for the name at all,
-// so that a flood of guesses keeps out no user who is in already. After an hour
-// without failures they are dropped, and the tables are bounded. Attempts
-// that have to wait are refused before anything is checked, and do not count.
+// Failures are counted by address (the /64 of IPv6) and by the name entered, known
+// or not. Five are free. After that, the next attempt must wait: one second at
+// first, and twice as long after each failure. The maximum is 15 minutes for an
+// address, and 30 seconds for a name, since anyone can fail with it. The /56 and the
+// /48 of an address have 40 free failures and a maximum of 30 seconds. A client at
+// an address from which the user has a session does not wait for the name, so a
+// flood of guesses cannot lock out a user who is signed in. Failures are dropped
+// after an hour without new ones, and the tables are bounded. Attempts that come too
+// early are rejected before anything is checked, and do not count.
 //
 // # Passkeys
 //
-// A passkey belongs to the host of the origin that it was made at, and its device
-// has to verify the user by a PIN, a finger or a face. Ceremonies,
-// from a challenge to its answer, are kept by the browser, sealed, for five minutes,
-// and can be answered once.
+// A passkey belongs to the host of the origin where it was created, and its device
+// must verify the user by PIN, fingerprint or face. A ceremony lasts from a
+// challenge to its answer. The browser keeps it, sealed, for up to five minutes, and
+// can answer it once.
 //
 // # Confirming
 //
-// A session notes when its user last gave a password or a passkey in it. What lets
-// a user in for good asks for that to be at most [ConfirmedFor] ago, so that a
-// session that was stolen, or left open, ends without leaving anything behind.
+// A session records when its user last entered a password or used a passkey in it.
+// Operations that grant access permanently require that to be at most
+// [ConfirmedFor] ago, so a session that was stolen or left open cannot be turned
+// into lasting access.
 //
 // # Logs
 //
-// Failed attempts are logged with their address, and without the name that was
-// typed: people type their password there. Of many at a time a sample is logged,
-// with the number of those left out; the metric counts all.
+// Failed attempts are logged with their address, but without the name entered:
+// people sometimes enter their password there. Of many failures only a sample is
+// logged, with the number of omitted entries. The metric counts all.
 package signin

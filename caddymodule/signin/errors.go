@@ -8,24 +8,23 @@ import (
 	"time"
 )
 
-// Why a user does not get in, or cannot have what was asked for. The errors of
-// these kinds are sentences for the person who asked; show them as they are.
-// Errors of the store come through as they are.
+// The kinds of errors. Errors of these kinds have messages for the user, to be
+// shown unchanged. Errors of the store are returned as they are.
 var (
 	ErrCredentials = errors.New("wrong name or password")
 	ErrPassword    = errors.New("password not allowed") // a new password breaks a rule
-	ErrPasskey     = errors.New("passkey refused")      // wrong, unknown, copied, late, or not possible at this address
+	ErrPasskey     = errors.New("passkey rejected")     // wrong, unknown, copied, late, or unsupported at this address
 	ErrLink        = errors.New("link not valid")       // unknown, used or expired
 	ErrToken       = errors.New("management token not valid")
 	ErrBusy        = errors.New("busy") // too many passwords wait to be checked
 )
 
-// ThrottledError says that too many attempts have failed. Nothing was checked.
+// ThrottledError is returned after too many failed attempts. Nothing was checked.
 type ThrottledError struct {
 	RetryAfter time.Duration
 }
 
-// Seconds is RetryAfter as the HTTP field of that name has it.
+// Seconds returns the value of the HTTP header Retry-After.
 func (e *ThrottledError) Seconds() string { return strconv.Itoa(e.seconds()) }
 
 func (e *ThrottledError) seconds() int { return max(1, int(math.Ceil(e.RetryAfter.Seconds()))) }
@@ -34,9 +33,9 @@ func (e *ThrottledError) Error() string {
 	seconds := e.seconds()
 	switch {
 	case seconds == 1:
-		return "too many attempts have failed: try again in a second"
+		return "too many failed attempts: try again in a second"
 	case seconds < 120:
-		return fmt.Sprintf("too many attempts have failed: try again in %d seconds", seconds)
+		return fmt.Sprintf("too many failed attempts: try again in %d seconds", seconds)
 	}
-	return fmt.Sprintf("too many attempts have failed: try again in %d minutes", (seconds+59)/60)
+	return fmt.Sprintf("too many failed attempts: try again in %d minutes", (seconds+59)/60)
 }

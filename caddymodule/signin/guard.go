@@ -9,16 +9,16 @@ import (
 	"github.com/postern-dev/postern/caddymodule/fair"
 )
 
-// guard counts failures, and has clients wait after too many.
+// guard counts failures and delays clients after too many.
 type guard struct {
 	addresses *throttle[netip.Prefix]
 	sites     *throttle[netip.Prefix]
 	users     *throttle[who]
-	pairs     *throttle[pair] // how many of an address's failures were of one user
+	pairs     *throttle[pair] // failures of one user from one address
 }
 
-// who stands for a user, or for a name that was typed. It is a hash,
-// since what is typed there may be long, and may be a password.
+// who identifies a user or a name entered. It is a hash, since the text entered may
+// be long, and may be a password.
 type who [sha256.Size]byte
 
 type pair struct {
@@ -35,11 +35,11 @@ func newGuard() *guard {
 	}
 }
 
-// named is who has this name. Names are compared in lower case.
+// named returns the key of a name. Names are compared in lower case.
 func named(name string) who { return sha256.Sum256([]byte("name\x00" + strings.ToLower(name))) }
 
-// changing is the user as one who changes the password: apart from the name,
-// with which strangers can fail.
+// changing returns the key of a user who confirms the current password. It is
+// separate from the name, with which anyone can fail.
 func changing(userID string) who { return sha256.Sum256([]byte("user\x00" + userID)) }
 
 func throttled(wait time.Duration) error {
@@ -49,7 +49,7 @@ func throttled(wait time.Duration) error {
 	return &ThrottledError{RetryAfter: wait}
 }
 
-// sites are the wider networks that one customer has: the /48 and the /56 of an IPv6
+// sites returns the wider networks of one customer: the /48 and the /56 of an IPv6
 // address. A /24 has many customers, who must not throttle each other.
 func sites(client fair.Networks) []netip.Prefix {
 	if client.Narrowest().Addr().Is6() {
@@ -63,7 +63,7 @@ func (g *guard) address(client fair.Networks, now time.Time) error {
 	return throttled(max(g.addresses.wait(client.Narrowest(), now), g.siteWait(client, now)))
 }
 
-// siteWait is how long a client has to wait for what others of its site have done.
+// siteWait returns how long a client must wait because of failures from its site.
 func (g *guard) siteWait(client fair.Networks, now time.Time) (wait time.Duration) {
 	for _, site := range sites(client) {
 		wait = max(wait, g.sites.wait(site, now))
@@ -71,9 +71,9 @@ func (g *guard) siteWait(client fair.Networks, now time.Time) (wait time.Duratio
 	return wait
 }
 
-// user returns an error if a client must wait to try a user. Where the user is known
-// to come from, failures of others do not count. known is called only when it
-// matters, so that it adds no work that reveals who is a user.
+// user returns an error if a client must wait to try a user. At an address known
+// for the user, failures from elsewhere do not count. known is called only when it
+// matters, so that its timing does not reveal which users exist.
 func (g *guard) user(client fair.Networks, user who, known func() bool, now time.Time) error {
 	wait := g.addresses.wait(client.Narrowest(), now)
 	if others := max(g.users.wait(user, now), g.siteWait(client, now)); others > wait && !known() {
@@ -82,7 +82,7 @@ func (g *guard) user(client fair.Networks, user who, known func() bool, now time
 	return throttled(wait)
 }
 
-// addressFailed counts a failure that has no name.
+// addressFailed counts a failure without a name.
 func (g *guard) addressFailed(client fair.Networks, now time.Time) {
 	g.addresses.failed(client.Narrowest(), now)
 	for _, site := range sites(client) {
@@ -97,9 +97,9 @@ func (g *guard) failed(client fair.Networks, user who, now time.Time) {
 	g.pairs.failed(pair{client.Narrowest(), user}, now)
 }
 
-// succeeded drops the user's failures. Of the client's it drops those with this
-// user: others it must not, or an account of one's own would make guessing
-// at others free.
+// succeeded drops the user's failures, and those of the client with this user. The
+// client's other failures remain: otherwise a user could guess at other users for
+// free.
 func (g *guard) succeeded(client fair.Networks, user who) {
 	g.users.forgive(user, -1)
 	n := g.pairs.forgive(pair{client.Narrowest(), user}, -1)

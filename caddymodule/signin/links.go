@@ -9,35 +9,35 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// How long links work. Setup and recovery links are used by the one who asks
-// for them, invitations travel.
+// How long links are valid. Setup and recovery links are used right away,
+// invitations are sent to others.
 const (
 	setupLife      = 15 * time.Minute
 	invitationLife = 3 * 24 * time.Hour
 	recoveryLife   = 15 * time.Minute
 )
 
-// SetupLink creates the link with which the first user is created, and ends older
-// ones. It is an error of the store when there are users.
+// SetupLink creates the link that creates the first user, and revokes older ones.
+// It returns an error of the store if there are users already.
 func (s *Service) SetupLink(ctx context.Context) (store.Link, string, error) {
 	return s.store.CreateLink(ctx, store.Link{Kind: store.LinkSetup, Account: store.DefaultAccount}, setupLife)
 }
 
-// Invite creates a link with which another user of the account is created. by is
-// the id of the user who invites, or a word for who else does.
+// Invite creates a link that creates another user of the account. by is the id of
+// the inviting user, or another name for the inviter.
 func (s *Service) Invite(ctx context.Context, account, by string) (store.Link, string, error) {
 	return s.store.CreateLink(ctx, store.Link{Kind: store.LinkInvitation, Account: account, CreatedBy: by}, invitationLife)
 }
 
-// RecoveryLink creates a link with which a user of the account sets a new
-// password without knowing the old one.
+// RecoveryLink creates a link that lets a user of the account set a new password
+// without the old one.
 func (s *Service) RecoveryLink(ctx context.Context, account, idOrName, by string) (store.Link, string, error) {
 	l := store.Link{Kind: store.LinkRecovery, Account: account, User: idOrName, CreatedBy: by}
 	return s.store.CreateLink(ctx, l, recoveryLife)
 }
 
-// Link returns the link with this secret while it works. Its errors are
-// ErrLink, a *ThrottledError, or the store's.
+// Link returns the valid link with this secret. It returns ErrLink, a
+// *ThrottledError, or an error of the store.
 func (s *Service) Link(_ context.Context, address, secret string) (store.Link, error) {
 	client := fair.Parse(address)
 	if err := s.guard.address(client, s.now()); err != nil {
@@ -50,13 +50,14 @@ func (s *Service) Link(_ context.Context, address, secret string) (store.Link, e
 	return link, nil
 }
 
-// linkFailure counts and logs a link that does not work.
+// linkFailure counts and logs the use of an invalid link, and returns an error for
+// the user.
 func (s *Service) linkFailure(address string, err error) error {
 	switch {
 	case errors.Is(err, store.ErrExpired):
 		err = store.Errorf(ErrLink, "the link has expired: ask for a new one")
 	case errors.Is(err, store.ErrNotFound), errors.Is(err, store.ErrUsed):
-		err = store.Errorf(ErrLink, "the link does not work: it was used already, was replaced by a newer one, or is not whole. Ask for a new one")
+		err = store.Errorf(ErrLink, "the link does not work: it was already used, was replaced by a newer one, or is incomplete. Ask for a new one")
 	default:
 		return err
 	}
@@ -65,9 +66,10 @@ func (s *Service) linkFailure(address string, err error) error {
 	return err
 }
 
-// Redeem uses a link up and signs its user in: a new one of a.Name, or that of a
-// recovery link, with a.Password from now on. Its errors are ErrLink, ErrPassword,
-// ErrBusy, a *ThrottledError, or the store's. The link works on after all but ErrLink.
+// Redeem consumes a link and signs its user in: a new user called a.Name, or the
+// user of a recovery link. The password becomes a.Password. It returns ErrLink,
+// ErrPassword, ErrBusy, a *ThrottledError, or an error of the store. The link stays
+// valid after all errors except ErrLink.
 func (s *Service) Redeem(ctx context.Context, a Attempt, secret string) (Signed, error) {
 	link, err := s.Link(ctx, a.Address, secret)
 	if err != nil {

@@ -20,26 +20,26 @@ import (
 )
 
 const (
-	maxPasskeys = 20 // of a user
+	maxPasskeys = 20 // per user
 	maxName     = 64 // characters of a passkey's name
 	maxResponse = 64 << 10
 )
 
-// holder is a user as the library asks for one.
+// holder implements webauthn.User.
 type holder struct {
 	user        store.User
 	credentials []webauthn.Credential
 }
 
-// The id is the handle by which a passkey names its user. It reveals nothing
-// about the person.
+// WebAuthnID returns the handle by which a passkey identifies its user. It reveals
+// nothing about the person.
 func (h holder) WebAuthnID() []byte                         { return []byte(h.user.ID) }
 func (h holder) WebAuthnName() string                       { return h.user.Name }
 func (h holder) WebAuthnDisplayName() string                { return h.user.Name }
 func (h holder) WebAuthnCredentials() []webauthn.Credential { return h.credentials }
 
-// holder returns a user with the passkeys that can be read: one that cannot be
-// must not keep out the others.
+// holder returns a user with all readable passkeys: an unreadable one must not
+// disable the others.
 func (s *Service) holder(user store.User) holder {
 	h := holder{user: user}
 	for _, p := range s.store.Passkeys(user.ID) {
@@ -53,9 +53,9 @@ func (s *Service) holder(user store.User) holder {
 	return h
 }
 
-// BeginPasskey begins to add a passkey to a signed-in user, on a page of
-// origin. options is what the page gives to navigator.credentials.create, as
-// JSON; ceremony comes back to FinishPasskey with the answer.
+// BeginPasskey begins to add a passkey for a signed-in user on a page of origin.
+// options is the JSON argument of navigator.credentials.create. ceremonyID must be
+// passed to FinishPasskey with the answer.
 func (s *Service) BeginPasskey(_ context.Context, user store.User, origin string) (options json.RawMessage, ceremonyID string, err error) {
 	party, err := relyingParty(origin)
 	if err != nil {
@@ -76,8 +76,7 @@ func (s *Service) BeginPasskey(_ context.Context, user store.User, origin string
 	return options, ceremonyID, err
 }
 
-// FinishPasskey adds the passkey that response, the JSON of the browser's
-// credential, was made with.
+// FinishPasskey adds the passkey in response, the browser's credential as JSON.
 func (s *Service) FinishPasskey(ctx context.Context, user store.User, origin, ceremonyID, name string, response []byte) (store.Passkey, error) {
 	if name = strings.TrimSpace(name); name == "" {
 		name = "Passkey"
@@ -99,7 +98,7 @@ func (s *Service) FinishPasskey(ctx context.Context, user store.User, origin, ce
 		if errors.Is(err, ErrPasskey) {
 			return store.Passkey{}, err
 		}
-		return store.Passkey{}, store.Errorf(ErrPasskey, "the passkey could not be added, since the answer of the device did not fit this page: begin again")
+		return store.Passkey{}, store.Errorf(ErrPasskey, "the passkey could not be added because the device's answer does not match this page: start again")
 	}
 	record, err := json.Marshal(credential)
 	if err != nil {
@@ -111,7 +110,7 @@ func (s *Service) FinishPasskey(ctx context.Context, user store.User, origin, ce
 	}
 	if err := s.store.AddPasskey(ctx, user.ID, p); err != nil {
 		if errors.Is(err, store.ErrExists) {
-			return store.Passkey{}, store.Errorf(ErrPasskey, "this passkey was added already")
+			return store.Passkey{}, store.Errorf(ErrPasskey, "this passkey is already added")
 		}
 		return store.Passkey{}, err
 	}
@@ -121,7 +120,7 @@ func (s *Service) FinishPasskey(ctx context.Context, user store.User, origin, ce
 
 func (s *Service) checkRoom(user store.User) error {
 	if n := len(s.store.Passkeys(user.ID)); n >= maxPasskeys {
-		return store.Errorf(ErrPasskey, "there are %d passkeys already: remove one that is no longer used", n)
+		return store.Errorf(ErrPasskey, "you already have %d passkeys: remove one that you no longer use", n)
 	}
 	return nil
 }
@@ -140,8 +139,8 @@ func register(party *webauthn.WebAuthn, h holder, data webauthn.SessionData, res
 	return party.CreateCredential(h, data, parsed)
 }
 
-// errUnverified is what the library would find, too, in words that help.
-var errUnverified = store.Errorf(ErrPasskey, "the device did not ask for a PIN, a finger or a face: set a PIN on the security key, or use another device")
+// errUnverified replaces an error of the library with a more helpful message.
+var errUnverified = store.Errorf(ErrPasskey, "the device did not ask for a PIN, fingerprint or face: set a PIN on the security key, or use another device")
 
 func checkPasskeyName(name string) error {
 	switch {
@@ -154,7 +153,7 @@ func checkPasskeyName(name string) error {
 }
 
 // BeginPasskeySignIn begins to sign in a user with a passkey for the host of
-// origin. options is what the page gives to navigator.credentials.get, as JSON.
+// origin. options is the JSON argument of navigator.credentials.get.
 func (s *Service) BeginPasskeySignIn(_ context.Context, address, origin string) (options json.RawMessage, ceremonyID string, err error) {
 	if err := s.guard.address(fair.Parse(address), s.now()); err != nil {
 		return nil, "", err
@@ -174,9 +173,9 @@ func (s *Service) BeginPasskeySignIn(_ context.Context, address, origin string) 
 	return options, ceremonyID, err
 }
 
-// FinishPasskeySignIn signs in the user whose passkey made response. Name and
-// password of the attempt are not looked at. Its errors are ErrPasskey, a
-// *ThrottledError, or the store's.
+// FinishPasskeySignIn signs in the user whose passkey created response. The name
+// and the password of the attempt are ignored. It returns ErrPasskey, a
+// *ThrottledError, or an error of the store.
 func (s *Service) FinishPasskeySignIn(ctx context.Context, a Attempt, origin, ceremonyID string, response []byte) (Signed, error) {
 	client := fair.Parse(a.Address)
 	if err := s.guard.address(client, s.now()); err != nil {
@@ -190,8 +189,8 @@ func (s *Service) FinishPasskeySignIn(ctx context.Context, a Attempt, origin, ce
 	if err != nil {
 		return Signed{}, err
 	}
-	// As after a password: a passkey that was removed meanwhile must not leave
-	// a session behind.
+	// As with passwords: a passkey that was removed meanwhile must not leave a
+	// session behind.
 	if !slices.ContainsFunc(s.store.Passkeys(user.ID), func(p store.Passkey) bool { return bytes.Equal(p.ID, id) }) {
 		_ = s.SignOut(ctx, signed.Session)
 		return Signed{}, s.passkeyFailure(a, errUnknownPasskey)
@@ -199,7 +198,7 @@ func (s *Service) FinishPasskeySignIn(ctx context.Context, a Attempt, origin, ce
 	return signed, nil
 }
 
-// assert checks what a passkey has signed, and notes its use.
+// assert verifies a passkey's signature and records its use.
 func (s *Service) assert(ctx context.Context, origin, ceremonyID string, response []byte) (store.User, []byte, error) {
 	data, err := s.ceremonies.take(ceremonyID, origin, "", s.now())
 	if err != nil {
@@ -237,9 +236,9 @@ func (s *Service) findHolder(_, handle []byte) (webauthn.User, error) {
 	return s.holder(user), nil
 }
 
-// notePasskey stores the counter and the time of use. A passkey whose counter
-// went back exists twice, and which of the two is the thief's is unknown:
-// neither gets in from then on.
+// notePasskey stores the counter and the time of use. If the counter went back, the
+// passkey was copied, and the two cannot be distinguished: both are rejected from
+// then on.
 func (s *Service) notePasskey(ctx context.Context, user store.User, credential *webauthn.Credential) error {
 	all := s.store.Passkeys(user.ID)
 	i := slices.IndexFunc(all, func(p store.Passkey) bool { return bytes.Equal(p.ID, credential.ID) })
@@ -248,7 +247,7 @@ func (s *Service) notePasskey(ctx context.Context, user store.User, credential *
 	}
 	record, err := json.Marshal(credential)
 	if err != nil {
-		return fmt.Errorf("noting the use of a passkey: %w", err)
+		return fmt.Errorf("recording the use of a passkey: %w", err)
 	}
 	p := all[i]
 	p.Credential = record
@@ -262,13 +261,13 @@ func (s *Service) notePasskey(ctx context.Context, user store.User, credential *
 		return err
 	}
 	if credential.Authenticator.CloneWarning {
-		return store.Errorf(ErrPasskey, "this passkey may have been copied: its counter went back. Sign in another way, remove the passkey %q in the settings and add a new one", p.Name)
+		return store.Errorf(ErrPasskey, "this passkey may have been copied: its counter went back. Sign in with another method, remove the passkey %q in the settings and add a new one", p.Name)
 	}
 	return nil
 }
 
-// passkeyFailure counts and logs a passkey that does not get in, and returns
-// an error for the user. The library's is for logs.
+// passkeyFailure counts and logs a rejected passkey, and returns an error for the
+// user. The library's errors are only logged.
 func (s *Service) passkeyFailure(a Attempt, err error) error {
 	var refused *protocol.Error
 	isOurs := errors.Is(err, ErrPasskey)
@@ -284,12 +283,12 @@ func (s *Service) passkeyFailure(a Attempt, err error) error {
 	return errUnknownPasskey
 }
 
-var errUnknownPasskey = store.Errorf(ErrPasskey, "this passkey is not known here, or was made for another address: sign in with a password, and add it in the settings")
+var errUnknownPasskey = store.Errorf(ErrPasskey, "unknown passkey, or created for another address: sign in with a password, and add it in the settings")
 
 var errResponse error = protocol.ErrParsingData.WithDetails("the answer is too long")
 
-// reason is what a log may have of an error of the library: its further
-// information has challenges and what was sent.
+// reason returns the part of an error that may be logged. Other fields of the
+// library's errors contain challenges and client data.
 func reason(err error) string {
 	if refused := (*protocol.Error)(nil); errors.As(err, &refused) {
 		return refused.Details
@@ -297,14 +296,14 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// HasUsers reports whether there is a user to sign in. Until there is, a setup
-// link creates the first one.
+// HasUsers reports whether any user exists. The first one is created with a setup
+// link.
 func (s *Service) HasUsers() bool { return s.store.UserCount() > 0 }
 
 // Passkeys lists a user's passkeys.
 func (s *Service) Passkeys(userID string) []store.Passkey { return s.store.Passkeys(userID) }
 
-// RemovePasskey makes a passkey invalid. The sessions that it began last on.
+// RemovePasskey removes a passkey. Sessions that it started stay valid.
 func (s *Service) RemovePasskey(ctx context.Context, user store.User, id []byte) error {
 	if err := s.store.RemovePasskey(ctx, user.ID, id); err != nil {
 		return err

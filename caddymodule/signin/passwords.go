@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
-// The length of passwords in characters: NIST SP 800-63B asks for length, and
-// against rules on what they are made of.
+// The length of passwords in characters: NIST SP 800-63B requires length and advises
+// against composition rules.
 const (
 	minPassword      = 10
 	maxPassword      = 128
@@ -26,16 +26,16 @@ func checkPassword(name, password string) error {
 	case n > maxPassword:
 		return store.Errorf(ErrPassword, "the password is too long: it can have at most %d characters", maxPassword)
 	case !utf8.ValidString(password):
-		return store.Errorf(ErrPassword, "the password has bytes that are not text: choose another one")
+		return store.Errorf(ErrPassword, "the password is not valid text: choose another one")
 	case strings.EqualFold(strings.TrimSpace(password), strings.TrimSpace(name)):
-		return store.Errorf(ErrPassword, "the password is the name: choose one that cannot be guessed")
+		return store.Errorf(ErrPassword, "the password must differ from the name: choose one that is hard to guess")
 	case strings.TrimSpace(password) == "":
-		return store.Errorf(ErrPassword, "the password is nothing but blanks: choose one that cannot be guessed")
+		return store.Errorf(ErrPassword, "the password consists only of spaces: choose one that is hard to guess")
 	}
 	return nil
 }
 
-// hash derives a new password when it is its turn.
+// hash waits for a permit and hashes a new password.
 func (s *Service) hash(ctx context.Context, password string) (string, error) {
 	release, err := s.knownTurn(ctx)
 	if err != nil {
@@ -57,9 +57,9 @@ func (s *Service) AddUser(ctx context.Context, account, name, password string) (
 	return s.store.CreateUser(ctx, account, name, hash)
 }
 
-// ChangePassword gives a user who knows the old password a new one, and ends
-// the user's sessions but the one with the id sessionID. Its errors are those
-// of Password, and ErrPassword.
+// ChangePassword replaces the password of a user who knows the old one, and ends
+// all of the user's sessions except sessionID. It returns the errors of Password,
+// and ErrPassword.
 func (s *Service) ChangePassword(ctx context.Context, userID, sessionID, old, password string) error {
 	user, ok := s.store.User(userID)
 	if !ok {
@@ -78,7 +78,7 @@ func (s *Service) ChangePassword(ctx context.Context, userID, sessionID, old, pa
 	}
 	switch err := s.store.SetPassword(ctx, userID, stored, hash, sessionID); {
 	case errors.Is(err, store.ErrConflict):
-		return store.Errorf(ErrCredentials, "the password has just been changed: try again with the new one as the current one")
+		return store.Errorf(ErrCredentials, "the password was just changed: try again with the new password as the current one")
 	case err != nil:
 		return err
 	}
@@ -86,9 +86,8 @@ func (s *Service) ChangePassword(ctx context.Context, userID, sessionID, old, pa
 	return nil
 }
 
-// checkCurrent checks the password of a user who is signed in, and returns the
-// stored hash that it is right for. Its errors are ErrCredentials, ErrBusy and
-// *ThrottledError.
+// checkCurrent checks the password of a signed-in user and returns the stored hash
+// that it matches. It returns ErrCredentials, ErrBusy or a *ThrottledError.
 func (s *Service) checkCurrent(ctx context.Context, user store.User, password string) (stored string, err error) {
 	if err := throttled(s.guard.users.wait(changing(user.ID), s.now())); err != nil {
 		return "", err
@@ -111,29 +110,29 @@ func (s *Service) checkCurrent(ctx context.Context, user store.User, password st
 	return stored, nil
 }
 
-// checkLimits are those of passwords that are checked or hashed at a time, with
-// 19 MiB and tens of milliseconds of a core each. One of the three is for known
-// clients, see the package. Strangers take turns over their networks.
+// checkLimits bounds the passwords that are checked or hashed at a time, with
+// 19 MiB and tens of milliseconds of a core each. One of the three permits is
+// reserved for known clients, see the package comment.
 var checkLimits = fair.Limits{
 	Permits: 3, Reserved: 1,
 	Waiting: 256, // with a form of up to 64 KiB each
 	Wait:    10 * time.Second,
 }
 
-// checkTurn waits until a password may be checked, of a client with these networks.
-// The caller ends that with release.
+// checkTurn waits until a password of a client with these networks may be checked.
+// The caller must call release afterwards.
 func (s *Service) checkTurn(ctx context.Context, from fair.Networks, isKnown bool) (release func(), err error) {
 	permit, err := s.checks.Acquire(ctx, from, isKnown)
 	switch {
 	case errors.Is(err, fair.ErrBusy):
-		return nil, store.Errorf(ErrBusy, "too many people are signing in at this moment: try again in a few seconds")
+		return nil, store.Errorf(ErrBusy, "too many people are signing in right now: try again in a few seconds")
 	case err != nil:
 		return nil, err
 	}
 	return permit.Release, nil
 }
 
-// knownTurn is checkTurn for known clients, and needs no address for that.
+// knownTurn is checkTurn for known clients, for which it needs no address.
 func (s *Service) knownTurn(ctx context.Context) (release func(), err error) {
 	return s.checkTurn(ctx, fair.Parse(""), true)
 }

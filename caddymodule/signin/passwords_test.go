@@ -21,10 +21,10 @@ func TestPasswordRules(t *testing.T) {
 		{"ann", "012345678", "at least 10"},
 		{"ann", strings.Repeat("ö", 9), "at least 10"},
 		{"ann", strings.Repeat("x", 129), "at most 128"},
-		{"ann", "0123456789\xff", "not text"},
+		{"ann", "0123456789\xff", "not valid text"},
 		{"ann", strings.Repeat(" ", 12), "blanks"},
-		{"ann.example", "Ann.Example", "is the name"},
-		{"ann.example", " ann.example ", "is the name"},
+		{"ann.example", "Ann.Example", "differ from the name"},
+		{"ann.example", " ann.example ", "differ from the name"},
 		{"ann.example", "ann.example!", ""},
 	}
 	for _, test := range tests {

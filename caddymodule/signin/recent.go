@@ -2,14 +2,14 @@ package signin
 
 import "time"
 
-// recent is a map that forgets entries: life after they were set, at the latest twice
-// that, or when more than size others were set since.
+// recent is a map that drops entries between one and two times life after they were
+// set, or earlier when more than size other entries were set since.
 type recent[K comparable, V any] struct {
 	life time.Duration
 	size int
 
 	latest, before map[K]V
-	since          time.Time // of latest
+	since          time.Time // creation of latest
 }
 
 func (r *recent[K, V]) get(key K) (V, bool) {

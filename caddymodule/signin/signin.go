@@ -14,40 +14,40 @@ import (
 	"github.com/postern-dev/postern/connector/logs"
 )
 
-// How a session began.
+// The methods of signing in.
 const (
 	MethodPassword = "password"
 	MethodPasskey  = "passkey"
 	MethodLink     = "link"
 )
 
-// Options are what New needs.
+// Options configure a Service.
 type Options struct {
 	Store  *store.Store
 	Logger *slog.Logger     // nil: nothing is logged
 	Now    func() time.Time // nil: time.Now
-	// Failed, if it is not nil, is called for each sign-in that failed: Method…
+	// Failed, if not nil, is called for each failed sign-in with its Method…
 	Failed func(method string)
 }
 
-// Service signs users in and out. Its methods are safe for concurrent use, and
-// nothing runs between them: it need not be closed.
+// Service signs users in and out. Its methods are safe for concurrent use. It need
+// not be closed.
 type Service struct {
 	store  *store.Store
 	log    *slog.Logger
 	now    func() time.Time
 	failed func(method string)
 	derive derive
-	checks *fair.Semaphore // of passwords
+	checks *fair.Semaphore // for passwords
 	guard  *guard
 	decoy  passwordHash
 
-	// counters is held from reading a passkey's counter to writing it, so that
-	// a copy cannot use the same one at the same time.
+	// counters is held from reading a passkey's counter to writing it, so that a
+	// copy cannot use the same value concurrently.
 	counters sync.Mutex
 
 	ceremonies *ceremonies
-	failures   logs.Sampler[netip.Prefix] // of sign-ins that fail
+	failures   logs.Sampler[netip.Prefix] // logs failed sign-ins
 }
 
 // New returns a service for the users in o.Store.
@@ -69,27 +69,27 @@ func New(o Options) *Service {
 	return s
 }
 
-// Attempt is what a client sends to get in.
+// Attempt is what a client sends to sign in.
 type Attempt struct {
 	Address   string // of the client, without port
 	UserAgent string
 	Name      string
 	Password  string
-	// End is what a recovery link ends besides the sessions.
+	// End selects what a recovery link revokes in addition to the sessions.
 	End store.Ending
 }
 
-// String hides what is typed, if an attempt is logged by mistake.
+// String hides the text entered, in case an attempt is logged by mistake.
 func (a Attempt) String() string { return "attempt from " + remote(a.Address) }
 
 // LogValue is String for slog.
 func (a Attempt) LogValue() slog.Value { return slog.StringValue(a.String()) }
 
-// Signed is a user who is in.
+// Signed is a user who has signed in.
 type Signed struct {
 	User    store.User
 	Session store.Session
-	Secret  string // of the session, for the cookie; it is not stored
+	Secret  string // of the session, for the cookie; not stored
 }
 
 // String hides the secret.
@@ -98,11 +98,11 @@ func (s Signed) String() string { return s.User.ID + " in " + s.Session.ID }
 // LogValue is String for slog.
 func (s Signed) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// Password signs a user in by name and password. Its errors are ErrCredentials,
-// ErrBusy, a *ThrottledError, or the store's.
+// Password signs a user in by name and password. It returns ErrCredentials, ErrBusy,
+// a *ThrottledError, or an error of the store.
 func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
-	// Once before waiting, to turn floods away cheaply, and once after it, since
-	// those before in the queue may have failed meanwhile.
+	// Check before waiting, to reject floods cheaply, and again afterwards, since
+	// earlier attempts in the queue may have failed meanwhile.
 	if err := s.mayTry(a); err != nil {
 		return Signed{}, err
 	}
@@ -127,12 +127,12 @@ func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
 	if err != nil {
 		return Signed{}, err
 	}
-	// A change of the password since the check has ended the sessions that there
-	// were then; this one must not outlive that.
+	// If the password was changed after the check, that has ended all sessions of
+	// the time. This one must not outlive it.
 	if s.store.PasswordHash(user.ID) != hash {
 		_ = s.SignOut(ctx, signed.Session)
-		s.logFailure(a.Address, MethodPassword, "the password was changed meanwhile")
-		return Signed{}, store.Errorf(ErrCredentials, "the password has just been changed: sign in with the new one")
+		s.logFailure(a.Address, MethodPassword, "password changed during sign-in")
+		return Signed{}, store.Errorf(ErrCredentials, "the password was just changed: sign in with the new one")
 	}
 	s.guard.succeeded(client, named(a.Name))
 	return signed, nil
@@ -143,7 +143,7 @@ func (s *Service) mayTry(a Attempt) error {
 	client := fair.Parse(a.Address)
 	err := s.guard.user(client, named(a.Name), func() bool { return s.knows(client, a.Name) }, s.now())
 	if err != nil {
-		s.log.Debug("sign-in refused", "remote", remote(a.Address), "error", err)
+		s.log.Debug("sign-in throttled", "remote", remote(a.Address), "error", err)
 	}
 	return err
 }
@@ -156,8 +156,8 @@ func (s *Service) knows(client fair.Networks, name string) bool {
 	})
 }
 
-// check derives a password exactly once, also where there is nothing to
-// compare with, and returns the stored hash that it is right for.
+// check derives a password exactly once, even if the user does not exist. It
+// returns the stored hash and whether the password matches it.
 func (s *Service) check(user store.User, known bool, password string) (stored string, right bool) {
 	hash := s.decoy
 	if known {
@@ -177,8 +177,8 @@ func (s *Service) check(user store.User, known bool, password string) (stored st
 	return stored, same && known
 }
 
-// renew replaces a hash of another cost than the current one, and returns the
-// one that is stored now. A failure of that is not a reason to refuse the user.
+// renew replaces a hash whose cost is not the current one, and returns the hash that
+// is stored now. A failure is logged and does not fail the sign-in.
 func (s *Service) renew(ctx context.Context, user store.User, stored, password string) string {
 	parsed, err := parseHash(stored)
 	if err != nil || parsed.cost == currentCost {
@@ -186,14 +186,14 @@ func (s *Service) renew(ctx context.Context, user store.User, stored, password s
 	}
 	renewed := newPasswordHash(s.derive, password).String()
 	if err := s.store.SetPassword(ctx, user.ID, stored, renewed, ""); err != nil {
-		s.log.Warn("failed to store a password at the current cost", "user_id", user.ID, "error", err)
+		s.log.Warn("failed to rehash a password at the current cost", "user_id", user.ID, "error", err)
 		return stored
 	}
 	return renewed
 }
 
-// begin creates the session of a user who has authenticated: always a new one, also
-// where the browser has one.
+// begin creates a session for an authenticated user. It is always a new one, even
+// if the browser already has a session.
 func (s *Service) begin(ctx context.Context, user store.User, method string, a Attempt) (Signed, error) {
 	session, secret, err := s.store.CreateSession(ctx, user.ID, method, remote(a.Address), a.UserAgent)
 	if err != nil {
@@ -209,7 +209,7 @@ func (s *Service) logFailure(address, method, reason string) {
 		"remote", remote(address), "method", method, "reason", reason)
 }
 
-// remote is an address as logs and lists of sessions show it.
+// remote formats an address for logs and lists of sessions.
 func remote(address string) string {
 	ip, err := netip.ParseAddr(address)
 	if err != nil {
@@ -218,8 +218,8 @@ func remote(address string) string {
 	return ip.Unmap().String()
 }
 
-// Session returns the valid session with this secret and its user, and notes
-// that it was used. It does no I/O.
+// Session returns the valid session with this secret and its user, and records its
+// use. It does no I/O.
 func (s *Service) Session(secret string) (store.Session, store.User, bool) {
 	session, user, ok := s.Peek(secret)
 	if ok {
@@ -228,8 +228,7 @@ func (s *Service) Session(secret string) (store.Session, store.User, bool) {
 	return session, user, ok
 }
 
-// Peek is Session for what a page does by itself, without its user: that does not
-// use the session.
+// Peek is Session for automatic requests of a page: it does not record a use.
 func (s *Service) Peek(secret string) (store.Session, store.User, bool) {
 	session, ok := s.store.FindSession(secret)
 	if !ok {
@@ -242,23 +241,23 @@ func (s *Service) Peek(secret string) (store.Session, store.User, bool) {
 	return session, user, true
 }
 
-// Token returns the management token with this secret and the user it acts
-// for, and notes that it was used. It does no I/O. Its error is ErrToken.
+// Token returns the management token with this secret and its user, and records its
+// use. It does no I/O. It returns ErrToken if the token is invalid.
 func (s *Service) Token(secret string) (store.Token, store.User, error) {
 	token, ok := s.store.FindToken(secret)
 	user, known := s.store.User(token.User)
 	switch {
 	case !ok || !known:
-		return store.Token{}, store.User{}, store.Errorf(ErrToken, "the management token is unknown or was revoked: make one in the console, under Settings")
+		return store.Token{}, store.User{}, store.Errorf(ErrToken, "the management token is unknown or was revoked: create one in the console, under Settings")
 	case token.Expired(s.now()):
-		return store.Token{}, store.User{}, store.Errorf(ErrToken, "the management token %q ended on %s: make a new one in the console, under Settings",
+		return store.Token{}, store.User{}, store.Errorf(ErrToken, "the management token %q expired on %s: create a new one in the console, under Settings",
 			token.Name, token.ExpiresAt.UTC().Format("2006-01-02 at 15:04 UTC"))
 	}
 	s.store.TouchToken(token)
 	return token, user, nil
 }
 
-// SignOut ends a session. That it has ended already is not an error.
+// SignOut ends a session. It is not an error if the session has already ended.
 func (s *Service) SignOut(ctx context.Context, session store.Session) error {
 	err := s.store.RemoveSession(ctx, session.User, session.ID)
 	if errors.Is(err, store.ErrNotFound) {
@@ -267,5 +266,5 @@ func (s *Service) SignOut(ctx context.Context, session store.Session) error {
 	return err
 }
 
-// stamp is now as records have it.
+// stamp returns the current time as stored in records.
 func (s *Service) stamp() time.Time { return s.now().UTC().Truncate(time.Millisecond) }

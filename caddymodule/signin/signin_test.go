@@ -362,7 +362,7 @@ func TestTokenEnds(t *testing.T) {
 			t.Errorf("before its end: %v %v", token.Rights, err)
 		}
 		time.Sleep(time.Second)
-		if _, _, err := d.Token(secret); !errors.Is(err, ErrToken) || !strings.Contains(err.Error(), `"deploy" ended on `+end.UTC().Format("2006-01-02")) {
+		if _, _, err := d.Token(secret); !errors.Is(err, ErrToken) || !strings.Contains(err.Error(), `"deploy" expired on `+end.UTC().Format("2006-01-02")) {
 			t.Errorf("at its end: %v", err)
 		}
 		if _, _, err := d.store.CreateToken(t.Context(), spec); !errors.Is(err, store.ErrInvalid) {

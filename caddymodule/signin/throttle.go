@@ -5,26 +5,26 @@ import (
 	"time"
 )
 
-// Back-off: some failures are free, since people mistype; each one after them
-// makes the next attempt wait twice as long as the one before.
+// Back-off: some failures are free, since people mistype. Each further failure
+// doubles the delay of the next attempt.
 const (
 	freeFailures = 5
-	siteFailures = 40 // of a /48 or /56, where there are many who mistype
+	siteFailures = 40 // of a /48 or /56, which may have many users
 	firstDelay   = time.Second
-	addressDelay = 15 * time.Minute // at most
-	// A user, or a site, waits no longer than this, since others cause it: with 15 minutes,
-	// a client that knows a name could keep its owner out.
+	addressDelay = 15 * time.Minute // maximum
+	// userDelay is the maximum for users and sites. It is short because others can
+	// cause it: with 15 minutes, anyone who knows a name could lock its owner out.
 	userDelay  = 30 * time.Second
 	forgetting = time.Hour // after the last failure
-	// maxEntries bounds each table. A flood makes it drop the failures longest ago,
-	// at the price of as many failures.
+	// maxEntries bounds each table. A flood can displace the oldest failures, but
+	// only by as many new ones.
 	maxEntries = 10_000
 )
 
 // throttle counts failures by K.
 type throttle[K comparable] struct {
-	most time.Duration // that one has to wait
-	free int           // failures
+	most time.Duration // maximum delay
+	free int           // failures without a delay
 
 	mu      sync.Mutex
 	entries recent[K, *failures]
@@ -40,7 +40,7 @@ func newThrottle[K comparable](most time.Duration, free int) *throttle[K] {
 	return &throttle[K]{most: most, free: free, entries: recent[K, *failures]{life: forgetting, size: maxEntries}}
 }
 
-// wait returns how long key still has to wait.
+// wait returns how long key must still wait.
 func (t *throttle[K]) wait(key K, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -62,12 +62,13 @@ func (t *throttle[K]) failed(key K, now time.Time) {
 	f.count++
 	f.last = now
 	if doublings := f.count - t.free - 1; doublings >= 0 {
-		// More doublings than these overflow, and reach every maximum.
+		// More doublings would overflow; these exceed every maximum.
 		f.until = now.Add(min(firstDelay<<min(doublings, 20), t.most))
 	}
 }
 
-// forgive takes back n failures of key, all of them if n is negative.
+// forgive drops n failures of key, or all of them if n is negative. It returns the
+// number dropped.
 func (t *throttle[K]) forgive(key K, n int) (taken int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -169,12 +169,12 @@ func TestSites(t *testing.T) {
 func TestThrottledErrorSaysWhen(t *testing.T) {
 	t.Parallel()
 	for wait, want := range map[time.Duration]string{
-		time.Millisecond:        "too many attempts have failed: try again in a second",
-		time.Second:             "too many attempts have failed: try again in a second",
-		1001 * time.Millisecond: "too many attempts have failed: try again in 2 seconds",
-		119 * time.Second:       "too many attempts have failed: try again in 119 seconds",
-		2 * time.Minute:         "too many attempts have failed: try again in 2 minutes",
-		841 * time.Second:       "too many attempts have failed: try again in 15 minutes",
+		time.Millisecond:        "too many failed attempts: try again in a second",
+		time.Second:             "too many failed attempts: try again in a second",
+		1001 * time.Millisecond: "too many failed attempts: try again in 2 seconds",
+		119 * time.Second:       "too many failed attempts: try again in 119 seconds",
+		2 * time.Minute:         "too many failed attempts: try again in 2 minutes",
+		841 * time.Second:       "too many failed attempts: try again in 15 minutes",
 	} {
 		if got := (&ThrottledError{RetryAfter: wait}).Error(); got != want {
 			t.Errorf("%v: %q, not %q", wait, got, want)

@@ -37,11 +37,11 @@ const maxAccountID = 63
 func (s *Store) CreateAccount(ctx context.Context, id string) (Account, error) {
 	notAllowed := func(r rune) bool { return r != '-' && (r < 'a' || r > 'z') && (r < '0' || r > '9') }
 	if id == "" || len(id) > maxAccountID || strings.ContainsFunc(id, notAllowed) {
-		return Account{}, Errorf(ErrInvalid, "an account cannot have the id %.80q: give 1 to %d lower-case letters, digits and dashes", id, maxAccountID)
+		return Account{}, Errorf(ErrInvalid, "invalid account id %.80q: use 1 to %d lower-case letters, digits and dashes", id, maxAccountID)
 	}
 	return update(ctx, s, "creating the account", func(t *tx) (Account, error) {
 		if accountKind.load(t, "", id) != nil {
-			return Account{}, Errorf(ErrExists, "there is an account %q already: give another id", id)
+			return Account{}, Errorf(ErrExists, "the account %q already exists: choose another id", id)
 		}
 		a := Account{ID: id, Name: id, CreatedAt: s.time()}
 		accountKind.save(t, &accountRecord{Account: a})
@@ -49,9 +49,9 @@ func (s *Store) CreateAccount(ctx context.Context, id string) (Account, error) {
 	})
 }
 
-// RemoveAccount removes an account that has no users, connectors, deployments
-// and valid keys; else it fails with ErrInUse and the list of those. The
-// default account stays.
+// RemoveAccount removes an account without users, connectors, deployments and valid
+// keys. Otherwise it fails with ErrInUse and lists them. The default account cannot
+// be removed.
 func (s *Store) RemoveAccount(ctx context.Context, id string) error {
 	if id == DefaultAccount {
 		return Errorf(ErrInvalid, "the account %q cannot be removed: every gateway has it", id)
@@ -60,8 +60,8 @@ func (s *Store) RemoveAccount(ctx context.Context, id string) error {
 		if _, err := t.account(id); err != nil {
 			return err
 		}
-		// First its mark, then its records: when it gets one after these were read,
-		// the mark has changed.
+		// Read the mark before the records: a record added after they were read has
+		// changed the mark.
 		t.get(markAccount(id))
 		if err := checkEmpty(t, id); err != nil {
 			return err
@@ -73,9 +73,9 @@ func (s *Store) RemoveAccount(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	// The rest is void without the account. The sweeper removes it when this fails.
+	// The rest is invalid without the account. If this fails, the sweeper removes it.
 	if err := s.dropLeftovers(ctx, id); err != nil {
-		s.log.Warn("failed to remove what a removed account had", "account_id", id, "error", err)
+		s.log.Warn("failed to remove the remaining records of a removed account", "account_id", id, "error", err)
 	}
 	return nil
 }
@@ -99,7 +99,7 @@ func checkEmpty(t *tx, id string) error {
 		}
 	}
 	if len(has) > 0 {
-		return Errorf(ErrInUse, "the account %q still has %s: remove or revoke those first", id, strings.Join(has, ", "))
+		return Errorf(ErrInUse, "the account %q still has %s: remove or revoke them first", id, strings.Join(has, ", "))
 	}
 	return nil
 }
@@ -118,5 +118,6 @@ func (s *Store) dropLeftovers(ctx context.Context, id string) error {
 	return s.drop(ctx, keys)
 }
 
-// accountDirs are the directories of what an account may leave behind.
+// accountDirs are the directories of records that may remain after an account is
+// removed.
 var accountDirs = []string{dirConnectorsSeen, dirKeys, dirLastUsed, dirLinks, dirPairings, dirTokens, dirTokensUsed, dirUsage}

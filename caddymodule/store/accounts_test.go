@@ -22,11 +22,11 @@ func TestAccounts(t *testing.T) {
 	}
 	for _, wrong := range []string{"", "Team", "a/b", "a b", "ä", strings.Repeat("a", 64)} {
 		_, err := s.CreateAccount(t.Context(), wrong)
-		wantError(t, err, store.ErrInvalid, "cannot have the id")
-		wantError(t, s.RemoveAccount(t.Context(), wrong), store.ErrNotFound, "no account")
+		wantError(t, err, store.ErrInvalid, "invalid account id")
+		wantError(t, s.RemoveAccount(t.Context(), wrong), store.ErrNotFound, "unknown account")
 	}
 	_, err = s.CreateAccount(t.Context(), "team-1")
-	wantError(t, err, store.ErrExists, "give another id")
+	wantError(t, err, store.ErrExists, "choose another id")
 	if _, err := s.CreateAccount(t.Context(), strings.Repeat("a", 63)); err != nil {
 		t.Error(err)
 	}
@@ -81,7 +81,7 @@ func TestRemoveAccount(t *testing.T) {
 		t.Errorf("left %v", left)
 	}
 	_, _, err = s.CreateKey(t.Context(), id, "k", "*")
-	wantError(t, err, store.ErrNotFound, "no account")
+	wantError(t, err, store.ErrNotFound, "unknown account")
 	if err := s.AddUsage(t.Context(), []store.UsageDay{{Account: id, Day: "2026-11-21", Requests: 1}}); err != nil || len(paths(t, kv, "usage/")) != 0 {
 		t.Errorf("usage of a removed account: %v", err)
 	}
@@ -172,7 +172,7 @@ func TestTokens(t *testing.T) {
 		wantError(t, err, c.kind)
 	}
 	for _, c := range [][2]string{{"other", token.ID}, {account, ""}, {account, "ci"}} {
-		wantError(t, s.RemoveToken(t.Context(), c[0], c[1]), store.ErrNotFound, "there is no token")
+		wantError(t, s.RemoveToken(t.Context(), c[0], c[1]), store.ErrNotFound, "not found in the account")
 	}
 	if err := s.RemoveToken(t.Context(), account, token.ID); err != nil {
 		t.Fatal(err)
@@ -198,7 +198,7 @@ func TestPasskeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantError(t, s.AddPasskey(t.Context(), ann.ID, one), store.ErrExists)
-	wantError(t, s.AddPasskey(t.Context(), bob.ID, one), store.ErrExists, "in use already")
+	wantError(t, s.AddPasskey(t.Context(), bob.ID, one), store.ErrExists, "already in use")
 	wantError(t, s.AddPasskey(t.Context(), "usr_x", one), store.ErrNotFound)
 	for _, wrong := range []store.Passkey{
 		{Name: "x", Credential: []byte(`{}`)},

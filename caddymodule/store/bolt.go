@@ -15,12 +15,12 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// BoltOptions adjusts OpenBolt. The zero value is right for a gateway.
+// BoltOptions configure OpenBolt. The zero value is suitable for a gateway.
 type BoltOptions struct {
-	// LockTimeout is how long to wait for a file that another process has
-	// open, for instance one that is just exiting; 0 means 2 s.
+	// LockTimeout is how long to wait for a file that another process has open,
+	// such as one that is exiting; 0 means 2 s.
 	LockTimeout time.Duration
-	// History is how many transactions Watch can go back; 0 means 1024.
+	// History is how many past transactions Watch can return; 0 means 1024.
 	History int
 }
 
@@ -35,11 +35,10 @@ type boltKV struct {
 	path    string
 	history *history
 
-	mu     sync.Mutex // held by the one writer; guards what follows
+	mu     sync.Mutex // held by the only writer; guards the fields below
 	leases map[LeaseID]*boltLease
 	closed bool
-	// commitTx is (*bolt.Tx).Commit, but for tests of what happens when the
-	// disk fails.
+	// commitTx is (*bolt.Tx).Commit. Tests replace it to simulate disk failures.
 	commitTx func(*bolt.Tx) error
 }
 
@@ -52,13 +51,14 @@ var (
 	metaRevision = []byte("revision")
 )
 
-// schemaVersion is that of the buckets, not of the records in them. A file
-// with another one is refused.
+// schemaVersion is the version of the buckets, not of the records in them. A file with
+// another version is rejected.
 const schemaVersion = 1
 
-// OpenBolt opens the store in the file at path, or creates it with mode 0600. It
-// fails with ErrLocked when another process has it open, which path+".owner" names,
-// and with ErrSchema, leaving it as it is, when it is another program's or newer.
+// OpenBolt opens the store in the file at path, or creates it with mode 0600. It fails
+// with ErrLocked if another process, named in path+".owner", has the file open. It
+// fails with ErrSchema, without changing the file, if that is of another program or of
+// a newer version.
 func OpenBolt(path string, o BoltOptions) (KV, error) {
 	if o.LockTimeout <= 0 {
 		o.LockTimeout = 2 * time.Second
@@ -84,26 +84,26 @@ func OpenBolt(path string, o BoltOptions) (KV, error) {
 	return b, nil
 }
 
-// explainOpen turns an error of bolt.Open into one with what to do.
+// explainOpen adds a remedy to an error of bolt.Open.
 func explainOpen(path string, err error) error {
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return lockedError(path)
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrVersionMismatch),
 		errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrInvalidMapping):
-		return Errorf(ErrSchema, "%s is not a Postern store, or it is damaged (%v): restore a copy, or name another file", path, err)
+		return Errorf(ErrSchema, "%s is not a Postern store, or it is damaged (%v): restore a backup, or choose another file", path, err)
 	}
-	// An error of the operating system names the path itself; others do not.
+	// Errors of the operating system include the path, others do not.
 	if pathErr := (*fs.PathError)(nil); errors.As(err, &pathErr) {
 		return fmt.Errorf("opening the store: %w", err)
 	}
 	return fmt.Errorf("opening the store %s: %w", path, err)
 }
 
-// prepare checks the schema or writes it into a new file, loads the revision and the
-// leases, and notes who has the file now.
+// prepare checks the schema, or writes it to a new file. It loads the revision and the
+// leases, and writes the owner file.
 func (b *boltKV) prepare(history int) error {
-	b.mu.Lock() // since leases may end at once
+	b.mu.Lock() // leases may expire at once
 	defer b.mu.Unlock()
 	err := b.db.Update(func(tx *bolt.Tx) error {
 		if err := ensureSchema(tx, b.path); err != nil {
@@ -115,8 +115,8 @@ func (b *boltKV) prepare(history int) error {
 	if err != nil {
 		return err
 	}
-	// The file holds the private key of the gateway's tunnels: it may have been
-	// created, or copied here, with a wider mode.
+	// The file holds the private key of the gateway's tunnels, and may have been
+	// created or copied with a wider mode.
 	if err = os.Chmod(b.path, 0o600); err == nil {
 		err = writeOwner(b.path, time.Now())
 	}
@@ -129,8 +129,8 @@ func (b *boltKV) prepare(history int) error {
 	return nil
 }
 
-// ensureSchema writes the schema into a new file, with no bucket at all, and fails
-// if it is not one of ours either.
+// ensureSchema writes the schema to a new file without buckets. It fails if the file
+// is of another program or version.
 func ensureSchema(tx *bolt.Tx, path string) error {
 	meta := tx.Bucket(bucketMeta)
 	if meta == nil {
@@ -139,15 +139,15 @@ func ensureSchema(tx *bolt.Tx, path string) error {
 		}
 	}
 	if meta == nil || len(meta.Get(metaSchema)) != 8 || len(meta.Get(metaRevision)) != 8 {
-		return Errorf(ErrSchema, "%s is a database of another program, not a Postern store: name another file", path)
+		return Errorf(ErrSchema, "%s is a database of another program, not a Postern store: choose another file", path)
 	}
 	if v := binary.BigEndian.Uint64(meta.Get(metaSchema)); v != schemaVersion {
-		return Errorf(ErrSchema, "the store %s has schema version %d, and this program knows only %d: "+
-			"it was written by a newer Postern, so run that one, or name another file", path, v, schemaVersion)
+		return Errorf(ErrSchema, "the store %s has schema version %d, but this program supports only %d: "+
+			"it was written by a newer Postern, so run that version, or choose another file", path, v, schemaVersion)
 	}
 	for _, name := range [][]byte{bucketItems, bucketLeases, bucketLeased} {
 		if tx.Bucket(name) == nil {
-			return Errorf(ErrSchema, "the store %s lacks its part %q: restore a copy", path, name)
+			return Errorf(ErrSchema, "the store %s is damaged: the bucket %q is missing; restore a backup", path, name)
 		}
 	}
 	return nil
@@ -163,7 +163,7 @@ func writeSchema(tx *bolt.Tx) error {
 	if err := meta.Put(metaSchema, number(schemaVersion)); err != nil {
 		return err
 	}
-	return meta.Put(metaRevision, number(1)) // as etcd: a KV is never at 0
+	return meta.Put(metaRevision, number(1)) // as in etcd, the revision is never 0
 }
 
 func (b *boltKV) Get(ctx context.Context, key string) (item Item, err error) {
@@ -228,7 +228,7 @@ func (b *boltKV) Close() error {
 	}
 	b.mu.Unlock()
 	b.history.close()
-	// While the file is still locked, so that it cannot be the next owner's.
+	// Remove it while the store is still locked: later it could be the next owner's.
 	err := removeOwner(b.path)
 	if dbErr := b.db.Close(); dbErr != nil {
 		err = errors.Join(err, fmt.Errorf("closing the store: %w", dbErr))
@@ -254,14 +254,14 @@ func encodeItem(i Item) []byte {
 	return append(out, i.Value...)
 }
 
-// decodeItem copies, since raw is valid only until its transaction ends. A nil
-// raw is a key that does not exist.
+// decodeItem copies raw, which is valid only until its transaction ends. If raw is nil,
+// the key does not exist.
 func decodeItem(key string, raw []byte) (Item, error) {
 	if raw == nil {
 		return Item{Key: key}, nil
 	}
 	if len(raw) < itemHeader {
-		return Item{}, Errorf(ErrSchema, "the store's item %q is damaged: restore a copy", key)
+		return Item{}, Errorf(ErrSchema, "the store's item %q is damaged: restore a backup", key)
 	}
 	return Item{
 		Key:            key,

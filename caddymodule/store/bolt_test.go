@@ -46,12 +46,12 @@ func TestBoltLockedByAnotherProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = store.OpenBolt(path, quick)
-	wantError(t, err, store.ErrLocked, "which one is unknown", "not readable")
+	wantError(t, err, store.ErrLocked, "unknown process", "not readable")
 	if err := os.Remove(path + ".owner"); err != nil {
 		t.Fatal(err)
 	}
 	_, err = store.OpenBolt(path, quick)
-	wantError(t, err, store.ErrLocked, "which one is unknown", "no such file")
+	wantError(t, err, store.ErrLocked, "unknown process", "no such file")
 
 	// It waits for a process that is about to exit.
 	time.AfterFunc(50*time.Millisecond, func() { stdin.Close() })
@@ -108,7 +108,7 @@ func TestBoltSchema(t *testing.T) {
 	}{
 		"newer": {func(tx *bolt.Tx) error {
 			return tx.Bucket([]byte("meta")).Put([]byte("schema"), binary.BigEndian.AppendUint64(nil, 2))
-		}, []string{"schema version 2", "knows only 1", "newer Postern"}},
+		}, []string{"schema version 2", "supports only 1", "newer Postern"}},
 		"foreign with meta": {func(tx *bolt.Tx) error {
 			return tx.Bucket([]byte("meta")).Delete([]byte("schema"))
 		}, []string{"another program"}},
@@ -118,7 +118,7 @@ func TestBoltSchema(t *testing.T) {
 			}
 			return tx.DeleteBucket([]byte("meta"))
 		}, []string{"another program"}},
-		"part missing": {func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("items")) }, []string{`lacks its part "items"`}},
+		"part missing": {func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte("items")) }, []string{`the bucket "items" is missing`}},
 		"damaged lease": {func(tx *bolt.Tx) error {
 			return tx.Bucket([]byte("leases")).Put([]byte("x"), nil)
 		}, []string{"damaged lease"}},

@@ -11,11 +11,11 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// retryEnd is the pause before a lease that could not be ended is tried again.
+// retryEnd is the pause before another attempt to end a lease.
 const retryEnd = time.Second
 
-// boltLease is a lease and the handle on it. The file knows its ttl only; the
-// deadline is in memory, so that keeping a lease alive costs no write.
+// boltLease is a lease and its handle. The file holds only the ttl. The deadline is in
+// memory, so that KeepAlive needs no write.
 type boltLease struct {
 	b   *boltKV
 	id  LeaseID
@@ -47,18 +47,18 @@ func (b *boltKV) Lease(ctx context.Context, ttl time.Duration) (Lease, error) {
 	return l, nil
 }
 
-// begin starts the time of the lease. The lock is held.
+// begin starts the lease's timer. The caller holds the lock.
 func (l *boltLease) begin() {
 	l.deadline = time.Now().Add(l.ttl)
 	l.timer = time.AfterFunc(l.ttl, l.expire)
 	l.b.leases[l.id] = l
 }
 
-// loadLeases reads the leases. They have not begun.
+// loadLeases reads the leases without starting their timers.
 func (b *boltKV) loadLeases(tx *bolt.Tx) error {
 	return tx.Bucket(bucketLeases).ForEach(func(k, v []byte) error {
 		if len(k) != 8 || len(v) != 8 {
-			return Errorf(ErrSchema, "the store %s has a damaged lease: restore a copy", b.path)
+			return Errorf(ErrSchema, "the store %s has a damaged lease: restore a backup", b.path)
 		}
 		id, ttl := LeaseID(binary.BigEndian.Uint64(k)), time.Duration(binary.BigEndian.Uint64(v))
 		b.leases[id] = &boltLease{b: b, id: id, ttl: ttl}
@@ -79,7 +79,7 @@ func (l *boltLease) KeepAlive(ctx context.Context) error {
 	case l.b.closed:
 		return ErrClosed
 	case l.b.leases[l.id] == nil || !now.Before(l.deadline):
-		return Errorf(ErrNotFound, "there is no lease %d: it has ended", l.id)
+		return Errorf(ErrNotFound, "lease %d not found: it has ended", l.id)
 	}
 	l.deadline = now.Add(l.ttl)
 	l.timer.Reset(l.ttl)
@@ -118,7 +118,7 @@ func (l *boltLease) end(w *boltWrite) error {
 		l.timer.Stop()
 		delete(l.b.leases, l.id)
 	}
-	// Removing moves the cursor, so the keys are gathered first.
+	// Collect the keys first: removing moves the cursor.
 	var keys []string
 	prefix := number(int64(l.id))
 	c := w.tx.Bucket(bucketLeased).Cursor()

@@ -10,20 +10,19 @@ import (
 	"time"
 )
 
-// owner is the content of the file next to the store that shows people who
-// has it open. The lock on the store itself decides; this only explains it.
+// owner is the content of the owner file, which describes the process that has the
+// store open. It is informational only: the lock is on the store itself.
 type owner struct {
 	PID     int       `json:"pid"`
 	Program string    `json:"program"`
-	Host    string    `json:"host"` // since a pid is of no help in another container
+	Host    string    `json:"host"` // a pid is meaningless in another container
 	Started time.Time `json:"started"`
 }
 
 func ownerPath(path string) string { return path + ".owner" }
 
-// writeOwner is called with the store locked. It renames a complete file into
-// place, so that half of one is never read; what a killed process left behind
-// is replaced.
+// writeOwner is called with the store locked. It renames a complete file into place,
+// so that readers never see a partial one. A file left by a killed process is replaced.
 func writeOwner(path string, now time.Time) error {
 	o := owner{PID: os.Getpid(), Program: "unknown program", Started: now.UTC().Truncate(time.Second)}
 	if exe, err := os.Executable(); err == nil {
@@ -50,22 +49,21 @@ func removeOwner(path string) error {
 	return nil
 }
 
-// lockedError is called after waiting for the lock in vain. By then its owner
-// has had the time to write its file, so that a name left behind by a process
-// that was killed does not mislead.
+// lockedError is called after a timeout waiting for the lock. By then the owner has
+// had time to replace the file of a killed process.
 func lockedError(path string) error {
 	return Errorf(ErrLocked, "the store %s is already open in %s: manage that running gateway instead of starting a second one "+
-		"(with Caddy: caddy reload, caddy gateway …), or stop it first, or name another file for this one", path, describeOwner(path))
+		"(with Caddy: caddy reload, caddy gateway …), stop it first, or choose another file for this one", path, describeOwner(path))
 }
 
 func describeOwner(path string) string {
 	content, err := os.ReadFile(ownerPath(path))
 	if err != nil {
-		return fmt.Sprintf("another process (which one is unknown: %v)", err)
+		return fmt.Sprintf("another, unknown process (%v)", err)
 	}
 	var o owner
 	if err := json.Unmarshal(content, &o); err != nil || o.PID <= 0 {
-		return fmt.Sprintf("another process (which one is unknown: %s is not readable)", ownerPath(path))
+		return fmt.Sprintf("another, unknown process (%s is not readable)", ownerPath(path))
 	}
 	if o.PID == os.Getpid() {
 		return fmt.Sprintf("this same process (pid %d)", o.PID)

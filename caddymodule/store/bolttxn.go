@@ -8,8 +8,8 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Txn runs under the writer's lock from the first compare to the delivery to
-// the watchers, so that the order of the events is that of the revisions.
+// Txn holds the writer's lock from the first compare to the delivery to the watchers,
+// so that events are in the order of revisions.
 func (b *boltKV) Txn(ctx context.Context, t Txn) (TxnResult, error) {
 	if err := t.check(); err != nil {
 		return TxnResult{}, err
@@ -44,14 +44,14 @@ func (b *boltKV) Txn(ctx context.Context, t Txn) (TxnResult, error) {
 type boltWrite struct {
 	tx       *bolt.Tx
 	leases   map[LeaseID]*boltLease
-	revision int64   // that it makes, if it has events
-	dirty    bool    // it changed the file
-	events   []Event // what it changed for watchers
-	after    func()  // if not nil, runs once all is durable, under the lock
+	revision int64   // of the transaction, if it has events
+	dirty    bool    // the file has changed
+	events   []Event // for watchers
+	after    func()  // if not nil, called under the lock once the transaction is durable
 }
 
-// write runs f in a transaction, makes it durable and adds it to the history. It
-// returns the revision after it.
+// write runs f in a transaction, commits it and adds it to the history. It returns the
+// resulting revision.
 func (b *boltKV) write(f func(*boltWrite) error) (int64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -80,8 +80,8 @@ func (b *boltKV) commit(f func(*boltWrite) error) (int64, error) {
 		return before, errors.Join(err, tx.Rollback())
 	}
 	if err := b.commitTx(tx); err != nil {
-		// Whether the file has the changes is unknown until it is read again. If it
-		// has, the watchers must read them.
+		// The changes may or may not be in the file. Watchers must read the state
+		// again.
 		revision := before
 		readErr := b.db.View(func(tx *bolt.Tx) error {
 			revision = readRevision(tx)
@@ -116,7 +116,7 @@ func (w *boltWrite) do(op Op) error {
 		return w.remove(old)
 	}
 	if _, ok := w.leases[op.Lease]; op.Lease != 0 && !ok {
-		return Errorf(ErrNotFound, "there is no lease %d: it has ended", op.Lease)
+		return Errorf(ErrNotFound, "lease %d not found: it has ended", op.Lease)
 	}
 	item := Item{
 		Key: op.Key, Value: append([]byte{}, op.Value...), Lease: op.Lease,

@@ -6,9 +6,8 @@ import (
 	"sync"
 )
 
-// history keeps the last transactions for watchers. Each watcher reads from it
-// at its own pace; one that falls behind its end gets ErrCompacted, so that a
-// watcher that stalls costs no memory.
+// history keeps the last transactions for watchers, which read at their own pace. A
+// watcher that falls behind gets ErrCompacted, so that stalled watchers cost no memory.
 type history struct {
 	limit int // of batches
 
@@ -16,19 +15,19 @@ type history struct {
 	batches   []Batch // of the revisions compacted+1, compacted+2, …
 	compacted int64   // transactions up to this revision are dropped
 	closed    bool
-	changed   chan struct{} // closed and replaced when something above changes
+	changed   chan struct{} // closed and replaced when a field above changes
 }
 
 func newHistory(revision int64, limit int) *history {
 	return &history{limit: limit, compacted: revision, changed: make(chan struct{})}
 }
 
-// add appends the transaction that follows the last one.
+// add appends the next transaction.
 func (h *history) add(b Batch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.batches = append(h.batches, b)
-	// Twice the limit before it is cut in half: moving costs less that way.
+	// Trim only at twice the limit, to amortize the cost of moving.
 	if len(h.batches) >= 2*h.limit {
 		h.batches = slices.Delete(h.batches, 0, h.limit)
 		h.compacted += int64(h.limit)
@@ -36,8 +35,8 @@ func (h *history) add(b Batch) {
 	h.broadcast()
 }
 
-// reset drops everything: the state is at revision now. Watchers that have not got
-// so far must read it and watch again.
+// reset drops the history and continues at revision. Watchers that are behind must read
+// the state and watch again.
 func (h *history) reset(revision int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -72,8 +71,8 @@ func (h *history) watch(span Span, from int64) (*boltWatcher, error) {
 	return &boltWatcher{h: h, span: span, next: from, closed: make(chan struct{})}, nil
 }
 
-// from returns the batch of the given revision, or else a channel that is
-// closed when to ask again.
+// from returns the batch of the given revision, or a channel that is closed when it may
+// be available.
 func (h *history) from(revision int64) (Batch, <-chan struct{}, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -132,7 +131,7 @@ func (w *boltWatcher) within(events []Event) []Event {
 	if !slices.ContainsFunc(events, outside) {
 		return events
 	}
-	return slices.DeleteFunc(slices.Clone(events), outside) // others share it
+	return slices.DeleteFunc(slices.Clone(events), outside) // shared with other watchers
 }
 
 func (w *boltWatcher) Close() { w.once.Do(func() { close(w.closed) }) }

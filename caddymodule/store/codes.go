@@ -7,19 +7,18 @@ import (
 	"strings"
 )
 
-// codeAlphabet is Crockford's base32: no I, L, O and U, which are misread or
-// make words.
+// codeAlphabet is Crockford's base32. It omits I, L and O, which are easily misread,
+// and U, to avoid words.
 const codeAlphabet = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 const (
 	prefixCode   = "PAIR-"
-	prefixDigits = "PA1R" // how the prefix reads as digits
-	codeDigits   = 8      // of five bits
+	prefixDigits = "PA1R" // the prefix after normalization
+	codeDigits   = 8      // of five bits each
 )
 
-// newCode returns a claim code: 40 random bits as PAIR-XXXX-XXXX. That is few
-// enough to type; guessing is bounded by the life of the code, and by the
-// caller.
+// newCode returns a claim code: 40 random bits as PAIR-XXXX-XXXX, short enough to type.
+// Guessing is limited by the life of the code and by the caller.
 func newCode() string {
 	var digits [codeDigits]byte
 	rand.Read(digits[:]) // never fails, see its documentation
@@ -33,9 +32,9 @@ func formatCode(digits string) string {
 	return prefixCode + digits[:codeDigits/2] + "-" + digits[codeDigits/2:]
 }
 
-// NormalizeCode returns a claim code as PAIR-XXXX-XXXX from what a person typed, in
-// any case: O is read as 0, I and L as 1, and blanks, dashes and the prefix may be
-// missing or more.
+// NormalizeCode returns a typed claim code as PAIR-XXXX-XXXX. It ignores case, reads O
+// as 0 and I and L as 1, and accepts missing or additional blanks and dashes and a
+// missing prefix.
 func NormalizeCode(s string) (string, bool) {
 	if len(s) > 64 {
 		return "", false
@@ -67,7 +66,7 @@ func NormalizeCode(s string) (string, bool) {
 	return formatCode(string(digits)), true
 }
 
-// hashCode returns the hash of a claim code, however it is typed.
+// hashCode returns the hash of a typed claim code.
 func hashCode(s string) (digest, bool) {
 	code, ok := NormalizeCode(s)
 	if !ok {

@@ -12,15 +12,15 @@ type connectorRecord struct {
 	header
 	Connector
 	Hash digest `json:"hash"`
-	// Next are the new secrets of a rotation, the newest last: one for each
-	// offer whose fate is not known.
+	// Next are the new secrets of a rotation, newest last: one for each unconfirmed
+	// offer.
 	Next []nextSecret `json:"next,omitempty"`
 }
 
-// nextSecret is a secret that is valid in addition to that of the record.
+// nextSecret is a secret that is valid in addition to the record's own.
 type nextSecret struct {
 	Hash  digest `json:"hash"`
-	Shown bool   `json:"shown,omitempty"` // to a person
+	Shown bool   `json:"shown,omitempty"` // to a user
 }
 
 func (r *connectorRecord) place() key    { return key{r.Account, r.ID} }
@@ -40,7 +40,7 @@ func (r *connectorRecord) check() error {
 	return checkHash(r.Hash)
 }
 
-// current returns the connector with when it was last seen.
+// current returns the connector with its last-seen time.
 func (r *connectorRecord) current() Connector {
 	c := r.Connector
 	c.LastSeenAt = r.use.last()
@@ -58,33 +58,32 @@ func (s *Store) Connector(id string) (Connector, bool) {
 	return r.current(), ok
 }
 
-// Connectors returns the connectors of an account in the order of their
-// creation.
+// Connectors returns the connectors of an account in order of creation.
 func (s *Store) Connectors(account string) []Connector {
 	return list(connectorKind.of(s.view.Load(), account), func(r *connectorRecord) (Connector, bool) { return r.current(), true })
 }
 
-// AuthenticateConnector returns the connector with this id if secret is its
-// secret, or the new one of a rotation, else ErrUnauthenticated. It takes no
-// lock, and the same time for all wrong secrets.
+// AuthenticateConnector returns the connector with this id if secret is its current
+// secret or a new one of a rotation. Otherwise it fails with ErrUnauthenticated, in
+// constant time. It takes no lock.
 func (s *Store) AuthenticateConnector(id, secret string) (Connector, error) {
-	r, known := connectorKind.named(s.view.Load(), id) // an unknown one has a hash of no secret
+	r, known := connectorKind.named(s.view.Load(), id) // an unknown connector has an empty hash, which no secret matches
 	hash, valid := hashSecret("", secret)
 	same := r.matches(func(own []byte) bool { return subtle.ConstantTimeCompare(hash[:], own) == 1 })
 	if !known || !valid || !same {
-		return Connector{}, Errorf(ErrUnauthenticated, "the tunnel token is not valid: its connector was removed, or its secret is wrong")
+		return Connector{}, Errorf(ErrUnauthenticated, "invalid tunnel token: its connector was removed, or its secret is wrong")
 	}
 	return r.Connector, nil
 }
 
-// MatchConnector reports whether match accepts the SHA-256 of a secret that
-// AuthenticateConnector accepts of this connector.
+// MatchConnector reports whether match accepts the SHA-256 of a valid secret of this
+// connector.
 func (s *Store) MatchConnector(id string, match func(secretHash []byte) bool) bool {
 	r, known := connectorKind.named(s.view.Load(), id)
 	return known && r.matches(match)
 }
 
-// matches reports whether match accepts one of the hashes. It asks for all.
+// matches reports whether match accepts any of the hashes. It always tries all.
 func (r *connectorRecord) matches(match func(hash []byte) bool) bool {
 	same := match(r.Hash[:])
 	for _, next := range r.Next {
@@ -93,8 +92,8 @@ func (r *connectorRecord) matches(match func(hash []byte) bool) bool {
 	return same
 }
 
-// CreateConnector creates a connector and returns it with its secret, which is
-// not shown again. The name must be free in the account.
+// CreateConnector creates a connector and returns it with its secret, which is not
+// shown again. The name must be unique in the account.
 func (s *Store) CreateConnector(ctx context.Context, account, name string) (Connector, string, error) {
 	if err := checkConnectorName(name); err != nil {
 		return Connector{}, "", err
@@ -116,7 +115,7 @@ func checkConnectorName(name string) error {
 		return err
 	}
 	if strings.HasPrefix(name, prefixConnector) {
-		return Errorf(ErrInvalid, "the name of the connector, %q, begins as ids do: give another name", name)
+		return Errorf(ErrInvalid, "the connector name %q begins like an id: choose another name", name)
 	}
 	return nil
 }
@@ -127,22 +126,22 @@ func createConnector(t *tx, r *connectorRecord) error {
 	}
 	name := connectorNamePath(r.Account, r.Name)
 	if t.get(name).Exists() {
-		return Errorf(ErrExists, "the account %q has a connector %q already: give another name, or remove that one first", r.Account, r.Name)
+		return Errorf(ErrExists, "the account %q already has a connector %q: choose another name, or remove that connector first", r.Account, r.Name)
 	}
 	t.put(name, &nameRecord{ID: r.ID})
 	return nil
 }
 
-// RemoveConnector removes a connector, given by id or name, that no deployment
-// uses; else it fails with ErrInUse and names those.
+// RemoveConnector removes a connector, given by id or name. If deployments use it, it
+// fails with ErrInUse and lists them.
 func (s *Store) RemoveConnector(ctx context.Context, account, idOrName string) (Connector, error) {
 	return update(ctx, s, "removing the connector", func(t *tx) (Connector, error) {
 		r, err := findConnector(t, account, idOrName)
 		if err != nil {
 			return Connector{}, err
 		}
-		// First its mark, then the deployments: when another one begins to
-		// use it after they were read, the mark has changed.
+		// Read the mark before the deployments: a deployment that begins to use the
+		// connector after they were read has changed the mark.
 		t.get(dirConnectorUses + r.ID)
 		var users []string
 		for _, d := range deploymentKind.within(t, account) {
@@ -151,7 +150,7 @@ func (s *Store) RemoveConnector(ctx context.Context, account, idOrName string) (
 			}
 		}
 		if len(users) > 0 {
-			return Connector{}, Errorf(ErrInUse, "the connector %q is in use by %s: point them to another connector, or remove them first",
+			return Connector{}, Errorf(ErrInUse, "the connector %q is in use by %s: change them to another connector, or remove them first",
 				r.Name, someOf(users))
 		}
 		connectorKind.remove(t, account, r.ID)
@@ -160,15 +159,15 @@ func (s *Store) RemoveConnector(ctx context.Context, account, idOrName string) (
 	})
 }
 
-// TouchConnector notes that a connector is online now. It does no I/O: the times
-// are written together, and that of one connector once a minute at most.
+// TouchConnector records that a connector is online now. It does no I/O: times are
+// written in batches, and at most once a minute per connector.
 func (s *Store) TouchConnector(id string) {
 	if r, ok := connectorKind.named(s.view.Load(), id); ok {
 		s.touch(r.use, saveRest)
 	}
 }
 
-// someOf lists five names, and how many more there are.
+// someOf lists up to five names and the number of further ones.
 func someOf(names []string) string {
 	const most = 5
 	if more := len(names) - most; more > 1 {
@@ -187,7 +186,7 @@ func findConnector(t *tx, account, idOrName string) (*connectorRecord, error) {
 	}
 	r := connectorKind.load(t, account, id)
 	if r == nil {
-		return nil, Errorf(ErrNotFound, "there is no connector %.40q in the account %.40q", idOrName, account)
+		return nil, Errorf(ErrNotFound, "connector %.40q not found in the account %.40q", idOrName, account)
 	}
 	return r, nil
 }

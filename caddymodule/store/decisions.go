@@ -7,9 +7,9 @@ import (
 	"github.com/postern-dev/postern/connector/text"
 )
 
-// ApprovePairing makes the device that waits with a claim code a connector of
-// the account. Without a name it gets that of the device's host, with a number if
-// that is taken. A pairing that is not pending fails with ErrExpired or ErrConflict.
+// ApprovePairing makes the device that waits with a claim code a connector of the
+// account. The name defaults to the device's host name, with a number if that is taken.
+// If the pairing is not pending, it fails with ErrExpired or ErrConflict.
 func (s *Store) ApprovePairing(ctx context.Context, account, idOrCode, connectorName, by string) (Pairing, Connector, error) {
 	if connectorName != "" {
 		if err := checkConnectorName(connectorName); err != nil {
@@ -31,12 +31,12 @@ func (s *Store) ApprovePairing(ctx context.Context, account, idOrCode, connector
 	return p, c.Connector, err
 }
 
-// ReplaceConnector gives the device that waits with a claim code the place of a
-// connector of the account, given by id or name: its id, its name and what leads
-// to it stay, its credentials from before become invalid.
+// ReplaceConnector makes the device that waits with a claim code replace a connector of
+// the account, given by id or name. The connector keeps its id, name and deployments;
+// its old credentials become invalid.
 func (s *Store) ReplaceConnector(ctx context.Context, account, idOrCode, connector, by string) (Pairing, Connector, error) {
 	var c *connectorRecord
-	p, err := s.decide(ctx, "giving the device a connector's place", account, idOrCode, by, func(t *tx, r *pairingRecord) error {
+	p, err := s.decide(ctx, "replacing the connector", account, idOrCode, by, func(t *tx, r *pairingRecord) error {
 		if r.State == PairingWaiting {
 			return errNoDevice
 		}
@@ -44,7 +44,7 @@ func (s *Store) ReplaceConnector(ctx context.Context, account, idOrCode, connect
 		if err != nil {
 			return err
 		}
-		// A record of its own: nothing of the old credentials shall survive.
+		// Start from a new record, so that no old credentials remain.
 		c = &connectorRecord{Connector: old.Connector, Hash: *r.DeviceHash}
 		c.Rotation, c.RotatedAt, c.ChangedBy = nil, nil, actor(ctx)
 		r.State, r.Connector, r.Replaced, c.Pairing = PairingApproved, c.ID, true, r.ID
@@ -57,10 +57,10 @@ func (s *Store) ReplaceConnector(ctx context.Context, account, idOrCode, connect
 	return p, c.Connector, nil
 }
 
-var errNoDevice = Errorf(ErrConflict, "no device waits for approval: none has used the claim code yet")
+var errNoDevice = Errorf(ErrConflict, "no device is waiting for approval: the claim code has not been used yet")
 
-// Namesake returns the connector of an account that has the name that a device
-// would get after its host: it is probably the same machine.
+// Namesake returns the connector of an account with the default name of a device: it
+// is probably the same machine.
 func (s *Store) Namesake(account string, d Device) (Connector, bool) {
 	base := hostName(d.Hostname)
 	for r := range connectorKind.of(s.view.Load(), account) {
@@ -71,8 +71,8 @@ func (s *Store) Namesake(account string, d Device) (Connector, bool) {
 	return Connector{}, false
 }
 
-// DenyPairing sends the device that waits with a claim code away, or cancels
-// the code if there is none.
+// DenyPairing denies the device that waits with a claim code, or cancels the code if no
+// device is waiting.
 func (s *Store) DenyPairing(ctx context.Context, account, idOrCode, by string) (Pairing, error) {
 	return s.decide(ctx, "denying the pairing", account, idOrCode, by, func(_ *tx, r *pairingRecord) error {
 		r.State = PairingDenied
@@ -80,7 +80,8 @@ func (s *Store) DenyPairing(ctx context.Context, account, idOrCode, by string) (
 	})
 }
 
-// decide has f change an open pairing, and writes what was decided by whom.
+// decide changes an open pairing with f, and records the time and the author of the
+// decision.
 func (s *Store) decide(
 	ctx context.Context, doing, account, idOrCode, by string, f func(*tx, *pairingRecord) error,
 ) (Pairing, error) {
@@ -115,11 +116,10 @@ func errDecided(p Pairing) error {
 	if p.DecidedBy != "" {
 		by = fmt.Sprintf(" by %q", p.DecidedBy)
 	}
-	return Errorf(ErrConflict, "the pairing was %s already%s: start a new one for another device", p.State, by)
+	return Errorf(ErrConflict, "the pairing was already %s%s: start a new one for another device", p.State, by)
 }
 
-// createNamed is createConnector with the name of a host, and a number if that is
-// taken.
+// createNamed is createConnector with the name of a host, and a number if that is taken.
 func createNamed(t *tx, c *connectorRecord, hostname string) error {
 	taken := make(map[string]bool)
 	for other := range connectorKind.of(t.s.view.Load(), c.Account) {
@@ -132,8 +132,7 @@ func createNamed(t *tx, c *connectorRecord, hostname string) error {
 	return createConnector(t, c)
 }
 
-// hostName is the name of a connector after its host's, leaving room for a
-// number.
+// hostName returns the default name of a connector on a host, leaving room for a number.
 func hostName(hostname string) string {
 	base := text.Printable(hostname, maxLabel-8)
 	if checkConnectorName(base) != nil {

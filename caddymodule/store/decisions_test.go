@@ -48,9 +48,9 @@ func TestConnectorNames(t *testing.T) {
 		t.Errorf("named %q, %v", got.Name, err)
 	}
 	_, err := approve("gpu", "mine")
-	wantError(t, err, store.ErrExists, `"mine" already`)
+	wantError(t, err, store.ErrExists, `already has a connector "mine"`)
 	_, err = approve("gpu", "con_mine")
-	wantError(t, err, store.ErrInvalid, "begins as ids do")
+	wantError(t, err, store.ErrInvalid, "begins like an id")
 }
 
 // Devices of one name that are approved at once all get one of their own.
@@ -102,7 +102,7 @@ func TestDecideConcurrent(t *testing.T) {
 				if err == nil {
 					counter.Add(1)
 				} else {
-					wantError(t, err, store.ErrConflict, "already by")
+					wantError(t, err, store.ErrConflict, "already ")
 				}
 			})
 		}
@@ -162,8 +162,8 @@ func TestOvertaken(t *testing.T) {
 		kind error
 		part string
 	}{
-		"connector_names/default/mine": {approve, store.ErrConflict, `approved already by "Ann"`},
-		"user_names/ann":               {redeem, store.ErrNotFound, "used already"},
+		"connector_names/default/mine": {approve, store.ErrConflict, `already approved by "Ann"`},
+		"user_names/ann":               {redeem, store.ErrNotFound, "already used"},
 	} {
 		overtaken := &overtakenKV{KV: share(kv), key: key, others: func() {
 			if err := c.do(winner); err != nil {
@@ -199,7 +199,7 @@ func TestSetupIsOvertaken(t *testing.T) {
 	_, secret := mustLink(t, other, store.LinkSetup, "")
 	s := newStore(t, &overtakenKV{KV: share(kv), key: "user_names/ann", others: func() { mustUser(t, other, "bob") }})
 	_, err := s.RedeemLink(t.Context(), secret, "Ann", "hash", store.Ending{})
-	wantError(t, err, store.ErrConflict, "set up already")
+	wantError(t, err, store.ErrConflict, "already set up")
 	if other.UserCount() != 1 {
 		t.Errorf("there are %d users", other.UserCount())
 	}

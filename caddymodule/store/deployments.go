@@ -22,8 +22,8 @@ func (r *deploymentRecord) check() error {
 		return err
 	}
 	if len(r.Connectors) == 0 || r.MaxConcurrency < 0 {
-		return errors.New("it names no connectors, or a bound below 0; " +
-			"it may be of a preview of Postern, whose deployments had one connector each: begin with a new file")
+		return errors.New("it has no connectors, or a negative limit; " +
+			"it may be from a preview of Postern, whose deployments had one connector each: start with a new file")
 	}
 	return r.Options.Check()
 }
@@ -46,13 +46,13 @@ func (s *Store) Deployments(account string) []Deployment {
 }
 
 const (
-	maxConnectors  = 32 // of a deployment: all of them are in one transaction
+	maxConnectors  = 32 // per deployment: one transaction covers all of them
 	maxConcurrency = 1_000_000
 )
 
-// SetDeployment creates the deployment of this account and name or replaces it. The
-// connectors may be given by id or name; times and actors in d are ignored. Its
-// calibration is removed: another model may answer now.
+// SetDeployment creates or replaces the deployment with this account and name. The
+// connectors may be given by id or name; times and actors in d are ignored. The
+// deployment's calibration is removed, since the model may have changed.
 func (s *Store) SetDeployment(ctx context.Context, d Deployment) (Deployment, error) {
 	if err := checkDeployment(d); err != nil {
 		return Deployment{}, err
@@ -74,11 +74,11 @@ func checkDeployment(d Deployment) error {
 	}
 	switch {
 	case len(d.Connectors) == 0:
-		return Errorf(ErrInvalid, "the deployment %q needs a connector that leads to its model", d.Name)
+		return Errorf(ErrInvalid, "the deployment %q needs at least one connector", d.Name)
 	case len(d.Connectors) > maxConnectors:
-		return Errorf(ErrInvalid, "the deployment %q has %d connectors, but there may be %d at most", d.Name, len(d.Connectors), maxConnectors)
+		return Errorf(ErrInvalid, "the deployment %q has %d connectors, but the maximum is %d", d.Name, len(d.Connectors), maxConnectors)
 	case d.MaxConcurrency < 0 || d.MaxConcurrency > maxConcurrency:
-		return Errorf(ErrInvalid, "max_concurrency is %d, but must be between 1 and %d, or 0 for no bound", d.MaxConcurrency, maxConcurrency)
+		return Errorf(ErrInvalid, "max_concurrency is %d, but must be between 1 and %d, or 0 for no limit", d.MaxConcurrency, maxConcurrency)
 	}
 	if err := d.Options.Check(); err != nil {
 		return Errorf(ErrInvalid, "%v", err)
@@ -108,8 +108,8 @@ func setDeployment(t *tx, d Deployment) (Deployment, error) {
 	return d, nil
 }
 
-// useConnectors returns the ids of the connectors of d, and changes their marks,
-// so that a RemoveConnector that has looked before this looks again.
+// useConnectors returns the ids of the connectors of d and changes their marks, so that
+// a concurrent RemoveConnector tries again.
 func useConnectors(t *tx, d Deployment) ([]string, error) {
 	var ids []string
 	for _, idOrName := range d.Connectors {
@@ -127,7 +127,7 @@ func useConnectors(t *tx, d Deployment) ([]string, error) {
 
 // RemoveDeployment removes the deployment and returns it as it was.
 func (s *Store) RemoveDeployment(ctx context.Context, account, name string) (Deployment, error) {
-	unknown := Errorf(ErrNotFound, "there is no deployment %.140q in the account %.40q", name, account)
+	unknown := Errorf(ErrNotFound, "deployment %.140q not found in the account %.40q", name, account)
 	r, err := deploymentKind.take(ctx, s, "removing the deployment", account, name, unknown, calibrationKind.path(account, name))
 	if err != nil {
 		return Deployment{}, err
@@ -147,19 +147,18 @@ var calibrationKind = &kind[calibrationRecord, *calibrationRecord]{
 	in:  func(r *records) *collection[*calibrationRecord] { return &r.calibrations },
 }
 
-// Calibration is what was learned about counting the tokens of a deployment's
-// model, for the registration that was made at Since, the deployment's
-// UpdatedAt.
+// Calibration corrects token counts for a deployment's model. It applies while the
+// deployment's UpdatedAt equals Since.
 type Calibration struct {
 	Account    string    `json:"account"`
 	Deployment string    `json:"deployment"`
 	Since      time.Time `json:"since"`
-	Plain      float64   `json:"plain,omitempty"` // ratio for prompts without tools; 0: not known
-	Tools      float64   `json:"tools,omitempty"` // ratio for prompts with tools; 0: not known
+	Plain      float64   `json:"plain,omitempty"` // ratio for prompts without tools; 0: unknown
+	Tools      float64   `json:"tools,omitempty"` // ratio for prompts with tools; 0: unknown
 }
 
-// Calibration returns what was learned about a deployment as it is registered
-// now. It takes no lock and allocates nothing.
+// Calibration returns the calibration of a deployment's current configuration. It takes
+// no lock and allocates nothing.
 func (s *Store) Calibration(account, deployment string) (Calibration, bool) {
 	v := s.view.Load()
 	c, ok := calibrationKind.at(v, account, deployment)
@@ -170,8 +169,8 @@ func (s *Store) Calibration(account, deployment string) (Calibration, bool) {
 	return c.Calibration, true
 }
 
-// SaveCalibration stores what was learned about a deployment, unless that has
-// been registered again or removed since.
+// SaveCalibration stores a calibration, unless the deployment was changed or removed
+// since.
 func (s *Store) SaveCalibration(ctx context.Context, c Calibration) error {
 	return s.update(ctx, "saving a calibration", func(t *tx) error {
 		if d := deploymentKind.load(t, c.Account, c.Deployment); d != nil && d.UpdatedAt.Equal(c.Since) {

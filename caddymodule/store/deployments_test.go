@@ -49,16 +49,16 @@ func TestConnectorErrors(t *testing.T) {
 		c.ID: otherSecret, other.ID: secret, "": "", c.ID + " ": secret, "con_x": strings.Repeat("0", 43),
 	} {
 		_, err := s.AuthenticateConnector(id, secret)
-		wantError(t, err, store.ErrUnauthenticated, "tunnel token is not valid")
+		wantError(t, err, store.ErrUnauthenticated, "invalid tunnel token")
 	}
 	_, _, err = s.CreateConnector(t.Context(), account, "Home GPU")
-	wantError(t, err, store.ErrExists, `"Home GPU" already`)
+	wantError(t, err, store.ErrExists, `already has a connector "Home GPU"`)
 	_, _, err = s.CreateConnector(t.Context(), account, "con_mine")
-	wantError(t, err, store.ErrInvalid, "begins as ids do")
+	wantError(t, err, store.ErrInvalid, "begins like an id")
 	_, _, err = s.CreateConnector(t.Context(), "nobody", "x")
-	wantError(t, err, store.ErrNotFound, "no account")
+	wantError(t, err, store.ErrNotFound, "unknown account")
 	_, err = s.RemoveConnector(t.Context(), account, "third")
-	wantError(t, err, store.ErrNotFound, `no connector "third"`)
+	wantError(t, err, store.ErrNotFound, `connector "third" not found`)
 	if removed, err := s.RemoveConnector(t.Context(), account, "Home GPU"); err != nil || removed != c {
 		t.Errorf("removed %+v, %v", removed, err)
 	}
@@ -121,11 +121,11 @@ func TestDeploymentErrors(t *testing.T) {
 		{store.Deployment{Account: account, Name: "a", Connectors: make([]string, 33)}, store.ErrInvalid, "32 at most"},
 		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID}, MaxConcurrency: -1}, store.ErrInvalid, "max_concurrency"},
 		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID}, Options: compat.Options{ReasoningAs: "text"}}, store.ErrInvalid, `"reasoning_as" must be summary or content`},
-		{store.Deployment{Account: account, Name: "a", Connectors: []string{""}}, store.ErrNotFound, "no connector"},
-		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID, "two"}}, store.ErrNotFound, `no connector "two"`},
-		{store.Deployment{Account: account, Name: "a", Connectors: []string{"two"}}, store.ErrNotFound, `no connector "two"`},
-		{store.Deployment{Account: account, Name: "a", Connectors: []string{"con_" + strings.Repeat("0", 26)}}, store.ErrNotFound, "no connector"},
-		{store.Deployment{Account: "nobody", Name: "a", Connectors: []string{c.ID}}, store.ErrNotFound, "no account"},
+		{store.Deployment{Account: account, Name: "a", Connectors: []string{""}}, store.ErrNotFound, "not found in the account"},
+		{store.Deployment{Account: account, Name: "a", Connectors: []string{c.ID, "two"}}, store.ErrNotFound, `connector "two" not found`},
+		{store.Deployment{Account: account, Name: "a", Connectors: []string{"two"}}, store.ErrNotFound, `connector "two" not found`},
+		{store.Deployment{Account: account, Name: "a", Connectors: []string{"con_" + strings.Repeat("0", 26)}}, store.ErrNotFound, "not found in the account"},
+		{store.Deployment{Account: "nobody", Name: "a", Connectors: []string{c.ID}}, store.ErrNotFound, "unknown account"},
 	} {
 		_, err := s.SetDeployment(t.Context(), x.d)
 		wantError(t, err, x.kind, x.part)
@@ -150,13 +150,13 @@ func TestDeploymentErrors(t *testing.T) {
 		}
 	}
 	_, err = s.RemoveDeployment(t.Context(), account+"/a", "b")
-	wantError(t, err, store.ErrNotFound, "no deployment")
+	wantError(t, err, store.ErrNotFound, "not found in the account")
 	for _, name := range []string{"a", "b"} {
 		if d, err := s.RemoveDeployment(t.Context(), account, name); err != nil || d.Name != name {
 			t.Errorf("removed %+v, %v", d, err)
 		}
 		_, err := s.RemoveDeployment(t.Context(), account, name)
-		wantError(t, err, store.ErrNotFound, "no deployment")
+		wantError(t, err, store.ErrNotFound, "not found in the account")
 	}
 	if _, err := s.RemoveConnector(t.Context(), account, "one"); err != nil {
 		t.Error(err)

@@ -5,19 +5,18 @@ import (
 	"fmt"
 )
 
-// What a caller asked for cannot be done. Errors of these kinds have a plain text
-// of what is wrong, and where it helps, what to do; show them to the user as they
-// are.
+// Kinds of errors that a caller can cause. Their messages describe the problem and, if
+// useful, the remedy. They are meant for users, to be shown unchanged.
 var (
 	ErrInvalid         = errors.New("invalid")         // the arguments break a rule
 	ErrNotFound        = errors.New("not found")       // the record or lease does not exist
-	ErrExists          = errors.New("exists already")  // the name is taken
+	ErrExists          = errors.New("already exists")  // the name is taken
 	ErrInUse           = errors.New("in use")          // deployments still need the connector; the account is not empty
-	ErrConflict        = errors.New("conflict")        // the records are not, or do not stay, in the state that the write needs
+	ErrConflict        = errors.New("conflict")        // the records are not in the required state, or keep changing
 	ErrUnauthenticated = errors.New("unauthenticated") // unknown connector, wrong secret, unknown claim code
 	ErrExpired         = errors.New("expired")         // the link or the claim code has ended
 	ErrUsed            = errors.New("used")            // another device has used the claim code
-	ErrLimit           = errors.New("limit reached")   // the account has as many as it may have
+	ErrLimit           = errors.New("limit reached")   // a limit of the account is reached
 	ErrDenied          = errors.New("denied")          // the pairing was denied
 )
 
@@ -28,12 +27,12 @@ var (
 	ErrClosed = errors.New("the store is closed")      // Close was called
 )
 
-// ErrCompacted says that a watch asks for events that the KV no longer has.
-// The watcher reads the present state with Range and watches from there.
-var ErrCompacted = errors.New("the changes asked for are no longer kept")
+// ErrCompacted is returned by a watch for events that the KV no longer has. The watcher
+// must read the current state with Range and watch from there.
+var ErrCompacted = errors.New("the requested changes are no longer available")
 
-// failure is an error whose text is all its own, so that users do not read
-// the name of the sentinel, and whose kind errors.Is still finds.
+// failure is an error with a message of its own and a kind for errors.Is. The message
+// does not include that of the kind.
 type failure struct {
 	kind error
 	text string
@@ -42,8 +41,8 @@ type failure struct {
 func (f *failure) Error() string { return f.text }
 func (f *failure) Unwrap() error { return f.kind }
 
-// Errorf returns an error with a text for the user, of which errors.Is finds the
-// kind: one of the above, or of a package that works on the store.
+// Errorf returns an error with a message for the user and a kind for errors.Is: one of
+// the above, or one of a package that uses the store.
 func Errorf(kind error, format string, args ...any) error {
 	return &failure{kind: kind, text: fmt.Sprintf(format, args...)}
 }

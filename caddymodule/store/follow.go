@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// retryWatch is the pause before a watch that failed is tried again.
+// retryWatch is the pause before a failed watch is retried.
 const retryWatch = time.Second
 
-// load brings the view to the present state of the KV and returns a watcher of
-// what follows. When strict, a record that cannot be read is an error.
+// load updates the view to the current state of the KV and returns a watcher of later
+// changes. If strict is set, an unreadable record is an error.
 func (s *Store) load(ctx context.Context, strict bool) (Watcher, error) {
 	snap, err := s.kv.Range(ctx, Span{})
 	if err != nil {
@@ -21,8 +21,8 @@ func (s *Store) load(ctx context.Context, strict bool) (Watcher, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watching the store: %w", err)
 	}
-	// The state as changes: what is gone, and all there is. Most of it is
-	// known already, if this is not the first time.
+	// Express the state as changes: deletions of missing records, and all records.
+	// After the first load, most of these change nothing.
 	batch := Batch{Revision: snap.Revision, Events: s.view.Load().missing(snap.Items)}
 	for _, item := range snap.Items {
 		batch.Events = append(batch.Events, Event{Item: item})
@@ -39,7 +39,7 @@ func (s *Store) follow(ctx context.Context, watcher Watcher) {
 	for {
 		batch, err := watcher.Next(ctx)
 		if err == nil {
-			// Logged there; the record is out of the view.
+			// apply has logged the error and left out the record.
 			_ = s.apply(batch)
 			continue
 		}
@@ -50,8 +50,8 @@ func (s *Store) follow(ctx context.Context, watcher Watcher) {
 	}
 }
 
-// resume returns a new watcher after the old one failed, or nil when the
-// context has ended. It reads the whole state again.
+// resume reads the whole state again and returns a new watcher after the old one has
+// failed. It returns nil if the context has ended.
 func (s *Store) resume(ctx context.Context, cause error) Watcher {
 	for ctx.Err() == nil {
 		if !errors.Is(cause, ErrCompacted) {
@@ -71,20 +71,20 @@ func (s *Store) resume(ctx context.Context, cause error) Watcher {
 	return nil
 }
 
-// apply is the only place that changes the view. It makes the changes of the batch
-// visible at once, revokes keys, calls the subscribers, then wakes the writes that
-// wait. The error is of a record that could not be read.
+// apply is the only function that changes the view. It publishes the changes of the
+// batch at once, revokes keys, calls the subscribers, and wakes waiting writes. It
+// returns the errors of unreadable records.
 func (s *Store) apply(batch Batch) error {
 	var errs []error
 	d := s.view.Load().draft(s.time())
 	for _, e := range batch.Events {
 		if err := d.apply(e); err != nil {
-			s.log.Error("failed to read a record of the store, which is left out", "error", err)
+			s.log.Error("failed to read a record of the store: it is ignored", "error", err)
 			errs = append(errs, err)
 		}
 	}
-	// First the records, so that no request finds a revoked key valid in the new
-	// view; it does not matter that the old view has them a moment earlier.
+	// Update the LiveKeys first, so that no request finds a revoked key valid in the
+	// new view. It is harmless that the old view shows them slightly earlier.
 	for _, r := range d.updates {
 		r.live.record.Store(r)
 	}
@@ -104,15 +104,14 @@ func (s *Store) apply(batch Batch) error {
 	return errors.Join(errs...)
 }
 
-// advance sets the revision that waiting writes look at, and wakes them. s.mu
-// is held.
+// advance sets the applied revision and wakes waiting writes. The caller holds s.mu.
 func (s *Store) advance(revision int64) {
 	s.applied = revision
 	close(s.progress)
 	s.progress = make(chan struct{})
 }
 
-// reach waits until the view has reached revision and its callbacks have run.
+// reach waits until the view has reached revision and its callbacks have returned.
 func (s *Store) reach(ctx context.Context, revision int64) error {
 	for {
 		s.mu.Lock()

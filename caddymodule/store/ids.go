@@ -24,7 +24,7 @@ const (
 	prefixPairing   = "pair_"
 
 	prefixSecret      = "sk-svc-" // of keys
-	prefixTokenSecret = "pmt_"    // of management tokens; other secrets have none
+	prefixTokenSecret = "pmt_"    // of management tokens; other secrets have no prefix
 )
 
 // secretDigits is the length of 256 bits in base 62, which double-click
@@ -46,12 +46,12 @@ func (h *digest) UnmarshalText(text []byte) error {
 	return err
 }
 
-// idEncoding keeps the order of the bytes, so that ids sort by their time.
+// idEncoding preserves the order of the bytes, so that ids sort by time.
 var idEncoding = base32.NewEncoding("0123456789abcdefghijklmnopqrstuv").WithPadding(base32.NoPadding)
 
-// newID returns prefix and 26 base32 characters of a UUIDv7 (RFC 9562 §5.7): 48
-// bits of milliseconds and 12 of their fraction (§6.2, method 3), so that what is
-// made within a millisecond is in order too, then random but for the variant.
+// newID returns prefix and 26 base32 characters of a UUIDv7 (RFC 9562 §5.7): 48 bits of
+// milliseconds and 12 bits of their fraction (§6.2, method 3), so that ids within a
+// millisecond are also in order, then random bits except for the variant.
 func newID(prefix string, now time.Time) string {
 	var random [8]byte
 	rand.Read(random[:]) // never fails, see its documentation
@@ -64,7 +64,7 @@ func newID(prefix string, now time.Time) string {
 	return prefix + idEncoding.EncodeToString(id)
 }
 
-// checkID reports whether s looks like what newID makes.
+// checkID reports whether s has the form of an id from newID.
 func checkID(prefix, s string) bool {
 	rest, ok := strings.CutPrefix(s, prefix)
 	if !ok || len(rest) != 26 {
@@ -74,8 +74,8 @@ func checkID(prefix, s string) bool {
 	return err == nil
 }
 
-// newSecret returns prefix and 256 random bits as 43 letters and digits, with the
-// hash of the whole.
+// newSecret returns prefix and 256 random bits as 43 letters and digits, and the hash of
+// the whole string.
 func newSecret(prefix string) (string, digest) {
 	var bits [32]byte
 	rand.Read(bits[:]) // never fails, see its documentation
@@ -84,8 +84,8 @@ func newSecret(prefix string) (string, digest) {
 	return secret, sha256.Sum256([]byte(secret))
 }
 
-// hashSecret returns false for what cannot be a secret of ours by its length.
-// It copies to the stack, since converting the string would allocate.
+// hashSecret returns the hash of a secret, false if its prefix or length is wrong. It
+// copies to the stack, since converting the string would allocate.
 func hashSecret(prefix, secret string) (digest, bool) {
 	if len(secret) != len(prefix)+secretDigits || !strings.HasPrefix(secret, prefix) {
 		return digest{}, false
@@ -94,10 +94,10 @@ func hashSecret(prefix, secret string) (digest, bool) {
 	return sha256.Sum256(buf[:copy(buf[:], secret)]), true
 }
 
-// maxLabel bounds, in bytes, the names that people give to things.
+// maxLabel bounds names chosen by users, in bytes.
 const maxLabel = 128
 
-// checkLabel accepts any printable name without blanks around it.
+// checkLabel accepts any printable name without leading or trailing blanks.
 func checkLabel(what, name string) error {
 	switch {
 	case name == "":
@@ -112,8 +112,8 @@ func checkLabel(what, name string) error {
 	return nil
 }
 
-// checkAccount reports whether s can be the id of an account. A slash would
-// make it another account's id and the beginning of a name.
+// checkAccount reports whether s can be the id of an account. A slash would split it
+// into another account's id and the beginning of a name.
 func checkAccount(s string) bool {
 	return s != "" && len(s) <= maxLabel && !strings.Contains(s, "/")
 }

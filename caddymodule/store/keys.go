@@ -47,7 +47,7 @@ var keyKind = &kind[keyRecord, *keyRecord]{
 		next.live = old.live
 		d.updates = append(d.updates, next)
 	},
-	// A removed key is revoked, for the requests that hold its LiveKey.
+	// A removed key is revoked for requests that hold its LiveKey.
 	removed: func(d *draft, old *keyRecord) {
 		revoked := *old
 		if revoked.RevokedAt == nil {
@@ -57,22 +57,21 @@ var keyKind = &kind[keyRecord, *keyRecord]{
 	},
 }
 
-// FindKey returns the key with this secret, also when it is revoked. It takes no
-// lock and allocates nothing. It compares SHA-256 hashes, not in constant time: the
-// time reveals nothing that helps to find a secret.
+// FindKey returns the key with this secret, even if it is revoked. It takes no lock and
+// allocates nothing. It looks up a SHA-256 hash, so its timing reveals nothing useful
+// about secrets.
 func (s *Store) FindKey(secret string) (*LiveKey, bool) {
 	r, ok := keyKind.bySecret(s.view.Load(), secret)
 	return r.live, ok
 }
 
-// Keys returns the keys of an account, the revoked ones too, in the order of
-// their creation.
+// Keys returns the keys of an account, including revoked ones, in order of creation.
 func (s *Store) Keys(account string) []Key {
 	return list(keyKind.of(s.view.Load(), account), func(r *keyRecord) (Key, bool) { return r.live.Key(), true })
 }
 
-// CreateKey creates a key and returns it with its secret, which is not shown
-// again. Names of keys need not differ.
+// CreateKey creates a key and returns it with its secret, which is not shown again.
+// Names of keys need not be unique.
 func (s *Store) CreateKey(ctx context.Context, account, name, scopeText string) (Key, string, error) {
 	if err := checkLabel("key", name); err != nil {
 		return Key{}, "", err
@@ -90,20 +89,20 @@ func (s *Store) CreateKey(ctx context.Context, account, name, scopeText string) 
 }
 
 func errNoKey(account, id string) error {
-	return Errorf(ErrNotFound, "there is no key %.40q in the account %.40q: give the id that the list of keys shows", id, account)
+	return Errorf(ErrNotFound, "key %.40q not found in the account %.40q: use an id from the list of keys", id, account)
 }
 
-// RevokeKey makes a key invalid for good. When it returns without an error, no
-// new request gets through with the key, and the OnRevoke callbacks of those
-// that run have been called. Revoking a revoked key changes nothing.
+// RevokeKey invalidates a key permanently. When it returns without an error, new
+// requests with the key are rejected, and the OnRevoke callbacks of running requests
+// have been called. Revoking a revoked key changes nothing.
 func (s *Store) RevokeKey(ctx context.Context, account, id string) (Key, error) {
 	revoked, err := update(ctx, s, "revoking the key", func(t *tx) (Key, error) {
 		r := keyKind.load(t, account, id)
 		if r == nil {
 			return Key{}, errNoKey(account, id)
 		}
-		// A revoked key is not written again, but the view may still lack the
-		// revocation, if another process has just written it: update waits.
+		// A revoked key is not written again. If another process has just revoked
+		// it, update still waits until the view shows that.
 		if r.RevokedAt == nil {
 			now := s.time()
 			r.RevokedAt, r.ChangedBy = &now, actor(ctx)
@@ -112,26 +111,25 @@ func (s *Store) RevokeKey(ctx context.Context, account, id string) (Key, error) 
 		return r.Key, nil
 	})
 	if r, ok := keyKind.named(s.view.Load(), id); ok && err == nil {
-		return r.live.Key(), nil // knows the last use
+		return r.live.Key(), nil // includes the last use
 	}
 	return revoked, err
 }
 
-// RemoveKey is RevokeKey, and leaves no record of the key, not even of one that
-// was revoked before.
+// RemoveKey revokes a key, if necessary, and deletes its record.
 func (s *Store) RemoveKey(ctx context.Context, account, id string) error {
 	_, err := keyKind.take(ctx, s, "removing the key", account, id, errNoKey(account, id))
 	return err
 }
 
-// LiveKey is a key as it is now: its methods follow the store. One
-// key has one LiveKey, also across changes of its record, so a request may
-// hold it for as long as it runs.
+// LiveKey is the current state of a key: its methods follow the store. A key has only
+// one LiveKey, also across changes of its record, so a request may keep it while it
+// runs.
 type LiveKey struct {
 	record atomic.Pointer[keyRecord]
 
 	mu      sync.Mutex
-	revoked bool // the callbacks have been or are being called
+	revoked bool // callbacks have been or are being called
 	calls   map[*func()]struct{}
 }
 
@@ -164,9 +162,9 @@ func (k *LiveKey) Allows(name string) bool { return k.record.Load().scope.Allows
 // Revoked reports whether the key has been revoked.
 func (k *LiveKey) Revoked() bool { return k.record.Load().RevokedAt != nil }
 
-// OnRevoke has f called once when the key is revoked, before RevokeKey returns, or
-// at once if it is revoked already. f must return soon and not write to the store.
-// stop takes f back, and does not wait for an f that is running.
+// OnRevoke calls f once when the key is revoked, before RevokeKey returns, or at once if
+// it is already revoked. f must return soon and must not write to the store. stop
+// removes f, without waiting for a running call.
 func (k *LiveKey) OnRevoke(f func()) (stop func()) {
 	k.mu.Lock()
 	if k.revoked {
@@ -184,8 +182,8 @@ func (k *LiveKey) OnRevoke(f func()) (stop func()) {
 	}
 }
 
-// revoke makes the calls, the first time. The record says so already, so that
-// a request that adds a call later finds the key revoked.
+// revoke calls the callbacks once. The record must already be revoked, so that requests
+// that come later find the key revoked.
 func (k *LiveKey) revoke() {
 	k.mu.Lock()
 	calls := k.calls

@@ -6,69 +6,67 @@ import (
 	"strings"
 )
 
-// recordVersion is that of all records this program writes. A change that an
-// older program would misread takes a new one; adding a field that it may
-// ignore does not.
+// recordVersion is the version of all records that this program writes. Increase it for
+// a change that older programs would misread, but not for a field that they may ignore.
 const recordVersion = 1
 
-// header is what all records begin with. The version must be understood before
-// anything else.
+// header is embedded in all records. The version is checked before the rest is decoded.
 type header struct {
 	V int `json:"v"`
 
-	revision int64 // of the record's last change, in the view
-	use      *use  // when it was last used, in the view and for kinds that note it
+	revision int64 // of the record's last change; in the view only
+	use      *use  // when it was last used; in the view only, for kinds with seenAt
 }
 
 func (h *header) head() *header { return h }
 
-// The defaults of records whose changes need no name or state, or that have no rule.
+// Defaults for records without a name, a state or a check.
 func (h *header) label() string { return "" }
 func (h *header) state() string { return "" }
 func (h *header) check() error  { return nil }
 
-// record is what a kind needs to know of its records.
+// record is implemented by the records of a kind.
 type record interface {
 	head() *header
 	place() key    // within the kind
 	label() string // Change.Name
 	state() string // Change.State
-	check() error  // what makes the record invalid at its place
+	check() error  // why the record is invalid
 }
 
 // key is the place of a record within its kind: the account or user that it
 // belongs to, and its id or name.
 type key struct{ owner, id string }
 
-// kind is one kind of records: where they are, how they are read, and what the
-// view does with them. The package comment lists what a new kind needs.
+// kind describes one kind of records: where they are stored, how they are read, and how
+// the view handles them. The package comment lists what a new kind needs.
 type kind[R any, P interface {
 	*R
 	record
 }] struct {
 	dir    string
 	prefix string // of ids, which are unique; "": the records have names
-	seenAt string // directory of the times of use; "": they are not noted
-	secret string // prefix of secrets, for kinds that are found by one
+	seenAt string // directory of the times of use; "": not recorded
+	secret string // prefix of secrets, for kinds that are found by secret
 	what   string // Change.Kind; "": changes are not reported
 
-	// in is where the view has the records.
+	// in returns the view's collection of the kind.
 	in func(*records) *collection[P]
-	// index is by what a record is found besides its place: the hash of a secret,
-	// a code or a name. It may be nil.
+	// index returns an additional key of a record: the hash of a secret, a code or
+	// a name. It may be nil.
 	index func(P) digest
-	// amend corrects what subscribers get of a change. It may be nil.
+	// amend adjusts a change before subscribers get it. It may be nil.
 	amend func(*records, P, *Change)
-	// adopt has next, which is not in the view yet, take over what outlives old,
-	// which is nil for a new record. It may be nil.
+	// adopt moves long-lived state from old to next before next enters the view. old
+	// is nil for a new record. It may be nil.
 	adopt func(d *draft, old, next P)
 	// removed is called for a record that has left the view. It may be nil.
 	removed func(d *draft, old P)
 
-	none R // stands for a record that does not exist
+	none R // returned for a record that does not exist
 }
 
-// path returns the key in the KV of a record at its place.
+// path returns the KV key of a record.
 func (k *kind[R, P]) path(owner, id string) string {
 	if owner == "" {
 		return k.dir + id
@@ -76,7 +74,7 @@ func (k *kind[R, P]) path(owner, id string) string {
 	return k.span(owner) + id
 }
 
-// paths returns the keys in the KV of a record and of the time of its use.
+// paths returns the KV keys of a record and of its time of use.
 func (k *kind[R, P]) paths(at key) []string {
 	if k.seenAt == "" {
 		return []string{k.path(at.owner, at.id)}
@@ -84,13 +82,13 @@ func (k *kind[R, P]) paths(at key) []string {
 	return []string{k.path(at.owner, at.id), k.usePath(at)}
 }
 
-// usePath returns the key in the KV of the time of use of a record.
+// usePath returns the KV key of a record's time of use.
 func (k *kind[R, P]) usePath(at key) string { return k.seenAt + at.owner + "/" + at.id }
 
-// span is the beginning of the keys of all records of an owner.
+// span returns the common prefix of the KV keys of an owner's records.
 func (k *kind[R, P]) span(owner string) string { return k.dir + owner + "/" }
 
-// slot is the key of a record in the view: ids need no owner.
+// slot returns the key of a record in the view. Unique ids need no owner.
 func (k *kind[R, P]) slot(at key) key {
 	if k.prefix != "" {
 		at.owner = ""
@@ -98,7 +96,7 @@ func (k *kind[R, P]) slot(at key) key {
 	return at
 }
 
-// decode reads a record and checks that it is valid where it is.
+// decode decodes a record and checks that it is valid at its place.
 func (k *kind[R, P]) decode(item Item) (P, error) {
 	r := P(new(R))
 	if err := decode(item, r); err != nil {
@@ -106,7 +104,7 @@ func (k *kind[R, P]) decode(item Item) (P, error) {
 	}
 	dir, at := splitPath(item.Key)
 	if dir != k.dir || at != r.place() || at.id == "" || k.prefix != "" && !checkID(k.prefix, at.id) {
-		return nil, damaged(item, "its id is not that of its place")
+		return nil, damaged(item, "its id does not match its place")
 	}
 	if err := r.check(); err != nil {
 		return nil, damaged(item, err.Error())
@@ -115,7 +113,7 @@ func (k *kind[R, P]) decode(item Item) (P, error) {
 	return r, nil
 }
 
-// apply brings a record into the view, if that has not its revision.
+// apply adds or updates a record in the view, unless the view already has its revision.
 func (k *kind[R, P]) apply(d *draft, at key, item Item) error {
 	c := k.in(&d.records)
 	old := c.byID.value(k.slot(at))
@@ -144,7 +142,7 @@ func (k *kind[R, P]) apply(d *draft, at key, item Item) error {
 	return nil
 }
 
-// drop takes a record out of the view.
+// drop removes a record from the view.
 func (k *kind[R, P]) drop(d *draft, at key) {
 	c := k.in(&d.records)
 	old := c.byID.value(k.slot(at))
@@ -159,16 +157,16 @@ func (k *kind[R, P]) drop(d *draft, at key) {
 	k.report(d, old, nil)
 }
 
-// unindex removes a record from the index, unless a later one has the same
-// hash: claim codes are short enough for that to happen one day.
+// unindex removes a record from the index, unless a later record has the same hash,
+// which is possible for claim codes.
 func (k *kind[R, P]) unindex(d *draft, c *collection[P], old P) {
 	if k.index != nil && c.byHash.value(k.index(old)) == old {
 		c.byHash.remove(d.edit, k.index(old))
 	}
 }
 
-// report notes a change for the subscribers, and counts a record that is new
-// (old is nil) or gone (next is nil).
+// report queues a change for the subscribers, and counts a new record (old is nil) or a
+// removed one (next is nil).
 func (k *kind[R, P]) report(d *draft, old, next P) {
 	if k.what == "" {
 		return
@@ -190,13 +188,13 @@ func (k *kind[R, P]) report(d *draft, old, next P) {
 	if change.Kind == "" {
 		return
 	}
-	if change.ID == at.id { // not of a passkey, which is a change of its user
+	if change.ID == at.id { // not for a passkey, which is reported as a change of its user
 		d.count(change.Account, change.Kind, old == nil, next == nil)
 	}
 	d.changes = append(d.changes, change)
 }
 
-// each calls f with the keys in the KV of all records in the view.
+// each calls f with the KV keys of all records in the view.
 func (k *kind[R, P]) each(r *records, f func(path string)) {
 	for _, record := range k.in(r).byID.all() {
 		at := record.place()
@@ -204,8 +202,8 @@ func (k *kind[R, P]) each(r *records, f func(path string)) {
 	}
 }
 
-// timesOf are the times at which the records of a kind were used. The layout
-// has them behind the records, which are there when the KV is read in order.
+// timesOf handles the times of use of a kind. In the layout they sort after the records,
+// which are therefore loaded first.
 type timesOf[R any, P interface {
 	*R
 	record
@@ -223,14 +221,14 @@ func (t timesOf[R, P]) apply(d *draft, at key, item Item) error {
 	return nil
 }
 
-// of returns the key in the KV of the record that was used at one of the times.
+// of returns the KV key of the record that a time of use belongs to.
 func (t timesOf[R, P]) of(at key) string { return t.kind.path(at.owner, at.id) }
 
 func (timesOf[R, P]) drop(*draft, key)                 {}
 func (timesOf[R, P]) each(*records, func(path string)) {}
 
-// decode reads a record and checks that it is of a version that this program
-// knows. The text of its errors has no value, which may be a secret.
+// decode decodes a record and checks that this program supports its version. Errors never
+// include values, which may be secret.
 func decode(item Item, record any) error {
 	var h header
 	if err := json.Unmarshal(item.Value, &h); err != nil {
@@ -238,8 +236,8 @@ func decode(item Item, record any) error {
 	}
 	switch {
 	case h.V > recordVersion:
-		return Errorf(ErrSchema, "the record %s has version %d, and this program knows only %d: "+
-			"it was written by a newer Postern, so run that one", item.Key, h.V, recordVersion)
+		return Errorf(ErrSchema, "the record %s has version %d, but this program supports only %d: "+
+			"it was written by a newer Postern, so run that version", item.Key, h.V, recordVersion)
 	case h.V < recordVersion:
 		return damaged(item, "it has no version")
 	}
@@ -253,7 +251,7 @@ func damaged(item Item, what string) error {
 	return Errorf(ErrSchema, "the record %s is damaged: %s", item.Key, what)
 }
 
-// encode returns the put of a record, with the version of this program.
+// encode returns the operation that puts a record, with the current version.
 func encode(path string, record interface{ head() *header }) (Op, error) {
 	record.head().V = recordVersion
 	value, err := json.Marshal(record)
@@ -263,7 +261,7 @@ func encode(path string, record interface{ head() *header }) (Op, error) {
 	return Put(path, value), nil
 }
 
-// splitPath divides a key of the layout into its directory and the place there.
+// splitPath splits a KV key into its directory and the place in it.
 func splitPath(path string) (dir string, at key) {
 	dir, rest, _ := strings.Cut(path, "/")
 	dir += "/"

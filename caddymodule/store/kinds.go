@@ -32,8 +32,7 @@ const (
 	dirUsers          = "users/"
 )
 
-// The marks are changed by writes that others must not miss: those compare
-// them.
+// Marks are changed by writes that concurrent writes must notice, and compared by these.
 const markUsers = dirMarks + "users"
 
 func markAccount(id string) string       { return dirMarks + "accounts/" + id }
@@ -41,10 +40,10 @@ func markPairings(account string) string { return dirMarks + "pairings/" + accou
 
 func connectorNamePath(account, name string) string { return dirConnectorNames + account + "/" + name }
 
-// userNamePath is the same for all spellings of a name.
+// userNamePath ignores the case of a name.
 func userNamePath(name string) string { return dirUserNames + strings.ToLower(name) }
 
-// viewed are the kinds that are in the view, by their directories.
+// viewed holds the kinds in the view by their directories.
 var viewed = map[string]interface {
 	apply(*draft, key, Item) error
 	drop(*draft, key)
@@ -67,7 +66,7 @@ var viewed = map[string]interface {
 	dirPairings:       pairingKind,
 }
 
-// records are all that the view has.
+// records holds all records of the view.
 type records struct {
 	owned table[key, int] // how many records of a kind (owner) an account (id) has
 
@@ -86,7 +85,7 @@ type records struct {
 
 var errNoHash = errors.New("it has no hash")
 
-// checkHash is the check of records that have a secret.
+// checkHash checks the hash of a record with a secret.
 func checkHash(h digest) error {
 	if h == (digest{}) {
 		return errNoHash
@@ -94,7 +93,7 @@ func checkHash(h digest) error {
 	return nil
 }
 
-// The records below have no id of their own, and are read by their paths.
+// The records below have no id and are read by their paths.
 
 type lastUsedRecord struct {
 	header

@@ -6,52 +6,46 @@ import (
 	"time"
 )
 
-// KV is an ordered, revisioned key-value store for one or more processes. Its
-// semantics are those of etcd's v3 API, cut down to what Store needs, so that
-// etcd itself can stand behind it; storetest.RunKV states them as tests.
+// KV is an ordered, revisioned key-value store for one or more processes. Its semantics
+// are the subset of etcd's v3 API that Store needs, so that etcd can implement it;
+// storetest.RunKV tests them.
 //
-// The KV has one revision, a positive number. Each transaction that changes
-// something makes the next revision, and all changes of a transaction carry
-// that same one. An item knows the revision that created it and the revision
-// that changed it last. Reads are linearizable: they see every transaction
+// The KV has one revision, a positive number. Each transaction with changes increments
+// it, and all its changes have the new revision. An item records the revisions of its
+// creation and of its last change. Reads are linearizable: they see every transaction
 // that returned before they began.
 //
 // All methods are safe for concurrent use. After Close they return ErrClosed.
 type KV interface {
-	// Get returns the item of key. A key that does not exist is not an error: its
-	// item has ModRevision 0, which is also what a Compare takes for "does
-	// not exist". The value belongs to the caller.
+	// Get returns the item of key. If the key does not exist, it returns an item with
+	// ModRevision 0 and no error. The value belongs to the caller.
 	Get(ctx context.Context, key string) (Item, error)
 
-	// Range returns the items within span in bytewise order of their keys, all
-	// of one and the same revision. The values belong to the caller.
+	// Range returns the items within span in bytewise order of their keys, all at the
+	// same revision. The values belong to the caller.
 	Range(ctx context.Context, span Span) (Snapshot, error)
 
-	// Txn applies all operations of t at once, or, when one of its compares
-	// does not hold, none; that is not an error but a TxnResult without
-	// Succeeded. When Txn returns without an error, the changes survive the
-	// death of the process and of the machine. When it returns an error, they
-	// may have been made or not, as always when an answer gets lost.
+	// Txn atomically applies all operations of t. If one of its compares fails, it
+	// applies none and returns a TxnResult without Succeeded, but no error. When Txn
+	// returns without an error, the changes survive a crash of the process and of the
+	// machine. After an error, they may or may not have been made.
 	//
-	// A put with a lease that does not exist fails with ErrNotFound; a
-	// transaction against the rules of its type with ErrInvalid.
+	// A put with an unknown lease fails with ErrNotFound, an invalid transaction with
+	// ErrInvalid.
 	Txn(ctx context.Context, t Txn) (TxnResult, error)
 
-	// Watch follows the changes within span, beginning with those of revision
-	// from, be they past or future; 0 means the next one. The KV drops
-	// old changes at its own choice, at the latest when it is closed; asking
-	// for a dropped one, in Watch or in Next, gives ErrCompacted. Changes
-	// after the revision of a Snapshot that was just read are never dropped
-	// so fast that a prompt watcher would miss them.
+	// Watch follows the changes within span from revision from on, past or future; 0
+	// means the next one. The KV may drop old changes at any time, at the latest when
+	// it is closed. Watch and Next fail with ErrCompacted for dropped changes. Changes
+	// after a recent Snapshot are kept long enough for a prompt watcher.
 	Watch(ctx context.Context, span Span, from int64) (Watcher, error)
 
-	// Lease creates a lease. When it is not kept alive for ttl, it ends, and
-	// all items that were last put with it are deleted in one transaction.
-	// Leases outlive the process: after a restart of the KV each has its full
-	// ttl again. An implementation may round ttl up.
+	// Lease creates a lease. If it is not kept alive for ttl, it ends, and all items
+	// last put with it are deleted in one transaction. Leases survive a restart of the
+	// process, with their full ttl. An implementation may round ttl up.
 	Lease(ctx context.Context, ttl time.Duration) (Lease, error)
 
-	// Close ends all watchers and releases what the KV holds. Leases stay.
+	// Close ends all watchers and releases all resources. Leases are kept.
 	Close() error
 }
 
@@ -68,10 +62,10 @@ type Item struct {
 	Value          []byte
 	CreateRevision int64   // of the transaction that created the key
 	ModRevision    int64   // of the transaction that changed it last; 0: the key does not exist
-	Lease          LeaseID // that the last put named, or 0
+	Lease          LeaseID // of the last put, or 0
 }
 
-// Exists reports whether there is such an item.
+// Exists reports whether the item exists.
 func (i Item) Exists() bool { return i.ModRevision != 0 }
 
 // Span is the half-open interval of keys [Start, End). An empty End means no
@@ -80,7 +74,7 @@ type Span struct {
 	Start, End string
 }
 
-// Prefix is the span of all keys that begin with p.
+// Prefix returns the span of all keys that begin with p.
 func Prefix(p string) Span {
 	for i := len(p) - 1; i >= 0; i-- {
 		if p[i] < 0xff {
@@ -101,22 +95,22 @@ type Snapshot struct {
 	Items    []Item
 }
 
-// Txn is a transaction: if all compares hold, do all operations. An operation
-// may not name a key that another one names.
+// Txn is a transaction: if all compares hold, all operations are applied. Each key may be
+// used by only one operation.
 type Txn struct {
 	If   []Compare
 	Then []Op
 }
 
-// Compare holds when the item's last change is of just this revision. 0 holds
-// when the key does not exist.
+// Compare holds if the item's last change has this revision. 0 holds if the key does not
+// exist.
 type Compare struct {
 	Key         string
 	ModRevision int64
 }
 
-// Op puts or deletes one key. Deleting a key that does not exist changes
-// nothing. A put without Lease takes the key off any lease it had.
+// Op puts or deletes one key. Deleting a key that does not exist changes nothing. A put
+// without Lease detaches the key from its lease.
 type Op struct {
 	Key    string
 	Value  []byte
@@ -124,26 +118,26 @@ type Op struct {
 	Delete bool
 }
 
-// Put is the operation that sets key to value.
+// Put returns the operation that sets key to value.
 func Put(key string, value []byte) Op { return Op{Key: key, Value: value} }
 
-// Delete is the operation that removes key.
+// Delete returns the operation that removes key.
 func Delete(key string) Op { return Op{Key: key, Delete: true} }
 
-// TxnResult says what a transaction did.
+// TxnResult is the result of a transaction.
 type TxnResult struct {
 	Succeeded bool  // all compares held
-	Revision  int64 // after the transaction; its own one if it changed something
+	Revision  int64 // after the transaction; its own revision if it made changes
 }
 
 // Watcher delivers changes in the order of their revisions, each once.
 type Watcher interface {
-	// Next waits for the next changes. It fails with ErrCompacted when the
-	// watcher has fallen too far behind, with ErrClosed when it or the KV
-	// was closed, and with the context's error. Only one goroutine may call
-	// it at a time. The batch is shared with other watchers: do not change it.
+	// Next waits for the next changes. It fails with ErrCompacted if the watcher has
+	// fallen too far behind, with ErrClosed if it or the KV was closed, or with the
+	// context's error. Only one goroutine may call it at a time. The batch is shared
+	// with other watchers and must not be changed.
 	Next(ctx context.Context) (Batch, error)
-	// Close ends the watcher; a Next that waits returns.
+	// Close ends the watcher and makes a waiting Next return.
 	Close()
 }
 
@@ -166,11 +160,11 @@ type LeaseID int64
 // Lease is a lease that this process created.
 type Lease interface {
 	ID() LeaseID
-	// KeepAlive gives the lease its full time again, or fails with
-	// ErrNotFound when it has ended.
+	// KeepAlive restores the full ttl of the lease. It fails with ErrNotFound if the
+	// lease has ended.
 	KeepAlive(ctx context.Context) error
-	// Revoke ends the lease and deletes its items now. Revoking a lease that
-	// has ended is not an error.
+	// Revoke ends the lease and deletes its items now. Revoking an ended lease is not
+	// an error.
 	Revoke(ctx context.Context) error
 }
 

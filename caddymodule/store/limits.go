@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// Limits bound what an account may have, so that none takes the memory and the
-// time of the others. 0 is the default.
+// Limits bound the records of an account, so that no account uses up the memory and time
+// of others. 0 means the default.
 type Limits struct {
-	MaxKeys        int `json:"max_keys,omitempty"` // with the revoked ones, until they are removed
+	MaxKeys        int `json:"max_keys,omitempty"` // including revoked ones until they are removed
 	MaxConnectors  int `json:"max_connectors,omitempty"`
 	MaxDeployments int `json:"max_deployments,omitempty"`
 	MaxUsers       int `json:"max_users,omitempty"`
@@ -16,13 +16,13 @@ type Limits struct {
 }
 
 const (
-	// maxLimit bounds what an operator may allow.
+	// maxLimit is the largest value of a limit.
 	maxLimit = 1_000_000
-	// maxInvitations bounds the open ones of an account.
+	// maxInvitations bounds the open invitations of an account.
 	maxInvitations = 100
 )
 
-// Effective returns the limits with the defaults in place of 0.
+// Effective returns the limits with defaults instead of 0.
 func (l Limits) Effective() Limits {
 	for _, f := range limitFields {
 		if n := f.of(&l); *n == 0 {
@@ -32,8 +32,7 @@ func (l Limits) Effective() Limits {
 	return l
 }
 
-// limitField is one of the limits: which records it counts, and how people call
-// them.
+// limitField describes a limit: which records it counts, and its texts for users.
 type limitField struct {
 	kind   string
 	of     func(*Limits) *int
@@ -51,7 +50,7 @@ var limitFields = []limitField{
 	{KindToken, func(l *Limits) *int { return &l.MaxTokens }, 100, "max_tokens", "management tokens", "revoke one that is no longer used"},
 }
 
-// LimitNames are the names of the limits in JSON, in order.
+// LimitNames returns the names of the limits in JSON, in order.
 func LimitNames() []string {
 	names := make([]string, len(limitFields))
 	for i, f := range limitFields {
@@ -60,7 +59,7 @@ func LimitNames() []string {
 	return names
 }
 
-// Field returns the limit of this name, to be read or set; nil if there is none.
+// Field returns a pointer to the limit with this name, nil if the name is unknown.
 func (l *Limits) Field(name string) *int {
 	for _, f := range limitFields {
 		if f.name == name {
@@ -70,19 +69,18 @@ func (l *Limits) Field(name string) *int {
 	return nil
 }
 
-// Check fails with ErrInvalid if a limit cannot be set.
+// Check fails with ErrInvalid if a limit is out of range.
 func (l Limits) Check() error {
 	for _, f := range limitFields {
 		if n := *f.of(&l); n < 0 || n > maxLimit {
-			return Errorf(ErrInvalid, "%s is %d, but can be 1 to %d, or 0 for the default of %d", f.name, n, maxLimit, f.normal)
+			return Errorf(ErrInvalid, "%s is %d, but must be 1 to %d, or 0 for the default of %d", f.name, n, maxLimit, f.normal)
 		}
 	}
 	return nil
 }
 
-// checkLimit fails with ErrLimit if an account may not have another record of a
-// kind. Writes at the same time may each find the last place: the limits bound
-// cost, they need not be exact.
+// checkLimit fails with ErrLimit if an account may not have another record of a kind.
+// Concurrent writes may exceed a limit slightly: limits bound cost and need not be exact.
 func (s *Store) checkLimit(account, kind string) error {
 	v := s.view.Load()
 	r, _ := accountKind.named(v, account)
@@ -97,7 +95,7 @@ func (s *Store) checkLimit(account, kind string) error {
 	return nil
 }
 
-// SetLimits changes the limits of an account. What it has beyond them stays.
+// SetLimits changes the limits of an account. Existing records beyond them are kept.
 func (s *Store) SetLimits(ctx context.Context, id string, change func(*Limits)) (Account, error) {
 	return update(ctx, s, "setting the limits of the account", func(t *tx) (Account, error) {
 		r, err := t.account(id)

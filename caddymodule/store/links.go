@@ -15,7 +15,7 @@ const (
 	LinkRecovery   = "recovery"   // sets a new password of a user
 )
 
-// Link lets the one who has its secret do one thing, once.
+// Link is a one-time link. Its secret authorizes one operation.
 type Link struct {
 	ID        string    `json:"id"`
 	Kind      string    `json:"kind"`
@@ -29,7 +29,7 @@ type Link struct {
 type linkRecord struct {
 	header
 	Link
-	Maker string `json:"maker,omitempty"` // id of the user without whom it is void
+	Maker string `json:"maker,omitempty"` // id of the creator; the link is invalid without this user
 	Hash  digest `json:"hash"`
 }
 
@@ -42,13 +42,13 @@ var linkKind = &kind[linkRecord, *linkRecord]{
 	index: func(r *linkRecord) digest { return r.Hash },
 }
 
-// CreateLink creates a link with the kind, account, creator and, for a recovery,
-// user of l (by id or name). A new setup link ends the older ones, a recovery link
-// those of the user. A link ends with the user who created it, given by id.
+// CreateLink creates a link with the kind, account, creator and, for a recovery, user of l
+// (by id or name). A new setup link revokes older ones, a recovery link those of the same
+// user. If the creator is given by id, the link becomes invalid with that user.
 func (s *Store) CreateLink(ctx context.Context, l Link, life time.Duration) (Link, string, error) {
 	switch {
 	case l.Kind != LinkSetup && l.Kind != LinkInvitation && l.Kind != LinkRecovery:
-		return Link{}, "", Errorf(ErrInvalid, "there are no links of the kind %.40q", l.Kind)
+		return Link{}, "", Errorf(ErrInvalid, "unknown link kind %.40q", l.Kind)
 	case life <= 0:
 		return Link{}, "", Errorf(ErrInvalid, "a link must last longer than %v", life)
 	case l.Kind != LinkRecovery:
@@ -76,7 +76,7 @@ func createLink(t *tx, r *linkRecord) error {
 	switch r.Kind {
 	case LinkInvitation:
 		if open := t.s.invitations(r.Account); open >= maxInvitations {
-			return Errorf(ErrLimit, "the account %q has %d open invitations: revoke some of them, or wait until they end", r.Account, open)
+			return Errorf(ErrLimit, "the account %q has %d open invitations: revoke some of them, or wait until they expire", r.Account, open)
 		}
 		linkKind.create(t, r)
 		return nil
@@ -96,7 +96,7 @@ func createLink(t *tx, r *linkRecord) error {
 	linkKind.create(t, r)
 	for _, item := range t.items(span) {
 		old, err := linkKind.decode(item)
-		// What does not fit ends by itself.
+		// Links that do not fit into the transaction expire by themselves.
 		if err == nil && old.Kind == r.Kind && old.User == r.User && len(t.Then) < MaxTxnOps {
 			t.delete(item.Key)
 		}
@@ -104,18 +104,18 @@ func createLink(t *tx, r *linkRecord) error {
 	return nil
 }
 
-// noUsers fails with ErrConflict when there are users. The mark that it reads
-// changes when one is created.
+// noUsers fails with ErrConflict if any user exists. It reads the mark that changes when
+// a user is created.
 func noUsers(t *tx) error {
 	t.get(markUsers)
 	if len(t.items(dirUsers)) > 0 {
-		return Errorf(ErrConflict, "the gateway is set up already: sign in, or ask a user for an invitation")
+		return Errorf(ErrConflict, "the gateway is already set up: sign in, or ask a user for an invitation")
 	}
 	return nil
 }
 
-// FindLink returns the link with this secret. It fails with ErrNotFound also
-// when the link was used, and with ErrExpired for a day after its end.
+// FindLink returns the link with this secret. It fails with ErrNotFound if the link does
+// not exist or was used, and with ErrExpired for a day after its expiry.
 func (s *Store) FindLink(secret string) (Link, error) {
 	r, ok := s.linkOf(secret)
 	if !ok {
@@ -124,7 +124,7 @@ func (s *Store) FindLink(secret string) (Link, error) {
 	return r.Link, s.checkLink(r.Link)
 }
 
-var errNoLink = Errorf(ErrNotFound, "the link is not valid: it was used already or taken back, or it is not complete; ask for a new one")
+var errNoLink = Errorf(ErrNotFound, "invalid link: it was already used or revoked, or it is incomplete; ask for a new one")
 
 func (s *Store) checkLink(l Link) error {
 	if !s.now().Before(l.ExpiresAt) {
@@ -139,7 +139,7 @@ func (s *Store) linkOf(secret string) (*linkRecord, bool) {
 	return r, ok && v.stands(r)
 }
 
-// stands reports whether the users are there whom a link needs.
+// stands reports whether the users of a link still exist.
 func (v *view) stands(r *linkRecord) bool {
 	for _, id := range [...]string{r.User, r.Maker} {
 		if _, ok := userKind.named(v, id); !ok && id != "" {
@@ -149,8 +149,7 @@ func (v *view) stands(r *linkRecord) bool {
 	return true
 }
 
-// Links returns the links of an account that have not ended, in the order of
-// their creation.
+// Links returns the valid links of an account in order of creation.
 func (s *Store) Links(account string) []Link {
 	v := s.view.Load()
 	return list(linkKind.of(v, account), func(r *linkRecord) (Link, bool) {
@@ -158,7 +157,7 @@ func (s *Store) Links(account string) []Link {
 	})
 }
 
-// invitations counts the open ones of an account.
+// invitations counts the open invitations of an account.
 func (s *Store) invitations(account string) int {
 	n := 0
 	for _, l := range s.Links(account) {
@@ -169,23 +168,23 @@ func (s *Store) invitations(account string) int {
 	return n
 }
 
-// RemoveLink takes a link back.
+// RemoveLink revokes a link.
 func (s *Store) RemoveLink(ctx context.Context, account, id string) error {
-	unknown := Errorf(ErrNotFound, "there is no link %.40q in the account %.40q: it was used already or taken back", id, account)
-	_, err := linkKind.take(ctx, s, "taking the link back", account, id, unknown)
+	unknown := Errorf(ErrNotFound, "link %.40q not found in the account %.40q: it was already used or revoked", id, account)
+	_, err := linkKind.take(ctx, s, "revoking the link", account, id, unknown)
 	return err
 }
 
-// Ending is what a recovery ends in addition to the sessions of the user: an
-// intruder may have left a way back.
+// Ending selects what a recovery revokes in addition to the sessions of the user: an
+// intruder may have added credentials.
 type Ending struct {
 	Passkeys bool
-	Tokens   bool // for management, and the links that the user has made
+	Tokens   bool // management tokens, and links that the user has created
 }
 
-// RedeemLink uses a link up and does what it is for, both or neither. A setup link
-// creates the first user, an invitation a user of its account; a recovery link, which
-// needs no name, sets the password of its user and ends sessions and more as in end.
+// RedeemLink atomically consumes a link and performs its operation. A setup link creates
+// the first user, an invitation a user of its account. A recovery link, which needs no
+// name, sets the password of its user, ends the sessions and revokes what end selects.
 func (s *Store) RedeemLink(ctx context.Context, secret, name, passwordHash string, end Ending) (User, error) {
 	known, ok := s.linkOf(secret)
 	if !ok {
@@ -220,13 +219,13 @@ func (s *Store) RedeemLink(ctx context.Context, secret, name, passwordHash strin
 	if err != nil {
 		return User{}, err
 	}
-	// Also what did not fit into the write, or was added by a session from before.
+	// Including what did not fit into the write, or was added by an old session.
 	s.clear(ctx, s.view.Load().belongings(user.User, end))
 	return user.User, nil
 }
 
-// recoverUser sets the password of a user with a link. What ends does so in the
-// same write, as far as that takes it.
+// recoverUser sets the password of a user with a link. The same write revokes as much as
+// fits into it.
 func recoverUser(t *tx, used Link, hash string, end Ending) (*userRecord, error) {
 	user, err := loadUser(t, used.User)
 	if err != nil {

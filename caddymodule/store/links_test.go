@@ -44,9 +44,9 @@ func TestLinks(t *testing.T) {
 	}
 	for _, wrong := range []string{"", secret[1:], strings.Repeat("0", 43)} {
 		_, err := s.FindLink(wrong)
-		wantError(t, err, store.ErrNotFound, "not valid")
+		wantError(t, err, store.ErrNotFound, "invalid link")
 		_, err = s.RedeemLink(t.Context(), wrong, "x", "", store.Ending{})
-		wantError(t, err, store.ErrNotFound, "not valid")
+		wantError(t, err, store.ErrNotFound, "invalid link")
 	}
 	c.advance(time.Hour - time.Millisecond)
 	if _, err := s.FindLink(secret); err != nil {
@@ -63,13 +63,13 @@ func TestLinks(t *testing.T) {
 
 	l, secret = mustLink(t, s, store.LinkInvitation, "")
 	for _, c := range [][2]string{{"other", l.ID}, {account, ""}, {account, "lnk_x"}, {account + "/", l.ID}} {
-		wantError(t, s.RemoveLink(t.Context(), c[0], c[1]), store.ErrNotFound, "there is no link")
+		wantError(t, s.RemoveLink(t.Context(), c[0], c[1]), store.ErrNotFound, "not found in the account")
 	}
 	if err := s.RemoveLink(t.Context(), account, l.ID); err != nil {
 		t.Fatal(err)
 	}
 	_, err = s.RedeemLink(t.Context(), secret, "x", "", store.Ending{})
-	wantError(t, err, store.ErrNotFound, "taken back")
+	wantError(t, err, store.ErrNotFound, "revoked")
 }
 
 func TestCreateLinkErrors(t *testing.T) {
@@ -81,10 +81,10 @@ func TestCreateLinkErrors(t *testing.T) {
 		kind error
 		part string
 	}{
-		{store.Link{Kind: "x", Account: account}, time.Hour, store.ErrInvalid, `of the kind "x"`},
+		{store.Link{Kind: "x", Account: account}, time.Hour, store.ErrInvalid, `kind "x"`},
 		{store.Link{Kind: store.LinkSetup, Account: account}, 0, store.ErrInvalid, "must last"},
-		{store.Link{Kind: store.LinkInvitation, Account: "nobody"}, time.Hour, store.ErrNotFound, "no account"},
-		{store.Link{Kind: store.LinkRecovery, Account: account, User: "ann"}, time.Hour, store.ErrNotFound, "no user"},
+		{store.Link{Kind: store.LinkInvitation, Account: "nobody"}, time.Hour, store.ErrNotFound, "unknown account"},
+		{store.Link{Kind: store.LinkRecovery, Account: account, User: "ann"}, time.Hour, store.ErrNotFound, "not found in the account"},
 	} {
 		_, _, err := s.CreateLink(t.Context(), c.l, c.life)
 		wantError(t, err, c.kind, c.part)
@@ -109,16 +109,16 @@ func TestSetupLink(t *testing.T) {
 		t.Fatalf("made %+v, %v", u, err)
 	}
 	_, err = s.RedeemLink(t.Context(), secret, "bob", "hash", store.Ending{})
-	wantError(t, err, store.ErrNotFound, "used already")
+	wantError(t, err, store.ErrNotFound, "already used")
 	_, _, err = s.CreateLink(t.Context(), store.Link{Kind: store.LinkSetup, Account: account}, time.Hour)
-	wantError(t, err, store.ErrConflict, "set up already")
+	wantError(t, err, store.ErrConflict, "already set up")
 
 	// A user is made by other means meanwhile, even one of the same name.
 	s = storetest.New(t)
 	_, secret = mustLink(t, s, store.LinkSetup, "")
 	mustUser(t, s, "Ann")
 	_, err = s.RedeemLink(t.Context(), secret, "ann", "hash", store.Ending{})
-	wantError(t, err, store.ErrConflict, "set up already")
+	wantError(t, err, store.ErrConflict, "already set up")
 	if s.UserCount() != 1 {
 		t.Errorf("%d users", s.UserCount())
 	}
@@ -130,7 +130,7 @@ func TestInvitationLink(t *testing.T) {
 	mustUser(t, s, "Ann")
 	_, secret := mustLink(t, s, store.LinkInvitation, "")
 	_, err := s.RedeemLink(t.Context(), secret, "ANN", "hash", store.Ending{})
-	wantError(t, err, store.ErrExists, "give another name")
+	wantError(t, err, store.ErrExists, "choose another name")
 	if u, err := s.RedeemLink(t.Context(), secret, "bob", "hash", store.Ending{}); err != nil || u.Name != "bob" || s.UserCount() != 2 {
 		t.Errorf("made %+v, %v", u, err)
 	}
@@ -195,10 +195,10 @@ func TestRedeemLinkConcurrent(t *testing.T) {
 					switch {
 					case err == nil:
 						won.Add(1)
-					case kind == store.LinkSetup && strings.Contains(err.Error(), "set up already"):
+					case kind == store.LinkSetup && strings.Contains(err.Error(), "already set up"):
 						wantError(t, err, store.ErrConflict)
 					default:
-						wantError(t, err, store.ErrNotFound, "used already")
+						wantError(t, err, store.ErrNotFound, "already used")
 					}
 				})
 			}

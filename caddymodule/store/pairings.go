@@ -9,12 +9,11 @@ import (
 	"github.com/postern-dev/postern/connector/text"
 )
 
-// The states of a pairing. Expired is what a waiting or pending one becomes
-// by time alone.
+// The states of a pairing. A waiting or pending pairing expires by time alone.
 const (
-	PairingWaiting  = "waiting"  // no device has used the code
+	PairingWaiting  = "waiting"  // the code has not been used
 	PairingPending  = "pending"  // a device waits for a decision
-	PairingApproved = "approved" // and is a connector now
+	PairingApproved = "approved" // the device is a connector now
 	PairingDenied   = "denied"
 	PairingExpired  = "expired"
 )
@@ -22,8 +21,7 @@ const (
 // PairingLife is how long a claim code can be used and decided on.
 const PairingLife = 15 * time.Minute
 
-// Pairing is a claim code and what became of it. The code is not
-// stored.
+// Pairing is a claim code and its result. The code is not stored.
 type Pairing struct {
 	ID        string     `json:"id"`
 	Account   string     `json:"account"`
@@ -33,13 +31,13 @@ type Pairing struct {
 	ExpiresAt time.Time  `json:"expires_at"`
 	DecidedAt *time.Time `json:"decided_at"`
 	DecidedBy string     `json:"decided_by,omitempty"`
-	Device    *Device    `json:"device"`              // nil: none has used the code
+	Device    *Device    `json:"device"`              // nil: the code has not been used
 	Connector string     `json:"connector,omitempty"` // id, once approved
-	Replaced  bool       `json:"replaced,omitempty"`  // the connector was there before, for another device
+	Replaced  bool       `json:"replaced,omitempty"`  // an existing connector was replaced
 }
 
-// Device is what a device reports of itself when it uses a claim code, and where
-// it comes from.
+// Device is what a device reports about itself when it uses a claim code, and its
+// address.
 type Device struct {
 	Hostname    string    `json:"hostname"`
 	OS          string    `json:"os"`
@@ -53,7 +51,7 @@ type Device struct {
 // open reports whether the pairing waits for a device or a decision.
 func (p Pairing) open() bool { return p.State == PairingWaiting || p.State == PairingPending }
 
-// asOf returns the pairing as it is now: time may have ended it.
+// asOf returns the pairing at the given time: it may have expired.
 func (p Pairing) asOf(now time.Time) Pairing {
 	if p.open() && !now.Before(p.ExpiresAt) {
 		p.State = PairingExpired
@@ -65,7 +63,7 @@ type pairingRecord struct {
 	header
 	Pairing
 	CodeHash   digest  `json:"code_hash"`
-	DeviceHash *digest `json:"device_hash,omitempty"` // of the secret of the device that has the code
+	DeviceHash *digest `json:"device_hash,omitempty"` // hash of the secret of the device that used the code
 }
 
 func (r *pairingRecord) place() key    { return key{r.Account, r.ID} }
@@ -90,18 +88,18 @@ var pairingKind = &kind[pairingRecord, *pairingRecord]{
 	index: func(r *pairingRecord) digest { return r.CodeHash },
 }
 
-// maxOpenPairings bounds the claim codes of an account that can be used.
+// maxOpenPairings bounds the open pairings of an account.
 const maxOpenPairings = 20
 
-// maxPairings bounds the pairings of an account with those that are kept for a day
-// after their end.
+// maxPairings bounds all pairings of an account, including those kept for a day after
+// their end.
 const maxPairings = 1000
 
-// maxDeviceUpstreams bounds what is kept of the upstreams a device names.
+// maxDeviceUpstreams bounds the stored upstreams of a device.
 const maxDeviceUpstreams = 64
 
-// Pairings returns the pairings of an account in the order of their creation,
-// with those that have ended for a day.
+// Pairings returns the pairings of an account in order of creation, including those that
+// ended within the last day.
 func (s *Store) Pairings(account string) []Pairing {
 	now := s.now()
 	return list(pairingKind.of(s.view.Load(), account), func(r *pairingRecord) (Pairing, bool) { return r.asOf(now), true })
@@ -123,7 +121,7 @@ func (s *Store) FindPairing(code string) (Pairing, bool) {
 }
 
 func (s *Store) pairingOfCode(code string) (*pairingRecord, bool) {
-	hash, _ := hashCode(code) // of what is not a code: that of no pairing
+	hash, _ := hashCode(code) // the zero hash of an invalid code matches no pairing
 	return pairingKind.find(s.view.Load(), hash)
 }
 
@@ -134,8 +132,8 @@ func (s *Store) pairingOf(idOrCode string) (*pairingRecord, bool) {
 	return s.pairingOfCode(idOrCode)
 }
 
-// CreatePairing creates a pairing and returns it with its claim code, which is not
-// shown again. An account may have 20 that are open.
+// CreatePairing creates a pairing and returns it with its claim code, which is not shown
+// again. An account may have 20 open pairings.
 func (s *Store) CreatePairing(ctx context.Context, account, createdBy string) (Pairing, string, error) {
 	code := newCode()
 	hash, _ := hashCode(code)
@@ -148,8 +146,8 @@ func (s *Store) CreatePairing(ctx context.Context, account, createdBy string) (P
 		if _, err := t.account(account); err != nil {
 			return Pairing{}, err
 		}
-		// First the mark, then the pairings: of two that are created at once,
-		// one looks again.
+		// Read the mark before the pairings: of two concurrent writes, one tries
+		// again.
 		t.get(markPairings(account))
 		pairingKind.create(t, r)
 		t.mark(markPairings(account))
@@ -170,20 +168,20 @@ func checkRoom(t *tx, account string) error {
 		return Errorf(ErrLimit, "the account %q started %d pairings within a day: wait, or use tunnel tokens instead", account, len(all))
 	}
 	if open >= maxOpenPairings {
-		return Errorf(ErrConflict, "the account %q has %d open pairings already: finish or deny some of them, or wait until they expire", account, open)
+		return Errorf(ErrConflict, "the account %q already has %d open pairings: finish or deny some of them, or wait until they expire", account, open)
 	}
 	return nil
 }
 
-// ClaimPairing binds a claim code to a device by its secret, which becomes the
-// connector's. With the same secret it returns the pairing in any state. Else it
-// fails with ErrUnauthenticated (unknown), ErrExpired, ErrUsed or ErrDenied.
+// ClaimPairing binds a claim code to a device by its secret, which becomes the connector's
+// secret. With the same secret it returns the pairing in any state. Otherwise it fails with
+// ErrUnauthenticated (unknown code), ErrExpired, ErrUsed or ErrDenied.
 func (s *Store) ClaimPairing(ctx context.Context, code, secret string, d Device) (Pairing, error) {
 	hash, ok := hashSecret("", secret)
 	if !ok || strings.ContainsFunc(secret, notBase62) {
-		return Pairing{}, Errorf(ErrInvalid, "the secret of the device must have %d letters and digits: run the newest connector", secretDigits)
+		return Pairing{}, Errorf(ErrInvalid, "the secret of the device must have %d letters and digits: update the connector", secretDigits)
 	}
-	unknown := Errorf(ErrUnauthenticated, "the claim code is unknown: check it for typing errors, or start a new pairing")
+	unknown := Errorf(ErrUnauthenticated, "unknown claim code: check it for typing errors, or start a new pairing")
 	known, ok := s.pairingOfCode(code)
 	if !ok {
 		return Pairing{}, unknown
@@ -214,7 +212,7 @@ func errClaimed(p Pairing) error {
 	case PairingExpired:
 		return Errorf(ErrExpired, "the claim code has expired: start a new pairing")
 	case PairingPending, PairingApproved:
-		return Errorf(ErrUsed, "another device has used the claim code already: start a new pairing for this one")
+		return Errorf(ErrUsed, "another device has already used the claim code: start a new pairing for this one")
 	}
 	return nil
 }
@@ -223,7 +221,7 @@ func notBase62(r rune) bool {
 	return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
 }
 
-// cleanDevice bounds what a device reports of itself, which is unchecked.
+// cleanDevice sanitizes and bounds what a device reports about itself.
 func (s *Store) cleanDevice(d Device) Device {
 	clean := Device{
 		Hostname: text.Printable(d.Hostname, maxLabel), OS: text.Printable(d.OS, 64), Version: text.Printable(d.Version, 64),

@@ -46,7 +46,7 @@ func TestPairing(t *testing.T) {
 		t.Errorf("created %+v", p)
 	}
 	_, _, err := s.ApprovePairing(t.Context(), account, code, "", "Ann")
-	wantError(t, err, store.ErrConflict, "no device waits")
+	wantError(t, err, store.ErrConflict, "no device is waiting")
 	c.advance(time.Minute)
 	claimed := mustClaim(t, s, strings.ToLower(code[5:]), 1)
 	if claimed.State != store.PairingPending || claimed.Device.Hostname != "gpu" || !claimed.Device.At.Equal(c.now()) {
@@ -74,9 +74,9 @@ func TestPairing(t *testing.T) {
 	_, err = s.ClaimPairing(t.Context(), code, deviceSecret(2), store.Device{})
 	wantError(t, err, store.ErrUsed, "another device")
 	_, _, err = s.ApprovePairing(t.Context(), account, code, "", "bob")
-	wantError(t, err, store.ErrConflict, `approved already by "Ann"`)
+	wantError(t, err, store.ErrConflict, `already approved by "Ann"`)
 	_, err = s.DenyPairing(t.Context(), account, code, "bob")
-	wantError(t, err, store.ErrConflict, "approved already")
+	wantError(t, err, store.ErrConflict, "already approved")
 	if got := s.Pairings(account); len(got) != 1 || got[0].State != store.PairingApproved || s.Pairings("other") != nil {
 		t.Errorf("pairings %+v", got)
 	}
@@ -251,7 +251,7 @@ func TestOpenPairingsAreBounded(t *testing.T) {
 	c.advance(store.PairingLife)
 	mustPairing(t, s)
 	_, _, err = s.CreatePairing(t.Context(), "nobody", "Ann")
-	wantError(t, err, store.ErrNotFound, "no account")
+	wantError(t, err, store.ErrNotFound, "unknown account")
 }
 
 // Of the devices that use one code at once one gets it.

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Passkey is a way of a user to sign in without a password.
+// Passkey is a WebAuthn credential of a user.
 type Passkey struct {
 	ID         []byte          `json:"id"`
 	Name       string          `json:"name"`
@@ -26,11 +26,11 @@ type passkeyRecord struct {
 	User string `json:"user"`
 	Passkey
 
-	hash string // of the passkey's id, which may be longer than keys
+	hash string // of the passkey's id, which may be too long for a KV key
 }
 
 func (r *passkeyRecord) place() key {
-	if r.hash == "" { // not of a record in the view
+	if r.hash == "" { // the record is not in the view
 		r.hash = hashPasskey(r.Passkey.ID)
 	}
 	return key{r.User, r.hash}
@@ -61,13 +61,13 @@ var passkeyKind = &kind[passkeyRecord, *passkeyRecord]{
 	},
 }
 
-// Bounds of passkeys: the length of their id is WebAuthn's.
+// Limits on passkeys. The maximum length of ids is defined by WebAuthn.
 const (
 	maxPasskeyID  = 1023
 	maxCredential = 64 << 10
 )
 
-// Passkeys returns the passkeys of a user in the order of their creation.
+// Passkeys returns the passkeys of a user in order of creation.
 func (s *Store) Passkeys(userID string) []Passkey {
 	v := s.view.Load()
 	if _, ok := userKind.named(v, userID); !ok {
@@ -97,8 +97,8 @@ func checkPasskey(p Passkey) error {
 	return nil
 }
 
-// AddPasskey gives a user a passkey, which must be new to the gateway. Its time of
-// creation is now.
+// AddPasskey adds a passkey to a user and sets its time of creation. The passkey must be
+// new to the gateway.
 func (s *Store) AddPasskey(ctx context.Context, userID string, p Passkey) error {
 	if err := checkPasskey(p); err != nil {
 		return err
@@ -114,15 +114,15 @@ func (s *Store) AddPasskey(ctx context.Context, userID string, p Passkey) error 
 			taken = taken || at.id == hash
 		}
 		if taken {
-			return Errorf(ErrExists, "the passkey is in use already: sign in with it, or make another one")
+			return Errorf(ErrExists, "the passkey is already in use: sign in with it, or create another one")
 		}
 		passkeyKind.save(t, &passkeyRecord{User: userID, Passkey: p})
 		return nil
 	})
 }
 
-// UpdatePasskey replaces the passkey of a user with the id of p, but for its
-// time of creation.
+// UpdatePasskey replaces the passkey of a user with the id of p, except for its time of
+// creation.
 func (s *Store) UpdatePasskey(ctx context.Context, userID string, p Passkey) error {
 	if err := checkPasskey(p); err != nil {
 		return err
@@ -139,10 +139,10 @@ func (s *Store) UpdatePasskey(ctx context.Context, userID string, p Passkey) err
 	})
 }
 
-// RemovePasskey takes a passkey away from a user.
+// RemovePasskey removes a passkey from a user.
 func (s *Store) RemovePasskey(ctx context.Context, userID string, id []byte) error {
 	_, err := passkeyKind.take(ctx, s, "removing the passkey", userID, hashPasskey(id), errNoPasskey)
 	return err
 }
 
-var errNoPasskey = Errorf(ErrNotFound, "the passkey was not found: it was removed already")
+var errNoPasskey = Errorf(ErrNotFound, "the passkey was not found: it was already removed")

@@ -25,8 +25,8 @@ type Key struct {
 	Name      string    `json:"name"`
 	Scope     string    `json:"scope"`
 	CreatedAt time.Time `json:"created_at"`
-	// LastUsedAt is nil when the key was never used. It is the one field that
-	// runs ahead of the file, by the few seconds that Touch saves up.
+	// LastUsedAt is nil if the key was never used. It may be a few seconds ahead of
+	// the file, see Touch.
 	LastUsedAt *time.Time `json:"last_used_at"`
 	RevokedAt  *time.Time `json:"revoked_at"` // nil: the key is valid
 	CreatedBy  Actor      `json:"created_by,omitzero"`
@@ -39,42 +39,42 @@ type Connector struct {
 	Account   string    `json:"account"`
 	Name      string    `json:"name"`
 	CreatedAt time.Time `json:"created_at"`
-	// Pairing is the id of the pairing that its credentials come from; "": they
-	// came with a token.
+	// Pairing is the id of the pairing that created its credentials; "": they were
+	// created as a token.
 	Pairing string `json:"pairing,omitempty"`
-	// RotatedAt is when a new secret took the place of the former; nil: never.
+	// RotatedAt is when the secret was last replaced by a new one; nil: never.
 	RotatedAt *time.Time `json:"rotated_at,omitempty"`
-	// Rotation is the change of the secret that is under way; nil: none is.
+	// Rotation is the pending change of the secret; nil: none is pending.
 	Rotation  *Rotation `json:"rotation,omitempty"`
 	CreatedBy Actor     `json:"created_by,omitzero"`
 	ChangedBy Actor     `json:"changed_by,omitzero"` // who last rotated or replaced it
-	// LastSeenAt is when it was online last, or a few minutes before if the
-	// gateway was killed; nil: never. It is not stored with the record.
+	// LastSeenAt is when it was last online, possibly a few minutes too early if the
+	// gateway was killed; nil: never. It is stored separately.
 	LastSeenAt *time.Time `json:"last_seen_at,omitempty"`
 }
 
-// Rotation is the change of a connector's secret. Until the connector has shown
-// that it keeps a new one, the former is valid as well.
+// Rotation is a pending change of a connector's secret. Until the connector has confirmed
+// a new one, the old one also stays valid.
 type Rotation struct {
 	Since time.Time `json:"since"`
-	// ByHand: a person brings the new token to the connector, so that it is not
-	// offered one on its tunnel.
+	// ByHand is set if a user copies the new token to the connector, so that it is not
+	// offered on its tunnel.
 	ByHand bool `json:"by_hand,omitempty"`
-	// Problem is why the connector could not keep what it was offered, in its
-	// own words; "" while it has reported nothing.
+	// Problem is the connector's error message if it could not save the offered
+	// token.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Deployment is a public model name and where it goes. What the store gives out
-// shares its Connectors, which must not be changed.
+// Deployment is a public model name and its route. Deployments returned by the store share
+// their Connectors, which must not be changed.
 type Deployment struct {
 	Account    string   `json:"account"`
 	Name       string   `json:"name"`
 	Connectors []string `json:"connectors"`         // ids, at least one: each has the model
 	Upstream   string   `json:"upstream,omitempty"` // "": the connector's routes decide, or its only upstream
 	Model      string   `json:"model,omitempty"`    // "": the connector's routes decide, or the public name
-	// MaxConcurrency is how many requests may run at a time, on all connectors
-	// together; 0: any number.
+	// MaxConcurrency bounds the running requests on all connectors together; 0: no
+	// limit.
 	MaxConcurrency int `json:"max_concurrency,omitempty"`
 	// Options are adjustments for its model server.
 	Options   compat.Options `json:"options,omitzero"`
@@ -109,23 +109,23 @@ type Change struct {
 	Account string
 	ID      string // of a deployment: its name
 	Name    string // of a key, a connector or a deployment
-	Removed bool   // it is gone; a key also when it is revoked
+	Removed bool   // removed; for a key also revoked
 	// State and Was are the states after and before the change, "" where the record
 	// does not exist: of a key KeyValid or KeyRevoked, of a pairing its state, of a
 	// connector when its secret was last rotated. Others have none.
 	State, Was string
 }
 
-// Actor is who made or changed a record. The zero value is the gateway itself.
+// Actor is the author of a change. The zero value is the gateway itself.
 type Actor struct {
 	User string `json:"user,omitempty"` // id; "": not a user
-	Name string `json:"name"`           // of the user then, or a word for who else it was
+	Name string `json:"name"`           // of the user at the time, or of another kind of actor
 	// Token is the id of the management token that was used, TokenName its name.
 	Token     string `json:"token,omitempty"`
 	TokenName string `json:"token_name,omitempty"`
 }
 
-// By is the name of the actor and of its token, for people.
+// By returns the name of the actor and of its token, for users.
 func (a Actor) By() string {
 	if a.Token == "" {
 		return a.Name
@@ -135,7 +135,7 @@ func (a Actor) By() string {
 
 type actorKey struct{}
 
-// WithActor returns a context whose writes are a's.
+// WithActor returns a context whose writes are attributed to a.
 func WithActor(ctx context.Context, a Actor) context.Context {
 	return context.WithValue(ctx, actorKey{}, a)
 }

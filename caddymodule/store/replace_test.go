@@ -32,11 +32,11 @@ func TestReplaceConnector(t *testing.T) {
 
 	again, code := mustPairing(t, s)
 	_, _, err = s.ReplaceConnector(t.Context(), account, code, "gpu", "Ann")
-	wantError(t, err, store.ErrConflict, "no device waits")
+	wantError(t, err, store.ErrConflict, "no device is waiting")
 	mustClaim(t, s, code, 2)
 	for _, other := range []string{"", "nosuch", "con_nosuch", again.ID} {
 		_, _, err = s.ReplaceConnector(t.Context(), account, code, other, "Ann")
-		wantError(t, err, store.ErrNotFound, "no connector")
+		wantError(t, err, store.ErrNotFound, "not found in the account")
 	}
 	p, after, err := s.ReplaceConnector(t.Context(), account, code, "gpu", "Ann")
 	if err != nil || p.State != store.PairingApproved || p.Connector != before.ID || !p.Replaced || p.DecidedBy != "Ann" {
@@ -50,12 +50,12 @@ func TestReplaceConnector(t *testing.T) {
 		t.Errorf("the new device's secret is not the connector's: %v", err)
 	}
 	_, err = s.AuthenticateConnector(before.ID, deviceSecret(1))
-	wantError(t, err, store.ErrUnauthenticated, "not valid")
+	wantError(t, err, store.ErrUnauthenticated, "invalid tunnel token")
 	if d, ok := s.Deployment(account, "m"); !ok || d.Connectors[0] != before.ID || len(s.Connectors(account)) != 1 {
 		t.Errorf("the deployment leads to %v of %v", d.Connectors, s.Connectors(account))
 	}
 	_, _, err = s.ReplaceConnector(t.Context(), account, code, "gpu", "bob")
-	wantError(t, err, store.ErrConflict, `approved already by "Ann"`)
+	wantError(t, err, store.ErrConflict, `already approved by "Ann"`)
 }
 
 // A connector with a token loses that, too, and one of another account is
@@ -78,7 +78,7 @@ func TestReplaceConnectorOfAToken(t *testing.T) {
 	mustClaim(t, s, code, 1)
 	for _, name := range []string{"theirs", foreign.ID} {
 		_, _, err = s.ReplaceConnector(t.Context(), account, code, name, "Ann")
-		wantError(t, err, store.ErrNotFound, "no connector")
+		wantError(t, err, store.ErrNotFound, "not found in the account")
 	}
 	if _, err := s.AuthenticateConnector(foreign.ID, foreignSecret); err != nil {
 		t.Errorf("the other account's connector: %v", err)
@@ -87,7 +87,7 @@ func TestReplaceConnectorOfAToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = s.AuthenticateConnector(c.ID, secret)
-	wantError(t, err, store.ErrUnauthenticated, "not valid")
+	wantError(t, err, store.ErrUnauthenticated, "invalid tunnel token")
 	got, ok := s.Connector(c.ID)
 	text, err := json.Marshal(got)
 	if err != nil || !ok || got.Name != "rack" || got.Pairing == "" {
@@ -121,5 +121,5 @@ func TestReplaceIsOvertaken(t *testing.T) {
 		t.Errorf("the last one has the place: %v", err)
 	}
 	_, err = s.AuthenticateConnector(c.ID, deviceSecret(1))
-	wantError(t, err, store.ErrUnauthenticated, "not valid")
+	wantError(t, err, store.ErrUnauthenticated, "invalid tunnel token")
 }

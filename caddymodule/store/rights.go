@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Rights are what a management token may be used for, as a set. In JSON they are
-// an array of names.
+// Rights is the set of rights of a management token. In JSON it is an array of names.
 type Rights uint8
 
-// The rights. What lets people in is not among them: it needs a session.
+// The rights. Managing users and their credentials is not among them: it requires a
+// session.
 const (
-	RightRead        Rights = 1 << iota // see what the account has, but no secret
-	RightKeys                           // make, revoke and remove API keys
-	RightConnectors                     // make, rotate and remove connectors, pair devices
+	RightRead        Rights = 1 << iota // read all records of the account, without secrets
+	RightKeys                           // create, revoke and remove API keys
+	RightConnectors                     // create, rotate and remove connectors, pair devices
 	RightDeployments                    // set, test and remove deployments
 
 	AllRights = RightRead | RightKeys | RightConnectors | RightDeployments
@@ -22,11 +22,11 @@ const (
 
 var rightNames = []string{"read", "keys", "connectors", "deployments"}
 
-// RightNames are the names of all rights.
+// RightNames returns the names of all rights.
 func RightNames() []string { return slices.Clone(rightNames) }
 
-// ParseRights returns the rights of these names. It fails with ErrInvalid if there
-// is none, or one that does not exist.
+// ParseRights returns the rights with these names. It fails with ErrInvalid if names is
+// empty or contains an unknown name.
 func ParseRights(names []string) (Rights, error) {
 	r, err := parseRights(names)
 	if err == nil && r == 0 {
@@ -42,7 +42,7 @@ func parseRights(names []string) (Rights, error) {
 	for _, name := range names {
 		i := slices.Index(rightNames, name)
 		if i < 0 {
-			return 0, Errorf(ErrInvalid, "there is no right %.40q; the rights are %s", name, strings.Join(rightNames, ", "))
+			return 0, Errorf(ErrInvalid, "unknown right %.40q; the rights are %s", name, strings.Join(rightNames, ", "))
 		}
 		r |= 1 << i
 	}

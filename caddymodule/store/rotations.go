@@ -8,19 +8,18 @@ import (
 )
 
 const (
-	// maxOffered bounds the secrets of one rotation that were offered on tunnels.
-	// There is one for each process of the gateway that offered, and a connector
-	// keeps the one of its last tunnels.
+	// maxOffered bounds the secrets of one rotation that were offered on tunnels. Each
+	// process of the gateway offers one, and a connector keeps one of the latest.
 	maxOffered = 4
-	// maxProblem bounds, in bytes, what a connector may report of its problem.
+	// maxProblem bounds a connector's error message, in bytes.
 	maxProblem = 256
 
-	makingSecret = "making a new secret of the connector"
+	makingSecret = "creating a new secret for the connector"
 )
 
-// BeginRotation has a connector, given by id or name, be offered a new secret:
-// the owner of its tunnel calls [Store.OfferSecret] when subscribers are called. A
-// rotation that is under way begins again, without its problem.
+// BeginRotation begins the rotation of a connector's secret, given by id or name. It
+// notifies subscribers; the owner of the tunnel then calls [Store.OfferSecret]. A pending
+// rotation starts again and its problem is cleared.
 func (s *Store) BeginRotation(ctx context.Context, account, idOrName string) (Connector, error) {
 	return s.changeConnector(ctx, "rotating the secret of the connector", account, idOrName, func(r *connectorRecord) (bool, error) {
 		r.rotate(s)
@@ -29,9 +28,9 @@ func (s *Store) BeginRotation(ctx context.Context, account, idOrName string) (Co
 	})
 }
 
-// ShowSecret returns a new secret of a connector, which cannot be shown again, for
-// a person to bring there. The one that was shown before becomes invalid,
-// and none is offered on the tunnel until [Store.BeginRotation].
+// ShowSecret returns a new secret of a connector for a user to copy there. It cannot be
+// shown again. A secret shown earlier becomes invalid, and none is offered on the tunnel
+// until [Store.BeginRotation].
 func (s *Store) ShowSecret(ctx context.Context, account, idOrName string) (Connector, string, error) {
 	secret, hash := newSecret("")
 	c, err := s.changeConnector(ctx, makingSecret, account, idOrName, func(r *connectorRecord) (bool, error) {
@@ -45,14 +44,14 @@ func (s *Store) ShowSecret(ctx context.Context, account, idOrName string) (Conne
 	return c, secret, err
 }
 
-// OfferSecret returns a new secret of a connector whose rotation is under way,
-// to be offered on its tunnel. Those of earlier offers stay valid as well: the
-// connector may have kept one of them, and not have been able to report it.
+// OfferSecret returns a new secret of a connector with a pending rotation, to be offered
+// on its tunnel. Secrets offered earlier also stay valid: the connector may have saved one
+// of them without being able to confirm it.
 func (s *Store) OfferSecret(ctx context.Context, id string) (string, error) {
 	secret, hash := newSecret("")
 	_, err := s.changeKnown(ctx, makingSecret, id, func(r *connectorRecord) (bool, error) {
 		if r.Rotation == nil || r.Rotation.ByHand {
-			return false, Errorf(ErrConflict, "the connector %q is to be offered no new secret", r.Name)
+			return false, Errorf(ErrConflict, "no rotation is pending for the connector %q", r.Name)
 		}
 		if offered := r.offered(); len(offered) >= maxOffered {
 			r.Next = slices.DeleteFunc(r.Next, func(n nextSecret) bool { return n == offered[0] })
@@ -63,15 +62,15 @@ func (s *Store) OfferSecret(ctx context.Context, id string) (string, error) {
 	return secret, err
 }
 
-// IsNextSecret reports whether secret is one that would finish a rotation.
+// IsNextSecret reports whether secret would finish a rotation.
 func (s *Store) IsNextSecret(id, secret string) bool {
 	hash, ok := hashSecret("", secret)
 	r, known := connectorKind.named(s.view.Load(), id)
 	return ok && known && r.next(hash) >= 0
 }
 
-// FinishRotation makes a secret that was offered or shown the only one of the
-// connector, which has it now. It reports false if it was none of these.
+// FinishRotation makes an offered or shown secret the only one of the connector. It
+// returns false if the secret was neither offered nor shown.
 func (s *Store) FinishRotation(ctx context.Context, id, secret string) (Connector, bool, error) {
 	hash, _ := hashSecret("", secret)
 	finished := false
@@ -87,11 +86,11 @@ func (s *Store) FinishRotation(ctx context.Context, id, secret string) (Connecto
 	return c, finished && err == nil, err
 }
 
-// FailRotation notes why a connector could not keep what it was offered. All its
-// secrets stay valid.
+// FailRotation records why a connector could not save the offered secret. All its secrets
+// stay valid.
 func (s *Store) FailRotation(ctx context.Context, id, problem string) error {
 	problem = text.Printable(problem, maxProblem)
-	_, err := s.changeKnown(ctx, "noting why the connector's secret is not rotated", id, func(r *connectorRecord) (bool, error) {
+	_, err := s.changeKnown(ctx, "recording why the connector's secret was not rotated", id, func(r *connectorRecord) (bool, error) {
 		if r.Rotation == nil || r.Rotation.ByHand || r.Rotation.Problem == problem {
 			return false, nil
 		}
@@ -105,13 +104,13 @@ func (s *Store) FailRotation(ctx context.Context, id, problem string) error {
 func (s *Store) changeKnown(ctx context.Context, doing, id string, change func(*connectorRecord) (bool, error)) (Connector, error) {
 	known, ok := s.Connector(id)
 	if !ok {
-		return Connector{}, Errorf(ErrNotFound, "there is no connector %.40q", id)
+		return Connector{}, Errorf(ErrNotFound, "connector %.40q not found", id)
 	}
 	return s.changeConnector(ctx, doing, known.Account, id, change)
 }
 
-// changeConnector has change alter the record of a connector, and writes it if
-// that reports true.
+// changeConnector changes the record of a connector with change, and saves it if change
+// returns true.
 func (s *Store) changeConnector(
 	ctx context.Context, doing, account, idOrName string, change func(*connectorRecord) (bool, error),
 ) (Connector, error) {
@@ -128,7 +127,7 @@ func (s *Store) changeConnector(
 	})
 }
 
-// rotate begins a rotation, or begins the one that is under way again.
+// rotate begins a rotation, or restarts a pending one.
 func (r *connectorRecord) rotate(s *Store) {
 	since := s.time()
 	if r.Rotation != nil {
@@ -137,12 +136,12 @@ func (r *connectorRecord) rotate(s *Store) {
 	r.Rotation = &Rotation{Since: since}
 }
 
-// next returns where a hash is among the new secrets, or -1.
+// next returns the index of a hash in the new secrets, or -1.
 func (r *connectorRecord) next(hash digest) int {
 	return slices.IndexFunc(r.Next, func(n nextSecret) bool { return n.Hash == hash })
 }
 
-// offered returns the new secrets that were not shown to a person.
+// offered returns the new secrets that were not shown to a user.
 func (r *connectorRecord) offered() []nextSecret {
 	return slices.DeleteFunc(slices.Clone(r.Next), func(n nextSecret) bool { return n.Shown })
 }

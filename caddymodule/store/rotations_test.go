@@ -152,11 +152,11 @@ func TestRotationErrors(t *testing.T) {
 	t.Parallel()
 	s := storetest.New(t)
 	_, err := s.BeginRotation(t.Context(), account, "nobody")
-	wantError(t, err, store.ErrNotFound, `no connector "nobody"`)
+	wantError(t, err, store.ErrNotFound, `connector "nobody" not found`)
 	_, _, err = s.ShowSecret(t.Context(), account, "nobody")
-	wantError(t, err, store.ErrNotFound, `no connector "nobody"`)
+	wantError(t, err, store.ErrNotFound, `connector "nobody" not found`)
 	_, _, err = s.FinishRotation(t.Context(), "con_gone", strings.Repeat("a", 43))
-	wantError(t, err, store.ErrNotFound, `no connector "con_gone"`)
+	wantError(t, err, store.ErrNotFound, `connector "con_gone" not found`)
 	c, old := mustConnector(t, s, "box")
 	// What is no secret by its form is none of an offer either.
 	if _, done, err := s.FinishRotation(t.Context(), c.ID, ""); done || err != nil {

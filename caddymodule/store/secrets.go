@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Secret returns the gateway's own secret of this name, and stores what generate
-// returns when there is none yet. All processes get the same one. Names are of
-// lower-case letters, digits and underscores, like "tunnel_identity".
+// Secret returns the gateway's secret with this name. If it does not exist yet, it is
+// created with generate. All processes get the same secret. Names consist of lower-case
+// letters, digits and underscores, like "tunnel_identity".
 func (s *Store) Secret(ctx context.Context, name string, generate func() ([]byte, error)) ([]byte, error) {
 	notAllowed := func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') && (r < '0' || r > '9') }
 	if name == "" || len(name) > 64 || strings.ContainsFunc(name, notAllowed) {
@@ -33,7 +33,7 @@ func (s *Store) Secret(ctx context.Context, name string, generate func() ([]byte
 	})
 }
 
-// readSecret returns a secret, or nil if there is none.
+// readSecret returns a secret, or nil if it does not exist.
 func readSecret(t *tx, path string) []byte {
 	var r secretRecord
 	if t.read(path, &r) && len(r.Value) == 0 {

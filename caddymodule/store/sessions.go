@@ -9,8 +9,7 @@ import (
 	"github.com/postern-dev/postern/connector/text"
 )
 
-// How long sessions last: SessionIdle after they were seen last, and never
-// longer than SessionLife.
+// Sessions expire SessionIdle after their last use, and SessionLife after their creation.
 const (
 	SessionIdle = 12 * time.Hour
 	SessionLife = 7 * 24 * time.Hour
@@ -23,11 +22,11 @@ type Session struct {
 	Account   string    `json:"account"`
 	Address   string    `json:"address"`
 	UserAgent string    `json:"user_agent"`
-	Method    string    `json:"method"` // by which the user signed in
+	Method    string    `json:"method"` // of signing in
 	CreatedAt time.Time `json:"created_at"`
 	SeenAt    time.Time `json:"seen_at"` // runs ahead of the file, see TouchSession
 	ExpiresAt time.Time `json:"expires_at"`
-	// ConfirmedAt is when the user last gave a password or a passkey in it.
+	// ConfirmedAt is when the user last entered a password or used a passkey.
 	ConfirmedAt time.Time `json:"confirmed_at"`
 }
 
@@ -49,13 +48,11 @@ var sessionKind = &kind[sessionRecord, *sessionRecord]{
 	adopt: func(_ *draft, _, next *sessionRecord) { next.use.load(next.SeenAt) },
 }
 
-// maxSessions bounds the sessions of a user: a program that signs in for each of
-// its requests leaves one each time.
+// maxSessions bounds the sessions of a user: a script may sign in for each request.
 const maxSessions = 200
 
-// CreateSession creates a session of a user and returns it with its secret,
-// which is not shown again. Of too many sessions those end that were not used
-// for the longest.
+// CreateSession creates a session of a user and returns it with its secret, which is not
+// shown again. If the user has too many sessions, the least recently used ones end.
 func (s *Store) CreateSession(ctx context.Context, userID, method, address, userAgent string) (Session, string, error) {
 	secret, hash := newSecret("")
 	now := s.time()
@@ -78,9 +75,8 @@ func (s *Store) CreateSession(ctx context.Context, userID, method, address, user
 	return session, secret, err
 }
 
-// surplus returns the sessions of a user that have to make room for another one.
-// It is some of them if there are far too many: those made at once may find the
-// same ones.
+// surplus returns the sessions of a user that must end for a new one. It returns only some
+// of them if there are far too many, which may happen with concurrent sign-ins.
 func (s *Store) surplus(userID string) []Session {
 	const atOnce = 16
 	sessions := s.Sessions(userID)
@@ -92,8 +88,8 @@ func (s *Store) surplus(userID string) []Session {
 	return sessions[:n]
 }
 
-// FindSession returns the session with this secret, if it has not ended. It
-// takes no lock and allocates nothing.
+// FindSession returns the valid session with this secret. It takes no lock and allocates
+// nothing.
 func (s *Store) FindSession(secret string) (Session, bool) {
 	v := s.view.Load()
 	r, ok := sessionKind.bySecret(v, secret)
@@ -103,14 +99,14 @@ func (s *Store) FindSession(secret string) (Session, bool) {
 	return v.session(r, s.now())
 }
 
-// session returns the session as it is now, if it has not ended.
+// session returns the current state of a session, false if it has ended.
 func (v *view) session(r *sessionRecord, now time.Time) (Session, bool) {
 	u, ok := userKind.named(v, r.User)
 	session := r.current()
 	return session, ok && u.Epoch == r.Epoch && !session.ended(now)
 }
 
-// current returns the session with when it was last used.
+// current returns the session with its last use.
 func (r *sessionRecord) current() Session {
 	session := r.Session
 	session.SeenAt = r.use.time()
@@ -122,18 +118,17 @@ func (s Session) ended(now time.Time) bool {
 	return !now.Before(s.ExpiresAt) || !now.Before(s.SeenAt.Add(SessionIdle))
 }
 
-// TouchSession notes that a session was just used. As with Touch, the time is
-// written later, and of one session not more often than once a minute. A
-// killed process loses the last one.
+// TouchSession records that a session was just used. As with Touch, times are written
+// later, and at most once a minute per session. A killed process loses the last one.
 func (s *Store) TouchSession(session Session) {
 	if r, ok := sessionKind.named(s.view.Load(), session.ID); ok {
 		s.touch(r.use, saveRest)
 	}
 }
 
-// ConfirmSession notes that the user of a session has just given a password or a
-// passkey in it, and returns the session as it is now. It fails with ErrNotFound
-// if the session has been removed.
+// ConfirmSession records that the user of a session has just entered a password or used a
+// passkey, and returns the updated session. It fails with ErrNotFound if the session has
+// ended.
 func (s *Store) ConfirmSession(ctx context.Context, session Session) (Session, error) {
 	now := s.time()
 	return update(ctx, s, "confirming the session", func(t *tx) (Session, error) {
@@ -148,8 +143,7 @@ func (s *Store) ConfirmSession(ctx context.Context, session Session) (Session, e
 	})
 }
 
-// Sessions returns the sessions of a user that have not ended, in the order of
-// their creation.
+// Sessions returns the valid sessions of a user in order of creation.
 func (s *Store) Sessions(userID string) []Session {
 	v, now := s.view.Load(), s.now()
 	return list(sessionKind.of(v, userID), func(r *sessionRecord) (Session, bool) { return v.session(r, now) })
@@ -157,17 +151,17 @@ func (s *Store) Sessions(userID string) []Session {
 
 // RemoveSession ends a session of a user.
 func (s *Store) RemoveSession(ctx context.Context, userID, id string) error {
-	_, err := sessionKind.take(ctx, s, "ending the session", userID, id, Errorf(ErrNotFound, "the session was not found: it has ended already"))
+	_, err := sessionKind.take(ctx, s, "ending the session", userID, id, Errorf(ErrNotFound, "the session was not found: it has already ended"))
 	return err
 }
 
-// RemoveSessions ends all sessions of a user but exceptID, if that is not "",
-// and returns how many those were.
+// RemoveSessions ends all sessions of a user except exceptID, if that is not "", and
+// returns their number.
 func (s *Store) RemoveSessions(ctx context.Context, userID, exceptID string) (int, error) {
 	if !checkID(prefixUser, userID) {
 		return 0, errNoUser
 	}
-	// A write of nothing shows the sessions that other processes have begun.
+	// An empty write brings the view up to date with other processes.
 	if err := s.write(ctx, func(*tx) error { return nil }); err != nil {
 		return 0, fmt.Errorf("ending the sessions: %w", err)
 	}
@@ -179,7 +173,7 @@ func (s *Store) RemoveSessions(ctx context.Context, userID, exceptID string) (in
 	return ended, nil
 }
 
-// sessionsOf returns the keys in the KV of all sessions of a user but exceptID.
+// sessionsOf returns the KV keys of all sessions of a user except exceptID.
 func (v *view) sessionsOf(userID, exceptID string) []string {
 	var paths []string
 	for r := range sessionKind.of(v, userID) {

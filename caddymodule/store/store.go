@@ -18,7 +18,7 @@ type Options struct {
 	Now    func() time.Time // of the times in records; nil: time.Now
 }
 
-// Store gives the records of a KV their meaning. Its methods are safe for
+// Store reads and writes the records of a gateway in a KV. Its methods are safe for
 // concurrent use.
 type Store struct {
 	kv   KV
@@ -29,7 +29,7 @@ type Store struct {
 	subscribers subscribe.List[Change]
 
 	mu       sync.Mutex
-	applied  int64         // revision of the view, once its callbacks have run
+	applied  int64         // revision of the view whose callbacks have returned
 	progress chan struct{} // closed and replaced when applied changes or closed is set
 	closed   bool
 	unsaved  []*use // to be written
@@ -38,9 +38,8 @@ type Store struct {
 	workers sync.WaitGroup
 }
 
-// New reads everything in kv into memory, creates the default account if there
-// is none, and takes kv over: Close closes it. When New fails, kv is still the
-// caller's.
+// New reads kv into memory and creates the default account if necessary. The store owns
+// kv: Close closes it. If New fails, the caller keeps kv.
 func New(kv KV, o Options) (*Store, error) {
 	s := &Store{kv: kv, log: o.Logger, now: o.Now, progress: make(chan struct{})}
 	if s.log == nil {
@@ -63,7 +62,7 @@ func New(kv KV, o Options) (*Store, error) {
 	s.stop = stop
 	s.workers.Go(func() { s.follow(ctx, watcher) })
 	s.workers.Go(func() { s.repeat(ctx, saveInterval, "failed to save times of last use", s.flush) })
-	s.workers.Go(func() { s.repeat(ctx, sweepInterval, "failed to remove what has ended from the store", s.sweep) })
+	s.workers.Go(func() { s.repeat(ctx, sweepInterval, "failed to remove expired records from the store", s.sweep) })
 	return s, nil
 }
 
@@ -88,7 +87,7 @@ func (s *Store) createDefaultAccount(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// No retry: if the compare does not hold, there is one.
+	// If the compare fails, the account already exists.
 	_, err = s.kv.Txn(ctx, Txn{If: []Compare{{Key: op.Key}}, Then: []Op{op}})
 	if err != nil {
 		return fmt.Errorf("creating the default account: %w", err)
@@ -96,9 +95,8 @@ func (s *Store) createDefaultAccount(ctx context.Context) error {
 	return nil
 }
 
-// Close writes the uses that Touch has saved up and closes the KV. Reads keep
-// giving the last view, for requests that still run; writes fail with
-// ErrClosed.
+// Close saves pending times of use and closes the KV. Running requests can still read the
+// last view; writes fail with ErrClosed.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -113,10 +111,10 @@ func (s *Store) Close() error {
 	return errors.Join(s.flush(context.Background()), s.kv.Close())
 }
 
-// time is now as records have it: UTC, in whole milliseconds.
+// time returns the current time as stored in records: UTC, in whole milliseconds.
 func (s *Store) time() time.Time { return s.now().UTC().Truncate(time.Millisecond) }
 
-// Subscribe has f called for each change of a record that Change has a kind for,
-// after reads show it and before its write returns. f must return soon and not write
-// to the store. stop ends it, but for a call that is running.
+// Subscribe calls f for each change of a record with a Change.Kind, after reads show it
+// and before its write returns. f must return soon and must not write to the store. stop
+// ends the subscription; a call that has already begun may still be running.
 func (s *Store) Subscribe(f func(Change)) (stop func()) { return s.subscribers.Add(f) }

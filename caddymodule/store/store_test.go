@@ -98,9 +98,9 @@ func TestCreateKeyErrors(t *testing.T) {
 		{account, strings.Repeat("x", 129), "*", store.ErrInvalid, "129 bytes"},
 		{account, "x", "", store.ErrInvalid, `"*" allows all`},
 		{account, "x", "a b", store.ErrInvalid, "contains ' '"},
-		{"nobody", "x", "*", store.ErrNotFound, `no account "nobody"`},
-		{"", "x", "*", store.ErrNotFound, "no account"},
-		{"default/x", "x", "*", store.ErrNotFound, "no account"},
+		{"nobody", "x", "*", store.ErrNotFound, `unknown account "nobody"`},
+		{"", "x", "*", store.ErrNotFound, "unknown account"},
+		{"default/x", "x", "*", store.ErrNotFound, "unknown account"},
 	} {
 		_, _, err := s.CreateKey(t.Context(), c.account, c.name, c.scope)
 		wantError(t, err, c.kind, c.part)
@@ -174,10 +174,10 @@ func TestRevokeKey(t *testing.T) {
 	}
 	for _, id := range []string{"", "key_", "key_" + strings.Repeat("0", 26), k.ID + "/", "test key"} {
 		_, err := s.RevokeKey(t.Context(), account, id)
-		wantError(t, err, store.ErrNotFound, "there is no key")
+		wantError(t, err, store.ErrNotFound, "not found in the account")
 	}
 	_, err = s.RevokeKey(t.Context(), "other", k.ID)
-	wantError(t, err, store.ErrNotFound, "there is no key")
+	wantError(t, err, store.ErrNotFound, "not found in the account")
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -11,17 +11,16 @@ import (
 const (
 	// sweepInterval is how often the sweeper runs.
 	sweepInterval = 10 * time.Minute
-	// sweepAfter is how long what has ended is kept, so that a client
-	// that still has it gets the reason.
+	// sweepAfter is how long expired records are kept, so that clients that still use
+	// them get the reason.
 	sweepAfter = 24 * time.Hour
-	// sweepLong is how long keys that were revoked and management tokens that have
-	// ended are kept: they show who could do what.
+	// sweepLong is how long revoked keys and expired management tokens are kept, for
+	// reference.
 	sweepLong = 90 * 24 * time.Hour
 )
 
-// sweep removes sessions, links and pairings that ended a day ago, keys and
-// management tokens that ended 90 days ago, and what a killed process has left of
-// removed users and accounts.
+// sweep removes sessions, links and pairings that ended a day ago, keys and management
+// tokens that ended 90 days ago, and leftovers of removed users and accounts.
 func (s *Store) sweep(ctx context.Context) error {
 	snap, err := s.kv.Range(ctx, Span{})
 	if err != nil {
@@ -35,7 +34,7 @@ func (s *Store) sweep(ctx context.Context) error {
 			t.If = append(t.If, Compare{Key: item.Key, ModRevision: item.ModRevision})
 			t.Then = append(t.Then, Delete(item.Key))
 		}
-		// When a compare does not hold, the next sweep comes to it.
+		// If a compare fails, the next sweep tries again.
 		if _, err := s.kv.Txn(ctx, t); err != nil {
 			return err
 		}
@@ -43,14 +42,14 @@ func (s *Store) sweep(ctx context.Context) error {
 	return nil
 }
 
-// sweep decides whether a record has ended. A record in the view that has changed
-// since the items were read is not removed.
+// sweep decides which records to remove. A record that has changed since the items were
+// read is not removed.
 type sweep struct {
 	view   *view
-	before time.Time       // what ended then is to be removed
-	long   time.Time       // likewise, what is kept for longer
+	before time.Time       // records that ended before are removed
+	long   time.Time       // the same for keys and management tokens
 	paths  map[string]bool // of all records
-	users  map[string]bool // ids of all users, also of those that this program cannot read
+	users  map[string]bool // ids of all users, including unreadable ones
 }
 
 func newSweep(v *view, items []Item, now time.Time) *sweep {
@@ -67,8 +66,8 @@ func newSweep(v *view, items []Item, now time.Time) *sweep {
 	return w
 }
 
-// ended reports whether a record is to be removed. One that cannot be read
-// stays: a newer program may know what it is.
+// ended reports whether a record should be removed. Unreadable records are kept: a newer
+// program may understand them.
 func (w *sweep) ended(item Item) bool {
 	dir, at := splitPath(item.Key)
 	if slices.Contains(accountDirs, dir) && !w.paths[accountKind.path("", at.owner)] {
@@ -107,7 +106,7 @@ func (w *sweep) ended(item Item) bool {
 
 func (w *sweep) gone(user string) bool { return !w.users[user] }
 
-// end is after when nothing can happen to the pairing.
+// end returns when the pairing was decided or expires.
 func (p Pairing) end() time.Time {
 	if p.DecidedAt != nil {
 		return *p.DecidedAt

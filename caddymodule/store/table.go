@@ -6,22 +6,21 @@ import (
 	"maps"
 )
 
-// tableShards is how many maps a table consists of, one for each bit of
-// table.copied.
+// tableShards is the number of maps in a table, one for each bit of table.copied.
 const tableShards = 64
 
-// table is a map that views share as far as they are equal: a change copies the
-// one of its shards that it is in, not the whole. The zero value is empty. A
-// table that is part of a view is never changed, so that readers need no lock.
+// table is a copy-on-write map. Views share unchanged shards: a change copies only its own
+// shard. A table in a view is never changed, so readers need no lock. The zero value is
+// empty.
 type table[K comparable, V any] struct {
 	shards *[tableShards]map[K]V
 	size   int
-	// copied are the shards that edit has copied and may change.
+	// copied is the set of shards that edit has copied and may change.
 	copied uint64
 	edit   *edit
 }
 
-// edit stands for one draft: what it has copied is its own.
+// edit identifies a draft, which owns the shards that it has copied.
 type edit struct{ _ byte }
 
 var shardSeed = maphash.MakeSeed()
@@ -43,7 +42,7 @@ func (t *table[K, V]) value(k K) V {
 	return v
 }
 
-// all iterates over the table in no order.
+// all iterates over the table in unspecified order.
 func (t *table[K, V]) all() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {
 		if t.shards == nil {
@@ -73,7 +72,7 @@ func (t *table[K, V]) remove(e *edit, k K) {
 	t.size += len(shard) - before
 }
 
-// own returns the shard of k for e to change.
+// own returns the shard of k, copied if necessary, for e to change.
 func (t *table[K, V]) own(e *edit, k K) map[K]V {
 	if t.edit != e {
 		shards := new([tableShards]map[K]V)

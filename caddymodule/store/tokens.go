@@ -15,10 +15,10 @@ type Token struct {
 	CreatedAt  time.Time  `json:"created_at"`
 	LastUsedAt *time.Time `json:"last_used_at"` // nil: never; runs ahead of the file
 	Rights     Rights     `json:"rights"`
-	ExpiresAt  *time.Time `json:"expires_at"` // nil: it does not end by itself
+	ExpiresAt  *time.Time `json:"expires_at"` // nil: it does not expire
 }
 
-// Expired reports whether the token has ended by itself.
+// Expired reports whether the token has expired.
 func (t Token) Expired(now time.Time) bool { return t.ExpiresAt != nil && !now.Before(*t.ExpiresAt) }
 
 type tokenRecord struct {
@@ -42,9 +42,9 @@ var tokenKind = &kind[tokenRecord, *tokenRecord]{
 	index: func(r *tokenRecord) digest { return r.Hash },
 }
 
-// CreateToken creates a management token and returns it with its secret, which is
-// not shown again. Of t it takes account, user, name, rights and end. Names
-// of tokens need not differ.
+// CreateToken creates a management token with the account, user, name, rights and expiry
+// of t. It returns the token with its secret, which is not shown again. Names of tokens need
+// not be unique.
 func (s *Store) CreateToken(ctx context.Context, t Token) (Token, string, error) {
 	if err := checkLabel("token", t.Name); err != nil {
 		return Token{}, "", err
@@ -56,7 +56,7 @@ func (s *Store) CreateToken(ctx context.Context, t Token) (Token, string, error)
 		return Token{}, "", errNoRights
 	}
 	if t.Expired(s.now()) {
-		return Token{}, "", Errorf(ErrInvalid, "the end of the management token, %s, has passed already", t.ExpiresAt.UTC().Format(time.RFC3339))
+		return Token{}, "", Errorf(ErrInvalid, "the expiry of the management token, %s, is in the past", t.ExpiresAt.UTC().Format(time.RFC3339))
 	}
 	secret, hash := newSecret(prefixTokenSecret)
 	r := &tokenRecord{Hash: hash, Token: Token{
@@ -72,15 +72,15 @@ func (s *Store) CreateToken(ctx context.Context, t Token) (Token, string, error)
 	return created, secret, err
 }
 
-// FindToken returns the management token with this secret, also when it has ended
-// by itself, without when it was last used. It takes no lock and allocates nothing.
+// FindToken returns the management token with this secret, even if it has expired, without
+// its last use. It takes no lock and allocates nothing.
 func (s *Store) FindToken(secret string) (Token, bool) {
 	v := s.view.Load()
 	r, ok := tokenKind.bySecret(v, secret)
 	if !ok {
 		return Token{}, false
 	}
-	// A user who is removed takes the tokens along at once.
+	// Removing a user invalidates the user's tokens at once.
 	_, ok = userKind.named(v, r.User)
 	return r.Token, ok
 }
@@ -92,8 +92,7 @@ func (s *Store) TouchToken(t Token) {
 	}
 }
 
-// Tokens returns the management tokens of an account in the order of their
-// creation.
+// Tokens returns the management tokens of an account in order of creation.
 func (s *Store) Tokens(account string) []Token {
 	v := s.view.Load()
 	return list(tokenKind.of(v, account), func(r *tokenRecord) (Token, bool) {
@@ -104,9 +103,9 @@ func (s *Store) Tokens(account string) []Token {
 	})
 }
 
-// RemoveToken makes a management token invalid for good.
+// RemoveToken revokes a management token permanently.
 func (s *Store) RemoveToken(ctx context.Context, account, id string) error {
-	unknown := Errorf(ErrNotFound, "there is no token %.40q in the account %.40q: give the id that the list of tokens shows", id, account)
+	unknown := Errorf(ErrNotFound, "token %.40q not found in the account %.40q: use an id from the list of tokens", id, account)
 	_, err := tokenKind.take(ctx, s, "removing the token", account, id, unknown)
 	return err
 }

@@ -9,20 +9,20 @@ import (
 )
 
 const (
-	// saveInterval is how long the times of last use are saved up in memory.
+	// saveInterval is how often times of use are saved.
 	saveInterval = 5 * time.Second
-	// saveRest is how long after one write of it a time of use is not written
-	// again, but for keys.
+	// saveRest is the minimum time between two writes of the same time of use, except
+	// for keys.
 	saveRest = time.Minute
 )
 
-// use is when a key, a session or a token was used last, or a connector was
+// use is the time when a key, a session or a token was last used, or a connector was last
 // seen. It outlives changes of the record.
 type use struct {
 	path    string
 	at      atomic.Int64 // Unix milliseconds; 0: never
-	saved   atomic.Int64 // likewise, what the KV has or is about to get
-	unsaved atomic.Bool  // it waits in Store.unsaved to be written
+	saved   atomic.Int64 // the same, as saved or being saved in the KV
+	unsaved atomic.Bool  // queued in Store.unsaved
 }
 
 // move moves the time forward, never back, and reports whether it did.
@@ -39,17 +39,17 @@ func (u *use) move(at time.Time) bool {
 	}
 }
 
-// load is move for a time that the KV has.
+// load is move for a time read from the KV.
 func (u *use) load(at time.Time) {
 	if u.move(at) {
 		u.saved.Store(at.UnixMilli())
 	}
 }
 
-// time returns the time of last use, of something that was used.
+// time returns the time of last use, which must not be 0.
 func (u *use) time() time.Time { return time.UnixMilli(u.at.Load()).UTC() }
 
-// last returns the time of last use, or nil.
+// last returns the time of last use, or nil if never used.
 func (u *use) last() *time.Time {
 	if u == nil || u.at.Load() == 0 {
 		return nil
@@ -58,12 +58,11 @@ func (u *use) last() *time.Time {
 	return &at
 }
 
-// Touch notes that a key was just used. It does no I/O: the times are written
-// together every few seconds and by Close. A killed process loses the last
-// ones.
+// Touch records that a key was just used. It does no I/O: times are written in batches
+// every few seconds and by Close. A killed process loses the last ones.
 func (s *Store) Touch(k *LiveKey) { s.touch(k.record.Load().use, 0) }
 
-// touch is Touch for all kinds. A time is not written again until rest is over.
+// touch is Touch for all kinds. A time is written at most once per rest.
 func (s *Store) touch(u *use, rest time.Duration) {
 	now := s.now()
 	if u.move(now) && now.UnixMilli()-u.saved.Load() >= rest.Milliseconds() {
@@ -71,7 +70,8 @@ func (s *Store) touch(u *use, rest time.Duration) {
 	}
 }
 
-// queue takes the lock only for the first use since the last write.
+// queue queues a time of use. It takes the lock only for the first use since the last
+// write.
 func (s *Store) queue(u *use) {
 	if u.unsaved.Load() || !u.unsaved.CompareAndSwap(false, true) {
 		return
@@ -81,8 +81,8 @@ func (s *Store) queue(u *use) {
 	s.mu.Unlock()
 }
 
-// flush writes the saved-up times, and keeps them for the next time when that fails.
-// Two processes may write the same one; the view takes the later one.
+// flush writes the queued times, and queues them again after a failure. If two processes
+// write the same one, views keep the later time.
 func (s *Store) flush(ctx context.Context) error {
 	s.mu.Lock()
 	all := s.unsaved

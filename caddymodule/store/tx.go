@@ -6,13 +6,12 @@ import (
 	"slices"
 )
 
-// maxAttempts bounds how often a write starts again because others changed
-// what it had read.
+// maxAttempts bounds the attempts of a write that conflicts with other writes.
 const maxAttempts = 20
 
-// tx is a write in the making: what it has read, which must not change until it
-// is made, and what it puts and deletes. The first error of reading or encoding
-// stays, so that only update has to look at it.
+// tx is a write that is being built: the items read, which must not change until it is
+// committed, and its puts and deletes. The first error of reading or encoding is kept, so
+// that only write has to check it.
 type tx struct {
 	Txn
 	ctx context.Context
@@ -20,9 +19,9 @@ type tx struct {
 	err error
 }
 
-// update makes the write that build describes, again when something that it has
-// read was changed meanwhile, waits until the view has it, and returns what build
-// returned. A write of nothing waits too. doing begins the text of errors.
+// update commits the write built by build, waits until the view has reached it, and returns
+// the result of build. It tries again if an item read by build has changed meanwhile. An
+// empty write also waits for the view. Errors are prefixed with doing.
 func update[T any](ctx context.Context, s *Store, doing string, build func(t *tx) (T, error)) (T, error) {
 	var result T
 	err := s.update(ctx, doing, func(t *tx) (err error) {
@@ -36,7 +35,7 @@ func update[T any](ctx context.Context, s *Store, doing string, build func(t *tx
 	return result, nil
 }
 
-// update is the function of that name for a write that returns nothing.
+// update is the function update for a write without a result.
 func (s *Store) update(ctx context.Context, doing string, build func(t *tx) error) error {
 	if err := s.write(ctx, build); err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
@@ -58,7 +57,7 @@ func (s *Store) write(ctx context.Context, build func(t *tx) error) error {
 			return t.err
 		}
 		if err != nil {
-			// It may be of a state between two writes of others.
+			// The error may be due to concurrent writes.
 			if t.stale() {
 				continue
 			}
@@ -72,10 +71,10 @@ func (s *Store) write(ctx context.Context, build func(t *tx) error) error {
 			return s.reach(ctx, result.Revision)
 		}
 	}
-	return Errorf(ErrConflict, "others kept changing the same records: try again")
+	return Errorf(ErrConflict, "too many concurrent changes of the same records: try again")
 }
 
-// stale reports whether something has changed since it was read.
+// stale reports whether an item has changed since it was read.
 func (t *tx) stale() bool {
 	return slices.ContainsFunc(t.If, func(c Compare) bool {
 		now, err := t.s.kv.Get(t.ctx, c.Key)
@@ -106,7 +105,7 @@ func (t *tx) read(path string, r any) bool {
 	return t.err == nil
 }
 
-// items reads what is below a prefix, which may change until the write is made.
+// items reads the items with a prefix. They may change until the write is committed.
 func (t *tx) items(prefix string) []Item {
 	if t.err != nil {
 		return nil
@@ -133,16 +132,16 @@ func (t *tx) delete(paths ...string) {
 	}
 }
 
-// account fails with ErrNotFound if there is no account with this id.
+// account returns the account with this id, or fails with ErrNotFound.
 func (t *tx) account(id string) (*accountRecord, error) {
 	r := accountKind.load(t, "", id)
 	if r == nil {
-		return nil, Errorf(ErrNotFound, "there is no account %.80q", id)
+		return nil, Errorf(ErrNotFound, "unknown account %.80q", id)
 	}
 	return r, nil
 }
 
-// load returns the record at a place, or nil if there is none.
+// load returns the record at a place, or nil if it does not exist.
 func (k *kind[R, P]) load(t *tx, owner, id string) P {
 	path := k.path(owner, id)
 	valid := id != "" && len(path) <= MaxKey && (owner == "" || checkAccount(owner)) && (k.prefix == "" || checkID(k.prefix, id))
@@ -190,8 +189,8 @@ func (k *kind[R, P]) add(t *tx, r P) error {
 // remove deletes a record and the time of its use.
 func (k *kind[R, P]) remove(t *tx, owner, id string) { t.delete(k.paths(key{owner, id})...) }
 
-// within reads the records of an owner from the KV. They may change until the
-// write is made; a mark that was read before shows that.
+// within reads the records of an owner from the KV. They may change until the write is
+// committed; read a mark first to detect that.
 func (k *kind[R, P]) within(t *tx, owner string) []P {
 	var all []P
 	for _, item := range t.items(k.span(owner)) {
@@ -204,8 +203,8 @@ func (k *kind[R, P]) within(t *tx, owner string) []P {
 	return all
 }
 
-// take removes the record at a place and the keys in also, and returns it. It
-// fails with unknown if there is none.
+// take removes the record at a place, and the keys in also, and returns the record. It fails
+// with unknown if the record does not exist.
 func (k *kind[R, P]) take(ctx context.Context, s *Store, doing, owner, id string, unknown error, also ...string) (P, error) {
 	return update(ctx, s, doing, func(t *tx) (P, error) {
 		r := k.load(t, owner, id)
@@ -218,7 +217,7 @@ func (k *kind[R, P]) take(ctx context.Context, s *Store, doing, owner, id string
 	})
 }
 
-// drop deletes keys in as many writes as it takes.
+// drop deletes keys in as many writes as necessary.
 func (s *Store) drop(ctx context.Context, keys []string) error {
 	for chunk := range slices.Chunk(keys, MaxTxnOps) {
 		err := s.write(ctx, func(t *tx) error {

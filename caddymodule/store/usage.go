@@ -14,7 +14,7 @@ type usageRecord struct {
 
 func usagePath(account, day string) string { return dirUsage + account + "/" + day }
 
-// UsageDay counts what an account used on one day.
+// UsageDay is the usage of an account on one day.
 type UsageDay struct {
 	Account      string `json:"account"`
 	Day          string `json:"day"` // like 2026-11-21, in UTC
@@ -32,17 +32,16 @@ func (d *UsageDay) Add(o UsageDay) {
 	d.OutputTokens += o.OutputTokens
 }
 
-// maxRecent bounds what SaveRecent takes, so that its record, with the data in
-// base64, is not too long for the KV.
+// maxRecent bounds the data of SaveRecent, so that its record, with the data in base64, fits
+// into a KV value.
 const maxRecent = MaxValue/4*3 - 1024
 
-// maxUsageDays is how many days one transaction changes. Each needs a compare
-// for itself, and may need one for its account.
+// maxUsageDays bounds the days in one transaction. Each needs a compare, and may need
+// another one for its account.
 const maxUsageDays = MaxTxnOps / 2
 
-// AddUsage adds to what accounts have used. No two of days may be the same. Those of
-// accounts that are gone are left out. All are added or, when there is an error,
-// none, as long as there are at most 64.
+// AddUsage adds to the usage of accounts. days must not contain duplicates. Days of removed
+// accounts are ignored. Up to 64 days are added atomically.
 func (s *Store) AddUsage(ctx context.Context, days []UsageDay) error {
 	for _, d := range days {
 		if err := checkDay(d.Day); err != nil {
@@ -80,14 +79,13 @@ func checkDay(day string) error {
 	return nil
 }
 
-// Usage returns the days of an account on which something was used, from
-// fromDay on, in their order.
+// Usage returns the days of an account with usage, from fromDay on, in order.
 func (s *Store) Usage(ctx context.Context, account, fromDay string) ([]UsageDay, error) {
 	if err := checkDay(fromDay); err != nil {
 		return nil, err
 	}
 	if !checkAccount(account) {
-		return nil, Errorf(ErrNotFound, "there is no account %.40q", account)
+		return nil, Errorf(ErrNotFound, "unknown account %.40q", account)
 	}
 	span := Prefix(usagePath(account, ""))
 	span.Start = usagePath(account, fromDay)
@@ -106,8 +104,7 @@ func (s *Store) Usage(ctx context.Context, account, fromDay string) ([]UsageDay,
 	return days, nil
 }
 
-// SaveRecent keeps bytes about the latest requests of an account, in
-// place of those before.
+// SaveRecent stores data about the latest requests of an account, replacing older data.
 func (s *Store) SaveRecent(ctx context.Context, account string, data []byte) error {
 	if len(data) > maxRecent {
 		return Errorf(ErrInvalid, "the latest requests take %d bytes, more than %d", len(data), maxRecent)
@@ -121,10 +118,10 @@ func (s *Store) SaveRecent(ctx context.Context, account string, data []byte) err
 	})
 }
 
-// LoadRecent returns what SaveRecent has kept, or nil.
+// LoadRecent returns the data stored by SaveRecent, or nil.
 func (s *Store) LoadRecent(ctx context.Context, account string) ([]byte, error) {
 	if !checkAccount(account) {
-		return nil, Errorf(ErrNotFound, "there is no account %.40q", account)
+		return nil, Errorf(ErrNotFound, "unknown account %.40q", account)
 	}
 	item, err := s.kv.Get(ctx, dirRecent+account)
 	if err != nil || !item.Exists() {

@@ -102,7 +102,7 @@ func TestRecent(t *testing.T) {
 	}
 	s = storetest.New(t)
 	wantError(t, s.SaveRecent(t.Context(), account, make([]byte, store.MaxValue)), store.ErrInvalid, "more than")
-	wantError(t, s.SaveRecent(t.Context(), "nobody", nil), store.ErrNotFound, "no account")
+	wantError(t, s.SaveRecent(t.Context(), "nobody", nil), store.ErrNotFound, "unknown account")
 	_, err := s.LoadRecent(t.Context(), "a/b")
-	wantError(t, err, store.ErrNotFound, "no account")
+	wantError(t, err, store.ErrNotFound, "unknown account")
 }

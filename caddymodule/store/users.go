@@ -11,7 +11,7 @@ import (
 type User struct {
 	ID        string    `json:"id"`
 	Account   string    `json:"account"`
-	Name      string    `json:"name"` // no other user of the gateway has it, in any case
+	Name      string    `json:"name"` // unique in the gateway, ignoring case
 	CreatedAt time.Time `json:"created_at"`
 }
 
@@ -19,8 +19,7 @@ type userRecord struct {
 	header
 	User
 	PasswordHash string `json:"password_hash,omitempty"`
-	// Epoch counts the passwords. Sessions of an earlier one have ended, at
-	// once and however many there are.
+	// Epoch counts password changes. Sessions of an earlier epoch are invalid.
 	Epoch int64 `json:"epoch,omitempty"`
 }
 
@@ -48,7 +47,7 @@ func (s *Store) FindUser(name string) (User, bool) {
 	return r.User, ok
 }
 
-// Users returns the users of an account in the order of their creation.
+// Users returns the users of an account in order of creation.
 func (s *Store) Users(account string) []User {
 	return list(userKind.of(s.view.Load(), account), func(r *userRecord) (User, bool) { return r.User, true })
 }
@@ -56,8 +55,7 @@ func (s *Store) Users(account string) []User {
 // UserCount counts the users of all accounts.
 func (s *Store) UserCount() int { return s.view.Load().users.byID.size }
 
-// PasswordHash returns the hash of the user's password as SetPassword got it,
-// or "".
+// PasswordHash returns the stored hash of the user's password, or "".
 func (s *Store) PasswordHash(userID string) string {
 	r, _ := userKind.named(s.view.Load(), userID)
 	return r.PasswordHash
@@ -77,7 +75,7 @@ func checkUserName(name string) error {
 		return err
 	}
 	if strings.HasPrefix(strings.ToLower(name), prefixUser) {
-		return Errorf(ErrInvalid, "the name of the user, %q, begins as ids do: give another name", name)
+		return Errorf(ErrInvalid, "the user name %q begins like an id: choose another name", name)
 	}
 	return nil
 }
@@ -95,15 +93,15 @@ func createUser(t *tx, r *userRecord) error {
 		return err
 	}
 	if t.get(userNamePath(r.Name)).Exists() {
-		return Errorf(ErrExists, "there is a user %q already: give another name", r.Name)
+		return Errorf(ErrExists, "the user %q already exists: choose another name", r.Name)
 	}
 	t.put(userNamePath(r.Name), &nameRecord{Account: r.Account, ID: r.ID})
 	t.mark(markUsers)
 	return nil
 }
 
-// RemoveUser removes a user, given by id or name, with all that is the user's.
-// From the return on no session, token or link of the user works.
+// RemoveUser removes a user, given by id or name, and all records of the user. After it
+// returns, no session, token or link of the user is valid.
 func (s *Store) RemoveUser(ctx context.Context, account, idOrName string) (User, error) {
 	removed, err := update(ctx, s, "removing the user", func(t *tx) (User, error) {
 		r, err := findUser(t, account, idOrName)
@@ -115,23 +113,22 @@ func (s *Store) RemoveUser(ctx context.Context, account, idOrName string) (User,
 		return r.User, nil
 	})
 	if err == nil {
-		// Without the user the rest is void. There may be more of it than a
-		// write takes; the sweeper removes what is left when this fails.
+		// The rest is invalid without the user, and may be too much for one write. If
+		// this fails, the sweeper removes it.
 		v := s.view.Load()
 		s.clear(ctx, append(v.sessionsOf(removed.ID, ""), v.belongings(removed, Ending{Passkeys: true, Tokens: true})...))
 	}
 	return removed, err
 }
 
-// clear deletes what is void already.
+// clear deletes records of a user that are already invalid.
 func (s *Store) clear(ctx context.Context, paths []string) {
 	if err := s.drop(ctx, paths); err != nil {
-		s.log.Warn("failed to remove records of a user that have ended", "error", err)
+		s.log.Warn("failed to remove invalid records of a user", "error", err)
 	}
 }
 
-// belongings returns the keys in the KV of the ways in that a user has, as far as
-// end names them.
+// belongings returns the KV keys of a user's credentials that end selects.
 func (v *view) belongings(u User, end Ending) []string {
 	var paths []string
 	if end.Passkeys {
@@ -164,13 +161,13 @@ func findUser(t *tx, account, idOrName string) (*userRecord, error) {
 	}
 	r := userKind.load(t, account, id)
 	if r == nil {
-		return nil, Errorf(ErrNotFound, "there is no user %.80q in the account %.40q: give the name that the list of users shows", idOrName, account)
+		return nil, Errorf(ErrNotFound, "user %.80q not found in the account %.40q: use a name from the list of users", idOrName, account)
 	}
 	return r, nil
 }
 
-// loadUser reads a user of any account. The account comes from the view: a user
-// never moves to another.
+// loadUser reads a user of any account. The account is taken from the view, since it never
+// changes.
 func loadUser(t *tx, id string) (*userRecord, error) {
 	known, _ := t.s.User(id)
 	r := userKind.load(t, known.Account, id)
@@ -182,9 +179,9 @@ func loadUser(t *tx, id string) (*userRecord, error) {
 
 var errNoUser = Errorf(ErrNotFound, "the user was not found: it was removed")
 
-// SetPassword gives a user the password with this hash in place of that with the
-// hash old, and ends the user's sessions but keepSession, if that is not "". It
-// fails with ErrConflict if the hash is no longer old.
+// SetPassword replaces the password hash old of a user with hash, and ends the user's
+// sessions except keepSession, if that is not "". It fails with ErrConflict if the current
+// hash is not old.
 func (s *Store) SetPassword(ctx context.Context, userID, old, hash, keepSession string) error {
 	return s.update(ctx, "setting the password", func(t *tx) error {
 		r, err := loadUser(t, userID)
@@ -198,7 +195,7 @@ func (s *Store) SetPassword(ctx context.Context, userID, old, hash, keepSession 
 	})
 }
 
-// setPassword ends the sessions by their epoch; the sweeper removes them.
+// setPassword invalidates the sessions by their epoch; the sweeper removes them.
 func (r *userRecord) setPassword(t *tx, hash, keepSession string) {
 	kept := sessionKind.load(t, r.ID, keepSession)
 	if kept != nil && kept.Epoch == r.Epoch {

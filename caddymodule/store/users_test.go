@@ -108,17 +108,17 @@ func TestUserErrors(t *testing.T) {
 	}{
 		{account, "", store.ErrInvalid, "empty"},
 		{account, "a\tb", store.ErrInvalid, "cannot be printed"},
-		{account, "USR_x", store.ErrInvalid, "begins as ids do"},
-		{account, "ANN", store.ErrExists, `a user "ANN" already`},
-		{"other", "ann", store.ErrExists, "give another name"},
-		{"nobody", "bob", store.ErrNotFound, "no account"},
+		{account, "USR_x", store.ErrInvalid, "begins like an id"},
+		{account, "ANN", store.ErrExists, `user "ANN" already exists`},
+		{"other", "ann", store.ErrExists, "choose another name"},
+		{"nobody", "bob", store.ErrNotFound, "unknown account"},
 	} {
 		_, err := s.CreateUser(t.Context(), c.account, c.name, "")
 		wantError(t, err, c.kind, c.part)
 	}
 	for _, c := range [][2]string{{account, "bob"}, {account, ""}, {"other", "Ann"}, {"other", ann.ID}, {"a/b", "Ann"}, {account, "usr_x"}} {
 		_, err := s.RemoveUser(t.Context(), c[0], c[1])
-		wantError(t, err, store.ErrNotFound, "there is no user")
+		wantError(t, err, store.ErrNotFound, "not found in the account")
 	}
 	wantError(t, s.SetPassword(t.Context(), "usr_x", "", "x", ""), store.ErrNotFound, "user was not found")
 	_, _, err := s.CreateSession(t.Context(), "usr_x", "", "", "")
@@ -199,7 +199,7 @@ func TestRemoveUser(t *testing.T) {
 			t.Error("a token of the removed user is left")
 		}
 		_, err := s.FindLink(link)
-		wantError(t, err, store.ErrNotFound, "not valid")
+		wantError(t, err, store.ErrNotFound, "invalid link")
 		if _, err := s.FindLink(invitation); err != nil {
 			t.Errorf("the invitation of another user: %v", err)
 		}

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// view is the state of the store at one revision, in memory. It is immutable
-// but for the LiveKeys and the times of use, so that readers need no lock.
+// view is the state of the store at one revision, in memory. It is immutable except for
+// LiveKeys and times of use, so readers need no lock.
 type view struct {
 	revision int64
 	records
 }
 
-// collection has the records of one kind.
+// collection holds the records of one kind.
 type collection[P any] struct {
 	byID   table[key, P]
 	byHash table[digest, P]
@@ -50,7 +50,7 @@ func (k *kind[R, P]) at(v *view, owner, id string) (P, bool) {
 // named is at for accounts and for kinds whose ids are unique.
 func (k *kind[R, P]) named(v *view, id string) (P, bool) { return k.at(v, "", id) }
 
-// of iterates over the records of an owner, in no order.
+// of iterates over the records of an owner in unspecified order.
 func (k *kind[R, P]) of(v *view, owner string) iter.Seq[P] {
 	return func(yield func(P) bool) {
 		for _, r := range k.in(&v.records).byID.all() {
@@ -61,8 +61,8 @@ func (k *kind[R, P]) of(v *view, owner string) iter.Seq[P] {
 	}
 }
 
-// list returns what convert makes of records, in the order of their ids, which is
-// that of their creation. It leaves out those for which convert returns false.
+// list converts records in the order of their ids, which is the order of creation. It omits
+// records for which convert returns false.
 func list[P record, T any](records iter.Seq[P], convert func(P) (T, bool)) []T {
 	byID := func(a, b P) int { return cmp.Compare(a.place().id, b.place().id) }
 	var out []T
@@ -74,13 +74,13 @@ func list[P record, T any](records iter.Seq[P], convert func(P) (T, bool)) []T {
 	return out
 }
 
-// draft is a view in the making: the old one and what a batch changes.
+// draft is a view that is being built from the old one and the changes of a batch.
 type draft struct {
 	records
 	edit *edit
 
 	now     time.Time
-	updates []*keyRecord // of keys that have a LiveKey already, for when the view is published
+	updates []*keyRecord // of existing LiveKeys, applied when the view is published
 	changes []Change
 }
 
@@ -90,8 +90,8 @@ func (v *view) draft(now time.Time) *draft {
 
 func (d *draft) view(revision int64) *view { return &view{revision, d.records} }
 
-// apply makes one change. When its record cannot be read, it makes the change
-// a deletion, and returns the error.
+// apply applies one change. If its record cannot be read, it deletes the record from the view
+// and returns the error.
 func (d *draft) apply(e Event) error {
 	dir, at := splitPath(e.Item.Key)
 	kind, ok := viewed[dir]
@@ -108,7 +108,7 @@ func (d *draft) apply(e Event) error {
 	return err
 }
 
-// count notes that an account has one record more or less of a kind.
+// count updates the number of records of a kind that an account has.
 func (d *draft) count(account, kind string, came, left bool) {
 	name := key{kind, account}
 	n := d.owned.value(name)
@@ -122,7 +122,7 @@ func (d *draft) count(account, kind string, came, left bool) {
 	}
 }
 
-// missing returns deletions of everything in the view that is not among items.
+// missing returns deletions of all records in the view that are not in items.
 func (v *view) missing(items []Item) []Event {
 	present := make(map[string]bool, len(items))
 	for _, i := range items {

@@ -1,4 +1,4 @@
-// Package subscribe has lists of functions that are called when something happens.
+// Package subscribe provides lists of callbacks.
 package subscribe
 
 import (
@@ -7,17 +7,17 @@ import (
 	"sync/atomic"
 )
 
-// List is a list of subscribers. Its methods are safe for concurrent use, and
-// calling takes no lock. The zero value is empty.
+// List is a list of subscribers. Its methods are safe for concurrent use, and no
+// lock is held while subscribers are called. The zero value is empty.
 type List[T any] struct {
-	mu   sync.Mutex // held while list is replaced
+	mu   sync.Mutex // held while replacing list
 	list atomic.Pointer[Subscribers[T]]
 }
 
-// Subscribers are the subscribers of a list at one time.
+// Subscribers is a snapshot of the subscribers of a list.
 type Subscribers[T any] []*func(T)
 
-// Add adds f. stop removes it, but a call that has begun may still run.
+// Add adds f. stop removes it; a call that has already begun may still be running.
 func (l *List[T]) Add(f func(T)) (stop func()) {
 	subscriber := &f
 	l.change(func(s Subscribers[T]) Subscribers[T] { return append(s, subscriber) })
@@ -35,7 +35,7 @@ func (l *List[T]) change(f func(Subscribers[T]) Subscribers[T]) {
 	l.list.Store(&next)
 }
 
-// Now returns the present subscribers.
+// Now returns the current subscribers.
 func (l *List[T]) Now() Subscribers[T] {
 	if s := l.list.Load(); s != nil {
 		return *s

@@ -7,27 +7,28 @@ import (
 
 // Limits on connections without a valid hello, across all addresses.
 const (
-	// maxPending is how many connections may. One over QUIC takes some 100 KB, and
-	// 350 KB if it fills all that it may.
+	// maxPending bounds these connections. A QUIC connection takes some 100 KB, and
+	// at most 350 KB.
 	maxPending = 2048
-	// maxStrangers is how many of these may have shown that they are not known.
-	// The rest is for those who have not got so far yet.
+	// maxStrangers bounds the connections without a valid preauthentication. The
+	// rest of maxPending is for connections before their ClientHello.
 	maxStrangers = maxPending * 3 / 4
-	// maxKnown is how many connections of known connectors may wait, besides those.
+	// maxKnown bounds the connections of known connectors, in addition to
+	// maxPending.
 	maxKnown = 512
-	// knownPerConnector is how many of one connector: it dials over two transports,
-	// and to several addresses. Its preauthentication may have been overheard.
+	// knownPerConnector bounds the connections of one known connector. It dials
+	// over two transports and to several addresses; its preauthentication may also
+	// have been intercepted.
 	knownPerConnector = 4
-	// helloBytes is how much of their hellos is read, beyond the few KiB of each
-	// that those of nearly all connectors need. It is three times that in memory
-	// while a message is decoded.
+	// helloBytes bounds the total size of hellos, not counting the first few KiB of
+	// each, which suffice for nearly all. Decoding takes three times as much memory.
 	helloBytes = 32 << 20
 )
 
-// errHelloBudget refuses a large hello.
+// errHelloBudget rejects a large hello.
 var errHelloBudget = errors.New("too many large hellos at a time")
 
-// grow takes more of the budget for the hello of the place's connection.
+// grow takes bytes of the budget for the connection's hello.
 func (l *place) grow(bytes int) error {
 	l.pending.mu.Lock()
 	defer l.pending.mu.Unlock()
@@ -38,7 +39,7 @@ func (l *place) grow(bytes int) error {
 	return nil
 }
 
-// shrink gives back what grow took. The caller holds the lock.
+// shrink returns the bytes taken by grow. The caller holds the lock.
 func (l *place) shrink() {
 	if l.hello > 0 {
 		l.pending.hellos.Give(l.from, l.hello)
@@ -46,8 +47,8 @@ func (l *place) shrink() {
 	}
 }
 
-// counter returns what counts the bytes of a connection's hello; conn is its
-// context.
+// counter returns the function that counts the bytes of a connection's hello. conn
+// is the context of the connection.
 func counter(conn context.Context) func(bytes int) error {
 	if l, ok := conn.Value(placeKey{}).(*place); ok {
 		return l.grow

@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// Connector is the id of the connector that holds the session.
+// Connector returns the id of the session's connector.
 func (s *Session) Connector() string { return s.connector.ID }
 
-// Active is how many requests run on the session now.
+// Active returns the number of running requests.
 func (s *Session) Active() int { return int(s.active.Load()) }
 
-// Suspect reports whether the session's connector has missed two of its pings: it
-// is likely to be dead, which is certain only after a longer time.
+// Suspect reports whether the connector has missed two pings: it is probably dead,
+// but not yet considered lost.
 func (s *Session) Suspect() bool { return s.heartbeat.suspect() }
 
-// heartbeat knows until when a connector is to ping.
+// heartbeat tracks when the next ping of a connector is overdue.
 type heartbeat struct {
 	due atomic.Pointer[time.Time]
 }
 
-// beat is called at each ping, with the time until the next one.
+// beat records a ping. next is the time until the next one.
 func (p *heartbeat) beat(next time.Duration) {
 	due := time.Now().Add(2*next + time.Second)
 	p.due.Store(&due)
@@ -31,9 +31,9 @@ func (p *heartbeat) beat(next time.Duration) {
 
 func (p *heartbeat) suspect() bool { return time.Now().After(*p.due.Load()) }
 
-// Choose returns the session of one of the connectors with the fewest requests,
-// at random among equals. One that is suspect, or has reported that its upstream is
-// down, is chosen only if there is no other: either may be over. It does not wait.
+// Choose returns the session with the fewest requests, at random among equals.
+// Suspect sessions and those whose upstream was reported down are chosen only if
+// there is no other: the report may be outdated. Choose does not wait.
 func (h *Hub) Choose(connectorIDs []string, to Target, except []*Session) (*Session, bool) {
 	var best *Session
 	var doubtful bool
@@ -64,8 +64,8 @@ func (h *Hub) Wait(ctx context.Context, connectorID string, d time.Duration) (*S
 	return h.WaitAny(ctx, []string{connectorID}, Target{}, d)
 }
 
-// WaitAny returns what [Hub.Choose] returns, waiting for up to d for one of the
-// connectors to come. It fails with [ErrOffline], or with the cause of ctx's end.
+// WaitAny is [Hub.Choose], but waits up to d for one of the connectors to connect.
+// It returns [ErrOffline] or the cause of ctx's end.
 func (h *Hub) WaitAny(ctx context.Context, connectorIDs []string, to Target, d time.Duration) (*Session, error) {
 	if s, ok := h.Choose(connectorIDs, to, nil); ok {
 		return s, nil
@@ -78,7 +78,7 @@ func (h *Hub) WaitAny(ctx context.Context, connectorIDs []string, to Target, d t
 	arrived := make(chan struct{}, 1)
 	defer h.leave(connectorIDs, arrived)
 	for h.await(connectorIDs, arrived) {
-		if s, ok := h.Choose(connectorIDs, to, nil); ok { // it may have come before await
+		if s, ok := h.Choose(connectorIDs, to, nil); ok { // may have connected before await
 			return s, nil
 		}
 		select {
@@ -92,11 +92,11 @@ func (h *Hub) WaitAny(ctx context.Context, connectorIDs []string, to Target, d t
 	return nil, ErrOffline
 }
 
-// arrivals are the channels of those who wait for one connector.
+// arrivals are the channels of the waiters for one connector.
 type arrivals map[chan struct{}]struct{}
 
-// await has arrived get something when one of the connectors comes, or the hub
-// closes. It reports whether the hub is open.
+// await registers arrived to receive a value when one of the connectors connects or
+// the hub closes. It reports whether the hub is open.
 func (h *Hub) await(connectorIDs []string, arrived chan struct{}) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

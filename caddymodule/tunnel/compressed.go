@@ -14,18 +14,18 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// ErrCompressed says that a model server compressed its answer, which it was
-// asked not to do, and that this cannot be undone.
+// ErrCompressed is returned if a model server compressed its answer although it was
+// asked not to, and the answer cannot be decompressed.
 var ErrCompressed = errors.New("the model server compressed its answer although it was asked not to")
 
 // decoder undoes a content coding.
 type decoder struct {
 	open   func(io.Reader) (io.Reader, error)
-	memory int64 // bytes that it holds at most, whatever it decodes
+	memory int64 // maximum bytes held
 }
 
-// decoders undo the content codings that proxies before model servers use
-// unasked (RFC 9110 §8.4.1). They give what a flushed stream holds at once.
+// decoders undo the content codings that proxies in front of model servers apply
+// unasked (RFC 9110 §8.4.1). They return flushed data at once.
 var decoders = map[string]decoder{
 	"gzip":    {openGzip, 64 << 10},
 	"x-gzip":  {openGzip, 64 << 10},
@@ -35,8 +35,8 @@ var decoders = map[string]decoder{
 
 func openGzip(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }
 
-// openDeflate reads zlib's format, or that without its frame, which some servers
-// send under the same name.
+// openDeflate reads the zlib format, or raw deflate, which some servers send under
+// the same name.
 func openDeflate(r io.Reader) (io.Reader, error) {
 	const method, deflate = 0x0f, 8 // RFC 1950 §2.2
 	buffered := bufio.NewReader(r)
@@ -54,8 +54,8 @@ func openZstd(r io.Reader) (io.Reader, error) {
 	return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow))
 }
 
-// decompress has the body of an answer read as if it had not been compressed, or
-// closes it and returns ErrCompressed.
+// decompress wraps the body of a compressed answer to return decompressed data. If
+// the coding is unknown, it closes the body and returns ErrCompressed.
 func decompress(answer *http.Response) error {
 	values := answer.Header["Content-Encoding"]
 	if len(values) == 0 {
@@ -82,12 +82,12 @@ func decompress(answer *http.Response) error {
 // decodedBody is the body of an answer without its content coding.
 type decodedBody struct {
 	body    io.ReadCloser
-	broken  error // what body returned last
+	broken  error // last error of body
 	using   decoder
 	decoder io.Reader // nil before the first read
 }
 
-// DecoderMemory is how many bytes the decoder holds at most.
+// DecoderMemory returns the maximum bytes held by the decoder.
 func (d *decodedBody) DecoderMemory() int64 { return d.using.memory }
 
 // Read implements io.Reader.
@@ -103,8 +103,8 @@ func (d *decodedBody) Read(p []byte) (int, error) {
 	return n, d.fault(err)
 }
 
-// fault is an error of the decoder as one of the body: the body's own, if that
-// broke off.
+// fault maps an error of the decoder to one of the body. If the body itself failed,
+// it returns that error.
 func (d *decodedBody) fault(err error) error {
 	switch {
 	case err == nil, err == io.EOF:
@@ -115,11 +115,11 @@ func (d *decodedBody) fault(err error) error {
 	return fmt.Errorf("%w: %w", ErrCompressed, err)
 }
 
-// Close implements io.Closer. The decoders hold nothing that must be closed, and
-// may be reading at this moment.
+// Close implements io.Closer. It leaves the decoder alone: that needs no Close, and
+// may be in use by a concurrent Read.
 func (d *decodedBody) Close() error { return d.body.Close() }
 
-// codedBody is a decodedBody as its decoder reads it.
+// codedBody is the compressed side of a decodedBody, read by its decoder.
 type codedBody decodedBody
 
 // Read implements io.Reader.

@@ -10,15 +10,15 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// A connector sends a ping every second or two, and sometimes a change. Messages
-// beyond that are read more slowly: they wait in the connector's memory.
+// A connector sends a ping every second or two, and occasionally a change. Further
+// messages are read at a limited rate: they wait in the connector's memory.
 const (
 	messagesPerSecond = 20
 	messagesAtOnce    = 100
 )
 
-// drainedGrace is how long a connector has to read that its drain is complete,
-// before the close overtakes that.
+// drainedGrace is how long a connector has to read that its drain is complete: the
+// close may overtake the message.
 const drainedGrace = 100 * time.Millisecond
 
 // run reads the control stream until the connection ends.
@@ -28,12 +28,12 @@ func (s *Session) run() {
 	if errors.Is(err, link.ErrMalformed) {
 		s.close(link.CloseProtocol)
 	}
-	s.close(link.CloseNone) // if it still is open
+	s.close(link.CloseNone) // if still open
 	s.hub.remove(s)
 	s.log().Info("connector offline", "reason", s.ended(err), "duration", s.hub.options.Load().Now().Sub(s.since))
 }
 
-// ended names the reason of the session's end, for the log.
+// ended returns the reason for the session's end, for the log.
 func (s *Session) ended(err error) string {
 	if code, ok := link.CloseReason(err); ok {
 		return "connector: " + code.String()
@@ -47,21 +47,20 @@ func (s *Session) ended(err error) string {
 	return "connection lost"
 }
 
-// lostAfter is how long a connector may send nothing before its running requests
-// fail, on either transport and however many connectors there are. A path that
-// comes back before costs none of them over QUIC, which goes on where it was. The
-// transports themselves give up later.
+// lostAfter is how long a connector may be silent before its running requests fail,
+// on either transport and regardless of the number of connectors. Over QUIC, requests
+// survive shorter outages of the path. The transports themselves time out later.
 const lostAfter = 22 * time.Second
 
-// idleTimeout is how long a connector with this heartbeat may send nothing before
-// it gets no further requests. It has missed a ping by then, or three of frequent
-// ones, and tries to reach the gateway again.
+// idleTimeout is how long a connector with this heartbeat may be silent before it
+// gets no further requests. By then it has missed one ping, or three if they are
+// frequent, and is reconnecting.
 func idleTimeout(heartbeat time.Duration) time.Duration {
 	return min(3*heartbeat+8*time.Second, lostAfter)
 }
 
-// onTimeout closes an idle session at once, as its connector dials again; a busy one
-// takes no requests until the connector is back.
+// onTimeout closes an idle session, since its connector dials again. A busy session
+// gets no requests until its connector is back.
 func (s *Session) onTimeout() {
 	active := s.active.Load()
 	if active == 0 {
@@ -72,8 +71,8 @@ func (s *Session) onTimeout() {
 	s.hub.setAway(s, true)
 }
 
-// receive handles control messages until the stream ends, or none has come for too
-// long: a connector that was killed does not close it.
+// receive handles control messages until the stream ends or has been silent for too
+// long: a killed connector does not close it.
 func (s *Session) receive() error {
 	silent := time.AfterFunc(idleTimeout(s.hub.heartbeat()), s.onTimeout)
 	defer silent.Stop()
@@ -89,7 +88,7 @@ func (s *Session) receive() error {
 		silent.Reset(idleTimeout(s.hub.heartbeat()))
 		lost.Reset(lostAfter)
 		if err == nil && s.hub.setAway(s, false) {
-			s.rotate() // what came up meanwhile
+			s.rotate() // a rotation may have begun meanwhile
 		}
 		if errors.Is(err, link.ErrUnknownMessage) {
 			continue
@@ -105,7 +104,7 @@ func (s *Session) receive() error {
 		case link.Pong:
 			select {
 			case s.pong <- struct{}{}:
-			default: // no ping of ours waits for it
+			default: // no ping is waiting for it
 			}
 		case link.Update:
 			s.send(s.update(m))
@@ -123,7 +122,7 @@ func (s *Session) receive() error {
 	}
 }
 
-// update changes what the connector has, for all requests from now on.
+// update changes the connector's upstreams and routes for all later requests.
 func (s *Session) update(m link.Update) link.Updated {
 	changed := s.hello
 	changed.Upstreams, changed.Routes = m.Upstreams, m.Routes
@@ -135,16 +134,15 @@ func (s *Session) update(m link.Update) link.Updated {
 	return link.Updated{}
 }
 
-// send writes one control message. A connector that does not take it in time
-// is cut: half of the message may have been written.
+// send writes one control message. If the connector does not read it in time, the
+// session is closed: the message may have been written in part.
 func (s *Session) send(m link.Message) {
 	if s.peer.send(m) != nil {
 		s.close(link.CloseLost)
 	}
 }
 
-// leave makes the session take no further requests. It reports whether this call
-// did.
+// leave stops the session from taking requests. It reports whether this call did.
 func (s *Session) leave() bool {
 	if s.draining.Swap(true) {
 		return false
@@ -157,8 +155,8 @@ func (s *Session) leave() bool {
 	return true
 }
 
-// drain waits for the last answer after the connector announced that it
-// leaves, and closes the connection.
+// drain waits for the last answer after the connector has announced its drain, and
+// closes the connection.
 func (s *Session) drain() {
 	select {
 	case <-s.idle:
@@ -169,8 +167,8 @@ func (s *Session) drain() {
 	}
 }
 
-// shutdown sends the connector a drain, waits for the last
-// answer until ctx ends, and closes the connection.
+// shutdown sends the connector a drain, waits for the last answer until ctx ends,
+// and closes the connection.
 func (s *Session) shutdown(ctx context.Context) {
 	s.leave()
 	s.send(link.Drain{})

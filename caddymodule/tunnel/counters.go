@@ -2,17 +2,17 @@ package tunnel
 
 import "sync/atomic"
 
-// Counters are totals since the hub was made.
+// Counters are totals since the hub was created.
 type Counters struct {
-	Connected uint64 `json:"connected"` // sessions that came up
+	Connected uint64 `json:"connected"` // sessions established
 	Replaced  uint64 `json:"replaced"`  // sessions closed for a newer hello
-	Denied    uint64 `json:"denied"`    // hellos refused
+	Denied    uint64 `json:"denied"`    // hellos denied
 	Rejected  uint64 `json:"rejected"`  // connections over the limit, or without a hello
-	Requests  uint64 `json:"requests"`  // requests sent down a session
-	Failed    uint64 `json:"failed"`    // of these: without the header of an answer
+	Requests  uint64 `json:"requests"`  // requests sent through a session
+	Failed    uint64 `json:"failed"`    // requests that failed before the response header
 }
 
-// counters are Counters in the making.
+// counters is the live form of Counters.
 type counters struct {
 	connected, replaced, denied, rejected, requests, failed atomic.Uint64
 }

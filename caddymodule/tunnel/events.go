@@ -6,18 +6,18 @@ import (
 	"github.com/postern-dev/postern/caddymodule/subscribe"
 )
 
-// Event is that a connector came online or went offline, or has reported
-// something new of its upstreams.
+// Event is emitted when a connector comes online, goes offline, or reports a change
+// of its upstreams.
 type Event struct {
 	Online    bool
-	Reported  bool   // it was online before
+	Reported  bool   // a change of upstreams; the connector was already online
 	Connector string // id
 	Account   string
 	Name      string
 }
 
-// events delivers events to subscribers in their order, while no lock is held. The
-// zero value is ready.
+// events delivers events to subscribers in order, without holding a lock. The zero
+// value is ready for use.
 type events struct {
 	mu          sync.Mutex
 	subscribers subscribe.List[Event]
@@ -25,27 +25,26 @@ type events struct {
 	delivering  bool // a goroutine is already delivering
 }
 
-// queuedEvent is an event that is not delivered yet.
+// queuedEvent is an event that has not been delivered yet.
 type queuedEvent struct {
 	Event
 	before bool // whether the connector was online
 }
 
-// Subscribe calls f for each connector that comes online, goes offline or reports
-// something new, until stop is called; a call that has begun by then may still run.
-// Replacing a tunnel by a newer one is not reported as offline. Calls do not
-// overlap: f must be quick, and may call the hub's methods.
+// Subscribe calls f for each event until stop is called; a call that has already
+// begun may still be running. Replacing a tunnel by a newer one emits no offline
+// event. Calls do not overlap: f must be quick. It may call the hub's methods.
 func (h *Hub) Subscribe(f func(Event)) (stop func()) { return h.events.subscribers.Add(f) }
 
-// Follow is Subscribe, and returns a snapshot of the connectors that are online: each
-// is in the snapshot or delivered to f, never both.
+// Follow is Subscribe, and also returns a snapshot of the online connectors. Each
+// arrival is either in the snapshot or delivered to f, never both.
 func (h *Hub) Follow(f func(Event)) (online []Event, stop func()) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	e := &h.events
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	// Queued events will be delivered to f: for f they have not happened.
+	// Queued events will be delivered to f, so the snapshot is taken before them.
 	pending := make(map[string]bool)
 	for _, n := range e.queue {
 		if !pending[n.Connector] && n.before {
@@ -62,14 +61,15 @@ func (h *Hub) Follow(f func(Event)) (online []Event, stop func()) {
 	return online, e.subscribers.Add(f)
 }
 
-// add queues an event. The hub's lock is held: that is what gives the order.
+// add queues an event. The hub's lock must be held, which keeps events in order.
 func (e *events) add(event queuedEvent) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.queue = append(e.queue, event)
 }
 
-// deliver calls the subscribers for each queued event. The hub's lock is not held.
+// deliver calls the subscribers for each queued event. The hub's lock must not be
+// held.
 func (e *events) deliver() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -87,7 +87,7 @@ func (e *events) deliver() {
 	e.queue, e.delivering = nil, false
 }
 
-// eventOf returns the event of a session that came or went.
+// eventOf returns the online or offline event of a session.
 func eventOf(s *Session, online bool) Event {
 	return Event{Online: online, Connector: s.connector.ID, Account: s.connector.Account, Name: s.connector.Name}
 }

@@ -15,18 +15,18 @@ import (
 
 const (
 	helloTimeout = 5 * time.Second
-	// helloMoment is how long a connection may hold up the handshakes of others once
-	// its handshake is done. Most hellos come with the end of that; a connector that
-	// dials in addition to a silent tunnel first waits for it.
+	// helloMoment is how long a connection keeps its handshake permit after its
+	// handshake. Most hellos arrive with the end of the handshake, but a connector
+	// that dials in addition to a silent tunnel first waits for that tunnel.
 	helloMoment = 250 * time.Millisecond
-	// denyGrace is how long a denied connector has to read why.
+	// denyGrace is how long a denied connector has to read the reason.
 	denyGrace = time.Second
 	// sendTimeout bounds one control message to a connector that does not read.
 	sendTimeout = 5 * time.Second
 )
 
-// peer is the other end of a connection: a connector, or a device that wants to be
-// one.
+// peer is the other end of a connection: a connector, or a device that is being
+// paired.
 type peer struct {
 	hub     *Hub
 	conn    *link.Conn
@@ -34,7 +34,7 @@ type peer struct {
 	control *link.Control // over stream
 }
 
-// serve is the life of one connection: its hello, then what that asks for.
+// serve handles one connection: its hello, then the session or pairing.
 func (h *Hub) serve(conn *link.Conn) {
 	p := &peer{hub: h, conn: conn}
 	run, err := p.handshake()
@@ -46,12 +46,12 @@ func (h *Hub) serve(conn *link.Conn) {
 		return
 	}
 	if run != nil {
-		h.running.Go(run) // with a small stack: this one's has grown
+		h.running.Go(run) // on a fresh stack: this one has grown
 	}
 }
 
-// handshake reads a connection's hello and answers it. It returns what is left to
-// do for the connection: nil after a refusal, which has closed it.
+// handshake reads a connection's hello and answers it. It returns the function that
+// serves the connection from then on, nil if the connection was denied and closed.
 func (p *peer) handshake() (run func(), err error) {
 	ctx, cancel := context.WithTimeout(p.conn.Context(), helloTimeout)
 	defer cancel()
@@ -74,7 +74,7 @@ func (p *peer) handshake() (run func(), err error) {
 	if !ok {
 		return nil, errors.New("the first message is not a hello")
 	}
-	// First of all: it costs nothing, and no field of a hello that passes is long.
+	// Check first: it is cheap, and bounds the length of all fields.
 	if err := hello.Check(); err != nil {
 		p.deny(slog.Bool("hello", false), link.Deny{Code: link.DenyHello, Message: err.Error()})
 		return nil, nil
@@ -93,7 +93,8 @@ func (p *peer) handshake() (run func(), err error) {
 		if deny = p.hub.start(s); deny != nil {
 			break
 		}
-		// A removal between the check and now found no session to close.
+		// If the connector was removed since the check, there was no session to
+		// close yet.
 		if p.hub.gone(ctx, hello, connector) {
 			s.close(link.CloseRemoved)
 		}
@@ -103,20 +104,19 @@ func (p *peer) handshake() (run func(), err error) {
 	return nil, nil
 }
 
-// accepted frees what was held for a connection whose hello is valid by now.
+// accepted frees the place of a connection after a valid hello.
 func (p *peer) accepted() {
 	accepted(p.conn.Context())
 	_ = p.stream.SetDeadline(time.Time{})
 }
 
-// send writes one control message, which may have been written in part after an
-// error.
+// send writes one control message. After an error, it may have been written in part.
 func (p *peer) send(m link.Message) error {
 	_ = p.stream.SetWriteDeadline(time.Now().Add(sendTimeout))
 	return p.control.Send(m)
 }
 
-// wait gives the peer time to read what was sent: a close would drop it.
+// wait gives the peer time to read the last message: a close would drop it.
 func (p *peer) wait(grace time.Duration) {
 	select {
 	case <-p.conn.Context().Done():
@@ -128,27 +128,27 @@ func (p *peer) wait(grace time.Duration) {
 func (p *peer) dryRun(c Connector) {
 	makeRoom(p.conn.Context())
 	o := p.hub.options.Load()
-	o.Logger.Info("a connector checks its token", "connector_id", c.ID, "remote", p.conn.RemoteAddr().String())
+	o.Logger.Info("connector checks its token", "connector_id", c.ID, "remote", p.conn.RemoteAddr().String())
 	if p.control.Send(link.Welcome{Version: o.Version}) == nil {
 		p.wait(denyGrace)
 	}
 	_ = p.conn.Close(link.CloseNone, "")
 }
 
-// denyFor maps an error of reading a hello to a deny; nil if the peer broke off.
+// denyFor maps an error of reading a hello to a deny, nil if the connection failed.
 func denyFor(err error) *link.Deny {
 	switch {
 	case errors.Is(err, link.ErrOversized):
 		return &link.Deny{Code: link.DenyHello, Message: err.Error() + "; name fewer upstreams and routes"}
 	case errors.Is(err, errHelloBudget):
-		return &link.Deny{Code: link.DenyUnavailable, Message: errHelloBudget.Error() + "; the gateway takes this one when there is room again", Retry: true}
+		return &link.Deny{Code: link.DenyUnavailable, Message: errHelloBudget.Error() + "; try again later", Retry: true}
 	}
 	return nil
 }
 
-// gone reports whether a connector was removed, or its place given away, since its
-// hello was checked. A secret that a rotation has made invalid meanwhile does not
-// count: a connector that is closed as removed does not come back.
+// gone reports whether a connector was removed or replaced since its hello was
+// checked. A secret that a rotation has invalidated meanwhile does not count: a
+// connector that is closed as removed does not reconnect.
 func (h *Hub) gone(ctx context.Context, hello link.Hello, c Connector) bool {
 	if known := h.options.Load().Known; known != nil {
 		return !known(c)
@@ -157,7 +157,7 @@ func (h *Hub) gone(ctx context.Context, hello link.Hello, c Connector) bool {
 	return deny != nil && !deny.Retry
 }
 
-// check decides about a hello.
+// check authenticates a hello.
 func (h *Hub) check(ctx context.Context, hello link.Hello) (Connector, *link.Deny) {
 	o := h.options.Load()
 	if o.Authenticate == nil {
@@ -170,7 +170,7 @@ func (h *Hub) check(ctx context.Context, hello link.Hello) (Connector, *link.Den
 	case err != nil:
 		return Connector{}, &link.Deny{
 			Code:    link.DenyCredentials,
-			Message: "the tunnel token is not valid: the connector was removed or paired anew on another machine, or the token belongs to another gateway",
+			Message: "invalid tunnel token: the connector was removed or paired again on another machine, or the token belongs to another gateway",
 		}
 	}
 	if connector.Rotating && o.Rotation != nil && !hello.DryRun {
@@ -179,7 +179,7 @@ func (h *Hub) check(ctx context.Context, hello link.Hello) (Connector, *link.Den
 	return connector, nil
 }
 
-// start puts a session in its connector's place and welcomes it.
+// start registers a session as its connector's current one and sends the welcome.
 func (h *Hub) start(s *Session) *link.Deny {
 	old, ok := h.register(s)
 	if !ok {
@@ -206,11 +206,11 @@ func (h *Hub) start(s *Session) *link.Deny {
 	return nil
 }
 
-// deny rejects a connection; who is for the log.
+// deny rejects a connection. who identifies the peer in the log.
 func (p *peer) deny(who slog.Attr, d link.Deny) {
 	h, remote := p.hub, p.conn.RemoteAddr()
 	h.counters.denied.Add(1)
-	makeRoom(p.conn.Context()) // it only has to read why
+	makeRoom(p.conn.Context()) // it only has to read the reason
 	o := h.options.Load()
 	h.denials.Log(o.Logger, slog.LevelWarn, networksOf(remote).Widest(), o.Now(), "denying a connector",
 		who, "remote", remote.String(), "code", d.Code)
@@ -220,11 +220,11 @@ func (p *peer) deny(who slog.Attr, d link.Deny) {
 	_ = p.conn.Close(link.CloseDenied, d.Code)
 }
 
-// maxID is more than the ids of connectors have, in bytes.
+// maxID is an upper bound for the length of connector ids in bytes.
 const maxID = 40
 
-// loggedID is the id in a hello for the log, if it has the form of one: it comes from
-// an unauthenticated connection.
+// loggedID returns the connector id of a hello for the log. It comes from an
+// unauthenticated connection, so an id with a wrong form is not logged.
 func loggedID(id string) slog.Attr {
 	letter := func(r rune) bool {
 		return r == '_' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z'

@@ -20,35 +20,35 @@ import (
 	"github.com/postern-dev/postern/connector/logs"
 )
 
-// Connector is who a session belongs to.
+// Connector identifies the connector of a session.
 type Connector struct {
 	ID, Name, Account string
-	// Pairing distinguishes credentials of the same connector: the id of the
-	// pairing that they come from, "" for a token's.
+	// Pairing distinguishes credentials of the same connector: it is the id of the
+	// pairing that created them, "" if they were created with a token.
 	Pairing string
-	// Rotating: a new token of it is not the only valid one yet.
+	// Rotating is set while the connector's token is being rotated.
 	Rotating bool
 }
 
-// Authenticate checks the credentials in a hello. Any error but one that wraps
-// [ErrUnavailable] refuses the connector for good.
+// Authenticate checks the credentials in a hello. Any error that does not wrap
+// [ErrUnavailable] denies the connector permanently.
 type Authenticate func(ctx context.Context, id, secret string) (Connector, error)
 
-// Options are what a hub takes from the configuration.
+// Options are the settings of a hub that depend on the configuration.
 type Options struct {
-	// Authenticate decides who may connect. While it is nil, connectors are
-	// asked to try again soon.
+	// Authenticate authenticates connectors. While it is nil, connectors are asked
+	// to try again soon.
 	Authenticate Authenticate
 	// Preauthenticate reports whether match accepts the SHA-256 of a secret of the
-	// connector with this id. It must return soon. If it is nil, all connections
-	// without a hello are a stranger's.
+	// connector with this id. It must return soon. If it is nil, no connection is
+	// known before its hello.
 	Preauthenticate func(id string, match func(secretHash []byte) bool) bool
-	// Known reports whether a connector that Authenticate has returned still exists,
-	// with credentials of the same origin; nil: Authenticate is asked again.
+	// Known reports whether a connector returned by Authenticate still exists with
+	// the same pairing; nil: Authenticate is called again instead.
 	Known func(Connector) bool
-	// Pairing takes devices with a pairing code; nil: they are refused.
+	// Pairing accepts devices with a claim code; nil: they are denied.
 	Pairing Pairing
-	// Rotation has the new tokens of connectors; nil: there are none.
+	// Rotation provides the new tokens of connectors; nil: tokens are not rotated.
 	Rotation Rotation
 	// Logger; nil discards.
 	Logger *slog.Logger
@@ -56,9 +56,9 @@ type Options struct {
 	Version string
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
-	// PendingPerAddress is how many connections from one address may be without
-	// a valid hello at a time; 0 is 512. IPv6 addresses count by their /64. Those of
-	// connectors that are known by their preauthentication do not count.
+	// PendingPerAddress is how many connections from one address may be without a
+	// valid hello at a time; 0 means 512. IPv6 addresses count by their /64.
+	// Connections of known connectors do not count.
 	PendingPerAddress int
 }
 
@@ -74,8 +74,8 @@ func (o Options) withDefaults() *Options {
 	return &o
 }
 
-// Hub accepts tunnels and knows the live ones. Its methods may be called from
-// any goroutine.
+// Hub accepts tunnels and is the registry of the live ones. Its methods are safe for
+// concurrent use.
 type Hub struct {
 	options  atomic.Pointer[Options]
 	counters counters
@@ -84,11 +84,11 @@ type Hub struct {
 	arrivalRate *rate.Limiter // of connections that need not prove their address
 	pending     *pending
 	handshakes  *fair.Semaphore
-	denials     logs.Sampler[netip.Prefix] // of hellos that are refused
-	devices     logs.Sampler[netip.Prefix] // of devices that come and go while they wait
+	denials     logs.Sampler[netip.Prefix] // logs denied hellos
+	devices     logs.Sampler[netip.Prefix] // logs waiting devices
 
 	mu       sync.RWMutex
-	live     map[string]*Session   // by connector id: what takes requests
+	live     map[string]*Session   // by connector id: sessions that take requests
 	all      map[*Session]struct{} // live and draining
 	waiting  map[*waiting]struct{} // devices without a decision
 	arrivals map[string]arrivals   // by connector id
@@ -100,14 +100,14 @@ type Hub struct {
 	listener  *quic.Listener
 	pin       string
 	tls       *tls.Config
-	running   sync.WaitGroup // the accept loop, and one for each connection
+	running   sync.WaitGroup // the accept loop and all connections
 
-	sockets sync.WaitGroup  // one for each open WebSocket
+	sockets sync.WaitGroup  // all open WebSockets
 	life    context.Context // of the WebSockets
 	end     context.CancelFunc
 }
 
-// NewHub returns a hub that has no listener yet.
+// NewHub returns a hub without a listener.
 func NewHub(o Options) *Hub {
 	h := &Hub{
 		arrivalRate: rate.NewLimiter(handshakesPerSecond, handshakesPerSecond),
@@ -137,18 +137,18 @@ func (h *Hub) Session(connectorID string) (*Session, bool) {
 	return s, ok && s.usable()
 }
 
-// arrive wakes those who wait for a connector. The caller holds the lock.
+// arrive wakes the waiters for a connector. The caller holds the lock.
 func (h *Hub) arrive(connectorID string) {
 	for arrived := range h.arrivals[connectorID] {
 		select {
 		case arrived <- struct{}{}:
-		default: // it is awake already
+		default: // already awake
 		}
 	}
 }
 
-// register makes s the session of its connector. It returns the one that it
-// replaces, if any; false if the hub is closed.
+// register makes s the current session of its connector and returns the session that
+// it replaces, if any. It returns false if the hub is closed.
 func (h *Hub) register(s *Session) (old *Session, ok bool) {
 	defer h.events.deliver()
 	h.mu.Lock()
@@ -164,8 +164,8 @@ func (h *Hub) register(s *Session) (old *Session, ok bool) {
 	return old, true
 }
 
-// unregister takes s out of the registry of those that take requests; it may still
-// have some.
+// unregister removes s from the sessions that take requests. Its running requests
+// continue.
 func (h *Hub) unregister(s *Session) {
 	defer h.events.deliver()
 	h.mu.Lock()
@@ -178,8 +178,8 @@ func (h *Hub) unregister(s *Session) {
 	}
 }
 
-// setAway records whether the connector of a session is away, and reports whether
-// that is new.
+// setAway records whether a session's connector is away, and reports whether that
+// has changed.
 func (h *Hub) setAway(s *Session, away bool) bool {
 	if s.away.Load() == away {
 		return false
@@ -198,7 +198,7 @@ func (h *Hub) setAway(s *Session, away bool) bool {
 	return true
 }
 
-// remove drops a session whose connection is gone.
+// remove drops a session whose connection has ended.
 func (h *Hub) remove(s *Session) {
 	h.unregister(s)
 	h.mu.Lock()
@@ -206,8 +206,8 @@ func (h *Hub) remove(s *Session) {
 	delete(h.all, s)
 }
 
-// Sessions describes the sessions that take requests, at most one for each
-// connector, in the order of connector ids.
+// Sessions describes the sessions that take requests, at most one per connector, in
+// the order of connector ids.
 func (h *Hub) Sessions() []Info {
 	h.mu.RLock()
 	sessions := make([]*Session, 0, len(h.live))
@@ -225,14 +225,14 @@ func (h *Hub) Sessions() []Info {
 	return infos
 }
 
-// Disconnect closes all tunnels of a connector, also draining ones; its
+// Disconnect closes all tunnels of a connector, including draining ones. Its
 // requests fail at once.
 func (h *Hub) Disconnect(connectorID string, code link.CloseCode) {
 	h.disconnect(code, func(c Connector) bool { return c.ID == connectorID })
 }
 
 // DisconnectOthers closes the tunnels of a connector that were opened with
-// other credentials than those that it has now.
+// credentials of another pairing than its current one.
 func (h *Hub) DisconnectOthers(now Connector, code link.CloseCode) {
 	h.disconnect(code, func(c Connector) bool { return c.ID == now.ID && c.Pairing != now.Pairing })
 }
@@ -251,11 +251,11 @@ func (h *Hub) disconnect(code link.CloseCode, whose func(Connector) bool) {
 	}
 }
 
-// heartbeat is the interval of pings that connectors are given: short, so that
-// they notice soon that the gateway is gone, as long as all of them together
-// stay near 100 pings a second. At most, they are a little more frequent than the
-// keep-alive packets of QUIC (10 s), which are sent only to a path that is silent:
-// with both, an idle tunnel would cost twice as many packets.
+// heartbeat returns the ping interval for connectors. It is short, so that they soon
+// notice the loss of the gateway, but grows to keep all connectors near 100 pings per
+// second. The maximum is a little below the keep-alive interval of QUIC (10 s), which
+// applies to silent paths only: with both, an idle tunnel would send twice as many
+// packets.
 func (h *Hub) heartbeat() time.Duration {
 	h.mu.RLock()
 	n := len(h.live)

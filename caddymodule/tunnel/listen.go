@@ -14,12 +14,12 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// Secrets are what a gateway keeps over restarts for its connectors.
+// Secrets are the secrets of a gateway that must survive restarts.
 type Secrets struct {
-	// Identity is the key that link.NewIdentity made: connectors know it.
+	// Identity is a key created by link.NewIdentity. Connectors pin it.
 	Identity []byte
-	// Reset is a random 32-byte key. A gateway that comes back with the same
-	// one makes connectors notice at their next packet that it was away.
+	// Reset is a random 32-byte key for stateless resets: after a restart with the
+	// same key, connectors notice the restart at their next packet.
 	Reset []byte
 	// Token is a random 32-byte key for address validation tokens.
 	Token []byte
@@ -27,9 +27,9 @@ type Secrets struct {
 
 const connectionIDBytes = 8
 
-// Listen starts to accept connectors on conn and returns. The hub owns conn
-// from then on. For full speed it must be the *net.UDPConn itself: a wrapped
-// one loses the batching of packets.
+// Listen starts accepting connectors on conn and returns. The hub owns conn from
+// then on. For full speed, conn must be a plain *net.UDPConn: a wrapper disables the
+// batching of packets.
 func (h *Hub) Listen(conn net.PacketConn, s Secrets) error {
 	cert, pin, err := link.Identity(s.Identity)
 	if err != nil {
@@ -50,7 +50,7 @@ func (h *Hub) Listen(conn net.PacketConn, s Secrets) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed || h.listener != nil {
-		return fmt.Errorf("starting tunnel listener: %w, or listens already", ErrClosed)
+		return fmt.Errorf("starting tunnel listener: %w, or is already listening", ErrClosed)
 	}
 	config := link.GatewayTLS(cert)
 	paced := config.Clone()
@@ -65,8 +65,8 @@ func (h *Hub) Listen(conn net.PacketConn, s Secrets) error {
 	return nil
 }
 
-// accept does nothing but start goroutines: the queue that it empties holds 32
-// connections, and thousands may come back at once.
+// accept only starts goroutines: quic-go's accept queue holds 32 connections, and
+// thousands may reconnect at once.
 func (h *Hub) accept(l *quic.Listener) {
 	for {
 		conn, err := l.Accept(context.Background())
@@ -94,10 +94,10 @@ func (h *Hub) Pin() string {
 	return h.pin
 }
 
-// Close ends the hub. New connectors and requests are refused at once; those
-// connected get a drain. Requests that run may finish
-// until ctx ends, then all tunnels are closed, and the socket. Devices that wait
-// for a decision are sent away at once; they come back to the next gateway.
+// Close ends the hub. It rejects new connectors and requests at once, and sends
+// connected connectors a drain. Running requests may finish until ctx ends. Then
+// all tunnels and the socket are closed. Waiting devices are disconnected at once;
+// they reconnect to the next gateway.
 func (h *Hub) Close(ctx context.Context) error {
 	h.mu.Lock()
 	if h.closed {
@@ -128,8 +128,8 @@ func (h *Hub) Close(ctx context.Context) error {
 	return h.closeListener()
 }
 
-// closeListener ends what Listen began, after all sessions are closed: closing
-// the transport sends them nothing.
+// closeListener undoes Listen. All sessions must be closed first: closing the
+// transport sends them nothing.
 func (h *Hub) closeListener() error {
 	if h.listener == nil {
 		return nil

@@ -7,11 +7,11 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// Device is a machine on which a pairing code was entered, as its hello describes
-// it. It is not a connector yet; all of it comes from outside.
+// Device is a machine on which a claim code was entered, as described by its hello.
+// It is not a connector yet, and all fields are unverified.
 type Device struct {
-	Code   string // as it was entered
-	Secret string // becomes the connector's, once a person has approved
+	Code   string // as entered
+	Secret string // becomes the connector's secret once a user has approved
 
 	Hostname  string
 	OS        string // "linux/amd64"
@@ -20,29 +20,28 @@ type Device struct {
 	Upstreams []string
 }
 
-// Ticket is a device's place in the waiting room.
+// Ticket represents a waiting device.
 type Ticket struct {
 	ID          string // of the pairing
 	Fingerprint string
 	ExpiresAt   time.Time
-	// Decided gets one decision. If it is closed without one, or the decision is
-	// empty, the connection is closed, and the device comes back and asks again.
+	// Decided receives one decision. If it is closed without one, or the decision
+	// is empty, the connection is closed and the device reconnects.
 	Decided <-chan Decision
 	// Release is called once, when the hub is done with the ticket: the decision
-	// was sent, or the device is gone.
+	// was sent, or the device has disconnected.
 	Release func()
 }
 
-// Decision is what became of a device: one of the two is set.
+// Decision is the decision about a device. Exactly one of the fields is set.
 type Decision struct {
 	TunnelToken string
 	Deny        *link.Deny
 }
 
-// Pairing decides about devices.
+// Pairing handles devices that are being paired.
 type Pairing interface {
-	// Claim takes a device into the waiting room, or returns why not. A device that
-	// comes back, with the code and the secret of before, gets the decision if
-	// there is one by now.
+	// Claim returns a ticket for a device, or a deny. A device that reconnects with
+	// the same code and secret gets the decision if it was made meanwhile.
 	Claim(ctx context.Context, d Device) (Ticket, *link.Deny)
 }

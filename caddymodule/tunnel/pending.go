@@ -17,37 +17,38 @@ import (
 
 const (
 	// defaultPending is how many connections without a valid hello one address may
-	// have: room for a network of connectors that comes back at once, and about
-	// 50 MB of handshakes.
+	// have. It suffices for a network of connectors that reconnect at once, and takes
+	// about 50 MB for handshakes.
 	defaultPending = 512
-	// handshakesPerSecond is how many may come before each has to prove its address.
+	// handshakesPerSecond is the rate of new connections above which clients must
+	// prove their address.
 	handshakesPerSecond = 200
 )
 
-// handshakeLimits are those of connections between their first packet and their
-// hello. When thousands come back at once, and all of them shared the processors,
-// none would be done before its connector gave it up.
+// handshakeLimits bounds the connections between their first packet and their hello.
+// If thousands reconnected at once and shared the processors, none would finish
+// before its connector gave up.
 var handshakeLimits = fair.Limits{
 	Permits: 64, Reserved: 16,
 	Waiting: maxPending, // with some 30 KB each
-	// Connectors wait longer for a gateway that has sent anything at all.
+	// Connectors wait longer once the gateway has sent a packet.
 	Wait: 8 * time.Second,
-	// One that its other side does not finish must not keep the others out.
+	// A handshake that the client does not finish must not block the others.
 	Hold: 5 * time.Second,
 }
 
-// errPending refuses a connection; the dialler sees CONNECTION_REFUSED.
-var errPending = errors.New("too many connections of this network, or in all, wait for their hello")
+// errPending rejects a connection; the client sees CONNECTION_REFUSED.
+var errPending = errors.New("too many connections without a hello, from this network or in total")
 
-// pending counts connections without a valid hello by their networks. Those that
-// have shown to be a connector's, with a preauthentication, are counted apart: they
-// have places even when strangers hold all others. Over QUIC a connection has to get
-// as far as its ClientHello to show that, so that strangers cannot have all places
-// for longer than that, unless they keep theirs back. A WebSocket shows it first.
+// pending counts connections without a valid hello by their networks. Known
+// connectors, which have sent a valid preauthentication, are counted separately: they
+// get places even if strangers hold all others. Over QUIC, the preauthentication is
+// part of the ClientHello. Places before the ClientHello are shared, and strangers can
+// hold all of these only by withholding theirs. WebSockets send it with the request.
 type pending struct {
 	mu         sync.Mutex
-	places     fair.Budget    // of all that are not known
-	strangers  int            // of these: they can show nothing
+	places     fair.Budget    // all connections of unknown clients
+	strangers  int            // of these, connections without a valid preauthentication
 	hellos     fair.Budget    // bytes of large hellos
 	known      int            // sum of connectors
 	connectors map[string]int // connections of known connectors, by id
@@ -59,8 +60,8 @@ func newPending() *pending {
 	}
 }
 
-// place is that of one such connection. It is given back when the hello is accepted
-// or the connection ends, whichever is first.
+// place is held by one such connection until its hello is accepted or the connection
+// ends.
 type place struct {
 	pending *pending
 	from    fair.Networks
@@ -69,23 +70,23 @@ type place struct {
 	// Under the lock of pending:
 	freed     bool
 	stranger  bool
-	connector string       // id, of a known one
-	permit    *fair.Permit // since it has begun its handshake
-	hello     int          // bytes of its hello that count
+	connector string       // id of a known connector
+	permit    *fair.Permit // held during the handshake
+	hello     int          // bytes of the hello taken from the budget
 }
 
 // placeKey is the context key of a connection's place.
 type placeKey struct{}
 
-// verify is the transport's VerifySourceAddress: it reports whether a connection
-// has to prove its address first, which costs a round trip. All have to that may
-// wait for a permit: it is how a connector learns that the gateway is there.
+// verify is the transport's VerifySourceAddress. It reports whether a client must
+// prove its address first, which takes a round trip. This includes all clients that
+// may have to wait for a permit: the retry packet shows them that the gateway is up.
 func (h *Hub) verify(addr net.Addr) bool {
 	return !h.arrivalRate.Allow() || h.pending.crowded(networksOf(addr), h.options.Load().PendingPerAddress)
 }
 
-// admit is the transport's ConnContext: called for each new connection before
-// anything is spent on it.
+// admit is the transport's ConnContext, called for each new connection before it
+// takes any resources.
 func (h *Hub) admit(ctx context.Context, info *quic.ClientInfo) (context.Context, error) {
 	if h.handshakes.Closed() {
 		h.counters.rejected.Add(1)
@@ -99,14 +100,14 @@ func (h *Hub) admit(ctx context.Context, info *quic.ClientInfo) (context.Context
 	return p.hold(ctx), nil
 }
 
-// hold returns the context of the place's connection, with which it ends.
+// hold returns the context of the connection and frees the place when it ends.
 func (l *place) hold(ctx context.Context) context.Context {
 	l.unwatch = context.AfterFunc(ctx, l.free)
 	return context.WithValue(ctx, placeKey{}, l)
 }
 
-// pace lets a QUIC connection begin its handshake when it is its turn. TLS asks
-// for another configuration before it has spent anything.
+// pace delays the handshake of a QUIC connection until it gets a permit. It is called
+// as GetConfigForClient, before TLS does any expensive work.
 func (h *Hub) pace(info *tls.ClientHelloInfo) (*tls.Config, error) {
 	p, ok := info.Context().Value(placeKey{}).(*place)
 	if !ok {
@@ -116,7 +117,7 @@ func (h *Hub) pace(info *tls.ClientHelloInfo) (*tls.Config, error) {
 	for _, protocol := range info.SupportedProtos {
 		if text, ok := strings.CutPrefix(protocol, link.PreauthProtocol); ok {
 			connector = h.preauthenticate(text)
-			break // there is one: a stranger must not have hundreds checked
+			break // check only the first one: a client could send hundreds
 		}
 	}
 	if !p.identify(connector) {
@@ -126,8 +127,8 @@ func (h *Hub) pace(info *tls.ClientHelloInfo) (*tls.Config, error) {
 	return nil, p.enter(info.Context(), h.handshakes)
 }
 
-// preauthenticate returns the id of the connector that a preauthentication is of,
-// "" if it is not valid.
+// preauthenticate returns the connector id of a preauthentication, "" if it is
+// invalid.
 func (h *Hub) preauthenticate(text string) string {
 	match := h.options.Load().Preauthenticate
 	id, mac, ok := link.ParsePreauth(text)
@@ -141,8 +142,8 @@ func (h *Hub) preauthenticate(text string) string {
 	return id
 }
 
-// take returns a place for a client, or nil if its address has most of them
-// already, or one of its networks its share.
+// take returns a place for a client, or nil if its address already has most places or
+// one of its networks has used its share.
 func (p *pending) take(from fair.Networks, most int) *place {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,8 +164,8 @@ func (p *pending) takeKnown(from fair.Networks, connector string) *place {
 	return l
 }
 
-// addKnown makes a place one of a known connector, if there is room. The caller
-// holds the lock.
+// addKnown assigns a place to a known connector, if there is room. The caller holds
+// the lock.
 func (p *pending) addKnown(l *place, connector string) bool {
 	if p.known >= maxKnown || p.connectors[connector] >= knownPerConnector {
 		return false
@@ -175,8 +176,9 @@ func (p *pending) addKnown(l *place, connector string) bool {
 	return true
 }
 
-// identify notes whose connection it is; "" is a stranger's. It reports whether the
-// connection may go on. Known connectors beyond their places are like strangers.
+// identify records the connector of a connection, "" for a stranger, and reports
+// whether the connection may continue. Known connectors beyond their limit count as
+// strangers.
 func (l *place) identify(connector string) bool {
 	p := l.pending
 	p.mu.Lock()
@@ -195,9 +197,9 @@ func (l *place) identify(connector string) bool {
 	return true
 }
 
-// crowded reports whether a client's address has so many places that more have to prove
-// their address, or all together have. Initial packets with a forged one can fill
-// this part of the places; the rest is left for those who really are there.
+// crowded reports whether an address, or all together, have so many places that new
+// clients must prove their address. Packets with forged addresses can fill only this
+// part of the places.
 func (p *pending) crowded(from fair.Networks, most int) bool {
 	const part = 8
 	p.mu.Lock()
@@ -256,8 +258,8 @@ func (l *place) free() {
 	}
 }
 
-// accepted frees the place of a connection whose hello is valid; conn is its
-// context.
+// accepted frees the place of a connection with a valid hello. conn is the context of
+// the connection.
 func accepted(conn context.Context) {
 	if l, ok := conn.Value(placeKey{}).(*place); ok {
 		l.unwatch()
@@ -265,8 +267,8 @@ func accepted(conn context.Context) {
 	}
 }
 
-// makeRoom lets the next connection begin its handshake; this one has nothing left
-// to do that takes long. conn is its context.
+// makeRoom lets the next connection begin its handshake, since this one has no
+// expensive work left. conn is the context of this connection.
 func makeRoom(conn context.Context) {
 	if l, ok := conn.Value(placeKey{}).(*place); ok {
 		l.release()

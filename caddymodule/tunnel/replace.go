@@ -6,16 +6,16 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// aliveTimeout is how long a connector whose place another process takes may take
-// to show that it still is there, in addition to the round trip.
+// aliveTimeout is how long a connector that is being replaced by another process may
+// take to answer a ping, in addition to the round trip.
 const aliveTimeout = time.Second
 
-// yield gives a session's place to its successor, which the registry has already.
-// One of the same process means that this connection is lost, if that process may
-// not know it: nothing on it can end well. Another process may be one that was
-// started after a crash, or that takes over in an upgrade: only a connector that
-// lives finishes what it has begun. One that has just sent a drain does so as well:
-// the registry gave its place away before that arrived.
+// yield ends a session after the registry has replaced it.
+//
+// If the successor is of the same process, this connection is lost, and its requests
+// cannot succeed. If it is of another process, that may be a restart after a crash or
+// an upgrade. Only a connector that is still alive gets to finish its requests. This
+// includes one whose drain arrives after it was replaced.
 func (s *Session) yield(to *Session) {
 	s.leave()
 	if s.hello.Instance == to.hello.Instance || s.finished() {
@@ -36,7 +36,7 @@ func (s *Session) yield(to *Session) {
 	})
 }
 
-// finished reports whether a session that takes no further requests has none.
+// finished reports whether a session that takes no further requests has none left.
 func (s *Session) finished() bool {
 	select {
 	case <-s.idle:
@@ -46,7 +46,7 @@ func (s *Session) finished() bool {
 	}
 }
 
-// alive asks the connector for a sign of life.
+// alive pings the connector and reports whether it answers in time.
 func (s *Session) alive() bool {
 	s.send(link.Ping{})
 	select {

@@ -8,19 +8,19 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// reportCost is how many messages one that may be large counts as. A connector
-// sends a report a second at most.
+// reportCost is how many messages a potentially large message counts as. A connector
+// sends at most one report per second.
 const reportCost = messagesPerSecond
 
-// UpstreamState is what a connector has reported of one of its upstreams. Its
-// list of models must not be changed.
+// UpstreamState is the state of an upstream as reported by its connector. Its list of
+// models must not be changed.
 type UpstreamState struct {
 	Name string
 	health.Server
-	Since time.Time // of Reachable, as far as this tunnel knows; zero: not known
+	Since time.Time // last change of Reachable on this tunnel; zero: unknown
 }
 
-// cost is how many of the messages that a connector may send this one counts as.
+// cost returns how much a message counts against the connector's rate limit.
 func cost(m link.Message) int {
 	switch m.(type) {
 	case link.Report, link.Update:
@@ -30,12 +30,12 @@ func cost(m link.Message) int {
 	}
 }
 
-// report takes what the connector knows of its upstreams. A report beyond its
-// limits changes nothing.
+// report handles a report about the connector's upstreams. A report that exceeds its
+// limits is ignored.
 func (s *Session) report(m link.Report) {
 	if err := m.Check(); err != nil {
 		if !s.misreported.Swap(true) {
-			s.log().Warn("ignoring a connector's reports of its upstreams", "error", err)
+			s.log().Warn("ignoring invalid upstream reports of a connector", "error", err)
 		}
 		return
 	}
@@ -65,7 +65,7 @@ func same(a, b health.Server) bool {
 		(a.Models == nil) == (b.Models == nil) && slices.Equal(a.Models, b.Models)
 }
 
-// find returns what was reported of an upstream.
+// find returns the reported state of an upstream.
 func find(states *[]UpstreamState, name string) UpstreamState {
 	if states != nil {
 		for _, u := range *states {
@@ -77,7 +77,7 @@ func find(states *[]UpstreamState, name string) UpstreamState {
 	return UpstreamState{Name: name}
 }
 
-// States returns what is known of each of the connector's upstreams.
+// States returns the state of each of the connector's upstreams.
 func (s *Session) States() []UpstreamState {
 	names, reported := s.offer.Load().Upstreams, s.reported.Load()
 	states := make([]UpstreamState, len(names))
@@ -87,16 +87,15 @@ func (s *Session) States() []UpstreamState {
 	return states
 }
 
-// Way is the state of a deployment's way through one connector, and where it
-// leads.
+// Way is the route of a deployment through one connector, and its state.
 type Way struct {
 	State    health.State
 	Upstream string
 	Model    string
-	Problem  error // why there is no upstream for it; wraps [ErrNoRoute]
+	Problem  error // why the route has no upstream; wraps [ErrNoRoute]
 }
 
-// Way returns the way of a deployment through the connector's tunnel.
+// Way returns the route of a deployment through the connector's tunnel.
 func (i Info) Way(to Target) Way {
 	upstream, model, err := resolve(i.Name, &link.Update{Upstreams: i.Upstreams, Routes: i.Routes}, to)
 	var server health.Server
@@ -108,8 +107,8 @@ func (i Info) Way(to Target) Way {
 	return Way{State: health.OfWay(true, err == nil, server, model), Upstream: upstream, Model: model, Problem: err}
 }
 
-// down reports whether the upstream that a request would go to is known to be
-// unreachable. It is quick while all upstreams are reachable.
+// down reports whether the upstream of a request is known to be unreachable. It is
+// fast while all upstreams are reachable.
 func (s *Session) down(to Target) bool {
 	if !s.anyDown.Load() {
 		return false
@@ -118,13 +117,13 @@ func (s *Session) down(to Target) bool {
 	return err == nil && find(s.reported.Load(), upstream).Down()
 }
 
-// noteReport queues the event that a session's report has changed.
+// noteReport queues the event of a changed report.
 func (h *Hub) noteReport(s *Session) {
 	defer h.events.deliver()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.live[s.connector.ID] != s || s.away.Load() {
-		return // a connector that comes back is reported again
+		return // a connector that comes back is announced again
 	}
 	event := eventOf(s, true)
 	event.Reported = true

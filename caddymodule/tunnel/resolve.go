@@ -10,23 +10,23 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// Target is where a deployment goes: its public name, and the upstream and the model
-// there, or "" for what the connector decides.
+// Target is the target of a deployment: its public name, its upstream and its model
+// there. The connector decides about empty fields.
 type Target struct{ Name, Upstream, Model string }
 
-// Resolve finds the upstream and the upstream's model id for a deployment. What
-// the deployment names itself, upstream or model, wins; then the connector's
-// routes, the first whose pattern matches the public name; then the only
-// upstream of the connector, and the public name. Errors wrap [ErrNoRoute].
+// Resolve returns the upstream and the upstream's model id for a deployment. The
+// deployment's own upstream and model have precedence, then the first of the
+// connector's routes whose pattern matches the public name, then the connector's
+// only upstream and the public name. Errors wrap [ErrNoRoute].
 func (s *Session) Resolve(publicName, upstream, model string) (upstreamName, upstreamModel string, err error) {
 	return resolve(s.connector.Name, s.offer.Load(), Target{publicName, upstream, model})
 }
 
-// resolve is [Session.Resolve] of a connector with this offer.
+// resolve is [Session.Resolve] for a connector with this offer.
 func resolve(connector string, offer *link.Update, to Target) (upstreamName, upstreamModel string, err error) {
 	known, upstream := offer.Upstreams, to.Upstream
 	if upstream != "" && !slices.Contains(known, upstream) {
-		return "", "", fmt.Errorf("%w: deployment %q goes to upstream %q, but connector %q has %s; change the deployment's upstream or add it to the connector's configuration",
+		return "", "", fmt.Errorf("%w: deployment %q uses upstream %q, but connector %q has %s; change the deployment's upstream or add it to the connector's configuration",
 			ErrNoRoute, to.Name, upstream, connector, strings.Join(known, ", "))
 	}
 	for _, r := range offer.Routes {

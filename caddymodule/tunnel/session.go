@@ -24,7 +24,7 @@ type Info struct {
 	Session   string // id
 	Instance  string
 	Name      string // as registered
-	Host      string // as the connector calls its machine
+	Host      string // host name reported by the connector
 	Version   string
 	OS        string
 	Transport string // "quic" or "websocket"
@@ -34,8 +34,8 @@ type Info struct {
 	Upstreams []string
 	Routes    []link.Route
 	States    []UpstreamState // of Upstreams, in their order
-	Active    int             // requests that run
-	Limit     int             // how many may run
+	Active    int             // running requests
+	Limit     int             // maximum of running requests
 }
 
 // Session is one live tunnel. It is an [http.RoundTripper].
@@ -44,7 +44,7 @@ type Session struct {
 	id        string
 	connector Connector
 	hello     link.Hello                  // without its secret
-	offer     atomic.Pointer[link.Update] // what it has now
+	offer     atomic.Pointer[link.Update] // current upstreams and routes
 	reported  atomic.Pointer[[]UpstreamState]
 	since     time.Time
 	options   link.RoundTripOptions
@@ -53,16 +53,16 @@ type Session struct {
 	limit       int64 // of active
 	heartbeat   heartbeat
 	draining    atomic.Bool
-	away        atomic.Bool     // silent: it gets no requests until it is back
-	serving     context.Context // ends when the session takes no further requests
+	away        atomic.Bool     // silent: gets no requests until it is back
+	serving     context.Context // canceled when the session takes no further requests
 	stopServing context.CancelFunc
-	idle        chan struct{} // closed when it drains and has no requests left
+	idle        chan struct{} // closed when draining without requests
 	idleOnce    sync.Once
-	pong        chan struct{} // room for one: the answer to a ping of the gateway
-	reason      atomic.Uint64 // link.CloseCode + 1 with which the gateway closed it
+	pong        chan struct{} // capacity 1: the answer to a ping of the gateway
+	reason      atomic.Uint64 // link.CloseCode + 1 if closed by the gateway
 
-	anyDown     atomic.Bool // of the upstreams, as reported
-	misreported atomic.Bool // which was logged
+	anyDown     atomic.Bool // an upstream was reported as down
+	misreported atomic.Bool // an invalid report was logged
 
 	rotating sync.Mutex             // held while a new token is offered
 	offered  atomic.Pointer[string] // the id of a new token, until its answer
@@ -108,7 +108,7 @@ func (s *Session) Info() Info {
 	}
 }
 
-// log returns the current logger, about this session.
+// log returns the current logger with the fields of this session.
 func (s *Session) log() *slog.Logger {
 	return s.hub.options.Load().Logger.With("connector_id", s.connector.ID, "session_id", s.id, "remote", s.conn.RemoteAddr().String())
 }
@@ -118,11 +118,11 @@ func (s *Session) usable() bool {
 	return !s.draining.Load() && !s.away.Load() && s.serving.Err() == nil
 }
 
-// RoundTrip sends a request to the connector and returns the answer, whose body
-// must be closed. The request's Host is the name of an upstream, its body is in
-// memory and its ContentLength known. An error that wraps link.ErrNotSent means
-// that nothing was sent: another session may have the request. So does
-// link.ErrNoCredit, for a connector that has as many requests as it takes.
+// RoundTrip sends a request to the connector and returns the answer, whose body must
+// be closed. The request's Host is the name of an upstream, its body is in memory and
+// its ContentLength is known. After an error that wraps link.ErrNotSent, nothing was
+// sent, and the request may be sent on another session. The same is true of
+// link.ErrNoCredit: the connector is at its limit.
 func (s *Session) RoundTrip(r *http.Request) (*http.Response, error) {
 	stream, err := s.open(r.Context())
 	if err != nil {
@@ -143,13 +143,13 @@ func (s *Session) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// creditWait is how long a request waits for a stream that the connector owes: it
-// may just be learning that an earlier request has ended.
+// creditWait is how long a request waits for the connector to allow another stream:
+// the end of an earlier request may still be in transit.
 const creditWait = time.Second
 
 // open begins a request and opens its stream.
 func (s *Session) open(ctx context.Context) (*quic.Stream, error) {
-	// Counted first and checked then: a drain does it the other way round.
+	// Count first, then check: a drain does it in the opposite order.
 	active := s.active.Add(1)
 	if !s.usable() {
 		s.end()
@@ -180,7 +180,7 @@ func (s *Session) open(ctx context.Context) (*quic.Stream, error) {
 	}
 }
 
-// openSync waits for the connector to allow one more stream.
+// openSync waits up to creditWait for the connector to allow another stream.
 func (s *Session) openSync(ctx context.Context) (*quic.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, creditWait)
 	defer cancel()
@@ -195,7 +195,7 @@ func (s *Session) end() {
 	}
 }
 
-// close ends the session at once, with all that runs on it.
+// close ends the session and its requests at once.
 func (s *Session) close(code link.CloseCode) {
 	s.reason.CompareAndSwap(0, uint64(code)+1)
 	s.leave()

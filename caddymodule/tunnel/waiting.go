@@ -11,8 +11,8 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// maxWaiting bounds the devices that wait for a decision in one hub, with some
-// 65 KB each.
+// maxWaiting bounds the devices of a hub that wait for a decision, with some 65 KB
+// each.
 const maxWaiting = 1000
 
 // waiting is the connection of a device that waits for a decision. It is not a
@@ -22,8 +22,8 @@ type waiting struct {
 	ticket Ticket
 }
 
-// handshakeDevice answers a hello with a claim and returns what is left to do for
-// the connection: nil after a refusal, which has closed it.
+// handshakeDevice answers a hello with a claim. It returns the function that serves
+// the connection from then on, nil if the device was denied and the connection closed.
 func (p *peer) handshakeDevice(ctx context.Context, hello link.Hello) (run func()) {
 	w := &waiting{peer: p}
 	if deny := w.claim(ctx, hello); deny != nil {
@@ -34,7 +34,7 @@ func (p *peer) handshakeDevice(ctx context.Context, hello link.Hello) (run func(
 	return w.run
 }
 
-// claim gets the device its ticket, or the reason why not.
+// claim obtains the device's ticket, or returns a deny.
 func (w *waiting) claim(ctx context.Context, hello link.Hello) *link.Deny {
 	pairing := w.hub.options.Load().Pairing
 	if pairing == nil {
@@ -60,19 +60,19 @@ func (w *waiting) run() {
 	defer w.hub.removeWaiting(w)
 	defer w.ticket.Release()
 	select {
-	case d := <-w.ticket.Decided: // while the device was away
+	case d := <-w.ticket.Decided: // decided while the device was away
 		w.decide(d)
 		return
 	default:
 	}
-	w.log("device waits for approval", "expires_at", w.ticket.ExpiresAt)
+	w.log("device is waiting for approval", "expires_at", w.ticket.ExpiresAt)
 	w.send(link.Pending{Fingerprint: w.ticket.Fingerprint, ExpiresAt: w.ticket.ExpiresAt})
 	w.hub.running.Go(w.listen)
 	select {
 	case d := <-w.ticket.Decided:
 		w.decide(d)
 	case <-w.conn.Context().Done():
-		w.log("waiting device is gone")
+		w.log("waiting device disconnected")
 	}
 }
 
@@ -80,9 +80,9 @@ func (w *waiting) run() {
 func (w *waiting) decide(d Decision) {
 	switch {
 	case d.TunnelToken != "":
-		w.log("device is paired")
+		w.log("device paired")
 		w.send(link.Grant{TunnelToken: d.TunnelToken})
-		w.wait(sendTimeout) // the device closes when it has read that
+		w.wait(sendTimeout) // the device closes the connection after reading it
 		w.close(link.CloseNone)
 	case d.Deny != nil:
 		w.deny(slog.String("pairing_id", w.ticket.ID), *d.Deny)
@@ -115,15 +115,15 @@ func (w *waiting) listen() {
 	}
 }
 
-// errUnexpected ends the wait of a device that sends more than pings.
-var errUnexpected = errors.New("a waiting device may send nothing but pings")
+// errUnexpected ends the connection of a waiting device that sends anything but pings.
+var errUnexpected = errors.New("a waiting device may send only pings")
 
-// refuseLarge takes no more of a message than each may have: the device is not
-// authenticated yet, and there may be a thousand of them.
+// refuseLarge rejects large messages: waiting devices are not authenticated yet, and
+// there may be a thousand of them.
 func refuseLarge(int) error { return errUnexpected }
 
-// send writes one control message. A device that does not take it in time is
-// cut: it comes back.
+// send writes one control message. If the device does not read it in time, the
+// connection is closed; the device reconnects.
 func (w *waiting) send(m link.Message) {
 	if w.peer.send(m) != nil {
 		w.close(link.CloseLost)
@@ -134,14 +134,15 @@ func (w *waiting) close(code link.CloseCode) {
 	_ = w.conn.Close(code, code.String())
 }
 
-// log logs a line about this device, which may come and go as often as it likes.
+// log logs a message about this device. It is sampled, since devices may reconnect at
+// any rate.
 func (w *waiting) log(message string, args ...any) {
 	o, remote := w.hub.options.Load(), w.conn.RemoteAddr()
 	w.hub.devices.Log(o.Logger, slog.LevelInfo, networksOf(remote).Widest(), o.Now(), message,
 		append([]any{"pairing_id", w.ticket.ID, "remote", remote.String()}, args...)...)
 }
 
-// addWaiting takes a place among the waiting devices.
+// addWaiting registers a waiting device, or returns a deny.
 func (h *Hub) addWaiting(w *waiting) *link.Deny {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -151,7 +152,7 @@ func (h *Hub) addWaiting(w *waiting) *link.Deny {
 	case len(h.waiting) >= maxWaiting:
 		return &link.Deny{
 			Code:    link.DenyPairingLimit,
-			Message: "too many devices wait for approval now; approve or deny some of them, or come back in 15 minutes",
+			Message: "too many devices are waiting for approval; approve or deny some of them, or try again in 15 minutes",
 			Retry:   true,
 		}
 	}

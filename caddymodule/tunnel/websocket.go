@@ -16,25 +16,26 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// socketGrace is a little more than a connection takes to close.
+// socketGrace is slightly longer than a connection takes to close.
 const socketGrace = 1500 * time.Millisecond
 
-// ServeWebSocket takes a tunnel that comes as a WebSocket, where UDP is blocked:
-// inside it are the packets of QUIC. It returns when the WebSocket is open; the tunnel outlives the request. Until its hello is valid it
-// counts among the connections of r.RemoteAddr.
+// ServeWebSocket accepts a tunnel over a WebSocket, which carries QUIC packets where
+// UDP is blocked. It returns when the WebSocket is open; the tunnel outlives the
+// request. Until its hello is valid, it counts as a pending connection of
+// r.RemoteAddr.
 func (h *Hub) ServeWebSocket(w http.ResponseWriter, r *http.Request) {
-	if r.ProtoMajor != 1 { // nothing can be upgraded, and the headers of that are forbidden (RFC 9113 §8.2.2, RFC 9114 §4.2)
-		http.Error(w, "Connectors open a WebSocket here over HTTP/1.1 when UDP is blocked. There is nothing to see.", http.StatusNotFound)
+	if r.ProtoMajor != 1 { // upgrades and their headers are forbidden (RFC 9113 §8.2.2, RFC 9114 §4.2)
+		http.Error(w, "This endpoint is for connectors only. They open a WebSocket here over HTTP/1.1 when UDP is blocked.", http.StatusNotFound)
 		return
 	}
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		w.Header().Set("Upgrade", "websocket")
 		w.Header().Set("Connection", "Upgrade")
-		http.Error(w, "Connectors open a WebSocket here when UDP is blocked. There is nothing to see.", http.StatusUpgradeRequired)
+		http.Error(w, "This endpoint is for connectors only. They open a WebSocket here when UDP is blocked.", http.StatusUpgradeRequired)
 		return
 	}
 	if !strings.Contains(r.Header.Get("Sec-WebSocket-Protocol"), link.Subprotocol) {
-		http.Error(w, "This gateway speaks the WebSocket subprotocol "+link.Subprotocol+"; update the connector.", http.StatusBadRequest)
+		http.Error(w, "This gateway requires the WebSocket subprotocol "+link.Subprotocol+"; update the connector.", http.StatusBadRequest)
 		return
 	}
 	h.mu.RLock()
@@ -49,18 +50,18 @@ func (h *Hub) ServeWebSocket(w http.ResponseWriter, r *http.Request) {
 	if place == nil {
 		h.counters.rejected.Add(1)
 		w.Header().Set("Retry-After", "5")
-		http.Error(w, "Too many connections of this network, or in all, wait for their hello; try again in a moment.", http.StatusTooManyRequests)
+		http.Error(w, "Too many connections without a hello, from this network or in total; try again in a moment.", http.StatusTooManyRequests)
 		return
 	}
 	if err := place.enter(r.Context(), h.handshakes); err != nil {
 		place.free()
 		h.counters.rejected.Add(1)
 		w.Header().Set("Retry-After", "5")
-		http.Error(w, "Too many connectors come at once; try again in a moment.", http.StatusServiceUnavailable)
+		http.Error(w, "Too many connectors are connecting at once; try again in a moment.", http.StatusServiceUnavailable)
 		return
 	}
 	socket, err := websocket.Accept(hijackers{w}, r, &websocket.AcceptOptions{Subprotocols: []string{link.Subprotocol}})
-	if err != nil { // it has answered
+	if err != nil { // Accept has sent the response
 		place.free()
 		h.counters.rejected.Add(1)
 		return
@@ -93,7 +94,7 @@ func (h *Hub) takeFor(r *http.Request) *place {
 	return place
 }
 
-// hijackers is an answer whose connection becomes a tunnel's.
+// hijackers is a response writer whose hijacked connection is tuned for a tunnel.
 type hijackers struct{ http.ResponseWriter }
 
 // Hijack implements http.Hijacker.
@@ -105,7 +106,7 @@ func (h hijackers) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, buffered, err
 }
 
-// begin starts f for a new WebSocket, unless the hub is closed.
+// begin starts f for a new WebSocket. It returns false if the hub is closed.
 func (h *Hub) begin(f func()) bool {
 	h.mu.RLock()
 	defer h.mu.RUnlock()
@@ -117,7 +118,7 @@ func (h *Hub) begin(f func()) bool {
 	return true
 }
 
-// serveSocket makes a tunnel's connection of a WebSocket, and serves it.
+// serveSocket establishes a tunnel connection over a WebSocket and serves it.
 func (h *Hub) serveSocket(raw *webSocket, config *tls.Config, place *place) {
 	handshake, cancel := context.WithTimeout(h.life, helloTimeout)
 	defer cancel()
@@ -131,8 +132,8 @@ func (h *Hub) serveSocket(raw *webSocket, config *tls.Config, place *place) {
 	h.serve(conn)
 }
 
-// closeSockets gives the connectors at WebSockets the time to read why, and then
-// cuts those that have not.
+// closeSockets waits up to socketGrace for the peers of WebSockets to read the reason
+// and disconnect, then closes the remaining WebSockets.
 func (h *Hub) closeSockets() {
 	gone := make(chan struct{})
 	go func() {
@@ -146,7 +147,7 @@ func (h *Hub) closeSockets() {
 	h.end()
 }
 
-// tcpAddr returns a request's RemoteAddr as what it is.
+// tcpAddr parses a request's RemoteAddr.
 func tcpAddr(remote string) net.Addr {
 	at, err := netip.ParseAddrPort(remote)
 	if err != nil {
@@ -155,7 +156,7 @@ func tcpAddr(remote string) net.Addr {
 	return net.TCPAddrFromAddrPort(at)
 }
 
-// webSocket is a WebSocket as a connection.
+// webSocket is a net.Conn over a WebSocket.
 type webSocket struct {
 	net.Conn
 	socket *websocket.Conn
@@ -164,10 +165,11 @@ type webSocket struct {
 	closed func()
 }
 
-// RemoteAddr implements net.Conn: the address may be what a trusted proxy said.
+// RemoteAddr implements net.Conn. It may return the address from a trusted proxy.
 func (s *webSocket) RemoteAddr() net.Addr { return s.remote }
 
-// Close implements net.Conn. It does not wait for the peer, which QUIC has notified.
+// Close implements net.Conn. It does not wait for the peer, which QUIC has already
+// notified.
 func (s *webSocket) Close() error {
 	defer s.once.Do(s.closed)
 	return s.socket.CloseNow()

@@ -32,7 +32,7 @@ func TestFatal(t *testing.T) {
 		},
 		{
 			name: "removed while offline",
-			log:  `"level":"ERROR","msg":"connector stopped","reason":"the gateway refused the connector: the tunnel token is not valid: the connector was removed or paired anew on another machine, or the token belongs to another gateway (bad_credentials)","fix":"create a new token with ` + "`caddy gateway connector create`" + ` and put it into tunnel_token, or pair again"}`,
+			log:  `"level":"ERROR","msg":"connector stopped","reason":"the gateway refused the connector: invalid tunnel token: the connector was removed or paired again on another machine, or the token belongs to another gateway (bad_credentials)","fix":"create a new token with ` + "`caddy gateway connector create`" + ` and put it into tunnel_token, or pair again"}`,
 			code: 78,
 			change: func(t *testing.T, r *rig) {
 				r.box.Process.Kill()
