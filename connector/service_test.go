@@ -78,7 +78,7 @@ func TestServiceLife(t *testing.T) {
 			t.Errorf("again: code %d, %s", code, stderr)
 		}
 		h.start()
-		if code, stdout, stderr := h.runService(f, root, "status", "--config", h.config); code != exitOK || !strings.HasPrefix(stdout, "service    running, of ") {
+		if code, stdout, stderr := h.runService(f, root, "status", "--config", h.config); code != exitOK || !strings.HasPrefix(stdout, "service    running, ") {
 			t.Errorf("status: code %d, %s%s", code, stdout, stderr)
 		} else if !root && !strings.Contains(stdout, "gateway    127.0.0.1:1") {
 			t.Errorf("the connector's report is missing in %s", stdout)

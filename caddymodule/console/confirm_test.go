@@ -88,7 +88,7 @@ func TestConfirmIsThrottled(t *testing.T) {
 		b.refused(b.post("/console/confirm", "confirm-password", "wrong password"), http.StatusForbidden, "wrong")
 	}
 	w := b.post("/console/confirm", "confirm-password", password)
-	b.refused(w, http.StatusTooManyRequests, "Too many attempts")
+	b.refused(w, http.StatusTooManyRequests, "Too many failed attempts")
 	if w.Header().Get("Retry-After") == "" {
 		t.Error("no Retry-After")
 	}

@@ -101,7 +101,8 @@ func (r *boundedRow) checkTime(t *testing.T, small, large []byte) {
 	t.Errorf("%d bytes take %v, %d take %v", len(small), least, len(large), leastOfLarge)
 }
 
-// checkMemory compares what an input holds of the heap with its bytes.
+// checkMemory compares what an input holds of the heap with its bytes: the least of
+// several times, as garbage that waits for its collection only adds to it.
 func (r *boundedRow) checkMemory(t *testing.T, input []byte) {
 	t.Helper()
 	limit := uint64(memoryFactor*len(input) + memorySlack)
@@ -112,7 +113,12 @@ func (r *boundedRow) checkMemory(t *testing.T, input []byte) {
 	if after.TotalAlloc-before.TotalAlloc < limit { // all that was allocated, held or not
 		return
 	}
-	if held := r.held(input); held > limit {
+	const attempts = 10
+	held := r.held(input)
+	for i := 1; i < attempts && held > limit; i++ {
+		held = min(held, r.held(input))
+	}
+	if held > limit {
 		t.Errorf("%d bytes hold up to %d bytes, %.1f times as many", len(input), held, float64(held)/float64(len(input)))
 	}
 }

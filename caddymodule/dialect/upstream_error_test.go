@@ -54,7 +54,7 @@ var upstreamAnswers = []struct {
 	{"504", 504, ``, KindTimeout, "", "…HTTP 504", false},
 	{"529", 529, ``, KindOverloaded, "", "…HTTP 529", false},
 	{"307", 307, `<a href="/v1/chat/completions">Temporary Redirect</a>.`, KindUpstream, "", "…Set the upstream's base URL to the target.", true},
-	{"304, empty", 304, ``, KindUpstream, "", "…where it leads.", true},
+	{"304, empty", 304, ``, KindUpstream, "", "…to the target.", true},
 	{"204", 204, ``, KindUpstream, "", "The model server answered HTTP 204: upstream returned HTTP 204", true},
 
 	// 500s that are the client's fault

@@ -22,7 +22,7 @@ func TestPasswordRules(t *testing.T) {
 		{"ann", strings.Repeat("ö", 9), "at least 10"},
 		{"ann", strings.Repeat("x", 129), "at most 128"},
 		{"ann", "0123456789\xff", "not valid text"},
-		{"ann", strings.Repeat(" ", 12), "blanks"},
+		{"ann", strings.Repeat(" ", 12), "only of spaces"},
 		{"ann.example", "Ann.Example", "differ from the name"},
 		{"ann.example", " ann.example ", "differ from the name"},
 		{"ann.example", "ann.example!", ""},

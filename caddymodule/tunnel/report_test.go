@@ -105,7 +105,7 @@ func TestReportsArePaced(t *testing.T) {
 	if took := time.Since(begin); took < 1500*time.Millisecond {
 		t.Errorf("8 reports were taken within %v", took)
 	}
-	if n := strings.Count(log.String(), "ignoring a connector's reports"); n != 1 {
+	if n := strings.Count(log.String(), "ignoring invalid upstream reports of a connector"); n != 1 {
 		t.Errorf("%d log lines about bad reports, want 1", n)
 	}
 }
