@@ -156,6 +156,7 @@ var configErrors = []struct{ name, text, want string }{
 	{"a route to nowhere", `{"tunnel_token":"TOKEN","upstreams":{"ollama":{"BaseUrl":"http://b/v1"},"vllm":{"BaseUrl":"http://c/v1"}},"routes":[{"model":"*","upstream":"gpu"}]}`, `routes[0].upstream: unknown upstream "gpu"; name one of: ollama, vllm`},
 	{"a model with a newline", `{"tunnel_token":"TOKEN","upstream":"http://a","routes":[{"model":"a\nb","upstream":"default"}]}`, `routes[0].model: must be text without control characters`},
 	{"a huge upstream model", `{"tunnel_token":"TOKEN","upstream":"http://a","routes":[{"model":"a","upstream":"default","upstream_model":"` + strings.Repeat("x", 257) + `"}]}`, `routes[0].upstream_model: has 257 bytes, more than the 256 allowed`},
+	{"too many routes", `{"tunnel_token":"TOKEN","upstream":"http://a","routes":[` + strings.Repeat(`{"model":"a","upstream":"default"},`, 256) + `{"model":"a","upstream":"default"}]}`, "routes: has 257 entries, more than the 256 allowed"},
 }
 
 func TestConfigErrors(t *testing.T) {

@@ -16,13 +16,6 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-// Limits far above any configuration written by hand.
-const (
-	maxUpstreams = 256
-	maxRoutes    = 4096
-	maxModel     = 256
-)
-
 // Validate checks the values. Every error names the field and the fix.
 func (c *Config) Validate() error {
 	if err := c.validateTunnel(); err != nil {
@@ -106,8 +99,8 @@ func (c *Config) validateUpstreams() error {
 		return errors.New(`upstream: missing; give the address of the model server, like "http://localhost:11434" (or set UPSTREAM)`)
 	case c.APIKeyFile != "" && len(c.Upstreams) > 0:
 		return errors.New("api_key_file: not allowed next to upstreams; move it into one of them")
-	case len(c.Upstreams) > maxUpstreams:
-		return fmt.Errorf("upstreams: has %d entries, more than the %d allowed; use several connectors", len(c.Upstreams), maxUpstreams)
+	case len(c.Upstreams) > link.MaxUpstreams:
+		return fmt.Errorf("upstreams: has %d entries, more than the %d allowed; use several connectors", len(c.Upstreams), link.MaxUpstreams)
 	}
 	_, err := c.Endpoints()
 	return err
@@ -224,8 +217,8 @@ func parseBase(raw, example string) (*url.URL, error) {
 }
 
 func (c *Config) validateRoutes() error {
-	if len(c.Routes) > maxRoutes {
-		return fmt.Errorf("routes: has %d entries, more than the %d allowed", len(c.Routes), maxRoutes)
+	if len(c.Routes) > link.MaxRoutes {
+		return fmt.Errorf("routes: has %d entries, more than the %d allowed", len(c.Routes), link.MaxRoutes)
 	}
 	names := c.UpstreamNames()
 	for i, r := range c.Routes {
@@ -251,8 +244,8 @@ func (c *Config) validateRoutes() error {
 
 // checkModel checks the name of a model. Upstreams are free to choose their ids.
 func checkModel(model string) error {
-	if len(model) > maxModel {
-		return fmt.Errorf("has %d bytes, more than the %d allowed", len(model), maxModel)
+	if len(model) > link.MaxField {
+		return fmt.Errorf("has %d bytes, more than the %d allowed", len(model), link.MaxField)
 	}
 	if !utf8.ValidString(model) || strings.ContainsFunc(model, unicode.IsControl) {
 		return errors.New("must be text without control characters")

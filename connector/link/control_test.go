@@ -139,13 +139,13 @@ func TestControlLargeMessage(t *testing.T) {
 func largestHello() Hello {
 	field := func(n int) string { return strings.Repeat(`"`, n) }
 	h := Hello{
-		Connector: field(maxField), Secret: field(maxField), Instance: field(maxField),
-		Name: field(maxField), Version: field(maxField), OS: field(maxField),
+		Connector: field(MaxField), Secret: field(MaxField), Instance: field(MaxField),
+		Name: field(MaxField), Version: field(MaxField), OS: field(MaxField),
 	}
-	for i := range maxUpstreams {
+	for i := range MaxUpstreams {
 		name := fmt.Sprintf("%064d", i)
 		h.Upstreams = append(h.Upstreams, name)
-		h.Routes = append(h.Routes, Route{Model: field(maxField), Upstream: name, UpstreamModel: field(maxField)})
+		h.Routes = append(h.Routes, Route{Model: field(MaxField), Upstream: name, UpstreamModel: field(MaxField)})
 	}
 	return h
 }
@@ -319,7 +319,7 @@ func TestHelloCheck(t *testing.T) {
 	}
 	for name, change := range map[string]func(*Hello){
 		"no upstream":          func(h *Hello) { h.Upstreams = nil },
-		"too many upstreams":   func(h *Hello) { h.Upstreams = make([]string, maxUpstreams+1) },
+		"too many upstreams":   func(h *Hello) { h.Upstreams = make([]string, MaxUpstreams+1) },
 		"bad upstream":         func(h *Hello) { h.Upstreams[1] = "a b" },
 		"empty upstream":       func(h *Hello) { h.Upstreams[1] = "" },
 		"upstream twice":       func(h *Hello) { h.Upstreams[1] = "a" },
@@ -327,8 +327,8 @@ func TestHelloCheck(t *testing.T) {
 		"unprintable model":    func(h *Hello) { h.Routes[0].Model = "a\x00" },
 		"unprintable id":       func(h *Hello) { h.Routes[0].UpstreamModel = "a\xff" },
 		"route of nothing":     func(h *Hello) { h.Routes[0].Model = "" },
-		"too many routes":      func(h *Hello) { h.Routes = make([]Route, maxRoutes+1) },
-		"long name":            func(h *Hello) { h.Name = strings.Repeat("n", maxField+1) },
+		"too many routes":      func(h *Hello) { h.Routes = make([]Route, MaxRoutes+1) },
+		"long name":            func(h *Hello) { h.Name = strings.Repeat("n", MaxField+1) },
 		"terminal escape":      func(h *Hello) { h.Version = "\x1b[31m" },
 		"long upstream's name": func(h *Hello) { h.Upstreams[1] = strings.Repeat("u", 65) },
 	} {

@@ -136,23 +136,23 @@ func (d Deny) Error() string {
 
 // Limits of a hello.
 const (
-	maxUpstreams = 256
-	maxRoutes    = 256
-	maxField     = 256 // bytes
+	MaxUpstreams = 256
+	MaxRoutes    = 256
+	MaxField     = 256 // bytes of a name
 )
 
 // Check validates a hello. Its errors are logged by the connector.
 func (h Hello) Check() error {
 	for _, f := range []string{h.Connector, h.Secret, h.Instance, h.Name, h.Version, h.OS} {
-		if len(f) > maxField || !text.IsPrintable(f) {
-			return fmt.Errorf("checking hello: a field is longer than %d bytes or not printable", maxField)
+		if len(f) > MaxField || !text.IsPrintable(f) {
+			return fmt.Errorf("checking hello: a field is longer than %d bytes or not printable", MaxField)
 		}
 	}
 	if err := h.checkClaim(); err != nil {
 		return err
 	}
-	if len(h.Upstreams) == 0 || len(h.Upstreams) > maxUpstreams {
-		return fmt.Errorf("checking hello: it names %d upstreams; 1 to %d are possible", len(h.Upstreams), maxUpstreams)
+	if len(h.Upstreams) == 0 || len(h.Upstreams) > MaxUpstreams {
+		return fmt.Errorf("checking hello: it names %d upstreams; 1 to %d are possible", len(h.Upstreams), MaxUpstreams)
 	}
 	names := make(map[string]bool, len(h.Upstreams))
 	for _, u := range h.Upstreams {
@@ -167,15 +167,15 @@ func (h Hello) Check() error {
 	if h.MaxRequests < 0 || h.MaxRequests > MostMaxRequests {
 		return fmt.Errorf("checking hello: it takes %d requests at once; 1 to %d are possible", h.MaxRequests, MostMaxRequests)
 	}
-	if len(h.Routes) > maxRoutes {
-		return fmt.Errorf("checking hello: it has %d routes; up to %d are possible", len(h.Routes), maxRoutes)
+	if len(h.Routes) > MaxRoutes {
+		return fmt.Errorf("checking hello: it has %d routes; up to %d are possible", len(h.Routes), MaxRoutes)
 	}
 	for i, r := range h.Routes {
 		switch {
 		case !names[r.Upstream]:
 			return fmt.Errorf("checking hello: route %d has the unknown upstream %q", i+1, short(r.Upstream))
-		case r.Model == "" || len(r.Model) > maxField || len(r.UpstreamModel) > maxField:
-			return fmt.Errorf("checking hello: the model of route %d is empty or longer than %d bytes", i+1, maxField)
+		case r.Model == "" || len(r.Model) > MaxField || len(r.UpstreamModel) > MaxField:
+			return fmt.Errorf("checking hello: the model of route %d is empty or longer than %d bytes", i+1, MaxField)
 		case !text.IsPrintable(r.Model) || !text.IsPrintable(r.UpstreamModel):
 			return fmt.Errorf("checking hello: the model of route %d is not printable", i+1)
 		}

@@ -61,8 +61,8 @@ func (r *Report) Fit() {
 
 // Check checks the limits of a report.
 func (r Report) Check() error {
-	if len(r.Upstreams) > maxUpstreams {
-		return fmt.Errorf("checking report: it names %d upstreams; up to %d are possible", len(r.Upstreams), maxUpstreams)
+	if len(r.Upstreams) > MaxUpstreams {
+		return fmt.Errorf("checking report: it names %d upstreams; up to %d are possible", len(r.Upstreams), MaxUpstreams)
 	}
 	names := make(map[string]bool, len(r.Upstreams))
 	count, bytes := 0, 0
@@ -90,8 +90,8 @@ func (r Report) Check() error {
 // CheckModel checks a model's id: 1 to 256 bytes of printable text, as it is shown on
 // pages and terminals.
 func CheckModel(id string) error {
-	if id == "" || len(id) > maxField || !text.IsPrintable(id) {
-		return fmt.Errorf("a model's id is empty, longer than %d bytes or not printable", maxField)
+	if id == "" || len(id) > MaxField || !text.IsPrintable(id) {
+		return fmt.Errorf("a model's id is empty, longer than %d bytes or not printable", MaxField)
 	}
 	return nil
 }

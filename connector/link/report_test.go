@@ -23,9 +23,9 @@ func TestReportCheck(t *testing.T) {
 	for name, change := range map[string]func(*Report){
 		"bad name":           func(r *Report) { r.Upstreams[1].Name = "a b" },
 		"name twice":         func(r *Report) { r.Upstreams[1].Name = "a" },
-		"too many upstreams": func(r *Report) { r.Upstreams = make([]UpstreamReport, maxUpstreams+1) },
+		"too many upstreams": func(r *Report) { r.Upstreams = make([]UpstreamReport, MaxUpstreams+1) },
 		"empty model":        func(r *Report) { r.Upstreams[0].Models = []string{""} },
-		"long model":         func(r *Report) { r.Upstreams[0].Models = []string{strings.Repeat("m", maxField+1)} },
+		"long model":         func(r *Report) { r.Upstreams[0].Models = []string{strings.Repeat("m", MaxField+1)} },
 		"terminal escape":    func(r *Report) { r.Upstreams[0].Models = []string{"\x1b[31m"} },
 		"no text":            func(r *Report) { r.Upstreams[0].Models = []string{"\xff"} },
 		"too many models":    func(r *Report) { r.Upstreams[0].Models = long(MaxListed + 1) },
@@ -36,7 +36,7 @@ func TestReportCheck(t *testing.T) {
 		},
 		"too many bytes": func(r *Report) {
 			for range 600 {
-				r.Upstreams[0].Models = append(r.Upstreams[0].Models, strings.Repeat("m", maxField))
+				r.Upstreams[0].Models = append(r.Upstreams[0].Models, strings.Repeat("m", MaxField))
 			}
 		},
 	} {
@@ -62,10 +62,10 @@ func TestReportCheck(t *testing.T) {
 // escaped.
 func TestLargestReport(t *testing.T) {
 	var r Report
-	for i := range maxUpstreams {
+	for i := range MaxUpstreams {
 		u := UpstreamReport{Name: fmt.Sprintf("%064d", i), Models: []string{}}
 		for range 10 {
-			u.Models = append(u.Models, strings.Repeat(`"`, maxField))
+			u.Models = append(u.Models, strings.Repeat(`"`, MaxField))
 		}
 		r.Upstreams = append(r.Upstreams, u)
 	}
