@@ -69,7 +69,8 @@ func bodyError(err error, limit int64) *dialect.Error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, errTooLarge), errors.As(err, &maxBytes), errors.Is(err, zstd.ErrWindowSizeExceeded):
+	case errors.Is(err, errTooLarge), errors.As(err, &maxBytes), errors.Is(err, zstd.ErrDecoderSizeExceeded),
+		errors.Is(err, zstd.ErrWindowSizeExceeded):
 		return dialect.BodyTooLarge(limit)
 	case errors.Is(err, memory.ErrExceeded):
 		return dialect.MemoryFull()
