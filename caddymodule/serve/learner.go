@@ -26,16 +26,16 @@ type learner struct {
 	signatureKey []byte // of thinking blocks
 	sealer       *dialect.Sealer
 
-	store       *store.Store
-	logger      *slog.Logger
-	samples     chan sample
-	corrections chan correction // received only after the rest that follows the previous one
-	waiting     atomic.Int64    // bytes of requests in samples and corrections
-	resting     atomic.Int64    // samples are dropped until then, in Unix nanoseconds
-	unwatch     func()
-	memory      *memory.Budget
-	stop        context.CancelFunc
-	worker      sync.WaitGroup
+	store      *store.Store
+	logger     *slog.Logger
+	samples    chan sample
+	waiting    atomic.Int64 // bytes of requests in samples and in correct
+	resting    atomic.Int64 // samples are dropped until then, in Unix nanoseconds
+	correcting atomic.Bool  // correct runs
+	unwatch    func()
+	memory     *memory.Budget
+	stop       context.CancelFunc
+	worker     sync.WaitGroup
 
 	mu       sync.RWMutex
 	noEffort map[tokens.Registration]bool // deployments whose models reject reasoning effort
@@ -49,15 +49,6 @@ type sample struct {
 	tokens int64
 
 	held memory.Reservation // for the request, until the sample is processed
-}
-
-// correction is a prompt and its tokens, which correct later estimates.
-type correction struct {
-	of     tokens.Registration
-	prompt *tokens.Prompt
-	size   int64 // bytes of the request
-	tokens int64
-	held   memory.Reservation
 }
 
 // Limits of the queue of samples. Samples beyond them are dropped.
@@ -99,18 +90,16 @@ func newLearner(st *store.Store, budget *memory.Budget, logger *slog.Logger) (*l
 		logger:       logger,
 		memory:       budget,
 		samples:      make(chan sample, maxSamples),
-		corrections:  make(chan correction),
 		stop:         stop,
 		noEffort:     make(map[tokens.Registration]bool),
 	}
 	l.calibration = tokens.NewCalibration(tokens.NewCounter(), l.load)
 	l.unwatch = st.Subscribe(l.onChange)
 	l.worker.Go(func() { l.run(ctx) })
-	l.worker.Go(func() { l.correct(ctx) })
 	return l, nil
 }
 
-// close stops the workers and saves the calibrations.
+// close stops the worker and saves the calibrations.
 func (l *learner) close() {
 	l.unwatch()
 	l.stop()
@@ -187,7 +176,7 @@ func (l *learner) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case m := <-l.samples:
-			l.remember(m)
+			l.remember(ctx, m)
 		case <-ticker.C:
 			l.kept.Expire()
 			l.save(ctx)
@@ -195,8 +184,9 @@ func (l *learner) run(ctx context.Context) {
 	}
 }
 
-// remember records the token count of a sample and passes its prompt on to correct.
-func (l *learner) remember(m sample) {
+// remember records the token count of a sample. It corrects estimates by its prompt
+// too, unless that is done or rests from the previous one.
+func (l *learner) remember(ctx context.Context, m sample) {
 	begun := time.Now()
 	p := m.call.Prompt()
 	if p != nil {
@@ -204,12 +194,9 @@ func (l *learner) remember(m sample) {
 	}
 	now := time.Now()
 	l.resting.Store(now.Add(restFactor * now.Sub(begun)).UnixNano())
-	if p != nil {
-		select {
-		case l.corrections <- correction{m.of, p, m.size, m.tokens, m.held}:
-			return
-		default:
-		}
+	if p != nil && l.correcting.CompareAndSwap(false, true) {
+		l.worker.Go(func() { l.correct(ctx, m, p) })
+		return
 	}
 	l.done(m.size, &m.held)
 }
@@ -220,24 +207,15 @@ func (l *learner) done(size int64, held *memory.Reservation) {
 	held.Release()
 }
 
-// correct corrects estimates until ctx is done.
-func (l *learner) correct(ctx context.Context) {
-	for {
-		var rest time.Duration
-		select {
-		case <-ctx.Done():
-			return
-		case s := <-l.corrections:
-			begun := time.Now()
-			l.calibration.LearnRatio(s.of, s.prompt, s.tokens)
-			l.done(s.size, &s.held)
-			rest = restFactor * time.Since(begun)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(rest):
-		}
+// correct corrects estimates by a prompt and rests.
+func (l *learner) correct(ctx context.Context, m sample, p *tokens.Prompt) {
+	defer l.correcting.Store(false)
+	begun := time.Now()
+	l.calibration.LearnRatio(m.of, p, m.tokens)
+	l.done(m.size, &m.held)
+	select {
+	case <-ctx.Done():
+	case <-time.After(restFactor * time.Since(begun)):
 	}
 }
 
