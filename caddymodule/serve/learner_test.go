@@ -93,7 +93,7 @@ func TestLearnerRemembersCountsWhileItRests(t *testing.T) {
 	l := newTestLearner(t, st)
 	defer l.close()
 	for i := range 3 {
-		body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("number "+strconv.Itoa(i)+" of some words ", 40_000) + `"}]}`
+		body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("number "+strconv.Itoa(i)+" of some words ", 8_000) + `"}]}`
 		call, derr := dialect.Decode(dialect.Operation{Kind: dialect.ChatCompletions, Dialect: dialect.Chat}, []byte(body), &dialect.Env{})
 		if derr != nil {
 			t.Fatal(derr)
