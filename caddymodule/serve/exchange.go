@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"errors"
 	"net/http"
 	"time"
 
@@ -22,7 +23,6 @@ type Exchange struct {
 	Operation dialect.Operation
 	Model     string        // the public name that the client asked for
 	Streamed  bool          // the client asked for a stream
-	Upstream  Request       // the upstream request
 	Usage     dialect.Usage // tokens, once the upstream has reported them
 
 	// Set by Router; Deployment is set while Translator reads the request.
@@ -30,30 +30,40 @@ type Exchange struct {
 	Connector  string // id of the chosen connector
 	Reason     string // why the model was rejected, for the access log
 
+	backend    *Backend         // set by Authenticator
 	found      store.Deployment // set by find
 	completion *completion      // receives the upstream's answer
 	held       holdings         // of the memory budget
 	running    bool             // counted as in flight
 }
 
-// Request is an upstream request without the model id.
-type Request struct {
-	Path   string                               // "/v1/chat/completions"
-	Header http.Header                          // the complete header sent through the tunnel
-	Body   func(model string) *dialect.Segments // the body for an upstream model id
-}
-
 // exchangeKey is the context key of the exchange.
 type exchangeKey struct{}
 
-// find returns the deployment of the requested model and checks the key's scope. The
+// NewExchange returns an exchange for a new request.
+func NewExchange() *Exchange {
+	return &Exchange{RequestID: dialect.NewRequestID(), Start: time.Now()}
+}
+
+// errNoExchange is returned by a handler that Authenticator does not precede.
+var errNoExchange = errors.New("model_auth must come before model_dialect and model_route in the same route")
+
+// exchangeOf returns the request's exchange.
+func exchangeOf(r *http.Request) (*Exchange, error) {
+	if ex, ok := r.Context().Value(exchangeKey{}).(*Exchange); ok {
+		return ex, nil
+	}
+	return nil, errNoExchange
+}
+
+// find sets the deployment of the requested model and checks the key's scope. The
 // client gets the same error for an unknown model and one out of scope; the access
 // log distinguishes them.
-func (s *Server) find(st *store.Store, ex *Exchange) (store.Deployment, *dialect.Error) {
-	deployment, ok := st.Deployment(ex.Account, ex.Model)
+func (s *Server) find(ex *Exchange) *dialect.Error {
+	deployment, ok := ex.backend.Store.Deployment(ex.Account, ex.Model)
 	if !ok {
 		ex.Reason = "unknown_model"
-		return store.Deployment{}, dialect.UnknownModel(ex.Model)
+		return dialect.UnknownModel(ex.Model)
 	}
 	ex.Deployment = deployment.Name
 	if !ex.running {
@@ -62,10 +72,10 @@ func (s *Server) find(st *store.Store, ex *Exchange) (store.Deployment, *dialect
 	}
 	if !ex.Key.Scope().Allows(deployment.Name) {
 		ex.Reason = "out_of_scope"
-		return store.Deployment{}, dialect.UnknownModel(ex.Model)
+		return dialect.UnknownModel(ex.Model)
 	}
 	ex.found = deployment
-	return deployment, nil
+	return nil
 }
 
 // Placeholder returns the value of a placeholder, once the key is known.

@@ -9,11 +9,7 @@ import (
 
 // record adds a completed request to its account's activity, without its content.
 // first is when the first content of a stream was sent, or zero.
-func (s *Server) record(ex *Exchange, status int, first time.Time) {
-	b, err := s.Open()
-	if err != nil {
-		return
-	}
+func record(ex *Exchange, status int, first time.Time) {
 	key := ex.Key.Key()
 	r := activity.Request{
 		ID:             ex.RequestID,
@@ -22,7 +18,7 @@ func (s *Server) record(ex *Exchange, status int, first time.Time) {
 		KeyName:        key.Name,
 		Deployment:     ex.Deployment,
 		Dialect:        string(ex.Operation.Dialect),
-		Operation:      operationName(ex.Operation.Kind),
+		Operation:      operationNames[ex.Operation.Kind],
 		Status:         status,
 		Streamed:       ex.Streamed,
 		DurationMillis: activity.Millis(time.Since(ex.Start)),
@@ -33,19 +29,11 @@ func (s *Server) record(ex *Exchange, status int, first time.Time) {
 	if !first.IsZero() {
 		r.FirstTokenMillis = activity.Millis(first.Sub(ex.Start))
 	}
-	b.Activity.Record(ex.Account, r)
+	ex.backend.Activity.Record(ex.Account, r)
 }
 
-// operationName returns the name of an operation in the activity, "" if unknown.
-func operationName(kind dialect.OperationKind) string {
-	if int(kind) < len(operationNames) {
-		return operationNames[kind]
-	}
-	return ""
-}
-
-// operationNames are the paths of the operations below /v1. If a path has several
-// operations, a suffix distinguishes them.
+// operationNames are the names of the operations in the activity: their paths below
+// /v1. If a path has several operations, a suffix distinguishes them.
 var operationNames = [...]string{
 	dialect.ChatCompletions:  "chat/completions",
 	dialect.Completions:      "completions",

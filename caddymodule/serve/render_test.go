@@ -28,6 +28,7 @@ func testCompletion(t *testing.T, d dialect.Dialect) (*completion, *httptest.Res
 	}
 	g := newGateway(t, 64<<20)
 	ex := NewExchange()
+	ex.backend = g.backend
 	ex.Key, ex.Account, ex.Model = g.key, store.DefaultAccount, "m"
 	ex.Deployment, ex.Operation = "m", dialect.Operation{Kind: kind, Dialect: d}
 	call, derr := dialect.Decode(ex.Operation, []byte(body), &dialect.Env{Context: t.Context(), NewID: dialect.NewID, Now: time.Now})
