@@ -10,10 +10,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/manage"
 )
 
-func init() {
-	caddy.RegisterModule(adminAPI{})
-}
-
 // adminAPI serves the management API on Caddy's admin endpoint.
 type adminAPI struct{}
 
@@ -60,8 +56,4 @@ func unavailable(err error, exiting bool) error {
 	return caddy.APIError{HTTPStatus: http.StatusServiceUnavailable, Err: err}
 }
 
-// Interface guards.
-var (
-	_ caddy.Module      = (*adminAPI)(nil)
-	_ caddy.AdminRouter = (*adminAPI)(nil)
-)
+var _ caddy.AdminRouter = (*adminAPI)(nil)

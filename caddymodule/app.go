@@ -22,10 +22,6 @@ import (
 	"github.com/postern-dev/postern/connector/version"
 )
 
-func init() {
-	caddy.RegisterModule(new(App))
-}
-
 // App is the model gateway: the store of keys, connectors and deployments, and
 // the UDP listener that connectors dial. Its handlers share both.
 type App struct {

@@ -9,10 +9,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/serve"
 )
 
-func init() {
-	caddy.RegisterModule(Auth{})
-}
-
 // Auth checks API keys before it reads any of the request's body. It accepts
 // `Authorization: Bearer sk-svc-…`, `x-api-key: sk-svc-…` or `api-key: sk-svc-…`
 // (the first of these wins), responds with 401 in the dialect of the path, and

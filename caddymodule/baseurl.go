@@ -13,10 +13,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/serve"
 )
 
-func init() {
-	caddy.RegisterModule(BaseURL{})
-}
-
 // unversionedPaths are the paths of the API without /v1.
 var unversionedPaths = caddyhttp.MatchPath{
 	"/chat/completions", "/completions", "/embeddings", "/models", "/models/*",

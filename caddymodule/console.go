@@ -10,16 +10,11 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/postern-dev/postern/caddymodule/console"
 	"github.com/postern-dev/postern/caddymodule/gateway"
 )
-
-func init() {
-	caddy.RegisterModule(new(Console))
-}
 
 // consolePath is where the console is served.
 const consolePath = "/console"
@@ -121,10 +116,3 @@ func clientIP(r *http.Request) string {
 	}
 	return host
 }
-
-// Interface guards.
-var (
-	_ caddy.Provisioner           = (*Console)(nil)
-	_ caddyhttp.MiddlewareHandler = (*Console)(nil)
-	_ caddyfile.Unmarshaler       = (*Console)(nil)
-)

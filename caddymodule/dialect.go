@@ -12,10 +12,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/serve"
 )
 
-func init() {
-	caddy.RegisterModule(Dialect{})
-}
-
 // Dialect translates between the client's dialect and the upstream's. It picks
 // the operation by method and path, reads the whole body and calls the next
 // handler to fetch the upstream's answer. It renders that answer, streamed or
@@ -88,17 +84,12 @@ func (d *Dialect) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	return outOfOrder(d.translator.Serve(w, r, next))
 }
 
-// parseOption reads one option of the directive.
-func (d *Dialect) parseOption(t *caddyfile.Dispenser) error {
-	switch t.Val() {
-	case "max_body":
-		return parseSize(t, &d.MaxBody)
-	case "keep_alive":
-		return parseDuration(t, &d.KeepAlive)
-	case "response_store":
-		return parseWord(t, &d.ResponseStore, serve.StoreOn, serve.StoreOff, serve.StoreAccount)
-	default:
-		return t.Errf("unrecognized option %q; expected max_body, keep_alive or response_store", t.Val())
+// options are the options of the directive.
+func (d *Dialect) options() options {
+	return options{
+		{"max_body", size(&d.MaxBody)},
+		{"keep_alive", duration(&d.KeepAlive)},
+		{"response_store", word(&d.ResponseStore, serve.StoreOn, serve.StoreOff, serve.StoreAccount)},
 	}
 }
 
@@ -109,6 +100,4 @@ func (d *Dialect) parseOption(t *caddyfile.Dispenser) error {
 //		keep_alive <duration>
 //		response_store on|off|account
 //	}
-func (d *Dialect) UnmarshalCaddyfile(t *caddyfile.Dispenser) error {
-	return parseBlock(t, d.parseOption)
-}
+func (d *Dialect) UnmarshalCaddyfile(t *caddyfile.Dispenser) error { return d.options().unmarshal(t) }

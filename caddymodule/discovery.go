@@ -11,10 +11,6 @@ import (
 	"github.com/postern-dev/postern/connector/link"
 )
 
-func init() {
-	caddy.RegisterModule(Tunnel{})
-}
-
 // discoveryPath is the path that `connector pair` requests.
 const discoveryPath = "/.well-known/postern"
 

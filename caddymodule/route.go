@@ -12,10 +12,6 @@ import (
 	"github.com/postern-dev/postern/caddymodule/serve"
 )
 
-func init() {
-	caddy.RegisterModule(Route{})
-}
-
 // Route finds the deployment of the requested model and checks that the key's
 // scope allows it. If the deployment is at its limit, the request is queued. Then
 // it is sent through the tunnel of the deployment's least busy connector.
@@ -72,17 +68,12 @@ func (rt *Route) ServeHTTP(_ http.ResponseWriter, r *http.Request, _ caddyhttp.H
 	return outOfOrder(rt.router.Serve(r))
 }
 
-// parseOption reads one option of the directive.
-func (rt *Route) parseOption(d *caddyfile.Dispenser) error {
-	switch d.Val() {
-	case "connect_wait":
-		return parseDuration(d, &rt.ConnectWait)
-	case "queue_wait":
-		return parseDuration(d, &rt.QueueWait)
-	case "queue_length":
-		return parseCount(d, &rt.QueueLength)
-	default:
-		return d.Errf("unrecognized option %q; expected connect_wait, queue_length or queue_wait", d.Val())
+// options are the options of the directive.
+func (rt *Route) options() options {
+	return options{
+		{"connect_wait", duration(&rt.ConnectWait)},
+		{"queue_length", count(&rt.QueueLength)},
+		{"queue_wait", duration(&rt.QueueWait)},
 	}
 }
 
@@ -93,6 +84,4 @@ func (rt *Route) parseOption(d *caddyfile.Dispenser) error {
 //		queue_length <count>
 //		queue_wait   <duration>
 //	}
-func (rt *Route) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
-	return parseBlock(d, rt.parseOption)
-}
+func (rt *Route) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return rt.options().unmarshal(d) }
