@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -249,38 +248,18 @@ func (a *App) Cleanup() error {
 
 // statusOf returns the HTTP status in another handler's error, 0 if it has none.
 func statusOf(err error) int {
-	var handler caddyhttp.HandlerError
-	if errors.As(err, &handler) {
-		return handler.StatusCode
-	}
-	return 0
+	handler, _ := errors.AsType[caddyhttp.HandlerError](err)
+	return handler.StatusCode
 }
 
-// outOfOrder wraps the error of a handler that runs without model_auth before it.
-func outOfOrder(err error) error {
+// appOf finds the app for one of its handlers and checks the order of the handlers.
+func appOf(ctx caddy.Context) (*App, error) {
+	loaded, err := ctx.App("model_gateway")
 	if err != nil {
-		return caddyhttp.Error(http.StatusInternalServerError, err)
+		return nil, fmt.Errorf("loading the model_gateway app: %w", err)
 	}
-	return nil
-}
-
-// provisionHandler finds the app for one of the three ordered handlers and checks
-// their order.
-func provisionHandler(ctx caddy.Context, to **App) error {
-	if err := provisionApp(ctx, to); err != nil {
-		return err
-	}
-	return (*to).checkOrder(ctx)
-}
-
-// provisionApp finds the app for one of its handlers.
-func provisionApp(ctx caddy.Context, to **App) error {
-	app, err := ctx.App("model_gateway")
-	if err != nil {
-		return fmt.Errorf("loading the model_gateway app: %w", err)
-	}
-	*to = app.(*App)
-	return nil
+	app := loaded.(*App)
+	return app, app.checkOrder(ctx)
 }
 
 // Interface guards.

@@ -37,9 +37,10 @@ func (Auth) CaddyModule() caddy.ModuleInfo {
 }
 
 // Provision finds the app.
-func (a *Auth) Provision(ctx caddy.Context) error {
+func (a *Auth) Provision(ctx caddy.Context) (err error) {
 	a.access = newAccessLog(ctx)
-	return provisionHandler(ctx, &a.app)
+	a.app, err = appOf(ctx)
+	return err
 }
 
 // ServeHTTP implements caddyhttp.MiddlewareHandler.

@@ -39,10 +39,11 @@ func (*Console) CaddyModule() caddy.ModuleInfo {
 
 // Provision finds the app.
 func (c *Console) Provision(ctx caddy.Context) error {
-	if err := provisionApp(ctx, &c.app); err != nil {
+	app, err := appOf(ctx)
+	if err != nil {
 		return err
 	}
-	c.app.gateway.Console = true
+	c.app, app.gateway.Console = app, true
 	return nil
 }
 

@@ -71,8 +71,8 @@ func (d *Dialect) Provision(ctx caddy.Context) error {
 	default:
 		return fmt.Errorf("response_store: %q is not one of on, off, account", d.ResponseStore)
 	}
-	var app *App
-	if err := provisionHandler(ctx, &app); err != nil {
+	app, err := appOf(ctx)
+	if err != nil {
 		return err
 	}
 	d.translator = serve.Translator{Server: app.server, MaxBody: d.MaxBody, KeepAlive: time.Duration(d.KeepAlive), ResponseStore: d.ResponseStore}
@@ -81,7 +81,7 @@ func (d *Dialect) Provision(ctx caddy.Context) error {
 
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
 func (d *Dialect) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	return outOfOrder(d.translator.Serve(w, r, next))
+	return d.translator.Serve(w, r, next)
 }
 
 // options are the options of the directive.

@@ -22,9 +22,9 @@ func (a *App) endpoint() manage.Endpoint {
 			e.Listen = addr.String()
 		}
 	}
-	host, url := a.site(isRoute)
+	host, url := a.site("model_route")
 	e.URL = url
-	if name, console := a.site(isConsole); console != "" {
+	if name, console := a.site("model_console"); console != "" {
 		e.Console = console + "/console/"
 		e.Exposed = strings.HasPrefix(console, "http://") && !gateway.IsLoopback(name) && name != gateway.HostOf(a.Public)
 	}
@@ -34,14 +34,10 @@ func (a *App) endpoint() manage.Endpoint {
 	return e
 }
 
-// isRoute and isConsole report whether a handler serves the API or the console.
-func isRoute(h caddyhttp.MiddlewareHandler) bool   { _, ok := h.(*Route); return ok }
-func isConsole(h caddyhttp.MiddlewareHandler) bool { _, ok := h.(*Console); return ok }
-
-// site returns the host name and base URL of the site that has a handler. Of
+// site returns the host name and base URL of the site that has this handler. Of
 // several, it is the site with the name that connectors dial. Both are empty if
 // no site qualifies.
-func (a *App) site(has func(caddyhttp.MiddlewareHandler) bool) (host, url string) {
+func (a *App) site(handler string) (host, url string) {
 	app, err := a.ctx.AppIfConfigured("http")
 	if err != nil {
 		return "", ""
@@ -50,7 +46,7 @@ func (a *App) site(has func(caddyhttp.MiddlewareHandler) bool) (host, url string
 	sites := map[string]gateway.Site{}
 	for _, server := range httpApp.Servers {
 		hosts := map[string]bool{}
-		handlerHosts(server.Routes, has, nil, hosts)
+		handlerHosts(server.Routes, handler, nil, hosts)
 		for name := range hosts {
 			s := siteOf(httpApp, server)
 			if other, ok := sites[name]; !ok || s.Before(other) {
@@ -91,25 +87,25 @@ func siteOf(app *caddyhttp.App, server *caddyhttp.Server) gateway.Site {
 	return gateway.Site{HTTPS: true, Port: port, Usual: port == caddyhttp.DefaultHTTPSPort}
 }
 
-// handlerHosts collects the host names of the routes that contain a handler.
+// handlerHosts collects the host names of the routes that contain the named handler.
 // within holds the hosts of the enclosing routes.
-func handlerHosts(routes caddyhttp.RouteList, has func(caddyhttp.MiddlewareHandler) bool, within []string, hosts map[string]bool) {
+func handlerHosts(routes caddyhttp.RouteList, name string, within []string, hosts map[string]bool) {
 	for _, route := range routes {
-		names := within
+		of := within
 		for _, set := range route.MatcherSets {
 			for _, m := range set {
 				if h, ok := m.(*caddyhttp.MatchHost); ok {
-					names = *h
+					of = *h
 				}
 			}
 		}
 		for _, handler := range route.Handlers {
 			if sub, ok := handler.(*caddyhttp.Subroute); ok {
-				handlerHosts(sub.Routes, has, names, hosts)
+				handlerHosts(sub.Routes, name, of, hosts)
 			}
-			if has(handler) {
-				for _, name := range names {
-					hosts[name] = true
+			if caddy.GetModuleName(handler) == name {
+				for _, host := range of {
+					hosts[host] = true
 				}
 			}
 		}

@@ -52,8 +52,8 @@ func (rt *Route) Provision(ctx caddy.Context) error {
 	if rt.ConnectWait == 0 {
 		rt.ConnectWait = caddy.Duration(3 * time.Second)
 	}
-	var app *App
-	if err := provisionHandler(ctx, &app); err != nil {
+	app, err := appOf(ctx)
+	if err != nil {
 		return err
 	}
 	rt.router = serve.Router{
@@ -65,7 +65,7 @@ func (rt *Route) Provision(ctx caddy.Context) error {
 
 // ServeHTTP implements caddyhttp.MiddlewareHandler.
 func (rt *Route) ServeHTTP(_ http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
-	return outOfOrder(rt.router.Serve(r))
+	return rt.router.Serve(r)
 }
 
 // options are the options of the directive.
