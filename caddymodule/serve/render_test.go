@@ -98,7 +98,7 @@ func TestFailsInStream(t *testing.T) {
 			if waits && !strings.Contains(out, "Please try again in 5s.") {
 				t.Errorf("%s: %s", d, out)
 			}
-			if got := c.answer.outcome(d); got != derr.HTTPStatus(d) {
+			if _, got, _ := c.answer.end(d); got != derr.HTTPStatus(d) {
 				t.Errorf("%s: outcome %d", d, got)
 			}
 			if d != dialect.Responses || !waits {

@@ -50,12 +50,12 @@ func (t *Translator) Serve(w http.ResponseWriter, r *http.Request, next Handler)
 // end releases the memory of the request and records it.
 func (t *Translator) end(ex *Exchange, a *answer) {
 	ex.held.reservation.Release()
-	status, first := a.end()
+	status, logged, first := a.end(ex.Operation.Dialect)
 	if ex.running {
 		t.Observer.Running(ex, -1)
 	}
 	t.Observer.Ended(ex, status)
-	record(ex, a.outcome(ex.Operation.Dialect), first)
+	ex.record(logged, first)
 }
 
 // perform performs the request's operation. The caller writes the error to the

@@ -21,9 +21,9 @@ func TestRecord(t *testing.T) {
 		Operation: dialect.Operation{Kind: dialect.CreateMessage, Dialect: dialect.Messages}, Model: "a prompt, by mistake",
 		Usage: dialect.Usage{PromptTokens: 120, CompletionTokens: 30},
 	}
-	record(ex, 200, begun.Add(time.Second))
+	ex.record(200, begun.Add(time.Second))
 	unknown := &Exchange{backend: g.backend, RequestID: "req_2", Account: store.DefaultAccount, Key: key, Start: time.Now(), Model: "a prompt, by mistake"}
-	record(unknown, 404, time.Time{})
+	unknown.record(404, time.Time{})
 
 	recent := g.backend.Activity.Recent(store.DefaultAccount)
 	if len(recent) != 2 {
@@ -52,7 +52,7 @@ func TestRecordAllocates(t *testing.T) {
 	key := g.key
 	g.backend.Store.Touch(key)
 	ex := &Exchange{backend: g.backend, RequestID: "req_1", Account: store.DefaultAccount, Key: key, Start: time.Now()}
-	if n := testing.AllocsPerRun(1000, func() { record(ex, 200, ex.Start) }); n > 2 {
+	if n := testing.AllocsPerRun(1000, func() { ex.record(200, ex.Start) }); n > 2 {
 		t.Errorf("%v allocations per request, want 2 at most", n)
 	}
 }
@@ -89,7 +89,7 @@ func TestFirstToken(t *testing.T) {
 		if _, derr := a.feed([]byte("data: " + event + "\n\n")); derr != nil {
 			t.Fatal(derr)
 		}
-		if _, first := a.end(); first.IsZero() == want {
+		if _, _, first := a.end(dialect.Chat); first.IsZero() == want {
 			t.Errorf("%s: first token at %v", event, first)
 		}
 	}
